@@ -1,0 +1,51 @@
+# A thin front for CMake. `make help` lists what there is.
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
+PREFIX ?= /usr/local
+
+all: ## build libraries, command, tests (build/)
+	@cmake --preset default > /dev/null && cmake --build build -j $(JOBS)
+
+test: all ## build and run the tests
+	@ctest --test-dir build -j $(JOBS) --output-on-failure
+
+check: ## everything CI runs: packages, builds, tests, sanitizers, fuzzers
+	@./check
+
+asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@cmake --preset asan > /dev/null && cmake --build build/asan -j $(JOBS)
+	@ctest --test-dir build/asan -j $(JOBS) --output-on-failure -LE slow
+
+tsan: ## the tests under ThreadSanitizer
+	@cmake --preset tsan > /dev/null && cmake --build build/tsan -j $(JOBS)
+	@TSAN_OPTIONS=suppressions=$(CURDIR)/tools/tsan.supp ctest --test-dir build/tsan -j $(JOBS) --output-on-failure -LE slow
+
+torture: all ## let the n-th allocation fail, for every n
+	@tools/torture build
+
+fuzz: ## run every fuzzer for FUZZ_SECONDS
+	@cmake --preset fuzz > /dev/null && cmake --build build/fuzzing -j $(JOBS)
+	@tools/run-fuzzers build/fuzzing/fuzz $(FUZZ_SECONDS)
+
+bench: all ## measure, beside peers in the same run
+	@bench/run build
+
+format: ## clang-format over everything but include/
+	@git ls-files '*.c' '*.h' | grep -v '^include/' | xargs clang-format -i
+
+abi: all ## rewrite abi/exports.txt
+	@tools/check-exports --update build
+
+install: all ## install below PREFIX (DESTDIR is honoured)
+	@cmake --install build --prefix $(PREFIX)
+
+uninstall: ## remove what install wrote
+	@xargs rm -fv < build/install_manifest.txt
+
+clean: ## remove build/
+	@rm -rf build
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 14
+
+.PHONY: all test check asan tsan torture fuzz bench format abi install uninstall clean help

@@ -1,0 +1,240 @@
+/* err.c - the table of error codes, and how a tinkc_error is filled in.
+ *
+ * One table drives names, flags and categories; retry decisions and telemetry read nothing else.
+ * Touches only the caller's struct: no allocation, no locks, no globals but constants.
+ */
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/str.h"
+
+typedef struct code_row {
+    int32_t code;
+    int32_t category;
+    uint32_t flags;
+    const char *name;
+} code_row;
+
+#define T TINKC_RETRIABLE
+#define U TINKC_USER_ERROR
+#define ROW(code, by, flags) { code, by, flags, #code }
+static const code_row code_rows[] = {
+    ROW(TINKC_OK, TINKC_BY_NOBODY, 0),
+    ROW(TINKC_E_ARGUMENT, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_MEMORY, TINKC_BY_CLIENT, T),
+    ROW(TINKC_E_STATE, TINKC_BY_CLIENT, 0),
+    ROW(TINKC_E_PATH, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_UNSUPPORTED, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_TENSOR, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_CALLBACK, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_NOT_LORA, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_FILE, TINKC_BY_CLIENT, 0),
+    ROW(TINKC_E_TIMEOUT, TINKC_BY_CLIENT, T),
+    ROW(TINKC_E_CANCELLED, TINKC_BY_CALLER, 0),
+    ROW(TINKC_E_CLOSED, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_DEADLINE, TINKC_BY_CLIENT, T),
+    ROW(TINKC_E_THREAD, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_FORKED, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_NO_SESSION, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_SEQUENCE, TINKC_BY_CLIENT, 0),
+    ROW(TINKC_E_CONNECTION, TINKC_BY_NETWORK, T),
+    ROW(TINKC_E_BAD_RESPONSE, TINKC_BY_SERVER, 0),
+    ROW(TINKC_E_NET_TIMEOUT, TINKC_BY_NETWORK, T),
+    ROW(TINKC_E_NO_PROGRESS, TINKC_BY_SERVER, T),
+    ROW(TINKC_E_OFFLINE, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_REQUEST_FAILED, TINKC_BY_NOBODY, T),
+    ROW(TINKC_E_PROMISE_EXPIRED, TINKC_BY_SERVER, T | U),
+    ROW(TINKC_E_EXPORT_FAILED, TINKC_BY_SERVER, 0),
+    ROW(TINKC_E_NO_CREDENTIAL, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_BAD_CREDENTIAL, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_CREDENTIAL_CMD, TINKC_BY_CALLER, T | U),
+    ROW(TINKC_E_TOKEN, TINKC_BY_SERVER, T),
+    ROW(TINKC_E_NO_IDENTITY, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_TOKENIZER, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_TEMPLATE, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_EXISTS, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_UNSAFE_ARCHIVE, TINKC_BY_SERVER, 0),
+    ROW(TINKC_E_MODEL, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_STORE, TINKC_BY_CLIENT, 0),
+    ROW(TINKC_E_HTTP, TINKC_BY_SERVER, 0),
+    ROW(TINKC_E_BAD_REQUEST, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_AUTH, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_BILLING, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_FORBIDDEN, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_NOT_FOUND, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_REQUEST_TIMEOUT, TINKC_BY_SERVER, T),
+    ROW(TINKC_E_CONFLICT, TINKC_BY_CALLER, T | U),
+    ROW(TINKC_E_GONE, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_UNPROCESSABLE, TINKC_BY_CALLER, U),
+    ROW(TINKC_E_RATE_LIMITED, TINKC_BY_SERVER, T | U),
+    ROW(TINKC_E_SERVER, TINKC_BY_SERVER, T),
+};
+#undef ROW
+#undef U
+#undef T
+
+static const code_row *find_row(int32_t code)
+{
+    for (size_t i = 0; i < sizeof code_rows / sizeof *code_rows; i++)
+        if (code_rows[i].code == code)
+            return &code_rows[i];
+    return NULL;
+}
+
+const char *tinkc_code_name(int32_t code)
+{
+    const code_row *row = find_row(code);
+    return row ? row->name : "unknown";
+}
+
+uint32_t tinkc_code_flags(int32_t code)
+{
+    const code_row *row = find_row(code);
+    return row ? row->flags : 0;
+}
+
+int32_t tkc_code_category(int32_t code)
+{
+    const code_row *row = find_row(code);
+    return row ? row->category : TINKC_BY_NOBODY;
+}
+
+int32_t tkc_code_of_status(int32_t http_status)
+{
+    if (http_status >= 500)
+        return TINKC_E_SERVER;
+    if (http_status >= 400 && find_row(http_status))
+        return http_status;
+    return TINKC_E_HTTP;
+}
+
+/* Cuts a text that is longer than cap - 1 bytes back to the edge of a character. */
+static void end_at_character(char *text, size_t cap, size_t wanted)
+{
+    if (wanted < cap)
+        return;
+    size_t end = cap - 1;
+    while (end > 0 && ((unsigned char)text[end] & 0xC0) == 0x80)
+        end--;
+    /* text[end] begins the character that did not fit, unless the cut was already clean. */
+    text[end] = '\0';
+}
+
+/* Room for one byte more than fits, so that a cut character can be told from a whole one. */
+static void put_message(tinkc_error *err, const char *text, size_t len)
+{
+    size_t cap = sizeof err->message;
+    size_t n = len < cap ? len : cap - 1;
+    memcpy(err->message, text, n);
+    err->message[n] = '\0';
+    if (len >= cap && ((unsigned char)text[n] & 0xC0) == 0x80)
+        end_at_character(err->message, cap, len);
+}
+
+static void put_code(tinkc_error *err, int32_t code)
+{
+    err->code = code;
+    err->category = tkc_code_category(code);
+    err->flags = tinkc_code_flags(code);
+}
+
+bool tkc_enter(tinkc_error **err, tinkc_error *local)
+{
+    if (*err)
+        return (*err)->code == TINKC_OK;
+    *local = (tinkc_error){ 0 };
+    *err = local;
+    return true;
+}
+
+bool tkc_vfail(tinkc_error *err, int32_t code, const char *format, va_list args)
+{
+    if (tkc_failed(err))
+        return false;
+    char text[sizeof err->message + 8];
+    int n = vsnprintf(text, sizeof text, format, args);
+    size_t len = n < 0 ? 0 : (size_t)n;
+    put_code(err, code);
+    put_message(err, text, len < sizeof text ? len : sizeof text - 1);
+    return false;
+}
+
+bool tkc_fail(tinkc_error *err, int32_t code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    tkc_vfail(err, code, format, args);
+    va_end(args);
+    return false;
+}
+
+bool tkc_fail_errno(tinkc_error *err, const char *format, ...)
+{
+    int why = errno;
+    char what[sizeof err->message];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    const char *text = strerrordesc_np(why);
+    return tkc_fail(err, TINKC_E_FILE, "%s: %s", what, text ? text : "unknown error");
+}
+
+bool tkc_fail_memory(tinkc_error *err)
+{
+    static const char text[] = "out of memory";
+    if (tkc_failed(err))
+        return false;
+    put_code(err, TINKC_E_MEMORY);
+    put_message(err, text, sizeof text - 1);
+    return false;
+}
+
+void tkc_error_copy(tinkc_error *to, const tinkc_error *from)
+{
+    if (!tkc_failed(to))
+        *to = *from;
+}
+
+void tinkc_error_clear(tinkc_error *err)
+{
+    if (err)
+        *err = (tinkc_error){ 0 };
+}
+
+void tinkc_error_set(tinkc_error *err, int32_t code, const char *message)
+{
+    if (!err || tkc_failed(err) || code == TINKC_OK)
+        return;
+    put_code(err, code);
+    const char *text = message ? message : "";
+    put_message(err, text, strlen(text));
+}
+
+size_t tinkc_error_line(const tinkc_error *err, char *buf, size_t cap)
+{
+    char line[sizeof err->message + 256];
+    size_t len = 0;
+    if (err && err->code) {
+        int n = snprintf(line, sizeof line, "%s (%s", err->message, tinkc_code_name(err->code));
+        len = (size_t)n;
+        if (err->http_status)
+            len += (size_t)snprintf(line + len, sizeof line - len, ", http %d",
+                                    (int)err->http_status);
+        if (err->request_id[0])
+            len += (size_t)snprintf(line + len, sizeof line - len, ", request %s",
+                                    err->request_id);
+        len += (size_t)snprintf(line + len, sizeof line - len, ")");
+    }
+    if (cap > 0) {
+        size_t n = len < cap ? len : cap - 1;
+        memcpy(buf, line, n);
+        buf[n] = '\0';
+        if (len >= cap && ((unsigned char)line[n] & 0xC0) == 0x80)
+            end_at_character(buf, cap, len);
+    }
+    return len;
+}

@@ -1,0 +1,44 @@
+/* err.h - filling in a tinkc_error: the first failure wins.
+ *
+ * Inside the libraries `err` is never NULL: public functions put a local one in its place with
+ * tkc_enter, so everything below them may simply look at err->code.
+ */
+#ifndef TKC_BASE_ERR_H
+#define TKC_BASE_ERR_H
+
+#include <stdarg.h>
+#include "tinkc/error.h"
+
+/* First line of a public function: makes *err usable (NULL becomes `local`). False if it already
+ * holds an error, and then the call must do nothing. */
+bool tkc_enter(tinkc_error **err, tinkc_error *local);
+
+static inline bool tkc_failed(const tinkc_error *err)
+{
+    return err->code != TINKC_OK;
+}
+
+/* Records a failure unless one is there already. category and flags come from the code's row in
+ * the table behind tinkc_code_flags. Returns false, so that `return tkc_fail(...)` reads well. */
+bool tkc_fail(tinkc_error *err, int32_t code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+bool tkc_vfail(tinkc_error *err, int32_t code, const char *format, va_list args)
+    __attribute__((format(printf, 3, 0)));
+
+/* TINKC_E_FILE with ": " and the text of errno behind the message. Reads errno first. */
+bool tkc_fail_errno(tinkc_error *err, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* TINKC_E_MEMORY, without formatting anything. */
+bool tkc_fail_memory(tinkc_error *err);
+
+/* Copies `from` into `to` unless `to` holds an error already. */
+void tkc_error_copy(tinkc_error *to, const tinkc_error *from);
+
+/* TINKC_BY_* of a code, before circumstances are known. */
+int32_t tkc_code_category(int32_t code);
+
+/* The code for an HTTP status of 300 or more: 404 -> NOT_FOUND, 502 -> SERVER, 418 -> HTTP. */
+int32_t tkc_code_of_status(int32_t http_status);
+
+#endif

@@ -1,0 +1,35 @@
+/* file.h - whole files, maps of files, folders. Errors are TINKC_E_FILE and name the path. */
+#ifndef TKC_BASE_FILE_H
+#define TKC_BASE_FILE_H
+
+#include "base/arena.h"
+
+/* Reads a regular file of at most max bytes, with a NUL behind it that is not counted. */
+tinkc_bytes tkc_read_file(tkc_arena *, const char *path, size_t max, tinkc_error *err);
+
+/* Writes beside the target, syncs, renames: the name never shows half a file. mode as in open. */
+bool tkc_write_file(const char *path, const void *data, size_t len, uint32_t mode,
+                    tinkc_error *err);
+/* Syncs the folder a path lies in, so that a rename survives a power cut. */
+bool tkc_sync_parent(const char *path, tinkc_error *err);
+
+/* A file in memory, read-only and shared. An empty file has data NULL. */
+typedef struct tkc_mapping {
+    const unsigned char *data;
+    size_t len;
+} tkc_mapping;
+bool tkc_map_file(const char *path, tkc_mapping *out, tinkc_error *err);
+void tkc_unmap_file(tkc_mapping *);
+
+bool tkc_is_file(const char *path);
+bool tkc_is_dir(const char *path);
+/* Makes a folder and its parents (mode 0700); one that is there is fine. */
+bool tkc_make_dirs(const char *path, tinkc_error *err);
+/* Removes a folder and all that is in it, following no links. Missing is fine. */
+bool tkc_remove_tree(const char *path, tinkc_error *err);
+/* "a/b" from "a" and "b"; an absolute b wins. */
+char *tkc_path_join(tkc_arena *, const char *a, const char *b, tinkc_error *err);
+
+bool tkc_write_all(int fd, const void *data, size_t len); /* errno says why not */
+
+#endif

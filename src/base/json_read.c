@@ -1,0 +1,462 @@
+/* json_read.c - the JSON pull reader. May touch: the text and the arena it was given. */
+#include "base/json_read.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/str.h"
+
+void tkc_json_open(tkc_json *j, tinkc_str text, tkc_arena *arena, tinkc_error *err)
+{
+    *j = (tkc_json){ text.data, text.data, text.data + text.len, arena, err,
+                     TINKC_E_BAD_RESPONSE, 0, true };
+    if (!text.data)
+        j->begin = j->at = j->end = "";
+}
+
+bool tkc_json_fail(tkc_json *j, const char *what)
+{
+    return tkc_fail(j->err, j->code, "JSON: %s at byte %zu", what, (size_t)(j->at - j->begin));
+}
+
+static void skip_space(tkc_json *j)
+{
+    while (j->at < j->end &&
+           (*j->at == ' ' || *j->at == '\n' || *j->at == '\r' || *j->at == '\t'))
+        j->at++;
+}
+
+bool tkc_json_close(tkc_json *j)
+{
+    skip_space(j);
+    if (!tkc_failed(j->err) && j->at < j->end)
+        tkc_json_fail(j, "text after the value");
+    return !tkc_failed(j->err);
+}
+
+int tkc_json_peek(tkc_json *j)
+{
+    if (tkc_failed(j->err))
+        return TKC_JSON_ERROR;
+    skip_space(j);
+    if (j->at == j->end) {
+        tkc_json_fail(j, "ends early");
+        return TKC_JSON_ERROR;
+    }
+    switch (*j->at) {
+    case '{':
+        return TKC_JSON_OBJECT;
+    case '[':
+        return TKC_JSON_ARRAY;
+    case '"':
+        return TKC_JSON_STRING;
+    case 't':
+        return TKC_JSON_TRUE;
+    case 'f':
+        return TKC_JSON_FALSE;
+    case 'n':
+        return TKC_JSON_NULL;
+    default:
+        if (*j->at == '-' || (*j->at >= '0' && *j->at <= '9'))
+            return TKC_JSON_NUMBER;
+        tkc_json_fail(j, "no value");
+        return TKC_JSON_ERROR;
+    }
+}
+
+static bool expect(tkc_json *j, int kind, const char *what)
+{
+    int found = tkc_json_peek(j);
+    if (found == TKC_JSON_ERROR)
+        return false;
+    return found == kind || tkc_json_fail(j, what);
+}
+
+static bool enter(tkc_json *j, int kind, const char *what)
+{
+    if (!expect(j, kind, what))
+        return false;
+    if (j->depth == TKC_JSON_MAX_DEPTH)
+        return tkc_json_fail(j, "nested too deeply");
+    j->at++;
+    j->depth++;
+    j->first = true;
+    return true;
+}
+
+bool tkc_json_object(tkc_json *j)
+{
+    return enter(j, TKC_JSON_OBJECT, "an object is needed");
+}
+
+bool tkc_json_array(tkc_json *j)
+{
+    return enter(j, TKC_JSON_ARRAY, "an array is needed");
+}
+
+/* Behind a member: true if another follows (its comma is consumed), false behind the bracket. */
+static bool another(tkc_json *j, char closing)
+{
+    if (tkc_failed(j->err))
+        return false;
+    skip_space(j);
+    if (j->at == j->end)
+        return tkc_json_fail(j, "ends early");
+    bool first = j->first;
+    j->first = false;
+    if (*j->at == closing) {
+        j->at++;
+        j->depth--;
+        return false;
+    }
+    if (first)
+        return true;
+    if (*j->at != ',')
+        return tkc_json_fail(j, "a comma is needed");
+    j->at++;
+    return true;
+}
+
+bool tkc_json_item(tkc_json *j)
+{
+    return another(j, ']');
+}
+
+bool tkc_json_key(tkc_json *j, tinkc_str *key)
+{
+    if (!another(j, '}'))
+        return false;
+    *key = tkc_json_string(j);
+    skip_space(j);
+    if (tkc_failed(j->err))
+        return false;
+    if (j->at == j->end || *j->at != ':')
+        return tkc_json_fail(j, "a colon is needed");
+    j->at++;
+    return true;
+}
+
+/* ---- strings ---- */
+
+/* Length of the UTF-8 character at p, 0 if it is none (overlong, surrogate, too large). */
+static size_t utf8_length(const unsigned char *p, size_t left)
+{
+    if (p[0] < 0x80)
+        return 1;
+    if (p[0] >= 0xC2 && p[0] < 0xE0)
+        return left >= 2 && (p[1] & 0xC0) == 0x80 ? 2 : 0;
+    if (p[0] >= 0xE0 && p[0] < 0xF0) {
+        if (left < 3 || (p[1] & 0xC0) != 0x80 || (p[2] & 0xC0) != 0x80)
+            return 0;
+        bool overlong = p[0] == 0xE0 && p[1] < 0xA0, surrogate = p[0] == 0xED && p[1] >= 0xA0;
+        return overlong || surrogate ? 0 : 3;
+    }
+    if (p[0] >= 0xF0 && p[0] < 0xF5) {
+        if (left < 4 || (p[1] & 0xC0) != 0x80 || (p[2] & 0xC0) != 0x80 || (p[3] & 0xC0) != 0x80)
+            return 0;
+        bool overlong = p[0] == 0xF0 && p[1] < 0x90, large = p[0] == 0xF4 && p[1] >= 0x90;
+        return overlong || large ? 0 : 4;
+    }
+    return 0;
+}
+
+/* Finds the closing quote of the string whose first byte is at j->at; checks its characters. */
+static bool scan_string(tkc_json *j, bool *escaped)
+{
+    *escaped = false;
+    while (j->at < j->end) {
+        unsigned char c = (unsigned char)*j->at;
+        if (c == '"')
+            return true;
+        if (c < 0x20)
+            return tkc_json_fail(j, "a control character in a string");
+        if (c == '\\') {
+            *escaped = true;
+            j->at += j->end - j->at > 1 ? 2 : 1;
+            continue;
+        }
+        size_t n = utf8_length((const unsigned char *)j->at, (size_t)(j->end - j->at));
+        if (n == 0)
+            return tkc_json_fail(j, "not UTF-8");
+        j->at += n;
+    }
+    return tkc_json_fail(j, "a string without end");
+}
+
+static bool read_hex4(const char *p, const char *end, uint32_t *out)
+{
+    *out = 0;
+    if (end - p < 4)
+        return false;
+    for (int i = 0; i < 4; i++) {
+        char c = p[i];
+        uint32_t digit;
+        if (c >= '0' && c <= '9')
+            digit = (uint32_t)(c - '0');
+        else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
+            digit = (uint32_t)((c | 0x20) - 'a') + 10;
+        else
+            return false;
+        *out = *out * 16 + digit;
+    }
+    return true;
+}
+
+static char *put_utf8(char *out, uint32_t c)
+{
+    if (c < 0x80) {
+        *out++ = (char)c;
+    } else if (c < 0x800) {
+        *out++ = (char)(0xC0 | c >> 6);
+        *out++ = (char)(0x80 | (c & 0x3F));
+    } else if (c < 0x10000) {
+        *out++ = (char)(0xE0 | c >> 12);
+        *out++ = (char)(0x80 | (c >> 6 & 0x3F));
+        *out++ = (char)(0x80 | (c & 0x3F));
+    } else {
+        *out++ = (char)(0xF0 | c >> 18);
+        *out++ = (char)(0x80 | (c >> 12 & 0x3F));
+        *out++ = (char)(0x80 | (c >> 6 & 0x3F));
+        *out++ = (char)(0x80 | (c & 0x3F));
+    }
+    return out;
+}
+
+/* *p stands behind "\u"; moves it behind the escape, or behind both of a surrogate pair. */
+static bool read_unicode(const char **p, const char *end, uint32_t *c)
+{
+    uint32_t low;
+    if (!read_hex4(*p, end, c))
+        return false;
+    *p += 4;
+    if (*c < 0xD800 || *c > 0xDFFF)
+        return true;
+    if (*c > 0xDBFF || end - *p < 6 || (*p)[0] != '\\' || (*p)[1] != 'u' ||
+        !read_hex4(*p + 2, end, &low) || low < 0xDC00 || low > 0xDFFF)
+        return false;
+    *c = 0x10000 + ((*c - 0xD800) << 10) + (low - 0xDC00);
+    *p += 6;
+    return true;
+}
+
+static tinkc_str unescape(tkc_json *j, const char *from, const char *end)
+{
+    static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
+    char *start = tkc_arena_alloc(j->arena, (size_t)(end - from) + 1, j->err), *out = start;
+    if (!start)
+        return (tinkc_str){ NULL, 0 };
+    while (from < end) {
+        if (*from != '\\') {
+            *out++ = *from++;
+            continue;
+        }
+        const char *name = end - from > 1 ? memchr(names, from[1], sizeof names - 1) : NULL;
+        uint32_t c;
+        if (name) {
+            *out++ = values[name - names];
+            from += 2;
+        } else if (end - from > 1 && from[1] == 'u' && (from += 2, read_unicode(&from, end, &c))) {
+            out = put_utf8(out, c);
+        } else {
+            tkc_json_fail(j, "a bad escape in the string before");
+            return (tinkc_str){ NULL, 0 };
+        }
+    }
+    *out = '\0';
+    return (tinkc_str){ start, (size_t)(out - start) };
+}
+
+tinkc_str tkc_json_string(tkc_json *j)
+{
+    bool escaped;
+    if (!expect(j, TKC_JSON_STRING, "a string is needed"))
+        return (tinkc_str){ NULL, 0 };
+    const char *from = ++j->at;
+    if (!scan_string(j, &escaped))
+        return (tinkc_str){ NULL, 0 };
+    const char *end = j->at++;
+    return escaped ? unescape(j, from, end) : (tinkc_str){ from, (size_t)(end - from) };
+}
+
+/* ---- numbers and words ---- */
+
+static tinkc_str number_span(tkc_json *j)
+{
+    const char *from = j->at;
+    while (j->at < j->end && ((*j->at >= '0' && *j->at <= '9') || *j->at == '-' || *j->at == '+' ||
+                              *j->at == '.' || *j->at == 'e' || *j->at == 'E'))
+        j->at++;
+    return (tinkc_str){ from, (size_t)(j->at - from) };
+}
+
+double tkc_json_double(tkc_json *j)
+{
+    double value = 0;
+    if (!expect(j, TKC_JSON_NUMBER, "a number is needed"))
+        return 0;
+    if (!tkc_parse_double(number_span(j), false, &value))
+        tkc_json_fail(j, "a malformed number");
+    return value;
+}
+
+/* JSON forbids leading zeros, which the plain integer parser accepts. */
+static bool leading_zero(tinkc_str s)
+{
+    if (s.len && s.data[0] == '-')
+        s = tkc_strn(s.data + 1, s.len - 1);
+    return s.len > 1 && s.data[0] == '0';
+}
+
+int64_t tkc_json_i64(tkc_json *j)
+{
+    int64_t value = 0;
+    double real;
+    if (!expect(j, TKC_JSON_NUMBER, "an integer is needed"))
+        return 0;
+    tinkc_str span = number_span(j);
+    if (!leading_zero(span) && tkc_parse_i64(span, &value))
+        return value;
+    if (!tkc_parse_double(span, false, &real))
+        tkc_json_fail(j, "a malformed number");
+    else if (real != floor(real) || fabs(real) > 9007199254740992.0)
+        tkc_json_fail(j, "an integer of 64 bits is needed");
+    else
+        return (int64_t)real;
+    return 0;
+}
+
+static bool word(tkc_json *j, const char *text)
+{
+    size_t n = strlen(text);
+    if ((size_t)(j->end - j->at) < n || memcmp(j->at, text, n) != 0)
+        return tkc_json_fail(j, "no value");
+    j->at += n;
+    return true;
+}
+
+bool tkc_json_bool(tkc_json *j)
+{
+    int kind = tkc_json_peek(j);
+    if (kind == TKC_JSON_TRUE)
+        return word(j, "true");
+    if (kind == TKC_JSON_FALSE)
+        word(j, "false");
+    else if (kind != TKC_JSON_ERROR)
+        tkc_json_fail(j, "true or false is needed");
+    return false;
+}
+
+bool tkc_json_null(tkc_json *j)
+{
+    return tkc_json_peek(j) == TKC_JSON_NULL && word(j, "null");
+}
+
+/* ---- passing over ---- */
+
+static void skip_container(tkc_json *j, int kind);
+
+static void skip_value(tkc_json *j)
+{
+    int kind = tkc_json_peek(j);
+    switch (kind) {
+    case TKC_JSON_OBJECT:
+    case TKC_JSON_ARRAY:
+        skip_container(j, kind);
+        break;
+    case TKC_JSON_STRING:
+        (void)tkc_json_string(j);
+        break;
+    case TKC_JSON_NUMBER:
+        (void)tkc_json_double(j);
+        break;
+    case TKC_JSON_NULL:
+        (void)tkc_json_null(j);
+        break;
+    case TKC_JSON_TRUE:
+    case TKC_JSON_FALSE:
+        (void)tkc_json_bool(j);
+        break;
+    default:
+        break;
+    }
+}
+
+/* Recursion is bounded by TKC_JSON_MAX_DEPTH. */
+static void skip_container(tkc_json *j, int kind)
+{
+    tinkc_str key;
+    if (kind == TKC_JSON_OBJECT && tkc_json_object(j))
+        while (tkc_json_key(j, &key))
+            skip_value(j);
+    else if (kind == TKC_JSON_ARRAY && tkc_json_array(j))
+        while (tkc_json_item(j))
+            skip_value(j);
+}
+
+tinkc_str tkc_json_skip(tkc_json *j)
+{
+    if (tkc_json_peek(j) == TKC_JSON_ERROR)
+        return (tinkc_str){ NULL, 0 };
+    const char *from = j->at;
+    skip_value(j);
+    if (tkc_failed(j->err))
+        return (tinkc_str){ NULL, 0 };
+    return (tinkc_str){ from, (size_t)(j->at - from) };
+}
+
+/* ---- long arrays of numbers ---- */
+
+/* Upper bound on the elements of the array that starts at j->at: commas up to its bracket + 1. */
+static size_t count_elements(const tkc_json *j)
+{
+    size_t n = 1;
+    for (const char *p = j->at; p < j->end && *p != ']'; p++)
+        n += *p == ',';
+    return n;
+}
+
+tinkc_i64s tkc_json_i64s(tkc_json *j)
+{
+    tinkc_i64s out = { NULL, 0 };
+    if (!tkc_json_array(j))
+        return out;
+    int64_t *data = tkc_arena_array(j->arena, count_elements(j), sizeof *data, j->err);
+    size_t n = 0;
+    while (data && tkc_json_item(j))
+        data[n++] = tkc_json_i64(j);
+    if (!tkc_failed(j->err))
+        out = (tinkc_i64s){ data, n };
+    return out;
+}
+
+tinkc_i32s tkc_json_i32s(tkc_json *j)
+{
+    tinkc_i32s out = { NULL, 0 };
+    if (!tkc_json_array(j))
+        return out;
+    int32_t *data = tkc_arena_array(j->arena, count_elements(j), sizeof *data, j->err);
+    size_t n = 0;
+    while (data && tkc_json_item(j)) {
+        int64_t value = tkc_json_i64(j);
+        if (value < INT32_MIN || value > INT32_MAX)
+            tkc_json_fail(j, "an integer of 32 bits is needed");
+        data[n++] = (int32_t)value;
+    }
+    if (!tkc_failed(j->err))
+        out = (tinkc_i32s){ data, n };
+    return out;
+}
+
+tinkc_f32s tkc_json_f32s(tkc_json *j)
+{
+    tinkc_f32s out = { NULL, 0 };
+    if (!tkc_json_array(j))
+        return out;
+    float *data = tkc_arena_array(j->arena, count_elements(j), sizeof *data, j->err);
+    size_t n = 0;
+    while (data && tkc_json_item(j))
+        data[n++] = tkc_json_null(j) ? NAN : (float)tkc_json_double(j);
+    if (!tkc_failed(j->err))
+        out = (tinkc_f32s){ data, n };
+    return out;
+}

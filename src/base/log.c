@@ -1,0 +1,81 @@
+/* log.c - log lines. Must not: keep state, lock, or let a credential through. */
+#include "base/log.h"
+
+#include <stdio.h>
+
+#include "base/str.h"
+
+/* What begins a secret; `keep` bytes of the match stay readable. */
+static const struct {
+    const char *text;
+    size_t keep;
+    size_t least; /* fewer secret bytes than this are no secret: "eyJ" in prose */
+} marks[] = {
+    { "tml-", 4, 1 },      { "eyJ", 3, 8 },       { "hf_", 3, 8 },
+    { "Bearer ", 7, 1 },   { "bearer ", 7, 1 },   { "api_key=", 8, 1 },
+    { "token=", 6, 1 },    { "X-Amz-Signature=", 16, 1 }, { "X-Goog-Signature=", 17, 1 },
+    { "Signature=", 10, 1 }, { "sig=", 4, 1 },
+};
+
+static bool secret_byte(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           c == '-' || c == '_' || c == '.' || c == '%' || c == '+' || c == '/' || c == '=' ||
+           c == '~';
+}
+
+/* How many bytes behind a mark at the start of `s` are to be blotted; 0 = no mark, no secret. */
+static size_t secret_at(tinkc_str s, size_t *keep)
+{
+    for (size_t m = 0; m < sizeof marks / sizeof *marks; m++) {
+        if (!tkc_starts_with(s, marks[m].text))
+            continue;
+        size_t n = marks[m].keep;
+        while (n < s.len && secret_byte(s.data[n]))
+            n++;
+        if (n - marks[m].keep < marks[m].least)
+            continue;
+        *keep = marks[m].keep;
+        return n - marks[m].keep;
+    }
+    return 0;
+}
+
+void tkc_blot(char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        size_t keep = 0;
+        size_t n = secret_at(tkc_strn(text + i, len - i), &keep);
+        if (n == 0)
+            continue;
+        memset(text + i + keep, '*', n);
+        i += keep + n - 1;
+    }
+}
+
+void tkc_log_line(const tkc_log *log, int32_t level, const char *format, ...)
+{
+    char line[1024];
+    if (!log->fn || level > log->level)
+        return;
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (n < 0)
+        return;
+    tkc_blot(line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
+    log->fn(level, line, log->user);
+}
+
+bool tkc_log_gate_pass(tkc_log_gate *gate, int64_t now_ms, int64_t interval_ms,
+                       uint64_t *held_back)
+{
+    if (now_ms < gate->next_ms) {
+        gate->held_back++;
+        return false;
+    }
+    *held_back = gate->held_back;
+    *gate = (tkc_log_gate){ now_ms + interval_ms, 0 };
+    return true;
+}

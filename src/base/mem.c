@@ -1,0 +1,127 @@
+/* mem.c - the one file that calls malloc. May touch: the C library. Must not: log, lock. */
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool tkc_add_size(size_t x, size_t y, size_t *out)
+{
+    size_t sum;
+    if (__builtin_add_overflow(x, y, &sum))
+        return false;
+    *out = sum;
+    return true;
+}
+
+bool tkc_mul_size(size_t x, size_t y, size_t *out)
+{
+    size_t product;
+    if (__builtin_mul_overflow(x, y, &product))
+        return false;
+    *out = product;
+    return true;
+}
+
+void *tkc_alloc(const tinkc_allocator *a, size_t size, tinkc_error *err)
+{
+    size_t n = size ? size : 1;
+    void *ptr = a ? a->alloc(n, a->user) : malloc(n);
+    if (!ptr)
+        tkc_fail_memory(err);
+    return ptr;
+}
+
+void *tkc_zalloc(const tinkc_allocator *a, size_t size, tinkc_error *err)
+{
+    void *ptr = tkc_alloc(a, size, err);
+    if (ptr)
+        memset(ptr, 0, size ? size : 1);
+    return ptr;
+}
+
+void *tkc_resize(const tinkc_allocator *a, void *ptr, size_t old_size, size_t new_size,
+                 tinkc_error *err)
+{
+    if (!ptr)
+        return tkc_alloc(a, new_size, err);
+    size_t old_n = old_size ? old_size : 1, new_n = new_size ? new_size : 1;
+    void *moved = a ? a->resize(ptr, old_n, new_n, a->user) : realloc(ptr, new_n);
+    if (!moved)
+        tkc_fail_memory(err);
+    return moved;
+}
+
+void tkc_release(const tinkc_allocator *a, void *ptr, size_t size)
+{
+    if (!ptr)
+        return;
+    if (a)
+        a->release(ptr, size ? size : 1, a->user);
+    else
+        free(ptr);
+}
+
+void *tkc_grow(const tinkc_allocator *a, void *data, size_t *cap, size_t need, size_t item,
+               tinkc_error *err)
+{
+    if (data && need <= *cap)
+        return data;
+    size_t wanted = *cap < 8 ? 8 : *cap;
+    if (!tkc_add_size(wanted, *cap / 2, &wanted) || wanted < need)
+        wanted = need > 8 ? need : 8;
+    size_t bytes;
+    if (!tkc_mul_size(wanted, item, &bytes)) {
+        tkc_fail_memory(err);
+        return NULL;
+    }
+    void *grown = tkc_resize(a, data, *cap * item, bytes, err);
+    if (grown)
+        *cap = wanted;
+    return grown;
+}
+
+char *tkc_copy_str(const tinkc_allocator *a, tinkc_str s, tinkc_error *err)
+{
+    size_t size;
+    if (!tkc_add_size(s.len, 1, &size)) {
+        tkc_fail_memory(err);
+        return NULL;
+    }
+    char *copy = tkc_alloc(a, size, err);
+    if (!copy)
+        return NULL;
+    if (s.len)
+        memcpy(copy, s.data, s.len);
+    copy[s.len] = '\0';
+    return copy;
+}
+
+void tkc_release_str(const tinkc_allocator *a, char *s)
+{
+    if (s)
+        tkc_release(a, s, strlen(s) + 1);
+}
+
+void *tkc_alloc_aligned(size_t alignment, size_t size, tinkc_error *err)
+{
+    void *ptr = NULL;
+    if (posix_memalign(&ptr, alignment, size ? size : 1) != 0) {
+        tkc_fail_memory(err);
+        return NULL;
+    }
+    return ptr;
+}
+
+void tkc_release_aligned(void *ptr)
+{
+    free(ptr);
+}
+
+bool tkc_all_zero(const void *bytes, size_t len)
+{
+    const unsigned char *p = bytes;
+    for (size_t i = 0; i < len; i++)
+        if (p[i])
+            return false;
+    return true;
+}

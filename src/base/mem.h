@@ -1,0 +1,45 @@
+/* mem.h - the only door to memory: allocator hooks, growth, checked sizes.
+ *
+ * `a` NULL means malloc and friends. Sizes are given back on release, because a caller's allocator
+ * is told them. Every failure is TINKC_E_MEMORY in err.
+ */
+#ifndef TKC_BASE_MEM_H
+#define TKC_BASE_MEM_H
+
+#include "base/err.h"
+
+/* Size 0 gives a block that may be released, not NULL. */
+void *tkc_alloc(const tinkc_allocator *a, size_t size, tinkc_error *err);
+void *tkc_zalloc(const tinkc_allocator *a, size_t size, tinkc_error *err);
+/* NULL on failure, and then the old block is as it was. */
+void *tkc_resize(const tinkc_allocator *a, void *ptr, size_t old_size, size_t new_size,
+                 tinkc_error *err);
+void tkc_release(const tinkc_allocator *a, void *ptr, size_t size);
+
+/* For growable arrays: makes room for `need` items of `item` bytes, at least doubling *cap.
+ * Returns the block (moved or not), or NULL with the old block untouched:
+ *
+ *     T *grown = tkc_grow(a, v->data, &v->cap, v->len + 1, sizeof *grown, err);
+ *     if (!grown)
+ *         return false;
+ *     v->data = grown;
+ */
+void *tkc_grow(const tinkc_allocator *a, void *data, size_t *cap, size_t need, size_t item,
+               tinkc_error *err);
+
+/* A NUL-terminated copy; release it with its length + 1 (tkc_release_str does). */
+char *tkc_copy_str(const tinkc_allocator *a, tinkc_str s, tinkc_error *err);
+void tkc_release_str(const tinkc_allocator *a, char *s);
+
+/* Aligned blocks for numbers (alignment: a power of two); straight from the system, no hook. */
+void *tkc_alloc_aligned(size_t alignment, size_t size, tinkc_error *err);
+void tkc_release_aligned(void *ptr);
+
+/* False on overflow, and *out is then untouched. */
+bool tkc_add_size(size_t x, size_t y, size_t *out);
+bool tkc_mul_size(size_t x, size_t y, size_t *out);
+
+/* True if every byte is zero: how `reserved` fields are checked. */
+bool tkc_all_zero(const void *bytes, size_t len);
+
+#endif

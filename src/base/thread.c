@@ -1,0 +1,54 @@
+/* thread.c - threads and deadlines on top of pthreads. */
+#include "base/thread.h"
+
+#include <signal.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+bool tkc_cond_init(pthread_cond_t *cond, tinkc_error *err)
+{
+    pthread_condattr_t how;
+    if (pthread_condattr_init(&how) != 0)
+        return tkc_fail_memory(err);
+    pthread_condattr_setclock(&how, CLOCK_MONOTONIC);
+    int bad = pthread_cond_init(cond, &how);
+    pthread_condattr_destroy(&how);
+    return bad ? tkc_fail_memory(err) : true;
+}
+
+int64_t tkc_deadline_ns(int64_t timeout_ms)
+{
+    int64_t ns, deadline;
+    if (timeout_ms < 0 || __builtin_mul_overflow(timeout_ms, (int64_t)1000000, &ns) ||
+        __builtin_add_overflow(tkc_monotonic_ns(), ns, &deadline))
+        return INT64_MAX;
+    return deadline;
+}
+
+bool tkc_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline_ns)
+{
+    if (deadline_ns == INT64_MAX) {
+        pthread_cond_wait(cond, mutex);
+        return true;
+    }
+    if (tkc_monotonic_ns() >= deadline_ns)
+        return false;
+    struct timespec until = { (time_t)(deadline_ns / 1000000000),
+                              (long)(deadline_ns % 1000000000) };
+    return pthread_cond_timedwait(cond, mutex, &until) == 0;
+}
+
+bool tkc_thread_start(pthread_t *thread, void *(*run)(void *), void *arg, const char *name,
+                      tinkc_error *err)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int bad = pthread_create(thread, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (bad)
+        return tkc_fail(err, TINKC_E_MEMORY, "a thread could not be started");
+    pthread_setname_np(*thread, name);
+    return true;
+}

@@ -1,0 +1,40 @@
+/* thread.h - threads, waiting with a deadline, reference counts.
+ *
+ * Mutexes are plain pthread_mutex_t. Conditions made here wait on the monotonic clock.
+ */
+#ifndef TKC_BASE_THREAD_H
+#define TKC_BASE_THREAD_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "base/err.h"
+
+bool tkc_cond_init(pthread_cond_t *, tinkc_error *err);
+/* Waits until signalled or until deadline_ns of tkc_monotonic_ns (INT64_MAX = no deadline). False
+ * when the deadline has passed. Wakes early now and then, as conditions do. */
+bool tkc_cond_wait_until(pthread_cond_t *, pthread_mutex_t *, int64_t deadline_ns);
+/* timeout_ms (TINKC_FOREVER allowed) from now as a deadline for the above. */
+int64_t tkc_deadline_ns(int64_t timeout_ms);
+
+/* Starts a thread with all signals blocked: the host's handlers run on the host's threads. `name`
+ * is at most 15 bytes. */
+bool tkc_thread_start(pthread_t *, void *(*run)(void *), void *arg, const char *name,
+                      tinkc_error *err);
+
+/* Counts handles on an object. */
+typedef atomic_uint tkc_refs;
+static inline void tkc_ref_init(tkc_refs *r)
+{
+    atomic_init(r, 1u);
+}
+static inline void tkc_ref_keep(tkc_refs *r)
+{
+    atomic_fetch_add_explicit(r, 1u, memory_order_relaxed);
+}
+/* True for the last: the caller then ends the object. */
+static inline bool tkc_ref_drop(tkc_refs *r)
+{
+    return atomic_fetch_sub_explicit(r, 1u, memory_order_acq_rel) == 1u;
+}
+
+#endif
