@@ -1,0 +1,127 @@
+/* call.h - one logical HTTP call: credential, attempts, delays, and in the end one answer.
+ *
+ * A call carries a request over the client's transport as often as layers B (attempts of one
+ * exchange) and X (a window of several minutes) allow, and reports once. It lives on the I/O
+ * thread. Nothing here knows what the bytes mean.
+ */
+#ifndef TKC_API_CALL_H
+#define TKC_API_CALL_H
+
+#include "api/op.h"
+#include "base/buf.h"
+#include "base/pool.h"
+#include "tinkc/sys/transport.h"
+
+typedef struct tkc_call tkc_call;
+
+enum { TKC_RETRIES_DEFAULT = -1 }; /* what the client's options say: 10 */
+
+/* What is needed before the first attempt leaves. */
+enum {
+    TKC_NEED_NOTHING = 0, /* used by the start-up itself                          */
+    TKC_NEED_CONFIG,      /* the service's settings and a token: plain REST calls */
+    TKC_NEED_SESSION      /* a session as well: whatever trains or samples        */
+};
+
+/* Where a body goes piece by piece as it comes (successful answers only). False = enough. Comes
+ * from the transport's thread, before `done`. */
+typedef bool tkc_sink_fn(void *user, const void *data, size_t len);
+
+/* Zero is the default of every field but the first three. Everything is copied but the body,
+ * which is moved: the caller's buffer is empty afterwards. */
+typedef struct tkc_call_spec {
+    const char *method;         /* static: "GET" */
+    const char *path;           /* "/api/v1/x?limit=5": escaped already */
+    int32_t pool;               /* TINKC_POOL_* */
+    int32_t need;               /* TKC_NEED_* */
+    int32_t retries;            /* of layer B; 0 = none, TKC_RETRIES_DEFAULT */
+    bool window;                /* layer X as well */
+    bool backpressure;          /* 429 and a pausing 402 come back at once (sampling) */
+    bool no_redirects;
+    bool anonymous;             /* no credential, none of the client's headers: a foreign host */
+    int64_t timeout_ms;         /* of one attempt's silence; 0 = the client's */
+    const char *base_url;       /* NULL = the client's */
+    const char *const *headers; /* pairs on top of the client's; a value "" drops one */
+    const char *content_type;   /* NULL = application/json; not sent with GET */
+    const char *accept;         /* NULL = application/json */
+    tkc_buf *body;              /* moved; NULL = none */
+    tkc_sink_fn *sink;          /* NULL = collect */
+    void *sink_user;
+    int64_t max_bytes;          /* of a collected body; 0 = the client's max_response_bytes */
+} tkc_call_spec;
+
+struct tkc_call {
+    /* set by the owner before tkc_call_start */
+    void (*done)(tkc_call *); /* once, unless freed before. Thread: I/O */
+    void *owner;
+    tinkc_future *f; /* whose call it is, for events and status; NULL = nobody's. No reference */
+
+    /* the outcome: valid in `done` and until tkc_call_free */
+    tinkc_error err;   /* code 0 = a 2xx came */
+    int32_t status;    /* HTTP status of the last answer; 0 = none came */
+    tinkc_bytes body;  /* of that answer, errors included; terminated */
+    bool may_have_run; /* an attempt left and was not clearly refused */
+    bool retried;      /* there was more than one attempt */
+
+    struct tkc_call_inner *inner; /* call.c */
+};
+
+/* Any thread. */
+tkc_call *tkc_call_new(tinkc_client *, const tkc_call_spec *, tinkc_error *err);
+/* Thread: I/O. `done` never comes from inside it. */
+void tkc_call_start(tkc_call *);
+/* Ends it: `done` does not come any more, the transport is told to let go. NULL allowed. Thread:
+ * I/O; any before it was started. Allowed inside `done`. */
+void tkc_call_free(tkc_call *);
+/* First value of a header of the last answer, any case; NULL = none. */
+const char *tkc_call_header(const tkc_call *, const char *name);
+/* Replaces the body before the call is started (a sequence number came in). */
+void tkc_call_set_body(tkc_call *, tkc_buf *body);
+
+/* Seconds the service asks to wait, in ms: retry-after-ms, retry-after as number or date; 0 = not
+ * said or not within (0, 60] seconds. */
+int64_t tkc_retry_after_ms(const char *ms_value, const char *value, int64_t wall_us);
+
+/* err from a status outside 2xx and its body: code, http_status, message, flags. */
+void tkc_status_error(tinkc_error *err, int32_t status, tinkc_bytes body);
+
+/* ---- the common case: one request, one answer, one result ---- */
+
+/* Reads an answer into f->arena and sets f->result. Runs on the I/O thread or, for large bodies, on
+ * a helper; nobody else touches f->arena meanwhile. answer->body stays valid only inside. */
+typedef bool tkc_decode_fn(tinkc_future *f, const tkc_call *answer, tinkc_error *err);
+
+/* The whole of a REST call:
+ *
+ *     tinkc_future *tinkc_run_get(tinkc_client *client, const char *id, tinkc_error *err)
+ *     {
+ *         ...check arguments, build path...
+ *         return tkc_rest_call(client, &run_get_class, &(tkc_call_spec){ .method = "GET",
+ *             .path = path, .pool = TINKC_POOL_TRAIN, .need = TKC_NEED_CONFIG,
+ *             .retries = TKC_RETRIES_DEFAULT, .window = true }, decode_run, err);
+ *     }
+ *     static const tkc_rest_class run_get_class = { "run_get", "run" };
+ *     const tinkc_run *tinkc_future_run(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)
+ *     { return tkc_future_get(f, "run", timeout_ms, err); }
+ *
+ * decode NULL = the body is ignored and the future has no result. spec.body is moved in any case.
+ * Does what a public function must: tkc_enter, fork and closed checks. */
+typedef struct tkc_rest_class {
+    const char *operation, *kind;
+} tkc_rest_class;
+tinkc_future *tkc_rest_call(tinkc_client *, const tkc_rest_class *, const tkc_call_spec *,
+                            tkc_decode_fn *decode, tinkc_error *err);
+
+/* Runs `work` on a helper thread and then `after` on the I/O thread. Cannot fail: without a helper
+ * it runs on the I/O thread. The job is part of an object that must stay until `after`. */
+typedef struct tkc_offload tkc_offload;
+struct tkc_offload {
+    void (*work)(tkc_offload *);
+    void (*after)(tkc_offload *);
+    tinkc_client *client; /* call.c's, so the next two */
+    tkc_job job;
+    tkc_task task;
+};
+void tkc_offload_start(tinkc_client *, tkc_offload *);
+
+#endif

@@ -1,0 +1,164 @@
+/* client_priv.h - the client from the inside: who may touch what.
+ *
+ * Constant fields are set by tinkc_client_new before anybody else sees the client. `shared` needs
+ * its lock. `io` belongs to the I/O thread alone; get there with tkc_loop_post or from inside an
+ * operation (op.h). Lock order: future.lock, then queue.lock; all others are leaves.
+ */
+#ifndef TKC_API_CLIENT_PRIV_H
+#define TKC_API_CLIENT_PRIV_H
+
+#include <sys/types.h>
+
+#include "api/call.h"
+#include "api/limits.h"
+#include "api/op.h"
+#include "base/log.h"
+#include "base/pool.h"
+
+enum { TKC_N_POOLS = 8 }; /* TINKC_POOL_* */
+
+/* The service's settings (POST /api/v1/client/config), with the defaults of 0.25.0. */
+typedef struct tkc_flags {
+    bool pjwt_auth_enabled;
+    bool command_enforced; /* credential_default_source == "credential_cmd" */
+    bool parallel_fwdbwd_chunks;
+    bool proto_compress_fwdbwd;
+    bool sample_no_retries;
+    bool sample_enable_stuck_detection;
+    bool create_model_via_load_weights;
+    int64_t sample_dispatch_bytes;
+    int64_t inflight_response_bytes;
+    int64_t fwdbwd_max_chunk_len;
+    int64_t fwdbwd_max_chunk_bytes;
+    int64_t fwdbwd_dispatch_bytes;
+    int64_t billing_max_pause_s;
+    int64_t sample_max_concurrent;
+} tkc_flags;
+void tkc_flags_default(tkc_flags *);
+/* Unknown fields are ignored, missing ones keep what *flags has. */
+bool tkc_flags_read(tkc_flags *, tinkc_str json, tkc_arena *, tinkc_error *err);
+bool tkc_flags_write(const tkc_flags *, tkc_buf *, tinkc_error *err);
+
+/* Somebody who waits for the start-up to get as far as he needs; part of a larger object. */
+typedef struct tkc_ready_wait tkc_ready_wait;
+struct tkc_ready_wait {
+    void (*ready)(tkc_ready_wait *, const tinkc_error *err); /* err NULL = go on. Thread: I/O */
+    int32_t need;                                            /* TKC_NEED_* */
+    tkc_ready_wait *next, *prev;
+    bool waiting;
+};
+
+/* Somebody who waits for a credential; part of a larger object. */
+typedef struct tkc_token_wait tkc_token_wait;
+struct tkc_token_wait {
+    /* token NULL with err NULL = send none. Thread: I/O. The text is valid inside only. */
+    void (*ready)(tkc_token_wait *, const char *token, const tinkc_error *err);
+    bool raw; /* the credential itself, not the JWT it is exchanged for */
+    tkc_token_wait *next, *prev;
+    bool waiting;
+};
+
+typedef struct tkc_boot tkc_boot;   /* boot.c: start-up, session, heartbeat */
+typedef struct tkc_auth tkc_auth;   /* auth.c: credentials and tokens */
+struct tkc_telemetry;               /* telemetry.c */
+
+struct tinkc_client {
+    /* ---- constant ---- */
+    const tinkc_allocator *a;
+    const tinkc_clock *clock;
+    const tinkc_transport *transport;
+    bool own_transport; /* the HTTPS one, which ends with the client */
+    tkc_loop *loop;
+    pid_t pid;
+    tkc_log log;
+    tkc_arena texts; /* what the texts below live in */
+    const char *base_url;   /* normalised, with a slash at its end; "" = none */
+    const char *api_key;    /* NULL = none */
+    const char *credential_cmd;
+    const char *project_id; /* NULL = none */
+    const char *const *tags;
+    const char *const *user_metadata;
+    const char *const *headers; /* pairs, on every request, the defaults merged in */
+    const char *query;          /* "a=b&c=d" or "" */
+    int64_t connect_timeout_ms, idle_timeout_ms, retry_window_ms, operation_timeout_ms;
+    int64_t billing_pause_ms; /* 0 = what the flags say */
+    int64_t max_response_bytes;
+    int32_t max_retries;
+    bool no_retries, conflict_recovery, accept_json_results, telemetry_on;
+    bool imported; /* stands behind an imported sampler: makes no session of its own */
+    tkc_shared_limits *limits;
+    struct tkc_telemetry *telemetry; /* NULL = off */
+    pthread_mutex_t budget_lock;     /* of fwdbwd_bytes */
+
+    /* Handles, futures, trainers, samplers, queues, inputs and batches. */
+    tkc_refs refs;
+    /* Answers that the transport still owes; the client's memory stays until they are in. */
+    atomic_int replies;
+
+    /* ---- any thread, lock held; a leaf ---- */
+    struct {
+        pthread_mutex_t lock;
+        pthread_cond_t cond; /* closing has come to its end */
+        bool closed;         /* takes no new work */
+        bool close_done;
+        int64_t running; /* operations that are not complete */
+        tkc_pool *helpers; /* NULL until first need */
+        const char *session_id; /* NULL until there is one */
+        int64_t next_model_seq, next_sampler_seq;
+        tinkc_queue *event_queue;
+        tinkc_event_fn *event_fn;
+        void *event_user;
+        uint32_t event_mask;
+        uint32_t event_any; /* kinds that anybody listens to, futures included */
+    } shared;
+
+    /* ---- the I/O thread only ---- */
+    struct {
+        tinkc_future *ops; /* running operations */
+        struct tkc_call_inner *calls; /* with an answer outstanding */
+        tkc_flags flags;
+        tkc_budget fwdbwd_bytes;
+        tkc_boot *boot;
+        tkc_auth *auth;
+        int32_t bare_400_left[TKC_N_POOLS]; /* 16 at first */
+        int64_t refresh_interval_s;
+        int64_t billing_first_ms, billing_logged_ms; /* INT64_MIN = unset */
+        bool ended; /* nothing new is started */
+    } io;
+};
+
+/* First lines of every public function on a handle: tkc_enter, then this. */
+bool tkc_client_check(tinkc_client *, tinkc_error *err);       /* NULL, forked */
+bool tkc_client_check_open(tinkc_client *, tinkc_error *err);  /* closed, too */
+bool tkc_client_check_waits(tinkc_client *, tinkc_error *err); /* not on the I/O thread */
+bool tkc_client_forked(const tinkc_client *);
+
+void tkc_client_keep(tinkc_client *);
+void tkc_client_drop(tinkc_client *);
+
+void tkc_client_log(tinkc_client *, int32_t level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Waits until the client has what `need` says. True: it has it now, `ready` does not come. */
+bool tkc_client_need(tinkc_client *, tkc_ready_wait *);
+void tkc_client_need_end(tinkc_client *, tkc_ready_wait *); /* stops waiting */
+
+/* The credential for the next request. True: there now, `ready` does not come; *token may be NULL:
+ * send none. */
+bool tkc_auth_token(tinkc_client *, tkc_token_wait *, const char **token);
+void tkc_auth_token_end(tinkc_client *, tkc_token_wait *);
+
+/* "pause" of client.md 3.6: true if a 402 is to be waited out. Thread: I/O. */
+bool tkc_billing_pauses(tinkc_client *, int32_t status, tinkc_str detail, tinkc_future *f);
+
+/* Random, as text: "6f1d…", 36 characters and a NUL. */
+enum { TKC_UUID_TEXT = 37 };
+void tkc_uuid4(const tinkc_clock *, char out[TKC_UUID_TEXT]);
+
+/* Helper threads for what must not run on the I/O thread: call.h's tkc_offload_start. */
+tkc_pool *tkc_client_helpers(tinkc_client *, tinkc_error *err);
+
+/* Makes a client from options; `imported` keeps it from making sessions. */
+tinkc_client *tkc_client_make(const tinkc_client_options *, bool imported, tinkc_error *err);
+
+#endif

@@ -1,0 +1,89 @@
+/* loop.h - the one I/O thread of a client: posted tasks, timers, a wake-up descriptor.
+ *
+ * Everything that a client does on its own happens here, one thing at a time, so most of the code
+ * above needs no locks. Tasks and timers are parts of larger objects: posting and arming allocate
+ * nothing and cannot fail.
+ *
+ *     static void answer(tkc_task *task) { struct op *op = TKC_OWNER(task, struct op, task); ... }
+ *     op->task.run = answer;
+ *     tkc_loop_post(loop, &op->task);            // from any thread
+ *
+ * Time is that of the tinkc_clock given; a test's clock moves by jumps and wakes the loop itself.
+ * What waits for sockets plugs in as tkc_loop_wait_fn (curl_multi_poll); without one the loop
+ * waits in poll(2).
+ */
+#ifndef TKC_NET_LOOP_H
+#define TKC_NET_LOOP_H
+
+#include <stddef.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+/* The object a task or timer is part of. */
+#define TKC_OWNER(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+
+typedef struct tkc_loop tkc_loop;
+
+/* Runs once on the loop's thread. It may be posted again from inside `run`, or freed there. */
+typedef struct tkc_task tkc_task;
+struct tkc_task {
+    void (*run)(tkc_task *);
+    tkc_task *next; /* the loop's */
+};
+
+/* Fires once on the loop's thread, when the clock has reached due_ms. Zeroed = not armed. */
+typedef struct tkc_timer tkc_timer;
+struct tkc_timer {
+    void (*fire)(tkc_timer *);
+    int64_t due_ms;
+    uint64_t order; /* of arming: equal times fire in this order */
+    bool armed;
+    /* the loop's: a pairing heap through its members */
+    tkc_timer *child, *sibling, *prev;
+};
+
+/* Waits until wake_fd is readable, something of its own happens, or timeout_ms (TINKC_FOREVER =
+ * none) has passed. It must not read wake_fd. Thread: the loop's. */
+typedef void tkc_loop_wait_fn(void *self, int wake_fd, int64_t timeout_ms);
+
+/* Starts the thread. The clock is acquired until the loop is freed. */
+tkc_loop *tkc_loop_new(const tinkc_allocator *a, const tinkc_clock *clock, tinkc_error *err);
+
+/* Asks the thread to end after what it is doing now; posted tasks that have not run yet are still
+ * run first. Any thread. Idempotent. */
+void tkc_loop_stop(tkc_loop *);
+/* Waits up to timeout_ms for the thread to have ended after tkc_loop_stop, then frees the loop.
+ * False = it has not ended yet: nothing is freed and it may be called again. Never on the loop's
+ * own thread. */
+bool tkc_loop_join(tkc_loop *, int64_t timeout_ms);
+/* Instead of joining: the thread frees the loop when it ends, then calls last(arg) as the very
+ * last thing it does. Any thread, the loop's included. */
+void tkc_loop_abandon(tkc_loop *, void (*last)(void *arg), void *arg);
+
+/* Any thread. */
+void tkc_loop_post(tkc_loop *, tkc_task *);
+bool tkc_loop_is_current(const tkc_loop *); /* true on the loop's own thread */
+int64_t tkc_loop_now_ms(const tkc_loop *);
+const tinkc_clock *tkc_loop_clock(const tkc_loop *);
+
+/* Thread: the loop's. Arming an armed timer moves it. delay_ms below 0 counts as 0; TINKC_FOREVER
+ * is no delay but "never": the timer is disarmed. */
+void tkc_loop_arm(tkc_loop *, tkc_timer *, int64_t delay_ms);
+void tkc_loop_disarm(tkc_loop *, tkc_timer *);
+
+/* Plugs in what waits for sockets; NULL takes it out again. Thread: the loop's. */
+void tkc_loop_set_wait(tkc_loop *, tkc_loop_wait_fn *wait, void *self);
+
+/* Counts work that goes on elsewhere for this loop (helper threads), so that it does not look
+ * idle meanwhile. Any thread. */
+void tkc_loop_busy(tkc_loop *, int32_t change);
+
+/* For tests' clocks: true if the loop has nothing to do before its next timer. *due_ms then is that
+ * timer's time, INT64_MAX if there is none. Any thread. */
+bool tkc_loop_idle(tkc_loop *, int64_t *due_ms);
+/* What the loop gives to tinkc_clock.attach, with itself as `arg`: so a clock of ours can tell that
+ * the one it wakes is a loop and ask tkc_loop_idle. */
+void tkc_loop_clock_jumped(void *loop);
+
+#endif
