@@ -30,13 +30,13 @@ typedef bool tkc_sink_fn(void *user, const void *data, size_t len);
 /* Zero is the default of every field but the first three. Everything is copied but the body,
  * which is moved: the caller's buffer is empty afterwards. */
 typedef struct tkc_call_spec {
-    const char *method;         /* static: "GET" */
-    const char *path;           /* "/api/v1/x?limit=5": escaped already */
-    int32_t pool;               /* TINKC_POOL_* */
-    int32_t need;               /* TKC_NEED_* */
-    int32_t retries;            /* of layer B; 0 = none, TKC_RETRIES_DEFAULT */
-    bool window;                /* layer X as well */
-    bool backpressure;          /* 429 and a pausing 402 come back at once (sampling) */
+    const char *method; /* static: "GET" */
+    const char *path;   /* "/api/v1/x?limit=5": escaped already */
+    int32_t pool;       /* TINKC_POOL_* */
+    int32_t need;       /* TKC_NEED_* */
+    int32_t retries;    /* of layer B; 0 = none, TKC_RETRIES_DEFAULT */
+    bool window;        /* layer X as well */
+    bool backpressure;  /* 429 and a pausing 402 come back at once (sampling) */
     bool no_redirects;
     bool anonymous;             /* no credential, none of the client's headers: a foreign host */
     int64_t timeout_ms;         /* of one attempt's silence; 0 = the client's */
@@ -47,7 +47,8 @@ typedef struct tkc_call_spec {
     tkc_buf *body;              /* moved; NULL = none */
     tkc_sink_fn *sink;          /* NULL = collect */
     void *sink_user;
-    int64_t max_bytes;          /* of a collected body; 0 = the client's max_response_bytes */
+    size_t (*sink_room)(void *user); /* tinkc_reply.room; NULL = any number */
+    int64_t max_bytes;               /* of a collected body; 0 = the client's max_response_bytes */
 } tkc_call_spec;
 
 struct tkc_call {
@@ -73,6 +74,8 @@ void tkc_call_start(tkc_call *);
 /* Ends it: `done` does not come any more, the transport is told to let go. NULL allowed. Thread:
  * I/O; any before it was started. Allowed inside `done`. */
 void tkc_call_free(tkc_call *);
+/* sink_room is no longer 0: tells the transport. Thread: I/O. */
+void tkc_call_resume(tkc_call *);
 /* First value of a header of the last answer, any case; NULL = none. */
 const char *tkc_call_header(const tkc_call *, const char *name);
 /* Replaces the body before the call is started (a sequence number came in). */

@@ -58,9 +58,9 @@ struct tkc_token_wait {
     bool waiting;
 };
 
-typedef struct tkc_boot tkc_boot;   /* boot.c: start-up, session, heartbeat */
-typedef struct tkc_auth tkc_auth;   /* auth.c: credentials and tokens */
-struct tkc_telemetry;               /* telemetry.c */
+typedef struct tkc_boot tkc_boot; /* boot.c: start-up, session, heartbeat */
+typedef struct tkc_auth tkc_auth; /* auth.c: credentials and tokens */
+struct tkc_telemetry;             /* telemetry.c */
 
 struct tinkc_client {
     /* ---- constant ---- */
@@ -71,9 +71,9 @@ struct tinkc_client {
     tkc_loop *loop;
     pid_t pid;
     tkc_log log;
-    tkc_arena texts; /* what the texts below live in */
-    const char *base_url;   /* normalised, with a slash at its end; "" = none */
-    const char *api_key;    /* NULL = none */
+    tkc_arena texts;      /* what the texts below live in */
+    const char *base_url; /* normalised, with a slash at its end; "" = none */
+    const char *api_key;  /* NULL = none */
     const char *credential_cmd;
     const char *project_id; /* NULL = none */
     const char *const *tags;
@@ -101,8 +101,8 @@ struct tinkc_client {
         pthread_cond_t cond; /* closing has come to its end */
         bool closed;         /* takes no new work */
         bool close_done;
-        int64_t running; /* operations that are not complete */
-        tkc_pool *helpers; /* NULL until first need */
+        int64_t running;        /* operations that are not complete */
+        tkc_pool *helpers;      /* NULL until first need */
         const char *session_id; /* NULL until there is one */
         int64_t next_model_seq, next_sampler_seq;
         tinkc_queue *event_queue;
@@ -114,7 +114,7 @@ struct tinkc_client {
 
     /* ---- the I/O thread only ---- */
     struct {
-        tinkc_future *ops; /* running operations */
+        tinkc_future *ops;            /* running operations */
         struct tkc_call_inner *calls; /* with an answer outstanding */
         tkc_flags flags;
         tkc_budget fwdbwd_bytes;
@@ -123,7 +123,7 @@ struct tinkc_client {
         int32_t bare_400_left[TKC_N_POOLS]; /* 16 at first */
         int64_t refresh_interval_s;
         int64_t billing_first_ms, billing_logged_ms; /* INT64_MIN = unset */
-        bool ended; /* nothing new is started */
+        bool ended;                                  /* nothing new is started */
     } io;
 };
 

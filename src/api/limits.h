@@ -52,11 +52,11 @@ typedef struct tkc_shared_limits {
     pthread_mutex_t lock; /* a leaf */
     tkc_refs refs;
     uint64_t key[2];
-    tkc_budget sample_count;     /* 400 */
-    tkc_budget throttled_count;  /* 10: only while a backoff is recent */
-    tkc_budget sample_bytes;     /* of prompts under way */
-    tkc_budget inflight_bytes;   /* of results under way */
-    int64_t backoff_until_ms;    /* INT64_MIN = never */
+    tkc_budget sample_count;    /* 400 */
+    tkc_budget throttled_count; /* 10: only while a backoff is recent */
+    tkc_budget sample_bytes;    /* of prompts under way */
+    tkc_budget inflight_bytes;  /* of results under way */
+    int64_t backoff_until_ms;   /* INT64_MIN = never */
     struct tkc_shared_limits *next;
     bool is_public; /* in the process-wide list */
 } tkc_shared_limits;

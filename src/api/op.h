@@ -7,7 +7,8 @@
  *
  *     struct ping { tinkc_future f; tkc_call *call; };
  *     static void ping_start(tinkc_future *f);                        // begin: on the I/O thread
- *     static void ping_stop(tinkc_future *f, const tinkc_error *why)  // cancelled, closed, too late
+ *     static void ping_stop(tinkc_future *f, const tinkc_error *why)  // cancelled, closed, too
+ * late
  *     {
  *         tkc_call_free(((struct ping *)f)->call);
  *         tkc_op_finish(f, why);
@@ -74,7 +75,7 @@ struct tinkc_future {
         bool limit_set; /* limit_ms is news for the I/O thread */
         bool control_posted;
         int32_t stage, queue_state;
-        int32_t waiters;   /* of wait_any: see future.c */
+        int32_t waiters; /* of wait_any: see future.c */
         int64_t limit_at_ms;
         int64_t progress_done, progress_total;
         const char *request_id; /* NULL until accepted; belongs to the object */

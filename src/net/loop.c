@@ -28,10 +28,10 @@ struct tkc_loop {
         pthread_cond_t ended_cond;
         tkc_task *first, **last;
         int32_t busy;
-        int64_t due_ms;  /* of the next timer, when waiting */
-        bool waiting;    /* the thread is in, or about to enter, its wait */
-        bool woken;      /* wake_fd has been written and not yet read */
-        bool jumped;     /* the clock has moved since the timers were last looked at */
+        int64_t due_ms; /* of the next timer, when waiting */
+        bool waiting;   /* the thread is in, or about to enter, its wait */
+        bool woken;     /* wake_fd has been written and not yet read */
+        bool jumped;    /* the clock has moved since the timers were last looked at */
         bool stop, ended, abandoned;
         void (*end_fn)(void *arg);
         void *end_arg;
@@ -239,7 +239,9 @@ static void fire_timers(tkc_loop *loop)
 static void wait_in_poll(int wake_fd, int64_t timeout_ms)
 {
     struct pollfd fd = { .fd = wake_fd, .events = POLLIN };
-    int limit = timeout_ms == TINKC_FOREVER ? -1 : timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms;
+    int limit = timeout_ms == TINKC_FOREVER ? -1
+                : timeout_ms > INT32_MAX    ? INT32_MAX
+                                            : (int)timeout_ms;
     (void)poll(&fd, 1, limit);
 }
 
@@ -250,7 +252,8 @@ static bool begin_wait(tkc_loop *loop, int64_t *timeout_ms)
     int64_t now = tkc_loop_now_ms(loop);
     *timeout_ms = !next ? TINKC_FOREVER : next->due_ms > now ? next->due_ms - now : 0;
     pthread_mutex_lock(&loop->shared.lock);
-    bool wait = !loop->shared.first && !loop->shared.stop && !loop->shared.jumped && *timeout_ms != 0;
+    bool wait =
+        !loop->shared.first && !loop->shared.stop && !loop->shared.jumped && *timeout_ms != 0;
     loop->shared.due_ms = next ? next->due_ms : INT64_MAX;
     loop->shared.waiting = wait;
     pthread_mutex_unlock(&loop->shared.lock);
