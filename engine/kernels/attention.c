@@ -1,0 +1,178 @@
+/* attention.c - attention split over threads: the forward pass by tiles of rows and by key/value
+ * head, the backward pass by sequence and key/value head. Arithmetic is the kernel set's. */
+#include "kernels/set.h"
+
+enum { ROWS_A_TASK = 64 };
+
+typedef struct attention_loop {
+    tke_cpu *cpu;
+    const tke_attention *shape;
+    int64_t n_seqs;
+    const int64_t *starts;     /* packed: NULL if cached */
+    const tke_kv_cache *cache; /* cached: NULL if packed */
+    const tke_kv_seq *seqs;
+    const tke_real *q, *k, *v;
+    tke_real *o, *lse;
+    const tke_attention_grads *grads;
+    int64_t first_seq; /* where this loop's tasks begin */
+} attention_loop;
+
+static int64_t rows_of(const attention_loop *l, int64_t seq)
+{
+    return l->starts ? l->starts[seq + 1] - l->starts[seq] : l->seqs[seq].n_rows;
+}
+
+static int64_t tiles_of(const attention_loop *l, int64_t seq)
+{
+    return (rows_of(l, seq) + ROWS_A_TASK - 1) / ROWS_A_TASK;
+}
+
+/* The sequence of a task, and which of its tiles (the last first: they are the longest). */
+static int64_t find_tile(const attention_loop *l, int64_t unit, int64_t *tile)
+{
+    int64_t seq = 0;
+    for (int64_t tiles; unit >= (tiles = tiles_of(l, seq)); seq++)
+        unit -= tiles;
+    *tile = tiles_of(l, seq) - 1 - unit;
+    return seq;
+}
+
+static tke_attention_part make_part(const attention_loop *l, int64_t seq, int64_t kv_head)
+{
+    const tke_attention *s = l->shape;
+    int64_t ldq = (int64_t)s->n_heads * s->head_dim, ldk = (int64_t)s->n_kv_heads * s->head_dim;
+    int64_t first = l->starts ? l->starts[seq] : l->seqs[seq].first_row;
+    tke_attention_part part = { .shape = s,
+                                .kv_head = kv_head,
+                                .q = l->q + first * ldq,
+                                .o = l->o + first * ldq,
+                                .lse = l->lse ? l->lse + first * s->n_heads : NULL };
+    if (l->starts) {
+        part.keys = (tke_keys){
+            .k = l->k + first * ldk, .v = l->v + first * ldk, .dtype = TKE_REAL, .ld = ldk
+        };
+        return part;
+    }
+    part.first_pos = l->seqs[seq].first_pos;
+    part.keys = (tke_keys){ .k = l->cache->k,
+                            .v = l->cache->v,
+                            .dtype = l->cache->dtype,
+                            .ld = ldk,
+                            .ids = l->seqs[seq].ids,
+                            .block_stride = l->cache->block_stride,
+                            .block_tokens = l->cache->block_tokens };
+    return part;
+}
+
+static void forward_task(void *arg, int64_t task, int32_t worker)
+{
+    const attention_loop *l = arg;
+    int64_t tile, seq = find_tile(l, task / l->shape->n_kv_heads, &tile);
+    tke_attention_part part = make_part(l, seq, task % l->shape->n_kv_heads);
+    int64_t begin = tile * ROWS_A_TASK, end = begin + ROWS_A_TASK, rows = rows_of(l, seq);
+    l->cpu->set->attention(&part, begin, end < rows ? end : rows, l->cpu->scratch[worker]);
+}
+
+static void run_forward(attention_loop *l)
+{
+    int64_t tiles = 0;
+    for (int64_t i = 0; i < l->n_seqs; i++)
+        tiles += tiles_of(l, i);
+    tke_threads_run(l->cpu->threads, tiles * l->shape->n_kv_heads, forward_task, l);
+}
+
+void tke_attention_forward(tke_cpu *cpu, const tke_attention *shape, int64_t n_seqs,
+                           const int64_t *starts, const tke_real *q, const tke_real *k,
+                           const tke_real *v, tke_real *o, tke_real *lse)
+{
+    attention_loop l = { .cpu = cpu,
+                         .shape = shape,
+                         .n_seqs = n_seqs,
+                         .starts = starts,
+                         .q = q,
+                         .k = k,
+                         .v = v,
+                         .o = o,
+                         .lse = lse };
+    run_forward(&l);
+}
+
+void tke_attention_cached(tke_cpu *cpu, const tke_attention *shape, const tke_kv_cache *cache,
+                          int64_t n_seqs, const tke_kv_seq *seqs, const tke_real *q, tke_real *o)
+{
+    attention_loop l = {
+        .cpu = cpu, .shape = shape, .n_seqs = n_seqs, .cache = cache, .seqs = seqs, .q = q, .o = o
+    };
+    run_forward(&l);
+}
+
+/* ---- storing keys and values ---- */
+
+static void store_task(void *arg, int64_t task, int32_t worker)
+{
+    const attention_loop *l = arg;
+    const tke_kv_cache *c = l->cache;
+    const tke_kv_seq *seq = &l->seqs[task];
+    int64_t ld = (int64_t)l->shape->n_kv_heads * l->shape->head_dim;
+    size_t size = tke_dtype_size(c->dtype);
+    (void)worker;
+    for (int64_t i = 0; i < seq->n_rows; i++) {
+        int64_t p = seq->first_pos + i, row = seq->first_row + i;
+        int64_t at = seq->ids[p / c->block_tokens] * c->block_stride + p % c->block_tokens * ld;
+        tke_narrow(c->dtype, l->k + row * ld, (size_t)ld, (char *)c->k + (size_t)at * size);
+        tke_narrow(c->dtype, l->v + row * ld, (size_t)ld, (char *)c->v + (size_t)at * size);
+    }
+}
+
+void tke_kv_store(tke_cpu *cpu, const tke_attention *shape, const tke_kv_cache *cache,
+                  int64_t n_seqs, const tke_kv_seq *seqs, const tke_real *k, const tke_real *v)
+{
+    attention_loop l = {
+        .cpu = cpu, .shape = shape, .n_seqs = n_seqs, .cache = cache, .seqs = seqs, .k = k, .v = v
+    };
+    int64_t rows = 0;
+    for (int64_t i = 0; i < n_seqs; i++)
+        rows += seqs[i].n_rows;
+    if (rows > 64) {
+        tke_threads_run(cpu->threads, n_seqs, store_task, &l);
+        return;
+    }
+    for (int64_t i = 0; i < n_seqs; i++) /* waking threads would cost more than the copy */
+        store_task(&l, i, 0);
+}
+
+/* ---- backward ---- */
+
+static void backward_task(void *arg, int64_t task, int32_t worker)
+{
+    const attention_loop *l = arg;
+    const tke_attention *s = l->shape;
+    int64_t seq = task / s->n_kv_heads, first = l->starts[seq];
+    int64_t q = first * s->n_heads * s->head_dim, k = first * s->n_kv_heads * s->head_dim;
+    const tke_attention_grads *g = l->grads;
+    tke_attention_back back = {
+        .shape = s,
+        .length = l->starts[seq + 1] - first,
+        .kv_head = task % s->n_kv_heads,
+        .g = { .q = g->q + q,
+               .k = g->k + k,
+               .v = g->v + k,
+               .o = g->o + q,
+               .lse = g->lse + first * s->n_heads,
+               .d_o = g->d_o + q,
+               .dq = g->dq + q,
+               .dk = g->dk + k,
+               .dv = g->dv + k,
+               .delta = g->delta + first * s->n_heads },
+    };
+    l->cpu->set->attention_backward(&back, l->cpu->scratch[worker]);
+}
+
+void tke_attention_backward(tke_cpu *cpu, const tke_attention *shape, int64_t n_seqs,
+                            const int64_t *starts, const tke_attention_grads *grads)
+{
+    attention_loop l = {
+        .cpu = cpu, .shape = shape, .n_seqs = n_seqs, .starts = starts, .grads = grads
+    };
+    tke_threads_run(cpu->threads, n_seqs * shape->n_kv_heads, backward_task, &l);
+}

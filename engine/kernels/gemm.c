@@ -1,0 +1,132 @@
+/* gemm.c - products, split over threads. Cuts each call into tiles of c, never along k, and hands
+ * them to the kernel set. Owns no memory. */
+#include "kernels/set.h"
+
+enum { MAX_CALLS = 64 };
+
+/* How one call is cut: a grid of gm x gn parts of whole tiles. */
+typedef struct grid {
+    int64_t gm, gn, first_task;
+} grid;
+
+typedef struct loop {
+    tke_cpu *cpu;
+    const tke_gemm *calls;
+    size_t n_calls;
+    grid grids[MAX_CALLS];
+} loop;
+
+static int64_t ceil_div(int64_t x, int64_t y)
+{
+    return (x + y - 1) / y;
+}
+
+static int64_t smaller(int64_t x, int64_t y)
+{
+    return x < y ? x : y;
+}
+
+/* Part `i` of `parts` of a length, in whole tiles. */
+static void part_of(int64_t length, int64_t tile, int64_t parts, int64_t i, int64_t *begin,
+                    int64_t *end)
+{
+    int64_t tiles = ceil_div(length, tile);
+    *begin = smaller(length, tiles * i / parts * tile);
+    *end = smaller(length, tiles * (i + 1) / parts * tile);
+}
+
+static void run_task(void *arg, int64_t task, int32_t worker)
+{
+    const loop *l = arg;
+    const tke_kernel_set *set = l->cpu->set;
+    size_t i = 0;
+    while (i + 1 < l->n_calls && l->grids[i + 1].first_task <= task)
+        i++;
+    const grid *g = &l->grids[i];
+    tke_gemm call = l->calls[i];
+    int64_t at = task - g->first_task, m0, m1, n0, n1;
+    part_of(call.m, set->tile_m, g->gm, at / g->gn, &m0, &m1);
+    part_of(call.n, set->tile_n, g->gn, at % g->gn, &n0, &n1);
+    if (m0 == m1 || n0 == n1)
+        return;
+    if (l->cpu->precision == TKE_PRECISION_F32)
+        call.exact = true;
+    set->gemm(&call, m0, m1, n0, n1, l->cpu->scratch[worker]);
+}
+
+/* A part packs its share of a and of b: parts as square as can be pack least. `parts` is what all
+ * threads need; small products stay whole. */
+static grid choose_grid(const tke_kernel_set *set, const tke_gemm *call, int64_t parts)
+{
+    int64_t tiles_m = ceil_div(call->m, set->tile_m), tiles_n = ceil_div(call->n, set->tile_n);
+    grid best = { 1, 1, 0 };
+    if (call->m * call->n * call->k < 32 * 1024)
+        return best;
+    int64_t best_cost = INT64_MAX;
+    for (int64_t gm = 1; gm <= smaller(parts, tiles_m); gm++) {
+        int64_t gn = smaller(ceil_div(parts, gm), tiles_n);
+        int64_t rows = ceil_div(tiles_m, gm) * set->tile_m;
+        int64_t columns = ceil_div(tiles_n, gn) * set->tile_n;
+        int64_t cost = rows * columns + 8 * (rows + columns);
+        if (cost < best_cost) {
+            best_cost = cost;
+            best = (grid){ gm, gn, 0 };
+        }
+    }
+    return best;
+}
+
+static void run_batch(tke_cpu *cpu, const tke_gemm *calls, size_t n_calls)
+{
+    loop l = { .cpu = cpu, .calls = calls, .n_calls = n_calls };
+    int64_t tasks = 0, threads = tke_threads_count(cpu->threads);
+    for (size_t i = 0; i < n_calls; i++) {
+        l.grids[i] = choose_grid(cpu->set, &calls[i], threads);
+        l.grids[i].first_task = tasks;
+        tasks += l.grids[i].gm * l.grids[i].gn;
+    }
+    tke_threads_run(cpu->threads, tasks, run_task, &l);
+}
+
+void tke_gemm_run_all(tke_cpu *cpu, const tke_gemm *calls, size_t n_calls)
+{
+    for (size_t i = 0; i < n_calls; i += MAX_CALLS)
+        run_batch(cpu, calls + i, n_calls - i < MAX_CALLS ? n_calls - i : MAX_CALLS);
+}
+
+void tke_gemm_run(tke_cpu *cpu, const tke_gemm *call)
+{
+    run_batch(cpu, call, 1);
+}
+
+void tke_linear(tke_cpu *cpu, int64_t rows, int64_t in, int64_t out, const tke_real *x,
+                tke_matrix w, tke_real *y, bool accumulate)
+{
+    tke_gemm_run(cpu, &(tke_gemm){ .form = TKE_NT,
+                                   .accumulate = accumulate,
+                                   .m = rows,
+                                   .n = out,
+                                   .k = in,
+                                   .alpha = 1,
+                                   .a = x,
+                                   .lda = in,
+                                   .b = w,
+                                   .c = y,
+                                   .ldc = out });
+}
+
+void tke_linear_backward(tke_cpu *cpu, int64_t rows, int64_t in, int64_t out, const tke_real *dy,
+                         tke_matrix w, tke_real *dx, bool accumulate)
+{
+    tke_gemm_run(cpu, &(tke_gemm){ .form = TKE_NN,
+                                   .accumulate = accumulate,
+                                   .m = rows,
+                                   .n = in,
+                                   .k = out,
+                                   .alpha = 1,
+                                   .a = dy,
+                                   .lda = out,
+                                   .b = w,
+                                   .c = dx,
+                                   .ldc = in });
+}
