@@ -1,0 +1,67 @@
+/* curl_lib.c - opens libcurl once and checks that it is one we can live with.
+ *
+ * May touch: base/dl.h, a lock and a table of its own. Must not: make any transfer.
+ */
+#include "net/curl_lib.h"
+
+#include <pthread.h>
+#include <stddef.h>
+#include "base/dl.h"
+
+#define SYMBOL(name)                                                                               \
+    {                                                                                              \
+        "curl_" #name, offsetof(tkc_curl, name)                                                    \
+    }
+
+static const tkc_dl_symbol symbols[] = {
+    SYMBOL(global_init),      SYMBOL(version_info),        SYMBOL(easy_init),
+    SYMBOL(easy_cleanup),     SYMBOL(easy_reset),          SYMBOL(easy_setopt),
+    SYMBOL(easy_getinfo),     SYMBOL(easy_pause),          SYMBOL(easy_strerror),
+    SYMBOL(multi_init),       SYMBOL(multi_cleanup),       SYMBOL(multi_setopt),
+    SYMBOL(multi_add_handle), SYMBOL(multi_remove_handle), SYMBOL(multi_socket_action),
+    SYMBOL(multi_assign),     SYMBOL(multi_info_read),     SYMBOL(multi_strerror),
+    SYMBOL(slist_append),     SYMBOL(slist_free_all),      { NULL, 0 },
+};
+
+/* 7.67.0 is the first that can limit the streams of one connection. */
+enum { OLDEST_VERSION = 0x074300 };
+
+static struct {
+    pthread_mutex_t lock;
+    bool ready;
+    tkc_curl table;
+} library = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* A libcurl that resolves names synchronously would stop every request of a client while one name
+ * is looked up. */
+static bool check_library(const tkc_curl *curl, tinkc_error *err)
+{
+    const curl_version_info_data *info = curl->version_info(CURLVERSION_NOW);
+    if (info->version_num < OLDEST_VERSION)
+        return tkc_fail(err, TINKC_E_UNSUPPORTED, "libcurl %s is too old, 7.67 is needed",
+                        info->version);
+    if (!(info->features & CURL_VERSION_ASYNCHDNS))
+        return tkc_fail(err, TINKC_E_UNSUPPORTED,
+                        "libcurl %s was built without asynchronous name resolution", info->version);
+    if (!(info->features & CURL_VERSION_SSL))
+        return tkc_fail(err, TINKC_E_UNSUPPORTED, "libcurl %s was built without TLS",
+                        info->version);
+    return true;
+}
+
+const tkc_curl *tkc_curl_get(tinkc_error *err)
+{
+    static const char *const names[] = { "libcurl.so.4", "libcurl-gnutls.so.4", "libcurl.4.dylib",
+                                         NULL };
+    pthread_mutex_lock(&library.lock);
+    if (!library.ready && tkc_dl_load(names, symbols, &library.table, err) &&
+        check_library(&library.table, err)) {
+        if (library.table.global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK)
+            library.ready = true;
+        else
+            tkc_fail(err, TINKC_E_UNSUPPORTED, "libcurl does not start");
+    }
+    const tkc_curl *curl = library.ready ? &library.table : NULL;
+    pthread_mutex_unlock(&library.lock);
+    return curl;
+}

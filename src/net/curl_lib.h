@@ -1,0 +1,41 @@
+/* curl_lib.h - libcurl as a table of functions, opened on first use.
+ *
+ * Only src/net/http*.c includes this; nothing else in the library knows that curl exists.
+ */
+#ifndef TKC_NET_CURL_LIB_H
+#define TKC_NET_CURL_LIB_H
+
+#include <curl/curl.h>
+#include "base/err.h"
+
+typedef struct tkc_curl {
+    CURLcode (*global_init)(long flags);
+    curl_version_info_data *(*version_info)(CURLversion);
+
+    CURL *(*easy_init)(void);
+    void (*easy_cleanup)(CURL *);
+    void (*easy_reset)(CURL *);
+    CURLcode (*easy_setopt)(CURL *, CURLoption, ...);
+    CURLcode (*easy_getinfo)(CURL *, CURLINFO, ...);
+    CURLcode (*easy_pause)(CURL *, int what);
+    const char *(*easy_strerror)(CURLcode);
+
+    CURLM *(*multi_init)(void);
+    CURLMcode (*multi_cleanup)(CURLM *);
+    CURLMcode (*multi_setopt)(CURLM *, CURLMoption, ...);
+    CURLMcode (*multi_add_handle)(CURLM *, CURL *);
+    CURLMcode (*multi_remove_handle)(CURLM *, CURL *);
+    CURLMcode (*multi_socket_action)(CURLM *, curl_socket_t, int events, int *running);
+    CURLMcode (*multi_assign)(CURLM *, curl_socket_t, void *);
+    CURLMsg *(*multi_info_read)(CURLM *, int *left);
+    const char *(*multi_strerror)(CURLMcode);
+
+    struct curl_slist *(*slist_append)(struct curl_slist *, const char *);
+    void (*slist_free_all)(struct curl_slist *);
+} tkc_curl;
+
+/* The same table for everybody; opens and starts libcurl at the first call. NULL if it is not
+ * there, too old, or resolves names on the calling thread. Any thread. Errors: UNSUPPORTED. */
+const tkc_curl *tkc_curl_get(tinkc_error *err);
+
+#endif

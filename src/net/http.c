@@ -1,0 +1,605 @@
+/* http.c - connection pools by kind of work, all on one loop: dispatch, waiting, cancelling.
+ *
+ * May touch: base/, net/loop.h, its own epoll set, libcurl through curl_lib.h.
+ * Must not:  wait anywhere but in wait_for_sockets, retry, or call libcurl from inside one of its
+ *            callbacks. Thread: the loop's, but for _new.
+ *
+ * Each kind has a multi handle of its own, so that a heartbeat never shares a connection with a
+ * large upload. libcurl tells through callbacks which sockets it watches and when it wants to be
+ * called; one epoll set waits for all of them and for the loop's wake-up descriptor.
+ *
+ * Replies call back into us (a finished poll sends the next one), also from inside libcurl's
+ * callbacks. So send, cancel and resume only write down what is wanted; the next round does it.
+ *
+ * More requests than connections wait in a queue here, first come first served: over HTTP/1.1 each
+ * long poll holds a connection, and libcurl's own queue would count the waiting as connecting.
+ */
+#include "net/http_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include "base/str.h"
+
+enum {
+    DEFAULT_CONNECTIONS = 1000,
+    SPARE_DESCRIPTORS = 64,   /* left to the host out of what the process may open */
+    ALWAYS_ALLOWED = 8,       /* connections that a kind has even if others took the rest */
+    STREAMS_EACH = 50,        /* requests on one HTTP/2 connection */
+    POOL_IDLE_MS = 60 * 1000, /* then its connections are closed */
+    EVENTS_AT_ONCE = 128
+};
+
+static const uint64_t WAKE_MARK = UINT64_MAX;
+
+/* ---- how many at once ---- */
+
+static size_t descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return SIZE_MAX;
+    size_t n = (size_t)limit.rlim_cur;
+    return n > 2 * SPARE_DESCRIPTORS ? n - SPARE_DESCRIPTORS : n / 2;
+}
+
+/* A kind may take three quarters of all connections: long polls leave room for submissions. */
+static bool may_start(const tkc_http_pool *pool)
+{
+    const tkc_http *http = pool->http;
+    size_t factor = pool->http2 && pool->kind != TINKC_POOL_TRAIN ? STREAMS_EACH : 1;
+    if (pool->n_active < ALWAYS_ALLOWED)
+        return true;
+    if (pool->n_active / factor >= http->max_connections - http->max_connections / 4)
+        return false;
+    return http->stats.active / factor < http->max_connections;
+}
+
+/* ---- what libcurl asks of us ---- */
+
+static uint64_t socket_mark(const tkc_http_pool *pool, curl_socket_t s)
+{
+    return (uint64_t)(pool - pool->http->pools) << 32 | (uint32_t)s;
+}
+
+static int on_socket(CURL *easy, curl_socket_t s, int what, void *user, void *known)
+{
+    tkc_http_pool *pool = user;
+    tkc_http *http = pool->http;
+    struct epoll_event e = { .data.u64 = socket_mark(pool, s) };
+    (void)easy;
+    if (what == CURL_POLL_REMOVE) {
+        epoll_ctl(http->epoll_fd, EPOLL_CTL_DEL, s, NULL);
+        return 0;
+    }
+    e.events = (what & CURL_POLL_IN ? EPOLLIN : 0u) | (what & CURL_POLL_OUT ? EPOLLOUT : 0u);
+    int op = known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+    if (epoll_ctl(http->epoll_fd, op, s, &e) != 0)
+        epoll_ctl(http->epoll_fd, known ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, s, &e);
+    http->curl->multi_assign(pool->multi, s, pool);
+    return 0;
+}
+
+static int on_timer(CURLM *multi, long timeout_ms, void *user)
+{
+    tkc_http_pool *pool = user;
+    (void)multi;
+    pool->curl_due_ms = timeout_ms < 0 ? -1 : tkc_monotonic_ns() / 1000000 + timeout_ms;
+    return 0;
+}
+
+/* ---- pools ---- */
+
+static bool open_pool(tkc_http_pool *pool, tinkc_error *err)
+{
+    const tkc_curl *curl = pool->http->curl;
+    bool single = pool->kind == TINKC_POOL_TRAIN;
+    if (pool->multi)
+        return true;
+    pool->multi = curl->multi_init();
+    if (!pool->multi)
+        return tkc_fail_memory(err);
+    pool->curl_due_ms = -1;
+    curl->multi_setopt(pool->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+    curl->multi_setopt(pool->multi, CURLMOPT_SOCKETDATA, pool);
+    curl->multi_setopt(pool->multi, CURLMOPT_TIMERFUNCTION, on_timer);
+    curl->multi_setopt(pool->multi, CURLMOPT_TIMERDATA, pool);
+    curl->multi_setopt(pool->multi, CURLMOPT_PIPELINING,
+                       (long)(single ? CURLPIPE_NOTHING : CURLPIPE_MULTIPLEX));
+    curl->multi_setopt(pool->multi, CURLMOPT_MAX_CONCURRENT_STREAMS, (long)STREAMS_EACH);
+    curl->multi_setopt(pool->multi, CURLMOPT_MAXCONNECTS, (long)pool->http->max_connections);
+    return true;
+}
+
+static void close_pool(tkc_http_pool *pool)
+{
+    if (pool->multi)
+        pool->http->curl->multi_cleanup(pool->multi);
+    pool->multi = NULL;
+    pool->curl_due_ms = -1;
+}
+
+static void on_pool_idle(tkc_timer *timer)
+{
+    tkc_http_pool *pool = TKC_OWNER(timer, tkc_http_pool, idle_timer);
+    if (pool->n_active == 0)
+        close_pool(pool);
+}
+
+static tkc_http_pool *pool_for(tkc_http *http, int32_t kind)
+{
+    bool known = kind >= 0 && kind < TKC_HTTP_POOLS;
+    return &http->pools[known ? kind : TINKC_POOL_REST];
+}
+
+static void link_exchange(tkc_exchange **head, tkc_exchange *x)
+{
+    x->next = *head;
+    x->link = head;
+    if (x->next)
+        x->next->link = &x->next;
+    *head = x;
+}
+
+static void enqueue(tkc_http_pool *pool, tkc_exchange *x)
+{
+    x->next = NULL;
+    x->link = pool->waiting_end;
+    *pool->waiting_end = x;
+    pool->waiting_end = &x->next;
+    pool->n_waiting++;
+    pool->http->stats.waiting++;
+}
+
+static void unlink_exchange(tkc_exchange *x)
+{
+    tkc_http_pool *pool = x->pool;
+    *x->link = x->next;
+    if (x->next)
+        x->next->link = x->link;
+    else if (!x->active)
+        pool->waiting_end = x->link;
+    if (x->active) {
+        pool->n_active--;
+        pool->http->stats.active--;
+    } else {
+        pool->n_waiting--;
+        pool->http->stats.waiting--;
+    }
+}
+
+/* ---- one exchange's life ---- */
+
+static void forget_todo(tkc_exchange *x)
+{
+    if (!x->in_todo)
+        return;
+    for (tkc_exchange **at = &x->pool->http->todo; *at; at = &(*at)->todo)
+        if (*at == x) {
+            *at = x->todo;
+            break;
+        }
+    x->in_todo = false;
+}
+
+/* Takes it out of every list. The reply must end after this, and not before: it may send. */
+static void detach(tkc_exchange *x)
+{
+    tkc_http *http = x->pool->http;
+    if (x->active && x->easy && x->pool->multi)
+        http->curl->multi_remove_handle(x->pool->multi, x->easy);
+    tkc_loop_disarm(http->loop, &x->idle_timer);
+    forget_todo(x);
+    unlink_exchange(x);
+    x->reply->slot = NULL;
+    if (x->pool->n_active == 0)
+        tkc_loop_arm(http->loop, &x->pool->idle_timer, POOL_IDLE_MS);
+}
+
+static void release_exchange(tkc_exchange *x)
+{
+    const tinkc_allocator *a = x->pool->http->a;
+    tkc_exchange_clear(x);
+    tkc_release(a, x, sizeof *x);
+}
+
+static void end_with(tkc_exchange *x, int32_t code, const char *text)
+{
+    detach(x);
+    x->reply->fail(x->reply, code, text);
+    release_exchange(x);
+}
+
+static bool is_connected(const tkc_exchange *x)
+{
+    curl_off_t since = 0;
+    x->pool->http->curl->easy_getinfo(x->easy, CURLINFO_PRETRANSFER_TIME_T, &since);
+    return since > 0;
+}
+
+/* The peer is silent for too long only if we listen and are past connecting, which has a limit of
+ * its own. */
+static void on_exchange_idle(tkc_timer *timer)
+{
+    tkc_exchange *x = TKC_OWNER(timer, tkc_exchange, idle_timer);
+    tkc_loop *loop = x->pool->http->loop;
+    int64_t limit = x->request->idle_timeout_ms;
+    int64_t silent = tkc_loop_now_ms(loop) - x->last_activity_ms;
+    char text[64];
+    if (x->paused)
+        silent = 0;
+    if (silent < limit) {
+        tkc_loop_arm(loop, timer, limit - silent);
+        return;
+    }
+    if (x->seen_bytes == 0 && x->status == 0 && !is_connected(x) &&
+        silent < x->request->connect_timeout_ms + limit) {
+        tkc_loop_arm(loop, timer, limit);
+        return;
+    }
+    snprintf(text, sizeof text, "the peer was silent for %lld ms", (long long)limit);
+    end_with(x, TINKC_E_NET_TIMEOUT, text);
+}
+
+static void arm_idle(tkc_exchange *x)
+{
+    int64_t limit = x->request->idle_timeout_ms;
+    x->idle_timer.fire = on_exchange_idle;
+    if (limit > 0)
+        tkc_loop_arm(x->pool->http->loop, &x->idle_timer, limit);
+}
+
+static void start_exchange(tkc_exchange *x)
+{
+    tkc_http_pool *pool = x->pool;
+    tkc_http *http = pool->http;
+    tinkc_error err = { 0 };
+    unlink_exchange(x);
+    x->active = true;
+    link_exchange(&pool->running, x);
+    pool->n_active++;
+    if (++http->stats.active > http->stats.most_active)
+        http->stats.most_active = http->stats.active;
+    http->stats.sent++;
+    tkc_loop_disarm(http->loop, &pool->idle_timer);
+    if (!open_pool(pool, &err) || !tkc_exchange_prepare(x, &err)) {
+        end_with(x, TINKC_E_CONNECTION, err.message);
+        return;
+    }
+    if (http->curl->multi_add_handle(pool->multi, x->easy) != CURLM_OK) {
+        end_with(x, TINKC_E_CONNECTION, "libcurl refused the request");
+        return;
+    }
+    arm_idle(x);
+}
+
+static void finish_exchange(tkc_exchange *x, CURLcode result)
+{
+    tkc_http_pool *pool = x->pool;
+    tkc_http *http = pool->http;
+    http->curl->multi_remove_handle(pool->multi, x->easy);
+    /* The reply may send from inside its end, and looks at slot no more. */
+    x->reply->slot = NULL;
+    tinkc_reply *reply = x->reply;
+    if (!tkc_exchange_finish(x, result)) {
+        forget_todo(x);
+        tkc_loop_disarm(http->loop, &x->idle_timer);
+        unlink_exchange(x);
+        if (pool->n_active == 0)
+            tkc_loop_arm(http->loop, &pool->idle_timer, POOL_IDLE_MS);
+        release_exchange(x);
+        return;
+    }
+    reply->slot = x;
+    http->stats.sent++;
+    if (http->curl->multi_add_handle(pool->multi, x->easy) != CURLM_OK)
+        end_with(x, TINKC_E_CONNECTION, "libcurl refused the request");
+    else
+        arm_idle(x);
+}
+
+/* ---- rounds ---- */
+
+static void do_todo(tkc_http *http)
+{
+    while (http->todo) {
+        tkc_exchange *x = http->todo;
+        http->todo = x->todo;
+        x->in_todo = false;
+        if (x->cancelled) {
+            end_with(x, TINKC_E_CONNECTION, "no longer wanted");
+        } else if (x->resume) {
+            x->resume = false;
+            if (x->active && x->paused) {
+                x->paused = false;
+                x->last_activity_ms = tkc_loop_now_ms(http->loop);
+                http->curl->easy_pause(x->easy, CURLPAUSE_CONT);
+            }
+        }
+    }
+}
+
+static void start_waiting(tkc_http *http)
+{
+    for (size_t i = 0; i < TKC_HTTP_POOLS; i++) {
+        tkc_http_pool *pool = &http->pools[i];
+        while (pool->waiting && may_start(pool))
+            start_exchange(pool->waiting);
+    }
+}
+
+static void collect(tkc_http_pool *pool)
+{
+    CURLMsg *m;
+    int left, running;
+    const tkc_curl *curl = pool->http->curl;
+    (void)running;
+    while (pool->multi && (m = curl->multi_info_read(pool->multi, &left))) {
+        tkc_exchange *x = NULL;
+        CURLcode result = m->data.result;
+        curl->easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&x);
+        if (m->msg == CURLMSG_DONE && x)
+            finish_exchange(x, result);
+    }
+}
+
+/* Calls libcurl where its time has come; returns how long until the next such time, or -1. */
+static int64_t run_curl_timers(tkc_http *http)
+{
+    int64_t next = -1;
+    for (size_t i = 0; i < TKC_HTTP_POOLS; i++) {
+        tkc_http_pool *pool = &http->pools[i];
+        int running;
+        int64_t now = tkc_monotonic_ns() / 1000000;
+        if (pool->multi && pool->curl_due_ms >= 0 && pool->curl_due_ms <= now) {
+            pool->curl_due_ms = -1;
+            http->curl->multi_socket_action(pool->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+            collect(pool);
+        }
+        if (pool->curl_due_ms >= 0) {
+            int64_t left = pool->curl_due_ms > now ? pool->curl_due_ms - now : 0;
+            next = next < 0 || left < next ? left : next;
+        }
+    }
+    return next;
+}
+
+static void run_events(tkc_http *http, const struct epoll_event *events, int n)
+{
+    int running;
+    for (int i = 0; i < n; i++) {
+        uint64_t mark = events[i].data.u64;
+        uint32_t e = events[i].events;
+        if (mark == WAKE_MARK)
+            continue;
+        tkc_http_pool *pool = &http->pools[mark >> 32];
+        int what = (e & EPOLLIN ? CURL_CSELECT_IN : 0) | (e & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
+                   (e & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0);
+        if (pool->multi)
+            http->curl->multi_socket_action(pool->multi, (curl_socket_t)(uint32_t)mark, what,
+                                            &running);
+    }
+    for (size_t i = 0; i < TKC_HTTP_POOLS; i++)
+        collect(&http->pools[i]);
+}
+
+static bool has_work(const tkc_http *http)
+{
+    if (http->todo)
+        return true;
+    for (size_t i = 0; i < TKC_HTTP_POOLS; i++)
+        if (http->pools[i].waiting && may_start(&http->pools[i]))
+            return true;
+    return false;
+}
+
+static int64_t sooner(int64_t a, int64_t b)
+{
+    return a < 0 ? b : b < 0 ? a : a < b ? a : b;
+}
+
+/* The loop's wait: one round of all sockets. */
+static void wait_for_sockets(void *self, int wake_fd, int64_t timeout_ms)
+{
+    tkc_http *http = self;
+    struct epoll_event events[EVENTS_AT_ONCE];
+    if (http->wake_fd != wake_fd) {
+        struct epoll_event e = { .events = EPOLLIN, .data.u64 = WAKE_MARK };
+        epoll_ctl(http->epoll_fd, EPOLL_CTL_ADD, wake_fd, &e);
+        http->wake_fd = wake_fd;
+    }
+    do_todo(http);
+    start_waiting(http);
+    uint64_t sent_before = http->stats.sent;
+    int64_t wait = sooner(timeout_ms, run_curl_timers(http));
+    /* A reply that ended just now may have asked for more, from libcurl or from the loop. */
+    if (has_work(http) || sent_before != http->stats.sent)
+        wait = 0;
+    int n = epoll_wait(http->epoll_fd, events, EVENTS_AT_ONCE,
+                       wait < 0           ? -1
+                       : wait > INT32_MAX ? INT32_MAX
+                                          : (int)wait);
+    run_events(http, events, n > 0 ? n : 0);
+}
+
+/* ---- the transport ---- */
+
+/* The first request opens libcurl and takes over the loop's waiting. */
+static bool begin(tkc_http *http, tinkc_error *err)
+{
+    if (http->curl)
+        return true;
+    const tkc_curl *curl = tkc_curl_get(err);
+    if (!curl)
+        return false;
+    http->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (http->epoll_fd < 0)
+        return tkc_fail_errno(err, "epoll");
+    http->wake_fd = -1;
+    http->curl = curl;
+    tkc_loop_set_wait(http->loop, wait_for_sockets, http);
+    return true;
+}
+
+static void http_send(void *self, const tinkc_request *request, tinkc_reply *reply)
+{
+    tkc_http *http = self;
+    tinkc_error err = { 0 };
+    tkc_exchange *x = begin(http, &err) ? tkc_zalloc(http->a, sizeof *x, &err) : NULL;
+    if (!x) {
+        reply->fail(reply, TINKC_E_CONNECTION, err.message);
+        return;
+    }
+    x->pool = pool_for(http, request->pool);
+    x->request = request;
+    x->reply = reply;
+    tkc_buf_init(&x->held, http->a, 1024 * 1024);
+    reply->slot = x;
+    enqueue(x->pool, x);
+}
+
+static void add_todo(tkc_exchange *x)
+{
+    tkc_http *http = x->pool->http;
+    if (x->in_todo)
+        return;
+    x->in_todo = true;
+    x->todo = http->todo;
+    http->todo = x;
+}
+
+static void http_cancel(void *self, tinkc_reply *reply)
+{
+    tkc_exchange *x = reply->slot;
+    (void)self;
+    if (!x)
+        return;
+    x->cancelled = true;
+    add_todo(x);
+}
+
+static void http_resume(void *self, tinkc_reply *reply)
+{
+    tkc_exchange *x = reply->slot;
+    (void)self;
+    if (!x || !x->paused)
+        return;
+    x->resume = true;
+    add_todo(x);
+}
+
+/* ---- life ---- */
+
+static const char *environment(const char *lower, const char *upper)
+{
+    const char *value = getenv(lower);
+    if (!value || !*value)
+        value = upper ? getenv(upper) : NULL;
+    return value && *value ? value : NULL;
+}
+
+static char *copy(tkc_http *http, const char *text, tinkc_error *err)
+{
+    return text && *text ? tkc_copy_str(http->a, tkc_str(text), err) : NULL;
+}
+
+/* HTTP_PROXY in capitals is not read: a web server may set it from a request. */
+static void read_proxies(tkc_http *http, const char *given, tinkc_error *err)
+{
+    const char *all = environment("all_proxy", "ALL_PROXY");
+    const char *plain = environment("http_proxy", NULL);
+    const char *secure = environment("https_proxy", "HTTPS_PROXY");
+    if (given) {
+        http->http_proxy = copy(http, given, err);
+        http->https_proxy = copy(http, given, err);
+        return;
+    }
+    http->http_proxy = copy(http, plain ? plain : all, err);
+    http->https_proxy = copy(http, secure ? secure : all, err);
+    http->no_proxy = copy(http, environment("no_proxy", "NO_PROXY"), err);
+}
+
+static void release_settings(tkc_http *http)
+{
+    char *all[] = { http->base_url,    http->unix_socket, http->http_proxy,
+                    http->https_proxy, http->no_proxy,    http->ca_file };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        tkc_release_str(http->a, all[i]);
+}
+
+tkc_http *tkc_http_new(const tinkc_allocator *a, tkc_loop *loop, const tkc_http_options *options,
+                       tinkc_error *err)
+{
+    tkc_http *http = tkc_zalloc(a, sizeof *http, err);
+    if (!http)
+        return NULL;
+    http->a = a;
+    http->loop = loop;
+    http->epoll_fd = http->wake_fd = -1;
+    http->base_url = copy(http, options->base_url, err);
+    http->unix_socket = copy(http, options->unix_socket, err);
+    http->ca_file =
+        copy(http, options->ca_file ? options->ca_file : environment("SSL_CERT_FILE", NULL), err);
+    read_proxies(http, options->proxy, err);
+    if (tkc_failed(err)) {
+        release_settings(http);
+        tkc_release(a, http, sizeof *http);
+        return NULL;
+    }
+    if (options->log)
+        http->log = *options->log;
+    size_t wanted = options->max_connections > 0 ? (size_t)options->max_connections
+                                                 : (size_t)DEFAULT_CONNECTIONS;
+    size_t allowed = descriptor_limit();
+    http->max_connections = wanted < allowed ? wanted : allowed;
+    if (wanted > allowed)
+        tkc_log_line(&http->log, TINKC_LOG_INFO,
+                     "at most %zu connections instead of %zu: the process may open no more files",
+                     allowed, wanted);
+    for (int32_t i = 0; i < TKC_HTTP_POOLS; i++)
+        http->pools[i] = (tkc_http_pool){ .http = http,
+                                          .kind = i,
+                                          .curl_due_ms = -1,
+                                          .waiting_end = &http->pools[i].waiting,
+                                          .idle_timer = { .fire = on_pool_idle } };
+    http->transport = (tinkc_transport){ .abi = TINKC_TRANSPORT_ABI,
+                                         .self = http,
+                                         .send = http_send,
+                                         .cancel = http_cancel,
+                                         .resume = http_resume };
+    return http;
+}
+
+void tkc_http_free(tkc_http *http)
+{
+    if (!http)
+        return;
+    for (size_t i = 0; i < TKC_HTTP_POOLS; i++) {
+        tkc_http_pool *pool = &http->pools[i];
+        while (pool->running)
+            end_with(pool->running, TINKC_E_CONNECTION, "the transport was closed");
+        while (pool->waiting)
+            end_with(pool->waiting, TINKC_E_CONNECTION, "the transport was closed");
+        tkc_loop_disarm(http->loop, &pool->idle_timer);
+        close_pool(pool);
+    }
+    if (http->curl) {
+        close(http->epoll_fd);
+        tkc_loop_set_wait(http->loop, NULL, NULL);
+    }
+    release_settings(http);
+    tkc_release(http->a, http, sizeof *http);
+}
+
+const tinkc_transport *tkc_http_transport(tkc_http *http)
+{
+    return &http->transport;
+}
+
+tkc_http_stats tkc_http_get_stats(const tkc_http *http)
+{
+    return http->stats;
+}

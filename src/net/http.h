@@ -1,0 +1,43 @@
+/* http.h - the transport that speaks HTTP: libcurl's multi interface on a client's loop.
+ *
+ * All of it lives on the loop's thread; libcurl itself is opened by the first request. It knows
+ * nothing of retries, sessions or futures: one request becomes one answer or one failure.
+ */
+#ifndef TKC_NET_HTTP_H
+#define TKC_NET_HTTP_H
+
+#include "base/log.h"
+#include "net/loop.h"
+#include "tinkc/sys/transport.h"
+
+typedef struct tkc_http tkc_http;
+
+typedef struct tkc_http_options {
+    const char *base_url;    /* the service; unix_socket is used for it alone          */
+    const char *unix_socket; /* NULL = TCP                                             */
+    const char *proxy;       /* NULL = $HTTPS_PROXY and kin, read now; "" = none       */
+    const char *ca_file;     /* NULL = $SSL_CERT_FILE, read now, else the system's     */
+    int32_t max_connections; /* 0 = 1 000; lowered to what the process may open        */
+    const tkc_log *log;      /* NULL = silent; must outlive the transport              */
+} tkc_http_options;
+
+/* Copies the options; opens nothing yet. Any thread. */
+tkc_http *tkc_http_new(const tinkc_allocator *a, tkc_loop *loop, const tkc_http_options *,
+                       tinkc_error *err);
+/* Fails what is still under way and closes every connection. Thread: the loop's (post it, then stop
+ * the loop). NULL allowed. */
+void tkc_http_free(tkc_http *);
+
+/* Borrowed from it. send, cancel and resume: the loop's thread. */
+const tinkc_transport *tkc_http_transport(tkc_http *);
+
+/* What a transport's own settings are, for tests and for the log. */
+typedef struct tkc_http_stats {
+    uint64_t sent;            /* exchanges begun, redirects counted each */
+    uint64_t active, waiting; /* now                                     */
+    uint64_t most_active;
+} tkc_http_stats;
+/* Thread: the loop's. */
+tkc_http_stats tkc_http_get_stats(const tkc_http *);
+
+#endif

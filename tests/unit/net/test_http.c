@@ -1,0 +1,848 @@
+/* test_http.c - the HTTP transport against a server that behaves and misbehaves. */
+#include <stdarg.h>
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/thread.h"
+#include "net/http.h"
+#include "support/stub_server.h"
+
+/* ---- one transport on a loop of its own, and replies that remember ---- */
+
+typedef struct fixture {
+    tkc_loop *loop;
+    tkc_http *http;
+} fixture;
+
+typedef struct answer {
+    tinkc_reply reply;
+    tinkc_request request;
+    fixture *fx;
+    tkc_task task;
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool done, refuse_body;
+    int32_t ends, status, code;
+    char message[400];
+    char headers[2048];
+    char *body;
+    size_t len, cap;
+    atomic_size_t room; /* with limit_room: how many more bytes may come */
+    bool limit_room;
+    size_t most_held;
+} answer;
+
+static answer *of(tinkc_reply *r)
+{
+    return TKC_OWNER(r, answer, reply);
+}
+
+static void on_status(tinkc_reply *r, int32_t status)
+{
+    assert_int_equal(of(r)->status, 0);
+    of(r)->status = status;
+}
+
+static void on_header(tinkc_reply *r, const char *name, const char *value)
+{
+    answer *a = of(r);
+    size_t used = strlen(a->headers);
+    assert_true(a->status > 0);
+    assert_int_equal(a->len, 0);
+    snprintf(a->headers + used, sizeof a->headers - used, "%s=%s\n", name, value);
+}
+
+static bool on_write(tinkc_reply *r, const void *data, size_t len)
+{
+    answer *a = of(r);
+    if (a->refuse_body)
+        return false;
+    if (a->limit_room) {
+        size_t room = atomic_load(&a->room);
+        atomic_store(&a->room, room > len ? room - len : 0);
+        a->len += len;
+        return true;
+    }
+    if (a->len + len > a->cap) {
+        a->cap = (a->len + len) * 2;
+        a->body = realloc(a->body, a->cap + 1);
+    }
+    memcpy(a->body + a->len, data, len);
+    a->len += len;
+    a->body[a->len] = 0;
+    return true;
+}
+
+static void finish(answer *a, int32_t code, const char *message)
+{
+    pthread_mutex_lock(&a->lock);
+    a->ends++;
+    a->code = code;
+    snprintf(a->message, sizeof a->message, "%s", message);
+    a->done = true;
+    pthread_cond_broadcast(&a->cond);
+    pthread_mutex_unlock(&a->lock);
+}
+
+static void on_end(tinkc_reply *r)
+{
+    finish(of(r), 0, "");
+}
+
+static void on_fail(tinkc_reply *r, int32_t code, const char *message)
+{
+    finish(of(r), code, message);
+}
+
+static size_t on_room(tinkc_reply *r)
+{
+    return atomic_load(&of(r)->room);
+}
+
+static void send_now(tkc_task *task)
+{
+    answer *a = TKC_OWNER(task, answer, task);
+    const tinkc_transport *t = tkc_http_transport(a->fx->http);
+    t->send(t->self, &a->request, &a->reply);
+}
+
+static void resume_now(tkc_task *task)
+{
+    answer *a = TKC_OWNER(task, answer, task);
+    const tinkc_transport *t = tkc_http_transport(a->fx->http);
+    t->resume(t->self, &a->reply);
+}
+
+static void cancel_now(tkc_task *task)
+{
+    answer *a = TKC_OWNER(task, answer, task);
+    const tinkc_transport *t = tkc_http_transport(a->fx->http);
+    t->cancel(t->self, &a->reply);
+}
+
+static answer *make(fixture *fx, const char *method, const char *base, const char *path)
+{
+    static const char *const headers[] = { "X-API-Key", "tml-secret", "Accept", "application/json",
+                                           NULL };
+    tinkc_error err = { 0 };
+    answer *a = calloc(1, sizeof *a);
+    a->fx = fx;
+    a->reply = (tinkc_reply){
+        .status = on_status, .header = on_header, .write = on_write, .end = on_end, .fail = on_fail
+    };
+    a->request = (tinkc_request){ .method = method,
+                                  .path = path,
+                                  .base_url = base,
+                                  .headers = headers,
+                                  .connect_timeout_ms = 3000,
+                                  .idle_timeout_ms = 10000,
+                                  .pool = TINKC_POOL_REST };
+    pthread_mutex_init(&a->lock, NULL);
+    assert_true(tkc_cond_init(&a->cond, &err));
+    return a;
+}
+
+static void post(answer *a, void (*run)(tkc_task *))
+{
+    a->task.run = run;
+    tkc_loop_post(a->fx->loop, &a->task);
+}
+
+static answer *await(answer *a)
+{
+    int64_t deadline = tkc_deadline_ns(20000);
+    pthread_mutex_lock(&a->lock);
+    while (!a->done)
+        if (!tkc_cond_wait_until(&a->cond, &a->lock, deadline))
+            break;
+    bool done = a->done;
+    pthread_mutex_unlock(&a->lock);
+    assert_true(done);
+    assert_int_equal(a->ends, 1);
+    return a;
+}
+
+static void drop(answer *a)
+{
+    pthread_mutex_destroy(&a->lock);
+    pthread_cond_destroy(&a->cond);
+    free(a->body);
+    free(a);
+}
+
+static answer *get(fixture *fx, const char *base, const char *path)
+{
+    answer *a = make(fx, "GET", base, path);
+    post(a, send_now);
+    return await(a);
+}
+
+static void open_with(fixture *fx, const tkc_http_options *options)
+{
+    tinkc_error err = { 0 };
+    fx->loop = tkc_loop_new(NULL, tkc_clock_real(), &err);
+    fx->http = tkc_http_new(NULL, fx->loop, options, &err);
+    assert_int_equal(err.code, 0);
+    assert_non_null(fx->http);
+}
+
+static void open_fixture(fixture *fx)
+{
+    open_with(fx, &(tkc_http_options){ .proxy = "" });
+}
+
+struct closer {
+    tkc_task task;
+    tkc_http *http;
+};
+
+static void free_now(tkc_task *task)
+{
+    tkc_http_free(TKC_OWNER(task, struct closer, task)->http);
+}
+
+static void close_fixture(fixture *fx)
+{
+    struct closer c = { .task.run = free_now, .http = fx->http };
+    tkc_loop_post(fx->loop, &c.task);
+    tkc_loop_stop(fx->loop);
+    assert_true(tkc_loop_join(fx->loop, 10000));
+}
+
+/* ---- the server's script: the path says what to do ---- */
+
+static char seen_key[128], seen_path[256], seen_method[16], seen_headers[4096];
+static size_t seen_body;
+static char other_url[64];
+
+static void script(const stub_request *r, stub_answer *a, void *user)
+{
+    static char header[256];
+    (void)user;
+    snprintf(seen_path, sizeof seen_path, "%s", r->path);
+    snprintf(seen_method, sizeof seen_method, "%s", r->method);
+    snprintf(seen_headers, sizeof seen_headers, "%s", r->headers);
+    stub_header(r, "X-API-Key", seen_key, sizeof seen_key);
+    seen_body = r->body_len;
+    a->headers = "Content-Type: application/json\r\n";
+    a->body = "{\"well\":true}";
+    if (strstr(r->path, "/chunked"))
+        a->chunked = true;
+    else if (strstr(r->path, "/close"))
+        a->until_close = true;
+    else if (strstr(r->path, "/reset-now"))
+        a->behaviour = STUB_RESET_NOW;
+    else if (strstr(r->path, "/reset-inside"))
+        a->behaviour = STUB_RESET, a->after = 4;
+    else if (strstr(r->path, "/truncated"))
+        a->behaviour = STUB_TRUNCATE, a->after = 4;
+    else if (strstr(r->path, "/silent-inside"))
+        a->behaviour = STUB_SILENT, a->after = 4;
+    else if (strstr(r->path, "/silent"))
+        a->behaviour = STUB_SILENT;
+    else if (strstr(r->path, "/drip"))
+        a->behaviour = STUB_DRIP, a->drip_ms = 60;
+    else if (strstr(r->path, "/garbage"))
+        a->behaviour = STUB_GARBAGE;
+    else if (strstr(r->path, "/endless"))
+        a->behaviour = STUB_ENDLESS;
+    else if (strstr(r->path, "/gzip-broken"))
+        a->headers = "Content-Encoding: gzip\r\n";
+    else if (strstr(r->path, "/slow"))
+        a->delay_ms = 50;
+    else if (strstr(r->path, "/loop"))
+        a->status = 302, a->headers = "Location: /loop\r\n";
+    else if (strstr(r->path, "/nowhere"))
+        a->status = 302;
+    else if (strstr(r->path, "/ftp"))
+        a->status = 302, a->headers = "Location: ftp://127.0.0.1/x\r\n";
+    else if (strstr(r->path, "/moved")) {
+        a->status = strstr(r->path, "307") ? 307 : strstr(r->path, "303") ? 303 : 302;
+        snprintf(header, sizeof header, "Location: %s/landed\r\n",
+                 strstr(r->path, "other") ? other_url : "");
+        a->headers = header;
+    } else if (strstr(r->path, "/missing"))
+        a->status = 404, a->body = "{\"detail\":\"no such thing\"}";
+}
+
+/* ---- what works ---- */
+
+static void test_get(void **state)
+{
+    fixture fx;
+    stub_server *s = stub_start(NULL, script, NULL);
+    (void)state;
+    open_fixture(&fx);
+    const char *const paths[] = { "/x?a=1", "/chunked", "/close", NULL };
+    for (int i = 0; paths[i]; i++) {
+        answer *a = get(&fx, stub_url(s), paths[i]);
+        assert_int_equal(a->code, 0);
+        assert_int_equal(a->status, 200);
+        assert_string_equal(a->body, "{\"well\":true}");
+        assert_non_null(strstr(a->headers, "Content-Type=application/json\n"));
+        assert_non_null(strstr(a->headers, ":version=1.1\n"));
+        assert_non_null(strstr(a->headers, ":url=http://127.0.0.1:"));
+        assert_string_equal(seen_path, paths[i]);
+        assert_string_equal(seen_key, "tml-secret");
+        drop(a);
+    }
+    assert_int_equal(stub_connections(s), 1); /* kept alive until the server closed it */
+    close_fixture(&fx);
+    stub_stop(s);
+}
+
+static void test_base_path_is_kept(void **state)
+{
+    fixture fx;
+    char base[96];
+    stub_server *s = stub_start(NULL, script, NULL);
+    (void)state;
+    open_fixture(&fx);
+    for (int i = 0; i < 2; i++) {
+        snprintf(base, sizeof base, i ? "%s/services/x/" : "%s/services/x", stub_url(s));
+        drop(get(&fx, base, "/api/v1/healthz"));
+        assert_string_equal(seen_path, "/services/x/api/v1/healthz");
+    }
+    close_fixture(&fx);
+    stub_stop(s);
+}
+
+static void test_methods(void **state)
+{
+    fixture fx;
+    stub_server *s = stub_start(NULL, script, NULL);
+    (void)state;
+    open_fixture(&fx);
+    static const struct {
+        const char *method, *body, *length;
+    } rows[] = { { "POST", "{\"a\":1}", "Content-Length: 7" },
+                 { "POST", NULL, "Content-Length: 0" },
+                 { "PUT", "{}", "Content-Length: 2" },
+                 { "DELETE", NULL, NULL },
+                 { "GET", NULL, NULL } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        answer *a = make(&fx, rows[i].method, stub_url(s), "/m");
+        if (rows[i].body)
+            a->request.body =
+                (tinkc_bytes){ (const unsigned char *)rows[i].body, strlen(rows[i].body) };
+        post(a, send_now);
+        await(a);
+        assert_int_equal(a->status, 200);
+        assert_string_equal(seen_method, rows[i].method);
+        assert_int_equal(seen_body, rows[i].body ? strlen(rows[i].body) : 0);
+        if (rows[i].length)
+            assert_non_null(strstr(seen_headers, rows[i].length));
+        else
+            assert_null(strcasestr(seen_headers, "content-length"));
+        assert_null(strcasestr(seen_headers, "expect:"));
+        assert_null(strcasestr(seen_headers, "x-www-form"));
+        assert_non_null(strcasestr(seen_headers, "accept-encoding: "));
+        drop(a);
+    }
+    close_fixture(&fx);
+    stub_stop(s);
+}
+
+static void test_large_upload(void **state)
+{
+    fixture fx;
+    size_t len = 8 * 1024 * 1024;
+    char *big = calloc(1, len);
+    stub_server *s = stub_start(NULL, script, NULL);
+    (void)state;
+    open_fixture(&fx);
+    answer *a = make(&fx, "POST", stub_url(s), "/big");
+    a->request.body = (tinkc_bytes){ (unsigned char *)big, len };
+    post(a, send_now);
+    await(a);
+    assert_int_equal(a->status, 200);
+    assert_int_equal(seen_body, len);
+    drop(a);
+    close_fixture(&fx);
+    stub_stop(s);
+    free(big);
+}
+
+static void test_kinds_do_not_share_connections(void **state)
+{
+    fixture fx;
+    stub_server *s = stub_start(NULL, script, NULL);
+    (void)state;
+    open_fixture(&fx);
+    for (int32_t kind = 0; kind < 8; kind++) {
+        answer *a = make(&fx, "GET", stub_url(s), "/x");
+        a->request.pool = kind;
+        post(a, send_now);
+        drop(await(a));
+    }
+    assert_int_equal(stub_connections(s), 8);
+    close_fixture(&fx);
+    stub_stop(s);
+}
+
+static void test_more_requests_than_connections(void **state)
+{
+    enum { N = 200 };
+    static answer *all[N];
+    fixture fx;
+    stub_server *s = stub_start(NULL, script, NULL);
+    (void)state;
+    open_with(&fx, &(tkc_http_options){ .proxy = "", .max_connections = 16 });
+    for (int i = 0; i < N; i++) {
+        all[i] = make(&fx, "POST", stub_url(s), i % 3 ? "/x" : "/slow");
+        all[i]->request.pool = TINKC_POOL_RETRIEVE;
+        /* The queue must not count against the silence a peer is allowed. */
+        all[i]->request.idle_timeout_ms = 2000;
+        post(all[i], send_now);
+    }
+    for (int i = 0; i < N; i++) {
+        await(all[i]);
+        assert_int_equal(all[i]->status, 200);
+        drop(all[i]);
+    }
+    assert_true(stub_most_open(s) <= 12);
+    assert_int_equal(stub_requests(s), N);
+    close_fixture(&fx);
+    stub_stop(s);
+}
+
+static void test_unix_socket(void **state)
+{
+    fixture fx;
+    char path[] = "/tmp/tinkc-http-XXXXXX", socket_path[64];
+    (void)state;
+    assert_non_null(mkdtemp(path));
+    snprintf(socket_path, sizeof socket_path, "%s/s", path);
+    stub_server *s = stub_start(socket_path, script, NULL);
+    open_with(&fx, &(tkc_http_options){ .base_url = "http://service/",
+                                        .unix_socket = socket_path,
+                                        .proxy = "http://127.0.0.1:1" });
+    answer *a = get(&fx, "http://service/", "/x");
+    assert_int_equal(a->status, 200);
+    drop(a);
+    /* Another host does not go through the service's socket (here: the proxy that is not there). */
+    a = get(&fx, "http://elsewhere", "/x");
+    assert_int_equal(a->code, TINKC_E_CONNECTION);
+    drop(a);
+    close_fixture(&fx);
+    stub_stop(s);
+    rmdir(path);
+}
+
+static void test_proxy(void **state)
+{
+    fixture fx;
+    stub_server *s = stub_start(NULL, script, NULL);
+    (void)state;
+    open_with(&fx, &(tkc_http_options){ .proxy = stub_url(s) });
+    drop(get(&fx, "http://service.invalid", "/x"));
+    assert_string_equal(seen_path, "http://service.invalid/x");
+    close_fixture(&fx);
+
+    setenv("http_proxy", stub_url(s), 1);
+    setenv("no_proxy", "127.0.0.1", 1);
+    open_with(&fx, &(tkc_http_options){ 0 });
+    setenv("http_proxy", "http://127.0.0.1:1", 1); /* read once, when the client was made */
+    drop(get(&fx, "http://service.invalid", "/y"));
+    assert_string_equal(seen_path, "http://service.invalid/y");
+    drop(get(&fx, stub_url(s), "/direct"));
+    assert_string_equal(seen_path, "/direct");
+    close_fixture(&fx);
+    unsetenv("http_proxy");
+    unsetenv("no_proxy");
+    stub_stop(s);
+}
+
+/* ---- redirects ---- */
+
+static void test_redirects(void **state)
+{
+    fixture fx;
+    stub_server *s = stub_start(NULL, script, NULL), *other = stub_start(NULL, script, NULL);
+    (void)state;
+    snprintf(other_url, sizeof other_url, "%s", stub_url(other));
+    open_fixture(&fx);
+    answer *a = get(&fx, stub_url(s), "/moved");
+    assert_int_equal(a->status, 200);
+    assert_string_equal(seen_path, "/landed");
+    assert_string_equal(seen_key, "tml-secret"); /* the same host may see it */
+    assert_non_null(strstr(a->headers, "/landed\n"));
+    drop(a);
+
+    a = get(&fx, stub_url(s), "/moved-other");
+    assert_int_equal(a->status, 200);
+    assert_int_equal(stub_requests(other), 1);
+    assert_string_equal(seen_key, ""); /* another one may not */
+    drop(a);
+
+    a = make(&fx, "GET", stub_url(s), "/moved-other");
+    a->request.no_redirects = true;
+    post(a, send_now);
+    await(a);
+    assert_int_equal(a->status, 302);
+    assert_non_null(strstr(a->headers, "Location=http://127.0.0.1:"));
+    assert_int_equal(stub_requests(other), 1);
+    drop(a);
+
+    a = get(&fx, stub_url(s), "/nowhere"); /* without a place to go it is an answer */
+    assert_int_equal(a->code, 0);
+    assert_int_equal(a->status, 302);
+    drop(a);
+    close_fixture(&fx);
+    stub_stop(s);
+    stub_stop(other);
+}
+
+static void test_redirect_methods(void **state)
+{
+    static const struct {
+        const char *path, *method;
+        size_t body;
+    } rows[] = { { "/moved", "GET", 0 }, { "/moved-303", "GET", 0 }, { "/moved-307", "POST", 2 } };
+    fixture fx;
+    stub_server *s = stub_start(NULL, script, NULL);
+    (void)state;
+    open_fixture(&fx);
+    for (size_t i = 0; i < 3; i++) {
+        answer *a = make(&fx, "POST", stub_url(s), rows[i].path);
+        a->request.body = (tinkc_bytes){ (const unsigned char *)"{}", 2 };
+        post(a, send_now);
+        await(a);
+        assert_int_equal(a->status, 200);
+        assert_string_equal(seen_path, "/landed");
+        assert_string_equal(seen_method, rows[i].method);
+        assert_int_equal(seen_body, rows[i].body);
+        drop(a);
+    }
+    close_fixture(&fx);
+    stub_stop(s);
+}
+
+/* ---- bad weather ---- */
+
+typedef struct weather {
+    const char *path;
+    int32_t code;
+    const char *says;
+} weather;
+
+static void test_bad_weather(void **state)
+{
+    static const weather rows[] = {
+        { "/reset-now", TINKC_E_CONNECTION, "before an answer" },
+        { "/reset-inside", TINKC_E_CONNECTION, "inside the" },
+        { "/truncated", TINKC_E_CONNECTION, "inside the body" },
+        { "/garbage", TINKC_E_CONNECTION, "not HTTP" },
+        { "/silent", TINKC_E_NET_TIMEOUT, "silent for 300 ms" },
+        { "/silent-inside", TINKC_E_NET_TIMEOUT, "silent for 300 ms" },
+        { "/gzip-broken", TINKC_E_BAD_RESPONSE, "compression" },
+        { "/loop", TINKC_E_BAD_RESPONSE, "too many redirects" },
+        { "/ftp", TINKC_E_BAD_RESPONSE, "not http" },
+    };
+    fixture fx;
+    stub_server *s = stub_start(NULL, script, NULL);
+    (void)state;
+    open_fixture(&fx);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        answer *a = make(&fx, "POST", stub_url(s), rows[i].path);
+        a->request.idle_timeout_ms = 300;
+        post(a, send_now);
+        await(a);
+        if (a->code != rows[i].code || !strstr(a->message, rows[i].says))
+            fail_msg("%s: code %d, %s", rows[i].path, a->code, a->message);
+        drop(a);
+        a = get(&fx, stub_url(s), "/x"); /* and the transport works on */
+        assert_int_equal(a->status, 200);
+        drop(a);
+    }
+    close_fixture(&fx);
+    stub_stop(s);
+}
+
+static void test_slow_is_not_silent(void **state)
+{
+    fixture fx;
+    stub_server *s = stub_start(NULL, script, NULL);
+    (void)state;
+    open_fixture(&fx);
+    answer *a = make(&fx, "GET", stub_url(s), "/drip");
+    a->request.idle_timeout_ms = 300; /* 13 bytes of 60 ms each take longer in all */
+    post(a, send_now);
+    await(a);
+    assert_int_equal(a->code, 0);
+    assert_string_equal(a->body, "{\"well\":true}");
+    drop(a);
+    close_fixture(&fx);
+    stub_stop(s);
+}
+
+static void test_no_connection(void **state)
+{
+    fixture fx;
+    char url[64];
+    (void)state;
+    open_fixture(&fx);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", stub_dead_port());
+    answer *a = get(&fx, url, "/x");
+    assert_int_equal(a->code, TINKC_E_CONNECTION);
+    assert_non_null(strstr(a->message, "refused"));
+    assert_int_equal(a->status, 0);
+    drop(a);
+    a = get(&fx, "http://no-such-host.invalid", "/x");
+    assert_int_equal(a->code, TINKC_E_CONNECTION);
+    assert_non_null(strstr(a->message, "DNS"));
+    drop(a);
+    a = get(&fx, "gopher://x", "/x");
+    assert_int_equal(a->code, TINKC_E_CONNECTION);
+    drop(a);
+    a = get(&fx, "", "/x");
+    assert_int_equal(a->code, TINKC_E_CONNECTION);
+    drop(a);
+    close_fixture(&fx);
+}
+
+static void test_header_injection(void **state)
+{
+    static const char *const bad[] = { "X-A", "1\r\nX-Evil: 2", NULL };
+    fixture fx;
+    stub_server *s = stub_start(NULL, script, NULL);
+    (void)state;
+    open_fixture(&fx);
+    answer *a = make(&fx, "GET", stub_url(s), "/x");
+    a->request.headers = bad;
+    post(a, send_now);
+    await(a);
+    assert_int_equal(a->code, TINKC_E_CONNECTION);
+    assert_int_equal(stub_requests(s), 0);
+    drop(a);
+    close_fixture(&fx);
+    stub_stop(s);
+}
+
+static void test_unwanted_body(void **state)
+{
+    fixture fx;
+    stub_server *s = stub_start(NULL, script, NULL);
+    (void)state;
+    open_fixture(&fx);
+    answer *a = make(&fx, "GET", stub_url(s), "/endless");
+    a->refuse_body = true;
+    post(a, send_now);
+    await(a);
+    assert_int_equal(a->status, 200);
+    assert_int_equal(a->code, TINKC_E_BAD_RESPONSE);
+    drop(a);
+    close_fixture(&fx);
+    stub_stop(s);
+}
+
+static void pause_ms(long ms)
+{
+    struct timespec t = { ms / 1000, (ms % 1000) * 1000000 };
+    nanosleep(&t, NULL);
+}
+
+/* Waits until the server has not been able to write for a while. */
+static uint64_t settled(stub_server *s)
+{
+    uint64_t before, now = stub_sent(s);
+    do {
+        before = now;
+        pause_ms(50);
+        now = stub_sent(s);
+    } while (now != before || now == 0);
+    return now;
+}
+
+static void test_slow_reader_holds_the_sender(void **state)
+{
+    enum { MOST_IN_SOCKETS = 16 * 1024 * 1024 };
+    fixture fx;
+    stub_server *s = stub_start(NULL, script, NULL);
+    (void)state;
+    open_fixture(&fx);
+    answer *a = make(&fx, "GET", stub_url(s), "/endless");
+    a->request.idle_timeout_ms = 200; /* our own slowness is not the peer's silence */
+    a->reply.room = on_room;
+    a->limit_room = true;
+    atomic_store(&a->room, 100000);
+    post(a, send_now);
+    uint64_t sent = settled(s);
+    assert_true(sent < MOST_IN_SOCKETS);
+    pause_ms(400);
+    assert_false(a->done);
+    size_t got = a->len;
+    assert_true(got >= 100000 && got < 100000 + 128 * 1024);
+    atomic_store(&a->room, 8 * 1024 * 1024);
+    post(a, resume_now);
+    assert_true(settled(s) > sent);
+    assert_true(a->len > got);
+    post(a, cancel_now);
+    await(a);
+    assert_true(a->code != 0);
+    drop(a);
+    close_fixture(&fx);
+    stub_stop(s);
+}
+
+static void test_cancel(void **state)
+{
+    fixture fx;
+    stub_server *s = stub_start(NULL, script, NULL);
+    (void)state;
+    open_with(&fx, &(tkc_http_options){ .proxy = "", .max_connections = 1 });
+    answer *all[20];
+    for (int i = 0; i < 20; i++) { /* eight under way, twelve in the queue */
+        all[i] = make(&fx, "GET", stub_url(s), "/silent");
+        post(all[i], send_now);
+    }
+    while (stub_requests(s) < 8)
+        pause_ms(5);
+    for (int i = 19; i >= 0; i--)
+        post(all[i], cancel_now);
+    for (int i = 0; i < 20; i++) {
+        await(all[i]);
+        assert_int_equal(all[i]->code, TINKC_E_CONNECTION);
+        drop(all[i]);
+    }
+    assert_int_equal(stub_requests(s), 8);
+    answer *a = get(&fx, stub_url(s), "/x");
+    assert_int_equal(a->status, 200);
+    drop(a);
+    close_fixture(&fx);
+    stub_stop(s);
+}
+
+static void test_free_while_busy(void **state)
+{
+    fixture fx;
+    stub_server *s = stub_start(NULL, script, NULL);
+    (void)state;
+    open_with(&fx, &(tkc_http_options){ .proxy = "", .max_connections = 1 });
+    answer *all[12];
+    for (int i = 0; i < 12; i++) {
+        all[i] = make(&fx, "GET", stub_url(s), "/silent");
+        post(all[i], send_now);
+    }
+    while (stub_requests(s) < 8)
+        pause_ms(5);
+    close_fixture(&fx);
+    for (int i = 0; i < 12; i++)
+        drop(await(all[i]));
+    stub_stop(s);
+}
+
+/* ---- TLS ---- */
+
+static pid_t start_tls_server(const char *dir, int port)
+{
+    char command[600];
+    snprintf(command, sizeof command,
+             "cd %s && openssl req -x509 -newkey rsa:2048 -nodes -keyout k.pem -out c.pem -days 2 "
+             "-subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 >log 2>&1",
+             dir);
+    if (system(command) != 0)
+        return -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        char at[32];
+        snprintf(at, sizeof at, "127.0.0.1:%d", port);
+        if (chdir(dir) == 0 && freopen("log", "a", stdout) && freopen("log", "a", stderr) &&
+            freopen("/dev/null", "r", stdin))
+            execlp("openssl", "openssl", "s_server", "-accept", at, "-cert", "c.pem", "-key",
+                   "k.pem", "-www", "-quiet", (char *)NULL);
+        _exit(127);
+    }
+    return pid;
+}
+
+static void test_tls(void **state)
+{
+    char dir[] = "/tmp/tinkc-tls-XXXXXX", url[64], ca[64], command[64];
+    fixture fx;
+    answer *a;
+    (void)state;
+    if (system("openssl version >/dev/null 2>&1") != 0) {
+        print_message("openssl is not installed: TLS is not tested\n");
+        skip();
+    }
+    assert_non_null(mkdtemp(dir));
+    int port = stub_dead_port();
+    pid_t server = start_tls_server(dir, port);
+    assert_true(server > 0);
+    snprintf(url, sizeof url, "https://127.0.0.1:%d", port);
+    snprintf(ca, sizeof ca, "%s/c.pem", dir);
+
+    open_with(&fx, &(tkc_http_options){ .proxy = "", .ca_file = ca });
+    for (int tries = 0; tries < 100; tries++) { /* until the server listens */
+        a = get(&fx, url, "/");
+        if (!strstr(a->message, "refused"))
+            break;
+        drop(a);
+        pause_ms(50);
+    }
+    assert_int_equal(a->code, 0);
+    assert_int_equal(a->status, 200);
+    drop(a);
+    close_fixture(&fx);
+
+    open_fixture(&fx); /* nobody vouches for it */
+    a = get(&fx, url, "/");
+    assert_int_equal(a->code, TINKC_E_CONNECTION);
+    assert_non_null(strstr(a->message, "TLS"));
+    drop(a);
+    close_fixture(&fx);
+
+    stub_server *s = stub_start(NULL, script, NULL); /* speaks no TLS at all */
+    open_fixture(&fx);
+    snprintf(url, sizeof url, "https://127.0.0.1:%d", stub_port(s));
+    a = get(&fx, url, "/");
+    assert_int_equal(a->code, TINKC_E_CONNECTION);
+    assert_non_null(strstr(a->message, "TLS"));
+    drop(a);
+    close_fixture(&fx);
+    stub_stop(s);
+    kill(server, SIGKILL);
+    waitpid(server, NULL, 0);
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_get),
+        cmocka_unit_test(test_base_path_is_kept),
+        cmocka_unit_test(test_methods),
+        cmocka_unit_test(test_large_upload),
+        cmocka_unit_test(test_kinds_do_not_share_connections),
+        cmocka_unit_test(test_more_requests_than_connections),
+        cmocka_unit_test(test_unix_socket),
+        cmocka_unit_test(test_proxy),
+        cmocka_unit_test(test_redirects),
+        cmocka_unit_test(test_redirect_methods),
+        cmocka_unit_test(test_bad_weather),
+        cmocka_unit_test(test_slow_is_not_silent),
+        cmocka_unit_test(test_no_connection),
+        cmocka_unit_test(test_header_injection),
+        cmocka_unit_test(test_unwanted_body),
+        cmocka_unit_test(test_slow_reader_holds_the_sender),
+        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_free_while_busy),
+        cmocka_unit_test(test_tls),
+    };
+    unsetenv("http_proxy");
+    unsetenv("https_proxy");
+    unsetenv("all_proxy");
+    unsetenv("ALL_PROXY");
+    return cmocka_run_group_tests_name("http", tests, NULL, NULL);
+}
