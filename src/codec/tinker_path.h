@@ -1,0 +1,14 @@
+/* tinker_path.h - tinker:// paths. tinkc_path_parse and tinkc_path_join (tinkc/rest.h) are public
+ * and implemented beside this header; this is the form for spans. */
+#ifndef TKC_CODEC_TINKER_PATH_H
+#define TKC_CODEC_TINKER_PATH_H
+
+#include "base/str.h"
+#include "tinkc/rest.h"
+
+/* *out lies in `text`. Errors: PATH. */
+bool tkc_tinker_path(tinkc_str text, tinkc_path *out, tinkc_error *err);
+/* "weights/0001" alone. Errors: PATH. */
+bool tkc_checkpoint_id(tinkc_str text, int32_t *kind, tinkc_str *name, tinkc_error *err);
+
+#endif

@@ -1,0 +1,40 @@
+/* url.h - the one place where URLs are taken apart, normalised and joined. */
+#ifndef TKC_CODEC_URL_H
+#define TKC_CODEC_URL_H
+
+#include "base/arena.h"
+#include "base/buf.h"
+
+/* All in the arena, terminated. */
+typedef struct tkc_url {
+    const char *scheme; /* lower case: "http" or "https" */
+    const char *host;   /* lower case; an IPv6 address without its brackets */
+    const char *path;   /* "/..."; never empty */
+    const char *query;  /* without '?'; NULL = none */
+    const char *origin; /* "https://h:8443": scheme and host lower case, default port left out;
+                           equal for all URLs that share connections and limits */
+    const char *text;   /* the whole, normalised, without user and fragment */
+    int32_t port;
+    bool has_userinfo; /* "user:password@" stood there and was dropped */
+} tkc_url;
+
+/* http and https only. Errors: ARGUMENT, naming what is wrong; a password is never repeated. */
+bool tkc_url_parse(tinkc_str text, tkc_arena *, tkc_url *out, tinkc_error *err);
+
+/* Base URL, path with leading slashes (which are stripped), e.g. "https://h/x" and "/api/v1/y?z" to
+ * "https://h/x/api/v1/y?z". An absolute URL is returned as it is. NULL on error. */
+const char *tkc_url_join(const char *base, const char *path, tkc_arena *, tinkc_error *err);
+
+/* Resolves a Location header against the URL it came from. NULL on error (ARGUMENT). */
+const char *tkc_url_resolve(const char *from, const char *location, tkc_arena *, tinkc_error *err);
+
+/* Same scheme, host and port. Both must parse. */
+bool tkc_url_same_origin(const char *a, const char *b);
+
+/* Appends an id as path segments: unreserved, ':' and, if slashes, '/' stay; the rest is
+ * percent-encoded. Errors: ARGUMENT (empty, '?', '#', control characters, "." or ".." segments). */
+bool tkc_segment_escape(const char *id, bool slashes, tkc_buf *out, tinkc_error *err);
+/* For a server: undoes it. NULL if an escape is malformed, gives NUL or is not UTF-8. */
+const char *tkc_percent_decode(tinkc_str text, tkc_arena *, tinkc_error *err);
+
+#endif

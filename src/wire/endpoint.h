@@ -1,0 +1,92 @@
+/* endpoint.h - the table of endpoints: one for client and server. */
+#ifndef TKC_WIRE_ENDPOINT_H
+#define TKC_WIRE_ENDPOINT_H
+
+#include "tinkc/sys/transport.h"
+#include "wire/message.h"
+
+enum {
+    TKC_EP_HEALTH = 0,
+    TKC_EP_CLIENT_CONFIG,
+    TKC_EP_DYNAMIC_CONFIG,
+    TKC_EP_AUTH_TOKEN,
+    TKC_EP_CREATE_SESSION,
+    TKC_EP_HEARTBEAT,
+    TKC_EP_CREATE_SAMPLING_SESSION,
+    TKC_EP_SAMPLER,
+    TKC_EP_CREATE_MODEL,
+    TKC_EP_GET_INFO,
+    TKC_EP_UNLOAD_MODEL,
+    TKC_EP_FORWARD_BACKWARD,
+    TKC_EP_FORWARD, /* older clients only: JSON */
+    TKC_EP_OPTIM_STEP,
+    TKC_EP_SAVE_WEIGHTS,
+    TKC_EP_SAVE_FOR_SAMPLER,
+    TKC_EP_LOAD_WEIGHTS,
+    TKC_EP_SAMPLE,
+    TKC_EP_STREAM_SAMPLE, /* not of the official service: a sample as events */
+    TKC_EP_RETRIEVE_FUTURE,
+    TKC_EP_CAPABILITIES,
+    TKC_EP_TRAINING_RUN,
+    TKC_EP_TRAINING_RUNS,
+    TKC_EP_WEIGHTS_INFO,
+    TKC_EP_RUN_CHECKPOINTS,
+    TKC_EP_CHECKPOINTS,
+    TKC_EP_DELETE_CHECKPOINT,
+    TKC_EP_PUBLISH,
+    TKC_EP_UNPUBLISH,
+    TKC_EP_SET_TTL,
+    TKC_EP_ARCHIVE,
+    TKC_EP_SESSIONS,
+    TKC_EP_SESSION,
+    TKC_EP_ASSIGN_PROJECT,
+    TKC_EP_TRACE_EXPORT,
+    TKC_EP_TELEMETRY,
+    TKC_EP_AUDIT,
+    TKC_EP_USAGE,
+    TKC_EP_COUNT
+};
+
+enum { TKC_ENC_NONE = 0, TKC_ENC_JSON, TKC_ENC_PROTOBUF };
+
+#define TKC_TYPE_JSON     "application/json"
+#define TKC_TYPE_PROTOBUF "application/x-protobuf"
+
+typedef struct tkc_endpoint {
+    int32_t id;                  /* TKC_EP_* */
+    const char *name;            /* "create_model" */
+    const char *method;          /* "POST" */
+    const char *path;            /* "/api/v1/training_runs/{id}/checkpoints/{ckpt}/ttl" */
+    uint8_t pool;                /* TINKC_POOL_* */
+    uint8_t request_encoding;    /* TKC_ENC_* */
+    uint8_t result_encoding;     /* of the answer, or of the future's result */
+    bool is_future;              /* the answer is a tkc_untyped_future */
+    bool operation_layer;        /* repeated as a whole for up to 300 s (layer B of the protocol) */
+    int8_t max_retries;          /* of one request (layer A) */
+    int32_t timeout_ms;          /* of one attempt */
+    const char *request_type;    /* X-Tinker-Request-Type while polling; NULL = no future */
+    const tkc_message *request;  /* NULL = no body, or a bulky one of its own (forward_backward) */
+    const tkc_message *response; /* NULL = ignored, or protobuf */
+    const tkc_message *result;   /* of the future; NULL = none, or protobuf */
+} tkc_endpoint;
+
+/* NULL if there is no such id. Static. */
+const tkc_endpoint *tkc_endpoint_get(int32_t id);
+
+/* Appends the path with its ids filled in, in order and percent-encoded ({ckpt} keeps its '/').
+ * Errors: ARGUMENT (missing or empty id, control characters, '?', '#', a segment "." or ".."). */
+bool tkc_endpoint_path(const tkc_endpoint *, const char *const *ids, tkc_buf *out,
+                       tinkc_error *err);
+
+/* For a server: which endpoint a request means. `path` is without query, not decoded; ids are
+ * decoded into the arena. False only if memory is out; a path that means nothing has a status. */
+typedef struct tkc_route {
+    const tkc_endpoint *endpoint; /* NULL unless status is 200 */
+    const char *id;               /* {id}; NULL = the path has none */
+    const char *ckpt; /* {ckpt}: "weights/NAME", or a bare name, which the caller refuses */
+    int32_t status;   /* 200, 404 or 405 */
+} tkc_route;
+bool tkc_route_find(tinkc_str method, tinkc_str path, tkc_arena *, tkc_route *out,
+                    tinkc_error *err);
+
+#endif

@@ -1,0 +1,433 @@
+/* messages.h - every JSON request and response of the protocol but the bulky ones.
+ *
+ * `X` is described by the table X_type: tkc_message_encode(&tkc_create_session_request_type, ...).
+ * Members are in the order in which the official client sends them. Bulky messages are in
+ * wire/train.h and wire/sample.h; answers of retrieve_future and error bodies in wire/answer.h.
+ */
+#ifndef TKC_WIRE_MESSAGES_H
+#define TKC_WIRE_MESSAGES_H
+
+#include "wire/message.h"
+
+/* {}: for bodies that carry nothing, and answers of which nothing is read. */
+typedef struct tkc_empty {
+    char unused;
+} tkc_empty;
+extern const tkc_message tkc_empty_type;
+
+/* ---- start-up ---- */
+
+typedef struct tkc_health_response {
+    const char *status; /* "ok" */
+} tkc_health_response;
+extern const tkc_message tkc_health_response_type;
+
+/* client/config and client/dynamic_config */
+typedef struct tkc_config_request {
+    const char *sdk_version;
+} tkc_config_request;
+extern const tkc_message tkc_config_request_type;
+
+typedef struct tkc_config_response {
+    bool pjwt_auth_enabled;
+    const char *credential_default_source; /* never NULL after decoding */
+    int64_t sample_dispatch_bytes_semaphore_size;
+    int64_t inflight_response_bytes_semaphore_size;
+    bool parallel_fwdbwd_chunks;
+    bool proto_compress_fwdbwd;
+    int64_t fwdbwd_max_chunk_len;
+    int64_t fwdbwd_max_chunk_bytes_count;
+    int64_t fwdbwd_dispatch_bytes_semaphore_size;
+    int64_t billing_exception_max_pause_duration_sec;
+    bool sample_no_retries;
+    bool sample_enable_stuck_detection;
+    int64_t sample_max_concurrent_requests;
+    bool use_pyqwest_transport;
+    bool create_model_via_load_weights;
+    tkc_opt_bool proto_write_fwdbwd; /* these two are for older clients only */
+    tkc_opt_bool fwd_via_fwdbwd;
+    tinkc_str json;
+} tkc_config_response;
+extern const tkc_message tkc_config_response_type;
+
+typedef struct tkc_dynamic_config_response {
+    int64_t refresh_interval_sec;
+    tinkc_str json;
+} tkc_dynamic_config_response;
+extern const tkc_message tkc_dynamic_config_response_type;
+
+typedef struct tkc_auth_token_response {
+    const char *jwt;
+} tkc_auth_token_response;
+extern const tkc_message tkc_auth_token_response_type;
+
+typedef struct tkc_create_session_request {
+    const char *const *tags; /* NULL is sent as [] */
+    tkc_metadata user_metadata;
+    const char *sdk_version;
+    const char *project_id;
+} tkc_create_session_request;
+extern const tkc_message tkc_create_session_request_type;
+
+typedef struct tkc_create_session_response {
+    const char *session_id;
+    const char *info_message, *warning_message, *error_message;
+} tkc_create_session_response;
+extern const tkc_message tkc_create_session_response_type;
+
+typedef struct tkc_heartbeat_request {
+    const char *session_id;
+} tkc_heartbeat_request;
+extern const tkc_message tkc_heartbeat_request_type;
+
+typedef struct tkc_heartbeat_response {
+    char unused;
+} tkc_heartbeat_response;
+extern const tkc_message tkc_heartbeat_response_type;
+
+/* ---- samplers ---- */
+
+typedef struct tkc_create_sampling_session_request {
+    const char *session_id;
+    int64_t sampling_session_seq_id;
+    const char *base_model;
+    const char *model_path;
+} tkc_create_sampling_session_request;
+extern const tkc_message tkc_create_sampling_session_request_type;
+
+typedef struct tkc_create_sampling_session_response {
+    const char *sampling_session_id;
+} tkc_create_sampling_session_response;
+extern const tkc_message tkc_create_sampling_session_response_type;
+
+typedef struct tkc_sampler_response {
+    const char *sampler_id;
+    const char *base_model;
+    const char *model_path;
+    tinkc_str json;
+} tkc_sampler_response;
+extern const tkc_message tkc_sampler_response_type;
+
+/* ---- models ---- */
+
+typedef struct tkc_lora_config {
+    int64_t rank;
+    tkc_opt_seed seed;
+    bool train_unembed, train_mlp, train_attn; /* true by default */
+} tkc_lora_config;
+extern const tkc_message tkc_lora_config_type;
+
+typedef struct tkc_create_model_request {
+    const char *session_id;
+    int64_t model_seq_id;
+    const char *base_model;
+    tkc_metadata user_metadata;
+    const tkc_lora_config *lora_config;
+} tkc_create_model_request;
+extern const tkc_message tkc_create_model_request_type;
+
+typedef struct tkc_create_model_result {
+    const char *model_id;
+} tkc_create_model_result;
+extern const tkc_message tkc_create_model_result_type;
+
+/* The answer of everything that is finished later. */
+typedef struct tkc_untyped_future {
+    const char *request_id;
+    const char *model_id;
+} tkc_untyped_future;
+extern const tkc_message tkc_untyped_future_type;
+
+typedef struct tkc_get_info_request {
+    const char *model_id;
+} tkc_get_info_request;
+extern const tkc_message tkc_get_info_request_type;
+
+typedef struct tkc_model_data {
+    const char *arch;
+    const char *model_name;
+    const char *tokenizer_id;
+} tkc_model_data;
+extern const tkc_message tkc_model_data_type;
+
+typedef struct tkc_get_info_response {
+    const char *model_id;
+    tkc_model_data model_data;
+    tkc_opt_bool is_lora;
+    tkc_opt_i64 lora_rank;
+    const char *model_name;
+    tinkc_str json;
+} tkc_get_info_response;
+extern const tkc_message tkc_get_info_response_type;
+
+typedef struct tkc_unload_model_request {
+    const char *model_id;
+} tkc_unload_model_request;
+extern const tkc_message tkc_unload_model_request_type;
+
+typedef struct tkc_unload_model_result {
+    const char *model_id;
+} tkc_unload_model_result;
+extern const tkc_message tkc_unload_model_result_type;
+
+/* ---- optimizer and weights ---- */
+
+typedef struct tkc_adam_params {
+    double learning_rate, beta1, beta2, eps, weight_decay, grad_clip_norm;
+} tkc_adam_params;
+extern const tkc_message tkc_adam_params_type;
+
+typedef struct tkc_optim_step_request {
+    tkc_adam_params adam_params;
+    const char *model_id;
+    tkc_opt_i64 seq_id;
+} tkc_optim_step_request;
+extern const tkc_message tkc_optim_step_request_type;
+
+typedef struct tkc_optim_step_result {
+    tkc_numbers metrics;
+} tkc_optim_step_result;
+extern const tkc_message tkc_optim_step_result_type;
+
+typedef struct tkc_save_weights_request {
+    const char *model_id;
+    const char *path; /* the checkpoint's name */
+    tkc_opt_i64 seq_id;
+    tkc_opt_i64 ttl_seconds;
+    bool overwrite;
+} tkc_save_weights_request;
+extern const tkc_message tkc_save_weights_request_type;
+
+typedef struct tkc_save_weights_result {
+    const char *path; /* tinker://RUN/weights/NAME */
+} tkc_save_weights_result;
+extern const tkc_message tkc_save_weights_result_type;
+
+typedef struct tkc_save_for_sampler_request {
+    const char *model_id;
+    const char *path;                    /* named form */
+    tkc_opt_i64 sampling_session_seq_id; /* unnamed form */
+    tkc_opt_i64 seq_id;
+    tkc_opt_i64 ttl_seconds;
+} tkc_save_for_sampler_request;
+extern const tkc_message tkc_save_for_sampler_request_type;
+
+typedef struct tkc_save_for_sampler_result {
+    const char *path;
+    const char *sampling_session_id;
+} tkc_save_for_sampler_result;
+extern const tkc_message tkc_save_for_sampler_result_type;
+
+typedef struct tkc_load_weights_request {
+    const char *model_id; /* these two, or the next two */
+    tkc_opt_i64 seq_id;
+    const char *session_id;
+    tkc_opt_i64 model_seq_id;
+    const char *base_model;
+    tkc_metadata user_metadata;
+    const char *path;
+    bool optimizer;
+    const char *weights_access_token;
+} tkc_load_weights_request;
+extern const tkc_message tkc_load_weights_request_type;
+
+typedef struct tkc_load_weights_result {
+    const char *path;
+    const char *model_id;
+} tkc_load_weights_result;
+extern const tkc_message tkc_load_weights_result_type;
+
+typedef struct tkc_weights_info_request {
+    const char *tinker_path;
+} tkc_weights_info_request;
+extern const tkc_message tkc_weights_info_request_type;
+
+typedef struct tkc_weights_info_response {
+    const char *base_model;
+    bool is_lora;
+    tkc_opt_i64 lora_rank;
+    tkc_opt_bool train_unembed, train_mlp, train_attn;
+    tinkc_str json;
+} tkc_weights_info_response;
+extern const tkc_message tkc_weights_info_response_type;
+
+/* ---- polling ---- */
+
+typedef struct tkc_retrieve_future_request {
+    const char *request_id;
+    bool allow_metadata_only;
+} tkc_retrieve_future_request;
+extern const tkc_message tkc_retrieve_future_request_type;
+
+/* ---- records ---- */
+
+typedef struct tkc_supported_model {
+    const char *model_name;
+    tkc_opt_i64 max_context_length;
+    tinkc_str json;
+} tkc_supported_model;
+extern const tkc_message tkc_supported_model_type;
+
+typedef struct tkc_capabilities_response {
+    TKC_ARRAY(tkc_supported_model) supported_models;
+    tinkc_str json;
+} tkc_capabilities_response;
+extern const tkc_message tkc_capabilities_response_type;
+
+/* offset, limit and total are all required where there is a cursor. */
+typedef struct tkc_cursor {
+    int64_t offset, limit, total_count;
+} tkc_cursor;
+extern const tkc_message tkc_cursor_type;
+
+extern const tkc_name tkc_checkpoint_kinds[]; /* training, sampler: TINKC_CHECKPOINT_* */
+
+typedef struct tkc_checkpoint {
+    const char *checkpoint_id;
+    tkc_name checkpoint_type;
+    tkc_time time;
+    const char *tinker_path;
+    tkc_opt_i64 size_bytes;
+    bool is_public; /* "public" */
+    tkc_time expires_at;
+    tinkc_str json;
+} tkc_checkpoint;
+extern const tkc_message tkc_checkpoint_type;
+
+typedef struct tkc_checkpoints_response {
+    TKC_ARRAY(tkc_checkpoint) checkpoints;
+    const tkc_cursor *cursor;
+} tkc_checkpoints_response;
+extern const tkc_message tkc_checkpoints_response_type;
+
+typedef struct tkc_training_run {
+    const char *training_run_id;
+    const char *base_model;
+    const char *model_owner;
+    bool is_lora;
+    bool corrupted;
+    tkc_opt_i64 lora_rank;
+    tkc_time last_request_time;
+    const tkc_checkpoint *last_checkpoint;
+    const tkc_checkpoint *last_sampler_checkpoint;
+    tkc_metadata user_metadata;
+    tinkc_str json;
+} tkc_training_run;
+extern const tkc_message tkc_training_run_type;
+
+typedef struct tkc_training_runs_response {
+    TKC_ARRAY(tkc_training_run) training_runs;
+    const tkc_cursor *cursor; /* never NULL after decoding */
+} tkc_training_runs_response;
+extern const tkc_message tkc_training_runs_response_type;
+
+typedef struct tkc_ttl_request {
+    tkc_opt_i64 ttl_seconds; /* TKC_NULL clears it */
+} tkc_ttl_request;
+extern const tkc_message tkc_ttl_request_type;
+
+typedef struct tkc_project_request {
+    const char *project_id;
+} tkc_project_request;
+extern const tkc_message tkc_project_request_type;
+
+typedef struct tkc_archive_response {
+    const char *url;
+    tkc_time expires;
+} tkc_archive_response;
+extern const tkc_message tkc_archive_response_type;
+
+typedef struct tkc_sessions_response {
+    const char *const *sessions; /* a list */
+} tkc_sessions_response;
+extern const tkc_message tkc_sessions_response_type;
+
+typedef struct tkc_session_response {
+    const char *const *training_run_ids;
+    const char *const *sampler_ids;
+    tinkc_str json;
+} tkc_session_response;
+extern const tkc_message tkc_session_response_type;
+
+enum { TKC_EXPORT_PENDING = 1, TKC_EXPORT_READY, TKC_EXPORT_FAILED };
+
+typedef struct tkc_trace_export_response {
+    tkc_name status; /* TKC_EXPORT_* */
+    const char *url;
+    const char *error;
+} tkc_trace_export_response;
+extern const tkc_message tkc_trace_export_response_type;
+
+typedef struct tkc_audit_entry {
+    tkc_time timestamp;
+    const char *event;
+    const char *model_id, *tinker_path, *purpose;
+    tinkc_str json;
+} tkc_audit_entry;
+extern const tkc_message tkc_audit_entry_type;
+
+typedef struct tkc_audit_response {
+    TKC_ARRAY(tkc_audit_entry) entries;
+} tkc_audit_response;
+extern const tkc_message tkc_audit_response_type;
+
+/* Which members count is said by type: TINKC_USAGE_*. */
+typedef struct tkc_usage_info {
+    tkc_name type;
+    tkc_opt_bool cached;
+    tkc_opt_i64 token_count;
+    tkc_opt_i64 count;
+    tkc_opt_f64 gigabyte_hours;
+    tinkc_str json;
+} tkc_usage_info;
+
+typedef struct tkc_usage_event {
+    tkc_time bucket_start, bucket_end;
+    const char *base_model, *user_id, *user_name, *session_id, *project_id;
+    tkc_usage_info event_info;
+    tinkc_str json;
+} tkc_usage_event;
+extern const tkc_message tkc_usage_event_type;
+
+typedef struct tkc_usage_session {
+    const char *session_id;
+    tkc_metadata user_metadata;
+} tkc_usage_session;
+
+typedef struct tkc_usage_response {
+    TKC_ARRAY(tkc_usage_event) data;
+    TKC_ARRAY(tkc_usage_session) sessions;
+} tkc_usage_response;
+extern const tkc_message tkc_usage_response_type;
+
+/* ---- telemetry ---- */
+
+enum { TKC_EVENT_SESSION_START = 1, TKC_EVENT_SESSION_END, TKC_EVENT_EXCEPTION, TKC_EVENT_GENERIC };
+enum { TKC_DEBUG = 1, TKC_INFO, TKC_WARNING, TKC_ERROR, TKC_CRITICAL };
+
+/* Members behind `timestamp` belong to some kinds of event only. */
+typedef struct tkc_telemetry_event {
+    tkc_name event; /* TKC_EVENT_* */
+    const char *event_id;
+    int64_t event_session_index;
+    tkc_name severity;    /* TKC_DEBUG ... TKC_CRITICAL */
+    tkc_time timestamp;   /* written with microseconds unless text is given */
+    const char *duration; /* session end */
+    const char *error_type, *error_message, *traceback;
+    const char *event_name;
+    tinkc_str event_data; /* a JSON object */
+} tkc_telemetry_event;
+extern const tkc_message tkc_telemetry_event_type;
+
+typedef struct tkc_telemetry_request {
+    TKC_ARRAY(tkc_telemetry_event) events;
+    const char *platform, *sdk_version, *session_id, *process_uuid;
+} tkc_telemetry_request;
+extern const tkc_message tkc_telemetry_request_type;
+
+typedef struct tkc_telemetry_response {
+    const char *status; /* "accepted" */
+} tkc_telemetry_response;
+extern const tkc_message tkc_telemetry_response_type;
+
+#endif
