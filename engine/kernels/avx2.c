@@ -1,7 +1,46 @@
-/* avx2.c - the kernel set for AVX2 and FMA. */
+/* avx2.c - the kernel set for AVX2, FMA and F16C: the fast kernels in vectors of 8. Compiled for
+ * its target whatever the flags of the build; called only where the processor has it. */
 #include "kernels/set.h"
+
+#if defined(__x86_64__) && !defined(TKE_REAL_DOUBLE)
+
+#include <string.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#else
+#pragma GCC target("avx2,fma,f16c")
+#endif
+
+#define TILE_M_COUNT 6
+enum { TILE_M = TILE_M_COUNT };
+#include "kernels/simd_avx2.h"
+#include "kernels/fast_gemm.h"
+
+static tke_kernel_set set;
+
+const tke_kernel_set *tke_set_avx2(void)
+{
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+        return NULL;
+    set = tke_set_ref;
+    set.isa = TKE_ISA_AVX2;
+    set.name = "avx2";
+    set.tile_m = TILE_M;
+    set.tile_n = TILE_N;
+    set.gemm = gemm;
+    return &set;
+}
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+
+#else
 
 const tke_kernel_set *tke_set_avx2(void)
 {
     return NULL;
 }
+
+#endif

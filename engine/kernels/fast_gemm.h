@@ -1,0 +1,296 @@
+/* fast_gemm.h - the product kernel of the fast sets, written in the operations of simd_*.h.
+ *
+ * Included by avx2.c and avx512.c, after TILE_M and the simd header. b is packed in panels of
+ * TILE_N columns ([k][TILE_N], widened to fp32); a in panels of TILE_M rows. The inner kernel keeps
+ * a tile of c in registers and walks along k: one fused multiply-add for each k, in order. Between
+ * blocks of k the tile rests in c, so an element is one chain whatever the blocking, the tile it
+ * falls in and the rows beside it.
+ */
+#ifndef TKE_KERNELS_FAST_GEMM_H
+#define TKE_KERNELS_FAST_GEMM_H
+
+enum {
+    TILE_N = 2 * VW,
+    K_BLOCK = 384,       /* a panel of a stays in the first cache */
+    N_BLOCK = 512,       /* a packed block of b in the second */
+    A_LD = K_BLOCK + 16, /* rows of a panel, apart enough not to fight for cache sets */
+    A_FLOATS = TILE_M * A_LD
+};
+_Static_assert((A_FLOATS + N_BLOCK * K_BLOCK) * 4 <= TKE_SCRATCH_BYTES, "scratch too small");
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* VW numbers of a stored row (or the first n), widened. */
+INLINE vf load_wide(tke_dtype dtype, const void *data, int64_t at)
+{
+    if (dtype == TKE_BF16)
+        return v_load_bf16((const uint16_t *)data + at);
+    if (dtype == TKE_F16)
+        return v_load_f16((const uint16_t *)data + at);
+    return v_load((const float *)data + at);
+}
+
+INLINE vf load_wide_part(tke_dtype dtype, const void *data, int64_t at, int64_t n)
+{
+    if (dtype == TKE_BF16)
+        return v_load_bf16_part((const uint16_t *)data + at, n);
+    if (dtype == TKE_F16)
+        return v_load_f16_part((const uint16_t *)data + at, n);
+    return v_load_part((const float *)data + at, n);
+}
+
+/* ---- packing b ---- */
+
+/* `columns` rows of stored bf16 [n][k] at `at`, 2*VW along k, to VW columns of the panel. */
+INLINE void pack_pairs(const tke_matrix *b, int64_t at, int64_t columns, float *out)
+{
+    vi r[VW];
+    for (int i = 0; i < VW; i++)
+        r[i] = i < columns ? vi_load((const uint16_t *)b->data + at + i * b->ld) : vi_zero();
+    v_transpose(r);
+    for (int i = 0; i < VW; i++) {
+        v_store(out + 2 * i * TILE_N, v_pair_first(r[i]));
+        v_store(out + (2 * i + 1) * TILE_N, v_pair_second(r[i]));
+    }
+}
+
+/* The same for any dtype, n <= VW along k. */
+INLINE void pack_square(const tke_matrix *b, int64_t at, int64_t columns, int64_t n, float *out)
+{
+    union {
+        vi bits[VW];
+        vf wide[VW];
+    } r;
+    for (int i = 0; i < VW; i++)
+        r.wide[i] = i < columns ? load_wide_part(b->dtype, b->data, at + i * b->ld, n) : v_zero();
+    v_transpose(r.bits);
+    for (int64_t i = 0; i < n; i++)
+        v_store(out + i * TILE_N, r.wide[i]);
+}
+
+/* VW columns (those from `columns` on are zero) of k0 .. k1 of b stored as [n][k]. */
+static void pack_transposed(const tke_matrix *b, int64_t n, int64_t columns, int64_t k0, int64_t k1,
+                            float *out)
+{
+    int64_t k = k0, at = n * b->ld;
+    if (b->dtype == TKE_BF16 && columns >= VW)
+        for (; k + 2 * VW <= k1; k += 2 * VW)
+            pack_pairs(b, at + k, VW, out + (k - k0) * TILE_N);
+    for (; k < k1; k += VW)
+        pack_square(b, at + k, columns, k1 - k < VW ? k1 - k : VW, out + (k - k0) * TILE_N);
+}
+
+INLINE void pack_rows_of(tke_dtype dtype, const tke_matrix *b, int64_t n, int64_t columns,
+                         int64_t k0, int64_t k1, float *out)
+{
+    for (int64_t k = k0; k < k1; k++, out += TILE_N) {
+        int64_t at = k * b->ld + n;
+        if (columns >= TILE_N) {
+            v_store(out, load_wide(dtype, b->data, at));
+            v_store(out + VW, load_wide(dtype, b->data, at + VW));
+            continue;
+        }
+        int64_t lo = columns < VW ? columns : VW, hi = columns - lo;
+        v_store(out, load_wide_part(dtype, b->data, at, lo));
+        v_store(out + VW, hi > 0 ? load_wide_part(dtype, b->data, at + VW, hi) : v_zero());
+    }
+}
+
+/* One panel of b stored as [k][n]. */
+static void pack_rows(const tke_matrix *b, int64_t n, int64_t columns, int64_t k0, int64_t k1,
+                      float *out)
+{
+    if (b->dtype == TKE_BF16)
+        pack_rows_of(TKE_BF16, b, n, columns, k0, k1, out);
+    else if (b->dtype == TKE_F16)
+        pack_rows_of(TKE_F16, b, n, columns, k0, k1, out);
+    else
+        pack_rows_of(TKE_F32, b, n, columns, k0, k1, out);
+}
+
+static void pack_b(const tke_gemm *g, int64_t n0, int64_t n1, int64_t k0, int64_t k1, float *out)
+{
+    for (int64_t n = n0; n < n1; n += TILE_N, out += TILE_N * (k1 - k0)) {
+        int64_t columns = n1 - n;
+        if (g->form != TKE_NT) {
+            pack_rows(&g->b, n, columns, k0, k1, out);
+            continue;
+        }
+        pack_transposed(&g->b, n, columns, k0, k1, out);
+        pack_transposed(&g->b, n + VW, columns - VW, k0, k1, out + VW);
+    }
+}
+
+/* ---- packing a ---- */
+
+INLINE vf scaled(vf x, vf alpha, bool narrow)
+{
+    x = v_mul(x, alpha);
+    return narrow ? v_round_bf16(x) : x;
+}
+
+static void copy_scaled(const float *from, int64_t n, float alpha, bool narrow, float *to)
+{
+    vf s = v_set(alpha);
+    int64_t i = 0;
+    for (; i + VW <= n; i += VW)
+        v_store(to + i, scaled(v_load(from + i), s, narrow));
+    if (i < n)
+        v_store_part(to + i, n - i, scaled(v_load_part(from + i, n - i), s, narrow));
+}
+
+/* Rows i .. i+rows, k0 .. k1: as rows A_LD apart, or for TN as [k][TILE_M]. */
+static void pack_a(const tke_gemm *g, int64_t i, int64_t rows, int64_t k0, int64_t k1, float *out)
+{
+    bool narrow = !g->exact && g->b.dtype == TKE_BF16;
+    if (g->form != TKE_TN) {
+        for (int64_t r = 0; r < rows; r++)
+            copy_scaled(g->a + (i + r) * g->lda + k0, k1 - k0, g->alpha, narrow, out + r * A_LD);
+        return;
+    }
+    for (int64_t k = k0; k < k1; k++)
+        copy_scaled(g->a + k * g->lda + i, rows, g->alpha, narrow, out + (k - k0) * TILE_M);
+}
+
+/* ---- the tile ---- */
+
+typedef struct tile {
+    const float *a, *b;
+    float *c;
+    int64_t k, ldc, columns;
+    bool from_c; /* go on from what is in c */
+} tile;
+
+INLINE void load_tile(const tile *t, int rows, vf acc[][2])
+{
+    int64_t lo = t->columns < VW ? t->columns : VW, hi = t->columns - lo;
+    for (int r = 0; r < rows; r++) {
+        const float *c = t->c + r * t->ldc;
+        if (t->columns == TILE_N) {
+            acc[r][0] = v_load(c);
+            acc[r][1] = v_load(c + VW);
+        } else {
+            acc[r][0] = v_load_part(c, lo);
+            acc[r][1] = hi > 0 ? v_load_part(c + VW, hi) : v_zero();
+        }
+    }
+}
+
+INLINE void store_tile(const tile *t, int rows, vf acc[][2])
+{
+    int64_t lo = t->columns < VW ? t->columns : VW, hi = t->columns - lo;
+    for (int r = 0; r < rows; r++) {
+        float *c = t->c + r * t->ldc;
+        if (t->columns == TILE_N) {
+            v_store(c, acc[r][0]);
+            v_store(c + VW, acc[r][1]);
+        } else {
+            v_store_part(c, lo, acc[r][0]);
+            if (hi > 0)
+                v_store_part(c + VW, hi, acc[r][1]);
+        }
+    }
+}
+
+/* rows, row_step and k_step are constants wherever this is expanded. */
+INLINE void run_tile(const tile *t, int rows, int64_t row_step, int64_t k_step)
+{
+    vf acc[TILE_M][2];
+    if (t->from_c)
+        load_tile(t, rows, acc);
+    else
+        for (int r = 0; r < rows; r++)
+            acc[r][0] = acc[r][1] = v_zero();
+    const float *a = t->a, *b = t->b;
+    for (int64_t k = t->k; k > 0; k--, a += k_step, b += TILE_N) {
+        vf b0 = v_load(b), b1 = v_load(b + VW);
+        for (int r = 0; r < rows; r++) {
+            vf x = v_set(a[r * row_step]);
+            acc[r][0] = v_fma(x, b0, acc[r][0]);
+            acc[r][1] = v_fma(x, b1, acc[r][1]);
+        }
+    }
+    store_tile(t, rows, acc);
+}
+
+#define TILE_CASE(ROWS, STEP, K_STEP)                                                              \
+    case ROWS:                                                                                     \
+        run_tile(t, ROWS, STEP, K_STEP);                                                           \
+        break;
+
+#if TILE_M_COUNT > 6
+#define TILE_CASES(S, K)                                                                           \
+    TILE_CASE(1, S, K)                                                                             \
+    TILE_CASE(2, S, K)                                                                             \
+    TILE_CASE(3, S, K) TILE_CASE(4, S, K) TILE_CASE(5, S, K) TILE_CASE(6, S, K) TILE_CASE(7, S, K) \
+        TILE_CASE(8, S, K) TILE_CASE(9, S, K) TILE_CASE(10, S, K) TILE_CASE(11, S, K)              \
+            TILE_CASE(12, S, K) TILE_CASE(13, S, K) TILE_CASE(14, S, K)
+#else
+#define TILE_CASES(S, K)                                                                           \
+    TILE_CASE(1, S, K)                                                                             \
+    TILE_CASE(2, S, K) TILE_CASE(3, S, K) TILE_CASE(4, S, K) TILE_CASE(5, S, K) TILE_CASE(6, S, K)
+#endif
+
+static void tile_by_rows(const tile *t, int64_t rows)
+{
+    switch (rows) {
+        TILE_CASES(A_LD, 1)
+    default:
+        break;
+    }
+}
+
+static void tile_by_columns(const tile *t, int64_t rows)
+{
+    switch (rows) {
+        TILE_CASES(1, TILE_M)
+    default:
+        break;
+    }
+}
+
+/* ---- the whole ---- */
+
+/* Rows m0 .. m1 against one packed block of b. */
+static void multiply_block(const tke_gemm *g, const int64_t m[2], const int64_t n[2],
+                           const int64_t k[2], float *a, const float *b)
+{
+    for (int64_t i = m[0]; i < m[1]; i += TILE_M) {
+        int64_t rows = m[1] - i < TILE_M ? m[1] - i : TILE_M;
+        pack_a(g, i, rows, k[0], k[1], a);
+        tile t = { .a = a, .b = b, .k = k[1] - k[0], .ldc = g->ldc };
+        t.from_c = g->accumulate || k[0] > 0;
+        for (int64_t j = n[0]; j < n[1]; j += TILE_N, t.b += TILE_N * t.k) {
+            t.c = g->c + i * g->ldc + j;
+            t.columns = n[1] - j < TILE_N ? n[1] - j : TILE_N;
+            if (g->form == TKE_TN)
+                tile_by_columns(&t, rows);
+            else
+                tile_by_rows(&t, rows);
+        }
+    }
+}
+
+static void clear_block(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1)
+{
+    for (int64_t i = m0; i < m1; i++)
+        memset(g->c + i * g->ldc + n0, 0, (size_t)(n1 - n0) * sizeof(float));
+}
+
+static void gemm(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, void *scratch)
+{
+    float *a = scratch, *b = a + A_FLOATS;
+    if (g->k <= 0 && !g->accumulate)
+        clear_block(g, m0, m1, n0, n1);
+    for (int64_t n = n0; n < n1; n += N_BLOCK) {
+        int64_t n_end = n1 - n < N_BLOCK ? n1 : n + N_BLOCK;
+        for (int64_t k = 0; k < g->k; k += K_BLOCK) {
+            int64_t k_end = g->k - k < K_BLOCK ? g->k : k + K_BLOCK;
+            pack_b(g, n, n_end, k, k_end, b);
+            multiply_block(g, (int64_t[2]){ m0, m1 }, (int64_t[2]){ n, n_end },
+                           (int64_t[2]){ k, k_end }, a, b);
+        }
+    }
+}
+
+#endif
