@@ -1,0 +1,109 @@
+/* infer.h - generation: continuous batching over a paged cache, many adapters in one batch.
+ *
+ *     tke_infer *e = tke_infer_new(model, &options, &err);
+ *     tke_gen *g = tke_infer_add(e, &request, &err);
+ *     while (tke_infer_step(e)) {
+ *         ... stream from tke_gen_sequence(g, i) what has come ...
+ *         while ((g = tke_infer_next_done(e))) { ... tke_gen_free(g); }
+ *     }
+ *
+ * A sequence depends on its weights, prompt, parameters and seed alone: not on what else runs, on
+ * chunks, on hits of the prefix cache or on having been put aside for want of memory.
+ * [one thread: the worker]
+ */
+#ifndef TKE_INFER_INFER_H
+#define TKE_INFER_INFER_H
+
+#include "infer/sample.h"
+#include "train/adapter.h"
+#include "kernels/kernels.h"
+
+typedef struct tke_infer_options {
+    tke_cpu *cpu;         /* required; borrowed: kernels, threads, precision */
+    size_t kv_bytes;      /* of the cache; 0 = 256 MiB */
+    size_t prefill_chunk; /* most prompt tokens in one step; 0 = 512 */
+    size_t max_running;   /* most sequences decoded in one step; 0 = 256 */
+    bool no_prefix_cache;
+} tke_infer_options;
+
+typedef struct tke_infer tke_infer;
+typedef struct tke_gen tke_gen; /* one request: a prompt and its samples */
+
+tke_infer *tke_infer_new(tke_model *, const tke_infer_options *, tinkc_error *err);
+void tke_infer_free(tke_infer *); /* requests that are left end with it: free them before */
+
+/* The bytes of a token, for stop strings. Returns their number; 0 for an unknown id. */
+typedef size_t tke_token_bytes_fn(void *user, int32_t token, const char **bytes);
+
+typedef struct tke_gen_request {
+    const tke_snapshot *snapshot; /* kept until the request ends; NULL = the bare model */
+    const int32_t *prompt;        /* copied */
+    size_t n_prompt;
+    size_t n_samples;
+    size_t max_tokens; /* of each sample; 0 = only prompt log-probs */
+    tke_sample_rule rule;
+    uint64_t seed;
+    const int32_t *stop_tokens; /* copied */
+    size_t n_stop_tokens;
+    const tinkc_str *stop_strings; /* copied; need token_bytes */
+    size_t n_stop_strings;
+    bool never_stop; /* stop = []: not even at the model's own ends */
+    bool prompt_logprobs;
+    size_t topk_prompt_logprobs;
+    tke_token_bytes_fn *token_bytes;
+    void *token_user;
+    void *user; /* for you: tke_gen_user */
+} tke_gen_request;
+
+/* Queues a request; it runs in later steps. Errors: BAD_REQUEST, MEMORY (can never fit). */
+tke_gen *tke_infer_add(tke_infer *, const tke_gen_request *, tinkc_error *err);
+/* Ends it at the next step, as done with TINKC_E_CANCELLED; its samples so far stay readable. */
+void tke_gen_cancel(tke_gen *);
+/* Only when done, or cancelled in passing: takes it out of the engine. NULL allowed. */
+void tke_gen_free(tke_gen *);
+
+/* One iteration: a chunk of prompts, one token for each running sequence. False when there is
+ * nothing to do. */
+bool tke_infer_step(tke_infer *);
+/* Finished requests, each once, in the order they finished; NULL = none. */
+tke_gen *tke_infer_next_done(tke_infer *);
+size_t tke_infer_n_unfinished(const tke_infer *); /* requests queued or running */
+
+/* ---- what a request has given so far ---- */
+
+typedef struct tke_sequence {
+    const int32_t *tokens;
+    const float *logprobs;
+    size_t n;
+    bool done;
+    bool stopped; /* by a stop rule; else by length */
+} tke_sequence;
+
+void *tke_gen_user(const tke_gen *);
+bool tke_gen_done(const tke_gen *);
+const tinkc_error *tke_gen_error(const tke_gen *); /* code 0 = fine */
+size_t tke_gen_n_samples(const tke_gen *);
+tke_sequence tke_gen_sequence(const tke_gen *, size_t sample);
+/* [n_prompt], entry 0 NaN; NULL if not asked for or not there yet. */
+const float *tke_gen_prompt_logprobs(const tke_gen *);
+/* [n_prompt, k]; row 0 and what is missing: token 0, -99999. */
+const int32_t *tke_gen_topk_tokens(const tke_gen *);
+const float *tke_gen_topk_logprobs(const tke_gen *);
+size_t tke_gen_cache_hits(const tke_gen *); /* prompt tokens served from the cache */
+
+/* ---- memory ---- */
+
+/* Bytes of cache that a request may come to need at most. */
+size_t tke_infer_bytes(const tke_infer *, size_t n_prompt, size_t max_tokens, size_t n_samples);
+/* Bytes of one token of context in the cache: 2 L k d floats. */
+size_t tke_infer_token_bytes(const tke_model *);
+typedef struct tke_infer_stats {
+    size_t n_blocks, n_free, n_cached; /* blocks of the cache: all, empty, held for prefixes only */
+    size_t n_running, n_waiting;
+    uint64_t tokens_decoded, tokens_prefilled, preemptions;
+} tke_infer_stats;
+tke_infer_stats tke_infer_get_stats(const tke_infer *);
+/* Forgets cached prefixes, for instance when a snapshot is gone. */
+void tke_infer_clear_cache(tke_infer *);
+
+#endif

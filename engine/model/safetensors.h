@@ -1,0 +1,77 @@
+/* safetensors.h - tensor files: reading them without trust, writing them whole.
+ *
+ * A file is mapped, never copied. Everything the header says is checked before anything is used:
+ * lengths, shapes, products, bounds, overlaps, holes, names. Errors are TINKC_E_MODEL and name the
+ * file and the fault.
+ */
+#ifndef TKE_MODEL_SAFETENSORS_H
+#define TKE_MODEL_SAFETENSORS_H
+
+#include "base/arena.h"
+#include "base/file.h"
+#include "base/map.h"
+#include "tensor/dtype.h"
+
+enum tke_file_dtype { /* element types of files */
+                      TKE_FILE_F32 = 0,
+                      TKE_FILE_BF16,
+                      TKE_FILE_F16,
+                      TKE_FILE_F64,
+                      TKE_FILE_I64,
+                      TKE_FILE_I32,
+                      TKE_FILE_I16,
+                      TKE_FILE_I8,
+                      TKE_FILE_U64,
+                      TKE_FILE_U32,
+                      TKE_FILE_U16,
+                      TKE_FILE_U8,
+                      TKE_FILE_BOOL,
+                      TKE_FILE_F8_E4M3,
+                      TKE_FILE_F8_E5M2,
+                      TKE_FILE_DTYPES
+};
+/* The first four are tke_dtype's: TKE_F32, TKE_BF16, TKE_F16, TKE_F64. */
+size_t tke_file_dtype_size(int dtype);
+const char *tke_file_dtype_name(int dtype); /* "BF16" */
+
+enum { TKE_MAX_DIMS = 8 };
+
+typedef struct tke_file_tensor {
+    const char *name;
+    const unsigned char *data; /* into the mapping (or into what the writer is given) */
+    size_t n_bytes;
+    int32_t dtype;  /* TKE_FILE_* */
+    int32_t n_dims; /* 0 = a scalar */
+    int64_t dims[TKE_MAX_DIMS];
+} tke_file_tensor;
+
+typedef struct tke_tensor_file {
+    tkc_mapping mapping;
+    tkc_arena arena; /* names, table */
+    tkc_map names;   /* name -> tke_file_tensor */
+    tke_file_tensor *tensors;
+    size_t n_tensors;
+} tke_tensor_file;
+
+/* Zeroed, it may be closed. After a failure nothing is held. */
+bool tke_tensor_file_open(tke_tensor_file *, const char *path, tinkc_error *err);
+/* The same over bytes that the caller keeps; `what` stands for the path in messages. */
+bool tke_tensor_file_read(tke_tensor_file *, tinkc_bytes bytes, const char *what, tinkc_error *err);
+void tke_tensor_file_close(tke_tensor_file *);
+const tke_file_tensor *tke_tensor_file_find(const tke_tensor_file *, const char *name);
+
+/* Are its elements F32, BF16, F16 or F64? Then dtype is a tke_dtype and tke_widen reads it. */
+static inline bool tke_tensor_is_real(const tke_file_tensor *t)
+{
+    return t->dtype <= TKE_FILE_F64;
+}
+size_t tke_tensor_count(const tke_file_tensor *); /* elements */
+/* True if the shape is exactly this. */
+bool tke_tensor_is(const tke_file_tensor *, int32_t n_dims, int64_t d0, int64_t d1);
+
+/* Writes a file beside its name, syncs it and renames. Tensors are sorted by element size and name;
+ * data begins at a multiple of 64. metadata: pairs, may be NULL. */
+bool tke_tensor_file_write(const char *path, const tke_file_tensor *tensors, size_t n,
+                           const char *const *metadata, tinkc_error *err);
+
+#endif

@@ -1,0 +1,372 @@
+/* adapter.c - adapters in memory: layout, seeded weights, snapshots, training states.
+ *
+ * May touch: memory. Must not: compute gradients (train.c), read or write files (adapter_file.c).
+ */
+#include "train/adapter.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/str.h"
+#include "model/philox.h"
+#include "train/adapter_state.h"
+
+enum { ALIGN = 64, PAD = 16, MAX_RANK = 1 << 16, DEFAULT_ALPHA = 32 };
+
+/* ---- layout ---- */
+
+static size_t padded(size_t n)
+{
+    return (n + PAD - 1) / PAD * PAD;
+}
+
+/* Places one group at the end of the block. Sizes are bounded by the configuration's checks, so
+ * nothing overflows a size_t. */
+static void place_group(tke_lora_layout *l, tke_lora_group *g, size_t n, size_t in,
+                        const size_t *out)
+{
+    g->n = n;
+    g->in = in;
+    g->rank = l->rank;
+    g->a = l->n_floats;
+    l->n_floats += padded(n * l->rank * in);
+    for (size_t i = 0; i < n; i++) {
+        g->out[i] = out[i];
+        g->b[i] = l->n_floats;
+        l->n_floats += padded(out[i] * l->rank);
+    }
+}
+
+static tke_lora_layout *layout_new(const tke_model *m, const tke_adapter_spec *spec,
+                                   tinkc_error *err)
+{
+    const tke_config *c = tke_model_config(m);
+    size_t n_groups = c->n_layers * TKE_GROUPS + 1;
+    tke_lora_layout *l = tkc_zalloc(NULL, sizeof *l + n_groups * sizeof *l->groups, err);
+    if (!l)
+        return NULL;
+    l->groups = (tke_lora_group *)(l + 1);
+    l->n_groups = n_groups;
+    l->rank = (size_t)spec->rank;
+    for (size_t i = 0; i < c->n_layers; i++)
+        for (int g = 0; g < TKE_GROUPS; g++) {
+            uint32_t flag = g <= TKE_GROUP_O ? TKE_TRAIN_ATTN : TKE_TRAIN_MLP;
+            const tke_weight *w = &tke_model_layer(m, i)->module[tke_group_first(g)];
+            size_t out[TKE_GROUP_MAX] = { 0 };
+            for (size_t k = 0; k < tke_group_size(g); k++)
+                out[k] = w[k].out;
+            if (spec->train & flag)
+                place_group(l, &l->groups[i * TKE_GROUPS + (size_t)g], tke_group_size(g), w->in,
+                            out);
+        }
+    if (spec->train & TKE_TRAIN_UNEMBED)
+        place_group(l, &l->groups[n_groups - 1], 1, c->hidden, &c->vocab);
+    return l;
+}
+
+static void layout_free(tke_lora_layout *l)
+{
+    if (l)
+        tkc_release(NULL, l, sizeof *l + l->n_groups * sizeof *l->groups);
+}
+
+bool tke_layout_next(const tke_lora_layout *l, size_t *place, tke_tensor_ref *ref)
+{
+    for (; *place < l->n_groups * TKE_GROUP_MAX * 2; ++*place) {
+        size_t at = *place / (TKE_GROUP_MAX * 2), i = *place / 2 % TKE_GROUP_MAX;
+        const tke_lora_group *g = &l->groups[at];
+        if (i >= g->n)
+            continue;
+        bool head = at == l->n_groups - 1;
+        ref->layer = at / TKE_GROUPS;
+        ref->module = head ? -1 : tke_group_first((int)(at % TKE_GROUPS)) + (int)i;
+        ref->is_b = *place % 2;
+        ref->rows = ref->is_b ? g->out[i] : g->rank;
+        ref->cols = ref->is_b ? g->rank : g->in;
+        ref->offset = ref->is_b ? g->b[i] : g->a + i * g->rank * g->in;
+        ++*place;
+        return true;
+    }
+    return false;
+}
+
+tke_real *tke_block_new(const tke_lora_layout *l, tinkc_error *err)
+{
+    tke_real *block = tkc_alloc_aligned(ALIGN, l->n_floats * sizeof *block, err);
+    if (block)
+        memset(block, 0, l->n_floats * sizeof *block);
+    return block;
+}
+
+tke_real *tke_block_copy(const tke_lora_layout *l, const tke_real *from, tinkc_error *err)
+{
+    tke_real *block = tkc_alloc_aligned(ALIGN, l->n_floats * sizeof *block, err);
+    if (block)
+        memcpy(block, from, l->n_floats * sizeof *block);
+    return block;
+}
+
+/* ---- initialisation ---- */
+
+static void init_tensor(const tke_tensor_ref *ref, uint64_t seed, tke_real *a)
+{
+    char path[96];
+    if (ref->module < 0)
+        snprintf(path, sizeof path, "lm_head");
+    else
+        snprintf(path, sizeof path, "model.layers.%zu.%s", ref->layer,
+                 tke_module_path(ref->module));
+    uint64_t h = tkc_hash(path, strlen(path)), folded = tke_fold_seed(seed);
+    uint32_t key[2] = { (uint32_t)folded, (uint32_t)(folded >> 32) }, x[4];
+    float bound = (float)(1.0 / sqrt((double)ref->cols));
+    for (uint64_t e = 0; e < ref->rows * ref->cols; e++) {
+        uint32_t counter[4] = { (uint32_t)e, (uint32_t)(e >> 32), (uint32_t)h,
+                                (uint32_t)(h >> 32) };
+        tke_philox(counter, key, x);
+        float unit = (float)(2.0 * (double)(x[0] >> 8) * 0x1p-24 - 1.0); /* exact */
+        a[e] = (tke_real)(unit * bound);
+    }
+}
+
+static void init_weights(const tke_lora_layout *l, uint64_t seed, tke_real *weights)
+{
+    tke_tensor_ref ref;
+    for (size_t place = 0; tke_layout_next(l, &place, &ref);)
+        if (!ref.is_b)
+            init_tensor(&ref, seed, weights + ref.offset);
+}
+
+/* ---- adapters ---- */
+
+static bool spec_ok(const tke_adapter_spec *spec, tinkc_error *err)
+{
+    if (spec->rank < 1 || spec->rank > MAX_RANK)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "rank must be 1 to %d", MAX_RANK);
+    if (!(spec->train & (TKE_TRAIN_ATTN | TKE_TRAIN_MLP | TKE_TRAIN_UNEMBED)))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "an adapter must train something");
+    if (!(spec->alpha >= 0) || !isfinite(spec->alpha))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "alpha must be a positive number");
+    return true;
+}
+
+static tke_lora view_of(const tke_lora_layout *l, const tke_real *weights,
+                        const tke_adapter_spec *spec)
+{
+    return (tke_lora){ l, weights, (tke_real)(spec->alpha / (double)spec->rank) };
+}
+
+size_t tke_adapter_bytes(const tke_model *m, const tke_adapter_spec *spec)
+{
+    tinkc_error err = { 0 };
+    if (!spec_ok(spec, &err))
+        return SIZE_MAX;
+    tke_lora_layout *l = layout_new(m, spec, &err);
+    size_t bytes = l ? l->n_floats * sizeof(tke_real) : SIZE_MAX;
+    layout_free(l);
+    /* weights, gradients, two moments, and the copy a pass works on */
+    return bytes == SIZE_MAX || !tkc_mul_size(bytes, 5, &bytes) ? SIZE_MAX : bytes;
+}
+
+tke_adapter *tke_adapter_new(tke_model *m, const tke_adapter_spec *spec, tinkc_error *err)
+{
+    if (tkc_failed(err) || !spec_ok(spec, err))
+        return NULL;
+    tke_adapter *a = tkc_zalloc(NULL, sizeof *a, err);
+    if (!a)
+        return NULL;
+    a->model = tke_model_keep(m);
+    a->spec = *spec;
+    a->spec.seed = tke_fold_seed(spec->seed);
+    if (a->spec.alpha == 0)
+        a->spec.alpha = DEFAULT_ALPHA;
+    a->layout = layout_new(m, spec, err);
+    if (a->layout) {
+        a->weights = tke_block_new(a->layout, err);
+        a->grads = tke_block_new(a->layout, err);
+        a->m = tke_block_new(a->layout, err);
+        a->v = tke_block_new(a->layout, err);
+    }
+    if (tkc_failed(err)) {
+        tke_adapter_free(a);
+        return NULL;
+    }
+    init_weights(a->layout, a->spec.seed, a->weights);
+    a->lora = view_of(a->layout, a->weights, &a->spec);
+    return a;
+}
+
+void tke_adapter_free(tke_adapter *a)
+{
+    if (!a)
+        return;
+    tkc_release_aligned(a->weights);
+    tkc_release_aligned(a->grads);
+    tkc_release_aligned(a->m);
+    tkc_release_aligned(a->v);
+    tkc_release_aligned(a->work);
+    layout_free(a->layout);
+    tke_model_drop(a->model);
+    tkc_release(NULL, a, sizeof *a);
+}
+
+const tke_adapter_spec *tke_adapter_get_spec(const tke_adapter *a)
+{
+    return &a->spec;
+}
+
+const tke_model *tke_adapter_model(const tke_adapter *a)
+{
+    return a->model;
+}
+
+int64_t tke_adapter_step(const tke_adapter *a)
+{
+    return a->step;
+}
+
+size_t tke_adapter_n_params(const tke_adapter *a)
+{
+    size_t n = 0;
+    tke_tensor_ref ref;
+    for (size_t place = 0; tke_layout_next(a->layout, &place, &ref);)
+        n += ref.rows * ref.cols;
+    return n;
+}
+
+const tke_lora *tke_adapter_lora(const tke_adapter *a)
+{
+    return &a->lora;
+}
+
+tke_real *tke_adapter_weights(tke_adapter *a)
+{
+    return a->weights;
+}
+
+const tke_real *tke_adapter_grads(const tke_adapter *a)
+{
+    return a->grads;
+}
+
+/* ---- snapshots ---- */
+
+tke_snapshot *tke_snapshot_new(const tke_model *m, const tke_adapter_spec *spec, tinkc_error *err)
+{
+    static atomic_ullong next_id = 1;
+    if (tkc_failed(err) || !spec_ok(spec, err))
+        return NULL;
+    tke_snapshot *s = tkc_zalloc(NULL, sizeof *s, err);
+    if (!s)
+        return NULL;
+    tkc_ref_init(&s->refs);
+    s->id = atomic_fetch_add_explicit(&next_id, 1, memory_order_relaxed);
+    s->model = tke_model_keep(m);
+    s->spec = *spec;
+    if (s->spec.alpha == 0)
+        s->spec.alpha = DEFAULT_ALPHA;
+    s->layout = layout_new(m, spec, err);
+    s->weights = s->layout ? tke_block_new(s->layout, err) : NULL;
+    if (!s->weights) {
+        tke_snapshot_drop(s);
+        return NULL;
+    }
+    s->lora = view_of(s->layout, s->weights, &s->spec);
+    return s;
+}
+
+tke_snapshot *tke_snapshot_take(const tke_adapter *a, tinkc_error *err)
+{
+    tke_snapshot *s = tke_snapshot_new(a->model, &a->spec, err);
+    if (s)
+        memcpy(s->weights, a->weights, a->layout->n_floats * sizeof *a->weights);
+    return s;
+}
+
+tke_snapshot *tke_snapshot_keep(const tke_snapshot *s)
+{
+    tke_snapshot *mine = (tke_snapshot *)(uintptr_t)s;
+    tkc_ref_keep(&mine->refs);
+    return mine;
+}
+
+void tke_snapshot_drop(tke_snapshot *s)
+{
+    if (!s || !tkc_ref_drop(&s->refs))
+        return;
+    tkc_release_aligned(s->weights);
+    layout_free(s->layout);
+    tke_model_drop(s->model);
+    tkc_release(NULL, s, sizeof *s);
+}
+
+size_t tke_snapshot_bytes(const tke_snapshot *s)
+{
+    return s->layout->n_floats * sizeof *s->weights;
+}
+
+const tke_adapter_spec *tke_snapshot_spec(const tke_snapshot *s)
+{
+    return &s->spec;
+}
+
+uint64_t tke_snapshot_id(const tke_snapshot *s)
+{
+    return s->id;
+}
+
+const tke_lora *tke_snapshot_lora(const tke_snapshot *s)
+{
+    return &s->lora;
+}
+
+const tke_model *tke_snapshot_model(const tke_snapshot *s)
+{
+    return s->model;
+}
+
+/* ---- training states ---- */
+
+tke_state *tke_state_take(const tke_adapter *a, tinkc_error *err)
+{
+    tke_state *s = tkc_zalloc(NULL, sizeof *s, err);
+    if (!s)
+        return NULL;
+    s->snapshot = tke_snapshot_take(a, err);
+    s->grads = tke_block_copy(a->layout, a->grads, err);
+    s->m = tke_block_copy(a->layout, a->m, err);
+    s->v = tke_block_copy(a->layout, a->v, err);
+    s->step = a->step;
+    s->n_fwdbwd = a->n_fwdbwd;
+    s->n_tokens = a->n_tokens;
+    if (!tkc_failed(err))
+        return s;
+    tke_state_free(s);
+    return NULL;
+}
+
+void tke_state_free(tke_state *s)
+{
+    if (!s)
+        return;
+    tke_snapshot_drop(s->snapshot);
+    tkc_release_aligned(s->grads);
+    tkc_release_aligned(s->m);
+    tkc_release_aligned(s->v);
+    tkc_release(NULL, s, sizeof *s);
+}
+
+size_t tke_state_bytes(const tke_state *s)
+{
+    return 4 * tke_snapshot_bytes(s->snapshot);
+}
+
+const tke_snapshot *tke_state_snapshot(const tke_state *s)
+{
+    return s->snapshot;
+}
+
+int64_t tke_state_step(const tke_state *s)
+{
+    return s->step;
+}

@@ -1,0 +1,98 @@
+/* adapter.h - a LoRA adapter: its weights, gradients and optimizer state; files; snapshots.
+ *
+ *     y = W x + (alpha / rank) B (A x)
+ *
+ * All tensors of an adapter lie in one block of floats, in the order of layers and modules, so that
+ * gradients and moments are blocks of the same layout. An adapter belongs to the worker; snapshots
+ * are immutable, counted, and share nothing with it.
+ */
+#ifndef TKE_TRAIN_ADAPTER_H
+#define TKE_TRAIN_ADAPTER_H
+
+#include "model/lora.h"
+#include "model/model.h"
+
+enum { TKE_TRAIN_ATTN = 1u << 0, TKE_TRAIN_MLP = 1u << 1, TKE_TRAIN_UNEMBED = 1u << 2 };
+
+typedef struct tke_adapter_spec {
+    int32_t rank;   /* >= 1 */
+    uint32_t train; /* TKE_TRAIN_*; at least one */
+    double alpha;   /* 0 = 32 */
+    uint64_t seed;  /* folded to 63 bits */
+} tke_adapter_spec;
+
+typedef struct tke_adapter tke_adapter;
+typedef struct tke_snapshot tke_snapshot;
+
+/* ---- life ---- */
+
+/* A seeded, B zero, gradients and moments zero. Errors: ARGUMENT, MEMORY. */
+tke_adapter *tke_adapter_new(tke_model *, const tke_adapter_spec *, tinkc_error *err);
+void tke_adapter_free(tke_adapter *); /* NULL allowed */
+/* What tke_adapter_new would take: weights, gradients, moments. SIZE_MAX if it overflows. */
+size_t tke_adapter_bytes(const tke_model *, const tke_adapter_spec *);
+
+const tke_adapter_spec *tke_adapter_get_spec(const tke_adapter *);
+const tke_model *tke_adapter_model(const tke_adapter *);
+int64_t tke_adapter_step(const tke_adapter *); /* t of Adam */
+/* Trained parameters: the sum of rank * (in + out) over the adapted matrices. */
+size_t tke_adapter_n_params(const tke_adapter *);
+
+/* ---- snapshots: what sampling reads ---- */
+
+tke_snapshot *tke_snapshot_take(const tke_adapter *, tinkc_error *err); /* a copy, count 1 */
+tke_snapshot *tke_snapshot_keep(const tke_snapshot *);
+void tke_snapshot_drop(tke_snapshot *); /* any thread; NULL allowed */
+size_t tke_snapshot_bytes(const tke_snapshot *);
+const tke_adapter_spec *tke_snapshot_spec(const tke_snapshot *);
+/* Never reused in a process: what the prefix cache is keyed by. */
+uint64_t tke_snapshot_id(const tke_snapshot *);
+const tke_lora *tke_snapshot_lora(const tke_snapshot *);
+const tke_model *tke_snapshot_model(const tke_snapshot *);
+
+/* What passes read and change: blocks of the layout in tke_adapter_lora(a)->layout. */
+const tke_lora *tke_adapter_lora(const tke_adapter *);
+tke_real *tke_adapter_weights(tke_adapter *);
+const tke_real *tke_adapter_grads(const tke_adapter *); /* accumulated since the last step */
+
+/* ---- files (folders of engine.md 4.4) ---- */
+
+enum { TKE_NAMES_PEFT = 0, TKE_NAMES_HOSTED = 1 };
+
+typedef struct tke_adapter_save {
+    const char *base_name; /* "org/name" for base_model_name_or_path */
+    int32_t names;         /* TKE_NAMES_* */
+    int32_t dtype;         /* TKE_F32 or TKE_BF16, of the weights */
+} tke_adapter_save;
+
+/* Into an existing folder: adapter_model.safetensors, adapter_config.json. Not checkpoint_complete:
+ * the caller writes that last. A snapshot may be written on any thread. */
+bool tke_snapshot_write(const tke_snapshot *, const char *folder, const tke_adapter_save *,
+                        tinkc_error *err);
+
+/* What a training checkpoint holds beyond the weights: moments, step, pending gradients. An
+ * immutable copy, so that it can be written on another thread. Its snapshot: tke_state_snapshot. */
+typedef struct tke_state tke_state;
+tke_state *tke_state_take(const tke_adapter *, tinkc_error *err);
+void tke_state_free(tke_state *); /* NULL allowed */
+size_t tke_state_bytes(const tke_state *);
+const tke_snapshot *tke_state_snapshot(const tke_state *);
+/* adapter_model.safetensors, adapter_config.json, optimizer.safetensors. train_state.json is the
+ * caller's: it must keep step, alpha, rank, flags, seed (tke_state_step and tke_snapshot_spec). */
+bool tke_state_write(const tke_state *, const char *folder, const tke_adapter_save *,
+                     tinkc_error *err);
+int64_t tke_state_step(const tke_state *);
+
+/* Rank, alpha and flags of an adapter folder, without its weights: for weights_info and for making
+ * a fitting adapter. Accepts PEFT and hosted names. seed is 0. */
+bool tke_adapter_probe(const tke_model *, const char *folder, tke_adapter_spec *out,
+                       tinkc_error *err);
+
+/* Replaces the weights by a folder's; with `optimizer` also moments, step (from the file's
+ * metadata) and pending gradients, else those become zero. Rank, alpha and modules must agree
+ * (MODEL, listing both sides). On failure the adapter is as it was. */
+bool tke_adapter_load(tke_adapter *, const char *folder, bool optimizer, tinkc_error *err);
+/* A folder as a snapshot, for sampling. */
+tke_snapshot *tke_snapshot_read(tke_model *, const char *folder, tinkc_error *err);
+
+#endif

@@ -1,0 +1,509 @@
+/* adapter_file.c - adapters as folders: PEFT's layout out, PEFT's and the hosted service's in.
+ *
+ * May touch: files of the folder it is given. Must not: leave an adapter half replaced.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "base/buf.h"
+#include "base/json_read.h"
+#include "base/json_write.h"
+#include "base/str.h"
+#include "train/adapter_state.h"
+
+enum { NAME_MAX_LEN = 160, CONFIG_MAX = 1 << 20 };
+
+static const char weights_file[] = "adapter_model.safetensors";
+static const char optimizer_file[] = "optimizer.safetensors";
+static const char config_file[] = "adapter_config.json";
+
+/* ---- names ---- */
+
+static void tensor_name(const tke_tensor_ref *ref, int names, const char *prefix,
+                        char out[NAME_MAX_LEN])
+{
+    const char *ab = ref->is_b ? "lora_B" : "lora_A";
+    if (ref->module >= 0)
+        snprintf(out, NAME_MAX_LEN, "%sbase_model.model.model.layers.%zu.%s.%s.weight", prefix,
+                 ref->layer, tke_module_path(ref->module), ab);
+    else
+        snprintf(out, NAME_MAX_LEN, "%sbase_model.model.%s.%s.weight", prefix,
+                 names == TKE_NAMES_HOSTED ? "model.unembed_tokens" : "lm_head", ab);
+}
+
+/* The tensor of a layout that a name in a file means; NULL if none. Finds the spellings of PEFT, of
+ * the hosted service, and of its conversion for tied models. */
+static const tke_file_tensor *find_tensor(const tke_tensor_file *f, const tke_tensor_ref *ref,
+                                          const char *prefix)
+{
+    char name[NAME_MAX_LEN];
+    tensor_name(ref, TKE_NAMES_PEFT, prefix, name);
+    const tke_file_tensor *t = tke_tensor_file_find(f, name);
+    if (!t && ref->module < 0) {
+        tensor_name(ref, TKE_NAMES_HOSTED, prefix, name);
+        t = tke_tensor_file_find(f, name);
+    }
+    if (!t && ref->module < 0) {
+        snprintf(name, sizeof name, "%sbase_model.model.model.embed_tokens.%s.weight", prefix,
+                 ref->is_b ? "lora_B" : "lora_A");
+        t = tke_tensor_file_find(f, name);
+    }
+    return t;
+}
+
+/* ---- writing ---- */
+
+typedef struct table { /* tensors for a file, growing */
+    tkc_arena arena;
+    tke_file_tensor *list;
+    size_t n, cap;
+} table;
+
+static bool table_init(table *t, const tke_lora_layout *l, size_t blocks, tinkc_error *err)
+{
+    *t = (table){ .cap = l->n_groups * TKE_GROUP_MAX * 2 * blocks + 1 };
+    tkc_arena_init(&t->arena, NULL, 0);
+    t->list = tkc_arena_array(&t->arena, t->cap, sizeof *t->list, err);
+    return t->list != NULL;
+}
+
+static bool add_tensor(table *t, const tke_tensor_ref *ref, const tke_real *block,
+                       const char *prefix, int names, int32_t dtype, tinkc_error *err)
+{
+    char name[NAME_MAX_LEN];
+    size_t count = ref->rows * ref->cols;
+    tke_file_tensor *out = &t->list[t->n];
+    tensor_name(ref, names, prefix, name);
+    *out = (tke_file_tensor){ .dtype = dtype, .n_dims = 2 };
+    out->dims[0] = (int64_t)ref->rows;
+    out->dims[1] = (int64_t)ref->cols;
+    out->n_bytes = count * tke_file_dtype_size(dtype);
+    out->name = tkc_arena_cstr(&t->arena, name, err);
+    out->data = (const unsigned char *)(block + ref->offset);
+    if (dtype != TKE_REAL) {
+        void *narrow = tkc_arena_alloc(&t->arena, out->n_bytes, err);
+        if (!narrow)
+            return false;
+        tke_narrow((tke_dtype)dtype, block + ref->offset, count, narrow);
+        out->data = narrow;
+    }
+    t->n++;
+    return out->name != NULL;
+}
+
+static bool add_block(table *t, const tke_lora_layout *l, const tke_real *block, const char *prefix,
+                      int names, int32_t dtype, tinkc_error *err)
+{
+    tke_tensor_ref ref;
+    for (size_t place = 0; tke_layout_next(l, &place, &ref);)
+        if (!add_tensor(t, &ref, block, prefix, names, dtype, err))
+            return false;
+    return true;
+}
+
+static bool write_table(table *t, const char *folder, const char *name, tinkc_error *err)
+{
+    static const char *const metadata[] = { "format", "pt", NULL };
+    char *path = tkc_path_join(&t->arena, folder, name, err);
+    return path && tke_tensor_file_write(path, t->list, t->n, metadata, err);
+}
+
+static void write_targets(tkc_jsonw *w, uint32_t train, int names)
+{
+    static const char *const leaves[] = { "down_proj", "gate_proj", "k_proj",  "lm_head",
+                                          "o_proj",    "q_proj",    "up_proj", "v_proj" };
+    static const uint32_t flags[] = { TKE_TRAIN_MLP,     TKE_TRAIN_MLP,  TKE_TRAIN_ATTN,
+                                      TKE_TRAIN_UNEMBED, TKE_TRAIN_ATTN, TKE_TRAIN_ATTN,
+                                      TKE_TRAIN_MLP,     TKE_TRAIN_ATTN };
+    tkc_jsonw_key(w, "target_modules");
+    tkc_jsonw_array(w);
+    for (size_t i = 0; i < 8; i++)
+        if (train & flags[i] && !(names == TKE_NAMES_HOSTED && i == 3))
+            tkc_jsonw_cstr(w, leaves[i]);
+    if (names == TKE_NAMES_HOSTED && train & TKE_TRAIN_UNEMBED)
+        tkc_jsonw_cstr(w, "unembed_tokens");
+    tkc_jsonw_end(w);
+}
+
+static void write_empty_object(tkc_jsonw *w, const char *key)
+{
+    tkc_jsonw_key(w, key);
+    tkc_jsonw_object(w);
+    tkc_jsonw_end(w);
+}
+
+static void write_config_fields(tkc_jsonw *w, const tke_adapter_spec *spec,
+                                const tke_adapter_save *save)
+{
+    tkc_jsonw_key(w, "peft_type");
+    tkc_jsonw_cstr(w, "LORA");
+    tkc_jsonw_key(w, "task_type");
+    tkc_jsonw_cstr(w, "CAUSAL_LM");
+    tkc_jsonw_key(w, "base_model_name_or_path");
+    tkc_jsonw_cstr(w, save->base_name);
+    tkc_jsonw_key(w, "r");
+    tkc_jsonw_i64(w, spec->rank);
+    tkc_jsonw_key(w, "lora_alpha");
+    if (spec->alpha == (double)(int64_t)spec->alpha)
+        tkc_jsonw_i64(w, (int64_t)spec->alpha);
+    else
+        tkc_jsonw_double(w, spec->alpha);
+    tkc_jsonw_key(w, "lora_dropout");
+    tkc_jsonw_double(w, 0);
+    tkc_jsonw_key(w, "bias");
+    tkc_jsonw_cstr(w, "none");
+    tkc_jsonw_key(w, "fan_in_fan_out");
+    tkc_jsonw_bool(w, false);
+    tkc_jsonw_key(w, "inference_mode");
+    tkc_jsonw_bool(w, true);
+    tkc_jsonw_key(w, "init_lora_weights");
+    tkc_jsonw_bool(w, true);
+    tkc_jsonw_key(w, "modules_to_save");
+    tkc_jsonw_null(w);
+    tkc_jsonw_key(w, "auto_mapping");
+    tkc_jsonw_null(w);
+    write_empty_object(w, "rank_pattern");
+    write_empty_object(w, "alpha_pattern");
+    write_targets(w, spec->train, save->names);
+}
+
+static bool write_config(const tke_adapter_spec *spec, const tke_adapter_save *save,
+                         const char *folder, tinkc_error *err)
+{
+    tkc_arena arena;
+    tkc_buf text;
+    tkc_jsonw w;
+    tkc_arena_init(&arena, NULL, 0);
+    tkc_buf_init(&text, NULL, CONFIG_MAX);
+    tkc_jsonw_open(&w, &text, err);
+    tkc_jsonw_object(&w);
+    write_config_fields(&w, spec, save);
+    tkc_jsonw_end(&w);
+    tkc_buf_char(&text, '\n', err);
+    char *path = tkc_path_join(&arena, folder, config_file, err);
+    bool ok = path && !tkc_failed(err) && tkc_write_file(path, text.data, text.len, 0600, err);
+    tkc_buf_free(&text);
+    tkc_arena_free(&arena);
+    return ok;
+}
+
+bool tke_snapshot_write(const tke_snapshot *s, const char *folder, const tke_adapter_save *save,
+                        tinkc_error *err)
+{
+    table t;
+    if (tkc_failed(err))
+        return false;
+    bool ok = table_init(&t, s->layout, 1, err) &&
+              add_block(&t, s->layout, s->weights, "", save->names, save->dtype, err) &&
+              write_table(&t, folder, weights_file, err) &&
+              write_config(&s->spec, save, folder, err);
+    tkc_arena_free(&t.arena);
+    return ok;
+}
+
+static bool block_is_zero(const tke_lora_layout *l, const tke_real *block)
+{
+    for (size_t i = 0; i < l->n_floats; i++)
+        if (block[i] != 0)
+            return false;
+    return true;
+}
+
+bool tke_state_write(const tke_state *s, const char *folder, const tke_adapter_save *save,
+                     tinkc_error *err)
+{
+    table t;
+    const tke_lora_layout *l = s->snapshot->layout;
+    int64_t counters[3] = { s->step, s->n_fwdbwd, s->n_tokens };
+    tke_adapter_save exact = *save;
+    exact.dtype = TKE_F32;
+    if (!tke_snapshot_write(s->snapshot, folder, &exact, err))
+        return false;
+    bool ok = table_init(&t, l, 3, err) &&
+              add_block(&t, l, s->m, "m.", TKE_NAMES_PEFT, TKE_F32, err) &&
+              add_block(&t, l, s->v, "v.", TKE_NAMES_PEFT, TKE_F32, err);
+    if (ok && (s->n_fwdbwd || !block_is_zero(l, s->grads)))
+        ok = add_block(&t, l, s->grads, "g.", TKE_NAMES_PEFT, TKE_F32, err);
+    if (ok) {
+        t.list[t.n] = (tke_file_tensor){ .name = "counters",
+                                         .data = (const unsigned char *)counters,
+                                         .n_bytes = sizeof counters,
+                                         .dtype = TKE_FILE_I64,
+                                         .n_dims = 1 };
+        t.list[t.n++].dims[0] = 3;
+        ok = write_table(&t, folder, optimizer_file, err);
+    }
+    tkc_arena_free(&t.arena);
+    return ok;
+}
+
+/* ---- reading ---- */
+
+typedef struct folder {
+    tkc_arena arena;
+    const char *weights_path, *config_path, *optimizer_path;
+    tke_tensor_file weights;
+    tke_adapter_spec spec;
+} folder;
+
+static void folder_close(folder *f)
+{
+    tke_tensor_file_close(&f->weights);
+    tkc_arena_free(&f->arena);
+}
+
+static bool refuse_set(tkc_json *j, const char *key, const char *path, tinkc_error *err)
+{
+    bool set = tkc_json_peek(j) == TKC_JSON_TRUE;
+    tinkc_str text = tkc_json_skip(j);
+    if (text.len > 2 && (text.data[0] == '{' || text.data[0] == '['))
+        set = true;
+    if (!set)
+        return true;
+    return tkc_fail(err, TINKC_E_UNSUPPORTED, "%s: %s is not supported", path, key);
+}
+
+static bool read_config(folder *f, tinkc_error *err)
+{
+    tkc_json j;
+    tinkc_str key;
+    double rank = 0, alpha = 0;
+    tinkc_bytes text = tkc_read_file(&f->arena, f->config_path, CONFIG_MAX, err);
+    if (tkc_failed(err))
+        return false;
+    tkc_json_open(&j, tkc_strn((const char *)text.data, text.len), &f->arena, err);
+    j.code = TINKC_E_MODEL;
+    if (tkc_json_object(&j))
+        while (tkc_json_key(&j, &key)) {
+            static const char *const refused[] = { "use_dora",        "use_rslora",
+                                                   "rank_pattern",    "alpha_pattern",
+                                                   "modules_to_save", "fan_in_fan_out" };
+            size_t i = 0;
+            while (i < 6 && !tkc_str_is(key, refused[i]))
+                i++;
+            if (tkc_str_is(key, "r"))
+                rank = tkc_json_double(&j);
+            else if (tkc_str_is(key, "lora_alpha"))
+                alpha = tkc_json_double(&j);
+            else if (i < 6)
+                refuse_set(&j, refused[i], f->config_path, err);
+            else
+                tkc_json_skip(&j);
+        }
+    tkc_json_close(&j);
+    if (tkc_failed(err))
+        return false;
+    if (!(rank >= 1 && rank <= 65536) || !(alpha > 0 && alpha < 1e9))
+        return tkc_fail(err, TINKC_E_MODEL, "%s: r or lora_alpha is missing or does not fit",
+                        f->config_path);
+    f->spec.rank = (int32_t)rank;
+    f->spec.alpha = alpha;
+    return true;
+}
+
+/* Which flags the names of the file stand for. */
+static bool read_flags(folder *f, tinkc_error *err)
+{
+    for (size_t i = 0; i < f->weights.n_tensors; i++) {
+        const char *name = f->weights.tensors[i].name;
+        if (strstr(name, ".self_attn."))
+            f->spec.train |= TKE_TRAIN_ATTN;
+        else if (strstr(name, ".mlp."))
+            f->spec.train |= TKE_TRAIN_MLP;
+        else if (strstr(name, "lm_head") || strstr(name, "unembed_tokens") ||
+                 strstr(name, "embed_tokens"))
+            f->spec.train |= TKE_TRAIN_UNEMBED;
+    }
+    if (!f->spec.train)
+        return tkc_fail(err, TINKC_E_MODEL, "%s: no adapter tensors in it", f->weights_path);
+    return true;
+}
+
+static bool folder_open(folder *f, const char *path, tinkc_error *err)
+{
+    *f = (folder){ 0 };
+    tkc_arena_init(&f->arena, NULL, 0);
+    if (tkc_failed(err))
+        return false;
+    f->weights_path = tkc_path_join(&f->arena, path, weights_file, err);
+    f->config_path = tkc_path_join(&f->arena, path, config_file, err);
+    f->optimizer_path = tkc_path_join(&f->arena, path, optimizer_file, err);
+    if (tkc_failed(err))
+        return false;
+    if (!tkc_is_file(f->weights_path) || !tkc_is_file(f->config_path))
+        return tkc_fail(err, TINKC_E_MODEL, "%s: %s or %s is missing", path, weights_file,
+                        config_file);
+    return read_config(f, err) && tke_tensor_file_open(&f->weights, f->weights_path, err) &&
+           read_flags(f, err);
+}
+
+/* Reads one tensor into a block. A missing one is a fault unless `partial`. */
+static bool read_tensor(const tke_tensor_file *file, const tke_tensor_ref *ref, const char *prefix,
+                        bool partial, const char *path, tke_real *block, bool *found,
+                        tinkc_error *err)
+{
+    char name[NAME_MAX_LEN];
+    const tke_file_tensor *t = find_tensor(file, ref, prefix);
+    tensor_name(ref, TKE_NAMES_PEFT, prefix, name);
+    *found = t != NULL;
+    if (!t)
+        return partial || tkc_fail(err, TINKC_E_MODEL, "%s: tensor '%s' is missing", path, name);
+    if (!tke_tensor_is(t, 2, (int64_t)ref->rows, (int64_t)ref->cols))
+        return tkc_fail(err, TINKC_E_MODEL, "%s: tensor '%s' has a shape other than [%zu, %zu]",
+                        path, name, ref->rows, ref->cols);
+    if (!tke_tensor_is_real(t))
+        return tkc_fail(err, TINKC_E_MODEL, "%s: tensor '%s' is %s", path, name,
+                        tke_file_dtype_name(t->dtype));
+    tke_widen((tke_dtype)t->dtype, t->data, ref->rows * ref->cols, block + ref->offset);
+    for (size_t i = 0; i < ref->rows * ref->cols; i++)
+        if (!isfinite(block[ref->offset + i]))
+            return tkc_fail(err, TINKC_E_MODEL, "%s: tensor '%s' holds NaN or infinity", path,
+                            name);
+    return true;
+}
+
+/* All tensors of a layout, and nothing but them. */
+static bool read_block(const tke_tensor_file *file, const tke_lora_layout *l, const char *prefix,
+                       bool partial, const char *path, tke_real *block, size_t *n_found,
+                       tinkc_error *err)
+{
+    tke_tensor_ref ref;
+    *n_found = 0;
+    for (size_t place = 0; tke_layout_next(l, &place, &ref);) {
+        bool found;
+        if (!read_tensor(file, &ref, prefix, partial, path, block, &found, err))
+            return false;
+        *n_found += found;
+    }
+    return true;
+}
+
+static bool read_weights(folder *f, const tke_lora_layout *l, bool partial, tke_real *block,
+                         tinkc_error *err)
+{
+    size_t n;
+    if (!read_block(&f->weights, l, "", partial, f->weights_path, block, &n, err))
+        return false;
+    if (n != f->weights.n_tensors)
+        return tkc_fail(err, TINKC_E_MODEL,
+                        "%s: %zu of its %zu tensors belong to no matrix of the model",
+                        f->weights_path, f->weights.n_tensors - n, f->weights.n_tensors);
+    return true;
+}
+
+bool tke_adapter_probe(const tke_model *m, const char *path, tke_adapter_spec *out,
+                       tinkc_error *err)
+{
+    folder f;
+    (void)m;
+    bool ok = folder_open(&f, path, err);
+    if (ok)
+        *out = f.spec;
+    folder_close(&f);
+    return ok;
+}
+
+tke_snapshot *tke_snapshot_read(tke_model *m, const char *path, tinkc_error *err)
+{
+    folder f;
+    tke_snapshot *s = NULL;
+    if (folder_open(&f, path, err))
+        s = tke_snapshot_new(m, &f.spec, err);
+    if (s && !read_weights(&f, s->layout, true, s->weights, err)) {
+        tke_snapshot_drop(s);
+        s = NULL;
+    }
+    folder_close(&f);
+    return s;
+}
+
+static const char *flags_text(uint32_t train)
+{
+    static const char *const texts[] = { "nothing",     "attn",
+                                         "mlp",         "attn+mlp",
+                                         "unembed",     "attn+unembed",
+                                         "mlp+unembed", "attn+mlp+unembed" };
+    return texts[train & 7u];
+}
+
+static bool fits(const tke_adapter *a, const folder *f, const char *path, tinkc_error *err)
+{
+    if (a->spec.rank == f->spec.rank && a->spec.train == f->spec.train)
+        return true;
+    return tkc_fail(err, TINKC_E_MODEL,
+                    "%s: the checkpoint has rank %d and trains %s, the model has rank %d and "
+                    "trains %s",
+                    path, (int)f->spec.rank, flags_text(f->spec.train), (int)a->spec.rank,
+                    flags_text(a->spec.train));
+}
+
+typedef struct loaded { /* everything a load replaces, before it does */
+    tke_real *weights, *grads, *m, *v;
+    int64_t counters[3];
+} loaded;
+
+static bool read_optimizer(folder *f, const tke_lora_layout *l, loaded *out, tinkc_error *err)
+{
+    size_t n;
+    tke_tensor_file file;
+    if (!tkc_is_file(f->optimizer_path))
+        return tkc_fail(err, TINKC_E_MODEL,
+                        "%s is missing: sampler checkpoints hold no optimizer "
+                        "state",
+                        f->optimizer_path);
+    if (!tke_tensor_file_open(&file, f->optimizer_path, err))
+        return false;
+    const tke_file_tensor *counters = tke_tensor_file_find(&file, "counters");
+    bool ok = read_block(&file, l, "m.", false, f->optimizer_path, out->m, &n, err) &&
+              read_block(&file, l, "v.", false, f->optimizer_path, out->v, &n, err);
+    if (ok && (!counters || counters->dtype != TKE_FILE_I64 || !tke_tensor_is(counters, 1, 3, 0)))
+        ok = tkc_fail(err, TINKC_E_MODEL, "%s: counters are missing", f->optimizer_path);
+    if (ok)
+        memcpy(out->counters, counters->data, sizeof out->counters);
+    if (ok && out->counters[0] < 0)
+        ok = tkc_fail(err, TINKC_E_MODEL, "%s: a negative step", f->optimizer_path);
+    if (ok && file.n_tensors > 2 * n + 1)
+        ok = read_block(&file, l, "g.", false, f->optimizer_path, out->grads, &n, err);
+    tke_tensor_file_close(&file);
+    return ok;
+}
+
+static void swap_in(tke_adapter *a, loaded *in)
+{
+    loaded old = { .weights = a->weights, .grads = a->grads, .m = a->m, .v = a->v };
+    a->weights = in->weights;
+    a->grads = in->grads;
+    a->m = in->m;
+    a->v = in->v;
+    a->lora.weights = a->weights;
+    a->step = in->counters[0];
+    a->n_fwdbwd = in->counters[1];
+    a->n_tokens = in->counters[2];
+    a->n_failed = 0;
+    *in = old;
+}
+
+bool tke_adapter_load(tke_adapter *a, const char *path, bool optimizer, tinkc_error *err)
+{
+    folder f;
+    loaded in = { 0 };
+    bool ok = folder_open(&f, path, err) && fits(a, &f, path, err);
+    if (ok) {
+        in.weights = tke_block_new(a->layout, err);
+        in.grads = tke_block_new(a->layout, err);
+        in.m = tke_block_new(a->layout, err);
+        in.v = tke_block_new(a->layout, err);
+        ok = !tkc_failed(err) && read_weights(&f, a->layout, false, in.weights, err) &&
+             (!optimizer || read_optimizer(&f, a->layout, &in, err));
+    }
+    if (ok) {
+        swap_in(a, &in);
+        a->spec.alpha = f.spec.alpha;
+        a->lora.scale = (tke_real)(a->spec.alpha / (double)a->spec.rank);
+    }
+    tkc_release_aligned(in.weights);
+    tkc_release_aligned(in.grads);
+    tkc_release_aligned(in.m);
+    tkc_release_aligned(in.v);
+    folder_close(&f);
+    return ok;
+}

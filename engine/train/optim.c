@@ -1,0 +1,80 @@
+/* optim.c - the optimizer step: clipping, AdamW, its metrics.
+ *
+ * May touch: the adapter it is given. Must not: change it when the gradient is not finite, but for
+ * zeroing that gradient so that the run can go on.
+ */
+#include <math.h>
+#include <string.h>
+#include "train/adapter_state.h"
+#include "train/train.h"
+
+bool tke_adam_check(const tke_adam_params *p, tinkc_error *err)
+{
+    const struct {
+        const char *name;
+        double value;
+        bool ok;
+    } rules[] = {
+        { "learning_rate must be a number of at least 0", p->learning_rate, p->learning_rate >= 0 },
+        { "beta1 must be at least 0 and below 1", p->beta1, p->beta1 >= 0 && p->beta1 < 1 },
+        { "beta2 must be at least 0 and below 1", p->beta2, p->beta2 >= 0 && p->beta2 < 1 },
+        { "eps must be a number above 0", p->eps, p->eps > 0 },
+        { "weight_decay must be a number of at least 0", p->weight_decay, p->weight_decay >= 0 },
+        { "grad_clip_norm must be a number of at least 0", p->grad_clip_norm,
+          p->grad_clip_norm >= 0 },
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (!rules[i].ok || !isfinite(rules[i].value))
+            return tkc_fail(err, TINKC_E_BAD_REQUEST, "%s", rules[i].name);
+    return true;
+}
+
+static void forget_gradient(tke_adapter *a)
+{
+    memset(a->grads, 0, a->layout->n_floats * sizeof *a->grads);
+    a->n_fwdbwd = a->n_tokens = a->n_failed = 0;
+}
+
+static void metric(tke_metric *list, size_t *n, const char *name, double value)
+{
+    list[(*n)++] = (tke_metric){ name, value };
+}
+
+bool tke_optim_step(tke_adapter *a, const tke_adam_params *p, tke_cpu *cpu, tke_metric *metrics,
+                    size_t *n_metrics, tinkc_error *err)
+{
+    *n_metrics = 0;
+    if (tkc_failed(err) || !tke_adam_check(p, err))
+        return false;
+    int64_t count = (int64_t)a->layout->n_floats;
+    double norm = sqrt(tke_sum_squares(cpu, count, a->grads));
+    if (!isfinite(norm)) {
+        forget_gradient(a);
+        return tkc_fail(err, TINKC_E_SERVER,
+                        "the accumulated gradient is not finite; it was dropped, nothing changed");
+    }
+    double clip = 1;
+    if (p->grad_clip_norm > 0)
+        clip = fmin(1.0, p->grad_clip_norm / (norm + 1e-6));
+    tke_adam step = { .lr = p->learning_rate,
+                      .beta1 = p->beta1,
+                      .beta2 = p->beta2,
+                      .eps = p->eps,
+                      .weight_decay = p->weight_decay,
+                      .clip = clip,
+                      .t = a->step + 1 };
+    double moved = tke_adam_step(cpu, &step, count, a->grads, a->weights, a->m, a->v);
+    a->step++;
+    metric(metrics, n_metrics, "optim/grad_norm", norm);
+    metric(metrics, n_metrics, "optim/clip_coef", clip);
+    metric(metrics, n_metrics, "optim/learning_rate", p->learning_rate);
+    metric(metrics, n_metrics, "optim/step", (double)a->step);
+    metric(metrics, n_metrics, "optim/param_norm", sqrt(tke_sum_squares(cpu, count, a->weights)));
+    metric(metrics, n_metrics, "optim/update_norm", sqrt(moved));
+    metric(metrics, n_metrics, "optim/num_fwdbwd", (double)a->n_fwdbwd);
+    metric(metrics, n_metrics, "optim/num_tokens", (double)a->n_tokens);
+    if (a->n_failed)
+        metric(metrics, n_metrics, "failed_fwdbwd_since_last_step", (double)a->n_failed);
+    forget_gradient(a);
+    return true;
+}
