@@ -27,6 +27,7 @@ typedef struct tkc_tensor {
     tinkc_i64s col;  /* count */
     int32_t dtype;   /* TINKC_F32, _I64, _I32, _BF16 */
     bool sparse;
+    bool ragged; /* read from bytes that were no whole number of elements */
 } tkc_tensor;
 
 typedef struct tkc_named_tensor {
@@ -55,7 +56,8 @@ const tkc_tensor *tkc_datum_input(const tkc_datum *, const char *name);
  * Errors: TENSOR, naming `name`. Decoders do NOT call it: a server reports it in the future. */
 bool tkc_tensor_check(const tkc_tensor *, const char *name, tinkc_error *err);
 /* The dense elements of any tensor, as f32 (F32, BF16) or i64 (I64, I32) in the arena, or a view
- * if it is dense already. The tensor must have passed tkc_tensor_check. */
+ * if it is dense already. The tensor must have passed tkc_tensor_check; a few bytes of CSR can
+ * unfold to 1 GiB, so a server compares the shape with what it expects first. */
 bool tkc_tensor_dense(const tkc_tensor *, tkc_arena *, tinkc_tensor *out, tinkc_error *err);
 
 /* What the client counts for chunking: 4 per text token, bytes of images, dmel, elements and 8 per

@@ -1,0 +1,216 @@
+/* endpoint.c - the table of endpoints, paths out of it and back. May touch: what it was given. */
+#include "wire/endpoint.h"
+
+#include <string.h>
+
+#include "base/str.h"
+#include "codec/url.h"
+#include "wire/messages.h"
+#include "wire/sample.h"
+
+#define V1   "/api/v1"
+#define RUN  V1 "/training_runs/{id}"
+#define CKPT RUN "/checkpoints/{ckpt}"
+
+enum { NONE = TKC_ENC_NONE, JSON = TKC_ENC_JSON, PB = TKC_ENC_PROTOBUF };
+enum { SESSION = TINKC_POOL_SESSION, TRAIN = TINKC_POOL_TRAIN, REST = TINKC_POOL_REST };
+
+#define LONG_MS 60000
+
+/* Answers in the response itself. */
+#define DIRECT(id, name, method, path, pool, enc, retries, whole, ms, request, response)           \
+    [id] = { id,    name,    method, path, pool,    enc,      JSON, false,                         \
+             whole, retries, ms,     NULL, request, response, NULL }
+/* Answers with a tkc_untyped_future; the result is fetched later. */
+#define FUTURE(id, name, pool, enc, res_enc, retries, whole, type, request, result)                \
+    [id] = { id,    name,  "POST",  V1 "/" name, pool, enc,     res_enc,                           \
+             true,  whole, retries, LONG_MS,     type, request, &tkc_untyped_future_type,          \
+             result }
+
+static const tkc_endpoint endpoints[TKC_EP_COUNT] = {
+    DIRECT(TKC_EP_HEALTH, "healthz", "GET", V1 "/healthz", SESSION, NONE, 10, false, LONG_MS, NULL,
+           &tkc_health_response_type),
+    DIRECT(TKC_EP_CLIENT_CONFIG, "client_config", "POST", V1 "/client/config", TINKC_POOL_CONFIG,
+           JSON, 10, true, LONG_MS, &tkc_config_request_type, &tkc_config_response_type),
+    DIRECT(TKC_EP_DYNAMIC_CONFIG, "dynamic_config", "POST", V1 "/client/dynamic_config", SESSION,
+           JSON, 0, true, 10000, &tkc_config_request_type, &tkc_dynamic_config_response_type),
+    DIRECT(TKC_EP_AUTH_TOKEN, "auth_token", "POST", V1 "/auth/token", TINKC_POOL_AUTH, JSON, 10,
+           true, LONG_MS, &tkc_empty_type, &tkc_auth_token_response_type),
+    DIRECT(TKC_EP_CREATE_SESSION, "create_session", "POST", V1 "/create_session", SESSION, JSON, 10,
+           false, LONG_MS, &tkc_create_session_request_type, &tkc_create_session_response_type),
+    DIRECT(TKC_EP_HEARTBEAT, "session_heartbeat", "POST", V1 "/session_heartbeat", SESSION, JSON, 0,
+           false, 10000, &tkc_heartbeat_request_type, &tkc_heartbeat_response_type),
+    DIRECT(TKC_EP_CREATE_SAMPLING_SESSION, "create_sampling_session", "POST",
+           V1 "/create_sampling_session", SESSION, JSON, 10, false, LONG_MS,
+           &tkc_create_sampling_session_request_type, &tkc_create_sampling_session_response_type),
+    DIRECT(TKC_EP_SAMPLER, "sampler", "GET", V1 "/samplers/{id}", TRAIN, NONE, 10, true, LONG_MS,
+           NULL, &tkc_sampler_response_type),
+    FUTURE(TKC_EP_CREATE_MODEL, "create_model", TRAIN, JSON, JSON, 10, false, "CreateModel",
+           &tkc_create_model_request_type, &tkc_create_model_result_type),
+    DIRECT(TKC_EP_GET_INFO, "get_info", "POST", V1 "/get_info", TRAIN, JSON, 10, true, LONG_MS,
+           &tkc_get_info_request_type, &tkc_get_info_response_type),
+    FUTURE(TKC_EP_UNLOAD_MODEL, "unload_model", TRAIN, JSON, JSON, 10, false, "UnloadModel",
+           &tkc_unload_model_request_type, &tkc_unload_model_result_type),
+    FUTURE(TKC_EP_FORWARD_BACKWARD, "forward_backward", TRAIN, PB, PB, 10, true, "ForwardBackward",
+           NULL, NULL),
+    FUTURE(TKC_EP_FORWARD, "forward", TRAIN, JSON, PB, 10, true, "Forward", NULL, NULL),
+    FUTURE(TKC_EP_OPTIM_STEP, "optim_step", TRAIN, JSON, JSON, 10, true, "OptimStep",
+           &tkc_optim_step_request_type, &tkc_optim_step_result_type),
+    FUTURE(TKC_EP_SAVE_WEIGHTS, "save_weights", TRAIN, JSON, JSON, 0, true, "SaveWeights",
+           &tkc_save_weights_request_type, &tkc_save_weights_result_type),
+    FUTURE(TKC_EP_SAVE_FOR_SAMPLER, "save_weights_for_sampler", TRAIN, JSON, JSON, 0, true,
+           "SaveWeightsForSampler", &tkc_save_for_sampler_request_type,
+           &tkc_save_for_sampler_result_type),
+    FUTURE(TKC_EP_LOAD_WEIGHTS, "load_weights", TRAIN, JSON, JSON, 10, true, "LoadWeights",
+           &tkc_load_weights_request_type, &tkc_load_weights_result_type),
+    FUTURE(TKC_EP_SAMPLE, "asample", TINKC_POOL_SAMPLE, JSON, PB, 0, true, "Sample",
+           &tkc_sample_request_type, NULL),
+    DIRECT(TKC_EP_STREAM_SAMPLE, "stream_sample", "POST", V1 "/stream_sample", TINKC_POOL_SAMPLE,
+           JSON, 0, false, LONG_MS, &tkc_sample_request_type, NULL),
+    DIRECT(TKC_EP_RETRIEVE_FUTURE, "retrieve_future", "POST", V1 "/retrieve_future",
+           TINKC_POOL_RETRIEVE, JSON, 0, false, 45000, &tkc_retrieve_future_request_type, NULL),
+    DIRECT(TKC_EP_CAPABILITIES, "get_server_capabilities", "GET", V1 "/get_server_capabilities",
+           TRAIN, NONE, 10, true, LONG_MS, NULL, &tkc_capabilities_response_type),
+    DIRECT(TKC_EP_TRAINING_RUN, "training_run", "GET", RUN, TRAIN, NONE, 10, true, LONG_MS, NULL,
+           &tkc_training_run_type),
+    DIRECT(TKC_EP_TRAINING_RUNS, "training_runs", "GET", V1 "/training_runs", TRAIN, NONE, 10, true,
+           LONG_MS, NULL, &tkc_training_runs_response_type),
+    DIRECT(TKC_EP_WEIGHTS_INFO, "weights_info", "POST", V1 "/weights_info", TRAIN, JSON, 10, true,
+           LONG_MS, &tkc_weights_info_request_type, &tkc_weights_info_response_type),
+    DIRECT(TKC_EP_RUN_CHECKPOINTS, "run_checkpoints", "GET", RUN "/checkpoints", TRAIN, NONE, 10,
+           true, LONG_MS, NULL, &tkc_checkpoints_response_type),
+    DIRECT(TKC_EP_CHECKPOINTS, "checkpoints", "GET", V1 "/checkpoints", TRAIN, NONE, 10, true,
+           LONG_MS, NULL, &tkc_checkpoints_response_type),
+    DIRECT(TKC_EP_DELETE_CHECKPOINT, "delete_checkpoint", "DELETE", CKPT, TRAIN, NONE, 10, true,
+           LONG_MS, NULL, NULL),
+    DIRECT(TKC_EP_PUBLISH, "publish_checkpoint", "POST", CKPT "/publish", TRAIN, NONE, 10, true,
+           LONG_MS, NULL, NULL),
+    DIRECT(TKC_EP_UNPUBLISH, "unpublish_checkpoint", "DELETE", CKPT "/publish", TRAIN, NONE, 10,
+           true, LONG_MS, NULL, NULL),
+    DIRECT(TKC_EP_SET_TTL, "set_checkpoint_ttl", "PUT", CKPT "/ttl", TRAIN, JSON, 10, true, LONG_MS,
+           &tkc_ttl_request_type, NULL),
+    DIRECT(TKC_EP_ARCHIVE, "checkpoint_archive", "GET", CKPT "/archive", REST, NONE, 0, true,
+           LONG_MS, NULL, &tkc_archive_response_type),
+    DIRECT(TKC_EP_SESSIONS, "sessions", "GET", V1 "/sessions", TRAIN, NONE, 10, true, LONG_MS, NULL,
+           &tkc_sessions_response_type),
+    DIRECT(TKC_EP_SESSION, "session", "GET", V1 "/sessions/{id}", TRAIN, NONE, 10, true, LONG_MS,
+           NULL, &tkc_session_response_type),
+    DIRECT(TKC_EP_ASSIGN_PROJECT, "assign_session_project", "PUT", V1 "/sessions/{id}/project",
+           TRAIN, JSON, 10, true, LONG_MS, &tkc_project_request_type, NULL),
+    DIRECT(TKC_EP_TRACE_EXPORT, "trace_export", "GET", V1 "/sessions/{id}/trace_export", TRAIN,
+           NONE, 10, true, LONG_MS, NULL, &tkc_trace_export_response_type),
+    DIRECT(TKC_EP_TELEMETRY, "telemetry", "POST", V1 "/telemetry", TINKC_POOL_TELEMETRY, JSON, 10,
+           false, 5000, &tkc_telemetry_request_type, &tkc_telemetry_response_type),
+    DIRECT(TKC_EP_AUDIT, "audit", "GET", V1 "/audit", REST, NONE, 10, true, LONG_MS, NULL,
+           &tkc_audit_response_type),
+    DIRECT(TKC_EP_USAGE, "billing_usage", "GET", V1 "/billing/usage/events", TRAIN, NONE, 10, true,
+           LONG_MS, NULL, &tkc_usage_response_type),
+};
+
+const tkc_endpoint *tkc_endpoint_get(int32_t id)
+{
+    return id >= 0 && id < TKC_EP_COUNT ? &endpoints[id] : NULL;
+}
+
+bool tkc_endpoint_path(const tkc_endpoint *e, const char *const *ids, tkc_buf *out,
+                       tinkc_error *err)
+{
+    for (const char *p = e->path; *p && !tkc_failed(err);) {
+        size_t plain = strcspn(p, "{");
+        tkc_buf_add(out, p, plain, err);
+        p += plain;
+        if (*p != '{')
+            continue;
+        if (!ids || !*ids)
+            return tkc_fail(err, TINKC_E_ARGUMENT, "%s: an id is missing", e->name);
+        tkc_segment_escape(*ids++, strncmp(p, "{ckpt}", 6) == 0, out, err);
+        p += strcspn(p, "}") + 1;
+    }
+    return !tkc_failed(err);
+}
+
+/* ---- back: a path to its endpoint ---- */
+
+enum { MAX_SEGMENTS = 10 };
+
+typedef struct segments {
+    tinkc_str part[MAX_SEGMENTS];
+    size_t n;
+} segments;
+
+/* Splits behind the leading '/'. False if there are too many to be one of ours. */
+static bool split(tinkc_str path, segments *out)
+{
+    out->n = 0;
+    if (path.len == 0 || path.data[0] != '/')
+        return false;
+    tinkc_str rest = tkc_strn(path.data + 1, path.len - 1);
+    while (out->n < MAX_SEGMENTS && tkc_str_cut(&rest, '/', &out->part[out->n]))
+        out->n++;
+    return rest.data == NULL;
+}
+
+/* "weights/NAME" takes two segments, a bare name one. */
+static size_t checkpoint_width(const segments *s, size_t i)
+{
+    bool kind = tkc_str_is(s->part[i], "weights") || tkc_str_is(s->part[i], "sampler_weights");
+    return kind && i + 1 < s->n ? 2 : 1;
+}
+
+typedef struct found {
+    tinkc_str id, ckpt;
+} found;
+
+static bool matches(const tkc_endpoint *e, const segments *s, found *out)
+{
+    tinkc_str pattern = tkc_str(e->path + 1), want;
+    size_t i = 0;
+    *out = (found){ { NULL, 0 }, { NULL, 0 } };
+    for (; tkc_str_cut(&pattern, '/', &want); i++) {
+        if (i >= s->n)
+            return false;
+        if (tkc_str_is(want, "{id}")) {
+            out->id = s->part[i];
+        } else if (tkc_str_is(want, "{ckpt}")) {
+            size_t last = i + checkpoint_width(s, i) - 1;
+            const char *end = s->part[last].data + s->part[last].len;
+            out->ckpt = tkc_strn(s->part[i].data, (size_t)(end - s->part[i].data));
+            i = last;
+        } else if (!tkc_str_eq(want, s->part[i])) {
+            return false;
+        }
+    }
+    return i == s->n;
+}
+
+static bool decode_ids(const found *f, tkc_arena *arena, tkc_route *out, tinkc_error *err)
+{
+    if (f->id.data)
+        out->id = tkc_percent_decode(f->id, arena, err);
+    if (f->ckpt.data)
+        out->ckpt = tkc_percent_decode(f->ckpt, arena, err);
+    bool bad = (f->id.data && !out->id) || (f->ckpt.data && !out->ckpt);
+    return !bad;
+}
+
+bool tkc_route_find(tinkc_str method, tinkc_str path, tkc_arena *arena, tkc_route *out,
+                    tinkc_error *err)
+{
+    segments s;
+    found f;
+    *out = (tkc_route){ NULL, NULL, NULL, 404 };
+    if (!split(path, &s))
+        return true;
+    for (size_t i = 0; i < TKC_EP_COUNT; i++) {
+        if (!matches(&endpoints[i], &s, &f))
+            continue;
+        if (!tkc_str_is(method, endpoints[i].method)) {
+            out->status = 405;
+        } else if (decode_ids(&f, arena, out, err)) {
+            out->endpoint = &endpoints[i];
+            out->status = 200;
+            return true;
+        }
+    }
+    return !tkc_failed(err);
+}

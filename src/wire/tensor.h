@@ -1,0 +1,19 @@
+/* tensor.h - inside the wire layer: what tensors of requests and of results share. */
+#ifndef TKC_WIRE_TENSOR_H
+#define TKC_WIRE_TENSOR_H
+
+#include "wire/train.h"
+
+/* The product; false if negative or too large. */
+bool tkc_shape_count(tinkc_i64s shape, size_t *out);
+
+/* TINKC_F32 or TINKC_I64: what a type becomes when it is handed to users. */
+int32_t tkc_wide_dtype(int32_t dtype);
+/* The elements so widened, or `data` itself. */
+const void *tkc_widen(const void *data, size_t count, int32_t dtype, tkc_arena *, tinkc_error *err);
+
+/* {"data": [...], "dtype": "float32", "shape": [...], ...} */
+void tkc_tensor_write(tkc_jsonw *, const tkc_tensor *);
+void tkc_tensor_read(tkc_json *, tkc_tensor *);
+
+#endif
