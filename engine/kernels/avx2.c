@@ -16,19 +16,32 @@
 enum { TILE_M = TILE_M_COUNT };
 #include "kernels/simd_avx2.h"
 #include "kernels/fast_gemm.h"
+#include "kernels/fast_rows.h"
+#include "kernels/fast_attention.h"
 
-static tke_kernel_set set;
+static const tke_kernel_set set = {
+    .name = "avx2",
+    .isa = TKE_ISA_AVX2,
+    .tile_m = TILE_M,
+    .tile_n = TILE_N,
+    .gemm = gemm,
+    .rmsnorm = rmsnorm,
+    .rmsnorm_backward = rmsnorm_backward,
+    .rope = rope,
+    .swiglu = swiglu,
+    .swiglu_backward = swiglu_backward,
+    .attention = attention,
+    .attention_backward = attention_backward,
+    .lse_update = lse_update,
+    .softmax_scaled = softmax_scaled,
+    .sum_squares = sum_squares,
+    .adam = adam,
+};
 
 const tke_kernel_set *tke_set_avx2(void)
 {
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
         return NULL;
-    set = tke_set_ref;
-    set.isa = TKE_ISA_AVX2;
-    set.name = "avx2";
-    set.tile_m = TILE_M;
-    set.tile_n = TILE_N;
-    set.gemm = gemm;
     return &set;
 }
 

@@ -18,8 +18,27 @@
 enum { TILE_M = TILE_M_COUNT };
 #include "kernels/simd_avx512.h"
 #include "kernels/fast_gemm.h"
+#include "kernels/fast_rows.h"
+#include "kernels/fast_attention.h"
 
-static tke_kernel_set set;
+static const tke_kernel_set set = {
+    .name = "avx512",
+    .isa = TKE_ISA_AVX512,
+    .tile_m = TILE_M,
+    .tile_n = TILE_N,
+    .gemm = gemm,
+    .rmsnorm = rmsnorm,
+    .rmsnorm_backward = rmsnorm_backward,
+    .rope = rope,
+    .swiglu = swiglu,
+    .swiglu_backward = swiglu_backward,
+    .attention = attention,
+    .attention_backward = attention_backward,
+    .lse_update = lse_update,
+    .softmax_scaled = softmax_scaled,
+    .sum_squares = sum_squares,
+    .adam = adam,
+};
 
 const tke_kernel_set *tke_set_avx512(bool bf16)
 {
@@ -27,12 +46,6 @@ const tke_kernel_set *tke_set_avx512(bool bf16)
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
         return NULL;
-    set = tke_set_ref;
-    set.isa = TKE_ISA_AVX512;
-    set.name = "avx512";
-    set.tile_m = TILE_M;
-    set.tile_n = TILE_N;
-    set.gemm = gemm;
     return &set;
 }
 

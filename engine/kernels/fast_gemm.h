@@ -222,9 +222,11 @@ INLINE void run_tile(const tile *t, int rows, int64_t row_step, int64_t k_step)
 #define TILE_CASES(S, K)                                                                           \
     TILE_CASE(1, S, K)                                                                             \
     TILE_CASE(2, S, K)                                                                             \
-    TILE_CASE(3, S, K) TILE_CASE(4, S, K) TILE_CASE(5, S, K) TILE_CASE(6, S, K) TILE_CASE(7, S, K) \
-        TILE_CASE(8, S, K) TILE_CASE(9, S, K) TILE_CASE(10, S, K) TILE_CASE(11, S, K)              \
-            TILE_CASE(12, S, K) TILE_CASE(13, S, K) TILE_CASE(14, S, K)
+    TILE_CASE(3, S, K)                                                                             \
+    TILE_CASE(4, S, K)                                                                             \
+    TILE_CASE(5, S, K) TILE_CASE(6, S, K) TILE_CASE(7, S, K) TILE_CASE(8, S, K) TILE_CASE(9, S, K) \
+        TILE_CASE(10, S, K) TILE_CASE(11, S, K) TILE_CASE(12, S, K) TILE_CASE(13, S, K)            \
+            TILE_CASE(14, S, K)
 #else
 #define TILE_CASES(S, K)                                                                           \
     TILE_CASE(1, S, K)                                                                             \

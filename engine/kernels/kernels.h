@@ -114,7 +114,11 @@ void tke_swiglu_backward(tke_cpu *, int64_t count, const tke_real *g, const tke_
  * Keys are taken in blocks of TKE_KEY_BLOCK counted from position 0, in order. Both functions
  * below give a row the same bits, so cached decoding equals the training forward.
  */
-enum { TKE_KEY_BLOCK = 64, TKE_MAX_HEAD_DIM = 512 };
+enum {
+    TKE_KEY_BLOCK = 64,
+    TKE_MAX_HEAD_DIM = 256,
+    TKE_MAX_HEAD_GROUP = 252 /* n_heads / n_kv_heads; both limits are the caller's to check */
+};
 
 typedef struct tke_attention {
     int32_t n_heads, n_kv_heads,
