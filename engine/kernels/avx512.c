@@ -21,32 +21,31 @@ enum { TILE_M = TILE_M_COUNT };
 #include "kernels/fast_rows.h"
 #include "kernels/fast_attention.h"
 
-static const tke_kernel_set set = {
-    .name = "avx512",
-    .isa = TKE_ISA_AVX512,
-    .tile_m = TILE_M,
-    .tile_n = TILE_N,
-    .gemm = gemm,
-    .rmsnorm = rmsnorm,
-    .rmsnorm_backward = rmsnorm_backward,
-    .rope = rope,
-    .swiglu = swiglu,
-    .swiglu_backward = swiglu_backward,
-    .attention = attention,
-    .attention_backward = attention_backward,
-    .lse_update = lse_update,
-    .softmax_scaled = softmax_scaled,
-    .sum_squares = sum_squares,
-    .adam = adam,
-};
+/* The two sets differ in how they multiply. */
+#define FAST_SET(NAME, GEMM)                                                                       \
+    {                                                                                              \
+        .name = NAME, .isa = TKE_ISA_AVX512, .tile_m = TILE_M, .tile_n = TILE_N, .gemm = GEMM,     \
+        .rmsnorm = rmsnorm, .rmsnorm_backward = rmsnorm_backward, .rope = rope, .swiglu = swiglu,  \
+        .swiglu_backward = swiglu_backward, .attention = attention,                                \
+        .attention_backward = attention_backward, .lse_update = lse_update,                        \
+        .softmax_scaled = softmax_scaled, .sum_squares = sum_squares, .adam = adam,                \
+    }
+
+static const tke_kernel_set plain_set = FAST_SET("avx512", gemm);
+static const tke_kernel_set bf16_set = FAST_SET("avx512+bf16", tke_gemm_avx512bf16);
+
+void tke_gemm_avx512(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
+                     void *scratch)
+{
+    gemm(g, m0, m1, n0, n1, scratch);
+}
 
 const tke_kernel_set *tke_set_avx512(bool bf16)
 {
-    (void)bf16;
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
         return NULL;
-    return &set;
+    return bf16 && __builtin_cpu_supports("avx512bf16") ? &bf16_set : &plain_set;
 }
 
 #if defined(__clang__)

@@ -142,7 +142,7 @@ static void copy_scaled(const float *from, int64_t n, float alpha, bool narrow, 
 /* Rows i .. i+rows, k0 .. k1: as rows A_LD apart, or for TN as [k][TILE_M]. */
 static void pack_a(const tke_gemm *g, int64_t i, int64_t rows, int64_t k0, int64_t k1, float *out)
 {
-    bool narrow = !g->exact && g->b.dtype == TKE_BF16;
+    bool narrow = !g->exact && g->form != TKE_TN && g->b.dtype == TKE_BF16;
     if (g->form != TKE_TN) {
         for (int64_t r = 0; r < rows; r++)
             copy_scaled(g->a + (i + r) * g->lda + k0, k1 - k0, g->alpha, narrow, out + r * A_LD);
@@ -224,7 +224,8 @@ INLINE void run_tile(const tile *t, int rows, int64_t row_step, int64_t k_step)
     TILE_CASE(2, S, K)                                                                             \
     TILE_CASE(3, S, K)                                                                             \
     TILE_CASE(4, S, K)                                                                             \
-    TILE_CASE(5, S, K) TILE_CASE(6, S, K) TILE_CASE(7, S, K) TILE_CASE(8, S, K) TILE_CASE(9, S, K) \
+    TILE_CASE(5, S, K)                                                                             \
+    TILE_CASE(6, S, K) TILE_CASE(7, S, K) TILE_CASE(8, S, K) TILE_CASE(9, S, K)                    \
         TILE_CASE(10, S, K) TILE_CASE(11, S, K) TILE_CASE(12, S, K) TILE_CASE(13, S, K)            \
             TILE_CASE(14, S, K)
 #else

@@ -29,7 +29,7 @@ enum { /* kernel sets, worse to better */
 };
 enum {
     TKE_PRECISION_F32 = 0, /* products of fp32 numbers */
-    TKE_PRECISION_BF16 = 1 /* products with bf16 weights take both sides as bf16 (fp32 sums) */
+    TKE_PRECISION_BF16 = 1 /* NT and NN with b stored as bf16 round a to bf16 too (fp32 sums) */
 };
 
 typedef struct tke_cpu_options {

@@ -17,7 +17,7 @@ static tke_real round_bf16(tke_real x)
 /* One element: alpha * a is rounded first, then the products are added in order of k. */
 static tke_real gemm_element(const tke_gemm *g, int64_t i, int64_t j)
 {
-    bool narrow = !g->exact && g->b.dtype == TKE_BF16;
+    bool narrow = !g->exact && g->form != TKE_TN && g->b.dtype == TKE_BF16;
     const tke_real *a = g->form == TKE_TN ? g->a + i : g->a + i * g->lda;
     int64_t a_step = g->form == TKE_TN ? g->lda : 1;
     int64_t b = g->form == TKE_NT ? j * g->b.ld : j, b_step = g->form == TKE_NT ? 1 : g->b.ld;

@@ -84,6 +84,12 @@ extern const tke_kernel_set tke_set_ref;
 const tke_kernel_set *tke_set_avx2(void);
 const tke_kernel_set *tke_set_avx512(bool bf16);
 
+/* Between avx512.c and avx512bf16.c. */
+void tke_gemm_avx512(const tke_gemm *, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
+                     void *scratch);
+void tke_gemm_avx512bf16(const tke_gemm *, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
+                         void *scratch);
+
 struct tke_cpu {
     const tke_kernel_set *set;
     tke_threads *threads;
