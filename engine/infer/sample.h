@@ -29,14 +29,22 @@ void tke_sample_space_free(tke_sample_space *);
 /* Fills space->mass. Fails (BAD_REQUEST) on NaN, +inf, or no finite logit. */
 bool tke_sample_filter(const float *logits, size_t n, const tke_sample_rule *, tke_sample_space *,
                        tinkc_error *err);
-/* One token and its log-prob. lse: the log-sum-exp of the logits as the training forward computes
- * it, so that log-probs at temperature 1 agree in every bit. */
-bool tke_sample_draw(const float *logits, size_t n, float lse, const tke_sample_rule *,
+/* The log-sum-exp of logits in two parts, as the training forward has it, so that log-probs at
+ * temperature 1 agree with its own in every bit. */
+typedef struct tke_norm {
+    float max, log_sum;
+} tke_norm;
+static inline float tke_log_prob(float logit, tke_norm norm)
+{
+    return (logit - norm.max) - norm.log_sum;
+}
+
+/* One token and its log-prob. */
+bool tke_sample_draw(const float *logits, size_t n, tke_norm, const tke_sample_rule *,
                      uint64_t seed, uint32_t sample, uint32_t position, tke_sample_space *,
                      int32_t *token, float *logprob, tinkc_error *err);
 
 /* The k most probable tokens, descending, lower id first on ties; beyond n: token 0, -99999. */
-void tke_top_k(const float *logits, size_t n, float lse, size_t k, int32_t *tokens,
-               float *logprobs);
+void tke_top_k(const float *logits, size_t n, tke_norm, size_t k, int32_t *tokens, float *logprobs);
 
 #endif

@@ -109,6 +109,17 @@ tke_real *tke_block_copy(const tke_lora_layout *l, const tke_real *from, tinkc_e
 
 /* ---- initialisation ---- */
 
+float tke_lora_init(uint64_t hash, uint64_t seed, size_t in, uint64_t e)
+{
+    uint64_t folded = tke_fold_seed(seed);
+    uint32_t key[2] = { (uint32_t)folded, (uint32_t)(folded >> 32) }, x[4];
+    uint32_t counter[4] = { (uint32_t)e, (uint32_t)(e >> 32), (uint32_t)hash,
+                            (uint32_t)(hash >> 32) };
+    float bound = (float)(1.0 / sqrt((double)in));
+    tke_philox(counter, key, x);
+    return (float)(2.0 * (double)(x[0] >> 8) * 0x1p-24 - 1.0) * bound; /* the bracket is exact */
+}
+
 static void init_tensor(const tke_tensor_ref *ref, uint64_t seed, tke_real *a)
 {
     char path[96];
@@ -117,16 +128,9 @@ static void init_tensor(const tke_tensor_ref *ref, uint64_t seed, tke_real *a)
     else
         snprintf(path, sizeof path, "model.layers.%zu.%s", ref->layer,
                  tke_module_path(ref->module));
-    uint64_t h = tkc_hash(path, strlen(path)), folded = tke_fold_seed(seed);
-    uint32_t key[2] = { (uint32_t)folded, (uint32_t)(folded >> 32) }, x[4];
-    float bound = (float)(1.0 / sqrt((double)ref->cols));
-    for (uint64_t e = 0; e < ref->rows * ref->cols; e++) {
-        uint32_t counter[4] = { (uint32_t)e, (uint32_t)(e >> 32), (uint32_t)h,
-                                (uint32_t)(h >> 32) };
-        tke_philox(counter, key, x);
-        float unit = (float)(2.0 * (double)(x[0] >> 8) * 0x1p-24 - 1.0); /* exact */
-        a[e] = (tke_real)(unit * bound);
-    }
+    uint64_t hash = tkc_hash(path, strlen(path));
+    for (uint64_t e = 0; e < ref->rows * ref->cols; e++)
+        a[e] = (tke_real)tke_lora_init(hash, seed, ref->cols, e);
 }
 
 static void init_weights(const tke_lora_layout *l, uint64_t seed, tke_real *weights)

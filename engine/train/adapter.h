@@ -38,6 +38,9 @@ int64_t tke_adapter_step(const tke_adapter *); /* t of Adam */
 /* Trained parameters: the sum of rank * (in + out) over the adapted matrices. */
 size_t tke_adapter_n_params(const tke_adapter *);
 
+/* Element `e` (row * in + column) of a seeded A; hash: tkc_hash of the module's path. */
+float tke_lora_init(uint64_t hash, uint64_t seed, size_t in, uint64_t e);
+
 /* ---- snapshots: what sampling reads ---- */
 
 tke_snapshot *tke_snapshot_take(const tke_adapter *, tinkc_error *err); /* a copy, count 1 */

@@ -82,6 +82,7 @@ static void take_head(walk *w, const tke_unit_need *need, tke_unit *u)
     take(w, &u->dlow_head, rows * need->max_rank);
     take(w, &u->lse, rows);
     take(w, &u->max, rows);
+    take(w, &u->log_sum, rows);
     take(w, &u->scale, rows);
     take(w, &u->g, (rows + 1) * need->max_k); /* one more: room for long rows of log-probs */
 }

@@ -33,18 +33,19 @@ static void fail_token(const tke_item *item, size_t position, bool loss)
              loss ? "loss (ratio of log-probs)" : "log-prob", position);
 }
 
-/* Log-probs and loss of one row; g[k] = d loss / d lp. True if the row carries gradient. */
-static bool row_loss(const tke_unit *u, const tke_item *item, size_t position, const tke_real *z,
-                     tke_real lse, tke_real *g)
+/* Log-probs and loss of row i of the chunk; g[k] = d loss / d lp. True if it carries gradient. */
+static bool row_loss(const tke_unit *u, const tke_item *item, size_t position, size_t i,
+                     tke_real *g)
 {
     const tke_datum *d = item->datum;
     tke_pass_state *s = item->state;
     size_t vocab = tke_model_config(u->rows.model)->vocab;
+    const tke_real *z = u->z + i * vocab;
     tke_real lp_small[16], *lp = d->k <= 16 ? lp_small : g + u->max_k; /* the next row is free */
     bool any = false;
     for (size_t j = 0; j < d->k; j++) {
         int64_t t = d->targets[position * d->k + j];
-        lp[j] = t >= 0 && (uint64_t)t < vocab ? z[t] - lse : 0;
+        lp[j] = t >= 0 && (uint64_t)t < vocab ? (z[t] - u->max[i]) - u->log_sum[i] : 0;
         if (!isfinite(lp[j]))
             fail_token(item, position, false);
         item->logprobs[position * d->k + j] = (float)lp[j];
@@ -80,7 +81,7 @@ static void chunk_losses(chunk *c)
         item = item_at(item, c->begin + i);
         size_t at = c->n_active, k = item->datum->k;
         tke_real *g = u->g + at * u->max_k, sum = 0;
-        if (!row_loss(u, item, c->begin + i - item->row, u->z + i * vocab, u->lse[i], g))
+        if (!row_loss(u, item, c->begin + i - item->row, i, g))
             continue;
         for (size_t j = 0; j < k; j++)
             sum += g[j];
@@ -160,6 +161,8 @@ static void chunk_forward(chunk *c)
     tke_lse_start(n, u->max, u->scale);
     tke_lse_update(rows.cpu, n, vocab, u->z, vocab, u->max, u->scale);
     tke_lse_finish(n, u->max, u->scale, u->lse);
+    for (size_t i = 0; i < c->n; i++)
+        u->log_sum[i] = tke_real_log(u->scale[i]);
 }
 
 static void chunk_backward(chunk *c)

@@ -56,7 +56,7 @@ typedef struct tke_unit {
     tke_real *z;                            /* [chunk, V] */
     tke_real *hf, *dhf, *hc;                /* [chunk, H] */
     tke_real *low_head, *low_c, *dlow_head; /* [chunk, rank] */
-    tke_real *lse, *max, *scale;            /* [chunk] */
+    tke_real *lse, *max, *log_sum, *scale;  /* [chunk] */
     tke_real *g;                            /* [chunk, max_k] */
     size_t max_k;
 } tke_unit;

@@ -1,0 +1,515 @@
+/* infer.c - which sequences run: admission, room in the cache, preemption, forks.
+ *
+ * Requests are served in order of arrival. A sequence that finds no room pushes the youngest out;
+ * that one gives up its blocks and is computed again later, with the same result.
+ *
+ * May touch: the engine's lists and blocks. Must not: compute (step.c).
+ */
+#include "infer/infer.h"
+
+#include <string.h>
+#include "infer/engine.h"
+
+enum { DEFAULT_CHUNK = 512, DEFAULT_RUNNING = 256 };
+static const size_t default_kv = (size_t)256 << 20;
+
+/* ---- life ---- */
+
+tke_infer *tke_infer_new(tke_model *m, const tke_infer_options *options, tinkc_error *err)
+{
+    if (tkc_failed(err))
+        return NULL;
+    tke_infer *e = tkc_zalloc(NULL, sizeof *e, err);
+    if (!e)
+        return NULL;
+    e->model = tke_model_keep(m);
+    e->o = *options;
+    if (!e->o.kv_bytes)
+        e->o.kv_bytes = default_kv;
+    if (!e->o.prefill_chunk)
+        e->o.prefill_chunk = DEFAULT_CHUNK;
+    if (!e->o.max_running)
+        e->o.max_running = DEFAULT_RUNNING;
+    if (tke_kv_init(&e->kv, m, e->o.kv_bytes, err) && tke_step_init(e, err))
+        return e;
+    tke_infer_free(e);
+    return NULL;
+}
+
+void tke_infer_free(tke_infer *e)
+{
+    if (!e)
+        return;
+    while (e->first)
+        tke_gen_free(e->first);
+    tke_step_free(e);
+    tke_kv_free(&e->kv);
+    tke_rope_table_free(&e->rope);
+    tkc_release(NULL, e->running, e->cap_running * sizeof *e->running);
+    tke_model_drop(e->model);
+    tkc_release(NULL, e, sizeof *e);
+}
+
+/* ---- memory ---- */
+
+static size_t blocks_for(size_t tokens)
+{
+    return (tokens + TKE_BLOCK_TOKENS - 1) / TKE_BLOCK_TOKENS;
+}
+
+size_t tke_infer_token_bytes(const tke_model *m)
+{
+    const tke_config *c = tke_model_config(m);
+    return 2 * c->n_layers * c->n_kv_heads * c->head_dim * sizeof(float);
+}
+
+size_t tke_infer_bytes(const tke_infer *e, size_t n_prompt, size_t max_tokens, size_t n_samples)
+{
+    size_t whole = n_prompt / TKE_BLOCK_TOKENS; /* shared by all samples */
+    size_t own = blocks_for(n_prompt + max_tokens) - whole, blocks;
+    if (!tkc_mul_size(own, n_samples, &blocks) || !tkc_add_size(blocks, whole, &blocks) ||
+        !tkc_mul_size(blocks, e->kv.stride * sizeof(float), &blocks))
+        return SIZE_MAX;
+    return blocks;
+}
+
+tke_infer_stats tke_infer_get_stats(const tke_infer *e)
+{
+    tke_infer_stats s = e->stats;
+    s.n_blocks = e->kv.n_blocks;
+    s.n_free = e->kv.n_free;
+    s.n_cached = e->kv.n_kept;
+    s.n_running = e->n_running;
+    s.n_waiting = e->n_waiting;
+    return s;
+}
+
+void tke_infer_clear_cache(tke_infer *e)
+{
+    tke_kv_clear(&e->kv);
+}
+
+/* ---- requests ---- */
+
+tke_gen *tke_infer_add(tke_infer *e, const tke_gen_request *r, tinkc_error *err)
+{
+    tke_gen *g = tke_gen_new(e, r, err);
+    if (!g)
+        return NULL;
+    size_t need = blocks_for(r->n_prompt + r->max_tokens) + 1; /* one while copying a shared one */
+    if (need > e->kv.n_blocks) {
+        tkc_fail(err, TINKC_E_MEMORY,
+                 "a sequence of %zu tokens needs %zu MiB of cache, there are %zu",
+                 r->n_prompt + r->max_tokens, need * e->kv.stride * sizeof(float) >> 20,
+                 e->kv.n_blocks * e->kv.stride * sizeof(float) >> 20);
+        tke_gen_destroy(g);
+        return NULL;
+    }
+    g->order = e->next_order++;
+    g->prev = e->last;
+    if (e->last)
+        e->last->next = g;
+    else
+        e->first = g;
+    e->last = g;
+    e->n_unfinished++;
+    g->seqs[0].state = TKE_SEQ_WAITING;
+    e->n_waiting++;
+    return g;
+}
+
+static void leave_done_list(tke_infer *e, tke_gen *g)
+{
+    tke_gen **at = &e->done_first, *before = NULL;
+    while (*at && *at != g) {
+        before = *at;
+        at = &(*at)->next_done;
+    }
+    if (!*at)
+        return;
+    *at = g->next_done;
+    if (e->done_last == g)
+        e->done_last = before;
+}
+
+static void leave_running(tke_infer *e, const tke_gen *g)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < e->n_running; i++)
+        if (e->running[i]->gen != g)
+            e->running[n++] = e->running[i];
+    e->n_running = n;
+}
+
+void tke_gen_free(tke_gen *g)
+{
+    if (!g)
+        return;
+    tke_infer *e = g->engine;
+    tke_gen_finish(g, &(tinkc_error){ 0 });
+    leave_running(e, g);
+    leave_done_list(e, g);
+    if (g->prev)
+        g->prev->next = g->next;
+    else
+        e->first = g->next;
+    if (g->next)
+        g->next->prev = g->prev;
+    else
+        e->last = g->prev;
+    tke_gen_destroy(g);
+}
+
+tke_gen *tke_infer_next_done(tke_infer *e)
+{
+    tke_gen *g = e->done_first;
+    if (!g)
+        return NULL;
+    e->done_first = g->next_done;
+    if (!e->done_first)
+        e->done_last = NULL;
+    g->next_done = NULL;
+    return g;
+}
+
+size_t tke_infer_n_unfinished(const tke_infer *e)
+{
+    return e->n_unfinished;
+}
+
+/* ---- running ---- */
+
+static bool older(const tke_seq *a, const tke_seq *b)
+{
+    if (a->gen->order != b->gen->order)
+        return a->gen->order < b->gen->order;
+    return a->sample < b->sample;
+}
+
+/* Puts a sequence among the running ones, oldest first. */
+static bool start(tke_infer *e, tke_seq *s, tinkc_error *err)
+{
+    tke_seq **grown =
+        tkc_grow(NULL, e->running, &e->cap_running, e->n_running + 1, sizeof(tke_seq *), err);
+    if (!grown)
+        return false;
+    e->running = grown;
+    size_t at = e->n_running++;
+    for (; at > 0 && older(s, e->running[at - 1]); at--)
+        e->running[at] = e->running[at - 1];
+    e->running[at] = s;
+    if (s->state == TKE_SEQ_WAITING)
+        e->n_waiting--;
+    s->state = TKE_SEQ_RUNNING;
+    return true;
+}
+
+/* Gives up a sequence's blocks; it will be computed again. */
+static void preempt(tke_infer *e, tke_seq *s)
+{
+    size_t at = 0;
+    while (e->running[at] != s)
+        at++;
+    memmove(&e->running[at], &e->running[at + 1], (e->n_running - at - 1) * sizeof(tke_seq *));
+    e->n_running--;
+    tke_seq_release_blocks(s);
+    s->state = TKE_SEQ_WAITING;
+    e->n_waiting++;
+    e->stats.preemptions++;
+}
+
+static bool push_block(tke_seq *s, int32_t id, tinkc_error *err)
+{
+    int32_t *grown = tkc_grow(NULL, s->blocks, &s->cap_blocks, s->n_blocks + 1, sizeof *grown, err);
+    if (!grown)
+        return false;
+    s->blocks = grown;
+    s->blocks[s->n_blocks++] = id;
+    return true;
+}
+
+static uint64_t owner_of(const tke_gen *g)
+{
+    return g->r.snapshot ? tke_snapshot_id(g->r.snapshot) : 0;
+}
+
+static void tokens_of_block(const tke_seq *s, size_t block, int32_t out[TKE_BLOCK_TOKENS])
+{
+    for (size_t i = 0; i < TKE_BLOCK_TOKENS; i++)
+        out[i] = tke_seq_token(s, block * TKE_BLOCK_TOKENS + i);
+}
+
+/* Takes what the cache has of a sequence's beginning; at least one token is left to compute. */
+static void reuse_prefix(tke_infer *e, tke_seq *s, tinkc_error *err)
+{
+    tke_gen *g = s->gen;
+    int32_t tokens[TKE_BLOCK_TOKENS];
+    bool wants_logits = g->prompt_logprobs && g->n_prompt_logprobs < g->r.n_prompt;
+    size_t most = (tke_seq_length(s) - 1) / TKE_BLOCK_TOKENS;
+    for (size_t b = 0; b < most && !wants_logits && !e->o.no_prefix_cache; b++) {
+        tokens_of_block(s, b, tokens);
+        int32_t id = tke_kv_find(&e->kv, owner_of(g), s->serial, tokens);
+        if (id < 0)
+            break;
+        if (!push_block(s, id, err)) {
+            tke_kv_drop(&e->kv, id);
+            return;
+        }
+        s->serial = tke_kv_serial(&e->kv, id);
+        s->n_published = s->n_blocks;
+        s->n_computed = s->n_blocks * TKE_BLOCK_TOKENS;
+    }
+    if (!g->hits_counted) {
+        g->hits_counted = true;
+        g->cache_hits = s->n_computed < g->r.n_prompt ? s->n_computed : g->r.n_prompt;
+    }
+}
+
+/* The oldest sequence that waits. */
+static tke_seq *next_waiting(tke_infer *e)
+{
+    if (!e->n_waiting)
+        return NULL;
+    for (tke_gen *g = e->first; g; g = g->next)
+        for (size_t i = 0; !g->done && i < g->r.n_samples; i++)
+            if (g->seqs[i].state == TKE_SEQ_WAITING)
+                return &g->seqs[i];
+    return NULL;
+}
+
+static void admit(tke_infer *e)
+{
+    tke_seq *s;
+    while (e->n_running < e->o.max_running && (s = next_waiting(e))) {
+        tinkc_error err = { 0 };
+        tke_gen *g = s->gen;
+        if (g->r.max_tokens == 0 &&
+            (!g->prompt_logprobs || g->n_prompt_logprobs == g->r.n_prompt)) {
+            tke_gen_finish(g, &err);
+            continue;
+        }
+        reuse_prefix(e, s, &err);
+        size_t need = blocks_for(tke_seq_length(s) + 1) - s->n_blocks;
+        if (need > tke_kv_available(&e->kv) && e->n_running > 0) {
+            tke_seq_release_blocks(s);
+            return;
+        }
+        if (tkc_failed(&err) || !start(e, s, &err))
+            tke_gen_finish(g, &err);
+    }
+}
+
+/* ---- room ---- */
+
+/* A block for a sequence: from the cache, or from the youngest that runs. -1 when that is the
+ * sequence itself, which has then been put aside. */
+static int32_t find_block(tke_infer *e, tke_seq *s)
+{
+    int32_t id;
+    while ((id = tke_kv_take(&e->kv)) < 0) {
+        tke_seq *youngest = e->running[e->n_running - 1];
+        preempt(e, youngest);
+        if (youngest == s)
+            return -1;
+    }
+    return id;
+}
+
+/* Room for n more positions, with none of the blocks to be written shared. False if the sequence
+ * was put aside or failed. */
+static bool make_room(tke_infer *e, tke_seq *s, size_t n)
+{
+    tinkc_error err = { 0 };
+    size_t first = s->n_computed / TKE_BLOCK_TOKENS;
+    if (first < s->n_blocks && e->kv.blocks[s->blocks[first]].refs > 1) {
+        int32_t mine = find_block(e, s);
+        if (mine < 0)
+            return false;
+        memcpy(e->kv.data + (size_t)mine * e->kv.stride,
+               e->kv.data + (size_t)s->blocks[first] * e->kv.stride,
+               e->kv.stride * sizeof *e->kv.data);
+        tke_kv_drop(&e->kv, s->blocks[first]);
+        s->blocks[first] = mine;
+    }
+    while (s->n_blocks < blocks_for(s->n_computed + n)) {
+        int32_t id = find_block(e, s);
+        if (id < 0)
+            return false;
+        if (!push_block(s, id, &err)) {
+            tke_kv_drop(&e->kv, id);
+            tke_gen_finish(s->gen, &err);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- a step ---- */
+
+/* Rows of this step, oldest sequences first. */
+static void choose_entries(tke_infer *e)
+{
+    size_t chunk = e->o.prefill_chunk;
+    e->n_entries = 0;
+    for (size_t i = 0; i < e->n_running && e->n_entries < e->o.max_running;) {
+        tke_seq *s = e->running[i];
+        if (s->state != TKE_SEQ_RUNNING) { /* its request failed while making room */
+            i++;
+            continue;
+        }
+        size_t left = tke_seq_length(s) - s->n_computed, n = left;
+        if (left > 1 && n > chunk)
+            n = chunk;
+        if (n == 0 || !make_room(e, s, n)) {
+            i += i < e->n_running && e->running[i] == s;
+            continue;
+        }
+        if (left > 1)
+            chunk -= n;
+        e->entries[e->n_entries++] =
+            (tke_entry){ .seq = s, .first_pos = s->n_computed, .n_rows = n };
+        i++;
+    }
+}
+
+/* Adapters side by side. Few entries, mostly sorted: insertion is fine. */
+static void sort_entries(tke_infer *e)
+{
+    size_t row = 0;
+    for (size_t i = 1; i < e->n_entries; i++) {
+        tke_entry held = e->entries[i];
+        uint64_t owner = owner_of(held.seq->gen);
+        size_t at = i;
+        for (; at > 0 && owner_of(e->entries[at - 1].seq->gen) > owner; at--)
+            e->entries[at] = e->entries[at - 1];
+        e->entries[at] = held;
+    }
+    for (size_t i = 0; i < e->n_entries; i++) {
+        e->entries[i].row = row;
+        row += e->entries[i].n_rows;
+    }
+}
+
+/* Gives full blocks their names, so that others find them. */
+static void publish(tke_infer *e, tke_seq *s)
+{
+    int32_t tokens[TKE_BLOCK_TOKENS];
+    while (!e->o.no_prefix_cache && (s->n_published + 1) * TKE_BLOCK_TOKENS <= s->n_computed) {
+        tokens_of_block(s, s->n_published, tokens);
+        s->serial =
+            tke_kv_publish(&e->kv, s->blocks[s->n_published], owner_of(s->gen), s->serial, tokens);
+        s->n_published++;
+    }
+}
+
+/* The prompt is there: the other samples share its blocks. */
+static void fork_samples(tke_infer *e, tke_gen *g)
+{
+    tinkc_error err = { 0 };
+    tke_seq *leader = &g->seqs[0];
+    g->forked = true;
+    for (size_t i = 1; i < g->r.n_samples && !tkc_failed(&err); i++) {
+        tke_seq *s = &g->seqs[i];
+        for (size_t b = 0; b < leader->n_blocks && !tkc_failed(&err); b++)
+            if (push_block(s, leader->blocks[b], &err))
+                tke_kv_keep(&e->kv, leader->blocks[b]);
+        s->n_computed = leader->n_computed;
+        s->n_published = leader->n_published;
+        s->serial = leader->serial;
+        if (!tkc_failed(&err))
+            start(e, s, &err);
+    }
+    if (tkc_failed(&err))
+        tke_gen_finish(g, &err);
+}
+
+static void after_step(tke_infer *e)
+{
+    for (size_t i = 0; i < e->n_entries; i++) {
+        tke_seq *s = e->entries[i].seq;
+        if (s->state != TKE_SEQ_RUNNING)
+            continue;
+        s->n_computed = e->entries[i].first_pos + e->entries[i].n_rows;
+        if (e->entries[i].n_rows > 1)
+            e->stats.tokens_prefilled += e->entries[i].n_rows;
+        publish(e, s);
+    }
+}
+
+static void append_drawn(tke_seq *s)
+{
+    if (s->state != TKE_SEQ_RUNNING)
+        return;
+    if (s->bad) {
+        tinkc_error err = { 0 };
+        tkc_fail(&err, TINKC_E_SERVER, "the logits are not finite");
+        tke_gen_finish(s->gen, &err);
+        return;
+    }
+    s->gen->engine->stats.tokens_decoded++;
+    tke_seq_append(s, s->next_token, s->next_logprob);
+}
+
+/* What the step drew becomes tokens; prompts that are complete fork. */
+static void take_results(tke_infer *e)
+{
+    for (size_t i = 0; i < e->n_entries; i++) {
+        tke_seq *s = e->entries[i].seq;
+        tke_gen *g = s->gen;
+        if (s->state != TKE_SEQ_RUNNING || s->n_computed < tke_seq_length(s))
+            continue;
+        if (g->r.max_tokens == 0) {
+            tke_gen_finish(g, &(tinkc_error){ 0 });
+        } else if (g->forked) {
+            append_drawn(s);
+        } else {
+            fork_samples(e, g);
+            for (size_t k = 0; k < g->r.n_samples; k++)
+                append_drawn(&g->seqs[k]);
+        }
+    }
+}
+
+static void end_cancelled(tke_infer *e)
+{
+    for (tke_gen *g = e->first; g; g = g->next)
+        if (g->cancelled && !g->done) {
+            tinkc_error err = { 0 };
+            tkc_fail(&err, TINKC_E_CANCELLED, "cancelled");
+            tke_gen_finish(g, &err);
+        }
+}
+
+static void sweep_running(tke_infer *e)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < e->n_running; i++)
+        if (e->running[i]->state == TKE_SEQ_RUNNING)
+            e->running[n++] = e->running[i];
+    e->n_running = n;
+}
+
+bool tke_infer_step(tke_infer *e)
+{
+    tinkc_error err = { 0 };
+    if (!e->n_unfinished)
+        return false;
+    end_cancelled(e);
+    sweep_running(e);
+    admit(e);
+    choose_entries(e);
+    sort_entries(e);
+    if (!e->n_entries) {
+        sweep_running(e);
+        return e->n_unfinished > 0;
+    }
+    if (!tke_step_run(e, &err)) {
+        for (size_t i = 0; i < e->n_entries; i++)
+            tke_gen_finish(e->entries[i].seq->gen, &err);
+    } else {
+        after_step(e);
+        take_results(e);
+    }
+    sweep_running(e);
+    return true;
+}

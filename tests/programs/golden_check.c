@@ -1,0 +1,101 @@
+/* golden_check.c - compares the engine with numbers that others computed.
+ *
+ *     golden_check [--model FOLDER] [--threads N] [--bf16] PATH...
+ *
+ * A PATH is a folder with config.json, model.safetensors, golden.safetensors and golden.json (a
+ * tiny model: log-probs, losses, gradients, optimizer steps, a greedy continuation); a folder with
+ * a golden.json of prompts (for --model, or models/nano beside the folder's parent); or a file
+ * sampling.json. Prints one line for each quantity: name, largest error, tolerance. Exit status 1
+ * when one is off.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tests/programs/golden_check.h"
+
+int n_off;
+
+void report(const char *where, const char *name, double error, double tolerance)
+{
+    bool off = !(error <= tolerance);
+    n_off += off;
+    printf("%-28s %-44s %10.3g  (tolerance %.3g)%s\n", where, name, error, tolerance,
+           off ? "  OFF" : "");
+}
+
+void die(const tinkc_error *err)
+{
+    fprintf(stderr, "golden_check: %s\n", err->message);
+    exit(2);
+}
+
+static void usage(void)
+{
+    fprintf(stderr, "usage: golden_check [--model FOLDER] [--threads N] [--bf16] PATH...\n");
+    exit(2);
+}
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+static void check_path(const char *path, const char *model, tke_cpu *cpu, bool bf16)
+{
+    char file[4096];
+    if (tkc_is_file(path)) {
+        check_sampling(path, last_part(path));
+        return;
+    }
+    snprintf(file, sizeof file, "%s/golden.safetensors", path);
+    if (tkc_is_file(file)) {
+        check_family(path, last_part(path), cpu);
+        return;
+    }
+    snprintf(file, sizeof file, "%s/golden.json", path);
+    if (!tkc_is_file(file)) {
+        fprintf(stderr, "golden_check: %s: no golden numbers there\n", path);
+        exit(2);
+    }
+    char beside[4096];
+    snprintf(beside, sizeof beside, "%s/../../models/%s", path, last_part(path));
+    check_prompts(file, model ? model : beside, last_part(path), cpu, bf16);
+}
+
+int main(int argc, char **argv)
+{
+    const char *model = NULL;
+    tke_cpu_options options = { 0 };
+    int i = 1;
+    for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {
+        int64_t n = 0;
+        if (strcmp(argv[i], "--bf16") == 0)
+            options.precision = TKE_PRECISION_BF16;
+        else if (i + 1 == argc)
+            usage();
+        else if (strcmp(argv[i], "--model") == 0)
+            model = argv[++i];
+        else if (strcmp(argv[i], "--threads") == 0 && tkc_parse_i64(tkc_str(argv[++i]), &n))
+            options.n_threads = (int32_t)n;
+        else
+            usage();
+    }
+    if (i == argc)
+        usage();
+    tinkc_error err = { 0 };
+    tke_cpu *cpu = tke_cpu_new(&options, &err);
+    if (!cpu)
+        die(&err);
+    printf("kernels: %s\n", tke_cpu_name(cpu));
+    for (; i < argc; i++)
+        check_path(argv[i], model, cpu, options.precision == TKE_PRECISION_BF16);
+    tke_cpu_free(cpu);
+    printf("%s\n", n_off ? "some quantities are off" : "all within tolerance");
+    return n_off ? 1 : 0;
+}
+
+#include "tests/programs/golden_family.h"
+#include "tests/programs/golden_prompts.h"
+#include "tests/programs/golden_sampling.h"

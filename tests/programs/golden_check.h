@@ -1,0 +1,19 @@
+/* golden_check.h - what the parts of golden_check share. */
+#ifndef GOLDEN_CHECK_H
+#define GOLDEN_CHECK_H
+
+#include "base/json_read.h"
+#include "base/str.h"
+#include "infer/infer.h"
+#include "model/philox.h"
+#include "train/train.h"
+
+extern int n_off;
+void report(const char *where, const char *name, double error, double tolerance);
+void die(const tinkc_error *err);
+
+void check_family(const char *folder, const char *name, tke_cpu *cpu);
+void check_prompts(const char *file, const char *model, const char *name, tke_cpu *cpu, bool bf16);
+void check_sampling(const char *file, const char *name);
+
+#endif
