@@ -37,6 +37,7 @@ typedef struct tkc_call_spec {
     int32_t retries;    /* of layer B; 0 = none, TKC_RETRIES_DEFAULT */
     bool window;        /* layer X as well */
     bool backpressure;  /* 429 and a pausing 402 come back at once (sampling) */
+    bool conflict_ends; /* a 409 on a repeated attempt is final: somebody has it already */
     bool no_redirects;
     bool anonymous;             /* no credential, none of the client's headers: a foreign host */
     int64_t timeout_ms;         /* of one attempt's silence; 0 = the client's */
@@ -80,10 +81,6 @@ void tkc_call_resume(tkc_call *);
 const char *tkc_call_header(const tkc_call *, const char *name);
 /* Replaces the body before the call is started (a sequence number came in). */
 void tkc_call_set_body(tkc_call *, tkc_buf *body);
-
-/* Seconds the service asks to wait, in ms: retry-after-ms, retry-after as number or date; 0 = not
- * said or not within (0, 60] seconds. */
-int64_t tkc_retry_after_ms(const char *ms_value, const char *value, int64_t wall_us);
 
 /* err from a status outside 2xx and its body: code, http_status, message, flags. */
 void tkc_status_error(tinkc_error *err, int32_t status, tinkc_bytes body);

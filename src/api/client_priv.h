@@ -14,30 +14,10 @@
 #include "api/op.h"
 #include "base/log.h"
 #include "base/pool.h"
+#include "net/http.h"
+#include "wire/messages.h"
 
 enum { TKC_N_POOLS = 8 }; /* TINKC_POOL_* */
-
-/* The service's settings (POST /api/v1/client/config), with the defaults of 0.25.0. */
-typedef struct tkc_flags {
-    bool pjwt_auth_enabled;
-    bool command_enforced; /* credential_default_source == "credential_cmd" */
-    bool parallel_fwdbwd_chunks;
-    bool proto_compress_fwdbwd;
-    bool sample_no_retries;
-    bool sample_enable_stuck_detection;
-    bool create_model_via_load_weights;
-    int64_t sample_dispatch_bytes;
-    int64_t inflight_response_bytes;
-    int64_t fwdbwd_max_chunk_len;
-    int64_t fwdbwd_max_chunk_bytes;
-    int64_t fwdbwd_dispatch_bytes;
-    int64_t billing_max_pause_s;
-    int64_t sample_max_concurrent;
-} tkc_flags;
-void tkc_flags_default(tkc_flags *);
-/* Unknown fields are ignored, missing ones keep what *flags has. */
-bool tkc_flags_read(tkc_flags *, tinkc_str json, tkc_arena *, tinkc_error *err);
-bool tkc_flags_write(const tkc_flags *, tkc_buf *, tinkc_error *err);
 
 /* Somebody who waits for the start-up to get as far as he needs; part of a larger object. */
 typedef struct tkc_ready_wait tkc_ready_wait;
@@ -67,19 +47,21 @@ struct tinkc_client {
     const tinkc_allocator *a;
     const tinkc_clock *clock;
     const tinkc_transport *transport;
-    bool own_transport; /* the HTTPS one, which ends with the client */
+    tkc_http *http; /* the HTTPS transport, which ends with the client; NULL = the caller's own */
     tkc_loop *loop;
     pid_t pid;
     tkc_log log;
     tkc_arena texts;      /* what the texts below live in */
     const char *base_url; /* normalised, with a slash at its end; "" = none */
+    const char *origin;   /* scheme, host and port alone: what shares connections and limits */
     const char *api_key;  /* NULL = none */
     const char *credential_cmd;
     const char *project_id; /* NULL = none */
     const char *const *tags;
     const char *const *user_metadata;
-    const char *const *headers; /* pairs, on every request, the defaults merged in */
-    const char *query;          /* "a=b&c=d" or "" */
+    const char *const *headers;      /* pairs, on every request, the defaults merged in */
+    const char *const *user_headers; /* pairs as they were given */
+    const char *query;               /* "a=b&c=d" or "" */
     int64_t connect_timeout_ms, idle_timeout_ms, retry_window_ms, operation_timeout_ms;
     int64_t billing_pause_ms; /* 0 = what the flags say */
     int64_t max_response_bytes;
@@ -90,6 +72,9 @@ struct tinkc_client {
     struct tkc_telemetry *telemetry; /* NULL = off */
     pthread_mutex_t budget_lock;     /* of fwdbwd_bytes */
 
+    tkc_task close_task, end_task;
+    tkc_timer close_timer;
+
     /* Handles, futures, trainers, samplers, queues, inputs and batches. */
     tkc_refs refs;
     /* Answers that the transport still owes; the client's memory stays until they are in. */
@@ -98,9 +83,10 @@ struct tinkc_client {
     /* ---- any thread, lock held; a leaf ---- */
     struct {
         pthread_mutex_t lock;
-        pthread_cond_t cond; /* closing has come to its end */
-        bool closed;         /* takes no new work */
-        bool close_done;
+        pthread_cond_t cond;    /* closing has come to its end */
+        bool closed;            /* takes no new work */
+        bool close_done;        /* the I/O side has let go of everything */
+        bool ending;            /* end_task has been posted */
         int64_t running;        /* operations that are not complete */
         tkc_pool *helpers;      /* NULL until first need */
         const char *session_id; /* NULL until there is one */
@@ -116,7 +102,8 @@ struct tinkc_client {
     struct {
         tinkc_future *ops;            /* running operations */
         struct tkc_call_inner *calls; /* with an answer outstanding */
-        tkc_flags flags;
+        tkc_config_response flags;    /* set once, before anything trains or samples */
+        tkc_arena flag_texts;
         tkc_budget fwdbwd_bytes;
         tkc_boot *boot;
         tkc_auth *auth;
@@ -151,12 +138,21 @@ void tkc_auth_token_end(tinkc_client *, tkc_token_wait *);
 /* "pause" of client.md 3.6: true if a 402 is to be waited out. Thread: I/O. */
 bool tkc_billing_pauses(tinkc_client *, int32_t status, tinkc_str detail, tinkc_future *f);
 
+/* An answer has come back from the transport. May end the loop: the last thing a task does. */
+void tkc_client_reply_back(tinkc_client *);
+void tkc_ops_stop_all(tinkc_client *, int32_t code, const char *text); /* op.c */
+void tkc_calls_abort_all(tinkc_client *);                              /* call.c */
+
 /* Random, as text: "6f1d…", 36 characters and a NUL. */
 enum { TKC_UUID_TEXT = 37 };
 void tkc_uuid4(const tinkc_clock *, char out[TKC_UUID_TEXT]);
 
 /* Helper threads for what must not run on the I/O thread: call.h's tkc_offload_start. */
 tkc_pool *tkc_client_helpers(tinkc_client *, tinkc_error *err);
+
+/* Text for tinkc_client_snapshot and tinkc_sampler_export. Waits. */
+const char *tkc_client_save(tinkc_client *, const char *sampler_id, tinkc_text *out,
+                            tinkc_error *err);
 
 /* Makes a client from options; `imported` keeps it from making sessions. */
 tinkc_client *tkc_client_make(const tinkc_client_options *, bool imported, tinkc_error *err);

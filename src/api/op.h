@@ -75,7 +75,7 @@ struct tinkc_future {
         bool limit_set; /* limit_ms is news for the I/O thread */
         bool control_posted;
         int32_t stage, queue_state;
-        int32_t waiters; /* of wait_any: see future.c */
+        struct tkc_any_node *any; /* those who wait for this and others: future.c */
         int64_t limit_at_ms;
         int64_t progress_done, progress_total;
         const char *request_id; /* NULL until accepted; belongs to the object */
@@ -88,7 +88,7 @@ struct tinkc_future {
         void *event_user;
         uint32_t event_mask;
     } shared;
-    tkc_queue_item done_item;
+    tkc_queue_item done_item; /* the queue's, while queued; it then counts as a reference */
 
     /* I/O thread only. */
     struct {
@@ -97,6 +97,7 @@ struct tinkc_future {
         tinkc_future *prev, *next; /* among the client's running operations */
         bool listed;
         bool stopping; /* class->stop has been called */
+        bool started;
     } io;
 };
 
@@ -133,12 +134,15 @@ void *tkc_future_get(tinkc_future *f, const char *kind, int64_t timeout_ms, tink
  * copied. Never fails: without memory the event is lost. Thread: I/O. */
 void tkc_emit(tinkc_client *, tinkc_future *f, const tinkc_event *event);
 
+/* Wakes those who wait for this future among others. Needs f->shared.lock. future.c */
+void tkc_future_fire_any(tinkc_future *f);
+
 /* ---- queues ---- */
 
 /* Lines an item up. False if the queue has been freed: then `drop` is the caller's to call. */
 bool tkc_queue_push(tinkc_queue *, tkc_queue_item *);
 /* Takes it off again if it has not begun to run. */
-void tkc_queue_remove(tinkc_queue *, tkc_queue_item *);
+bool tkc_queue_remove(tinkc_queue *, tkc_queue_item *); /* true if it did */
 void tkc_queue_keep(tinkc_queue *);
 void tkc_queue_drop(tinkc_queue *);
 

@@ -1,0 +1,650 @@
+/* batch.c - examples to train on, in one arena; everything is checked when it is added.
+ *
+ * May touch: its own memory. One thread at a time.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "api/batch_priv.h"
+#include "base/str.h"
+
+static bool check(tinkc_batch *batch, tinkc_error *err)
+{
+    if (!batch)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "batch: must not be NULL");
+    return tkc_client_check(batch->client, err);
+}
+
+tinkc_batch *tinkc_batch_new(tinkc_client *client, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !tkc_client_check(client, err))
+        return NULL;
+    tinkc_batch *batch = tkc_zalloc(client->a, sizeof *batch, err);
+    if (!batch)
+        return NULL;
+    batch->client = client;
+    tkc_client_keep(client);
+    tkc_arena_init(&batch->arena, client->a, 0);
+    return batch;
+}
+
+void tinkc_batch_clear(tinkc_batch *batch)
+{
+    if (!batch)
+        return;
+    tkc_arena_reset(&batch->arena);
+    batch->n = 0;
+    batch->bytes = 0;
+}
+
+void tinkc_batch_free(tinkc_batch *batch)
+{
+    if (!batch || tkc_client_forked(batch->client))
+        return;
+    tinkc_client *client = batch->client;
+    tkc_arena_free(&batch->arena);
+    tkc_release(client->a, batch->examples, batch->cap * sizeof *batch->examples);
+    tkc_release(client->a, batch, sizeof *batch);
+    tkc_client_drop(client);
+}
+
+/* ---- adding examples ---- */
+
+static size_t chunk_bytes(const tinkc_chunk *chunk)
+{
+    return chunk->kind == TINKC_CHUNK_TOKENS ? 4 * chunk->tokens.len : chunk->bytes.len;
+}
+
+/* Room for one more; not counted yet, so that a failure further on leaves no half of one. */
+static tkc_example *new_example(tinkc_batch *batch, tinkc_error *err)
+{
+    tkc_example *grown =
+        tkc_grow(batch->client->a, batch->examples, &batch->cap, batch->n + 1, sizeof *grown, err);
+    if (!grown)
+        return NULL;
+    batch->examples = grown;
+    grown += batch->n;
+    *grown = (tkc_example){ 0 };
+    return grown;
+}
+
+static void count_example(tinkc_batch *batch, tkc_example *e)
+{
+    for (size_t i = 0; i < e->n_chunks; i++)
+        e->bytes += chunk_bytes(&e->chunks[i]);
+    batch->bytes += e->bytes;
+    batch->n++;
+}
+
+static bool copy_chunk(tkc_arena *arena, tinkc_chunk *to, const tinkc_chunk *from, tinkc_error *err)
+{
+    *to = *from;
+    if (from->kind == TINKC_CHUNK_TOKENS) {
+        int32_t *ids = tkc_arena_array(arena, from->tokens.len, sizeof *ids, err);
+        if (ids && from->tokens.len)
+            memcpy(ids, from->tokens.data, from->tokens.len * sizeof *ids);
+        to->tokens.data = ids;
+        return ids != NULL;
+    }
+    void *bytes = tkc_arena_alloc(arena, from->bytes.len, err);
+    if (bytes && from->bytes.len)
+        memcpy(bytes, from->bytes.data, from->bytes.len);
+    to->bytes.data = bytes;
+    return bytes != NULL;
+}
+
+bool tinkc_batch_add(tinkc_batch *batch, const tinkc_input *input, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !check(batch, err))
+        return false;
+    if (!input)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "input: must not be NULL");
+    size_t n;
+    const tinkc_chunk *chunks = tkc_input_chunks(input, &n);
+    if (n == 0)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "input: is empty");
+    for (size_t i = 0; i < n; i++)
+        if (chunks[i].kind == TINKC_CHUNK_IMAGE_POINTER)
+            return tkc_fail(err, TINKC_E_UNSUPPORTED,
+                            "input: chunk %zu is a pointer to an image, which cannot be trained on",
+                            i);
+    tkc_example *e = new_example(batch, err);
+    tinkc_chunk *copies = e ? tkc_arena_array(&batch->arena, n, sizeof *copies, err) : NULL;
+    if (!copies)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!copy_chunk(&batch->arena, &copies[i], &chunks[i], err))
+            return false;
+    e->chunks = copies;
+    e->n_chunks = n;
+    count_example(batch, e);
+    return true;
+}
+
+static bool check_ids(const int32_t *ids, size_t len, size_t least, tinkc_error *err)
+{
+    if (!ids)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "ids: must not be NULL");
+    if (len < least)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "len: at least %zu tokens are needed", least);
+    for (size_t i = 0; i < len; i++)
+        if (ids[i] < 0)
+            return tkc_fail(err, TINKC_E_ARGUMENT, "ids: token %zu is negative", i);
+    return true;
+}
+
+static bool check_finite(const float *values, size_t len, const char *name, tinkc_error *err)
+{
+    if (!values && len)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "%s: must not be NULL", name);
+    for (size_t i = 0; i < len; i++)
+        if (!isfinite(values[i]))
+            return tkc_fail(err, TINKC_E_ARGUMENT, "%s: number %zu is not finite", name, i);
+    return true;
+}
+
+/* An example of tokens alone. */
+static tkc_example *add_ids(tinkc_batch *batch, const int32_t *ids, size_t len, tinkc_error *err)
+{
+    tkc_example *e = new_example(batch, err);
+    tinkc_chunk *chunk = e ? tkc_arena_zalloc(&batch->arena, sizeof *chunk, err) : NULL;
+    tinkc_chunk from = { .kind = TINKC_CHUNK_TOKENS,
+                         .expected_tokens = -1,
+                         .tokens = { ids, len },
+                         .format = "",
+                         .location = "" };
+    if (!chunk || !copy_chunk(&batch->arena, chunk, &from, err))
+        return NULL;
+    e->chunks = chunk;
+    e->n_chunks = 1;
+    return e;
+}
+
+bool tinkc_batch_add_tokens(tinkc_batch *batch, const int32_t *ids, size_t len, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !check(batch, err) || !check_ids(ids, len, 1, err))
+        return false;
+    tkc_example *e = add_ids(batch, ids, len, err);
+    if (!e)
+        return false;
+    count_example(batch, e);
+    return true;
+}
+
+/* ---- loss inputs ---- */
+
+static size_t tensor_bytes(const tkc_tensor *t)
+{
+    return t->count * tkc_dtype_size(t->dtype) + 8 * (t->crow.len + t->col.len);
+}
+
+/* Puts a tensor whose memory is the arena's into an example. */
+static bool put_tensor(tinkc_batch *batch, tkc_example *e, const char *name, const tkc_tensor *t,
+                       tinkc_error *err)
+{
+    if (e->n_inputs == e->cap_inputs) {
+        size_t cap = e->cap_inputs ? 2 * e->cap_inputs : 4;
+        tkc_named_tensor *grown = tkc_arena_array(&batch->arena, cap, sizeof *grown, err);
+        if (!grown)
+            return false;
+        if (e->n_inputs)
+            memcpy(grown, e->inputs, e->n_inputs * sizeof *grown);
+        e->inputs = grown;
+        e->cap_inputs = cap;
+    }
+    const char *copy = tkc_arena_cstr(&batch->arena, name, err);
+    if (!copy)
+        return false;
+    e->inputs[e->n_inputs++] = (tkc_named_tensor){ copy, *t };
+    e->bytes += tensor_bytes(t);
+    return true;
+}
+
+static bool put_f32(tinkc_batch *batch, tkc_example *e, const char *name, float *values, size_t len,
+                    tinkc_error *err)
+{
+    tkc_tensor t = { .data = values, .count = len, .dtype = TINKC_F32 };
+    int64_t *shape = tkc_arena_array(&batch->arena, 1, sizeof *shape, err);
+    if (!shape)
+        return false;
+    shape[0] = (int64_t)len;
+    t.shape = (tinkc_i64s){ shape, 1 };
+    return put_tensor(batch, e, name, &t, err);
+}
+
+static bool put_targets(tinkc_batch *batch, tkc_example *e, const int32_t *ids, size_t len,
+                        tinkc_error *err)
+{
+    int64_t *values = tkc_arena_array(&batch->arena, len, sizeof *values, err);
+    int64_t *shape = tkc_arena_array(&batch->arena, 1, sizeof *shape, err);
+    if (!values || !shape)
+        return false;
+    for (size_t i = 0; i < len; i++)
+        values[i] = ids[i];
+    shape[0] = (int64_t)len;
+    tkc_tensor t = { .data = values, .count = len, .dtype = TINKC_I64, .shape = { shape, 1 } };
+    return put_tensor(batch, e, "target_tokens", &t, err);
+}
+
+/* tokens[0..n-1) with tokens[1..n) as targets, and a weight for each target. */
+static bool add_shifted(tinkc_batch *batch, const int32_t *ids, size_t len, size_t context,
+                        const float *weights, tinkc_error *err)
+{
+    size_t n = len - 1;
+    tkc_example *e = add_ids(batch, ids, n, err);
+    float *w = e ? tkc_arena_array(&batch->arena, n, sizeof *w, err) : NULL;
+    if (!w)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        w[i] = weights ? weights[i + 1] : i + 1 < context ? 0.0f : 1.0f;
+    if (!put_targets(batch, e, ids + 1, n, err) || !put_f32(batch, e, "weights", w, n, err))
+        return false;
+    count_example(batch, e);
+    return true;
+}
+
+bool tinkc_batch_add_sft(tinkc_batch *batch, const int32_t *ids, size_t len, size_t context,
+                         tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !check(batch, err) || !check_ids(ids, len, 2, err))
+        return false;
+    if (context >= len)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "context: leaves no token to learn");
+    return add_shifted(batch, ids, len, context, NULL, err);
+}
+
+bool tinkc_batch_add_weighted(tinkc_batch *batch, const int32_t *ids, size_t len,
+                              const float *weights, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !check(batch, err) || !check_ids(ids, len, 2, err) ||
+        !check_finite(weights, len, "weights", err))
+        return false;
+    return add_shifted(batch, ids, len, 0, weights, err);
+}
+
+bool tinkc_batch_add_rl(tinkc_batch *batch, const int32_t *ids, size_t len, size_t context,
+                        const float *logprobs, const float *advantages, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !check(batch, err) || !check_ids(ids, len, 2, err))
+        return false;
+    if (context == 0 || context >= len)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "context: must be from 1 to len - 1");
+    size_t n = len - 1, sampled = len - context;
+    if (!check_finite(logprobs, sampled, "logprobs", err) ||
+        !check_finite(advantages, sampled, "advantages", err))
+        return false;
+    tkc_example *e = add_ids(batch, ids, n, err);
+    float *p = e ? tkc_arena_array(&batch->arena, n, sizeof *p, err) : NULL;
+    float *a = e ? tkc_arena_array(&batch->arena, n, sizeof *a, err) : NULL;
+    if (!p || !a)
+        return false;
+    memcpy(p + context - 1, logprobs, sampled * sizeof *p); /* zero over the prompt */
+    memcpy(a + context - 1, advantages, sampled * sizeof *a);
+    if (!put_targets(batch, e, ids + 1, n, err) || !put_f32(batch, e, "logprobs", p, n, err) ||
+        !put_f32(batch, e, "advantages", a, n, err))
+        return false;
+    count_example(batch, e);
+    return true;
+}
+
+/* ---- arrays of any type ---- */
+
+static float half_to_float(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3FF;
+    float value;
+    if (exponent == 0)
+        value = ldexpf((float)mantissa, -24);
+    else if (exponent == 31)
+        value = mantissa ? NAN : INFINITY;
+    else
+        value = ldexpf((float)(mantissa | 0x400), (int)exponent - 25);
+    return sign ? -value : value;
+}
+
+static bool to_f32(const tinkc_array *array, float *out, const char *name, tinkc_error *err)
+{
+    for (size_t i = 0; i < array->count; i++) {
+        if (array->dtype == TINKC_F32) {
+            out[i] = ((const float *)array->data)[i];
+        } else if (array->dtype == TINKC_F64) {
+            double wide = ((const double *)array->data)[i];
+            out[i] = (float)wide;
+            if (isfinite(wide) && !isfinite(out[i]))
+                return tkc_fail(err, TINKC_E_TENSOR, "%s: number %zu does not fit 32 bits", name,
+                                i);
+        } else if (array->dtype == TINKC_BF16) {
+            uint32_t bits = (uint32_t)((const uint16_t *)array->data)[i] << 16;
+            memcpy(&out[i], &bits, sizeof bits);
+        } else {
+            out[i] = half_to_float(((const uint16_t *)array->data)[i]);
+        }
+    }
+    return true;
+}
+
+static bool is_integer(int32_t dtype)
+{
+    return dtype == TINKC_I64 || dtype == TINKC_I32;
+}
+
+/* The elements as they travel: 32-bit floats or 64-bit integers. */
+static void *convert(tinkc_batch *batch, const tinkc_array *array, const char *name,
+                     tinkc_error *err)
+{
+    if (is_integer(array->dtype)) {
+        int64_t *out = tkc_arena_array(&batch->arena, array->count, sizeof *out, err);
+        for (size_t i = 0; out && i < array->count; i++)
+            out[i] = array->dtype == TINKC_I64 ? ((const int64_t *)array->data)[i]
+                                               : ((const int32_t *)array->data)[i];
+        return out;
+    }
+    float *out = tkc_arena_array(&batch->arena, array->count, sizeof *out, err);
+    return out && to_f32(array, out, name, err) ? out : NULL;
+}
+
+static bool copy_i64s(tkc_arena *arena, const int64_t *from, size_t n, tinkc_i64s *out,
+                      tinkc_error *err)
+{
+    int64_t *copy = tkc_arena_array(arena, n, sizeof *copy, err);
+    if (!copy)
+        return false;
+    if (n)
+        memcpy(copy, from, n * sizeof *copy);
+    *out = (tinkc_i64s){ copy, n };
+    return true;
+}
+
+static bool is_zero(const tkc_tensor *t, size_t i)
+{
+    return t->dtype == TINKC_I64 ? ((const int64_t *)t->data)[i] == 0
+                                 : ((const float *)t->data)[i] == 0.0f;
+}
+
+/* A dense matrix becomes CSR where (rows + 1) + 2 nnz < rows * cols. */
+static bool pack(tkc_arena *arena, tkc_tensor *t, tinkc_error *err)
+{
+    size_t rows = (size_t)t->shape.data[0], cols = (size_t)t->shape.data[1], nnz = 0;
+    for (size_t i = 0; i < t->count; i++)
+        nnz += !is_zero(t, i);
+    if (rows + 1 + 2 * nnz >= rows * cols)
+        return true;
+    size_t size = tkc_dtype_size(t->dtype), k = 0;
+    char *values = tkc_arena_array(arena, nnz, size, err);
+    int64_t *crow = tkc_arena_array(arena, rows + 1, sizeof *crow, err);
+    int64_t *col = tkc_arena_array(arena, nnz, sizeof *col, err);
+    if (!values || !crow || !col)
+        return false;
+    for (size_t i = 0; i < t->count; i++) {
+        if (!is_zero(t, i)) {
+            memcpy(values + k * size, (const char *)t->data + i * size, size);
+            col[k++] = (int64_t)(i % cols);
+        }
+        crow[i / cols + 1] = (int64_t)k;
+    }
+    t->data = values;
+    t->count = nnz;
+    t->crow = (tinkc_i64s){ crow, rows + 1 };
+    t->col = (tinkc_i64s){ col, nnz };
+    t->sparse = true;
+    return true;
+}
+
+static bool check_array(const char *name, const tinkc_array *array, tinkc_error *err)
+{
+    if (!name || !name[0])
+        return tkc_fail(err, TINKC_E_ARGUMENT, "name: must not be empty");
+    if (!array)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "array: must not be NULL");
+    if (!tkc_all_zero(array->reserved, sizeof array->reserved) ||
+        !tkc_all_zero(array->reserved_bools, sizeof array->reserved_bools))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "reserved: must be zero");
+    if (array->dtype < TINKC_F32 || array->dtype > TINKC_F64)
+        return tkc_fail(err, TINKC_E_TENSOR, "%s: no such element type: %d", name,
+                        (int)array->dtype);
+    if (!array->data && array->count)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "%s: data must not be NULL", name);
+    if (array->row_ptr && (!array->shape || array->ndim != 2))
+        return tkc_fail(err, TINKC_E_TENSOR, "%s: a sparse array needs both dimensions", name);
+    if (array->row_ptr && !array->col)
+        return tkc_fail(err, TINKC_E_TENSOR, "%s: row_ptr without col", name);
+    if (array->shape && (array->ndim < 1 || array->ndim > 8))
+        return tkc_fail(err, TINKC_E_TENSOR, "%s: ndim must be from 1 to 8", name);
+    for (size_t i = 0; array->shape && i < array->ndim; i++)
+        if (array->shape[i] < 0 || (array->row_ptr && array->shape[i] > INT32_MAX))
+            return tkc_fail(err, TINKC_E_TENSOR, "%s: dimension %zu is out of range", name, i);
+    return true;
+}
+
+static bool build_tensor(tinkc_batch *batch, const char *name, const tinkc_array *array,
+                         tkc_tensor *t, tinkc_error *err)
+{
+    int64_t flat = (int64_t)array->count;
+    *t = (tkc_tensor){ .count = array->count,
+                       .dtype = is_integer(array->dtype) ? TINKC_I64 : TINKC_F32,
+                       .sparse = array->row_ptr != NULL };
+    t->data = convert(batch, array, name, err);
+    if (!t->data || !copy_i64s(&batch->arena, array->shape ? array->shape : &flat,
+                               array->shape ? array->ndim : 1, &t->shape, err))
+        return false;
+    if (t->sparse &&
+        (!copy_i64s(&batch->arena, array->row_ptr, (size_t)array->shape[0] + 1, &t->crow, err) ||
+         !copy_i64s(&batch->arena, array->col, array->count, &t->col, err)))
+        return false;
+    if (!tkc_tensor_check(t, name, err))
+        return false;
+    if (array->may_pack && !t->sparse && t->shape.len == 2)
+        return pack(&batch->arena, t, err);
+    return true;
+}
+
+bool tinkc_batch_set(tinkc_batch *batch, const char *name, const tinkc_array *array,
+                     tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !check(batch, err) || !check_array(name, array, err))
+        return false;
+    if (batch->n == 0)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "batch: has no example to set %s of", name);
+    tkc_example *e = &batch->examples[batch->n - 1];
+    for (size_t i = 0; i < e->n_inputs; i++)
+        if (strcmp(e->inputs[i].name, name) == 0)
+            return tkc_fail(err, TINKC_E_ARGUMENT, "name: %s is set already", name);
+    tkc_tensor t;
+    size_t before = e->bytes;
+    if (!build_tensor(batch, name, array, &t, err) || !put_tensor(batch, e, name, &t, err))
+        return false;
+    e->shown = NULL;
+    batch->bytes += e->bytes - before;
+    return true;
+}
+
+bool tinkc_batch_set_f32(tinkc_batch *batch, const char *name, const float *values, size_t len,
+                         tinkc_error *err)
+{
+    return tinkc_batch_set(batch, name,
+                           &(tinkc_array){ .data = values, .count = len, .dtype = TINKC_F32 }, err);
+}
+
+bool tinkc_batch_set_i64(tinkc_batch *batch, const char *name, const int64_t *values, size_t len,
+                         tinkc_error *err)
+{
+    return tinkc_batch_set(batch, name,
+                           &(tinkc_array){ .data = values, .count = len, .dtype = TINKC_I64 }, err);
+}
+
+/* ---- looking ---- */
+
+size_t tinkc_batch_count(const tinkc_batch *batch)
+{
+    return batch ? batch->n : 0;
+}
+
+size_t tinkc_batch_bytes(const tinkc_batch *batch)
+{
+    return batch ? batch->bytes : 0;
+}
+
+const tinkc_input *tinkc_batch_input(const tinkc_batch *cb, size_t i)
+{
+    tinkc_batch *batch = (tinkc_batch *)cb; /* one thread: the view is made at first need */
+    if (!batch || i >= batch->n)
+        return NULL;
+    tkc_example *e = &batch->examples[i];
+    tinkc_error ignored = { 0 };
+    if (!e->as_input)
+        e->as_input = tkc_arena_zalloc(&batch->arena, sizeof *e->as_input, &ignored);
+    if (e->as_input) {
+        e->as_input->chunks = e->chunks;
+        e->as_input->n_chunks = e->n_chunks;
+    }
+    return e->as_input;
+}
+
+const tinkc_tensor *tinkc_batch_tensor(const tinkc_batch *cb, size_t i, const char *name)
+{
+    tinkc_batch *batch = (tinkc_batch *)cb;
+    if (!batch || i >= batch->n || !name)
+        return NULL;
+    tkc_example *e = &batch->examples[i];
+    tinkc_error ignored = { 0 };
+    if (!e->shown)
+        e->shown = tkc_arena_array(&batch->arena, e->cap_inputs + 1, sizeof *e->shown, &ignored);
+    for (size_t k = 0; e->shown && k < e->n_inputs; k++) {
+        if (strcmp(e->inputs[k].name, name) != 0)
+            continue;
+        if (!e->shown[k]) {
+            tinkc_tensor *view = tkc_arena_zalloc(&batch->arena, sizeof *view, &ignored);
+            if (view && tkc_tensor_dense(&e->inputs[k].tensor, &batch->arena, view, &ignored))
+                e->shown[k] = view;
+        }
+        return e->shown[k];
+    }
+    return NULL;
+}
+
+tinkc_f32s tinkc_tensor_f32s(const tinkc_tensor *t)
+{
+    if (!t || t->dtype != TINKC_F32)
+        return (tinkc_f32s){ 0 };
+    return (tinkc_f32s){ t->data, t->count };
+}
+
+tinkc_i64s tinkc_tensor_i64s(const tinkc_tensor *t)
+{
+    if (!t || t->dtype != TINKC_I64)
+        return (tinkc_i64s){ 0 };
+    return (tinkc_i64s){ t->data, t->count };
+}
+
+/* ---- copies ---- */
+
+static bool copy_tensor(tkc_arena *arena, tkc_tensor *to, const tkc_tensor *from, tinkc_error *err)
+{
+    size_t len = from->count * tkc_dtype_size(from->dtype);
+    void *data = tkc_arena_alloc(arena, len, err);
+    *to = *from;
+    if (!data)
+        return false;
+    if (len)
+        memcpy(data, from->data, len);
+    to->data = data;
+    return copy_i64s(arena, from->shape.data, from->shape.len, &to->shape, err) &&
+           (!from->sparse || (copy_i64s(arena, from->crow.data, from->crow.len, &to->crow, err) &&
+                              copy_i64s(arena, from->col.data, from->col.len, &to->col, err)));
+}
+
+static bool copy_example(tinkc_batch *to, const tkc_example *from, tinkc_error *err)
+{
+    tkc_example *e = new_example(to, err);
+    tinkc_chunk *chunks =
+        e ? tkc_arena_array(&to->arena, from->n_chunks, sizeof *chunks, err) : NULL;
+    if (!chunks)
+        return false;
+    for (size_t i = 0; i < from->n_chunks; i++)
+        if (!copy_chunk(&to->arena, &chunks[i], &from->chunks[i], err))
+            return false;
+    e->chunks = chunks;
+    e->n_chunks = from->n_chunks;
+    for (size_t i = 0; i < from->n_inputs; i++) {
+        tkc_tensor t;
+        if (!copy_tensor(&to->arena, &t, &from->inputs[i].tensor, err) ||
+            !put_tensor(to, e, from->inputs[i].name, &t, err))
+            return false;
+    }
+    count_example(to, e);
+    return true;
+}
+
+tinkc_batch *tkc_batch_copy(const tinkc_batch *from, tinkc_error *err)
+{
+    tinkc_batch *to = tinkc_batch_new(from->client, err);
+    for (size_t i = 0; to && i < from->n; i++)
+        if (!copy_example(to, &from->examples[i], err)) {
+            tinkc_batch_free(to);
+            return NULL;
+        }
+    return to;
+}
+
+static const tkc_tensor *find_input(const tkc_example *e, const char *name)
+{
+    for (size_t i = 0; i < e->n_inputs; i++)
+        if (strcmp(e->inputs[i].name, name) == 0)
+            return &e->inputs[i].tensor;
+    return NULL;
+}
+
+/* How many elements a tensor has when written out. */
+static size_t dense_count(const tkc_tensor *t)
+{
+    if (!t->sparse)
+        return t->count;
+    return (size_t)t->shape.data[0] * (size_t)t->shape.data[1];
+}
+
+static bool add_reweighted(tinkc_batch *to, const tkc_example *from, float *weights,
+                           tinkc_error *err)
+{
+    const tkc_tensor *targets = find_input(from, "target_tokens");
+    const tkc_tensor *old = find_input(from, "weights");
+    tkc_example *e = new_example(to, err);
+    if (!e)
+        return false;
+    e->chunks = from->chunks;
+    e->n_chunks = from->n_chunks;
+    if (!put_tensor(to, e, "target_tokens", targets, err))
+        return false;
+    tkc_tensor w;
+    if (!weights && old) {
+        w = *old;
+    } else {
+        size_t n = dense_count(targets);
+        w = (tkc_tensor){ .count = n, .dtype = TINKC_F32, .shape = targets->shape };
+        w.data = weights ? weights : tkc_arena_array(&to->arena, n, sizeof *weights, err);
+        if (!w.data)
+            return false;
+    }
+    if (!put_tensor(to, e, "weights", &w, err))
+        return false;
+    count_example(to, e);
+    return true;
+}
+
+tinkc_batch *tkc_batch_with_weights(const tinkc_batch *from, float *const *weights,
+                                    tinkc_error *err)
+{
+    tinkc_batch *to = tinkc_batch_new(from->client, err);
+    for (size_t i = 0; to && i < from->n; i++)
+        if (!add_reweighted(to, &from->examples[i], weights ? weights[i] : NULL, err)) {
+            tinkc_batch_free(to);
+            return NULL;
+        }
+    return to;
+}

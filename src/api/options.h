@@ -1,0 +1,24 @@
+/* options.h - reading tinkc_client_options and, only here, the environment. */
+#ifndef TKC_API_OPTIONS_H
+#define TKC_API_OPTIONS_H
+
+#include "api/client_priv.h"
+
+#define TKC_DEFAULT_URL "https://tinker.thinkingmachines.dev/services/tinker-prod"
+
+/* Checks the options and fills in the client's constant fields, texts in client->texts. */
+bool tkc_options_apply(tinkc_client *, const tinkc_client_options *, tinkc_error *err);
+
+/* What is in a text made by tkc_boot_save; all in the arena. Members that are not there are NULL
+ * or 0. */
+typedef struct tkc_saved {
+    const char *base_url, *jwt, *api_key, *credential_cmd, *session_id, *sampler_id;
+    const char *const *headers;
+    tinkc_str config;
+    uint64_t account;
+    int64_t refresh_interval_s;
+} tkc_saved;
+bool tkc_saved_read(const char *text, const char *argument, tkc_arena *, tkc_saved *,
+                    tinkc_error *err);
+
+#endif

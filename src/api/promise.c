@@ -1,0 +1,471 @@
+/* promise.c - the polling state machine of client.md 4.2 to 4.6.
+ *
+ *     poll -> answer -> classify -> done
+ *      ^                   | try again: now, after a pause, or when bytes are free
+ *      +-------------------+
+ *
+ * May touch: the client's I/O side. Must not: decode results, know who waits for them.
+ */
+#include "api/promise.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "api/telemetry.h"
+#include "base/str.h"
+#include "wire/answer.h"
+
+enum {
+    POLL_TIMEOUT_MS = 45 * 1000,
+    BILLING_SLEEP_MS = 5000,
+    BACKOFF_CAP_MS = 30 * 1000,
+    BAD_REQUEST_BUDGET = 3,
+    SPACING_MIN_MS = 100,
+    SPACING_MAX_MS = 1000,
+    PAUSE_LOG_MS = 60 * 1000
+};
+
+static void poll_once(tkc_promise *p);
+
+static void finish(tkc_promise *p)
+{
+    p->inner.running = false;
+    tkc_loop_disarm(p->client->loop, &p->inner.timer);
+    p->done(p);
+}
+
+static void name_request(tkc_promise *p)
+{
+    const char *id = p->inner.request_id ? p->inner.request_id : "";
+    size_t len = strnlen(id, sizeof p->err.request_id - 1);
+    memcpy(p->err.request_id, id, len);
+    p->err.request_id[len] = '\0';
+}
+
+static void fail(tkc_promise *p, const tinkc_error *err)
+{
+    p->err = *err;
+    p->err.flags |= TINKC_IN_RETRIEVAL | TINKC_MAY_HAVE_RUN;
+    name_request(p);
+    finish(p);
+}
+
+static void timer_fired(tkc_timer *timer)
+{
+    poll_once(TKC_OWNER(timer, tkc_promise, inner.timer));
+}
+
+static void poll_after(tkc_promise *p, int64_t ms)
+{
+    tkc_loop_arm(p->client->loop, &p->inner.timer, ms);
+}
+
+/* At once, unless answers come so quickly that this would be a busy loop: then starts of polls are
+ * spaced, from 100 ms up to 1 s. */
+static void poll_soon(tkc_promise *p)
+{
+    int64_t took = tkc_now_ms(p->client->clock) - p->inner.poll_begun_ms;
+    if (took >= SPACING_MAX_MS) {
+        p->inner.spacing_ms = 0;
+        poll_after(p, 0);
+        return;
+    }
+    int64_t spacing = p->inner.spacing_ms ? p->inner.spacing_ms * 2 : SPACING_MIN_MS;
+    p->inner.spacing_ms = spacing < SPACING_MAX_MS ? spacing : SPACING_MAX_MS;
+    poll_after(p, p->inner.spacing_ms > took ? p->inner.spacing_ms - took : 0);
+}
+
+/* ---- queue state ---- */
+
+static int32_t public_state(int32_t wire_state)
+{
+    switch (wire_state) {
+    case TKC_QUEUE_ACTIVE:
+        return TINKC_QUEUE_ACTIVE;
+    case TKC_QUEUE_RATE_LIMIT:
+        return TINKC_QUEUE_PAUSED_RATE;
+    case TKC_QUEUE_CAPACITY:
+        return TINKC_QUEUE_PAUSED_CAPACITY;
+    default:
+        return TINKC_QUEUE_UNKNOWN;
+    }
+}
+
+static const char *pause_reason(const tkc_promise *p, int32_t state, const char *said)
+{
+    if (said && said[0])
+        return said;
+    if (state == TINKC_QUEUE_PAUSED_RATE)
+        return p->sampling ? "concurrent sampler weights limit hit"
+                           : "concurrent training clients rate limit hit";
+    if (state == TINKC_QUEUE_PAUSED_CAPACITY)
+        return "Tinker backend is running short on capacity, please wait";
+    return "unknown";
+}
+
+static void note_queue_state(tkc_promise *p, const tkc_answer *answer)
+{
+    tinkc_client *client = p->client;
+    int32_t state = public_state(answer->queue_state.value);
+    const char *said = answer->queue_state_reason ? answer->queue_state_reason : "";
+    if (state == TINKC_QUEUE_UNKNOWN && !said[0])
+        return;
+    tkc_op_queue_state(p->f, state);
+    bool changed = state != p->inner.queue_state ||
+                   strncmp(said, p->inner.reason, sizeof p->inner.reason - 1) != 0;
+    p->inner.queue_state = state;
+    size_t len = strnlen(said, sizeof p->inner.reason - 1);
+    memcpy(p->inner.reason, said, len);
+    p->inner.reason[len] = '\0';
+    const char *reason = pause_reason(p, state, said);
+    if (changed) {
+        tkc_op_status(p->f,
+                      state == TINKC_QUEUE_ACTIVE ? "the service works on it"
+                                                  : "paused by the service: %.80s",
+                      reason);
+        tkc_emit(client, p->f,
+                 &(tinkc_event){ .kind = TINKC_EVENT_QUEUE,
+                                 .queue_state = state,
+                                 .request = "POST /api/v1/retrieve_future",
+                                 .request_id = p->inner.request_id,
+                                 .text = reason });
+    }
+    if (state == TINKC_QUEUE_ACTIVE || !p->pause_gate)
+        return;
+    uint64_t held_back;
+    if (tkc_log_gate_pass(p->pause_gate, tkc_now_ms(client->clock), PAUSE_LOG_MS, &held_back))
+        tkc_client_log(client, TINKC_LOG_WARN,
+                       p->sampling ? "%s. Reason: %s" : "%s is paused. Reason: %s.",
+                       p->pause_prefix, reason);
+}
+
+/* ---- answers ---- */
+
+static tinkc_str body_of(const tkc_call *call)
+{
+    return tkc_strn((const char *)call->body.data, call->body.len);
+}
+
+/* A body that is JSON; false if it is not. */
+static bool read_json(tkc_promise *p, tinkc_str body, tkc_answer *answer, tinkc_error *err)
+{
+    tkc_arena_reset(&p->inner.arena);
+    return tkc_answer_read(body, &p->inner.arena, answer, err);
+}
+
+static void backoff(tkc_promise *p)
+{
+    int64_t ms = p->inner.backoff < 5 ? (int64_t)1000 << p->inner.backoff : BACKOFF_CAP_MS;
+    p->inner.backoff++;
+    tkc_op_status(p->f, "the result cannot be fetched now, next try in %lld s",
+                  (long long)(ms / 1000));
+    tkc_emit(p->client, p->f,
+             &(tinkc_event){ .kind = TINKC_EVENT_RETRY,
+                             .attempt = p->inner.iteration,
+                             .wait_ms = ms,
+                             .left_ms = TINKC_FOREVER,
+                             .request = "POST /api/v1/retrieve_future",
+                             .request_id = p->inner.request_id,
+                             .text = p->err.message });
+    poll_after(p, ms);
+}
+
+/* A 400 whose body is a JSON error says so once and for all; any other may be a proxy's. */
+static void bad_request(tkc_promise *p, const tkc_call *call)
+{
+    tkc_error_body text = { 0 };
+    tinkc_error ignored = { 0 };
+    tkc_arena_reset(&p->inner.arena);
+    (void)tkc_error_body_read(tkc_str_trim(body_of(call)), &p->inner.arena, &text, &ignored);
+    p->inner.backoff = 0;
+    if (text.is_json || p->inner.bad_requests >= BAD_REQUEST_BUDGET || p->client->no_retries) {
+        fail(p, &call->err);
+        return;
+    }
+    p->inner.bad_requests++;
+    poll_soon(p);
+}
+
+static void timed_out_at_service(tkc_promise *p, const tkc_call *call)
+{
+    tkc_answer answer = { 0 };
+    tinkc_error ignored = { 0 };
+    p->inner.backoff = 0;
+    if (read_json(p, body_of(call), &answer, &ignored)) {
+        p->inner.bad_requests = 0;
+        note_queue_state(p, &answer);
+    }
+    poll_soon(p);
+}
+
+static void expired(tkc_promise *p, const tkc_call *call)
+{
+    tinkc_error err = { 0 };
+    tkc_fail(&err, TINKC_E_PROMISE_EXPIRED, "the result is gone: %.300s", call->err.message);
+    err.http_status = 410;
+    fail(p, &err);
+}
+
+static void report(tkc_promise *p, const tkc_call *call)
+{
+    tinkc_client *client = p->client;
+    if (!client->telemetry)
+        return;
+    tkc_buf text;
+    tkc_jsonw w;
+    tinkc_error bad = { 0 };
+    bool fatal = call->status == 400 || !(call->err.flags & TINKC_RETRIABLE);
+    tkc_buf_init(&text, client->a, 1 << 16);
+    tkc_jsonw_open(&w, &text, &bad);
+    tkc_jsonw_object(&w);
+    tkc_jsonw_key(&w, "request_id");
+    tkc_jsonw_cstr(&w, p->inner.request_id);
+    tkc_jsonw_key(&w, "request_type");
+    tkc_jsonw_cstr(&w, p->request_type);
+    tkc_jsonw_key(&w, "status_code");
+    tkc_jsonw_i64(&w, call->status);
+    tkc_jsonw_key(&w, "exception");
+    tkc_jsonw_cstr(&w, call->err.message);
+    tkc_jsonw_key(&w, "exception_type");
+    tkc_jsonw_cstr(&w, tinkc_code_name(call->err.code));
+    tkc_jsonw_key(&w, "iteration");
+    tkc_jsonw_i64(&w, p->inner.iteration - 1);
+    tkc_jsonw_key(&w, "bad_request_retries");
+    tkc_jsonw_i64(&w, p->inner.bad_requests);
+    tkc_jsonw_key(&w, "connection_error_retries");
+    tkc_jsonw_i64(&w, p->inner.backoff);
+    tkc_jsonw_end(&w);
+    if (!tkc_failed(&bad))
+        tkc_telemetry_note(client,
+                           call->status ? "APIFuture.result_async.api_status_error"
+                                        : "APIFuture.result_async.connection_error",
+                           tkc_buf_view(&text), fatal ? TINKC_LOG_ERROR : TINKC_LOG_WARN);
+    tkc_buf_free(&text);
+}
+
+/* No result: what to do about it. */
+static void on_failure(tkc_promise *p, tkc_call *call)
+{
+    int32_t status = call->err.code == TINKC_E_CONNECTION ? 0 : call->status;
+    p->err = call->err;
+    if (status != 402)
+        report(p, call);
+    if (call->err.code == TINKC_E_MEMORY || call->err.code == TINKC_E_CREDENTIAL_CMD ||
+        call->err.code == TINKC_E_CLOSED || call->err.code == TINKC_E_BAD_RESPONSE)
+        fail(p, &call->err);
+    else if (tkc_billing_pauses(p->client, status, tkc_str(call->err.message), p->f))
+        poll_after(p, BILLING_SLEEP_MS);
+    else if (p->client->no_retries && status != 408)
+        fail(p, &call->err);
+    else if (status == 0 || status == 429)
+        backoff(p);
+    else if (status == 408)
+        timed_out_at_service(p, call);
+    else if (status == 410)
+        expired(p, call);
+    else if (status >= 500) {
+        p->inner.backoff = 0;
+        poll_soon(p);
+    } else if (status == 400)
+        bad_request(p, call);
+    else
+        fail(p, &call->err);
+}
+
+static void failed_by_service(tkc_promise *p, const tkc_answer *answer)
+{
+    tinkc_error err = { 0 };
+    char text[360];
+    (void)snprintf(text, sizeof text, "%s", answer->error ? answer->error : "failed");
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < ' ')
+            *c = ' ';
+    tkc_fail(&err, TINKC_E_REQUEST_FAILED, "%s", text);
+    switch (answer->category.value) {
+    case TKC_CATEGORY_USER:
+        err.category = TINKC_BY_CALLER;
+        err.flags = TINKC_USER_ERROR;
+        break;
+    case TKC_CATEGORY_SERVER:
+        err.category = TINKC_BY_SERVER;
+        err.flags = TINKC_RETRIABLE;
+        break;
+    default:
+        err.category = TINKC_BY_NOBODY;
+        err.flags = TINKC_RETRIABLE;
+        break;
+    }
+    err.http_status = 200;
+    p->err = err;
+    name_request(p);
+    finish(p);
+}
+
+static void bytes_granted(tkc_claim *claim)
+{
+    poll_once(TKC_OWNER(claim, tkc_promise, inner.claim));
+}
+
+/* The result is large: room for it first. */
+static void on_metadata(tkc_promise *p, int64_t size)
+{
+    if (p->inner.no_metadata) {
+        tinkc_error err = { 0 };
+        tkc_fail(&err, TINKC_E_BAD_RESPONSE, "the service withholds a result that was asked for");
+        fail(p, &err);
+        return;
+    }
+    p->inner.no_metadata = true;
+    p->inner.claim.granted = bytes_granted;
+    p->inner.claim.f = p->f;
+    tkc_op_status(p->f, "waits for room: the result has %lld bytes", (long long)size);
+    if (tkc_claim_take(&p->inner.claim, &p->client->limits->inflight_bytes, p->client->loop,
+                       size > 0 ? size : 0))
+        poll_once(p);
+}
+
+static void on_json(tkc_promise *p, tkc_call *call)
+{
+    tkc_answer answer = { 0 };
+    tinkc_error err = { 0 };
+    if (!read_json(p, body_of(call), &answer, &err)) {
+        fail(p, &err);
+        return;
+    }
+    switch (answer.kind) {
+    case TKC_ANSWER_TRY_AGAIN:
+        p->inner.backoff = 0;
+        note_queue_state(p, &answer);
+        poll_soon(p);
+        return;
+    case TKC_ANSWER_METADATA:
+        p->inner.backoff = 0;
+        on_metadata(p, answer.response_payload_size);
+        return;
+    case TKC_ANSWER_FAILED:
+        p->error_body = call->body;
+        failed_by_service(p, &answer);
+        return;
+    default:
+        break;
+    }
+    if (p->wants_protobuf && !p->client->accept_json_results) {
+        tkc_fail(&err, TINKC_E_BAD_RESPONSE, "the result came as JSON: the service is too old");
+        fail(p, &err);
+        return;
+    }
+    p->body = call->body;
+    finish(p);
+}
+
+static bool contains(const char *text, const char *part)
+{
+    return text && strstr(text, part) != NULL;
+}
+
+static void answered(tkc_call *call)
+{
+    tkc_promise *p = call->owner;
+    if (call->err.code) {
+        p->error_body = call->body;
+        on_failure(p, call);
+        return;
+    }
+    p->error_body = (tinkc_bytes){ 0 };
+    if (contains(tkc_call_header(call, "content-type"), "application/x-protobuf")) {
+        p->is_protobuf = true;
+        p->body = call->body;
+        tkc_op_stage(p->f, TINKC_STAGE_FETCHING);
+        finish(p);
+        return;
+    }
+    on_json(p, call);
+}
+
+/* ---- asking ---- */
+
+static tkc_call *new_poll(tkc_promise *p, tinkc_error *err)
+{
+    char iteration[24], roundtrip[TKC_NUMBER_MAX];
+    (void)snprintf(iteration, sizeof iteration, "%d", (int)p->inner.iteration);
+    tkc_format_double((double)p->roundtrip_ms / 1000.0, roundtrip);
+    const char *headers[] = { "X-Tinker-Request-Iteration",
+                              iteration,
+                              "X-Tinker-Request-Type",
+                              p->request_type,
+                              "X-Stainless-Raw-Response",
+                              "raw",
+                              "X-Tinker-Create-Promise-Roundtrip-Time",
+                              roundtrip,
+                              NULL };
+    if (p->inner.iteration > 0)
+        headers[6] = NULL;
+    tkc_retrieve_future_request request = { .request_id = p->inner.request_id,
+                                            .allow_metadata_only = !p->inner.no_metadata };
+    tkc_buf body;
+    tkc_call *call = NULL;
+    tkc_buf_init(&body, p->client->a, TKC_BUF_NO_MAX);
+    if (tkc_message_encode(&tkc_retrieve_future_request_type, &request, &body, err))
+        call = tkc_call_new(
+            p->client,
+            &(tkc_call_spec){ .method = "POST",
+                              .path = "/api/v1/retrieve_future",
+                              .pool = TINKC_POOL_RETRIEVE,
+                              .timeout_ms = POLL_TIMEOUT_MS,
+                              .headers = headers,
+                              .accept = p->wants_protobuf ? "application/x-protobuf" : NULL,
+                              .body = &body },
+            err);
+    tkc_buf_free(&body);
+    return call;
+}
+
+static void poll_once(tkc_promise *p)
+{
+    tinkc_error err = { 0 };
+    tkc_call_free(p->inner.call);
+    p->body = p->error_body = (tinkc_bytes){ 0 };
+    p->inner.call = NULL;
+    if (p->inner.request_id)
+        p->inner.call = new_poll(p, &err);
+    else
+        tkc_fail_memory(&err);
+    p->inner.iteration++;
+    p->inner.poll_begun_ms = tkc_now_ms(p->client->clock);
+    if (!p->inner.call) {
+        fail(p, &err);
+        return;
+    }
+    p->inner.call->f = p->f;
+    p->inner.call->owner = p;
+    p->inner.call->done = answered;
+    tkc_call_start(p->inner.call);
+}
+
+void tkc_promise_start(tkc_promise *p, tinkc_str request_id)
+{
+    tinkc_error err = { 0 };
+    p->inner.timer.fire = timer_fired;
+    p->inner.running = true;
+    tkc_arena_init(&p->inner.arena, p->client->a, 1 << 26);
+    p->inner.request_id = tkc_copy_str(p->client->a, request_id, &err);
+    p->inner.queue_state = TINKC_QUEUE_UNKNOWN;
+    tkc_op_stage(p->f, TINKC_STAGE_ACCEPTED);
+    poll_after(p, 0);
+}
+
+void tkc_promise_end(tkc_promise *p)
+{
+    if (!p->client)
+        return;
+    if (p->inner.timer.armed)
+        tkc_loop_disarm(p->client->loop, &p->inner.timer);
+    tkc_claim_end(&p->inner.claim);
+    tkc_call_free(p->inner.call);
+    p->inner.call = NULL;
+    p->body = p->error_body = (tinkc_bytes){ 0 };
+    tkc_arena_free(&p->inner.arena);
+    tkc_release_str(p->client->a, p->inner.request_id);
+    p->inner.request_id = NULL;
+    p->inner.running = false;
+}

@@ -1,0 +1,70 @@
+/* api_support.c - helpers of the tests over the mock. */
+#include "support/api_support.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+void assert_ok_at(const tinkc_error *err, const char *file, int line)
+{
+    if (err->code == TINKC_OK)
+        return;
+    char text[600];
+    tinkc_error_line(err, text, sizeof text);
+    print_error("%s\n", text);
+    _fail(file, line);
+}
+
+tinkc_client *mock_client(tinkc_mock *mock, const tinkc_client_options *more, tinkc_error *err)
+{
+    tinkc_client_options options = { 0 };
+    if (more)
+        options = *more;
+    options.transport = tinkc_mock_transport(mock);
+    options.clock = tinkc_mock_clock(mock);
+    return tinkc_client_new(&options, err);
+}
+
+bool run_until_done(tinkc_mock *mock, tinkc_future *f, int64_t limit_ms)
+{
+    tinkc_error err = { 0 };
+    while (true) {
+        int64_t next = tinkc_mock_settle(mock, 20000, &err);
+        if (tinkc_future_done(f))
+            return true;
+        if (err.code || next == TINKC_FOREVER || next > limit_ms)
+            return false;
+        tinkc_mock_advance(mock, next);
+        limit_ms -= next;
+    }
+}
+
+const char *request_header(const tinkc_request *request, const char *name)
+{
+    for (size_t i = 0; request->headers[i]; i += 2)
+        if (strcasecmp(request->headers[i], name) == 0)
+            return request->headers[i + 1];
+    return NULL;
+}
+
+static bool find_nth(tinkc_mock *mock, const char *path, size_t i, size_t *at)
+{
+    for (size_t k = 0; tinkc_mock_request(mock, k); k++)
+        if (strcmp(tinkc_mock_request(mock, k)->path, path) == 0 && i-- == 0) {
+            *at = k;
+            return true;
+        }
+    return false;
+}
+
+const tinkc_request *nth_request(tinkc_mock *mock, const char *path, size_t i)
+{
+    size_t at;
+    return find_nth(mock, path, i, &at) ? tinkc_mock_request(mock, at) : NULL;
+}
+
+int64_t nth_request_ms(tinkc_mock *mock, const char *path, size_t i)
+{
+    size_t at;
+    return find_nth(mock, path, i, &at) ? tinkc_mock_request_ms(mock, at) : -1;
+}
