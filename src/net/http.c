@@ -16,6 +16,7 @@
  */
 #include "net/http_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -430,8 +431,8 @@ static void wait_for_sockets(void *self, int wake_fd, int64_t timeout_ms)
 /* The first request opens libcurl and takes over the loop's waiting. */
 static bool begin(tkc_http *http, tinkc_error *err)
 {
-    if (http->curl)
-        return true;
+    if (tkc_failed(err) || http->curl)
+        return !tkc_failed(err);
     const tkc_curl *curl = tkc_curl_get(err);
     if (!curl)
         return false;
@@ -448,6 +449,8 @@ static void http_send(void *self, const tinkc_request *request, tinkc_reply *rep
 {
     tkc_http *http = self;
     tinkc_error err = { 0 };
+    if (http->closed)
+        tkc_fail(&err, TINKC_E_CONNECTION, "the transport was closed");
     tkc_exchange *x = begin(http, &err) ? tkc_zalloc(http->a, sizeof *x, &err) : NULL;
     if (!x) {
         reply->fail(reply, TINKC_E_CONNECTION, err.message);
@@ -573,10 +576,9 @@ tkc_http *tkc_http_new(const tinkc_allocator *a, tkc_loop *loop, const tkc_http_
     return http;
 }
 
-void tkc_http_free(tkc_http *http)
+void tkc_http_close(tkc_http *http)
 {
-    if (!http)
-        return;
+    http->closed = true;
     for (size_t i = 0; i < TKC_HTTP_POOLS; i++) {
         tkc_http_pool *pool = &http->pools[i];
         while (pool->running)
@@ -586,10 +588,20 @@ void tkc_http_free(tkc_http *http)
         tkc_loop_disarm(http->loop, &pool->idle_timer);
         close_pool(pool);
     }
-    if (http->curl) {
-        close(http->epoll_fd);
+    if (http->curl)
         tkc_loop_set_wait(http->loop, NULL, NULL);
+}
+
+void tkc_http_free(tkc_http *http)
+{
+    if (!http)
+        return;
+    for (size_t i = 0; i < TKC_HTTP_POOLS; i++) {
+        assert(!http->pools[i].running && !http->pools[i].waiting);
+        close_pool(&http->pools[i]);
     }
+    if (http->epoll_fd >= 0)
+        close(http->epoll_fd);
     release_settings(http);
     tkc_release(http->a, http, sizeof *http);
 }

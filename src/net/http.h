@@ -24,8 +24,11 @@ typedef struct tkc_http_options {
 /* Copies the options; opens nothing yet. Any thread. */
 tkc_http *tkc_http_new(const tinkc_allocator *a, tkc_loop *loop, const tkc_http_options *,
                        tinkc_error *err);
-/* Fails what is still under way and closes every connection. Thread: the loop's (post it, then stop
- * the loop). NULL allowed. */
+/* Fails what is still under way, closes every connection and lets go of the loop; sends nothing any
+ * more. Thread: the loop's. */
+void tkc_http_close(tkc_http *);
+/* After _close, or once the loop has ended with no answer outstanding. Does not touch the loop.
+ * NULL allowed. Any thread. */
 void tkc_http_free(tkc_http *);
 
 /* Borrowed from it. send, cancel and resume: the loop's thread. */

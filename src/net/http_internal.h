@@ -65,6 +65,7 @@ struct tkc_http {
     tkc_http_pool pools[TKC_HTTP_POOLS];
     tkc_exchange *todo; /* cancelled or to be resumed at the next round */
     tkc_http_stats stats;
+    bool closed;
 };
 
 /* ---- http_exchange.c ---- */

@@ -208,7 +208,7 @@ struct closer {
 
 static void free_now(tkc_task *task)
 {
-    tkc_http_free(TKC_OWNER(task, struct closer, task)->http);
+    tkc_http_close(TKC_OWNER(task, struct closer, task)->http);
 }
 
 static void close_fixture(fixture *fx)
@@ -217,6 +217,7 @@ static void close_fixture(fixture *fx)
     tkc_loop_post(fx->loop, &c.task);
     tkc_loop_stop(fx->loop);
     assert_true(tkc_loop_join(fx->loop, 10000));
+    tkc_http_free(fx->http);
 }
 
 /* ---- the server's script: the path says what to do ---- */
