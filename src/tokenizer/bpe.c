@@ -1,0 +1,296 @@
+/* bpe.c - byte pair encoding of one piece. May touch: the tables, the work memory it is given. */
+#include "tokenizer/bpe.h"
+
+#include <assert.h>
+#include <string.h>
+
+void tkc_bpe_work_free(tkc_bpe_work *w)
+{
+    if (w->data)
+        tkc_release(w->a, w->data, w->cap);
+    w->data = NULL;
+    w->cap = 0;
+}
+
+/* At least `bytes` of memory with undefined contents. */
+static void *work_room(tkc_bpe_work *w, size_t bytes, tinkc_error *err)
+{
+    if (w->data && bytes <= w->cap)
+        return w->data;
+    tkc_bpe_work_free(w);
+    w->data = tkc_alloc(w->a, bytes, err);
+    w->cap = w->data ? bytes : 0;
+    return w->data;
+}
+
+/* ---- the plain way: look for the lowest rank, merge, again ---- */
+
+static inline void set_pair(const tkc_tables *t, const uint32_t *ids, size_t i, uint32_t *ranks,
+                            uint32_t *made)
+{
+    const tkc_pair_slot *pair = tkc_find_pair(t, ids[i], ids[i + 1]);
+    ranks[i] = pair ? pair->rank : UINT32_MAX;
+    made[i] = pair ? pair->id : 0;
+}
+
+size_t tkc_bpe_short(const tkc_tables *t, const unsigned char *p, size_t len, int32_t *out)
+{
+    uint32_t ids[TKC_BPE_SHORT + 1], ranks[TKC_BPE_SHORT + 1], made[TKC_BPE_SHORT + 1];
+    size_t n = 0;
+    assert(len <= TKC_BPE_SHORT);
+    for (size_t i = 0; i < len; i++)
+        if (t->byte_ids[p[i]] >= 0)
+            ids[n++] = (uint32_t)t->byte_ids[p[i]];
+    for (size_t i = 0; i + 1 < n; i++)
+        set_pair(t, ids, i, ranks, made);
+    while (n > 1) {
+        size_t best = 0;
+        for (size_t i = 1; i + 1 < n; i++)
+            if (ranks[i] < ranks[best])
+                best = i;
+        if (ranks[best] == UINT32_MAX)
+            break;
+        ids[best] = made[best];
+        size_t tail = n - best - 2; /* ids behind the merged pair; they own tail - 1 pairs */
+        memmove(ids + best + 1, ids + best + 2, tail * sizeof *ids);
+        memmove(ranks + best + 1, ranks + best + 2, tail * sizeof *ranks);
+        memmove(made + best + 1, made + best + 2, tail * sizeof *made);
+        n--;
+        if (best > 0)
+            set_pair(t, ids, best - 1, ranks, made);
+        if (best + 1 < n)
+            set_pair(t, ids, best, ranks, made);
+    }
+    for (size_t i = 0; i < n; i++)
+        out[i] = (int32_t)ids[i];
+    return n;
+}
+
+/* ---- the heap: (rank, position) in order, entries that no longer hold are dropped ---- */
+
+typedef struct heap_symbol {
+    uint32_t id, prev, next; /* UINT32_MAX = none; a merged-away symbol has id UINT32_MAX */
+} heap_symbol;
+
+static void sift_up(uint64_t *heap, size_t i)
+{
+    uint64_t item = heap[i];
+    for (; i > 0 && heap[(i - 1) / 2] > item; i = (i - 1) / 2)
+        heap[i] = heap[(i - 1) / 2];
+    heap[i] = item;
+}
+
+static uint64_t pop_heap(uint64_t *heap, size_t *n)
+{
+    uint64_t top = heap[0], last = heap[--*n];
+    size_t i = 0;
+    for (size_t child; (child = 2 * i + 1) < *n; i = child) {
+        if (child + 1 < *n && heap[child + 1] < heap[child])
+            child++;
+        if (heap[child] >= last)
+            break;
+        heap[i] = heap[child];
+    }
+    heap[i] = last;
+    return top;
+}
+
+/* Puts the pair that begins with symbol i on the heap, if it merges. */
+static void push_pair(const tkc_tables *t, const heap_symbol *s, uint32_t i, uint64_t *heap,
+                      size_t *n)
+{
+    if (i == UINT32_MAX || s[i].next == UINT32_MAX)
+        return;
+    const tkc_pair_slot *pair = tkc_find_pair(t, s[i].id, s[s[i].next].id);
+    if (!pair)
+        return;
+    heap[*n] = (uint64_t)pair->rank << 32 | i;
+    sift_up(heap, (*n)++);
+}
+
+static void merge_at(const tkc_tables *t, heap_symbol *s, uint64_t top, uint64_t *heap, size_t *n)
+{
+    uint32_t i = (uint32_t)top, right;
+    if (s[i].id == UINT32_MAX || (right = s[i].next) == UINT32_MAX)
+        return;
+    const tkc_pair_slot *pair = tkc_find_pair(t, s[i].id, s[right].id);
+    if (!pair || pair->rank != top >> 32)
+        return;
+    s[i].id = pair->id;
+    s[i].next = s[right].next;
+    if (s[i].next != UINT32_MAX)
+        s[s[i].next].prev = i;
+    s[right].id = UINT32_MAX;
+    push_pair(t, s, s[i].prev, heap, n);
+    push_pair(t, s, i, heap, n);
+}
+
+int64_t tkc_bpe_heap(const tkc_tables *t, tkc_bpe_work *w, const unsigned char *p, size_t len,
+                     int32_t *out, tinkc_error *err)
+{
+    /* Each merge removes a symbol and adds at most two entries. */
+    size_t symbols, entries, bytes;
+    if (!tkc_mul_size(len, sizeof(heap_symbol), &symbols) || !tkc_mul_size(len, 3 * 8, &entries) ||
+        !tkc_add_size(symbols + 8, entries, &bytes))
+        return tkc_fail_memory(err), TKC_BPE_FAILED;
+    uint64_t *heap = work_room(w, bytes, err);
+    if (!heap)
+        return TKC_BPE_FAILED;
+    heap_symbol *s = (heap_symbol *)(heap + 3 * len);
+    uint32_t n = 0;
+    for (size_t i = 0; i < len; i++)
+        if (t->byte_ids[p[i]] >= 0) {
+            s[n] = (heap_symbol){ (uint32_t)t->byte_ids[p[i]], n - 1, n + 1 };
+            n++;
+        }
+    if (n == 0)
+        return 0;
+    s[n - 1].next = UINT32_MAX;
+    size_t n_heap = 0;
+    for (uint32_t i = 0; i < n; i++)
+        push_pair(t, s, i, heap, &n_heap);
+    while (n_heap)
+        merge_at(t, s, pop_heap(heap, &n_heap), heap, &n_heap);
+    int64_t n_out = 0;
+    for (uint32_t i = 0; i != UINT32_MAX; i = s[i].next)
+        out[n_out++] = (int32_t)s[i].id;
+    return n_out;
+}
+
+/* ---- the walk ----
+ *
+ * A row of tokens is what the merges give for a text if and only if each token is what they give
+ * for its own bytes, and each two neighbours stay apart when they are merged by themselves: the
+ * first merge over any border would also happen between these two alone. So the row is unique, for
+ * each prefix of the text as well, and can be looked for from the left: the longest token first,
+ * shorter ones where it does not go on. A place where nothing goes on is marked and never tried
+ * again, therefore each place is tried once. */
+
+typedef struct walk {
+    const tkc_tables *t;
+    const unsigned char *p;
+    size_t len;
+    uint64_t *dead; /* a bit for each place where nothing goes on */
+    uint32_t last_left, last_right;
+    bool last_stays; /* the answer for the pair asked last */
+} walk;
+
+/* The child of a node for a byte, 0 if there is none. */
+static inline uint32_t trie_step(const tkc_tables *t, uint32_t node, uint8_t byte)
+{
+    uint32_t lo = t->nodes[node].child, hi = t->nodes[node + 1].child;
+    if (hi - lo == 256)
+        return lo + byte;
+    while (hi - lo > 8) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        if (t->labels[mid] <= byte)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    for (; lo < hi; lo++)
+        if (t->labels[lo] == byte)
+            return lo;
+    return 0;
+}
+
+/* All tokens that begin at `at` and are at most max bytes long, shortest first. */
+static size_t tokens_at(const walk *w, size_t at, size_t max, int32_t found[TKC_BPE_LONG_TOKEN])
+{
+    size_t n = 0, stop = w->len - at < max ? w->len : at + max;
+    uint32_t node = 0;
+    for (; at < stop && n < TKC_BPE_LONG_TOKEN; at++) {
+        node = trie_step(w->t, node, w->p[at]);
+        if (node == 0)
+            break;
+        if (w->t->nodes[node].token >= 0)
+            found[n++] = w->t->nodes[node].token;
+    }
+    return n;
+}
+
+/* For tokens whose merges are out of order: merge the two for real. */
+static bool stays_by_trial(const tkc_tables *t, uint32_t left, uint32_t right)
+{
+    unsigned char both[2 * TKC_BPE_LONG_TOKEN];
+    int32_t ids[2 * TKC_BPE_LONG_TOKEN];
+    tinkc_bytes l = tkc_token_text(t, left), r = tkc_token_text(t, right);
+    tinkc_error err = { 0 };
+    tkc_bpe_work work = { 0 };
+    if (l.len + r.len > sizeof both)
+        return false;
+    memcpy(both, l.data, l.len);
+    memcpy(both + l.len, r.data, r.len);
+    int64_t n = tkc_bpe_heap(t, &work, both, l.len + r.len, ids, &err);
+    tkc_bpe_work_free(&work);
+    return n == 2 && ids[0] == (int32_t)left && ids[1] == (int32_t)right;
+}
+
+static bool stays(walk *w, uint32_t left, uint32_t right)
+{
+    if (left == w->last_left && right == w->last_right)
+        return w->last_stays;
+    w->last_left = left;
+    w->last_right = right;
+    bool odd = (w->t->flags[left] | w->t->flags[right]) & TKC_TOKEN_IRREGULAR;
+    w->last_stays =
+        odd ? stays_by_trial(w->t, left, right) : tkc_pair_stays(w->t, left, right, UINT32_MAX);
+    return w->last_stays;
+}
+
+static bool is_dead(const walk *w, size_t at)
+{
+    return w->dead[at >> 6] >> (at & 63) & 1;
+}
+
+/* The longest token of at most max bytes that can follow `before` (-1: nothing) at `at`. */
+static int32_t next_token(walk *w, size_t at, size_t max, int32_t before)
+{
+    int32_t found[TKC_BPE_LONG_TOKEN];
+    for (size_t n = tokens_at(w, at, max, found); n-- > 0;) {
+        size_t end = at + tkc_token_text(w->t, (uint32_t)found[n]).len;
+        if (end <= at || end > w->len || is_dead(w, end))
+            continue;
+        if (before < 0 || stays(w, (uint32_t)before, (uint32_t)found[n]))
+            return found[n];
+    }
+    return -1;
+}
+
+int64_t tkc_bpe_walk(const tkc_tables *t, tkc_bpe_work *work, const unsigned char *p, size_t len,
+                     int32_t *out, tinkc_error *err)
+{
+    size_t words = len / 64 + 1;
+    walk w = { t, p, len, work_room(work, words * 8, err), UINT32_MAX, UINT32_MAX, false };
+    if (!w.dead)
+        return TKC_BPE_FAILED;
+    memset(w.dead, 0, words * 8);
+    size_t at = 0, max = SIZE_MAX;
+    int64_t n = 0;
+    while (at < len) {
+        int32_t token = next_token(&w, at, max, n ? out[n - 1] : -1);
+        if (token >= 0) {
+            out[n++] = token;
+            at += tkc_token_text(t, (uint32_t)token).len;
+            max = SIZE_MAX;
+            continue;
+        }
+        if (n == 0) /* cannot happen with sound tables */
+            return tkc_bpe_heap(t, work, p, len, out, err);
+        w.dead[at >> 6] |= UINT64_C(1) << (at & 63);
+        size_t taken = tkc_token_text(t, (uint32_t)out[--n]).len;
+        at -= taken;
+        max = taken - 1;
+    }
+    return n;
+}
+
+int64_t tkc_bpe(const tkc_tables *t, tkc_bpe_work *w, const unsigned char *p, size_t len,
+                int32_t *out, tinkc_error *err)
+{
+    if (len <= TKC_BPE_SHORT)
+        return (int64_t)tkc_bpe_short(t, p, len, out);
+    if (t->max_len <= TKC_BPE_LONG_TOKEN && t->all_bytes)
+        return tkc_bpe_walk(t, w, p, len, out, err);
+    return tkc_bpe_heap(t, w, p, len, out, err);
+}

@@ -1,0 +1,51 @@
+/* bpe.h - one piece of text into tokens, by the merges alone.
+ *
+ * Three ways to the same result: a plain one for short pieces, a walk that takes time in proportion
+ * to the length, and a heap for vocabularies the walk does not suit. Tests hold them against each
+ * other. All write at most `len` ids to out and return how many; bytes without a token are left
+ * out, and what is then side by side may merge.
+ */
+#ifndef TKC_TOKENIZER_BPE_H
+#define TKC_TOKENIZER_BPE_H
+
+#include "tokenizer/tables.h"
+
+enum {
+    TKC_BPE_SHORT = 48,       /* most bytes for the plain way */
+    TKC_BPE_LONG_TOKEN = 256, /* a vocabulary with longer tokens is the heap's */
+    TKC_BPE_FAILED = -1       /* no memory: err is set */
+};
+
+/* Memory that long pieces need, kept for the next one. Zeroed = empty. */
+typedef struct tkc_bpe_work {
+    const tinkc_allocator *a;
+    void *data;
+    size_t cap;
+} tkc_bpe_work;
+
+void tkc_bpe_work_free(tkc_bpe_work *);
+
+/* len <= TKC_BPE_SHORT. */
+size_t tkc_bpe_short(const tkc_tables *, const unsigned char *p, size_t len, int32_t *out);
+/* Any length below 2^31; time grows like n log n. */
+int64_t tkc_bpe_heap(const tkc_tables *, tkc_bpe_work *, const unsigned char *p, size_t len,
+                     int32_t *out, tinkc_error *err);
+/* Any length below 2^31; needs t->max_len <= TKC_BPE_LONG_TOKEN and a token for each byte. */
+int64_t tkc_bpe_walk(const tkc_tables *, tkc_bpe_work *, const unsigned char *p, size_t len,
+                     int32_t *out, tinkc_error *err);
+/* Whichever suits. */
+int64_t tkc_bpe(const tkc_tables *, tkc_bpe_work *, const unsigned char *p, size_t len,
+                int32_t *out, tinkc_error *err);
+
+/* True if the border before p[at] is one that no token of the vocabulary reaches over: both sides
+ * can be merged on their own. Characters of well-formed UTF-8 begin at both `before` and `at`. */
+static inline bool tkc_can_cut(const tkc_tables *t, uint32_t before_char, uint32_t at_char,
+                               unsigned char before_byte, unsigned char at_byte)
+{
+    uint32_t bytes = (uint32_t)before_byte << 8 | at_byte;
+    uint64_t bit = tkc_pair_hash(before_char, at_char) >> t->cut_shift;
+    return !(t->cut_bytes[bytes >> 3] >> (bytes & 7) & 1) &&
+           !(t->cut_pairs[bit >> 6] >> (bit & 63) & 1);
+}
+
+#endif

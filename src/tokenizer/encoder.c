@@ -1,0 +1,515 @@
+/* encoder.c - the hot path: scan a word, find it in the cache, write its ids.
+ *
+ * May touch: the scratch and the output of its encoder. Must not: take locks, or allocate for a
+ * word that the cache knows.
+ *
+ * Most text is ASCII words, so those are scanned sixteen bytes at a time without a branch for each
+ * letter; everything else goes through the family's scanner. The loop is written once and compiled
+ * for each family.
+ */
+#include "tokenizer/encoder.h"
+
+#include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* ---- scratch ---- */
+
+static const size_t words_size = sizeof(tkc_word_entry) << TKC_WORD_BITS;
+static const size_t phrases_size = sizeof(tkc_phrase_entry) << TKC_PHRASE_BITS;
+
+tkc_scratch *tkc_scratch_take(const tinkc_tokenizer *tok, tinkc_error *err)
+{
+    /* The shelf is the one part of a tokenizer that changes; it has its own lock. */
+    tinkc_tokenizer *shared = (tinkc_tokenizer *)(uintptr_t)tok;
+    pthread_mutex_lock(&shared->shelf.lock);
+    tkc_scratch *s = shared->shelf.first;
+    if (s)
+        shared->shelf.first = s->next;
+    pthread_mutex_unlock(&shared->shelf.lock);
+    if (s)
+        return s;
+    s = tkc_zalloc(tok->a, sizeof *s, err);
+    if (!s)
+        return NULL;
+    s->a = s->work.a = tok->a;
+    tkc_buf_init(&s->normal, tok->a, TKC_BUF_NO_MAX);
+    s->words = tkc_zalloc(tok->a, words_size, err);
+    s->phrases = s->words ? tkc_zalloc(tok->a, phrases_size, err) : NULL;
+    if (s->phrases)
+        return s;
+    tkc_scratch_free(s);
+    return NULL;
+}
+
+void tkc_scratch_return(const tinkc_tokenizer *tok, tkc_scratch *s)
+{
+    enum { KEEP = 1 << 20 }; /* one long text should not hold its memory for ever */
+    tinkc_tokenizer *shared = (tinkc_tokenizer *)(uintptr_t)tok;
+    if (!s)
+        return;
+    if (s->work.cap > KEEP)
+        tkc_bpe_work_free(&s->work);
+    if (s->normal.cap > KEEP)
+        tkc_buf_free(&s->normal);
+    tkc_origins_free(&s->origins);
+    pthread_mutex_lock(&shared->shelf.lock);
+    s->next = shared->shelf.first;
+    shared->shelf.first = s;
+    pthread_mutex_unlock(&shared->shelf.lock);
+}
+
+void tkc_scratch_free(tkc_scratch *s)
+{
+    if (!s)
+        return;
+    const tinkc_allocator *a = s->a;
+    if (s->words)
+        tkc_release(a, s->words, words_size);
+    if (s->phrases)
+        tkc_release(a, s->phrases, phrases_size);
+    tkc_bpe_work_free(&s->work);
+    tkc_buf_free(&s->normal);
+    tkc_origins_free(&s->origins);
+    tkc_release(a, s, sizeof *s);
+}
+
+bool tkc_encoder_room(tkc_encoder *e, size_t n)
+{
+    size_t need;
+    if (!tkc_add_size(e->out->len, n, &need))
+        return tkc_fail_memory(e->err);
+    if (e->out->data && need <= e->out->cap)
+        return true;
+    int32_t *grown = tkc_grow(e->out->a, e->out->data, &e->out->cap, need, sizeof *grown, e->err);
+    if (!grown)
+        return false;
+    e->out->data = grown;
+    return true;
+}
+
+/* ---- words ---- */
+
+typedef struct key {
+    uint64_t lo, hi;
+} key;
+
+/* The first `len` bytes of sixteen, the others zero. */
+static const uint64_t keep[16][2] = {
+    { 0, 0 },
+    { 0xFF, 0 },
+    { 0xFFFF, 0 },
+    { 0xFFFFFF, 0 },
+    { 0xFFFFFFFF, 0 },
+    { 0xFFFFFFFFFF, 0 },
+    { 0xFFFFFFFFFFFF, 0 },
+    { 0xFFFFFFFFFFFFFF, 0 },
+    { UINT64_MAX, 0 },
+    { UINT64_MAX, 0xFF },
+    { UINT64_MAX, 0xFFFF },
+    { UINT64_MAX, 0xFFFFFF },
+    { UINT64_MAX, 0xFFFFFFFF },
+    { UINT64_MAX, 0xFFFFFFFFFF },
+    { UINT64_MAX, 0xFFFFFFFFFFFF },
+    { UINT64_MAX, 0xFFFFFFFFFFFFFF },
+};
+
+/* mark: length, with the top bit for parts of pieces where whole pieces follow another rule. Reads
+ * sixteen bytes. */
+TKC_INLINE key key_of(const unsigned char *p, size_t len, uint64_t mark)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    uint64_t lo = tkc_load64(p), hi = tkc_load64(p + 8);
+#else
+    uint64_t lo = __builtin_bswap64(tkc_load64(p)), hi = __builtin_bswap64(tkc_load64(p + 8));
+#endif
+    return (key){ lo & keep[len][0], (hi & keep[len][1]) | mark << 56 };
+}
+
+TKC_INLINE tkc_word_entry *slot_of(const tkc_scratch *s, key k)
+{
+    uint64_t h = (k.lo ^ (k.hi << 23 | k.hi >> 41)) * UINT64_C(0x9E3779B97F4A7C15);
+    h ^= k.hi * UINT64_C(0xC2B2AE3D27D4EB4F);
+    return &s->words[h >> (64 - TKC_WORD_BITS)];
+}
+
+enum { PART = 0x80 }; /* in a mark */
+
+static const tkc_phrase_entry *find_phrase(const tkc_scratch *s, const unsigned char *p, size_t len,
+                                           uint64_t hash)
+{
+    const tkc_phrase_entry *entry = &s->phrases[hash >> (64 - TKC_PHRASE_BITS)];
+    return entry->hash == hash && entry->len == len && memcmp(entry->key, p, len) == 0 ? entry
+                                                                                       : NULL;
+}
+
+static void keep_phrase(tkc_scratch *s, const unsigned char *p, size_t len, uint64_t hash,
+                        const int32_t *ids, size_t n)
+{
+    if (len > TKC_PHRASE_BYTES || n > TKC_PHRASE_IDS)
+        return;
+    tkc_phrase_entry *entry = &s->phrases[hash >> (64 - TKC_PHRASE_BITS)];
+    entry->hash = hash;
+    entry->len = (uint8_t)len;
+    entry->n = (uint8_t)n;
+    memcpy(entry->key, p, len);
+    memcpy(entry->ids, ids, n * sizeof *ids);
+}
+
+/* A word that the cache does not have: the vocabulary, else BPE. Returns how many ids it wrote; at
+ * most len of them. `flag`: what a token needs to be taken whole. */
+static __attribute__((noinline)) size_t new_word(const tkc_encoder *e, const unsigned char *p,
+                                                 size_t len, uint8_t flag, key k,
+                                                 tkc_word_entry *slot, int32_t *out)
+{
+    size_t n;
+    int32_t id = tkc_find_word(e->t, p, len);
+    if (id >= 0 && e->t->flags[id] & flag) {
+        out[0] = id;
+        n = 1;
+    } else {
+        uint64_t hash = tkc_word_hash(p, len) ^ flag;
+        const tkc_phrase_entry *known = find_phrase(e->s, p, len, hash);
+        if (known) {
+            memcpy(out, known->ids, known->n * sizeof *out);
+            return known->n;
+        }
+        n = tkc_bpe_short(e->t, p, len, out);
+        if (n > TKC_WORD_IDS) {
+            keep_phrase(e->s, p, len, hash, out, n);
+            return n;
+        }
+    }
+    slot->lo = k.lo;
+    slot->hi = k.hi;
+    slot->n = (uint32_t)n;
+    memcpy(slot->ids, out, n * sizeof *out);
+    return n;
+}
+
+/* Writes the ids of a word of at most TKC_WORD_BYTES; there is room for sixteen. */
+TKC_INLINE int32_t *put_word(const tkc_encoder *e, const unsigned char *p, size_t len, key k,
+                             uint8_t flag, int32_t *out)
+{
+    tkc_word_entry *slot = slot_of(e->s, k);
+    if (UNLIKELY(slot->lo != k.lo || slot->hi != k.hi))
+        return out + new_word(e, p, len, flag, k, slot, out);
+    memcpy(out, slot->ids, sizeof slot->ids);
+    return out + slot->n;
+}
+
+/* The same where sixteen bytes may not be readable. */
+static key safe_key(const unsigned char *p, size_t len, uint64_t mark)
+{
+    unsigned char copy[16] = { 0 };
+    memcpy(copy, p, len);
+    return key_of(copy, len, mark);
+}
+
+static bool put_short(tkc_encoder *e, const unsigned char *p, size_t len, bool part)
+{
+    if (!tkc_encoder_room(e, 16))
+        return false;
+    bool other = part && e->t->ignore_merges;
+    key k = safe_key(p, len, other ? len | PART : len);
+    int32_t *out = e->out->data + e->out->len;
+    int32_t *end = put_word(e, p, len, k, other ? TKC_TOKEN_REACHABLE : TKC_TOKEN_WHOLE, out);
+    e->out->len += (size_t)(end - out);
+    return true;
+}
+
+/* ---- long pieces ---- */
+
+static bool put_merged(tkc_encoder *e, const unsigned char *p, size_t len)
+{
+    if (!tkc_encoder_room(e, len + 1))
+        return false;
+    int64_t n = tkc_bpe(e->t, &e->s->work, p, len, e->out->data + e->out->len, e->err);
+    if (n < 0)
+        return false;
+    e->out->len += (size_t)n;
+    return true;
+}
+
+static bool put_part(tkc_encoder *e, const unsigned char *p, size_t len)
+{
+    return len <= TKC_WORD_BYTES ? put_short(e, p, len, true) : put_merged(e, p, len);
+}
+
+/* Cuts a piece between characters that no token holds together; each part is merged by itself. */
+static bool put_in_parts(tkc_encoder *e, const unsigned char *p, size_t len)
+{
+    const unsigned char *end = p + len, *start = p, *at = p;
+    uint32_t before = tkc_next_char(&at);
+    while (at < end) {
+        const unsigned char *next = at;
+        uint32_t c = tkc_next_char(&next);
+        if ((before | c) >= 0x80 && tkc_can_cut(e->t, before, c, at[-1], at[0])) {
+            if (!put_part(e, start, (size_t)(at - start)))
+                return false;
+            start = at;
+        }
+        before = c;
+        at = next;
+    }
+    return put_part(e, start, (size_t)(end - start));
+}
+
+static bool has_high(const unsigned char *p, size_t len)
+{
+    uint64_t all = 0;
+    size_t i = 0;
+    for (; i + 8 <= len; i += 8)
+        all |= tkc_load64(p + i);
+    for (; i < len; i++)
+        all |= p[i];
+    return all & UINT64_C(0x8080808080808080);
+}
+
+static __attribute__((noinline)) bool put_long(tkc_encoder *e, const unsigned char *p, size_t len)
+{
+    uint64_t hash = 0;
+    if (len <= TKC_PHRASE_BYTES) {
+        hash = tkc_word_hash(p, len) ^ TKC_TOKEN_WHOLE;
+        const tkc_phrase_entry *known = find_phrase(e->s, p, len, hash);
+        if (known) {
+            if (!tkc_encoder_room(e, known->n))
+                return false;
+            memcpy(e->out->data + e->out->len, known->ids, known->n * sizeof *known->ids);
+            e->out->len += known->n;
+            return true;
+        }
+    }
+    size_t before = e->out->len;
+    int32_t id = len <= e->t->max_len ? tkc_find_word(e->t, p, len) : -1;
+    if (id >= 0 && e->t->flags[id] & TKC_TOKEN_WHOLE) {
+        if (!tkc_encoder_room(e, 1))
+            return false;
+        e->out->data[e->out->len++] = id;
+    } else if (has_high(p, len)) {
+        return put_in_parts(e, p, len);
+    } else if (!put_merged(e, p, len)) {
+        return false;
+    }
+    if (len <= TKC_PHRASE_BYTES)
+        keep_phrase(e->s, p, len, hash, e->out->data + before, e->out->len - before);
+    return true;
+}
+
+bool tkc_encode_piece(tkc_encoder *e, const unsigned char *p, size_t len)
+{
+    return len <= TKC_WORD_BYTES ? put_short(e, p, len, false) : put_long(e, p, len);
+}
+
+/* ---- the loop ---- */
+
+enum { LETTER = 1, PREFIX = 2, CASED = 4, QUOTE_ENDS = 8, SAFE = 32, BLOCK = 1 << 14 };
+
+/* What an ASCII byte is to the quick path: a letter, or something that may stand before a word and
+ * belong to it. */
+static const uint8_t kinds_any[256], kinds_no_quote[256], kinds_space[256];
+
+#define L LETTER
+#define P PREFIX
+#define ASCII_KINDS(space, quote, other)                                                           \
+    {                                                                                              \
+        other, other, other, other, other, other, other, other, other, other, 0, other, other, 0,  \
+            other, other, other, other, other, other, other, other, other, other, other, other,    \
+            other, other, other, other, other, other, space, other, other, other, other, other,    \
+            other, quote, other, other, other, other, other, other, other, other, 0, 0, 0, 0, 0,   \
+            0, 0, 0, 0, 0, other, other, other, other, other, other, other, L, L, L, L, L, L, L,   \
+            L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, other, other, other, other,   \
+            other, other, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L,  \
+            L, L, other, other, other, other, other, 0                                             \
+    }
+static const uint8_t kinds_any[256] = ASCII_KINDS(P, P, P);
+static const uint8_t kinds_no_quote[256] = ASCII_KINDS(P, 0, P);
+static const uint8_t kinds_space[256] = ASCII_KINDS(P, 0, 0);
+#undef L
+#undef P
+
+/* Length of the ASCII word at q, looking at sixteen bytes: letters, or capitals and then small
+ * letters. 16 = it may go on. */
+TKC_INLINE size_t word_length(const unsigned char *q, bool cased)
+{
+#ifdef __SSE2__
+    const __m128i text = _mm_loadu_si128((const __m128i *)(const void *)q);
+    const __m128i above = _mm_set1_epi8(101), small = _mm_set1_epi8(127 - 'z');
+    if (!cased) {
+        __m128i folded = _mm_or_si128(text, _mm_set1_epi8(0x20));
+        __m128i is_letter = _mm_cmpgt_epi8(_mm_add_epi8(folded, small), above);
+        return (size_t)__builtin_ctz(~(unsigned)_mm_movemask_epi8(is_letter) | 0x10000u);
+    }
+    __m128i capital = _mm_cmpgt_epi8(_mm_add_epi8(text, _mm_set1_epi8(127 - 'Z')), above);
+    __m128i lower = _mm_cmpgt_epi8(_mm_add_epi8(text, small), above);
+    unsigned n = (unsigned)__builtin_ctz(~(unsigned)_mm_movemask_epi8(capital) | 0x10000u);
+    unsigned rest = (~(unsigned)_mm_movemask_epi8(lower) | 0x10000u) >> n;
+    return n + (unsigned)__builtin_ctz(rest);
+#else
+    size_t n = 0;
+    if (cased)
+        while (n < 16 && q[n] >= 'A' && q[n] <= 'Z')
+            n++;
+    while (n < 16 && (unsigned char)((cased ? q[n] : q[n] | 0x20) - 'a') < 26)
+        n++;
+    return n;
+#endif
+}
+
+/* Copies the pointers that the loop lives on out of the encoder and back. */
+TKC_INLINE bool encode_loop(tkc_encoder *e, const unsigned char *p, const unsigned char *end,
+                            tkc_scan_fn *scan, const uint8_t *kinds, int flags)
+{
+    while (p < end) {
+        size_t block = (size_t)(end - p) < BLOCK ? (size_t)(end - p) : BLOCK;
+        if (!tkc_encoder_room(e, block + 32))
+            return false;
+        /* Words begin at least SAFE bytes before the end, so what is read lies inside. */
+        const unsigned char *stop = p + block;
+        if (end - stop < SAFE)
+            stop = (size_t)(end - p) > SAFE ? end - SAFE : p;
+        int32_t *out = e->out->data + e->out->len;
+        while (p < stop) {
+            uint8_t kind = kinds[p[0]];
+            size_t lead = kind != LETTER;
+            if (kind & LETTER || (kind & PREFIX && kinds[p[1]] & LETTER)) {
+                size_t len = lead + word_length(p + lead, flags & CASED);
+                unsigned char behind = p[len];
+                if (len <= TKC_WORD_BYTES && behind < 0x80 &&
+                    !(flags & QUOTE_ENDS && behind == '\'')) {
+                    out = put_word(e, p, len, key_of(p, len, len), TKC_TOKEN_WHOLE, out);
+                    p += len;
+                    continue;
+                }
+            }
+            const unsigned char *next = scan(p, end);
+            size_t len = (size_t)(next - p);
+            if (len <= TKC_WORD_BYTES) {
+                out = put_word(e, p, len, key_of(p, len, len), TKC_TOKEN_WHOLE, out);
+                p = next;
+                continue;
+            }
+            e->out->len = (size_t)(out - e->out->data);
+            if (!tkc_encode_piece(e, p, len))
+                return false;
+            p = next;
+            if (p >= stop || !tkc_encoder_room(e, (size_t)(stop - p) + 32)) {
+                out = e->out->data + e->out->len;
+                break;
+            }
+            out = e->out->data + e->out->len;
+        }
+        e->out->len = (size_t)(out - e->out->data);
+        if (tkc_failed(e->err))
+            return false;
+        if (end - p > SAFE)
+            continue;
+        for (const unsigned char *next; p < end; p = next) {
+            next = scan(p, end);
+            if (!tkc_encode_piece(e, p, (size_t)(next - p)))
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool gap_cl100k(tkc_encoder *e, const unsigned char *p, const unsigned char *end)
+{
+    return encode_loop(e, p, end, tkc_scanners[TKC_SCAN_CL100K], kinds_no_quote, 0);
+}
+
+static bool gap_qwen2(tkc_encoder *e, const unsigned char *p, const unsigned char *end)
+{
+    return encode_loop(e, p, end, tkc_scanners[TKC_SCAN_QWEN2], kinds_no_quote, 0);
+}
+
+static bool gap_qwen35(tkc_encoder *e, const unsigned char *p, const unsigned char *end)
+{
+    return encode_loop(e, p, end, tkc_scanners[TKC_SCAN_QWEN35], kinds_no_quote, 0);
+}
+
+static bool gap_gpt2(tkc_encoder *e, const unsigned char *p, const unsigned char *end)
+{
+    return encode_loop(e, p, end, tkc_scanners[TKC_SCAN_GPT2], kinds_space, 0);
+}
+
+static bool gap_o200k(tkc_encoder *e, const unsigned char *p, const unsigned char *end)
+{
+    return encode_loop(e, p, end, tkc_scanners[TKC_SCAN_O200K], kinds_any, CASED | QUOTE_ENDS);
+}
+
+static bool gap_tekken(tkc_encoder *e, const unsigned char *p, const unsigned char *end)
+{
+    return encode_loop(e, p, end, tkc_scanners[TKC_SCAN_TEKKEN], kinds_any, CASED);
+}
+
+static bool gap_kimi(tkc_encoder *e, const unsigned char *p, const unsigned char *end)
+{
+    return encode_loop(e, p, end, tkc_scanners[TKC_SCAN_KIMI], kinds_any, CASED | QUOTE_ENDS);
+}
+
+static bool gap_deepseek(tkc_encoder *e, const unsigned char *p, const unsigned char *end)
+{
+    return encode_loop(e, p, end, tkc_scanners[TKC_SCAN_DEEPSEEK], kinds_any, 0);
+}
+
+/* ---- the long way: any chain, offsets ---- */
+
+/* Where the token bytes [from, to) of a piece lie in the text. */
+static void place_of(const tkc_encoder *e, size_t from, size_t to, size_t out[2])
+{
+    if (e->origins && to > from) {
+        out[0] = e->base + e->origins->data[from][0];
+        out[1] = e->base + e->origins->data[to - 1][1];
+    } else {
+        out[0] = e->base + from;
+        out[1] = e->base + to;
+    }
+}
+
+static bool add_offsets(tkc_encoder *e, const unsigned char *p, size_t skew, size_t origin,
+                        size_t first)
+{
+    tinkc_sizes *o = e->offsets;
+    size_t n = e->out->len - first, at = 0;
+    size_t *grown = tkc_grow(o->a, o->data, &o->cap, o->len + 2 * n, sizeof *grown, e->err);
+    if (!grown)
+        return false;
+    o->data = grown;
+    for (size_t i = first; i < e->out->len; i++) {
+        while (e->t->byte_ids[p[at]] < 0) /* left out by BPE */
+            at++;
+        size_t end = at + tkc_token_text(e->t, (uint32_t)e->out->data[i]).len;
+        place_of(e, origin + (at > skew ? at - skew : 0), origin + (end > skew ? end - skew : 0),
+                 grown + o->len);
+        o->len += 2;
+        at = end;
+    }
+    return true;
+}
+
+static bool encode_one(void *self, const unsigned char *p, size_t len, size_t skew, size_t origin)
+{
+    tkc_encoder *e = self;
+    size_t first = e->out->len;
+    return tkc_encode_piece(e, p, len) && (!e->offsets || add_offsets(e, p, skew, origin, first));
+}
+
+bool tkc_encode_gap(tkc_encoder *e, const unsigned char *p, size_t len)
+{
+    static bool (*const quick[TKC_SCANS])(tkc_encoder *, const unsigned char *,
+                                          const unsigned char *) = {
+        [TKC_SCAN_GPT2] = gap_gpt2,   [TKC_SCAN_CL100K] = gap_cl100k,
+        [TKC_SCAN_QWEN2] = gap_qwen2, [TKC_SCAN_QWEN35] = gap_qwen35,
+        [TKC_SCAN_O200K] = gap_o200k, [TKC_SCAN_TEKKEN] = gap_tekken,
+        [TKC_SCAN_KIMI] = gap_kimi,   [TKC_SCAN_DEEPSEEK] = gap_deepseek,
+    };
+    if (len == 0)
+        return true;
+    if (!e->offsets && quick[e->tok->pretok.fast])
+        return quick[e->tok->pretok.fast](e, p, p + len);
+    return tkc_pretok_run(&e->tok->pretok, p, len, encode_one, e, e->err);
+}

@@ -1,0 +1,72 @@
+/* encoder.h - one thread's encoding of one text: pieces into tokens through caches of words.
+ *
+ * A scratch holds what an encoder may remember: it belongs to one encoder at a time and goes back
+ * to the tokenizer's shelf with its caches warm. Caches only ever repeat what BPE has said.
+ */
+#ifndef TKC_TOKENIZER_ENCODER_H
+#define TKC_TOKENIZER_ENCODER_H
+
+#include "base/buf.h"
+#include "tokenizer/bpe.h"
+#include "tokenizer/nfc.h"
+#include "tokenizer/tokenizer.h"
+
+enum {
+    TKC_WORD_BYTES = 15,   /* longest key of the word cache */
+    TKC_WORD_BITS = 15,    /* of its index */
+    TKC_WORD_IDS = 3,      /* most ids of an entry */
+    TKC_PHRASE_BYTES = 54, /* the same for the cache of longer ones */
+    TKC_PHRASE_BITS = 12,
+    TKC_PHRASE_IDS = 16
+};
+
+/* Two to a cache line. The last byte of the key is its length, so no key is all zeros. */
+typedef struct tkc_word_entry {
+    uint64_t lo, hi;
+    int32_t ids[TKC_WORD_IDS];
+    uint32_t n;
+} tkc_word_entry;
+
+typedef struct tkc_phrase_entry {
+    uint64_t hash;
+    uint8_t len, n;
+    unsigned char key[TKC_PHRASE_BYTES];
+    int32_t ids[TKC_PHRASE_IDS];
+} tkc_phrase_entry;
+
+struct tkc_scratch {
+    tkc_scratch *next; /* on the shelf */
+    const tinkc_allocator *a;
+    tkc_word_entry *words;
+    tkc_phrase_entry *phrases;
+    tkc_bpe_work work;
+    tkc_buf normal; /* the normal form of a gap */
+    tkc_origins origins;
+};
+
+/* Takes a scratch from the shelf or makes one; puts it back. */
+tkc_scratch *tkc_scratch_take(const tinkc_tokenizer *, tinkc_error *err);
+void tkc_scratch_return(const tinkc_tokenizer *, tkc_scratch *);
+void tkc_scratch_free(tkc_scratch *);
+
+typedef struct tkc_encoder {
+    const tinkc_tokenizer *tok;
+    const tkc_tables *t;
+    tkc_scratch *s;
+    tinkc_tokens *out;
+    tinkc_sizes *offsets;       /* NULL = not wanted */
+    size_t base;                /* offset of the text at hand */
+    const tkc_origins *origins; /* of the text at hand, if it was normalised; else NULL */
+    tinkc_error *err;
+} tkc_encoder;
+
+/* Room for n more ids in out. */
+bool tkc_encoder_room(tkc_encoder *, size_t n);
+
+/* Encodes text between added tokens: pre-tokenises it and appends its tokens. Well-formed UTF-8. */
+bool tkc_encode_gap(tkc_encoder *, const unsigned char *p, size_t len);
+
+/* One piece: appends its tokens. */
+bool tkc_encode_piece(tkc_encoder *, const unsigned char *p, size_t len);
+
+#endif

@@ -1,0 +1,60 @@
+/* load.h - from files to a tokenizer: the readers and what they hand each other. */
+#ifndef TKC_TOKENIZER_LOAD_H
+#define TKC_TOKENIZER_LOAD_H
+
+#include "base/json_read.h"
+#include "tokenizer/tokenizer.h"
+
+enum {
+    TKC_MAX_TOKENIZER_FILE = 1 << 30, /* uncompressed */
+    TKC_MAX_CONFIG_FILE = 64 << 20
+};
+
+/* ---- byte-level text ---- */
+
+/* Byte-level text back to bytes, into out (room for text.len); how many, or SIZE_MAX if a
+ * character stands for no byte. */
+size_t tkc_from_byte_level(tinkc_str text, unsigned char *out);
+
+/* ---- vocabularies into tables ---- */
+
+/* tokenizer.json. What is not the model goes into the block's meta, added tokens with their ids. */
+bool tkc_read_tokenizer_json(tinkc_str text, tkc_origin origin, tkc_tables *out, tkc_arena *temp,
+                             tinkc_error *err);
+/* A tiktoken rank file. */
+bool tkc_read_tiktoken(tinkc_str text, tkc_origin origin, tkc_tables *out, tkc_arena *temp,
+                       tinkc_error *err);
+
+/* ---- the rest ---- */
+
+/* Added tokens, normalizer, pre-tokenizer, post-processor, decoder: from the tables' meta. */
+bool tkc_read_meta(tinkc_tokenizer *, tinkc_error *err);
+
+/* tokenizer_config.json; text.data NULL = there is none. Read before the added tokens are indexed,
+ * because it may add some. `generation`: generation_config.json or nothing. */
+bool tkc_read_config(tinkc_tokenizer *, tinkc_str text, tinkc_str generation, tinkc_error *err);
+/* What a tiktoken file does not say: pattern and special tokens, by its size and the config's
+ * added tokens (raw JSON or nothing). */
+bool tkc_set_up_tiktoken(tinkc_tokenizer *, tinkc_str added_tokens_decoder, tinkc_error *err);
+
+/* Adds a token that no file of the vocabulary has, with the next free id, unless it is there. */
+tkc_added_token *tkc_add_token(tinkc_tokenizer *, tkc_added_token token, tinkc_error *err);
+tkc_added_token *tkc_find_added(const tinkc_tokenizer *, tinkc_str text);
+bool tkc_add_template(tinkc_tokenizer *, tinkc_str name, tinkc_str text, tinkc_error *err);
+/* Reads one object of the form {"content": ..., "special": ..., ...}; *id as given or -1. */
+tkc_added_token tkc_read_added_token(tkc_json *, tkc_arena *, int64_t *id);
+
+/* Indexes the added tokens; nothing is added afterwards. */
+bool tkc_finish_tokenizer(tinkc_tokenizer *, tinkc_error *err);
+
+/* ---- the compiled form ---- */
+
+/* Tables from the compiled form of `source`, if there is one that is not stale. Never fails: false
+ * = there is none. */
+bool tkc_cache_read(const char *source, tkc_tables *out);
+/* Writes it beside the source, or in the user's cache folder; says nothing if neither can be. */
+void tkc_cache_write(const char *source, const tkc_tables *tables);
+/* Size and time of a file, without its hash; false if it is not there. */
+bool tkc_origin_of(const char *source, tkc_origin *out);
+
+#endif

@@ -1,0 +1,124 @@
+/* nfc.c - NFC, piece by piece around the characters that can change; utf8proc does the rest.
+ *
+ * The reference's tables are of Unicode 9.0: younger characters neither decompose nor compose nor
+ * move. They are left where they are and the text on both sides is normalised by itself.
+ */
+#include "tokenizer/nfc.h"
+
+#include <string.h>
+#include <utf8proc.h>
+
+#include "tokenizer/unicode.h"
+
+void tkc_origins_free(tkc_origins *o)
+{
+    if (o->data)
+        tkc_release(NULL, o->data, o->cap * sizeof *o->data);
+    *o = (tkc_origins){ 0 };
+}
+
+/* The next n bytes of the normal form come from [start, end): each from its own byte if `same`. */
+static bool note_origin(tkc_origins *o, size_t n, size_t start, size_t end, bool same,
+                        tinkc_error *err)
+{
+    if (!o)
+        return true;
+    if (end > UINT32_MAX)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "text: too long for offsets");
+    uint32_t(*grown)[2] = tkc_grow(NULL, o->data, &o->cap, o->len + n, sizeof *grown, err);
+    if (!grown)
+        return false;
+    o->data = grown;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t from = (uint32_t)(same ? start + i : start);
+        grown[o->len + i][0] = from;
+        grown[o->len + i][1] = same ? from + 1 : (uint32_t)end;
+    }
+    o->len += n;
+    return true;
+}
+
+static bool copy_same(const unsigned char *text, size_t from, size_t to, tkc_buf *out,
+                      tkc_origins *o, tinkc_error *err)
+{
+    return from == to || (tkc_buf_add(out, text + from, to - from, err) &&
+                          note_origin(o, to - from, from, to, true, err));
+}
+
+/* Normalises [from, to), which has no young characters. */
+static bool change(const unsigned char *text, size_t from, size_t to, tkc_buf *out, tkc_origins *o,
+                   tinkc_error *err)
+{
+    if (from == to)
+        return true;
+    const utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+    utf8proc_ssize_t len = (utf8proc_ssize_t)(to - from);
+    utf8proc_ssize_t n = utf8proc_decompose(text + from, len, NULL, 0, options);
+    if (n < 0)
+        return tkc_fail(err, TINKC_E_STATE, "NFC: %s", utf8proc_errmsg(n));
+    size_t bytes = ((size_t)n + 1) * sizeof(utf8proc_int32_t), before = out->len;
+    utf8proc_int32_t *points = tkc_alloc(NULL, bytes, err);
+    if (!points)
+        return false;
+    n = utf8proc_decompose(text + from, len, points, n, options);
+    if (n >= 0)
+        n = utf8proc_normalize_utf32(points, n, options);
+    bool ok = n >= 0;
+    for (utf8proc_ssize_t i = 0; ok && i < n; i++) {
+        unsigned char c[4];
+        ok = tkc_buf_add(out, c, tkc_put_char(c, (uint32_t)points[i]), err);
+    }
+    tkc_release(NULL, points, bytes);
+    if (!ok)
+        return tkc_fail(err, TINKC_E_STATE, "NFC failed");
+    bool same =
+        out->len - before == to - from && memcmp(out->data + before, text + from, to - from) == 0;
+    return note_origin(o, out->len - before, from, to, same, err);
+}
+
+/* Normalises [from, to), cut at its young characters. */
+static bool change_around_young(const unsigned char *text, size_t from, size_t to, tkc_buf *out,
+                                tkc_origins *o, tinkc_error *err)
+{
+    size_t start = from;
+    for (size_t at = from; at < to;) {
+        const unsigned char *p = text + at;
+        bool young = tkc_nfc_of(tkc_next_char(&p)) & TKC_NFC_YOUNG;
+        size_t next = (size_t)(p - text);
+        if (young) {
+            if (!change(text, start, at, out, o, err) || !copy_same(text, at, next, out, o, err))
+                return false;
+            start = next;
+        }
+        at = next;
+    }
+    return change(text, start, to, out, o, err);
+}
+
+bool tkc_nfc(const unsigned char *text, size_t len, tkc_buf *out, tkc_origins *o, tinkc_error *err)
+{
+    size_t copied = 0, before = 0; /* before: where the last character that never changes begins */
+    tkc_buf_clear(out);
+    if (o)
+        o->len = 0;
+    for (size_t at = 0; at < len;) {
+        const unsigned char *p = text + at;
+        if (!(tkc_nfc_of(tkc_next_char(&p)) & TKC_NFC_CHECK)) {
+            before = at;
+            at = (size_t)(p - text);
+            continue;
+        }
+        /* From the character before, which a mark may join, to the next that starts afresh. */
+        size_t from = before < copied ? copied : before;
+        for (at = (size_t)(p - text); at < len; at = (size_t)(p - text)) {
+            p = text + at;
+            if (!(tkc_nfc_of(tkc_next_char(&p)) & TKC_NFC_CHECK))
+                break;
+        }
+        if (!copy_same(text, copied, from, out, o, err) ||
+            !change_around_young(text, from, at, out, o, err))
+            return false;
+        copied = before = at;
+    }
+    return copy_same(text, copied, len, out, o, err);
+}

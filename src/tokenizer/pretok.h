@@ -1,0 +1,41 @@
+/* pretok.h - the chain of steps that cuts a text into pieces before BPE. */
+#ifndef TKC_TOKENIZER_PRETOK_H
+#define TKC_TOKENIZER_PRETOK_H
+
+#include "base/json_read.h"
+#include "tokenizer/regex.h"
+#include "tokenizer/scan.h"
+
+enum { TKC_MAX_STEPS = 8 };
+
+typedef struct tkc_step {
+    int scanner;      /* TKC_SCAN_*, or NONE: the regex */
+    tkc_regex *regex; /* the step owns it */
+    bool drop_matches, drop_gaps;
+    bool prefix_space; /* a piece that does not begin with a space is given one first */
+    bool joined;       /* no splitting here: the step only gives the space */
+} tkc_step;
+
+typedef struct tkc_pretok {
+    tkc_step steps[TKC_MAX_STEPS];
+    size_t n;
+    int fast; /* the scanner, if there is just one step and it only scans; else NONE */
+} tkc_pretok;
+
+/* Reads the "pre_tokenizer" of a tokenizer.json. Features that are not supported are refused by
+ * name. The chain must end in ByteLevel. */
+bool tkc_pretok_read(tkc_pretok *, tkc_json *j);
+/* The chain of one scanner. */
+void tkc_pretok_scanner(tkc_pretok *, int scanner);
+void tkc_pretok_free(tkc_pretok *);
+
+/* Called for each piece. Its first `skew` bytes (0 or 1) are not of the text; the others are what
+ * the text has at `origin`. False ends the walk. */
+typedef bool tkc_piece_fn(void *self, const unsigned char *p, size_t len, size_t skew,
+                          size_t origin);
+
+/* Runs the chain over well-formed text. */
+bool tkc_pretok_run(const tkc_pretok *, const unsigned char *text, size_t len, tkc_piece_fn *fn,
+                    void *self, tinkc_error *err);
+
+#endif

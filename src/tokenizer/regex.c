@@ -1,0 +1,357 @@
+/* regex.c - PCRE2 behind our own door. The only file that knows it.
+ *
+ * May touch: PCRE2. Must not: treat a limit that was hit as "no match".
+ */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "tokenizer/regex.h"
+
+#include <pcre2.h>
+#include <string.h>
+
+#include "base/str.h"
+
+struct tkc_regex {
+    pcre2_code *code;
+    pcre2_match_context *context;
+};
+
+enum { MATCH_LIMIT = 100000000, JIT_STACK_MAX = 16 << 20 };
+
+/* ---- translation ---- */
+
+typedef struct translation {
+    const char *at, *end;
+    tkc_buf *out;
+    tinkc_error *err;
+    size_t atom; /* where the atom that a quantifier would bind to begins in out */
+    bool in_class;
+} translation;
+
+static bool refuse(translation *t, const char *what)
+{
+    return tkc_fail(t->err, TINKC_E_TOKENIZER, "regular expression: %s is not supported", what);
+}
+
+static bool put(translation *t, const char *text)
+{
+    return tkc_buf_cstr(t->out, text, t->err);
+}
+
+static bool begins(const translation *t, const char *text)
+{
+    size_t n = strlen(text);
+    return (size_t)(t->end - t->at) >= n && memcmp(t->at, text, n) == 0;
+}
+
+/* An escape, *at standing on the backslash. */
+static bool put_escape(translation *t)
+{
+    if (t->end - t->at < 2)
+        return refuse(t, "a backslash at the end");
+    char c = t->at[1];
+    static const struct {
+        const char *from, *outside, *inside;
+    } table[] = {
+        { "\\h", "[0-9a-fA-F]", "0-9a-fA-F" },
+        { "\\H", "[^0-9a-fA-F]", NULL },
+        { "\\s",
+          "[\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}"
+          "\\x{205F}\\x{3000}]",
+          "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}"
+          "\\x{3000}" },
+        { "\\S",
+          "[^\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}"
+          "\\x{205F}\\x{3000}]",
+          NULL },
+        { "\\w", "[\\p{L}\\p{M}\\p{N}\\p{Pc}]", "\\p{L}\\p{M}\\p{N}\\p{Pc}" },
+        { "\\W", "[^\\p{L}\\p{M}\\p{N}\\p{Pc}]", NULL },
+        { "\\p{Han}", "\\p{sc:Han}", "\\p{sc:Han}" },
+        { "\\p{Word}", "[\\p{L}\\p{M}\\p{N}\\p{Pc}]", "\\p{L}\\p{M}\\p{N}\\p{Pc}" },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (begins(t, table[i].from)) {
+            const char *to = t->in_class ? table[i].inside : table[i].outside;
+            t->at += strlen(table[i].from);
+            return to ? put(t, to) : refuse(t, table[i].from);
+        }
+    if (c == 'u') {
+        if (t->end - t->at < 6)
+            return refuse(t, "a short \\u");
+        bool ok = tkc_buf_printf(t->out, t->err, "\\x{%.4s}", t->at + 2);
+        t->at += 6;
+        return ok;
+    }
+    if (memchr("GKRXyYOkg", c, 9))
+        return refuse(t, (char[]){ '\\', c, '\0' });
+    /* A property's name or a code point in braces goes as a whole. */
+    const char *brace = t->end - t->at > 2 && t->at[2] == '{' && memchr("pPx", c, 3)
+                            ? memchr(t->at, '}', (size_t)(t->end - t->at))
+                            : NULL;
+    size_t n = brace ? (size_t)(brace - t->at) + 1 : 2;
+    bool ok = tkc_buf_add(t->out, t->at, n, t->err);
+    t->at += n;
+    return ok;
+}
+
+/* A class, *at standing on its bracket; nested classes and intersections are refused, but for the
+ * one form that the field uses: [A&&[^B]]. */
+static bool put_class(translation *t)
+{
+    size_t start = t->out->len;
+    t->in_class = true;
+    if (!put(t, "["))
+        return false;
+    t->at++;
+    if (t->at < t->end && *t->at == '^') {
+        t->at++;
+        if (!put(t, "^"))
+            return false;
+    }
+    bool first = true;
+    while (t->at < t->end && (*t->at != ']' || first)) {
+        first = false;
+        if (begins(t, "[:") || (*t->at == '[' && !begins(t, "[:")))
+            return refuse(t, begins(t, "[:") ? "a POSIX class" : "a class inside a class");
+        if (begins(t, "&&[^")) {
+            const char *inner = t->at + 4, *close = inner;
+            while (close < t->end && *close != ']')
+                close += *close == '\\' ? 2 : 1;
+            if (t->end - close < 2 || close[1] != ']' || t->out->data[start + 1] == '^')
+                return refuse(t, "this intersection of classes");
+            tkc_buf body;
+            tkc_buf_init(&body, NULL, TKC_BUF_NO_MAX);
+            translation sub = { inner, close, &body, t->err, 0, true };
+            bool ok = true;
+            while (ok && sub.at < sub.end)
+                ok = *sub.at == '\\' ? put_escape(&sub) : tkc_buf_char(&body, *sub.at++, t->err);
+            tkc_buf whole;
+            tkc_buf_init(&whole, NULL, TKC_BUF_NO_MAX);
+            ok = ok && tkc_buf_printf(&whole, t->err, "(?:(?![%.*s])%.*s])", (int)body.len,
+                                      body.data ? body.data : "", (int)(t->out->len - start),
+                                      t->out->data + start);
+            t->out->len = start;
+            ok = ok && tkc_buf_str(t->out, tkc_buf_view(&whole), t->err);
+            tkc_buf_free(&whole);
+            tkc_buf_free(&body);
+            t->at = close + 2;
+            t->in_class = false;
+            return ok;
+        }
+        if (begins(t, "&&"))
+            return refuse(t, "this intersection of classes");
+        if (*t->at == '\\' ? !put_escape(t) : !tkc_buf_char(t->out, *t->at++, t->err))
+            return false;
+    }
+    if (t->at == t->end)
+        return refuse(t, "a class without end");
+    t->at++;
+    t->in_class = false;
+    return put(t, "]");
+}
+
+/* {n,m} at *at: its length, 0 if it is none. */
+static size_t interval_length(const translation *t)
+{
+    const char *p = t->at + 1;
+    size_t digits = 0;
+    for (; p < t->end && ((*p >= '0' && *p <= '9') || *p == ','); p++)
+        digits += *p != ',';
+    return p < t->end && *p == '}' && digits ? (size_t)(p - t->at) + 1 : 0;
+}
+
+/* An interval; a plus behind it repeats again, so what it binds to is wrapped. */
+static bool put_interval(translation *t, size_t n)
+{
+    bool ok = true;
+    if (t->at[1] == ',') /* {,m} means {0,m} */
+        ok = tkc_buf_printf(t->out, t->err, "{0%.*s", (int)n - 1, t->at + 1);
+    else
+        ok = tkc_buf_add(t->out, t->at, n, t->err);
+    t->at += n;
+    while (ok && t->at < t->end && *t->at == '+') {
+        char *room = tkc_buf_room(t->out, 3, t->err);
+        if (!room)
+            return false;
+        memmove(t->out->data + t->atom + 3, t->out->data + t->atom, t->out->len - t->atom);
+        memcpy(t->out->data + t->atom, "(?:", 3);
+        t->out->len += 3;
+        ok = put(t, ")+");
+        t->at++;
+    }
+    return ok;
+}
+
+static bool put_next(translation *t, size_t *group_starts, size_t *depth)
+{
+    size_t n;
+    switch (*t->at) {
+    case '\\':
+        t->atom = t->out->len;
+        return put_escape(t);
+    case '[':
+        t->atom = t->out->len;
+        return put_class(t);
+    case '^':
+    case '$':
+        t->atom = t->out->len;
+        return put(t, *t->at++ == '^' ? "(?m:^)" : "(?m:$)");
+    case '(':
+        if (begins(t, "(?~") || begins(t, "(?@"))
+            return refuse(t, "an absent operator");
+        if (*depth == 64)
+            return refuse(t, "such deep nesting");
+        group_starts[(*depth)++] = t->out->len;
+        t->at++;
+        return put(t, "(");
+    case ')':
+        if (*depth == 0)
+            return refuse(t, "a parenthesis that closes nothing");
+        t->atom = group_starts[--*depth];
+        t->at++;
+        return put(t, ")");
+    case '{':
+        n = interval_length(t);
+        if (n)
+            return put_interval(t, n);
+        break;
+    case '*':
+    case '+':
+    case '?':
+    case '|':
+        return tkc_buf_char(t->out, *t->at++, t->err);
+    default:
+        break;
+    }
+    t->atom = t->out->len;
+    do /* a character of several bytes is one atom */
+        if (!tkc_buf_char(t->out, *t->at++, t->err))
+            return false;
+    while (t->at < t->end && ((unsigned char)*t->at & 0xC0) == 0x80);
+    return true;
+}
+
+bool tkc_regex_translate(tinkc_str pattern, tkc_buf *out, tinkc_error *err)
+{
+    translation t = { pattern.data, pattern.data + pattern.len, out, err, 0, false };
+    size_t group_starts[64], depth = 0;
+    while (t.at < t.end)
+        if (!put_next(&t, group_starts, &depth))
+            return false;
+    return true;
+}
+
+/* ---- matching ---- */
+
+static pcre2_code *compile(tinkc_str pattern, uint32_t options, tinkc_error *err)
+{
+    int number;
+    PCRE2_SIZE place;
+    pcre2_code *code =
+        pcre2_compile((PCRE2_SPTR)pattern.data, pattern.len, options, &number, &place, NULL);
+    if (!code) {
+        char text[128] = "";
+        pcre2_get_error_message(number, (PCRE2_UCHAR *)text, sizeof text);
+        tkc_fail(err, TINKC_E_TOKENIZER, "regular expression: %s at byte %zu", text, (size_t)place);
+        return NULL;
+    }
+    /* Without a JIT on this machine the interpreter serves. */
+    (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
+    return code;
+}
+
+static pcre2_jit_stack *give_stack(void *unused)
+{
+    (void)unused;
+    return NULL; /* 32 KiB of the machine's own stack */
+}
+
+tkc_regex *tkc_regex_new(tinkc_str pattern, bool literal, tinkc_error *err)
+{
+    tkc_buf text;
+    tkc_buf_init(&text, NULL, 1 << 20);
+    tkc_regex *r = NULL;
+    pcre2_code *code = NULL;
+    if (literal)
+        code = compile(pattern, PCRE2_UTF | PCRE2_LITERAL, err);
+    else if (tkc_regex_translate(pattern, &text, err))
+        code = compile(tkc_buf_view(&text), PCRE2_UTF | PCRE2_UCP, err);
+    tkc_buf_free(&text);
+    if (!code)
+        return NULL;
+    r = tkc_zalloc(NULL, sizeof *r, err);
+    pcre2_match_context *context = r ? pcre2_match_context_create(NULL) : NULL;
+    if (!context) {
+        tkc_fail_memory(err);
+        pcre2_code_free(code);
+        if (r)
+            tkc_release(NULL, r, sizeof *r);
+        return NULL;
+    }
+    pcre2_set_match_limit(context, MATCH_LIMIT);
+    pcre2_jit_stack_assign(context, give_stack, NULL);
+    r->code = code;
+    r->context = context;
+    return r;
+}
+
+void tkc_regex_free(tkc_regex *r)
+{
+    if (!r)
+        return;
+    pcre2_match_context_free(r->context);
+    pcre2_code_free(r->code);
+    tkc_release(NULL, r, sizeof *r);
+}
+
+/* Once more with a large stack of its own, for patterns that need it. */
+static int match_with_stack(const tkc_regex *r, const unsigned char *text, size_t len, size_t from,
+                            pcre2_match_data *data)
+{
+    pcre2_jit_stack *stack = pcre2_jit_stack_create(1 << 16, JIT_STACK_MAX, NULL);
+    pcre2_match_context *context = stack ? pcre2_match_context_copy(r->context) : NULL;
+    int rc = PCRE2_ERROR_NOMEMORY;
+    if (context) {
+        pcre2_jit_stack_assign(context, NULL, stack);
+        rc = pcre2_match(r->code, text, len, from, PCRE2_NO_UTF_CHECK, data, context);
+        pcre2_match_context_free(context);
+    }
+    if (stack)
+        pcre2_jit_stack_free(stack);
+    return rc;
+}
+
+int tkc_regex_find(const tkc_regex *r, const unsigned char *text, size_t len, size_t from,
+                   size_t *start, size_t *end, tinkc_error *err)
+{
+    pcre2_match_data *data = pcre2_match_data_create(1, NULL);
+    if (!data)
+        return tkc_fail_memory(err), -1;
+    int result = 0;
+    while (from <= len) {
+        int rc = pcre2_match(r->code, text, len, from, PCRE2_NO_UTF_CHECK, data, r->context);
+        if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+            rc = match_with_stack(r, text, len, from, data);
+        if (rc == PCRE2_ERROR_NOMATCH)
+            break;
+        if (rc < 0) {
+            char reason[128] = "";
+            pcre2_get_error_message(rc, (PCRE2_UCHAR *)reason, sizeof reason);
+            tkc_fail(err, TINKC_E_TOKENIZER, "regular expression: %s", reason);
+            result = -1;
+            break;
+        }
+        const PCRE2_SIZE *at = pcre2_get_ovector_pointer(data);
+        if (at[1] > at[0]) {
+            *start = at[0];
+            *end = at[1];
+            result = 1;
+            break;
+        }
+        /* An empty match is no piece: go on behind the next character. */
+        from = at[0] + 1;
+        while (from < len && (text[from] & 0xC0) == 0x80)
+            from++;
+    }
+    pcre2_match_data_free(data);
+    return result;
+}

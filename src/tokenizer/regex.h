@@ -1,0 +1,27 @@
+/* regex.h - patterns that no scanner knows, through PCRE2 with its JIT.
+ *
+ * The files write Oniguruma's syntax; it is rewritten where PCRE2 means something else, and refused
+ * by name where it cannot be. PCRE2's Unicode data is older than the reference's: characters of the
+ * last Unicode versions may be classed differently on this path.
+ */
+#ifndef TKC_TOKENIZER_REGEX_H
+#define TKC_TOKENIZER_REGEX_H
+
+#include "base/arena.h"
+#include "base/buf.h"
+
+typedef struct tkc_regex tkc_regex;
+
+/* The pattern in PCRE2's syntax, appended to *out. */
+bool tkc_regex_translate(tinkc_str pattern, tkc_buf *out, tinkc_error *err);
+
+/* literal: the text itself is looked for. Errors: TOKENIZER, with the place. */
+tkc_regex *tkc_regex_new(tinkc_str pattern, bool literal, tinkc_error *err);
+void tkc_regex_free(tkc_regex *);
+
+/* The first match that is not empty at or behind `from` in well-formed text: 1 found, 0 none, -1
+ * failed (limits, memory: err is set). Thread-safe. */
+int tkc_regex_find(const tkc_regex *, const unsigned char *text, size_t len, size_t from,
+                   size_t *start, size_t *end, tinkc_error *err);
+
+#endif

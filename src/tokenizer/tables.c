@@ -1,0 +1,241 @@
+/* tables.c - the block of tables: its layout, its checks, looking things up in it.
+ *
+ * May touch: the block. Must not: believe anything in it before attach has checked it.
+ */
+#include "tokenizer/tables.h"
+
+#include <string.h>
+
+#include "base/file.h"
+#include "tokenizer/tables_layout.h"
+
+/* ---- hashes ---- */
+
+__extension__ typedef unsigned __int128 wide;
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    wide r = (wide)a * b;
+    return (uint64_t)r ^ (uint64_t)(r >> 64);
+}
+
+static uint64_t load32(const unsigned char *p)
+{
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return v;
+}
+
+uint64_t tkc_word_hash(const unsigned char *p, size_t len)
+{
+    const uint64_t k1 = UINT64_C(0xA0761D6478BD642F), k2 = UINT64_C(0xE7037ED1A0B428DB);
+    uint64_t a, b, h = len * UINT64_C(0x9E3779B97F4A7C15);
+    for (; len > 16; p += 16, len -= 16)
+        h = mix(tkc_load64(p) ^ k1 ^ h, tkc_load64(p + 8) ^ k2);
+    if (len >= 8) {
+        a = tkc_load64(p);
+        b = tkc_load64(p + len - 8);
+    } else if (len >= 4) {
+        a = load32(p);
+        b = load32(p + len - 4);
+    } else {
+        a = len ? (uint64_t)p[0] << 16 | (uint64_t)p[len >> 1] << 8 | p[len - 1] : 0;
+        b = 0;
+    }
+    return mix(a ^ k1 ^ h, b ^ k2);
+}
+
+uint64_t tkc_block_hash(const void *data, size_t len)
+{
+    const unsigned char *p = data;
+    const uint64_t k = UINT64_C(0x9FB21C651E98DF25);
+    uint64_t h[4] = { len, k, ~len, ~k };
+    for (; len >= 64; p += 64, len -= 64)
+        for (size_t i = 0; i < 4; i++)
+            h[i] = mix(tkc_load64(p + 16 * i) ^ h[i], tkc_load64(p + 16 * i + 8) ^ k);
+    return mix(h[0] ^ h[1] ^ tkc_word_hash(p, len), h[2] ^ h[3] ^ k);
+}
+
+int32_t tkc_find_word(const tkc_tables *t, const unsigned char *p, size_t len)
+{
+    uint64_t h = tkc_word_hash(p, len), mask = (UINT64_C(1) << (64 - t->word_shift)) - 1;
+    uint32_t tag = (uint32_t)h | 1;
+    for (uint64_t i = h >> t->word_shift;; i = (i + 1) & mask) {
+        const tkc_word_slot *slot = &t->words[i];
+        if (slot->tag == 0)
+            return -1;
+        if (slot->tag != tag)
+            continue;
+        tinkc_bytes text = tkc_token_text(t, (uint32_t)slot->id);
+        if (text.len == len && memcmp(text.data, p, len) == 0)
+            return slot->id;
+    }
+}
+
+/* Walks back in time along the border between two tokens. At each moment a last part of `left`
+ * stands beside a first part of `right`; the border is crossed if those two merge before either is
+ * merged into its own side. Going back, the part that was made last is taken apart first, and the
+ * rank of its merge is the time until which its own part was free. Of equal ranks the leftmost
+ * pair goes first: to the left of the border that is the part's own merge, to the right of it the
+ * crossing one. */
+bool tkc_pair_stays(const tkc_tables *t, uint32_t left, uint32_t right, uint32_t limit)
+{
+    for (;;) {
+        const tkc_pair_slot *pair = tkc_find_pair(t, left, right);
+        if (pair && pair->rank < limit)
+            return false;
+        const tkc_split *l = &t->split[left], *r = &t->split[right];
+        if (l->made > r->made) {
+            limit = l->made - 1;
+            left = l->right;
+        } else if (r->made > 0) {
+            limit = r->made;
+            right = r->left;
+        } else {
+            return true;
+        }
+    }
+}
+
+/* ---- the block ---- */
+
+static bool bad_block(tinkc_error *err)
+{
+    return tkc_fail(err, TINKC_E_TOKENIZER, "the compiled tokenizer is damaged");
+}
+
+/* Section `which` as an array of n items; NULL if it has another size. */
+static const void *section(const tkc_block_header *h, int which, uint64_t n, size_t item)
+{
+    const tkc_block_section *s = &h->sections[which];
+    if (s->offset % 16 != 0 || s->offset < sizeof *h || s->offset > h->total ||
+        s->len > h->total - s->offset || n > UINT32_MAX || s->len != n * item)
+        return NULL;
+    return (const unsigned char *)h + s->offset;
+}
+
+static bool power_of_two(uint64_t n)
+{
+    return n != 0 && (n & (n - 1)) == 0;
+}
+
+/* A hash table's size in slots: what its section holds; 0 if that is not a power of two. */
+static uint64_t slots_of(const tkc_block_header *h, int which, size_t item)
+{
+    uint64_t n = h->sections[which].len / item;
+    return power_of_two(n) && n >= 2 && n <= UINT64_C(1) << 30 ? n : 0;
+}
+
+static uint32_t shift_of(uint64_t slots)
+{
+    return 64 - (uint32_t)__builtin_ctzll(slots);
+}
+
+static bool point_into(tkc_tables *t, const tkc_block_header *h)
+{
+    uint64_t words = slots_of(h, TKC_SEC_WORDS, sizeof(tkc_word_slot));
+    uint64_t pairs = slots_of(h, TKC_SEC_PAIRS, sizeof(tkc_pair_slot));
+    uint64_t filter = slots_of(h, TKC_SEC_FILTER, 8), cuts = slots_of(h, TKC_SEC_CUT_PAIRS, 8);
+    if (!words || !pairs || !filter || !cuts || h->n_nodes == 0)
+        return false;
+    t->n = h->n;
+    t->n_nodes = h->n_nodes;
+    t->max_len = h->max_len;
+    t->ignore_merges = h->flags & TKC_BLOCK_IGNORE_MERGES;
+    t->all_bytes = h->flags & TKC_BLOCK_ALL_BYTES;
+    t->regular = h->flags & TKC_BLOCK_REGULAR;
+    t->origin = h->origin;
+    t->word_shift = shift_of(words);
+    t->pair_shift = shift_of(pairs);
+    t->filter_shift = shift_of(filter * 64);
+    t->cut_shift = shift_of(cuts * 64);
+    t->offset = section(h, TKC_SEC_OFFSET, (uint64_t)t->n + 1, 4);
+    t->text = section(h, TKC_SEC_TEXT, h->sections[TKC_SEC_TEXT].len, 1);
+    t->flags = section(h, TKC_SEC_FLAGS, t->n, 1);
+    t->byte_ids = section(h, TKC_SEC_BYTES, 256, 4);
+    t->words = section(h, TKC_SEC_WORDS, words, sizeof(tkc_word_slot));
+    t->pairs = section(h, TKC_SEC_PAIRS, pairs, sizeof(tkc_pair_slot));
+    t->pair_filter = section(h, TKC_SEC_FILTER, filter, 8);
+    t->split = section(h, TKC_SEC_SPLIT, t->n, sizeof(tkc_split));
+    t->nodes = section(h, TKC_SEC_NODES, (uint64_t)t->n_nodes + 1, sizeof(tkc_trie_node));
+    t->labels = section(h, TKC_SEC_LABELS, t->n_nodes, 1);
+    t->cut_pairs = section(h, TKC_SEC_CUT_PAIRS, cuts, 8);
+    t->cut_bytes = section(h, TKC_SEC_CUT_BYTES, 8192, 1);
+    t->meta.data = section(h, TKC_SEC_META, h->sections[TKC_SEC_META].len, 1);
+    t->meta.len = h->sections[TKC_SEC_META].len;
+    return t->offset && t->text && t->flags && t->byte_ids && t->words && t->pairs &&
+           t->pair_filter && t->split && t->nodes && t->labels && t->cut_pairs && t->cut_bytes &&
+           t->meta.data;
+}
+
+static bool check_tokens(const tkc_tables *t, const tkc_block_header *h)
+{
+    bool ok = t->offset[0] == 0 && t->offset[t->n] == h->sections[TKC_SEC_TEXT].len;
+    for (uint32_t i = 0; i < t->n; i++)
+        ok &= t->offset[i] <= t->offset[i + 1];
+    for (size_t i = 0; i < 256; i++)
+        ok &= t->byte_ids[i] >= -1 && t->byte_ids[i] < (int64_t)t->n;
+    if (!ok)
+        return false;
+    for (uint32_t i = 0; i < t->n; i++) {
+        const tkc_split *s = &t->split[i];
+        if (s->left >= t->n || s->right >= t->n)
+            return false;
+        /* What pair_stays walks along must come to an end. */
+        if (s->made && (t->split[s->left].made >= s->made || t->split[s->right].made >= s->made))
+            return false;
+    }
+    return true;
+}
+
+static bool check_tables(const tkc_tables *t, const tkc_block_header *h)
+{
+    uint64_t free_slots = 0;
+    bool ok = true;
+    for (uint64_t i = 0; i < UINT64_C(1) << (64 - t->word_shift); i++) {
+        free_slots += t->words[i].tag == 0;
+        ok &= t->words[i].tag == 0 || (uint32_t)t->words[i].id < t->n;
+    }
+    if (!ok || free_slots == 0)
+        return false;
+    free_slots = 0;
+    for (uint64_t i = 0; i < UINT64_C(1) << (64 - t->pair_shift); i++) {
+        free_slots += t->pairs[i].left == UINT32_MAX;
+        ok &= t->pairs[i].left == UINT32_MAX || t->pairs[i].id < t->n;
+    }
+    if (!ok || free_slots == 0)
+        return false;
+    for (uint32_t i = 0; i < t->n_nodes; i++)
+        ok &= t->nodes[i].child <= t->nodes[i + 1].child &&
+              (t->nodes[i].token == -1 || (uint32_t)t->nodes[i].token < t->n);
+    return ok && t->nodes[t->n_nodes].child <= t->n_nodes && check_tokens(t, h);
+}
+
+bool tkc_tables_attach(tkc_tables *t, const void *block, size_t len, bool mapped, tinkc_error *err)
+{
+    const tkc_block_header *h = block;
+    *t = (tkc_tables){ 0 };
+    if (len < sizeof *h || memcmp(h->magic, TKC_BLOCK_MAGIC, sizeof h->magic) != 0 ||
+        h->total != len || h->byte_order != TKC_BLOCK_ORDER)
+        return bad_block(err);
+    const unsigned char *body = (const unsigned char *)block + sizeof *h;
+    if (h->checksum != tkc_block_hash(body, len - sizeof *h) || !point_into(t, h) ||
+        !check_tables(t, h))
+        return bad_block(err);
+    t->block = block;
+    t->block_len = len;
+    t->mapped = mapped;
+    return true;
+}
+
+void tkc_tables_free(tkc_tables *t)
+{
+    if (t->mapped) {
+        tkc_mapping m = { t->block, t->block_len };
+        tkc_unmap_file(&m);
+    } else if (t->block) {
+        /* Cast away const: it was ours to write while it was built. */
+        tkc_release_aligned((void *)(uintptr_t)t->block);
+    }
+    *t = (tkc_tables){ 0 };
+}

@@ -1,0 +1,160 @@
+/* tables.h - everything BPE needs, in one block of memory: built from a file's vocabulary, or
+ * mapped from the compiled form of an earlier run.
+ *
+ * The block holds offsets only, no pointers. tkc_tables_attach checks it to the last index before
+ * anybody uses it, so a damaged or hostile file is an error and never a wild read. Immutable.
+ */
+#ifndef TKC_TOKENIZER_TABLES_H
+#define TKC_TOKENIZER_TABLES_H
+
+#include "base/arena.h"
+
+enum {
+    TKC_TOKEN_KNOWN = 1,     /* the id is in use */
+    TKC_TOKEN_BYTES = 2,     /* text of the byte-level vocabulary: encoding may give it */
+    TKC_TOKEN_REACHABLE = 4, /* its own text merges into it */
+    TKC_TOKEN_IRREGULAR = 8, /* reachable, but its merges do not come in order of rank */
+    TKC_TOKEN_WHOLE = 16     /* a piece with exactly its text becomes it */
+};
+
+/* What a block was made from, to tell whether it is stale. */
+typedef struct tkc_origin {
+    uint64_t size, mtime_ns, hash;
+} tkc_origin;
+
+typedef struct tkc_word_slot {
+    uint32_t tag; /* of the hash; 0 = free */
+    int32_t id;
+} tkc_word_slot;
+
+typedef struct tkc_pair_slot {
+    uint32_t left, right; /* left UINT32_MAX = free */
+    uint32_t rank, id;
+} tkc_pair_slot;
+
+typedef struct tkc_split {
+    uint32_t left, right; /* what a reachable token was last merged from; bytes: itself */
+    uint32_t made;        /* rank of that merge + 1; bytes: 0 */
+} tkc_split;
+
+typedef struct tkc_trie_node {
+    uint32_t child; /* the first; they end where those of the next node begin */
+    int32_t token;  /* reachable token that ends here, or -1 */
+} tkc_trie_node;
+
+typedef struct tkc_tables {
+    uint32_t n;             /* ids are below it */
+    uint32_t max_len;       /* of any token that encoding may give */
+    bool ignore_merges;     /* a whole piece in the vocabulary wins over merges */
+    bool all_bytes;         /* each byte has a token */
+    bool regular;           /* no token is IRREGULAR */
+    const uint32_t *offset; /* [n + 1] into text */
+    const unsigned char *text;
+    const uint8_t *flags;    /* [n] TKC_TOKEN_* */
+    const int32_t *byte_ids; /* [256]; -1 = none */
+    const tkc_word_slot *words;
+    uint32_t word_shift; /* slot = hash >> shift */
+    const tkc_pair_slot *pairs;
+    uint32_t pair_shift;
+    const uint64_t *pair_filter; /* one bit for the hash of each pair */
+    uint32_t filter_shift;
+    const tkc_split *split;     /* [n] */
+    const tkc_trie_node *nodes; /* [n_nodes + 1] in order of depth; 0 is the root */
+    const uint8_t *labels;      /* [n_nodes] the byte that leads to a node */
+    uint32_t n_nodes;
+    const uint64_t *cut_pairs; /* one bit for the hash of each pair of characters inside a token */
+    uint32_t cut_shift;
+    const uint8_t *cut_bytes; /* [8192] a bit for each pair of bytes at a ragged edge */
+    tinkc_str meta;           /* the rest of the tokenizer's file, as JSON */
+    tkc_origin origin;
+
+    /* Who owns the block. */
+    const void *block;
+    size_t block_len;
+    bool mapped;
+} tkc_tables;
+
+/* ---- building ---- */
+
+typedef struct tkc_vocab_token {
+    tinkc_str text; /* raw bytes */
+    uint32_t id;
+    bool is_bytes; /* false: literal text that encoding never gives */
+} tkc_vocab_token;
+
+typedef struct tkc_merge {
+    uint32_t left, right, rank, id;
+} tkc_merge;
+
+/* Two steps, because merges are spelled with tokens: first the tokens are indexed, then the merges,
+ * found by tkc_find_word in tkc_builder_tables, are handed in. All memory is of `temp`. */
+typedef struct tkc_builder tkc_builder;
+tkc_builder *tkc_builder_new(const tkc_vocab_token *tokens, size_t n, tkc_arena *temp,
+                             tinkc_error *err);
+/* Only words, texts and flags are there so far. */
+const tkc_tables *tkc_builder_tables(const tkc_builder *);
+
+typedef struct tkc_merges {
+    const tkc_merge *data; /* in order of rank; of equal pairs the last counts */
+    size_t n;
+    bool ignore_merges;
+    tinkc_str meta;
+    tkc_origin origin;
+} tkc_merges;
+/* Makes the block. Errors: TOKENIZER, MEMORY. */
+bool tkc_builder_finish(tkc_builder *, const tkc_merges *, tkc_tables *out);
+
+/* Checks a block, which tkc_tables_free then ends (munmap if `mapped`), and points into it. On
+ * failure the block stays the caller's. */
+bool tkc_tables_attach(tkc_tables *, const void *block, size_t len, bool mapped, tinkc_error *err);
+void tkc_tables_free(tkc_tables *);
+
+/* A hash of bytes for our own files: quick, not for strangers' keys. */
+uint64_t tkc_block_hash(const void *data, size_t len);
+
+/* ---- looking up ---- */
+
+static inline uint64_t tkc_load64(const unsigned char *p)
+{
+    uint64_t v;
+    __builtin_memcpy(&v, p, 8);
+    return v;
+}
+
+uint64_t tkc_word_hash(const unsigned char *p, size_t len);
+/* The token with exactly this text; -1 = none. Whatever its flags. */
+int32_t tkc_find_word(const tkc_tables *, const unsigned char *p, size_t len);
+
+static inline uint64_t tkc_pair_hash(uint32_t left, uint32_t right)
+{
+    uint64_t x = ((uint64_t)left << 32 | right) * UINT64_C(0x9E3779B97F4A7C15);
+    x ^= x >> 29;
+    return x * UINT64_C(0xBF58476D1CE4E5B9);
+}
+
+/* The merge of two tokens, or NULL. */
+static inline const tkc_pair_slot *tkc_find_pair(const tkc_tables *t, uint32_t left, uint32_t right)
+{
+    uint64_t h = tkc_pair_hash(left, right), bit = h >> t->filter_shift;
+    if (!(t->pair_filter[bit >> 6] >> (bit & 63) & 1))
+        return NULL;
+    uint64_t mask = (UINT64_C(1) << (64 - t->pair_shift)) - 1;
+    for (uint64_t i = h >> t->pair_shift;; i = (i + 1) & mask) {
+        const tkc_pair_slot *slot = &t->pairs[i];
+        if (slot->left == left && slot->right == right)
+            return slot;
+        if (slot->left == UINT32_MAX)
+            return NULL;
+    }
+}
+
+static inline tinkc_bytes tkc_token_text(const tkc_tables *t, uint32_t id)
+{
+    return (tinkc_bytes){ t->text + t->offset[id], t->offset[id + 1] - t->offset[id] };
+}
+
+/* True if the merges of `left` and `right` side by side never reach over the border between them
+ * before rank `limit` (UINT32_MAX: ever). Both must be reachable and regular. */
+bool tkc_pair_stays(const tkc_tables *, uint32_t left, uint32_t right, uint32_t limit);
+
+#endif

@@ -1,0 +1,138 @@
+/* unicode.c - checking UTF-8, one character at a time or many ASCII ones at once. Pure functions.
+ */
+#include "tokenizer/unicode.h"
+
+bool tkc_is_word_char(uint32_t c)
+{
+    if (tkc_class_of(c) & (TKC_LETTER | TKC_MARK | TKC_NUMBER))
+        return true;
+    return c == '_' || c == 0x203F || c == 0x2040 || c == 0x2054 || c == 0xFE33 || c == 0xFE34 ||
+           (c >= 0xFE4D && c <= 0xFE4F) || c == 0xFF3F;
+}
+
+size_t tkc_put_char(unsigned char out[4], uint32_t c)
+{
+    if (c < 0x80) {
+        out[0] = (unsigned char)c;
+        return 1;
+    }
+    if (c < 0x800) {
+        out[0] = (unsigned char)(0xC0 | c >> 6);
+        out[1] = (unsigned char)(0x80 | (c & 0x3F));
+        return 2;
+    }
+    if (c < 0x10000) {
+        out[0] = (unsigned char)(0xE0 | c >> 12);
+        out[1] = (unsigned char)(0x80 | (c >> 6 & 0x3F));
+        out[2] = (unsigned char)(0x80 | (c & 0x3F));
+        return 3;
+    }
+    out[0] = (unsigned char)(0xF0 | c >> 18);
+    out[1] = (unsigned char)(0x80 | (c >> 12 & 0x3F));
+    out[2] = (unsigned char)(0x80 | (c >> 6 & 0x3F));
+    out[3] = (unsigned char)(0x80 | (c & 0x3F));
+    return 4;
+}
+
+/* What the second byte may be depends on the first: overlong forms, surrogates and what is beyond
+ * U+10FFFF show there. */
+static bool second_fits(unsigned char first, unsigned char second)
+{
+    switch (first) {
+    case 0xE0:
+        return second >= 0xA0 && second < 0xC0;
+    case 0xED:
+        return second >= 0x80 && second < 0xA0;
+    case 0xF0:
+        return second >= 0x90 && second < 0xC0;
+    case 0xF4:
+        return second >= 0x80 && second < 0x90;
+    default:
+        return (second & 0xC0) == 0x80;
+    }
+}
+
+static size_t wanted_bytes(unsigned char first)
+{
+    if (first < 0x80)
+        return 1;
+    if (first < 0xC2)
+        return 0;
+    if (first < 0xE0)
+        return 2;
+    if (first < 0xF0)
+        return 3;
+    return first < 0xF5 ? 4 : 0;
+}
+
+size_t tkc_utf8_broken(const unsigned char *p, size_t len, bool *may_go_on)
+{
+    size_t want = wanted_bytes(p[0]), have = 1;
+    *may_go_on = false;
+    if (want < 2)
+        return 1;
+    while (have < want && have < len &&
+           (have == 1 ? second_fits(p[0], p[1]) : (p[have] & 0xC0) == 0x80))
+        have++;
+    *may_go_on = have == len && have < want;
+    return have;
+}
+
+/* Length of the well-formed character at p, or 0. */
+static size_t whole_char(const unsigned char *p, size_t len)
+{
+    size_t want = wanted_bytes(p[0]);
+    if (want == 0 || want > len)
+        return 0;
+    if (want >= 2 && !second_fits(p[0], p[1]))
+        return 0;
+    for (size_t i = 2; i < want; i++)
+        if ((p[i] & 0xC0) != 0x80)
+            return 0;
+    return want;
+}
+
+static size_t ascii_prefix(const unsigned char *p, size_t len)
+{
+    size_t i = 0;
+    for (; i + 32 <= len; i += 32) {
+        uint64_t w[4];
+        memcpy(w, p + i, 32);
+        if ((w[0] | w[1] | w[2] | w[3]) & UINT64_C(0x8080808080808080))
+            break;
+    }
+    while (i < len && p[i] < 0x80)
+        i++;
+    return i;
+}
+
+size_t tkc_utf8_valid(const unsigned char *p, size_t len, bool *needs_nfc)
+{
+    size_t at = 0;
+    bool check = false;
+    while (at < len) {
+        if (p[at] < 0x80) {
+            at += ascii_prefix(p + at, len - at);
+            continue;
+        }
+        /* The common lengths first: three bytes (most scripts), away from the special leads. */
+        if (at + 3 <= len && p[at] > 0xE0 && p[at] < 0xF0 && p[at] != 0xED &&
+            (p[at + 1] & 0xC0) == 0x80 && (p[at + 2] & 0xC0) == 0x80) {
+            uint32_t c = (uint32_t)(p[at] & 0x0F) << 12 | (uint32_t)(p[at + 1] & 0x3F) << 6 |
+                         (p[at + 2] & 0x3Fu);
+            check |= (tkc_nfc_of(c) & TKC_NFC_CHECK) != 0;
+            at += 3;
+            continue;
+        }
+        size_t n = whole_char(p + at, len - at);
+        if (n == 0)
+            break;
+        const unsigned char *q = p + at;
+        if (p[at] >= 0xCC) /* below U+0300 nothing changes */
+            check |= (tkc_nfc_of(tkc_next_char(&q)) & TKC_NFC_CHECK) != 0;
+        at += n;
+    }
+    if (needs_nfc)
+        *needs_nfc = check;
+    return at;
+}
