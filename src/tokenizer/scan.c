@@ -80,9 +80,9 @@ typedef struct view {
 
 static inline unsigned see(const view *v, uchar *p, uchar **next)
 {
+    *next = p;
     if (p >= v->end)
         return IS_END;
-    *next = p;
     uint32_t c = tkc_next_char(next);
     unsigned class = tkc_class_of(c);
     if (!v->whole && (class & TKC_NUMBER || is_cjk(c) != v->cjk))
