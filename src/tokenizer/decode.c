@@ -100,7 +100,7 @@ static bool append_mended(tinkc_text *out, const unsigned char *p, size_t len, t
                           tinkc_error *err)
 {
     while (len) {
-        size_t good = tkc_utf8_prefix(p, len, NULL);
+        size_t good = tkc_utf8_sound(p, len, NULL);
         if (!append(out, p, good, err))
             return false;
         p += good;
@@ -132,7 +132,7 @@ static void terminate(tinkc_text *out)
 static bool mend(tinkc_text *out, size_t from, tail *left, tinkc_error *err)
 {
     unsigned char *p = (unsigned char *)out->data + from;
-    size_t len = out->len - from, good = tkc_utf8_prefix(p, len, NULL);
+    size_t len = out->len - from, good = tkc_utf8_sound(p, len, NULL);
     if (good == len)
         return true;
     size_t rest = len - good;

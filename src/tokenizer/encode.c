@@ -103,7 +103,7 @@ static bool encode_between(text_job *t, size_t from, size_t to)
     if (from == to)
         return true;
     if (change)
-        (void)tkc_utf8_prefix(p, to - from, &change);
+        (void)tkc_utf8_sound(p, to - from, &change);
     if (!change)
         return encode_normal(t, p, to - from, from);
     tkc_scratch *s = t->e.s;
@@ -178,7 +178,7 @@ static bool encode_checked(text_job *t, size_t from, size_t to)
 static bool encode_any(text_job *t, size_t len)
 {
     for (size_t at = 0; at < len;) {
-        size_t n = tkc_utf8_prefix(t->text + at, len - at, &t->needs_nfc);
+        size_t n = tkc_utf8_sound(t->text + at, len - at, &t->needs_nfc);
         t->needs_nfc &= t->e.tok->nfc;
         if (n && !encode_checked(t, at, at + n))
             return false;
@@ -221,7 +221,7 @@ static bool encode_text(const request *r, tkc_scratch *s, tinkc_str text, tinkc_
         if (!encode_any(&t, text.len))
             return false;
     } else {
-        size_t good = tkc_utf8_prefix(t.text, text.len, &t.needs_nfc);
+        size_t good = tkc_utf8_sound(t.text, text.len, &t.needs_nfc);
         if (good < text.len)
             return tkc_fail(r->err, TINKC_E_ARGUMENT, "text: not UTF-8 at byte %zu", good);
         t.needs_nfc &= tok->nfc;
@@ -371,7 +371,7 @@ static bool encode_span(request *r, tinkc_str text, tinkc_tokens *out, tinkc_siz
 {
     if (r->o.threads > 1 && text.len >= 2 * CHUNK_BYTES && !offsets && may_cut(r)) {
         /* Checked here, so that the error names the place in the whole text. */
-        size_t good = tkc_utf8_prefix((const unsigned char *)text.data, text.len, NULL);
+        size_t good = tkc_utf8_sound((const unsigned char *)text.data, text.len, NULL);
         if (good < text.len)
             return tkc_fail(r->err, TINKC_E_ARGUMENT, "text: not UTF-8 at byte %zu", good);
         return encode_split(r, text, out);

@@ -257,7 +257,7 @@ static uint32_t char_ending(tinkc_bytes text, size_t at)
     while (lead > 0 && !is_lead(text.data[lead]))
         lead--;
     const unsigned char *p = text.data + lead;
-    if (tkc_utf8_prefix(p, at - lead, NULL) != at - lead || tkc_char_bytes(*p) != at - lead)
+    if (tkc_utf8_sound(p, at - lead, NULL) != at - lead || tkc_char_bytes(*p) != at - lead)
         return UINT32_MAX;
     return tkc_next_char(&p);
 }
@@ -266,7 +266,7 @@ static uint32_t char_starting(tinkc_bytes text, size_t at)
 {
     const unsigned char *p = text.data + at;
     size_t n = tkc_char_bytes(*p);
-    if (n > text.len - at || tkc_utf8_prefix(p, n, NULL) != n)
+    if (n > text.len - at || tkc_utf8_sound(p, n, NULL) != n)
         return UINT32_MAX;
     return tkc_next_char(&p);
 }

@@ -106,7 +106,7 @@ static size_t ascii_prefix(const unsigned char *p, size_t len)
     return i;
 }
 
-size_t tkc_utf8_prefix(const unsigned char *p, size_t len, bool *needs_nfc)
+size_t tkc_utf8_sound(const unsigned char *p, size_t len, bool *needs_nfc)
 {
     size_t at = 0;
     bool check = false;

@@ -83,7 +83,7 @@ size_t tkc_put_char(unsigned char out[4], uint32_t c);
 
 /* Length of the longest well-formed prefix. *needs_nfc (may be NULL) is set if a character in it
  * may change under NFC. */
-size_t tkc_utf8_prefix(const unsigned char *p, size_t len, bool *needs_nfc);
+size_t tkc_utf8_sound(const unsigned char *p, size_t len, bool *needs_nfc);
 /* The ill-formed sequence at p: how many bytes one U+FFFD stands for (the maximal subpart), 1 to
  * 3. *may_go_on: the bytes end before it is decided, and more could make it whole. */
 size_t tkc_utf8_broken(const unsigned char *p, size_t len, bool *may_go_on);
