@@ -7,10 +7,10 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "base/digest.h"
 #include "base/json_read.h"
 #include "base/str.h"
 #include "base/thread.h"
-#include "model/sha256.h"
 
 enum { INDEX_MAX = 64 << 20, MAX_FILES = 4096 };
 
@@ -26,7 +26,7 @@ struct tke_model {
     tke_weight embed, head;
     const tke_real *norm;
     size_t n_bytes;
-    char fingerprint[65];
+    char fingerprint[TKC_SHA256_HEX];
 };
 
 const char *tke_module_path(int module)
@@ -264,14 +264,14 @@ static bool find_tensors(tke_model *m, tinkc_error *err)
 
 /* ---- fingerprint ---- */
 
-static void add_file(tke_sha256 *h, tke_model *m, const char *name, tinkc_error *err)
+static void add_file(tkc_digest *h, tke_model *m, const char *name, tinkc_error *err)
 {
     char *path = tkc_path_join(&m->arena, m->folder, name, err);
     if (!path || !tkc_is_file(path))
         return;
     tkc_mapping map = { 0 };
     if (tkc_map_file(path, &map, err)) {
-        tke_sha256_add(h, map.data, map.len);
+        tkc_digest_add(h, map.data, map.len);
         tkc_unmap_file(&map);
     }
 }
@@ -281,17 +281,17 @@ static void add_file(tke_sha256 *h, tke_model *m, const char *name, tinkc_error 
 static bool make_fingerprint(tke_model *m, tinkc_error *err)
 {
     enum { END = 64 << 10 };
-    tke_sha256 h;
-    tke_sha256_start(&h);
+    tkc_digest h;
+    tkc_sha256_init(&h);
     add_file(&h, m, "config.json", err);
     add_file(&h, m, "model.safetensors.index.json", err);
     for (size_t i = 0; i < m->n_files; i++) {
         const tkc_mapping *map = &m->files[i].mapping;
         size_t head = map->len < END ? map->len : END;
-        tke_sha256_add(&h, map->data, head);
-        tke_sha256_add(&h, map->data + map->len - head, head);
+        tkc_digest_add(&h, map->data, head);
+        tkc_digest_add(&h, map->data + map->len - head, head);
     }
-    tke_sha256_finish(&h, m->fingerprint);
+    tkc_digest_hex(&h, m->fingerprint);
     return !tkc_failed(err);
 }
 

@@ -1,0 +1,240 @@
+/* engine_decode - decoding speed beside its bound, in one run.
+ *
+ *   engine_decode MODEL [rank 0] [prompt 64] [tokens 128]
+ *
+ * Batches of 1 and 32 sequences, greedy, no stop. The bound of a step is the larger of two times:
+ * the bytes that must be read (weights once, keys and values of every sequence) at the read
+ * bandwidth measured here over a buffer of the weights' size, and the useful FLOPs at the rate of a
+ * 1024^3 product in fp32. rank > 0 adds an adapter to every matrix.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "infer/infer.h"
+
+typedef struct job {
+    tke_model *model;
+    tke_cpu *cpu;
+    tke_snapshot *snapshot;
+    int64_t rank, prompt, tokens;
+} job;
+
+static void die(const tinkc_error *err)
+{
+    fprintf(stderr, "engine_decode: %s\n", err->message);
+    exit(2);
+}
+
+static double seconds(void)
+{
+    return (double)tkc_monotonic_ns() * 1e-9;
+}
+
+/* ---- what the machine can do ---- */
+
+typedef struct reading {
+    const uint64_t *data;
+    int64_t n, parts;
+    uint64_t sums[64];
+} reading;
+
+static void read_part(void *arg, int64_t task, int32_t worker)
+{
+    reading *r = arg;
+    int64_t begin = r->n * task / r->parts, end = r->n * (task + 1) / r->parts;
+    uint64_t s[8] = { 0 };
+    for (int64_t i = begin; i + 8 <= end; i += 8)
+        for (int k = 0; k < 8; k++)
+            s[k] += r->data[i + k];
+    (void)worker;
+    r->sums[task] = s[0] + s[1] + s[2] + s[3] + s[4] + s[5] + s[6] + s[7];
+}
+
+/* Bytes a second, best of several. */
+static double bandwidth(tke_cpu *cpu, size_t bytes)
+{
+    tinkc_error err = { 0 };
+    uint64_t *data = tkc_alloc_aligned(64, bytes, &err);
+    if (!data)
+        die(&err);
+    memset(data, 1, bytes);
+    reading r = { .data = data, .n = (int64_t)(bytes / 8), .parts = 2 };
+    r.parts = tke_threads_count(tke_cpu_threads(cpu));
+    double best = 0;
+    for (int i = 0; i < 20; i++) {
+        double t = seconds();
+        tke_threads_run(tke_cpu_threads(cpu), r.parts, read_part, &r);
+        double rate = (double)bytes / (seconds() - t);
+        best = rate > best ? rate : best;
+    }
+    tkc_release_aligned(data);
+    return best;
+}
+
+static double flop_rate(tke_cpu *cpu)
+{
+    enum { N = 1024 };
+    tinkc_error err = { 0 };
+    float *a = tkc_alloc_aligned(64, 3 * N * N * sizeof *a, &err);
+    if (!a)
+        die(&err);
+    for (size_t i = 0; i < 3 * N * N; i++)
+        a[i] = 0.5f;
+    tke_gemm call = { .form = TKE_NN,
+                      .exact = true,
+                      .m = N,
+                      .n = N,
+                      .k = N,
+                      .alpha = 1,
+                      .a = a,
+                      .lda = N,
+                      .b = tke_matrix_real(a + N * N, N),
+                      .c = a + 2 * N * N,
+                      .ldc = N };
+    double best = 0;
+    for (int i = 0; i < 10; i++) {
+        double t = seconds();
+        tke_gemm_run(cpu, &call);
+        double rate = 2.0 * N * N * N / (seconds() - t);
+        best = rate > best ? rate : best;
+    }
+    tkc_release_aligned(a);
+    return best;
+}
+
+/* ---- what a step costs at least ---- */
+
+static double weight_bytes(const job *j)
+{
+    const tke_config *c = tke_model_config(j->model);
+    double sum =
+        (double)tke_dtype_size(tke_model_head(j->model)->m.dtype) * (double)(c->vocab * c->hidden);
+    for (size_t l = 0; l < c->n_layers; l++)
+        for (int i = 0; i < TKE_MODULES; i++) {
+            const tke_weight *w = &tke_model_layer(j->model, l)->module[i];
+            sum += (double)tke_dtype_size(w->m.dtype) * (double)(w->in * w->out);
+        }
+    return sum;
+}
+
+static double token_flops(const job *j, double context)
+{
+    const tke_config *c = tke_model_config(j->model);
+    double p = 0, sums = 0, layers = (double)c->n_layers, r = (double)j->rank;
+    for (int i = 0; i < TKE_MODULES; i++) {
+        const tke_weight *w = &tke_model_layer(j->model, 0)->module[i];
+        p += layers * (double)w->in * (double)w->out;
+        sums += layers * (double)(w->in + w->out);
+    }
+    return 2 * (p + (double)(c->hidden * c->vocab)) +
+           2 * r * (sums + (double)(c->hidden + c->vocab)) +
+           4 * layers * (double)(c->n_heads * c->head_dim) * context;
+}
+
+/* ---- runs ---- */
+
+static void add_requests(const job *j, tke_infer *e, int64_t batch, tinkc_error *err)
+{
+    int32_t prompt[4096];
+    size_t vocab = tke_model_config(j->model)->vocab;
+    for (int64_t b = 0; b < batch; b++) {
+        for (int64_t i = 0; i < j->prompt; i++)
+            prompt[i] = (int32_t)((size_t)(b * 7919 + i * 104729 + 17) % vocab);
+        tke_gen_request r = { .snapshot = j->snapshot,
+                              .prompt = prompt,
+                              .n_prompt = (size_t)j->prompt,
+                              .n_samples = 1,
+                              .max_tokens = (size_t)j->tokens,
+                              .never_stop = true,
+                              .rule = { .temperature = 0, .top_p = 1 } };
+        if (!tke_infer_add(e, &r, err))
+            die(err);
+    }
+}
+
+/* Tokens a second after the prompts. */
+static double decode(const job *j, int64_t batch)
+{
+    tinkc_error err = { 0 };
+    tke_infer_options o = { .cpu = j->cpu,
+                            .kv_bytes = (size_t)512 << 20,
+                            .no_prefix_cache = true,
+                            .prefill_chunk = (size_t)(j->prompt * batch) };
+    tke_infer *e = tke_infer_new(j->model, &o, &err);
+    if (!e)
+        die(&err);
+    add_requests(j, e, batch, &err);
+    while (tke_infer_get_stats(e).tokens_decoded < (uint64_t)batch)
+        tke_infer_step(e);
+    uint64_t before = tke_infer_get_stats(e).tokens_decoded;
+    double t = seconds();
+    while (tke_infer_step(e))
+        ;
+    t = seconds() - t;
+    double rate = (double)(tke_infer_get_stats(e).tokens_decoded - before) / t;
+    tke_infer_free(e);
+    return rate;
+}
+
+static void measure(const job *j, int64_t batch, double bytes_a_second, double flops_a_second)
+{
+    double context = (double)j->prompt + (double)j->tokens / 2, rate = 0;
+    double kv = context * (double)tke_infer_token_bytes(j->model) * (double)batch;
+    double adapter = j->snapshot ? (double)tke_snapshot_bytes(j->snapshot) : 0;
+    double reading_s = (weight_bytes(j) + adapter + kv) / bytes_a_second;
+    double computing_s = (double)batch * token_flops(j, context) / flops_a_second;
+    double bound = (double)batch / (reading_s > computing_s ? reading_s : computing_s);
+    for (int i = 0; i < 3; i++) {
+        double now = decode(j, batch);
+        rate = now > rate ? now : rate;
+    }
+    printf("batch %-3lld %10.0f tokens/s  bound %8.0f (%s)  %5.1f %%\n", (long long)batch, rate,
+           bound, reading_s > computing_s ? "bandwidth" : "FLOPs", 100 * rate / bound);
+}
+
+static int64_t number(int argc, char **argv, int i, int64_t otherwise)
+{
+    int64_t n = otherwise;
+    if (i < argc && (!tkc_parse_i64(tkc_str(argv[i]), &n) || n < 0 || n > 4096)) {
+        fprintf(stderr, "engine_decode: '%s' is no number\n", argv[i]);
+        exit(2);
+    }
+    return n;
+}
+
+int main(int argc, char **argv)
+{
+    tinkc_error err = { 0 };
+    if (argc < 2) {
+        fprintf(stderr, "usage: engine_decode MODEL [rank] [prompt] [tokens]\n");
+        return 2;
+    }
+    job j = { .rank = number(argc, argv, 2, 0),
+              .prompt = number(argc, argv, 3, 64),
+              .tokens = number(argc, argv, 4, 128) };
+    j.cpu = tke_cpu_new(NULL, &err);
+    j.model = err.code ? NULL : tke_model_open(argv[1], &err);
+    if (j.model && j.rank) {
+        tke_adapter_spec spec = { .rank = (int32_t)j.rank, .train = 7 };
+        tke_adapter *a = tke_adapter_new(j.model, &spec, &err);
+        j.snapshot = a ? tke_snapshot_take(a, &err) : NULL;
+        tke_adapter_free(a);
+    }
+    if (err.code)
+        die(&err);
+    double bytes = bandwidth(j.cpu, (size_t)weight_bytes(&j)), flops = flop_rate(j.cpu);
+    printf("kernels     %s, %d threads\n", tke_cpu_name(j.cpu),
+           (int)tke_threads_count(tke_cpu_threads(j.cpu)));
+    printf("reading     %8.1f GB/s over %.1f MB\n", bytes * 1e-9, weight_bytes(&j) * 1e-6);
+    printf("computing   %8.1f GFLOP/s\n", flops * 1e-9);
+    measure(&j, 1, bytes, flops);
+    measure(&j, 32, bytes, flops);
+    tke_snapshot_drop(j.snapshot);
+    tke_model_drop(j.model);
+    tke_cpu_free(j.cpu);
+    return 0;
+}
