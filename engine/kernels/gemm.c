@@ -54,20 +54,31 @@ static void run_task(void *arg, int64_t task, int32_t worker)
     set->gemm(&call, m0, m1, n0, n1, l->cpu->scratch[worker]);
 }
 
-/* A part packs its share of a and of b: parts as square as can be pack least. `parts` is what all
- * threads need; small products stay whole. */
+/* About how many cycles the largest part of a grid takes for each k: the products, packing its
+ * share of a and of b, and, where several parts write to the same rows of c, its lines that wander
+ * from core to core (measured; it is what makes thin products slow when they are cut by columns).
+ */
+static double part_cost(const tke_kernel_set *set, const tke_gemm *call, int64_t gm, int64_t gn)
+{
+    double rows =
+        (double)smaller(call->m, ceil_div(ceil_div(call->m, set->tile_m), gm) * set->tile_m);
+    double columns =
+        (double)smaller(call->n, ceil_div(ceil_div(call->n, set->tile_n), gn) * set->tile_n);
+    double shared = gn > 1 && gm * gn > 1 ? 0.8 / (double)call->k : 0;
+    return rows * columns * (1.0 / 16 + shared) + 0.35 * columns + 0.1 * rows;
+}
+
+/* `parts` is what all threads need; small products stay whole. */
 static grid choose_grid(const tke_kernel_set *set, const tke_gemm *call, int64_t parts)
 {
     int64_t tiles_m = ceil_div(call->m, set->tile_m), tiles_n = ceil_div(call->n, set->tile_n);
     grid best = { 1, 1, 0 };
     if (call->m * call->n * call->k < 32 * 1024)
         return best;
-    int64_t best_cost = INT64_MAX;
+    double best_cost = INFINITY;
     for (int64_t gm = 1; gm <= smaller(parts, tiles_m); gm++) {
         int64_t gn = smaller(ceil_div(parts, gm), tiles_n);
-        int64_t rows = ceil_div(tiles_m, gm) * set->tile_m;
-        int64_t columns = ceil_div(tiles_n, gn) * set->tile_n;
-        int64_t cost = rows * columns + 8 * (rows + columns);
+        double cost = part_cost(set, call, gm, gn);
         if (cost < best_cost) {
             best_cost = cost;
             best = (grid){ gm, gn, 0 };

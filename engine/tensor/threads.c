@@ -1,7 +1,13 @@
-/* threads.c - fork and join. One word (`turn`) starts a loop: workers wait for it to change, take
- * task numbers from a shared counter until none is left, and count themselves out. Sleeping uses a
- * mutex and a condition, touched only when a worker has spun in vain. May touch only its own
- * struct.
+/* threads.c - fork and join. One word (`turn`) opens and closes a loop: odd while tasks may be
+ * taken. Each worker has a share of the task numbers, the same one every time, so that what it
+ * wrote in the last loop is in its cache for the next; when its share is done it helps the others.
+ *
+ * The caller closes the loop when no task is left and then waits only for workers that are inside.
+ * One that the system has not let run at all is not waited for: it finds the loop closed, or takes
+ * part in the next. So a loop on a busy machine costs no more than doing it alone.
+ *
+ * Sleeping uses a mutex and a condition, touched only when somebody has spun in vain. May touch
+ * only its own struct.
  */
 #include "tensor/threads.h"
 
@@ -18,6 +24,8 @@ enum {
 };
 
 typedef struct worker {
+    _Alignas(64) atomic_int_fast64_t next; /* of its share */
+    int64_t end;
     pthread_t thread;
     tke_threads *set;
     int32_t index;
@@ -27,15 +35,13 @@ struct tke_threads {
     int32_t n;
     int32_t n_started; /* workers 1 .. n_started are running */
     int32_t spins;
-    /* written by the caller before `turn` moves, read by workers after */
+    /* with the shares: written by the caller while the loop is closed and nobody is inside */
     tke_task_fn *fn;
     void *arg;
-    int64_t n_tasks;
     bool stop;
-    _Alignas(64) atomic_uint turn;
-    _Alignas(64) atomic_int_fast64_t next;
-    _Alignas(64) atomic_int busy; /* workers that have not finished this turn */
-    pthread_mutex_t lock;         /* for the conditions and the two below */
+    _Alignas(64) atomic_uint turn;  /* odd = open */
+    _Alignas(64) atomic_int inside; /* workers that may be looking at tasks */
+    pthread_mutex_t lock;           /* for the conditions and the two below */
     pthread_cond_t start, done;
     atomic_int sleeping;
     atomic_bool caller_sleeps;
@@ -53,27 +59,45 @@ static inline void relax(void)
 
 static void take_tasks(tke_threads *set, int32_t index)
 {
-    for (;;) {
-        int64_t task = atomic_fetch_add_explicit(&set->next, 1, memory_order_relaxed);
-        if (task >= set->n_tasks)
-            return;
-        set->fn(set->arg, task, index);
+    for (int32_t i = 0; i < set->n; i++) {
+        worker *share = &set->workers[(index + i) % set->n];
+        while (atomic_load_explicit(&share->next, memory_order_relaxed) < share->end) {
+            int64_t task = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed);
+            if (task < share->end)
+                set->fn(set->arg, task, index);
+        }
     }
+}
+
+/* An open turn that this worker has not seen. */
+static bool is_news(tke_threads *set, unsigned last)
+{
+    unsigned turn = atomic_load(&set->turn);
+    return (turn & 1u) && turn != last;
 }
 
 static void wait_for_turn(tke_threads *set, unsigned last)
 {
     for (int32_t i = 0; i < set->spins; i++) {
-        if (atomic_load_explicit(&set->turn, memory_order_acquire) != last)
+        if (is_news(set, last))
             return;
         relax();
     }
     pthread_mutex_lock(&set->lock);
     atomic_fetch_add(&set->sleeping, 1);
-    while (atomic_load(&set->turn) == last)
+    while (!is_news(set, last))
         pthread_cond_wait(&set->start, &set->lock);
     atomic_fetch_sub(&set->sleeping, 1);
     pthread_mutex_unlock(&set->lock);
+}
+
+static void leave(tke_threads *set)
+{
+    if (atomic_fetch_sub(&set->inside, 1) == 1 && atomic_load(&set->caller_sleeps)) {
+        pthread_mutex_lock(&set->lock);
+        pthread_cond_signal(&set->done);
+        pthread_mutex_unlock(&set->lock);
+    }
 }
 
 static void *work(void *arg)
@@ -83,20 +107,18 @@ static void *work(void *arg)
     unsigned last = 0;
     for (;;) {
         wait_for_turn(set, last);
-        last++;
-        if (set->stop)
+        atomic_fetch_add(&set->inside, 1);
+        last = atomic_load(&set->turn); /* now it cannot change to another open one */
+        if ((last & 1u) && set->stop)
             return NULL;
-        take_tasks(set, self->index);
-        if (atomic_fetch_sub(&set->busy, 1) == 1 && atomic_load(&set->caller_sleeps)) {
-            pthread_mutex_lock(&set->lock);
-            pthread_cond_signal(&set->done);
-            pthread_mutex_unlock(&set->lock);
-        }
+        if (last & 1u)
+            take_tasks(set, self->index);
+        leave(set);
     }
 }
 
 /* Everything a worker reads must be in place before. */
-static void next_turn(tke_threads *set)
+static void open_turn(tke_threads *set)
 {
     atomic_fetch_add(&set->turn, 1u);
     if (atomic_load(&set->sleeping) > 0) {
@@ -106,16 +128,17 @@ static void next_turn(tke_threads *set)
     }
 }
 
-static void wait_for_workers(tke_threads *set)
+static void close_turn(tke_threads *set)
 {
+    atomic_fetch_add(&set->turn, 1u);
     for (int32_t i = 0; i < set->spins; i++) {
-        if (atomic_load_explicit(&set->busy, memory_order_acquire) == 0)
+        if (atomic_load(&set->inside) == 0)
             return;
         relax();
     }
     pthread_mutex_lock(&set->lock);
     atomic_store(&set->caller_sleeps, true);
-    while (atomic_load(&set->busy) != 0)
+    while (atomic_load(&set->inside) != 0)
         pthread_cond_wait(&set->done, &set->lock);
     atomic_store(&set->caller_sleeps, false);
     pthread_mutex_unlock(&set->lock);
@@ -130,12 +153,13 @@ void tke_threads_run(tke_threads *set, int64_t n_tasks, tke_task_fn *fn, void *a
     }
     set->fn = fn;
     set->arg = arg;
-    set->n_tasks = n_tasks;
-    atomic_store_explicit(&set->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&set->busy, set->n_started, memory_order_relaxed);
-    next_turn(set);
+    for (int32_t i = 0; i < set->n; i++) {
+        atomic_store_explicit(&set->workers[i].next, n_tasks * i / set->n, memory_order_relaxed);
+        set->workers[i].end = n_tasks * (i + 1) / set->n;
+    }
+    open_turn(set);
     take_tasks(set, 0);
-    wait_for_workers(set);
+    close_turn(set);
 }
 
 static int32_t processors(void)
@@ -154,11 +178,11 @@ tke_threads *tke_threads_new(int32_t n, tinkc_error *err)
         n = available;
     if (n > MAX_THREADS)
         n = MAX_THREADS;
-    tke_threads *set =
-        tkc_alloc_aligned(64, sizeof *set + (size_t)n * sizeof set->workers[0] + 64, err);
+    size_t size = sizeof(tke_threads) + (size_t)n * sizeof(worker);
+    tke_threads *set = tkc_alloc_aligned(64, size, err);
     if (!set)
         return NULL;
-    memset(set, 0, sizeof *set);
+    memset(set, 0, size);
     set->n = n;
     set->spins = n <= available ? SPINS_ALONE : SPINS_CROWDED;
     pthread_mutex_init(&set->lock, NULL);
@@ -166,7 +190,8 @@ tke_threads *tke_threads_new(int32_t n, tinkc_error *err)
     pthread_cond_init(&set->done, NULL);
     for (int32_t i = 1; i < n; i++) {
         worker *w = &set->workers[i];
-        *w = (worker){ .set = set, .index = i };
+        w->set = set;
+        w->index = i;
         if (!tkc_thread_start(&w->thread, work, w, "tinkc-maths", err)) {
             tke_threads_free(set);
             return NULL;
@@ -186,7 +211,7 @@ void tke_threads_free(tke_threads *set)
     if (!set)
         return;
     set->stop = true;
-    next_turn(set);
+    open_turn(set);
     for (int32_t i = 1; i <= set->n_started; i++)
         pthread_join(set->workers[i].thread, NULL);
     pthread_cond_destroy(&set->done);

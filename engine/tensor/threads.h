@@ -20,7 +20,8 @@ tke_threads *tke_threads_new(int32_t n, tinkc_error *err);
 void tke_threads_free(tke_threads *); /* NULL allowed */
 int32_t tke_threads_count(const tke_threads *);
 
-/* Runs fn for tasks 0 .. n_tasks-1 and returns when all are done. Tasks are handed out in order. */
+/* Runs fn for tasks 0 .. n_tasks-1 and returns when all are done. Each worker begins with its share
+ * (task t of n: worker t*count/n, about) and then helps the others. */
 void tke_threads_run(tke_threads *, int64_t n_tasks, tke_task_fn *fn, void *arg);
 
 #endif
