@@ -60,8 +60,8 @@ typedef struct reply {
     const char **headers;
     size_t n_headers, cap_headers;
     tkc_buf bytes;
-    int32_t status, code;            /* code 0 = ended well */
-    bool too_large, no_memory, sunk; /* sunk: a part of the body has gone to the sink */
+    int32_t status, code; /* code 0 = ended well */
+    bool too_large, no_memory;
     char message[200];
 } reply;
 
@@ -142,7 +142,6 @@ static bool is_success(int32_t status)
 static bool to_sink(reply *r, const void *data, size_t len)
 {
     pthread_mutex_lock(&r->lock);
-    r->sunk = true;
     bool more = !r->detached && r->sink(r->sink_user, data, len);
     pthread_mutex_unlock(&r->lock);
     return more;
@@ -225,22 +224,6 @@ static const char *header_of(const reply *r, const char *name)
 const char *tkc_call_header(const tkc_call *call, const char *name)
 {
     return header_of(call->inner->reply, name);
-}
-
-const char *const *tkc_call_headers(const tkc_call *call)
-{
-    const reply *r = call->inner->reply;
-    return r && r->n_headers ? (const char *const *)r->headers : NULL;
-}
-
-int32_t tkc_call_status(const tkc_call *call)
-{
-    return call->inner->reply ? call->inner->reply->status : 0;
-}
-
-int64_t tkc_call_elapsed_ms(const tkc_call *call)
-{
-    return tkc_now_ms(call->inner->client->clock) - call->inner->begun_ms;
 }
 
 static int64_t asked_delay(const inner *c)
@@ -456,17 +439,6 @@ static bool status_retries(int32_t status)
     return status == 408 || status == 409 || status == 429 || status >= 500;
 }
 
-/* What no further attempt can mend: a conflict that says "it is so already", or a body of which a
- * part has gone to its reader. */
-static bool is_final(const inner *c)
-{
-    const reply *r = c->reply;
-    if (r && r->sunk)
-        return true;
-    return c->call.err.http_status == 409 &&
-           (c->spec.conflict_final || (c->spec.conflict_ends && c->call.retried));
-}
-
 /* Layer B's table: is this outcome worth another attempt? */
 static bool attempt_retries(const inner *c)
 {
@@ -516,7 +488,7 @@ static void window_outcome(inner *c)
         finish(c);
         return;
     }
-    if (is_final(c)) {
+    if (c->spec.conflict_ends && err->http_status == 409 && c->call.retried) {
         finish(c);
         return;
     }
@@ -619,7 +591,7 @@ static void attempt_ended(inner *c)
     bool special = r->too_large || r->no_memory;
     int32_t retries =
         c->spec.retries == TKC_RETRIES_DEFAULT ? client->max_retries : c->spec.retries;
-    if (is_final(c))
+    if (c->spec.conflict_ends && r->status == 409 && !r->code && c->call.retried)
         retries = 0;
     if (!special && !client->no_retries && c->attempt < retries && attempt_retries(c)) {
         int64_t wait = attempt_delay(c);
@@ -659,7 +631,7 @@ static void send_attempt(inner *c, const char *token)
         return;
     }
     c->call.retried = c->attempts > 0;
-    c->call.attempts = ++c->attempts;
+    c->attempts++;
     c->under_way = true;
     c->reply->begun_ms = tkc_now_ms(client->clock);
     atomic_fetch_add(&client->replies, 1);

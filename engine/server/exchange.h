@@ -1,0 +1,84 @@
+/* exchange.h - one HTTP request and its answer, between libmicrohttpd and the service.
+ *
+ * It is the service's tinkc_reply and the library's request context at once, counted by both: the
+ * peer may go away while the service still answers, and the service may have answered long before
+ * the last byte is out.
+ */
+#ifndef TKE_SERVER_EXCHANGE_H
+#define TKE_SERVER_EXCHANGE_H
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/thread.h"
+#include "server/mhd.h"
+#include "service/service.h"
+
+enum { TKE_MAX_HEADERS = 100, TKE_MAX_REPLY_HEADERS = 12 };
+
+enum {
+    TKE_X_READING = 0, /* its body is still coming */
+    TKE_X_HANDED,      /* with the service, on the thread that handed it over */
+    TKE_X_SUSPENDED,   /* the connection waits for the service */
+    TKE_X_ANSWERING,   /* there is something to send */
+    TKE_X_SENT         /* the response is queued */
+};
+
+typedef struct tke_exchange {
+    tinkc_reply reply; /* first: the service knows it by this */
+    tkc_refs refs;
+    struct tke_http *http;
+    struct tke_exchange *next, *prev; /* all that are with the service; http->lock */
+    const tke_mhd *mhd;
+    struct MHD_Connection *connection;
+    tkc_arena arena;
+    int64_t start_ns;
+    uint64_t n_sent;
+
+    /* the request: constant once it is handed over */
+    const char *method;
+    const char *uri; /* path and query as they came */
+    char owner[32];
+    char base_url[300];
+    const char *headers[2 * TKE_MAX_HEADERS + 1];
+    size_t n_headers;
+    tkc_buf body;
+    bool too_large, is_poll, listed;
+    tinkc_request request;
+
+    /* the answer */
+    pthread_mutex_t lock;
+    pthread_cond_t room;
+    int32_t state; /* TKE_X_* */
+    int32_t status;
+    const char *reply_headers[2 * TKE_MAX_REPLY_HEADERS];
+    size_t n_reply_headers;
+    char future[200]; /* whose delivery has to be reported; "" = none */
+    tkc_buf out;
+    size_t taken;           /* of out, by the connection */
+    int64_t content_length; /* -1 = not said */
+    bool streaming;         /* goes out while it is being made */
+    bool is_events;
+    bool ended, failed; /* the service is through */
+    bool gone;          /* the connection is */
+    bool inside;        /* we are inside tke_service_handle: writing must not wait */
+} tke_exchange;
+
+/* Made when the request line has been read. NULL: memory is short. */
+tke_exchange *tke_exchange_new(struct tke_http *, const tke_mhd *, const tinkc_allocator *,
+                               const char *uri);
+void tke_exchange_keep(tke_exchange *);
+void tke_exchange_drop(tke_exchange *);
+/* Fills in the reply's functions. */
+void tke_exchange_open_reply(tke_exchange *);
+/* Thread: the connection's. Sends what there is; MHD_NO closes the connection. */
+enum MHD_Result tke_exchange_answer(tke_exchange *);
+/* Thread: the connection's, without the lock, after the service has it: suspends unless there is
+ * something to send already. */
+enum MHD_Result tke_exchange_wait(tke_exchange *);
+/* The connection is through with it. */
+void tke_exchange_closed(tke_exchange *, bool complete);
+
+/* server.c */
+void tke_http_over(tke_exchange *); /* the service has ended or failed it */
+
+#endif

@@ -1,0 +1,30 @@
+/* mhd.h - libmicrohttpd, opened on first use: the functions we call, and nothing else. */
+#ifndef TKE_SERVER_MHD_H
+#define TKE_SERVER_MHD_H
+
+#include <microhttpd.h>
+
+#include "base/err.h"
+
+typedef struct tke_mhd {
+    struct MHD_Daemon *(*start)(unsigned int flags, uint16_t port, MHD_AcceptPolicyCallback apc,
+                                void *apc_cls, MHD_AccessHandlerCallback dh, void *dh_cls, ...);
+    void (*stop)(struct MHD_Daemon *);
+    MHD_socket (*quiesce)(struct MHD_Daemon *);
+    struct MHD_Response *(*from_buffer)(size_t size, void *buffer, enum MHD_ResponseMemoryMode);
+    struct MHD_Response *(*from_callback)(uint64_t size, size_t block_size,
+                                          MHD_ContentReaderCallback reader, void *cls,
+                                          MHD_ContentReaderFreeCallback end);
+    enum MHD_Result (*add_header)(struct MHD_Response *, const char *name, const char *value);
+    enum MHD_Result (*queue)(struct MHD_Connection *, unsigned int status, struct MHD_Response *);
+    void (*destroy)(struct MHD_Response *);
+    void (*suspend)(struct MHD_Connection *);
+    void (*resume)(struct MHD_Connection *);
+    int (*values)(struct MHD_Connection *, enum MHD_ValueKind, MHD_KeyValueIterator, void *cls);
+    const char *(*lookup)(struct MHD_Connection *, enum MHD_ValueKind, const char *key);
+} tke_mhd;
+
+/* The table, or NULL (UNSUPPORTED) where the library is not installed. Any thread. */
+const tke_mhd *tke_mhd_load(tinkc_error *err);
+
+#endif

@@ -1,0 +1,300 @@
+/* find.c - objects by name: making, finding and ending sessions, runs, samplers, checkpoints.
+ *
+ * Locks: everything here needs svc->lock, except during start and end. Touches memory only.
+ */
+#include "service/state.h"
+
+#include <stdio.h>
+
+char *tke_copy(tke_service *svc, const char *text, tinkc_error *err)
+{
+    return text ? tkc_copy_str(svc->a, tkc_str(text), err) : NULL;
+}
+
+static void forget(tke_service *svc, char *text)
+{
+    if (text)
+        tkc_release_str(svc->a, text);
+}
+
+/* ---- finding ---- */
+
+tke_base *tke_find_base(tke_service *svc, const char *name)
+{
+    return name ? tkc_map_get(&svc->bases, tkc_str(name)) : NULL;
+}
+
+tke_session *tke_find_session(tke_service *svc, const char *id)
+{
+    return id ? tkc_map_get(&svc->sessions, tkc_str(id)) : NULL;
+}
+
+tke_run *tke_find_run(tke_service *svc, const char *id)
+{
+    return id ? tkc_map_get(&svc->runs, tkc_str(id)) : NULL;
+}
+
+tke_sampler *tke_find_sampler(tke_service *svc, const char *id)
+{
+    return id ? tkc_map_get(&svc->samplers, tkc_str(id)) : NULL;
+}
+
+tke_checkpoint *tke_find_checkpoint(tke_service *svc, const char *path, int64_t *expired_us)
+{
+    tke_checkpoint *c = path ? tkc_map_get(&svc->checkpoints, tkc_str(path)) : NULL;
+    if (expired_us)
+        *expired_us = 0;
+    if (!c || c->state == TKE_CKPT_GONE)
+        return NULL;
+    if (c->expires_us && c->expires_us <= tkc_wall_us(svc->clock)) {
+        if (expired_us)
+            *expired_us = c->expires_us;
+        return NULL;
+    }
+    return c;
+}
+
+void tke_session_touch(tke_service *svc, tke_session *session)
+{
+    if (!session)
+        return;
+    session->seen_ms = tkc_now_ms(svc->clock);
+    session->expired = false;
+}
+
+/* ---- making ---- */
+
+tke_session *tke_session_add(tke_service *svc, const char *id, const char *owner, tinkc_error *err)
+{
+    tke_session *s = tkc_zalloc(svc->a, sizeof *s, err);
+    if (!s)
+        return NULL;
+    s->id = tke_copy(svc, id, err);
+    s->owner = tke_copy(svc, owner, err);
+    s->created_us = tkc_wall_us(svc->clock);
+    s->seen_ms = tkc_now_ms(svc->clock);
+    if (tkc_failed(err) || !tkc_map_set(&svc->sessions, tkc_str(id), s, NULL, err)) {
+        forget(svc, s->id);
+        forget(svc, s->owner);
+        tkc_release(svc->a, s, sizeof *s);
+        return NULL;
+    }
+    return s;
+}
+
+tke_run *tke_run_add(tke_service *svc, const char *id, const char *owner, tinkc_error *err)
+{
+    tke_run *r = tkc_zalloc(svc->a, sizeof *r, err);
+    if (!r)
+        return NULL;
+    r->id = tke_copy(svc, id, err);
+    r->owner = tke_copy(svc, owner, err);
+    r->next_seq = 1;
+    r->created_us = r->last_request_us = tkc_wall_us(svc->clock);
+    r->last_arrival_ms = tkc_now_ms(svc->clock);
+    r->served = svc->turn++;
+    if (tkc_failed(err) || !tkc_map_set(&svc->runs, tkc_str(id), r, NULL, err)) {
+        forget(svc, r->id);
+        forget(svc, r->owner);
+        tkc_release(svc->a, r, sizeof *r);
+        return NULL;
+    }
+    return r;
+}
+
+tke_sampler *tke_sampler_add(tke_service *svc, const char *id, const char *owner, tinkc_error *err)
+{
+    tke_sampler *s = tkc_zalloc(svc->a, sizeof *s, err);
+    if (!s)
+        return NULL;
+    s->id = tke_copy(svc, id, err);
+    s->owner = tke_copy(svc, owner, err);
+    if (tkc_failed(err) || !tkc_map_set(&svc->samplers, tkc_str(id), s, NULL, err)) {
+        forget(svc, s->id);
+        forget(svc, s->owner);
+        tkc_release(svc->a, s, sizeof *s);
+        return NULL;
+    }
+    return s;
+}
+
+static void free_checkpoint(tke_service *svc, tke_checkpoint *c)
+{
+    forget(svc, c->path);
+    forget(svc, c->run_id);
+    forget(svc, c->name);
+    forget(svc, c->owner);
+    tke_snapshot_drop(c->snapshot);
+    tkc_release(svc->a, c, sizeof *c);
+}
+
+/* A checkpoint object is never freed before the service ends: samplers and jobs point to it. Its
+ * name can be taken by a new one. */
+tke_checkpoint *tke_checkpoint_add(tke_service *svc, const char *run_id, int32_t kind,
+                                   const char *name, tinkc_error *err)
+{
+    tke_checkpoint *c = tkc_zalloc(svc->a, sizeof *c, err);
+    tkc_buf path;
+    void *old = NULL;
+    tkc_buf_init(&path, svc->a, TKC_BUF_NO_MAX);
+    if (!c)
+        return NULL;
+    tkc_buf_printf(&path, err, "tinker://%s/%s/%s", run_id,
+                   kind == TKE_CKPT_SAMPLER ? "sampler_weights" : "weights", name);
+    if (tkc_buf_terminate(&path, err))
+        c->path = tke_copy(svc, path.data, err);
+    c->run_id = tke_copy(svc, run_id, err);
+    c->name = tke_copy(svc, name, err);
+    c->run = tke_find_run(svc, run_id);
+    c->owner = tke_copy(svc, c->run ? c->run->owner : "default", err);
+    c->kind = kind;
+    c->created_us = tkc_wall_us(svc->clock);
+    tkc_buf_free(&path);
+    if (tkc_failed(err) || !tkc_map_set(&svc->checkpoints, tkc_str(c->path), c, &old, err)) {
+        free_checkpoint(svc, c);
+        return NULL;
+    }
+    if (old) { /* kept alive for those who still point to it, under a name nobody can ask for */
+        tinkc_error ignored = { 0 };
+        char key[48];
+        (void)snprintf(key, sizeof key, "replaced %p", old);
+        ((tke_checkpoint *)old)->state = TKE_CKPT_GONE;
+        tkc_map_set(&svc->checkpoints, tkc_str(key), old, NULL, &ignored);
+    }
+    return c;
+}
+
+void tke_checkpoint_remove(tke_service *svc, tke_checkpoint *c)
+{
+    (void)svc;
+    c->state = TKE_CKPT_GONE;
+}
+
+/* ---- names ---- */
+
+bool tke_name_ok(const char *name)
+{
+    size_t n = name ? strlen(name) : 0;
+    if (n == 0 || n > 255 || strstr(name, ".."))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        char c = name[i];
+        bool word =
+            (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+        if (!word && (i == 0 || (c != '.' && c != '-')))
+            return false;
+    }
+    return true;
+}
+
+bool tke_path_split(tkc_arena *arena, const char *path, const char **run, int32_t *kind,
+                    const char **name, tinkc_error *err)
+{
+    tinkc_str rest = tkc_str(path), parts[3];
+    size_t n = 0;
+    if (!tkc_starts_with(rest, "tinker://"))
+        return tkc_fail(err, TINKC_E_PATH, "not a tinker:// path: '%.200s'", path ? path : "");
+    rest = tkc_strn(rest.data + 9, rest.len - 9);
+    for (tinkc_str part; tkc_str_cut(&rest, '/', &part); n++)
+        if (n < 3)
+            parts[n] = part;
+    if (n != 3 || !parts[0].len || !parts[2].len ||
+        !(tkc_str_is(parts[1], "weights") || tkc_str_is(parts[1], "sampler_weights")))
+        return tkc_fail(err, TINKC_E_PATH,
+                        "Invalid path '%.200s'. Expected tinker://<run>/weights/<name> or "
+                        "tinker://<run>/sampler_weights/<name>",
+                        path);
+    *kind = tkc_str_is(parts[1], "weights") ? TKE_CKPT_TRAINING : TKE_CKPT_SAMPLER;
+    *run = tkc_arena_str(arena, parts[0], err);
+    *name = tkc_arena_str(arena, parts[2], err);
+    return !tkc_failed(err);
+}
+
+char *tke_checkpoint_folder(tke_service *svc, tkc_arena *arena, const char *run_id, int32_t kind,
+                            const char *name, tinkc_error *err)
+{
+    char *part = tkc_arena_printf(arena, err, "%s/%s",
+                                  kind == TKE_CKPT_SAMPLER ? "sampler_weights" : "weights", name);
+    return part ? tke_store_run_path(svc->store, arena, run_id, part, err) : NULL;
+}
+
+/* ---- the end ---- */
+
+static void free_run(tke_service *svc, tke_run *r)
+{
+    tke_adapter_free(r->adapter);
+    forget(svc, r->id);
+    forget(svc, r->owner);
+    forget(svc, r->base_model);
+    forget(svc, r->user_metadata);
+    forget(svc, r->create_request_id);
+    forget(svc, r->error);
+    forget(svc, r->source);
+    tkc_release(svc->a, r->seen, r->cap_seen * sizeof *r->seen);
+    tkc_release(svc->a, r, sizeof *r);
+}
+
+static void free_sampler(tke_service *svc, tke_sampler *s)
+{
+    tke_snapshot_drop(s->snapshot);
+    forget(svc, s->id);
+    forget(svc, s->owner);
+    forget(svc, s->base_model);
+    forget(svc, s->model_path);
+    forget(svc, s->spill);
+    tkc_release(svc->a, s, sizeof *s);
+}
+
+static void free_session(tke_service *svc, tke_session *s)
+{
+    forget(svc, s->id);
+    forget(svc, s->owner);
+    forget(svc, s->user_metadata);
+    forget(svc, s->project_id);
+    tkc_release(svc->a, s, sizeof *s);
+}
+
+static void free_base(tke_service *svc, tke_base *b)
+{
+    tke_infer_free(b->infer);
+    tke_trainer_free(b->trainer);
+    tke_vocab_free(b->vocab);
+    tke_model_drop(b->model);
+    forget(svc, b->name);
+    tkc_release(svc->a, b, sizeof *b);
+}
+
+void tke_state_free_all(tke_service *svc)
+{
+    const tkc_map_entry *e;
+    for (size_t at = 0; (e = tkc_map_next(&svc->jobs, &at));) {
+        ((tke_job *)e->value)->in_map = false;
+        tke_job_drop(e->value);
+    }
+    for (size_t at = 0; (e = tkc_map_next(&svc->samplers, &at));)
+        free_sampler(svc, e->value);
+    for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));)
+        free_checkpoint(svc, e->value);
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));)
+        free_run(svc, e->value);
+    for (size_t at = 0; (e = tkc_map_next(&svc->sessions, &at));)
+        free_session(svc, e->value);
+    for (size_t at = 0; (e = tkc_map_next(&svc->bases, &at));)
+        free_base(svc, e->value);
+    for (size_t at = 0; (e = tkc_map_next(&svc->archives, &at));) {
+        tke_archive *archive = e->value;
+        forget(svc, archive->token);
+        forget(svc, archive->folder);
+        tkc_release(svc->a, archive, sizeof *archive);
+    }
+    for (size_t at = 0; (e = tkc_map_next(&svc->idempotent, &at));) {
+        tke_idempotent *one = e->value;
+        forget(svc, one->key);
+        forget(svc, one->session_id);
+        tkc_release(svc->a, one, sizeof *one);
+    }
+    tkc_map *maps[] = { &svc->jobs,     &svc->samplers, &svc->checkpoints, &svc->runs,
+                        &svc->sessions, &svc->bases,    &svc->archives,    &svc->idempotent };
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
+        tkc_map_free(maps[i]);
+}

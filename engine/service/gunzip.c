@@ -1,0 +1,79 @@
+/* gunzip.c - the only file of the engine that sees libarchive: as a reader of gzip.
+ *
+ * No client of ours sends gzip; others may. Archives are written without the library (tar.c).
+ */
+#include "service/gunzip.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <pthread.h>
+#include <stddef.h>
+
+#include "base/dl.h"
+
+typedef struct library {
+    struct archive *(*read_new)(void);
+    int (*filter_gzip)(struct archive *);
+    int (*format_raw)(struct archive *);
+    int (*open_memory)(struct archive *, const void *, size_t);
+    int (*next_header)(struct archive *, struct archive_entry **);
+    la_ssize_t (*read_data)(struct archive *, void *, size_t);
+    int (*end)(struct archive *);
+} library;
+
+static library la;
+
+static const tkc_dl_symbol symbols[] = {
+    { "archive_read_new", offsetof(library, read_new) },
+    { "archive_read_support_filter_gzip", offsetof(library, filter_gzip) },
+    { "archive_read_support_format_raw", offsetof(library, format_raw) },
+    { "archive_read_open_memory", offsetof(library, open_memory) },
+    { "archive_read_next_header", offsetof(library, next_header) },
+    { "archive_read_data", offsetof(library, read_data) },
+    { "archive_read_free", offsetof(library, end) },
+    { NULL, 0 },
+};
+
+static bool load(tinkc_error *err)
+{
+    static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+    static bool loaded;
+    const char *const names[] = { "libarchive.so.13", "libarchive.so", NULL };
+    pthread_mutex_lock(&once);
+    if (!loaded)
+        loaded = tkc_dl_load(names, symbols, &la, err);
+    bool ok = loaded;
+    pthread_mutex_unlock(&once);
+    return ok;
+}
+
+bool tke_gunzip(tinkc_bytes packed, size_t max, tkc_buf *out, tinkc_error *err)
+{
+    struct archive_entry *entry;
+    if (packed.len < 2 || packed.data[0] != 0x1f || packed.data[1] != 0x8b)
+        return tkc_fail(err, TINKC_E_UNPROCESSABLE, "not gzip");
+    if (!load(err))
+        return false;
+    struct archive *a = la.read_new();
+    if (!a)
+        return tkc_fail_memory(err);
+    bool ok = la.filter_gzip(a) == ARCHIVE_OK && la.format_raw(a) == ARCHIVE_OK &&
+              la.open_memory(a, packed.data, packed.len) == ARCHIVE_OK &&
+              la.next_header(a, &entry) == ARCHIVE_OK;
+    if (!ok)
+        tkc_fail(err, TINKC_E_UNPROCESSABLE, "not gzip");
+    while (ok) {
+        char *room = tkc_buf_room(out, 65536, err);
+        la_ssize_t n = room ? la.read_data(a, room, 65536) : -1;
+        if (n <= 0) {
+            if (n < 0)
+                ok = tkc_fail(err, TINKC_E_UNPROCESSABLE, "damaged or cut off gzip");
+            break;
+        }
+        out->len += (size_t)n;
+        if (out->len > max)
+            ok = tkc_fail(err, TINKC_E_UNPROCESSABLE, "more than %zu bytes", max);
+    }
+    la.end(a);
+    return ok;
+}

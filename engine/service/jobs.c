@@ -1,0 +1,512 @@
+/* jobs.c - futures: their life, who waits for them, how long their results are kept.
+ *
+ * A job is counted: the map of retrievable jobs holds one, whoever works on it another. An open
+ * poll costs a small struct in a list that is ordered by deadline (all polls are held equally
+ * long), never a thread. Answers are written outside the lock.
+ */
+#include <stdio.h>
+
+#include "service/state.h"
+
+/* ---- life ---- */
+
+tke_job *tke_job_new(tke_service *svc, int32_t kind, const char *request_id, const char *owner,
+                     tinkc_error *err)
+{
+    tke_job *job = tkc_zalloc(svc->a, sizeof *job, err);
+    if (!job)
+        return NULL;
+    tkc_ref_init(&job->refs);
+    job->svc = svc;
+    job->kind = kind;
+    tkc_arena_init(&job->arena, svc->a, 0);
+    tkc_buf_init(&job->result, svc->a, TKC_BUF_NO_MAX);
+    job->request_id = tke_copy(svc, request_id, err);
+    job->owner = tke_copy(svc, owner, err);
+    if (tkc_failed(err)) {
+        tke_job_drop(job);
+        return NULL;
+    }
+    return job;
+}
+
+void tke_job_keep(tke_job *job)
+{
+    tkc_ref_keep(&job->refs);
+}
+
+void tke_job_drop(tke_job *job)
+{
+    if (!job || !tkc_ref_drop(&job->refs))
+        return;
+    const tinkc_allocator *a = job->svc->a;
+    tkc_arena_free(&job->arena);
+    tkc_buf_free(&job->result);
+    if (job->request_id)
+        tkc_release_str(a, job->request_id);
+    if (job->owner)
+        tkc_release_str(a, job->owner);
+    tkc_release(a, job, sizeof *job);
+}
+
+bool tke_job_publish(tke_job *job, tinkc_error *err)
+{
+    if (!tkc_map_set(&job->svc->jobs, tkc_str(job->request_id), job, NULL, err))
+        return false;
+    tke_job_keep(job);
+    job->in_map = true;
+    return true;
+}
+
+const char *tke_category(const tinkc_error *err)
+{
+    switch (err->code) {
+    case TINKC_E_BAD_REQUEST:
+    case TINKC_E_ARGUMENT:
+    case TINKC_E_TENSOR:
+    case TINKC_E_PATH:
+    case TINKC_E_MODEL:
+    case TINKC_E_NOT_FOUND:
+    case TINKC_E_FORBIDDEN:
+    case TINKC_E_EXISTS:
+    case TINKC_E_UNSUPPORTED:
+    case TINKC_E_CANCELLED:
+        return "user";
+    default:
+        return "server";
+    }
+}
+
+/* ---- answering polls ---- */
+
+/* Passes and samples are kept as protobuf; who did not ask for that gets them as JSON. */
+static bool result_as_json(tke_job *job, tkc_buf *out, tinkc_error *err)
+{
+    tkc_arena arena;
+    tinkc_bytes bytes = { (const unsigned char *)job->result.data, job->result.len };
+    bool ok;
+    tkc_arena_init(&arena, job->svc->a, 0);
+    if (job->kind == TKE_JOB_SAMPLE) {
+        tkc_sample_response r = { 0 };
+        ok = tkc_sample_response_from_pb(bytes, &arena, &r, err) &&
+             tkc_sample_response_to_json(&r, out, err);
+    } else {
+        tkc_forward_backward_output r = { 0 };
+        ok = tkc_output_from_pb(bytes, &arena, &r, err) && tkc_output_to_json(&r, out, err);
+    }
+    tkc_arena_free(&arena);
+    return ok;
+}
+
+static void send_result(tke_job *job, tinkc_reply *reply, bool proto)
+{
+    tinkc_error err = { 0 };
+    tkc_buf json;
+    tkc_buf_init(&json, job->svc->a, TKC_BUF_NO_MAX);
+    reply->status(reply, 200);
+    if (job->result_is_pb && !proto && !result_as_json(job, &json, &err)) {
+        tkc_buf_clear(&json);
+        err = (tinkc_error){ 0 };
+        tkc_answer_write(&(tkc_answer){ .kind = TKC_ANSWER_FAILED,
+                                        .error = "the result has numbers that JSON cannot hold",
+                                        .category = { "server", 0 } },
+                         &json, &err);
+    }
+    bool as_pb = job->result_is_pb && proto;
+    const tkc_buf *body = job->result_is_pb && !proto ? &json : &job->result;
+    reply->header(reply, "Content-Type", as_pb ? TKC_TYPE_PROTOBUF : TKC_TYPE_JSON);
+    reply->header(reply, TKE_FUTURE_HEADER, job->request_id);
+    if (body->len)
+        (void)reply->write(reply, body->data, body->len);
+    reply->end(reply);
+    tkc_buf_free(&json);
+}
+
+static void send_answer(tke_job *job, tinkc_reply *reply, const tkc_answer *answer, int32_t status,
+                        bool is_result)
+{
+    tinkc_error err = { 0 };
+    tkc_buf body;
+    tkc_buf_init(&body, job->svc->a, TKC_BUF_NO_MAX);
+    if (!tkc_answer_write(answer, &body, &err)) {
+        tke_send_failure(reply, job->svc->a, &err);
+    } else {
+        reply->status(reply, status);
+        reply->header(reply, "Content-Type", TKC_TYPE_JSON);
+        if (is_result)
+            reply->header(reply, TKE_FUTURE_HEADER, job->request_id);
+        (void)reply->write(reply, body.data, body.len);
+        reply->end(reply);
+    }
+    tkc_buf_free(&body);
+}
+
+/* Without locks; the job is done. */
+static void send_done(tke_job *job, tinkc_reply *reply, bool proto, bool metadata, bool remote)
+{
+    tke_service *svc = job->svc;
+    if (job->failed) {
+        send_answer(job, reply,
+                    &(tkc_answer){ .kind = TKC_ANSWER_FAILED,
+                                   .error = job->error.message,
+                                   .category = { tke_category(&job->error), 0 } },
+                    200, true);
+    } else if (metadata && (int64_t)job->result.len > svc->set.metadata_only_threshold) {
+        send_answer(job, reply,
+                    &(tkc_answer){ .kind = TKC_ANSWER_METADATA,
+                                   .request_id = job->request_id,
+                                   .response_payload_size = (int64_t)job->result.len },
+                    200, false);
+        return;
+    } else {
+        send_result(job, reply, proto);
+    }
+    if (!remote)
+        tke_service_delivered(svc, job->request_id);
+}
+
+/* What a poll is told when its time has come and there is no result. Without locks. */
+static void send_pending(tke_job *job, tinkc_reply *reply, bool paused, const char *reason)
+{
+    send_answer(job, reply,
+                &(tkc_answer){ .kind = TKC_ANSWER_TRY_AGAIN,
+                               .request_id = job->request_id,
+                               .queue_state = { paused ? "paused_capacity" : "active", 0 },
+                               .queue_state_reason = reason },
+                (int32_t)job->svc->set.pending_status, false);
+}
+
+void tke_service_delivered(tke_service *svc, const char *request_id)
+{
+    pthread_mutex_lock(&svc->lock);
+    tke_job *job = tkc_map_get(&svc->jobs, tkc_str(request_id));
+    if (job && job->state == TKE_DONE && !job->delivered) {
+        job->delivered = true;
+        job->delivered_ms = tkc_now_ms(svc->clock);
+    }
+    pthread_mutex_unlock(&svc->lock);
+}
+
+/* ---- completing ---- */
+
+/* Locks: needs svc->lock. */
+static void unlink_waiter(tke_service *svc, tke_waiter *w)
+{
+    *(w->prev ? &w->prev->next : &svc->first_waiter) = w->next;
+    *(w->next ? &w->next->prev : &svc->last_waiter) = w->prev;
+}
+
+void tke_job_complete(tke_job *job)
+{
+    tke_service *svc = job->svc;
+    pthread_mutex_lock(&svc->lock);
+    job->state = TKE_DONE;
+    job->done_ms = tkc_now_ms(svc->clock);
+    svc->result_bytes += (int64_t)job->result.len;
+    if (job->run && job->seq > 0) {
+        tke_seen *seen = tke_run_seen(job->run, job->seq);
+        if (seen && seen->state == TKE_SEEN_PENDING)
+            seen->state = TKE_SEEN_DONE;
+    }
+    tke_waiter *waiters = job->waiters;
+    job->waiters = NULL;
+    for (tke_waiter *w = waiters; w; w = w->next_of_job)
+        unlink_waiter(svc, w);
+    pthread_cond_broadcast(&svc->idle);
+    pthread_mutex_unlock(&svc->lock);
+    tkc_arena_free(&job->arena);
+    for (tke_waiter *next; waiters; waiters = next) {
+        next = waiters->next_of_job;
+        send_done(job, waiters->reply, waiters->proto, waiters->metadata, waiters->remote);
+        tkc_release(svc->a, waiters, sizeof *waiters);
+    }
+    tke_job_drop(job);
+}
+
+static void row_committed(void *user, const tinkc_error *err)
+{
+    tke_job *job = user;
+    if (tkc_failed(err)) /* training goes on; only its protection against a crash is weaker */
+        tkc_log_line(&job->svc->log, TINKC_LOG_WARN, "%s: not recorded: %s", job->request_id,
+                     err->message);
+    tke_job_complete(job);
+}
+
+static bool needs_row(const tke_job *job)
+{
+    return job->run && job->seq > 0 && job->kind != TKE_JOB_UNLOAD &&
+           tke_store_durable(job->svc->store);
+}
+
+static void finish(tke_job *job)
+{
+    tke_service *svc = job->svc;
+    if (!needs_row(job)) {
+        tke_job_complete(job);
+        return;
+    }
+    tinkc_error err = { 0 };
+    tke_txn *txn = tke_txn_new(svc->store, &err);
+    tkc_buf text;
+    tkc_buf_init(&text, svc->a, TKC_BUF_NO_MAX);
+    const char *result = NULL;
+    if (job->failed &&
+        tkc_answer_write(&(tkc_answer){ .kind = TKC_ANSWER_FAILED,
+                                        .error = job->error.message,
+                                        .category = { tke_category(&job->error), 0 } },
+                         &text, &err))
+        result = tkc_buf_terminate(&text, &err);
+    else if (!job->failed && !job->result_is_pb)
+        result = tkc_buf_terminate(&job->result, &err);
+    tke_txn_exec(txn,
+                 "INSERT OR REPLACE INTO requests(run_id, seq_id, kind, hash, request_id, state, "
+                 "result) VALUES(?, ?, ?, ?, ?, ?, ?)",
+                 "tiibtit", job->run->id, job->seq, (int64_t)job->kind,
+                 (tinkc_bytes){ (const unsigned char *)&job->hash, sizeof job->hash },
+                 job->request_id, (int64_t)(job->failed ? 2 : 1), result);
+    tke_txn_exec(txn, "UPDATE runs SET last_request_us = ? WHERE id = ?", "it",
+                 job->run->last_request_us, job->run->id);
+    tkc_buf_free(&text);
+    job->state = TKE_COMMITTING;
+    tke_txn_commit(txn, row_committed, job);
+}
+
+void tke_job_succeed(tke_job *job, tinkc_str json)
+{
+    if (json.len && !tkc_buf_add(&job->result, json.data, json.len, &job->error))
+        job->failed = true;
+    finish(job);
+}
+
+void tke_job_fail(tke_job *job, const tinkc_error *why)
+{
+    job->failed = true;
+    tkc_buf_clear(&job->result);
+    job->error = (tinkc_error){ 0 };
+    tkc_error_copy(&job->error, why);
+    if (!tkc_failed(&job->error))
+        tkc_fail(&job->error, TINKC_E_STATE, "the request failed for an unknown reason");
+    finish(job);
+}
+
+/* ---- retrieve_future ---- */
+
+/* An id that is in no table: never issued (404), or its result is gone (410)? */
+static int32_t status_of_unknown(tke_call *call, const char *id)
+{
+    tke_service *svc = call->svc;
+    tinkc_str rest = tkc_str(id), number, owner_id;
+    int64_t epoch, seq;
+    if (!tkc_str_cut(&rest, '-', &number) || !rest.data || !tkc_parse_i64(number, &epoch) ||
+        epoch < 1 || epoch > svc->epoch)
+        return 404;
+    if (epoch < svc->epoch)
+        return 410;
+    size_t colon = rest.len;
+    while (colon > 0 && rest.data[colon - 1] != ':')
+        colon--;
+    if (colon == 0)
+        return 404;
+    owner_id = tkc_strn(rest.data, colon - 1);
+    tinkc_str last = tkc_strn(rest.data + colon, rest.len - colon);
+    tke_run *run = tkc_map_get(&svc->runs, owner_id);
+    if (run && tkc_parse_i64(last, &seq)) {
+        tke_seen *seen = tke_run_seen(run, seq);
+        return seq == 0 || (seen && seen->state != TKE_SEEN_NOT) ? 410 : 404;
+    }
+    return run || tkc_map_has(&svc->samplers, owner_id) ? 410 : 404;
+}
+
+static bool add_waiter(tke_call *call, tke_job *job, bool proto, bool metadata)
+{
+    tke_service *svc = call->svc;
+    tke_waiter *w = tkc_zalloc(svc->a, sizeof *w, &call->err);
+    if (!w)
+        return false;
+    w->job = job;
+    w->reply = call->reply;
+    w->deadline_ms = tkc_now_ms(svc->clock) + svc->set.long_poll_ms;
+    w->proto = proto;
+    w->metadata = metadata;
+    w->remote = call->flags & TKE_CALL_REMOTE;
+    w->next_of_job = job->waiters;
+    job->waiters = w;
+    w->prev = svc->last_waiter;
+    *(w->prev ? &w->prev->next : &svc->first_waiter) = w;
+    svc->last_waiter = w;
+    if (svc->first_waiter == w)
+        pthread_cond_signal(&svc->timer);
+    return true;
+}
+
+void tke_retrieve_future(tke_call *call)
+{
+    tke_service *svc = call->svc;
+    tkc_retrieve_future_request in;
+    if (!tke_call_decode(call, &tkc_retrieve_future_request_type, &in))
+        return;
+    const char *accept = tke_call_header(call, "Accept");
+    bool proto = accept && strstr(accept, TKC_TYPE_PROTOBUF);
+    int32_t status = 200;
+    pthread_mutex_lock(&svc->lock);
+    tke_job *job = tkc_map_get(&svc->jobs, tkc_str(in.request_id));
+    if (!job)
+        status = status_of_unknown(call, in.request_id);
+    else if (!tkc_cstr_eq(job->owner, call->owner))
+        status = 403;
+    else if (job->state == TKE_DONE)
+        tke_job_keep(job);
+    else
+        status = add_waiter(call, job, proto, in.allow_metadata_only) ? 0 : 503;
+    pthread_mutex_unlock(&svc->lock);
+    if (status == 200) {
+        send_done(job, call->reply, proto, in.allow_metadata_only, call->flags & TKE_CALL_REMOTE);
+        tke_job_drop(job);
+    } else if (status == 404) {
+        tke_refuse(call, 404, "unknown_request", "No request with the id '%.200s' was ever made",
+                   in.request_id);
+    } else if (status == 410) {
+        tke_refuse(call, 410, "gone",
+                   "The result of '%.200s' is no longer here: it expired or was lost in a restart",
+                   in.request_id);
+    } else if (status == 403) {
+        tke_refuse(call, 403, "forbidden", "You do not have access to this request");
+    } else if (status == 503) {
+        tke_refuse(call, 503, "memory", "out of memory");
+    }
+}
+
+/* ---- time ---- */
+
+int64_t tke_poll_expire(tke_service *svc, int64_t now_ms)
+{
+    for (;;) {
+        pthread_mutex_lock(&svc->lock);
+        tke_waiter *w = svc->first_waiter;
+        if (!w || w->deadline_ms > now_ms) {
+            int64_t next = w ? w->deadline_ms : INT64_MAX;
+            pthread_mutex_unlock(&svc->lock);
+            return next;
+        }
+        tke_job *job = w->job;
+        unlink_waiter(svc, w);
+        for (tke_waiter **at = &job->waiters; *at; at = &(*at)->next_of_job)
+            if (*at == w) {
+                *at = w->next_of_job;
+                break;
+            }
+        bool paused = job->paused;
+        const char *reason = job->reason;
+        tke_job_keep(job);
+        pthread_mutex_unlock(&svc->lock);
+        send_pending(job, w->reply, paused, reason);
+        tkc_release(svc->a, w, sizeof *w);
+        tke_job_drop(job);
+    }
+}
+
+void tke_polls_close(tke_service *svc)
+{
+    pthread_mutex_lock(&svc->lock);
+    tke_waiter *all = svc->first_waiter;
+    for (tke_waiter *w = all; w; w = w->next)
+        w->job->waiters = NULL;
+    svc->first_waiter = svc->last_waiter = NULL;
+    pthread_mutex_unlock(&svc->lock);
+    for (tke_waiter *next; all; all = next) {
+        next = all->next;
+        tke_send_error(all->reply, svc->a, 503, "stopping", "The server is stopping");
+        tkc_release(svc->a, all, sizeof *all);
+    }
+}
+
+/* The answer of a poll is no longer wanted. True if it was a poll. */
+static tke_waiter *take_waiter_of(tke_service *svc, tinkc_reply *reply)
+{
+    for (tke_waiter *w = svc->first_waiter; w; w = w->next)
+        if (w->reply == reply) {
+            unlink_waiter(svc, w);
+            for (tke_waiter **at = &w->job->waiters; *at; at = &(*at)->next_of_job)
+                if (*at == w) {
+                    *at = w->next_of_job;
+                    break;
+                }
+            return w;
+        }
+    return NULL;
+}
+
+void tke_service_cancel(tke_service *svc, tinkc_reply *reply)
+{
+    pthread_mutex_lock(&svc->lock);
+    tke_waiter *w = take_waiter_of(svc, reply);
+    pthread_mutex_unlock(&svc->lock);
+    if (!w) { /* everything but polls and streams ends by itself soon */
+        (void)tke_stream_cancel(svc, reply);
+        return;
+    }
+    tkc_release(svc->a, w, sizeof *w);
+    reply->fail(reply, TINKC_E_CONNECTION, "the poll was cancelled");
+}
+
+void tke_service_resume(tke_service *svc, tinkc_reply *reply)
+{
+    (void)tke_stream_resume(svc, reply);
+}
+
+static bool is_over(const tke_service *svc, const tke_job *job, int64_t now_ms)
+{
+    if (job->state != TKE_DONE)
+        return false;
+    if (job->delivered)
+        return now_ms - job->delivered_ms > svc->set.result_grace_ms ||
+               svc->result_bytes > svc->set.result_store_bytes;
+    return now_ms - job->done_ms > svc->set.result_ttl_ms;
+}
+
+void tke_jobs_reap(tke_service *svc, int64_t now_ms)
+{
+    const tkc_map_entry *e;
+    tke_job *gone = NULL;
+    pthread_mutex_lock(&svc->lock);
+    for (size_t at = 0; (e = tkc_map_next(&svc->jobs, &at));) {
+        tke_job *job = e->value;
+        if (!is_over(svc, job, now_ms))
+            continue;
+        svc->result_bytes -= (int64_t)job->result.len;
+        tkc_map_remove(&svc->jobs, tkc_str(job->request_id));
+        job->in_map = false;
+        job->next = gone;
+        gone = job;
+    }
+    pthread_mutex_unlock(&svc->lock);
+    for (tke_job *next; gone; gone = next) {
+        next = gone->next;
+        tke_job_drop(gone);
+    }
+}
+
+void tke_cancel_future(tke_call *call)
+{
+    tke_service *svc = call->svc;
+    tkc_retrieve_future_request in;
+    int32_t status = 200;
+    if (!tke_call_decode(call, &tkc_retrieve_future_request_type, &in))
+        return;
+    pthread_mutex_lock(&svc->lock);
+    tke_job *job = tkc_map_get(&svc->jobs, tkc_str(in.request_id));
+    if (!job || !tkc_cstr_eq(job->owner, call->owner))
+        status = 404;
+    else if (job->kind != TKE_JOB_SAMPLE)
+        status = 400;
+    else
+        job->in.sample.cancelled = true;
+    pthread_cond_signal(&svc->work);
+    pthread_mutex_unlock(&svc->lock);
+    if (status == 404)
+        tke_refuse(call, 404, "unknown_request", "No such request");
+    else if (status == 400)
+        tke_refuse(call, 400, "bad_request", "Only samples can be cancelled");
+    else
+        tke_send_json(call->reply, 200, tkc_str("{\"type\":\"cancel_future\"}"));
+}

@@ -1,0 +1,136 @@
+/* journal.c - the request log of a run. May touch: runs/RUN/journal, and nothing else. */
+#include "service/journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/str.h"
+
+/* Behind the length and the checksum, both u32: little-endian, as on this machine. */
+typedef struct head {
+    int64_t seq;
+    uint64_t hash_lo, hash_hi;
+    uint32_t epoch;
+    uint8_t kind, is_pb, forward, zero;
+} head;
+
+enum { MAX_JOURNAL = 1 << 30 };
+
+static void put_record(tkc_buf *out, const tke_journal_record *r, tinkc_error *err)
+{
+    head h = {
+        r->seq, r->hash.lo, r->hash.hi, r->epoch, (uint8_t)r->kind, r->is_pb, r->forward, 0
+    };
+    uint32_t len = (uint32_t)(sizeof h + r->body.len);
+    uint32_t crc = tke_crc32c(tke_crc32c(0, &h, sizeof h), r->body.data, r->body.len);
+    tkc_buf_add(out, &len, sizeof len, err);
+    tkc_buf_add(out, &crc, sizeof crc, err);
+    tkc_buf_add(out, &h, sizeof h, err);
+    tkc_buf_str(out, r->body, err);
+}
+
+/* Takes the next whole record off *rest. */
+static bool take_record(tinkc_str *rest, tke_journal_record *r)
+{
+    uint32_t len, crc;
+    head h;
+    if (rest->len < sizeof len + sizeof crc + sizeof h)
+        return false;
+    memcpy(&len, rest->data, sizeof len);
+    memcpy(&crc, rest->data + sizeof len, sizeof crc);
+    const char *at = rest->data + sizeof len + sizeof crc;
+    if (len < sizeof h || len > rest->len - sizeof len - sizeof crc ||
+        tke_crc32c(0, at, len) != crc)
+        return false;
+    memcpy(&h, at, sizeof h);
+    *r = (tke_journal_record){ h.seq,
+                               h.kind,
+                               h.epoch,
+                               h.is_pb != 0,
+                               h.forward != 0,
+                               { h.hash_lo, h.hash_hi },
+                               tkc_strn(at + sizeof h, len - sizeof h) };
+    *rest = tkc_strn(at + len, rest->len - sizeof len - sizeof crc - len);
+    return true;
+}
+
+bool tke_journal_append(tke_store *s, const char *run, const tke_journal_record *r,
+                        tinkc_error *err)
+{
+    tkc_arena arena;
+    tkc_buf bytes;
+    int fd = -1;
+    tkc_arena_init(&arena, NULL, 0);
+    tkc_buf_init(&bytes, NULL, TKC_BUF_NO_MAX);
+    char *folder = tke_store_run_path(s, &arena, run, NULL, err);
+    char *path = tke_store_run_path(s, &arena, run, "journal", err);
+    put_record(&bytes, r, err);
+    if (tkc_failed(err) || !tkc_make_dirs(folder, err))
+        goto done;
+    fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        tkc_fail_errno(err, "%s", path);
+        goto done;
+    }
+    if (!tkc_write_all(fd, bytes.data, bytes.len) || fdatasync(fd) != 0) {
+        tkc_fail_errno(err, "%s", path);
+        /* Half a record would hide every later one. */
+        if (ftruncate(fd, st.st_size) != 0)
+            tkc_fail_errno(err, "%s", path);
+    }
+done:
+    if (fd >= 0)
+        close(fd);
+    tkc_buf_free(&bytes);
+    tkc_arena_free(&arena);
+    return !tkc_failed(err);
+}
+
+bool tke_journal_read(tke_store *s, const char *run, tkc_arena *arena, tke_journal_fn *fn,
+                      void *user, tinkc_error *err)
+{
+    char *path = tke_store_run_path(s, arena, run, "journal", err);
+    if (!path || !tkc_is_file(path))
+        return !tkc_failed(err);
+    tinkc_bytes file = tkc_read_file(arena, path, MAX_JOURNAL, err);
+    tinkc_str rest = tkc_strn((const char *)file.data, file.len);
+    tke_journal_record r;
+    while (!tkc_failed(err) && take_record(&rest, &r))
+        if (!fn(&r, user, err))
+            return false;
+    if (!tkc_failed(err) && rest.len && truncate(path, (off_t)(file.len - rest.len)) != 0)
+        tkc_fail_errno(err, "%s", path);
+    return !tkc_failed(err);
+}
+
+typedef struct trimming {
+    int64_t from;
+    tkc_buf kept;
+} trimming;
+
+static bool keep_newer(const tke_journal_record *r, void *user, tinkc_error *err)
+{
+    trimming *t = user;
+    if (r->seq >= t->from)
+        put_record(&t->kept, r, err);
+    return !tkc_failed(err);
+}
+
+bool tke_journal_trim(tke_store *s, const char *run, int64_t seq, tinkc_error *err)
+{
+    tkc_arena arena;
+    trimming t = { .from = seq };
+    tkc_arena_init(&arena, NULL, 0);
+    tkc_buf_init(&t.kept, NULL, TKC_BUF_NO_MAX);
+    char *path = tke_store_run_path(s, &arena, run, "journal", err);
+    if (path && tkc_is_file(path) && tke_journal_read(s, run, &arena, keep_newer, &t, err))
+        tkc_write_file(path, t.kept.data ? t.kept.data : "", t.kept.len, 0600, err);
+    tkc_buf_free(&t.kept);
+    tkc_arena_free(&arena);
+    return !tkc_failed(err);
+}

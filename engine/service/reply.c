@@ -1,0 +1,158 @@
+/* reply.c - how answers are written, and how the parts of a request are read.
+ *
+ * Touches the call and its reply only. Every answer has a body with its length (or is a 204), since
+ * clients take a 400 without one for the fault of a proxy.
+ */
+#include <stdio.h>
+
+#include "codec/query.h"
+#include "service/state.h"
+
+void tke_send(tinkc_reply *reply, int32_t status, const char *type, tinkc_str body)
+{
+    reply->status(reply, status);
+    if (type)
+        reply->header(reply, "Content-Type", type);
+    if (body.len)
+        (void)reply->write(reply, body.data, body.len);
+    reply->end(reply);
+}
+
+void tke_send_json(tinkc_reply *reply, int32_t status, tinkc_str body)
+{
+    tke_send(reply, status, TKC_TYPE_JSON, body);
+}
+
+static void send_error(tinkc_reply *reply, const tinkc_allocator *a, int32_t status,
+                       const char *code, const char *detail)
+{
+    tinkc_error err = { 0 };
+    tkc_buf body;
+    tkc_buf_init(&body, a, TKC_BUF_NO_MAX);
+    if (tkc_error_body_write(&(tkc_error_body){ .detail = detail, .code = code }, &body, &err))
+        tke_send_json(reply, status, tkc_buf_view(&body));
+    else
+        tke_send_json(reply, status, tkc_str("{\"detail\":\"out of memory\",\"code\":\"memory\"}"));
+    tkc_buf_free(&body);
+}
+
+void tke_send_error(tinkc_reply *reply, const tinkc_allocator *a, int32_t status, const char *code,
+                    const char *format, ...)
+{
+    char detail[600];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(detail, sizeof detail, format, args);
+    va_end(args);
+    send_error(reply, a, status, code, detail);
+}
+
+void tke_send_failure(tinkc_reply *reply, const tinkc_allocator *a, const tinkc_error *err)
+{
+    int32_t status = 500;
+    const char *code = "server_error";
+    if (err->code == TINKC_E_UNPROCESSABLE || err->code == TINKC_E_BAD_RESPONSE) {
+        status = 422;
+        code = "unprocessable";
+    } else if (tkc_code_category(err->code) == TINKC_BY_CALLER) {
+        status = err->code == TINKC_E_NOT_FOUND ? 404 : err->code == TINKC_E_FORBIDDEN ? 403 : 400;
+        code = status == 404 ? "not_found" : status == 403 ? "forbidden" : "bad_request";
+    } else if (err->code == TINKC_E_STORE || err->code == TINKC_E_FILE) {
+        code = "store";
+    } else if (err->code == TINKC_E_MEMORY) {
+        status = 503;
+        code = "memory";
+    }
+    send_error(reply, a, status, code, err->message);
+}
+
+void tke_refuse(tke_call *call, int32_t status, const char *code, const char *format, ...)
+{
+    char detail[600];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(detail, sizeof detail, format, args);
+    va_end(args);
+    send_error(call->reply, call->svc->a, status, code, detail);
+}
+
+void tke_answer(tke_call *call, const tkc_message *type, const void *msg)
+{
+    tkc_buf body;
+    tkc_buf_init(&body, call->svc->a, TKC_BUF_NO_MAX);
+    if (tkc_message_encode(type, msg, &body, &call->err))
+        tke_send_json(call->reply, 200, tkc_buf_view(&body));
+    else
+        tke_send_failure(call->reply, call->svc->a, &call->err);
+    tkc_buf_free(&body);
+}
+
+/* ---- answers that wait for the disk ---- */
+
+typedef struct later {
+    const tinkc_allocator *a;
+    tinkc_reply *reply;
+    int32_t status;
+    size_t len;
+    char body[];
+} later;
+
+static void send_later(void *user, const tinkc_error *err)
+{
+    later *l = user;
+    if (tkc_failed(err))
+        tke_send_failure(l->reply, l->a, err);
+    else
+        tke_send(l->reply, l->status, l->len ? TKC_TYPE_JSON : NULL, tkc_strn(l->body, l->len));
+    tkc_release(l->a, l, sizeof *l + l->len);
+}
+
+void tke_answer_after(tke_call *call, tke_txn *txn, int32_t status, tinkc_str json)
+{
+    later *l = tkc_alloc(call->svc->a, sizeof *l + json.len, &call->err);
+    if (!l) {
+        tke_txn_commit(txn, NULL, NULL);
+        tke_send_failure(call->reply, call->svc->a, &call->err);
+        return;
+    }
+    *l = (later){ call->svc->a, call->reply, status, json.len };
+    if (json.len)
+        memcpy(l->body, json.data, json.len);
+    tke_txn_commit(txn, send_later, l);
+}
+
+/* ---- reading the request ---- */
+
+const char *tke_call_header(const tke_call *call, const char *name)
+{
+    const char *const *pairs = call->request->headers;
+    for (size_t i = 0; pairs && pairs[i] && pairs[i + 1]; i += 2)
+        if (tkc_str_is_nocase(tkc_str(pairs[i]), name))
+            return pairs[i + 1];
+    return NULL;
+}
+
+const char *tke_call_query(tke_call *call, const char *name)
+{
+    return tkc_query_find(call->query, name, &call->arena, &call->err);
+}
+
+bool tke_call_query_i64(tke_call *call, const char *name, int64_t fallback, int64_t *out)
+{
+    const char *text = tke_call_query(call, name);
+    *out = fallback;
+    if (!text || !*text)
+        return true;
+    if (tkc_parse_i64(tkc_str(text), out) && *out >= 0)
+        return true;
+    tke_refuse(call, 400, "bad_request", "%s must be an integer of 0 or more", name);
+    return false;
+}
+
+bool tke_call_decode(tke_call *call, const tkc_message *type, void *msg)
+{
+    if (tkc_message_decode(type, call->body, TINKC_E_UNPROCESSABLE, &call->arena, msg, &call->err))
+        return true;
+    tke_send_failure(call->reply, call->svc->a, &call->err);
+    return false;
+}

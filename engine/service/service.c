@@ -1,0 +1,560 @@
+/* service.c - putting the parts together: settings, start, end, and what can be seen from outside.
+ */
+#include "service/state.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+/* ---- settings ---- */
+
+typedef struct setting {
+    const char *name;
+    size_t offset;
+    int64_t scale; /* of the value in the table; 0 = a bool, -1 = a double */
+    int64_t min, max;
+} setting;
+
+#define INT(name, scale, min, max)                                                                 \
+    {                                                                                              \
+#name, offsetof(tke_settings, name), scale, min, max                                       \
+    }
+#define SECONDS(name, min, max)                                                                    \
+    {                                                                                              \
+#name "_s", offsetof(tke_settings, name##_ms), 1000, min, max                              \
+    }
+#define FLAG(name)                                                                                 \
+    {                                                                                              \
+#name, offsetof(tke_settings, name), 0, 0, 1                                               \
+    }
+static const setting known[] = {
+    SECONDS(long_poll, 0, 44),
+    INT(pending_status, 1, 200, 408),
+    INT(metadata_only_threshold, 1, 0, INT64_MAX),
+    SECONDS(result_grace, 0, 1000000),
+    SECONDS(result_ttl, 0, 100000000),
+    INT(result_store_bytes, 1, 0, INT64_MAX),
+    SECONDS(seq_gap_timeout, 1, 1000000),
+    SECONDS(session_timeout, 1, 100000000),
+    SECONDS(ephemeral_grace, 0, 100000000),
+    INT(max_lora_rank, 1, 1, 65536),
+    INT(lora_alpha, 1, 1, 65536),
+    INT(unit_tokens, 1, 1, 1 << 30),
+    { "train_share", offsetof(tke_settings, train_share), -1, 0, 1 },
+    INT(kv_bytes, 1, 1 << 20, INT64_MAX),
+    INT(prefill_chunk, 1, 1, 1 << 20),
+    INT(max_sample_queue, 1, 1, 1 << 20),
+    INT(max_queued_tokens, 1, 1, INT64_MAX),
+    INT(max_num_samples, 1, 1, 1 << 20),
+    INT(max_topk, 1, 1, 1 << 16),
+    SECONDS(autosave, 1, 1000000),
+    INT(disk_reserve, 1, 0, INT64_MAX),
+    INT(max_body_bytes, 1, 1024, INT64_MAX),
+    INT(train_memory_bytes, 1, 1 << 20, INT64_MAX),
+    FLAG(strict_steps),
+    FLAG(emit_elementwise_loss),
+    FLAG(share_disk),
+};
+
+typedef struct choice {
+    const char *setting;
+    const char *value;
+    size_t offset;
+    int32_t number;
+} choice;
+
+static const choice choices[] = {
+    { "sample_logprobs", "scaled", offsetof(tke_settings, sample_logprobs), TKE_LOGPROBS_SCALED },
+    { "sample_logprobs", "raw", offsetof(tke_settings, sample_logprobs), TKE_LOGPROBS_RAW },
+    { "sample_logprobs", "processed", offsetof(tke_settings, sample_logprobs),
+      TKE_LOGPROBS_PROCESSED },
+    { "adapter_dtype", "f32", offsetof(tke_settings, adapter_dtype), TKE_F32 },
+    { "adapter_dtype", "bf16", offsetof(tke_settings, adapter_dtype), TKE_BF16 },
+    { "adapter_names", "peft", offsetof(tke_settings, adapter_names), TKE_NAMES_PEFT },
+    { "adapter_names", "hosted", offsetof(tke_settings, adapter_names), TKE_NAMES_HOSTED },
+    { "keep_activations", "auto", offsetof(tke_settings, keep), TKE_KEEP_AUTO },
+    { "keep_activations", "none", offsetof(tke_settings, keep), TKE_KEEP_NONE },
+    { "keep_activations", "all", offsetof(tke_settings, keep), TKE_KEEP_ALL },
+};
+
+static bool set_number(tke_settings *set, const setting *s, const char *value, tinkc_error *err)
+{
+    unsigned char *at = (unsigned char *)set + s->offset;
+    double d;
+    int64_t i = 0;
+    if (!tkc_parse_double(tkc_str(value), false, &d) || d < (double)s->min || d > (double)s->max)
+        return tkc_fail(err, TINKC_E_ARGUMENT,
+                        "setting %s: '%.60s' is not a number from %lld to %lld", s->name, value,
+                        (long long)s->min, (long long)s->max);
+    if (s->scale < 0) {
+        memcpy(at, &d, sizeof d);
+        return true;
+    }
+    if (s->scale == 0) {
+        bool flag = d != 0;
+        memcpy(at, &flag, sizeof flag);
+        return true;
+    }
+    i = (int64_t)(d * (double)s->scale);
+    memcpy(at, &i, sizeof i);
+    return true;
+}
+
+static bool set_one(tke_settings *set, const char *name, const char *value, tinkc_error *err)
+{
+    bool is_choice = false;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (tkc_cstr_eq(known[i].name, name)) {
+            const char *number = value;
+            if (known[i].scale == 0 && (tkc_cstr_eq(value, "on") || tkc_cstr_eq(value, "true")))
+                number = "1";
+            if (known[i].scale == 0 && (tkc_cstr_eq(value, "off") || tkc_cstr_eq(value, "false")))
+                number = "0";
+            return set_number(set, &known[i], number, err);
+        }
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        if (!tkc_cstr_eq(choices[i].setting, name))
+            continue;
+        is_choice = true;
+        if (tkc_cstr_eq(choices[i].value, value)) {
+            memcpy((unsigned char *)set + choices[i].offset, &choices[i].number, sizeof(int32_t));
+            return true;
+        }
+    }
+    if (is_choice)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "setting %s: '%.60s' is none of its values", name,
+                        value);
+    return tkc_fail(err, TINKC_E_ARGUMENT, "unknown setting '%.60s'", name);
+}
+
+static int64_t free_memory(void)
+{
+    long pages = sysconf(_SC_AVPHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (int64_t)pages * size : (int64_t)4 << 30;
+}
+
+static void default_settings(tke_settings *s)
+{
+    *s = (tke_settings){ .long_poll_ms = 30000,
+                         .pending_status = 408,
+                         .metadata_only_threshold = 1 << 20,
+                         .result_grace_ms = 300000,
+                         .result_ttl_ms = 86400000,
+                         .result_store_bytes = (int64_t)4 << 30,
+                         .seq_gap_timeout_ms = 660000,
+                         .session_timeout_ms = 300000,
+                         .ephemeral_grace_ms = 3600000,
+                         .max_lora_rank = 256,
+                         .lora_alpha = 32,
+                         .unit_tokens = 8192,
+                         .train_share = 0.5,
+                         .prefill_chunk = 512,
+                         .max_sample_queue = 2000,
+                         .max_queued_tokens = 8000000,
+                         .max_num_samples = 1024,
+                         .max_topk = 128,
+                         .autosave_ms = 60000,
+                         .disk_reserve = (int64_t)1 << 30,
+                         .max_body_bytes = (int64_t)1 << 30,
+                         .archive_ms = 7200000,
+                         .adapter_dtype = TKE_F32,
+                         .emit_elementwise_loss = true };
+}
+
+static bool read_options(tke_settings *s, const tinkc_engine_options *o, tinkc_error *err)
+{
+    default_settings(s);
+    if (!tkc_all_zero(o->reserved, sizeof o->reserved) ||
+        !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "reserved fields must be zero");
+    if (o->device && !tkc_cstr_eq(o->device, "auto") && !tkc_cstr_eq(o->device, "cpu"))
+        return tkc_fail(err, TINKC_E_UNSUPPORTED, "device '%.60s' is not supported by this build",
+                        o->device);
+    if (o->dtype && !tkc_cstr_eq(o->dtype, "auto") && !tkc_cstr_eq(o->dtype, "f32") &&
+        !tkc_cstr_eq(o->dtype, "bf16"))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "dtype '%.60s' is none of auto, f32, bf16",
+                        o->dtype);
+    if (o->durability < 0 || o->durability > TINKC_DURABILITY_JOURNAL || o->threads < 0 ||
+        o->memory_bytes < 0 || o->session_timeout_ms < 0 || o->max_lora_rank < 0)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "an option is out of range");
+    s->compute = o->dtype && tkc_cstr_eq(o->dtype, "bf16") ? TKE_PRECISION_BF16 : TKE_PRECISION_F32;
+    s->strict = o->strict;
+    s->threads = o->threads;
+    s->memory_bytes = o->memory_bytes ? o->memory_bytes : free_memory() / 10 * 9;
+    if (o->session_timeout_ms)
+        s->session_timeout_ms = o->session_timeout_ms;
+    if (o->max_lora_rank)
+        s->max_lora_rank = o->max_lora_rank;
+    s->durability = !o->store       ? TINKC_DURABILITY_CHECKPOINT
+                    : o->durability ? o->durability
+                                    : TINKC_DURABILITY_SNAPSHOT;
+    for (const char *const *p = o->settings; p && p[0] && p[1]; p += 2)
+        if (!set_one(s, p[0], p[1], err))
+            return false;
+    if (!s->train_memory_bytes)
+        s->train_memory_bytes =
+            s->memory_bytes / 2 < (int64_t)4 << 30 ? s->memory_bytes / 2 : (int64_t)4 << 30;
+    return true;
+}
+
+/* ---- start ---- */
+
+static void wake_keeper(void *arg)
+{
+    tke_service *svc = arg;
+    pthread_mutex_lock(&svc->lock);
+    pthread_cond_signal(&svc->timer);
+    pthread_mutex_unlock(&svc->lock);
+}
+
+static void free_parts(tke_service *svc)
+{
+    tke_usage_flush(svc);
+    tkc_pool_free(svc->downloads);
+    tkc_pool_free(svc->files);
+    tke_store_close(svc->store);
+    tke_state_free_all(svc);
+    tkc_map_free(&svc->usage);
+    tke_cpu_free(svc->cpu);
+    svc->clock->release(svc->clock->self);
+    pthread_mutex_destroy(&svc->lock);
+    pthread_cond_destroy(&svc->work);
+    pthread_cond_destroy(&svc->timer);
+    pthread_cond_destroy(&svc->idle);
+    tkc_release(svc->a, svc, sizeof *svc);
+}
+
+static void init_maps(tke_service *svc)
+{
+    tkc_map *maps[] = { &svc->bases,    &svc->sessions,    &svc->runs,  &svc->samplers,  &svc->jobs,
+                        &svc->archives, &svc->checkpoints, &svc->usage, &svc->idempotent };
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
+        tkc_map_init(maps[i], svc->a);
+    svc->samples_end = &svc->samples;
+}
+
+static bool start(tke_service *svc, const tinkc_engine_options *o, tinkc_error *err)
+{
+    if (!tkc_cond_init(&svc->work, err) || !tkc_cond_init(&svc->timer, err) ||
+        !tkc_cond_init(&svc->idle, err))
+        return false;
+    svc->store = tke_store_open(svc->a, &svc->log, o->store, err);
+    svc->cpu = svc->store ? tke_cpu_new(&(tke_cpu_options){ .n_threads = svc->set.threads,
+                                                            .precision = svc->set.compute },
+                                        err)
+                          : NULL;
+    svc->files = svc->cpu ? tkc_pool_new(svc->a, 1, "tinkc-files", err) : NULL;
+    svc->downloads = svc->files ? tkc_pool_new(svc->a, 2, "tinkc-archives", err) : NULL;
+    if (!svc->downloads)
+        return false;
+    svc->epoch = tke_store_epoch(svc->store);
+    if (!tke_boot(svc, err))
+        return false;
+    svc->clock->attach(svc->clock->self, wake_keeper, svc);
+    svc->has_worker = tkc_thread_start(&svc->worker, tke_worker_main, svc, "tinkc-worker", err);
+    svc->has_keeper = svc->has_worker &&
+                      tkc_thread_start(&svc->keeper, tke_keeper_main, svc, "tinkc-keeper", err);
+    return svc->has_keeper;
+}
+
+static void stop_threads(tke_service *svc)
+{
+    pthread_mutex_lock(&svc->lock);
+    svc->stop = true;
+    pthread_cond_broadcast(&svc->work);
+    pthread_cond_broadcast(&svc->timer);
+    pthread_mutex_unlock(&svc->lock);
+    if (svc->has_worker)
+        pthread_join(svc->worker, NULL);
+    if (svc->has_keeper) {
+        pthread_join(svc->keeper, NULL);
+        svc->clock->detach(svc->clock->self, svc);
+    }
+}
+
+tke_service *tke_service_new(const tinkc_engine_options *options, tinkc_error *err)
+{
+    static const tinkc_engine_options none;
+    const tinkc_engine_options *o = options ? options : &none;
+    tke_settings set;
+    if (!read_options(&set, o, err))
+        return NULL;
+    tke_service *svc = tkc_zalloc(o->allocator, sizeof *svc, err);
+    if (!svc)
+        return NULL;
+    tkc_ref_init(&svc->refs);
+    svc->a = o->allocator;
+    svc->set = set;
+    svc->log = (tkc_log){ o->log, o->log_user, o->log_level ? o->log_level : TINKC_LOG_WARN };
+    svc->clock = o->clock ? o->clock : tkc_clock_real();
+    svc->clock->acquire(svc->clock->self);
+    atomic_init(&svc->draining, false);
+    atomic_init(&svc->max_body, set.max_body_bytes);
+    pthread_mutex_init(&svc->lock, NULL);
+    init_maps(svc);
+    if (!start(svc, o, err)) {
+        if (svc->has_worker)
+            stop_threads(svc);
+        tkc_pool_free(svc->files);
+        svc->files = NULL;
+        if (!svc->store) { /* nothing else was begun */
+            svc->usage.n_live = 0;
+        }
+        free_parts(svc);
+        return NULL;
+    }
+    return svc;
+}
+
+/* ---- end ---- */
+
+void tke_service_keep(tke_service *svc)
+{
+    tkc_ref_keep(&svc->refs);
+}
+
+/* Jobs that will never run now: their futures must not stay open. */
+static void fail_leftovers(tke_service *svc)
+{
+    const tkc_map_entry *e;
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        tke_run *run = e->value;
+        if (run->create) {
+            tke_job_drop(run->create);
+            run->create = NULL;
+        }
+        while (run->queue) {
+            tke_job *job = run->queue;
+            run->queue = job->next;
+            tke_job_drop(job);
+        }
+    }
+}
+
+void tke_service_drop(tke_service *svc)
+{
+    if (!svc || !tkc_ref_drop(&svc->refs))
+        return;
+    tinkc_error err = { 0 };
+    tke_service_drain(svc);
+    if (tke_store_durable(svc->store) && svc->set.durability >= TINKC_DURABILITY_SNAPSHOT &&
+        !tke_service_flush(svc, 60000, &err))
+        tkc_log_line(&svc->log, TINKC_LOG_ERROR, "images could not be written: %s", err.message);
+    stop_threads(svc);
+    tke_polls_close(svc);
+    tkc_pool_free(svc->downloads);
+    svc->downloads = NULL;
+    tkc_pool_free(svc->files); /* finishes what is being written */
+    svc->files = NULL;
+    tke_store_sync(svc->store);
+    fail_leftovers(svc);
+    tke_streams_ping(svc, INT64_MAX / 2);
+    free_parts(svc);
+}
+
+void tke_service_drain(tke_service *svc)
+{
+    atomic_store(&svc->draining, true);
+}
+
+/* ---- from outside ---- */
+
+bool tke_service_add_model(tke_service *svc, const char *name, const char *folder, tinkc_error *err)
+{
+    if (!folder || !*folder)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "a model's folder is required");
+    tke_model *model = tke_model_open(folder, err);
+    tke_vocab *vocab = model ? tke_vocab_open(svc->a, folder, err) : NULL;
+    tke_base *base = tkc_failed(err) ? NULL : tkc_zalloc(svc->a, sizeof *base, err);
+    tinkc_str last = tkc_str(folder);
+    while (last.len > 1 && last.data[last.len - 1] == '/')
+        last.len--;
+    for (size_t i = last.len; !name && i-- > 0;)
+        if (last.data[i] == '/') {
+            last = tkc_strn(last.data + i + 1, last.len - i - 1);
+            break;
+        }
+    if (base)
+        base->name = tkc_copy_str(svc->a, name ? tkc_str(name) : last, err);
+    if (tkc_failed(err)) {
+        tke_vocab_free(vocab);
+        tke_model_drop(model);
+        tkc_release(svc->a, base, sizeof *base);
+        return false;
+    }
+    base->model = model;
+    base->vocab = vocab;
+    pthread_mutex_lock(&svc->lock);
+    bool taken = tkc_map_has(&svc->bases, tkc_str(base->name));
+    if (!taken && tkc_map_set(&svc->bases, tkc_str(base->name), base, NULL, err))
+        tke_boot_base(svc, base);
+    pthread_cond_signal(&svc->work);
+    pthread_mutex_unlock(&svc->lock);
+    if (taken)
+        tkc_fail(err, TINKC_E_EXISTS, "a model named '%.150s' is registered already", base->name);
+    if (tkc_failed(err)) {
+        tke_vocab_free(vocab);
+        tke_model_drop(model);
+        tkc_release_str(svc->a, base->name);
+        tkc_release(svc->a, base, sizeof *base);
+        return false;
+    }
+    return true;
+}
+
+static bool anything_dirty(tke_service *svc)
+{
+    const tkc_map_entry *e;
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        const tke_run *run = e->value;
+        if (run->image_pending || run->wants_image || (run->adapter && run->dirty_since_ms))
+            return true;
+    }
+    return svc->n_images > 0;
+}
+
+bool tke_service_flush(tke_service *svc, int64_t timeout_ms, tinkc_error *err)
+{
+    const tkc_map_entry *e;
+    int64_t deadline = tkc_deadline_ns(timeout_ms);
+    bool in_time = true;
+    pthread_mutex_lock(&svc->lock);
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        tke_run *run = e->value;
+        if (run->adapter && run->dirty_since_ms && !run->image_pending)
+            run->wants_image = true;
+    }
+    pthread_cond_signal(&svc->work);
+    while (in_time && anything_dirty(svc) && !svc->stop) {
+        in_time = tkc_cond_wait_until(&svc->idle, &svc->lock, deadline);
+        for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+            tke_run *run = e->value; /* became dirty while its image was being written */
+            if (run->adapter && run->dirty_since_ms && !run->image_pending && !run->wants_image) {
+                run->wants_image = true;
+                pthread_cond_signal(&svc->work);
+            }
+        }
+    }
+    pthread_mutex_unlock(&svc->lock);
+    return in_time ? true : tkc_fail(err, TINKC_E_TIMEOUT, "not all images were written in time");
+}
+
+bool tke_service_ready(tke_service *svc)
+{
+    pthread_mutex_lock(&svc->lock);
+    bool ready = svc->bases.n_live > 0;
+    pthread_mutex_unlock(&svc->lock);
+    return ready;
+}
+
+typedef struct counts {
+    const char *name;
+    const char *help;
+    uint64_t value;
+} counts;
+
+enum { N_COUNTS = 14 };
+
+static void take_counts(tke_service *svc, counts c[N_COUNTS])
+{
+    const tkc_map_entry *e;
+    uint64_t awake = 0, queued = 0, waiters = 0;
+    pthread_mutex_lock(&svc->lock);
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        const tke_run *run = e->value;
+        awake += run->adapter != NULL;
+        for (const tke_job *job = run->queue; job; job = job->next)
+            queued++;
+    }
+    for (const tke_waiter *w = svc->first_waiter; w; w = w->next)
+        waiters++;
+    const counts now[N_COUNTS] = {
+        { "requests_total", "Requests taken in", svc->n_requests },
+        { "trained_tokens_total", "Tokens of finished passes", svc->n_tokens_trained },
+        { "sampled_tokens_total", "Tokens generated", svc->n_tokens_sampled },
+        { "prefilled_tokens_total", "Prompt tokens computed", svc->n_tokens_prefilled },
+        { "base_models", "Base models registered", svc->bases.n_live },
+        { "sessions", "Sessions known", svc->sessions.n_live },
+        { "runs", "Training runs known", svc->runs.n_live },
+        { "runs_in_memory", "Training runs whose weights are in memory", awake },
+        { "queued_training_requests", "Training requests not yet started", queued },
+        { "samples_in_flight", "Samples queued or running", svc->n_samples },
+        { "open_polls", "Polls that wait for a result", waiters },
+        { "adapter_bytes", "Memory of weights, gradients and moments", svc->adapter_bytes },
+        { "snapshot_bytes", "Memory of snapshots for sampling", svc->snapshot_bytes },
+        { "result_bytes", "Memory of results not yet dropped", (uint64_t)svc->result_bytes },
+    };
+    memcpy(c, now, sizeof now);
+    pthread_mutex_unlock(&svc->lock);
+}
+
+bool tke_service_metrics(tke_service *svc, tkc_buf *out, tinkc_error *err)
+{
+    counts c[N_COUNTS];
+    take_counts(svc, c);
+    for (size_t i = 0; i < N_COUNTS; i++)
+        tkc_buf_printf(out, err, "# HELP tinkc_%s %s\n# TYPE tinkc_%s %s\ntinkc_%s %llu\n",
+                       c[i].name, c[i].help, c[i].name,
+                       tkc_ends_with(tkc_str(c[i].name), "_total") ? "counter" : "gauge", c[i].name,
+                       (unsigned long long)c[i].value);
+    return !tkc_failed(err);
+}
+
+bool tke_service_status(tke_service *svc, tkc_buf *out, tinkc_error *err)
+{
+    counts c[N_COUNTS];
+    tkc_jsonw w;
+    const tkc_map_entry *e;
+    take_counts(svc, c);
+    tkc_jsonw_open(&w, out, err);
+    tkc_jsonw_object(&w);
+    for (size_t i = 0; i < N_COUNTS; i++) {
+        tkc_jsonw_key(&w, c[i].name);
+        tkc_jsonw_u64(&w, c[i].value);
+    }
+    tkc_jsonw_key(&w, "memory_bytes");
+    tkc_jsonw_i64(&w, svc->set.memory_bytes);
+    tkc_jsonw_key(&w, "models");
+    tkc_jsonw_array(&w);
+    pthread_mutex_lock(&svc->lock);
+    for (size_t at = 0; (e = tkc_map_next(&svc->bases, &at));)
+        tkc_jsonw_cstr(&w, e->key);
+    tkc_jsonw_end(&w);
+    tkc_jsonw_key(&w, "training_runs");
+    tkc_jsonw_array(&w);
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        const tke_run *run = e->value;
+        tkc_jsonw_object(&w);
+        tkc_jsonw_key(&w, "id");
+        tkc_jsonw_cstr(&w, run->id);
+        tkc_jsonw_key(&w, "next_seq_id");
+        tkc_jsonw_i64(&w, run->next_seq);
+        tkc_jsonw_key(&w, "in_memory");
+        tkc_jsonw_bool(&w, run->adapter != NULL);
+        tkc_jsonw_end(&w);
+    }
+    pthread_mutex_unlock(&svc->lock);
+    tkc_jsonw_end(&w);
+    tkc_jsonw_end(&w);
+    tkc_buf_terminate(out, err);
+    return !tkc_failed(err);
+}
+
+const tinkc_allocator *tke_service_allocator(const tke_service *svc)
+{
+    return svc->a;
+}
+
+const tkc_log *tke_service_log(const tke_service *svc)
+{
+    return &svc->log;
+}
+
+int64_t tke_service_max_body(const tke_service *svc)
+{
+    return atomic_load(&svc->max_body);
+}
+
+void tke_service_set_max_body(tke_service *svc, int64_t bytes)
+{
+    atomic_store(&svc->max_body, bytes);
+}

@@ -1,0 +1,60 @@
+/* service.h - the one function boundary: an HTTP-shaped request in, an answer into a reply.
+ *
+ * The in-process transport and the HTTP server are thin shells over tke_service_handle; nothing
+ * below it knows which of them a request came through.
+ *
+ * Threads: shells call from any number of threads; they parse, check, record and queue, and never
+ * wait. One worker owns all weights, gradients and caches. A keeper thread runs timers (long polls,
+ * sessions, gaps, images), one thread writes tensor files, the store has its writer. All shared
+ * state is behind one lock under which nothing waits and nothing is computed.
+ */
+#ifndef TKE_SERVICE_SERVICE_H
+#define TKE_SERVICE_SERVICE_H
+
+#include "service/store.h"
+#include "tinkc/engine.h"
+#include "tinkc/sys/transport.h"
+
+typedef struct tke_service tke_service;
+
+tke_service *tke_service_new(const tinkc_engine_options *, tinkc_error *err);
+void tke_service_keep(tke_service *);
+/* The last to go writes images and stops the threads. NULL allowed. */
+void tke_service_drop(tke_service *);
+
+bool tke_service_add_model(tke_service *, const char *name, const char *folder, tinkc_error *err);
+bool tke_service_flush(tke_service *, int64_t timeout_ms, tinkc_error *err);
+bool tke_service_status(tke_service *, tkc_buf *out, tinkc_error *err);
+bool tke_service_metrics(tke_service *, tkc_buf *out, tinkc_error *err);
+bool tke_service_ready(tke_service *);
+/* From now on everything but polls, heartbeats and reads is refused with 503. */
+void tke_service_drain(tke_service *);
+
+enum {
+    /* Whether the answer arrived is said later, by tke_service_delivered. Without it an answer
+     * counts as delivered when it has ended. */
+    TKE_CALL_REMOTE = 1u << 0
+};
+
+/* Takes the request until the reply has ended or failed; never waits. `owner` says whose request
+ * it is ("default" where there are no keys); copied. */
+void tke_service_handle(tke_service *, const tinkc_request *, tinkc_reply *, const char *owner,
+                        uint32_t flags);
+/* The answer is no longer wanted: a poll or a stream is ended soon, anything else goes on. */
+void tke_service_cancel(tke_service *, tinkc_reply *);
+/* A reply that had no room takes more now. */
+void tke_service_resume(tke_service *, tinkc_reply *);
+/* An answer that carried the header TKE_FUTURE_HEADER was written out in full. */
+#define TKE_FUTURE_HEADER "X-Tinker-Request-Id"
+void tke_service_delivered(tke_service *, const char *request_id);
+
+tke_service *tke_engine_service(tinkc_engine *);
+/* In-process: whoever acquires it keeps the service. */
+const tinkc_transport *tke_service_transport(tke_service *);
+
+const tinkc_allocator *tke_service_allocator(const tke_service *);
+const tkc_log *tke_service_log(const tke_service *);
+int64_t tke_service_max_body(const tke_service *);
+void tke_service_set_max_body(tke_service *, int64_t bytes);
+
+#endif

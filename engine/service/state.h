@@ -1,0 +1,528 @@
+/* state.h - what the service knows: sessions, runs, samplers, checkpoints, jobs. Internal.
+ *
+ * Every field is guarded by svc->lock unless it stands under "worker". Objects live until the
+ * service ends, except jobs (counted, dropped some time after their result was fetched).
+ */
+#ifndef TKE_SERVICE_STATE_H
+#define TKE_SERVICE_STATE_H
+
+#include "base/map.h"
+#include "base/pool.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "infer/infer.h"
+#include "service/hash.h"
+#include "service/service.h"
+#include "service/vocab.h"
+#include "train/train.h"
+#include "wire/answer.h"
+#include "wire/endpoint.h"
+#include "wire/messages.h"
+#include "wire/sample.h"
+#include "wire/train.h"
+
+/* ---- settings (engine.md appendix D) ---- */
+
+typedef struct tke_settings {
+    int64_t long_poll_ms;
+    int64_t pending_status; /* 408 or 200 */
+    int64_t metadata_only_threshold;
+    int64_t result_grace_ms, result_ttl_ms, result_store_bytes;
+    int64_t seq_gap_timeout_ms;
+    int64_t session_timeout_ms;
+    int64_t ephemeral_grace_ms;
+    int64_t max_lora_rank;
+    int64_t lora_alpha;
+    int64_t unit_tokens;
+    double train_share;
+    int64_t kv_bytes, prefill_chunk;
+    int64_t max_sample_queue, max_num_samples, max_topk;
+    int64_t max_queued_tokens;
+    int64_t autosave_ms;
+    int64_t disk_reserve;
+    int64_t max_body_bytes;
+    int64_t memory_bytes, train_memory_bytes;
+    int64_t archive_ms;
+    int32_t sample_logprobs; /* TKE_LOGPROBS_* */
+    int32_t adapter_dtype;   /* of sampler checkpoints */
+    int32_t adapter_names;
+    int32_t durability;
+    int32_t threads;
+    int32_t compute; /* precision of products */
+    int32_t keep;    /* TKE_KEEP_* */
+    bool strict, strict_steps;
+    bool emit_elementwise_loss;
+    bool share_disk; /* clients may open our model folders: say so in tokenizer_id */
+} tke_settings;
+
+/* ---- base models ---- */
+
+typedef struct tke_base {
+    char *name;
+    tke_model *model;
+    tke_vocab *vocab; /* NULL: the folder has no tokenizer.json */
+    /* worker */
+    tke_trainer *trainer;
+    tke_infer *infer;
+} tke_base;
+
+/* ---- sessions ---- */
+
+typedef struct tke_session {
+    char *id, *owner;
+    char *user_metadata; /* JSON; NULL = none */
+    char *project_id;
+    int64_t created_us;
+    int64_t seen_ms;
+    bool expired;
+} tke_session;
+
+/* ---- checkpoints ---- */
+
+enum { TKE_CKPT_TRAINING = 0, TKE_CKPT_SAMPLER = 1 };
+enum { TKE_CKPT_PENDING = 0, TKE_CKPT_DONE, TKE_CKPT_GONE };
+
+typedef struct tke_checkpoint {
+    char *path; /* "tinker://RUN/weights/NAME": the key in svc->checkpoints */
+    char *run_id, *name, *owner;
+    struct tke_run *run; /* NULL if its row is gone */
+    int32_t kind, state;
+    bool is_public;
+    int64_t created_us, bytes, seq_id;
+    int64_t expires_us;     /* 0 = never */
+    tke_snapshot *snapshot; /* resident, or NULL; counted in svc->snapshot_bytes */
+    int64_t used_ms;
+} tke_checkpoint;
+
+/* ---- samplers ---- */
+
+typedef struct tke_sampler {
+    char *id, *owner, *base_model;
+    char *model_path; /* NULL = bare model or ephemeral */
+    tke_session *session;
+    tke_base *base;
+    tke_checkpoint *checkpoint; /* of model_path */
+    tke_snapshot *snapshot;     /* ephemeral, resident */
+    char *spill;                /* folder of an ephemeral one on disk */
+    bool ephemeral;
+    tke_hash128 hash;
+} tke_sampler;
+
+/* ---- jobs: futures and the work behind them ---- */
+
+enum {
+    TKE_JOB_CREATE = 1,
+    TKE_JOB_PASS,    /* forward_backward */
+    TKE_JOB_FORWARD, /* forward_backward with forward_only */
+    TKE_JOB_OPTIM,
+    TKE_JOB_SAVE,
+    TKE_JOB_SAVE_SAMPLER,
+    TKE_JOB_LOAD,
+    TKE_JOB_UNLOAD,
+    TKE_JOB_SAMPLE
+};
+enum { TKE_QUEUED = 0, TKE_RUNNING, TKE_COMMITTING, TKE_DONE };
+
+typedef struct tke_waiter {         /* an open poll */
+    struct tke_waiter *next, *prev; /* all of them, in order of their deadlines */
+    struct tke_waiter *next_of_job;
+    struct tke_job *job;
+    tinkc_reply *reply;
+    int64_t deadline_ms;
+    bool proto, metadata, remote;
+} tke_waiter;
+
+typedef struct tke_stream tke_stream;
+
+typedef struct tke_job {
+    tkc_refs refs;
+    tke_service *svc;
+    struct tke_job *next; /* in the queue of its run (by seq_id) or of samples */
+    char *request_id, *owner;
+    int32_t kind, state;
+    struct tke_run *run; /* NULL for samples */
+    int64_t seq;
+    tke_hash128 hash;
+    bool held; /* not yet in the journal */
+    bool in_map;
+    bool delivered;
+    bool replayed; /* re-executed from the journal: its row may be there already */
+    int64_t done_ms, delivered_ms;
+    tke_waiter *waiters;
+    const char *reason; /* static: why it does not run; NULL = it is its turn or before it */
+    bool paused;        /* for want of capacity */
+
+    /* the request; gone once it has run */
+    tkc_arena arena;
+    tinkc_error invalid; /* found at arrival, reported at its turn */
+    union {
+        struct {
+            const tkc_forward_backward_request *request;
+            tke_loss loss;
+            tke_datum *data;
+            size_t n_data;
+            int64_t n_tokens;
+        } pass;
+        struct {
+            tke_adam_params adam;
+        } optim;
+        tkc_save_weights_request save;
+        tkc_save_for_sampler_request save_sampler;
+        struct {
+            const char *path;
+            bool optimizer;
+            bool creates;
+        } load;
+        struct {
+            tke_sampler *sampler; /* NULL: base and checkpoint directly */
+            tke_base *base;
+            tke_checkpoint *checkpoint;
+            tke_gen_request gen;
+            tke_gen *running;
+            tke_stream *stream;
+            bool cancelled;
+        } sample;
+    } in;
+
+    /* the result */
+    tkc_buf result;
+    bool result_is_pb;
+    bool failed;
+    tinkc_error error;
+} tke_job;
+
+/* ---- runs ---- */
+
+enum { TKE_RUN_CREATING = 0, TKE_RUN_READY, TKE_RUN_UNLOADED, TKE_RUN_FAILED };
+enum { TKE_RUN_BY_LOAD = 1 << 8 }; /* beside TKE_TRAIN_* in the column runs.flags */
+/* What is known of a seq_id for the life of its run. */
+enum { TKE_SEEN_NOT = 0, TKE_SEEN_PENDING, TKE_SEEN_DONE, TKE_SEEN_LOST, TKE_SEEN_TOMB };
+
+typedef struct tke_seen {
+    tke_hash128 hash;
+    uint32_t epoch;
+    uint8_t kind, state;
+} tke_seen;
+
+typedef struct tke_run {
+    char *id, *owner;
+    tke_session *session;
+    int64_t model_seq;
+    tke_base *base; /* NULL: its model is not registered now */
+    char *base_model;
+    tke_adapter_spec spec;
+    char *user_metadata; /* JSON; NULL = none */
+    int64_t created_us, last_request_us;
+    int32_t state;
+    bool corrupted;
+    bool by_load;     /* made from a checkpoint, not from a seed */
+    tke_hash128 hash; /* of its create request */
+    char *create_request_id;
+    char *error; /* why it failed */
+
+    /* order */
+    tke_job *create;  /* until it has run */
+    tke_job *queue;   /* arrived, not started; by seq_id */
+    int64_t next_seq; /* the one to run next */
+    tke_seen *seen;   /* by seq_id - 1 */
+    size_t n_seen, cap_seen;
+    int64_t last_arrival_ms;
+    uint64_t served;    /* when it last had its turn: smallest first */
+    int64_t lost_from;  /* 0 = nothing lost; else passes and steps are refused until a load */
+    int64_t lost_after; /* the state is that after this seq_id */
+    int64_t n_failed_passes, n_passes, n_pass_tokens; /* since the last step */
+    tke_checkpoint *waits_for;
+    bool unloading;
+    bool wants_image; /* asked for by the keeper or by a flush */
+    bool wants_sleep; /* likewise: free the memory once an image is current */
+    bool image_pending;
+    bool waits_room; /* for memory; until room_changes moves on */
+    uint64_t room_seen;
+    int64_t dirty_since_ms; /* 0 = the newest image is current */
+    int64_t image_seq;      /* next_seq of the newest image; 0 = none */
+    int32_t image_slot;     /* the one to write next: 0 or 1 */
+    char *source;           /* folder of the newest image; NULL = the seed tells all */
+
+    /* worker; NULL while it sleeps on disk */
+    tke_adapter *adapter;
+    size_t adapter_bytes;
+} tke_run;
+
+/* ---- the service ---- */
+
+typedef struct tke_archive { /* a download that may be fetched without a key */
+    char *token;
+    char *folder;
+    int64_t expires_ms;
+    bool training;
+} tke_archive;
+
+typedef struct tke_idempotent { /* answers to X-Idempotency-Key of create_session */
+    char *key;
+    char *session_id;
+    int64_t at_ms;
+} tke_idempotent;
+
+struct tke_service {
+    tkc_refs refs;
+    const tinkc_allocator *a;
+    tkc_log log;
+    const tinkc_clock *clock;
+    tke_settings set;
+    tke_store *store;
+    tke_cpu *cpu;        /* the worker's */
+    tkc_pool *files;     /* one thread: tensor files */
+    tkc_pool *downloads; /* slow readers wait here and nowhere else */
+    int64_t epoch;
+    atomic_bool draining;
+    _Atomic int64_t max_body;
+
+    pthread_mutex_t lock;
+    pthread_cond_t work;               /* the worker has something to look at */
+    pthread_cond_t timer;              /* the keeper's next deadline has changed */
+    pthread_cond_t idle;               /* an image was written, a job has ended */
+    tkc_map bases;                     /* name -> tke_base */
+    tkc_map sessions;                  /* id */
+    tkc_map runs;                      /* id */
+    tkc_map samplers;                  /* id */
+    tkc_map checkpoints;               /* tinker path */
+    tkc_map jobs;                      /* request id */
+    tkc_map archives;                  /* token */
+    tkc_map idempotent;                /* key */
+    tke_job *samples, **samples_end;   /* not yet with the generator */
+    size_t n_samples, n_sample_tokens; /* queued or running */
+    tke_waiter *first_waiter, *last_waiter;
+    tke_stream *streams;
+    size_t n_images; /* being written */
+    size_t adapter_bytes, snapshot_bytes;
+    int64_t result_bytes;
+    uint64_t turn;
+    uint64_t room_changes; /* counts every release of memory */
+    tkc_map usage;         /* counters not yet in the store */
+    uint64_t n_requests, n_tokens_trained, n_tokens_sampled, n_tokens_prefilled;
+    bool stop;
+
+    /* worker */
+    int64_t train_ns, sample_ns;
+    tke_job *generating; /* samples that a generator has, by next */
+
+    pthread_t worker, keeper;
+    bool has_worker, has_keeper;
+
+    tinkc_transport transport; /* constant after start */
+};
+
+/* ---- one request on its way (front threads) ---- */
+
+typedef struct tke_call {
+    tke_service *svc;
+    const tinkc_request *request;
+    tinkc_reply *reply;
+    const char *owner;
+    uint32_t flags;
+    tkc_route route;
+    tinkc_str query;
+    tinkc_str body; /* after decompression */
+    tkc_arena arena;
+    tinkc_error err;
+} tke_call;
+
+/* ---- reply.c: answering ---- */
+
+void tke_send(tinkc_reply *, int32_t status, const char *type, tinkc_str body);
+void tke_send_json(tinkc_reply *, int32_t status, tinkc_str body);
+/* {"detail", "code"}; any status. */
+void tke_send_error(tinkc_reply *, const tinkc_allocator *a, int32_t status, const char *code,
+                    const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* The status and code that fit what is in err. */
+void tke_send_failure(tinkc_reply *, const tinkc_allocator *a, const tinkc_error *err);
+/* Encodes and sends; 200. */
+void tke_answer(tke_call *, const tkc_message *, const void *msg);
+void tke_refuse(tke_call *, int32_t status, const char *code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Commits, then sends; the text is copied. Status 204 sends no body. */
+void tke_answer_after(tke_call *, tke_txn *, int32_t status, tinkc_str json);
+const char *tke_call_header(const tke_call *, const char *name);
+/* A parameter of the query, decoded into the arena; NULL = not there. */
+const char *tke_call_query(tke_call *, const char *name);
+/* An integer parameter; answers 400 and returns false if it is none. */
+bool tke_call_query_i64(tke_call *, const char *name, int64_t fallback, int64_t *out);
+/* Decodes the JSON body; answers 422 and returns false if it cannot. */
+bool tke_call_decode(tke_call *, const tkc_message *, void *msg);
+
+/* ---- jobs.c ---- */
+
+/* Makes a job that is in no list yet; request_id is copied. */
+tke_job *tke_job_new(tke_service *, int32_t kind, const char *request_id, const char *owner,
+                     tinkc_error *err);
+void tke_job_keep(tke_job *);
+void tke_job_drop(tke_job *);
+/* Locks: needs svc->lock. Puts it among the retrievable. */
+bool tke_job_publish(tke_job *, tinkc_error *err);
+/* The end of the work, from any thread without locks: `json` (or job->result, filled in before, if
+ * json is empty) is the result. For training requests the row is committed first. */
+void tke_job_succeed(tke_job *, tinkc_str json);
+void tke_job_fail(tke_job *, const tinkc_error *why);
+/* Makes it retrievable now, without a row. No locks. */
+void tke_job_complete(tke_job *);
+void tke_retrieve_future(tke_call *);
+void tke_cancel_future(tke_call *);
+/* Keeper. Locks: none. Answers polls whose time has come; returns the next deadline. */
+int64_t tke_poll_expire(tke_service *, int64_t now_ms);
+void tke_jobs_reap(tke_service *, int64_t now_ms);
+/* Answers every open poll with 503: the service ends. */
+void tke_polls_close(tke_service *);
+const char *tke_category(const tinkc_error *err);
+
+/* ---- queue.c: order, replays, gaps ---- */
+
+/* Locks: needs svc->lock for all of these. */
+tke_seen *tke_run_seen(tke_run *, int64_t seq); /* NULL past the end */
+bool tke_run_see(tke_service *, tke_run *, int64_t seq, int32_t kind, tke_hash128 hash,
+                 uint32_t epoch, uint8_t state, tinkc_error *err);
+void tke_run_insert(tke_run *, tke_job *);
+/* The job whose turn it is, or NULL. */
+tke_job *tke_run_head(const tke_run *);
+/* Takes the head out; the next seq_id's turn comes. */
+tke_job *tke_run_take(tke_run *);
+void tke_run_skip_tombs(tke_run *);
+/* Fails what waits behind a hole. Returns the jobs, linked by next, with `invalid` set. */
+tke_job *tke_run_give_up(tke_run *);
+void tke_request_id(const tke_service *, uint32_t epoch, const char *run, int64_t seq, tkc_buf *out,
+                    tinkc_error *err);
+/* Front: accepts or replays a training request of a run; consumes the job; answers the call. */
+void tke_run_accept(tke_call *, tke_run *, tke_job *, tkc_opt_i64 seq, tinkc_str journal_body);
+void tke_gaps_expire(tke_service *, int64_t now_ms);
+
+/* ---- find.c: objects by name. Locks: needs svc->lock ---- */
+
+tke_base *tke_find_base(tke_service *, const char *name);
+tke_session *tke_find_session(tke_service *, const char *id);
+tke_run *tke_find_run(tke_service *, const char *id);
+tke_sampler *tke_find_sampler(tke_service *, const char *id);
+/* NULL if unknown, expired, gone; *expired_us (may be NULL) tells when. */
+tke_checkpoint *tke_find_checkpoint(tke_service *, const char *path, int64_t *expired_us);
+void tke_session_touch(tke_service *, tke_session *);
+tke_session *tke_session_add(tke_service *, const char *id, const char *owner, tinkc_error *err);
+tke_run *tke_run_add(tke_service *, const char *id, const char *owner, tinkc_error *err);
+tke_sampler *tke_sampler_add(tke_service *, const char *id, const char *owner, tinkc_error *err);
+tke_checkpoint *tke_checkpoint_add(tke_service *, const char *run_id, int32_t kind,
+                                   const char *name, tinkc_error *err);
+void tke_checkpoint_remove(tke_service *, tke_checkpoint *);
+bool tke_name_ok(const char *name);
+/* Splits tinker://RUN/KIND/NAME into the arena. */
+bool tke_path_split(tkc_arena *, const char *path, const char **run, int32_t *kind,
+                    const char **name, tinkc_error *err);
+/* STORE/runs/RUN/KIND/NAME. */
+char *tke_checkpoint_folder(tke_service *, tkc_arena *, const char *run_id, int32_t kind,
+                            const char *name, tinkc_error *err);
+void tke_state_free_all(tke_service *);
+char *tke_copy(tke_service *, const char *text, tinkc_error *err); /* NULL stays NULL */
+
+/* ---- front_*.c: handlers by endpoint ---- */
+
+void tke_front(tke_call *);
+void tke_front_health(tke_call *);
+void tke_front_config(tke_call *);
+void tke_front_dynamic_config(tke_call *);
+void tke_front_create_session(tke_call *);
+void tke_front_heartbeat(tke_call *);
+void tke_front_create_sampling_session(tke_call *);
+void tke_front_sampler(tke_call *);
+void tke_front_create_model(tke_call *);
+void tke_front_get_info(tke_call *);
+void tke_front_unload(tke_call *);
+void tke_front_pass(tke_call *);
+void tke_front_optim(tke_call *);
+void tke_front_save(tke_call *);
+void tke_front_save_sampler(tke_call *);
+void tke_front_load(tke_call *);
+void tke_front_sample(tke_call *);
+void tke_front_capabilities(tke_call *);
+void tke_front_run(tke_call *);
+void tke_front_runs(tke_call *);
+void tke_front_weights_info(tke_call *);
+void tke_front_run_checkpoints(tke_call *);
+void tke_front_checkpoints(tke_call *);
+void tke_front_checkpoint_change(tke_call *); /* delete, publish, unpublish, ttl */
+void tke_front_archive(tke_call *);
+void tke_front_download(tke_call *, tinkc_str token);
+void tke_front_sessions(tke_call *);
+void tke_front_session(tke_call *);
+void tke_front_project(tke_call *);
+void tke_front_trace(tke_call *);
+void tke_front_telemetry(tke_call *);
+void tke_front_audit(tke_call *);
+void tke_front_usage(tke_call *);
+
+/* Decodes a training request's body into a job, for the front and for the journal's replay. kind is
+ * a TKE_JOB_*; content_type may be NULL. *model_id and *seq are what the body says. False: the
+ * envelope cannot be read; err says why (UNPROCESSABLE). What is wrong inside goes to
+ * job->invalid. */
+bool tke_decode_job(tke_job *, tinkc_str body, bool is_pb, bool forward, const char **model_id,
+                    tkc_opt_i64 *seq, tinkc_error *err);
+/* The second half, once the run is known: checks against its base model. */
+void tke_check_job(tke_job *, const tke_run *);
+tke_hash128 tke_job_hash(const tke_job *);
+
+/* ---- work_*.c: the worker's hands ---- */
+
+void *tke_worker_main(void *svc);
+void *tke_keeper_main(void *svc);
+/* All of these: thread worker, no locks held. */
+void tke_work_passes(tke_service *, tke_job **jobs, size_t n);
+void tke_work_optim(tke_service *, tke_job *);
+void tke_work_create(tke_service *, tke_job *);
+void tke_work_save(tke_service *, tke_job *);
+void tke_work_load(tke_service *, tke_job *);
+void tke_work_unload(tke_service *, tke_job *);
+/* Has the run's adapter in memory. False with err: it cannot be; without: there is no room yet. */
+bool tke_work_wake(tke_service *, tke_run *, tinkc_error *err);
+/* Takes a copy of the run's state and has it written. */
+void tke_work_image(tke_service *, tke_run *);
+void tke_work_sleep(tke_service *, tke_run *);
+/* True if `bytes` more fit; else something is on its way to free memory, or nothing can. */
+bool tke_work_room(tke_service *, size_t bytes);
+void tke_work_wait_room(tke_service *, tke_run *, tke_job *);
+/* Hands queued samples to the generators. True if any generator has work. */
+bool tke_work_samples_start(tke_service *);
+void tke_work_samples_step(tke_service *);
+void tke_work_samples_stop(tke_service *);
+
+/* ---- stream.c ---- */
+
+/* Makes the stream of a job and sends the head of its answer. */
+tke_stream *tke_stream_new(tke_job *, tinkc_reply *, tinkc_error *err);
+/* Worker: events for what has come since the last call. */
+void tke_stream_tokens(tke_stream *, const tke_gen *);
+/* Worker: the last event; `why` NULL = as the generator says. The stream is gone for the caller. */
+void tke_stream_end(tke_stream *, const tke_gen *, const tinkc_error *why);
+bool tke_stream_closed(tke_stream *);
+void tke_streams_ping(tke_service *, int64_t now_ms);
+/* The stream that answers into this reply: go on writing; forget about it. False = none does. */
+bool tke_stream_resume(tke_service *, tinkc_reply *);
+bool tke_stream_cancel(tke_service *, tinkc_reply *);
+
+/* ---- usage.c ---- */
+
+enum {
+    TKE_USE_TRAINING = 0,
+    TKE_USE_PREFILL,
+    TKE_USE_PREFILL_CACHED,
+    TKE_USE_SAMPLED,
+    TKE_USE_CHECKPOINT
+};
+/* Locks: none needed. */
+void tke_usage_add(tke_service *, const char *owner, const char *session_id, const char *base_model,
+                   int32_t kind, int64_t count);
+void tke_usage_flush(tke_service *);
+void tke_audit_add(tke_service *, const char *owner, const char *event, const char *model_id,
+                   const char *path, const char *purpose);
+
+/* ---- boot.c, journal.c ---- */
+
+bool tke_boot(tke_service *, tinkc_error *err);
+/* When a base model is registered: runs and samplers that name it come to life. */
+void tke_boot_base(tke_service *, tke_base *);
+
+#endif

@@ -1,0 +1,85 @@
+/* store.h - what survives: SQLite rows for what is small, folders for what is large.
+ *
+ * One folder, one process: a lock file keeps a second one out. All writing to the database is done
+ * by one thread, which takes everything that is queued into one transaction and then tells each
+ * asker; so a promise costs a share of one fsync, and no front thread ever waits for a disk.
+ *
+ *     tke_txn *t = tke_txn_new(store, err);
+ *     tke_txn_exec(t, "INSERT INTO sessions(id, owner) VALUES(?, ?)", "tt", id, owner);
+ *     tke_txn_commit(t, when_durable, user);       // called on the writer's thread
+ *
+ * A store without a folder keeps its rows in memory and forgets them; everything else is the same.
+ * Layout: lock, meta.db, tmp/, runs/RUN/{weights,sampler_weights}/NAME/, runs/RUN/image.{0,1},
+ * runs/RUN/journal, spill/.
+ */
+#ifndef TKE_SERVICE_STORE_H
+#define TKE_SERVICE_STORE_H
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+typedef struct tke_store tke_store;
+typedef struct tke_txn tke_txn;
+typedef struct tke_row tke_row;
+
+/* folder NULL = in memory. Creates what is missing, empties tmp/, raises the boot epoch.
+ * Errors: STORE (in use, damaged, made by a newer version), FILE. */
+tke_store *tke_store_open(const tinkc_allocator *a, const tkc_log *log, const char *folder,
+                          tinkc_error *err);
+/* Commits what is queued, then closes. NULL allowed. */
+void tke_store_close(tke_store *);
+
+bool tke_store_durable(const tke_store *);
+const char *tke_store_folder(const tke_store *); /* NULL in memory */
+/* Counts the openings of this folder: the first is 1. */
+int64_t tke_store_epoch(const tke_store *);
+
+/* ---- writing ---- */
+
+/* NULL only when memory is short. Statements that are added to NULL are ignored. */
+tke_txn *tke_txn_new(tke_store *, tinkc_error *err);
+/* One statement. sql must be static text: it is the key of the statement cache. types: 't' const
+ * char * (NULL allowed), 'i' int64_t, 'd' double, 'b' a tinkc_bytes, 'n' no argument, SQL null.
+ * Values are copied. A failure is kept and reported by the commit. */
+void tke_txn_exec(tke_txn *, const char *sql, const char *types, ...);
+/* Work on the writer's thread in place of a statement: reads, journal files. */
+typedef bool tke_txn_fn(tke_store *, void *user, tinkc_error *err);
+void tke_txn_call(tke_txn *, tke_txn_fn *fn, void *user);
+
+/* Queues it; `done` (may be NULL) is called on the writer's thread once it is on disk or has
+ * failed; the others of the same group are not touched by a failure. Consumes the txn. */
+typedef void tke_txn_done(void *user, const tinkc_error *err);
+void tke_txn_commit(tke_txn *, tke_txn_done *done, void *user);
+/* Waits until everything queued so far is committed. Never from the writer's thread. */
+void tke_store_sync(tke_store *);
+
+/* ---- reading: before the writer has work, or from inside a tke_txn_fn ---- */
+
+typedef bool tke_row_fn(const tke_row *, void *user, tinkc_error *err);
+/* Calls fn for each row; false from fn ends it. types and values as for tke_txn_exec. */
+bool tke_store_query(tke_store *, const char *sql, tke_row_fn *fn, void *user, tinkc_error *err,
+                     const char *types, ...);
+tinkc_str tke_row_text(const tke_row *, int column); /* data NULL for null */
+tinkc_bytes tke_row_blob(const tke_row *, int column);
+int64_t tke_row_i64(const tke_row *, int column);
+bool tke_row_null(const tke_row *, int column);
+
+/* ---- folders ---- */
+
+/* "STORE/runs/RUN/PART"; part may be NULL. */
+char *tke_store_run_path(tke_store *, tkc_arena *, const char *run, const char *part,
+                         tinkc_error *err);
+/* A fresh, empty folder below tmp/. */
+char *tke_store_temp(tke_store *, tkc_arena *, tinkc_error *err);
+/* Syncs every file in the folder and the folder itself. */
+bool tke_sync_folder(const char *path, tinkc_error *err);
+/* Moves a finished, synced folder to its final name. Something that is there already is replaced
+ * in one step and then removed. */
+bool tke_store_place(tke_store *, const char *temp, const char *final_path, tinkc_error *err);
+/* Bytes of all regular files in a folder. */
+int64_t tke_folder_bytes(const char *path);
+/* False when fewer than `reserve` bytes are free. In memory: true. */
+bool tke_store_has_room(const tke_store *, int64_t reserve);
+
+#endif

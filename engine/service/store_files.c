@@ -1,0 +1,79 @@
+/* store_files.c - folders of tensors: synced, moved into place in one step, measured.
+ *
+ * May touch: the file system below the store. Must not: touch the database or any lock.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/str.h"
+#include "service/store.h"
+
+static bool sync_path(int folder_fd, const char *name, tinkc_error *err)
+{
+    int fd = openat(folder_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return tkc_fail_errno(err, "%s", name);
+    bool ok = fsync(fd) == 0 ? true : tkc_fail_errno(err, "%s", name);
+    close(fd);
+    return ok;
+}
+
+bool tke_sync_folder(const char *path, tinkc_error *err)
+{
+    DIR *folder = opendir(path);
+    if (!folder)
+        return tkc_fail_errno(err, "%s", path);
+    bool ok = true;
+    for (struct dirent *e; ok && (e = readdir(folder));)
+        if (e->d_name[0] != '.')
+            ok = sync_path(dirfd(folder), e->d_name, err);
+    if (ok && fsync(dirfd(folder)) != 0)
+        ok = tkc_fail_errno(err, "%s", path);
+    closedir(folder);
+    return ok;
+}
+
+bool tke_store_place(tke_store *s, const char *temp, const char *final_path, tinkc_error *err)
+{
+    (void)s;
+    if (rename(temp, final_path) == 0)
+        return tkc_sync_parent(final_path, err);
+    if (errno != ENOTEMPTY && errno != EEXIST)
+        return tkc_fail_errno(err, "%s", final_path);
+    /* Swapped in one step, so that at every moment one whole folder has the name. */
+    if (renameat2(AT_FDCWD, temp, AT_FDCWD, final_path, RENAME_EXCHANGE) != 0)
+        return tkc_fail_errno(err, "%s", final_path);
+    if (!tkc_sync_parent(final_path, err))
+        return false;
+    tinkc_error ignored = { 0 };
+    return tkc_remove_tree(temp, &ignored) || true; /* tmp/ is emptied at the next start anyway */
+}
+
+int64_t tke_folder_bytes(const char *path)
+{
+    int64_t sum = 0;
+    DIR *folder = opendir(path);
+    struct stat st;
+    if (!folder)
+        return 0;
+    for (struct dirent *e; (e = readdir(folder));)
+        if (fstatat(dirfd(folder), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+            sum += st.st_size;
+    closedir(folder);
+    return sum;
+}
+
+bool tke_store_has_room(const tke_store *s, int64_t reserve)
+{
+    struct statvfs st;
+    const char *folder = tke_store_folder(s);
+    if (!folder || statvfs(folder, &st) != 0)
+        return true;
+    return (uint64_t)st.f_bavail * st.f_frsize >= (uint64_t)reserve;
+}

@@ -1,0 +1,302 @@
+/* stream.c - samples as server-sent events (docs/stream.md).
+ *
+ * Events are made by the worker and wait in the stream's own buffer; they are written as far as the
+ * reply has room, so that a slow reader holds nobody back. The worker, the keeper (who sends signs
+ * of life) and the client's thread (who says that there is room again) meet at the stream's lock.
+ */
+#include <stdio.h>
+
+#include "codec/utf8.h"
+#include "service/state.h"
+
+enum { PING_MS = 15000 };
+
+struct tke_stream {
+    tkc_refs refs;            /* the list's and the worker's */
+    tke_stream *next;         /* svc->streams; svc->lock */
+    tke_stream *next_ping;    /* the keeper's */
+    const tinkc_reply *key;   /* constant: whose stream it is */
+    atomic_bool over;         /* the reply has ended */
+    _Atomic int64_t quiet_ms; /* nothing was written since */
+    tke_service *svc;
+    const tke_vocab *vocab;
+    pthread_mutex_t lock; /* guards all below; svc->lock is never taken inside it */
+    tinkc_reply *reply;   /* NULL once it has ended */
+    tkc_buf out;          /* events not yet written */
+    size_t written;       /* of out */
+    tkc_buf held;         /* bytes of a character that is not whole yet */
+    size_t n_sent;        /* tokens */
+    bool ended, closed;
+};
+
+static void drop(tke_stream *s)
+{
+    if (!tkc_ref_drop(&s->refs))
+        return;
+    tkc_buf_free(&s->out);
+    tkc_buf_free(&s->held);
+    pthread_mutex_destroy(&s->lock);
+    tkc_release(s->svc->a, s, sizeof *s);
+}
+
+/* Locks: needs s->lock. Writes what fits; ends the reply when everything is out. */
+static void flush(tke_stream *s)
+{
+    while (s->reply && s->written < s->out.len) {
+        size_t n = s->out.len - s->written;
+        size_t room = s->reply->room ? s->reply->room(s->reply) : n;
+        if (room == 0)
+            return;
+        n = n < room ? n : room;
+        if (!s->reply->write(s->reply, s->out.data + s->written, n)) {
+            s->closed = s->ended = true;
+            break;
+        }
+        s->written += n;
+    }
+    if (s->written == s->out.len) {
+        tkc_buf_clear(&s->out);
+        s->written = 0;
+    }
+    s->quiet_ms = tkc_now_ms(s->svc->clock);
+    if (s->ended && s->reply) {
+        s->reply->end(s->reply);
+        s->reply = NULL;
+        atomic_store(&s->over, true);
+    }
+}
+
+tke_stream *tke_stream_new(tke_job *job, tinkc_reply *reply, tinkc_error *err)
+{
+    tke_service *svc = job->svc;
+    tke_stream *s = tkc_zalloc(svc->a, sizeof *s, err);
+    if (!s)
+        return NULL;
+    tkc_ref_init(&s->refs);
+    tkc_ref_keep(&s->refs);
+    s->svc = svc;
+    s->vocab = job->in.sample.base->vocab;
+    s->reply = reply;
+    s->key = reply;
+    s->quiet_ms = tkc_now_ms(svc->clock);
+    pthread_mutex_init(&s->lock, NULL);
+    tkc_buf_init(&s->out, svc->a, TKC_BUF_NO_MAX);
+    tkc_buf_init(&s->held, svc->a, TKC_BUF_NO_MAX);
+    reply->status(reply, 200);
+    reply->header(reply, "Content-Type", "text/event-stream");
+    reply->header(reply, "Cache-Control", "no-cache");
+    pthread_mutex_lock(&svc->lock);
+    s->next = svc->streams;
+    svc->streams = s;
+    pthread_mutex_unlock(&svc->lock);
+    return s;
+}
+
+bool tke_stream_closed(tke_stream *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool closed = s->closed;
+    pthread_mutex_unlock(&s->lock);
+    return closed;
+}
+
+/* ---- events ---- */
+
+static void begin_event(tkc_jsonw *w, tkc_buf *out, const char *type, tinkc_error *err)
+{
+    tkc_buf_printf(out, err, "event: %s\ndata: ", type);
+    tkc_jsonw_open(w, out, err);
+    tkc_jsonw_object(w);
+    tkc_jsonw_key(w, "event_type");
+    tkc_jsonw_cstr(w, type);
+}
+
+static void end_event(tkc_jsonw *w, tkc_buf *out, tinkc_error *err)
+{
+    tkc_jsonw_end(w);
+    tkc_buf_cstr(out, "\n\n", err);
+}
+
+/* Text of what is held plus one more token; what is not a whole character stays held. Bytes that
+ * can never be text become U+FFFD. */
+static void write_text(tke_stream *s, tkc_jsonw *w, int32_t token, tinkc_error *err)
+{
+    tkc_buf text;
+    tkc_buf_init(&text, s->svc->a, TKC_BUF_NO_MAX);
+    tkc_buf_str(&s->held, tke_vocab_bytes(s->vocab, token), err);
+    size_t whole = tke_utf8_whole(tkc_buf_view(&s->held));
+    for (size_t at = 0; at < whole && !tkc_failed(err);) {
+        size_t good = tkc_utf8_prefix(s->held.data + at, whole - at);
+        tkc_buf_add(&text, s->held.data + at, good, err);
+        at += good;
+        if (at < whole) {
+            tkc_buf_cstr(&text, "\xEF\xBF\xBD", err);
+            at++;
+        }
+    }
+    tkc_jsonw_str(w, tkc_strn(text.data ? text.data : "", text.len));
+    if (whole)
+        memmove(s->held.data, s->held.data + whole, s->held.len - whole);
+    s->held.len -= whole;
+    tkc_buf_free(&text);
+}
+
+static void token_event(tke_stream *s, int32_t token, float logprob, tinkc_error *err)
+{
+    tkc_jsonw w;
+    begin_event(&w, &s->out, "token", err);
+    tkc_jsonw_key(&w, "token");
+    write_text(s, &w, token, err);
+    tkc_jsonw_key(&w, "token_id");
+    tkc_jsonw_i64(&w, token);
+    tkc_jsonw_key(&w, "index");
+    tkc_jsonw_i64(&w, (int64_t)s->n_sent);
+    tkc_jsonw_key(&w, "logprob");
+    tkc_jsonw_float(&w, logprob);
+    end_event(&w, &s->out, err);
+    s->n_sent++;
+}
+
+/* Locks: needs s->lock. */
+static void add_tokens(tke_stream *s, const tke_gen *gen, tinkc_error *err)
+{
+    tke_sequence q = tke_gen_sequence(gen, 0);
+    while (s->n_sent < q.n && !tkc_failed(err))
+        token_event(s, q.tokens[s->n_sent], q.logprobs[s->n_sent], err);
+}
+
+void tke_stream_tokens(tke_stream *s, const tke_gen *gen)
+{
+    tinkc_error err = { 0 };
+    pthread_mutex_lock(&s->lock);
+    if (!s->closed) {
+        add_tokens(s, gen, &err);
+        flush(s);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void done_event(tke_stream *s, const tke_gen *gen, tinkc_error *err)
+{
+    tkc_jsonw w;
+    begin_event(&w, &s->out, "done", err);
+    tkc_jsonw_key(&w, "finish_reason");
+    tkc_jsonw_cstr(&w, tke_gen_sequence(gen, 0).stopped ? "stop" : "length");
+    tkc_jsonw_key(&w, "total_tokens");
+    tkc_jsonw_i64(&w, (int64_t)s->n_sent);
+    end_event(&w, &s->out, err);
+}
+
+static void error_event(tke_stream *s, const tinkc_error *why, tinkc_error *err)
+{
+    tkc_jsonw w;
+    begin_event(&w, &s->out, "error", err);
+    tkc_jsonw_key(&w, "error");
+    tkc_jsonw_cstr(&w, why->message);
+    tkc_jsonw_key(&w, "category");
+    tkc_jsonw_cstr(&w, tke_category(why));
+    tkc_jsonw_key(&w, "token");
+    tkc_jsonw_cstr(&w, why->message);
+    end_event(&w, &s->out, err);
+}
+
+void tke_stream_end(tke_stream *s, const tke_gen *gen, const tinkc_error *why)
+{
+    tinkc_error err = { 0 };
+    pthread_mutex_lock(&s->lock);
+    if (!s->closed) {
+        if (gen && !why)
+            add_tokens(s, gen, &err);
+        if (why)
+            error_event(s, why, &err);
+        else
+            done_event(s, gen, &err);
+    }
+    s->ended = true;
+    flush(s);
+    pthread_mutex_unlock(&s->lock);
+    drop(s);
+}
+
+/* ---- from outside ---- */
+
+/* The stream of a reply, counted, or NULL. Takes those out of the list that are over. */
+static tke_stream *find(tke_service *svc, const tinkc_reply *reply)
+{
+    pthread_mutex_lock(&svc->lock);
+    tke_stream *s = svc->streams;
+    while (s && s->key != reply) /* newest first, so an old one of the same address is no harm */
+        s = s->next;
+    if (s)
+        tkc_ref_keep(&s->refs);
+    pthread_mutex_unlock(&svc->lock);
+    return s;
+}
+
+bool tke_stream_resume(tke_service *svc, tinkc_reply *reply)
+{
+    tke_stream *s = find(svc, reply);
+    if (!s)
+        return false;
+    pthread_mutex_lock(&s->lock);
+    flush(s);
+    pthread_mutex_unlock(&s->lock);
+    drop(s);
+    return true;
+}
+
+bool tke_stream_cancel(tke_service *svc, tinkc_reply *reply)
+{
+    tke_stream *s = find(svc, reply);
+    if (!s)
+        return false;
+    pthread_mutex_lock(&s->lock);
+    s->closed = true;
+    if (s->reply == reply) {
+        s->reply->fail(s->reply, TINKC_E_CONNECTION, "the stream was cancelled");
+        s->reply = NULL;
+        atomic_store(&s->over, true);
+    }
+    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&svc->lock);
+    pthread_cond_signal(&svc->work);
+    pthread_mutex_unlock(&svc->lock);
+    drop(s);
+    return true;
+}
+
+void tke_streams_ping(tke_service *svc, int64_t now_ms)
+{
+    tke_stream *dead = NULL, *quiet = NULL;
+    pthread_mutex_lock(&svc->lock);
+    for (tke_stream **at = &svc->streams; *at;) {
+        tke_stream *s = *at;
+        if (atomic_load(&s->over)) {
+            *at = s->next;
+            s->next = dead;
+            dead = s;
+            continue;
+        }
+        if (now_ms - atomic_load(&s->quiet_ms) >= PING_MS) {
+            tkc_ref_keep(&s->refs);
+            s->next_ping = quiet;
+            quiet = s;
+        }
+        at = &s->next;
+    }
+    pthread_mutex_unlock(&svc->lock);
+    for (tke_stream *next; quiet; quiet = next) {
+        tinkc_error err = { 0 };
+        next = quiet->next_ping;
+        pthread_mutex_lock(&quiet->lock);
+        if (quiet->reply && !quiet->ended)
+            tkc_buf_cstr(&quiet->out, ": waiting\n\n", &err);
+        flush(quiet);
+        pthread_mutex_unlock(&quiet->lock);
+        drop(quiet);
+    }
+    for (tke_stream *next; dead; dead = next) {
+        next = dead->next;
+        drop(dead);
+    }
+}

@@ -1,0 +1,302 @@
+/* usage.c - what was used by whom (counters by the hour) and who did what (the audit table).
+ *
+ * Counters gather in memory and go to the store every few seconds; audit entries go at once.
+ */
+#include <stdio.h>
+
+#include "service/state.h"
+
+#define HOUR_US ((int64_t)3600 * 1000000)
+
+typedef struct counter {
+    char *owner, *session_id, *base_model;
+    int64_t bucket_us, count;
+    int32_t kind;
+} counter;
+
+static counter *new_counter(tke_service *svc, const char *owner, const char *session_id,
+                            const char *base_model)
+{
+    tinkc_error err = { 0 };
+    counter *c = tkc_zalloc(svc->a, sizeof *c, &err);
+    if (!c)
+        return NULL;
+    c->owner = tke_copy(svc, owner, &err);
+    c->session_id = tke_copy(svc, session_id, &err);
+    c->base_model = tke_copy(svc, base_model, &err);
+    return c;
+}
+
+void tke_usage_add(tke_service *svc, const char *owner, const char *session_id,
+                   const char *base_model, int32_t kind, int64_t count)
+{
+    char key[400];
+    tinkc_error err = { 0 };
+    if (count <= 0)
+        return;
+    int64_t bucket_us = tkc_wall_us(svc->clock) / HOUR_US * HOUR_US;
+    (void)snprintf(key, sizeof key, "%lld/%d/%.60s/%.60s/%.150s", (long long)bucket_us, (int)kind,
+                   owner, session_id, base_model);
+    pthread_mutex_lock(&svc->lock);
+    counter *c = tkc_map_get(&svc->usage, tkc_str(key));
+    if (!c && (c = new_counter(svc, owner, session_id, base_model))) {
+        c->bucket_us = bucket_us;
+        c->kind = kind;
+        tkc_map_set(&svc->usage, tkc_str(key), c, NULL, &err);
+    }
+    if (c)
+        c->count += count;
+    pthread_mutex_unlock(&svc->lock);
+}
+
+void tke_usage_flush(tke_service *svc)
+{
+    const tkc_map_entry *e;
+    tinkc_error err = { 0 };
+    tkc_map taken;
+    pthread_mutex_lock(&svc->lock);
+    taken = svc->usage;
+    tkc_map_init(&svc->usage, svc->a);
+    pthread_mutex_unlock(&svc->lock);
+    tke_txn *txn = taken.n_live ? tke_txn_new(svc->store, &err) : NULL;
+    for (size_t at = 0; (e = tkc_map_next(&taken, &at));) {
+        counter *c = e->value;
+        tke_txn_exec(txn,
+                     "INSERT INTO usage(bucket_us, owner, session_id, base_model, kind, count) "
+                     "VALUES(?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET count = count + "
+                     "excluded.count",
+                     "itttii", c->bucket_us, c->owner, c->session_id, c->base_model,
+                     (int64_t)c->kind, c->count);
+        tkc_release_str(svc->a, c->owner);
+        tkc_release_str(svc->a, c->session_id);
+        tkc_release_str(svc->a, c->base_model);
+        tkc_release(svc->a, c, sizeof *c);
+    }
+    if (txn)
+        tke_txn_commit(txn, NULL, NULL);
+    tkc_map_free(&taken);
+}
+
+void tke_audit_add(tke_service *svc, const char *owner, const char *event, const char *model_id,
+                   const char *path, const char *purpose)
+{
+    tinkc_error err = { 0 };
+    tke_txn *txn = tke_txn_new(svc->store, &err);
+    tke_txn_exec(txn,
+                 "INSERT INTO audit(time_us, owner, event, model_id, tinker_path, purpose) "
+                 "VALUES(?, ?, ?, ?, ?, ?)",
+                 "ittttt", tkc_wall_us(svc->clock), owner, event, model_id, path, purpose);
+    tke_txn_commit(txn, NULL, NULL);
+}
+
+/* ---- reading them: on the store's thread ---- */
+
+typedef struct reading {
+    tke_service *svc;
+    tinkc_reply *reply;
+    char owner[64];
+    int64_t from_us, until_us;
+    bool checkpoints_only;
+    tkc_arena arena;
+    tkc_buf out;
+    tkc_jsonw w;
+} reading;
+
+static bool audit_row(const tke_row *row, void *user, tinkc_error *err)
+{
+    reading *r = user;
+    char when[TKC_TIME_TEXT];
+    (void)err;
+    tkc_format_time(tke_row_i64(row, 0), true, when);
+    tkc_jsonw_object(&r->w);
+    tkc_jsonw_key(&r->w, "timestamp");
+    tkc_jsonw_cstr(&r->w, when);
+    static const char *const names[] = { "event", "model_id", "tinker_path", "purpose" };
+    for (int i = 0; i < 4; i++) {
+        tinkc_str text = tke_row_text(row, i + 1);
+        tkc_jsonw_key(&r->w, names[i]);
+        if (text.data)
+            tkc_jsonw_str(&r->w, text);
+        else
+            tkc_jsonw_null(&r->w);
+    }
+    tkc_jsonw_end(&r->w);
+    return true;
+}
+
+static bool read_audit(tke_store *store, void *user, tinkc_error *err)
+{
+    reading *r = user;
+    tkc_jsonw_open(&r->w, &r->out, err);
+    tkc_jsonw_object(&r->w);
+    tkc_jsonw_key(&r->w, "entries");
+    tkc_jsonw_array(&r->w);
+    bool ok = tke_store_query(
+        store,
+        "SELECT time_us, event, model_id, tinker_path, purpose FROM audit WHERE owner = ? AND "
+        "time_us >= ? AND time_us < ? AND (? = 0 OR event LIKE 'checkpoint.%') ORDER BY time_us, "
+        "id",
+        audit_row, r, err, "tiii", r->owner, r->from_us, r->until_us, (int64_t)r->checkpoints_only);
+    tkc_jsonw_end(&r->w);
+    tkc_jsonw_end(&r->w);
+    return ok;
+}
+
+static void key_or_null(tkc_jsonw *w, const char *key, tinkc_str text)
+{
+    tkc_jsonw_key(w, key);
+    if (text.data && text.len)
+        tkc_jsonw_str(w, text);
+    else
+        tkc_jsonw_null(w);
+}
+
+static bool usage_row(const tke_row *row, void *user, tinkc_error *err)
+{
+    reading *r = user;
+    char when[TKC_TIME_TEXT];
+    static const char *const types[] = { "training", "sampling_prefill", "sampling_prefill",
+                                         "sampling_sample", "checkpoint" };
+    int64_t kind = tke_row_i64(row, 3);
+    (void)err;
+    if (kind < 0 || kind > TKE_USE_CHECKPOINT)
+        return true;
+    tkc_jsonw_object(&r->w);
+    tkc_jsonw_key(&r->w, "bucket_start");
+    tkc_format_time(tke_row_i64(row, 0), false, when);
+    tkc_jsonw_cstr(&r->w, when);
+    tkc_jsonw_key(&r->w, "bucket_end");
+    tkc_format_time(tke_row_i64(row, 0) + HOUR_US, false, when);
+    tkc_jsonw_cstr(&r->w, when);
+    key_or_null(&r->w, "base_model", tke_row_text(row, 2));
+    key_or_null(&r->w, "user_id", tkc_str(r->owner));
+    key_or_null(&r->w, "session_id", tke_row_text(row, 1));
+    tkc_jsonw_key(&r->w, "event_info");
+    tkc_jsonw_object(&r->w);
+    tkc_jsonw_key(&r->w, "type");
+    tkc_jsonw_cstr(&r->w, types[kind]);
+    if (kind == TKE_USE_PREFILL || kind == TKE_USE_PREFILL_CACHED) {
+        tkc_jsonw_key(&r->w, "cached");
+        tkc_jsonw_bool(&r->w, kind == TKE_USE_PREFILL_CACHED);
+    }
+    tkc_jsonw_key(&r->w, kind == TKE_USE_CHECKPOINT ? "count" : "token_count");
+    tkc_jsonw_i64(&r->w, tke_row_i64(row, 4));
+    tkc_jsonw_end(&r->w);
+    tkc_jsonw_end(&r->w);
+    return true;
+}
+
+static bool usage_session(const tke_row *row, void *user, tinkc_error *err)
+{
+    reading *r = user;
+    tinkc_str metadata = tke_row_text(row, 1);
+    (void)err;
+    tkc_jsonw_key_str(&r->w, tke_row_text(row, 0));
+    tkc_jsonw_object(&r->w);
+    tkc_jsonw_key(&r->w, "user_metadata");
+    if (metadata.len)
+        tkc_jsonw_raw(&r->w, metadata);
+    else
+        tkc_jsonw_null(&r->w);
+    tkc_jsonw_end(&r->w);
+    return true;
+}
+
+static bool read_usage(tke_store *store, void *user, tinkc_error *err)
+{
+    reading *r = user;
+    tkc_jsonw_open(&r->w, &r->out, err);
+    tkc_jsonw_object(&r->w);
+    tkc_jsonw_key(&r->w, "data");
+    tkc_jsonw_array(&r->w);
+    bool ok = tke_store_query(
+        store,
+        "SELECT bucket_us, session_id, base_model, kind, count FROM usage WHERE owner = ? AND "
+        "bucket_us >= ? AND bucket_us < ? ORDER BY bucket_us, count DESC",
+        usage_row, r, err, "tii", r->owner, r->from_us, r->until_us);
+    tkc_jsonw_end(&r->w);
+    tkc_jsonw_key(&r->w, "sessions");
+    tkc_jsonw_object(&r->w);
+    ok = ok && tke_store_query(store,
+                               "SELECT DISTINCT s.id, s.user_metadata FROM usage u JOIN sessions s "
+                               "ON s.id = u.session_id WHERE u.owner = ? AND u.bucket_us >= ? AND "
+                               "u.bucket_us < ?",
+                               usage_session, r, err, "tii", r->owner, r->from_us, r->until_us);
+    tkc_jsonw_end(&r->w);
+    tkc_jsonw_end(&r->w);
+    return ok;
+}
+
+static void send_reading(void *user, const tinkc_error *err)
+{
+    reading *r = user;
+    if (tkc_failed(err))
+        tke_send_failure(r->reply, r->svc->a, err);
+    else
+        tke_send_json(r->reply, 200, tkc_buf_view(&r->out));
+    tkc_buf_free(&r->out);
+    tkc_release(r->svc->a, r, sizeof *r);
+}
+
+static void start_reading(tke_call *call, int64_t from_us, int64_t until_us, bool checkpoints_only,
+                          tke_txn_fn *fn)
+{
+    tke_service *svc = call->svc;
+    reading *r = tkc_zalloc(svc->a, sizeof *r, &call->err);
+    if (!r) {
+        tke_send_failure(call->reply, svc->a, &call->err);
+        return;
+    }
+    r->svc = svc;
+    r->reply = call->reply;
+    r->from_us = from_us;
+    r->until_us = until_us;
+    r->checkpoints_only = checkpoints_only;
+    (void)snprintf(r->owner, sizeof r->owner, "%s", call->owner);
+    tkc_buf_init(&r->out, svc->a, TKC_BUF_NO_MAX);
+    tke_txn *txn = tke_txn_new(svc->store, &call->err);
+    tke_txn_call(txn, fn, r);
+    tke_txn_commit(txn, send_reading, r);
+}
+
+void tke_front_audit(tke_call *call)
+{
+    const char *type = tke_call_query(call, "event_type"), *day = tke_call_query(call, "day");
+    int64_t from_us = tkc_wall_us(call->svc->clock) / (24 * HOUR_US) * (24 * HOUR_US);
+    if (type && *type && !tkc_cstr_eq(type, "all") && !tkc_cstr_eq(type, "checkpoints")) {
+        tke_refuse(call, 400, "bad_request", "event_type must be 'all' or 'checkpoints'");
+        return;
+    }
+    if (day && *day) {
+        char text[48];
+        (void)snprintf(text, sizeof text, "%.20sT00:00:00Z", day);
+        if (!tkc_parse_time(text, strlen(text), &from_us)) {
+            tke_refuse(call, 400, "bad_request", "day must be YYYY-MM-DD");
+            return;
+        }
+    }
+    start_reading(call, from_us, from_us + 24 * HOUR_US, tkc_cstr_eq(type, "checkpoints"),
+                  read_audit);
+}
+
+void tke_front_usage(tke_call *call)
+{
+    const char *from = tke_call_query(call, "starting_on");
+    const char *until = tke_call_query(call, "ending_before");
+    int64_t from_us, until_us;
+    if (!from || !until || !tkc_parse_time(from, strlen(from), &from_us) ||
+        !tkc_parse_time(until, strlen(until), &until_us)) {
+        tke_refuse(call, 400, "bad_request",
+                   "starting_on and ending_before must be times such as 2026-01-01T00:00:00Z");
+        return;
+    }
+    if (from_us % HOUR_US || until_us % HOUR_US || until_us - from_us > 14 * 24 * HOUR_US ||
+        from_us > tkc_wall_us(call->svc->clock)) {
+        tke_refuse(call, 400, "bad_request",
+                   "starting_on and ending_before must be whole hours, at most 14 days apart, "
+                   "beginning in the past");
+        return;
+    }
+    tke_usage_flush(call->svc);
+    start_reading(call, from_us, until_us, false, read_usage);
+}

@@ -1,0 +1,695 @@
+/* work_files.c - the worker's dealings with disks: models made, saved, loaded, put to sleep.
+ *
+ * The worker takes a copy of what is to be written, and goes on; one thread writes files. A folder
+ * is written under another name, synced, moved into place, recorded, and only then reported. While
+ * that is under way its checkpoint is "pending": the name is taken, but nobody can see it.
+ */
+#include <stdio.h>
+
+#include "base/file.h"
+#include "service/journal.h"
+#include "service/state.h"
+
+/* ---- memory ---- */
+
+/* Locks: needs svc->lock. Drops the checkpoint in memory that was used longest ago. */
+static bool evict_snapshot(tke_service *svc)
+{
+    const tkc_map_entry *e;
+    tke_checkpoint *oldest = NULL;
+    tke_sampler *spilled = NULL;
+    for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));) {
+        tke_checkpoint *c = e->value;
+        if (c->snapshot && c->state == TKE_CKPT_DONE && (!oldest || c->used_ms < oldest->used_ms))
+            oldest = c;
+    }
+    for (size_t at = 0; !oldest && !spilled && (e = tkc_map_next(&svc->samplers, &at));) {
+        tke_sampler *s = e->value;
+        if (s->snapshot && s->spill)
+            spilled = s;
+    }
+    tke_snapshot **which = oldest ? &oldest->snapshot : spilled ? &spilled->snapshot : NULL;
+    if (!which)
+        return false;
+    svc->snapshot_bytes -= tke_snapshot_bytes(*which);
+    tke_snapshot_drop(*which);
+    *which = NULL;
+    return true;
+}
+
+/* Locks: needs svc->lock. Asks the idle model that was served longest ago to go to sleep. */
+static void ask_to_sleep(tke_service *svc)
+{
+    const tkc_map_entry *e;
+    tke_run *idle = NULL;
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        tke_run *run = e->value;
+        if (run->adapter && !run->queue && !run->create && !run->wants_sleep &&
+            (!idle || run->served < idle->served))
+            idle = run;
+    }
+    if (idle)
+        idle->wants_sleep = true;
+}
+
+bool tke_work_room(tke_service *svc, size_t bytes)
+{
+    bool fits;
+    pthread_mutex_lock(&svc->lock);
+    do {
+        fits = svc->adapter_bytes + svc->snapshot_bytes + bytes <= (size_t)svc->set.memory_bytes;
+    } while (!fits && evict_snapshot(svc));
+    if (!fits)
+        ask_to_sleep(svc);
+    pthread_mutex_unlock(&svc->lock);
+    return fits;
+}
+
+static void set_adapter(tke_service *svc, tke_run *run, tke_adapter *adapter)
+{
+    pthread_mutex_lock(&svc->lock);
+    run->adapter = adapter;
+    run->adapter_bytes = tke_adapter_bytes(run->base->model, &run->spec);
+    svc->adapter_bytes += run->adapter_bytes;
+    pthread_mutex_unlock(&svc->lock);
+}
+
+static void release_adapter(tke_service *svc, tke_run *run)
+{
+    tke_adapter_free(run->adapter);
+    pthread_mutex_lock(&svc->lock);
+    run->adapter = NULL;
+    svc->adapter_bytes -= run->adapter_bytes;
+    run->adapter_bytes = 0;
+    svc->room_changes++;
+    pthread_mutex_unlock(&svc->lock);
+}
+
+/* ---- creating and waking ---- */
+
+bool tke_work_wake(tke_service *svc, tke_run *run, tinkc_error *err)
+{
+    if (run->adapter)
+        return true;
+    if (!run->base)
+        return tkc_fail(err, TINKC_E_SERVER, "the base model '%.150s' is not available here now",
+                        run->base_model);
+    if (run->state == TKE_RUN_FAILED)
+        return tkc_fail(err, TINKC_E_BAD_REQUEST, "this model could not be made: %.200s",
+                        run->error ? run->error : "");
+    if (!tke_work_room(svc, tke_adapter_bytes(run->base->model, &run->spec)))
+        return false;
+    tke_adapter *adapter = tke_adapter_new(run->base->model, &run->spec, err);
+    if (adapter && run->source && !tke_adapter_load(adapter, run->source, true, err)) {
+        tke_adapter_free(adapter);
+        adapter = NULL;
+    }
+    if (!adapter)
+        return false;
+    set_adapter(svc, run, adapter);
+    return true;
+}
+
+static void record_state(tke_service *svc, const tke_run *run)
+{
+    tinkc_error err = { 0 };
+    tke_txn *txn = tke_txn_new(svc->store, &err);
+    tke_txn_exec(txn, "UPDATE runs SET state = ?, error = ?, corrupted = ? WHERE id = ?", "itit",
+                 (int64_t)run->state, run->error, (int64_t)run->corrupted, run->id);
+    tke_txn_commit(txn, NULL, NULL);
+}
+
+static void run_made(tke_service *svc, tke_run *run, const tinkc_error *err)
+{
+    tinkc_error ignored = { 0 };
+    pthread_mutex_lock(&svc->lock);
+    run->create = NULL;
+    run->state = tkc_failed(err) ? TKE_RUN_FAILED : TKE_RUN_READY;
+    if (tkc_failed(err) && !run->error)
+        run->error = tke_copy(svc, err->message, &ignored);
+    pthread_mutex_unlock(&svc->lock);
+    record_state(svc, run);
+}
+
+void tke_work_create(tke_service *svc, tke_job *job)
+{
+    tke_run *run = job->run;
+    tinkc_error err = { 0 };
+    tkc_buf out;
+    if (!tke_work_wake(svc, run, &err) && !tkc_failed(&err)) {
+        tke_work_wait_room(svc, run, job);
+        return;
+    }
+    tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);
+    run_made(svc, run, &err);
+    if (!tkc_failed(&err) &&
+        tkc_message_encode(&tkc_create_model_result_type,
+                           &(tkc_create_model_result){ .model_id = run->id }, &out, &err))
+        tke_job_succeed(job, tkc_buf_view(&out));
+    else
+        tke_job_fail(job, &err);
+    tkc_buf_free(&out);
+}
+
+void tke_work_unload(tke_service *svc, tke_job *job)
+{
+    tke_run *run = job->run;
+    tkc_buf out;
+    tinkc_error err = { 0 };
+    tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);
+    if (run->adapter)
+        release_adapter(svc, run);
+    pthread_mutex_lock(&svc->lock);
+    run->state = TKE_RUN_UNLOADED;
+    run->dirty_since_ms = 0;
+    run->wants_image = run->wants_sleep = false;
+    pthread_mutex_unlock(&svc->lock);
+    record_state(svc, run);
+    if (tkc_message_encode(&tkc_unload_model_result_type,
+                           &(tkc_unload_model_result){ .model_id = run->id }, &out, &err))
+        tke_job_succeed(job, tkc_buf_view(&out));
+    else
+        tke_job_fail(job, &err);
+    tkc_buf_free(&out);
+}
+
+/* ---- what is written, by the thread for files ---- */
+
+typedef struct writing {
+    tkc_job base;
+    tke_service *svc;
+    tke_run *run;
+    tke_job *job;               /* NULL for images and spills */
+    tke_checkpoint *checkpoint; /* NULL for images and spills */
+    tke_sampler *sampler;       /* of a spill */
+    tke_state *state;           /* one of these two */
+    tke_snapshot *snapshot;
+    tkc_arena arena;
+    char *temp, *target;
+    int64_t next_seq, n_passes, n_pass_tokens, n_failed_passes;
+    int64_t created_us, expires_us;
+    int32_t slot;
+    tinkc_error err;
+} writing;
+
+static writing *writing_new(tke_service *svc, tke_run *run, tinkc_error *err)
+{
+    writing *w = tkc_zalloc(svc->a, sizeof *w, err);
+    if (!w)
+        return NULL;
+    tkc_arena_init(&w->arena, svc->a, 0);
+    w->svc = svc;
+    w->run = run;
+    w->next_seq = run->next_seq;
+    w->n_passes = run->n_passes;
+    w->n_pass_tokens = run->n_pass_tokens;
+    w->n_failed_passes = run->n_failed_passes;
+    w->created_us = tkc_wall_us(svc->clock);
+    return w;
+}
+
+static void writing_free(writing *w)
+{
+    tinkc_error ignored = { 0 };
+    if (tkc_failed(&w->err) && w->temp)
+        tkc_remove_tree(w->temp, &ignored);
+    tke_state_free(w->state);
+    tke_snapshot_drop(w->snapshot);
+    tkc_arena_free(&w->arena);
+    tkc_release(w->svc->a, w, sizeof *w);
+}
+
+/* Enough to go on exactly where this state was. */
+static bool write_train_state(writing *w)
+{
+    tkc_buf out;
+    tkc_jsonw j;
+    tinkc_error *err = &w->err;
+    const tke_run *run = w->run;
+    const tke_adapter_spec *spec = tke_snapshot_spec(tke_state_snapshot(w->state));
+    char *path = tkc_path_join(&w->arena, w->temp, "train_state.json", err);
+    tkc_buf_init(&out, w->svc->a, TKC_BUF_NO_MAX);
+    tkc_jsonw_open(&j, &out, err);
+    tkc_jsonw_object(&j);
+    const struct {
+        const char *key;
+        int64_t value;
+    } numbers[] = { { "format", 1 },
+                    { "next_seq_id", w->next_seq },
+                    { "step", tke_state_step(w->state) },
+                    { "rank", spec->rank },
+                    { "train", (int64_t)spec->train },
+                    { "seed", (int64_t)spec->seed },
+                    { "num_fwdbwd", w->n_passes },
+                    { "num_tokens", w->n_pass_tokens },
+                    { "num_failed_fwdbwd", w->n_failed_passes },
+                    { "created_us", w->created_us } };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        tkc_jsonw_key(&j, numbers[i].key);
+        tkc_jsonw_i64(&j, numbers[i].value);
+    }
+    tkc_jsonw_key(&j, "alpha");
+    tkc_jsonw_double(&j, spec->alpha);
+    tkc_jsonw_key(&j, "base_model");
+    tkc_jsonw_cstr(&j, run->base_model);
+    tkc_jsonw_key(&j, "fingerprint");
+    tkc_jsonw_cstr(&j, tke_model_fingerprint(run->base->model));
+    tkc_jsonw_end(&j);
+    if (!tkc_failed(err) && path)
+        tkc_write_file(path, out.data, out.len, 0600, err);
+    tkc_buf_free(&out);
+    return !tkc_failed(err);
+}
+
+/* Everything up to the last sync; nothing can be seen yet under the final name. */
+static bool write_folder(writing *w)
+{
+    tke_service *svc = w->svc;
+    tinkc_error *err = &w->err;
+    tke_adapter_save save = { .base_name = w->run->base_model,
+                              .names = svc->set.adapter_names,
+                              .dtype = w->state ? TKE_F32 : svc->set.adapter_dtype };
+    if (!tke_store_has_room(svc->store, w->job ? 0 : svc->set.disk_reserve))
+        return tkc_fail(err, TINKC_E_STORE, "too little room on the disk");
+    w->temp = tke_store_temp(svc->store, &w->arena, err);
+    char *mark = w->temp ? tkc_path_join(&w->arena, w->temp, "checkpoint_complete", err) : NULL;
+    if (!mark)
+        return false;
+    bool ok = w->state ? tke_state_write(w->state, w->temp, &save, err) && write_train_state(w)
+                       : tke_snapshot_write(w->snapshot, w->temp, &save, err);
+    return ok && tkc_write_file(mark, "", 0, 0600, err) &&
+           (!tke_store_durable(svc->store) || tke_sync_folder(w->temp, err));
+}
+
+static bool make_parent(writing *w)
+{
+    char *parent = tkc_arena_cstr(&w->arena, w->target, &w->err);
+    char *slash = parent ? strrchr(parent, '/') : NULL;
+    if (!slash)
+        return false;
+    *slash = '\0';
+    return tkc_make_dirs(parent, &w->err);
+}
+
+static void submit(writing *w, void (*run)(tkc_job *))
+{
+    w->base.run = run;
+    tinkc_error err = { 0 };
+    if (!tkc_pool_submit(w->svc->files, &w->base, &err)) {
+        w->err = err;
+        run(&w->base); /* it looks at err first */
+    }
+}
+
+/* ---- named checkpoints ---- */
+
+static void report_save(writing *w)
+{
+    tke_job *job = w->job;
+    tke_checkpoint *c = w->checkpoint;
+    tkc_buf out;
+    tinkc_error err = w->err;
+    tkc_buf_init(&out, w->svc->a, TKC_BUF_NO_MAX);
+    if (!tkc_failed(&err)) {
+        if (job->kind == TKE_JOB_SAVE)
+            tkc_message_encode(&tkc_save_weights_result_type,
+                               &(tkc_save_weights_result){ .path = c->path }, &out, &err);
+        else
+            tkc_message_encode(&tkc_save_for_sampler_result_type,
+                               &(tkc_save_for_sampler_result){ .path = c->path }, &out, &err);
+    }
+    if (tkc_failed(&err))
+        tke_job_fail(job, &err);
+    else
+        tke_job_succeed(job, tkc_buf_view(&out));
+    tkc_buf_free(&out);
+}
+
+static void checkpoint_recorded(void *user, const tinkc_error *err)
+{
+    writing *w = user;
+    tke_service *svc = w->svc;
+    tkc_error_copy(&w->err, err);
+    pthread_mutex_lock(&svc->lock);
+    if (tkc_failed(&w->err))
+        tke_checkpoint_remove(svc, w->checkpoint);
+    else
+        w->checkpoint->state = TKE_CKPT_DONE;
+    pthread_cond_signal(&svc->work);
+    pthread_mutex_unlock(&svc->lock);
+    if (!tkc_failed(&w->err)) {
+        tke_usage_add(svc, w->run->owner, w->run->session->id, w->run->base_model,
+                      TKE_USE_CHECKPOINT, 1);
+        tke_audit_add(svc, w->run->owner, "checkpoint.save", w->run->id, w->checkpoint->path, NULL);
+    }
+    report_save(w);
+    writing_free(w);
+}
+
+static void write_checkpoint(tkc_job *base)
+{
+    writing *w = (writing *)base;
+    tke_service *svc = w->svc;
+    tke_checkpoint *c = w->checkpoint;
+    bool placed = !tkc_failed(&w->err) && write_folder(w) && make_parent(w) &&
+                  tke_store_place(svc->store, w->temp, w->target, &w->err);
+    tinkc_error err = { 0 };
+    tke_txn *txn = tke_txn_new(svc->store, &err);
+    if (placed) {
+        pthread_mutex_lock(&svc->lock);
+        c->bytes = tke_folder_bytes(w->target);
+        c->created_us = tkc_wall_us(svc->clock);
+        c->expires_us = w->expires_us ? c->created_us + w->expires_us : 0;
+        pthread_mutex_unlock(&svc->lock);
+        tke_txn_exec(txn,
+                     "INSERT OR REPLACE INTO checkpoints(run_id, kind, name, owner, created_us, "
+                     "bytes, public, expires_us, seq_id) VALUES(?, ?, ?, ?, ?, ?, 0, ?, ?)",
+                     "tittiiii", c->run_id, (int64_t)c->kind, c->name, c->owner, c->created_us,
+                     c->bytes, c->expires_us, c->seq_id);
+    }
+    tke_txn_commit(txn, checkpoint_recorded, w);
+}
+
+/* Takes the name, or says why not. Locks: needs svc->lock. */
+static tke_checkpoint *take_name(tke_service *svc, tke_job *job, int32_t kind, const char *name,
+                                 bool overwrite, bool *done_before, tinkc_error *err)
+{
+    char path[512];
+    (void)snprintf(path, sizeof path, "tinker://%s/%s/%s", job->run->id,
+                   kind == TKE_CKPT_SAMPLER ? "sampler_weights" : "weights", name);
+    tke_checkpoint *c = tke_find_checkpoint(svc, path, NULL);
+    if (c && c->seq_id == job->seq && c->state == TKE_CKPT_DONE && job->replayed) {
+        *done_before = true; /* it was saved before the crash, and only the answer got lost */
+        return c;
+    }
+    if (c && !overwrite) {
+        tkc_fail(err, TINKC_E_EXISTS, "Checkpoint '%s/%.200s' already exists",
+                 kind == TKE_CKPT_SAMPLER ? "sampler_weights" : "weights", name);
+        return NULL;
+    }
+    c = tke_checkpoint_add(svc, job->run->id, kind, name, err);
+    if (c)
+        c->seq_id = job->seq;
+    return c;
+}
+
+static void save_named(tke_service *svc, tke_job *job, int32_t kind, const char *name,
+                       bool overwrite, tkc_opt_i64 ttl)
+{
+    tke_run *run = job->run;
+    tinkc_error err = { 0 };
+    bool done_before = false;
+    writing *w = writing_new(svc, run, &err);
+    if (!w) {
+        tke_job_fail(job, &err);
+        return;
+    }
+    w->job = job;
+    w->expires_us = ttl.is == TKC_GIVEN ? ttl.value * 1000000 : 0;
+    w->target = tke_checkpoint_folder(svc, &w->arena, run->id, kind, name, &w->err);
+    if (kind == TKE_CKPT_TRAINING)
+        w->state = tke_state_take(run->adapter, &w->err);
+    else
+        w->snapshot = tke_snapshot_take(run->adapter, &w->err);
+    if (!tkc_failed(&w->err)) {
+        pthread_mutex_lock(&svc->lock);
+        w->checkpoint = take_name(svc, job, kind, name, overwrite, &done_before, &w->err);
+        pthread_mutex_unlock(&svc->lock);
+    }
+    if (tkc_failed(&w->err) || done_before) {
+        report_save(w);
+        writing_free(w);
+        return;
+    }
+    submit(w, write_checkpoint);
+}
+
+/* ---- ephemeral samplers ---- */
+
+static void spill_recorded(void *user, const tinkc_error *err)
+{
+    writing *w = user;
+    tke_service *svc = w->svc;
+    tinkc_error ignored = { 0 };
+    if (tkc_failed(err))
+        tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s: not kept on disk: %s", w->sampler->id,
+                     err->message);
+    pthread_mutex_lock(&svc->lock);
+    if (!tkc_failed(err) && !tkc_failed(&w->err))
+        w->sampler->spill = tke_copy(svc, w->target, &ignored);
+    svc->n_images--;
+    pthread_cond_broadcast(&svc->idle);
+    pthread_mutex_unlock(&svc->lock);
+    writing_free(w);
+}
+
+static void write_spill(tkc_job *base)
+{
+    writing *w = (writing *)base;
+    tke_service *svc = w->svc;
+    tke_sampler *s = w->sampler;
+    bool placed = !tkc_failed(&w->err) && write_folder(w) && make_parent(w) &&
+                  tke_store_place(svc->store, w->temp, w->target, &w->err);
+    if (!placed)
+        tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s: not kept on disk: %s", s->id, w->err.message);
+    tinkc_error err = { 0 };
+    tke_txn *txn = tke_txn_new(svc->store, &err);
+    if (placed)
+        tke_txn_exec(txn,
+                     "INSERT OR REPLACE INTO samplers(id, session_id, seq, owner, base_model, "
+                     "model_path, ephemeral, hash) VALUES(?, ?, 0, ?, ?, ?, 1, NULL)",
+                     "ttttt", s->id, s->session->id, s->owner, s->base_model, w->target);
+    tke_txn_commit(txn, spill_recorded, w);
+}
+
+static void spill(tke_service *svc, tke_run *run, tke_sampler *s, int64_t number)
+{
+    tinkc_error err = { 0 };
+    char part[64];
+    if (!tke_store_durable(svc->store) || svc->set.durability < TINKC_DURABILITY_SNAPSHOT)
+        return;
+    writing *w = writing_new(svc, run, &err);
+    if (!w)
+        return;
+    (void)snprintf(part, sizeof part, "ephemeral/%lld", (long long)number);
+    w->sampler = s;
+    w->snapshot = tke_snapshot_keep(s->snapshot);
+    w->target = tke_store_run_path(svc->store, &w->arena, run->id, part, &w->err);
+    pthread_mutex_lock(&svc->lock);
+    svc->n_images++;
+    pthread_mutex_unlock(&svc->lock);
+    submit(w, write_spill);
+}
+
+static void save_ephemeral(tke_service *svc, tke_job *job, int64_t number)
+{
+    tke_run *run = job->run;
+    tinkc_error err = { 0 };
+    char id[128];
+    tkc_buf out;
+    tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);
+    (void)snprintf(id, sizeof id, "%.64s:sample:%lld", run->session->id, (long long)number);
+    tke_snapshot *snapshot = tke_snapshot_take(run->adapter, &err);
+    (void)tke_work_room(svc, snapshot ? tke_snapshot_bytes(snapshot) : 0);
+    pthread_mutex_lock(&svc->lock);
+    tke_sampler *s = snapshot ? tke_find_sampler(svc, id) : NULL;
+    if (s && !(s->ephemeral && job->replayed))
+        tkc_fail(&err, TINKC_E_BAD_REQUEST, "sampling_session_seq_id %lld is already in use",
+                 (long long)number);
+    if (!s && !tkc_failed(&err)) {
+        s = tke_sampler_add(svc, id, run->owner, &err);
+        if (s) {
+            s->session = run->session;
+            s->base = run->base;
+            s->base_model = tke_copy(svc, run->base_model, &err);
+            s->ephemeral = true;
+        }
+    }
+    if (s && !tkc_failed(&err) && !s->snapshot) {
+        s->snapshot = snapshot;
+        svc->snapshot_bytes += tke_snapshot_bytes(snapshot);
+        snapshot = NULL;
+    }
+    pthread_mutex_unlock(&svc->lock);
+    tke_snapshot_drop(snapshot);
+    if (!tkc_failed(&err)) {
+        spill(svc, run, s, number);
+        tkc_message_encode(&tkc_save_for_sampler_result_type,
+                           &(tkc_save_for_sampler_result){ .sampling_session_id = id }, &out, &err);
+    }
+    if (tkc_failed(&err))
+        tke_job_fail(job, &err);
+    else
+        tke_job_succeed(job, tkc_buf_view(&out));
+    tkc_buf_free(&out);
+}
+
+void tke_work_save(tke_service *svc, tke_job *job)
+{
+    if (tkc_failed(&job->invalid)) {
+        const tinkc_error why = job->invalid;
+        tke_job_fail(job, &why);
+        return;
+    }
+    if (job->kind == TKE_JOB_SAVE) {
+        const tkc_save_weights_request in = job->in.save;
+        save_named(svc, job, TKE_CKPT_TRAINING, in.path, in.overwrite, in.ttl_seconds);
+        return;
+    }
+    const tkc_save_for_sampler_request in = job->in.save_sampler;
+    if (in.path)
+        save_named(svc, job, TKE_CKPT_SAMPLER, in.path, false, in.ttl_seconds);
+    else
+        save_ephemeral(svc, job, in.sampling_session_seq_id.value);
+}
+
+/* ---- loading ---- */
+
+static bool load_from(tke_service *svc, tke_job *job, tinkc_error *err)
+{
+    tke_run *run = job->run;
+    int64_t expired_us;
+    bool foreign = false;
+    char *folder = NULL;
+    const char *other_base = NULL;
+    pthread_mutex_lock(&svc->lock);
+    const tke_checkpoint *c = tke_find_checkpoint(svc, job->in.load.path, &expired_us);
+    if (c) {
+        foreign = !c->is_public && !tkc_cstr_eq(c->owner, run->owner);
+        folder = tke_checkpoint_folder(svc, &job->arena, c->run_id, c->kind, c->name, err);
+        if (c->run && !tkc_cstr_eq(c->run->base_model, run->base_model))
+            other_base = c->run->base_model;
+    }
+    pthread_mutex_unlock(&svc->lock);
+    if (!c)
+        return tkc_fail(err, TINKC_E_NOT_FOUND, "Checkpoint '%.200s' %s", job->in.load.path,
+                        expired_us ? "has expired" : "does not exist");
+    if (foreign)
+        return tkc_fail(err, TINKC_E_FORBIDDEN, "You do not have access to this checkpoint");
+    if (other_base)
+        return tkc_fail(err, TINKC_E_MODEL,
+                        "the checkpoint is of '%.100s', this model is of '%.100s'", other_base,
+                        run->base_model);
+    return folder && tke_adapter_load(run->adapter, folder, job->in.load.optimizer, err);
+}
+
+void tke_work_load(tke_service *svc, tke_job *job)
+{
+    tke_run *run = job->run;
+    tinkc_error err = job->invalid;
+    bool creates = job->in.load.creates;
+    tkc_buf out;
+    if (creates && !tkc_failed(&err) && !tke_work_wake(svc, run, &err) && !tkc_failed(&err)) {
+        tke_work_wait_room(svc, run, job);
+        return;
+    }
+    tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);
+    if (!tkc_failed(&err) && load_from(svc, job, &err)) {
+        pthread_mutex_lock(&svc->lock);
+        run->lost_from = 0;
+        run->n_passes = run->n_pass_tokens = run->n_failed_passes = 0;
+        if (!run->dirty_since_ms)
+            run->dirty_since_ms = tkc_now_ms(svc->clock);
+        run->wants_image |= creates && tke_store_durable(svc->store);
+        pthread_mutex_unlock(&svc->lock);
+        tkc_message_encode(
+            &tkc_load_weights_result_type,
+            &(tkc_load_weights_result){ .path = job->in.load.path, .model_id = run->id }, &out,
+            &err);
+    }
+    if (creates)
+        run_made(svc, run, &err);
+    if (tkc_failed(&err))
+        tke_job_fail(job, &err);
+    else
+        tke_job_succeed(job, tkc_buf_view(&out));
+    tkc_buf_free(&out);
+}
+
+/* ---- images ---- */
+
+static void image_over(writing *w)
+{
+    tke_service *svc = w->svc;
+    tke_run *run = w->run;
+    tinkc_error ignored = { 0 };
+    bool ok = !tkc_failed(&w->err);
+    if (!ok)
+        tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s: no image could be written: %s", run->id,
+                     w->err.message);
+    pthread_mutex_lock(&svc->lock);
+    run->image_pending = false;
+    svc->n_images--;
+    if (ok) {
+        char *old = run->source;
+        run->source = tke_copy(svc, w->target, &ignored);
+        if (old)
+            tkc_release_str(svc->a, old);
+        run->image_seq = w->next_seq;
+        run->image_slot = 1 - w->slot;
+        if (run->next_seq == w->next_seq)
+            run->dirty_since_ms = 0;
+        svc->room_changes++;
+    } else {
+        run->wants_sleep = false; /* what cannot be written must stay in memory */
+        run->dirty_since_ms = tkc_now_ms(svc->clock); /* try again after the usual time */
+    }
+    pthread_cond_broadcast(&svc->idle);
+    pthread_cond_signal(&svc->work);
+    pthread_mutex_unlock(&svc->lock);
+    writing_free(w);
+}
+
+/* Everything that this image contains has its row now. Thread: the store's writer. */
+static void place_image(void *user, const tinkc_error *err)
+{
+    writing *w = user;
+    tke_service *svc = w->svc;
+    tkc_error_copy(&w->err, err);
+    if (!tkc_failed(&w->err) && make_parent(w) &&
+        tke_store_place(svc->store, w->temp, w->target, &w->err) &&
+        svc->set.durability == TINKC_DURABILITY_JOURNAL)
+        tke_journal_trim(svc->store, w->run->id, w->next_seq, &w->err);
+    image_over(w);
+}
+
+static void write_image(tkc_job *base)
+{
+    writing *w = (writing *)base;
+    tinkc_error err = { 0 };
+    if (tkc_failed(&w->err) || !write_folder(w)) {
+        image_over(w);
+        return;
+    }
+    tke_txn_commit(tke_txn_new(w->svc->store, &err), place_image, w);
+}
+
+void tke_work_image(tke_service *svc, tke_run *run)
+{
+    tinkc_error err = { 0 };
+    writing *w = writing_new(svc, run, &err);
+    pthread_mutex_lock(&svc->lock);
+    run->wants_image = false;
+    if (w) {
+        run->image_pending = true;
+        svc->n_images++;
+        w->slot = run->image_slot;
+    }
+    pthread_mutex_unlock(&svc->lock);
+    if (!w)
+        return;
+    w->state = tke_state_take(run->adapter, &w->err);
+    w->target = tke_store_run_path(svc->store, &w->arena, run->id, w->slot ? "image.1" : "image.0",
+                                   &w->err);
+    submit(w, write_image);
+}
+
+void tke_work_sleep(tke_service *svc, tke_run *run)
+{
+    pthread_mutex_lock(&svc->lock);
+    bool busy = run->queue || run->create;
+    run->wants_sleep = false;
+    pthread_mutex_unlock(&svc->lock);
+    if (!busy)
+        release_adapter(svc, run);
+}
