@@ -430,12 +430,15 @@ static bool decode_audit(tinkc_future *f, const tkc_call *answer, tinkc_error *e
 /* A calendar day as the service wants it: "YYYY-MM-DD" that exists. */
 static bool is_day(const char *day)
 {
-    char text[32];
+    char text[TKC_TIME_TEXT];
     int64_t us;
     if (strlen(day) != 10 || day[4] != '-' || day[7] != '-')
         return false;
     snprintf(text, sizeof text, "%sT00:00:00Z", day);
-    return tkc_parse_time(text, strlen(text), &us);
+    if (!tkc_parse_time(text, strlen(text), &us))
+        return false;
+    tkc_format_time(us, false, text);
+    return memcmp(text, day, 10) == 0; /* the 30th of February is another day */
 }
 
 tinkc_future *tinkc_audit_get(tinkc_client *client, const char *event_type, const char *day,

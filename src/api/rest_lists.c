@@ -315,21 +315,23 @@ static bool take(pager *p, const page *pg, size_t *index, tinkc_error *err)
 /* Waits for the page that was asked for. A fetch that the caller cancelled is asked for anew. */
 static bool await_page(pager *p, tinkc_error *err)
 {
-    if (p->next && tinkc_future_done(p->next)) {
+    for (bool again = true;; again = false) {
         tinkc_error why = { 0 };
-        if (!tinkc_future_wait(p->next, 0, &why) && why.code == TINKC_E_CANCELLED)
-            drop_future(&p->next);
-    }
-    if (!p->next) {
-        tinkc_future *f = ask_page(p, err);
-        if (!f)
+        bool callers = p->next != NULL; /* one that _fetch has given away */
+        if (!callers) {
+            tinkc_future *f = ask_page(p, err);
+            if (!f)
+                return false;
+            tkc_future_drop(f); /* the pager's own reference is enough */
+        }
+        if (tinkc_future_wait(p->next, TINKC_FOREVER, &why))
+            return true;
+        drop_future(&p->next);
+        if (!again || !callers || why.code != TINKC_E_CANCELLED) {
+            tkc_error_copy(err, &why);
             return false;
-        tkc_future_drop(f); /* the pager's own reference is enough */
+        }
     }
-    if (tinkc_future_wait(p->next, TINKC_FOREVER, err))
-        return true;
-    drop_future(&p->next);
-    return false;
 }
 
 /* The page and the index of the next item; NULL = the end or an error. */

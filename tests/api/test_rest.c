@@ -1,0 +1,614 @@
+/* test_rest.c - every REST call on the mock: what is sent, what is read, and what bad weather does.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/api_support.h"
+
+#define PATH "tinker://run:train:0/weights/step-1"
+#define CKPT "/api/v1/training_runs/run:train:0/checkpoints/weights/step-1"
+
+typedef struct world {
+    tinkc_mock *mock;
+    tinkc_client *client;
+    tinkc_error err;
+} world;
+
+static void open_world(world *w)
+{
+    *w = (world){ 0 };
+    w->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w->err);
+    w->client = mock_client(w->mock, NULL, &w->err);
+    assert_true(tinkc_client_connect(w->client, 5000, &w->err));
+    assert_ok(&w->err);
+    tinkc_mock_forget(w->mock);
+}
+
+static void close_world(world *w)
+{
+    tinkc_client_free(w->client);
+    tinkc_mock_free(w->mock);
+}
+
+/* ---- the calls ---- */
+
+typedef tinkc_future *make_fn(tinkc_client *, tinkc_error *);
+typedef void check_fn(tinkc_future *);
+
+#define MAKE(name, expression)                                                                     \
+    static tinkc_future *name(tinkc_client *c, tinkc_error *err)                                   \
+    {                                                                                              \
+        return expression;                                                                         \
+    }
+MAKE(make_run, tinkc_run_get(c, "run:train:0", TINKC_OWNED, err))
+MAKE(make_run_by_path, tinkc_run_get_by_path(c, PATH, TINKC_ACCESSIBLE, err))
+MAKE(make_weights, tinkc_checkpoint_get(c, PATH, err))
+MAKE(make_delete, tinkc_checkpoint_delete(c, PATH, err))
+MAKE(make_publish, tinkc_checkpoint_publish(c, PATH, err))
+MAKE(make_unpublish, tinkc_checkpoint_unpublish(c, PATH, err))
+MAKE(make_ttl, tinkc_checkpoint_set_ttl(c, PATH, 86400, err))
+MAKE(make_no_ttl, tinkc_checkpoint_clear_ttl(c, PATH, err))
+MAKE(make_session, tinkc_session_get(c, "s-1", TINKC_OWNED, err))
+MAKE(make_assign, tinkc_session_assign(c, "s-1", "project-7", err))
+MAKE(make_audit, tinkc_audit_get(c, NULL, NULL, err))
+MAKE(make_audit_day, tinkc_audit_get(c, "checkpoints", "2026-02-28", err))
+MAKE(make_usage, tinkc_usage_get(c, "2026-07-13T00:00:00Z", "2026-07-14T00:00:00Z", err))
+MAKE(make_trace, tinkc_session_trace(c, "s-1", err))
+MAKE(make_archive, tinkc_checkpoint_archive(c, PATH, err))
+
+static void check_run(tinkc_future *f)
+{
+    tinkc_error err = { 0 };
+    const tinkc_run *run = tinkc_future_run(f, 0, &err);
+    assert_ok(&err);
+    assert_string_equal(run->id, "R");
+    assert_string_equal(run->base_model, "B");
+    assert_string_equal(run->owner, "ada");
+    assert_true(run->is_lora);
+    assert_false(run->corrupted);
+    assert_int_equal(run->lora_rank, 0); /* null */
+    assert_null(run->last_checkpoint);
+    assert_non_null(run->last_sampler_checkpoint);
+    assert_int_equal(run->last_sampler_checkpoint->kind, TINKC_CHECKPOINT_SAMPLER);
+    assert_int_equal(run->last_sampler_checkpoint->size_bytes, -1);
+    assert_null(run->last_sampler_checkpoint->expires);
+    assert_int_equal(run->last_sampler_checkpoint->expires_us, TINKC_NO_TIME);
+    assert_int_equal(run->last_request_us, 1772600767000000);
+    assert_string_equal(run->user_metadata[0], "run");
+    assert_string_equal(run->user_metadata[1], "b");
+    assert_null(run->user_metadata[2]);
+    char json[2000];
+    snprintf(json, sizeof json, "%.*s", (int)run->json.len, run->json.data);
+    assert_non_null(strstr(json, "\"new_field\":[1,2]"));
+    assert_null(tinkc_future_session(f, 0, &err)); /* another kind */
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+}
+
+static void check_weights(tinkc_future *f)
+{
+    tinkc_error err = { 0 };
+    const tinkc_weights *w = tinkc_future_weights(f, 0, &err);
+    assert_ok(&err);
+    assert_string_equal(w->base_model, "B");
+    assert_int_equal(w->lora_rank, 16);
+    assert_int_equal(w->freeze, TINKC_FREEZE_MLP);
+}
+
+static void check_session(tinkc_future *f)
+{
+    tinkc_error err = { 0 };
+    const tinkc_session *s = tinkc_future_session(f, 0, &err);
+    assert_ok(&err);
+    assert_string_equal(s->training_run_ids[0], "a");
+    assert_string_equal(s->training_run_ids[1], "b");
+    assert_null(s->training_run_ids[2]);
+    assert_null(s->sampler_ids[0]);
+}
+
+static void check_audit(tinkc_future *f)
+{
+    tinkc_error err = { 0 };
+    const tinkc_audit *a = tinkc_future_audit(f, 0, &err);
+    assert_ok(&err);
+    assert_int_equal(tinkc_audit_count(a), 2);
+    assert_string_equal(tinkc_audit_at(a, 0)->event, "made");
+    assert_string_equal(tinkc_audit_at(a, 0)->model_id, "m");
+    assert_null(tinkc_audit_at(a, 0)->path);
+    assert_null(tinkc_audit_at(a, 1)->model_id);
+    assert_null(tinkc_audit_at(a, 2));
+    assert_int_equal(tinkc_audit_count(NULL), 0);
+}
+
+static void check_usage(tinkc_future *f)
+{
+    tinkc_error err = { 0 };
+    const tinkc_usage *u = tinkc_future_usage(f, 0, &err);
+    assert_ok(&err);
+    assert_int_equal(tinkc_usage_count(u), 4);
+    assert_int_equal(tinkc_usage_at(u, 0)->kind, TINKC_USAGE_PREFILL);
+    assert_true(tinkc_usage_at(u, 0)->cached);
+    assert_int_equal(tinkc_usage_at(u, 0)->token_count, 9007199254740993);
+    assert_int_equal(tinkc_usage_at(u, 1)->kind, TINKC_USAGE_STORAGE);
+    assert_float_equal((float)tinkc_usage_at(u, 1)->gigabyte_hours, 2.5f, 0.0f);
+    assert_int_equal(tinkc_usage_at(u, 2)->kind, TINKC_USAGE_CHECKPOINT);
+    assert_int_equal(tinkc_usage_at(u, 2)->count, 3);
+    assert_int_equal(tinkc_usage_at(u, 3)->kind, TINKC_USAGE_OTHER); /* not known to us */
+    assert_string_equal(tinkc_usage_at(u, 3)->type, "telepathy");
+    assert_int_equal(tinkc_usage_session_count(u), 2);
+    assert_string_equal(tinkc_usage_session_at(u, 0)->session_id, "s-1");
+    assert_string_equal(tinkc_usage_session_at(u, 0)->user_metadata[1], "v");
+    assert_null(tinkc_usage_session_at(u, 1)->user_metadata);
+}
+
+static void check_url(tinkc_future *f)
+{
+    tinkc_error err = { 0 };
+    assert_string_equal(tinkc_future_url(f, 0, &err), "https://x/y");
+}
+
+static void check_archive(tinkc_future *f)
+{
+    tinkc_error err = { 0 };
+    const tinkc_archive *a = tinkc_future_archive(f, 0, &err);
+    assert_ok(&err);
+    assert_string_equal(a->url, "https://x/y.tar");
+    assert_int_equal(a->expires_us, 1772600767000000);
+}
+
+static const char run_json[] =
+    "{\"training_run_id\":\"R\",\"base_model\":\"B\",\"model_owner\":\"ada\",\"is_lora\":true,"
+    "\"lora_rank\":null,\"last_request_time\":\"2026-03-04T05:06:07Z\",\"last_checkpoint\":null,"
+    "\"last_sampler_checkpoint\":{\"checkpoint_id\":\"sampler_weights/x\",\"checkpoint_type\":"
+    "\"sampler\",\"time\":\"2026-03-04T05:06:07Z\",\"tinker_path\":\"tinker://R/sampler_weights/"
+    "x\",\"size_bytes\":null,\"expires_at\":null},\"user_metadata\":{\"run\":\"b\"},"
+    "\"new_field\":[1,2]}";
+static const char usage_json[] =
+    "{\"data\":["
+    "{\"bucket_start\":\"2026-07-13T00:00:00Z\",\"bucket_end\":\"2026-07-13T01:00:00Z\","
+    "\"base_model\":null,\"event_info\":{\"type\":\"sampling_prefill\",\"cached\":true,"
+    "\"token_count\":9007199254740993}},"
+    "{\"bucket_start\":\"2026-07-13T00:00:00Z\",\"bucket_end\":\"2026-07-13T01:00:00Z\","
+    "\"event_info\":{\"type\":\"storage\",\"gigabyte_hours\":2.5}},"
+    "{\"bucket_start\":\"2026-07-13T00:00:00Z\",\"bucket_end\":\"2026-07-13T01:00:00Z\","
+    "\"event_info\":{\"type\":\"checkpoint\",\"count\":3}},"
+    "{\"bucket_start\":\"2026-07-13T00:00:00Z\",\"bucket_end\":\"2026-07-13T01:00:00Z\","
+    "\"event_info\":{\"type\":\"telepathy\",\"thoughts\":1}}],"
+    "\"sessions\":{\"s-1\":{\"user_metadata\":{\"k\":\"v\"}},\"s-2\":{\"user_metadata\":null}}}";
+
+typedef struct row {
+    const char *name;
+    make_fn *make;
+    const char *method, *path, *body; /* as sent; body NULL = none */
+    const char *answer;               /* NULL = 204 */
+    check_fn *check;
+} row;
+
+static const row rows[] = {
+    { "run", make_run, "GET", "/api/v1/training_runs/run:train:0?access_scope=owned", NULL,
+      run_json, check_run },
+    { "run by path", make_run_by_path, "GET",
+      "/api/v1/training_runs/run:train:0?access_scope=accessible", NULL, run_json, check_run },
+    { "weights", make_weights, "POST", "/api/v1/weights_info", "{\"tinker_path\":\"" PATH "\"}",
+      "{\"base_model\":\"B\",\"is_lora\":true,\"lora_rank\":16,\"train_mlp\":false,"
+      "\"train_attn\":null,\"x\":{}}",
+      check_weights },
+    { "delete", make_delete, "DELETE", CKPT, NULL, NULL, NULL },
+    { "publish", make_publish, "POST", CKPT "/publish", NULL, NULL, NULL },
+    { "unpublish", make_unpublish, "DELETE", CKPT "/publish", NULL, NULL, NULL },
+    { "ttl", make_ttl, "PUT", CKPT "/ttl", "{\"ttl_seconds\":86400}", NULL, NULL },
+    { "no ttl", make_no_ttl, "PUT", CKPT "/ttl", "{\"ttl_seconds\":null}", NULL, NULL },
+    { "session", make_session, "GET", "/api/v1/sessions/s-1?access_scope=owned", NULL,
+      "{\"training_run_ids\":[\"a\",\"b\"],\"sampler_ids\":[]}", check_session },
+    { "assign", make_assign, "PUT", "/api/v1/sessions/s-1/project",
+      "{\"project_id\":\"project-7\"}", NULL, NULL },
+    { "audit", make_audit, "GET", "/api/v1/audit?event_type=all", NULL,
+      "{\"entries\":[{\"timestamp\":\"2026-03-04T05:06:07Z\",\"event\":\"made\",\"model_id\":\"m\"}"
+      ","
+      "{\"timestamp\":\"2026-03-04T05:06:08Z\",\"event\":\"gone\",\"model_id\":null}]}",
+      check_audit },
+    { "audit day", make_audit_day, "GET", "/api/v1/audit?event_type=checkpoints&day=2026-02-28",
+      NULL,
+      "{\"entries\":[{\"timestamp\":\"2026-03-04T05:06:07Z\",\"event\":\"made\",\"model_id\":\"m\"}"
+      ","
+      "{\"timestamp\":\"2026-03-04T05:06:08Z\",\"event\":\"gone\"}]}",
+      check_audit },
+    { "usage", make_usage, "GET",
+      "/api/v1/billing/usage/events?starting_on=2026-07-13T00%3A00%3A00Z&ending_before="
+      "2026-07-14T00%3A00%3A00Z",
+      NULL, usage_json, check_usage },
+    { "trace", make_trace, "GET", "/api/v1/sessions/s-1/trace_export", NULL,
+      "{\"status\":\"ready\",\"url\":\"https://x/y\"}", check_url },
+    { "archive", make_archive, "GET", CKPT "/archive", NULL,
+      "{\"url\":\"https://x/y.tar\",\"expires\":\"2026-03-04T05:06:07Z\"}", check_archive },
+};
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+static void each_call_sends_and_reads(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_ROWS; i++) {
+        const row *r = &rows[i];
+        world w;
+        open_world(&w);
+        tinkc_mock_once(w.mock, r->method, r->path,
+                        &(tinkc_mock_answer){ .status = r->answer ? 200 : 204, .body = r->answer },
+                        &w.err);
+        tinkc_future *f = r->make(w.client, &w.err);
+        assert_ok(&w.err);
+        if (!tinkc_future_wait(f, 5000, &w.err))
+            fail_msg("%s: %s", r->name, w.err.message);
+        const tinkc_request *q = tinkc_mock_request(w.mock, 0);
+        assert_string_equal(q->method, r->method);
+        assert_string_equal(q->path, r->path);
+        assert_int_equal(q->body.len, r->body ? strlen(r->body) : 0);
+        if (r->body)
+            assert_memory_equal(q->body.data, r->body, strlen(r->body));
+        assert_null(request_header(q, "x-stainless-raw-response"));
+        if (r->check)
+            r->check(f);
+        assert_int_equal(tinkc_mock_count(w.mock, NULL), 1);
+        tinkc_future_free(f);
+        close_world(&w);
+    }
+}
+
+static void answers_without_a_result_may_have_a_body(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_ROWS; i++)
+        if (!rows[i].answer) {
+            world w;
+            open_world(&w);
+            tinkc_mock_once(w.mock, NULL, rows[i].path,
+                            &(tinkc_mock_answer){ .body = "not JSON at all" }, &w.err);
+            tinkc_future *f = rows[i].make(w.client, &w.err);
+            assert_true(tinkc_future_wait(f, 5000, &w.err));
+            tinkc_future_free(f);
+            close_world(&w);
+        }
+}
+
+/* ---- bad weather ---- */
+
+typedef struct weather {
+    int32_t status, fault;
+    const char *headers[3];
+    const char *body;
+    int32_t code;
+    bool repeats; /* tried again until the window is over */
+} weather;
+
+static const weather weathers[] = {
+    { 0, TINKC_FAULT_REFUSED, { NULL }, NULL, TINKC_E_CONNECTION, true },
+    { 0, TINKC_FAULT_DNS, { NULL }, NULL, TINKC_E_CONNECTION, true },
+    { 0, TINKC_FAULT_TLS, { NULL }, NULL, TINKC_E_CONNECTION, true },
+    { 200, TINKC_FAULT_RESET, { NULL }, "{\"a\":1}", TINKC_E_CONNECTION, true },
+    { 400, 0, { NULL }, "{\"detail\":\"no\"}", TINKC_E_BAD_REQUEST, false },
+    { 401, 0, { NULL }, "{}", TINKC_E_AUTH, false },
+    { 403, 0, { NULL }, "{}", TINKC_E_FORBIDDEN, false },
+    { 404, 0, { NULL }, "{}", TINKC_E_NOT_FOUND, false },
+    { 408, 0, { NULL }, "{}", TINKC_E_REQUEST_TIMEOUT, true },
+    { 410, 0, { NULL }, "{}", TINKC_E_GONE, false },
+    { 418, 0, { NULL }, "{}", TINKC_E_HTTP, false },
+    { 422,
+      0,
+      { NULL },
+      "{\"detail\":[{\"loc\":[\"a\"],\"msg\":\"bad\",\"type\":\"t\"}]}",
+      TINKC_E_UNPROCESSABLE,
+      false },
+    { 429, 0, { "retry-after", "2" }, "{}", TINKC_E_RATE_LIMITED, true },
+    { 429, 0, { "retry-after-ms", "1500" }, "{}", TINKC_E_RATE_LIMITED, true },
+    { 500, 0, { NULL }, "oops", TINKC_E_SERVER, true },
+    { 502, 0, { NULL }, "", TINKC_E_SERVER, true },
+    { 503, 0, { NULL }, "{}", TINKC_E_SERVER, true },
+};
+
+static void bad_weather_ends_with_its_code(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_ROWS; i++)
+        for (size_t k = 0; k < sizeof weathers / sizeof *weathers; k++) {
+            const weather *bad = &weathers[k];
+            world w;
+            open_world(&w);
+            tinkc_mock_always(w.mock, NULL, rows[i].path,
+                              &(tinkc_mock_answer){ .status = bad->status,
+                                                    .fault = bad->fault,
+                                                    .body = bad->body,
+                                                    .headers = bad->headers },
+                              &w.err);
+            tinkc_future *f = rows[i].make(w.client, &w.err);
+            if (!run_until_done(w.mock, f, 2000 * 1000))
+                fail_msg("%s hangs in weather %zu", rows[i].name, k);
+            tinkc_future_wait(f, 0, &w.err);
+            if (w.err.code != bad->code)
+                fail_msg("%s in weather %zu: %d, %s", rows[i].name, k, w.err.code, w.err.message);
+            size_t n = tinkc_mock_count(w.mock, NULL);
+            if (bad->repeats ? n < 3 : n != 1)
+                fail_msg("%s in weather %zu: %zu requests", rows[i].name, k, n);
+            tinkc_future_free(f);
+            close_world(&w);
+        }
+}
+
+static void weather_that_passes_does_no_harm(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_ROWS; i++)
+        for (size_t k = 0; k < sizeof weathers / sizeof *weathers; k++) {
+            const weather *bad = &weathers[k];
+            world w;
+            if (!bad->repeats)
+                continue;
+            open_world(&w);
+            tinkc_mock_once(w.mock, NULL, rows[i].path,
+                            &(tinkc_mock_answer){ .status = bad->status,
+                                                  .fault = bad->fault,
+                                                  .body = bad->body,
+                                                  .headers = bad->headers },
+                            &w.err);
+            tinkc_mock_once(w.mock, NULL, rows[i].path,
+                            &(tinkc_mock_answer){ .status = rows[i].answer ? 200 : 204,
+                                                  .body = rows[i].answer },
+                            &w.err);
+            tinkc_future *f = rows[i].make(w.client, &w.err);
+            assert_true(run_until_done(w.mock, f, 100 * 1000));
+            tinkc_future_wait(f, 0, &w.err);
+            assert_ok(&w.err);
+            if (rows[i].check)
+                rows[i].check(f);
+            assert_int_equal(tinkc_mock_count(w.mock, NULL), 2);
+            tinkc_future_free(f);
+            close_world(&w);
+        }
+}
+
+static void answers_that_are_no_answers(void **state)
+{
+    static const char *const wrong[] = {
+        "", "{", "[]", "{}", "{\"a\":\"\\ud800\"}", "null", "{\"training_run_id\":17}"
+    };
+    (void)state;
+    for (size_t i = 0; i < N_ROWS; i++)
+        for (size_t k = 0; rows[i].answer && k < sizeof wrong / sizeof *wrong; k++) {
+            world w;
+            open_world(&w);
+            tinkc_mock_always(w.mock, NULL, rows[i].path, &(tinkc_mock_answer){ .body = wrong[k] },
+                              &w.err);
+            tinkc_future *f = rows[i].make(w.client, &w.err);
+            assert_true(run_until_done(w.mock, f, 1000));
+            tinkc_future_wait(f, 0, &w.err);
+            if (w.err.code != TINKC_E_BAD_RESPONSE)
+                fail_msg("%s with %s: %d %s", rows[i].name, wrong[k], w.err.code, w.err.message);
+            assert_int_equal(tinkc_mock_count(w.mock, NULL), 1);
+            tinkc_future_free(f);
+            close_world(&w);
+        }
+}
+
+static void a_conflict_is_final_where_it_says_so_already(void **state)
+{
+    static make_fn *const calls[] = { make_publish, make_unpublish, make_delete };
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        world w;
+        open_world(&w);
+        tinkc_mock_always(w.mock, NULL, CKPT "*", &(tinkc_mock_answer){ .status = 409 }, &w.err);
+        tinkc_future *f = calls[i](w.client, &w.err);
+        assert_false(tinkc_future_wait(f, 5000, &w.err));
+        assert_int_equal(w.err.code, TINKC_E_CONFLICT);
+        assert_int_equal(tinkc_mock_count(w.mock, NULL), 1);
+        tinkc_future_free(f);
+        close_world(&w);
+    }
+}
+
+static void wrong_arguments_send_nothing(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w);
+#define REFUSED(call, expected)                                                                    \
+    do {                                                                                           \
+        tinkc_error e = { 0 };                                                                     \
+        assert_null(call);                                                                         \
+        assert_int_equal(e.code, expected);                                                        \
+    } while (0)
+    REFUSED(tinkc_run_get(w.client, NULL, 0, &e), TINKC_E_ARGUMENT);
+    REFUSED(tinkc_run_get(w.client, "", 0, &e), TINKC_E_ARGUMENT);
+    REFUSED(tinkc_run_get(w.client, "a", 7, &e), TINKC_E_ARGUMENT);
+    REFUSED(tinkc_run_get(w.client, "a/../../b", 0, &e), TINKC_E_ARGUMENT);
+    REFUSED(tinkc_run_get(w.client, "a?b", 0, &e), TINKC_E_ARGUMENT);
+    REFUSED(tinkc_run_get(NULL, "a", 0, &e), TINKC_E_ARGUMENT);
+    REFUSED(tinkc_run_get_by_path(w.client, "tinker://a/b", 0, &e), TINKC_E_PATH);
+    REFUSED(tinkc_checkpoint_get(w.client, "http://a", &e), TINKC_E_PATH);
+    REFUSED(tinkc_checkpoint_delete(w.client, "tinker://a/weights/", &e), TINKC_E_PATH);
+    REFUSED(tinkc_checkpoint_set_ttl(w.client, PATH, 0, &e), TINKC_E_ARGUMENT);
+    REFUSED(tinkc_checkpoint_set_ttl(w.client, PATH, -5, &e), TINKC_E_ARGUMENT);
+    REFUSED(tinkc_checkpoint_archive(w.client, NULL, &e), TINKC_E_ARGUMENT);
+    REFUSED(tinkc_session_get(w.client, "", 0, &e), TINKC_E_ARGUMENT);
+    REFUSED(tinkc_session_assign(w.client, "s", "", &e), TINKC_E_ARGUMENT);
+    REFUSED(tinkc_session_trace(w.client, NULL, &e), TINKC_E_ARGUMENT);
+    REFUSED(tinkc_audit_get(w.client, "everything", NULL, &e), TINKC_E_ARGUMENT);
+    REFUSED(tinkc_audit_get(w.client, NULL, "2026-02-30", &e), TINKC_E_ARGUMENT);
+    REFUSED(tinkc_audit_get(w.client, NULL, "yesterday", &e), TINKC_E_ARGUMENT);
+    REFUSED(tinkc_usage_get(w.client, "2026", "2026-07-14T00:00:00Z", &e), TINKC_E_ARGUMENT);
+    REFUSED(tinkc_usage_get(w.client, "2026-07-14T00:00:00Z", NULL, &e), TINKC_E_ARGUMENT);
+    REFUSED(tinkc_runs_list(w.client, &(tinkc_list_options){ .limit = -1 }, &e), TINKC_E_ARGUMENT);
+    REFUSED(tinkc_runs_list(w.client, &(tinkc_list_options){ .scope = 2 }, &e), TINKC_E_ARGUMENT);
+    REFUSED(tinkc_runs_list(w.client, &(tinkc_list_options){ .reserved = { 1 } }, &e),
+            TINKC_E_ARGUMENT);
+    assert_int_equal(tinkc_mock_count(w.mock, NULL), 0);
+    close_world(&w);
+}
+
+/* An id may hold what a URL may not. */
+static void ids_are_escaped(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w);
+    tinkc_future *f = tinkc_run_get(w.client, "a b:c%", TINKC_OWNED, &w.err);
+    tinkc_future_wait(f, 5000, NULL);
+    assert_string_equal(tinkc_mock_request(w.mock, 0)->path,
+                        "/api/v1/training_runs/a%20b:c%25?access_scope=owned");
+    tinkc_future_free(f);
+    close_world(&w);
+}
+
+/* ---- archives and traces ---- */
+
+static tinkc_future *ask_archive(world *w)
+{
+    tinkc_future *f = tinkc_checkpoint_archive(w->client, PATH, &w->err);
+    assert_ok(&w->err);
+    assert_true(run_until_done(w->mock, f, 400 * 1000));
+    return f;
+}
+
+static void archive_by_redirect(void **state)
+{
+    static const char *const with_date[] = { "Location", "https://store/a.tar?sig=1", "Expires",
+                                             "Wed, 04 Mar 2026 05:06:07 GMT", NULL };
+    static const char *const without[] = { "Location", "https://store/a.tar", NULL };
+    static const char *const relative[] = { "Location", "/a.tar", NULL };
+    world w;
+    (void)state;
+    open_world(&w);
+    tinkc_mock_once(w.mock, "GET", CKPT "/archive",
+                    &(tinkc_mock_answer){ .status = 302, .headers = with_date }, &w.err);
+    tinkc_future *f = ask_archive(&w);
+    const tinkc_archive *a = tinkc_future_archive(f, 0, &w.err);
+    assert_ok(&w.err);
+    assert_string_equal(a->url, "https://store/a.tar?sig=1");
+    assert_int_equal(a->expires_us, 1772600767000000);
+    assert_true(tinkc_mock_request(w.mock, 0)->no_redirects);
+    tinkc_future_free(f);
+
+    tinkc_mock_once(w.mock, "GET", CKPT "/archive",
+                    &(tinkc_mock_answer){ .status = 302, .headers = without }, &w.err);
+    f = ask_archive(&w);
+    a = tinkc_future_archive(f, 0, &w.err);
+    const tinkc_clock *clock = tinkc_mock_clock(w.mock);
+    int64_t life = a->expires_us - clock->wall_us(clock->self);
+    assert_true(life > 14LL * 60 * 1000000 && life <= 15LL * 60 * 1000000);
+    tinkc_future_free(f);
+
+    tinkc_mock_once(w.mock, "GET", CKPT "/archive",
+                    &(tinkc_mock_answer){ .status = 302, .headers = relative }, &w.err);
+    f = ask_archive(&w);
+    assert_null(tinkc_future_archive(f, 0, &w.err));
+    assert_int_equal(w.err.code, TINKC_E_BAD_RESPONSE);
+    tinkc_future_free(f);
+
+    w.err = (tinkc_error){ 0 };
+    tinkc_mock_once(w.mock, "GET", CKPT "/archive", &(tinkc_mock_answer){ .status = 302 }, &w.err);
+    f = ask_archive(&w);
+    assert_null(tinkc_future_archive(f, 0, &w.err));
+    assert_int_equal(w.err.http_status, 302);
+    tinkc_future_free(f);
+    close_world(&w);
+}
+
+static void archive_waits_while_it_is_packed(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w);
+    for (int i = 0; i < 3; i++)
+        tinkc_mock_once(w.mock, "GET", CKPT "/archive", &(tinkc_mock_answer){ .status = 503 },
+                        &w.err);
+    tinkc_mock_once(w.mock, "GET", CKPT "/archive", &(tinkc_mock_answer){ .body = rows[14].answer },
+                    &w.err);
+    tinkc_future *f = ask_archive(&w);
+    check_archive(f);
+    tinkc_future_free(f);
+    assert_int_equal(tinkc_mock_count(w.mock, NULL), 4);
+    for (size_t i = 1; i < 4; i++)
+        assert_int_equal(tinkc_mock_request_ms(w.mock, i) - tinkc_mock_request_ms(w.mock, i - 1),
+                         30000);
+
+    tinkc_mock_forget(w.mock); /* six rounds and no more */
+    tinkc_mock_always(w.mock, "GET", CKPT "/archive", &(tinkc_mock_answer){ .status = 503 },
+                      &w.err);
+    f = ask_archive(&w);
+    assert_false(tinkc_future_wait(f, 0, &w.err));
+    assert_int_equal(w.err.http_status, 503);
+    assert_int_equal(tinkc_mock_count(w.mock, NULL), 6);
+    tinkc_future_free(f);
+    close_world(&w);
+}
+
+static void trace_is_asked_for_until_it_is_there(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w);
+    for (int i = 0; i < 3; i++)
+        tinkc_mock_once(w.mock, NULL, "/api/v1/sessions/s-1/trace_export",
+                        &(tinkc_mock_answer){ .body = "{\"status\":\"pending\",\"url\":null}" },
+                        &w.err);
+    tinkc_mock_once(w.mock, NULL, "/api/v1/sessions/s-1/trace_export",
+                    &(tinkc_mock_answer){ .body = rows[13].answer }, &w.err);
+    tinkc_future *f = make_trace(w.client, &w.err);
+    assert_true(run_until_done(w.mock, f, 60 * 1000));
+    check_url(f);
+    assert_int_equal(tinkc_mock_count(w.mock, NULL), 4);
+    assert_int_equal(tinkc_mock_request_ms(w.mock, 3) - tinkc_mock_request_ms(w.mock, 0), 15000);
+    tinkc_future_free(f);
+    tinkc_mock_once(w.mock, NULL, "/api/v1/sessions/s-1/trace_export",
+                    &(tinkc_mock_answer){ .body = "{\"status\":\"failed\",\"error\":\"too big\"}" },
+                    &w.err);
+    f = make_trace(w.client, &w.err);
+    assert_true(run_until_done(w.mock, f, 60 * 1000));
+    assert_false(tinkc_future_wait(f, 0, &w.err));
+    assert_int_equal(w.err.code, TINKC_E_EXPORT_FAILED);
+    assert_non_null(strstr(w.err.message, "too big"));
+    tinkc_future_free(f);
+    close_world(&w);
+}
+
+static void jobs_can_be_cancelled_and_closed(void **state)
+{
+    static make_fn *const calls[] = { make_archive, make_trace };
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        world w;
+        open_world(&w);
+        tinkc_mock_always(w.mock, NULL, CKPT "/archive", &(tinkc_mock_answer){ .status = 503 },
+                          &w.err);
+        tinkc_mock_always(w.mock, NULL, "/api/v1/sessions/s-1/trace_export",
+                          &(tinkc_mock_answer){ .body = "{\"status\":\"pending\"}" }, &w.err);
+        tinkc_future *f = calls[i % 2](w.client, &w.err);
+        tinkc_mock_settle(w.mock, 5000, &w.err);
+        assert_false(tinkc_future_done(f));
+        if (i < 2)
+            tinkc_future_cancel(f);
+        else
+            tinkc_client_close(w.client, 0, &w.err);
+        tinkc_error err = { 0 };
+        assert_false(tinkc_future_wait(f, 5000, &err));
+        assert_int_equal(err.code, i < 2 ? TINKC_E_CANCELLED : TINKC_E_CLOSED);
+        tinkc_future_free(f);
+        close_world(&w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_call_sends_and_reads),
+        cmocka_unit_test(answers_without_a_result_may_have_a_body),
+        cmocka_unit_test(bad_weather_ends_with_its_code),
+        cmocka_unit_test(weather_that_passes_does_no_harm),
+        cmocka_unit_test(answers_that_are_no_answers),
+        cmocka_unit_test(a_conflict_is_final_where_it_says_so_already),
+        cmocka_unit_test(wrong_arguments_send_nothing),
+        cmocka_unit_test(ids_are_escaped),
+        cmocka_unit_test(archive_by_redirect),
+        cmocka_unit_test(archive_waits_while_it_is_packed),
+        cmocka_unit_test(trace_is_asked_for_until_it_is_there),
+        cmocka_unit_test(jobs_can_be_cancelled_and_closed),
+    };
+    return cmocka_run_group_tests_name("rest", tests, NULL, NULL);
+}
