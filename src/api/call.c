@@ -60,8 +60,8 @@ typedef struct reply {
     const char **headers;
     size_t n_headers, cap_headers;
     tkc_buf bytes;
-    int32_t status, code; /* code 0 = ended well */
-    bool too_large, no_memory;
+    int32_t status, code;            /* code 0 = ended well */
+    bool too_large, no_memory, sunk; /* sunk: a part of the body has gone to the sink */
     char message[200];
 } reply;
 
@@ -142,6 +142,7 @@ static bool is_success(int32_t status)
 static bool to_sink(reply *r, const void *data, size_t len)
 {
     pthread_mutex_lock(&r->lock);
+    r->sunk = true;
     bool more = !r->detached && r->sink(r->sink_user, data, len);
     pthread_mutex_unlock(&r->lock);
     return more;
@@ -224,6 +225,22 @@ static const char *header_of(const reply *r, const char *name)
 const char *tkc_call_header(const tkc_call *call, const char *name)
 {
     return header_of(call->inner->reply, name);
+}
+
+const char *const *tkc_call_headers(const tkc_call *call)
+{
+    const reply *r = call->inner->reply;
+    return r && r->n_headers ? (const char *const *)r->headers : NULL;
+}
+
+int32_t tkc_call_status(const tkc_call *call)
+{
+    return call->inner->reply ? call->inner->reply->status : 0;
+}
+
+int64_t tkc_call_elapsed_ms(const tkc_call *call)
+{
+    return tkc_now_ms(call->inner->client->clock) - call->inner->begun_ms;
 }
 
 static int64_t asked_delay(const inner *c)
@@ -439,6 +456,17 @@ static bool status_retries(int32_t status)
     return status == 408 || status == 409 || status == 429 || status >= 500;
 }
 
+/* What no further attempt can mend: a conflict that says "it is so already", or a body of which a
+ * part has gone to its reader. */
+static bool is_final(const inner *c)
+{
+    const reply *r = c->reply;
+    if (r && r->sunk)
+        return true;
+    return c->call.err.http_status == 409 &&
+           (c->spec.conflict_final || (c->spec.conflict_ends && c->call.retried));
+}
+
 /* Layer B's table: is this outcome worth another attempt? */
 static bool attempt_retries(const inner *c)
 {
@@ -488,7 +516,7 @@ static void window_outcome(inner *c)
         finish(c);
         return;
     }
-    if (c->spec.conflict_ends && err->http_status == 409 && c->call.retried) {
+    if (is_final(c)) {
         finish(c);
         return;
     }
@@ -591,7 +619,7 @@ static void attempt_ended(inner *c)
     bool special = r->too_large || r->no_memory;
     int32_t retries =
         c->spec.retries == TKC_RETRIES_DEFAULT ? client->max_retries : c->spec.retries;
-    if (c->spec.conflict_ends && r->status == 409 && !r->code && c->call.retried)
+    if (is_final(c))
         retries = 0;
     if (!special && !client->no_retries && c->attempt < retries && attempt_retries(c)) {
         int64_t wait = attempt_delay(c);
@@ -631,7 +659,7 @@ static void send_attempt(inner *c, const char *token)
         return;
     }
     c->call.retried = c->attempts > 0;
-    c->attempts++;
+    c->call.attempts = ++c->attempts;
     c->under_way = true;
     c->reply->begun_ms = tkc_now_ms(client->clock);
     atomic_fetch_add(&client->replies, 1);

@@ -30,14 +30,15 @@ typedef bool tkc_sink_fn(void *user, const void *data, size_t len);
 /* Zero is the default of every field but the first three. Everything is copied but the body,
  * which is moved: the caller's buffer is empty afterwards. */
 typedef struct tkc_call_spec {
-    const char *method; /* static: "GET" */
-    const char *path;   /* "/api/v1/x?limit=5": escaped already */
-    int32_t pool;       /* TINKC_POOL_* */
-    int32_t need;       /* TKC_NEED_* */
-    int32_t retries;    /* of layer B; 0 = none, TKC_RETRIES_DEFAULT */
-    bool window;        /* layer X as well */
-    bool backpressure;  /* 429 and a pausing 402 come back at once (sampling) */
-    bool conflict_ends; /* a 409 on a repeated attempt is final: somebody has it already */
+    const char *method;  /* static: "GET" */
+    const char *path;    /* "/api/v1/x?limit=5": escaped already */
+    int32_t pool;        /* TINKC_POOL_* */
+    int32_t need;        /* TKC_NEED_* */
+    int32_t retries;     /* of layer B; 0 = none, TKC_RETRIES_DEFAULT */
+    bool window;         /* layer X as well */
+    bool backpressure;   /* 429 and a pausing 402 come back at once (sampling) */
+    bool conflict_ends;  /* a 409 on a repeated attempt is final: somebody has it already */
+    bool conflict_final; /* any 409 is final: "it is so already" */
     bool no_redirects;
     bool anonymous;             /* no credential, none of the client's headers: a foreign host */
     int64_t timeout_ms;         /* of one attempt's silence; 0 = the client's */
@@ -64,6 +65,7 @@ struct tkc_call {
     tinkc_bytes body;  /* of that answer, errors included; terminated */
     bool may_have_run; /* an attempt left and was not clearly refused */
     bool retried;      /* there was more than one attempt */
+    int32_t attempts;  /* how many there were */
 
     struct tkc_call_inner *inner; /* call.c */
 };
@@ -79,6 +81,11 @@ void tkc_call_free(tkc_call *);
 void tkc_call_resume(tkc_call *);
 /* First value of a header of the last answer, any case; NULL = none. */
 const char *tkc_call_header(const tkc_call *, const char *name);
+/* All headers of the last answer, pairs; NULL = none. This and the next two also inside a sink, on
+ * its thread. */
+const char *const *tkc_call_headers(const tkc_call *);
+int32_t tkc_call_status(const tkc_call *);     /* 0 = no status yet */
+int64_t tkc_call_elapsed_ms(const tkc_call *); /* since the call began */
 /* Replaces the body before the call is started (a sequence number came in). */
 void tkc_call_set_body(tkc_call *, tkc_buf *body);
 

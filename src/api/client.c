@@ -14,6 +14,7 @@
 #include "api/boot.h"
 #include "api/client_priv.h"
 #include "api/options.h"
+#include "api/hub.h"
 #include "api/telemetry.h"
 #include "base/str.h"
 
@@ -180,6 +181,7 @@ static bool build(tinkc_client *client, const tinkc_client_options *o, tinkc_err
         return false;
     if (client->telemetry_on)
         client->telemetry = tkc_telemetry_new(client, err);
+    client->hub = tkc_hub_new(client, err);
     return !tkc_failed(err);
 }
 
@@ -222,6 +224,7 @@ static void free_client(void *arg)
     tinkc_client *client = arg;
     tkc_pool_free(client->shared.helpers);
     tkc_telemetry_free(client->telemetry);
+    tkc_hub_free(client->hub);
     if (client->http)
         tkc_http_free(client->http);
     else if (client->transport && client->transport->release)

@@ -33,13 +33,6 @@ tinkc_tokenizer *tinkc_tokenizer_parse(const char *json, size_t len, const char 
     return NULL;
 }
 
-bool tinkc_tokenizer_resolve(const char *model, const char *tokenizer_id, tinkc_text *repo,
-                             tinkc_text *revision, tinkc_error *err)
-{
-    (void)model, (void)tokenizer_id, (void)repo, (void)revision;
-    return without(err);
-}
-
 tinkc_tokenizer *tinkc_tokenizer_keep(const tinkc_tokenizer *tok)
 {
     (void)tok;

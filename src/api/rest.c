@@ -37,6 +37,7 @@ bool tkc_rest_spec(const tinkc_allocator *a, const tkc_rest_request *r, tkc_buf 
                              .need = TKC_NEED_CONFIG,
                              .window = ep->operation_layer,
                              .retries = ep->max_retries ? TKC_RETRIES_DEFAULT : 0,
+                             .conflict_final = r->conflict_is_final,
                              .body = r->message ? body : NULL };
     return true;
 }

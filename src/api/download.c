@@ -1,0 +1,616 @@
+/* download.c - checkpoints and files onto the disk: names, resuming, moving into place.
+ *
+ * Each download has a thread of its own, because files and libarchive wait. The future around it
+ * belongs to the I/O thread as always: stopping it completes it at once and tells the worker, which
+ * then ends as soon as it can; the operation's memory stays until it has.
+ *
+ * On disk: NAME.partial (a folder while unpacking, else a file) and NAME.partial.state, which says
+ * which bytes it is made of. Both are gone once NAME is there.
+ */
+#include "api/download.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "api/client_priv.h"
+#include "base/json_read.h"
+#include "base/json_write.h"
+#include "base/str.h"
+#include "codec/tinker_path.h"
+#include "codec/url.h"
+
+enum { STATE_MAX = 64 * 1024 * 1024, BLOCK = 64 * 1024, STATE_EVERY_MS = 1000 };
+
+struct tinkc_download {
+    const char *target;
+    int64_t bytes;
+    tkc_file_list list;
+};
+
+typedef struct download_op {
+    tinkc_future f;
+    tkc_stopper stop;
+    bool stop_ready;
+    pthread_t thread;
+    tkc_task after;
+    tinkc_error err; /* the worker's outcome */
+
+    /* set before the start, then the worker's; all in the future's arena */
+    const char *path, *url; /* one of them */
+    const char *what;       /* names the bytes in the state file: the path, or the URL's own part */
+    const char *dir, *name;
+    tinkc_download_options o;
+    char *target, *partial, *state;
+    tinkc_download result;
+    tkc_source source;
+    int64_t state_written_ns;
+    int64_t newest_mark; /* where a failed run can be taken up */
+    bool source_open;
+} download_op;
+
+static download_op *op_of(tinkc_future *f)
+{
+    return (download_op *)(void *)f;
+}
+
+/* ---- the state file ---- */
+
+static bool write_state(download_op *op, int64_t offset, tinkc_error *err)
+{
+    tkc_buf buf;
+    tkc_jsonw w;
+    tkc_buf_init(&buf, NULL, STATE_MAX);
+    tkc_jsonw_open(&w, &buf, err);
+    tkc_jsonw_object(&w);
+    tkc_jsonw_key(&w, "what");
+    tkc_jsonw_cstr(&w, op->what);
+    tkc_jsonw_key(&w, "etag");
+    tkc_jsonw_cstr(&w, op->source.etag);
+    tkc_jsonw_key(&w, "total");
+    tkc_jsonw_i64(&w, op->source.total);
+    tkc_jsonw_key(&w, "offset");
+    tkc_jsonw_i64(&w, offset);
+    tkc_jsonw_key(&w, "files");
+    tkc_jsonw_array(&w);
+    for (size_t i = 0; i < op->result.list.n; i++) {
+        const tinkc_file *file = op->result.list.files[i];
+        tkc_jsonw_object(&w);
+        tkc_jsonw_key(&w, "name");
+        tkc_jsonw_cstr(&w, file->name);
+        tkc_jsonw_key(&w, "sha256");
+        tkc_jsonw_cstr(&w, file->sha256);
+        tkc_jsonw_key(&w, "size");
+        tkc_jsonw_i64(&w, file->size_bytes);
+        tkc_jsonw_end(&w);
+    }
+    tkc_jsonw_end(&w);
+    tkc_jsonw_end(&w);
+    bool ok = !tkc_failed(err) && tkc_write_file(op->state, buf.data, buf.len, 0600, err);
+    tkc_buf_free(&buf);
+    return ok;
+}
+
+typedef struct saved {
+    tinkc_str what, etag;
+    int64_t total, offset;
+} saved;
+
+static bool read_file_entry(tkc_json *j, tkc_file_list *list, tinkc_error *err)
+{
+    tinkc_str key, name = { 0 }, sha = { 0 };
+    int64_t size = -1;
+    if (!tkc_json_object(j))
+        return false;
+    while (tkc_json_key(j, &key)) {
+        if (tkc_str_is(key, "name"))
+            name = tkc_json_string(j);
+        else if (tkc_str_is(key, "sha256"))
+            sha = tkc_json_string(j);
+        else if (tkc_str_is(key, "size"))
+            size = tkc_json_i64(j);
+        else
+            tkc_json_skip(j);
+    }
+    const char *text = tkc_arena_str(list->arena, name, err);
+    const char *digest = tkc_arena_str(list->arena, sha, err);
+    if (!text || !digest || !tkc_is_safe_name(text) || sha.len != 64 || size < 0)
+        return tkc_fail(err, TINKC_E_FILE, "state: not a file's entry");
+    return tkc_file_list_add(list, text, digest, size, err);
+}
+
+static bool parse_state(tinkc_bytes text, tkc_arena *arena, saved *s, tkc_file_list *list,
+                        tinkc_error *err)
+{
+    tkc_json j;
+    tinkc_str key;
+    *s = (saved){ .total = -1, .offset = -1 };
+    tkc_json_open(&j, tkc_strn((const char *)text.data, text.len), arena, err);
+    if (tkc_json_object(&j))
+        while (tkc_json_key(&j, &key)) {
+            if (tkc_str_is(key, "what"))
+                s->what = tkc_json_string(&j);
+            else if (tkc_str_is(key, "etag"))
+                s->etag = tkc_json_string(&j);
+            else if (tkc_str_is(key, "total"))
+                s->total = tkc_json_i64(&j);
+            else if (tkc_str_is(key, "offset"))
+                s->offset = tkc_json_i64(&j);
+            else if (tkc_str_is(key, "files") && tkc_json_array(&j))
+                while (tkc_json_item(&j))
+                    read_file_entry(&j, list, err);
+            else
+                tkc_json_skip(&j);
+        }
+    tkc_json_close(&j);
+    return !tkc_failed(err);
+}
+
+/* The files that an earlier run finished are still as it left them. */
+static bool files_are_there(download_op *op)
+{
+    for (size_t i = 0; i < op->result.list.n; i++) {
+        const tinkc_file *file = op->result.list.files[i];
+        tinkc_error ignored = { 0 };
+        struct stat st;
+        const char *path = tkc_path_join(&op->f.arena, op->partial, file->name, &ignored);
+        if (!path || lstat(path, &st) != 0 || !S_ISREG(st.st_mode) ||
+            st.st_size != file->size_bytes)
+            return false;
+    }
+    return true;
+}
+
+/* Takes over what an earlier run left, if it fits. False: begin anew. */
+static bool load_state(download_op *op, bool unpacks)
+{
+    tinkc_error err = { 0 };
+    saved s;
+    struct stat st;
+    if (op->o.no_resume || lstat(op->partial, &st) != 0)
+        return false;
+    if (unpacks ? !S_ISDIR(st.st_mode) : !S_ISREG(st.st_mode))
+        return false;
+    tinkc_bytes text = tkc_read_file(&op->f.arena, op->state, STATE_MAX, &err);
+    if (tkc_failed(&err) || !parse_state(text, &op->f.arena, &s, &op->result.list, &err) ||
+        !tkc_str_is(s.what, op->what) || s.etag.len >= sizeof op->source.etag)
+        return false;
+    int64_t offset = unpacks ? s.offset : (int64_t)st.st_size;
+    if (offset < 0 || (s.total >= 0 && offset > s.total) || (unpacks && !files_are_there(op)))
+        return false;
+    /* Without a length or a mark nobody could tell whether the bytes are still the same. */
+    if (s.total < 0 && s.etag.len == 0)
+        return false;
+    op->source.pos = offset;
+    op->source.total = s.total;
+    memcpy(op->source.etag, s.etag.data, s.etag.len);
+    op->source.etag[s.etag.len] = 0;
+    return true;
+}
+
+static bool clear_partial(download_op *op, tinkc_error *err)
+{
+    struct stat st;
+    op->result.list.n = 0;
+    op->source.pos = 0;
+    op->source.total = -1;
+    op->source.etag[0] = 0;
+    if (unlink(op->state) != 0 && errno != ENOENT)
+        return tkc_fail_errno(err, "%s", op->state);
+    if (lstat(op->partial, &st) != 0)
+        return true;
+    if (S_ISDIR(st.st_mode))
+        return tkc_remove_tree(op->partial, err);
+    return unlink(op->partial) == 0 || tkc_fail_errno(err, "%s", op->partial);
+}
+
+/* ---- unpacking a checkpoint ---- */
+
+static bool on_mark(void *user, int64_t offset, tinkc_error *err)
+{
+    download_op *op = user;
+    int64_t now = tkc_monotonic_ns();
+    op->newest_mark = offset;
+    if (op->state_written_ns && now - op->state_written_ns < (int64_t)STATE_EVERY_MS * 1000000)
+        return true;
+    op->state_written_ns = now;
+    return write_state(op, offset, err);
+}
+
+static bool unpack_checkpoint(download_op *op, tinkc_error *err)
+{
+    op->newest_mark = op->source.pos;
+    if (mkdir(op->partial, 0777) != 0 && errno != EEXIST)
+        return tkc_fail_errno(err, "%s", op->partial);
+    if (tkc_unpack(&op->source, op->partial, op->o.max_bytes, &op->result.list, on_mark, op, err))
+        return true;
+    /* What is whole stays for the next run; a bad archive does not. */
+    tinkc_error ignored = { 0 };
+    if (err->code == TINKC_E_UNSAFE_ARCHIVE || err->code == TINKC_E_BAD_RESPONSE)
+        clear_partial(op, &ignored);
+    else
+        write_state(op, op->newest_mark, &ignored);
+    return false;
+}
+
+/* ---- one file ---- */
+
+/* The bytes that are there already count towards the digest. */
+static bool digest_existing(int fd, const char *path, tkc_digest *digest, int64_t len,
+                            tinkc_error *err)
+{
+    char block[BLOCK];
+    for (int64_t at = 0; at < len;) {
+        ssize_t n = pread(fd, block, sizeof block, (off_t)at);
+        if (n <= 0)
+            return n < 0 ? tkc_fail_errno(err, "%s", path)
+                         : tkc_fail(err, TINKC_E_FILE, "%s: shorter than it was", path);
+        if (n > len - at)
+            n = (ssize_t)(len - at);
+        tkc_digest_add(digest, block, (size_t)n);
+        at += n;
+    }
+    return true;
+}
+
+static bool fetch_bytes(download_op *op, int fd, tkc_digest *digest, tinkc_error *err)
+{
+    char block[BLOCK];
+    size_t n;
+    bool wrote_state = false;
+    while ((n = tkc_source_read(&op->source, block, sizeof block, err)) > 0) {
+        if (!wrote_state && !write_state(op, 0, err))
+            return false;
+        wrote_state = true;
+        if (!tkc_write_all(fd, block, n))
+            return tkc_fail_errno(err, "%s", op->partial);
+        tkc_digest_add(digest, block, n);
+    }
+    if (tkc_failed(err))
+        return false;
+    return fsync(fd) == 0 || tkc_fail_errno(err, "%s", op->partial);
+}
+
+static bool save_file(download_op *op, tinkc_error *err)
+{
+    char hex[TKC_SHA256_HEX];
+    tkc_digest digest;
+    int64_t from = op->source.pos;
+    int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (from ? 0 : O_TRUNC);
+    int fd = open(op->partial, flags, 0666);
+    if (fd < 0)
+        return tkc_fail_errno(err, "%s", op->partial);
+    tkc_sha256_init(&digest);
+    bool ok = digest_existing(fd, op->partial, &digest, from, err) &&
+              (lseek(fd, (off_t)from, SEEK_SET) >= 0 || tkc_fail_errno(err, "%s", op->partial)) &&
+              fetch_bytes(op, fd, &digest, err);
+    if (close(fd) != 0 && ok)
+        ok = tkc_fail_errno(err, "%s", op->partial);
+    if (!ok)
+        return false;
+    tkc_digest_hex(&digest, hex);
+    op->result.list.n = 0;
+    return tkc_file_list_add(&op->result.list, op->name, hex, op->source.pos, err);
+}
+
+/* ---- moving into place ---- */
+
+static bool exists(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
+/* `from` becomes `to`; what was there is taken away only after it has made room. */
+static bool move_into_place(download_op *op, const char *from, const char *to, tinkc_error *err)
+{
+    char *old = tkc_arena_printf(&op->f.arena, err, "%s.old-%d", to, (int)getpid());
+    bool replaced = false;
+    if (!old)
+        return false;
+    if (exists(to)) {
+        if (!op->o.replace)
+            return tkc_fail(err, TINKC_E_EXISTS, "%s is there already", to);
+        if (rename(to, old) != 0)
+            return tkc_fail_errno(err, "%s", to);
+        replaced = true;
+    }
+    if (rename(from, to) != 0) {
+        tkc_fail_errno(err, "%s", to);
+        if (replaced && rename(old, to) != 0)
+            return false; /* the old one lies beside it under its other name */
+        return false;
+    }
+    struct stat st;
+    if (replaced && lstat(old, &st) == 0) {
+        if (S_ISDIR(st.st_mode))
+            tkc_remove_tree(old, err);
+        else if (unlink(old) != 0)
+            tkc_fail_errno(err, "%s", old);
+    }
+    return !tkc_failed(err);
+}
+
+/* The first part of a name: what stands directly in the folder. */
+static tinkc_str top_of(const char *name)
+{
+    return tkc_strn(name, strcspn(name, "/"));
+}
+
+/* flat: each top entry moves into dir by itself. With `check` only looks whether it could. */
+static bool place_flat(download_op *op, bool check, tinkc_error *err)
+{
+    tinkc_str last = { 0 };
+    for (size_t i = 0; i < op->result.list.n; i++) {
+        tinkc_str top = top_of(op->result.list.files[i]->name);
+        if (tkc_str_eq(top, last))
+            continue;
+        last = top;
+        const char *name = tkc_arena_str(&op->f.arena, top, err);
+        const char *from = name ? tkc_path_join(&op->f.arena, op->partial, name, err) : NULL;
+        const char *to = from ? tkc_path_join(&op->f.arena, op->dir, name, err) : NULL;
+        if (!to)
+            return false;
+        if (check && !op->o.replace && exists(to))
+            return tkc_fail(err, TINKC_E_EXISTS, "%s is there already", to);
+        if (!check && exists(from) && !move_into_place(op, from, to, err))
+            return false;
+    }
+    return check || tkc_remove_tree(op->partial, err);
+}
+
+static bool place(download_op *op, bool flat, tinkc_error *err)
+{
+    tinkc_error ignored = { 0 };
+    bool ok = flat ? place_flat(op, true, err) && place_flat(op, false, err)
+                   : move_into_place(op, op->partial, op->target, err);
+    if (!ok)
+        return false;
+    (void)unlink(op->state);
+    tkc_sync_parent(op->target, &ignored);
+    return true;
+}
+
+/* ---- the worker ---- */
+
+static bool fetch_once(download_op *op, bool unpacks, tinkc_error *err)
+{
+    return unpacks ? unpack_checkpoint(op, err) : save_file(op, err);
+}
+
+static bool run_download(download_op *op, tinkc_error *err)
+{
+    bool unpacks = op->path && !op->o.keep_archive, flat = unpacks && op->o.flat;
+    if (!tkc_is_dir(op->dir) && !tkc_make_dirs(op->dir, err))
+        return false;
+    if (!flat && !op->o.replace && exists(op->target))
+        return tkc_fail(err, TINKC_E_EXISTS, "%s is there already", op->target);
+    tkc_source_init(&op->source, op->f.client, &op->stop, &op->f);
+    op->source_open = true;
+    op->source.path = op->path;
+    op->source.url = op->url ? tkc_arena_cstr(&op->source.arena, op->url, err) : NULL;
+    op->source.max_bytes = op->o.max_bytes;
+    bool resumed = !tkc_failed(err) && load_state(op, unpacks);
+    if (!resumed && !clear_partial(op, err))
+        return false;
+    bool ok = fetch_once(op, unpacks, err);
+    if (!ok && resumed && op->source.changed) { /* other bytes than last time: all anew, once */
+        *err = (tinkc_error){ 0 };
+        op->source.changed = false;
+        ok = clear_partial(op, err) && fetch_once(op, unpacks, err);
+    }
+    if (!ok || !place(op, flat, err))
+        return false;
+    op->result.target = flat ? op->dir : op->target;
+    op->result.bytes = op->source.travelled;
+    return true;
+}
+
+static void *worker(void *arg)
+{
+    download_op *op = arg;
+    run_download(op, &op->err);
+    if (op->source_open)
+        tkc_source_end(&op->source);
+    tkc_loop_post(op->f.client->loop, &op->after);
+    return NULL;
+}
+
+/* ---- the operation ---- */
+
+static void after_worker(tkc_task *task)
+{
+    download_op *op = TKC_OWNER(task, download_op, after);
+    tinkc_client *client = op->f.client;
+    pthread_join(op->thread, NULL);
+    if (!tkc_failed(&op->err))
+        op->f.result = &op->result;
+    /* If it was stopped meanwhile it has completed already; this then only lets go. */
+    tkc_op_finish(&op->f, &op->err);
+    tkc_client_reply_back(client); /* the last thing: it may end the loop */
+}
+
+static void download_start(tinkc_future *f)
+{
+    download_op *op = op_of(f);
+    tinkc_error err = { 0 };
+    op->after.run = after_worker;
+    tkc_op_stage(f, TINKC_STAGE_FETCHING);
+    if (tkc_thread_start(&op->thread, worker, op, "tinkc-download", &err))
+        atomic_fetch_add(&f->client->replies, 1); /* the client's loop stays until it is back */
+    else
+        tkc_op_finish(f, &err);
+}
+
+static void download_stop(tinkc_future *f, const tinkc_error *why)
+{
+    tkc_stopper_stop(&op_of(f)->stop);
+    tkc_op_complete(f, why); /* the worker lets go of the operation when it ends */
+}
+
+static void download_destroy(tinkc_future *f)
+{
+    if (op_of(f)->stop_ready)
+        tkc_stopper_destroy(&op_of(f)->stop);
+}
+
+static const tkc_op_class checkpoint_class = { "checkpoint_download", "download",
+                                               sizeof(download_op),   download_start,
+                                               download_stop,         download_destroy };
+static const tkc_op_class url_class = { "url_download", "download",    sizeof(download_op),
+                                        download_start, download_stop, download_destroy };
+
+/* ---- arguments ---- */
+
+static bool check_options(const tinkc_download_options *o, tinkc_error *err)
+{
+    if (o->max_bytes < 0)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "max_bytes is negative");
+    if (!tkc_all_zero(o->reserved, sizeof o->reserved) ||
+        !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "download options: reserved must be zero");
+    if (o->name &&
+        (!tkc_is_safe_name(o->name) || strchr(o->name, '/') || strcmp(o->name, ".") == 0))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "name is not the name of a file");
+    return true;
+}
+
+/* "run:train:0/weights/final" to "run:train:0_weights_final". */
+static char *name_of_path(tkc_arena *arena, const char *path, tinkc_error *err)
+{
+    char *name = tkc_arena_cstr(arena, path + strlen("tinker://"), err);
+    for (char *c = name; c && *c; c++)
+        if (*c == '/')
+            *c = '_';
+    return name;
+}
+
+/* The last part of the URL's path, as far as it can be a file's name. */
+static char *name_of_url(tkc_arena *arena, const char *path, tinkc_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    char *name = tkc_arena_cstr(arena, slash ? slash + 1 : path, err);
+    for (char *c = name; c && *c; c++)
+        if ((unsigned char)*c <= 0x20 || *c == 0x7f || *c == '\\' || *c == '%')
+            *c = '_';
+    if (name && (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0))
+        return tkc_arena_cstr(arena, "download", err);
+    return name;
+}
+
+static bool choose_names(download_op *op, char *name, tinkc_error *err)
+{
+    tkc_arena *arena = &op->f.arena;
+    const tinkc_download_options *o = &op->o;
+    if (o->name)
+        name = tkc_arena_cstr(arena, o->name, err);
+    for (char *c = name; c && *c && o->portable_names; c++)
+        if (*c == ':')
+            *c = '_';
+    op->name = name;
+    op->dir = tkc_arena_cstr(arena, o->dir && *o->dir ? o->dir : ".", err);
+    if (!op->name || !op->dir)
+        return false;
+    if (!tkc_is_safe_name(op->name))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "the path gives no name for a file: give one");
+    op->target = tkc_path_join(arena, op->dir, op->name, err);
+    if (op->target)
+        op->partial = tkc_arena_printf(arena, err, "%s.partial", op->target);
+    if (op->partial)
+        op->state = tkc_arena_printf(arena, err, "%s.state", op->partial);
+    return !tkc_failed(err);
+}
+
+static download_op *new_op(tinkc_client *client, const tkc_op_class *class,
+                           const tinkc_download_options *options, tinkc_error *err)
+{
+    static const tinkc_download_options defaults = { 0 };
+    if (!options)
+        options = &defaults;
+    if (!tkc_client_check(client, err) || !check_options(options, err))
+        return NULL;
+    tinkc_future *f = tkc_op_new(client, class, err);
+    if (!f)
+        return NULL;
+    download_op *op = op_of(f);
+    op->o = *options;
+    op->result.list.arena = &f->arena;
+    op->stop_ready = tkc_stopper_init(&op->stop, err);
+    return op;
+}
+
+static tinkc_future *submit(download_op *op, char *name, tinkc_error *err)
+{
+    if (tkc_failed(err) || !choose_names(op, name, err)) {
+        tkc_future_drop(&op->f);
+        return NULL;
+    }
+    return tkc_op_submit(&op->f);
+}
+
+tinkc_future *tinkc_checkpoint_download(tinkc_client *client, const char *path,
+                                        const tinkc_download_options *options, tinkc_error *err)
+{
+    tinkc_error local;
+    tinkc_path parts;
+    if (!tkc_enter(&err, &local) || !tinkc_path_parse(path, &parts, err))
+        return NULL;
+    download_op *op = new_op(client, &checkpoint_class, options, err);
+    if (!op)
+        return NULL;
+    op->path = op->what = tkc_arena_cstr(&op->f.arena, path, err);
+    char *name = op->path ? name_of_path(&op->f.arena, op->path, err) : NULL;
+    if (name && op->o.keep_archive && !op->o.name)
+        name = tkc_arena_printf(&op->f.arena, err, "%s.tar", name);
+    return submit(op, name, err);
+}
+
+tinkc_future *tinkc_url_download(tinkc_client *client, const char *url,
+                                 const tinkc_download_options *options, tinkc_error *err)
+{
+    tinkc_error local;
+    tkc_url parts;
+    if (!tkc_enter(&err, &local))
+        return NULL;
+    download_op *op = new_op(client, &url_class, options, err);
+    if (!op)
+        return NULL;
+    tkc_arena *arena = &op->f.arena;
+    char *name = NULL;
+    if (tkc_url_parse(tkc_str(url), arena, &parts, err)) {
+        op->url = parts.text;
+        /* A signature changes from one address to the next; the file does not. */
+        op->what = tkc_arena_printf(arena, err, "%s%s", parts.origin, parts.path);
+        name = name_of_url(arena, parts.path, err);
+    }
+    return submit(op, name, err);
+}
+
+/* ---- results ---- */
+
+const tinkc_download *tinkc_future_download(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)
+{
+    return tkc_future_get(f, "download", timeout_ms, err);
+}
+
+const char *tinkc_download_target(const tinkc_download *d)
+{
+    return d ? d->target : "";
+}
+
+int64_t tinkc_download_bytes(const tinkc_download *d)
+{
+    return d ? d->bytes : 0;
+}
+
+size_t tinkc_download_count(const tinkc_download *d)
+{
+    return d ? d->list.n : 0;
+}
+
+const tinkc_file *tinkc_download_at(const tinkc_download *d, size_t i)
+{
+    return d && i < d->list.n ? d->list.files[i] : NULL;
+}

@@ -1,0 +1,85 @@
+/* download.h - what downloads are made of: a source of bytes that survives broken connections, and
+ * an unpacker. All of it runs on threads that may wait, never on the I/O thread.
+ */
+#ifndef TKC_API_DOWNLOAD_H
+#define TKC_API_DOWNLOAD_H
+
+#include "api/op.h"
+#include "api/stream.h"
+#include "base/digest.h"
+#include "base/file.h"
+#include "tinkc/rest.h"
+
+/* ---- stopping: one for each download, shared by the worker and the I/O thread ---- */
+
+typedef struct tkc_stopper tkc_stopper;
+struct tkc_stopper {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool stopped;
+    tkc_pull *pull;    /* what the worker waits for now; NULL = nothing */
+    tinkc_future *sub; /* likewise */
+};
+
+bool tkc_stopper_init(tkc_stopper *, tinkc_error *err);
+void tkc_stopper_destroy(tkc_stopper *);
+/* Wakes the worker whatever it waits for. Any thread. */
+void tkc_stopper_stop(tkc_stopper *);
+/* Sleeps; false if stopped. */
+bool tkc_stopper_sleep(tkc_stopper *, int64_t ms);
+
+/* ---- a source of bytes ---- */
+
+/* Bytes of one address from a place on. A broken connection is taken up again with Range; an
+ * address that is no longer good is asked for anew. */
+typedef struct tkc_source {
+    tinkc_client *client;
+    tkc_stopper *stop;
+    tinkc_future *f;            /* whose progress it is; NULL = nobody's */
+    const char *path;           /* tinker://...: where addresses come from; NULL = url is all */
+    const char *const *headers; /* more pairs: a hub's token; NULL = none */
+    tkc_arena arena;
+    char *url;               /* NULL = has to be asked for */
+    int64_t pos;             /* of the next byte */
+    int64_t total;           /* -1 = not known */
+    int64_t travelled;       /* bytes that came over the network */
+    int64_t max_bytes;       /* 0 = no limit */
+    char etag[256];          /* "" = none; given by the owner when he resumes */
+    bool keep_head;          /* remember the first head's headers in `head` */
+    const char *const *head; /* pairs, in the arena; NULL = none yet */
+    bool changed;            /* the other side has different bytes now: begin anew */
+    /* its own */
+    tkc_pull *pull;
+    int64_t skip;     /* bytes to drop: the other side does not know Range */
+    int32_t failures; /* since the last byte */
+} tkc_source;
+
+void tkc_source_init(tkc_source *, tinkc_client *, tkc_stopper *, tinkc_future *f);
+void tkc_source_end(tkc_source *);
+/* At least one byte; 0 = the end, all bytes have come; or an error. */
+size_t tkc_source_read(tkc_source *, void *buf, size_t cap, tinkc_error *err);
+
+/* ---- unpacking ---- */
+
+/* A file that has arrived whole. In the arena of the list. */
+typedef struct tkc_file_list {
+    tkc_arena *arena;
+    tinkc_file **files;
+    size_t n, cap;
+} tkc_file_list;
+bool tkc_file_list_add(tkc_file_list *, const char *name, const char *sha256, int64_t size,
+                       tinkc_error *err);
+
+/* Called where the unpacking could be taken up again: `offset` of the source, everything before it
+ * is on disk and in the list. */
+typedef bool tkc_mark_fn(void *user, int64_t offset, tinkc_error *err);
+
+/* Unpacks a tar (plain or compressed) into the folder. Refuses links, devices and paths that lead
+ * outside: UNSAFE_ARCHIVE. max_bytes 0 = no limit. */
+bool tkc_unpack(tkc_source *, const char *folder, int64_t max_bytes, tkc_file_list *,
+                tkc_mark_fn *mark, void *user, tinkc_error *err);
+
+/* False for an empty name, an absolute one, one with a ".." part or a control character. */
+bool tkc_is_safe_name(const char *name);
+
+#endif

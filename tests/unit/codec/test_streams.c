@@ -1,0 +1,502 @@
+/* Event streams, zstd, protobuf's wire form, retry headers, dates, tokens, audio heads, trees. */
+#include "support/check.h"
+
+#include "base/clock.h"
+#include "codec/dmel.h"
+#include "codec/json_tree.h"
+#include "codec/jwt.h"
+#include "codec/pb.h"
+#include "codec/retry.h"
+#include "codec/sse.h"
+#include "codec/zstd.h"
+
+static tkc_arena arena;
+static tkc_buf out;
+
+static int set_up(void **state)
+{
+    (void)state;
+    tkc_arena_init(&arena, NULL, 0);
+    tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tkc_arena_free(&arena);
+    tkc_buf_free(&out);
+    return 0;
+}
+
+/* ---- event streams ---- */
+
+/* All events of a stream as "event|data|id|retry;" */
+static void collect(tinkc_sse_parser *p, tkc_buf *to, tinkc_error *err)
+{
+    const tinkc_sse *e;
+    while ((e = tinkc_sse_next(p, err))) {
+        assert_int_equal(strlen(e->data), e->data_len);
+        tkc_buf_printf(to, err, "%s|%s|%s|%d;", e->event, e->data, e->id, (int)e->retry_ms);
+    }
+}
+
+/* The same whatever the size of the pieces. */
+static void assert_events(const char *text, size_t len, const char *want)
+{
+    for (size_t piece = 1; piece <= len; piece++) {
+        tinkc_error err = { 0 };
+        tinkc_sse_parser *p = tinkc_sse_new(0, NULL, &err);
+        tkc_buf_clear(&out);
+        for (size_t at = 0; at < len; at += piece) {
+            size_t n = len - at < piece ? len - at : piece;
+            tinkc_sse_feed(p, text + at, n, &err);
+            collect(p, &out, &err);
+        }
+        assert_true(tkc_sse_end(p, false, &err));
+        collect(p, &out, &err);
+        tinkc_sse_free(p);
+        assert_ok(err);
+        assert_str(tkc_buf_view(&out), want);
+    }
+}
+
+#define EVENTS(text, want) assert_events(text, sizeof(text) - 1, want)
+
+static void events_of_the_description(void **state)
+{
+    (void)state;
+    EVENTS("data: a\r\n\r\ndata: b\r\n\r\n", "|a||-1;|b||-1;");
+    EVENTS("data: a\rdata: b\r\r", "|a\nb||-1;");
+    EVENTS("data: a\n\r\ndata: b\n\n", "|a||-1;|b||-1;");
+    EVENTS("data: a\n", "");
+    EVENTS("data: \xE2\x82\xAC\n\n", "|\xE2\x82\xAC||-1;");
+    EVENTS("event: ping\n\n", "ping|||-1;");
+    EVENTS("id: 1\ndata: x\n\n\n\n: c\n\n", "|x|1|-1;");
+    EVENTS("id: a\0b\ndata: x\n\n", "|x||-1;");
+    EVENTS("id: 1\ndata: x\n\nid\ndata: y\n\n", "|x|1|-1;|y||-1;");
+    EVENTS("retry: 10\n\n", "");
+    EVENTS("retry: 10\n\ndata: q\n\n", "|q||10;");
+    EVENTS("retry: abc\ndata: q\n\n", "|q||-1;");
+    EVENTS("retry: -5\ndata: q\n\n", "|q||-1;");
+    EVENTS("data:a:b\ndata:  two\ndata\n\n", "|a:b\n two\n||-1;");
+    EVENTS("data: a\vb\xE2\x80\xA8"
+           "c\n\n",
+           "|a\vb\xE2\x80\xA8"
+           "c||-1;");
+    EVENTS("\xEF\xBB\xBF"
+           "data: x\n\n",
+           "|x||-1;");
+    EVENTS("\xEF\xBB\xBF\n\xEF\xBB\xBF"
+           "data: x\n\n",
+           "");
+    EVENTS(": hi\n\n", "");
+    EVENTS("data: [DONE]\n\n", "|[DONE]||-1;");
+    EVENTS("data\n\n", "|||-1;");
+    EVENTS("foo: bar\ndata: z\nevent: e\n\n", "e|z||-1;");
+}
+
+static void broken_streams_are_refused(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_sse_parser *p = tinkc_sse_new(100, NULL, &err);
+    tinkc_sse_feed(p, "data: \xFF\n\n", 9, &err);
+    assert_null(tinkc_sse_next(p, &err));
+    assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+    tinkc_sse_free(p);
+    err = (tinkc_error){ 0 };
+    p = tinkc_sse_new(100, NULL, &err);
+    for (int i = 0; i < 11; i++)
+        tinkc_sse_feed(p, "xxxxxxxxxx", 10, &err);
+    assert_null(tinkc_sse_next(p, &err));
+    assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+    tinkc_sse_free(p);
+    err = (tinkc_error){ 0 };
+    p = tinkc_sse_new(100, NULL, &err);
+    for (int i = 0; i < 30; i++) {
+        tinkc_sse_feed(p, "data: 12345\n", 12, &err);
+        (void)tinkc_sse_next(p, &err);
+    }
+    assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+    tinkc_sse_free(p);
+    tinkc_sse_free(NULL);
+    assert_false(tinkc_sse_feed(NULL, "", 0, NULL));
+    assert_null(tinkc_sse_next(NULL, NULL));
+}
+
+static void the_end_drops_or_flushes(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_sse_parser *p = tinkc_sse_new(0, NULL, &err);
+    tinkc_sse_feed(p, "data: last", 10, &err);
+    assert_null(tinkc_sse_next(p, &err));
+    tkc_sse_end(p, true, &err);
+    const tinkc_sse *e = tinkc_sse_next(p, &err);
+    assert_non_null(e);
+    assert_string_equal(e->data, "last");
+    assert_ok(err);
+    assert_false(tinkc_sse_feed(p, "x", 1, &err));
+    tinkc_sse_free(p);
+}
+
+static void events_are_written_so_that_they_read_back(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_buf text;
+    tkc_buf_init(&text, NULL, TKC_BUF_NO_MAX);
+    tkc_sse_write(&text, "token", "7", tkc_str("{\"a\":1}"), &err);
+    tkc_sse_comment(&text, "waiting", &err);
+    tkc_sse_write(&text, NULL, NULL, tkc_str("one\ntwo\r\nthree\r"), &err);
+    tkc_sse_write(&text, "e", NULL, (tinkc_str){ NULL, 0 }, &err);
+    assert_ok(err);
+    assert_events(text.data, text.len, "token|{\"a\":1}|7|-1;|one\ntwo\nthree\n|7|-1;e||7|-1;");
+    assert_false(tkc_sse_write(&text, "a\nb", NULL, tkc_str(""), &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    tkc_buf_free(&text);
+}
+
+/* ---- zstd ---- */
+
+static void zstd_as_the_sdk_writes_it(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_bytes want = unhex(&arena, "28b52ffd200529000068656c6c6f");
+    tkc_buf_clear(&out);
+    tkc_zstd_compress("hello", 5, &out, &err);
+    assert_ok(err);
+    assert_int_equal(out.len, want.len);
+    assert_memory_equal(out.data, want.data, want.len);
+    tkc_buf_clear(&out);
+    tkc_zstd_decompress(want.data, want.len, 5, &out, &err);
+    assert_ok(err);
+    assert_str(tkc_buf_view(&out), "hello");
+}
+
+static void zstd_is_bounded(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_buf packed, zeros;
+    tkc_buf_init(&packed, NULL, TKC_BUF_NO_MAX);
+    tkc_buf_init(&zeros, NULL, TKC_BUF_NO_MAX);
+    size_t size = 3 << 20;
+    memset(tkc_buf_room(&zeros, size, &err), 0, size);
+    zeros.len = size;
+    tkc_zstd_compress(zeros.data, zeros.len, &packed, &err);
+    assert_true(packed.len < 1000);
+    tkc_buf_clear(&out);
+    assert_false(tkc_zstd_decompress(packed.data, packed.len, size - 1, &out, &err));
+    assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+    assert_int_equal(out.len, 0);
+    err = (tinkc_error){ 0 };
+    assert_true(tkc_zstd_decompress(packed.data, packed.len, size, &out, &err));
+    assert_int_equal(out.len, size);
+    for (size_t n = 0; n < packed.len; n++) {
+        char *copy = exact_copy(packed.data, n);
+        err = (tinkc_error){ 0 };
+        tkc_buf_clear(&out);
+        if (tkc_zstd_decompress(copy, n, size, &out, &err))
+            fail_msg("%zu of %zu bytes were read as %zu", n, packed.len, out.len);
+        assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+        free_copy(copy, n);
+    }
+    tkc_buf_free(&packed);
+    tkc_buf_free(&zeros);
+}
+
+/* A frame that does not say its size (streamed) is bounded all the same. */
+static void zstd_without_a_size_is_bounded(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    /* 100000 zero bytes as one RLE block of a frame without content size */
+    tinkc_bytes frame = unhex(&arena, "28b52ffd"
+                                      "0050"
+                                      "03350c"
+                                      "00");
+    tkc_buf_clear(&out);
+    bool read = tkc_zstd_decompress(frame.data, frame.len, 1 << 20, &out, &err);
+    assert_ok(err);
+    assert_true(read);
+    assert_int_equal(out.len, 100000);
+    tkc_buf_clear(&out);
+    assert_false(tkc_zstd_decompress(frame.data, frame.len, 99999, &out, &err));
+    assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+    err = (tinkc_error){ 0 };
+    assert_false(tkc_zstd_decompress("", 0, 10, &out, &err));
+    assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+}
+
+/* ---- protobuf ---- */
+
+static void varints_of_every_length(void **state)
+{
+    (void)state;
+    static const uint64_t values[] = { 0,     1,          127,        128,       16383,
+                                       16384, UINT32_MAX, 1ull << 63, UINT64_MAX };
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        unsigned char bytes[10];
+        size_t n = (size_t)(tkc_pb_put_varint(bytes, values[i]) - bytes);
+        assert_int_equal(n, tkc_pb_size_varint(values[i]));
+        tinkc_bytes rest = { bytes, n };
+        uint64_t back = 1;
+        assert_true(tkc_pb_varint(&rest, &back));
+        assert_true(back == values[i] && rest.len == 0);
+        rest = (tinkc_bytes){ bytes, n - 1 };
+        assert_false(tkc_pb_varint(&rest, &back));
+    }
+    tinkc_bytes eleven = unhex(&arena, "8080808080808080808001"),
+                big = unhex(&arena, "ffffffffffffffffff02");
+    uint64_t v;
+    assert_false(tkc_pb_varint(&eleven, &v));
+    assert_false(tkc_pb_varint(&big, &v));
+}
+
+static void fields_of_every_wire_type(void **state)
+{
+    (void)state;
+    tkc_pb p;
+    tkc_pb_open(&p, unhex(&arena, "08"
+                                  "9601"
+                                  "12"
+                                  "03616263"
+                                  "1d"
+                                  "01020304"
+                                  "21"
+                                  "0102030405060708"));
+    assert_true(tkc_pb_next(&p) && tkc_pb_is(&p, 1, TKC_PB_VARINT) && p.number == 150);
+    assert_true(tkc_pb_next(&p) && tkc_pb_is(&p, 2, TKC_PB_BYTES) && p.bytes.len == 3);
+    assert_true(tkc_pb_next(&p) && tkc_pb_is(&p, 3, TKC_PB_FIXED32) && p.number == 0x04030201);
+    assert_true(tkc_pb_next(&p) && tkc_pb_is(&p, 4, TKC_PB_FIXED64));
+    assert_true(p.number == 0x0807060504030201);
+    assert_true(!tkc_pb_next(&p) && !p.bad);
+    static const char *const bad[] = { "08",
+                                       "0880",
+                                       "1205616263",
+                                       "1d010203",
+                                       "21010203",
+                                       "0b",
+                                       "0c",
+                                       "0e",
+                                       "0f",
+                                       "00",
+                                       "12ffffffffffffffffff01",
+                                       "80808080808001" };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        tkc_pb_open(&p, unhex(&arena, bad[i]));
+        assert_true(!tkc_pb_next(&p) && p.bad);
+        assert_false(tkc_pb_next(&p));
+    }
+}
+
+/* ---- retrying ---- */
+
+static void retry_headers_of_the_description(void **state)
+{
+    (void)state;
+    const int64_t now = 1779912000000000; /* Wed, 27 May 2026 20:00:00 GMT */
+    static const struct {
+        const char *ms, *after;
+        int64_t want;
+    } cases[] = {
+        { "1500", NULL, 1500 },
+        { "0", "7", 0 },
+        { "x", "7", 7000 },
+        { NULL, "0.5", 500 },
+        { NULL, "60", 60000 },
+        { NULL, "60.1", 0 },
+        { NULL, "0", 0 },
+        { NULL, "-3", 0 },
+        { NULL, "nan", 0 },
+        { NULL, "inf", 0 },
+        { NULL, "garbage", 0 },
+        { NULL, "2026-05-27T20:00:05Z", 0 },
+        { NULL, NULL, 0 },
+        { "", "", 0 },
+        { "99999", "7", 0 },
+        { "60000", NULL, 60000 },
+        { "0.2", NULL, 1 },
+        { NULL, " 7 ", 7000 },
+        { NULL, "+7", 7000 },
+        { NULL, ".5", 500 },
+        { NULL, "5.", 5000 },
+        { NULL, "1e1", 10000 },
+        { NULL, "007", 7000 },
+        { "nan", "7", 0 },
+        { NULL, "Wed, 27 May 2026 20:00:05 GMT", 5000 },
+        { NULL, "Wed, 27 May 2026 20:02:00 GMT", 0 },
+        { NULL, "Wed, 27 May 2026 19:59:55 GMT", 0 },
+        { NULL, "Wed, 27 May 2026 22:00:05 +0200", 5000 },
+        { NULL, "27 May 2026 20:00:05", 5000 },
+        { NULL, "Wednesday, 27-May-26 20:00:05 GMT", 5000 },
+        { NULL, "Wed May 27 20:00:05 2026", 5000 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int64_t got = tkc_retry_after_ms(cases[i].ms, cases[i].after, now);
+        if (got != cases[i].want)
+            fail_msg("%s, %s: %d", cases[i].ms ? cases[i].ms : "-",
+                     cases[i].after ? cases[i].after : "-", (int)got);
+    }
+    assert_int_equal(tkc_should_retry("true"), 1);
+    assert_int_equal(tkc_should_retry("false"), 0);
+    assert_int_equal(tkc_should_retry("True"), -1);
+    assert_int_equal(tkc_should_retry(NULL), -1);
+    const char *const headers[] = { "Retry-After", "3", "x-a", "b", NULL };
+    assert_string_equal(tkc_header(headers, "retry-after"), "3");
+    assert_null(tkc_header(headers, "x"));
+    assert_null(tkc_header(NULL, "x"));
+}
+
+static void dates_are_read_and_written(void **state)
+{
+    (void)state;
+    int64_t us = 0;
+    char text[TKC_HTTP_DATE];
+    assert_true(tkc_parse_http_date(tkc_str("Wed, 27 May 2026 20:00:00 GMT"), &us));
+    assert_true(us == 1779912000000000);
+    assert_true(tkc_parse_http_date(tkc_str("Wed, 27 May 2026 20:00:00 +0200"), &us));
+    assert_true(us == 1779904800000000);
+    assert_true(tkc_parse_http_date(tkc_str("Sun, 06 Nov 1994 08:49:37 GMT"), &us));
+    assert_true(us == 784111777000000);
+    assert_true(tkc_parse_http_date(tkc_str("Sunday, 06-Nov-94 08:49:37 GMT"), &us));
+    assert_true(us == 784111777000000);
+    assert_true(tkc_parse_http_date(tkc_str("Sun Nov  6 08:49:37 1994"), &us));
+    assert_true(us == 784111777000000);
+    assert_true(tkc_parse_http_date(tkc_str("06 Nov 1994 08:49 EST"), &us));
+    assert_true(us == 784129740000000);
+    static const char *const bad[] = { "",
+                                       "x",
+                                       "Wed",
+                                       "Wed, 27 May",
+                                       "Wed, 32 May 2026 20:00:00 GMT",
+                                       "Wed, 31 Jun 2026 20:00:00 GMT",
+                                       "Wed, 27 Mai 2026 20:00:00 GMT",
+                                       "Wed, 27 May 2026 24:00:00 GMT",
+                                       "Wed, 27 May 2026 20:60:00 GMT",
+                                       "Wed, 27 May 2026 20:00:00 +02",
+                                       "Wed, 27 May 2026 20:00:00 +0260",
+                                       "2026-05-27T20:00:00Z",
+                                       "Wed, 0 May 2026 20:00:00 GMT",
+                                       "Wed, 27 May 20260 20:00:00 GMT" };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        if (tkc_parse_http_date(tkc_str(bad[i]), &us))
+            fail_msg("%s was read", bad[i]);
+    static const int64_t times[] = { 0, 1779912000, 784111777, 951782400, -1, 4102444800 };
+    for (size_t i = 0; i < 6; i++) {
+        tkc_format_http_date(times[i] * 1000000, text);
+        assert_true(tkc_parse_http_date(tkc_str(text), &us));
+        assert_true(us == times[i] * 1000000);
+    }
+    tkc_format_http_date(1779912000123456, text);
+    assert_string_equal(text, "Wed, 27 May 2026 20:00:00 GMT");
+    tkc_format_http_date(0, text);
+    assert_string_equal(text, "Thu, 01 Jan 1970 00:00:00 GMT");
+}
+
+/* ---- tokens ---- */
+
+static void claims_are_read(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_jwt t;
+    /* {"exp":1779912000.5,"sub":"urn:u:1","email":"","iss":"passport-x"} */
+    assert_true(tkc_jwt_read("eyJh.eyJleHAiOjE3Nzk5MTIwMDAuNSwic3ViIjoidXJuOnU6MSIsImVtYWlsIjoiIiwi"
+                             "aXNzIjoicGFzc3BvcnQteCJ9.c2ln",
+                             &arena, &t, &err));
+    assert_true(t.exp_us == 1779912000500000);
+    assert_string_equal(t.sub, "urn:u:1");
+    assert_string_equal(t.email, "");
+    assert_string_equal(t.iss, "passport-x");
+    /* {"exp":"soon","sub":7} */
+    assert_true(tkc_jwt_read("a.eyJleHAiOiJzb29uIiwic3ViIjo3fQ.b", &arena, &t, &err));
+    assert_true(t.exp_us == TINKC_NO_TIME && !t.sub && !t.email);
+    assert_ok(err);
+    static const char *const bad[] = { "",       "a",    "a.b",     "a.b.c.d",
+                                       "a.!!.c", "a..c", "a.W10.c", "a.e30x.c" };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        err = (tinkc_error){ 0 };
+        if (tkc_jwt_read(bad[i], &arena, &t, &err))
+            fail_msg("%s was read", bad[i]);
+        assert_int_equal(err.code, TINKC_E_TOKEN);
+    }
+}
+
+/* ---- audio ---- */
+
+static void audio_heads_of_the_description(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_dmel d;
+    tinkc_bytes head = unhex(&arena, "0402820150");
+    assert_true(tkc_dmel_read(head.data, head.len, &d, &err));
+    assert_true(d.ndim == 2 && d.dims[0] == 130 && d.dims[1] == 80 && d.dtype == 4 && d.head == 5);
+    head = unhex(&arena, "04020150");
+    assert_true(tkc_dmel_read(head.data, head.len, &d, &err) && d.dims[0] == 1 && !d.constant);
+    head = unhex(&arena, "fe0402015099");
+    assert_true(tkc_dmel_read(head.data, head.len, &d, &err) && d.constant && d.head == 5);
+    assert_ok(err);
+    static const char *const bad[] = { "",
+                                       "04",
+                                       "0402",
+                                       "040280",
+                                       "fe",
+                                       "08020150",
+                                       "0400",
+                                       "0409",
+                                       "0480808080808080808080",
+                                       "0401ffffffffffffffffff01" };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        err = (tinkc_error){ 0 };
+        head = unhex(&arena, bad[i]);
+        if (tkc_dmel_read(head.data, head.len, &d, &err))
+            fail_msg("%s was read", bad[i]);
+        assert_int_equal(err.code, TINKC_E_TENSOR);
+    }
+}
+
+/* ---- trees ---- */
+
+static void trees_are_canonical(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    json_t *tree = tkc_json_tree(tkc_str("{\"b\":[1,2.5,\"\xC3\xA9\"],\n\"a\":null}"), &err);
+    assert_ok(err);
+    tkc_buf_clear(&out);
+    assert_true(tkc_json_tree_write(tree, true, &out, &err));
+    assert_str(tkc_buf_view(&out), "{\"a\":null,\"b\":[1,2.5,\"\xC3\xA9\"]}");
+    json_decref(tree);
+    static const char *const bad[] = { "", "{", "{\"a\":1,\"a\":2}", "[1]x", "NaN", "\"\\u0000\"" };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        err = (tinkc_error){ 0 };
+        assert_null(tkc_json_tree(tkc_str(bad[i]), &err));
+        assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(events_of_the_description),
+        cmocka_unit_test(broken_streams_are_refused),
+        cmocka_unit_test(the_end_drops_or_flushes),
+        cmocka_unit_test(events_are_written_so_that_they_read_back),
+        cmocka_unit_test(zstd_as_the_sdk_writes_it),
+        cmocka_unit_test(zstd_is_bounded),
+        cmocka_unit_test(zstd_without_a_size_is_bounded),
+        cmocka_unit_test(varints_of_every_length),
+        cmocka_unit_test(fields_of_every_wire_type),
+        cmocka_unit_test(retry_headers_of_the_description),
+        cmocka_unit_test(dates_are_read_and_written),
+        cmocka_unit_test(claims_are_read),
+        cmocka_unit_test(audio_heads_of_the_description),
+        cmocka_unit_test(trees_are_canonical),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

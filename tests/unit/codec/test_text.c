@@ -1,0 +1,487 @@
+/* Base64, UTF-8, query strings, URLs, tinker:// paths, multipart. */
+#include "support/check.h"
+
+#include "base/clock.h"
+#include "codec/base64.h"
+#include "codec/multipart.h"
+#include "codec/query.h"
+#include "codec/tinker_path.h"
+#include "codec/url.h"
+#include "codec/utf8.h"
+
+static tkc_arena arena;
+static tkc_buf out;
+
+static int set_up(void **state)
+{
+    (void)state;
+    tkc_arena_init(&arena, NULL, 0);
+    tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tkc_arena_free(&arena);
+    tkc_buf_free(&out);
+    return 0;
+}
+
+/* ---- base64 ---- */
+
+static void base64_of_known_texts(void **state)
+{
+    (void)state;
+    static const char *const pairs[][2] = { { "", "" },
+                                            { "f", "Zg==" },
+                                            { "fo", "Zm8=" },
+                                            { "foo", "Zm9v" },
+                                            { "foob", "Zm9vYg==" },
+                                            { "fooba", "Zm9vYmE=" },
+                                            { "foobar", "Zm9vYmFy" } };
+    for (size_t i = 0; i < 7; i++) {
+        tinkc_error err = { 0 };
+        char text[16];
+        tinkc_bytes back;
+        size_t n = strlen(pairs[i][0]);
+        assert_int_equal(tkc_base64_length(n), strlen(pairs[i][1]));
+        tkc_base64_encode(pairs[i][0], n, text);
+        assert_memory_equal(text, pairs[i][1], strlen(pairs[i][1]));
+        assert_true(tkc_base64_decode(tkc_str(pairs[i][1]), &arena, &back, &err));
+        assert_int_equal(back.len, n);
+        assert_string_equal((const char *)back.data, pairs[i][0]);
+    }
+}
+
+static void base64_of_every_length_survives(void **state)
+{
+    (void)state;
+    unsigned char bytes[70];
+    char text[100];
+    for (size_t n = 0; n < sizeof bytes; n++) {
+        tinkc_error err = { 0 };
+        tinkc_bytes back;
+        for (size_t i = 0; i < n; i++)
+            bytes[i] = (unsigned char)(i * 37 + n * 11 + 200);
+        tkc_base64_encode(bytes, n, text);
+        assert_true(tkc_base64_decode(tkc_strn(text, tkc_base64_length(n)), &arena, &back, &err));
+        assert_int_equal(back.len, n);
+        assert_memory_equal(back.data, bytes, n);
+    }
+}
+
+static void base64_is_strict(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "Z",        "Zg",   "Zg=",    "Zh==", "Zm9=", "=",    "====",
+        "Zg==Zg==", "Z g=", "Zm9v\n", "Zg=a", "Zm-v", "Zm_v", "Zm9v="
+    };
+    tinkc_bytes back;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        tinkc_error err = { 0 };
+        if (tkc_base64_decode(tkc_str(bad[i]), &arena, &back, &err))
+            fail_msg("%s was read", bad[i]);
+        assert_ok(err);
+    }
+    tinkc_error err = { 0 };
+    assert_true(tkc_base64url_decode(tkc_str("Zm8"), &arena, &back, &err));
+    assert_true(tkc_base64url_decode(tkc_str("Zm8="), &arena, &back, &err));
+    assert_true(tkc_base64url_decode(tkc_str("-_-_"), &arena, &back, &err));
+    assert_memory_equal(back.data, "\xFB\xFF\xBF", 3);
+    assert_false(tkc_base64url_decode(tkc_str("+/+/"), &arena, &back, &err));
+    assert_false(tkc_base64url_decode(tkc_str("Zm8=="), &arena, &back, &err));
+    assert_false(tkc_base64url_decode(tkc_str("Z"), &arena, &back, &err));
+}
+
+/* ---- UTF-8 ---- */
+
+static void utf8_is_checked_strictly(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t good;
+    } cases[] = {
+        { "", 0 },
+        { "plain ascii, longer than eight", 30 },
+        { "\xC3\xA9", 2 },
+        { "\xE2\x82\xAC", 3 },
+        { "\xF0\x9F\x98\x80", 4 },
+        { "\xF4\x8F\xBF\xBF", 4 },
+        { "a\xC3", 1 },
+        { "\xC0\x80", 0 },
+        { "\xC1\xBF", 0 },
+        { "\xE0\x9F\xBF", 0 },
+        { "\xED\xA0\x80", 0 },
+        { "\xED\x9F\xBF", 3 },
+        { "\xF0\x8F\xBF\xBF", 0 },
+        { "\xF4\x90\x80\x80", 0 },
+        { "\xF5\x80\x80\x80", 0 },
+        { "\x80", 0 },
+        { "\xE2\x28\xA1", 0 },
+        { "12345678\xFFxyz", 8 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        size_t n = strlen(cases[i].text);
+        char *copy = exact_copy(cases[i].text, n);
+        assert_int_equal(tkc_utf8_prefix(copy, n), cases[i].good);
+        assert_int_equal(tkc_utf8_valid(copy, n), cases[i].good == n);
+        free_copy(copy, n);
+    }
+    assert_true(tkc_utf8_valid(NULL, 0));
+}
+
+/* ---- query strings ---- */
+
+static void assert_query(const char *object, int arrays, const char *want)
+{
+    tinkc_error err = { 0 };
+    tkc_query q;
+    tkc_buf_clear(&out);
+    tkc_query_open(&q, &out, 0, &err);
+    tkc_query_json(&q, tkc_str(object), arrays);
+    assert_ok(err);
+    assert_str(tkc_buf_view(&out), want);
+}
+
+static void queries_of_objects(void **state)
+{
+    (void)state;
+    assert_query("{\"a\":[]}", TKC_QUERY_COMMA, "a=");
+    assert_query("{\"a\":[null]}", TKC_QUERY_COMMA, "a=");
+    assert_query("{\"a\":[1,2]}", TKC_QUERY_COMMA, "a=1%2C2");
+    assert_query("{\"a\":\"\"}", TKC_QUERY_COMMA, "");
+    assert_query("{\"a\":null}", TKC_QUERY_COMMA, "");
+    assert_query("{\"a\":0,\"b\":0.0}", TKC_QUERY_COMMA, "a=0&b=0.0");
+    assert_query("{\"a\":false}", TKC_QUERY_COMMA, "a=false");
+    assert_query("{\"a\":{\"b\":[1,null,2]}}", TKC_QUERY_COMMA, "a%5Bb%5D=1%2C2");
+    assert_query("{\"t\":\"2026-07-13T00:00:00Z\"}", TKC_QUERY_COMMA, "t=2026-07-13T00%3A00%3A00Z");
+    assert_query("{\"s\":\"a b&c/d~e\"}", TKC_QUERY_COMMA, "s=a+b%26c%2Fd~e");
+    assert_query("{\"in\":[\"foo\",{\"b\":{\"c\":[\"d\",\"e\"]}}]}", TKC_QUERY_REPEAT,
+                 "in=foo&in%5Bb%5D%5Bc%5D=d&in%5Bb%5D%5Bc%5D=e");
+    assert_query("{\"a\":[\"x\",null,\"y\"]}", TKC_QUERY_BRACKETS, "a%5B%5D=x&a%5B%5D=y");
+    assert_query("{}", TKC_QUERY_COMMA, "");
+    tinkc_error err = { 0 };
+    tkc_query q;
+    tkc_query_open(&q, &out, 0, &err);
+    assert_false(tkc_query_json(&q, tkc_str("[1]"), TKC_QUERY_COMMA));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    err = (tinkc_error){ 0 };
+    assert_false(tkc_query_json(&q, tkc_str("{\"a\":[{}]}"), TKC_QUERY_COMMA));
+}
+
+static void queries_value_by_value(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_query q;
+    tkc_buf_clear(&out);
+    tkc_query_open(&q, &out, '?', &err);
+    tkc_query_i64(&q, "limit", 20);
+    tkc_query_i64(&q, "offset", 0);
+    tkc_query_str(&q, "project_id", NULL);
+    tkc_query_str(&q, "none", "");
+    tkc_query_str(&q, "access_scope", "owned");
+    tkc_query_bool(&q, "b", true);
+    tkc_query_list(&q, "l", (const char *const[]){ "x", "y,z", NULL }, TKC_QUERY_COMMA);
+    tkc_query_list(&q, "m", NULL, TKC_QUERY_COMMA);
+    tkc_query_list(&q, "n", (const char *const[]){ "1", "2", NULL }, TKC_QUERY_REPEAT);
+    tkc_query_list(&q, "o", (const char *const[]){ "3", NULL }, TKC_QUERY_BRACKETS);
+    assert_ok(err);
+    assert_str(tkc_buf_view(&out), "?limit=20&offset=0&access_scope=owned&b=true&l=x%2Cy%2Cz&m=&n="
+                                   "1&n=2&o%5B%5D=3");
+}
+
+static void queries_are_read_back(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_str q = tkc_str("limit=20&name=a+b%26c&empty&x=%zz&bad=%00&%6Eam=1&limit=30&tail=%4");
+    assert_string_equal(tkc_query_find(q, "limit", &arena, &err), "20");
+    assert_string_equal(tkc_query_find(q, "name", &arena, &err), "a b&c");
+    assert_string_equal(tkc_query_find(q, "empty", &arena, &err), "");
+    assert_string_equal(tkc_query_find(q, "nam", &arena, &err), "1");
+    assert_null(tkc_query_find(q, "x", &arena, &err));
+    assert_null(tkc_query_find(q, "bad", &arena, &err));
+    assert_null(tkc_query_find(q, "tail", &arena, &err));
+    assert_null(tkc_query_find(q, "other", &arena, &err));
+    assert_null(tkc_query_find(tkc_str(""), "a", &arena, &err));
+    assert_ok(err);
+}
+
+/* ---- URLs ---- */
+
+static void urls_are_taken_apart_and_normalised(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *normal, *origin, *host, *path, *query;
+        int32_t port;
+    } cases[] = {
+        { "HTTPS://Example.COM", "https://example.com/", "https://example.com", "example.com", "/",
+          NULL, 443 },
+        { "http://h:80/x?y=1#z", "http://h/x?y=1", "http://h", "h", "/x", "y=1", 80 },
+        { "https://h:8443/", "https://h:8443/", "https://h:8443", "h", "/", NULL, 8443 },
+        { "http://[::1]:9000/a", "http://[::1]:9000/a", "http://[::1]:9000", "::1", "/a", NULL,
+          9000 },
+        { "http://[FE80::1]", "http://[fe80::1]/", "http://[fe80::1]", "fe80::1", "/", NULL, 80 },
+        { "https://h?q", "https://h/?q", "https://h", "h", "/", "q", 443 },
+        { "https://my_host.x/", "https://my_host.x/", "https://my_host.x", "my_host.x", "/", NULL,
+          443 },
+        { "http://h:/p", "http://h/p", "http://h", "h", "/p", NULL, 80 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tinkc_error err = { 0 };
+        tkc_url u;
+        tkc_url_parse(tkc_str(cases[i].text), &arena, &u, &err);
+        assert_ok(err);
+        assert_string_equal(u.text, cases[i].normal);
+        assert_string_equal(u.origin, cases[i].origin);
+        assert_string_equal(u.host, cases[i].host);
+        assert_string_equal(u.path, cases[i].path);
+        assert_true(tkc_cstr_eq(u.query, cases[i].query));
+        assert_int_equal(u.port, cases[i].port);
+    }
+}
+
+static void malformed_urls_are_refused_without_repeating_them(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "",
+        "h",
+        "ftp://h",
+        "http://",
+        "http:///x",
+        "https:h",
+        "http://h:0",
+        "http://h:65536",
+        "http://h:x",
+        "http://h:-1",
+        "http://a b",
+        "http://h\n",
+        "http://[::1",
+        "http://[::1]x:1",
+        "http://h<x>",
+        "http://user:geheim@",
+        "://h",
+        "http://\xFF",
+        "http://h:80:90",
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        tinkc_error err = { 0 };
+        tkc_url u;
+        if (tkc_url_parse(tkc_str(bad[i]), &arena, &u, &err))
+            fail_msg("%s was read", bad[i]);
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+        assert_null(strstr(err.message, "geheim"));
+    }
+    tinkc_error err = { 0 };
+    tkc_url u;
+    assert_true(tkc_url_parse(tkc_str("https://user:geheim@h/x"), &arena, &u, &err));
+    assert_true(u.has_userinfo);
+    assert_string_equal(u.text, "https://h/x");
+}
+
+static void urls_are_joined_below_the_base(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    assert_string_equal(tkc_url_join("https://h/x", "/api/v1/healthz", &arena, &err),
+                        "https://h/x/api/v1/healthz");
+    assert_string_equal(tkc_url_join("https://H:443/x/", "//api?q=/", &arena, &err),
+                        "https://h/x/api?q=/");
+    assert_string_equal(tkc_url_join("http://h", "api", &arena, &err), "http://h/api");
+    assert_string_equal(tkc_url_join("http://h", "https://other/y", &arena, &err),
+                        "https://other/y");
+    assert_ok(err);
+    assert_null(tkc_url_join("http://h?x", "api", &arena, &err));
+    err = (tinkc_error){ 0 };
+    assert_null(tkc_url_join("h", "api", &arena, &err));
+    assert_true(tkc_url_same_origin("https://h/a", "HTTPS://H:443/b?c"));
+    assert_false(tkc_url_same_origin("https://h/a", "http://h/a"));
+    assert_false(tkc_url_same_origin("https://h/a", "https://h:444/a"));
+    assert_false(tkc_url_same_origin("https://h/a", "nonsense"));
+}
+
+static void redirects_are_resolved(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        { "https://o/x", "https://o/x" },
+        { "//o/x", "https://o/x" },
+        { "/abs", "https://h/abs" },
+        { "rel", "https://h/a/b/rel" },
+        { "../up", "https://h/a/up" },
+        { "../../../up", "https://h/up" },
+        { "./x/./y/..", "https://h/a/b/x/" },
+        { "?q=1", "https://h/a/b/c?q=1" },
+        { "#f", "https://h/a/b/c?d=e" },
+        { "", "https://h/a/b/c?d=e" },
+        { "x?y=../z", "https://h/a/b/x?y=../z" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tinkc_error err = { 0 };
+        const char *got = tkc_url_resolve("https://h/a/b/c?d=e", cases[i][0], &arena, &err);
+        assert_ok(err);
+        assert_string_equal(got, cases[i][1]);
+    }
+    tinkc_error err = { 0 };
+    assert_null(tkc_url_resolve("https://h/", "ftp://h/", &arena, &err));
+    err = (tinkc_error){ 0 };
+    assert_null(tkc_url_resolve("https://h/", "file:///etc/passwd", &arena, &err));
+}
+
+static void percent_escapes_are_undone(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    assert_string_equal(tkc_percent_decode(tkc_str("a%20b+c%2f"), &arena, &err), "a b+c/");
+    assert_string_equal(tkc_percent_decode(tkc_str(""), &arena, &err), "");
+    assert_null(tkc_percent_decode(tkc_str("%"), &arena, &err));
+    assert_null(tkc_percent_decode(tkc_str("%2"), &arena, &err));
+    assert_null(tkc_percent_decode(tkc_str("%g0"), &arena, &err));
+    assert_null(tkc_percent_decode(tkc_str("%00"), &arena, &err));
+    assert_null(tkc_percent_decode(tkc_str("%ff"), &arena, &err));
+    assert_ok(err);
+}
+
+/* ---- tinker paths ---- */
+
+static void tinker_paths_are_taken_apart(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_path p;
+    assert_true(tinkc_path_parse("tinker://r/weights/0001", &p, &err));
+    assert_str(p.run_id, "r");
+    assert_str(p.checkpoint_id, "weights/0001");
+    assert_str(p.name, "0001");
+    assert_int_equal(p.kind, TINKC_CHECKPOINT_TRAINING);
+    assert_true(tinkc_path_parse("tinker://9d2c61f0:train:0/sampler_weights/final", &p, &err));
+    assert_str(p.run_id, "9d2c61f0:train:0");
+    assert_int_equal(p.kind, TINKC_CHECKPOINT_SAMPLER);
+    static const char *const bad[] = {
+        "tinker://r/other/x",  "tinker://r/weights",   "tinker://r/weights/a/b",
+        "http://r/weights/x",  "tinker:///weights/",   "tinker:///weights/x",
+        "tinker://r/weights/", "TINKER://r/weights/x", "",
+        "tinker://",           "tinker://r",           "tinker://r/",
+        "tinker://r//x",       "tinker://r/Weights/x"
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        err = (tinkc_error){ 0 };
+        if (tinkc_path_parse(bad[i], &p, &err))
+            fail_msg("%s was read", bad[i]);
+        assert_int_equal(err.code, TINKC_E_PATH);
+    }
+    assert_false(tinkc_path_parse(NULL, &p, NULL));
+}
+
+static void tinker_paths_are_put_together(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_text text = { 0 };
+    assert_string_equal(tinkc_path_join("r:train:0", "weights/0001", &text, &err),
+                        "tinker://r:train:0/weights/0001");
+    assert_string_equal(tinkc_path_join("r", "sampler_weights/x", &text, &err),
+                        "tinker://r/sampler_weights/x");
+    assert_ok(err);
+    assert_string_equal(tinkc_path_join("r", "x", &text, &err), "");
+    assert_int_equal(err.code, TINKC_E_PATH);
+    err = (tinkc_error){ 0 };
+    assert_string_equal(tinkc_path_join("a/b", "weights/x", &text, &err), "");
+    err = (tinkc_error){ 0 };
+    assert_string_equal(tinkc_path_join("", "weights/x", &text, &err), "");
+    assert_string_equal(tinkc_path_join(NULL, "weights/x", &text, NULL), "");
+    tinkc_text_free(&text);
+    int32_t kind;
+    tinkc_str name;
+    err = (tinkc_error){ 0 };
+    assert_true(tkc_checkpoint_id(tkc_str("weights/a"), &kind, &name, &err));
+    assert_false(tkc_checkpoint_id(tkc_str("a"), &kind, &name, &err));
+    assert_int_equal(err.code, TINKC_E_PATH);
+}
+
+/* ---- multipart ---- */
+
+static int64_t no_time(void *self)
+{
+    (void)self;
+    return 0;
+}
+static uint64_t counting(void *self)
+{
+    return (*(uint64_t *)self)++;
+}
+
+static void parts_are_written(void **state)
+{
+    (void)state;
+    uint64_t next = 0x1a2b;
+    tinkc_clock clock = {
+        .self = &next, .now_ms = no_time, .wall_us = no_time, .random = counting
+    };
+    tinkc_error err = { 0 };
+    tkc_multipart m;
+    tkc_buf_clear(&out);
+    tkc_multipart_open(&m, &out, &clock, &err);
+    assert_int_equal(strlen(m.boundary), 32);
+    assert_string_equal(m.boundary, "b2a1000000000000c2a1000000000000");
+    tkc_multipart_text(&m, "a", tkc_str("x\r\ny"));
+    tkc_multipart_bytes(&m, "f\"\n", "na\"me", NULL, "\0\1", 2);
+    tkc_multipart_json(
+        &m, tkc_str("{\"k\":{\"s\":1.50,\"l\":[\"p\",null,true]},\"e\":\"\",\"n\":null}"));
+    tkc_multipart_close(&m);
+    assert_ok(err);
+    static const char want[] =
+        "--b2a1000000000000c2a1000000000000\r\n"
+        "Content-Disposition: form-data; name=\"a\"\r\n\r\nx\r\ny\r\n"
+        "--b2a1000000000000c2a1000000000000\r\n"
+        "Content-Disposition: form-data; name=\"f%22%0A\"; filename=\"na%22me\"\r\n"
+        "Content-Type: application/octet-stream\r\n\r\n\0\1\r\n"
+        "--b2a1000000000000c2a1000000000000\r\n"
+        "Content-Disposition: form-data; name=\"k[s]\"\r\n\r\n1.50\r\n"
+        "--b2a1000000000000c2a1000000000000\r\n"
+        "Content-Disposition: form-data; name=\"k[l][]\"\r\n\r\np\r\n"
+        "--b2a1000000000000c2a1000000000000\r\n"
+        "Content-Disposition: form-data; name=\"k[l][]\"\r\n\r\ntrue\r\n"
+        "--b2a1000000000000c2a1000000000000--\r\n";
+    assert_int_equal(out.len, sizeof want - 1);
+    assert_memory_equal(out.data, want, out.len);
+    tkc_buf_clear(&out);
+    tkc_multipart_type(&m, &out, &err);
+    assert_str(tkc_buf_view(&out),
+               "multipart/form-data; boundary=b2a1000000000000c2a1000000000000");
+    assert_true(tkc_multipart_collides(&m, "x--b2a1000000000000c2a1000000000000", 35));
+    assert_false(tkc_multipart_collides(&m, "--b2a1", 6));
+    assert_false(tkc_multipart_collides(&m, NULL, 0));
+    tkc_multipart_bytes(&m, "a", NULL, "text/plain\r\nX: y", "", 0);
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    err = (tinkc_error){ 0 };
+    assert_false(tkc_multipart_json(&m, tkc_str("[]")));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(base64_of_known_texts),
+        cmocka_unit_test(base64_of_every_length_survives),
+        cmocka_unit_test(base64_is_strict),
+        cmocka_unit_test(utf8_is_checked_strictly),
+        cmocka_unit_test(queries_of_objects),
+        cmocka_unit_test(queries_value_by_value),
+        cmocka_unit_test(queries_are_read_back),
+        cmocka_unit_test(urls_are_taken_apart_and_normalised),
+        cmocka_unit_test(malformed_urls_are_refused_without_repeating_them),
+        cmocka_unit_test(urls_are_joined_below_the_base),
+        cmocka_unit_test(redirects_are_resolved),
+        cmocka_unit_test(percent_escapes_are_undone),
+        cmocka_unit_test(tinker_paths_are_taken_apart),
+        cmocka_unit_test(tinker_paths_are_put_together),
+        cmocka_unit_test(parts_are_written),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

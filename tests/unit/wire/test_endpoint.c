@@ -1,0 +1,129 @@
+/* The table of endpoints: complete, and its paths lead there and back. */
+#include "support/check.h"
+
+#include "wire/endpoint.h"
+
+static tkc_arena arena;
+static tkc_buf out;
+
+static int set_up(void **state)
+{
+    (void)state;
+    tkc_arena_init(&arena, NULL, 0);
+    tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tkc_arena_free(&arena);
+    tkc_buf_free(&out);
+    return 0;
+}
+
+static void every_endpoint_leads_to_itself(void **state)
+{
+    (void)state;
+    for (int32_t id = 0; id < TKC_EP_COUNT; id++) {
+        tinkc_error err = { 0 };
+        tkc_route route;
+        const tkc_endpoint *e = tkc_endpoint_get(id);
+        assert_non_null(e);
+        assert_int_equal(e->id, id);
+        assert_true(e->method && e->path && e->name && e->timeout_ms >= 5000);
+        assert_int_equal(e->is_future, e->request_type != NULL);
+        if (e->is_future)
+            assert_non_null(e->response);
+        tkc_buf_clear(&out);
+        const char *const ids[] = { "9d2c61f0:train:0", "weights/step 100%", NULL };
+        tkc_endpoint_path(e, ids, &out, &err);
+        assert_ok(err);
+        tkc_route_find(tkc_str(e->method), tkc_buf_view(&out), &arena, &route, &err);
+        assert_int_equal(route.status, 200);
+        assert_ptr_equal(route.endpoint, e);
+        if (strstr(e->path, "{id}"))
+            assert_string_equal(route.id, ids[0]);
+        if (strstr(e->path, "{ckpt}"))
+            assert_string_equal(route.ckpt, ids[1]);
+    }
+    assert_null(tkc_endpoint_get(TKC_EP_COUNT));
+    assert_null(tkc_endpoint_get(-1));
+}
+
+static void paths_are_escaped(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    const tkc_endpoint *e = tkc_endpoint_get(TKC_EP_SET_TTL);
+    tkc_buf_clear(&out);
+    tkc_endpoint_path(e, (const char *const[]){ "a b/c", "weights/x%y", NULL }, &out, &err);
+    assert_ok(err);
+    assert_str(tkc_buf_view(&out), "/api/v1/training_runs/a%20b%2Fc/checkpoints/weights/x%25y/ttl");
+    static const char *const bad[] = { "", "a?b", "a#b", "..", "a\nb", "." };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        err = (tinkc_error){ 0 };
+        tkc_buf_clear(&out);
+        assert_false(
+            tkc_endpoint_path(e, (const char *const[]){ bad[i], "weights/x", NULL }, &out, &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    }
+    err = (tinkc_error){ 0 };
+    assert_false(
+        tkc_endpoint_path(e, (const char *const[]){ "r", "weights/../x", NULL }, &out, &err));
+    err = (tinkc_error){ 0 };
+    assert_false(tkc_endpoint_path(e, (const char *const[]){ "r", NULL }, &out, &err));
+    err = (tinkc_error){ 0 };
+    assert_false(tkc_endpoint_path(e, NULL, &out, &err));
+}
+
+static tkc_route route_of(const char *method, const char *path)
+{
+    tinkc_error err = { 0 };
+    tkc_route route;
+    assert_true(tkc_route_find(tkc_str(method), tkc_str(path), &arena, &route, &err));
+    assert_ok(err);
+    return route;
+}
+
+static void other_paths_are_404_or_405(void **state)
+{
+    (void)state;
+    assert_int_equal(route_of("GET", "/api/v1/nothing").status, 404);
+    assert_int_equal(route_of("GET", "").status, 404);
+    assert_int_equal(route_of("GET", "api/v1/healthz").status, 404);
+    assert_int_equal(route_of("GET", "/api/v1/healthz/").status, 404);
+    assert_int_equal(route_of("POST", "/api/v1/healthz").status, 405);
+    assert_int_equal(route_of("GET", "/api/v1/asample").status, 405);
+    assert_int_equal(route_of("GET", "/api/v1/sessions/%zz").status, 404);
+    assert_int_equal(route_of("GET", "/api/v1/sessions/%00").status, 404);
+    assert_int_equal(route_of("GET", "/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a").status, 404);
+}
+
+static void checkpoints_take_one_segment_or_two(void **state)
+{
+    (void)state;
+    tkc_route r = route_of("DELETE", "/api/v1/training_runs/r/checkpoints/weights/publish");
+    assert_int_equal(r.endpoint->id, TKC_EP_DELETE_CHECKPOINT);
+    assert_string_equal(r.ckpt, "weights/publish");
+    r = route_of("DELETE", "/api/v1/training_runs/r/checkpoints/weights/a/publish");
+    assert_int_equal(r.endpoint->id, TKC_EP_UNPUBLISH);
+    r = route_of("DELETE", "/api/v1/training_runs/r/checkpoints/0001");
+    assert_int_equal(r.endpoint->id, TKC_EP_DELETE_CHECKPOINT);
+    assert_string_equal(r.ckpt, "0001");
+    r = route_of("GET", "/api/v1/training_runs/r/checkpoints/sampler_weights/x/archive");
+    assert_int_equal(r.endpoint->id, TKC_EP_ARCHIVE);
+    assert_string_equal(r.id, "r");
+    assert_string_equal(r.ckpt, "sampler_weights/x");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_endpoint_leads_to_itself),
+        cmocka_unit_test(paths_are_escaped),
+        cmocka_unit_test(other_paths_are_404_or_405),
+        cmocka_unit_test(checkpoints_take_one_segment_or_two),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

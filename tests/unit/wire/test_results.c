@@ -1,0 +1,522 @@
+/* Results: of sampling and of forward_backward, in protobuf and JSON; answers of retrieve_future;
+ * error bodies. */
+#include "support/check.h"
+
+#include <math.h>
+
+#include "wire/answer.h"
+#include "wire/sample.h"
+
+static tkc_arena arena;
+static tkc_buf out;
+
+static int set_up(void **state)
+{
+    (void)state;
+    tkc_arena_init(&arena, NULL, 0);
+    tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tkc_arena_free(&arena);
+    tkc_buf_free(&out);
+    return 0;
+}
+
+/* ---- samples ---- */
+
+static const char vector_b[] =
+    "0a16080112080b0000000c0000001a08000000bf0000a0bf12080000c07f000000c01a280a"
+    "10000000000000000009000000040000001210804fc3c7804fc3c7000080be0000c0bf1802"
+    "2002";
+
+static void check_vector_b(const tkc_sample_response *r)
+{
+    const int32_t *ids;
+    const float *logprobs;
+    assert_int_equal(r->sequences.len, 1);
+    const tinkc_sequence *s = &r->sequences.data[0];
+    assert_int_equal(s->stop_reason, TINKC_STOP_LENGTH);
+    assert_int_equal(s->tokens.len, 2);
+    assert_int_equal(s->tokens.data[1], 12);
+    assert_true(s->logprobs.len == 2 && s->logprobs.data[0] == -0.5f &&
+                s->logprobs.data[1] == -1.25f);
+    assert_int_equal(r->prompt_logprobs.len, 2);
+    assert_true(isnan(r->prompt_logprobs.data[0]) && r->prompt_logprobs.data[1] == -2.0f);
+    assert_true(r->topk == 2 && r->topk_rows == 2);
+    assert_int_equal(tkc_topk_row(r, 0, &ids, &logprobs), 0);
+    assert_int_equal(tkc_topk_row(r, 1, &ids, &logprobs), 2);
+    assert_true(ids[0] == 9 && ids[1] == 4 && logprobs[0] == -0.25f && logprobs[1] == -1.5f);
+    assert_int_equal(tkc_topk_row(r, 2, &ids, &logprobs), 0);
+}
+
+static void vector_b_is_read_and_written(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_sample_response r;
+    tinkc_bytes bytes = unhex(&arena, vector_b);
+    assert_int_equal(bytes.len, 76);
+    tkc_sample_response_from_pb(bytes, &arena, &r, &err);
+    assert_ok(err);
+    check_vector_b(&r);
+    tkc_buf_clear(&out);
+    tkc_sample_response_to_pb(&r, &out, &err);
+    assert_ok(err);
+    assert_int_equal(out.len, bytes.len);
+    assert_memory_equal(out.data, bytes.data, bytes.len);
+}
+
+static void samples_survive_json(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_sample_response r;
+    tkc_sample_response_from_pb(unhex(&arena, vector_b), &arena, &r, &err);
+    tkc_buf_clear(&out);
+    tkc_sample_response_to_json(&r, &out, &err);
+    assert_ok(err);
+    assert_str(tkc_buf_view(&out),
+               "{\"sequences\":[{\"stop_reason\":\"length\",\"tokens\":[11,12],\"logprobs\":[-0.5,"
+               "-1.25]}],\"prompt_logprobs\":[null,-2.0],\"topk_prompt_logprobs\":[null,[[9,-0.25],"
+               "[4,-1.5]]],\"prompt_cache_hit_tokens\":0}");
+    tkc_sample_response_from_json(tkc_buf_view(&out), &arena, &r, &err);
+    assert_ok(err);
+    check_vector_b(&r);
+    for (size_t n = 0; n < out.len; n++) {
+        char *copy = exact_copy(out.data, n);
+        err = (tinkc_error){ 0 };
+        assert_false(tkc_sample_response_from_json(tkc_strn(copy, n), &arena, &r, &err));
+        free_copy(copy, n);
+    }
+}
+
+static void an_empty_sample_result_is_valid(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_sample_response r;
+    assert_true(tkc_sample_response_from_pb((tinkc_bytes){ NULL, 0 }, &arena, &r, &err));
+    assert_int_equal(r.sequences.len, 0);
+    assert_null(r.prompt_logprobs.data);
+    assert_null(r.topk_ids.data);
+    /* present but empty logprobs, stop reason 7, 3 cached tokens, top-k of size 0 */
+    tinkc_bytes odd = unhex(&arena, "0a0408071a00"
+                                    "1200"
+                                    "1a00"
+                                    "2003");
+    assert_true(tkc_sample_response_from_pb(odd, &arena, &r, &err));
+    assert_int_equal(r.sequences.data[0].stop_reason, 7);
+    assert_null(r.sequences.data[0].logprobs.data);
+    assert_null(r.prompt_logprobs.data);
+    assert_int_equal(r.prompt_cache_hit_tokens, 3);
+}
+
+static void damaged_samples_are_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "0a03120101",               /* tokens of one byte */
+        "0a0b1a0900000000000000",   /* cut off */
+        "1a04180220ff",             /* top-k: malformed number */
+        "1a0418022002",             /* top-k without its matrices */
+        "1a0c1801200af00a00000000", /* rubbish */
+        "0b",                       /* a group */
+        "00",                       /* field 0 */
+        "ffffffffffffffffffff01",
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        tinkc_error err = { 0 };
+        tkc_sample_response r;
+        if (tkc_sample_response_from_pb(unhex(&arena, bad[i]), &arena, &r, &err))
+            fail_msg("%s was read", bad[i]);
+        assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+    }
+    tinkc_bytes good = unhex(&arena, vector_b);
+    for (size_t n = 0; n < good.len; n++) {
+        tinkc_error err = { 0 };
+        tkc_sample_response r;
+        char *copy = exact_copy(good.data, n);
+        (void)tkc_sample_response_from_pb((tinkc_bytes){ (void *)copy, n }, &arena, &r, &err);
+        free_copy(copy, n);
+    }
+}
+
+static void a_long_row_among_many_empty_ones_is_no_bomb(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_sample_response r;
+    tkc_buf_clear(&out);
+    tkc_buf_cstr(&out, "{\"sequences\":[],\"topk_prompt_logprobs\":[[", &err);
+    for (int i = 0; i < 20000; i++)
+        tkc_buf_cstr(&out, i ? ",[1,1]" : "[1,1]", &err);
+    tkc_buf_cstr(&out, "]", &err);
+    for (int i = 0; i < 20000; i++)
+        tkc_buf_cstr(&out, ",null", &err);
+    tkc_buf_cstr(&out, "]}", &err);
+    assert_ok(err);
+    assert_false(tkc_sample_response_from_json(tkc_buf_view(&out), &arena, &r, &err));
+    assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+}
+
+/* ---- forward_backward ---- */
+
+static const char vector_c[] =
+    "0a0f546f7263684c6f737352657475726e123a12360a086c6f6770726f6273122a0a0c0000"
+    "80bf000000c0000040c01218000000000000000008000000000000000c0000000000000018"
+    "0118021a130a086c6f73733a73756d110000000000001840";
+
+static void check_vector_c(const tkc_forward_backward_output *o)
+{
+    tinkc_error err = { 0 };
+    tinkc_tensor t;
+    assert_string_equal(o->type, "TorchLossReturn");
+    assert_int_equal(o->n_datums, 2);
+    assert_true(tkc_numbers_get(&o->metrics, "loss:sum", 0) == 6.0);
+    assert_true(tkc_output_tensor(o, 0, "logprobs", &arena, &t, &err));
+    assert_true(t.dtype == TINKC_F32 && t.count == 2 && t.ndim == 1 && t.shape[0] == 2);
+    assert_true(((const float *)t.data)[1] == -2.0f);
+    assert_true(tkc_output_tensor(o, 1, "logprobs", &arena, &t, &err));
+    assert_true(t.count == 1 && ((const float *)t.data)[0] == -3.0f);
+    assert_false(tkc_output_tensor(o, 2, "logprobs", &arena, &t, &err));
+    assert_false(tkc_output_tensor(o, 0, "other", &arena, &t, &err));
+    assert_ok(err);
+}
+
+static void vector_c_is_read_and_written(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_forward_backward_output o;
+    tinkc_bytes bytes = unhex(&arena, vector_c);
+    assert_int_equal(bytes.len, 98);
+    tkc_output_from_pb(bytes, &arena, &o, &err);
+    assert_ok(err);
+    check_vector_c(&o);
+    tkc_buf_clear(&out);
+    tkc_output_to_pb(&o, &out, &err);
+    assert_ok(err);
+    assert_int_equal(out.len, bytes.len);
+    assert_memory_equal(out.data, bytes.data, bytes.len);
+    for (size_t n = 0; n < bytes.len; n++) {
+        char *copy = exact_copy(bytes.data, n);
+        err = (tinkc_error){ 0 };
+        (void)tkc_output_from_pb((tinkc_bytes){ (void *)copy, n }, &arena, &o, &err);
+        free_copy(copy, n);
+    }
+}
+
+static void outputs_survive_json(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_forward_backward_output o;
+    tkc_output_from_pb(unhex(&arena, vector_c), &arena, &o, &err);
+    tkc_buf_clear(&out);
+    tkc_output_to_json(&o, &out, &err);
+    assert_ok(err);
+    assert_str(tkc_buf_view(&out),
+               "{\"loss_fn_output_type\":\"TorchLossReturn\",\"loss_fn_outputs\":[{\"logprobs\":{"
+               "\"data\":[-1.0,-2.0],\"dtype\":\"float32\",\"shape\":[2]}},{\"logprobs\":{\"data\":"
+               "[-3.0],\"dtype\":\"float32\",\"shape\":[1]}}],\"metrics\":{\"loss:sum\":6.0}}");
+    tkc_output_from_json(tkc_buf_view(&out), &arena, &o, &err);
+    assert_ok(err);
+    check_vector_c(&o);
+    for (size_t n = 0; n < out.len; n++) {
+        char *copy = exact_copy(out.data, n);
+        err = (tinkc_error){ 0 };
+        assert_false(tkc_output_from_json(tkc_strn(copy, n), &arena, &o, &err));
+        free_copy(copy, n);
+    }
+}
+
+static void an_empty_output_is_valid(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_forward_backward_output o;
+    assert_true(tkc_output_from_pb((tinkc_bytes){ NULL, 0 }, &arena, &o, &err));
+    assert_string_equal(o.type, "ArrayRecord");
+    assert_int_equal(o.n_datums, 0);
+    assert_null(o.metrics.names);
+    /* a record of five datums without fields, type with a module before it */
+    assert_true(tkc_output_from_pb(unhex(&arena, "0a036d3a43"
+                                                 "12021805"),
+                                   &arena, &o, &err));
+    assert_int_equal(o.n_datums, 5);
+    assert_string_equal(o.type, "C");
+}
+
+/* Rows of different trailing shapes need several records; they come back as they were. */
+static void rows_become_records_and_rows_again(void **state)
+{
+    (void)state;
+    static const float a[] = { 1, 2, 3, 4, 5, 6 };
+    static const int64_t b[] = { 7, 8, 9 }, by2[] = { 3, 2 }, by3[] = { 2, 3 }, flat[] = { 3 };
+    tkc_named_tensor row0[] = {
+        { "x", { .data = a, .count = 6, .shape = { by2, 2 }, .dtype = TINKC_F32 } },
+        { "y", { .data = b, .count = 3, .shape = { flat, 1 }, .dtype = TINKC_I64 } },
+    };
+    tkc_named_tensor row2[] = {
+        { "y", { .data = b, .count = 0, .dtype = TINKC_I64 } },
+        { "x", { .data = a, .count = 6, .shape = { by3, 2 }, .dtype = TINKC_F32 } },
+    };
+    tkc_output_row rows[] = { { { row0, 2 } }, { { row0, 2 } }, { { row2, 2 } } };
+    tinkc_error err = { 0 };
+    tkc_forward_backward_output o = { .type = "T" }, back;
+    tkc_output_from_rows(rows, 3, &arena, &o, &err);
+    assert_ok(err);
+    assert_int_equal(o.records.len, 2);
+    assert_int_equal(o.records.data[0].n_datums, 2);
+    tkc_buf_clear(&out);
+    tkc_output_to_pb(&o, &out, &err);
+    tkc_output_from_pb((tinkc_bytes){ (void *)out.data, out.len }, &arena, &back, &err);
+    assert_ok(err);
+    assert_int_equal(back.n_datums, 3);
+    tinkc_tensor t;
+    assert_true(tkc_output_tensor(&back, 1, "x", &arena, &t, &err));
+    assert_true(t.ndim == 2 && t.shape[0] == 3 && t.shape[1] == 2 && t.count == 6);
+    assert_true(tkc_output_tensor(&back, 2, "x", &arena, &t, &err));
+    assert_true(t.shape[0] == 2 && t.shape[1] == 3);
+    assert_memory_equal(t.data, a, sizeof a);
+    assert_true(tkc_output_tensor(&back, 2, "y", &arena, &t, &err));
+    assert_true(t.count == 0 && t.dtype == TINKC_I64);
+    rows[1].fields.len = 1;
+    assert_false(tkc_output_from_rows(rows, 3, &arena, &o, &err));
+    assert_int_equal(err.code, TINKC_E_TENSOR);
+}
+
+/* A record of one datum with field "a"; each change is one that would mislead a reader. */
+static bool reads(tkc_batched_tensor field, int64_t n_datums)
+{
+    tinkc_error err = { 0 };
+    tkc_array_record record = { .type_tag = "", .fields = { &field, 1 }, .n_datums = n_datums };
+    tkc_forward_backward_output o = { .type = "T", .records = { &record, 1 } }, back;
+    tkc_buf_clear(&out);
+    tkc_output_to_pb(&o, &out, &err);
+    assert_ok(err);
+    bool done = tkc_output_from_pb((tinkc_bytes){ (void *)out.data, out.len }, &arena, &back, &err);
+    if (!done)
+        assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+    return done;
+}
+
+static void misleading_outputs_are_refused(void **state)
+{
+    (void)state;
+    static const float data[] = { 1, 2, 3, 4 };
+    tkc_batched_tensor good = { "a",
+                                { (void *)data, 16 },
+                                { (const int64_t[]){ 0, 16 }, 2 },
+                                { NULL, 0 },
+                                TINKC_F32 },
+                       t;
+    assert_true(reads(good, 1));
+    assert_true(reads(good, 0)); /* then the offsets say how many */
+    assert_false(reads(good, 2));
+    assert_false(reads(good, -1));
+    assert_false(reads(good, INT64_MAX));
+    t = good, t.dtype = 0;
+    assert_false(reads(t, 1));
+    t = good, t.dtype = 99;
+    assert_false(reads(t, 1));
+    t = good, t.offsets.data = (const int64_t[]){ 0, 17 };
+    assert_false(reads(t, 1));
+    t = good, t.offsets.data = (const int64_t[]){ 0, 20 };
+    assert_false(reads(t, 1));
+    t = good, t.offsets.data = (const int64_t[]){ 8, 4 };
+    assert_false(reads(t, 1));
+    t = good, t.offsets.data = (const int64_t[]){ -4, 4 };
+    assert_false(reads(t, 1));
+    t = good, t.trailing = (tinkc_i64s){ (const int64_t[]){ 3 }, 1 };
+    assert_false(reads(t, 1));
+    t = good, t.trailing = (tinkc_i64s){ (const int64_t[]){ -3 }, 1 };
+    assert_false(reads(t, 1));
+    t = good, t.trailing = (tinkc_i64s){ (const int64_t[]){ INT64_MAX, 4 }, 2 };
+    assert_false(reads(t, 1));
+    t = good, t.trailing = (tinkc_i64s){ (const int64_t[]){ 0 }, 1 };
+    assert_true(reads(t, 1)); /* a leading dimension of 0 */
+}
+
+static void records_must_agree_in_their_fields(void **state)
+{
+    (void)state;
+    static const float data[] = { 1 };
+    tkc_batched_tensor f[2] = {
+        { "a", { (void *)data, 4 }, { (const int64_t[]){ 0, 4 }, 2 }, { NULL, 0 }, TINKC_F32 }
+    };
+    f[1] = f[0];
+    f[1].name = "b";
+    tkc_array_record records[2] = { { "", { &f[0], 1 }, 1 }, { "", { &f[1], 1 }, 1 } };
+    tkc_forward_backward_output o = { .type = "T", .records = { records, 2 } }, back;
+    tinkc_error err = { 0 };
+    tkc_buf_clear(&out);
+    tkc_output_to_pb(&o, &out, &err);
+    assert_false(
+        tkc_output_from_pb((tinkc_bytes){ (void *)out.data, out.len }, &arena, &back, &err));
+    assert_non_null(strstr(err.message, "different fields"));
+}
+
+/* ---- answers ---- */
+
+static tkc_answer sorted(const char *json)
+{
+    tinkc_error err = { 0 };
+    tkc_answer a;
+    tkc_answer_read(tkc_str(json), &arena, &a, &err);
+    assert_ok(err);
+    return a;
+}
+
+static void answers_are_sorted_in_the_clients_order(void **state)
+{
+    (void)state;
+    tkc_answer a = sorted("{\"type\":\"try_again\",\"request_id\":\"req-17\",\"queue_state\":"
+                          "\"active\",\"queue_state_reason\":\"because\"}");
+    assert_int_equal(a.kind, TKC_ANSWER_TRY_AGAIN);
+    assert_int_equal(a.queue_state.value, TKC_QUEUE_ACTIVE);
+    assert_string_equal(a.queue_state_reason, "because");
+    assert_string_equal(a.request_id, "req-17");
+    assert_int_equal(
+        sorted("{\"error\":1,\"status\":\"complete_metadata\",\"type\":\"try_again\"}").kind,
+        TKC_ANSWER_TRY_AGAIN);
+    a = sorted("{\"status\":\"complete_metadata\",\"response_payload_size\":73400320,\"error\":1}");
+    assert_int_equal(a.kind, TKC_ANSWER_METADATA);
+    assert_int_equal(a.response_payload_size, 73400320);
+    assert_int_equal(sorted("{\"status\":\"complete_metadata\",\"response_payload_size\":null}")
+                         .response_payload_size,
+                     0);
+    a = sorted("{\"error\":\"loss_fn_inputs missing weights\",\"category\":\"user\"}");
+    assert_int_equal(a.kind, TKC_ANSWER_FAILED);
+    assert_string_equal(a.error, "loss_fn_inputs missing weights");
+    assert_int_equal(a.category.value, TKC_CATEGORY_USER);
+    assert_int_equal(sorted("{\"error\":\"x\",\"category\":\"USER\"}").category.value,
+                     TKC_CATEGORY_USER);
+    assert_int_equal(sorted("{\"error\":\"x\",\"category\":\"nobody\"}").category.value,
+                     TKC_CATEGORY_UNKNOWN);
+    assert_int_equal(sorted("{\"error\":\"x\"}").category.value, TKC_CATEGORY_UNKNOWN);
+    assert_string_equal(sorted("{\"error\":{\"a\":1}}").error, "{\"a\":1}");
+    assert_int_equal(sorted("{\"error\":null}").kind, TKC_ANSWER_FAILED);
+    assert_int_equal(sorted("{}").kind, TKC_ANSWER_RESULT);
+    assert_int_equal(sorted("{\"type\":7,\"status\":[],\"model_id\":\"m\"}").kind,
+                     TKC_ANSWER_RESULT);
+    assert_int_equal(sorted("{\"queue_state\":\"Paused_Capacity\"}").queue_state.value,
+                     TKC_QUEUE_CAPACITY);
+    assert_int_equal(sorted("{\"queue_state\":\"asleep\"}").queue_state.value, TKC_UNKNOWN);
+}
+
+static void answers_that_are_no_objects_are_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = { "",  "null", "[]", "{\"a\":NaN}", "{\"a\":Infinity}",
+                                       "{", "\"x\"" };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        tinkc_error err = { 0 };
+        tkc_answer a;
+        assert_false(tkc_answer_read(tkc_str(bad[i]), &arena, &a, &err));
+        assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+    }
+}
+
+static void answers_are_written(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_answer a = { .kind = TKC_ANSWER_TRY_AGAIN,
+                     .request_id = "r",
+                     .queue_state = { NULL, TKC_QUEUE_RATE_LIMIT },
+                     .queue_state_reason = "many" };
+    tkc_buf_clear(&out);
+    tkc_answer_write(&a, &out, &err);
+    assert_str(tkc_buf_view(&out), "{\"type\":\"try_again\",\"request_id\":\"r\",\"queue_state\":"
+                                   "\"paused_rate_limit\",\"queue_state_reason\":\"many\"}");
+    a = (tkc_answer){ .kind = TKC_ANSWER_METADATA, .response_payload_size = 5 };
+    tkc_buf_clear(&out);
+    tkc_answer_write(&a, &out, &err);
+    assert_str(tkc_buf_view(&out),
+               "{\"status\":\"complete_metadata\",\"response_payload_size\":5}");
+    a = (tkc_answer){ .kind = TKC_ANSWER_FAILED,
+                      .error = "e",
+                      .category = { NULL, TKC_CATEGORY_SERVER } };
+    tkc_buf_clear(&out);
+    tkc_answer_write(&a, &out, &err);
+    assert_str(tkc_buf_view(&out), "{\"error\":\"e\",\"category\":\"server\"}");
+    assert_ok(err);
+    a.kind = TKC_ANSWER_RESULT;
+    assert_false(tkc_answer_write(&a, &out, &err));
+}
+
+static void error_bodies_of_every_shape_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body, *detail, *code;
+        bool is_json;
+    } cases[] = {
+        { "{\"detail\":\"no such run\",\"code\":\"not_found\"}", "no such run", "not_found", true },
+        { "{\"detail\":[{\"loc\":[\"body\",\"rank\"],\"msg\":\"too "
+          "small\",\"type\":\"t\"},{\"msg\":"
+          "\"and more\"}]}",
+          "body.rank: too small; and more", NULL, true },
+        { "{\"error\":\"x\",\"category\":\"user\"}", "x", NULL, true },
+        { "{\"error\":{\"message\":\"inner\",\"code\":\"c\"}}", "inner", "c", true },
+        { "{\"message\":\"m\",\"detail\":\"d\"}", "d", NULL, true },
+        { "{}", NULL, NULL, true },
+        { "{\"detail\":[]}", "", NULL, true },
+        { "", NULL, NULL, false },
+        { "  <html>\n<b>502</b>\n", "<html> <b>502</b>", NULL, false },
+        { "{\"detail\":", "{\"detail\":", NULL, false },
+        { "[1]", "[1]", NULL, false },
+        { "\xFF\xFE", NULL, NULL, false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tinkc_error err = { 0 };
+        tkc_error_body e;
+        assert_true(tkc_error_body_read(tkc_str(cases[i].body), &arena, &e, &err));
+        assert_ok(err);
+        if (!tkc_cstr_eq(e.detail, cases[i].detail) || !tkc_cstr_eq(e.code, cases[i].code))
+            fail_msg("%s: %s, %s", cases[i].body, e.detail ? e.detail : "-", e.code ? e.code : "-");
+        assert_int_equal(e.is_json, cases[i].is_json);
+    }
+    tinkc_error err = { 0 };
+    tkc_error_body e = { .detail = "d", .code = "c" };
+    tkc_buf_clear(&out);
+    tkc_error_body_write(&e, &out, &err);
+    assert_str(tkc_buf_view(&out), "{\"detail\":\"d\",\"code\":\"c\"}");
+}
+
+static void estimates_of_prompts(void **state)
+{
+    (void)state;
+    tinkc_chunk c[] = { { .kind = TINKC_CHUNK_TOKENS, .tokens = { NULL, 3 } },
+                        { .kind = TINKC_CHUNK_IMAGE, .bytes = { NULL, 5 } },
+                        { .kind = TINKC_CHUNK_IMAGE_POINTER, .location = "abcd" } };
+    assert_int_equal(tkc_model_input_estimate(c, 3), 39);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(vector_b_is_read_and_written),
+        cmocka_unit_test(samples_survive_json),
+        cmocka_unit_test(an_empty_sample_result_is_valid),
+        cmocka_unit_test(damaged_samples_are_refused),
+        cmocka_unit_test(a_long_row_among_many_empty_ones_is_no_bomb),
+        cmocka_unit_test(vector_c_is_read_and_written),
+        cmocka_unit_test(outputs_survive_json),
+        cmocka_unit_test(an_empty_output_is_valid),
+        cmocka_unit_test(rows_become_records_and_rows_again),
+        cmocka_unit_test(misleading_outputs_are_refused),
+        cmocka_unit_test(records_must_agree_in_their_fields),
+        cmocka_unit_test(answers_are_sorted_in_the_clients_order),
+        cmocka_unit_test(answers_that_are_no_objects_are_refused),
+        cmocka_unit_test(answers_are_written),
+        cmocka_unit_test(error_bodies_of_every_shape_are_read),
+        cmocka_unit_test(estimates_of_prompts),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

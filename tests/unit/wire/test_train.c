@@ -1,0 +1,502 @@
+/* forward_backward requests: the protocol's own bytes, every chunk and tensor kind both ways, and
+ * what hostile bytes get. */
+#include "support/check.h"
+
+#include "wire/tensor.h"
+
+static tkc_arena arena;
+static tkc_buf out;
+
+static int set_up(void **state)
+{
+    (void)state;
+    tkc_arena_init(&arena, NULL, 0);
+    tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tkc_arena_free(&arena);
+    tkc_buf_free(&out);
+    return 0;
+}
+
+/* Vector A of the protocol's description. */
+static const char vector_a[] =
+    "0a0d72756e2d373a747261696e3a3010011a640a100a0e0a0c050000000600000007000000"
+    "12300a0d7461726765745f746f6b656e73121f0a1806000000000000000700000000000000"
+    "08000000000000001802220103121e0a077765696768747312130a0c000000000000803f00"
+    "00803f1801220103220d63726f73735f656e74726f7079";
+
+static const int32_t tokens[] = { 5, 6, 7 };
+static const int64_t targets[] = { 6, 7, 8 }, three[] = { 3 };
+static const float weights[] = { 0, 1, 1 };
+static const tinkc_chunk chunk_a = { .kind = TINKC_CHUNK_TOKENS,
+                                     .expected_tokens = -1,
+                                     .tokens = { tokens, 3 } };
+static const tkc_named_tensor inputs_a[] = {
+    { "target_tokens", { .data = targets, .count = 3, .shape = { three, 1 }, .dtype = TINKC_I64 } },
+    { "weights", { .data = weights, .count = 3, .shape = { three, 1 }, .dtype = TINKC_F32 } },
+};
+static const tkc_datum datum_a = { { &chunk_a, 1 }, { inputs_a, 2 } };
+static const tkc_forward_backward_request request_a = {
+    .model_id = "run-7:train:0",
+    .seq_id = 1,
+    .data = { &datum_a, 1 },
+    .loss_fn = "cross_entropy",
+};
+
+/* Everything a request can hold. */
+static const int64_t matrix[] = { 3, 4 }, crow[] = { 0, 1, 1, 2 }, col[] = { 1, 3 };
+static const float stored[] = { 0.5f, 2.0f };
+static const tinkc_chunk chunks_b[] = {
+    { .kind = TINKC_CHUNK_IMAGE,
+      .expected_tokens = 64,
+      .bytes = { (const void *)"png!", 4 },
+      .format = "png",
+      .location = "" },
+    { .kind = TINKC_CHUNK_TOKENS, .expected_tokens = -1, .format = "", .location = "" },
+    { .kind = TINKC_CHUNK_DMEL,
+      .expected_tokens = -1,
+      .bytes = { (const void *)"\x04\x02\x82\x01\x50", 5 },
+      .format = "",
+      .location = "" },
+    { .kind = TINKC_CHUNK_IMAGE,
+      .expected_tokens = -1,
+      .bytes = { (const void *)"j", 1 },
+      .format = "jpeg",
+      .location = "" },
+};
+static const tkc_named_tensor inputs_b[] = {
+    { "weights",
+      { .data = stored,
+        .count = 2,
+        .shape = { matrix, 2 },
+        .crow = { crow, 4 },
+        .col = { col, 2 },
+        .dtype = TINKC_F32,
+        .sparse = true } },
+    { "empty", { .data = stored, .count = 0, .dtype = TINKC_F32 } },
+};
+static const tkc_datum data_b[] = { { { chunks_b, 4 }, { inputs_b, 2 } },
+                                    { { &chunk_a, 1 }, { inputs_a, 2 } },
+                                    { { NULL, 0 }, { NULL, 0 } } };
+static const tkc_forward_backward_request request_b = {
+    .model_id = "m",
+    .seq_id = INT32_MAX,
+    .data = { data_b, 3 },
+    .loss_fn = "ppo",
+    .loss_fn_config = { (const char *const[]){ "clip_low_threshold", "beta" },
+                        (const double[]){ 0.8, -1e300 }, 2 },
+    .forward_only = true,
+};
+
+static void assert_same_tensor(const tkc_tensor *x, const tkc_tensor *y)
+{
+    assert_int_equal(x->dtype, y->dtype);
+    assert_int_equal(x->sparse, y->sparse);
+    assert_int_equal(x->count, y->count);
+    assert_memory_equal(x->data, y->data, x->count * tkc_dtype_size(x->dtype));
+    assert_int_equal(x->shape.len, y->shape.len);
+    if (x->shape.len)
+        assert_memory_equal(x->shape.data, y->shape.data, x->shape.len * 8);
+    assert_int_equal(x->crow.len, y->crow.len);
+    if (x->crow.len)
+        assert_memory_equal(x->crow.data, y->crow.data, x->crow.len * 8);
+    assert_int_equal(x->col.len, y->col.len);
+    if (x->col.len)
+        assert_memory_equal(x->col.data, y->col.data, x->col.len * 8);
+    assert_int_equal((uintptr_t)y->data % tkc_dtype_size(y->dtype), 0);
+    assert_int_equal((uintptr_t)y->crow.data % 8, 0);
+    assert_int_equal((uintptr_t)y->col.data % 8, 0);
+}
+
+static void assert_same_chunk(const tinkc_chunk *x, const tinkc_chunk *y)
+{
+    assert_int_equal(x->kind, y->kind);
+    assert_int_equal(x->expected_tokens, y->expected_tokens);
+    assert_int_equal(x->tokens.len, y->tokens.len);
+    if (x->tokens.len)
+        assert_memory_equal(x->tokens.data, y->tokens.data, x->tokens.len * 4);
+    assert_int_equal((uintptr_t)y->tokens.data % 4, 0);
+    assert_int_equal(x->bytes.len, y->bytes.len);
+    if (x->bytes.len)
+        assert_memory_equal(x->bytes.data, y->bytes.data, x->bytes.len);
+    assert_string_equal(x->format ? x->format : "", y->format);
+}
+
+static void assert_same(const tkc_forward_backward_request *x,
+                        const tkc_forward_backward_request *y)
+{
+    assert_string_equal(x->model_id, y->model_id);
+    assert_string_equal(x->loss_fn, y->loss_fn);
+    assert_int_equal(x->seq_id, y->seq_id);
+    assert_int_equal(x->forward_only, y->forward_only);
+    assert_int_equal(x->loss_fn_config.len, y->loss_fn_config.len);
+    for (size_t i = 0; i < x->loss_fn_config.len; i++) {
+        assert_string_equal(x->loss_fn_config.names[i], y->loss_fn_config.names[i]);
+        assert_true(x->loss_fn_config.values[i] == y->loss_fn_config.values[i]);
+    }
+    assert_int_equal(x->data.len, y->data.len);
+    for (size_t i = 0; i < x->data.len; i++) {
+        const tkc_datum *d = &x->data.data[i], *e = &y->data.data[i];
+        assert_int_equal(d->chunks.len, e->chunks.len);
+        for (size_t k = 0; k < d->chunks.len; k++)
+            assert_same_chunk(&d->chunks.data[k], &e->chunks.data[k]);
+        assert_int_equal(d->inputs.len, e->inputs.len);
+        for (size_t k = 0; k < d->inputs.len; k++) {
+            assert_string_equal(d->inputs.data[k].name, e->inputs.data[k].name);
+            assert_same_tensor(&d->inputs.data[k].tensor, &e->inputs.data[k].tensor);
+        }
+    }
+}
+
+static tinkc_bytes written(const tkc_forward_backward_request *r)
+{
+    tinkc_error err = { 0 };
+    tkc_buf_clear(&out);
+    tkc_forward_backward_to_pb(r, &out, &err);
+    assert_ok(err);
+    return (tinkc_bytes){ (const void *)out.data, out.len };
+}
+
+static void vector_a_is_written_and_read(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_bytes want = unhex(&arena, vector_a), got = written(&request_a);
+    assert_int_equal(got.len, 134);
+    assert_int_equal(tkc_forward_backward_pb_size(&request_a), 134);
+    assert_memory_equal(got.data, want.data, want.len);
+    tkc_forward_backward_request read;
+    tkc_forward_backward_from_pb(want, TINKC_E_UNPROCESSABLE, &arena, &read, &err);
+    assert_ok(err);
+    assert_same(&request_a, &read);
+    tkc_forward_backward_request forward = request_a;
+    forward.forward_only = true;
+    got = written(&forward);
+    assert_int_equal(got.len, 136);
+    assert_memory_equal(got.data + 134, "\x30\x01", 2);
+}
+
+/* At each of the eight alignments the bytes can come in. */
+static void everything_survives_both_ways(void **state)
+{
+    (void)state;
+    tinkc_bytes got = written(&request_b);
+    for (size_t shift = 0; shift < 8; shift++) {
+        tinkc_error err = { 0 };
+        tkc_forward_backward_request read;
+        char *copy = exact_copy(got.data, got.len), *moved = exact_copy("", 0);
+        free_copy(moved, 0);
+        moved = tkc_arena_alloc(&arena, got.len + shift, &err);
+        memcpy(moved + shift, copy, got.len);
+        free_copy(copy, got.len);
+        tkc_forward_backward_from_pb((tinkc_bytes){ (void *)(moved + shift), got.len },
+                                     TINKC_E_UNPROCESSABLE, &arena, &read, &err);
+        assert_ok(err);
+        assert_same(&request_b, &read);
+    }
+}
+
+static void aligned_payloads_are_views(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_bytes got = written(&request_a);
+    char *base = tkc_arena_alloc(&arena, got.len + 8, &err);
+    for (size_t shift = 0, views = 0; shift < 8; shift++) {
+        tkc_forward_backward_request read;
+        memcpy(base + shift, got.data, got.len);
+        tkc_forward_backward_from_pb((tinkc_bytes){ (void *)(base + shift), got.len }, 1, &arena,
+                                     &read, &err);
+        const char *at = (const void *)read.data.data[0].chunks.data[0].tokens.data;
+        views += at >= base && at < base + got.len + 8;
+        if (shift == 7)
+            assert_int_equal(views, 2); /* two of eight places are multiples of four */
+    }
+}
+
+static void a_cut_off_request_never_reads_beyond(void **state)
+{
+    (void)state;
+    tinkc_bytes got = written(&request_b);
+    size_t refused = 0;
+    for (size_t n = 0; n < got.len; n++) {
+        tinkc_error err = { 0 };
+        tkc_forward_backward_request read;
+        char *copy = exact_copy(got.data, n);
+        refused += !tkc_forward_backward_from_pb((tinkc_bytes){ (void *)copy, n },
+                                                 TINKC_E_UNPROCESSABLE, &arena, &read, &err);
+        free_copy(copy, n);
+    }
+    assert_true(refused > got.len - 20); /* all but the cuts between two fields */
+}
+
+static void a_changed_byte_never_crashes(void **state)
+{
+    (void)state;
+    tinkc_bytes got = written(&request_b);
+    for (size_t n = 0; n < got.len; n++)
+        for (int bit = 0; bit < 8; bit++) {
+            tinkc_error err = { 0 };
+            tkc_forward_backward_request read;
+            char *copy = exact_copy(got.data, got.len);
+            copy[n] = (char)(copy[n] ^ 1 << bit);
+            if (tkc_forward_backward_from_pb((tinkc_bytes){ (void *)copy, got.len }, 1, &arena,
+                                             &read, &err))
+                for (size_t i = 0; i < read.data.len; i++) {
+                    (void)tkc_datum_estimate(&read.data.data[i]);
+                    for (size_t k = 0; k < read.data.data[i].inputs.len; k++) {
+                        tinkc_error bad = { 0 };
+                        (void)tkc_tensor_check(&read.data.data[i].inputs.data[k].tensor, "x", &bad);
+                    }
+                }
+            free_copy(copy, got.len);
+            tkc_arena_reset(&arena);
+        }
+}
+
+static void repeated_names_and_unpacked_shapes_are_read(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_forward_backward_request read;
+    /* Datum {inputs a: dense "", dtype 1, shape 2, 3 unpacked; then a again with dtype 2}; unknown
+     * field 15 before it. */
+    tinkc_bytes bytes = unhex(&arena, "7a0178"
+                                      "1a1e"
+                                      "120d0a01611208"
+                                      "0a00180120022003"
+                                      "120d0a01611208"
+                                      "0a00180220022003");
+    tkc_forward_backward_from_pb(bytes, 1, &arena, &read, &err);
+    assert_ok(err);
+    assert_int_equal(read.data.data[0].inputs.len, 1);
+    const tkc_tensor *t = tkc_datum_input(&read.data.data[0], "a");
+    assert_int_equal(t->dtype, TINKC_I64);
+    assert_int_equal(t->shape.len, 2);
+    assert_int_equal(t->shape.data[1], 3);
+    assert_string_equal(read.model_id, "");
+    assert_null(tkc_datum_input(&read.data.data[0], "b"));
+}
+
+static void many_names_are_kept_once_each(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    const char *names[400];
+    double values[400];
+    for (size_t i = 0; i < 400; i++) {
+        names[i] = tkc_arena_printf(&arena, &err, "n%zu", i % 250);
+        values[i] = (double)i;
+    }
+    tkc_forward_backward_request r = request_a, read;
+    r.loss_fn_config = (tkc_numbers){ names, values, 400 };
+    tinkc_bytes got = written(&r);
+    tkc_forward_backward_from_pb(got, 1, &arena, &read, &err);
+    assert_ok(err);
+    assert_int_equal(read.loss_fn_config.len, 250);
+    assert_true(tkc_numbers_get(&read.loss_fn_config, "n3", -1) == 253);
+    assert_true(tkc_numbers_get(&read.loss_fn_config, "n200", -1) == 200);
+}
+
+static void what_cannot_be_sent_is_refused(void **state)
+{
+    (void)state;
+    tkc_forward_backward_request r = request_a;
+    tinkc_chunk pointer = { .kind = TINKC_CHUNK_IMAGE_POINTER, .format = "png", .location = "x" };
+    tkc_datum d = { { &pointer, 1 }, { NULL, 0 } };
+    tinkc_error err = { 0 };
+    r.data.data = &d;
+    assert_false(tkc_forward_backward_to_pb(&r, &out, &err));
+    assert_int_equal(err.code, TINKC_E_UNSUPPORTED);
+    err = (tinkc_error){ 0 };
+    pointer.kind = 99;
+    assert_false(tkc_forward_backward_to_pb(&r, &out, &err));
+    assert_int_equal(err.code, TINKC_E_UNSUPPORTED);
+    r = request_a;
+    r.seq_id = (int64_t)INT32_MAX + 1;
+    err = (tinkc_error){ 0 };
+    assert_false(tkc_forward_backward_to_pb(&r, &out, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    r = request_a;
+    r.model_id = "\xFF";
+    err = (tinkc_error){ 0 };
+    assert_false(tkc_forward_backward_to_pb(&r, &out, &err));
+    tkc_named_tensor odd = { "x", { .dtype = TINKC_F64 } };
+    d = (tkc_datum){ { NULL, 0 }, { &odd, 1 } };
+    r = request_a;
+    r.data.data = &d;
+    err = (tinkc_error){ 0 };
+    assert_false(tkc_forward_backward_to_pb(&r, &out, &err));
+    assert_int_equal(err.code, TINKC_E_TENSOR);
+    err = (tinkc_error){ 0 };
+    tkc_buf small;
+    tkc_buf_init(&small, NULL, 100);
+    assert_false(tkc_forward_backward_to_pb(&request_a, &small, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    tkc_buf_free(&small);
+}
+
+/* ---- tensors by themselves ---- */
+
+static void check_fails(tkc_tensor t, const char *part)
+{
+    tinkc_error err = { 0 };
+    assert_false(tkc_tensor_check(&t, "weights", &err));
+    assert_int_equal(err.code, TINKC_E_TENSOR);
+    if (!strstr(err.message, part) || !strstr(err.message, "weights"))
+        fail_msg("%s", err.message);
+}
+
+static void tensors_are_checked(void **state)
+{
+    (void)state;
+    tkc_tensor good = inputs_b[0].tensor, t;
+    tinkc_error err = { 0 };
+    assert_true(tkc_tensor_check(&good, "w", &err));
+    assert_true(tkc_tensor_check(&inputs_a[0].tensor, "w", &err));
+    t = good, t.dtype = 0, check_fails(t, "element type");
+    t = good, t.ragged = true, check_fails(t, "whole number");
+    t = good, t.shape.len = 1, check_fails(t, "two dimensions");
+    t = good, t.crow.len = 3, check_fails(t, "row pointer");
+    t = good, t.crow.len = 0, check_fails(t, "row pointer");
+    t = good, t.col.len = 1, check_fails(t, "column numbers");
+    t = good, t.crow.data = (const int64_t[]){ 0, 2, 1, 2 }, check_fails(t, "fall");
+    t = good, t.crow.data = (const int64_t[]){ 1, 1, 1, 2 }, check_fails(t, "begin");
+    t = good, t.col.data = (const int64_t[]){ 0, 4 }, check_fails(t, "outside");
+    t = good, t.col.data = (const int64_t[]){ -1, 0 }, check_fails(t, "outside");
+    t = inputs_a[0].tensor, t.count = 2, check_fails(t, "does not fit");
+    t.shape = (tinkc_i64s){ (const int64_t[]){ -1 }, 1 }, check_fails(t, "negative");
+    t.shape = (tinkc_i64s){ (const int64_t[]){ INT64_MAX, 8 }, 2 }, check_fails(t, "too large");
+}
+
+static void sparse_and_narrow_tensors_become_dense_and_wide(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_tensor wide;
+    assert_true(tkc_tensor_dense(&inputs_b[0].tensor, &arena, &wide, &err));
+    const float want[12] = { 0, 0.5f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2.0f };
+    assert_int_equal(wide.count, 12);
+    assert_int_equal(wide.ndim, 2);
+    assert_memory_equal(wide.data, want, sizeof want);
+    tkc_tensor narrow = { .data = tokens, .count = 3, .dtype = TINKC_I32 };
+    assert_true(tkc_tensor_dense(&narrow, &arena, &wide, &err));
+    assert_int_equal(wide.dtype, TINKC_I64);
+    assert_int_equal(((const int64_t *)wide.data)[2], 7);
+    assert_int_equal(wide.shape[0], 3);
+    const uint16_t bf16[] = { 0x3F80, 0xC000, 0x7F80 };
+    narrow = (tkc_tensor){ .data = bf16, .count = 3, .dtype = TINKC_BF16 };
+    assert_true(tkc_tensor_dense(&narrow, &arena, &wide, &err));
+    assert_true(((const float *)wide.data)[1] == -2.0f);
+    const int64_t huge[] = { 2, 1 << 30 }, rows[] = { 0, 0, 0 };
+    tkc_tensor bomb = { .data = stored,
+                        .shape = { huge, 2 },
+                        .crow = { rows, 3 },
+                        .col = { col, 0 },
+                        .dtype = TINKC_F32,
+                        .sparse = true };
+    assert_true(tkc_tensor_check(&bomb, "x", &err));
+    assert_false(tkc_tensor_dense(&bomb, &arena, &wide, &err));
+    assert_int_equal(err.code, TINKC_E_TENSOR);
+}
+
+static void estimates_count_as_the_client_does(void **state)
+{
+    (void)state;
+    assert_int_equal(tkc_datum_estimate(&datum_a), 3 * 4 + 3 * 8 + 3 * 4);
+    assert_int_equal(tkc_datum_estimate(&data_b[0]), 4 + 5 + 1 + 2 * 4 + 4 * 8 + 2 * 8);
+}
+
+/* ---- JSON ---- */
+
+static void the_older_json_form_is_read(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_forward_backward_request read;
+    const char *json =
+        "{\"model_id\":\"run-7:train:0\",\"seq_id\":1,\n"
+        " \"forward_backward_input\":{\"loss_fn\":\"cross_entropy\",\"data\":[\n"
+        "  {\"model_input\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[5,6,7]}]},\n"
+        "   \"loss_fn_inputs\":{\"target_tokens\":{\"data\":[6,7,8],\"dtype\":\"int64\",\"shape\":"
+        "[3]},\n\"weights\":{\"data\":[0.0,1.0,1.0],\"dtype\":\"float32\",\"shape\":[3]}}}]}}";
+    tkc_forward_backward_from_json(tkc_str(json), TINKC_E_UNPROCESSABLE, &arena, &read, &err);
+    assert_ok(err);
+    assert_same(&request_a, &read);
+    for (size_t n = 0; n < strlen(json); n++) {
+        char *copy = exact_copy(json, n);
+        err = (tinkc_error){ 0 };
+        assert_false(tkc_forward_backward_from_json(tkc_strn(copy, n), TINKC_E_UNPROCESSABLE,
+                                                    &arena, &read, &err));
+        assert_int_equal(err.code, TINKC_E_UNPROCESSABLE);
+        free_copy(copy, n);
+    }
+}
+
+static void json_survives_both_ways(void **state)
+{
+    (void)state;
+    const tkc_forward_backward_request *all[] = { &request_a, &request_b };
+    for (size_t i = 0; i < 2; i++) {
+        tinkc_error err = { 0 };
+        tkc_forward_backward_request read;
+        tkc_buf_clear(&out);
+        tkc_forward_backward_to_json(all[i], &out, &err);
+        assert_ok(err);
+        tkc_forward_backward_from_json(tkc_buf_view(&out), 1, &arena, &read, &err);
+        assert_ok(err);
+        assert_same(all[i], &read);
+    }
+}
+
+static void json_that_makes_no_sense_is_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "{\"model_id\":\"m\"}",
+        "{\"model_id\":\"m\",\"forward_input\":{\"data\":[],\"loss_fn\":\"x\"},"
+        "\"forward_backward_input\":{\"data\":[],\"loss_fn\":\"x\"}}",
+        "{\"model_id\":\"m\",\"forward_input\":{\"data\":[{\"model_input\":{\"chunks\":[]},"
+        "\"loss_fn_inputs\":{\"a\":{\"data\":[1]}}}],\"loss_fn\":\"x\"}}",
+        "{\"model_id\":\"m\",\"forward_input\":{\"data\":[{\"model_input\":{\"chunks\":[]},"
+        "\"loss_fn_inputs\":{\"a\":{\"data\":[1],\"dtype\":\"float64\"}}}],\"loss_fn\":\"x\"}}",
+        "{\"model_id\":\"m\",\"forward_input\":{\"data\":[{\"model_input\":{\"chunks\":[]},"
+        "\"loss_fn_inputs\":{\"a\":{\"data\":[1.5],\"dtype\":\"int64\"}}}],\"loss_fn\":\"x\"}}",
+        "{\"model_id\":\"m\",\"forward_input\":{\"data\":[{\"model_input\":{\"chunks\":[]},"
+        "\"loss_fn_inputs\":{\"a\":{\"data\":[1],\"dtype\":\"int64\"},\"a\":{\"data\":[1],"
+        "\"dtype\":\"int64\"}}}],\"loss_fn\":\"x\"}}",
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        tinkc_error err = { 0 };
+        tkc_forward_backward_request read;
+        assert_false(tkc_forward_backward_from_json(tkc_str(bad[i]), TINKC_E_UNPROCESSABLE, &arena,
+                                                    &read, &err));
+        assert_int_equal(err.code, TINKC_E_UNPROCESSABLE);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(vector_a_is_written_and_read),
+        cmocka_unit_test(everything_survives_both_ways),
+        cmocka_unit_test(aligned_payloads_are_views),
+        cmocka_unit_test(a_cut_off_request_never_reads_beyond),
+        cmocka_unit_test(a_changed_byte_never_crashes),
+        cmocka_unit_test(repeated_names_and_unpacked_shapes_are_read),
+        cmocka_unit_test(many_names_are_kept_once_each),
+        cmocka_unit_test(what_cannot_be_sent_is_refused),
+        cmocka_unit_test(tensors_are_checked),
+        cmocka_unit_test(sparse_and_narrow_tensors_become_dense_and_wide),
+        cmocka_unit_test(estimates_count_as_the_client_does),
+        cmocka_unit_test(the_older_json_form_is_read),
+        cmocka_unit_test(json_survives_both_ways),
+        cmocka_unit_test(json_that_makes_no_sense_is_refused),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
