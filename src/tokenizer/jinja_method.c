@@ -1,0 +1,490 @@
+/* jinja_method.c - methods of lists, dicts and the rest, and the functions every template has.
+ *
+ * Methods that change their object are known by name and refused: templates run in a sandbox.
+ * strftime_now is the only way to the outside, and it only reads the clock. May touch: the run.
+ */
+#include "tokenizer/jinja_func.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+const tkc_jfunc *tkc_j_find_func(const tkc_jfunc *table, size_t n, tinkc_str name)
+{
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        int order = tkc_str_compare(name, tkc_str(table[mid].name));
+        if (order == 0)
+            return &table[mid];
+        if (order < 0)
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    return NULL;
+}
+
+/* ---- dict ---- */
+
+static tkc_jv view(const tkc_jv *self, uint32_t which)
+{
+    return (tkc_jv){ .kind = TKC_JV_VIEW, .aux = which, .d = self->d };
+}
+
+static tkc_jv dict_items(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    return tkc_j_bind(ev, args, "items", NULL, 0, 0, NULL) ? view(self, TKC_JVIEW_ITEMS)
+                                                           : tkc_jv_fail;
+}
+static tkc_jv dict_keys(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    return tkc_j_bind(ev, args, "keys", NULL, 0, 0, NULL) ? view(self, TKC_JVIEW_KEYS)
+                                                          : tkc_jv_fail;
+}
+static tkc_jv dict_values(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    return tkc_j_bind(ev, args, "values", NULL, 0, 0, NULL) ? view(self, TKC_JVIEW_VALUES)
+                                                            : tkc_jv_fail;
+}
+
+static tkc_jv dict_get(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    static const char *const params[] = { "key", "default" };
+    tkc_jv a[2];
+    if (!tkc_j_bind(ev, args, "get", params, 2, 1, a))
+        return tkc_jv_fail;
+    if (!tkc_jv_hashable(a[0]))
+        return tkc_j_fail(ev, "unhashable type: '%s'", tkc_jv_type(a[0]));
+    const tkc_jv *v = tkc_jdict_find(ev, self->d, a[0]);
+    return v ? *v : a[1].kind == TKC_JV_MISSING ? tkc_jv_none : a[1];
+}
+
+static tkc_jv dict_copy(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    (void)ev;
+    (void)args;
+    return *self; /* nothing can change it */
+}
+
+/* ---- list, tuple ---- */
+
+static tkc_jv list_index(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    static const char *const params[] = { "value", "start", "stop" };
+    tkc_jv a[3];
+    int64_t n = (int64_t)self->l->len, start = 0, stop = n;
+    if (!tkc_j_bind(ev, args, "index", params, 3, 1, a))
+        return tkc_jv_fail;
+    if ((a[1].kind != TKC_JV_MISSING && !tkc_jv_i64(a[1], &start)) ||
+        (a[2].kind != TKC_JV_MISSING && !tkc_jv_i64(a[2], &stop)))
+        return tkc_j_fail(ev, "index: expected an integer");
+    start = start < 0 ? (start + n < 0 ? 0 : start + n) : start;
+    stop = stop < 0 ? stop + n : stop > n ? n : stop;
+    for (int64_t i = start; i < stop; i++)
+        if (tkc_jv_equal(ev, self->l->items[i], a[0]))
+            return tkc_jv_int(i);
+    return tkc_j_fail(ev, "value is not in list");
+}
+
+static tkc_jv list_count(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    static const char *const params[] = { "value" };
+    tkc_jv a;
+    int64_t n = 0;
+    if (!tkc_j_bind(ev, args, "count", params, 1, 1, &a))
+        return tkc_jv_fail;
+    for (size_t i = 0; i < self->l->len; i++)
+        n += tkc_jv_equal(ev, self->l->items[i], a);
+    return tkc_failed(ev->err) ? tkc_jv_fail : tkc_jv_int(n);
+}
+
+static tkc_jv list_copy(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    (void)args;
+    return tkc_j_list(ev, *self, self->kind);
+}
+
+/* ---- loop, cycler, bytes, numbers ---- */
+
+static tkc_jv loop_cycle(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    if (args->n_pos == 0)
+        return tkc_j_fail(ev, "no items for cycling given");
+    return args->pos[(uint64_t)self->loop->index0 % args->n_pos];
+}
+
+static tkc_jv loop_changed(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    tkc_jv now = tkc_jv_list(ev, TKC_JV_TUPLE, args->n_pos);
+    for (size_t i = 0; !tkc_jv_failed(now) && i < args->n_pos; i++)
+        if (!tkc_jv_push(ev, now.l, args->pos[i]))
+            return tkc_jv_fail;
+    if (tkc_jv_failed(now))
+        return now;
+    bool same =
+        self->loop->changed.kind == TKC_JV_TUPLE && tkc_jv_equal(ev, self->loop->changed, now);
+    self->loop->changed = now;
+    return tkc_failed(ev->err) ? tkc_jv_fail : tkc_jv_bool(!same);
+}
+
+static tkc_jv cycler_next(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    (void)ev;
+    (void)args;
+    struct tkc_jcycler *c = self->cycler;
+    tkc_jv v = c->items.l->items[c->at];
+    c->at = (c->at + 1) % (int64_t)c->items.l->len;
+    return v;
+}
+
+static tkc_jv cycler_reset(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    (void)ev;
+    (void)args;
+    self->cycler->at = 0;
+    return tkc_jv_none;
+}
+
+static tkc_jv bytes_decode(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    (void)ev;
+    (void)args;
+    return (tkc_jv){ .kind = TKC_JV_STR, .s = self->s };
+}
+
+static tkc_jv float_is_integer(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    (void)ev;
+    (void)args;
+    return tkc_jv_bool(self->kind != TKC_JV_FLOAT ||
+                       (self->f - self->f == 0 && self->f == (double)(tkc_i128)self->f));
+}
+
+/* What Python has and the sandbox forbids. */
+static bool is_forbidden(tkc_jv object, tinkc_str name)
+{
+    static const char *const list_names[] = { "append", "clear",   "extend", "insert",
+                                              "pop",    "remove",  "reverse", "sort" };
+    static const char *const dict_names[] = { "clear", "pop", "popitem", "setdefault", "update" };
+    if (object.kind == TKC_JV_LIST)
+        for (size_t i = 0; i < 8; i++)
+            if (tkc_str_is(name, list_names[i]))
+                return true;
+    if (object.kind == TKC_JV_DICT)
+        for (size_t i = 0; i < 5; i++)
+            if (tkc_str_is(name, dict_names[i]))
+                return true;
+    return name.len > 1 && name.data[0] == '_' && name.data[1] == '_' &&
+           object.kind != TKC_JV_DICT;
+}
+
+const tkc_jfunc *tkc_j_find_method(tkc_jv object, tinkc_str name, bool *unsafe)
+{
+    static const tkc_jfunc dict_table[] = { { "copy", dict_copy },
+                                            { "get", dict_get },
+                                            { "items", dict_items },
+                                            { "keys", dict_keys },
+                                            { "values", dict_values } };
+    static const tkc_jfunc list_table[] = { { "copy", list_copy },
+                                            { "count", list_count },
+                                            { "index", list_index } };
+    static const tkc_jfunc loop_table[] = { { "changed", loop_changed }, { "cycle", loop_cycle } };
+    static const tkc_jfunc cycler_table[] = { { "next", cycler_next }, { "reset", cycler_reset } };
+    static const tkc_jfunc bytes_table[] = { { "decode", bytes_decode } };
+    static const tkc_jfunc number_table[] = { { "is_integer", float_is_integer } };
+    *unsafe = is_forbidden(object, name);
+    if (*unsafe)
+        return NULL;
+    switch (object.kind) {
+    case TKC_JV_STR:
+        return tkc_j_str_method(name);
+    case TKC_JV_DICT:
+        return tkc_j_find_func(dict_table, 5, name);
+    case TKC_JV_LIST:
+        return tkc_j_find_func(list_table, 3, name);
+    case TKC_JV_TUPLE:
+        return tkc_j_find_func(list_table + 1, 2, name);
+    case TKC_JV_LOOP:
+        return tkc_j_find_func(loop_table, 2, name);
+    case TKC_JV_CYCLER:
+        return tkc_j_find_func(cycler_table, 2, name);
+    case TKC_JV_BYTES:
+        return tkc_j_find_func(bytes_table, 1, name);
+    case TKC_JV_FLOAT:
+        return tkc_j_find_func(number_table, 1, name);
+    default:
+        return NULL;
+    }
+}
+
+/* ---- functions of the environment ---- */
+
+static tkc_jv global_range(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    enum { MAX_RANGE = 100000 };
+    static const char *const params[] = { "start", "stop", "step" };
+    tkc_jv a[3];
+    int64_t v[3] = { 0, 0, 1 };
+    (void)self;
+    if (!tkc_j_bind(ev, args, "range", params, 3, 1, a))
+        return tkc_jv_fail;
+    for (int i = 0; i < 3; i++) {
+        if (a[i].kind == TKC_JV_UNDEFINED)
+            return tkc_j_fail_undefined(ev, a[i]);
+        if (a[i].kind != TKC_JV_MISSING && !tkc_jv_i64(a[i], &v[i]))
+            return tkc_j_fail(ev, "range: expected an integer, not %s", tkc_jv_type(a[i]));
+    }
+    if (a[1].kind == TKC_JV_MISSING) {
+        v[1] = v[0];
+        v[0] = 0;
+    }
+    if (v[2] == 0)
+        return tkc_j_fail(ev, "range() arg 3 must not be zero");
+    tkc_i128 span = v[2] > 0 ? (tkc_i128)v[1] - v[0] : (tkc_i128)v[0] - v[1];
+    tkc_i128 step = v[2] > 0 ? v[2] : -(tkc_i128)v[2];
+    tkc_i128 n = span <= 0 ? 0 : (span + step - 1) / step;
+    if (n > MAX_RANGE)
+        return tkc_j_fail(ev, "range too big: the sandbox blocks ranges larger than %d", MAX_RANGE);
+    struct tkc_jrange *r = tkc_j_alloc(ev, sizeof *r);
+    if (!r)
+        return tkc_jv_fail;
+    *r = (struct tkc_jrange){ v[0], v[1], v[2], (int64_t)n };
+    return (tkc_jv){ .kind = TKC_JV_RANGE, .range = r };
+}
+
+/* The pairs that dict() and namespace() are made of. */
+static tkc_jv build_dict(tkc_jev *ev, const tkc_jargs *args, uint8_t kind, const char *what)
+{
+    tkc_jv out = tkc_jv_dict(ev, kind);
+    if (tkc_jv_failed(out) || args->n_pos > 1)
+        return args->n_pos > 1 ? tkc_j_fail(ev, "%s: takes at most one argument", what) : out;
+    if (args->n_pos && args->pos[0].kind == TKC_JV_DICT) {
+        const tkc_jdict *d = args->pos[0].d;
+        for (size_t i = 0; i < d->len; i++)
+            if (!tkc_jdict_set(ev, out.d, d->entries[i].key, d->entries[i].value))
+                return tkc_jv_fail;
+    } else if (args->n_pos) {
+        tkc_jiter *it = tkc_j_iter(ev, args->pos[0]);
+        tkc_jv pair;
+        while (it && tkc_j_next(ev, it, &pair)) {
+            pair = tkc_j_list(ev, pair, TKC_JV_LIST);
+            if (tkc_jv_failed(pair) || pair.l->len != 2)
+                return tkc_j_fail(ev, "%s: an item is no pair", what);
+            if (!tkc_jdict_set(ev, out.d, pair.l->items[0], pair.l->items[1]))
+                return tkc_jv_fail;
+        }
+    }
+    for (size_t i = 0; i < args->n_kw; i++)
+        if (!tkc_jdict_set(ev, out.d, (tkc_jv){ .kind = TKC_JV_STR, .s = args->kw[i].name },
+                           args->kw[i].value))
+            return tkc_jv_fail;
+    return tkc_failed(ev->err) ? tkc_jv_fail : out;
+}
+
+static tkc_jv global_dict(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    (void)self;
+    return build_dict(ev, args, TKC_JV_DICT, "dict");
+}
+
+static tkc_jv global_namespace(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    (void)self;
+    return build_dict(ev, args, TKC_JV_NAMESPACE, "namespace");
+}
+
+static tkc_jv new_cycler(tkc_jev *ev, uint8_t kind, tkc_jv items)
+{
+    struct tkc_jcycler *c = tkc_j_alloc(ev, sizeof *c);
+    if (!c || tkc_jv_failed(items))
+        return tkc_jv_fail;
+    *c = (struct tkc_jcycler){ items, 0 };
+    return (tkc_jv){ .kind = kind, .cycler = c };
+}
+
+static tkc_jv global_cycler(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    tkc_jv items = tkc_jv_list(ev, TKC_JV_TUPLE, args->n_pos);
+    (void)self;
+    if (args->n_pos == 0)
+        return tkc_j_fail(ev, "at least one item has to be provided");
+    for (size_t i = 0; !tkc_jv_failed(items) && i < args->n_pos; i++)
+        if (!tkc_jv_push(ev, items.l, args->pos[i]))
+            return tkc_jv_fail;
+    return new_cycler(ev, TKC_JV_CYCLER, items);
+}
+
+static tkc_jv global_joiner(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    static const char *const params[] = { "sep" };
+    tkc_jv a;
+    (void)self;
+    if (!tkc_j_bind(ev, args, "joiner", params, 1, 0, &a))
+        return tkc_jv_fail;
+    return new_cycler(ev, TKC_JV_JOINER, a.kind == TKC_JV_MISSING ? tkc_jv_cstr(ev, ", ") : a);
+}
+
+static tkc_jv global_lipsum(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    (void)self;
+    (void)args;
+    return tkc_j_fail(ev, "lipsum is not supported");
+}
+
+static tkc_jv global_raise(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    static const char *const params[] = { "message" };
+    tkc_jv a;
+    (void)self;
+    if (!tkc_j_bind(ev, args, "raise_exception", params, 1, 1, &a))
+        return tkc_jv_fail;
+    a = tkc_jv_str(ev, a);
+    if (tkc_jv_failed(a))
+        return a;
+    char *text = tkc_arena_str(ev->arena, tkc_jv_text(a), ev->err);
+    if (text)
+        tinkc_error_set(ev->err, TINKC_E_TEMPLATE, text);
+    return tkc_jv_fail;
+}
+
+/* The time a template sees: the caller's, read as UTC, or the machine's local time. */
+static bool broken_down(const tkc_jev *ev, struct tm *tm, int64_t *micros)
+{
+    int64_t us = ev->now_us == INT64_MIN ? tkc_wall_us(tkc_clock_real()) : ev->now_us;
+    int64_t seconds = us / 1000000;
+    *micros = us % 1000000;
+    if (*micros < 0) {
+        *micros += 1000000;
+        seconds--;
+    }
+    time_t t = (time_t)seconds;
+    return (ev->now_us == INT64_MIN ? localtime_r(&t, tm) : gmtime_r(&t, tm)) != NULL;
+}
+
+/* One conversion; names of days and months are English whatever the locale. */
+static int format_time_part(char *out, size_t cap, char c, const struct tm *tm, int64_t micros)
+{
+    static const char *const days[] = { "Sunday",   "Monday", "Tuesday", "Wednesday",
+                                        "Thursday", "Friday", "Saturday" };
+    static const char *const months[] = { "January", "February", "March",     "April",
+                                          "May",     "June",     "July",      "August",
+                                          "September", "October", "November", "December" };
+    int hour12 = tm->tm_hour % 12 ? tm->tm_hour % 12 : 12;
+    long year = tm->tm_year + 1900L;
+    switch (c) {
+    case 'a':
+        return snprintf(out, cap, "%.3s", days[tm->tm_wday]);
+    case 'A':
+        return snprintf(out, cap, "%s", days[tm->tm_wday]);
+    case 'b':
+    case 'h':
+        return snprintf(out, cap, "%.3s", months[tm->tm_mon]);
+    case 'B':
+        return snprintf(out, cap, "%s", months[tm->tm_mon]);
+    case 'd':
+        return snprintf(out, cap, "%02d", tm->tm_mday);
+    case 'e':
+        return snprintf(out, cap, "%2d", tm->tm_mday);
+    case 'D':
+        return snprintf(out, cap, "%02d/%02d/%02ld", tm->tm_mon + 1, tm->tm_mday, year % 100);
+    case 'F':
+        return snprintf(out, cap, "%ld-%02d-%02d", year, tm->tm_mon + 1, tm->tm_mday);
+    case 'f':
+        return snprintf(out, cap, "%06d", (int)micros);
+    case 'H':
+        return snprintf(out, cap, "%02d", tm->tm_hour);
+    case 'I':
+        return snprintf(out, cap, "%02d", hour12);
+    case 'j':
+        return snprintf(out, cap, "%03d", tm->tm_yday + 1);
+    case 'm':
+        return snprintf(out, cap, "%02d", tm->tm_mon + 1);
+    case 'M':
+        return snprintf(out, cap, "%02d", tm->tm_min);
+    case 'n':
+        return snprintf(out, cap, "\n");
+    case 'p':
+        return snprintf(out, cap, "%s", tm->tm_hour < 12 ? "AM" : "PM");
+    case 'R':
+        return snprintf(out, cap, "%02d:%02d", tm->tm_hour, tm->tm_min);
+    case 'S':
+        return snprintf(out, cap, "%02d", tm->tm_sec);
+    case 't':
+        return snprintf(out, cap, "\t");
+    case 'T':
+    case 'X':
+        return snprintf(out, cap, "%02d:%02d:%02d", tm->tm_hour, tm->tm_min, tm->tm_sec);
+    case 'u':
+        return snprintf(out, cap, "%d", tm->tm_wday ? tm->tm_wday : 7);
+    case 'w':
+        return snprintf(out, cap, "%d", tm->tm_wday);
+    case 'U':
+        return snprintf(out, cap, "%02d", (tm->tm_yday + 7 - tm->tm_wday) / 7);
+    case 'W':
+        return snprintf(out, cap, "%02d", (tm->tm_yday + 7 - (tm->tm_wday + 6) % 7) / 7);
+    case 'c':
+        return snprintf(out, cap, "%.3s %.3s %2d %02d:%02d:%02d %ld", days[tm->tm_wday],
+                        months[tm->tm_mon], tm->tm_mday, tm->tm_hour, tm->tm_min, tm->tm_sec, year);
+    case 'x':
+        return snprintf(out, cap, "%02d/%02d/%02ld", tm->tm_mon + 1, tm->tm_mday, year % 100);
+    case 'y':
+        return snprintf(out, cap, "%02ld", year % 100);
+    case 'Y':
+        return snprintf(out, cap, "%ld", year);
+    case 'z':
+    case 'Z':
+        return 0; /* Python's local time without a zone */
+    case '%':
+        return snprintf(out, cap, "%%");
+    default:
+        return -1;
+    }
+}
+
+static tkc_jv global_strftime(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    static const char *const params[] = { "format" };
+    tkc_jv a;
+    struct tm tm;
+    int64_t micros;
+    (void)self;
+    if (!tkc_j_bind(ev, args, "strftime_now", params, 1, 1, &a))
+        return tkc_jv_fail;
+    if (a.kind != TKC_JV_STR)
+        return tkc_j_fail(ev, "strftime_now: expected a string, not %s", tkc_jv_type(a));
+    if (!broken_down(ev, &tm, &micros))
+        return tkc_j_fail(ev, "strftime_now: a time that cannot be written");
+    tinkc_str f = tkc_jv_text(a);
+    size_t mark = ev->out.len;
+    for (size_t i = 0; i < f.len; i++) {
+        char part[64];
+        bool flag = i + 2 < f.len && f.data[i] == '%' && f.data[i + 1] == '-';
+        if (f.data[i] != '%' || i + 1 + flag >= f.len) {
+            if (!tkc_j_put(ev, f.data + i, 1))
+                return tkc_jv_fail;
+            continue;
+        }
+        i += 1u + flag;
+        int n = format_time_part(part, sizeof part, f.data[i], &tm, micros);
+        if (n < 0 || n >= (int)sizeof part)
+            return tkc_j_fail(ev, "strftime_now: %%%c is not supported", f.data[i]);
+        int skip = flag && n > 1 && (part[0] == '0' || part[0] == ' '); /* %-d: no padding */
+        if (!tkc_j_put(ev, part + skip, (size_t)(n - skip)))
+            return tkc_jv_fail;
+    }
+    return tkc_jv_take(ev, mark);
+}
+
+const tkc_jfunc *tkc_j_find_global(tinkc_str name)
+{
+    static const tkc_jfunc table[] = {
+        { "cycler", global_cycler },       { "dict", global_dict },
+        { "joiner", global_joiner },       { "lipsum", global_lipsum },
+        { "namespace", global_namespace }, { "raise_exception", global_raise },
+        { "range", global_range },         { "strftime_now", global_strftime },
+    };
+    return tkc_j_find_func(table, sizeof table / sizeof *table, name);
+}

@@ -1,0 +1,13 @@
+/* template.h - a parsed chat template as the files of this layer see it. */
+#ifndef TKC_TOKENIZER_TEMPLATE_H
+#define TKC_TOKENIZER_TEMPLATE_H
+
+#include "tinkc/tokenizer.h"
+#include "tokenizer/jinja.h"
+
+struct tinkc_template {
+    const tinkc_allocator *a;
+    tkc_jtemplate jinja;
+};
+
+#endif
