@@ -1,9 +1,9 @@
 /* jinja.h - the template engine as its own files see it: values, nodes, the running template.
  *
- * A template is parsed once into nodes that never change (jinja_lex.c, jinja_parse.c), its names are
- * resolved to numbered slots (jinja_scope.c), and then any number of threads may run it, each with an
- * evaluator of its own (jinja_exec.c, jinja_eval.c). Everything a run makes lives in the run's arena.
- * Templates and variables are hostile: depth, steps, memory and output are counted.
+ * A template is parsed once into nodes that never change (jinja_lex.c, jinja_parse.c), its names
+ * are resolved to numbered slots (jinja_scope.c), and then any number of threads may run it, each
+ * with an evaluator of its own (jinja_exec.c, jinja_eval.c). Everything a run makes lives in the
+ * run's arena. Templates and variables are hostile: depth, steps, memory and output are counted.
  */
 #ifndef TKC_TOKENIZER_JINJA_H
 #define TKC_TOKENIZER_JINJA_H
@@ -120,16 +120,16 @@ enum {
 };
 
 typedef struct tkc_jiter {
-    tkc_jv over;       /* what is walked; MISSING when `from` is */
-    size_t at;         /* place in it */
+    tkc_jv over; /* what is walked; MISSING when `from` is */
+    size_t at;   /* place in it */
     struct tkc_jiter *from;
     int32_t stage;
-    int32_t depth;     /* how many iterators stand on each other */
+    int32_t depth; /* how many iterators stand on each other */
     bool reject, done;
     const tkc_jfunc *fn; /* filter or test; NULL = truth */
     tkc_jargs *args;
-    tkc_jv path;       /* list of attribute steps */
-    tkc_jv fallback;   /* map(default=) */
+    tkc_jv path;     /* list of attribute steps */
+    tkc_jv fallback; /* map(default=) */
     /* the filter of a loop: `for TARGET in ... if TEST` */
     const tkc_jnode *loop;
     tkc_jact *act;
@@ -179,11 +179,11 @@ enum {
     TKC_JN_NAME,
     TKC_JN_LIST,
     TKC_JN_TUPLE,
-    TKC_JN_DICT, /* list: key, value, key, value */
-    TKC_JN_ATTR, /* a.name */
-    TKC_JN_ITEM, /* a[b] */
-    TKC_JN_SLICE, /* a:b:c, only as b of ITEM */
-    TKC_JN_CALL, /* a(call) */
+    TKC_JN_DICT,   /* list: key, value, key, value */
+    TKC_JN_ATTR,   /* a.name */
+    TKC_JN_ITEM,   /* a[b] */
+    TKC_JN_SLICE,  /* a:b:c, only as b of ITEM */
+    TKC_JN_CALL,   /* a(call) */
     TKC_JN_FILTER, /* a|name(call); a NULL: what a block produced */
     TKC_JN_TEST,
     TKC_JN_NOT,
@@ -195,19 +195,19 @@ enum {
     TKC_JN_OPERAND, /* op a */
     TKC_JN_AND,
     TKC_JN_OR,
-    TKC_JN_COND, /* b if a else c */
+    TKC_JN_COND,  /* b if a else c */
     TKC_JN_NSREF, /* target of set: name.attribute */
     /* statements */
     TKC_JN_TEXT,
-    TKC_JN_OUTPUT, /* a */
-    TKC_JN_IF,     /* a; body; other: the rest (an elif is an IF alone there) */
-    TKC_JN_FOR,    /* target a, iter b, test c */
-    TKC_JN_SET,    /* target a, value b */
+    TKC_JN_OUTPUT,    /* a */
+    TKC_JN_IF,        /* a; body; other: the rest (an elif is an IF alone there) */
+    TKC_JN_FOR,       /* target a, iter b, test c */
+    TKC_JN_SET,       /* target a, value b */
     TKC_JN_SET_BLOCK, /* target a, filter b */
     TKC_JN_MACRO,
-    TKC_JN_CALL_BLOCK, /* call b */
+    TKC_JN_CALL_BLOCK,   /* call b */
     TKC_JN_FILTER_BLOCK, /* filter b */
-    TKC_JN_WITH, /* list: target, value, ... */
+    TKC_JN_WITH,         /* list: target, value, ... */
     TKC_JN_BREAK,
     TKC_JN_CONTINUE,
     TKC_JN_GENERATION
@@ -291,7 +291,7 @@ typedef struct tkc_jtemplate {
     int32_t n_globals;
     bool has_generation;
     tkc_jstr *special_names[4]; /* caller, varargs, kwargs, loop; interned */
-    tinkc_str text; /* as given */
+    tinkc_str text;             /* as given */
 } tkc_jtemplate;
 
 /* ---- the parts ---- */
@@ -416,12 +416,12 @@ static inline tinkc_str tkc_jv_text(tkc_jv v) /* of a STR */
 {
     return (tinkc_str){ v.s->data, v.s->len };
 }
-bool tkc_jv_is_number(tkc_jv); /* bool, int, float */
-bool tkc_jv_is_integer(tkc_jv); /* bool, int */
+bool tkc_jv_is_number(tkc_jv);         /* bool, int, float */
+bool tkc_jv_is_integer(tkc_jv);        /* bool, int */
 bool tkc_jv_i64(tkc_jv, int64_t *out); /* integers that fit */
-tkc_i128 tkc_jv_to_i128(tkc_jv);  /* of an integer */
-double tkc_jv_to_double(tkc_jv);  /* of a number */
-const char *tkc_jv_type(tkc_jv);  /* Python's name of the type */
+tkc_i128 tkc_jv_to_i128(tkc_jv);       /* of an integer */
+double tkc_jv_to_double(tkc_jv);       /* of a number */
+const char *tkc_jv_type(tkc_jv);       /* Python's name of the type */
 size_t tkc_jstr_chars(tkc_jstr *);
 
 bool tkc_jv_truth(tkc_jv);
@@ -453,11 +453,25 @@ size_t tkc_j_encode(uint32_t c, char out[4]);
 bool tkc_j_valid_utf8(tinkc_str s);
 bool tkc_j_is_space(uint32_t c);
 bool tkc_j_is_printable(uint32_t c);
-enum { TKC_JCHAR_ALPHA, TKC_JCHAR_DECIMAL, TKC_JCHAR_DIGIT, TKC_JCHAR_NUMERIC, TKC_JCHAR_UPPER,
-       TKC_JCHAR_LOWER, TKC_JCHAR_TITLE, TKC_JCHAR_CASED };
+enum {
+    TKC_JCHAR_ALPHA,
+    TKC_JCHAR_DECIMAL,
+    TKC_JCHAR_DIGIT,
+    TKC_JCHAR_NUMERIC,
+    TKC_JCHAR_UPPER,
+    TKC_JCHAR_LOWER,
+    TKC_JCHAR_TITLE,
+    TKC_JCHAR_CASED
+};
 bool tkc_j_is(uint32_t c, int what);
-enum { TKC_JCASE_LOWER, TKC_JCASE_UPPER, TKC_JCASE_TITLE, TKC_JCASE_SWAP, TKC_JCASE_CAPITAL,
-       TKC_JCASE_FOLD };
+enum {
+    TKC_JCASE_LOWER,
+    TKC_JCASE_UPPER,
+    TKC_JCASE_TITLE,
+    TKC_JCASE_SWAP,
+    TKC_JCASE_CAPITAL,
+    TKC_JCASE_FOLD
+};
 /* Appends s in another case to the output buffer. */
 bool tkc_j_write_case(tkc_jev *, tinkc_str s, int how);
 tkc_jv tkc_jv_case(tkc_jev *, tkc_jv s, int how);

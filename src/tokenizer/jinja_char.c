@@ -147,9 +147,10 @@ bool tkc_j_valid_utf8(tinkc_str s)
             i++;
             continue;
         }
-        size_t n = p[i] >= 0xC2 && p[i] < 0xE0 ? 2 : (p[i] & 0xF0) == 0xE0 ? 3
-                   : p[i] >= 0xF0 && p[i] < 0xF5                           ? 4
-                                                                           : 0;
+        size_t n = p[i] >= 0xC2 && p[i] < 0xE0   ? 2
+                   : (p[i] & 0xF0) == 0xE0       ? 3
+                   : p[i] >= 0xF0 && p[i] < 0xF5 ? 4
+                                                 : 0;
         if (n == 0 || s.len - i < n)
             return false;
         for (size_t k = 1; k < n; k++)
@@ -341,7 +342,8 @@ bool tkc_j_write_case(tkc_jev *ev, tinkc_str s, int how)
         size_t at = i;
         uint32_t c = tkc_j_char(s, &i);
         bool ok;
-        bool cased = how >= TKC_JCASE_TITLE && how <= TKC_JCASE_SWAP && tkc_j_is(c, TKC_JCHAR_CASED);
+        bool cased =
+            how >= TKC_JCASE_TITLE && how <= TKC_JCASE_SWAP && tkc_j_is(c, TKC_JCHAR_CASED);
         if (how == TKC_JCASE_FOLD)
             ok = put_fold(ev, c);
         else if (how == TKC_JCASE_UPPER || (how == TKC_JCASE_SWAP && tkc_j_is(c, TKC_JCHAR_LOWER)))

@@ -117,8 +117,7 @@ static bool add_keywords(tkc_jev *ev, tkc_jv dict, tkc_jargs *out)
             tkc_j_fail(ev, "keywords must be strings");
             return false;
         }
-        out->kw[out->n_kw++] =
-            (tkc_jkwarg){ dict.d->entries[i].key.s, dict.d->entries[i].value };
+        out->kw[out->n_kw++] = (tkc_jkwarg){ dict.d->entries[i].key.s, dict.d->entries[i].value };
     }
     return true;
 }
@@ -237,8 +236,8 @@ static bool method_of(tkc_jev *ev, tkc_jact *act, const tkc_jnode *callee, tkc_j
     if (tkc_jv_failed(*self))
         return false;
     if (self->kind == TKC_JV_STR || self->kind == TKC_JV_DICT || self->kind == TKC_JV_LIST)
-        *fn = tkc_j_find_method(*self, (tinkc_str){ callee->name->data, callee->name->len },
-                                &unsafe);
+        *fn =
+            tkc_j_find_method(*self, (tinkc_str){ callee->name->data, callee->name->len }, &unsafe);
     if (*fn && !unsafe)
         return true;
     *fn = NULL;
@@ -251,8 +250,7 @@ static tkc_jv eval_call(tkc_jev *ev, tkc_jact *act, const tkc_jnode *n)
     tkc_jv self = tkc_jv_none, callee = tkc_jv_none;
     const tkc_jfunc *fn;
     tkc_jargs args;
-    if (!method_of(ev, act, n->a, &self, &fn, &callee) ||
-        !tkc_j_eval_args(ev, act, n->call, &args))
+    if (!method_of(ev, act, n->a, &self, &fn, &callee) || !tkc_j_eval_args(ev, act, n->call, &args))
         return tkc_jv_fail;
     ev->line = n->line;
     return fn ? fn->call(ev, &self, &args) : tkc_j_call(ev, callee, &args);
@@ -261,16 +259,16 @@ static tkc_jv eval_call(tkc_jev *ev, tkc_jact *act, const tkc_jnode *n)
 tkc_jv tkc_j_apply_filter(tkc_jev *ev, tkc_jact *act, const tkc_jnode *n, const tkc_jv *input)
 {
     tkc_jargs args;
-    tkc_jv v = n->a ? (n->a->kind == TKC_JN_FILTER && input
-                           ? tkc_j_apply_filter(ev, act, n->a, input)
-                           : tkc_j_eval(ev, act, n->a))
-                    : *input;
+    tkc_jv v =
+        n->a ? (n->a->kind == TKC_JN_FILTER && input ? tkc_j_apply_filter(ev, act, n->a, input)
+                                                     : tkc_j_eval(ev, act, n->a))
+             : *input;
     if (tkc_jv_failed(v))
         return v;
     ev->line = n->line;
     if (!n->func)
-        return tkc_j_fail(ev, "no filter named '%.*s'", (int)(n->name->len < 60 ? n->name->len : 60),
-                          n->name->data);
+        return tkc_j_fail(ev, "no filter named '%.*s'",
+                          (int)(n->name->len < 60 ? n->name->len : 60), n->name->data);
     if (!tkc_j_eval_args(ev, act, n->call, &args))
         return tkc_jv_fail;
     return n->func->call(ev, &v, &args);

@@ -1,7 +1,7 @@
 /* jinja_exec.c - statements of a running template: output, conditions, loops, macros, blocks.
  *
- * All output goes into one buffer. What a macro or a set block writes is taken off its end again when
- * it is done. May touch: the run.
+ * All output goes into one buffer. What a macro or a set block writes is taken off its end again
+ * when it is done. May touch: the run.
  */
 #include "tokenizer/jinja.h"
 
@@ -108,7 +108,8 @@ static bool fill_defaults(tkc_jev *ev, tkc_jact *act, const tkc_jnode *n)
         if (slot->kind != TKC_JV_MISSING)
             continue;
         *slot = i >= first ? tkc_j_eval(ev, act, n->other.items[i - first])
-                           : (tkc_jv){ .kind = TKC_JV_UNDEFINED, .aux = TKC_JV_MISSING,
+                           : (tkc_jv){ .kind = TKC_JV_UNDEFINED,
+                                       .aux = TKC_JV_MISSING,
                                        .s = n->list.items[i]->name };
         if (tkc_jv_failed(*slot))
             return false;
@@ -453,7 +454,9 @@ bool tkc_jev_run(tkc_jev *ev, const tkc_jdict *variables)
         tinkc_str s = { name->data, name->len };
         const tkc_jv *v = tkc_jdict_str(ev, variables, s);
         const tkc_jfunc *f = v ? NULL : tkc_j_find_global(s);
-        ev->globals[i] = v ? *v : f ? (tkc_jv){ .kind = TKC_JV_GLOBAL, .global = f } : tkc_jv_missing;
+        ev->globals[i] = v   ? *v
+                         : f ? (tkc_jv){ .kind = TKC_JV_GLOBAL, .global = f }
+                             : tkc_jv_missing;
     }
     if (!new_act(ev, NULL, ev->t->n_slots, &act))
         return false;

@@ -447,8 +447,8 @@ static tkc_jnode *parse_test(tkc_jparser *p, tkc_jnode *subject)
     tkc_jnode *not = tkc_jp_node(p, TKC_JN_NOT, n->line);
     if (!not || !tkc_jp_adopt(p, not, n))
         return NULL;
-    not->a = n;
-    return not;
+    not ->a = n;
+    return not ;
 }
 
 static tkc_jnode *parse_filter_tail(tkc_jparser *p, tkc_jnode *n)
@@ -517,10 +517,9 @@ static tkc_jnode *parse_product(tkc_jparser *p)
     static const struct {
         const char *text;
         int op;
-    } ops[] = { { "*", TKC_JOP_MUL },
-                { "/", TKC_JOP_DIV },
-                { "//", TKC_JOP_FLOORDIV },
-                { "%", TKC_JOP_MOD } };
+    } ops[] = {
+        { "*", TKC_JOP_MUL }, { "/", TKC_JOP_DIV }, { "//", TKC_JOP_FLOORDIV }, { "%", TKC_JOP_MOD }
+    };
     tkc_jnode *n = parse_power(p);
     for (size_t i = 0; n && i < 4; i++)
         if (tkc_jp_is_op(p, ops[i].text)) {

@@ -1,4 +1,5 @@
-/* jinja_filter.c - filters on text and numbers, and the table of all filters. May touch: the run. */
+/* jinja_filter.c - filters on text and numbers, and the table of all filters. May touch: the run.
+ */
 #include "tokenizer/jinja_func.h"
 
 #include <math.h>
@@ -124,8 +125,8 @@ static tkc_jv filter_format(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
         return tkc_jv_fail;
     if (args->n_pos && args->n_kw)
         return tkc_j_fail(ev, "format: can't handle positional and keyword arguments at once");
-    tkc_jv with = args->n_kw ? tkc_jv_dict(ev, TKC_JV_DICT)
-                             : tkc_jv_list(ev, TKC_JV_TUPLE, args->n_pos);
+    tkc_jv with =
+        args->n_kw ? tkc_jv_dict(ev, TKC_JV_DICT) : tkc_jv_list(ev, TKC_JV_TUPLE, args->n_pos);
     for (size_t i = 0; !tkc_jv_failed(with) && i < args->n_kw; i++)
         if (!tkc_jdict_set(ev, with.d, (tkc_jv){ .kind = TKC_JV_STR, .s = args->kw[i].name },
                            args->kw[i].value))
@@ -319,7 +320,7 @@ static bool put_url(tkc_jev *ev, tkc_jv v, bool query)
         char text[4];
         bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                      (c && strchr("_.-~", c)) || (c == '/' && !query);
-        int n = plain ? snprintf(text, sizeof text, "%c", c)
+        int n = plain               ? snprintf(text, sizeof text, "%c", c)
                 : query && c == ' ' ? snprintf(text, sizeof text, "+")
                                     : snprintf(text, sizeof text, "%%%02X", c);
         if (!tkc_j_put(ev, text, (size_t)n))
@@ -380,7 +381,7 @@ static size_t entity(tinkc_str s, char *out)
     static const struct {
         const char *name;
         char c;
-    } known[] = { { "&amp;", '&' },  { "&lt;", '<' },  { "&gt;", '>' },
+    } known[] = { { "&amp;", '&' },  { "&lt;", '<' },   { "&gt;", '>' },
                   { "&quot;", '"' }, { "&#39;", '\'' }, { "&#34;", '"' } };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (tkc_starts_with(s, known[i].name)) {
@@ -449,8 +450,9 @@ static bool parse_int(tinkc_str s, int64_t base, tkc_i128 *out)
         char c = s.data[i];
         if (c == '_' && digits && i + 1 < s.len && s.data[i - 1] != '_')
             continue;
-        int d = c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'z' ? (c | 0x20) - 'a' + 10
-                                                                                        : 99;
+        int d = c >= '0' && c <= '9'                     ? c - '0'
+                : (c | 0x20) >= 'a' && (c | 0x20) <= 'z' ? (c | 0x20) - 'a' + 10
+                                                         : 99;
         if (d >= base || __builtin_mul_overflow(value, (tkc_i128)base, &value) ||
             __builtin_add_overflow(value, (tkc_i128)d, &value))
             return false;
@@ -633,7 +635,8 @@ static tkc_jv filter_filesizeformat(tkc_jev *ev, const tkc_jv *v, const tkc_jarg
         for (; i < 7 && bytes >= unit; i++)
             unit *= base;
         char letter = binary && i == 0 ? 'K' : units[i];
-        n = snprintf(text, sizeof text, "%.1f %c%s", base * bytes / unit, letter, binary ? "iB" : "B");
+        n = snprintf(text, sizeof text, "%.1f %c%s", base * bytes / unit, letter,
+                     binary ? "iB" : "B");
     }
     return tkc_jv_copy(ev, text, (size_t)n);
 }
@@ -680,7 +683,8 @@ tkc_jv tkc_j_ignore_case(tkc_jev *ev, tkc_jv v)
 
 const tkc_jfunc *tkc_j_find_filter(tinkc_str name)
 {
-    static const tkc_jfunc table[] = { /* sorted */
+    static const tkc_jfunc table[] = {
+        /* sorted */
         { "abs", filter_abs },
         { "attr", filter_attr },
         { "capitalize", filter_capitalize },

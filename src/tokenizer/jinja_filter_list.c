@@ -107,6 +107,14 @@ static tkc_jargs *copy_args(tkc_jev *ev, const tkc_jargs *args, size_t skip)
     return copy;
 }
 
+/* None, 0 and the like give nothing to map or select from, and nothing is asked of the arguments.
+ */
+static tkc_jv nothing(tkc_jev *ev)
+{
+    tkc_jv empty = tkc_jv_list(ev, TKC_JV_LIST, 0);
+    return tkc_jv_failed(empty) ? empty : lazy(ev, empty);
+}
+
 static tkc_jv map_attribute(tkc_jev *ev, tkc_jv v, const tkc_jargs *args)
 {
     static const char *const params[] = { "attribute", "default" };
@@ -122,6 +130,8 @@ static tkc_jv map_attribute(tkc_jev *ev, tkc_jv v, const tkc_jargs *args)
 static tkc_jv filter_map(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
 {
     bool by_attribute = args->n_pos == 0;
+    if (!tkc_jv_truth(*v))
+        return nothing(ev);
     if (by_attribute && args->n_kw)
         return map_attribute(ev, *v, args);
     if (by_attribute || args->pos[0].kind != TKC_JV_STR)
@@ -140,8 +150,9 @@ static tkc_jv filter_map(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
 static tkc_jv choose(tkc_jev *ev, tkc_jv v, const tkc_jargs *args, bool by_attribute, bool reject)
 {
     size_t skip = by_attribute;
-    tkc_jiter *it =
-        tkc_j_stage(ev, v, by_attribute ? TKC_JSTAGE_SELECT_ATTR : TKC_JSTAGE_SELECT);
+    if (!tkc_jv_truth(v))
+        return nothing(ev);
+    tkc_jiter *it = tkc_j_stage(ev, v, by_attribute ? TKC_JSTAGE_SELECT_ATTR : TKC_JSTAGE_SELECT);
     if (!it)
         return tkc_jv_fail;
     it->reject = reject;
@@ -422,7 +433,8 @@ static tkc_jv filter_sum(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
 
 /* ---- cutting into pieces ---- */
 
-static bool part_args(tkc_jev *ev, const tkc_jargs *args, const char *what, int64_t *n, tkc_jv *fill)
+static bool part_args(tkc_jev *ev, const tkc_jargs *args, const char *what, int64_t *n,
+                      tkc_jv *fill)
 {
     static const char *const params[] = { "n", "fill_with" };
     tkc_jv a[2];
@@ -474,8 +486,8 @@ static tkc_jv filter_slice(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
         for (size_t k = 0; !tkc_jv_failed(part) && k < count; k++)
             if (!tkc_jv_push(ev, part.l, all.l->items[at++]))
                 return tkc_jv_fail;
-        if (tkc_jv_failed(part) || (fill.kind != TKC_JV_MISSING && i >= extra &&
-                                    !tkc_jv_push(ev, part.l, fill)))
+        if (tkc_jv_failed(part) ||
+            (fill.kind != TKC_JV_MISSING && i >= extra && !tkc_jv_push(ev, part.l, fill)))
             return tkc_jv_fail;
         if (!tkc_jv_push(ev, out.l, part))
             return tkc_jv_fail;
@@ -485,7 +497,8 @@ static tkc_jv filter_slice(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
 
 const tkc_jfunc *tkc_j_list_filter(tinkc_str name)
 {
-    static const tkc_jfunc table[] = { /* sorted */
+    static const tkc_jfunc table[] = {
+        /* sorted */
         { "batch", filter_batch },
         { "count", filter_length },
         { "dictsort", filter_dictsort },

@@ -18,7 +18,7 @@ typedef struct spec {
     char align; /* < > ^ = or 0 */
     char sign;  /* + space or 0 */
     bool alternate, comma;
-    char group; /* , or _ between thousands, or 0 */
+    char group;               /* , or _ between thousands, or 0 */
     int64_t width, precision; /* -1 = none */
     char type;
 } spec;
@@ -87,7 +87,10 @@ static bool put_integer(tkc_jev *ev, const spec *f, tkc_i128 value, char usual_a
     char digits[160], grouped[220], text[164];
     size_t n = 0, len = 0;
     u128 rest = value < 0 ? (u128)0 - (u128)value : (u128)value;
-    unsigned base = f->type == 'x' || f->type == 'X' ? 16 : f->type == 'o' ? 8 : f->type == 'b' ? 2 : 10;
+    unsigned base = f->type == 'x' || f->type == 'X' ? 16
+                    : f->type == 'o'                 ? 8
+                    : f->type == 'b'                 ? 2
+                                                     : 10;
     const char *set = f->type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
     do {
         digits[n++] = set[(size_t)(rest % base)];
@@ -131,8 +134,8 @@ static bool put_float(tkc_jev *ev, const spec *f, double value, char usual_align
     int n;
     if (isnan(value) || isinf(value)) {
         bool upper = type == 'F' || type == 'E' || type == 'G';
-        n = snprintf(text, sizeof text, "%s", isnan(value) ? (upper ? "NAN" : "nan")
-                                                           : (upper ? "INF" : "inf"));
+        n = snprintf(text, sizeof text, "%s",
+                     isnan(value) ? (upper ? "NAN" : "nan") : (upper ? "INF" : "inf"));
     } else if (!f->type && f->precision < 0) {
         n = (int)tkc_format_double(size, text);
     } else if (type == 'e') {
@@ -177,7 +180,8 @@ typedef struct percent {
 static tkc_jv next_arg(percent *p)
 {
     if (p->args.kind != TKC_JV_TUPLE)
-        return p->used++ == 0 ? p->args : tkc_j_fail(p->ev, "not enough arguments for format string");
+        return p->used++ == 0 ? p->args
+                              : tkc_j_fail(p->ev, "not enough arguments for format string");
     if (p->used >= p->args.l->len)
         return tkc_j_fail(p->ev, "not enough arguments for format string");
     return p->args.l->items[p->used++];
@@ -192,7 +196,8 @@ static bool percent_number(percent *p, int64_t max, int64_t *out)
         if (!tkc_jv_failed(v) && !tkc_jv_i64(v, out))
             tkc_j_fail(p->ev, "* wants int");
     } else {
-        while (p->at < p->s.len && p->s.data[p->at] >= '0' && p->s.data[p->at] <= '9' && *out <= max)
+        while (p->at < p->s.len && p->s.data[p->at] >= '0' && p->s.data[p->at] <= '9' &&
+               *out <= max)
             *out = *out * 10 + (p->s.data[p->at++] - '0');
     }
     if (*out > max || *out < -max)
@@ -396,7 +401,8 @@ static bool parse_spec(tkc_jev *ev, tinkc_str s, spec *f)
         f->group = s.data[i++];
     if (i < s.len && s.data[i] == '.') {
         f->precision = 0;
-        for (i++; i < s.len && s.data[i] >= '0' && s.data[i] <= '9' && f->precision <= MAX_PRECISION;
+        for (i++;
+             i < s.len && s.data[i] >= '0' && s.data[i] <= '9' && f->precision <= MAX_PRECISION;
              i++)
             f->precision = f->precision * 10 + (s.data[i] - '0');
     }
@@ -461,8 +467,8 @@ static tkc_jv format_field(tkc_jev *ev, tinkc_str field, const tkc_jargs *args, 
     while (n < field.len && !tkc_jv_failed(v)) {
         bool item = field.data[n] == '[';
         size_t begin = ++n;
-        while (n < field.len && (item ? field.data[n] != ']' : field.data[n] != '.' &&
-                                                                     field.data[n] != '['))
+        while (n < field.len &&
+               (item ? field.data[n] != ']' : field.data[n] != '.' && field.data[n] != '['))
             n++;
         tinkc_str part = tkc_strn(field.data + begin, n - begin);
         int64_t index;

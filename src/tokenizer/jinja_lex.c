@@ -1,8 +1,9 @@
 /* jinja_lex.c - cuts a template into tokens, doing all white space control on the way.
  *
- * The rules are those of an environment with trim_blocks and lstrip_blocks: a newline behind a block
- * tag or comment goes, blanks before one go if it is the first thing on its line, "-" takes all white
- * space on its side and "+" switches the rules off there. May touch: the arena it was given.
+ * The rules are those of an environment with trim_blocks and lstrip_blocks: a newline behind a
+ * block tag or comment goes, blanks before one go if it is the first thing on its line, "-" takes
+ * all white space on its side and "+" switches the rules off there. May touch: the arena it was
+ * given.
  */
 #include "tokenizer/jinja.h"
 
@@ -111,8 +112,8 @@ static tinkc_str strip_before(const lexer *lx, tinkc_str text, char sign, bool i
     return text;
 }
 
-/* The end of a block tag or comment whose delimiter is `close`: "-%}", "+%}" or "%}", with the white
- * space it takes along. 0 = it is not here. */
+/* The end of a block tag or comment whose delimiter is `close`: "-%}", "+%}" or "%}", with the
+ * white space it takes along. 0 = it is not here. */
 static size_t tag_end(const lexer *lx, size_t at, char close, bool trim)
 {
     char sign = at < lx->s.len ? lx->s.data[at] : '\0';
@@ -311,9 +312,9 @@ static bool unescape(tinkc_str s, size_t *at, char *out, size_t *n)
             return false;
         *at += 2 + hex;
         uint32_t low;
-        if (code >= 0xD800 && code < 0xDC00 && hex == 4 && *at + 1 < s.len &&
-            s.data[*at] == '\\' && s.data[*at + 1] == 'u' && read_hex(s, *at + 2, 4, &low) &&
-            low >= 0xDC00 && low < 0xE000) {
+        if (code >= 0xD800 && code < 0xDC00 && hex == 4 && *at + 1 < s.len && s.data[*at] == '\\' &&
+            s.data[*at + 1] == 'u' && read_hex(s, *at + 2, 4, &low) && low >= 0xDC00 &&
+            low < 0xE000) {
             code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
             *at += 6;
         }
@@ -380,9 +381,9 @@ static bool track_bracket(lexer *lx, char c)
 
 static bool lex_operator(lexer *lx)
 {
-    static const char *const ops[] = { "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%",
-                                       "~",  "[",  "]",  "(",  ")",  "{",  "}", ">", "<", "=", ".",
-                                       ":",  "|",  ",",  ";" };
+    static const char *const ops[] = { "//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
+                                       "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
+                                       ">",  "<",  "=",  ".",  ":",  "|",  ",", ";" };
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         size_t n = strlen(ops[i]);
         if (lx->s.len - lx->at < n || memcmp(lx->s.data + lx->at, ops[i], n) != 0)

@@ -166,8 +166,8 @@ static tkc_jv float_is_integer(tkc_jev *ev, const tkc_jv *self, const tkc_jargs 
 /* What Python has and the sandbox forbids. */
 static bool is_forbidden(tkc_jv object, tinkc_str name)
 {
-    static const char *const list_names[] = { "append", "clear",   "extend", "insert",
-                                              "pop",    "remove",  "reverse", "sort" };
+    static const char *const list_names[] = { "append", "clear",  "extend",  "insert",
+                                              "pop",    "remove", "reverse", "sort" };
     static const char *const dict_names[] = { "clear", "pop", "popitem", "setdefault", "update" };
     if (object.kind == TKC_JV_LIST)
         for (size_t i = 0; i < 8; i++)
@@ -177,8 +177,7 @@ static bool is_forbidden(tkc_jv object, tinkc_str name)
         for (size_t i = 0; i < 5; i++)
             if (tkc_str_is(name, dict_names[i]))
                 return true;
-    return name.len > 1 && name.data[0] == '_' && name.data[1] == '_' &&
-           object.kind != TKC_JV_DICT;
+    return name.len > 1 && name.data[0] == '_' && name.data[1] == '_' && object.kind != TKC_JV_DICT;
 }
 
 const tkc_jfunc *tkc_j_find_method(tkc_jv object, tinkc_str name, bool *unsafe)
@@ -369,9 +368,9 @@ static int format_time_part(char *out, size_t cap, char c, const struct tm *tm, 
 {
     static const char *const days[] = { "Sunday",   "Monday", "Tuesday", "Wednesday",
                                         "Thursday", "Friday", "Saturday" };
-    static const char *const months[] = { "January", "February", "March",     "April",
-                                          "May",     "June",     "July",      "August",
-                                          "September", "October", "November", "December" };
+    static const char *const months[] = { "January",   "February", "March",    "April",
+                                          "May",       "June",     "July",     "August",
+                                          "September", "October",  "November", "December" };
     int hour12 = tm->tm_hour % 12 ? tm->tm_hour % 12 : 12;
     long year = tm->tm_year + 1900L;
     switch (c) {

@@ -557,8 +557,7 @@ static int64_t loop_length(tkc_jev *ev, tkc_jloop *loop)
     if (tkc_failed(ev->err))
         return -1;
     loop->iter = tkc_j_iter(ev, rest);
-    loop->length =
-        (int64_t)rest.l->len + loop->index0 + 1 + (loop->after.kind != TKC_JV_MISSING);
+    loop->length = (int64_t)rest.l->len + loop->index0 + 1 + (loop->after.kind != TKC_JV_MISSING);
     return loop->length;
 }
 

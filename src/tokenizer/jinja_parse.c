@@ -192,8 +192,8 @@ static bool at_one_of(const tkc_jparser *p, const char *const *ends)
     return false;
 }
 
-/* Text and tags up to a tag whose name is in `ends`, which is left behind its "{%"; ends NULL: up to
- * the end of the template. */
+/* Text and tags up to a tag whose name is in `ends`, which is left behind its "{%"; ends NULL: up
+ * to the end of the template. */
 static bool parse_body(tkc_jparser *p, const char *const *ends, tkc_jlistof *out)
 {
     tkc_jnodes items = { 0 };
@@ -418,16 +418,11 @@ static tkc_jnode *parse_statement(tkc_jparser *p)
     static const struct {
         const char *name;
         tkc_jnode *(*parse)(tkc_jparser *);
-    } tags[] = { { "if", parse_if },
-                 { "for", parse_for },
-                 { "set", parse_set },
-                 { "macro", parse_macro },
-                 { "call", parse_call_block },
-                 { "filter", parse_filter_block },
-                 { "with", parse_with },
-                 { "generation", parse_generation },
-                 { "break", parse_break },
-                 { "continue", parse_continue } };
+    } tags[] = { { "if", parse_if },           { "for", parse_for },
+                 { "set", parse_set },         { "macro", parse_macro },
+                 { "call", parse_call_block }, { "filter", parse_filter_block },
+                 { "with", parse_with },       { "generation", parse_generation },
+                 { "break", parse_break },     { "continue", parse_continue } };
     if (p->at->kind != TKC_JT_NAME)
         return tkc_jp_unexpected(p);
     for (size_t i = 0; i < sizeof tags / sizeof *tags; i++)
@@ -447,8 +442,9 @@ bool tkc_jinja_parse(tkc_jtemplate *t, tinkc_str text, tinkc_error *err)
     size_t n_tokens = 0;
     bool ok = tkc_jinja_lex(&scratch, text, &tokens, &n_tokens, err);
     if (ok) {
-        tkc_jparser p = { .t = t, .arena = &t->arena, .scratch = &scratch, .err = err,
-                          .at = tokens };
+        tkc_jparser p = {
+            .t = t, .arena = &t->arena, .scratch = &scratch, .err = err, .at = tokens
+        };
         static const char *const special[4] = { "caller", "varargs", "kwargs", "loop" };
         for (int i = 0; ok && i < 4; i++)
             ok = (t->special_names[i] = tkc_jp_intern(&p, tkc_str(special[i]))) != NULL;

@@ -13,7 +13,7 @@ typedef struct tkc_jparser {
     tinkc_error *err;
     const tkc_jtoken *at;
     int32_t nesting;
-    int32_t loops; /* how many loops enclose this place, inside the same function */
+    int32_t loops;    /* how many loops enclose this place, inside the same function */
     tkc_jstr **names; /* interned; open addressing */
     size_t n_names, cap_names;
 } tkc_jparser;

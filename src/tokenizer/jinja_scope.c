@@ -4,10 +4,10 @@
  * without entering the frames inside it, so that it is known which names it reads and writes; then
  * its names are resolved and the inner frames follow. What a frame must do when it is entered is
  * written down as loads: take a variable of the caller, copy a name of an outer frame (so that
- * writing it stays inside), or begin without a value. The order of looking decides corner cases, and
- * follows what Jinja does: a name that only some branches of an `if` write still has its outer value
- * in the others. Frames share the slots of the function they stand in; macros, call blocks and
- * recursive loops are functions. May touch: the template's nodes and arena, scratch.
+ * writing it stays inside), or begin without a value. The order of looking decides corner cases,
+ * and follows what Jinja does: a name that only some branches of an `if` write still has its outer
+ * value in the others. Frames share the slots of the function they stand in; macros, call blocks
+ * and recursive loops are functions. May touch: the template's nodes and arena, scratch.
  */
 #include "tokenizer/jinja.h"
 
@@ -503,9 +503,9 @@ static bool reads(const tkc_jnode *n, const tkc_jstr *name, bool *written)
             *written = true;
         return n->name == name && !n->store;
     }
-    if (n->call && (list_reads(&n->call->pos, name, written) ||
-                    list_reads(&n->call->kw, name, written) ||
-                    reads(n->call->dyn_pos, name, written) || reads(n->call->dyn_kw, name, written)))
+    if (n->call &&
+        (list_reads(&n->call->pos, name, written) || list_reads(&n->call->kw, name, written) ||
+         reads(n->call->dyn_pos, name, written) || reads(n->call->dyn_kw, name, written)))
         return true;
     return reads(n->a, name, written) || reads(n->b, name, written) || reads(n->c, name, written) ||
            list_reads(&n->list, name, written) || list_reads(&n->body, name, written) ||

@@ -212,7 +212,8 @@ static tkc_jv str_removesuffix(tkc_jev *ev, const tkc_jv *self, const tkc_jargs 
 /* Looks at every place, so a long needle in a long text is paid for. */
 static const char *find_last(tkc_jev *ev, tinkc_str s, tinkc_str needle)
 {
-    if (needle.len > s.len || !tkc_j_charge(ev, ((s.len - needle.len) / 16) * (needle.len / 32 + 1)))
+    if (needle.len > s.len ||
+        !tkc_j_charge(ev, ((s.len - needle.len) / 16) * (needle.len / 32 + 1)))
         return NULL;
     for (size_t i = s.len - needle.len + 1; i-- > 0;)
         if (memcmp(s.data + i, needle.data, needle.len) == 0)
@@ -226,8 +227,8 @@ static const char *find_first(tinkc_str s, tinkc_str needle)
 }
 
 /* (needle, start, end) of find and its kin: the part of self to look in, as bytes. */
-static bool window(tkc_jev *ev, tkc_jv self, const tkc_jargs *args, const char *what, tkc_jv *needle,
-                   tinkc_str *out)
+static bool window(tkc_jev *ev, tkc_jv self, const tkc_jargs *args, const char *what,
+                   tkc_jv *needle, tinkc_str *out)
 {
     static const char *const params[] = { "sub", "start", "end" };
     tkc_jv a[3];
@@ -501,8 +502,9 @@ tkc_jv tkc_j_splitlines(tkc_jev *ev, tkc_jv self, bool keep_ends)
             continue;
         if (c == '\r' && i < s.len && s.data[i] == '\n')
             i++;
-        if (!tkc_jv_push(ev, out.l,
-                         part_of(ev, self, tkc_strn(s.data + begin, (keep_ends ? i : end) - begin))))
+        if (!tkc_jv_push(
+                ev, out.l,
+                part_of(ev, self, tkc_strn(s.data + begin, (keep_ends ? i : end) - begin))))
             return tkc_jv_fail;
         begin = i;
     }
@@ -589,7 +591,8 @@ tkc_jv tkc_j_replace(tkc_jev *ev, tkc_jv self, tkc_jv from, tkc_jv to, int64_t l
     while (limit != 0) {
         size_t at = 0;
         if (needle.len) {
-            const char *hit = rest.len ? memmem(rest.data, rest.len, needle.data, needle.len) : NULL;
+            const char *hit =
+                rest.len ? memmem(rest.data, rest.len, needle.data, needle.len) : NULL;
             if (!hit)
                 break;
             at = (size_t)(hit - rest.data);
@@ -757,30 +760,54 @@ static tkc_jv str_unsupported(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *
     return tkc_j_fail(ev, "this method of strings is not supported");
 }
 
-static const tkc_jfunc methods[] = { /* sorted */
-    { "capitalize", str_capitalize }, { "casefold", str_casefold },
-    { "center", str_center },         { "count", str_count },
-    { "encode", str_encode },         { "endswith", str_endswith },
-    { "expandtabs", str_expandtabs }, { "find", str_find },
-    { "format", str_format },         { "format_map", str_unsupported },
-    { "index", str_index },           { "isalnum", str_isalnum },
-    { "isalpha", str_isalpha },       { "isascii", str_isascii },
-    { "isdecimal", str_isdecimal },   { "isdigit", str_isdigit },
-    { "isidentifier", str_unsupported }, { "islower", str_islower },
-    { "isnumeric", str_isnumeric },   { "isprintable", str_isprintable },
-    { "isspace", str_isspace },       { "istitle", str_istitle },
-    { "isupper", str_isupper },       { "join", str_join },
-    { "ljust", str_ljust },           { "lower", str_lower },
-    { "lstrip", str_lstrip },         { "maketrans", str_unsupported },
-    { "partition", str_partition },   { "removeprefix", str_removeprefix },
-    { "removesuffix", str_removesuffix }, { "replace", str_replace },
-    { "rfind", str_rfind },           { "rindex", str_rindex },
-    { "rjust", str_rjust },           { "rpartition", str_rpartition },
-    { "rsplit", str_rsplit },         { "rstrip", str_rstrip },
-    { "split", str_split },           { "splitlines", str_splitlines },
-    { "startswith", str_startswith }, { "strip", str_strip },
-    { "swapcase", str_swapcase },     { "title", str_title },
-    { "translate", str_unsupported }, { "upper", str_upper },
+static const tkc_jfunc methods[] = {
+    /* sorted */
+    { "capitalize", str_capitalize },
+    { "casefold", str_casefold },
+    { "center", str_center },
+    { "count", str_count },
+    { "encode", str_encode },
+    { "endswith", str_endswith },
+    { "expandtabs", str_expandtabs },
+    { "find", str_find },
+    { "format", str_format },
+    { "format_map", str_unsupported },
+    { "index", str_index },
+    { "isalnum", str_isalnum },
+    { "isalpha", str_isalpha },
+    { "isascii", str_isascii },
+    { "isdecimal", str_isdecimal },
+    { "isdigit", str_isdigit },
+    { "isidentifier", str_unsupported },
+    { "islower", str_islower },
+    { "isnumeric", str_isnumeric },
+    { "isprintable", str_isprintable },
+    { "isspace", str_isspace },
+    { "istitle", str_istitle },
+    { "isupper", str_isupper },
+    { "join", str_join },
+    { "ljust", str_ljust },
+    { "lower", str_lower },
+    { "lstrip", str_lstrip },
+    { "maketrans", str_unsupported },
+    { "partition", str_partition },
+    { "removeprefix", str_removeprefix },
+    { "removesuffix", str_removesuffix },
+    { "replace", str_replace },
+    { "rfind", str_rfind },
+    { "rindex", str_rindex },
+    { "rjust", str_rjust },
+    { "rpartition", str_rpartition },
+    { "rsplit", str_rsplit },
+    { "rstrip", str_rstrip },
+    { "split", str_split },
+    { "splitlines", str_splitlines },
+    { "startswith", str_startswith },
+    { "strip", str_strip },
+    { "swapcase", str_swapcase },
+    { "title", str_title },
+    { "translate", str_unsupported },
+    { "upper", str_upper },
     { "zfill", str_zfill },
 };
 

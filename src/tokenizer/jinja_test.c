@@ -96,7 +96,8 @@ static tkc_jv test_upper(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
 
 const tkc_jfunc *tkc_j_find_test(tinkc_str name)
 {
-    static const tkc_jfunc table[] = { /* sorted */
+    static const tkc_jfunc table[] = {
+        /* sorted */
         { "!=", test_ne },
         { "<", test_lt },
         { "<=", test_le },

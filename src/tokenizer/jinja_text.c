@@ -124,8 +124,8 @@ static bool put_dict(tkc_jev *ev, const tkc_jdict *d, int depth)
     if (!put(ev, "{"))
         return false;
     for (size_t i = 0; i < d->len; i++)
-        if ((i && !put(ev, ", ")) || !write_repr(ev, d->entries[i].key, depth) ||
-            !put(ev, ": ") || !write_repr(ev, d->entries[i].value, depth))
+        if ((i && !put(ev, ", ")) || !write_repr(ev, d->entries[i].key, depth) || !put(ev, ": ") ||
+            !write_repr(ev, d->entries[i].value, depth))
             return false;
     return put(ev, "}");
 }
@@ -150,11 +150,10 @@ static bool put_view(tkc_jev *ev, tkc_jv v, int depth)
 static bool put_range(tkc_jev *ev, const tkc_jrange *r)
 {
     char text[96];
-    int n = r->step == 1
-                ? snprintf(text, sizeof text, "range(%lld, %lld)", (long long)r->start,
-                           (long long)r->stop)
-                : snprintf(text, sizeof text, "range(%lld, %lld, %lld)", (long long)r->start,
-                           (long long)r->stop, (long long)r->step);
+    int n = r->step == 1 ? snprintf(text, sizeof text, "range(%lld, %lld)", (long long)r->start,
+                                    (long long)r->stop)
+                         : snprintf(text, sizeof text, "range(%lld, %lld, %lld)",
+                                    (long long)r->start, (long long)r->stop, (long long)r->step);
     return tkc_j_put(ev, text, (size_t)n);
 }
 
@@ -196,8 +195,7 @@ static bool write_repr(tkc_jev *ev, tkc_jv v, int depth)
     case TKC_JV_LIST:
         return put(ev, "[") && put_items(ev, v.l, depth + 1) && put(ev, "]");
     case TKC_JV_TUPLE:
-        return put(ev, "(") && put_items(ev, v.l, depth + 1) &&
-               put(ev, v.l->len == 1 ? ",)" : ")");
+        return put(ev, "(") && put_items(ev, v.l, depth + 1) && put(ev, v.l->len == 1 ? ",)" : ")");
     case TKC_JV_DICT:
         return put_dict(ev, v.d, depth + 1);
     case TKC_JV_NAMESPACE:
@@ -255,7 +253,8 @@ static bool put_json_escape(dumper *j, uint32_t c)
     else if (c < 0x10000)
         n = snprintf(text, sizeof text, "\\u%04x", (unsigned)c);
     else
-        n = snprintf(text, sizeof text, "\\u%04x\\u%04x", (unsigned)(0xD800 + ((c - 0x10000) >> 10)),
+        n = snprintf(text, sizeof text, "\\u%04x\\u%04x",
+                     (unsigned)(0xD800 + ((c - 0x10000) >> 10)),
                      (unsigned)(0xDC00 + ((c - 0x10000) & 0x3FF)));
     return tkc_j_put(j->ev, text, (size_t)n);
 }

@@ -1,7 +1,7 @@
 /* jinja_value.c - the values of a running template: making, comparing, looking things up.
  *
- * Python's rules: True is 1, 1 is 1.0, lists compare item by item, dicts keep their order. May touch:
- * the run's arena and counters.
+ * Python's rules: True is 1, 1 is 1.0, lists compare item by item, dicts keep their order. May
+ * touch: the run's arena and counters.
  */
 #include "tokenizer/jinja.h"
 
@@ -108,9 +108,8 @@ tkc_jv tkc_jv_cstr(tkc_jev *ev, const char *text)
 
 tkc_jv tkc_jv_take(tkc_jev *ev, size_t mark)
 {
-    tkc_jv v = tkc_failed(ev->err)
-                   ? tkc_jv_fail
-                   : tkc_jv_copy(ev, ev->out.data + mark, ev->out.len - mark);
+    tkc_jv v = tkc_failed(ev->err) ? tkc_jv_fail
+                                   : tkc_jv_copy(ev, ev->out.data + mark, ev->out.len - mark);
     ev->out.len = mark;
     return v;
 }
@@ -347,12 +346,12 @@ double tkc_jv_to_double(tkc_jv v)
 const char *tkc_jv_type(tkc_jv v)
 {
     static const char *const views[] = { "dict_keys", "dict_values", "dict_items" };
-    static const char *const names[] = {
-        "failure", "missing", "Undefined", "NoneType", "bool",  "int",       "int",
-        "float",   "str",     "bytes",     "list",     "tuple", "dict",      "Namespace",
-        "range",   "generator", "view",    "Macro",    "LoopContext", "method", "function",
-        "Cycler",  "Joiner"
-    };
+    static const char *const names[] = { "failure",  "missing",   "Undefined",   "NoneType",
+                                         "bool",     "int",       "int",         "float",
+                                         "str",      "bytes",     "list",        "tuple",
+                                         "dict",     "Namespace", "range",       "generator",
+                                         "view",     "Macro",     "LoopContext", "method",
+                                         "function", "Cycler",    "Joiner" };
     return v.kind == TKC_JV_VIEW ? views[v.aux] : names[v.kind];
 }
 

@@ -42,7 +42,8 @@ bool tinkc_template_render(const tinkc_template *t, const char *variables_json, 
     if (!tkc_enter(&err, &local))
         return false;
     if (!t || !out)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "template_render: %s is NULL", t ? "out" : "template");
+        return tkc_fail(err, TINKC_E_ARGUMENT, "template_render: %s is NULL",
+                        t ? "out" : "template");
     tkc_arena arena;
     tkc_jev ev;
     tkc_jlimits limits = { .now_us = now_us };

@@ -4,7 +4,8 @@
  *
  * UNITS.json: {"context": {...}, "cases": [{"template": ..., "text": ...} or {"template": ...,
  * "error": ..., "message": ...}]}. Prints how many passed and failed and the first ten differences;
- * exits with 1 if any failed, 2 if the file cannot be used. The clock stands at 2025-07-26 15:04:05.
+ * exits with 1 if any failed, 2 if the file cannot be used. The clock stands at 2025-07-26
+ * 15:04:05.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -78,7 +79,8 @@ static unit read_unit(tkc_json *j)
     return u;
 }
 
-static bool check(tinkc_str file, tkc_arena *arena, size_t *passed, size_t *failed, tinkc_error *err)
+static bool check(tinkc_str file, tkc_arena *arena, size_t *passed, size_t *failed,
+                  tinkc_error *err)
 {
     tkc_json j;
     tinkc_str key, context = tkc_str("{}");

@@ -1,0 +1,82 @@
+/* chat.h - conversations to text: what the files about chats share.
+ *
+ * A chat is opened once from the caller's JSON and may then be rendered several times, whole or in
+ * part: the training view needs that. [one thread]
+ */
+#ifndef TKC_TOKENIZER_CHAT_H
+#define TKC_TOKENIZER_CHAT_H
+
+#include "tokenizer/template.h"
+
+/* A special token as a template knows it: bos_token and its text. */
+typedef struct tkc_chat_name {
+    const char *name;
+    tinkc_str text;
+} tkc_chat_name;
+
+enum { TKC_CHAT_NAMES = 8 };
+
+/* How conversations are written: a template and what belongs to it. */
+typedef struct tkc_chat_source {
+    const tinkc_template *t;
+    tkc_chat_name names[TKC_CHAT_NAMES];
+    size_t n_names;
+    const char *preset; /* variables of a renderer, a JSON object; NULL = none */
+    bool cut_system;    /* leave out the system message that the template makes up */
+    bool no_thinking;   /* reasoning in a message is an error */
+} tkc_chat_source;
+
+/* A cookbook renderer: its own template or the model's, with variables. */
+typedef struct tkc_renderer {
+    const char *name;
+    const char *text;   /* NULL = the model's own template */
+    const char *preset; /* NULL = none */
+    const char *const *stops;
+    bool cut_system, no_thinking, unsupported;
+} tkc_renderer;
+/* NULL if there is none of that name. */
+const tkc_renderer *tkc_find_renderer(const char *name);
+
+typedef struct tkc_chat {
+    const tkc_chat_source *source;
+    tkc_arena arena;   /* messages, variables, kept texts */
+    tkc_arena scratch; /* of one rendering */
+    tkc_jev reader;    /* what the values were made with */
+    tkc_jlimits limits;
+    tinkc_error *err;
+    tkc_jv messages; /* list of dicts */
+    tkc_jv base;     /* dict: every variable but messages and add_generation_prompt */
+    tkc_jv wins;     /* dict: the caller's own variables */
+} tkc_chat;
+
+/* What one rendering gave. */
+typedef struct tkc_rendered {
+    tinkc_str text; /* in the chat's arena */
+    tkc_jspan *spans;
+    size_t n_spans;
+    bool nested_spans;
+} tkc_rendered;
+
+/* options may be NULL. A chat that failed to open must be closed as well. */
+bool tkc_chat_open(tkc_chat *, const tkc_chat_source *, const char *messages_json,
+                   const tinkc_chat_options *, tinkc_error *err);
+void tkc_chat_close(tkc_chat *);
+/* Renders a list of messages. `err` may be another than the chat's: a rendering that may fail. */
+bool tkc_chat_run(tkc_chat *, tkc_jv messages, bool generation_prompt, tkc_rendered *out,
+                  tinkc_error *err);
+/* The first n messages, as a list. */
+tkc_jv tkc_chat_first(tkc_chat *, size_t n);
+/* The string under a key of message i; data NULL = it is none. */
+tinkc_str tkc_chat_field(tkc_chat *, size_t i, const char *key);
+
+/* All of tinkc_chat_render but the search for the template. */
+bool tkc_chat_text(const tkc_chat_source *, const char *messages_json, const tinkc_chat_options *,
+                   tinkc_text *out, tinkc_error *err);
+/* What the public functions on chats demand of their arguments. */
+bool tkc_chat_check(const tinkc_tokenizer *, const char *messages_json, const tinkc_chat_options *,
+                    const void *out, const char *what, tinkc_error *err);
+/* The template, special tokens and renderer for a tokenizer and options. */
+bool tkc_chat_source_of(const tinkc_tokenizer *, const tinkc_chat_options *, tkc_chat_source *out,
+                        tinkc_error *err);
+
+#endif
