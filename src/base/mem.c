@@ -33,6 +33,12 @@ void *tkc_alloc(const tinkc_allocator *a, size_t size, tinkc_error *err)
 
 void *tkc_zalloc(const tinkc_allocator *a, size_t size, tinkc_error *err)
 {
+    if (!a) { /* large blocks come zeroed from the system, page by page as they are used */
+        void *zeroed = calloc(1, size ? size : 1);
+        if (!zeroed)
+            tkc_fail_memory(err);
+        return zeroed;
+    }
     void *ptr = tkc_alloc(a, size, err);
     if (ptr)
         memset(ptr, 0, size ? size : 1);

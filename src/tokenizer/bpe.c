@@ -33,16 +33,34 @@ static inline void set_pair(const tkc_tables *t, const uint32_t *ids, size_t i, 
     made[i] = pair ? pair->id : 0;
 }
 
-size_t tkc_bpe_short(const tkc_tables *t, const unsigned char *p, size_t len, int32_t *out)
+/* The bytes as tokens with the ranks of their pairs. Returns how many. */
+static inline size_t start_short(const tkc_tables *t, const unsigned char *p, size_t len,
+                                 uint32_t *ids, uint32_t *ranks, uint32_t *made)
 {
-    uint32_t ids[TKC_BPE_SHORT + 1], ranks[TKC_BPE_SHORT + 1], made[TKC_BPE_SHORT + 1];
     size_t n = 0;
-    assert(len <= TKC_BPE_SHORT);
+    if (t->all_bytes) {
+        for (size_t i = 0; i + 1 < len; i++) {
+            const tkc_byte_pair *pair = &t->byte_pairs[(size_t)p[i] << 8 | p[i + 1]];
+            ids[i] = (uint32_t)t->byte_ids[p[i]];
+            ranks[i] = pair->rank;
+            made[i] = pair->id;
+        }
+        ids[len - 1] = (uint32_t)t->byte_ids[p[len - 1]];
+        return len;
+    }
     for (size_t i = 0; i < len; i++)
         if (t->byte_ids[p[i]] >= 0)
             ids[n++] = (uint32_t)t->byte_ids[p[i]];
     for (size_t i = 0; i + 1 < n; i++)
         set_pair(t, ids, i, ranks, made);
+    return n;
+}
+
+size_t tkc_bpe_short(const tkc_tables *t, const unsigned char *p, size_t len, int32_t *out)
+{
+    uint32_t ids[TKC_BPE_SHORT + 1], ranks[TKC_BPE_SHORT + 1], made[TKC_BPE_SHORT + 1];
+    assert(len <= TKC_BPE_SHORT);
+    size_t n = len ? start_short(t, p, len, ids, ranks, made) : 0;
     while (n > 1) {
         size_t best = 0;
         for (size_t i = 1; i + 1 < n; i++)

@@ -18,7 +18,7 @@
 
 /* ---- scratch ---- */
 
-static const size_t words_size = sizeof(tkc_word_entry) << TKC_WORD_BITS;
+static const size_t words_size = 2 * sizeof(tkc_word_entry) << TKC_WORD_BITS;
 static const size_t phrases_size = sizeof(tkc_phrase_entry) << TKC_PHRASE_BITS;
 
 tkc_scratch *tkc_scratch_take(const tinkc_tokenizer *tok, tinkc_error *err)
@@ -133,7 +133,7 @@ TKC_INLINE tkc_word_entry *slot_of(const tkc_scratch *s, key k)
 {
     uint64_t h = (k.lo ^ (k.hi << 23 | k.hi >> 41)) * UINT64_C(0x9E3779B97F4A7C15);
     h ^= k.hi * UINT64_C(0xC2B2AE3D27D4EB4F);
-    return &s->words[h >> (64 - TKC_WORD_BITS)];
+    return &s->words[h >> (64 - TKC_WORD_BITS) << 1];
 }
 
 enum { PART = 0x80 }; /* in a mark */
@@ -183,6 +183,7 @@ static __attribute__((noinline)) size_t new_word(const tkc_encoder *e, const uns
             return n;
         }
     }
+    slot[1] = slot[0];
     slot->lo = k.lo;
     slot->hi = k.hi;
     slot->n = (uint32_t)n;
@@ -194,29 +195,30 @@ static __attribute__((noinline)) size_t new_word(const tkc_encoder *e, const uns
 TKC_INLINE int32_t *put_word(const tkc_encoder *e, const unsigned char *p, size_t len, key k,
                              uint8_t flag, int32_t *out)
 {
-    tkc_word_entry *slot = slot_of(e->s, k);
-    if (UNLIKELY(slot->lo != k.lo || slot->hi != k.hi))
-        return out + new_word(e, p, len, flag, k, slot, out);
+    tkc_word_entry *line = slot_of(e->s, k), *slot = line;
+    slot += ((slot->lo ^ k.lo) | (slot->hi ^ k.hi)) != 0;
+    if (UNLIKELY(((slot->lo ^ k.lo) | (slot->hi ^ k.hi)) != 0))
+        return out + new_word(e, p, len, flag, k, line, out);
     memcpy(out, slot->ids, sizeof slot->ids);
     return out + slot->n;
 }
 
-/* The same where sixteen bytes may not be readable. */
-static key safe_key(const unsigned char *p, size_t len, uint64_t mark)
+/* The key of a word wherever it stands. */
+TKC_INLINE key any_key(const tkc_encoder *e, const unsigned char *p, size_t len, uint64_t mark)
 {
+    if (p < e->readable)
+        return key_of(p, len, mark);
     unsigned char copy[16] = { 0 };
     memcpy(copy, p, len);
     return key_of(copy, len, mark);
 }
 
-static bool put_short(tkc_encoder *e, const unsigned char *p, size_t len, bool part)
+static bool put_short(tkc_encoder *e, const unsigned char *p, size_t len)
 {
     if (!tkc_encoder_room(e, 16))
         return false;
-    bool other = part && e->t->ignore_merges;
-    key k = safe_key(p, len, other ? len | PART : len);
     int32_t *out = e->out->data + e->out->len;
-    int32_t *end = put_word(e, p, len, k, other ? TKC_TOKEN_REACHABLE : TKC_TOKEN_WHOLE, out);
+    int32_t *end = put_word(e, p, len, any_key(e, p, len, len), TKC_TOKEN_WHOLE, out);
     e->out->len += (size_t)(end - out);
     return true;
 }
@@ -234,28 +236,53 @@ static bool put_merged(tkc_encoder *e, const unsigned char *p, size_t len)
     return true;
 }
 
-static bool put_part(tkc_encoder *e, const unsigned char *p, size_t len)
+/* Where the part of a piece that begins at p ends: between two characters that no token holds
+ * together. */
+TKC_INLINE const unsigned char *part_end(const tkc_tables *t, const unsigned char *p,
+                                         const unsigned char *end)
 {
-    return len <= TKC_WORD_BYTES ? put_short(e, p, len, true) : put_merged(e, p, len);
+    const unsigned char *at = p, *next;
+    uint32_t before = tkc_next_char(&at);
+    for (; at < end; at = next) {
+        next = at;
+        uint32_t c = tkc_next_char(&next);
+        if ((before | c) >= 0x80 && tkc_can_cut(t, before, c, at[-1], at[0]))
+            break;
+        before = c;
+    }
+    return at;
 }
 
-/* Cuts a piece between characters that no token holds together; each part is merged by itself. */
+/* Cuts a piece into parts that are merged by themselves. Where whole pieces follow another rule
+ * than merges (ignore_merges), its parts are words of another kind. */
 static bool put_in_parts(tkc_encoder *e, const unsigned char *p, size_t len)
 {
-    const unsigned char *end = p + len, *start = p, *at = p;
-    uint32_t before = tkc_next_char(&at);
-    while (at < end) {
-        const unsigned char *next = at;
-        uint32_t c = tkc_next_char(&next);
-        if ((before | c) >= 0x80 && tkc_can_cut(e->t, before, c, at[-1], at[0])) {
-            if (!put_part(e, start, (size_t)(at - start)))
-                return false;
-            start = at;
+    enum { LONGEST = 1 << 16 }; /* of what room is made for at once */
+    const unsigned char *end = p + len, *next;
+    const uint64_t mark = e->t->ignore_merges ? PART : 0;
+    const uint8_t flag = e->t->ignore_merges ? TKC_TOKEN_REACHABLE : TKC_TOKEN_WHOLE;
+    while (p < end) {
+        const unsigned char *stop = end - p > LONGEST ? p + LONGEST : end;
+        if (!tkc_encoder_room(e, (size_t)(stop - p) + 32))
+            return false;
+        int32_t *out = e->out->data + e->out->len;
+        bool is_long = false;
+        for (; p < stop && !is_long; p = next) {
+            next = part_end(e->t, p, end);
+            size_t n = (size_t)(next - p);
+            is_long = n > TKC_WORD_BYTES;
+            if (is_long)
+                break;
+            out = put_word(e, p, n, any_key(e, p, n, n | mark), flag, out);
         }
-        before = c;
-        at = next;
+        e->out->len = (size_t)(out - e->out->data);
+        if (is_long) {
+            if (!put_merged(e, p, (size_t)(next - p)))
+                return false;
+            p = next;
+        }
     }
-    return put_part(e, start, (size_t)(end - start));
+    return true;
 }
 
 static bool has_high(const unsigned char *p, size_t len)
@@ -301,7 +328,7 @@ static __attribute__((noinline)) bool put_long(tkc_encoder *e, const unsigned ch
 
 bool tkc_encode_piece(tkc_encoder *e, const unsigned char *p, size_t len)
 {
-    return len <= TKC_WORD_BYTES ? put_short(e, p, len, false) : put_long(e, p, len);
+    return len <= TKC_WORD_BYTES ? put_short(e, p, len) : put_long(e, p, len);
 }
 
 /* ---- the loop ---- */
@@ -509,7 +536,9 @@ bool tkc_encode_gap(tkc_encoder *e, const unsigned char *p, size_t len)
     };
     if (len == 0)
         return true;
+    e->readable = p + (len < 16 ? 0 : len - 15);
     if (!e->offsets && quick[e->tok->pretok.fast])
         return quick[e->tok->pretok.fast](e, p, p + len);
+    e->readable = NULL; /* pieces may be copies */
     return tkc_pretok_run(&e->tok->pretok, p, len, encode_one, e, e->err);
 }

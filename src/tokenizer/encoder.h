@@ -13,14 +13,15 @@
 
 enum {
     TKC_WORD_BYTES = 15,   /* longest key of the word cache */
-    TKC_WORD_BITS = 15,    /* of its index */
+    TKC_WORD_BITS = 16,    /* of its index: lines of two entries */
     TKC_WORD_IDS = 3,      /* most ids of an entry */
     TKC_PHRASE_BYTES = 54, /* the same for the cache of longer ones */
     TKC_PHRASE_BITS = 12,
     TKC_PHRASE_IDS = 16
 };
 
-/* Two to a cache line. The last byte of the key is its length, so no key is all zeros. */
+/* Two to a cache line, the newer first. The last byte of the key is its length, so no key is all
+ * zeros. */
 typedef struct tkc_word_entry {
     uint64_t lo, hi;
     int32_t ids[TKC_WORD_IDS];
@@ -54,9 +55,10 @@ typedef struct tkc_encoder {
     const tkc_tables *t;
     tkc_scratch *s;
     tinkc_tokens *out;
-    tinkc_sizes *offsets;       /* NULL = not wanted */
-    size_t base;                /* offset of the text at hand */
-    const tkc_origins *origins; /* of the text at hand, if it was normalised; else NULL */
+    tinkc_sizes *offsets;          /* NULL = not wanted */
+    const unsigned char *readable; /* sixteen bytes can be read at what lies before it */
+    size_t base;                   /* offset of the text at hand */
+    const tkc_origins *origins;    /* of the text at hand, if it was normalised; else NULL */
     tinkc_error *err;
 } tkc_encoder;
 

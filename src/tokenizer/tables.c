@@ -156,6 +156,7 @@ static bool point_into(tkc_tables *t, const tkc_block_header *h)
     t->words = section(h, TKC_SEC_WORDS, words, sizeof(tkc_word_slot));
     t->pairs = section(h, TKC_SEC_PAIRS, pairs, sizeof(tkc_pair_slot));
     t->pair_filter = section(h, TKC_SEC_FILTER, filter, 8);
+    t->byte_pairs = section(h, TKC_SEC_BYTE_PAIRS, 65536, sizeof(tkc_byte_pair));
     t->split = section(h, TKC_SEC_SPLIT, t->n, sizeof(tkc_split));
     t->nodes = section(h, TKC_SEC_NODES, (uint64_t)t->n_nodes + 1, sizeof(tkc_trie_node));
     t->labels = section(h, TKC_SEC_LABELS, t->n_nodes, 1);
@@ -164,8 +165,8 @@ static bool point_into(tkc_tables *t, const tkc_block_header *h)
     t->meta.data = section(h, TKC_SEC_META, h->sections[TKC_SEC_META].len, 1);
     t->meta.len = h->sections[TKC_SEC_META].len;
     return t->offset && t->text && t->flags && t->byte_ids && t->words && t->pairs &&
-           t->pair_filter && t->split && t->nodes && t->labels && t->cut_pairs && t->cut_bytes &&
-           t->meta.data;
+           t->pair_filter && t->byte_pairs && t->split && t->nodes && t->labels && t->cut_pairs &&
+           t->cut_bytes && t->meta.data;
 }
 
 static bool check_tokens(const tkc_tables *t, const tkc_block_header *h)
@@ -205,6 +206,8 @@ static bool check_tables(const tkc_tables *t, const tkc_block_header *h)
     }
     if (!ok || free_slots == 0)
         return false;
+    for (size_t i = 0; i < 65536; i++)
+        ok &= t->byte_pairs[i].rank == UINT32_MAX || t->byte_pairs[i].id < t->n;
     for (uint32_t i = 0; i < t->n_nodes; i++)
         ok &= t->nodes[i].child <= t->nodes[i + 1].child &&
               (t->nodes[i].token == -1 || (uint32_t)t->nodes[i].token < t->n);

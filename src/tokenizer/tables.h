@@ -32,6 +32,10 @@ typedef struct tkc_pair_slot {
     uint32_t rank, id;
 } tkc_pair_slot;
 
+typedef struct tkc_byte_pair {
+    uint32_t rank, id; /* rank UINT32_MAX = none */
+} tkc_byte_pair;
+
 typedef struct tkc_split {
     uint32_t left, right; /* what a reachable token was last merged from; bytes: itself */
     uint32_t made;        /* rank of that merge + 1; bytes: 0 */
@@ -58,9 +62,10 @@ typedef struct tkc_tables {
     uint32_t pair_shift;
     const uint64_t *pair_filter; /* one bit for the hash of each pair */
     uint32_t filter_shift;
-    const tkc_split *split;     /* [n] */
-    const tkc_trie_node *nodes; /* [n_nodes + 1] in order of depth; 0 is the root */
-    const uint8_t *labels;      /* [n_nodes] the byte that leads to a node */
+    const tkc_byte_pair *byte_pairs; /* [65536] the merge of each two bytes */
+    const tkc_split *split;          /* [n] */
+    const tkc_trie_node *nodes;      /* [n_nodes + 1] in order of depth; 0 is the root */
+    const uint8_t *labels;           /* [n_nodes] the byte that leads to a node */
     uint32_t n_nodes;
     const uint64_t *cut_pairs; /* one bit for the hash of each pair of characters inside a token */
     uint32_t cut_shift;

@@ -28,6 +28,7 @@ struct tkc_builder {
     tkc_pair_slot *pairs;
     uint64_t *filter, *cut_pairs;
     uint8_t *cut_bytes;
+    tkc_byte_pair *byte_pairs;
     tkc_split *split;
     tkc_trie_node *nodes;
     uint8_t *labels;
@@ -170,6 +171,20 @@ static bool index_pairs(build *b)
         if (!add_pair(b, &b->m.data[i]))
             return false;
     return true;
+}
+
+/* Every piece begins with merges of single bytes: those have a table of their own. */
+static bool index_byte_pairs(build *b)
+{
+    b->byte_pairs = tkc_arena_array(b->temp, 65536, sizeof *b->byte_pairs, b->err);
+    for (size_t i = 0; b->byte_pairs && i < 65536; i++) {
+        int32_t left = b->byte_ids[i >> 8], right = b->byte_ids[i & 255];
+        const tkc_pair_slot *pair =
+            left < 0 || right < 0 ? NULL : tkc_find_pair(&b->t, (uint32_t)left, (uint32_t)right);
+        b->byte_pairs[i] =
+            pair ? (tkc_byte_pair){ pair->rank, pair->id } : (tkc_byte_pair){ UINT32_MAX, 0 };
+    }
+    return b->byte_pairs != NULL;
 }
 
 /* ---- which tokens their own text becomes ---- */
@@ -457,6 +472,7 @@ static bool assemble(build *b, tkc_tables *out)
         { TKC_SEC_WORDS, b->words, b->n_words * sizeof *b->words },
         { TKC_SEC_PAIRS, b->pairs, b->n_pairs * sizeof *b->pairs },
         { TKC_SEC_FILTER, b->filter, b->n_filter * 8 },
+        { TKC_SEC_BYTE_PAIRS, b->byte_pairs, 65536 * sizeof *b->byte_pairs },
         { TKC_SEC_SPLIT, b->split, b->t.n * sizeof *b->split },
         { TKC_SEC_NODES, b->nodes, ((uint64_t)b->t.n_nodes + 1) * sizeof *b->nodes },
         { TKC_SEC_LABELS, b->labels, b->t.n_nodes },
@@ -516,5 +532,6 @@ const tkc_tables *tkc_builder_tables(const tkc_builder *b)
 bool tkc_builder_finish(tkc_builder *b, const tkc_merges *merges, tkc_tables *out)
 {
     b->m = *merges;
-    return index_pairs(b) && settle(b) && find_cuts(b) && make_trie(b) && assemble(b, out);
+    return index_pairs(b) && index_byte_pairs(b) && settle(b) && find_cuts(b) && make_trie(b) &&
+           assemble(b, out);
 }

@@ -6,7 +6,7 @@
 
 /* The last byte is the version of the layout: change it with anything below, or with the meaning
  * of a table. */
-#define TKC_BLOCK_MAGIC "TKCTOK\0\1"
+#define TKC_BLOCK_MAGIC "TKCTOK\0\2"
 #define TKC_BLOCK_ORDER 0x01020304u
 
 enum { TKC_BLOCK_IGNORE_MERGES = 1, TKC_BLOCK_ALL_BYTES = 2, TKC_BLOCK_REGULAR = 4 };
@@ -19,6 +19,7 @@ enum {
     TKC_SEC_WORDS,
     TKC_SEC_PAIRS,
     TKC_SEC_FILTER,
+    TKC_SEC_BYTE_PAIRS,
     TKC_SEC_SPLIT,
     TKC_SEC_NODES,
     TKC_SEC_LABELS,
