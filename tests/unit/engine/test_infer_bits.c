@@ -1,0 +1,527 @@
+/* test_infer_bits.c - a sample depends on weights, prompt, parameters and seed alone, and its
+ * log-probs are the training forward's. Also: stop rules, prompt log-probs, cancelling, memory. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "infer/infer.h"
+#include "support/tiny_model.h"
+#include "train/train.h"
+
+enum { VOCAB = 101, PROMPT = 70, TOKENS = 40 };
+
+typedef struct world {
+    char *folder;
+    tke_model *model;
+    tke_cpu *cpu;
+    tke_adapter *adapter;
+    tke_snapshot *snapshot, *other;
+    int32_t prompt[200];
+} world;
+
+static tke_adapter *adapter_of(tke_model *m, int32_t rank, uint64_t seed)
+{
+    tinkc_error err = { 0 };
+    tke_adapter_spec spec = { .rank = rank, .train = 7, .seed = seed };
+    tke_adapter *a = tke_adapter_new(m, &spec, &err);
+    assert_non_null(a);
+    uint64_t r = seed + 1000;
+    const tke_lora_layout *l = tke_adapter_lora(a)->layout;
+    for (size_t i = 0; i < l->n_floats; i++)
+        tke_adapter_weights(a)[i] += 0.03f * tiny_normal(&r);
+    return a;
+}
+
+static int setup(void **state)
+{
+    static world w;
+    tinkc_error err = { 0 };
+    uint64_t r = 12;
+    w.folder = tiny_model_make(&(tiny_model){
+        .family = "llama",
+        .seed = 5,
+        .layers = 3,
+        .dtype = "BF16",
+        .rope = "\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
+                "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 64" });
+    w.model = tke_model_open(w.folder, &err);
+    assert_string_equal(err.message, "");
+    w.cpu = tke_cpu_new(&(tke_cpu_options){ .n_threads = 2 }, &err);
+    w.adapter = adapter_of(w.model, 4, 1);
+    w.snapshot = tke_snapshot_take(w.adapter, &err);
+    tke_adapter *b = adapter_of(w.model, 9, 2);
+    w.other = tke_snapshot_take(b, &err);
+    tke_adapter_free(b);
+    for (int i = 0; i < 200; i++)
+        w.prompt[i] = (int32_t)(tiny_random(&r) % VOCAB);
+    *state = &w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    world *w = *state;
+    tke_snapshot_drop(w->snapshot);
+    tke_snapshot_drop(w->other);
+    tke_adapter_free(w->adapter);
+    tke_cpu_free(w->cpu);
+    tke_model_drop(w->model);
+    tiny_model_remove(w->folder);
+    return 0;
+}
+
+static tke_infer *engine_of(const world *w, tke_infer_options o)
+{
+    tinkc_error err = { 0 };
+    if (!o.cpu)
+        o.cpu = w->cpu;
+    if (!o.kv_bytes)
+        o.kv_bytes = 4 << 20;
+    tke_infer *e = tke_infer_new(w->model, &o, &err);
+    assert_non_null(e);
+    return e;
+}
+
+static tke_gen_request request_of(const world *w)
+{
+    return (tke_gen_request){ .snapshot = w->snapshot,
+                              .prompt = w->prompt,
+                              .n_prompt = PROMPT,
+                              .n_samples = 3,
+                              .max_tokens = TOKENS,
+                              .seed = 42,
+                              .never_stop = true,
+                              .rule = { .temperature = 1, .top_p = 1 } };
+}
+
+static tke_gen *add(tke_infer *e, const tke_gen_request *r)
+{
+    tinkc_error err = { 0 };
+    tke_gen *g = tke_infer_add(e, r, &err);
+    assert_string_equal(err.message, "");
+    return g;
+}
+
+static void finish_all(tke_infer *e)
+{
+    while (tke_infer_step(e))
+        ;
+    assert_int_equal(tke_infer_n_unfinished(e), 0);
+}
+
+static void assert_same(const tke_gen *a, const tke_gen *b)
+{
+    assert_int_equal(tke_gen_error(a)->code, 0);
+    assert_int_equal(tke_gen_error(b)->code, 0);
+    size_t n =
+        tke_gen_n_samples(a) < tke_gen_n_samples(b) ? tke_gen_n_samples(a) : tke_gen_n_samples(b);
+    for (size_t i = 0; i < n; i++) {
+        tke_sequence x = tke_gen_sequence(a, i), y = tke_gen_sequence(b, i);
+        assert_int_equal(x.n, y.n);
+        assert_int_equal(x.stopped, y.stopped);
+        assert_memory_equal(x.tokens, y.tokens, x.n * sizeof *x.tokens);
+        assert_memory_equal(x.logprobs, y.logprobs, x.n * sizeof *x.logprobs);
+    }
+}
+
+/* The request alone, with defaults. Its engine is kept so that results stay readable. */
+static tke_gen *alone(const world *w, const tke_gen_request *r, tke_infer **e)
+{
+    *e = engine_of(w, (tke_infer_options){ .no_prefix_cache = true });
+    tke_gen *g = add(*e, r);
+    finish_all(*e);
+    return g;
+}
+
+/* ---- against the trainer ---- */
+
+static void forward(const world *w, const int32_t *tokens, size_t n, float *out)
+{
+    tinkc_error err = { 0 };
+    int64_t targets[256];
+    for (size_t i = 0; i < n; i++)
+        targets[i] = i + 1 < n ? tokens[i + 1] : 0;
+    tke_trainer *t = tke_trainer_new(w->model, &(tke_trainer_options){ .cpu = w->cpu }, &err);
+    tke_datum d = { .tokens = tokens, .n = n, .k = 1, .targets = targets };
+    tke_pass p = { .adapter = w->adapter, .data = &d, .n_data = 1 }, *list[1] = { &p };
+    tke_trainer_run(t, list, 1);
+    assert_string_equal(p.err.message, "");
+    memcpy(out, p.out.logprobs, n * sizeof *out);
+    tke_pass_free(&p);
+    tke_trainer_free(t);
+}
+
+static void test_log_probs_are_the_trainers(void **state)
+{
+    world *w = *state;
+    tke_infer *e;
+    tke_gen_request r = request_of(w);
+    r.prompt_logprobs = true;
+    tke_gen *g = alone(w, &r, &e);
+    for (size_t i = 0; i < 3; i++) {
+        int32_t tokens[PROMPT + TOKENS];
+        float lp[PROMPT + TOKENS];
+        tke_sequence s = tke_gen_sequence(g, i);
+        assert_int_equal(s.n, TOKENS);
+        memcpy(tokens, w->prompt, PROMPT * sizeof *tokens);
+        memcpy(tokens + PROMPT, s.tokens, TOKENS * sizeof *tokens);
+        forward(w, tokens, PROMPT + TOKENS, lp);
+        assert_memory_equal(s.logprobs, lp + PROMPT - 1, TOKENS * sizeof *lp);
+        assert_true(isnan(tke_gen_prompt_logprobs(g)[0]));
+        assert_memory_equal(tke_gen_prompt_logprobs(g) + 1, lp, (PROMPT - 1) * sizeof *lp);
+    }
+    tke_infer_free(e);
+}
+
+/* ---- against itself in other circumstances ---- */
+
+static void compare(const world *w, const tke_gen_request *r, tke_infer_options o)
+{
+    tke_infer *e, *f = engine_of(w, o);
+    tke_gen *want = alone(w, r, &e), *got = add(f, r);
+    finish_all(f);
+    assert_same(want, got);
+    tke_infer_free(e);
+    tke_infer_free(f);
+}
+
+static void test_chunks_change_no_bit(void **state)
+{
+    world *w = *state;
+    tke_gen_request r = request_of(w);
+    for (size_t chunk = 1; chunk < 80; chunk = chunk * 2 + 3)
+        compare(w, &r, (tke_infer_options){ .prefill_chunk = chunk });
+}
+
+static void test_threads_change_no_bit(void **state)
+{
+    world *w = *state;
+    tinkc_error err = { 0 };
+    tke_gen_request r = request_of(w);
+    for (int32_t n = 1; n <= 4; n++) {
+        tke_cpu *cpu = tke_cpu_new(&(tke_cpu_options){ .n_threads = n }, &err);
+        compare(w, &r, (tke_infer_options){ .cpu = cpu });
+        tke_cpu_free(cpu);
+    }
+}
+
+/* Samples of a request do not depend on how many there are, and differ from each other. */
+static void test_samples_have_the_prefix_property(void **state)
+{
+    world *w = *state;
+    tke_infer *e, *f;
+    tke_gen_request few = request_of(w), many = few;
+    few.n_samples = 2;
+    many.n_samples = 7;
+    tke_gen *a = alone(w, &few, &e), *b = alone(w, &many, &f);
+    assert_same(a, b);
+    assert_memory_not_equal(tke_gen_sequence(b, 5).tokens, tke_gen_sequence(b, 6).tokens,
+                            TOKENS * sizeof(int32_t));
+    tke_infer_free(e);
+    tke_infer_free(f);
+}
+
+/* Other requests of other adapters come and go meanwhile, in two orders of arrival. */
+static void test_company_changes_no_bit(void **state)
+{
+    world *w = *state;
+    tke_infer *e;
+    tke_gen_request r = request_of(w), noise = r;
+    tke_gen *want = alone(w, &r, &e), *got = NULL;
+    for (int order = 0; order < 2; order++) {
+        tke_infer *f = engine_of(w, (tke_infer_options){ .prefill_chunk = 32 });
+        if (order == 0)
+            got = add(f, &r);
+        for (size_t i = 0; i < 6; i++) {
+            noise.snapshot = i % 3 == 0 ? NULL : i % 3 == 1 ? w->other : w->snapshot;
+            noise.prompt = w->prompt + i;
+            noise.n_prompt = 5 + 20 * i;
+            noise.max_tokens = 3 + 9 * i;
+            noise.seed = i;
+            noise.rule.temperature = i % 2 ? 0.7 : 0;
+            noise.topk_prompt_logprobs = i % 2 ? 3 : 0;
+            noise.n_samples = 1 + i % 3;
+            add(f, &noise);
+            tke_infer_step(f);
+            if (order == 1 && i == 3)
+                got = add(f, &r);
+        }
+        finish_all(f);
+        assert_same(want, got);
+        tke_infer_free(f);
+    }
+    tke_infer_free(e);
+}
+
+static void test_cache_hits_change_no_bit(void **state)
+{
+    world *w = *state;
+    tke_infer *e, *f = engine_of(w, (tke_infer_options){ 0 });
+    tke_gen_request r = request_of(w), other = r;
+    tke_gen *want = alone(w, &r, &e);
+    tke_gen *first = add(f, &r);
+    finish_all(f);
+    assert_int_equal(tke_gen_cache_hits(first), 0);
+    tke_gen *second = add(f, &r);
+    finish_all(f);
+    assert_int_equal(tke_gen_cache_hits(second), (PROMPT - 1) / 16 * 16);
+    assert_same(want, first);
+    assert_same(want, second);
+    other.snapshot = w->other; /* other weights, same tokens: nothing may be reused */
+    tke_gen *third = add(f, &other);
+    finish_all(f);
+    assert_int_equal(tke_gen_cache_hits(third), 0);
+    tke_infer_clear_cache(f);
+    assert_int_equal(tke_infer_get_stats(f).n_free, tke_infer_get_stats(f).n_blocks);
+    tke_infer_free(e);
+    tke_infer_free(f);
+}
+
+/* So few blocks that sequences push each other out again and again. */
+static void test_preemption_changes_no_bit(void **state)
+{
+    world *w = *state;
+    tke_infer *e;
+    tke_gen_request r = request_of(w), second = r;
+    second.seed = 7;
+    second.prompt = w->prompt + 50;
+    tke_gen *want = alone(w, &r, &e);
+    size_t block = 16 * tke_infer_token_bytes(w->model);
+    tke_infer *f = engine_of(w, (tke_infer_options){ .kv_bytes = 11 * block });
+    tke_gen *got = add(f, &r), *also = add(f, &second);
+    finish_all(f);
+    assert_true(tke_infer_get_stats(f).preemptions > 0);
+    assert_same(want, got);
+    tke_infer *h;
+    tke_gen *want2 = alone(w, &second, &h);
+    assert_same(want2, also);
+    tke_infer_free(e);
+    tke_infer_free(f);
+    tke_infer_free(h);
+}
+
+static void test_snapshots_do_not_follow_training(void **state)
+{
+    world *w = *state;
+    tinkc_error err = { 0 };
+    tke_infer *e, *f;
+    tke_gen_request r = request_of(w);
+    tke_gen *before = alone(w, &r, &e);
+    tke_adapter *a = adapter_of(w->model, 4, 1);
+    tke_snapshot *s = tke_snapshot_take(a, &err);
+    tke_adapter_weights(a)[3] = 100;
+    r.snapshot = s;
+    tke_gen *after = alone(w, &r, &f);
+    assert_same(before, after);
+    tke_infer_free(e);
+    tke_infer_free(f);
+    tke_snapshot_drop(s);
+    tke_adapter_free(a);
+}
+
+/* ---- stop rules ---- */
+
+/* Token t stands for one letter, so any text is easy to find. */
+static size_t letter(void *user, int32_t token, const char **bytes)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz"
+                                  "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz";
+    (void)user;
+    *bytes = &letters[token];
+    return 1;
+}
+
+static void test_stop_strings_span_tokens(void **state)
+{
+    world *w = *state;
+    tke_infer *e, *f;
+    tke_gen_request r = request_of(w);
+    tke_gen *free_run = alone(w, &r, &e);
+    tke_sequence all = tke_gen_sequence(free_run, 1);
+    char stop[4];
+    const char *bytes;
+    for (int i = 0; i < 3; i++) {
+        letter(NULL, all.tokens[10 + i], &bytes);
+        stop[i] = *bytes;
+    }
+    tinkc_str strings[2] = { { "no such thing", 13 }, { stop, 3 } };
+    r.never_stop = false;
+    r.stop_strings = strings;
+    r.n_stop_strings = 2;
+    r.token_bytes = letter;
+    tke_gen *g = alone(w, &r, &f);
+    tke_sequence cut = tke_gen_sequence(g, 1);
+    assert_true(cut.stopped);
+    assert_true(cut.n <= 13 && cut.n > 0);
+    assert_memory_equal(cut.tokens, all.tokens, cut.n * sizeof *cut.tokens);
+    tke_infer_free(e);
+    tke_infer_free(f);
+}
+
+static void test_stop_tokens_and_length(void **state)
+{
+    world *w = *state;
+    tke_infer *e, *f;
+    tke_gen_request r = request_of(w);
+    tke_gen *free_run = alone(w, &r, &e);
+    tke_sequence all = tke_gen_sequence(free_run, 0);
+    assert_false(all.stopped);
+    assert_int_equal(all.n, TOKENS);
+    int32_t stop = all.tokens[6];
+    size_t first = 0;
+    while (all.tokens[first] != stop)
+        first++;
+    r.never_stop = false;
+    r.stop_tokens = &stop;
+    r.n_stop_tokens = 1;
+    r.max_tokens = first + 1; /* both on one token: stop wins */
+    tke_gen *g = alone(w, &r, &f);
+    tke_sequence cut = tke_gen_sequence(g, 0);
+    assert_true(cut.n <= first + 1);
+    assert_true(cut.stopped);
+    assert_memory_equal(cut.tokens, all.tokens, cut.n * sizeof *cut.tokens);
+    tke_infer_free(e);
+    tke_infer_free(f);
+}
+
+/* ---- prompts ---- */
+
+static void test_top_k_of_prompts(void **state)
+{
+    world *w = *state;
+    tke_infer *e;
+    tke_gen_request r = request_of(w);
+    r.topk_prompt_logprobs = 5;
+    r.n_prompt = 30;
+    r.max_tokens = 0;
+    tke_gen *g = alone(w, &r, &e);
+    const float *lp = tke_gen_prompt_logprobs(g), *top = tke_gen_topk_logprobs(g);
+    const int32_t *ids = tke_gen_topk_tokens(g);
+    assert_non_null(lp);
+    assert_int_equal(ids[0], 0);
+    assert_true(top[4] == -99999.0f);
+    for (size_t i = 1; i < 30; i++)
+        for (size_t k = 0; k < 5; k++) {
+            assert_true(k == 0 || top[i * 5 + k] <= top[i * 5 + k - 1]);
+            if (ids[i * 5 + k] == w->prompt[i])
+                assert_true(top[i * 5 + k] == lp[i]);
+            assert_true(lp[i] <= top[i * 5] && top[i * 5] <= 0);
+        }
+    assert_int_equal(tke_gen_sequence(g, 0).n, 0);
+    assert_true(tke_gen_sequence(g, 2).done);
+    tke_infer_free(e);
+}
+
+static void test_prompt_of_one_token(void **state)
+{
+    world *w = *state;
+    tke_infer *e, *f;
+    tke_gen_request r = request_of(w);
+    r.n_prompt = 1;
+    r.prompt_logprobs = true;
+    tke_gen *g = alone(w, &r, &e);
+    assert_true(isnan(tke_gen_prompt_logprobs(g)[0]));
+    assert_int_equal(tke_gen_sequence(g, 0).n, TOKENS);
+    r.max_tokens = 0;
+    assert_int_equal(tke_gen_error(alone(w, &r, &f))->code, 0);
+    tke_infer_free(e);
+    tke_infer_free(f);
+}
+
+/* ---- errors ---- */
+
+static void refused(const world *w, const tke_gen_request *r, int32_t code, const char *text)
+{
+    tinkc_error err = { 0 };
+    tke_infer *e = engine_of(w, (tke_infer_options){ .kv_bytes = 1 });
+    assert_null(tke_infer_add(e, r, &err));
+    assert_int_equal(err.code, code);
+    assert_non_null(strstr(err.message, text));
+    tke_infer_free(e);
+}
+
+static void test_faulty_requests(void **state)
+{
+    world *w = *state;
+    tke_gen_request good = request_of(w), r = good;
+    refused(w, &r, TINKC_E_MEMORY, "cache");
+    r.n_prompt = 0;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "empty");
+    r = good;
+    r.max_tokens = 250;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "context window: 70 + 250 > 256");
+    r = good;
+    r.n_samples = 0;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "num_samples");
+    r = good;
+    r.rule.top_p = 0;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "top_p");
+    r = good;
+    r.rule.temperature = -1;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "temperature");
+    r = good;
+    r.n_stop_strings = 1;
+    r.stop_strings = &(tinkc_str){ "x", 1 };
+    refused(w, &r, TINKC_E_BAD_REQUEST, "tokenizer.json");
+    int32_t bad[2] = { 3, VOCAB };
+    r = good;
+    r.prompt = bad;
+    r.n_prompt = 2;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "outside the vocabulary");
+}
+
+static void test_cancel(void **state)
+{
+    world *w = *state;
+    tke_gen_request r = request_of(w);
+    tke_infer *e, *f = engine_of(w, (tke_infer_options){ 0 });
+    tke_gen *want = alone(w, &r, &e), *gone = add(f, &r), *stays = add(f, &r);
+    for (int i = 0; i < 10; i++)
+        tke_infer_step(f);
+    tke_gen_cancel(gone);
+    finish_all(f);
+    assert_int_equal(tke_gen_error(gone)->code, TINKC_E_CANCELLED);
+    assert_true(tke_gen_sequence(gone, 0).n > 0 && tke_gen_sequence(gone, 0).n < TOKENS);
+    assert_same(want, stays);
+    tke_gen *first = tke_infer_next_done(f), *second = tke_infer_next_done(f);
+    assert_ptr_equal(first, gone);
+    assert_ptr_equal(second, stays);
+    assert_null(tke_infer_next_done(f));
+    tke_gen_free(first);
+    tke_gen_free(second);
+    assert_int_equal(tke_infer_get_stats(f).n_free + tke_infer_get_stats(f).n_cached,
+                     tke_infer_get_stats(f).n_blocks);
+    tke_gen *dropped = add(f, &r); /* freed while it runs */
+    tke_infer_step(f);
+    tke_gen_free(dropped);
+    assert_false(tke_infer_step(f));
+    tke_infer_free(e);
+    tke_infer_free(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_log_probs_are_the_trainers),
+        cmocka_unit_test(test_chunks_change_no_bit),
+        cmocka_unit_test(test_threads_change_no_bit),
+        cmocka_unit_test(test_samples_have_the_prefix_property),
+        cmocka_unit_test(test_company_changes_no_bit),
+        cmocka_unit_test(test_cache_hits_change_no_bit),
+        cmocka_unit_test(test_preemption_changes_no_bit),
+        cmocka_unit_test(test_snapshots_do_not_follow_training),
+        cmocka_unit_test(test_stop_strings_span_tokens),
+        cmocka_unit_test(test_stop_tokens_and_length),
+        cmocka_unit_test(test_top_k_of_prompts),
+        cmocka_unit_test(test_prompt_of_one_token),
+        cmocka_unit_test(test_faulty_requests),
+        cmocka_unit_test(test_cancel),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
