@@ -1,0 +1,149 @@
+/* test_safetensors.c - tensor files: what is written is read back; hostile ones are refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "model/safetensors.h"
+#include "support/tiny_model.h"
+
+/* A file of this header and n_data zero bytes; read with the given expectation. */
+static void check(const char *header, size_t n_data, const char *fault)
+{
+    tinkc_error err = { 0 };
+    tke_tensor_file f = { 0 };
+    size_t len = strlen(header), total = 8 + len + n_data;
+    unsigned char *bytes = test_calloc(1, total);
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (unsigned char)(len >> (8 * i));
+    memcpy(bytes + 8, header, len);
+    bool ok = tke_tensor_file_read(&f, (tinkc_bytes){ bytes, total }, "some.file", &err);
+    if (fault) {
+        if (ok || !strstr(err.message, fault) || strncmp(err.message, "some.file", 9) != 0)
+            fail_msg("wanted '%s' of %s, got '%s'", fault, header, err.message);
+        assert_int_equal(err.code, TINKC_E_MODEL);
+    } else {
+        assert_string_equal(err.message, "");
+        assert_true(ok);
+        tke_tensor_file_close(&f);
+    }
+    test_free(bytes);
+}
+
+static void test_good_headers(void **state)
+{
+    (void)state;
+    check("{}", 0, NULL);
+    check("{}      ", 0, NULL);
+    check("{\"__metadata__\":{\"format\":\"pt\"}}", 0, NULL);
+    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}}", 24, NULL);
+    check("{\"scalar\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]}}", 8, NULL);
+    check("{\"empty\":{\"dtype\":\"BF16\",\"shape\":[0,7],\"data_offsets\":[0,0]},"
+          "\"b\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[0,3]}}",
+          3, NULL);
+}
+
+static void test_hostile_headers(void **state)
+{
+    (void)state;
+    check("[]", 0, "not an object");
+    check("{", 0, "some.file");
+    check("{} x", 0, "some.file");
+    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "differ in size");
+    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4, "outside");
+    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8, "outside");
+    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]}}", 8, "missing");
+    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8, "negative");
+    check("{\"a\":{\"dtype\":\"F99\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "unknown dtype");
+    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "missing");
+    check("{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "missing");
+    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,16]}}", 8, "two numbers");
+    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0,
+          "overflows");
+    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807,3],\"data_offsets\":[0,8]}}", 8,
+          "overflows");
+    check("{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}", 1,
+          "more than 8");
+    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+          "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+          4, "overlap");
+    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "hole");
+    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 8, "behind the last");
+    check("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
+          "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[1,5]}}",
+          5, "not aligned");
+    check("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
+          "\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
+          2, "twice");
+    check("{\"a\":3}", 0, "some.file");
+    check("{\"a\\u0000b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
+          "zero byte");
+}
+
+static void test_lengths_that_lie(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tke_tensor_file f = { 0 };
+    unsigned char huge[16] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, '{', '}' };
+    assert_false(tke_tensor_file_read(&f, (tinkc_bytes){ huge, 16 }, "x", &err));
+    assert_non_null(strstr(err.message, "header"));
+    err = (tinkc_error){ 0 };
+    assert_false(tke_tensor_file_read(&f, (tinkc_bytes){ huge, 7 }, "x", &err));
+    assert_non_null(strstr(err.message, "too short"));
+    unsigned char zero[8] = { 0 };
+    err = (tinkc_error){ 0 };
+    assert_false(tke_tensor_file_read(&f, (tinkc_bytes){ zero, 8 }, "x", &err));
+}
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *folder = tiny_folder(), path[512];
+    float a[6] = { 1, 2, 3, 4, 5, 6 };
+    int64_t b[2] = { -1, 1 };
+    uint16_t c[3] = { 0x3f80, 0xc000, 0x0000 };
+    tke_file_tensor tensors[3] = {
+        { "a", (const unsigned char *)a, sizeof a, TKE_FILE_F32, 2, { 2, 3 } },
+        { "b", (const unsigned char *)b, sizeof b, TKE_FILE_I64, 1, { 2 } },
+        { "c \"quoted\"", (const unsigned char *)c, sizeof c, TKE_FILE_BF16, 1, { 3 } },
+    };
+    const char *metadata[] = { "format", "pt", NULL };
+    snprintf(path, sizeof path, "%s/x.safetensors", folder);
+    assert_true(tke_tensor_file_write(path, tensors, 3, metadata, &err));
+    tke_tensor_file f;
+    assert_true(tke_tensor_file_open(&f, path, &err));
+    assert_int_equal(f.n_tensors, 3);
+    const tke_file_tensor *t = tke_tensor_file_find(&f, "a");
+    assert_true(tke_tensor_is(t, 2, 2, 3));
+    assert_false(tke_tensor_is(t, 2, 3, 2));
+    assert_memory_equal(t->data, a, sizeof a);
+    assert_int_equal((uintptr_t)f.tensors[0].data % 8, 0);
+    t = tke_tensor_file_find(&f, "c \"quoted\"");
+    tke_real wide[3];
+    tke_widen((tke_dtype)t->dtype, t->data, 3, wide);
+    assert_true(wide[0] == 1 && wide[1] == -2 && wide[2] == 0);
+    assert_null(tke_tensor_file_find(&f, "d"));
+    tke_tensor_file_close(&f);
+    tke_tensor_file_close(&f); /* closed twice is fine */
+    snprintf(path, sizeof path, "%s/none/x.safetensors", folder);
+    assert_false(tke_tensor_file_write(path, tensors, 3, NULL, &err));
+    assert_int_equal(err.code, TINKC_E_FILE);
+    tiny_model_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_good_headers),
+        cmocka_unit_test(test_hostile_headers),
+        cmocka_unit_test(test_lengths_that_lie),
+        cmocka_unit_test(test_round_trip),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
