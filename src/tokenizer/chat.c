@@ -21,6 +21,8 @@ typedef struct kept {
 typedef struct shelf {
     const tinkc_allocator *a;
     kept *first;
+    char *stop; /* where answers end in the model's own template, if its end tokens do not say */
+    const char *stops[2];
 } shelf;
 
 static void end_shelf(void *value)
@@ -31,21 +33,46 @@ static void end_shelf(void *value)
         tinkc_template_free(k->t);
         tkc_release(s->a, k, sizeof *k);
     }
+    tkc_release_str(s->a, s->stop);
     tkc_release(s->a, s, sizeof *s);
+}
+
+/* Locks: needs tok->chat.lock. */
+static shelf *shelf_of(tinkc_tokenizer *tok, tinkc_error *err)
+{
+    shelf *s = tok->chat.value;
+    if (s)
+        return s;
+    s = tkc_zalloc(tok->a, sizeof *s, err);
+    if (!s)
+        return NULL;
+    s->a = tok->a;
+    tok->chat.value = s;
+    tok->chat.end = end_shelf;
+    return s;
+}
+
+const char *const *tkc_chat_keep_stop(const tinkc_tokenizer *tok, tinkc_str stop, tinkc_error *err)
+{
+    /* The tokenizer is constant but for this slot, which has a lock of its own. */
+    tinkc_tokenizer *shared = (tinkc_tokenizer *)(uintptr_t)tok;
+    pthread_mutex_lock(&shared->chat.lock);
+    shelf *s = shelf_of(shared, err);
+    if (s && !s->stop) {
+        s->stop = tkc_copy_str(s->a, stop, err);
+        s->stops[0] = s->stop;
+    }
+    const char *const *list = s && s->stop ? s->stops : NULL;
+    pthread_mutex_unlock(&shared->chat.lock);
+    return list;
 }
 
 /* Locks: needs tok->chat.lock. */
 static const tinkc_template *find_or_parse(tinkc_tokenizer *tok, tinkc_str text, tinkc_error *err)
 {
-    shelf *s = tok->chat.value;
-    if (!s) {
-        s = tkc_zalloc(tok->a, sizeof *s, err);
-        if (!s)
-            return NULL;
-        s->a = tok->a;
-        tok->chat.value = s;
-        tok->chat.end = end_shelf;
-    }
+    shelf *s = shelf_of(tok, err);
+    if (!s)
+        return NULL;
     for (const kept *k = s->first; k; k = k->next)
         if (k->text == text.data)
             return k->t;
@@ -63,8 +90,7 @@ static const tinkc_template *find_or_parse(tinkc_tokenizer *tok, tinkc_str text,
 
 static const tinkc_template *parsed(const tinkc_tokenizer *tok, tinkc_str text, tinkc_error *err)
 {
-    /* The tokenizer is constant but for this slot, which has a lock of its own. */
-    tinkc_tokenizer *shared = (tinkc_tokenizer *)(uintptr_t)tok;
+    tinkc_tokenizer *shared = (tinkc_tokenizer *)(uintptr_t)tok; /* as above */
     pthread_mutex_lock(&shared->chat.lock);
     const tinkc_template *t = find_or_parse(shared, text, err);
     pthread_mutex_unlock(&shared->chat.lock);

@@ -79,4 +79,7 @@ bool tkc_chat_check(const tinkc_tokenizer *, const char *messages_json, const ti
 bool tkc_chat_source_of(const tinkc_tokenizer *, const tinkc_chat_options *, tkc_chat_source *out,
                         tinkc_error *err);
 
+/* A list with one stop, kept with the tokenizer. Any thread. */
+const char *const *tkc_chat_keep_stop(const tinkc_tokenizer *, tinkc_str stop, tinkc_error *err);
+
 #endif
