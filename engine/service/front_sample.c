@@ -361,6 +361,32 @@ static bool enqueue(tke_service *svc, tke_job *job)
     return true;
 }
 
+/* Newer clients (from 0.30) want a name for each sequence with the promise. */
+static void send_promise(tke_call *call, const char *id, int64_t n_samples)
+{
+    char name[240];
+    tkc_buf body;
+    tkc_jsonw w;
+    tkc_buf_init(&body, call->svc->a, TKC_BUF_NO_MAX);
+    tkc_jsonw_open(&w, &body, &call->err);
+    tkc_jsonw_object(&w);
+    tkc_jsonw_key(&w, "request_id");
+    tkc_jsonw_cstr(&w, id);
+    tkc_jsonw_key(&w, "sample_sequence_ids");
+    tkc_jsonw_array(&w);
+    for (int64_t i = 0; i < n_samples; i++) {
+        (void)snprintf(name, sizeof name, "%s/%lld", id, (long long)i);
+        tkc_jsonw_cstr(&w, name);
+    }
+    tkc_jsonw_end(&w);
+    tkc_jsonw_end(&w);
+    if (tkc_failed(&call->err))
+        tke_send_failure(call->reply, call->svc->a, &call->err);
+    else
+        tke_send_json(call->reply, 200, tkc_buf_view(&body));
+    tkc_buf_free(&body);
+}
+
 static void submit_sample(tke_call *call, const tkc_sample_request *in, tke_job *job)
 {
     tke_service *svc = call->svc;
@@ -398,7 +424,7 @@ static void submit_sample(tke_call *call, const tkc_sample_request *in, tke_job 
     else if (status == 503)
         tke_refuse(call, 503, "memory", "out of memory");
     else
-        tke_answer(call, &tkc_untyped_future_type, &(tkc_untyped_future){ .request_id = id });
+        send_promise(call, id, in->num_samples);
 }
 
 static void start_stream(tke_call *call, const tkc_sample_request *in, tke_job *job)

@@ -1,0 +1,232 @@
+"""What the official Python SDK, unmodified, does with the engine behind a server.
+
+Usage: python_sdk.py URL OUT.json. Creates a session, trains with each loss, saves, loads, samples
+with log-probabilities, lists checkpoints, downloads one; writes the numbers it saw to OUT.json, so
+that another client on the same engine can be compared with them.
+"""
+import asyncio, io, json, math, sys, tarfile, urllib.request
+
+import numpy as np
+import tinker
+from tinker import types
+
+URL, OUT = sys.argv[1], sys.argv[2]
+seen = {}
+
+
+def check(condition, what):
+    if not condition:
+        raise SystemExit(f"FAILED: {what}")
+    print(f"ok: {what}", flush=True)
+
+
+def datum(tokens, **inputs):
+    return types.Datum(
+        model_input=types.ModelInput.from_ints(tokens[:-1]),
+        loss_fn_inputs={"target_tokens": types.TensorData.from_numpy(np.array(tokens[1:], np.int64)),
+                        **{k: types.TensorData.from_numpy(np.asarray(v, np.float32))
+                           for k, v in inputs.items()}})
+
+
+def logprobs_of(result, i=0):
+    return result.loss_fn_outputs[i]["logprobs"].to_numpy()
+
+
+TEXT = [[70, 111, 120, 32, 97, 110, 100, 32, 104, 101, 110], [10, 20, 30, 40, 50, 60]]
+
+
+def train_each_loss(client):
+    n = [len(t) - 1 for t in TEXT]
+    base = client.forward([datum(t, weights=np.ones(len(t) - 1)) for t in TEXT],
+                          "cross_entropy").result()
+    q = [logprobs_of(base, i) for i in range(2)]
+    check(all(len(q[i]) == n[i] and np.all(q[i] < 0) for i in range(2)), "forward gives log-probs")
+    losses = {}
+    data = [datum(t, weights=np.ones(len(t) - 1)) for t in TEXT]
+    out = client.forward_backward(data, "cross_entropy").result()
+    losses["cross_entropy"] = out.metrics["loss:sum"]
+    check(abs(out.metrics["loss:sum"] + sum(float(x.sum()) for x in q)) < 1e-3,
+          "cross_entropy is the sum of -w lp")
+    for loss, config in (("importance_sampling", None), ("ppo", {"clip_low_threshold": 0.9}),
+                         ("cispo", None), ("dro", {"beta": 0.1})):
+        data = [datum(t, logprobs=q[i] - 0.05, advantages=np.linspace(-1, 1, n[i]))
+                for i, t in enumerate(TEXT)]
+        out = client.forward_backward(data, loss, loss_fn_config=config).result()
+        losses[loss] = out.metrics["loss:sum"]
+        check(math.isfinite(losses[loss]), f"{loss} gives a loss")
+        check(np.array_equal(logprobs_of(out, 1), q[1]), f"{loss} sees the same log-probs")
+    seen["losses"] = losses
+    step = client.optim_step(types.AdamParams(learning_rate=1e-3)).result()
+    check(step.metrics["optim/step"] == 1.0, "optim_step counts")
+    seen["grad_norm"] = step.metrics["optim/grad_norm"]
+    after = client.forward(data[:0] or [datum(t, weights=np.ones(len(t) - 1)) for t in TEXT],
+                           "cross_entropy").result()
+    seen["after_step"] = [logprobs_of(after, i).tolist() for i in range(2)]
+    check(not np.array_equal(logprobs_of(after, 0), q[0]), "the step changed the model")
+
+
+def custom_loss(client):
+    def loss_fn(data, logprobs):
+        total = sum((lp * lp).sum() for lp in logprobs)
+        return total, {"total": float(total)}
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        print("skipped: forward_backward_custom needs torch")
+        return
+    out = client.forward_backward_custom([datum(t, weights=np.ones(len(t) - 1)) for t in TEXT],
+                                         loss_fn).result()
+    check(out.metrics["total"] > 0, "forward_backward_custom")
+
+
+def many_chunks(client):
+    data = [datum([1 + i % 200, 2, 3, 4 + i % 100], weights=[0.0, 1.0, 1.0]) for i in range(2500)]
+    out = client.forward_backward(data, "cross_entropy").result()
+    check(len(out.loss_fn_outputs) == 2500, "2500 datums in chunks that arrive out of order")
+    check(out.metrics["num_tokens:sum"] == 7500, "metrics of chunks add up")
+    client.optim_step(types.AdamParams(learning_rate=0.0)).result()
+
+
+def failures(client):
+    try:
+        client.forward_backward([datum(TEXT[0])], "cross_entropy").result()
+        check(False, "a missing input fails")
+    except tinker.RequestFailedError as e:
+        check("weights" in str(e) and "user" in str(e.category).lower(), f"a missing input fails: {e}")
+    try:
+        client.forward_backward([datum(TEXT[0], weights=np.ones(10))], "no_such_loss").result()
+        check(False, "an unknown loss fails")
+    except tinker.RequestFailedError as e:
+        check("no_such_loss" in str(e), "an unknown loss fails")
+    client.optim_step(types.AdamParams(learning_rate=0.0)).result()
+    check(True, "training goes on after failures")
+
+
+def save_and_load(service, client):
+    saved = client.save_state("first").result().path
+    check(saved.endswith("/weights/first"), f"save_state: {saved}")
+    try:
+        client.save_state("first").result()
+        check(False, "a name is taken once")
+    except tinker.RequestFailedError as e:
+        check("already exists" in str(e), "a name is taken once")
+    probe = [datum(t, weights=np.ones(len(t) - 1)) for t in TEXT]
+    before = logprobs_of(client.forward(probe, "cross_entropy").result())
+    client.forward_backward(probe, "cross_entropy").result()
+    client.optim_step(types.AdamParams(learning_rate=1e-2)).result()
+    changed = logprobs_of(client.forward(probe, "cross_entropy").result())
+    client.load_state_with_optimizer(saved).result()
+    again = logprobs_of(client.forward(probe, "cross_entropy").result())
+    check(np.array_equal(before, again) and not np.array_equal(before, changed),
+          "load_state brings the same bits back")
+    other = service.create_training_client_from_state(saved)
+    check(np.array_equal(before, logprobs_of(other.forward(probe, "cross_entropy").result())),
+          "create_training_client_from_state")
+    return saved
+
+
+def sample(service, client):
+    sampler_path = client.save_weights_for_sampler("sampler-1").result().path
+    check("/sampler_weights/sampler-1" in sampler_path, f"save_weights_for_sampler: {sampler_path}")
+    prompt = types.ModelInput.from_ints(TEXT[0])
+    params = types.SamplingParams(max_tokens=12, temperature=1.0, seed=7)
+    named = service.create_sampling_client(model_path=sampler_path)
+    out = named.sample(prompt=prompt, num_samples=3, sampling_params=params).result()
+    check(len(out.sequences) == 3 and all(len(s.tokens) == len(s.logprobs) for s in out.sequences),
+          "three samples with log-probs")
+    check(len({tuple(s.tokens) for s in out.sequences}) > 1, "samples of one request differ")
+    one = named.sample(prompt=prompt, num_samples=1, sampling_params=params).result()
+    check(one.sequences[0].tokens == out.sequences[0].tokens, "a seed repeats")
+    seen["sample"] = {"tokens": list(one.sequences[0].tokens),
+                      "logprobs": list(one.sequences[0].logprobs)}
+    ephemeral = client.save_weights_and_get_sampling_client()
+    two = ephemeral.sample(prompt=prompt, num_samples=1, sampling_params=params).result()
+    check(list(two.sequences[0].logprobs) == seen["sample"]["logprobs"],
+          "ephemeral weights sample the same bits")
+    lp = named.compute_logprobs(prompt).result()
+    check(lp[0] is None and len(lp) == len(TEXT[0]), "compute_logprobs has a leading None")
+    forward = logprobs_of(client.forward([datum(TEXT[0], weights=np.ones(len(TEXT[0]) - 1))],
+                                         "cross_entropy").result())
+    check(np.array_equal(np.array(lp[1:], np.float32), forward),
+          "sampler and trainer agree in every bit")
+    top = named.sample(prompt=prompt, num_samples=1, sampling_params=params,
+                       include_prompt_logprobs=True, topk_prompt_logprobs=3).result()
+    check(top.topk_prompt_logprobs[0] is None and len(top.topk_prompt_logprobs[1]) == 3,
+          "top-k prompt log-probs")
+    base = service.create_sampling_client(base_model="nano")
+    greedy = base.sample(prompt=prompt, num_samples=1, sampling_params=types.SamplingParams(
+        max_tokens=5, temperature=0.0)).result()
+    check(len(greedy.sequences[0].tokens) <= 5, "the bare model samples")
+    stop = base.sample(prompt=prompt, num_samples=1, sampling_params=types.SamplingParams(
+        max_tokens=50, temperature=0.0, stop=[greedy.sequences[0].tokens[0]])).result()
+    check(len(stop.sequences[0].tokens) == 1, "stop tokens stop")
+    return sampler_path
+
+
+async def many_samples(service):
+    client = await service.create_sampling_client_async(base_model="nano")
+    params = types.SamplingParams(max_tokens=4, temperature=1.0)
+    results = await asyncio.gather(*[
+        client.sample_async(prompt=types.ModelInput.from_ints([i % 200 + 1, 5, 6]), num_samples=1,
+                            sampling_params=params) for i in range(200)])
+    check(len(results) == 200, "200 samples at once")
+
+
+def rest(service, saved, sampler_path):
+    rest = service.create_rest_client()
+    run_id = saved.split("/")[2]
+    run = rest.get_training_run(run_id).result()
+    check(run.base_model == "nano" and run.lora_rank == 8, "get_training_run")
+    check(run.last_checkpoint is not None, "the run knows its last checkpoint")
+    runs = rest.list_training_runs(limit=10).result()
+    check(run_id in [r.training_run_id for r in runs.training_runs], "list_training_runs")
+    paths = [c.tinker_path for c in rest.list_checkpoints(run_id).result().checkpoints]
+    check(saved in paths and sampler_path in paths, "list_checkpoints")
+    mine = rest.list_user_checkpoints(limit=1000).result()
+    check(len(mine.checkpoints) >= 2, "list_user_checkpoints")
+    info = rest.get_weights_info_by_tinker_path(saved).result()
+    check(info.lora_rank == 8 and info.base_model == "nano", "get_weights_info")
+    rest.set_checkpoint_ttl_from_tinker_path(saved, 3600).result()
+    listed = {c.tinker_path: c for c in rest.list_checkpoints(run_id).result().checkpoints}
+    check(listed[saved].expires_at is not None, "a ttl is set")
+    rest.set_checkpoint_ttl_from_tinker_path(saved, None).result()
+    rest.publish_checkpoint_from_tinker_path(sampler_path).result()
+    listed = {c.tinker_path: c for c in rest.list_checkpoints(run_id).result().checkpoints}
+    check(listed[sampler_path].public and listed[saved].expires_at is None, "publish, clear a ttl")
+    rest.unpublish_checkpoint_from_tinker_path(sampler_path).result()
+    if hasattr(rest, "get_checkpoint_archive_url_from_tinker_path"):  # gone from newer releases
+        url = rest.get_checkpoint_archive_url_from_tinker_path(sampler_path).result().url
+        data = urllib.request.urlopen(url).read()
+        names = tarfile.open(fileobj=io.BytesIO(data)).getnames()
+        check({"adapter_model.safetensors", "adapter_config.json", "checkpoint_complete"}
+              <= set(names), f"archive: {sorted(names)}")
+    sessions = rest.list_sessions().result()
+    check(len(sessions.sessions) >= 1, "list_sessions")
+    session = rest.get_session(sessions.sessions[0]).result()
+    check(session.training_run_ids is not None, "get_session")
+    rest.delete_checkpoint_from_tinker_path(sampler_path).result()
+    paths = [c.tinker_path for c in rest.list_checkpoints(run_id).result().checkpoints]
+    check(sampler_path not in paths, "delete_checkpoint")
+
+
+def main():
+    service = tinker.ServiceClient(base_url=URL, api_key="tml-interop")
+    capabilities = service.get_server_capabilities()
+    check("nano" in [m.model_name for m in capabilities.supported_models], "get_server_capabilities")
+    client = service.create_lora_training_client(base_model="nano", rank=8, seed=42)
+    info = client.get_info()
+    check(info.model_data.model_name == "nano" and info.lora_rank == 8, "get_info")
+    train_each_loss(client)
+    custom_loss(client)
+    failures(client)
+    many_chunks(client)
+    saved = save_and_load(service, client)
+    sampler_path = sample(service, client)
+    asyncio.run(many_samples(service))
+    rest(service, saved, sampler_path)
+    seen["sdk"] = tinker.__version__ if hasattr(tinker, "__version__") else ""
+    json.dump(seen, open(OUT, "w"))
+    print("everything passed")
+
+
+main()
