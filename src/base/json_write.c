@@ -76,7 +76,8 @@ static void put_string(tkc_jsonw *w, tinkc_str s)
         put_escape(w, c);
         from = i + 1;
     }
-    tkc_buf_add(w->out, s.data + from, s.len - from, w->err);
+    if (from < s.len) /* an empty span may have no address to count from */
+        tkc_buf_add(w->out, s.data + from, s.len - from, w->err);
     tkc_buf_char(w->out, '"', w->err);
 }
 
