@@ -1,0 +1,415 @@
+/* adapter_export.c - tinkc_adapter_export: a downloaded adapter in another spelling, or merged into
+ * its base model.
+ *
+ * Works on files alone, tensor by tensor: nothing is widened as a whole. A half-made target is
+ * removed. May touch: the three folders it is told.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "base/buf.h"
+#include "base/json_read.h"
+#include "base/json_write.h"
+#include "base/str.h"
+#include "tinkc/engine.h"
+#include "train/adapter.h"
+
+enum { TEXT_MAX = 64 << 20 };
+
+typedef struct job {
+    const tinkc_adapter_options *o;
+    tinkc_progress_fn *progress;
+    void *user;
+    tkc_arena arena;
+    tke_tensor_file adapter;
+    tke_adapter_spec spec;
+    int64_t done, total;
+    tinkc_error *err;
+} job;
+
+static char *in(job *j, const char *folder, const char *name)
+{
+    return tkc_path_join(&j->arena, folder, name, j->err);
+}
+
+static bool advance(job *j, size_t bytes)
+{
+    j->done += (int64_t)bytes;
+    if (j->progress && !j->progress(j->done, j->total, j->user))
+        return tkc_fail(j->err, TINKC_E_CANCELLED, "the export was stopped");
+    return true;
+}
+
+static bool is_unembed(const char *name)
+{
+    return strstr(name, "lm_head.") || strstr(name, "unembed_tokens.") ||
+           strstr(name, "embed_tokens.");
+}
+
+/* The name in the spelling that was asked for. */
+static const char *spelt(job *j, const char *name)
+{
+    const char *ab = strstr(name, "lora_A") ? "lora_A" : "lora_B";
+    if (!is_unembed(name))
+        return name;
+    return tkc_arena_printf(
+        &j->arena, j->err, "base_model.model.%s.%s.weight",
+        j->o->format == TINKC_ADAPTER_HOSTED ? "model.unembed_tokens" : "lm_head", ab);
+}
+
+static bool write_tensors(job *j)
+{
+    static const char *const metadata[] = { "format", "pt", NULL };
+    size_t n = 0, all = j->adapter.n_tensors;
+    tke_file_tensor *list = tkc_arena_array(&j->arena, all + 1, sizeof *list, j->err);
+    for (size_t i = 0; list && i < all; i++) {
+        const tke_file_tensor *t = &j->adapter.tensors[i];
+        if (j->o->drop_unembed && is_unembed(t->name))
+            continue;
+        list[n] = *t;
+        list[n++].name = spelt(j, t->name);
+    }
+    char *path = in(j, j->o->target, "adapter_model.safetensors");
+    if (tkc_failed(j->err))
+        return false;
+    if (!n)
+        return tkc_fail(j->err, TINKC_E_UNSUPPORTED,
+                        "without its unembedding nothing is left of %s", j->o->adapter);
+    return tke_tensor_file_write(path, list, n, metadata, j->err) &&
+           advance(j, j->adapter.mapping.len);
+}
+
+/* target_modules in the new spelling; every other member as it is. */
+static void copy_targets(job *j, tkc_json *from, tkc_jsonw *to)
+{
+    if (tkc_json_peek(from) != TKC_JSON_ARRAY) {
+        tkc_jsonw_raw(to, tkc_json_skip(from));
+        return;
+    }
+    tkc_json_array(from);
+    tkc_jsonw_array(to);
+    while (tkc_json_item(from)) {
+        tinkc_str name = tkc_json_string(from);
+        bool head = tkc_str_is(name, "lm_head") || tkc_str_is(name, "unembed_tokens");
+        if (!head)
+            tkc_jsonw_str(to, name);
+        else if (!j->o->drop_unembed)
+            tkc_jsonw_cstr(to, j->o->format == TINKC_ADAPTER_HOSTED ? "unembed_tokens" : "lm_head");
+    }
+    tkc_jsonw_end(to);
+}
+
+static bool write_config(job *j)
+{
+    tkc_buf text;
+    tkc_json from;
+    tkc_jsonw to;
+    tinkc_str key;
+    char *source = in(j, j->o->adapter, "adapter_config.json");
+    char *target = in(j, j->o->target, "adapter_config.json");
+    if (!source || !target)
+        return false;
+    tinkc_bytes old = tkc_read_file(&j->arena, source, TEXT_MAX, j->err);
+    tkc_buf_init(&text, NULL, TEXT_MAX);
+    tkc_json_open(&from, tkc_strn((const char *)old.data, old.len), &j->arena, j->err);
+    from.code = TINKC_E_MODEL;
+    tkc_jsonw_open(&to, &text, j->err);
+    tkc_jsonw_object(&to);
+    if (tkc_json_object(&from))
+        while (tkc_json_key(&from, &key)) {
+            tkc_jsonw_key_str(&to, key);
+            if (tkc_str_is(key, "target_modules"))
+                copy_targets(j, &from, &to);
+            else
+                tkc_jsonw_raw(&to, tkc_json_skip(&from));
+        }
+    tkc_jsonw_end(&to);
+    tkc_buf_char(&text, '\n', j->err);
+    bool ok = !tkc_failed(j->err) && tkc_write_file(target, text.data, text.len, 0644, j->err);
+    tkc_buf_free(&text);
+    return ok;
+}
+
+/* ---- merging ---- */
+
+/* A and B of a base tensor, or NULL: "model.layers.0.self_attn.q_proj.weight". */
+static const tke_file_tensor *part_of(job *j, const char *base_name, const char *ab)
+{
+    size_t len = strlen(base_name), tail = strlen(".weight");
+    if (len < tail || strcmp(base_name + len - tail, ".weight") != 0)
+        return NULL;
+    const char *name = tkc_arena_printf(&j->arena, j->err, "base_model.model.%.*s.%s.weight",
+                                        (int)(len - tail), base_name, ab);
+    return name ? tke_tensor_file_find(&j->adapter, name) : NULL;
+}
+
+static const tke_file_tensor *head_part(job *j, const char *ab)
+{
+    static const char *const names[] = { "lm_head", "model.unembed_tokens", "model.embed_tokens" };
+    for (size_t i = 0; i < 3; i++) {
+        const char *name =
+            tkc_arena_printf(&j->arena, j->err, "base_model.model.%s.%s.weight", names[i], ab);
+        const tke_file_tensor *t = name ? tke_tensor_file_find(&j->adapter, name) : NULL;
+        if (t)
+            return t;
+    }
+    return NULL;
+}
+
+/* W + scale B A, row by row in fp32, rounded once to W's type. */
+static bool merge_rows(job *j, const tke_file_tensor *w, const tke_file_tensor *a,
+                       const tke_file_tensor *b, unsigned char *out)
+{
+    size_t rows = (size_t)w->dims[0], cols = (size_t)w->dims[1], rank = (size_t)j->spec.rank;
+    float scale = (float)(j->spec.alpha / j->spec.rank);
+    size_t row_bytes = cols * tke_file_dtype_size(w->dtype);
+    if (!tke_tensor_is(a, 2, (int64_t)rank, (int64_t)cols) ||
+        !tke_tensor_is(b, 2, (int64_t)rows, (int64_t)rank) || !tke_tensor_is_real(a) ||
+        !tke_tensor_is_real(b) || !tke_tensor_is_real(w))
+        return tkc_fail(j->err, TINKC_E_MODEL, "%s: '%s' does not fit '%s'", j->o->adapter, a->name,
+                        w->name);
+    float *wide = tkc_alloc(NULL, (rank * cols + cols + rank) * sizeof *wide, j->err);
+    if (!wide)
+        return false;
+    float *row = wide + rank * cols, *bs = row + cols;
+    tke_widen((tke_dtype)a->dtype, a->data, rank * cols, wide);
+    for (size_t i = 0; i < rows; i++) {
+        tke_widen((tke_dtype)w->dtype, w->data + i * row_bytes, cols, row);
+        tke_widen((tke_dtype)b->dtype, b->data + i * rank * tke_file_dtype_size(b->dtype), rank,
+                  bs);
+        for (size_t r = 0; r < rank; r++)
+            for (size_t c = 0; c < cols; c++)
+                row[c] += scale * bs[r] * wide[r * cols + c];
+        tke_narrow((tke_dtype)w->dtype, row, cols, out + i * row_bytes);
+    }
+    tkc_release(NULL, wide, (rank * cols + cols + rank) * sizeof *wide);
+    return true;
+}
+
+typedef struct merged { /* one file of the base on its way to the target */
+    tke_tensor_file from;
+    tke_file_tensor *list;
+    size_t n;
+    tkc_arena data;
+} merged;
+
+static bool merge_tensor(job *j, merged *m, const tke_file_tensor *w, const tke_file_tensor *a,
+                         const tke_file_tensor *b, const char *name)
+{
+    tke_file_tensor *t = &m->list[m->n++];
+    *t = *w;
+    t->name = name;
+    if (!a || !b)
+        return true;
+    if (w->n_dims != 2)
+        return tkc_fail(j->err, TINKC_E_MODEL, "%s: '%s' is no matrix", j->o->base_model, w->name);
+    unsigned char *out = tkc_arena_alloc(&m->data, w->n_bytes, j->err);
+    t->data = out;
+    return out && merge_rows(j, w, a, b, out);
+}
+
+/* untie: the embedding stays as it is, and a head of its own is written beside it. */
+static bool merge_file(job *j, const char *name, bool untie)
+{
+    static const char *const metadata[] = { "format", "pt", NULL };
+    merged m = { 0 };
+    char *source = in(j, j->o->base_model, name), *target = in(j, j->o->target, name);
+    if (!source || !target || !tke_tensor_file_open(&m.from, source, j->err))
+        return false;
+    tkc_arena_init(&m.data, NULL, 0);
+    m.list = tkc_arena_array(&m.data, m.from.n_tensors + 1, sizeof *m.list, j->err);
+    for (size_t i = 0; m.list && i < m.from.n_tensors && !tkc_failed(j->err); i++) {
+        const tke_file_tensor *w = &m.from.tensors[i];
+        bool embed = strcmp(w->name, "model.embed_tokens.weight") == 0;
+        bool head = strcmp(w->name, "lm_head.weight") == 0;
+        if (head && untie)
+            continue; /* tied: what the file says there does not count */
+        if (embed && untie)
+            merge_tensor(j, &m, w, head_part(j, "lora_A"), head_part(j, "lora_B"),
+                         "lm_head.weight");
+        if (embed)
+            merge_tensor(j, &m, w, NULL, NULL, w->name);
+        else if (head)
+            merge_tensor(j, &m, w, head_part(j, "lora_A"), head_part(j, "lora_B"), w->name);
+        else
+            merge_tensor(j, &m, w, part_of(j, w->name, "lora_A"), part_of(j, w->name, "lora_B"),
+                         w->name);
+    }
+    bool ok = !tkc_failed(j->err) && tke_tensor_file_write(target, m.list, m.n, metadata, j->err) &&
+              advance(j, m.from.mapping.len);
+    tkc_arena_free(&m.data);
+    tke_tensor_file_close(&m.from);
+    return ok;
+}
+
+/* config.json with tie_word_embeddings false. */
+static bool write_untied_config(job *j)
+{
+    tkc_buf text;
+    tkc_json from;
+    tkc_jsonw to;
+    tinkc_str key;
+    char *source = in(j, j->o->base_model, "config.json");
+    char *target = in(j, j->o->target, "config.json");
+    if (!source || !target)
+        return false;
+    tinkc_bytes old = tkc_read_file(&j->arena, source, TEXT_MAX, j->err);
+    tkc_buf_init(&text, NULL, TEXT_MAX);
+    tkc_json_open(&from, tkc_strn((const char *)old.data, old.len), &j->arena, j->err);
+    tkc_jsonw_open(&to, &text, j->err);
+    tkc_jsonw_object(&to);
+    if (tkc_json_object(&from))
+        while (tkc_json_key(&from, &key)) {
+            tinkc_str value = tkc_json_skip(&from);
+            if (tkc_str_is(key, "tie_word_embeddings"))
+                continue;
+            tkc_jsonw_key_str(&to, key);
+            tkc_jsonw_raw(&to, value);
+        }
+    tkc_jsonw_key(&to, "tie_word_embeddings");
+    tkc_jsonw_bool(&to, false);
+    tkc_jsonw_end(&to);
+    tkc_buf_char(&text, '\n', j->err);
+    bool ok = !tkc_failed(j->err) && tkc_write_file(target, text.data, text.len, 0644, j->err);
+    tkc_buf_free(&text);
+    return ok;
+}
+
+static bool copy_file(job *j, const char *name)
+{
+    char *source = in(j, j->o->base_model, name), *target = in(j, j->o->target, name);
+    if (!source || !target || !tkc_is_file(source))
+        return !tkc_failed(j->err);
+    tinkc_bytes bytes = tkc_read_file(&j->arena, source, TEXT_MAX, j->err);
+    return !tkc_failed(j->err) && tkc_write_file(target, bytes.data, bytes.len, 0644, j->err);
+}
+
+/* The index, with the new head beside the embedding when it was untied. */
+static bool merge_shards(job *j, const char *index, bool untie)
+{
+    tkc_json from;
+    tkc_jsonw to;
+    tkc_buf text;
+    tkc_map seen;
+    tinkc_str key, tensor;
+    tinkc_bytes old = tkc_read_file(&j->arena, index, TEXT_MAX, j->err);
+    tkc_map_init(&seen, NULL);
+    tkc_buf_init(&text, NULL, TEXT_MAX);
+    tkc_json_open(&from, tkc_strn((const char *)old.data, old.len), &j->arena, j->err);
+    from.code = TINKC_E_MODEL;
+    tkc_jsonw_open(&to, &text, j->err);
+    tkc_jsonw_object(&to);
+    tkc_jsonw_key(&to, "weight_map");
+    tkc_jsonw_object(&to);
+    if (tkc_json_object(&from))
+        while (tkc_json_key(&from, &key)) {
+            if (!tkc_str_is(key, "weight_map")) {
+                tkc_json_skip(&from);
+                continue;
+            }
+            tkc_json_object(&from);
+            while (tkc_json_key(&from, &tensor)) {
+                tinkc_str file = tkc_json_string(&from);
+                if (untie && tkc_str_is(tensor, "lm_head.weight"))
+                    continue;
+                tkc_jsonw_key_str(&to, tensor);
+                tkc_jsonw_str(&to, file);
+                if (untie && tkc_str_is(tensor, "model.embed_tokens.weight")) {
+                    tkc_jsonw_key(&to, "lm_head.weight");
+                    tkc_jsonw_str(&to, file);
+                }
+                char *name = tkc_arena_str(&j->arena, file, j->err);
+                if (name && !tkc_map_has(&seen, file) &&
+                    tkc_map_set(&seen, file, name, NULL, j->err))
+                    merge_file(j, name, untie);
+            }
+        }
+    tkc_jsonw_end(&to);
+    tkc_jsonw_end(&to);
+    char *target = in(j, j->o->target, "model.safetensors.index.json");
+    bool ok =
+        target && !tkc_failed(j->err) && tkc_write_file(target, text.data, text.len, 0644, j->err);
+    tkc_buf_free(&text);
+    tkc_map_free(&seen);
+    return ok;
+}
+
+static bool merge(job *j)
+{
+    static const char *const others[] = {
+        "generation_config.json",  "tokenizer.json", "tokenizer_config.json",
+        "special_tokens_map.json", "vocab.json",     "merges.txt",
+        "chat_template.jinja"
+    };
+    tke_model *base = tke_model_open(j->o->base_model, j->err);
+    if (!base)
+        return false;
+    /* Reading it as a snapshot checks every name and shape against the base. */
+    tke_snapshot *checked = tke_snapshot_read(base, j->o->adapter, j->err);
+    bool untie = tke_model_config(base)->tied && head_part(j, "lora_A") && !j->o->drop_unembed;
+    bool ok = checked != NULL;
+    tke_snapshot_drop(checked);
+    tke_model_drop(base);
+    char *index = in(j, j->o->base_model, "model.safetensors.index.json");
+    char *single = in(j, j->o->base_model, "model.safetensors");
+    if (!ok || !index || !single)
+        return false;
+    ok = tkc_is_file(single) ? merge_file(j, "model.safetensors", untie)
+                             : merge_shards(j, index, untie);
+    ok = ok && (untie ? write_untied_config(j) : copy_file(j, "config.json"));
+    for (size_t i = 0; ok && i < sizeof others / sizeof *others; i++)
+        ok = copy_file(j, others[i]);
+    return ok;
+}
+
+/* ---- the call ---- */
+
+static bool check_options(const tinkc_adapter_options *o, tinkc_error *err)
+{
+    if (!o || !o->adapter || !o->target)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "adapter and target are required");
+    if (o->format < TINKC_ADAPTER_PEFT || o->format > TINKC_ADAPTER_MERGED)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "format is none of TINKC_ADAPTER_*");
+    if (!tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools) ||
+        !tkc_all_zero(o->reserved, sizeof o->reserved))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "reserved fields must be zero");
+    if (o->format == TINKC_ADAPTER_MERGED && !o->base_model)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "base_model is required for merging");
+    if (tkc_is_dir(o->target) || tkc_is_file(o->target))
+        return tkc_fail(err, TINKC_E_EXISTS, "%s: it is there already", o->target);
+    return true;
+}
+
+/* Dropping the unembedding from a merge: as if the adapter had none. */
+static bool run(job *j)
+{
+    char *path = in(j, j->o->adapter, "adapter_model.safetensors");
+    if (!path || !tke_adapter_probe(NULL, j->o->adapter, &j->spec, j->err) ||
+        !tke_tensor_file_open(&j->adapter, path, j->err))
+        return false;
+    if (j->o->format == TINKC_ADAPTER_MERGED && j->o->drop_unembed && head_part(j, "lora_A"))
+        return tkc_fail(j->err, TINKC_E_UNSUPPORTED,
+                        "merging without the unembedding is not supported");
+    j->total = (int64_t)j->adapter.mapping.len;
+    if (!tkc_make_dirs(j->o->target, j->err))
+        return false;
+    bool ok = j->o->format == TINKC_ADAPTER_MERGED ? merge(j) : write_tensors(j) && write_config(j);
+    if (!ok) {
+        tinkc_error ignored = { 0 };
+        tkc_remove_tree(j->o->target, &ignored);
+    }
+    return ok;
+}
+
+bool tinkc_adapter_export(const tinkc_adapter_options *o, tinkc_progress_fn *progress, void *user,
+                          tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !check_options(o, err))
+        return false;
+    job j = { .o = o, .progress = progress, .user = user, .err = err };
+    tkc_arena_init(&j.arena, NULL, 0);
+    bool ok = run(&j);
+    tke_tensor_file_close(&j.adapter);
+    tkc_arena_free(&j.arena);
+    return ok;
+}

@@ -1,0 +1,369 @@
+/* test_lora.c - adapters: sizes, seeds, files in and out, exports, merges. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "support/tiny_model.h"
+#include "tinkc/engine.h"
+#include "train/train.h"
+
+typedef struct world {
+    char *folder;
+    tke_model *model;
+    tke_cpu *cpu;
+} world;
+
+static int setup(void **state)
+{
+    static world w;
+    tinkc_error err = { 0 };
+    w.folder = tiny_model_make(
+        &(tiny_model){ .family = "qwen3", .tied = true, .dtype = "F32", .shards = true });
+    w.model = tke_model_open(w.folder, &err);
+    w.cpu = tke_cpu_new(&(tke_cpu_options){ .n_threads = 1 }, &err);
+    assert_string_equal(err.message, "");
+    *state = &w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    world *w = *state;
+    tke_cpu_free(w->cpu);
+    tke_model_drop(w->model);
+    tiny_model_remove(w->folder);
+    return 0;
+}
+
+static tke_adapter *make(world *w, int32_t rank, uint32_t train, uint64_t seed, bool noise)
+{
+    tinkc_error err = { 0 };
+    tke_adapter_spec spec = { .rank = rank, .train = train, .seed = seed };
+    tke_adapter *a = tke_adapter_new(w->model, &spec, &err);
+    assert_non_null(a);
+    uint64_t r = seed;
+    const tke_lora_layout *l = tke_adapter_lora(a)->layout;
+    for (size_t g = 0; noise && g < l->n_groups; g++)
+        for (size_t i = 0; i < l->groups[g].n; i++)
+            for (size_t k = 0; k < l->groups[g].out[i] * l->rank; k++)
+                tke_adapter_weights(a)[l->groups[g].b[i] + k] = 0.1f * tiny_normal(&r);
+    return a;
+}
+
+static size_t n_floats(const tke_adapter *a)
+{
+    return tke_adapter_lora(a)->layout->n_floats;
+}
+
+/* rank * sum of (in + out); the head counts although the embedding is tied. */
+static void test_parameter_counts(void **state)
+{
+    world *w = *state;
+    size_t attn = (32 + 32) + 2 * (32 + 16) + (32 + 32), mlp = 3 * (32 + 48), head = 32 + 101;
+    struct {
+        uint32_t train;
+        size_t want;
+    } cases[] = { { TKE_TRAIN_ATTN, 2 * attn },
+                  { TKE_TRAIN_MLP, 2 * mlp },
+                  { TKE_TRAIN_UNEMBED, head },
+                  { 7, 2 * (attn + mlp) + head } };
+    for (size_t i = 0; i < 4; i++) {
+        tke_adapter *a = make(w, 3, cases[i].train, 0, false);
+        assert_int_equal(tke_adapter_n_params(a), 3 * cases[i].want);
+        tke_adapter_spec spec = *tke_adapter_get_spec(a);
+        assert_true(tke_adapter_bytes(w->model, &spec) >= 5 * 4 * 3 * cases[i].want);
+        assert_true(spec.alpha == 32);
+        tke_adapter_free(a);
+    }
+}
+
+static void test_seeds(void **state)
+{
+    world *w = *state;
+    tke_adapter *a = make(w, 4, 7, 5, false), *b = make(w, 4, 7, 5, false);
+    tke_adapter *c = make(w, 4, 7, 6, false), *attn = make(w, 4, TKE_TRAIN_ATTN, 5, false);
+    assert_memory_equal(tke_adapter_weights(a), tke_adapter_weights(b), n_floats(a) * 4);
+    assert_memory_not_equal(tke_adapter_weights(a), tke_adapter_weights(c), n_floats(a) * 4);
+    /* a module's values depend on its own name, not on what else is trained */
+    const tke_lora_group *g = &tke_adapter_lora(a)->layout->groups[TKE_GROUPS];
+    const tke_lora_group *h = &tke_adapter_lora(attn)->layout->groups[TKE_GROUPS];
+    assert_memory_equal(tke_adapter_weights(a) + g->a, tke_adapter_weights(attn) + h->a,
+                        g->n * g->rank * g->in * 4);
+    for (size_t i = 0; i < g->n * g->rank * g->in; i++)
+        assert_true(fabsf(tke_adapter_weights(a)[g->a + i]) <= 1 / sqrtf(32.0f));
+    tke_adapter_free(a);
+    tke_adapter_free(b);
+    tke_adapter_free(c);
+    tke_adapter_free(attn);
+}
+
+static void test_bad_specs(void **state)
+{
+    world *w = *state;
+    tke_adapter_spec bad[] = { { .rank = 0, .train = 7 },
+                               { .rank = 4, .train = 0 },
+                               { .rank = 4, .train = 7, .alpha = -1 } };
+    for (size_t i = 0; i < 3; i++) {
+        tinkc_error err = { 0 };
+        assert_null(tke_adapter_new(w->model, &bad[i], &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    }
+}
+
+/* ---- files ---- */
+
+static char *save(const tke_adapter *a, int names, int dtype)
+{
+    tinkc_error err = { 0 };
+    char *folder = tiny_folder();
+    tke_snapshot *s = tke_snapshot_take(a, &err);
+    tke_adapter_save how = { .base_name = "org/tiny", .names = names, .dtype = dtype };
+    assert_true(tke_snapshot_write(s, folder, &how, &err));
+    tke_snapshot_drop(s);
+    return folder;
+}
+
+static void test_files_come_back(void **state)
+{
+    world *w = *state;
+    for (int names = 0; names < 2; names++) {
+        tinkc_error err = { 0 };
+        tke_adapter *a = make(w, 4, 7, 1, true), *b = make(w, 4, 7, 2, true);
+        char *folder = save(a, names, TKE_F32);
+        tke_adapter_spec spec;
+        assert_true(tke_adapter_probe(w->model, folder, &spec, &err));
+        assert_int_equal(spec.rank, 4);
+        assert_int_equal(spec.train, 7);
+        assert_true(spec.alpha == 32);
+        assert_true(tke_adapter_load(b, folder, false, &err));
+        assert_memory_equal(tke_adapter_weights(a), tke_adapter_weights(b), n_floats(a) * 4);
+        tke_snapshot *s = tke_snapshot_read(w->model, folder, &err);
+        assert_memory_equal(tke_snapshot_lora(s)->weights, tke_adapter_weights(a), n_floats(a) * 4);
+        assert_false(tke_adapter_load(b, folder, true, &err));
+        assert_non_null(strstr(err.message, "no optimizer state"));
+        tke_snapshot_drop(s);
+        tke_adapter_free(a);
+        tke_adapter_free(b);
+        tiny_model_remove(folder);
+    }
+}
+
+static void test_config_file_is_pefts(void **state)
+{
+    world *w = *state;
+    tinkc_error err = { 0 };
+    tkc_arena arena;
+    tkc_arena_init(&arena, NULL, 0);
+    tke_adapter *a = make(w, 4, 7, 1, true);
+    char *folder = save(a, TKE_NAMES_PEFT, TKE_BF16);
+    char *path = tkc_path_join(&arena, folder, "adapter_config.json", &err);
+    tinkc_bytes text = tkc_read_file(&arena, path, 1 << 20, &err);
+    assert_string_equal(
+        (const char *)text.data,
+        "{\"peft_type\":\"LORA\",\"task_type\":\"CAUSAL_LM\",\"base_model_name_or_path\":\"org/"
+        "tiny\","
+        "\"r\":4,\"lora_alpha\":32,\"lora_dropout\":0.0,\"bias\":\"none\",\"fan_in_fan_out\":false,"
+        "\"inference_mode\":true,\"init_lora_weights\":true,\"modules_to_save\":null,"
+        "\"auto_mapping\":null,\"rank_pattern\":{},\"alpha_pattern\":{},\"target_modules\":["
+        "\"down_proj\",\"gate_proj\",\"k_proj\",\"lm_head\",\"o_proj\",\"q_proj\",\"up_proj\","
+        "\"v_proj\"]}\n");
+    tke_tensor_file f;
+    path = tkc_path_join(&arena, folder, "adapter_model.safetensors", &err);
+    assert_true(tke_tensor_file_open(&f, path, &err));
+    const tke_file_tensor *t =
+        tke_tensor_file_find(&f, "base_model.model.model.layers.1.mlp.up_proj.lora_B.weight");
+    assert_true(tke_tensor_is(t, 2, 48, 4));
+    assert_int_equal(t->dtype, TKE_FILE_BF16);
+    assert_non_null(tke_tensor_file_find(&f, "base_model.model.lm_head.lora_A.weight"));
+    assert_int_equal(f.n_tensors, 2 * 7 * 2 + 2);
+    tke_tensor_file_close(&f);
+    tke_adapter_free(a);
+    tiny_model_remove(folder);
+    tkc_arena_free(&arena);
+}
+
+static void test_a_load_that_fails_changes_nothing(void **state)
+{
+    world *w = *state;
+    tke_adapter *small = make(w, 2, 7, 1, true), *part = make(w, 4, TKE_TRAIN_ATTN, 1, true);
+    tke_adapter *b = make(w, 4, 7, 2, true);
+    float *before = test_malloc(n_floats(b) * 4);
+    memcpy(before, tke_adapter_weights(b), n_floats(b) * 4);
+    char *folders[3] = { save(small, 0, TKE_F32), save(part, 0, TKE_F32), tiny_folder() };
+    static const char *const faults[3] = { "rank 2", "trains attn,", "missing" };
+    for (int i = 0; i < 3; i++) {
+        tinkc_error err = { 0 };
+        assert_false(tke_adapter_load(b, folders[i], false, &err));
+        assert_int_equal(err.code, TINKC_E_MODEL);
+        assert_non_null(strstr(err.message, faults[i]));
+        assert_memory_equal(before, tke_adapter_weights(b), n_floats(b) * 4);
+        tiny_model_remove(folders[i]);
+    }
+    tke_adapter_free(small);
+    tke_adapter_free(part);
+    tke_adapter_free(b);
+    test_free(before);
+}
+
+static void test_damaged_files(void **state)
+{
+    world *w = *state;
+    tke_adapter *a = make(w, 4, 7, 1, true);
+    struct {
+        const char *config, *fault;
+        int32_t code;
+    } cases[] = {
+        { "{\"r\":4}", "lora_alpha", TINKC_E_MODEL },
+        { "{\"r\":0,\"lora_alpha\":32}", "r or lora_alpha", TINKC_E_MODEL },
+        { "{\"r\":1e99,\"lora_alpha\":32}", "r or lora_alpha", TINKC_E_MODEL },
+        { "{\"r\":4,\"lora_alpha\":32,\"use_dora\":true}", "use_dora", TINKC_E_UNSUPPORTED },
+        { "{\"r\":4,\"lora_alpha\":32,\"rank_pattern\":{\"q_proj\":8}}", "rank_pattern",
+          TINKC_E_UNSUPPORTED },
+        { "{\"r\":8,\"lora_alpha\":32}", "shape other than [8", TINKC_E_MODEL },
+        { "nonsense", "", TINKC_E_MODEL },
+    };
+    char *folder = save(a, 0, TKE_F32);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tinkc_error err = { 0 };
+        tiny_write(folder, "adapter_config.json", cases[i].config);
+        assert_null(tke_snapshot_read(w->model, folder, &err));
+        if (err.code != cases[i].code || !strstr(err.message, cases[i].fault))
+            fail_msg("wanted '%s', got %d '%s'", cases[i].fault, err.code, err.message);
+    }
+    tke_adapter_free(a);
+    tiny_model_remove(folder);
+}
+
+/* ---- exports ---- */
+
+static bool export(const char *from, const char *base, const char *target, int32_t format,
+                   bool drop, tinkc_error *err)
+{
+    tinkc_adapter_options o = { .adapter = from,
+                                .base_model = base,
+                                .target = target,
+                                .format = format,
+                                .drop_unembed = drop };
+    return tinkc_adapter_export(&o, NULL, NULL, err);
+}
+
+static void test_export_there_and_back(void **state)
+{
+    world *w = *state;
+    tinkc_error err = { 0 };
+    tke_adapter *a = make(w, 4, 7, 1, true), *b = make(w, 4, 7, 2, true);
+    char *folder = save(a, TKE_NAMES_PEFT, TKE_F32), *room = tiny_folder();
+    char hosted[512], back[512], dropped[512];
+    snprintf(hosted, sizeof hosted, "%s/hosted", room);
+    snprintf(back, sizeof back, "%s/back", room);
+    snprintf(dropped, sizeof dropped, "%s/dropped", room);
+    assert_true(export(folder, NULL, hosted, TINKC_ADAPTER_HOSTED, false, &err));
+    assert_true(export(hosted, NULL, back, TINKC_ADAPTER_PEFT, false, &err));
+    assert_true(tke_adapter_load(b, hosted, false, &err));
+    assert_memory_equal(tke_adapter_weights(a), tke_adapter_weights(b), n_floats(a) * 4);
+    assert_true(tke_adapter_load(b, back, false, &err));
+    assert_true(export(folder, NULL, dropped, TINKC_ADAPTER_PEFT, true, &err));
+    tke_adapter_spec spec;
+    assert_true(tke_adapter_probe(w->model, dropped, &spec, &err));
+    assert_int_equal(spec.train, TKE_TRAIN_ATTN | TKE_TRAIN_MLP);
+    assert_false(export(folder, NULL, back, TINKC_ADAPTER_PEFT, false, &err));
+    assert_int_equal(err.code, TINKC_E_EXISTS);
+    tke_adapter_free(a);
+    tke_adapter_free(b);
+    tiny_model_remove(folder);
+    tiny_model_remove(room);
+}
+
+static void log_probs(tke_model *m, tke_adapter *a, tke_cpu *cpu, float *out, size_t n)
+{
+    tinkc_error err = { 0 };
+    int32_t tokens[64];
+    int64_t targets[64];
+    for (size_t i = 0; i < n; i++) {
+        tokens[i] = (int32_t)(i * 37 % 101);
+        targets[i] = (int64_t)(i * 53 % 101);
+    }
+    tke_trainer *t = tke_trainer_new(m, &(tke_trainer_options){ .cpu = cpu }, &err);
+    tke_datum d = { .tokens = tokens, .n = n, .k = 1, .targets = targets };
+    tke_pass p = { .adapter = a, .data = &d, .n_data = 1 }, *list[1] = { &p };
+    tke_trainer_run(t, list, 1);
+    assert_string_equal(p.err.message, "");
+    memcpy(out, p.out.logprobs, n * sizeof *out);
+    tke_pass_free(&p);
+    tke_trainer_free(t);
+}
+
+/* A merged model gives the adapter's log-probs; its head is untied. */
+static void test_merge(void **state)
+{
+    world *w = *state;
+    tinkc_error err = { 0 };
+    tke_adapter *a = make(w, 4, 7, 1, true);
+    char *folder = save(a, TKE_NAMES_HOSTED, TKE_F32), *room = tiny_folder(), target[512];
+    float want[40], got[40];
+    snprintf(target, sizeof target, "%s/merged", room);
+    assert_true(export(folder, w->folder, target, TINKC_ADAPTER_MERGED, false, &err));
+    tke_model *m = tke_model_open(target, &err);
+    assert_string_equal(err.message, "");
+    assert_false(tke_model_config(m)->tied);
+    log_probs(w->model, a, w->cpu, want, 40);
+    log_probs(m, NULL, w->cpu, got, 40);
+    for (int i = 0; i < 40; i++)
+        assert_true(fabsf(want[i] - got[i]) < 2e-5f);
+    tke_model_drop(m);
+    tke_adapter_free(a);
+    tiny_model_remove(folder);
+    tiny_model_remove(room);
+}
+
+static bool stop_at_once(int64_t done, int64_t total, void *user)
+{
+    (void)done, (void)total, (void)user;
+    return false;
+}
+
+static void test_export_faults(void **state)
+{
+    world *w = *state;
+    tinkc_error err = { 0 };
+    tke_adapter *a = make(w, 4, 7, 1, true);
+    char *folder = save(a, 0, TKE_F32), *room = tiny_folder(), target[512];
+    snprintf(target, sizeof target, "%s/x", room);
+    assert_false(export(folder, NULL, target, TINKC_ADAPTER_MERGED, false, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    err = (tinkc_error){ 0 };
+    assert_false(export(room, NULL, target, TINKC_ADAPTER_PEFT, false, &err));
+    assert_int_equal(err.code, TINKC_E_MODEL);
+    err = (tinkc_error){ 0 };
+    tinkc_adapter_options o = { .adapter = folder, .target = target };
+    assert_false(tinkc_adapter_export(&o, stop_at_once, NULL, &err));
+    assert_int_equal(err.code, TINKC_E_CANCELLED);
+    assert_false(tkc_is_dir(target)); /* nothing half-made is left */
+    tke_adapter_free(a);
+    tiny_model_remove(folder);
+    tiny_model_remove(room);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parameter_counts),
+        cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_bad_specs),
+        cmocka_unit_test(test_files_come_back),
+        cmocka_unit_test(test_config_file_is_pefts),
+        cmocka_unit_test(test_a_load_that_fails_changes_nothing),
+        cmocka_unit_test(test_damaged_files),
+        cmocka_unit_test(test_export_there_and_back),
+        cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_export_faults),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
