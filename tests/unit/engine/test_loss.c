@@ -1,0 +1,213 @@
+/* test_loss.c - the losses' arithmetic, token by token, and the checks of their inputs. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "train/loss.h"
+
+static tke_loss parse(const char *name, const char *key, double value)
+{
+    tinkc_error err = { 0 };
+    tke_loss loss;
+    tke_loss_key keys[1] = { { tkc_str(key), value } };
+    assert_true(tke_loss_parse(&loss, tkc_str(name), keys, key ? 1 : 0, false, &err));
+    return loss;
+}
+
+static void refused(const char *name, const char *key, double value, const char *text)
+{
+    tinkc_error err = { 0 };
+    tke_loss loss;
+    tke_loss_key keys[1] = { { tkc_str(key), value } };
+    assert_false(tke_loss_parse(&loss, tkc_str(name), keys, key ? 1 : 0, false, &err));
+    assert_int_equal(err.code, TINKC_E_BAD_REQUEST);
+    assert_non_null(strstr(err.message, text));
+}
+
+static void test_names_and_keys(void **state)
+{
+    (void)state;
+    assert_true(parse("ppo", NULL, 0).clip_low == 0.8f);
+    assert_true(parse("ppo", "clip_high_threshold", 1.5).clip_high == 1.5f);
+    assert_true(parse("cispo", NULL, 0).clip_high == 4.0f);
+    assert_true(parse("cispo", NULL, 0).clip_low == 0.0f);
+    assert_true(parse("dro", NULL, 0).beta_defaulted);
+    assert_true(parse("dro", "beta", 0.1).beta == 0.1f);
+    refused("gspo", NULL, 0, "unknown loss_fn 'gspo'");
+    refused("cross_entropy", "beta", 1, "no key 'beta'");
+    refused("importance_sampling", "clip_low_threshold", 1, "no key");
+    refused("ppo", "clip_low_threshold", NAN, "not finite");
+    refused("ppo", "clip_low_threshold", 1.3, "above");
+    refused("dro", "temperature", 1, "no key 'temperature'");
+}
+
+/* ---- arithmetic ---- */
+
+static void token(const tke_loss *loss, float a, float q, float lp, double want_l, double want_g)
+{
+    tke_datum d = { .n = 1, .k = 1, .logprobs = &q, .advantages = &a };
+    tke_loss_sums sums = { 0 };
+    float g = NAN;
+    float l = tke_loss_token(loss, &d, 0, &lp, &g, &sums);
+    if (!(fabs((double)l - want_l) < 1e-5 && fabs((double)g - want_g) < 1e-5))
+        fail_msg("%s(a %g, q %g, lp %g): %g, %g; wanted %g, %g", tke_loss_name(loss), (double)a,
+                 (double)q, (double)lp, (double)l, (double)g, want_l, want_g);
+    assert_true(sums.loss == (double)l);
+    assert_int_equal(sums.n_tokens, 1);
+}
+
+static void test_formulas(void **state)
+{
+    (void)state;
+    float up = logf(1.5f), down = logf(0.5f), in = logf(1.1f);
+    tke_loss is = parse("importance_sampling", NULL, 0), ppo = parse("ppo", NULL, 0);
+    tke_loss cispo = parse("cispo", "clip_high_threshold", 1.2), dro = parse("dro", "beta", 0.1);
+    token(&is, 2, -1, -1 + up, -3, -3);
+    token(&is, 0, 0, -1000, 0, 0); /* no exponential for what carries nothing */
+    token(&is, 0, -1000, 0, 0, 0);
+    token(&ppo, 2, -1, -1 + in, -2.2, -2.2);
+    token(&ppo, 2, -1, -1 + up, -2.4, 0);   /* above the band, A > 0: no gradient */
+    token(&ppo, 2, -1, -1 + down, -1, -1);  /* below, A > 0: gradient */
+    token(&ppo, -2, -1, -1 + down, 1.6, 0); /* below, A < 0: none */
+    token(&ppo, -2, -1, -1 + up, 3, 3);
+    token(&ppo, 1, -1, -1, -1, -1); /* the tie lets it through */
+    token(&ppo, 0, 0, -200, 0, 0);
+    token(&cispo, 2, -1, -1 + up, -1.2 * 2 * (-1 + up), -2.4);
+    token(&cispo, 2, -1, -1 + in, -1.1 * 2 * (-1 + in), -2.2);
+    token(&dro, 2, -1, -0.5f, -(2 * -0.5 - 0.05 * 0.25), -2 + 0.05);
+    token(&dro, 0, 0, -7, 0, 0); /* masked */
+    token(&dro, 0, -1, -2, 0.05, -0.1);
+    dro.strict = true;
+    token(&dro, 0, 0, -7, 0.05 * 49, -0.7);
+}
+
+static void test_cross_entropy(void **state)
+{
+    (void)state;
+    tke_loss ce = parse("cross_entropy", NULL, 0);
+    float w[6] = { 2, 0, -0.5f, 0, 0, 0 }, lp[3] = { -1, -1e30f, -4 }, g[3];
+    tke_datum d = { .n = 2, .k = 3, .weights = w };
+    tke_loss_sums sums = { 0 };
+    assert_true(tke_loss_token(&ce, &d, 0, lp, g, &sums) == 2 - 2);
+    assert_true(g[0] == -2 && g[1] == 0 && g[2] == 0.5f);
+    lp[0] = -INFINITY; /* weight 0 hides anything */
+    assert_true(tke_loss_token(&ce, &d, 1, lp, g, &sums) == 0);
+    assert_int_equal(sums.n_loss_tokens, 1);
+    assert_int_equal(sums.n_tokens, 2);
+    d.weights = NULL;
+    assert_true(tke_loss_token(&ce, &d, 0, lp, g, &sums) == 0);
+}
+
+static void test_statistics(void **state)
+{
+    (void)state;
+    tke_loss ppo = parse("ppo", NULL, 0);
+    float a[3] = { 1, 1, 0 }, q[3] = { -1, -1, 0 }, g;
+    float low[3] = { 0.1f, 0.1f, 0.1f };
+    tke_datum d = { .n = 3, .k = 1, .logprobs = q, .advantages = a, .clip_low = low };
+    tke_loss_sums sums = { 0 };
+    float lps[3] = { -1 + logf(2.0f), -1 + logf(0.5f), -5 };
+    for (size_t i = 0; i < 3; i++)
+        tke_loss_token(&ppo, &d, i, &lps[i], &g, &sums);
+    assert_int_equal(sums.n_clipped, 1); /* 2.0; 0.5 is inside by its own threshold */
+    assert_int_equal(sums.n_ratio, 2);
+    assert_true(fabs(sums.ratio - 2.5) < 1e-5 && fabs(sums.ratio_max - 2) < 1e-5);
+    assert_true(fabs(sums.kl) < 1e-6);
+}
+
+/* ---- inputs ---- */
+
+static const int64_t targets[4] = { 1, 2, 3, 4 };
+static const float floats[4] = { 1, 2, 3, 4 };
+
+static bool bind(const char *name, const tke_input *inputs, size_t n, bool forward_only,
+                 tinkc_error *err)
+{
+    tke_loss loss = parse(name, NULL, 0);
+    tke_datum d = { .n = 4 };
+    *err = (tinkc_error){ 0 };
+    return tke_datum_bind(&d, &loss, inputs, n, forward_only, 7, err);
+}
+
+static void bind_fails(const char *name, const tke_input *inputs, size_t n, const char *text)
+{
+    tinkc_error err;
+    assert_false(bind(name, inputs, n, false, &err));
+    assert_int_equal(err.code, TINKC_E_BAD_REQUEST);
+    if (!strstr(err.message, text) || !strstr(err.message, "datum 7"))
+        fail_msg("wanted '%s', got '%s'", text, err.message);
+}
+
+static tke_input input(const char *name, bool is_float, size_t rows, size_t cols)
+{
+    return (tke_input){ tkc_str(name), is_float, is_float ? (const void *)floats : targets, rows,
+                        cols };
+}
+
+static void test_binding(void **state)
+{
+    (void)state;
+    tinkc_error err;
+    tke_input t = input("target_tokens", false, 4, 1), w = input("weights", true, 4, 1);
+    tke_input q = input("logprobs", true, 4, 1), a = input("advantages", true, 4, 1);
+    assert_true(bind("cross_entropy", (tke_input[]){ t, w }, 2, false, &err));
+    assert_true(bind("cross_entropy", &t, 1, true, &err));
+    assert_true(bind("ppo", (tke_input[]){ t, q, a }, 3, false, &err));
+    assert_true(bind("ppo", (tke_input[]){ t, q, a, input("mask", true, 9, 1) }, 4, false, &err));
+    assert_true(bind("cispo", (tke_input[]){ a, t, input("clip_low_threshold", true, 4, 1), q }, 4,
+                     false, &err));
+    bind_fails("cross_entropy", &t, 1, "'weights' is missing");
+    bind_fails("cross_entropy", &w, 1, "'target_tokens' is missing");
+    bind_fails("ppo", (tke_input[]){ t, q }, 2, "'advantages' is missing");
+    bind_fails("cross_entropy", (tke_input[]){ t, w, q }, 3, "takes no input 'logprobs'");
+    bind_fails("dro", (tke_input[]){ t, q, a, input("clip_low_threshold", true, 4, 1) }, 4,
+               "takes no input");
+    bind_fails("cross_entropy", (tke_input[]){ t, w, w }, 3, "twice");
+    bind_fails("cross_entropy", (tke_input[]){ t, input("weights", true, 3, 1) }, 2,
+               "'weights' has length 3, model_input has 4");
+    bind_fails("cross_entropy", (tke_input[]){ t, input("weights", false, 4, 1) }, 2,
+               "must be float32");
+    bind_fails("cross_entropy", (tke_input[]){ input("target_tokens", true, 4, 1), w }, 2,
+               "must be int64");
+    bind_fails("ppo", (tke_input[]){ input("target_tokens", false, 4, 2), q, a }, 3, "one column");
+    bind_fails("cross_entropy", (tke_input[]){ t, input("weights", true, 4, 2) }, 2, "columns");
+    float bad[4] = { 1, 2, NAN, 4 };
+    w.data = bad;
+    bind_fails("cross_entropy", (tke_input[]){ t, w }, 2, "NonFiniteInTensor");
+}
+
+static void test_targets_without_weight_may_be_anything(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    int32_t tokens[2] = { 0, 1 };
+    int64_t t[2] = { -100, 5 };
+    float w[2] = { 0, 1 };
+    tke_datum d = { .tokens = tokens, .n = 2, .k = 1, .targets = t, .weights = w };
+    assert_true(tke_datum_check(&d, 10, 100, 0, &err));
+    w[0] = 0.1f;
+    assert_false(tke_datum_check(&d, 10, 100, 0, &err));
+    assert_non_null(strstr(err.message, "target -100"));
+    err = (tinkc_error){ 0 };
+    assert_false(tke_datum_check(&d, 10, 1, 0, &err));
+    assert_non_null(strstr(err.message, "PromptTooLong"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names_and_keys),
+        cmocka_unit_test(test_formulas),
+        cmocka_unit_test(test_cross_entropy),
+        cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_binding),
+        cmocka_unit_test(test_targets_without_weight_may_be_anything),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
