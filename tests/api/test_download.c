@@ -1,0 +1,570 @@
+/* test_download.c - checkpoints and files onto the disk, over a real connection to a server that
+ * breaks off, lies and forgets. */
+#include <dirent.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/digest.h"
+#include "support/api_support.h"
+#include "support/stub_server.h"
+
+#define PATH "tinker://run:train:0/sampler_weights/final"
+#define NAME "run:train:0_sampler_weights_final"
+
+/* ---- a tar, written by hand ---- */
+
+typedef struct tar {
+    char *data;
+    size_t len;
+} tar;
+
+static void tar_raw(tar *t, const char *name, char type, const char *link, const void *data,
+                    size_t len)
+{
+    size_t padded = (len + 511) / 512 * 512;
+    t->data = realloc(t->data, t->len + 512 + padded);
+    char *h = t->data + t->len;
+    memset(h, 0, 512 + padded);
+    snprintf(h, 100, "%s", name);
+    snprintf(h + 100, 8, "%07o", 0644);
+    snprintf(h + 108, 8, "%07o", 0);
+    snprintf(h + 116, 8, "%07o", 0);
+    snprintf(h + 124, 12, "%011llo", (unsigned long long)len);
+    snprintf(h + 136, 12, "%011o", 0);
+    h[156] = type;
+    snprintf(h + 157, 100, "%s", link ? link : "");
+    memcpy(h + 257,
+           "ustar\0"
+           "00",
+           8);
+    unsigned sum = 8 * ' ';
+    for (int i = 0; i < 512; i++)
+        sum += i >= 148 && i < 156 ? 0 : (unsigned char)h[i];
+    snprintf(h + 148, 8, "%06o", sum);
+    h[155] = ' ';
+    if (len)
+        memcpy(h + 512, data, len);
+    t->len += 512 + padded;
+}
+
+static void tar_end(tar *t)
+{
+    t->data = realloc(t->data, t->len + 1024);
+    memset(t->data + t->len, 0, 1024);
+    t->len += 1024;
+}
+
+/* ---- the server ---- */
+
+typedef struct service {
+    tar archive;
+    const char *etag; /* a whole header line, or NULL */
+    size_t break_at;  /* the n-th next transfers end after so many bytes of body; 0 = never */
+    int breaks, behaviour;
+    bool no_range, gone_once, no_length;
+    int archives, transfers, ranges;
+    char seen_key[64];
+    char url[128];
+    char headers[512];
+} service;
+
+static stub_server *server;
+
+static void serve_bytes(service *s, const stub_request *r, stub_answer *a)
+{
+    char range[64];
+    size_t from = 0;
+    stub_header(r, "Range", range, sizeof range);
+    stub_header(r, "X-API-Key", s->seen_key, sizeof s->seen_key);
+    s->transfers++;
+    if (s->gone_once) {
+        s->gone_once = false;
+        a->status = 403;
+        a->body = "expired";
+        return;
+    }
+    s->headers[0] = 0;
+    if (range[0] && !s->no_range) {
+        from = (size_t)strtoull(range + 6, NULL, 10);
+        s->ranges++;
+        a->status = 206;
+        snprintf(s->headers, sizeof s->headers, "Content-Range: bytes %zu-%zu/%zu\r\n", from,
+                 s->archive.len - 1, s->archive.len);
+    }
+    if (s->etag)
+        strcat(s->headers, s->etag);
+    a->headers = s->headers;
+    a->body = s->archive.data + from;
+    a->body_len = s->archive.len - from;
+    a->until_close = s->no_length;
+    if (s->breaks > 0) {
+        s->breaks--;
+        a->behaviour = s->behaviour;
+        a->after = s->break_at;
+    }
+}
+
+static void serve(const stub_request *r, stub_answer *a, void *user)
+{
+    service *s = user;
+    a->headers = "Content-Type: application/json\r\n";
+    if (strstr(r->path, "/client/config")) {
+        a->body = "{}";
+    } else if (strstr(r->path, "/archive")) {
+        s->archives++;
+        snprintf(s->url, sizeof s->url, "Location: %s/store/a.tar?sig=%d\r\n", stub_url(server),
+                 s->archives);
+        a->status = 302;
+        a->headers = s->url;
+    } else if (strstr(r->path, "/store/")) {
+        serve_bytes(s, r, a);
+    } else {
+        a->status = 404;
+    }
+}
+
+/* ---- a world ---- */
+
+typedef struct world {
+    service s;
+    tinkc_client *client;
+    tinkc_error err;
+    char dir[64];
+    char big[300000];
+} world;
+
+static void open_world(world *w)
+{
+    memset(w, 0, sizeof *w);
+    for (size_t i = 0; i < sizeof w->big; i++)
+        w->big[i] = (char)(i * 31 + i / 251);
+    tar_raw(&w->s.archive, "./", '5', NULL, NULL, 0);
+    tar_raw(&w->s.archive, "adapter_config.json", '0', NULL, "{\"r\":8}", 7);
+    tar_raw(&w->s.archive, "deep/er/model.bin", '0', NULL, w->big, sizeof w->big);
+    tar_raw(&w->s.archive, "checkpoint_complete", '0', NULL, NULL, 0);
+    tar_end(&w->s.archive);
+    server = stub_start(NULL, serve, &w->s);
+    snprintf(w->dir, sizeof w->dir, "/tmp/tinkc-download-XXXXXX");
+    assert_non_null(mkdtemp(w->dir));
+    w->client = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
+                                                          .base_url = stub_url(server),
+                                                          .proxy = "",
+                                                          .telemetry = TINKC_TELEMETRY_OFF },
+                                 &w->err);
+    assert_ok(&w->err);
+}
+
+static void close_world(world *w)
+{
+    char command[200];
+    tinkc_client_free(w->client);
+    stub_stop(server);
+    free(w->s.archive.data);
+    /* A worker whose client and future are both gone may still be writing down where it stopped. */
+    snprintf(
+        command, sizeof command,
+        "for i in 1 2 3 4 5 6 7 8 9; do rm -rf %s 2>/dev/null && exit 0; sleep 0.1; done; exit 1",
+        w->dir);
+    assert_int_equal(system(command), 0);
+}
+
+static tinkc_future *download(world *w, tinkc_download_options o)
+{
+    o.dir = w->dir;
+    tinkc_future *f = tinkc_checkpoint_download(w->client, PATH, &o, &w->err);
+    if (f)
+        tinkc_future_wait(f, 30000, &w->err);
+    return f;
+}
+
+static bool there(world *w, const char *name)
+{
+    char path[300];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", w->dir, name);
+    return lstat(path, &st) == 0;
+}
+
+static void check_content(world *w, const char *name, const void *data, size_t len)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", w->dir, name);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    char *got = malloc(len + 1);
+    assert_int_equal(fread(got, 1, len + 1, f), len);
+    assert_memory_equal(got, data, len);
+    free(got);
+    fclose(f);
+}
+
+static void check_whole(world *w)
+{
+    assert_ok(&w->err);
+    check_content(w, NAME "/adapter_config.json", "{\"r\":8}", 7);
+    check_content(w, NAME "/deep/er/model.bin", w->big, sizeof w->big);
+    check_content(w, NAME "/checkpoint_complete", "", 0);
+    assert_false(there(w, NAME ".partial"));
+    assert_false(there(w, NAME ".partial.state"));
+}
+
+/* ---- tests ---- */
+
+static void unpacks_with_digests(void **state)
+{
+    static world w;
+    char hex[TKC_SHA256_HEX];
+    tkc_digest d;
+    (void)state;
+    open_world(&w);
+    tinkc_future *f = download(&w, (tinkc_download_options){ 0 });
+    check_whole(&w);
+    const tinkc_download *got = tinkc_future_download(f, 0, &w.err);
+    assert_non_null(strstr(tinkc_download_target(got), "/" NAME));
+    assert_int_equal(tinkc_download_bytes(got), w.s.archive.len);
+    assert_int_equal(tinkc_download_count(got), 3);
+    assert_string_equal(tinkc_download_at(got, 1)->name, "deep/er/model.bin");
+    assert_int_equal(tinkc_download_at(got, 1)->size_bytes, sizeof w.big);
+    tkc_sha256_init(&d);
+    tkc_digest_add(&d, w.big, sizeof w.big);
+    tkc_digest_hex(&d, hex);
+    assert_string_equal(tinkc_download_at(got, 1)->sha256, hex);
+    assert_null(tinkc_download_at(got, 3));
+    int64_t done, total;
+    tinkc_future_progress(f, &done, &total);
+    assert_int_equal(done, w.s.archive.len);
+    assert_int_equal(total, w.s.archive.len);
+    assert_string_equal(w.s.seen_key, ""); /* the store never sees the credential */
+    tinkc_future_free(f);
+    close_world(&w);
+}
+
+static void names_and_places(void **state)
+{
+    static world w;
+    (void)state;
+    open_world(&w);
+    tinkc_future_free(download(&w, (tinkc_download_options){ .portable_names = true }));
+    assert_true(there(&w, "run_train_0_sampler_weights_final/checkpoint_complete"));
+    tinkc_future_free(download(&w, (tinkc_download_options){ .name = "mine" }));
+    assert_true(there(&w, "mine/deep/er/model.bin"));
+    tinkc_future_free(download(&w, (tinkc_download_options){ .flat = true }));
+    assert_true(there(&w, "deep/er/model.bin"));
+    assert_true(there(&w, "checkpoint_complete"));
+    assert_false(there(&w, NAME));
+    assert_false(there(&w, NAME ".partial"));
+    tinkc_future_free(download(&w, (tinkc_download_options){ .keep_archive = true }));
+    assert_ok(&w.err);
+    check_content(&w, NAME ".tar", w.s.archive.data, w.s.archive.len);
+    close_world(&w);
+}
+
+static void existing_targets_stay(void **state)
+{
+    static world w;
+    (void)state;
+    open_world(&w);
+    tinkc_future_free(download(&w, (tinkc_download_options){ .name = "mine" }));
+    assert_ok(&w.err);
+    tinkc_future_free(download(&w, (tinkc_download_options){ .name = "mine" }));
+    assert_int_equal(w.err.code, TINKC_E_EXISTS);
+    w.err = (tinkc_error){ 0 };
+    char command[256];
+    snprintf(command, sizeof command, "rm %s/mine/checkpoint_complete && touch %s/mine/old", w.dir,
+             w.dir);
+    assert_int_equal(system(command), 0);
+    /* A replacement that fails leaves the old one alone. */
+    w.s.break_at = 4000, w.s.breaks = 100, w.s.behaviour = STUB_TRUNCATE;
+    tinkc_client *once = tinkc_client_new(
+        &(tinkc_client_options){
+            .api_key = "tml-test", .base_url = stub_url(server), .proxy = "", .no_retries = true },
+        &w.err);
+    tinkc_future *f = tinkc_checkpoint_download(
+        once, PATH, &(tinkc_download_options){ .dir = w.dir, .name = "mine", .replace = true },
+        &w.err);
+    assert_false(tinkc_future_wait(f, 20000, &w.err));
+    tinkc_future_free(f);
+    tinkc_client_free(once);
+    assert_true(there(&w, "mine/old"));
+    w.err = (tinkc_error){ 0 };
+    w.s.breaks = 0;
+    tinkc_future_free(download(&w, (tinkc_download_options){ .name = "mine", .replace = true }));
+    assert_ok(&w.err);
+    assert_false(there(&w, "mine/old"));
+    assert_true(there(&w, "mine/checkpoint_complete"));
+    tinkc_future_free(download(&w, (tinkc_download_options){ .flat = true }));
+    tinkc_future_free(download(&w, (tinkc_download_options){ .flat = true }));
+    assert_int_equal(w.err.code, TINKC_E_EXISTS);
+    close_world(&w);
+}
+
+static void broken_connections_are_taken_up(void **state)
+{
+    static const int ways[] = { STUB_RESET, STUB_TRUNCATE };
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        static world w;
+        open_world(&w);
+        w.s.behaviour = ways[i % 2];
+        w.s.breaks = 4;
+        w.s.break_at = 70000;
+        w.s.no_range = i & 2;
+        w.s.etag = i & 4 ? "ETag: \"abc\"\r\n" : NULL;
+        if (w.s.no_range)
+            w.s.breaks = 2;
+        tinkc_future *f = download(&w, (tinkc_download_options){ .keep_archive = i == 4 });
+        assert_ok(&w.err);
+        if (i == 4)
+            check_content(&w, NAME ".tar", w.s.archive.data, w.s.archive.len);
+        else
+            check_whole(&w);
+        assert_true(w.s.no_range ? w.s.ranges == 0 : w.s.ranges >= 3);
+        tinkc_future_free(f);
+        close_world(&w);
+    }
+}
+
+static void an_expired_address_is_asked_for_again(void **state)
+{
+    static world w;
+    (void)state;
+    open_world(&w);
+    w.s.gone_once = true;
+    tinkc_future_free(download(&w, (tinkc_download_options){ 0 }));
+    check_whole(&w);
+    assert_int_equal(w.s.archives, 2);
+    close_world(&w);
+}
+
+/* Breaks off for good in one run; the next run goes on where the last whole file ended. */
+static void the_next_run_goes_on(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        static world w;
+        open_world(&w);
+        tar more = { 0 };
+        for (int k = 0; k < 20; k++) {
+            char name[32];
+            snprintf(name, sizeof name, "part-%02d", k);
+            tar_raw(&more, name, '0', NULL, w.big, 20000);
+        }
+        tar_end(&more);
+        free(w.s.archive.data);
+        w.s.archive = more;
+        w.s.etag = "ETag: \"one\"\r\n";
+        w.s.break_at = 200000, w.s.breaks = 1, w.s.behaviour = STUB_TRUNCATE;
+        tinkc_client *once = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
+                                                                       .proxy = "",
+                                                                       .base_url = stub_url(server),
+                                                                       .no_retries = true },
+                                              &w.err);
+        tinkc_download_options o = { .dir = w.dir, .keep_archive = i == 2 };
+        tinkc_future *f = tinkc_checkpoint_download(once, PATH, &o, &w.err);
+        assert_false(tinkc_future_wait(f, 20000, &w.err));
+        assert_int_equal(w.err.code, TINKC_E_CONNECTION);
+        tinkc_future_free(f);
+        tinkc_client_free(once);
+        w.err = (tinkc_error){ 0 };
+        const char *partial = i == 2 ? NAME ".tar.partial" : NAME ".partial";
+        assert_true(there(&w, partial));
+        assert_false(there(&w, i == 2 ? NAME ".tar" : NAME));
+        if (i == 1)
+            w.s.etag = "ETag: \"two\"\r\n"; /* other bytes: all anew */
+        f = download(&w, (tinkc_download_options){ .keep_archive = i == 2 });
+        assert_ok(&w.err);
+        const tinkc_download *got = tinkc_future_download(f, 0, &w.err);
+        if (i == 2) {
+            check_content(&w, NAME ".tar", w.s.archive.data, w.s.archive.len);
+        } else {
+            assert_int_equal(tinkc_download_count(got), 20);
+            for (int k = 0; k < 20; k++) {
+                char name[80];
+                snprintf(name, sizeof name, NAME "/part-%02d", k);
+                check_content(&w, name, w.big, 20000);
+            }
+        }
+        if (i != 1)
+            assert_true(tinkc_download_bytes(got) < 260000); /* not all of it again */
+        tinkc_future_free(f);
+        assert_false(there(&w, partial));
+        close_world(&w);
+    }
+}
+
+static void compressed_archives(void **state)
+{
+    static world w;
+    char command[300];
+    (void)state;
+    open_world(&w);
+    snprintf(command, sizeof command, "%s/x.tar", w.dir);
+    FILE *f = fopen(command, "wb");
+    fwrite(w.s.archive.data, 1, w.s.archive.len, f);
+    fclose(f);
+    snprintf(command, sizeof command, "gzip %s/x.tar", w.dir);
+    assert_int_equal(system(command), 0);
+    snprintf(command, sizeof command, "%s/x.tar.gz", w.dir);
+    f = fopen(command, "rb");
+    w.s.archive.len = fread(w.s.archive.data, 1, w.s.archive.len, f);
+    fclose(f);
+    w.s.break_at = 20000, w.s.breaks = 2, w.s.behaviour = STUB_RESET;
+    tinkc_future_free(download(&w, (tinkc_download_options){ 0 }));
+    check_whole(&w);
+    close_world(&w);
+}
+
+/* ---- what must not be unpacked ---- */
+
+static void unsafe_archives_are_refused(void **state)
+{
+    static const struct {
+        const char *name, *link;
+        char type;
+    } rows[] = {
+        { "../evil", NULL, '0' },
+        { "a/../../evil", NULL, '0' },
+        { "/tmp/tinkc-evil", NULL, '0' },
+        { "link", "/etc/passwd", '2' },
+        { "hard", "inside", '1' },
+        { "device", NULL, '3' },
+        { "pipe", NULL, '6' },
+        { "a\nb", NULL, '0' },
+        { "..", NULL, '5' },
+        { "block", NULL, '4' },
+        { "a/..", NULL, '0' },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        static world w;
+        open_world(&w);
+        w.s.archive.len = 0;
+        tar_raw(&w.s.archive, "inside", '0', NULL, "fine", 4);
+        tar_raw(&w.s.archive, rows[i].name, rows[i].type, rows[i].link, NULL, 0);
+        tar_end(&w.s.archive);
+        tinkc_future_free(download(&w, (tinkc_download_options){ 0 }));
+        if (w.err.code != TINKC_E_UNSAFE_ARCHIVE)
+            fail_msg("%s: %d %s", rows[i].name, w.err.code, w.err.message);
+        assert_false(there(&w, NAME));
+        assert_false(there(&w, NAME ".partial")); /* nothing of it stays */
+        assert_false(there(&w, "../tinkc-evil"));
+        assert_false(there(&w, "evil"));
+        close_world(&w);
+    }
+}
+
+static void damaged_archives_are_refused(void **state)
+{
+    static world w;
+    (void)state;
+    open_world(&w);
+    memset(w.s.archive.data + 512, 'x', 512); /* a header that is none */
+    tinkc_future_free(download(&w, (tinkc_download_options){ 0 }));
+    assert_int_equal(w.err.code, TINKC_E_BAD_RESPONSE);
+    assert_false(there(&w, NAME));
+    w.err = (tinkc_error){ 0 };
+    w.s.archive.len = 100; /* not an archive at all */
+    tinkc_future_free(download(&w, (tinkc_download_options){ 0 }));
+    assert_int_equal(w.err.code, TINKC_E_BAD_RESPONSE);
+    close_world(&w);
+}
+
+static void limits_hold(void **state)
+{
+    static world w;
+    (void)state;
+    open_world(&w);
+    tinkc_future_free(download(&w, (tinkc_download_options){ .max_bytes = 1000 }));
+    assert_int_equal(w.err.code, TINKC_E_BAD_RESPONSE);
+    assert_false(there(&w, NAME));
+    w.err = (tinkc_error){ 0 };
+    w.s.no_length = true;
+    tinkc_future_free(
+        download(&w, (tinkc_download_options){ .max_bytes = 1000, .keep_archive = true }));
+    assert_int_equal(w.err.code, TINKC_E_BAD_RESPONSE);
+    w.err = (tinkc_error){ 0 };
+    tinkc_future_free(download(&w, (tinkc_download_options){ .name = "a/b" }));
+    assert_int_equal(w.err.code, TINKC_E_ARGUMENT);
+    w.err = (tinkc_error){ 0 };
+    tinkc_future_free(download(&w, (tinkc_download_options){ .name = ".." }));
+    assert_int_equal(w.err.code, TINKC_E_ARGUMENT);
+    w.err = (tinkc_error){ 0 };
+    assert_null(tinkc_checkpoint_download(w.client, "x", NULL, &w.err));
+    assert_int_equal(w.err.code, TINKC_E_PATH);
+    close_world(&w);
+}
+
+static void stopping_is_quick(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        static world w;
+        tinkc_error err = { 0 };
+        open_world(&w);
+        w.s.breaks = 100, w.s.behaviour = STUB_SILENT, w.s.break_at = 5000;
+        tinkc_future *f = tinkc_checkpoint_download(
+            w.client, PATH, &(tinkc_download_options){ .dir = w.dir }, &w.err);
+        int64_t done = 0;
+        while (done == 0 && !tinkc_future_wait(f, 5, NULL))
+            tinkc_future_progress(f, &done, NULL);
+        if (i == 0)
+            tinkc_future_cancel(f);
+        else if (i == 1)
+            tinkc_client_close(w.client, 0, &w.err);
+        else if (i == 2)
+            tinkc_future_free(f);
+        else {
+            tinkc_client_free(w.client);
+            w.client = NULL;
+            tinkc_future_cancel(f);
+        }
+        if (i != 2) {
+            assert_false(tinkc_future_wait(f, 5000, &err));
+            assert_int_equal(err.code, i == 1 ? TINKC_E_CLOSED : TINKC_E_CANCELLED);
+            tinkc_future_free(f);
+        }
+        close_world(&w);
+    }
+}
+
+static void plain_files_by_address(void **state)
+{
+    static world w;
+    char url[128];
+    (void)state;
+    open_world(&w);
+    w.s.break_at = 70000, w.s.breaks = 2, w.s.behaviour = STUB_RESET;
+    snprintf(url, sizeof url, "%s/store/trace.pftrace?sig=x", stub_url(server));
+    tinkc_future *f =
+        tinkc_url_download(w.client, url, &(tinkc_download_options){ .dir = w.dir }, &w.err);
+    assert_true(tinkc_future_wait(f, 20000, &w.err));
+    check_content(&w, "trace.pftrace", w.s.archive.data, w.s.archive.len);
+    assert_string_equal(w.s.seen_key, "");
+    tinkc_future_free(f);
+    assert_null(tinkc_url_download(w.client, "ftp://x/y", NULL, &w.err));
+    assert_int_equal(w.err.code, TINKC_E_ARGUMENT);
+    close_world(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unpacks_with_digests),
+        cmocka_unit_test(names_and_places),
+        cmocka_unit_test(existing_targets_stay),
+        cmocka_unit_test(broken_connections_are_taken_up),
+        cmocka_unit_test(an_expired_address_is_asked_for_again),
+        cmocka_unit_test(the_next_run_goes_on),
+        cmocka_unit_test(compressed_archives),
+        cmocka_unit_test(unsafe_archives_are_refused),
+        cmocka_unit_test(damaged_archives_are_refused),
+        cmocka_unit_test(limits_hold),
+        cmocka_unit_test(stopping_is_quick),
+        cmocka_unit_test(plain_files_by_address),
+    };
+    return cmocka_run_group_tests_name("download", tests, NULL, NULL);
+}
