@@ -111,7 +111,7 @@ static bool answer_copy(answer *to, const tinkc_mock_answer *from, tinkc_error *
     for (size_t i = 0; headers && i < n; i++)
         headers[i] = tkc_arena_cstr(&to->arena, from->headers[i], err);
     to->headers = (const char *const *)headers;
-    char *body = tkc_arena_zalloc(&to->arena, to->len + 1, err);
+    void *body = tkc_arena_zalloc(&to->arena, to->len + 1, err);
     if (body && to->len)
         memcpy(body, from->body, to->len);
     to->body = body;

@@ -1,0 +1,506 @@
+/* test_rest_call.c - raw calls, forms, streams and event streams, on the mock and over a real
+ * connection. */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/api_support.h"
+#include "support/stub_server.h"
+
+typedef struct world {
+    tinkc_mock *mock;
+    tinkc_client *client;
+    tinkc_error err;
+} world;
+
+static void open_world(world *w)
+{
+    *w = (world){ 0 };
+    w->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w->err);
+    w->client = mock_client(
+        w->mock, &(tinkc_client_options){ .base_url = "https://service.example/x" }, &w->err);
+    assert_true(tinkc_client_connect(w->client, 5000, &w->err));
+    assert_ok(&w->err);
+    tinkc_mock_forget(w->mock);
+}
+
+static void close_world(world *w)
+{
+    tinkc_client_free(w->client);
+    tinkc_mock_free(w->mock);
+}
+
+static void a_call_keeps_the_whole_answer(void **state)
+{
+    static const char *const headers[] = { "X-One", "1", "x-two", "2", NULL };
+    static const char *const query[] = { "a", "b c", "empty", "", NULL };
+    static const char *const mine[] = { "X-Mine", "yes", NULL };
+    world w;
+    (void)state;
+    open_world(&w);
+    tinkc_mock_once(w.mock, "POST", "/api/v1/new?x=1&a=b+c",
+                    &(tinkc_mock_answer){ .status = 202, .headers = headers, .body = "{\"k\":1}" },
+                    &w.err);
+    tinkc_future *f = tinkc_call(w.client,
+                                 &(tinkc_call_options){ .path = "/api/v1/new?x=1",
+                                                        .query = query,
+                                                        .headers = mine,
+                                                        .body = "{}",
+                                                        .body_len = 2,
+                                                        .idempotency_key = "once" },
+                                 &w.err);
+    const tinkc_response *r = tinkc_future_response(f, 5000, &w.err);
+    assert_ok(&w.err);
+    assert_int_equal(tinkc_response_status(r), 202);
+    assert_string_equal((const char *)tinkc_response_body(r).data, "{\"k\":1}");
+    assert_string_equal(tinkc_response_header(r, "X-TWO"), "2");
+    assert_null(tinkc_response_header(r, "x-three"));
+    assert_string_equal(tinkc_response_headers(r)[0], "X-One");
+    assert_int_equal(tinkc_response_retries(r), 0);
+    const tinkc_request *q = tinkc_mock_request(w.mock, 0);
+    assert_string_equal(request_header(q, "x-mine"), "yes");
+    assert_string_equal(request_header(q, "x-idempotency-key"), "once");
+    assert_string_equal(request_header(q, "content-type"), "application/json");
+    assert_string_equal(q->method, "POST");
+    tinkc_future_free(f);
+    close_world(&w);
+    assert_int_equal(tinkc_response_status(NULL), 0);
+    assert_string_equal(tinkc_response_url(NULL), "");
+}
+
+static void statuses_are_errors_unless_wanted(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w);
+    tinkc_mock_always(w.mock, NULL, "/api/v1/new",
+                      &(tinkc_mock_answer){ .status = 404, .body = "{\"detail\":\"nope\"}" },
+                      &w.err);
+    tinkc_call_options o = { .path = "/api/v1/new" };
+    tinkc_future *f = tinkc_call(w.client, &o, &w.err);
+    assert_null(tinkc_future_response(f, 5000, &w.err));
+    assert_int_equal(w.err.code, TINKC_E_NOT_FOUND);
+    assert_non_null(strstr(w.err.message, "nope"));
+    assert_string_equal((const char *)tinkc_future_error_body(f).data, "{\"detail\":\"nope\"}");
+    tinkc_future_free(f);
+    w.err = (tinkc_error){ 0 };
+    o.any_status = true;
+    f = tinkc_call(w.client, &o, &w.err);
+    const tinkc_response *r = tinkc_future_response(f, 5000, &w.err);
+    assert_ok(&w.err);
+    assert_int_equal(tinkc_response_status(r), 404);
+    assert_int_equal(tinkc_response_body(r).len, 17);
+    tinkc_future_free(f);
+    close_world(&w);
+}
+
+static void retries_are_counted_and_can_be_left_out(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w);
+    for (int i = 0; i < 3; i++)
+        tinkc_mock_once(w.mock, NULL, "/api/v1/new", &(tinkc_mock_answer){ .status = 503 }, &w.err);
+    tinkc_mock_always(w.mock, NULL, "/api/v1/new", &(tinkc_mock_answer){ .body = "ok" }, &w.err);
+    tinkc_call_options o = { .path = "/api/v1/new" };
+    tinkc_future *f = tinkc_call(w.client, &o, &w.err);
+    assert_true(run_until_done(w.mock, f, 100 * 1000));
+    assert_int_equal(tinkc_response_retries(tinkc_future_response(f, 0, &w.err)), 3);
+    assert_true(tinkc_response_elapsed_ms(tinkc_future_response(f, 0, &w.err)) >= 2000);
+    tinkc_future_free(f);
+    tinkc_mock_once(w.mock, NULL, "/api/v1/new", &(tinkc_mock_answer){ .status = 503 }, &w.err);
+    o.no_retries = true;
+    f = tinkc_call(w.client, &o, &w.err);
+    assert_true(run_until_done(w.mock, f, 1000));
+    assert_null(tinkc_future_response(f, 0, &w.err));
+    assert_int_equal(w.err.http_status, 503);
+    tinkc_future_free(f);
+    close_world(&w);
+}
+
+static void strangers_get_no_credential(void **state)
+{
+    world w;
+    (void)state;
+    w = (world){ 0 };
+    w.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w.err);
+    w.client = mock_client(
+        w.mock,
+        &(tinkc_client_options){ .base_url = "https://service.example/x", .api_key = "tml-secret" },
+        &w.err);
+    assert_true(tinkc_client_connect(w.client, 5000, &w.err));
+    tinkc_mock_forget(w.mock);
+    tinkc_mock_always(w.mock, NULL, "/y", &(tinkc_mock_answer){ .body = "ok" }, &w.err);
+    static const char *const urls[] = { "https://other.example/y", "https://service.example/y",
+                                        "http://service.example/y",
+                                        "https://service.example:8443/y" };
+    for (size_t i = 0; i < 4; i++) {
+        tinkc_future *f = tinkc_call(w.client, &(tinkc_call_options){ .path = urls[i] }, &w.err);
+        assert_true(tinkc_future_wait(f, 5000, &w.err));
+        tinkc_future_free(f);
+        const tinkc_request *q = tinkc_mock_request(w.mock, i);
+        if (i == 1)
+            assert_string_equal(request_header(q, "x-api-key"), "tml-secret");
+        else
+            assert_null(request_header(q, "x-api-key"));
+    }
+    close_world(&w);
+}
+
+static void wrong_options_send_nothing(void **state)
+{
+    static const char *const bad_name[] = { "a b", "1", NULL };
+    static const char *const bad_value[] = { "a", "1\r\nEvil: 2", NULL };
+    static const tinkc_call_options wrong[] = {
+        { .path = NULL },
+        { .path = "api" },
+        { .path = "//other.example/x" },
+        { .path = "/api/../../x" },
+        { .path = "/a b" },
+        { .path = "/a#b" },
+        { .path = "ftp://x/y" },
+        { .path = "/x", .method = "BREW" },
+        { .path = "/x", .headers = bad_name },
+        { .path = "/x", .headers = bad_value },
+        { .path = "/x", .body = "a", .body_len = 1, .body_file = "/dev/null" },
+        { .path = "/x", .body_len = 5 },
+        { .path = "/x", .max_retries = -1 },
+        { .path = "/x", .content_type = "a\nb" },
+        { .path = "/x", .reserved = { 1 } },
+    };
+    world w;
+    (void)state;
+    open_world(&w);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        tinkc_error err = { 0 };
+        assert_null(tinkc_call(w.client, &wrong[i], &err));
+        if (err.code != TINKC_E_ARGUMENT)
+            fail_msg("%zu: %d %s", i, err.code, err.message);
+        err = (tinkc_error){ 0 };
+        assert_null(tinkc_stream_open(w.client, &wrong[i], &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    }
+    tinkc_error err = { 0 };
+    assert_null(tinkc_call(w.client, NULL, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    err = (tinkc_error){ 0 };
+    assert_null(
+        tinkc_call(w.client, &(tinkc_call_options){ .path = "/x", .body_file = "/no/file" }, &err));
+    assert_int_equal(err.code, TINKC_E_FILE);
+    assert_int_equal(tinkc_mock_count(w.mock, NULL), 0);
+    close_world(&w);
+}
+
+static void forms_are_sent_whole(void **state)
+{
+    char file[] = "/tmp/tinkc-form-XXXXXX", name[64];
+    world w;
+    (void)state;
+    open_world(&w);
+    int fd = mkstemp(file);
+    assert_int_equal(write(fd, "in a file", 9), 9);
+    close(fd);
+    tinkc_form *form = tinkc_form_new(w.client, &w.err);
+    assert_true(tinkc_form_add_text(form, "text", "hällo", &w.err));
+    assert_true(tinkc_form_add_bytes(form, "bytes", "\0\1\2", 3, "b.bin", NULL, &w.err));
+    assert_true(tinkc_form_add_file(form, "file", file, "text/plain", &w.err));
+    tinkc_error err = { 0 };
+    assert_false(tinkc_form_add_text(form, "a\r\nb", "x", &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    err = (tinkc_error){ 0 };
+    assert_false(tinkc_form_add_file(form, "x", "/no/such", NULL, &err));
+    assert_int_equal(err.code, TINKC_E_FILE);
+    tinkc_mock_once(w.mock, "POST", "/form", &(tinkc_mock_answer){ .body = "ok" }, &w.err);
+    tinkc_future *f =
+        tinkc_call(w.client, &(tinkc_call_options){ .path = "/form", .form = form }, &w.err);
+    tinkc_form_free(form); /* nothing of it is needed any more */
+    unlink(file);
+    assert_true(tinkc_future_wait(f, 5000, &w.err));
+    const tinkc_request *q = tinkc_mock_request(w.mock, 0);
+    const char *type = request_header(q, "content-type");
+    assert_memory_equal(type, "multipart/form-data; boundary=", 30);
+    snprintf(name, sizeof name, "--%s--\r\n", type + 30);
+    assert_memory_equal(q->body.data + q->body.len - strlen(name), name, strlen(name));
+    assert_non_null(memmem(q->body.data, q->body.len, "name=\"text\"\r\n\r\nhällo\r\n", 23));
+    assert_non_null(memmem(q->body.data, q->body.len, "filename=\"b.bin\"", 16));
+    assert_non_null(memmem(q->body.data, q->body.len, "\r\n\r\n\0\1\2\r\n", 9));
+    assert_non_null(memmem(q->body.data, q->body.len, "in a file", 9));
+    assert_non_null(memmem(q->body.data, q->body.len, "text/plain", 10));
+    tinkc_future_free(f);
+    close_world(&w);
+}
+
+static void files_are_bodies(void **state)
+{
+    char file[] = "/tmp/tinkc-body-XXXXXX";
+    world w;
+    (void)state;
+    open_world(&w);
+    int fd = mkstemp(file);
+    assert_int_equal(write(fd, "{\"a\":1}", 7), 7);
+    close(fd);
+    tinkc_mock_once(w.mock, "PUT", "/f", &(tinkc_mock_answer){ .body = "ok" }, &w.err);
+    tinkc_future *f = tinkc_call(
+        w.client, &(tinkc_call_options){ .path = "/f", .method = "PUT", .body_file = file },
+        &w.err);
+    unlink(file);
+    assert_true(tinkc_future_wait(f, 5000, &w.err));
+    assert_int_equal(tinkc_mock_request(w.mock, 0)->body.len, 7);
+    tinkc_future_free(f);
+    close_world(&w);
+}
+
+/* ---- streams ---- */
+
+static void a_stream_on_the_mock(void **state)
+{
+    world w;
+    char buf[4];
+    size_t n, all = 0;
+    (void)state;
+    open_world(&w);
+    tinkc_mock_once(w.mock, "GET", "/s", &(tinkc_mock_answer){ .body = "0123456789" }, &w.err);
+    tinkc_stream *s = tinkc_stream_open(w.client, &(tinkc_call_options){ .path = "/s" }, &w.err);
+    assert_int_equal(tinkc_response_status(tinkc_stream_head(s, 5000, &w.err)), 200);
+    while ((n = tinkc_stream_read(s, buf, sizeof buf, 5000, &w.err)) > 0) {
+        assert_memory_equal(buf, &"0123456789"[all], n);
+        all += n;
+    }
+    assert_ok(&w.err);
+    assert_int_equal(all, 10);
+    assert_int_equal(tinkc_stream_read(s, buf, sizeof buf, 5000, &w.err), 0);
+    assert_ok(&w.err);
+    tinkc_stream_free(s);
+
+    tinkc_mock_once(w.mock, "GET", "/s", &(tinkc_mock_answer){ .status = 403, .body = "no" },
+                    &w.err);
+    s = tinkc_stream_open(w.client, &(tinkc_call_options){ .path = "/s" }, &w.err);
+    assert_null(tinkc_stream_head(s, 5000, &w.err));
+    assert_int_equal(w.err.code, TINKC_E_FORBIDDEN);
+    tinkc_stream_free(s);
+    w.err = (tinkc_error){ 0 };
+    tinkc_mock_once(w.mock, "GET", "/s", &(tinkc_mock_answer){ .status = 403, .body = "no" },
+                    &w.err);
+    s = tinkc_stream_open(w.client, &(tinkc_call_options){ .path = "/s", .any_status = true },
+                          &w.err);
+    assert_int_equal(tinkc_response_status(tinkc_stream_head(s, 5000, &w.err)), 403);
+    assert_int_equal(tinkc_stream_read(s, buf, sizeof buf, 5000, &w.err), 2);
+    tinkc_stream_free(s);
+    close_world(&w);
+}
+
+/* Bytes that have been read cannot be taken back: no second attempt then. */
+static void a_stream_is_tried_again_until_its_first_byte(void **state)
+{
+    world w;
+    char buf[16];
+    (void)state;
+    open_world(&w);
+    tinkc_mock_once(
+        w.mock, "GET", "/s",
+        &(tinkc_mock_answer){ .body = "0123456789", .fault = TINKC_FAULT_RESET, .fault_after = 5 },
+        &w.err);
+    tinkc_mock_always(w.mock, "GET", "/s", &(tinkc_mock_answer){ .body = "again" }, &w.err);
+    tinkc_stream *s = tinkc_stream_open(w.client, &(tinkc_call_options){ .path = "/s" }, &w.err);
+    size_t all = 0, n;
+    while ((n = tinkc_stream_read(s, buf + all, sizeof buf - all, 5000, &w.err)) > 0)
+        all += n;
+    assert_int_equal(w.err.code, TINKC_E_CONNECTION);
+    assert_int_equal(all, 5);
+    assert_int_equal(tinkc_mock_count(w.mock, "/s"), 1);
+    tinkc_stream_free(s);
+    close_world(&w);
+}
+
+static void a_closed_client_ends_its_streams(void **state)
+{
+    world w;
+    char buf[16];
+    (void)state;
+    open_world(&w);
+    tinkc_mock_once(w.mock, "GET", "/s",
+                    &(tinkc_mock_answer){ .body = "01", .fault = TINKC_FAULT_SILENT }, &w.err);
+    tinkc_stream *s = tinkc_stream_open(w.client, &(tinkc_call_options){ .path = "/s" }, &w.err);
+    assert_int_equal(tinkc_stream_read(s, buf, 1, 20, &w.err), 0);
+    assert_int_equal(w.err.code, TINKC_E_TIMEOUT);
+    w.err = (tinkc_error){ 0 };
+    tinkc_client_close(w.client, 0, &w.err);
+    tinkc_error err = { 0 };
+    assert_int_equal(tinkc_stream_read(s, buf, 1, 5000, &err), 0);
+    assert_int_equal(err.code, TINKC_E_CLOSED);
+    tinkc_stream_free(s);
+    close_world(&w);
+}
+
+static void events_are_pulled(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w);
+    tinkc_mock_once(w.mock, "GET", "/e",
+                    &(tinkc_mock_answer){ .body = "event: a\ndata: 1\ndata: 2\nid: 7\n\n: note\n\n"
+                                                  "data: last\n\ndata: torn" },
+                    &w.err);
+    tinkc_stream *s = tinkc_stream_open(w.client, &(tinkc_call_options){ .path = "/e" }, &w.err);
+    const tinkc_sse *e = tinkc_stream_event(s, 5000, &w.err);
+    assert_ok(&w.err);
+    assert_string_equal(e->event, "a");
+    assert_string_equal(e->data, "1\n2");
+    assert_string_equal(e->id, "7");
+    e = tinkc_stream_event(s, 5000, &w.err);
+    assert_string_equal(e->data, "last");
+    assert_null(tinkc_stream_event(s, 5000, &w.err));
+    assert_ok(&w.err);
+    tinkc_stream_free(s);
+    close_world(&w);
+}
+
+/* ---- over a real connection ---- */
+
+static void script(const stub_request *r, stub_answer *a, void *user)
+{
+    static char large[4 * 1024 * 1024];
+    (void)user;
+    a->headers = "Content-Type: application/json\r\n";
+    if (strstr(r->path, "/client/config")) {
+        a->body = "{}";
+    } else if (strstr(r->path, "/large")) {
+        memset(large, 'x', sizeof large);
+        a->body = large;
+        a->body_len = sizeof large;
+    } else if (strstr(r->path, "/endless")) {
+        a->behaviour = STUB_ENDLESS;
+    } else if (strstr(r->path, "/moved")) {
+        a->status = 302;
+        a->headers = "Location: /landed\r\n";
+    } else {
+        a->body = "ok";
+    }
+}
+
+static tinkc_client *real_client(const stub_server *s, tinkc_error *err)
+{
+    return tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
+                                                     .proxy = "",
+                                                     .base_url = stub_url(s),
+                                                     .telemetry = TINKC_TELEMETRY_OFF },
+                            err);
+}
+
+static void notes_of_a_real_exchange(void **state)
+{
+    tinkc_error err = { 0 };
+    char url[64];
+    (void)state;
+    stub_server *s = stub_start(NULL, script, NULL);
+    tinkc_client *client = real_client(s, &err);
+    tinkc_future *f = tinkc_call(client, &(tinkc_call_options){ .path = "/moved" }, &err);
+    const tinkc_response *r = tinkc_future_response(f, 10000, &err);
+    assert_ok(&err);
+    snprintf(url, sizeof url, "%s/landed", stub_url(s));
+    assert_string_equal(tinkc_response_url(r), url);
+    assert_string_equal(tinkc_response_http_version(r), "1.1");
+    assert_null(tinkc_response_header(r, ":url"));
+    tinkc_future_free(f);
+    f = tinkc_call(
+        client, &(tinkc_call_options){ .path = "/moved", .no_redirects = true, .any_status = true },
+        &err);
+    r = tinkc_future_response(f, 10000, &err);
+    assert_int_equal(tinkc_response_status(r), 302);
+    tinkc_future_free(f);
+    tinkc_client_free(client);
+    stub_stop(s);
+}
+
+typedef struct reading {
+    size_t all;
+    bool ended;
+    int calls;
+} reading;
+
+static void on_ready(tinkc_stream *s, void *user)
+{
+    reading *r = user;
+    tinkc_error err = { 0 };
+    static char buf[10000];
+    size_t n = tinkc_stream_read(s, buf, sizeof buf, 0, &err);
+    r->calls++;
+    r->all += n;
+    if (!n)
+        r->ended = true;
+    assert_int_equal(err.code, 0);
+}
+
+static void a_stream_in_a_loop_of_ones_own(void **state)
+{
+    tinkc_error err = { 0 };
+    reading r = { 0 };
+    (void)state;
+    stub_server *s = stub_start(NULL, script, NULL);
+    tinkc_client *client = real_client(s, &err);
+    tinkc_queue *queue = tinkc_queue_new(client, &err);
+    tinkc_stream *stream =
+        tinkc_stream_open(client, &(tinkc_call_options){ .path = "/large" }, &err);
+    assert_true(tinkc_stream_on_ready(stream, queue, on_ready, &r, &err));
+    while (!r.ended) {
+        struct pollfd fd = { .fd = tinkc_queue_fd(queue), .events = POLLIN };
+        assert_int_equal(poll(&fd, 1, 10000), 1);
+        tinkc_queue_run(queue, 0, &err);
+        assert_ok(&err);
+    }
+    assert_int_equal(r.all, 4 * 1024 * 1024);
+    tinkc_stream_free(stream);
+    tinkc_queue_free(queue);
+    tinkc_client_free(client);
+    stub_stop(s);
+}
+
+static void a_slow_reader_holds_the_server(void **state)
+{
+    tinkc_error err = { 0 };
+    static char buf[64 * 1024];
+    (void)state;
+    stub_server *s = stub_start(NULL, script, NULL);
+    tinkc_client *client = real_client(s, &err);
+    tinkc_stream *stream =
+        tinkc_stream_open(client, &(tinkc_call_options){ .path = "/endless" }, &err);
+    assert_non_null(tinkc_stream_head(stream, 10000, &err));
+    uint64_t before, now = stub_sent(s);
+    do { /* until the server is stuck */
+        before = now;
+        usleep(50000);
+        now = stub_sent(s);
+    } while (before != now);
+    assert_true(now < 16 * 1024 * 1024);
+    for (size_t all = 0; all < 32 * 1024 * 1024;) { /* and it goes on as we read */
+        size_t n = tinkc_stream_read(stream, buf, sizeof buf, 10000, &err);
+        assert_true(n > 0);
+        all += n;
+    }
+    tinkc_stream_free(stream);
+    tinkc_client_free(client);
+    stub_stop(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_call_keeps_the_whole_answer),
+        cmocka_unit_test(statuses_are_errors_unless_wanted),
+        cmocka_unit_test(retries_are_counted_and_can_be_left_out),
+        cmocka_unit_test(strangers_get_no_credential),
+        cmocka_unit_test(wrong_options_send_nothing),
+        cmocka_unit_test(forms_are_sent_whole),
+        cmocka_unit_test(files_are_bodies),
+        cmocka_unit_test(a_stream_on_the_mock),
+        cmocka_unit_test(a_stream_is_tried_again_until_its_first_byte),
+        cmocka_unit_test(a_closed_client_ends_its_streams),
+        cmocka_unit_test(events_are_pulled),
+        cmocka_unit_test(notes_of_a_real_exchange),
+        cmocka_unit_test(a_stream_in_a_loop_of_ones_own),
+        cmocka_unit_test(a_slow_reader_holds_the_server),
+    };
+    return cmocka_run_group_tests_name("rest_call", tests, NULL, NULL);
+}
