@@ -225,9 +225,9 @@ INLINE void run_tile(const tile *t, int rows, int64_t row_step, int64_t k_step)
     TILE_CASE(3, S, K)                                                                             \
     TILE_CASE(4, S, K)                                                                             \
     TILE_CASE(5, S, K)                                                                             \
-    TILE_CASE(6, S, K) TILE_CASE(7, S, K) TILE_CASE(8, S, K) TILE_CASE(9, S, K)                    \
-        TILE_CASE(10, S, K) TILE_CASE(11, S, K) TILE_CASE(12, S, K) TILE_CASE(13, S, K)            \
-            TILE_CASE(14, S, K)
+    TILE_CASE(6, S, K)                                                                             \
+    TILE_CASE(7, S, K) TILE_CASE(8, S, K) TILE_CASE(9, S, K) TILE_CASE(10, S, K)                   \
+        TILE_CASE(11, S, K) TILE_CASE(12, S, K) TILE_CASE(13, S, K) TILE_CASE(14, S, K)
 #else
 #define TILE_CASES(S, K)                                                                           \
     TILE_CASE(1, S, K)                                                                             \
@@ -280,7 +280,8 @@ static void clear_block(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, i
         memset(g->c + i * g->ldc + n0, 0, (size_t)(n1 - n0) * sizeof(float));
 }
 
-static void gemm(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, void *scratch)
+static void gemm_packed(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
+                        void *scratch)
 {
     float *a = scratch, *b = a + A_FLOATS;
     if (g->k <= 0 && !g->accumulate)

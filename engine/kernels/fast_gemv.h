@@ -1,0 +1,138 @@
+/* fast_gemv.h - products of a few rows with a stored weight (decoding), for the fast sets. Included
+ * by avx2.c and avx512.c after fast_gemm.h.
+ *
+ * With so few rows packing would cost more than multiplying: columns of the weight are turned in
+ * registers and used at once. The chain of an element is that of fast_gemm.h, so its bits are too.
+ */
+#ifndef TKE_KERNELS_FAST_GEMV_H
+#define TKE_KERNELS_FAST_GEMV_H
+
+enum { FEW_ROWS = 4 };
+
+/* The rows of a, scaled, in scratch. */
+typedef struct few {
+    const tke_gemm *g;
+    const float *a;
+    int64_t lda;
+} few;
+
+/* The next block's rows at this k, on their way while this one is worked on. */
+INLINE void fetch_ahead(const tke_matrix *b, int64_t n, int64_t k)
+{
+    size_t size = tke_dtype_size(b->dtype);
+    for (int i = 0; i < VW; i++)
+        __builtin_prefetch((const char *)b->data + (size_t)((n + i) * b->ld + k) * size);
+}
+
+/* VW columns from n, k .. k + 2 VW, of a weight in bf16. */
+INLINE void few_pairs(const few *f, int64_t n, int64_t k, int rows, vf *acc)
+{
+    const tke_matrix *b = &f->g->b;
+    vi r[VW];
+    for (int i = 0; i < VW; i++)
+        r[i] = vi_load((const uint16_t *)b->data + (n + i) * b->ld + k);
+    v_transpose(r);
+    for (int i = 0; i < VW; i++) {
+        vf first = v_pair_first(r[i]), second = v_pair_second(r[i]);
+        for (int m = 0; m < rows; m++) {
+            const float *x = f->a + m * f->lda + k + 2 * i;
+            acc[2 * m] = v_fma(v_set(x[0]), first, acc[2 * m]);
+            acc[2 * m] = v_fma(v_set(x[1]), second, acc[2 * m]);
+        }
+    }
+}
+
+/* Any type, any number of columns, n_k <= VW along k. */
+INLINE void few_square(const few *f, int64_t n, int64_t columns, int64_t k, int64_t n_k, int rows,
+                       vf *acc)
+{
+    const tke_matrix *b = &f->g->b;
+    union {
+        vi bits[VW];
+        vf wide[VW];
+    } r;
+    for (int i = 0; i < VW; i++)
+        r.wide[i] =
+            i < columns ? load_wide_part(b->dtype, b->data, (n + i) * b->ld + k, n_k) : v_zero();
+    v_transpose(r.bits);
+    for (int64_t i = 0; i < n_k; i++)
+        for (int m = 0; m < rows; m++)
+            acc[2 * m] = v_fma(v_set(f->a[m * f->lda + k + i]), r.wide[i], acc[2 * m]);
+}
+
+/* 2 VW columns from n (`columns` of them exist) for all of k. */
+INLINE void few_columns(const few *f, const tile *t, int64_t n, int64_t n_end, int rows)
+{
+    const tke_gemm *g = f->g;
+    vf acc[FEW_ROWS][2];
+    int64_t k = 0;
+    for (int m = 0; m < rows; m++)
+        acc[m][0] = acc[m][1] = v_zero();
+    if (t->from_c)
+        load_tile(t, rows, acc);
+    if (g->b.dtype == TKE_BF16 && t->columns == TILE_N) {
+        bool more = n + 2 * TILE_N <= n_end;
+        for (; k + 2 * VW <= g->k; k += 2 * VW) {
+            if (more) {
+                fetch_ahead(&g->b, n + TILE_N, k);
+                fetch_ahead(&g->b, n + TILE_N + VW, k);
+            }
+            few_pairs(f, n, k, rows, &acc[0][0]);
+            few_pairs(f, n + VW, k, rows, &acc[0][1]);
+        }
+    }
+    for (; k < g->k; k += VW) {
+        int64_t n_k = g->k - k < VW ? g->k - k : VW;
+        few_square(f, n, t->columns, k, n_k, rows, &acc[0][0]);
+        few_square(f, n + VW, t->columns - VW, k, n_k, rows, &acc[0][1]);
+    }
+    store_tile(t, rows, acc);
+}
+
+static void few_columns_of(const few *f, const tile *t, int64_t n, int64_t n_end, int64_t rows)
+{
+    switch (rows) {
+    case 1:
+        few_columns(f, t, n, n_end, 1);
+        break;
+    case 2:
+        few_columns(f, t, n, n_end, 2);
+        break;
+    case 3:
+        few_columns(f, t, n, n_end, 3);
+        break;
+    default:
+        few_columns(f, t, n, n_end, 4);
+        break;
+    }
+}
+
+/* True if it was done: NT, at most FEW_ROWS rows that fit into scratch. */
+static bool gemm_few(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
+                     float *scratch)
+{
+    int64_t rows = m1 - m0, lda = (g->k + 15) / 16 * 16;
+    if (g->form != TKE_NT || rows > FEW_ROWS || g->k <= 0 ||
+        rows * lda > (int64_t)(TKE_SCRATCH_BYTES / sizeof(float)))
+        return false;
+    for (int64_t m = 0; m < rows; m++)
+        copy_scaled(g->a + (m0 + m) * g->lda, g->k, g->alpha, !g->exact && g->b.dtype == TKE_BF16,
+                    scratch + m * lda);
+    few f = { g, scratch, lda };
+    for (int64_t n = n0; n < n1; n += TILE_N) {
+        tile t = { .c = g->c + m0 * g->ldc + n,
+                   .ldc = g->ldc,
+                   .columns = n1 - n < TILE_N ? n1 - n : TILE_N,
+                   .from_c = g->accumulate };
+        few_columns_of(&f, &t, n, n1, rows);
+    }
+    return true;
+}
+
+static void gemm(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, void *scratch)
+{
+    if (!gemm_few(g, m0, m1, n0, n1, scratch))
+        gemm_packed(g, m0, m1, n0, n1, scratch);
+}
+
+#endif
