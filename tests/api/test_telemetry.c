@@ -1,0 +1,297 @@
+/* test_telemetry.c - what is told to the service, when, and what never is. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/api_support.h"
+
+#define TELEMETRY "/api/v1/telemetry"
+#define SECRET    "tml-AbCdEfGhIjKlMnOpQrStUvWx"
+
+typedef struct world {
+    tinkc_mock *mock;
+    tinkc_client *client;
+    tinkc_error err;
+} world;
+
+static void open_world(world *w, int32_t telemetry)
+{
+    *w = (world){ 0 };
+    w->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w->err);
+    tinkc_mock_always(w->mock, "POST", TELEMETRY,
+                      &(tinkc_mock_answer){ .body = "{\"status\":\"accepted\"}" }, &w->err);
+    w->client = mock_client(
+        w->mock, &(tinkc_client_options){ .api_key = SECRET, .telemetry = telemetry }, &w->err);
+    assert_ok(&w->err);
+}
+
+static void close_world(world *w)
+{
+    tinkc_client_free(w->client);
+    tinkc_mock_free(w->mock);
+}
+
+static const char *body(world *w, size_t i)
+{
+    const tinkc_request *q = nth_request(w->mock, TELEMETRY, i);
+    return q ? (const char *)q->body.data : "";
+}
+
+static size_t count(const char *text, const char *what)
+{
+    size_t n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at++)
+        n++;
+    return n;
+}
+
+static size_t sent(world *w)
+{
+    return tinkc_mock_count(w->mock, TELEMETRY);
+}
+
+static void pass_ms(world *w, int64_t ms)
+{
+    tinkc_mock_settle(w->mock, 5000, &w->err);
+    tinkc_mock_advance(w->mock, ms);
+    tinkc_mock_settle(w->mock, 5000, &w->err);
+    assert_ok(&w->err);
+}
+
+static void off_is_off(void **state)
+{
+    static const int32_t ways[] = { TINKC_TELEMETRY_OFF, TINKC_TELEMETRY_DEFAULT };
+    (void)state;
+    unsetenv("TINKER_TELEMETRY");
+    for (size_t i = 0; i < 2; i++) { /* a transport of one's own: off unless asked for */
+        world w;
+        open_world(&w, ways[i]);
+        assert_non_null(tinkc_client_session_id(w.client, 5000, &w.err));
+        assert_false(tinkc_client_report(w.client, "x", NULL, TINKC_LOG_INFO, &w.err));
+        assert_ok(&w.err);
+        pass_ms(&w, 11000);
+        assert_true(tinkc_client_close(w.client, 1000, &w.err));
+        assert_int_equal(sent(&w), 0);
+        close_world(&w);
+    }
+}
+
+static void a_session_begins_and_ends(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w, TINKC_TELEMETRY_ON);
+    assert_non_null(tinkc_client_session_id(w.client, 5000, &w.err));
+    pass_ms(&w, 9000);
+    assert_int_equal(sent(&w), 0);
+    pass_ms(&w, 1000);
+    assert_int_equal(sent(&w), 1);
+    assert_non_null(strstr(body(&w, 0), "\"event\":\"SESSION_START\""));
+    assert_non_null(strstr(body(&w, 0), "\"event_session_index\":0"));
+    assert_non_null(strstr(body(&w, 0), "\"severity\":\"INFO\""));
+    assert_non_null(strstr(body(&w, 0), "\"session_id\":\"mock-session-1\""));
+    assert_non_null(strstr(body(&w, 0), "\"sdk_version\":\"0.25.0\""));
+    assert_non_null(strstr(body(&w, 0), "\"platform\":\"Linux\""));
+    assert_non_null(strstr(body(&w, 0), "\"process_uuid\":\""));
+    pass_ms(&w, 30000); /* nothing more to say */
+    assert_int_equal(sent(&w), 1);
+    assert_true(tinkc_client_close(w.client, 5000, &w.err));
+    assert_int_equal(sent(&w), 2);
+    assert_non_null(strstr(body(&w, 1), "\"event\":\"SESSION_END\""));
+    assert_non_null(strstr(body(&w, 1), "\"duration\":\"0:00:4"));
+    tinkc_client_close(w.client, 5000, &w.err); /* once */
+    assert_int_equal(sent(&w), 2);
+    close_world(&w);
+}
+
+static void without_a_session_there_is_no_start_and_no_end(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w, TINKC_TELEMETRY_ON);
+    assert_true(tinkc_client_report(w.client, "hello", "{\"a\":null}", TINKC_LOG_WARN, &w.err));
+    assert_true(tinkc_client_close(w.client, 5000, &w.err));
+    assert_int_equal(sent(&w), 1);
+    assert_non_null(strstr(body(&w, 0), "\"session_id\":\"sessionless-"));
+    assert_non_null(strstr(body(&w, 0), "\"event_name\":\"hello\""));
+    assert_non_null(strstr(body(&w, 0), "\"event_data\":{\"a\":null}"));
+    assert_non_null(strstr(body(&w, 0), "\"severity\":\"WARNING\""));
+    assert_null(strstr(body(&w, 0), "SESSION_"));
+    close_world(&w);
+}
+
+static void batches_hold_a_hundred(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w, TINKC_TELEMETRY_ON);
+    for (int i = 0; i < 250; i++)
+        assert_true(tinkc_client_report(w.client, "tick", NULL, TINKC_LOG_DEBUG, &w.err));
+    pass_ms(&w, 10000);
+    assert_int_equal(sent(&w), 3);
+    assert_int_equal(count(body(&w, 0), "\"tick\""), 100);
+    assert_int_equal(count(body(&w, 1), "\"tick\""), 100);
+    assert_int_equal(count(body(&w, 2), "\"tick\""), 50);
+    assert_non_null(strstr(body(&w, 2), "\"event_session_index\":249"));
+    close_world(&w);
+}
+
+static void the_queue_has_an_end(void **state)
+{
+    world w;
+    int kept = 0;
+    (void)state;
+    open_world(&w, TINKC_TELEMETRY_ON);
+    tinkc_mock_always(w.mock, "POST", TELEMETRY,
+                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &w.err);
+    for (int i = 0; i < 12000; i++)
+        kept += tinkc_client_report(w.client, "tick", NULL, TINKC_LOG_DEBUG, &w.err);
+    assert_ok(&w.err); /* dropping is no error */
+    assert_int_equal(kept, 10000);
+    close_world(&w);
+}
+
+static void a_broken_endpoint_costs_three_attempts(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w, TINKC_TELEMETRY_ON);
+    tinkc_mock_always(w.mock, "POST", TELEMETRY, &(tinkc_mock_answer){ .status = 500 }, &w.err);
+    assert_true(tinkc_client_report(w.client, "first", NULL, TINKC_LOG_INFO, &w.err));
+    pass_ms(&w, 10000);
+    pass_ms(&w, 1000);
+    pass_ms(&w, 1000);
+    assert_int_equal(sent(&w), 3);
+    assert_string_equal(body(&w, 0), body(&w, 2)); /* the same batch each time */
+    pass_ms(&w, 60000);
+    assert_int_equal(sent(&w), 3); /* given up */
+    tinkc_mock_always(w.mock, "POST", TELEMETRY, &(tinkc_mock_answer){ .body = "{}" }, &w.err);
+    assert_true(tinkc_client_report(w.client, "second", NULL, TINKC_LOG_INFO, &w.err));
+    pass_ms(&w, 10000);
+    assert_int_equal(sent(&w), 4);
+    assert_null(strstr(body(&w, 3), "first"));
+    close_world(&w);
+}
+
+static void errors_are_told_at_once(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w, TINKC_TELEMETRY_ON);
+    tinkc_mock_always(w.mock, NULL, "/api/v1/training_runs/x*",
+                      &(tinkc_mock_answer){ .status = 404, .body = "{\"detail\":\"gone\"}" },
+                      &w.err);
+    tinkc_mock_always(w.mock, NULL, "/api/v1/training_runs/y*", &(tinkc_mock_answer){ .body = "[" },
+                      &w.err);
+    tinkc_future *f = tinkc_run_get(w.client, "x", TINKC_OWNED, &w.err);
+    assert_false(tinkc_future_wait(f, 5000, NULL));
+    tinkc_future_free(f);
+    pass_ms(&w, 0);
+    assert_int_equal(sent(&w), 1);
+    assert_non_null(strstr(body(&w, 0), "\"event_name\":\"user_error\""));
+    assert_non_null(strstr(body(&w, 0), "\"error_type\":\"TINKC_E_NOT_FOUND\""));
+    assert_non_null(strstr(body(&w, 0), "\"status_code\":404"));
+    f = tinkc_run_get(w.client, "y", TINKC_OWNED, &w.err);
+    assert_false(tinkc_future_wait(f, 5000, NULL));
+    tinkc_future_free(f);
+    pass_ms(&w, 0);
+    assert_int_equal(sent(&w), 2);
+    assert_non_null(strstr(body(&w, 1), "\"event\":\"UNHANDLED_EXCEPTION\""));
+    assert_non_null(strstr(body(&w, 1), "\"error_type\":\"TINKC_E_BAD_RESPONSE\""));
+    /* What the caller ends himself is nobody's business. */
+    tinkc_mock_always(w.mock, NULL, "/api/v1/training_runs/z*",
+                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &w.err);
+    f = tinkc_run_get(w.client, "z", TINKC_OWNED, &w.err);
+    tinkc_future_cancel(f);
+    tinkc_future_wait(f, 5000, NULL);
+    tinkc_future_free(f);
+    pass_ms(&w, 20000);
+    assert_int_equal(sent(&w), 2);
+    close_world(&w);
+}
+
+static void secrets_never_leave(void **state)
+{
+    static const char *const leaks[] = {
+        "{\"detail\":\"bad key " SECRET " given\"}",
+        "{\"detail\":\"Bearer abcdefghijklmnop\"}",
+        "{\"detail\":\"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl\"}",
+        "{\"detail\":\"see https://x/y?signature=deadbeefcafe&token=opensesame1\"}",
+    };
+    static const char *const words[] = { "AbCdEfGhIj", "abcdefghijklmnop", "c2lnbmF0dXJl",
+                                         "opensesame1" };
+    world w;
+    (void)state;
+    open_world(&w, TINKC_TELEMETRY_ON);
+    for (size_t i = 0; i < 4; i++) {
+        tinkc_mock_once(w.mock, NULL, "/api/v1/training_runs/x*",
+                        &(tinkc_mock_answer){ .status = i % 2 ? 422 : 403, .body = leaks[i] },
+                        &w.err);
+        tinkc_future *f = tinkc_run_get(w.client, "x", TINKC_OWNED, &w.err);
+        assert_false(tinkc_future_wait(f, 5000, NULL));
+        tinkc_future_free(f);
+    }
+    tinkc_client_report(w.client, "mine", "{\"note\":\"" SECRET "\"}", TINKC_LOG_INFO, &w.err);
+    assert_true(tinkc_client_close(w.client, 5000, &w.err));
+    assert_true(sent(&w) > 0);
+    for (size_t i = 0; i < sent(&w); i++)
+        for (size_t k = 0; k < 4; k++)
+            if (strstr(body(&w, i), words[k]))
+                fail_msg("%s in %s", words[k], body(&w, i));
+    close_world(&w);
+}
+
+static void a_silent_endpoint_does_not_hold_the_close(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w, TINKC_TELEMETRY_ON);
+    tinkc_mock_always(w.mock, "POST", TELEMETRY,
+                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &w.err);
+    assert_non_null(tinkc_client_session_id(w.client, 5000, &w.err));
+    tinkc_client_close(w.client, 50, &w.err);
+    assert_ok(&w.err);
+    close_world(&w);
+    open_world(&w, TINKC_TELEMETRY_ON); /* and freeing without closing says nothing */
+    tinkc_client_report(w.client, "x", NULL, TINKC_LOG_INFO, &w.err);
+    tinkc_client_free(w.client);
+    w.client = NULL;
+    assert_int_equal(sent(&w), 0);
+    close_world(&w);
+}
+
+static void wrong_reports_are_refused(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w, TINKC_TELEMETRY_ON);
+    static const struct {
+        const char *name, *data;
+        int32_t severity;
+    } rows[] = { { NULL, NULL, 0 },   { "", NULL, 0 },  { "x", "[]", 0 },      { "x", "{", 0 },
+                 { "x", "{} {}", 0 }, { "x", NULL, 9 }, { "x", "{\"a\":}", 0 } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        assert_false(
+            tinkc_client_report(w.client, rows[i].name, rows[i].data, rows[i].severity, &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    }
+    close_world(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(off_is_off),
+        cmocka_unit_test(a_session_begins_and_ends),
+        cmocka_unit_test(without_a_session_there_is_no_start_and_no_end),
+        cmocka_unit_test(batches_hold_a_hundred),
+        cmocka_unit_test(the_queue_has_an_end),
+        cmocka_unit_test(a_broken_endpoint_costs_three_attempts),
+        cmocka_unit_test(errors_are_told_at_once),
+        cmocka_unit_test(secrets_never_leave),
+        cmocka_unit_test(a_silent_endpoint_does_not_hold_the_close),
+        cmocka_unit_test(wrong_reports_are_refused),
+    };
+    return cmocka_run_group_tests_name("telemetry", tests, NULL, NULL);
+}
