@@ -1,0 +1,468 @@
+/* test_hub.c - tokenizers by model name: which repository, the cache on disk, a hub that breaks
+ * off, lies, or has moved on. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/digest.h"
+#include "support/api_support.h"
+#include "support/stub_server.h"
+
+#define COMMIT "0123456789abcdef0123456789abcdef01234567"
+
+static const char tokenizer_json[] =
+    "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[{\"id\":3,"
+    "\"content\":\"<end>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":"
+    "false,\"special\":true}],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\","
+    "\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true},\"post_processor\":null,"
+    "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,"
+    "\"use_regex\":true},\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
+    "\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":false,"
+    "\"byte_fallback\":false,\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}";
+static const char config_json[] = "{\"eos_token\":\"<end>\"}";
+
+/* ---- the hub ---- */
+
+typedef struct hub {
+    bool lies, large, needs_token;
+    int breaks, behaviour;
+    size_t break_at;
+    atomic_int lists, files, revisions;
+    char token[64], list[1200];
+    char *big; /* tokenizer.json behind white space, for transfers that take a while */
+    size_t big_len;
+} hub;
+
+static void git_name(const void *data, size_t len, char out[TKC_SHA1_HEX])
+{
+    char head[40];
+    tkc_digest d;
+    tkc_sha1_init(&d);
+    int n = snprintf(head, sizeof head, "blob %zu", len);
+    tkc_digest_add(&d, head, (size_t)n + 1);
+    tkc_digest_add(&d, data, len);
+    tkc_digest_hex(&d, out);
+}
+
+static void sha256_name(const void *data, size_t len, char out[TKC_SHA256_HEX])
+{
+    tkc_digest d;
+    tkc_sha256_init(&d);
+    tkc_digest_add(&d, data, len);
+    tkc_digest_hex(&d, out);
+}
+
+static void answer_list(hub *h, stub_answer *a)
+{
+    char main_name[TKC_SHA256_HEX], config_name[TKC_SHA1_HEX], lfs[200] = "";
+    const char *data = h->large ? h->big : tokenizer_json;
+    size_t len = h->large ? h->big_len : strlen(tokenizer_json);
+    git_name(config_json, strlen(config_json), config_name);
+    git_name(data, len, main_name);
+    if (h->large) {
+        char sha[TKC_SHA256_HEX];
+        sha256_name(data, len, sha);
+        snprintf(lfs, sizeof lfs, ",\"lfs\":{\"oid\":\"%s\",\"size\":%zu,\"pointerSize\":134}", sha,
+                 len);
+    }
+    snprintf(
+        h->list, sizeof h->list,
+        "[{\"type\":\"file\",\"path\":\"model.safetensors\",\"size\":99999999999,\"oid\":\"x\"},"
+        "{\"type\":\"directory\",\"path\":\"more\",\"size\":0,\"oid\":\"y\"},"
+        "{\"type\":\"file\",\"path\":\"tokenizer_config.json\",\"size\":%zu,\"oid\":\"%s\"},"
+        "{\"type\":\"file\",\"path\":\"tokenizer.json\",\"size\":%zu,\"oid\":\"%s\"%s}]",
+        strlen(config_json), config_name, len, main_name, lfs);
+    a->body = h->list;
+}
+
+static void answer_file(hub *h, const stub_request *r, stub_answer *a)
+{
+    static char headers[200];
+    char range[64];
+    const char *data = strstr(r->path, "tokenizer_config") ? config_json
+                       : h->large                          ? h->big
+                                                           : tokenizer_json;
+    size_t len = data == h->big ? h->big_len : strlen(data), from = 0;
+    atomic_fetch_add(&h->files, 1);
+    stub_header(r, "Range", range, sizeof range);
+    if (range[0]) {
+        from = (size_t)strtoull(range + 6, NULL, 10);
+        a->status = 206;
+        snprintf(headers, sizeof headers, "Content-Range: bytes %zu-%zu/%zu\r\n", from, len - 1,
+                 len);
+        a->headers = headers;
+    }
+    a->body = data + from;
+    a->body_len = len - from;
+    if (h->lies && data != config_json) {
+        static char other[sizeof tokenizer_json];
+        memcpy(other, tokenizer_json, sizeof other);
+        other[12] = '2';
+        a->body = other + from;
+    }
+    if (h->breaks > 0 && data != config_json) {
+        h->breaks--;
+        a->behaviour = h->behaviour;
+        a->after = h->break_at;
+    }
+}
+
+static void serve(const stub_request *r, stub_answer *a, void *user)
+{
+    hub *h = user;
+    stub_header(r, "Authorization", h->token, sizeof h->token);
+    if (h->needs_token && strcmp(h->token, "Bearer hf_good") != 0) {
+        a->status = 401;
+    } else if (strcmp(r->path, "/api/models/org/model/revision/main") == 0) {
+        atomic_fetch_add(&h->revisions, 1);
+        a->body = "{\"id\":\"org/model\",\"sha\":\"" COMMIT "\",\"siblings\":[]}";
+    } else if (strstr(r->path, "/api/models/org/model/tree/" COMMIT)) {
+        atomic_fetch_add(&h->lists, 1);
+        answer_list(h, a);
+    } else if (strstr(r->path, "/org/model/resolve/" COMMIT "/")) {
+        answer_file(h, r, a);
+    } else {
+        a->status = 404;
+    }
+}
+
+/* ---- a world ---- */
+
+typedef struct world {
+    hub h;
+    stub_server *server;
+    tinkc_client *client;
+    tinkc_error err;
+    char cache[64];
+    tinkc_tokenizer_options o;
+} world;
+
+static void open_client(world *w)
+{
+    w->client = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
+                                                          .proxy = "",
+                                                          .base_url = "http://127.0.0.1:1",
+                                                          .telemetry = TINKC_TELEMETRY_OFF },
+                                 &w->err);
+    assert_ok(&w->err);
+}
+
+static void open_world(world *w)
+{
+    memset(w, 0, sizeof *w);
+    w->h.big_len = 300000;
+    w->h.big = malloc(w->h.big_len);
+    memset(w->h.big, ' ', w->h.big_len);
+    memcpy(w->h.big, tokenizer_json, strlen(tokenizer_json));
+    w->server = stub_start(NULL, serve, &w->h);
+    snprintf(w->cache, sizeof w->cache, "/tmp/tinkc-hub-XXXXXX");
+    assert_non_null(mkdtemp(w->cache));
+    w->o = (tinkc_tokenizer_options){ .cache_dir = w->cache,
+                                      .hub_url = stub_url(w->server),
+                                      .no_compiled_cache = true };
+    open_client(w);
+}
+
+static void close_world(world *w)
+{
+    char command[100];
+    tinkc_client_free(w->client);
+    stub_stop(w->server);
+    free(w->h.big);
+    snprintf(command, sizeof command, "rm -rf %s", w->cache);
+    assert_int_equal(system(command), 0);
+}
+
+static tinkc_tokenizer *fetch(world *w, const char *model)
+{
+    tinkc_future *f = tinkc_tokenizer_fetch(w->client, model, NULL, &w->o, &w->err);
+    tinkc_tokenizer *t = tinkc_future_tokenizer(f, 20000, &w->err);
+    tinkc_future_free(f);
+    return t;
+}
+
+static void check_works(world *w, tinkc_tokenizer *t)
+{
+    tinkc_tokens ids = { 0 };
+    assert_ok(&w->err);
+    assert_non_null(t);
+    assert_true(tinkc_encode(t, "aba", &ids, &w->err));
+    assert_int_equal(ids.len, 2);
+    assert_int_equal(ids.data[0], 2);
+    assert_int_equal(tinkc_tokenizer_special(t, TINKC_TOKEN_EOS), 3);
+    tinkc_tokens_free(&ids);
+    tinkc_tokenizer_free(t);
+}
+
+static bool there(world *w, const char *name)
+{
+    char path[300];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/models--org--model/%s", w->cache, name);
+    return lstat(path, &st) == 0;
+}
+
+/* ---- tests ---- */
+
+static void names_resolve(void **state)
+{
+    static const struct {
+        const char *model, *id, *repo, *revision;
+    } rows[] = {
+        { "Qwen/Qwen3-8B", NULL, "Qwen/Qwen3-8B", "" },
+        { "Qwen/Qwen3-8B:main", NULL, "Qwen/Qwen3-8B", "" },
+        { "org/model/variant", NULL, "org/model", "" },
+        { "a/b/c/d", NULL, "a/b/c/d", "" },
+        { "meta-llama/Llama-3.1-8B-Instruct", NULL,
+          "thinkingmachineslabinc/meta-llama-3-instruct-tokenizer", "" },
+        { "meta-llama/Llama-2-7b", NULL, "meta-llama/Llama-2-7b", "" },
+        { "meta-llama/Llama-3.1-8B", "x/y", "x/y", "" },
+        { "whatever", "x/y/z:7", "x/y/z", "" },
+        { "moonshotai/Kimi-K2-Thinking", NULL, "moonshotai/Kimi-K2-Thinking",
+          "612681931a8c906ddb349f8ad0f582cb552189cd" },
+        { "moonshotai/Kimi-K2.5-Text-Only", NULL, "moonshotai/Kimi-K2.5",
+          "4d01dfe0332d63057c186e0b262165819efb6611" },
+        { "x", "moonshotai/Kimi-K2.6", "moonshotai/Kimi-K2.6",
+          "b5aabbfb20227ed42becbf5541dbffd213942c58" },
+    };
+    tinkc_text repo = { 0 }, revision = { 0 };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        assert_true(tinkc_tokenizer_resolve(rows[i].model, rows[i].id, &repo, &revision, &err));
+        assert_string_equal(repo.data, rows[i].repo);
+        assert_string_equal(revision.data, rows[i].revision);
+    }
+    tinkc_error err = { 0 };
+    assert_false(tinkc_tokenizer_resolve(":x", NULL, &repo, &revision, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    err = (tinkc_error){ 0 };
+    assert_false(tinkc_tokenizer_resolve(NULL, NULL, &repo, &revision, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    tinkc_text_free(&repo);
+    tinkc_text_free(&revision);
+}
+
+static void fetched_once_then_cached(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w);
+    check_works(&w, fetch(&w, "org/model"));
+    assert_int_equal(w.h.files, 2);
+    assert_true(there(&w, "snapshots/" COMMIT "/tokenizer.json"));
+    assert_true(there(&w, "refs/main"));
+    check_works(&w, fetch(&w, "org/model")); /* from memory */
+    tinkc_client_free(w.client);
+    open_client(&w);
+    check_works(&w, fetch(&w, "org/model")); /* from the disk */
+    assert_int_equal(w.h.revisions, 1);
+    assert_int_equal(w.h.files, 2);
+    w.o.offline = true;
+    check_works(&w, fetch(&w, "org/model/variant"));
+    assert_null(fetch(&w, "org/other"));
+    assert_int_equal(w.err.code, TINKC_E_OFFLINE);
+    close_world(&w);
+}
+
+static void all_who_ask_wait_for_one_download(void **state)
+{
+    enum { N = 30 };
+    tinkc_future *all[N];
+    world w;
+    (void)state;
+    open_world(&w);
+    for (int i = 0; i < N; i++)
+        all[i] = tinkc_tokenizer_fetch(w.client, "org/model", NULL, &w.o, &w.err);
+    tinkc_future_cancel(all[3]); /* one of them changes his mind */
+    for (int i = 0; i < N; i++) {
+        tinkc_error err = { 0 };
+        tinkc_tokenizer *t = tinkc_future_tokenizer(all[i], 20000, &err);
+        if (i != 3)
+            assert_ok(&err);
+        tinkc_tokenizer_free(t);
+        tinkc_future_free(all[i]);
+    }
+    assert_int_equal(w.h.revisions, 1);
+    assert_int_equal(w.h.files, 2);
+    close_world(&w);
+}
+
+static void broken_downloads_go_on(void **state)
+{
+    static const int ways[] = { STUB_RESET, STUB_TRUNCATE };
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        world w;
+        open_world(&w);
+        w.h.large = true;
+        w.h.breaks = 2;
+        w.h.behaviour = ways[i];
+        w.h.break_at = 100000;
+        check_works(&w, fetch(&w, "org/model"));
+        assert_int_equal(w.h.files, 4);
+        close_world(&w);
+    }
+}
+
+static void wrong_bytes_are_never_used(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w);
+    w.h.lies = true;
+    assert_null(fetch(&w, "org/model"));
+    assert_int_equal(w.err.code, TINKC_E_TOKENIZER);
+    assert_false(there(&w, "snapshots/" COMMIT "/tokenizer.json"));
+    assert_false(there(&w, "refs/main"));
+    w.err = (tinkc_error){ 0 };
+    w.h.lies = false; /* and do not stand in the way of the right ones */
+    check_works(&w, fetch(&w, "org/model"));
+    close_world(&w);
+}
+
+static void tokens_go_to_the_hub(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w);
+    w.h.needs_token = true;
+    assert_null(fetch(&w, "org/model"));
+    assert_int_equal(w.err.code, TINKC_E_TOKENIZER);
+    assert_non_null(strstr(w.err.message, "HF_TOKEN"));
+    w.err = (tinkc_error){ 0 };
+    w.o.hub_token = "hf_good";
+    check_works(&w, fetch(&w, "org/model"));
+    close_world(&w);
+}
+
+static void names_that_are_no_repository(void **state)
+{
+    static const char *const names[] = {
+        "../../etc/passwd", "a/b/c/d", "a b/c", "org/..", "/x", "x/", "a?b"
+    };
+    world w;
+    (void)state;
+    open_world(&w);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        w.err = (tinkc_error){ 0 };
+        assert_null(fetch(&w, names[i]));
+        if (w.err.code != TINKC_E_TOKENIZER)
+            fail_msg("%s: %d %s", names[i], w.err.code, w.err.message);
+    }
+    assert_int_equal(stub_requests(w.server), 0);
+    w.err = (tinkc_error){ 0 };
+    assert_null(fetch(&w, "org/missing"));
+    assert_int_equal(w.err.code, TINKC_E_TOKENIZER);
+    w.err = (tinkc_error){ 0 };
+    assert_null(fetch(&w, "thinkingmachines/Inkling"));
+    assert_int_equal(w.err.code, TINKC_E_TOKENIZER);
+    assert_null(tinkc_tokenizer_fetch(w.client, "", NULL, NULL, NULL));
+    close_world(&w);
+}
+
+static void no_hub_is_a_connection_error(void **state)
+{
+    world w;
+    char url[64];
+    (void)state;
+    open_world(&w);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", stub_dead_port());
+    w.o.hub_url = url;
+    tinkc_client_free(w.client);
+    w.client = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
+                                                         .proxy = "",
+                                                         .base_url = "http://127.0.0.1:1",
+                                                         .no_retries = true },
+                                &w.err);
+    assert_null(fetch(&w, "org/model"));
+    assert_int_equal(w.err.code, TINKC_E_CONNECTION);
+    close_world(&w);
+}
+
+static void registered_ones_win(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w);
+    tinkc_tokenizer *mine = tinkc_tokenizer_parse(tokenizer_json, strlen(tokenizer_json),
+                                                  config_json, strlen(config_json), NULL, &w.err);
+    assert_ok(&w.err);
+    assert_true(tinkc_tokenizer_register(w.client, "thinkingmachines/Inkling", mine, &w.err));
+    assert_true(tinkc_tokenizer_register(w.client, "thinkingmachines/Inkling", mine, &w.err));
+    tinkc_tokenizer_free(mine);
+    check_works(&w, fetch(&w, "thinkingmachines/Inkling"));
+    assert_int_equal(stub_requests(w.server), 0);
+    assert_false(tinkc_tokenizer_register(w.client, "x", NULL, &w.err));
+    assert_int_equal(w.err.code, TINKC_E_ARGUMENT);
+    close_world(&w);
+}
+
+static void a_close_ends_the_waiting(void **state)
+{
+    world w;
+    tinkc_error err = { 0 };
+    (void)state;
+    open_world(&w);
+    w.h.large = true;
+    w.h.breaks = 10;
+    w.h.behaviour = STUB_SILENT;
+    w.h.break_at = 1000;
+    tinkc_future *f = tinkc_tokenizer_fetch(w.client, "org/model", NULL, &w.o, &w.err);
+    while (w.h.files < 2)
+        usleep(1000);
+    tinkc_client_close(w.client, 0, &w.err);
+    assert_null(tinkc_future_tokenizer(f, 5000, &err));
+    assert_int_equal(err.code, TINKC_E_CLOSED);
+    tinkc_future_free(f);
+    close_world(&w);
+}
+
+static void the_environment_is_read_once(void **state)
+{
+    world w;
+    char home[80], file[300];
+    struct stat st;
+    (void)state;
+    open_world(&w);
+    snprintf(home, sizeof home, "%s/home", w.cache);
+    setenv("HF_HOME", home, 1);
+    setenv("HF_ENDPOINT", stub_url(w.server), 1);
+    setenv("HF_TOKEN", "hf_good", 1);
+    tinkc_client_free(w.client);
+    open_client(&w);
+    unsetenv("HF_HOME");
+    unsetenv("HF_TOKEN");
+    setenv("HF_ENDPOINT", "http://127.0.0.1:1", 1);
+    setenv("HF_HUB_OFFLINE", "1", 1);
+    w.h.needs_token = true;
+    w.o = (tinkc_tokenizer_options){ .no_compiled_cache = true };
+    check_works(&w, fetch(&w, "org/model"));
+    snprintf(file, sizeof file, "%s/hub/models--org--model/snapshots/" COMMIT "/tokenizer.json",
+             home);
+    assert_int_equal(stat(file, &st), 0);
+    unsetenv("HF_ENDPOINT");
+    unsetenv("HF_HUB_OFFLINE");
+    close_world(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_resolve),
+        cmocka_unit_test(fetched_once_then_cached),
+        cmocka_unit_test(all_who_ask_wait_for_one_download),
+        cmocka_unit_test(broken_downloads_go_on),
+        cmocka_unit_test(wrong_bytes_are_never_used),
+        cmocka_unit_test(tokens_go_to_the_hub),
+        cmocka_unit_test(names_that_are_no_repository),
+        cmocka_unit_test(no_hub_is_a_connection_error),
+        cmocka_unit_test(registered_ones_win),
+        cmocka_unit_test(a_close_ends_the_waiting),
+        cmocka_unit_test(the_environment_is_read_once),
+    };
+    return cmocka_run_group_tests_name("hub", tests, NULL, NULL);
+}
