@@ -512,6 +512,7 @@ static void window_outcome(inner *c)
     const tinkc_error *err = &c->call.err;
     bool pause = err->http_status == 402 &&
                  tkc_billing_pauses(client, 402, tkc_str(err->message), c->call.f);
+    c->call.paused = pause;
     if (c->spec.backpressure && (err->http_status == 429 || pause)) {
         finish(c);
         return;
@@ -852,6 +853,35 @@ void tkc_call_free(tkc_call *call)
         c->finish_task.run = run_late_free;
     else
         free_inner(c);
+}
+
+void tkc_call_take_body(tkc_call *call, tkc_buf *out)
+{
+    reply *r = call->inner->reply;
+    if (!r)
+        return;
+    *out = r->bytes;
+    tkc_buf_init(&r->bytes, r->client->a, TKC_BUF_NO_MAX);
+    call->body = (tinkc_bytes){ 0 };
+}
+
+bool tkc_call_take_request(tkc_call *call, tkc_buf *out)
+{
+    inner *c = call->inner;
+    tinkc_error err = { 0 };
+    reply_free(c->reply); /* the last attempt is over: its share of the body goes */
+    c->reply = NULL;
+    call->body = (tinkc_bytes){ 0 };
+    if (atomic_load(&c->body->refs) > 1)
+        return tkc_buf_add(out, c->body->buf.data, c->body->buf.len, &err);
+    *out = c->body->buf;
+    tkc_buf_init(&c->body->buf, c->client->a, TKC_BUF_NO_MAX);
+    return true;
+}
+
+bool tkc_call_is_out(const tkc_call *call)
+{
+    return call && call->inner->attempts > 0 && !call->inner->finished;
 }
 
 void tkc_call_resume(tkc_call *call)

@@ -66,6 +66,7 @@ struct tkc_call {
     bool may_have_run; /* an attempt left and was not clearly refused */
     bool retried;      /* there was more than one attempt */
     int32_t attempts;  /* how many there were */
+    bool paused;       /* a 402 that is to be waited out (backpressure calls only) */
 
     struct tkc_call_inner *inner; /* call.c */
 };
@@ -77,6 +78,13 @@ void tkc_call_start(tkc_call *);
 /* Ends it: `done` does not come any more, the transport is told to let go. NULL allowed. Thread:
  * I/O; any before it was started. Allowed inside `done`. */
 void tkc_call_free(tkc_call *);
+/* Moves the last answer's body into *out (which must be empty): for results that keep it. */
+void tkc_call_take_body(tkc_call *, tkc_buf *out);
+/* Moves the request's body into *out (which must be empty), for somebody who sends it again; copies
+ * while the transport still has it. False: out of memory. In `done`. */
+bool tkc_call_take_request(tkc_call *, tkc_buf *out);
+/* True while an attempt is with the transport. */
+bool tkc_call_is_out(const tkc_call *);
 /* sink_room is no longer 0: tells the transport. Thread: I/O. */
 void tkc_call_resume(tkc_call *);
 /* First value of a header of the last answer, any case; NULL = none. */

@@ -113,6 +113,16 @@ void tkc_claim_end(tkc_claim *claim)
     pthread_mutex_unlock(budget->lock);
 }
 
+bool tkc_claim_pending(tkc_claim *claim)
+{
+    if (!claim->budget)
+        return false;
+    pthread_mutex_lock(claim->budget->lock);
+    bool pending = claim->posted;
+    pthread_mutex_unlock(claim->budget->lock);
+    return pending;
+}
+
 /* ---- shared records ---- */
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;

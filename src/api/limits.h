@@ -46,6 +46,9 @@ bool tkc_claim_take(tkc_claim *, tkc_budget *, tkc_loop *, int64_t amount);
  * fine. Thread: I/O. */
 void tkc_claim_end(tkc_claim *);
 
+/* True while a grant is on its way to the loop: the claim's memory must stay until then. */
+bool tkc_claim_pending(tkc_claim *);
+
 /* ---- what clients with the same URL and credential share ---- */
 
 typedef struct tkc_shared_limits {

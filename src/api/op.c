@@ -211,6 +211,10 @@ void tkc_op_complete(tinkc_future *f, const tinkc_error *err)
     tkc_future_fire_any(f);
     if (f->shared.done_fn)
         push_done(f);
+    tkc_task *watcher = f->shared.watcher;
+    f->shared.watcher = NULL;
+    if (watcher)
+        tkc_loop_post(f->client->loop, watcher);
     pthread_mutex_unlock(&f->shared.lock);
     if (!submitted)
         return;
@@ -223,6 +227,27 @@ void tkc_op_complete(tinkc_future *f, const tinkc_error *err)
     if (--client->shared.running == 0)
         pthread_cond_broadcast(&client->shared.cond);
     pthread_mutex_unlock(&client->shared.lock);
+}
+
+void tkc_future_watch(tinkc_future *f, tkc_task *task)
+{
+    pthread_mutex_lock(&f->shared.lock);
+    if (f->shared.done)
+        tkc_loop_post(f->client->loop, task);
+    else
+        f->shared.watcher = task;
+    pthread_mutex_unlock(&f->shared.lock);
+}
+
+void tkc_client_hand_over(tinkc_client *client, tkc_task *task)
+{
+    pthread_mutex_lock(&client->shared.lock);
+    bool ended = client->shared.close_done;
+    if (!ended)
+        tkc_loop_post(client->loop, task);
+    pthread_mutex_unlock(&client->shared.lock);
+    if (ended)
+        task->run(task);
 }
 
 void tkc_op_release(tinkc_future *f)

@@ -75,6 +75,7 @@ struct tinkc_future {
         bool limit_set; /* limit_ms is news for the I/O thread */
         bool control_posted;
         int32_t stage, queue_state;
+        tkc_task *watcher;        /* posted at completion: tkc_future_watch */
         struct tkc_any_node *any; /* those who wait for this and others: future.c */
         int64_t limit_at_ms;
         int64_t progress_done, progress_total;
@@ -114,6 +115,11 @@ void tkc_op_finish(tinkc_future *f, const tinkc_error *err);
 void tkc_op_complete(tinkc_future *f, const tinkc_error *err); /* keeps the reference */
 void tkc_op_release(tinkc_future *f);                          /* gives it back */
 bool tkc_op_is_done(tinkc_future *f);
+
+/* Posts the task to the client's loop once f has completed, at once if it has. One watcher. */
+void tkc_future_watch(tinkc_future *f, tkc_task *task);
+/* Hands a task over to the I/O thread, from any other; runs it here if that thread has ended. */
+void tkc_client_hand_over(tinkc_client *, tkc_task *task);
 
 void tkc_future_keep(tinkc_future *f);
 void tkc_future_drop(tinkc_future *f); /* a reference, not the user's handle: cancels nothing */

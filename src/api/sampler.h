@@ -1,0 +1,45 @@
+/* sampler.h - a sampler from the inside. */
+#ifndef TKC_API_SAMPLER_H
+#define TKC_API_SAMPLER_H
+
+#include "api/client_priv.h"
+#include "tinkc/sample.h"
+
+struct tinkc_sampler {
+    tinkc_client *client; /* a reference; constant, so the next three */
+    char *id;             /* the sampling session */
+    tinkc_retry_options retry;
+    bool owns_client; /* imported: the client's handle is the sampler's too */
+    tkc_refs refs;
+    _Atomic int64_t next_request; /* numbers of samples, unique within the session */
+
+    /* Found at first need by tinkc_sampler_tokenizer; needs the lock. */
+    pthread_mutex_t tokenizer_lock;
+    tinkc_tokenizer *tokenizer;
+    void (*tokenizer_free)(tinkc_tokenizer *); /* set with it */
+
+    pthread_mutex_t budget_lock; /* of `slots` */
+
+    /* The I/O thread only. */
+    struct {
+        tkc_budget slots; /* layer R: how many samples are inside */
+        int64_t inside;
+        int64_t last_progress_ms;
+        tkc_log_gate pause_gate;
+        char pause_prefix[200];
+    } io;
+};
+
+/* `retry` NULL = defaults. */
+tinkc_sampler *tkc_sampler_make(tinkc_client *, const char *id, const tinkc_retry_options *retry,
+                                tinkc_error *err);
+void tkc_sampler_keep(tinkc_sampler *);
+void tkc_sampler_drop(tinkc_sampler *);
+
+/* Checks retry options; NULL is fine. */
+bool tkc_retry_check(const tinkc_retry_options *, tinkc_error *err);
+
+/* Next number for a sampling session of this client; in the order of the calls. */
+int64_t tkc_next_sampler_seq(tinkc_client *);
+
+#endif

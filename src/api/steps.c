@@ -1,0 +1,613 @@
+/* steps.c - a trainer's operations that are one request each: step, save, load, unload, and the
+ * save that opens a sampler.
+ *
+ *     queued -> turn -> submit -> accepted (turn goes on) -> promise -> result
+ *
+ * A submit that is under way when its future is cancelled goes on behind it, because its place in
+ * the service's sequence is taken.
+ *
+ * May touch: the trainer's I/O side.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "api/outcome.h"
+#include "api/promise.h"
+#include "api/rest.h"
+#include "api/sampler.h"
+#include "api/trainer.h"
+#include "base/str.h"
+#include "codec/tinker_path.h"
+
+typedef struct step step;
+
+typedef struct step_class {
+    tkc_op_class op; /* first: the class of the future */
+    int32_t endpoint;
+    size_t seq_offset; /* of the tkc_opt_i64 in the message; SIZE_MAX = it has none */
+    bool named_save;   /* a 409 on a repeated attempt may mean "done already" */
+    bool (*take)(step *, const void *result, tinkc_error *err);
+} step_class;
+
+struct step {
+    tinkc_future f;
+    const step_class *how;
+    tinkc_trainer *trainer; /* a reference */
+    void *message;          /* of the endpoint's request, in the arena */
+    const char *name;       /* of a named save */
+    const tinkc_retry_options *retry;
+    tkc_turn turn;
+    tkc_call *call;
+    tkc_promise promise;
+    int64_t begun_ms;
+    bool has_seq;
+    tinkc_sampler *sampler; /* result of open_sampler: a reference */
+};
+
+static const tkc_endpoint *endpoint_of(const step *s)
+{
+    return tkc_endpoint_get(s->how->endpoint);
+}
+
+/* ---- results ---- */
+
+static void take_result(step *s, tinkc_bytes body)
+{
+    const tkc_message *type = endpoint_of(s)->result;
+    tinkc_error err = { 0 };
+    void *result = tkc_arena_zalloc(&s->f.arena, type->size, &err);
+    if (result)
+        tkc_message_decode(type, tkc_strn((const char *)body.data, body.len), TINKC_E_BAD_RESPONSE,
+                           &s->f.arena, result, &err);
+    if (!tkc_failed(&err))
+        s->how->take(s, result, &err);
+    if (tkc_failed(&err)) {
+        err.flags |= TINKC_IN_RETRIEVAL | TINKC_MAY_HAVE_RUN;
+        tkc_op_error_body(&s->f, body);
+    }
+    tkc_op_complete(&s->f, &err);
+}
+
+static void promise_done(tkc_promise *p)
+{
+    step *s = p->owner;
+    if (p->err.code) {
+        tkc_op_error_body(&s->f, p->error_body);
+        tkc_op_complete(&s->f, &p->err);
+    } else {
+        take_result(s, p->body);
+    }
+    tkc_promise_end(p);
+    tkc_op_release(&s->f);
+}
+
+static void await_result(step *s, tinkc_str request_id)
+{
+    tinkc_trainer *t = s->trainer;
+    tkc_op_request_id(&s->f, request_id);
+    s->promise.client = t->client;
+    s->promise.f = &s->f;
+    s->promise.request_type = endpoint_of(s)->request_type;
+    s->promise.pause_prefix = t->io.pause_prefix;
+    s->promise.pause_gate = &t->io.pause_gate;
+    s->promise.roundtrip_ms = tkc_now_ms(t->client->clock) - s->begun_ms;
+    s->promise.done = promise_done;
+    s->promise.owner = s;
+    tkc_promise_start(&s->promise, request_id);
+}
+
+/* ---- submitting ---- */
+
+/* Ends the turn and the operation. */
+static void end(step *s, const tinkc_error *err)
+{
+    tkc_turn_leave(s->trainer, &s->turn);
+    tkc_op_finish(&s->f, err);
+}
+
+static void accepted(step *s, const tkc_call *call)
+{
+    tinkc_str id;
+    tinkc_error err = { 0 };
+    bool at_once = s->how->endpoint == TKC_EP_UNLOAD_MODEL;
+    tkc_turn_leave(s->trainer, &s->turn);
+    if (tkc_op_is_done(&s->f)) {
+        tkc_op_release(&s->f);
+    } else if (tkc_submit_read(call, &s->f.arena, &id, &err)) {
+        await_result(s, id);
+    } else if (at_once && err.code == TINKC_E_BAD_RESPONSE) {
+        take_result(s, call->body);
+        tkc_op_release(&s->f);
+    } else {
+        err.flags |= TINKC_MAY_HAVE_RUN;
+        tkc_op_error_body(&s->f, call->body);
+        tkc_op_finish(&s->f, &err);
+    }
+}
+
+static void lose(step *s, tkc_call *call)
+{
+    const tinkc_allocator *a = s->trainer->client->a;
+    tinkc_error ignored = { 0 };
+    tkc_lost *lost = s->has_seq ? tkc_zalloc(a, sizeof *lost, &ignored) : NULL;
+    tinkc_error err = call->err;
+    if (lost) {
+        lost->path = endpoint_of(s)->path;
+        lost->content_type = "application/json";
+        tkc_buf_init(&lost->body, a, TKC_BUF_NO_MAX);
+        if (!tkc_call_take_request(call, &lost->body)) {
+            tkc_release(a, lost, sizeof *lost);
+            lost = NULL;
+        }
+    }
+    if (s->has_seq)
+        tkc_trainer_break(s->trainer, &err, lost);
+}
+
+/* A named save that may have been done by an attempt before this one. */
+static bool recovers(const step *s, const tkc_call *call)
+{
+    return s->f.client->conflict_recovery && s->how->named_save && s->name &&
+           call->err.http_status == 409 && call->retried;
+}
+
+static void recover(step *s)
+{
+    tinkc_error err = { 0 };
+    bool sampler = s->how->endpoint == TKC_EP_SAVE_FOR_SAMPLER;
+    s->f.result = tkc_arena_printf(&s->f.arena, &err, "tinker://%s/%s/%s", s->trainer->model_id,
+                                   sampler ? "sampler_weights" : "weights", s->name);
+    end(s, &err);
+}
+
+static void submit_done(tkc_call *call)
+{
+    step *s = call->owner;
+    s->call = NULL;
+    int32_t fate = tkc_submit_fate(call);
+    if (fate == TKC_SUBMIT_ACCEPTED) {
+        accepted(s, call);
+    } else if (recovers(s, call)) {
+        recover(s);
+    } else {
+        tinkc_error err = call->err;
+        tkc_op_error_body(&s->f, call->body);
+        if (fate == TKC_SUBMIT_LOST)
+            lose(s, call);
+        else if (s->has_seq)
+            tkc_turn_give_back(s->trainer, 1);
+        end(s, &err);
+    }
+    tkc_call_free(call);
+}
+
+static tkc_call *make_call(step *s, tinkc_error *err)
+{
+    const tkc_endpoint *e = endpoint_of(s);
+    tinkc_client *client = s->trainer->client;
+    tkc_buf body;
+    tkc_call *call = NULL;
+    tkc_buf_init(&body, client->a, TKC_BUF_NO_MAX);
+    if (tkc_message_encode(e->request, s->message, &body, err))
+        call = tkc_call_new(
+            client,
+            &(tkc_call_spec){ .method = "POST",
+                              .path = e->path,
+                              .pool = e->pool,
+                              .need = TKC_NEED_SESSION,
+                              .retries = e->max_retries ? TKC_RETRIES_DEFAULT : 0,
+                              .window = e->operation_layer,
+                              .conflict_ends = s->how->named_save && client->conflict_recovery,
+                              .body = &body },
+            err);
+    tkc_buf_free(&body);
+    return call;
+}
+
+static void go(tkc_turn *turn, const tinkc_error *refused)
+{
+    step *s = TKC_OWNER(turn, step, turn);
+    tinkc_error err = { 0 };
+    if (refused) {
+        tkc_op_finish(&s->f, refused);
+        return;
+    }
+    s->has_seq = s->how->seq_offset != SIZE_MAX;
+    if (s->has_seq) {
+        tkc_opt_i64 *seq = (tkc_opt_i64 *)(void *)((char *)s->message + s->how->seq_offset);
+        *seq = (tkc_opt_i64)TKC_SOME(tkc_turn_take(s->trainer, 1));
+    }
+    s->call = make_call(s, &err);
+    if (!s->call) {
+        if (s->has_seq)
+            tkc_turn_give_back(s->trainer, 1);
+        end(s, &err);
+        return;
+    }
+    tkc_op_stage(&s->f, TINKC_STAGE_SENDING);
+    s->call->f = &s->f;
+    s->call->owner = s;
+    s->call->done = submit_done;
+    tkc_call_start(s->call);
+}
+
+/* ---- life ---- */
+
+static void step_start(tinkc_future *f)
+{
+    step *s = (step *)f;
+    s->begun_ms = tkc_now_ms(f->client->clock);
+    s->turn.go = go;
+    tkc_turn_join(s->trainer, &s->turn);
+}
+
+static void step_stop(tinkc_future *f, const tinkc_error *why)
+{
+    step *s = (step *)f;
+    tinkc_error err = *why;
+    if (tkc_call_is_out(s->call) && !f->client->io.ended) {
+        err.flags |= TINKC_MAY_HAVE_RUN;
+        s->call->f = NULL;
+        tkc_op_complete(f, &err); /* the submit goes on */
+        return;
+    }
+    if (s->call || s->promise.inner.running)
+        err.flags |= TINKC_MAY_HAVE_RUN;
+    if (s->call && !tkc_call_is_out(s->call) && s->has_seq)
+        tkc_turn_give_back(s->trainer, 1);
+    tkc_call_free(s->call);
+    s->call = NULL;
+    tkc_promise_end(&s->promise);
+    end(s, &err);
+}
+
+static void step_destroy(tinkc_future *f)
+{
+    step *s = (step *)f;
+    tkc_sampler_drop(s->sampler);
+    tkc_trainer_drop(s->trainer);
+}
+
+/* Makes the operation with an empty message; NULL after a failure. */
+static step *step_new(tinkc_trainer *trainer, const step_class *how, tinkc_error *err)
+{
+    if (!tkc_trainer_check(trainer, err))
+        return NULL;
+    step *s = (step *)tkc_op_new(trainer->client, &how->op, err);
+    if (!s)
+        return NULL;
+    s->how = how;
+    s->trainer = trainer;
+    tkc_trainer_keep(trainer);
+    s->message = tkc_arena_zalloc(&s->f.arena, endpoint_of(s)->request->size, err);
+    if (!s->message) {
+        tkc_future_drop(&s->f);
+        return NULL;
+    }
+    tkc_message_init(endpoint_of(s)->request, s->message);
+    return s;
+}
+
+static tinkc_future *submit_or_drop(step *s, const tinkc_error *err)
+{
+    if (!tkc_failed(err))
+        return tkc_op_submit(&s->f);
+    tkc_future_drop(&s->f);
+    return NULL;
+}
+
+static const char *keep_text(step *s, const char *text, tinkc_error *err)
+{
+    return text ? tkc_arena_cstr(&s->f.arena, text, err) : NULL;
+}
+
+/* Everything but the kind, the endpoint and what follows. */
+#define STEP(operation, kind)                                                                      \
+    {                                                                                              \
+        operation, kind, sizeof(step), step_start, step_stop, step_destroy                         \
+    }
+
+/* ---- optim_step ---- */
+
+static bool take_metrics(step *s, const void *result, tinkc_error *err)
+{
+    const tkc_optim_step_result *r = result;
+    tinkc_metrics *m = tkc_arena_zalloc(&s->f.arena, sizeof *m, err);
+    s->f.result = m;
+    return m && tkc_metrics_copy(m, &r->metrics, &s->f.arena, err);
+}
+
+static const step_class optim_class = { STEP("optim_step", "step"), TKC_EP_OPTIM_STEP,
+                                        offsetof(tkc_optim_step_request, seq_id), false,
+                                        take_metrics };
+
+static bool check_adam(const tinkc_adam *a, tinkc_error *err)
+{
+    if (!a)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "adam: must not be NULL");
+    if (!tkc_all_zero(a->reserved, sizeof a->reserved))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "reserved: must be zero");
+    const double v[] = { a->learning_rate, a->beta1,        a->beta2,
+                         a->eps,           a->weight_decay, a->grad_clip_norm };
+    static const char *const names[] = { "learning_rate", "beta1",        "beta2",
+                                         "eps",           "weight_decay", "grad_clip_norm" };
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++)
+        if (!isfinite(v[i]) || v[i] < 0)
+            return tkc_fail(err, TINKC_E_ARGUMENT, "%s: must be a number of 0 or more", names[i]);
+    if (a->beta1 >= 1 || a->beta2 >= 1 || a->beta2 <= 0)
+        return tkc_fail(err, TINKC_E_ARGUMENT,
+                        "%s: must lie between 0 and 1; start from "
+                        "TINKC_ADAM_INIT",
+                        a->beta1 >= 1 ? "beta1" : "beta2");
+    return true;
+}
+
+tinkc_future *tinkc_optim_step(tinkc_trainer *trainer, const tinkc_adam *adam, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !check_adam(adam, err))
+        return NULL;
+    step *s = step_new(trainer, &optim_class, err);
+    if (!s)
+        return NULL;
+    tkc_optim_step_request *m = s->message;
+    m->adam_params =
+        (tkc_adam_params){ adam->learning_rate, adam->beta1,        adam->beta2,
+                           adam->eps,           adam->weight_decay, adam->grad_clip_norm };
+    m->model_id = trainer->model_id;
+    return submit_or_drop(s, err);
+}
+
+const tinkc_metrics *tinkc_future_step(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)
+{
+    return tkc_future_get(f, "step", timeout_ms, err);
+}
+
+/* ---- save ---- */
+
+static bool take_path(step *s, const char *path, tinkc_error *err)
+{
+    if (!path || !path[0])
+        return tkc_fail(err, TINKC_E_BAD_RESPONSE, "%s: the answer names no path",
+                        s->f.class->operation);
+    s->f.result = (void *)path;
+    return true;
+}
+
+static bool take_save(step *s, const void *result, tinkc_error *err)
+{
+    return take_path(s, ((const tkc_save_weights_result *)result)->path, err);
+}
+
+static bool take_sampler_save(step *s, const void *result, tinkc_error *err)
+{
+    return take_path(s, ((const tkc_save_for_sampler_result *)result)->path, err);
+}
+
+static const step_class save_class = { STEP("trainer_save", "path"), TKC_EP_SAVE_WEIGHTS,
+                                       offsetof(tkc_save_weights_request, seq_id), true,
+                                       take_save };
+static const step_class sampler_save_class = { STEP("trainer_save_for_sampler", "path"),
+                                               TKC_EP_SAVE_FOR_SAMPLER,
+                                               offsetof(tkc_save_for_sampler_request, seq_id), true,
+                                               take_sampler_save };
+
+/* A name is one segment of a path. */
+static bool check_name(const char *name, tinkc_error *err)
+{
+    if (!name || !name[0])
+        return tkc_fail(err, TINKC_E_ARGUMENT, "name: must not be empty");
+    if (strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "name: must be one segment of a path");
+    for (const char *c = name; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127)
+            return tkc_fail(err, TINKC_E_ARGUMENT, "name: holds a control character");
+    return true;
+}
+
+static bool check_save(const char *name, const tinkc_save_options *o, tinkc_error *err)
+{
+    if (!check_name(name, err))
+        return false;
+    if (o && (!tkc_all_zero(o->reserved, sizeof o->reserved) ||
+              !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools)))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "reserved: must be zero");
+    if (o && o->ttl_s < 0)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "ttl_s: must not be negative");
+    return true;
+}
+
+static tkc_opt_i64 ttl_of(const tinkc_save_options *o)
+{
+    tkc_opt_i64 none = { 0 };
+    return o && o->ttl_s ? (tkc_opt_i64)TKC_SOME(o->ttl_s) : none;
+}
+
+tinkc_future *tinkc_trainer_save(tinkc_trainer *trainer, const char *name,
+                                 const tinkc_save_options *o, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !check_save(name, o, err))
+        return NULL;
+    step *s = step_new(trainer, &save_class, err);
+    if (!s)
+        return NULL;
+    tkc_save_weights_request *m = s->message;
+    s->name = m->path = keep_text(s, name, err);
+    m->model_id = trainer->model_id;
+    m->ttl_seconds = ttl_of(o);
+    m->overwrite = o && o->overwrite;
+    return submit_or_drop(s, err);
+}
+
+tinkc_future *tinkc_trainer_save_for_sampler(tinkc_trainer *trainer, const char *name,
+                                             const tinkc_save_options *o, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !check_save(name, o, err))
+        return NULL;
+    if (o && o->overwrite) {
+        tkc_fail(err, TINKC_E_ARGUMENT, "overwrite: of full states only");
+        return NULL;
+    }
+    step *s = step_new(trainer, &sampler_save_class, err);
+    if (!s)
+        return NULL;
+    tkc_save_for_sampler_request *m = s->message;
+    s->name = m->path = keep_text(s, name, err);
+    m->model_id = trainer->model_id;
+    m->ttl_seconds = ttl_of(o);
+    return submit_or_drop(s, err);
+}
+
+/* ---- load ---- */
+
+static bool take_load(step *s, const void *result, tinkc_error *err)
+{
+    const tkc_load_weights_result *r = result;
+    const tkc_load_weights_request *m = s->message;
+    return take_path(s, r->path ? r->path : m->path, err);
+}
+
+static const step_class load_class = { STEP("trainer_load", "path"), TKC_EP_LOAD_WEIGHTS,
+                                       offsetof(tkc_load_weights_request, seq_id), false,
+                                       take_load };
+
+tinkc_future *tinkc_trainer_load(tinkc_trainer *trainer, const tinkc_state_options *o,
+                                 tinkc_error *err)
+{
+    tinkc_error local;
+    tinkc_path path;
+    if (!tkc_enter(&err, &local))
+        return NULL;
+    if (!o || !o->path) {
+        tkc_fail(err, TINKC_E_ARGUMENT, "%s: must not be NULL", o ? "path" : "options");
+        return NULL;
+    }
+    if (!tinkc_path_parse(o->path, &path, err))
+        return NULL;
+    step *s = step_new(trainer, &load_class, err);
+    if (!s)
+        return NULL;
+    tkc_load_weights_request *m = s->message;
+    m->model_id = trainer->model_id;
+    m->path = keep_text(s, o->path, err);
+    m->optimizer = o->with_optimizer;
+    m->weights_access_token = keep_text(s, o->access_token, err);
+    return submit_or_drop(s, err);
+}
+
+const char *tinkc_future_path(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)
+{
+    return tkc_future_get(f, "path", timeout_ms, err);
+}
+
+/* ---- unload ---- */
+
+static bool take_unload(step *s, const void *result, tinkc_error *err)
+{
+    (void)result, (void)err;
+    s->f.result = s->trainer;
+    return true;
+}
+
+static const step_class unload_class = { STEP("trainer_unload", "nothing"), TKC_EP_UNLOAD_MODEL,
+                                         SIZE_MAX, false, take_unload };
+
+tinkc_future *tinkc_trainer_unload(tinkc_trainer *trainer, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local))
+        return NULL;
+    step *s = step_new(trainer, &unload_class, err);
+    if (!s)
+        return NULL;
+    ((tkc_unload_model_request *)s->message)->model_id = trainer->model_id;
+    atomic_store(&trainer->unloaded, true);
+    return submit_or_drop(s, err);
+}
+
+/* ---- a sampler on the weights as they are ---- */
+
+static bool take_sampler(step *s, const void *result, tinkc_error *err)
+{
+    const tkc_save_for_sampler_result *r = result;
+    if (!r->sampling_session_id || !r->sampling_session_id[0])
+        return tkc_fail(err, TINKC_E_BAD_RESPONSE, "trainer_open_sampler: the answer names none");
+    s->sampler = tkc_sampler_make(s->f.client, r->sampling_session_id, s->retry, err);
+    s->f.result = s->sampler;
+    return s->sampler != NULL;
+}
+
+static const step_class open_class = { STEP("trainer_open_sampler", "sampler"),
+                                       TKC_EP_SAVE_FOR_SAMPLER,
+                                       offsetof(tkc_save_for_sampler_request, seq_id), false,
+                                       take_sampler };
+
+tinkc_future *tinkc_trainer_open_sampler(tinkc_trainer *trainer, const tinkc_sampler_options *o,
+                                         tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !tkc_retry_check(o ? o->retry : NULL, err))
+        return NULL;
+    step *s = step_new(trainer, &open_class, err);
+    if (!s)
+        return NULL;
+    tkc_save_for_sampler_request *m = s->message;
+    m->model_id = trainer->model_id;
+    m->sampling_session_seq_id = (tkc_opt_i64)TKC_SOME(tkc_next_sampler_seq(trainer->client));
+    if (o && o->retry) {
+        tinkc_retry_options *copy = tkc_arena_alloc(&s->f.arena, sizeof *copy, err);
+        if (copy)
+            *copy = *o->retry;
+        s->retry = copy;
+    }
+    return submit_or_drop(s, err);
+}
+
+tinkc_sampler *tinkc_trainer_sampler(tinkc_trainer *trainer, tinkc_error *err)
+{
+    tinkc_future *f = tinkc_trainer_open_sampler(trainer, NULL, err);
+    tinkc_sampler *sampler = tinkc_future_sampler(f, TINKC_FOREVER, err);
+    tinkc_future_free(f);
+    return sampler;
+}
+
+/* ---- what the service knows ---- */
+
+static bool decode_info(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+{
+    tkc_get_info_response *r = tkc_arena_zalloc(&f->arena, sizeof *r, err);
+    tinkc_model_info *info = tkc_arena_zalloc(&f->arena, sizeof *info, err);
+    if (!r || !info || !tkc_rest_decode(f, answer, &tkc_get_info_response_type, r, err))
+        return false;
+    const char *name = r->model_data.model_name ? r->model_data.model_name : r->model_name;
+    tinkc_str id = tkc_str(r->model_data.tokenizer_id);
+    id.len = tkc_str_find(id, ':'); /* a revision behind the name is not part of it */
+    *info = (tinkc_model_info){ .model_id = r->model_id ? r->model_id : "",
+                                .model_name = name ? name : "",
+                                .arch = r->model_data.arch ? r->model_data.arch : "",
+                                .tokenizer_id = tkc_arena_str(&f->arena, id, err),
+                                .lora_rank = (int32_t)r->lora_rank.value,
+                                .is_lora = r->is_lora.value };
+    f->result = info;
+    return !tkc_failed(err);
+}
+
+tinkc_future *tinkc_trainer_info(tinkc_trainer *trainer, tinkc_error *err)
+{
+    static const tkc_rest_class class = { "trainer_info", "model_info" };
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !tkc_trainer_check(trainer, err))
+        return NULL;
+    tkc_get_info_request message = { .model_id = trainer->model_id };
+    return tkc_rest_start(trainer->client, &class,
+                          &(tkc_rest_request){ .endpoint = TKC_EP_GET_INFO, .message = &message },
+                          decode_info, err);
+}
+
+const tinkc_model_info *tinkc_future_model_info(tinkc_future *f, int64_t timeout_ms,
+                                                tinkc_error *err)
+{
+    return tkc_future_get(f, "model_info", timeout_ms, err);
+}

@@ -1,0 +1,86 @@
+/* trainer.h - a trainer from the inside: its turn queue and sequence numbers.
+ *
+ * Operations take their place in the queue when they are started, in the order of the calls that
+ * made them. Only the head submits; it takes its sequence numbers then, so an operation that ends
+ * before it was sent uses up none.
+ */
+#ifndef TKC_API_TRAINER_H
+#define TKC_API_TRAINER_H
+
+#include "api/client_priv.h"
+#include "tinkc/train.h"
+
+/* A place in the queue; part of an operation. */
+typedef struct tkc_turn tkc_turn;
+struct tkc_turn {
+    /* The turn has come: submit. err: it never will (the sequence is broken, the trainer closed);
+     * the place is given up already. Thread: I/O. */
+    void (*go)(tkc_turn *, const tinkc_error *err);
+    tkc_turn *next, *prev;
+    bool queued;
+};
+
+/* A request whose fate is unknown: it was sent under a number that nobody has confirmed. Sending
+ * it again under the same number is safe and closes the gap. */
+typedef struct tkc_lost tkc_lost;
+struct tkc_lost {
+    tkc_lost *next;
+    const char *path, *content_type, *content_encoding; /* static */
+    tkc_buf body;
+};
+
+struct tinkc_trainer {
+    tinkc_client *client; /* a reference; constant, so the next two */
+    char *model_id;
+    char *base_model;
+    tkc_refs refs;
+
+    /* Found at first need by tinkc_trainer_tokenizer; needs the lock. */
+    pthread_mutex_t tokenizer_lock;
+    tinkc_tokenizer *tokenizer;
+    void (*tokenizer_free)(tinkc_tokenizer *); /* set with it */
+
+    atomic_bool unloaded; /* takes no new calls */
+
+    /* The I/O thread only. */
+    struct {
+        tkc_turn *first, *last;
+        bool head_runs; /* the first has been told to go */
+        int64_t next_seq;
+        tinkc_error broken; /* code 0 = whole */
+        tkc_lost *lost;     /* in order; not empty only when broken */
+        tkc_call *mend;
+        tkc_log_gate pause_gate;
+        char pause_prefix[200];
+    } io;
+};
+
+tinkc_trainer *tkc_trainer_new(tinkc_client *, const char *model_id, const char *base_model,
+                               tinkc_error *err);
+void tkc_trainer_keep(tinkc_trainer *);
+void tkc_trainer_drop(tinkc_trainer *);
+/* NULL, forked, closed, unloaded. */
+bool tkc_trainer_check(tinkc_trainer *, tinkc_error *err);
+
+/* Thread: I/O, all of them. */
+void tkc_turn_join(tinkc_trainer *, tkc_turn *);
+/* Gives the place up, whatever its state; the next one goes. Nothing to do is fine. */
+void tkc_turn_leave(tinkc_trainer *, tkc_turn *);
+/* Numbers for n requests; they may be given back while the turn lasts. */
+int64_t tkc_turn_take(tinkc_trainer *, size_t n);
+void tkc_turn_give_back(tinkc_trainer *, size_t n);
+/* A number is lost: those behind fail. `lost` (may be NULL: no way to mend it) is taken over. */
+void tkc_trainer_break(tinkc_trainer *, const tinkc_error *why, tkc_lost *lost);
+
+/* What became of a submit. */
+enum {
+    TKC_SUBMIT_ACCEPTED = 0,
+    TKC_SUBMIT_NOT_TAKEN, /* refused, or never sent: the number is free again */
+    TKC_SUBMIT_LOST       /* nobody knows */
+};
+int32_t tkc_submit_fate(const tkc_call *);
+
+/* The request id in the answer to a submit; empty if there is none (an answer at once). */
+bool tkc_submit_read(const tkc_call *, tkc_arena *, tinkc_str *request_id, tinkc_error *err);
+
+#endif

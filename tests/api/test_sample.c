@@ -1,0 +1,204 @@
+/* test_sample.c - samplers on the mock: samples, scores, streams, copies, backoff. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/api_support.h"
+
+typedef struct fixture {
+    tinkc_error err;
+    tinkc_mock *mock;
+    tinkc_client *client;
+    tinkc_sampler *sampler;
+} fixture;
+
+static const int32_t prompt[] = { 1, 2, 3, 4, 5 };
+
+static int setup(void **state)
+{
+    fixture *x = calloc(1, sizeof *x);
+    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
+    x->client = mock_client(x->mock, NULL, &x->err);
+    x->sampler = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" },
+                                   &x->err);
+    assert_ok(&x->err);
+    *state = x;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture *x = *state;
+    tinkc_sampler_free(x->sampler);
+    tinkc_client_free(x->client);
+    tinkc_mock_free(x->mock);
+    free(x);
+    return 0;
+}
+
+static tinkc_sampling short_answer(void)
+{
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    o.max_tokens = 6;
+    return o;
+}
+
+static void samples_come_with_logprobs(void **state)
+{
+    fixture *x = *state;
+    tinkc_sampling o = short_answer();
+    o.topk_prompt_logprobs = 3;
+    o.prompt_logprobs = true;
+    tinkc_future *f = tinkc_sample(x->sampler, prompt, 5, 2, &o, &x->err);
+    const tinkc_samples *s = tinkc_future_samples(f, 5000, &x->err);
+    assert_ok(&x->err);
+    assert_int_equal(tinkc_samples_count(s), 2);
+    assert_int_equal(tinkc_samples_at(s, 1)->tokens.len, 6);
+    assert_int_equal(tinkc_samples_at(s, 1)->logprobs.len, 6);
+    assert_int_equal(tinkc_samples_at(s, 0)->stop_reason, TINKC_STOP_LENGTH);
+    assert_true(isnan(tinkc_samples_prompt_logprobs(s).data[0]));
+    const int32_t *ids;
+    assert_int_equal(tinkc_samples_topk(s, 0, &ids, NULL), 0);
+    assert_int_equal(tinkc_samples_topk(s, 1, &ids, NULL), 3);
+    assert_string_equal(
+        (const char *)nth_request(x->mock, "/api/v1/asample", 0)->body.data,
+        "{\"num_samples\":2,\"prompt\":{\"chunks\":[{\"tokens\":[1,2,3,4,"
+        "5],\"type\":\"encoded_text\"}]},\"sampling_params\":{\"max_tokens\":6,\"temperature\":1.0,"
+        "\"top_k\":-1,\"top_p\":1.0}"
+        ",\"sampling_session_id\":\"mock-session-1:sample:0\",\"seq_id\":0,\"prompt_logprobs\":true"
+        ",\"topk_prompt_logprobs\":3,\"type\":\"sample\"}");
+    assert_string_equal(request_header(nth_request(x->mock, "/api/v1/asample", 0),
+                                       "X-Tinker-Sampling-Backpressure"),
+                        "1");
+    tinkc_future_free(f);
+}
+
+static void logprobs_are_those_of_the_prompt(void **state)
+{
+    fixture *x = *state;
+    tinkc_future *f = tinkc_logprobs(x->sampler, prompt, 5, &x->err);
+    tinkc_f32s p = tinkc_future_logprobs(f, 5000, &x->err);
+    assert_ok(&x->err);
+    assert_int_equal(p.len, 5);
+    assert_true(isnan(p.data[0]) && p.data[4] < 0);
+    tinkc_future_free(f);
+}
+
+static void rate_limit_slows_everybody(void **state)
+{
+    fixture *x = *state;
+    tinkc_sampling o = short_answer();
+    static const char *const later[] = { "retry-after-ms", "2500", NULL };
+    tinkc_mock_once(x->mock, "POST", "/api/v1/asample",
+                    &(tinkc_mock_answer){ .status = 429, .headers = later }, &x->err);
+    tinkc_future *a = tinkc_sample(x->sampler, prompt, 5, 1, &o, &x->err);
+    tinkc_mock_settle(x->mock, 5000, &x->err);
+    tinkc_future *b = tinkc_sample(x->sampler, prompt, 5, 1, &o, &x->err);
+    assert_true(run_until_done(x->mock, a, 60000));
+    assert_true(run_until_done(x->mock, b, 60000));
+    assert_true(tinkc_future_wait(a, 0, &x->err) && tinkc_future_wait(b, 0, &x->err));
+    int64_t first = nth_request_ms(x->mock, "/api/v1/asample", 0);
+    for (size_t i = 1; i < 3; i++) {
+        int64_t gap = nth_request_ms(x->mock, "/api/v1/asample", i) - first;
+        assert_true(gap >= 2500 && gap < 2750);
+    }
+    tinkc_future_free(a);
+    tinkc_future_free(b);
+}
+
+static void expired_promise_is_sampled_again(void **state)
+{
+    fixture *x = *state;
+    tinkc_sampling o = short_answer();
+    tinkc_mock_once(x->mock, "POST", "/api/v1/retrieve_future",
+                    &(tinkc_mock_answer){ .status = 410 }, &x->err);
+    tinkc_future *f = tinkc_sample(x->sampler, prompt, 5, 1, &o, &x->err);
+    assert_true(run_until_done(x->mock, f, 60000));
+    assert_true(tinkc_future_wait(f, 0, &x->err));
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/asample"), 2);
+    assert_non_null(strstr((const char *)nth_request(x->mock, "/api/v1/asample", 1)->body.data,
+                           "\"seq_id\":1"));
+    tinkc_future_free(f);
+}
+
+static void streams_tokens(void **state)
+{
+    fixture *x = *state;
+    tinkc_sampling o = short_answer();
+    tinkc_deltas *d = tinkc_sample_stream(x->sampler, prompt, 5, &o, &x->err);
+    assert_ok(&x->err);
+    size_t n = 0;
+    const tinkc_delta *delta;
+    bool last = false;
+    while ((delta = tinkc_deltas_next(d, 5000, &x->err)) != NULL) {
+        n += delta->tokens.len;
+        assert_int_equal(delta->logprobs.len, delta->tokens.len);
+        last = delta->last;
+    }
+    assert_ok(&x->err);
+    assert_true(last);
+    assert_int_equal(n, 6);
+    tinkc_deltas_free(d);
+    tinkc_mock_always(x->mock, "POST", "/api/v1/stream_sample",
+                      &(tinkc_mock_answer){ .status = 404 }, &x->err);
+    d = tinkc_sample_stream(x->sampler, prompt, 5, &o, &x->err);
+    assert_null(tinkc_deltas_next(d, 5000, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_UNSUPPORTED);
+    tinkc_deltas_free(d);
+}
+
+static void travels_to_another_client(void **state)
+{
+    fixture *x = *state;
+    tinkc_sampling o = short_answer();
+    tinkc_text text = { 0 };
+    const char *exported = tinkc_sampler_export(x->sampler, &text, &x->err);
+    assert_ok(&x->err);
+    tinkc_client_options options = { .transport = tinkc_mock_transport(x->mock),
+                                     .clock = tinkc_mock_clock(x->mock) };
+    tinkc_mock_forget(x->mock);
+    tinkc_sampler *copy = tinkc_sampler_import(exported, &options, &x->err);
+    assert_ok(&x->err);
+    assert_int_equal(tinkc_mock_count(x->mock, NULL), 0);
+    assert_string_equal(tinkc_sampler_id(copy), tinkc_sampler_id(x->sampler));
+    tinkc_future *f = tinkc_sample(copy, prompt, 5, 1, &o, &x->err);
+    assert_true(tinkc_future_wait(f, 5000, &x->err));
+    assert_ok(&x->err);
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/client/config"), 0);
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/create_session"), 0);
+    tinkc_future_free(f);
+    tinkc_sampler_free(copy);
+    tinkc_text_free(&text);
+}
+
+static void sampler_of_a_trainer(void **state)
+{
+    fixture *x = *state;
+    tinkc_trainer *t =
+        tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
+    tinkc_sampler *s = tinkc_trainer_sampler(t, &x->err);
+    assert_ok(&x->err);
+    assert_non_null(
+        strstr((const char *)nth_request(x->mock, "/api/v1/save_weights_for_sampler", 0)->body.data,
+               "\"sampling_session_seq_id\":1"));
+    tinkc_future *f = tinkc_sampler_info(s, &x->err);
+    assert_string_equal(tinkc_future_sampler_record(f, 5000, &x->err)->base_model, "mock/nano");
+    tinkc_future_free(f);
+    tinkc_sampler_free(s);
+    tinkc_trainer_free(t);
+}
+
+int main(void)
+{
+#define WITH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        WITH(samples_come_with_logprobs),
+        WITH(logprobs_are_those_of_the_prompt),
+        WITH(rate_limit_slows_everybody),
+        WITH(expired_promise_is_sampled_again),
+        WITH(streams_tokens),
+        WITH(travels_to_another_client),
+        WITH(sampler_of_a_trainer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

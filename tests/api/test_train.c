@@ -1,0 +1,345 @@
+/* test_train.c - trainers on the mock: batches, passes, order, saves, custom losses. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/api_support.h"
+#include "wire/train.h"
+
+typedef struct fixture {
+    tinkc_error err;
+    tinkc_mock *mock;
+    tinkc_client *client;
+    tinkc_trainer *trainer;
+    tinkc_batch *batch;
+} fixture;
+
+static const tinkc_lora_options lora = { .base_model = "mock/nano", .rank = 8 };
+
+static void add_examples(fixture *x, size_t n, size_t len)
+{
+    int32_t ids[64];
+    for (size_t k = 0; k < n; k++) {
+        for (size_t i = 0; i < len; i++)
+            ids[i] = (int32_t)(1 + (i * 7 + k) % 200);
+        tinkc_batch_add_sft(x->batch, ids, len, 1, &x->err);
+    }
+}
+
+static int make(void **state, const char *config)
+{
+    fixture *x = calloc(1, sizeof *x);
+    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
+    if (config)
+        tinkc_mock_always(x->mock, "POST", "/api/v1/client/config",
+                          &(tinkc_mock_answer){ .body = config }, &x->err);
+    x->client = mock_client(x->mock, NULL, &x->err);
+    x->trainer = tinkc_trainer_new(x->client, &lora, &x->err);
+    x->batch = tinkc_batch_new(x->client, &x->err);
+    assert_ok(&x->err);
+    *state = x;
+    return 0;
+}
+
+static int setup(void **state)
+{
+    return make(state, NULL);
+}
+static int setup_chunks(void **state)
+{
+    return make(state, "{\"fwdbwd_max_chunk_len\":2}");
+}
+static int setup_serial(void **state)
+{
+    return make(state, "{\"fwdbwd_max_chunk_len\":2,\"parallel_fwdbwd_chunks\":false}");
+}
+static int setup_packed(void **state)
+{
+    return make(state, "{\"fwdbwd_max_chunk_len\":2,\"proto_compress_fwdbwd\":true}");
+}
+
+static int teardown(void **state)
+{
+    fixture *x = *state;
+    tinkc_batch_free(x->batch);
+    tinkc_trainer_free(x->trainer);
+    tinkc_client_free(x->client);
+    tinkc_mock_free(x->mock);
+    free(x);
+    return 0;
+}
+
+/* Sequence number of a recorded request, JSON or protobuf. */
+static int64_t seq_of(const tinkc_request *r)
+{
+    if (strcmp(r->path, "/api/v1/forward_backward") == 0) {
+        tkc_arena arena = { 0 };
+        tinkc_error err = { 0 };
+        tkc_forward_backward_request q;
+        tkc_forward_backward_from_pb(r->body, TINKC_E_BAD_RESPONSE, &arena, &q, &err);
+        assert_ok(&err);
+        int64_t seq = q.seq_id;
+        tkc_arena_free(&arena);
+        return seq;
+    }
+    const char *at = strstr((const char *)r->body.data, "\"seq_id\":");
+    return at ? strtol(at + 9, NULL, 10) : -1;
+}
+
+static void trains_and_the_loss_falls(void **state)
+{
+    fixture *x = *state;
+    double losses[3];
+    add_examples(x, 4, 10);
+    for (int i = 0; i < 3; i++) {
+        tinkc_future *pass =
+            tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+        tinkc_adam adam = TINKC_ADAM_INIT;
+        tinkc_future *step = tinkc_optim_step(x->trainer, &adam, &x->err);
+        const tinkc_fwdbwd *out = tinkc_future_fwdbwd(pass, 5000, &x->err);
+        losses[i] = tinkc_fwdbwd_metric(out, "loss:sum", NAN);
+        assert_int_equal(tinkc_fwdbwd_count(out), 4);
+        assert_int_equal(tinkc_fwdbwd_output(out, 3, "logprobs")->count, 9);
+        assert_non_null(tinkc_future_step(step, 5000, &x->err));
+        assert_ok(&x->err);
+        tinkc_future_free(pass);
+        tinkc_future_free(step);
+    }
+    assert_true(losses[1] < losses[0] && losses[2] < losses[1]);
+    const tinkc_request *r = nth_request(x->mock, "/api/v1/optim_step", 0);
+    assert_string_equal((const char *)r->body.data,
+                        "{\"adam_params\":{\"learning_rate\":0.0001,\"beta1\":0.9,\"beta2\":0.95,"
+                        "\"eps\":1e-12,\"weight_decay\":0.0,\"grad_clip_norm\":0.0},\"model_id\":"
+                        "\"mock-session-1:train:0\",\"seq_id\":2,\"type\":\"optim_step\"}");
+}
+
+static void parts_come_back_in_order(void **state)
+{
+    fixture *x = *state;
+    add_examples(x, 5, 8);
+    tinkc_future *f =
+        tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    assert_ok(&x->err);
+    assert_int_equal(tinkc_future_part_count(f), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const tinkc_fwdbwd *part = tinkc_future_part(f, i, 5000, &x->err);
+        assert_ok(&x->err);
+        assert_int_equal(tinkc_fwdbwd_first(part), 2 * i);
+        assert_int_equal(tinkc_fwdbwd_count(part), i < 2 ? 2 : 1);
+    }
+    const tinkc_fwdbwd *all = tinkc_future_fwdbwd(f, 5000, &x->err);
+    assert_ok(&x->err);
+    assert_int_equal(tinkc_fwdbwd_count(all), 5);
+    double sum = 0;
+    for (size_t i = 0; i < 3; i++)
+        sum += tinkc_fwdbwd_metric(tinkc_future_part(f, i, 0, &x->err), "loss:sum", NAN);
+    assert_true(fabs(tinkc_fwdbwd_metric(all, "loss:sum", NAN) - sum) < 1e-9);
+    int64_t done, total;
+    tinkc_future_progress(f, &done, &total);
+    assert_int_equal(done, 3);
+    assert_int_equal(total, 3);
+    tinkc_future_free(f);
+}
+
+/* Parallel: 2 and 3 before 1; serial: 1, 2, 3. */
+static void chunks_leave_in_the_right_order(void **state)
+{
+    fixture *x = *state;
+    add_examples(x, 5, 8);
+    tinkc_future *f =
+        tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    assert_true(tinkc_future_wait(f, 5000, &x->err));
+    assert_ok(&x->err);
+    int64_t last = seq_of(nth_request(x->mock, "/api/v1/forward_backward", 2));
+    assert_int_equal(last, 1);
+    tinkc_future_free(f);
+}
+
+static void serial_chunks_leave_one_by_one(void **state)
+{
+    fixture *x = *state;
+    add_examples(x, 5, 8);
+    tinkc_future *f =
+        tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    assert_true(tinkc_future_wait(f, 5000, &x->err));
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(seq_of(nth_request(x->mock, "/api/v1/forward_backward", i)), i + 1);
+    tinkc_future_free(f);
+}
+
+static void packed_chunks_say_so(void **state)
+{
+    fixture *x = *state;
+    add_examples(x, 3, 40);
+    tinkc_future *f = tinkc_forward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    assert_true(tinkc_future_wait(f, 5000, &x->err));
+    assert_ok(&x->err);
+    const tinkc_request *r = nth_request(x->mock, "/api/v1/forward_backward", 0);
+    assert_string_equal(request_header(r, "content-encoding"), "zstd");
+    assert_string_equal(request_header(r, "content-type"), "application/x-protobuf");
+    tinkc_future_free(f);
+}
+
+static void saves_and_loads(void **state)
+{
+    fixture *x = *state;
+    tinkc_future *save = tinkc_trainer_save(x->trainer, "first", NULL, &x->err);
+    tinkc_future *sampler = tinkc_trainer_save_for_sampler(
+        x->trainer, "s1", &(tinkc_save_options){ .ttl_s = 60 }, &x->err);
+    const char *path = tinkc_future_path(save, 5000, &x->err);
+    assert_ok(&x->err);
+    assert_string_equal(path, "tinker://mock-session-1:train:0/weights/first");
+    assert_string_equal(tinkc_future_path(sampler, 5000, &x->err),
+                        "tinker://mock-session-1:train:0/sampler_weights/s1");
+    tinkc_future *load =
+        tinkc_trainer_load(x->trainer, &(tinkc_state_options){ .path = path }, &x->err);
+    assert_string_equal(tinkc_future_path(load, 5000, &x->err), path);
+    tinkc_trainer *again = tinkc_trainer_new_from(
+        x->client, &(tinkc_state_options){ .path = path, .with_optimizer = true }, &x->err);
+    assert_ok(&x->err);
+    assert_string_equal(tinkc_trainer_id(again), "mock-session-1:train:1");
+    tinkc_future *info = tinkc_trainer_info(again, &x->err);
+    assert_int_equal(tinkc_future_model_info(info, 5000, &x->err)->lora_rank, 8);
+    tinkc_future *gone = tinkc_trainer_unload(again, &x->err);
+    assert_true(tinkc_future_wait(gone, 5000, &x->err));
+    assert_null(tinkc_trainer_info(again, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_CLOSED);
+    x->err = (tinkc_error){ 0 };
+    tinkc_future *all[] = { save, sampler, load, info, gone };
+    for (size_t i = 0; i < 5; i++)
+        tinkc_future_free(all[i]);
+    tinkc_trainer_free(again);
+}
+
+/* ---- custom losses ---- */
+
+static bool plain_loss(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    double *scale = user, sum = 0;
+    for (size_t i = 0; i < tinkc_batch_count(tinkc_loss_batch(loss)); i++) {
+        tinkc_f32s p = tinkc_tensor_f32s(tinkc_loss_logprobs(loss, i));
+        for (size_t k = 0; k < p.len; k++) {
+            sum -= *scale * (double)p.data[k];
+            tinkc_loss_grad(loss, i)[k] = (float)-*scale;
+        }
+    }
+    tinkc_loss_set(loss, sum);
+    return tinkc_loss_metric(loss, "mine", sum, err);
+}
+
+static void check_custom(fixture *x, tinkc_future *f)
+{
+    const tinkc_fwdbwd *out = tinkc_future_fwdbwd(f, 5000, &x->err);
+    assert_ok(&x->err);
+    assert_true(tinkc_fwdbwd_metric(out, "mine", 0) > 0);
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/forward_backward"), 2);
+    tkc_arena arena = { 0 };
+    tkc_forward_backward_request q;
+    tkc_forward_backward_from_pb(nth_request(x->mock, "/api/v1/forward_backward", 1)->body,
+                                 TINKC_E_BAD_RESPONSE, &arena, &q, &x->err);
+    assert_ok(&x->err);
+    assert_false(q.forward_only);
+    const tkc_tensor *w = tkc_datum_input(&q.data.data[0], "weights");
+    assert_true(((const float *)w->data)[0] == 2.0f); /* minus the gradient */
+    tkc_arena_free(&arena);
+    tinkc_future_free(f);
+}
+
+static void custom_loss_on_this_thread(void **state)
+{
+    fixture *x = *state;
+    double scale = 2;
+    add_examples(x, 2, 8);
+    check_custom(x, tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, plain_loss, &scale,
+                                                  &x->err));
+}
+
+static void custom_loss_together(void **state)
+{
+    fixture *x = *state;
+    double scale = 2;
+    add_examples(x, 2, 8);
+    check_custom(x, tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER, NULL,
+                                                  plain_loss, &scale, &x->err));
+}
+
+static void custom_loss_in_a_queue(void **state)
+{
+    fixture *x = *state;
+    double scale = 2;
+    add_examples(x, 2, 8);
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    tinkc_future *f = tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER,
+                                                    queue, plain_loss, &scale, &x->err);
+    assert_ok(&x->err);
+    tinkc_batch_clear(x->batch); /* it was copied */
+    assert_int_equal(tinkc_queue_run(queue, 5000, &x->err), 1);
+    check_custom(x, f);
+    tinkc_queue_free(queue);
+}
+
+static bool bad_loss(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    (void)loss, (void)user;
+    tinkc_error_set(err, TINKC_E_ARGUMENT, "no such thing");
+    return false;
+}
+
+static void custom_loss_that_fails_sends_nothing_more(void **state)
+{
+    fixture *x = *state;
+    add_examples(x, 2, 8);
+    assert_null(
+        tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, bad_loss, NULL, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_CALLBACK);
+    assert_int_equal(x->err.cause, TINKC_E_ARGUMENT);
+    x->err = (tinkc_error){ 0 };
+    assert_null(tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER, NULL,
+                                              bad_loss, NULL, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_CALLBACK);
+    x->err = (tinkc_error){ 0 };
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/forward_backward"), 2);
+    tinkc_adam adam = TINKC_ADAM_INIT; /* and the trainer works on */
+    tinkc_future *f = tinkc_optim_step(x->trainer, &adam, &x->err);
+    assert_true(tinkc_future_wait(f, 5000, &x->err));
+    tinkc_future_free(f);
+}
+
+static void freed_queue_ends_a_custom_loss(void **state)
+{
+    fixture *x = *state;
+    double scale = 2;
+    add_examples(x, 2, 8);
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    tinkc_future *f = tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER,
+                                                    queue, plain_loss, &scale, &x->err);
+    tinkc_mock_settle(x->mock, 5000, &x->err);
+    tinkc_queue_free(queue);
+    assert_false(tinkc_future_wait(f, 5000, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_CANCELLED);
+    x->err = (tinkc_error){ 0 };
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    tinkc_future *step = tinkc_optim_step(x->trainer, &adam, &x->err);
+    assert_true(tinkc_future_wait(step, 5000, &x->err));
+    tinkc_future_free(step);
+    tinkc_future_free(f);
+}
+
+int main(void)
+{
+#define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, teardown)
+    const struct CMUnitTest tests[] = {
+        WITH(trains_and_the_loss_falls, setup),
+        WITH(parts_come_back_in_order, setup_chunks),
+        WITH(chunks_leave_in_the_right_order, setup_chunks),
+        WITH(serial_chunks_leave_one_by_one, setup_serial),
+        WITH(packed_chunks_say_so, setup_packed),
+        WITH(saves_and_loads, setup),
+        WITH(custom_loss_on_this_thread, setup),
+        WITH(custom_loss_together, setup),
+        WITH(custom_loss_in_a_queue, setup),
+        WITH(custom_loss_that_fails_sends_nothing_more, setup),
+        WITH(freed_queue_ends_a_custom_loss, setup),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
