@@ -1,0 +1,306 @@
+/* test_service_order.c - seq_ids: out of order, twice, with holes; polls; sessions; bits. */
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+#include <stdio.h>
+
+#include "support/check.h"
+#include "support/service_call.h"
+#include "support/tiny_model.h"
+#include "tinkc/sys/mock.h"
+
+static const int text_a[] = { 1, 5, 9, 13, 17, 21, 25, 29 };
+static const int text_b[] = { 2, 4, 8, 16, 32, 3, 6, 12 };
+enum { N = 8 };
+
+static char *folder;
+static tinkc_mock *mock; /* for its clock */
+
+static int setup(void **state)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    folder = tiny_model_make(&(tiny_model){ .family = "qwen3", .vocab = 64, .context = 64 });
+    mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
+    assert_ok(err);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tinkc_mock_free(mock);
+    tiny_model_remove(folder);
+    return 0;
+}
+
+static tinkc_engine *open_engine(const char *const *settings, bool mock_time)
+{
+    tinkc_error err = { 0 };
+    const tinkc_engine_options options = { .threads = 1,
+                                           .settings = settings,
+                                           .clock = mock_time ? tinkc_mock_clock(mock) : NULL };
+    tinkc_engine *engine = tinkc_engine_new(&options, &err);
+    assert_ok(err);
+    assert_true(tinkc_engine_add_model(engine, "tiny", folder, &err));
+    return engine;
+}
+
+/* Three passes, then a step; `order` says which arrives when. Returns the loss afterwards. */
+static double train_in_order(const tinkc_transport *t, const char *model, const int order[4])
+{
+    const char *ids[4];
+    for (int i = 0; i < 4; i++) {
+        int seq = order[i];
+        ids[seq - 1] = seq == 4 ? service_step(t, model, 4, 1e-2)
+                                : service_pass(t, model, seq, seq == 2 ? text_b : text_a, N, false);
+    }
+    for (int i = 0; i < 4; i++)
+        service_wait(t, ids[i]);
+    return service_loss(t, model, 5, text_b, N);
+}
+
+static void any_order_of_arrival(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = open_engine(NULL, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = service_session(t);
+    double first =
+        train_in_order(t, service_model(t, session, 0, "tiny", 4, 7), (const int[]){ 1, 2, 3, 4 });
+    double second =
+        train_in_order(t, service_model(t, session, 1, "tiny", 4, 7), (const int[]){ 4, 3, 2, 1 });
+    double third =
+        train_in_order(t, service_model(t, session, 2, "tiny", 4, 7), (const int[]){ 2, 4, 1, 3 });
+    assert_true(first == second && second == third);
+    tinkc_engine_free(engine);
+}
+
+static void replays_are_one_request(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = open_engine(NULL, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
+    /* before it runs (2 waits for 1), while it is there, and after it has run */
+    const char *two = service_step(t, model, 2, 1e-2);
+    assert_string_equal(two, service_step(t, model, 2, 1e-2));
+    const char *one = service_pass(t, model, 1, text_a, N, false);
+    service_wait(t, two);
+    assert_string_equal(one, service_pass(t, model, 1, text_a, N, false));
+    assert_string_equal(two, service_step(t, model, 2, 1e-2));
+    assert_true(json_number(service_wait(t, two), "optim/step") == 1.0);
+    const char *text = service_json(t, 400, "POST", "/api/v1/optim_step",
+                                    "{\"model_id\":\"%s\",\"seq_id\":2,\"adam_params\":{"
+                                    "\"learning_rate\":0.5}}",
+                                    model);
+    assert_non_null(strstr(text, "seq_id 2 was already used for a different request"));
+    /* an unnamed sampler save may come again with another sampling session number */
+    const char *save = "{\"model_id\":\"%s\",\"seq_id\":3,\"sampling_session_seq_id\":%d}";
+    char body[300];
+    snprintf(body, sizeof body, save, model, 5);
+    const char *first = json_field(
+        service_json(t, 200, "POST", "/api/v1/save_weights_for_sampler", "%s", body), "request_id");
+    snprintf(body, sizeof body, save, model, 6);
+    const char *second = json_field(
+        service_json(t, 200, "POST", "/api/v1/save_weights_for_sampler", "%s", body), "request_id");
+    assert_string_equal(first, second);
+    assert_non_null(strstr(service_wait(t, first), ":sample:5\""));
+    tinkc_engine_free(engine);
+}
+
+static void a_hole_times_out(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = open_engine(NULL, true);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
+    const char *two = service_step(t, model, 2, 1e-2), *four = service_step(t, model, 4, 1e-2);
+    /* The first poll hangs until its time is up; then the hole is given up. */
+    tinkc_mock_advance(mock, 200000);
+    char body[300];
+    snprintf(body, sizeof body, "{\"session_id\":\"%.36s\"}", model);
+    service_json(t, 200, "POST", "/api/v1/session_heartbeat", "%s", body);
+    tinkc_mock_advance(mock, 300000);
+    service_json(t, 200, "POST", "/api/v1/session_heartbeat", "%s", body);
+    tinkc_mock_advance(mock, 200000);
+    service_wait_failure(t, two, "server",
+                         "seq_id 1 was never received; requests 2..4 were dropped without being "
+                         "applied");
+    service_wait_failure(t, four, "server", "seq_id 1 was never received");
+    service_wait_failure(t, service_step(t, model, 3, 1e-2), "user", "seq_id 3 expired");
+    assert_true(json_number(service_wait(t, service_step(t, model, 5, 1e-2)), "optim/step") == 1.0);
+    tinkc_engine_free(engine);
+}
+
+static void polls_are_held_and_say_why(void **state)
+{
+    (void)state;
+    const char *const settings[] = { "long_poll_s", "0", NULL };
+    tinkc_engine *engine = open_engine(settings, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
+    const char *two = service_step(t, model, 2, 1e-2);
+    char body[300];
+    snprintf(body, sizeof body, "{\"request_id\":\"%s\",\"allow_metadata_only\":true}", two);
+    answer a = service_call(t, "POST", "/api/v1/retrieve_future", NULL, body, strlen(body));
+    assert_int_equal(a.status, 408);
+    assert_string_equal(json_field(a.body.data, "queue_state"), "active");
+    assert_string_equal(json_field(a.body.data, "type"), "try_again");
+    answer_free(&a);
+    tinkc_engine_free(engine);
+}
+
+static void large_results_announce_themselves(void **state)
+{
+    (void)state;
+    const char *const settings[] = { "metadata_only_threshold", "10", NULL };
+    tinkc_engine *engine = open_engine(settings, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
+    const char *id = service_pass(t, model, 1, text_a, N, false);
+    answer whole = service_result(t, id, true);
+    assert_string_equal(whole.type, "application/x-protobuf");
+    char body[300];
+    snprintf(body, sizeof body, "{\"request_id\":\"%s\",\"allow_metadata_only\":true}", id);
+    answer head = service_call(t, "POST", "/api/v1/retrieve_future", NULL, body, strlen(body));
+    assert_string_equal(json_field(head.body.data, "status"), "complete_metadata");
+    assert_true(json_number(head.body.data, "response_payload_size") == (double)whole.body.len);
+    answer_free(&head);
+    answer again = service_result(t, id, true);
+    assert_int_equal(again.body.len, whole.body.len);
+    assert_memory_equal(again.body.data, whole.body.data, whole.body.len);
+    answer_free(&again);
+    answer_free(&whole);
+    tinkc_engine_free(engine);
+}
+
+static void results_expire(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = open_engine(NULL, true);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
+    const char *id = service_step(t, model, 1, 1e-2);
+    service_wait(t, id);
+    service_wait(t, id); /* within the grace it can be had again */
+    int32_t status = 200;
+    for (int i = 0; i < 400 && status == 200; i++) {
+        tinkc_mock_advance(mock, 10000);
+        answer a = service_result(t, id, false);
+        status = a.status;
+        answer_free(&a);
+        if (status == 200) {
+            struct timespec pause = { 0, 2000000 };
+            nanosleep(&pause, NULL); /* the keeper runs in real time */
+        }
+    }
+    assert_int_equal(status, 410);
+    assert_string_equal(id, service_step(t, model, 1, 1e-2)); /* and is still not run again */
+    tinkc_engine_free(engine);
+}
+
+static void unloaded_models_are_gone(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = open_engine(NULL, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
+    service_pass(t, model, 1, text_a, N, false);
+    const char *promise =
+        service_json(t, 200, "POST", "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model);
+    assert_string_equal(json_field(service_wait(t, json_field(promise, "request_id")), "model_id"),
+                        model);
+    assert_non_null(
+        strstr(service_json(t, 404, "POST", "/api/v1/optim_step",
+                            "{\"model_id\":\"%s\",\"seq_id\":2,\"adam_params\":{}}", model),
+               "Model was unloaded"));
+    tinkc_engine_free(engine);
+}
+
+/* ---- bits ---- */
+
+/* Ten steps; sampling from an old snapshot in between must change nothing. */
+static double train_alone(const tinkc_transport *t, const char *model, const int *text,
+                          const char *sampler)
+{
+    for (int i = 0; i < 10; i++) {
+        service_wait(t, service_pass(t, model, 2 * i + 1, text, N, false));
+        service_wait(t, service_step(t, model, 2 * i + 2, 1e-2));
+        if (sampler) {
+            const char *promise = service_json(
+                t, 200, "POST", "/api/v1/asample",
+                "{\"sampling_session_id\":\"%s\",\"seq_id\":%d,\"prompt\":{\"chunks\":[{\"type\":"
+                "\"encoded_text\",\"tokens\":[1,2]}]},\"sampling_params\":{\"max_tokens\":4}}",
+                sampler, i);
+            service_wait(t, json_field(promise, "request_id"));
+        }
+    }
+    return service_loss(t, model, 21, text, N);
+}
+
+static void two_clients_equal_each_alone(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = open_engine(NULL, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *sessions[2] = { strdup(service_session(t)), strdup(service_session(t)) };
+    double alone[2], together[2];
+    alone[0] = train_alone(t, service_model(t, sessions[0], 0, "tiny", 3, 1), text_a, NULL);
+    alone[1] = train_alone(t, service_model(t, sessions[0], 1, "tiny", 8, 2), text_b, NULL);
+    char *models[2] = { strdup(service_model(t, sessions[0], 2, "tiny", 3, 1)),
+                        strdup(service_model(t, sessions[1], 0, "tiny", 8, 2)) };
+    for (int i = 0; i < 10; i++) /* everything is sent before anything is waited for */
+        for (int m = 0; m < 2; m++) {
+            service_pass(t, models[m], 2 * i + 1, m ? text_b : text_a, N, false);
+            service_step(t, models[m], 2 * i + 2, 1e-2);
+        }
+    together[0] = service_loss(t, models[0], 21, text_a, N);
+    together[1] = service_loss(t, models[1], 21, text_b, N);
+    assert_true(alone[0] == together[0] && alone[1] == together[1]);
+    assert_true(alone[0] != alone[1]);
+    /* and sampling from an old snapshot between the steps */
+    const char *model = strdup(service_model(t, sessions[0], 3, "tiny", 3, 1));
+    const char *promise = service_json(t, 200, "POST", "/api/v1/create_sampling_session",
+                                       "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,"
+                                       "\"base_model\":\"tiny\"}",
+                                       sessions[0]);
+    const char *sampler = strdup(json_field(promise, "sampling_session_id"));
+    assert_true(train_alone(t, model, text_a, sampler) == alone[0]);
+    tinkc_engine_free(engine);
+}
+
+static void a_failed_pass_changes_nothing(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = open_engine(NULL, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = service_session(t);
+    const char *a = strdup(service_model(t, session, 0, "tiny", 4, 7));
+    const char *b = strdup(service_model(t, session, 1, "tiny", 4, 7));
+    const int bad[] = { 1, 2, 99, 4 };
+    service_pass(t, a, 1, text_a, N, false);
+    service_wait_failure(t, service_pass(t, a, 2, bad, 4, false), "user", "99");
+    const char *step = service_wait(t, service_step(t, a, 3, 1e-2));
+    assert_true(json_number(step, "failed_fwdbwd_since_last_step") == 1.0);
+    service_pass(t, b, 1, text_a, N, false);
+    service_wait(t, service_step(t, b, 2, 1e-2));
+    assert_true(service_loss(t, a, 4, text_a, N) == service_loss(t, b, 3, text_a, N));
+    tinkc_engine_free(engine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_order_of_arrival),
+        cmocka_unit_test(replays_are_one_request),
+        cmocka_unit_test(a_hole_times_out),
+        cmocka_unit_test(polls_are_held_and_say_why),
+        cmocka_unit_test(large_results_announce_themselves),
+        cmocka_unit_test(results_expire),
+        cmocka_unit_test(unloaded_models_are_gone),
+        cmocka_unit_test(two_clients_equal_each_alone),
+        cmocka_unit_test(a_failed_pass_changes_nothing),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

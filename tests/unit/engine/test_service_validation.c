@@ -1,0 +1,354 @@
+/* test_service_validation.c - what is refused, with which status and which words. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "support/check.h"
+#include "support/service_call.h"
+#include "support/tiny_model.h"
+
+typedef struct fixture {
+    char *folder;
+    tinkc_engine *engine;
+    const tinkc_transport *t;
+    const char *session, *model, *sampler;
+} fixture;
+
+static fixture f;
+
+static tinkc_engine *open_engine(bool strict, const char *folder)
+{
+    tinkc_error err = { 0 };
+    const tinkc_engine_options options = { .threads = 1, .strict = strict };
+    tinkc_engine *engine = tinkc_engine_new(&options, &err);
+    assert_ok(err);
+    assert_true(tinkc_engine_add_model(engine, "org/tiny", folder, &err));
+    return engine;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    f.folder = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 64, .context = 32 });
+    f.engine = open_engine(false, f.folder);
+    f.t = tinkc_engine_transport(f.engine);
+    f.session = strdup(service_session(f.t));
+    f.model = strdup(service_model(f.t, f.session, 0, "org/tiny", 4, 1));
+    const char *made = service_json(f.t, 200, "POST", "/api/v1/create_sampling_session",
+                                    "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,"
+                                    "\"base_model\":\"org/tiny\"}",
+                                    f.session);
+    f.sampler = strdup(json_field(made, "sampling_session_id"));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tinkc_engine_free(f.engine);
+    tiny_model_remove(f.folder);
+    return 0;
+}
+
+static void refused(const char *path, int32_t status, const char *detail, const char *body)
+{
+    const char *text = service_json(f.t, status, "POST", path, "%s", body);
+    if (!strstr(text, detail))
+        fail_msg("%s %s: says %s, not %s", path, body, text, detail);
+    assert_non_null(strstr(text, "\"code\":\""));
+}
+
+/* ---- create_model ---- */
+
+static void create(int32_t status, const char *detail, const char *more)
+{
+    char body[600];
+    snprintf(body, sizeof body, "{\"session_id\":\"%s\",\"model_seq_id\":77,%s}", f.session, more);
+    refused("/api/v1/create_model", status, detail, body);
+}
+
+static void create_model_rules(void **state)
+{
+    (void)state;
+    create(400, "base_model is required", "\"base_model\":\"\",\"lora_config\":{\"rank\":4}");
+    create(400, "lora_config.rank must be positive",
+           "\"base_model\":\"org/tiny\",\"lora_config\":{\"rank\":0}");
+    create(400, "lora_config.rank must be at most 256",
+           "\"base_model\":\"org/tiny\",\"lora_config\":{\"rank\":257}");
+    create(400, "At least one of train_unembed, train_mlp, or train_attn must be True",
+           "\"base_model\":\"org/tiny\",\"lora_config\":{\"rank\":4,\"train_attn\":false,"
+           "\"train_mlp\":false,\"train_unembed\":false}");
+    create(400, "Unknown base model 'nope'. Available: org/tiny",
+           "\"base_model\":\"nope\",\"lora_config\":{\"rank\":4}");
+    refused("/api/v1/create_model", 404, "Unknown session 'none'",
+            "{\"session_id\":\"none\",\"model_seq_id\":0,\"base_model\":\"org/tiny\","
+            "\"lora_config\":{\"rank\":4}}");
+    refused("/api/v1/create_model", 422, "detail", "{\"session_id\":");
+}
+
+static void create_model_replays(void **state)
+{
+    (void)state;
+    const char *again = service_json(
+        f.t, 200, "POST", "/api/v1/create_model",
+        "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"org/tiny\",\"lora_config\":"
+        "{\"rank\":4,\"seed\":1}}",
+        f.session);
+    assert_string_equal(json_field(again, "model_id"), f.model);
+    const char *other = service_json(
+        f.t, 400, "POST", "/api/v1/create_model",
+        "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"org/tiny\",\"lora_config\":"
+        "{\"rank\":8,\"seed\":1}}",
+        f.session);
+    assert_non_null(strstr(other, "model_seq_id was reused with different parameters"));
+}
+
+/* ---- training requests fail in their futures, never at submission ---- */
+
+static int64_t next_seq = 1;
+
+static void pass_fails(const char *text, const char *input)
+{
+    const char *promise = service_json(f.t, 200, "POST", "/api/v1/forward_backward",
+                                       "{\"model_id\":\"%s\",\"seq_id\":%lld,"
+                                       "\"forward_backward_input\":%s}",
+                                       f.model, (long long)next_seq++, input);
+    service_wait_failure(f.t, json_field(promise, "request_id"), "user", text);
+}
+
+#define INPUT(tokens)                                                                              \
+    "\"model_input\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":" tokens "}]}"
+#define TARGETS  "\"target_tokens\":{\"data\":[1,2],\"dtype\":\"int64\"}"
+#define WEIGHTS  "\"weights\":{\"data\":[1,1],\"dtype\":\"float32\"}"
+#define CE(data) "{\"loss_fn\":\"cross_entropy\",\"data\":[{" data "}]}"
+
+static void pass_rules(void **state)
+{
+    (void)state;
+    pass_fails("data is empty", "{\"loss_fn\":\"cross_entropy\",\"data\":[]}");
+    pass_fails("nope", "{\"loss_fn\":\"nope\",\"data\":[{" INPUT(
+                           "[1,2]") ",\"loss_fn_inputs\":{" TARGETS "," WEIGHTS "}}]}");
+    pass_fails("weights", CE(INPUT("[1,2]") ",\"loss_fn_inputs\":{" TARGETS "}"));
+    pass_fails("target_tokens",
+               CE(INPUT("[1,2,3]") ",\"loss_fn_inputs\":{" TARGETS "," WEIGHTS "}"));
+    pass_fails("extra", CE(INPUT("[1,2]") ",\"loss_fn_inputs\":{" TARGETS "," WEIGHTS
+                                          ",\"extra\":{\"data\":[1,1],\"dtype\":\"float32\"}}"));
+    pass_fails("vocabulary", CE(INPUT("[1,64]") ",\"loss_fn_inputs\":{" TARGETS "," WEIGHTS "}"));
+    pass_fails("this model accepts text only",
+               "{\"loss_fn\":\"cross_entropy\",\"data\":[{\"model_input\":{\"chunks\":[{\"type\":"
+               "\"image\",\"data\":\"aGk=\",\"format\":\"png\"}]},\"loss_fn_inputs\":{" TARGETS
+               "," WEIGHTS "}}]}");
+    pass_fails("clip",
+               "{\"loss_fn\":\"cross_entropy\",\"loss_fn_config\":{\"clip\":1},\"data\":[{" INPUT(
+                   "[1,2]") ",\"loss_fn_inputs\":{" TARGETS "," WEIGHTS "}}]}");
+    pass_fails("weights", CE(INPUT("[1,2]") ",\"loss_fn_inputs\":{" TARGETS
+                                            ",\"weights\":{\"data\":[1,1],\"dtype\":\"int64\"}}"));
+}
+
+static void too_long(void **state)
+{
+    (void)state;
+    int tokens[40];
+    for (int i = 0; i < 40; i++)
+        tokens[i] = 1;
+    service_wait_failure(f.t, service_pass(f.t, f.model, next_seq++, tokens, 40, false), "user",
+                         "32");
+}
+
+static void step_rules(void **state)
+{
+    (void)state;
+    static const char *const bad[][2] = {
+        { "\"learning_rate\":-1", "learning_rate" },
+        { "\"beta1\":1.0", "beta1" },
+        { "\"beta2\":-0.1", "beta2" },
+        { "\"eps\":0", "eps" },
+        { "\"weight_decay\":-1", "weight_decay" },
+        { "\"grad_clip_norm\":-1", "grad_clip_norm" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const char *promise =
+            service_json(f.t, 200, "POST", "/api/v1/optim_step",
+                         "{\"model_id\":\"%s\",\"seq_id\":%lld,\"adam_params\":{%s}}", f.model,
+                         (long long)next_seq++, bad[i][0]);
+        service_wait_failure(f.t, json_field(promise, "request_id"), "user", bad[i][1]);
+    }
+}
+
+static void save_rules(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "../etc", "a/b", "", ".hidden", "a..b", "sp ace" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *promise = service_json(f.t, 200, "POST", "/api/v1/save_weights",
+                                           "{\"model_id\":\"%s\",\"seq_id\":%lld,\"path\":\"%s\"}",
+                                           f.model, (long long)next_seq++, names[i]);
+        service_wait_failure(f.t, json_field(promise, "request_id"), "user",
+                             "Invalid checkpoint name");
+    }
+    const char *promise = service_json(f.t, 200, "POST", "/api/v1/save_weights",
+                                       "{\"model_id\":\"%s\",\"seq_id\":%lld,\"path\":\"a\","
+                                       "\"ttl_seconds\":0}",
+                                       f.model, (long long)next_seq++);
+    service_wait_failure(f.t, json_field(promise, "request_id"), "user",
+                         "ttl_seconds must be positive");
+    promise = service_json(f.t, 200, "POST", "/api/v1/save_weights_for_sampler",
+                           "{\"model_id\":\"%s\",\"seq_id\":%lld}", f.model, (long long)next_seq++);
+    service_wait_failure(f.t, json_field(promise, "request_id"), "user", "exactly one of");
+    promise = service_json(f.t, 200, "POST", "/api/v1/load_weights",
+                           "{\"model_id\":\"%s\",\"seq_id\":%lld,\"path\":\"tinker://x/weights/y\","
+                           "\"optimizer\":false}",
+                           f.model, (long long)next_seq++);
+    service_wait_failure(f.t, json_field(promise, "request_id"), "user", "does not exist");
+    promise = service_json(f.t, 200, "POST", "/api/v1/load_weights",
+                           "{\"model_id\":\"%s\",\"seq_id\":%lld,\"path\":\"nonsense\","
+                           "\"optimizer\":false}",
+                           f.model, (long long)next_seq++);
+    service_wait_failure(f.t, json_field(promise, "request_id"), "user", "tinker://");
+    promise = service_json(f.t, 200, "POST", "/api/v1/load_weights",
+                           "{\"model_id\":\"%s\",\"seq_id\":%lld,"
+                           "\"path\":\"tinker://x/sampler_weights/y\",\"optimizer\":true}",
+                           f.model, (long long)next_seq++);
+    service_wait_failure(f.t, json_field(promise, "request_id"), "user",
+                         "sampler checkpoints hold no optimizer state");
+}
+
+static void envelope_rules(void **state)
+{
+    (void)state;
+    const char *const octets[] = { "Content-Type", "text/plain", NULL };
+    const char *const pb[] = { "Content-Type", "application/x-protobuf", NULL };
+    const char *const zstd[] = { "Content-Type", "application/x-protobuf", "Content-Encoding",
+                                 "zstd", NULL };
+    const char *const gzip[] = { "Content-Encoding", "gzip", NULL };
+    const char *const br[] = { "Content-Encoding", "br", NULL };
+    const struct {
+        const char *const *headers;
+        int32_t status;
+    } cases[] = { { octets, 415 }, { pb, 422 }, { zstd, 422 }, { gzip, 422 }, { br, 415 } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        answer a = service_call(f.t, "POST", "/api/v1/forward_backward", cases[i].headers,
+                                "\xff\xff\xff", 3);
+        assert_int_equal(a.status, cases[i].status);
+        assert_non_null(strstr(a.body.data, "\"detail\":\""));
+        answer_free(&a);
+    }
+    refused("/api/v1/forward_backward", 404, "Unknown model 'x'",
+            "{\"model_id\":\"x\",\"seq_id\":1,\"forward_backward_input\":{\"loss_fn\":"
+            "\"cross_entropy\",\"data\":[]}}");
+    char body[300];
+    snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":-3,\"adam_params\":{}}", f.model);
+    refused("/api/v1/optim_step", 400, "seq_id must be positive", body);
+    refused("/api/v1/get_info", 404, "Unknown model", "{\"model_id\":\"x\"}");
+    refused("/api/v1/session_heartbeat", 404, "Unknown session", "{\"session_id\":\"x\"}");
+    refused("/api/v1/retrieve_future", 404, "ever made", "{\"request_id\":\"17\"}");
+    refused("/api/v1/retrieve_future", 404, "ever made", "{\"request_id\":\"1-nobody:5\"}");
+    refused("/api/v1/nothing", 404, "no such endpoint", "{}");
+    refused("/api/v1/weights_info", 400, "Invalid path", "{\"tinker_path\":\"tinker://a/b\"}");
+    refused("/api/v1/weights_info", 404, "No checkpoint",
+            "{\"tinker_path\":\"tinker://a/weights/b\"}");
+}
+
+/* ---- sampling ---- */
+
+static void sample_refused(const char *detail, const char *prompt, const char *params,
+                           const char *more)
+{
+    char body[900];
+    snprintf(body, sizeof body,
+             "{\"sampling_session_id\":\"%s\",\"seq_id\":1000,\"prompt\":{\"chunks\":[{\"type\":"
+             "\"encoded_text\",\"tokens\":%s}]},\"sampling_params\":{%s}%s}",
+             f.sampler, prompt, params, more);
+    refused("/api/v1/asample", 400, detail, body);
+}
+
+static void sample_rules(void **state)
+{
+    (void)state;
+    sample_refused("Prompt length plus max_tokens exceeds the model's context window: 3 + 30 > 32",
+                   "[1,2,3]", "\"max_tokens\":30", "");
+    sample_refused("num_samples must be from 1 to 1024", "[1]", "\"max_tokens\":1",
+                   ",\"num_samples\":0");
+    sample_refused("num_samples must be from 1 to 1024", "[1]", "\"max_tokens\":1",
+                   ",\"num_samples\":1025");
+    sample_refused("temperature", "[1]", "\"temperature\":-0.5", "");
+    sample_refused("top_p", "[1]", "\"top_p\":0.0", "");
+    sample_refused("top_p", "[1]", "\"top_p\":1.5", "");
+    sample_refused("top_k", "[1]", "\"top_k\":-2", "");
+    sample_refused("The prompt is empty", "[]", "\"max_tokens\":1", "");
+    sample_refused("the vocabulary has 64 tokens", "[64]", "\"max_tokens\":1", "");
+    sample_refused("topk_prompt_logprobs must be from 0 to 128", "[1]", "\"max_tokens\":1",
+                   ",\"topk_prompt_logprobs\":129");
+    sample_refused("stop strings need tokenizer.json in the model folder", "[1]",
+                   "\"stop\":[\"x\"]", "");
+    refused("/api/v1/asample", 404, "Unknown sampling session",
+            "{\"sampling_session_id\":\"x\",\"seq_id\":0,\"prompt\":{\"chunks\":[{\"type\":"
+            "\"encoded_text\",\"tokens\":[1]}]},\"sampling_params\":{}}");
+    char body[300];
+    snprintf(body, sizeof body, "{\"session_id\":\"%s\",\"sampling_session_seq_id\":9}", f.session);
+    refused("/api/v1/create_sampling_session", 400, "One of base_model and model_path", body);
+    snprintf(body, sizeof body,
+             "{\"session_id\":\"%s\",\"sampling_session_seq_id\":9,\"model_path\":"
+             "\"tinker://a/weights/b\"}",
+             f.session);
+    refused("/api/v1/create_sampling_session", 404, "does not exist", body);
+    snprintf(body, sizeof body,
+             "{\"session_id\":\"%s\",\"sampling_session_seq_id\":9,\"base_model\":\"nope\"}",
+             f.session);
+    refused("/api/v1/create_sampling_session", 400, "Unknown base model 'nope'", body);
+    refused("/api/v1/stream_sample", 404, "Unknown sampling session",
+            "{\"sampling_session_id\":\"x\",\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\","
+            "\"tokens\":[1]}]},\"sampling_params\":{}}");
+}
+
+static void sample_replays(void **state)
+{
+    (void)state;
+    const char *body = "{\"sampling_session_id\":\"%s\",\"seq_id\":5,\"prompt\":{\"chunks\":[{"
+                       "\"type\":\"encoded_text\",\"tokens\":[%d]}]},\"sampling_params\":{"
+                       "\"max_tokens\":2}}";
+    char text[400];
+    snprintf(text, sizeof text, body, f.sampler, 1);
+    const char *one =
+        json_field(service_json(f.t, 200, "POST", "/api/v1/asample", "%s", text), "request_id");
+    const char *two =
+        json_field(service_json(f.t, 200, "POST", "/api/v1/asample", "%s", text), "request_id");
+    assert_string_equal(one, two);
+    snprintf(text, sizeof text, body, f.sampler, 2);
+    refused("/api/v1/asample", 400, "seq_id 5 was already used for a different request", text);
+    assert_non_null(strstr(service_wait(f.t, one), "\"sequences\":"));
+}
+
+static void strict_rules(void **state)
+{
+    (void)state;
+    tinkc_engine *strict = open_engine(true, f.folder);
+    const tinkc_transport *t = tinkc_engine_transport(strict);
+    const char *session = service_session(t);
+    const char *text = service_json(
+        t, 400, "POST", "/api/v1/create_model",
+        "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"org/tiny\",\"lora_config\":"
+        "{\"rank\":3}}",
+        session);
+    assert_non_null(strstr(text, "lora_config.rank must be a power of 2"));
+    const char *model = service_model(t, session, 1, "org/tiny", 4, 1);
+    service_wait(t, service_step(t, model, 1, 0.0));
+    const char *promise = service_json(t, 200, "POST", "/api/v1/load_weights",
+                                       "{\"model_id\":\"%s\",\"seq_id\":2,\"path\":"
+                                       "\"tinker://x/weights/y\",\"optimizer\":false}",
+                                       model);
+    service_wait_failure(t, json_field(promise, "request_id"), "user",
+                         "LoadWeights is not permitted with seq_id 2");
+    tinkc_engine_free(strict);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(create_model_rules), cmocka_unit_test(create_model_replays),
+        cmocka_unit_test(pass_rules),         cmocka_unit_test(too_long),
+        cmocka_unit_test(step_rules),         cmocka_unit_test(save_rules),
+        cmocka_unit_test(envelope_rules),     cmocka_unit_test(sample_rules),
+        cmocka_unit_test(sample_replays),     cmocka_unit_test(strict_rules),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
