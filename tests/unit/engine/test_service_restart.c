@@ -1,0 +1,310 @@
+/* test_service_restart.c - what is there again after an engine was closed, or copied while it ran
+ * (which is what a sudden end leaves behind). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "support/check.h"
+#include "support/service_call.h"
+#include "support/tiny_model.h"
+
+static const int text_a[] = { 1, 5, 9, 13, 17, 21, 25, 29 };
+enum { N = 8 };
+
+static char *model_folder;
+
+static int setup(void **state)
+{
+    (void)state;
+    model_folder = tiny_model_make(&(tiny_model){ .family = "qwen2", .vocab = 64, .context = 64 });
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tiny_model_remove(model_folder);
+    return 0;
+}
+
+static tinkc_engine *open_engine(const char *store, int32_t durability)
+{
+    tinkc_error err = { 0 };
+    const char *const settings[] = { "disk_reserve", "0", NULL };
+    const tinkc_engine_options options = {
+        .threads = 1, .store = store, .durability = durability, .settings = settings
+    };
+    tinkc_engine *engine = tinkc_engine_new(&options, &err);
+    assert_ok(err);
+    assert_true(tinkc_engine_add_model(engine, "tiny", model_folder, &err));
+    return engine;
+}
+
+/* Copies a store as it is on disk at this moment: a machine that lost power. */
+static char *copy_store(const char *store)
+{
+    char *copy = tiny_folder();
+    char command[700];
+    snprintf(command, sizeof command, "cp -r '%s'/. '%s'/ && rm -f '%s/lock'", store, copy, copy);
+    assert_int_equal(system(command), 0);
+    return copy;
+}
+
+static void train(const tinkc_transport *t, const char *model, int64_t from, int steps)
+{
+    for (int i = 0; i < steps; i++) {
+        service_pass(t, model, from + 2 * i, text_a, N, false);
+        service_wait(t, service_step(t, model, from + 2 * i + 1, 1e-2));
+    }
+}
+
+static double undisturbed(int steps)
+{
+    tinkc_engine *engine = open_engine(NULL, 0);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = strdup(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, steps);
+    double loss = service_loss(t, model, 2 * steps + 1, text_a, N);
+    tinkc_engine_free(engine);
+    return loss;
+}
+
+static void closed_in_good_order(void **state)
+{
+    (void)state;
+    char *store = tiny_folder();
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = strdup(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 3);
+    const char *step = strdup(service_step(t, model, 7, 1e-2)); /* its result is not fetched */
+    service_pass(t, model, 8, text_a, N, false);                /* a gradient is pending */
+    char body[300];
+    snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"path\":\"kept\",\"seq_id\":9}", model);
+    const char *save = strdup(
+        json_field(service_json(t, 200, "POST", "/api/v1/save_weights", "%s", body), "request_id"));
+    service_wait(t, save);
+    tinkc_engine_free(engine);
+
+    engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
+    t = tinkc_engine_transport(engine);
+    assert_true(json_number(service_wait(t, step), "optim/step") == 4.0);
+    assert_non_null(strstr(service_wait(t, save), "/weights/kept\""));
+    const char *again =
+        json_field(service_json(t, 200, "POST", "/api/v1/save_weights", "%s", body), "request_id");
+    assert_string_equal(again, save);                  /* a replay across the restart */
+    service_wait(t, service_step(t, model, 10, 1e-2)); /* takes the pending gradient */
+    double after = service_loss(t, model, 11, text_a, N);
+    tinkc_engine_free(engine);
+    tiny_model_remove(store);
+
+    engine = open_engine(NULL, 0);
+    t = tinkc_engine_transport(engine);
+    const char *plain = strdup(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, plain, 1, 3);
+    service_wait(t, service_step(t, plain, 7, 1e-2));
+    service_pass(t, plain, 8, text_a, N, false);
+    service_wait(t, service_step(t, plain, 9, 1e-2));
+    assert_true(service_loss(t, plain, 10, text_a, N) == after);
+    tinkc_engine_free(engine);
+}
+
+static void sudden_end_with_a_journal(void **state)
+{
+    (void)state;
+    char *store = tiny_folder();
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_JOURNAL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = strdup(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 2);
+    tinkc_error err = { 0 };
+    assert_true(tinkc_engine_flush(engine, 20000, &err)); /* an image, then more requests */
+    train(t, model, 5, 2);
+    const char *pass = strdup(service_pass(t, model, 9, text_a, N, false));
+    const char *step = strdup(service_step(t, model, 10, 1e-2));
+    char *copy = copy_store(store);
+    tinkc_engine_free(engine);
+
+    engine = open_engine(copy, TINKC_DURABILITY_JOURNAL);
+    t = tinkc_engine_transport(engine);
+    service_wait(t, pass); /* promised before the end, delivered after it */
+    assert_true(json_number(service_wait(t, step), "optim/step") == 5.0);
+    assert_string_equal(step, service_step(t, model, 10, 1e-2));
+    assert_true(service_loss(t, model, 11, text_a, N) == undisturbed(5));
+    tinkc_engine_free(engine);
+    tiny_model_remove(copy);
+    tiny_model_remove(store);
+}
+
+static void sudden_end_without_one(void **state)
+{
+    (void)state;
+    char *store = tiny_folder();
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_CHECKPOINT);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = strdup(service_session(t));
+    const char *model = strdup(service_model(t, session, 0, "tiny", 4, 7));
+    train(t, model, 1, 2);
+    const char *save = service_json(t, 200, "POST", "/api/v1/save_weights",
+                                    "{\"model_id\":\"%s\",\"path\":\"two\",\"seq_id\":5}", model);
+    const char *path = strdup(json_field(service_wait(t, json_field(save, "request_id")), "path"));
+    train(t, model, 6, 1);
+    const char *lost = strdup(service_step(t, model, 8, 1e-2));
+    service_wait(t, lost);
+    char *copy = copy_store(store);
+    tinkc_engine_free(engine);
+
+    engine = open_engine(copy, TINKC_DURABILITY_CHECKPOINT);
+    t = tinkc_engine_transport(engine);
+    answer a = service_result(t, lost, false);
+    assert_int_equal(a.status, 410);
+    answer_free(&a);
+    assert_string_equal(lost, service_step(t, model, 8, 1e-2)); /* never executed twice */
+    service_wait_failure(t, service_pass(t, model, 9, text_a, N, false), "user",
+                         "load a checkpoint");
+    char run_path[200];
+    snprintf(run_path, sizeof run_path, "/api/v1/training_runs/%s", model);
+    answer run = service_call(t, "GET", run_path, NULL, NULL, 0);
+    assert_non_null(strstr(run.body.data, "\"corrupted\":true"));
+    answer_free(&run);
+    const char *load = service_json(t, 200, "POST", "/api/v1/load_weights",
+                                    "{\"model_id\":\"%s\",\"seq_id\":10,\"path\":\"%s\","
+                                    "\"optimizer\":true}",
+                                    model, path);
+    service_wait(t, json_field(load, "request_id"));
+    train(t, model, 11, 3);
+    assert_true(service_loss(t, model, 17, text_a, N) == undisturbed(5));
+    tinkc_engine_free(engine);
+    tiny_model_remove(copy);
+    tiny_model_remove(store);
+}
+
+static void samplers_come_back(void **state)
+{
+    (void)state;
+    char *store = tiny_folder();
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = strdup(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 2);
+    const char *promise = service_json(t, 200, "POST", "/api/v1/save_weights_for_sampler",
+                                       "{\"model_id\":\"%s\",\"seq_id\":5,"
+                                       "\"sampling_session_seq_id\":0}",
+                                       model);
+    const char *sampler = strdup(
+        json_field(service_wait(t, json_field(promise, "request_id")), "sampling_session_id"));
+    const char *body = "{\"sampling_session_id\":\"%s\",\"seq_id\":%d,\"prompt\":{\"chunks\":[{"
+                       "\"type\":\"encoded_text\",\"tokens\":[1,5]}]},\"sampling_params\":{"
+                       "\"max_tokens\":8,\"seed\":3}}";
+    char text[400];
+    snprintf(text, sizeof text, body, sampler, 0);
+    const char *before = strdup(service_wait(
+        t, json_field(service_json(t, 200, "POST", "/api/v1/asample", "%s", text), "request_id")));
+    tinkc_engine_free(engine);
+    engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
+    t = tinkc_engine_transport(engine);
+    const char *after = service_wait(
+        t, json_field(service_json(t, 200, "POST", "/api/v1/asample", "%s", text), "request_id"));
+    assert_string_equal(before, after);
+    tinkc_engine_free(engine);
+    tiny_model_remove(store);
+}
+
+static void sleep_and_wake(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *store = tiny_folder();
+    /* Room for one adapter and a half: two models must take turns in memory. */
+    tinkc_engine *engine = open_engine(NULL, 0);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    service_model(t, service_session(t), 0, "tiny", 4, 7);
+    tinkc_text status = { 0 };
+    double one = json_number(tinkc_engine_status(engine, &status, &err), "adapter_bytes");
+    tinkc_text_free(&status);
+    tinkc_engine_free(engine);
+    const char *const settings[] = { "disk_reserve", "0", "train_memory_bytes", "200000000", NULL };
+    const tinkc_engine_options options = {
+        .threads = 1, .store = store, .memory_bytes = (int64_t)(one * 1.5), .settings = settings
+    };
+    engine = tinkc_engine_new(&options, &err);
+    assert_ok(err);
+    assert_true(tinkc_engine_add_model(engine, "tiny", model_folder, &err));
+    t = tinkc_engine_transport(engine);
+    const char *session = strdup(service_session(t));
+    const char *a = strdup(service_model(t, session, 0, "tiny", 4, 7));
+    train(t, a, 1, 2);
+    const char *b = strdup(service_model(t, session, 1, "tiny", 4, 7));
+    train(t, b, 1, 3);
+    train(t, a, 5, 3);
+    train(t, b, 7, 2);
+    double expected = undisturbed(5);
+    assert_true(service_loss(t, a, 11, text_a, N) == expected);
+    assert_true(service_loss(t, b, 11, text_a, N) == expected);
+    tinkc_engine_free(engine);
+    tiny_model_remove(store);
+}
+
+static void bad_stores(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *store = tiny_folder();
+    tinkc_engine *engine = open_engine(store, 0);
+    assert_null(tinkc_engine_new(&(tinkc_engine_options){ .store = store }, &err));
+    assert_int_equal(err.code, TINKC_E_STORE);
+    assert_non_null(strstr(err.message, "another process has it open"));
+    tinkc_engine_free(engine);
+
+    err = (tinkc_error){ 0 };
+    tiny_write(store, "meta.db",
+               "this is no database, and it is long enough to be looked at ....."
+               "................................................................");
+    char path[300];
+    snprintf(path, sizeof path, "%s/meta.db-wal", store);
+    unlink(path);
+    assert_null(tinkc_engine_new(&(tinkc_engine_options){ .store = store }, &err));
+    assert_int_equal(err.code, TINKC_E_STORE);
+    assert_non_null(strstr(err.message, "damaged"));
+
+    err = (tinkc_error){ 0 };
+    snprintf(path, sizeof path, "%s/meta.db/below-a-file", store);
+    assert_null(tinkc_engine_new(&(tinkc_engine_options){ .store = path }, &err));
+    assert_int_equal(err.code, TINKC_E_FILE);
+    tiny_model_remove(store);
+}
+
+/* A checkpoint whose bytes were damaged is refused; training goes on. */
+static void damaged_checkpoint(void **state)
+{
+    (void)state;
+    char *store = tiny_folder();
+    tinkc_engine *engine = open_engine(store, 0);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = strdup(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    const char *save = service_json(t, 200, "POST", "/api/v1/save_weights",
+                                    "{\"model_id\":\"%s\",\"path\":\"x\",\"seq_id\":1}", model);
+    const char *path = strdup(json_field(service_wait(t, json_field(save, "request_id")), "path"));
+    char folder[400];
+    snprintf(folder, sizeof folder, "%s/runs/%s/weights/x", store, model);
+    tiny_write(folder, "adapter_model.safetensors", "rubbish");
+    const char *load = service_json(t, 200, "POST", "/api/v1/load_weights",
+                                    "{\"model_id\":\"%s\",\"seq_id\":2,\"path\":\"%s\","
+                                    "\"optimizer\":true}",
+                                    model, path);
+    service_wait_failure(t, json_field(load, "request_id"), "user", "adapter_model.safetensors");
+    train(t, model, 3, 1);
+    tinkc_engine_free(engine);
+    tiny_model_remove(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(closed_in_good_order),   cmocka_unit_test(sudden_end_with_a_journal),
+        cmocka_unit_test(sudden_end_without_one), cmocka_unit_test(samplers_come_back),
+        cmocka_unit_test(sleep_and_wake),         cmocka_unit_test(bad_stores),
+        cmocka_unit_test(damaged_checkpoint),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
