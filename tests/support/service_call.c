@@ -107,6 +107,21 @@ static const char *keep(const char *text)
     return *slot;
 }
 
+const char *hold(const char *text)
+{
+    typedef struct held {
+        struct held *next;
+        char text[];
+    } held;
+    static held *all;
+    held *h = malloc(sizeof *h + strlen(text) + 1);
+    assert_non_null(h);
+    memcpy(h->text, text, strlen(text) + 1);
+    h->next = all;
+    all = h;
+    return h->text;
+}
+
 const char *service_json(const tinkc_transport *t, int32_t status, const char *method,
                          const char *path, const char *format, ...)
 {

@@ -30,6 +30,9 @@ const char *service_json(const tinkc_transport *, int32_t status, const char *me
 const char *json_field(const char *json, const char *key);
 double json_number(const char *json, const char *key);
 
+/* A copy that stays until the program ends. */
+const char *hold(const char *text);
+
 /* Polls until there is an answer other than 408. */
 answer service_result(const tinkc_transport *, const char *request_id, bool proto);
 /* The JSON of the result; checks that it did not fail (or that it did, with this text inside). */

@@ -244,12 +244,12 @@ static void two_clients_equal_each_alone(void **state)
     (void)state;
     tinkc_engine *engine = open_engine(NULL, false);
     const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *sessions[2] = { strdup(service_session(t)), strdup(service_session(t)) };
+    const char *sessions[2] = { hold(service_session(t)), hold(service_session(t)) };
     double alone[2], together[2];
     alone[0] = train_alone(t, service_model(t, sessions[0], 0, "tiny", 3, 1), text_a, NULL);
     alone[1] = train_alone(t, service_model(t, sessions[0], 1, "tiny", 8, 2), text_b, NULL);
-    char *models[2] = { strdup(service_model(t, sessions[0], 2, "tiny", 3, 1)),
-                        strdup(service_model(t, sessions[1], 0, "tiny", 8, 2)) };
+    const char *models[2] = { hold(service_model(t, sessions[0], 2, "tiny", 3, 1)),
+                              hold(service_model(t, sessions[1], 0, "tiny", 8, 2)) };
     for (int i = 0; i < 10; i++) /* everything is sent before anything is waited for */
         for (int m = 0; m < 2; m++) {
             service_pass(t, models[m], 2 * i + 1, m ? text_b : text_a, N, false);
@@ -260,12 +260,12 @@ static void two_clients_equal_each_alone(void **state)
     assert_true(alone[0] == together[0] && alone[1] == together[1]);
     assert_true(alone[0] != alone[1]);
     /* and sampling from an old snapshot between the steps */
-    const char *model = strdup(service_model(t, sessions[0], 3, "tiny", 3, 1));
+    const char *model = hold(service_model(t, sessions[0], 3, "tiny", 3, 1));
     const char *promise = service_json(t, 200, "POST", "/api/v1/create_sampling_session",
                                        "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,"
                                        "\"base_model\":\"tiny\"}",
                                        sessions[0]);
-    const char *sampler = strdup(json_field(promise, "sampling_session_id"));
+    const char *sampler = hold(json_field(promise, "sampling_session_id"));
     assert_true(train_alone(t, model, text_a, sampler) == alone[0]);
     tinkc_engine_free(engine);
 }
@@ -276,8 +276,8 @@ static void a_failed_pass_changes_nothing(void **state)
     tinkc_engine *engine = open_engine(NULL, false);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = service_session(t);
-    const char *a = strdup(service_model(t, session, 0, "tiny", 4, 7));
-    const char *b = strdup(service_model(t, session, 1, "tiny", 4, 7));
+    const char *a = hold(service_model(t, session, 0, "tiny", 4, 7));
+    const char *b = hold(service_model(t, session, 1, "tiny", 4, 7));
     const int bad[] = { 1, 2, 99, 4 };
     service_pass(t, a, 1, text_a, N, false);
     service_wait_failure(t, service_pass(t, a, 2, bad, 4, false), "user", "99");

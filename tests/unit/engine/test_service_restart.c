@@ -62,7 +62,7 @@ static double undisturbed(int steps)
 {
     tinkc_engine *engine = open_engine(NULL, 0);
     const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = strdup(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     train(t, model, 1, steps);
     double loss = service_loss(t, model, 2 * steps + 1, text_a, N);
     tinkc_engine_free(engine);
@@ -75,13 +75,13 @@ static void closed_in_good_order(void **state)
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
     const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = strdup(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     train(t, model, 1, 3);
-    const char *step = strdup(service_step(t, model, 7, 1e-2)); /* its result is not fetched */
-    service_pass(t, model, 8, text_a, N, false);                /* a gradient is pending */
+    const char *step = hold(service_step(t, model, 7, 1e-2)); /* its result is not fetched */
+    service_pass(t, model, 8, text_a, N, false);              /* a gradient is pending */
     char body[300];
     snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"path\":\"kept\",\"seq_id\":9}", model);
-    const char *save = strdup(
+    const char *save = hold(
         json_field(service_json(t, 200, "POST", "/api/v1/save_weights", "%s", body), "request_id"));
     service_wait(t, save);
     tinkc_engine_free(engine);
@@ -100,7 +100,7 @@ static void closed_in_good_order(void **state)
 
     engine = open_engine(NULL, 0);
     t = tinkc_engine_transport(engine);
-    const char *plain = strdup(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    const char *plain = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     train(t, plain, 1, 3);
     service_wait(t, service_step(t, plain, 7, 1e-2));
     service_pass(t, plain, 8, text_a, N, false);
@@ -115,13 +115,13 @@ static void sudden_end_with_a_journal(void **state)
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_JOURNAL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = strdup(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     train(t, model, 1, 2);
     tinkc_error err = { 0 };
     assert_true(tinkc_engine_flush(engine, 20000, &err)); /* an image, then more requests */
     train(t, model, 5, 2);
-    const char *pass = strdup(service_pass(t, model, 9, text_a, N, false));
-    const char *step = strdup(service_step(t, model, 10, 1e-2));
+    const char *pass = hold(service_pass(t, model, 9, text_a, N, false));
+    const char *step = hold(service_step(t, model, 10, 1e-2));
     char *copy = copy_store(store);
     tinkc_engine_free(engine);
 
@@ -142,14 +142,14 @@ static void sudden_end_without_one(void **state)
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_CHECKPOINT);
     const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *session = strdup(service_session(t));
-    const char *model = strdup(service_model(t, session, 0, "tiny", 4, 7));
+    const char *session = hold(service_session(t));
+    const char *model = hold(service_model(t, session, 0, "tiny", 4, 7));
     train(t, model, 1, 2);
     const char *save = service_json(t, 200, "POST", "/api/v1/save_weights",
                                     "{\"model_id\":\"%s\",\"path\":\"two\",\"seq_id\":5}", model);
-    const char *path = strdup(json_field(service_wait(t, json_field(save, "request_id")), "path"));
+    const char *path = hold(json_field(service_wait(t, json_field(save, "request_id")), "path"));
     train(t, model, 6, 1);
-    const char *lost = strdup(service_step(t, model, 8, 1e-2));
+    const char *lost = hold(service_step(t, model, 8, 1e-2));
     service_wait(t, lost);
     char *copy = copy_store(store);
     tinkc_engine_free(engine);
@@ -185,20 +185,20 @@ static void samplers_come_back(void **state)
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
     const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = strdup(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     train(t, model, 1, 2);
     const char *promise = service_json(t, 200, "POST", "/api/v1/save_weights_for_sampler",
                                        "{\"model_id\":\"%s\",\"seq_id\":5,"
                                        "\"sampling_session_seq_id\":0}",
                                        model);
-    const char *sampler = strdup(
-        json_field(service_wait(t, json_field(promise, "request_id")), "sampling_session_id"));
+    const char *sampler =
+        hold(json_field(service_wait(t, json_field(promise, "request_id")), "sampling_session_id"));
     const char *body = "{\"sampling_session_id\":\"%s\",\"seq_id\":%d,\"prompt\":{\"chunks\":[{"
                        "\"type\":\"encoded_text\",\"tokens\":[1,5]}]},\"sampling_params\":{"
                        "\"max_tokens\":8,\"seed\":3}}";
     char text[400];
     snprintf(text, sizeof text, body, sampler, 0);
-    const char *before = strdup(service_wait(
+    const char *before = hold(service_wait(
         t, json_field(service_json(t, 200, "POST", "/api/v1/asample", "%s", text), "request_id")));
     tinkc_engine_free(engine);
     engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
@@ -231,10 +231,10 @@ static void sleep_and_wake(void **state)
     assert_ok(err);
     assert_true(tinkc_engine_add_model(engine, "tiny", model_folder, &err));
     t = tinkc_engine_transport(engine);
-    const char *session = strdup(service_session(t));
-    const char *a = strdup(service_model(t, session, 0, "tiny", 4, 7));
+    const char *session = hold(service_session(t));
+    const char *a = hold(service_model(t, session, 0, "tiny", 4, 7));
     train(t, a, 1, 2);
-    const char *b = strdup(service_model(t, session, 1, "tiny", 4, 7));
+    const char *b = hold(service_model(t, session, 1, "tiny", 4, 7));
     train(t, b, 1, 3);
     train(t, a, 5, 3);
     train(t, b, 7, 2);
@@ -281,10 +281,10 @@ static void damaged_checkpoint(void **state)
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, 0);
     const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = strdup(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     const char *save = service_json(t, 200, "POST", "/api/v1/save_weights",
                                     "{\"model_id\":\"%s\",\"path\":\"x\",\"seq_id\":1}", model);
-    const char *path = strdup(json_field(service_wait(t, json_field(save, "request_id")), "path"));
+    const char *path = hold(json_field(service_wait(t, json_field(save, "request_id")), "path"));
     char folder[400];
     snprintf(folder, sizeof folder, "%s/runs/%s/weights/x", store, model);
     tiny_write(folder, "adapter_model.safetensors", "rubbish");

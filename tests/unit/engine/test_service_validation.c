@@ -31,13 +31,13 @@ static int setup(void **state)
     f.folder = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 64, .context = 32 });
     f.engine = open_engine(false, f.folder);
     f.t = tinkc_engine_transport(f.engine);
-    f.session = strdup(service_session(f.t));
-    f.model = strdup(service_model(f.t, f.session, 0, "org/tiny", 4, 1));
+    f.session = hold(service_session(f.t));
+    f.model = hold(service_model(f.t, f.session, 0, "org/tiny", 4, 1));
     const char *made = service_json(f.t, 200, "POST", "/api/v1/create_sampling_session",
                                     "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,"
                                     "\"base_model\":\"org/tiny\"}",
                                     f.session);
-    f.sampler = strdup(json_field(made, "sampling_session_id"));
+    f.sampler = hold(json_field(made, "sampling_session_id"));
     return 0;
 }
 

@@ -1,0 +1,370 @@
+/* test_server_http.c - the server over real sockets: keys, limits, events, archives, stopping. */
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "codec/zstd.h"
+#include "support/check.h"
+#include "support/service_call.h"
+#include "support/tiny_model.h"
+
+static char *folder, *scratch;
+static tinkc_engine *engine;
+
+static int setup(void **state)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    scratch = tiny_folder();
+    folder = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 64, .context = 64 });
+    engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1 }, &err);
+    assert_ok(err);
+    assert_true(tinkc_engine_add_model(engine, "tiny", folder, &err));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tinkc_engine_free(engine);
+    tiny_model_remove(folder);
+    tiny_model_remove(scratch);
+    return 0;
+}
+
+static tinkc_server *serve(const tinkc_serve_options *options)
+{
+    tinkc_error err = { 0 };
+    tinkc_server *server = tinkc_engine_serve(engine, options, &err);
+    assert_ok(err);
+    return server;
+}
+
+static int dial(const tinkc_server *server)
+{
+    const char *url = tinkc_server_url(server);
+    int fd;
+    if (strncmp(url, "unix:", 5) == 0) {
+        struct sockaddr_un address = { .sun_family = AF_UNIX };
+        snprintf(address.sun_path, sizeof address.sun_path, "%s", url + 5);
+        fd = socket(AF_UNIX, SOCK_STREAM, 0);
+        assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    } else {
+        struct sockaddr_in address = { .sin_family = AF_INET,
+                                       .sin_addr = { htonl(INADDR_LOOPBACK) } };
+        address.sin_port = htons((uint16_t)strtol(strrchr(url, ':') + 1, NULL, 10));
+        fd = socket(AF_INET, SOCK_STREAM, 0);
+        assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    }
+    struct timeval limit = { 30, 0 };
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    return fd;
+}
+
+/* Sends a request; reads until the connection is closed or Content-Length is satisfied. */
+static tkc_buf talk(int fd, const char *head, const void *body, size_t len)
+{
+    tinkc_error err = { 0 };
+    tkc_buf all;
+    char chunk[4096];
+    tkc_buf_init(&all, NULL, TKC_BUF_NO_MAX);
+    tkc_buf request;
+    tkc_buf_init(&request, NULL, TKC_BUF_NO_MAX);
+    tkc_buf_printf(&request, &err, "%s\r\nHost: here\r\nContent-Length: %zu\r\n\r\n", head, len);
+    tkc_buf_add(&request, body, len, &err);
+    assert_int_equal(send(fd, request.data, request.len, MSG_NOSIGNAL), request.len);
+    tkc_buf_free(&request);
+    for (;;) {
+        ssize_t n = recv(fd, chunk, sizeof chunk, 0);
+        if (n <= 0)
+            break;
+        tkc_buf_add(&all, chunk, (size_t)n, &err);
+        const char *text = tkc_buf_terminate(&all, &err);
+        const char *end = strstr(text, "\r\n\r\n"), *length = strstr(text, "Content-Length: ");
+        if (end && length && length < end &&
+            all.len >= (size_t)(end + 4 - text) + (size_t)strtol(length + 16, NULL, 10))
+            break;
+        if (end && strstr(text, "\r\n0\r\n\r\n"))
+            break;
+        if (end && strncmp(text, "HTTP/1.1 204", 12) == 0)
+            break;
+    }
+    tkc_buf_terminate(&all, &err);
+    return all;
+}
+
+static void expect(const tinkc_server *server, const char *head, const char *body,
+                   const char *status, const char *text)
+{
+    int fd = dial(server);
+    tkc_buf got = talk(fd, head, body, strlen(body));
+    char line[32];
+    snprintf(line, sizeof line, "HTTP/1.1 %s", status);
+    if (strncmp(got.data ? got.data : "", line, strlen(line)) != 0 || !strstr(got.data, text))
+        fail_msg("%s: %s", head, got.data ? got.data : "nothing");
+    tkc_buf_free(&got);
+    close(fd);
+}
+
+static void health_and_keys(void **state)
+{
+    (void)state;
+    const char *const keys[] = { "tml-one", "tml-two", NULL };
+    tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys, .metrics = true });
+    expect(server, "GET /api/v1/healthz HTTP/1.1", "", "200", "\"ok\"");
+    expect(server, "POST /api/v1/create_session HTTP/1.1", "{}", "401", "Invalid API key");
+    expect(server, "POST /api/v1/create_session HTTP/1.1\r\nX-API-Key: tml-on", "{}", "401",
+           "Invalid API key");
+    expect(server, "POST /api/v1/create_session HTTP/1.1\r\nX-API-Key: tml-one", "{\"sdk_version\":\"x\"}",
+           "200", "session_id");
+    expect(server, "GET /metrics HTTP/1.1\r\nX-API-Key: tml-one", "", "200",
+           "tinkc_requests_total");
+    expect(server, "GET /api/v1/nothing HTTP/1.1\r\nX-API-Key: tml-two", "", "404",
+           "unknown_endpoint");
+    expect(server, "PUT /api/v1/asample HTTP/1.1\r\nX-API-Key: tml-two", "", "405",
+           "method_not_allowed");
+    tinkc_server_free(server);
+}
+
+static void owners_are_apart(void **state)
+{
+    (void)state;
+    const char *const keys[] = { "tml-one", "tml-two", NULL };
+    tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys });
+    int fd = dial(server);
+    tkc_buf got =
+        talk(fd, "POST /api/v1/create_session HTTP/1.1\r\nX-API-Key: tml-one", "{\"sdk_version\":\"x\"}", 19);
+    const char *session = hold(json_field(got.data, "session_id"));
+    tkc_buf_free(&got);
+    char body[300], head[300];
+    snprintf(body, sizeof body,
+             "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"tiny\",\"lora_config\":"
+             "{\"rank\":4}}",
+             session);
+    got = talk(fd, "POST /api/v1/create_model HTTP/1.1\r\nX-API-Key: tml-one", body, strlen(body));
+    const char *model = hold(json_field(got.data, "model_id"));
+    const char *request = hold(json_field(got.data, "request_id"));
+    tkc_buf_free(&got);
+    close(fd);
+    expect(server, "POST /api/v1/create_model HTTP/1.1\r\nX-API-Key: tml-two", body, "403",
+           "Invalid session_id");
+    snprintf(body, sizeof body, "{\"model_id\":\"%s\"}", model);
+    expect(server, "POST /api/v1/get_info HTTP/1.1\r\nX-API-Key: tml-two", body, "403",
+           "You do not have access to this model");
+    expect(server, "POST /api/v1/get_info HTTP/1.1\r\nX-API-Key: tml-one", body, "200", "tiny");
+    snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", request);
+    expect(server, "POST /api/v1/retrieve_future HTTP/1.1\r\nX-API-Key: tml-two", body, "403",
+           "You do not have access");
+    snprintf(head, sizeof head, "GET /api/v1/training_runs/%s HTTP/1.1\r\nX-API-Key: tml-two",
+             model);
+    expect(server, head, "", "404", "No training run");
+    snprintf(head, sizeof head, "GET /api/v1/sessions/%s HTTP/1.1\r\nX-API-Key: tml-two", session);
+    expect(server, head, "", "404", "Unknown session");
+    tinkc_server_free(server);
+}
+
+static void limits(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_server *server = serve(&(tinkc_serve_options){ .max_body_bytes = 1000 });
+    char big[2001];
+    memset(big, ' ', 2000);
+    big[2000] = '\0';
+    expect(server, "POST /api/v1/telemetry HTTP/1.1", big, "413", "too large");
+    big[900] = '\0';
+    expect(server, "POST /api/v1/telemetry HTTP/1.1", big, "200", "accepted");
+    /* A small body that unpacks to a large one. */
+    tkc_buf packed;
+    tkc_buf_init(&packed, NULL, TKC_BUF_NO_MAX);
+    memset(big, ' ', 2000);
+    assert_true(tkc_zstd_compress(big, 2000, &packed, &err));
+    int fd = dial(server);
+    tkc_buf got = talk(fd, "POST /api/v1/forward_backward HTTP/1.1\r\nContent-Encoding: zstd",
+                       packed.data, packed.len);
+    assert_non_null(strstr(got.data, "413"));
+    tkc_buf_free(&got);
+    close(fd);
+    tkc_buf_free(&packed);
+    tinkc_server_free(server);
+    server = serve(&(tinkc_serve_options){ .max_body_bytes = 1 << 30 });
+    tinkc_server_free(server);
+    /* A head that never ends is refused, not stored. */
+    server = serve(NULL);
+    char *head = malloc(200100);
+    strcpy(head, "GET /api/v1/healthz HTTP/1.1\r\nX-Long: ");
+    memset(head + strlen(head), 'a', 200000 - strlen(head));
+    head[200000] = '\0';
+    fd = dial(server);
+    ssize_t sent = send(fd, head, 200000, MSG_NOSIGNAL);
+    (void)sent;
+    char said[200] = "";
+    ssize_t n = recv(fd, said, sizeof said - 1, 0);
+    assert_true(n <= 0 || strstr(said, "HTTP/1.1 4") || strstr(said, "HTTP/1.0 4"));
+    free(head);
+    close(fd);
+    tinkc_server_free(server);
+}
+
+static void addresses(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    assert_null(tinkc_engine_serve(engine, &(tinkc_serve_options){ .host = "0.0.0.0" }, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    assert_non_null(strstr(err.message, "api_keys are required"));
+    err = (tinkc_error){ 0 };
+    tinkc_server *one = serve(NULL);
+    int32_t port = (int32_t)strtol(strrchr(tinkc_server_url(one), ':') + 1, NULL, 10);
+    assert_null(tinkc_engine_serve(engine, &(tinkc_serve_options){ .port = port }, &err));
+    assert_int_equal(err.code, TINKC_E_CONNECTION);
+    assert_non_null(strstr(err.message, "in use"));
+    tinkc_server_free(one);
+    char path[200];
+    snprintf(path, sizeof path, "%s/socket", scratch);
+    one = serve(&(tinkc_serve_options){ .unix_socket = path });
+    expect(one, "GET /api/v1/healthz HTTP/1.1", "", "200", "\"ok\"");
+    tinkc_server_free(one);
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
+static const char *make_sampler(const tinkc_transport *t)
+{
+    const char *made = service_json(t, 200, "POST", "/api/v1/create_sampling_session",
+                                    "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,"
+                                    "\"base_model\":\"tiny\"}",
+                                    service_session(t));
+    return hold(json_field(made, "sampling_session_id"));
+}
+
+/* The tokens of a stream are those of the plain answer, bit for bit. */
+static void streams(void **state)
+{
+    (void)state;
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *sampler = make_sampler(t);
+    char body[400];
+    snprintf(body, sizeof body,
+             "{\"sampling_session_id\":\"%s\",\"seq_id\":0,\"prompt\":{\"chunks\":[{\"type\":"
+             "\"encoded_text\",\"tokens\":[1,2,3]}]},\"sampling_params\":{\"max_tokens\":20,"
+             "\"seed\":5,\"stop\":[]}}",
+             sampler);
+    const char *plain = service_wait(
+        t, json_field(service_json(t, 200, "POST", "/api/v1/asample", "%s", body), "request_id"));
+    tinkc_server *server = serve(NULL);
+    int fd = dial(server);
+    tkc_buf got = talk(fd, "POST /api/v1/stream_sample HTTP/1.1", body, strlen(body));
+    close(fd);
+    assert_non_null(strstr(got.data, "Content-Type: text/event-stream"));
+    answer local = service_call(t, "POST", "/api/v1/stream_sample", NULL, body, strlen(body));
+    assert_string_equal(local.type, "text/event-stream");
+    const char *tokens = strstr(plain, "\"tokens\":[") + 10;
+    const char *logprobs = strstr(plain, "\"logprobs\":[") + 12;
+    const char *at = local.body.data, *over = got.data;
+    for (int i = 0; i < 20; i++) {
+        char event[200];
+        snprintf(event, sizeof event, "\"token_id\":%ld,\"index\":%d,\"logprob\":%.*s}",
+                 strtol(tokens, NULL, 10), i, (int)strcspn(logprobs, ",]"), logprobs);
+        at = strstr(at, event);
+        if (!at)
+            fail_msg("%s is not in %s", event, local.body.data);
+        over = strstr(over, event);
+        assert_non_null(over);
+        tokens += strcspn(tokens, ",]") + 1;
+        logprobs += strcspn(logprobs, ",]") + 1;
+    }
+    assert_non_null(strstr(at, "event: done\ndata: {\"event_type\":\"done\",\"finish_reason\":"
+                               "\"length\",\"total_tokens\":20}\n\n"));
+    assert_non_null(strstr(over, "\"total_tokens\":20}"));
+    answer_free(&local);
+    tkc_buf_free(&got);
+    tinkc_server_free(server);
+}
+
+static void archives(void **state)
+{
+    (void)state;
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 1));
+    const char *promise = service_json(t, 200, "POST", "/api/v1/save_weights",
+                                       "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"a\"}", model);
+    service_wait(t, json_field(promise, "request_id"));
+    tinkc_server *server = serve(NULL);
+    char head[300];
+    snprintf(head, sizeof head,
+             "GET /api/v1/training_runs/%s/checkpoints/weights/a/archive HTTP/1.1", model);
+    int fd = dial(server);
+    tkc_buf got = talk(fd, head, "", 0);
+    assert_non_null(strstr(got.data, "HTTP/1.1 302"));
+    const char *at = strstr(got.data, "Location: http://here/api/v1/archives/");
+    assert_non_null(at);
+    char token[64];
+    snprintf(token, sizeof token, "%.32s", at + strlen("Location: http://here/api/v1/archives/"));
+    tkc_buf_free(&got);
+    snprintf(head, sizeof head, "GET /api/v1/archives/%s HTTP/1.1", token);
+    tkc_buf whole = talk(fd, head, "", 0);
+    assert_non_null(strstr(whole.data, "HTTP/1.1 200"));
+    const char *data = strstr(whole.data, "\r\n\r\n") + 4;
+    size_t size = whole.len - (size_t)(data - whole.data);
+    assert_int_equal(size % 512, 0);
+    assert_string_equal(data, "adapter_config.json");
+    assert_memory_equal(data + 257, "ustar", 5);
+    snprintf(head, sizeof head, "GET /api/v1/archives/%s HTTP/1.1\r\nRange: bytes=500-1299", token);
+    tkc_buf part = talk(fd, head, "", 0);
+    assert_non_null(strstr(part.data, "HTTP/1.1 206"));
+    assert_memory_equal(strstr(part.data, "\r\n\r\n") + 4, data + 500, 800);
+    tkc_buf_free(&part);
+    tkc_buf_free(&whole);
+    close(fd);
+    expect(server, "GET /api/v1/archives/00000000000000000000000000000000 HTTP/1.1", "", "404",
+           "No such archive");
+    tinkc_server_free(server);
+}
+
+/* Polls do not keep a server from stopping. */
+static void stops_with_open_polls(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 1));
+    const char *parked = hold(service_step(t, model, 2, 1e-2));
+    tinkc_server *server = serve(NULL);
+    int fd = dial(server);
+    char request[400], body[200];
+    snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", parked);
+    int n = snprintf(request, sizeof request,
+                     "POST /api/v1/retrieve_future HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n"
+                     "\r\n%s",
+                     strlen(body), body);
+    assert_int_equal(send(fd, request, (size_t)n, MSG_NOSIGNAL), n);
+    /* Another request on another connection, answered while the poll hangs. */
+    expect(server, "GET /api/v1/healthz HTTP/1.1", "", "200", "\"ok\"");
+    assert_false(tinkc_server_wait(server, 0, &err));
+    assert_int_equal(err.code, TINKC_E_TIMEOUT);
+    err = (tinkc_error){ 0 };
+    assert_true(tinkc_server_stop(server, 5000, &err));
+    assert_true(tinkc_server_wait(server, 0, &err));
+    char byte;
+    assert_true(recv(fd, &byte, 1, 0) <= 0);
+    close(fd);
+    tinkc_server_free(server);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(health_and_keys),
+        cmocka_unit_test(owners_are_apart),
+        cmocka_unit_test(limits),
+        cmocka_unit_test(addresses),
+        cmocka_unit_test(streams),
+        cmocka_unit_test(archives),
+        cmocka_unit_test(stops_with_open_polls),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
