@@ -180,6 +180,10 @@ bool tkc_parse_time(const char *text, size_t len, int64_t *wall_us)
     if (month < 1 || month > 12 || day < 1 || day > 31 || hour > 23 || minute > 59 || second > 60)
         return false;
     int64_t days = tkc_days_from_civil(year, month, day);
+    int32_t y, m, d;
+    tkc_civil_from_days(days, &y, &m, &d);
+    if (d != day) /* the 31st of a month that has none */
+        return false;
     int64_t seconds = days * 86400 + hour * 3600 + minute * 60 + second - offset_s;
     *wall_us = seconds * 1000000 + micros;
     return true;

@@ -20,7 +20,10 @@ typedef struct code_row {
 
 #define T TINKC_RETRIABLE
 #define U TINKC_USER_ERROR
-#define ROW(code, by, flags) { code, by, flags, #code }
+#define ROW(code, by, flags)                                                                       \
+    {                                                                                              \
+        code, by, flags, #code                                                                     \
+    }
 static const code_row code_rows[] = {
     ROW(TINKC_OK, TINKC_BY_NOBODY, 0),
     ROW(TINKC_E_ARGUMENT, TINKC_BY_CALLER, U),
@@ -111,27 +114,28 @@ int32_t tkc_code_of_status(int32_t http_status)
     return TINKC_E_HTTP;
 }
 
-/* Cuts a text that is longer than cap - 1 bytes back to the edge of a character. */
-static void end_at_character(char *text, size_t cap, size_t wanted)
+/* Copies what fits, whole characters only, as one line of UTF-8: messages carry names from outside,
+ * so control characters become spaces and bytes that are no characters become '?'. */
+static void put_line(char *out, size_t cap, const char *text, size_t len)
 {
-    if (wanted < cap)
-        return;
-    size_t end = cap - 1;
-    while (end > 0 && ((unsigned char)text[end] & 0xC0) == 0x80)
-        end--;
-    /* text[end] begins the character that did not fit, unless the cut was already clean. */
-    text[end] = '\0';
+    size_t at = 0;
+    for (size_t i = 0, n; i < len; i += n) {
+        n = tkc_utf8_length(text + i, len - i);
+        if (at + (n ? n : 1) >= cap)
+            break;
+        bool control = (unsigned char)text[i] < 0x20 || text[i] == 0x7F;
+        if (n == 0 || control)
+            out[at++] = n == 0 ? '?' : ' ';
+        else
+            memcpy(out + at, text + i, n), at += n;
+        n = n ? n : 1;
+    }
+    out[at] = '\0';
 }
 
-/* Room for one byte more than fits, so that a cut character can be told from a whole one. */
 static void put_message(tinkc_error *err, const char *text, size_t len)
 {
-    size_t cap = sizeof err->message;
-    size_t n = len < cap ? len : cap - 1;
-    memcpy(err->message, text, n);
-    err->message[n] = '\0';
-    if (len >= cap && ((unsigned char)text[n] & 0xC0) == 0x80)
-        end_at_character(err->message, cap, len);
+    put_line(err->message, sizeof err->message, text, len);
 }
 
 static void put_code(tinkc_error *err, int32_t code)
@@ -154,7 +158,7 @@ bool tkc_vfail(tinkc_error *err, int32_t code, const char *format, va_list args)
 {
     if (tkc_failed(err))
         return false;
-    char text[sizeof err->message + 8];
+    char text[sizeof err->message + 8]; /* a character more than fits shows where to cut */
     int n = vsnprintf(text, sizeof text, format, args);
     size_t len = n < 0 ? 0 : (size_t)n;
     put_code(err, code);
@@ -222,19 +226,13 @@ size_t tinkc_error_line(const tinkc_error *err, char *buf, size_t cap)
         int n = snprintf(line, sizeof line, "%s (%s", err->message, tinkc_code_name(err->code));
         len = (size_t)n;
         if (err->http_status)
-            len += (size_t)snprintf(line + len, sizeof line - len, ", http %d",
-                                    (int)err->http_status);
+            len +=
+                (size_t)snprintf(line + len, sizeof line - len, ", http %d", (int)err->http_status);
         if (err->request_id[0])
-            len += (size_t)snprintf(line + len, sizeof line - len, ", request %s",
-                                    err->request_id);
+            len += (size_t)snprintf(line + len, sizeof line - len, ", request %s", err->request_id);
         len += (size_t)snprintf(line + len, sizeof line - len, ")");
     }
-    if (cap > 0) {
-        size_t n = len < cap ? len : cap - 1;
-        memcpy(buf, line, n);
-        buf[n] = '\0';
-        if (len >= cap && ((unsigned char)line[n] & 0xC0) == 0x80)
-            end_at_character(buf, cap, len);
-    }
+    if (cap > 0)
+        put_line(buf, cap, line, len);
     return len;
 }

@@ -31,7 +31,8 @@ static bool read_exact(int fd, unsigned char *data, size_t len)
 static int open_regular(const char *path, size_t *size, tinkc_error *err)
 {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* Not waiting: a pipe without writer would hold us up, and is refused below. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || fstat(fd, &st) != 0) {
         tkc_fail_errno(err, "%s", path);
     } else if (!S_ISREG(st.st_mode)) {
@@ -102,8 +103,7 @@ bool tkc_sync_parent(const char *path, tinkc_error *err)
     return ok;
 }
 
-bool tkc_write_file(const char *path, const void *data, size_t len, uint32_t mode,
-                    tinkc_error *err)
+bool tkc_write_file(const char *path, const void *data, size_t len, uint32_t mode, tinkc_error *err)
 {
     char beside[4096];
     int n = snprintf(beside, sizeof beside, "%s.XXXXXX", path);

@@ -8,8 +8,8 @@
 
 void tkc_json_open(tkc_json *j, tinkc_str text, tkc_arena *arena, tinkc_error *err)
 {
-    *j = (tkc_json){ text.data, text.data, text.data + text.len, arena, err,
-                     TINKC_E_BAD_RESPONSE, 0, true };
+    *j = (tkc_json){ text.data, text.data, text.data + text.len, arena, err, TINKC_E_BAD_RESPONSE,
+                     0,         true };
     if (!text.data)
         j->begin = j->at = j->end = "";
 }
@@ -21,8 +21,7 @@ bool tkc_json_fail(tkc_json *j, const char *what)
 
 static void skip_space(tkc_json *j)
 {
-    while (j->at < j->end &&
-           (*j->at == ' ' || *j->at == '\n' || *j->at == '\r' || *j->at == '\t'))
+    while (j->at < j->end && (*j->at == ' ' || *j->at == '\n' || *j->at == '\r' || *j->at == '\t'))
         j->at++;
 }
 
@@ -138,28 +137,6 @@ bool tkc_json_key(tkc_json *j, tinkc_str *key)
 
 /* ---- strings ---- */
 
-/* Length of the UTF-8 character at p, 0 if it is none (overlong, surrogate, too large). */
-static size_t utf8_length(const unsigned char *p, size_t left)
-{
-    if (p[0] < 0x80)
-        return 1;
-    if (p[0] >= 0xC2 && p[0] < 0xE0)
-        return left >= 2 && (p[1] & 0xC0) == 0x80 ? 2 : 0;
-    if (p[0] >= 0xE0 && p[0] < 0xF0) {
-        if (left < 3 || (p[1] & 0xC0) != 0x80 || (p[2] & 0xC0) != 0x80)
-            return 0;
-        bool overlong = p[0] == 0xE0 && p[1] < 0xA0, surrogate = p[0] == 0xED && p[1] >= 0xA0;
-        return overlong || surrogate ? 0 : 3;
-    }
-    if (p[0] >= 0xF0 && p[0] < 0xF5) {
-        if (left < 4 || (p[1] & 0xC0) != 0x80 || (p[2] & 0xC0) != 0x80 || (p[3] & 0xC0) != 0x80)
-            return 0;
-        bool overlong = p[0] == 0xF0 && p[1] < 0x90, large = p[0] == 0xF4 && p[1] >= 0x90;
-        return overlong || large ? 0 : 4;
-    }
-    return 0;
-}
-
 /* Finds the closing quote of the string whose first byte is at j->at; checks its characters. */
 static bool scan_string(tkc_json *j, bool *escaped)
 {
@@ -175,7 +152,7 @@ static bool scan_string(tkc_json *j, bool *escaped)
             j->at += j->end - j->at > 1 ? 2 : 1;
             continue;
         }
-        size_t n = utf8_length((const unsigned char *)j->at, (size_t)(j->end - j->at));
+        size_t n = tkc_utf8_length(j->at, (size_t)(j->end - j->at));
         if (n == 0)
             return tkc_json_fail(j, "not UTF-8");
         j->at += n;
@@ -415,6 +392,30 @@ static size_t count_elements(const tkc_json *j)
     return n;
 }
 
+/* The usual element: up to 18 digits with a comma or the bracket right behind them. Anything else
+ * is left to the careful reader. */
+static bool quick_integer(tkc_json *j, int64_t *out)
+{
+    const char *p = j->at, *end = j->end;
+    bool negative = p < end && *p == '-';
+    const char *digits = p += negative;
+    int64_t value = 0;
+    while (p < end && *p >= '0' && *p <= '9' && p - digits < 18)
+        value = value * 10 + (*p++ - '0');
+    bool closed = p < end && (*p == ',' || *p == ']');
+    if (!closed || p == digits || (*digits == '0' && p - digits > 1))
+        return false;
+    *out = negative ? -value : value;
+    j->at = p;
+    return true;
+}
+
+static int64_t next_integer(tkc_json *j)
+{
+    int64_t value;
+    return quick_integer(j, &value) ? value : tkc_json_i64(j);
+}
+
 tinkc_i64s tkc_json_i64s(tkc_json *j)
 {
     tinkc_i64s out = { NULL, 0 };
@@ -423,7 +424,7 @@ tinkc_i64s tkc_json_i64s(tkc_json *j)
     int64_t *data = tkc_arena_array(j->arena, count_elements(j), sizeof *data, j->err);
     size_t n = 0;
     while (data && tkc_json_item(j))
-        data[n++] = tkc_json_i64(j);
+        data[n++] = next_integer(j);
     if (!tkc_failed(j->err))
         out = (tinkc_i64s){ data, n };
     return out;
@@ -437,7 +438,7 @@ tinkc_i32s tkc_json_i32s(tkc_json *j)
     int32_t *data = tkc_arena_array(j->arena, count_elements(j), sizeof *data, j->err);
     size_t n = 0;
     while (data && tkc_json_item(j)) {
-        int64_t value = tkc_json_i64(j);
+        int64_t value = next_integer(j);
         if (value < INT32_MIN || value > INT32_MAX)
             tkc_json_fail(j, "an integer of 32 bits is needed");
         data[n++] = (int32_t)value;

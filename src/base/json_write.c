@@ -158,20 +158,56 @@ void tkc_jsonw_raw(tkc_jsonw *w, tinkc_str json)
     tkc_buf_str(w->out, json, w->err);
 }
 
+/* Digits of one number behind `out`; returns behind them. At most 20 bytes. */
+static char *put_digits(char *out, int64_t value)
+{
+    char digits[20];
+    size_t at = sizeof digits;
+    uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    do {
+        digits[--at] = (char)('0' + left % 10);
+        left /= 10;
+    } while (left);
+    if (value < 0)
+        *out++ = '-';
+    memcpy(out, digits + at, sizeof digits - at);
+    return out + (sizeof digits - at);
+}
+
+/* One of the two arrays is NULL. Long ones are written a block at a time, so that room is asked for
+ * seldom; near the buffer's maximum each number asks for what it needs. */
+static void put_integers(tkc_jsonw *w, const int32_t *narrow, const int64_t *wide, size_t n)
+{
+    enum { BLOCK = 256, LONGEST = 21 };
+    tkc_jsonw_array(w);
+    for (size_t i = 0; i < n && !tkc_failed(w->err);) {
+        if (w->out->max - w->out->len < BLOCK * LONGEST) {
+            tkc_jsonw_i64(w, narrow ? narrow[i] : wide[i]);
+            i++;
+            continue;
+        }
+        char *from = tkc_buf_room(w->out, BLOCK * LONGEST, w->err), *at = from;
+        if (!from)
+            return;
+        for (size_t end = n - i < BLOCK ? n : i + BLOCK; i < end; i++) {
+            if (i)
+                *at++ = ',';
+            at = put_digits(at, narrow ? narrow[i] : wide[i]);
+        }
+        w->out->len += (size_t)(at - from);
+        w->comma = true;
+    }
+    tkc_jsonw_end(w);
+}
+
 void tkc_jsonw_i64s(tkc_jsonw *w, const int64_t *values, size_t n)
 {
-    tkc_jsonw_array(w);
-    for (size_t i = 0; i < n; i++)
-        tkc_jsonw_i64(w, values[i]);
-    tkc_jsonw_end(w);
+    put_integers(w, NULL, values, n);
 }
 
 void tkc_jsonw_i32s(tkc_jsonw *w, const int32_t *values, size_t n)
 {
-    tkc_jsonw_array(w);
-    for (size_t i = 0; i < n; i++)
-        tkc_jsonw_i64(w, values[i]);
-    tkc_jsonw_end(w);
+    put_integers(w, values, NULL, n);
 }
 
 void tkc_jsonw_f32s(tkc_jsonw *w, const float *values, size_t n)

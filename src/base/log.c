@@ -11,17 +11,23 @@ static const struct {
     size_t keep;
     size_t least; /* fewer secret bytes than this are no secret: "eyJ" in prose */
 } marks[] = {
-    { "tml-", 4, 1 },      { "eyJ", 3, 8 },       { "hf_", 3, 8 },
-    { "Bearer ", 7, 1 },   { "bearer ", 7, 1 },   { "api_key=", 8, 1 },
-    { "token=", 6, 1 },    { "X-Amz-Signature=", 16, 1 }, { "X-Goog-Signature=", 17, 1 },
-    { "Signature=", 10, 1 }, { "sig=", 4, 1 },
+    { "tml-", 4, 1 },
+    { "eyJ", 3, 8 },
+    { "hf_", 3, 8 },
+    { "Bearer ", 7, 1 },
+    { "bearer ", 7, 1 },
+    { "api_key=", 8, 1 },
+    { "token=", 6, 1 },
+    { "X-Amz-Signature=", 16, 1 },
+    { "X-Goog-Signature=", 17, 1 },
+    { "Signature=", 10, 1 },
+    { "sig=", 4, 1 },
 };
 
 static bool secret_byte(char c)
 {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-           c == '-' || c == '_' || c == '.' || c == '%' || c == '+' || c == '/' || c == '=' ||
-           c == '~';
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_' || c == '.' || c == '%' || c == '+' || c == '/' || c == '=' || c == '~';
 }
 
 /* How many bytes behind a mark at the start of `s` are to be blotted; 0 = no mark, no secret. */
@@ -68,8 +74,7 @@ void tkc_log_line(const tkc_log *log, int32_t level, const char *format, ...)
     log->fn(level, line, log->user);
 }
 
-bool tkc_log_gate_pass(tkc_log_gate *gate, int64_t now_ms, int64_t interval_ms,
-                       uint64_t *held_back)
+bool tkc_log_gate_pass(tkc_log_gate *gate, int64_t now_ms, int64_t interval_ms, uint64_t *held_back)
 {
     if (now_ms < gate->next_ms) {
         gate->held_back++;

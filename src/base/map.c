@@ -103,8 +103,8 @@ bool tkc_map_set(tkc_map *map, tinkc_str key, void *value, void **old, tinkc_err
     }
     if ((map->n_entries + 1) * 2 > map->n_slots && !rebuild(map, err))
         return false;
-    tkc_map_entry *grown = tkc_grow(map->a, map->entries, &map->cap_entries, map->n_entries + 1,
-                                    sizeof *grown, err);
+    tkc_map_entry *grown =
+        tkc_grow(map->a, map->entries, &map->cap_entries, map->n_entries + 1, sizeof *grown, err);
     if (!grown)
         return false;
     map->entries = grown;

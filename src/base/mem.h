@@ -16,7 +16,8 @@ void *tkc_resize(const tinkc_allocator *a, void *ptr, size_t old_size, size_t ne
                  tinkc_error *err);
 void tkc_release(const tinkc_allocator *a, void *ptr, size_t size);
 
-/* For growable arrays: makes room for `need` items of `item` bytes, at least doubling *cap.
+/* For growable arrays: makes room for `need` items of `item` bytes, growing by half at least
+ * (exactly to `need` if that is more).
  * Returns the block (moved or not), or NULL with the old block untouched:
  *
  *     T *grown = tkc_grow(a, v->data, &v->cap, v->len + 1, sizeof *grown, err);

@@ -14,6 +14,7 @@ struct tkc_pool {
     pthread_cond_t work;
     tkc_job *first, **last;
     size_t n_started, n_idle;
+    size_t n_queued; /* an idle thread that was woken still counts as idle until it has the lock */
     bool ending;
     pthread_t threads[];
 };
@@ -48,6 +49,7 @@ static tkc_job *take_job(tkc_pool *pool)
     tkc_job *job = pool->first;
     if (job) {
         pool->first = job->next;
+        pool->n_queued--;
         if (!pool->first)
             pool->last = &pool->first;
     }
@@ -80,7 +82,7 @@ bool tkc_pool_submit(tkc_pool *pool, tkc_job *job, tinkc_error *err)
 {
     bool ok = true;
     pthread_mutex_lock(&pool->lock);
-    if (pool->n_idle == 0 && pool->n_started < pool->n_threads) {
+    if (pool->n_queued >= pool->n_idle && pool->n_started < pool->n_threads) {
         tinkc_error why = { 0 };
         if (tkc_thread_start(&pool->threads[pool->n_started], run_jobs, pool, pool->name, &why))
             pool->n_started++;
@@ -93,6 +95,7 @@ bool tkc_pool_submit(tkc_pool *pool, tkc_job *job, tinkc_error *err)
         job->next = NULL;
         *pool->last = job;
         pool->last = &job->next;
+        pool->n_queued++;
         pthread_cond_signal(&pool->work);
     }
     pthread_mutex_unlock(&pool->lock);

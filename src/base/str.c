@@ -331,6 +331,25 @@ size_t tkc_format_float(float value, char out[TKC_NUMBER_MAX])
     return format_shortest((double)value, 1, 9, true, out);
 }
 
+size_t tkc_utf8_length(const void *text, size_t left)
+{
+    static const uint32_t least[5] = { 0, 0, 0x80, 0x800, 0x10000 };
+    const unsigned char *p = text;
+    if (p[0] < 0x80)
+        return 1;
+    size_t n = p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
+    if (n == 0 || n > left)
+        return 0;
+    uint32_t c = p[0] & (0xFFu >> (n + 1));
+    for (size_t i = 1; i < n; i++) {
+        if ((p[i] & 0xC0) != 0x80)
+            return 0;
+        c = c << 6 | (p[i] & 0x3Fu);
+    }
+    bool surrogate = c >= 0xD800 && c <= 0xDFFF;
+    return c < least[n] || c > 0x10FFFF || surrogate ? 0 : n;
+}
+
 uint64_t tkc_hash(const void *bytes, size_t len)
 {
     const unsigned char *p = bytes;

@@ -43,6 +43,10 @@ size_t tkc_format_double(double value, char out[TKC_NUMBER_MAX]);
 /* The same for a 32-bit float: digits enough for float, not for double. */
 size_t tkc_format_float(float value, char out[TKC_NUMBER_MAX]);
 
+/* Length of the UTF-8 character at p, of which `left` bytes (at least 1) may be read; 0 if it is none:
+ * overlong, a surrogate, too large, cut off. */
+size_t tkc_utf8_length(const void *p, size_t left);
+
 /* FNV-1a: for tables in memory whose keys are not hostile. */
 uint64_t tkc_hash(const void *bytes, size_t len);
 
