@@ -14,9 +14,11 @@ enum {
     K_BLOCK = 384,       /* a panel of a stays in the first cache */
     N_BLOCK = 512,       /* a packed block of b in the second */
     A_LD = K_BLOCK + 16, /* rows of a panel, apart enough not to fight for cache sets */
-    A_FLOATS = TILE_M * A_LD
+    A_FLOATS = TILE_M * A_LD,
+    LOW_TILES = 4 /* up to this many tiles of rows are "few" */
 };
-_Static_assert((A_FLOATS + N_BLOCK * K_BLOCK) * 4 <= TKE_SCRATCH_BYTES, "scratch too small");
+_Static_assert((LOW_TILES * A_FLOATS + N_BLOCK * K_BLOCK) * 4 <= TKE_SCRATCH_BYTES,
+               "scratch too small");
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -40,6 +42,15 @@ INLINE vf load_wide_part(tke_dtype dtype, const void *data, int64_t at, int64_t 
 }
 
 /* ---- packing b ---- */
+
+/* VW rows of a stored weight at column k, on their way while others are worked on: they are too
+ * many streams for the processor to foresee. Rows past the end are harmless. */
+INLINE void fetch_ahead(const tke_matrix *b, int64_t row, int64_t k)
+{
+    uintptr_t at = (uintptr_t)b->data + (uintptr_t)(row * b->ld + k) * tke_dtype_size(b->dtype);
+    for (int i = 0; i < VW; i++, at += (uintptr_t)b->ld * tke_dtype_size(b->dtype))
+        __builtin_prefetch((const void *)at);
+}
 
 /* `columns` rows of stored bf16 [n][k] at `at`, 2*VW along k, to VW columns of the panel. */
 INLINE void pack_pairs(const tke_matrix *b, int64_t at, int64_t columns, float *out)
@@ -74,8 +85,10 @@ static void pack_transposed(const tke_matrix *b, int64_t n, int64_t columns, int
 {
     int64_t k = k0, at = n * b->ld;
     if (b->dtype == TKE_BF16 && columns >= VW)
-        for (; k + 2 * VW <= k1; k += 2 * VW)
+        for (; k + 2 * VW <= k1; k += 2 * VW) {
+            fetch_ahead(b, n + 2 * VW, k);
             pack_pairs(b, at + k, VW, out + (k - k0) * TILE_N);
+        }
     for (; k < k1; k += VW)
         pack_square(b, at + k, columns, k1 - k < VW ? k1 - k : VW, out + (k - k0) * TILE_N);
 }
@@ -226,8 +239,10 @@ INLINE void run_tile(const tile *t, int rows, int64_t row_step, int64_t k_step)
     TILE_CASE(4, S, K)                                                                             \
     TILE_CASE(5, S, K)                                                                             \
     TILE_CASE(6, S, K)                                                                             \
-    TILE_CASE(7, S, K) TILE_CASE(8, S, K) TILE_CASE(9, S, K) TILE_CASE(10, S, K)                   \
-        TILE_CASE(11, S, K) TILE_CASE(12, S, K) TILE_CASE(13, S, K) TILE_CASE(14, S, K)
+    TILE_CASE(7, S, K)                                                                             \
+    TILE_CASE(8, S, K)                                                                             \
+    TILE_CASE(9, S, K) TILE_CASE(10, S, K) TILE_CASE(11, S, K) TILE_CASE(12, S, K)                 \
+        TILE_CASE(13, S, K) TILE_CASE(14, S, K)
 #else
 #define TILE_CASES(S, K)                                                                           \
     TILE_CASE(1, S, K)                                                                             \
@@ -254,14 +269,18 @@ static void tile_by_columns(const tile *t, int64_t rows)
 
 /* ---- the whole ---- */
 
-/* Rows m0 .. m1 against one packed block of b. */
+/* Rows m[0] .. m[1] against one packed block of b. With `packed` the rows of a lie in `a` already.
+ */
 static void multiply_block(const tke_gemm *g, const int64_t m[2], const int64_t n[2],
-                           const int64_t k[2], float *a, const float *b)
+                           const int64_t k[2], bool packed, float *a, const float *b)
 {
     for (int64_t i = m[0]; i < m[1]; i += TILE_M) {
         int64_t rows = m[1] - i < TILE_M ? m[1] - i : TILE_M;
-        pack_a(g, i, rows, k[0], k[1], a);
         tile t = { .a = a, .b = b, .k = k[1] - k[0], .ldc = g->ldc };
+        if (packed)
+            t.a = a + (i - m[0]) / TILE_M * A_FLOATS;
+        else
+            pack_a(g, i, rows, k[0], k[1], a);
         t.from_c = g->accumulate || k[0] > 0;
         for (int64_t j = n[0]; j < n[1]; j += TILE_N, t.b += TILE_N * t.k) {
             t.c = g->c + i * g->ldc + j;
@@ -280,19 +299,41 @@ static void clear_block(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, i
         memset(g->c + i * g->ldc + n0, 0, (size_t)(n1 - n0) * sizeof(float));
 }
 
+/* Few rows: all of a is packed first, and a panel of b is used up while it is near. */
+static void gemm_low(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, float *a)
+{
+    float *b = a + LOW_TILES * A_FLOATS;
+    for (int64_t k = 0; k < g->k; k += K_BLOCK) {
+        int64_t k_end = g->k - k < K_BLOCK ? g->k : k + K_BLOCK;
+        for (int64_t i = m0; i < m1; i += TILE_M)
+            pack_a(g, i, m1 - i < TILE_M ? m1 - i : TILE_M, k, k_end,
+                   a + (i - m0) / TILE_M * A_FLOATS);
+        for (int64_t n = n0; n < n1; n += TILE_N) {
+            int64_t n_end = n1 - n < TILE_N ? n1 : n + TILE_N;
+            pack_b(g, n, n_end, k, k_end, b);
+            multiply_block(g, (int64_t[2]){ m0, m1 }, (int64_t[2]){ n, n_end },
+                           (int64_t[2]){ k, k_end }, true, a, b);
+        }
+    }
+}
+
 static void gemm_packed(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
                         void *scratch)
 {
     float *a = scratch, *b = a + A_FLOATS;
     if (g->k <= 0 && !g->accumulate)
         clear_block(g, m0, m1, n0, n1);
+    if (m1 - m0 <= LOW_TILES * TILE_M) {
+        gemm_low(g, m0, m1, n0, n1, a);
+        return;
+    }
     for (int64_t n = n0; n < n1; n += N_BLOCK) {
         int64_t n_end = n1 - n < N_BLOCK ? n1 : n + N_BLOCK;
         for (int64_t k = 0; k < g->k; k += K_BLOCK) {
             int64_t k_end = g->k - k < K_BLOCK ? g->k : k + K_BLOCK;
             pack_b(g, n, n_end, k, k_end, b);
             multiply_block(g, (int64_t[2]){ m0, m1 }, (int64_t[2]){ n, n_end },
-                           (int64_t[2]){ k, k_end }, a, b);
+                           (int64_t[2]){ k, k_end }, false, a, b);
         }
     }
 }

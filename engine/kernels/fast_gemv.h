@@ -16,14 +16,6 @@ typedef struct few {
     int64_t lda;
 } few;
 
-/* The next block's rows at this k, on their way while this one is worked on. */
-INLINE void fetch_ahead(const tke_matrix *b, int64_t n, int64_t k)
-{
-    size_t size = tke_dtype_size(b->dtype);
-    for (int i = 0; i < VW; i++)
-        __builtin_prefetch((const char *)b->data + (size_t)((n + i) * b->ld + k) * size);
-}
-
 /* VW columns from n, k .. k + 2 VW, of a weight in bf16. */
 INLINE void few_pairs(const few *f, int64_t n, int64_t k, int rows, vf *acc)
 {
