@@ -301,10 +301,10 @@ static void set_callbacks(const tkc_curl *curl, tkc_exchange *x)
     curl->easy_setopt(x->easy, CURLOPT_ERRORBUFFER, x->error_text);
 }
 
-/* Thousands of small exchanges must not hold large buffers; a transfer of bytes may. */
+/* Thousands of exchanges at once must not hold large buffers; a few may. */
 static long buffer_size(const tkc_exchange *x)
 {
-    return x->pool->kind == TINKC_POOL_REST ? 64 * 1024L : 8 * 1024L;
+    return x->pool->n_active > 64 ? 2 * 1024L : 32 * 1024L;
 }
 
 static void set_limits(const tkc_curl *curl, tkc_exchange *x)
