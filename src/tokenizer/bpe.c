@@ -25,25 +25,15 @@ static void *work_room(tkc_bpe_work *w, size_t bytes, tinkc_error *err)
 
 /* ---- the plain way: look for the lowest rank, merge, again ---- */
 
-static inline void set_pair(const tkc_tables *t, const uint32_t *ids, size_t i, uint32_t *ranks,
-                            uint32_t *made)
-{
-    const tkc_pair_slot *pair = tkc_find_pair(t, ids[i], ids[i + 1]);
-    ranks[i] = pair ? pair->rank : UINT32_MAX;
-    made[i] = pair ? pair->id : 0;
-}
-
 /* The bytes as tokens with the ranks of their pairs. Returns how many. */
 static inline size_t start_short(const tkc_tables *t, const unsigned char *p, size_t len,
-                                 uint32_t *ids, uint32_t *ranks, uint32_t *made)
+                                 uint32_t *ids, uint32_t *ranks)
 {
     size_t n = 0;
     if (t->all_bytes) {
         for (size_t i = 0; i + 1 < len; i++) {
-            const tkc_byte_pair *pair = &t->byte_pairs[(size_t)p[i] << 8 | p[i + 1]];
             ids[i] = (uint32_t)t->byte_ids[p[i]];
-            ranks[i] = pair->rank;
-            made[i] = pair->id;
+            ranks[i] = t->byte_pairs[(size_t)p[i] << 8 | p[i + 1]];
         }
         ids[len - 1] = (uint32_t)t->byte_ids[p[len - 1]];
         return len;
@@ -52,32 +42,35 @@ static inline size_t start_short(const tkc_tables *t, const unsigned char *p, si
         if (t->byte_ids[p[i]] >= 0)
             ids[n++] = (uint32_t)t->byte_ids[p[i]];
     for (size_t i = 0; i + 1 < n; i++)
-        set_pair(t, ids, i, ranks, made);
+        ranks[i] = tkc_pair_rank(t, ids[i], ids[i + 1]);
     return n;
 }
 
 size_t tkc_bpe_short(const tkc_tables *t, const unsigned char *p, size_t len, int32_t *out)
 {
-    uint32_t ids[TKC_BPE_SHORT + 1], ranks[TKC_BPE_SHORT + 1], made[TKC_BPE_SHORT + 1];
+    uint32_t ids[TKC_BPE_SHORT + 1], ranks[TKC_BPE_SHORT + 1];
     assert(len <= TKC_BPE_SHORT);
-    size_t n = len ? start_short(t, p, len, ids, ranks, made) : 0;
+    size_t n = len ? start_short(t, p, len, ids, ranks) : 0;
     while (n > 1) {
         size_t best = 0;
+        uint32_t lowest = ranks[0];
         for (size_t i = 1; i + 1 < n; i++)
-            if (ranks[i] < ranks[best])
+            if (ranks[i] < lowest) {
+                lowest = ranks[i];
                 best = i;
-        if (ranks[best] == UINT32_MAX)
+            }
+        if (lowest == TKC_NO_RANK)
             break;
-        ids[best] = made[best];
-        size_t tail = n - best - 2; /* ids behind the merged pair; they own tail - 1 pairs */
-        memmove(ids + best + 1, ids + best + 2, tail * sizeof *ids);
-        memmove(ranks + best + 1, ranks + best + 2, tail * sizeof *ranks);
-        memmove(made + best + 1, made + best + 2, tail * sizeof *made);
+        ids[best] = t->merged[lowest];
         n--;
+        for (size_t i = best + 1; i < n; i++) {
+            ids[i] = ids[i + 1];
+            ranks[i] = ranks[i + 1]; /* the last is of no pair, and of no use */
+        }
         if (best > 0)
-            set_pair(t, ids, best - 1, ranks, made);
+            ranks[best - 1] = tkc_pair_rank(t, ids[best - 1], ids[best]);
         if (best + 1 < n)
-            set_pair(t, ids, best, ranks, made);
+            ranks[best] = tkc_pair_rank(t, ids[best], ids[best + 1]);
     }
     for (size_t i = 0; i < n; i++)
         out[i] = (int32_t)ids[i];
@@ -119,10 +112,10 @@ static void push_pair(const tkc_tables *t, const heap_symbol *s, uint32_t i, uin
 {
     if (i == UINT32_MAX || s[i].next == UINT32_MAX)
         return;
-    const tkc_pair_slot *pair = tkc_find_pair(t, s[i].id, s[s[i].next].id);
-    if (!pair)
+    uint32_t rank = tkc_pair_rank(t, s[i].id, s[s[i].next].id);
+    if (rank == TKC_NO_RANK)
         return;
-    heap[*n] = (uint64_t)pair->rank << 32 | i;
+    heap[*n] = (uint64_t)rank << 32 | i;
     sift_up(heap, (*n)++);
 }
 
@@ -131,10 +124,10 @@ static void merge_at(const tkc_tables *t, heap_symbol *s, uint64_t top, uint64_t
     uint32_t i = (uint32_t)top, right;
     if (s[i].id == UINT32_MAX || (right = s[i].next) == UINT32_MAX)
         return;
-    const tkc_pair_slot *pair = tkc_find_pair(t, s[i].id, s[right].id);
-    if (!pair || pair->rank != top >> 32)
+    uint32_t rank = tkc_pair_rank(t, s[i].id, s[right].id);
+    if (rank == TKC_NO_RANK || rank != top >> 32)
         return;
-    s[i].id = pair->id;
+    s[i].id = t->merged[rank];
     s[i].next = s[right].next;
     if (s[i].next != UINT32_MAX)
         s[s[i].next].prev = i;

@@ -193,14 +193,47 @@ static __attribute__((noinline)) size_t new_word(const tkc_encoder *e, const uns
 
 /* Writes the ids of a word of at most TKC_WORD_BYTES; there is room for sixteen. */
 TKC_INLINE int32_t *put_word(const tkc_encoder *e, const unsigned char *p, size_t len, key k,
-                             uint8_t flag, int32_t *out)
+                             tkc_word_entry *line, uint8_t flag, int32_t *out)
 {
-    tkc_word_entry *line = slot_of(e->s, k), *slot = line;
+    tkc_word_entry *slot = line;
     slot += ((slot->lo ^ k.lo) | (slot->hi ^ k.hi)) != 0;
     if (UNLIKELY(((slot->lo ^ k.lo) | (slot->hi ^ k.hi)) != 0))
         return out + new_word(e, p, len, flag, k, line, out);
     memcpy(out, slot->ids, sizeof slot->ids);
     return out + slot->n;
+}
+
+/* Words on their way: each is looked up some words after its line of the cache was asked for, which
+ * hides how far away that line is. */
+enum { QUEUE = 16 };
+typedef struct queue {
+    struct {
+        key k;
+        tkc_word_entry *line;
+        const unsigned char *p;
+        size_t len;
+    } word[QUEUE];
+    size_t n;
+} queue;
+
+TKC_INLINE int32_t *flush(const tkc_encoder *e, queue *q, uint8_t flag, int32_t *out)
+{
+    for (size_t i = 0; i < q->n; i++)
+        out = put_word(e, q->word[i].p, q->word[i].len, q->word[i].k, q->word[i].line, flag, out);
+    q->n = 0;
+    return out;
+}
+
+TKC_INLINE int32_t *push_word(const tkc_encoder *e, queue *q, const unsigned char *p, size_t len,
+                              key k, uint8_t flag, int32_t *out)
+{
+    size_t n = q->n++;
+    q->word[n].k = k;
+    q->word[n].line = slot_of(e->s, k);
+    q->word[n].p = p;
+    q->word[n].len = len;
+    __builtin_prefetch(q->word[n].line);
+    return n + 1 == QUEUE ? flush(e, q, flag, out) : out;
 }
 
 /* The key of a word wherever it stands. */
@@ -218,7 +251,8 @@ static bool put_short(tkc_encoder *e, const unsigned char *p, size_t len)
     if (!tkc_encoder_room(e, 16))
         return false;
     int32_t *out = e->out->data + e->out->len;
-    int32_t *end = put_word(e, p, len, any_key(e, p, len, len), TKC_TOKEN_WHOLE, out);
+    key k = any_key(e, p, len, len);
+    int32_t *end = put_word(e, p, len, k, slot_of(e->s, k), TKC_TOKEN_WHOLE, out);
     e->out->len += (size_t)(end - out);
     return true;
 }
@@ -233,6 +267,55 @@ static bool put_merged(tkc_encoder *e, const unsigned char *p, size_t len)
     if (n < 0)
         return false;
     e->out->len += (size_t)n;
+    return true;
+}
+
+static bool has_high(const unsigned char *p, size_t len)
+{
+    uint64_t all = 0;
+    size_t i = 0;
+    for (; i + 8 <= len; i += 8)
+        all |= tkc_load64(p + i);
+    for (; i < len; i++)
+        all |= p[i];
+    return all & UINT64_C(0x8080808080808080);
+}
+
+static bool put_in_parts(tkc_encoder *e, const unsigned char *p, size_t len);
+
+/* A piece, or part of one, that is too long for the cache of words. `flag` as for new_word;
+ * `parts`: it may be cut. */
+static __attribute__((noinline)) bool put_phrase(tkc_encoder *e, const unsigned char *p, size_t len,
+                                                 uint8_t flag, bool parts)
+{
+    enum { MANY_CHARACTERS = 32 }; /* such pieces of other scripts hardly ever come twice */
+    uint64_t hash = 0;
+    bool cut = parts && has_high(p, len),
+         remember = len <= (cut ? MANY_CHARACTERS : TKC_PHRASE_BYTES);
+    if (remember) {
+        hash = tkc_word_hash(p, len) ^ flag;
+        const tkc_phrase_entry *known = find_phrase(e->s, p, len, hash);
+        if (known) {
+            if (!tkc_encoder_room(e, known->n))
+                return false;
+            memcpy(e->out->data + e->out->len, known->ids, known->n * sizeof *known->ids);
+            e->out->len += known->n;
+            return true;
+        }
+    }
+    size_t before = e->out->len;
+    /* Merges would give a reachable token as well, so only another rule needs the look. */
+    bool look = len <= e->t->max_len && (!cut || e->t->ignore_merges);
+    int32_t id = look ? tkc_find_word(e->t, p, len) : -1;
+    if (id >= 0 && e->t->flags[id] & flag) {
+        if (!tkc_encoder_room(e, 1))
+            return false;
+        e->out->data[e->out->len++] = id;
+    } else if (cut ? !put_in_parts(e, p, len) : !put_merged(e, p, len)) {
+        return false;
+    }
+    if (remember)
+        keep_phrase(e->s, p, len, hash, e->out->data + before, e->out->len - before);
     return true;
 }
 
@@ -267,17 +350,20 @@ static bool put_in_parts(tkc_encoder *e, const unsigned char *p, size_t len)
             return false;
         int32_t *out = e->out->data + e->out->len;
         bool is_long = false;
-        for (; p < stop && !is_long; p = next) {
+        queue q;
+        q.n = 0;
+        for (; p < stop; p = next) {
             next = part_end(e->t, p, end);
             size_t n = (size_t)(next - p);
             is_long = n > TKC_WORD_BYTES;
             if (is_long)
                 break;
-            out = put_word(e, p, n, any_key(e, p, n, n | mark), flag, out);
+            out = push_word(e, &q, p, n, any_key(e, p, n, n | mark), flag, out);
         }
+        out = flush(e, &q, flag, out);
         e->out->len = (size_t)(out - e->out->data);
         if (is_long) {
-            if (!put_merged(e, p, (size_t)(next - p)))
+            if (!put_phrase(e, p, (size_t)(next - p), flag, false))
                 return false;
             p = next;
         }
@@ -285,50 +371,10 @@ static bool put_in_parts(tkc_encoder *e, const unsigned char *p, size_t len)
     return true;
 }
 
-static bool has_high(const unsigned char *p, size_t len)
-{
-    uint64_t all = 0;
-    size_t i = 0;
-    for (; i + 8 <= len; i += 8)
-        all |= tkc_load64(p + i);
-    for (; i < len; i++)
-        all |= p[i];
-    return all & UINT64_C(0x8080808080808080);
-}
-
-static __attribute__((noinline)) bool put_long(tkc_encoder *e, const unsigned char *p, size_t len)
-{
-    uint64_t hash = 0;
-    if (len <= TKC_PHRASE_BYTES) {
-        hash = tkc_word_hash(p, len) ^ TKC_TOKEN_WHOLE;
-        const tkc_phrase_entry *known = find_phrase(e->s, p, len, hash);
-        if (known) {
-            if (!tkc_encoder_room(e, known->n))
-                return false;
-            memcpy(e->out->data + e->out->len, known->ids, known->n * sizeof *known->ids);
-            e->out->len += known->n;
-            return true;
-        }
-    }
-    size_t before = e->out->len;
-    int32_t id = len <= e->t->max_len ? tkc_find_word(e->t, p, len) : -1;
-    if (id >= 0 && e->t->flags[id] & TKC_TOKEN_WHOLE) {
-        if (!tkc_encoder_room(e, 1))
-            return false;
-        e->out->data[e->out->len++] = id;
-    } else if (has_high(p, len)) {
-        return put_in_parts(e, p, len);
-    } else if (!put_merged(e, p, len)) {
-        return false;
-    }
-    if (len <= TKC_PHRASE_BYTES)
-        keep_phrase(e->s, p, len, hash, e->out->data + before, e->out->len - before);
-    return true;
-}
-
 bool tkc_encode_piece(tkc_encoder *e, const unsigned char *p, size_t len)
 {
-    return len <= TKC_WORD_BYTES ? put_short(e, p, len) : put_long(e, p, len);
+    return len <= TKC_WORD_BYTES ? put_short(e, p, len)
+                                 : put_phrase(e, p, len, TKC_TOKEN_WHOLE, true);
 }
 
 /* ---- the loop ---- */
@@ -399,6 +445,8 @@ TKC_INLINE bool encode_loop(tkc_encoder *e, const unsigned char *p, const unsign
         if (end - stop < SAFE)
             stop = (size_t)(end - p) > SAFE ? end - SAFE : p;
         int32_t *out = e->out->data + e->out->len;
+        queue q;
+        q.n = 0;
         while (p < stop) {
             uint8_t kind = kinds[p[0]];
             size_t lead = kind != LETTER;
@@ -407,7 +455,7 @@ TKC_INLINE bool encode_loop(tkc_encoder *e, const unsigned char *p, const unsign
                 unsigned char behind = p[len];
                 if (len <= TKC_WORD_BYTES && behind < 0x80 &&
                     !(flags & QUOTE_ENDS && behind == '\'')) {
-                    out = put_word(e, p, len, key_of(p, len, len), TKC_TOKEN_WHOLE, out);
+                    out = push_word(e, &q, p, len, key_of(p, len, len), TKC_TOKEN_WHOLE, out);
                     p += len;
                     continue;
                 }
@@ -415,10 +463,11 @@ TKC_INLINE bool encode_loop(tkc_encoder *e, const unsigned char *p, const unsign
             const unsigned char *next = scan(p, end);
             size_t len = (size_t)(next - p);
             if (len <= TKC_WORD_BYTES) {
-                out = put_word(e, p, len, key_of(p, len, len), TKC_TOKEN_WHOLE, out);
+                out = push_word(e, &q, p, len, key_of(p, len, len), TKC_TOKEN_WHOLE, out);
                 p = next;
                 continue;
             }
+            out = flush(e, &q, TKC_TOKEN_WHOLE, out);
             e->out->len = (size_t)(out - e->out->data);
             if (!tkc_encode_piece(e, p, len))
                 return false;
@@ -429,6 +478,7 @@ TKC_INLINE bool encode_loop(tkc_encoder *e, const unsigned char *p, const unsign
             }
             out = e->out->data + e->out->len;
         }
+        out = flush(e, &q, TKC_TOKEN_WHOLE, out);
         e->out->len = (size_t)(out - e->out->data);
         if (tkc_failed(e->err))
             return false;

@@ -12,12 +12,12 @@
 #include "tokenizer/tokenizer.h"
 
 enum {
-    TKC_WORD_BYTES = 15,   /* longest key of the word cache */
-    TKC_WORD_BITS = 16,    /* of its index: lines of two entries */
-    TKC_WORD_IDS = 3,      /* most ids of an entry */
-    TKC_PHRASE_BYTES = 54, /* the same for the cache of longer ones */
+    TKC_WORD_BYTES = 15,    /* longest key of the word cache */
+    TKC_WORD_BITS = 16,     /* of its index: lines of two entries */
+    TKC_WORD_IDS = 3,       /* most ids of an entry */
+    TKC_PHRASE_BYTES = 118, /* the same for the cache of longer ones */
     TKC_PHRASE_BITS = 12,
-    TKC_PHRASE_IDS = 16
+    TKC_PHRASE_IDS = 32
 };
 
 /* Two to a cache line, the newer first. The last byte of the key is its length, so no key is all

@@ -10,6 +10,8 @@
 
 #include "tokenizer/unicode.h"
 
+#define HIGH_BITS UINT64_C(0x8080808080808080)
+
 void tkc_origins_free(tkc_origins *o)
 {
     if (o->data)
@@ -102,6 +104,12 @@ bool tkc_nfc(const unsigned char *text, size_t len, tkc_buf *out, tkc_origins *o
     if (o)
         o->len = 0;
     for (size_t at = 0; at < len;) {
+        uint64_t eight;
+        if (len - at >= 8 && (memcpy(&eight, text + at, 8), (eight & HIGH_BITS) == 0)) {
+            before = at + 7;
+            at += 8;
+            continue;
+        }
         const unsigned char *p = text + at;
         if (!(tkc_nfc_of(tkc_next_char(&p)) & TKC_NFC_CHECK)) {
             before = at;

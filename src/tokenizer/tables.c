@@ -66,8 +66,7 @@ int32_t tkc_find_word(const tkc_tables *t, const unsigned char *p, size_t len)
             return -1;
         if (slot->tag != tag)
             continue;
-        tinkc_bytes text = tkc_token_text(t, (uint32_t)slot->id);
-        if (text.len == len && memcmp(text.data, p, len) == 0)
+        if (slot->len == len && memcmp(t->text + slot->offset, p, len) == 0)
             return slot->id;
     }
 }
@@ -81,8 +80,7 @@ int32_t tkc_find_word(const tkc_tables *t, const unsigned char *p, size_t len)
 bool tkc_pair_stays(const tkc_tables *t, uint32_t left, uint32_t right, uint32_t limit)
 {
     for (;;) {
-        const tkc_pair_slot *pair = tkc_find_pair(t, left, right);
-        if (pair && pair->rank < limit)
+        if (tkc_pair_rank(t, left, right) < limit)
             return false;
         const tkc_split *l = &t->split[left], *r = &t->split[right];
         if (l->made > r->made) {
@@ -134,12 +132,13 @@ static uint32_t shift_of(uint64_t slots)
 static bool point_into(tkc_tables *t, const tkc_block_header *h)
 {
     uint64_t words = slots_of(h, TKC_SEC_WORDS, sizeof(tkc_word_slot));
-    uint64_t pairs = slots_of(h, TKC_SEC_PAIRS, sizeof(tkc_pair_slot));
+    uint64_t pairs = slots_of(h, TKC_SEC_PAIRS, 8);
     uint64_t filter = slots_of(h, TKC_SEC_FILTER, 8), cuts = slots_of(h, TKC_SEC_CUT_PAIRS, 8);
-    if (!words || !pairs || !filter || !cuts || h->n_nodes == 0)
+    if (!words || !pairs || !filter || !cuts || h->n_nodes == 0 || h->n > TKC_MAX_IDS)
         return false;
     t->n = h->n;
     t->n_nodes = h->n_nodes;
+    t->n_ranks = h->n_ranks;
     t->max_len = h->max_len;
     t->ignore_merges = h->flags & TKC_BLOCK_IGNORE_MERGES;
     t->all_bytes = h->flags & TKC_BLOCK_ALL_BYTES;
@@ -154,9 +153,10 @@ static bool point_into(tkc_tables *t, const tkc_block_header *h)
     t->flags = section(h, TKC_SEC_FLAGS, t->n, 1);
     t->byte_ids = section(h, TKC_SEC_BYTES, 256, 4);
     t->words = section(h, TKC_SEC_WORDS, words, sizeof(tkc_word_slot));
-    t->pairs = section(h, TKC_SEC_PAIRS, pairs, sizeof(tkc_pair_slot));
+    t->pairs = section(h, TKC_SEC_PAIRS, pairs, 8);
     t->pair_filter = section(h, TKC_SEC_FILTER, filter, 8);
-    t->byte_pairs = section(h, TKC_SEC_BYTE_PAIRS, 65536, sizeof(tkc_byte_pair));
+    t->byte_pairs = section(h, TKC_SEC_BYTE_PAIRS, 65536, 4);
+    t->merged = section(h, TKC_SEC_MERGED, t->n_ranks, 4);
     t->split = section(h, TKC_SEC_SPLIT, t->n, sizeof(tkc_split));
     t->nodes = section(h, TKC_SEC_NODES, (uint64_t)t->n_nodes + 1, sizeof(tkc_trie_node));
     t->labels = section(h, TKC_SEC_LABELS, t->n_nodes, 1);
@@ -165,8 +165,8 @@ static bool point_into(tkc_tables *t, const tkc_block_header *h)
     t->meta.data = section(h, TKC_SEC_META, h->sections[TKC_SEC_META].len, 1);
     t->meta.len = h->sections[TKC_SEC_META].len;
     return t->offset && t->text && t->flags && t->byte_ids && t->words && t->pairs &&
-           t->pair_filter && t->byte_pairs && t->split && t->nodes && t->labels && t->cut_pairs &&
-           t->cut_bytes && t->meta.data;
+           t->pair_filter && t->byte_pairs && t->merged && t->split && t->nodes && t->labels &&
+           t->cut_pairs && t->cut_bytes && t->meta.data;
 }
 
 static bool check_tokens(const tkc_tables *t, const tkc_block_header *h)
@@ -195,19 +195,24 @@ static bool check_tables(const tkc_tables *t, const tkc_block_header *h)
     bool ok = true;
     for (uint64_t i = 0; i < UINT64_C(1) << (64 - t->word_shift); i++) {
         free_slots += t->words[i].tag == 0;
-        ok &= t->words[i].tag == 0 || (uint32_t)t->words[i].id < t->n;
+        uint64_t end = (uint64_t)t->words[i].offset + t->words[i].len;
+        ok &= t->words[i].tag == 0 ||
+              ((uint32_t)t->words[i].id < t->n && end <= h->sections[TKC_SEC_TEXT].len);
     }
     if (!ok || free_slots == 0)
         return false;
     free_slots = 0;
     for (uint64_t i = 0; i < UINT64_C(1) << (64 - t->pair_shift); i++) {
-        free_slots += t->pairs[i].left == UINT32_MAX;
-        ok &= t->pairs[i].left == UINT32_MAX || t->pairs[i].id < t->n;
+        bool is_free = t->pairs[i] == TKC_NO_PAIR;
+        free_slots += is_free;
+        ok &= is_free || ((uint32_t)t->pairs[i] & TKC_MAX_RANKS) < t->n_ranks;
     }
     if (!ok || free_slots == 0)
         return false;
     for (size_t i = 0; i < 65536; i++)
-        ok &= t->byte_pairs[i].rank == UINT32_MAX || t->byte_pairs[i].id < t->n;
+        ok &= t->byte_pairs[i] == TKC_NO_RANK || t->byte_pairs[i] < t->n_ranks;
+    for (uint32_t i = 0; i < t->n_ranks; i++)
+        ok &= t->merged[i] < t->n;
     for (uint32_t i = 0; i < t->n_nodes; i++)
         ok &= t->nodes[i].child <= t->nodes[i + 1].child &&
               (t->nodes[i].token == -1 || (uint32_t)t->nodes[i].token < t->n);

@@ -25,16 +25,13 @@ typedef struct tkc_origin {
 typedef struct tkc_word_slot {
     uint32_t tag; /* of the hash; 0 = free */
     int32_t id;
+    uint32_t offset, len; /* of its text: as in the table of offsets, but a step nearer */
 } tkc_word_slot;
 
-typedef struct tkc_pair_slot {
-    uint32_t left, right; /* left UINT32_MAX = free */
-    uint32_t rank, id;
-} tkc_pair_slot;
-
-typedef struct tkc_byte_pair {
-    uint32_t rank, id; /* rank UINT32_MAX = none */
-} tkc_byte_pair;
+/* A merge in eight bytes: left (20 bits), right (20), rank (24). All ones = a free slot. */
+enum { TKC_MAX_IDS = (1 << 20) - 1, TKC_MAX_RANKS = (1 << 24) - 1 };
+#define TKC_NO_PAIR UINT64_MAX
+#define TKC_NO_RANK UINT32_MAX
 
 typedef struct tkc_split {
     uint32_t left, right; /* what a reachable token was last merged from; bytes: itself */
@@ -58,14 +55,16 @@ typedef struct tkc_tables {
     const int32_t *byte_ids; /* [256]; -1 = none */
     const tkc_word_slot *words;
     uint32_t word_shift; /* slot = hash >> shift */
-    const tkc_pair_slot *pairs;
+    const uint64_t *pairs;
     uint32_t pair_shift;
     const uint64_t *pair_filter; /* one bit for the hash of each pair */
     uint32_t filter_shift;
-    const tkc_byte_pair *byte_pairs; /* [65536] the merge of each two bytes */
-    const tkc_split *split;          /* [n] */
-    const tkc_trie_node *nodes;      /* [n_nodes + 1] in order of depth; 0 is the root */
-    const uint8_t *labels;           /* [n_nodes] the byte that leads to a node */
+    const uint32_t *byte_pairs; /* [65536] the rank of each two bytes; TKC_NO_RANK = none */
+    const uint32_t *merged;     /* [n_ranks] what a merge makes */
+    uint32_t n_ranks;
+    const tkc_split *split;     /* [n] */
+    const tkc_trie_node *nodes; /* [n_nodes + 1] in order of depth; 0 is the root */
+    const uint8_t *labels;      /* [n_nodes] the byte that leads to a node */
     uint32_t n_nodes;
     const uint64_t *cut_pairs; /* one bit for the hash of each pair of characters inside a token */
     uint32_t cut_shift;
@@ -137,19 +136,23 @@ static inline uint64_t tkc_pair_hash(uint32_t left, uint32_t right)
     return x * UINT64_C(0xBF58476D1CE4E5B9);
 }
 
-/* The merge of two tokens, or NULL. */
-static inline const tkc_pair_slot *tkc_find_pair(const tkc_tables *t, uint32_t left, uint32_t right)
+static inline uint64_t tkc_pair_key(uint32_t left, uint32_t right)
+{
+    return (uint64_t)left << 44 | (uint64_t)right << 24;
+}
+
+/* The rank of the merge of two tokens, or TKC_NO_RANK. What it makes: t->merged[rank]. */
+static inline uint32_t tkc_pair_rank(const tkc_tables *t, uint32_t left, uint32_t right)
 {
     uint64_t h = tkc_pair_hash(left, right), bit = h >> t->filter_shift;
     if (!(t->pair_filter[bit >> 6] >> (bit & 63) & 1))
-        return NULL;
-    uint64_t mask = (UINT64_C(1) << (64 - t->pair_shift)) - 1;
+        return TKC_NO_RANK;
+    uint64_t mask = (UINT64_C(1) << (64 - t->pair_shift)) - 1, key = tkc_pair_key(left, right);
     for (uint64_t i = h >> t->pair_shift;; i = (i + 1) & mask) {
-        const tkc_pair_slot *slot = &t->pairs[i];
-        if (slot->left == left && slot->right == right)
-            return slot;
-        if (slot->left == UINT32_MAX)
-            return NULL;
+        if ((t->pairs[i] ^ key) >> 24 == 0)
+            return (uint32_t)t->pairs[i] & TKC_MAX_RANKS;
+        if (t->pairs[i] == TKC_NO_PAIR)
+            return TKC_NO_RANK;
     }
 }
 

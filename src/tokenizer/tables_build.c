@@ -25,10 +25,11 @@ struct tkc_builder {
     uint8_t *flags;
     int32_t *byte_ids;
     tkc_word_slot *words;
-    tkc_pair_slot *pairs;
+    uint64_t *pairs;
+    uint32_t *merged;
     uint64_t *filter, *cut_pairs;
     uint8_t *cut_bytes;
-    tkc_byte_pair *byte_pairs;
+    uint32_t *byte_pairs;
     tkc_split *split;
     tkc_trie_node *nodes;
     uint8_t *labels;
@@ -60,7 +61,7 @@ static bool count_tokens(build *b)
     }
     if (n == 0)
         return tkc_fail(b->err, TINKC_E_TOKENIZER, "the vocabulary is empty");
-    if (n > 4 * b->n_tokens + 1000000 || n > INT32_MAX / 4 || bytes > UINT32_MAX / 2)
+    if (n > 4 * b->n_tokens + 1000000 || n > TKC_MAX_IDS || bytes > UINT32_MAX / 2)
         return tkc_fail(b->err, TINKC_E_TOKENIZER, "token id %u is too large", (uint32_t)(n - 1));
     b->t.n = (uint32_t)n;
     b->offset = tkc_arena_array(b->temp, n + 1, sizeof *b->offset, b->err);
@@ -108,7 +109,8 @@ static bool add_word(build *b, uint32_t id)
         if (++probes == MAX_PROBES)
             return tkc_fail(b->err, TINKC_E_TOKENIZER, "the vocabulary is made to collide");
     }
-    b->words[at] = (tkc_word_slot){ (uint32_t)h | 1, (int32_t)id };
+    b->words[at] =
+        (tkc_word_slot){ (uint32_t)h | 1, (int32_t)id, b->offset[id], (uint32_t)text.len };
     return true;
 }
 
@@ -142,13 +144,14 @@ static bool add_pair(build *b, const tkc_merge *m)
 {
     uint64_t h = tkc_pair_hash(m->left, m->right), mask = b->n_pairs - 1;
     uint64_t at = h >> b->t.pair_shift, bit = h >> b->t.filter_shift;
-    for (int probes = 0; b->pairs[at].left != UINT32_MAX; at = (at + 1) & mask) {
-        if (b->pairs[at].left == m->left && b->pairs[at].right == m->right)
+    for (int probes = 0; b->pairs[at] != TKC_NO_PAIR; at = (at + 1) & mask) {
+        if ((b->pairs[at] ^ tkc_pair_key(m->left, m->right)) >> 24 == 0)
             break; /* a repeated pair keeps its last rank */
         if (++probes == MAX_PROBES)
             return tkc_fail(b->err, TINKC_E_TOKENIZER, "the merges are made to collide");
     }
-    b->pairs[at] = (tkc_pair_slot){ m->left, m->right, m->rank, m->id };
+    b->pairs[at] = tkc_pair_key(m->left, m->right) | m->rank;
+    b->merged[m->rank] = m->id;
     b->filter[bit >> 6] |= UINT64_C(1) << (bit & 63);
     return true;
 }
@@ -159,13 +162,19 @@ static bool index_pairs(build *b)
     b->n_filter = power_above(b->m.n / 5 + 2, 16); /* about 16 bits a pair */
     b->pairs = tkc_arena_array(b->temp, b->n_pairs, sizeof *b->pairs, b->err);
     b->filter = tkc_arena_array(b->temp, b->n_filter, sizeof *b->filter, b->err);
+    for (size_t i = 0; i < b->m.n; i++)
+        b->t.n_ranks = b->m.data[i].rank >= b->t.n_ranks ? b->m.data[i].rank + 1 : b->t.n_ranks;
+    if (b->t.n_ranks > TKC_MAX_RANKS)
+        return tkc_fail(b->err, TINKC_E_TOKENIZER, "too many merges");
+    b->merged = tkc_arena_array(b->temp, (size_t)b->t.n_ranks + 1, sizeof *b->merged, b->err);
     if (tkc_failed(b->err))
         return false;
     for (uint64_t i = 0; i < b->n_pairs; i++)
-        b->pairs[i].left = UINT32_MAX;
+        b->pairs[i] = TKC_NO_PAIR;
     b->t.pair_shift = shift_of(b->n_pairs);
     b->t.filter_shift = shift_of(b->n_filter * 64);
     b->t.pairs = b->pairs;
+    b->t.merged = b->merged;
     b->t.pair_filter = b->filter;
     for (size_t i = 0; i < b->m.n; i++)
         if (!add_pair(b, &b->m.data[i]))
@@ -179,10 +188,9 @@ static bool index_byte_pairs(build *b)
     b->byte_pairs = tkc_arena_array(b->temp, 65536, sizeof *b->byte_pairs, b->err);
     for (size_t i = 0; b->byte_pairs && i < 65536; i++) {
         int32_t left = b->byte_ids[i >> 8], right = b->byte_ids[i & 255];
-        const tkc_pair_slot *pair =
-            left < 0 || right < 0 ? NULL : tkc_find_pair(&b->t, (uint32_t)left, (uint32_t)right);
-        b->byte_pairs[i] =
-            pair ? (tkc_byte_pair){ pair->rank, pair->id } : (tkc_byte_pair){ UINT32_MAX, 0 };
+        b->byte_pairs[i] = left < 0 || right < 0
+                               ? TKC_NO_RANK
+                               : tkc_pair_rank(&b->t, (uint32_t)left, (uint32_t)right);
     }
     return b->byte_pairs != NULL;
 }
@@ -200,8 +208,8 @@ static void settle_in_order(build *b)
 {
     for (size_t i = 0; i < b->m.n; i++) {
         const tkc_merge *m = &b->m.data[i];
-        const tkc_pair_slot *slot = tkc_find_pair(&b->t, m->left, m->right);
-        if (b->flags[m->id] & TKC_TOKEN_REACHABLE || !slot || slot->rank != m->rank)
+        if (b->flags[m->id] & TKC_TOKEN_REACHABLE ||
+            tkc_pair_rank(&b->t, m->left, m->right) != m->rank)
             continue;
         if (!is_settled(b, m->left, m->rank) || !is_settled(b, m->right, m->rank) ||
             !tkc_pair_stays(&b->t, m->left, m->right, m->rank))
@@ -473,6 +481,7 @@ static bool assemble(build *b, tkc_tables *out)
         { TKC_SEC_PAIRS, b->pairs, b->n_pairs * sizeof *b->pairs },
         { TKC_SEC_FILTER, b->filter, b->n_filter * 8 },
         { TKC_SEC_BYTE_PAIRS, b->byte_pairs, 65536 * sizeof *b->byte_pairs },
+        { TKC_SEC_MERGED, b->merged, b->t.n_ranks * sizeof *b->merged },
         { TKC_SEC_SPLIT, b->split, b->t.n * sizeof *b->split },
         { TKC_SEC_NODES, b->nodes, ((uint64_t)b->t.n_nodes + 1) * sizeof *b->nodes },
         { TKC_SEC_LABELS, b->labels, b->t.n_nodes },
@@ -487,6 +496,7 @@ static bool assemble(build *b, tkc_tables *out)
     h.n = b->t.n;
     h.n_nodes = b->t.n_nodes;
     h.max_len = b->t.max_len;
+    h.n_ranks = b->t.n_ranks;
     uint64_t at = (sizeof h + 15) / 16 * 16;
     for (size_t i = 0; i < TKC_SECTIONS; i++) {
         h.sections[parts[i].which] = (tkc_block_section){ at, parts[i].len };

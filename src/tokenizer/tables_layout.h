@@ -6,7 +6,7 @@
 
 /* The last byte is the version of the layout: change it with anything below, or with the meaning
  * of a table. */
-#define TKC_BLOCK_MAGIC "TKCTOK\0\2"
+#define TKC_BLOCK_MAGIC "TKCTOK\0\3"
 #define TKC_BLOCK_ORDER 0x01020304u
 
 enum { TKC_BLOCK_IGNORE_MERGES = 1, TKC_BLOCK_ALL_BYTES = 2, TKC_BLOCK_REGULAR = 4 };
@@ -20,6 +20,7 @@ enum {
     TKC_SEC_PAIRS,
     TKC_SEC_FILTER,
     TKC_SEC_BYTE_PAIRS,
+    TKC_SEC_MERGED,
     TKC_SEC_SPLIT,
     TKC_SEC_NODES,
     TKC_SEC_LABELS,
@@ -39,8 +40,8 @@ typedef struct tkc_block_header {
     uint64_t total;    /* bytes of the whole block */
     uint64_t checksum; /* of everything behind the header */
     tkc_origin origin;
-    uint32_t n, n_nodes, max_len, unused;
-    uint64_t unused_too; /* keeps the size a multiple of 16 */
+    uint32_t n, n_nodes, max_len, n_ranks;
+    uint64_t unused; /* keeps the size a multiple of 16 */
     tkc_block_section sections[TKC_SECTIONS];
 } tkc_block_header;
 
