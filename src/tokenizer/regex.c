@@ -62,7 +62,7 @@ static bool put_escape(translation *t)
         { "\\S",
           "[^\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}"
           "\\x{205F}\\x{3000}]",
-          NULL },
+          "\\S\\x{180E}" },
         { "\\w", "[\\p{L}\\p{M}\\p{N}\\p{Pc}]", "\\p{L}\\p{M}\\p{N}\\p{Pc}" },
         { "\\W", "[^\\p{L}\\p{M}\\p{N}\\p{Pc}]", NULL },
         { "\\p{Han}", "\\p{sc:Han}", "\\p{sc:Han}" },

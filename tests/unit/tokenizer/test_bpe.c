@@ -1,0 +1,193 @@
+/* test_bpe.c - the ways to merge a piece agree with each other, and cuts change nothing. */
+#include "tok_support.h"
+
+#include "tokenizer/bpe.h"
+#include "tokenizer/tokenizer.h"
+
+enum { MOST = 4000 };
+
+/* Definition, literally: merge the lowest rank, leftmost first, until nothing merges. */
+static size_t by_definition(const tkc_tables *t, const unsigned char *p, size_t len, int32_t *ids)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++)
+        if (t->byte_ids[p[i]] >= 0)
+            ids[n++] = t->byte_ids[p[i]];
+    for (;;) {
+        uint32_t best = TKC_NO_RANK;
+        size_t at = 0;
+        for (size_t i = 0; i + 1 < n; i++) {
+            uint32_t rank = tkc_pair_rank(t, (uint32_t)ids[i], (uint32_t)ids[i + 1]);
+            if (rank < best) {
+                best = rank;
+                at = i;
+            }
+        }
+        if (best == TKC_NO_RANK)
+            return n;
+        ids[at] = (int32_t)t->merged[best];
+        memmove(ids + at + 1, ids + at + 2, (n - at - 2) * sizeof *ids);
+        n--;
+    }
+}
+
+static void check_piece(const tkc_tables *t, const unsigned char *p, size_t len)
+{
+    static int32_t want[MOST], got[MOST];
+    tinkc_error err = { 0 };
+    tkc_bpe_work work = { 0 };
+    size_t n = by_definition(t, p, len, want);
+    assert_int_equal(tkc_bpe_heap(t, &work, p, len, got, &err), n);
+    assert_memory_equal(got, want, n * sizeof *got);
+    assert_int_equal(tkc_bpe_walk(t, &work, p, len, got, &err), n);
+    assert_memory_equal(got, want, n * sizeof *got);
+    if (len <= TKC_BPE_SHORT) {
+        assert_int_equal(tkc_bpe_short(t, p, len, got), n);
+        assert_memory_equal(got, want, n * sizeof *got);
+    }
+    tkc_bpe_work_free(&work);
+}
+
+/* Random strings over small alphabets merge a lot; over large ones they look like text. */
+static size_t random_piece(dice *d, unsigned char *out, const tkc_tables *t)
+{
+    static const char *const alphabets[] = { "a", "ab", "aeinst", "the andi", "-=", "01", " \n" };
+    uint32_t kind = roll(d, 10);
+    size_t len = roll(d, roll(d, 8) ? 40 : 700) + 1, n = 0;
+    if (kind < 7) {
+        const char *letters = alphabets[kind];
+        for (; n < len; n++)
+            out[n] = (unsigned char)letters[roll(d, (uint32_t)strlen(letters))];
+        return n;
+    }
+    if (kind == 7)
+        return random_text(d, out, (uint32_t)len / 2 + 1);
+    while (n < len) { /* tokens side by side */
+        tinkc_bytes text = tkc_token_text(t, roll(d, t->n));
+        if (n + text.len > 900)
+            break;
+        memcpy(out + n, text.data, text.len);
+        n += text.len;
+    }
+    if (n == 0)
+        out[n++] = 'x';
+    return n;
+}
+
+static void check_model(const char *path, int rounds)
+{
+    tinkc_tokenizer *tok = open_tokenizer(path);
+    static unsigned char piece[MOST];
+    dice d = { 88172645463325252u };
+    for (int i = 0; i < rounds; i++) {
+        size_t n = random_piece(&d, piece, &tok->tables);
+        check_piece(&tok->tables, piece, n);
+    }
+    tinkc_tokenizer_free(tok);
+}
+
+static void test_small(void **state)
+{
+    (void)state;
+    check_model(TINY, 3000);
+    check_model(TINY_NFC, 3000);
+}
+
+static void test_families(void **state)
+{
+    static const char *const families[] = { "llama3", "qwen3", "gpt-oss", "deepseek-v3" };
+    (void)state;
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        char path[200];
+        snprintf(path, sizeof path, SHARED "/%s", families[i]);
+        if (!tkc_is_dir(path)) {
+            print_message("skipped: %s is not there\n", path);
+            skip();
+        }
+        check_model(path, 1500);
+    }
+}
+
+/* Merges may only be found as the vocabulary says: every token comes out of its own text, or is
+ * marked as one that does not. */
+static void test_reachable(void **state)
+{
+    (void)state;
+    tinkc_tokenizer *tok = open_tokenizer(TINY);
+    const tkc_tables *t = &tok->tables;
+    int32_t ids[256];
+    size_t reachable = 0;
+    for (uint32_t id = 0; id < t->n; id++) {
+        tinkc_bytes text = tkc_token_text(t, id);
+        if (!(t->flags[id] & TKC_TOKEN_BYTES))
+            continue;
+        size_t n = by_definition(t, text.data, text.len, ids);
+        assert_int_equal(n == 1 && ids[0] == (int32_t)id, !!(t->flags[id] & TKC_TOKEN_REACHABLE));
+        reachable += n == 1;
+    }
+    assert_true(reachable > 400);
+    tinkc_tokenizer_free(tok);
+}
+
+/* Text through the caches and cuts of the encoder is what the definition gives piece by piece. */
+static void test_encoder_against_definition(void **state)
+{
+    (void)state;
+    tinkc_tokenizer *tok = open_tokenizer(TINY_NFC);
+    static unsigned char text[MOST];
+    static int32_t want[MOST];
+    dice d = { 5 };
+    for (int i = 0; i < 3000; i++) {
+        size_t len = random_text(&d, text, 60), n = 0;
+        if (tkc_utf8_sound(text, len, &(bool){ false }) != len)
+            fail();
+        bool may_change;
+        tkc_utf8_sound(text, len, &may_change);
+        if (may_change || memchr(text, '<', len))
+            continue;
+        for (const unsigned char *p = text, *q; p < text + len; p = q) {
+            q = tkc_scanners[tok->pretok.fast](p, text + len);
+            n += by_definition(&tok->tables, p, (size_t)(q - p), want + n);
+        }
+        tinkc_tokens got = encode_all(tok, text, len);
+        assert_same_ids(&got, want, n);
+        tinkc_tokens_free(&got);
+    }
+    tinkc_tokenizer_free(tok);
+}
+
+/* Twenty megabytes that are a single word, in time that a square would never do. */
+static void test_long_words(void **state)
+{
+    enum { LEN = 20000000 };
+    static const char *const units[] = { "a", "ab", " ", "\xE5\x90\xBE", "\xC3\xA9" };
+    (void)state;
+    tinkc_tokenizer *tok = open_tokenizer(TINY);
+    char *text = malloc(LEN);
+    assert_non_null(text);
+    for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+        size_t unit = strlen(units[u]), len = LEN / unit * unit;
+        for (size_t i = 0; i < len; i++)
+            text[i] = units[u][i % unit];
+        tinkc_error err = { 0 };
+        tinkc_text back = { 0 };
+        tinkc_tokens ids = encode_all(tok, text, len);
+        tinkc_decode(tok, ids.data, ids.len, &back, &err);
+        assert_int_equal(back.len, len);
+        assert_memory_equal(back.data, text, len);
+        tinkc_tokens_free(&ids);
+        tinkc_text_free(&back);
+    }
+    free(text);
+    tinkc_tokenizer_free(tok);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_small),      cmocka_unit_test(test_families),
+        cmocka_unit_test(test_reachable),  cmocka_unit_test(test_encoder_against_definition),
+        cmocka_unit_test(test_long_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,308 @@
+/* test_encode.c - the encoding calls: options, offsets, threads, and what bad input gets. */
+#include "tok_support.h"
+
+static void test_vectors(void **state)
+{
+    static const char *const folders[] = { TINY, TINY_NFC };
+    (void)state;
+    for (size_t f = 0; f < 2; f++) {
+        tinkc_tokenizer *tok = open_tokenizer(folders[f]);
+        tkc_arena arena = { 0 };
+        tinkc_error err = { 0 };
+        char path[200];
+        snprintf(path, sizeof path, "%s/vectors.jsonl", folders[f]);
+        tinkc_bytes file = tkc_read_file(&arena, path, 1 << 20, &err);
+        tinkc_str rest = { (const char *)file.data, file.len }, line, key;
+        size_t n = 0;
+        while (tkc_str_cut(&rest, '\n', &line) && line.len) {
+            tkc_json j;
+            tinkc_str text = { NULL, 0 };
+            tinkc_i32s ids = { NULL, 0 };
+            tinkc_encode_options o = { 0 };
+            tkc_json_open(&j, line, &arena, &err);
+            assert_true(tkc_json_object(&j));
+            while (tkc_json_key(&j, &key))
+                if (tkc_str_is(key, "text"))
+                    text = tkc_json_string(&j);
+                else if (tkc_str_is(key, "ids"))
+                    ids = tkc_json_i32s(&j);
+                else if (tkc_str_is(key, "add_special"))
+                    o.add_special = tkc_json_bool(&j);
+                else
+                    tkc_json_skip(&j);
+            assert_int_equal(err.code, 0);
+            tinkc_tokens got = { 0 };
+            assert_true(tinkc_encode_span(tok, text.data, text.len, &o, &got, NULL, &err));
+            assert_same_ids(&got, ids.data, ids.len);
+            tinkc_tokens_free(&got);
+            n++;
+        }
+        assert_true(n > 50);
+        tkc_arena_free(&arena);
+        tinkc_tokenizer_free(tok);
+    }
+}
+
+/* Which added tokens are looked for. */
+static void test_special(void **state)
+{
+    (void)state;
+    tinkc_tokenizer *tok = open_tokenizer(TINY);
+    const char *text = "x<|end|><tool>";
+    int32_t end = tinkc_tokenizer_id(tok, "<|end|>"), tool = tinkc_tokenizer_id(tok, "<tool>");
+    for (int32_t special = TINKC_SPECIAL_ALL; special <= TINKC_SPECIAL_NONE; special++) {
+        tinkc_error err = { 0 };
+        tinkc_tokens got = { 0 };
+        tinkc_encode_options o = { .special = special };
+        bool has_end = false, has_tool = false;
+        assert_true(tinkc_encode_span(tok, text, strlen(text), &o, &got, NULL, &err));
+        for (size_t i = 0; i < got.len; i++) {
+            has_end |= got.data[i] == end;
+            has_tool |= got.data[i] == tool;
+        }
+        assert_int_equal(has_end, special == TINKC_SPECIAL_ALL);
+        assert_int_equal(has_tool, special != TINKC_SPECIAL_NONE);
+        assert_int_equal(tinkc_encode_count(tok, text, strlen(text), &o, &err), got.len);
+        tinkc_tokens_free(&got);
+    }
+    tinkc_tokenizer_free(tok);
+}
+
+/* Offsets lie side by side, and the bytes between them are the token's where nothing changed. */
+static void test_offsets(void **state)
+{
+    static unsigned char text[2000];
+    static const char *const folders[] = { TINY, TINY_NFC };
+    (void)state;
+    for (size_t f = 0; f < 2; f++) {
+        tinkc_tokenizer *tok = open_tokenizer(folders[f]);
+        dice d = { 3 };
+        for (int i = 0; i < 2000; i++) {
+            tinkc_error err = { 0 };
+            tinkc_tokens got = { 0 }, plain = { 0 };
+            tinkc_sizes offsets = { 0 };
+            size_t len = random_text(&d, text, 60), at = 0;
+            assert_true(tinkc_encode_span(tok, (char *)text, len, NULL, &got, &offsets, &err));
+            plain = encode_all(tok, text, len);
+            assert_same_ids(&got, plain.data, plain.len);
+            assert_int_equal(offsets.len, 2 * got.len);
+            for (size_t k = 0; k < got.len; k++) {
+                size_t from = offsets.data[2 * k], to = offsets.data[2 * k + 1];
+                assert_true(from <= to && to <= len);
+                tinkc_bytes bytes = tinkc_tokenizer_bytes(tok, got.data[k]);
+                if (f == 0) {
+                    assert_int_equal(from, at);
+                    assert_int_equal(to - from, bytes.len);
+                    assert_memory_equal(text + from, bytes.data, bytes.len);
+                }
+                at = to;
+            }
+            if (f == 0)
+                assert_int_equal(at, len);
+            tinkc_tokens_free(&got);
+            tinkc_tokens_free(&plain);
+            tinkc_sizes_free(&offsets);
+        }
+        tinkc_tokenizer_free(tok);
+    }
+}
+
+static void test_offsets_of_normal_form(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_tokenizer *tok = open_tokenizer(TINY_NFC);
+    const char *text = "ab e\xCC\x81 z"; /* e and an acute accent become one character */
+    tinkc_tokens got = { 0 };
+    tinkc_sizes offsets = { 0 };
+    assert_true(tinkc_encode_span(tok, text, strlen(text), NULL, &got, &offsets, &err));
+    assert_int_equal(offsets.data[0], 0);
+    assert_int_equal(offsets.data[offsets.len - 1], strlen(text));
+    bool found = false;
+    for (size_t i = 0; i < got.len; i++)
+        found |= offsets.data[2 * i] <= 3 && offsets.data[2 * i + 1] == 6;
+    assert_true(found);
+    tinkc_tokens_free(&got);
+    tinkc_sizes_free(&offsets);
+    tinkc_tokenizer_free(tok);
+}
+
+static char *long_text(size_t *len)
+{
+    enum { LEN = 3 << 20 };
+    dice d = { 77 };
+    char *text = malloc(LEN + 4096);
+    size_t n = 0;
+    assert_non_null(text);
+    while (n < LEN) {
+        n += random_text(&d, (unsigned char *)text + n, 30);
+        memcpy(text + n, " some words here ", 17);
+        n += 17;
+    }
+    *len = n;
+    return text;
+}
+
+/* The same ids, however many threads. */
+static void test_threads(void **state)
+{
+    (void)state;
+    tinkc_tokenizer *tok = open_tokenizer(TINY_NFC);
+    size_t len;
+    char *text = long_text(&len);
+    tinkc_tokens want = encode_all(tok, text, len);
+    for (int32_t threads = 2; threads <= 5; threads++) {
+        tinkc_error err = { 0 };
+        tinkc_tokens got = { 0 };
+        tinkc_encode_options o = { .threads = threads };
+        assert_true(tinkc_encode_span(tok, text, len, &o, &got, NULL, &err));
+        assert_same_ids(&got, want.data, want.len);
+        tinkc_tokens_free(&got);
+    }
+    tinkc_tokens_free(&want);
+    free(text);
+    tinkc_tokenizer_free(tok);
+}
+
+static void test_many(void **state)
+{
+    enum { N = 200 };
+    (void)state;
+    tinkc_tokenizer *tok = open_tokenizer(TINY);
+    size_t len;
+    char *text = long_text(&len);
+    tinkc_str texts[N];
+    tinkc_tokens want = { 0 };
+    tinkc_sizes want_ends = { 0 };
+    tinkc_error err = { 0 };
+    for (size_t i = 0; i < N; i++) { /* begins at a character */
+        size_t at = i * 1000, to;
+        while (((unsigned char)text[at] & 0xC0) == 0x80)
+            at++;
+        for (to = at + i * 7; ((unsigned char)text[to] & 0xC0) == 0x80; to++)
+            ;
+        texts[i] = tkc_strn(text + at, to - at);
+    }
+    tinkc_encode_options o = { .add_special = true };
+    assert_true(tinkc_encode_many(tok, texts, N, &o, &want, &want_ends, &err));
+    assert_int_equal(want_ends.len, N);
+    assert_int_equal(want_ends.data[N - 1], want.len);
+    o.threads = 4;
+    tinkc_tokens got = { 0 };
+    tinkc_sizes ends = { 0 };
+    assert_true(tinkc_encode_many(tok, texts, N, &o, &got, &ends, &err));
+    assert_same_ids(&got, want.data, want.len);
+    assert_memory_equal(ends.data, want_ends.data, N * sizeof *ends.data);
+    /* One bad text: all fails, nothing is left behind. */
+    texts[150] = tkc_str("\xFF");
+    size_t before = got.len;
+    assert_false(tinkc_encode_many(tok, texts, N, &o, &got, &ends, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    assert_int_equal(got.len, before);
+    assert_int_equal(ends.len, N);
+    tinkc_tokens_free(&got);
+    tinkc_tokens_free(&want);
+    tinkc_sizes_free(&ends);
+    tinkc_sizes_free(&want_ends);
+    free(text);
+    tinkc_tokenizer_free(tok);
+}
+
+static void test_not_utf8(void **state)
+{
+    static const char *const bad[] = { "ok \xFF",   "\xC0\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80",
+                                       "a\xE2\x82", "\x80",     "\xE2\x28\xA1" };
+    (void)state;
+    tinkc_tokenizer *tok = open_tokenizer(TINY);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        tinkc_error err = { 0 };
+        tinkc_tokens out = { 0 };
+        tinkc_text back = { 0 };
+        size_t len = strlen(bad[i]);
+        assert_false(tinkc_encode(tok, bad[i], &out, &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+        assert_int_equal(out.len, 0);
+        /* Every byte comes through with any_bytes. */
+        err = (tinkc_error){ 0 };
+        tinkc_encode_options o = { .any_bytes = true };
+        tinkc_decode_options raw = { .raw_bytes = true };
+        assert_true(tinkc_encode_span(tok, bad[i], len, &o, &out, NULL, &err));
+        assert_true(tinkc_decode_span(tok, out.data, out.len, &raw, &back, &err));
+        assert_int_equal(back.len, len);
+        assert_memory_equal(back.data, bad[i], len);
+        tinkc_tokens_free(&out);
+        tinkc_text_free(&back);
+    }
+    tinkc_error err = { 0 };
+    tinkc_tokens out = { 0 };
+    assert_false(tinkc_encode(tok, "ok \xFF", &out, &err));
+    assert_non_null(strstr(err.message, "byte 3"));
+    tinkc_tokenizer_free(tok);
+}
+
+static void test_random_bytes(void **state)
+{
+    (void)state;
+    tinkc_tokenizer *tok = open_tokenizer(TINY);
+    dice d = { 11 };
+    for (int i = 0; i < 3000; i++) {
+        unsigned char text[100];
+        size_t len = roll(&d, sizeof text);
+        tinkc_error err = { 0 };
+        tinkc_tokens out = { 0 };
+        tinkc_text back = { 0 };
+        tinkc_encode_options o = { .any_bytes = true };
+        tinkc_decode_options raw = { .raw_bytes = true };
+        for (size_t k = 0; k < len; k++)
+            text[k] = (unsigned char)roll(&d, 256);
+        assert_true(tinkc_encode_span(tok, (char *)text, len, &o, &out, NULL, &err));
+        assert_true(tinkc_decode_span(tok, out.data, out.len, &raw, &back, &err));
+        assert_int_equal(back.len, len);
+        assert_memory_equal(back.data, text, len);
+        tinkc_tokens_free(&out);
+        tinkc_text_free(&back);
+    }
+    tinkc_tokenizer_free(tok);
+}
+
+static void expect_argument(bool ok, tinkc_error *err)
+{
+    assert_false(ok);
+    assert_int_equal(err->code, TINKC_E_ARGUMENT);
+    *err = (tinkc_error){ 0 };
+}
+
+static void test_arguments(void **state)
+{
+    (void)state;
+    tinkc_tokenizer *tok = open_tokenizer(TINY);
+    tinkc_error err = { 0 };
+    tinkc_tokens out = { 0 };
+    tinkc_encode_options o = { .special = 9 };
+    expect_argument(tinkc_encode(NULL, "x", &out, &err), &err);
+    expect_argument(tinkc_encode(tok, NULL, &out, &err), &err);
+    expect_argument(tinkc_encode(tok, "x", NULL, &err), &err);
+    expect_argument(tinkc_encode_span(tok, "x", 1, &o, &out, NULL, &err), &err);
+    o = (tinkc_encode_options){ .threads = -1 };
+    expect_argument(tinkc_encode_span(tok, "x", 1, &o, &out, NULL, &err), &err);
+    o = (tinkc_encode_options){ .reserved = { 1 } };
+    expect_argument(tinkc_encode_span(tok, "x", 1, &o, &out, NULL, &err), &err);
+    /* After an error nothing happens. */
+    err.code = TINKC_E_STATE;
+    assert_false(tinkc_encode(tok, "x", &out, &err));
+    assert_int_equal(out.len, 0);
+    assert_int_equal(tinkc_encode_count(tok, "hello", 5, NULL, NULL) > 0, 1);
+    tinkc_tokenizer_free(tok);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_vectors),   cmocka_unit_test(test_special),
+        cmocka_unit_test(test_offsets),   cmocka_unit_test(test_offsets_of_normal_form),
+        cmocka_unit_test(test_threads),   cmocka_unit_test(test_many),
+        cmocka_unit_test(test_not_utf8),  cmocka_unit_test(test_random_bytes),
+        cmocka_unit_test(test_arguments),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

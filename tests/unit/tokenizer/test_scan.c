@@ -1,0 +1,301 @@
+/* test_scan.c - the hand-written scanners against the regex engine, on random characters that both
+ * class alike; and the translation of patterns against what the reference made of them. */
+#include "tok_support.h"
+
+#include <jansson.h>
+
+#include "tokenizer/pretok.h"
+
+static const char kimi_pattern[] =
+    "[\\p{Han}]+|"
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]*"
+    "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]+"
+    "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+    "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+
+static tkc_regex *regex_of(const char *pattern)
+{
+    tinkc_error err = { 0 };
+    tkc_regex *r = tkc_regex_new(tkc_str(pattern), false, &err);
+    if (!r)
+        fail_msg("%s", err.message);
+    return r;
+}
+
+/* ---- characters that PCRE2 and our tables class alike ---- */
+
+typedef struct judge {
+    tkc_regex *classes[7];
+} judge;
+
+static const struct {
+    const char *pattern;
+    uint8_t bits;
+} class_patterns[7] = { { "[\\p{Lu}\\p{Lt}]", TKC_UPPER },
+                        { "\\p{Ll}", TKC_LOWER },
+                        { "[\\p{Lm}\\p{Lo}]", TKC_OTHER_LETTER },
+                        { "\\p{M}", TKC_MARK },
+                        { "\\p{N}", TKC_NUMBER },
+                        { "[\\p{P}\\p{S}]", TKC_PUNCT },
+                        { "\\p{Han}", TKC_HAN } };
+
+static bool classed_alike(const judge *j, uint32_t c)
+{
+    unsigned char text[4];
+    size_t n = tkc_put_char(text, c), start, end;
+    tinkc_error err = { 0 };
+    for (size_t i = 0; i < 7; i++) {
+        bool theirs = tkc_regex_find(j->classes[i], text, n, 0, &start, &end, &err) == 1;
+        if (theirs != !!(tkc_class_of(c) & class_patterns[i].bits))
+            return false;
+    }
+    return true;
+}
+
+static size_t agreed_text(const judge *j, dice *d, unsigned char *out, uint32_t chars)
+{
+    size_t n = 0;
+    for (uint32_t i = roll(d, chars) + 1; i > 0; i--) {
+        uint32_t c = random_char(d);
+        if (!classed_alike(j, c))
+            continue;
+        for (uint32_t times = roll(d, 3) ? 1 : roll(d, 4) + 1; times > 0; times--)
+            n += tkc_put_char(out + n, c);
+    }
+    return n;
+}
+
+/* ---- both over the same text ---- */
+
+static void compare(tkc_scan_fn *scan, const tkc_regex *r, const unsigned char *text, size_t len)
+{
+    size_t at = 0, start, end;
+    tinkc_error err = { 0 };
+    while (at < len) {
+        /* A gap is a piece of its own, and so is a match. */
+        int found = tkc_regex_find(r, text, len, at, &start, &end, &err);
+        assert_true(found >= 0);
+        size_t want = !found ? len : start > at ? start : end;
+        size_t got = (size_t)(scan(text + at, text + len) - text);
+        if (got != want)
+            fail_msg("piece at byte %zu of %zu: %zu by hand, %zu by pattern: %.*s", at, len, got,
+                     want, (int)len, text);
+        at = got;
+    }
+}
+
+static void test_scanners(void **state)
+{
+    static unsigned char text[4096];
+    judge j;
+    (void)state;
+    for (size_t i = 0; i < 7; i++)
+        j.classes[i] = regex_of(class_patterns[i].pattern);
+    for (int s = 1; s < TKC_SCANS; s++) {
+        const char *pattern = s == TKC_SCAN_KIMI ? kimi_pattern : tkc_pattern_of_scanner(s);
+        if (!pattern)
+            continue;
+        dice d = { 1234567u + (unsigned)s };
+        tkc_regex *r = regex_of(pattern);
+        for (int i = 0; i < 4000; i++)
+            compare(tkc_scanners[s], r, text, agreed_text(&j, &d, text, 40));
+        tkc_regex_free(r);
+    }
+    for (size_t i = 0; i < 7; i++)
+        tkc_regex_free(j.classes[i]);
+}
+
+/* ---- DeepSeek's chain, step by step ---- */
+
+typedef struct pieces {
+    size_t ends[2048], n;
+    const unsigned char *text;
+} pieces;
+
+static bool note_piece(void *self, const unsigned char *p, size_t len, size_t skew, size_t origin)
+{
+    pieces *s = self;
+    assert_int_equal(skew, 0);
+    assert_ptr_equal(p, s->text + origin);
+    s->ends[s->n++] = origin + len;
+    return true;
+}
+
+static void test_deepseek_chain(void **state)
+{
+    static unsigned char text[4096];
+    static const int chain[] = { TKC_SCAN_NUMBERS3, TKC_SCAN_CJK, TKC_SCAN_DEEPSEEK_WORD };
+    tkc_pretok steps = { .n = 3 };
+    dice d = { 99 };
+    (void)state;
+    for (size_t i = 0; i < 3; i++)
+        steps.steps[i].scanner = chain[i];
+    for (int i = 0; i < 20000; i++) {
+        static pieces got;
+        tinkc_error err = { 0 };
+        size_t len = random_text(&d, text, 40), k = 0;
+        got.n = 0;
+        got.text = text;
+        assert_true(tkc_pretok_run(&steps, text, len, note_piece, &got, &err));
+        for (const unsigned char *p = text; p < text + len; k++) {
+            p = tkc_scanners[TKC_SCAN_DEEPSEEK](p, text + len);
+            assert_int_equal(got.ends[k], p - text);
+        }
+        assert_int_equal(k, got.n);
+    }
+}
+
+static void expect_pieces(int scanner, const char *text, const char *want)
+{
+    char got[200];
+    size_t n = 0;
+    const unsigned char *p = (const unsigned char *)text, *end = p + strlen(text);
+    while (p < end) {
+        const unsigned char *q = tkc_scanners[scanner](p, end);
+        memcpy(got + n, p, (size_t)(q - p));
+        n += (size_t)(q - p);
+        got[n++] = '|';
+        p = q;
+    }
+    got[n ? n - 1 : 0] = '\0';
+    assert_string_equal(got, want);
+}
+
+static void test_examples(void **state)
+{
+    (void)state;
+    expect_pieces(TKC_SCAN_CL100K, "It's 12345 o'CLOCK  now", "It|'s| |123|45| o|'CLOCK| | now");
+    expect_pieces(TKC_SCAN_CL100K, "a  \n\n  b", "a|  \n\n| | b");
+    expect_pieces(TKC_SCAN_QWEN2, "12", "1|2");
+    expect_pieces(TKC_SCAN_CL100K, "x'\xC5\xBF y", "x|'\xC5\xBF| y");
+    expect_pieces(TKC_SCAN_O200K, "HTMLElement's fooBar a/b!!/\n",
+                  "HTMLElement's| foo|Bar| a|/b|!!/\n");
+    expect_pieces(TKC_SCAN_TEKKEN, "it's 12", "it|'s| |1|2");
+    expect_pieces(TKC_SCAN_GPT2, "I'M i'm  12ab", "I|'|M| i|'m| | 12|ab");
+    expect_pieces(TKC_SCAN_DEEPSEEK, "a  1", "a|  |1");
+    expect_pieces(TKC_SCAN_DEEPSEEK, "a  b", "a| | b");
+    expect_pieces(TKC_SCAN_DEEPSEEK, "\xE3\x82\xAB\xE3\x83\xBB\xE3\x82\xAB",
+                  "\xE3\x82\xAB|\xE3\x83\xBB|\xE3\x82\xAB");
+}
+
+/* ---- translation ---- */
+
+static void expect_translation(const char *from, const char *want)
+{
+    tinkc_error err = { 0 };
+    tkc_buf out;
+    tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
+    bool ok = tkc_regex_translate(tkc_str(from), &out, &err);
+    if (want) {
+        assert_true(ok);
+        assert_string_equal(tkc_buf_terminate(&out, &err), want);
+    } else {
+        assert_false(ok);
+        assert_int_equal(err.code, TINKC_E_TOKENIZER);
+    }
+    tkc_buf_free(&out);
+}
+
+static void test_translation(void **state)
+{
+    (void)state;
+    expect_translation("\\u00e9\\h[\\h]", "\\x{00e9}[0-9a-fA-F][0-9a-fA-F]");
+    expect_translation("^a$", "(?m:^)a(?m:$)");
+    expect_translation("a{2,3}+", "(?:a{2,3})+");
+    expect_translation("(ab){2}+c", "(?:(ab){2})+c");
+    expect_translation("[a&&[^b]]", "(?:(?![b])[a])");
+    expect_translation("\\p{Han}", "\\p{sc:Han}");
+    expect_translation("[a[bc]]", NULL);
+    expect_translation("[a&&b]", NULL);
+    expect_translation("[[:alpha:]]", NULL);
+    expect_translation("(?~x)", NULL);
+    expect_translation("a\\", NULL);
+    expect_translation("[a", NULL);
+}
+
+/* ---- the reference's matches for many patterns, from the data beside the checkout ---- */
+
+typedef struct tally {
+    size_t agree, differ, refused;
+} tally;
+
+static bool same_matches(const tkc_regex *r, const json_t *text, const json_t *want)
+{
+    const char *input = json_string_value(text);
+    size_t len = json_string_length(text), at = 0, start = 0, end = 0;
+    tinkc_error err = { 0 };
+    for (size_t i = 0; i < json_array_size(want); i++) {
+        const json_t *match = json_array_get(want, i);
+        tinkc_str wanted = { json_string_value(match), json_string_length(match) };
+        if (tkc_regex_find(r, (const unsigned char *)input, len, at, &start, &end, &err) != 1 ||
+            !tkc_str_eq(tkc_strn(input + start, end - start), wanted))
+            return false;
+        at = end;
+    }
+    return tkc_regex_find(r, (const unsigned char *)input, len, at, &start, &end, &err) == 0;
+}
+
+static void check_pattern(const json_t *row, const json_t *inputs, const json_t *tokens, tally *t)
+{
+    tinkc_error err = { 0 };
+    const char *pattern = json_string_value(json_object_get(row, "pattern"));
+    const json_t *own = json_object_get(row, "inputs");
+    const json_t *want = json_object_get(tokens, json_string_value(json_object_get(row, "id")));
+    inputs = own ? own : inputs;
+    assert_non_null(pattern);
+    if (!want)
+        return;
+    assert_int_equal(json_array_size(want), json_array_size(inputs));
+    tkc_regex *r = tkc_regex_new(
+        tkc_strn(pattern, json_string_length(json_object_get(row, "pattern"))), false, &err);
+    for (size_t i = 0; i < json_array_size(inputs); i++) {
+        const json_t *input = json_array_get(inputs, i);
+        if (!r)
+            t->refused++;
+        else if (same_matches(r, input, json_array_get(want, i)))
+            t->agree++;
+        else
+            t->differ++, print_message("differs: %s\n", pattern);
+    }
+    if (!r)
+        print_message("refused: %s (%s)\n", pattern, err.message);
+    tkc_regex_free(r);
+}
+
+static void test_oracle(void **state)
+{
+    (void)state;
+    const char *folder = SHARED "/vectors/split-regex";
+    if (!tkc_is_dir(folder)) {
+        print_message("skipped: %s is not there\n", folder);
+        skip();
+    }
+    json_t *patterns =
+        json_load_file(SHARED "/vectors/split-regex/splitRegexPatterns.json", JSON_ALLOW_NUL, NULL);
+    json_t *oracle =
+        json_load_file(SHARED "/vectors/split-regex/splitRegexOracle.json", JSON_ALLOW_NUL, NULL);
+    assert_non_null(patterns);
+    assert_non_null(oracle);
+    const json_t *rows = json_object_get(patterns, "patterns");
+    const json_t *inputs = json_object_get(json_object_get(patterns, "defaults"), "inputs");
+    tally t = { 0, 0, 0 };
+    for (size_t i = 0; i < json_array_size(rows); i++)
+        check_pattern(json_array_get(rows, i), inputs, json_object_get(oracle, "tokens"), &t);
+    print_message("%zu agree, %zu differ, %zu refused\n", t.agree, t.differ, t.refused);
+    /* What differs is PCRE2's older Unicode data and a few classes; see docs/tokenizer.md. */
+    assert_true(t.agree >= 1900);
+    assert_true(t.differ <= 12);
+    json_decref(patterns);
+    json_decref(oracle);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scanners), cmocka_unit_test(test_deepseek_chain),
+        cmocka_unit_test(test_examples), cmocka_unit_test(test_translation),
+        cmocka_unit_test(test_oracle),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
