@@ -135,6 +135,7 @@ bool tkc_chat_source_of(const tinkc_tokenizer *tok, const tinkc_chat_options *o,
                           : "no renderer named '%s'",
                         o->renderer);
     if (r) {
+        out->cookbook = true;
         out->preset = r->preset;
         out->cut_system = r->cut_system;
         out->no_thinking = r->no_thinking;
@@ -188,6 +189,49 @@ static bool set_list(tkc_chat *c, const char *name, const char *json)
     return set(c, c->base, name, v);
 }
 
+static bool has_type(tkc_chat *c, tkc_jv part, const char *type)
+{
+    const tkc_jv *v =
+        part.kind == TKC_JV_DICT ? tkc_jdict_str(&c->reader, part.d, tkc_str("type")) : NULL;
+    return v && v->kind == TKC_JV_STR && tkc_str_is(tkc_jv_text(*v), type);
+}
+
+/* The texts under `key` of all parts of a type, one behind the other. */
+static tkc_jv joined_parts(tkc_chat *c, tkc_jv parts, const char *type)
+{
+    tkc_jv out = tkc_jv_view(&c->reader, "", 0);
+    for (size_t i = 0; !tkc_jv_failed(out) && i < parts.l->len; i++) {
+        if (!has_type(c, parts.l->items[i], type))
+            continue;
+        const tkc_jv *text = tkc_jdict_str(&c->reader, parts.l->items[i].d, tkc_str(type));
+        if (text && text->kind == TKC_JV_STR)
+            out = tkc_j_binary(&c->reader, TKC_JOP_ADD, out, *text);
+    }
+    return out;
+}
+
+static tkc_jv copy_dict(tkc_chat *c, tkc_jv from);
+
+/* The cookbook keeps reasoning as parts of the content; templates want it in a field of its own. */
+static bool unfold_thinking(tkc_chat *c, tkc_jv *message)
+{
+    const tkc_jv *content = tkc_jdict_str(&c->reader, message->d, tkc_str("content"));
+    size_t thinking = 0, text = 0;
+    for (size_t i = 0; content && content->kind == TKC_JV_LIST && i < content->l->len; i++) {
+        thinking += has_type(c, content->l->items[i], "thinking");
+        text += has_type(c, content->l->items[i], "text");
+    }
+    if (thinking == 0 || thinking + text < content->l->len)
+        return true;
+    tkc_jv parts = *content, copy = copy_dict(c, *message);
+    tkc_jv thought = joined_parts(c, parts, "thinking"), said = joined_parts(c, parts, "text");
+    if (tkc_jv_failed(copy) || tkc_jv_failed(thought) || tkc_jv_failed(said) ||
+        !set(c, copy, "content", said) || !set(c, copy, "reasoning_content", thought))
+        return false;
+    *message = copy;
+    return true;
+}
+
 static bool read_messages(tkc_chat *c, const char *json)
 {
     tkc_jv v = tkc_jv_from_json(&c->reader, tkc_str(json), TINKC_E_ARGUMENT, "messages");
@@ -204,6 +248,9 @@ static bool read_messages(tkc_chat *c, const char *json)
     for (size_t i = 0; i < v.l->len; i++)
         if (v.l->items[i].kind != TKC_JV_DICT)
             return tkc_fail(c->err, TINKC_E_ARGUMENT, "messages: message %zu is no object", i);
+    for (size_t i = 0; c->source->cookbook && i < v.l->len; i++)
+        if (!unfold_thinking(c, &v.l->items[i]))
+            return false;
     c->messages = v;
     return true;
 }

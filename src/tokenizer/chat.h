@@ -22,6 +22,7 @@ typedef struct tkc_chat_source {
     tkc_chat_name names[TKC_CHAT_NAMES];
     size_t n_names;
     const char *preset; /* variables of a renderer, a JSON object; NULL = none */
+    bool cookbook;      /* messages may have parts of type "thinking", as the cookbook's do */
     bool cut_system;    /* leave out the system message that the template makes up */
     bool no_thinking;   /* reasoning in a message is an error */
 } tkc_chat_source;

@@ -4,7 +4,7 @@
  * trained. Where they lie in the rendered text is found in this order, and each finding is checked
  * against the text of the whole conversation:
  *
- *   1. generation blocks: the template says it itself;
+ *   1. generation blocks: the template says it itself (less what the generation prompt supplies);
  *   2. prefixes: the conversation up to the message with the generation prompt, and up to behind
  * it, are both beginnings of the whole text;
  *   3. probing: the message is written once more with a mark in place of its content. What stays
@@ -205,23 +205,6 @@ static bool find_mark(tinkc_str text, size_t *at)
     return memmem(hit + n, text.len - *at - n, mark, n) == NULL;
 }
 
-/* How much of what follows the content is the message's own end: what the template also writes when
- * the message is the last. */
-static size_t end_of_message(view *v, size_t k, size_t content_end)
-{
-    tinkc_str tail = tkc_strn(v->whole.text.data + content_end, v->whole.text.len - content_end);
-    tkc_rendered alone;
-    size_t at, own = tail.len;
-    if (k + 1 < v->n) {
-        own = 0;
-        if (try_render(v, with_mark(v, k, k + 1), false, &alone) && find_mark(alone.text, &at)) {
-            size_t behind = at + sizeof mark - 1;
-            own = common_prefix(tail, tkc_strn(alone.text.data + behind, alone.text.len - behind));
-        }
-    }
-    return without_tail(v, content_end, content_end + own);
-}
-
 /* The longest run of whole tokens of s that fits into `most` bytes. */
 static size_t whole_tokens(view *v, tinkc_str s, size_t most)
 {
@@ -237,6 +220,50 @@ static size_t whole_tokens(view *v, tinkc_str s, size_t most)
     return fit;
 }
 
+/* The special token at the beginning of s, behind white space: where it ends, or 0. */
+static size_t first_mark(const view *v, tinkc_str s)
+{
+    size_t skip = s.len - tkc_j_strip(s, NULL, true, false).len;
+    for (size_t n = skip + 1; n <= s.len && n <= skip + 64; n++)
+        if (ends_with_token(v->tok, tkc_strn(s.data + skip, n - skip), true))
+            return n;
+    return 0;
+}
+
+/* How much of what follows the content is the message's own end: what the template also writes when
+ * the message is the last. If it then writes another mark (<|return|> for <|end|>), the mark that
+ * is here counts. */
+static size_t end_of_message(view *v, size_t k, size_t content_end)
+{
+    tinkc_str tail = tkc_strn(v->whole.text.data + content_end, v->whole.text.len - content_end);
+    tkc_rendered alone;
+    size_t at, own = tail.len;
+    if (k + 1 < v->n) {
+        own = 0;
+        if (try_render(v, with_mark(v, k, k + 1), false, &alone) && find_mark(alone.text, &at)) {
+            size_t behind = at + sizeof mark - 1;
+            tinkc_str other = tkc_strn(alone.text.data + behind, alone.text.len - behind);
+            own = common_prefix(tail, other);
+            if (own < other.len)
+                own = first_mark(v, other) ? first_mark(v, tail) : whole_tokens(v, other, own);
+        }
+    }
+    return without_tail(v, content_end, content_end + own);
+}
+
+/* Of the first n bytes of the prompt, those that may count as a header: all of it, or whole tokens
+ * that hold a mark which text cannot imitate. */
+static size_t part_of_prompt(view *v, size_t n)
+{
+    if (n >= v->prompt.len)
+        return v->prompt.len;
+    size_t whole = whole_tokens(v, v->prompt, n);
+    for (size_t i = 1; i <= whole; i++)
+        if (ends_with_token(v->tok, tkc_strn(v->prompt.data, i), false))
+            return whole;
+    return 0;
+}
+
 /* Looks for the generation prompt, or its beginning, right before the content. */
 static bool find_header(view *v, size_t content, size_t *start)
 {
@@ -249,17 +276,9 @@ static bool find_header(view *v, size_t content, size_t *start)
             place = at;
         }
     }
-    if (best < prompt.len) {
-        best = whole_tokens(v, prompt, best);
-        /* part of a prompt is a header only if it holds a mark that text cannot imitate */
-        bool marked = false;
-        for (size_t n = 1; n <= best && !marked; n++)
-            marked = ends_with_token(v->tok, tkc_strn(prompt.data, n), false);
-        if (!marked)
-            return false;
-    }
+    best = part_of_prompt(v, best);
     *start = place + best;
-    return true;
+    return best > 0;
 }
 
 /* Makes sure that v->prompt is known, by asking the template about any conversation. */
@@ -336,6 +355,11 @@ static bool by_blocks(view *v, size_t k, tkc_jspan *span)
     else if (w->n_spans != answers || !is_role(v, k, "assistant"))
         return false;
     *span = w->spans[index];
+    if (is_role(v, k, "assistant") && learn_prompt(v, k) && v->prompt.len) {
+        tinkc_str text = tkc_strn(w->text.data + span->begin, span->end - span->begin);
+        span->begin += part_of_prompt(v, common_prefix(text, v->prompt));
+    }
+    span->end = without_tail(v, span->begin, span->end);
     return true;
 }
 

@@ -488,6 +488,8 @@ tkc_jv tkc_j_attr(tkc_jev *, tkc_jv object, tkc_jstr *name);
 /* What an object has by itself, items not asked. */
 tkc_jv tkc_j_own_attr(tkc_jev *, tkc_jv object, tkc_jstr *name, bool *found);
 tkc_jv tkc_j_item(tkc_jev *, tkc_jv object, tkc_jv key);
+/* How many items a loop has; walks the rest if that is not known. -1 = failed. */
+int64_t tkc_j_loop_length(tkc_jev *, tkc_jloop *);
 tkc_jv tkc_j_slice(tkc_jev *, tkc_jv object, tkc_jv start, tkc_jv stop, tkc_jv step);
 /* Walks "a.b.0" as filters with attribute= do. */
 tkc_jv tkc_j_path(tkc_jev *, tkc_jv attribute);

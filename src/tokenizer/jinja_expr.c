@@ -690,6 +690,8 @@ tkc_jnode *tkc_jp_name_target(tkc_jparser *p)
     for (size_t i = 0; i < 6; i++)
         if (tkc_str_is(p->at->text, fixed[i]))
             return tkc_jp_fail(p, "cannot assign to %s", fixed[i]);
+    if (p->in_for && tkc_str_is(p->at->text, "loop"))
+        return tkc_jp_fail(p, "cannot assign to the special loop variable");
     tkc_jnode *n = tkc_jp_node(p, TKC_JN_NAME, p->at->line);
     if (!n || !(n->name = tkc_jp_intern(p, p->at->text)))
         return NULL;

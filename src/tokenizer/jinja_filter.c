@@ -188,13 +188,17 @@ static tkc_jv filter_truncate(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *arg
     tkc_jv end = a[2].kind == TKC_JV_MISSING ? tkc_jv_cstr(ev, "...") : a[2];
     if (!int_arg(ev, a[3], "truncate", 5, &leeway) || tkc_jv_failed(end))
         return tkc_jv_fail;
-    if (v->kind != TKC_JV_STR || end.kind != TKC_JV_STR)
-        return tkc_j_fail(ev, "truncate: expected a string, not %s", tkc_jv_type(*v));
-    int64_t n_end = (int64_t)tkc_jstr_chars(end.s), n = (int64_t)tkc_jstr_chars(v->s);
+    if (end.kind != TKC_JV_STR)
+        return tkc_j_fail(ev, "truncate: expected a string, not %s", tkc_jv_type(end));
+    int64_t n_end = (int64_t)tkc_jstr_chars(end.s), n = tkc_jv_length(ev, *v);
+    if (n < 0)
+        return tkc_jv_fail;
     if (length < n_end || leeway < 0)
         return tkc_j_fail(ev, "truncate: the length is too small");
     if (n <= leeway || n - leeway <= length)
-        return *v;
+        return *v; /* whatever it is */
+    if (v->kind != TKC_JV_STR)
+        return tkc_j_fail(ev, "truncate: expected a string, not %s", tkc_jv_type(*v));
     tinkc_str s = tkc_strn(v->s->data, tkc_j_place(v->s, (size_t)(length - n_end)));
     if (!tkc_jv_truth(a[1]))
         for (size_t i = s.len; i-- > 0;)
@@ -294,6 +298,8 @@ static tkc_jv filter_wordwrap(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *arg
     if (!tkc_j_bind(ev, args, "wordwrap", params, 4, 0, a) || !as_text(ev, v, &s) ||
         !int_arg(ev, a[0], "wordwrap", 79, &width))
         return tkc_jv_fail;
+    if (v->kind != TKC_JV_STR)
+        return tkc_j_fail(ev, "wordwrap: expected a string, not %s", tkc_jv_type(*v));
     if (width <= 0)
         return tkc_j_fail(ev, "wordwrap: the width must be positive");
     if (a[1].kind != TKC_JV_MISSING && !tkc_jv_truth(a[1]))
@@ -617,10 +623,13 @@ static tkc_jv filter_filesizeformat(tkc_jev *ev, const tkc_jv *v, const tkc_jarg
     char text[64];
     if (!tkc_j_bind(ev, args, "filesizeformat", params, 1, 0, &a))
         return tkc_jv_fail;
-    tkc_jargs none = { 0 };
-    f = filter_float(ev, v, &none);
+    tkc_jv no_number = tkc_jv_none;
+    tkc_jargs with_default = { &no_number, 1, NULL, 0 };
+    f = filter_float(ev, v, &with_default);
     if (tkc_jv_failed(f))
         return f;
+    if (f.kind != TKC_JV_FLOAT)
+        return tkc_j_fail(ev, "filesizeformat: not a size");
     bool binary = tkc_jv_truth(a);
     double base = binary ? 1024 : 1000, bytes = f.f, unit = base * base;
     if (!isfinite(bytes) || fabs(bytes) > 1e30)

@@ -357,8 +357,11 @@ tkc_jv tkc_j_percent(tkc_jev *ev, tkc_jv format, tkc_jv args)
                 return tkc_jv_fail;
         }
     }
-    size_t given = args.kind == TKC_JV_TUPLE ? args.l->len : args.kind == TKC_JV_DICT ? 0 : 1;
-    if (!p.keyed && p.used < given && args.kind != TKC_JV_LIST)
+    /* what can be indexed might have been a mapping, so it need not be used up */
+    bool indexed = args.kind == TKC_JV_LIST || args.kind == TKC_JV_DICT ||
+                   args.kind == TKC_JV_UNDEFINED || args.kind == TKC_JV_RANGE;
+    size_t given = args.kind == TKC_JV_TUPLE ? args.l->len : indexed ? 0 : 1;
+    if (!p.keyed && p.used < given)
         return tkc_j_fail(ev, "not all arguments converted during string formatting");
     return tkc_jv_take(ev, mark);
 }
@@ -444,9 +447,14 @@ static bool put_formatted(tkc_jev *ev, tkc_jv v, tinkc_str text)
 static tkc_jv format_argument(tkc_jev *ev, tinkc_str name, const tkc_jargs *args, size_t *next)
 {
     int64_t i = 0;
+    bool numbered = name.len && tkc_parse_i64(name, &i);
+    if ((name.len == 0 && *next == SIZE_MAX) || (numbered && *next && *next != SIZE_MAX))
+        return tkc_j_fail(ev, "format: cannot switch between numbered and plain fields");
+    if (numbered)
+        *next = SIZE_MAX; /* from now on all must be */
     if (name.len == 0)
         i = (int64_t)(*next)++;
-    else if (!tkc_parse_i64(name, &i)) {
+    else if (!numbered) {
         for (size_t k = 0; k < args->n_kw; k++)
             if (tkc_str_eq(name, (tinkc_str){ args->kw[k].name->data, args->kw[k].name->len }))
                 return args->kw[k].value;

@@ -541,7 +541,7 @@ static void peek_next(tkc_jev *ev, tkc_jloop *loop)
         loop->after = tkc_jv_missing;
 }
 
-static int64_t loop_length(tkc_jev *ev, tkc_jloop *loop)
+int64_t tkc_j_loop_length(tkc_jev *ev, tkc_jloop *loop)
 {
     if (loop->length >= 0)
         return loop->length;
@@ -575,11 +575,11 @@ static tkc_jv loop_attr(tkc_jev *ev, tkc_jloop *loop, tinkc_str name, bool *foun
         peek_next(ev, loop);
         v = tkc_jv_bool(loop->after.kind == TKC_JV_MISSING);
     } else if (tkc_str_is(name, "length"))
-        v = tkc_jv_int(loop_length(ev, loop));
+        v = tkc_jv_int(tkc_j_loop_length(ev, loop));
     else if (tkc_str_is(name, "revindex"))
-        v = tkc_jv_int(loop_length(ev, loop) - loop->index0);
+        v = tkc_jv_int(tkc_j_loop_length(ev, loop) - loop->index0);
     else if (tkc_str_is(name, "revindex0"))
-        v = tkc_jv_int(loop_length(ev, loop) - loop->index0 - 1);
+        v = tkc_jv_int(tkc_j_loop_length(ev, loop) - loop->index0 - 1);
     else if (tkc_str_is(name, "depth"))
         v = tkc_jv_int(loop->depth0 + 1);
     else if (tkc_str_is(name, "depth0"))

@@ -273,6 +273,7 @@ static tkc_jnode *parse_for(tkc_jparser *p)
     static const char *const ends[] = { "else", "endfor", NULL };
     static const char *const last[] = { "endfor", NULL };
     tkc_jnode *n = tkc_jp_node(p, TKC_JN_FOR, p->at->line);
+    p->in_for++;
     if (!n || !(n->a = tkc_jp_target(p, "in", false, true)))
         return NULL;
     if (!tkc_jp_skip_name(p, "in"))
@@ -288,6 +289,7 @@ static tkc_jnode *parse_for(tkc_jparser *p)
     p->loops--;
     if (tkc_jp_skip_name(p, "else") && (!expect_block_end(p) || !parse_body(p, last, &n->other)))
         return NULL;
+    p->in_for--;
     p->at++;
     return expect_block_end(p) ? n : NULL;
 }

@@ -14,6 +14,7 @@ typedef struct tkc_jparser {
     const tkc_jtoken *at;
     int32_t nesting;
     int32_t loops;    /* how many loops enclose this place, inside the same function */
+    int32_t in_for;   /* how many `for` tags enclose this place, whatever is between */
     tkc_jstr **names; /* interned; open addressing */
     size_t n_names, cap_names;
 } tkc_jparser;

@@ -351,10 +351,8 @@ static tkc_jv split_spaces(tkc_jev *ev, tkc_jv self, int64_t limit)
     tinkc_str rest = tkc_j_strip(tkc_jv_text(self), NULL, true, false);
     while (!tkc_jv_failed(out) && rest.len) {
         size_t i = 0, end = 0;
-        if (limit == 0) {
-            rest = tkc_j_strip(rest, NULL, false, true);
-            end = rest.len;
-        }
+        if (limit == 0)
+            end = rest.len; /* as it is, white space at its end included */
         while (limit != 0 && i < rest.len) {
             end = i;
             if (tkc_j_is_space(tkc_j_char(rest, &i)))
@@ -431,8 +429,6 @@ static tkc_jv rsplit_at(tkc_jev *ev, tkc_jv self, const tinkc_str *sep, int64_t 
             rest = tkc_j_strip(rest, NULL, false, true);
         limit -= limit > 0;
     }
-    if (!sep)
-        rest = tkc_j_strip(rest, NULL, true, false);
     if (!tkc_jv_failed(out) && (sep || rest.len) &&
         !tkc_jv_push(ev, out.l, part_of(ev, self, rest)))
         return tkc_jv_fail;

@@ -33,7 +33,8 @@ KIND_TEST(number, tkc_jv_is_number(*v))
 KIND_TEST(string, v->kind == TKC_JV_STR)
 KIND_TEST(mapping, v->kind == TKC_JV_DICT)
 KIND_TEST(iterable, tkc_jv_iterable(*v))
-KIND_TEST(sequence, (v->kind >= TKC_JV_STR && v->kind <= TKC_JV_DICT) || v->kind == TKC_JV_RANGE)
+KIND_TEST(sequence, (v->kind >= TKC_JV_STR && v->kind <= TKC_JV_DICT) || v->kind == TKC_JV_RANGE ||
+                        v->kind == TKC_JV_UNDEFINED)
 KIND_TEST(escaped, v->kind == TKC_JV_STR && (v->flag & TKC_JV_MARKUP))
 KIND_TEST(callable, v->kind == TKC_JV_MACRO || v->kind == TKC_JV_METHOD ||
                         v->kind == TKC_JV_GLOBAL || v->kind == TKC_JV_LOOP ||
@@ -64,12 +65,14 @@ static tkc_jv remainder_is(tkc_jev *ev, tkc_jv v, tkc_jv divisor, int64_t wanted
 
 static tkc_jv test_odd(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
 {
-    (void)args;
+    if (!tkc_j_bind(ev, args, "odd", NULL, 0, 0, NULL))
+        return tkc_jv_fail;
     return remainder_is(ev, *v, tkc_jv_int(2), 1);
 }
 static tkc_jv test_even(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
 {
-    (void)args;
+    if (!tkc_j_bind(ev, args, "even", NULL, 0, 0, NULL))
+        return tkc_jv_fail;
     return remainder_is(ev, *v, tkc_jv_int(2), 0);
 }
 static tkc_jv test_divisibleby(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
@@ -85,12 +88,14 @@ static tkc_jv case_test(tkc_jev *ev, tkc_jv v, bool upper)
 }
 static tkc_jv test_lower(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
 {
-    (void)args;
+    if (!tkc_j_bind(ev, args, "lower", NULL, 0, 0, NULL))
+        return tkc_jv_fail;
     return case_test(ev, *v, false);
 }
 static tkc_jv test_upper(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
 {
-    (void)args;
+    if (!tkc_j_bind(ev, args, "upper", NULL, 0, 0, NULL))
+        return tkc_jv_fail;
     return case_test(ev, *v, true);
 }
 

@@ -157,9 +157,16 @@ static bool put_range(tkc_jev *ev, const tkc_jrange *r)
     return tkc_j_put(ev, text, (size_t)n);
 }
 
-/* Things that Python prints with an address. */
+/* Things that Python prints with an address, and the loop variable. */
 static bool put_object(tkc_jev *ev, tkc_jv v)
 {
+    if (v.kind == TKC_JV_LOOP) {
+        char text[64];
+        int64_t length = tkc_j_loop_length(ev, v.loop);
+        int n = snprintf(text, sizeof text, "<LoopContext %lld/%lld>",
+                         (long long)v.loop->index0 + 1, (long long)length);
+        return length >= 0 && tkc_j_put(ev, text, (size_t)n);
+    }
     if (v.kind == TKC_JV_MACRO) {
         const tkc_jstr *name = v.macro->node->name;
         return put(ev, "<Macro '") && tkc_j_put(ev, name->data, name->len) && put(ev, "'>");

@@ -574,6 +574,8 @@ int64_t tkc_jv_length(tkc_jev *ev, tkc_jv v)
         return v.range->len;
     case TKC_JV_UNDEFINED:
         return 0;
+    case TKC_JV_LOOP:
+        return tkc_j_loop_length(ev, v.loop);
     default:
         tkc_j_fail(ev, "object of type '%s' has no len()", tkc_jv_type(v));
         return -1;

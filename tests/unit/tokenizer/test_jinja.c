@@ -1,0 +1,310 @@
+/* test_jinja.c - the template engine: what it refuses, where its limits are, what errors say. What
+ * it renders is compared with Jinja2 itself by test_template_data.sh. */
+#include "support/check.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "tinkc/tokenizer.h"
+#include "tokenizer/template.h"
+
+typedef struct outcome {
+    tinkc_error err;
+    tinkc_text text;
+} outcome;
+
+static outcome render_span(const char *text, size_t len, const char *variables)
+{
+    outcome o = { 0 };
+    tinkc_template *t = tinkc_template_parse(text, len, NULL, &o.err);
+    tinkc_template_render(t, variables, 1753542245000000, &o.text, &o.err);
+    tinkc_template_free(t);
+    return o;
+}
+
+static void assert_renders(const char *text, const char *variables, const char *wanted)
+{
+    outcome o = render_span(text, strlen(text), variables);
+    assert_ok(o.err);
+    assert_str(((tinkc_str){ o.text.data, o.text.len }), wanted);
+    tinkc_text_free(&o.text);
+}
+
+static void assert_refuses(const char *text, size_t len, const char *part)
+{
+    int64_t begin = tkc_monotonic_ns();
+    outcome o = render_span(text, len, "{}");
+    assert_int_equal(o.err.code, TINKC_E_TEMPLATE);
+    if (!strstr(o.err.message, part))
+        fail_msg("\"%s\" does not say \"%s\"", o.err.message, part);
+    /* generous: sanitizers and a busy machine; without limits these would run for ever */
+    assert_true(tkc_monotonic_ns() - begin < 20 * 1000000000LL);
+    tinkc_text_free(&o.text);
+}
+
+#define REFUSES(text, part) assert_refuses(text, strlen(text), part)
+
+static void errors_name_the_line(void **state)
+{
+    (void)state;
+    REFUSES("a\nb\n{{ 1 + }}", "line 3");
+    REFUSES("a\n{% if %}", "line 2");
+    REFUSES("\n\n{% for a in 5 %}{% endfor %}", "line 3");
+    REFUSES("\n{{ nope.x }}", "line 2: 'nope' is undefined");
+    REFUSES("{{ 'x'|nosuch }}", "no filter named 'nosuch'");
+    REFUSES("{% include 'x' %}", "the tag 'include' is not supported");
+    REFUSES("{{ {}.a.b }}", "'dict object' has no attribute 'a'");
+    REFUSES("{{ [].append(1) }}", "unsafe");
+    REFUSES("{{ ''.__class__.__mro__ }}", "unsafe");
+}
+
+static void raised_text_comes_as_it_is(void **state)
+{
+    (void)state;
+    outcome o = render_span("\n{{ raise_exception('No: \xC3\xA9 ' ~ 5) }}", 40, "{}");
+    assert_string_equal(o.err.message, "No: \xC3\xA9 5");
+    tinkc_text_free(&o.text);
+}
+
+/* `times` copies of a, then middle, then as many of b. */
+static char *nested(const char *a, const char *middle, const char *b, size_t times, size_t *len)
+{
+    size_t na = strlen(a), nm = strlen(middle), nb = strlen(b);
+    tinkc_error err = { 0 };
+    *len = times * (na + nb) + nm;
+    char *text = tkc_alloc(NULL, *len, &err), *at = text;
+    assert_non_null(text);
+    for (size_t i = 0; i < times; i++, at += na)
+        memcpy(at, a, na);
+    memcpy(at, middle, nm);
+    at += nm;
+    for (size_t i = 0; i < times; i++, at += nb)
+        memcpy(at, b, nb);
+    return text;
+}
+
+static void deep_nesting_is_refused(void **state)
+{
+    static const struct {
+        const char *a, *middle, *b;
+    } forms[] = { { "{{(", "", "" },
+                  { "(", "{{ 1 }}", ")" },
+                  { "{% if 1 %}", "x", "{% endif %}" },
+                  { "{% for a in b %}", "x", "{% endfor %}" },
+                  { "{% macro m() %}", "x", "{% endmacro %}" },
+                  { "{% set x %}", "x", "{% endset %}" },
+                  { "{% generation %}", "x", "{% endgeneration %}" } };
+    (void)state;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        size_t len;
+        char *text = nested(forms[i].a, forms[i].middle, forms[i].b, 20000, &len);
+        outcome o = render_span(text, len, "{}");
+        if (i != 1) /* plain text with brackets is only text */
+            assert_int_equal(o.err.code, TINKC_E_TEMPLATE);
+        tinkc_text_free(&o.text);
+        tkc_release(NULL, text, len);
+    }
+}
+
+static void deep_expressions_are_refused(void **state)
+{
+    static const struct {
+        const char *begin, *a, *b, *end;
+    } forms[] = { { "{{ ", "(", ")", " }}" },      { "{{ ", "[", "]", " }}" },
+                  { "{{ ", "not ", "", " }}" },    { "{{ ", "-", "", " }}" },
+                  { "{{ x", "|upper", "", "}}" },  { "{{ x", ".a", "", "}}" },
+                  { "{{ 1", "+1", "", "}}" },      { "{{ 1", " if 1 else 1", "", "}}" },
+                  { "{{ x", "(1)", "", "}}" },     { "{{ x", " and 1", "", "}}" },
+                  { "{{ {1:", "{1:", "}", "}}}" }, { "{{ x", "[0", "]", "}}" } };
+    (void)state;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        size_t inner_len, n_begin = strlen(forms[i].begin), n_end = strlen(forms[i].end);
+        char *inner = nested(forms[i].a, "", forms[i].b, 30000, &inner_len);
+        tinkc_error err = { 0 };
+        char *text = tkc_alloc(NULL, n_begin + inner_len + n_end, &err);
+        memcpy(text, forms[i].begin, n_begin);
+        memcpy(text + n_begin, inner, inner_len);
+        memcpy(text + n_begin + inner_len, forms[i].end, n_end);
+        assert_refuses(text, n_begin + inner_len + n_end, "line 1");
+        tkc_release(NULL, text, n_begin + inner_len + n_end);
+        tkc_release(NULL, inner, inner_len);
+    }
+}
+
+static void endless_work_is_stopped(void **state)
+{
+    (void)state;
+    REFUSES("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+            "steps");
+    REFUSES("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "too deeply");
+    REFUSES("{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}",
+            "too deeply");
+    REFUSES("{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}", "too deeply");
+    REFUSES("{% macro w() %}{{ caller() }}{% endmacro %}"
+            "{% macro m() %}{% call w() %}{{ m() }}{% endcall %}{% endmacro %}{{ m() }}",
+            "too deeply");
+    REFUSES("{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}", "too deeply");
+    REFUSES("{{ range(1000000) }}", "range too big");
+    REFUSES("{{ range(10 ** 18)|list }}", "range too big");
+}
+
+static void memory_is_bounded(void **state)
+{
+    (void)state;
+    REFUSES("{{ 'a' * 1000000000000 }}", "memory");
+    REFUSES("{{ [1] * 1000000000000 }}", "memory");
+    REFUSES("{{ 'a' * (2 ** 62) }}", "memory");
+    REFUSES("{{ 2 ** 200 }}", "127 bits");
+    REFUSES("{{ 'x'.ljust(10 ** 15) }}", "memory");
+    REFUSES("{{ '%1000000d' % 1 }}", "too large");
+    REFUSES("{{ '{:1000000}'.format(1) }}", "format");
+    REFUSES("{% set ns = namespace(s='aaaaaaaaaaaaaaaa') %}{% for a in range(99) %}"
+            "{% set ns.s = ns.s + ns.s %}{% endfor %}",
+            "memory");
+    REFUSES("{% set ns = namespace(l=[1]) %}{% for a in range(99) %}{% set ns.l = ns.l + ns.l %}"
+            "{% endfor %}",
+            "more than");
+    REFUSES("{% set x = 'a' * 1000000 %}{% for a in range(1000) %}{{ x }}{% endfor %}", "bytes");
+}
+
+static void deep_values_are_refused(void **state)
+{
+    (void)state;
+#define BUILD                                                                                      \
+    "{% set ns = namespace(l=[]) %}{% for a in range(5000) %}{% set ns.l = [ns.l] %}{% endfor %}"
+    REFUSES(BUILD "{{ ns.l }}", "nested");
+    REFUSES(BUILD "{{ ns.l|tojson }}", "nested");
+    REFUSES(BUILD "{{ ns.l == [ns.l] }}", "nested");
+    REFUSES(BUILD "{{ ns.l < [ns.l] }}", "nested");
+    REFUSES("{% set ns = namespace(l=[1]) %}{% for a in range(5000) %}"
+            "{% set ns.l = ns.l|map('string') %}{% endfor %}{{ ns.l|list }}",
+            "stand on each other");
+#undef BUILD
+}
+
+static void variables_must_be_an_object(void **state)
+{
+    (void)state;
+    outcome o = render_span("x", 1, "[1]");
+    assert_int_equal(o.err.code, TINKC_E_ARGUMENT);
+    o = render_span("x", 1, "{\"a\": }");
+    assert_int_equal(o.err.code, TINKC_E_ARGUMENT);
+    o = render_span("\xFF", 1, "{}");
+    assert_int_equal(o.err.code, TINKC_E_TEMPLATE);
+    assert_renders("{{ a }}", NULL, "");
+}
+
+static void keys_keep_their_order(void **state)
+{
+    (void)state;
+    assert_renders(
+        "{{ d|tojson }} {{ d.k11 }}",
+        "{\"d\": {\"z\": 1, \"a\": 2, \"k1\": 0, \"k2\": 0, \"k3\": 0, \"k4\": 0, \"k5\": 0,"
+        " \"k6\": 0, \"k7\": 0, \"k8\": 0, \"k9\": 0, \"k10\": 0, \"k11\": 7, \"a\": 3}}",
+        "{\"z\": 1, \"a\": 3, \"k1\": 0, \"k2\": 0, \"k3\": 0, \"k4\": 0, \"k5\": 0, "
+        "\"k6\": 0, \"k7\": 0, \"k8\": 0, \"k9\": 0, \"k10\": 0, \"k11\": 7} 7");
+}
+
+static void the_clock_is_handed_in(void **state)
+{
+    (void)state;
+    assert_renders("{{ strftime_now('%d %b %Y, %-d/%-m, %H:%M:%S %f') }}", "{}",
+                   "26 Jul 2025, 26/7, 15:04:05 000000");
+    REFUSES("{{ strftime_now('%Q') }}", "%Q");
+}
+
+/* Generation blocks: where they lie in the text. */
+static void generation_blocks_are_noted(void **state)
+{
+    (void)state;
+    static const char text[] = "ab{% for a in [1, 2] %}{% generation %}c{{ a }}{% endgeneration %}-"
+                               "{% endfor %}";
+    tinkc_error err = { 0 };
+    tkc_arena arena = { 0 };
+    tkc_jev ev;
+    tinkc_template *t = tinkc_template_parse(text, sizeof text - 1, NULL, &err);
+    assert_ok(err);
+    tkc_jev_init(&ev, &t->jinja, &arena, NULL, &err);
+    assert_true(tkc_jev_run(&ev, tkc_jv_dict(&ev, TKC_JV_DICT).d));
+    assert_str(tkc_buf_view(&ev.out), "abc1-c2-");
+    assert_int_equal(ev.n_spans, 2);
+    assert_int_equal(ev.spans[0].begin, 2);
+    assert_int_equal(ev.spans[0].end, 4);
+    assert_int_equal(ev.spans[1].begin, 5);
+    assert_int_equal(ev.spans[1].end, 7);
+    tkc_jev_free(&ev);
+    tkc_arena_free(&arena);
+    tinkc_template_free(t);
+}
+
+/* Every allocation may fail; nothing leaks and nothing crashes. */
+typedef struct counted {
+    size_t left, live;
+} counted;
+
+static void *counted_resize(void *ptr, size_t old_size, size_t size, void *user)
+{
+    counted *c = user;
+    if (c->left == 0)
+        return NULL;
+    c->left--;
+    void *grown = realloc(ptr, size ? size : 1);
+    c->live += size - old_size;
+    return grown;
+}
+static void *counted_alloc(size_t size, void *user)
+{
+    return counted_resize(NULL, 0, size, user);
+}
+static void counted_release(void *ptr, size_t size, void *user)
+{
+    if (ptr)
+        ((counted *)user)->live -= size;
+    free(ptr);
+}
+
+static void allocations_may_fail(void **state)
+{
+    static const char text[] =
+        "{% macro m(a, b=1) %}{{ a }}{{ b }}{% endmacro %}{% for x in l %}{{ m(x) }}"
+        "{{ d|tojson }}{% set ns = namespace(k=x) %}{% set ns.k = ns.k ~ 'z' %}{{ ns.k|upper }}"
+        "{% endfor %}{{ l|map('string')|join(',') }}{{ l|sort }}";
+    static const char vars[] = "{\"l\": [3, 1, 2], \"d\": {\"a\": [1, \"\\u00e9\"]}}";
+    (void)state;
+    bool done = false;
+    for (size_t n = 0; !done && n < 5000; n++) {
+        counted c = { n, 0 };
+        tinkc_allocator a = { counted_alloc, counted_resize, counted_release, &c };
+        tinkc_error err = { 0 };
+        tinkc_text out = { .a = &a };
+        tinkc_template *t = tinkc_template_parse(text, sizeof text - 1, &a, &err);
+        tinkc_template_render(t, vars, 0, &out, &err);
+        done = !err.code;
+        if (!done)
+            assert_int_equal(err.code, TINKC_E_MEMORY);
+        tinkc_text_free(&out);
+        tinkc_template_free(t);
+        assert_int_equal(c.live, 0);
+    }
+    assert_true(done);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(errors_name_the_line),
+        cmocka_unit_test(raised_text_comes_as_it_is),
+        cmocka_unit_test(deep_nesting_is_refused),
+        cmocka_unit_test(deep_expressions_are_refused),
+        cmocka_unit_test(endless_work_is_stopped),
+        cmocka_unit_test(memory_is_bounded),
+        cmocka_unit_test(deep_values_are_refused),
+        cmocka_unit_test(variables_must_be_an_object),
+        cmocka_unit_test(keys_keep_their_order),
+        cmocka_unit_test(the_clock_is_handed_in),
+        cmocka_unit_test(generation_blocks_are_noted),
+        cmocka_unit_test(allocations_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
