@@ -28,7 +28,7 @@
 enum {
     DEFAULT_CONNECTIONS = 1000,
     SPARE_DESCRIPTORS = 64,   /* left to the host out of what the process may open */
-    ALWAYS_ALLOWED = 8,       /* connections that a kind has even if others took the rest */
+    ALWAYS_ALLOWED = 8,       /* connections that every kind has */
     STREAMS_EACH = 50,        /* requests on one HTTP/2 connection */
     POOL_IDLE_MS = 60 * 1000, /* then its connections are closed */
     EVENTS_AT_ONCE = 128
@@ -47,16 +47,25 @@ static size_t descriptor_limit(void)
     return n > 2 * SPARE_DESCRIPTORS ? n - SPARE_DESCRIPTORS : n / 2;
 }
 
-/* A kind may take three quarters of all connections: long polls leave room for submissions. */
+/* How many connections a kind may have, idle ones included. The parts add up to the whole, so
+ * that kinds do not wait for one another: long polls hold a connection each, submissions are
+ * short, the rest is rare. */
+static size_t share_of(const tkc_http_pool *pool)
+{
+    static const size_t parts[TKC_HTTP_POOLS] = {
+        /* of 64 */
+        [TINKC_POOL_RETRIEVE] = 32, [TINKC_POOL_SAMPLE] = 16, [TINKC_POOL_TRAIN] = 8,
+        [TINKC_POOL_REST] = 4,      [TINKC_POOL_SESSION] = 1, [TINKC_POOL_TELEMETRY] = 1,
+        [TINKC_POOL_CONFIG] = 1,    [TINKC_POOL_AUTH] = 1
+    };
+    size_t share = pool->http->max_connections * parts[pool->kind] / 64;
+    return share > ALWAYS_ALLOWED ? share : ALWAYS_ALLOWED;
+}
+
 static bool may_start(const tkc_http_pool *pool)
 {
-    const tkc_http *http = pool->http;
-    size_t factor = pool->http2 && pool->kind != TINKC_POOL_TRAIN ? STREAMS_EACH : 1;
-    if (pool->n_active < ALWAYS_ALLOWED)
-        return true;
-    if (pool->n_active / factor >= http->max_connections - http->max_connections / 4)
-        return false;
-    return http->stats.active / factor < http->max_connections;
+    size_t each = pool->http2 && pool->kind != TINKC_POOL_TRAIN ? STREAMS_EACH : 1;
+    return pool->n_active < share_of(pool) * each;
 }
 
 /* ---- what libcurl asks of us ---- */
@@ -111,7 +120,7 @@ static bool open_pool(tkc_http_pool *pool, tinkc_error *err)
     curl->multi_setopt(pool->multi, CURLMOPT_PIPELINING,
                        (long)(single ? CURLPIPE_NOTHING : CURLPIPE_MULTIPLEX));
     curl->multi_setopt(pool->multi, CURLMOPT_MAX_CONCURRENT_STREAMS, (long)STREAMS_EACH);
-    curl->multi_setopt(pool->multi, CURLMOPT_MAXCONNECTS, (long)pool->http->max_connections);
+    curl->multi_setopt(pool->multi, CURLMOPT_MAXCONNECTS, (long)share_of(pool));
     return true;
 }
 

@@ -398,7 +398,7 @@ static void test_more_requests_than_connections(void **state)
     fixture fx;
     stub_server *s = stub_start(NULL, script, NULL);
     (void)state;
-    open_with(&fx, &(tkc_http_options){ .proxy = "", .max_connections = 16 });
+    open_with(&fx, &(tkc_http_options){ .proxy = "", .max_connections = 24 });
     for (int i = 0; i < N; i++) {
         all[i] = make(&fx, "POST", stub_url(s), i % 3 ? "/x" : "/slow");
         all[i]->request.pool = TINKC_POOL_RETRIEVE;
