@@ -190,7 +190,7 @@ static bool carries(const tke_datum *d, size_t i, size_t j)
 {
     if (d->weights)
         return d->weights[i * d->k + j] != 0;
-    return !d->advantages || d->advantages[i] != 0;
+    return d->advantages && d->advantages[i] != 0;
 }
 
 bool tke_datum_check(const tke_datum *d, size_t vocab, size_t context, size_t index,
@@ -237,9 +237,12 @@ static tke_real cross_entropy(const tke_datum *d, size_t i, const tke_real *lp, 
     return loss;
 }
 
-/* Ratio statistics of a token that carries loss. */
+/* Ratio statistics of a token that carries loss. A ratio that overflows where the loss clips it
+ * away must not make a metric that is no number. */
 static void count_ratio(tke_loss_sums *sums, double ratio, double kl, bool clipped)
 {
+    const double most = 1e30;
+    ratio = ratio < most ? ratio : most;
     sums->ratio += ratio;
     sums->kl += kl;
     if (sums->n_ratio == 0 || ratio > sums->ratio_max)

@@ -242,7 +242,7 @@ static void family_losses_and_grads(family *f)
         }
         snprintf(name, sizeof name, "loss/%s (relative)", family_losses[loss]);
         report(f->name, name,
-               fabs(pass.out.metrics[0].value - f->losses[loss]) / fabs(f->losses[loss]), 1e-5);
+               fabs(pass.out.metrics[0].value - f->losses[loss]) / fmax(1, fabs(f->losses[loss])), 1e-5);
         snprintf(name, sizeof name, "grad/%s (norm, worst tensor)", family_losses[loss]);
         char prefix[64];
         snprintf(prefix, sizeof prefix, "grad/%s/", family_losses[loss]);

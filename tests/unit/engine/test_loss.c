@@ -119,6 +119,9 @@ static void test_statistics(void **state)
     assert_int_equal(sums.n_ratio, 2);
     assert_true(fabs(sums.ratio - 2.5) < 1e-5 && fabs(sums.ratio_max - 2) < 1e-5);
     assert_true(fabs(sums.kl) < 1e-6);
+    float far = 500; /* the ratio overflows, the clipped loss does not */
+    assert_true(isfinite(tke_loss_token(&ppo, &d, 0, &far, &g, &sums)) && g == 0);
+    assert_true(isfinite(sums.ratio) && isfinite(sums.ratio_max));
 }
 
 /* ---- inputs ---- */
@@ -191,6 +194,9 @@ static void test_targets_without_weight_may_be_anything(void **state)
     float w[2] = { 0, 1 };
     tke_datum d = { .tokens = tokens, .n = 2, .k = 1, .targets = t, .weights = w };
     assert_true(tke_datum_check(&d, 10, 100, 0, &err));
+    d.weights = NULL; /* a forward pass without weights */
+    assert_true(tke_datum_check(&d, 10, 100, 0, &err));
+    d.weights = w;
     w[0] = 0.1f;
     assert_false(tke_datum_check(&d, 10, 100, 0, &err));
     assert_non_null(strstr(err.message, "target -100"));
