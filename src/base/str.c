@@ -174,12 +174,14 @@ static double parse_decimal(const char *text)
     return strtod_l(text, NULL, c_locale);
 }
 
+/* Those that are exact in double arithmetic. */
+static const double powers[] = { 1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                 1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22 };
+
 /* Clinger's case: at most 15 digits and a small power of ten are exact in double arithmetic. */
 static bool parse_short(tinkc_str s, double *out)
 {
-    static const double powers[] = { 1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-                                     1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
-                                     1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22 };
     size_t i = s.data[0] == '-' ? 1 : 0;
     uint64_t mantissa = 0;
     int digits = 0, scale = 0;
@@ -294,20 +296,60 @@ static size_t lay_out(const char *scientific, char *out)
     return at;
 }
 
-/* Fewest digits that read back equal. snprintf may write a locale's decimal comma, which lay_out
- * skips like the point; reading back needs the point itself. */
-static size_t format_shortest(double value, int least, int most, bool as_float, char *out)
+/* `precision` digits of a value, and whether they read back equal. snprintf may write a locale's
+ * decimal comma; reading back needs the point itself. */
+static bool try_digits(double value, int precision, bool as_float, char *text, size_t cap)
+{
+    int n = snprintf(text, cap, "%.*e", precision - 1, value);
+    for (int i = 0; i < n; i++)
+        if (text[i] == ',')
+            text[i] = '.';
+    double back = parse_decimal(text);
+    return as_float ? (float)back == (float)value : back == value;
+}
+
+/* The same for up to 15 digits of a number of moderate size, without the C library: digits q and a
+ * scale that make q / 10^scale read back equal, as parse_short would compute it. */
+static bool few_digits(double value, int most, bool as_float, char *text, size_t cap)
+{
+    double size = fabs(value);
+    if (!(size >= 1e-6 && size < 1e15))
+        return false;
+    int exponent = (int)floor(log10(size));
+    for (int precision = 1; precision <= most; precision++) {
+        int scale = precision - 1 - exponent;
+        long double scaled = scale < 0 ? (long double)size / (long double)powers[-scale]
+                                       : (long double)size * (long double)powers[scale];
+        uint64_t q = (uint64_t)llrintl(scaled);
+        double back = scale < 0 ? (double)q * powers[-scale] : (double)q / powers[scale];
+        if (q && (as_float ? (float)back == (float)size : back == size)) {
+            int n = snprintf(text, cap, "%s%llu", value < 0 ? "-" : "", (unsigned long long)q);
+            int digits = n - (value < 0);
+            (void)snprintf(text + n, cap - (size_t)n, "e%d", digits - 1 - scale);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Fewest digits that read back equal. More digits come closer, so that they can be sought by
+ * halving; but at a power of two the neighbours below are nearer than those above, and closer may
+ * still be too far: there every length is tried. */
+static size_t format_shortest(double value, int most, bool as_float, char *out)
 {
     char text[TKC_NUMBER_MAX + 16];
-    for (int precision = least; precision <= most; precision++) {
-        int n = snprintf(text, sizeof text, "%.*e", precision - 1, value);
-        for (int i = 0; i < n; i++)
-            if (text[i] == ',')
-                text[i] = '.';
-        double back = parse_decimal(text);
-        if (precision == most || (as_float ? (float)back == (float)value : back == value))
-            break;
+    int least = 1, exponent;
+    if (few_digits(value, most < 15 ? most : 15, as_float, text, sizeof text))
+        return lay_out(text, out);
+    bool power_of_two = fabs(frexp(value, &exponent)) == 0.5;
+    while (least < most) {
+        int middle = power_of_two ? least : (least + most) / 2;
+        if (try_digits(value, middle, as_float, text, sizeof text))
+            most = middle;
+        else
+            least = middle + 1;
     }
+    (void)try_digits(value, most, as_float, text, sizeof text);
     return lay_out(text, out);
 }
 
@@ -319,8 +361,7 @@ size_t tkc_format_double(double value, char out[TKC_NUMBER_MAX])
     if (value == floor(value) && fabs(value) < 1e15)
         return (size_t)snprintf(out, TKC_NUMBER_MAX, "%s%lld.0", signbit(value) ? "-" : "",
                                 (long long)fabs(value));
-    /* 15 digits always survive; start lower, so that 0.1 is found first. */
-    return format_shortest(value, 1, 17, false, out);
+    return format_shortest(value, 17, false, out);
 }
 
 size_t tkc_format_float(float value, char out[TKC_NUMBER_MAX])
@@ -328,7 +369,7 @@ size_t tkc_format_float(float value, char out[TKC_NUMBER_MAX])
     const char *special = special_name((double)value);
     if (special)
         return (size_t)snprintf(out, TKC_NUMBER_MAX, "%s", special);
-    return format_shortest((double)value, 1, 9, true, out);
+    return format_shortest((double)value, 9, true, out);
 }
 
 size_t tkc_utf8_length(const void *text, size_t left)
