@@ -1,49 +1,10 @@
 /* Errors, the allocator door, arenas, buffers, maps, and the growable arrays of the public headers.
  */
 #include "support/check.h"
+#include "support/ledger.h"
 
 #include "base/map.h"
 #include "base/mem.h"
-
-/* An allocator that counts what is out, and fails when told. */
-typedef struct ledger {
-    size_t blocks, bytes;
-    int left; /* allocations until it fails; below 0 = never */
-} ledger;
-
-static void *ledger_alloc(size_t size, void *user)
-{
-    ledger *l = user;
-    if (l->left == 0)
-        return NULL;
-    l->left -= l->left > 0;
-    l->blocks++;
-    l->bytes += size;
-    return tkc_alloc(NULL, size, &(tinkc_error){ 0 });
-}
-static void *ledger_resize(void *ptr, size_t old_size, size_t new_size, void *user)
-{
-    ledger *l = user;
-    if (!ptr)
-        return ledger_alloc(new_size, user);
-    if (l->left == 0)
-        return NULL;
-    l->left -= l->left > 0;
-    l->bytes += new_size - old_size;
-    return tkc_resize(NULL, ptr, old_size, new_size, &(tinkc_error){ 0 });
-}
-static void ledger_release(void *ptr, size_t size, void *user)
-{
-    ledger *l = user;
-    l->blocks--;
-    l->bytes -= size;
-    tkc_release(NULL, ptr, size);
-}
-
-#define LEDGER(l)                                                                                  \
-    {                                                                                              \
-        ledger_alloc, ledger_resize, ledger_release, &(l)                                          \
-    }
 
 /* ---- errors ---- */
 
@@ -170,7 +131,7 @@ static void the_allocator_is_told_the_truth(void **state)
 {
     (void)state;
     ledger l = { .left = -1 };
-    tinkc_allocator a = LEDGER(l);
+    tinkc_allocator a = ledger_allocator(&l);
     tinkc_error err = { 0 };
     void *p = tkc_alloc(&a, 0, &err);
     assert_non_null(p);
@@ -198,7 +159,7 @@ static void arrays_grow_by_half_or_to_what_is_needed(void **state)
 {
     (void)state;
     ledger l = { .left = -1 };
-    tinkc_allocator a = LEDGER(l);
+    tinkc_allocator a = ledger_allocator(&l);
     tinkc_error err = { 0 };
     size_t cap = 0;
     int *data = NULL;
@@ -232,7 +193,7 @@ static void arenas_give_aligned_memory_and_take_it_back(void **state)
 {
     (void)state;
     ledger l = { .left = -1 };
-    tinkc_allocator a = LEDGER(l);
+    tinkc_allocator a = ledger_allocator(&l);
     tinkc_error err = { 0 };
     tkc_arena arena;
     tkc_arena_init(&arena, &a, 0);
@@ -284,7 +245,7 @@ static void buffers_gather_bytes(void **state)
 {
     (void)state;
     ledger l = { .left = -1 };
-    tinkc_allocator a = LEDGER(l);
+    tinkc_allocator a = ledger_allocator(&l);
     tinkc_error err = { 0 };
     tkc_buf b;
     tkc_buf_init(&b, &a, TKC_BUF_NO_MAX);
@@ -330,7 +291,7 @@ static void maps_keep_their_order(void **state)
 {
     (void)state;
     ledger l = { .left = -1 };
-    tinkc_allocator a = LEDGER(l);
+    tinkc_allocator a = ledger_allocator(&l);
     tinkc_error err = { 0 };
     tkc_map map;
     char key[32];
@@ -412,7 +373,7 @@ static void maps_survive_failing_allocations(void **state)
     (void)state;
     for (int n = 0; n < 60; n++) {
         ledger l = { .left = n };
-        tinkc_allocator a = LEDGER(l);
+        tinkc_allocator a = ledger_allocator(&l);
         tkc_map map;
         char key[16];
         int stored = 0;
@@ -438,7 +399,7 @@ static void public_arrays_grow(void **state)
 {
     (void)state;
     ledger l = { .left = -1 };
-    tinkc_allocator a = LEDGER(l);
+    tinkc_allocator a = ledger_allocator(&l);
     tinkc_error err = { 0 };
     tinkc_tokens tokens = { .a = &a };
     tinkc_floats floats = { .a = &a };

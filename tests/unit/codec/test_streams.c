@@ -1,5 +1,6 @@
 /* Event streams, zstd, protobuf's wire form, retry headers, dates, tokens, audio heads, trees. */
 #include "support/check.h"
+#include "support/ledger.h"
 
 #include "base/clock.h"
 #include "codec/dmel.h"
@@ -156,6 +157,27 @@ static void events_are_written_so_that_they_read_back(void **state)
     assert_false(tkc_sse_write(&text, "a\nb", NULL, tkc_str(""), &err));
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
     tkc_buf_free(&text);
+}
+
+static void streams_survive_failing_allocations(void **state)
+{
+    (void)state;
+    bool done = false;
+    for (int n = 0; !done; n++) {
+        ledger l = { .left = n };
+        tinkc_allocator a = ledger_allocator(&l);
+        tinkc_error err = { 0 };
+        tinkc_sse_parser *p = tinkc_sse_new(0, &a, &err);
+        static const char text[] = "event: e\nid: 1\ndata: a longer line of data\ndata: b\n\n";
+        tinkc_sse_feed(p, text, sizeof text - 1, &err);
+        const tinkc_sse *e = tinkc_sse_next(p, &err);
+        done = e && strcmp(e->data, "a longer line of data\nb") == 0;
+        if (!done)
+            assert_int_equal(err.code, TINKC_E_MEMORY);
+        tinkc_sse_free(p);
+        assert_true(l.blocks == 0 && l.bytes == 0);
+        assert_true(n < 100);
+    }
 }
 
 /* ---- zstd ---- */
@@ -487,6 +509,7 @@ int main(void)
         cmocka_unit_test(broken_streams_are_refused),
         cmocka_unit_test(the_end_drops_or_flushes),
         cmocka_unit_test(events_are_written_so_that_they_read_back),
+        cmocka_unit_test(streams_survive_failing_allocations),
         cmocka_unit_test(zstd_as_the_sdk_writes_it),
         cmocka_unit_test(zstd_is_bounded),
         cmocka_unit_test(zstd_without_a_size_is_bounded),

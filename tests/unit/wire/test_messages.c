@@ -1,5 +1,6 @@
 /* Every JSON message both ways, cut off at every byte, and the rules of the one codec. */
 #include "support/check.h"
+#include "support/ledger.h"
 #include "support/wire_samples.h"
 
 #include "base/clock.h"
@@ -346,37 +347,17 @@ static void chunks_are_told_apart_by_their_type(void **state)
 }
 
 /* The n-th allocation fails, for every n: an error, no crash, nothing lost. */
-typedef struct meter {
-    int left;
-} meter;
-static void *limited_alloc(size_t size, void *user)
-{
-    meter *m = user;
-    return m->left-- > 0 ? tkc_alloc(NULL, size, &(tinkc_error){ 0 }) : NULL;
-}
-static void *limited_resize(void *ptr, size_t old_size, size_t new_size, void *user)
-{
-    meter *m = user;
-    return m->left-- > 0 ? tkc_resize(NULL, ptr, old_size, new_size, &(tinkc_error){ 0 }) : NULL;
-}
-static void limited_release(void *ptr, size_t size, void *user)
-{
-    (void)user;
-    tkc_release(NULL, ptr, size);
-}
-
 static void running_out_of_memory_is_an_error(void **state)
 {
     (void)state;
-    meter m;
-    tinkc_allocator a = { limited_alloc, limited_resize, limited_release, &m };
     for (size_t i = 0; i < N_WIRE_SAMPLES; i++) {
         bool done = false;
         for (int n = 0; !done && n < 200; n++) {
             tinkc_error err = { 0 };
+            ledger l = { .left = n };
+            tinkc_allocator a = ledger_allocator(&l);
             tkc_arena small;
             tkc_buf text;
-            m.left = n;
             tkc_arena_init(&small, &a, 0);
             tkc_buf_init(&text, &a, TKC_BUF_NO_MAX);
             done = tkc_message_decode(wire_samples[i].type, tkc_str(wire_samples[i].json),
@@ -386,6 +367,7 @@ static void running_out_of_memory_is_an_error(void **state)
                 assert_int_equal(err.code, TINKC_E_MEMORY);
             tkc_arena_free(&small);
             tkc_buf_free(&text);
+            assert_true(l.blocks == 0 && l.bytes == 0);
         }
         assert_true(done);
     }

@@ -1,6 +1,7 @@
 /* Results: of sampling and of forward_backward, in protobuf and JSON; answers of retrieve_future;
  * error bodies. */
 #include "support/check.h"
+#include "support/ledger.h"
 
 #include <math.h>
 
@@ -498,6 +499,52 @@ static void estimates_of_prompts(void **state)
     assert_int_equal(tkc_model_input_estimate(c, 3), 39);
 }
 
+static bool all_results(tkc_arena *small, tkc_buf *text, tinkc_error *err)
+{
+    tkc_sample_response r;
+    tkc_forward_backward_output o;
+    tkc_answer a;
+    tkc_error_body e;
+    bool good = tkc_sample_response_from_pb(unhex(&arena, vector_b), small, &r, err) &&
+                tkc_sample_response_to_json(&r, text, err) &&
+                tkc_sample_response_from_json(tkc_buf_view(text), small, &r, err) &&
+                tkc_sample_response_to_pb(&r, text, err);
+    tkc_buf_clear(text);
+    good = good && tkc_output_from_pb(unhex(&arena, vector_c), small, &o, err) &&
+           tkc_output_to_json(&o, text, err) &&
+           tkc_output_from_json(tkc_buf_view(text), small, &o, err) &&
+           tkc_output_to_pb(&o, text, err);
+    return good &&
+           tkc_answer_read(tkc_str("{\"error\":\"x\",\"category\":\"user\"}"), small, &a, err) &&
+           tkc_answer_write(&a, text, err) &&
+           tkc_error_body_read(tkc_str("{\"detail\":[{\"loc\":[1],\"msg\":\"m\"}]}"), small, &e,
+                               err) &&
+           tkc_error_body_read(tkc_str("plain"), small, &e, err) &&
+           tkc_error_body_write(&e, text, err);
+}
+
+static void running_out_of_memory_is_an_error(void **state)
+{
+    (void)state;
+    bool done = false;
+    for (int n = 0; !done; n++) {
+        ledger l = { .left = n };
+        tinkc_allocator a = ledger_allocator(&l);
+        tinkc_error err = { 0 };
+        tkc_arena small;
+        tkc_buf text;
+        tkc_arena_init(&small, &a, 0);
+        tkc_buf_init(&text, &a, TKC_BUF_NO_MAX);
+        done = all_results(&small, &text, &err);
+        if (!done)
+            assert_int_equal(err.code, TINKC_E_MEMORY);
+        tkc_arena_free(&small);
+        tkc_buf_free(&text);
+        assert_true(l.blocks == 0 && l.bytes == 0);
+        assert_true(n < 1000);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -517,6 +564,7 @@ int main(void)
         cmocka_unit_test(answers_are_written),
         cmocka_unit_test(error_bodies_of_every_shape_are_read),
         cmocka_unit_test(estimates_of_prompts),
+        cmocka_unit_test(running_out_of_memory_is_an_error),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

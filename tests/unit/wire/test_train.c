@@ -1,6 +1,7 @@
 /* forward_backward requests: the protocol's own bytes, every chunk and tensor kind both ways, and
  * what hostile bytes get. */
 #include "support/check.h"
+#include "support/ledger.h"
 
 #include "wire/tensor.h"
 
@@ -480,6 +481,36 @@ static void json_that_makes_no_sense_is_refused(void **state)
     }
 }
 
+/* The n-th allocation fails, for every n: an error, no crash, nothing lost. */
+static void running_out_of_memory_is_an_error(void **state)
+{
+    (void)state;
+    bool done = false;
+    for (int n = 0; !done; n++) {
+        ledger l = { .left = n };
+        tinkc_allocator a = ledger_allocator(&l);
+        tinkc_error err = { 0 };
+        tkc_arena small;
+        tkc_buf pb, json;
+        tkc_forward_backward_request read;
+        tkc_arena_init(&small, &a, 0);
+        tkc_buf_init(&pb, &a, TKC_BUF_NO_MAX);
+        tkc_buf_init(&json, &a, TKC_BUF_NO_MAX);
+        done = tkc_forward_backward_to_pb(&request_b, &pb, &err) &&
+               tkc_forward_backward_from_pb((tinkc_bytes){ (void *)pb.data, pb.len }, 1, &small,
+                                            &read, &err) &&
+               tkc_forward_backward_to_json(&read, &json, &err) &&
+               tkc_forward_backward_from_json(tkc_buf_view(&json), 1, &small, &read, &err);
+        if (!done)
+            assert_int_equal(err.code, TINKC_E_MEMORY);
+        tkc_arena_free(&small);
+        tkc_buf_free(&pb);
+        tkc_buf_free(&json);
+        assert_true(l.blocks == 0 && l.bytes == 0);
+        assert_true(n < 1000);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -497,6 +528,7 @@ int main(void)
         cmocka_unit_test(the_older_json_form_is_read),
         cmocka_unit_test(json_survives_both_ways),
         cmocka_unit_test(json_that_makes_no_sense_is_refused),
+        cmocka_unit_test(running_out_of_memory_is_an_error),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

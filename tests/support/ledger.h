@@ -1,0 +1,50 @@
+/* ledger.h - an allocator that counts what is out and fails when told: for leaks, for sizes that
+ * must be given back as they were asked for, and for running out of memory at every place in turn.
+ */
+#ifndef TEST_LEDGER_H
+#define TEST_LEDGER_H
+
+#include "base/mem.h"
+
+typedef struct ledger {
+    size_t blocks, bytes;
+    int left; /* allocations until it fails; below 0 = never */
+} ledger;
+
+static inline void *ledger_alloc(size_t size, void *user)
+{
+    ledger *l = user;
+    if (l->left == 0)
+        return NULL;
+    l->left -= l->left > 0;
+    l->blocks++;
+    l->bytes += size;
+    return tkc_alloc(NULL, size, &(tinkc_error){ 0 });
+}
+
+static inline void *ledger_resize(void *ptr, size_t old_size, size_t new_size, void *user)
+{
+    ledger *l = user;
+    if (!ptr)
+        return ledger_alloc(new_size, user);
+    if (l->left == 0)
+        return NULL;
+    l->left -= l->left > 0;
+    l->bytes += new_size - old_size;
+    return tkc_resize(NULL, ptr, old_size, new_size, &(tinkc_error){ 0 });
+}
+
+static inline void ledger_release(void *ptr, size_t size, void *user)
+{
+    ledger *l = user;
+    l->blocks--;
+    l->bytes -= size;
+    tkc_release(NULL, ptr, size);
+}
+
+static inline tinkc_allocator ledger_allocator(ledger *l)
+{
+    return (tinkc_allocator){ ledger_alloc, ledger_resize, ledger_release, l };
+}
+
+#endif
