@@ -372,6 +372,7 @@ static void answered(tkc_call *call)
         return;
     }
     p->error_body = (tinkc_bytes){ 0 };
+    p->err = (tinkc_error){ 0 }; /* what earlier polls met is past */
     if (contains(tkc_call_header(call, "content-type"), "application/x-protobuf")) {
         p->is_protobuf = true;
         p->body = call->body;

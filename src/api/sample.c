@@ -107,10 +107,14 @@ static void finish(sample_op *op, const tinkc_error *err)
 
 /* ---- layer R ---- */
 
+/* Of what goes wrong after acceptance only a lost promise is sampled again. */
 static bool worth_repeating(const tinkc_error *err)
 {
-    if (err->code == TINKC_E_CONNECTION || err->code == TINKC_E_NET_TIMEOUT ||
-        err->code == TINKC_E_PROMISE_EXPIRED)
+    if (err->code == TINKC_E_PROMISE_EXPIRED)
+        return true;
+    if (err->flags & TINKC_IN_RETRIEVAL || err->code == TINKC_E_REQUEST_FAILED)
+        return false;
+    if (err->code == TINKC_E_CONNECTION || err->code == TINKC_E_NET_TIMEOUT)
         return true;
     int32_t s = err->http_status;
     return s == 408 || s == 409 || s == 429 || (s >= 500 && s < 600);
