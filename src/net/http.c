@@ -130,6 +130,7 @@ static void close_pool(tkc_http_pool *pool)
         pool->http->curl->multi_cleanup(pool->multi);
     pool->multi = NULL;
     pool->curl_due_ms = -1;
+    pool->host_limit = 0;
 }
 
 static void on_pool_idle(tkc_timer *timer)
@@ -262,6 +263,18 @@ static void arm_idle(tkc_exchange *x)
         tkc_loop_arm(x->pool->http->loop, &x->idle_timer, limit);
 }
 
+/* Left to itself libcurl opens a connection for each request that finds the others full. Only for
+ * kinds that talk to the service alone: hosts of one pool need not all know HTTP/2. */
+static void limit_http2(tkc_http_pool *pool)
+{
+    bool bulk = pool->kind == TINKC_POOL_RETRIEVE || pool->kind == TINKC_POOL_SAMPLE;
+    long limit = pool->http2 && bulk ? (long)((pool->n_active - 1) / STREAMS_EACH + 1) : 0;
+    if (limit == pool->host_limit)
+        return;
+    pool->host_limit = limit;
+    pool->http->curl->multi_setopt(pool->multi, CURLMOPT_MAX_HOST_CONNECTIONS, limit);
+}
+
 static void start_exchange(tkc_exchange *x)
 {
     tkc_http_pool *pool = x->pool;
@@ -279,6 +292,7 @@ static void start_exchange(tkc_exchange *x)
         end_with(x, TINKC_E_CONNECTION, err.message);
         return;
     }
+    limit_http2(pool);
     if (http->curl->multi_add_handle(pool->multi, x->easy) != CURLM_OK) {
         end_with(x, TINKC_E_CONNECTION, "libcurl refused the request");
         return;

@@ -48,6 +48,7 @@ struct tkc_http_pool {
     size_t n_active, n_waiting;
     int64_t curl_due_ms; /* when libcurl wants to be called; -1 = not */
     bool http2;          /* its answers came over HTTP/2: many requests share a connection */
+    long host_limit;     /* connections that libcurl may open; 0 = any number */
     tkc_timer idle_timer;
 };
 

@@ -821,6 +821,101 @@ static void test_tls(void **state)
     assert_int_equal(system(command), 0);
 }
 
+/* ---- HTTP/2 ---- */
+
+static pid_t start_h2_server(const char *dir, int port)
+{
+    char command[600];
+    snprintf(command, sizeof command,
+             "cd %s && openssl req -x509 -newkey rsa:2048 -nodes -keyout k.pem -out c.pem -days 2 "
+             "-subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 >log 2>&1 && echo hello > x",
+             dir);
+    if (system(command) != 0)
+        return -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        char at[16];
+        snprintf(at, sizeof at, "%d", port);
+        if (chdir(dir) == 0 && freopen("log", "w", stdout) && freopen("/dev/null", "w", stderr))
+            execlp("nghttpd", "nghttpd", "-v", "--echo-upload", "-a", "127.0.0.1", "-d", ".", at,
+                   "k.pem", "c.pem", (char *)NULL);
+        _exit(127);
+    }
+    return pid;
+}
+
+/* The server's log begins each line with the connection's number. */
+static int connections_in(const char *dir)
+{
+    char path[64], line[500];
+    int most = 0, id;
+    snprintf(path, sizeof path, "%s/log", dir);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        const char *at = strstr(line, "[id=");
+        if (at && (id = atoi(at + 4)) > most)
+            most = id;
+    }
+    fclose(f);
+    return most;
+}
+
+static void test_http2_shares_connections(void **state)
+{
+    enum { N = 120 };
+    char dir[] = "/tmp/tinkc-h2-XXXXXX", url[64], ca[64], command[64];
+    static answer *all[N];
+    fixture fx;
+    answer *a;
+    (void)state;
+    if (system("openssl version >/dev/null 2>&1 && nghttpd --version >/dev/null 2>&1") != 0) {
+        print_message("openssl or nghttpd is not installed: HTTP/2 is not tested\n");
+        skip();
+    }
+    assert_non_null(mkdtemp(dir));
+    int port = stub_dead_port();
+    pid_t server = start_h2_server(dir, port);
+    assert_true(server > 0);
+    snprintf(url, sizeof url, "https://127.0.0.1:%d", port);
+    snprintf(ca, sizeof ca, "%s/c.pem", dir);
+    open_with(&fx, &(tkc_http_options){ .proxy = "", .ca_file = ca });
+    for (int tries = 0; tries < 100; tries++) { /* until the server listens */
+        a = get(&fx, url, "/x");
+        if (!strstr(a->message, "refused"))
+            break;
+        drop(a);
+        pause_ms(50);
+    }
+    assert_int_equal(a->code, 0);
+    assert_int_equal(a->status, 200);
+    assert_non_null(strstr(a->headers, ":version=2\n"));
+    drop(a);
+    a = make(&fx, "GET", url, "/x"); /* from the first answer on it is known to be HTTP/2 */
+    a->request.pool = TINKC_POOL_RETRIEVE;
+    post(a, send_now);
+    drop(await(a));
+    for (int i = 0; i < N; i++) {
+        all[i] = make(&fx, "GET", url, "/x");
+        all[i]->request.pool = TINKC_POOL_RETRIEVE;
+        post(all[i], send_now);
+    }
+    for (int i = 0; i < N; i++) {
+        await(all[i]);
+        assert_int_equal(all[i]->status, 200);
+        assert_string_equal(all[i]->body, "hello\n");
+        drop(all[i]);
+    }
+    close_fixture(&fx);
+    kill(server, SIGTERM);
+    waitpid(server, NULL, 0);
+    int n = connections_in(dir);
+    if (n < 2 || n > 4) /* one for each kind, and two more for the crowd */
+        fail_msg("%d connections for %d requests", n, N + 2);
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -843,6 +938,7 @@ int main(void)
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_free_while_busy),
         cmocka_unit_test(test_tls),
+        cmocka_unit_test(test_http2_shares_connections),
     };
     unsetenv("http_proxy");
     unsetenv("https_proxy");
