@@ -119,7 +119,7 @@ static void health_and_keys(void **state)
     expect(server, "POST /api/v1/create_session HTTP/1.1", "{}", "401", "Invalid API key");
     expect(server, "POST /api/v1/create_session HTTP/1.1\r\nX-API-Key: tml-on", "{}", "401",
            "Invalid API key");
-    expect(server, "POST /api/v1/create_session HTTP/1.1\r\nX-API-Key: tml-one", "{\"sdk_version\":\"x\"}",
+    expect(server, "POST /api/v1/create_session HTTP/1.1\r\nX-API-Key: tml-one", "{\"tags\":[],\"sdk_version\":\"x\"}",
            "200", "session_id");
     expect(server, "GET /metrics HTTP/1.1\r\nX-API-Key: tml-one", "", "200",
            "tinkc_requests_total");
@@ -137,7 +137,7 @@ static void owners_are_apart(void **state)
     tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys });
     int fd = dial(server);
     tkc_buf got =
-        talk(fd, "POST /api/v1/create_session HTTP/1.1\r\nX-API-Key: tml-one", "{\"sdk_version\":\"x\"}", 19);
+        talk(fd, "POST /api/v1/create_session HTTP/1.1\r\nX-API-Key: tml-one", "{\"tags\":[],\"sdk_version\":\"x\"}", 29);
     const char *session = hold(json_field(got.data, "session_id"));
     tkc_buf_free(&got);
     char body[300], head[300];
