@@ -246,6 +246,10 @@ static void finish(tke_job *job)
         return;
     }
     tinkc_error err = { 0 };
+    pthread_mutex_lock(&svc->lock);
+    int64_t asked_us = job->run->last_request_us;
+    job->state = TKE_COMMITTING;
+    pthread_mutex_unlock(&svc->lock);
     tke_txn *txn = tke_txn_new(svc->store, &err);
     tkc_buf text;
     tkc_buf_init(&text, svc->a, TKC_BUF_NO_MAX);
@@ -264,10 +268,9 @@ static void finish(tke_job *job)
                  "tiibtit", job->run->id, job->seq, (int64_t)job->kind,
                  (tinkc_bytes){ (const unsigned char *)&job->hash, sizeof job->hash },
                  job->request_id, (int64_t)(job->failed ? 2 : 1), result);
-    tke_txn_exec(txn, "UPDATE runs SET last_request_us = ? WHERE id = ?", "it",
-                 job->run->last_request_us, job->run->id);
+    tke_txn_exec(txn, "UPDATE runs SET last_request_us = ? WHERE id = ?", "it", asked_us,
+                 job->run->id);
     tkc_buf_free(&text);
-    job->state = TKE_COMMITTING;
     tke_txn_commit(txn, row_committed, job);
 }
 

@@ -156,11 +156,14 @@ static bool train_unit(tke_service *svc, tke_run *run)
 {
     tinkc_error err = { 0 };
     unit u = { 0 };
-    bool needs_adapter = run->create == NULL && tke_run_head(run)->kind != TKE_JOB_UNLOAD;
+    pthread_mutex_lock(&svc->lock);
+    tke_job *first = run->create ? run->create : tke_run_head(run);
+    bool needs_adapter = !run->create && first->kind != TKE_JOB_UNLOAD;
+    pthread_mutex_unlock(&svc->lock);
     if (needs_adapter && !run->adapter) {
         bool awake = tke_work_wake(svc, run, &err);
         if (!awake && !tkc_failed(&err)) {
-            tke_work_wait_room(svc, run, tke_run_head(run));
+            tke_work_wait_room(svc, run, first);
             return false;
         }
     }
@@ -187,8 +190,11 @@ static bool train_unit(tke_service *svc, tke_run *run)
 
 static void tend(tke_service *svc, tke_run *run)
 {
+    pthread_mutex_lock(&svc->lock);
     bool current = run->image_seq == run->next_seq || !run->dirty_since_ms;
-    if (run->wants_sleep && current)
+    bool sleep = run->wants_sleep && current;
+    pthread_mutex_unlock(&svc->lock);
+    if (sleep)
         tke_work_sleep(svc, run);
     else
         tke_work_image(svc, run);

@@ -200,7 +200,9 @@ static writing *writing_new(tke_service *svc, tke_run *run, tinkc_error *err)
     tkc_arena_init(&w->arena, svc->a, 0);
     w->svc = svc;
     w->run = run;
+    pthread_mutex_lock(&svc->lock);
     w->next_seq = run->next_seq;
+    pthread_mutex_unlock(&svc->lock);
     w->n_passes = run->n_passes;
     w->n_pass_tokens = run->n_pass_tokens;
     w->n_failed_passes = run->n_failed_passes;

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# A few rounds of kill -9 while three clients train, save and sample; see tests/programs/crash_test.c.
+# More by hand: build/tests/crash_test build/tests/tinkc_serve models/nano 200 journal
+set -u
+build=${1:-build}
+root=$(cd "$(dirname "$0")/../.." && pwd)
+model=$root/models/nano
+[ -f "$model/config.json" ] || model=$root/../shared/models/nano
+[ -f "$model/config.json" ] || { echo "skipped: models/nano is not here"; exit 77; }
+for durability in journal snapshot checkpoint; do
+    "$build/tests/crash_test" "$build/tests/tinkc_serve" "$model" "${TINKC_CRASH_ROUNDS:-4}" $durability 7 || exit 1
+done
