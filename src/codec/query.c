@@ -6,7 +6,7 @@
 
 #include "base/json_read.h"
 #include "base/str.h"
-#include "codec/utf8.h"
+#include "codec/url.h"
 
 static bool stays(unsigned char c)
 {
@@ -191,49 +191,16 @@ bool tkc_query_json(tkc_query *q, tinkc_str object, int arrays)
 
 /* ---- reading ---- */
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* NULL if an escape is malformed, gives NUL, or the whole is not UTF-8. */
-static const char *unescape(tinkc_str s, tkc_arena *arena, tinkc_error *err)
-{
-    char *out = tkc_arena_alloc(arena, s.len + 1, err);
-    size_t n = 0;
-    for (size_t i = 0; out && i < s.len; i++) {
-        char c = s.data[i] == '+' ? ' ' : s.data[i];
-        if (c == '%') {
-            int high = s.len - i > 2 ? hex_digit(s.data[i + 1]) : -1;
-            int low = s.len - i > 2 ? hex_digit(s.data[i + 2]) : -1;
-            if (high < 0 || low < 0)
-                return NULL;
-            c = (char)(high * 16 + low);
-            i += 2;
-        }
-        if (c == '\0')
-            return NULL;
-        out[n++] = c;
-    }
-    if (!out || !tkc_utf8_valid(out, n))
-        return NULL;
-    out[n] = '\0';
-    return out;
-}
-
 const char *tkc_query_find(tinkc_str query, const char *name, tkc_arena *arena, tinkc_error *err)
 {
     tinkc_str pair;
     while (tkc_str_cut(&query, '&', &pair)) {
         size_t equals = tkc_str_find(pair, '=');
-        const char *key = unescape(tkc_strn(pair.data, equals), arena, err);
+        const char *key = tkc_form_decode(tkc_strn(pair.data, equals), arena, err);
         if (!key || strcmp(key, name) != 0)
             continue;
         size_t from = equals < pair.len ? equals + 1 : equals;
-        return unescape(tkc_strn(pair.data + from, pair.len - from), arena, err);
+        return tkc_form_decode(tkc_strn(pair.data + from, pair.len - from), arena, err);
     }
     return NULL;
 }

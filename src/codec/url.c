@@ -286,14 +286,14 @@ static int hex_value(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-const char *tkc_percent_decode(tinkc_str text, tkc_arena *arena, tinkc_error *err)
+static const char *decode(tinkc_str text, bool plus, tkc_arena *arena, tinkc_error *err)
 {
     char *out = tkc_arena_alloc(arena, text.len + 1, err);
     size_t n = 0;
     if (!out)
         return NULL;
     for (size_t i = 0; i < text.len; i++) {
-        char c = text.data[i];
+        char c = plus && text.data[i] == '+' ? ' ' : text.data[i];
         if (c == '%') {
             int high = text.len - i > 2 ? hex_value(text.data[i + 1]) : -1;
             int low = text.len - i > 2 ? hex_value(text.data[i + 2]) : -1;
@@ -308,4 +308,14 @@ const char *tkc_percent_decode(tinkc_str text, tkc_arena *arena, tinkc_error *er
     }
     out[n] = '\0';
     return tkc_utf8_valid(out, n) ? out : NULL;
+}
+
+const char *tkc_percent_decode(tinkc_str text, tkc_arena *arena, tinkc_error *err)
+{
+    return decode(text, false, arena, err);
+}
+
+const char *tkc_form_decode(tinkc_str text, tkc_arena *arena, tinkc_error *err)
+{
+    return decode(text, true, arena, err);
 }

@@ -36,5 +36,7 @@ bool tkc_url_same_origin(const char *a, const char *b);
 bool tkc_segment_escape(const char *id, bool slashes, tkc_buf *out, tinkc_error *err);
 /* For a server: undoes it. NULL if an escape is malformed, gives NUL or is not UTF-8. */
 const char *tkc_percent_decode(tinkc_str text, tkc_arena *, tinkc_error *err);
+/* The same for forms and queries, where '+' is a space. */
+const char *tkc_form_decode(tinkc_str text, tkc_arena *, tinkc_error *err);
 
 #endif

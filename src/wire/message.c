@@ -313,8 +313,7 @@ static tinkc_str keep_span(tkc_json *j, tinkc_str s)
     return (tinkc_str){ copy, copy ? s.len : 0 };
 }
 
-/* Arrays whose length is not known beforehand grow in the arena by doubling. */
-static void *grown(tkc_json *j, void *items, size_t len, size_t *cap, size_t size)
+void *tkc_read_grow(tkc_json *j, void *items, size_t len, size_t *cap, size_t size)
 {
     if (len < *cap)
         return items;
@@ -331,11 +330,11 @@ static void *grown(tkc_json *j, void *items, size_t len, size_t *cap, size_t siz
 const char *const *tkc_read_strs(tkc_json *j)
 {
     size_t n = 0, cap = 0;
-    const char **list = grown(j, NULL, 0, &cap, sizeof *list);
+    const char **list = tkc_read_grow(j, NULL, 0, &cap, sizeof *list);
     if (!tkc_json_array(j))
         return NULL;
     while (list && tkc_json_item(j)) {
-        const char **more = grown(j, list, n + 1, &cap, sizeof *list);
+        const char **more = tkc_read_grow(j, list, n + 1, &cap, sizeof *list);
         if (!more)
             return NULL;
         list = more;
@@ -365,14 +364,14 @@ static const char *read_key(tkc_json *j, tinkc_str key)
 static void read_metadata(tkc_json *j, tkc_metadata *out)
 {
     size_t n = 0, cap = 0;
-    const char **pairs = grown(j, NULL, 0, &cap, sizeof *pairs);
+    const char **pairs = tkc_read_grow(j, NULL, 0, &cap, sizeof *pairs);
     tinkc_str key;
     tkc_json_peek(j);
     const char *from = j->at;
     if (!tkc_json_object(j))
         return;
     while (pairs && tkc_json_key(j, &key)) {
-        const char **more = grown(j, pairs, n + 2, &cap, sizeof *pairs);
+        const char **more = tkc_read_grow(j, pairs, n + 2, &cap, sizeof *pairs);
         if (!more)
             return;
         pairs = more;
@@ -386,14 +385,14 @@ static void read_metadata(tkc_json *j, tkc_metadata *out)
 static void read_numbers(tkc_json *j, tkc_numbers *out)
 {
     size_t n = 0, cap_names = 0, cap_values = 0;
-    const char **names = grown(j, NULL, 0, &cap_names, sizeof *names);
-    double *values = grown(j, NULL, 0, &cap_values, sizeof *values);
+    const char **names = tkc_read_grow(j, NULL, 0, &cap_names, sizeof *names);
+    double *values = tkc_read_grow(j, NULL, 0, &cap_values, sizeof *values);
     tinkc_str key;
     if (!tkc_json_object(j))
         return;
     while (names && values && tkc_json_key(j, &key)) {
-        names = grown(j, names, n, &cap_names, sizeof *names);
-        values = grown(j, values, n, &cap_values, sizeof *values);
+        names = tkc_read_grow(j, names, n, &cap_names, sizeof *names);
+        values = tkc_read_grow(j, values, n, &cap_values, sizeof *values);
         if (!names || !values)
             return;
         names[n] = read_key(j, key);
@@ -483,11 +482,11 @@ static void read_seed(tkc_json *j, tkc_opt_seed *out)
 static void read_objects(tkc_json *j, const tkc_message *m, raw_array *out)
 {
     size_t n = 0, cap = 0;
-    char *items = grown(j, NULL, 0, &cap, m->size);
+    char *items = tkc_read_grow(j, NULL, 0, &cap, m->size);
     if (!tkc_json_array(j))
         return;
     while (items && tkc_json_item(j)) {
-        items = grown(j, items, n, &cap, m->size);
+        items = tkc_read_grow(j, items, n, &cap, m->size);
         if (items)
             tkc_message_read(m, j, items + n++ * m->size);
     }
@@ -497,13 +496,13 @@ static void read_objects(tkc_json *j, const tkc_message *m, raw_array *out)
 static void read_map(tkc_json *j, const tkc_message *m, raw_array *out)
 {
     size_t n = 0, cap = 0;
-    char *items = grown(j, NULL, 0, &cap, m->size);
+    char *items = tkc_read_grow(j, NULL, 0, &cap, m->size);
     tinkc_str key;
     if (!tkc_json_object(j))
         return;
     while (items && tkc_json_key(j, &key)) {
         const char *name = read_key(j, key);
-        items = grown(j, items, n, &cap, m->size);
+        items = tkc_read_grow(j, items, n, &cap, m->size);
         if (!items)
             return;
         tkc_message_read(m, j, items + n * m->size);

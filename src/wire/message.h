@@ -171,6 +171,9 @@ void tkc_message_read(const tkc_message *, tkc_json *j, void *msg);
 const char *tkc_read_cstr(tkc_json *j);
 /* An array of strings as a list. */
 const char *const *tkc_read_strs(tkc_json *j);
+/* Room for one more item behind `len` of an array in the arena that grows by doubling; new items
+ * are zero. NULL on failure. Begin with items NULL and *cap 0. */
+void *tkc_read_grow(tkc_json *j, void *items, size_t len, size_t *cap, size_t size);
 /* Writes text, failing with ARGUMENT if it is not UTF-8. */
 void tkc_write_text(tkc_jsonw *w, const char *text);
 

@@ -499,16 +499,9 @@ static void read_row(tkc_json *j, tkc_output_row *out)
     if (!tkc_json_object(j))
         return;
     while (tkc_json_key(j, &key)) {
-        if (n == cap) {
-            tkc_named_tensor *more =
-                tkc_arena_array(j->arena, cap ? cap * 2 : 2, sizeof *more, j->err);
-            if (!more)
-                return;
-            if (n)
-                memcpy(more, fields, n * sizeof *more);
-            fields = more;
-            cap = cap ? cap * 2 : 2;
-        }
+        fields = tkc_read_grow(j, fields, n, &cap, sizeof *fields);
+        if (!fields)
+            return;
         fields[n].name = tkc_arena_str(j->arena, key, j->err);
         tkc_tensor_read(j, &fields[n++].tensor);
     }
@@ -533,16 +526,9 @@ static void read_rows(tkc_json *j, void *member)
     if (!tkc_json_array(j))
         return;
     while (tkc_json_item(j)) {
-        if (out.len == cap) {
-            tkc_output_row *more =
-                tkc_arena_array(j->arena, cap ? cap * 2 : 16, sizeof *more, j->err);
-            if (!more)
-                return;
-            if (out.len)
-                memcpy(more, rows, out.len * sizeof *more);
-            rows = more;
-            cap = cap ? cap * 2 : 16;
-        }
+        rows = tkc_read_grow(j, rows, out.len, &cap, sizeof *rows);
+        if (!rows)
+            return;
         read_row(j, &rows[out.len++]);
     }
     out.data = rows;

@@ -127,15 +127,9 @@ static void read_sequences(tkc_json *j, tkc_sample_response *out)
     if (!tkc_json_array(j))
         return;
     while (tkc_json_item(j)) {
-        if (n == cap) {
-            cap = cap ? cap * 2 : 4;
-            tinkc_sequence *more = tkc_arena_array(j->arena, cap, sizeof *more, j->err);
-            if (!more)
-                return;
-            if (n)
-                memcpy(more, list, n * sizeof *more);
-            list = more;
-        }
+        list = tkc_read_grow(j, list, n, &cap, sizeof *list);
+        if (!list)
+            return;
         read_sequence(j, &list[n++]);
     }
     out->sequences.data = list;

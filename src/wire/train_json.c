@@ -182,19 +182,6 @@ static void write_chunks(tkc_jsonw *w, const void *member)
     tkc_jsonw_end(w);
 }
 
-/* Room for one more in an array of the arena that doubles. */
-static void *one_more(tkc_json *j, void *items, size_t len, size_t *cap, size_t size)
-{
-    if (len < *cap)
-        return items;
-    size_t wanted = *cap ? *cap * 2 : 4;
-    void *more = tkc_arena_array(j->arena, wanted, size, j->err);
-    if (more && len)
-        memcpy(more, items, len * size);
-    *cap = wanted;
-    return more;
-}
-
 static void read_chunks(tkc_json *j, void *member)
 {
     tkc_model_input *out = member;
@@ -203,7 +190,7 @@ static void read_chunks(tkc_json *j, void *member)
     if (!tkc_json_array(j))
         return;
     while (tkc_json_item(j)) {
-        chunks = one_more(j, chunks, n, &cap, sizeof *chunks);
+        chunks = tkc_read_grow(j, chunks, n, &cap, sizeof *chunks);
         if (!chunks)
             return;
         read_chunk(j, &chunks[n++]);
@@ -256,7 +243,7 @@ static void read_inputs(tkc_json *j, void *member)
     if (!tkc_json_object(j))
         return;
     while (tkc_json_key(j, &key)) {
-        inputs = one_more(j, inputs, out.len, &cap, sizeof *inputs);
+        inputs = tkc_read_grow(j, inputs, out.len, &cap, sizeof *inputs);
         if (!inputs)
             return;
         if (out.len == MOST || has_input(inputs, out.len, key))
