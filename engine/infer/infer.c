@@ -325,9 +325,7 @@ static bool make_room(tke_infer *e, tke_seq *s, size_t n)
         int32_t mine = find_block(e, s);
         if (mine < 0)
             return false;
-        memcpy(e->kv.data + (size_t)mine * e->kv.stride,
-               e->kv.data + (size_t)s->blocks[first] * e->kv.stride,
-               e->kv.stride * sizeof *e->kv.data);
+        tke_kv_copy(&e->kv, mine, s->blocks[first]);
         tke_kv_drop(&e->kv, s->blocks[first]);
         s->blocks[first] = mine;
     }

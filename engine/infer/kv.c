@@ -152,15 +152,10 @@ void tke_kv_drop(tke_kv *kv, int32_t id)
         kv->free_ids[kv->n_free++] = id;
 }
 
-int32_t tke_kv_own(tke_kv *kv, int32_t id)
+void tke_kv_copy(tke_kv *kv, int32_t to, int32_t from)
 {
-    int32_t mine = tke_kv_take(kv);
-    if (mine < 0)
-        return -1;
-    memcpy(kv->data + (size_t)mine * kv->stride, kv->data + (size_t)id * kv->stride,
+    memcpy(kv->data + (size_t)to * kv->stride, kv->data + (size_t)from * kv->stride,
            kv->stride * sizeof *kv->data);
-    tke_kv_drop(kv, id);
-    return mine;
 }
 
 int32_t tke_kv_find(tke_kv *kv, uint64_t owner, uint64_t parent, const int32_t *tokens)

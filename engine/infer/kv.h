@@ -46,9 +46,8 @@ static inline size_t tke_kv_available(const tke_kv *kv)
 int32_t tke_kv_take(tke_kv *);
 void tke_kv_keep(tke_kv *, int32_t id);
 void tke_kv_drop(tke_kv *, int32_t id);
-/* A block of one's own with the same contents; the reference to the old one is given up. -1 when
- * there is none. */
-int32_t tke_kv_own(tke_kv *, int32_t id);
+/* Copies what a block holds, for a sequence that must write into a shared one. */
+void tke_kv_copy(tke_kv *, int32_t to, int32_t from);
 
 /* A published block with these tokens behind `parent`, with one more reference; -1 = none. */
 int32_t tke_kv_find(tke_kv *, uint64_t owner, uint64_t parent, const int32_t *tokens);

@@ -1,0 +1,193 @@
+/* test_infer_sample.c - the rules of one draw, and the blocks of the cache. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "infer/kv.h"
+#include "infer/sample.h"
+#include "model/philox.h"
+#include "support/tiny_model.h"
+
+static void test_philox(void **state)
+{
+    (void)state;
+    uint32_t zero[4] = { 0 }, ones[4] = { ~0u, ~0u, ~0u, ~0u }, x[4];
+    tke_philox(zero, zero, x);
+    assert_int_equal(x[0], 0x6627e8d5u);
+    assert_int_equal(x[3], 0x9b00dbd8u);
+    tke_philox(ones, ones, x);
+    assert_int_equal(x[0], 0x408f276du);
+    assert_int_equal(x[3], 0x6d5451fdu);
+    assert_true(tke_uniform(0, 0, 0) * 0x1p53 == 7931020870206717.0);
+    assert_true(tke_uniform(1ull << 63, 3, 4) == tke_uniform(0, 3, 4)); /* folded */
+}
+
+static tke_norm norm_of(const float *z, size_t n)
+{
+    double max = -INFINITY, sum = 0;
+    for (size_t i = 0; i < n; i++)
+        max = z[i] > max ? z[i] : max;
+    for (size_t i = 0; i < n; i++)
+        sum += exp(z[i] - max);
+    return (tke_norm){ (float)max, (float)log(sum) };
+}
+
+/* Which of the logits are kept, as bits. */
+static unsigned kept(const float *z, size_t n, double temperature, int64_t top_k, double top_p)
+{
+    tinkc_error err = { 0 };
+    tke_sample_space s;
+    tke_sample_rule rule = { temperature, top_p, top_k, 0 };
+    unsigned bits = 0;
+    assert_true(tke_sample_space_init(&s, n, &err));
+    if (!tke_sample_filter(z, n, &rule, &s, &err))
+        bits = ~0u;
+    for (size_t i = 0; i < n && bits != ~0u; i++)
+        bits |= (s.mass[i] > 0 ? 1u : 0u) << i;
+    tke_sample_space_free(&s);
+    return bits;
+}
+
+static void test_filters(void **state)
+{
+    (void)state;
+    const float inf = INFINITY;
+    float z[5] = { 1, 3, 2, 3, 0 }, equal[4] = { 7, 7, 7, 7 }, holes[4] = { -inf, 1, -inf, 2 };
+    assert_int_equal(kept(z, 5, 1, -1, 1), 31);
+    assert_int_equal(kept(z, 5, 1, 0, 1), 31);
+    assert_int_equal(kept(z, 5, 1, 1, 1), 2); /* the tie goes to the lower id */
+    assert_int_equal(kept(z, 5, 1, 2, 1), 2 + 8);
+    assert_int_equal(kept(z, 5, 1, 3, 1), 2 + 4 + 8);
+    assert_int_equal(kept(z, 5, 1, 99, 1), 31);
+    assert_int_equal(kept(z, 5, 0, 3, 0.5), 2); /* greedy ignores the rest */
+    assert_int_equal(kept(equal, 4, 1, -1, 0.5), 1 + 2);
+    assert_int_equal(kept(equal, 4, 1, -1, 0.51), 1 + 2 + 4);
+    assert_int_equal(kept(equal, 4, 1, -1, 0), 1);
+    assert_int_equal(kept(equal, 4, 1, 2, 0.6), 1 + 2); /* of what top_k left */
+    assert_int_equal(kept(holes, 4, 1, 3, 1), 2 + 8);
+    assert_int_equal(kept(holes, 4, 1e-30, -1, 1), 8);
+    float nothing[2] = { -inf, -inf }, nan[2] = { 0, NAN }, above[2] = { 0, inf };
+    assert_int_equal(kept(nothing, 2, 1, -1, 1), ~0u);
+    assert_int_equal(kept(nan, 2, 1, -1, 1), ~0u);
+    assert_int_equal(kept(above, 2, 0, -1, 1), ~0u);
+}
+
+/* Draws come as often as they should. */
+static void test_frequencies(void **state)
+{
+    (void)state;
+    enum { N = 20000 };
+    tinkc_error err = { 0 };
+    float z[4] = { 0, logf(2), logf(3), logf(4) }, lp;
+    double count[4] = { 0 };
+    tke_sample_space s;
+    tke_sample_rule rule = { 1, 1, -1, 0 };
+    assert_true(tke_sample_space_init(&s, 4, &err));
+    for (uint32_t i = 0; i < N; i++) {
+        int32_t token;
+        assert_true(
+            tke_sample_draw(z, 4, norm_of(z, 4), &rule, 5, i % 7, i, &s, &token, &lp, &err));
+        count[token]++;
+        assert_true(fabs(exp((double)lp) - (token + 1) / 10.0) < 1e-6);
+    }
+    for (int i = 0; i < 4; i++)
+        assert_true(fabs(count[i] / N - (i + 1) / 10.0) < 0.015);
+    tke_sample_space_free(&s);
+}
+
+static void test_log_prob_settings(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    float z[3] = { 0, 1, 4 }, lp;
+    int32_t token;
+    tke_sample_space s;
+    double half = exp(0) + exp(0.5) + exp(2), whole = exp(0) + exp(1) + exp(4);
+    assert_true(tke_sample_space_init(&s, 3, &err));
+    double want[3] = { 2 - log(half), 4 - log(whole), 0 };
+    for (int k = 0; k < 3; k++) {
+        tke_sample_rule rule = { 2, 1, 1, k };
+        assert_true(tke_sample_draw(z, 3, norm_of(z, 3), &rule, 1, 0, 0, &s, &token, &lp, &err));
+        assert_int_equal(token, 2);
+        assert_true(fabs((double)lp - want[k]) < 1e-6);
+        rule.temperature = 0; /* raw under every setting */
+        assert_true(tke_sample_draw(z, 3, norm_of(z, 3), &rule, 1, 0, 0, &s, &token, &lp, &err));
+        assert_true(fabs((double)lp - want[1]) < 1e-6);
+    }
+    tke_sample_space_free(&s);
+}
+
+static void test_top_k(void **state)
+{
+    (void)state;
+    float z[5] = { 1, 3, 2, 3, 0 }, lp[7];
+    int32_t ids[7];
+    tke_top_k(z, 5, norm_of(z, 5), 7, ids, lp);
+    const int32_t want[7] = { 1, 3, 2, 0, 4, 0, 0 };
+    assert_memory_equal(ids, want, sizeof want);
+    assert_true(lp[0] == lp[1] && lp[1] > lp[2] && lp[5] == -99999.0f);
+    tke_top_k(z, 5, norm_of(z, 5), 2, ids, lp);
+    assert_memory_equal(ids, want, 2 * sizeof *want);
+}
+
+/* ---- blocks ---- */
+
+static void test_blocks(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tke_kv kv;
+    char *folder = tiny_model_make(&(tiny_model){ .family = "llama" });
+    tke_model *m = tke_model_open(folder, &err);
+    int32_t a[16] = { 1 }, b[16] = { 2 };
+    size_t block = 16 * 2 * 2 * 2 * 8 * sizeof(float); /* tokens, k and v, layers, heads, d */
+    assert_true(tke_kv_init(&kv, m, 4 * block, &err));
+    assert_int_equal(kv.n_blocks, 4);
+    int32_t x = tke_kv_take(&kv), y = tke_kv_take(&kv);
+    assert_int_equal(x, 0);
+    uint64_t first = tke_kv_publish(&kv, x, 9, 0, a), second = tke_kv_publish(&kv, y, 9, first, b);
+    assert_true(first != second);
+    assert_int_equal(tke_kv_publish(&kv, x, 9, 0, a), first);
+    /* found only under its full name */
+    assert_int_equal(tke_kv_find(&kv, 8, 0, a), -1);
+    assert_int_equal(tke_kv_find(&kv, 9, second, a), -1);
+    assert_int_equal(tke_kv_find(&kv, 9, 0, b), -1);
+    assert_int_equal(tke_kv_find(&kv, 9, 0, a), x);
+    tke_kv_drop(&kv, x);
+    tke_kv_drop(&kv, x);
+    tke_kv_drop(&kv, y);
+    assert_int_equal(kv.n_kept, 2);
+    assert_int_equal(tke_kv_available(&kv), 4);
+    int32_t p = tke_kv_take(&kv), q = tke_kv_take(&kv), r = tke_kv_take(&kv);
+    assert_true(p >= 0 && q >= 0);
+    assert_int_equal(r, x); /* the oldest prefix is forgotten */
+    assert_int_equal(tke_kv_find(&kv, 9, 0, a), -1);
+    assert_int_equal(tke_kv_find(&kv, 9, first, b), y);
+    assert_int_equal(tke_kv_take(&kv), -1);
+    kv.data[(size_t)y * kv.stride] = 42;
+    tke_kv_copy(&kv, p, y);
+    assert_true(kv.data[(size_t)p * kv.stride] == 42);
+    assert_int_equal(kv.blocks[y].refs, 1);
+    tke_kv_drop(&kv, y);
+    tke_kv_clear(&kv);
+    assert_int_equal(kv.n_kept, 0);
+    assert_int_equal(tke_kv_find(&kv, 9, first, b), -1);
+    tke_kv_free(&kv);
+    tke_model_drop(m);
+    tiny_model_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_philox),      cmocka_unit_test(test_filters),
+        cmocka_unit_test(test_frequencies), cmocka_unit_test(test_log_prob_settings),
+        cmocka_unit_test(test_top_k),       cmocka_unit_test(test_blocks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
