@@ -1,0 +1,215 @@
+/* test_engine_client.c - our own client on the engine: in process and over a socket, with the same
+ * numbers. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "support/check.h"
+#include "support/tiny_model.h"
+#include "tinkc/engine.h"
+#include "tinkc/rest.h"
+#include "tinkc/sample.h"
+#include "tinkc/train.h"
+
+enum { WAIT = 60000, LENGTH = 8, TOKENS = 12 };
+
+static const int32_t text[LENGTH] = { 1, 5, 9, 13, 17, 21, 25, 29 };
+
+static char *folder;
+static tinkc_engine *engine;
+
+static int setup(void **state)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    folder = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 64, .context = 64 });
+    engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1 }, &err);
+    assert_ok(err);
+    assert_true(tinkc_engine_add_model(engine, "tiny", folder, &err));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tinkc_engine_free(engine);
+    tiny_model_remove(folder);
+    return 0;
+}
+
+typedef struct numbers {
+    double loss[6];
+    float logprobs[LENGTH - 1];
+    int32_t tokens[TOKENS];
+    float sampled[TOKENS];
+    size_t n_tokens;
+} numbers;
+
+/* One example with whatever inputs a loss wants. */
+static tinkc_batch *batch_of(tinkc_client *client, const float *q, tinkc_error *err)
+{
+    tinkc_batch *batch = tinkc_batch_new(client, err);
+    int64_t targets[LENGTH - 1];
+    float ones[LENGTH - 1], advantages[LENGTH - 1];
+    for (int i = 0; i < LENGTH - 1; i++) {
+        targets[i] = text[i + 1];
+        ones[i] = 1.0f;
+        advantages[i] = (float)(i - 3);
+    }
+    tinkc_batch_add_tokens(batch, text, LENGTH - 1, err);
+    tinkc_batch_set_i64(batch, "target_tokens", targets, LENGTH - 1, err);
+    if (q) {
+        tinkc_batch_set_f32(batch, "logprobs", q, LENGTH - 1, err);
+        tinkc_batch_set_f32(batch, "advantages", advantages, LENGTH - 1, err);
+    } else {
+        tinkc_batch_set_f32(batch, "weights", ones, LENGTH - 1, err);
+    }
+    return batch;
+}
+
+static void train(tinkc_client *client, tinkc_trainer *trainer, numbers *out)
+{
+    static const char *const losses[] = { TINKC_CROSS_ENTROPY, TINKC_IMPORTANCE_SAMPLING, TINKC_PPO,
+                                          TINKC_CISPO, TINKC_DRO };
+    tinkc_error err = { 0 };
+    for (size_t i = 0; i < 5; i++) {
+        tinkc_batch *batch = batch_of(client, i ? out->logprobs : NULL, &err);
+        tinkc_future *f = tinkc_forward_backward(trainer, batch, losses[i], NULL, &err);
+        const tinkc_fwdbwd *got = tinkc_future_fwdbwd(f, WAIT, &err);
+        assert_ok(err);
+        out->loss[i] = tinkc_fwdbwd_metric(got, "loss:sum", -1);
+        tinkc_f32s lp = tinkc_tensor_f32s(tinkc_fwdbwd_output(got, 0, "logprobs"));
+        assert_int_equal(lp.len, LENGTH - 1);
+        if (i == 0)
+            memcpy(out->logprobs, lp.data, sizeof out->logprobs);
+        assert_memory_equal(out->logprobs, lp.data, sizeof out->logprobs);
+        tinkc_future_free(f);
+        tinkc_batch_free(batch);
+    }
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    adam.learning_rate = 1e-2;
+    tinkc_future *step = tinkc_optim_step(trainer, &adam, &err);
+    out->loss[5] = tinkc_metrics_get(tinkc_future_step(step, WAIT, &err), "optim/grad_norm", -1);
+    assert_ok(err);
+    tinkc_future_free(step);
+}
+
+static void sample(tinkc_trainer *trainer, numbers *out)
+{
+    tinkc_error err = { 0 };
+    tinkc_sampler *sampler = tinkc_trainer_sampler(trainer, &err);
+    tinkc_sampling how = TINKC_SAMPLING_INIT;
+    how.max_tokens = TOKENS;
+    how.seed = 9;
+    how.has_seed = true;
+    how.never_stop = true;
+    tinkc_future *f = tinkc_sample(sampler, text, 3, 1, &how, &err);
+    const tinkc_sequence *q = tinkc_samples_at(tinkc_future_samples(f, WAIT, &err), 0);
+    assert_ok(err);
+    assert_int_equal(q->tokens.len, TOKENS);
+    memcpy(out->tokens, q->tokens.data, sizeof out->tokens);
+    memcpy(out->sampled, q->logprobs.data, sizeof out->sampled);
+    tinkc_future_free(f);
+
+    size_t n = 0;
+    bool last = false;
+    tinkc_deltas *stream = tinkc_sample_stream(sampler, text, 3, &how, &err);
+    for (const tinkc_delta *d; (d = tinkc_deltas_next(stream, WAIT, &err));) {
+        assert_true(n + d->tokens.len <= TOKENS);
+        for (size_t i = 0; i < d->tokens.len; i++, n++) {
+            assert_int_equal(d->tokens.data[i], out->tokens[n]);
+            assert_true(d->logprobs.data[i] == out->sampled[n]);
+        }
+        last |= d->last;
+    }
+    assert_ok(err);
+    assert_true(last);
+    assert_int_equal(n, TOKENS);
+    tinkc_deltas_free(stream);
+    tinkc_sampler_free(sampler);
+}
+
+static void save_and_fetch(tinkc_client *client, tinkc_trainer *trainer, const char *name)
+{
+    tinkc_error err = { 0 };
+    char *place = tiny_folder(), path[500];
+    tinkc_future *saved = tinkc_trainer_save_for_sampler(trainer, name, NULL, &err);
+    const char *tinker_path = tinkc_future_path(saved, WAIT, &err);
+    assert_ok(err);
+    const tinkc_download_options options = { .dir = place, .name = "got" };
+    tinkc_future *download = tinkc_checkpoint_download(client, tinker_path, &options, &err);
+    const tinkc_download *got = tinkc_future_download(download, WAIT, &err);
+    assert_ok(err);
+    assert_true(tinkc_download_count(got) >= 3);
+    snprintf(path, sizeof path, "%s/got/adapter_model.safetensors", place);
+    assert_int_equal(access(path, R_OK), 0);
+    tinkc_future_free(download);
+    tinkc_future_free(saved);
+    tiny_model_remove(place);
+}
+
+static numbers everything(const tinkc_client_options *options, const char *name)
+{
+    tinkc_error err = { 0 };
+    numbers out = { 0 };
+    tinkc_client *client = tinkc_client_new(options, &err);
+    assert_ok(err);
+    tinkc_trainer *trainer = tinkc_trainer_new(
+        client,
+        &(tinkc_lora_options){ .base_model = "tiny", .rank = 4, .seed = 3, .has_seed = true },
+        &err);
+    assert_ok(err);
+    train(client, trainer, &out);
+    sample(trainer, &out);
+    save_and_fetch(client, trainer, name);
+    tinkc_trainer_free(trainer);
+    assert_true(tinkc_client_close(client, WAIT, &err));
+    tinkc_client_free(client);
+    return out;
+}
+
+static void in_process_and_over_a_socket(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    numbers near =
+        everything(&(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, "near");
+    tinkc_server *server = tinkc_engine_serve(engine, NULL, &err);
+    assert_ok(err);
+    numbers far = everything(&(tinkc_client_options){ .base_url = tinkc_server_url(server),
+                                                      .api_key = "tml-test",
+                                                      .telemetry = TINKC_TELEMETRY_OFF },
+                             "far");
+    assert_memory_equal(near.loss, far.loss, sizeof near.loss);
+    assert_memory_equal(near.logprobs, far.logprobs, sizeof near.logprobs);
+    assert_memory_equal(near.tokens, far.tokens, sizeof near.tokens);
+    assert_memory_equal(near.sampled, far.sampled, sizeof near.sampled);
+    tinkc_server_free(server);
+}
+
+/* A client keeps the engine alive by itself. */
+static void the_engine_outlives_its_handle(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_engine *mine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1 }, &err);
+    tinkc_engine_add_model(mine, "tiny", folder, &err);
+    tinkc_client *client = tinkc_client_new(
+        &(tinkc_client_options){ .transport = tinkc_engine_transport(mine) }, &err);
+    assert_ok(err);
+    tinkc_engine_free(mine);
+    tinkc_future *f = tinkc_capabilities_get(client, &err);
+    assert_int_equal(tinkc_capabilities_count(tinkc_future_capabilities(f, WAIT, &err)), 1);
+    assert_ok(err);
+    tinkc_future_free(f);
+    tinkc_client_free(client);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(in_process_and_over_a_socket),
+        cmocka_unit_test(the_engine_outlives_its_handle),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
