@@ -30,6 +30,10 @@ one() { # NAME
     url=$(sed -n 's/^ready //p' "$work/out")
     TINKER_TELEMETRY=1 timeout 600 "$venv/bin/python" "$here/python_sdk.py" "$url" "$build/interop-$1.json"
     local rc=$?
+    if [ $rc = 0 ] && [ -x "$build/tests/interop_client" ]; then
+        timeout 120 "$build/tests/interop_client" "$url" "$build/interop-$1.json"
+        rc=$?
+    fi
     kill "$pid" 2> /dev/null
     wait "$pid" 2> /dev/null
     [ $rc = 0 ] || { echo "--- server's log"; tail -30 "$work/log"; }
