@@ -747,6 +747,7 @@ static void test_free_while_busy(void **state)
 
 /* ---- TLS ---- */
 
+/* Serves the files of a folder as they are: each is a whole answer. */
 static pid_t start_tls_server(const char *dir, int port)
 {
     char command[600];
@@ -763,7 +764,7 @@ static pid_t start_tls_server(const char *dir, int port)
         if (chdir(dir) == 0 && freopen("log", "a", stdout) && freopen("log", "a", stderr) &&
             freopen("/dev/null", "r", stdin))
             execlp("openssl", "openssl", "s_server", "-accept", at, "-cert", "c.pem", "-key",
-                   "k.pem", "-www", "-quiet", (char *)NULL);
+                   "k.pem", "-HTTP", "-quiet", (char *)NULL);
         _exit(127);
     }
     return pid;
@@ -781,6 +782,15 @@ static void test_tls(void **state)
     }
     assert_non_null(mkdtemp(dir));
     int port = stub_dead_port();
+    stub_server *s = stub_start(NULL, script, NULL); /* speaks no TLS at all */
+    snprintf(ca, sizeof ca, "%s/fine", dir);
+    FILE *file = fopen(ca, "w");
+    fprintf(file, "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    fclose(file);
+    snprintf(ca, sizeof ca, "%s/moved", dir);
+    file = fopen(ca, "w");
+    fprintf(file, "HTTP/1.0 302 Found\r\nLocation: %s/x\r\nContent-Length: 0\r\n\r\n", stub_url(s));
+    fclose(file);
     pid_t server = start_tls_server(dir, port);
     assert_true(server > 0);
     snprintf(url, sizeof url, "https://127.0.0.1:%d", port);
@@ -788,7 +798,7 @@ static void test_tls(void **state)
 
     open_with(&fx, &(tkc_http_options){ .proxy = "", .ca_file = ca });
     for (int tries = 0; tries < 100; tries++) { /* until the server listens */
-        a = get(&fx, url, "/");
+        a = get(&fx, url, "/fine");
         if (!strstr(a->message, "refused"))
             break;
         drop(a);
@@ -796,6 +806,11 @@ static void test_tls(void **state)
     }
     assert_int_equal(a->code, 0);
     assert_int_equal(a->status, 200);
+    drop(a);
+    a = get(&fx, url, "/moved"); /* to where nothing is secret any more */
+    assert_int_equal(a->code, TINKC_E_BAD_RESPONSE);
+    assert_non_null(strstr(a->message, "https to http"));
+    assert_int_equal(stub_requests(s), 0);
     drop(a);
     close_fixture(&fx);
 
@@ -806,7 +821,6 @@ static void test_tls(void **state)
     drop(a);
     close_fixture(&fx);
 
-    stub_server *s = stub_start(NULL, script, NULL); /* speaks no TLS at all */
     open_fixture(&fx);
     snprintf(url, sizeof url, "https://127.0.0.1:%d", stub_port(s));
     a = get(&fx, url, "/");
