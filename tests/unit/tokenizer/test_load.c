@@ -1,0 +1,436 @@
+/* test_load.c - opening tokenizers: what the files say, what is refused by name, broken files, and
+ * the compiled form: written, used, stale, damaged, elsewhere. */
+#include "tok_support.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <zstd.h>
+
+#include "tokenizer/load.h"
+
+/* A tokenizer.json around a few bytes' tokens; parts can be replaced. */
+typedef struct parts {
+    const char *top, *normalizer, *pre, *post, *decoder, *model, *vocab, *merges, *added;
+} parts;
+
+static const parts plain = {
+    .top = "\"version\":\"1.0\"",
+    .normalizer = "null",
+    .pre = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}",
+    .post = "null",
+    .decoder = "{\"type\":\"ByteLevel\"}",
+    .model = "\"type\":\"BPE\"",
+    .vocab = "{\"a\":0,\"b\":1,\"ab\":2}",
+    .merges = "[\"a b\"]",
+    .added = "[]",
+};
+
+static tinkc_tokenizer *parse_parts(parts p, tinkc_error *err)
+{
+    char text[8192];
+    int n = snprintf(
+        text, sizeof text,
+        "{%s,\"added_tokens\":%s,\"normalizer\":%s,\"pre_tokenizer\":%s,"
+        "\"post_processor\":%s,\"decoder\":%s,\"model\":{%s,\"vocab\":%s,\"merges\":%s}}",
+        p.top, p.added, p.normalizer, p.pre, p.post, p.decoder, p.model, p.vocab, p.merges);
+    assert_true(n > 0 && n < (int)sizeof text);
+    *err = (tinkc_error){ 0 };
+    return tinkc_tokenizer_parse(text, (size_t)n, NULL, 0, NULL, err);
+}
+
+static void expect_refused(parts p, const char *name)
+{
+    tinkc_error err;
+    tinkc_tokenizer *tok = parse_parts(p, &err);
+    if (tok)
+        fail_msg("%s was not refused", name);
+    assert_int_equal(err.code, TINKC_E_TOKENIZER);
+    if (!strstr(err.message, name))
+        fail_msg("\"%s\" does not name %s", err.message, name);
+}
+
+static void test_plain(void **state)
+{
+    (void)state;
+    tinkc_error err;
+    tinkc_tokenizer *tok = parse_parts(plain, &err);
+    if (!tok)
+        fail_msg("%s", err.message);
+    tinkc_tokens ids = encode_all(tok, "abaxb", 5);
+    /* x has no token: it is left out, and what is then side by side merges. */
+    assert_same_ids(&ids, (int32_t[]){ 2, 2 }, 2);
+    tinkc_tokens_free(&ids);
+    tinkc_tokenizer_free(tok);
+}
+
+#define WITH(field, text, name)                                                                    \
+    do {                                                                                           \
+        parts p_ = plain;                                                                          \
+        p_.field = text;                                                                           \
+        expect_refused(p_, name);                                                                  \
+    } while (0)
+
+static void test_refused_by_name(void **state)
+{
+    (void)state;
+    WITH(top, "\"version\":\"2.0\"", "version");
+    WITH(top, "\"version\":\"1.0\",\"truncation\":{}", "truncation");
+    WITH(top, "\"version\":\"1.0\",\"padding\":{}", "padding");
+    WITH(normalizer, "{\"type\":\"NFKC\"}", "NFKC");
+    WITH(normalizer, "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Lowercase\"}]}",
+         "Lowercase");
+    WITH(pre, "{\"type\":\"Metaspace\"}", "Metaspace");
+    WITH(pre, "null", "ByteLevel");
+    WITH(pre, "{\"type\":\"Whitespace\"}", "Whitespace");
+    WITH(pre, "{\"type\":\"Sequence\",\"pretokenizers\":[]}", "ByteLevel");
+    WITH(pre, "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"MergedWithNext\"}",
+         "MergedWithNext");
+    WITH(pre, "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"},\"behavior\":\"Isolated\"}",
+         "regular expression");
+    WITH(pre,
+         "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[[:alpha:]]\"},\"behavior\":\"Isolated\"}",
+         "POSIX");
+    WITH(post, "{\"type\":\"RobertaProcessing\"}", "RobertaProcessing");
+    WITH(decoder, "{\"type\":\"WordPiece\"}", "WordPiece");
+    WITH(decoder, "null", "decoder");
+    WITH(model, "\"type\":\"WordPiece\"", "WordPiece");
+    WITH(model, "\"type\":\"Unigram\"", "Unigram");
+    WITH(model, "\"type\":\"BPE\",\"dropout\":0.1", "dropout");
+    WITH(model, "\"type\":\"BPE\",\"continuing_subword_prefix\":\"##\"",
+         "continuing_subword_prefix");
+    WITH(model, "\"type\":\"BPE\",\"end_of_word_suffix\":\"</w>\"", "end_of_word_suffix");
+    WITH(model, "\"type\":\"BPE\",\"byte_fallback\":true", "byte_fallback");
+    WITH(model, "\"type\":\"BPE\",\"something_new\":1", "something_new");
+}
+
+static void test_broken(void **state)
+{
+    (void)state;
+    WITH(vocab, "{}", "empty");
+    WITH(vocab, "{\"a\":0,\"b\":0,\"ab\":2}", "id 0");
+    WITH(vocab, "{\"a\":0,\"b\":-1,\"ab\":2}", "range");
+    WITH(vocab, "{\"a\":0,\"b\":1,\"ab\":900000000}", "range");
+    WITH(vocab, "{\"a\":0,\"b\":1,\"ab\":400000000}", "too large");
+    WITH(vocab, "{\"a\":0,\"a\":1,\"b\":2,\"ab\":3}", "same text");
+    WITH(vocab, "{\"a\":0,\"b\":1}", "not in the vocabulary");
+    WITH(merges, "[\"a c\"]", "not in the vocabulary");
+    WITH(merges, "[\"ab\"]", "merge");
+    WITH(merges, "[\"a b \"]", "merge");
+    WITH(merges, "[[\"a\"]]", "merge");
+    WITH(merges, "7", "array");
+    WITH(added, "[{\"content\":7}]", "string");
+    WITH(post, "{\"type\":\"TemplateProcessing\",\"single\":[]}", "template");
+    static const char *const texts[] = { "",
+                                         "{",
+                                         "[]",
+                                         "null",
+                                         "{\"model\":{}}",
+                                         "{\"version\":\"1.0\"}",
+                                         "\xFF",
+                                         "{\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}} x" };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        tinkc_error err = { 0 };
+        assert_null(tinkc_tokenizer_parse(texts[i], strlen(texts[i]), NULL, 0, NULL, &err));
+        assert_int_equal(err.code, TINKC_E_TOKENIZER);
+    }
+}
+
+/* Merges that come before the vocabulary, pairs, repeats, and no type: all as the reference. */
+static void test_forms(void **state)
+{
+    (void)state;
+    const char *text =
+        "{\"version\":\"1.0\",\"model\":{\"merges\":[[\"a\",\"b\"],[\"b\",\"c\"],"
+        "[\"a\",\"b\"]],\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bc\":4}},"
+        "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\","
+        "\"pattern\":{\"String\":\"|\"},\"behavior\":\"Removed\",\"invert\":false},"
+        "{\"type\":\"Digits\",\"individual_digits\":true},"
+        "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"use_regex\":false}]},"
+        "\"decoder\":{\"type\":\"ByteLevel\"}}";
+    tinkc_error err = { 0 };
+    tinkc_tokenizer *tok = tinkc_tokenizer_parse(text, strlen(text), NULL, 0, NULL, &err);
+    if (!tok)
+        fail_msg("%s", err.message);
+    /* "a b" was repeated with a higher rank, so "b c" goes first. */
+    tinkc_tokens ids = encode_all(tok, "abc|ab", 6);
+    assert_same_ids(&ids, (int32_t[]){ 0, 4, 3 }, 3);
+    tinkc_tokens_free(&ids);
+    tinkc_tokenizer_free(tok);
+}
+
+/* The id in the file counts for nothing: the vocabulary's, else the next. */
+static void test_added_ids(void **state)
+{
+    (void)state;
+    tinkc_error err;
+    parts p = plain;
+    p.added = "[{\"id\":7,\"content\":\"<x>\",\"special\":true},{\"id\":7,\"content\":\"ab\"},"
+              "{\"id\":0,\"content\":\"\"},{\"id\":99,\"content\":\"<y>\"},{\"id\":9,\"content\":"
+              "\"<x>\"}]";
+    tinkc_tokenizer *tok = parse_parts(p, &err);
+    if (!tok)
+        fail_msg("%s", err.message);
+    assert_int_equal(tinkc_tokenizer_id(tok, "<x>"), 3);
+    assert_int_equal(tinkc_tokenizer_id(tok, "ab"), 2);
+    assert_int_equal(tinkc_tokenizer_id(tok, "<y>"), 4);
+    assert_int_equal(tinkc_tokenizer_size(tok), 5);
+    tinkc_tokens ids = encode_all(tok, "b<x>ab<y>", 9);
+    assert_same_ids(&ids, (int32_t[]){ 1, 3, 2, 4 }, 4);
+    tinkc_tokens_free(&ids);
+    tinkc_tokenizer_free(tok);
+}
+
+static void test_config(void **state)
+{
+    (void)state;
+    tinkc_tokenizer *tok = open_tokenizer(TINY);
+    assert_string_equal(tinkc_tokenizer_source(tok), TINY);
+    int32_t bos = tinkc_tokenizer_special(tok, TINKC_TOKEN_BOS);
+    assert_int_equal(bos, tinkc_tokenizer_id(tok, "<|begin|>"));
+    assert_int_equal(tinkc_tokenizer_special(tok, TINKC_TOKEN_EOS),
+                     tinkc_tokenizer_id(tok, "<|end|>"));
+    assert_int_equal(tinkc_tokenizer_special(tok, TINKC_TOKEN_PAD), -1);
+    assert_int_equal(tinkc_tokenizer_special(tok, 77), -1);
+    assert_int_equal(tinkc_tokenizer_ends(tok).len, 1);
+    assert_true(tinkc_tokenizer_is_special(tok, bos));
+    assert_false(tinkc_tokenizer_is_special(tok, 0));
+    assert_non_null(strstr(tinkc_tokenizer_template(tok, NULL), "messages"));
+    assert_null(tinkc_tokenizer_template(tok, "tool_use"));
+    assert_int_equal(tinkc_tokenizer_id(tok, "no such token"), -1);
+    tinkc_tokenizer *mine = tinkc_tokenizer_keep(tok);
+    tinkc_tokenizer_free(tok);
+    assert_int_equal(tinkc_tokenizer_special(mine, TINKC_TOKEN_BOS), bos);
+    tinkc_tokenizer_free(mine);
+    tinkc_tokenizer_free(NULL);
+    assert_int_equal(tinkc_tokenizer_size(NULL), 0);
+}
+
+static void parse_config(const char *config, int32_t *bos, tinkc_tokens *marked)
+{
+    tinkc_error err = { 0 };
+    tkc_arena arena = { 0 };
+    tinkc_bytes json = tkc_read_file(&arena, TINY "/tokenizer.json", 1 << 20, &err);
+    tinkc_tokenizer *tok = tinkc_tokenizer_parse((const char *)json.data, json.len, config,
+                                                 strlen(config), NULL, &err);
+    if (!tok)
+        fail_msg("%s", err.message);
+    tinkc_encode_options o = { .add_special = true };
+    *bos = tinkc_tokenizer_special(tok, TINKC_TOKEN_BOS);
+    assert_true(tinkc_encode_span(tok, "x", 1, &o, marked, NULL, &err));
+    tinkc_tokenizer_free(tok);
+    tkc_arena_free(&arena);
+}
+
+static void test_marks(void **state)
+{
+    (void)state;
+    tinkc_tokens ids = { 0 };
+    int32_t bos;
+    parse_config("{\"bos_token\":\"<|begin|>\"}", &bos, &ids); /* the file's own template */
+    assert_int_equal(ids.len, 2);
+    assert_int_equal(ids.data[0], bos);
+    ids.len = 0;
+    parse_config("{\"bos_token\":\"<|begin|>\",\"add_bos_token\":false}", &bos, &ids);
+    assert_int_equal(ids.len, 1);
+    ids.len = 0;
+    parse_config("{\"bos_token\":\"<|new|>\",\"eos_token\":{\"content\":\"<|end|>\"},"
+                 "\"add_bos_token\":true,\"add_eos_token\":true}",
+                 &bos, &ids);
+    assert_int_equal(ids.len, 3);
+    assert_int_equal(ids.data[0], bos);
+    tinkc_tokens_free(&ids);
+}
+
+/* ---- folders ---- */
+
+static char *copy_to_folder(char folder[], bool packed)
+{
+    tinkc_error err = { 0 };
+    tkc_arena arena = { 0 };
+    static char path[300];
+    assert_non_null(mkdtemp(folder));
+    tinkc_bytes json = tkc_read_file(&arena, TINY "/tokenizer.json", 1 << 20, &err);
+    snprintf(path, sizeof path, "%s/tokenizer.json%s", folder, packed ? ".zst" : "");
+    if (packed) {
+        size_t cap = ZSTD_compressBound(json.len);
+        void *out = tkc_arena_alloc(&arena, cap, &err);
+        size_t n = ZSTD_compress(out, cap, json.data, json.len, 3);
+        assert_true(tkc_write_file(path, out, n, 0644, &err));
+    } else {
+        assert_true(tkc_write_file(path, json.data, json.len, 0644, &err));
+    }
+    tkc_arena_free(&arena);
+    return path;
+}
+
+static void put_file(const char *folder, const char *name, const char *text)
+{
+    tinkc_error err = { 0 };
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_true(tkc_write_file(path, text, strlen(text), 0644, &err));
+}
+
+static void test_folder(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tinkc-folder-XXXXXX", sub[100];
+    tinkc_error err = { 0 };
+    copy_to_folder(folder, true);
+    put_file(folder, "tokenizer_config.json",
+             "{\"chat_template\":[{\"name\":\"default\",\"template\":\"old\"},"
+             "{\"name\":\"rag\",\"template\":\"R\"}],\"eos_token\":\"<|end|>\"}");
+    put_file(folder, "chat_template.jinja", "new");
+    put_file(folder, "generation_config.json", "{\"eos_token_id\":[1,2,99999]}");
+    snprintf(sub, sizeof sub, "%s/additional_chat_templates", folder);
+    assert_true(tkc_make_dirs(sub, &err));
+    put_file(sub, "tool_use.jinja", "T");
+    tinkc_tokenizer *tok = open_tokenizer(folder);
+    assert_string_equal(tinkc_tokenizer_template(tok, NULL), "new");
+    assert_string_equal(tinkc_tokenizer_template(tok, "rag"), "R");
+    assert_string_equal(tinkc_tokenizer_template(tok, "tool_use"), "T");
+    assert_int_equal(tinkc_tokenizer_ends(tok).len, 3);
+    tinkc_tokenizer_free(tok);
+    put_file(folder, "tokenizer.json.zst", "not zstd");
+    tinkc_tokenizer_options o = { .no_compiled_cache = true };
+    assert_null(tinkc_tokenizer_open(folder, &o, &err));
+    assert_int_equal(err.code, TINKC_E_FILE);
+    err = (tinkc_error){ 0 };
+    assert_null(tinkc_tokenizer_open("/nonexistent/x", &o, &err));
+    err = (tinkc_error){ 0 };
+    assert_null(tinkc_tokenizer_open("/tmp", &o, &err));
+    assert_int_equal(err.code, TINKC_E_TOKENIZER);
+    err = (tinkc_error){ 0 };
+    assert_true(tkc_remove_tree(folder, &err));
+}
+
+/* ---- the compiled form ---- */
+
+static tinkc_tokenizer *open_cached(const char *folder)
+{
+    tinkc_error err = { 0 };
+    tinkc_tokenizer *tok = tinkc_tokenizer_open(folder, NULL, &err);
+    if (!tok)
+        fail_msg("%s", err.message);
+    return tok;
+}
+
+static void expect_works(tinkc_tokenizer *tok, bool mapped)
+{
+    assert_int_equal(tok->tables.mapped, mapped);
+    tinkc_tokens ids = encode_all(tok, "the <|end|>", 11);
+    tinkc_tokenizer *fresh = open_tokenizer(TINY);
+    tinkc_tokens want = encode_all(fresh, "the <|end|>", 11);
+    assert_same_ids(&ids, want.data, want.len);
+    tinkc_tokens_free(&ids);
+    tinkc_tokens_free(&want);
+    tinkc_tokenizer_free(fresh);
+    tinkc_tokenizer_free(tok);
+}
+
+static void test_cache(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tinkc-cache-XXXXXX", path[300], compiled[310];
+    tinkc_error err = { 0 };
+    snprintf(path, sizeof path, "%s", copy_to_folder(folder, false));
+    snprintf(compiled, sizeof compiled, "%s.tkc", path);
+    expect_works(open_cached(folder), false);
+    assert_true(tkc_is_file(compiled));
+    expect_works(open_cached(folder), true);
+    /* Touched but the same: still good. */
+    struct timespec times[2] = { { .tv_sec = 1000 }, { .tv_sec = 1000 } };
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    expect_works(open_cached(folder), true);
+    /* Changed: rebuilt, and good again afterwards. */
+    tkc_arena arena = { 0 };
+    tinkc_bytes json = tkc_read_file(&arena, path, 1 << 20, &err);
+    char *text = tkc_arena_str(&arena, tkc_strn((const char *)json.data, json.len), &err);
+    char *mark = strstr(text, "<|alone|>");
+    assert_non_null(mark);
+    memcpy(mark, "<|other|>", 9);
+    assert_true(tkc_write_file(path, text, json.len, 0644, &err));
+    tinkc_tokenizer *tok = open_cached(folder);
+    assert_true(tinkc_tokenizer_id(tok, "<|other|>") > 0);
+    expect_works(tok, false);
+    expect_works(open_cached(folder), true);
+    tkc_arena_free(&arena);
+    /* Writable by others: not trusted. */
+    assert_int_equal(chmod(compiled, 0666), 0);
+    expect_works(open_cached(folder), false);
+    assert_true(tkc_remove_tree(folder, &err));
+}
+
+/* Every kind of damage is noticed; nothing is read out of bounds (run under sanitizers). */
+static void test_damaged_block(void **state)
+{
+    (void)state;
+    tinkc_tokenizer *tok = open_tokenizer(TINY);
+    size_t len = tok->tables.block_len;
+    unsigned char *copy = aligned_alloc(64, (len + 63) / 64 * 64);
+    dice d = { 8 };
+    assert_non_null(copy);
+    for (int i = 0; i < 300; i++) {
+        tinkc_error err = { 0 };
+        tkc_tables t;
+        memcpy(copy, tok->tables.block, len);
+        copy[roll(&d, (uint32_t)(i % 2 ? len : 300))] ^= (unsigned char)(1 + roll(&d, 255));
+        if (tkc_tables_attach(&t, copy, len, false, &err)) {
+            /* Only bytes that nothing depends on: origin, unused, flags. */
+            assert_true(t.n == tok->tables.n);
+        } else {
+            assert_int_equal(err.code, TINKC_E_TOKENIZER);
+        }
+        err = (tinkc_error){ 0 };
+        memcpy(copy, tok->tables.block, len);
+        assert_false(tkc_tables_attach(&t, copy, roll(&d, (uint32_t)len), false, &err));
+    }
+    free(copy);
+    tinkc_tokenizer_free(tok);
+}
+
+/* A folder that cannot be written: the compiled form goes to the user's cache. */
+static void test_cache_elsewhere(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tinkc-model-XXXXXX", home[] = "/tmp/tinkc-home-XXXXXX", compiled[300];
+    tinkc_error err = { 0 };
+    snprintf(compiled, sizeof compiled, "%s.tkc", copy_to_folder(folder, true));
+    assert_non_null(mkdtemp(home));
+    assert_int_equal(setenv("XDG_CACHE_HOME", home, 1), 0);
+    assert_int_equal(chmod(folder, 0555), 0);
+    expect_works(open_cached(folder), false);
+    assert_false(tkc_is_file(compiled));
+    expect_works(open_cached(folder), true);
+    assert_int_equal(setenv("XDG_CACHE_HOME", "/proc/nowhere", 1), 0);
+    expect_works(open_cached(folder), false); /* nowhere to write: no matter */
+    assert_int_equal(chmod(folder, 0755), 0);
+    assert_true(tkc_remove_tree(folder, &err));
+    assert_true(tkc_remove_tree(home, &err));
+}
+
+static void test_options(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_tokenizer_options o = { .reserved = { 1 } };
+    assert_null(tinkc_tokenizer_open(TINY, &o, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    err = (tinkc_error){ 0 };
+    assert_null(tinkc_tokenizer_open(NULL, NULL, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    assert_null(tinkc_tokenizer_parse(NULL, 0, NULL, 0, NULL, NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain),           cmocka_unit_test(test_refused_by_name),
+        cmocka_unit_test(test_broken),          cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_added_ids),       cmocka_unit_test(test_config),
+        cmocka_unit_test(test_marks),           cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_cache),           cmocka_unit_test(test_damaged_block),
+        cmocka_unit_test(test_cache_elsewhere), cmocka_unit_test(test_options),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
