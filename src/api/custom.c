@@ -12,19 +12,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "api/loss_priv.h"
 #include "api/pass.h"
 #include "base/str.h"
-
-/* One evaluation; lives on the stack of whoever calls the user's function. */
-struct tinkc_loss {
-    const tinkc_batch *batch;
-    const tinkc_fwdbwd *forward;
-    float **grads; /* for each example, as many as it has log-probabilities */
-    double value;
-    bool is_set;
-    tinkc_metrics metrics;
-    tkc_arena arena;
-};
 
 const tinkc_batch *tinkc_loss_batch(const tinkc_loss *loss)
 {

@@ -1,0 +1,19 @@
+/* loss_priv.h - one evaluation of a user's loss. */
+#ifndef TKC_API_LOSS_PRIV_H
+#define TKC_API_LOSS_PRIV_H
+
+#include "api/batch_priv.h"
+#include "api/outcome.h"
+
+/* Lives on the stack of whoever calls the user's function. */
+struct tinkc_loss {
+    const tinkc_batch *batch;
+    const tinkc_fwdbwd *forward;
+    float **grads; /* for each example, as many as it has log-probabilities */
+    double value;
+    bool is_set;
+    tinkc_metrics metrics;
+    tkc_arena arena;
+};
+
+#endif

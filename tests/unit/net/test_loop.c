@@ -1,0 +1,148 @@
+/* test_loop.c - the loop by itself: tasks in order, timers in order, time that jumps. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "net/loop.h"
+#include "tinkc/sys/mock.h"
+
+static tinkc_mock *mock;
+static tkc_loop *loop;
+
+static int setup(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
+    loop = tkc_loop_new(NULL, tinkc_mock_clock(mock), &err);
+    return err.code;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tkc_loop_stop(loop);
+    bool ended = tkc_loop_join(loop, 5000);
+    tinkc_mock_free(mock);
+    return ended ? 0 : 1;
+}
+
+static int64_t settle(void)
+{
+    tinkc_error err = { 0 };
+    int64_t next = tinkc_mock_settle(mock, 10000, &err);
+    assert_int_equal(err.code, 0);
+    return next;
+}
+
+enum { N = 500 };
+
+typedef struct item {
+    tkc_task task;
+    tkc_timer timer;
+    int64_t delay;
+    size_t index;
+} item;
+
+static item items[N];
+static size_t order[N], n_order;
+
+static void note_task(tkc_task *task)
+{
+    assert_true(tkc_loop_is_current(loop));
+    order[n_order++] = TKC_OWNER(task, item, task)->index;
+}
+
+static void tasks_run_in_order(void **state)
+{
+    (void)state;
+    n_order = 0;
+    for (size_t i = 0; i < N; i++) {
+        items[i].index = i;
+        items[i].task.run = note_task;
+        tkc_loop_post(loop, &items[i].task);
+    }
+    assert_int_equal(settle(), TINKC_FOREVER);
+    assert_int_equal(n_order, N);
+    for (size_t i = 0; i < N; i++)
+        assert_int_equal(order[i], i);
+}
+
+static void note_timer(tkc_timer *timer)
+{
+    order[n_order++] = TKC_OWNER(timer, item, timer)->index;
+}
+
+static void arm_all(tkc_task *task)
+{
+    (void)task;
+    for (size_t i = 0; i < N; i++) {
+        items[i].index = i;
+        items[i].timer.fire = note_timer;
+        items[i].delay = (int64_t)(i * 7919 % 251) + 1;
+        tkc_loop_arm(loop, &items[i].timer, items[i].delay);
+    }
+    for (size_t i = 0; i < N; i += 3) /* some of them never */
+        tkc_loop_disarm(loop, &items[i].timer);
+    for (size_t i = 1; i < N; i += 3) /* some twice: the second counts */
+        tkc_loop_arm(loop, &items[i].timer, items[i].delay + 300);
+}
+
+static void timers_fire_in_order(void **state)
+{
+    (void)state;
+    static tkc_task task = { .run = arm_all };
+    n_order = 0;
+    tkc_loop_post(loop, &task);
+    int64_t next, elapsed = 0;
+    while ((next = settle()) != TINKC_FOREVER) {
+        tinkc_mock_advance(mock, next);
+        elapsed += next;
+        settle();
+        for (size_t i = 0; i < n_order; i++)
+            assert_true(items[order[i]].delay + (order[i] % 3 == 1 ? 300 : 0) <= elapsed);
+    }
+    size_t wanted = 0;
+    for (size_t i = 0; i < N; i++)
+        wanted += i % 3 != 0;
+    assert_int_equal(n_order, wanted);
+    for (size_t i = 1; i < n_order; i++) {
+        const item *a = &items[order[i - 1]], *b = &items[order[i]];
+        int64_t at = a->delay + (a->index % 3 == 1 ? 300 : 0);
+        int64_t bt = b->delay + (b->index % 3 == 1 ? 300 : 0);
+        assert_true(at < bt || (at == bt && (a->index % 3 != b->index % 3 || a->index < b->index)));
+    }
+}
+
+static atomic_int ended;
+
+static void set_ended(void *arg)
+{
+    atomic_store((atomic_int *)arg, 1);
+}
+
+static void an_abandoned_loop_ends_by_itself(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_loop *other = tkc_loop_new(NULL, tkc_clock_real(), &err);
+    assert_non_null(other);
+    tkc_loop_abandon(other, set_ended, &ended);
+    tkc_loop_stop(other);
+    int64_t deadline = tkc_monotonic_ns() + INT64_C(5000000000);
+    while (!atomic_load(&ended))
+        assert_true(tkc_monotonic_ns() < deadline);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(tasks_run_in_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(timers_fire_in_order, setup, teardown),
+        cmocka_unit_test(an_abandoned_loop_ends_by_itself),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
