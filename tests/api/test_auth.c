@@ -1,0 +1,281 @@
+/* test_auth.c - keys, credential commands, tokens and their renewal, snapshots. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codec/base64.h"
+#include "support/api_support.h"
+
+#define CONFIG_JWT "{\"pjwt_auth_enabled\":true}"
+#define CONFIG_CMD "{\"pjwt_auth_enabled\":true,\"credential_default_source\":\"credential_cmd\"}"
+enum { WALL_BEGIN_S = 1767225600 };
+
+/* {"jwt": ...} of a token that ends so many seconds after the mock's beginning. */
+static const char *token_answer(const char *name, int64_t ends_s)
+{
+    static char out[600];
+    char claims[200], coded[400];
+    int n =
+        snprintf(claims, sizeof claims,
+                 "{\"sub\":\"user:%s\",\"email\":\"a@b.c\",\"iss\":\"passport-x\",\"exp\":%lld}",
+                 name, (long long)(WALL_BEGIN_S + ends_s));
+    tkc_base64_encode(claims, (size_t)n, coded);
+    size_t len = tkc_base64_length((size_t)n);
+    for (size_t i = 0; i < len; i++)
+        coded[i] = coded[i] == '+' ? '-' : coded[i] == '/' ? '_' : coded[i];
+    while (len && coded[len - 1] == '=')
+        len--;
+    (void)snprintf(out, sizeof out, "{\"jwt\":\"eyJhIjoxfQ.%.*s.%s\"}", (int)len, coded, name);
+    return out;
+}
+
+static tinkc_mock *new_mock(const char *config, tinkc_error *err)
+{
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, err);
+    if (config)
+        tinkc_mock_always(mock, NULL, "/api/v1/client/config",
+                          &(tinkc_mock_answer){ .body = config }, err);
+    return mock;
+}
+
+static void end(tinkc_client *client, tinkc_mock *mock)
+{
+    tinkc_client_free(client);
+    tinkc_mock_free(mock);
+}
+
+static void credentials_are_checked_at_once(void **state)
+{
+    (void)state;
+    unsetenv("TINKER_API_KEY");
+    unsetenv("TINKER_CREDENTIAL_CMD");
+    tinkc_error err = { 0 };
+    assert_null(tinkc_client_new(NULL, &err));
+    assert_int_equal(err.code, TINKC_E_NO_CREDENTIAL);
+    err = (tinkc_error){ 0 };
+    assert_null(tinkc_client_new(&(tinkc_client_options){ .api_key = "sk-1" }, &err));
+    assert_int_equal(err.code, TINKC_E_BAD_CREDENTIAL);
+    assert_null(strstr(err.message, "sk-1"));
+}
+
+static void token_is_exchanged_used_and_renewed(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
+    tinkc_mock_once(mock, NULL, "/api/v1/auth/token",
+                    &(tinkc_mock_answer){ .body = token_answer("one", 3600) }, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
+                      &(tinkc_mock_answer){ .body = token_answer("two", 9999999) }, &err);
+    tinkc_client *client =
+        mock_client(mock, &(tinkc_client_options){ .api_key = "tml-secret" }, &err);
+    tinkc_future *f = tinkc_identity_get(client, &err);
+    const tinkc_identity *who = tinkc_future_identity(f, 5000, &err);
+    assert_ok(&err);
+    assert_string_equal(who->user_urn, "user:one");
+    assert_string_equal(who->email, "a@b.c");
+    tinkc_future_free(f);
+    f = tinkc_health_check(client, &err);
+    assert_true(tinkc_future_wait(f, 5000, &err));
+    tinkc_future_free(f);
+    assert_string_equal(request_header(nth_request(mock, "/api/v1/auth/token", 0), "X-API-Key"),
+                        "tml-secret");
+    assert_non_null(
+        strstr(request_header(nth_request(mock, "/api/v1/healthz", 0), "X-API-Key"), ".one"));
+    /* Renewed five minutes before its end. */
+    assert_int_equal(tinkc_mock_settle(mock, 5000, &err), 3300 * 1000);
+    tinkc_mock_advance(mock, 3300 * 1000);
+    tinkc_mock_settle(mock, 5000, &err);
+    assert_int_equal(tinkc_mock_count(mock, "/api/v1/auth/token"), 2);
+    f = tinkc_token_get(client, &err);
+    assert_non_null(strstr(tinkc_future_token(f, 5000, &err)->jwt, ".two"));
+    tinkc_future_free(f);
+    end(client, mock);
+}
+
+static void a_short_lived_token_makes_no_tight_loop(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
+                      &(tinkc_mock_answer){ .body = token_answer("brief", 100) }, &err);
+    tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .api_key = "tml-s" }, &err);
+    assert_true(tinkc_client_connect(client, 5000, &err));
+    assert_int_equal(tinkc_mock_settle(mock, 5000, &err), 50 * 1000); /* half its life */
+    tinkc_mock_advance(mock, 95 * 1000);
+    assert_int_equal(tinkc_mock_settle(mock, 5000, &err), 10 * 1000); /* never more often */
+    end(client, mock);
+}
+
+static void an_old_token_is_better_than_none(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
+    tinkc_mock_once(mock, NULL, "/api/v1/auth/token",
+                    &(tinkc_mock_answer){ .body = token_answer("old", 400) }, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
+                      &(tinkc_mock_answer){ .status = 403, .body = "{}" }, &err);
+    tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .api_key = "tml-s" }, &err);
+    assert_true(tinkc_client_connect(client, 5000, &err));
+    tinkc_mock_advance(mock, 390 * 1000);
+    tinkc_mock_settle(mock, 5000, &err);
+    tinkc_future *f = tinkc_health_check(client, &err);
+    assert_true(run_until_done(mock, f, 60000));
+    assert_true(tinkc_future_wait(f, 0, &err));
+    assert_non_null(
+        strstr(request_header(nth_request(mock, "/api/v1/healthz", 0), "X-API-Key"), ".old"));
+    tinkc_future_free(f);
+    end(client, mock);
+}
+
+static int32_t connect_code(const char *config, const tinkc_client_options *o, int32_t status)
+{
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = new_mock(config, &err);
+    if (status)
+        tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
+                          &(tinkc_mock_answer){ .status = status, .body = "{}" }, &err);
+    tinkc_client *client = mock_client(mock, o, &err);
+    assert_ok(&err);
+    (void)tinkc_client_connect(client, 20000, &err);
+    end(client, mock);
+    return err.code;
+}
+
+static void exchange_failures_have_their_codes(void **state)
+{
+    (void)state;
+    tinkc_client_options key = { .api_key = "tml-s" };
+    assert_int_equal(connect_code(CONFIG_JWT, &key, 401), TINKC_E_AUTH);
+    assert_int_equal(connect_code(CONFIG_JWT, &key, 200), TINKC_E_TOKEN); /* {} holds none */
+    assert_int_equal(connect_code("{\"pjwt_auth_enabled\":7}", &key, 0), TINKC_E_BAD_RESPONSE);
+    assert_int_equal(connect_code(CONFIG_CMD, &key, 0), TINKC_E_CREDENTIAL_CMD);
+}
+
+static void credential_commands(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = new_mock(CONFIG_CMD, &err);
+    tinkc_client_options o = { .credential_cmd = "echo '  tml-from-command '; exit 3" };
+    tinkc_client *client = mock_client(mock, &o, &err);
+    assert_true(tinkc_client_connect(client, 20000, &err));
+    assert_ok(&err);
+    assert_string_equal(request_header(nth_request(mock, "/api/v1/auth/token", 0), "X-API-Key"),
+                        "tml-from-command");
+    end(client, mock);
+    o.credential_cmd = "true";
+    assert_int_equal(connect_code(CONFIG_CMD, &o, 0), TINKC_E_CREDENTIAL_CMD);
+    o.credential_cmd = "echo a; echo b";
+    assert_int_equal(connect_code(CONFIG_CMD, &o, 0), TINKC_E_CREDENTIAL_CMD);
+    /* Without an exchange only a key will do. */
+    o.credential_cmd = "echo tml-x";
+    assert_int_equal(connect_code(NULL, &o, 0), TINKC_E_NO_CREDENTIAL);
+}
+
+static void a_slow_command_does_not_outlive_its_client(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = new_mock(CONFIG_CMD, &err);
+    tinkc_client_options o = { .credential_cmd = "sleep 20; echo tml-late" };
+    tinkc_client *client = mock_client(mock, &o, &err);
+    assert_false(tinkc_client_connect(client, 20, &err));
+    assert_int_equal(err.code, TINKC_E_TIMEOUT);
+    end(client, mock); /* kills it; must not take 20 s */
+}
+
+static void a_plain_key_names_nobody(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = new_mock(NULL, &err);
+    tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .api_key = "tml-s" }, &err);
+    tinkc_future *f = tinkc_identity_get(client, &err);
+    assert_null(tinkc_future_identity(f, 5000, &err));
+    assert_int_equal(err.code, TINKC_E_NO_IDENTITY);
+    tinkc_future_free(f);
+    end(client, mock);
+}
+
+static void a_snapshot_saves_the_questions(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_text text = { 0 };
+    tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
+                      &(tinkc_mock_answer){ .body = token_answer("kept", 3600) }, &err);
+    tinkc_client_options o = { .api_key = "tml-s" };
+    tinkc_client *client = mock_client(mock, &o, &err);
+    assert_true(tinkc_client_connect(client, 5000, &err));
+    o.snapshot = tinkc_client_snapshot(client, &text, &err);
+    assert_ok(&err);
+    assert_null(strstr(o.snapshot, "tml-s"));
+    tinkc_client_free(client);
+    tinkc_mock_forget(mock);
+    client = mock_client(mock, &o, &err);
+    assert_true(tinkc_client_connect(client, 5000, &err));
+    assert_int_equal(tinkc_mock_count(mock, NULL), 0);
+    tinkc_client_free(client);
+    o.api_key = "tml-other"; /* another account asks for itself */
+    client = mock_client(mock, &o, &err);
+    assert_true(tinkc_client_connect(client, 5000, &err));
+    assert_int_equal(tinkc_mock_count(mock, NULL), 2);
+    end(client, mock);
+    o.snapshot = "{\"tinkc\":9}";
+    assert_null(tinkc_client_new(&o, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    tinkc_text_free(&text);
+}
+
+static void bad_options_are_named(void **state)
+{
+    (void)state;
+    static const char *const odd[] = { "a", NULL }, *const split[] = { "a", "b\r\nc: d", NULL };
+    const struct {
+        tinkc_client_options o;
+        const char *name;
+    } rows[] = {
+        { { .idle_timeout_ms = -2 }, "idle_timeout_ms" },
+        { { .max_retries = -1 }, "max_retries" },
+        { { .reserved = { 1 } }, "reserved" },
+        { { .headers = odd }, "headers" },
+        { { .headers = split }, "headers" },
+        { { .query = odd }, "query" },
+        { { .user_metadata = odd }, "user_metadata" },
+        { { .base_url = "ftp://x" }, "base_url" },
+        { { .base_url = "nothing" }, "base_url" },
+        { { .log_level = 99 }, "log_level" },
+        { { .telemetry = 9 }, "telemetry" },
+        { { .transport = &(tinkc_transport){ .abi = 77 } }, "transport" },
+        { { .clock = &(tinkc_clock){ 0 } }, "clock" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tinkc_client_options o = rows[i].o;
+        o.api_key = "tml-s";
+        assert_null(tinkc_client_new(&o, &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+        assert_int_equal(strncmp(err.message, rows[i].name, strlen(rows[i].name)), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(credentials_are_checked_at_once),
+        cmocka_unit_test(token_is_exchanged_used_and_renewed),
+        cmocka_unit_test(a_short_lived_token_makes_no_tight_loop),
+        cmocka_unit_test(an_old_token_is_better_than_none),
+        cmocka_unit_test(exchange_failures_have_their_codes),
+        cmocka_unit_test(credential_commands),
+        cmocka_unit_test(a_slow_command_does_not_outlive_its_client),
+        cmocka_unit_test(a_plain_key_names_nobody),
+        cmocka_unit_test(a_snapshot_saves_the_questions),
+        cmocka_unit_test(bad_options_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,436 @@
+/* test_pitfalls.c - what other clients got wrong: one test for each row of the table of pitfalls
+ * that is not tested beside its own module. Names begin with the row. */
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "support/api_support.h"
+#include "wire/train.h"
+
+static const tinkc_lora_options lora = { .base_model = "mock/nano" };
+static const tinkc_sampler_options nano = { .base_model = "mock/nano" };
+static const int32_t ids[] = { 1, 2, 3, 4, 5, 6 };
+
+typedef struct fixture {
+    tinkc_error err;
+    tinkc_mock *mock;
+    tinkc_client *client;
+    tinkc_trainer *trainer;
+    tinkc_batch *batch;
+} fixture;
+
+static void open_fixture(fixture *x, const char *config, size_t examples)
+{
+    *x = (fixture){ 0 };
+    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
+    if (config)
+        tinkc_mock_always(x->mock, NULL, "/api/v1/client/config",
+                          &(tinkc_mock_answer){ .body = config }, &x->err);
+    x->client = mock_client(x->mock, NULL, &x->err);
+    x->trainer = tinkc_trainer_new(x->client, &lora, &x->err);
+    x->batch = tinkc_batch_new(x->client, &x->err);
+    for (size_t i = 0; i < examples; i++)
+        tinkc_batch_add_sft(x->batch, ids, 6, 1, &x->err);
+    assert_ok(&x->err);
+    tinkc_mock_forget(x->mock);
+}
+
+static void close_fixture(fixture *x)
+{
+    tinkc_batch_free(x->batch);
+    tinkc_trainer_free(x->trainer);
+    tinkc_client_free(x->client);
+    tinkc_mock_free(x->mock);
+}
+
+static tinkc_future *pass(fixture *x)
+{
+    return tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+}
+
+static tinkc_future *step(fixture *x)
+{
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    return tinkc_optim_step(x->trainer, &adam, &x->err);
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void c01_submitting_does_not_wait_for_the_network(void **state)
+{
+    (void)state;
+    fixture x;
+    open_fixture(&x, "{\"fwdbwd_max_chunk_len\":1}", 50);
+    tinkc_mock_always(x.mock, NULL, "/api/v1/forward_backward",
+                      &(tinkc_mock_answer){ .delay_ms = 200, .body = "{\"request_id\":\"r\"}" },
+                      &x.err);
+    double before = seconds();
+    tinkc_future *f = pass(&x);
+    assert_true(seconds() - before < 0.5); /* 50 chunks of 200 ms on a clock that stands still */
+    assert_int_equal(tinkc_future_part_count(f), 50);
+    tinkc_mock *other_mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x.err);
+    tinkc_client *other = mock_client(other_mock, NULL, &x.err);
+    assert_true(tinkc_client_connect(other, 5000, &x.err));
+    assert_false(tinkc_client_close(x.client, 0, &x.err));
+    assert_true(tinkc_future_done(f));
+    tinkc_future_free(f);
+    tinkc_client_free(other);
+    tinkc_mock_free(other_mock);
+    close_fixture(&x);
+}
+
+static void c04_no_timeout_is_not_the_default_timeout(void **state)
+{
+    (void)state;
+    for (int forever = 0; forever < 2; forever++) {
+        tinkc_error err = { 0 };
+        tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+        tinkc_client_options o = { .no_retries = true,
+                                   .idle_timeout_ms = forever ? TINKC_FOREVER : 0 };
+        tinkc_client *client = mock_client(mock, &o, &err);
+        tinkc_mock_always(mock, NULL, "/api/v1/healthz",
+                          &(tinkc_mock_answer){ .delay_ms = 90000, .body = "{\"status\":\"ok\"}" },
+                          &err);
+        tinkc_future *f = tinkc_health_check(client, &err);
+        assert_true(run_until_done(mock, f, 600000));
+        assert_true(tinkc_future_wait(f, 0, &err) == (forever == 1));
+        assert_int_equal(err.code, forever ? TINKC_OK : TINKC_E_NET_TIMEOUT);
+        const tinkc_request *r = nth_request(mock, "/api/v1/healthz", 0);
+        if (forever)
+            assert_null(request_header(r, "x-stainless-read-timeout"));
+        else
+            assert_string_equal(request_header(r, "x-stainless-read-timeout"), "60.0");
+        tinkc_future_free(f);
+        tinkc_client_free(client);
+        tinkc_mock_free(mock);
+    }
+}
+
+static void c09_images_are_base64_in_samples_and_bytes_in_training(void **state)
+{
+    (void)state;
+    fixture x;
+    open_fixture(&x, NULL, 0);
+    tinkc_input *input = tinkc_input_new(x.client, &x.err);
+    tinkc_input_add_tokens(input, ids, 3, &x.err);
+    tinkc_input_add_image(input, "\x89PNG\r\n", 6, "png", 4, &x.err);
+    tinkc_sampler *sampler = tinkc_sampler_new(x.client, &nano, &x.err);
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    tinkc_future *f = tinkc_sample_input(sampler, input, 1, &o, &x.err);
+    assert_true(tinkc_future_wait(f, 5000, &x.err));
+    assert_non_null(strstr((const char *)nth_request(x.mock, "/api/v1/asample", 0)->body.data,
+                           "\"data\":\"iVBORw0K\""));
+    tinkc_batch_add(x.batch, input, &x.err);
+    tinkc_batch_set_i64(x.batch, "target_tokens", (int64_t[]){ 1, 2, 3 }, 3, &x.err);
+    tinkc_future *p = pass(&x);
+    assert_true(tinkc_future_wait(p, 5000, &x.err));
+    assert_ok(&x.err);
+    tinkc_bytes body = nth_request(x.mock, "/api/v1/forward_backward", 0)->body;
+    assert_non_null(memmem(body.data, body.len, "\x89PNG\r\n", 6));
+    tinkc_input_add_image_pointer(input, "s3://x", "png", -1, &x.err);
+    assert_int_equal(tinkc_input_length(input), -1);
+    assert_false(tinkc_batch_add(x.batch, input, &x.err));
+    assert_int_equal(x.err.code, TINKC_E_UNSUPPORTED);
+    tinkc_future_free(f);
+    tinkc_future_free(p);
+    tinkc_input_free(input);
+    tinkc_sampler_free(sampler);
+    close_fixture(&x);
+}
+
+static void c20_one_table_says_what_is_retried_and_whose_doing(void **state)
+{
+    (void)state;
+    const uint32_t t = TINKC_RETRIABLE, u = TINKC_USER_ERROR;
+    const struct {
+        int32_t code;
+        uint32_t flags;
+    } rows[] = {
+        { TINKC_OK, 0 },
+        { TINKC_E_ARGUMENT, u },
+        { TINKC_E_MEMORY, t },
+        { TINKC_E_TIMEOUT, t },
+        { TINKC_E_CANCELLED, 0 },
+        { TINKC_E_CLOSED, u },
+        { TINKC_E_DEADLINE, t },
+        { TINKC_E_SEQUENCE, 0 },
+        { TINKC_E_CONNECTION, t },
+        { TINKC_E_BAD_RESPONSE, 0 },
+        { TINKC_E_NET_TIMEOUT, t },
+        { TINKC_E_NO_PROGRESS, t },
+        { TINKC_E_PROMISE_EXPIRED, t | u },
+        { TINKC_E_CREDENTIAL_CMD, t | u },
+        { TINKC_E_TOKEN, t },
+        { TINKC_E_BAD_REQUEST, u },
+        { TINKC_E_AUTH, u },
+        { TINKC_E_BILLING, u },
+        { TINKC_E_REQUEST_TIMEOUT, t },
+        { TINKC_E_CONFLICT, t | u },
+        { TINKC_E_GONE, u },
+        { TINKC_E_RATE_LIMITED, t | u },
+        { TINKC_E_SERVER, t },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(tinkc_code_flags(rows[i].code), rows[i].flags);
+}
+
+static void c24_c27_two_clients_two_keys_and_an_environment_that_changes(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_mock *mocks[2];
+    tinkc_client *clients[2];
+    static const char *const keys[] = { "tml-first", "tml-second" };
+    setenv("TINKER_PROJECT_ID", "p-env", 1);
+    setenv("TINKER_TAGS", " a, b,,a ", 1);
+    for (size_t i = 0; i < 2; i++) {
+        mocks[i] = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+        setenv("TINKER_API_KEY", keys[i], 1);
+        clients[i] = mock_client(mocks[i], NULL, &err);
+    }
+    setenv("TINKER_API_KEY", "tml-third", 1);
+    setenv("TINKER_PROJECT_ID", "p-later", 1);
+    for (size_t i = 0; i < 2; i++) {
+        assert_non_null(tinkc_client_session_id(clients[i], 5000, &err));
+        for (size_t k = 0; tinkc_mock_request(mocks[i], k); k++)
+            assert_string_equal(request_header(tinkc_mock_request(mocks[i], k), "X-API-Key"),
+                                keys[i]);
+        assert_string_equal(
+            (const char *)nth_request(mocks[i], "/api/v1/create_session", 0)->body.data,
+            "{\"tags\":[\"a\",\"b\"],\"user_metadata\":{},\"sdk_version\":\"0.25.0\","
+            "\"project_id\":\"p-env\",\"type\":\"create_session\"}");
+        tinkc_client_free(clients[i]);
+        tinkc_mock_free(mocks[i]);
+    }
+    unsetenv("TINKER_API_KEY");
+    unsetenv("TINKER_PROJECT_ID");
+    unsetenv("TINKER_TAGS");
+}
+
+static void c29_a_chunk_is_polled_from_its_acceptance_on(void **state)
+{
+    (void)state;
+    fixture x;
+    open_fixture(&x, "{\"fwdbwd_max_chunk_len\":1,\"parallel_fwdbwd_chunks\":false}", 2);
+    tinkc_mock_once(x.mock, NULL, "/api/v1/forward_backward",
+                    &(tinkc_mock_answer){ .body = "{\"request_id\":\"first\"}" }, &x.err);
+    tinkc_mock_once(x.mock, NULL, "/api/v1/forward_backward",
+                    &(tinkc_mock_answer){ .delay_ms = 5000, .body = "{\"request_id\":\"second\"}" },
+                    &x.err);
+    tinkc_mock_always(x.mock, NULL, "/api/v1/retrieve_future",
+                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x.err);
+    tinkc_future *f = pass(&x);
+    tinkc_mock_settle(x.mock, 5000, &x.err);
+    assert_int_equal(tinkc_mock_count(x.mock, "/api/v1/retrieve_future"), 1);
+    assert_non_null(strstr(
+        (const char *)nth_request(x.mock, "/api/v1/retrieve_future", 0)->body.data, "first"));
+    tinkc_future_free(f);
+    close_fixture(&x);
+}
+
+static void c33_heartbeats_do_not_wait_for_uploads(void **state)
+{
+    (void)state;
+    fixture x;
+    open_fixture(&x, NULL, 2);
+    tinkc_mock_always(x.mock, NULL, "/api/v1/forward_backward",
+                      &(tinkc_mock_answer){ .delay_ms = 55000, .body = "{\"request_id\":\"r\"}" },
+                      &x.err);
+    tinkc_future *f = pass(&x);
+    for (int i = 0; i < 5; i++) {
+        tinkc_mock_settle(x.mock, 5000, &x.err);
+        tinkc_mock_advance(x.mock, 10000);
+    }
+    tinkc_mock_settle(x.mock, 5000, &x.err);
+    assert_int_equal(tinkc_mock_count(x.mock, "/api/v1/session_heartbeat"), 5);
+    assert_int_equal(nth_request(x.mock, "/api/v1/session_heartbeat", 0)->pool, TINKC_POOL_SESSION);
+    assert_int_equal(nth_request(x.mock, "/api/v1/forward_backward", 0)->pool, TINKC_POOL_TRAIN);
+    tinkc_future_free(f);
+    close_fixture(&x);
+}
+
+/* Counts submits that are under way on the mock's clock: each takes 100 ms. */
+static void c36_chunks_under_way_are_bounded_by_the_budget(void **state)
+{
+    (void)state;
+    fixture x;
+    /* An example counts 80 bytes: 20 of tokens, 40 of targets, 20 of weights. */
+    open_fixture(&x, "{\"fwdbwd_max_chunk_len\":1,\"fwdbwd_dispatch_bytes_semaphore_size\":160}",
+                 100);
+    assert_int_equal(tinkc_batch_bytes(x.batch), 8000);
+    tinkc_mock_always(x.mock, NULL, "/api/v1/forward_backward",
+                      &(tinkc_mock_answer){ .delay_ms = 100, .body = "{\"request_id\":\"r\"}" },
+                      &x.err);
+    tinkc_future *f = pass(&x);
+    for (int i = 0; i < 60; i++) {
+        int64_t next = tinkc_mock_settle(x.mock, 5000, &x.err);
+        tinkc_mock_advance(x.mock, next < 100 && next > 0 ? next : 100);
+    }
+    size_t n = tinkc_mock_count(x.mock, "/api/v1/forward_backward");
+    assert_true(n > 90);
+    for (size_t i = 3; i < n; i++) /* never four within 100 ms */
+        assert_true(nth_request_ms(x.mock, "/api/v1/forward_backward", i) -
+                        nth_request_ms(x.mock, "/api/v1/forward_backward", i - 3) >=
+                    100);
+    tinkc_future_free(f);
+    close_fixture(&x);
+}
+
+static void c39_categories_in_any_case(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int32_t category;
+    } rows[] = { { "user", TINKC_BY_CALLER }, { "User", TINKC_BY_CALLER },
+                 { "USER", TINKC_BY_CALLER }, { "server", TINKC_BY_SERVER },
+                 { "x", TINKC_BY_NOBODY },    { "unknown", TINKC_BY_NOBODY } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fixture x;
+        char body[100] = "{\"error\":\"bad thing\",\"category\":\"";
+        strcat(strcat(body, rows[i].text), "\"}");
+        open_fixture(&x, NULL, 0);
+        tinkc_mock_always(x.mock, NULL, "/api/v1/retrieve_future",
+                          &(tinkc_mock_answer){ .body = body }, &x.err);
+        tinkc_future *f = step(&x);
+        assert_false(tinkc_future_wait(f, 5000, &x.err));
+        assert_int_equal(x.err.code, TINKC_E_REQUEST_FAILED);
+        assert_int_equal(x.err.category, rows[i].category);
+        assert_string_equal(x.err.message, "bad thing");
+        assert_true((x.err.flags & TINKC_USER_ERROR) == 0 || rows[i].category == TINKC_BY_CALLER);
+        assert_string_equal(x.err.request_id, "mock-session-1:train:0:1");
+        tinkc_future_free(f);
+        close_fixture(&x);
+    }
+}
+
+typedef struct many {
+    tinkc_sampler *sampler;
+    atomic_int failures;
+} many;
+
+static void *sample_many(void *arg)
+{
+    many *m = arg;
+    tinkc_error err = { 0 };
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    tinkc_future *all[50];
+    for (size_t i = 0; i < 50; i++)
+        all[i] = tinkc_sample(m->sampler, ids, 6, 1, &o, &err);
+    if (!tinkc_future_wait_all(all, 50, 60000, &err))
+        atomic_fetch_add(&m->failures, 1);
+    for (size_t i = 0; i < 50; i++)
+        tinkc_future_free(all[i]);
+    return NULL;
+}
+
+static void c42_samples_of_many_threads_run_at_once(void **state)
+{
+    (void)state;
+    fixture x;
+    pthread_t threads[32];
+    open_fixture(&x, NULL, 0);
+    many m = { .sampler = tinkc_sampler_new(x.client, &nano, &x.err) };
+    for (size_t i = 0; i < 32; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, sample_many, &m), 0);
+    for (size_t i = 0; i < 32; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(atomic_load(&m.failures), 0);
+    assert_int_equal(tinkc_mock_count(x.mock, "/api/v1/asample"), 32 * 50);
+    tinkc_sampler_free(m.sampler);
+    close_fixture(&x);
+}
+
+static void c51_element_types(void **state)
+{
+    (void)state;
+    fixture x;
+    open_fixture(&x, NULL, 0);
+    static const float f32[] = { 1.5f, -2 };
+    static const double f64[] = { 1.5, -2 }, huge[] = { 1e300 };
+    static const int64_t i64[] = { 1, -2 };
+    static const int32_t i32[] = { 1, -2 };
+    static const uint16_t bf16[] = { 0x3FC0, 0xC000 }, f16[] = { 0x3E00, 0xC000 };
+    const struct {
+        const void *data;
+        int32_t dtype, travels;
+    } rows[] = { { f32, TINKC_F32, TINKC_F32 },   { f64, TINKC_F64, TINKC_F32 },
+                 { i64, TINKC_I64, TINKC_I64 },   { i32, TINKC_I32, TINKC_I64 },
+                 { bf16, TINKC_BF16, TINKC_F32 }, { f16, TINKC_F16, TINKC_F32 } };
+    for (size_t i = 0; i < 6; i++) {
+        tinkc_batch_add_tokens(x.batch, ids, 3, &x.err);
+        tinkc_batch_set(x.batch, "v",
+                        &(tinkc_array){ .data = rows[i].data, .count = 2, .dtype = rows[i].dtype },
+                        &x.err);
+        assert_ok(&x.err);
+        const tinkc_tensor *t = tinkc_batch_tensor(x.batch, i, "v");
+        assert_int_equal(t->dtype, rows[i].travels);
+        if (t->dtype == TINKC_F32)
+            assert_true(tinkc_tensor_f32s(t).data[0] == 1.5f && tinkc_tensor_f32s(t).data[1] == -2);
+        else
+            assert_true(tinkc_tensor_i64s(t).data[1] == -2);
+    }
+    static const int32_t refused[] = { 0, 7, -1 };
+    for (size_t i = 0; i < 3; i++) {
+        assert_false(tinkc_batch_set(
+            x.batch, "w", &(tinkc_array){ .data = f32, .count = 2, .dtype = refused[i] }, &x.err));
+        assert_int_equal(x.err.code, TINKC_E_TENSOR);
+        x.err = (tinkc_error){ 0 };
+    }
+    assert_false(tinkc_batch_set(
+        x.batch, "w", &(tinkc_array){ .data = huge, .count = 1, .dtype = TINKC_F64 }, &x.err));
+    assert_int_equal(x.err.code, TINKC_E_TENSOR);
+    close_fixture(&x);
+}
+
+static void large_results_wait_for_room(void **state)
+{
+    (void)state;
+    fixture x;
+    open_fixture(&x, NULL, 1);
+    tinkc_mock_once(
+        x.mock, NULL, "/api/v1/retrieve_future",
+        &(tinkc_mock_answer){
+            .body = "{\"status\":\"complete_metadata\",\"response_payload_size\":99999999}" },
+        &x.err);
+    tinkc_future *f = pass(&x);
+    assert_true(tinkc_future_wait(f, 5000, &x.err));
+    assert_non_null(
+        strstr((const char *)nth_request(x.mock, "/api/v1/retrieve_future", 0)->body.data,
+               "\"allow_metadata_only\":true"));
+    assert_non_null(
+        strstr((const char *)nth_request(x.mock, "/api/v1/retrieve_future", 1)->body.data,
+               "\"allow_metadata_only\":false"));
+    tinkc_future *again = pass(&x); /* the room was given back */
+    assert_true(tinkc_future_wait(again, 5000, &x.err));
+    tinkc_future_free(f);
+    tinkc_future_free(again);
+    close_fixture(&x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(c01_submitting_does_not_wait_for_the_network),
+        cmocka_unit_test(c04_no_timeout_is_not_the_default_timeout),
+        cmocka_unit_test(c09_images_are_base64_in_samples_and_bytes_in_training),
+        cmocka_unit_test(c20_one_table_says_what_is_retried_and_whose_doing),
+        cmocka_unit_test(c24_c27_two_clients_two_keys_and_an_environment_that_changes),
+        cmocka_unit_test(c29_a_chunk_is_polled_from_its_acceptance_on),
+        cmocka_unit_test(c33_heartbeats_do_not_wait_for_uploads),
+        cmocka_unit_test(c36_chunks_under_way_are_bounded_by_the_budget),
+        cmocka_unit_test(c39_categories_in_any_case),
+        cmocka_unit_test(c42_samples_of_many_threads_run_at_once),
+        cmocka_unit_test(c51_element_types),
+        cmocka_unit_test(large_results_wait_for_room),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
