@@ -1,0 +1,620 @@
+/* test_chat.c - conversations to text, to tokens and to training examples, with a small tokenizer
+ * made here (one token a byte, a few marks) and with the model that ships, where it is there. */
+#include "support/check.h"
+
+#include <pthread.h>
+
+#include "base/file.h"
+#include "base/json_write.h"
+#include "tinkc/tokenizer.h"
+
+static const char chatml[] =
+    "{%- for message in messages %}"
+    "{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}";
+
+static const char talk[] = "[{\"role\": \"system\", \"content\": \"S\"},"
+                           " {\"role\": \"user\", \"content\": \"hi\"},"
+                           " {\"role\": \"assistant\", \"content\": \"yo\"},"
+                           " {\"role\": \"user\", \"content\": \"more\"},"
+                           " {\"role\": \"assistant\", \"content\": \"fine\"}]";
+
+/* ---- a tokenizer ---- */
+
+/* The character that stands for a byte in a byte-level vocabulary. */
+static size_t byte_char(unsigned byte, char out[2])
+{
+    static const unsigned plain[3][2] = { { 0x21, 0x7E }, { 0xA1, 0xAC }, { 0xAE, 0xFF } };
+    unsigned code = 0x100;
+    for (unsigned b = 0; b <= byte; b++) {
+        bool same = false;
+        for (int i = 0; i < 3; i++)
+            same = same || (b >= plain[i][0] && b <= plain[i][1]);
+        if (b == byte && same)
+            code = b;
+        else if (b < byte && !same)
+            code++;
+    }
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    out[0] = (char)(0xC0 | code >> 6);
+    out[1] = (char)(0x80 | (code & 0x3F));
+    return 2;
+}
+
+static void write_vocabulary(tkc_jsonw *w)
+{
+    char name[2];
+    tkc_jsonw_key(w, "vocab");
+    tkc_jsonw_object(w);
+    for (unsigned b = 0; b < 256; b++) {
+        tkc_jsonw_key_str(w, (tinkc_str){ name, byte_char(b, name) });
+        tkc_jsonw_i64(w, b);
+    }
+    tkc_jsonw_key(w, "\xC4\x8A\xC4\x8A"); /* two newlines are one token */
+    tkc_jsonw_i64(w, 256);
+    tkc_jsonw_end(w);
+    tkc_jsonw_key(w, "merges");
+    tkc_jsonw_array(w);
+    tkc_jsonw_cstr(w, "\xC4\x8A \xC4\x8A");
+    tkc_jsonw_end(w);
+}
+
+static tinkc_tokenizer *small_tokenizer(const char *chat_template)
+{
+    static const char *const marks[] = { "<|im_start|>", "<|im_end|>", "<s>",
+                                         "</s>",         "<think>",    "</think>" };
+    tinkc_error err = { 0 };
+    tkc_buf json, config;
+    tkc_jsonw w;
+    tkc_buf_init(&json, NULL, TKC_BUF_NO_MAX);
+    tkc_buf_init(&config, NULL, TKC_BUF_NO_MAX);
+    tkc_jsonw_open(&w, &json, &err);
+    tkc_jsonw_object(&w);
+    tkc_jsonw_key(&w, "version");
+    tkc_jsonw_cstr(&w, "1.0");
+    tkc_jsonw_key(&w, "added_tokens");
+    tkc_jsonw_array(&w);
+    for (int i = 0; i < 6; i++) {
+        tkc_jsonw_object(&w);
+        tkc_jsonw_key(&w, "id");
+        tkc_jsonw_i64(&w, 257 + i);
+        tkc_jsonw_key(&w, "content");
+        tkc_jsonw_cstr(&w, marks[i]);
+        tkc_jsonw_key(&w, "special");
+        tkc_jsonw_bool(&w, i < 4);
+        tkc_jsonw_key(&w, "normalized");
+        tkc_jsonw_bool(&w, false);
+        tkc_jsonw_end(&w);
+    }
+    tkc_jsonw_end(&w);
+    tkc_jsonw_key(&w, "pre_tokenizer");
+    tkc_jsonw_raw(&w, tkc_str("{\"type\": \"ByteLevel\", \"add_prefix_space\": false,"
+                              " \"trim_offsets\": false, \"use_regex\": false}"));
+    tkc_jsonw_key(&w, "decoder");
+    tkc_jsonw_raw(&w, tkc_str("{\"type\": \"ByteLevel\"}"));
+    tkc_jsonw_key(&w, "model");
+    tkc_jsonw_object(&w);
+    tkc_jsonw_key(&w, "type");
+    tkc_jsonw_cstr(&w, "BPE");
+    write_vocabulary(&w);
+    tkc_jsonw_end(&w);
+    tkc_jsonw_end(&w);
+    tkc_jsonw_open(&w, &config, &err);
+    tkc_jsonw_object(&w);
+    tkc_jsonw_key(&w, "eos_token");
+    tkc_jsonw_cstr(&w, "<|im_end|>");
+    tkc_jsonw_key(&w, "bos_token");
+    tkc_jsonw_cstr(&w, "<s>");
+    if (chat_template) {
+        tkc_jsonw_key(&w, "chat_template");
+        tkc_jsonw_cstr(&w, chat_template);
+    }
+    tkc_jsonw_end(&w);
+    tinkc_tokenizer *tok =
+        tinkc_tokenizer_parse(json.data, json.len, config.data, config.len, NULL, &err);
+    assert_ok(err);
+    tkc_buf_free(&json);
+    tkc_buf_free(&config);
+    return tok;
+}
+
+/* ---- training views, shown as text: trained tokens between [ and ] ---- */
+
+static void show_view(const tinkc_tokenizer *tok, const char *messages, const tinkc_chat_options *o,
+                      tinkc_text *out, tinkc_error *err)
+{
+    tinkc_tokens ids = { 0 };
+    tinkc_floats weights = { 0 };
+    tinkc_sizes ends = { 0 };
+    tinkc_error none = { 0 };
+    tinkc_chat_train(tok, messages, o, &ids, &weights, &ends, err);
+    assert_int_equal(ids.len, weights.len);
+    size_t k = 0;
+    bool inside = false;
+    for (size_t i = 0; i < ids.len; i++) {
+        bool trained = weights.data[i] > 0;
+        if (trained != inside)
+            tinkc_text_append(out, trained ? "[" : "]", 1, &none);
+        inside = trained;
+        tinkc_bytes b = tinkc_tokenizer_bytes(tok, ids.data[i]);
+        tinkc_text_append(out, (const char *)b.data, b.len, &none);
+        if (k < ends.len && ends.data[k] == i + 1) {
+            tinkc_text_append(out, inside ? "]#" : "#", inside ? 2 : 1, &none);
+            inside = false;
+            k++;
+        }
+    }
+    assert_ok(none);
+    assert_int_equal(k, ends.len);
+    tinkc_tokens_free(&ids);
+    tinkc_floats_free(&weights);
+    tinkc_sizes_free(&ends);
+}
+
+static void assert_view_of(const tinkc_tokenizer *tok, const char *messages,
+                           const tinkc_chat_options *o, const char *wanted)
+{
+    tinkc_text text = { 0 };
+    tinkc_error err = { 0 };
+    show_view(tok, messages, o, &text, &err);
+    assert_ok(err);
+    assert_str(((tinkc_str){ text.data, text.len }), wanted);
+    tinkc_text_free(&text);
+}
+
+static void assert_view(const char *chat_template, const char *messages,
+                        const tinkc_chat_options *o, const char *wanted)
+{
+    tinkc_tokenizer *tok = small_tokenizer(chat_template);
+    assert_view_of(tok, messages, o, wanted);
+    tinkc_tokenizer_free(tok);
+}
+
+static void assert_no_view(const char *chat_template, const char *messages,
+                           const tinkc_chat_options *o, int32_t code)
+{
+    tinkc_tokenizer *tok = small_tokenizer(chat_template);
+    tinkc_text text = { 0 };
+    tinkc_error err = { 0 };
+    show_view(tok, messages, o, &text, &err);
+    assert_int_equal(err.code, code);
+    assert_int_equal(text.len, 0);
+    tinkc_tokenizer_free(tok);
+}
+
+#define HEAD                                                                                       \
+    "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+#define MID "\n<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\n"
+
+static void rules_choose_messages(void **state)
+{
+    (void)state;
+    assert_view(chatml, talk, NULL, HEAD "[yo<|im_end|>]" MID "[fine<|im_end|>]\n#");
+    assert_view(chatml, talk, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_LAST_ASSISTANT },
+                HEAD "yo<|im_end|>" MID "[fine<|im_end|>]\n#");
+    assert_view(chatml, talk, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_LAST_TURN },
+                HEAD "yo<|im_end|>" MID "[fine<|im_end|>]\n#");
+    assert_view(chatml, talk, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_ALL_MESSAGES },
+                "<|im_start|>system\n[S<|im_end|>]\n<|im_start|>user\n[hi<|im_end|>]\n"
+                "<|im_start|>assistant\n[yo<|im_end|>]\n<|im_start|>user\n[more<|im_end|>]\n"
+                "<|im_start|>assistant\n[fine<|im_end|>]\n#");
+    assert_view(chatml, talk, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_USER_AND_SYSTEM },
+                "<|im_start|>system\n[S<|im_end|>]\n<|im_start|>user\n[hi<|im_end|>]\n"
+                "<|im_start|>assistant\nyo<|im_end|>\n<|im_start|>user\n[more<|im_end|>]\n"
+                "<|im_start|>assistant\nfine<|im_end|>\n#");
+    assert_view(chatml, talk, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_ALL_TOKENS },
+                "[" HEAD "yo<|im_end|>" MID "fine<|im_end|>\n]#");
+}
+
+static void last_rules_look_at_the_end(void **state)
+{
+    static const char asks[] = "[{\"role\": \"user\", \"content\": \"a\"},"
+                               " {\"role\": \"assistant\", \"content\": \"b\"},"
+                               " {\"role\": \"user\", \"content\": \"c\"}]";
+    static const char turn[] = "[{\"role\": \"user\", \"content\": \"a\"},"
+                               " {\"role\": \"assistant\", \"content\": \"b\"},"
+                               " {\"role\": \"tool\", \"content\": \"c\"},"
+                               " {\"role\": \"assistant\", \"content\": \"d\"}]";
+    static const char plain[] =
+        "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
+        "<|im_start|>user\nc<|im_end|>\n#";
+    (void)state;
+    assert_view(chatml, asks, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_LAST_ASSISTANT },
+                plain);
+    assert_view(chatml, asks, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_LAST_TURN }, plain);
+    assert_view(chatml, turn, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_LAST_TURN },
+                "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n[b<|im_end|>]\n"
+                "<|im_start|>tool\nc<|im_end|>\n<|im_start|>assistant\n[d<|im_end|>]\n#");
+}
+
+static void marked_messages_need_marks(void **state)
+{
+    static const char marked[] =
+        "[{\"role\": \"user\", \"content\": \"a\", \"trainable\": true},"
+        " {\"role\": \"assistant\", \"content\": \"b\", \"trainable\": false},"
+        " {\"role\": \"assistant\", \"content\": \"c\", \"trainable\": true}]";
+    tinkc_chat_options o = { .train_on = TINKC_TRAIN_MARKED };
+    (void)state;
+    assert_view(chatml, marked, &o,
+                "<|im_start|>user\n[a<|im_end|>]\n<|im_start|>assistant\nb<|im_end|>\n"
+                "<|im_start|>assistant\n[c<|im_end|>]\n#");
+    assert_no_view(chatml, talk, &o, TINKC_E_ARGUMENT);
+    assert_no_view(chatml, marked, NULL, TINKC_E_ARGUMENT);
+    /* the template never sees the mark */
+    assert_view(
+        "{% for m in messages %}{{ m|tojson }}<|im_end|>{% endfor %}", marked,
+        &(tinkc_chat_options){ .train_on = TINKC_TRAIN_MARKED },
+        "{\"role\": \"user\", \"content\": \"[a\"}<|im_end|>]{\"role\": \"assistant\", "
+        "\"content\": \"b\"}<|im_end|>{\"role\": \"assistant\", \"content\": \"[c\"}<|im_end|>]#");
+}
+
+static void turns_can_be_split(void **state)
+{
+    tinkc_chat_options o = { .split_turns = true };
+    (void)state;
+    assert_view(chatml, talk, &o,
+                HEAD "[yo<|im_end|>]\n#" HEAD "yo<|im_end|>" MID "[fine<|im_end|>]\n#");
+    o.train_on = TINKC_TRAIN_ALL_TOKENS;
+    assert_no_view(chatml, talk, &o, TINKC_E_ARGUMENT);
+    /* ends must be given then */
+    tinkc_tokenizer *tok = small_tokenizer(chatml);
+    tinkc_tokens ids = { 0 };
+    tinkc_floats weights = { 0 };
+    tinkc_error err = { 0 };
+    o.train_on = TINKC_TRAIN_ALL_ASSISTANT;
+    assert_false(tinkc_chat_train(tok, talk, &o, &ids, &weights, NULL, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    err = (tinkc_error){ 0 };
+    o.split_turns = false;
+    assert_true(tinkc_chat_train(tok, talk, &o, &ids, &weights, NULL, &err));
+    tinkc_tokens_free(&ids);
+    tinkc_floats_free(&weights);
+    tinkc_tokenizer_free(tok);
+}
+
+/* Tokens are those of the whole text, unless one would reach across the prompt's end. */
+static void tokens_do_not_cross_the_prompt(void **state)
+{
+    static const char newline[] = "[{\"role\": \"user\", \"content\": \"a\"},"
+                                  " {\"role\": \"assistant\", \"content\": \"\\nb\"}]";
+    (void)state;
+    assert_view(chatml, newline, NULL,
+                "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n[\nb<|im_end|>]\n#");
+    tinkc_tokenizer *tok = small_tokenizer(chatml);
+    tinkc_tokens ids = { 0 }, whole = { 0 };
+    tinkc_floats weights = { 0 };
+    tinkc_error err = { 0 };
+    tinkc_chat_train(tok, talk, NULL, &ids, &weights, NULL, &err);
+    tinkc_chat_encode(tok, talk, NULL, &whole, &err);
+    assert_ok(err);
+    assert_int_equal(ids.len, whole.len);
+    assert_memory_equal(ids.data, whole.data, ids.len * sizeof *ids.data);
+    tinkc_tokens_free(&ids);
+    tinkc_tokens_free(&whole);
+    tinkc_floats_free(&weights);
+    tinkc_tokenizer_free(tok);
+}
+
+/* History loses its reasoning, so no prefix of the conversation is a prefix of the text. */
+static void history_may_change(void **state)
+{
+    static const char text[] =
+        "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}"
+        "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}"
+        "{% if m.role == 'assistant' and loop.index0 > ns.last %}"
+        "{{ '<think>\\n' + m.reasoning_content|default('') + '\\n</think>\\n\\n' }}{% endif %}"
+        "{{ m.content + '<|im_end|>\\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}";
+    static const char thought[] = "[{\"role\": \"user\", \"content\": \"hi\"},"
+                                  " {\"role\": \"assistant\", \"content\": \"yo\","
+                                  "  \"reasoning_content\": \"r1\"},"
+                                  " {\"role\": \"user\", \"content\": \"more\"},"
+                                  " {\"role\": \"assistant\", \"content\": \"fine\","
+                                  "  \"reasoning_content\": \"r2\"}]";
+    (void)state;
+    assert_view(
+        text, thought, NULL,
+        "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n[yo<|im_end|>]\n"
+        "<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\n<think>\n[r2\n</think>\n\n"
+        "fine<|im_end|>]\n#");
+    assert_view(
+        text, thought, &(tinkc_chat_options){ .split_turns = true },
+        "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>\n[r1\n</think>\n\nyo"
+        "<|im_end|>]\n#"
+        "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyo<|im_end|>\n"
+        "<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\n<think>\n[r2\n</think>\n\n"
+        "fine<|im_end|>]\n#");
+}
+
+static void blocks_say_it_themselves(void **state)
+{
+    static const char text[] =
+        "{{ bos_token }}{% for m in messages %}{% if m.role == 'assistant' %}"
+        "{% generation %}{{ '<|im_start|>assistant\\n' + m.content + '<|im_end|>\\n' }}"
+        "{% endgeneration %}{% else %}{{ '<|im_start|>' + m.role + '\\n' + m.content + "
+        "'<|im_end|>\\n' }}"
+        "{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+    (void)state;
+    assert_view(text, talk, NULL, "<s>" HEAD "[yo<|im_end|>]" MID "[fine<|im_end|>]\n#");
+    assert_view(text, talk, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_ALL_TOKENS },
+                "<s>[" HEAD "yo<|im_end|>" MID "fine<|im_end|>\n]#");
+}
+
+static void what_cannot_be_told_is_refused(void **state)
+{
+    (void)state;
+    /* contents are mixed up, or written twice, or not at all */
+    assert_no_view("{% for m in messages %}{{ m.content|reverse }}{% endfor %}", talk, NULL,
+                   TINKC_E_UNSUPPORTED);
+    assert_no_view("{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}", talk, NULL,
+                   TINKC_E_UNSUPPORTED);
+    assert_no_view("{{ messages|length }}", talk, NULL, TINKC_E_UNSUPPORTED);
+    assert_no_view("{{ raise_exception('never') }}", talk, NULL, TINKC_E_TEMPLATE);
+}
+
+static void odd_conversations(void **state)
+{
+    (void)state;
+    assert_view(chatml, "[{\"role\": \"assistant\", \"content\": \"first\"}]", NULL,
+                "<|im_start|>assistant\n[first<|im_end|>]\n#");
+    assert_view(chatml,
+                "[{\"role\": \"user\", \"content\": \"a\"},"
+                " {\"role\": \"assistant\", \"content\": \"\"}]",
+                NULL, "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n[<|im_end|>]\n#");
+    /* the same words everywhere, and marks inside the content */
+    assert_view(chatml,
+                "[{\"role\": \"user\", \"content\": \"user\"},"
+                " {\"role\": \"assistant\", \"content\": \"assistant\\n<|im_end|>\"}]",
+                &(tinkc_chat_options){ .train_on = TINKC_TRAIN_ALL_MESSAGES },
+                "<|im_start|>user\n[user<|im_end|>]\n<|im_start|>assistant\n[assistant\n<|im_end|>"
+                "<|im_end|>]\n#");
+    assert_no_view(chatml, "[]", NULL, TINKC_E_ARGUMENT);
+    assert_no_view(chatml, "[1]", NULL, TINKC_E_ARGUMENT);
+    assert_no_view(chatml, "{\"x\": 1}", NULL, TINKC_E_ARGUMENT);
+    assert_no_view(chatml, "nonsense", NULL, TINKC_E_ARGUMENT);
+    assert_no_view(NULL, talk, NULL, TINKC_E_TEMPLATE);
+    assert_no_view(chatml, talk, &(tinkc_chat_options){ .train_on = 99 }, TINKC_E_ARGUMENT);
+    assert_no_view(chatml, talk, &(tinkc_chat_options){ .generation_prompt = true },
+                   TINKC_E_ARGUMENT);
+    assert_no_view(chatml, talk, &(tinkc_chat_options){ .renderer = "nope" }, TINKC_E_ARGUMENT);
+    assert_no_view(chatml, talk, &(tinkc_chat_options){ .renderer = "tml_v0" },
+                   TINKC_E_UNSUPPORTED);
+    assert_no_view(chatml, talk, &(tinkc_chat_options){ .reserved = { 1 } }, TINKC_E_ARGUMENT);
+}
+
+/* ---- rendering ---- */
+
+static void assert_text(const char *chat_template, const char *messages,
+                        const tinkc_chat_options *o, const char *wanted)
+{
+    tinkc_tokenizer *tok = small_tokenizer(chat_template);
+    tinkc_text text = { 0 };
+    tinkc_error err = { 0 };
+    tinkc_chat_render(tok, messages, o, &text, &err);
+    assert_ok(err);
+    assert_str(((tinkc_str){ text.data, text.len }), wanted);
+    tinkc_text_free(&text);
+    tinkc_tokenizer_free(tok);
+}
+
+static void options_reach_the_template(void **state)
+{
+    static const char text[] =
+        "{{ bos_token }}|{{ eos_token }}|{{ pad_token is defined }}|{{ tools|tojson }}"
+        "|{{ documents|tojson }}|{{ add_generation_prompt }}|{{ x }}|"
+        "{{ strftime_now('%Y') }}";
+    static const char one[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"k\": 1}";
+    (void)state;
+    assert_text(text, one, &(tinkc_chat_options){ .now_us = 1753542245000000 },
+                "<s>|<|im_end|>|False|null|null|False||2025");
+    assert_text(text, one,
+                &(tinkc_chat_options){ .now_us = 1753542245000000,
+                                       .tools_json = "[{\"b\": 1, \"a\": 2}]",
+                                       .documents_json = "[]",
+                                       .variables_json = "{\"x\": 5, \"bos_token\": \"B\"}",
+                                       .generation_prompt = true },
+                "B|<|im_end|>|False|[{\"b\": 1, \"a\": 2}]|[]|True|5|2025");
+}
+
+static void the_last_message_goes_on(void **state)
+{
+    static const char open[] = "[{\"role\": \"user\", \"content\": \"a\"},"
+                               " {\"role\": \"assistant\", \"content\": \"so far \"}]";
+    static const char parts[] = "[{\"role\": \"user\", \"content\": [{\"type\": \"text\","
+                                " \"text\": \"so\"}, {\"type\": \"image\"}]}]";
+    (void)state;
+    assert_text(chatml, open, &(tinkc_chat_options){ .continue_field = "content" },
+                "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nso far ");
+    assert_text("{% for m in messages %}{{ m.content|trim }}!{% endfor %}", open,
+                &(tinkc_chat_options){ .continue_field = "content" }, "a!so far");
+    assert_text(
+        "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}!{% endfor %}",
+        parts, &(tinkc_chat_options){ .continue_field = "content" }, "so");
+    tinkc_tokenizer *tok = small_tokenizer(chatml);
+    tinkc_text text = { 0 };
+    static const tinkc_chat_options bad[] = {
+        { .continue_field = "nope" }, { .continue_field = "content", .generation_prompt = true }
+    };
+    for (int i = 0; i < 2; i++) {
+        tinkc_error err = { 0 };
+        assert_false(tinkc_chat_render(tok, open, &bad[i], &text, &err));
+        assert_true(err.code == TINKC_E_ARGUMENT || err.code == TINKC_E_TEMPLATE);
+    }
+    tinkc_text_free(&text);
+    tinkc_tokenizer_free(tok);
+}
+
+static void limits_come_from_options(void **state)
+{
+    (void)state;
+    assert_no_view("{% for i in range(1000) %}xxxxxxxxxx{% endfor %}", talk,
+                   &(tinkc_chat_options){ .max_bytes = 100 }, TINKC_E_TEMPLATE);
+    assert_no_view("{% for i in range(1000) %}x{% endfor %}", talk,
+                   &(tinkc_chat_options){ .max_steps = 100 }, TINKC_E_TEMPLATE);
+}
+
+static void renderers_of_the_cookbook(void **state)
+{
+    static const char thinking[] = "{{ enable_thinking }}{{ messages[-1].reasoning_content }}"
+                                   "{{ messages[-1].content }}";
+    static const char parts[] = "[{\"role\": \"assistant\", \"content\": [{\"type\": \"thinking\","
+                                " \"thinking\": \"t\"}, {\"type\": \"text\", \"text\": \"c\"}]}]";
+    tinkc_chat_options colon = { .renderer = "role_colon", .train_on = TINKC_TRAIN_ALL_ASSISTANT };
+    (void)state;
+    assert_view(
+        NULL, talk, &colon,
+        "<s>System: S\n\nUser: hi\n\nAssistant:[ yo\n\n]User: more\n\nAssistant:[ fine\n\nUser:]#");
+    colon.train_on = TINKC_TRAIN_ALL_MESSAGES;
+    assert_view(
+        NULL, talk, &colon,
+        "<s>System:[ S\n\n]User:[ hi\n\n]Assistant:[ yo\n\n]User:[ more\n\n]Assistant:[ fine\n\n"
+        "User:]#");
+    assert_text(NULL, "[{\"role\": \"user\", \"content\": \"hi\"}]",
+                &(tinkc_chat_options){ .renderer = "role_colon", .generation_prompt = true },
+                "<s>User: hi\n\nAssistant:");
+    assert_text(NULL, "[{\"role\": \"user\", \"content\": \"hi\"}]",
+                &(tinkc_chat_options){ .renderer = "llama3", .generation_prompt = true },
+                "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|>"
+                "<|start_header_id|>assistant<|end_header_id|>\n\n");
+    assert_text(thinking, parts, &(tinkc_chat_options){ .renderer = "qwen3" }, "Truetc");
+    assert_text(thinking, parts, &(tinkc_chat_options){ .renderer = "qwen3_disable_thinking" },
+                "Falsetc");
+    assert_no_view(chatml, parts, &(tinkc_chat_options){ .renderer = "qwen3_disable_thinking" },
+                   TINKC_E_ARGUMENT);
+}
+
+static void names_of_renderers(void **state)
+{
+    (void)state;
+    assert_string_equal(tinkc_chat_renderer("Qwen/Qwen3-8B"), "qwen3");
+    assert_string_equal(tinkc_chat_renderer("Qwen/Qwen3-8B:peft:131072"), "qwen3");
+    assert_string_equal(tinkc_chat_renderer("Qwen/Qwen3-8B-Base"), "role_colon");
+    assert_string_equal(tinkc_chat_renderer("thinkingmachines/Inkling-Small"), "tml_v0");
+    assert_null(tinkc_chat_renderer("nobody/knows"));
+    assert_null(tinkc_chat_renderer(NULL));
+}
+
+static void stops_end_an_answer(void **state)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    tinkc_tokenizer *tok = small_tokenizer(chatml);
+    const char *const *stops = tinkc_chat_stops(tok, NULL, &err);
+    assert_ok(err);
+    assert_non_null(stops);
+    assert_null(stops[0]); /* <|im_end|> is an end token already */
+    assert_string_equal(tinkc_chat_stops(tok, "role_colon", &err)[0], "\n\nUser:");
+    assert_string_equal(tinkc_chat_stops(tok, "gpt_oss_no_sysprompt", &err)[1], "<|call|>");
+    assert_null(tinkc_chat_stops(tok, "nope", &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    tinkc_tokenizer_free(tok);
+    err = (tinkc_error){ 0 };
+    tok = small_tokenizer("{% for m in messages %}{{ m.content + '</s>\\n' }}{% endfor %}");
+    assert_string_equal(tinkc_chat_stops(tok, NULL, &err)[0], "</s>");
+    assert_string_equal(tinkc_chat_stops(tok, NULL, &err)[0], "</s>");
+    tinkc_tokenizer_free(tok);
+}
+
+/* ---- threads ---- */
+
+static void *render_often(void *arg)
+{
+    for (int i = 0; i < 50; i++) {
+        tinkc_text text = { 0 };
+        tinkc_error err = { 0 };
+        tinkc_chat_options o = { .renderer = i % 3 ? NULL : "role_colon" };
+        bool ok = tinkc_chat_render(arg, talk, &o, &text, &err) &&
+                  tinkc_chat_stops(arg, NULL, &err) != NULL;
+        tinkc_text_free(&text);
+        if (!ok)
+            return arg;
+    }
+    return NULL;
+}
+
+static void one_tokenizer_serves_all_threads(void **state)
+{
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    (void)state;
+    tinkc_tokenizer *tok =
+        small_tokenizer("{% for m in messages %}{{ m.content + '</s>\\n' }}{% endfor %}");
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, render_often, tok), 0);
+    for (int i = 0; i < THREADS; i++) {
+        void *failed;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+    }
+    tinkc_tokenizer_free(tok);
+}
+
+/* ---- the model that ships ---- */
+
+static void nano_trains(void **state)
+{
+    static const char folder[] = "../shared/models/nano";
+    tinkc_error err = { 0 };
+    (void)state;
+    if (!tkc_is_dir(folder)) {
+        print_message("skip: %s is not there\n", folder);
+        skip();
+    }
+    tinkc_tokenizer *tok = tinkc_tokenizer_open(folder, NULL, &err);
+    assert_ok(err);
+    assert_view_of(tok, talk, NULL, HEAD "[yo<|im_end|>]" MID "[fine<|im_end|>]\n#");
+    assert_view_of(tok, talk, &(tinkc_chat_options){ .split_turns = true },
+                   HEAD "[yo<|im_end|>]\n#" HEAD "yo<|im_end|>" MID "[fine<|im_end|>]\n#");
+    assert_view_of(tok, talk, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_LAST_ASSISTANT },
+                   HEAD "yo<|im_end|>" MID "[fine<|im_end|>]\n#");
+    assert_view_of(tok, talk, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_ALL_TOKENS },
+                   "[" HEAD "yo<|im_end|>" MID "fine<|im_end|>\n]#");
+    assert_null(tinkc_chat_stops(tok, NULL, &err)[0]);
+    /* sampling goes on exactly where training put its weight */
+    tinkc_tokens prompt = { 0 }, ids = { 0 };
+    tinkc_floats weights = { 0 };
+    static const char asks[] = "[{\"role\": \"user\", \"content\": \"2+2?\"}]";
+    static const char answered[] = "[{\"role\": \"user\", \"content\": \"2+2?\"},"
+                                   " {\"role\": \"assistant\", \"content\": \"\\n\\n 4\"}]";
+    tinkc_chat_encode(tok, asks, &(tinkc_chat_options){ .generation_prompt = true }, &prompt, &err);
+    tinkc_chat_train(tok, answered, NULL, &ids, &weights, NULL, &err);
+    assert_ok(err);
+    assert_true(ids.len > prompt.len);
+    assert_memory_equal(ids.data, prompt.data, prompt.len * sizeof *ids.data);
+    for (size_t i = 0; i < ids.len; i++)
+        assert_true((weights.data[i] > 0) == (i >= prompt.len && i + 1 < ids.len));
+    tinkc_tokens_free(&prompt);
+    tinkc_tokens_free(&ids);
+    tinkc_floats_free(&weights);
+    tinkc_tokenizer_free(tok);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rules_choose_messages),
+        cmocka_unit_test(last_rules_look_at_the_end),
+        cmocka_unit_test(marked_messages_need_marks),
+        cmocka_unit_test(turns_can_be_split),
+        cmocka_unit_test(tokens_do_not_cross_the_prompt),
+        cmocka_unit_test(history_may_change),
+        cmocka_unit_test(blocks_say_it_themselves),
+        cmocka_unit_test(what_cannot_be_told_is_refused),
+        cmocka_unit_test(odd_conversations),
+        cmocka_unit_test(options_reach_the_template),
+        cmocka_unit_test(the_last_message_goes_on),
+        cmocka_unit_test(limits_come_from_options),
+        cmocka_unit_test(renderers_of_the_cookbook),
+        cmocka_unit_test(names_of_renderers),
+        cmocka_unit_test(stops_end_an_answer),
+        cmocka_unit_test(one_tokenizer_serves_all_threads),
+        cmocka_unit_test(nano_trains),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
