@@ -292,6 +292,7 @@ void tke_front(tke_call *call)
         path = before;
         call->query = rest;
     }
+    call->body = tkc_strn((const char *)call->request->body.data, call->request->body.len);
     if (own_path(call, path))
         return;
     if (!tkc_route_find(tkc_str(call->request->method), path, &call->arena, &call->route,

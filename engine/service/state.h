@@ -238,6 +238,7 @@ typedef struct tke_run {
     bool image_pending;
     bool waits_room; /* for memory; until room_changes moves on */
     uint64_t room_seen;
+    int64_t room_retry_ns;
     int64_t dirty_since_ms; /* 0 = the newest image is current */
     int64_t image_seq;      /* next_seq of the newest image; 0 = none */
     int32_t image_slot;     /* the one to write next: 0 or 1 */

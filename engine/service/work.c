@@ -36,7 +36,8 @@ static tke_job *runnable(tke_service *svc, tke_run *run)
         return NULL;
     if (!run->base && job->replayed) /* its model has not been registered yet */
         return NULL;
-    if (run->waits_room && run->room_seen == svc->room_changes)
+    if (run->waits_room && run->room_seen == svc->room_changes &&
+        tkc_monotonic_ns() < run->room_retry_ns)
         return NULL;
     if (!run->adapter && run->image_pending)
         return NULL;
@@ -145,6 +146,7 @@ void tke_work_wait_room(tke_service *svc, tke_run *run, tke_job *job)
     pthread_mutex_lock(&svc->lock);
     run->waits_room = true;
     run->room_seen = svc->room_changes;
+    run->room_retry_ns = tkc_deadline_ns(400); /* others may have become idle meanwhile */
     job->paused = true;
     job->reason = "the server's memory is taken by other models; it becomes free when one of them "
                   "is unloaded or its session ends";

@@ -1,0 +1,376 @@
+/* test_service_life.c - sessions that end, checkpoints that expire, memory and disks that run
+ * short, what was used and by whom. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "support/check.h"
+#include "support/service_call.h"
+#include "support/tiny_model.h"
+#include "tinkc/sys/mock.h"
+
+static const int text_a[] = { 1, 5, 9, 13, 17, 21, 25, 29 };
+enum { N = 8 };
+
+static char *folder;
+
+static int setup(void **state)
+{
+    (void)state;
+    folder = tiny_model_make(&(tiny_model){ .family = "qwen3", .vocab = 64, .context = 64 });
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tiny_model_remove(folder);
+    return 0;
+}
+
+static tinkc_engine *open_with(tinkc_engine_options options)
+{
+    tinkc_error err = { 0 };
+    options.threads = 1;
+    tinkc_engine *engine = tinkc_engine_new(&options, &err);
+    assert_ok(err);
+    assert_true(tinkc_engine_add_model(engine, "tiny", folder, &err));
+    return engine;
+}
+
+static void train(const tinkc_transport *t, const char *model, int64_t from, int steps)
+{
+    for (int i = 0; i < steps; i++) {
+        service_pass(t, model, from + 2 * i, text_a, N, false);
+        service_wait(t, service_step(t, model, from + 2 * i + 1, 1e-2));
+    }
+}
+
+static double runs_in_memory(tinkc_engine *engine)
+{
+    tinkc_error err = { 0 };
+    tinkc_text status = { 0 };
+    double n = json_number(tinkc_engine_status(engine, &status, &err), "runs_in_memory");
+    tinkc_text_free(&status);
+    return n;
+}
+
+/* Waits, in small steps of real time, for what another thread is about to do. */
+static void await(bool (*done)(tinkc_engine *), tinkc_engine *engine, const char *what)
+{
+    for (int i = 0; i < 5000; i++) {
+        if (done(engine))
+            return;
+        struct timespec pause = { 0, 2000000 };
+        nanosleep(&pause, NULL);
+    }
+    fail_msg("%s did not happen", what);
+}
+
+static bool nothing_in_memory(tinkc_engine *engine)
+{
+    return runs_in_memory(engine) == 0;
+}
+
+static void sessions_end_and_come_back(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *store = tiny_folder();
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
+    const char *const settings[] = { "disk_reserve", "0", NULL };
+    tinkc_engine *engine = open_with((tinkc_engine_options){
+        .clock = tinkc_mock_clock(mock), .store = store, .settings = settings });
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t));
+    const char *sleeper = hold(service_model(t, session, 0, "tiny", 4, 7));
+    train(t, sleeper, 1, 2);
+    service_pass(t, sleeper, 5, text_a, N, false); /* a gradient sleeps along */
+    service_wait(t, service_pass(t, sleeper, 6, text_a, N, true));
+    assert_true(runs_in_memory(engine) == 1);
+    tinkc_mock_advance(mock, 301000);
+    await(nothing_in_memory, engine, "going to sleep");
+    service_wait(t, service_step(t, sleeper, 7, 1e-2));
+    train(t, sleeper, 8, 1);
+    double woken = service_loss(t, sleeper, 10, text_a, N);
+    const char *awake = hold(service_model(t, session, 1, "tiny", 4, 7));
+    train(t, awake, 1, 2);
+    service_pass(t, awake, 5, text_a, N, false);
+    service_wait(t, service_step(t, awake, 6, 1e-2));
+    train(t, awake, 7, 1);
+    assert_true(service_loss(t, awake, 9, text_a, N) == woken);
+    tinkc_engine_free(engine);
+    tinkc_mock_free(mock);
+    tiny_model_remove(store);
+}
+
+static const char *save(const tinkc_transport *t, const char *model, int64_t seq, const char *name,
+                        const char *more)
+{
+    const char *promise = service_json(t, 200, "POST", "/api/v1/save_weights",
+                                       "{\"model_id\":\"%s\",\"seq_id\":%lld,\"path\":\"%s\"%s}",
+                                       model, (long long)seq, name, more);
+    return hold(json_field(promise, "request_id"));
+}
+
+static int32_t plain(const tinkc_transport *t, const char *method, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static int32_t plain(const tinkc_transport *t, const char *method, const char *format, ...)
+{
+    char path[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(path, sizeof path, format, args);
+    va_end(args);
+    answer a = service_call(t, method, path, NULL, NULL, 0);
+    int32_t status = a.status;
+    answer_free(&a);
+    return status;
+}
+
+static void checkpoints(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
+    tinkc_engine *engine = open_with((tinkc_engine_options){ .clock = tinkc_mock_clock(mock) });
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    service_wait(t, save(t, model, 1, "a", ""));
+    service_wait_failure(t, save(t, model, 2, "a", ""), "user",
+                         "Checkpoint 'weights/a' already exists");
+    service_wait(t, save(t, model, 3, "a", ",\"overwrite\":true"));
+    service_wait(t, save(t, model, 4, "short", ",\"ttl_seconds\":100"));
+    char list[200];
+    snprintf(list, sizeof list, "/api/v1/training_runs/%s/checkpoints", model);
+    answer a = service_call(t, "GET", list, NULL, NULL, 0);
+    assert_non_null(strstr(a.body.data, "\"weights/a\""));
+    assert_non_null(strstr(a.body.data, "\"weights/short\""));
+    assert_non_null(strstr(a.body.data, "\"expires_at\":\"20"));
+    answer_free(&a);
+    tinkc_mock_advance(mock, 101000);
+    a = service_call(t, "GET", list, NULL, NULL, 0);
+    assert_null(strstr(a.body.data, "\"weights/short\""));
+    answer_free(&a);
+    /* publish twice is no conflict; a bare name is refused with the words of the service */
+    assert_int_equal(plain(t, "POST", "%s/weights/a/publish", list), 200);
+    assert_int_equal(plain(t, "POST", "%s/weights/a/publish", list), 200);
+    assert_int_equal(plain(t, "DELETE", "%s/weights/a/publish", list), 200);
+    char bare[300];
+    snprintf(bare, sizeof bare, "%s/a", list);
+    a = service_call(t, "DELETE", bare, NULL, NULL, 0);
+    assert_int_equal(a.status, 400);
+    assert_non_null(strstr(a.body.data, "Invalid checkpoint identifier. Expected format"));
+    answer_free(&a);
+    snprintf(bare, sizeof bare, "%s/weights/a/ttl", list);
+    service_json(t, 400, "PUT", bare, "{\"ttl_seconds\":0}");
+    service_json(t, 200, "PUT", bare, "{\"ttl_seconds\":10}");
+    service_json(t, 200, "PUT", bare, "{\"ttl_seconds\":null}");
+    tinkc_mock_advance(mock, 20000);
+    assert_int_equal(plain(t, "DELETE", "%s/weights/a", list), 204);
+    assert_int_equal(plain(t, "DELETE", "%s/weights/a", list), 404);
+    service_wait(t, save(t, model, 5, "a", "")); /* the name is free again */
+    assert_int_equal(plain(t, "GET", "/api/v1/training_runs/nobody"), 404);
+    assert_int_equal(plain(t, "GET", "/api/v1/training_runs?limit=x"), 400);
+    tinkc_engine_free(engine);
+    tinkc_mock_free(mock);
+}
+
+static void what_was_used(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = open_with((tinkc_engine_options){ 0 });
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t));
+    const char *model = hold(service_model(t, session, 0, "tiny", 4, 7));
+    train(t, model, 1, 2);
+    service_wait(t, save(t, model, 5, "a", ""));
+    char from[TKC_TIME_TEXT], until[TKC_TIME_TEXT], path[300];
+    int64_t hour = (int64_t)3600 * 1000000;
+    int64_t now = tkc_wall_us(tkc_clock_real()) / hour * hour;
+    tkc_format_time(now - hour, false, from);
+    tkc_format_time(now + 2 * hour, false, until);
+    snprintf(path, sizeof path, "/api/v1/billing/usage/events?starting_on=%s&ending_before=%s",
+             from, until);
+    answer a = service_call(t, "GET", path, NULL, NULL, 0);
+    assert_int_equal(a.status, 200);
+    assert_non_null(strstr(a.body.data, "{\"type\":\"training\",\"token_count\":14}"));
+    assert_non_null(strstr(a.body.data, "{\"type\":\"checkpoint\",\"count\":1}"));
+    assert_non_null(strstr(a.body.data, session));
+    answer_free(&a);
+    assert_int_equal(plain(t, "GET", "/api/v1/billing/usage/events?starting_on=x"), 400);
+    a = service_call(t, "GET", "/api/v1/audit?event_type=checkpoints", NULL, NULL, 0);
+    assert_non_null(strstr(a.body.data, "\"event\":\"checkpoint.save\""));
+    answer_free(&a);
+    assert_int_equal(plain(t, "GET", "/api/v1/audit?event_type=nonsense"), 400);
+    snprintf(path, sizeof path, "/api/v1/sessions/%s", session);
+    a = service_call(t, "GET", path, NULL, NULL, 0);
+    assert_non_null(strstr(a.body.data, model));
+    answer_free(&a);
+    snprintf(path, sizeof path, "/api/v1/sessions/%s/project", session);
+    service_json(t, 400, "PUT", path, "{}");
+    service_json(t, 200, "PUT", path, "{\"project_id\":\"p1\"}");
+    a = service_call(t, "GET", "/api/v1/training_runs?project_id=p1", NULL, NULL, 0);
+    assert_true(json_number(a.body.data, "total_count") == 1);
+    answer_free(&a);
+    a = service_call(t, "GET", "/api/v1/training_runs?project_id=p2", NULL, NULL, 0);
+    assert_true(json_number(a.body.data, "total_count") == 0);
+    answer_free(&a);
+    tinkc_engine_free(engine);
+}
+
+static const char *long_sample(const tinkc_transport *t, const char *sampler, int seq,
+                               int32_t status)
+{
+    return hold(
+        service_json(t, status, "POST", "/api/v1/asample",
+                     "{\"sampling_session_id\":\"%s\",\"seq_id\":%d,\"num_samples\":1024,"
+                     "\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,2]}]},"
+                     "\"sampling_params\":{\"max_tokens\":60,\"stop\":[]}}",
+                     sampler, seq));
+}
+
+static void too_many_samples(void **state)
+{
+    (void)state;
+    const char *const settings[] = { "max_sample_queue", "1", NULL };
+    tinkc_engine *engine = open_with((tinkc_engine_options){ .settings = settings });
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t));
+    const char *made = service_json(t, 200, "POST", "/api/v1/create_sampling_session",
+                                    "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,"
+                                    "\"base_model\":\"tiny\"}",
+                                    session);
+    const char *sampler = hold(json_field(made, "sampling_session_id"));
+    const char *first = hold(json_field(long_sample(t, sampler, 0, 200), "request_id"));
+    assert_non_null(strstr(long_sample(t, sampler, 1, 429), "slow down"));
+    /* Heartbeats do not wait for the computation. */
+    int64_t start = tkc_monotonic_ns();
+    service_json(t, 200, "POST", "/api/v1/session_heartbeat", "{\"session_id\":\"%s\"}", session);
+    assert_true(tkc_monotonic_ns() - start < 1000000000);
+    service_json(t, 200, "POST", "/api/v1/cancel_future", "{\"request_id\":\"%s\"}", first);
+    service_wait_failure(t, first, "user", "cancel");
+    service_json(t, 200, "POST", "/api/v1/asample",
+                 "{\"sampling_session_id\":\"%s\",\"seq_id\":1,\"prompt\":{\"chunks\":[{\"type\":"
+                 "\"encoded_text\",\"tokens\":[1,2]}]},\"sampling_params\":{\"max_tokens\":1}}",
+                 sampler);
+    tinkc_engine_free(engine);
+}
+
+static void too_little_memory(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_engine *probe = open_with((tinkc_engine_options){ 0 });
+    service_model(tinkc_engine_transport(probe), service_session(tinkc_engine_transport(probe)), 0,
+                  "tiny", 4, 7);
+    tinkc_text status = { 0 };
+    double one = json_number(tinkc_engine_status(probe, &status, &err), "adapter_bytes");
+    tinkc_text_free(&status);
+    tinkc_engine_free(probe);
+    const char *const settings[] = { "long_poll_s", "0", "train_memory_bytes", "100000000", NULL };
+    tinkc_engine *engine = open_with(
+        (tinkc_engine_options){ .memory_bytes = (int64_t)(one * 1.5), .settings = settings });
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t));
+    assert_non_null(strstr(service_json(t, 400, "POST", "/api/v1/create_model",
+                                        "{\"session_id\":\"%s\",\"model_seq_id\":5,\"base_model\":"
+                                        "\"tiny\",\"lora_config\":{\"rank\":64}}",
+                                        session),
+                           "this server has"));
+    const char *busy = hold(service_model(t, session, 0, "tiny", 4, 7));
+    const char *parked =
+        hold(service_step(t, busy, 2, 0.0)); /* waits for 1: the model is not idle */
+    const char *promise = service_json(
+        t, 200, "POST", "/api/v1/create_model",
+        "{\"session_id\":\"%s\",\"model_seq_id\":1,\"base_model\":\"tiny\",\"lora_config\":"
+        "{\"rank\":4}}",
+        session);
+    const char *waiting = hold(json_field(promise, "request_id"));
+    char body[200];
+    snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", waiting);
+    for (int i = 0;; i++) {
+        answer a = service_call(t, "POST", "/api/v1/retrieve_future", NULL, body, strlen(body));
+        assert_int_equal(a.status, 408);
+        bool paused = strstr(a.body.data, "paused_capacity") &&
+                      strstr(a.body.data, "memory is taken by other models");
+        answer_free(&a);
+        if (paused)
+            break;
+        assert_true(i < 10000);
+    }
+    service_step(t, busy, 1, 0.0);
+    service_wait(t, parked); /* now it is idle, sleeps, and makes room */
+    assert_non_null(strstr(service_wait(t, waiting), "model_id"));
+    service_wait(t, service_step(t, busy, 3, 0.0)); /* and wakes in its turn */
+    tinkc_engine_free(engine);
+}
+
+/* The place for files is not usable: the save fails, training goes on, and later it works again. */
+static void a_disk_in_trouble(void **state)
+{
+    (void)state;
+    char *store = tiny_folder(), path[300], command[700];
+    const char *const settings[] = { "disk_reserve", "0", NULL };
+    tinkc_engine *engine =
+        open_with((tinkc_engine_options){ .store = store, .settings = settings });
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    snprintf(command, sizeof command, "rm -rf '%s/tmp' && touch '%s/tmp'", store, store);
+    assert_int_equal(system(command), 0);
+    service_wait_failure(t, save(t, model, 1, "a", ""), "server", "tmp");
+    train(t, model, 2, 1);
+    snprintf(path, sizeof path, "%s/tmp", store);
+    assert_int_equal(unlink(path), 0);
+    service_wait(t, save(t, model, 4, "a", ""));
+    tinkc_engine_free(engine);
+    tiny_model_remove(store);
+}
+
+static void bad_options(void **state)
+{
+    (void)state;
+    const struct {
+        tinkc_engine_options options;
+        int32_t code;
+    } cases[] = {
+        { { .device = "cuda" }, TINKC_E_UNSUPPORTED },
+        { { .dtype = "f8" }, TINKC_E_ARGUMENT },
+        { { .durability = 9 }, TINKC_E_ARGUMENT },
+        { { .threads = -1 }, TINKC_E_ARGUMENT },
+        { { .reserved = { 1 } }, TINKC_E_ARGUMENT },
+        { { .settings = (const char *const[]){ "nonsense", "1", NULL } }, TINKC_E_ARGUMENT },
+        { { .settings = (const char *const[]){ "long_poll_s", "99", NULL } }, TINKC_E_ARGUMENT },
+        { { .settings = (const char *const[]){ "adapter_dtype", "f64", NULL } }, TINKC_E_ARGUMENT },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tinkc_error err = { 0 };
+        assert_null(tinkc_engine_new(&cases[i].options, &err));
+        assert_int_equal(err.code, cases[i].code);
+    }
+    tinkc_error err = { 0 };
+    tinkc_engine *engine = open_with((tinkc_engine_options){ 0 });
+    assert_false(tinkc_engine_add_model(engine, "tiny", folder, &err));
+    assert_int_equal(err.code, TINKC_E_EXISTS);
+    err = (tinkc_error){ 0 };
+    assert_false(tinkc_engine_add_model(engine, "x", "/nowhere/at/all", &err));
+    assert_true(err.code == TINKC_E_MODEL || err.code == TINKC_E_FILE);
+    tinkc_engine_free(engine);
+    tinkc_engine_free(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sessions_end_and_come_back),
+        cmocka_unit_test(checkpoints),
+        cmocka_unit_test(what_was_used),
+        cmocka_unit_test(too_many_samples),
+        cmocka_unit_test(too_little_memory),
+        cmocka_unit_test(a_disk_in_trouble),
+        cmocka_unit_test(bad_options),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

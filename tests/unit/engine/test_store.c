@@ -1,0 +1,325 @@
+/* test_store.c - rows that are committed in groups, folders that appear whole, the journal. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/thread.h"
+#include "service/journal.h"
+#include "service/store.h"
+#include "service/tar.h"
+#include "service/vocab.h"
+#include "support/check.h"
+#include "support/tiny_model.h"
+
+static const tkc_log silent;
+
+static tke_store *open_store(const char *folder)
+{
+    tinkc_error err = { 0 };
+    tke_store *s = tke_store_open(NULL, &silent, folder, &err);
+    assert_ok(err);
+    return s;
+}
+
+typedef struct outcome {
+    int32_t code;
+    bool done;
+} outcome;
+
+static void note(void *user, const tinkc_error *err)
+{
+    *(outcome *)user = (outcome){ err->code, true };
+}
+
+static bool count(const tke_row *row, void *user, tinkc_error *err)
+{
+    (void)err;
+    *(int64_t *)user = tke_row_i64(row, 0);
+    return true;
+}
+
+typedef struct counting {
+    int64_t n;
+} counting;
+
+static bool count_sessions(tke_store *s, void *user, tinkc_error *err)
+{
+    return tke_store_query(s, "SELECT count(*) FROM sessions", count, &((counting *)user)->n, err,
+                           "");
+}
+
+static int64_t sessions_in(tke_store *s)
+{
+    tinkc_error err = { 0 };
+    counting c = { -1 };
+    tke_txn *t = tke_txn_new(s, &err);
+    tke_txn_call(t, count_sessions, &c);
+    tke_txn_commit(t, NULL, NULL);
+    tke_store_sync(s);
+    return c.n;
+}
+
+/* One bad statement fails its own transaction and none of its neighbours. */
+static void groups(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *folder = tiny_folder();
+    tke_store *s = open_store(folder);
+    outcome good = { 0 }, bad = { 0 }, other = { 0 };
+    tke_txn *t = tke_txn_new(s, &err);
+    tke_txn_exec(t, "INSERT INTO sessions(id, owner) VALUES(?, ?)", "tt", "one", "me");
+    tke_txn_commit(t, note, &good);
+    t = tke_txn_new(s, &err);
+    tke_txn_exec(t, "INSERT INTO sessions(id, owner) VALUES(?, ?)", "tt", "half", "me");
+    tke_txn_exec(t, "INSERT INTO nowhere(id) VALUES(?)", "t", "x");
+    tke_txn_commit(t, note, &bad);
+    t = tke_txn_new(s, &err);
+    tke_txn_exec(t, "INSERT INTO sessions(id, owner) VALUES(?, ?)", "tt", "two", NULL);
+    tke_txn_commit(t, note, &other);
+    assert_int_equal(sessions_in(s), 2);
+    assert_true(good.done && bad.done && other.done);
+    assert_int_equal(good.code, TINKC_OK);
+    assert_int_equal(bad.code, TINKC_E_STORE);
+    assert_int_equal(other.code, TINKC_OK);
+    assert_int_equal(tke_store_epoch(s), 1);
+    tke_store_close(s);
+    s = open_store(folder);
+    assert_int_equal(tke_store_epoch(s), 2);
+    assert_int_equal(sessions_in(s), 2);
+    tke_store_close(s);
+    tiny_model_remove(folder);
+}
+
+static void folders_change_in_one_step(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *folder = tiny_folder(), path[500];
+    tke_store *s = open_store(folder);
+    tkc_arena arena;
+    tkc_arena_init(&arena, NULL, 0);
+    char *target = tke_store_run_path(s, &arena, "run:train:0", "x", &err);
+    char *parent = tke_store_run_path(s, &arena, "run:train:0", NULL, &err);
+    assert_true(tkc_make_dirs(parent, &err));
+    for (int round = 0; round < 2; round++) {
+        char *temp = tke_store_temp(s, &arena, &err);
+        assert_ok(err);
+        tiny_write(temp, "data", round ? "second" : "first");
+        assert_true(tke_sync_folder(temp, &err));
+        assert_true(tke_store_place(s, temp, target, &err));
+        assert_false(tkc_is_dir(temp));
+        assert_int_equal(tke_folder_bytes(target), round ? 6 : 5);
+    }
+    char *temp = tke_store_temp(s, &arena, &err);
+    tiny_write(temp, "left", "over");
+    tke_store_close(s);
+    s = open_store(folder); /* what was left in tmp/ is gone */
+    snprintf(path, sizeof path, "%s/left", temp);
+    assert_false(tkc_is_file(path));
+    assert_true(tke_store_has_room(s, 0));
+    assert_false(tke_store_has_room(s, INT64_MAX));
+    tke_store_close(s);
+    tkc_arena_free(&arena);
+    tiny_model_remove(folder);
+}
+
+static void a_store_in_memory_leaves_nothing(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_arena arena;
+    tkc_arena_init(&arena, NULL, 0);
+    tke_store *s = open_store(NULL);
+    assert_false(tke_store_durable(s));
+    char *temp = tke_store_temp(s, &arena, &err);
+    assert_ok(err);
+    assert_true(tkc_is_dir(temp));
+    tke_store_close(s);
+    assert_false(tkc_is_dir(temp));
+    tkc_arena_free(&arena);
+}
+
+/* ---- the journal ---- */
+
+typedef struct reading {
+    int64_t seqs[16];
+    size_t n;
+} reading;
+
+static bool take(const tke_journal_record *r, void *user, tinkc_error *err)
+{
+    reading *to = user;
+    char expected[32];
+    (void)err;
+    snprintf(expected, sizeof expected, "body %lld", (long long)r->seq);
+    assert_str(r->body, expected);
+    assert_true(r->is_pb && r->kind == 3 && r->hash.lo == (uint64_t)r->seq);
+    to->seqs[to->n++] = r->seq;
+    return true;
+}
+
+static reading read_all(tke_store *s)
+{
+    tinkc_error err = { 0 };
+    tkc_arena arena;
+    reading r = { 0 };
+    tkc_arena_init(&arena, NULL, 0);
+    assert_true(tke_journal_read(s, "run", &arena, take, &r, &err));
+    tkc_arena_free(&arena);
+    return r;
+}
+
+static void append(tke_store *s, int64_t seq)
+{
+    tinkc_error err = { 0 };
+    char body[32];
+    snprintf(body, sizeof body, "body %lld", (long long)seq);
+    const tke_journal_record r = { .seq = seq,
+                                   .kind = 3,
+                                   .epoch = 1,
+                                   .is_pb = true,
+                                   .hash = { (uint64_t)seq, 2 },
+                                   .body = tkc_str(body) };
+    assert_true(tke_journal_append(s, "run", &r, &err));
+}
+
+static void journals(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *folder = tiny_folder(), path[500];
+    tke_store *s = open_store(folder);
+    struct stat st;
+    assert_int_equal(read_all(s).n, 0);
+    for (int64_t seq = 1; seq <= 5; seq++)
+        append(s, 6 - seq);
+    reading r = read_all(s);
+    assert_int_equal(r.n, 5);
+    assert_int_equal(r.seqs[0], 5);
+    assert_true(tke_journal_trim(s, "run", 4, &err));
+    r = read_all(s);
+    assert_int_equal(r.n, 2);
+    append(s, 6);
+    /* A record that was being written when the end came: cut off at every length. */
+    snprintf(path, sizeof path, "%s/runs/run/journal", folder);
+    assert_int_equal(stat(path, &st), 0);
+    off_t whole = st.st_size;
+    for (off_t cut = whole - 1; cut > whole - 47; cut -= 5) {
+        assert_int_equal(truncate(path, cut), 0);
+        assert_int_equal(read_all(s).n, 2);
+        append(s, 6); /* goes behind the last whole one */
+        assert_int_equal(read_all(s).n, 3);
+    }
+    /* A bit that flipped ends the log there. */
+    FILE *f = fopen(path, "r+");
+    fseek(f, -3, SEEK_END);
+    fputc('!', f);
+    fclose(f);
+    assert_int_equal(read_all(s).n, 2);
+    tke_store_close(s);
+    tiny_model_remove(folder);
+}
+
+/* ---- archives ---- */
+
+typedef struct gathered {
+    unsigned char data[20000];
+    size_t n;
+} gathered;
+
+static bool gather(void *user, const void *data, size_t len)
+{
+    gathered *g = user;
+    assert_true(g->n + len <= sizeof g->data);
+    memcpy(g->data + g->n, data, len);
+    g->n += len;
+    return true;
+}
+
+static void any_part_of_an_archive(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *folder = tiny_folder(), big[1600];
+    const char *const names[] = { "one", "missing", "two", "empty", NULL };
+    memset(big, 'x', sizeof big - 1);
+    big[sizeof big - 1] = '\0';
+    tiny_write(folder, "one", "hello");
+    tiny_write(folder, "two", big);
+    tiny_write(folder, "empty", "");
+    tke_tar tar;
+    assert_true(tke_tar_plan(&tar, folder, names, &err));
+    assert_int_equal(tar.n_files, 3);
+    assert_int_equal(tar.total, 512 + 512 + 512 + 2048 + 512 + 1024);
+    static gathered whole, part;
+    whole.n = 0;
+    assert_true(tke_tar_send(&tar, 0, tar.total, gather, &whole, &err));
+    assert_int_equal(whole.n, (size_t)tar.total);
+    for (int64_t from = 0; from < tar.total; from += 397)
+        for (int64_t until = from + 1; until <= tar.total; until += 701) {
+            part.n = 0;
+            assert_true(tke_tar_send(&tar, from, until, gather, &part, &err));
+            assert_int_equal(part.n, (size_t)(until - from));
+            assert_memory_equal(part.data, whole.data + from, part.n);
+        }
+    /* and tar itself can read it */
+    char path[300], command[700];
+    snprintf(path, sizeof path, "%s/a.tar", folder);
+    assert_true(tkc_write_file(path, whole.data, whole.n, 0600, &err));
+    snprintf(command, sizeof command, "tar -xOf '%s' one | grep -qx hello", path);
+    assert_int_equal(system(command), 0);
+    tiny_model_remove(folder);
+}
+
+/* ---- tokens ---- */
+
+static void vocabularies(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tke_vocab *v = tke_vocab_parse(
+        NULL,
+        tkc_str(
+            "{\"added_tokens\":[{\"id\":4,\"content\":\"<end>\"}],\"model\":{\"vocab\":{\"a\":0,"
+            "\"\\u0120the\":1,\"\\u00c3\":2,\"\\u00a9\":3,\"\\u010a\":5}}}"),
+        &err);
+    assert_ok(err);
+    assert_str(tke_vocab_bytes(v, 0), "a");
+    assert_str(tke_vocab_bytes(v, 1), " the");
+    assert_str(tke_vocab_bytes(v, 2), "\xc3");
+    assert_str(tke_vocab_bytes(v, 3), "\xa9");
+    assert_str(tke_vocab_bytes(v, 4), "<end>");
+    assert_str(tke_vocab_bytes(v, 5), "\n");
+    assert_int_equal(tke_vocab_bytes(v, 6).len, 0);
+    assert_int_equal(tke_vocab_bytes(v, -1).len, 0);
+    tke_vocab_free(v);
+    static const char *const broken[] = { "", "[", "{\"model\":{\"vocab\":{\"a\":-1}}}",
+                                          "{\"model\":{\"vocab\":{\"a\":99999999999}}}",
+                                          "{\"model\":{\"vocab\":{\"a\":\"b\"}}}" };
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        err = (tinkc_error){ 0 };
+        assert_null(tke_vocab_parse(NULL, tkc_str(broken[i]), &err));
+        assert_int_equal(err.code, TINKC_E_TOKENIZER);
+    }
+    assert_int_equal(tke_utf8_whole(tkc_str("abc")), 3);
+    assert_int_equal(tke_utf8_whole(tkc_str("ab\xc3")), 2);
+    assert_int_equal(tke_utf8_whole(tkc_str("ab\xf0\x9f\x98")), 2);
+    assert_int_equal(tke_utf8_whole(tkc_str("\xf0\x9f\x98\x80")), 4);
+    assert_int_equal(tke_utf8_whole(tkc_str("a\x80\x80\x80\x80")), 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups),
+        cmocka_unit_test(folders_change_in_one_step),
+        cmocka_unit_test(a_store_in_memory_leaves_nothing),
+        cmocka_unit_test(journals),
+        cmocka_unit_test(any_part_of_an_archive),
+        cmocka_unit_test(vocabularies),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
