@@ -69,6 +69,7 @@ static void events_of_the_description(void **state)
     (void)state;
     EVENTS("data: a\r\n\r\ndata: b\r\n\r\n", "|a||-1;|b||-1;");
     EVENTS("data: a\rdata: b\r\r", "|a\nb||-1;");
+    EVENTS("data: a\r\ndata: b\r\n\r\n", "|a\nb||-1;");
     EVENTS("data: a\n\r\ndata: b\n\n", "|a||-1;|b||-1;");
     EVENTS("data: a\n", "");
     EVENTS("data: \xE2\x82\xAC\n\n", "|\xE2\x82\xAC||-1;");
@@ -341,6 +342,7 @@ static void retry_headers_of_the_description(void **state)
         { "", "", 0 },
         { "99999", "7", 0 },
         { "60000", NULL, 60000 },
+        { "60000.5", NULL, 0 },
         { "0.2", NULL, 1 },
         { NULL, " 7 ", 7000 },
         { NULL, "+7", 7000 },
@@ -438,7 +440,7 @@ static void claims_are_read(void **state)
     assert_true(tkc_jwt_read("a.eyJleHAiOiJzb29uIiwic3ViIjo3fQ.b", &arena, &t, &err));
     assert_true(t.exp_us == TINKC_NO_TIME && !t.sub && !t.email);
     assert_ok(err);
-    static const char *const bad[] = { "",       "a",    "a.b",     "a.b.c.d",
+    static const char *const bad[] = { "",       "a",    "a.b",     "a.b.c.d", "a.e30.c.d",
                                        "a.!!.c", "a..c", "a.W10.c", "a.e30x.c" };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         err = (tinkc_error){ 0 };

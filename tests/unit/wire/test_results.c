@@ -111,6 +111,7 @@ static void an_empty_sample_result_is_valid(void **state)
                                     "2003");
     assert_true(tkc_sample_response_from_pb(odd, &arena, &r, &err));
     assert_int_equal(r.sequences.data[0].stop_reason, 7);
+    assert_null(r.topk_ids.data);
     assert_null(r.sequences.data[0].logprobs.data);
     assert_null(r.prompt_logprobs.data);
     assert_int_equal(r.prompt_cache_hit_tokens, 3);
@@ -326,6 +327,8 @@ static void misleading_outputs_are_refused(void **state)
     t = good, t.dtype = 99;
     assert_false(reads(t, 1));
     t = good, t.offsets.data = (const int64_t[]){ 0, 17 };
+    assert_false(reads(t, 1));
+    t = good, t.offsets.data = (const int64_t[]){ 0, 6 };
     assert_false(reads(t, 1));
     t = good, t.offsets.data = (const int64_t[]){ 0, 20 };
     assert_false(reads(t, 1));

@@ -284,6 +284,45 @@ static void repeated_names_and_unpacked_shapes_are_read(void **state)
     assert_null(tkc_datum_input(&read.data.data[0], "b"));
 }
 
+static void check_fails(tkc_tensor t, const char *part)
+{
+    tinkc_error err = { 0 };
+    assert_false(tkc_tensor_check(&t, "weights", &err));
+    assert_int_equal(err.code, TINKC_E_TENSOR);
+    if (!strstr(err.message, part) || !strstr(err.message, "weights"))
+        fail_msg("%s", err.message);
+}
+
+/* Half an element is no malformed protobuf: the tensor is read, and refused when it is checked. */
+static void half_elements_are_found_by_the_check(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {
+        "1a12"
+        "12100a0161120b"
+        "0a05"
+        "0102030405"
+        "18012000", /* dense, 5 bytes of float */
+        "1a16"
+        "12140a0161120f"
+        "120b"
+        "0a04"
+        "00000000"
+        "1203"
+        "010203"
+        "1801", /* crow of 3 bytes */
+    };
+    for (size_t i = 0; i < 2; i++) {
+        tinkc_error err = { 0 };
+        tkc_forward_backward_request read;
+        tkc_forward_backward_from_pb(unhex(&arena, cases[i]), 1, &arena, &read, &err);
+        assert_ok(err);
+        const tkc_tensor *t = tkc_datum_input(&read.data.data[0], "a");
+        assert_non_null(t);
+        check_fails(*t, "whole number");
+    }
+}
+
 static void many_names_are_kept_once_each(void **state)
 {
     (void)state;
@@ -343,15 +382,6 @@ static void what_cannot_be_sent_is_refused(void **state)
 }
 
 /* ---- tensors by themselves ---- */
-
-static void check_fails(tkc_tensor t, const char *part)
-{
-    tinkc_error err = { 0 };
-    assert_false(tkc_tensor_check(&t, "weights", &err));
-    assert_int_equal(err.code, TINKC_E_TENSOR);
-    if (!strstr(err.message, part) || !strstr(err.message, "weights"))
-        fail_msg("%s", err.message);
-}
 
 static void tensors_are_checked(void **state)
 {
@@ -520,6 +550,7 @@ int main(void)
         cmocka_unit_test(a_cut_off_request_never_reads_beyond),
         cmocka_unit_test(a_changed_byte_never_crashes),
         cmocka_unit_test(repeated_names_and_unpacked_shapes_are_read),
+        cmocka_unit_test(half_elements_are_found_by_the_check),
         cmocka_unit_test(many_names_are_kept_once_each),
         cmocka_unit_test(what_cannot_be_sent_is_refused),
         cmocka_unit_test(tensors_are_checked),
