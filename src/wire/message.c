@@ -241,9 +241,6 @@ static void write_value(tkc_jsonw *w, const tkc_field *f, const void *member)
     case TKC_BOOL:
         tkc_jsonw_bool(w, *(const bool *)member);
         break;
-    case TKC_I32:
-        tkc_jsonw_i64(w, *(const int32_t *)member);
-        break;
     case TKC_I64:
         tkc_jsonw_i64(w, *(const int64_t *)member);
         break;
@@ -455,14 +452,6 @@ static int64_t read_i64(tkc_json *j)
     return value;
 }
 
-static int32_t read_i32(tkc_json *j)
-{
-    int64_t value = read_i64(j);
-    if (value < INT32_MIN || value > INT32_MAX)
-        tkc_json_fail(j, "an integer of 32 bits is needed");
-    return (int32_t)value;
-}
-
 static void read_seed(tkc_json *j, tkc_opt_seed *out)
 {
     tkc_json_peek(j);
@@ -561,9 +550,6 @@ static void read_scalar(tkc_json *j, const tkc_field *f, void *member)
     switch (f->kind) {
     case TKC_BOOL:
         *(bool *)member = tkc_json_bool(j);
-        break;
-    case TKC_I32:
-        *(int32_t *)member = read_i32(j);
         break;
     case TKC_I64:
         *(int64_t *)member = read_i64(j);

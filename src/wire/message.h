@@ -98,7 +98,6 @@ double tkc_numbers_get(const tkc_numbers *, const char *name, double if_absent);
 enum {
     TKC_STR = 1,    /* const char *                       */
     TKC_BOOL,       /* bool                               */
-    TKC_I32,        /* int32_t                            */
     TKC_I64,        /* int64_t                            */
     TKC_F32,        /* float                              */
     TKC_F64,        /* double                             */

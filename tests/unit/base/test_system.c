@@ -146,6 +146,7 @@ static void secrets_are_blotted(void **state)
         { "tml-", "tml-" },
         { "jwt eyJhbGciOi.eyJz.sig_x;", "jwt eyJ******************;" },
         { "eyJ in prose", "eyJ in prose" },
+        { "eyJabc hf_x", "eyJabc hf_x" },
         { "Authorization: Bearer abc.def", "Authorization: Bearer *******" },
         { "hf_ABCDEFGHIJ", "hf_**********" },
         { "https://h/x?token=s3cret&a=b", "https://h/x?token=******&a=b" },

@@ -582,16 +582,32 @@ static void number_arrays_are_read_at_once(void **state)
     tkc_json_open(&j, tkc_str("[]"), &arena, &err);
     a = tkc_json_i32s(&j);
     assert_true(tkc_json_close(&j) && a.len == 0 && a.data != NULL);
-    static const char *const bad[] = {
-        "[1.5]",   "[2147483648]", "[-2147483649]", "[1,]", "[1", "[01]",  "[-]", "[\"1\"]",
-        "[1,[2]]", "[null]",       "[--1]",         "[00]", "1",  "[1 2]", "[,]"
-    };
+    static const char *const bad[] = { "[1.5]",
+                                       "[2147483648]",
+                                       "[-2147483649]",
+                                       "[1,]",
+                                       "[1",
+                                       "[01]",
+                                       "[-]",
+                                       "[\"1\"]",
+                                       "[9223372036854775808]",
+                                       "[99999999999999999999]",
+                                       "[1,[2]]",
+                                       "[null]",
+                                       "[--1]",
+                                       "[00]",
+                                       "1",
+                                       "[1 2]",
+                                       "[,]" };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         size_t n = strlen(bad[i]);
         char *copy = exact_copy(bad[i], n);
         err = (tinkc_error){ 0 };
         tkc_json_open(&j, tkc_strn(copy, n), &arena, &err);
-        (void)tkc_json_i32s(&j);
+        if (strstr(bad[i], "[214748") || strstr(bad[i], "[-214748")) /* too wide for 32 bits only */
+            (void)tkc_json_i32s(&j);
+        else
+            (void)tkc_json_i64s(&j);
         if (tkc_json_close(&j))
             fail_msg("%s was read", bad[i]);
         free_copy(copy, n);

@@ -202,6 +202,7 @@ static void unknown_names_and_fields_survive(void **state)
     assert_int_equal(c->checkpoint_type.value, TKC_UNKNOWN);
     assert_string_equal(c->checkpoint_type.text, "novel");
     assert_str(c->json, json);
+    assert_true(decode(&tkc_dynamic_config_response_type, "{\"\":1}", &err)); /* a name like any */
     assert_true(decode(&tkc_usage_response_type,
                        "{\"data\":[{\"bucket_start\":\"a\",\"bucket_end\":\"b\",\"event_info\":{"
                        "\"type\":\"teleport\",\"miles\":9}}]}",
@@ -344,6 +345,10 @@ static void chunks_are_told_apart_by_their_type(void **state)
                         "{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[4294967296]}]}",
                         &err));
     assert_false(decode(&tkc_model_input_type, "{}", &err));
+    assert_false(decode(&tkc_model_input_type,
+                        "{\"chunks\":[{\"type\":\"image\",\"data\":\"\",\"expected_tokens\":"
+                        "2147483648}]}",
+                        &err));
 }
 
 /* The n-th allocation fails, for every n: an error, no crash, nothing lost. */

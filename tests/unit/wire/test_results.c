@@ -250,6 +250,15 @@ static void an_empty_output_is_valid(void **state)
                                                  "12021805"),
                                    &arena, &o, &err));
     assert_int_equal(o.n_datums, 5);
+    /* two records without fields that together claim too many */
+    tinkc_bytes claims = unhex(&arena, "12051880808008"
+                                       "12051880808008");
+    assert_false(tkc_output_from_pb(claims, &arena, &o, &err));
+    err = (tinkc_error){ 0 };
+    assert_true(tkc_output_from_pb((tinkc_bytes){ claims.data, 7 }, &arena, &o, &err));
+    assert_true(tkc_output_from_pb(unhex(&arena, "0a036d3a43"
+                                                 "12021805"),
+                                   &arena, &o, &err));
     assert_string_equal(o.type, "C");
 }
 
