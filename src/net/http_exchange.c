@@ -93,6 +93,10 @@ static void on_status_line(tkc_exchange *x, tinkc_str line)
     x->status = (int32_t)status;
     x->head_done = false;
     x->holding = is_redirect(x->status) && !x->request->no_redirects;
+    /* An edge proxy that answers 400 may mean this connection: the next attempt gets a fresh one.
+     */
+    if (x->status == 400)
+        x->pool->http->curl->easy_setopt(x->easy, CURLOPT_FORBID_REUSE, 1L);
     x->held.len = 0;
     if (x->status >= 200 && !x->holding) {
         x->status_given = true;

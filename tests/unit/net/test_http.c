@@ -259,6 +259,8 @@ static void script(const stub_request *r, stub_answer *a, void *user)
         a->behaviour = STUB_ENDLESS;
     else if (strstr(r->path, "/gzip-broken"))
         a->headers = "Content-Encoding: gzip\r\n";
+    else if (strstr(r->path, "/bare-400"))
+        a->status = 400, a->body = NULL;
     else if (strstr(r->path, "/slow"))
         a->delay_ms = 50;
     else if (strstr(r->path, "/loop"))
@@ -298,6 +300,23 @@ static void test_get(void **state)
         drop(a);
     }
     assert_int_equal(stub_connections(s), 1); /* kept alive until the server closed it */
+    close_fixture(&fx);
+    stub_stop(s);
+}
+
+static void test_a_400_costs_its_connection(void **state)
+{
+    fixture fx;
+    stub_server *s = stub_start(NULL, script, NULL);
+    (void)state;
+    open_fixture(&fx);
+    answer *a = get(&fx, stub_url(s), "/bare-400");
+    assert_int_equal(a->status, 400);
+    assert_int_equal(a->len, 0);
+    drop(a);
+    drop(get(&fx, stub_url(s), "/x"));
+    drop(get(&fx, stub_url(s), "/x"));
+    assert_int_equal(stub_connections(s), 2);
     close_fixture(&fx);
     stub_stop(s);
 }
@@ -934,6 +953,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_get),
+        cmocka_unit_test(test_a_400_costs_its_connection),
         cmocka_unit_test(test_base_path_is_kept),
         cmocka_unit_test(test_methods),
         cmocka_unit_test(test_large_upload),
