@@ -126,8 +126,8 @@ static void test_statistics(void **state)
 
 /* ---- inputs ---- */
 
-static const int64_t targets[4] = { 1, 2, 3, 4 };
-static const float floats[4] = { 1, 2, 3, 4 };
+static const int64_t targets[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+static const float floats[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
 
 static bool bind(const char *name, const tke_input *inputs, size_t n, bool forward_only,
                  tinkc_error *err)
