@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# The examples run: sft against the mock, with a loss that falls.
+set -eu
+out=$("$1/examples/sft" --mock)
+echo "$out"
+first=$(echo "$out" | awk '/^step  0/ { print $4 }')
+last=$(echo "$out" | awk '/^step 19/ { print $4 }')
+awk -v a="$first" -v b="$last" 'BEGIN { exit !(b < a / 2) }' || { echo "the loss does not fall"; exit 1; }
+[ "$(echo "$out" | grep -c tokens)" = 4 ] || { echo "no four samples"; exit 1; }
