@@ -108,10 +108,13 @@ tkc_jv tkc_jv_cstr(tkc_jev *ev, const char *text)
 
 tkc_jv tkc_jv_take(tkc_jev *ev, size_t mark)
 {
-    tkc_jv v = tkc_failed(ev->err) ? tkc_jv_fail
-                                   : tkc_jv_copy(ev, ev->out.data + mark, ev->out.len - mark);
+    size_t len = ev->out.len - mark;
+    if (tkc_failed(ev->err))
+        return tkc_jv_fail;
+    if (len == 0)
+        return tkc_jv_view(ev, "", 0);
     ev->out.len = mark;
-    return v;
+    return tkc_jv_copy(ev, ev->out.data + mark, len);
 }
 
 tkc_jv tkc_jv_list(tkc_jev *ev, uint8_t kind, size_t cap)
