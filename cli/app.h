@@ -1,0 +1,148 @@
+/* app.h - one run of the program: what was asked, how to answer, what it stands on.
+ *
+ * Commands get a cli_app and nothing else; there are no globals but the signal flag.
+ */
+#ifndef CLI_APP_H
+#define CLI_APP_H
+
+#include <jansson.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <tinkc/tinkc.h>
+#include <tinkc/engine.h>
+
+#include "table.h"
+
+enum { /* exit codes: stable, documented in `tinkc help exit-codes` */
+       CLI_OK = 0,
+       CLI_EXIT_FAILED = 1,
+       CLI_EXIT_USAGE = 2,
+       CLI_EXIT_NOT_FOUND = 3,
+       CLI_EXIT_AUTH = 4,
+       CLI_EXIT_CONFLICT = 5,
+       CLI_EXIT_INPUT = 6,
+       CLI_EXIT_LIMITED = 7,
+       CLI_EXIT_NETWORK = 8,
+       CLI_EXIT_SERVER = 9,
+       CLI_EXIT_PARTLY = 10,
+       CLI_EXIT_DECLINED = 11,
+       CLI_EXIT_CHECK = 12,
+       CLI_EXIT_UNSUPPORTED = 13,
+       CLI_EXIT_TIMEOUT = 124,
+       CLI_EXIT_SIGINT = 130,
+       CLI_EXIT_SIGTERM = 143
+};
+
+enum { CLI_TABLE, CLI_TSV, CLI_CSV, CLI_JSON, CLI_JSONL, CLI_ID };
+enum { CLI_TIME_RELATIVE, CLI_TIME_ISO, CLI_TIME_LOCAL, CLI_TIME_EPOCH };
+
+typedef struct cli_value { /* one option as given */
+    const cli_option *option;
+    const char *text;   /* NULL for a flag */
+    double number;      /* parsed: INT, COUNT, NUMBER; DURATION in seconds; SIZE in bytes */
+    int64_t integer;    /* likewise; DATE in microseconds since 1970 */
+    bool on;            /* flags: false after --no-X */
+    const char *origin; /* "command line", "environment", a file */
+} cli_value;
+
+typedef struct cli_config cli_config; /* config.h */
+
+struct cli_app {
+    const cli_command *command;
+    const char *program; /* argv[0]'s last part */
+    cli_value *values;
+    size_t n_values;
+    const char **args;
+    size_t n_args;
+    cli_config *config;
+
+    int format;         /* CLI_TABLE, ... */
+    const char *fields; /* of --json=FIELDS, or NULL */
+    int time_style;
+    int verbose;
+    bool quiet, color, progress, headers, truncate, yes, compat, offline;
+    bool stdout_tty, stderr_tty, stdin_tty, utf8;
+    int64_t started_ms;
+    int64_t deadline_ms; /* of the machine's clock; INT64_MAX = none */
+
+    tinkc_client *client; /* after cli_connect */
+    tinkc_engine *engine; /* with the local engine */
+    bool local;
+};
+
+/* ---- options ---- */
+
+/* What was given for an option; NULL if nothing was, nor an environment variable or a
+ * configuration key that stands in for it. */
+const cli_value *cli_value_of(const cli_app *, const char *name);
+bool cli_given(const cli_app *, const char *name);
+bool cli_flag(const cli_app *, const char *name);
+/* The value, else the option's default, else NULL / 0. */
+const char *cli_text(const cli_app *, const char *name);
+int64_t cli_int(const cli_app *, const char *name);
+double cli_number(const cli_app *, const char *name);
+/* The i-th of a repeated option; NULL past the end. */
+const char *cli_text_at(const cli_app *, const char *name, size_t i);
+
+/* Fills app from argv. 0, or an exit code after the problem has been reported. */
+int cli_parse(cli_app *, int argc, char **argv);
+
+/* ---- problems ---- */
+
+typedef struct cli_problem {
+    const char *code; /* "not_found"; the exit code follows from it unless exit is set */
+    int exit;
+    int status;
+    bool retryable;
+    char request_id[64];
+    char message[512];
+    char detail[1024];
+    char hint[512];
+} cli_problem;
+
+/* Prints it (text or JSON, on stderr) and returns its exit code. */
+int cli_report(const cli_app *, const cli_problem *);
+/* A problem of our own finding. `hint` may be NULL. */
+int cli_fail(const cli_app *, const char *code, const char *hint, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* A failure of the library; `what` says what was being done, or NULL. */
+int cli_fail_error(const cli_app *, const tinkc_error *, const char *what);
+/* The row of a tinkc_error in the table of problems, without printing it. */
+void cli_problem_of(const tinkc_error *, cli_problem *out);
+int cli_exit_of(const char *code);
+
+/* stderr, unless --quiet. */
+void cli_note(const cli_app *, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void cli_warn(const cli_app *, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- what a command stands on ---- */
+
+/* Opens the client: the service, or the engine in this process with --local or when no key is
+ * configured (which it says). 0, or an exit code after reporting. */
+int cli_connect(cli_app *);
+/* The same without asking which: for tools that need an engine (serve). */
+int cli_open_engine(cli_app *);
+/* Waits for a future while showing why it waits, obeying --timeout and signals. True if it
+ * succeeded; otherwise *err holds why (CANCELLED after a signal). */
+bool cli_wait(cli_app *, tinkc_future *, const char *label, tinkc_error *err);
+/* The model to use: -m, else the profile's, else nano on the local engine; NULL = none. */
+const char *cli_model(const cli_app *);
+/* The tokenizer of a model name or folder. Yours; NULL with err set. */
+tinkc_tokenizer *cli_tokenizer(cli_app *, const char *model, tinkc_error *err);
+/* Where the shipped model lies; NULL if it was not installed. */
+const char *cli_nano_folder(void);
+/* The user's data folder for the local store, made if missing; NULL = cannot. */
+const char *cli_store_folder(const cli_app *);
+void cli_disconnect(cli_app *);
+
+/* ---- signals ---- */
+
+/* 0, SIGINT or SIGTERM: what asked us to stop; and how often. */
+int cli_stop_signal(void);
+int cli_stop_count(void);
+/* Exit code for the signal that came. */
+int cli_stop_exit(void);
+/* Lets signals set the flag instead of ending the program (long work, prompts). */
+void cli_catch_signals(void);
+
+#endif

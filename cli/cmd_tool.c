@@ -1,0 +1,210 @@
+/* cmd_tool.c - version, config: commands about the program itself. No network. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <sys/wait.h>
+
+#include "commands.h"
+#include "config.h"
+#include "out.h"
+#include "text.h"
+
+int cli_version(cli_app *app)
+{
+    if (!cli_given(app, "json") && app->format != CLI_JSON) {
+        printf("tinkc %s\n", tinkc_version());
+        return 0;
+    }
+    json_t *features = json_array();
+    const char *text = tinkc_version_detail("features");
+    for (const char *p = text ? text : ""; *p;) {
+        size_t n = strcspn(p, " ");
+        json_array_append_new(features, json_stringn(p, n));
+        p += n + (p[n] == ' ');
+    }
+    json_t *v =
+        json_pack("{s:s,s:s,s:s,s:o,s:s}", "version", tinkc_version(), "commit",
+                  tinkc_version_detail("commit"), "build_date", tinkc_version_detail("date"),
+                  "features", features, "sdk_compat", tinkc_version_tinker());
+    app->format = CLI_JSON;
+    int bad = cli_print_json(app, v);
+    json_decref(v);
+    return bad;
+}
+
+/* Secrets show their kind and their last four letters. */
+static char *blot(const char *key, const char *value)
+{
+    size_t n = strlen(value);
+    if (!cli_config_is_secret(key) || strcmp(key, "credential_cmd") == 0)
+        return strdup(value);
+    return cli_printf("%.4s…%s", n > 8 ? value : "", n > 12 ? value + n - 4 : "");
+}
+
+static const char *last_part(const char *key)
+{
+    const char *dot = strrchr(key, '.');
+    return dot ? dot + 1 : key;
+}
+
+int cli_config_list(cli_app *app)
+{
+    static const cli_column columns[] = {
+        { .name = "key", .header = "Key", .path = "key", .standard = true },
+        { .name = "value", .header = "Value", .path = "value", .standard = true },
+        { .name = "origin",
+          .header = "Origin",
+          .path = "origin",
+          .standard = true,
+          .cut_left = true },
+        { 0 }
+    };
+    json_t *items = json_array();
+    for (size_t i = 0; i < app->config->n_settings; i++) {
+        const cli_setting *s = &app->config->settings[i];
+        char *value = blot(last_part(s->key), s->value);
+        json_array_append_new(items, json_pack("{s:s,s:s,s:s}", "key", s->key, "value",
+                                               value ? value : "", "origin", s->origin));
+        free(value);
+    }
+    cli_list list = { .key = "values", .columns = columns, .no_counts = true, .total = -1 };
+    int bad = cli_print_list(app, &list, items);
+    json_decref(items);
+    return bad;
+}
+
+int cli_config_get_command(cli_app *app)
+{
+    const char *origin = NULL, *value = cli_config_get(app, app->args[0], &origin);
+    if (!value)
+        return cli_fail(app, "not_found", "see: tinkc config list", "'%s' is not set",
+                        app->args[0]);
+    char *shown = blot(last_part(app->args[0]), value);
+    int bad = 0;
+    if (app->format == CLI_JSON) {
+        json_t *v =
+            json_pack("{s:s,s:s,s:s}", "key", app->args[0], "value", shown, "origin", origin);
+        bad = cli_print_json(app, v);
+        json_decref(v);
+    } else {
+        puts(shown ? shown : "");
+    }
+    free(shown);
+    return bad;
+}
+
+static int check_profile_key(cli_app *app, const char *key)
+{
+    size_t n = 0;
+    for (; cli_profile_keys[n]; n++)
+        if (strcmp(cli_profile_keys[n], key) == 0)
+            return 0;
+    const char *near = cli_nearest(key, cli_profile_keys, n);
+    char hint[128];
+    (void)snprintf(hint, sizeof hint, "did you mean %s?", near ? near : "base_url or model");
+    return cli_fail(app, "usage", hint, "a profile has no key '%s'", key);
+}
+
+int cli_config_set(cli_app *app)
+{
+    int bad = check_profile_key(app, app->args[0]);
+    if (!bad)
+        bad = cli_config_write(app, app->config->profile, app->args[0], app->args[1]);
+    if (!bad)
+        cli_note(app, "%s set in profile %s", app->args[0], app->config->profile);
+    return bad;
+}
+
+int cli_config_unset(cli_app *app)
+{
+    int bad = check_profile_key(app, app->args[0]);
+    if (!bad)
+        bad = cli_config_write(app, app->config->profile, app->args[0], NULL);
+    if (!bad)
+        cli_note(app, "%s removed from profile %s", app->args[0], app->config->profile);
+    return bad;
+}
+
+int cli_config_show_path(cli_app *app)
+{
+    const struct {
+        const char *name, *path;
+    } files[] = { { "project", app->config->project_file },
+                  { "user", app->config->user_file },
+                  { "credentials", app->config->credentials_file },
+                  { "system", app->config->system_file } };
+    json_t *rows = json_array(), *object = json_object();
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        cli_row(rows, files[i].name, files[i].path);
+        json_object_set_new(object, files[i].name,
+                            files[i].path ? json_string(files[i].path) : json_null());
+    }
+    int bad = cli_print_record(app, NULL, rows, object);
+    json_decref(rows);
+    json_decref(object);
+    return bad;
+}
+
+int cli_config_edit(cli_app *app)
+{
+    const char *editor = getenv("VISUAL") ? getenv("VISUAL") : getenv("EDITOR");
+    if (!app->config->user_file)
+        return cli_fail(app, "config_invalid", NULL, "there is no configuration file");
+    if (access(app->config->user_file, F_OK) != 0) {
+        int bad = cli_config_write(app, app->config->profile, "format", NULL);
+        if (bad)
+            return bad;
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        execlp(editor ? editor : "vi", editor ? editor : "vi", app->config->user_file,
+               (char *)NULL);
+        _exit(127);
+    }
+    int status = 0;
+    if (child < 0 || waitpid(child, &status, 0) < 0 || status != 0)
+        return cli_fail(app, "local_io", "set EDITOR", "the editor failed");
+    return 0;
+}
+
+int cli_config_use_profile(cli_app *app)
+{
+    int bad = cli_config_write(app, NULL, "current_profile", app->args[0]);
+    if (!bad)
+        cli_note(app, "profile %s is the usual one now", app->args[0]);
+    return bad;
+}
+
+int cli_config_profiles(cli_app *app)
+{
+    static const cli_column columns[] = {
+        { .name = "profile", .header = "Profile", .path = "profile", .standard = true },
+        { .name = "current",
+          .header = "Current",
+          .path = "current",
+          .kind = CLI_CELL_BOOL,
+          .standard = true },
+        { 0 }
+    };
+    json_t *seen = json_object(), *items = json_array();
+    json_object_set_new(seen, app->config->profile, json_true());
+    for (size_t i = 0; i < app->config->n_settings; i++) {
+        const char *key = app->config->settings[i].key;
+        if (strncmp(key, "profile.", 8) != 0)
+            continue;
+        char *name = cli_printf("%.*s", (int)strcspn(key + 8, "."), key + 8);
+        if (name && !json_object_get(seen, name))
+            json_object_set_new(seen, name, json_false());
+        free(name);
+    }
+    const char *name;
+    json_t *current;
+    json_object_foreach(seen, name, current)
+        json_array_append_new(items, json_pack("{s:s,s:O}", "profile", name, "current", current));
+    cli_list list = { .key = "profiles", .columns = columns, .no_counts = true, .total = -1 };
+    int bad = cli_print_list(app, &list, items);
+    json_decref(items);
+    json_decref(seen);
+    return bad;
+}

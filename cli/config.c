@@ -1,0 +1,529 @@
+/* config.c - a TOML subset: tables, dotted keys, strings, numbers, booleans, flat arrays.
+ *
+ * A project file may set only harmless keys: otherwise a cloned repository could send the user's
+ * key to a stranger. The credentials file must be the user's alone.
+ */
+#include "config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "text.h"
+
+const char *const cli_profile_keys[] = { "base_url",
+                                         "project_id",
+                                         "model",
+                                         "renderer",
+                                         "format",
+                                         "color",
+                                         "time",
+                                         "telemetry",
+                                         "retry_for",
+                                         "timeout",
+                                         "columns",
+                                         "api_key",
+                                         "credential_cmd",
+                                         "cf_access_client_id",
+                                         "cf_access_client_secret",
+                                         "hf_token",
+                                         NULL };
+
+bool cli_config_is_secret(const char *key)
+{
+    static const char *const secrets[] = { "api_key", "credential_cmd", "cf_access_client_secret",
+                                           "hf_token" };
+    for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++)
+        if (strcmp(key, secrets[i]) == 0)
+            return true;
+    return false;
+}
+
+/* ---- places ---- */
+
+static char *xdg_path(const char *variable, const char *fallback, const char *name)
+{
+    const char *root = getenv(variable), *home = getenv("HOME");
+    if (root && root[0] == '/')
+        return cli_printf("%s/tinkc/%s", root, name);
+    return home ? cli_printf("%s/%s/tinkc/%s", home, fallback, name) : NULL;
+}
+
+char *cli_config_path(const char *name)
+{
+    return xdg_path("XDG_CONFIG_HOME", ".config", name);
+}
+char *cli_cache_path(const char *name)
+{
+    return xdg_path("XDG_CACHE_HOME", ".cache", name);
+}
+char *cli_state_path(const char *name)
+{
+    return xdg_path("XDG_STATE_HOME", ".local/state", name);
+}
+char *cli_data_path(const char *name)
+{
+    return xdg_path("XDG_DATA_HOME", ".local/share", name);
+}
+
+/* .tinkc.toml here or in the nearest parent. */
+static char *find_project_file(void)
+{
+    char *here = getcwd(NULL, 0);
+    while (here) {
+        char *file = cli_printf("%s/.tinkc.toml", strcmp(here, "/") == 0 ? "" : here);
+        if (file && access(file, R_OK) == 0) {
+            free(here);
+            return file;
+        }
+        free(file);
+        char *slash = strrchr(here, '/');
+        if (!slash || !here[1])
+            break;
+        slash[slash == here] = '\0';
+    }
+    free(here);
+    return NULL;
+}
+
+/* ---- reading TOML ---- */
+
+typedef struct reader {
+    cli_app *app;
+    const char *file;
+    const char *at;
+    int line;
+    int layer;
+    char table[256];
+} reader;
+
+static int bad_file(const reader *r, const char *what)
+{
+    return cli_fail(r->app, "config_invalid", NULL, "%s:%d: %s", r->file, r->line, what);
+}
+
+static void skip_blanks(reader *r)
+{
+    while (*r->at == ' ' || *r->at == '\t')
+        r->at++;
+}
+
+static bool is_bare(char c)
+{
+    return isalnum((unsigned char)c) || c == '_' || c == '-';
+}
+
+static bool add_char(char *out, size_t cap, size_t *n, char c)
+{
+    if (*n + 1 >= cap)
+        return false;
+    out[(*n)++] = c;
+    out[*n] = '\0';
+    return true;
+}
+
+/* "basic" or 'literal', on one line. */
+static bool read_quoted(reader *r, char *out, size_t cap, size_t *n)
+{
+    static const char names[] = "btnfr\"\\", values[] = "\b\t\n\f\r\"\\";
+    char quote = *r->at++;
+    while (*r->at && *r->at != quote && *r->at != '\n') {
+        char c = *r->at++;
+        if (c == '\\' && quote == '"') {
+            const char *name = *r->at ? strchr(names, *r->at) : NULL;
+            if (!name)
+                return false;
+            c = values[name - names];
+            r->at++;
+        }
+        if (!add_char(out, cap, n, c))
+            return false;
+    }
+    return *r->at == quote && *r->at++;
+}
+
+/* a.b."c d" */
+static bool read_key(reader *r, char *out, size_t cap, size_t *n)
+{
+    for (;;) {
+        skip_blanks(r);
+        size_t before = *n;
+        if (*r->at == '"' || *r->at == '\'') {
+            if (!read_quoted(r, out, cap, n))
+                return false;
+        } else {
+            while (is_bare(*r->at))
+                if (!add_char(out, cap, n, *r->at++))
+                    return false;
+        }
+        if (*n == before)
+            return false;
+        skip_blanks(r);
+        if (*r->at != '.')
+            return true;
+        r->at++;
+        if (!add_char(out, cap, n, '.'))
+            return false;
+    }
+}
+
+static bool read_scalar(reader *r, char *out, size_t cap, size_t *n)
+{
+    if (*r->at == '"' || *r->at == '\'')
+        return read_quoted(r, out, cap, n);
+    size_t before = *n;
+    while (*r->at && !strchr(" \t\r\n#,]", *r->at))
+        if (!add_char(out, cap, n, *r->at++))
+            return false;
+    double number;
+    const char *word = out + before;
+    return strcmp(word, "true") == 0 || strcmp(word, "false") == 0 ||
+           cli_parse_number(word, &number);
+}
+
+static bool read_array(reader *r, char *out, size_t cap, size_t *n)
+{
+    r->at++;
+    for (bool first = true;; first = false) {
+        while (*r->at && strchr(" \t\r\n", *r->at))
+            r->line += *r->at++ == '\n';
+        if (*r->at == ']')
+            return r->at++, true;
+        if (!first && !add_char(out, cap, n, ','))
+            return false;
+        if (!read_scalar(r, out, cap, n))
+            return false;
+        while (*r->at && strchr(" \t\r\n", *r->at))
+            r->line += *r->at++ == '\n';
+        if (*r->at == ',')
+            r->at++;
+        else if (*r->at != ']')
+            return false;
+    }
+}
+
+static int add_setting(reader *r, const char *key, const char *value)
+{
+    cli_config *config = r->app->config;
+    cli_setting *grown = realloc(config->settings, (config->n_settings + 1) * sizeof *grown);
+    if (!grown)
+        return cli_fail(r->app, "internal", NULL, "out of memory");
+    config->settings = grown;
+    grown[config->n_settings++] = (cli_setting){ strdup(key), strdup(value),
+                                                 cli_printf("%s:%d", r->file, r->line), r->layer };
+    return 0;
+}
+
+/* Whether a file of this layer may set this key. */
+static int check_key(const reader *r, const char *key)
+{
+    const char *last = strrchr(key, '.');
+    last = last ? last + 1 : key;
+    if (r->layer == CLI_LAYER_PROJECT) {
+        static const char *const harmless[] = { "model", "renderer", "format", "columns",
+                                                "profile" };
+        bool fine = strncmp(key, "train.", 6) == 0 || strncmp(key, "chat.", 5) == 0;
+        for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+            fine = fine || strcmp(key, harmless[i]) == 0;
+        if (!fine)
+            return bad_file(r, "a project file may set only model, renderer, format, columns, "
+                               "profile, train.* and chat.*");
+    }
+    if (r->layer != CLI_LAYER_CREDENTIALS && cli_config_is_secret(last))
+        return bad_file(r, "secrets belong into credentials.toml");
+    if (strncmp(key, "profile.", 8) == 0 && strchr(key + 8, '.')) {
+        size_t n = 0;
+        while (cli_profile_keys[n])
+            n++;
+        bool known = false;
+        for (size_t i = 0; i < n; i++)
+            known = known || strcmp(last, cli_profile_keys[i]) == 0;
+        const char *near = known ? NULL : cli_nearest(last, cli_profile_keys, n);
+        if (!known)
+            cli_warn(r->app, "%s:%d: unknown key '%s'%s%s", r->file, r->line, last,
+                     near ? "; did you mean " : "", near ? near : "");
+    }
+    return 0;
+}
+
+static int read_line(reader *r)
+{
+    char key[512], value[4096] = "";
+    size_t n = 0, m = 0;
+    if (*r->at == '[') {
+        r->at++;
+        r->table[0] = '\0';
+        if (!read_key(r, r->table, sizeof r->table, &n) || *r->at++ != ']')
+            return bad_file(r, "a table header such as [profile.work] is needed");
+        return 0;
+    }
+    if (r->table[0]) {
+        n = strlen(r->table);
+        memcpy(key, r->table, n);
+        key[n++] = '.';
+    }
+    key[n] = '\0';
+    if (!read_key(r, key, sizeof key, &n))
+        return bad_file(r, "a key is needed");
+    if (*r->at++ != '=')
+        return bad_file(r, "'=' is needed after the key");
+    skip_blanks(r);
+    if (!(*r->at == '[' ? read_array(r, value, sizeof value, &m)
+                        : read_scalar(r, value, sizeof value, &m)))
+        return bad_file(r, "a value is needed: \"text\", a number, true, false or an array");
+    int bad = check_key(r, key);
+    return bad ? bad : add_setting(r, key, value);
+}
+
+static int read_text(reader *r)
+{
+    if (strncmp(r->at, "\xEF\xBB\xBF", 3) == 0)
+        r->at += 3;
+    for (r->line = 1; *r->at; r->line++) {
+        skip_blanks(r);
+        if (*r->at && !strchr("#\r\n", *r->at)) {
+            int bad = read_line(r);
+            if (bad)
+                return bad;
+            skip_blanks(r);
+        }
+        if (*r->at == '#')
+            r->at += strcspn(r->at, "\n");
+        if (*r->at == '\r')
+            r->at++;
+        if (*r->at && *r->at++ != '\n')
+            return bad_file(r, "the end of the line is needed here");
+    }
+    return 0;
+}
+
+static char *slurp(const char *path)
+{
+    FILE *f = fopen(path, "re");
+    char *text = NULL;
+    size_t n = 0;
+    if (!f)
+        return NULL;
+    if (getdelim(&text, &n, '\0', f) < 0 && !ferror(f)) {
+        free(text);
+        text = strdup("");
+    }
+    fclose(f);
+    return text;
+}
+
+static int read_file(cli_app *app, const char *file, int layer)
+{
+    struct stat st;
+    if (!file || stat(file, &st) != 0)
+        return 0;
+    if (layer == CLI_LAYER_CREDENTIALS && (st.st_mode & 077))
+        return cli_fail(app, "config_invalid", "chmod 600 it", "%s: others can read this file",
+                        file);
+    char *text = slurp(file);
+    if (!text)
+        return cli_fail(app, "config_invalid", NULL, "%s: cannot be read: %s", file,
+                        strerrordesc_np(errno));
+    reader r = { .app = app, .file = file, .at = text, .layer = layer };
+    int bad = read_text(&r);
+    free(text);
+    return bad;
+}
+
+/* ---- asking ---- */
+
+static const cli_setting *find_setting(const cli_app *app, int layer, const char *key)
+{
+    const cli_config *config = app->config;
+    for (size_t i = config ? config->n_settings : 0; i-- > 0;)
+        if (config->settings[i].layer == layer && strcmp(config->settings[i].key, key) == 0)
+            return &config->settings[i];
+    return NULL;
+}
+
+static const cli_setting *find_any(const cli_app *app, const char *key)
+{
+    char name[600];
+    const char *forms[] = { key, NULL, NULL };
+    char profile[600];
+    (void)snprintf(profile, sizeof profile, "profile.%s.%s", app->config->profile, key);
+    (void)snprintf(name, sizeof name, "defaults.%s", key);
+    forms[1] = profile;
+    forms[2] = name;
+    static const struct {
+        int layer, form;
+    } order[] = { { CLI_LAYER_PROJECT, 0 }, { CLI_LAYER_CREDENTIALS, 1 }, { CLI_LAYER_USER, 1 },
+                  { CLI_LAYER_USER, 2 },    { CLI_LAYER_USER, 0 },        { CLI_LAYER_SYSTEM, 1 },
+                  { CLI_LAYER_SYSTEM, 2 },  { CLI_LAYER_SYSTEM, 0 } };
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        const cli_setting *s = find_setting(app, order[i].layer, forms[order[i].form]);
+        if (s)
+            return s;
+    }
+    return NULL;
+}
+
+const char *cli_config_get(const cli_app *app, const char *key, const char **origin)
+{
+    const cli_setting *s = app->config && app->config->profile ? find_any(app, key) : NULL;
+    if (s && origin)
+        *origin = s->origin;
+    return s ? s->value : NULL;
+}
+
+static void choose_profile(cli_app *app)
+{
+    cli_config *config = app->config;
+    const cli_value *flag = cli_value_of(app, "profile");
+    const cli_setting *project = find_setting(app, CLI_LAYER_PROJECT, "profile");
+    const cli_setting *current = find_setting(app, CLI_LAYER_USER, "current_profile");
+    const char *name = flag      ? flag->text
+                       : project ? project->value
+                       : current ? current->value
+                                 : "default";
+    config->profile_origin = flag      ? flag->origin
+                             : project ? project->origin
+                             : current ? current->origin
+                                       : "built in";
+    config->profile = strdup(name);
+}
+
+int cli_config_load(cli_app *app)
+{
+    cli_config *config = calloc(1, sizeof *config);
+    if (!config)
+        return cli_fail(app, "internal", NULL, "out of memory");
+    app->config = config;
+    const char *only = cli_text(app, "config-file");
+    int bad = 0;
+    if (!cli_flag(app, "no-config")) {
+        config->user_file = only ? strdup(only) : cli_config_path("config.toml");
+        config->credentials_file = cli_config_path("credentials.toml");
+        config->project_file = only ? NULL : find_project_file();
+        config->system_file = only ? NULL : strdup("/etc/tinkc/config.toml");
+        if (only && access(only, R_OK) != 0)
+            return cli_fail(app, "config_invalid", NULL, "%s: %s", only, strerrordesc_np(errno));
+        bad = read_file(app, config->project_file, CLI_LAYER_PROJECT);
+        bad = bad ? bad : read_file(app, config->user_file, CLI_LAYER_USER);
+        bad = bad ? bad : read_file(app, config->credentials_file, CLI_LAYER_CREDENTIALS);
+        bad = bad ? bad : read_file(app, config->system_file, CLI_LAYER_SYSTEM);
+    }
+    choose_profile(app);
+    return bad;
+}
+
+void cli_config_free(cli_config *config)
+{
+    if (!config)
+        return;
+    for (size_t i = 0; i < config->n_settings; i++) {
+        free(config->settings[i].key);
+        free(config->settings[i].value);
+        free(config->settings[i].origin);
+    }
+    free(config->settings);
+    free(config->user_file);
+    free(config->credentials_file);
+    free(config->project_file);
+    free(config->system_file);
+    free(config->profile);
+    free(config);
+}
+
+/* ---- writing ---- */
+
+/* The text of a file with `table.key` set (or removed): one line is changed, all others stay. */
+static char *edit_text(const char *text, const char *table, const char *key, const char *value)
+{
+    char *out = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&out, &size);
+    bool inside = table[0] == '\0', done = false;
+    size_t key_len = strlen(key);
+    for (const char *line = text; *line;) {
+        size_t n = strcspn(line, "\n");
+        const char *p = line + strspn(line, " \t");
+        bool header = *p == '[';
+        if (header && inside && !done && value) {
+            fprintf(f, "%s = \"%s\"\n", key, value);
+            done = true;
+        }
+        if (header) {
+            size_t m = strlen(table);
+            inside = m && strncmp(p + 1, table, m) == 0 && p[1 + m] == ']';
+        }
+        bool same =
+            inside && !header && strncmp(p, key, key_len) == 0 && strchr(" \t=", p[key_len]);
+        if (same && value && !done)
+            fprintf(f, "%s = \"%s\"\n", key, value);
+        else if (!same)
+            fprintf(f, "%.*s\n", (int)n, line);
+        done = done || same;
+        line += n + (line[n] == '\n');
+    }
+    fflush(f); /* brings `size` up to date */
+    if (!done && value) {
+        if (!inside)
+            fprintf(f, "%s[%s]\n", size ? "\n" : "", table);
+        fprintf(f, "%s = \"%s\"\n", key, value);
+    }
+    return fclose(f) == 0 ? out : (free(out), NULL);
+}
+
+static bool make_parents(const char *path)
+{
+    char *copy = strdup(path);
+    bool ok = copy != NULL;
+    for (char *p = copy ? copy + 1 : NULL; ok && p && *p; p++) {
+        if (*p != '/')
+            continue;
+        *p = '\0';
+        ok = mkdir(copy, 0700) == 0 || errno == EEXIST;
+        *p = '/';
+    }
+    free(copy);
+    return ok;
+}
+
+static int replace_file(cli_app *app, const char *path, const char *text, mode_t mode)
+{
+    char *beside = cli_printf("%s.new", path);
+    int bad = 0;
+    FILE *f = NULL;
+    mode_t before = umask(0777 & ~mode);
+    if (!beside || !make_parents(path) || !(f = fopen(beside, "we")))
+        bad = cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
+    umask(before);
+    if (f) {
+        bool ok = fputs(text, f) >= 0 && fflush(f) == 0 && fsync(fileno(f)) == 0;
+        ok = fclose(f) == 0 && ok;
+        if (!ok || rename(beside, path) != 0) {
+            bad = cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
+            (void)unlink(beside);
+        }
+    }
+    free(beside);
+    return bad;
+}
+
+int cli_config_write(cli_app *app, const char *profile, const char *key, const char *value)
+{
+    bool secret = cli_config_is_secret(key);
+    const char *file = secret ? app->config->credentials_file : app->config->user_file;
+    if (!file)
+        return cli_fail(app, "config_invalid", NULL, "there is no configuration file to write to");
+    if (value && strpbrk(value, "\"\\\n"))
+        return cli_fail(app, "usage", NULL, "%s: quotes and line ends cannot be stored", key);
+    char *table = profile ? cli_printf("profile.%s", profile) : strdup("");
+    char *old = slurp(file);
+    char *text = edit_text(old ? old : "", table ? table : "", key, value);
+    int bad = text ? replace_file(app, file, text, secret ? 0600 : 0644)
+                   : cli_fail(app, "internal", NULL, "out of memory");
+    free(text);
+    free(old);
+    free(table);
+    return bad;
+}

@@ -1,0 +1,48 @@
+/* config.h - settings from files: user, project, system, credentials.
+ *
+ * Order, first that has a value wins: flag, environment, project file, selected profile,
+ * [defaults] of the user file, system file, built in.
+ */
+#ifndef CLI_CONFIG_H
+#define CLI_CONFIG_H
+
+#include "app.h"
+
+typedef struct cli_setting {
+    char *key;    /* dotted: "profile.work.base_url" */
+    char *value;  /* as text; arrays joined by commas */
+    char *origin; /* FILE:LINE */
+    int layer;    /* CLI_LAYER_* */
+} cli_setting;
+
+enum { CLI_LAYER_PROJECT, CLI_LAYER_USER, CLI_LAYER_CREDENTIALS, CLI_LAYER_SYSTEM };
+
+struct cli_config {
+    cli_setting *settings;
+    size_t n_settings;
+    char *user_file, *credentials_file, *project_file, *system_file; /* NULL = none */
+    char *profile;
+    const char *profile_origin;
+};
+
+/* Reads what there is. 0, or an exit code after reporting (broken file, forbidden key). */
+int cli_config_load(cli_app *);
+void cli_config_free(cli_config *);
+
+/* The value of a profile key ("base_url") or dotted key ("train.sft.lora_rank") after the order
+ * above (flags and environment excluded); NULL = none. *origin may be NULL. */
+const char *cli_config_get(const cli_app *, const char *key, const char **origin);
+/* Keys a profile may have; ends with NULL. Secrets are those of the credentials file. */
+extern const char *const cli_profile_keys[];
+bool cli_config_is_secret(const char *key);
+/* Writes one key into the user's file (or the credentials file, mode 0600); value NULL removes
+ * it. 0, or an exit code after reporting. */
+int cli_config_write(cli_app *, const char *profile, const char *key, const char *value);
+
+/* $XDG_CONFIG_HOME/tinkc and its like, with a name behind; yours. */
+char *cli_config_path(const char *name);
+char *cli_cache_path(const char *name);
+char *cli_state_path(const char *name);
+char *cli_data_path(const char *name);
+
+#endif

@@ -1,0 +1,319 @@
+/* connect.c - what a command stands on: the service, or the engine in this process.
+ *
+ * With --local, base URL "local:", or neither key nor address configured, an engine is opened on
+ * the user's data folder with the shipped model; everything above it is the same either way.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "app.h"
+#include "config.h"
+#include "term.h"
+#include "text.h"
+
+#ifndef TINKC_DATADIR
+#define TINKC_DATADIR "/usr/local/share/tinkc"
+#endif
+
+/* ---- the shipped model ---- */
+
+static bool has_file(const char *folder, const char *name)
+{
+    char path[4096];
+    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    return n > 0 && (size_t)n < sizeof path && access(path, R_OK) == 0;
+}
+
+/* Beside the program (a build tree), else where it was installed. */
+const char *cli_nano_folder(void)
+{
+    static char found[4096];
+    const char *given = getenv("TINKC_NANO");
+    if (given && *given)
+        return has_file(given, "config.json") ? given : NULL;
+    if (found[0])
+        return found;
+    char self[3800];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n > 0) {
+        self[n] = '\0';
+        char *slash = strrchr(self, '/');
+        if (slash)
+            *slash = '\0';
+        static const char *const places[] = { "../models/nano", "../../models/nano",
+                                              "../share/tinkc/models/nano" };
+        for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+            (void)snprintf(found, sizeof found, "%s/%s", self, places[i]);
+            if (has_file(found, "config.json"))
+                return found;
+        }
+    }
+    (void)snprintf(found, sizeof found, "%s/models/nano", TINKC_DATADIR);
+    if (has_file(found, "config.json"))
+        return found;
+    found[0] = '\0';
+    return NULL;
+}
+
+static bool make_folder(const char *path)
+{
+    char copy[4096];
+    if ((size_t)snprintf(copy, sizeof copy, "%s", path) >= sizeof copy)
+        return false;
+    for (char *p = copy + 1; *p; p++) {
+        if (*p != '/')
+            continue;
+        *p = '\0';
+        if (mkdir(copy, 0700) != 0 && errno != EEXIST)
+            return false;
+        *p = '/';
+    }
+    return mkdir(copy, 0700) == 0 || errno == EEXIST;
+}
+
+const char *cli_store_folder(const cli_app *app)
+{
+    static char *folder;
+    (void)app;
+    if (!folder)
+        folder = cli_data_path("store");
+    return folder && make_folder(folder) ? folder : NULL;
+}
+
+/* ---- settings ---- */
+
+static const char *setting(const cli_app *app, const char *option, const char *key)
+{
+    const char *text = cli_text(app, option);
+    return text && *text ? text : cli_config_get(app, key, NULL);
+}
+
+const char *cli_model(const cli_app *app)
+{
+    const char *model = cli_text(app, "model");
+    if (!model)
+        model = cli_config_get(app, "model", NULL);
+    return model ? model : app->local ? "nano" : NULL;
+}
+
+static char *read_key_file(cli_app *app, const char *path, int *bad)
+{
+    size_t len;
+    char *text = cli_read_all(app, path, &len, bad);
+    if (text)
+        text[strcspn(text, "\r\n")] = '\0';
+    return text;
+}
+
+static bool has_credential(const cli_app *app)
+{
+    const char *key = getenv("TINKER_API_KEY"), *cmd = getenv("TINKER_CREDENTIAL_CMD");
+    return (key && *key) || (cmd && *cmd) || cli_given(app, "api-key-file") ||
+           cli_config_get(app, "api_key", NULL) || cli_config_get(app, "credential_cmd", NULL);
+}
+
+static bool wants_local(cli_app *app)
+{
+    const char *url = setting(app, "base-url", "base_url");
+    if (cli_flag(app, "local") || (url && strcmp(url, "local:") == 0))
+        return true;
+    if (url || has_credential(app))
+        return false;
+    cli_note(app, "no key is configured: using the engine inside this program (tinkc auth login "
+                  "to use the service)");
+    return true;
+}
+
+/* ---- the engine ---- */
+
+static bool add_nano(tinkc_engine *engine, tinkc_error *err)
+{
+    const char *nano = cli_nano_folder();
+    return nano ? tinkc_engine_add_model(engine, "nano", nano, err) : true;
+}
+
+/* A model named as a folder is made known to the engine under its own name. */
+static bool add_named(cli_app *app, tinkc_engine *engine, tinkc_error *err)
+{
+    const char *model = cli_model(app);
+    if (!model || !has_file(model, "config.json") || !has_file(model, "tokenizer.json"))
+        return true;
+    return tinkc_engine_add_model(engine, model, model, err);
+}
+
+int cli_open_engine(cli_app *app)
+{
+    tinkc_error err = { 0 };
+    const char *store = cli_store_folder(app);
+    app->local = true;
+    app->engine = tinkc_engine_new(&(tinkc_engine_options){ .store = store }, &err);
+    if (err.code == TINKC_E_STORE)
+        return cli_fail(
+            app, "local_io",
+            "one process at a time: run tinkc serve, and point others at it with --base-url", "%s",
+            err.message);
+    if (app->engine && add_nano(app->engine, &err))
+        add_named(app, app->engine, &err);
+    return err.code ? cli_fail_error(app, &err, "local engine") : 0;
+}
+
+/* ---- the client ---- */
+
+static void log_line(int32_t level, const char *line, void *user)
+{
+    static const char *const names[] = { "", "error", "warning", "info", "debug" };
+    const cli_app *app = user;
+    if (app->quiet && level > TINKC_LOG_ERROR)
+        return;
+    cli_progress_clear();
+    fprintf(stderr, "%s: %s\n", level >= 1 && level <= 4 ? names[level] : "log", line);
+}
+
+/* Management gives up after half a minute, work after five: --retry-for overrides both. */
+static int64_t retry_window_ms(const cli_app *app)
+{
+    double seconds;
+    const char *given = setting(app, "retry-for", "retry_for");
+    if (given && cli_parse_duration(given, &seconds))
+        return seconds > 0 ? (int64_t)(seconds * 1000) : 1;
+    static const char *const work[] = { "sample", "chat", "logprobs", "train" };
+    for (size_t i = 0; i < sizeof work / sizeof *work; i++)
+        if (strcmp(app->command->noun, work[i]) == 0)
+            return 300000;
+    return 30000;
+}
+
+static void fill_options(cli_app *app, tinkc_client_options *o)
+{
+    const char *retry = setting(app, "retry-for", "retry_for");
+    const char *telemetry = cli_config_get(app, "telemetry", NULL);
+    const char *wanted = getenv("TINKER_TELEMETRY");
+    o->project_id = setting(app, "project", "project_id");
+    o->user_agent = "tinkc-cli/" TINKC_VERSION;
+    o->log = log_line;
+    o->log_user = app;
+    o->log_level = app->verbose >= 2   ? TINKC_LOG_DEBUG
+                   : app->verbose == 1 ? TINKC_LOG_INFO
+                                       : TINKC_LOG_ERROR;
+    o->retry_window_ms = retry_window_ms(app);
+    o->no_retries = retry && strcmp(retry, "0") == 0;
+    o->telemetry = wanted && *wanted                             ? TINKC_TELEMETRY_DEFAULT
+                   : telemetry && strcmp(telemetry, "true") == 0 ? TINKC_TELEMETRY_ON
+                                                                 : TINKC_TELEMETRY_OFF;
+}
+
+static int connect_service(cli_app *app, tinkc_client_options *o)
+{
+    int bad = 0;
+    tinkc_error err = { 0 };
+    char *key = NULL;
+    if (app->offline)
+        return cli_fail(app, "network", "leave --offline out, or add --local",
+                        "this command needs the network");
+    if (cli_given(app, "api-key-file"))
+        key = read_key_file(app, cli_text(app, "api-key-file"), &bad);
+    if (bad)
+        return bad;
+    const char *env_key = getenv("TINKER_API_KEY"), *env_cmd = getenv("TINKER_CREDENTIAL_CMD");
+    o->api_key = key ? key
+                 : (env_key && *env_key) || (env_cmd && *env_cmd)
+                     ? NULL
+                     : cli_config_get(app, "api_key", NULL);
+    o->credential_cmd = cli_config_get(app, "credential_cmd", NULL);
+    o->base_url = setting(app, "base-url", "base_url");
+    app->client = tinkc_client_new(o, &err);
+    free(key);
+    return app->client ? 0 : cli_fail_error(app, &err, NULL);
+}
+
+int cli_connect(cli_app *app)
+{
+    if (app->client)
+        return 0;
+    tinkc_client_options o = { 0 };
+    tinkc_error err = { 0 };
+    fill_options(app, &o);
+    if (!wants_local(app))
+        return connect_service(app, &o);
+    int bad = cli_open_engine(app);
+    if (bad)
+        return bad;
+    o.transport = tinkc_engine_transport(app->engine);
+    app->client = tinkc_client_new(&o, &err);
+    return app->client ? 0 : cli_fail_error(app, &err, "local engine");
+}
+
+void cli_disconnect(cli_app *app)
+{
+    if (app->client)
+        tinkc_client_close(app->client, cli_stop_count() > 1 ? 0 : 2000, NULL);
+    tinkc_client_free(app->client);
+    tinkc_engine_free(app->engine);
+    app->client = NULL;
+    app->engine = NULL;
+}
+
+/* ---- waiting ---- */
+
+static void show_wait(cli_app *app, tinkc_future *f, const char *label, int64_t begun_ms)
+{
+    char took[CLI_SHORT_TEXT];
+    tinkc_text why = { 0 };
+    double seconds = (double)(cli_now_ms() - begun_ms) / 1000;
+    if (seconds >= 1) {
+        cli_format_duration(seconds, took);
+        cli_status(app, false, "%s: %s %s", label ? label : tinkc_future_operation(f),
+                   tinkc_future_status(f, &why, NULL), took);
+    }
+    tinkc_text_free(&why);
+}
+
+bool cli_wait(cli_app *app, tinkc_future *f, const char *label, tinkc_error *err)
+{
+    enum { SLICE_MS = 100 };
+    int64_t begun_ms = cli_now_ms();
+    cli_catch_signals();
+    while (f && !err->code) {
+        tinkc_error slice = { 0 };
+        if (tinkc_future_wait(f, SLICE_MS, &slice))
+            return true;
+        if (slice.code != TINKC_E_TIMEOUT || tinkc_future_done(f)) {
+            *err = slice;
+        } else if (cli_stop_signal()) {
+            tinkc_future_cancel(f);
+            tinkc_error_set(err, TINKC_E_CANCELLED, "interrupted");
+        } else if (cli_now_ms() > app->deadline_ms) {
+            tinkc_future_cancel(f);
+            tinkc_error_set(err, TINKC_E_DEADLINE, "the time given with --timeout has run out");
+        } else {
+            show_wait(app, f, label, begun_ms);
+        }
+    }
+    cli_progress_clear();
+    return false;
+}
+
+/* ---- tokenizers ---- */
+
+tinkc_tokenizer *cli_tokenizer(cli_app *app, const char *model, tinkc_error *err)
+{
+    if (has_file(model, "tokenizer.json") || has_file(model, "tiktoken.model") ||
+        access(model, R_OK) == 0)
+        return tinkc_tokenizer_open(model, NULL, err);
+    if (strcmp(model, "nano") == 0 && cli_nano_folder())
+        return tinkc_tokenizer_open(cli_nano_folder(), NULL, err);
+    if (cli_connect(app) != 0) {
+        tinkc_error_set(err, TINKC_E_CLOSED, "no connection to fetch the tokenizer with");
+        return NULL;
+    }
+    tinkc_tokenizer_options options = { .offline = app->offline };
+    tinkc_future *f = tinkc_tokenizer_fetch(app->client, model, NULL, &options, err);
+    tinkc_tokenizer *tokenizer = NULL;
+    if (cli_wait(app, f, "tokenizer", err))
+        tokenizer = tinkc_future_tokenizer(f, 0, err);
+    tinkc_future_free(f);
+    return tokenizer;
+}

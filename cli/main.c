@@ -1,0 +1,134 @@
+/* main.c - one run of the program: parse, configure, run the command, check what was written. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "config.h"
+#include "out.h"
+#include "term.h"
+#include "text.h"
+
+static const char *setting(const cli_app *app, const char *option, const char *key)
+{
+    const char *text = cli_text(app, option);
+    return text ? text : cli_config_get(app, key, NULL);
+}
+
+static int format_of(const char *name)
+{
+    static const char *const names[] = { "table", "tsv", "csv", "json", "jsonl", "id" };
+    for (int i = 0; i < 6; i++)
+        if (strcmp(names[i], name) == 0)
+            return i;
+    return CLI_TABLE;
+}
+
+/* Before anything can fail: how errors are to look. */
+static void settle_format(cli_app *app)
+{
+    const cli_value *json = cli_value_of(app, "json");
+    const char *format = setting(app, "format", "format");
+    if (json) {
+        app->format = CLI_JSON;
+        app->fields = json->text;
+        if (cli_given(app, "format") && strcmp(cli_text(app, "format"), "jsonl") == 0)
+            app->format = CLI_JSONL;
+    } else if (format) {
+        app->format = format_of(format);
+    } else {
+        app->format = app->stdout_tty || app->compat ? CLI_TABLE : CLI_TSV;
+    }
+}
+
+static void settle_rest(cli_app *app)
+{
+    static const char *const styles[] = { "relative", "iso", "local", "epoch" };
+    const char *style = setting(app, "time", "time"), *log = getenv("TINKER_LOG");
+    app->time_style = CLI_TIME_RELATIVE;
+    for (int i = 0; style && i < 4; i++)
+        if (strcmp(style, styles[i]) == 0)
+            app->time_style = i;
+    app->quiet = cli_flag(app, "quiet");
+    app->progress = !cli_flag(app, "no-progress");
+    app->headers = !cli_flag(app, "no-headers");
+    app->truncate = !cli_flag(app, "no-trunc");
+    app->yes = cli_flag(app, "yes");
+    app->offline = cli_flag(app, "offline");
+    for (size_t i = 0; i < app->n_values; i++)
+        app->verbose += strcmp(app->values[i].option->name, "verbose") == 0;
+    if (!app->verbose && log)
+        app->verbose = strcmp(log, "debug") == 0 ? 2 : strcmp(log, "info") == 0;
+    app->deadline_ms = INT64_MAX;
+    const char *timeout = setting(app, "timeout", "timeout");
+    double seconds;
+    if (timeout && cli_parse_duration(timeout, &seconds) && seconds > 0)
+        app->deadline_ms = app->started_ms + (int64_t)(seconds * 1000);
+}
+
+/* tinkc-NAME on the PATH stands in for a command we do not have. */
+static void try_plugin(char **argv)
+{
+    char name[128];
+    char *word = argv[1];
+    if (!word || word[0] == '-' || strchr(word, '/') || cli_is_noun(cli_real_name(word)) ||
+        cli_find(cli_real_name(word), NULL))
+        return;
+    (void)snprintf(name, sizeof name, "tinkc-%s", word);
+    setenv("TINKC_BIN", argv[0], 1);
+    argv[1] = name;
+    execvp(name, argv + 1);
+    argv[1] = word; /* there is none: the parser says so, with the nearest name */
+}
+
+static int show_help(const cli_app *app)
+{
+    if (app->command)
+        cli_help_command(app, app->command, false);
+    else if (app->n_args && cli_is_noun(app->args[0]))
+        cli_help_noun(app->args[0]);
+    else
+        cli_help_program();
+    return 0;
+}
+
+static int run(cli_app *app, int argc, char **argv)
+{
+    int bad = cli_parse(app, argc, argv);
+    cli_term_setup(app);
+    if (bad)
+        return bad;
+    if (cli_flag(app, "version"))
+        return cli_version(app);
+    if (cli_flag(app, "help") || !app->command)
+        return show_help(app);
+    bad = cli_config_load(app);
+    settle_format(app);
+    settle_rest(app);
+    if (bad)
+        return bad;
+    return app->command->run(app);
+}
+
+int main(int argc, char **argv)
+{
+    const char *slash = strrchr(argv[0] ? argv[0] : "tinkc", '/');
+    const char *compat = getenv("TINKC_COMPAT");
+    cli_app app = { .program = slash ? slash + 1 : argv[0], .started_ms = cli_now_ms() };
+    app.compat = strcmp(app.program, "tinker") == 0 || (compat && strcmp(compat, "1") == 0);
+    app.headers = app.truncate = app.progress = true;
+    app.deadline_ms = INT64_MAX;
+    /* Errors of the parser itself look as asked for, wherever on the line that stands. */
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strncmp(argv[i], "--json", 6) == 0)
+            app.format = CLI_JSON;
+    signal(SIGPIPE, SIG_DFL);
+    try_plugin(argv);
+    int code = cli_finish_output(&app, run(&app, argc, argv));
+    cli_disconnect(&app);
+    cli_config_free(app.config);
+    free(app.values);
+    free(app.args);
+    return code;
+}

@@ -1,0 +1,200 @@
+/* man.c - manual pages from the table, in mdoc. Writes to stdout or into a folder. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "text.h"
+
+/* Text with what roff would take as its own made safe. */
+static void put_text(FILE *f, const char *text)
+{
+    bool start = true;
+    for (; *text; text++) {
+        if (start && (*text == '.' || *text == '\''))
+            fputs("\\&", f);
+        if (*text == '\\')
+            fputs("\\e", f);
+        else if (*text == '-')
+            fputs("\\-", f);
+        else
+            fputc(*text, f);
+        start = *text == '\n';
+    }
+}
+
+static void put_option(FILE *f, const cli_option *o)
+{
+    fputs(".It Fl Fl ", f);
+    put_text(f, o->name);
+    if (o->letter)
+        fprintf(f, " , Fl %c", o->letter);
+    if (o->value) {
+        fputs(" Ar ", f);
+        put_text(f, o->value);
+    }
+    fputc('\n', f);
+    put_text(f, o->help);
+    if (o->choices) {
+        fputs(": ", f);
+        put_text(f, o->choices);
+    }
+    if (o->standard) {
+        fputs(" (default: ", f);
+        put_text(f, o->standard);
+        fputc(')', f);
+    }
+    fputs(".\n", f);
+    if (o->env)
+        fprintf(f, "Environment:\n.Ev %s .\n", o->env);
+}
+
+static void put_options(FILE *f, const cli_option *options)
+{
+    if (!options)
+        return;
+    fputs(".Bl -tag -width Ds\n", f);
+    for (const cli_option *o = options; o->name; o++)
+        put_option(f, o);
+    fputs(".El\n", f);
+}
+
+static void put_examples(FILE *f, const cli_command *c)
+{
+    for (const char *const *e = c->examples; e && *e; e++) {
+        fputs(".Dl ", f);
+        put_text(f, *e);
+        fputc('\n', f);
+    }
+}
+
+static void put_head(FILE *f, const char *page, const char *summary)
+{
+    char upper[64];
+    size_t n = 0;
+    for (; page[n] && n + 1 < sizeof upper; n++)
+        upper[n] = (char)(page[n] >= 'a' && page[n] <= 'z' ? page[n] - 32 : page[n]);
+    upper[n] = '\0';
+    fprintf(f, ".Dd November 15, 2026\n.Dt %s 1\n.Os\n.Sh NAME\n.Nm %s\n.Nd ", upper, page);
+    put_text(f, summary);
+    fputc('\n', f);
+}
+
+/* One page for a noun with all its verbs, or for a command that stands alone. */
+static void put_noun_page(FILE *f, const char *noun)
+{
+    char page[64];
+    const cli_command *alone = cli_find(noun, NULL);
+    (void)snprintf(page, sizeof page, "tinkc-%s", noun);
+    put_head(f, page, alone ? alone->summary : cli_noun_summary(noun));
+    fputs(".Sh SYNOPSIS\n", f);
+    for (const cli_command *c = cli_commands; c->noun; c++)
+        if (!c->hidden && strcmp(c->noun, noun) == 0)
+            fprintf(f, ".Nm tinkc %s%s%s\n%s%s%s.Op Ar option ...\n", noun, c->verb ? " " : "",
+                    c->verb ? c->verb : "", c->args[0] ? ".Ar " : "", c->args,
+                    c->args[0] ? "\n" : "");
+    fputs(".Sh DESCRIPTION\n", f);
+    for (const cli_command *c = cli_commands; c->noun; c++) {
+        if (c->hidden || strcmp(c->noun, noun) != 0)
+            continue;
+        if (c->verb)
+            fprintf(f, ".Ss tinkc %s %s\n", noun, c->verb);
+        put_text(f, c->details ? c->details : c->summary);
+        fputs(c->details ? "\n" : ".\n", f);
+        put_options(f, c->options);
+    }
+    fputs(".Sh EXAMPLES\n", f);
+    for (const cli_command *c = cli_commands; c->noun; c++)
+        if (!c->hidden && strcmp(c->noun, noun) == 0)
+            put_examples(f, c);
+    fputs(".Sh SEE ALSO\n.Xr tinkc 1\n", f);
+}
+
+static bool first_of_noun(const cli_command *c)
+{
+    for (const cli_command *d = cli_commands; d != c; d++)
+        if (strcmp(d->noun, c->noun) == 0)
+            return false;
+    return !c->hidden;
+}
+
+static void put_main_page(FILE *f)
+{
+    put_head(f, "tinkc", "fine-tune and sample language models with the Tinker API");
+    fputs(".Sh SYNOPSIS\n.Nm tinkc\n.Op Ar option ...\n.Ar command\n.Op Ar argument ...\n"
+          ".Sh DESCRIPTION\n"
+          "Without a key everything runs on the engine inside the program.\n"
+          "The commands are:\n.Bl -tag -width Ds\n",
+          f);
+    for (const cli_command *c = cli_commands; c->noun; c++) {
+        if (!first_of_noun(c))
+            continue;
+        const char *summary = c->verb ? cli_noun_summary(c->noun) : c->summary;
+        fprintf(f, ".It Ic %s\n", c->noun);
+        put_text(f, summary);
+        fprintf(f, "; see\n.Xr tinkc-%s 1 .\n", c->noun);
+    }
+    fputs(".El\n.Pp\nEvery command takes these options:\n", f);
+    put_options(f, cli_globals);
+    fputs(".Sh EXIT STATUS\nSee\n.Ql tinkc help exit-codes .\n.Sh SEE ALSO\n", f);
+    const cli_command *last = NULL;
+    for (const cli_command *c = cli_commands; c->noun; c++)
+        if (first_of_noun(c))
+            last = c;
+    for (const cli_command *c = cli_commands; c->noun; c++)
+        if (first_of_noun(c))
+            fprintf(f, ".Xr tinkc-%s 1%s\n", c->noun, c == last ? "" : " ,");
+}
+
+static int write_page(cli_app *app, const char *folder, const char *page, const char *noun)
+{
+    char *path = cli_printf("%s/%s.1", folder, page);
+    FILE *f = path ? fopen(path, "we") : NULL;
+    int bad = 0;
+    if (!f)
+        bad = cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
+    else {
+        if (noun)
+            put_noun_page(f, noun);
+        else
+            put_main_page(f);
+        if (fclose(f) != 0)
+            bad = cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
+    }
+    free(path);
+    return bad;
+}
+
+static int write_all(cli_app *app, const char *folder)
+{
+    int bad = write_page(app, folder, "tinkc", NULL);
+    for (const cli_command *c = cli_commands; c->noun && !bad; c++) {
+        char page[64];
+        if (!first_of_noun(c))
+            continue;
+        (void)snprintf(page, sizeof page, "tinkc-%s", c->noun);
+        bad = write_page(app, folder, page, c->noun);
+    }
+    return bad;
+}
+
+int cli_man(cli_app *app)
+{
+    if (cli_given(app, "all"))
+        return write_all(app, cli_text(app, "all"));
+    if (cli_flag(app, "list")) {
+        puts("tinkc");
+        for (const cli_command *c = cli_commands; c->noun; c++)
+            if (first_of_noun(c))
+                printf("tinkc-%s\n", c->noun);
+        return 0;
+    }
+    const char *page = app->n_args ? app->args[0] : "tinkc";
+    if (strcmp(page, "tinkc") == 0)
+        return put_main_page(stdout), 0;
+    const char *noun = strncmp(page, "tinkc-", 6) == 0 ? page + 6 : page;
+    for (const cli_command *c = cli_commands; c->noun; c++)
+        if (strcmp(c->noun, noun) == 0 && first_of_noun(c))
+            return put_noun_page(stdout, noun), 0;
+    return cli_fail(app, "not_found", "see: tinkc man --list", "no manual page '%s'", page);
+}

@@ -1,0 +1,648 @@
+/* out.c - results on stdout, in every format. Must not: ask the service anything. */
+#include "out.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "term.h"
+#include "text.h"
+
+/* ---- JSON ---- */
+
+static void write_string(FILE *f, const char *s, size_t len)
+{
+    fputc('"', f);
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)s[i];
+        if (c == '"' || c == '\\')
+            fprintf(f, "\\%c", c);
+        else if (c == '\n')
+            fputs("\\n", f);
+        else if (c == '\t')
+            fputs("\\t", f);
+        else if (c == '\r')
+            fputs("\\r", f);
+        else if (c < 0x20 || c == 0x7F)
+            fprintf(f, "\\u%04x", c);
+        else
+            fputc(c, f);
+    }
+    fputc('"', f);
+}
+
+static void new_line(FILE *f, int indent)
+{
+    if (indent >= 0)
+        fprintf(f, "\n%*s", indent, "");
+}
+
+static void write_value(FILE *f, const json_t *v, int indent, int step);
+
+static void write_members(FILE *f, const json_t *v, int indent, int step)
+{
+    const char *key;
+    json_t *member;
+    bool first = true;
+    json_object_foreach((json_t *)(uintptr_t)v, key, member)
+    {
+        fputs(first ? "" : ",", f);
+        new_line(f, indent);
+        write_string(f, key, strlen(key));
+        fputs(step ? ": " : ":", f);
+        write_value(f, member, indent, step);
+        first = false;
+    }
+}
+
+static void write_value(FILE *f, const json_t *v, int indent, int step)
+{
+    char number[CLI_SHORT_TEXT];
+    int inner = indent >= 0 ? indent + step : -1;
+    switch (v ? json_typeof(v) : JSON_NULL) {
+    case JSON_OBJECT:
+        fputc('{', f);
+        write_members(f, v, inner, step);
+        if (json_object_size(v))
+            new_line(f, indent);
+        fputc('}', f);
+        break;
+    case JSON_ARRAY:
+        fputc('[', f);
+        for (size_t i = 0; i < json_array_size(v); i++) {
+            fputs(i ? "," : "", f);
+            new_line(f, inner);
+            write_value(f, json_array_get(v, i), inner, step);
+        }
+        if (json_array_size(v))
+            new_line(f, indent);
+        fputc(']', f);
+        break;
+    case JSON_STRING:
+        write_string(f, json_string_value(v), json_string_length(v));
+        break;
+    case JSON_INTEGER:
+        fprintf(f, "%lld", (long long)json_integer_value(v));
+        break;
+    case JSON_REAL:
+        cli_format_number(json_real_value(v), number);
+        fputs(number, f);
+        break;
+    case JSON_TRUE:
+        fputs("true", f);
+        break;
+    case JSON_FALSE:
+        fputs("false", f);
+        break;
+    default:
+        fputs("null", f);
+    }
+}
+
+void cli_write_json(FILE *f, const json_t *v, int indent)
+{
+    write_value(f, v, indent < 0 ? -1 : 0, indent < 0 ? 0 : indent);
+}
+
+const json_t *cli_json_at(const json_t *v, const char *path)
+{
+    char part[128];
+    while (v && *path) {
+        size_t n = strcspn(path, ".");
+        if (n >= sizeof part)
+            return NULL;
+        memcpy(part, path, n);
+        part[n] = '\0';
+        v = json_object_get(v, part);
+        path += n + (path[n] == '.');
+    }
+    return v;
+}
+
+/* Keeps only the fields of --json=a,b.c; a dotted path keeps its nesting. *unknown is set to the
+ * first that no item has. */
+static json_t *pick_fields(const json_t *item, const char *fields)
+{
+    json_t *out = json_object();
+    for (const char *p = fields; *p;) {
+        size_t n = strcspn(p, ",");
+        char name[128];
+        (void)snprintf(name, sizeof name, "%.*s", (int)n, p);
+        const json_t *found = cli_json_at(item, name);
+        json_object_set(out, name, found ? (json_t *)(uintptr_t)found : json_null());
+        p += n + (p[n] == ',');
+    }
+    return out;
+}
+
+/* A field that is not in the item, or NULL. */
+static const char *unknown_field(const json_t *item, const char *fields, char name[128])
+{
+    for (const char *p = fields; *p;) {
+        size_t n = strcspn(p, ",");
+        (void)snprintf(name, 128, "%.*s", (int)n, p);
+        if (!cli_json_at(item, name))
+            return name;
+        p += n + (p[n] == ',');
+    }
+    return NULL;
+}
+
+static int check_fields(const cli_app *app, const json_t *item)
+{
+    char name[128], known[400] = "";
+    const char *bad = app->fields && item ? unknown_field(item, app->fields, name) : NULL;
+    if (!bad)
+        return 0;
+    size_t at = 0;
+    const char *key;
+    json_t *member;
+    json_object_foreach((json_t *)(uintptr_t)item, key, member)
+    {
+        int n = snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", key);
+        at = n < 0 || (size_t)n >= sizeof known - at ? sizeof known - 1 : at + (size_t)n;
+    }
+    char hint[500];
+    (void)snprintf(hint, sizeof hint, "known fields: %s", known);
+    return cli_fail(app, "usage", hint, "unknown field '%s'", bad);
+}
+
+int cli_print_json(const cli_app *app, const json_t *v)
+{
+    int bad = json_is_object(v) ? check_fields(app, v) : 0;
+    if (bad)
+        return bad;
+    json_t *picked = app->fields && json_is_object(v) ? pick_fields(v, app->fields) : NULL;
+    cli_write_json(stdout, picked ? picked : v, app->format == CLI_JSONL ? -1 : 2);
+    fputc('\n', stdout);
+    json_decref(picked);
+    return 0;
+}
+
+/* ---- cells ---- */
+
+char *cli_time_text(const cli_app *app, const char *time, bool people)
+{
+    char out[CLI_SHORT_TEXT];
+    int64_t us;
+    if (!time || !*time)
+        return people ? strdup("N/A") : strdup("");
+    if (!cli_parse_date(time, 0, &us))
+        return strdup(time);
+    int style = people || cli_given(app, "time") ? app->time_style : CLI_TIME_ISO;
+    if (style == CLI_TIME_RELATIVE)
+        cli_format_relative(us, cli_now_us(), out);
+    else if (style == CLI_TIME_LOCAL)
+        cli_format_local(us, out);
+    else if (style == CLI_TIME_EPOCH)
+        (void)snprintf(out, sizeof out, "%lld", (long long)(us / 1000000));
+    else
+        cli_format_iso(us, out);
+    return strdup(out);
+}
+
+static char *size_text(const json_t *v, bool people)
+{
+    char out[CLI_SHORT_TEXT];
+    if (!people)
+        return cli_printf("%lld", (long long)json_integer_value(v));
+    cli_format_size(json_integer_value(v), out);
+    return strdup(out);
+}
+
+static char *plain_text(const json_t *v)
+{
+    if (json_is_string(v))
+        return strdup(json_string_value(v));
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    if (!f)
+        return NULL;
+    cli_write_json(f, v, -1);
+    return fclose(f) == 0 ? text : NULL;
+}
+
+static char *cell_text(const cli_app *app, const cli_column *c, const json_t *item, bool people)
+{
+    char *text = NULL;
+    if (c->cell) {
+        text = c->cell(app, item, people);
+    } else {
+        const json_t *v = cli_json_at(item, c->path);
+        if (!v || json_is_null(v))
+            text = NULL;
+        else if (c->kind == CLI_CELL_TIME)
+            text = cli_time_text(app, json_string_value(v), people);
+        else if (c->kind == CLI_CELL_SIZE)
+            text = size_text(v, people);
+        else if (c->kind == CLI_CELL_BOOL && people)
+            text = strdup(json_is_true(v) ? "Yes" : "No");
+        else
+            text = plain_text(v);
+    }
+    return text ? text : strdup(people && c->none ? c->none : "");
+}
+
+/* ---- columns ---- */
+
+enum { MAX_COLUMNS = 32 };
+
+static int unknown_column(const cli_app *app, const cli_column *columns, const char *name)
+{
+    char hint[400] = "available: ";
+    for (const cli_column *c = columns; c->name; c++)
+        (void)snprintf(hint + strlen(hint), sizeof hint - strlen(hint), "%s%s",
+                       c == columns ? "" : ", ", c->name);
+    return cli_fail(app, "usage", hint, "unknown column '%s'", name);
+}
+
+/* 0, or an exit code after reporting; *n = 0 with `--columns help` answered. */
+static int choose_columns(const cli_app *app, const cli_column *all, const cli_column **chosen,
+                          size_t *n)
+{
+    const char *names =
+        cli_find_option(app->command, "columns", 7) ? cli_text(app, "columns") : NULL;
+    *n = 0;
+    if (!names) {
+        for (const cli_column *c = all; c->name && *n < MAX_COLUMNS; c++)
+            if (c->standard)
+                chosen[(*n)++] = c;
+        return 0;
+    }
+    if (strcmp(names, "help") == 0) {
+        for (const cli_column *c = all; c->name; c++)
+            printf("%s\t%s\n", c->name, c->header);
+        return 0;
+    }
+    for (const char *p = names; *p && *n < MAX_COLUMNS;) {
+        size_t len = strcspn(p, ",");
+        char name[64];
+        const char *from = p;
+        size_t m = len;
+        while (m && *from == ' ')
+            from++, m--;
+        while (m && from[m - 1] == ' ')
+            m--;
+        (void)snprintf(name, sizeof name, "%.*s", (int)m, from);
+        const cli_column *found = NULL;
+        for (const cli_column *c = all; c->name && !found; c++)
+            found = strcmp(c->name, name) == 0 ? c : NULL;
+        if (!found)
+            return unknown_column(app, all, name);
+        chosen[(*n)++] = found;
+        p += len + (p[len] == ',');
+    }
+    return 0;
+}
+
+/* ---- tables ---- */
+
+typedef struct grid {
+    size_t n_rows, n_columns;
+    char **cells; /* row by row, the header first; escaped */
+    size_t widths[MAX_COLUMNS];
+    bool cut_left[MAX_COLUMNS];
+} grid;
+
+static bool grid_init(grid *g, size_t n_rows, size_t n_columns)
+{
+    *g = (grid){ .n_rows = n_rows, .n_columns = n_columns };
+    g->cells = calloc(n_rows * n_columns + 1, sizeof *g->cells);
+    return g->cells != NULL;
+}
+
+static void grid_set(grid *g, size_t row, size_t column, char *text)
+{
+    char *safe = cli_escape(text ? text : "");
+    free(text);
+    g->cells[row * g->n_columns + column] = safe;
+    size_t width = safe ? cli_width(safe) : 0;
+    if (width > g->widths[column])
+        g->widths[column] = width;
+}
+
+static void grid_free(grid *g)
+{
+    for (size_t i = 0; g->cells && i < g->n_rows * g->n_columns; i++)
+        free(g->cells[i]);
+    free(g->cells);
+}
+
+/* Takes cells from the widest columns (never the first) until the line fits. */
+static void fit(grid *g, size_t width)
+{
+    enum { LEAST = 4 };
+    for (;;) {
+        size_t total = g->n_columns ? 2 * (g->n_columns - 1) : 0, widest = 0;
+        for (size_t c = 0; c < g->n_columns; c++) {
+            total += g->widths[c];
+            if (c && (!widest || g->widths[c] > g->widths[widest]))
+                widest = c;
+        }
+        if (total <= width || !widest || g->widths[widest] <= LEAST)
+            return;
+        size_t over = total - width, spare = g->widths[widest] - LEAST;
+        size_t second = LEAST;
+        for (size_t c = 1; c < g->n_columns; c++)
+            if (c != widest && g->widths[c] > second && g->widths[c] < g->widths[widest])
+                second = g->widths[c];
+        size_t step = g->widths[widest] - second;
+        step = step < 1 ? 1 : step;
+        step = step > over ? over : step;
+        g->widths[widest] -= step > spare ? spare : step;
+    }
+}
+
+static void put_cell(const cli_app *app, const char *text, size_t width, bool left, bool last)
+{
+    const char *dots = app->utf8 ? "…" : "~";
+    size_t cells = cli_width(text);
+    if (cells <= width) {
+        fputs(text, stdout);
+    } else if (left) {
+        const char *from = text;
+        while (cli_width(from) > width - 1)
+            from += cli_cut(from, 1) ? cli_cut(from, 1) : 1 + cli_cut(from + 1, 1);
+        printf("%s%s", dots, from);
+        cells = 1 + cli_width(from);
+    } else {
+        printf("%.*s%s", (int)cli_cut(text, width - 1), text, dots);
+        cells = width;
+    }
+    if (!last && cells < width)
+        printf("%*s", (int)(width - cells), "");
+}
+
+static void put_row(const cli_app *app, const grid *g, size_t row, const char *style)
+{
+    for (size_t c = 0; c < g->n_columns; c++) {
+        fputs(c ? "  " : "", stdout);
+        fputs(app->color ? style : "", stdout);
+        put_cell(app, g->cells[row * g->n_columns + c], g->widths[c], g->cut_left[c],
+                 c + 1 == g->n_columns);
+        fputs(app->color && *style ? "\033[0m" : "", stdout);
+    }
+    fputc('\n', stdout);
+}
+
+static void put_rule(const cli_app *app, const grid *g)
+{
+    for (size_t c = 0; c < g->n_columns; c++) {
+        fputs(c ? "  " : "", stdout);
+        for (size_t i = 0; i < g->widths[c]; i++)
+            fputs(app->utf8 ? "─" : "-", stdout);
+    }
+    fputc('\n', stdout);
+}
+
+static void print_grid(const cli_app *app, grid *g, const char *title)
+{
+    size_t width = app->truncate ? cli_term_width(app) : 0;
+    if (width)
+        fit(g, width);
+    if (title) {
+        char *safe = cli_escape(title);
+        printf("%s\n", safe ? safe : title);
+        free(safe);
+    }
+    if (g->n_rows > 1 && app->headers) {
+        put_row(app, g, 0, "\033[1m");
+        put_rule(app, g);
+    }
+    for (size_t r = 1; r < g->n_rows; r++)
+        put_row(app, g, r, "");
+}
+
+static int print_table(const cli_app *app, const cli_list *list, const cli_column **columns,
+                       size_t n, const json_t *items)
+{
+    grid g;
+    if (!grid_init(&g, json_array_size(items) + 1, n))
+        return cli_fail(app, "internal", NULL, "out of memory");
+    for (size_t c = 0; c < n; c++) {
+        grid_set(&g, 0, c, strdup(columns[c]->header));
+        g.cut_left[c] = columns[c]->cut_left;
+        for (size_t r = 0; r < json_array_size(items); r++)
+            grid_set(&g, r + 1, c, cell_text(app, columns[c], json_array_get(items, r), true));
+    }
+    print_grid(app, &g, list->title);
+    grid_free(&g);
+    return 0;
+}
+
+/* ---- separated values ---- */
+
+static void put_tsv(const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '\t')
+            fputs("\\t", stdout);
+        else if (*text == '\n')
+            fputs("\\n", stdout);
+        else if (*text == '\r')
+            fputs("\\r", stdout);
+        else
+            fputc(*text, stdout);
+    }
+}
+
+static void put_csv(const char *text)
+{
+    if (!strpbrk(text, ",\"\r\n")) {
+        fputs(text, stdout);
+        return;
+    }
+    fputc('"', stdout);
+    for (; *text; text++)
+        fputs(*text == '"' ? "\"\"" : (char[2]){ *text, '\0' }, stdout);
+    fputc('"', stdout);
+}
+
+static void put_separated(const cli_app *app, const char *text, bool first)
+{
+    bool csv = app->format == CLI_CSV;
+    if (!first)
+        fputc(csv ? ',' : '\t', stdout);
+    if (csv)
+        put_csv(text);
+    else
+        put_tsv(text);
+}
+
+static void print_separated(const cli_app *app, const cli_column **columns, size_t n,
+                            const json_t *items)
+{
+    for (size_t c = 0; app->headers && app->format != CLI_ID && c < n; c++)
+        put_separated(app, columns[c]->header, c == 0);
+    if (app->headers && app->format != CLI_ID && n)
+        fputc('\n', stdout);
+    for (size_t r = 0; r < json_array_size(items); r++) {
+        for (size_t c = 0; c < (app->format == CLI_ID && n ? 1 : n); c++) {
+            char *text = cell_text(app, columns[c], json_array_get(items, r), false);
+            put_separated(app, text ? text : "", c == 0);
+            free(text);
+        }
+        fputc('\n', stdout);
+    }
+}
+
+/* ---- lists and records ---- */
+
+static int print_json_list(const cli_app *app, const cli_list *list, const json_t *items)
+{
+    int bad = check_fields(app, json_array_get(items, 0));
+    if (bad)
+        return bad;
+    json_t *shown = json_array();
+    for (size_t i = 0; i < json_array_size(items); i++) {
+        json_t *item = json_array_get(items, i);
+        json_array_append_new(shown, app->fields && json_is_object(item)
+                                         ? pick_fields(item, app->fields)
+                                         : json_incref(item));
+    }
+    if (app->format == CLI_JSONL) {
+        for (size_t i = 0; i < json_array_size(shown); i++) {
+            cli_write_json(stdout, json_array_get(shown, i), -1);
+            fputc('\n', stdout);
+        }
+        json_decref(shown);
+        return 0;
+    }
+    json_t *whole = list->head ? json_copy(list->head) : json_object();
+    size_t n = json_array_size(shown);
+    json_object_set_new(whole, list->key, shown);
+    if (!list->no_counts && !app->compat) {
+        if (list->total >= 0)
+            json_object_set_new(whole, "total_count", json_integer(list->total));
+        json_object_set_new(whole, "shown_count", json_integer((json_int_t)n));
+    }
+    cli_write_json(stdout, whole, 2);
+    fputc('\n', stdout);
+    json_decref(whole);
+    return 0;
+}
+
+int cli_print_list(const cli_app *app, const cli_list *list, const json_t *items)
+{
+    const cli_column *columns[MAX_COLUMNS];
+    size_t n;
+    int bad = choose_columns(app, list->columns, columns, &n);
+    if (bad || n == 0)
+        return bad;
+    cli_progress_clear();
+    if (app->format == CLI_JSON || app->format == CLI_JSONL)
+        return print_json_list(app, list, items);
+    if (app->format == CLI_TABLE)
+        return print_table(app, list, columns, n, items);
+    print_separated(app, columns, n, items);
+    return 0;
+}
+
+void cli_row(json_t *rows, const char *label, const char *value)
+{
+    if (value)
+        json_array_append_new(rows, json_pack("[s,s]", label, value));
+}
+
+void cli_row_time(const cli_app *app, json_t *rows, const char *label, const char *time)
+{
+    char *text = cli_time_text(app, time, app->format == CLI_TABLE);
+    cli_row(rows, label, text ? text : "");
+    free(text);
+}
+
+static char *row_cell(const json_t *item, size_t i)
+{
+    const char *text = json_string_value(json_array_get(item, i));
+    return strdup(text ? text : "");
+}
+static char *label_cell(const cli_app *app, const json_t *item, bool people)
+{
+    (void)app, (void)people;
+    return row_cell(item, 0);
+}
+static char *value_cell(const cli_app *app, const json_t *item, bool people)
+{
+    (void)app, (void)people;
+    return row_cell(item, 1);
+}
+
+int cli_print_record(const cli_app *app, const char *title, const json_t *rows,
+                     const json_t *object)
+{
+    static const cli_column columns[] = {
+        { .name = "property", .header = "Property", .cell = label_cell, .standard = true },
+        { .name = "value", .header = "Value", .cell = value_cell, .standard = true },
+        { 0 }
+    };
+    cli_progress_clear();
+    if (app->format == CLI_JSON || app->format == CLI_JSONL)
+        return cli_print_json(app, object);
+    const cli_column *both[] = { &columns[0], &columns[1] };
+    cli_list list = { .title = title, .columns = columns };
+    if (app->format == CLI_TABLE)
+        return print_table(app, &list, both, 2, rows);
+    print_separated(app, both, 2, rows);
+    return 0;
+}
+
+int cli_print_done(const cli_app *app, const json_t *object, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (app->compat)
+        return 0;
+    if (app->format == CLI_JSON || app->format == CLI_JSONL)
+        return cli_print_json(app, object);
+    cli_note(app, "%s", line);
+    return 0;
+}
+
+static bool listed(const char *const *keys, const char *key)
+{
+    for (; *keys; keys++)
+        if (strcmp(*keys, key) == 0)
+            return true;
+    return false;
+}
+
+void cli_normalise_times(const cli_app *app, json_t *v, const char *const *keys)
+{
+    const char *key;
+    json_t *member;
+    void *next;
+    if (json_is_array(v))
+        for (size_t i = 0; i < json_array_size(v); i++)
+            cli_normalise_times(app, json_array_get(v, i), keys);
+    json_object_foreach_safe(v, next, key, member)
+    {
+        char out[CLI_SHORT_TEXT];
+        int64_t us;
+        if (listed(keys, key) && json_is_string(member) &&
+            cli_parse_date(json_string_value(member), 0, &us)) {
+            if (app->compat)
+                cli_format_python_time(us, out);
+            else
+                cli_format_iso(us, out);
+            json_object_set_new(v, key, json_string(out));
+        } else {
+            cli_normalise_times(app, member, keys);
+        }
+    }
+}
+
+int cli_finish_output(const cli_app *app, int code)
+{
+    cli_progress_clear();
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    return code ? code
+                : cli_fail(app, "local_io", NULL, "standard output: %s", strerrordesc_np(errno));
+}

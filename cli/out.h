@@ -1,0 +1,64 @@
+/* out.h - results on stdout: one list or record, in the format that was asked for.
+ *
+ * A command hands over JSON values and says which columns they have; how they look is decided
+ * here: table for people, TSV for pipes, CSV, JSON, JSON lines, ids alone.
+ */
+#ifndef CLI_OUT_H
+#define CLI_OUT_H
+
+#include "app.h"
+
+enum { CLI_CELL_TEXT, CLI_CELL_SIZE, CLI_CELL_TIME, CLI_CELL_BOOL, CLI_CELL_NUMBER };
+
+typedef struct cli_column {
+    const char *name;   /* for --columns; NULL ends a list                       */
+    const char *header; /* as people read it                                     */
+    const char *path;   /* dotted path into the item                             */
+    const char *none;   /* shown for null or absent; NULL = ""                   */
+    /* Instead of path: makes the text (yours to allocate; NULL = none). `people` is true for
+     * tables, false for TSV and CSV. */
+    char *(*cell)(const cli_app *, const json_t *item, bool people);
+    int kind;      /* CLI_CELL_* of what path gives                         */
+    bool cut_left; /* a path: its end says more than its beginning          */
+    bool standard; /* shown when --columns was not given                    */
+} cli_column;
+
+typedef struct cli_list {
+    const char *key;   /* of the array in JSON: "runs"                            */
+    const char *title; /* above the table; NULL = none                            */
+    const cli_column *columns;
+    json_t *head;   /* members before the array in JSON (borrowed), or NULL    */
+    int64_t total;  /* at the service; -1 = not known, and then left out       */
+    bool no_counts; /* neither total_count nor shown_count in JSON             */
+} cli_list;
+
+/* Prints the items (an array, borrowed). 0, or an exit code after reporting (unknown column). */
+int cli_print_list(const cli_app *, const cli_list *, const json_t *items);
+
+/* A record: in JSON the object (borrowed); else two columns, Property and Value. `rows` is an
+ * array of [label, text] pairs (borrowed). */
+int cli_print_record(const cli_app *, const char *title, const json_t *rows, const json_t *object);
+/* Adds a row; value NULL = left out. */
+void cli_row(json_t *rows, const char *label, const char *value);
+void cli_row_time(const cli_app *, json_t *rows, const char *label, const char *time);
+
+/* What a command without a natural result says: a line on stderr; in JSON the object on stdout
+ * (borrowed). */
+int cli_print_done(const cli_app *, const json_t *object, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* One JSON value: indent 2, or -1 for one line. Keys in order, UTF-8 as it is, shortest numbers. */
+void cli_write_json(FILE *, const json_t *, int indent);
+int cli_print_json(const cli_app *, const json_t *);
+
+/* A time of the service's ("2026-01-01T00:00:00Z") in the style asked for. Yours. */
+char *cli_time_text(const cli_app *, const char *time, bool people);
+/* The member at a dotted path; NULL = none. */
+const json_t *cli_json_at(const json_t *, const char *path);
+/* Replaces the times under these keys (list), at any depth, by RFC 3339 (or the Python form). */
+void cli_normalise_times(const cli_app *, json_t *, const char *const *keys);
+
+/* Flushes stdout and checks it. The exit code to leave with: `code`, or that of a full disk. */
+int cli_finish_output(const cli_app *, int code);
+
+#endif

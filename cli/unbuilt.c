@@ -1,0 +1,63 @@
+/* unbuilt.c - commands whose rows are in the table but whose work is not written yet. */
+#include "commands.h"
+
+static int not_yet(const cli_app *app)
+{
+    return cli_fail(app, "unsupported", NULL, "tinkc %s%s%s is not built yet", app->command->noun,
+                    app->command->verb ? " " : "", app->command->verb ? app->command->verb : "");
+}
+
+#define UNBUILT(name)                                                                              \
+    int name(cli_app *app)                                                                         \
+    {                                                                                              \
+        return not_yet(app);                                                                       \
+    }
+
+UNBUILT(cli_run_list)
+UNBUILT(cli_run_info)
+UNBUILT(cli_checkpoint_list)
+UNBUILT(cli_checkpoint_info)
+UNBUILT(cli_checkpoint_publish)
+UNBUILT(cli_checkpoint_unpublish)
+UNBUILT(cli_checkpoint_set_ttl)
+UNBUILT(cli_checkpoint_delete)
+UNBUILT(cli_checkpoint_download)
+UNBUILT(cli_checkpoint_url)
+UNBUILT(cli_checkpoint_copy)
+UNBUILT(cli_checkpoint_export)
+UNBUILT(cli_session_list)
+UNBUILT(cli_session_info)
+UNBUILT(cli_session_move)
+UNBUILT(cli_session_export_trace)
+UNBUILT(cli_model_list)
+UNBUILT(cli_model_info)
+UNBUILT(cli_sampler_info)
+UNBUILT(cli_billing_usage)
+UNBUILT(cli_audit_list)
+UNBUILT(cli_audit_sync)
+UNBUILT(cli_auth_login)
+UNBUILT(cli_auth_status)
+UNBUILT(cli_auth_logout)
+UNBUILT(cli_auth_token)
+UNBUILT(cli_whoami)
+UNBUILT(cli_sample)
+UNBUILT(cli_chat)
+UNBUILT(cli_logprobs)
+UNBUILT(cli_train_sft)
+UNBUILT(cli_train_resume)
+UNBUILT(cli_data_check)
+UNBUILT(cli_data_stats)
+UNBUILT(cli_data_preview)
+UNBUILT(cli_data_split)
+UNBUILT(cli_data_convert)
+UNBUILT(cli_logs_show)
+UNBUILT(cli_logs_tail)
+UNBUILT(cli_logs_plot)
+UNBUILT(cli_tokenizer_encode)
+UNBUILT(cli_tokenizer_decode)
+UNBUILT(cli_tokenizer_count)
+UNBUILT(cli_tokenizer_chat_template)
+UNBUILT(cli_tokenizer_info)
+UNBUILT(cli_serve)
+UNBUILT(cli_doctor)
+UNBUILT(cli_api)
