@@ -13,17 +13,7 @@ static int not_yet(const cli_app *app)
         return not_yet(app);                                                                       \
     }
 
-UNBUILT(cli_run_list)
-UNBUILT(cli_run_info)
-UNBUILT(cli_checkpoint_list)
-UNBUILT(cli_checkpoint_info)
-UNBUILT(cli_checkpoint_publish)
-UNBUILT(cli_checkpoint_unpublish)
-UNBUILT(cli_checkpoint_set_ttl)
-UNBUILT(cli_checkpoint_delete)
 UNBUILT(cli_checkpoint_download)
-UNBUILT(cli_checkpoint_url)
-UNBUILT(cli_checkpoint_copy)
 UNBUILT(cli_checkpoint_export)
 UNBUILT(cli_session_list)
 UNBUILT(cli_session_info)

@@ -1,0 +1,402 @@
+/* cmd_checkpoint.c - `tinkc checkpoint`: list, info, publish, set-ttl, url, copy.
+ * Deleting is in cmd_delete.c, downloads and exports in cmd_download.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoints.h"
+#include "commands.h"
+#include "list.h"
+#include "records.h"
+#include "text.h"
+
+static const cli_column columns[] = {
+    { .name = "id", .header = "Checkpoint ID", .path = "checkpoint_id", .standard = true },
+    { .name = "type", .header = "Type", .path = "checkpoint_type", .standard = true },
+    { .name = "size",
+      .header = "Size",
+      .path = "size_bytes",
+      .kind = CLI_CELL_SIZE,
+      .none = "N/A",
+      .standard = true },
+    { .name = "public",
+      .header = "Public",
+      .path = "public",
+      .kind = CLI_CELL_BOOL,
+      .none = "No",
+      .standard = true },
+    { .name = "created",
+      .header = "Created",
+      .path = "time",
+      .kind = CLI_CELL_TIME,
+      .none = "N/A",
+      .standard = true },
+    { .name = "expires",
+      .header = "Expires",
+      .path = "expires_at",
+      .kind = CLI_CELL_TIME,
+      .none = "Never",
+      .standard = true },
+    { .name = "path", .header = "Path", .path = "tinker_path", .cut_left = true, .standard = true },
+    { .name = "run", .header = "Run ID", .path = "training_run_id" },
+    { .name = "expires_at", .header = "Expires At", .path = "expires_at" },
+    { 0 }
+};
+
+bool cli_checkpoint_wanted(const cli_app *app, const tinkc_checkpoint *c)
+{
+    const char *type = cli_text(app, "type");
+    if (type) {
+        bool sampler = strncmp(type, "sampler", 7) == 0;
+        if ((c->kind == TINKC_CHECKPOINT_SAMPLER) != sampler)
+            return false;
+    }
+    if (cli_given(app, "before") &&
+        (c->created_us == TINKC_NO_TIME || c->created_us >= cli_int(app, "before")))
+        return false;
+    if (cli_given(app, "after") &&
+        (c->created_us == TINKC_NO_TIME || c->created_us <= cli_int(app, "after")))
+        return false;
+    return true;
+}
+
+json_t *cli_collect_checkpoints(cli_app *app, const tinkc_list_options *how, int64_t limit,
+                                int64_t *total, tinkc_error *err)
+{
+    json_t *items = json_array();
+    tinkc_checkpoints *list = tinkc_checkpoints_list(app->client, how, err);
+    const tinkc_checkpoint *c;
+    cli_pager pager;
+    cli_pager_begin(&pager, app, limit ? "Fetching checkpoints" : "Fetching all checkpoints");
+    while ((!limit || (int64_t)json_array_size(items) < limit) &&
+           cli_pager_go(&pager, json_array_size(items), tinkc_checkpoints_total(list), err) &&
+           (c = tinkc_checkpoints_next(list, err))) {
+        if (!cli_checkpoint_wanted(app, c))
+            continue;
+        json_t *sent = cli_record_json(c->json);
+        json_array_append_new(items, cli_checkpoint_json(app, sent));
+        json_decref(sent);
+    }
+    cli_pager_end(&pager);
+    *total = tinkc_checkpoints_total(list);
+    tinkc_checkpoints_free(list);
+    return items;
+}
+
+static bool filtered(const cli_app *app)
+{
+    return cli_given(app, "type") || cli_given(app, "before") || cli_given(app, "after");
+}
+
+int cli_checkpoint_list(cli_app *app)
+{
+    tinkc_error err = { 0 };
+    int64_t limit = cli_int(app, "limit"), total = -1;
+    tinkc_list_options how = cli_list_options(app);
+    int bad = cli_connect(app);
+    if (bad)
+        return bad;
+    how.run_id = cli_text(app, "run-id");
+    how.project_id = NULL;
+    if (filtered(app))
+        how.limit = 0; /* the limit counts what passes */
+    json_t *items = cli_collect_checkpoints(app, &how, limit, &total, &err);
+    if (err.code)
+        bad = cli_fail_error(app, &err, NULL);
+    if (!bad)
+        bad = cli_sift(app, items);
+    if (!bad) {
+        char *suffix = how.run_id ? cli_printf(" for run %s", how.run_id) : strdup("");
+        int64_t shown = (int64_t)json_array_size(items);
+        char *title = cli_list_title(
+            "checkpoint", shown, filtered(app) ? shown : total - how.offset, suffix ? suffix : "");
+        json_t *head = how.run_id ? json_pack("{s:s}", "run_id", how.run_id) : NULL;
+        cli_list list = {
+            .key = "checkpoints", .title = title, .columns = columns, .head = head, .total = total
+        };
+        bad = cli_print_list(app, &list, items);
+        json_decref(head);
+        free(title);
+        free(suffix);
+    }
+    json_decref(items);
+    return bad;
+}
+
+/* ---- info ---- */
+
+/* The record itself, if the run can be listed; NULL for checkpoints of others. */
+static json_t *find_record(cli_app *app, const char *run_id, const char *path)
+{
+    tinkc_error err = { 0 };
+    json_t *found = NULL;
+    tinkc_list_options how = { .run_id = run_id };
+    tinkc_checkpoints *list = tinkc_checkpoints_list(app->client, &how, &err);
+    const tinkc_checkpoint *c;
+    while (!found && (c = tinkc_checkpoints_next(list, &err))) {
+        if (strcmp(c->path, path) != 0)
+            continue;
+        json_t *sent = cli_record_json(c->json);
+        found = cli_checkpoint_json(app, sent);
+        json_decref(sent);
+    }
+    tinkc_checkpoints_free(list);
+    return found;
+}
+
+static json_t *info_rows(const cli_app *app, const json_t *v)
+{
+    json_t *rows = json_array();
+    char size[CLI_SHORT_TEXT], rank[CLI_SHORT_TEXT];
+    const json_t *bytes = json_object_get(v, "size_bytes");
+    cli_row(rows, "Checkpoint ID", json_string_value(json_object_get(v, "checkpoint_id")));
+    cli_row(rows, "Type", json_string_value(json_object_get(v, "checkpoint_type")));
+    cli_row(rows, "Tinker Path", json_string_value(json_object_get(v, "tinker_path")));
+    if (json_is_integer(bytes)) {
+        cli_format_size(json_integer_value(bytes), size);
+        cli_row(rows, "Size", size);
+    }
+    cli_row(rows, "Public", json_is_true(json_object_get(v, "public")) ? "Yes" : "No");
+    cli_row_time(app, rows, "Created", json_string_value(json_object_get(v, "time")));
+    const char *expires = json_string_value(json_object_get(v, "expires_at"));
+    if (expires)
+        cli_row_time(app, rows, "Expires", expires);
+    else
+        cli_row(rows, "Expires", "Never");
+    cli_row(rows, "Training Run ID", json_string_value(json_object_get(v, "training_run_id")));
+    cli_row(rows, "Base Model", json_string_value(json_object_get(v, "base_model")));
+    int64_t r = json_integer_value(json_object_get(v, "lora_rank"));
+    (void)snprintf(rank, sizeof rank, r ? "Yes (Rank %lld)" : "Yes", (long long)r);
+    cli_row(rows, "LoRA", json_is_true(json_object_get(v, "is_lora")) ? rank : "No");
+    return rows;
+}
+
+static void add_weights(json_t *v, const tinkc_weights *w)
+{
+    json_object_set_new(v, "is_lora", json_boolean(w->is_lora));
+    json_object_set_new(v, "lora_rank", w->lora_rank ? json_integer(w->lora_rank) : json_null());
+    json_object_set_new(v, "base_model", json_string(w->base_model));
+    json_object_set_new(v, "train_attn", json_boolean(!(w->freeze & TINKC_FREEZE_ATTN)));
+    json_object_set_new(v, "train_mlp", json_boolean(!(w->freeze & TINKC_FREEZE_MLP)));
+    json_object_set_new(v, "train_unembed", json_boolean(!(w->freeze & TINKC_FREEZE_UNEMBED)));
+}
+
+int cli_checkpoint_info(cli_app *app)
+{
+    tinkc_error err = { 0 };
+    tinkc_path parsed;
+    const char *path = app->args[0];
+    if (!tinkc_path_parse(path, &parsed, &err))
+        return cli_fail(app, "usage", "paths look like tinker://RUN/weights/NAME",
+                        "invalid checkpoint path: %s", path);
+    int bad = cli_connect(app);
+    if (bad)
+        return bad;
+    char *run_id = cli_printf("%.*s", (int)parsed.run_id.len, parsed.run_id.data);
+    json_t *v = find_record(app, run_id, path);
+    if (!v)
+        v = json_pack("{s:s#,s:s,s:s}", "checkpoint_id", parsed.checkpoint_id.data,
+                      (int)parsed.checkpoint_id.len, "checkpoint_type",
+                      parsed.kind == TINKC_CHECKPOINT_SAMPLER ? "sampler" : "training",
+                      "tinker_path", path);
+    tinkc_future *f = tinkc_checkpoint_get(app->client, path, &err);
+    if (cli_wait(app, f, NULL, &err))
+        add_weights(v, tinkc_future_weights(f, 0, &err));
+    tinkc_future_free(f);
+    json_object_set_new(v, "training_run_id", json_string(run_id));
+    if (err.code == TINKC_E_NOT_FOUND) {
+        bad = cli_fail(app, "not_found", NULL, "checkpoint not found: %s", path);
+    } else if (err.code) {
+        bad = cli_fail_error(app, &err, NULL);
+    } else {
+        json_t *rows = info_rows(app, v);
+        char *title = cli_printf("Checkpoint: %.*s", (int)parsed.checkpoint_id.len,
+                                 parsed.checkpoint_id.data);
+        bad = cli_print_record(app, title, rows, v);
+        free(title);
+        json_decref(rows);
+    }
+    json_decref(v);
+    free(run_id);
+    return bad;
+}
+
+/* ---- publish, unpublish, set-ttl: one call for each path ---- */
+
+typedef tinkc_future *change_fn(tinkc_client *, const char *path, int64_t ttl_s, tinkc_error *);
+
+static tinkc_future *publish(tinkc_client *c, const char *path, int64_t ttl_s, tinkc_error *err)
+{
+    (void)ttl_s;
+    return tinkc_checkpoint_publish(c, path, err);
+}
+static tinkc_future *unpublish(tinkc_client *c, const char *path, int64_t ttl_s, tinkc_error *err)
+{
+    (void)ttl_s;
+    return tinkc_checkpoint_unpublish(c, path, err);
+}
+static tinkc_future *set_ttl(tinkc_client *c, const char *path, int64_t ttl_s, tinkc_error *err)
+{
+    return ttl_s ? tinkc_checkpoint_set_ttl(c, path, ttl_s, err)
+                 : tinkc_checkpoint_clear_ttl(c, path, err);
+}
+
+/* "Already so" (409) is success. 0, or the exit code of what went wrong. */
+static int change_one(cli_app *app, change_fn *fn, const char *path, int64_t ttl_s,
+                      const char *done, json_t *results)
+{
+    tinkc_error err = { 0 };
+    tinkc_future *f = fn(app->client, path, ttl_s, &err);
+    bool ok = cli_wait(app, f, NULL, &err);
+    bool already = err.code == TINKC_E_CONFLICT;
+    tinkc_future_free(f);
+    if (!ok && !already) {
+        json_array_append_new(results, json_pack("{s:s,s:s,s:b,s:s}", "tinker_path", path, "status",
+                                                 "failed", "changed", 0, "error", err.message));
+        return cli_fail_error(app, &err, path);
+    }
+    json_array_append_new(results, json_pack("{s:s,s:s,s:b}", "tinker_path", path, "status", done,
+                                             "changed", !already));
+    if (app->format != CLI_JSON && app->format != CLI_JSONL && !app->compat)
+        cli_note(app, "%s%s: %s", already ? "already " : "", done, path);
+    return 0;
+}
+
+static int change_all(cli_app *app, change_fn *fn, int64_t ttl_s, const char *done)
+{
+    int bad;
+    char **paths = cli_paths(app, &bad);
+    if (!paths)
+        return bad;
+    json_t *results = json_array();
+    size_t n = 0, failed = 0;
+    int last = 0;
+    bad = cli_connect(app);
+    for (; !bad && paths[n] && !cli_stop_signal(); n++) {
+        int code = change_one(app, fn, paths[n], ttl_s, done, results);
+        failed += code != 0;
+        last = code ? code : last;
+    }
+    if (!bad && app->format == CLI_JSON && !app->compat) {
+        json_t *whole = json_pack("{s:O}", "results", results);
+        cli_print_json(app, whole);
+        json_decref(whole);
+    }
+    json_decref(results);
+    cli_free_paths(paths);
+    return bad ? bad : failed == 0 ? 0 : failed == n ? last : CLI_EXIT_PARTLY;
+}
+
+int cli_checkpoint_publish(cli_app *app)
+{
+    return change_all(app, publish, 0, "published");
+}
+
+int cli_checkpoint_unpublish(cli_app *app)
+{
+    return change_all(app, unpublish, 0, "unpublished");
+}
+
+int cli_checkpoint_set_ttl(cli_app *app)
+{
+    bool remove = cli_flag(app, "remove");
+    if (!cli_given(app, "ttl") && !remove)
+        return cli_fail(app, "usage", NULL, "must specify either --ttl <seconds> or --remove");
+    if (cli_given(app, "ttl") && remove)
+        return cli_fail(app, "usage", NULL, "cannot specify both --ttl and --remove");
+    if (!remove && cli_int(app, "ttl") <= 0)
+        return cli_fail(app, "usage", "to keep it for ever: --remove", "--ttl must be above 0");
+    return change_all(app, set_ttl, remove ? 0 : cli_int(app, "ttl"),
+                      remove ? "kept for ever" : "time to live set");
+}
+
+/* ---- url, copy ---- */
+
+int cli_checkpoint_url(cli_app *app)
+{
+    tinkc_error err = { 0 };
+    int bad = cli_connect(app);
+    if (bad)
+        return bad;
+    tinkc_future *f = tinkc_checkpoint_archive(app->client, app->args[0], &err);
+    if (cli_wait(app, f, "archive", &err)) {
+        const tinkc_archive *a = tinkc_future_archive(f, 0, &err);
+        if (app->format == CLI_JSON) {
+            json_t *v = json_pack("{s:s,s:s,s:s?}", "tinker_path", app->args[0], "url", a->url,
+                                  "expires", a->expires);
+            bad = cli_print_json(app, v);
+            json_decref(v);
+        } else {
+            puts(a->url);
+            if (a->expires)
+                cli_note(app, "expires %s", a->expires);
+        }
+    }
+    if (err.code)
+        bad = cli_fail_error(app, &err, NULL);
+    tinkc_future_free(f);
+    return bad;
+}
+
+/* Loads the weights into a new run and saves them there. The path is copied into *saved. */
+static void copy_weights(cli_app *app, const char *token, const char *name, bool training,
+                         char **saved, tinkc_error *err)
+{
+    const char *const metadata[] = { "copied_from_path", app->args[0], NULL };
+    tinkc_state_options from = { .path = app->args[0],
+                                 .access_token = token,
+                                 .user_metadata = metadata,
+                                 .with_optimizer = training };
+    tinkc_future *opened = tinkc_trainer_open_from(app->client, &from, err);
+    tinkc_trainer *trainer = NULL;
+    if (cli_wait(app, opened, "loading the weights", err))
+        trainer = tinkc_future_trainer(opened, 0, err);
+    tinkc_future_free(opened);
+    tinkc_future *f = NULL;
+    if (trainer)
+        f = training ? tinkc_trainer_save(trainer, name, NULL, err)
+                     : tinkc_trainer_save_for_sampler(trainer, name, NULL, err);
+    if (cli_wait(app, f, "saving", err))
+        *saved = strdup(tinkc_future_path(f, 0, err));
+    tinkc_future_free(f);
+    tinkc_trainer_free(trainer);
+}
+
+int cli_checkpoint_copy(cli_app *app)
+{
+    tinkc_error err = { 0 };
+    tinkc_path parsed;
+    int bad = 0;
+    char *token = NULL, *saved = NULL;
+    size_t len;
+    if (!tinkc_path_parse(app->args[0], &parsed, &err) || parsed.kind != TINKC_CHECKPOINT_TRAINING)
+        return cli_fail(app, "usage", "only tinker://RUN/weights/NAME can be copied",
+                        "cannot copy %s", app->args[0]);
+    if (cli_given(app, "source-token-file"))
+        token = cli_read_all(app, cli_text(app, "source-token-file"), &len, &bad);
+    else if (getenv("SRC_TINKER_ACCESS_TOKEN"))
+        token = strdup(getenv("SRC_TINKER_ACCESS_TOKEN"));
+    if (token)
+        token[strcspn(token, "\r\n")] = '\0';
+    if (!bad)
+        bad = cli_connect(app);
+    bool training = strcmp(cli_text(app, "kind"), "training") == 0;
+    char *name = cli_text(app, "name") ? strdup(cli_text(app, "name"))
+                                       : cli_printf("%.*s", (int)parsed.name.len, parsed.name.data);
+    if (!bad) {
+        copy_weights(app, token, name, training, &saved, &err);
+        bad = err.code ? cli_fail_error(app, &err, NULL) : 0;
+    }
+    if (!bad) {
+        json_t *v = json_pack("{s:s,s:s}", "source_path", app->args[0],
+                              training ? "training_path" : "sampler_path", saved);
+        if (app->format == CLI_JSON)
+            bad = cli_print_json(app, v);
+        else
+            puts(saved);
+        json_decref(v);
+    }
+    free(saved);
+    free(name);
+    free(token);
+    return bad;
+}

@@ -1,0 +1,220 @@
+/* list.c - filters, order and titles of lists. Must not: ask the service anything. */
+#include "list.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "term.h"
+#include "text.h"
+
+tinkc_list_options cli_list_options(const cli_app *app)
+{
+    const char *scope = cli_text(app, "access-scope");
+    return (tinkc_list_options){
+        .limit = cli_int(app, "limit"),
+        .offset = cli_int(app, "offset"),
+        .project_id = cli_text(app, "project"),
+        .scope = scope && strcmp(scope, "accessible") == 0 ? TINKC_ACCESSIBLE : TINKC_OWNED,
+    };
+}
+
+json_t *cli_record_json(tinkc_str json)
+{
+    json_t *value = json_loadb(json.data ? json.data : "", json.len, 0, NULL);
+    return value ? value : json_object();
+}
+
+/* ---- filters ---- */
+
+typedef struct filter {
+    char key[128];
+    char op[3];
+    const char *value;
+} filter;
+
+static bool parse_filter(const char *text, filter *out)
+{
+    size_t n = strcspn(text, "=!<>~");
+    if (n == 0 || n >= sizeof out->key || !text[n] || (text[n] == '!' && text[n + 1] != '='))
+        return false;
+    memcpy(out->key, text, n);
+    out->key[n] = '\0';
+    size_t len = text[n] == '!' ? 2 : 1;
+    (void)snprintf(out->op, sizeof out->op, "%.*s", (int)len, text + n);
+    out->value = text + n + len;
+    return true;
+}
+
+static char *value_text(const json_t *v)
+{
+    char number[CLI_SHORT_TEXT];
+    switch (v ? json_typeof(v) : JSON_NULL) {
+    case JSON_STRING:
+        return strdup(json_string_value(v));
+    case JSON_INTEGER:
+        return cli_printf("%lld", (long long)json_integer_value(v));
+    case JSON_REAL:
+        cli_format_number(json_real_value(v), number);
+        return strdup(number);
+    case JSON_TRUE:
+        return strdup("true");
+    case JSON_FALSE:
+        return strdup("false");
+    default:
+        return strdup("");
+    }
+}
+
+/* Numbers as numbers, times as times, all else as text. */
+static int compare(const char *a, const char *b)
+{
+    double x, y;
+    int64_t s, t;
+    if (cli_parse_number(a, &x) && cli_parse_number(b, &y))
+        return x < y ? -1 : x > y;
+    if (cli_parse_date(a, cli_now_us(), &s) && cli_parse_date(b, cli_now_us(), &t))
+        return s < t ? -1 : s > t;
+    return strcmp(a, b);
+}
+
+static bool matches(const json_t *item, const filter *f)
+{
+    char *text = value_text(cli_json_at(item, f->key));
+    bool yes = false;
+    if (text && f->op[0] == '~')
+        yes = fnmatch(f->value, text, 0) == 0;
+    else if (text) {
+        int order = compare(text, f->value);
+        yes = f->op[0] == '='   ? order == 0
+              : f->op[0] == '!' ? order != 0
+              : f->op[0] == '<' ? order < 0
+                                : order > 0;
+    }
+    free(text);
+    return yes;
+}
+
+static int apply_filters(const cli_app *app, json_t *items)
+{
+    for (size_t k = 0;; k++) {
+        filter f;
+        const char *text = cli_text_at(app, "filter", k);
+        if (!text)
+            return 0;
+        if (!parse_filter(text, &f))
+            return cli_fail(app, "usage", "KEY=VALUE, or with != < > ~", "--filter: '%s'", text);
+        for (size_t i = json_array_size(items); i-- > 0;)
+            if (!matches(json_array_get(items, i), &f))
+                json_array_remove(items, i);
+    }
+}
+
+/* ---- order ---- */
+
+/* Insertion sort: lists on a terminal are short, and equal items must keep their places. */
+static void sort_items(json_t *items, const char *key)
+{
+    for (size_t i = 1; i < json_array_size(items); i++) {
+        json_t *moving = json_incref(json_array_get(items, i));
+        char *mine = value_text(cli_json_at(moving, key));
+        size_t at = i;
+        while (at > 0) {
+            char *other = value_text(cli_json_at(json_array_get(items, at - 1), key));
+            bool stop = compare(other ? other : "", mine ? mine : "") <= 0;
+            free(other);
+            if (stop)
+                break;
+            at--;
+        }
+        json_array_remove(items, i);
+        json_array_insert_new(items, at, moving);
+        free(mine);
+    }
+}
+
+static void reverse_items(json_t *items)
+{
+    for (size_t i = 0, n = json_array_size(items); i < n; i++) {
+        json_t *item = json_incref(json_array_get(items, i));
+        json_array_remove(items, i);
+        json_array_insert_new(items, 0, item);
+    }
+}
+
+int cli_sift(const cli_app *app, json_t *items)
+{
+    int bad = apply_filters(app, items);
+    const char *key = cli_text(app, "sort");
+    if (!bad && key)
+        sort_items(items, key);
+    if (!bad && cli_flag(app, "reverse"))
+        reverse_items(items);
+    return bad;
+}
+
+char *cli_list_title(const char *singular, int64_t shown, int64_t total, const char *suffix)
+{
+    char more[96] = "";
+    if (shown == 0)
+        return cli_printf("No %ss found%s", singular, suffix);
+    if (total > shown)
+        (void)snprintf(more, sizeof more, " (%lld more not shown, use --limit to see more)",
+                       (long long)(total - shown));
+    return cli_printf("%lld %s%s%s%s", (long long)shown, singular, shown == 1 ? "" : "s", suffix,
+                      more);
+}
+
+/* ---- paths ---- */
+
+void cli_free_paths(char **paths)
+{
+    for (size_t i = 0; paths && paths[i]; i++)
+        free(paths[i]);
+    free(paths);
+}
+
+static bool add_path(char ***paths, size_t *n, const char *text, size_t len)
+{
+    char **grown = realloc(*paths, (*n + 2) * sizeof *grown);
+    if (!grown)
+        return false;
+    *paths = grown;
+    grown[*n] = strndup(text, len);
+    grown[++*n] = NULL;
+    return grown[*n - 1] != NULL;
+}
+
+char **cli_paths(cli_app *app, int *bad)
+{
+    char **paths = calloc(1, sizeof *paths);
+    size_t n = 0;
+    *bad = paths ? 0 : CLI_EXIT_FAILED;
+    for (size_t i = 0; i < app->n_args && !*bad; i++) {
+        if (strcmp(app->args[i], "-") != 0) {
+            add_path(&paths, &n, app->args[i], strlen(app->args[i]));
+            continue;
+        }
+        size_t len;
+        char *text = cli_read_all(app, "-", &len, bad);
+        for (const char *p = text; p && *p;) {
+            size_t line = strcspn(p, "\r\n");
+            if (line)
+                add_path(&paths, &n, p, line);
+            p += line + strspn(p + line, "\r\n");
+        }
+        free(text);
+    }
+    for (size_t i = 0; i < n && !*bad; i++) {
+        tinkc_path parsed;
+        tinkc_error err = { 0 };
+        if (!tinkc_path_parse(paths[i], &parsed, &err))
+            *bad = cli_fail(app, "usage", "paths look like tinker://RUN/weights/NAME",
+                            "invalid checkpoint path: %s", paths[i]);
+    }
+    if (*bad) {
+        cli_free_paths(paths);
+        return NULL;
+    }
+    return paths;
+}

@@ -1,0 +1,28 @@
+/* records.c - progress over pages. */
+#include "records.h"
+
+#include "text.h"
+
+enum { FIRST_PAGE = 100 };
+
+void cli_pager_begin(cli_pager *p, cli_app *app, const char *label)
+{
+    *p = (cli_pager){ .app = app };
+    cli_progress_begin(&p->bar, app, label, -1, false);
+}
+
+bool cli_pager_go(cli_pager *p, size_t done, int64_t total, tinkc_error *err)
+{
+    if (cli_stop_signal())
+        tinkc_error_set(err, TINKC_E_CANCELLED, "interrupted");
+    if (cli_now_ms() > p->app->deadline_ms)
+        tinkc_error_set(err, TINKC_E_DEADLINE, "the time given with --timeout has run out");
+    if (done >= FIRST_PAGE && done % FIRST_PAGE == 0)
+        cli_progress_step(&p->bar, (int64_t)done, total, NULL);
+    return err->code == TINKC_OK;
+}
+
+void cli_pager_end(cli_pager *p)
+{
+    cli_progress_end(&p->bar);
+}

@@ -1,0 +1,27 @@
+/* records.h - what run, checkpoint and other lists share about the service's records. */
+#ifndef CLI_RECORDS_H
+#define CLI_RECORDS_H
+
+#include "out.h"
+#include "term.h"
+
+/* Keys whose values are times, at any depth. */
+extern const char *const cli_time_keys[];
+
+/* The members of `sent` in the documented order (absent ones null), then what else was sent; times
+ * normalised. Yours. */
+json_t *cli_in_order(const cli_app *, const json_t *sent, const char *const *keys, size_t n);
+json_t *cli_checkpoint_json(const cli_app *, const json_t *sent);
+
+/* Progress over the pages of a list, shown only when a second page is needed. Signals are left
+ * alone meanwhile: an interrupt ends the program at once, as nothing can be lost. */
+typedef struct cli_pager {
+    cli_app *app;
+    cli_progress bar;
+} cli_pager;
+void cli_pager_begin(cli_pager *, cli_app *, const char *label);
+/* False when the command was stopped: err then says so. */
+bool cli_pager_go(cli_pager *, size_t done, int64_t total, tinkc_error *err);
+void cli_pager_end(cli_pager *);
+
+#endif
