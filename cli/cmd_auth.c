@@ -1,0 +1,205 @@
+/* cmd_auth.c - `tinkc auth`: credentials. Must not: print a secret, except `auth token`. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "config.h"
+#include "out.h"
+#include "term.h"
+#include "text.h"
+
+/* One call with this credential. 0, or an exit code after reporting. */
+static int try_credential(cli_app *app, const char *key, const char *command)
+{
+    tinkc_error err = { 0 };
+    const char *url = cli_text(app, "base-url");
+    tinkc_client_options o = { .api_key = key,
+                               .credential_cmd = command,
+                               .base_url = url ? url : cli_config_get(app, "base_url", NULL),
+                               .telemetry = TINKC_TELEMETRY_OFF,
+                               .retry_window_ms = 10000 };
+    tinkc_client *client = tinkc_client_new(&o, &err);
+    if (client)
+        tinkc_client_connect(client, 30000, &err);
+    tinkc_client_free(client);
+    return err.code ? cli_fail_error(app, &err, "the credential was not stored") : 0;
+}
+
+static char *read_key(cli_app *app, int *bad)
+{
+    size_t len;
+    char *key;
+    if (cli_given(app, "api-key-file")) {
+        key = cli_read_all(app, cli_text(app, "api-key-file"), &len, bad);
+        if (key)
+            key[strcspn(key, "\r\n")] = '\0';
+        return key;
+    }
+    if (!app->stdin_tty) {
+        *bad =
+            cli_fail(app, "usage", "tinkc auth login --api-key-file FILE", "no terminal to ask on");
+        return NULL;
+    }
+    key = cli_read_secret("API key (not shown): ");
+    if (!key)
+        *bad = cli_fail(app, "declined", NULL, "cancelled");
+    return key;
+}
+
+int cli_auth_login(cli_app *app)
+{
+    int bad = 0;
+    const char *command = cli_text(app, "credential-cmd");
+    char *key = command ? NULL : read_key(app, &bad);
+    if (bad)
+        return bad;
+    if (key && strncmp(key, "tml-", 4) != 0 && strncmp(key, "eyJ", 3) != 0)
+        bad = cli_fail(app, "auth_rejected", "a key begins with tml-, a token with eyJ",
+                       "this is no Tinker credential");
+    if (!bad && !cli_flag(app, "no-check"))
+        bad = try_credential(app, key, command);
+    if (!bad)
+        bad = cli_config_write(app, app->config->profile, command ? "credential_cmd" : "api_key",
+                               command ? command : key);
+    if (!bad)
+        cli_note(app, "stored in profile %s", app->config->profile);
+    free(key);
+    return bad;
+}
+
+int cli_auth_logout(cli_app *app)
+{
+    int bad = cli_config_write(app, app->config->profile, "api_key", NULL);
+    if (!bad)
+        bad = cli_config_write(app, app->config->profile, "credential_cmd", NULL);
+    if (!bad)
+        cli_note(app, "profile %s has no credential now", app->config->profile);
+    return bad;
+}
+
+/* Where the credential comes from, and what it is. */
+static void find_source(const cli_app *app, const char **source, const char **kind)
+{
+    const char *env = getenv("TINKER_API_KEY"), *cmd = getenv("TINKER_CREDENTIAL_CMD");
+    const char *key = NULL;
+    *source = "none";
+    *kind = "none";
+    if (cli_given(app, "api-key-file"))
+        *source = "--api-key-file", *kind = "api_key";
+    else if (env && *env)
+        *source = "TINKER_API_KEY", key = env;
+    else if (cmd && *cmd)
+        *source = "TINKER_CREDENTIAL_CMD", *kind = "command";
+    else if ((key = cli_config_get(app, "api_key", source)))
+        ;
+    else if (cli_config_get(app, "credential_cmd", source))
+        *kind = "command";
+    if (key)
+        *kind = strncmp(key, "eyJ", 3) == 0 ? "jwt" : "api_key";
+}
+
+/* Asks the service who this is; false with err set if it does not know. */
+static bool ask_identity(cli_app *app, json_t *v, tinkc_error *err)
+{
+    tinkc_future *f = tinkc_identity_get(app->client, err);
+    bool ok = cli_wait(app, f, NULL, err);
+    if (ok) {
+        const tinkc_identity *me = tinkc_future_identity(f, 0, err);
+        json_object_set_new(v, "user_urn", json_string(me->user_urn));
+        json_object_set_new(v, "email", me->email ? json_string(me->email) : json_null());
+    }
+    tinkc_future_free(f);
+    if (err->code == TINKC_E_NO_IDENTITY) { /* a plain key that works says nothing of its owner */
+        *err = (tinkc_error){ 0 };
+        ok = true;
+    }
+    return ok;
+}
+
+static void ask_expiry(cli_app *app, json_t *v)
+{
+    tinkc_error err = { 0 };
+    tinkc_future *f = tinkc_token_get(app->client, &err);
+    if (cli_wait(app, f, NULL, &err)) {
+        char text[CLI_SHORT_TEXT];
+        cli_format_iso(tinkc_future_token(f, 0, &err)->expires_us, text);
+        json_object_set_new(v, "expires_at", json_string(text));
+    }
+    tinkc_future_free(f);
+}
+
+int cli_auth_status(cli_app *app)
+{
+    static const cli_column columns[] = {
+        { .name = "profile", .header = "Profile", .path = "profile", .standard = true },
+        { .name = "user", .header = "User", .path = "user_urn", .standard = true },
+        { .name = "source",
+          .header = "Source",
+          .path = "source",
+          .standard = true,
+          .cut_left = true },
+        { .name = "expires",
+          .header = "Expires",
+          .path = "expires_at",
+          .kind = CLI_CELL_TIME,
+          .standard = true },
+        { .name = "url", .header = "URL", .path = "base_url", .standard = true },
+        { .name = "valid", .header = "Valid", .path = "valid", .kind = CLI_CELL_BOOL },
+        { 0 }
+    };
+    const char *source, *kind;
+    tinkc_error err = { 0 };
+    find_source(app, &source, &kind);
+    json_t *v =
+        json_pack("{s:s,s:n,s:s,s:s,s:b,s:n,s:n,s:n}", "profile", app->config->profile, "base_url",
+                  "source", source, "kind", kind, "valid", 0, "user_urn", "email", "expires_at");
+    int bad = 0;
+    bool valid = false;
+    if (strcmp(kind, "none") != 0 && !cli_flag(app, "no-check")) {
+        bad = cli_connect(app);
+        if (!bad) {
+            json_object_set_new(v, "base_url", json_string(tinkc_client_base_url(app->client)));
+            valid = tinkc_client_connect(app->client, 30000, &err) && ask_identity(app, v, &err);
+            if (valid)
+                ask_expiry(app, v);
+        }
+    }
+    json_object_set_new(v, "valid", json_boolean(valid));
+    json_t *items = json_pack("[o]", v);
+    cli_list list = { .key = "profiles", .columns = columns, .total = -1, .no_counts = true };
+    if (!bad)
+        bad = cli_print_list(app, &list, items);
+    json_decref(items);
+    if (!bad && err.code)
+        bad = cli_fail_error(app, &err, NULL);
+    if (!bad && strcmp(kind, "none") == 0)
+        bad = cli_fail(app, "auth_missing", "create a key in the console, then: tinkc auth login",
+                       "no credential");
+    return bad;
+}
+
+int cli_auth_token(cli_app *app)
+{
+    tinkc_error err = { 0 };
+    int bad = cli_connect(app);
+    if (bad)
+        return bad;
+    tinkc_future *f = tinkc_token_get(app->client, &err);
+    if (cli_wait(app, f, NULL, &err)) {
+        const tinkc_token *t = tinkc_future_token(f, 0, &err);
+        if (app->format == CLI_JSON) {
+            char expires[CLI_SHORT_TEXT];
+            cli_format_iso(t->expires_us, expires);
+            json_t *v = json_pack("{s:s,s:s}", "jwt", t->jwt, "expires_at", expires);
+            bad = cli_print_json(app, v);
+            json_decref(v);
+        } else {
+            printf("%s%s\n", cli_flag(app, "export") ? "export TINKER_API_KEY=" : "", t->jwt);
+        }
+    } else {
+        bad = cli_fail_error(app, &err, NULL);
+    }
+    tinkc_future_free(f);
+    return bad;
+}

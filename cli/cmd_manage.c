@@ -1,0 +1,502 @@
+/* cmd_manage.c - sessions, models, samplers, audit, whoami. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "list.h"
+#include "models.h"
+#include "records.h"
+#include "text.h"
+
+/* ---- sessions ---- */
+
+static char *self_cell(const cli_app *app, const json_t *item, bool people)
+{
+    (void)app, (void)people;
+    return strdup(json_string_value(item));
+}
+
+int cli_session_list(cli_app *app)
+{
+    static const cli_column columns[] = {
+        { .name = "id", .header = "Session ID", .cell = self_cell, .standard = true }, { 0 }
+    };
+    tinkc_error err = { 0 };
+    tinkc_list_options how = cli_list_options(app);
+    int bad = cli_connect(app);
+    if (bad)
+        return bad;
+    json_t *items = json_array();
+    tinkc_sessions *list = tinkc_sessions_list(app->client, &how, &err);
+    const char *id;
+    while ((id = tinkc_sessions_next(list, &err)))
+        json_array_append_new(items, json_string(id));
+    tinkc_sessions_free(list);
+    if (err.code) {
+        bad = cli_fail_error(app, &err, NULL);
+    } else {
+        char *title = cli_list_title("session", (int64_t)json_array_size(items), 0, "");
+        cli_list spec = { .key = "sessions", .title = title, .columns = columns, .total = -1 };
+        bad = cli_print_list(app, &spec, items);
+        free(title);
+    }
+    json_decref(items);
+    return bad;
+}
+
+static json_t *texts(const char *const *list)
+{
+    json_t *out = json_array();
+    for (; list && *list; list++)
+        json_array_append_new(out, json_string(*list));
+    return out;
+}
+
+static void rows_of(json_t *rows, const char *label, const char *const *list)
+{
+    for (; list && *list; list++)
+        cli_row(rows, label, *list);
+}
+
+int cli_session_info(cli_app *app)
+{
+    tinkc_error err = { 0 };
+    int bad = cli_connect(app);
+    if (bad)
+        return bad;
+    tinkc_future *f =
+        tinkc_session_get(app->client, app->args[0], cli_list_options(app).scope, &err);
+    if (cli_wait(app, f, NULL, &err)) {
+        const tinkc_session *s = tinkc_future_session(f, 0, &err);
+        json_t *rows = json_array();
+        json_t *v = json_pack("{s:s,s:o,s:o}", "session_id", app->args[0], "training_run_ids",
+                              texts(s->training_run_ids), "sampler_ids", texts(s->sampler_ids));
+        cli_row(rows, "Session ID", app->args[0]);
+        rows_of(rows, "Training Run", s->training_run_ids);
+        rows_of(rows, "Sampler", s->sampler_ids);
+        char *title = cli_printf("Session: %s", app->args[0]);
+        bad = cli_print_record(app, title, rows, v);
+        free(title);
+        json_decref(rows);
+        json_decref(v);
+    } else {
+        bad = cli_fail_error(app, &err, NULL);
+    }
+    tinkc_future_free(f);
+    return bad;
+}
+
+int cli_session_move(cli_app *app)
+{
+    tinkc_error err = { 0 };
+    const char *project = cli_text(app, "project");
+    if (!project)
+        return cli_fail(app, "usage", NULL, "--project is needed");
+    int bad = cli_connect(app);
+    if (bad)
+        return bad;
+    fprintf(stderr, "There is no way back to \"no project\".\n");
+    int answer = cli_confirm(app, "Move the session and all its runs?", "--yes");
+    if (answer <= 0)
+        return answer < 0 ? -answer : cli_fail(app, "declined", NULL, "cancelled");
+    tinkc_future *f = tinkc_session_assign(app->client, app->args[0], project, &err);
+    if (cli_wait(app, f, NULL, &err)) {
+        json_t *v = json_pack("{s:s,s:s}", "session_id", app->args[0], "project_id", project);
+        bad = cli_print_done(app, v, "session %s moved to %s", app->args[0], project);
+        json_decref(v);
+    } else {
+        bad = cli_fail_error(app, &err, NULL);
+    }
+    tinkc_future_free(f);
+    return bad;
+}
+
+/* Fetches an address into a file. */
+static int save_trace(cli_app *app, const char *url, const char *target)
+{
+    tinkc_error err = { 0 };
+    char *copy = strdup(target), *slash = strrchr(copy, '/');
+    const char *name = slash ? slash + 1 : copy, *dir = slash ? copy : NULL;
+    if (slash)
+        *slash = '\0';
+    tinkc_download_options how = { .dir = dir, .name = name, .replace = true };
+    tinkc_future *f = tinkc_url_download(app->client, url, &how, &err);
+    int bad = 0;
+    if (cli_wait(app, f, "Downloading trace", &err)) {
+        int64_t bytes = tinkc_download_bytes(tinkc_future_download(f, 0, &err));
+        char size[CLI_SHORT_TEXT];
+        json_t *rows = json_array();
+        json_t *v = json_pack("{s:s,s:s}", "session_id", app->args[0], "destination", target);
+        if (bytes > 0)
+            json_object_set_new(v, "file_size_bytes", json_integer(bytes));
+        cli_format_size(bytes, size);
+        cli_row(rows, "Session ID", app->args[0]);
+        cli_row(rows, "Saved to", target);
+        cli_row(rows, "Size", size);
+        char *title = cli_printf("Trace Export: %s", app->args[0]);
+        bad = cli_print_record(app, title, rows, v);
+        free(title);
+        json_decref(rows);
+        json_decref(v);
+    } else {
+        bad = cli_fail_error(app, &err, NULL);
+    }
+    tinkc_future_free(f);
+    free(copy);
+    return bad;
+}
+
+int cli_session_export_trace(cli_app *app)
+{
+    tinkc_error err = { 0 };
+    int bad = cli_connect(app);
+    if (bad)
+        return bad;
+    tinkc_future *f = tinkc_session_trace(app->client, app->args[0], &err);
+    if (!cli_wait(app, f, "the service builds the trace", &err)) {
+        bad = cli_fail_error(app, &err, NULL);
+    } else if (cli_flag(app, "url-only")) {
+        const char *url = tinkc_future_url(f, 0, &err);
+        json_t *v = json_pack("{s:s,s:s}", "session_id", app->args[0], "url", url);
+        if (app->format == CLI_JSON)
+            bad = cli_print_json(app, v);
+        else
+            puts(url);
+        json_decref(v);
+    } else {
+        char *usual = cli_printf("./%s.pftrace", app->args[0]);
+        const char *target = cli_text(app, "output");
+        bad = save_trace(app, tinkc_future_url(f, 0, &err), target ? target : usual);
+        free(usual);
+    }
+    tinkc_future_free(f);
+    return bad;
+}
+
+/* ---- models ---- */
+
+static json_t *model_json(const char *name, int64_t context)
+{
+    const cli_model_facts *f = cli_model_find(name);
+    double rate = cli_model_suggested_rate(name);
+    json_t *v = json_pack("{s:s}", "model_name", name);
+    json_object_set_new(v, "max_context_length", context ? json_integer(context) : json_null());
+    json_object_set_new(v, "kind", f ? json_string(f->kind) : json_null());
+    json_object_set_new(v, "renderer", f && f->renderer ? json_string(f->renderer) : json_null());
+    json_object_set_new(v, "hidden_size", f ? json_integer(f->hidden) : json_null());
+    json_object_set_new(v, "suggested_lr", rate > 0 ? json_real(rate) : json_null());
+    return v;
+}
+
+static char *rate_cell(const cli_app *app, const json_t *item, bool people)
+{
+    (void)app;
+    const json_t *rate = json_object_get(item, "suggested_lr");
+    char text[CLI_SHORT_TEXT];
+    if (!json_is_real(rate))
+        return NULL;
+    if (people)
+        return cli_printf("%.2g", json_real_value(rate));
+    cli_format_number(json_real_value(rate), text);
+    return strdup(text);
+}
+
+static const cli_column model_columns[] = {
+    { .name = "model", .header = "Model", .path = "model_name", .standard = true },
+    { .name = "context", .header = "Context", .path = "max_context_length", .standard = true },
+    { .name = "kind", .header = "Kind", .path = "kind", .standard = true },
+    { .name = "renderer", .header = "Renderer", .path = "renderer", .standard = true },
+    { .name = "lr", .header = "LR", .cell = rate_cell, .standard = true },
+    { .name = "hidden", .header = "Hidden", .path = "hidden_size" },
+    { 0 }
+};
+
+/* Waits for the capabilities; the future owns them. NULL after reporting in *bad. */
+static tinkc_future *get_capabilities(cli_app *app, int *bad)
+{
+    tinkc_error err = { 0 };
+    *bad = cli_connect(app);
+    if (*bad)
+        return NULL;
+    tinkc_future *f = tinkc_capabilities_get(app->client, &err);
+    if (cli_wait(app, f, NULL, &err))
+        return f;
+    *bad = cli_fail_error(app, &err, NULL);
+    tinkc_future_free(f);
+    return NULL;
+}
+
+int cli_model_list(cli_app *app)
+{
+    int bad;
+    tinkc_error err = { 0 };
+    tinkc_future *f = get_capabilities(app, &bad);
+    if (!f)
+        return bad;
+    const tinkc_capabilities *all = tinkc_future_capabilities(f, 0, &err);
+    json_t *items = json_array();
+    size_t total = tinkc_capabilities_count(all), limit = (size_t)cli_int(app, "limit");
+    for (size_t i = (size_t)cli_int(app, "offset"); i < total; i++) {
+        const tinkc_model *m = tinkc_capabilities_at(all, i);
+        bool known = cli_model_find(m->name) != NULL;
+        if ((cli_flag(app, "supported") && !known) || (limit && json_array_size(items) >= limit))
+            continue;
+        json_array_append_new(items, model_json(m->name, m->max_context_length));
+    }
+    bad = cli_sift(app, items);
+    if (!bad) {
+        char *title = cli_list_title("model", (int64_t)json_array_size(items), (int64_t)total, "");
+        cli_list spec = {
+            .key = "models", .title = title, .columns = model_columns, .total = (int64_t)total
+        };
+        bad = cli_print_list(app, &spec, items);
+        free(title);
+    }
+    json_decref(items);
+    tinkc_future_free(f);
+    return bad;
+}
+
+static void add_parameters(const cli_app *app, json_t *v, json_t *rows, const cli_model_facts *m)
+{
+    char text[CLI_SHORT_TEXT];
+    if (!m || !m->mlp)
+        return;
+    json_object_set_new(v, "lora_params_per_rank",
+                        json_pack("{s:I,s:I,s:I}", "mlp", (json_int_t)m->mlp, "attn",
+                                  (json_int_t)m->attn, "unembed", (json_int_t)m->unembed));
+    int64_t rank = cli_int(app, "rank");
+    char label[64];
+    (void)snprintf(label, sizeof label, "LoRA parameters at rank %lld", (long long)rank);
+    cli_format_count(rank * (m->mlp + m->attn + m->unembed), text);
+    cli_row(rows, label, text);
+}
+
+int cli_model_info(cli_app *app)
+{
+    int bad;
+    tinkc_error err = { 0 };
+    const char *name = app->args[0];
+    tinkc_future *f = get_capabilities(app, &bad);
+    if (!f)
+        return bad;
+    const cli_model_facts *facts = cli_model_find(name);
+    const tinkc_model *m = tinkc_capabilities_find(tinkc_future_capabilities(f, 0, &err), name);
+    if (!m && !facts) {
+        tinkc_future_free(f);
+        return cli_fail(app, "not_found", "see: tinkc model list", "model not found: %s", name);
+    }
+    json_t *v = model_json(name, m ? m->max_context_length : 0), *rows = json_array();
+    char text[CLI_SHORT_TEXT];
+    double rate = cli_model_suggested_rate(name);
+    cli_row(rows, "Model", name);
+    cli_row(rows, "Offered", m ? "Yes" : "No");
+    (void)snprintf(text, sizeof text, "%lld", m ? (long long)m->max_context_length : 0);
+    cli_row(rows, "Context", m && m->max_context_length ? text : NULL);
+    cli_row(rows, "Kind", facts ? facts->kind : NULL);
+    cli_row(rows, "Renderer", facts ? facts->renderer : NULL);
+    cli_format_number(rate, text);
+    cli_row(rows, "Suggested LR (LoRA)", rate > 0 ? text : NULL);
+    tinkc_text repo = { 0 }, revision = { 0 };
+    if (tinkc_tokenizer_resolve(name, NULL, &repo, &revision, NULL) && repo.len) {
+        cli_row(rows, "Tokenizer", repo.data);
+        json_object_set_new(v, "tokenizer", json_string(repo.data));
+    }
+    tinkc_text_free(&repo);
+    tinkc_text_free(&revision);
+    add_parameters(app, v, rows, facts);
+    char *title = cli_printf("Model: %s", name);
+    bad = cli_print_record(app, title, rows, v);
+    free(title);
+    json_decref(rows);
+    json_decref(v);
+    tinkc_future_free(f);
+    return bad;
+}
+
+/* ---- samplers, who am I ---- */
+
+int cli_sampler_info(cli_app *app)
+{
+    tinkc_error err = { 0 };
+    int bad = cli_connect(app);
+    if (bad)
+        return bad;
+    tinkc_future *f = tinkc_sampler_get(app->client, app->args[0], &err);
+    if (cli_wait(app, f, NULL, &err)) {
+        const tinkc_sampler_record *s = tinkc_future_sampler_record(f, 0, &err);
+        json_t *rows = json_array();
+        json_t *v = json_pack("{s:s,s:s,s:s?}", "sampler_id", s->sampler_id, "base_model",
+                              s->base_model, "model_path", s->model_path);
+        cli_row(rows, "Sampler ID", s->sampler_id);
+        cli_row(rows, "Base Model", s->base_model);
+        cli_row(rows, "Model Path", s->model_path);
+        bad = cli_print_record(app, NULL, rows, v);
+        json_decref(rows);
+        json_decref(v);
+    } else {
+        bad = cli_fail_error(app, &err, NULL);
+    }
+    tinkc_future_free(f);
+    return bad;
+}
+
+int cli_whoami(cli_app *app)
+{
+    tinkc_error err = { 0 };
+    int bad = cli_connect(app);
+    if (bad)
+        return bad;
+    tinkc_future *f = tinkc_identity_get(app->client, &err);
+    if (cli_wait(app, f, NULL, &err)) {
+        const tinkc_identity *me = tinkc_future_identity(f, 0, &err);
+        json_t *rows = json_array();
+        json_t *v = json_pack("{s:s,s:s?}", "user_urn", me->user_urn, "email", me->email);
+        cli_row(rows, "User", me->user_urn);
+        cli_row(rows, "Email", me->email);
+        bad = cli_print_record(app, NULL, rows, v);
+        json_decref(rows);
+        json_decref(v);
+    } else {
+        bad = cli_fail_error(app, &err, NULL);
+    }
+    tinkc_future_free(f);
+    return bad;
+}
+
+/* ---- audit ---- */
+
+static void day_text(int64_t time_us, char out[CLI_SHORT_TEXT])
+{
+    cli_format_iso(time_us, out);
+    out[10] = '\0';
+}
+
+/* The entries of one day as JSON; NULL after filling err. */
+static json_t *audit_day(cli_app *app, const char *day, tinkc_error *err)
+{
+    static const char *const keys[] = { "timestamp", "event", "model_id", "tinker_path",
+                                        "purpose" };
+    tinkc_future *f = tinkc_audit_get(app->client, cli_text(app, "type"), day, err);
+    json_t *items = NULL;
+    if (cli_wait(app, f, "audit log", err)) {
+        const tinkc_audit *log = tinkc_future_audit(f, 0, err);
+        items = json_array();
+        for (size_t i = 0; i < tinkc_audit_count(log); i++) {
+            json_t *sent = cli_record_json(tinkc_audit_at(log, i)->json);
+            json_array_append_new(items, cli_in_order(app, sent, keys, 5));
+            json_decref(sent);
+        }
+    }
+    tinkc_future_free(f);
+    return items;
+}
+
+int cli_audit_list(cli_app *app)
+{
+    static const cli_column columns[] = {
+        { .name = "time",
+          .header = "Time",
+          .path = "timestamp",
+          .kind = CLI_CELL_TIME,
+          .standard = true },
+        { .name = "event", .header = "Event", .path = "event", .standard = true },
+        { .name = "run", .header = "Run", .path = "model_id", .standard = true },
+        { .name = "path",
+          .header = "Path",
+          .path = "tinker_path",
+          .cut_left = true,
+          .standard = true },
+        { .name = "purpose", .header = "Purpose", .path = "purpose", .standard = true },
+        { 0 }
+    };
+    char day[CLI_SHORT_TEXT];
+    tinkc_error err = { 0 };
+    int bad = cli_connect(app);
+    if (bad)
+        return bad;
+    day_text(cli_int(app, "day"), day);
+    json_t *items = audit_day(app, day, &err);
+    if (!items)
+        return cli_fail_error(app, &err, NULL);
+    json_t *head = json_pack("{s:s}", "day", day);
+    char *title = cli_printf("Audit log of %s: %zu event(s)", day, json_array_size(items));
+    cli_list spec = { .key = "entries",
+                      .title = title,
+                      .columns = columns,
+                      .head = head,
+                      .total = -1,
+                      .no_counts = true };
+    bad = cli_print_list(app, &spec, items);
+    free(title);
+    json_decref(head);
+    json_decref(items);
+    return bad;
+}
+
+/* One day's file, written beside and renamed. */
+static int write_day(cli_app *app, const char *folder, const char *day, const json_t *items)
+{
+    char *path = cli_printf("%s/audit_log_%s.jsonl", folder, day);
+    char *beside = path ? cli_printf("%s.new", path) : NULL;
+    FILE *f = beside ? fopen(beside, "we") : NULL;
+    bool ok = f != NULL;
+    for (size_t i = 0; ok && i < json_array_size(items); i++) {
+        char *line = json_dumps(json_array_get(items, i), JSON_COMPACT | JSON_SORT_KEYS);
+        ok = line && fprintf(f, "%s\n", line) > 0;
+        free(line);
+    }
+    ok = f && fclose(f) == 0 && ok && rename(beside, path) == 0;
+    int bad = ok ? 0 : cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
+    free(beside);
+    free(path);
+    return bad;
+}
+
+static int sync_once(cli_app *app, const char *folder)
+{
+    char today[CLI_SHORT_TEXT];
+    day_text(cli_now_us(), today);
+    for (int64_t back = cli_int(app, "backfill-days"); back >= 0; back--) {
+        char day[CLI_SHORT_TEXT];
+        tinkc_error err = { 0 };
+        day_text(cli_now_us() - back * 86400 * INT64_C(1000000), day);
+        char *path = cli_printf("%s/audit_log_%s.jsonl", folder, day);
+        bool have = path && access(path, F_OK) == 0 && strcmp(day, today) != 0;
+        free(path);
+        if (have)
+            continue;
+        json_t *items = audit_day(app, day, &err);
+        if (!items)
+            return cli_fail_error(app, &err, day);
+        int bad = write_day(app, folder, day, items);
+        cli_note(app, "%s: %zu event(s)", day, json_array_size(items));
+        json_decref(items);
+        if (bad)
+            return bad;
+    }
+    return 0;
+}
+
+int cli_audit_sync(cli_app *app)
+{
+    const char *folder = cli_text(app, "output");
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        return cli_fail(app, "local_io", NULL, "%s: %s", folder, strerrordesc_np(errno));
+    int bad = cli_connect(app);
+    cli_catch_signals();
+    while (!bad) {
+        bad = sync_once(app, folder);
+        if (bad || !cli_given(app, "every"))
+            break;
+        for (int64_t left = cli_int(app, "every"); left > 0 && !cli_stop_signal(); left--)
+            sleep(1);
+        if (cli_stop_signal())
+            return cli_stop_exit();
+    }
+    return bad;
+}

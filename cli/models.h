@@ -1,0 +1,26 @@
+/* models.h - what is known about models by name. */
+#ifndef CLI_MODELS_H
+#define CLI_MODELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct cli_model_facts {
+    const char *name;
+    const char *kind; /* "chat", "base vision", ... */
+    int64_t hidden;
+    int64_t mlp, attn, unembed; /* LoRA parameters for each unit of rank; 0 = not known */
+    const char *renderer;       /* recommended; NULL = the model's own template */
+} cli_model_facts;
+
+/* The shipped model learns fastest here: measured with the quickstart's lesson. */
+#define CLI_NANO_RATE 2e-3
+
+/* Everything from the first ':' is ignored. NULL = not known. */
+const cli_model_facts *cli_model_find(const char *name);
+/* The formula's learning rate; 0 where it was never calibrated. */
+double cli_model_rate(const char *name, int64_t hidden, bool lora);
+/* For LoRA on a known model; 0 = none can be given. */
+double cli_model_suggested_rate(const char *name);
+
+#endif
