@@ -1,0 +1,281 @@
+/* cmd_billing.c - `tinkc billing usage`: usage by the hour, as table, JSON or CSV files. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "list.h"
+#include "records.h"
+#include "text.h"
+
+#define HOUR_US  INT64_C(3600000000)
+#define PIECE_US (14 * 24 * HOUR_US) /* the service answers at most so much at once */
+
+typedef struct usage {
+    json_t *events;   /* as sent, in the documented order */
+    json_t *sessions; /* id -> {"user_metadata"} */
+} usage;
+
+/* The two ends, rounded to the hour: the last 24 whole hours unless given. */
+static int window(cli_app *app, int64_t *from, int64_t *to)
+{
+    int64_t now = cli_now_us();
+    *to = now - now % HOUR_US;
+    if (app->n_args > 1 && !cli_parse_date(app->args[1], now, to))
+        return cli_fail(app, "usage", NULL, "not a date: '%s'", app->args[1]);
+    *to -= *to % HOUR_US;
+    *from = *to - 24 * HOUR_US;
+    if (app->n_args > 0 && !cli_parse_date(app->args[0], now, from))
+        return cli_fail(app, "usage", NULL, "not a date: '%s'", app->args[0]);
+    *from -= *from % HOUR_US;
+    if (*from >= *to)
+        return cli_fail(app, "usage", NULL, "the window is empty: it ends before it begins");
+    return 0;
+}
+
+static json_t *event_json(const cli_app *app, const tinkc_usage_event *e)
+{
+    static const char *const keys[] = { "bucket_start", "bucket_end", "base_model", "user_id",
+                                        "user_name",    "session_id", "project_id", "event_info" };
+    json_t *sent = cli_record_json(e->json);
+    json_t *out = cli_in_order(app, sent, keys, sizeof keys / sizeof *keys);
+    json_decref(sent);
+    return out;
+}
+
+static void add_sessions(usage *u, const tinkc_usage *got)
+{
+    for (size_t i = 0; i < tinkc_usage_session_count(got); i++) {
+        const tinkc_usage_session *s = tinkc_usage_session_at(got, i);
+        json_t *metadata = s->user_metadata ? json_object() : json_null();
+        for (const char *const *p = s->user_metadata; p && p[0] && p[1]; p += 2)
+            json_object_set_new(metadata, p[0], json_string(p[1]));
+        json_object_set_new(u->sessions, s->session_id,
+                            json_pack("{s:o}", "user_metadata", metadata));
+    }
+}
+
+static int fetch(cli_app *app, usage *u, int64_t from, int64_t to)
+{
+    for (int64_t at = from; at < to; at += PIECE_US) {
+        char start[CLI_SHORT_TEXT], end[CLI_SHORT_TEXT];
+        tinkc_error err = { 0 };
+        cli_format_iso(at, start);
+        cli_format_iso(at + PIECE_US < to ? at + PIECE_US : to, end);
+        tinkc_future *f = tinkc_usage_get(app->client, start, end, &err);
+        if (cli_wait(app, f, "usage", &err)) {
+            const tinkc_usage *got = tinkc_future_usage(f, 0, &err);
+            for (size_t i = 0; i < tinkc_usage_count(got); i++)
+                json_array_append_new(u->events, event_json(app, tinkc_usage_at(got, i)));
+            add_sessions(u, got);
+        }
+        tinkc_future_free(f);
+        if (err.code)
+            return cli_fail_error(app, &err, NULL);
+    }
+    return 0;
+}
+
+/* event_info's members beside the others: what tables and CSV show. */
+static json_t *flatten(const json_t *event)
+{
+    json_t *out = json_object(), *v;
+    const char *key;
+    json_object_foreach((json_t *)(uintptr_t)event, key, v)
+    {
+        if (strcmp(key, "event_info") == 0)
+            json_object_update(out, v);
+        else
+            json_object_set(out, key, v);
+    }
+    return out;
+}
+
+/* ---- sums ---- */
+
+/* Adds the numbers of `from` to those of `into`; the members that name the group stay. */
+static void add_numbers(json_t *into, json_t *from)
+{
+    static const char *const sums[] = { "token_count", "count", "gigabyte_hours" };
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+        json_t *more = json_object_get(from, sums[i]), *have = json_object_get(into, sums[i]);
+        if (!json_is_number(more))
+            continue;
+        if (json_is_integer(more) && (!have || json_is_integer(have)))
+            json_object_set_new(into, sums[i],
+                                json_integer(json_integer_value(have) + json_integer_value(more)));
+        else
+            json_object_set_new(into, sums[i],
+                                json_real(json_number_value(have) + json_number_value(more)));
+    }
+}
+
+static json_t *group(const json_t *rows, const char *fields)
+{
+    json_t *groups = json_object(), *out = json_array(), *row;
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *names = json_object(), *flat = json_array_get(rows, i);
+        for (const char *p = fields; *p;) {
+            size_t n = strcspn(p, ",");
+            char *name = strndup(p, n);
+            json_t *v = json_object_get(flat, name);
+            json_object_set(names, name, v ? v : json_null());
+            free(name);
+            p += n + (p[n] == ',');
+        }
+        char *key = json_dumps(names, JSON_COMPACT);
+        json_t *into = json_object_get(groups, key);
+        if (!into) {
+            json_object_set(groups, key, names);
+            into = names;
+        }
+        add_numbers(into, flat);
+        free(key);
+        json_decref(names);
+    }
+    const char *key;
+    json_object_foreach(groups, key, row) json_array_append(out, row);
+    json_decref(groups);
+    return out;
+}
+
+/* ---- output ---- */
+
+enum { MAX_COLUMNS = 24 };
+
+/* Columns: the keys of the first row, then new ones of later rows. Names are borrowed from rows. */
+static void columns_of(const json_t *rows, cli_column columns[MAX_COLUMNS + 1])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const char *key;
+        json_t *v;
+        json_object_foreach(json_array_get(rows, i), key, v)
+        {
+            bool seen = false;
+            for (size_t k = 0; k < n && !seen; k++)
+                seen = strcmp(columns[k].name, key) == 0;
+            if (!seen && n < MAX_COLUMNS)
+                columns[n++] =
+                    (cli_column){ .name = key, .header = key, .path = key, .standard = true };
+        }
+    }
+    columns[n] = (cli_column){ 0 };
+}
+
+static void put_csv_cell(FILE *f, const json_t *v)
+{
+    char *text = !v || json_is_null(v) ? strdup("")
+                 : json_is_string(v)   ? strdup(json_string_value(v))
+                 : json_is_boolean(v)  ? strdup(json_is_true(v) ? "True" : "False")
+                                       : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    bool quote = text && strpbrk(text, ",\"\r\n");
+    fputs(quote ? "\"" : "", f);
+    for (const char *p = text; p && *p; p++) {
+        if (*p == '"')
+            fputc('"', f);
+        fputc(*p, f);
+    }
+    fputs(quote ? "\"" : "", f);
+    free(text);
+}
+
+static int write_csv(cli_app *app, const char *path, const json_t *rows)
+{
+    cli_column columns[MAX_COLUMNS + 1];
+    bool standard = strcmp(path, "-") == 0;
+    FILE *f = standard ? stdout : fopen(path, "we");
+    if (!f)
+        return cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
+    columns_of(rows, columns);
+    for (size_t c = 0; columns[c].name; c++)
+        fprintf(f, "%s%s", c ? "," : "", columns[c].name);
+    fputs("\r\n", f);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        for (size_t c = 0; columns[c].name; c++) {
+            fputs(c ? "," : "", f);
+            put_csv_cell(f, json_object_get(json_array_get(rows, i), columns[c].name));
+        }
+        fputs("\r\n", f);
+    }
+    if (!standard && fclose(f) != 0)
+        return cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
+    if (!standard)
+        cli_note(app, "Wrote %zu row(s) to %s", json_array_size(rows), path);
+    return 0;
+}
+
+static int write_sessions(cli_app *app, const char *path, const json_t *sessions)
+{
+    json_t *rows = json_array(), *v;
+    const char *id;
+    json_object_foreach((json_t *)(uintptr_t)sessions, id, v)
+    {
+        json_t *metadata = json_object_get(v, "user_metadata");
+        char *text = json_is_object(metadata) ? json_dumps(metadata, JSON_COMPACT) : NULL;
+        json_array_append_new(rows,
+                              json_pack("{s:s,s:s?}", "session_id", id, "user_metadata", text));
+        free(text);
+    }
+    int bad = write_csv(app, path, rows);
+    json_decref(rows);
+    return bad;
+}
+
+static int show(cli_app *app, const usage *u, const json_t *rows)
+{
+    cli_column columns[MAX_COLUMNS + 1];
+    if (app->format == CLI_JSON && !cli_given(app, "group-by")) {
+        json_t *v = json_pack("{s:O,s:O}", "data", u->events, "sessions", u->sessions);
+        int bad = cli_print_json(app, v);
+        json_decref(v);
+        return bad;
+    }
+    columns_of(rows, columns);
+    size_t n = json_array_size(rows);
+    char *title =
+        n ? cli_printf("%zu %susage row(s)", n, cli_given(app, "group-by") ? "" : "hourly ")
+          : strdup("No billing usage in this window");
+    if (!columns[0].name) {
+        cli_note(app, "%s", title);
+        free(title);
+        return 0;
+    }
+    cli_list list = {
+        .key = "data", .title = title, .columns = columns, .total = -1, .no_counts = true
+    };
+    int bad = cli_print_list(app, &list, rows);
+    free(title);
+    return bad;
+}
+
+int cli_billing_usage(cli_app *app)
+{
+    int64_t from, to;
+    usage u = { json_array(), json_object() };
+    const char *csv = cli_text(app, "csv"), *sessions_csv = cli_text(app, "sessions-csv");
+    int bad = window(app, &from, &to);
+    if (!bad)
+        bad = cli_connect(app);
+    if (!bad)
+        bad = fetch(app, &u, from, to);
+    json_t *rows = json_array();
+    for (size_t i = 0; i < json_array_size(u.events); i++)
+        json_array_append_new(rows, flatten(json_array_get(u.events, i)));
+    if (cli_given(app, "group-by")) {
+        json_t *sums = group(rows, cli_text(app, "group-by"));
+        json_decref(rows);
+        rows = sums;
+    }
+    if (!bad && sessions_csv)
+        bad = write_sessions(app, sessions_csv, u.sessions);
+    if (!bad && csv)
+        bad = write_csv(app, csv, rows);
+    if (!bad && !csv && !sessions_csv)
+        bad = show(app, &u, rows);
+    json_decref(rows);
+    json_decref(u.events);
+    json_decref(u.sessions);
+    return bad;
+}

@@ -1,0 +1,164 @@
+/* cmd_serve.c - `tinkc serve`: the engine behind the Tinker HTTP API. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "config.h"
+#include "term.h"
+#include "text.h"
+
+enum { GRACE_MS = 10000 };
+
+static int32_t durability(const char *name)
+{
+    return strcmp(name, "checkpoint") == 0 ? TINKC_DURABILITY_CHECKPOINT
+           : strcmp(name, "journal") == 0  ? TINKC_DURABILITY_JOURNAL
+                                           : TINKC_DURABILITY_SNAPSHOT;
+}
+
+static int open_engine(cli_app *app)
+{
+    tinkc_error err = { 0 };
+    tinkc_engine_options o = {
+        .store = cli_given(app, "store") ? cli_text(app, "store") : cli_store_folder(app),
+        .device = cli_text(app, "device"),
+        .dtype = cli_text(app, "dtype"),
+        .threads = (int32_t)cli_int(app, "threads"),
+        .session_timeout_ms = cli_int(app, "session-timeout") * 1000,
+        .durability = durability(cli_text(app, "durability")),
+        .max_lora_rank = (int32_t)cli_int(app, "max-rank"),
+    };
+    app->engine = tinkc_engine_new(&o, &err);
+    return app->engine ? 0 : cli_fail_error(app, &err, NULL);
+}
+
+/* "NAME=FOLDER", or a folder under its own name; "nano" is the shipped one. */
+static int add_model(cli_app *app, const char *text)
+{
+    tinkc_error err = { 0 };
+    const char *equals = strchr(text, '=');
+    char *name = equals ? strndup(text, (size_t)(equals - text)) : NULL;
+    const char *folder = equals ? equals + 1 : text;
+    if (!equals && strcmp(text, "nano") == 0 && cli_nano_folder()) {
+        name = strdup("nano");
+        folder = cli_nano_folder();
+    }
+    bool ok = tinkc_engine_add_model(app->engine, name, folder, &err);
+    free(name);
+    return ok ? 0 : cli_fail_error(app, &err, NULL);
+}
+
+static int add_models(cli_app *app)
+{
+    int bad = 0;
+    size_t n = 0;
+    for (; !bad && cli_text_at(app, "model", n); n++)
+        bad = add_model(app, cli_text_at(app, "model", n));
+    for (size_t i = 0; !bad && i < app->n_args; i++, n++)
+        bad = add_model(app, app->args[i]);
+    if (!bad && n == 0 && cli_config_get(app, "model", NULL))
+        bad = add_model(app, cli_config_get(app, "model", NULL));
+    else if (!bad && n == 0)
+        bad = cli_nano_folder() ? add_model(app, "nano")
+                                : cli_fail(app, "usage", "tinkc serve FOLDER", "which model?");
+    return bad;
+}
+
+/* One key a line. A list; yours with its texts. */
+static char **read_keys(cli_app *app, int *bad)
+{
+    size_t len, n = 0;
+    char *text = cli_read_all(app, cli_text(app, "auth-token-file"), &len, bad);
+    char **keys = text ? calloc(len / 2 + 2, sizeof *keys) : NULL;
+    for (char *p = text; keys && *p;) {
+        size_t line = strcspn(p, "\r\n");
+        if (line)
+            keys[n++] = strndup(p, line);
+        p += line + strspn(p + line, "\r\n");
+    }
+    free(text);
+    if (!*bad && n == 0)
+        *bad = cli_fail(app, "usage", NULL, "%s holds no key", cli_text(app, "auth-token-file"));
+    return keys;
+}
+
+static void log_access(int32_t level, const char *line, void *user)
+{
+    (void)level;
+    fprintf((FILE *)user, "%s\n", line);
+}
+
+static void announce(cli_app *app, const char *url, bool keys)
+{
+    cli_note(app, "serving; to use it:\n  export TINKER_BASE_URL=%s", url);
+    if (!keys)
+        cli_note(app, "  export TINKER_API_KEY=tml-local");
+    if (cli_given(app, "ready-fd"))
+        dprintf((int)cli_int(app, "ready-fd"), "%s\n", url);
+}
+
+static sigset_t stop_signals(void)
+{
+    sigset_t stops;
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGINT);
+    sigaddset(&stops, SIGTERM);
+    return stops;
+}
+
+/* Until a signal: the first stops it in good order, a second at once. The signals are blocked in
+ * every thread since before the first was started, so that only sigwait sees them. */
+static int run_server(cli_app *app, tinkc_server *server)
+{
+    sigset_t stops = stop_signals();
+    int number = 0;
+    while (sigwait(&stops, &number) != 0)
+        ;
+    pthread_sigmask(SIG_UNBLOCK, &stops, NULL); /* a second signal ends the program */
+    cli_note(app, "stopping; requests under way have %d s", GRACE_MS / 1000);
+    tinkc_server_stop(server, GRACE_MS, NULL);
+    return 0;
+}
+
+int cli_serve(cli_app *app)
+{
+    tinkc_error err = { 0 };
+    sigset_t stops = stop_signals();
+    pthread_sigmask(SIG_BLOCK, &stops, NULL);
+    int bad = open_engine(app);
+    if (!bad)
+        bad = add_models(app);
+    char **keys = !bad && cli_given(app, "auth-token-file") ? read_keys(app, &bad) : NULL;
+    const char *log = cli_text(app, "log");
+    FILE *access = !log ? NULL : strcmp(log, "-") == 0 ? stderr : fopen(log, "ae");
+    if (!bad && log && !access)
+        bad = cli_fail(app, "local_io", NULL, "%s: %s", log, strerrordesc_np(errno));
+    if (access)
+        setvbuf(access, NULL, _IOLBF, 0);
+    if (!bad) {
+        tinkc_serve_options o = { .host = cli_text(app, "host"),
+                                  .unix_socket = cli_text(app, "unix"),
+                                  .api_keys = (const char *const *)keys,
+                                  .access_log = access ? log_access : NULL,
+                                  .access_log_user = access,
+                                  .port = (int32_t)cli_int(app, "port"),
+                                  .metrics = cli_flag(app, "metrics") };
+        tinkc_server *server = tinkc_engine_serve(app->engine, &o, &err);
+        if (server) {
+            announce(app, tinkc_server_url(server), keys != NULL);
+            bad = run_server(app, server);
+        } else {
+            bad = cli_fail_error(app, &err, NULL);
+        }
+        tinkc_server_free(server);
+    }
+    for (size_t i = 0; keys && keys[i]; i++)
+        free(keys[i]);
+    free(keys);
+    if (access && access != stderr)
+        fclose(access);
+    return bad;
+}

@@ -1,0 +1,10 @@
+/* trainon.h - the cookbook's names for what a conversation teaches. */
+#ifndef CLI_TRAINON_H
+#define CLI_TRAINON_H
+
+#include "app.h"
+
+/* TINKC_TRAIN_* of a name. 0, or an exit code after reporting. */
+int cli_train_on(const cli_app *, const char *name, int32_t *out);
+
+#endif

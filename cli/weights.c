@@ -1,0 +1,117 @@
+/* weights.c - from what -m names to a sampler and its tokenizer. */
+#include "weights.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "config.h"
+#include "out.h"
+#include "term.h"
+#include "text.h"
+
+char *cli_last_record(const char *folder, const char *key)
+{
+    char *file = cli_printf("%s/checkpoints.jsonl", folder), *line = NULL, *found = NULL;
+    FILE *f = file ? fopen(file, "re") : NULL;
+    size_t cap = 0;
+    while (f && getline(&line, &cap, f) > 0) {
+        json_t *v = json_loads(line, 0, NULL); /* a torn last line is passed over */
+        const char *text = json_string_value(json_object_get(v, key));
+        if (text) {
+            free(found);
+            found = strdup(text);
+        }
+        json_decref(v);
+    }
+    if (f)
+        fclose(f);
+    free(line);
+    free(file);
+    return found;
+}
+
+char *cli_sampler_path_of(const char *folder)
+{
+    return cli_last_record(folder, "sampler_path");
+}
+
+/* What the weights at a path stand on, and the renderer of their run. */
+static void learn_about(cli_app *app, cli_asked *asked, tinkc_error *err)
+{
+    tinkc_error quiet = { 0 };
+    tinkc_future *f = tinkc_checkpoint_get(app->client, asked->model_path, err);
+    if (cli_wait(app, f, NULL, err))
+        asked->base_model = strdup(tinkc_future_weights(f, 0, err)->base_model);
+    tinkc_future_free(f);
+    if (err->code || asked->renderer)
+        return;
+    f = tinkc_run_get_by_path(app->client, asked->model_path, TINKC_ACCESSIBLE, &quiet);
+    if (cli_wait(app, f, NULL, &quiet)) {
+        const tinkc_run *run = tinkc_future_run(f, 0, &quiet);
+        for (const char *const *p = run ? run->user_metadata : NULL; p && p[0] && p[1]; p += 2)
+            if (strcmp(p[0], "renderer_name") == 0 && !asked->renderer && p[1][0])
+                asked->renderer = strdup(p[1]);
+    }
+    tinkc_future_free(f);
+}
+
+static void name_weights(cli_app *app, cli_asked *asked)
+{
+    const char *model = cli_model(app);
+    const char *base =
+        cli_find_option(app->command, "base-model", 10) ? cli_text(app, "base-model") : NULL;
+    const char *path =
+        cli_find_option(app->command, "model-path", 10) ? cli_text(app, "model-path") : NULL;
+    const char *renderer = cli_text(app, "renderer");
+    if (!renderer)
+        renderer = cli_config_get(app, "renderer", NULL);
+    asked->renderer = renderer ? strdup(renderer) : NULL;
+    char *from_log = model && !path && !base ? cli_sampler_path_of(model) : NULL;
+    if (path)
+        asked->model_path = strdup(path);
+    else if (from_log)
+        asked->model_path = from_log;
+    else if (!base && model && strncmp(model, "tinker://", 9) == 0)
+        asked->model_path = strdup(model);
+    else if (base || model)
+        asked->base_model = strdup(base ? base : model);
+}
+
+int cli_open_sampler(cli_app *app, cli_asked *asked)
+{
+    tinkc_error err = { 0 };
+    *asked = (cli_asked){ 0 };
+    int bad = cli_connect(app);
+    if (bad)
+        return bad;
+    name_weights(app, asked);
+    if (!asked->model_path && !asked->base_model)
+        return cli_fail(app, "usage", "name one with -m, or: tinkc config set model NAME",
+                        "which model?");
+    if (asked->model_path && !asked->base_model)
+        learn_about(app, asked, &err);
+    if (!err.code)
+        asked->tokenizer = cli_tokenizer(app, asked->base_model, &err);
+    tinkc_sampler_options o = { .base_model = asked->base_model, .model_path = asked->model_path };
+    tinkc_future *f = err.code ? NULL : tinkc_sampler_open(app->client, &o, &err);
+    if (cli_wait(app, f, "opening the sampler", &err))
+        asked->sampler = tinkc_future_sampler(f, 0, &err);
+    tinkc_future_free(f);
+    if (err.code) {
+        bad = cli_fail_error(app, &err, NULL);
+        cli_close_sampler(asked);
+        return bad;
+    }
+    asked->chat = asked->renderer || tinkc_tokenizer_template(asked->tokenizer, NULL) != NULL;
+    return 0;
+}
+
+void cli_close_sampler(cli_asked *asked)
+{
+    tinkc_sampler_free(asked->sampler);
+    tinkc_tokenizer_free(asked->tokenizer);
+    free(asked->base_model);
+    free(asked->model_path);
+    free(asked->renderer);
+    *asked = (cli_asked){ 0 };
+}

@@ -1,0 +1,26 @@
+/* weights.h - what -m names: a base model, sampler weights, a log directory, a local folder. */
+#ifndef CLI_WEIGHTS_H
+#define CLI_WEIGHTS_H
+
+#include "app.h"
+
+/* The last sampler_path in DIR/checkpoints.jsonl; yours, NULL if it is no log directory. */
+char *cli_sampler_path_of(const char *folder);
+/* The same for any member of the last record that has it ("state_path"). */
+char *cli_last_record(const char *folder, const char *key);
+
+/* A sampler and the tokenizer that goes with it, opened from -m, --base-model, --model-path. */
+typedef struct cli_asked {
+    tinkc_sampler *sampler;
+    tinkc_tokenizer *tokenizer;
+    char *base_model; /* NULL = not known */
+    char *model_path; /* NULL = the base model itself */
+    char *renderer;   /* --renderer, else the run's own, else NULL */
+    bool chat;        /* has a chat format */
+} cli_asked;
+
+/* Connects and opens. 0, or an exit code after reporting. */
+int cli_open_sampler(cli_app *, cli_asked *out);
+void cli_close_sampler(cli_asked *);
+
+#endif
