@@ -13,9 +13,7 @@ static int not_yet(const cli_app *app)
         return not_yet(app);                                                                       \
     }
 
-UNBUILT(cli_sample)
 UNBUILT(cli_chat)
-UNBUILT(cli_logprobs)
 UNBUILT(cli_train_sft)
 UNBUILT(cli_train_resume)
 UNBUILT(cli_data_check)

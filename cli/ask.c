@@ -1,0 +1,178 @@
+/* ask.c - one question to a model: prompt in, answers out. */
+#include "ask.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "text.h"
+
+static size_t count_given(const cli_app *app, const char *name)
+{
+    size_t n = 0;
+    if (cli_find_option(app->command, name, strlen(name)))
+        while (cli_text_at(app, name, n))
+            n++;
+    return n;
+}
+
+/* Stops: those given, else the chat format's own; for raw text the model's own ends alone. */
+static bool set_stops(const cli_app *app, const cli_asked *asked, bool raw, tinkc_sampling *out)
+{
+    size_t n = count_given(app, "stop"), m = count_given(app, "stop-token");
+    const char *const *usual =
+        raw || n || m ? NULL : tinkc_chat_stops(asked->tokenizer, asked->renderer, NULL);
+    size_t k = 0;
+    while (usual && usual[k])
+        k++;
+    if (n || k) {
+        const char **list = calloc(n + k + 1, sizeof *list);
+        if (!list)
+            return false;
+        for (size_t i = 0; i < n; i++)
+            list[i] = cli_text_at(app, "stop", i);
+        for (size_t i = 0; i < k; i++)
+            list[i] = usual[i];
+        out->stop = list;
+    } else if (m) {
+        int32_t *ids = calloc(m, sizeof *ids);
+        int64_t id = 0;
+        for (size_t i = 0; ids && i < m; i++)
+            ids[i] = cli_parse_int(cli_text_at(app, "stop-token", i), &id) ? (int32_t)id : 0;
+        out->stop_tokens = ids;
+        out->n_stop_tokens = ids ? m : 0;
+    }
+    return true;
+}
+
+int cli_sampling_options(cli_app *app, const cli_asked *asked, bool raw, tinkc_sampling *out)
+{
+    *out = (tinkc_sampling)TINKC_SAMPLING_INIT;
+    out->max_tokens = (int32_t)cli_int(app, "max-tokens");
+    out->temperature = (float)cli_number(app, "temperature");
+    out->top_p = (float)cli_number(app, "top-p");
+    out->top_k = (int32_t)cli_int(app, "top-k");
+    if (out->temperature < 0)
+        return cli_fail(app, "usage", NULL, "--temperature must not be negative");
+    if (out->top_p <= 0 || out->top_p > 1)
+        return cli_fail(app, "usage", NULL, "--top-p must be above 0 and at most 1");
+    if (cli_given(app, "seed")) {
+        out->has_seed = true;
+        out->seed = (uint64_t)cli_int(app, "seed");
+    }
+    if (count_given(app, "stop") && count_given(app, "stop-token"))
+        return cli_fail(app, "usage", NULL, "give either --stop or --stop-token");
+    if (!set_stops(app, asked, raw, out))
+        return cli_fail(app, "internal", NULL, "out of memory");
+    return 0;
+}
+
+void cli_free_sampling(tinkc_sampling *s)
+{
+    free((void *)(uintptr_t)s->stop);
+    free((void *)(uintptr_t)s->stop_tokens);
+    s->stop = NULL;
+    s->stop_tokens = NULL;
+}
+
+void cli_sampling_members(const json_t *v, tinkc_sampling *s)
+{
+    const json_t *x;
+    if (json_is_integer(x = json_object_get(v, "max_tokens")))
+        s->max_tokens = (int32_t)json_integer_value(x);
+    if (json_is_number(x = json_object_get(v, "temperature")))
+        s->temperature = (float)json_number_value(x);
+    if (json_is_number(x = json_object_get(v, "top_p")))
+        s->top_p = (float)json_number_value(x);
+    if (json_is_integer(x = json_object_get(v, "top_k")))
+        s->top_k = (int32_t)json_integer_value(x);
+    if (json_is_integer(x = json_object_get(v, "seed"))) {
+        s->has_seed = true;
+        s->seed = (uint64_t)json_integer_value(x);
+    }
+}
+
+bool cli_render_prompt(const cli_asked *asked, const json_t *messages, tinkc_tokens *out,
+                       tinkc_error *err)
+{
+    char *text = json_dumps(messages, JSON_COMPACT);
+    tinkc_chat_options how = { .renderer = asked->renderer, .generation_prompt = true };
+    bool ok = text && tinkc_chat_encode(asked->tokenizer, text, &how, out, err);
+    if (!text)
+        tinkc_error_set(err, TINKC_E_MEMORY, "out of memory");
+    free(text);
+    return ok;
+}
+
+static bool is_end(const cli_asked *asked, int32_t id)
+{
+    tinkc_i32s ends = tinkc_tokenizer_ends(asked->tokenizer);
+    for (size_t i = 0; i < ends.len; i++)
+        if (ends.data[i] == id)
+            return true;
+    return tinkc_tokenizer_is_special(asked->tokenizer, id);
+}
+
+const char *cli_termination(const cli_asked *asked, const tinkc_sequence *seq)
+{
+    if (seq->stop_reason == TINKC_STOP_LENGTH || seq->tokens.len == 0)
+        return "malformed";
+    return is_end(asked, seq->tokens.data[seq->tokens.len - 1]) ? "eos" : "stop_sequence";
+}
+
+char *cli_answer_text(const cli_asked *asked, const tinkc_sequence *seq, const tinkc_sampling *how)
+{
+    tinkc_text text = { 0 };
+    size_t n = seq->tokens.len;
+    bool stopped = seq->stop_reason != TINKC_STOP_LENGTH;
+    if (stopped && n && is_end(asked, seq->tokens.data[n - 1]))
+        n--;
+    tinkc_decode_span(asked->tokenizer, seq->tokens.data, n, NULL, &text, NULL);
+    char *out = strndup(text.data ? text.data : "", text.len);
+    for (const char *const *s = stopped ? how->stop : NULL; out && s && *s; s++) {
+        size_t len = strlen(out), m = strlen(*s);
+        if (m && len >= m && strcmp(out + len - m, *s) == 0) {
+            out[len - m] = '\0';
+            break;
+        }
+    }
+    tinkc_text_free(&text);
+    return out;
+}
+
+char *cli_thinking(const char *text, const char *how)
+{
+    const char *end = strstr(text, "</think>");
+    if (!end || strcmp(how, "show") == 0)
+        return strdup(text);
+    const char *begin = strstr(text, "<think>");
+    begin = begin && begin < end ? begin + 7 : text;
+    if (strcmp(how, "only") == 0)
+        return strndup(begin, (size_t)(end - begin));
+    end += 8;
+    return strdup(end + strspn(end, "\r\n"));
+}
+
+json_t *cli_sequence_json(const cli_asked *asked, const tinkc_sequence *seq,
+                          const tinkc_sampling *how, bool chat)
+{
+    json_t *tokens = json_array(), *logprobs = json_array(), *out = json_object();
+    char *text = cli_answer_text(asked, seq, how);
+    for (size_t i = 0; i < seq->tokens.len; i++)
+        json_array_append_new(tokens, json_integer(seq->tokens.data[i]));
+    for (size_t i = 0; i < seq->logprobs.len; i++)
+        json_array_append_new(logprobs, json_real((double)seq->logprobs.data[i]));
+    json_object_set_new(out, "text", json_string_nocheck(text ? text : ""));
+    if (chat)
+        json_object_set_new(
+            out, "message",
+            json_pack("{s:s,s:s}", "role", "assistant", "content", text ? text : ""));
+    json_object_set_new(out, "termination", json_string(cli_termination(asked, seq)));
+    json_object_set_new(out, "tokens", tokens);
+    json_object_set_new(out, "logprobs", seq->logprobs.len ? logprobs : json_null());
+    if (!seq->logprobs.len)
+        json_decref(logprobs);
+    json_object_set_new(out, "stop_reason",
+                        json_string(seq->stop_reason == TINKC_STOP_LENGTH ? "length" : "stop"));
+    free(text);
+    return out;
+}

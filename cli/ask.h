@@ -1,0 +1,27 @@
+/* ask.h - one question to a model: prompt in, answers out. Shared by sample, chat and batches. */
+#ifndef CLI_ASK_H
+#define CLI_ASK_H
+
+#include "weights.h"
+
+/* Sampling numbers and stops as given on the command line; lists are yours (cli_free_sampling). */
+int cli_sampling_options(cli_app *, const cli_asked *, bool raw, tinkc_sampling *out);
+void cli_free_sampling(tinkc_sampling *);
+/* The same from a JSON object's members (a batch line), over what is there. */
+void cli_sampling_members(const json_t *, tinkc_sampling *);
+
+/* Messages (an array) to a prompt that ends where the assistant speaks. */
+bool cli_render_prompt(const cli_asked *, const json_t *messages, tinkc_tokens *out,
+                       tinkc_error *err);
+
+/* The text of an answer without its end mark; yours. */
+char *cli_answer_text(const cli_asked *, const tinkc_sequence *, const tinkc_sampling *);
+/* "stop_sequence", "eos" or "malformed" (it ran into the limit). */
+const char *cli_termination(const cli_asked *, const tinkc_sequence *);
+/* The answer without its <think> part (hide), or that part alone (only); yours. */
+char *cli_thinking(const char *text, const char *how);
+/* tokens, logprobs, text, ... of one answer. */
+json_t *cli_sequence_json(const cli_asked *, const tinkc_sequence *, const tinkc_sampling *,
+                          bool chat);
+
+#endif

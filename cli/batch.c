@@ -1,0 +1,293 @@
+/* batch.c - `tinkc sample --batch`: many prompts, up to --jobs in flight, order kept.
+ *
+ * Lines are read as places become free, so the input may be larger than memory. After an
+ * interrupt no new one starts and what has come back is written.
+ */
+#include "batch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "out.h"
+#include "term.h"
+#include "text.h"
+
+typedef struct slot {
+    json_t *line; /* the input object */
+    tinkc_future *future;
+    tinkc_sampling how;
+    char *error; /* found before anything was sent */
+    bool used;
+} slot;
+
+typedef struct batch {
+    cli_app *app;
+    const cli_asked *asked;
+    tinkc_sampling how;
+    FILE *in, *out;
+    slot *slots;
+    size_t n_slots, first, n_used; /* a ring in the order of the input */
+    json_t *have;                  /* --resume: ids that the output has */
+    size_t n_read, n_done, n_failed;
+    bool ended;
+} batch;
+
+static json_t *line_messages(const json_t *line, const char *text)
+{
+    json_t *given = json_object_get(line, "messages");
+    return json_is_array(given) ? json_incref(given)
+                                : json_pack("[{s:s,s:s}]", "role", "user", "content", text);
+}
+
+/* The prompt of one line; false with a text in *error. */
+static bool line_prompt(const batch *b, const json_t *line, tinkc_tokens *ids, char **error)
+{
+    const json_t *tokens = json_object_get(line, "tokens");
+    const char *text = json_string_value(json_object_get(line, "prompt"));
+    tinkc_error err = { 0 };
+    if (json_is_array(tokens)) {
+        for (size_t i = 0; i < json_array_size(tokens); i++) {
+            int32_t id = (int32_t)json_integer_value(json_array_get(tokens, i));
+            tinkc_tokens_append(ids, &id, 1, &err);
+        }
+    } else if (json_is_array(json_object_get(line, "messages")) ||
+               (text && b->asked->chat && !cli_flag(b->app, "raw"))) {
+        json_t *messages = line_messages(line, text);
+        cli_render_prompt(b->asked, messages, ids, &err);
+        json_decref(messages);
+    } else if (text) {
+        tinkc_encode_options how = { .add_special = true };
+        tinkc_encode_span(b->asked->tokenizer, text, strlen(text), &how, ids, NULL, &err);
+    } else {
+        tinkc_error_set(&err, TINKC_E_ARGUMENT, "a line needs prompt, messages or tokens");
+    }
+    if (!err.code && ids->len == 0)
+        tinkc_error_set(&err, TINKC_E_ARGUMENT, "the prompt is empty");
+    if (err.code)
+        *error = strdup(err.message);
+    return !err.code;
+}
+
+static void start(batch *b, json_t *line)
+{
+    slot *s = &b->slots[(b->first + b->n_used++) % b->n_slots];
+    tinkc_tokens ids = { 0 };
+    tinkc_error err = { 0 };
+    *s = (slot){ .line = line, .how = b->how, .used = true };
+    const json_t *n = json_object_get(line, "num_samples");
+    size_t samples = json_is_integer(n) && json_integer_value(n) > 0
+                         ? (size_t)json_integer_value(n)
+                         : (size_t)cli_int(b->app, "num-samples");
+    cli_sampling_members(line, &s->how);
+    if (line_prompt(b, line, &ids, &s->error)) {
+        s->future = tinkc_sample(b->asked->sampler, ids.data, ids.len, samples, &s->how, &err);
+        if (err.code)
+            s->error = strdup(err.message);
+    }
+    tinkc_tokens_free(&ids);
+}
+
+/* --as-conversation: the input's messages and the answer, as training data. */
+static json_t *conversation(const batch *b, const slot *s, const tinkc_sequence *seq)
+{
+    json_t *messages =
+        line_messages(s->line, json_string_value(json_object_get(s->line, "prompt")));
+    json_t *kept = json_array();
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        json_t *m = json_array_get(messages, i);
+        const char *role = json_string_value(json_object_get(m, "role"));
+        if (!cli_flag(b->app, "drop-system") || !role || strcmp(role, "system") != 0)
+            json_array_append(kept, m);
+    }
+    char *text = cli_answer_text(b->asked, seq, &s->how);
+    json_array_append_new(kept,
+                          json_pack("{s:s,s:s}", "role", "assistant", "content", text ? text : ""));
+    free(text);
+    json_decref(messages);
+    return json_pack("{s:o}", "messages", kept);
+}
+
+static void write_line(batch *b, const json_t *v)
+{
+    cli_write_json(b->out, v, -1);
+    fputc('\n', b->out);
+}
+
+static void write_slot(batch *b, slot *s, const tinkc_samples *got, const char *error)
+{
+    if (got && cli_flag(b->app, "as-conversation")) {
+        for (size_t i = 0; i < tinkc_samples_count(got); i++) {
+            json_t *v = conversation(b, s, tinkc_samples_at(got, i));
+            write_line(b, v);
+            json_decref(v);
+        }
+        return;
+    }
+    json_t *v = json_copy(s->line), *sequences = json_array();
+    for (size_t i = 0; i < tinkc_samples_count(got); i++)
+        json_array_append_new(sequences, cli_sequence_json(b->asked, tinkc_samples_at(got, i),
+                                                           &s->how, b->asked->chat));
+    if (error)
+        json_object_set_new(v, "error", json_string(error));
+    else
+        json_object_set(v, "sequences", sequences);
+    json_decref(sequences);
+    write_line(b, v);
+    json_decref(v);
+}
+
+/* Ends the oldest: waits for it, writes it, frees its place. */
+static void finish(batch *b, size_t index)
+{
+    slot *s = &b->slots[index];
+    tinkc_error err = { 0 };
+    bool ok = !s->error && cli_wait(b->app, s->future, NULL, &err);
+    bool stopped = !ok && !s->error && cli_stop_signal();
+    if (!stopped) {
+        write_slot(b, s, ok ? tinkc_future_samples(s->future, 0, &err) : NULL,
+                   ok         ? NULL
+                   : s->error ? s->error
+                              : err.message);
+        b->n_done++;
+        b->n_failed += !ok;
+    }
+    tinkc_future_free(s->future);
+    json_decref(s->line);
+    free(s->error);
+    *s = (slot){ 0 };
+}
+
+static bool already_there(const batch *b, const json_t *line)
+{
+    const json_t *id = json_object_get(line, "id");
+    char *key = id ? json_dumps(id, JSON_ENCODE_ANY) : NULL;
+    bool there = key && json_object_get(b->have, key);
+    free(key);
+    return there;
+}
+
+/* Reads the next line and starts it. False at the end or at a broken line (then reported). */
+static bool read_one(batch *b, int *bad)
+{
+    char *text = NULL;
+    size_t cap = 0;
+    json_t *line = NULL;
+    while (!line && getline(&text, &cap, b->in) > 0) {
+        json_error_t why;
+        b->n_read++;
+        if (text[strspn(text, " \t\r\n")] == '\0')
+            continue;
+        line = json_loads(text, 0, &why);
+        if (!json_is_object(line)) {
+            *bad = cli_fail(b->app, "data_invalid", NULL, "%s:%zu: %s", cli_text(b->app, "batch"),
+                            b->n_read, line ? "not an object" : why.text);
+            json_decref(line);
+            line = NULL;
+            break;
+        }
+        if (already_there(b, line)) {
+            json_decref(line);
+            line = NULL;
+        }
+    }
+    free(text);
+    if (line)
+        start(b, line);
+    else
+        b->ended = true;
+    return line != NULL;
+}
+
+static int open_files(batch *b)
+{
+    cli_app *app = b->app;
+    const char *in = cli_text(app, "batch"), *out = cli_text(app, "output");
+    b->in = strcmp(in, "-") == 0 ? stdin : fopen(in, "re");
+    if (!b->in)
+        return cli_fail(app, errno == ENOENT ? "not_found" : "local_io", NULL, "%s: %s", in,
+                        strerrordesc_np(errno));
+    bool file = out && strcmp(out, "-") != 0;
+    b->have = json_object();
+    FILE *old = file && cli_flag(app, "resume") ? fopen(out, "re") : NULL;
+    char *text = NULL;
+    size_t cap = 0;
+    while (old && getline(&text, &cap, old) > 0) {
+        json_t *v = json_loads(text, 0, NULL), *id = json_object_get(v, "id");
+        char *key = id && !json_object_get(v, "error") ? json_dumps(id, JSON_ENCODE_ANY) : NULL;
+        if (key)
+            json_object_set_new(b->have, key, json_true());
+        free(key);
+        json_decref(v);
+    }
+    free(text);
+    if (old)
+        fclose(old);
+    b->out = file ? fopen(out, cli_flag(app, "resume") ? "ae" : "we") : stdout;
+    return b->out ? 0 : cli_fail(app, "local_io", NULL, "%s: %s", out, strerrordesc_np(errno));
+}
+
+/* Which place to end next: the oldest, or with --unordered one that is done. */
+static size_t choose(const batch *b)
+{
+    if (cli_flag(b->app, "unordered"))
+        for (size_t i = 0; i < b->n_used; i++) {
+            size_t at = (b->first + i) % b->n_slots;
+            if (b->slots[at].used && tinkc_future_done(b->slots[at].future))
+                return at;
+        }
+    return b->first;
+}
+
+static int run_batch(batch *b)
+{
+    int bad = 0;
+    cli_progress bar;
+    cli_progress_begin(&bar, b->app, "Sampling", -1, false);
+    cli_catch_signals();
+    for (;;) {
+        while (!bad && !b->ended && b->n_used < b->n_slots && !cli_stop_signal())
+            if (!read_one(b, &bad))
+                break;
+        if (b->n_used == 0)
+            break;
+        size_t at = choose(b);
+        if (b->slots[at].used)
+            finish(b, at);
+        while (b->n_used && !b->slots[b->first].used) {
+            b->first = (b->first + 1) % b->n_slots;
+            b->n_used--;
+        }
+        cli_progress_step(&bar, (int64_t)b->n_done, -1, NULL);
+    }
+    cli_progress_end(&bar);
+    if (cli_stop_signal())
+        return cli_stop_exit();
+    if (!bad && b->n_failed)
+        bad = cli_fail(b->app, b->n_failed == b->n_done ? "request_failed" : "partial_failure",
+                       NULL, "%zu of %zu lines failed", b->n_failed, b->n_done);
+    return bad;
+}
+
+int cli_sample_batch(cli_app *app, const cli_asked *asked)
+{
+    batch b = { .app = app, .asked = asked };
+    int64_t jobs = cli_int(app, "jobs");
+    b.n_slots = jobs > 0 && jobs <= 2000 ? (size_t)jobs : 64;
+    b.slots = calloc(b.n_slots, sizeof *b.slots);
+    int bad = b.slots ? open_files(&b) : cli_fail(app, "internal", NULL, "out of memory");
+    if (!bad)
+        bad = cli_sampling_options(app, asked, cli_flag(app, "raw"), &b.how);
+    if (!bad)
+        bad = run_batch(&b);
+    if (b.out && b.out != stdout && fclose(b.out) != 0 && !bad)
+        bad = cli_fail(app, "local_io", NULL, "%s: %s", cli_text(app, "output"),
+                       strerrordesc_np(errno));
+    if (b.in && b.in != stdin)
+        fclose(b.in);
+    cli_free_sampling(&b.how);
+    json_decref(b.have);
+    free(b.slots);
+    return bad;
+}

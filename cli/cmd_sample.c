@@ -1,0 +1,389 @@
+/* cmd_sample.c - `tinkc sample` and `tinkc logprobs`: one question, or one text to score.
+ * Batches of many are in cmd_batch.c. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ask.h"
+#include "batch.h"
+#include "commands.h"
+#include "out.h"
+#include "term.h"
+#include "text.h"
+
+/* ---- the prompt ---- */
+
+typedef struct prompt {
+    tinkc_tokens ids;
+    bool raw;
+} prompt;
+
+/* A JSON array of ids, or {"tokens": [...]}. False if the text is neither. */
+static bool ids_of(const char *text, tinkc_tokens *out)
+{
+    json_t *v = json_loads(text, 0, NULL),
+           *list = json_is_object(v) ? json_object_get(v, "tokens") : v;
+    bool ok = json_is_array(list) && json_array_size(list) > 0;
+    for (size_t i = 0; ok && i < json_array_size(list); i++) {
+        const json_t *x = json_array_get(list, i);
+        int32_t id = (int32_t)json_integer_value(x);
+        ok = json_is_integer(x) && tinkc_tokens_append(out, &id, 1, NULL);
+    }
+    json_decref(v);
+    return ok;
+}
+
+static int count_sources(const cli_app *app)
+{
+    return (int)(app->n_args > 0) + cli_given(app, "prompt") + cli_given(app, "prompt-file") +
+           cli_given(app, "messages");
+}
+
+/* Messages from a file: an array, or an object with one under "messages". NULL after reporting. */
+static json_t *read_messages(cli_app *app, const char *path, int *bad)
+{
+    size_t len;
+    char *text = cli_read_all(app, path, &len, bad);
+    json_t *v = text ? json_loadb(text, len, 0, NULL) : NULL, *out = NULL;
+    if (json_is_array(v))
+        out = json_incref(v);
+    else if (json_is_array(json_object_get(v, "messages")))
+        out = json_incref(json_object_get(v, "messages"));
+    else if (text)
+        *bad = cli_fail(app, "data_invalid", "an array of {\"role\", \"content\"}",
+                        "%s: not messages", path);
+    json_decref(v);
+    free(text);
+    return out;
+}
+
+static json_t *make_messages(const cli_app *app, const char *text)
+{
+    json_t *messages = json_array();
+    if (cli_given(app, "system"))
+        json_array_append_new(
+            messages, json_pack("{s:s,s:s}", "role", "system", "content", cli_text(app, "system")));
+    json_array_append_new(messages, json_pack("{s:s,s:s}", "role", "user", "content", text));
+    return messages;
+}
+
+static int text_prompt(cli_app *app, const cli_asked *asked, const char *text, prompt *out)
+{
+    tinkc_error err = { 0 };
+    out->raw = cli_flag(app, "raw") || !asked->chat;
+    if (out->raw) {
+        tinkc_encode_options how = { .add_special = true };
+        tinkc_encode_span(asked->tokenizer, text, strlen(text), &how, &out->ids, NULL, &err);
+    } else {
+        json_t *messages = make_messages(app, text);
+        cli_render_prompt(asked, messages, &out->ids, &err);
+        json_decref(messages);
+    }
+    return err.code ? cli_fail_error(app, &err, NULL) : 0;
+}
+
+static int read_prompt(cli_app *app, const cli_asked *asked, prompt *out)
+{
+    int bad = 0;
+    size_t len;
+    if (count_sources(app) > 1)
+        return cli_fail(app, "usage", NULL, "more than one prompt was given");
+    if (cli_given(app, "messages")) {
+        tinkc_error err = { 0 };
+        json_t *messages = read_messages(app, cli_text(app, "messages"), &bad);
+        if (messages && !cli_render_prompt(asked, messages, &out->ids, &err))
+            bad = cli_fail_error(app, &err, NULL);
+        json_decref(messages);
+        return bad;
+    }
+    const char *given = cli_given(app, "prompt")                        ? cli_text(app, "prompt")
+                        : app->n_args && strcmp(app->args[0], "-") != 0 ? app->args[0]
+                                                                        : NULL;
+    if (given)
+        return text_prompt(app, asked, given, out);
+    const char *file = cli_given(app, "prompt-file") ? cli_text(app, "prompt-file") : "-";
+    char *text = cli_read_all(app, file, &len, &bad);
+    if (text && ids_of(text, &out->ids))
+        out->raw = true;
+    else if (text) {
+        if (len && text[len - 1] == '\n') /* the shell's, not the prompt's */
+            text[len - 1] = '\0';
+        bad = text_prompt(app, asked, text, out);
+    }
+    free(text);
+    return bad;
+}
+
+/* ---- the answers ---- */
+
+static json_t *prompt_logprobs_json(const tinkc_samples *got)
+{
+    tinkc_f32s p = tinkc_samples_prompt_logprobs(got);
+    if (!p.len)
+        return json_null();
+    json_t *out = json_array();
+    for (size_t i = 0; i < p.len; i++)
+        json_array_append_new(out, isnan(p.data[i]) ? json_null() : json_real((double)p.data[i]));
+    return out;
+}
+
+static json_t *topk_json(const tinkc_samples *got, size_t n_prompt)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; i < n_prompt; i++) {
+        const int32_t *ids;
+        const float *logprobs;
+        size_t n = tinkc_samples_topk(got, i, &ids, &logprobs);
+        json_t *row = n ? json_array() : json_null();
+        for (size_t k = 0; k < n; k++)
+            json_array_append_new(row, json_pack("[i,f]", (int)ids[k], (double)logprobs[k]));
+        json_array_append_new(all, row);
+    }
+    return all;
+}
+
+static json_t *result_json(const cli_app *app, const cli_asked *asked, const prompt *p,
+                           const tinkc_samples *got, const tinkc_sampling *how)
+{
+    json_t *sequences = json_array();
+    size_t tokens = 0;
+    for (size_t i = 0; i < tinkc_samples_count(got); i++) {
+        const tinkc_sequence *seq = tinkc_samples_at(got, i);
+        json_array_append_new(sequences, cli_sequence_json(asked, seq, how, !p->raw));
+        tokens += seq->tokens.len;
+    }
+    json_t *v = json_pack("{s:s,s:s?,s:s?,s:s?,s:o,s:I,s:I}", "type", "sample", "base_model",
+                          asked->base_model, "model_path", asked->model_path, "renderer",
+                          asked->renderer, "sequences", sequences, "prompt_tokens",
+                          (json_int_t)p->ids.len, "completion_tokens", (json_int_t)tokens);
+    json_object_set_new(v, "prompt_logprobs", prompt_logprobs_json(got));
+    json_object_set_new(v, "topk_prompt_logprobs",
+                        cli_int(app, "topk-prompt-logprobs") ? topk_json(got, p->ids.len)
+                                                             : json_null());
+    return v;
+}
+
+static void print_answer(const cli_app *app, const cli_asked *asked, FILE *f,
+                         const tinkc_sequence *seq, const tinkc_sampling *how)
+{
+    char *text = cli_answer_text(asked, seq, how);
+    char *shown = text ? cli_thinking(text, cli_text(app, "thinking")) : NULL;
+    fprintf(f, "%s\n", shown ? shown : "");
+    for (size_t i = 0; cli_flag(app, "logprobs") && i < seq->logprobs.len; i++) {
+        tinkc_bytes b = tinkc_tokenizer_bytes(asked->tokenizer, seq->tokens.data[i]);
+        char *raw = strndup(b.data ? (const char *)b.data : "", b.len), *safe = cli_escape(raw);
+        fprintf(f, "%d\t%.4f\t%s\n", (int)seq->tokens.data[i], (double)seq->logprobs.data[i], safe);
+        free(safe);
+        free(raw);
+    }
+    if (seq->stop_reason == TINKC_STOP_LENGTH)
+        cli_warn(app, "the answer ran into --max-tokens");
+    free(shown);
+    free(text);
+}
+
+static int print_result(cli_app *app, const cli_asked *asked, const prompt *p,
+                        const tinkc_samples *got, const tinkc_sampling *how)
+{
+    const char *path = cli_text(app, "output");
+    bool file = path && strcmp(path, "-") != 0;
+    FILE *f = file ? fopen(path, "we") : stdout;
+    if (!f)
+        return cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
+    size_t n = tinkc_samples_count(got);
+    if (app->format == CLI_JSON || app->format == CLI_JSONL) {
+        json_t *v = result_json(app, asked, p, got, how);
+        cli_write_json(f, v, app->format == CLI_JSONL ? -1 : 2);
+        fputc('\n', f);
+        json_decref(v);
+    } else {
+        for (size_t i = 0; i < n; i++) {
+            if (n > 1)
+                fprintf(f, "%s==> sample %zu <==\n", i ? "\n" : "", i + 1);
+            print_answer(app, asked, f, tinkc_samples_at(got, i), how);
+        }
+    }
+    if (file && fclose(f) != 0)
+        return cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
+    return 0;
+}
+
+/* Tokens as they come. 1 = the service cannot; ask in the plain way. */
+static int stream_answer(cli_app *app, const cli_asked *asked, const prompt *p,
+                         const tinkc_sampling *how)
+{
+    tinkc_error err = { 0 };
+    tinkc_deltas *deltas = tinkc_sample_stream(asked->sampler, p->ids.data, p->ids.len, how, &err);
+    tinkc_decoder *decoder =
+        tinkc_decoder_new(asked->tokenizer, &(tinkc_decode_options){ .skip_special = true }, &err);
+    tinkc_text piece = { 0 };
+    const tinkc_delta *d;
+    bool any = false;
+    cli_catch_signals();
+    while (!cli_stop_signal() && (d = tinkc_deltas_next(deltas, TINKC_FOREVER, &err))) {
+        any = true;
+        piece.len = 0;
+        tinkc_decoder_push(decoder, d->tokens.data, d->tokens.len, &piece, &err);
+        fwrite(piece.data ? piece.data : "", 1, piece.len, stdout);
+        fflush(stdout);
+        if (d->last)
+            break;
+    }
+    tinkc_deltas_free(deltas);
+    tinkc_decoder_free(decoder);
+    tinkc_text_free(&piece);
+    if (!any && (err.code == TINKC_E_UNSUPPORTED || err.code == TINKC_E_NOT_FOUND))
+        return 1;
+    putchar('\n');
+    if (cli_stop_signal())
+        return cli_stop_exit();
+    return err.code ? cli_fail_error(app, &err, NULL) : 0;
+}
+
+static bool wants_stream(const cli_app *app)
+{
+    if (app->format == CLI_JSON || app->format == CLI_JSONL || cli_int(app, "num-samples") != 1 ||
+        cli_given(app, "output") || cli_flag(app, "logprobs") || cli_flag(app, "prompt-logprobs") ||
+        strcmp(cli_text(app, "thinking"), "show") != 0)
+        return false;
+    return cli_given(app, "stream") ? cli_flag(app, "stream") : app->stdout_tty;
+}
+
+static int ask_once(cli_app *app, const cli_asked *asked, const prompt *p, tinkc_sampling *how)
+{
+    tinkc_error err = { 0 };
+    how->prompt_logprobs = cli_flag(app, "prompt-logprobs");
+    how->topk_prompt_logprobs = (int32_t)cli_int(app, "topk-prompt-logprobs");
+    if (wants_stream(app)) {
+        int code = stream_answer(app, asked, p, how);
+        if (code != 1)
+            return code;
+    }
+    tinkc_future *f = tinkc_sample(asked->sampler, p->ids.data, p->ids.len,
+                                   (size_t)cli_int(app, "num-samples"), how, &err);
+    int bad;
+    if (cli_wait(app, f, "sampling", &err))
+        bad = print_result(app, asked, p, tinkc_future_samples(f, 0, &err), how);
+    else
+        bad = cli_fail_error(app, &err, NULL);
+    tinkc_future_free(f);
+    return bad;
+}
+
+int cli_sample(cli_app *app)
+{
+    cli_asked asked;
+    prompt p = { 0 };
+    tinkc_sampling how = TINKC_SAMPLING_INIT;
+    if (cli_int(app, "num-samples") < 1)
+        return cli_fail(app, "usage", NULL, "--num-samples must be at least 1");
+    int bad = cli_open_sampler(app, &asked);
+    if (bad)
+        return bad;
+    if (cli_given(app, "batch")) {
+        bad = cli_sample_batch(app, &asked);
+    } else {
+        bad = read_prompt(app, &asked, &p);
+        if (!bad && p.ids.len == 0)
+            bad = cli_fail(app, "data_invalid", NULL, "the prompt is empty");
+        if (!bad)
+            bad = cli_sampling_options(app, &asked, p.raw, &how);
+        if (!bad)
+            bad = ask_once(app, &asked, &p, &how);
+        cli_free_sampling(&how);
+    }
+    tinkc_tokens_free(&p.ids);
+    cli_close_sampler(&asked);
+    return bad;
+}
+
+/* ---- logprobs ---- */
+
+static int read_scored(cli_app *app, const cli_asked *asked, tinkc_tokens *ids, size_t *bytes)
+{
+    int bad = 0;
+    size_t len = 0;
+    tinkc_error err = { 0 };
+    char *text = cli_given(app, "text")
+                     ? strdup(cli_text(app, "text"))
+                     : cli_read_all(app, app->n_args ? app->args[0] : "-", &len, &bad);
+    if (!text)
+        return bad;
+    if (cli_flag(app, "tokens")) {
+        if (!ids_of(text, ids))
+            bad = cli_fail(app, "data_invalid", NULL, "not a JSON array of token ids");
+    } else if (cli_flag(app, "messages")) {
+        tinkc_chat_options how = { .renderer = asked->renderer };
+        tinkc_chat_encode(asked->tokenizer, text, &how, ids, &err);
+    } else {
+        tinkc_encode_options how = { .add_special = true };
+        tinkc_encode_span(asked->tokenizer, text, strlen(text), &how, ids, NULL, &err);
+    }
+    *bytes = strlen(text);
+    free(text);
+    return err.code ? cli_fail_error(app, &err, NULL) : bad;
+}
+
+static int show_scores(cli_app *app, const cli_asked *asked, const tinkc_tokens *ids,
+                       tinkc_f32s scores, size_t bytes)
+{
+    static const cli_column columns[] = {
+        { .name = "token", .header = "Token", .path = "token", .standard = true },
+        { .name = "id", .header = "ID", .path = "id", .standard = true },
+        { .name = "logprob", .header = "Logprob", .path = "logprob", .standard = true },
+        { 0 }
+    };
+    double sum = 0;
+    json_t *items = json_array();
+    for (size_t i = 0; i < ids->len && i < scores.len; i++) {
+        tinkc_bytes b = tinkc_tokenizer_bytes(asked->tokenizer, ids->data[i]);
+        char *raw = strndup(b.data ? (const char *)b.data : "", b.len), *safe = cli_escape(raw);
+        bool none = isnan(scores.data[i]);
+        sum += none ? 0 : (double)scores.data[i];
+        json_t *row = json_pack("{s:s,s:i,s:o}", "token", safe, "id", (int)ids->data[i], "logprob",
+                                none ? json_null() : json_real((double)scores.data[i]));
+        json_array_append_new(items, row);
+        free(safe);
+        free(raw);
+    }
+    int bad = 0;
+    double bpb = bytes ? -sum / (log(2) * (double)bytes) : 0;
+    if (app->format != CLI_JSON && (cli_flag(app, "sum") || cli_flag(app, "bpb"))) {
+        char text[CLI_SHORT_TEXT];
+        cli_format_number(cli_flag(app, "sum") ? sum : bpb, text);
+        puts(text);
+    } else {
+        json_t *head = json_pack("{s:f,s:f}", "sum", sum, "bits_per_byte", bpb);
+        cli_list list = {
+            .key = "tokens", .columns = columns, .head = head, .total = -1, .no_counts = true
+        };
+        bad = cli_print_list(app, &list, items);
+        json_decref(head);
+    }
+    json_decref(items);
+    return bad;
+}
+
+int cli_logprobs(cli_app *app)
+{
+    cli_asked asked;
+    tinkc_tokens ids = { 0 };
+    tinkc_error err = { 0 };
+    size_t bytes = 0;
+    int bad = cli_open_sampler(app, &asked);
+    if (bad)
+        return bad;
+    bad = read_scored(app, &asked, &ids, &bytes);
+    tinkc_future *f = bad ? NULL : tinkc_logprobs(asked.sampler, ids.data, ids.len, &err);
+    if (!bad) {
+        if (cli_wait(app, f, "scoring", &err))
+            bad = show_scores(app, &asked, &ids, tinkc_future_logprobs(f, 0, &err), bytes);
+        else
+            bad = cli_fail_error(app, &err, NULL);
+    }
+    tinkc_future_free(f);
+    tinkc_tokens_free(&ids);
+    cli_close_sampler(&asked);
+    return bad;
+}
