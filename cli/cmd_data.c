@@ -1,0 +1,411 @@
+/* cmd_data.c - `tinkc data`: check, stats, preview, split. Converting is in cmd_convert.c. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "commands.h"
+#include "examples.h"
+#include "out.h"
+#include "shuffle.h"
+#include "term.h"
+#include "text.h"
+#include "trainon.h"
+
+/* ---- problems ---- */
+
+typedef struct report {
+    const cli_app *app;
+    json_t *problems;
+    size_t errors, warnings;
+} report;
+
+static void note_problem(const char *file, size_t line, int level, const char *code,
+                         const char *message, void *user)
+{
+    report *r = user;
+    bool error = level == CLI_LEVEL_ERROR;
+    r->errors += error;
+    r->warnings += !error;
+    if (r->problems) {
+        json_array_append_new(r->problems,
+                              json_pack("{s:s,s:I,s:s,s:s,s:s}", "path", file, "line",
+                                        (json_int_t)line, "level", error ? "error" : "warning",
+                                        "code", code, "message", message));
+        return;
+    }
+    printf("%s:%zu: %s: %s\n", file, line, error ? "error" : "warning", message);
+}
+
+static bool json_wanted(const cli_app *app)
+{
+    return app->format == CLI_JSON || app->format == CLI_JSONL;
+}
+
+/* Fills the options of a model's view of the data; tokenizer NULL without -m. */
+static int model_view(cli_app *app, cli_example_options *how, tinkc_tokenizer **t)
+{
+    int bad = 0;
+    tinkc_error err = { 0 };
+    const char *what =
+        cli_find_option(app->command, "train-on", 8) ? cli_text(app, "train-on") : NULL;
+    *how = (cli_example_options){ .renderer = cli_text(app, "renderer"), .mean = true };
+    if (what)
+        bad = cli_train_on(app, what, &how->train_on);
+    if (cli_find_option(app->command, "max-length", 10))
+        how->max_length = (size_t)cli_int(app, "max-length");
+    if (bad || !cli_given(app, "model"))
+        return bad;
+    *t = cli_tokenizer(app, cli_text(app, "model"), &err);
+    how->tokenizer = *t;
+    return *t ? 0 : cli_fail_error(app, &err, cli_text(app, "model"));
+}
+
+static void check_with_model(report *r, const cli_data_file *f, const cli_example_options *how,
+                             cli_span line, size_t number, cli_examples *set)
+{
+    tinkc_error err = { 0 };
+    size_t empty = set->n_empty, cut = set->n_cut;
+    if (!cli_examples_add(set, how, line, (uint32_t)number, 0, &err))
+        note_problem(f->path, number, CLI_LEVEL_ERROR, "render", err.message, r);
+    if (set->n_empty > empty)
+        note_problem(f->path, number, CLI_LEVEL_WARNING, "untrained", "no token of it is learnt",
+                     r);
+    if (set->n_cut > cut)
+        note_problem(f->path, number, CLI_LEVEL_WARNING, "cut",
+                     "longer than --max-length: cut at the right", r);
+    while (set->n) /* counts are kept, the tokens themselves are not needed */
+        free(set->items[--set->n].ids);
+}
+
+static int check_file(cli_app *app, report *r, const char *path, const cli_example_options *how,
+                      json_t *files)
+{
+    cli_data_file f;
+    cli_lines lines;
+    cli_span line;
+    cli_convo facts;
+    cli_examples set = { 0 };
+    size_t good = 0, errors = r->errors, warnings = r->warnings;
+    int bad = cli_data_open(app, path, &f);
+    if (bad)
+        return bad;
+    cli_progress bar;
+    cli_progress_begin(&bar, app, path, (int64_t)f.len, true);
+    cli_lines_open(&lines, &f);
+    while (cli_lines_next(&lines, &line)) {
+        if (cli_check_conversation(path, lines.number, line, how->train_on == TINKC_TRAIN_MARKED,
+                                   &facts, note_problem, r)) {
+            good++;
+            if (how->tokenizer)
+                check_with_model(r, &f, how, line, lines.number, &set);
+        }
+        if ((lines.number & 1023) == 0)
+            cli_progress_step(&bar, (int64_t)(lines.at - f.text), (int64_t)f.len, NULL);
+    }
+    cli_progress_end(&bar);
+    json_t *v = json_pack("{s:s,s:I,s:I,s:o,s:I,s:I}", "path", path, "lines",
+                          (json_int_t)lines.number, "conversations", (json_int_t)good, "tokens",
+                          how->tokenizer ? json_integer((json_int_t)set.n_tokens) : json_null(),
+                          "errors", (json_int_t)(r->errors - errors), "warnings",
+                          (json_int_t)(r->warnings - warnings));
+    json_array_append_new(files, v);
+    if (!json_wanted(app))
+        cli_note(app, "%s: %zu conversations, %zu errors, %zu warnings", path, good,
+                 r->errors - errors, r->warnings - warnings);
+    if (lines.number == 0)
+        note_problem(path, 0, CLI_LEVEL_ERROR, "empty", "the file is empty", r);
+    cli_examples_free(&set);
+    cli_data_close(&f);
+    return 0;
+}
+
+int cli_data_check(cli_app *app)
+{
+    report r = { .app = app, .problems = json_wanted(app) ? json_array() : NULL };
+    cli_example_options how;
+    tinkc_tokenizer *t = NULL;
+    json_t *files = json_array();
+    int bad = model_view(app, &how, &t);
+    for (size_t i = 0; !bad && i < app->n_args; i++)
+        bad = check_file(app, &r, app->args[i], &how, files);
+    if (!bad && r.problems) {
+        json_t *v = json_pack("{s:O,s:O}", "files", files, "problems", r.problems);
+        bad = cli_print_json(app, v);
+        json_decref(v);
+    }
+    json_decref(files);
+    json_decref(r.problems);
+    tinkc_tokenizer_free(t);
+    return bad ? bad : r.errors ? CLI_EXIT_CHECK : 0;
+}
+
+/* ---- stats ---- */
+
+typedef struct stats {
+    size_t conversations, messages, assistant, user, system, tool, duplicates, broken;
+    uint64_t *hashes;
+    size_t n_hashes, cap_hashes;
+    size_t *lengths;
+    size_t n_lengths, cap_lengths;
+} stats;
+
+static int compare_u64(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static int compare_size(const void *a, const void *b)
+{
+    size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static uint64_t hash_line(cli_span s)
+{
+    uint64_t h = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < s.len; i++)
+        h = (h ^ (unsigned char)s.data[i]) * 0x100000001B3u;
+    return h;
+}
+
+static void remember(stats *s, cli_span line, const cli_convo *c)
+{
+    s->conversations++;
+    s->messages += c->n_messages;
+    s->assistant += c->n_assistant;
+    s->user += c->n_user;
+    s->system += c->n_system;
+    s->tool += c->n_tool;
+    if (s->n_hashes == s->cap_hashes) {
+        s->cap_hashes = s->cap_hashes ? s->cap_hashes * 2 : 1024;
+        uint64_t *grown = realloc(s->hashes, s->cap_hashes * sizeof *grown);
+        if (!grown)
+            return;
+        s->hashes = grown;
+    }
+    s->hashes[s->n_hashes++] = hash_line(line);
+}
+
+static void remember_length(stats *s, size_t length)
+{
+    if (s->n_lengths == s->cap_lengths) {
+        s->cap_lengths = s->cap_lengths ? s->cap_lengths * 2 : 1024;
+        size_t *grown = realloc(s->lengths, s->cap_lengths * sizeof *grown);
+        if (!grown)
+            return;
+        s->lengths = grown;
+    }
+    s->lengths[s->n_lengths++] = length;
+}
+
+static void ignore_problem(const char *file, size_t line, int level, const char *code,
+                           const char *message, void *user)
+{
+    (void)file, (void)line, (void)level, (void)code, (void)message, (void)user;
+}
+
+static int stats_file(cli_app *app, const char *path, const cli_example_options *how, stats *s)
+{
+    cli_data_file f;
+    cli_lines lines;
+    cli_span line;
+    cli_convo facts;
+    cli_examples set = { 0 };
+    int bad = cli_data_open(app, path, &f);
+    if (bad)
+        return bad;
+    cli_lines_open(&lines, &f);
+    while (cli_lines_next(&lines, &line)) {
+        tinkc_error err = { 0 };
+        if (!cli_check_conversation(path, lines.number, line, false, &facts, ignore_problem,
+                                    NULL)) {
+            s->broken++;
+            continue;
+        }
+        remember(s, line, &facts);
+        if (how->tokenizer && cli_examples_add(&set, how, line, 0, 0, &err))
+            while (set.n) {
+                remember_length(s, set.items[--set.n].len);
+                free(set.items[set.n].ids);
+            }
+    }
+    cli_examples_free(&set);
+    cli_data_close(&f);
+    return 0;
+}
+
+static void add_count(json_t *rows, json_t *v, const char *label, const char *key, size_t n)
+{
+    char text[CLI_SHORT_TEXT];
+    cli_format_count((int64_t)n, text);
+    cli_row(rows, label, text);
+    json_object_set_new(v, key, json_integer((json_int_t)n));
+}
+
+static void add_percentiles(json_t *rows, json_t *v, stats *s)
+{
+    static const int points[] = { 50, 90, 99, 100 };
+    size_t total = 0;
+    if (!s->n_lengths)
+        return;
+    qsort(s->lengths, s->n_lengths, sizeof *s->lengths, compare_size);
+    for (size_t i = 0; i < s->n_lengths; i++)
+        total += s->lengths[i];
+    add_count(rows, v, "Tokens", "tokens", total);
+    for (size_t i = 0; i < 4; i++) {
+        char label[32], key[32];
+        (void)snprintf(label, sizeof label, "Tokens, %d%%", points[i]);
+        (void)snprintf(key, sizeof key, "tokens_p%d", points[i]);
+        add_count(rows, v, label, key, s->lengths[(s->n_lengths - 1) * (size_t)points[i] / 100]);
+    }
+}
+
+int cli_data_stats(cli_app *app)
+{
+    stats s = { 0 };
+    cli_example_options how;
+    tinkc_tokenizer *t = NULL;
+    int bad = model_view(app, &how, &t);
+    for (size_t i = 0; !bad && i < app->n_args; i++)
+        bad = stats_file(app, app->args[i], &how, &s);
+    if (!bad) {
+        json_t *rows = json_array(), *v = json_object();
+        qsort(s.hashes, s.n_hashes, sizeof *s.hashes, compare_u64);
+        for (size_t i = 1; i < s.n_hashes; i++)
+            s.duplicates += s.hashes[i] == s.hashes[i - 1];
+        add_count(rows, v, "Conversations", "conversations", s.conversations);
+        add_count(rows, v, "Broken lines", "broken_lines", s.broken);
+        add_count(rows, v, "Duplicates", "duplicates", s.duplicates);
+        add_count(rows, v, "Messages", "messages", s.messages);
+        add_count(rows, v, "  user", "user_messages", s.user);
+        add_count(rows, v, "  assistant", "assistant_messages", s.assistant);
+        add_count(rows, v, "  system", "system_messages", s.system);
+        add_count(rows, v, "  tool", "tool_messages", s.tool);
+        add_percentiles(rows, v, &s);
+        bad = cli_print_record(app, NULL, rows, v);
+        json_decref(rows);
+        json_decref(v);
+    }
+    free(s.hashes);
+    free(s.lengths);
+    tinkc_tokenizer_free(t);
+    return bad;
+}
+
+/* ---- preview ---- */
+
+static int preview_plain(cli_app *app, const cli_data_file *f)
+{
+    cli_lines lines;
+    cli_span line;
+    cli_lines_open(&lines, f);
+    for (int64_t n = cli_int(app, "number"); n > 0 && cli_lines_next(&lines, &line); n--) {
+        json_t *v = json_loadb(line.data, line.len, 0, NULL), *m;
+        json_t *messages = json_object_get(v, "messages");
+        size_t i;
+        json_array_foreach(messages, i, m)
+        {
+            const char *role = json_string_value(json_object_get(m, "role"));
+            char *text = json_dumps(json_object_get(m, "content"), JSON_ENCODE_ANY);
+            const char *content = json_string_value(json_object_get(m, "content"));
+            printf("%s: %s\n", role ? role : "?", content ? content : text ? text : "");
+            free(text);
+        }
+        putchar('\n');
+        json_decref(v);
+    }
+    return 0;
+}
+
+int cli_data_preview(cli_app *app)
+{
+    cli_data_file f;
+    cli_example_options how;
+    tinkc_tokenizer *t = NULL;
+    int bad = model_view(app, &how, &t);
+    if (!bad)
+        bad = cli_data_open(app, app->args[0], &f);
+    if (bad)
+        return tinkc_tokenizer_free(t), bad;
+    if (!t) {
+        bad = preview_plain(app, &f);
+    } else {
+        cli_examples set = { 0 };
+        cli_lines lines;
+        cli_span line;
+        tinkc_error err = { 0 };
+        how.mean = false;
+        cli_lines_open(&lines, &f);
+        for (int64_t n = cli_int(app, "number"); n > 0 && cli_lines_next(&lines, &line); n--)
+            if (!cli_examples_add(&set, &how, line, (uint32_t)lines.number, 0, &err))
+                break;
+        for (size_t i = 0; i < set.n; i++)
+            cli_preview(app, stdout, t, &set.items[i]);
+        if (err.code)
+            bad = cli_fail_error(app, &err, NULL);
+        cli_examples_free(&set);
+    }
+    cli_data_close(&f);
+    tinkc_tokenizer_free(t);
+    return bad;
+}
+
+/* ---- split ---- */
+
+static int write_part(cli_app *app, const char *folder, const char *name, const cli_span *lines,
+                      const size_t *order, size_t n)
+{
+    char *path = cli_printf("%s/%s", folder, name);
+    FILE *f = path ? fopen(path, "we") : NULL;
+    bool ok = f != NULL;
+    for (size_t i = 0; ok && i < n; i++)
+        ok = fwrite(lines[order[i]].data, 1, lines[order[i]].len, f) == lines[order[i]].len &&
+             fputc('\n', f) != EOF;
+    ok = f && fclose(f) == 0 && ok;
+    int bad = ok ? 0 : cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
+    if (ok)
+        cli_note(app, "%s: %zu conversations", path, n);
+    free(path);
+    return bad;
+}
+
+int cli_data_split(cli_app *app)
+{
+    cli_data_file f;
+    cli_lines lines;
+    cli_span line, *all = NULL;
+    size_t n = 0, cap = 0, held = (size_t)cli_int(app, "test");
+    const char *folder = cli_text(app, "output");
+    if (!cli_given(app, "test"))
+        return cli_fail(app, "usage", NULL, "--test is needed: how many to hold out");
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        return cli_fail(app, "local_io", NULL, "%s: %s", folder, strerrordesc_np(errno));
+    int bad = cli_data_open(app, app->args[0], &f);
+    if (bad)
+        return bad;
+    cli_lines_open(&lines, &f);
+    while (cli_lines_next(&lines, &line)) {
+        if (n == cap) {
+            cap = cap ? cap * 2 : 1024;
+            cli_span *grown = realloc(all, cap * sizeof *grown);
+            if (!grown)
+                break;
+            all = grown;
+        }
+        all[n++] = line;
+    }
+    size_t *order = cli_shuffled(n, (uint64_t)cli_int(app, "seed"));
+    if (held >= n)
+        bad = cli_fail(app, "data_invalid", NULL,
+                       "%s has %zu conversations; %zu cannot be held out", app->args[0], n, held);
+    if (!bad && order)
+        bad = write_part(app, folder, "test.jsonl", all, order, held);
+    if (!bad && order)
+        bad = write_part(app, folder, "train.jsonl", all, order + held, n - held);
+    free(order);
+    free(all);
+    cli_data_close(&f);
+    return bad;
+}

@@ -1,0 +1,286 @@
+/* dataset.c - conversation files, checked line by line. Must not: need a model or the network. */
+#include "dataset.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "term.h"
+#include "text.h"
+
+int cli_data_open(cli_app *app, const char *path, cli_data_file *out)
+{
+    int bad = 0;
+    struct stat st;
+    *out = (cli_data_file){ .path = strdup(path) };
+    int fd = strcmp(path, "-") == 0 ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
+        void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (map != MAP_FAILED) {
+            madvise(map, (size_t)st.st_size, MADV_SEQUENTIAL);
+            *out = (cli_data_file){
+                .path = out->path, .text = map, .len = (size_t)st.st_size, .mapped = true
+            };
+        }
+    }
+    if (fd >= 0)
+        close(fd);
+    if (!out->mapped)
+        out->text = cli_read_all(app, path, &out->len, &bad);
+    return bad;
+}
+
+void cli_data_close(cli_data_file *f)
+{
+    if (f->mapped)
+        munmap(f->text, f->len);
+    else
+        free(f->text);
+    free(f->path);
+    *f = (cli_data_file){ 0 };
+}
+
+void cli_lines_open(cli_lines *l, const cli_data_file *f)
+{
+    *l = (cli_lines){ f->text, f->text + f->len, 0 };
+    if (f->len >= 3 && memcmp(f->text, "\xEF\xBB\xBF", 3) == 0)
+        l->at += 3;
+}
+
+bool cli_lines_next(cli_lines *l, cli_span *line)
+{
+    while (l->at < l->end) {
+        const char *stop = memchr(l->at, '\n', (size_t)(l->end - l->at));
+        if (!stop)
+            stop = l->end;
+        *line = (cli_span){ l->at, (size_t)(stop - l->at) };
+        l->at = stop < l->end ? stop + 1 : stop;
+        l->number++;
+        while (line->len && strchr(" \t\r", line->data[line->len - 1]))
+            line->len--;
+        if (line->len)
+            return true;
+    }
+    return false;
+}
+
+/* ---- one conversation ---- */
+
+typedef struct check {
+    cli_scan scan;
+    cli_convo *facts;
+    cli_problem_fn *fn;
+    void *user;
+    const char *file;
+    size_t number;
+    bool failed;
+} check;
+
+static void complain(check *c, int level, const char *code, const char *message)
+{
+    if (level == CLI_LEVEL_ERROR)
+        c->failed = true;
+    c->fn(c->file, c->number, level, code, message, c->user);
+}
+
+static void complain_at(check *c, const char *code, const char *format, size_t i)
+{
+    char text[160];
+    (void)snprintf(text, sizeof text, "message %zu: %s", i + 1, format);
+    complain(c, CLI_LEVEL_ERROR, code, text);
+}
+
+static bool holds(cli_span s, const char *word)
+{
+    return memmem(s.data, s.len, word, strlen(word)) != NULL;
+}
+
+/* One part of a list content: an object with a type and the member that type needs. */
+static void check_part(check *c, size_t i)
+{
+    static const char *const kinds[] = { "text", "thinking", "image", "audio" };
+    cli_span key, type = { "", 0 }, skipped;
+    bool has[4] = { false };
+    if (cli_scan_peek(&c->scan) != '{') {
+        complain_at(c, "part", "a part of the content must be an object", i);
+        cli_scan_skip(&c->scan);
+        return;
+    }
+    cli_scan_object(&c->scan);
+    while (cli_scan_key(&c->scan, &key)) {
+        char kind = cli_scan_peek(&c->scan);
+        for (size_t k = 0; k < 4; k++)
+            has[k] = has[k] || (kind == '"' && cli_span_is(key, kinds[k]));
+        if (cli_span_is(key, "type") && kind == '"')
+            cli_scan_string(&c->scan, &type);
+        else if (kind == '"')
+            cli_scan_string(&c->scan, &skipped);
+        else
+            cli_scan_skip(&c->scan);
+    }
+    for (size_t k = 0; k < 4; k++) {
+        if (!cli_span_is(type, kinds[k]))
+            continue;
+        c->facts->reasoning = c->facts->reasoning || k == 1;
+        if (!has[k])
+            complain_at(c, "part", "a part lacks the member its type names", i);
+        return;
+    }
+    complain_at(c, "part", "a part's type must be text, thinking, image or audio", i);
+}
+
+static void check_content(check *c, size_t i)
+{
+    cli_span text;
+    char kind = cli_scan_peek(&c->scan);
+    if (kind == '"') {
+        cli_scan_string(&c->scan, &text);
+        c->facts->reasoning = c->facts->reasoning || holds(text, "<think>");
+    } else if (kind == '[') {
+        cli_scan_array(&c->scan);
+        while (cli_scan_item(&c->scan))
+            check_part(c, i);
+    } else {
+        if (kind)
+            complain_at(c, "content", "content must be text or a list of parts", i);
+        cli_scan_skip(&c->scan);
+    }
+}
+
+static void check_tool_call(check *c, size_t i)
+{
+    cli_span key, text;
+    bool function = false, name = false, arguments = false;
+    if (!cli_scan_object(&c->scan))
+        return;
+    while (cli_scan_key(&c->scan, &key)) {
+        if (!cli_span_is(key, "function") || cli_scan_peek(&c->scan) != '{') {
+            cli_scan_skip(&c->scan);
+            continue;
+        }
+        function = true;
+        cli_scan_object(&c->scan);
+        while (cli_scan_key(&c->scan, &key)) {
+            bool string = cli_scan_peek(&c->scan) == '"';
+            name = name || (string && cli_span_is(key, "name"));
+            arguments = arguments || cli_span_is(key, "arguments");
+            if (string)
+                cli_scan_string(&c->scan, &text);
+            else
+                cli_scan_skip(&c->scan);
+        }
+    }
+    if (!c->scan.fault && (!function || !name || !arguments))
+        complain_at(c, "tool_calls", "a tool call needs function.name and function.arguments", i);
+}
+
+static void count_role(cli_convo *f, cli_span role)
+{
+    f->n_assistant += cli_span_is(role, "assistant");
+    f->n_user += cli_span_is(role, "user");
+    f->n_system += cli_span_is(role, "system");
+    f->n_tool += cli_span_is(role, "tool");
+}
+
+static void check_message(check *c, size_t i)
+{
+    cli_span key, role = { NULL, 0 };
+    bool content = false, calls = false, null_content = false;
+    if (cli_scan_peek(&c->scan) != '{') {
+        complain_at(c, "message", "must be an object", i);
+        cli_scan_skip(&c->scan);
+        return;
+    }
+    cli_scan_object(&c->scan);
+    while (cli_scan_key(&c->scan, &key)) {
+        char kind = cli_scan_peek(&c->scan);
+        if (cli_span_is(key, "role") && kind == '"') {
+            cli_scan_string(&c->scan, &role);
+        } else if (cli_span_is(key, "content") && kind == 'n') {
+            null_content = true;
+            cli_scan_skip(&c->scan);
+        } else if (cli_span_is(key, "content")) {
+            content = true;
+            check_content(c, i);
+        } else if (cli_span_is(key, "tool_calls") && kind == '[') {
+            calls = true;
+            cli_scan_array(&c->scan);
+            while (cli_scan_item(&c->scan))
+                check_tool_call(c, i);
+        } else if (cli_span_is(key, "trainable")) {
+            c->facts->n_trainable++;
+            if (kind != 't' && kind != 'f')
+                complain_at(c, "trainable", "trainable must be true or false", i);
+            cli_scan_skip(&c->scan);
+        } else {
+            cli_scan_skip(&c->scan);
+        }
+    }
+    if (c->scan.fault)
+        return;
+    if (!role.data)
+        complain_at(c, "role", "role is missing or no text", i);
+    else
+        count_role(c->facts, role);
+    if (!content && !(calls && null_content) && !calls)
+        complain_at(c, "content", "content is missing", i);
+}
+
+static void check_members(check *c, bool *found)
+{
+    cli_span key;
+    while (cli_scan_key(&c->scan, &key)) {
+        if (!cli_span_is(key, "messages")) {
+            cli_scan_skip(&c->scan);
+            continue;
+        }
+        *found = true;
+        if (cli_scan_peek(&c->scan) != '[') {
+            complain(c, CLI_LEVEL_ERROR, "messages", "messages must be a list");
+            cli_scan_skip(&c->scan);
+            continue;
+        }
+        cli_scan_array(&c->scan);
+        while (cli_scan_item(&c->scan))
+            check_message(c, c->facts->n_messages++);
+    }
+}
+
+bool cli_check_conversation(const char *file, size_t number, cli_span line, bool customized,
+                            cli_convo *facts, cli_problem_fn *fn, void *user)
+{
+    check c = { .facts = facts, .fn = fn, .user = user, .file = file, .number = number };
+    bool found = false;
+    *facts = (cli_convo){ 0 };
+    cli_scan_open(&c.scan, line.data, line.len);
+    if (cli_scan_peek(&c.scan) != '{' && !c.scan.fault)
+        c.scan.fault = "the line must be an object";
+    else if (cli_scan_object(&c.scan))
+        check_members(&c, &found);
+    if (!cli_scan_close(&c.scan)) {
+        char text[160];
+        (void)snprintf(text, sizeof text, "not JSON: %s at column %zu", c.scan.fault,
+                       (size_t)(c.scan.at - c.scan.begin) + 1);
+        complain(&c, CLI_LEVEL_ERROR, "json", text);
+        return false;
+    }
+    if (!found)
+        complain(&c, CLI_LEVEL_ERROR, "messages", "there is no \"messages\"");
+    else if (facts->n_messages == 0 && !c.failed)
+        complain(&c, CLI_LEVEL_ERROR, "messages", "messages is empty");
+    if (c.failed)
+        return false;
+    if (customized && facts->n_trainable != facts->n_messages)
+        complain(&c, CLI_LEVEL_ERROR, "trainable", "every message needs \"trainable\" here");
+    else if (!customized && facts->n_trainable)
+        complain(&c, CLI_LEVEL_WARNING, "trainable",
+                 "\"trainable\" is read only with --train-on customized");
+    if (!customized && facts->n_assistant == 0)
+        complain(&c, CLI_LEVEL_WARNING, "assistant",
+                 "no assistant message: nothing is learnt from it");
+    return !c.failed;
+}
