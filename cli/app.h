@@ -67,7 +67,6 @@ struct cli_app {
 
     tinkc_client *client; /* after cli_connect */
     tinkc_engine *engine; /* with the local engine */
-    bool local;
 };
 
 /* ---- options ---- */
@@ -86,6 +85,9 @@ const char *cli_text_at(const cli_app *, const char *name, size_t i);
 
 /* Fills app from argv. 0, or an exit code after the problem has been reported. */
 int cli_parse(cli_app *, int argc, char **argv);
+
+/* Adds a value as if it had been given; `text` must outlive the app. Flags: "true" or "false". */
+int cli_set_value(cli_app *, const char *name, const char *text, const char *origin);
 
 /* ---- problems ---- */
 
@@ -120,8 +122,8 @@ void cli_warn(const cli_app *, const char *format, ...) __attribute__((format(pr
 /* Opens the client: the service, or the engine in this process with --local or when no key is
  * configured (which it says). 0, or an exit code after reporting. */
 int cli_connect(cli_app *);
-/* The same without asking which: for tools that need an engine (serve). */
-int cli_open_engine(cli_app *);
+/* Whether cli_connect will open the engine in this process. */
+bool cli_wants_local(const cli_app *);
 /* Waits for a future while showing why it waits, obeying --timeout and signals. True if it
  * succeeded; otherwise *err holds why (CANCELLED after a signal). */
 bool cli_wait(cli_app *, tinkc_future *, const char *label, tinkc_error *err);
@@ -140,6 +142,8 @@ void cli_disconnect(cli_app *);
 /* 0, SIGINT or SIGTERM: what asked us to stop; and how often. */
 int cli_stop_signal(void);
 int cli_stop_count(void);
+/* As if none had come: the next one counts again. */
+void cli_forget_signal(void);
 /* Exit code for the signal that came. */
 int cli_stop_exit(void);
 /* Lets signals set the flag instead of ending the program (long work, prompts). */

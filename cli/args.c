@@ -422,6 +422,16 @@ static int check_count(cli_app *app)
     return cli_fail(app, "usage", hint, "an argument is missing: %s", c->args);
 }
 
+int cli_set_value(cli_app *app, const char *name, const char *text, const char *origin)
+{
+    const cli_option *o = cli_find_option(app->command, name, strlen(name));
+    if (!o)
+        return cli_fail(app, "config_invalid", NULL, "%s: there is no option --%s", origin, name);
+    if (o->kind == CLI_FLAG)
+        return add_value(app, o, NULL, strcmp(text, "true") == 0, origin);
+    return add_value(app, o, text, true, origin);
+}
+
 /* Environment variables stand in for options that were not given. */
 static int add_environment(cli_app *app)
 {

@@ -96,7 +96,7 @@ const char *cli_model(const cli_app *app)
     const char *model = cli_text(app, "model");
     if (!model)
         model = cli_config_get(app, "model", NULL);
-    return model ? model : app->local ? "nano" : NULL;
+    return model ? model : cli_wants_local(app) ? "nano" : NULL;
 }
 
 static char *read_key_file(cli_app *app, const char *path, int *bad)
@@ -115,16 +115,21 @@ static bool has_credential(const cli_app *app)
            cli_config_get(app, "api_key", NULL) || cli_config_get(app, "credential_cmd", NULL);
 }
 
-static bool wants_local(cli_app *app)
+bool cli_wants_local(const cli_app *app)
 {
     const char *url = setting(app, "base-url", "base_url");
     if (cli_flag(app, "local") || (url && strcmp(url, "local:") == 0))
         return true;
-    if (url || has_credential(app))
-        return false;
-    cli_note(app, "no key is configured: using the engine inside this program (tinkc auth login "
-                  "to use the service)");
-    return true;
+    return !url && !has_credential(app);
+}
+
+/* Said once: nobody should train on the wrong machine without knowing. */
+static void say_local(const cli_app *app)
+{
+    const char *url = setting(app, "base-url", "base_url");
+    if (!cli_flag(app, "local") && !url)
+        cli_note(app, "no key is configured: using the engine inside this program (tinkc auth "
+                      "login to use the service)");
 }
 
 /* ---- the engine ---- */
@@ -144,11 +149,10 @@ static bool add_named(cli_app *app, tinkc_engine *engine, tinkc_error *err)
     return tinkc_engine_add_model(engine, model, model, err);
 }
 
-int cli_open_engine(cli_app *app)
+static int open_engine(cli_app *app)
 {
     tinkc_error err = { 0 };
     const char *store = cli_store_folder(app);
-    app->local = true;
     app->engine = tinkc_engine_new(&(tinkc_engine_options){ .store = store }, &err);
     if (err.code == TINKC_E_STORE)
         return cli_fail(
@@ -236,9 +240,10 @@ int cli_connect(cli_app *app)
     tinkc_client_options o = { 0 };
     tinkc_error err = { 0 };
     fill_options(app, &o);
-    if (!wants_local(app))
+    if (!cli_wants_local(app))
         return connect_service(app, &o);
-    int bad = cli_open_engine(app);
+    say_local(app);
+    int bad = open_engine(app);
     if (bad)
         return bad;
     o.transport = tinkc_engine_transport(app->engine);

@@ -44,6 +44,10 @@ int cli_stop_count(void)
 {
     return stop_count;
 }
+void cli_forget_signal(void)
+{
+    stop_signal = 0;
+}
 int cli_stop_exit(void)
 {
     return stop_signal == SIGTERM ? CLI_EXIT_SIGTERM : CLI_EXIT_SIGINT;

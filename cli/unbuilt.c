@@ -14,8 +14,6 @@ static int not_yet(const cli_app *app)
     }
 
 UNBUILT(cli_chat)
-UNBUILT(cli_train_sft)
-UNBUILT(cli_train_resume)
 UNBUILT(cli_logs_show)
 UNBUILT(cli_logs_tail)
 UNBUILT(cli_logs_plot)

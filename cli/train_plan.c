@@ -1,0 +1,366 @@
+/* train_plan.c - before the first request: data, batches, steps, learning rate, the plan. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "models.h"
+#include "shuffle.h"
+#include "term.h"
+#include "text.h"
+#include "train.h"
+#include "trainon.h"
+
+/* ---- data ---- */
+
+static void print_problem(const char *file, size_t line, int level, const char *code,
+                          const char *message, void *user)
+{
+    size_t *errors = user;
+    (void)code;
+    if (level != CLI_LEVEL_ERROR)
+        return;
+    (*errors)++;
+    fprintf(stderr, "%s:%zu: %s\n", file, line, message);
+}
+
+static int read_examples(cli_sft *s, cli_data_file *f, uint16_t index, cli_examples *into)
+{
+    size_t errors = 0;
+    cli_lines lines;
+    cli_span line;
+    cli_convo facts;
+    cli_app *app = s->app;
+    cli_example_options how = { .tokenizer = s->tokenizer,
+                                .renderer = s->renderer,
+                                .max_length = (size_t)cli_int(app, "max-length"),
+                                .split_turns = cli_flag(app, "split-turns"),
+                                .mean = strcmp(cli_text(app, "reduction"), "mean") == 0 };
+    int bad = cli_train_on(app, cli_text(app, "train-on"), &how.train_on);
+    cli_progress bar;
+    cli_progress_begin(&bar, app, "Reading", (int64_t)f->len, true);
+    cli_lines_open(&lines, f);
+    while (!bad && cli_lines_next(&lines, &line)) {
+        tinkc_error err = { 0 };
+        if (!cli_check_conversation(f->path, lines.number, line, how.train_on == TINKC_TRAIN_MARKED,
+                                    &facts, print_problem, &errors))
+            continue;
+        if (!cli_examples_add(into, &how, line, (uint32_t)lines.number, index, &err)) {
+            fprintf(stderr, "%s:%zu: %s\n", f->path, lines.number, err.message);
+            errors++;
+        }
+        cli_progress_step(&bar, (int64_t)(lines.at - f->text), (int64_t)f->len, NULL);
+    }
+    cli_progress_end(&bar);
+    if (!bad && errors)
+        bad = cli_fail(app, "data_invalid", "nothing was sent; see: tinkc data check",
+                       "%s: %zu lines cannot be used", f->path, errors);
+    return bad;
+}
+
+static size_t count_data(const cli_app *app)
+{
+    size_t n = app->n_args;
+    while (cli_text_at(app, "data", n - app->n_args))
+        n++;
+    return n;
+}
+
+static const char *data_name(const cli_app *app, size_t i)
+{
+    return i < app->n_args ? app->args[i] : cli_text_at(app, "data", i - app->n_args);
+}
+
+static int read_all_data(cli_sft *s)
+{
+    cli_app *app = s->app;
+    int bad = 0;
+    s->n_files = count_data(app);
+    if (s->n_files == 0)
+        return cli_fail(app, "usage", "tinkc train sft FILE.jsonl", "no training data was given");
+    s->files = calloc(s->n_files + 1, sizeof *s->files);
+    for (size_t i = 0; !bad && s->files && i < s->n_files; i++) {
+        bad = cli_data_open(app, data_name(app, i), &s->files[i]);
+        if (!bad)
+            bad = read_examples(s, &s->files[i], (uint16_t)i, &s->train);
+    }
+    if (!bad && cli_given(app, "test-data")) {
+        cli_data_file f;
+        bad = cli_data_open(app, cli_text(app, "test-data"), &f);
+        if (!bad)
+            bad = read_examples(s, &f, 0, &s->test);
+        cli_data_close(&f);
+    }
+    return bad;
+}
+
+/* The first --test-size of the first shuffle become the test set; the rest is trained on. */
+static int hold_out(cli_sft *s)
+{
+    size_t held = (size_t)cli_int(s->app, "test-size");
+    size_t *order = cli_shuffled(s->train.n, (uint64_t)cli_int(s->app, "shuffle-seed"));
+    if (!order)
+        return cli_fail(s->app, "internal", NULL, "out of memory");
+    if (held >= s->train.n || cli_given(s->app, "test-data"))
+        held = 0;
+    for (size_t i = 0; i < held; i++) {
+        cli_examples *t = &s->test;
+        cli_example *grown = realloc(t->items, (t->n + 1) * sizeof *grown);
+        if (!grown)
+            break;
+        t->items = grown;
+        t->items[t->n++] = s->train.items[order[i]];
+        s->train.items[order[i]].ids = NULL; /* owned by the test set now */
+    }
+    s->n_kept = s->train.n - held;
+    s->kept = malloc((s->n_kept + 1) * sizeof *s->kept);
+    if (s->kept)
+        memcpy(s->kept, order + held, s->n_kept * sizeof *s->kept);
+    free(order);
+    return s->kept ? 0 : cli_fail(s->app, "internal", NULL, "out of memory");
+}
+
+const size_t *cli_sft_batch(cli_sft *s, size_t step, size_t *n)
+{
+    size_t epoch = step / s->n_batches, batch = step % s->n_batches;
+    if (s->order_epoch != epoch) {
+        free(s->order);
+        size_t *order = cli_shuffled(s->n_kept, (uint64_t)epoch);
+        for (size_t i = 0; order && i < s->n_kept; i++)
+            order[i] = s->kept[order[i]];
+        s->order = order;
+        s->order_epoch = epoch;
+    }
+    size_t from = batch * s->batch_size;
+    *n = s->n_kept - from < s->batch_size ? s->n_kept - from : s->batch_size;
+    return s->order ? s->order + from : NULL;
+}
+
+/* ---- numbers ---- */
+
+static int settle_batch(cli_sft *s)
+{
+    cli_app *app = s->app;
+    const char *text = cli_text(app, "batch-size");
+    int64_t size = 128;
+    size_t epochs = s->epochs;
+    if (strcmp(text, "auto") == 0) {
+        while (size > 8 && (size_t)s->n_kept * epochs / (size_t)size < 100)
+            size /= 2;
+        if ((size_t)size > s->n_kept)
+            size = (int64_t)s->n_kept;
+    } else if (!cli_parse_int(text, &size) || size < 1) {
+        return cli_fail(app, "usage", NULL, "--batch-size: '%s' is not a number above 0", text);
+    }
+    s->batch_size = (size_t)size;
+    s->n_batches = s->batch_size ? s->n_kept / s->batch_size : 0;
+    if (cli_flag(app, "keep-last") && s->batch_size && s->n_kept % s->batch_size)
+        s->n_batches++;
+    s->total_steps = s->n_batches * epochs;
+    if (cli_given(app, "max-steps") && (size_t)cli_int(app, "max-steps") < s->total_steps)
+        s->total_steps = (size_t)cli_int(app, "max-steps");
+    if (s->total_steps == 0)
+        return cli_fail(app, "data_invalid", "make --batch-size smaller, or add data",
+                        "%zu examples are less than one batch of %zu", s->n_kept, s->batch_size);
+    return 0;
+}
+
+static int settle_rate(cli_sft *s)
+{
+    const char *text = cli_text(s->app, "lr");
+    if (strcmp(text, "auto") == 0) {
+        s->rate = cli_model_suggested_rate(s->model);
+        if (s->rate > 0)
+            return 0;
+        return cli_fail(s->app, "usage", "5e-4 is a usual start for LoRA: --lr 5e-4",
+                        "no learning rate is known for %s", s->model);
+    }
+    if (!cli_parse_number(text, &s->rate) || s->rate <= 0)
+        return cli_fail(s->app, "usage", NULL, "--lr: '%s' is not a number above 0", text);
+    return 0;
+}
+
+double cli_sft_rate(const cli_sft *s, size_t step)
+{
+    const char *schedule = cli_text(s->app, "lr-schedule");
+    double t = (double)step / (double)s->total_steps, scale = 1;
+    if (strcmp(schedule, "linear") == 0)
+        scale = 1 - t;
+    else if (strcmp(schedule, "cosine") == 0)
+        scale = 0.5 * (1 + cos(3.14159265358979323846 * t));
+    double warm = (double)cli_int(s->app, "warmup-steps");
+    if ((double)step < warm)
+        scale *= (double)(step + 1) / warm;
+    return s->rate * scale;
+}
+
+static int check_options(cli_app *app)
+{
+    int64_t rank = cli_int(app, "lora-rank");
+    if (rank < 1 || (rank & (rank - 1)) != 0)
+        return cli_fail(app, "usage", "8, 16, 32, 64, 128", "--lora-rank must be a power of two");
+    if (!cli_flag(app, "train-mlp") && !cli_flag(app, "train-attn") &&
+        !cli_flag(app, "train-unembed"))
+        return cli_fail(app, "usage", NULL, "nothing is left to train: all three parts are off");
+    if (cli_int(app, "epochs") < 1)
+        return cli_fail(app, "usage", NULL, "--epochs must be at least 1");
+    return 0;
+}
+
+/* ---- names ---- */
+
+/* {dataset}-{model}-{rank}rank-{lr}lr-{batch}batch-{time}, below tinkc-runs. */
+static char *usual_log_dir(const cli_sft *s)
+{
+    char when[CLI_SHORT_TEXT], rate[CLI_SHORT_TEXT];
+    const char *file = s->files[0].path, *slash = strrchr(file, '/');
+    char *data = strdup(slash ? slash + 1 : file), *model = strdup(s->model);
+    char *dot = data ? strrchr(data, '.') : NULL;
+    if (dot)
+        *dot = '\0';
+    for (char *p = model; p && *p; p++)
+        if (*p == '/' || *p == ':')
+            *p = '-';
+    const char *short_model = model;
+    while (*short_model == '-' || *short_model == '.')
+        short_model++;
+    cli_format_iso(cli_now_us(), when);
+    when[10] = '-';
+    when[13] = '-';
+    when[16] = '\0';
+    cli_format_number(s->rate, rate);
+    char *out = cli_printf("tinkc-runs/%s-%s-%lldrank-%slr-%zubatch-%s", data, short_model,
+                           (long long)cli_int(s->app, "lora-rank"), rate, s->batch_size, when);
+    free(data);
+    free(model);
+    return out;
+}
+
+static int find_model(cli_sft *s)
+{
+    tinkc_error err = { 0 };
+    cli_app *app = s->app;
+    s->model = cli_model(app);
+    if (!s->model)
+        return cli_fail(app, "usage", "name one with -m", "which model?");
+    const char *renderer = cli_text(app, "renderer");
+    s->renderer = renderer ? strdup(renderer) : NULL;
+    s->tokenizer = cli_tokenizer(app, s->model, &err);
+    return s->tokenizer ? 0 : cli_fail_error(app, &err, s->model);
+}
+
+int cli_sft_prepare(cli_app *app, cli_sft *s)
+{
+    *s = (cli_sft){ .app = app, .order_epoch = SIZE_MAX };
+    s->epochs = (size_t)cli_int(app, "epochs");
+    int bad = check_options(app);
+    bad = bad ? bad : find_model(s);
+    bad = bad ? bad : read_all_data(s);
+    bad = bad ? bad : hold_out(s);
+    bad = bad ? bad : settle_batch(s);
+    bad = bad ? bad : settle_rate(s);
+    if (!bad)
+        s->log_dir =
+            cli_given(app, "log-dir") ? strdup(cli_text(app, "log-dir")) : usual_log_dir(s);
+    return bad;
+}
+
+void cli_sft_free(cli_sft *s)
+{
+    tinkc_trainer_free(s->trainer);
+    tinkc_tokenizer_free(s->tokenizer);
+    cli_trainlog_close(&s->log);
+    cli_examples_free(&s->train);
+    cli_examples_free(&s->test);
+    for (size_t i = 0; s->files && i < s->n_files; i++)
+        cli_data_close(&s->files[i]);
+    free(s->files);
+    free(s->order);
+    free(s->kept);
+    free(s->renderer);
+    free(s->log_dir);
+    free(s->last_rolling);
+    free(s->state_path);
+    free(s->sampler_path);
+}
+
+/* ---- the plan ---- */
+
+void cli_sft_show_plan(const cli_sft *s)
+{
+    char tokens[CLI_SHORT_TEXT], first[CLI_SHORT_TEXT], last[CLI_SHORT_TEXT],
+        parameters[CLI_SHORT_TEXT];
+    const cli_app *app = s->app;
+    const cli_model_facts *m = cli_model_find(s->model);
+    int64_t rank = cli_int(app, "lora-rank");
+    cli_format_count((int64_t)s->train.n_tokens, tokens);
+    cli_format_number(cli_sft_rate(s, 0), first);
+    (void)snprintf(last, sizeof last, "%.3g", cli_sft_rate(s, s->total_steps - 1));
+    cli_note(app, "model      %s%s%s", s->model, s->renderer ? ", renderer " : "",
+             s->renderer ? s->renderer : "");
+    cli_note(app, "data       %zu examples, %s tokens, longest %zu%s", s->train.n, tokens,
+             s->train.n_longest, s->train.n_cut ? "" : ", none cut");
+    if (s->train.n_cut)
+        cli_note(app, "           %zu are cut at --max-length", s->train.n_cut);
+    if (s->train.n_empty)
+        cli_note(app, "           %zu teach nothing and are left out", s->train.n_empty);
+    if (s->test.n)
+        cli_note(app, "test       %zu examples held out", s->test.n);
+    cli_note(app, "steps      %zu of %zu examples, %zu epoch(s)", s->total_steps, s->batch_size,
+             s->epochs);
+    cli_note(app, "rate       %s to %s, %s", first, last, cli_text(app, "lr-schedule"));
+    if (m && m->mlp) {
+        cli_format_count(rank * ((cli_flag(app, "train-mlp") ? m->mlp : 0) +
+                                 (cli_flag(app, "train-attn") ? m->attn : 0) +
+                                 (cli_flag(app, "train-unembed") ? m->unembed : 0)),
+                         parameters);
+        cli_note(app, "adapter    rank %lld, %s parameters", (long long)rank, parameters);
+    } else {
+        cli_note(app, "adapter    rank %lld", (long long)rank);
+    }
+    cli_note(app, "log        %s", s->log_dir);
+}
+
+static void set_option(json_t *v, const cli_app *app, const cli_option *o)
+{
+    const char *key = o->cookbook ? o->cookbook : o->name;
+    const char *text = cli_text(app, o->name);
+    int64_t whole;
+    double number;
+    if (o->kind == CLI_FLAG)
+        json_object_set_new(v, key, json_boolean(cli_flag(app, o->name)));
+    else if (!text)
+        json_object_set_new(v, key, json_null());
+    else if ((o->kind == CLI_COUNT || o->kind == CLI_INT) && cli_parse_int(text, &whole))
+        json_object_set_new(v, key, json_integer(whole));
+    else if (o->kind == CLI_NUMBER && cli_parse_number(text, &number))
+        json_object_set_new(v, key, json_real(number));
+    else
+        json_object_set_new(v, key, json_string(text));
+}
+
+json_t *cli_sft_config(const cli_sft *s)
+{
+    json_t *v = json_object(), *given = json_object(), *files = json_array();
+    for (const cli_option *o = s->app->command->options; o->name; o++) {
+        set_option(v, s->app, o);
+        const cli_value *value = cli_value_of(s->app, o->name);
+        if (value && !o->repeats)
+            json_object_set_new(given, o->name,
+                                o->kind == CLI_FLAG ? json_boolean(value->on)
+                                                    : json_string(value->text));
+    }
+    for (size_t i = 0; i < s->n_files; i++) {
+        char *whole = realpath(s->files[i].path, NULL);
+        json_array_append_new(files, json_string(whole ? whole : s->files[i].path));
+        free(whole);
+    }
+    json_object_set_new(v, "model_name", json_string(s->model));
+    json_object_set(v, "dataset", json_array_get(files, 0));
+    json_object_set_new(v, "learning_rate", json_real(s->rate));
+    json_object_set_new(v, "batch_size", json_integer((json_int_t)s->batch_size));
+    json_object_set_new(v, "log_path", json_string(s->log_dir));
+    json_object_set_new(
+        v, "tinkc",
+        json_pack("{s:s,s:o,s:o}", "version", tinkc_version(), "files", files, "options", given));
+    return v;
+}

@@ -1,0 +1,151 @@
+/* trainlog.c - a run's log directory. */
+#include "trainlog.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "out.h"
+#include "text.h"
+
+static bool make_folder(const char *path)
+{
+    char *copy = strdup(path);
+    bool ok = copy != NULL;
+    for (char *p = copy ? copy + 1 : NULL; ok && p && *p; p++) {
+        if (*p != '/')
+            continue;
+        *p = '\0';
+        ok = mkdir(copy, 0777) == 0 || errno == EEXIST;
+        *p = '/';
+    }
+    ok = ok && (mkdir(copy, 0777) == 0 || errno == EEXIST);
+    free(copy);
+    return ok;
+}
+
+static FILE *open_log(const char *folder, const char *name, const char *mode)
+{
+    char *path = cli_printf("%s/%s", folder, name);
+    FILE *f = path ? fopen(path, mode) : NULL;
+    free(path);
+    return f;
+}
+
+int cli_trainlog_open(cli_app *app, const char *folder, const char *hook, cli_trainlog *out)
+{
+    *out = (cli_trainlog){ .folder = strdup(folder) };
+    if (!make_folder(folder) || !(out->metrics = open_log(folder, "metrics.jsonl", "ae")) ||
+        !(out->checkpoints = open_log(folder, "checkpoints.jsonl", "ae")))
+        return cli_fail(app, "local_io", NULL, "%s: %s", folder, strerrordesc_np(errno));
+    if (hook && !(out->hook = popen(hook, "we")))
+        return cli_fail(app, "local_io", NULL, "--hook: %s", strerrordesc_np(errno));
+    return 0;
+}
+
+void cli_trainlog_close(cli_trainlog *log)
+{
+    if (log->metrics)
+        fclose(log->metrics);
+    if (log->checkpoints)
+        fclose(log->checkpoints);
+    if (log->hook)
+        pclose(log->hook);
+    free(log->folder);
+    *log = (cli_trainlog){ 0 };
+}
+
+static bool append(FILE *f, const json_t *v)
+{
+    cli_write_json(f, v, -1);
+    return fputc('\n', f) != EOF && fflush(f) == 0 && fsync(fileno(f)) == 0;
+}
+
+bool cli_trainlog_metrics(cli_trainlog *log, const json_t *v)
+{
+    return append(log->metrics, v);
+}
+
+bool cli_trainlog_checkpoint(cli_trainlog *log, const json_t *v)
+{
+    return append(log->checkpoints, v);
+}
+
+void cli_trainlog_event(cli_trainlog *log, const json_t *v)
+{
+    if (!log->hook)
+        return;
+    cli_write_json(log->hook, v, -1);
+    fputc('\n', log->hook);
+    fflush(log->hook);
+}
+
+bool cli_trainlog_config(const char *folder, const json_t *v)
+{
+    FILE *f = make_folder(folder) ? open_log(folder, "config.json.new", "we") : NULL;
+    if (!f)
+        return false;
+    cli_write_json(f, v, 2);
+    fputc('\n', f);
+    bool ok = fflush(f) == 0 && fsync(fileno(f)) == 0;
+    ok = fclose(f) == 0 && ok;
+    char *from = cli_printf("%s/config.json.new", folder),
+         *to = cli_printf("%s/config.json", folder);
+    ok = ok && rename(from, to) == 0;
+    free(from);
+    free(to);
+    return ok;
+}
+
+json_t *cli_trainlog_read_config(const char *folder)
+{
+    char *path = cli_printf("%s/config.json", folder);
+    json_t *v = path ? json_load_file(path, 0, NULL) : NULL;
+    free(path);
+    return v;
+}
+
+json_t *cli_trainlog_records(const char *folder, const char *key)
+{
+    FILE *f = open_log(folder, "checkpoints.jsonl", "re");
+    json_t *out = json_array();
+    char *line = NULL;
+    size_t cap = 0;
+    while (f && getline(&line, &cap, f) > 0) {
+        json_t *v = json_loads(line, 0, NULL);
+        if (json_is_string(json_object_get(v, key)))
+            json_array_append(out, v);
+        json_decref(v);
+    }
+    if (f)
+        fclose(f);
+    free(line);
+    return out;
+}
+
+bool cli_trainlog_exists(const char *folder)
+{
+    static const char *const names[] = { "config.json", "metrics.jsonl", "checkpoints.jsonl" };
+    bool found = false;
+    for (size_t i = 0; i < 3 && !found; i++) {
+        char *path = cli_printf("%s/%s", folder, names[i]);
+        found = path && access(path, F_OK) == 0;
+        free(path);
+    }
+    return found;
+}
+
+bool cli_trainlog_remove(const char *folder)
+{
+    static const char *const names[] = { "config.json", "metrics.jsonl", "checkpoints.jsonl" };
+    bool ok = true;
+    for (size_t i = 0; i < 3; i++) {
+        char *path = cli_printf("%s/%s", folder, names[i]);
+        ok = path && (unlink(path) == 0 || errno == ENOENT) && ok;
+        free(path);
+    }
+    (void)rmdir(folder);
+    return ok;
+}

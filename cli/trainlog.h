@@ -1,0 +1,35 @@
+/* trainlog.h - a run's log directory, in the cookbook's layout.
+ *
+ *     config.json        all settings, rewritten at each start
+ *     metrics.jsonl      one object a step
+ *     checkpoints.jsonl  one object a checkpoint
+ *
+ * Records are appended and synced; a torn last line is ignored on reading; NaN becomes null.
+ */
+#ifndef CLI_TRAINLOG_H
+#define CLI_TRAINLOG_H
+
+#include "app.h"
+
+typedef struct cli_trainlog {
+    char *folder;
+    FILE *metrics, *checkpoints;
+    FILE *hook; /* --hook: gets the events too */
+} cli_trainlog;
+
+/* Makes the folder and opens the files for appending. 0, or an exit code after reporting. */
+int cli_trainlog_open(cli_app *, const char *folder, const char *hook, cli_trainlog *out);
+void cli_trainlog_close(cli_trainlog *);
+bool cli_trainlog_metrics(cli_trainlog *, const json_t *);
+bool cli_trainlog_checkpoint(cli_trainlog *, const json_t *);
+void cli_trainlog_event(cli_trainlog *, const json_t *);
+bool cli_trainlog_config(const char *folder, const json_t *);
+json_t *cli_trainlog_read_config(const char *folder); /* yours; NULL = none */
+
+/* Records of checkpoints.jsonl that have `key`, oldest first; yours. */
+json_t *cli_trainlog_records(const char *folder, const char *key);
+bool cli_trainlog_exists(const char *folder);
+/* Removes the files of a run, and the folder if nothing else is in it. */
+bool cli_trainlog_remove(const char *folder);
+
+#endif
