@@ -127,6 +127,8 @@ bool cli_wants_local(const cli_app *);
 /* Waits for a future while showing why it waits, obeying --timeout and signals. True if it
  * succeeded; otherwise *err holds why (CANCELLED after a signal). */
 bool cli_wait(cli_app *, tinkc_future *, const char *label, tinkc_error *err);
+/* The same, but the first signal does not end it: for work that must not be lost half-way. */
+bool cli_wait_through(cli_app *, tinkc_future *, const char *label, tinkc_error *err);
 /* The model to use: -m, else the profile's, else nano on the local engine; NULL = none. */
 const char *cli_model(const cli_app *);
 /* The tokenizer of a model name or folder. Yours; NULL with err set. */

@@ -276,7 +276,9 @@ static void show_wait(cli_app *app, tinkc_future *f, const char *label, int64_t 
     tinkc_text_free(&why);
 }
 
-bool cli_wait(cli_app *app, tinkc_future *f, const char *label, tinkc_error *err)
+/* `patience`: how many signals it takes to give up. */
+static bool wait_for(cli_app *app, tinkc_future *f, const char *label, int patience,
+                     tinkc_error *err)
 {
     enum { SLICE_MS = 100 };
     int64_t begun_ms = cli_now_ms();
@@ -287,7 +289,7 @@ bool cli_wait(cli_app *app, tinkc_future *f, const char *label, tinkc_error *err
             return true;
         if (slice.code != TINKC_E_TIMEOUT || tinkc_future_done(f)) {
             *err = slice;
-        } else if (cli_stop_signal()) {
+        } else if (cli_stop_signal() && cli_stop_count() >= patience) {
             tinkc_future_cancel(f);
             tinkc_error_set(err, TINKC_E_CANCELLED, "interrupted");
         } else if (cli_now_ms() > app->deadline_ms) {
@@ -299,6 +301,16 @@ bool cli_wait(cli_app *app, tinkc_future *f, const char *label, tinkc_error *err
     }
     cli_progress_clear();
     return false;
+}
+
+bool cli_wait(cli_app *app, tinkc_future *f, const char *label, tinkc_error *err)
+{
+    return wait_for(app, f, label, 1, err);
+}
+
+bool cli_wait_through(cli_app *app, tinkc_future *f, const char *label, tinkc_error *err)
+{
+    return wait_for(app, f, label, 2, err);
 }
 
 /* ---- tokenizers ---- */

@@ -174,8 +174,8 @@ static void record_step(cli_sft *s, const flight *f, const score *sc, const tink
 static bool settle(cli_sft *s, flight *f, tinkc_error *err)
 {
     size_t n;
-    bool ok =
-        cli_wait(s->app, f->pass, "training", err) && cli_wait(s->app, f->moved, "training", err);
+    bool ok = cli_wait_through(s->app, f->pass, "training", err) &&
+              cli_wait_through(s->app, f->moved, "training", err);
     if (ok) {
         const size_t *which = cli_sft_batch(s, f->step, &n);
         const tinkc_fwdbwd *got = tinkc_future_fwdbwd(f->pass, 0, err);

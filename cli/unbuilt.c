@@ -14,7 +14,4 @@ static int not_yet(const cli_app *app)
     }
 
 UNBUILT(cli_chat)
-UNBUILT(cli_logs_show)
-UNBUILT(cli_logs_tail)
-UNBUILT(cli_logs_plot)
 UNBUILT(cli_doctor)

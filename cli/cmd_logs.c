@@ -1,0 +1,353 @@
+/* cmd_logs.c - `tinkc logs`: a run's metrics as table, live, or drawn. Reads files only. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "out.h"
+#include "term.h"
+#include "text.h"
+#include "trainlog.h"
+
+/* ---- reading ---- */
+
+static FILE *open_metrics(cli_app *app, const char *folder, int *bad)
+{
+    char *path = cli_printf("%s/metrics.jsonl", folder);
+    FILE *f = path ? fopen(path, "re") : NULL;
+    *bad = f ? 0
+             : cli_fail(app, "not_found", "it is the folder that tinkc train wrote", "%s: %s", path,
+                        strerrordesc_np(errno));
+    free(path);
+    return f;
+}
+
+/* Bare NaN and Infinity, which other writers leave in the file, become null. */
+static json_t *parse_line(char *line)
+{
+    static const char *const words[] = { "-Infinity", "Infinity", "NaN" };
+    char *fixed = NULL;
+    size_t size;
+    FILE *f = open_memstream(&fixed, &size);
+    for (const char *p = line; f && *p;) {
+        size_t n = 0;
+        for (size_t w = 0; w < 3 && !n; w++)
+            if (p > line && strchr(" :", p[-1]) && strncmp(p, words[w], strlen(words[w])) == 0)
+                n = strlen(words[w]);
+        if (n)
+            fputs("null", f);
+        else
+            fputc(*p, f);
+        p += n ? n : 1;
+    }
+    if (!f || fclose(f) != 0)
+        return NULL;
+    json_t *v = json_loads(fixed, 0, NULL);
+    free(fixed);
+    return v;
+}
+
+static json_t *read_rows(FILE *f)
+{
+    json_t *rows = json_array();
+    char *line = NULL;
+    size_t cap = 0;
+    while (getline(&line, &cap, f) > 0) {
+        json_t *v = parse_line(line);
+        if (json_is_object(v))
+            json_array_append(rows, v);
+        json_decref(v);
+    }
+    free(line);
+    return rows;
+}
+
+/* Rows with the same step belong together: an evaluation is written on a line of its own. */
+static json_t *merge_steps(const json_t *rows)
+{
+    json_t *out = json_array();
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_array_get(rows, i),
+               *last = json_array_get(out, json_array_size(out) - 1);
+        if (last && json_equal(json_object_get(last, "step"), json_object_get(row, "step")))
+            json_object_update(last, row);
+        else
+            json_array_append_new(out, json_copy(row));
+    }
+    return out;
+}
+
+static const char *status_of(const char *folder)
+{
+    char *path = cli_printf("%s/metrics.jsonl", folder);
+    struct stat st;
+    json_t *records = cli_trainlog_records(folder, "name");
+    const char *status = "idle";
+    for (size_t i = 0; i < json_array_size(records); i++) {
+        const json_t *r = json_array_get(records, i);
+        const char *name = json_string_value(json_object_get(r, "name"));
+        if (json_is_true(json_object_get(r, "final")) || strcmp(name, "final") == 0)
+            status = "completed";
+    }
+    if (strcmp(status, "idle") == 0 && path && stat(path, &st) == 0 &&
+        time(NULL) - st.st_mtime < 120)
+        status = "running";
+    json_decref(records);
+    free(path);
+    return status;
+}
+
+static const char *type_of(const json_t *config)
+{
+    return json_object_get(config, "dpo_beta")     ? "dpo"
+           : json_object_get(config, "loss_fn")    ? "rl"
+           : json_object_get(config, "num_epochs") ? "sft"
+                                                   : "unknown";
+}
+
+/* ---- show ---- */
+
+enum { MAX_METRICS = 16 };
+
+/* "step" and those asked for, else the usual ones that occur. Names are borrowed or in `storage`.
+ */
+static void choose_metrics(const cli_app *app, const json_t *rows,
+                           cli_column columns[MAX_METRICS + 1], char *storage, size_t cap)
+{
+    static const char *const usual[] = { "train_mean_nll", "test/nll",  "learning_rate",
+                                         "num_tokens",     "time/step", "env/all/reward/total",
+                                         "optim/lr",       "dpo_loss",  "accuracy" };
+    size_t n = 0;
+    const char *given = cli_text(app, "metric");
+    columns[n++] =
+        (cli_column){ .name = "step", .header = "Step", .path = "step", .standard = true };
+    if (given) {
+        (void)snprintf(storage, cap, "%s", given);
+        for (char *p = storage; *p && n < MAX_METRICS;) {
+            size_t len = strcspn(p, ",");
+            bool more = p[len] == ',';
+            p[len] = '\0';
+            columns[n++] = (cli_column){ .name = p, .header = p, .path = p, .standard = true };
+            p += len + more;
+        }
+    }
+    for (size_t i = 0; !given && i < sizeof usual / sizeof *usual; i++) {
+        bool seen = false;
+        for (size_t r = 0; r < json_array_size(rows) && !seen; r++)
+            seen = json_object_get(json_array_get(rows, r), usual[i]) != NULL;
+        if (seen)
+            columns[n++] = (cli_column){
+                .name = usual[i], .header = usual[i], .path = usual[i], .standard = true
+            };
+    }
+    columns[n] = (cli_column){ 0 };
+}
+
+static int show_checkpoints(cli_app *app, const char *folder)
+{
+    static const cli_column columns[] = {
+        { .name = "name", .header = "Name", .path = "name", .standard = true },
+        { .name = "epoch", .header = "Epoch", .path = "epoch", .standard = true },
+        { .name = "batch", .header = "Batch", .path = "batch", .standard = true },
+        { .name = "sampler",
+          .header = "Sampler Path",
+          .path = "sampler_path",
+          .standard = true,
+          .cut_left = true },
+        { .name = "state",
+          .header = "State Path",
+          .path = "state_path",
+          .standard = true,
+          .cut_left = true },
+        { 0 }
+    };
+    json_t *records = cli_trainlog_records(folder, "name");
+    cli_list list = { .key = "checkpoints", .columns = columns, .total = -1, .no_counts = true };
+    int bad = cli_print_list(app, &list, records);
+    json_decref(records);
+    return bad;
+}
+
+int cli_logs_show(cli_app *app)
+{
+    const char *folder = app->args[0];
+    int bad;
+    if (cli_flag(app, "checkpoints"))
+        return cli_trainlog_exists(folder)
+                   ? show_checkpoints(app, folder)
+                   : cli_fail(app, "not_found", NULL, "%s holds no run", folder);
+    FILE *f = open_metrics(app, folder, &bad);
+    if (!f)
+        return bad;
+    json_t *raw = read_rows(f), *rows = merge_steps(raw),
+           *config = cli_trainlog_read_config(folder);
+    fclose(f);
+    json_decref(raw);
+    size_t last = (size_t)cli_int(app, "last");
+    while (last && json_array_size(rows) > last)
+        json_array_remove(rows, 0);
+    cli_column columns[MAX_METRICS + 1];
+    char names[512];
+    choose_metrics(app, rows, columns, names, sizeof names);
+    json_t *records = cli_trainlog_records(folder, "name");
+    json_t *head = json_pack("{s:s,s:s,s:s,s:o}", "path", folder, "status", status_of(folder),
+                             "type", type_of(config), "checkpoints", records);
+    char *title = cli_printf("%s (%s, %s)", folder, type_of(config), status_of(folder));
+    cli_list list = { .key = "rows",
+                      .title = title,
+                      .columns = columns,
+                      .head = head,
+                      .total = -1,
+                      .no_counts = true };
+    bad = cli_print_list(app, &list, rows);
+    free(title);
+    json_decref(head);
+    json_decref(config);
+    json_decref(rows);
+    return bad;
+}
+
+/* ---- tail ---- */
+
+static void print_row(const cli_app *app, const json_t *row)
+{
+    const char *given = cli_text(app, "metric"), *key;
+    json_t *v;
+    char text[CLI_SHORT_TEXT];
+    if (app->format == CLI_JSON || app->format == CLI_JSONL) {
+        cli_write_json(stdout, row, -1);
+        fputc('\n', stdout);
+        fflush(stdout);
+        return;
+    }
+    printf("step %lld", (long long)json_integer_value(json_object_get(row, "step")));
+    json_object_foreach((json_t *)(uintptr_t)row, key, v)
+    {
+        bool usual = strcmp(key, "train_mean_nll") == 0 || strcmp(key, "test/nll") == 0 ||
+                     strcmp(key, "learning_rate") == 0;
+        if (!json_is_number(v) || (given ? !strstr(given, key) : !usual))
+            continue;
+        (void)snprintf(text, sizeof text, "%.6g", json_number_value(v));
+        printf("  %s %s", key, text);
+    }
+    putchar('\n');
+    fflush(stdout);
+}
+
+int cli_logs_tail(cli_app *app)
+{
+    int bad;
+    FILE *f = open_metrics(app, app->args[0], &bad);
+    char *line = NULL;
+    size_t cap = 0;
+    cli_catch_signals();
+    while (f && !cli_stop_signal()) {
+        long before = ftell(f);
+        ssize_t n = getline(&line, &cap, f);
+        if (n > 0 && line[n - 1] == '\n') {
+            json_t *row = parse_line(line);
+            if (json_is_object(row))
+                print_row(app, row);
+            json_decref(row);
+            continue;
+        }
+        /* Half a line, or none yet: come back to its beginning. */
+        fseek(f, before, SEEK_SET);
+        clearerr(f);
+        if (strcmp(status_of(app->args[0]), "running") != 0)
+            break;
+        nanosleep(&(struct timespec){ .tv_nsec = 200 * 1000 * 1000 }, NULL);
+    }
+    free(line);
+    if (f)
+        fclose(f);
+    return bad ? bad : cli_stop_signal() ? cli_stop_exit() : 0;
+}
+
+/* ---- plot ---- */
+
+/* Braille has 2 x 4 dots a cell; without UTF-8 a star does. */
+static void put_cell(bool utf8, unsigned dots)
+{
+    if (!utf8) {
+        putchar(dots ? '*' : ' ');
+        return;
+    }
+    unsigned c = 0x2800 + dots;
+    printf("%c%c%c", (int)(0xE0 | c >> 12), (int)(0x80 | (c >> 6 & 0x3F)),
+           (int)(0x80 | (c & 0x3F)));
+}
+
+static void draw(const cli_app *app, const double *x, const double *y, size_t n, const char *name)
+{
+    static const unsigned char dot[4][2] = { { 1, 8 }, { 2, 16 }, { 4, 32 }, { 64, 128 } };
+    size_t width = cli_term_width(app), height = (size_t)cli_int(app, "height");
+    width = width > 30 ? width - 12 : 60;
+    height = height < 2 ? 2 : height > 200 ? 200 : height;
+    unsigned char *grid = calloc(width * height, 1);
+    double lo = INFINITY, hi = -INFINITY;
+    for (size_t i = 0; i < n; i++) {
+        lo = fmin(lo, y[i]);
+        hi = fmax(hi, y[i]);
+    }
+    double span_x = x[n - 1] > x[0] ? x[n - 1] - x[0] : 1, span_y = hi > lo ? hi - lo : 1;
+    for (size_t i = 0; grid && i < n; i++) {
+        size_t px = (size_t)((x[i] - x[0]) / span_x * (double)(width * 2 - 1));
+        size_t py = (size_t)((hi - y[i]) / span_y * (double)(height * 4 - 1));
+        grid[py / 4 * width + px / 2] |= dot[py % 4][px % 2];
+    }
+    printf("%s\n", name);
+    for (size_t r = 0; grid && r < height; r++) {
+        if (r == 0 || r + 1 == height)
+            printf("%9.4g %s", r ? lo : hi, app->utf8 ? "│" : "|");
+        else
+            printf("%9s %s", "", app->utf8 ? "│" : "|");
+        for (size_t c = 0; c < width; c++)
+            put_cell(app->utf8, grid[r * width + c]);
+        putchar('\n');
+    }
+    printf("%10s%s%-*.6g%*.6g\n", "", app->utf8 ? "└" : "+", (int)(width / 2), x[0],
+           (int)(width - width / 2), x[n - 1]);
+    free(grid);
+}
+
+int cli_logs_plot(cli_app *app)
+{
+    int bad;
+    const char *name = cli_text(app, "metric");
+    FILE *f = open_metrics(app, app->args[0], &bad);
+    if (!f)
+        return bad;
+    json_t *rows = read_rows(f);
+    fclose(f);
+    size_t n = 0, all = json_array_size(rows);
+    double *x = calloc(all + 1, sizeof *x), *y = calloc(all + 1, sizeof *y);
+    for (size_t i = 0; x && y && i < all; i++) {
+        const json_t *row = json_array_get(rows, i), *v = json_object_get(row, name);
+        if (!json_is_number(v))
+            continue;
+        x[n] = json_number_value(json_object_get(row, "step"));
+        y[n++] = json_number_value(v);
+    }
+    if (n == 0)
+        bad = cli_fail(app, "not_found", "see: tinkc logs show DIR --json", "no numbers named '%s'",
+                       name);
+    else if (app->format == CLI_JSON) {
+        json_t *points = json_array();
+        for (size_t i = 0; i < n; i++)
+            json_array_append_new(points, json_pack("[f,f]", x[i], y[i]));
+        json_t *v = json_pack("{s:s,s:o}", "metric", name, "points", points);
+        bad = cli_print_json(app, v);
+        json_decref(v);
+    } else {
+        draw(app, x, y, n, name);
+    }
+    free(x);
+    free(y);
+    json_decref(rows);
+    return bad;
+}
