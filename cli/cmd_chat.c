@@ -1,0 +1,518 @@
+/* cmd_chat.c - `tinkc chat`: a conversation, tokens as they come, and commands with a slash. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ask.h"
+#include "commands.h"
+#include "config.h"
+#include "lineedit.h"
+#include "out.h"
+#include "term.h"
+#include "text.h"
+
+typedef struct chat {
+    cli_app *app;
+    cli_asked asked;
+    tinkc_sampling how;
+    json_t *messages;
+    size_t n_prompt, n_answer; /* tokens of the last turn */
+    double seconds;
+    bool leaving;
+    int exit_code;
+} chat;
+
+/* ---- answers ---- */
+
+/* Text on its way to the terminal; what lies in <think> is dimmed or left out. */
+typedef struct screen {
+    const chat *c;
+    bool thinking;
+} screen;
+
+static void show_piece(screen *s, const char *text)
+{
+    const char *how = cli_text(s->c->app, "thinking");
+    bool color = s->c->app->color && s->c->app->stdout_tty;
+    for (const char *p = text; *p;) {
+        const char *mark = strstr(p, s->thinking ? "</think>" : "<think>");
+        size_t n = mark ? (size_t)(mark - p) : strlen(p);
+        bool hide = s->thinking && strcmp(how, "hide") == 0;
+        bool dim = s->thinking && color && strcmp(how, "dim") == 0;
+        if (n && !hide)
+            printf("%s%.*s%s", dim ? "\033[2m" : "", (int)n, p, dim ? "\033[0m" : "");
+        p += n;
+        if (mark) {
+            p += s->thinking ? 8 : 7;
+            s->thinking = !s->thinking;
+        }
+    }
+    fflush(stdout);
+}
+
+/* Appends tokens and shows what has become certain of their text. */
+static void take_tokens(chat *c, tinkc_decoder *decoder, screen *s, tinkc_tokens *all,
+                        const int32_t *ids, size_t n)
+{
+    tinkc_text piece = { 0 };
+    tinkc_tokens_append(all, ids, n, NULL);
+    tinkc_decoder_push(decoder, ids, n, &piece, NULL);
+    if (piece.len && c->app->format != CLI_JSON)
+        show_piece(s, piece.data);
+    tinkc_text_free(&piece);
+}
+
+/* As they come. 1 = the service cannot stream. */
+static int stream(chat *c, const tinkc_tokens *prompt, tinkc_decoder *decoder, tinkc_tokens *all,
+                  int32_t *stop, tinkc_error *err)
+{
+    screen s = { .c = c };
+    bool any = false;
+    tinkc_deltas *deltas =
+        tinkc_sample_stream(c->asked.sampler, prompt->data, prompt->len, &c->how, err);
+    while (!err->code && !cli_stop_signal()) {
+        tinkc_error slice = { 0 };
+        const tinkc_delta *d = tinkc_deltas_next(deltas, 100, &slice);
+        if (d) {
+            any = true;
+            take_tokens(c, decoder, &s, all, d->tokens.data, d->tokens.len);
+            *stop = d->stop_reason;
+            if (d->last)
+                break;
+        } else if (slice.code != TINKC_E_TIMEOUT) {
+            *err = slice;
+            break;
+        }
+    }
+    tinkc_deltas_free(deltas);
+    return !any && (err->code == TINKC_E_UNSUPPORTED || err->code == TINKC_E_NOT_FOUND);
+}
+
+static void ask_plain(chat *c, const tinkc_tokens *prompt, tinkc_decoder *decoder,
+                      tinkc_tokens *all, int32_t *stop, tinkc_error *err)
+{
+    screen s = { .c = c };
+    tinkc_future *f = tinkc_sample(c->asked.sampler, prompt->data, prompt->len, 1, &c->how, err);
+    if (cli_wait(c->app, f, "thinking", err)) {
+        const tinkc_sequence *seq = tinkc_samples_at(tinkc_future_samples(f, 0, err), 0);
+        if (seq) {
+            take_tokens(c, decoder, &s, all, seq->tokens.data, seq->tokens.len);
+            *stop = seq->stop_reason;
+        }
+    }
+    tinkc_future_free(f);
+}
+
+static void print_turn(chat *c, const char *text, int32_t stop)
+{
+    json_t *v =
+        json_pack("{s:s,s:s,s:I,s:I,s:s}", "role", "assistant", "content", text, "prompt_tokens",
+                  (json_int_t)c->n_prompt, "completion_tokens", (json_int_t)c->n_answer,
+                  "stop_reason", stop == TINKC_STOP_LENGTH ? "length" : "stop");
+    cli_write_json(stdout, v, -1);
+    fputc('\n', stdout);
+    fflush(stdout);
+    json_decref(v);
+}
+
+/* Asks with the conversation as it is and adds the answer. False: nothing was added. */
+static bool answer(chat *c)
+{
+    tinkc_error err = { 0 };
+    tinkc_tokens prompt = { 0 }, all = { 0 };
+    int32_t stop = TINKC_STOP;
+    int64_t begun = cli_now_ms();
+    tinkc_decoder *decoder = tinkc_decoder_new(
+        c->asked.tokenizer, &(tinkc_decode_options){ .skip_special = true }, &err);
+    cli_forget_signal();
+    if (cli_render_prompt(&c->asked, c->messages, &prompt, &err) &&
+        stream(c, &prompt, decoder, &all, &stop, &err)) {
+        err = (tinkc_error){ 0 };
+        ask_plain(c, &prompt, decoder, &all, &stop, &err);
+    }
+    bool interrupted = cli_stop_signal() != 0;
+    cli_forget_signal();
+    c->n_prompt = prompt.len;
+    c->n_answer = all.len;
+    c->seconds = (double)(cli_now_ms() - begun) / 1000;
+    bool ok = all.len > 0 && (!err.code || interrupted);
+    if (ok) {
+        tinkc_sequence seq = { .tokens = { all.data, all.len }, .stop_reason = stop };
+        char *text = cli_answer_text(&c->asked, &seq, &c->how);
+        if (c->app->format == CLI_JSON)
+            print_turn(c, text ? text : "", stop);
+        else
+            putchar('\n');
+        json_array_append_new(
+            c->messages, json_pack("{s:s,s:s}", "role", "assistant", "content", text ? text : ""));
+        free(text);
+    } else if (err.code) {
+        c->exit_code = cli_fail_error(c->app, &err, NULL);
+    }
+    tinkc_decoder_free(decoder);
+    tinkc_tokens_free(&prompt);
+    tinkc_tokens_free(&all);
+    return ok;
+}
+
+static void say(chat *c, const char *text)
+{
+    json_array_append_new(c->messages, json_pack("{s:s,s:s}", "role", "user", "content", text));
+    if (!answer(c)) /* the question goes too, so that it can be asked again */
+        json_array_remove(c->messages, json_array_size(c->messages) - 1);
+}
+
+/* ---- the conversation as a file ---- */
+
+static bool save_to(chat *c, const char *path)
+{
+    FILE *f = fopen(path, "we");
+    json_t *v = json_pack("{s:O}", "messages", c->messages);
+    if (f) {
+        cli_write_json(f, v, -1);
+        fputc('\n', f);
+    }
+    bool ok = f && fclose(f) == 0;
+    if (!ok)
+        cli_warn(c->app, "%s: %s", path, strerrordesc_np(errno));
+    else
+        cli_note(c->app, "saved to %s", path);
+    json_decref(v);
+    return ok;
+}
+
+static bool load_from(chat *c, const char *path)
+{
+    json_error_t why;
+    json_t *v = json_load_file(path, JSON_DISABLE_EOF_CHECK, &why);
+    json_t *messages = json_is_array(v) ? v : json_object_get(v, "messages");
+    if (!json_is_array(messages)) {
+        cli_warn(c->app, "%s: %s", path, v ? "not messages" : why.text);
+        json_decref(v);
+        return false;
+    }
+    json_incref(messages);
+    json_decref(c->messages);
+    c->messages = messages;
+    json_decref(v);
+    cli_note(c->app, "%zu messages", json_array_size(messages));
+    return true;
+}
+
+/* ---- commands ---- */
+
+static const char *role_at(const chat *c, size_t i)
+{
+    const char *role = json_string_value(json_object_get(json_array_get(c->messages, i), "role"));
+    return role ? role : "";
+}
+
+static void drop_last_of(chat *c, const char *role)
+{
+    size_t n = json_array_size(c->messages);
+    if (n && strcmp(role_at(c, n - 1), role) == 0)
+        json_array_remove(c->messages, n - 1);
+}
+
+static void do_help(chat *c, const char *rest);
+
+static void do_new(chat *c, const char *rest)
+{
+    (void)rest;
+    while (json_array_size(c->messages) &&
+           strcmp(role_at(c, json_array_size(c->messages) - 1), "system") != 0)
+        json_array_remove(c->messages, json_array_size(c->messages) - 1);
+    cli_note(c->app, "a new conversation");
+}
+
+static void do_system(chat *c, const char *rest)
+{
+    if (json_array_size(c->messages) && strcmp(role_at(c, 0), "system") == 0)
+        json_array_remove(c->messages, 0);
+    if (*rest)
+        json_array_insert_new(c->messages, 0,
+                              json_pack("{s:s,s:s}", "role", "system", "content", rest));
+}
+
+static void do_undo(chat *c, const char *rest)
+{
+    (void)rest;
+    drop_last_of(c, "assistant");
+    drop_last_of(c, "user");
+    cli_note(c->app, "%zu messages left", json_array_size(c->messages));
+}
+
+static void do_retry(chat *c, const char *rest)
+{
+    (void)rest;
+    drop_last_of(c, "assistant");
+    if (json_array_size(c->messages) &&
+        strcmp(role_at(c, json_array_size(c->messages) - 1), "user") == 0)
+        (void)answer(c);
+}
+
+static void do_edit(chat *c, const char *rest)
+{
+    (void)rest;
+    char path[] = "/tmp/tinkc-XXXXXX";
+    const char *editor = getenv("VISUAL")   ? getenv("VISUAL")
+                         : getenv("EDITOR") ? getenv("EDITOR")
+                                            : "vi";
+    int fd = mkstemp(path), status = 1, bad;
+    if (fd < 0)
+        return;
+    close(fd);
+    pid_t child = fork();
+    if (child == 0) {
+        execlp(editor, editor, path, (char *)NULL);
+        _exit(127);
+    }
+    size_t len;
+    char *text = child > 0 && waitpid(child, &status, 0) > 0 && status == 0
+                     ? cli_read_all(c->app, path, &len, &bad)
+                     : NULL;
+    (void)unlink(path);
+    if (text && text[strspn(text, " \r\n\t")])
+        say(c, text);
+    free(text);
+}
+
+static void do_save(chat *c, const char *rest)
+{
+    if (*rest)
+        (void)save_to(c, rest);
+    else
+        cli_warn(c->app, "/save FILE");
+}
+
+static void do_load(chat *c, const char *rest)
+{
+    if (*rest)
+        (void)load_from(c, rest);
+    else
+        cli_warn(c->app, "/load FILE");
+}
+
+static void do_params(chat *c, const char *rest)
+{
+    (void)rest;
+    cli_note(c->app, "max_tokens %d, temperature %g, top_p %g, top_k %d", (int)c->how.max_tokens,
+             (double)c->how.temperature, (double)c->how.top_p, (int)c->how.top_k);
+}
+
+static void do_set(chat *c, const char *rest)
+{
+    char key[32];
+    size_t n = strcspn(rest, " ");
+    double v;
+    const char *text = rest + n + strspn(rest + n, " ");
+    (void)snprintf(key, sizeof key, "%.*s", (int)(n < 31 ? n : 31), rest);
+    if (!cli_parse_number(text, &v))
+        cli_warn(c->app, "/set KEY NUMBER: max_tokens, temperature, top_p, top_k, seed");
+    else if (strcmp(key, "max_tokens") == 0 && v >= 1)
+        c->how.max_tokens = (int32_t)v;
+    else if (strcmp(key, "temperature") == 0 && v >= 0)
+        c->how.temperature = (float)v;
+    else if (strcmp(key, "top_p") == 0 && v > 0 && v <= 1)
+        c->how.top_p = (float)v;
+    else if (strcmp(key, "top_k") == 0)
+        c->how.top_k = (int32_t)v;
+    else if (strcmp(key, "seed") == 0 && v >= 0) {
+        c->how.has_seed = true;
+        c->how.seed = (uint64_t)v;
+    } else
+        cli_warn(c->app, "cannot set %s to %s", key, text);
+    do_params(c, "");
+}
+
+static void do_model(chat *c, const char *rest)
+{
+    if (!*rest) {
+        cli_note(c->app, "%s", c->asked.model_path ? c->asked.model_path : c->asked.base_model);
+        return;
+    }
+    cli_asked other;
+    char *kept = strdup(rest); /* the value must outlive the app */
+    if (cli_set_value(c->app, "model", kept, "chat") == 0 &&
+        cli_open_sampler(c->app, &other) == 0) {
+        cli_close_sampler(&c->asked);
+        c->asked = other;
+        cli_note(c->app, "now %s", rest);
+    }
+}
+
+static void do_tokens(chat *c, const char *rest)
+{
+    (void)rest;
+    tinkc_tokens ids = { 0 };
+    tinkc_error err = { 0 };
+    if (cli_render_prompt(&c->asked, c->messages, &ids, &err)) {
+        for (size_t i = 0; i < ids.len; i++) {
+            tinkc_bytes b = tinkc_tokenizer_bytes(c->asked.tokenizer, ids.data[i]);
+            char *raw = strndup(b.data ? (const char *)b.data : "", b.len), *safe = cli_escape(raw);
+            fprintf(stderr, "%s%s%s", c->app->color ? i % 2 ? "\033[46;30m" : "\033[43;30m" : "|",
+                    safe, c->app->color ? "\033[0m" : "");
+            free(safe);
+            free(raw);
+        }
+        fprintf(stderr, "\n%zu tokens\n", ids.len);
+    }
+    tinkc_tokens_free(&ids);
+}
+
+static void do_stats(chat *c, const char *rest)
+{
+    (void)rest;
+    cli_note(c->app, "last turn: %zu prompt tokens, %zu answer tokens, %.2f s, %.1f tokens/s",
+             c->n_prompt, c->n_answer, c->seconds,
+             c->seconds > 0 ? (double)c->n_answer / c->seconds : 0);
+}
+
+static void do_exit(chat *c, const char *rest)
+{
+    (void)rest;
+    c->leaving = true;
+}
+
+static const struct {
+    const char *name, *help;
+    void (*run)(chat *, const char *);
+} verbs[] = {
+    { "/help", "this list", do_help },
+    { "/new", "forget the conversation", do_new },
+    { "/system", "TEXT  set the system message", do_system },
+    { "/undo", "take the last exchange back", do_undo },
+    { "/retry", "ask again", do_retry },
+    { "/edit", "write the next message in $EDITOR", do_edit },
+    { "/save", "FILE  save as training data", do_save },
+    { "/load", "FILE  go on with a saved one", do_load },
+    { "/set", "KEY VALUE  max_tokens, temperature, top_p, top_k, seed", do_set },
+    { "/params", "show them", do_params },
+    { "/model", "[M]  show or change the model", do_model },
+    { "/tokens", "what the model really sees", do_tokens },
+    { "/stats", "tokens and speed of the last turn", do_stats },
+    { "/exit", "leave", do_exit },
+};
+
+static void do_help(chat *c, const char *rest)
+{
+    (void)rest;
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+        cli_note(c->app, "%-9s %s", verbs[i].name, verbs[i].help);
+}
+
+static void run_verb(chat *c, const char *line)
+{
+    size_t n = strcspn(line, " ");
+    const char *rest = line + n + strspn(line + n, " ");
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        if (strlen(verbs[i].name) == n && memcmp(verbs[i].name, line, n) == 0) {
+            verbs[i].run(c, rest);
+            return;
+        }
+    }
+    cli_warn(c->app, "unknown command %.*s; /help lists them", (int)n, line);
+}
+
+/* ---- reading ---- */
+
+/* A line, or several: one that ends in '\' goes on, and so does what begins with three quotes. */
+static char *read_message(bool *interrupted)
+{
+    char *line = cli_edit_line("> ", interrupted), *text = NULL;
+    size_t size;
+    if (!line)
+        return NULL;
+    bool quoted = strncmp(line, "\"\"\"", 3) == 0;
+    if (!quoted && !(line[0] && line[strlen(line) - 1] == '\\'))
+        return line;
+    FILE *f = open_memstream(&text, &size);
+    for (char *p = quoted ? line + 3 : line; f;) {
+        size_t n = strlen(p);
+        bool last = quoted ? n >= 3 && strcmp(p + n - 3, "\"\"\"") == 0 : !n || p[n - 1] != '\\';
+        fprintf(f, "%.*s%s",
+                (int)(quoted ? (last ? n - 3 : n)
+                      : last ? n
+                             : n - 1),
+                p, last ? "" : "\n");
+        free(line);
+        if (last)
+            break;
+        p = line = cli_edit_line(". ", interrupted);
+        if (!line)
+            break;
+    }
+    return f && fclose(f) == 0 ? text : NULL;
+}
+
+static void converse(chat *c)
+{
+    int in_a_row = 0;
+    char *history = cli_flag(c->app, "no-history") ? NULL : cli_state_path("chat_history");
+    cli_edit_begin(history);
+    free(history);
+    cli_note(c->app, "%s; /help for commands, Ctrl-D to leave",
+             c->asked.model_path ? c->asked.model_path : c->asked.base_model);
+    while (!c->leaving) {
+        bool interrupted;
+        char *line = read_message(&interrupted);
+        if (interrupted) {
+            fputc('\n', stderr);
+            if (++in_a_row == 2) {
+                c->exit_code = CLI_EXIT_SIGINT;
+                break;
+            }
+            cli_note(c->app, "(once more to leave)");
+            continue;
+        }
+        in_a_row = 0;
+        if (!line) {
+            fputc('\n', stderr);
+            break;
+        }
+        c->exit_code = 0;
+        if (strcmp(line, "quit") == 0 || strcmp(line, "exit") == 0)
+            c->leaving = true;
+        else if (line[0] == '/')
+            run_verb(c, line);
+        else if (line[strspn(line, " \t")])
+            say(c, line);
+        free(line);
+    }
+    cli_edit_end();
+}
+
+int cli_chat(cli_app *app)
+{
+    chat c = { .app = app, .messages = json_array() };
+    int bad = cli_open_sampler(app, &c.asked);
+    if (bad)
+        return json_decref(c.messages), bad;
+    if (!c.asked.chat)
+        bad = cli_fail(app, "unsupported", "tinkc sample --raw continues plain text",
+                       "this model has no chat format");
+    if (!bad)
+        bad = cli_sampling_options(app, &c.asked, false, &c.how);
+    if (!bad && cli_given(app, "load") && !load_from(&c, cli_text(app, "load")))
+        bad = CLI_EXIT_INPUT;
+    if (!bad && cli_given(app, "system"))
+        do_system(&c, cli_text(app, "system"));
+    cli_catch_signals();
+    if (!bad && app->stdin_tty) {
+        converse(&c);
+    } else if (!bad) {
+        size_t len;
+        char *text = cli_read_all(app, "-", &len, &bad);
+        if (text)
+            say(&c, text);
+        free(text);
+    }
+    if (!bad && cli_given(app, "save"))
+        (void)save_to(&c, cli_text(app, "save"));
+    cli_free_sampling(&c.how);
+    json_decref(c.messages);
+    cli_close_sampler(&c.asked);
+    return bad ? bad : c.exit_code;
+}

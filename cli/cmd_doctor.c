@@ -1,0 +1,217 @@
+/* cmd_doctor.c - `tinkc doctor`: is everything in order? Prints no secret: its output may go into
+ * a bug report. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "config.h"
+#include "out.h"
+#include "term.h"
+#include "text.h"
+
+typedef struct doctor {
+    cli_app *app;
+    json_t *checks;
+    int64_t begun_ms;
+    size_t counts[4];
+} doctor;
+
+enum { OK, WARN, FAIL, SKIP };
+static const char *const status_names[] = { "ok", "warn", "fail", "skip" };
+
+static void found(doctor *d, const char *id, int status, const char *hint, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+static void found(doctor *d, const char *id, int status, const char *hint, const char *format, ...)
+{
+    char message[512];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    json_array_append_new(d->checks, json_pack("{s:s,s:s,s:s,s:s?,s:I}", "id", id, "status",
+                                               status_names[status], "message", message, "hint",
+                                               status == WARN || status == FAIL ? hint : NULL, "ms",
+                                               (json_int_t)(cli_now_ms() - d->begun_ms)));
+    d->counts[status]++;
+    d->begun_ms = cli_now_ms();
+}
+
+/* ---- tool, configuration, credential ---- */
+
+static void check_tool(doctor *d)
+{
+    found(d, "tool.version", OK, NULL, "tinkc %s, for Tinker SDK %s; %s", tinkc_version(),
+          tinkc_version_tinker(), tinkc_version_detail("features"));
+    const char *nano = cli_nano_folder();
+    found(d, "tool.nano", nano ? OK : WARN, "set TINKC_NANO to its folder",
+          nano ? "the shipped model is at %s" : "the shipped model was not found%s",
+          nano ? nano : "");
+}
+
+static void check_config(doctor *d)
+{
+    const cli_config *c = d->app->config;
+    found(d, "config.files", OK, NULL, "%zu settings read; profile %s (%s)", c->n_settings,
+          c->profile, c->profile_origin);
+}
+
+static bool check_credential(doctor *d)
+{
+    const char *key = getenv("TINKER_API_KEY"), *cmd = getenv("TINKER_CREDENTIAL_CMD");
+    const char *stored = cli_config_get(d->app, "api_key", NULL);
+    const char *used = key && *key ? key : stored;
+    if (used) {
+        bool shape = strncmp(used, "tml-", 4) == 0 || strncmp(used, "eyJ", 3) == 0;
+        found(d, "credential.shape", shape ? OK : FAIL, "a key begins with tml-, a token with eyJ",
+              "a %s from %s", strncmp(used, "eyJ", 3) == 0 ? "token" : "key",
+              key && *key ? "TINKER_API_KEY" : "the profile");
+        return shape;
+    }
+    if ((cmd && *cmd) || cli_config_get(d->app, "credential_cmd", NULL)) {
+        found(d, "credential.command", OK, NULL, "a command gives the credential");
+        return true;
+    }
+    found(d, "credential.present", WARN, "tinkc auth login",
+          "no credential: commands use the engine inside this program");
+    return false;
+}
+
+/* ---- network and service ---- */
+
+static void check_service(doctor *d, bool credential)
+{
+    static const char *const proxies[] = { "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy",
+                                           "NO_PROXY" };
+    for (size_t i = 0; i < sizeof proxies / sizeof *proxies; i++)
+        if (getenv(proxies[i]))
+            found(d, "network.proxy", OK, NULL, "%s is set", proxies[i]);
+    if (d->app->offline || (!credential && !cli_text(d->app, "base-url"))) {
+        found(d, "service.health", SKIP, NULL, "not asked: %s",
+              d->app->offline ? "--offline" : "no credential");
+        return;
+    }
+    tinkc_error err = { 0 };
+    if (cli_connect(d->app) != 0)
+        return found(d, "service.client", FAIL, "see the error above", "no client could be made");
+    tinkc_future *f = tinkc_health_check(d->app->client, &err);
+    tinkc_future_wait(f, 5000, &err);
+    found(d, "service.health", err.code ? FAIL : OK, "check the network, proxy and address",
+          "%s: %s", tinkc_client_base_url(d->app->client), err.code ? err.message : "answers");
+    tinkc_future_free(f);
+    if (err.code)
+        return;
+    tinkc_client_connect(d->app->client, 5000, &err);
+    found(d, "service.credential", err.code ? FAIL : OK, "check the key: tinkc auth status", "%s",
+          err.code ? err.message : "the credential is accepted");
+    f = tinkc_capabilities_get(d->app->client, &err);
+    if (!err.code && tinkc_future_wait(f, 5000, &err))
+        found(d, "service.models", OK, NULL, "%zu models are offered",
+              tinkc_capabilities_count(tinkc_future_capabilities(f, 0, &err)));
+    else
+        found(d, "service.models", FAIL, "try again later", "%s", err.message);
+    tinkc_future_free(f);
+}
+
+/* ---- machine ---- */
+
+static void check_space(doctor *d, const char *id, const char *path)
+{
+    struct statvfs st;
+    char text[CLI_SHORT_TEXT];
+    if (!path || statvfs(path, &st) != 0) {
+        found(d, id, SKIP, NULL, "%s is not there yet", path ? path : "the folder");
+        return;
+    }
+    int64_t free_bytes = (int64_t)st.f_bavail * (int64_t)st.f_frsize;
+    cli_format_size(free_bytes, text);
+    found(d, id, free_bytes < INT64_C(1) << 30 ? WARN : OK, "free some space", "%s: %s free", path,
+          text);
+}
+
+static void cpu_features(char *out, size_t cap)
+{
+    out[0] = '\0';
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2"))
+        (void)snprintf(out + strlen(out), cap - strlen(out), " avx2");
+    if (__builtin_cpu_supports("avx512f"))
+        (void)snprintf(out + strlen(out), cap - strlen(out), " avx512");
+    if (__builtin_cpu_supports("avx512bf16"))
+        (void)snprintf(out + strlen(out), cap - strlen(out), " bf16");
+#else
+    (void)snprintf(out, cap, " none that is used");
+#endif
+}
+
+static void check_machine(doctor *d)
+{
+    struct utsname u;
+    struct rlimit files;
+    char memory[CLI_SHORT_TEXT], features[64];
+    if (uname(&u) == 0)
+        found(d, "machine.system", OK, NULL, "%s %s, %s", u.sysname, u.release, u.machine);
+    cpu_features(features, sizeof features);
+    cli_format_size((int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE), memory);
+    found(d, "machine.cpu", OK, NULL, "%ld cores, %s memory, vector units:%s",
+          sysconf(_SC_NPROCESSORS_ONLN), memory, features);
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0)
+        found(d, "machine.files", files.rlim_cur < 1024 ? WARN : OK, "ulimit -n 4096",
+              "%llu open files allowed", (unsigned long long)files.rlim_cur);
+    check_space(d, "machine.store", cli_store_folder(d->app));
+    check_space(d, "machine.tmp", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    found(d, "machine.gpu", SKIP, NULL, "the engine computes on the CPU");
+}
+
+static void check_hub(doctor *d)
+{
+    const char *home = getenv("HF_HOME");
+    found(d, "hub.cache", OK, NULL, "tokenizers are cached in %s%s",
+          home ? home : "~/.cache/huggingface",
+          getenv("HF_HUB_OFFLINE") ? "; HF_HUB_OFFLINE is set" : "");
+}
+
+static void check_terminal(doctor *d)
+{
+    found(d, "terminal", d->app->utf8 ? OK : WARN, "use a UTF-8 locale", "width %zu, colour %s, %s",
+          cli_term_width(d->app), d->app->color ? "on" : "off",
+          d->app->utf8 ? "UTF-8" : "not UTF-8");
+}
+
+int cli_doctor(cli_app *app)
+{
+    static const cli_column columns[] = {
+        { .name = "status", .header = "Status", .path = "status", .standard = true },
+        { .name = "id", .header = "Check", .path = "id", .standard = true },
+        { .name = "message", .header = "Finding", .path = "message", .standard = true },
+        { .name = "hint", .header = "Hint", .path = "hint", .standard = true },
+        { 0 }
+    };
+    doctor d = { .app = app, .checks = json_array(), .begun_ms = cli_now_ms() };
+    check_tool(&d);
+    check_config(&d);
+    check_service(&d, check_credential(&d));
+    check_hub(&d);
+    check_machine(&d);
+    check_terminal(&d);
+    int bad;
+    if (app->format == CLI_JSON) {
+        json_t *summary = json_object();
+        for (size_t i = 0; i < 4; i++)
+            json_object_set_new(summary, status_names[i], json_integer((json_int_t)d.counts[i]));
+        json_t *v = json_pack("{s:O,s:o}", "checks", d.checks, "summary", summary);
+        bad = cli_print_json(app, v);
+        json_decref(v);
+    } else {
+        cli_list list = { .key = "checks", .columns = columns, .total = -1, .no_counts = true };
+        bad = cli_print_list(app, &list, d.checks);
+    }
+    json_decref(d.checks);
+    return bad ? bad : d.counts[FAIL] ? CLI_EXIT_CHECK : 0;
+}
