@@ -98,8 +98,10 @@ static void check_service(doctor *d, bool credential)
         return;
     }
     tinkc_error err = { 0 };
-    if (cli_connect(d->app) != 0)
-        return found(d, "service.client", FAIL, "see the error above", "no client could be made");
+    if (cli_connect(d->app) != 0) {
+        found(d, "service.client", FAIL, "see the error above", "no client could be made");
+        return;
+    }
     tinkc_future *f = tinkc_health_check(d->app->client, &err);
     tinkc_future_wait(f, 5000, &err);
     found(d, "service.health", err.code ? FAIL : OK, "check the network, proxy and address",
