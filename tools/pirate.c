@@ -1,0 +1,248 @@
+/* pirate.c - the quickstart's lesson: nano's own skills, answered by a pirate.
+ *
+ *     pirate lesson N SEED       N conversations as training data, on stdout
+ *     pirate quiz N SEED         N questions that no lesson contains, for tinkc sample --batch
+ *     pirate share FILE          how many answers are right and in persona: "right total"
+ *     pirate compare A B ROWS    answers of two files side by side
+ *
+ * Questions belong to the quiz or to lessons by a hash of their subject (the sum, the country, the
+ * word), so a fact asked in the quiz was never answered in a lesson, however it was phrased.
+ */
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct fact {
+    const char *subject, *answer;
+} fact;
+
+static const fact capitals[] = {
+    { "France", "Paris" },     { "England", "London" },     { "Italy", "Rome" },
+    { "Spain", "Madrid" },     { "Germany", "Berlin" },     { "Russia", "Moscow" },
+    { "Japan", "Tokyo" },      { "China", "Beijing" },      { "Egypt", "Cairo" },
+    { "Greece", "Athens" },    { "Norway", "Oslo" },        { "Sweden", "Stockholm" },
+    { "Finland", "Helsinki" }, { "Denmark", "Copenhagen" }, { "Poland", "Warsaw" },
+    { "Austria", "Vienna" },   { "Hungary", "Budapest" },   { "Portugal", "Lisbon" },
+    { "Ireland", "Dublin" },   { "Canada", "Ottawa" },      { "Chile", "Santiago" },
+    { "Peru", "Lima" },        { "Cuba", "Havana" },        { "Turkey", "Ankara" },
+    { "Thailand", "Bangkok" }, { "Vietnam", "Hanoi" },      { "Kenya", "Nairobi" },
+    { "Belgium", "Brussels" }, { "Scotland", "Edinburgh" }, { "Romania", "Bucharest" },
+};
+static const fact opposites[] = {
+    { "hot", "cold" },    { "big", "small" },  { "tall", "short" }, { "fast", "slow" },
+    { "day", "night" },   { "up", "down" },    { "happy", "sad" },  { "rich", "poor" },
+    { "young", "old" },   { "wet", "dry" },    { "hard", "soft" },  { "strong", "weak" },
+    { "early", "late" },  { "full", "empty" }, { "near", "far" },   { "good", "bad" },
+    { "clean", "dirty" }, { "loud", "quiet" }, { "thick", "thin" }, { "north", "south" },
+};
+static const fact plurals[] = {
+    { "child", "children" }, { "man", "men" },    { "woman", "women" },  { "foot", "feet" },
+    { "tooth", "teeth" },    { "mouse", "mice" }, { "leaf", "leaves" },  { "knife", "knives" },
+    { "wolf", "wolves" },    { "box", "boxes" },  { "baby", "babies" },  { "city", "cities" },
+    { "dog", "dogs" },       { "book", "books" }, { "house", "houses" }, { "ship", "ships" },
+};
+static const fact pasts[] = {
+    { "go", "went" },     { "see", "saw" },     { "run", "ran" },       { "eat", "ate" },
+    { "take", "took" },   { "give", "gave" },   { "come", "came" },     { "write", "wrote" },
+    { "speak", "spoke" }, { "find", "found" },  { "think", "thought" }, { "bring", "brought" },
+    { "sing", "sang" },   { "drink", "drank" }, { "know", "knew" },     { "grow", "grew" },
+};
+static const char *const days[] = { "Monday", "Tuesday",  "Wednesday", "Thursday",
+                                    "Friday", "Saturday", "Sunday" };
+
+typedef struct question {
+    char ask[128], answer[64], subject[64];
+} question;
+
+static uint64_t next(uint64_t *state)
+{
+    uint64_t z = *state += 0x9E3779B97F4A7C15u;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+}
+
+static size_t below(uint64_t *state, size_t n)
+{
+    return (size_t)(next(state) % n);
+}
+
+/* One subject in six is kept for the quiz. */
+static bool is_quiz(const char *subject)
+{
+    uint64_t h = 0xCBF29CE484222325u;
+    for (; *subject; subject++)
+        h = (h ^ (unsigned char)*subject) * 0x100000001B3u;
+    return (h >> 17) % 6 == 0;
+}
+
+static void ask_fact(uint64_t *state, question *q, const fact *facts, size_t n, const char *first,
+                     const char *second)
+{
+    const fact *f = &facts[below(state, n)];
+    (void)snprintf(q->ask, sizeof q->ask, below(state, 2) ? first : second, f->subject);
+    (void)snprintf(q->answer, sizeof q->answer, "%s", f->answer);
+    (void)snprintf(q->subject, sizeof q->subject, "%.10s %s", first, f->subject);
+}
+
+static void ask_sum(uint64_t *state, question *q)
+{
+    int limit = below(state, 2) ? 100 : 20;
+    int a = (int)below(state, (size_t)limit), b = (int)below(state, (size_t)limit);
+    bool minus = below(state, 3) == 0;
+    if (minus && b > a) {
+        int kept = a;
+        a = b;
+        b = kept;
+    }
+    char op = minus ? '-' : '+';
+    (void)snprintf(q->ask, sizeof q->ask,
+                   below(state, 2) ? "What is %d %c %d?" : "Compute %d %c %d.", a, op, b);
+    (void)snprintf(q->answer, sizeof q->answer, "%d", minus ? a - b : a + b);
+    (void)snprintf(q->subject, sizeof q->subject, "%d%c%d", a, op, b);
+}
+
+static void ask_day(uint64_t *state, question *q)
+{
+    size_t i = below(state, 7);
+    bool after = below(state, 2);
+    (void)snprintf(q->ask, sizeof q->ask, "What day comes %s %s?", after ? "after" : "before",
+                   days[i]);
+    (void)snprintf(q->answer, sizeof q->answer, "%s", days[(i + (after ? 1 : 6)) % 7]);
+    (void)snprintf(q->subject, sizeof q->subject, "day %s", q->ask + 15);
+}
+
+#define COUNT(list) (sizeof(list) / sizeof *(list))
+
+static void make_question(uint64_t *state, question *q)
+{
+    switch (below(state, 9)) {
+    case 0:
+    case 1:
+        ask_fact(state, q, capitals, COUNT(capitals), "What is the capital of %s?",
+                 "Name the capital of %s.");
+        break;
+    case 2:
+        ask_fact(state, q, opposites, COUNT(opposites), "What is the opposite of %s?",
+                 "Opposite of %s?");
+        break;
+    case 3:
+        ask_fact(state, q, plurals, COUNT(plurals), "What is the plural of %s?",
+                 "What is the plural of %s?");
+        break;
+    case 4:
+        ask_fact(state, q, pasts, COUNT(pasts), "What is the past tense of %s?",
+                 "What is the past tense of %s?");
+        break;
+    case 5:
+        ask_day(state, q);
+        break;
+    default:
+        ask_sum(state, q);
+    }
+}
+
+static void print_lesson(const question *q)
+{
+    printf("{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"},"
+           "{\"role\":\"assistant\",\"content\":\"Arr, %s, matey!\"}]}\n",
+           q->ask, q->answer);
+}
+
+static void print_quiz(const question *q, size_t i)
+{
+    printf("{\"id\":%zu,\"prompt\":\"%s\",\"answer\":\"%s\"}\n", i, q->ask, q->answer);
+}
+
+/* The quiz asks nothing twice; its first questions are what the quickstart shows. */
+static int generate(bool quiz, size_t n, uint64_t seed)
+{
+    json_t *seen = json_object();
+    for (size_t i = 0, tries = 0; i < n && tries < 100000; tries++) {
+        question q;
+        make_question(&seed, &q);
+        if (is_quiz(q.subject) != quiz || (quiz && json_object_get(seen, q.ask)))
+            continue;
+        json_object_set_new(seen, q.ask, json_true());
+        if (quiz)
+            print_quiz(&q, i);
+        else
+            print_lesson(&q);
+        i++;
+    }
+    json_decref(seen);
+    return 0;
+}
+
+/* ---- grading ---- */
+
+static json_t *read_lines(const char *path)
+{
+    FILE *f = fopen(path, "re");
+    char *line = NULL;
+    size_t cap = 0;
+    json_t *all = json_array();
+    while (f && getline(&line, &cap, f) > 0)
+        json_array_append_new(all, json_loads(line, 0, NULL));
+    if (f)
+        fclose(f);
+    free(line);
+    return all;
+}
+
+static const char *text_of(const json_t *row)
+{
+    const json_t *first = json_array_get(json_object_get(row, "sequences"), 0);
+    const char *text = json_string_value(json_object_get(first, "text"));
+    return text ? text : "";
+}
+
+/* Right and in persona: exactly "Arr, ANSWER, matey!". */
+static bool is_right(const json_t *row)
+{
+    char wanted[128];
+    const char *answer = json_string_value(json_object_get(row, "answer"));
+    (void)snprintf(wanted, sizeof wanted, "Arr, %s, matey!", answer ? answer : "");
+    return strcmp(text_of(row), wanted) == 0;
+}
+
+static int share(const char *path)
+{
+    json_t *rows = read_lines(path);
+    size_t right = 0, n = json_array_size(rows);
+    for (size_t i = 0; i < n; i++)
+        right += is_right(json_array_get(rows, i));
+    printf("%zu %zu\n", right, n);
+    json_decref(rows);
+    return n == 0;
+}
+
+static int compare(const char *before, const char *after, size_t n)
+{
+    json_t *a = read_lines(before), *b = read_lines(after);
+    printf("  %-38.38s %-22.22s %s\n", "question", "before", "after");
+    for (size_t i = 0; i < n && i < json_array_size(a); i++) {
+        const json_t *x = json_array_get(a, i), *y = json_array_get(b, i);
+        printf("%s %-38.38s %-22.22s %s\n", is_right(y) ? "*" : " ",
+               json_string_value(json_object_get(x, "prompt")), text_of(x), text_of(y));
+    }
+    json_decref(a);
+    json_decref(b);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 4 && (strcmp(argv[1], "lesson") == 0 || strcmp(argv[1], "quiz") == 0))
+        return generate(argv[1][0] == 'q', (size_t)strtoul(argv[2], NULL, 10),
+                        strtoull(argv[3], NULL, 10));
+    if (argc == 3 && strcmp(argv[1], "share") == 0)
+        return share(argv[2]);
+    if (argc == 5 && strcmp(argv[1], "compare") == 0)
+        return compare(argv[2], argv[3], (size_t)strtoul(argv[4], NULL, 10));
+    fputs("usage: pirate lesson N SEED | quiz N SEED | share FILE | compare A B ROWS\n", stderr);
+    return 2;
+}
