@@ -1,0 +1,134 @@
+"""A Tinker service that always says the same: what the CLI's tests run against.
+
+Run ids and paths choose what happens: a run named after a failure ("missing", "forbidden", "busy", ...)
+answers with it. Requests are kept in `seen` for the tests to look at.
+"""
+import http.server, io, json, tarfile, threading, urllib.parse
+
+CHECKPOINTS = [
+    {"checkpoint_id": f"{kind}/{name}", "checkpoint_type": what, "time": when,
+     "tinker_path": f"tinker://run-1/{kind}/{name}", "size_bytes": size, "public": public, "expires_at": expires}
+    for kind, name, what, when, size, public, expires in [
+        ("sampler_weights", "final", "sampler", "2025-03-01T12:00:00Z", 1572864, True, None),
+        ("weights", "000040", "training", "2025-02-01T12:00:00.500000Z", 3145728, False, "2025-06-01T00:00:00Z"),
+        ("weights", "000020", "training", "2025-01-01T12:00:00Z", None, False, None)]]
+
+
+def run(i):
+    return {"training_run_id": f"run-{i}", "base_model": "Qwen/Qwen3-8B", "model_owner": "an [owner]",
+            "is_lora": True, "corrupted": i == 3, "lora_rank": 32 if i != 2 else None,
+            "last_request_time": "2025-01-02T03:04:05Z", "last_checkpoint": CHECKPOINTS[1] if i == 1 else None,
+            "last_sampler_checkpoint": None, "user_metadata": {"purpose": "test", "日本": "語"} if i == 1 else None,
+            "new_field": 7}
+
+
+FAILURES = {"missing": (404, "no such run"), "forbidden": (403, "not yours"), "rejected": (401, "bad key"),
+            "invalid": (400, "what?"), "unprocessable": (422, "cannot"), "limited": (429, "slow down"),
+            "billing": (402, "pay first"), "broken": (500, "oops"), "taken": (409, "already so")}
+
+
+def archive():
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, body in [("adapter_config.json", b"{}"), ("adapter_model.safetensors", b"x" * 100000),
+                           ("checkpoint_complete", b"")]:
+            info = tarfile.TarInfo(name)
+            info.size = len(body)
+            tar.addfile(info, io.BytesIO(body))
+    return out.getvalue()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def answer(self, status, value=None, headers=(), body=None):
+        data = body if body is not None else (b"" if value is None else json.dumps(value).encode())
+        self.send_response(status)
+        if value is not None:
+            self.send_header("Content-Type", "application/json")
+        for name, text in headers:
+            self.send_header(name, text)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def handle_any(self):
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length) if length else b""
+        url = urllib.parse.urlsplit(self.path)
+        path = urllib.parse.unquote(url.path)
+        query = dict(urllib.parse.parse_qsl(url.query))
+        self.server.seen.append((self.command, self.path, body))
+        for name, (status, text) in FAILURES.items():
+            if f"/{name}" in path and not path.endswith("/archive.tar"):
+                return self.answer(status, {"detail": text}, [("x-should-retry", "false")])
+        for prefix, fn in ROUTES:
+            if path == prefix or (prefix.endswith("/") and path.startswith(prefix)):
+                return fn(self, path, query, body)
+        self.answer(404, {"detail": f"unknown path {path}"})
+
+    do_GET = do_POST = do_PUT = do_DELETE = handle_any
+
+
+def page(key, items):
+    def fn(h, path, query, body):
+        limit, offset = int(query.get("limit", 20)), int(query.get("offset", 0))
+        h.answer(200, {key: items[offset:offset + limit],
+                       "cursor": {"offset": offset, "limit": limit, "total_count": len(items)}})
+    return fn
+
+
+def one_run(h, path, query, body):
+    rest = path[len("/api/v1/training_runs/"):]
+    name, _, tail = rest.partition("/")
+    if not tail:
+        return h.answer(200, run(int(name.split("-")[1])))
+    if tail == "checkpoints":
+        return h.answer(200, {"checkpoints": CHECKPOINTS, "cursor": None})
+    if tail.endswith("/archive"):
+        return h.answer(302, None, [("Location", f"http://{h.headers['Host']}/archive.tar")])
+    h.answer(204)
+
+
+EVENT = {"bucket_start": "2026-07-13T05:00:00Z", "bucket_end": "2026-07-13T06:00:00Z", "base_model": "Qwen/Qwen3-8B",
+         "user_id": "u", "user_name": None, "session_id": "s-1", "project_id": None}
+ROUTES = [
+    ("/api/v1/client/config", lambda h, *a: h.answer(200, {})),
+    ("/api/v1/client/dynamic_config", lambda h, *a: h.answer(200, {})),
+    ("/api/v1/healthz", lambda h, *a: h.answer(200, {"status": "ok"})),
+    ("/api/v1/get_server_capabilities", lambda h, *a: h.answer(200, {"supported_models": [
+        {"model_name": "Qwen/Qwen3-8B", "max_context_length": 32768}, {"model_name": "unknown/model"}]})),
+    ("/api/v1/training_runs", page("training_runs", [run(i) for i in range(1, 4)])),
+    ("/api/v1/checkpoints", page("checkpoints", CHECKPOINTS)),
+    ("/api/v1/training_runs/", one_run),
+    ("/api/v1/weights_info", lambda h, p, q, b: h.answer(200, {"base_model": "Qwen/Qwen3-8B", "is_lora": True,
+                                                               "lora_rank": 32})),
+    ("/api/v1/sessions", lambda h, *a: h.answer(200, {"sessions": ["s-1", "s-2"]})),
+    ("/api/v1/sessions/", lambda h, *a: h.answer(200, {"training_run_ids": ["run-1"], "sampler_ids": ["smp-1"]})),
+    ("/api/v1/samplers/", lambda h, *a: h.answer(200, {"sampler_id": "smp-1", "base_model": "Qwen/Qwen3-8B",
+                                                       "model_path": None})),
+    ("/api/v1/audit", lambda h, *a: h.answer(200, {"entries": [
+        {"timestamp": "2026-07-13T05:00:00Z", "event": "checkpoint.download", "model_id": "run-1",
+         "tinker_path": "tinker://run-1/weights/000020", "purpose": None}]})),
+    ("/api/v1/billing/usage/events", lambda h, *a: h.answer(200, {"data": [
+        dict(EVENT, event_info={"type": "training", "token_count": 1000}),
+        dict(EVENT, event_info={"type": "sampling_prefill", "cached": True, "token_count": 50})],
+        "sessions": {"s-1": {"user_metadata": {"a": "b,c"}}}})),
+    ("/archive.tar", lambda h, *a: h.answer(200, None, body=archive())),
+]
+
+
+def start():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.seen = []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server, f"http://127.0.0.1:{server.server_address[1]}"
+
+
+if __name__ == "__main__":
+    server, url = start()
+    print(url, flush=True)
+    threading.Event().wait()
