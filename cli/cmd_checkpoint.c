@@ -69,6 +69,8 @@ json_t *cli_collect_checkpoints(cli_app *app, const tinkc_list_options *how, int
     cli_pager_begin(&pager, app, limit ? "Fetching checkpoints" : "Fetching all checkpoints");
     while ((!limit || (int64_t)json_array_size(items) < limit) &&
            cli_pager_go(&pager, json_array_size(items), tinkc_checkpoints_total(list), err) &&
+           (tinkc_checkpoints_ready(list) ||
+            cli_pager_fetch(&pager, tinkc_checkpoints_fetch(list, err), err)) &&
            (c = tinkc_checkpoints_next(list, err))) {
         if (!cli_checkpoint_wanted(app, c))
             continue;

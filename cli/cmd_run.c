@@ -113,8 +113,10 @@ int cli_run_list(cli_app *app)
     cli_pager pager;
     cli_pager_begin(&pager, app,
                     how.limit ? "Fetching training runs" : "Fetching all training runs");
-    while (cli_pager_go(&pager, json_array_size(items), tinkc_runs_total(runs), &err) &&
-           (run = tinkc_runs_next(runs, &err)))
+    while (
+        cli_pager_go(&pager, json_array_size(items), tinkc_runs_total(runs), &err) &&
+        (tinkc_runs_ready(runs) || cli_pager_fetch(&pager, tinkc_runs_fetch(runs, &err), &err)) &&
+        (run = tinkc_runs_next(runs, &err)))
         json_array_append_new(items, run_json(app, run->json));
     cli_pager_end(&pager);
     int64_t total = tinkc_runs_total(runs);

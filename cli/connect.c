@@ -203,6 +203,11 @@ static void fill_options(cli_app *app, tinkc_client_options *o)
                    : app->verbose == 1 ? TINKC_LOG_INFO
                                        : TINKC_LOG_ERROR;
     o->retry_window_ms = retry_window_ms(app);
+    o->billing_pause_ms = o->retry_window_ms; /* nobody waits an hour at a prompt */
+    if (app->deadline_ms != INT64_MAX) {
+        int64_t left = app->deadline_ms - cli_now_ms();
+        o->operation_timeout_ms = left > 0 ? left : 1;
+    }
     o->no_retries = retry && strcmp(retry, "0") == 0;
     o->telemetry = wanted && *wanted                             ? TINKC_TELEMETRY_DEFAULT
                    : telemetry && strcmp(telemetry, "true") == 0 ? TINKC_TELEMETRY_ON
@@ -263,15 +268,20 @@ void cli_disconnect(cli_app *app)
 
 /* ---- waiting ---- */
 
-static void show_wait(cli_app *app, tinkc_future *f, const char *label, int64_t begun_ms)
+/* On a terminal a status line after a second; elsewhere a line every 30 s. */
+static void show_wait(cli_app *app, tinkc_future *f, const char *label, int64_t begun_ms,
+                      int64_t *said_ms)
 {
     char took[CLI_SHORT_TEXT];
     tinkc_text why = { 0 };
-    double seconds = (double)(cli_now_ms() - begun_ms) / 1000;
-    if (seconds >= 1) {
-        cli_format_duration(seconds, took);
-        cli_status(app, false, "%s: %s %s", label ? label : tinkc_future_operation(f),
-                   tinkc_future_status(f, &why, NULL), took);
+    int64_t now = cli_now_ms();
+    const char *what = label ? label : tinkc_future_operation(f);
+    cli_format_duration((double)(now - begun_ms) / 1000, took);
+    if (now - begun_ms >= 1000 && app->stderr_tty) {
+        cli_status(app, false, "%s: %s %s", what, tinkc_future_status(f, &why, NULL), took);
+    } else if (now - *said_ms >= 30000) {
+        cli_note(app, "%s: %s %s", what, tinkc_future_status(f, &why, NULL), took);
+        *said_ms = now;
     }
     tinkc_text_free(&why);
 }
@@ -281,7 +291,7 @@ static bool wait_for(cli_app *app, tinkc_future *f, const char *label, int patie
                      tinkc_error *err)
 {
     enum { SLICE_MS = 100 };
-    int64_t begun_ms = cli_now_ms();
+    int64_t begun_ms = cli_now_ms(), said_ms = begun_ms;
     cli_catch_signals();
     while (f && !err->code) {
         tinkc_error slice = { 0 };
@@ -296,7 +306,7 @@ static bool wait_for(cli_app *app, tinkc_future *f, const char *label, int patie
             tinkc_future_cancel(f);
             tinkc_error_set(err, TINKC_E_DEADLINE, "the time given with --timeout has run out");
         } else {
-            show_wait(app, f, label, begun_ms);
+            show_wait(app, f, label, begun_ms, &said_ms);
         }
     }
     cli_progress_clear();

@@ -118,6 +118,24 @@ static bool first_of_noun(const cli_command *c)
     return !c->hidden;
 }
 
+static int by_noun(const void *a, const void *b)
+{
+    return strcmp((*(const cli_command *const *)a)->noun, (*(const cli_command *const *)b)->noun);
+}
+
+/* Every other page, in alphabetical order. */
+static void put_all_pages(FILE *f)
+{
+    const cli_command *pages[64];
+    size_t n = 0;
+    for (const cli_command *c = cli_commands; c->noun && n < 64; c++)
+        if (first_of_noun(c))
+            pages[n++] = c;
+    qsort(pages, n, sizeof *pages, by_noun);
+    for (size_t i = 0; i < n; i++)
+        fprintf(f, ".Xr tinkc-%s 1%s\n", pages[i]->noun, i + 1 == n ? "" : " ,");
+}
+
 static void put_main_page(FILE *f)
 {
     put_head(f, "tinkc", "fine-tune and sample language models with the Tinker API");
@@ -137,13 +155,7 @@ static void put_main_page(FILE *f)
     fputs(".El\n.Pp\nEvery command takes these options:\n", f);
     put_options(f, cli_globals);
     fputs(".Sh EXIT STATUS\nSee\n.Ql tinkc help exit-codes .\n.Sh SEE ALSO\n", f);
-    const cli_command *last = NULL;
-    for (const cli_command *c = cli_commands; c->noun; c++)
-        if (first_of_noun(c))
-            last = c;
-    for (const cli_command *c = cli_commands; c->noun; c++)
-        if (first_of_noun(c))
-            fprintf(f, ".Xr tinkc-%s 1%s\n", c->noun, c == last ? "" : " ,");
+    put_all_pages(f);
 }
 
 static int write_page(cli_app *app, const char *folder, const char *page, const char *noun)

@@ -22,6 +22,13 @@ bool cli_pager_go(cli_pager *p, size_t done, int64_t total, tinkc_error *err)
     return err->code == TINKC_OK;
 }
 
+bool cli_pager_fetch(cli_pager *p, tinkc_future *page, tinkc_error *err)
+{
+    bool here = cli_wait(p->app, page, "listing", err);
+    tinkc_future_free(page);
+    return here;
+}
+
 void cli_pager_end(cli_pager *p)
 {
     cli_progress_end(&p->bar);

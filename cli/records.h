@@ -13,8 +13,7 @@ extern const char *const cli_time_keys[];
 json_t *cli_in_order(const cli_app *, const json_t *sent, const char *const *keys, size_t n);
 json_t *cli_checkpoint_json(const cli_app *, const json_t *sent);
 
-/* Progress over the pages of a list, shown only when a second page is needed. Signals are left
- * alone meanwhile: an interrupt ends the program at once, as nothing can be lost. */
+/* Progress over the pages of a list, shown only when a second page is needed. */
 typedef struct cli_pager {
     cli_app *app;
     cli_progress bar;
@@ -22,6 +21,8 @@ typedef struct cli_pager {
 void cli_pager_begin(cli_pager *, cli_app *, const char *label);
 /* False when the command was stopped: err then says so. */
 bool cli_pager_go(cli_pager *, size_t done, int64_t total, tinkc_error *err);
+/* Waits for a page (and frees its future) while showing why; true if it is here. */
+bool cli_pager_fetch(cli_pager *, tinkc_future *page, tinkc_error *err);
 void cli_pager_end(cli_pager *);
 
 #endif

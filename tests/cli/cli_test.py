@@ -118,7 +118,7 @@ def formats():
 def errors():
     rows = [("missing", 3, "not_found"), ("forbidden", 4, "permission_denied"), ("rejected", 4, "auth_rejected"),
             ("invalid", 6, "invalid_request"), ("unprocessable", 6, "invalid_request"), ("limited", 7, "rate_limited"),
-            ("broken", 9, "server_error"), ("taken", 5, "conflict")]
+            ("unpaid", 7, "billing_blocked"), ("broken", 9, "server_error"), ("taken", 5, "conflict")]
     for name, code, kind in rows:
         exits(code, "run", "info", name, "--retry-for", "0", says="error:")
         r = exits(code, "run", "info", name, "--retry-for", "0", "--json")

@@ -24,7 +24,7 @@ def run(i):
 
 FAILURES = {"missing": (404, "no such run"), "forbidden": (403, "not yours"), "rejected": (401, "bad key"),
             "invalid": (400, "what?"), "unprocessable": (422, "cannot"), "limited": (429, "slow down"),
-            "billing": (402, "pay first"), "broken": (500, "oops"), "taken": (409, "already so")}
+            "unpaid": (402, "pay first"), "broken": (500, "oops"), "taken": (409, "already so")}
 
 
 def archive():

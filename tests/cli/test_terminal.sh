@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# What only shows on a terminal: chat with keys typed, prompts, progress. Uses tmux.
+set -eu
+build=$1
+[ -x "$build/tinkc" ] || { echo "skipped: $build/tinkc was not built"; exit 77; }
+command -v tmux > /dev/null || { echo "skipped: tmux is not installed"; exit 77; }
+work=$(mktemp -d); socket=tinkc-test-$$
+trap 'tmux -L $socket kill-server 2> /dev/null || true; rm -rf "$work"' EXIT
+fail() { echo "FAILED: $*"; echo "--- screen"; screen; exit 1; }
+screen() { tmux -L $socket capture-pane -p -t 0; }
+keys() { tmux -L $socket send-keys -t 0 "$@"; }
+# Waits until the screen shows a text.
+shows() { for _ in $(seq 300); do screen | grep -qE -- "$1" && return 0; sleep 0.1; done; fail "never saw: $1"; }
+start() {
+    tmux -L $socket kill-server 2> /dev/null || true
+    tmux -L $socket -f /dev/null new-session -d -x 100 -y 30 \
+        "env -u TINKER_API_KEY -u TINKER_BASE_URL HOME=$work XDG_DATA_HOME=$work/data LC_ALL=C.UTF-8 PATH=$build:$PATH bash --norc"
+    shows '\$ $'
+}
+
+start
+keys "tinkc --local chat --temperature 0" Enter
+shows '/help for commands'
+keys "What is 7 + 5?" Enter
+shows '^12'
+keys "/stats" Enter
+shows 'answer tokens'
+keys "/undo" Enter
+shows '0 messages left'
+keys "/nonsense" Enter
+shows 'unknown command'
+keys C-c
+shows 'once more to leave'
+keys "Spell cat." Enter
+shows 'c-a-t'
+keys C-d
+keys 'echo "left with $?"' Enter
+shows 'left with 0'
+
+"$build/tools/pirate" lesson 400 1 > "$work/d.jsonl"
+start
+keys "tinkc --local train sft $work/d.jsonl --batch-size 8 --lora-rank 8 --save-every 0 --log-dir $work/run" Enter
+shows 'step [0-9]+/50  loss [0-9.]+  lr .* tok/s  ETA'
+shows 'to talk    tinkc chat'
+keys "tinkc --local train sft $work/d.jsonl --batch-size 8 --log-dir $work/run" Enter
+shows '\[resume, delete, exit\]'
+keys "exit" Enter
+shows 'cancelled'
+keys "clear; tinkc --local checkpoint delete --run-id \$(tinkc --local run list -f id)" Enter
+shows 'Are you sure you want to delete [0-9]+ checkpoint'
+keys "n" Enter
+shows 'Deletion cancelled'
+keys "clear; tinkc --local run list" Enter
+shows '1 training run$'
+shows '───'
+echo "terminal: chat, progress and prompts look as they should"
