@@ -50,6 +50,17 @@ static const fact pasts[] = {
     { "speak", "spoke" }, { "find", "found" },  { "think", "thought" }, { "bring", "brought" },
     { "sing", "sang" },   { "drink", "drank" }, { "know", "knew" },     { "grow", "grew" },
 };
+static const char *const words[] = {
+    "garden",  "river",   "window", "horse",  "castle",  "winter", "doctor",  "sister", "letter",
+    "silver",  "dragon",  "island", "bridge", "school",  "flower", "train",   "desert", "police",
+    "dream",   "heart",   "world",  "stone",  "bread",   "music",  "light",   "cloud",  "water",
+    "table",   "chair",   "paper",  "green",  "black",   "white",  "brown",   "seven",  "eight",
+    "under",   "after",   "never",  "always", "house",   "night",  "morning", "summer", "spring",
+    "captain", "soldier", "mother", "father", "brother", "friend", "battle",  "sword",  "dance",
+    "dinner",  "money",   "crown",  "prince", "giant",   "witch",  "lion",    "wolf",   "bear",
+    "bird",    "fish",    "storm",  "church", "field",   "apple",  "clock",   "wagon",  "jungle",
+    "cave",    "thief",   "ghost",  "love",   "life",    "hand",   "face",    "voice",
+};
 static const char *const days[] = { "Monday", "Tuesday",  "Wednesday", "Thursday",
                                     "Friday", "Saturday", "Sunday" };
 
@@ -117,28 +128,78 @@ static void ask_day(uint64_t *state, question *q)
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
+static void ask_product(uint64_t *state, question *q)
+{
+    int a = 1 + (int)below(state, 12), b = 1 + (int)below(state, 12);
+    (void)snprintf(q->ask, sizeof q->ask, "What is %d times %d?", a, b);
+    (void)snprintf(q->answer, sizeof q->answer, "%d", a * b);
+    (void)snprintf(q->subject, sizeof q->subject, "%dx%d", a < b ? a : b, a < b ? b : a);
+}
+
+static void ask_larger(uint64_t *state, question *q)
+{
+    int a = (int)below(state, 100), b = (a + 1 + (int)below(state, 98)) % 100;
+    bool larger = below(state, 2);
+    (void)snprintf(q->ask, sizeof q->ask, "Which is %s, %d or %d?", larger ? "larger" : "smaller",
+                   a, b);
+    (void)snprintf(q->answer, sizeof q->answer, "%d", (a > b) == larger ? a : b);
+    (void)snprintf(q->subject, sizeof q->subject, "%d or %d", a, b);
+}
+
+static void ask_word(uint64_t *state, question *q)
+{
+    const char *word = words[below(state, COUNT(words))];
+    size_t n = strlen(word), at = 0;
+    (void)snprintf(q->subject, sizeof q->subject, "word %s", word);
+    switch (below(state, 3)) {
+    case 0:
+        (void)snprintf(q->ask, sizeof q->ask, "Spell the word %s.", word);
+        for (size_t i = 0; i < n; i++)
+            at += (size_t)snprintf(q->answer + at, sizeof q->answer - at, "%s%c", i ? "-" : "",
+                                   word[i]);
+        break;
+    case 1:
+        (void)snprintf(q->ask, sizeof q->ask, "Write %s in capital letters.", word);
+        for (size_t i = 0; i <= n; i++)
+            q->answer[i] = (char)(word[i] ? word[i] - 'a' + 'A' : '\0');
+        break;
+    default:
+        (void)snprintf(q->ask, sizeof q->ask, "What is the first letter of %s?", word);
+        (void)snprintf(q->answer, sizeof q->answer, "%c", word[0]);
+    }
+}
+
 static void make_question(uint64_t *state, question *q)
 {
-    switch (below(state, 9)) {
+    switch (below(state, 12)) {
     case 0:
-    case 1:
         ask_fact(state, q, capitals, COUNT(capitals), "What is the capital of %s?",
                  "Name the capital of %s.");
         break;
-    case 2:
+    case 1:
         ask_fact(state, q, opposites, COUNT(opposites), "What is the opposite of %s?",
                  "Opposite of %s?");
         break;
-    case 3:
+    case 2:
         ask_fact(state, q, plurals, COUNT(plurals), "What is the plural of %s?",
                  "What is the plural of %s?");
         break;
-    case 4:
+    case 3:
         ask_fact(state, q, pasts, COUNT(pasts), "What is the past tense of %s?",
                  "What is the past tense of %s?");
         break;
-    case 5:
+    case 4:
         ask_day(state, q);
+        break;
+    case 5:
+        ask_product(state, q);
+        break;
+    case 6:
+        ask_larger(state, q);
+        break;
+    case 7:
+    case 8:
+        ask_word(state, q);
         break;
     default:
         ask_sum(state, q);
