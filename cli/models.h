@@ -14,7 +14,7 @@ typedef struct cli_model_facts {
 } cli_model_facts;
 
 /* The shipped model learns fastest here: measured with the quickstart's lesson. */
-#define CLI_NANO_RATE 2e-3
+#define CLI_NANO_RATE 1e-3
 
 /* Everything from the first ':' is ignored. NULL = not known. */
 const cli_model_facts *cli_model_find(const char *name);

@@ -128,21 +128,15 @@ static void ask_word(uint64_t *state, question *q)
     const char *word = words[below(state, COUNT(words))];
     size_t n = strlen(word), at = 0;
     (void)snprintf(q->subject, sizeof q->subject, "word %s", word);
-    switch (below(state, 3)) {
-    case 0:
+    if (below(state, 2)) {
         (void)snprintf(q->ask, sizeof q->ask, "Spell the word %s.", word);
         for (size_t i = 0; i < n; i++)
             at += (size_t)snprintf(q->answer + at, sizeof q->answer - at, "%s%c", i ? "-" : "",
                                    word[i]);
-        break;
-    case 1:
+    } else {
         (void)snprintf(q->ask, sizeof q->ask, "Write %s in capital letters.", word);
         for (size_t i = 0; i <= n; i++)
             q->answer[i] = (char)(word[i] ? word[i] - 'a' + 'A' : '\0');
-        break;
-    default:
-        (void)snprintf(q->ask, sizeof q->ask, "What is the first letter of %s?", word);
-        (void)snprintf(q->answer, sizeof q->answer, "%c", word[0]);
     }
 }
 
