@@ -16,7 +16,7 @@ json() { python3 -c "import json,sys; v=json.load(sys.stdin); print($1)"; }
 tinkc data check "$work/d.jsonl" -m models/nano || fail "data check"
 
 # Stopped in the middle: exit 130, a checkpoint, a word on how to go on.
-tinkc train sft "$work/d.jsonl" --epochs 4 --batch-size 8 --lora-rank 8 --seed 1 --save-every 0 --log-dir "$work/run" \
+"$build/tinkc" --local train sft "$work/d.jsonl" --epochs 4 --batch-size 8 --lora-rank 8 --seed 1 --save-every 0 --log-dir "$work/run" \
     --json > "$work/events.jsonl" 2> "$work/stderr" &
 pid=$!
 for _ in $(seq 600); do

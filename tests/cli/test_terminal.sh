@@ -13,9 +13,10 @@ keys() { tmux -L $socket send-keys -t 0 "$@"; }
 shows() { for _ in $(seq 300); do screen | grep -qE -- "$1" && return 0; sleep 0.1; done; fail "never saw: $1"; }
 start() {
     tmux -L $socket kill-server 2> /dev/null || true
+    socket=$socket-x # a server that is ending must not meet the next one
     tmux -L $socket -f /dev/null new-session -d -x 100 -y 30 \
-        "env -u TINKER_API_KEY -u TINKER_BASE_URL HOME=$work XDG_DATA_HOME=$work/data LC_ALL=C.UTF-8 PATH=$build:$PATH bash --norc"
-    shows '\$ $'
+        "env -u TINKER_API_KEY -u TINKER_BASE_URL HOME=$work XDG_DATA_HOME=$work/data LC_ALL=C.UTF-8 PS1='ready% ' PATH=$build:$PATH bash --norc"
+    shows 'ready% *$'
 }
 
 start
