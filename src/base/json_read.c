@@ -8,10 +8,10 @@
 
 void tkc_json_open(tkc_json *j, tinkc_str text, tkc_arena *arena, tinkc_error *err)
 {
+    if (!text.data)
+        text = (tinkc_str){ "", 0 };
     *j = (tkc_json){ text.data, text.data, text.data + text.len, arena, err, TINKC_E_BAD_RESPONSE,
                      0,         true };
-    if (!text.data)
-        j->begin = j->at = j->end = "";
 }
 
 bool tkc_json_fail(tkc_json *j, const char *what)

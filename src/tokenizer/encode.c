@@ -221,7 +221,7 @@ static bool encode_text(const request *r, tkc_scratch *s, tinkc_str text, tinkc_
         if (!encode_any(&t, text.len))
             return false;
     } else {
-        size_t good = tkc_utf8_sound(t.text, text.len, &t.needs_nfc);
+        size_t good = tkc_utf8_sound(t.text, text.len, tok->nfc ? &t.needs_nfc : NULL);
         if (good < text.len)
             return tkc_fail(r->err, TINKC_E_ARGUMENT, "text: not UTF-8 at byte %zu", good);
         t.needs_nfc &= tok->nfc;

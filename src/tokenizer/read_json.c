@@ -65,6 +65,7 @@ typedef struct reader {
     tkc_merge *merges;
     size_t n_merges, cap_merges;
     tinkc_str merges_text; /* if they come before the vocabulary */
+    uint32_t last_whole;   /* what the merge before made */
     bool has_vocab, has_merges, has_model, ignore_merges, needs_all_bytes;
     tinkc_str added, normalizer, pre_tokenizer, post_processor, decoder;
     tkc_builder *builder;
@@ -133,6 +134,23 @@ static bool read_vocab(reader *r)
     return !tkc_failed(r->err);
 }
 
+/* What a merge makes. Lists are in the order of their tokens: mostly it is what the merge before
+ * made, or the token behind that. */
+static int32_t find_whole(reader *r, const tkc_tables *t, const unsigned char *p, size_t len)
+{
+    for (uint32_t id = r->last_whole; id <= r->last_whole + 1 && id < t->n; id++) {
+        tinkc_bytes text = tkc_token_text(t, id);
+        if (t->flags[id] & TKC_TOKEN_BYTES && text.len == len && memcmp(text.data, p, len) == 0) {
+            r->last_whole = id;
+            return (int32_t)id;
+        }
+    }
+    int32_t found = tkc_find_word(t, p, len);
+    if (found >= 0)
+        r->last_whole = (uint32_t)found;
+    return found;
+}
+
 /* Left and right as byte-level text, converted side by side. */
 static bool add_merge(reader *r, tinkc_str left, tinkc_str right)
 {
@@ -149,7 +167,7 @@ static bool add_merge(reader *r, tinkc_str left, tinkc_str right)
         return unsupported(r, "model: a merge of tokens that are no byte-level text, such as",
                            left);
     int32_t a = tkc_find_word(t, out, n), b = tkc_find_word(t, out + n, m);
-    int32_t whole = tkc_find_word(t, out, n + m);
+    int32_t whole = find_whole(r, t, out, n + m);
     if (a < 0 || b < 0 || whole < 0)
         return tkc_fail(r->err, TINKC_E_TOKENIZER,
                         "tokenizer.json: merge %zu: a part or the result is not in the vocabulary",
@@ -249,7 +267,10 @@ static bool read_model(reader *r)
             bad(r, "two lists of merges");
         } else if (tkc_str_is(key, "merges")) {
             r->has_merges = true;
-            r->merges_text = tkc_json_skip(&r->j);
+            if (!r->has_vocab)
+                r->merges_text = tkc_json_skip(&r->j);
+            else if (start_builder(r))
+                read_merges(r, &r->j);
         } else {
             read_model_option(r, key);
         }
@@ -418,11 +439,10 @@ bool tkc_read_tokenizer_json(tinkc_str text, tkc_origin origin, tkc_tables *out,
         tkc_json j;
         tkc_json_open(&j, r.merges_text, temp, err);
         j.code = TINKC_E_TOKENIZER;
-        ok = read_merges(&r, &j) && write_meta(&r, &meta);
+        ok = (!r.merges_text.data || read_merges(&r, &j)) && write_meta(&r, &meta);
     }
-    /* Added tokens have joined the list: index it again, then hand the merges in. */
-    r.builder = NULL;
-    if (ok && start_builder(&r)) {
+    /* Added tokens have joined the list. */
+    if (ok && tkc_builder_add(r.builder, r.tokens, r.n_tokens)) {
         tkc_merges merges = { r.merges, r.n_merges, r.ignore_merges, tkc_buf_view(&meta), origin };
         ok = tkc_builder_finish(r.builder, &merges, out);
     }

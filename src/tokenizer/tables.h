@@ -98,6 +98,9 @@ tkc_builder *tkc_builder_new(const tkc_vocab_token *tokens, size_t n, tkc_arena 
 /* Only words, texts and flags are there so far. */
 const tkc_tables *tkc_builder_tables(const tkc_builder *);
 
+/* More tokens: `tokens` is the old list and n - old n that encoding never gives. */
+bool tkc_builder_add(tkc_builder *, const tkc_vocab_token *tokens, size_t n);
+
 typedef struct tkc_merges {
     const tkc_merge *data; /* in order of rank; of equal pairs the last counts */
     size_t n;

@@ -51,6 +51,7 @@ static uint32_t shift_of(uint64_t slots)
 
 /* ---- tokens ---- */
 
+/* Counts ids and bytes, and makes room for texts. */
 static bool count_tokens(build *b)
 {
     uint64_t n = 0, bytes = 0;
@@ -67,9 +68,6 @@ static bool count_tokens(build *b)
     b->offset = tkc_arena_array(b->temp, n + 1, sizeof *b->offset, b->err);
     b->flags = tkc_arena_array(b->temp, n, 1, b->err);
     b->text = tkc_arena_alloc(b->temp, bytes + 1, b->err);
-    b->byte_ids = tkc_arena_array(b->temp, 256, sizeof *b->byte_ids, b->err);
-    b->n_words = power_above(b->n_tokens * 3 / 2 + 2, 16);
-    b->words = tkc_arena_array(b->temp, b->n_words, sizeof *b->words, b->err);
     return !tkc_failed(b->err);
 }
 
@@ -116,6 +114,11 @@ static bool add_word(build *b, uint32_t id)
 
 static bool index_words(build *b)
 {
+    b->byte_ids = tkc_arena_array(b->temp, 256, sizeof *b->byte_ids, b->err);
+    b->n_words = power_above(b->n_tokens * 3 / 2 + 2, 16);
+    b->words = tkc_arena_array(b->temp, b->n_words, sizeof *b->words, b->err);
+    if (tkc_failed(b->err))
+        return false;
     b->t.words = b->words;
     b->t.word_shift = shift_of(b->n_words);
     for (size_t i = 0; i < 256; i++)
@@ -532,6 +535,20 @@ tkc_builder *tkc_builder_new(const tkc_vocab_token *tokens, size_t n, tkc_arena 
     b->temp = temp;
     b->err = err;
     return count_tokens(b) && lay_out_texts(b) && index_words(b) ? b : NULL;
+}
+
+bool tkc_builder_add(tkc_builder *b, const tkc_vocab_token *tokens, size_t n)
+{
+    uint32_t before = b->t.n;
+    bool behind = true;
+    for (size_t i = b->n_tokens; i < n; i++)
+        behind &= tokens[i].id >= before;
+    if (n == b->n_tokens)
+        return true;
+    b->tokens = tokens;
+    b->n_tokens = n;
+    /* With larger ids than all others their texts lie behind, and the index stays true. */
+    return count_tokens(b) && lay_out_texts(b) && (behind || index_words(b));
 }
 
 const tkc_tables *tkc_builder_tables(const tkc_builder *b)

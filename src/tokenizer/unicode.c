@@ -106,33 +106,50 @@ static size_t ascii_prefix(const unsigned char *p, size_t len)
     return i;
 }
 
-size_t tkc_utf8_sound(const unsigned char *p, size_t len, bool *needs_nfc)
+/* Length of the run of three-byte characters at p whose lead bytes need no second look (most
+ * scripts of the world); *check gathers their NFC flags if `flags`. */
+static inline size_t three_byte_run(const unsigned char *p, size_t len, bool flags, uint8_t *check)
 {
     size_t at = 0;
-    bool check = false;
+    for (; at + 4 <= len; at += 3) {
+        uint32_t c = (uint32_t)p[at] | (uint32_t)p[at + 1] << 8 | (uint32_t)p[at + 2] << 16;
+        if ((c & 0xC0C0F0) != 0x8080E0 || p[at] == 0xE0 || p[at] == 0xED)
+            break;
+        if (flags)
+            *check |= tkc_nfc_of((c & 0x0F) << 12 | (c >> 2 & 0xFC0) | (c >> 16 & 0x3F));
+    }
+    return at;
+}
+
+static inline __attribute__((always_inline)) size_t sound(const unsigned char *p, size_t len,
+                                                          bool flags, uint8_t *check)
+{
+    size_t at = 0;
     while (at < len) {
         if (p[at] < 0x80) {
             at += ascii_prefix(p + at, len - at);
             continue;
         }
-        /* The common lengths first: three bytes (most scripts), away from the special leads. */
-        if (at + 3 <= len && p[at] > 0xE0 && p[at] < 0xF0 && p[at] != 0xED &&
-            (p[at + 1] & 0xC0) == 0x80 && (p[at + 2] & 0xC0) == 0x80) {
-            uint32_t c = (uint32_t)(p[at] & 0x0F) << 12 | (uint32_t)(p[at + 1] & 0x3F) << 6 |
-                         (p[at + 2] & 0x3Fu);
-            check |= (tkc_nfc_of(c) & TKC_NFC_CHECK) != 0;
-            at += 3;
-            continue;
+        size_t n = three_byte_run(p + at, len - at, flags, check);
+        if (n == 0) {
+            n = whole_char(p + at, len - at);
+            if (n == 0)
+                break;
+            const unsigned char *q = p + at;
+            if (flags && p[at] >= 0xCC) /* below U+0300 nothing changes */
+                *check |= tkc_nfc_of(tkc_next_char(&q));
         }
-        size_t n = whole_char(p + at, len - at);
-        if (n == 0)
-            break;
-        const unsigned char *q = p + at;
-        if (p[at] >= 0xCC) /* below U+0300 nothing changes */
-            check |= (tkc_nfc_of(tkc_next_char(&q)) & TKC_NFC_CHECK) != 0;
         at += n;
     }
-    if (needs_nfc)
-        *needs_nfc = check;
     return at;
+}
+
+size_t tkc_utf8_sound(const unsigned char *p, size_t len, bool *needs_nfc)
+{
+    uint8_t check = 0;
+    if (!needs_nfc)
+        return sound(p, len, false, &check);
+    size_t n = sound(p, len, true, &check);
+    *needs_nfc = check & TKC_NFC_CHECK;
+    return n;
 }
