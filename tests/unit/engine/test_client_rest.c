@@ -1,0 +1,219 @@
+/* test_client_rest.c - the REST side of the SDK against the engine's own server: over a port, over
+ * a UNIX socket, and in process. Nothing is scripted here: two halves that were written apart must
+ * fit. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "support/api_support.h"
+#include "tinkc/engine.h"
+
+enum { PORT, UNIX, IN_PROCESS };
+
+typedef struct world {
+    tinkc_engine *engine;
+    tinkc_server *server;
+    tinkc_client *client;
+    tinkc_trainer *trainer;
+    tinkc_error err;
+    char dir[64], socket[80], path[300], session[200];
+} world;
+
+static void open_world(world *w, int way)
+{
+    *w = (world){ 0 };
+    snprintf(w->dir, sizeof w->dir, "/tmp/tinkc-whole-XXXXXX");
+    assert_non_null(mkdtemp(w->dir));
+    snprintf(w->socket, sizeof w->socket, "%s/s", w->dir);
+    w->engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1 }, &w->err);
+    tinkc_engine_add_model(w->engine, "nano", "models/nano", &w->err);
+    tinkc_client_options o = { .api_key = "tml-test",
+                               .proxy = "",
+                               .telemetry = TINKC_TELEMETRY_ON };
+    tinkc_serve_options serve = { 0 };
+    if (way == IN_PROCESS) {
+        o.transport = tinkc_engine_transport(w->engine);
+    } else {
+        if (way == UNIX)
+            serve.unix_socket = o.unix_socket = w->socket;
+        w->server = tinkc_engine_serve(w->engine, &serve, &w->err);
+        o.base_url = way == UNIX ? "http://localhost" : tinkc_server_url(w->server);
+    }
+    assert_ok(&w->err);
+    w->client = tinkc_client_new(&o, &w->err);
+    w->trainer = tinkc_trainer_new(
+        w->client, &(tinkc_lora_options){ .base_model = "nano", .rank = 4 }, &w->err);
+    tinkc_future *f = tinkc_trainer_save_for_sampler(w->trainer, "one", NULL, &w->err);
+    const char *path = tinkc_future_path(f, 60000, &w->err);
+    assert_ok(&w->err);
+    snprintf(w->path, sizeof w->path, "%s", path);
+    tinkc_future_free(f);
+    snprintf(w->session, sizeof w->session, "%s",
+             tinkc_client_session_id(w->client, 5000, &w->err));
+}
+
+static void close_world(world *w)
+{
+    char command[100];
+    tinkc_client_close(w->client, 2000, NULL);
+    tinkc_trainer_free(w->trainer);
+    tinkc_client_free(w->client);
+    if (w->server)
+        tinkc_server_stop(w->server, 5000, NULL);
+    tinkc_server_free(w->server);
+    tinkc_engine_free(w->engine);
+    snprintf(command, sizeof command, "rm -rf %s", w->dir);
+    assert_int_equal(system(command), 0);
+}
+
+static void done(world *w, tinkc_future *f)
+{
+    tinkc_future_wait(f, 20000, &w->err);
+    assert_ok(&w->err);
+    tinkc_future_free(f);
+}
+
+static void lists_agree(world *w)
+{
+    const char *id = tinkc_trainer_id(w->trainer);
+    tinkc_runs *runs = tinkc_runs_list(w->client, NULL, &w->err);
+    const tinkc_run *run = tinkc_runs_next(runs, &w->err);
+    assert_ok(&w->err);
+    assert_string_equal(run->id, id);
+    assert_int_equal(run->lora_rank, 4);
+    assert_string_equal(run->last_sampler_checkpoint->path, w->path);
+    assert_null(tinkc_runs_next(runs, &w->err));
+    assert_int_equal(tinkc_runs_total(runs), 1);
+    tinkc_runs_free(runs);
+    for (int i = 0; i < 2; i++) { /* of everybody, and of this run */
+        tinkc_checkpoints *list = tinkc_checkpoints_list(
+            w->client, i ? &(tinkc_list_options){ .run_id = id } : NULL, &w->err);
+        const tinkc_checkpoint *c = tinkc_checkpoints_next(list, &w->err);
+        assert_ok(&w->err);
+        assert_string_equal(c->path, w->path);
+        assert_int_equal(c->kind, TINKC_CHECKPOINT_SAMPLER);
+        assert_true(c->size_bytes > 0);
+        assert_null(tinkc_checkpoints_next(list, &w->err));
+        tinkc_checkpoints_free(list);
+    }
+    tinkc_sessions *sessions = tinkc_sessions_list(w->client, NULL, &w->err);
+    assert_string_equal(tinkc_sessions_next(sessions, &w->err), w->session);
+    assert_null(tinkc_sessions_next(sessions, &w->err));
+    tinkc_sessions_free(sessions);
+    assert_ok(&w->err);
+}
+
+static void records_agree(world *w)
+{
+    tinkc_future *f = tinkc_run_get_by_path(w->client, w->path, TINKC_OWNED, &w->err);
+    assert_string_equal(tinkc_future_run(f, 20000, &w->err)->base_model, "nano");
+    tinkc_future_free(f);
+    f = tinkc_session_get(w->client, w->session, TINKC_OWNED, &w->err);
+    assert_string_equal(tinkc_future_session(f, 20000, &w->err)->training_run_ids[0],
+                        tinkc_trainer_id(w->trainer));
+    tinkc_future_free(f);
+    f = tinkc_checkpoint_get(w->client, w->path, &w->err);
+    assert_int_equal(tinkc_future_weights(f, 20000, &w->err)->lora_rank, 4);
+    tinkc_future_free(f);
+    f = tinkc_audit_get(w->client, NULL, NULL, &w->err);
+    assert_true(tinkc_audit_count(tinkc_future_audit(f, 20000, &w->err)) > 0);
+    tinkc_future_free(f);
+    f = tinkc_run_get(w->client, "nobody:train:9", TINKC_OWNED, &w->err);
+    tinkc_error err = { 0 };
+    assert_null(tinkc_future_run(f, 20000, &err));
+    assert_int_equal(err.code, TINKC_E_NOT_FOUND);
+    tinkc_future_free(f);
+    assert_ok(&w->err);
+}
+
+static void changes_hold(world *w)
+{
+    done(w, tinkc_checkpoint_publish(w->client, w->path, &w->err));
+    tinkc_checkpoints *list = tinkc_checkpoints_list(w->client, NULL, &w->err);
+    assert_true(tinkc_checkpoints_next(list, &w->err)->is_public);
+    tinkc_checkpoints_free(list);
+    done(w, tinkc_checkpoint_unpublish(w->client, w->path, &w->err));
+    done(w, tinkc_checkpoint_set_ttl(w->client, w->path, 3600, &w->err));
+    list = tinkc_checkpoints_list(w->client, NULL, &w->err);
+    assert_non_null(tinkc_checkpoints_next(list, &w->err)->expires);
+    tinkc_checkpoints_free(list);
+    done(w, tinkc_checkpoint_clear_ttl(w->client, w->path, &w->err));
+    done(w, tinkc_session_assign(w->client, w->session, "project", &w->err));
+}
+
+static void downloads_fit(world *w)
+{
+    tinkc_future *f = tinkc_checkpoint_download(
+        w->client, w->path, &(tinkc_download_options){ .dir = w->dir, .name = "got" }, &w->err);
+    const tinkc_download *d = tinkc_future_download(f, 20000, &w->err);
+    bool config = false, weights = false, complete = false;
+    assert_ok(&w->err);
+    for (size_t i = 0; i < tinkc_download_count(d); i++) {
+        const char *name = tinkc_download_at(d, i)->name;
+        config = config || strcmp(name, "adapter_config.json") == 0;
+        weights = weights || strcmp(name, "adapter_model.safetensors") == 0;
+        complete = complete || strcmp(name, "checkpoint_complete") == 0;
+    }
+    assert_true(config && weights && complete);
+    tinkc_future_free(f);
+}
+
+static void raw_calls_fit(world *w, int way)
+{
+    tinkc_future *f =
+        tinkc_call(w->client, &(tinkc_call_options){ .path = "/api/v1/healthz" }, &w->err);
+    const tinkc_response *r = tinkc_future_response(f, 20000, &w->err);
+    assert_ok(&w->err);
+    assert_int_equal(tinkc_response_status(r), 200);
+    assert_string_equal(tinkc_response_http_version(r), way == IN_PROCESS ? "" : "1.1");
+    tinkc_future_free(f);
+}
+
+static void whole(int way)
+{
+    static world w;
+    if (access("models/nano/config.json", R_OK) != 0) {
+        print_message("models/nano is not here: skipped\n");
+        skip();
+    }
+    open_world(&w, way);
+    lists_agree(&w);
+    records_agree(&w);
+    changes_hold(&w);
+    downloads_fit(&w);
+    raw_calls_fit(&w, way);
+    done(&w, tinkc_checkpoint_delete(w.client, w.path, &w.err));
+    tinkc_checkpoints *list = tinkc_checkpoints_list(w.client, NULL, &w.err);
+    assert_null(tinkc_checkpoints_next(list, &w.err));
+    assert_ok(&w.err);
+    tinkc_checkpoints_free(list);
+    close_world(&w);
+}
+
+static void over_a_port(void **state)
+{
+    (void)state;
+    whole(PORT);
+}
+
+static void over_a_unix_socket(void **state)
+{
+    (void)state;
+    whole(UNIX);
+}
+
+static void in_process(void **state)
+{
+    (void)state;
+    whole(IN_PROCESS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(over_a_port),
+                                        cmocka_unit_test(over_a_unix_socket),
+                                        cmocka_unit_test(in_process) };
+    return cmocka_run_group_tests_name("client_rest", tests, NULL, NULL);
+}
