@@ -22,7 +22,7 @@ void tke_front_config(tke_call *call)
     tkc_message_init(&tkc_config_response_type, &out);
     out.sample_max_concurrent_requests = call->svc->set.max_sample_queue;
     out.sample_enable_stuck_detection = false; /* a processor may be slow and still get there */
-    out.use_pyqwest_transport = false;
+    out.use_pyqwest_transport = call->svc->set.use_pyqwest;
     out.create_model_via_load_weights = false;
     tke_answer(call, &tkc_config_response_type, &out);
 }

@@ -53,6 +53,7 @@ static const setting known[] = {
     FLAG(strict_steps),
     FLAG(emit_elementwise_loss),
     FLAG(share_disk),
+    FLAG(use_pyqwest),
 };
 
 typedef struct choice {

@@ -52,6 +52,7 @@ typedef struct tke_settings {
     int32_t keep;    /* TKE_KEEP_* */
     bool strict, strict_steps;
     bool emit_elementwise_loss;
+    bool use_pyqwest; /* tell the official SDK to use its other transport */
     bool share_disk; /* clients may open our model folders: say so in tokenizer_id */
 } tke_settings;
 

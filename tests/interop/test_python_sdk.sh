@@ -20,10 +20,10 @@ install() { # NAME REQUIREMENT
         timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check "$2" numpy > "$build/venv-$1.log" 2>&1
 }
 
-one() { # NAME
+one() { # NAME [SETTING VALUE]
     local venv=$build/venv-$1 work
     work=$(mktemp -d)
-    "$build/tests/tinkc_serve" --model "$model" --name nano --store "$work/store" > "$work/out" 2> "$work/log" &
+    "$build/tests/tinkc_serve" --model "$model" --name nano --store "$work/store" ${2:+--set "$2" "$3"} > "$work/out" 2> "$work/log" &
     local pid=$!
     for _ in $(seq 100); do grep -q ready "$work/out" && break; sleep 0.1; done
     local url
@@ -47,6 +47,9 @@ for which in ${TINKC_SDKS:-"0.25:tinker==0.25.0" "newest:tinker"}; do
     if install "$1" "$2"; then
         echo "=== tinker from venv-$1: $("$build/venv-$1/bin/pip" list 2> /dev/null | sed -n 's/^tinker  *//p')"
         one "$1" || exit 1
+        if [ "$1" = 0.25 ]; then # over the SDK's second transport too
+            one "$1" use_pyqwest on || exit 1
+        fi
         ran=1
     else
         echo "skipped: $2 cannot be installed (no package index?)"

@@ -270,6 +270,31 @@ static void two_clients_equal_each_alone(void **state)
     tinkc_engine_free(engine);
 }
 
+/* One client with many requests does not keep another waiting. */
+static void a_short_queue_is_not_starved(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    const char *const settings[] = { "unit_tokens", "8", NULL };
+    tinkc_engine *engine = open_engine(settings, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t));
+    const char *greedy = hold(service_model(t, session, 0, "tiny", 4, 1));
+    const char *modest = hold(service_model(t, session, 1, "tiny", 4, 2));
+    enum { MANY = 600 };
+    for (int i = MANY; i > 1; i--) /* all wait for the first */
+        service_pass(t, greedy, i, text_a, N, false);
+    const char *last = hold(service_pass(t, greedy, MANY + 1, text_a, N, false));
+    service_pass(t, greedy, 1, text_a, N, false);
+    service_wait(t, service_pass(t, modest, 1, text_b, N, false));
+    tinkc_text status = { 0 };
+    assert_true(json_number(tinkc_engine_status(engine, &status, &err),
+                            "queued_training_requests") > MANY / 2);
+    tinkc_text_free(&status);
+    service_wait(t, last);
+    tinkc_engine_free(engine);
+}
+
 static void a_failed_pass_changes_nothing(void **state)
 {
     (void)state;
@@ -300,6 +325,7 @@ int main(void)
         cmocka_unit_test(results_expire),
         cmocka_unit_test(unloaded_models_are_gone),
         cmocka_unit_test(two_clients_equal_each_alone),
+        cmocka_unit_test(a_short_queue_is_not_starved),
         cmocka_unit_test(a_failed_pass_changes_nothing),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
