@@ -53,7 +53,7 @@ typedef struct tke_settings {
     bool strict, strict_steps;
     bool emit_elementwise_loss;
     bool use_pyqwest; /* tell the official SDK to use its other transport */
-    bool share_disk; /* clients may open our model folders: say so in tokenizer_id */
+    bool share_disk;  /* clients may open our model folders: say so in tokenizer_id */
 } tke_settings;
 
 /* ---- base models ---- */

@@ -14,8 +14,18 @@ typedef struct counter {
     int32_t kind;
 } counter;
 
-static counter *new_counter(tke_service *svc, const char *owner, const char *session_id,
-                            const char *base_model)
+static void free_counter(tke_service *svc, counter *c)
+{
+    char *texts[] = { c->owner, c->session_id, c->base_model };
+    for (size_t i = 0; i < 3; i++)
+        if (texts[i])
+            tkc_release_str(svc->a, texts[i]);
+    tkc_release(svc->a, c, sizeof *c);
+}
+
+/* Locks: needs svc->lock. NULL: memory is short, and the count is lost. */
+static counter *new_counter(tke_service *svc, const char *key, const char *owner,
+                            const char *session_id, const char *base_model)
 {
     tinkc_error err = { 0 };
     counter *c = tkc_zalloc(svc->a, sizeof *c, &err);
@@ -24,6 +34,10 @@ static counter *new_counter(tke_service *svc, const char *owner, const char *ses
     c->owner = tke_copy(svc, owner, &err);
     c->session_id = tke_copy(svc, session_id, &err);
     c->base_model = tke_copy(svc, base_model, &err);
+    if (tkc_failed(&err) || !tkc_map_set(&svc->usage, tkc_str(key), c, NULL, &err)) {
+        free_counter(svc, c);
+        return NULL;
+    }
     return c;
 }
 
@@ -31,7 +45,6 @@ void tke_usage_add(tke_service *svc, const char *owner, const char *session_id,
                    const char *base_model, int32_t kind, int64_t count)
 {
     char key[400];
-    tinkc_error err = { 0 };
     if (count <= 0)
         return;
     int64_t bucket_us = tkc_wall_us(svc->clock) / HOUR_US * HOUR_US;
@@ -39,10 +52,9 @@ void tke_usage_add(tke_service *svc, const char *owner, const char *session_id,
                    owner, session_id, base_model);
     pthread_mutex_lock(&svc->lock);
     counter *c = tkc_map_get(&svc->usage, tkc_str(key));
-    if (!c && (c = new_counter(svc, owner, session_id, base_model))) {
+    if (!c && (c = new_counter(svc, key, owner, session_id, base_model))) {
         c->bucket_us = bucket_us;
         c->kind = kind;
-        tkc_map_set(&svc->usage, tkc_str(key), c, NULL, &err);
     }
     if (c)
         c->count += count;
@@ -67,10 +79,7 @@ void tke_usage_flush(tke_service *svc)
                      "excluded.count",
                      "itttii", c->bucket_us, c->owner, c->session_id, c->base_model,
                      (int64_t)c->kind, c->count);
-        tkc_release_str(svc->a, c->owner);
-        tkc_release_str(svc->a, c->session_id);
-        tkc_release_str(svc->a, c->base_model);
-        tkc_release(svc->a, c, sizeof *c);
+        free_counter(svc, c);
     }
     if (txn)
         tke_txn_commit(txn, NULL, NULL);

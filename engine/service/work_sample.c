@@ -87,7 +87,10 @@ static bool start(tke_service *svc, tke_job *job)
     bool wait = false;
     tke_base *base = job->in.sample.base;
     tke_snapshot *snapshot = NULL;
-    if (job->in.sample.cancelled)
+    pthread_mutex_lock(&svc->lock);
+    bool cancelled = job->in.sample.cancelled;
+    pthread_mutex_unlock(&svc->lock);
+    if (cancelled)
         tkc_fail(&err, TINKC_E_CANCELLED, "the sample was cancelled");
     if (!tkc_failed(&err) && ready_infer(svc, base, &err))
         snapshot = find_snapshot(svc, job, &wait, &err);
