@@ -21,8 +21,6 @@
 
 #include "kernels/simd_avx512.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum {
     TILE_M = 14,
     TILE_N = 2 * VW,
@@ -109,7 +107,7 @@ typedef struct tile {
     bool from_c;
 } tile;
 
-INLINE void run_tile(const tile *t, int rows)
+INLINE TILE_CODE void run_tile(const tile *t, int rows)
 {
     __m512 acc[TILE_M][2];
     int64_t lo = t->columns < VW ? t->columns : VW;
@@ -141,7 +139,7 @@ INLINE void run_tile(const tile *t, int rows)
         run_tile(t, ROWS);                                                                         \
         break;
 
-static void run_tile_of(const tile *t, int64_t rows)
+static TILE_CODE void run_tile_of(const tile *t, int64_t rows)
 {
     switch (rows) {
         TILE_CASE(1)

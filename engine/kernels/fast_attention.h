@@ -235,7 +235,7 @@ typedef struct back {
 } back;
 
 /* Elements [row step 1][k step A_LD]: the left side is a block of weights, transposed. */
-static void tile_by_weights(const tile *t, int64_t rows)
+static TILE_CODE void tile_by_weights(const tile *t, int64_t rows)
 {
     switch (rows) {
         TILE_CASES(1, A_LD)

@@ -20,8 +20,6 @@ enum {
 _Static_assert((LOW_TILES * A_FLOATS + N_BLOCK * K_BLOCK) * 4 <= TKE_SCRATCH_BYTES,
                "scratch too small");
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* VW numbers of a stored row (or the first n), widened. */
 INLINE vf load_wide(tke_dtype dtype, const void *data, int64_t at)
 {
@@ -174,7 +172,7 @@ typedef struct tile {
     bool from_c; /* go on from what is in c */
 } tile;
 
-INLINE void load_tile(const tile *t, int rows, vf acc[][2])
+INLINE TILE_CODE void load_tile(const tile *t, int rows, vf acc[][2])
 {
     int64_t lo = t->columns < VW ? t->columns : VW, hi = t->columns - lo;
     for (int r = 0; r < rows; r++) {
@@ -189,7 +187,7 @@ INLINE void load_tile(const tile *t, int rows, vf acc[][2])
     }
 }
 
-INLINE void store_tile(const tile *t, int rows, vf acc[][2])
+INLINE TILE_CODE void store_tile(const tile *t, int rows, vf acc[][2])
 {
     int64_t lo = t->columns < VW ? t->columns : VW, hi = t->columns - lo;
     for (int r = 0; r < rows; r++) {
@@ -206,7 +204,7 @@ INLINE void store_tile(const tile *t, int rows, vf acc[][2])
 }
 
 /* rows, row_step and k_step are constants wherever this is expanded. */
-INLINE void run_tile(const tile *t, int rows, int64_t row_step, int64_t k_step)
+INLINE TILE_CODE void run_tile(const tile *t, int rows, int64_t row_step, int64_t k_step)
 {
     vf acc[TILE_M][2];
     if (t->from_c)
@@ -241,15 +239,16 @@ INLINE void run_tile(const tile *t, int rows, int64_t row_step, int64_t k_step)
     TILE_CASE(6, S, K)                                                                             \
     TILE_CASE(7, S, K)                                                                             \
     TILE_CASE(8, S, K)                                                                             \
-    TILE_CASE(9, S, K) TILE_CASE(10, S, K) TILE_CASE(11, S, K) TILE_CASE(12, S, K)                 \
-        TILE_CASE(13, S, K) TILE_CASE(14, S, K)
+    TILE_CASE(9, S, K)                                                                             \
+    TILE_CASE(10, S, K) TILE_CASE(11, S, K) TILE_CASE(12, S, K) TILE_CASE(13, S, K)                \
+        TILE_CASE(14, S, K)
 #else
 #define TILE_CASES(S, K)                                                                           \
     TILE_CASE(1, S, K)                                                                             \
     TILE_CASE(2, S, K) TILE_CASE(3, S, K) TILE_CASE(4, S, K) TILE_CASE(5, S, K) TILE_CASE(6, S, K)
 #endif
 
-static void tile_by_rows(const tile *t, int64_t rows)
+static TILE_CODE void tile_by_rows(const tile *t, int64_t rows)
 {
     switch (rows) {
         TILE_CASES(A_LD, 1)
@@ -258,7 +257,7 @@ static void tile_by_rows(const tile *t, int64_t rows)
     }
 }
 
-static void tile_by_columns(const tile *t, int64_t rows)
+static TILE_CODE void tile_by_columns(const tile *t, int64_t rows)
 {
     switch (rows) {
         TILE_CASES(1, TILE_M)

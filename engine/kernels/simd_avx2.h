@@ -6,102 +6,108 @@
 #define TKE_KERNELS_SIMD_AVX2_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+/* For code unrolled so far that instrumenting it takes a compiler minutes. What it reads is laid
+ * out by packing functions, and those are instrumented. */
+#define TILE_CODE __attribute__((no_sanitize("address", "undefined", "thread")))
 
 enum { VW = 8 };
 typedef __m256 vf;
 typedef __m256i vi;
 
 /* All ones in the first n lanes. */
-static inline __m256i first_of(int64_t n)
+INLINE __m256i first_of(int64_t n)
 {
     static const int32_t ones[16] = { -1, -1, -1, -1, -1, -1, -1, -1 };
     return _mm256_loadu_si256((const __m256i *)(const void *)(ones + 8 - n));
 }
 
-static inline vf v_zero(void)
+INLINE vf v_zero(void)
 {
     return _mm256_setzero_ps();
 }
-static inline vf v_set(float x)
+INLINE vf v_set(float x)
 {
     return _mm256_set1_ps(x);
 }
-static inline vf v_load(const float *p)
+INLINE vf v_load(const float *p)
 {
     return _mm256_loadu_ps(p);
 }
-static inline vf v_load_part(const float *p, int64_t n)
+INLINE vf v_load_part(const float *p, int64_t n)
 {
     return _mm256_maskload_ps(p, first_of(n));
 }
-static inline void v_store(float *p, vf x)
+INLINE void v_store(float *p, vf x)
 {
     _mm256_storeu_ps(p, x);
 }
-static inline void v_store_part(float *p, int64_t n, vf x)
+INLINE void v_store_part(float *p, int64_t n, vf x)
 {
     _mm256_maskstore_ps(p, first_of(n), x);
 }
-static inline vf v_add(vf a, vf b)
+INLINE vf v_add(vf a, vf b)
 {
     return _mm256_add_ps(a, b);
 }
-static inline vf v_sub(vf a, vf b)
+INLINE vf v_sub(vf a, vf b)
 {
     return _mm256_sub_ps(a, b);
 }
-static inline vf v_mul(vf a, vf b)
+INLINE vf v_mul(vf a, vf b)
 {
     return _mm256_mul_ps(a, b);
 }
-static inline vf v_div(vf a, vf b)
+INLINE vf v_div(vf a, vf b)
 {
     return _mm256_div_ps(a, b);
 }
-static inline vf v_sqrt(vf a)
+INLINE vf v_sqrt(vf a)
 {
     return _mm256_sqrt_ps(a);
 }
-static inline vf v_fma(vf a, vf b, vf c)
+INLINE vf v_fma(vf a, vf b, vf c)
 {
     return _mm256_fmadd_ps(a, b, c);
 }
-static inline vf v_fnma(vf a, vf b, vf c)
+INLINE vf v_fnma(vf a, vf b, vf c)
 {
     return _mm256_fnmadd_ps(a, b, c);
 }
-static inline vf v_max(vf a, vf b)
+INLINE vf v_max(vf a, vf b)
 {
     return _mm256_max_ps(a, b);
 }
-static inline vf v_min(vf a, vf b)
+INLINE vf v_min(vf a, vf b)
 {
     return _mm256_min_ps(a, b);
 }
-static inline vf v_abs(vf a)
+INLINE vf v_abs(vf a)
 {
     return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
 }
-static inline vf v_if_negative(vf x, vf a, vf b)
+INLINE vf v_if_negative(vf x, vf a, vf b)
 {
     return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_LT_OQ));
 }
-static inline vf v_first(int64_t n, vf a, vf b)
+INLINE vf v_first(int64_t n, vf a, vf b)
 {
     return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(first_of(n)));
 }
-static inline bool v_any_nan(vf a)
+INLINE bool v_any_nan(vf a)
 {
     return _mm256_movemask_ps(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)) != 0;
 }
-static inline vf v_round(vf a)
+INLINE vf v_round(vf a)
 {
     return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 /* Two factors, so that the result may be a subnormal or infinite. */
-static inline vf v_scale2(vf p, vf n)
+INLINE vf v_scale2(vf p, vf n)
 {
     __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);
     __m256i bias = _mm256_set1_epi32(127);
@@ -109,41 +115,41 @@ static inline vf v_scale2(vf p, vf n)
     __m256i e2 = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(whole, half), bias), 23);
     return _mm256_mul_ps(_mm256_mul_ps(p, _mm256_castsi256_ps(e1)), _mm256_castsi256_ps(e2));
 }
-static inline float v_sum(vf x)
+INLINE float v_sum(vf x)
 {
     __m128 q = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     q = _mm_add_ps(q, _mm_movehl_ps(q, q));
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
 }
-static inline float v_largest(vf x)
+INLINE float v_largest(vf x)
 {
     __m128 q = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     q = _mm_max_ps(q, _mm_movehl_ps(q, q));
     return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
 }
 
-static inline vf v_load_bf16(const uint16_t *p)
+INLINE vf v_load_bf16(const uint16_t *p)
 {
     __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
-static inline vf v_load_f16(const uint16_t *p)
+INLINE vf v_load_f16(const uint16_t *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
-static inline vf v_load_bf16_part(const uint16_t *p, int64_t n)
+INLINE vf v_load_bf16_part(const uint16_t *p, int64_t n)
 {
     uint16_t copy[8] = { 0 };
     memcpy(copy, p, (size_t)n * sizeof *copy);
     return v_load_bf16(copy);
 }
-static inline vf v_load_f16_part(const uint16_t *p, int64_t n)
+INLINE vf v_load_f16_part(const uint16_t *p, int64_t n)
 {
     uint16_t copy[8] = { 0 };
     memcpy(copy, p, (size_t)n * sizeof *copy);
     return v_load_f16(copy);
 }
-static inline vf v_round_bf16(vf x)
+INLINE vf v_round_bf16(vf x)
 {
     __m256i bits = _mm256_castps_si256(x);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -157,17 +163,17 @@ static inline vf v_round_bf16(vf x)
 typedef struct vd {
     __m256d lo, hi;
 } vd;
-static inline vd vd_zero(void)
+INLINE vd vd_zero(void)
 {
     return (vd){ _mm256_setzero_pd(), _mm256_setzero_pd() };
 }
-static inline vd vd_add_square(vd s, vf x)
+INLINE vd vd_add_square(vd s, vf x)
 {
     __m256d lo = _mm256_cvtps_pd(_mm256_castps256_ps128(x));
     __m256d hi = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
     return (vd){ _mm256_fmadd_pd(lo, lo, s.lo), _mm256_fmadd_pd(hi, hi, s.hi) };
 }
-static inline double vd_sum(vd s)
+INLINE double vd_sum(vd s)
 {
     double lanes[4], sum = 0;
     _mm256_storeu_pd(lanes, _mm256_add_pd(s.lo, s.hi));
@@ -176,7 +182,7 @@ static inline double vd_sum(vd s)
     return sum;
 }
 
-static inline void v_transpose(__m256i r[8])
+INLINE void v_transpose(__m256i r[8])
 {
     __m256i t[8], u[8];
     for (int i = 0; i < 8; i += 2) {
@@ -195,27 +201,27 @@ static inline void v_transpose(__m256i r[8])
     }
 }
 
-static inline vi vi_zero(void)
+INLINE vi vi_zero(void)
 {
     return _mm256_setzero_si256();
 }
-static inline vi vi_load(const void *p)
+INLINE vi vi_load(const void *p)
 {
     return _mm256_loadu_si256(p);
 }
-static inline vi vi_load_part(const void *p, int64_t words)
+INLINE vi vi_load_part(const void *p, int64_t words)
 {
     return _mm256_maskload_epi32(p, first_of(words));
 }
-static inline vf v_pair_first(vi pairs)
+INLINE vf v_pair_first(vi pairs)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
 }
-static inline vf v_pair_second(vi pairs)
+INLINE vf v_pair_second(vi pairs)
 {
     return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32((int)0xffff0000u)));
 }
-static inline vf v_from_bits(vi x)
+INLINE vf v_from_bits(vi x)
 {
     return _mm256_castsi256_ps(x);
 }

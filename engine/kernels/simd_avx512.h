@@ -8,140 +8,146 @@
 #define TKE_KERNELS_SIMD_AVX512_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
+
+#define INLINE static inline __attribute__((always_inline))
+/* For code unrolled so far that instrumenting it takes a compiler minutes. What it reads is laid
+ * out by packing functions, and those are instrumented. */
+#define TILE_CODE __attribute__((no_sanitize("address", "undefined", "thread")))
 
 enum { VW = 16 }; /* numbers in a vector */
 typedef __m512 vf;
 
-static inline __mmask16 first_of(int64_t n)
+INLINE __mmask16 first_of(int64_t n)
 {
     return (__mmask16)((1u << n) - 1u);
 }
 
-static inline vf v_zero(void)
+INLINE vf v_zero(void)
 {
     return _mm512_setzero_ps();
 }
-static inline vf v_set(float x)
+INLINE vf v_set(float x)
 {
     return _mm512_set1_ps(x);
 }
-static inline vf v_load(const float *p)
+INLINE vf v_load(const float *p)
 {
     return _mm512_loadu_ps(p);
 }
-static inline vf v_load_part(const float *p, int64_t n)
+INLINE vf v_load_part(const float *p, int64_t n)
 {
     return _mm512_maskz_loadu_ps(first_of(n), p);
 }
-static inline void v_store(float *p, vf x)
+INLINE void v_store(float *p, vf x)
 {
     _mm512_storeu_ps(p, x);
 }
-static inline void v_store_part(float *p, int64_t n, vf x)
+INLINE void v_store_part(float *p, int64_t n, vf x)
 {
     _mm512_mask_storeu_ps(p, first_of(n), x);
 }
-static inline vf v_add(vf a, vf b)
+INLINE vf v_add(vf a, vf b)
 {
     return _mm512_add_ps(a, b);
 }
-static inline vf v_sub(vf a, vf b)
+INLINE vf v_sub(vf a, vf b)
 {
     return _mm512_sub_ps(a, b);
 }
-static inline vf v_mul(vf a, vf b)
+INLINE vf v_mul(vf a, vf b)
 {
     return _mm512_mul_ps(a, b);
 }
-static inline vf v_div(vf a, vf b)
+INLINE vf v_div(vf a, vf b)
 {
     return _mm512_div_ps(a, b);
 }
-static inline vf v_sqrt(vf a)
+INLINE vf v_sqrt(vf a)
 {
     return _mm512_sqrt_ps(a);
 }
 /* a * b + c, and c - a * b, rounded once. */
-static inline vf v_fma(vf a, vf b, vf c)
+INLINE vf v_fma(vf a, vf b, vf c)
 {
     return _mm512_fmadd_ps(a, b, c);
 }
-static inline vf v_fnma(vf a, vf b, vf c)
+INLINE vf v_fnma(vf a, vf b, vf c)
 {
     return _mm512_fnmadd_ps(a, b, c);
 }
 /* The second one if either is NaN. */
-static inline vf v_max(vf a, vf b)
+INLINE vf v_max(vf a, vf b)
 {
     return _mm512_max_ps(a, b);
 }
-static inline vf v_min(vf a, vf b)
+INLINE vf v_min(vf a, vf b)
 {
     return _mm512_min_ps(a, b);
 }
-static inline vf v_abs(vf a)
+INLINE vf v_abs(vf a)
 {
     return _mm512_abs_ps(a);
 }
 /* x < 0 ? a : b */
-static inline vf v_if_negative(vf x, vf a, vf b)
+INLINE vf v_if_negative(vf x, vf a, vf b)
 {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ), b, a);
 }
 /* The first n lanes of a, the others of b. */
-static inline vf v_first(int64_t n, vf a, vf b)
+INLINE vf v_first(int64_t n, vf a, vf b)
 {
     return _mm512_mask_blend_ps(first_of(n), b, a);
 }
 /* True if any lane is NaN. */
-static inline bool v_any_nan(vf a)
+INLINE bool v_any_nan(vf a)
 {
     return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q) != 0;
 }
-static inline vf v_round(vf a)
+INLINE vf v_round(vf a)
 {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 /* p * 2^n for whole n, with overflow and underflow as they should be. */
-static inline vf v_scale2(vf p, vf n)
+INLINE vf v_scale2(vf p, vf n)
 {
     return _mm512_scalef_ps(p, n);
 }
 /* Lanes added in halves: 8 apart, 4, 2, 1. */
-static inline float v_sum(vf x)
+INLINE float v_sum(vf x)
 {
     __m256 h = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
     __m128 q = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
     q = _mm_add_ps(q, _mm_movehl_ps(q, q));
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
 }
-static inline float v_largest(vf x)
+INLINE float v_largest(vf x)
 {
     return _mm512_reduce_max_ps(x);
 }
 
 /* Stored halves, widened. */
-static inline vf v_load_bf16(const uint16_t *p)
+INLINE vf v_load_bf16(const uint16_t *p)
 {
     __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
-static inline vf v_load_bf16_part(const uint16_t *p, int64_t n)
+INLINE vf v_load_bf16_part(const uint16_t *p, int64_t n)
 {
     __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first_of(n), p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
-static inline vf v_load_f16(const uint16_t *p)
+INLINE vf v_load_f16(const uint16_t *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }
-static inline vf v_load_f16_part(const uint16_t *p, int64_t n)
+INLINE vf v_load_f16_part(const uint16_t *p, int64_t n)
 {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_of(n), p));
 }
 /* To bf16, ties to even; NaN made quiet. The results are the low halves of 32-bit lanes. */
-static inline __m512i round_to_bf16(vf x)
+INLINE __m512i round_to_bf16(vf x)
 {
     __m512i bits = _mm512_castps_si512(x);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -150,7 +156,7 @@ static inline __m512i round_to_bf16(vf x)
     up = _mm512_mask_or_epi32(up, nan, bits, _mm512_set1_epi32(0x400000));
     return _mm512_srli_epi32(up, 16);
 }
-static inline vf v_round_bf16(vf x)
+INLINE vf v_round_bf16(vf x)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(round_to_bf16(x), 16));
 }
@@ -159,17 +165,17 @@ static inline vf v_round_bf16(vf x)
 typedef struct vd {
     __m512d lo, hi;
 } vd;
-static inline vd vd_zero(void)
+INLINE vd vd_zero(void)
 {
     return (vd){ _mm512_setzero_pd(), _mm512_setzero_pd() };
 }
-static inline vd vd_add_square(vd s, vf x)
+INLINE vd vd_add_square(vd s, vf x)
 {
     __m512d lo = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
     __m512d hi = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
     return (vd){ _mm512_fmadd_pd(lo, lo, s.lo), _mm512_fmadd_pd(hi, hi, s.hi) };
 }
-static inline double vd_sum(vd s)
+INLINE double vd_sum(vd s)
 {
     double lanes[8], sum = 0;
     _mm512_storeu_pd(lanes, _mm512_add_pd(s.lo, s.hi));
@@ -179,7 +185,7 @@ static inline double vd_sum(vd s)
 }
 
 /* Rows become columns: lane j of r[i] and lane i of r[j] change places. */
-static inline void v_transpose(__m512i r[16])
+INLINE void v_transpose(__m512i r[16])
 {
     __m512i t[16];
     for (int i = 0; i < 16; i += 2) {
@@ -207,29 +213,29 @@ static inline void v_transpose(__m512i r[16])
 }
 
 typedef __m512i vi;
-static inline vi vi_zero(void)
+INLINE vi vi_zero(void)
 {
     return _mm512_setzero_si512();
 }
 /* 64 bytes, or the first n 32-bit words of them. */
-static inline vi vi_load(const void *p)
+INLINE vi vi_load(const void *p)
 {
     return _mm512_loadu_si512(p);
 }
-static inline vi vi_load_part(const void *p, int64_t words)
+INLINE vi vi_load_part(const void *p, int64_t words)
 {
     return _mm512_maskz_loadu_epi32(first_of(words), p);
 }
 /* Pairs of bf16 in 32-bit words: the first and the second of each, widened. */
-static inline vf v_pair_first(vi pairs)
+INLINE vf v_pair_first(vi pairs)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
 }
-static inline vf v_pair_second(vi pairs)
+INLINE vf v_pair_second(vi pairs)
 {
     return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000u)));
 }
-static inline vf v_from_bits(vi x)
+INLINE vf v_from_bits(vi x)
 {
     return _mm512_castsi512_ps(x);
 }
