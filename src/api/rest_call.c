@@ -209,7 +209,7 @@ bool tinkc_form_add_file(tinkc_form *form, const char *name, const char *file,
 
 void tinkc_form_free(tinkc_form *form)
 {
-    if (!form)
+    if (!form || tkc_client_forked(form->client))
         return;
     tinkc_client *client = form->client;
     for (part *p = form->first; p; p = p->next)

@@ -218,7 +218,7 @@ static void drop_future(tinkc_future **f)
 
 static void pager_free(pager *p)
 {
-    if (!p)
+    if (!p || tkc_client_forked(p->client))
         return;
     tinkc_client *client = p->client;
     drop_future(&p->now);

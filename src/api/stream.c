@@ -342,7 +342,7 @@ static bool enter_stream(tinkc_stream *s, tinkc_error **err, tinkc_error *local)
         return false;
     if (!s)
         return tkc_fail(*err, TINKC_E_ARGUMENT, "the stream is NULL");
-    return tkc_client_check_waits(s->client, *err);
+    return tkc_client_check(s->client, *err) && tkc_client_check_waits(s->client, *err);
 }
 
 const tinkc_response *tinkc_stream_head(tinkc_stream *s, int64_t timeout_ms, tinkc_error *err)
@@ -408,6 +408,8 @@ bool tinkc_stream_on_ready(tinkc_stream *s, tinkc_queue *queue, tinkc_stream_fn 
         return false;
     if (!s || (fn && !queue))
         return tkc_fail(err, TINKC_E_ARGUMENT, "%s is NULL", s ? "queue" : "stream");
+    if (!tkc_client_check(s->client, err))
+        return false;
     tkc_pull_notify(s->pull, NULL, NULL);
     if (s->queue) {
         tkc_queue_remove(s->queue, &s->item);
@@ -460,7 +462,7 @@ const tinkc_sse *tinkc_stream_event(tinkc_stream *s, int64_t timeout_ms, tinkc_e
 
 void tinkc_stream_free(tinkc_stream *s)
 {
-    if (!s)
+    if (!s || tkc_client_forked(s->client))
         return;
     tinkc_client *client = s->client;
     tkc_pull_notify(s->pull, NULL, NULL);

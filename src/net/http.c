@@ -532,11 +532,11 @@ static char *copy(tkc_http *http, const char *text, tinkc_error *err)
     return text && *text ? tkc_copy_str(http->a, tkc_str(text), err) : NULL;
 }
 
-/* HTTP_PROXY in capitals is not read: a web server may set it from a request. */
+/* HTTP_PROXY in capitals is not read inside a web server, which sets it from a request's header. */
 static void read_proxies(tkc_http *http, const char *given, tinkc_error *err)
 {
     const char *all = environment("all_proxy", "ALL_PROXY");
-    const char *plain = environment("http_proxy", NULL);
+    const char *plain = environment("http_proxy", getenv("REQUEST_METHOD") ? NULL : "HTTP_PROXY");
     const char *secure = environment("https_proxy", "HTTPS_PROXY");
     if (given) {
         http->http_proxy = copy(http, given, err);
@@ -550,8 +550,8 @@ static void read_proxies(tkc_http *http, const char *given, tinkc_error *err)
 
 static void release_settings(tkc_http *http)
 {
-    char *all[] = { http->base_url,    http->unix_socket, http->http_proxy,
-                    http->https_proxy, http->no_proxy,    http->ca_file };
+    char *all[] = { http->base_url, http->unix_socket, http->http_proxy, http->https_proxy,
+                    http->no_proxy, http->ca_file,     http->ca_dir };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         tkc_release_str(http->a, all[i]);
 }

@@ -287,6 +287,8 @@ static void set_route(const tkc_http *http, tkc_exchange *x)
         curl->easy_setopt(x->easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
         if (http->ca_file)
             curl->easy_setopt(x->easy, CURLOPT_CAINFO, http->ca_file);
+        if (http->ca_dir)
+            curl->easy_setopt(x->easy, CURLOPT_CAPATH, http->ca_dir);
         if (x->pool->kind != TINKC_POOL_TRAIN)
             curl->easy_setopt(x->easy, CURLOPT_PIPEWAIT, 1L);
     }

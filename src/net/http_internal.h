@@ -56,7 +56,7 @@ struct tkc_http {
     tinkc_transport transport;
     const tinkc_allocator *a;
     tkc_loop *loop;
-    char *base_url, *unix_socket, *http_proxy, *https_proxy, *no_proxy, *ca_file;
+    char *base_url, *unix_socket, *http_proxy, *https_proxy, *no_proxy, *ca_file, *ca_dir;
     tkc_log log;
     size_t max_connections;
 

@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "support/api_support.h"
 
@@ -335,6 +337,41 @@ static void lists_outlive_what_they_stand_on(void **state)
     tinkc_runs_free(NULL);
 }
 
+static void a_forked_child_may_only_free(void **state)
+{
+    world w;
+    int status;
+    (void)state;
+    open_world(&w, (service){ .n = 5, .shrink_to = -1 });
+    tinkc_runs *runs = tinkc_runs_list(w.client, NULL, &w.err);
+    tinkc_stream *stream =
+        tinkc_stream_open(w.client, &(tinkc_call_options){ .path = "/api/v1/healthz" }, &w.err);
+    tinkc_form *form = tinkc_form_new(w.client, &w.err);
+    assert_non_null(tinkc_stream_head(stream, 5000, &w.err));
+    assert_ok(&w.err);
+    tinkc_client_free(w.client); /* the handles alone keep the client */
+    w.client = NULL;
+    pid_t child = fork();
+    if (child == 0) {
+        tinkc_error err = { 0 };
+        char byte;
+        bool ok = !tinkc_runs_next(runs, &err) && err.code == TINKC_E_FORKED;
+        err = (tinkc_error){ 0 };
+        ok = ok && !tinkc_stream_read(stream, &byte, 1, 1000, &err) && err.code == TINKC_E_FORKED;
+        tinkc_stream_free(stream);
+        tinkc_form_free(form);
+        tinkc_runs_free(runs);
+        _exit(ok ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_non_null(tinkc_runs_next(runs, &w.err));
+    tinkc_stream_free(stream);
+    tinkc_form_free(form);
+    tinkc_runs_free(runs);
+    close_world(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +384,7 @@ int main(void)
         cmocka_unit_test(totals_and_fetching),
         cmocka_unit_test(a_failed_page_is_fetched_anew),
         cmocka_unit_test(lists_outlive_what_they_stand_on),
+        cmocka_unit_test(a_forked_child_may_only_free),
     };
     return cmocka_run_group_tests_name("rest_lists", tests, NULL, NULL);
 }

@@ -480,6 +480,20 @@ static void test_proxy(void **state)
     close_fixture(&fx);
     unsetenv("http_proxy");
     unsetenv("no_proxy");
+
+    setenv("HTTP_PROXY", stub_url(s), 1);
+    open_with(&fx, &(tkc_http_options){ 0 });
+    drop(get(&fx, "http://service.invalid", "/z"));
+    assert_string_equal(seen_path, "http://service.invalid/z");
+    close_fixture(&fx);
+    setenv("REQUEST_METHOD", "GET", 1); /* there it is a stranger's word */
+    open_with(&fx, &(tkc_http_options){ 0 });
+    answer *a = get(&fx, "http://service.invalid", "/z");
+    assert_int_equal(a->code, TINKC_E_CONNECTION);
+    drop(a);
+    close_fixture(&fx);
+    unsetenv("REQUEST_METHOD");
+    unsetenv("HTTP_PROXY");
     stub_stop(s);
 }
 
@@ -975,6 +989,7 @@ int main(void)
         cmocka_unit_test(test_http2_shares_connections),
     };
     unsetenv("http_proxy");
+    unsetenv("HTTP_PROXY");
     unsetenv("https_proxy");
     unsetenv("all_proxy");
     unsetenv("ALL_PROXY");
