@@ -104,15 +104,45 @@ static size_t without_tail(const view *v, size_t begin, size_t end)
 
 /* ---- finding a message: prefixes ---- */
 
-/* What the generation prompt adds behind messages; empty if nothing. */
+/* The longest run of whole tokens of s that fits into `most` bytes. */
+static size_t whole_tokens(view *v, tinkc_str s, size_t most)
+{
+    tinkc_tokens ids = { .a = v->tok->a };
+    tinkc_sizes places = { .a = v->tok->a };
+    size_t fit = 0;
+    if (tinkc_encode_span(v->tok, s.data, s.len, NULL, &ids, &places, v->err))
+        for (size_t i = 0; i + 1 < places.len; i += 2)
+            if (places.data[i + 1] <= most && places.data[i + 1] > fit)
+                fit = places.data[i + 1];
+    tinkc_tokens_free(&ids);
+    tinkc_sizes_free(&places);
+    return fit;
+}
+
+/* What the generation prompt adds behind messages; empty if nothing. Without it the template may
+ * write an end mark instead: then the prompt begins where the two texts part. */
 static bool find_prompt(view *v, tkc_jv before, const tkc_rendered *with, tinkc_str *out)
 {
     tkc_rendered without;
     *out = (tinkc_str){ 0 };
-    if (!try_render(v, before, false, &without) || !begins_with(with->text, without.text))
+    if (!try_render(v, before, false, &without))
         return false;
-    *out = tkc_strn(with->text.data + without.text.len, with->text.len - without.text.len);
-    return true;
+    size_t same = common_prefix(with->text, without.text);
+    if (same < without.text.len)
+        same = whole_tokens(v, with->text, same);
+    *out = tkc_strn(with->text.data + same, with->text.len - same);
+    return same > 0;
+}
+
+/* Where the last message ends: some templates write a mark of their own behind everything unless
+ * the assistant is to speak. */
+static size_t own_end(view *v, size_t end)
+{
+    tkc_rendered asked;
+    if (!try_render(v, tkc_chat_first(&v->chat, v->n), true, &asked))
+        return end;
+    size_t same = common_prefix(v->whole.text, asked.text);
+    return same < end ? whole_tokens(v, v->whole.text, same) : end;
 }
 
 static bool by_prefixes(view *v, size_t k, tkc_jspan *span)
@@ -129,6 +159,10 @@ static bool by_prefixes(view *v, size_t k, tkc_jspan *span)
     if (k + 1 < v->n && !try_render(v, tkc_chat_first(&v->chat, k + 1), false, &upto))
         return false;
     if (!begins_with(v->whole.text, upto.text) || upto.text.len < with.text.len)
+        return false;
+    if (k + 1 == v->n)
+        upto.text.len = own_end(v, upto.text.len);
+    if (upto.text.len < with.text.len)
         return false;
     *span = (tkc_jspan){ with.text.len, without_tail(v, with.text.len, upto.text.len) };
     return true;
@@ -205,21 +239,6 @@ static bool find_mark(tinkc_str text, size_t *at)
     return memmem(hit + n, text.len - *at - n, mark, n) == NULL;
 }
 
-/* The longest run of whole tokens of s that fits into `most` bytes. */
-static size_t whole_tokens(view *v, tinkc_str s, size_t most)
-{
-    tinkc_tokens ids = { .a = v->tok->a };
-    tinkc_sizes places = { .a = v->tok->a };
-    size_t fit = 0;
-    if (tinkc_encode_span(v->tok, s.data, s.len, NULL, &ids, &places, v->err))
-        for (size_t i = 0; i + 1 < places.len; i += 2)
-            if (places.data[i + 1] <= most && places.data[i + 1] > fit)
-                fit = places.data[i + 1];
-    tinkc_tokens_free(&ids);
-    tinkc_sizes_free(&places);
-    return fit;
-}
-
 /* The special token at the beginning of s, behind white space: where it ends, or 0. */
 static size_t first_mark(const view *v, tinkc_str s)
 {
@@ -251,23 +270,42 @@ static size_t end_of_message(view *v, size_t k, size_t content_end)
     return without_tail(v, content_end, content_end + own);
 }
 
-/* Of the first n bytes of the prompt, those that may count as a header: all of it, or whole tokens
- * that hold a mark which text cannot imitate. */
-static size_t part_of_prompt(view *v, size_t n)
+static bool begins_with_token(const tinkc_tokenizer *tok, tinkc_str s)
 {
-    if (n >= v->prompt.len)
-        return v->prompt.len;
-    size_t whole = whole_tokens(v, v->prompt, n);
-    for (size_t i = 1; i <= whole; i++)
-        if (ends_with_token(v->tok, tkc_strn(v->prompt.data, i), false))
-            return whole;
-    return 0;
+    for (size_t i = 0; i < tok->n_added; i++)
+        if (tok->added[i].len && tok->added[i].len <= s.len &&
+            memcmp(s.data, tok->added[i].text, tok->added[i].len) == 0)
+            return true;
+    return false;
 }
 
-/* Looks for the generation prompt, or its beginning, right before the content. */
-static bool find_header(view *v, size_t content, size_t *start)
+/* Of the first n bytes of the prompt, those that may count as a header: all of it; or whole tokens
+ * with a mark among them, if what is left out begins with a mark of its own (an opened <think>). */
+static size_t part_of_prompt(view *v, tinkc_str prompt, size_t n)
 {
-    tinkc_str text = v->whole.text, prompt = v->prompt;
+    if (n >= prompt.len)
+        return prompt.len;
+    size_t whole = whole_tokens(v, prompt, n);
+    bool marked = false;
+    for (size_t i = 1; i <= whole && !marked; i++)
+        marked = ends_with_token(v->tok, tkc_strn(prompt.data, i), false);
+    tinkc_str rest =
+        tkc_j_strip(tkc_strn(prompt.data + whole, prompt.len - whole), NULL, true, false);
+    return marked && (rest.len == 0 || begins_with_token(v->tok, rest)) ? whole : 0;
+}
+
+static bool has_word(tinkc_str s)
+{
+    size_t letters = 0;
+    for (size_t i = 0; i < s.len; i++)
+        letters += (s.data[i] | 0x20) >= 'a' && (s.data[i] | 0x20) <= 'z';
+    return letters >= 2;
+}
+
+/* Looks for a generation prompt, or its beginning, right before the content. */
+static bool find_prompt_before(view *v, tinkc_str prompt, size_t content, size_t *start)
+{
+    tinkc_str text = v->whole.text;
     size_t reach = prompt.len + 64, best = 0, place = 0;
     for (size_t at = content > reach ? content - reach : 0; at <= content && at < text.len; at++) {
         size_t n = common_prefix(tkc_strn(text.data + at, text.len - at), prompt);
@@ -276,9 +314,18 @@ static bool find_header(view *v, size_t content, size_t *start)
             place = at;
         }
     }
-    best = part_of_prompt(v, best);
-    *start = place + best;
-    return best > 0;
+    /* a beginning that reaches exactly to the content is the header, if it says anything */
+    bool exact = place + best == content && has_word(tkc_strn(prompt.data, best));
+    size_t part = exact ? best : part_of_prompt(v, prompt, best);
+    *start = place + part;
+    return part > 0;
+}
+
+static bool find_header(view *v, size_t content, size_t *start)
+{
+    /* some templates write a newline before the prompt that they leave out between messages */
+    return find_prompt_before(v, v->prompt, content, start) ||
+           find_prompt_before(v, tkc_j_strip(v->prompt, NULL, true, false), content, start);
 }
 
 /* Makes sure that v->prompt is known, by asking the template about any conversation. */
@@ -357,7 +404,7 @@ static bool by_blocks(view *v, size_t k, tkc_jspan *span)
     *span = w->spans[index];
     if (is_role(v, k, "assistant") && learn_prompt(v, k) && v->prompt.len) {
         tinkc_str text = tkc_strn(w->text.data + span->begin, span->end - span->begin);
-        span->begin += part_of_prompt(v, common_prefix(text, v->prompt));
+        span->begin += part_of_prompt(v, v->prompt, common_prefix(text, v->prompt));
     }
     span->end = without_tail(v, span->begin, span->end);
     return true;

@@ -3,6 +3,7 @@
 #include "support/check.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 
 #include "base/file.h"
 #include "base/json_write.h"
@@ -62,7 +63,8 @@ static void write_vocabulary(tkc_jsonw *w)
     tkc_jsonw_end(w);
 }
 
-static tinkc_tokenizer *small_tokenizer(const char *chat_template)
+/* chat_template: a text, or a JSON array of named ones. */
+static tinkc_tokenizer *small_tokenizer_of(const char *chat_template, const tinkc_allocator *a)
 {
     static const char *const marks[] = { "<|im_start|>", "<|im_end|>", "<s>",
                                          "</s>",         "<think>",    "</think>" };
@@ -110,15 +112,24 @@ static tinkc_tokenizer *small_tokenizer(const char *chat_template)
     tkc_jsonw_cstr(&w, "<s>");
     if (chat_template) {
         tkc_jsonw_key(&w, "chat_template");
-        tkc_jsonw_cstr(&w, chat_template);
+        if (tkc_starts_with(tkc_str(chat_template), "[{"))
+            tkc_jsonw_raw(&w, tkc_str(chat_template));
+        else
+            tkc_jsonw_cstr(&w, chat_template);
     }
     tkc_jsonw_end(&w);
+    tinkc_tokenizer_options o = { .allocator = a };
     tinkc_tokenizer *tok =
-        tinkc_tokenizer_parse(json.data, json.len, config.data, config.len, NULL, &err);
+        tinkc_tokenizer_parse(json.data, json.len, config.data, config.len, &o, &err);
     assert_ok(err);
     tkc_buf_free(&json);
     tkc_buf_free(&config);
     return tok;
+}
+
+static tinkc_tokenizer *small_tokenizer(const char *chat_template)
+{
+    return small_tokenizer_of(chat_template, NULL);
 }
 
 /* ---- training views, shown as text: trained tokens between [ and ] ---- */
@@ -330,6 +341,29 @@ static void history_may_change(void **state)
         "fine<|im_end|>]\n#");
 }
 
+/* Without the prompt some templates write an end mark; some write a newline only before the prompt.
+ */
+static void prompts_may_differ_from_headers(void **state)
+{
+    static const char end_instead[] =
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
+        "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% else %}"
+        "{{ '</s>' }}{% endif %}";
+    static const char newline_before[] =
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>' }}"
+        "{% endfor %}{% if add_generation_prompt %}{{ '\\n<|im_start|>assistant\\n' }}{% endif %}";
+    static const char no_prompt[] =
+        "{% for m in messages %}{{ m.role + ': ' + m.content + '</s>' }}{% endfor %}";
+    (void)state;
+    assert_view(end_instead, talk, NULL, HEAD "[yo<|im_end|>]" MID "[fine<|im_end|>]\n</s>#");
+    assert_view(newline_before, talk, NULL,
+                "<|im_start|>system\nS<|im_end|><|im_start|>user\nhi<|im_end|>"
+                "<|im_start|>assistant\n[yo<|im_end|>]<|im_start|>user\nmore<|im_end|>"
+                "<|im_start|>assistant\n[fine<|im_end|>]#");
+    assert_view(no_prompt, talk, NULL,
+                "system: S</s>user: hi</s>assistant: [yo</s>]user: more</s>assistant: [fine</s>]#");
+}
+
 static void blocks_say_it_themselves(void **state)
 {
     static const char text[] =
@@ -521,6 +555,75 @@ static void stops_end_an_answer(void **state)
     tinkc_tokenizer_free(tok);
 }
 
+static void models_may_have_several_templates(void **state)
+{
+    static const char several[] = "[{\"name\": \"default\", \"template\": \"D\"},"
+                                  " {\"name\": \"tool_use\", \"template\": \"T\"},"
+                                  " {\"name\": \"rag\", \"template\": \"R\"}]";
+    (void)state;
+    assert_text(several, talk, NULL, "D");
+    assert_text(several, talk, &(tinkc_chat_options){ .tools_json = "[]" }, "T");
+    assert_text(several, talk, &(tinkc_chat_options){ .tools_json = "[]", .template_name = "rag" },
+                "R");
+    assert_no_view(several, talk, &(tinkc_chat_options){ .template_name = "nope" },
+                   TINKC_E_TEMPLATE);
+}
+
+/* ---- memory that runs out ---- */
+
+typedef struct counted {
+    size_t left, live;
+} counted;
+
+static void *counted_resize(void *ptr, size_t old_size, size_t size, void *user)
+{
+    counted *c = user;
+    if (c->left == 0)
+        return NULL;
+    c->left--;
+    c->live += size - old_size;
+    return realloc(ptr, size ? size : 1);
+}
+static void *counted_alloc(size_t size, void *user)
+{
+    return counted_resize(NULL, 0, size, user);
+}
+static void counted_release(void *ptr, size_t size, void *user)
+{
+    if (ptr)
+        ((counted *)user)->live -= size;
+    free(ptr);
+}
+
+static void allocations_may_fail(void **state)
+{
+    bool done = false;
+    (void)state;
+    for (size_t n = 0; !done && n < 3000; n++) {
+        counted c = { SIZE_MAX, 0 };
+        tinkc_allocator a = { counted_alloc, counted_resize, counted_release, &c };
+        tinkc_tokenizer *tok = small_tokenizer_of(chatml, &a);
+        tinkc_tokens ids = { .a = &a };
+        tinkc_floats weights = { .a = &a };
+        tinkc_sizes ends = { .a = &a };
+        tinkc_error err = { 0 };
+        tinkc_chat_options o = { .split_turns = true, .train_on = TINKC_TRAIN_ALL_MESSAGES };
+        c.left = n;
+        done = tinkc_chat_train(tok, talk, &o, &ids, &weights, &ends, &err) &&
+               tinkc_chat_stops(tok, NULL, &err) != NULL;
+        if (!done) {
+            assert_int_equal(err.code, TINKC_E_MEMORY);
+            assert_int_equal(ids.len, weights.len);
+        }
+        tinkc_tokens_free(&ids);
+        tinkc_floats_free(&weights);
+        tinkc_sizes_free(&ends);
+        tinkc_tokenizer_free(tok);
+        assert_int_equal(c.live, 0);
+    }
+    assert_true(done);
+}
+
 /* ---- threads ---- */
 
 static void *render_often(void *arg)
@@ -604,6 +707,7 @@ int main(void)
         cmocka_unit_test(turns_can_be_split),
         cmocka_unit_test(tokens_do_not_cross_the_prompt),
         cmocka_unit_test(history_may_change),
+        cmocka_unit_test(prompts_may_differ_from_headers),
         cmocka_unit_test(blocks_say_it_themselves),
         cmocka_unit_test(what_cannot_be_told_is_refused),
         cmocka_unit_test(odd_conversations),
@@ -613,6 +717,8 @@ int main(void)
         cmocka_unit_test(renderers_of_the_cookbook),
         cmocka_unit_test(names_of_renderers),
         cmocka_unit_test(stops_end_an_answer),
+        cmocka_unit_test(models_may_have_several_templates),
+        cmocka_unit_test(allocations_may_fail),
         cmocka_unit_test(one_tokenizer_serves_all_threads),
         cmocka_unit_test(nano_trains),
     };
