@@ -107,14 +107,14 @@ static bool reply_write(tinkc_reply *reply, const void *data, size_t len)
     tinkc_error err = { 0 };
     pthread_mutex_lock(&x->lock);
     x->streaming |= x->is_events || x->content_length >= 0;
-    while (x->streaming && !x->is_events && !x->inside && !x->gone &&
+    while (x->streaming && !x->is_events && !x->inside && !x->gone && !x->cut &&
            x->out.len - x->taken > MAX_AHEAD)
         tkc_cond_wait_until(&x->room, &x->lock, tkc_deadline_ns(1000));
     if (x->taken && x->taken == x->out.len) {
         tkc_buf_clear(&x->out);
         x->taken = 0;
     }
-    bool ok = !x->gone && tkc_buf_add(&x->out, data, len, &err);
+    bool ok = !x->gone && !x->cut && tkc_buf_add(&x->out, data, len, &err);
     if (x->streaming)
         wake(x);
     pthread_mutex_unlock(&x->lock);
@@ -219,6 +219,14 @@ enum MHD_Result tke_exchange_wait(tke_exchange *x)
     }
     pthread_mutex_unlock(&x->lock);
     return ready ? tke_exchange_answer(x) : MHD_YES;
+}
+
+void tke_exchange_cut(tke_exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    x->cut = true;
+    pthread_cond_signal(&x->room);
+    pthread_mutex_unlock(&x->lock);
 }
 
 void tke_exchange_closed(tke_exchange *x, bool complete)

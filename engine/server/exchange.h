@@ -42,7 +42,8 @@ typedef struct tke_exchange {
     const char *headers[2 * TKE_MAX_HEADERS + 1];
     size_t n_headers;
     tkc_buf body;
-    bool too_large, is_poll, listed;
+    bool too_large, is_poll;
+    bool listed, cancelled; /* http->lock */
     tinkc_request request;
 
     /* the answer */
@@ -60,6 +61,7 @@ typedef struct tke_exchange {
     bool is_events;
     bool ended, failed; /* the service is through */
     bool gone;          /* the connection is */
+    bool cut;           /* nobody shall wait for it any more */
     bool inside;        /* we are inside tke_service_handle: writing must not wait */
 } tke_exchange;
 
@@ -75,6 +77,8 @@ enum MHD_Result tke_exchange_answer(tke_exchange *);
 /* Thread: the connection's, without the lock, after the service has it: suspends unless there is
  * something to send already. */
 enum MHD_Result tke_exchange_wait(tke_exchange *);
+/* Whoever writes to it is told to stop; what is there still goes out. */
+void tke_exchange_cut(tke_exchange *);
 /* The connection is through with it. */
 void tke_exchange_closed(tke_exchange *, bool complete);
 

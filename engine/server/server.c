@@ -509,15 +509,16 @@ static void cancel_active(tke_http *h, bool polls_only)
     for (;;) {
         tke_exchange *x;
         pthread_mutex_lock(&h->lock);
-        for (x = h->active; x && ((polls_only && !x->is_poll) || x->too_large); x = x->next)
+        for (x = h->active; x && ((polls_only && !x->is_poll) || x->cancelled); x = x->next)
             ;
         if (x) {
-            x->too_large = true; /* seen */
+            x->cancelled = true;
             tke_exchange_keep(x);
         }
         pthread_mutex_unlock(&h->lock);
         if (!x)
             return;
+        tke_exchange_cut(x);
         tke_service_cancel(h->svc, &x->reply);
         tke_exchange_drop(x);
     }
@@ -557,7 +558,10 @@ bool tinkc_server_stop(tinkc_server *server, int64_t grace_ms, tinkc_error *err)
     bool clean = drained(h, grace_ms);
     if (!clean) {
         cancel_active(h, false);
-        (void)drained(h, 10000);
+        /* The library must not be stopped while a connection of its is suspended; what is left now
+         * waits for a commit or has been told to stop. */
+        while (!drained(h, 1000))
+            cancel_active(h, false);
     }
     h->mhd->stop(h->daemon);
     if (h->socket_path)

@@ -294,30 +294,54 @@ void tke_job_fail(tke_job *job, const tinkc_error *why)
 
 /* ---- retrieve_future ---- */
 
+/* Splits "EPOCH-NAME:LAST". */
+static bool split_id(const char *id, int64_t *epoch, tinkc_str *name, tinkc_str *last)
+{
+    tinkc_str rest = tkc_str(id), number;
+    if (!tkc_str_cut(&rest, '-', &number) || !rest.data || !tkc_parse_i64(number, epoch))
+        return false;
+    size_t colon = rest.len;
+    while (colon > 0 && rest.data[colon - 1] != ':')
+        colon--;
+    *name = tkc_strn(rest.data, colon ? colon - 1 : 0);
+    *last = tkc_strn(rest.data + colon, rest.len - colon);
+    return true;
+}
+
+/* A request that was accepted before a sudden end and had not run. Whoever asks for it is told that
+ * it is lost, and goes on with the next number: this one must not be waited for. */
+static void bury_lost(tke_call *call, tke_run *run, int64_t seq)
+{
+    const tke_seen *seen = tke_run_seen(run, seq);
+    if (!tkc_cstr_eq(run->owner, call->owner) || seq < run->next_seq ||
+        seq > run->next_seq + 1000 || (seen && seen->state != TKE_SEEN_NOT))
+        return;
+    tinkc_error ignored = { 0 };
+    tke_run_see(call->svc, run, seq, 0, (tke_hash128){ 0 }, 0, TKE_SEEN_TOMB, &ignored);
+    tke_run_skip_tombs(run);
+    pthread_cond_signal(&call->svc->work);
+}
+
 /* An id that is in no table: never issued (404), or its result is gone (410)? */
 static int32_t status_of_unknown(tke_call *call, const char *id)
 {
     tke_service *svc = call->svc;
-    tinkc_str rest = tkc_str(id), number, owner_id;
-    int64_t epoch, seq;
-    if (!tkc_str_cut(&rest, '-', &number) || !rest.data || !tkc_parse_i64(number, &epoch) ||
-        epoch < 1 || epoch > svc->epoch)
+    tinkc_str name, last;
+    int64_t epoch, seq = -1;
+    if (!split_id(id, &epoch, &name, &last) || epoch < 1 || epoch > svc->epoch)
         return 404;
-    if (epoch < svc->epoch)
+    tke_run *run = tkc_map_get(&svc->runs, name);
+    bool numbered = tkc_parse_i64(last, &seq);
+    if (epoch < svc->epoch) {
+        if (run && numbered && seq > 0)
+            bury_lost(call, run, seq);
         return 410;
-    size_t colon = rest.len;
-    while (colon > 0 && rest.data[colon - 1] != ':')
-        colon--;
-    if (colon == 0)
-        return 404;
-    owner_id = tkc_strn(rest.data, colon - 1);
-    tinkc_str last = tkc_strn(rest.data + colon, rest.len - colon);
-    tke_run *run = tkc_map_get(&svc->runs, owner_id);
-    if (run && tkc_parse_i64(last, &seq)) {
-        tke_seen *seen = tke_run_seen(run, seq);
+    }
+    if (run && numbered) {
+        const tke_seen *seen = tke_run_seen(run, seq);
         return seq == 0 || (seen && seen->state != TKE_SEEN_NOT) ? 410 : 404;
     }
-    return run || tkc_map_has(&svc->samplers, owner_id) ? 410 : 404;
+    return run || tkc_map_has(&svc->samplers, name) ? 410 : 404;
 }
 
 static bool add_waiter(tke_call *call, tke_job *job, bool proto, bool metadata)

@@ -179,6 +179,29 @@ static void sudden_end_without_one(void **state)
     tiny_model_remove(store);
 }
 
+/* A request that was accepted and had not run when the end came leaves no hole behind. */
+static void what_never_ran_is_not_waited_for(void **state)
+{
+    (void)state;
+    char *store = tiny_folder();
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 1);
+    const char *never = hold(service_step(t, model, 4, 1e-2)); /* waits for 3 */
+    tinkc_engine_free(engine);
+    engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
+    t = tinkc_engine_transport(engine);
+    answer a = service_result(t, never, false);
+    assert_int_equal(a.status, 410);
+    answer_free(&a);
+    service_pass(t, model, 3, text_a, N, false);
+    service_wait(t, service_step(t, model, 5, 1e-2)); /* 4 is known to be lost */
+    assert_true(service_loss(t, model, 6, text_a, N) == undisturbed(2));
+    tinkc_engine_free(engine);
+    tiny_model_remove(store);
+}
+
 static void samplers_come_back(void **state)
 {
     (void)state;
@@ -301,9 +324,13 @@ static void damaged_checkpoint(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(closed_in_good_order),   cmocka_unit_test(sudden_end_with_a_journal),
-        cmocka_unit_test(sudden_end_without_one), cmocka_unit_test(samplers_come_back),
-        cmocka_unit_test(sleep_and_wake),         cmocka_unit_test(bad_stores),
+        cmocka_unit_test(closed_in_good_order),
+        cmocka_unit_test(sudden_end_with_a_journal),
+        cmocka_unit_test(sudden_end_without_one),
+        cmocka_unit_test(samplers_come_back),
+        cmocka_unit_test(what_never_ran_is_not_waited_for),
+        cmocka_unit_test(sleep_and_wake),
+        cmocka_unit_test(bad_stores),
         cmocka_unit_test(damaged_checkpoint),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
