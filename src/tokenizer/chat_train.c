@@ -135,14 +135,18 @@ static bool find_prompt(view *v, tkc_jv before, const tkc_rendered *with, tinkc_
 }
 
 /* Where the last message ends: some templates write a mark of their own behind everything unless
- * the assistant is to speak. */
-static size_t own_end(view *v, size_t end)
+ * the assistant is to speak. Only what still has its end mark without that counts. */
+static size_t own_end(view *v, size_t begin, size_t end)
 {
     tkc_rendered asked;
     if (!try_render(v, tkc_chat_first(&v->chat, v->n), true, &asked))
         return end;
     size_t same = common_prefix(v->whole.text, asked.text);
-    return same < end ? whole_tokens(v, v->whole.text, same) : end;
+    if (same >= end || (same = whole_tokens(v, v->whole.text, same)) < begin)
+        return end;
+    tinkc_str own =
+        tkc_j_strip(tkc_strn(v->whole.text.data + begin, same - begin), NULL, false, true);
+    return own.len && ends_with_token(v->tok, own, true) ? same : end;
 }
 
 static bool by_prefixes(view *v, size_t k, tkc_jspan *span)
@@ -161,9 +165,7 @@ static bool by_prefixes(view *v, size_t k, tkc_jspan *span)
     if (!begins_with(v->whole.text, upto.text) || upto.text.len < with.text.len)
         return false;
     if (k + 1 == v->n)
-        upto.text.len = own_end(v, upto.text.len);
-    if (upto.text.len < with.text.len)
-        return false;
+        upto.text.len = own_end(v, with.text.len, upto.text.len);
     *span = (tkc_jspan){ with.text.len, without_tail(v, with.text.len, upto.text.len) };
     return true;
 }

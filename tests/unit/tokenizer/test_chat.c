@@ -352,6 +352,12 @@ static void prompts_may_differ_from_headers(void **state)
     static const char newline_before[] =
         "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>' }}"
         "{% endfor %}{% if add_generation_prompt %}{{ '\\n<|im_start|>assistant\\n' }}{% endif %}";
+    /* the last answer ends with another mark, but not if the assistant is to speak again */
+    static const char last_differs[] =
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content }}"
+        "{% if m.role == 'assistant' and loop.last and not add_generation_prompt %}{{ '</s>' }}"
+        "{% else %}{{ '<|im_end|>' }}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
     static const char no_prompt[] =
         "{% for m in messages %}{{ m.role + ': ' + m.content + '</s>' }}{% endfor %}";
     (void)state;
@@ -360,6 +366,10 @@ static void prompts_may_differ_from_headers(void **state)
                 "<|im_start|>system\nS<|im_end|><|im_start|>user\nhi<|im_end|>"
                 "<|im_start|>assistant\n[yo<|im_end|>]<|im_start|>user\nmore<|im_end|>"
                 "<|im_start|>assistant\n[fine<|im_end|>]#");
+    assert_view(last_differs, talk, NULL,
+                "<|im_start|>system\nS<|im_end|><|im_start|>user\nhi<|im_end|>"
+                "<|im_start|>assistant\n[yo<|im_end|>]<|im_start|>user\nmore<|im_end|>"
+                "<|im_start|>assistant\n[fine</s>]#");
     assert_view(no_prompt, talk, NULL,
                 "system: S</s>user: hi</s>assistant: [yo</s>]user: more</s>assistant: [fine</s>]#");
 }
