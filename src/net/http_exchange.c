@@ -249,7 +249,15 @@ static bool add_headers(tkc_exchange *x, bool *has_type, bool *has_encoding, tin
     return !tkc_failed(err);
 }
 
-static void set_method(const tkc_curl *curl, tkc_exchange *x)
+/* libcurl copies texts and may find no memory for it; a request without its proxy or authorities
+ * must not go out. */
+static void set_text(tkc_exchange *x, CURLoption option, const char *value, tinkc_error *err)
+{
+    if (x->pool->http->curl->easy_setopt(x->easy, option, value) != CURLE_OK)
+        tkc_fail(err, TINKC_E_CONNECTION, "libcurl refused a setting");
+}
+
+static void set_method(const tkc_curl *curl, tkc_exchange *x, tinkc_error *err)
 {
     const tinkc_request *r = x->request;
     const char *method = x->become_get ? "GET" : r->method;
@@ -262,33 +270,33 @@ static void set_method(const tkc_curl *curl, tkc_exchange *x)
         curl->easy_setopt(x->easy, CURLOPT_POSTFIELDS, body ? (const char *)r->body.data : "");
         curl->easy_setopt(x->easy, CURLOPT_POSTFIELDSIZE_LARGE,
                           body ? (curl_off_t)r->body.len : (curl_off_t)0);
-        curl->easy_setopt(x->easy, CURLOPT_CUSTOMREQUEST, method);
+        set_text(x, CURLOPT_CUSTOMREQUEST, method, err);
     } else {
         curl->easy_setopt(x->easy, CURLOPT_HTTPGET, 1L);
-        curl->easy_setopt(x->easy, CURLOPT_CUSTOMREQUEST, method);
+        set_text(x, CURLOPT_CUSTOMREQUEST, method, err);
     }
 }
 
-static void set_route(const tkc_http *http, tkc_exchange *x)
+static void set_route(const tkc_http *http, tkc_exchange *x, tinkc_error *err)
 {
     const tkc_curl *curl = http->curl;
     bool https = is_https(x->url);
     const char *proxy = https ? http->https_proxy : http->http_proxy;
     if (http->unix_socket && !x->foreign && http->base_url && same_origin(x->url, http->base_url)) {
-        curl->easy_setopt(x->easy, CURLOPT_UNIX_SOCKET_PATH, http->unix_socket);
+        set_text(x, CURLOPT_UNIX_SOCKET_PATH, http->unix_socket, err);
         proxy = NULL;
     }
     /* "" keeps libcurl from looking at the environment, which was read when the client was made. */
-    curl->easy_setopt(x->easy, CURLOPT_PROXY, proxy ? proxy : "");
-    curl->easy_setopt(x->easy, CURLOPT_NOPROXY, http->no_proxy ? http->no_proxy : "");
+    set_text(x, CURLOPT_PROXY, proxy ? proxy : "", err);
+    set_text(x, CURLOPT_NOPROXY, http->no_proxy ? http->no_proxy : "", err);
     if (https) {
         curl->easy_setopt(x->easy, CURLOPT_SSL_VERIFYPEER, 1L);
         curl->easy_setopt(x->easy, CURLOPT_SSL_VERIFYHOST, 2L);
         curl->easy_setopt(x->easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
         if (http->ca_file)
-            curl->easy_setopt(x->easy, CURLOPT_CAINFO, http->ca_file);
+            set_text(x, CURLOPT_CAINFO, http->ca_file, err);
         if (http->ca_dir)
-            curl->easy_setopt(x->easy, CURLOPT_CAPATH, http->ca_dir);
+            set_text(x, CURLOPT_CAPATH, http->ca_dir, err);
         if (x->pool->kind != TINKC_POOL_TRAIN)
             curl->easy_setopt(x->easy, CURLOPT_PIPEWAIT, 1L);
     }
@@ -351,17 +359,18 @@ bool tkc_exchange_prepare(tkc_exchange *x, tinkc_error *err)
     if (!add_headers(x, &has_type, &has_encoding, err) || !add_line(x, "Expect:", err) ||
         (!has_type && !add_line(x, "Content-Type:", err)))
         return false;
-    set_method(curl, x);
-    set_route(http, x);
+    set_method(curl, x, err);
+    set_route(http, x, err);
     set_callbacks(curl, x);
     set_limits(curl, x);
     /* A caller who names encodings gets the bytes as they come; otherwise libcurl decodes all it
      * knows. */
     if (!has_encoding)
-        curl->easy_setopt(x->easy, CURLOPT_ACCEPT_ENCODING, "");
+        set_text(x, CURLOPT_ACCEPT_ENCODING, "", err);
     curl->easy_setopt(x->easy, CURLOPT_HTTPHEADER, x->headers);
-    if (curl->easy_setopt(x->easy, CURLOPT_URL, x->url) != CURLE_OK)
-        return tkc_fail_memory(err);
+    set_text(x, CURLOPT_URL, x->url, err);
+    if (tkc_failed(err))
+        return false;
     x->status = 0;
     x->head_done = x->holding = x->paused = false;
     x->seen_bytes = 0;
