@@ -413,11 +413,21 @@ static bool fetch_into(repository *r, const wanted *w, int fd, const char *path,
                     w->path, r->repo);
 }
 
+/* Where Hugging Face's own library has its locks, so that the two keep out of each other's way. */
+static const char *lock_path(repository *r, const wanted *w, tinkc_error *err)
+{
+    const char *name = strrchr(r->folder, '/') + 1;
+    const char *dir = tkc_arena_printf(r->arena, err, "%s/.locks/%s", r->place->cache, name);
+    if (!dir || !tkc_make_dirs(dir, err))
+        return NULL;
+    return tkc_arena_printf(r->arena, err, "%s/%s.lock", dir, w->digest);
+}
+
 static bool fetch_blob(repository *r, const wanted *w, const char *blob, tinkc_error *err)
 {
     struct stat st;
     const char *part = tkc_arena_printf(r->arena, err, "%s.incomplete", blob);
-    const char *lock = tkc_arena_printf(r->arena, err, "%s.lock", blob);
+    const char *lock = lock_path(r, w, err);
     if (!part || !lock)
         return false;
     int lock_fd = take_lock(r, lock, err);
@@ -435,8 +445,7 @@ static bool fetch_blob(repository *r, const wanted *w, const char *blob, tinkc_e
                 ok = tkc_fail_errno(err, "%s", blob);
         }
     }
-    (void)unlink(lock);
-    close(lock_fd);
+    close(lock_fd); /* the file stays: whoever waits for it must wait for the same one */
     return ok;
 }
 
