@@ -325,7 +325,7 @@ static void run_case(const request_kind *kind, const weather *w)
     close_scene(&x);
 }
 
-static void every_request_in_every_weather(void **state)
+static void c11_every_request_in_every_weather(void **state)
 {
     (void)state;
     memset(oversized, ' ', sizeof oversized);
@@ -447,7 +447,7 @@ static void layer_x_fills_its_window(void **state)
 }
 
 /* Appendix IV: connection errors 1 2 4 8 16 30 30; after a 503 it begins anew. */
-static void polls_back_off(void **state)
+static void c07_c26_polls_back_off_and_say_who_they_are(void **state)
 {
     (void)state;
     static const int64_t gaps[] = { 1000, 2000, 4000, 8000, 16000, 30000, 30000, 100, 1000 };
@@ -482,12 +482,12 @@ static void polls_back_off(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_request_in_every_weather),
+        cmocka_unit_test(c11_every_request_in_every_weather),
         cmocka_unit_test(one_bad_answer_is_survived),
         cmocka_unit_test(c06_the_service_decides_about_retries),
         cmocka_unit_test(layer_b_waits_as_told),
         cmocka_unit_test(layer_x_fills_its_window),
-        cmocka_unit_test(polls_back_off),
+        cmocka_unit_test(c07_c26_polls_back_off_and_say_who_they_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,7 +84,7 @@ static void logprobs_are_those_of_the_prompt(void **state)
     tinkc_future_free(f);
 }
 
-static void rate_limit_slows_everybody(void **state)
+static void c19_rate_limit_slows_everybody(void **state)
 {
     fixture *x = *state;
     tinkc_sampling o = short_answer();
@@ -194,7 +194,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH(samples_come_with_logprobs),
         WITH(logprobs_are_those_of_the_prompt),
-        WITH(rate_limit_slows_everybody),
+        WITH(c19_rate_limit_slows_everybody),
         WITH(expired_promise_is_sampled_again),
         WITH(streams_tokens),
         WITH(travels_to_another_client),

@@ -86,7 +86,7 @@ static int64_t seq_of(const tinkc_request *r)
     return at ? strtol(at + 9, NULL, 10) : -1;
 }
 
-static void trains_and_the_loss_falls(void **state)
+static void c38_trains_and_the_loss_falls(void **state)
 {
     fixture *x = *state;
     double losses[3];
@@ -329,7 +329,7 @@ int main(void)
 {
 #define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, teardown)
     const struct CMUnitTest tests[] = {
-        WITH(trains_and_the_loss_falls, setup),
+        WITH(c38_trains_and_the_loss_falls, setup),
         WITH(parts_come_back_in_order, setup_chunks),
         WITH(chunks_leave_in_the_right_order, setup_chunks),
         WITH(serial_chunks_leave_one_by_one, setup_serial),
