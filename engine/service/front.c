@@ -60,7 +60,20 @@ void tke_front_capabilities(tke_call *call)
     tkc_capabilities_response out = { 0 };
     out.supported_models.data = models;
     out.supported_models.len = n;
-    tke_answer(call, &tkc_capabilities_response_type, &out);
+    /* Beyond the protocol: what the log-probs of samples mean under a temperature. */
+    static const char *const meanings[] = { "scaled", "raw", "processed" };
+    tkc_buf body;
+    tkc_buf_init(&body, svc->a, TKC_BUF_NO_MAX);
+    if (tkc_message_encode(&tkc_capabilities_response_type, &out, &body, &call->err)) {
+        body.len--; /* the last brace */
+        tkc_buf_printf(&body, &call->err, ",\"sample_logprobs\":\"%s\"}",
+                       meanings[svc->set.sample_logprobs]);
+    }
+    if (tkc_failed(&call->err))
+        tke_send_failure(call->reply, svc->a, &call->err);
+    else
+        tke_send_json(call->reply, 200, tkc_buf_view(&body));
+    tkc_buf_free(&body);
 }
 
 /* ---- sessions ---- */

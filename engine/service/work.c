@@ -249,8 +249,8 @@ void *tke_worker_main(void *arg)
         pthread_mutex_lock(&svc->lock);
         bool stop = svc->stop;
         /* What can be done without having been signalled is looked for twice a second. */
-        if (!did && !stop && !svc->samples)
-            tkc_cond_wait_until(&svc->work, &svc->lock, tkc_deadline_ns(500));
+        if (!did && !stop) /* samples that are left wait for a file to be written */
+            tkc_cond_wait_until(&svc->work, &svc->lock, tkc_deadline_ns(svc->samples ? 5 : 500));
         pthread_mutex_unlock(&svc->lock);
         if (stop)
             break;
