@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 bool tkc_add_size(size_t x, size_t y, size_t *out)
 {
@@ -121,6 +122,37 @@ void *tkc_alloc_aligned(size_t alignment, size_t size, tinkc_error *err)
 void tkc_release_aligned(void *ptr)
 {
     free(ptr);
+}
+
+enum { LARGE_PAGE = 2 << 20 };
+
+void *tkc_alloc_pages(size_t size, tinkc_error *err)
+{
+    /* Asked for with room to spare, so that what is kept begins at a large page. */
+    size_t wide;
+    if (!tkc_add_size(size, LARGE_PAGE, &wide)) {
+        tkc_fail_memory(err);
+        return NULL;
+    }
+    char *got = mmap(NULL, wide, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (got == MAP_FAILED) {
+        tkc_fail_memory(err);
+        return NULL;
+    }
+    size_t skip = (LARGE_PAGE - (uintptr_t)got % LARGE_PAGE) % LARGE_PAGE;
+    if (skip)
+        munmap(got, skip);
+    size_t kept = (size + 4095) / 4096 * 4096;
+    if (wide - skip > kept)
+        munmap(got + skip + kept, wide - skip - kept);
+    (void)madvise(got + skip, kept, MADV_HUGEPAGE); /* where the system has them */
+    return got + skip;
+}
+
+void tkc_release_pages(void *ptr, size_t size)
+{
+    if (ptr)
+        munmap(ptr, (size + 4095) / 4096 * 4096);
 }
 
 bool tkc_all_zero(const void *bytes, size_t len)

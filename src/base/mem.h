@@ -36,6 +36,11 @@ void tkc_release_str(const tinkc_allocator *a, char *s);
 void *tkc_alloc_aligned(size_t alignment, size_t size, tinkc_error *err);
 void tkc_release_aligned(void *ptr);
 
+/* Zeroed pages straight from the system, taken as they are touched: for large tables that are looked
+ * into at random, which large pages serve best. No hook. */
+void *tkc_alloc_pages(size_t size, tinkc_error *err);
+void tkc_release_pages(void *ptr, size_t size);
+
 /* False on overflow, and *out is then untouched. */
 bool tkc_add_size(size_t x, size_t y, size_t *out);
 bool tkc_mul_size(size_t x, size_t y, size_t *out);

@@ -37,7 +37,7 @@ tkc_scratch *tkc_scratch_take(const tinkc_tokenizer *tok, tinkc_error *err)
         return NULL;
     s->a = s->work.a = tok->a;
     tkc_buf_init(&s->normal, tok->a, TKC_BUF_NO_MAX);
-    s->words = tkc_zalloc(tok->a, words_size, err);
+    s->words = tkc_alloc_pages(words_size, err);
     s->phrases = s->words ? tkc_zalloc(tok->a, phrases_size, err) : NULL;
     if (s->phrases)
         return s;
@@ -67,8 +67,7 @@ void tkc_scratch_free(tkc_scratch *s)
     if (!s)
         return;
     const tinkc_allocator *a = s->a;
-    if (s->words)
-        tkc_release(a, s->words, words_size);
+    tkc_release_pages(s->words, words_size);
     if (s->phrases)
         tkc_release(a, s->phrases, phrases_size);
     tkc_bpe_work_free(&s->work);
