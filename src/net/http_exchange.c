@@ -12,35 +12,9 @@
 #include <string.h>
 #include <strings.h>
 #include "base/str.h"
+#include "codec/url.h"
 
 /* ---- where it goes ---- */
-
-typedef struct origin {
-    tinkc_str scheme, host_port; /* "https", "host:8443" */
-} origin;
-
-static origin origin_of(const char *url)
-{
-    origin o = { 0 };
-    const char *mark = strstr(url, "://");
-    if (!mark)
-        return o;
-    o.scheme = tkc_strn(url, (size_t)(mark - url));
-    const char *host = mark + 3;
-    o.host_port = tkc_strn(host, strcspn(host, "/?#"));
-    return o;
-}
-
-static bool same_nocase(tinkc_str a, tinkc_str b)
-{
-    return a.len == b.len && (a.len == 0 || strncasecmp(a.data, b.data, a.len) == 0);
-}
-
-static bool same_origin(const char *a, const char *b)
-{
-    origin x = origin_of(a), y = origin_of(b);
-    return same_nocase(x.scheme, y.scheme) && same_nocase(x.host_port, y.host_port);
-}
 
 static bool is_https(const char *url)
 {
@@ -282,7 +256,8 @@ static void set_route(const tkc_http *http, tkc_exchange *x, tinkc_error *err)
     const tkc_curl *curl = http->curl;
     bool https = is_https(x->url);
     const char *proxy = https ? http->https_proxy : http->http_proxy;
-    if (http->unix_socket && !x->foreign && http->base_url && same_origin(x->url, http->base_url)) {
+    if (http->unix_socket && !x->foreign && http->base_url &&
+        tkc_url_same_origin(x->url, http->base_url)) {
         set_text(x, CURLOPT_UNIX_SOCKET_PATH, http->unix_socket, err);
         proxy = NULL;
     }
@@ -503,7 +478,7 @@ static bool follow(tkc_exchange *x, const char *target)
         return false;
     }
     memcpy(url, target, size);
-    x->foreign = x->foreign || !same_origin(x->url, url);
+    x->foreign = x->foreign || !tkc_url_same_origin(x->url, url);
     bool is_post = strcmp(x->request->method, "POST") == 0;
     if (x->status == 303 ? strcmp(x->request->method, "HEAD") != 0
                          : is_post && (x->status == 301 || x->status == 302))
