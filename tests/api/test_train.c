@@ -325,6 +325,128 @@ static void freed_queue_ends_a_custom_loss(void **state)
     tinkc_future_free(f);
 }
 
+/* ---- options ---- */
+
+static void a_repeated_save_that_conflicts_counts_as_saved(void **state)
+{
+    fixture *x = *state;
+    tinkc_client *careful =
+        mock_client(x->mock, &(tinkc_client_options){ .conflict_recovery = true }, &x->err);
+    tinkc_trainer *t = tinkc_trainer_new(careful, &lora, &x->err);
+    tinkc_mock_once(x->mock, NULL, "/api/v1/save_weights", &(tinkc_mock_answer){ .status = 502 },
+                    &x->err);
+    tinkc_mock_always(x->mock, NULL, "/api/v1/save_weights",
+                      &(tinkc_mock_answer){ .status = 409, .body = "{}" }, &x->err);
+    tinkc_future *f = tinkc_trainer_save(t, "a", NULL, &x->err);
+    assert_true(run_until_done(x->mock, f, 10000));
+    assert_string_equal(tinkc_future_path(f, 0, &x->err),
+                        "tinker://mock-session-2:train:0/weights/a");
+    assert_ok(&x->err);
+    tinkc_future *fresh = tinkc_trainer_save(t, "b", NULL, &x->err); /* no attempt before it */
+    assert_false(run_until_done(x->mock, fresh, 500));
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/save_weights"), 3);
+    tinkc_future_free(f);
+    tinkc_future_free(fresh);
+    tinkc_trainer_free(t);
+    tinkc_client_free(careful);
+}
+
+static void results_in_json_only_where_they_are_accepted(void **state)
+{
+    fixture *x = *state;
+    static const char json[] =
+        "{\"loss_fn_output_type\":\"ArrayRecord\",\"loss_fn_outputs\":[{\"logprobs\":{\"data\":"
+        "[-1.0],\"dtype\":\"float32\",\"shape\":[1]}}],\"metrics\":{\"loss:sum\":1.0}}";
+    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
+                      &(tinkc_mock_answer){ .body = json }, &x->err);
+    add_examples(x, 1, 8);
+    tinkc_future *f = tinkc_forward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    assert_false(tinkc_future_wait(f, 5000, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_BAD_RESPONSE);
+    x->err = (tinkc_error){ 0 };
+    tinkc_future_free(f);
+    tinkc_client *lenient =
+        mock_client(x->mock, &(tinkc_client_options){ .accept_json_results = true }, &x->err);
+    tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future",
+                    &(tinkc_mock_answer){ .body = "{\"model_id\":\"mock-session-2:train:0\"}" },
+                    &x->err);
+    tinkc_trainer *t = tinkc_trainer_new(lenient, &lora, &x->err);
+    f = tinkc_forward(t, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    const tinkc_fwdbwd *out = tinkc_future_fwdbwd(f, 5000, &x->err);
+    assert_ok(&x->err);
+    assert_true(tinkc_fwdbwd_metric(out, "loss:sum", 0) == 1);
+    assert_int_equal(tinkc_fwdbwd_output(out, 0, "logprobs")->count, 1);
+    tinkc_future_free(f);
+    tinkc_trainer_free(t);
+    tinkc_client_free(lenient);
+}
+
+/* ---- from checkpoints ---- */
+
+static void a_checkpoint_that_is_no_lora_is_refused(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_always(x->mock, NULL, "/api/v1/weights_info",
+                      &(tinkc_mock_answer){ .body = "{\"base_model\":\"m\",\"is_lora\":false}" },
+                      &x->err);
+    assert_null(tinkc_trainer_new_from(
+        x->client, &(tinkc_state_options){ .path = "tinker://r/weights/a" }, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_NOT_LORA);
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/create_model"), 1); /* the fixture's */
+}
+
+static void one_request_is_enough_where_the_service_says_so(void **state)
+{
+    fixture *x = *state;
+    tinkc_trainer *t = tinkc_trainer_new_from(
+        x->client,
+        &(tinkc_state_options){ .path = "tinker://r/weights/a", .access_token = "tml-other" },
+        &x->err);
+    assert_ok(&x->err);
+    assert_string_equal(tinkc_trainer_id(t), "mock-session-1:train:1");
+    assert_string_equal(
+        (const char *)nth_request(x->mock, "/api/v1/load_weights", 0)->body.data,
+        "{\"session_id\":\"mock-session-1\",\"model_seq_id\":1,\"path\":\"tinker://r/weights/a\","
+        "\"optimizer\":false,\"weights_access_token\":\"tml-other\",\"type\":\"load_weights\"}");
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/weights_info"), 0);
+    tinkc_trainer_free(t);
+}
+
+static void the_token_of_another_account_is_exchanged(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/client/config",
+                      &(tinkc_mock_answer){ .body = "{\"pjwt_auth_enabled\":true}" }, &err);
+    tinkc_mock_always(
+        mock, NULL, "/api/v1/weights_info",
+        &(tinkc_mock_answer){ .body = "{\"base_model\":\"m\",\"is_lora\":true,\"lora_rank\":4}" },
+        &err);
+    tinkc_client *client =
+        mock_client(mock, &(tinkc_client_options){ .api_key = "tml-mine" }, &err);
+    tinkc_trainer *t = tinkc_trainer_new_from(
+        client,
+        &(tinkc_state_options){ .path = "tinker://r/weights/a", .access_token = "tml-other" },
+        &err);
+    assert_ok(&err);
+    assert_string_equal(request_header(nth_request(mock, "/api/v1/auth/token", 1), "X-API-Key"),
+                        "tml-other");
+    const char *used = request_header(nth_request(mock, "/api/v1/weights_info", 0), "X-API-Key");
+    assert_memory_equal(used, "eyJ", 3);
+    const char *body = (const char *)nth_request(mock, "/api/v1/load_weights", 0)->body.data;
+    assert_non_null(strstr(body, used));
+    assert_null(strstr(body, "tml-other"));
+    tinkc_trainer_free(t);
+    tinkc_client_free(client);
+    tinkc_mock_free(mock);
+}
+
+static int setup_via_load(void **state)
+{
+    return make(state, "{\"create_model_via_load_weights\":true}");
+}
+
 int main(void)
 {
 #define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, teardown)
@@ -340,6 +462,11 @@ int main(void)
         WITH(custom_loss_in_a_queue, setup),
         WITH(custom_loss_that_fails_sends_nothing_more, setup),
         WITH(freed_queue_ends_a_custom_loss, setup),
+        WITH(a_repeated_save_that_conflicts_counts_as_saved, setup),
+        WITH(results_in_json_only_where_they_are_accepted, setup),
+        WITH(a_checkpoint_that_is_no_lora_is_refused, setup),
+        WITH(one_request_is_enough_where_the_service_says_so, setup_via_load),
+        cmocka_unit_test(the_token_of_another_account_is_exchanged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
