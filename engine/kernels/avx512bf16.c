@@ -107,7 +107,7 @@ typedef struct tile {
     bool from_c;
 } tile;
 
-INLINE TILE_CODE void run_tile(const tile *t, int rows)
+INLINE void run_tile(const tile *t, int rows)
 {
     __m512 acc[TILE_M][2];
     int64_t lo = t->columns < VW ? t->columns : VW;

@@ -172,7 +172,7 @@ typedef struct tile {
     bool from_c; /* go on from what is in c */
 } tile;
 
-INLINE TILE_CODE void load_tile(const tile *t, int rows, vf acc[][2])
+INLINE void load_tile(const tile *t, int rows, vf acc[][2])
 {
     int64_t lo = t->columns < VW ? t->columns : VW, hi = t->columns - lo;
     for (int r = 0; r < rows; r++) {
@@ -187,7 +187,7 @@ INLINE TILE_CODE void load_tile(const tile *t, int rows, vf acc[][2])
     }
 }
 
-INLINE TILE_CODE void store_tile(const tile *t, int rows, vf acc[][2])
+INLINE void store_tile(const tile *t, int rows, vf acc[][2])
 {
     int64_t lo = t->columns < VW ? t->columns : VW, hi = t->columns - lo;
     for (int r = 0; r < rows; r++) {
@@ -204,7 +204,7 @@ INLINE TILE_CODE void store_tile(const tile *t, int rows, vf acc[][2])
 }
 
 /* rows, row_step and k_step are constants wherever this is expanded. */
-INLINE TILE_CODE void run_tile(const tile *t, int rows, int64_t row_step, int64_t k_step)
+INLINE void run_tile(const tile *t, int rows, int64_t row_step, int64_t k_step)
 {
     vf acc[TILE_M][2];
     if (t->from_c)
@@ -240,8 +240,8 @@ INLINE TILE_CODE void run_tile(const tile *t, int rows, int64_t row_step, int64_
     TILE_CASE(7, S, K)                                                                             \
     TILE_CASE(8, S, K)                                                                             \
     TILE_CASE(9, S, K)                                                                             \
-    TILE_CASE(10, S, K) TILE_CASE(11, S, K) TILE_CASE(12, S, K) TILE_CASE(13, S, K)                \
-        TILE_CASE(14, S, K)
+    TILE_CASE(10, S, K)                                                                            \
+    TILE_CASE(11, S, K) TILE_CASE(12, S, K) TILE_CASE(13, S, K) TILE_CASE(14, S, K)
 #else
 #define TILE_CASES(S, K)                                                                           \
     TILE_CASE(1, S, K)                                                                             \

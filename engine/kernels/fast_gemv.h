@@ -17,7 +17,7 @@ typedef struct few {
 } few;
 
 /* VW columns from n, k .. k + 2 VW, of a weight in bf16. */
-INLINE TILE_CODE void few_pairs(const few *f, int64_t n, int64_t k, int rows, vf *acc)
+INLINE void few_pairs(const few *f, int64_t n, int64_t k, int rows, vf *acc)
 {
     const tke_matrix *b = &f->g->b;
     vi r[VW];
@@ -35,8 +35,8 @@ INLINE TILE_CODE void few_pairs(const few *f, int64_t n, int64_t k, int rows, vf
 }
 
 /* Any type, any number of columns, n_k <= VW along k. */
-INLINE TILE_CODE void few_square(const few *f, int64_t n, int64_t columns, int64_t k, int64_t n_k,
-                                 int rows, vf *acc)
+INLINE void few_square(const few *f, int64_t n, int64_t columns, int64_t k, int64_t n_k, int rows,
+                       vf *acc)
 {
     const tke_matrix *b = &f->g->b;
     union {
@@ -53,7 +53,7 @@ INLINE TILE_CODE void few_square(const few *f, int64_t n, int64_t columns, int64
 }
 
 /* 2 VW columns from n (`columns` of them exist) for all of k. */
-INLINE TILE_CODE void few_columns(const few *f, const tile *t, int64_t n, int64_t n_end, int rows)
+INLINE void few_columns(const few *f, const tile *t, int64_t n, int64_t n_end, int rows)
 {
     const tke_gemm *g = f->g;
     vf acc[FEW_ROWS][2];

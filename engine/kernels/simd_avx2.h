@@ -10,10 +10,11 @@
 #include <stdint.h>
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
-/* For code unrolled so far that instrumenting it takes a compiler minutes. What it reads is laid
- * out by packing functions, and those are instrumented. */
+/* TILE_CODE: unrolled so far that instrumenting it takes a compiler minutes. What it reads is laid
+ * out by packing functions, and those are instrumented. INLINE code is instrumented where it lands;
+ * it has the mark so that none of its own comes along into a tile. */
 #define TILE_CODE __attribute__((no_sanitize("address", "undefined", "thread")))
+#define INLINE    static inline __attribute__((always_inline)) TILE_CODE
 
 enum { VW = 8 };
 typedef __m256 vf;
