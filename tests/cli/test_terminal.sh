@@ -5,7 +5,8 @@ build=$1
 [ -x "$build/tinkc" ] || { echo "skipped: $build/tinkc was not built"; exit 77; }
 command -v tmux > /dev/null || { echo "skipped: tmux is not installed"; exit 77; }
 work=$(mktemp -d); socket=tinkc-test-$$
-trap 'tmux -L $socket kill-server 2> /dev/null || true; rm -rf "$work"' EXIT
+# What still ends may write its last file while we clean up: once more then.
+trap 'tmux -L $socket kill-server 2> /dev/null || true; rm -rf "$work" 2> /dev/null || { sleep 1; rm -rf "$work"; }' EXIT
 fail() { echo "FAILED: $*"; echo "--- screen"; screen; exit 1; }
 screen() { tmux -L $socket capture-pane -p -t 0; }
 keys() { tmux -L $socket send-keys -t 0 "$@"; }
