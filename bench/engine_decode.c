@@ -1,8 +1,8 @@
 /* engine_decode - decoding speed beside its bound, in one run.
  *
- *   engine_decode MODEL [rank 0] [prompt 64] [tokens 128]
+ *   engine_decode MODEL [rank 0] [prompt 64] [tokens 128] [batch]
  *
- * Batches of 1 and 32 sequences, greedy, no stop. The bound of a step is the larger of two times:
+ * Batches of 1 and 32 sequences (or only that one), greedy, no stop. The bound of a step is the larger of two times:
  * the bytes that must be read (weights once, keys and values of every sequence) at the read
  * bandwidth measured here over a buffer of the weights' size, and the useful FLOPs at the rate of a
  * 1024^3 product in fp32. rank > 0 adds an adapter to every matrix.
@@ -210,7 +210,7 @@ int main(int argc, char **argv)
 {
     tinkc_error err = { 0 };
     if (argc < 2) {
-        fprintf(stderr, "usage: engine_decode MODEL [rank] [prompt] [tokens]\n");
+        fprintf(stderr, "usage: engine_decode MODEL [rank] [prompt] [tokens] [batch]\n");
         return 2;
     }
     job j = { .rank = number(argc, argv, 2, 0),
@@ -231,8 +231,10 @@ int main(int argc, char **argv)
            (int)tke_threads_count(tke_cpu_threads(j.cpu)));
     printf("reading     %8.1f GB/s over %.1f MB\n", bytes * 1e-9, weight_bytes(&j) * 1e-6);
     printf("computing   %8.1f GFLOP/s\n", flops * 1e-9);
-    measure(&j, 1, bytes, flops);
-    measure(&j, 32, bytes, flops);
+    int64_t batch = number(argc, argv, 5, 0);
+    measure(&j, batch ? batch : 1, bytes, flops);
+    if (!batch)
+        measure(&j, 32, bytes, flops);
     tke_snapshot_drop(j.snapshot);
     tke_model_drop(j.model);
     tke_cpu_free(j.cpu);
