@@ -2,7 +2,8 @@
  *
  * The first byte chooses the endpoint, the second how the body is announced; $S, $M and $P in the
  * body become the ids of a session, a model and a sampler that are there. Needs the repository as
- * its working folder, for models/nano.
+ * its working folder, for models/nano. Streams are left out: their answers take as long as they
+ * are.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -135,7 +136,6 @@ static const char *const endpoints[][2] = {
     { "POST", "/api/v1/telemetry" },
     { "POST", "/api/v1/get_info" },
     { "POST", "/api/v1/cancel_future" },
-    { "POST", "/api/v1/stream_sample" },
     { "GET", NULL }, /* the body is the path */
     { "PUT", NULL },
     { "DELETE", NULL },
