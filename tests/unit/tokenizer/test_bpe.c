@@ -1,6 +1,7 @@
 /* test_bpe.c - the ways to merge a piece agree with each other, and cuts change nothing. */
 #include "tok_support.h"
 
+#include "base/buf.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/tokenizer.h"
 
@@ -108,6 +109,110 @@ static void test_families(void **state)
     }
 }
 
+/* ---- vocabularies that nobody would train ---- */
+
+enum { WORDS = 300, LONGEST = 40 };
+
+typedef struct words {
+    char text[WORDS][LONGEST + 1];
+    size_t n;
+} words;
+
+static bool has_word(const words *w, const char *text, size_t len)
+{
+    for (size_t i = 0; i < w->n; i++)
+        if (strlen(w->text[i]) == len && memcmp(w->text[i], text, len) == 0)
+            return true;
+    return false;
+}
+
+static void random_words(words *w, dice *d, const char *letters)
+{
+    w->n = 0;
+    for (const char *c = letters; *c; c++)
+        snprintf(w->text[w->n++], sizeof w->text[0], "%c", *c);
+    for (int tries = 0; tries < 3000 && w->n < WORDS; tries++) {
+        char both[2 * LONGEST + 1];
+        int n = snprintf(both, sizeof both, "%s%s", w->text[roll(d, (uint32_t)w->n)],
+                         w->text[roll(d, (uint32_t)w->n)]);
+        if (n <= LONGEST && !has_word(w, both, (size_t)n))
+            memcpy(w->text[w->n++], both, (size_t)n + 1);
+    }
+}
+
+/* A tokenizer of these words and the other bytes. Every split of a word into two words is a merge;
+ * in any order, so that ranks need not follow how words come about. */
+static tinkc_tokenizer *odd_tokenizer(const words *w, dice *d, bool shuffled)
+{
+    tinkc_error err = { 0 };
+    tkc_buf out;
+    char(*merges)[2 * LONGEST + 4] = malloc(WORDS * LONGEST * sizeof *merges);
+    size_t n = 0, id = w->n;
+    assert_non_null(merges);
+    tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
+    tkc_buf_cstr(&out,
+                 "{\"version\":\"1.0\",\"pre_tokenizer\":{\"type\":\"ByteLevel\","
+                 "\"add_prefix_space\":false},\"decoder\":{\"type\":\"ByteLevel\"},"
+                 "\"model\":{\"type\":\"BPE\",\"vocab\":{",
+                 &err);
+    for (size_t i = 0; i < w->n; i++)
+        tkc_buf_printf(&out, &err, "%s\"%s\":%zu", i ? "," : "", w->text[i], i);
+    for (uint32_t c = 0x21; c < 0x144; c++) { /* all characters of the byte alphabet */
+        unsigned char text[5] = { 0 };
+        bool in = (c < 0x7F) || (c >= 0xA1 && c != 0xAD);
+        tkc_put_char(text, c);
+        if (in && c != '"' && c != '\\' && !has_word(w, (char *)text, strlen((char *)text)))
+            tkc_buf_printf(&out, &err, ",\"%s\":%zu", (char *)text, id++);
+    }
+    tkc_buf_printf(&out, &err, ",\"\\\"\":%zu,\"\\\\\":%zu},\"merges\":[", id, id + 1);
+    for (size_t i = 0; i < w->n; i++)
+        for (size_t k = 1; k < strlen(w->text[i]); k++)
+            if (has_word(w, w->text[i], k) && has_word(w, w->text[i] + k, strlen(w->text[i]) - k))
+                snprintf(merges[n++], sizeof merges[0], "%.*s %s", (int)k, w->text[i],
+                         w->text[i] + k);
+    for (size_t i = n; shuffled && i > 1; i--) {
+        char swap[sizeof merges[0]];
+        size_t k = roll(d, (uint32_t)i);
+        memcpy(swap, merges[k], sizeof swap);
+        memcpy(merges[k], merges[i - 1], sizeof swap);
+        memcpy(merges[i - 1], swap, sizeof swap);
+    }
+    for (size_t i = 0; i < n; i++)
+        tkc_buf_printf(&out, &err, "%s\"%s\"", i ? "," : "", merges[i]);
+    tkc_buf_cstr(&out, "]}}", &err);
+    tinkc_tokenizer *tok = tinkc_tokenizer_parse(out.data, out.len, NULL, 0, NULL, &err);
+    if (!tok)
+        fail_msg("%s", err.message);
+    tkc_buf_free(&out);
+    free(merges);
+    return tok;
+}
+
+static void test_odd_vocabularies(void **state)
+{
+    static const char *const letters[] = { "a", "ab", "abc", "abcdef" };
+    static words w;
+    static unsigned char piece[MOST];
+    size_t irregular = 0;
+    dice d = { 31337 };
+    (void)state;
+    for (int round = 0; round < 24; round++) {
+        const char *alphabet = letters[round % 4];
+        random_words(&w, &d, alphabet);
+        tinkc_tokenizer *tok = odd_tokenizer(&w, &d, round % 3 != 0);
+        assert_true(tok->tables.all_bytes);
+        irregular += !tok->tables.regular;
+        for (int i = 0; i < 150; i++) {
+            size_t len = roll(&d, 120) + 1;
+            for (size_t k = 0; k < len; k++)
+                piece[k] = (unsigned char)alphabet[roll(&d, (uint32_t)strlen(alphabet))];
+            check_piece(&tok->tables, piece, len);
+        }
+        tinkc_tokenizer_free(tok);
+    }
+    assert_true(irregular > 3); /* merges out of order did occur */
+}
+
 /* Merges may only be found as the vocabulary says: every token comes out of its own text, or is
  * marked as one that does not. */
 static void test_reachable(void **state)
@@ -185,8 +290,11 @@ static void test_long_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small),      cmocka_unit_test(test_families),
-        cmocka_unit_test(test_reachable),  cmocka_unit_test(test_encoder_against_definition),
+        cmocka_unit_test(test_small),
+        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_odd_vocabularies),
+        cmocka_unit_test(test_reachable),
+        cmocka_unit_test(test_encoder_against_definition),
         cmocka_unit_test(test_long_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
