@@ -300,6 +300,10 @@ static void set_limits(const tkc_curl *curl, tkc_exchange *x)
 {
     int64_t connect = x->request->connect_timeout_ms;
     curl->easy_setopt(x->easy, CURLOPT_NOSIGNAL, 1L);
+#if LIBCURL_VERSION_NUM >= 0x075700
+    /* Otherwise giving up on a name waits until the resolver's thread has come back. */
+    curl->easy_setopt(x->easy, CURLOPT_QUICK_EXIT, 1L);
+#endif
     curl->easy_setopt(x->easy, CURLOPT_TCP_KEEPALIVE, 1L);
     curl->easy_setopt(x->easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
     curl->easy_setopt(x->easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
