@@ -12,3 +12,11 @@ awk -v a="$first" -v b="$last" 'BEGIN { exit !(b < a / 2) }' || { echo "the loss
 out=$("$1/examples/checkpoints" --mock)
 echo "$out"
 [ "$(echo "$out" | grep -c train:0)" = 2 ] || { echo "no run and no checkpoint"; exit 1; }
+unset TINKER_API_KEY
+out=$("$1/examples/event_loop")
+echo "$out"
+[ "$out" = "100 samples, 0 failed, 1600 tokens" ] || { echo "the event loop lost something"; exit 1; }
+out=$("$1/examples/dpo")
+echo "$out"
+# Nothing has moved before the first step: equal odds, ln 2.
+echo "$out" | grep -q '^step 0  dpo_loss 0.6931' || { echo "the first loss is not ln 2"; exit 1; }
