@@ -350,6 +350,7 @@ static bool take_target(tke_call *call, const tkc_sample_request *in, tke_job *j
 static bool enqueue(tke_service *svc, tke_job *job)
 {
     if ((int64_t)svc->n_samples >= svc->set.max_sample_queue ||
+        svc->result_bytes > svc->set.result_store_bytes ||
         (int64_t)svc->n_sample_tokens > svc->set.max_queued_tokens)
         return false;
     svc->n_samples++;

@@ -124,6 +124,14 @@ static void forget_keys(tke_service *svc, int64_t now_ms)
     pthread_mutex_unlock(&svc->lock);
 }
 
+static bool results_overflow(tke_service *svc)
+{
+    pthread_mutex_lock(&svc->lock);
+    bool over = svc->result_bytes > svc->set.result_store_bytes;
+    pthread_mutex_unlock(&svc->lock);
+    return over;
+}
+
 void *tke_keeper_main(void *arg)
 {
     tke_service *svc = arg;
@@ -137,6 +145,8 @@ void *tke_keeper_main(void *arg)
             tke_gaps_expire(svc, now);
             ask_for_images(svc, now);
             tke_streams_ping(svc, now);
+            if (results_overflow(svc))
+                tke_jobs_reap(svc, now);
         }
         if (now >= next_flush) {
             next_flush = now + 5000;

@@ -28,6 +28,11 @@ static bool waits_for_file(tke_service *svc, tke_run *run, const tke_job *job)
     return c && c->state == TKE_CKPT_PENDING;
 }
 
+static bool is_pass(const tke_job *job)
+{
+    return job->kind == TKE_JOB_PASS || job->kind == TKE_JOB_FORWARD;
+}
+
 /* The job that could run now, or NULL. Locks: needs svc->lock. */
 static tke_job *runnable(tke_service *svc, tke_run *run)
 {
@@ -41,12 +46,12 @@ static tke_job *runnable(tke_service *svc, tke_run *run)
         return NULL;
     if (!run->adapter && run->image_pending)
         return NULL;
+    if (is_pass(job) && svc->result_bytes > svc->set.result_store_bytes) {
+        job->paused = true; /* rather than drop what nobody has fetched yet */
+        job->reason = "results that were not fetched yet take all the room there is for results";
+        return NULL;
+    }
     return job;
-}
-
-static bool is_pass(const tke_job *job)
-{
-    return job->kind == TKE_JOB_PASS || job->kind == TKE_JOB_FORWARD;
 }
 
 /* The run whose turn it is: with work, served longest ago. Locks: needs svc->lock. */

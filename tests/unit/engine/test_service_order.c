@@ -200,6 +200,33 @@ static void results_expire(void **state)
     tinkc_engine_free(engine);
 }
 
+/* Results that nobody fetched are not dropped for new ones: passes wait. */
+static void unfetched_results_hold_passes_back(void **state)
+{
+    (void)state;
+    const char *const settings[] = { "long_poll_s", "0", "result_store_bytes", "150", NULL };
+    tinkc_engine *engine = open_engine(settings, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    const char *first = hold(service_pass(t, model, 1, text_a, N, false));
+    service_wait(t, service_step(t, model, 2, 1e-2));
+    const char *second = hold(service_pass(t, model, 3, text_a, N, false));
+    char body[200];
+    snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", second);
+    for (int i = 0;; i++) {
+        answer a = service_call(t, "POST", "/api/v1/retrieve_future", NULL, body, strlen(body));
+        assert_int_equal(a.status, 408);
+        bool paused = strstr(a.body.data, "paused_capacity") && strstr(a.body.data, "not fetched");
+        answer_free(&a);
+        if (paused)
+            break;
+        assert_true(i < 100000);
+    }
+    service_wait(t, first);
+    service_wait(t, second);
+    tinkc_engine_free(engine);
+}
+
 static void unloaded_models_are_gone(void **state)
 {
     (void)state;
@@ -323,6 +350,7 @@ int main(void)
         cmocka_unit_test(polls_are_held_and_say_why),
         cmocka_unit_test(large_results_announce_themselves),
         cmocka_unit_test(results_expire),
+        cmocka_unit_test(unfetched_results_hold_passes_back),
         cmocka_unit_test(unloaded_models_are_gone),
         cmocka_unit_test(two_clients_equal_each_alone),
         cmocka_unit_test(a_short_queue_is_not_starved),
