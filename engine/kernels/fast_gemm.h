@@ -15,6 +15,7 @@ enum {
     N_BLOCK = 512,       /* a packed block of b in the second */
     A_LD = K_BLOCK + 16, /* rows of a panel, apart enough not to fight for cache sets */
     A_FLOATS = TILE_M * A_LD,
+    LOW_K = 192,  /* with few rows a panel of b stays in the first cache instead */
     LOW_TILES = 4 /* up to this many tiles of rows are "few" */
 };
 _Static_assert((LOW_TILES * A_FLOATS + N_BLOCK * K_BLOCK) * 4 <= TKE_SCRATCH_BYTES,
@@ -47,7 +48,7 @@ INLINE void fetch_ahead(const tke_matrix *b, int64_t row, int64_t k)
 {
     uintptr_t at = (uintptr_t)b->data + (uintptr_t)(row * b->ld + k) * tke_dtype_size(b->dtype);
     for (int i = 0; i < VW; i++, at += (uintptr_t)b->ld * tke_dtype_size(b->dtype))
-        __builtin_prefetch((const void *)at);
+        __builtin_prefetch((const void *)at, 0, 2);
 }
 
 /* `columns` rows of stored bf16 [n][k] at `at`, 2*VW along k, to VW columns of the panel. */
@@ -302,8 +303,8 @@ static void clear_block(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, i
 static void gemm_low(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, float *a)
 {
     float *b = a + LOW_TILES * A_FLOATS;
-    for (int64_t k = 0; k < g->k; k += K_BLOCK) {
-        int64_t k_end = g->k - k < K_BLOCK ? g->k : k + K_BLOCK;
+    for (int64_t k = 0; k < g->k; k += LOW_K) {
+        int64_t k_end = g->k - k < LOW_K ? g->k : k + LOW_K;
         for (int64_t i = m0; i < m1; i += TILE_M)
             pack_a(g, i, m1 - i < TILE_M ? m1 - i : TILE_M, k, k_end,
                    a + (i - m0) / TILE_M * A_FLOATS);

@@ -16,22 +16,26 @@ typedef struct few {
     int64_t lda;
 } few;
 
-/* VW columns from n, k .. k + 2 VW, of a weight in bf16. */
-INLINE void few_pairs(const few *f, int64_t n, int64_t k, int rows, vf *acc)
+/* 2 VW columns from n, k .. k + 2 VW, of a weight in bf16. Both halves are turned first, so that
+ * their two chains run side by side. */
+INLINE void few_pairs(const few *f, int64_t n, int64_t k, int rows, vf acc[][2])
 {
     const tke_matrix *b = &f->g->b;
-    vi r[VW];
+    vi r[2][VW];
+    for (int half = 0; half < 2; half++) {
+        for (int i = 0; i < VW; i++)
+            r[half][i] = vi_load((const uint16_t *)b->data + (n + half * VW + i) * b->ld + k);
+        v_transpose(r[half]);
+    }
     for (int i = 0; i < VW; i++)
-        r[i] = vi_load((const uint16_t *)b->data + (n + i) * b->ld + k);
-    v_transpose(r);
-    for (int i = 0; i < VW; i++) {
-        vf first = v_pair_first(r[i]), second = v_pair_second(r[i]);
         for (int m = 0; m < rows; m++) {
             const float *x = f->a + m * f->lda + k + 2 * i;
-            acc[2 * m] = v_fma(v_set(x[0]), first, acc[2 * m]);
-            acc[2 * m] = v_fma(v_set(x[1]), second, acc[2 * m]);
+            vf x0 = v_set(x[0]), x1 = v_set(x[1]);
+            acc[m][0] = v_fma(x0, v_pair_first(r[0][i]), acc[m][0]);
+            acc[m][1] = v_fma(x0, v_pair_first(r[1][i]), acc[m][1]);
+            acc[m][0] = v_fma(x1, v_pair_second(r[0][i]), acc[m][0]);
+            acc[m][1] = v_fma(x1, v_pair_second(r[1][i]), acc[m][1]);
         }
-    }
 }
 
 /* Any type, any number of columns, n_k <= VW along k. */
@@ -69,8 +73,7 @@ INLINE void few_columns(const few *f, const tile *t, int64_t n, int64_t n_end, i
                 fetch_ahead(&g->b, n + TILE_N, k);
                 fetch_ahead(&g->b, n + TILE_N + VW, k);
             }
-            few_pairs(f, n, k, rows, &acc[0][0]);
-            few_pairs(f, n + VW, k, rows, &acc[0][1]);
+            few_pairs(f, n, k, rows, acc);
         }
     }
     for (; k < g->k; k += VW) {
