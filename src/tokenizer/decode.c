@@ -48,10 +48,26 @@ static tinkc_bytes unusual(const tinkc_tokenizer *tok, int32_t id)
     return tinkc_tokenizer_bytes(tok, id);
 }
 
+/* Where a text under construction may not be well-formed: tokens that hold parts of characters
+ * stand in runs, and only those need a look. */
+typedef struct runs {
+    size_t start; /* of the run at hand, SIZE_MAX = none */
+    bool broken;  /* a run was not well-formed */
+} runs;
+
+static void end_run(runs *r, const char *data, size_t end)
+{
+    if (r->start == SIZE_MAX)
+        return;
+    size_t len = end - r->start;
+    r->broken |= tkc_utf8_sound((const unsigned char *)data + r->start, len, NULL) != len;
+    r->start = SIZE_MAX;
+}
+
 /* Appends the bytes of all ids. Short tokens are copied sixteen bytes at a time: the room behind
  * them is ours, and the text behind the last token is never read. */
 static bool gather(const tinkc_tokenizer *tok, const int32_t *ids, size_t len, bool skip_special,
-                   tinkc_text *out, tinkc_error *err)
+                   runs *r, tinkc_text *out, tinkc_error *err)
 {
     enum { BLOCK = 512 };
     const tkc_tables *t = &tok->tables;
@@ -67,12 +83,15 @@ static bool gather(const tinkc_tokenizer *tok, const int32_t *ids, size_t len, b
         for (size_t i = start; i < end; i++) {
             if (skip_special && tinkc_tokenizer_is_special(tok, ids[i]))
                 continue;
-            tinkc_bytes b;
-            if (__builtin_expect((uint32_t)ids[i] < t->n, 1))
-                b = tkc_token_text(t, (uint32_t)ids[i]);
-            else
-                b = unusual(tok, ids[i]);
-            if (b.len <= 16 && text_end - b.data >= 16 && (uint32_t)ids[i] < t->n)
+            bool usual = (uint32_t)ids[i] < t->n;
+            tinkc_bytes b = usual ? tkc_token_text(t, (uint32_t)ids[i]) : unusual(tok, ids[i]);
+            if (usual && b.len && !(t->flags[ids[i]] & TKC_TOKEN_SOUND)) {
+                if (r->start == SIZE_MAX)
+                    r->start = (size_t)(at - out->data);
+            } else if (b.len) {
+                end_run(r, out->data, (size_t)(at - out->data));
+            }
+            if (usual && b.len <= 16 && text_end - b.data >= 16)
                 memcpy(at, b.data, 16);
             else if (b.len)
                 memcpy(at, b.data, b.len);
@@ -80,6 +99,7 @@ static bool gather(const tinkc_tokenizer *tok, const int32_t *ids, size_t len, b
         }
         out->len = (size_t)(at - out->data);
     }
+    end_run(r, out->data, out->len);
     return true;
 }
 
@@ -158,8 +178,9 @@ bool tinkc_decode_span(const tinkc_tokenizer *tok, const int32_t *ids, size_t le
                         : !out ? "out"
                                : "ids");
     size_t before = out->len;
-    bool ok = gather(tok, ids, len, options && options->skip_special, out, err) &&
-              ((options && options->raw_bytes) || !out->data || mend(out, before, NULL, err)) &&
+    runs r = { SIZE_MAX, false };
+    bool ok = gather(tok, ids, len, options && options->skip_special, &r, out, err) &&
+              ((options && options->raw_bytes) || !r.broken || mend(out, before, NULL, err)) &&
               text_room(out, 0, err);
     if (!ok)
         out->len = before;
@@ -216,9 +237,10 @@ bool tinkc_decoder_push(tinkc_decoder *d, const int32_t *ids, size_t len, tinkc_
                                : "ids");
     size_t before = out->len;
     tail left = { .n = 0 };
+    runs r = { d->held.n ? before : SIZE_MAX, false }; /* what is held back begins a run */
     bool ok = append(out, d->held.bytes, d->held.n, err) &&
-              gather(d->tok, ids, len, d->o.skip_special, out, err) &&
-              (d->o.raw_bytes || mend(out, before, &left, err));
+              gather(d->tok, ids, len, d->o.skip_special, &r, out, err) &&
+              (d->o.raw_bytes || !r.broken || mend(out, before, &left, err));
     if (ok)
         d->held = left;
     else

@@ -14,7 +14,8 @@ enum {
     TKC_TOKEN_BYTES = 2,     /* text of the byte-level vocabulary: encoding may give it */
     TKC_TOKEN_REACHABLE = 4, /* its own text merges into it */
     TKC_TOKEN_IRREGULAR = 8, /* reachable, but its merges do not come in order of rank */
-    TKC_TOKEN_WHOLE = 16     /* a piece with exactly its text becomes it */
+    TKC_TOKEN_WHOLE = 16,    /* a piece with exactly its text becomes it */
+    TKC_TOKEN_SOUND = 32     /* its text is well-formed by itself */
 };
 
 /* What a block was made from, to tell whether it is stale. */

@@ -87,6 +87,9 @@ static bool lay_out_texts(build *b)
         memcpy(b->text + b->offset[token->id], token->text.data, token->text.len);
         if (token->is_bytes && token->text.len > 0)
             b->flags[token->id] |= TKC_TOKEN_BYTES;
+        if (tkc_utf8_sound((const unsigned char *)token->text.data, token->text.len, NULL) ==
+            token->text.len)
+            b->flags[token->id] |= TKC_TOKEN_SOUND;
     }
     b->t.offset = b->offset;
     b->t.text = b->text;

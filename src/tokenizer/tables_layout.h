@@ -6,7 +6,7 @@
 
 /* The last byte is the version of the layout: change it with anything below, or with the meaning
  * of a table. */
-#define TKC_BLOCK_MAGIC "TKCTOK\0\3"
+#define TKC_BLOCK_MAGIC "TKCTOK\0\4"
 #define TKC_BLOCK_ORDER 0x01020304u
 
 enum { TKC_BLOCK_IGNORE_MERGES = 1, TKC_BLOCK_ALL_BYTES = 2, TKC_BLOCK_REGULAR = 4 };
