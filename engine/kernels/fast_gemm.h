@@ -214,14 +214,21 @@ INLINE void run_tile(const tile *t, int rows, int64_t row_step, int64_t k_step)
         for (int r = 0; r < rows; r++)
             acc[r][0] = acc[r][1] = v_zero();
     const float *a = t->a, *b = t->b;
-    for (int64_t k = t->k; k > 0; k--, a += k_step, b += TILE_N) {
-        vf b0 = v_load(b), b1 = v_load(b + VW);
-        for (int r = 0; r < rows; r++) {
-            vf x = v_set(a[r * row_step]);
-            acc[r][0] = v_fma(x, b0, acc[r][0]);
-            acc[r][1] = v_fma(x, b1, acc[r][1]);
+    if (t->columns <= VW) /* small ranks: the other half is empty */
+        for (int64_t k = t->k; k > 0; k--, a += k_step, b += TILE_N) {
+            vf b0 = v_load(b);
+            for (int r = 0; r < rows; r++)
+                acc[r][0] = v_fma(v_set(a[r * row_step]), b0, acc[r][0]);
         }
-    }
+    else
+        for (int64_t k = t->k; k > 0; k--, a += k_step, b += TILE_N) {
+            vf b0 = v_load(b), b1 = v_load(b + VW);
+            for (int r = 0; r < rows; r++) {
+                vf x = v_set(a[r * row_step]);
+                acc[r][0] = v_fma(x, b0, acc[r][0]);
+                acc[r][1] = v_fma(x, b1, acc[r][1]);
+            }
+        }
     store_tile(t, rows, acc);
 }
 
