@@ -54,6 +54,8 @@ struct cli_app {
     size_t n_values;
     const char **args;
     size_t n_args;
+    char **kept; /* texts that values point to and that nothing else owns */
+    size_t n_kept;
     cli_config *config;
 
     int format;         /* CLI_TABLE, ... */
@@ -88,6 +90,10 @@ int cli_parse(cli_app *, int argc, char **argv);
 
 /* Adds a value as if it had been given; `text` must outlive the app. Flags: "true" or "false". */
 int cli_set_value(cli_app *, const char *name, const char *text, const char *origin);
+/* The same with a text that the app takes over and frees at its end. NULL: nothing happens. */
+int cli_give_value(cli_app *, const char *name, char *text, const char *origin);
+/* Frees what parsing made. */
+void cli_parse_free(cli_app *);
 
 /* ---- problems ---- */
 
@@ -112,6 +118,8 @@ int cli_fail_error(const cli_app *, const tinkc_error *, const char *what);
 /* The row of a tinkc_error in the table of problems, without printing it. */
 void cli_problem_of(const tinkc_error *, cli_problem *out);
 int cli_exit_of(const char *code);
+/* The code to leave with: in compatibility mode all failures but usage and signals are 1. */
+int cli_exit_code(const cli_app *, int code);
 
 /* stderr, unless --quiet. */
 void cli_note(const cli_app *, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -129,6 +137,8 @@ bool cli_wants_local(const cli_app *);
 bool cli_wait(cli_app *, tinkc_future *, const char *label, tinkc_error *err);
 /* The same, but the first signal does not end it: for work that must not be lost half-way. */
 bool cli_wait_through(cli_app *, tinkc_future *, const char *label, tinkc_error *err);
+/* As cli_wait, with a bar of the bytes that have come. */
+bool cli_wait_bytes(cli_app *, tinkc_future *, const char *label, tinkc_error *err);
 /* The model to use: -m, else the profile's, else nano on the local engine; NULL = none. */
 const char *cli_model(const cli_app *);
 /* The tokenizer of a model name or folder. Yours; NULL with err set. */

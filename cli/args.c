@@ -178,11 +178,8 @@ static bool convert(const cli_option *o, const char *text, cli_value *out)
     case CLI_CHOICE:
         return is_choice(o->choices, text);
     case CLI_FLAG:
-        if (is_choice("1|true|yes|on", text))
-            out->on = true;
-        else if (!is_choice("0|false|no|off|", text))
-            return false;
-        return true;
+        out->on = is_choice("1|true|yes|on", text);
+        return out->on || is_choice("0|false|no|off|", text);
     default:
         return true;
     }
@@ -333,10 +330,11 @@ static int field(cli_app *app, const char *word)
                     "there is no counterpart for the field '%.*s'", (int)len, word);
 }
 
+/* "-5", "-0.5", "-7d": there is no option that begins with a digit. */
 static bool is_negative_number(const char *word)
 {
-    double number;
-    return word[0] == '-' && cli_parse_number(word, &number);
+    const char *digit = word + 1 + (word[0] == '-' && word[1] == '.');
+    return word[0] == '-' && word[1] && *digit >= '0' && *digit <= '9';
 }
 
 /* ---- which command ---- */
@@ -362,18 +360,31 @@ static int unknown_command(cli_app *app, const char *noun, const char *verb)
                     verb ? verb : "");
 }
 
+/* An option of any of the noun's commands, or of all; the command itself is not known yet. */
+static const cli_option *option_of_noun(const char *noun, const char *word)
+{
+    bool whole = word[1] == '-';
+    size_t len = whole ? strcspn(word + 2, "=") : 0;
+    for (const cli_command *c = cli_commands; noun && c->noun; c++) {
+        const cli_option *o = strcmp(c->noun, noun) != 0 ? NULL
+                              : whole                    ? cli_find_option(c, word + 2, len)
+                                                         : cli_find_letter(c, word[1]);
+        if (o)
+            return o;
+    }
+    return whole ? cli_find_option(NULL, word + 2, len) : cli_find_letter(NULL, word[1]);
+}
+
 /* The next word that is no option, from w->at on, leaving options for later; NULL = none. */
-static char *take_word(words *w, const cli_command *command)
+static char *take_word(words *w, const char *noun)
 {
     for (int i = w->at; i < w->argc; i++) {
         char *word = w->argv[i];
         if (strcmp(word, "--") == 0)
             return NULL;
         if (word[0] == '-' && word[1]) {
-            /* A global option with a value of its own: pass over that too. */
-            const cli_option *o = word[1] == '-'
-                                      ? cli_find_option(command, word + 2, strcspn(word + 2, "="))
-                                      : cli_find_letter(command, word[1]);
+            /* An option with a value of its own: pass over that too. */
+            const cli_option *o = option_of_noun(noun, word);
             bool apart = o && o->kind != CLI_FLAG && !o->optional_value &&
                          (word[1] == '-' ? !strchr(word, '=') : !word[2]);
             i += apart;
@@ -396,7 +407,7 @@ static int choose_command(cli_app *app, words *w)
         app->command = cli_find(noun, NULL);
         return app->command ? 0 : unknown_command(app, noun, NULL);
     }
-    const char *verb = take_word(w, NULL);
+    const char *verb = take_word(w, noun);
     if (!verb) {
         app->command = cli_find(noun, NULL);
         if (!app->command)
@@ -430,6 +441,29 @@ int cli_set_value(cli_app *app, const char *name, const char *text, const char *
     if (o->kind == CLI_FLAG)
         return add_value(app, o, NULL, strcmp(text, "true") == 0, origin);
     return add_value(app, o, text, true, origin);
+}
+
+int cli_give_value(cli_app *app, const char *name, char *text, const char *origin)
+{
+    if (!text)
+        return 0;
+    char **grown = realloc(app->kept, (app->n_kept + 1) * sizeof *grown);
+    if (!grown) {
+        free(text);
+        return cli_fail(app, "internal", NULL, "out of memory");
+    }
+    app->kept = grown;
+    app->kept[app->n_kept++] = text;
+    return cli_set_value(app, name, text, origin);
+}
+
+void cli_parse_free(cli_app *app)
+{
+    for (size_t i = 0; i < app->n_kept; i++)
+        free(app->kept[i]);
+    free(app->kept);
+    free(app->values);
+    free(app->args);
 }
 
 /* Environment variables stand in for options that were not given. */

@@ -51,6 +51,8 @@ int cli_sampling_options(cli_app *app, const cli_asked *asked, bool raw, tinkc_s
     out->temperature = (float)cli_number(app, "temperature");
     out->top_p = (float)cli_number(app, "top-p");
     out->top_k = (int32_t)cli_int(app, "top-k");
+    if (cli_int(app, "max-tokens") < 1 || cli_int(app, "max-tokens") > INT32_MAX)
+        return cli_fail(app, "usage", NULL, "--max-tokens must be at least 1");
     if (out->temperature < 0)
         return cli_fail(app, "usage", NULL, "--temperature must not be negative");
     if (out->top_p <= 0 || out->top_p > 1)
@@ -101,6 +103,53 @@ bool cli_render_prompt(const cli_asked *asked, const json_t *messages, tinkc_tok
         tinkc_error_set(err, TINKC_E_MEMORY, "out of memory");
     free(text);
     return ok;
+}
+
+/* The next piece, waiting in slices so that signals and --timeout are seen; NULL = the end. */
+static const tinkc_delta *next_delta(const cli_app *app, tinkc_deltas *deltas, tinkc_error *err)
+{
+    while (!err->code && !cli_stop_signal()) {
+        tinkc_error slice = { 0 };
+        const tinkc_delta *d = tinkc_deltas_next(deltas, 100, &slice);
+        if (d)
+            return d;
+        if (slice.code != TINKC_E_TIMEOUT)
+            *err = slice;
+        else if (cli_now_ms() > app->deadline_ms)
+            tinkc_error_set(err, TINKC_E_DEADLINE, "the time given with --timeout has run out");
+        if (!slice.code)
+            break;
+    }
+    return NULL;
+}
+
+bool cli_stream(cli_app *app, const cli_asked *asked, const tinkc_tokens *prompt,
+                const tinkc_sampling *how, cli_text_fn *fn, void *user, tinkc_tokens *answer,
+                int32_t *stop, tinkc_error *err)
+{
+    tinkc_text piece = { 0 };
+    tinkc_deltas *deltas = tinkc_sample_stream(asked->sampler, prompt->data, prompt->len, how, err);
+    tinkc_decoder *decoder =
+        tinkc_decoder_new(asked->tokenizer, &(tinkc_decode_options){ .skip_special = true }, err);
+    bool any = false, last = false;
+    cli_catch_signals();
+    for (const tinkc_delta *d; !last && (d = next_delta(app, deltas, err));) {
+        any = true;
+        piece.len = 0;
+        tinkc_tokens_append(answer, d->tokens.data, d->tokens.len, err);
+        tinkc_decoder_push(decoder, d->tokens.data, d->tokens.len, &piece, err);
+        if (piece.len)
+            fn(piece.data, piece.len, user);
+        *stop = d->stop_reason;
+        last = d->last;
+    }
+    tinkc_deltas_free(deltas);
+    tinkc_decoder_free(decoder);
+    tinkc_text_free(&piece);
+    if (any || (err->code != TINKC_E_UNSUPPORTED && err->code != TINKC_E_NOT_FOUND))
+        return true;
+    *err = (tinkc_error){ 0 };
+    return false;
 }
 
 static bool is_end(const cli_asked *asked, int32_t id)

@@ -18,7 +18,8 @@ typedef struct slot {
     json_t *line; /* the input object */
     tinkc_future *future;
     tinkc_sampling how;
-    char *error; /* found before anything was sent */
+    const char **stops; /* the line's own; the texts are in `line` */
+    char *error;        /* found before anything was sent */
     bool used;
 } slot;
 
@@ -70,6 +71,26 @@ static bool line_prompt(const batch *b, const json_t *line, tinkc_tokens *ids, c
     return !err.code;
 }
 
+/* "stop" of a line: a text or a list of texts, instead of the usual ones. */
+static void line_stops(slot *s)
+{
+    json_t *given = json_object_get(s->line, "stop"), *item;
+    size_t n = json_is_array(given) ? json_array_size(given) : json_is_string(given), at = 0, i;
+    s->stops = n ? calloc(n + 1, sizeof *s->stops) : NULL;
+    if (!s->stops)
+        return;
+    if (json_is_string(given))
+        s->stops[at++] = json_string_value(given);
+    json_array_foreach(given, i, item)
+    {
+        if (json_is_string(item))
+            s->stops[at++] = json_string_value(item);
+    }
+    s->how.stop = at ? s->stops : s->how.stop;
+    s->how.stop_tokens = NULL;
+    s->how.n_stop_tokens = 0;
+}
+
 static void start(batch *b, json_t *line)
 {
     slot *s = &b->slots[(b->first + b->n_used++) % b->n_slots];
@@ -81,6 +102,7 @@ static void start(batch *b, json_t *line)
                          ? (size_t)json_integer_value(n)
                          : (size_t)cli_int(b->app, "num-samples");
     cli_sampling_members(line, &s->how);
+    line_stops(s);
     if (line_prompt(b, line, &ids, &s->error)) {
         s->future = tinkc_sample(b->asked->sampler, ids.data, ids.len, samples, &s->how, &err);
         if (err.code)
@@ -106,7 +128,8 @@ static json_t *conversation(const batch *b, const slot *s, const tinkc_sequence 
                           json_pack("{s:s,s:s}", "role", "assistant", "content", text ? text : ""));
     free(text);
     json_decref(messages);
-    return json_pack("{s:o}", "messages", kept);
+    /* The id goes along, so that --resume knows what is done. */
+    return json_pack("{s:o,s:O*}", "messages", kept, "id", json_object_get(s->line, "id"));
 }
 
 static void write_line(batch *b, const json_t *v)
@@ -138,14 +161,17 @@ static void write_slot(batch *b, slot *s, const tinkc_samples *got, const char *
     json_decref(v);
 }
 
-/* Ends the oldest: waits for it, writes it, frees its place. */
+/* Ends one: waits for it, writes it, frees its place. After a signal only what is here already is
+ * written. */
 static void finish(batch *b, size_t index)
 {
     slot *s = &b->slots[index];
     tinkc_error err = { 0 };
-    bool ok = !s->error && cli_wait(b->app, s->future, NULL, &err);
-    bool stopped = !ok && !s->error && cli_stop_signal();
-    if (!stopped) {
+    bool dropped = cli_stop_signal() && !s->error && !tinkc_future_done(s->future);
+    if (dropped)
+        tinkc_future_cancel(s->future);
+    bool ok = !dropped && !s->error && cli_wait(b->app, s->future, NULL, &err);
+    if (!dropped && (ok || s->error || !cli_stop_signal())) {
         write_slot(b, s, ok ? tinkc_future_samples(s->future, 0, &err) : NULL,
                    ok         ? NULL
                    : s->error ? s->error
@@ -156,6 +182,7 @@ static void finish(batch *b, size_t index)
     tinkc_future_free(s->future);
     json_decref(s->line);
     free(s->error);
+    free(s->stops);
     *s = (slot){ 0 };
 }
 
@@ -187,6 +214,8 @@ static bool read_one(batch *b, int *bad)
             line = NULL;
             break;
         }
+        if (!json_object_get(line, "id")) /* its place in the file, from 0 */
+            json_object_set_new(line, "id", json_integer((json_int_t)b->n_read - 1));
         if (already_there(b, line)) {
             json_decref(line);
             line = NULL;
@@ -200,43 +229,61 @@ static bool read_one(batch *b, int *bad)
     return line != NULL;
 }
 
-static int open_files(batch *b)
+/* --resume: the ids that the output has without an error. *torn: its last line has no end. */
+static void read_have(batch *b, const char *path, bool *torn)
 {
-    cli_app *app = b->app;
-    const char *in = cli_text(app, "batch"), *out = cli_text(app, "output");
-    b->in = strcmp(in, "-") == 0 ? stdin : fopen(in, "re");
-    if (!b->in)
-        return cli_fail(app, errno == ENOENT ? "not_found" : "local_io", NULL, "%s: %s", in,
-                        strerrordesc_np(errno));
-    bool file = out && strcmp(out, "-") != 0;
-    b->have = json_object();
-    FILE *old = file && cli_flag(app, "resume") ? fopen(out, "re") : NULL;
+    FILE *old = fopen(path, "re");
     char *text = NULL;
     size_t cap = 0;
-    while (old && getline(&text, &cap, old) > 0) {
+    for (ssize_t n; old && (n = getline(&text, &cap, old)) > 0;) {
         json_t *v = json_loads(text, 0, NULL), *id = json_object_get(v, "id");
         char *key = id && !json_object_get(v, "error") ? json_dumps(id, JSON_ENCODE_ANY) : NULL;
         if (key)
             json_object_set_new(b->have, key, json_true());
+        *torn = text[n - 1] != '\n';
         free(key);
         json_decref(v);
     }
     free(text);
     if (old)
         fclose(old);
-    b->out = file ? fopen(out, cli_flag(app, "resume") ? "ae" : "we") : stdout;
+}
+
+static int open_files(batch *b)
+{
+    cli_app *app = b->app;
+    const char *in = cli_text(app, "batch"), *out = cli_text(app, "output");
+    bool file = out && strcmp(out, "-") != 0, resume = cli_flag(app, "resume"), torn = false;
+    if (resume && !file)
+        return cli_fail(app, "usage", NULL, "--resume needs --output FILE");
+    b->in = strcmp(in, "-") == 0 ? stdin : fopen(in, "re");
+    if (!b->in)
+        return cli_fail(app, errno == ENOENT ? "not_found" : "local_io", NULL, "%s: %s", in,
+                        strerrordesc_np(errno));
+    b->have = json_object();
+    if (resume)
+        read_have(b, out, &torn);
+    b->out = file ? fopen(out, resume ? "ae" : "we") : stdout;
+    if (b->out && torn)
+        fputc('\n', b->out);
     return b->out ? 0 : cli_fail(app, "local_io", NULL, "%s: %s", out, strerrordesc_np(errno));
 }
 
-/* Which place to end next: the oldest, or with --unordered one that is done. */
+/* Which place to end next: the oldest, or with --unordered one that is done, as soon as there is
+ * one. */
 static size_t choose(const batch *b)
 {
-    if (cli_flag(b->app, "unordered"))
+    enum { SLICE_MS = 20 };
+    while (cli_flag(b->app, "unordered") && !cli_stop_signal() &&
+           cli_now_ms() <= b->app->deadline_ms) {
+        tinkc_error slice = { 0 };
         for (size_t i = 0; i < b->n_used; i++) {
-            size_t at = (b->first + i) % b->n_slots;
-            if (b->slots[at].used && tinkc_future_done(b->slots[at].future))
-                return at;
+            const slot *s = &b->slots[(b->first + i) % b->n_slots];
+            if (s->used && (s->error || tinkc_future_done(s->future)))
+                return (b->first + i) % b->n_slots;
         }
+        (void)tinkc_future_wait(b->slots[b->first].future, SLICE_MS, &slice);
+    }
     return b->first;
 }
 

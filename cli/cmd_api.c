@@ -19,7 +19,7 @@ static int read_fields(cli_app *app, json_t *body, const char ***query)
     size_t n = 0;
     while (cli_text_at(app, "field", n))
         n++;
-    *query = calloc(2 * n + 1, sizeof **query);
+    *query = calloc(2 * n + 3, sizeof **query); /* room for the offset of a later page */
     for (size_t i = 0; i < n && *query; i++) {
         const char *text = cli_text_at(app, "field", i), *equals = strchr(text, '=');
         if (!equals)
@@ -54,6 +54,18 @@ static int64_t next_offset(const tinkc_response *r)
     return next;
 }
 
+static const char *status_code(int32_t status)
+{
+    return status == 404   ? "not_found"
+           : status == 401 ? "auth_rejected"
+           : status == 403 ? "permission_denied"
+           : status == 409 ? "conflict"
+           : status == 429 ? "rate_limited"
+           : status == 402 ? "billing_blocked"
+           : status >= 500 ? "server_error"
+                           : "invalid_request";
+}
+
 static int call_once(cli_app *app, const tinkc_call_options *call, int64_t *next)
 {
     tinkc_error err = { 0 };
@@ -66,20 +78,13 @@ static int call_once(cli_app *app, const tinkc_call_options *call, int64_t *next
         if (cli_flag(app, "include"))
             print_head(r);
         fwrite(body.data, 1, body.len, stdout);
-        if (body.len && body.data[body.len - 1] != '\n' && app->stdout_tty)
-            putchar('\n');
         int32_t status = tinkc_response_status(r);
         *next = next_offset(r);
+        bool more = *next && cli_flag(app, "paginate");
+        if (body.len && body.data[body.len - 1] != '\n' && (app->stdout_tty || more))
+            putchar('\n');
         if (status >= 400) {
-            cli_problem p = { .code = status == 404   ? "not_found"
-                                      : status == 401 ? "auth_rejected"
-                                      : status == 403 ? "permission_denied"
-                                      : status == 409 ? "conflict"
-                                      : status == 429 ? "rate_limited"
-                                      : status == 402 ? "billing_blocked"
-                                      : status >= 500 ? "server_error"
-                                                      : "invalid_request",
-                              .status = status };
+            cli_problem p = { .code = status_code(status), .status = status };
             (void)snprintf(p.message, sizeof p.message, "the service answered %d", (int)status);
             bad = cli_report(app, &p);
         }
@@ -112,18 +117,19 @@ int cli_api(cli_app *app)
     };
     if (get)
         call.query = query;
-    const char *more[] = { "offset", "", NULL };
+    size_t fields = 0;
+    while (query && query[fields])
+        fields += 2;
     char offset[24];
-    int64_t next = 0;
-    while (!bad) {
+    for (int64_t next = 1; !bad && next;) {
         bad = call_once(app, &call, &next);
-        if (!next || !cli_flag(app, "paginate"))
+        if (!get || !query || !cli_flag(app, "paginate"))
             break;
         (void)snprintf(offset, sizeof offset, "%lld", (long long)next);
-        more[1] = offset;
-        call.query = more;
+        query[fields] = "offset"; /* behind the fields given, which stay */
+        query[fields + 1] = offset;
     }
-    for (size_t i = 0; query && query[i]; i += 2)
+    for (size_t i = 0; i < fields; i += 2)
         free((char *)(uintptr_t)query[i]);
     free(query);
     free(text);

@@ -42,7 +42,9 @@ static char *read_key(cli_app *app, int *bad)
         return NULL;
     }
     key = cli_read_secret("API key (not shown): ");
-    if (!key)
+    if (!key && cli_stop_signal())
+        *bad = cli_stop_exit();
+    else if (!key)
         *bad = cli_fail(app, "declined", NULL, "cancelled");
     return key;
 }
@@ -100,9 +102,9 @@ static void find_source(const cli_app *app, const char **source, const char **ki
 }
 
 /* Asks the service who this is; false with err set if it does not know. */
-static bool ask_identity(cli_app *app, json_t *v, tinkc_error *err)
+static bool ask_identity(cli_app *app, tinkc_client *client, json_t *v, tinkc_error *err)
 {
-    tinkc_future *f = tinkc_identity_get(app->client, err);
+    tinkc_future *f = tinkc_identity_get(client, err);
     bool ok = cli_wait(app, f, NULL, err);
     if (ok) {
         const tinkc_identity *me = tinkc_future_identity(f, 0, err);
@@ -117,10 +119,10 @@ static bool ask_identity(cli_app *app, json_t *v, tinkc_error *err)
     return ok;
 }
 
-static void ask_expiry(cli_app *app, json_t *v)
+static void ask_expiry(cli_app *app, tinkc_client *client, json_t *v)
 {
     tinkc_error err = { 0 };
-    tinkc_future *f = tinkc_token_get(app->client, &err);
+    tinkc_future *f = tinkc_token_get(client, &err);
     if (cli_wait(app, f, NULL, &err)) {
         char text[CLI_SHORT_TEXT];
         cli_format_iso(tinkc_future_token(f, 0, &err)->expires_us, text);
@@ -129,7 +131,42 @@ static void ask_expiry(cli_app *app, json_t *v)
     tinkc_future_free(f);
 }
 
-int cli_auth_status(cli_app *app)
+/* Tries the credential of the profile that is selected now. True if it works. */
+static bool try_profile(cli_app *app, json_t *v, tinkc_error *err)
+{
+    bool valid = false;
+    if (cli_connect(app) != 0) {
+        tinkc_error_set(err, TINKC_E_CLOSED, "no client could be made");
+        return false;
+    }
+    json_object_set_new(v, "base_url", json_string(tinkc_client_base_url(app->client)));
+    if (tinkc_client_connect(app->client, 30000, err) && ask_identity(app, app->client, v, err)) {
+        valid = true;
+        ask_expiry(app, app->client, v);
+    }
+    cli_disconnect(app);
+    return valid;
+}
+
+/* One row; `profile` is made the selected one while it is looked at. */
+static json_t *profile_status(cli_app *app, char *profile, bool *valid, tinkc_error *err)
+{
+    const char *source, *kind;
+    char *before = app->config->profile;
+    app->config->profile = profile;
+    find_source(app, &source, &kind);
+    const char *url = cli_given(app, "base-url") ? cli_text(app, "base-url")
+                                                 : cli_config_get(app, "base_url", NULL);
+    json_t *v =
+        json_pack("{s:s,s:s?,s:s,s:s,s:b,s:n,s:n,s:n}", "profile", profile, "base_url", url,
+                  "source", source, "kind", kind, "valid", 0, "user_urn", "email", "expires_at");
+    *valid = strcmp(kind, "none") != 0 && !cli_flag(app, "no-check") && try_profile(app, v, err);
+    json_object_set_new(v, "valid", json_boolean(*valid));
+    app->config->profile = before;
+    return v;
+}
+
+static int print_profiles(const cli_app *app, const json_t *items)
 {
     static const cli_column columns[] = {
         { .name = "profile", .header = "Profile", .path = "profile", .standard = true },
@@ -148,35 +185,39 @@ int cli_auth_status(cli_app *app)
         { .name = "valid", .header = "Valid", .path = "valid", .kind = CLI_CELL_BOOL },
         { 0 }
     };
-    const char *source, *kind;
-    tinkc_error err = { 0 };
-    find_source(app, &source, &kind);
-    json_t *v =
-        json_pack("{s:s,s:n,s:s,s:s,s:b,s:n,s:n,s:n}", "profile", app->config->profile, "base_url",
-                  "source", source, "kind", kind, "valid", 0, "user_urn", "email", "expires_at");
-    int bad = 0;
-    bool valid = false;
-    if (strcmp(kind, "none") != 0 && !cli_flag(app, "no-check")) {
-        bad = cli_connect(app);
-        if (!bad) {
-            json_object_set_new(v, "base_url", json_string(tinkc_client_base_url(app->client)));
-            valid = tinkc_client_connect(app->client, 30000, &err) && ask_identity(app, v, &err);
-            if (valid)
-                ask_expiry(app, v);
-        }
-    }
-    json_object_set_new(v, "valid", json_boolean(valid));
-    json_t *items = json_pack("[o]", v);
     cli_list list = { .key = "profiles", .columns = columns, .total = -1, .no_counts = true };
-    if (!bad)
-        bad = cli_print_list(app, &list, items);
+    return cli_print_list(app, &list, items);
+}
+
+/* The selected profile, then the others; 4 if the credential of none of them works. */
+int cli_auth_status(cli_app *app)
+{
+    json_t *names = cli_config_profile_names(app), *items = json_array(), *current;
+    tinkc_error first = { 0 };
+    const char *name;
+    size_t working = 0, present = 0;
+    json_object_foreach(names, name, current)
+    {
+        tinkc_error err = { 0 };
+        bool valid;
+        char *copy = strdup(name);
+        json_t *v = profile_status(app, copy ? copy : app->config->profile, &valid, &err);
+        working += valid;
+        present += strcmp(json_string_value(json_object_get(v, "kind")), "none") != 0;
+        if (err.code && !first.code)
+            first = err;
+        json_array_append_new(items, v);
+        free(copy);
+    }
+    int bad = print_profiles(app, items);
     json_decref(items);
-    if (!bad && err.code)
-        bad = cli_fail_error(app, &err, NULL);
-    if (!bad && strcmp(kind, "none") == 0)
-        bad = cli_fail(app, "auth_missing", "create a key in the console, then: tinkc auth login",
-                       "no credential");
-    return bad;
+    json_decref(names);
+    if (bad || working || (present && cli_flag(app, "no-check")))
+        return bad;
+    if (first.code)
+        return cli_fail_error(app, &first, NULL);
+    return cli_fail(app, "auth_missing", "create a key in the console, then: tinkc auth login",
+                    "no credential");
 }
 
 int cli_auth_token(cli_app *app)

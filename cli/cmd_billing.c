@@ -1,10 +1,9 @@
 /* cmd_billing.c - `tinkc billing usage`: usage by the hour, as table, JSON or CSV files. */
-#include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "commands.h"
+#include "files.h"
 #include "list.h"
 #include "records.h"
 #include "text.h"
@@ -164,6 +163,24 @@ static void columns_of(const json_t *rows, cli_column columns[MAX_COLUMNS + 1])
     columns[n] = (cli_column){ 0 };
 }
 
+/* Booleans as the Python command prints them. */
+static json_t *python_booleans(const json_t *rows)
+{
+    json_t *out = json_array();
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_copy(json_array_get(rows, i)), *v;
+        const char *key;
+        void *next;
+        json_object_foreach_safe(row, next, key, v)
+        {
+            if (json_is_boolean(v))
+                json_object_set_new(row, key, json_string(json_is_true(v) ? "True" : "False"));
+        }
+        json_array_append_new(out, row);
+    }
+    return out;
+}
+
 static void put_csv_cell(FILE *f, const json_t *v)
 {
     char *text = !v || json_is_null(v) ? strdup("")
@@ -184,26 +201,24 @@ static void put_csv_cell(FILE *f, const json_t *v)
 static int write_csv(cli_app *app, const char *path, const json_t *rows)
 {
     cli_column columns[MAX_COLUMNS + 1];
-    bool standard = strcmp(path, "-") == 0;
-    FILE *f = standard ? stdout : fopen(path, "we");
-    if (!f)
-        return cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
+    cli_save s;
+    cli_save_begin(&s, path, 0666);
     columns_of(rows, columns);
-    for (size_t c = 0; columns[c].name; c++)
-        fprintf(f, "%s%s", c ? "," : "", columns[c].name);
-    fputs("\r\n", f);
-    for (size_t i = 0; i < json_array_size(rows); i++) {
+    for (size_t c = 0; s.f && columns[c].name; c++)
+        fprintf(s.f, "%s%s", c ? "," : "", columns[c].name);
+    if (s.f)
+        fputs("\r\n", s.f);
+    for (size_t i = 0; s.f && i < json_array_size(rows); i++) {
         for (size_t c = 0; columns[c].name; c++) {
-            fputs(c ? "," : "", f);
-            put_csv_cell(f, json_object_get(json_array_get(rows, i), columns[c].name));
+            fputs(c ? "," : "", s.f);
+            put_csv_cell(s.f, json_object_get(json_array_get(rows, i), columns[c].name));
         }
-        fputs("\r\n", f);
+        fputs("\r\n", s.f);
     }
-    if (!standard && fclose(f) != 0)
-        return cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
-    if (!standard)
+    int bad = cli_save_end(&s, app, true);
+    if (!bad && strcmp(path, "-") != 0)
         cli_note(app, "Wrote %zu row(s) to %s", json_array_size(rows), path);
-    return 0;
+    return bad;
 }
 
 static int write_sessions(cli_app *app, const char *path, const json_t *sessions)
@@ -223,7 +238,7 @@ static int write_sessions(cli_app *app, const char *path, const json_t *sessions
     return bad;
 }
 
-static int show(cli_app *app, const usage *u, const json_t *rows)
+static int show(cli_app *app, const usage *u, const json_t *raw)
 {
     cli_column columns[MAX_COLUMNS + 1];
     if (app->format == CLI_JSON && !cli_given(app, "group-by")) {
@@ -232,6 +247,9 @@ static int show(cli_app *app, const usage *u, const json_t *rows)
         json_decref(v);
         return bad;
     }
+    json_t *rows = app->format == CLI_JSON || app->format == CLI_JSONL
+                       ? json_incref((json_t *)(uintptr_t)raw)
+                       : python_booleans(raw);
     columns_of(rows, columns);
     size_t n = json_array_size(rows);
     char *title =
@@ -240,6 +258,7 @@ static int show(cli_app *app, const usage *u, const json_t *rows)
     if (!columns[0].name) {
         cli_note(app, "%s", title);
         free(title);
+        json_decref(rows);
         return 0;
     }
     cli_list list = {
@@ -247,6 +266,7 @@ static int show(cli_app *app, const usage *u, const json_t *rows)
     };
     int bad = cli_print_list(app, &list, rows);
     free(title);
+    json_decref(rows);
     return bad;
 }
 

@@ -1,5 +1,4 @@
 /* cmd_chat.c - `tinkc chat`: a conversation, tokens as they come, and commands with a slash. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -8,8 +7,10 @@
 #include "ask.h"
 #include "commands.h"
 #include "config.h"
+#include "files.h"
 #include "lineedit.h"
 #include "out.h"
+#include "piece.h"
 #include "term.h"
 #include "text.h"
 
@@ -32,75 +33,43 @@ typedef struct screen {
     bool thinking;
 } screen;
 
-static void show_piece(screen *s, const char *text)
+static void show_piece(const char *text, size_t len, void *user)
 {
-    const char *how = cli_text(s->c->app, "thinking");
-    bool color = s->c->app->color && s->c->app->stdout_tty;
-    for (const char *p = text; *p;) {
-        const char *mark = strstr(p, s->thinking ? "</think>" : "<think>");
-        size_t n = mark ? (size_t)(mark - p) : strlen(p);
+    screen *s = user;
+    const cli_app *app = s->c->app;
+    const char *how = cli_text(app, "thinking"), *end = text + len;
+    bool color = app->color && app->stdout_tty;
+    if (app->format == CLI_JSON)
+        return;
+    for (const char *p = text; p < end;) {
+        const char *word = s->thinking ? "</think>" : "<think>";
+        const char *mark = memmem(p, (size_t)(end - p), word, strlen(word));
         bool hide = s->thinking && strcmp(how, "hide") == 0;
         bool dim = s->thinking && color && strcmp(how, "dim") == 0;
-        if (n && !hide)
-            printf("%s%.*s%s", dim ? "\033[2m" : "", (int)n, p, dim ? "\033[0m" : "");
-        p += n;
-        if (mark) {
-            p += s->thinking ? 8 : 7;
-            s->thinking = !s->thinking;
-        }
+        fputs(dim ? "\033[2m" : "", stdout);
+        if (!hide)
+            cli_put_text(app, stdout, p, (size_t)((mark ? mark : end) - p));
+        fputs(dim ? "\033[0m" : "", stdout);
+        p = mark ? mark + strlen(word) : end;
+        s->thinking ^= mark != NULL;
     }
     fflush(stdout);
 }
 
-/* Appends tokens and shows what has become certain of their text. */
-static void take_tokens(chat *c, tinkc_decoder *decoder, screen *s, tinkc_tokens *all,
-                        const int32_t *ids, size_t n)
+static void ask_plain(chat *c, const tinkc_tokens *prompt, screen *s, tinkc_tokens *all,
+                      int32_t *stop, tinkc_error *err)
 {
-    tinkc_text piece = { 0 };
-    tinkc_tokens_append(all, ids, n, NULL);
-    tinkc_decoder_push(decoder, ids, n, &piece, NULL);
-    if (piece.len && c->app->format != CLI_JSON)
-        show_piece(s, piece.data);
-    tinkc_text_free(&piece);
-}
-
-/* As they come. 1 = the service cannot stream. */
-static int stream(chat *c, const tinkc_tokens *prompt, tinkc_decoder *decoder, tinkc_tokens *all,
-                  int32_t *stop, tinkc_error *err)
-{
-    screen s = { .c = c };
-    bool any = false;
-    tinkc_deltas *deltas =
-        tinkc_sample_stream(c->asked.sampler, prompt->data, prompt->len, &c->how, err);
-    while (!err->code && !cli_stop_signal()) {
-        tinkc_error slice = { 0 };
-        const tinkc_delta *d = tinkc_deltas_next(deltas, 100, &slice);
-        if (d) {
-            any = true;
-            take_tokens(c, decoder, &s, all, d->tokens.data, d->tokens.len);
-            *stop = d->stop_reason;
-            if (d->last)
-                break;
-        } else if (slice.code != TINKC_E_TIMEOUT) {
-            *err = slice;
-            break;
-        }
-    }
-    tinkc_deltas_free(deltas);
-    return !any && (err->code == TINKC_E_UNSUPPORTED || err->code == TINKC_E_NOT_FOUND);
-}
-
-static void ask_plain(chat *c, const tinkc_tokens *prompt, tinkc_decoder *decoder,
-                      tinkc_tokens *all, int32_t *stop, tinkc_error *err)
-{
-    screen s = { .c = c };
     tinkc_future *f = tinkc_sample(c->asked.sampler, prompt->data, prompt->len, 1, &c->how, err);
     if (cli_wait(c->app, f, "thinking", err)) {
         const tinkc_sequence *seq = tinkc_samples_at(tinkc_future_samples(f, 0, err), 0);
+        char *text = seq ? cli_answer_text(&c->asked, seq, &c->how) : NULL;
+        if (text)
+            show_piece(text, strlen(text), s);
         if (seq) {
-            take_tokens(c, decoder, &s, all, seq->tokens.data, seq->tokens.len);
+            tinkc_tokens_append(all, seq->tokens.data, seq->tokens.len, err);
             *stop = seq->stop_reason;
         }
+        free(text);
     }
     tinkc_future_free(f);
 }
@@ -124,14 +93,11 @@ static bool answer(chat *c)
     tinkc_tokens prompt = { 0 }, all = { 0 };
     int32_t stop = TINKC_STOP;
     int64_t begun = cli_now_ms();
-    tinkc_decoder *decoder = tinkc_decoder_new(
-        c->asked.tokenizer, &(tinkc_decode_options){ .skip_special = true }, &err);
+    screen s = { .c = c };
     cli_forget_signal();
     if (cli_render_prompt(&c->asked, c->messages, &prompt, &err) &&
-        stream(c, &prompt, decoder, &all, &stop, &err)) {
-        err = (tinkc_error){ 0 };
-        ask_plain(c, &prompt, decoder, &all, &stop, &err);
-    }
+        !cli_stream(c->app, &c->asked, &prompt, &c->how, show_piece, &s, &all, &stop, &err))
+        ask_plain(c, &prompt, &s, &all, &stop, &err);
     bool interrupted = cli_stop_signal() != 0;
     cli_forget_signal();
     c->n_prompt = prompt.len;
@@ -151,7 +117,6 @@ static bool answer(chat *c)
     } else if (err.code) {
         c->exit_code = cli_fail_error(c->app, &err, NULL);
     }
-    tinkc_decoder_free(decoder);
     tinkc_tokens_free(&prompt);
     tinkc_tokens_free(&all);
     return ok;
@@ -166,21 +131,20 @@ static void say(chat *c, const char *text)
 
 /* ---- the conversation as a file ---- */
 
-static bool save_to(chat *c, const char *path)
+static int save_to(chat *c, const char *path)
 {
-    FILE *f = fopen(path, "we");
+    cli_save s;
     json_t *v = json_pack("{s:O}", "messages", c->messages);
-    if (f) {
-        cli_write_json(f, v, -1);
-        fputc('\n', f);
+    cli_save_begin(&s, path, 0666);
+    if (s.f) {
+        cli_write_json(s.f, v, -1);
+        fputc('\n', s.f);
     }
-    bool ok = f && fclose(f) == 0;
-    if (!ok)
-        cli_warn(c->app, "%s: %s", path, strerrordesc_np(errno));
-    else
-        cli_note(c->app, "saved to %s", path);
     json_decref(v);
-    return ok;
+    int bad = cli_save_end(&s, c->app, true);
+    if (!bad)
+        cli_note(c->app, "saved to %s", path);
+    return bad;
 }
 
 static bool load_from(chat *c, const char *path)
@@ -334,8 +298,7 @@ static void do_model(chat *c, const char *rest)
         return;
     }
     cli_asked other;
-    char *kept = strdup(rest); /* the value must outlive the app */
-    if (cli_set_value(c->app, "model", kept, "chat") == 0 &&
+    if (cli_give_value(c->app, "model", strdup(rest), "chat") == 0 &&
         cli_open_sampler(c->app, &other) == 0) {
         cli_close_sampler(&c->asked);
         c->asked = other;
@@ -350,15 +313,15 @@ static void do_tokens(chat *c, const char *rest)
     tinkc_error err = { 0 };
     if (cli_render_prompt(&c->asked, c->messages, &ids, &err)) {
         for (size_t i = 0; i < ids.len; i++) {
-            tinkc_bytes b = tinkc_tokenizer_bytes(c->asked.tokenizer, ids.data[i]);
-            char *raw = strndup(b.data ? (const char *)b.data : "", b.len), *safe = cli_escape(raw);
+            char *piece = cli_piece(c->asked.tokenizer, ids.data[i]);
             fprintf(stderr, "%s%s%s", c->app->color ? i % 2 ? "\033[46;30m" : "\033[43;30m" : "|",
-                    safe, c->app->color ? "\033[0m" : "");
-            free(safe);
-            free(raw);
+                    piece ? piece : "", c->app->color ? "\033[0m" : "");
+            free(piece);
         }
         fprintf(stderr, "\n%zu tokens\n", ids.len);
     }
+    if (err.code)
+        cli_warn(c->app, "%s", err.message);
     tinkc_tokens_free(&ids);
 }
 
@@ -459,6 +422,7 @@ static void converse(chat *c)
         bool interrupted;
         char *line = read_message(&interrupted);
         if (interrupted) {
+            free(line);
             fputc('\n', stderr);
             if (++in_a_row == 2) {
                 c->exit_code = CLI_EXIT_SIGINT;
@@ -510,7 +474,7 @@ int cli_chat(cli_app *app)
         free(text);
     }
     if (!bad && cli_given(app, "save"))
-        (void)save_to(&c, cli_text(app, "save"));
+        bad = save_to(&c, cli_text(app, "save"));
     cli_free_sampling(&c.how);
     json_decref(c.messages);
     cli_close_sampler(&c.asked);

@@ -66,7 +66,7 @@ json_t *cli_collect_checkpoints(cli_app *app, const tinkc_list_options *how, int
     tinkc_checkpoints *list = tinkc_checkpoints_list(app->client, how, err);
     const tinkc_checkpoint *c;
     cli_pager pager;
-    cli_pager_begin(&pager, app, limit ? "Fetching checkpoints" : "Fetching all checkpoints");
+    cli_pager_begin(&pager, app, limit, "checkpoints");
     while ((!limit || (int64_t)json_array_size(items) < limit) &&
            cli_pager_go(&pager, json_array_size(items), tinkc_checkpoints_total(list), err) &&
            (tinkc_checkpoints_ready(list) ||
@@ -74,8 +74,10 @@ json_t *cli_collect_checkpoints(cli_app *app, const tinkc_list_options *how, int
            (c = tinkc_checkpoints_next(list, err))) {
         if (!cli_checkpoint_wanted(app, c))
             continue;
-        json_t *sent = cli_record_json(c->json);
-        json_array_append_new(items, cli_checkpoint_json(app, sent));
+        json_t *sent = cli_record_json(c->json), *item = cli_checkpoint_json(app, sent);
+        if (cli_passes(app, item))
+            json_array_append(items, item);
+        json_decref(item);
         json_decref(sent);
     }
     cli_pager_end(&pager);
@@ -86,40 +88,45 @@ json_t *cli_collect_checkpoints(cli_app *app, const tinkc_list_options *how, int
 
 static bool filtered(const cli_app *app)
 {
-    return cli_given(app, "type") || cli_given(app, "before") || cli_given(app, "after");
+    return cli_given(app, "type") || cli_given(app, "before") || cli_given(app, "after") ||
+           cli_given(app, "filter");
+}
+
+static int show_list(cli_app *app, const tinkc_list_options *how, int64_t total,
+                     const json_t *items)
+{
+    char *suffix = how->run_id ? cli_printf(" for run %s", how->run_id) : strdup("");
+    int64_t shown = (int64_t)json_array_size(items);
+    char *title = cli_list_title("checkpoint", shown, filtered(app) ? shown : total - how->offset,
+                                 suffix ? suffix : "");
+    json_t *head = how->run_id ? json_pack("{s:s}", "run_id", how->run_id) : NULL;
+    cli_list list = {
+        .key = "checkpoints", .title = title, .columns = columns, .head = head, .total = total
+    };
+    int bad = cli_print_list(app, &list, items);
+    json_decref(head);
+    free(title);
+    free(suffix);
+    return bad;
 }
 
 int cli_checkpoint_list(cli_app *app)
 {
     tinkc_error err = { 0 };
-    int64_t limit = cli_int(app, "limit"), total = -1;
+    int64_t total = -1;
     tinkc_list_options how = cli_list_options(app);
-    int bad = cli_connect(app);
+    int bad = cli_check_filters(app);
+    if (!bad)
+        bad = cli_connect(app);
     if (bad)
         return bad;
     how.run_id = cli_text(app, "run-id");
     how.project_id = NULL;
     if (filtered(app))
         how.limit = 0; /* the limit counts what passes */
-    json_t *items = cli_collect_checkpoints(app, &how, limit, &total, &err);
-    if (err.code)
-        bad = cli_fail_error(app, &err, NULL);
-    if (!bad)
-        bad = cli_sift(app, items);
-    if (!bad) {
-        char *suffix = how.run_id ? cli_printf(" for run %s", how.run_id) : strdup("");
-        int64_t shown = (int64_t)json_array_size(items);
-        char *title = cli_list_title(
-            "checkpoint", shown, filtered(app) ? shown : total - how.offset, suffix ? suffix : "");
-        json_t *head = how.run_id ? json_pack("{s:s}", "run_id", how.run_id) : NULL;
-        cli_list list = {
-            .key = "checkpoints", .title = title, .columns = columns, .head = head, .total = total
-        };
-        bad = cli_print_list(app, &list, items);
-        json_decref(head);
-        free(title);
-        free(suffix);
-    }
+    json_t *items = cli_collect_checkpoints(app, &how, cli_int(app, "limit"), &total, &err);
+    cli_arrange(app, items);
+    bad = err.code ? cli_fail_error(app, &err, NULL) : show_list(app, &how, total, items);
     json_decref(items);
     return bad;
 }
@@ -130,18 +137,18 @@ int cli_checkpoint_list(cli_app *app)
 static json_t *find_record(cli_app *app, const char *run_id, const char *path)
 {
     tinkc_error err = { 0 };
-    json_t *found = NULL;
+    int64_t total;
+    json_t *found = NULL, *item;
     tinkc_list_options how = { .run_id = run_id };
-    tinkc_checkpoints *list = tinkc_checkpoints_list(app->client, &how, &err);
-    const tinkc_checkpoint *c;
-    while (!found && (c = tinkc_checkpoints_next(list, &err))) {
-        if (strcmp(c->path, path) != 0)
-            continue;
-        json_t *sent = cli_record_json(c->json);
-        found = cli_checkpoint_json(app, sent);
-        json_decref(sent);
+    json_t *all = cli_collect_checkpoints(app, &how, 0, &total, &err);
+    size_t i;
+    json_array_foreach(all, i, item)
+    {
+        const char *its = json_string_value(json_object_get(item, "tinker_path"));
+        if (!found && its && strcmp(its, path) == 0)
+            found = json_incref(item);
     }
-    tinkc_checkpoints_free(list);
+    json_decref(all);
     return found;
 }
 

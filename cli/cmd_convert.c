@@ -1,9 +1,9 @@
 /* cmd_convert.c - `tinkc data convert`: other people's formats to conversations. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "commands.h"
+#include "files.h"
 #include "out.h"
 #include "term.h"
 #include "text.h"
@@ -36,6 +36,16 @@ static json_t *from_sharegpt(const json_t *v)
     return json_array_size(out) ? out : (json_decref(out), NULL);
 }
 
+static json_t *exchange(const char *ask, const char *answer)
+{
+    if (!ask || !answer)
+        return NULL;
+    json_t *out = json_array();
+    json_array_append_new(out, message("user", ask));
+    json_array_append_new(out, message("assistant", answer));
+    return out;
+}
+
 /* {"instruction", "input", "output"} */
 static json_t *from_alpaca(const json_t *v)
 {
@@ -44,9 +54,7 @@ static json_t *from_alpaca(const json_t *v)
     if (!ask || !answer)
         return NULL;
     char *whole = more && *more ? cli_printf("%s\n\n%s", ask, more) : strdup(ask);
-    json_t *out = json_array();
-    json_array_append_new(out, message("user", whole));
-    json_array_append_new(out, message("assistant", answer));
+    json_t *out = exchange(whole, answer);
     free(whole);
     return out;
 }
@@ -58,12 +66,7 @@ static json_t *from_openai(const json_t *v)
     if (json_is_array(messages))
         return json_incref(messages);
     const char *ask = text_of(v, "prompt"), *answer = text_of(v, "completion");
-    if (!ask || !answer)
-        return NULL;
-    json_t *out = json_array();
-    json_array_append_new(out, message("user", ask));
-    json_array_append_new(out, message("assistant", answer));
-    return out;
+    return exchange(ask, answer);
 }
 
 /* {"prompt" | "question", "chosen" | "answer" | "response"}: the good answer is kept. */
@@ -76,12 +79,7 @@ static json_t *from_pairs(const json_t *v)
         ask = text_of(v, asks[i]);
     for (size_t i = 0; i < 4 && !answer; i++)
         answer = text_of(v, answers[i]);
-    if (!ask || !answer)
-        return NULL;
-    json_t *out = json_array();
-    json_array_append_new(out, message("user", ask));
-    json_array_append_new(out, message("assistant", answer));
-    return out;
+    return exchange(ask, answer);
 }
 
 typedef json_t *convert_fn(const json_t *);
@@ -140,7 +138,7 @@ static int convert_json(cli_app *app, const char *text, size_t len, convert_fn *
 }
 
 /* Paragraphs: each becomes an assistant message to an empty request. */
-static int convert_text(const char *text, FILE *f)
+static int convert_text(cli_app *app, const char *text, FILE *f)
 {
     for (const char *p = text + strspn(text, "\r\n"); *p;) {
         const char *end = strstr(p, "\n\n");
@@ -148,11 +146,13 @@ static int convert_text(const char *text, FILE *f)
         while (n && strchr("\r\n", p[n - 1]))
             n--;
         char *part = strndup(p, n);
-        json_t *messages = json_array();
-        json_array_append_new(messages, message("user", ""));
-        json_array_append_new(messages, message("assistant", part));
-        put(f, messages);
+        json_t *messages = exchange("", part);
         free(part);
+        if (json_array_size(messages) != 2) { /* JSON takes no other text */
+            json_decref(messages);
+            return cli_fail(app, "data_invalid", NULL, "%s: not UTF-8", app->args[0]);
+        }
+        put(f, messages);
         p = end ? end + strspn(end, "\r\n") : p + strlen(p);
     }
     return 0;
@@ -169,19 +169,15 @@ int cli_data_convert(cli_app *app)
     char *text = cli_read_all(app, app->args[0], &len, &bad);
     if (!text)
         return bad;
-    bool standard = strcmp(target, "-") == 0;
-    char *beside = standard ? NULL : cli_printf("%s.new", target);
-    FILE *f = standard ? stdout : fopen(beside, "we");
-    if (!f)
-        bad = cli_fail(app, "local_io", NULL, "%s: %s", target, strerrordesc_np(errno));
-    else if (strcmp(from, "text") == 0)
-        bad = convert_text(text, f);
-    for (size_t i = 0; f && i < sizeof forms / sizeof *forms; i++)
+    cli_save s;
+    cli_save_begin(&s, target, 0666);
+    if (s.f && strcmp(from, "text") == 0)
+        bad = convert_text(app, text, s.f);
+    for (size_t i = 0; s.f && i < sizeof forms / sizeof *forms; i++)
         if (strcmp(forms[i].name, from) == 0)
-            bad = convert_json(app, text, len, forms[i].fn, f);
-    if (f && !standard && (fclose(f) != 0 || (!bad && rename(beside, target) != 0)) && !bad)
-        bad = cli_fail(app, "local_io", NULL, "%s: %s", target, strerrordesc_np(errno));
-    free(beside);
+            bad = convert_json(app, text, len, forms[i].fn, s.f);
+    int unsaved = cli_save_end(&s, app, !bad);
+    bad = bad ? bad : unsaved;
     free(text);
     return bad;
 }

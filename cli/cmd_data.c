@@ -2,10 +2,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "commands.h"
 #include "examples.h"
+#include "files.h"
 #include "out.h"
 #include "shuffle.h"
 #include "term.h"
@@ -104,6 +104,8 @@ static int check_file(cli_app *app, report *r, const char *path, const cli_examp
             cli_progress_step(&bar, (int64_t)(lines.at - f.text), (int64_t)f.len, NULL);
     }
     cli_progress_end(&bar);
+    if (lines.number == 0)
+        note_problem(path, 0, CLI_LEVEL_ERROR, "empty", "the file is empty", r);
     json_t *v = json_pack("{s:s,s:I,s:I,s:o,s:I,s:I}", "path", path, "lines",
                           (json_int_t)lines.number, "conversations", (json_int_t)good, "tokens",
                           how->tokenizer ? json_integer((json_int_t)set.n_tokens) : json_null(),
@@ -113,8 +115,6 @@ static int check_file(cli_app *app, report *r, const char *path, const cli_examp
     if (!json_wanted(app))
         cli_note(app, "%s: %zu conversations, %zu errors, %zu warnings", path, good,
                  r->errors - errors, r->warnings - warnings);
-    if (lines.number == 0)
-        note_problem(path, 0, CLI_LEVEL_ERROR, "empty", "the file is empty", r);
     cli_examples_free(&set);
     cli_data_close(&f);
     return 0;
@@ -272,7 +272,8 @@ int cli_data_stats(cli_app *app)
         bad = stats_file(app, app->args[i], &how, &s);
     if (!bad) {
         json_t *rows = json_array(), *v = json_object();
-        qsort(s.hashes, s.n_hashes, sizeof *s.hashes, compare_u64);
+        if (s.n_hashes)
+            qsort(s.hashes, s.n_hashes, sizeof *s.hashes, compare_u64);
         for (size_t i = 1; i < s.n_hashes; i++)
             s.duplicates += s.hashes[i] == s.hashes[i - 1];
         add_count(rows, v, "Conversations", "conversations", s.conversations);
@@ -358,14 +359,14 @@ static int write_part(cli_app *app, const char *folder, const char *name, const 
                       const size_t *order, size_t n)
 {
     char *path = cli_printf("%s/%s", folder, name);
-    FILE *f = path ? fopen(path, "we") : NULL;
-    bool ok = f != NULL;
-    for (size_t i = 0; ok && i < n; i++)
-        ok = fwrite(lines[order[i]].data, 1, lines[order[i]].len, f) == lines[order[i]].len &&
-             fputc('\n', f) != EOF;
-    ok = f && fclose(f) == 0 && ok;
-    int bad = ok ? 0 : cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
-    if (ok)
+    cli_save s;
+    cli_save_begin(&s, path ? path : "", 0666);
+    for (size_t i = 0; s.f && i < n; i++) {
+        fwrite(lines[order[i]].data, 1, lines[order[i]].len, s.f);
+        fputc('\n', s.f);
+    }
+    int bad = cli_save_end(&s, app, true);
+    if (!bad)
         cli_note(app, "%s: %zu conversations", path, n);
     free(path);
     return bad;
@@ -380,7 +381,7 @@ int cli_data_split(cli_app *app)
     const char *folder = cli_text(app, "output");
     if (!cli_given(app, "test"))
         return cli_fail(app, "usage", NULL, "--test is needed: how many to hold out");
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+    if (!cli_make_folder(folder, 0777))
         return cli_fail(app, "local_io", NULL, "%s: %s", folder, strerrordesc_np(errno));
     int bad = cli_data_open(app, app->args[0], &f);
     if (bad)

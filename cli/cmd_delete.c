@@ -13,6 +13,11 @@
 #include "term.h"
 #include "text.h"
 
+typedef struct flight { /* one deletion that was sent */
+    tinkc_future *future;
+    tinkc_error err; /* why it could not be */
+} flight;
+
 typedef struct deletion {
     json_t *items; /* array of checkpoints (by run) or of {"tinker_path"} */
     size_t done, failed, not_attempted;
@@ -96,23 +101,25 @@ static int confirm(cli_app *app, const json_t *items)
     return cli_confirm(app, question, "--yes");
 }
 
-/* Collects one finished deletion. */
-static void settle(cli_app *app, deletion *d, tinkc_future *f, size_t i)
+/* Waits for one deletion and books it. False after a second signal: it is not known how it ended.
+ */
+static bool settle(cli_app *app, deletion *d, flight *f, size_t i)
 {
-    tinkc_error err = { 0 };
     const char *path =
         json_string_value(json_object_get(json_array_get(d->items, i), "tinker_path"));
-    if (tinkc_future_wait(f, TINKC_FOREVER, &err)) {
-        d->done++;
-        return;
-    }
+    bool ok = cli_wait_through(app, f->future, "deleting", &f->err);
+    tinkc_future_free(f->future);
+    f->future = NULL;
+    d->done += ok;
+    if (ok || cli_stop_count() > 1)
+        return ok;
     cli_problem p;
-    cli_problem_of(&err, &p);
+    cli_problem_of(&f->err, &p);
     d->failed++;
     d->last_exit = cli_exit_of(p.code);
     json_array_append_new(d->failures,
-                          json_pack("{s:s,s:s}", "tinker_path", path, "error", err.message));
-    (void)app;
+                          json_pack("{s:s,s:s}", "tinker_path", path, "error", f->err.message));
+    return true;
 }
 
 /* Keeps up to --jobs in flight; waits for the oldest first. */
@@ -120,28 +127,26 @@ static void delete_all(cli_app *app, deletion *d)
 {
     size_t n = json_array_size(d->items), sent = 0, settled = 0;
     size_t jobs = cli_int(app, "jobs") > 0 ? (size_t)cli_int(app, "jobs") : 1;
-    tinkc_future **futures = calloc(n, sizeof *futures);
+    flight *flights = calloc(n + 1, sizeof *flights);
     cli_progress bar;
     cli_progress_begin(&bar, app, "Deleting checkpoints", (int64_t)n, false);
     cli_catch_signals();
-    while (futures && settled < n) {
+    while (flights && settled < n) {
         while (sent < n && sent - settled < jobs && !cli_stop_signal()) {
-            tinkc_error err = { 0 };
             const char *path =
                 json_string_value(json_object_get(json_array_get(d->items, sent), "tinker_path"));
-            futures[sent++] = tinkc_checkpoint_delete(app->client, path, &err);
+            flights[sent].future = tinkc_checkpoint_delete(app->client, path, &flights[sent].err);
+            sent++;
         }
-        if (settled == sent || cli_stop_count() > 1)
+        if (settled == sent || !settle(app, d, &flights[settled], settled))
             break;
-        settle(app, d, futures[settled], settled);
-        tinkc_future_free(futures[settled]);
         cli_progress_step(&bar, (int64_t)++settled, (int64_t)n, NULL);
     }
     for (size_t i = settled; i < sent; i++)
-        tinkc_future_free(futures[i]);
+        tinkc_future_free(flights[i].future);
     d->not_attempted = n - settled;
     cli_progress_end(&bar);
-    free(futures);
+    free(flights);
 }
 
 static int report(cli_app *app, const deletion *d, bool cancelled)

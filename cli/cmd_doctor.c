@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "commands.h"
@@ -55,11 +56,48 @@ static void check_tool(doctor *d)
           nano ? nano : "");
 }
 
+/* Another tinkc that a shell would find first. */
+static void check_path(doctor *d)
+{
+    char self[4096], other[4096];
+    const char *path = getenv("PATH");
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = '\0';
+    for (const char *p = path ? path : ""; *p;) {
+        size_t len = strcspn(p, ":");
+        char *file = cli_printf("%.*s/tinkc", (int)len, p);
+        bool here = file && access(file, X_OK) == 0 && realpath(file, other);
+        free(file);
+        if (here) {
+            bool same = strcmp(self, other) == 0;
+            found(d, "tool.path", same ? OK : WARN, "change PATH, or give the whole path",
+                  same ? "%s is the one on the PATH" : "%s stands before this one on the PATH",
+                  other);
+            return;
+        }
+        p += len + (p[len] == ':');
+    }
+    found(d, "tool.path", SKIP, NULL, "tinkc is not on the PATH");
+}
+
 static void check_config(doctor *d)
 {
     const cli_config *c = d->app->config;
-    found(d, "config.files", OK, NULL, "%zu settings read; profile %s (%s)", c->n_settings,
-          c->profile, c->profile_origin);
+    const char *const files[][2] = { { "config.project", c->project_file },
+                                     { "config.user", c->user_file },
+                                     { "config.credentials", c->credentials_file },
+                                     { "config.system", c->system_file } };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        bool there = files[i][1] && access(files[i][1], R_OK) == 0;
+        found(d, files[i][0], there ? OK : SKIP, NULL, "%s: %s",
+              files[i][1] ? files[i][1] : "no file", there ? "read" : "not there");
+    }
+    found(d, "config.profile", OK, NULL, "%s (%s), %zu settings", c->profile, c->profile_origin,
+          c->n_settings);
+    const char *wanted = getenv("TINKER_TELEMETRY"),
+               *stored = cli_config_get(d->app, "telemetry", NULL);
+    bool on = wanted && *wanted ? strcmp(wanted, "0") != 0 : stored && strcmp(stored, "true") == 0;
+    found(d, "config.telemetry", OK, NULL, "telemetry is %s", on ? "on" : "off");
 }
 
 static bool check_credential(doctor *d)
@@ -85,6 +123,38 @@ static bool check_credential(doctor *d)
 
 /* ---- network and service ---- */
 
+/* Date: Sun, 15 Nov 2026 09:30:00 GMT */
+static bool http_date(const char *text, int64_t *seconds)
+{
+    struct tm t = { 0 };
+    const char *end = strptime(text, "%a, %d %b %Y %H:%M:%S", &t);
+    *seconds = end ? (int64_t)timegm(&t) : 0;
+    return end != NULL;
+}
+
+/* A call whose head shows the protocol and the service's clock. */
+static void check_call(doctor *d, int64_t first_ms)
+{
+    tinkc_error err = { 0 };
+    tinkc_call_options call = { .method = "GET", .path = "/api/v1/healthz", .any_status = true };
+    int64_t begun = cli_now_ms(), theirs;
+    tinkc_future *f = tinkc_call(d->app->client, &call, &err);
+    if (!err.code && tinkc_future_wait(f, 5000, &err)) {
+        const tinkc_response *r = tinkc_future_response(f, 0, &err);
+        found(d, "network.latency", OK, NULL, "HTTP/%s, %lld ms the first time, then %lld ms",
+              tinkc_response_http_version(r), (long long)first_ms,
+              (long long)(cli_now_ms() - begun));
+        for (const char *const *h = tinkc_response_headers(r); h && h[0]; h += 2) {
+            if (strcasecmp(h[0], "date") != 0 || !http_date(h[1], &theirs))
+                continue;
+            long long skew = (long long)(cli_now_us() / 1000000 - theirs);
+            found(d, "network.clock", skew > 30 || skew < -30 ? WARN : OK, "set this clock right",
+                  "this clock is %lld s off the service's", skew);
+        }
+    }
+    tinkc_future_free(f);
+}
+
 static void check_service(doctor *d, bool credential)
 {
     static const char *const proxies[] = { "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy",
@@ -102,6 +172,7 @@ static void check_service(doctor *d, bool credential)
         found(d, "service.client", FAIL, "see the error above", "no client could be made");
         return;
     }
+    int64_t begun = cli_now_ms();
     tinkc_future *f = tinkc_health_check(d->app->client, &err);
     tinkc_future_wait(f, 5000, &err);
     found(d, "service.health", err.code ? FAIL : OK, "check the network, proxy and address",
@@ -109,6 +180,7 @@ static void check_service(doctor *d, bool credential)
     tinkc_future_free(f);
     if (err.code)
         return;
+    check_call(d, cli_now_ms() - begun);
     tinkc_client_connect(d->app->client, 5000, &err);
     found(d, "service.credential", err.code ? FAIL : OK, "check the key: tinkc auth status", "%s",
           err.code ? err.message : "the credential is accepted");
@@ -174,6 +246,10 @@ static void check_machine(doctor *d)
 static void check_hub(doctor *d)
 {
     const char *home = getenv("HF_HOME");
+    bool token = getenv("HF_TOKEN") || getenv("HUGGING_FACE_HUB_TOKEN") ||
+                 cli_config_get(d->app, "hf_token", NULL);
+    found(d, "hub.token", token ? OK : SKIP, NULL, "%s",
+          token ? "there is one" : "none in HF_TOKEN: only open repositories can be read");
     found(d, "hub.cache", OK, NULL, "tokenizers are cached in %s%s",
           home ? home : "~/.cache/huggingface",
           getenv("HF_HUB_OFFLINE") ? "; HF_HUB_OFFLINE is set" : "");
@@ -197,6 +273,7 @@ int cli_doctor(cli_app *app)
     };
     doctor d = { .app = app, .checks = json_array(), .begun_ms = cli_now_ms() };
     check_tool(&d);
+    check_path(&d);
     check_config(&d);
     check_service(&d, check_credential(&d));
     check_hub(&d);

@@ -1,43 +1,19 @@
 /* cmd_download.c - `tinkc checkpoint download` and `export`. */
+#include <dirent.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "commands.h"
+#include "files.h"
 #include "out.h"
 #include "term.h"
 #include "text.h"
 #include "weights.h"
 
 /* ---- download ---- */
-
-/* Waits with a bar. */
-static bool wait_download(cli_app *app, tinkc_future *f, tinkc_error *err)
-{
-    cli_progress bar;
-    cli_progress_begin(&bar, app, "Downloading", -1, true);
-    cli_catch_signals();
-    bool done = false;
-    while (f && !done && !err->code) {
-        tinkc_error slice = { 0 };
-        int64_t have, total;
-        done = tinkc_future_wait(f, 100, &slice);
-        tinkc_future_progress(f, &have, &total);
-        if (have > 0)
-            cli_progress_step(&bar, have, total, NULL);
-        if (done)
-            break;
-        if (slice.code != TINKC_E_TIMEOUT || tinkc_future_done(f))
-            *err = slice;
-        else if (cli_stop_signal())
-            tinkc_error_set(err, TINKC_E_CANCELLED, "interrupted");
-        else if (cli_now_ms() > app->deadline_ms)
-            tinkc_error_set(err, TINKC_E_DEADLINE, "the time given with --timeout has run out");
-    }
-    cli_progress_end(&bar);
-    return done;
-}
 
 static json_t *files_json(const tinkc_download *d)
 {
@@ -71,23 +47,10 @@ static int show_download(cli_app *app, const tinkc_download *d)
     return bad;
 }
 
-/* --archive FILE: the folder and the name of the file. */
-static void set_archive(const cli_app *app, tinkc_download_options *o, char **copy)
-{
-    *copy = strdup(cli_text(app, "archive"));
-    char *slash = *copy ? strrchr(*copy, '/') : NULL;
-    o->keep_archive = true;
-    o->name = slash ? slash + 1 : *copy;
-    o->dir = slash ? *copy : NULL;
-    if (slash)
-        *slash = '\0';
-}
-
 int cli_checkpoint_download(cli_app *app)
 {
     tinkc_error err = { 0 };
     tinkc_path parsed;
-    char *copy = NULL;
     if (!tinkc_path_parse(app->args[0], &parsed, &err))
         return cli_fail(app, "usage", "paths look like tinker://RUN/weights/NAME",
                         "invalid checkpoint path: %s", app->args[0]);
@@ -99,11 +62,17 @@ int cli_checkpoint_download(cli_app *app)
                                  .flat = cli_flag(app, "flat"),
                                  .replace = cli_flag(app, "force"),
                                  .portable_names = cli_flag(app, "portable-names") };
-    if (cli_given(app, "archive"))
-        set_archive(app, &o, &copy);
+    cli_place place = { 0 };
+    if (cli_given(app, "archive")) {
+        place = cli_place_of(cli_text(app, "archive"));
+        o.keep_archive = true;
+        o.dir = place.dir;
+        o.name = place.name;
+    }
     tinkc_future *f = tinkc_checkpoint_download(app->client, app->args[0], &o, &err);
-    if (wait_download(app, f, &err)) {
-        bad = show_download(app, tinkc_future_download(f, 0, &err));
+    if (cli_wait_bytes(app, f, "Downloading archive", &err)) {
+        const tinkc_download *d = tinkc_future_download(f, 0, &err);
+        bad = place.piped ? cli_place_copy(app, &place) : show_download(app, d);
     } else if (cli_stop_signal()) {
         cli_note(app, "stopped; the same command goes on where it stopped");
         bad = cli_stop_exit();
@@ -111,7 +80,7 @@ int cli_checkpoint_download(cli_app *app)
         bad = cli_fail_error(app, &err, NULL);
     }
     tinkc_future_free(f);
-    free(copy);
+    cli_place_free(&place);
     return bad;
 }
 
@@ -130,16 +99,18 @@ static int fetch_adapter(cli_app *app, const char *path, const char *beside, cha
     int bad = cli_connect(app);
     if (bad)
         return bad;
-    char *name = cli_printf(
-        ".%s.adapter-%d", strrchr(beside, '/') ? strrchr(beside, '/') + 1 : beside, (int)getpid());
-    tinkc_download_options o = { .name = name, .replace = true, .no_resume = true };
+    const char *slash = strrchr(beside, '/');
+    char *dir = slash ? strndup(beside, (size_t)(slash - beside) + (slash == beside)) : NULL;
+    char *name = cli_printf(".%s.adapter-%d", slash ? slash + 1 : beside, (int)getpid());
+    tinkc_download_options o = { .dir = dir, .name = name, .replace = true, .no_resume = true };
     tinkc_future *f = tinkc_checkpoint_download(app->client, path, &o, &err);
-    if (wait_download(app, f, &err))
+    if (cli_wait_bytes(app, f, "Downloading archive", &err))
         *folder = strdup(tinkc_download_target(tinkc_future_download(f, 0, &err)));
     else
         bad = cli_fail_error(app, &err, path);
     tinkc_future_free(f);
     free(name);
+    free(dir);
     return bad;
 }
 
@@ -156,9 +127,63 @@ static void remove_folder(const char *folder)
         (void)rmdir(folder);
 }
 
-int cli_checkpoint_export(cli_app *app)
+/* "nano" is the shipped model's folder. */
+static const char *base_folder(const cli_app *app)
+{
+    const char *base = cli_text(app, "base");
+    return base && strcmp(base, "nano") == 0 ? cli_nano_folder() : base;
+}
+
+static int convert_adapter(cli_app *app, const char *adapter, const char *target)
 {
     tinkc_error err = { 0 };
+    cli_progress bar;
+    cli_progress_begin(&bar, app, "Exporting", -1, true);
+    bool merged = strcmp(cli_text(app, "to"), "merged") == 0;
+    tinkc_adapter_options o = { .adapter = adapter,
+                                .base_model = base_folder(app),
+                                .target = target,
+                                .format = merged ? TINKC_ADAPTER_MERGED : TINKC_ADAPTER_PEFT,
+                                .drop_unembed = cli_flag(app, "drop-unembed") };
+    cli_catch_signals();
+    bool ok = tinkc_adapter_export(&o, show_export, &bar, &err);
+    cli_progress_end(&bar);
+    return ok ? 0 : cli_fail_error(app, &err, NULL);
+}
+
+/* What lies in the folder now: names and sizes. */
+static json_t *exported_files(const char *folder)
+{
+    json_t *files = json_array();
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        struct stat st;
+        if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+            json_array_append_new(files, json_pack("{s:s,s:I}", "name", e->d_name, "size_bytes",
+                                                   (json_int_t)st.st_size));
+    }
+    if (d)
+        closedir(d);
+    return files;
+}
+
+static int show_exported(cli_app *app, const char *source, const char *target)
+{
+    json_t *rows = json_array();
+    json_t *v = json_pack("{s:s,s:s?,s:s,s:s,s:o}", "source", source, "base_model",
+                          base_folder(app), "format", cli_text(app, "to"), "destination", target,
+                          "files", exported_files(target));
+    cli_row(rows, "Source", source);
+    cli_row(rows, "Format", cli_text(app, "to"));
+    cli_row(rows, "Destination", target);
+    int bad = cli_print_record(app, "Checkpoint Export", rows, v);
+    json_decref(rows);
+    json_decref(v);
+    return bad;
+}
+
+int cli_checkpoint_export(cli_app *app)
+{
     const char *target = cli_text(app, "output"), *source = app->args[0];
     if (!target)
         return cli_fail(app, "usage", NULL, "--output is needed: the folder to make");
@@ -167,34 +192,10 @@ int cli_checkpoint_export(cli_app *app)
     bool local = !path && stat(source, &st) == 0 && S_ISDIR(st.st_mode);
     char *fetched = NULL;
     int bad = local ? 0 : fetch_adapter(app, path ? path : source, target, &fetched);
-    const char *base = cli_text(app, "base");
-    if (base && strcmp(base, "nano") == 0)
-        base = cli_nano_folder();
-    if (!bad) {
-        cli_progress bar;
-        cli_progress_begin(&bar, app, "Exporting", -1, true);
-        bool merged = strcmp(cli_text(app, "to"), "merged") == 0;
-        tinkc_adapter_options o = { .adapter = fetched ? fetched : source,
-                                    .base_model = base,
-                                    .target = target,
-                                    .format = merged ? TINKC_ADAPTER_MERGED : TINKC_ADAPTER_PEFT,
-                                    .drop_unembed = cli_flag(app, "drop-unembed") };
-        bool ok = tinkc_adapter_export(&o, show_export, &bar, &err);
-        cli_progress_end(&bar);
-        if (!ok)
-            bad = cli_fail_error(app, &err, NULL);
-    }
-    if (!bad) {
-        json_t *rows = json_array();
-        json_t *v = json_pack("{s:s,s:s?,s:s,s:s}", "source", path ? path : source, "base_model",
-                              base, "format", cli_text(app, "to"), "destination", target);
-        cli_row(rows, "Source", path ? path : source);
-        cli_row(rows, "Format", cli_text(app, "to"));
-        cli_row(rows, "Destination", target);
-        bad = cli_print_record(app, "Checkpoint Export", rows, v);
-        json_decref(rows);
-        json_decref(v);
-    }
+    if (!bad)
+        bad = convert_adapter(app, fetched ? fetched : source, target);
+    if (!bad)
+        bad = show_exported(app, path ? path : source, target);
     remove_folder(fetched);
     free(fetched);
     free(path);

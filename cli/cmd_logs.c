@@ -194,9 +194,10 @@ int cli_logs_show(cli_app *app)
     char names[512];
     choose_metrics(app, rows, columns, names, sizeof names);
     json_t *records = cli_trainlog_records(folder, "name");
-    json_t *head = json_pack("{s:s,s:s,s:s,s:o}", "path", folder, "status", status_of(folder),
-                             "type", type_of(config), "checkpoints", records);
-    char *title = cli_printf("%s (%s, %s)", folder, type_of(config), status_of(folder));
+    const char *status = status_of(folder);
+    json_t *head = json_pack("{s:s,s:s,s:s,s:o}", "path", folder, "status", status, "type",
+                             type_of(config), "checkpoints", records);
+    char *title = cli_printf("%s (%s, %s)", folder, type_of(config), status);
     cli_list list = { .key = "rows",
                       .title = title,
                       .columns = columns,
@@ -213,6 +214,19 @@ int cli_logs_show(cli_app *app)
 
 /* ---- tail ---- */
 
+/* Whether a comma-separated list has this name. */
+static bool in_list(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *p = list; *p;) {
+        size_t len = strcspn(p, ",");
+        if (len == n && memcmp(p, name, n) == 0)
+            return true;
+        p += len + (p[len] == ',');
+    }
+    return false;
+}
+
 static void print_row(const cli_app *app, const json_t *row)
 {
     const char *given = cli_text(app, "metric"), *key;
@@ -227,9 +241,8 @@ static void print_row(const cli_app *app, const json_t *row)
     printf("step %lld", (long long)json_integer_value(json_object_get(row, "step")));
     json_object_foreach((json_t *)(uintptr_t)row, key, v)
     {
-        bool usual = strcmp(key, "train_mean_nll") == 0 || strcmp(key, "test/nll") == 0 ||
-                     strcmp(key, "learning_rate") == 0;
-        if (!json_is_number(v) || (given ? !strstr(given, key) : !usual))
+        if (!json_is_number(v) ||
+            !in_list(given ? given : "train_mean_nll,test/nll,learning_rate", key))
             continue;
         (void)snprintf(text, sizeof text, "%.6g", json_number_value(v));
         printf("  %s %s", key, text);
@@ -282,36 +295,52 @@ static void put_cell(bool utf8, unsigned dots)
            (int)(0x80 | (c & 0x3F)));
 }
 
+typedef struct range {
+    double lo, span;
+} range;
+
+/* Of all values: a resumed run may go back in its steps. */
+static range range_of(const double *v, size_t n)
+{
+    double lo = v[0], hi = v[0];
+    for (size_t i = 1; i < n; i++) {
+        lo = fmin(lo, v[i]);
+        hi = fmax(hi, v[i]);
+    }
+    return (range){ lo, hi > lo ? hi - lo : 1 };
+}
+
+/* Where a value lies among n places. */
+static size_t place(double v, range r, size_t n)
+{
+    double part = (v - r.lo) / r.span;
+    return (size_t)(fmin(fmax(part, 0), 1) * (double)(n - 1));
+}
+
 static void draw(const cli_app *app, const double *x, const double *y, size_t n, const char *name)
 {
     static const unsigned char dot[4][2] = { { 1, 8 }, { 2, 16 }, { 4, 32 }, { 64, 128 } };
     size_t width = cli_term_width(app), height = (size_t)cli_int(app, "height");
-    width = width > 30 ? width - 12 : 60;
+    width = width > 1000 ? 1000 : width > 30 ? width - 12 : 60;
     height = height < 2 ? 2 : height > 200 ? 200 : height;
     unsigned char *grid = calloc(width * height, 1);
-    double lo = INFINITY, hi = -INFINITY;
-    for (size_t i = 0; i < n; i++) {
-        lo = fmin(lo, y[i]);
-        hi = fmax(hi, y[i]);
-    }
-    double span_x = x[n - 1] > x[0] ? x[n - 1] - x[0] : 1, span_y = hi > lo ? hi - lo : 1;
+    range rx = range_of(x, n), ry = range_of(y, n);
     for (size_t i = 0; grid && i < n; i++) {
-        size_t px = (size_t)((x[i] - x[0]) / span_x * (double)(width * 2 - 1));
-        size_t py = (size_t)((hi - y[i]) / span_y * (double)(height * 4 - 1));
+        size_t px = place(x[i], rx, width * 2), py = height * 4 - 1 - place(y[i], ry, height * 4);
         grid[py / 4 * width + px / 2] |= dot[py % 4][px % 2];
     }
     printf("%s\n", name);
     for (size_t r = 0; grid && r < height; r++) {
         if (r == 0 || r + 1 == height)
-            printf("%9.4g %s", r ? lo : hi, app->utf8 ? "│" : "|");
+            printf("%9.4g %s", r ? ry.lo : ry.lo + ry.span, app->utf8 ? "│" : "|");
         else
             printf("%9s %s", "", app->utf8 ? "│" : "|");
         for (size_t c = 0; c < width; c++)
             put_cell(app->utf8, grid[r * width + c]);
         putchar('\n');
     }
-    printf("%10s%s%-*.6g%*.6g\n", "", app->utf8 ? "└" : "+", (int)(width / 2), x[0],
-           (int)(width - width / 2), x[n - 1]);
+    printf("%10s%s%-*.6g%*.6g\n", "", app->utf8 ? "└" : "+", (int)(width / 2), rx.lo,
+           (int)(width - width / 2), rx.lo + rx.span);
     free(grid);
 }
 

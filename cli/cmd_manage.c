@@ -1,12 +1,11 @@
 /* cmd_manage.c - sessions, models, samplers, audit, whoami. */
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "commands.h"
+#include "files.h"
 #include "list.h"
 #include "models.h"
 #include "records.h"
@@ -20,22 +19,43 @@ static char *self_cell(const cli_app *app, const json_t *item, bool people)
     return strdup(json_string_value(item));
 }
 
+static json_t *collect_sessions(cli_app *app, tinkc_error *err)
+{
+    json_t *items = json_array();
+    tinkc_list_options how = cli_list_options(app);
+    int64_t limit = cli_int(app, "limit");
+    tinkc_sessions *list = tinkc_sessions_list(app->client, &how, err);
+    const char *id;
+    cli_pager pager;
+    cli_pager_begin(&pager, app, limit, "sessions");
+    while ((!limit || (int64_t)json_array_size(items) < limit) &&
+           cli_pager_go(&pager, json_array_size(items), -1, err) &&
+           (tinkc_sessions_ready(list) ||
+            cli_pager_fetch(&pager, tinkc_sessions_fetch(list, err), err)) &&
+           (id = tinkc_sessions_next(list, err))) {
+        json_t *item = json_string(id);
+        if (cli_passes(app, item))
+            json_array_append(items, item);
+        json_decref(item);
+    }
+    cli_pager_end(&pager);
+    tinkc_sessions_free(list);
+    cli_arrange(app, items);
+    return items;
+}
+
 int cli_session_list(cli_app *app)
 {
     static const cli_column columns[] = {
         { .name = "id", .header = "Session ID", .cell = self_cell, .standard = true }, { 0 }
     };
     tinkc_error err = { 0 };
-    tinkc_list_options how = cli_list_options(app);
-    int bad = cli_connect(app);
+    int bad = cli_check_filters(app);
+    if (!bad)
+        bad = cli_connect(app);
     if (bad)
         return bad;
-    json_t *items = json_array();
-    tinkc_sessions *list = tinkc_sessions_list(app->client, &how, &err);
-    const char *id;
-    while ((id = tinkc_sessions_next(list, &err)))
-        json_array_append_new(items, json_string(id));
-    tinkc_sessions_free(list);
+    json_t *items = collect_sessions(app, &err);
     if (err.code) {
         bad = cli_fail_error(app, &err, NULL);
     } else {
@@ -115,38 +135,41 @@ int cli_session_move(cli_app *app)
     return bad;
 }
 
-/* Fetches an address into a file. */
+static int show_trace(cli_app *app, const char *target, int64_t bytes)
+{
+    char size[CLI_SHORT_TEXT];
+    json_t *rows = json_array();
+    json_t *v = json_pack("{s:s,s:s}", "session_id", app->args[0], "destination", target);
+    if (bytes > 0)
+        json_object_set_new(v, "file_size_bytes", json_integer(bytes));
+    cli_format_size(bytes, size);
+    cli_row(rows, "Session ID", app->args[0]);
+    cli_row(rows, "Saved to", target);
+    cli_row(rows, "Size", size);
+    char *title = cli_printf("Trace Export: %s", app->args[0]);
+    int bad = cli_print_record(app, title, rows, v);
+    free(title);
+    json_decref(rows);
+    json_decref(v);
+    return bad;
+}
+
+/* Fetches an address into a file; "-" = through a file of its own to stdout. */
 static int save_trace(cli_app *app, const char *url, const char *target)
 {
     tinkc_error err = { 0 };
-    char *copy = strdup(target), *slash = strrchr(copy, '/');
-    const char *name = slash ? slash + 1 : copy, *dir = slash ? copy : NULL;
-    if (slash)
-        *slash = '\0';
-    tinkc_download_options how = { .dir = dir, .name = name, .replace = true };
+    cli_place place = cli_place_of(target);
+    tinkc_download_options how = { .dir = place.dir, .name = place.name, .replace = true };
     tinkc_future *f = tinkc_url_download(app->client, url, &how, &err);
     int bad = 0;
-    if (cli_wait(app, f, "Downloading trace", &err)) {
-        int64_t bytes = tinkc_download_bytes(tinkc_future_download(f, 0, &err));
-        char size[CLI_SHORT_TEXT];
-        json_t *rows = json_array();
-        json_t *v = json_pack("{s:s,s:s}", "session_id", app->args[0], "destination", target);
-        if (bytes > 0)
-            json_object_set_new(v, "file_size_bytes", json_integer(bytes));
-        cli_format_size(bytes, size);
-        cli_row(rows, "Session ID", app->args[0]);
-        cli_row(rows, "Saved to", target);
-        cli_row(rows, "Size", size);
-        char *title = cli_printf("Trace Export: %s", app->args[0]);
-        bad = cli_print_record(app, title, rows, v);
-        free(title);
-        json_decref(rows);
-        json_decref(v);
-    } else {
+    if (!cli_wait_bytes(app, f, "Downloading trace", &err))
         bad = cli_fail_error(app, &err, NULL);
-    }
+    else if (place.piped)
+        bad = cli_place_copy(app, &place);
+    else
+        bad = show_trace(app, target, tinkc_download_bytes(tinkc_future_download(f, 0, &err)));
     tinkc_future_free(f);
-    free(copy);
+    cli_place_free(&place);
     return bad;
 }
 
@@ -243,11 +266,14 @@ int cli_model_list(cli_app *app)
     for (size_t i = (size_t)cli_int(app, "offset"); i < total; i++) {
         const tinkc_model *m = tinkc_capabilities_at(all, i);
         bool known = cli_model_find(m->name) != NULL;
-        if ((cli_flag(app, "supported") && !known) || (limit && json_array_size(items) >= limit))
-            continue;
-        json_array_append_new(items, model_json(m->name, m->max_context_length));
+        json_t *item = model_json(m->name, m->max_context_length);
+        if ((known || !cli_flag(app, "supported")) && cli_passes(app, item) &&
+            (!limit || json_array_size(items) < limit))
+            json_array_append(items, item);
+        json_decref(item);
     }
-    bad = cli_sift(app, items);
+    cli_arrange(app, items);
+    bad = cli_check_filters(app);
     if (!bad) {
         char *title = cli_list_title("model", (int64_t)json_array_size(items), (int64_t)total, "");
         cli_list spec = {
@@ -438,23 +464,18 @@ int cli_audit_list(cli_app *app)
     return bad;
 }
 
-/* One day's file, written beside and renamed. */
 static int write_day(cli_app *app, const char *folder, const char *day, const json_t *items)
 {
     char *path = cli_printf("%s/audit_log_%s.jsonl", folder, day);
-    char *beside = path ? cli_printf("%s.new", path) : NULL;
-    FILE *f = beside ? fopen(beside, "we") : NULL;
-    bool ok = f != NULL;
-    for (size_t i = 0; ok && i < json_array_size(items); i++) {
+    cli_save s;
+    cli_save_begin(&s, path ? path : "", 0666);
+    for (size_t i = 0; s.f && i < json_array_size(items); i++) {
         char *line = json_dumps(json_array_get(items, i), JSON_COMPACT | JSON_SORT_KEYS);
-        ok = line && fprintf(f, "%s\n", line) > 0;
+        fprintf(s.f, "%s\n", line ? line : "");
         free(line);
     }
-    ok = f && fclose(f) == 0 && ok && rename(beside, path) == 0;
-    int bad = ok ? 0 : cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
-    free(beside);
     free(path);
-    return bad;
+    return cli_save_end(&s, app, true);
 }
 
 static int sync_once(cli_app *app, const char *folder)
@@ -474,7 +495,8 @@ static int sync_once(cli_app *app, const char *folder)
         if (!items)
             return cli_fail_error(app, &err, day);
         int bad = write_day(app, folder, day, items);
-        cli_note(app, "%s: %zu event(s)", day, json_array_size(items));
+        if (!bad)
+            cli_note(app, "%s: %zu event(s)", day, json_array_size(items));
         json_decref(items);
         if (bad)
             return bad;
@@ -485,7 +507,7 @@ static int sync_once(cli_app *app, const char *folder)
 int cli_audit_sync(cli_app *app)
 {
     const char *folder = cli_text(app, "output");
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+    if (!cli_make_folder(folder, 0777))
         return cli_fail(app, "local_io", NULL, "%s: %s", folder, strerrordesc_np(errno));
     int bad = cli_connect(app);
     cli_catch_signals();

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoints.h"
 #include "commands.h"
 #include "list.h"
 #include "records.h"
@@ -100,34 +101,49 @@ static const cli_column columns[] = {
     { 0 }
 };
 
+/* All that pass, up to --limit. */
+static json_t *collect_runs(cli_app *app, const tinkc_list_options *how, int64_t *total,
+                            tinkc_error *err)
+{
+    json_t *items = json_array();
+    int64_t limit = cli_int(app, "limit");
+    tinkc_runs *runs = tinkc_runs_list(app->client, how, err);
+    const tinkc_run *run;
+    cli_pager pager;
+    cli_pager_begin(&pager, app, limit, "training runs");
+    while ((!limit || (int64_t)json_array_size(items) < limit) &&
+           cli_pager_go(&pager, json_array_size(items), tinkc_runs_total(runs), err) &&
+           (tinkc_runs_ready(runs) || cli_pager_fetch(&pager, tinkc_runs_fetch(runs, err), err)) &&
+           (run = tinkc_runs_next(runs, err))) {
+        json_t *item = run_json(app, run->json);
+        if (cli_passes(app, item))
+            json_array_append(items, item);
+        json_decref(item);
+    }
+    cli_pager_end(&pager);
+    *total = tinkc_runs_total(runs);
+    tinkc_runs_free(runs);
+    return items;
+}
+
 int cli_run_list(cli_app *app)
 {
     tinkc_error err = { 0 };
+    int64_t total;
     tinkc_list_options how = cli_list_options(app);
-    int bad = cli_connect(app);
+    int bad = cli_check_filters(app);
+    if (!bad)
+        bad = cli_connect(app);
     if (bad)
         return bad;
-    json_t *items = json_array();
-    tinkc_runs *runs = tinkc_runs_list(app->client, &how, &err);
-    const tinkc_run *run;
-    cli_pager pager;
-    cli_pager_begin(&pager, app,
-                    how.limit ? "Fetching training runs" : "Fetching all training runs");
-    while (
-        cli_pager_go(&pager, json_array_size(items), tinkc_runs_total(runs), &err) &&
-        (tinkc_runs_ready(runs) || cli_pager_fetch(&pager, tinkc_runs_fetch(runs, &err), &err)) &&
-        (run = tinkc_runs_next(runs, &err)))
-        json_array_append_new(items, run_json(app, run->json));
-    cli_pager_end(&pager);
-    int64_t total = tinkc_runs_total(runs);
-    tinkc_runs_free(runs);
-    if (err.code)
+    json_t *items = collect_runs(app, &how, &total, &err);
+    if (err.code) {
         bad = cli_fail_error(app, &err, NULL);
-    if (!bad)
-        bad = cli_sift(app, items);
-    if (!bad) {
-        char *title =
-            cli_list_title("training run", (int64_t)json_array_size(items), total - how.offset, "");
+    } else {
+        cli_arrange(app, items);
+        int64_t shown = (int64_t)json_array_size(items);
+        char *title = cli_list_title("training run", shown,
+                                     cli_given(app, "filter") ? shown : total - how.offset, "");
         cli_list list = { .key = "runs", .title = title, .columns = columns, .total = total };
         bad = cli_print_list(app, &list, items);
         free(title);
@@ -186,17 +202,11 @@ static json_t *run_rows(const cli_app *app, const json_t *run)
 static void add_checkpoints(cli_app *app, const char *run_id, json_t *run, json_t *rows,
                             tinkc_error *err)
 {
-    json_t *all = json_array();
+    int64_t total;
     tinkc_list_options how = { .run_id = run_id };
-    tinkc_checkpoints *list = tinkc_checkpoints_list(app->client, &how, err);
-    const tinkc_checkpoint *c;
-    while ((c = tinkc_checkpoints_next(list, err))) {
-        json_t *sent = cli_record_json(c->json);
-        json_array_append_new(all, cli_checkpoint_json(app, sent));
-        json_decref(sent);
-        cli_row(rows, "Checkpoint", c->path);
-    }
-    tinkc_checkpoints_free(list);
+    json_t *all = cli_collect_checkpoints(app, &how, 0, &total, err);
+    for (size_t i = 0; i < json_array_size(all); i++)
+        cli_row(rows, "Checkpoint", text_at(json_array_get(all, i), "tinker_path"));
     json_object_set_new(run, "checkpoints", all);
 }
 

@@ -1,6 +1,5 @@
 /* cmd_sample.c - `tinkc sample` and `tinkc logprobs`: one question, or one text to score.
- * Batches of many are in cmd_batch.c. */
-#include <errno.h>
+ * Batches of many are in batch.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +7,9 @@
 #include "ask.h"
 #include "batch.h"
 #include "commands.h"
+#include "files.h"
 #include "out.h"
+#include "piece.h"
 #include "term.h"
 #include "text.h"
 
@@ -169,13 +170,13 @@ static void print_answer(const cli_app *app, const cli_asked *asked, FILE *f,
 {
     char *text = cli_answer_text(asked, seq, how);
     char *shown = text ? cli_thinking(text, cli_text(app, "thinking")) : NULL;
-    fprintf(f, "%s\n", shown ? shown : "");
+    cli_put_text(app, f, shown ? shown : "", shown ? strlen(shown) : 0);
+    fputc('\n', f);
     for (size_t i = 0; cli_flag(app, "logprobs") && i < seq->logprobs.len; i++) {
-        tinkc_bytes b = tinkc_tokenizer_bytes(asked->tokenizer, seq->tokens.data[i]);
-        char *raw = strndup(b.data ? (const char *)b.data : "", b.len), *safe = cli_escape(raw);
-        fprintf(f, "%d\t%.4f\t%s\n", (int)seq->tokens.data[i], (double)seq->logprobs.data[i], safe);
-        free(safe);
-        free(raw);
+        char *piece = cli_piece(asked->tokenizer, seq->tokens.data[i]);
+        fprintf(f, "%d\t%.4f\t%s\n", (int)seq->tokens.data[i], (double)seq->logprobs.data[i],
+                piece ? piece : "");
+        free(piece);
     }
     if (seq->stop_reason == TINKC_STOP_LENGTH)
         cli_warn(app, "the answer ran into --max-tokens");
@@ -187,12 +188,11 @@ static int print_result(cli_app *app, const cli_asked *asked, const prompt *p,
                         const tinkc_samples *got, const tinkc_sampling *how)
 {
     const char *path = cli_text(app, "output");
-    bool file = path && strcmp(path, "-") != 0;
-    FILE *f = file ? fopen(path, "we") : stdout;
-    if (!f)
-        return cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
-    size_t n = tinkc_samples_count(got);
-    if (app->format == CLI_JSON || app->format == CLI_JSONL) {
+    cli_save save;
+    cli_save_begin(&save, path ? path : "-", 0666);
+    FILE *f = save.f;
+    size_t n = f ? tinkc_samples_count(got) : 0;
+    if (f && (app->format == CLI_JSON || app->format == CLI_JSONL)) {
         json_t *v = result_json(app, asked, p, got, how);
         cli_write_json(f, v, app->format == CLI_JSONL ? -1 : 2);
         fputc('\n', f);
@@ -204,41 +204,30 @@ static int print_result(cli_app *app, const cli_asked *asked, const prompt *p,
             print_answer(app, asked, f, tinkc_samples_at(got, i), how);
         }
     }
-    if (file && fclose(f) != 0)
-        return cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
-    return 0;
+    return cli_save_end(&save, app, true);
 }
 
-/* Tokens as they come. 1 = the service cannot; ask in the plain way. */
-static int stream_answer(cli_app *app, const cli_asked *asked, const prompt *p,
-                         const tinkc_sampling *how)
+static void print_piece(const char *text, size_t len, void *user)
+{
+    cli_put_text(user, stdout, text, len);
+    fflush(stdout);
+}
+
+/* Tokens as they come. False: the service cannot; ask in the plain way. */
+static bool stream_answer(cli_app *app, const cli_asked *asked, const prompt *p,
+                          const tinkc_sampling *how, int *bad)
 {
     tinkc_error err = { 0 };
-    tinkc_deltas *deltas = tinkc_sample_stream(asked->sampler, p->ids.data, p->ids.len, how, &err);
-    tinkc_decoder *decoder =
-        tinkc_decoder_new(asked->tokenizer, &(tinkc_decode_options){ .skip_special = true }, &err);
-    tinkc_text piece = { 0 };
-    const tinkc_delta *d;
-    bool any = false;
-    cli_catch_signals();
-    while (!cli_stop_signal() && (d = tinkc_deltas_next(deltas, TINKC_FOREVER, &err))) {
-        any = true;
-        piece.len = 0;
-        tinkc_decoder_push(decoder, d->tokens.data, d->tokens.len, &piece, &err);
-        fwrite(piece.data ? piece.data : "", 1, piece.len, stdout);
-        fflush(stdout);
-        if (d->last)
-            break;
-    }
-    tinkc_deltas_free(deltas);
-    tinkc_decoder_free(decoder);
-    tinkc_text_free(&piece);
-    if (!any && (err.code == TINKC_E_UNSUPPORTED || err.code == TINKC_E_NOT_FOUND))
-        return 1;
-    putchar('\n');
-    if (cli_stop_signal())
-        return cli_stop_exit();
-    return err.code ? cli_fail_error(app, &err, NULL) : 0;
+    tinkc_tokens answer = { 0 };
+    int32_t stop = TINKC_STOP;
+    bool can = cli_stream(app, asked, &p->ids, how, print_piece, app, &answer, &stop, &err);
+    if (can && answer.len)
+        putchar('\n');
+    tinkc_tokens_free(&answer);
+    *bad = cli_stop_signal() ? cli_stop_exit() : err.code ? cli_fail_error(app, &err, NULL) : 0;
+    if (can && !*bad && stop == TINKC_STOP_LENGTH)
+        cli_warn(app, "the answer ran into --max-tokens");
+    return can;
 }
 
 static bool wants_stream(const cli_app *app)
@@ -255,14 +244,11 @@ static int ask_once(cli_app *app, const cli_asked *asked, const prompt *p, tinkc
     tinkc_error err = { 0 };
     how->prompt_logprobs = cli_flag(app, "prompt-logprobs");
     how->topk_prompt_logprobs = (int32_t)cli_int(app, "topk-prompt-logprobs");
-    if (wants_stream(app)) {
-        int code = stream_answer(app, asked, p, how);
-        if (code != 1)
-            return code;
-    }
+    int bad;
+    if (wants_stream(app) && stream_answer(app, asked, p, how, &bad))
+        return bad;
     tinkc_future *f = tinkc_sample(asked->sampler, p->ids.data, p->ids.len,
                                    (size_t)cli_int(app, "num-samples"), how, &err);
-    int bad;
     if (cli_wait(app, f, "sampling", &err))
         bad = print_result(app, asked, p, tinkc_future_samples(f, 0, &err), how);
     else
@@ -337,15 +323,14 @@ static int show_scores(cli_app *app, const cli_asked *asked, const tinkc_tokens 
     double sum = 0;
     json_t *items = json_array();
     for (size_t i = 0; i < ids->len && i < scores.len; i++) {
-        tinkc_bytes b = tinkc_tokenizer_bytes(asked->tokenizer, ids->data[i]);
-        char *raw = strndup(b.data ? (const char *)b.data : "", b.len), *safe = cli_escape(raw);
+        char *piece = cli_piece(asked->tokenizer, ids->data[i]);
         bool none = isnan(scores.data[i]);
         sum += none ? 0 : (double)scores.data[i];
-        json_t *row = json_pack("{s:s,s:i,s:o}", "token", safe, "id", (int)ids->data[i], "logprob",
-                                none ? json_null() : json_real((double)scores.data[i]));
+        json_t *row =
+            json_pack("{s:s,s:i,s:o}", "token", piece ? piece : "", "id", (int)ids->data[i],
+                      "logprob", none ? json_null() : json_real((double)scores.data[i]));
         json_array_append_new(items, row);
-        free(safe);
-        free(raw);
+        free(piece);
     }
     int bad = 0;
     double bpb = bytes ? -sum / (log(2) * (double)bytes) : 0;

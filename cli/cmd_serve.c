@@ -27,6 +27,7 @@ static int open_engine(cli_app *app)
         .device = cli_text(app, "device"),
         .dtype = cli_text(app, "dtype"),
         .threads = (int32_t)cli_int(app, "threads"),
+        .memory_bytes = cli_int(app, "memory"),
         .session_timeout_ms = cli_int(app, "session-timeout") * 1000,
         .durability = durability(cli_text(app, "durability")),
         .max_lora_rank = (int32_t)cli_int(app, "max-rank"),

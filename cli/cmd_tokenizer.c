@@ -1,10 +1,10 @@
 /* cmd_tokenizer.c - `tinkc tokenizer`: text, tokens, chat templates. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "commands.h"
 #include "out.h"
+#include "piece.h"
 #include "term.h"
 #include "text.h"
 #include "trainon.h"
@@ -46,12 +46,9 @@ static void print_ids(const cli_app *app, const tinkc_tokenizer *t, const tinkc_
     bool lines = cli_flag(app, "lines"), pieces = cli_flag(app, "pieces");
     for (size_t i = 0; i < ids->len; i++) {
         if (pieces) {
-            tinkc_bytes b = tinkc_tokenizer_bytes(t, ids->data[i]);
-            char *raw = strndup(b.data ? (const char *)b.data : "", b.len);
-            char *safe = cli_escape(raw ? raw : "");
-            printf("%d\t%s\n", (int)ids->data[i], safe ? safe : "");
-            free(safe);
-            free(raw);
+            char *piece = cli_piece(t, ids->data[i]);
+            printf("%d\t%s\n", (int)ids->data[i], piece ? piece : "");
+            free(piece);
         } else {
             printf("%d%s", (int)ids->data[i], lines ? "\n" : i + 1 < ids->len ? " " : "");
         }
@@ -224,11 +221,9 @@ static json_t *stops_json(const tinkc_tokenizer *t, const char *renderer)
 static void print_weights(const tinkc_tokenizer *t, const rendered *r)
 {
     for (size_t i = 0; i < r->ids.len; i++) {
-        tinkc_bytes b = tinkc_tokenizer_bytes(t, r->ids.data[i]);
-        char *raw = strndup(b.data ? (const char *)b.data : "", b.len), *safe = cli_escape(raw);
-        printf("%d\t%g\t%s\n", (int)r->ids.data[i], (double)r->weights.data[i], safe ? safe : "");
-        free(safe);
-        free(raw);
+        char *piece = cli_piece(t, r->ids.data[i]);
+        printf("%d\t%g\t%s\n", (int)r->ids.data[i], (double)r->weights.data[i], piece ? piece : "");
+        free(piece);
     }
 }
 
@@ -244,6 +239,8 @@ static int show_rendered(cli_app *app, const tinkc_tokenizer *t, const rendered 
         json_decref(v);
         return bad;
     }
+    if (cli_flag(app, "text") && (cli_flag(app, "weights") || cli_flag(app, "ids")))
+        return cli_fail(app, "usage", NULL, "give one of --text, --ids and --weights");
     if (cli_flag(app, "weights"))
         print_weights(t, r);
     else if (cli_flag(app, "ids"))
@@ -310,11 +307,12 @@ int cli_tokenizer_info(cli_app *app)
     cli_row(rows, "Vocabulary", text);
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
         int32_t id = tinkc_tokenizer_special(t, marks[i].which);
-        tinkc_bytes b = tinkc_tokenizer_bytes(t, id);
+        char *piece = id < 0 ? NULL : cli_piece(t, id);
+        char *mark = piece ? cli_printf("%d  %s", (int)id, piece) : NULL;
         json_object_set_new(v, marks[i].key, id < 0 ? json_null() : json_integer(id));
-        (void)snprintf(text, sizeof text, "%d  %.*s", (int)id, (int)(b.len < 40 ? b.len : 40),
-                       b.data ? (const char *)b.data : "");
-        cli_row(rows, marks[i].label, id < 0 ? NULL : text);
+        cli_row(rows, marks[i].label, mark);
+        free(mark);
+        free(piece);
     }
     bool chat = tinkc_tokenizer_template(t, NULL) != NULL;
     json_object_set_new(v, "chat_template", json_boolean(chat));

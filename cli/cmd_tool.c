@@ -60,6 +60,9 @@ int cli_config_list(cli_app *app)
           .cut_left = true },
         { 0 }
     };
+    cli_column shown[4];
+    memcpy(shown, columns, sizeof columns);
+    shown[2].standard = cli_flag(app, "show-origin");
     json_t *items = json_array();
     for (size_t i = 0; i < app->config->n_settings; i++) {
         const cli_setting *s = &app->config->settings[i];
@@ -68,7 +71,7 @@ int cli_config_list(cli_app *app)
                                                value ? value : "", "origin", s->origin));
         free(value);
     }
-    cli_list list = { .key = "values", .columns = columns, .no_counts = true, .total = -1 };
+    cli_list list = { .key = "values", .columns = shown, .no_counts = true, .total = -1 };
     int bad = cli_print_list(app, &list, items);
     json_decref(items);
     return bad;
@@ -187,17 +190,7 @@ int cli_config_profiles(cli_app *app)
           .standard = true },
         { 0 }
     };
-    json_t *seen = json_object(), *items = json_array();
-    json_object_set_new(seen, app->config->profile, json_true());
-    for (size_t i = 0; i < app->config->n_settings; i++) {
-        const char *key = app->config->settings[i].key;
-        if (strncmp(key, "profile.", 8) != 0)
-            continue;
-        char *name = cli_printf("%.*s", (int)strcspn(key + 8, "."), key + 8);
-        if (name && !json_object_get(seen, name))
-            json_object_set_new(seen, name, json_false());
-        free(name);
-    }
+    json_t *seen = cli_config_profile_names(app), *items = json_array();
     const char *name;
     json_t *current;
     json_object_foreach(seen, name, current)

@@ -23,13 +23,11 @@ static const char *if_exists(const cli_app *app)
 
 static const char *ask_what(const char *folder)
 {
-    char line[32];
+    char line[32], prompt[4200];
+    (void)snprintf(prompt, sizeof prompt, "%s holds a run. [resume, delete, exit]: ", folder);
     for (;;) {
-        fprintf(stderr, "%s holds a run. [resume, delete, exit]: ", folder);
-        fflush(stderr);
-        if (!fgets(line, sizeof line, stdin))
+        if (!cli_ask_line(line, sizeof line, prompt))
             return "exit";
-        line[strcspn(line, "\r\n")] = '\0';
         if (strcmp(line, "resume") == 0 || strcmp(line, "r") == 0)
             return "resume";
         if (strcmp(line, "delete") == 0 || strcmp(line, "d") == 0)
@@ -56,6 +54,8 @@ static int settle_folder(cli_sft *s, bool *resume)
         return cli_trainlog_remove(s->log_dir)
                    ? 0
                    : cli_fail(s->app, "local_io", NULL, "%s cannot be removed", s->log_dir);
+    if (cli_stop_signal())
+        return cli_stop_exit();
     if (strcmp(what, "exit") == 0)
         return cli_fail(s->app, "declined", NULL, "cancelled");
     return cli_fail(s->app, "exists", "--resume goes on with it; --if-exists delete begins anew",
@@ -176,10 +176,9 @@ static int open_trainer(cli_sft *s, bool resume)
 static int write_config(cli_sft *s)
 {
     json_t *v = cli_sft_config(s);
-    bool ok = cli_trainlog_config(s->log_dir, v);
+    int bad = cli_trainlog_config(s->app, s->log_dir, v);
     json_decref(v);
-    return ok ? 0
-              : cli_fail(s->app, "local_io", NULL, "%s/config.json cannot be written", s->log_dir);
+    return bad;
 }
 
 static void preview(const cli_sft *s)
@@ -239,8 +238,7 @@ static char *as_text(const json_t *v)
     return json_is_number(v) ? json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17)) : NULL;
 }
 
-/* Settings of our own runs word by word; of the cookbook's by the names of its fields. The texts
- * live as long as the program. */
+/* Settings of our own runs word by word; of the cookbook's by the names of its fields. */
 static int take_settings(cli_app *app, const json_t *config, const char *origin)
 {
     const json_t *ours = json_object_get(json_object_get(config, "tinkc"), "options");
@@ -253,9 +251,7 @@ static int take_settings(cli_app *app, const json_t *config, const char *origin)
             strcmp(o->name, "log-dir") == 0 || strcmp(o->name, "if-exists") == 0 ||
             strcmp(o->name, "resume") == 0)
             continue;
-        char *text = v && !json_is_null(v) ? as_text(v) : NULL;
-        if (text)
-            bad = cli_set_value(app, o->name, text, origin);
+        bad = cli_give_value(app, o->name, v ? as_text(v) : NULL, origin);
     }
     return bad;
 }
@@ -265,9 +261,8 @@ static int take_files(cli_app *app, const json_t *config, const char *origin)
     const json_t *files = json_object_get(json_object_get(config, "tinkc"), "files");
     int bad = 0;
     for (size_t i = 0; i < json_array_size(files) && !bad; i++)
-        bad =
-            cli_set_value(app, "data", strdup(json_string_value(json_array_get(files, i))), origin);
-    if (files)
+        bad = cli_give_value(app, "data", as_text(json_array_get(files, i)), origin);
+    if (json_array_size(files))
         return bad;
     const json_t *path = find_deep(config, "file_path");
     if (!json_is_string(path))
@@ -275,7 +270,7 @@ static int take_files(cli_app *app, const json_t *config, const char *origin)
     if (!json_is_string(path))
         return cli_fail(app, "config_invalid", NULL, "%s names no data file", origin);
     cli_note(app, "a run of the cookbook: the data is shuffled in another order from here on");
-    return cli_set_value(app, "data", strdup(json_string_value(path)), origin);
+    return cli_give_value(app, "data", as_text(path), origin);
 }
 
 int cli_train_resume(cli_app *app)
@@ -289,9 +284,8 @@ int cli_train_resume(cli_app *app)
     app->n_args = 0;
     int bad = take_settings(app, config, "config.json");
     if (!bad && !cli_given(app, "model") && json_is_string(json_object_get(config, "model_name")))
-        bad = cli_set_value(app, "model",
-                            strdup(json_string_value(json_object_get(config, "model_name"))),
-                            "config.json");
+        bad = cli_give_value(app, "model", as_text(json_object_get(config, "model_name")),
+                             "config.json");
     if (!bad)
         bad = take_files(app, config, "config.json");
     if (!bad)

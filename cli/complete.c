@@ -6,6 +6,7 @@
 
 #include "commands.h"
 #include "config.h"
+#include "models.h"
 
 static const char bash_script[] = "_tinkc() {\n"
                                   "    local IFS=$'\\n' word=${COMP_WORDS[COMP_CWORD]}\n"
@@ -74,24 +75,26 @@ static void offer_choices(const char *word, const char *choices)
 
 static void offer_profiles(const cli_app *app, const char *word)
 {
-    const cli_config *config = app->config;
-    char last[128] = "";
-    for (size_t i = 0; i < config->n_settings; i++) {
-        char name[128];
-        const char *key = config->settings[i].key;
-        if (strncmp(key, "profile.", 8) != 0)
-            continue;
-        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(key + 8, "."), key + 8);
-        if (strcmp(name, last) != 0)
-            offer(word, name, "profile");
-        memcpy(last, name, sizeof last);
-    }
+    json_t *names = cli_config_profile_names(app), *current;
+    const char *name;
+    json_object_foreach(names, name, current)
+        offer(word, name, json_is_true(current) ? "profile, selected now" : "profile");
+    json_decref(names);
+}
+
+static void offer_models(const char *word)
+{
+    const char *name;
+    for (size_t i = 0; (name = cli_model_name(i)); i++)
+        offer(word, name, "model");
 }
 
 static void offer_kind(const cli_app *app, const char *kind, const char *word)
 {
     if (strcmp(kind, "profile") == 0)
         offer_profiles(app, word);
+    else if (strcmp(kind, "model") == 0)
+        offer_models(word);
     else if (strcmp(kind, "checkpoint") == 0)
         offer(word, "tinker://", "a checkpoint");
 }

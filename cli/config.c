@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "files.h"
 #include "text.h"
 
 const char *const cli_profile_keys[] = { "base_url",
@@ -87,6 +88,21 @@ static char *find_project_file(void)
     }
     free(here);
     return NULL;
+}
+
+/* The first of $XDG_CONFIG_DIRS that has one, else /etc. */
+static char *find_system_file(void)
+{
+    const char *dirs = getenv("XDG_CONFIG_DIRS");
+    for (const char *p = dirs ? dirs : ""; *p;) {
+        size_t n = strcspn(p, ":");
+        char *file = cli_printf("%.*s/tinkc/config.toml", (int)n, p);
+        if (file && *p == '/' && access(file, R_OK) == 0)
+            return file;
+        free(file);
+        p += n + (p[n] == ':');
+    }
+    return strdup("/etc/tinkc/config.toml");
 }
 
 /* ---- reading TOML ---- */
@@ -217,35 +233,91 @@ static int add_setting(reader *r, const char *key, const char *value)
     return 0;
 }
 
+/* ---- which keys there are ---- */
+
+static bool listed(const char *const *names, const char *name)
+{
+    for (; *names; names++)
+        if (strcmp(*names, name) == 0)
+            return true;
+    return false;
+}
+
+/* "train.sft.lora_rank" is the option --lora-rank of `tinkc train sft`, also by the name of its
+ * cookbook field. */
+static bool names_option(const char *key, const cli_command *c, const cli_option *o)
+{
+    char *prefix = cli_printf("%s%s%s.", c->noun, c->verb ? "." : "", c->verb ? c->verb : "");
+    size_t n = prefix ? strlen(prefix) : 0;
+    bool same = prefix && strncmp(key, prefix, n) == 0;
+    free(prefix);
+    if (!same)
+        return false;
+    if (o->cookbook && strcmp(key + n, o->cookbook) == 0)
+        return true;
+    const char *a = key + n, *b = o->name;
+    for (; *a && *b && (*a == *b || (*a == '_' && *b == '-')); a++)
+        b++;
+    return !*a && !*b;
+}
+
+static bool is_option_key(const char *key)
+{
+    for (const cli_command *c = cli_commands; c->noun; c++)
+        for (const cli_option *o = c->options; o && o->name; o++)
+            if (names_option(key, c, o))
+                return true;
+    return false;
+}
+
+/* The part of a key that is named in cli_profile_keys; NULL = the key is of another kind. */
+static const char *profile_part(const char *key)
+{
+    const char *dot = strchr(key, '.');
+    if (!dot)
+        return key;
+    if (strncmp(key, "defaults.", 9) == 0)
+        return key + 9;
+    if (strncmp(key, "profile.", 8) == 0 && strchr(key + 8, '.'))
+        return strrchr(key, '.') + 1;
+    return NULL;
+}
+
+static void warn_unknown(const reader *r, const char *key)
+{
+    const char *part = profile_part(key), *near = NULL;
+    if (strcmp(key, "current_profile") == 0 || strcmp(key, "profile") == 0 ||
+        (part ? listed(cli_profile_keys, part) : is_option_key(key)))
+        return;
+    size_t n = 0;
+    while (cli_profile_keys[n])
+        n++;
+    if (part)
+        near = cli_nearest(part, cli_profile_keys, n);
+    if (part == key && !near)
+        near = cli_nearest(key, (const char *const[]){ "current_profile" }, 1);
+    cli_warn(r->app, "%s:%d: unknown key '%s'%s%s", r->file, r->line, part ? part : key,
+             near ? "; did you mean " : "", near ? near : "");
+}
+
 /* Whether a file of this layer may set this key. */
 static int check_key(const reader *r, const char *key)
 {
     const char *last = strrchr(key, '.');
     last = last ? last + 1 : key;
     if (r->layer == CLI_LAYER_PROJECT) {
-        static const char *const harmless[] = { "model", "renderer", "format", "columns",
-                                                "profile" };
-        bool fine = strncmp(key, "train.", 6) == 0 || strncmp(key, "chat.", 5) == 0;
-        for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
-            fine = fine || strcmp(key, harmless[i]) == 0;
-        if (!fine)
+        static const char *const harmless[] = { "model",   "renderer", "format",
+                                                "columns", "profile",  NULL };
+        if (strncmp(key, "train.", 6) != 0 && strncmp(key, "chat.", 5) != 0 &&
+            !listed(harmless, key))
             return bad_file(r, "a project file may set only model, renderer, format, columns, "
                                "profile, train.* and chat.*");
+        if (strcmp(last, "hook") == 0)
+            return bad_file(r, "a project file may not name a command to run");
     }
     if (r->layer != CLI_LAYER_CREDENTIALS && cli_config_is_secret(last))
         return bad_file(r, "secrets belong into credentials.toml");
-    if (strncmp(key, "profile.", 8) == 0 && strchr(key + 8, '.')) {
-        size_t n = 0;
-        while (cli_profile_keys[n])
-            n++;
-        bool known = false;
-        for (size_t i = 0; i < n; i++)
-            known = known || strcmp(last, cli_profile_keys[i]) == 0;
-        const char *near = known ? NULL : cli_nearest(last, cli_profile_keys, n);
-        if (!known)
-            cli_warn(r->app, "%s:%d: unknown key '%s'%s%s", r->file, r->line, last,
-                     near ? "; did you mean " : "", near ? near : "");
-    }
+    warn_unknown(r, key);
     return 0;
 }
 
@@ -307,9 +379,9 @@ static char *slurp(const char *path)
     size_t n = 0;
     if (!f)
         return NULL;
-    if (getdelim(&text, &n, '\0', f) < 0 && !ferror(f)) {
+    if (getdelim(&text, &n, '\0', f) < 0) {
         free(text);
-        text = strdup("");
+        text = ferror(f) ? NULL : strdup("");
     }
     fclose(f);
     return text;
@@ -374,6 +446,40 @@ const char *cli_config_get(const cli_app *app, const char *key, const char **ori
     return s ? s->value : NULL;
 }
 
+int cli_config_defaults(cli_app *app)
+{
+    static const int layers[] = { CLI_LAYER_PROJECT, CLI_LAYER_USER, CLI_LAYER_SYSTEM };
+    const cli_config *config = app->config;
+    int bad = 0;
+    for (const cli_option *o = app->command->options; o && o->name && !bad; o++) {
+        const cli_setting *found = NULL;
+        for (size_t l = 0; !cli_given(app, o->name) && !found && l < 3; l++)
+            for (size_t i = config->n_settings; i-- > 0 && !found;)
+                if (config->settings[i].layer == layers[l] &&
+                    names_option(config->settings[i].key, app->command, o))
+                    found = &config->settings[i];
+        if (found)
+            bad = cli_set_value(app, o->name, found->value, found->origin);
+    }
+    return bad;
+}
+
+json_t *cli_config_profile_names(const cli_app *app)
+{
+    json_t *seen = json_object();
+    json_object_set_new(seen, app->config->profile, json_true());
+    for (size_t i = 0; i < app->config->n_settings; i++) {
+        const char *key = app->config->settings[i].key;
+        if (strncmp(key, "profile.", 8) != 0)
+            continue;
+        char *name = strndup(key + 8, strcspn(key + 8, "."));
+        if (name && !json_object_get(seen, name))
+            json_object_set_new(seen, name, json_false());
+        free(name);
+    }
+    return seen;
+}
+
 static void choose_profile(cli_app *app)
 {
     cli_config *config = app->config;
@@ -403,7 +509,7 @@ int cli_config_load(cli_app *app)
         config->user_file = only ? strdup(only) : cli_config_path("config.toml");
         config->credentials_file = cli_config_path("credentials.toml");
         config->project_file = only ? NULL : find_project_file();
-        config->system_file = only ? NULL : strdup("/etc/tinkc/config.toml");
+        config->system_file = only ? NULL : find_system_file();
         if (only && access(only, R_OK) != 0)
             return cli_fail(app, "config_invalid", NULL, "%s: %s", only, strerrordesc_np(errno));
         bad = read_file(app, config->project_file, CLI_LAYER_PROJECT);
@@ -435,12 +541,22 @@ void cli_config_free(cli_config *config)
 
 /* ---- writing ---- */
 
+static void put_setting(FILE *f, const char *key, const char *value)
+{
+    fprintf(f, "%s = \"", key);
+    for (; *value; value++)
+        fprintf(f, "%s%c", *value == '"' || *value == '\\' ? "\\" : "", *value);
+    fputs("\"\n", f);
+}
+
 /* The text of a file with `table.key` set (or removed): one line is changed, all others stay. */
 static char *edit_text(const char *text, const char *table, const char *key, const char *value)
 {
     char *out = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&out, &size);
+    if (!f)
+        return NULL;
     bool inside = table[0] == '\0', done = false;
     size_t key_len = strlen(key);
     for (const char *line = text; *line;) {
@@ -448,7 +564,7 @@ static char *edit_text(const char *text, const char *table, const char *key, con
         const char *p = line + strspn(line, " \t");
         bool header = *p == '[';
         if (header && inside && !done && value) {
-            fprintf(f, "%s = \"%s\"\n", key, value);
+            put_setting(f, key, value);
             done = true;
         }
         if (header) {
@@ -458,7 +574,7 @@ static char *edit_text(const char *text, const char *table, const char *key, con
         bool same =
             inside && !header && strncmp(p, key, key_len) == 0 && strchr(" \t=", p[key_len]);
         if (same && value && !done)
-            fprintf(f, "%s = \"%s\"\n", key, value);
+            put_setting(f, key, value);
         else if (!same)
             fprintf(f, "%.*s\n", (int)n, line);
         done = done || same;
@@ -468,45 +584,20 @@ static char *edit_text(const char *text, const char *table, const char *key, con
     if (!done && value) {
         if (!inside)
             fprintf(f, "%s[%s]\n", size ? "\n" : "", table);
-        fprintf(f, "%s = \"%s\"\n", key, value);
+        put_setting(f, key, value);
     }
     return fclose(f) == 0 ? out : (free(out), NULL);
 }
 
-static bool make_parents(const char *path)
-{
-    char *copy = strdup(path);
-    bool ok = copy != NULL;
-    for (char *p = copy ? copy + 1 : NULL; ok && p && *p; p++) {
-        if (*p != '/')
-            continue;
-        *p = '\0';
-        ok = mkdir(copy, 0700) == 0 || errno == EEXIST;
-        *p = '/';
-    }
-    free(copy);
-    return ok;
-}
-
 static int replace_file(cli_app *app, const char *path, const char *text, mode_t mode)
 {
-    char *beside = cli_printf("%s.new", path);
-    int bad = 0;
-    FILE *f = NULL;
-    mode_t before = umask(0777 & ~mode);
-    if (!beside || !make_parents(path) || !(f = fopen(beside, "we")))
-        bad = cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
-    umask(before);
-    if (f) {
-        bool ok = fputs(text, f) >= 0 && fflush(f) == 0 && fsync(fileno(f)) == 0;
-        ok = fclose(f) == 0 && ok;
-        if (!ok || rename(beside, path) != 0) {
-            bad = cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
-            (void)unlink(beside);
-        }
-    }
-    free(beside);
-    return bad;
+    cli_save s = { 0 };
+    if (!cli_make_parents(path, 0700))
+        return cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
+    cli_save_begin(&s, path, mode);
+    if (s.f)
+        fputs(text, s.f);
+    return cli_save_end(&s, app, true);
 }
 
 int cli_config_write(cli_app *app, const char *profile, const char *key, const char *value)
@@ -515,8 +606,9 @@ int cli_config_write(cli_app *app, const char *profile, const char *key, const c
     const char *file = secret ? app->config->credentials_file : app->config->user_file;
     if (!file)
         return cli_fail(app, "config_invalid", NULL, "there is no configuration file to write to");
-    if (value && strpbrk(value, "\"\\\n"))
-        return cli_fail(app, "usage", NULL, "%s: quotes and line ends cannot be stored", key);
+    for (const char *p = value; p && *p; p++)
+        if ((unsigned char)*p < 0x20)
+            return cli_fail(app, "usage", NULL, "%s: line ends and controls cannot be stored", key);
     char *table = profile ? cli_printf("profile.%s", profile) : strdup("");
     char *old = slurp(file);
     char *text = edit_text(old ? old : "", table ? table : "", key, value);

@@ -29,6 +29,10 @@ struct cli_config {
 int cli_config_load(cli_app *);
 void cli_config_free(cli_config *);
 
+/* Settings such as train.sft.lora_rank stand in for options that were not given. 0, or an exit
+ * code after reporting. */
+int cli_config_defaults(cli_app *);
+
 /* The value of a profile key ("base_url") or dotted key ("train.sft.lora_rank") after the order
  * above (flags and environment excluded); NULL = none. *origin may be NULL. */
 const char *cli_config_get(const cli_app *, const char *key, const char **origin);
@@ -38,6 +42,10 @@ bool cli_config_is_secret(const char *key);
 /* Writes one key into the user's file (or the credentials file, mode 0600); value NULL removes
  * it. 0, or an exit code after reporting. */
 int cli_config_write(cli_app *, const char *profile, const char *key, const char *value);
+
+/* The profiles there are, as keys of an object; true is the selected one, which comes first.
+ * Yours. */
+json_t *cli_config_profile_names(const cli_app *);
 
 /* $XDG_CONFIG_HOME/tinkc and its like, with a name behind; yours. */
 char *cli_config_path(const char *name);

@@ -3,14 +3,13 @@
  * With --local, base URL "local:", or neither key nor address configured, an engine is opened on
  * the user's data folder with the shipped model; everything above it is the same either way.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "app.h"
 #include "config.h"
+#include "files.h"
 #include "term.h"
 #include "text.h"
 
@@ -58,29 +57,13 @@ const char *cli_nano_folder(void)
     return NULL;
 }
 
-static bool make_folder(const char *path)
-{
-    char copy[4096];
-    if ((size_t)snprintf(copy, sizeof copy, "%s", path) >= sizeof copy)
-        return false;
-    for (char *p = copy + 1; *p; p++) {
-        if (*p != '/')
-            continue;
-        *p = '\0';
-        if (mkdir(copy, 0700) != 0 && errno != EEXIST)
-            return false;
-        *p = '/';
-    }
-    return mkdir(copy, 0700) == 0 || errno == EEXIST;
-}
-
 const char *cli_store_folder(const cli_app *app)
 {
     static char *folder;
     (void)app;
     if (!folder)
         folder = cli_data_path("store");
-    return folder && make_folder(folder) ? folder : NULL;
+    return folder && cli_make_folder(folder, 0700) ? folder : NULL;
 }
 
 /* ---- settings ---- */
@@ -153,6 +136,8 @@ static int open_engine(cli_app *app)
 {
     tinkc_error err = { 0 };
     const char *store = cli_store_folder(app);
+    if (!store)
+        cli_warn(app, "no folder for the store can be made: nothing will be kept");
     app->engine = tinkc_engine_new(&(tinkc_engine_options){ .store = store }, &err);
     if (err.code == TINKC_E_STORE)
         return cli_fail(
@@ -286,17 +271,30 @@ static void show_wait(cli_app *app, tinkc_future *f, const char *label, int64_t 
     tinkc_text_free(&why);
 }
 
-/* `patience`: how many signals it takes to give up. */
+static void show_bytes(cli_progress *bar, tinkc_future *f)
+{
+    int64_t have = 0, total = -1;
+    tinkc_future_progress(f, &have, &total);
+    if (have > 0)
+        cli_progress_step(bar, have, total, NULL);
+}
+
+/* `patience`: how many signals it takes to give up. `bar`: shows bytes instead of why it waits. */
 static bool wait_for(cli_app *app, tinkc_future *f, const char *label, int patience,
-                     tinkc_error *err)
+                     cli_progress *bar, tinkc_error *err)
 {
     enum { SLICE_MS = 100 };
     int64_t begun_ms = cli_now_ms(), said_ms = begun_ms;
     cli_catch_signals();
     while (f && !err->code) {
         tinkc_error slice = { 0 };
-        if (tinkc_future_wait(f, SLICE_MS, &slice))
+        bool done = tinkc_future_wait(f, SLICE_MS, &slice);
+        if (bar)
+            show_bytes(bar, f);
+        if (done) {
+            cli_progress_clear();
             return true;
+        }
         if (slice.code != TINKC_E_TIMEOUT || tinkc_future_done(f)) {
             *err = slice;
         } else if (cli_stop_signal() && cli_stop_count() >= patience) {
@@ -305,7 +303,7 @@ static bool wait_for(cli_app *app, tinkc_future *f, const char *label, int patie
         } else if (cli_now_ms() > app->deadline_ms) {
             tinkc_future_cancel(f);
             tinkc_error_set(err, TINKC_E_DEADLINE, "the time given with --timeout has run out");
-        } else {
+        } else if (!bar || bar->done == 0) {
             show_wait(app, f, label, begun_ms, &said_ms);
         }
     }
@@ -315,12 +313,19 @@ static bool wait_for(cli_app *app, tinkc_future *f, const char *label, int patie
 
 bool cli_wait(cli_app *app, tinkc_future *f, const char *label, tinkc_error *err)
 {
-    return wait_for(app, f, label, 1, err);
+    return wait_for(app, f, label, 1, NULL, err);
+}
+
+bool cli_wait_bytes(cli_app *app, tinkc_future *f, const char *label, tinkc_error *err)
+{
+    cli_progress bar;
+    cli_progress_begin(&bar, app, label, -1, true);
+    return wait_for(app, f, label, 1, &bar, err);
 }
 
 bool cli_wait_through(cli_app *app, tinkc_future *f, const char *label, tinkc_error *err)
 {
-    return wait_for(app, f, label, 2, err);
+    return wait_for(app, f, label, 2, NULL, err);
 }
 
 /* ---- tokenizers ---- */

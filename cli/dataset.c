@@ -31,6 +31,8 @@ int cli_data_open(cli_app *app, const char *path, cli_data_file *out)
         close(fd);
     if (!out->mapped)
         out->text = cli_read_all(app, path, &out->len, &bad);
+    if (bad)
+        cli_data_close(out);
     return bad;
 }
 

@@ -111,6 +111,13 @@ void cli_problem_of(const tinkc_error *err, cli_problem *out)
     (void)snprintf(out->message, sizeof out->message, "%s", err->message);
 }
 
+int cli_exit_code(const cli_app *app, int code)
+{
+    if (!app->compat || code == 0 || code == CLI_EXIT_USAGE || code == CLI_EXIT_SIGINT)
+        return code;
+    return code == CLI_EXIT_DECLINED ? 0 : CLI_EXIT_FAILED;
+}
+
 static void print_json(const cli_problem *p, int exit_code)
 {
     json_t *inner = json_object();
@@ -159,9 +166,7 @@ static void print_text(const cli_app *app, const cli_problem *p)
 
 int cli_report(const cli_app *app, const cli_problem *p)
 {
-    int code = p->exit ? p->exit : cli_exit_of(p->code);
-    if (app->compat && code != CLI_EXIT_USAGE && code != CLI_EXIT_SIGINT)
-        code = code == CLI_EXIT_DECLINED ? 0 : 1;
+    int code = cli_exit_code(app, p->exit ? p->exit : cli_exit_of(p->code));
     cli_progress_clear();
     if (app->format == CLI_JSON || app->format == CLI_JSONL)
         print_json(p, code);

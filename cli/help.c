@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "out.h"
+#include "plugin.h"
 #include "text.h"
 
 static const struct {
@@ -251,7 +252,7 @@ int cli_help(cli_app *app)
     if (app->format == CLI_JSON)
         return help_json(app);
     if (app->n_args == 0)
-        return cli_help_program(), 0;
+        return cli_help_program(), cli_list_plugins(), 0;
     const char *noun = cli_real_name(app->args[0]);
     const char *verb = app->n_args > 1 ? cli_real_name(app->args[1]) : NULL;
     const cli_command *c = cli_find(noun, verb);

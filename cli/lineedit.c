@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "app.h"
+#include "files.h"
 
 static struct {
     char *(*readline)(const char *);
@@ -81,22 +82,10 @@ char *cli_edit_line(const char *prompt, bool *interrupted)
     return line;
 }
 
-static void make_parents(const char *path)
-{
-    char *copy = strdup(path);
-    for (char *p = copy ? copy + 1 : NULL; p && *p; p++)
-        if (*p == '/') {
-            *p = '\0';
-            (void)mkdir(copy, 0700);
-            *p = '/';
-        }
-    free(copy);
-}
-
 void cli_edit_end(void)
 {
     if (history) {
-        make_parents(history);
+        (void)cli_make_parents(history, 0700);
         (void)edit.stifle_history(1000);
         (void)edit.write_history(history);
         (void)chmod(history, 0600);

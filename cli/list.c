@@ -12,7 +12,8 @@ tinkc_list_options cli_list_options(const cli_app *app)
 {
     const char *scope = cli_text(app, "access-scope");
     return (tinkc_list_options){
-        .limit = cli_int(app, "limit"),
+        /* With filters the limit counts what passes, so more may have to be fetched. */
+        .limit = cli_given(app, "filter") ? 0 : cli_int(app, "limit"),
         .offset = cli_int(app, "offset"),
         .project_id = cli_text(app, "project"),
         .scope = scope && strcmp(scope, "accessible") == 0 ? TINKC_ACCESSIBLE : TINKC_OWNED,
@@ -66,6 +67,12 @@ static char *value_text(const json_t *v)
     }
 }
 
+/* Sessions are texts, not objects: whatever the key, the text is meant. */
+static const json_t *member(const json_t *item, const char *key)
+{
+    return json_is_string(item) ? item : cli_json_at(item, key);
+}
+
 /* Numbers as numbers, times as times, all else as text. */
 static int compare(const char *a, const char *b)
 {
@@ -80,7 +87,7 @@ static int compare(const char *a, const char *b)
 
 static bool matches(const json_t *item, const filter *f)
 {
-    char *text = value_text(cli_json_at(item, f->key));
+    char *text = value_text(member(item, f->key));
     bool yes = false;
     if (text && f->op[0] == '~')
         yes = fnmatch(f->value, text, 0) == 0;
@@ -95,42 +102,55 @@ static bool matches(const json_t *item, const filter *f)
     return yes;
 }
 
-static int apply_filters(const cli_app *app, json_t *items)
+int cli_check_filters(const cli_app *app)
 {
-    for (size_t k = 0;; k++) {
-        filter f;
-        const char *text = cli_text_at(app, "filter", k);
-        if (!text)
-            return 0;
-        if (!parse_filter(text, &f))
-            return cli_fail(app, "usage", "KEY=VALUE, or with != < > ~", "--filter: '%s'", text);
-        for (size_t i = json_array_size(items); i-- > 0;)
-            if (!matches(json_array_get(items, i), &f))
-                json_array_remove(items, i);
-    }
+    filter f;
+    for (size_t k = 0; cli_text_at(app, "filter", k); k++)
+        if (!parse_filter(cli_text_at(app, "filter", k), &f))
+            return cli_fail(app, "usage", "KEY=VALUE, or with != < > ~", "--filter: '%s'",
+                            cli_text_at(app, "filter", k));
+    return 0;
+}
+
+bool cli_passes(const cli_app *app, const json_t *item)
+{
+    filter f;
+    for (size_t k = 0; cli_text_at(app, "filter", k); k++)
+        if (parse_filter(cli_text_at(app, "filter", k), &f) && !matches(item, &f))
+            return false;
+    return true;
 }
 
 /* ---- order ---- */
 
-/* Insertion sort: lists on a terminal are short, and equal items must keep their places. */
+typedef struct sortable {
+    char *text;
+    json_t *item;
+    size_t place; /* equal items keep their places */
+} sortable;
+
+static int by_text(const void *a, const void *b)
+{
+    const sortable *x = a, *y = b;
+    int order = compare(x->text ? x->text : "", y->text ? y->text : "");
+    return order ? order : x->place < y->place ? -1 : 1;
+}
+
 static void sort_items(json_t *items, const char *key)
 {
-    for (size_t i = 1; i < json_array_size(items); i++) {
-        json_t *moving = json_incref(json_array_get(items, i));
-        char *mine = value_text(cli_json_at(moving, key));
-        size_t at = i;
-        while (at > 0) {
-            char *other = value_text(cli_json_at(json_array_get(items, at - 1), key));
-            bool stop = compare(other ? other : "", mine ? mine : "") <= 0;
-            free(other);
-            if (stop)
-                break;
-            at--;
-        }
-        json_array_remove(items, i);
-        json_array_insert_new(items, at, moving);
-        free(mine);
+    size_t n = json_array_size(items);
+    sortable *all = calloc(n + 1, sizeof *all);
+    for (size_t i = 0; all && i < n; i++) {
+        json_t *item = json_array_get(items, i);
+        all[i] = (sortable){ value_text(member(item, key)), json_incref(item), i };
     }
+    if (all)
+        qsort(all, n, sizeof *all, by_text);
+    for (size_t i = 0; all && i < n; i++) {
+        json_array_set_new(items, i, all[i].item);
+        free(all[i].text);
+    }
+    free(all);
 }
 
 static void reverse_items(json_t *items)
@@ -142,15 +162,13 @@ static void reverse_items(json_t *items)
     }
 }
 
-int cli_sift(const cli_app *app, json_t *items)
+void cli_arrange(const cli_app *app, json_t *items)
 {
-    int bad = apply_filters(app, items);
     const char *key = cli_text(app, "sort");
-    if (!bad && key)
+    if (key)
         sort_items(items, key);
-    if (!bad && cli_flag(app, "reverse"))
+    if (cli_flag(app, "reverse"))
         reverse_items(items);
-    return bad;
 }
 
 char *cli_list_title(const char *singular, int64_t shown, int64_t total, const char *suffix)

@@ -8,8 +8,12 @@
 tinkc_list_options cli_list_options(const cli_app *);
 /* A record's own JSON; an empty object if it cannot be read. */
 json_t *cli_record_json(tinkc_str json);
-/* Applies --filter, --sort and --reverse in place. 0, or an exit code after reporting. */
-int cli_sift(const cli_app *, json_t *items);
+/* Whether every --filter can be read. 0, or an exit code after reporting. */
+int cli_check_filters(const cli_app *);
+/* Whether an item passes every --filter. */
+bool cli_passes(const cli_app *, const json_t *item);
+/* Applies --sort and --reverse in place. */
+void cli_arrange(const cli_app *, json_t *items);
 /* "No checkpoints found", "1 checkpoint", "20 checkpoints (5 more not shown, ...)", with
  * `suffix` (" for run R") behind the noun. Yours. */
 char *cli_list_title(const char *singular, int64_t shown, int64_t total, const char *suffix);

@@ -2,11 +2,11 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "commands.h"
 #include "config.h"
 #include "out.h"
+#include "plugin.h"
 #include "term.h"
 #include "text.h"
 
@@ -67,21 +67,6 @@ static void settle_rest(cli_app *app)
         app->deadline_ms = app->started_ms + (int64_t)(seconds * 1000);
 }
 
-/* tinkc-NAME on the PATH stands in for a command we do not have. */
-static void try_plugin(char **argv)
-{
-    char name[128];
-    char *word = argv[1];
-    if (!word || word[0] == '-' || strchr(word, '/') || cli_is_noun(cli_real_name(word)) ||
-        cli_find(cli_real_name(word), NULL))
-        return;
-    (void)snprintf(name, sizeof name, "tinkc-%s", word);
-    setenv("TINKC_BIN", argv[0], 1);
-    argv[1] = name;
-    execvp(name, argv + 1);
-    argv[1] = word; /* there is none: the parser says so, with the nearest name */
-}
-
 static int show_help(const cli_app *app)
 {
     if (app->command)
@@ -104,6 +89,8 @@ static int run(cli_app *app, int argc, char **argv)
     if (cli_flag(app, "help") || !app->command)
         return show_help(app);
     bad = cli_config_load(app);
+    bad = bad ? bad : cli_config_defaults(app);
+    cli_term_color(app);
     settle_format(app);
     settle_rest(app);
     if (bad)
@@ -113,9 +100,9 @@ static int run(cli_app *app, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    const char *slash = strrchr(argv[0] ? argv[0] : "tinkc", '/');
+    const char *name = argc > 0 && argv[0] ? argv[0] : "tinkc", *slash = strrchr(name, '/');
     const char *compat = getenv("TINKC_COMPAT");
-    cli_app app = { .program = slash ? slash + 1 : argv[0], .started_ms = cli_now_ms() };
+    cli_app app = { .program = slash ? slash + 1 : name, .started_ms = cli_now_ms() };
     app.compat = strcmp(app.program, "tinker") == 0 || (compat && strcmp(compat, "1") == 0);
     app.headers = app.truncate = app.progress = true;
     app.deadline_ms = INT64_MAX;
@@ -124,11 +111,11 @@ int main(int argc, char **argv)
         if (strncmp(argv[i], "--json", 6) == 0)
             app.format = CLI_JSON;
     signal(SIGPIPE, SIG_DFL);
-    try_plugin(argv);
+    if (argc > 1)
+        cli_try_plugin(argv);
     int code = cli_finish_output(&app, run(&app, argc, argv));
     cli_disconnect(&app);
     cli_config_free(app.config);
-    free(app.values);
-    free(app.args);
-    return code;
+    cli_parse_free(&app);
+    return cli_exit_code(&app, code);
 }

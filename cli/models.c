@@ -67,6 +67,11 @@ const cli_model_facts *cli_model_find(const char *name)
     return NULL;
 }
 
+const char *cli_model_name(size_t i)
+{
+    return i < sizeof facts / sizeof *facts ? facts[i].name : NULL;
+}
+
 static bool contains(const char *name, const char *word)
 {
     char lower[128];

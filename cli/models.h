@@ -3,6 +3,7 @@
 #define CLI_MODELS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct cli_model_facts {
@@ -18,6 +19,8 @@ typedef struct cli_model_facts {
 
 /* Everything from the first ':' is ignored. NULL = not known. */
 const cli_model_facts *cli_model_find(const char *name);
+/* The i-th name, for completion; NULL past the end. */
+const char *cli_model_name(size_t i);
 /* The formula's learning rate; 0 where it was never calibrated. */
 double cli_model_rate(const char *name, int64_t hidden, bool lora);
 /* For LoRA on a known model; 0 = none can be given. */

@@ -109,6 +109,9 @@ void cli_write_json(FILE *f, const json_t *v, int indent)
 const json_t *cli_json_at(const json_t *v, const char *path)
 {
     char part[128];
+    const json_t *whole = json_object_get(v, path); /* a key with dots in it */
+    if (whole)
+        return whole;
     while (v && *path) {
         size_t n = strcspn(path, ".");
         if (n >= sizeof part)
@@ -179,6 +182,19 @@ int cli_print_json(const cli_app *app, const json_t *v)
     fputc('\n', stdout);
     json_decref(picked);
     return 0;
+}
+
+void cli_put_text(const cli_app *app, FILE *f, const char *text, size_t len)
+{
+    bool people = (f == stdout && app->stdout_tty) || (f == stderr && app->stderr_tty);
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)text[i];
+        bool second = c == 0xC2 && i + 1 < len && (unsigned char)text[i + 1] < 0xA0;
+        if (people && ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7F || second))
+            fprintf(f, "\\x%02x", second ? (unsigned char)text[++i] : c);
+        else
+            fputc(c, f);
+    }
 }
 
 /* ---- cells ---- */
@@ -364,8 +380,8 @@ static void put_cell(const cli_app *app, const char *text, size_t width, bool le
         fputs(text, stdout);
     } else if (left) {
         const char *from = text;
-        while (cli_width(from) > width - 1)
-            from += cli_cut(from, 1) ? cli_cut(from, 1) : 1 + cli_cut(from + 1, 1);
+        while (cli_width(from) > width - 1) /* a wide character takes two cells */
+            from += cli_cut(from, 1) ? cli_cut(from, 1) : cli_cut(from, 2);
         printf("%s%s", dots, from);
         cells = 1 + cli_width(from);
     } else {

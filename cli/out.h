@@ -51,6 +51,10 @@ int cli_print_done(const cli_app *, const json_t *object, const char *format, ..
 void cli_write_json(FILE *, const json_t *, int indent);
 int cli_print_json(const cli_app *, const json_t *);
 
+/* Text of a model's or the service's making; on a terminal its control characters (but tabs and
+ * line ends) are shown, not obeyed. */
+void cli_put_text(const cli_app *, FILE *, const char *text, size_t len);
+
 /* A time of the service's ("2026-01-01T00:00:00Z") in the style asked for. Yours. */
 char *cli_time_text(const cli_app *, const char *time, bool people);
 /* The member at a dotted path; NULL = none. */

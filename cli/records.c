@@ -5,10 +5,14 @@
 
 enum { FIRST_PAGE = 100 };
 
-void cli_pager_begin(cli_pager *p, cli_app *app, const char *label)
+void cli_pager_begin(cli_pager *p, cli_app *app, int64_t limit, const char *what)
 {
     *p = (cli_pager){ .app = app };
-    cli_progress_begin(&p->bar, app, label, -1, false);
+    if (limit)
+        (void)snprintf(p->label, sizeof p->label, "Fetching %lld %s", (long long)limit, what);
+    else
+        (void)snprintf(p->label, sizeof p->label, "Fetching all %s", what);
+    cli_progress_begin(&p->bar, app, p->label, -1, false);
 }
 
 bool cli_pager_go(cli_pager *p, size_t done, int64_t total, tinkc_error *err)

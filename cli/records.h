@@ -17,8 +17,10 @@ json_t *cli_checkpoint_json(const cli_app *, const json_t *sent);
 typedef struct cli_pager {
     cli_app *app;
     cli_progress bar;
+    char label[64];
 } cli_pager;
-void cli_pager_begin(cli_pager *, cli_app *, const char *label);
+/* limit 0 = all of them; `what` names them: "training runs". */
+void cli_pager_begin(cli_pager *, cli_app *, int64_t limit, const char *what);
 /* False when the command was stopped: err then says so. */
 bool cli_pager_go(cli_pager *, size_t done, int64_t total, tinkc_error *err);
 /* Waits for a page (and frees its future) while showing why; true if it is here. */

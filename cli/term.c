@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "config.h"
 #include "text.h"
 
 /* The two things a signal handler may touch. */
@@ -57,11 +59,13 @@ int cli_stop_exit(void)
 
 static bool want_color(const cli_app *app)
 {
-    const char *when = cli_text(app, "color"), *term = getenv("TERM");
+    const char *term = getenv("TERM");
+    const char *when =
+        cli_given(app, "color") ? cli_text(app, "color") : cli_config_get(app, "color", NULL);
     const char *no = getenv("NO_COLOR"), *force = getenv("CLICOLOR_FORCE"),
                *force2 = getenv("FORCE_COLOR");
-    if (cli_given(app, "color") && strcmp(when, "auto") != 0)
-        return strcmp(when, "always") == 0;
+    if (when && (strcmp(when, "always") == 0 || strcmp(when, "never") == 0))
+        return when[0] == 'a';
     if (no && *no)
         return false;
     if ((force && *force && strcmp(force, "0") != 0) || (force2 && *force2))
@@ -76,6 +80,11 @@ void cli_term_setup(cli_app *app)
     app->stdin_tty = isatty(STDIN_FILENO);
     app->stdout_tty = isatty(STDOUT_FILENO);
     app->stderr_tty = isatty(STDERR_FILENO);
+    cli_term_color(app);
+}
+
+void cli_term_color(cli_app *app)
+{
     app->color = want_color(app);
 }
 
@@ -200,6 +209,36 @@ void cli_progress_end(cli_progress *p)
 
 /* ---- prompts ---- */
 
+/* Waits until stdin has something. False after a signal, also one that comes just before the wait.
+ */
+static bool wait_input(void)
+{
+    struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
+    sigset_t stops, before;
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGINT);
+    sigaddset(&stops, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &stops, &before);
+    while (!stop_signal && ppoll(&in, 1, NULL, &before) < 0 && errno == EINTR)
+        ;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return !stop_signal;
+}
+
+char *cli_ask_line(char *line, size_t size, const char *prompt)
+{
+    cli_catch_signals();
+    cli_progress_clear();
+    fputs(prompt, stderr);
+    fflush(stderr);
+    if (!wait_input() || !fgets(line, (int)size, stdin)) {
+        fputc('\n', stderr);
+        return NULL;
+    }
+    line[strcspn(line, "\r\n")] = '\0';
+    return line;
+}
+
 int cli_confirm(cli_app *app, const char *question, const char *flag)
 {
     if (app->yes)
@@ -209,17 +248,11 @@ int cli_confirm(cli_app *app, const char *question, const char *flag)
         (void)snprintf(hint, sizeof hint, "to go on without being asked, add %s", flag);
         return -cli_fail(app, "usage", hint, "this needs an answer, and there is no terminal");
     }
-    cli_catch_signals();
     for (;;) {
-        char line[64];
-        cli_progress_clear();
-        fprintf(stderr, "%s [y/N]: ", question);
-        fflush(stderr);
-        if (!fgets(line, sizeof line, stdin)) {
-            fputc('\n', stderr);
+        char line[64], prompt[256];
+        (void)snprintf(prompt, sizeof prompt, "%s [y/N]: ", question);
+        if (!cli_ask_line(line, sizeof line, prompt))
             return cli_stop_signal() ? -cli_stop_exit() : 0;
-        }
-        line[strcspn(line, "\r\n")] = '\0';
         if (!line[0] || strcasecmp(line, "n") == 0 || strcasecmp(line, "no") == 0)
             return 0;
         if (strcasecmp(line, "y") == 0 || strcasecmp(line, "yes") == 0)
@@ -233,6 +266,7 @@ char *cli_read_secret(const char *prompt)
     bool tty = tcgetattr(STDIN_FILENO, &before) == 0;
     char *line = NULL;
     size_t cap = 0;
+    cli_catch_signals(); /* an interrupt must not leave the terminal without echo */
     if (tty) {
         fputs(prompt, stderr);
         fflush(stderr);
@@ -240,7 +274,7 @@ char *cli_read_secret(const char *prompt)
         quiet.c_lflag &= (tcflag_t)~ECHO;
         tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet);
     }
-    ssize_t n = getline(&line, &cap, stdin);
+    ssize_t n = !tty || wait_input() ? getline(&line, &cap, stdin) : -1;
     if (tty) {
         tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
         fputc('\n', stderr);

@@ -6,6 +6,8 @@
 
 /* Fills in the app's knowledge of its streams. */
 void cli_term_setup(cli_app *);
+/* Settles colours: the option, else the configuration, else the environment and the terminal. */
+void cli_term_color(cli_app *);
 /* Columns of the terminal, else $COLUMNS, else 0 = no limit. */
 size_t cli_term_width(const cli_app *);
 
@@ -28,6 +30,8 @@ void cli_progress_clear(void);
 void cli_status(const cli_app *, bool now, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Asks on stderr and reads a line without its end. NULL at the end of input or after a signal. */
+char *cli_ask_line(char *line, size_t size, const char *prompt);
 /* Asks [y/N]. 1 yes, 0 no; an exit code below 0 (negated) if it cannot ask: no terminal, and the
  * problem names `flag` ("--yes"). */
 int cli_confirm(cli_app *, const char *question, const char *flag);

@@ -467,6 +467,9 @@ static size_t read_char(const char *p, uint32_t *c)
         }
         *c = *c << 6 | (s[i] & 0x3Fu);
     }
+    if ((n == 3 && (*c < 0x800 || (*c >= 0xD800 && *c < 0xE000))) ||
+        (n == 4 && (*c < 0x10000 || *c > 0x10FFFF)))
+        n = 0; /* too long a form, half a pair, or beyond the last */
     if (n == 0) {
         *c = 0xFFFD;
         return 1;

@@ -100,8 +100,13 @@ static int hold_out(cli_sft *s)
     size_t *order = cli_shuffled(s->train.n, (uint64_t)cli_int(s->app, "shuffle-seed"));
     if (!order)
         return cli_fail(s->app, "internal", NULL, "out of memory");
-    if (held >= s->train.n || cli_given(s->app, "test-data"))
+    if (cli_given(s->app, "test-data"))
         held = 0;
+    if (held && held >= s->train.n) {
+        free(order);
+        return cli_fail(s->app, "data_invalid", NULL,
+                        "%zu examples are too few to hold %zu of them out", s->train.n, held);
+    }
     for (size_t i = 0; i < held; i++) {
         cli_examples *t = &s->test;
         cli_example *grown = realloc(t->items, (t->n + 1) * sizeof *grown);

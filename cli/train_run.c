@@ -112,7 +112,7 @@ static void tell(cli_sft *s, const char *event, json_t *v)
         fputc('\n', stdout);
         fflush(stdout);
     }
-    cli_trainlog_event(&s->log, out);
+    cli_trainlog_event(s->app, &s->log, out);
     json_decref(out);
 }
 

@@ -2,29 +2,15 @@
 #include "trainlog.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "files.h"
 #include "out.h"
 #include "text.h"
-
-static bool make_folder(const char *path)
-{
-    char *copy = strdup(path);
-    bool ok = copy != NULL;
-    for (char *p = copy ? copy + 1 : NULL; ok && p && *p; p++) {
-        if (*p != '/')
-            continue;
-        *p = '\0';
-        ok = mkdir(copy, 0777) == 0 || errno == EEXIST;
-        *p = '/';
-    }
-    ok = ok && (mkdir(copy, 0777) == 0 || errno == EEXIST);
-    free(copy);
-    return ok;
-}
 
 static FILE *open_log(const char *folder, const char *name, const char *mode)
 {
@@ -37,7 +23,8 @@ static FILE *open_log(const char *folder, const char *name, const char *mode)
 int cli_trainlog_open(cli_app *app, const char *folder, const char *hook, cli_trainlog *out)
 {
     *out = (cli_trainlog){ .folder = strdup(folder) };
-    if (!make_folder(folder) || !(out->metrics = open_log(folder, "metrics.jsonl", "ae")) ||
+    if (!cli_make_folder(folder, 0777) ||
+        !(out->metrics = open_log(folder, "metrics.jsonl", "ae")) ||
         !(out->checkpoints = open_log(folder, "checkpoints.jsonl", "ae")))
         return cli_fail(app, "local_io", NULL, "%s: %s", folder, strerrordesc_np(errno));
     if (hook && !(out->hook = popen(hook, "we")))
@@ -73,30 +60,39 @@ bool cli_trainlog_checkpoint(cli_trainlog *log, const json_t *v)
     return append(log->checkpoints, v);
 }
 
-void cli_trainlog_event(cli_trainlog *log, const json_t *v)
+void cli_trainlog_event(const cli_app *app, cli_trainlog *log, const json_t *v)
 {
     if (!log->hook)
         return;
+    /* A hook that has ended must not end the training: its SIGPIPE is taken back. */
+    sigset_t pipe_signal, before;
+    sigemptyset(&pipe_signal);
+    sigaddset(&pipe_signal, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
     cli_write_json(log->hook, v, -1);
     fputc('\n', log->hook);
-    fflush(log->hook);
+    bool ok = fflush(log->hook) == 0;
+    while (!ok && sigtimedwait(&pipe_signal, NULL, &(struct timespec){ 0 }) > 0)
+        ;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!ok) {
+        cli_warn(app, "--hook: the command has ended; going on without it");
+        pclose(log->hook);
+        log->hook = NULL;
+    }
 }
 
-bool cli_trainlog_config(const char *folder, const json_t *v)
+int cli_trainlog_config(const cli_app *app, const char *folder, const json_t *v)
 {
-    FILE *f = make_folder(folder) ? open_log(folder, "config.json.new", "we") : NULL;
-    if (!f)
-        return false;
-    cli_write_json(f, v, 2);
-    fputc('\n', f);
-    bool ok = fflush(f) == 0 && fsync(fileno(f)) == 0;
-    ok = fclose(f) == 0 && ok;
-    char *from = cli_printf("%s/config.json.new", folder),
-         *to = cli_printf("%s/config.json", folder);
-    ok = ok && rename(from, to) == 0;
-    free(from);
-    free(to);
-    return ok;
+    char *path = cli_printf("%s/config.json", folder);
+    cli_save s;
+    cli_save_begin(&s, path ? path : "", 0666);
+    if (s.f) {
+        cli_write_json(s.f, v, 2);
+        fputc('\n', s.f);
+    }
+    free(path);
+    return cli_save_end(&s, app, true);
 }
 
 json_t *cli_trainlog_read_config(const char *folder)

@@ -22,8 +22,9 @@ int cli_trainlog_open(cli_app *, const char *folder, const char *hook, cli_train
 void cli_trainlog_close(cli_trainlog *);
 bool cli_trainlog_metrics(cli_trainlog *, const json_t *);
 bool cli_trainlog_checkpoint(cli_trainlog *, const json_t *);
-void cli_trainlog_event(cli_trainlog *, const json_t *);
-bool cli_trainlog_config(const char *folder, const json_t *);
+void cli_trainlog_event(const cli_app *, cli_trainlog *, const json_t *);
+/* 0, or an exit code after reporting. */
+int cli_trainlog_config(const cli_app *, const char *folder, const json_t *);
 json_t *cli_trainlog_read_config(const char *folder); /* yours; NULL = none */
 
 /* Records of checkpoints.jsonl that have `key`, oldest first; yours. */
