@@ -1,13 +1,14 @@
 """Black-box tests of build/tinkc: grammar, formats, errors, exit codes, help, manual, completion.
 
-    cli_test.py BUILD [--update]     --update rewrites tests/cli/golden after review
+    cli_test.py BUILD [--update] [GROUP...]     --update rewrites tests/cli/golden after review
 """
-import json, os, pathlib, re, shutil, subprocess, sys, tempfile
+import json, os, pathlib, pty, re, shutil, signal, subprocess, sys, tempfile, time
 import stub
 
 here = pathlib.Path(__file__).resolve().parent
 build = pathlib.Path(sys.argv[1]).resolve()
 update = "--update" in sys.argv
+wanted = [a for a in sys.argv[2:] if not a.startswith("-")]
 server, url = stub.start()
 home = tempfile.mkdtemp(prefix="tinkc-cli-test-")
 passed, failed = 0, []
@@ -262,8 +263,230 @@ def data():
     check("convert", json.loads(r.stdout)["messages"][1] == {"role": "assistant", "content": "b"}, r)
 
 
-for group in (grammar, formats, errors, changes, downloads, configuration, documentation, completions, data):
-    group()
+def lists():
+    many = {"TINKER_PROJECT_ID": "many"}
+    before = len(server.seen)
+    r = tinkc("run", "list", "--limit", "0", "--json", env=many)
+    pages = [s[1] for s in server.seen[before:] if s[1].startswith("/api/v1/training_runs?")]
+    check("all pages", json.loads(r.stdout)["shown_count"] == 250, r)
+    check("pages of 100", len(pages) == 3 and all("limit=100" in p for p in pages[:2]), pages)
+    check("no progress off a terminal", r.stderr == "", r.stderr)
+    before = len(server.seen)
+    r = tinkc("run", "list", "--limit", "130", "--offset", "10", "-f", "id", env=many)
+    check("limit and offset", r.stdout.split()[0] == "many-10" and len(r.stdout.split()) == 130, r.stdout[:80])
+    r = tinkc("run", "list", "-f", "table", env=dict(many, COLUMNS="80"))
+    check("more are named", r.stdout.startswith("20 training runs (230 more not shown, use --limit to see more)"), r)
+    r = tinkc("run", "list", "--limit", "2", "--filter", "training_run_id~*9", "-f", "id", env=many)
+    check("the limit counts what passes", r.stdout.split() == ["many-9", "many-19"], r)
+    exits(2, "run", "list", "--filter", "nonsense", says="--filter")
+    r = tinkc("checkpoint", "list", "--sort", "size_bytes", "--reverse", "-f", "id")
+    check("sorted as numbers", r.stdout.split() == ["weights/000040", "sampler_weights/final", "weights/000020"], r)
+    check("sessions filtered", tinkc("session", "list", "--filter", "session_id=s-2", "-f", "id").stdout == "s-2\n")
+    check("columns help", "owner\tOwner" in tinkc("run", "list", "--columns", "help").stdout)
+    for style, wanted in (("iso", "2025-01-02T03:04:05Z"), ("epoch", "1735787045"),
+                          ("local", "2025-01-02 03:04:05 +0000"), ("relative", "2025-01-02")):
+        r = tinkc("run", "list", "-c", "id,updated", "--time", style)
+        check(f"--time {style}", f"run-1\t{wanted}\n" in r.stdout, r.stdout)
+    check("options before the verb", tinkc("checkpoint", "--run-id", "run-1", "list", "-f", "id").returncode == 0)
+    p = subprocess.Popen([build / "tinkc", "run", "list"], env=dict(base_env, TINKER_PROJECT_ID="slow"),
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    check("it asks", server.slow.wait(20))
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=20)
+    check("SIGINT ends a list with 130", p.returncode == 130 and out == "", (p.returncode, err))
+
+
+def compatibility():
+    tinker = pathlib.Path(home, "bin", "tinker")
+    tinker.parent.mkdir(exist_ok=True)
+    tinker.symlink_to(build / "tinkc")
+    p1, missing = "tinker://run-1/weights/000020", "tinker://missing/weights/x"
+
+    def old(*args, **more):
+        whole = dict(base_env, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", ""))
+        return subprocess.run([tinker, *args], capture_output=True, text=True, env=whole, timeout=60, cwd=home, **more)
+    check("table in a pipe", old("run", "list").stdout.startswith("3 training runs\n"))
+    check("failures are 1", old("run", "info", "missing").returncode == 1)
+    check("usage stays 2", old("run", "list", "--nonsense").returncode == 2)
+    r = old("checkpoint", "delete", p1, "-y", "-f", "json")
+    check("delete on one line", r.stdout == '{"deleted_count":1,"failed":[]}\n', r)
+    check("some failed is 1", old("checkpoint", "delete", p1, missing, "-y").returncode == 1)
+    r = old("checkpoint", "publish", p1, "-f", "json")
+    check("publish is silent", (r.returncode, r.stdout, r.stderr) == (0, "", ""), r)
+    r = old("-f", "json", "run", "list")
+    check("no counts", list(json.loads(r.stdout)) == ["runs"], r.stdout[:80])
+    check("data check is 1", old("data", "check", "/dev/null").returncode == 1)
+
+
+def on_terminal(*args, typed=b""):
+    """Runs under a pseudo-terminal; what was on the screen, and the exit code."""
+    env = dict(base_env, TERM="xterm", ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", ""))
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.chdir(home)
+        os.execve(build / "tinkc", ["tinkc", *args], env)
+    screen = b""
+    signal.signal(signal.SIGALRM, lambda *a: os.kill(pid, signal.SIGKILL))
+    signal.alarm(60)
+    try:
+        while b"]: " not in screen:
+            screen += os.read(fd, 4096)
+        os.write(fd, typed)
+        while chunk := os.read(fd, 4096):
+            screen += chunk
+    except OSError:
+        pass
+    os.close(fd)
+    signal.alarm(0)
+    return screen.decode(errors="replace"), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def prompts():
+    p1 = "tinker://run-1/weights/000020"
+    for typed, code in ((b"n\n", 11), (b"\n", 11), (b"\x04", 11), (b"YES\n", 0), (b"what\ny\n", 0), (b"\x03", 130)):
+        screen, got = on_terminal("checkpoint", "delete", p1, typed=typed)
+        check(f"prompt answered {typed}", got == code and ("cancelled" in screen) == (code == 11), (got, screen))
+    screen, got = on_terminal("session", "move", "s-1", "--project", "p", typed=b"n\n")
+    check("move declined", got == 11 and "cancelled" in screen, (got, screen))
+    exits(2, "session", "move", "s-1", "--project", "p", says="--yes")
+
+
+def more_commands():
+    r = tinkc("api", "GET", "/api/v1/training_runs", "-F", "project_id=many", "-F", "limit=100", "--paginate")
+    parts = [json.loads(l) for l in r.stdout.splitlines()]
+    check("api --paginate", [p["cursor"]["offset"] for p in parts] == [0, 100, 200], r.stdout[:200])
+    exits(2, "api", "GET", "/x", "-F", "novalue", says="K=V")
+    r = tinkc("api", "GET", "/api/v1/training_runs/missing")
+    check("api 404", r.returncode == 3 and "no such run" in r.stdout, r)
+    r = tinkc("audit", "sync", "-o", "audit/log", "--backfill-days", "2")
+    files = sorted(pathlib.Path(home, "audit/log").iterdir())
+    check("audit sync", r.returncode == 0 and len(files) == 3 and
+          list(json.loads(files[0].read_text())) == ["event", "model_id", "purpose", "timestamp", "tinker_path"], r)
+    before = len(server.seen)
+    tinkc("audit", "sync", "-o", "audit/log", "--backfill-days", "2")
+    check("past days once", len([s for s in server.seen[before:] if "/audit" in s[1]]) == 1)
+    r = tinkc("session", "export-trace", "s-1", "-o", "-")
+    check("trace to stdout", r.stdout == "the trace", r)
+    r = tinkc("session", "export-trace", "s-1", "--json")
+    check("trace to a file", json.loads(r.stdout)["file_size_bytes"] == 9 and pathlib.Path(home, "s-1.pftrace").exists(), r)
+    r = subprocess.run([build / "tinkc", "checkpoint", "download", "tinker://run-1/sampler_weights/final", "--archive", "-"],
+                       env=base_env, cwd=home, capture_output=True)
+    check("archive to stdout", r.returncode == 0 and len(r.stdout) > 100000 and b"adapter_config.json" in r.stdout[:100], r.stderr)
+    r = tinkc("billing", "usage", "-7d", "--json")
+    check("billing of a week", r.returncode == 0, r)
+    for how in (("-f", "table"), ("-f", "csv"), ()):
+        check(f"booleans {how}", "True" in tinkc("billing", "usage", "2026-07-13", "2026-07-14", *how).stdout)
+    r = tinkc("auth", "status", "--json")
+    row = json.loads(r.stdout)["profiles"][0]
+    check("auth status", r.returncode == 0 and list(row) == ["profile", "base_url", "source", "kind", "valid", "user_urn",
+          "email", "expires_at"] and row["valid"] and row["source"] == "TINKER_API_KEY", r)
+    r = tinkc("auth", "status")
+    check("its columns", r.stdout.splitlines()[0] == "Profile\tUser\tSource\tExpires\tURL", r)
+    r = tinkc("auth", "status", env={"TINKER_API_KEY": None})
+    check("no credential", r.returncode == 4 and "auth login" in r.stderr, r)
+    r = tinkc("doctor", "--json")
+    ids = {c["id"]: c["status"] for c in json.loads(r.stdout)["checks"]}
+    check("doctor", r.returncode == 0 and ids["service.health"] == "ok" and ids["network.clock"] == "ok" and
+          ids["config.telemetry"] == "ok" and ids["tool.path"] == "ok", r)
+    check("no secret in doctor", "tml-test" not in r.stdout, r.stdout)
+    r = tinkc("doctor", "--base-url", "http://127.0.0.1:1", "--retry-for", "0")
+    check("doctor finds it", r.returncode == 12 and "fail\tservice.health" in r.stdout, r)
+    check("env flag off", tinkc("data", "check", "/dev/null", env={"TINKC_QUIET": "0"}).stderr != "")
+    plugin = pathlib.Path(home, "bin", "tinkc-hello")
+    plugin.parent.mkdir(exist_ok=True)
+    plugin.write_text('#!/bin/sh\necho "$1 $TINKC_PROFILE $TINKER_BASE_URL"\n')
+    plugin.chmod(0o755)
+    path = {"PATH": f"{home}/bin:{base_env['PATH']}"}
+    check("plugin", tinkc("hello", "you", env=path).stdout == f"you default {url}\n")
+    check("plugin listed", "  hello\n" in tinkc("help", env=path).stdout)
+
+
+def settings():
+    """Keys of the files that stand in for options, unknown ones, and who may set what."""
+    folder = pathlib.Path(home, "settings")
+    folder.mkdir()
+    file = folder / "c.toml"
+    file.write_text('[profile.other]\nmodle = "x"\n[defaults]\ncolor = "always"\n[run.list]\nlimit = 1\n'
+                    'columns = "id,owner"\n[train.sft]\nlora_rnak = 3\n')
+    r = tinkc("run", "list", "--config-file", file)
+    check("options from a file", r.stdout == "Run ID\tOwner\nrun-1\tan [owner]\n", r)
+    check("unknown keys", "c.toml:2: unknown key 'modle'; did you mean model" in r.stderr and
+          "unknown key 'train.sft.lora_rnak'" in r.stderr and r.stderr.count("unknown") == 2, r.stderr)
+    check("the command line wins", tinkc("run", "list", "--config-file", file, "--limit", "2", "-f", "id").stdout.count("\n") == 2)
+    check("colour", "\033[1m" in tinkc("run", "list", "--config-file", file, "-f", "table").stdout)
+    file.write_text("[run.list]\nlimit = -1\n")
+    exits(2, "run", "list", "--config-file", file, says="not negative")
+    exits(2, "run", "list", "--config-file", folder, says="cannot be read")
+    (folder / ".tinkc.toml").write_text('[train.sft]\nhook = "rm -rf /"\n')
+    exits(2, "run", "list", cwd=folder, says=".tinkc.toml:2:")
+    (folder / ".tinkc.toml").unlink()
+    (folder / "sys" / "tinkc").mkdir(parents=True)
+    (folder / "sys" / "tinkc" / "config.toml").write_text('[defaults]\nformat = "id"\n')
+    check("system file", tinkc("run", "list", env={"XDG_CONFIG_DIRS": f"/nowhere:{folder}/sys"}).stdout == "run-1\nrun-2\nrun-3\n")
+    env = {"XDG_CONFIG_HOME": str(folder / "xdg"), "TINKER_API_KEY": None}
+    command = "printf '%s' \"tml-\\x\""
+    check("a command is stored", tinkc("auth", "login", "--no-check", "--credential-cmd", command, env=env).returncode == 0)
+    r = tinkc("config", "get", "credential_cmd", env=env)
+    check("as it is", r.stdout == command + "\n", r)
+    tinkc("config", "set", "model", "m", "--profile", "work", env=env)
+    tinkc("config", "use-profile", "work", env=env)
+    r = tinkc("config", "profiles", "--json", env=env)
+    check("profiles", {p["profile"]: p["current"] for p in json.loads(r.stdout)["profiles"]} == {"work": True, "default": False}, r)
+    check("profiles complete", "work\t" in tinkc("__complete", "--", "config", "use-profile", "w", env=env).stdout)
+    check("models complete", "Qwen/Qwen3-8B\t" in tinkc("__complete", "--", "chat", "-m", "Qwen/Qwen3-8", env=env).stdout)
+    r = tinkc("config", "list", env=env)
+    check("no origin unless asked", r.stdout.splitlines()[0] == "Key\tValue", r)
+    check("origin", "config.toml:" in tinkc("config", "list", "--show-origin", env=env).stdout)
+
+
+def local_work():
+    """Batches, streams and templates on the engine inside the program."""
+    if not pathlib.Path("models/nano/config.json").exists():
+        return print("skipped: models/nano is not here")
+    env = {"TINKER_API_KEY": None, "TINKER_BASE_URL": None, "TINKC_NANO": str(pathlib.Path("models/nano").resolve())}
+    lines = [{"id": "a", "prompt": "What is 1 + 1?"}, {"messages": [{"role": "system", "content": "s"},
+             {"role": "user", "content": "What is 2 + 2?"}], "max_tokens": 3}, {"id": "c"}, {"id": "d", "prompt": "Spell cat.",
+             "stop": ["a"]}]
+    text = "".join(json.dumps(l) + "\n" for l in lines)
+    how = ("sample", "--local", "--temperature", "0", "--max-tokens", "12", "--batch", "-")
+    for order in ((), ("--unordered",)):
+        r = tinkc(*how, *order, stdin=text, env=env)
+        got = {json.dumps(v["id"]): v for v in map(json.loads, r.stdout.splitlines())}
+        check(f"batch {order}", r.returncode == 10 and set(got) == {'"a"', "1", '"c"', '"d"'} and "error" in got['"c"'] and
+              len(got["1"]["sequences"][0]["tokens"]) <= 3 and "a" not in got['"d"']["sequences"][0]["text"], r)
+    out = pathlib.Path(home, "batch.jsonl")
+    out.write_text(json.dumps({"id": "a", "sequences": []}) + "\n" + '{"id": "d", "seq')
+    r = tinkc(*how, "-o", out, "--resume", stdin=text, env=env)
+    ids = [json.loads(l)["id"] for l in out.read_text().splitlines() if l.endswith("}")]
+    check("resume", r.returncode == 10 and ids == ["a", 1, "c", "d"], (r, ids))
+    exits(2, *how, "--resume", stdin=text, env=env, says="--output")
+    r = tinkc(*how, "--as-conversation", "--drop-system", stdin=text, env=env)
+    roles = [[m["role"] for m in json.loads(l)["messages"]] for l in r.stdout.splitlines() if "messages" in json.loads(l)]
+    check("as conversations", roles.count(["user", "assistant"]) == 3, r)
+    exits(6, *how, stdin="{broken\n", env=env, says="-:1:")
+    r = tinkc("sample", "--local", "--stream", "--temperature", "0", "--max-tokens", "2", "What is 7 + 5?", env=env)
+    check("stream", r.returncode == 0 and r.stdout.startswith("12") and "--max-tokens" in r.stderr, r)
+    exits(2, "sample", "--local", "--max-tokens", "0", "x", env=env, says="--max-tokens")
+    r = tinkc("tokenizer", "chat-template", "-", "--ids", "--text", stdin='[{"role":"user","content":"x"}]', env=env)
+    check("one form", r.returncode == 2, r)
+    r = tinkc("tokenizer", "info", env=env)
+    check("tokenizer info", r.returncode == 0 and "End\t" in r.stdout, r)
+    folder = pathlib.Path(home, "log")
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text("".join(json.dumps({"step": s, "a.b": s * 1.5, "a": 1}) + "\n" for s in (3, 9, 0, 1)))
+    r = tinkc("logs", "plot", folder, "--metric", "a.b")
+    check("plot of a run that went back", r.returncode == 0 and "13.5" in r.stdout, r)
+    r = tinkc("logs", "show", folder, "--metric", "a.b")
+    check("metrics with dots", "9\t13.5\n" in r.stdout, r)
+    (folder / "config.json").write_text('{"tinkc": {"files": [1, null]}, "model_name": "nano"}')
+    r = tinkc("train", "resume", folder, "--local", env=env)
+    check("broken config.json", r.returncode in (2, 3) and "error:" in r.stderr, r)
+
+
+for group in (grammar, formats, errors, changes, downloads, configuration, documentation, completions, data, lists,
+              compatibility, prompts, more_commands, settings, local_work):
+    if not wanted or group.__name__ in wanted:
+        group()
 shutil.rmtree(home, ignore_errors=True)
 print(f"cli: {passed} passed, {len(failed)} failed")
 sys.exit(bool(failed))

@@ -65,7 +65,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         for name, (status, text) in FAILURES.items():
             if f"/{name}" in path and not path.endswith("/archive.tar"):
                 return self.answer(status, {"detail": text}, [("x-should-retry", "false")])
-        for prefix, fn in ROUTES:
+        for prefix, fn in sorted(ROUTES, key=lambda r: -len(r[0])):
             if path == prefix or (prefix.endswith("/") and path.startswith(prefix)):
                 return fn(self, path, query, body)
         self.answer(404, {"detail": f"unknown path {path}"})
@@ -75,6 +75,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 def page(key, items):
     def fn(h, path, query, body):
+        if query.get("project_id") == "slow":
+            h.server.slow.set()
+            threading.Event().wait(20)
+        if query.get("project_id") == "many":
+            return page(key, [dict(items[0], training_run_id=f"many-{i}") for i in range(250)])(
+                h, path, dict(query, project_id=""), body)
         limit, offset = int(query.get("limit", 20)), int(query.get("offset", 0))
         h.answer(200, {key: items[offset:offset + limit],
                        "cursor": {"offset": offset, "limit": limit, "total_count": len(items)}})
@@ -117,6 +123,9 @@ ROUTES = [
         dict(EVENT, event_info={"type": "training", "token_count": 1000}),
         dict(EVENT, event_info={"type": "sampling_prefill", "cached": True, "token_count": 50})],
         "sessions": {"s-1": {"user_metadata": {"a": "b,c"}}}})),
+    ("/api/v1/sessions/s-1/trace_export", lambda h, *a: h.answer(200, {
+        "status": "ready", "url": f"http://{h.headers['Host']}/trace"})),
+    ("/trace", lambda h, *a: h.answer(200, None, body=b"the trace")),
     ("/archive.tar", lambda h, *a: h.answer(200, None, body=archive())),
 ]
 
@@ -124,6 +133,7 @@ ROUTES = [
 def start():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.seen = []
+    server.slow = threading.Event()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server, f"http://127.0.0.1:{server.server_address[1]}"
 
