@@ -20,3 +20,9 @@ out=$("$1/examples/dpo")
 echo "$out"
 # Nothing has moved before the first step: equal odds, ln 2.
 echo "$out" | grep -q '^step 0  dpo_loss 0.6931' || { echo "the first loss is not ln 2"; exit 1; }
+
+# hello is the README's program, word for word, and answers.
+if [ -e models/nano/config.json ]; then
+    diff <(sed -n '/^```c/,/^```/p' README.md | sed '1d;$d') <(tail -n +2 examples/hello.c) || { echo "the README's program differs"; exit 1; }
+    [ "$("$1/examples/hello")" = 12 ] || { echo "hello does not answer"; exit 1; }
+fi
