@@ -140,8 +140,8 @@ static void check_content(check *c, size_t i)
     cli_span text;
     char kind = cli_scan_peek(&c->scan);
     if (kind == '"') {
-        cli_scan_string(&c->scan, &text);
-        c->facts->reasoning = c->facts->reasoning || holds(text, "<think>");
+        if (cli_scan_string(&c->scan, &text) && holds(text, "<think>"))
+            c->facts->reasoning = true;
     } else if (kind == '[') {
         cli_scan_array(&c->scan);
         while (cli_scan_item(&c->scan))

@@ -146,6 +146,7 @@ static bool skip_escape(cli_scan *s)
 
 bool cli_scan_string(cli_scan *s, cli_span *out)
 {
+    *out = (cli_span){ "", 0 }; /* also after a fault: callers look at it */
     if (cli_scan_peek(s) != '"')
         return fault(s, "a string is needed");
     const char *from = ++s->at;

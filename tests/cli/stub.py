@@ -3,7 +3,7 @@
 Run ids and paths choose what happens: a run named after a failure ("missing", "forbidden", "busy", ...)
 answers with it. Requests are kept in `seen` for the tests to look at.
 """
-import http.server, io, json, tarfile, threading, urllib.parse
+import functools, http.server, io, json, os, tarfile, threading, urllib.parse
 
 CHECKPOINTS = [
     {"checkpoint_id": f"{kind}/{name}", "checkpoint_type": what, "time": when,
@@ -27,10 +27,12 @@ FAILURES = {"missing": (404, "no such run"), "forbidden": (403, "not yours"), "r
             "unpaid": (402, "pay first"), "broken": (500, "oops"), "taken": (409, "already so")}
 
 
+@functools.lru_cache
 def archive():
+    size = int(os.environ.get("STUB_ARCHIVE_BYTES", "100000"))
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
-        for name, body in [("adapter_config.json", b"{}"), ("adapter_model.safetensors", b"x" * 100000),
+        for name, body in [("adapter_config.json", b"{}"), ("adapter_model.safetensors", b"x" * size),
                            ("checkpoint_complete", b"")]:
             info = tarfile.TarInfo(name)
             info.size = len(body)
