@@ -285,9 +285,7 @@ int cli_data_stats(cli_app *app)
         add_count(rows, v, "  system", "system_messages", s.system);
         add_count(rows, v, "  tool", "tool_messages", s.tool);
         add_percentiles(rows, v, &s);
-        bad = cli_print_record(app, NULL, rows, v);
-        json_decref(rows);
-        json_decref(v);
+        bad = cli_show_record(app, NULL, rows, v);
     }
     free(s.hashes);
     free(s.lengths);

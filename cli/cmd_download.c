@@ -40,10 +40,7 @@ static int show_download(cli_app *app, const tinkc_download *d)
     cli_row(rows, "Archive Size", size);
     cli_row(rows, "Extracted to", tinkc_download_target(d));
     char *title = cli_printf("Checkpoint Download: %s", app->args[0]);
-    int bad = cli_print_record(app, title, rows, v);
-    free(title);
-    json_decref(rows);
-    json_decref(v);
+    int bad = cli_show_record(app, title, rows, v);
     return bad;
 }
 
@@ -176,9 +173,7 @@ static int show_exported(cli_app *app, const char *source, const char *target)
     cli_row(rows, "Source", source);
     cli_row(rows, "Format", cli_text(app, "to"));
     cli_row(rows, "Destination", target);
-    int bad = cli_print_record(app, "Checkpoint Export", rows, v);
-    json_decref(rows);
-    json_decref(v);
+    int bad = cli_show_record(app, strdup("Checkpoint Export"), rows, v);
     return bad;
 }
 

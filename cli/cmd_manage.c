@@ -99,10 +99,7 @@ int cli_session_info(cli_app *app)
         rows_of(rows, "Training Run", s->training_run_ids);
         rows_of(rows, "Sampler", s->sampler_ids);
         char *title = cli_printf("Session: %s", app->args[0]);
-        bad = cli_print_record(app, title, rows, v);
-        free(title);
-        json_decref(rows);
-        json_decref(v);
+        bad = cli_show_record(app, title, rows, v);
     } else {
         bad = cli_fail_error(app, &err, NULL);
     }
@@ -147,10 +144,7 @@ static int show_trace(cli_app *app, const char *target, int64_t bytes)
     cli_row(rows, "Saved to", target);
     cli_row(rows, "Size", size);
     char *title = cli_printf("Trace Export: %s", app->args[0]);
-    int bad = cli_print_record(app, title, rows, v);
-    free(title);
-    json_decref(rows);
-    json_decref(v);
+    int bad = cli_show_record(app, title, rows, v);
     return bad;
 }
 
@@ -336,10 +330,7 @@ int cli_model_info(cli_app *app)
     tinkc_text_free(&revision);
     add_parameters(app, v, rows, facts);
     char *title = cli_printf("Model: %s", name);
-    bad = cli_print_record(app, title, rows, v);
-    free(title);
-    json_decref(rows);
-    json_decref(v);
+    bad = cli_show_record(app, title, rows, v);
     tinkc_future_free(f);
     return bad;
 }
@@ -361,9 +352,7 @@ int cli_sampler_info(cli_app *app)
         cli_row(rows, "Sampler ID", s->sampler_id);
         cli_row(rows, "Base Model", s->base_model);
         cli_row(rows, "Model Path", s->model_path);
-        bad = cli_print_record(app, NULL, rows, v);
-        json_decref(rows);
-        json_decref(v);
+        bad = cli_show_record(app, NULL, rows, v);
     } else {
         bad = cli_fail_error(app, &err, NULL);
     }
@@ -384,9 +373,7 @@ int cli_whoami(cli_app *app)
         json_t *v = json_pack("{s:s,s:s?}", "user_urn", me->user_urn, "email", me->email);
         cli_row(rows, "User", me->user_urn);
         cli_row(rows, "Email", me->email);
-        bad = cli_print_record(app, NULL, rows, v);
-        json_decref(rows);
-        json_decref(v);
+        bad = cli_show_record(app, NULL, rows, v);
     } else {
         bad = cli_fail_error(app, &err, NULL);
     }

@@ -317,9 +317,7 @@ int cli_tokenizer_info(cli_app *app)
     bool chat = tinkc_tokenizer_template(t, NULL) != NULL;
     json_object_set_new(v, "chat_template", json_boolean(chat));
     cli_row(rows, "Chat template", chat ? "Yes" : "No");
-    bad = cli_print_record(app, NULL, rows, v);
-    json_decref(rows);
-    json_decref(v);
+    bad = cli_show_record(app, NULL, rows, v);
     tinkc_tokenizer_free(t);
     return bad;
 }

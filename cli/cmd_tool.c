@@ -143,9 +143,7 @@ int cli_config_show_path(cli_app *app)
         json_object_set_new(object, files[i].name,
                             files[i].path ? json_string(files[i].path) : json_null());
     }
-    int bad = cli_print_record(app, NULL, rows, object);
-    json_decref(rows);
-    json_decref(object);
+    int bad = cli_show_record(app, NULL, rows, object);
     return bad;
 }
 

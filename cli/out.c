@@ -605,6 +605,15 @@ int cli_print_record(const cli_app *app, const char *title, const json_t *rows,
     return 0;
 }
 
+int cli_show_record(const cli_app *app, char *title, json_t *rows, json_t *object)
+{
+    int bad = cli_print_record(app, title, rows, object);
+    free(title);
+    json_decref(rows);
+    json_decref(object);
+    return bad;
+}
+
 int cli_print_done(const cli_app *app, const json_t *object, const char *format, ...)
 {
     char line[1024];

@@ -38,6 +38,8 @@ int cli_print_list(const cli_app *, const cli_list *, const json_t *items);
 /* A record: in JSON the object (borrowed); else two columns, Property and Value. `rows` is an
  * array of [label, text] pairs (borrowed). */
 int cli_print_record(const cli_app *, const char *title, const json_t *rows, const json_t *object);
+/* The same with what was made for it, which is taken over. title NULL = none. */
+int cli_show_record(const cli_app *, char *title, json_t *rows, json_t *object);
 /* Adds a row; value NULL = left out. */
 void cli_row(json_t *rows, const char *label, const char *value);
 void cli_row_time(const cli_app *, json_t *rows, const char *label, const char *time);

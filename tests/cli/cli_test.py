@@ -478,6 +478,24 @@ def local_work():
     check("plot of a run that went back", r.returncode == 0 and "13.5" in r.stdout, r)
     r = tinkc("logs", "show", folder, "--metric", "a.b")
     check("metrics with dots", "9\t13.5\n" in r.stdout, r)
+    data = pathlib.Path(home, "lesson.jsonl")
+    data.write_text('{"messages":[{"role":"user","content":"What is 1 + 1?"},{"role":"assistant","content":"2, matey"}]}\n' * 64)
+    train = ("train", "sft", str(data), "--local", "--batch-size", "8", "--lora-rank", "8", "--save-every", "0", "--json")
+    r = tinkc(*train, "--max-steps", "2", "--log-dir", "hooked", "--hook", "head -n 1 > hook.out", env=env, timeout=200)
+    check("a hook that ends", r.returncode == 0 and '"event":"end"' in r.stdout and
+          pathlib.Path(home, "hook.out").read_text().startswith('{"event":"start"'), r)
+    whole = {k: v for k, v in dict(base_env, **env).items() if v}
+    p = subprocess.Popen([build / "tinkc", *train, "--epochs", "500", "--log-dir", "twice"], env=whole, cwd=home, text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while '"event":"step"' not in (line := p.stdout.readline()):
+        check("training starts", line != "") if not line else None
+        if not line:
+            break
+    p.send_signal(signal.SIGINT)
+    time.sleep(0.01)  # two signals at once would be one
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=60)
+    check("the second SIGINT leaves", p.returncode == 130 and "train resume" in err, (p.returncode, err))
     (folder / "config.json").write_text('{"tinkc": {"files": [1, null]}, "model_name": "nano"}')
     r = tinkc("train", "resume", folder, "--local", env=env)
     check("broken config.json", r.returncode in (2, 3) and "error:" in r.stderr, r)
