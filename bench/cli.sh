@@ -66,11 +66,13 @@ PY
 if command -v curl > /dev/null; then
     curl -s -o /dev/null "$TINKER_BASE_URL/archive.tar"
     fetch="checkpoint download tinker://run-1/sampler_weights/final -o $work/out --force"
-    python3 - "$(ms 5 curl -s -o /dev/null "$TINKER_BASE_URL/archive.tar")" "$(ms 5 "$build/tinkc" $fetch)" \
+    python3 - "$(ms 5 curl -s -o /dev/null "$TINKER_BASE_URL/archive.tar")" \
+        "$(ms 5 curl -s -o "$work/a.tar" "$TINKER_BASE_URL/archive.tar")" "$(ms 5 "$build/tinkc" $fetch)" \
         "$(rss "$build/tinkc" $fetch)" <<'PY'
 import sys
-curl, ours, memory = map(float, sys.argv[1:])
-print(f"checkpoint download: {400 / ours * 1000:.0f} MB/s, {memory:.0f} KB; curl {400 / curl * 1000:.0f} MB/s; ratio {curl / ours:.2f}")
+null, file, ours, memory = map(float, sys.argv[1:])
+print(f"checkpoint download: {400 / ours * 1000:.0f} MB/s, {memory:.0f} KB; curl {400 / null * 1000:.0f} MB/s into nothing "
+      f"({null / ours:.2f}), {400 / file * 1000:.0f} MB/s into a file ({file / ours:.2f})")
 PY
 else
     echo "skipped: curl is not installed"

@@ -12,6 +12,7 @@ typedef struct tkc_digest {
     uint64_t total; /* bytes so far */
     unsigned char block[64];
     bool is_sha1;
+    bool hardware; /* the processor has instructions for SHA-256 */
 } tkc_digest;
 
 void tkc_sha256_init(tkc_digest *);

@@ -70,10 +70,32 @@ static void test_every_cut(void **state)
     }
 }
 
+/* The plain code gives what the processor's instructions give (where there are none: itself). */
+static void test_plain_code(void **state)
+{
+    unsigned char data[700];
+    char fast[TKC_SHA256_HEX], plain[TKC_SHA256_HEX];
+    tkc_digest d;
+    (void)state;
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (unsigned char)(i * 131 + i / 7);
+    for (size_t len = 0; len <= sizeof data; len += 13) {
+        tkc_sha256_init(&d);
+        tkc_digest_add(&d, data, len);
+        tkc_digest_hex(&d, fast);
+        tkc_sha256_init(&d);
+        d.hardware = false;
+        tkc_digest_add(&d, data, len);
+        tkc_digest_hex(&d, plain);
+        assert_string_equal(fast, plain);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_known),
                                         cmocka_unit_test(test_million),
-                                        cmocka_unit_test(test_every_cut) };
+                                        cmocka_unit_test(test_every_cut),
+                                        cmocka_unit_test(test_plain_code) };
     return cmocka_run_group_tests_name("digest", tests, NULL, NULL);
 }
