@@ -426,7 +426,24 @@ static void save_named(tke_service *svc, tke_job *job, int32_t kind, const char 
     submit(w, write_checkpoint);
 }
 
-/* ---- ephemeral samplers ---- */
+/* ---- ephemeral samplers ----
+ * With a store the answer goes out when the sampler is on disk: whoever has its name can go on
+ * sampling after a sudden end. What cannot be written is kept in memory, and said in the log. */
+
+static void report_ephemeral(tke_job *job, const char *sampler_id)
+{
+    tinkc_error err = { 0 };
+    tkc_buf out;
+    tkc_buf_init(&out, job->svc->a, TKC_BUF_NO_MAX);
+    tkc_message_encode(&tkc_save_for_sampler_result_type,
+                       &(tkc_save_for_sampler_result){ .sampling_session_id = sampler_id }, &out,
+                       &err);
+    if (tkc_failed(&err))
+        tke_job_fail(job, &err);
+    else
+        tke_job_succeed(job, tkc_buf_view(&out));
+    tkc_buf_free(&out);
+}
 
 static void spill_recorded(void *user, const tinkc_error *err)
 {
@@ -442,6 +459,7 @@ static void spill_recorded(void *user, const tinkc_error *err)
     svc->n_images--;
     pthread_cond_broadcast(&svc->idle);
     pthread_mutex_unlock(&svc->lock);
+    report_ephemeral(w->job, w->sampler->id);
     writing_free(w);
 }
 
@@ -464,15 +482,18 @@ static void write_spill(tkc_job *base)
     tke_txn_commit(txn, spill_recorded, w);
 }
 
-static void spill(tke_service *svc, tke_run *run, tke_sampler *s, int64_t number)
+/* False: it stays in memory alone, and the caller answers. */
+static bool spill(tke_service *svc, tke_job *job, tke_sampler *s, int64_t number)
 {
     tinkc_error err = { 0 };
+    tke_run *run = job->run;
     char part[64];
     if (!tke_store_durable(svc->store) || svc->set.durability < TINKC_DURABILITY_SNAPSHOT)
-        return;
+        return false;
     writing *w = writing_new(svc, run, &err);
     if (!w)
-        return;
+        return false;
+    w->job = job;
     (void)snprintf(part, sizeof part, "ephemeral/%lld", (long long)number);
     w->sampler = s;
     w->snapshot = tke_snapshot_keep(s->snapshot);
@@ -481,6 +502,7 @@ static void spill(tke_service *svc, tke_run *run, tke_sampler *s, int64_t number
     svc->n_images++;
     pthread_mutex_unlock(&svc->lock);
     submit(w, write_spill);
+    return true;
 }
 
 static void save_ephemeral(tke_service *svc, tke_job *job, int64_t number)
@@ -488,8 +510,6 @@ static void save_ephemeral(tke_service *svc, tke_job *job, int64_t number)
     tke_run *run = job->run;
     tinkc_error err = { 0 };
     char id[128];
-    tkc_buf out;
-    tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);
     (void)snprintf(id, sizeof id, "%.64s:sample:%lld", run->session->id, (long long)number);
     tke_snapshot *snapshot = tke_snapshot_take(run->adapter, &err);
     (void)tke_work_room(svc, snapshot ? tke_snapshot_bytes(snapshot) : 0);
@@ -514,16 +534,10 @@ static void save_ephemeral(tke_service *svc, tke_job *job, int64_t number)
     }
     pthread_mutex_unlock(&svc->lock);
     tke_snapshot_drop(snapshot);
-    if (!tkc_failed(&err)) {
-        spill(svc, run, s, number);
-        tkc_message_encode(&tkc_save_for_sampler_result_type,
-                           &(tkc_save_for_sampler_result){ .sampling_session_id = id }, &out, &err);
-    }
     if (tkc_failed(&err))
         tke_job_fail(job, &err);
-    else
-        tke_job_succeed(job, tkc_buf_view(&out));
-    tkc_buf_free(&out);
+    else if (!spill(svc, job, s, number))
+        report_ephemeral(job, id);
 }
 
 void tke_work_save(tke_service *svc, tke_job *job)
