@@ -75,7 +75,7 @@ static bool run_row(const tke_row *row, void *user, tinkc_error *err)
 
 /* A finished request whose answer is still known can be asked for again. */
 static bool restore_job(tke_service *svc, tke_run *run, int32_t kind, int64_t seq, const char *id,
-                        tinkc_str result, tinkc_error *err)
+                        tinkc_str result, bool is_pb, tinkc_error *err)
 {
     tke_job *job = tke_job_new(svc, kind, id, run->owner, err);
     if (!job)
@@ -84,6 +84,7 @@ static bool restore_job(tke_service *svc, tke_run *run, int32_t kind, int64_t se
     job->seq = seq;
     job->state = TKE_DONE;
     job->done_ms = tkc_now_ms(svc->clock);
+    job->result_is_pb = is_pb;
     tkc_buf_str(&job->result, result, err);
     bool ok = tke_job_publish(job, err);
     tke_job_drop(job);
@@ -109,9 +110,11 @@ static bool request_row(const tke_row *row, void *user, tinkc_error *err)
     if (!tke_run_see(svc, run, seq, (int32_t)tke_row_i64(row, 2), hash, (uint32_t)epoch,
                      TKE_SEEN_DONE, err))
         return false;
-    tinkc_str result = tke_row_text(row, 6);
+    bool is_pb = tke_row_i64(row, 5) == TKE_ROW_TENSORS;
+    tinkc_bytes bytes = tke_row_blob(row, 6);
+    tinkc_str result = is_pb ? tkc_strn((const char *)bytes.data, bytes.len) : tke_row_text(row, 6);
     return !result.data ||
-           restore_job(svc, run, (int32_t)tke_row_i64(row, 2), seq, id, result, err);
+           restore_job(svc, run, (int32_t)tke_row_i64(row, 2), seq, id, result, is_pb, err);
 }
 
 static bool is_whole(tke_service *svc, const char *folder)
@@ -235,7 +238,10 @@ static found newest_state(tke_service *svc, tke_run *run, tkc_arena *arena, tink
     consider(svc, arena, tke_store_run_path(svc->store, arena, run->id, "image.1", err), 1, &best);
     for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));) {
         const tke_checkpoint *c = e->value;
-        if (c->run == run && c->kind == TKE_CKPT_TRAINING && c->state == TKE_CKPT_DONE)
+        /* A folder without its row may be ahead of the rows of requests before it; with a journal
+         * those are repeated from an older state instead. */
+        bool sure = !c->adopted || svc->set.durability != TINKC_DURABILITY_JOURNAL;
+        if (c->run == run && c->kind == TKE_CKPT_TRAINING && c->state == TKE_CKPT_DONE && sure)
             consider(svc, arena, tke_checkpoint_folder(svc, arena, run->id, c->kind, c->name, err),
                      -1, &best);
     }
@@ -250,6 +256,40 @@ typedef struct replay {
     int64_t from;
 } replay;
 
+static const tke_checkpoint *saved_by(tke_service *svc, const tke_run *run, int64_t seq)
+{
+    const tkc_map_entry *e;
+    for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));) {
+        const tke_checkpoint *c = e->value;
+        if (c->run == run && c->kind == TKE_CKPT_TRAINING && c->seq_id == seq &&
+            c->state == TKE_CKPT_DONE)
+            return c;
+    }
+    return NULL;
+}
+
+/* A save that is not repeated because the run goes on from what it saved, but whose own row did not
+ * make it: its answer follows from the checkpoint. */
+static bool restore_saved(replay *p, const tke_journal_record *r, tinkc_error *err)
+{
+    const tke_seen *seen = tke_run_seen(p->run, r->seq);
+    bool known = seen && seen->state != TKE_SEEN_NOT;
+    const tke_checkpoint *c =
+        r->kind == TKE_JOB_SAVE && !known ? saved_by(p->svc, p->run, r->seq) : NULL;
+    if (!c)
+        return true;
+    char id[160];
+    tkc_buf out;
+    tkc_buf_init(&out, p->svc->a, TKC_BUF_NO_MAX);
+    (void)snprintf(id, sizeof id, "%u-%s:%lld", (unsigned)r->epoch, p->run->id, (long long)r->seq);
+    bool ok = tkc_message_encode(&tkc_save_weights_result_type,
+                                 &(tkc_save_weights_result){ .path = c->path }, &out, err) &&
+              tke_run_see(p->svc, p->run, r->seq, r->kind, r->hash, r->epoch, TKE_SEEN_DONE, err) &&
+              restore_job(p->svc, p->run, r->kind, r->seq, id, tkc_buf_view(&out), false, err);
+    tkc_buf_free(&out);
+    return ok;
+}
+
 static bool replay_record(const tke_journal_record *r, void *user, tinkc_error *err)
 {
     replay *p = user;
@@ -257,8 +297,10 @@ static bool replay_record(const tke_journal_record *r, void *user, tinkc_error *
     const char *ignored_id = NULL;
     tkc_opt_i64 ignored_seq;
     char id[160];
-    if (r->seq < p->from || r->seq > INT32_MAX)
+    if (r->seq < 1 || r->seq > INT32_MAX)
         return true;
+    if (r->seq < p->from)
+        return restore_saved(p, r, err);
     (void)snprintf(id, sizeof id, "%u-%s:%lld", (unsigned)r->epoch, p->run->id, (long long)r->seq);
     tke_job *before = tkc_map_get(&svc->jobs, tkc_str(id));
     if (before && before->state != TKE_DONE)
@@ -349,8 +391,8 @@ static bool restore_create(tke_service *svc, tke_run *run, tinkc_error *err)
     bool ok =
         tkc_message_encode(&tkc_create_model_result_type,
                            &(tkc_create_model_result){ .model_id = run->id }, &out, err) &&
-        (!run->create_request_id ||
-         restore_job(svc, run, TKE_JOB_CREATE, 0, run->create_request_id, tkc_buf_view(&out), err));
+        (!run->create_request_id || restore_job(svc, run, TKE_JOB_CREATE, 0, run->create_request_id,
+                                                tkc_buf_view(&out), false, err));
     tkc_buf_free(&out);
     return ok;
 }
@@ -383,6 +425,7 @@ static void adopt(tke_service *svc, tke_run *run, int32_t kind, tkc_arena *arena
         c->state = TKE_CKPT_DONE;
         c->bytes = tke_folder_bytes(full);
         c->created_us = stat(full, &st) == 0 ? (int64_t)st.st_mtime * 1000000 : c->created_us;
+        c->adopted = true;
         c->seq_id = state.next_seq ? state.next_seq - 1 : 0;
         tke_txn *txn = tke_txn_new(svc->store, &err);
         tke_txn_exec(txn,

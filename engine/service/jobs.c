@@ -238,6 +238,31 @@ static bool needs_row(const tke_job *job)
            tke_store_durable(job->svc->store);
 }
 
+/* With a journal a client notices a restart only as a pause, so the result of a pass must outlive
+ * it too: the state that is loaded then may lie behind that pass. Kept for the last KEPT_RESULTS
+ * requests of a run, more than any client has under way. */
+enum { KEPT_RESULTS = 1000, MAX_KEPT_RESULT = 16 << 20 };
+
+static bool keeps_tensors(const tke_job *job)
+{
+    return !job->failed && job->result_is_pb &&
+           job->svc->set.durability == TINKC_DURABILITY_JOURNAL &&
+           job->result.len <= MAX_KEPT_RESULT;
+}
+
+static void keep_tensors(tke_txn *txn, const tke_job *job)
+{
+    tke_txn_exec(txn, "UPDATE requests SET state = ?, result = ? WHERE run_id = ? AND seq_id = ?",
+                 "ibti", (int64_t)TKE_ROW_TENSORS,
+                 (tinkc_bytes){ (const unsigned char *)job->result.data, job->result.len },
+                 job->run->id, job->seq);
+    tke_txn_exec(txn,
+                 "UPDATE requests SET state = ?, result = NULL WHERE run_id = ? AND seq_id = ? AND "
+                 "state = ?",
+                 "itii", (int64_t)TKE_ROW_DONE, job->run->id, job->seq - KEPT_RESULTS,
+                 (int64_t)TKE_ROW_TENSORS);
+}
+
 static void finish(tke_job *job)
 {
     tke_service *svc = job->svc;
@@ -267,9 +292,11 @@ static void finish(tke_job *job)
                  "result) VALUES(?, ?, ?, ?, ?, ?, ?)",
                  "tiibtit", job->run->id, job->seq, (int64_t)job->kind,
                  (tinkc_bytes){ (const unsigned char *)&job->hash, sizeof job->hash },
-                 job->request_id, (int64_t)(job->failed ? 2 : 1), result);
+                 job->request_id, (int64_t)(job->failed ? TKE_ROW_FAILED : TKE_ROW_DONE), result);
     tke_txn_exec(txn, "UPDATE runs SET last_request_us = ? WHERE id = ?", "it", asked_us,
                  job->run->id);
+    if (keeps_tensors(job))
+        keep_tensors(txn, job);
     tkc_buf_free(&text);
     tke_txn_commit(txn, row_committed, job);
 }

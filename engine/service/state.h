@@ -89,6 +89,7 @@ typedef struct tke_checkpoint {
     struct tke_run *run; /* NULL if its row is gone */
     int32_t kind, state;
     bool is_public;
+    bool adopted; /* found as a folder that had no row */
     int64_t created_us, bytes, seq_id;
     int64_t expires_us;     /* 0 = never */
     tke_snapshot *snapshot; /* resident, or NULL; counted in svc->snapshot_bytes */
@@ -123,6 +124,8 @@ enum {
     TKE_JOB_SAMPLE
 };
 enum { TKE_QUEUED = 0, TKE_RUNNING, TKE_COMMITTING, TKE_DONE };
+/* The column requests.state: done, failed; or done, with the protobuf of a pass as its result. */
+enum { TKE_ROW_DONE = 1, TKE_ROW_FAILED = 2, TKE_ROW_TENSORS = 3 };
 
 typedef struct tke_waiter {         /* an open poll */
     struct tke_waiter *next, *prev; /* all of them, in order of their deadlines */
