@@ -454,8 +454,11 @@ static void spill_recorded(void *user, const tinkc_error *err)
         tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s: not kept on disk: %s", w->sampler->id,
                      err->message);
     pthread_mutex_lock(&svc->lock);
-    if (!tkc_failed(err) && !tkc_failed(&w->err))
+    if (!tkc_failed(err) && !tkc_failed(&w->err)) {
+        if (w->sampler->spill) /* written again after a restart */
+            tkc_release_str(svc->a, w->sampler->spill);
         w->sampler->spill = tke_copy(svc, w->target, &ignored);
+    }
     svc->n_images--;
     pthread_cond_broadcast(&svc->idle);
     pthread_mutex_unlock(&svc->lock);
