@@ -170,6 +170,7 @@ static bool sampler_row(const tke_row *row, void *user, tinkc_error *err)
     s->session = session;
     s->base_model = tke_copy(svc, text_of(&b->arena, row, 2, err), err);
     s->ephemeral = ephemeral;
+    s->spill_seq = tke_row_i64(row, 6);
     if (ephemeral)
         s->spill = tke_copy(svc, path, err);
     else
@@ -469,8 +470,8 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
         adopt(svc, e->value, TKE_CKPT_SAMPLER, &b.arena);
     }
     ok = ok && tke_store_query(s,
-                               "SELECT id, session_id, base_model, model_path, ephemeral, hash "
-                               "FROM samplers",
+                               "SELECT id, session_id, base_model, model_path, ephemeral, hash, "
+                               "seq FROM samplers",
                                sampler_row, &b, err, "");
     for (size_t at = 0; ok && (e = tkc_map_next(&svc->runs, &at));) {
         tke_run *run = e->value;

@@ -106,6 +106,7 @@ typedef struct tke_sampler {
     tke_checkpoint *checkpoint; /* of model_path */
     tke_snapshot *snapshot;     /* ephemeral, resident */
     char *spill;                /* folder of an ephemeral one on disk */
+    int64_t spill_seq;          /* of the save that wrote it */
     bool ephemeral;
     tke_hash128 hash;
 } tke_sampler;
@@ -232,7 +233,7 @@ typedef struct tke_run {
     size_t n_seen, cap_seen;
     int64_t last_arrival_ms;
     uint64_t served;    /* when it last had its turn: smallest first */
-    int64_t lost_from;  /* 0 = nothing lost; else passes and steps are refused until a load */
+    int64_t lost_from;  /* 0 = nothing lost; else passes, steps, saves are refused until a load */
     int64_t lost_after; /* the state is that after this seq_id */
     int64_t n_failed_passes, n_passes, n_pass_tokens; /* since the last step */
     tke_checkpoint *waits_for;
@@ -477,6 +478,9 @@ void *tke_keeper_main(void *svc);
 /* All of these: thread worker, no locks held. */
 void tke_work_passes(tke_service *, tke_job **jobs, size_t n);
 void tke_work_optim(tke_service *, tke_job *);
+/* A run that was rolled back by a crash takes no passes, steps and saves until it is told which
+ * weights to go on from: what was asked for meant others. True: job->invalid says so. */
+bool tke_work_refuse_lost(tke_job *);
 void tke_work_create(tke_service *, tke_job *);
 void tke_work_save(tke_service *, tke_job *);
 void tke_work_load(tke_service *, tke_job *);

@@ -380,8 +380,8 @@ static tke_checkpoint *take_name(tke_service *svc, tke_job *job, int32_t kind, c
     (void)snprintf(path, sizeof path, "tinker://%s/%s/%s", job->run->id,
                    kind == TKE_CKPT_SAMPLER ? "sampler_weights" : "weights", name);
     tke_checkpoint *c = tke_find_checkpoint(svc, path, NULL);
-    if (c && c->seq_id == job->seq && c->state == TKE_CKPT_DONE && job->replayed) {
-        *done_before = true; /* it was saved before the crash, and only the answer got lost */
+    if (c && c->seq_id == job->seq && c->state == TKE_CKPT_DONE) {
+        *done_before = true; /* it was saved before a crash, and only the answer got lost */
         return c;
     }
     if (c && !overwrite) {
@@ -458,6 +458,7 @@ static void spill_recorded(void *user, const tinkc_error *err)
         if (w->sampler->spill) /* written again after a restart */
             tkc_release_str(svc->a, w->sampler->spill);
         w->sampler->spill = tke_copy(svc, w->target, &ignored);
+        w->sampler->spill_seq = w->job->seq;
     }
     svc->n_images--;
     pthread_cond_broadcast(&svc->idle);
@@ -480,27 +481,25 @@ static void write_spill(tkc_job *base)
     if (placed)
         tke_txn_exec(txn,
                      "INSERT OR REPLACE INTO samplers(id, session_id, seq, owner, base_model, "
-                     "model_path, ephemeral, hash) VALUES(?, ?, 0, ?, ?, ?, 1, NULL)",
-                     "ttttt", s->id, s->session->id, s->owner, s->base_model, w->target);
+                     "model_path, ephemeral, hash) VALUES(?, ?, ?, ?, ?, ?, 1, NULL)",
+                     "ttittt", s->id, s->session->id, w->job->seq, s->owner, s->base_model,
+                     w->target);
     tke_txn_commit(txn, spill_recorded, w);
 }
 
 /* False: it stays in memory alone, and the caller answers. */
-static bool spill(tke_service *svc, tke_job *job, tke_sampler *s, int64_t number)
+static bool spill(tke_service *svc, tke_job *job, tke_sampler *s, const char *folder)
 {
     tinkc_error err = { 0 };
-    tke_run *run = job->run;
-    char part[64];
     if (!tke_store_durable(svc->store) || svc->set.durability < TINKC_DURABILITY_SNAPSHOT)
         return false;
-    writing *w = writing_new(svc, run, &err);
+    writing *w = writing_new(svc, job->run, &err);
     if (!w)
         return false;
     w->job = job;
-    (void)snprintf(part, sizeof part, "ephemeral/%lld", (long long)number);
     w->sampler = s;
     w->snapshot = tke_snapshot_keep(s->snapshot);
-    w->target = tke_store_run_path(svc->store, &w->arena, run->id, part, &w->err);
+    w->target = tkc_arena_cstr(&w->arena, folder, &w->err);
     pthread_mutex_lock(&svc->lock);
     svc->n_images++;
     pthread_mutex_unlock(&svc->lock);
@@ -508,17 +507,26 @@ static bool spill(tke_service *svc, tke_job *job, tke_sampler *s, int64_t number
     return true;
 }
 
+/* The same save once more: its sampler reached the disk before a crash, its answer did not. */
+static bool is_again(const tke_job *job, const tke_sampler *s, const char *folder)
+{
+    return s->ephemeral &&
+           (job->replayed || (s->spill_seq == job->seq && tkc_cstr_eq(s->spill, folder)));
+}
+
 static void save_ephemeral(tke_service *svc, tke_job *job, int64_t number)
 {
     tke_run *run = job->run;
     tinkc_error err = { 0 };
-    char id[128];
+    char id[128], part[64];
     (void)snprintf(id, sizeof id, "%.64s:sample:%lld", run->session->id, (long long)number);
+    (void)snprintf(part, sizeof part, "ephemeral/%lld", (long long)number);
+    const char *folder = tke_store_run_path(svc->store, &job->arena, run->id, part, &err);
     tke_snapshot *snapshot = tke_snapshot_take(run->adapter, &err);
     (void)tke_work_room(svc, snapshot ? tke_snapshot_bytes(snapshot) : 0);
     pthread_mutex_lock(&svc->lock);
     tke_sampler *s = snapshot ? tke_find_sampler(svc, id) : NULL;
-    if (s && !(s->ephemeral && job->replayed))
+    if (s && !is_again(job, s, folder))
         tkc_fail(&err, TINKC_E_BAD_REQUEST, "sampling_session_seq_id %lld is already in use",
                  (long long)number);
     if (!s && !tkc_failed(&err)) {
@@ -539,13 +547,13 @@ static void save_ephemeral(tke_service *svc, tke_job *job, int64_t number)
     tke_snapshot_drop(snapshot);
     if (tkc_failed(&err))
         tke_job_fail(job, &err);
-    else if (!spill(svc, job, s, number))
+    else if (!spill(svc, job, s, folder))
         report_ephemeral(job, id);
 }
 
 void tke_work_save(tke_service *svc, tke_job *job)
 {
-    if (tkc_failed(&job->invalid)) {
+    if (tkc_failed(&job->invalid) || tke_work_refuse_lost(job)) {
         const tinkc_error why = job->invalid;
         tke_job_fail(job, &why);
         return;

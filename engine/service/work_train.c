@@ -131,9 +131,7 @@ static void finish_pass(tke_service *svc, tke_job *job, tke_pass *pass)
         tke_job_fail(job, &err);
 }
 
-/* A run that was rolled back by a crash takes no more passes and steps until it is told which
- * weights to go on from. */
-static bool refuse_lost(tke_job *job)
+bool tke_work_refuse_lost(tke_job *job)
 {
     const tke_run *run = job->run;
     if (!run->lost_from)
@@ -157,7 +155,7 @@ void tke_work_passes(tke_service *svc, tke_job **jobs, size_t n)
     for (size_t i = 0; i < n; i++) {
         tke_job *job = jobs[i];
         tkc_error_copy(&job->invalid, &err);
-        if (tkc_failed(&job->invalid) || refuse_lost(job)) {
+        if (tkc_failed(&job->invalid) || tke_work_refuse_lost(job)) {
             const tinkc_error why = job->invalid;
             count_pass(svc, job, true);
             tke_job_fail(job, &why);
@@ -215,7 +213,7 @@ void tke_work_optim(tke_service *svc, tke_job *job)
     tinkc_error err = job->invalid;
     tkc_buf out;
     tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);
-    if (!tkc_failed(&err) && refuse_lost(job))
+    if (!tkc_failed(&err) && tke_work_refuse_lost(job))
         err = job->invalid;
     if (svc->set.strict_steps && run->n_failed_passes)
         tkc_fail(&err, TINKC_E_BAD_REQUEST,

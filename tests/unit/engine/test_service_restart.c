@@ -233,6 +233,39 @@ static void samplers_come_back(void **state)
     tiny_model_remove(store);
 }
 
+/* A run that was rolled back saves nothing under a name that means later weights, and being told so
+ * survives the next end, whether it comes suddenly or in good order. */
+static void rolled_back_runs_save_nothing(void **state)
+{
+    (void)state;
+    char *store = tiny_folder();
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 2); /* no image yet: all of this is lost */
+    char *copy = copy_store(store);
+    tinkc_engine_free(engine);
+    tiny_model_remove(store);
+    for (int boot = 0; boot < 2; boot++) {
+        int seq = 5 + 3 * boot;
+        engine = open_engine(copy, TINKC_DURABILITY_SNAPSHOT);
+        t = tinkc_engine_transport(engine);
+        const char *save =
+            service_json(t, 200, "POST", "/api/v1/save_weights",
+                         "{\"model_id\":\"%s\",\"path\":\"x\",\"seq_id\":%d}", model, seq);
+        service_wait_failure(t, json_field(save, "request_id"), "user", "load a checkpoint");
+        save = service_json(t, 200, "POST", "/api/v1/save_weights_for_sampler",
+                            "{\"model_id\":\"%s\",\"seq_id\":%d,"
+                            "\"sampling_session_seq_id\":%d}",
+                            model, seq + 1, boot);
+        service_wait_failure(t, json_field(save, "request_id"), "user", "load a checkpoint");
+        service_wait_failure(t, service_pass(t, model, seq + 2, text_a, N, false), "user",
+                             "load a checkpoint");
+        tinkc_engine_free(engine);
+    }
+    tiny_model_remove(copy);
+}
+
 static void sleep_and_wake(void **state)
 {
     (void)state;
@@ -329,6 +362,7 @@ int main(void)
         cmocka_unit_test(sudden_end_without_one),
         cmocka_unit_test(samplers_come_back),
         cmocka_unit_test(what_never_ran_is_not_waited_for),
+        cmocka_unit_test(rolled_back_runs_save_nothing),
         cmocka_unit_test(sleep_and_wake),
         cmocka_unit_test(bad_stores),
         cmocka_unit_test(damaged_checkpoint),
