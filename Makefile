@@ -30,6 +30,9 @@ fuzz: ## run every fuzzer for FUZZ_SECONDS
 bench: all ## measure, beside peers in the same run
 	@bench/run build
 
+maths: ## the engine's maths with a C compiler alone (build/maths)
+	@tools/build-maths
+
 format: ## clang-format over everything but include/
 	@git ls-files '*.c' '*.h' | grep -v '^include/' | xargs clang-format -i
 
@@ -48,4 +51,4 @@ clean: ## remove build/
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
-.PHONY: all test check asan tsan torture fuzz bench format abi install uninstall clean help
+.PHONY: all test check asan tsan torture fuzz bench maths format abi install uninstall clean help
