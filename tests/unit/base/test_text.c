@@ -1,5 +1,6 @@
 /* Spans, numbers to and from text, the JSON reader and writer. */
 #include "support/check.h"
+#include "support/scratch.h"
 
 #include <locale.h>
 #include <math.h>
@@ -7,25 +8,6 @@
 
 #include "base/json_read.h"
 #include "base/json_write.h"
-
-static tkc_arena arena;
-static tkc_buf out;
-
-static int set_up(void **state)
-{
-    (void)state;
-    tkc_arena_init(&arena, NULL, 0);
-    tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    tkc_arena_free(&arena);
-    tkc_buf_free(&out);
-    return 0;
-}
 
 /* ---- spans ---- */
 

@@ -1,6 +1,7 @@
 /* Event streams, zstd, protobuf's wire form, retry headers, dates, tokens, audio heads, trees. */
 #include "support/check.h"
 #include "support/ledger.h"
+#include "support/scratch.h"
 
 #include "base/clock.h"
 #include "codec/dmel.h"
@@ -10,25 +11,6 @@
 #include "codec/retry.h"
 #include "codec/sse.h"
 #include "codec/zstd.h"
-
-static tkc_arena arena;
-static tkc_buf out;
-
-static int set_up(void **state)
-{
-    (void)state;
-    tkc_arena_init(&arena, NULL, 0);
-    tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    tkc_arena_free(&arena);
-    tkc_buf_free(&out);
-    return 0;
-}
 
 /* ---- event streams ---- */
 

@@ -1,5 +1,6 @@
 /* Base64, UTF-8, query strings, URLs, tinker:// paths, multipart. */
 #include "support/check.h"
+#include "support/scratch.h"
 
 #include "base/clock.h"
 #include "codec/base64.h"
@@ -8,25 +9,6 @@
 #include "codec/tinker_path.h"
 #include "codec/url.h"
 #include "codec/utf8.h"
-
-static tkc_arena arena;
-static tkc_buf out;
-
-static int set_up(void **state)
-{
-    (void)state;
-    tkc_arena_init(&arena, NULL, 0);
-    tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    tkc_arena_free(&arena);
-    tkc_buf_free(&out);
-    return 0;
-}
 
 /* ---- base64 ---- */
 

@@ -1,26 +1,8 @@
 /* The table of endpoints: complete, and its paths lead there and back. */
 #include "support/check.h"
+#include "support/scratch.h"
 
 #include "wire/endpoint.h"
-
-static tkc_arena arena;
-static tkc_buf out;
-
-static int set_up(void **state)
-{
-    (void)state;
-    tkc_arena_init(&arena, NULL, 0);
-    tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    tkc_arena_free(&arena);
-    tkc_buf_free(&out);
-    return 0;
-}
 
 static void every_endpoint_leads_to_itself(void **state)
 {

@@ -2,30 +2,12 @@
  * error bodies. */
 #include "support/check.h"
 #include "support/ledger.h"
+#include "support/scratch.h"
 
 #include <math.h>
 
 #include "wire/answer.h"
 #include "wire/sample.h"
-
-static tkc_arena arena;
-static tkc_buf out;
-
-static int set_up(void **state)
-{
-    (void)state;
-    tkc_arena_init(&arena, NULL, 0);
-    tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    tkc_arena_free(&arena);
-    tkc_buf_free(&out);
-    return 0;
-}
 
 /* ---- samples ---- */
 
