@@ -62,17 +62,27 @@ python3 - "$work/d.jsonl" "$(ms 5 "$build/tinkc" data check "$work/d.jsonl")" <<
 import os, sys
 print(f"data check: {os.path.getsize(sys.argv[1]) / 1e6 / (float(sys.argv[2]) / 1000):.0f} MB/s")
 PY
-# Download and unpack 400 MB beside curl, which throws them away; the first call makes the archive.
+# 400 MB from the same server: handed on as they come beside curl into nothing, unpacked onto the disk beside
+# curl into a file, and what this disk takes when nothing but a plain writer uses it. The first call makes
+# the archive.
 if command -v curl > /dev/null; then
     curl -s -o /dev/null "$TINKER_BASE_URL/archive.tar"
-    fetch="checkpoint download tinker://run-1/sampler_weights/final -o $work/out --force"
-    python3 - "$(ms 5 curl -s -o /dev/null "$TINKER_BASE_URL/archive.tar")" \
-        "$(ms 5 curl -s -o "$work/a.tar" "$TINKER_BASE_URL/archive.tar")" "$(ms 5 "$build/tinkc" $fetch)" \
-        "$(rss "$build/tinkc" $fetch)" <<'PY'
+    fetch="checkpoint download tinker://run-1/sampler_weights/final"
+    tar=$TINKER_BASE_URL/archive.tar
+    python3 - "$(ms 9 curl -s -o /dev/null "$tar")" "$(ms 9 "$build/tinkc" $fetch --archive -)" \
+        "$(rss "$build/tinkc" $fetch --archive -)" <<'PY'
 import sys
-null, file, ours, memory = map(float, sys.argv[1:])
-print(f"checkpoint download: {400 / ours * 1000:.0f} MB/s, {memory:.0f} KB; curl {400 / null * 1000:.0f} MB/s into nothing "
-      f"({null / ours:.2f}), {400 / file * 1000:.0f} MB/s into a file ({file / ours:.2f})")
+null, ours, memory = map(float, sys.argv[1:])
+print(f"checkpoint download to stdout: {400 / ours * 1000:.0f} MB/s, {memory:.0f} KB; curl into nothing "
+      f"{400 / null * 1000:.0f} MB/s (ratio {null / ours:.2f})")
+PY
+    python3 - "$(ms 5 dd if=/dev/zero of="$work/plain" bs=256k count=1526)" \
+        "$(ms 5 curl -s -o "$work/a.tar" "$tar")" "$(ms 5 "$build/tinkc" $fetch -o "$work/out" --force)" \
+        "$(rss "$build/tinkc" $fetch -o "$work/out" --force)" <<'PY'
+import sys
+disk, file, ours, memory = map(float, sys.argv[1:])
+print(f"checkpoint download, unpacked: {400 / ours * 1000:.0f} MB/s, {memory:.0f} KB; curl into a file "
+      f"{400 / file * 1000:.0f} MB/s (ratio {file / ours:.2f}); a plain writer to this disk {400 / disk * 1000:.0f} MB/s")
 PY
 else
     echo "skipped: curl is not installed"

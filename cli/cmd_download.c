@@ -44,6 +44,19 @@ static int show_download(cli_app *app, const tinkc_download *d)
     return bad;
 }
 
+/* What went wrong, and how to go on where that is possible. */
+static int report_failed_download(cli_app *app, const cli_place *place, const tinkc_error *err)
+{
+    int bad = cli_place_fault(app, place);
+    if (bad)
+        return bad;
+    if (!cli_stop_signal())
+        return cli_fail_error(app, err, NULL);
+    cli_note(app, place->piped ? "stopped; what was written so far is not whole"
+                               : "stopped; the same command goes on where it stopped");
+    return cli_stop_exit();
+}
+
 int cli_checkpoint_download(cli_app *app)
 {
     tinkc_error err = { 0 };
@@ -60,22 +73,18 @@ int cli_checkpoint_download(cli_app *app)
                                  .replace = cli_flag(app, "force"),
                                  .portable_names = cli_flag(app, "portable-names") };
     cli_place place = { 0 };
-    if (cli_given(app, "archive")) {
-        place = cli_place_of(cli_text(app, "archive"));
+    const char *archive = cli_text(app, "archive");
+    if (!archive && o.dir && strcmp(o.dir, "-") == 0)
+        archive = "-";
+    if (archive) {
         o.keep_archive = true;
-        o.dir = place.dir;
-        o.name = place.name;
+        cli_place_begin(&place, archive, &o);
     }
     tinkc_future *f = tinkc_checkpoint_download(app->client, app->args[0], &o, &err);
-    if (cli_wait_bytes(app, f, "Downloading archive", &err)) {
-        const tinkc_download *d = tinkc_future_download(f, 0, &err);
-        bad = place.piped ? cli_place_copy(app, &place) : show_download(app, d);
-    } else if (cli_stop_signal()) {
-        cli_note(app, "stopped; the same command goes on where it stopped");
-        bad = cli_stop_exit();
-    } else {
-        bad = cli_fail_error(app, &err, NULL);
-    }
+    if (!cli_wait_bytes(app, f, "Downloading archive", &err))
+        bad = report_failed_download(app, &place, &err);
+    else if (!place.piped)
+        bad = show_download(app, tinkc_future_download(f, 0, &err));
     tinkc_future_free(f);
     cli_place_free(&place);
     return bad;

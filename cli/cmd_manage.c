@@ -148,20 +148,21 @@ static int show_trace(cli_app *app, const char *target, int64_t bytes)
     return bad;
 }
 
-/* Fetches an address into a file; "-" = through a file of its own to stdout. */
+/* Fetches an address into a file; "-" = stdout. */
 static int save_trace(cli_app *app, const char *url, const char *target)
 {
     tinkc_error err = { 0 };
-    cli_place place = cli_place_of(target);
-    tinkc_download_options how = { .dir = place.dir, .name = place.name, .replace = true };
+    cli_place place;
+    tinkc_download_options how = { .replace = true };
+    cli_place_begin(&place, target, &how);
     tinkc_future *f = tinkc_url_download(app->client, url, &how, &err);
     int bad = 0;
-    if (!cli_wait_bytes(app, f, "Downloading trace", &err))
-        bad = cli_fail_error(app, &err, NULL);
-    else if (place.piped)
-        bad = cli_place_copy(app, &place);
-    else
+    if (!cli_wait_bytes(app, f, "Downloading trace", &err)) {
+        bad = cli_place_fault(app, &place);
+        bad = bad ? bad : cli_fail_error(app, &err, NULL);
+    } else if (!place.piped) {
         bad = show_trace(app, target, tinkc_download_bytes(tinkc_future_download(f, 0, &err)));
+    }
     tinkc_future_free(f);
     cli_place_free(&place);
     return bad;

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -104,35 +105,52 @@ int cli_save_end(cli_save *s, const cli_app *app, bool keep)
 
 /* ---- downloads ---- */
 
-cli_place cli_place_of(const char *target)
+/* Runs on the download's thread. */
+static bool write_stdout(void *user, const void *data, size_t len)
 {
-    const char *tmp = getenv("TMPDIR");
-    cli_place p = { .piped = strcmp(target, "-") == 0 };
-    p.copy = p.piped ? cli_printf("%s/tinkc-%d.part", tmp && *tmp ? tmp : "/tmp", (int)getpid())
-                     : strdup(target);
-    char *slash = p.copy ? strrchr(p.copy, '/') : NULL;
-    p.name = slash ? slash + 1 : p.copy;
-    p.dir = !slash ? NULL : slash == p.copy ? "/" : p.copy;
-    if (slash)
-        *slash = '\0';
-    return p;
+    cli_place *p = user;
+    const char *from = data;
+    while (len) {
+        ssize_t n = write(STDOUT_FILENO, from, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            p->fault = errno;
+            return false;
+        }
+        from += n;
+        len -= (size_t)n;
+    }
+    return true;
 }
 
-int cli_place_copy(const cli_app *app, const cli_place *p)
+void cli_place_begin(cli_place *p, const char *target, tinkc_download_options *o)
 {
-    char block[65536];
-    char *path = cli_printf("%s/%s", p->dir, p->name);
-    FILE *f = path ? fopen(path, "re") : NULL;
-    for (size_t n; f && (n = fread(block, 1, sizeof block, f)) > 0;)
-        if (fwrite(block, 1, n, stdout) != n)
-            break;
-    int bad = f && !ferror(f) ? 0 : cli_fail(app, "local_io", NULL, "%s cannot be read", path);
-    if (f)
-        fclose(f);
-    if (path)
-        (void)unlink(path);
-    free(path);
-    return bad;
+    *p = (cli_place){ .piped = strcmp(target, "-") == 0 };
+    if (p->piped) {
+        o->write = write_stdout;
+        o->write_user = p;
+        o->dir = o->name = NULL;
+        o->flat = o->replace = false;
+        return;
+    }
+    p->copy = strdup(target);
+    char *slash = p->copy ? strrchr(p->copy, '/') : NULL;
+    o->name = p->name = slash ? slash + 1 : p->copy;
+    o->dir = p->dir = !slash ? NULL : slash == p->copy ? "/" : p->copy;
+    if (slash)
+        *slash = '\0';
+}
+
+int cli_place_fault(const cli_app *app, const cli_place *p)
+{
+    if (p->fault == EPIPE) { /* its reader has gone: leave as other programs do */
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE);
+    }
+    return p->fault
+               ? cli_fail(app, "local_io", NULL, "standard output: %s", strerrordesc_np(p->fault))
+               : 0;
 }
 
 void cli_place_free(cli_place *p)

@@ -1,4 +1,6 @@
 /* main.c - one run of the program: parse, configure, run the command, check what was written. */
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,8 +100,17 @@ static int run(cli_app *app, int argc, char **argv)
     return app->command->run(app);
 }
 
+/* A standard stream that was closed must not become a file or a socket of ours: using it fails. */
+static void guard_streams(void)
+{
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv)
 {
+    guard_streams();
     const char *name = argc > 0 && argv[0] ? argv[0] : "tinkc", *slash = strrchr(name, '/');
     const char *compat = getenv("TINKC_COMPAT");
     cli_app app = { .program = slash ? slash + 1 : name, .started_ms = cli_now_ms() };

@@ -255,22 +255,38 @@ static bool digest_existing(int fd, const char *path, tkc_digest *digest, int64_
     return true;
 }
 
-static bool fetch_bytes(download_op *op, int fd, tkc_digest *digest, tinkc_error *err)
+static bool copy_bytes(download_op *op, tkc_writer *writer, int fd, tkc_digest *digest,
+                       tinkc_error *err)
 {
-    char block[BLOCK];
+    const void *bytes;
     size_t n;
     bool wrote_state = false;
-    while ((n = tkc_source_read(&op->source, block, sizeof block, err)) > 0) {
+    while ((n = tkc_source_next(&op->source, &bytes, err)) > 0) {
         if (!wrote_state && !write_state(op, 0, err))
             return false;
         wrote_state = true;
-        if (!tkc_write_all(fd, block, n))
+        errno = tkc_writer_add(writer, fd, bytes, n);
+        if (errno)
             return tkc_fail_errno(err, "%s", op->partial);
-        tkc_digest_add(digest, block, n);
+        tkc_digest_add(digest, bytes, n); /* while the other thread writes */
     }
-    if (tkc_failed(err))
+    return !tkc_failed(err);
+}
+
+static bool fetch_bytes(download_op *op, int fd, tkc_digest *digest, tinkc_error *err)
+{
+    const tinkc_allocator *a = op->f.client->a;
+    tkc_writer *writer = tkc_writer_new(a, err);
+    if (!writer)
         return false;
-    return fsync(fd) == 0 || tkc_fail_errno(err, "%s", op->partial);
+    bool ok = copy_bytes(op, writer, fd, digest, err);
+    int fault =
+        tkc_writer_flush(writer, fd); /* what has come is worth keeping after a failure, too */
+    tkc_writer_free(writer, a);
+    if (ok && fault == 0 && fsync(fd) != 0)
+        fault = errno;
+    errno = fault;
+    return ok && (!fault || tkc_fail_errno(err, "%s", op->partial));
 }
 
 static bool save_file(download_op *op, tinkc_error *err)
@@ -293,6 +309,18 @@ static bool save_file(download_op *op, tinkc_error *err)
     tkc_digest_hex(&digest, hex);
     op->result.list.n = 0;
     return tkc_file_list_add(&op->result.list, op->name, hex, op->source.pos, err);
+}
+
+/* ---- handing the bytes to the caller ---- */
+
+static bool hand_on(download_op *op, tinkc_error *err)
+{
+    const void *bytes;
+    size_t n;
+    while ((n = tkc_source_next(&op->source, &bytes, err)) > 0)
+        if (!op->o.write(op->o.write_user, bytes, n))
+            return tkc_fail(err, TINKC_E_CANCELLED, "the download was not wanted any more");
+    return !tkc_failed(err);
 }
 
 /* ---- moving into place ---- */
@@ -380,19 +408,24 @@ static bool fetch_once(download_op *op, bool unpacks, tinkc_error *err)
     return unpacks ? unpack_checkpoint(op, err) : save_file(op, err);
 }
 
-static bool run_download(download_op *op, tinkc_error *err)
+static bool begin_source(download_op *op, tinkc_error *err)
+{
+    tkc_source_init(&op->source, op->f.client, &op->stop, &op->f);
+    op->source_open = true;
+    op->source.path = op->path;
+    op->source.url = op->url ? tkc_arena_cstr(&op->source.arena, op->url, err) : NULL;
+    op->source.max_bytes = op->o.max_bytes;
+    return !tkc_failed(err);
+}
+
+static bool download_to_disk(download_op *op, tinkc_error *err)
 {
     bool unpacks = op->path && !op->o.keep_archive, flat = unpacks && op->o.flat;
     if (!tkc_is_dir(op->dir) && !tkc_make_dirs(op->dir, err))
         return false;
     if (!flat && !op->o.replace && exists(op->target))
         return tkc_fail(err, TINKC_E_EXISTS, "%s is there already", op->target);
-    tkc_source_init(&op->source, op->f.client, &op->stop, &op->f);
-    op->source_open = true;
-    op->source.path = op->path;
-    op->source.url = op->url ? tkc_arena_cstr(&op->source.arena, op->url, err) : NULL;
-    op->source.max_bytes = op->o.max_bytes;
-    bool resumed = !tkc_failed(err) && load_state(op, unpacks);
+    bool resumed = load_state(op, unpacks);
     if (!resumed && !clear_partial(op, err))
         return false;
     bool ok = fetch_once(op, unpacks, err);
@@ -404,6 +437,14 @@ static bool run_download(download_op *op, tinkc_error *err)
     if (!ok || !place(op, flat, err))
         return false;
     op->result.target = flat ? op->dir : op->target;
+    return true;
+}
+
+static bool run_download(download_op *op, tinkc_error *err)
+{
+    op->result.target = "";
+    if (!begin_source(op, err) || !(op->o.write ? hand_on(op, err) : download_to_disk(op, err)))
+        return false;
     op->result.bytes = op->source.travelled;
     return true;
 }
@@ -468,6 +509,9 @@ static bool check_options(const tinkc_download_options *o, tinkc_error *err)
 {
     if (o->max_bytes < 0)
         return tkc_fail(err, TINKC_E_ARGUMENT, "max_bytes is negative");
+    if (o->write && (o->dir || o->name || o->flat || o->replace))
+        return tkc_fail(err, TINKC_E_ARGUMENT,
+                        "write takes the bytes: dir, name, flat and replace have no meaning");
     if (!tkc_all_zero(o->reserved, sizeof o->reserved) ||
         !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools))
         return tkc_fail(err, TINKC_E_ARGUMENT, "download options: reserved must be zero");

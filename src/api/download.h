@@ -56,8 +56,19 @@ typedef struct tkc_source {
 
 void tkc_source_init(tkc_source *, tinkc_client *, tkc_stopper *, tinkc_future *f);
 void tkc_source_end(tkc_source *);
-/* At least one byte; 0 = the end, all bytes have come; or an error. */
-size_t tkc_source_read(tkc_source *, void *buf, size_t cap, tinkc_error *err);
+/* Lends the next bytes until the next call; 0 = the end, all bytes have come; or an error. */
+size_t tkc_source_next(tkc_source *, const void **bytes, tinkc_error *err);
+
+/* ---- writing, on a thread of its own ---- */
+
+typedef struct tkc_writer tkc_writer;
+tkc_writer *tkc_writer_new(const tinkc_allocator *, tinkc_error *err);
+void tkc_writer_free(tkc_writer *, const tinkc_allocator *);
+/* Takes the bytes over, waiting while too many are on their way. 0, or the errno of a write that
+ * failed, this one or one before it. */
+int tkc_writer_add(tkc_writer *, int fd, const void *bytes, size_t len);
+/* Waits until all is written: before the file is closed, or another one begun. */
+int tkc_writer_flush(tkc_writer *, int fd);
 
 /* ---- unpacking ---- */
 

@@ -280,13 +280,13 @@ static bool take_up_again(tkc_source *s, tinkc_error *err)
     return true;
 }
 
-static bool drop_skipped(tkc_source *s, size_t *n, char *buf)
+/* Bytes that were there already: the other side began anew. False if that was all of them. */
+static bool drop_skipped(tkc_source *s, size_t *n, const void **bytes)
 {
     size_t drop = (int64_t)*n < s->skip ? *n : (size_t)s->skip;
     s->skip -= (int64_t)drop;
     *n -= drop;
-    if (drop && *n)
-        memmove(buf, buf + drop, *n);
+    *bytes = (const char *)*bytes + drop;
     return *n > 0;
 }
 
@@ -302,7 +302,7 @@ static bool count_bytes(tkc_source *s, size_t n, tinkc_error *err)
     return true;
 }
 
-size_t tkc_source_read(tkc_source *s, void *buf, size_t cap, tinkc_error *err)
+size_t tkc_source_next(tkc_source *s, const void **bytes, tinkc_error *err)
 {
     for (;;) {
         size_t n = 0;
@@ -310,10 +310,10 @@ size_t tkc_source_read(tkc_source *s, void *buf, size_t cap, tinkc_error *err)
         if (s->total >= 0 && s->pos == s->total && s->pull == NULL && s->pos > 0)
             return 0; /* taken up behind the last byte */
         if (s->pull || open_source(s, &failed))
-            n = tkc_pull_read(s->pull, buf, cap, TINKC_FOREVER, &failed);
+            n = tkc_pull_next(s->pull, bytes, TINKC_FOREVER, &failed);
         if (n) {
             s->travelled += (int64_t)n;
-            if (!drop_skipped(s, &n, buf))
+            if (!drop_skipped(s, &n, bytes))
                 continue;
             return count_bytes(s, n, err) ? n : 0;
         }

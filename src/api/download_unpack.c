@@ -18,7 +18,7 @@
 #include "base/dl.h"
 #include "base/str.h"
 
-enum { MAX_FILES = 100 * 1000, MAX_NAME = 4096, BLOCK = 64 * 1024 };
+enum { MAX_FILES = 100 * 1000, MAX_NAME = 4096 };
 
 /* ---- libarchive ---- */
 
@@ -35,7 +35,7 @@ typedef struct library_table {
                      archive_close_callback *);
     int (*read_next_header)(struct archive *, struct archive_entry **);
     la_int64_t (*read_header_position)(struct archive *);
-    la_ssize_t (*read_data)(struct archive *, void *, size_t);
+    int (*read_data_block)(struct archive *, const void **, size_t *, la_int64_t *);
     int (*filter_code)(struct archive *, int);
     const char *(*error_string)(struct archive *);
     const char *(*entry_pathname_utf8)(struct archive_entry *);
@@ -64,7 +64,7 @@ static const library_table *open_library(tinkc_error *err)
                                              SYMBOL(read_open),
                                              SYMBOL(read_next_header),
                                              SYMBOL(read_header_position),
-                                             SYMBOL(read_data),
+                                             SYMBOL(read_data_block),
                                              SYMBOL(filter_code),
                                              SYMBOL(error_string),
                                              SYMBOL(entry_pathname_utf8),
@@ -97,15 +97,22 @@ typedef struct unpacker {
     struct archive *archive;
     int64_t base; /* of the source, where the archive reader began */
     int64_t left; /* bytes that may still be written; -1 = any number */
-    unsigned char in[BLOCK], out[BLOCK];
+    tkc_writer *writer;
 } unpacker;
+
+/* A file on its way to the disk. */
+typedef struct out_file {
+    int fd;
+    const char *path;
+    int64_t size;
+    tkc_digest digest;
+} out_file;
 
 static la_ssize_t feed(struct archive *a, void *user, const void **block)
 {
     unpacker *u = user;
     (void)a;
-    *block = u->in;
-    size_t n = tkc_source_read(u->source, u->in, sizeof u->in, u->err);
+    size_t n = tkc_source_next(u->source, block, u->err);
     return tkc_failed(u->err) ? -1 : (la_ssize_t)n;
 }
 
@@ -172,40 +179,71 @@ static bool make_way(char *path, size_t from, bool whole, tinkc_error *err)
     return true;
 }
 
-static bool write_file_data(unpacker *u, int fd, const char *path, int64_t *size, char *hex)
+static bool put(unpacker *u, out_file *f, const void *bytes, size_t n)
 {
-    tkc_digest digest;
-    la_ssize_t n;
-    tkc_sha256_init(&digest);
-    *size = 0;
-    while ((n = u->la->read_data(u->archive, u->out, sizeof u->out)) > 0) {
-        if (u->left >= 0 && (u->left -= n) < 0)
-            return tkc_fail(u->err, TINKC_E_BAD_RESPONSE,
-                            "archive: unpacks to more than max_bytes");
-        if (!tkc_write_all(fd, u->out, (size_t)n))
-            return tkc_fail_errno(u->err, "%s", path);
-        tkc_digest_add(&digest, u->out, (size_t)n);
-        *size += n;
+    if (u->left >= 0 && (u->left -= (int64_t)n) < 0)
+        return tkc_fail(u->err, TINKC_E_BAD_RESPONSE, "archive: unpacks to more than max_bytes");
+    int fault = tkc_writer_add(u->writer, f->fd, bytes, n);
+    if (fault) {
+        errno = fault;
+        return tkc_fail_errno(u->err, "%s", f->path);
     }
-    if (n < 0 && !tkc_failed(u->err))
-        tkc_fail(u->err, TINKC_E_BAD_RESPONSE, "archive: %s", u->la->error_string(u->archive));
-    tkc_digest_hex(&digest, hex);
+    tkc_digest_add(&f->digest, bytes, n); /* while the other thread writes */
+    f->size += (int64_t)n;
+    return true;
+}
+
+/* A sparse file's holes. */
+static bool put_zeros(unpacker *u, out_file *f, int64_t until)
+{
+    static const char zeros[64 * 1024];
+    while (f->size < until) {
+        int64_t n = until - f->size;
+        if (!tkc_stopper_sleep(u->source->stop, 0))
+            return tkc_fail(u->err, TINKC_E_CANCELLED, "the download was stopped");
+        if (!put(u, f, zeros, n < (int64_t)sizeof zeros ? (size_t)n : sizeof zeros))
+            return false;
+    }
+    return true;
+}
+
+static bool write_file_data(unpacker *u, out_file *f)
+{
+    const void *bytes;
+    size_t n;
+    la_int64_t at;
+    int r;
+    while ((r = u->la->read_data_block(u->archive, &bytes, &n, &at)) == ARCHIVE_OK ||
+           r == ARCHIVE_WARN)
+        if (at < f->size || !put_zeros(u, f, at) || !put(u, f, bytes, n))
+            break;
+    if (r == ARCHIVE_EOF && !put_zeros(u, f, at))
+        return false;
+    if (r != ARCHIVE_EOF && !tkc_failed(u->err))
+        tkc_fail(u->err, TINKC_E_BAD_RESPONSE, "archive: %s",
+                 r < ARCHIVE_WARN ? u->la->error_string(u->archive) : "its pieces overlap");
     return !tkc_failed(u->err);
 }
 
-static bool write_file(unpacker *u, const char *name, char *path)
+static bool write_file(unpacker *u, const char *name, const char *path)
 {
     char hex[TKC_SHA256_HEX];
-    int64_t size;
     if (unlink(path) != 0 && errno != ENOENT)
         return tkc_fail_errno(u->err, "%s", path);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0)
         return tkc_fail_errno(u->err, "%s", path);
-    bool ok = write_file_data(u, fd, path, &size, hex);
-    if (close(fd) != 0 && ok)
+    out_file f = { .fd = fd, .path = path };
+    tkc_sha256_init(&f.digest);
+    bool ok = write_file_data(u, &f);
+    int fault = tkc_writer_flush(u->writer, fd); /* also before a close that gives up */
+    if (close(fd) != 0 && !fault)
+        fault = errno;
+    errno = fault;
+    if (ok && fault)
         ok = tkc_fail_errno(u->err, "%s", path);
-    return ok && tkc_file_list_add(u->list, name, hex, size, u->err);
+    tkc_digest_hex(&f.digest, hex);
+    return ok && tkc_file_list_add(u->list, name, hex, f.size, u->err);
 }
 
 static bool unpack_entry(unpacker *u, struct archive_entry *entry)
@@ -252,7 +290,8 @@ static bool unpack_all(unpacker *u)
         return tkc_fail(u->err, TINKC_E_BAD_RESPONSE, "archive: %s",
                         u->la->error_string(u->archive));
     /* What stands behind the end of the archive counts towards the length. */
-    while (!tkc_failed(u->err) && tkc_source_read(u->source, u->in, sizeof u->in, u->err) > 0)
+    const void *rest;
+    while (!tkc_failed(u->err) && tkc_source_next(u->source, &rest, u->err) > 0)
         ;
     return !tkc_failed(u->err);
 }
@@ -277,23 +316,23 @@ static bool open_archive(unpacker *u)
 bool tkc_unpack(tkc_source *source, const char *folder, int64_t max_bytes, tkc_file_list *list,
                 tkc_mark_fn *mark, void *user, tinkc_error *err)
 {
-    const library_table *la = open_library(err);
-    unpacker *u = la ? tkc_zalloc(NULL, sizeof *u, err) : NULL;
-    if (!u)
+    const tinkc_allocator *a = source->client->a;
+    unpacker u = { .la = open_library(err),
+                   .source = source,
+                   .folder = folder,
+                   .list = list,
+                   .mark = mark,
+                   .user = user,
+                   .err = err,
+                   .base = source->pos,
+                   .left = max_bytes > 0 ? max_bytes : -1 };
+    u.writer = u.la ? tkc_writer_new(a, err) : NULL;
+    if (!u.writer)
         return false;
-    u->la = la;
-    u->source = source;
-    u->folder = folder;
-    u->list = list;
-    u->mark = mark;
-    u->user = user;
-    u->err = err;
-    u->base = source->pos;
-    u->left = max_bytes > 0 ? max_bytes : -1;
-    bool ok = open_archive(u) && unpack_all(u);
-    if (u->archive)
-        la->read_free(u->archive);
-    tkc_release(NULL, u, sizeof *u);
+    bool ok = open_archive(&u) && unpack_all(&u);
+    if (u.archive)
+        u.la->read_free(u.archive);
+    tkc_writer_free(u.writer, a);
     return ok;
 }
 

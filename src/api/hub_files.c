@@ -226,12 +226,12 @@ static tinkc_str fetch_text(repository *r, const char *path, tinkc_error *err)
     tkc_source s;
     tkc_buf text;
     tinkc_str out = { 0 };
-    char block[4096];
+    const void *bytes;
     size_t n;
     tkc_buf_init(&text, r->client->a, LIST_MAX);
     if (begin_source(r, &s, path, headers, err))
-        while ((n = tkc_source_read(&s, block, sizeof block, err)) > 0)
-            tkc_buf_add(&text, block, n, err);
+        while ((n = tkc_source_next(&s, &bytes, err)) > 0)
+            tkc_buf_add(&text, bytes, n, err);
     if (!tkc_failed(err)) {
         out.data = tkc_arena_str(r->arena, tkc_buf_view(&text), err);
         out.len = text.len;
@@ -375,7 +375,8 @@ static bool add_existing(int fd, tkc_digest *d, int64_t len, const char *path, t
 static bool fetch_into(repository *r, const wanted *w, int fd, const char *path, tinkc_error *err)
 {
     const char *headers[8];
-    char block[BLOCK], hex[TKC_SHA256_HEX];
+    char hex[TKC_SHA256_HEX];
+    const void *bytes;
     tkc_source s;
     tkc_digest d;
     struct stat st;
@@ -393,10 +394,10 @@ static bool fetch_into(repository *r, const wanted *w, int fd, const char *path,
     s.pos = have;
     s.total = w->size;
     s.max_bytes = w->size ? w->size : 1;
-    while (ok && s.pos < w->size && (n = tkc_source_read(&s, block, sizeof block, err)) > 0) {
-        if (!tkc_write_all(fd, block, n))
+    while (ok && s.pos < w->size && (n = tkc_source_next(&s, &bytes, err)) > 0) {
+        if (!tkc_write_all(fd, bytes, n))
             ok = tkc_fail_errno(err, "%s", path);
-        tkc_digest_add(&d, block, n);
+        tkc_digest_add(&d, bytes, n);
     }
     ok = ok && !tkc_failed(err);
     int64_t got = s.pos;

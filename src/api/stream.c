@@ -7,10 +7,11 @@
 
 #include <string.h>
 #include "api/client_priv.h"
+#include "base/chunks.h"
 #include "base/str.h"
 #include "codec/sse.h"
 
-enum { BUFFER_BYTES = 256 * 1024, READ_BYTES = 16 * 1024 };
+enum { BUFFER_BYTES = 512 * 1024, READ_BYTES = 16 * 1024, MANY_BYTES = 256 * 1024, GATHER_MS = 2 };
 
 struct tkc_pull {
     tinkc_future f; /* first: the pull is an operation */
@@ -21,8 +22,10 @@ struct tkc_pull {
     struct {
         pthread_mutex_t lock;
         pthread_cond_t cond;
-        tkc_buf bytes;
-        size_t at; /* what has been read of them */
+        tkc_chunks bytes;
+        size_t lent; /* of them, by tkc_pull_next */
+        bool flows;  /* the last tkc_pull_next found a lot */
+        size_t want; /* the reader sleeps until so many are here; 0 = he does not sleep */
         bool head_ready, ended, held, resume_posted;
         tinkc_error err;
         struct tinkc_response head;
@@ -63,14 +66,11 @@ static bool pull_sink(void *user, const void *data, size_t len)
     bool wanted = !p->shared.ended;
     if (wanted) {
         take_head(p, &err);
-        if (p->shared.at && p->shared.at == p->shared.bytes.len) {
-            tkc_buf_clear(&p->shared.bytes);
-            p->shared.at = 0;
-        }
-        if (!tkc_buf_add(&p->shared.bytes, data, len, &err))
+        if (!tkc_chunks_add(&p->shared.bytes, data, len, &err))
             wanted = false;
         tkc_error_copy(&p->shared.err, &err);
-        tell_reader(p);
+        if (p->shared.bytes.len >= p->shared.want || !wanted || p->shared.notify)
+            tell_reader(p);
     }
     pthread_mutex_unlock(&p->shared.lock);
     return wanted;
@@ -80,7 +80,7 @@ static size_t pull_room(void *user)
 {
     tkc_pull *p = user;
     pthread_mutex_lock(&p->shared.lock);
-    size_t held = p->shared.bytes.len - p->shared.at;
+    size_t held = p->shared.bytes.len;
     size_t room = held < BUFFER_BYTES ? BUFFER_BYTES - held : 0;
     p->shared.held = room == 0;
     pthread_mutex_unlock(&p->shared.lock);
@@ -119,7 +119,7 @@ static void call_answered(tkc_call *call)
     if (!err.code)
         take_head(p, &err);
     if (as_answer)
-        tkc_buf_add(&p->shared.bytes, call->body.data, call->body.len, &err);
+        tkc_chunks_add(&p->shared.bytes, call->body.data, call->body.len, &err);
     pthread_mutex_unlock(&p->shared.lock);
     if (call->err.code)
         tkc_op_error_body(&p->f, call->body);
@@ -151,7 +151,7 @@ static void pull_destroy(tinkc_future *f)
 {
     tkc_pull *p = pull_of(f);
     tkc_call_free(p->call); /* one that was never started */
-    tkc_buf_free(&p->shared.bytes);
+    tkc_chunks_free(&p->shared.bytes);
     pthread_cond_destroy(&p->shared.cond);
     pthread_mutex_destroy(&p->shared.lock);
 }
@@ -182,7 +182,7 @@ tkc_pull *tkc_pull_new(tinkc_client *client, const char *operation, tinkc_error 
     tkc_pull *p = pull_of(f);
     p->resume_task.run = resume_transport;
     pthread_mutex_init(&p->shared.lock, NULL);
-    tkc_buf_init(&p->shared.bytes, client->a, TKC_BUF_NO_MAX);
+    tkc_chunks_init(&p->shared.bytes, client->a);
     if (!tkc_cond_init(&p->shared.cond, err)) {
         tkc_future_drop(f);
         return NULL;
@@ -200,7 +200,7 @@ void tkc_pull_start(tkc_pull *p, tkc_call *call, bool any_status)
 /* Needs shared.lock. */
 static bool has_news(const tkc_pull *p)
 {
-    return p->shared.ended || p->shared.err.code || p->shared.at < p->shared.bytes.len;
+    return p->shared.ended || p->shared.err.code || p->shared.bytes.len > 0;
 }
 
 /* Waits, lock held, until `what` holds. False: err says why not. */
@@ -238,8 +238,8 @@ const struct tinkc_response *tkc_pull_head(tkc_pull *p, int64_t timeout_ms, tink
 /* Needs shared.lock. Half of the buffer is free again: the transport may go on. */
 static void let_transport_go_on(tkc_pull *p)
 {
-    size_t left = p->shared.bytes.len - p->shared.at;
-    if (!p->shared.held || left > BUFFER_BYTES / 2 || p->shared.resume_posted || p->shared.ended)
+    if (!p->shared.held || p->shared.bytes.len > BUFFER_BYTES / 2 || p->shared.resume_posted ||
+        p->shared.ended)
         return;
     p->shared.held = false;
     p->shared.resume_posted = true;
@@ -247,20 +247,65 @@ static void let_transport_go_on(tkc_pull *p)
     tkc_loop_post(p->f.client->loop, &p->resume_task);
 }
 
+/* Needs shared.lock. */
+static void take_back(tkc_pull *p, size_t n)
+{
+    tkc_chunks_drop(&p->shared.bytes, n);
+    let_transport_go_on(p);
+}
+
+/* Needs shared.lock. Waking for every packet would cost more than the packet: while much is coming,
+ * waits a moment until a good part of the buffer is full. */
+static void gather(tkc_pull *p)
+{
+    int64_t deadline = tkc_deadline_ns(GATHER_MS);
+    p->shared.want = MANY_BYTES;
+    while (p->shared.bytes.len < MANY_BYTES && !p->shared.ended && !p->shared.err.code &&
+           tkc_cond_wait_until(&p->shared.cond, &p->shared.lock, deadline))
+        ;
+    p->shared.want = 0;
+}
+
+size_t tkc_pull_next(tkc_pull *p, const void **bytes, int64_t timeout_ms, tinkc_error *err)
+{
+    pthread_mutex_lock(&p->shared.lock);
+    take_back(p, p->shared.lent);
+    p->shared.lent = 0;
+    if (p->shared.flows)
+        gather(p);
+    if (wait_for(p, has_news, timeout_ms, err)) {
+        p->shared.flows = p->shared.bytes.len >= MANY_BYTES / 4;
+        p->shared.lent = tkc_chunks_peek(&p->shared.bytes, bytes);
+        if (!p->shared.lent)
+            tkc_error_copy(err, &p->shared.err);
+    }
+    size_t n = p->shared.lent;
+    pthread_mutex_unlock(&p->shared.lock);
+    return n;
+}
+
+/* Needs shared.lock. Copies out as much as fits. */
+static size_t copy_out(tkc_pull *p, char *buf, size_t cap)
+{
+    const void *bytes;
+    size_t done = 0, n;
+    while (done < cap && (n = tkc_chunks_peek(&p->shared.bytes, &bytes)) > 0) {
+        n = n < cap - done ? n : cap - done;
+        memcpy(buf + done, bytes, n);
+        take_back(p, n);
+        done += n;
+    }
+    return done;
+}
+
 size_t tkc_pull_read(tkc_pull *p, void *buf, size_t cap, int64_t timeout_ms, tinkc_error *err)
 {
     size_t n = 0;
     pthread_mutex_lock(&p->shared.lock);
     if (wait_for(p, has_news, timeout_ms, err)) {
-        n = p->shared.bytes.len - p->shared.at;
-        n = n < cap ? n : cap;
-        if (n) {
-            memcpy(buf, p->shared.bytes.data + p->shared.at, n);
-            p->shared.at += n;
-            let_transport_go_on(p);
-        } else if (cap) {
+        n = copy_out(p, buf, cap);
+        if (!n && cap)
             tkc_error_copy(err, &p->shared.err);
-        }
     }
     pthread_mutex_unlock(&p->shared.lock);
     return n;

@@ -40,6 +40,8 @@ void tkc_pull_start(tkc_pull *, tkc_call *, bool any_status);
 const struct tinkc_response *tkc_pull_head(tkc_pull *, int64_t timeout_ms, tinkc_error *err);
 /* Waits for at least one byte; 0 = the end, or an error in err. */
 size_t tkc_pull_read(tkc_pull *, void *buf, size_t cap, int64_t timeout_ms, tinkc_error *err);
+/* The same without a copy: lends what lies together until the next call. Not mixed with _read. */
+size_t tkc_pull_next(tkc_pull *, const void **bytes, int64_t timeout_ms, tinkc_error *err);
 /* Ends it early. Whoever waits in _read is woken with CANCELLED. Any thread. */
 void tkc_pull_cancel(tkc_pull *);
 void tkc_pull_free(tkc_pull *);

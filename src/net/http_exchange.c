@@ -290,9 +290,12 @@ static void set_callbacks(const tkc_curl *curl, tkc_exchange *x)
     curl->easy_setopt(x->easy, CURLOPT_ERRORBUFFER, x->error_text);
 }
 
-/* Thousands of exchanges at once must not hold large buffers; a few may. */
+/* Thousands of exchanges at once must not hold large buffers; a few may. Downloads, which come
+ * through the pool of plain calls, cost a system call for each buffer. */
 static long buffer_size(const tkc_exchange *x)
 {
+    if (x->pool->kind == TINKC_POOL_REST && x->pool->n_active <= 4)
+        return 64 * 1024L;
     return x->pool->n_active > 64 ? 2 * 1024L : 32 * 1024L;
 }
 

@@ -483,6 +483,58 @@ static void damaged_archives_are_refused(void **state)
     close_world(&w);
 }
 
+typedef struct taken {
+    char *data;
+    size_t len, most; /* refuses what goes beyond `most`; 0 = takes all */
+} taken;
+
+static bool take(void *user, const void *data, size_t len)
+{
+    taken *t = user;
+    if (t->most && t->len + len > t->most)
+        return false;
+    t->data = realloc(t->data, t->len + len);
+    memcpy(t->data + t->len, data, len);
+    t->len += len;
+    return true;
+}
+
+static void bytes_go_to_the_caller(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        static world w;
+        taken t = { .most = i == 2 ? 1000 : 0 };
+        open_world(&w);
+        w.s.breaks = i == 1 ? 3 : 0;
+        w.s.behaviour = STUB_RESET;
+        w.s.break_at = 70000;
+        tinkc_download_options o = { .write = take, .write_user = &t };
+        tinkc_future *f = tinkc_checkpoint_download(w.client, PATH, &o, &w.err);
+        bool ok = tinkc_future_wait(f, 30000, &w.err);
+        if (i == 2) {
+            assert_false(ok);
+            assert_int_equal(w.err.code, TINKC_E_CANCELLED);
+        } else {
+            const tinkc_download *d = tinkc_future_download(f, 0, &w.err);
+            assert_ok(&w.err);
+            assert_string_equal(tinkc_download_target(d), "");
+            assert_int_equal(tinkc_download_count(d), 0);
+            assert_int_equal(t.len, w.s.archive.len);
+            assert_memory_equal(t.data, w.s.archive.data, t.len);
+        }
+        assert_false(there(&w, NAME));
+        assert_false(there(&w, NAME ".partial"));
+        tinkc_future_free(f);
+        w.err = (tinkc_error){ 0 };
+        o.replace = true; /* of what? */
+        assert_null(tinkc_checkpoint_download(w.client, PATH, &o, &w.err));
+        assert_int_equal(w.err.code, TINKC_E_ARGUMENT);
+        free(t.data);
+        close_world(&w);
+    }
+}
+
 static void limits_hold(void **state)
 {
     static world w;
@@ -572,6 +624,7 @@ int main(void)
         cmocka_unit_test(compressed_archives),
         cmocka_unit_test(unsafe_archives_are_refused),
         cmocka_unit_test(damaged_archives_are_refused),
+        cmocka_unit_test(bytes_go_to_the_caller),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(stopping_is_quick),
         cmocka_unit_test(plain_files_by_address),

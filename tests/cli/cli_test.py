@@ -372,6 +372,16 @@ def more_commands():
     r = subprocess.run([build / "tinkc", "checkpoint", "download", "tinker://run-1/sampler_weights/final", "--archive", "-"],
                        env=base_env, cwd=home, capture_output=True)
     check("archive to stdout", r.returncode == 0 and len(r.stdout) > 100000 and b"adapter_config.json" in r.stdout[:100], r.stderr)
+    shell = lambda tail: subprocess.run(["bash", "-c", f"tinkc checkpoint download tinker://run-1/sampler_weights/final {tail}"],
+                                        env=base_env, cwd=home, capture_output=True, text=True)
+    check("-o - likewise", shell("-o - | cmp - <(tinkc checkpoint download tinker://run-1/sampler_weights/final --archive -)").returncode == 0)
+    r = shell("--archive - > /dev/full")
+    check("a full stdout", r.returncode == 1 and "standard output: No space left" in r.stderr, r)
+    r = shell("--archive - >&-")
+    check("a closed stdout", r.returncode == 1 and "standard output: Bad file descriptor" in r.stderr, r)
+    r = shell("--archive - | head -c 10 > /dev/null; exit ${PIPESTATUS[0]}")
+    check("a reader that leaves", r.returncode in (0, 141) and not r.stderr, r)
+    check("nothing left behind", not [n for n in os.listdir(home) if "partial" in n], os.listdir(home))
     r = tinkc("billing", "usage", "-7d", "--json")
     check("billing of a week", r.returncode == 0, r)
     for how in (("-f", "table"), ("-f", "csv"), ()):
