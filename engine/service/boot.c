@@ -4,6 +4,10 @@
  * finds the newest whole state on disk (an image or a named checkpoint) and counts what happened
  * after it. With a journal that is executed again; without one it is lost, and the run says so
  * rather than going on from other weights than its client believes. Runs before any thread.
+ *
+ * Which state a journalled run goes on from follows from rows and records alone, never from what an
+ * earlier start did: a start may itself be cut short, any number of times, and changes nothing that
+ * the next one looks at.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -86,6 +90,7 @@ static bool restore_job(tke_service *svc, tke_run *run, int32_t kind, int64_t se
     job->done_ms = tkc_now_ms(svc->clock);
     job->result_is_pb = is_pb;
     tkc_buf_str(&job->result, result, err);
+    svc->result_bytes += (int64_t)job->result.len;
     bool ok = tke_job_publish(job, err);
     tke_job_drop(job);
     return ok;
@@ -110,11 +115,12 @@ static bool request_row(const tke_row *row, void *user, tinkc_error *err)
     if (!tke_run_see(svc, run, seq, (int32_t)tke_row_i64(row, 2), hash, (uint32_t)epoch,
                      TKE_SEEN_DONE, err))
         return false;
-    bool is_pb = tke_row_i64(row, 5) == TKE_ROW_TENSORS;
+    int64_t state = tke_row_i64(row, 5);
+    tke_run_seen(run, seq)->failed = state == TKE_ROW_FAILED;
     tinkc_bytes bytes = tke_row_blob(row, 6);
-    tinkc_str result = is_pb ? tkc_strn((const char *)bytes.data, bytes.len) : tke_row_text(row, 6);
-    return !result.data ||
-           restore_job(svc, run, (int32_t)tke_row_i64(row, 2), seq, id, result, is_pb, err);
+    return !bytes.data || restore_job(svc, run, (int32_t)tke_row_i64(row, 2), seq, id,
+                                      tkc_strn((const char *)bytes.data, bytes.len),
+                                      state == TKE_ROW_TENSORS, err);
 }
 
 static bool is_whole(tke_service *svc, const char *folder)
@@ -138,8 +144,8 @@ static bool checkpoint_row(const tke_row *row, void *user, tinkc_error *err)
     if (!run_id || !tke_name_ok(name))
         return true;
     char *folder = tke_checkpoint_folder(svc, &b->arena, run_id, kind, name, err);
-    if (!folder || !is_whole(svc, folder)) {
-        tkc_log_line(&svc->log, TINKC_LOG_ERROR, "%s: its files are gone", folder ? folder : name);
+    if (!folder || !is_whole(svc, folder)) { /* it was being deleted, or somebody else did it */
+        tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s: its files are gone", folder ? folder : name);
         return !tkc_failed(err);
     }
     tke_checkpoint *c = tke_checkpoint_add(svc, run_id, kind, name, err);
@@ -219,7 +225,8 @@ static void read_state(tkc_arena *arena, const char *folder, found *out)
         out->next_seq = 0;
 }
 
-static void consider(tke_service *svc, tkc_arena *arena, char *folder, int32_t slot, found *best)
+static void consider(tke_service *svc, tkc_arena *arena, char *folder, int32_t slot, int64_t max,
+                     found *best)
 {
     found one = { .folder = folder, .slot = slot };
     if (!folder || !is_whole(svc, folder))
@@ -227,24 +234,25 @@ static void consider(tke_service *svc, tkc_arena *arena, char *folder, int32_t s
     read_state(arena, folder, &one);
     bool newer = one.next_seq > best->next_seq ||
                  (one.next_seq == best->next_seq && one.created_us > best->created_us);
-    if (one.next_seq && newer)
+    if (one.next_seq && newer && one.next_seq <= max)
         *best = one;
 }
 
-static found newest_state(tke_service *svc, tke_run *run, tkc_arena *arena, tinkc_error *err)
+/* The newest state with next_seq of at most max. */
+static found newest_state(tke_service *svc, tke_run *run, int64_t max, tkc_arena *arena,
+                          tinkc_error *err)
 {
     const tkc_map_entry *e;
     found best = { .slot = -1 };
-    consider(svc, arena, tke_store_run_path(svc->store, arena, run->id, "image.0", err), 0, &best);
-    consider(svc, arena, tke_store_run_path(svc->store, arena, run->id, "image.1", err), 1, &best);
+    consider(svc, arena, tke_store_run_path(svc->store, arena, run->id, "image.0", err), 0, max,
+             &best);
+    consider(svc, arena, tke_store_run_path(svc->store, arena, run->id, "image.1", err), 1, max,
+             &best);
     for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));) {
         const tke_checkpoint *c = e->value;
-        /* A folder without its row may be ahead of the rows of requests before it; with a journal
-         * those are repeated from an older state instead. */
-        bool sure = !c->adopted || svc->set.durability != TINKC_DURABILITY_JOURNAL;
-        if (c->run == run && c->kind == TKE_CKPT_TRAINING && c->state == TKE_CKPT_DONE && sure)
+        if (c->run == run && c->kind == TKE_CKPT_TRAINING && c->state == TKE_CKPT_DONE)
             consider(svc, arena, tke_checkpoint_folder(svc, arena, run->id, c->kind, c->name, err),
-                     -1, &best);
+                     -1, max, &best);
     }
     return best;
 }
@@ -257,38 +265,51 @@ typedef struct replay {
     int64_t from;
 } replay;
 
-static const tke_checkpoint *saved_by(tke_service *svc, const tke_run *run, int64_t seq)
+/* The first request in the journal that has no answer on disk. A state that contains it would leave
+ * it without one for good, so the run goes on from an older state and repeats it. */
+static bool note_unanswered(const tke_journal_record *r, void *user, tinkc_error *err)
 {
-    const tkc_map_entry *e;
-    for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));) {
-        const tke_checkpoint *c = e->value;
-        if (c->run == run && c->kind == TKE_CKPT_TRAINING && c->seq_id == seq &&
-            c->state == TKE_CKPT_DONE)
-            return c;
-    }
-    return NULL;
+    replay *p = user;
+    (void)err;
+    const tke_seen *seen = tke_run_seen(p->run, r->seq);
+    if (r->seq >= 1 && r->seq < p->from && (!seen || seen->state == TKE_SEEN_NOT))
+        p->from = r->seq;
+    return true;
 }
 
-/* A save that is not repeated because the run goes on from what it saved, but whose own row did not
- * make it: its answer follows from the checkpoint. */
-static bool restore_saved(replay *p, const tke_journal_record *r, tinkc_error *err)
+/* Is what this request did, and its answer, there without repeating it? */
+static bool is_settled(const replay *p, const tke_journal_record *r, const tke_job *before)
 {
     const tke_seen *seen = tke_run_seen(p->run, r->seq);
-    bool known = seen && seen->state != TKE_SEEN_NOT;
-    const tke_checkpoint *c =
-        r->kind == TKE_JOB_SAVE && !known ? saved_by(p->svc, p->run, r->seq) : NULL;
-    if (!c)
-        return true;
-    char id[160];
-    tkc_buf out;
-    tkc_buf_init(&out, p->svc->a, TKC_BUF_NO_MAX);
-    (void)snprintf(id, sizeof id, "%u-%s:%lld", (unsigned)r->epoch, p->run->id, (long long)r->seq);
-    bool ok = tkc_message_encode(&tkc_save_weights_result_type,
-                                 &(tkc_save_weights_result){ .path = c->path }, &out, err) &&
-              tke_run_see(p->svc, p->run, r->seq, r->kind, r->hash, r->epoch, TKE_SEEN_DONE, err) &&
-              restore_job(p->svc, p->run, r->kind, r->seq, id, tkc_buf_view(&out), false, err);
-    tkc_buf_free(&out);
-    return ok;
+    if (!seen || seen->state != TKE_SEEN_DONE || !before)
+        return false;
+    if (r->kind != TKE_JOB_SAVE_SAMPLER)
+        return r->kind == TKE_JOB_SAVE || r->kind == TKE_JOB_FORWARD;
+    tkc_arena arena;
+    tinkc_error err = { 0 };
+    tkc_save_for_sampler_result out = { 0 };
+    tkc_arena_init(&arena, p->svc->a, 0);
+    bool known =
+        tkc_message_decode(&tkc_save_for_sampler_result_type, tkc_buf_view(&before->result),
+                           TINKC_E_STATE, &arena, &out, &err) &&
+        (out.path || tke_find_sampler(p->svc, out.sampling_session_id));
+    tkc_arena_free(&arena);
+    return known;
+}
+
+/* A request that failed fails again, in the same words: what made it fail may not happen twice. */
+static void fail_again(tke_job *job, const tke_job *before)
+{
+    tkc_arena arena;
+    tinkc_error err = { 0 };
+    tkc_answer answer = { 0 };
+    tkc_arena_init(&arena, job->svc->a, 0);
+    bool read = before && tkc_answer_read(tkc_buf_view(&before->result), &arena, &answer, &err) &&
+                answer.error;
+    bool server = read && answer.category.value == TKC_CATEGORY_SERVER;
+    tkc_fail(&job->invalid, server ? TINKC_E_SERVER : TINKC_E_BAD_REQUEST, "%s",
+             read ? answer.error : "the request failed before a restart");
+    tkc_arena_free(&arena);
 }
 
 static bool replay_record(const tke_journal_record *r, void *user, tinkc_error *err)
@@ -298,25 +319,31 @@ static bool replay_record(const tke_journal_record *r, void *user, tinkc_error *
     const char *ignored_id = NULL;
     tkc_opt_i64 ignored_seq;
     char id[160];
-    if (r->seq < 1 || r->seq > INT32_MAX)
+    if (r->seq < p->from || r->seq > INT32_MAX)
         return true;
-    if (r->seq < p->from)
-        return restore_saved(p, r, err);
     (void)snprintf(id, sizeof id, "%u-%s:%lld", (unsigned)r->epoch, p->run->id, (long long)r->seq);
     tke_job *before = tkc_map_get(&svc->jobs, tkc_str(id));
-    if (before && before->state != TKE_DONE)
-        return true; /* the same record twice */
-    if (before) {    /* its answer is known; it is computed once more, to the same end */
-        tkc_map_remove(&svc->jobs, tkc_str(id));
-        tke_job_drop(before);
-    }
+    if ((before && before->state != TKE_DONE) || is_settled(p, r, before))
+        return true; /* the same record twice; or nothing to do */
+    const tke_seen *seen = tke_run_seen(p->run, r->seq);
+    bool failed = seen && seen->state == TKE_SEEN_DONE && seen->failed;
     tke_job *job = tke_job_new(svc, r->kind, id, p->run->owner, err);
-    if (!job || !tke_decode_job(job, r->body, r->is_pb, r->forward, &ignored_id, &ignored_seq, err))
+    if (!job ||
+        !tke_decode_job(job, r->body, r->is_pb, r->forward, &ignored_id, &ignored_seq, err)) {
+        tke_job_drop(job);
         return false;
+    }
     job->run = p->run;
     job->seq = r->seq;
     job->hash = r->hash;
     job->replayed = true;
+    if (failed)
+        fail_again(job, before);
+    if (before) { /* its answer is known; it is computed once more, to the same end */
+        svc->result_bytes -= (int64_t)before->result.len;
+        tkc_map_remove(&svc->jobs, tkc_str(id));
+        tke_job_drop(before);
+    }
     if (!tke_run_see(svc, p->run, r->seq, job->kind, r->hash, r->epoch, TKE_SEEN_PENDING, err) ||
         !tke_job_publish(job, err))
         return false;
@@ -336,7 +363,8 @@ static void count_lost(tke_run *run, int64_t from)
 {
     for (int64_t seq = from; seq <= (int64_t)run->n_seen; seq++) {
         const tke_seen *seen = tke_run_seen(run, seq);
-        if (seen->state == TKE_SEEN_DONE && changes_state(seen->kind) && !run->lost_from)
+        if (seen->state == TKE_SEEN_DONE && changes_state(seen->kind) && !seen->failed &&
+            !run->lost_from)
             run->lost_from = seq;
     }
 }
@@ -344,7 +372,11 @@ static void count_lost(tke_run *run, int64_t from)
 static void mark_lost(tke_service *svc, tke_run *run)
 {
     char id[160];
+    tinkc_error err = { 0 };
     run->corrupted = true;
+    tke_txn *txn = tke_txn_new(svc->store, &err);
+    tke_txn_exec(txn, "UPDATE runs SET corrupted = 1 WHERE id = ?", "t", run->id);
+    tke_txn_commit(txn, NULL, NULL);
     for (int64_t seq = run->lost_from; seq <= (int64_t)run->n_seen; seq++) {
         tke_seen *seen = tke_run_seen(run, seq);
         if (seen->state != TKE_SEEN_DONE || seen->kind == TKE_JOB_SAVE ||
@@ -353,14 +385,40 @@ static void mark_lost(tke_service *svc, tke_run *run)
         seen->state = TKE_SEEN_LOST;
         (void)snprintf(id, sizeof id, "%u-%s:%lld", (unsigned)seen->epoch, run->id, (long long)seq);
         tke_job *job = tkc_map_remove(&svc->jobs, tkc_str(id));
+        svc->result_bytes -= job ? (int64_t)job->result.len : 0;
         tke_job_drop(job);
     }
 }
 
+static bool read_journal(tke_service *svc, tke_run *run, tke_journal_fn *fn, replay *p)
+{
+    tinkc_error err = { 0 };
+    if (svc->set.durability == TINKC_DURABILITY_JOURNAL &&
+        !tke_journal_read(svc->store, run->id, fn, p, &err))
+        tkc_log_line(&svc->log, TINKC_LOG_ERROR, "%s: its journal cannot be read: %s", run->id,
+                     err.message);
+    return !tkc_failed(&err);
+}
+
+/* Requests start in the order of their numbers: one that has left no trace below one that has an
+ * answer came to nothing, and nobody waits for it. */
+static void bury_holes(tke_run *run)
+{
+    int64_t last = (int64_t)run->n_seen;
+    while (last > 0 && tke_run_seen(run, last)->state != TKE_SEEN_DONE)
+        last--;
+    for (int64_t seq = 1; seq < last; seq++)
+        if (tke_run_seen(run, seq)->state == TKE_SEEN_NOT)
+            tke_run_seen(run, seq)->state = TKE_SEEN_TOMB;
+}
+
 static bool recover_run(tke_service *svc, tke_run *run, tkc_arena *arena, tinkc_error *err)
 {
-    found best = newest_state(svc, run, arena, err);
+    replay unanswered = { svc, run, INT64_MAX };
+    read_journal(svc, run, note_unanswered, &unanswered);
+    found best = newest_state(svc, run, unanswered.from, arena, err);
     int64_t from = best.next_seq ? best.next_seq : 1;
+    bury_holes(run);
     run->image_seq = best.next_seq;
     run->image_slot = best.slot == 0 ? 1 : 0;
     run->source = best.next_seq ? tke_copy(svc, best.folder, err) : NULL;
@@ -369,18 +427,14 @@ static bool recover_run(tke_service *svc, tke_run *run, tkc_arena *arena, tinkc_
     run->n_failed_passes = best.n_failed;
     run->lost_after = from - 1;
     run->next_seq = from;
-    if (svc->set.durability == TINKC_DURABILITY_JOURNAL &&
-        !tke_journal_read(svc->store, run->id, arena, replay_record, &(replay){ svc, run, from },
-                          err)) {
-        tkc_log_line(&svc->log, TINKC_LOG_ERROR, "%s: its journal cannot be read: %s", run->id,
-                     err->message);
-        *err = (tinkc_error){ 0 };
-    }
+    read_journal(svc, run, replay_record, &(replay){ svc, run, from });
     count_lost(run, from);
     if (run->lost_from)
         mark_lost(svc, run);
     if (!run->queue) /* nothing to repeat: go on behind the last number that was used */
         run->next_seq = (int64_t)run->n_seen + 1 > from ? (int64_t)run->n_seen + 1 : from;
+    else
+        tke_run_skip_settled(run);
     return !tkc_failed(err);
 }
 
@@ -426,7 +480,6 @@ static void adopt(tke_service *svc, tke_run *run, int32_t kind, tkc_arena *arena
         c->state = TKE_CKPT_DONE;
         c->bytes = tke_folder_bytes(full);
         c->created_us = stat(full, &st) == 0 ? (int64_t)st.st_mtime * 1000000 : c->created_us;
-        c->adopted = true;
         c->seq_id = state.next_seq ? state.next_seq - 1 : 0;
         tke_txn *txn = tke_txn_new(svc->store, &err);
         tke_txn_exec(txn,
@@ -475,6 +528,8 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
                                sampler_row, &b, err, "");
     for (size_t at = 0; ok && (e = tkc_map_next(&svc->runs, &at));) {
         tke_run *run = e->value;
+        if (run->state == TKE_RUN_UNLOADED)
+            tke_run_remove_files(svc, run);
         if (run->state == TKE_RUN_UNLOADED || run->state == TKE_RUN_FAILED)
             continue;
         ok = recover_run(svc, run, &b.arena, err) && restore_create(svc, run, err);
@@ -499,7 +554,7 @@ void tke_boot_base(tke_service *svc, tke_base *base)
             continue;
         run->base = base;
         for (tke_job *job = run->queue; job; job = job->next)
-            if (job->replayed)
+            if (job->replayed && !tkc_failed(&job->invalid))
                 tke_check_job(job, run);
     }
     for (size_t at = 0; (e = tkc_map_next(&svc->samplers, &at));) {

@@ -170,6 +170,21 @@ void tke_checkpoint_remove(tke_service *svc, tke_checkpoint *c)
     c->state = TKE_CKPT_GONE;
 }
 
+void tke_checkpoint_restore(tke_service *svc, tke_checkpoint *added, tke_checkpoint *old)
+{
+    tinkc_error ignored = { 0 };
+    char key[48];
+    added->state = TKE_CKPT_GONE;
+    if (!old || tkc_map_get(&svc->checkpoints, tkc_str(added->path)) != added)
+        return;
+    (void)snprintf(key, sizeof key, "replaced %p", (void *)old);
+    tkc_map_remove(&svc->checkpoints, tkc_str(key));
+    (void)snprintf(key, sizeof key, "replaced %p", (void *)added);
+    if (tkc_map_set(&svc->checkpoints, tkc_str(key), added, NULL, &ignored) &&
+        tkc_map_set(&svc->checkpoints, tkc_str(added->path), old, NULL, &ignored))
+        old->state = TKE_CKPT_DONE;
+}
+
 /* ---- names ---- */
 
 bool tke_name_ok(const char *name)

@@ -279,31 +279,20 @@ static tke_checkpoint *named(tke_call *call, bool public_too)
     return c;
 }
 
-static void delete_files(void *user, const tinkc_error *err)
-{
-    tinkc_error ignored = { 0 };
-    char *folder = user;
-    (void)err;
-    tkc_remove_tree(folder, &ignored);
-    tkc_release_str(NULL, folder);
-}
-
 static void delete_checkpoint(tke_call *call, tke_checkpoint *c)
 {
     tke_service *svc = call->svc;
-    char *folder =
-        tke_checkpoint_folder(svc, &call->arena, c->run_id, c->kind, c->name, &call->err);
-    char *copy = folder ? tkc_copy_str(NULL, tkc_str(folder), &call->err) : NULL;
     pthread_mutex_lock(&svc->lock);
-    tke_checkpoint_remove(svc, c);
+    bool first = c->state == TKE_CKPT_DONE;
+    if (first)
+        tke_checkpoint_remove(svc, c);
     pthread_mutex_unlock(&svc->lock);
-    tke_txn *txn = tke_txn_new(svc->store, &call->err);
-    tke_txn_exec(txn, "DELETE FROM checkpoints WHERE run_id = ? AND kind = ? AND name = ?", "tit",
-                 c->run_id, (int64_t)c->kind, c->name);
-    tke_answer_after(call, txn, 204, (tinkc_str){ 0 });
+    if (!first) {
+        tke_refuse(call, 404, "not_found", "No checkpoint '%.200s'", c->path);
+        return;
+    }
     tke_audit_add(svc, c->owner, "checkpoint.delete", c->run_id, c->path, NULL);
-    if (copy)
-        tke_txn_commit(tke_txn_new(svc->store, &call->err), delete_files, copy);
+    tke_checkpoint_delete(svc, c, call->reply);
 }
 
 static void publish(tke_call *call, tke_checkpoint *c, bool is_public)

@@ -437,7 +437,7 @@ static void bury(tke_call *call)
         if (!seen || seen->state == TKE_SEEN_NOT) {
             tinkc_error ignored = { 0 };
             tke_run_see(svc, run, seq, 0, (tke_hash128){ 0 }, 0, TKE_SEEN_TOMB, &ignored);
-            tke_run_skip_tombs(run);
+            tke_run_skip_settled(run);
             pthread_cond_signal(&svc->work);
         }
     }

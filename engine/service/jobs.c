@@ -238,9 +238,9 @@ static bool needs_row(const tke_job *job)
            tke_store_durable(job->svc->store);
 }
 
-/* With a journal a client notices a restart only as a pause, so the result of a pass must outlive
- * it too: the state that is loaded then may lie behind that pass. Kept for the last KEPT_RESULTS
- * requests of a run, more than any client has under way. */
+/* Results outlive a restart for the last KEPT_RESULTS requests of a run, more than any client has
+ * under way. Those of passes only with a journal: there a client notices a restart only as a pause,
+ * and the state that is loaded then may lie behind that pass. */
 enum { KEPT_RESULTS = 1000, MAX_KEPT_RESULT = 16 << 20 };
 
 static bool keeps_tensors(const tke_job *job)
@@ -250,54 +250,64 @@ static bool keeps_tensors(const tke_job *job)
            job->result.len <= MAX_KEPT_RESULT;
 }
 
-static void keep_tensors(tke_txn *txn, const tke_job *job)
+static int64_t row_state(const tke_job *job)
 {
-    tke_txn_exec(txn, "UPDATE requests SET state = ?, result = ? WHERE run_id = ? AND seq_id = ?",
-                 "ibti", (int64_t)TKE_ROW_TENSORS,
-                 (tinkc_bytes){ (const unsigned char *)job->result.data, job->result.len },
-                 job->run->id, job->seq);
-    tke_txn_exec(txn,
-                 "UPDATE requests SET state = ?, result = NULL WHERE run_id = ? AND seq_id = ? AND "
-                 "state = ?",
-                 "itii", (int64_t)TKE_ROW_DONE, job->run->id, job->seq - KEPT_RESULTS,
-                 (int64_t)TKE_ROW_TENSORS);
+    if (job->failed)
+        return job->touched ? TKE_ROW_FAILED_STEP : TKE_ROW_FAILED;
+    return keeps_tensors(job) ? TKE_ROW_TENSORS : TKE_ROW_DONE;
 }
 
-static void finish(tke_job *job)
+/* What is kept of the answer, in `text` if it has to be written first. */
+static tinkc_bytes row_result(const tke_job *job, tkc_buf *text, tinkc_error *err)
+{
+    const tkc_buf *from = &job->result;
+    if (job->failed) {
+        tkc_answer_write(&(tkc_answer){ .kind = TKC_ANSWER_FAILED,
+                                        .error = job->error.message,
+                                        .category = { tke_category(&job->error), 0 } },
+                         text, err);
+        from = text;
+    } else if (job->result_is_pb && !keeps_tensors(job)) {
+        return (tinkc_bytes){ 0 };
+    }
+    return (tinkc_bytes){ (const unsigned char *)from->data, from->len };
+}
+
+void tke_job_add_row(tke_txn *txn, tke_job *job)
 {
     tke_service *svc = job->svc;
-    if (!needs_row(job)) {
-        tke_job_complete(job);
-        return;
-    }
     tinkc_error err = { 0 };
+    tkc_buf text;
+    if (!needs_row(job))
+        return;
     pthread_mutex_lock(&svc->lock);
     int64_t asked_us = job->run->last_request_us;
     job->state = TKE_COMMITTING;
     pthread_mutex_unlock(&svc->lock);
-    tke_txn *txn = tke_txn_new(svc->store, &err);
-    tkc_buf text;
     tkc_buf_init(&text, svc->a, TKC_BUF_NO_MAX);
-    const char *result = NULL;
-    if (job->failed &&
-        tkc_answer_write(&(tkc_answer){ .kind = TKC_ANSWER_FAILED,
-                                        .error = job->error.message,
-                                        .category = { tke_category(&job->error), 0 } },
-                         &text, &err))
-        result = tkc_buf_terminate(&text, &err);
-    else if (!job->failed && !job->result_is_pb)
-        result = tkc_buf_terminate(&job->result, &err);
     tke_txn_exec(txn,
                  "INSERT OR REPLACE INTO requests(run_id, seq_id, kind, hash, request_id, state, "
                  "result) VALUES(?, ?, ?, ?, ?, ?, ?)",
-                 "tiibtit", job->run->id, job->seq, (int64_t)job->kind,
+                 "tiibtib", job->run->id, job->seq, (int64_t)job->kind,
                  (tinkc_bytes){ (const unsigned char *)&job->hash, sizeof job->hash },
-                 job->request_id, (int64_t)(job->failed ? TKE_ROW_FAILED : TKE_ROW_DONE), result);
+                 job->request_id, row_state(job), row_result(job, &text, &err));
     tke_txn_exec(txn, "UPDATE runs SET last_request_us = ? WHERE id = ?", "it", asked_us,
                  job->run->id);
-    if (keeps_tensors(job))
-        keep_tensors(txn, job);
+    if (job->seq > KEPT_RESULTS)
+        tke_txn_exec(txn, "UPDATE requests SET result = NULL WHERE run_id = ? AND seq_id = ?", "ti",
+                     job->run->id, job->seq - KEPT_RESULTS);
     tkc_buf_free(&text);
+}
+
+static void finish(tke_job *job)
+{
+    tinkc_error err = { 0 };
+    if (!needs_row(job)) {
+        tke_job_complete(job);
+        return;
+    }
+    tke_txn *txn = tke_txn_new(job->svc->store, &err);
+    tke_job_add_row(txn, job);
     tke_txn_commit(txn, row_committed, job);
 }
 
@@ -345,7 +355,7 @@ static void bury_lost(tke_call *call, tke_run *run, int64_t seq)
         return;
     tinkc_error ignored = { 0 };
     tke_run_see(call->svc, run, seq, 0, (tke_hash128){ 0 }, 0, TKE_SEEN_TOMB, &ignored);
-    tke_run_skip_tombs(run);
+    tke_run_skip_settled(run);
     pthread_cond_signal(&call->svc->work);
 }
 

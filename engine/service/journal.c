@@ -18,8 +18,6 @@ typedef struct head {
     uint8_t kind, is_pb, forward, zero;
 } head;
 
-enum { MAX_JOURNAL = 1 << 30 };
-
 static void put_record(tkc_buf *out, const tke_journal_record *r, tinkc_error *err)
 {
     head h = {
@@ -82,6 +80,8 @@ bool tke_journal_append(tke_store *s, const char *run, const tke_journal_record 
         /* Half a record would hide every later one. */
         if (ftruncate(fd, st.st_size) != 0)
             tkc_fail_errno(err, "%s", path);
+    } else if (st.st_size == 0) {
+        tkc_sync_parent(path, err);
     }
 done:
     if (fd >= 0)
@@ -91,20 +91,32 @@ done:
     return !tkc_failed(err);
 }
 
-bool tke_journal_read(tke_store *s, const char *run, tkc_arena *arena, tke_journal_fn *fn,
-                      void *user, tinkc_error *err)
+static bool read_records(const char *path, tke_journal_fn *fn, void *user, tinkc_error *err)
 {
-    char *path = tke_store_run_path(s, arena, run, "journal", err);
-    if (!path || !tkc_is_file(path))
-        return !tkc_failed(err);
-    tinkc_bytes file = tkc_read_file(arena, path, MAX_JOURNAL, err);
-    tinkc_str rest = tkc_strn((const char *)file.data, file.len);
+    tkc_mapping file;
     tke_journal_record r;
+    if (!tkc_map_file(path, &file, err))
+        return false;
+    tinkc_str rest = tkc_strn((const char *)file.data, file.len);
     while (!tkc_failed(err) && take_record(&rest, &r))
-        if (!fn(&r, user, err))
-            return false;
-    if (!tkc_failed(err) && rest.len && truncate(path, (off_t)(file.len - rest.len)) != 0)
+        if (!fn(&r, user, err) && !tkc_failed(err))
+            tkc_fail(err, TINKC_E_STORE, "%s: record %lld cannot be used", path, (long long)r.seq);
+    size_t whole = file.len - rest.len;
+    tkc_unmap_file(&file);
+    if (!tkc_failed(err) && rest.len && truncate(path, (off_t)whole) != 0)
         tkc_fail_errno(err, "%s", path);
+    return !tkc_failed(err);
+}
+
+bool tke_journal_read(tke_store *s, const char *run, tke_journal_fn *fn, void *user,
+                      tinkc_error *err)
+{
+    tkc_arena arena;
+    tkc_arena_init(&arena, NULL, 0);
+    char *path = tke_store_run_path(s, &arena, run, "journal", err);
+    if (path && tkc_is_file(path))
+        read_records(path, fn, user, err);
+    tkc_arena_free(&arena);
     return !tkc_failed(err);
 }
 
@@ -128,7 +140,7 @@ bool tke_journal_trim(tke_store *s, const char *run, int64_t seq, tinkc_error *e
     tkc_arena_init(&arena, NULL, 0);
     tkc_buf_init(&t.kept, NULL, TKC_BUF_NO_MAX);
     char *path = tke_store_run_path(s, &arena, run, "journal", err);
-    if (path && tkc_is_file(path) && tke_journal_read(s, run, &arena, keep_newer, &t, err))
+    if (path && tkc_is_file(path) && read_records(path, keep_newer, &t, err))
         tkc_write_file(path, t.kept.data ? t.kept.data : "", t.kept.len, 0600, err);
     tkc_buf_free(&t.kept);
     tkc_arena_free(&arena);

@@ -23,8 +23,8 @@ typedef struct tke_journal_record {
 /* Thread: the store's writer, for all of these. */
 bool tke_journal_append(tke_store *, const char *run, const tke_journal_record *, tinkc_error *err);
 typedef bool tke_journal_fn(const tke_journal_record *, void *user, tinkc_error *err);
-/* Calls fn for each whole record; a missing file has none. Bodies live in the arena. */
-bool tke_journal_read(tke_store *, const char *run, tkc_arena *, tke_journal_fn *fn, void *user,
+/* Calls fn for each whole record; a missing file has none. Bodies live until fn returns. */
+bool tke_journal_read(tke_store *, const char *run, tke_journal_fn *fn, void *user,
                       tinkc_error *err);
 /* Drops the records below `seq`: an image holds what they did. */
 bool tke_journal_trim(tke_store *, const char *run, int64_t seq, tinkc_error *err);

@@ -13,17 +13,40 @@ static void expire_sessions(tke_service *svc, int64_t now_ms)
     pthread_mutex_lock(&svc->lock);
     for (size_t at = 0; (e = tkc_map_next(&svc->sessions, &at));) {
         tke_session *s = e->value;
-        if (!s->expired && now_ms - s->seen_ms > svc->set.session_timeout_ms)
-            s->expired = any = true;
+        s->expired |= now_ms - s->seen_ms > svc->set.session_timeout_ms;
     }
-    for (size_t at = 0; any && (e = tkc_map_next(&svc->runs, &at));) {
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
         tke_run *run = e->value;
-        if (run->session && run->session->expired && run->adapter && !run->queue)
-            run->wants_sleep = true;
+        if (run->session && run->session->expired && run->adapter && !run->queue &&
+            !run->wants_sleep && !run->image_pending && !run->image_failed)
+            run->wants_sleep = any = true;
     }
     if (any)
         pthread_cond_signal(&svc->work);
     pthread_mutex_unlock(&svc->lock);
+}
+
+static bool remove_spill(tke_store *store, void *user, tinkc_error *err)
+{
+    char *folder = user;
+    (void)store;
+    tkc_remove_tree(folder, err);
+    tkc_release_str(NULL, folder);
+    return !tkc_failed(err);
+}
+
+/* Locks: needs svc->lock. The row goes with the files: who asks is told that they are gone. */
+static void forget_spill(tke_service *svc, tke_sampler *s)
+{
+    tinkc_error err = { 0 };
+    char *folder = tkc_copy_str(NULL, tkc_str(s->spill), &err);
+    tke_txn *txn = tke_txn_new(svc->store, &err);
+    tke_txn_exec(txn, "DELETE FROM samplers WHERE id = ?", "t", s->id);
+    if (txn && folder)
+        tke_txn_call(txn, remove_spill, folder);
+    tke_txn_commit(txn, NULL, NULL);
+    tkc_release_str(svc->a, s->spill);
+    s->spill = NULL;
 }
 
 static void drop_ephemeral(tke_service *svc, int64_t now_ms)
@@ -33,8 +56,12 @@ static void drop_ephemeral(tke_service *svc, int64_t now_ms)
     pthread_mutex_lock(&svc->lock);
     for (size_t at = 0; (e = tkc_map_next(&svc->samplers, &at));) {
         tke_sampler *s = e->value;
-        if (!s->ephemeral || !s->snapshot || !s->session || !s->session->expired ||
+        if (!s->ephemeral || !s->session || !s->session->expired ||
             now_ms - s->session->seen_ms <= after)
+            continue;
+        if (s->spill)
+            forget_spill(svc, s);
+        if (!s->snapshot)
             continue;
         svc->snapshot_bytes -= tke_snapshot_bytes(s->snapshot);
         tke_snapshot_drop(s->snapshot);
@@ -62,21 +89,6 @@ static void ask_for_images(tke_service *svc, int64_t now_ms)
     pthread_mutex_unlock(&svc->lock);
 }
 
-static void reap_checkpoint(tke_service *svc, const char *run_id, int32_t kind, const char *name)
-{
-    tinkc_error err = { 0 };
-    tkc_arena arena;
-    tkc_arena_init(&arena, svc->a, 0);
-    tke_txn *txn = tke_txn_new(svc->store, &err);
-    tke_txn_exec(txn, "DELETE FROM checkpoints WHERE run_id = ? AND kind = ? AND name = ?", "tit",
-                 run_id, (int64_t)kind, name);
-    tke_txn_commit(txn, NULL, NULL);
-    char *folder = tke_checkpoint_folder(svc, &arena, run_id, kind, name, &err);
-    if (folder && !tkc_remove_tree(folder, &err))
-        tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s", err.message);
-    tkc_arena_free(&arena);
-}
-
 /* Expired checkpoints cannot be found any more; here their files go too. */
 static void reap_checkpoints(tke_service *svc)
 {
@@ -95,7 +107,7 @@ static void reap_checkpoints(tke_service *svc)
         pthread_mutex_unlock(&svc->lock);
         if (!due)
             return;
-        reap_checkpoint(svc, due->run_id, due->kind, due->name);
+        tke_checkpoint_delete(svc, due, NULL);
     }
 }
 

@@ -29,7 +29,7 @@ bool tke_run_see(tke_service *svc, tke_run *run, int64_t seq, int32_t kind, tke_
         memset(run->seen + run->n_seen, 0, ((size_t)seq - run->n_seen) * sizeof *grown);
         run->n_seen = (size_t)seq;
     }
-    run->seen[seq - 1] = (tke_seen){ hash, epoch, (uint8_t)kind, state };
+    run->seen[seq - 1] = (tke_seen){ hash, epoch, (uint8_t)kind, state, false };
     return true;
 }
 
@@ -50,10 +50,14 @@ tke_job *tke_run_head(const tke_run *run)
     return job->kind == TKE_JOB_UNLOAD || job->seq == run->next_seq ? job : NULL;
 }
 
-void tke_run_skip_tombs(tke_run *run)
+void tke_run_skip_settled(tke_run *run)
 {
-    for (tke_seen *seen; (seen = tke_run_seen(run, run->next_seq)) && seen->state == TKE_SEEN_TOMB;)
-        run->next_seq++;
+    for (const tke_seen *seen; (seen = tke_run_seen(run, run->next_seq)); run->next_seq++) {
+        bool settled = seen->state == TKE_SEEN_TOMB || seen->state == TKE_SEEN_DONE ||
+                       seen->state == TKE_SEEN_LOST;
+        if (!settled || (run->queue && run->queue->seq == run->next_seq))
+            return;
+    }
 }
 
 tke_job *tke_run_take(tke_run *run)
@@ -64,7 +68,7 @@ tke_job *tke_run_take(tke_run *run)
     job->state = TKE_RUNNING;
     if (job->kind != TKE_JOB_UNLOAD) {
         run->next_seq = job->seq + 1;
-        tke_run_skip_tombs(run);
+        tke_run_skip_settled(run);
     }
     return job;
 }
@@ -95,7 +99,7 @@ tke_job *tke_run_give_up(tke_run *run)
             seen->state = TKE_SEEN_TOMB;
     }
     run->next_seq = last + 1;
-    tke_run_skip_tombs(run);
+    tke_run_skip_settled(run);
     return failed;
 }
 

@@ -319,10 +319,9 @@ static void fail_leftovers(tke_service *svc)
     const tkc_map_entry *e;
     for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
         tke_run *run = e->value;
-        if (run->create) {
-            tke_job_drop(run->create);
-            run->create = NULL;
-        }
+        tke_job_drop(run->create);
+        tke_job_drop(run->loaded);
+        run->create = run->loaded = NULL;
         while (run->queue) {
             tke_job *job = run->queue;
             run->queue = job->next;
@@ -407,7 +406,8 @@ static bool anything_dirty(tke_service *svc)
     const tkc_map_entry *e;
     for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
         const tke_run *run = e->value;
-        if (run->image_pending || run->wants_image || (run->adapter && run->dirty_since_ms))
+        if (run->image_pending || run->wants_image ||
+            (run->adapter && run->dirty_since_ms && !run->image_failed))
             return true;
     }
     return svc->n_images > 0;
@@ -417,25 +417,31 @@ bool tke_service_flush(tke_service *svc, int64_t timeout_ms, tinkc_error *err)
 {
     const tkc_map_entry *e;
     int64_t deadline = tkc_deadline_ns(timeout_ms);
-    bool in_time = true;
+    bool in_time = true, failed = false;
     pthread_mutex_lock(&svc->lock);
     for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
         tke_run *run = e->value;
         if (run->adapter && run->dirty_since_ms && !run->image_pending)
             run->wants_image = true;
+        run->image_failed = false;
     }
     pthread_cond_signal(&svc->work);
     while (in_time && anything_dirty(svc) && !svc->stop) {
         in_time = tkc_cond_wait_until(&svc->idle, &svc->lock, deadline);
         for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
             tke_run *run = e->value; /* became dirty while its image was being written */
-            if (run->adapter && run->dirty_since_ms && !run->image_pending && !run->wants_image) {
+            if (run->adapter && run->dirty_since_ms && !run->image_pending && !run->wants_image &&
+                !run->image_failed) {
                 run->wants_image = true;
                 pthread_cond_signal(&svc->work);
             }
         }
     }
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));)
+        failed |= ((const tke_run *)e->value)->image_failed;
     pthread_mutex_unlock(&svc->lock);
+    if (failed)
+        return tkc_fail(err, TINKC_E_STORE, "an image could not be written; the log says why");
     return in_time ? true : tkc_fail(err, TINKC_E_TIMEOUT, "not all images were written in time");
 }
 

@@ -89,9 +89,9 @@ typedef struct tke_checkpoint {
     struct tke_run *run; /* NULL if its row is gone */
     int32_t kind, state;
     bool is_public;
-    bool adopted; /* found as a folder that had no row */
-    int64_t created_us, bytes, seq_id;
-    int64_t expires_us;     /* 0 = never */
+    int64_t created_us, bytes;
+    int64_t seq_id;     /* of the save; 0 = found as a folder that had no row and did not tell */
+    int64_t expires_us; /* 0 = never */
     tke_snapshot *snapshot; /* resident, or NULL; counted in svc->snapshot_bytes */
     int64_t used_ms;
 } tke_checkpoint;
@@ -125,8 +125,9 @@ enum {
     TKE_JOB_SAMPLE
 };
 enum { TKE_QUEUED = 0, TKE_RUNNING, TKE_COMMITTING, TKE_DONE };
-/* The column requests.state: done, failed; or done, with the protobuf of a pass as its result. */
-enum { TKE_ROW_DONE = 1, TKE_ROW_FAILED = 2, TKE_ROW_TENSORS = 3 };
+/* The column requests.state: done; failed, and changed nothing; done, with the protobuf of a pass
+ * as its result; failed, and changed the state of its run none the less. */
+enum { TKE_ROW_DONE = 1, TKE_ROW_FAILED = 2, TKE_ROW_TENSORS = 3, TKE_ROW_FAILED_STEP = 4 };
 
 typedef struct tke_waiter {         /* an open poll */
     struct tke_waiter *next, *prev; /* all of them, in order of their deadlines */
@@ -193,6 +194,7 @@ typedef struct tke_job {
     tkc_buf result;
     bool result_is_pb;
     bool failed;
+    bool touched; /* failed, but the run is not what it was before */
     tinkc_error error;
 } tke_job;
 
@@ -207,6 +209,7 @@ typedef struct tke_seen {
     tke_hash128 hash;
     uint32_t epoch;
     uint8_t kind, state;
+    bool failed; /* done, and changed nothing */
 } tke_seen;
 
 typedef struct tke_run {
@@ -227,6 +230,7 @@ typedef struct tke_run {
 
     /* order */
     tke_job *create;  /* until it has run */
+    tke_job *loaded;  /* a load that is answered when an image holds what it loaded */
     tke_job *queue;   /* arrived, not started; by seq_id */
     int64_t next_seq; /* the one to run next */
     tke_seen *seen;   /* by seq_id - 1 */
@@ -241,7 +245,8 @@ typedef struct tke_run {
     bool wants_image; /* asked for by the keeper or by a flush */
     bool wants_sleep; /* likewise: free the memory once an image is current */
     bool image_pending;
-    bool waits_room; /* for memory; until room_changes moves on */
+    bool image_failed; /* the last one could not be written */
+    bool waits_room;   /* for memory; until room_changes moves on */
     uint64_t room_seen;
     int64_t room_retry_ns;
     int64_t dirty_since_ms; /* 0 = the newest image is current */
@@ -369,6 +374,9 @@ bool tke_job_publish(tke_job *, tinkc_error *err);
  * json is empty) is the result. For training requests the row is committed first. */
 void tke_job_succeed(tke_job *, tinkc_str json);
 void tke_job_fail(tke_job *, const tinkc_error *why);
+/* For results that are promised together with something else: fills in the row of a job whose
+ * result is in job->result. Once the transaction is committed: tke_job_complete. */
+void tke_job_add_row(tke_txn *, tke_job *);
 /* Makes it retrievable now, without a row. No locks. */
 void tke_job_complete(tke_job *);
 void tke_retrieve_future(tke_call *);
@@ -391,7 +399,8 @@ void tke_run_insert(tke_run *, tke_job *);
 tke_job *tke_run_head(const tke_run *);
 /* Takes the head out; the next seq_id's turn comes. */
 tke_job *tke_run_take(tke_run *);
-void tke_run_skip_tombs(tke_run *);
+/* Moves on past numbers that need not run: used up, or known to be done. */
+void tke_run_skip_settled(tke_run *);
 /* Fails what waits behind a hole. Returns the jobs, linked by next, with `invalid` set. */
 tke_job *tke_run_give_up(tke_run *);
 void tke_request_id(const tke_service *, uint32_t epoch, const char *run, int64_t seq, tkc_buf *out,
@@ -415,6 +424,9 @@ tke_sampler *tke_sampler_add(tke_service *, const char *id, const char *owner, t
 tke_checkpoint *tke_checkpoint_add(tke_service *, const char *run_id, int32_t kind,
                                    const char *name, tinkc_error *err);
 void tke_checkpoint_remove(tke_service *, tke_checkpoint *);
+/* A new one under an old one's name did not come to be: the old one has its name again. old NULL =
+ * there was none. */
+void tke_checkpoint_restore(tke_service *, tke_checkpoint *added, tke_checkpoint *old);
 bool tke_name_ok(const char *name);
 /* Splits tinker://RUN/KIND/NAME into the arena. */
 bool tke_path_split(tkc_arena *, const char *path, const char **run, int32_t *kind,
@@ -487,9 +499,14 @@ void tke_work_load(tke_service *, tke_job *);
 void tke_work_unload(tke_service *, tke_job *);
 /* Has the run's adapter in memory. False with err: it cannot be; without: there is no room yet. */
 bool tke_work_wake(tke_service *, tke_run *, tinkc_error *err);
+/* Images and journal of a run that is no more. Any thread. */
+void tke_run_remove_files(tke_service *, const tke_run *);
 /* Takes a copy of the run's state and has it written. */
 void tke_work_image(tke_service *, tke_run *);
 void tke_work_sleep(tke_service *, tke_run *);
+/* Any thread, no locks. The files and the row of a checkpoint that nobody can find any more go;
+ * then `reply` (may be NULL) is answered 204. */
+void tke_checkpoint_delete(tke_service *, tke_checkpoint *, tinkc_reply *reply);
 /* True if `bytes` more fit; else something is on its way to free memory, or nothing can. */
 bool tke_work_room(tke_service *, size_t bytes);
 void tke_work_wait_room(tke_service *, tke_run *, tke_job *);

@@ -67,6 +67,7 @@ struct tke_txn {
     tkc_arena arena;
     tinkc_error err; /* the first thing that went wrong with it */
     statement *first, **last;
+    bool has_sql;
     tke_txn_done *done;
     void *user;
 };
@@ -240,6 +241,7 @@ void tke_txn_exec(tke_txn *t, const char *sql, const char *types, ...)
     if (!added)
         return;
     added->sql = sql;
+    t->has_sql = true;
     va_list args;
     va_start(args, types);
     take_values(added->values, types, &args);
@@ -313,10 +315,13 @@ static bool run_statement(tke_store *s, const statement *st, tinkc_error *err)
 static void run_txn(tke_store *s, tke_txn *t)
 {
     tinkc_error ignored = { 0 };
-    if (tkc_failed(&t->err) || !run_sql(s, "SAVEPOINT one", &t->err))
+    bool isolated = t->has_sql && !tkc_failed(&t->err);
+    if (isolated && !run_sql(s, "SAVEPOINT one", &t->err))
         return;
     for (statement *st = t->first; st && !tkc_failed(&t->err); st = st->next)
         run_statement(s, st, &t->err);
+    if (!isolated)
+        return;
     if (tkc_failed(&t->err))
         run_sql(s, "ROLLBACK TO one", &ignored);
     run_sql(s, "RELEASE one", &ignored);
@@ -325,17 +330,18 @@ static void run_txn(tke_store *s, tke_txn *t)
 static void write_group(tke_store *s, tke_txn *first)
 {
     tinkc_error err = { 0 }, ignored = { 0 };
-    if (run_sql(s, "BEGIN IMMEDIATE", &err)) {
-        for (tke_txn *t = first; t; t = t->next)
+    bool begun = run_sql(s, "BEGIN IMMEDIATE", &err);
+    for (tke_txn *t = first; t; t = t->next)
+        if (begun || !t->has_sql)
             run_txn(s, t);
-        if (!run_sql(s, "COMMIT", &err) && !sqlite3_get_autocommit(s->db))
-            run_sql(s, "ROLLBACK", &ignored);
-    }
+    if (begun && !run_sql(s, "COMMIT", &err) && !sqlite3_get_autocommit(s->db))
+        run_sql(s, "ROLLBACK", &ignored);
     if (tkc_failed(&err))
         tkc_log_line(s->log, TINKC_LOG_ERROR, "%s", err.message);
     for (tke_txn *next; first; first = next) {
         next = first->next;
-        tkc_error_copy(&first->err, &err);
+        if (first->has_sql)
+            tkc_error_copy(&first->err, &err);
         if (first->done)
             first->done(first->user, &first->err);
         txn_free(first);

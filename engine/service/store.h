@@ -48,7 +48,8 @@ typedef bool tke_txn_fn(tke_store *, void *user, tinkc_error *err);
 void tke_txn_call(tke_txn *, tke_txn_fn *fn, void *user);
 
 /* Queues it; `done` (may be NULL) is called on the writer's thread once it is on disk or has
- * failed; the others of the same group are not touched by a failure. Consumes the txn. */
+ * failed; the others of the same group are not touched by a failure, except that of the commit,
+ * and those that have no statement of SQL not even by that. Consumes the txn. */
 typedef void tke_txn_done(void *user, const tinkc_error *err);
 void tke_txn_commit(tke_txn *, tke_txn_done *done, void *user);
 /* Waits until everything queued so far is committed. Never from the writer's thread. */
@@ -75,8 +76,10 @@ char *tke_store_temp(tke_store *, tkc_arena *, tinkc_error *err);
 /* Syncs every file in the folder and the folder itself. */
 bool tke_sync_folder(const char *path, tinkc_error *err);
 /* Moves a finished, synced folder to its final name. Something that is there already is replaced
- * in one step and then removed. */
+ * in one step, and then has the name `temp`: the caller removes it, or takes it all back. */
 bool tke_store_place(tke_store *, const char *temp, const char *final_path, tinkc_error *err);
+/* Undoes it: what was there before is there again, or nothing; the new folder is removed. */
+void tke_store_take_back(tke_store *, const char *temp, const char *final_path);
 /* Bytes of all regular files in a folder. */
 int64_t tke_folder_bytes(const char *path);
 /* False when fewer than `reserve` bytes are free. In memory: true. */

@@ -41,18 +41,25 @@ bool tke_sync_folder(const char *path, tinkc_error *err)
 
 bool tke_store_place(tke_store *s, const char *temp, const char *final_path, tinkc_error *err)
 {
-    (void)s;
-    if (rename(temp, final_path) == 0)
-        return tkc_sync_parent(final_path, err);
-    if (errno != ENOTEMPTY && errno != EEXIST)
-        return tkc_fail_errno(err, "%s", final_path);
     /* Swapped in one step, so that at every moment one whole folder has the name. */
-    if (renameat2(AT_FDCWD, temp, AT_FDCWD, final_path, RENAME_EXCHANGE) != 0)
+    if (rename(temp, final_path) != 0 &&
+        ((errno != ENOTEMPTY && errno != EEXIST) ||
+         renameat2(AT_FDCWD, temp, AT_FDCWD, final_path, RENAME_EXCHANGE) != 0))
         return tkc_fail_errno(err, "%s", final_path);
-    if (!tkc_sync_parent(final_path, err))
-        return false;
+    if (!tke_store_durable(s) || tkc_sync_parent(final_path, err))
+        return true;
+    tke_store_take_back(s, temp, final_path);
+    return false;
+}
+
+void tke_store_take_back(tke_store *s, const char *temp, const char *final_path)
+{
     tinkc_error ignored = { 0 };
-    return tkc_remove_tree(temp, &ignored) || true; /* tmp/ is emptied at the next start anyway */
+    (void)s;
+    if (renameat2(AT_FDCWD, temp, AT_FDCWD, final_path, RENAME_EXCHANGE) == 0)
+        tkc_remove_tree(temp, &ignored);
+    else
+        tkc_remove_tree(final_path, &ignored);
 }
 
 int64_t tke_folder_bytes(const char *path)

@@ -37,7 +37,7 @@ static bool is_pass(const tke_job *job)
 static tke_job *runnable(tke_service *svc, tke_run *run)
 {
     tke_job *job = run->create ? run->create : tke_run_head(run);
-    if (!job || waits_for_file(svc, run, job))
+    if (!job || run->loaded || waits_for_file(svc, run, job))
         return NULL;
     if (!run->base && job->replayed) /* its model has not been registered yet */
         return NULL;

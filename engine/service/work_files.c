@@ -87,6 +87,24 @@ static void release_adapter(tke_service *svc, tke_run *run)
 
 /* ---- creating and waking ---- */
 
+/* Reads the newest state on disk, if there is one. Its folder may be moved meanwhile. */
+static bool load_source(tke_service *svc, tke_run *run, tke_adapter *adapter, tinkc_error *err)
+{
+    bool done = false;
+    for (int tries = 0; tries < 2 && !done; tries++) {
+        tinkc_error why = { 0 };
+        pthread_mutex_lock(&svc->lock);
+        char *source = tke_copy(svc, run->source, &why);
+        pthread_mutex_unlock(&svc->lock);
+        done = !tkc_failed(&why) && (!source || tke_adapter_load(adapter, source, true, &why));
+        if (source)
+            tkc_release_str(svc->a, source);
+        if (!done && tries)
+            tkc_error_copy(err, &why);
+    }
+    return done;
+}
+
 bool tke_work_wake(tke_service *svc, tke_run *run, tinkc_error *err)
 {
     if (run->adapter)
@@ -100,7 +118,7 @@ bool tke_work_wake(tke_service *svc, tke_run *run, tinkc_error *err)
     if (!tke_work_room(svc, tke_adapter_bytes(run->base->model, &run->spec)))
         return false;
     tke_adapter *adapter = tke_adapter_new(run->base->model, &run->spec, err);
-    if (adapter && run->source && !tke_adapter_load(adapter, run->source, true, err)) {
+    if (adapter && !load_source(svc, run, adapter, err)) {
         tke_adapter_free(adapter);
         adapter = NULL;
     }
@@ -151,12 +169,35 @@ void tke_work_create(tke_service *svc, tke_job *job)
     tkc_buf_free(&out);
 }
 
+void tke_run_remove_files(tke_service *svc, const tke_run *run)
+{
+    static const char *const parts[] = { "image.0", "image.1", "journal" };
+    tkc_arena arena;
+    tkc_arena_init(&arena, svc->a, 0);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        tinkc_error ignored = { 0 };
+        char *path = tke_store_run_path(svc->store, &arena, run->id, parts[i], &ignored);
+        if (path && (tkc_is_dir(path) || tkc_is_file(path)))
+            tkc_remove_tree(path, &ignored);
+    }
+    tkc_arena_free(&arena);
+}
+
+static void unload_recorded(void *user, const tinkc_error *err)
+{
+    tke_job *job = user;
+    if (tkc_failed(err)) { /* after a restart it would be there again */
+        tke_job_fail(job, err);
+        return;
+    }
+    tke_run_remove_files(job->svc, job->run);
+    tke_job_complete(job);
+}
+
 void tke_work_unload(tke_service *svc, tke_job *job)
 {
     tke_run *run = job->run;
-    tkc_buf out;
     tinkc_error err = { 0 };
-    tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);
     if (run->adapter)
         release_adapter(svc, run);
     pthread_mutex_lock(&svc->lock);
@@ -164,13 +205,15 @@ void tke_work_unload(tke_service *svc, tke_job *job)
     run->dirty_since_ms = 0;
     run->wants_image = run->wants_sleep = false;
     pthread_mutex_unlock(&svc->lock);
-    record_state(svc, run);
-    if (tkc_message_encode(&tkc_unload_model_result_type,
-                           &(tkc_unload_model_result){ .model_id = run->id }, &out, &err))
-        tke_job_succeed(job, tkc_buf_view(&out));
-    else
+    if (!tkc_message_encode(&tkc_unload_model_result_type,
+                            &(tkc_unload_model_result){ .model_id = run->id }, &job->result,
+                            &err)) {
         tke_job_fail(job, &err);
-    tkc_buf_free(&out);
+        return;
+    }
+    tke_txn *txn = tke_txn_new(svc->store, &err);
+    tke_txn_exec(txn, "UPDATE runs SET state = ? WHERE id = ?", "it", (int64_t)run->state, run->id);
+    tke_txn_commit(txn, unload_recorded, job);
 }
 
 /* ---- what is written, by the thread for files ---- */
@@ -179,8 +222,9 @@ typedef struct writing {
     tkc_job base;
     tke_service *svc;
     tke_run *run;
-    tke_job *job;               /* NULL for images and spills */
+    tke_job *job;               /* NULL for images, except those that a load waits for */
     tke_checkpoint *checkpoint; /* NULL for images and spills */
+    tke_checkpoint *replaced;   /* had its name before */
     tke_sampler *sampler;       /* of a spill */
     tke_state *state;           /* one of these two */
     tke_snapshot *snapshot;
@@ -213,7 +257,7 @@ static writing *writing_new(tke_service *svc, tke_run *run, tinkc_error *err)
 static void writing_free(writing *w)
 {
     tinkc_error ignored = { 0 };
-    if (tkc_failed(&w->err) && w->temp)
+    if (w->temp) /* half a folder, or what was replaced; often nothing */
         tkc_remove_tree(w->temp, &ignored);
     tke_state_free(w->state);
     tke_snapshot_drop(w->snapshot);
@@ -305,78 +349,87 @@ static void submit(writing *w, void (*run)(tkc_job *))
 
 /* ---- named checkpoints ---- */
 
-static void report_save(writing *w)
+static bool encode_saved(writing *w)
 {
-    tke_job *job = w->job;
-    tke_checkpoint *c = w->checkpoint;
-    tkc_buf out;
-    tinkc_error err = w->err;
-    tkc_buf_init(&out, w->svc->a, TKC_BUF_NO_MAX);
-    if (!tkc_failed(&err)) {
-        if (job->kind == TKE_JOB_SAVE)
-            tkc_message_encode(&tkc_save_weights_result_type,
-                               &(tkc_save_weights_result){ .path = c->path }, &out, &err);
-        else
-            tkc_message_encode(&tkc_save_for_sampler_result_type,
-                               &(tkc_save_for_sampler_result){ .path = c->path }, &out, &err);
+    const char *path = w->checkpoint->path;
+    if (w->job->kind == TKE_JOB_SAVE)
+        return tkc_message_encode(&tkc_save_weights_result_type,
+                                  &(tkc_save_weights_result){ .path = path }, &w->job->result,
+                                  &w->err);
+    return tkc_message_encode(&tkc_save_for_sampler_result_type,
+                              &(tkc_save_for_sampler_result){ .path = path }, &w->job->result,
+                              &w->err);
+}
+
+/* Nothing of it is there, and what had the name before has it again. */
+static void save_failed(writing *w)
+{
+    tke_service *svc = w->svc;
+    if (w->checkpoint) {
+        pthread_mutex_lock(&svc->lock);
+        tke_checkpoint_restore(svc, w->checkpoint, w->replaced);
+        pthread_cond_signal(&svc->work);
+        pthread_mutex_unlock(&svc->lock);
     }
-    if (tkc_failed(&err))
-        tke_job_fail(job, &err);
-    else
-        tke_job_succeed(job, tkc_buf_view(&out));
-    tkc_buf_free(&out);
+    tke_job_fail(w->job, &w->err);
+    writing_free(w);
 }
 
 static void checkpoint_recorded(void *user, const tinkc_error *err)
 {
     writing *w = user;
     tke_service *svc = w->svc;
-    tkc_error_copy(&w->err, err);
+    if (tkc_failed(err)) {
+        tkc_error_copy(&w->err, err);
+        tke_store_take_back(svc->store, w->temp, w->target);
+        save_failed(w);
+        return;
+    }
     pthread_mutex_lock(&svc->lock);
-    if (tkc_failed(&w->err))
-        tke_checkpoint_remove(svc, w->checkpoint);
-    else
-        w->checkpoint->state = TKE_CKPT_DONE;
+    w->checkpoint->state = TKE_CKPT_DONE;
     pthread_cond_signal(&svc->work);
     pthread_mutex_unlock(&svc->lock);
-    if (!tkc_failed(&w->err)) {
-        tke_usage_add(svc, w->run->owner, w->run->session->id, w->run->base_model,
-                      TKE_USE_CHECKPOINT, 1);
-        tke_audit_add(svc, w->run->owner, "checkpoint.save", w->run->id, w->checkpoint->path, NULL);
-    }
-    report_save(w);
+    tke_usage_add(svc, w->run->owner, w->run->session->id, w->run->base_model, TKE_USE_CHECKPOINT,
+                  1);
+    tke_audit_add(svc, w->run->owner, "checkpoint.save", w->run->id, w->checkpoint->path, NULL);
+    tke_job_complete(w->job);
     writing_free(w);
 }
 
+/* The checkpoint and the answer to its save become known in one transaction: a sudden end leaves
+ * both or neither. */
 static void write_checkpoint(tkc_job *base)
 {
     writing *w = (writing *)base;
     tke_service *svc = w->svc;
     tke_checkpoint *c = w->checkpoint;
-    bool placed = !tkc_failed(&w->err) && write_folder(w) && make_parent(w) &&
-                  tke_store_place(svc->store, w->temp, w->target, &w->err);
     tinkc_error err = { 0 };
-    tke_txn *txn = tke_txn_new(svc->store, &err);
-    if (placed) {
-        pthread_mutex_lock(&svc->lock);
-        c->bytes = tke_folder_bytes(w->target);
-        c->created_us = tkc_wall_us(svc->clock);
-        c->expires_us = w->expires_us ? c->created_us + w->expires_us : 0;
-        pthread_mutex_unlock(&svc->lock);
-        tke_txn_exec(txn,
-                     "INSERT OR REPLACE INTO checkpoints(run_id, kind, name, owner, created_us, "
-                     "bytes, public, expires_us, seq_id) VALUES(?, ?, ?, ?, ?, ?, 0, ?, ?)",
-                     "tittiiii", c->run_id, (int64_t)c->kind, c->name, c->owner, c->created_us,
-                     c->bytes, c->expires_us, c->seq_id);
+    if (tkc_failed(&w->err) || !encode_saved(w) || !write_folder(w) || !make_parent(w) ||
+        !tke_store_place(svc->store, w->temp, w->target, &w->err)) {
+        save_failed(w);
+        return;
     }
+    pthread_mutex_lock(&svc->lock);
+    c->bytes = tke_folder_bytes(w->target);
+    c->created_us = tkc_wall_us(svc->clock);
+    c->expires_us = w->expires_us ? c->created_us + w->expires_us : 0;
+    pthread_mutex_unlock(&svc->lock);
+    tke_txn *txn = tke_txn_new(svc->store, &err);
+    tke_txn_exec(txn,
+                 "INSERT OR REPLACE INTO checkpoints(run_id, kind, name, owner, created_us, "
+                 "bytes, public, expires_us, seq_id) VALUES(?, ?, ?, ?, ?, ?, 0, ?, ?)",
+                 "tittiiii", c->run_id, (int64_t)c->kind, c->name, c->owner, c->created_us,
+                 c->bytes, c->expires_us, c->seq_id);
+    tke_job_add_row(txn, w->job);
     tke_txn_commit(txn, checkpoint_recorded, w);
 }
 
 /* Takes the name, or says why not. Locks: needs svc->lock. */
 static tke_checkpoint *take_name(tke_service *svc, tke_job *job, int32_t kind, const char *name,
-                                 bool overwrite, bool *done_before, tinkc_error *err)
+                                 bool overwrite, writing *w, bool *done_before)
 {
     char path[512];
+    tinkc_error *err = &w->err;
     (void)snprintf(path, sizeof path, "tinker://%s/%s/%s", job->run->id,
                    kind == TKE_CKPT_SAMPLER ? "sampler_weights" : "weights", name);
     tke_checkpoint *c = tke_find_checkpoint(svc, path, NULL);
@@ -384,11 +437,15 @@ static tke_checkpoint *take_name(tke_service *svc, tke_job *job, int32_t kind, c
         *done_before = true; /* it was saved before a crash, and only the answer got lost */
         return c;
     }
-    if (c && !overwrite) {
+    /* A folder from before a crash that does not tell which save it is of is of this one, or the
+     * save failed then, and this one is not repeated. */
+    bool own = c && c->seq_id == 0 && job->replayed;
+    if (c && !overwrite && !own) {
         tkc_fail(err, TINKC_E_EXISTS, "Checkpoint '%s/%.200s' already exists",
                  kind == TKE_CKPT_SAMPLER ? "sampler_weights" : "weights", name);
         return NULL;
     }
+    w->replaced = c && c->state == TKE_CKPT_DONE ? c : NULL;
     c = tke_checkpoint_add(svc, job->run->id, kind, name, err);
     if (c)
         c->seq_id = job->seq;
@@ -415,34 +472,125 @@ static void save_named(tke_service *svc, tke_job *job, int32_t kind, const char 
         w->snapshot = tke_snapshot_take(run->adapter, &w->err);
     if (!tkc_failed(&w->err)) {
         pthread_mutex_lock(&svc->lock);
-        w->checkpoint = take_name(svc, job, kind, name, overwrite, &done_before, &w->err);
+        w->checkpoint = take_name(svc, job, kind, name, overwrite, w, &done_before);
         pthread_mutex_unlock(&svc->lock);
     }
-    if (tkc_failed(&w->err) || done_before) {
-        report_save(w);
+    if (done_before && encode_saved(w)) {
+        tke_job_succeed(job, (tinkc_str){ 0 });
         writing_free(w);
+    } else if (tkc_failed(&w->err)) {
+        w->checkpoint = done_before ? NULL : w->checkpoint;
+        save_failed(w);
+    } else {
+        submit(w, write_checkpoint);
+    }
+}
+
+/* ---- deleting ----
+ * On the thread for files, so that a save under the same name comes wholly before or after. The
+ * folder leaves its place first: a folder without a row would be taken in at the next start. */
+
+typedef struct deleting {
+    tkc_job base;
+    tke_service *svc;
+    tke_checkpoint *checkpoint;
+    tinkc_reply *reply; /* NULL: nobody waits */
+    tkc_arena arena;
+    char *temp;
+} deleting;
+
+static void delete_recorded(void *user, const tinkc_error *err)
+{
+    deleting *d = user;
+    tke_service *svc = d->svc;
+    tinkc_error ignored = { 0 };
+    if (d->temp)
+        tkc_remove_tree(d->temp, &ignored);
+    if (d->reply && tkc_failed(err))
+        tke_send_failure(d->reply, svc->a, err);
+    else if (d->reply)
+        tke_send(d->reply, 204, NULL, (tinkc_str){ 0 });
+    tkc_arena_free(&d->arena);
+    tkc_release(svc->a, d, sizeof *d);
+}
+
+/* A run may go on from this very folder, if it was the newest state at the last start: then it
+ * becomes the run's image instead. */
+static bool becomes_image(tke_service *svc, tke_run *run, const char *folder, tkc_arena *arena)
+{
+    tinkc_error err = { 0 };
+    pthread_mutex_lock(&svc->lock);
+    bool needed = run && run->state == TKE_RUN_READY && tkc_cstr_eq(run->source, folder) &&
+                  !run->image_pending;
+    int32_t slot = needed ? run->image_slot : 0;
+    char *target =
+        needed ? tke_store_run_path(svc->store, arena, run->id, slot ? "image.1" : "image.0", &err)
+               : NULL;
+    char *source = target ? tke_copy(svc, target, &err) : NULL;
+    if (source && tke_store_place(svc->store, folder, target, &err)) {
+        tkc_release_str(svc->a, run->source);
+        run->source = source;
+        run->image_slot = 1 - slot;
+        pthread_mutex_unlock(&svc->lock);
+        tkc_remove_tree(folder, &err); /* an older image, now under this name */
+        return true;
+    }
+    if (source)
+        tkc_release_str(svc->a, source);
+    pthread_mutex_unlock(&svc->lock);
+    return false;
+}
+
+static void delete_folder(tkc_job *base)
+{
+    deleting *d = (deleting *)base;
+    tke_service *svc = d->svc;
+    tke_checkpoint *c = d->checkpoint;
+    tinkc_error err = { 0 };
+    pthread_mutex_lock(&svc->lock);
+    bool current = tkc_map_get(&svc->checkpoints, tkc_str(c->path)) == c;
+    pthread_mutex_unlock(&svc->lock);
+    tke_txn *txn = tke_txn_new(svc->store, &err);
+    if (current) {
+        char *folder = tke_checkpoint_folder(svc, &d->arena, c->run_id, c->kind, c->name, &err);
+        if (folder && !becomes_image(svc, c->run, folder, &d->arena)) {
+            d->temp = tke_store_temp(svc->store, &d->arena, &err);
+            if (d->temp && !tke_store_place(svc->store, folder, d->temp, &err))
+                tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s", err.message);
+        }
+        tke_txn_exec(txn, "DELETE FROM checkpoints WHERE run_id = ? AND kind = ? AND name = ?",
+                     "tit", c->run_id, (int64_t)c->kind, c->name);
+    }
+    tke_txn_commit(txn, delete_recorded, d);
+}
+
+void tke_checkpoint_delete(tke_service *svc, tke_checkpoint *c, tinkc_reply *reply)
+{
+    tinkc_error err = { 0 };
+    deleting *d = tkc_zalloc(svc->a, sizeof *d, &err);
+    if (!d) {
+        if (reply)
+            tke_send_failure(reply, svc->a, &err);
         return;
     }
-    submit(w, write_checkpoint);
+    d->svc = svc;
+    d->checkpoint = c;
+    d->reply = reply;
+    tkc_arena_init(&d->arena, svc->a, 0);
+    d->base.run = delete_folder;
+    if (!tkc_pool_submit(svc->files, &d->base, &err))
+        delete_folder(&d->base);
 }
 
 /* ---- ephemeral samplers ----
  * With a store the answer goes out when the sampler is on disk: whoever has its name can go on
  * sampling after a sudden end. What cannot be written is kept in memory, and said in the log. */
 
-static void report_ephemeral(tke_job *job, const char *sampler_id)
+static bool encode_ephemeral(tke_job *job, const char *sampler_id, tinkc_error *err)
 {
-    tinkc_error err = { 0 };
-    tkc_buf out;
-    tkc_buf_init(&out, job->svc->a, TKC_BUF_NO_MAX);
-    tkc_message_encode(&tkc_save_for_sampler_result_type,
-                       &(tkc_save_for_sampler_result){ .sampling_session_id = sampler_id }, &out,
-                       &err);
-    if (tkc_failed(&err))
-        tke_job_fail(job, &err);
-    else
-        tke_job_succeed(job, tkc_buf_view(&out));
-    tkc_buf_free(&out);
+    return tkc_message_encode(&tkc_save_for_sampler_result_type,
+                              &(tkc_save_for_sampler_result){ .sampling_session_id = sampler_id },
+                              &job->result, err);
 }
 
 static void spill_recorded(void *user, const tinkc_error *err)
@@ -450,11 +598,14 @@ static void spill_recorded(void *user, const tinkc_error *err)
     writing *w = user;
     tke_service *svc = w->svc;
     tinkc_error ignored = { 0 };
-    if (tkc_failed(err))
+    tkc_error_copy(&w->err, err);
+    if (tkc_failed(&w->err))
         tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s: not kept on disk: %s", w->sampler->id,
-                     err->message);
+                     w->err.message);
+    if (tkc_failed(err)) /* placed, but not recorded */
+        tke_store_take_back(svc->store, w->temp, w->target);
     pthread_mutex_lock(&svc->lock);
-    if (!tkc_failed(err) && !tkc_failed(&w->err)) {
+    if (!tkc_failed(&w->err)) {
         if (w->sampler->spill) /* written again after a restart */
             tkc_release_str(svc->a, w->sampler->spill);
         w->sampler->spill = tke_copy(svc, w->target, &ignored);
@@ -463,7 +614,10 @@ static void spill_recorded(void *user, const tinkc_error *err)
     svc->n_images--;
     pthread_cond_broadcast(&svc->idle);
     pthread_mutex_unlock(&svc->lock);
-    report_ephemeral(w->job, w->sampler->id);
+    if (tkc_failed(&w->err))
+        tke_job_succeed(w->job, (tinkc_str){ 0 });
+    else
+        tke_job_complete(w->job);
     writing_free(w);
 }
 
@@ -474,16 +628,17 @@ static void write_spill(tkc_job *base)
     tke_sampler *s = w->sampler;
     bool placed = !tkc_failed(&w->err) && write_folder(w) && make_parent(w) &&
                   tke_store_place(svc->store, w->temp, w->target, &w->err);
-    if (!placed)
-        tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s: not kept on disk: %s", s->id, w->err.message);
-    tinkc_error err = { 0 };
-    tke_txn *txn = tke_txn_new(svc->store, &err);
-    if (placed)
-        tke_txn_exec(txn,
-                     "INSERT OR REPLACE INTO samplers(id, session_id, seq, owner, base_model, "
-                     "model_path, ephemeral, hash) VALUES(?, ?, ?, ?, ?, ?, 1, NULL)",
-                     "ttittt", s->id, s->session->id, w->job->seq, s->owner, s->base_model,
-                     w->target);
+    tinkc_error none = { 0 };
+    if (!placed) {
+        spill_recorded(w, &none);
+        return;
+    }
+    tke_txn *txn = tke_txn_new(svc->store, &none);
+    tke_txn_exec(txn,
+                 "INSERT OR REPLACE INTO samplers(id, session_id, seq, owner, base_model, "
+                 "model_path, ephemeral, hash) VALUES(?, ?, ?, ?, ?, ?, 1, NULL)",
+                 "ttittt", s->id, s->session->id, w->job->seq, s->owner, s->base_model, w->target);
+    tke_job_add_row(txn, w->job);
     tke_txn_commit(txn, spill_recorded, w);
 }
 
@@ -545,10 +700,10 @@ static void save_ephemeral(tke_service *svc, tke_job *job, int64_t number)
     }
     pthread_mutex_unlock(&svc->lock);
     tke_snapshot_drop(snapshot);
-    if (tkc_failed(&err))
+    if (tkc_failed(&err) || !encode_ephemeral(job, id, &err))
         tke_job_fail(job, &err);
     else if (!spill(svc, job, s, folder))
-        report_ephemeral(job, id);
+        tke_job_succeed(job, (tinkc_str){ 0 });
 }
 
 void tke_work_save(tke_service *svc, tke_job *job)
@@ -600,37 +755,52 @@ static bool load_from(tke_service *svc, tke_job *job, tinkc_error *err)
     return folder && tke_adapter_load(run->adapter, folder, job->in.load.optimizer, err);
 }
 
+/* What was loaded may be deleted or saved anew under the same name a moment later. So a load that
+ * a restart would have to repeat is answered, and followed by others, only when an image has it. */
+static bool needs_image(const tke_service *svc, const tke_job *job)
+{
+    return tke_store_durable(svc->store) &&
+           (job->in.load.creates || svc->set.durability == TINKC_DURABILITY_JOURNAL);
+}
+
+static void answer_with_image(tke_service *svc, tke_job *job)
+{
+    pthread_mutex_lock(&svc->lock);
+    job->run->loaded = job;
+    job->run->wants_image = true; /* at once, unless one is still being written */
+    pthread_mutex_unlock(&svc->lock);
+}
+
 void tke_work_load(tke_service *svc, tke_job *job)
 {
     tke_run *run = job->run;
     tinkc_error err = job->invalid;
     bool creates = job->in.load.creates;
-    tkc_buf out;
     if (creates && !tkc_failed(&err) && !tke_work_wake(svc, run, &err) && !tkc_failed(&err)) {
         tke_work_wait_room(svc, run, job);
         return;
     }
-    tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);
-    if (!tkc_failed(&err) && load_from(svc, job, &err)) {
+    bool loaded = !tkc_failed(&err) && load_from(svc, job, &err);
+    if (loaded) {
         pthread_mutex_lock(&svc->lock);
         run->lost_from = 0;
         run->n_passes = run->n_pass_tokens = run->n_failed_passes = 0;
         if (!run->dirty_since_ms)
             run->dirty_since_ms = tkc_now_ms(svc->clock);
-        run->wants_image |= creates && tke_store_durable(svc->store);
         pthread_mutex_unlock(&svc->lock);
         tkc_message_encode(
             &tkc_load_weights_result_type,
-            &(tkc_load_weights_result){ .path = job->in.load.path, .model_id = run->id }, &out,
-            &err);
+            &(tkc_load_weights_result){ .path = job->in.load.path, .model_id = run->id },
+            &job->result, &err);
     }
     if (creates)
         run_made(svc, run, &err);
     if (tkc_failed(&err))
         tke_job_fail(job, &err);
+    else if (needs_image(svc, job))
+        answer_with_image(svc, job);
     else
-        tke_job_succeed(job, tkc_buf_view(&out));
-    tkc_buf_free(&out);
+        tke_job_succeed(job, (tinkc_str){ 0 });
 }
 
 /* ---- images ---- */
@@ -646,8 +816,11 @@ static void image_over(writing *w)
                      w->err.message);
     pthread_mutex_lock(&svc->lock);
     run->image_pending = false;
+    run->image_failed = !ok;
     svc->n_images--;
-    if (ok) {
+    if (w->job)
+        run->loaded = NULL;
+    if (ok && run->state != TKE_RUN_UNLOADED) {
         char *old = run->source;
         run->source = tke_copy(svc, w->target, &ignored);
         if (old)
@@ -657,13 +830,15 @@ static void image_over(writing *w)
         if (run->next_seq == w->next_seq)
             run->dirty_since_ms = 0;
         svc->room_changes++;
-    } else {
+    } else if (!ok) {
         run->wants_sleep = false; /* what cannot be written must stay in memory */
         run->dirty_since_ms = tkc_now_ms(svc->clock); /* try again after the usual time */
     }
     pthread_cond_broadcast(&svc->idle);
     pthread_cond_signal(&svc->work);
     pthread_mutex_unlock(&svc->lock);
+    if (w->job)
+        tke_job_succeed(w->job, (tinkc_str){ 0 });
     writing_free(w);
 }
 
@@ -673,7 +848,10 @@ static void place_image(void *user, const tinkc_error *err)
     writing *w = user;
     tke_service *svc = w->svc;
     tkc_error_copy(&w->err, err);
-    if (!tkc_failed(&w->err) && make_parent(w) &&
+    pthread_mutex_lock(&svc->lock);
+    bool wanted = w->run->state != TKE_RUN_UNLOADED;
+    pthread_mutex_unlock(&svc->lock);
+    if (wanted && !tkc_failed(&w->err) && make_parent(w) &&
         tke_store_place(svc->store, w->temp, w->target, &w->err) &&
         svc->set.durability == TINKC_DURABILITY_JOURNAL)
         tke_journal_trim(svc->store, w->run->id, w->next_seq, &w->err);
@@ -688,7 +866,9 @@ static void write_image(tkc_job *base)
         image_over(w);
         return;
     }
-    tke_txn_commit(tke_txn_new(w->svc->store, &err), place_image, w);
+    tke_txn *txn = tke_txn_new(w->svc->store, &err);
+    tke_txn_exec(txn, "SELECT 1", ""); /* fails with the rows before it if they fail */
+    tke_txn_commit(txn, place_image, w);
 }
 
 void tke_work_image(tke_service *svc, tke_run *run)
@@ -696,15 +876,22 @@ void tke_work_image(tke_service *svc, tke_run *run)
     tinkc_error err = { 0 };
     writing *w = writing_new(svc, run, &err);
     pthread_mutex_lock(&svc->lock);
+    tke_job *load = run->loaded;
     run->wants_image = false;
     if (w) {
         run->image_pending = true;
         svc->n_images++;
         w->slot = run->image_slot;
+        w->job = load;
+    } else {
+        run->loaded = NULL;
     }
     pthread_mutex_unlock(&svc->lock);
-    if (!w)
+    if (!w) {
+        if (load) /* loaded it is, though not protected */
+            tke_job_succeed(load, (tinkc_str){ 0 });
         return;
+    }
     w->state = tke_state_take(run->adapter, &w->err);
     w->target = tke_store_run_path(svc->store, &w->arena, run->id, w->slot ? "image.1" : "image.0",
                                    &w->err);

@@ -134,7 +134,7 @@ static void finish_pass(tke_service *svc, tke_job *job, tke_pass *pass)
 bool tke_work_refuse_lost(tke_job *job)
 {
     const tke_run *run = job->run;
-    if (!run->lost_from)
+    if (!run->lost_from || job->seq < run->lost_from)
         return false;
     tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST,
              "the server stopped suddenly and requests from seq_id %lld on were lost; this run is "
@@ -220,7 +220,9 @@ void tke_work_optim(tke_service *svc, tke_job *job)
                  "%lld forward_backward requests failed since the last step",
                  (long long)run->n_failed_passes);
     if (!tkc_failed(&err)) {
-        tke_optim_step(run->adapter, &job->in.optim.adam, svc->cpu, metrics, &n, &err);
+        /* What makes a step fail takes the gradients with it. */
+        job->touched =
+            !tke_optim_step(run->adapter, &job->in.optim.adam, svc->cpu, metrics, &n, &err);
         pthread_mutex_lock(&svc->lock);
         if (!run->dirty_since_ms)
             run->dirty_since_ms = tkc_now_ms(svc->clock);

@@ -4,13 +4,16 @@
  *
  * First each client's run is done once undisturbed: its losses and samples by step are the truth,
  * since the data of a step depends on its number alone. Then the same against a server that is
- * killed with SIGKILL at random moments and started anew on the same store, ROUNDS times. Clients
- * behave as clients do: they send the same request again until it is answered. Checked throughout:
+ * killed with SIGKILL at random moments and started anew on the same store, ROUNDS times; every
+ * third time the new one is killed too, while it starts. Clients behave as clients do: they send
+ * the same request again until it is answered, and every other step they send the optimizer's step
+ * behind the pass without waiting for it. They also overwrite a checkpoint, load what they saved,
+ * save for samplers and delete that. Checked throughout:
  *
  *   - every loss and every sample has the bits of the undisturbed run, so nothing was lost half way
  *   - Adam's step counter is what it must be, so no seq_id was executed twice
  *   - every checkpoint that was reported saved is listed, complete, and of the right size
- *   - nothing incomplete is listed
+ *   - nothing incomplete is listed, and nothing that was reported deleted
  *   - with a journal no client ever sees that anything happened
  */
 #include <dirent.h>
@@ -67,6 +70,8 @@ typedef struct client {
         int k;
     } saves[MAX_SAVES];
     int n_saves;
+    char deleted[MAX_SAVES][160];
+    int n_deleted;
 } client;
 
 static void sleep_ms(int ms)
@@ -185,17 +190,22 @@ static int wait_for(const client *c, const char *request_id, reply *r)
     }
 }
 
-/* Submits a training request at the next seq_id and waits. */
-static int ask(client *c, const char *path, const char *parameters, reply *r)
+/* Submits a training request at the next seq_id. */
+static void submit(client *c, const char *path, const char *parameters, char id[200])
 {
-    char id[200];
     reply promise = call("POST", path, "{\"model_id\":\"%s\",\"seq_id\":%lld,%s}", c->model_id,
                          (long long)++c->seq, parameters);
     if (promise.status != 200)
         FAIL("client %d, %s %lld: %d %s", c->number, path, (long long)c->seq, promise.status,
              promise.body);
-    field(&promise, "request_id", id, sizeof id);
+    field(&promise, "request_id", id, 200);
     free(promise.text);
+}
+
+static int ask(client *c, const char *path, const char *parameters, reply *r)
+{
+    char id[200];
+    submit(c, path, parameters, id);
     return wait_for(c, id, r);
 }
 
@@ -256,13 +266,24 @@ static void roll_back(client *c)
     }
 }
 
+static const char step_text[] =
+    "\"adam_params\":{\"learning_rate\":0.001,\"beta1\":0.9,\"beta2\":0.95,\"eps\":1e-8,"
+    "\"weight_decay\":0.0,\"grad_clip_norm\":0.0}";
+
 static bool train_step(client *c)
 {
-    char text[800], value[60];
+    char text[800], value[60], pass[200], step[200];
+    bool together = c->k % 2;
     reply r;
     pass_text(c, text, sizeof text);
-    if (ask(c, "/api/v1/forward_backward", text, &r) == LOST)
+    submit(c, "/api/v1/forward_backward", text, pass);
+    if (together)
+        submit(c, "/api/v1/optim_step", step_text, step);
+    if (wait_for(c, pass, &r) == LOST) {
+        if (together && wait_for(c, step, &r) == DONE)
+            free(r.text);
         return false;
+    }
     field(&r, "loss:sum", value, sizeof value);
     free(r.text);
     if (c->undisturbed)
@@ -272,10 +293,9 @@ static bool train_step(client *c)
              truths[c->number].loss[c->k]);
     else
         atomic_fetch_add(&n_losses_checked, 1);
-    if (ask(c, "/api/v1/optim_step",
-            "\"adam_params\":{\"learning_rate\":0.001,\"beta1\":0.9,\"beta2\":0.95,\"eps\":1e-8,"
-            "\"weight_decay\":0.0,\"grad_clip_norm\":0.0}",
-            &r) == LOST)
+    if (!together)
+        submit(c, "/api/v1/optim_step", step_text, step);
+    if (wait_for(c, step, &r) == LOST)
         return false;
     field(&r, "optim/step", value, sizeof value);
     free(r.text);
@@ -302,6 +322,46 @@ static bool save(client *c)
         c->saves[c->n_saves++].k = c->k;
     }
     atomic_fetch_add(&n_saves, 1);
+    return true;
+}
+
+/* One name again and again; then back to what was just saved, which changes nothing. */
+static bool overwrite_and_load(client *c)
+{
+    char text[300];
+    reply r;
+    if (ask(c, "/api/v1/save_weights", "\"path\":\"latest\",\"overwrite\":true", &r) == LOST)
+        return false;
+    free(r.text);
+    if (c->k % (2 * EVERY))
+        return true;
+    snprintf(text, sizeof text, "\"path\":\"tinker://%s/weights/latest\",\"optimizer\":true",
+             c->model_id);
+    if (ask(c, "/api/v1/load_weights", text, &r) == LOST)
+        return false;
+    free(r.text);
+    return true;
+}
+
+static bool save_and_delete(client *c)
+{
+    char text[120], path[160], url[400];
+    reply r;
+    snprintf(text, sizeof text, "\"path\":\"s%d-%lld\"", c->k, (long long)c->seq + 1);
+    if (ask(c, "/api/v1/save_weights_for_sampler", text, &r) == LOST)
+        return false;
+    field(&r, "path", path, sizeof path);
+    free(r.text);
+    snprintf(url, sizeof url, "/api/v1/training_runs/%s/checkpoints/sampler_weights/%s",
+             c->model_id, strrchr(path, '/') + 1);
+    r = call("DELETE", url, "%s", "");
+    if (r.status != 204 && r.status != 404) /* 404: it was heard, and the answer got lost */
+        FAIL("DELETE %s: %d %s", url, r.status, r.body);
+    free(r.text);
+    if (c->n_deleted < MAX_SAVES) {
+        snprintf(c->deleted[c->n_deleted], 160, "%.159s", path);
+        __atomic_add_fetch(&c->n_deleted, 1, __ATOMIC_RELEASE);
+    }
     return true;
 }
 
@@ -361,7 +421,9 @@ static void *run_client(void *arg)
     free(r.text);
     new_model(c);
     while (c->k < target) {
-        bool fine = train_step(c) && (c->k % EVERY || (save(c) && sample(c)));
+        bool fine =
+            train_step(c) &&
+            (c->k % EVERY || (save(c) && sample(c) && save_and_delete(c) && overwrite_and_load(c)));
         if (!fine)
             roll_back(c);
     }
@@ -371,10 +433,9 @@ static void *run_client(void *arg)
 
 /* ---- the server ---- */
 
-static pid_t start_server(void)
+static pid_t begin_server(int *out_fd)
 {
     int out[2];
-    char line[200];
     if (pipe(out) != 0)
         FAIL("pipe");
     pid_t pid = fork();
@@ -389,7 +450,16 @@ static pid_t start_server(void)
         _exit(127);
     }
     close(out[1]);
-    FILE *f = fdopen(out[0], "r");
+    *out_fd = out[0];
+    return pid;
+}
+
+static pid_t start_server(void)
+{
+    int fd;
+    char line[200];
+    pid_t pid = begin_server(&fd);
+    FILE *f = fdopen(fd, "r");
     if (!f || !fgets(line, sizeof line, f) || strncmp(line, "ready", 5) != 0)
         FAIL("the server does not start");
     fclose(f);
@@ -403,6 +473,16 @@ static void stop_server(pid_t pid, int how)
     waitpid(pid, &status, 0);
     if (how == SIGTERM && !(WIFEXITED(status) && WEXITSTATUS(status) == 0))
         FAIL("the server did not end in good order: %d", status);
+}
+
+/* A server that is killed while it starts, or just after. */
+static void start_in_vain(void)
+{
+    int fd;
+    pid_t pid = begin_server(&fd);
+    sleep_ms((int)(random() % 60));
+    stop_server(pid, SIGKILL);
+    close(fd);
 }
 
 static int64_t size_of(const char *folder, const char *name)
@@ -420,6 +500,7 @@ static void check_saves(client *clients)
     for (int i = 0; i < CLIENTS; i++) {
         client *c = &clients[i];
         int n = __atomic_load_n(&c->n_saves, __ATOMIC_ACQUIRE);
+        int n_deleted = __atomic_load_n(&c->n_deleted, __ATOMIC_ACQUIRE);
         reply r = call("GET", "/api/v1/checkpoints?limit=1000", "%s", "");
         for (int s = 0; s < n; s++) {
             char folder[500], mark[200];
@@ -436,6 +517,12 @@ static void check_saves(client *clients)
                 size_of(folder, "checkpoint_complete") != 0)
                 FAIL("%s is not whole", c->saves[s].name);
         }
+        for (int s = 0; s < n_deleted; s++) {
+            char mark[200];
+            snprintf(mark, sizeof mark, "\"%s\"", c->deleted[s]);
+            if (strstr(r.body, mark))
+                FAIL("%s was reported deleted and is listed", c->deleted[s]);
+        }
         free(r.text);
     }
 }
@@ -450,6 +537,8 @@ static void load_all(client *c)
         reply r;
         at += strlen("\"tinker_path\":\"");
         snprintf(path, sizeof path, "%.*s", (int)strcspn(at, "\""), at);
+        if (strstr(path, "/sampler_weights/"))
+            continue;
         reply info = call("POST", "/api/v1/weights_info", "{\"tinker_path\":\"%s\"}", path);
         char rank[20];
         field(&info, "lora_rank", rank, sizeof rank);
@@ -497,6 +586,8 @@ int main(int argc, char **argv)
             sleep_ms(20 + (int)(random() % 500));
             stop_server(pid, SIGKILL);
             atomic_fetch_add(&n_kills, 1);
+            if (random() % 3 == 0)
+                start_in_vain();
             pid = start_server();
             check_saves(clients);
         }

@@ -1,0 +1,379 @@
+/* test_service_sudden_end.c - ends at the worst moments: between a folder and its row, between a
+ * row and its answer, and again while the service starts. The store is copied while the engine
+ * runs, which is what kill -9 leaves, and rows that would not have been written yet are taken out.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "service/store.h"
+#include "support/check.h"
+#include "support/service_call.h"
+#include "support/tiny_model.h"
+
+static const int text_a[] = { 1, 5, 9, 13, 17, 21, 25, 29 };
+enum { N = 8 };
+
+static char *model_folder;
+
+static int setup(void **state)
+{
+    (void)state;
+    model_folder = tiny_model_make(&(tiny_model){ .family = "qwen2", .vocab = 64, .context = 64 });
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tiny_model_remove(model_folder);
+    return 0;
+}
+
+static tinkc_engine *open_bare(const char *store, int32_t durability)
+{
+    tinkc_error err = { 0 };
+    const char *const settings[] = { "disk_reserve", "0", NULL };
+    tinkc_engine *engine = tinkc_engine_new(
+        &(tinkc_engine_options){
+            .threads = 1, .store = store, .durability = durability, .settings = settings },
+        &err);
+    assert_ok(err);
+    return engine;
+}
+
+static tinkc_engine *open_engine(const char *store, int32_t durability)
+{
+    tinkc_error err = { 0 };
+    tinkc_engine *engine = open_bare(store, durability);
+    assert_true(tinkc_engine_add_model(engine, "tiny", model_folder, &err));
+    return engine;
+}
+
+static char *copy_store(const char *store)
+{
+    char *copy = tiny_folder();
+    char command[700];
+    snprintf(command, sizeof command, "cp -r '%s'/. '%s'/ && rm -f '%s/lock'", store, copy, copy);
+    assert_int_equal(system(command), 0);
+    return copy;
+}
+
+/* As if the last rows had not been written. */
+static void forget_rows(const char *store, const char *sql)
+{
+    tinkc_error err = { 0 };
+    tkc_log log = { 0 };
+    tke_store *s = tke_store_open(NULL, &log, store, &err);
+    assert_ok(err);
+    tke_txn *txn = tke_txn_new(s, &err);
+    tke_txn_exec(txn, sql, "");
+    tke_txn_commit(txn, NULL, NULL);
+    tke_store_close(s);
+}
+
+static void train(const tinkc_transport *t, const char *model, int64_t from, int steps)
+{
+    for (int i = 0; i < steps; i++) {
+        service_pass(t, model, from + 2 * i, text_a, N, false);
+        service_wait(t, service_step(t, model, from + 2 * i + 1, 1e-2));
+    }
+}
+
+static double undisturbed(int steps)
+{
+    tinkc_engine *engine = open_engine(NULL, 0);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, steps);
+    double loss = service_loss(t, model, 2 * steps + 1, text_a, N);
+    tinkc_engine_free(engine);
+    return loss;
+}
+
+static const char *post(const tinkc_transport *t, const char *path, const char *model, int64_t seq,
+                        const char *rest)
+{
+    const char *promise =
+        service_json(t, 200, "POST", path, "{\"model_id\":\"%s\",\"seq_id\":%lld%s}", model,
+                     (long long)seq, rest);
+    return hold(json_field(promise, "request_id"));
+}
+
+static bool is_listed(const tinkc_transport *t, const char *name)
+{
+    answer a = service_call(t, "GET", "/api/v1/checkpoints", NULL, NULL, 0);
+    bool listed = strstr(a.body.data, name) != NULL;
+    answer_free(&a);
+    return listed;
+}
+
+static bool is_corrupted(const tinkc_transport *t, const char *model)
+{
+    char path[200];
+    snprintf(path, sizeof path, "/api/v1/training_runs/%s", model);
+    answer a = service_call(t, "GET", path, NULL, NULL, 0);
+    bool corrupted = strstr(a.body.data, "\"corrupted\":true") != NULL;
+    answer_free(&a);
+    return corrupted;
+}
+
+/* A checkpoint's folder is there, its row and those of the requests before it are not; and the
+ * first start after that is cut short, having taken the folder in. */
+static void a_start_that_is_cut_short(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *store = tiny_folder();
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_JOURNAL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 2);
+    assert_true(tinkc_engine_flush(engine, 20000, &err));
+    const char *pass = hold(service_pass(t, model, 5, text_a, N, false));
+    const char *step = hold(service_step(t, model, 6, 1e-2));
+    const char *save = post(t, "/api/v1/save_weights", model, 7, ",\"path\":\"x\"");
+    const char *sampler = post(t, "/api/v1/save_weights_for_sampler", model, 8, ",\"path\":\"y\"");
+    service_wait(t, save);
+    service_wait(t, sampler);
+    char *first = copy_store(store);
+    tinkc_engine_free(engine);
+    forget_rows(first, "DELETE FROM requests WHERE seq_id >= 6");
+    forget_rows(first, "DELETE FROM checkpoints");
+    for (int starts = 0; starts < 2; starts++) {
+        engine = open_bare(first, TINKC_DURABILITY_JOURNAL); /* nothing can run: no base model */
+        assert_true(is_listed(tinkc_engine_transport(engine), "weights/x"));
+        char *next = copy_store(first);
+        tinkc_engine_free(engine);
+        tiny_model_remove(first);
+        first = next;
+    }
+    engine = open_engine(first, TINKC_DURABILITY_JOURNAL);
+    t = tinkc_engine_transport(engine);
+    service_wait(t, pass);
+    assert_true(json_number(service_wait(t, step), "optim/step") == 3.0);
+    assert_non_null(strstr(service_wait(t, save), "/weights/x\""));
+    assert_non_null(strstr(service_wait(t, sampler), "/sampler_weights/y\""));
+    assert_true(service_loss(t, model, 9, text_a, N) == undisturbed(3));
+    assert_false(is_corrupted(t, model));
+    tinkc_engine_free(engine);
+    tiny_model_remove(first);
+    tiny_model_remove(store);
+}
+
+static void deleted_checkpoints_stay_deleted(void **state)
+{
+    (void)state;
+    static const int32_t levels[] = { TINKC_DURABILITY_JOURNAL, TINKC_DURABILITY_SNAPSHOT };
+    for (size_t i = 0; i < 2; i++) {
+        char *store = tiny_folder(), path[300];
+        tinkc_engine *engine = open_engine(store, levels[i]);
+        const tinkc_transport *t = tinkc_engine_transport(engine);
+        const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+        train(t, model, 1, 1);
+        service_wait(t, post(t, "/api/v1/save_weights", model, 3, ",\"path\":\"x\""));
+        snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/weights/x", model);
+        answer a = service_call(t, "DELETE", path, NULL, NULL, 0);
+        assert_int_equal(a.status, 204);
+        answer_free(&a);
+        char *copy = copy_store(store);
+        tinkc_engine_free(engine);
+        engine = open_engine(copy, levels[i]);
+        t = tinkc_engine_transport(engine);
+        service_wait(t, post(t, "/api/v1/save_weights", model, 3, ",\"path\":\"x\""));
+        assert_false(is_listed(t, "weights/x"));
+        tinkc_engine_free(engine);
+        tiny_model_remove(copy);
+        tiny_model_remove(store);
+    }
+}
+
+/* The name can be used again at once: the files of the new one are not taken for the old one's. */
+static void saved_again_after_deleting(void **state)
+{
+    (void)state;
+    char *store = tiny_folder(), path[300];
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 1);
+    snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/weights/x", model);
+    for (int i = 0; i < 10; i++) {
+        service_wait(t, post(t, "/api/v1/save_weights", model, 3 + i, ",\"path\":\"x\""));
+        answer a = service_call(t, "DELETE", path, NULL, NULL, 0);
+        assert_int_equal(a.status, 204);
+        answer_free(&a);
+    }
+    service_wait(t, post(t, "/api/v1/save_weights", model, 13, ",\"path\":\"x\""));
+    char body[300];
+    snprintf(body, sizeof body, ",\"path\":\"tinker://%s/weights/x\",\"optimizer\":true", model);
+    service_wait(t, post(t, "/api/v1/load_weights", model, 14, body));
+    tinkc_engine_free(engine);
+    tiny_model_remove(store);
+}
+
+/* A run that goes on from a named checkpoint does not lose its weights with it. */
+static void the_state_of_a_run_outlives_its_checkpoint(void **state)
+{
+    (void)state;
+    char *store = tiny_folder(), path[300];
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_CHECKPOINT);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 2);
+    service_wait(t, post(t, "/api/v1/save_weights", model, 5, ",\"path\":\"x\""));
+    tinkc_engine_free(engine);
+    for (int boot = 0; boot < 2; boot++) {
+        engine = open_engine(store, TINKC_DURABILITY_CHECKPOINT);
+        t = tinkc_engine_transport(engine);
+        snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/weights/x", model);
+        answer a = service_call(t, "DELETE", path, NULL, NULL, 0);
+        assert_int_equal(a.status, boot ? 404 : 204);
+        answer_free(&a);
+        assert_true(service_loss(t, model, 6 + boot, text_a, N) == undisturbed(2));
+        tinkc_engine_free(engine);
+    }
+    tiny_model_remove(store);
+}
+
+/* What a load has read may change at once; a journal must not read it again. */
+static void loads_are_not_repeated_from_other_weights(void **state)
+{
+    (void)state;
+    char *store = tiny_folder(), body[300];
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_JOURNAL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 1);
+    service_wait(t, post(t, "/api/v1/save_weights", model, 3, ",\"path\":\"x\""));
+    train(t, model, 4, 1);
+    snprintf(body, sizeof body, ",\"path\":\"tinker://%s/weights/x\",\"optimizer\":true", model);
+    service_wait(t, post(t, "/api/v1/load_weights", model, 6, body));
+    train(t, model, 7, 1);
+    service_wait(t,
+                 post(t, "/api/v1/save_weights", model, 9, ",\"path\":\"x\",\"overwrite\":true"));
+    train(t, model, 10, 1);
+    char *copy = copy_store(store);
+    tinkc_engine_free(engine);
+    forget_rows(copy, "DELETE FROM requests WHERE seq_id >= 9"); /* not yet answered */
+    engine = open_engine(copy, TINKC_DURABILITY_JOURNAL);
+    t = tinkc_engine_transport(engine);
+    assert_true(service_loss(t, model, 12, text_a, N) == undisturbed(3));
+    tinkc_engine_free(engine);
+    tiny_model_remove(copy);
+    tiny_model_remove(store);
+}
+
+static void a_model_made_from_a_checkpoint(void **state)
+{
+    (void)state;
+    static const int32_t levels[] = { TINKC_DURABILITY_CHECKPOINT, TINKC_DURABILITY_SNAPSHOT,
+                                      TINKC_DURABILITY_JOURNAL };
+    for (size_t i = 0; i < 3; i++) {
+        char *store = tiny_folder();
+        tinkc_engine *engine = open_engine(store, levels[i]);
+        const tinkc_transport *t = tinkc_engine_transport(engine);
+        const char *session = hold(service_session(t));
+        const char *model = hold(service_model(t, session, 0, "tiny", 4, 7));
+        train(t, model, 1, 2);
+        service_wait(t, post(t, "/api/v1/save_weights", model, 5, ",\"path\":\"x\""));
+        const char *made = service_json(
+            t, 200, "POST", "/api/v1/load_weights",
+            "{\"session_id\":\"%s\",\"model_seq_id\":1,\"path\":\"tinker://%s/weights/x\","
+            "\"optimizer\":true}",
+            session, model);
+        const char *second = hold(json_field(made, "model_id"));
+        service_wait(t, json_field(made, "request_id")); /* from here on it must be there */
+        char *copy = copy_store(store);
+        tinkc_engine_free(engine);
+        engine = open_engine(copy, levels[i]);
+        t = tinkc_engine_transport(engine);
+        train(t, second, 1, 1);
+        assert_true(service_loss(t, second, 3, text_a, N) == undisturbed(3));
+        tinkc_engine_free(engine);
+        tiny_model_remove(copy);
+        tiny_model_remove(store);
+    }
+}
+
+/* Requests that failed changed nothing: that they came after the image loses nothing; and with a
+ * journal they fail again rather than succeed now. */
+static void failures_are_no_losses(void **state)
+{
+    (void)state;
+    static const int32_t levels[] = { TINKC_DURABILITY_SNAPSHOT, TINKC_DURABILITY_JOURNAL };
+    static const int beyond[] = { 1, 63, 99, 3 };
+    tinkc_error err = { 0 };
+    for (size_t i = 0; i < 2; i++) {
+        char *store = tiny_folder();
+        tinkc_engine *engine = open_engine(store, levels[i]);
+        const tinkc_transport *t = tinkc_engine_transport(engine);
+        const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+        train(t, model, 1, 2);
+        assert_true(tinkc_engine_flush(engine, 20000, &err));
+        const char *bad = hold(service_pass(t, model, 5, beyond, 4, false));
+        service_wait_failure(t, bad, "user", "99");
+        const char *load = post(t, "/api/v1/load_weights", model, 6,
+                                ",\"path\":\"tinker://a/weights/b\",\"optimizer\":true");
+        service_wait_failure(t, load, "user", "does not exist");
+        char *copy = copy_store(store);
+        tinkc_engine_free(engine);
+        engine = open_engine(copy, levels[i]);
+        t = tinkc_engine_transport(engine);
+        service_wait_failure(t, bad, "user", "99");
+        service_wait_failure(t, load, "user", "does not exist");
+        assert_false(is_corrupted(t, model));
+        service_pass(t, model, 7, text_a, N, false);
+        const char *step = service_wait(t, service_step(t, model, 8, 1e-2));
+        if (levels[i] == TINKC_DURABILITY_JOURNAL) /* it knows of the one that failed */
+            assert_true(json_number(step, "failed_fwdbwd_since_last_step") == 1.0);
+        assert_true(service_loss(t, model, 9, text_a, N) == undisturbed(3));
+        tinkc_engine_free(engine);
+        tiny_model_remove(copy);
+        tiny_model_remove(store);
+    }
+}
+
+static void unloaded_is_unloaded(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *store = tiny_folder(), path[400];
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_JOURNAL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 1);
+    assert_true(tinkc_engine_flush(engine, 20000, &err));
+    train(t, model, 3, 1);
+    service_wait(t, json_field(service_json(t, 200, "POST", "/api/v1/unload_model",
+                                            "{\"model_id\":\"%s\"}", model),
+                               "request_id"));
+    snprintf(path, sizeof path, "%s/runs/%s/journal", store, model);
+    assert_false(tkc_is_file(path));
+    snprintf(path, sizeof path, "%s/runs/%s/image.0", store, model);
+    assert_false(tkc_is_dir(path));
+    char *copy = copy_store(store);
+    tinkc_engine_free(engine);
+    engine = open_engine(copy, TINKC_DURABILITY_JOURNAL);
+    t = tinkc_engine_transport(engine);
+    service_json(t, 404, "POST", "/api/v1/get_info", "{\"model_id\":\"%s\"}", model);
+    tinkc_engine_free(engine);
+    tiny_model_remove(copy);
+    tiny_model_remove(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_start_that_is_cut_short),
+        cmocka_unit_test(deleted_checkpoints_stay_deleted),
+        cmocka_unit_test(saved_again_after_deleting),
+        cmocka_unit_test(the_state_of_a_run_outlives_its_checkpoint),
+        cmocka_unit_test(loads_are_not_repeated_from_other_weights),
+        cmocka_unit_test(a_model_made_from_a_checkpoint),
+        cmocka_unit_test(failures_are_no_losses),
+        cmocka_unit_test(unloaded_is_unloaded),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
