@@ -25,15 +25,49 @@ tinkc_batch *tinkc_batch_new(tinkc_client *client, tinkc_error *err)
         return NULL;
     batch->client = client;
     tkc_client_keep(client);
-    tkc_arena_init(&batch->arena, client->a, 0);
     return batch;
+}
+
+/* ---- where the examples lie ---- */
+
+void tkc_store_drop(tkc_store *store)
+{
+    while (store && tkc_ref_drop(&store->refs)) {
+        tkc_store *base = store->base;
+        const tinkc_allocator *a = store->arena.a;
+        tkc_arena_free(&store->arena);
+        tkc_release(a, store, sizeof *store);
+        store = base;
+    }
+}
+
+/* Makes sure that there is one; base (or NULL) is kept. */
+static bool need_store(tinkc_batch *batch, tkc_store *base, tinkc_error *err)
+{
+    if (batch->store)
+        return true;
+    tkc_store *store = tkc_zalloc(batch->client->a, sizeof *store, err);
+    if (!store)
+        return false;
+    tkc_ref_init(&store->refs);
+    tkc_arena_init(&store->arena, batch->client->a, 0);
+    if (base)
+        tkc_ref_keep(&base->refs);
+    store->base = base;
+    batch->store = store;
+    return true;
 }
 
 void tinkc_batch_clear(tinkc_batch *batch)
 {
     if (!batch)
         return;
-    tkc_arena_reset(&batch->arena);
+    if (batch->store && atomic_load(&batch->store->refs) == 1) {
+        tkc_arena_reset(&batch->store->arena);
+    } else { /* a pass still reads it */
+        tkc_store_drop(batch->store);
+        batch->store = NULL;
+    }
     batch->n = 0;
     batch->bytes = 0;
 }
@@ -43,7 +77,7 @@ void tinkc_batch_free(tinkc_batch *batch)
     if (!batch || tkc_client_forked(batch->client))
         return;
     tinkc_client *client = batch->client;
-    tkc_arena_free(&batch->arena);
+    tkc_store_drop(batch->store);
     tkc_release(client->a, batch->examples, batch->cap * sizeof *batch->examples);
     tkc_release(client->a, batch, sizeof *batch);
     tkc_client_drop(client);
@@ -59,6 +93,8 @@ static size_t chunk_bytes(const tinkc_chunk *chunk)
 /* Room for one more; not counted yet, so that a failure further on leaves no half of one. */
 static tkc_example *new_example(tinkc_batch *batch, tinkc_error *err)
 {
+    if (!need_store(batch, NULL, err))
+        return NULL;
     tkc_example *grown =
         tkc_grow(batch->client->a, batch->examples, &batch->cap, batch->n + 1, sizeof *grown, err);
     if (!grown)
@@ -111,11 +147,11 @@ bool tinkc_batch_add(tinkc_batch *batch, const tinkc_input *input, tinkc_error *
                             "input: chunk %zu is a pointer to an image, which cannot be trained on",
                             i);
     tkc_example *e = new_example(batch, err);
-    tinkc_chunk *copies = e ? tkc_arena_array(&batch->arena, n, sizeof *copies, err) : NULL;
+    tinkc_chunk *copies = e ? tkc_arena_array(&batch->store->arena, n, sizeof *copies, err) : NULL;
     if (!copies)
         return false;
     for (size_t i = 0; i < n; i++)
-        if (!copy_chunk(&batch->arena, &copies[i], &chunks[i], err))
+        if (!copy_chunk(&batch->store->arena, &copies[i], &chunks[i], err))
             return false;
     e->chunks = copies;
     e->n_chunks = n;
@@ -149,13 +185,13 @@ static bool check_finite(const float *values, size_t len, const char *name, tink
 static tkc_example *add_ids(tinkc_batch *batch, const int32_t *ids, size_t len, tinkc_error *err)
 {
     tkc_example *e = new_example(batch, err);
-    tinkc_chunk *chunk = e ? tkc_arena_zalloc(&batch->arena, sizeof *chunk, err) : NULL;
+    tinkc_chunk *chunk = e ? tkc_arena_zalloc(&batch->store->arena, sizeof *chunk, err) : NULL;
     tinkc_chunk from = { .kind = TINKC_CHUNK_TOKENS,
                          .expected_tokens = -1,
                          .tokens = { ids, len },
                          .format = "",
                          .location = "" };
-    if (!chunk || !copy_chunk(&batch->arena, chunk, &from, err))
+    if (!chunk || !copy_chunk(&batch->store->arena, chunk, &from, err))
         return NULL;
     e->chunks = chunk;
     e->n_chunks = 1;
@@ -187,7 +223,7 @@ static bool put_tensor(tinkc_batch *batch, tkc_example *e, const char *name, con
 {
     if (e->n_inputs == e->cap_inputs) {
         size_t cap = e->cap_inputs ? 2 * e->cap_inputs : 4;
-        tkc_named_tensor *grown = tkc_arena_array(&batch->arena, cap, sizeof *grown, err);
+        tkc_named_tensor *grown = tkc_arena_array(&batch->store->arena, cap, sizeof *grown, err);
         if (!grown)
             return false;
         if (e->n_inputs)
@@ -195,7 +231,7 @@ static bool put_tensor(tinkc_batch *batch, tkc_example *e, const char *name, con
         e->inputs = grown;
         e->cap_inputs = cap;
     }
-    const char *copy = tkc_arena_cstr(&batch->arena, name, err);
+    const char *copy = tkc_arena_cstr(&batch->store->arena, name, err);
     if (!copy)
         return false;
     e->inputs[e->n_inputs++] = (tkc_named_tensor){ copy, *t };
@@ -207,7 +243,7 @@ static bool put_f32(tinkc_batch *batch, tkc_example *e, const char *name, float 
                     tinkc_error *err)
 {
     tkc_tensor t = { .data = values, .count = len, .dtype = TINKC_F32 };
-    int64_t *shape = tkc_arena_array(&batch->arena, 1, sizeof *shape, err);
+    int64_t *shape = tkc_arena_array(&batch->store->arena, 1, sizeof *shape, err);
     if (!shape)
         return false;
     shape[0] = (int64_t)len;
@@ -218,8 +254,8 @@ static bool put_f32(tinkc_batch *batch, tkc_example *e, const char *name, float 
 static bool put_targets(tinkc_batch *batch, tkc_example *e, const int32_t *ids, size_t len,
                         tinkc_error *err)
 {
-    int64_t *values = tkc_arena_array(&batch->arena, len, sizeof *values, err);
-    int64_t *shape = tkc_arena_array(&batch->arena, 1, sizeof *shape, err);
+    int64_t *values = tkc_arena_array(&batch->store->arena, len, sizeof *values, err);
+    int64_t *shape = tkc_arena_array(&batch->store->arena, 1, sizeof *shape, err);
     if (!values || !shape)
         return false;
     for (size_t i = 0; i < len; i++)
@@ -235,7 +271,7 @@ static bool add_shifted(tinkc_batch *batch, const int32_t *ids, size_t len, size
 {
     size_t n = len - 1;
     tkc_example *e = add_ids(batch, ids, n, err);
-    float *w = e ? tkc_arena_array(&batch->arena, n, sizeof *w, err) : NULL;
+    float *w = e ? tkc_arena_array(&batch->store->arena, n, sizeof *w, err) : NULL;
     if (!w)
         return false;
     for (size_t i = 0; i < n; i++)
@@ -280,8 +316,8 @@ bool tinkc_batch_add_rl(tinkc_batch *batch, const int32_t *ids, size_t len, size
         !check_finite(advantages, sampled, "advantages", err))
         return false;
     tkc_example *e = add_ids(batch, ids, n, err);
-    float *p = e ? tkc_arena_array(&batch->arena, n, sizeof *p, err) : NULL;
-    float *a = e ? tkc_arena_array(&batch->arena, n, sizeof *a, err) : NULL;
+    float *p = e ? tkc_arena_array(&batch->store->arena, n, sizeof *p, err) : NULL;
+    float *a = e ? tkc_arena_array(&batch->store->arena, n, sizeof *a, err) : NULL;
     if (!p || !a)
         return false;
     memcpy(p + context - 1, logprobs, sampled * sizeof *p); /* zero over the prompt */
@@ -339,13 +375,13 @@ static void *convert(tinkc_batch *batch, const tinkc_array *array, const char *n
                      tinkc_error *err)
 {
     if (is_integer(array->dtype)) {
-        int64_t *out = tkc_arena_array(&batch->arena, array->count, sizeof *out, err);
+        int64_t *out = tkc_arena_array(&batch->store->arena, array->count, sizeof *out, err);
         for (size_t i = 0; out && i < array->count; i++)
             out[i] = array->dtype == TINKC_I64 ? ((const int64_t *)array->data)[i]
                                                : ((const int32_t *)array->data)[i];
         return out;
     }
-    float *out = tkc_arena_array(&batch->arena, array->count, sizeof *out, err);
+    float *out = tkc_arena_array(&batch->store->arena, array->count, sizeof *out, err);
     return out && to_f32(array, out, name, err) ? out : NULL;
 }
 
@@ -430,17 +466,17 @@ static bool build_tensor(tinkc_batch *batch, const char *name, const tinkc_array
                        .dtype = is_integer(array->dtype) ? TINKC_I64 : TINKC_F32,
                        .sparse = array->row_ptr != NULL };
     t->data = convert(batch, array, name, err);
-    if (!t->data || !copy_i64s(&batch->arena, array->shape ? array->shape : &flat,
+    if (!t->data || !copy_i64s(&batch->store->arena, array->shape ? array->shape : &flat,
                                array->shape ? array->ndim : 1, &t->shape, err))
         return false;
-    if (t->sparse &&
-        (!copy_i64s(&batch->arena, array->row_ptr, (size_t)array->shape[0] + 1, &t->crow, err) ||
-         !copy_i64s(&batch->arena, array->col, array->count, &t->col, err)))
+    if (t->sparse && (!copy_i64s(&batch->store->arena, array->row_ptr, (size_t)array->shape[0] + 1,
+                                 &t->crow, err) ||
+                      !copy_i64s(&batch->store->arena, array->col, array->count, &t->col, err)))
         return false;
     if (!tkc_tensor_check(t, name, err))
         return false;
     if (array->may_pack && !t->sparse && t->shape.len == 2)
-        return pack(&batch->arena, t, err);
+        return pack(&batch->store->arena, t, err);
     return true;
 }
 
@@ -499,7 +535,7 @@ const tinkc_input *tinkc_batch_input(const tinkc_batch *cb, size_t i)
     tkc_example *e = &batch->examples[i];
     tinkc_error ignored = { 0 };
     if (!e->as_input)
-        e->as_input = tkc_arena_zalloc(&batch->arena, sizeof *e->as_input, &ignored);
+        e->as_input = tkc_arena_zalloc(&batch->store->arena, sizeof *e->as_input, &ignored);
     if (e->as_input) {
         e->as_input->chunks = e->chunks;
         e->as_input->n_chunks = e->n_chunks;
@@ -515,13 +551,15 @@ const tinkc_tensor *tinkc_batch_tensor(const tinkc_batch *cb, size_t i, const ch
     tkc_example *e = &batch->examples[i];
     tinkc_error ignored = { 0 };
     if (!e->shown)
-        e->shown = tkc_arena_array(&batch->arena, e->cap_inputs + 1, sizeof *e->shown, &ignored);
+        e->shown =
+            tkc_arena_array(&batch->store->arena, e->cap_inputs + 1, sizeof *e->shown, &ignored);
     for (size_t k = 0; e->shown && k < e->n_inputs; k++) {
         if (strcmp(e->inputs[k].name, name) != 0)
             continue;
         if (!e->shown[k]) {
-            tinkc_tensor *view = tkc_arena_zalloc(&batch->arena, sizeof *view, &ignored);
-            if (view && tkc_tensor_dense(&e->inputs[k].tensor, &batch->arena, view, &ignored))
+            tinkc_tensor *view = tkc_arena_zalloc(&batch->store->arena, sizeof *view, &ignored);
+            if (view &&
+                tkc_tensor_dense(&e->inputs[k].tensor, &batch->store->arena, view, &ignored))
                 e->shown[k] = view;
         }
         return e->shown[k];
@@ -543,53 +581,36 @@ tinkc_i64s tinkc_tensor_i64s(const tinkc_tensor *t)
     return (tinkc_i64s){ t->data, t->count };
 }
 
-/* ---- copies ---- */
+/* ---- batches out of batches ---- */
 
-static bool copy_tensor(tkc_arena *arena, tkc_tensor *to, const tkc_tensor *from, tinkc_error *err)
-{
-    size_t len = from->count * tkc_dtype_size(from->dtype);
-    void *data = tkc_arena_alloc(arena, len, err);
-    *to = *from;
-    if (!data)
-        return false;
-    if (len)
-        memcpy(data, from->data, len);
-    to->data = data;
-    return copy_i64s(arena, from->shape.data, from->shape.len, &to->shape, err) &&
-           (!from->sparse || (copy_i64s(arena, from->crow.data, from->crow.len, &to->crow, err) &&
-                              copy_i64s(arena, from->col.data, from->col.len, &to->col, err)));
-}
-
-static bool copy_example(tinkc_batch *to, const tkc_example *from, tinkc_error *err)
-{
-    tkc_example *e = new_example(to, err);
-    tinkc_chunk *chunks =
-        e ? tkc_arena_array(&to->arena, from->n_chunks, sizeof *chunks, err) : NULL;
-    if (!chunks)
-        return false;
-    for (size_t i = 0; i < from->n_chunks; i++)
-        if (!copy_chunk(&to->arena, &chunks[i], &from->chunks[i], err))
-            return false;
-    e->chunks = chunks;
-    e->n_chunks = from->n_chunks;
-    for (size_t i = 0; i < from->n_inputs; i++) {
-        tkc_tensor t;
-        if (!copy_tensor(&to->arena, &t, &from->inputs[i].tensor, err) ||
-            !put_tensor(to, e, from->inputs[i].name, &t, err))
-            return false;
-    }
-    count_example(to, e);
-    return true;
-}
-
-tinkc_batch *tkc_batch_copy(const tinkc_batch *from, tinkc_error *err)
+/* An empty batch whose examples may point into those of `from`. */
+static tinkc_batch *new_on_top(const tinkc_batch *from, tinkc_error *err)
 {
     tinkc_batch *to = tinkc_batch_new(from->client, err);
-    for (size_t i = 0; to && i < from->n; i++)
-        if (!copy_example(to, &from->examples[i], err)) {
+    if (to && !need_store(to, from->store, err)) {
+        tinkc_batch_free(to);
+        return NULL;
+    }
+    return to;
+}
+
+tinkc_batch *tkc_batch_share(const tinkc_batch *from, tinkc_error *err)
+{
+    tinkc_batch *to = new_on_top(from, err);
+    for (size_t i = 0; to && i < from->n; i++) {
+        tkc_example *e = new_example(to, err);
+        if (!e) {
             tinkc_batch_free(to);
             return NULL;
         }
+        *e = from->examples[i];
+        e->cap_inputs = e->n_inputs; /* the room behind them is the other batch's */
+        e->shown = NULL;
+        e->as_input = NULL;
+        to->n++;
+    }
+    if (to)
+        to->bytes = from->bytes;
     return to;
 }
 
@@ -609,40 +630,42 @@ static size_t dense_count(const tkc_tensor *t)
     return (size_t)t->shape.data[0] * (size_t)t->shape.data[1];
 }
 
-static bool add_reweighted(tinkc_batch *to, const tkc_example *from, float *weights,
+/* Zeros in the shape of the targets. */
+static bool new_weights(tinkc_batch *to, const tkc_tensor *targets, tkc_tensor *out, float **at,
+                        tinkc_error *err)
+{
+    size_t n = dense_count(targets);
+    float *zeros = tkc_arena_array(&to->store->arena, n, sizeof *zeros, err);
+    *out = (tkc_tensor){ .data = zeros, .count = n, .dtype = TINKC_F32, .shape = targets->shape };
+    if (at)
+        *at = zeros;
+    return zeros != NULL;
+}
+
+static bool add_reweighted(tinkc_batch *to, const tkc_example *from, float **fresh,
                            tinkc_error *err)
 {
     const tkc_tensor *targets = find_input(from, "target_tokens");
-    const tkc_tensor *old = find_input(from, "weights");
+    const tkc_tensor *old = fresh ? NULL : find_input(from, "weights");
+    tkc_tensor weights;
     tkc_example *e = new_example(to, err);
-    if (!e)
+    if (!e || !put_tensor(to, e, "target_tokens", targets, err))
+        return false;
+    if (!old && !new_weights(to, targets, &weights, fresh, err))
+        return false;
+    if (!put_tensor(to, e, "weights", old ? old : &weights, err))
         return false;
     e->chunks = from->chunks;
     e->n_chunks = from->n_chunks;
-    if (!put_tensor(to, e, "target_tokens", targets, err))
-        return false;
-    tkc_tensor w;
-    if (!weights && old) {
-        w = *old;
-    } else {
-        size_t n = dense_count(targets);
-        w = (tkc_tensor){ .count = n, .dtype = TINKC_F32, .shape = targets->shape };
-        w.data = weights ? weights : tkc_arena_array(&to->arena, n, sizeof *weights, err);
-        if (!w.data)
-            return false;
-    }
-    if (!put_tensor(to, e, "weights", &w, err))
-        return false;
     count_example(to, e);
     return true;
 }
 
-tinkc_batch *tkc_batch_with_weights(const tinkc_batch *from, float *const *weights,
-                                    tinkc_error *err)
+tinkc_batch *tkc_batch_with_weights(const tinkc_batch *from, float **fresh, tinkc_error *err)
 {
-    tinkc_batch *to = tinkc_batch_new(from->client, err);
+    tinkc_batch *to = new_on_top(from, err);
     for (size_t i = 0; to && i < from->n; i++)
-        if (!add_reweighted(to, &from->examples[i], weights ? weights[i] : NULL, err)) {
+        if (!add_reweighted(to, &from->examples[i], fresh ? &fresh[i] : NULL, err)) {
             tinkc_batch_free(to);
             return NULL;
         }

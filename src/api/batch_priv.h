@@ -26,9 +26,19 @@ typedef struct tkc_example {
     tinkc_input *as_input; /* view handed out, NULL until asked for */
 } tkc_example;
 
+/* What examples point into. A pass keeps it beyond the life of its batch: the batch's owner may add
+ * to the arena meanwhile, but what lies in it already never changes. */
+typedef struct tkc_store tkc_store;
+struct tkc_store {
+    tkc_refs refs;
+    tkc_arena arena;
+    tkc_store *base; /* of a batch made out of another: that one's, a reference */
+};
+void tkc_store_drop(tkc_store *); /* NULL allowed. Any thread */
+
 struct tinkc_batch {
     tinkc_client *client; /* a reference */
-    tkc_arena arena;      /* of the examples' contents */
+    tkc_store *store;     /* NULL while it is empty */
     tkc_example *examples;
     size_t n, cap;
     size_t bytes;
@@ -37,11 +47,11 @@ struct tinkc_batch {
 /* The chunks of an input as they stand now; valid until it changes. */
 const tinkc_chunk *tkc_input_chunks(const tinkc_input *, size_t *n);
 
-/* A batch with copies of everything in `from`. */
-tinkc_batch *tkc_batch_copy(const tinkc_batch *from, tinkc_error *err);
-/* The same examples with other inputs: target_tokens stay, weights are given (all at once, one
- * array for each example; NULL = zeros). Shares memory with `from`, which must live longer. */
-tinkc_batch *tkc_batch_with_weights(const tinkc_batch *from, float *const *weights,
-                                    tinkc_error *err);
+/* The same examples, whatever becomes of `from`; nothing is copied but the table of them. */
+tinkc_batch *tkc_batch_share(const tinkc_batch *from, tinkc_error *err);
+/* The same examples with target_tokens and weights alone. `fresh` NULL: weights stay, zeros where
+ * there are none. Otherwise all weights are new zeros, and fresh[i] is where those of example i
+ * lie, to be filled in before the batch is used. */
+tinkc_batch *tkc_batch_with_weights(const tinkc_batch *from, float **fresh, tinkc_error *err);
 
 #endif

@@ -865,20 +865,6 @@ void tkc_call_take_body(tkc_call *call, tkc_buf *out)
     call->body = (tinkc_bytes){ 0 };
 }
 
-bool tkc_call_take_request(tkc_call *call, tkc_buf *out)
-{
-    inner *c = call->inner;
-    tinkc_error err = { 0 };
-    reply_free(c->reply); /* the last attempt is over: its share of the body goes */
-    c->reply = NULL;
-    call->body = (tinkc_bytes){ 0 };
-    if (atomic_load(&c->body->refs) > 1)
-        return tkc_buf_add(out, c->body->buf.data, c->body->buf.len, &err);
-    *out = c->body->buf;
-    tkc_buf_init(&c->body->buf, c->client->a, TKC_BUF_NO_MAX);
-    return true;
-}
-
 bool tkc_call_is_out(const tkc_call *call)
 {
     return call && call->inner->attempts > 0 && !call->inner->finished;

@@ -80,10 +80,7 @@ void tkc_call_start(tkc_call *);
 void tkc_call_free(tkc_call *);
 /* Moves the last answer's body into *out (which must be empty): for results that keep it. */
 void tkc_call_take_body(tkc_call *, tkc_buf *out);
-/* Moves the request's body into *out (which must be empty), for somebody who sends it again; copies
- * while the transport still has it. False: out of memory. In `done`. */
-bool tkc_call_take_request(tkc_call *, tkc_buf *out);
-/* True while an attempt is with the transport. */
+/* An attempt has left, and there is no outcome yet. */
 bool tkc_call_is_out(const tkc_call *);
 /* sink_room is no longer 0: tells the transport. Thread: I/O. */
 void tkc_call_resume(tkc_call *);

@@ -14,6 +14,7 @@
 
 #include "api/loss_priv.h"
 #include "api/pass.h"
+#include "base/clock.h"
 #include "base/str.h"
 
 const tinkc_batch *tinkc_loss_batch(const tinkc_loss *loss)
@@ -89,24 +90,27 @@ static tinkc_future *new_forward(tinkc_trainer *trainer, const tinkc_batch *batc
 
 /* ---- one evaluation ---- */
 
-static bool make_grads(tinkc_loss *loss, tinkc_error *err)
+static bool check_forward(const tinkc_loss *loss, tinkc_error *err)
 {
     size_t n = loss->batch->n;
     if (loss->forward->n != n)
         return tkc_fail(err, TINKC_E_BAD_RESPONSE, "the first pass gave %zu examples for %zu",
                         loss->forward->n, n);
-    loss->grads = tkc_arena_array(&loss->arena, n, sizeof *loss->grads, err);
-    for (size_t i = 0; loss->grads && i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const tinkc_tensor *p = tinkc_loss_logprobs(loss, i);
         const tinkc_tensor *t = tinkc_batch_tensor(loss->batch, i, "target_tokens");
         if (!p || p->dtype != TINKC_F32 || !t || p->count != t->count)
             return tkc_fail(err, TINKC_E_BAD_RESPONSE,
                             "the first pass gave no usable logprobs for example %zu", i);
-        loss->grads[i] = tkc_arena_array(&loss->arena, p->count, sizeof **loss->grads, err);
-        if (!loss->grads[i])
-            return false;
     }
-    return loss->grads != NULL;
+    return true;
+}
+
+/* The batch of the second pass: its weights are the gradients, to be filled in. */
+static tinkc_batch *make_grads(tinkc_loss *loss, tinkc_error *err)
+{
+    loss->grads = tkc_arena_array(&loss->arena, loss->batch->n, sizeof *loss->grads, err);
+    return loss->grads ? tkc_batch_with_weights(loss->batch, loss->grads, err) : NULL;
 }
 
 static bool check_result(const tinkc_loss *loss, tinkc_error *err)
@@ -137,7 +141,8 @@ static bool call_user(tinkc_loss *loss, tinkc_loss_fn *fn, void *user, tinkc_err
 }
 
 /* Weights are the negated gradients. */
-static tinkc_future *new_backward(tinkc_trainer *trainer, tinkc_loss *loss, tinkc_error *err)
+static tinkc_future *new_backward(tinkc_trainer *trainer, tinkc_loss *loss,
+                                  const tinkc_batch *weighted, tinkc_error *err)
 {
     tkc_pass_options o = { .operation = "forward_backward_custom", .loss = TINKC_CROSS_ENTROPY };
     for (size_t i = 0; i < loss->batch->n; i++) {
@@ -145,11 +150,7 @@ static tinkc_future *new_backward(tinkc_trainer *trainer, tinkc_loss *loss, tink
         for (size_t k = 0; k < n; k++)
             loss->grads[i][k] = -loss->grads[i][k];
     }
-    tinkc_batch *weighted = tkc_batch_with_weights(loss->batch, loss->grads, err);
-    if (!weighted)
-        return NULL;
     tinkc_future *f = tkc_pass_new(trainer, weighted, &o, err);
-    tinkc_batch_free(weighted);
     bool ok = f != NULL;
     for (size_t i = 0; ok && i < loss->metrics.len; i++)
         ok = tkc_pass_add_metric(f, loss->metrics.names[i], loss->metrics.values[i], err);
@@ -168,8 +169,10 @@ static tinkc_future *evaluate(tinkc_trainer *trainer, const tinkc_batch *batch,
     tinkc_loss loss = { .batch = batch, .forward = forward };
     tinkc_future *f = NULL;
     tkc_arena_init(&loss.arena, trainer->client->a, 0);
-    if (make_grads(&loss, err) && call_user(&loss, fn, user, err))
-        f = new_backward(trainer, &loss, err);
+    tinkc_batch *weighted = check_forward(&loss, err) ? make_grads(&loss, err) : NULL;
+    if (weighted && call_user(&loss, fn, user, err))
+        f = new_backward(trainer, &loss, weighted, err);
+    tinkc_batch_free(weighted);
     tkc_arena_free(&loss.arena);
     return f;
 }
@@ -179,7 +182,7 @@ static tinkc_future *evaluate(tinkc_trainer *trainer, const tinkc_batch *batch,
 typedef struct custom {
     tinkc_future f;
     tinkc_trainer *trainer; /* a reference */
-    tinkc_batch *batch;     /* a copy */
+    tinkc_batch *batch;     /* the examples as they were at the call */
     tinkc_loss_fn *fn;
     void *user;
     tinkc_queue *queue; /* a reference */
@@ -187,6 +190,7 @@ typedef struct custom {
     tkc_turn turn; /* held over both passes if `together` */
     tkc_task first_task, evaluated_task, second_task;
     tinkc_future *first, *second; /* the passes: handles of ours */
+    tinkc_future *begun;          /* the second, once it is under way; needs f.shared.lock */
     tinkc_error err;              /* of the evaluation */
     size_t unsettled;             /* passes that still need the turn */
     bool together, second_begun;
@@ -238,6 +242,15 @@ static void second_done(tkc_task *task)
     tkc_future_drop(&c->f);
 }
 
+/* From now on its parts can be asked for. */
+static void show_second(custom *c)
+{
+    pthread_mutex_lock(&c->f.shared.lock);
+    c->begun = c->second;
+    pthread_cond_broadcast(&c->f.shared.cond);
+    pthread_mutex_unlock(&c->f.shared.lock);
+}
+
 /* Back on the I/O thread after the user's function. */
 static void evaluated(tkc_task *task)
 {
@@ -246,6 +259,7 @@ static void evaluated(tkc_task *task)
         if (c->second) {
             begin_pass(c, c->second, &c->second_task);
             c->second_begun = true;
+            show_second(c);
         } else {
             custom_end(c, &c->err);
         }
@@ -351,7 +365,7 @@ static tinkc_future *run_in_queue(tinkc_trainer *trainer, const tinkc_batch *bat
     c->together = together;
     c->item.run = run_item;
     c->item.drop = drop_item;
-    c->batch = tkc_batch_copy(batch, err);
+    c->batch = tkc_batch_share(batch, err);
     c->first = c->batch ? new_forward(trainer, c->batch, err) : NULL;
     if (!c->first) {
         tkc_future_drop(&c->f);
@@ -435,4 +449,64 @@ tinkc_future *tinkc_forward_backward_custom(tinkc_trainer *trainer, const tinkc_
         return NULL;
     return together ? run_here_together(trainer, batch, fn, user, err)
                     : run_here(trainer, batch, fn, user, err);
+}
+
+/* ---- parts ---- */
+
+static bool is_custom(const tinkc_future *f)
+{
+    return f && f->class->start == custom_start;
+}
+
+/* The pass whose result is the future's; NULL if it has not begun. Waits for that. */
+static tinkc_future *pass_of(tinkc_future *f, int64_t deadline, bool wait)
+{
+    if (!is_custom(f))
+        return f;
+    custom *c = (custom *)f;
+    pthread_mutex_lock(&f->shared.lock);
+    while (!c->begun && !f->shared.done && wait)
+        if (!tkc_cond_wait_until(&f->shared.cond, &f->shared.lock, deadline))
+            break;
+    tinkc_future *pass = c->begun;
+    pthread_mutex_unlock(&f->shared.lock);
+    return pass;
+}
+
+static int64_t time_left_ms(int64_t deadline_ns, int64_t timeout_ms)
+{
+    if (timeout_ms <= 0)
+        return timeout_ms;
+    int64_t left = (deadline_ns - tkc_monotonic_ns()) / 1000000;
+    return left > 0 ? left : 0;
+}
+
+size_t tinkc_future_part_count(const tinkc_future *f)
+{
+    if (!tkc_is_pass(f) && !is_custom(f))
+        return 0;
+    tinkc_future *pass = pass_of((tinkc_future *)f, 0, false);
+    return pass ? tkc_pass_part_count(pass) : 0;
+}
+
+const tinkc_fwdbwd *tinkc_future_part(tinkc_future *f, size_t i, int64_t timeout_ms,
+                                      tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local))
+        return NULL;
+    if (!tkc_is_pass(f) && !is_custom(f)) {
+        tkc_fail(err, TINKC_E_ARGUMENT, "future: of no pass");
+        return NULL;
+    }
+    if (!tkc_client_check(f->client, err) ||
+        (timeout_ms != 0 && !tkc_client_check_waits(f->client, err)))
+        return NULL;
+    int64_t deadline = tkc_deadline_ns(timeout_ms);
+    tinkc_future *pass = pass_of(f, deadline, timeout_ms != 0);
+    if (pass)
+        return tkc_pass_part(pass, i, time_left_ms(deadline, timeout_ms), err);
+    if (tinkc_future_wait(f, 0, err)) /* TIMEOUT, or what ended it before that */
+        tkc_fail(err, TINKC_E_STATE, "future: has no parts");
+    return NULL;
 }

@@ -33,8 +33,8 @@ typedef struct tkc_op_class {
     /* Begins the work. Thread: I/O. */
     void (*start)(tinkc_future *);
     /* Ends it early. Must lead to tkc_op_finish(f, why), at once; it is called at most once and
-     * never after completion. Work that must go on behind a cancelled future (a request that
-     * holds a place in a sequence) uses tkc_op_complete now and tkc_op_release later.
+     * never after completion. What a helper still works on uses tkc_op_complete now and
+     * tkc_op_release later.
      * Thread: I/O. */
     void (*stop)(tinkc_future *, const tinkc_error *why);
     /* Releases what the object holds besides the arena; NULL = nothing. Any thread, last call. */

@@ -1,12 +1,17 @@
 /* pass.c - one pass over a batch: cut into chunks, sent in order, put together again.
  *
- * The caller's thread cuts and encodes. At its turn the pass takes one number for each chunk. In
- * parallel mode chunks 2 to n leave at once, as far as the byte budget goes, and chunk 1 only when
- * all of them are accepted: the service waits for it, so the batch becomes visible as a whole.
- * Otherwise chunks leave one after the other. Each is polled from its acceptance on.
+ * The call cuts and checks, and keeps the batch's memory; a chunk is written when its bytes fit the
+ * budget, and its bytes go when it is accepted, so a pass holds the batch once and of its wire form
+ * what is under way. Large chunks are written and packed by helpers.
  *
- * The turn ends when every chunk is accepted or the pass has failed. A pass that is cancelled after
- * its first chunk has left goes on submitting, because the numbers are taken.
+ * At its turn the pass takes one number for each chunk. In parallel mode chunks 2 to n leave at
+ * once, as far as the byte budget goes, and chunk 1 only when all of them are accepted: the service
+ * waits for it, so the batch becomes visible as a whole. Otherwise chunks leave one after the
+ * other. Each is polled from its acceptance on.
+ *
+ * The turn ends when every chunk is accepted, when the pass has failed and nothing is under way, or
+ * when it is cancelled. Numbers that the service may have seen and has not confirmed then become
+ * the trainer's business.
  *
  * May touch: the trainer's I/O side, the client's byte budget.
  */
@@ -17,31 +22,52 @@
 
 #include "api/promise.h"
 #include "base/str.h"
-#include "codec/pb.h"
 #include "codec/zstd.h"
 #include "wire/endpoint.h"
 
 enum { OFFLOAD_BYTES = 256 * 1024 };
 
-enum { PART_IDLE = 0, PART_CLAIMING, PART_PACKING, PART_SENDING, PART_ACCEPTED, PART_FAILED };
+enum {
+    PART_IDLE = 0, /* has not left: not begun, or given up before that */
+    PART_CLAIMING,
+    PART_WRITING,
+    PART_SENDING,
+    PART_ACCEPTED,
+    PART_REFUSED,
+    PART_LOST /* it left, and nobody knows */
+};
+
+/* What a pass is written from. Constant; outlives the pass while a chunk of it is lost. */
+typedef struct source {
+    tkc_refs refs;
+    tkc_store *store;                     /* of the batch: a reference */
+    tkc_arena arena;                      /* of what follows */
+    tkc_forward_backward_request request; /* all examples, no number */
+    bool packed;
+} source;
+
+/* The range of examples in one request. */
+typedef struct range {
+    size_t first, n;
+    int64_t bytes; /* estimate, for the budget */
+    int64_t seq;   /* 0 until the turn has come */
+} range;
 
 typedef struct pass pass;
 
 typedef struct part {
     pass *pass;
     size_t index;
-    size_t first;  /* example it begins with */
-    int64_t bytes; /* estimate, for the budget */
-    tkc_buf body;
+    range range;
+    source *source; /* a reference, while it is written */
+    tkc_buf body;   /* between writing and sending */
+    const char *encoding;
     tkc_claim claim;
     tkc_call *call;
     tkc_promise promise;
-    tkc_offload offload; /* packing, then reading */
+    tkc_offload offload; /* writing, then reading */
     tinkc_error offload_err;
     int32_t state;
-    int32_t fate; /* of the submit, when FAILED */
-    bool compressed;
-    bool reading; /* a helper has the result */
     tkc_arena arena;
     tkc_buf answer; /* the result's bytes, which the outcome points into */
     tinkc_fwdbwd outcome;
@@ -51,26 +77,26 @@ struct pass {
     tinkc_future f;
     tkc_op_class class;     /* with this pass's operation name */
     tinkc_trainer *trainer; /* a reference */
+    source *source;         /* a reference, until nothing is to be written any more */
     tkc_turn turn;
     part *parts;
     size_t n;
-    size_t n_accepted, n_settled, n_sent; /* of submits */
-    size_t n_ready;                       /* results; also under f.shared.lock */
-    bool *ready;                          /* for each part; needs f.shared.lock */
-    int64_t first_seq;
+    size_t n_begun, n_accepted, n_settled; /* of submits */
+    size_t n_ready;                        /* results; also under f.shared.lock */
+    bool *ready;                           /* for each part; needs f.shared.lock */
     int64_t begun_ms;
     bool parallel, forward_only;
     bool submitting;            /* has the turn, its own or a lent one */
     void (*settled)(void *arg); /* the turn is lent by somebody, who is told once */
     void *settled_arg;
     bool released; /* the I/O thread's reference is gone */
-    bool failing;  /* no new chunk is sent, but for those whose numbers are taken */
+    bool failing;  /* no new chunk is sent */
     tinkc_error failure;
     tinkc_metrics extra;
     size_t helpers; /* that still work on a part */
 };
 
-/* ---- cutting and encoding: the caller's thread ---- */
+/* ---- what is sent ---- */
 
 bool tkc_loss_check(const char *loss, const tinkc_loss_options *o, tinkc_error *err)
 {
@@ -88,87 +114,143 @@ bool tkc_loss_check(const char *loss, const tinkc_loss_options *o, tinkc_error *
     return true;
 }
 
-/* How many examples go into the chunk that begins with `first`. */
-static size_t chunk_length(const tinkc_batch *batch, size_t first, const tkc_config_response *flags,
-                           int64_t *bytes)
+static void source_drop(source *from)
 {
+    if (!from || !tkc_ref_drop(&from->refs))
+        return;
+    const tinkc_allocator *a = from->arena.a;
+    tkc_store_drop(from->store);
+    tkc_arena_free(&from->arena);
+    tkc_release(a, from, sizeof *from);
+}
+
+static bool copy_settings(source *to, const tinkc_loss_options *o, tinkc_error *err)
+{
+    tkc_numbers *config = &to->request.loss_fn_config;
     size_t n = 0;
-    *bytes = 0;
-    while (first + n < batch->n && (int64_t)n < flags->fwdbwd_max_chunk_len) {
-        int64_t more = (int64_t)batch->examples[first + n].bytes;
-        if (n && *bytes + more > flags->fwdbwd_max_chunk_bytes_count)
-            break;
-        *bytes += more;
+    while (o && o->names && o->names[n])
         n++;
-    }
-    return n;
-}
-
-static size_t count_chunks(const tinkc_batch *batch, const tkc_config_response *flags)
-{
-    size_t n = 0;
-    int64_t bytes;
-    for (size_t at = 0; at < batch->n; n++)
-        at += chunk_length(batch, at, flags, &bytes);
-    return n;
-}
-
-static bool encode_part(part *p, const tinkc_batch *batch, size_t n, const tkc_pass_options *o,
-                        tkc_arena *scratch, tinkc_error *err)
-{
-    tkc_datum *data = tkc_arena_array(scratch, n, sizeof *data, err);
-    if (!data)
+    const char **names = tkc_arena_array(&to->arena, n, sizeof *names, err);
+    double *values = tkc_arena_array(&to->arena, n, sizeof *values, err);
+    if (!names || !values)
         return false;
     for (size_t i = 0; i < n; i++) {
-        const tkc_example *e = &batch->examples[p->first + i];
+        names[i] = tkc_arena_cstr(&to->arena, o->names[i], err);
+        values[i] = o->values[i];
+    }
+    *config = (tkc_numbers){ n ? names : NULL, values, n };
+    return !tkc_failed(err);
+}
+
+/* A table of the examples as they are now; what they point to stays where it is. */
+static bool list_examples(source *to, const tinkc_batch *batch, tinkc_error *err)
+{
+    tkc_datum *data = tkc_arena_array(&to->arena, batch->n, sizeof *data, err);
+    if (!data)
+        return false;
+    for (size_t i = 0; i < batch->n; i++) {
+        const tkc_example *e = &batch->examples[i];
         data[i].chunks.data = e->chunks;
         data[i].chunks.len = e->n_chunks;
         data[i].inputs.data = e->inputs;
         data[i].inputs.len = e->n_inputs;
     }
-    tkc_forward_backward_request request = { .model_id = p->pass->trainer->model_id,
-                                             .loss_fn = o->loss,
-                                             .forward_only = o->forward_only };
-    request.data.data = data;
-    request.data.len = n;
-    if (o->settings && o->settings->names) {
-        request.loss_fn_config.names = o->settings->names;
-        request.loss_fn_config.values = o->settings->values;
-        while (o->settings->names[request.loss_fn_config.len])
-            request.loss_fn_config.len++;
-    }
-    tkc_buf_init(&p->body, batch->client->a, TKC_BUF_NO_MAX);
-    return tkc_forward_backward_to_pb(&request, &p->body, err);
+    to->request.data.data = data;
+    to->request.data.len = batch->n;
+    return true;
 }
 
-static bool cut(pass *s, const tinkc_batch *batch, const tkc_pass_options *o, tinkc_error *err)
+static source *source_new(const tinkc_trainer *trainer, const tinkc_batch *batch,
+                          const tkc_pass_options *o, tinkc_error *err)
+{
+    const tinkc_client *client = trainer->client;
+    source *to = tkc_zalloc(client->a, sizeof *to, err);
+    if (!to)
+        return NULL;
+    tkc_ref_init(&to->refs);
+    tkc_arena_init(&to->arena, client->a, 0);
+    to->store = batch->store;
+    tkc_ref_keep(&to->store->refs);
+    to->packed = client->io.flags.proto_compress_fwdbwd;
+    to->request.forward_only = o->forward_only;
+    to->request.model_id = tkc_arena_cstr(&to->arena, trainer->model_id, err);
+    to->request.loss_fn = tkc_arena_cstr(&to->arena, o->loss, err);
+    if (tkc_failed(err) || !copy_settings(to, o->settings, err) || !list_examples(to, batch, err) ||
+        !tkc_forward_backward_check(&to->request, err)) {
+        source_drop(to);
+        return NULL;
+    }
+    return to;
+}
+
+static bool pack(tkc_buf *body, tinkc_error *err)
+{
+    tkc_buf packed;
+    tkc_buf_init(&packed, body->a, TKC_BUF_NO_MAX);
+    bool ok = tkc_zstd_compress(body->data, body->len, &packed, err);
+    if (ok) {
+        tkc_buf plain = *body;
+        *body = packed;
+        packed = plain;
+    }
+    tkc_buf_free(&packed);
+    return ok;
+}
+
+/* Thread: any; `from` is constant. */
+static bool write_range(const source *from, const range *r, tkc_buf *out, const char **encoding,
+                        tinkc_error *err)
+{
+    tkc_forward_backward_request request = from->request;
+    request.seq_id = r->seq;
+    request.data.data = from->request.data.data + r->first;
+    request.data.len = r->n;
+    *encoding = from->packed ? "zstd" : NULL;
+    return tkc_forward_backward_to_pb(&request, out, err) && (!from->packed || pack(out, err));
+}
+
+/* ---- cutting: the caller's thread ---- */
+
+static range next_range(const tinkc_batch *batch, size_t first, const tkc_config_response *flags)
+{
+    range r = { .first = first };
+    while (first + r.n < batch->n && (int64_t)r.n < flags->fwdbwd_max_chunk_len) {
+        int64_t more = (int64_t)batch->examples[first + r.n].bytes;
+        if (r.n && r.bytes + more > flags->fwdbwd_max_chunk_bytes_count)
+            break;
+        r.bytes += more;
+        r.n++;
+    }
+    return r;
+}
+
+static size_t count_ranges(const tinkc_batch *batch, const tkc_config_response *flags)
+{
+    size_t n = 0;
+    for (size_t at = 0; at < batch->n; n++)
+        at += next_range(batch, at, flags).n;
+    return n;
+}
+
+static bool cut(pass *s, const tinkc_batch *batch, tinkc_error *err)
 {
     const tkc_config_response *flags = &s->f.client->io.flags;
-    tkc_arena scratch;
-    bool ok = true;
-    s->n = count_chunks(batch, flags);
-    s->parts = tkc_arena_array(&s->f.arena, s->n, sizeof *s->parts, err);
-    s->ready = tkc_arena_array(&s->f.arena, s->n, sizeof *s->ready, err);
-    if (!s->parts || !s->ready) {
-        s->n = 0;
+    size_t n = count_ranges(batch, flags), at = 0;
+    s->parts = tkc_arena_array(&s->f.arena, n, sizeof *s->parts, err);
+    s->ready = tkc_arena_array(&s->f.arena, n, sizeof *s->ready, err);
+    if (!s->parts || !s->ready)
         return false;
-    }
-    tkc_arena_init(&scratch, batch->client->a, 0);
-    size_t at = 0;
-    for (size_t i = 0; i < s->n && ok; i++) {
-        part *p = &s->parts[i];
-        size_t n = chunk_length(batch, at, flags, &p->bytes);
+    for (s->n = 0; s->n < n; s->n++) {
+        part *p = &s->parts[s->n];
         p->pass = s;
-        p->index = i;
-        p->first = at;
-        tkc_arena_init(&p->arena, batch->client->a, 0);
-        ok = encode_part(p, batch, n, o, &scratch, err);
-        at += n;
-        tkc_arena_reset(&scratch);
+        p->index = s->n;
+        p->range = next_range(batch, at, flags);
+        tkc_buf_init(&p->body, s->f.client->a, TKC_BUF_NO_MAX);
+        tkc_arena_init(&p->arena, s->f.client->a, 0);
+        at += p->range.n;
     }
-    tkc_arena_free(&scratch);
-    s->parallel = flags->parallel_fwdbwd_chunks && s->n > 1;
-    return ok;
+    s->parallel = flags->parallel_fwdbwd_chunks && n > 1;
+    return true;
 }
 
 static void pass_start(tinkc_future *f);
@@ -195,7 +277,8 @@ tinkc_future *tkc_pass_new(tinkc_trainer *trainer, const tinkc_batch *batch,
     s->trainer = trainer;
     tkc_trainer_keep(trainer);
     s->forward_only = o->forward_only;
-    if (!cut(s, batch, o, err)) {
+    s->source = source_new(trainer, batch, o, err);
+    if (!s->source || !cut(s, batch, err)) {
         tkc_future_drop(&s->f);
         return NULL;
     }
@@ -307,7 +390,7 @@ static void read_part(tkc_offload *o)
 {
     part *p = TKC_OWNER(o, part, offload);
     tinkc_bytes body = { (const unsigned char *)p->answer.data, p->answer.len };
-    tkc_fwdbwd_read(&p->outcome, body, p->promise.is_protobuf, p->first, &p->arena,
+    tkc_fwdbwd_read(&p->outcome, body, p->promise.is_protobuf, p->range.first, &p->arena,
                     &p->offload_err);
 }
 
@@ -315,7 +398,6 @@ static void part_read(tkc_offload *o)
 {
     part *p = TKC_OWNER(o, part, offload);
     pass *s = p->pass;
-    p->reading = false;
     s->helpers--;
     tkc_promise_end(&p->promise);
     if (!tkc_op_is_done(&s->f)) {
@@ -342,7 +424,6 @@ static void promise_done(tkc_promise *promise)
         return;
     }
     tkc_promise_take_body(promise, &p->answer);
-    p->reading = true;
     s->helpers++;
     p->offload.work = read_part;
     p->offload.after = part_read;
@@ -373,47 +454,94 @@ static void await_part(part *p, tinkc_str request_id)
     tkc_promise_start(&p->promise, request_id);
 }
 
-/* ---- submitting ---- */
+/* ---- numbers that nobody has confirmed ---- */
 
-static void send_part(part *p);
-static void begin_part(part *p);
+typedef struct lost_part {
+    tkc_lost lost;
+    const tinkc_allocator *a;
+    source *source; /* a reference */
+    range range;
+} lost_part;
 
-/* Chunks whose number nobody has confirmed, for mending; NULL if one was refused outright or there
- * is no memory: then the gap stays. */
-static tkc_lost *collect_lost(pass *s)
+static bool write_lost_part(tkc_lost *lost, tkc_buf *out, const char **encoding, tinkc_error *err)
 {
-    const tinkc_allocator *a = s->f.client->a;
-    tkc_lost *first = NULL, **last = &first;
-    for (size_t i = 0; i < s->n; i++) {
-        part *p = &s->parts[i];
-        tinkc_error err = { 0 };
-        if (p->state == PART_ACCEPTED)
+    const lost_part *p = TKC_OWNER(lost, lost_part, lost);
+    return write_range(p->source, &p->range, out, encoding, err);
+}
+
+static void free_lost_part(tkc_lost *lost)
+{
+    lost_part *p = TKC_OWNER(lost, lost_part, lost);
+    source_drop(p->source);
+    tkc_release(p->a, p, sizeof *p);
+}
+
+static tkc_lost *lose_part(const part *p, bool patient, tinkc_error *err)
+{
+    const pass *s = p->pass;
+    lost_part *gone = tkc_zalloc(s->f.client->a, sizeof *gone, err);
+    if (!gone)
+        return NULL;
+    gone->lost = (tkc_lost){ .path = "/api/v1/forward_backward",
+                             .content_type = TKC_TYPE_PROTOBUF,
+                             .bytes = (size_t)p->range.bytes,
+                             .patient = patient,
+                             .write = write_lost_part,
+                             .free = free_lost_part };
+    gone->a = s->f.client->a;
+    gone->range = p->range;
+    gone->source = s->source;
+    tkc_ref_keep(&s->source->refs);
+    return &gone->lost;
+}
+
+/* What must be sent for the numbers of the first `end` parts to have no gap. False: no sending can
+ * close it, or there is no memory. */
+static bool collect_lost(const pass *s, size_t end, bool patient, tkc_lost **first)
+{
+    tinkc_error err = { 0 };
+    tkc_lost **last = first;
+    *first = NULL;
+    for (size_t i = 0; i < end; i++) {
+        if (s->parts[i].state == PART_ACCEPTED)
             continue;
-        if (p->state == PART_FAILED && p->fate == TKC_SUBMIT_NOT_TAKEN) {
-            err.code = TINKC_E_SEQUENCE;
-        } else {
-            tkc_lost *lost = tkc_zalloc(a, sizeof *lost, &err);
-            if (lost) {
-                lost->path = "/api/v1/forward_backward";
-                lost->content_type = TKC_TYPE_PROTOBUF;
-                lost->content_encoding = p->compressed ? "zstd" : NULL;
-                lost->body = p->body;
-                tkc_buf_init(&p->body, a, TKC_BUF_NO_MAX);
-                *last = lost;
-                last = &lost->next;
-            }
+        *last = s->parts[i].state == PART_REFUSED ? NULL : lose_part(&s->parts[i], patient, &err);
+        if (!*last) {
+            tkc_lost_free_all(*first);
+            *first = NULL;
+            return false;
         }
-        if (tkc_failed(&err)) {
-            while (first) {
-                tkc_lost *next = first->next;
-                tkc_buf_free(&first->body);
-                tkc_release(a, first, sizeof *first);
-                first = next;
-            }
-            return NULL;
-        }
+        last = &(*last)->next;
     }
-    return first;
+    return true;
+}
+
+/* How many parts there are up to the last that the service may have seen. */
+static size_t reach(const pass *s)
+{
+    size_t end = s->n;
+    while (end && s->parts[end - 1].state != PART_ACCEPTED &&
+           s->parts[end - 1].state != PART_LOST &&
+           !(s->parallel && s->parts[end - 1].state == PART_REFUSED))
+        end--;
+    return end;
+}
+
+/* The pass ends with numbers unconfirmed: those beyond its reach are free again, the others are
+ * the trainer's to close. */
+static void settle_numbers(pass *s, bool patient)
+{
+    tkc_lost *lost = NULL;
+    size_t end = reach(s);
+    bool seen = false;
+    for (size_t i = 0; i < end; i++)
+        seen |= s->parts[i].state == PART_ACCEPTED || s->parts[i].state == PART_LOST;
+    if (!seen)
+        end = 0; /* refused as a whole */
+    tkc_turn_give_back(s->trainer, s->n - end);
+    bool whole = collect_lost(s, end, patient, &lost);
+    if (lost || !whole)
+        tkc_trainer_break(s->trainer, &s->failure, lost);
 }
 
 /* The turn is over, its own or the lent one. */
@@ -422,63 +550,79 @@ static void end_turn(pass *s)
     void (*settled)(void *) = s->settled;
     s->submitting = false;
     s->settled = NULL;
+    source_drop(s->source);
+    s->source = NULL;
     if (settled)
         settled(s->settled_arg);
     tkc_turn_leave(s->trainer, &s->turn);
 }
 
-/* Every submit that was begun has ended: what of the numbers? */
-static void settle(pass *s)
-{
-    bool any_lost = false;
-    for (size_t i = 0; i < s->n; i++)
-        any_lost |= s->parts[i].state == PART_FAILED && s->parts[i].fate == TKC_SUBMIT_LOST;
-    if (s->failing) {
-        if (s->n_accepted == 0 && !any_lost)
-            tkc_turn_give_back(s->trainer, s->n); /* the service has seen none of it */
-        else if (s->n_accepted < s->n)
-            tkc_trainer_break(s->trainer, &s->failure, collect_lost(s));
-    }
-    end_turn(s);
-    release_if_over(s);
-}
+/* ---- submitting ---- */
+
+static void begin_part(part *p);
+static void go_on(pass *s);
 
 /* Begins all of a range; they count as under way from the start, so that one which fails at once
  * does not look like the last. */
 static void begin_parts(pass *s, size_t first, size_t end)
 {
-    s->n_sent += end - first;
+    s->n_begun += end - first;
     for (size_t i = first; i < end; i++)
         begin_part(&s->parts[i]);
+    if (s->failing)
+        go_on(s);
 }
 
 /* Sends what may be sent next, or ends the turn. */
 static void go_on(pass *s)
 {
+    if (!s->submitting) { /* cancelled; this was a helper coming back */
+        release_if_over(s);
+        return;
+    }
     tkc_future_keep(&s->f);
-    size_t under_way = s->n_sent - s->n_settled;
-    if (s->n_accepted == s->n || (s->failing && under_way == 0))
-        settle(s);
-    else if (s->failing)
+    size_t under_way = s->n_begun - s->n_settled;
+    if (s->n_accepted == s->n || (s->failing && under_way == 0)) {
+        if (s->n_accepted < s->n)
+            settle_numbers(s, false);
+        end_turn(s);
+        release_if_over(s);
+    } else if (s->failing) {
         ; /* waits for those under way */
-    else if (!s->parallel && under_way == 0)
-        begin_parts(s, s->n_sent, s->n_sent + 1);
-    else if (s->parallel && s->n_sent == 0)
+    } else if (!s->parallel && under_way == 0) {
+        begin_parts(s, s->n_begun, s->n_begun + 1);
+    } else if (s->parallel && s->n_begun == 0) {
         begin_parts(s, 1, s->n);
-    else if (s->parallel && s->n_accepted == s->n - 1 && s->parts[0].state == PART_IDLE)
+    } else if (s->parallel && s->n_accepted == s->n - 1 && s->parts[0].state == PART_IDLE) {
         begin_parts(s, 0, 1);
+    }
     tkc_future_drop(&s->f);
 }
 
-static void part_failed(part *p, const tinkc_error *err, int32_t fate)
+/* Those that wait for their bytes need not wait on. */
+static void end_claims(pass *s)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        part *p = &s->parts[i];
+        if (p->state != PART_CLAIMING)
+            continue;
+        tkc_claim_end(&p->claim);
+        p->state = PART_IDLE;
+        s->n_settled++;
+    }
+}
+
+/* state: IDLE (it never left), REFUSED, LOST. */
+static void part_failed(part *p, const tinkc_error *err, int32_t state)
 {
     pass *s = p->pass;
-    p->state = PART_FAILED;
-    p->fate = fate;
+    p->state = state;
     s->n_settled++;
-    if (!s->failing) {
+    tkc_claim_end(&p->claim);
+    if (s->submitting && !s->failing) {
         s->failing = true;
         s->failure = *err;
+        end_claims(s);
         fail_pass(s, err);
     }
     go_on(s);
@@ -492,7 +636,7 @@ static void part_accepted(part *p, const tkc_call *call)
     p->state = PART_ACCEPTED;
     s->n_accepted++;
     s->n_settled++;
-    tkc_buf_free(&p->body);
+    tkc_claim_end(&p->claim);
     if (!tkc_op_is_done(&s->f)) {
         if (tkc_submit_read(call, &p->arena, &id, &err)) {
             await_part(p, id);
@@ -508,39 +652,27 @@ static void part_accepted(part *p, const tkc_call *call)
 static void submit_done(tkc_call *call)
 {
     part *p = call->owner;
+    pass *s = p->pass;
+    tkc_future_keep(&s->f);
     p->call = NULL;
-    tkc_claim_end(&p->claim);
     int32_t fate = tkc_submit_fate(call);
     if (fate == TKC_SUBMIT_ACCEPTED) {
         part_accepted(p, call);
     } else {
-        tinkc_error err = call->err;
-        tkc_op_error_body(&p->pass->f, call->body);
-        if (fate == TKC_SUBMIT_LOST && !tkc_call_take_request(call, &p->body))
-            fate = TKC_SUBMIT_NOT_TAKEN; /* cannot be mended without its bytes */
-        part_failed(p, &err, fate);
+        tkc_op_error_body(&s->f, call->body);
+        part_failed(p, &call->err, fate == TKC_SUBMIT_LOST ? PART_LOST : PART_REFUSED);
     }
     tkc_call_free(call);
-}
-
-static bool add_seq(part *p, tinkc_error *err)
-{
-    unsigned char bytes[12] = { 0x10 }; /* field 2, a number */
-    uint64_t seq = (uint64_t)(p->pass->first_seq + (int64_t)p->index);
-    if (seq > INT32_MAX)
-        return tkc_fail(err, TINKC_E_STATE, "more requests than one model can number");
-    size_t n = 1;
-    for (; seq >= 128; seq >>= 7)
-        bytes[n++] = (unsigned char)(seq | 128);
-    bytes[n++] = (unsigned char)seq;
-    return tkc_buf_add(&p->body, bytes, n, err);
+    tkc_future_drop(&s->f);
 }
 
 static void send_part(part *p)
 {
-    static const char *const packed[] = { "Content-Encoding", "zstd", NULL };
     pass *s = p->pass;
+    const char *headers[] = { "Content-Encoding", p->encoding, NULL };
     tinkc_error err = p->offload_err;
+    if (!p->encoding)
+        headers[0] = NULL;
     if (!tkc_failed(&err))
         p->call = tkc_call_new(s->f.client,
                                &(tkc_call_spec){ .method = "POST",
@@ -549,13 +681,13 @@ static void send_part(part *p)
                                                  .need = TKC_NEED_SESSION,
                                                  .retries = TKC_RETRIES_DEFAULT,
                                                  .window = true,
-                                                 .headers = p->compressed ? packed : NULL,
+                                                 .headers = headers,
                                                  .content_type = TKC_TYPE_PROTOBUF,
                                                  .body = &p->body },
                                &err);
+    tkc_buf_free(&p->body);
     if (!p->call) {
-        tkc_claim_end(&p->claim);
-        part_failed(p, &err, TKC_SUBMIT_NOT_TAKEN);
+        part_failed(p, &err, PART_IDLE);
         return;
     }
     p->state = PART_SENDING;
@@ -568,68 +700,58 @@ static void send_part(part *p)
     tkc_call_start(p->call);
 }
 
-/* ---- packing ---- */
-
-static void pack_part(tkc_offload *o)
+static void write_part(tkc_offload *o)
 {
     part *p = TKC_OWNER(o, part, offload);
-    tkc_buf packed;
-    tkc_buf_init(&packed, p->pass->f.client->a, TKC_BUF_NO_MAX);
-    if (tkc_zstd_compress(p->body.data, p->body.len, &packed, &p->offload_err)) {
-        tkc_buf swap = p->body;
-        p->body = packed;
-        packed = swap;
-        p->compressed = true;
-    }
-    tkc_buf_free(&packed);
+    (void)write_range(p->source, &p->range, &p->body, &p->encoding, &p->offload_err);
 }
 
-static void part_packed(tkc_offload *o)
+static void part_written(tkc_offload *o)
 {
     part *p = TKC_OWNER(o, part, offload);
-    p->pass->helpers--;
-    send_part(p);
-}
-
-static void prepare_part(part *p)
-{
-    tinkc_client *client = p->pass->f.client;
-    p->offload_err = (tinkc_error){ 0 };
-    if (!add_seq(p, &p->offload_err) || !client->io.flags.proto_compress_fwdbwd) {
-        send_part(p);
-        return;
-    }
-    p->state = PART_PACKING;
-    p->pass->helpers++;
-    p->offload.work = pack_part;
-    p->offload.after = part_packed;
-    tkc_offload_start(client, &p->offload);
-}
-
-/* Its bytes are free: prepare it, unless the pass has failed meanwhile. */
-static void have_budget(part *p)
-{
-    if (p->pass->failing) {
-        tkc_claim_end(&p->claim);
-        part_failed(p, &p->pass->failure, TKC_SUBMIT_NOT_TAKEN);
+    pass *s = p->pass;
+    s->helpers--;
+    source_drop(p->source);
+    p->source = NULL;
+    if (s->failing) { /* meanwhile */
+        tkc_buf_free(&p->body);
+        part_failed(p, &s->failure, PART_IDLE);
     } else {
-        prepare_part(p);
+        send_part(p);
     }
 }
 
+/* Its bytes are free. */
 static void budget_granted(tkc_claim *claim)
 {
-    have_budget(TKC_OWNER(claim, part, claim));
+    part *p = TKC_OWNER(claim, part, claim);
+    p->state = PART_WRITING;
+    p->pass->helpers++;
+    p->source = p->pass->source;
+    tkc_ref_keep(&p->source->refs);
+    p->offload_err = (tinkc_error){ 0 };
+    p->offload.work = write_part;
+    p->offload.after = part_written;
+    if (p->range.bytes >= OFFLOAD_BYTES) {
+        tkc_offload_start(p->pass->f.client, &p->offload);
+    } else {
+        write_part(&p->offload);
+        part_written(&p->offload);
+    }
 }
 
 static void begin_part(part *p)
 {
     pass *s = p->pass;
+    if (s->failing) { /* one before it in the same go */
+        s->n_settled++;
+        return;
+    }
     p->state = PART_CLAIMING;
     p->claim.granted = budget_granted;
     p->claim.f = &s->f;
-    if (tkc_claim_take(&p->claim, &s->f.client->io.fwdbwd_bytes, s->f.client->loop, p->bytes))
-        have_budget(p);
+    if (tkc_claim_take(&p->claim, &s->f.client->io.fwdbwd_bytes, s->f.client->loop, p->range.bytes))
+        budget_granted(&p->claim);
 }
 
 /* ---- life ---- */
@@ -638,11 +760,15 @@ static void pass_go(tkc_turn *turn, const tinkc_error *refused)
 {
     pass *s = TKC_OWNER(turn, pass, turn);
     if (refused) {
+        source_drop(s->source);
+        s->source = NULL;
         tkc_op_finish(&s->f, refused);
         return;
     }
     s->submitting = true;
-    s->first_seq = tkc_turn_take(s->trainer, s->n);
+    int64_t seq = tkc_turn_take(s->trainer, s->n);
+    for (size_t i = 0; i < s->n; i++)
+        s->parts[i].range.seq = seq + (int64_t)i;
     go_on(s);
 }
 
@@ -657,42 +783,39 @@ static void pass_start(tinkc_future *f)
         tkc_turn_join(s->trainer, &s->turn);
 }
 
-/* True if a chunk has left, or may have. */
-static bool has_left(const pass *s)
+/* Ends every submit where it stands. True if one of them has left, or may have. */
+static bool end_submits(pass *s)
 {
-    if (s->n_accepted)
-        return true;
-    for (size_t i = 0; i < s->n; i++)
-        if (s->parts[i].state == PART_PACKING || tkc_call_is_out(s->parts[i].call) ||
-            (s->parts[i].state == PART_FAILED && s->parts[i].fate == TKC_SUBMIT_LOST))
-            return true;
-    return false;
-}
-
-/* Nothing has left: the numbers go back, those behind move up. */
-static void withdraw(pass *s)
-{
+    bool left = s->n_accepted > 0;
+    s->failing = true; /* helpers that come back send nothing */
+    end_claims(s);
     for (size_t i = 0; i < s->n; i++) {
         part *p = &s->parts[i];
+        if (p->state != PART_SENDING)
+            continue;
+        p->state = tkc_call_is_out(p->call) ? PART_LOST : PART_IDLE;
+        left |= p->state == PART_LOST;
         tkc_call_free(p->call);
         p->call = NULL;
         tkc_claim_end(&p->claim);
+        s->n_settled++;
     }
-    if (s->first_seq)
-        tkc_turn_give_back(s->trainer, s->n);
-    end_turn(s);
+    return left;
 }
 
+/* Lets go of everything at once, but for what a helper has in its hands. */
 static void pass_stop(tinkc_future *f, const tinkc_error *why)
 {
     pass *s = (pass *)f;
     tinkc_error err = *why;
-    if (has_left(s))
+    if (end_submits(s))
         err.flags |= TINKC_MAY_HAVE_RUN;
+    s->failure = err;
     tkc_op_complete(f, &err);
     end_polling(s);
-    if ((s->turn.queued || s->submitting || s->settled) && !has_left(s))
-        withdraw(s);
+    if (s->submitting && !f->client->io.ended)
+        settle_numbers(s, true);
+    end_turn(s);
     release_if_over(s);
 }
 
@@ -704,6 +827,7 @@ static void pass_destroy(tinkc_future *f)
         tkc_buf_free(&s->parts[i].answer);
         tkc_arena_free(&s->parts[i].arena);
     }
+    source_drop(s->source);
     tkc_trainer_drop(s->trainer);
 }
 
@@ -714,30 +838,23 @@ const tinkc_fwdbwd *tinkc_future_fwdbwd(tinkc_future *f, int64_t timeout_ms, tin
     return tkc_future_get(f, "fwdbwd", timeout_ms, err);
 }
 
-static bool is_pass(const tinkc_future *f)
+bool tkc_is_pass(const tinkc_future *f)
 {
     return f && f->class->start == pass_start;
 }
 
-size_t tinkc_future_part_count(const tinkc_future *f)
+size_t tkc_pass_part_count(const tinkc_future *f)
 {
-    return is_pass(f) ? ((const pass *)f)->n : 0;
+    return ((const pass *)f)->n;
 }
 
-const tinkc_fwdbwd *tinkc_future_part(tinkc_future *f, size_t i, int64_t timeout_ms,
-                                      tinkc_error *err)
+const tinkc_fwdbwd *tkc_pass_part(tinkc_future *f, size_t i, int64_t timeout_ms, tinkc_error *err)
 {
-    tinkc_error local;
-    if (!tkc_enter(&err, &local))
-        return NULL;
     pass *s = (pass *)f;
-    if (!is_pass(f) || i >= s->n) {
-        tkc_fail(err, TINKC_E_ARGUMENT, is_pass(f) ? "part: past the end" : "future: of no pass");
+    if (i >= s->n) {
+        tkc_fail(err, TINKC_E_ARGUMENT, "part: past the end");
         return NULL;
     }
-    if (!tkc_client_check(f->client, err) ||
-        (timeout_ms != 0 && !tkc_client_check_waits(f->client, err)))
-        return NULL;
     int64_t deadline = tkc_deadline_ns(timeout_ms);
     pthread_mutex_lock(&f->shared.lock);
     while (!s->ready[i] && !f->shared.done && timeout_ms != 0)

@@ -3,8 +3,8 @@
  *
  *     queued -> turn -> submit -> accepted (turn goes on) -> promise -> result
  *
- * A submit that is under way when its future is cancelled goes on behind it, because its place in
- * the service's sequence is taken.
+ * A submit that is under way when its future is cancelled ends with it. Its place in the service's
+ * sequence is taken, so the trainer sends it again before the next operation goes.
  *
  * May touch: the trainer's I/O side.
  */
@@ -111,9 +111,7 @@ static void accepted(step *s, const tkc_call *call)
     tinkc_error err = { 0 };
     bool at_once = s->how->endpoint == TKC_EP_UNLOAD_MODEL;
     tkc_turn_leave(s->trainer, &s->turn);
-    if (tkc_op_is_done(&s->f)) {
-        tkc_op_release(&s->f);
-    } else if (tkc_submit_read(call, &s->f.arena, &id, &err)) {
+    if (tkc_submit_read(call, &s->f.arena, &id, &err)) {
         await_result(s, id);
     } else if (at_once && err.code == TINKC_E_BAD_RESPONSE) {
         take_result(s, call->body);
@@ -125,23 +123,23 @@ static void accepted(step *s, const tkc_call *call)
     }
 }
 
-static void lose(step *s, tkc_call *call)
+/* The number is taken and nobody has confirmed it. */
+static void lose(step *s, const tinkc_error *why, bool patient)
 {
     const tinkc_allocator *a = s->trainer->client->a;
-    tinkc_error ignored = { 0 };
-    tkc_lost *lost = s->has_seq ? tkc_zalloc(a, sizeof *lost, &ignored) : NULL;
-    tinkc_error err = call->err;
-    if (lost) {
-        lost->path = endpoint_of(s)->path;
-        lost->content_type = "application/json";
-        tkc_buf_init(&lost->body, a, TKC_BUF_NO_MAX);
-        if (!tkc_call_take_request(call, &lost->body)) {
-            tkc_release(a, lost, sizeof *lost);
-            lost = NULL;
-        }
-    }
-    if (s->has_seq)
-        tkc_trainer_break(s->trainer, &err, lost);
+    const tkc_endpoint *e = endpoint_of(s);
+    tinkc_error err = { 0 };
+    tkc_lost *lost = NULL;
+    tkc_buf body;
+    if (!s->has_seq)
+        return;
+    tkc_buf_init(&body, a, TKC_BUF_NO_MAX);
+    if (tkc_message_encode(e->request, s->message, &body, &err))
+        lost = tkc_lost_new(a, e->path, "application/json", &body, &err);
+    tkc_buf_free(&body);
+    if (lost)
+        lost->patient = patient;
+    tkc_trainer_break(s->trainer, why, lost);
 }
 
 /* A named save that may have been done by an attempt before this one. */
@@ -173,7 +171,7 @@ static void submit_done(tkc_call *call)
         tinkc_error err = call->err;
         tkc_op_error_body(&s->f, call->body);
         if (fate == TKC_SUBMIT_LOST)
-            lose(s, call);
+            lose(s, &err, false);
         else if (s->has_seq)
             tkc_turn_give_back(s->trainer, 1);
         end(s, &err);
@@ -241,19 +239,18 @@ static void step_start(tinkc_future *f)
     tkc_turn_join(s->trainer, &s->turn);
 }
 
+/* Lets go of everything at once. A submit that is out has a number that must not be forgotten: it
+ * is sent again when the next operation's turn comes. */
 static void step_stop(tinkc_future *f, const tinkc_error *why)
 {
     step *s = (step *)f;
     tinkc_error err = *why;
-    if (tkc_call_is_out(s->call) && !f->client->io.ended) {
-        err.flags |= TINKC_MAY_HAVE_RUN;
-        s->call->f = NULL;
-        tkc_op_complete(f, &err); /* the submit goes on */
-        return;
-    }
+    bool out = tkc_call_is_out(s->call);
     if (s->call || s->promise.inner.running)
         err.flags |= TINKC_MAY_HAVE_RUN;
-    if (s->call && !tkc_call_is_out(s->call) && s->has_seq)
+    if (out && !f->client->io.ended)
+        lose(s, &err, true);
+    else if (s->call && !out && s->has_seq)
         tkc_turn_give_back(s->trainer, 1);
     tkc_call_free(s->call);
     s->call = NULL;

@@ -3,7 +3,9 @@
  * The service runs a model's requests by number and waits for missing ones. So a number that was
  * sent and never confirmed must not be forgotten: the trainer is broken until that request, sent
  * again under the same number, has been accepted. One attempt is made when the next operation's
- * turn comes; if it fails, that operation and all behind it fail at once with TINKC_E_SEQUENCE.
+ * turn comes; if it fails, that operation and all behind it fail at once with TINKC_E_SEQUENCE. (A
+ * request that was merely cancelled has not met bad weather yet: its attempt is a whole call with
+ * retries.) Nothing is sent when nobody waits.
  *
  * May touch: the trainer's I/O side. Must not: know what operations send.
  */
@@ -42,12 +44,11 @@ void tkc_trainer_keep(tinkc_trainer *t)
     tkc_ref_keep(&t->refs);
 }
 
-static void free_lost(const tinkc_allocator *a, tkc_lost *lost)
+void tkc_lost_free_all(tkc_lost *lost)
 {
     while (lost) {
         tkc_lost *next = lost->next;
-        tkc_buf_free(&lost->body);
-        tkc_release(a, lost, sizeof *lost);
+        lost->free(lost);
         lost = next;
     }
 }
@@ -57,7 +58,7 @@ void tkc_trainer_drop(tinkc_trainer *t)
     if (!t || !tkc_ref_drop(&t->refs))
         return;
     tinkc_client *client = t->client;
-    free_lost(client->a, t->io.lost);
+    tkc_lost_free_all(t->io.lost);
     if (t->tokenizer)
         t->tokenizer_free(t->tokenizer);
     pthread_mutex_destroy(&t->tokenizer_lock);
@@ -110,84 +111,179 @@ static void refuse_head(tinkc_trainer *t)
 {
     tinkc_error err = { 0 };
     tkc_turn *turn = t->io.first;
-    tkc_fail(&err, TINKC_E_SEQUENCE, "an earlier request of this model was lost: %.300s",
-             t->io.broken.message);
-    err.cause = t->io.broken.code;
+    if (t->client->io.ended) {
+        tkc_fail(&err, TINKC_E_CLOSED, "the client was closed");
+    } else {
+        tkc_fail(&err, TINKC_E_SEQUENCE, "an earlier request of this model was lost: %.300s",
+                 t->io.broken.message);
+        err.cause = t->io.broken.code;
+    }
     unlink_turn(t, turn);
     turn->go(turn, &err);
 }
 
+/* Those who wait now fail now; the next one to come tries again. */
+static void refuse_waiting(tinkc_trainer *t)
+{
+    size_t n = 0;
+    for (tkc_turn *turn = t->io.first; turn; turn = turn->next)
+        n++;
+    while (n-- && t->io.first)
+        refuse_head(t);
+}
+
 /* ---- mending ---- */
 
-static void mended(tkc_call *call);
+enum { OFFLOAD_BYTES = 256 * 1024 };
 
-static bool send_lost(tinkc_trainer *t)
+typedef struct written_lost {
+    tkc_lost lost;
+    const tinkc_allocator *a;
+    tkc_buf body;
+} written_lost;
+
+static bool copy_written(tkc_lost *lost, tkc_buf *out, const char **encoding, tinkc_error *err)
 {
-    tkc_lost *lost = t->io.lost;
-    tinkc_error err = { 0 };
-    tkc_buf copy;
-    const char *headers[] = { "Content-Encoding", lost->content_encoding, NULL };
-    if (!lost->content_encoding)
-        headers[0] = NULL;
-    tkc_buf_init(&copy, t->client->a, TKC_BUF_NO_MAX);
-    tkc_buf_add(&copy, lost->body.data, lost->body.len, &err);
-    if (!tkc_failed(&err))
-        t->io.mend = tkc_call_new(t->client,
-                                  &(tkc_call_spec){ .method = "POST",
-                                                    .path = lost->path,
-                                                    .pool = TINKC_POOL_TRAIN,
-                                                    .need = TKC_NEED_SESSION,
-                                                    .headers = headers,
-                                                    .content_type = lost->content_type,
-                                                    .body = &copy },
-                                  &err);
-    tkc_buf_free(&copy);
-    if (!t->io.mend)
-        return false;
-    t->io.mend->owner = t;
-    t->io.mend->done = mended;
-    tkc_trainer_keep(t);
-    tkc_call_start(t->io.mend);
-    return true;
+    written_lost *w = TKC_OWNER(lost, written_lost, lost);
+    *encoding = NULL;
+    return tkc_buf_add(out, w->body.data, w->body.len, err);
+}
+
+static void free_written(tkc_lost *lost)
+{
+    written_lost *w = TKC_OWNER(lost, written_lost, lost);
+    tkc_buf_free(&w->body);
+    tkc_release(w->a, w, sizeof *w);
+}
+
+tkc_lost *tkc_lost_new(const tinkc_allocator *a, const char *path, const char *content_type,
+                       tkc_buf *body, tinkc_error *err)
+{
+    written_lost *w = tkc_zalloc(a, sizeof *w, err);
+    if (!w)
+        return NULL;
+    w->lost = (tkc_lost){ .path = path,
+                          .content_type = content_type,
+                          .bytes = body->len,
+                          .write = copy_written,
+                          .free = free_written };
+    w->a = a;
+    w->body = *body;
+    tkc_buf_init(body, a, TKC_BUF_NO_MAX);
+    return &w->lost;
+}
+
+/* Nothing is under way any more; gives the reference of the attempt back. */
+static void end_mend(tinkc_trainer *t)
+{
+    tkc_buf_free(&t->io.mend.body);
+    tkc_call_free(t->io.mend.call);
+    t->io.mend.call = NULL;
+    t->io.mend.running = false;
+    tkc_trainer_drop(t);
 }
 
 static void mended(tkc_call *call)
 {
     tinkc_trainer *t = call->owner;
+    tkc_lost *first = t->io.lost;
     bool ok = call->err.code == TINKC_OK;
-    t->io.mend = NULL;
-    tkc_call_free(call);
+    tkc_trainer_keep(t);
+    end_mend(t);
     if (ok) {
-        tkc_lost *first = t->io.lost;
         t->io.lost = first->next;
-        first->next = NULL;
-        free_lost(t->client->a, first);
+        first->free(first);
         if (!t->io.lost)
             t->io.broken = (tinkc_error){ 0 };
         run_head(t);
     } else {
-        /* Those who wait now fail now; the next one to come tries again. */
-        size_t n = 0;
-        for (tkc_turn *turn = t->io.first; turn; turn = turn->next)
-            n++;
-        while (n-- && t->io.first)
-            refuse_head(t);
+        first->patient = false;
+        refuse_waiting(t);
     }
     tkc_trainer_drop(t);
+}
+
+/* The body is written: off it goes, if anybody still waits for it. */
+static bool send_lost(tinkc_trainer *t)
+{
+    tkc_lost *lost = t->io.lost;
+    tinkc_error *err = &t->io.mend.err;
+    const char *headers[] = { "Content-Encoding", t->io.mend.encoding, NULL };
+    if (!t->io.mend.encoding)
+        headers[0] = NULL;
+    if (tkc_failed(err) || !t->io.first || t->client->io.ended)
+        return false;
+    t->io.mend.call =
+        tkc_call_new(t->client,
+                     &(tkc_call_spec){ .method = "POST",
+                                       .path = lost->path,
+                                       .pool = TINKC_POOL_TRAIN,
+                                       .need = TKC_NEED_SESSION,
+                                       .retries = lost->patient ? TKC_RETRIES_DEFAULT : 0,
+                                       .window = lost->patient,
+                                       .headers = headers,
+                                       .content_type = lost->content_type,
+                                       .body = &t->io.mend.body },
+                     err);
+    if (!t->io.mend.call)
+        return false;
+    t->io.mend.call->owner = t;
+    t->io.mend.call->done = mended;
+    tkc_call_start(t->io.mend.call);
+    return true;
+}
+
+static void write_lost(tkc_offload *o)
+{
+    tinkc_trainer *t = TKC_OWNER(o, tinkc_trainer, io.mend.offload);
+    tkc_lost *lost = t->io.lost;
+    (void)lost->write(lost, &t->io.mend.body, &t->io.mend.encoding, &t->io.mend.err);
+}
+
+static void lost_written(tkc_offload *o)
+{
+    tinkc_trainer *t = TKC_OWNER(o, tinkc_trainer, io.mend.offload);
+    if (send_lost(t))
+        return;
+    tkc_trainer_keep(t);
+    end_mend(t);
+    refuse_waiting(t);
+    tkc_trainer_drop(t);
+}
+
+/* False: it could not even be begun. */
+static bool begin_mend(tinkc_trainer *t)
+{
+    if (!t->io.lost || t->client->io.ended)
+        return false;
+    t->io.mend.running = true;
+    t->io.mend.err = (tinkc_error){ 0 };
+    t->io.mend.encoding = NULL;
+    tkc_buf_init(&t->io.mend.body, t->client->a, TKC_BUF_NO_MAX);
+    tkc_trainer_keep(t);
+    if (t->io.lost->bytes >= OFFLOAD_BYTES) {
+        t->io.mend.offload.work = write_lost;
+        t->io.mend.offload.after = lost_written;
+        tkc_offload_start(t->client, &t->io.mend.offload);
+        return true;
+    }
+    write_lost(&t->io.mend.offload);
+    if (send_lost(t))
+        return true;
+    end_mend(t);
+    return false;
 }
 
 /* Lets the first one go, if nothing stands in its way. */
 static void run_head(tinkc_trainer *t)
 {
-    while (t->io.first && !t->io.head_runs && !t->io.mend) {
-        if (t->io.broken.code) {
-            if (t->io.lost && !t->client->io.ended && send_lost(t))
-                return;
+    while (t->io.first && !t->io.head_runs && !t->io.mend.running) {
+        if (!t->io.broken.code) {
+            t->io.head_runs = true;
+            t->io.first->go(t->io.first, NULL);
+        } else if (!begin_mend(t)) {
             refuse_head(t);
-            continue;
         }
-        t->io.head_runs = true;
-        t->io.first->go(t->io.first, NULL);
     }
 }
 
@@ -210,9 +306,10 @@ void tkc_turn_leave(tinkc_trainer *t, tkc_turn *turn)
         return;
     bool ran = turn == t->io.first && t->io.head_runs;
     unlink_turn(t, turn);
-    if (!ran)
-        return;
-    t->io.head_runs = false;
+    if (ran)
+        t->io.head_runs = false;
+    if (!t->io.first && t->io.mend.call)
+        end_mend(t); /* nobody waits for it any more: the next one begins anew */
     run_head(t);
 }
 
@@ -233,7 +330,7 @@ void tkc_trainer_break(tinkc_trainer *t, const tinkc_error *why, tkc_lost *lost)
     if (!t->io.broken.code)
         t->io.broken = *why;
     if (!lost) { /* beyond repair */
-        free_lost(t->client->a, t->io.lost);
+        tkc_lost_free_all(t->io.lost);
         t->io.lost = NULL;
         return;
     }

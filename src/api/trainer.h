@@ -20,14 +20,22 @@ struct tkc_turn {
     bool queued;
 };
 
-/* A request whose fate is unknown: it was sent under a number that nobody has confirmed. Sending
- * it again under the same number is safe and closes the gap. */
+/* A request that has a number which nobody has confirmed. Sending it (again) under that number is
+ * safe and closes the gap. Part of a larger object. */
 typedef struct tkc_lost tkc_lost;
 struct tkc_lost {
     tkc_lost *next;
-    const char *path, *content_type, *content_encoding; /* static */
-    tkc_buf body;
+    const char *path, *content_type; /* static */
+    size_t bytes;                    /* about; large ones are written on a helper */
+    bool patient; /* its sender was cancelled, not beaten: it gets all the retries there are */
+    /* Writes the body; *encoding "zstd" = packed. Thread: I/O or a helper. */
+    bool (*write)(tkc_lost *, tkc_buf *out, const char **encoding, tinkc_error *err);
+    void (*free)(tkc_lost *);
 };
+/* One whose body is written already; moved. */
+tkc_lost *tkc_lost_new(const tinkc_allocator *a, const char *path, const char *content_type,
+                       tkc_buf *body, tinkc_error *err);
+void tkc_lost_free_all(tkc_lost *);
 
 struct tinkc_trainer {
     tinkc_client *client; /* a reference; constant, so the next two */
@@ -49,7 +57,14 @@ struct tinkc_trainer {
         int64_t next_seq;
         tinkc_error broken; /* code 0 = whole */
         tkc_lost *lost;     /* in order; not empty only when broken */
-        tkc_call *mend;
+        struct {
+            bool running;
+            tkc_offload offload; /* writes the body */
+            tkc_buf body;
+            const char *encoding; /* static; NULL = none */
+            tinkc_error err;
+            tkc_call *call; /* then carries it */
+        } mend;
         tkc_log_gate pause_gate;
         char pause_prefix[200];
     } io;

@@ -215,7 +215,7 @@ static bool check_datum(const tkc_datum *d, tinkc_error *err)
     return true;
 }
 
-static bool check_request(const tkc_forward_backward_request *r, tinkc_error *err)
+bool tkc_forward_backward_check(const tkc_forward_backward_request *r, tinkc_error *err)
 {
     if (r->seq_id < 0 || r->seq_id > INT32_MAX)
         return tkc_fail(err, TINKC_E_ARGUMENT, "seq_id does not fit 32 bits");
@@ -234,7 +234,7 @@ static bool check_request(const tkc_forward_backward_request *r, tinkc_error *er
 bool tkc_forward_backward_to_pb(const tkc_forward_backward_request *r, tkc_buf *out,
                                 tinkc_error *err)
 {
-    if (tkc_failed(err) || !check_request(r, err))
+    if (tkc_failed(err) || !tkc_forward_backward_check(r, err))
         return false;
     size_t size = tkc_forward_backward_pb_size(r);
     unsigned char *at = (unsigned char *)tkc_buf_room(out, size, err);

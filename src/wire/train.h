@@ -64,7 +64,9 @@ bool tkc_tensor_dense(const tkc_tensor *, tkc_arena *, tinkc_tensor *out, tinkc_
  * sparse index. */
 size_t tkc_datum_estimate(const tkc_datum *);
 
-/* Errors: UNSUPPORTED (image pointer), ARGUMENT. */
+/* Whether it can be written at all; the writers check it too. Errors: UNSUPPORTED (image pointer),
+ * ARGUMENT, TENSOR. */
+bool tkc_forward_backward_check(const tkc_forward_backward_request *, tinkc_error *err);
 size_t tkc_forward_backward_pb_size(const tkc_forward_backward_request *);
 bool tkc_forward_backward_to_pb(const tkc_forward_backward_request *, tkc_buf *out,
                                 tinkc_error *err);

@@ -332,24 +332,6 @@ static void a_pass_refused_as_a_whole_leaves_no_gap(void **state)
     tinkc_future_free(after);
 }
 
-static void a_cancelled_pass_goes_on_submitting(void **state)
-{
-    fixture *x = *state;
-    tinkc_mock_always(x->mock, NULL, "/api/v1/forward_backward",
-                      &(tinkc_mock_answer){ .delay_ms = 200, .body = "{\"request_id\":\"never\"}" },
-                      &x->err);
-    tinkc_future *f = pass(x);
-    tinkc_mock_settle(x->mock, 5000, &x->err);
-    tinkc_future_free(f); /* cancels; two chunks are out */
-    tinkc_future *after = step(x);
-    assert_true(run_until_done(x->mock, after, 60000));
-    assert_int_equal(code_of(after), TINKC_OK);
-    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/forward_backward"), 3);
-    assert_non_null(strstr((const char *)nth_request(x->mock, "/api/v1/optim_step", 0)->body.data,
-                           "\"seq_id\":4"));
-    tinkc_future_free(after);
-}
-
 /* ---- lost submits ---- */
 
 static void c28_a_lost_submit_breaks_and_mends_the_sequence(void **state)
@@ -544,7 +526,6 @@ int main(void)
         WITH(c13_cancelling_in_the_queue_moves_the_others_up, setup),
         WITH(a_refused_chunk_does_not_block_what_follows, setup_chunks),
         WITH(a_pass_refused_as_a_whole_leaves_no_gap, setup_chunks),
-        WITH(a_cancelled_pass_goes_on_submitting, setup_chunks),
         WITH(c28_a_lost_submit_breaks_and_mends_the_sequence, setup),
         WITH(c44_threads_share_a_trainer_without_gaps, setup),
         cmocka_unit_test(waiting_on_the_io_thread_is_refused),

@@ -285,6 +285,55 @@ static bool bad_loss(tinkc_loss *loss, void *user, tinkc_error *err)
     return false;
 }
 
+static void assert_parts(fixture *x, tinkc_future *f)
+{
+    for (size_t i = 0; i < 3; i++) {
+        const tinkc_fwdbwd *part = tinkc_future_part(f, i, 5000, &x->err);
+        assert_ok(&x->err);
+        assert_int_equal(tinkc_fwdbwd_first(part), 2 * i);
+        assert_int_equal(tinkc_fwdbwd_count(part), i < 2 ? 2 : 1);
+    }
+    assert_int_equal(tinkc_future_part_count(f), 3);
+    assert_null(tinkc_future_part(f, 3, 0, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+    x->err = (tinkc_error){ 0 };
+    assert_int_equal(tinkc_fwdbwd_count(tinkc_future_fwdbwd(f, 5000, &x->err)), 5);
+    assert_ok(&x->err);
+    tinkc_future_free(f);
+}
+
+static void custom_losses_have_parts_too(void **state)
+{
+    fixture *x = *state;
+    double scale = 2;
+    add_examples(x, 5, 8);
+    assert_parts(x, tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, plain_loss, &scale,
+                                                  &x->err));
+    assert_parts(x, tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER, NULL,
+                                                  plain_loss, &scale, &x->err));
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    tinkc_future *f =
+        tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, plain_loss, &scale, &x->err);
+    tinkc_mock_settle(x->mock, 5000, &x->err);
+    /* Before the loss function has run there is no second pass. */
+    assert_int_equal(tinkc_future_part_count(f), 0);
+    assert_null(tinkc_future_part(f, 0, 0, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_TIMEOUT);
+    x->err = (tinkc_error){ 0 };
+    assert_null(tinkc_future_part(f, 0, 5, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_TIMEOUT);
+    x->err = (tinkc_error){ 0 };
+    assert_int_equal(tinkc_queue_run(queue, 5000, &x->err), 1);
+    assert_parts(x, f);
+    f = tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, bad_loss, NULL, &x->err);
+    assert_int_equal(tinkc_queue_run(queue, 5000, &x->err), 1);
+    assert_null(tinkc_future_part(f, 0, 5000, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_CALLBACK);
+    x->err = (tinkc_error){ 0 };
+    tinkc_future_free(f);
+    tinkc_queue_free(queue);
+}
+
 static void custom_loss_that_fails_sends_nothing_more(void **state)
 {
     fixture *x = *state;
@@ -460,6 +509,7 @@ int main(void)
         WITH(custom_loss_on_this_thread, setup),
         WITH(custom_loss_together, setup),
         WITH(custom_loss_in_a_queue, setup),
+        WITH(custom_losses_have_parts_too, setup_chunks),
         WITH(custom_loss_that_fails_sends_nothing_more, setup),
         WITH(freed_queue_ends_a_custom_loss, setup),
         WITH(a_repeated_save_that_conflicts_counts_as_saved, setup),

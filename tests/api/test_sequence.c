@@ -1,0 +1,318 @@
+/* test_sequence.c - the numbers of a trainer's requests when operations are cancelled, lost or
+ * refused half way: nothing is blocked, nothing is forgotten, nothing stays behind. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "support/api_support.h"
+#include "support/counting.h"
+#include "wire/train.h"
+
+#define PASS "/api/v1/forward_backward"
+#define STEP "/api/v1/optim_step"
+
+static const tinkc_mock_answer silent = { .fault = TINKC_FAULT_SILENT };
+static const tinkc_mock_answer reset = { .fault = TINKC_FAULT_RESET };
+
+typedef struct fixture {
+    tinkc_error err;
+    counting memory;
+    tinkc_allocator allocator;
+    tinkc_mock *mock;
+    tinkc_client *client;
+    tinkc_trainer *trainer;
+    tinkc_batch *batch;
+} fixture;
+
+static int make(void **state, const char *config)
+{
+    static const int32_t ids[] = { 1, 2, 3, 4, 5, 6 };
+    static const tinkc_lora_options lora = { .base_model = "mock/nano" };
+    fixture *x = calloc(1, sizeof *x);
+    x->allocator = counting_allocator(&x->memory);
+    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
+    tinkc_mock_always(x->mock, NULL, "/api/v1/client/config",
+                      &(tinkc_mock_answer){ .body = config }, &x->err);
+    x->client =
+        mock_client(x->mock, &(tinkc_client_options){ .allocator = &x->allocator }, &x->err);
+    x->trainer = tinkc_trainer_new(x->client, &lora, &x->err);
+    x->batch = tinkc_batch_new(x->client, &x->err);
+    for (int i = 0; i < 6; i++)
+        tinkc_batch_add_sft(x->batch, ids, 6, 1, &x->err);
+    assert_ok(&x->err);
+    tinkc_mock_forget(x->mock);
+    *state = x;
+    return 0;
+}
+
+/* Three chunks, at once or one by one. */
+static int setup(void **state)
+{
+    return make(state, "{\"fwdbwd_max_chunk_len\":2}");
+}
+static int setup_serial(void **state)
+{
+    return make(state, "{\"fwdbwd_max_chunk_len\":2,\"parallel_fwdbwd_chunks\":false}");
+}
+
+static void free_handles(fixture *x)
+{
+    tinkc_batch_free(x->batch);
+    tinkc_trainer_free(x->trainer);
+    tinkc_client_free(x->client);
+    x->batch = NULL;
+    x->trainer = NULL;
+    x->client = NULL;
+}
+
+/* Everything of the client is gone, on a clock that does not move. */
+static void assert_all_gone(fixture *x)
+{
+    for (int i = 0; i < 5000 && atomic_load(&x->memory.bytes); i++)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL); /* the thread ends by itself */
+    assert_int_equal(atomic_load(&x->memory.bytes), 0);
+}
+
+static int teardown(void **state)
+{
+    fixture *x = *state;
+    free_handles(x);
+    assert_all_gone(x);
+    tinkc_mock_free(x->mock);
+    free(x);
+    return 0;
+}
+
+static tinkc_future *pass(fixture *x)
+{
+    return tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+}
+
+static tinkc_future *step(fixture *x)
+{
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    return tinkc_optim_step(x->trainer, &adam, &x->err);
+}
+
+static tinkc_error outcome(tinkc_future *f)
+{
+    tinkc_error err = { 0 };
+    (void)tinkc_future_wait(f, 5000, &err);
+    return err;
+}
+
+static int64_t seq_of(const tinkc_request *r)
+{
+    assert_non_null(r);
+    if (strcmp(r->path, PASS) == 0) {
+        tkc_arena arena = { 0 };
+        tinkc_error err = { 0 };
+        tkc_forward_backward_request q;
+        tkc_forward_backward_from_pb(r->body, TINKC_E_BAD_RESPONSE, &arena, &q, &err);
+        assert_ok(&err);
+        assert_int_equal(q.data.len, 2);
+        int64_t seq = q.seq_id;
+        tkc_arena_free(&arena);
+        return seq;
+    }
+    const char *at = strstr((const char *)r->body.data, "\"seq_id\":");
+    return at ? strtol(at + 9, NULL, 10) : -1;
+}
+
+/* The numbers of all requests to a path, from the n-th on. */
+static void assert_numbers(fixture *x, const char *path, size_t from, const int64_t *want, size_t n)
+{
+    assert_int_equal(tinkc_mock_count(x->mock, path), from + n);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(seq_of(nth_request(x->mock, path, from + i)), want[i]);
+}
+
+/* ---- cancelling what is being sent ---- */
+
+static void cancelled(fixture *x, tinkc_future *f)
+{
+    tinkc_mock_settle(x->mock, 5000, &x->err);
+    tinkc_future_cancel(f);
+    tinkc_error err = outcome(f);
+    assert_int_equal(err.code, TINKC_E_CANCELLED);
+    assert_true(err.flags & TINKC_MAY_HAVE_RUN);
+    tinkc_future_free(f);
+}
+
+static void a_cancelled_pass_lets_go_at_once(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_always(x->mock, NULL, PASS, &silent, &x->err);
+    cancelled(x, pass(x));
+    free_handles(x);
+    assert_all_gone(x);
+    assert_int_equal(tinkc_mock_count(x->mock, PASS), 2);
+}
+
+static void a_cancelled_step_lets_go_at_once(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_always(x->mock, NULL, STEP, &silent, &x->err);
+    cancelled(x, step(x));
+    free_handles(x);
+    assert_all_gone(x);
+}
+
+static void what_follows_a_cancelled_pass_goes_on(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_once(x->mock, NULL, PASS, &silent, &x->err);
+    tinkc_mock_once(x->mock, NULL, PASS, &silent, &x->err);
+    tinkc_future *f = pass(x), *after = step(x);
+    cancelled(x, f);
+    assert_int_equal(outcome(after).code, TINKC_OK);
+    assert_numbers(x, PASS, 2, (int64_t[]){ 1, 2, 3 }, 3);
+    assert_numbers(x, STEP, 0, (int64_t[]){ 4 }, 1);
+    tinkc_future_free(after);
+}
+
+/* One of two chunks was accepted, the other was on its way. */
+static void what_was_accepted_before_is_not_sent_again(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_once(x->mock, NULL, PASS, &(tinkc_mock_answer){ .body = "{\"request_id\":\"a\"}" },
+                    &x->err);
+    tinkc_mock_once(x->mock, NULL, PASS, &silent, &x->err);
+    tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future", &silent, &x->err);
+    cancelled(x, pass(x));
+    tinkc_future *after = step(x);
+    assert_int_equal(outcome(after).code, TINKC_OK);
+    assert_numbers(x, PASS, 0, (int64_t[]){ 2, 3, 1, 3 }, 4);
+    assert_numbers(x, STEP, 0, (int64_t[]){ 4 }, 1);
+    tinkc_future_free(after);
+}
+
+static void what_follows_a_cancelled_step_goes_on(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_once(x->mock, NULL, STEP, &silent, &x->err);
+    cancelled(x, step(x));
+    tinkc_future *after = step(x);
+    assert_int_equal(outcome(after).code, TINKC_OK);
+    assert_numbers(x, STEP, 0, (int64_t[]){ 1, 1, 2 }, 3);
+    tinkc_future_free(after);
+}
+
+static void bad_weather_behind_a_cancelled_step_is_waited_out(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_once(x->mock, NULL, STEP, &silent, &x->err);
+    cancelled(x, step(x));
+    for (int i = 0; i < 3; i++)
+        tinkc_mock_once(x->mock, NULL, STEP, &(tinkc_mock_answer){ .status = 503 }, &x->err);
+    tinkc_future *after = step(x);
+    assert_true(run_until_done(x->mock, after, 60000));
+    assert_int_equal(outcome(after).code, TINKC_OK);
+    assert_numbers(x, STEP, 1, (int64_t[]){ 1, 1, 1, 1, 2 }, 5);
+    tinkc_future_free(after);
+}
+
+/* The one for whose sake the lost request is sent again changes his mind too. */
+static void nobody_waits_nothing_is_sent(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_always(x->mock, NULL, STEP, &silent, &x->err);
+    cancelled(x, step(x));
+    tinkc_future *f = step(x);
+    tinkc_mock_settle(x->mock, 5000, &x->err);
+    assert_numbers(x, STEP, 0, (int64_t[]){ 1, 1 }, 2);
+    tinkc_future_cancel(f);
+    tinkc_error err = outcome(f);
+    assert_int_equal(err.code, TINKC_E_CANCELLED);
+    assert_false(err.flags & TINKC_MAY_HAVE_RUN);
+    tinkc_future_free(f);
+    free_handles(x);
+    assert_all_gone(x);
+}
+
+static void a_limit_ends_a_submit_like_a_cancel(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_once(x->mock, NULL, STEP, &silent, &x->err);
+    tinkc_future *f = step(x), *after = step(x);
+    tinkc_future_limit(f, 3000, &x->err);
+    assert_true(run_until_done(x->mock, after, 3000));
+    assert_int_equal(outcome(f).code, TINKC_E_DEADLINE);
+    assert_int_equal(outcome(after).code, TINKC_OK);
+    assert_numbers(x, STEP, 0, (int64_t[]){ 1, 1, 2 }, 3);
+    tinkc_future_free(f);
+    tinkc_future_free(after);
+}
+
+static void serial_chunks_that_never_left_give_their_numbers_back(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_once(x->mock, NULL, PASS, &silent, &x->err);
+    cancelled(x, pass(x));
+    tinkc_future *after = step(x);
+    assert_int_equal(outcome(after).code, TINKC_OK);
+    assert_numbers(x, PASS, 0, (int64_t[]){ 1, 1 }, 2);
+    assert_numbers(x, STEP, 0, (int64_t[]){ 2 }, 1);
+    tinkc_future_free(after);
+}
+
+/* ---- lost and refused chunks ---- */
+
+/* Chunk 2 is accepted, chunk 3 is lost, chunk 1 never leaves: all of them are mended. */
+static void a_lost_chunk_is_mended_with_its_number(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_once(x->mock, NULL, PASS, &(tinkc_mock_answer){ .body = "{\"request_id\":\"a\"}" },
+                    &x->err);
+    tinkc_mock_always(x->mock, NULL, PASS, &reset, &x->err);
+    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future", &silent, &x->err);
+    tinkc_future *f = pass(x);
+    assert_true(run_until_done(x->mock, f, 3600000));
+    assert_int_equal(outcome(f).code, TINKC_E_CONNECTION);
+    tinkc_future_free(f);
+    size_t before = tinkc_mock_count(x->mock, PASS);
+    tinkc_mock_always(x->mock, NULL, PASS, &(tinkc_mock_answer){ .body = "{\"request_id\":\"b\"}" },
+                      &x->err);
+    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
+                      &(tinkc_mock_answer){ .body = "{}" }, &x->err);
+    tinkc_future *after = step(x);
+    assert_int_equal(outcome(after).code, TINKC_OK);
+    assert_numbers(x, PASS, before, (int64_t[]){ 1, 3 }, 2);
+    assert_numbers(x, STEP, 0, (int64_t[]){ 4 }, 1);
+    tinkc_future_free(after);
+}
+
+static void a_refused_serial_chunk_leaves_no_gap(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_once(x->mock, NULL, PASS, &(tinkc_mock_answer){ .body = "{\"request_id\":\"a\"}" },
+                    &x->err);
+    tinkc_mock_once(x->mock, NULL, PASS,
+                    &(tinkc_mock_answer){ .status = 422, .body = "{\"detail\":\"no\"}" }, &x->err);
+    tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future", &silent, &x->err);
+    tinkc_future *f = pass(x), *after = step(x);
+    assert_int_equal(outcome(f).code, TINKC_E_UNPROCESSABLE);
+    assert_int_equal(outcome(after).code, TINKC_OK);
+    assert_numbers(x, STEP, 0, (int64_t[]){ 2 }, 1);
+    tinkc_future_free(f);
+    tinkc_future_free(after);
+}
+
+int main(void)
+{
+#define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, teardown)
+    const struct CMUnitTest tests[] = {
+        WITH(a_cancelled_pass_lets_go_at_once, setup),
+        WITH(a_cancelled_step_lets_go_at_once, setup),
+        WITH(what_follows_a_cancelled_pass_goes_on, setup),
+        WITH(what_was_accepted_before_is_not_sent_again, setup),
+        WITH(what_follows_a_cancelled_step_goes_on, setup),
+        WITH(bad_weather_behind_a_cancelled_step_is_waited_out, setup),
+        WITH(nobody_waits_nothing_is_sent, setup),
+        WITH(a_limit_ends_a_submit_like_a_cancel, setup),
+        WITH(serial_chunks_that_never_left_give_their_numbers_back, setup_serial),
+        WITH(a_lost_chunk_is_mended_with_its_number, setup),
+        WITH(a_refused_serial_chunk_leaves_no_gap, setup_serial),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
