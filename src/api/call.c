@@ -32,20 +32,15 @@ enum {
     OFFLOAD_BYTES = 256 * 1024
 };
 
-/* A request body, shared by the call and the attempts that are still out. */
-typedef struct blob {
-    tkc_refs refs;
-    const tinkc_allocator *a;
-    tkc_buf buf;
-} blob;
-
 typedef struct reply {
     tinkc_reply pub;
     tinkc_client *client;
     struct tkc_call_inner *inner; /* I/O thread; NULL once the call is gone */
     tkc_task task;
     tinkc_request request;
-    blob *body;
+    tkc_body *body; /* shared with the call and its other attempts */
+    tkc_buf loaded; /* all of it, for a transport that does not read */
+    tinkc_error body_err;
     int64_t begun_ms;
     int64_t max_bytes;
 
@@ -71,7 +66,7 @@ typedef struct tkc_call_inner {
     struct tkc_call_inner *prev, *next; /* among the client's calls */
     tkc_arena arena;
     tkc_call_spec spec; /* texts in the arena */
-    blob *body;
+    tkc_body *body;
     char key[TKC_UUID_TEXT + 24];
     tkc_timer timer;
     tkc_task finish_task;
@@ -90,14 +85,6 @@ static void begin_attempt(inner *c);
 
 /* ---- replies: called by the transport ---- */
 
-static void blob_drop(blob *b)
-{
-    if (!b || !tkc_ref_drop(&b->refs))
-        return;
-    tkc_buf_free(&b->buf);
-    tkc_release(b->a, b, sizeof *b);
-}
-
 static void reply_free(reply *r)
 {
     if (!r)
@@ -105,7 +92,8 @@ static void reply_free(reply *r)
     tkc_buf_free(&r->bytes);
     tkc_release(r->client->a, (void *)r->headers, r->cap_headers * sizeof *r->headers);
     tkc_arena_free(&r->arena);
-    blob_drop(r->body);
+    tkc_buf_free(&r->loaded);
+    tkc_body_drop(r->body);
     pthread_mutex_destroy(&r->lock);
     tkc_release(r->client->a, r, sizeof *r);
 }
@@ -334,6 +322,42 @@ static bool build_headers(inner *c, reply *r, const char *token, tinkc_error *er
 
 static void reply_arrived(tkc_task *task);
 
+static size_t read_body(const tinkc_request *request, uint64_t at, void *to, size_t cap)
+{
+    reply *r = TKC_OWNER(request, reply, request);
+    return tkc_body_read(r->body, at, to, cap, &r->body_err);
+}
+
+static bool load_body(reply *r, tinkc_error *err)
+{
+    uint64_t size = tkc_body_size(r->body);
+    char *at = size < TKC_BUF_NO_MAX ? tkc_buf_room(&r->loaded, (size_t)size, err) : NULL;
+    if (!at)
+        return tkc_fail_memory(err);
+    while (r->loaded.len < size) {
+        size_t n = tkc_body_read(r->body, r->loaded.len, at + r->loaded.len,
+                                 (size_t)size - r->loaded.len, err);
+        if (n == 0)
+            return false;
+        r->loaded.len += n;
+    }
+    r->request.body = (tinkc_bytes){ (const unsigned char *)r->loaded.data, r->loaded.len };
+    return true;
+}
+
+static bool set_body(reply *r, tkc_body *body, tinkc_error *err)
+{
+    r->body = body;
+    tkc_body_keep(body);
+    if (tkc_body_in_memory(body, &r->request.body))
+        return true;
+    if (!(r->client->transport->flags & TINKC_TRANSPORT_READS))
+        return load_body(r, err);
+    r->request.body_size = (int64_t)tkc_body_size(body);
+    r->request.read_body = read_body;
+    return true;
+}
+
 static reply *new_reply(inner *c, const char *token, tinkc_error *err)
 {
     tinkc_client *client = c->client;
@@ -357,10 +381,7 @@ static reply *new_reply(inner *c, const char *token, tinkc_error *err)
     r->sink_room = spec->sink_room;
     r->sink_user = spec->sink_user;
     r->max_bytes = spec->max_bytes ? spec->max_bytes : client->max_response_bytes;
-    if (c->body) {
-        r->body = c->body;
-        tkc_ref_keep(&r->body->refs);
-    }
+    tkc_buf_init(&r->loaded, client->a, TKC_BUF_NO_MAX);
     /* The transport may keep the request longer than the call lives: its texts are copies. */
     r->request = (tinkc_request){
         .method = spec->method,
@@ -372,10 +393,7 @@ static reply *new_reply(inner *c, const char *token, tinkc_error *err)
         .pool = spec->pool,
         .no_redirects = spec->no_redirects,
     };
-    if (r->body)
-        r->request.body =
-            (tinkc_bytes){ (const unsigned char *)r->body->buf.data, r->body->buf.len };
-    if (tkc_failed(err) || !build_headers(c, r, token, err)) {
+    if (tkc_failed(err) || !set_body(r, c->body, err) || !build_headers(c, r, token, err)) {
         reply_free(r);
         return NULL;
     }
@@ -589,6 +607,8 @@ static void read_outcome(inner *c, reply *r)
         call->body = (tinkc_bytes){ (const unsigned char *)r->bytes.data, r->bytes.len };
     if (r->no_memory || tkc_failed(&terminated))
         tkc_fail_memory(&call->err);
+    else if (r->body_err.code)
+        call->err = r->body_err;
     else if (r->too_large)
         tkc_fail(&call->err, TINKC_E_BAD_RESPONSE, "answer: larger than %lld bytes",
                  (long long)r->max_bytes);
@@ -617,7 +637,7 @@ static void attempt_ended(inner *c)
         finish(c);
         return;
     }
-    bool special = r->too_large || r->no_memory;
+    bool special = r->too_large || r->no_memory || r->body_err.code;
     int32_t retries =
         c->spec.retries == TKC_RETRIES_DEFAULT ? client->max_retries : c->spec.retries;
     if (is_final(c))
@@ -722,16 +742,6 @@ static const char *copy_text(tkc_arena *arena, const char *text, tinkc_error *er
     return text ? tkc_arena_cstr(arena, text, err) : NULL;
 }
 
-void tkc_call_set_body(tkc_call *call, tkc_buf *body)
-{
-    blob *b = call->inner->body;
-    if (!b)
-        return;
-    tkc_buf_free(&b->buf);
-    b->buf = *body;
-    tkc_buf_init(body, b->a, b->buf.max);
-}
-
 /* The client's own query, if it has one, behind the call's. */
 static const char *full_path(tinkc_client *client, const tkc_call_spec *spec, tkc_arena *arena,
                              tinkc_error *err)
@@ -752,14 +762,19 @@ static bool fill_call(inner *c, const tkc_call_spec *spec, tinkc_error *err)
     c->spec.content_type = copy_text(&c->arena, spec->content_type, err);
     c->spec.accept = copy_text(&c->arena, spec->accept, err);
     c->spec.body = NULL;
-    c->body = tkc_zalloc(client->a, sizeof *c->body, err);
-    if (c->body) {
-        tkc_ref_init(&c->body->refs);
-        c->body->a = client->a;
-        tkc_buf_init(&c->body->buf, client->a, TKC_BUF_NO_MAX);
-        if (spec->body)
-            tkc_call_set_body(&c->call, spec->body);
+    if (spec->parts) {
+        c->body = spec->parts;
+        tkc_body_keep(c->body);
+    } else {
+        c->body = tkc_body_new(client->a, err);
     }
+    if (c->body && spec->body) {
+        tkc_buf *to = tkc_body_bytes(c->body);
+        *to = *spec->body;
+        tkc_buf_init(spec->body, client->a, spec->body->max);
+        tkc_body_close(c->body, err);
+    }
+    c->spec.parts = NULL;
     char uuid[TKC_UUID_TEXT];
     tkc_uuid4(client->clock, uuid);
     (void)snprintf(c->key, sizeof c->key, "stainless-c-retry-%s", uuid);
@@ -829,7 +844,7 @@ static void free_inner(inner *c)
 {
     const tinkc_allocator *a = c->client->a;
     reply_free(c->reply);
-    blob_drop(c->body);
+    tkc_body_drop(c->body);
     tkc_arena_free(&c->arena);
     tkc_release(a, c, sizeof *c);
 }

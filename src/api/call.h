@@ -7,6 +7,7 @@
 #ifndef TKC_API_CALL_H
 #define TKC_API_CALL_H
 
+#include "api/body.h"
 #include "api/op.h"
 #include "base/buf.h"
 #include "base/pool.h"
@@ -47,6 +48,7 @@ typedef struct tkc_call_spec {
     const char *content_type;   /* NULL = application/json; not sent with GET */
     const char *accept;         /* NULL = application/json */
     tkc_buf *body;              /* moved; NULL = none */
+    tkc_body *parts;            /* instead of it: bytes and files, closed; kept */
     tkc_sink_fn *sink;          /* NULL = collect */
     void *sink_user;
     size_t (*sink_room)(void *user); /* tinkc_reply.room; NULL = any number */
@@ -91,9 +93,6 @@ const char *tkc_call_header(const tkc_call *, const char *name);
 const char *const *tkc_call_headers(const tkc_call *);
 int32_t tkc_call_status(const tkc_call *);     /* 0 = no status yet */
 int64_t tkc_call_elapsed_ms(const tkc_call *); /* since the call began */
-/* Replaces the body before the call is started (a sequence number came in). */
-void tkc_call_set_body(tkc_call *, tkc_buf *body);
-
 /* err from a status outside 2xx and its body: code, http_status, message, flags. */
 void tkc_status_error(tinkc_error *err, int32_t status, tinkc_bytes body);
 

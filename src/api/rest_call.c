@@ -3,10 +3,8 @@
  * May touch: its arguments, one tkc_call for each future. Must not: know what a call means.
  */
 #include <string.h>
-#include <sys/stat.h>
 #include "api/client_priv.h"
 #include "api/stream.h"
-#include "base/file.h"
 #include "base/str.h"
 #include "codec/multipart.h"
 #include "codec/query.h"
@@ -96,7 +94,7 @@ struct part {
     part *next;
     const char *name, *filename, *content_type; /* filename NULL = a text */
     tinkc_bytes data;
-    tkc_mapping file; /* of a file part */
+    tkc_upload *file; /* instead of data */
 };
 
 struct tinkc_form {
@@ -200,9 +198,9 @@ bool tinkc_form_add_file(tinkc_form *form, const char *name, const char *file,
         return tkc_fail(err, TINKC_E_ARGUMENT, "file is NULL");
     const char *slash = strrchr(file, '/');
     part *p = new_part(form, name, slash ? slash + 1 : file, content_type, err);
-    if (!p || !tkc_map_file(file, &p->file, err))
+    p = p && (p->file = tkc_upload_open(form->client->a, file, err)) ? p : NULL;
+    if (!p)
         return false;
-    p->data = (tinkc_bytes){ p->file.data, p->file.len };
     add_part(form, p);
     return true;
 }
@@ -213,22 +211,28 @@ void tinkc_form_free(tinkc_form *form)
         return;
     tinkc_client *client = form->client;
     for (part *p = form->first; p; p = p->next)
-        tkc_unmap_file(&p->file);
+        tkc_upload_drop(p->file);
     tkc_arena_free(&form->arena);
     tkc_release(client->a, form, sizeof *form);
     tkc_client_drop(client);
 }
 
-static bool write_form(const tinkc_form *form, tkc_buf *body, tkc_buf *type, tinkc_error *err)
+static bool write_form(const tinkc_form *form, tkc_body *body, tkc_buf *type, tinkc_error *err)
 {
     tkc_multipart m;
-    tkc_multipart_open(&m, body, form->client->clock, err);
+    tkc_multipart_open(&m, tkc_body_bytes(body), form->client->clock, err);
     for (const part *p = form->first; p; p = p->next) {
-        if (p->filename)
-            tkc_multipart_bytes(&m, p->name, p->filename[0] ? p->filename : NULL, p->content_type,
-                                p->data.data, p->data.len);
-        else
+        const char *filename = p->filename && p->filename[0] ? p->filename : NULL;
+        if (p->file) {
+            tkc_multipart_head(&m, p->name, filename,
+                               p->content_type ? p->content_type : "application/octet-stream");
+            tkc_body_file(body, p->file, err);
+            tkc_multipart_tail(&m);
+        } else if (p->filename) {
+            tkc_multipart_bytes(&m, p->name, filename, p->content_type, p->data.data, p->data.len);
+        } else {
             tkc_multipart_text(&m, p->name, tkc_strn((const char *)p->data.data, p->data.len));
+        }
     }
     return tkc_multipart_close(&m) && tkc_multipart_type(&m, type, err) &&
            tkc_buf_terminate(type, err) != NULL;
@@ -311,14 +315,15 @@ static bool check_call(const tinkc_call_options *o, tinkc_error *err)
 /* What a call is put together from; ended by free_draft. */
 typedef struct draft {
     tkc_arena arena;
-    tkc_buf path, body, type;
+    tkc_buf path, type;
+    tkc_body *body;       /* NULL = none */
     const char *base_url; /* NULL = the service's */
 } draft;
 
 static void free_draft(draft *d)
 {
     tkc_buf_free(&d->path);
-    tkc_buf_free(&d->body);
+    tkc_body_drop(d->body);
     tkc_buf_free(&d->type);
     tkc_arena_free(&d->arena);
 }
@@ -360,19 +365,27 @@ static bool draft_path(draft *d, const tinkc_client *client, const tinkc_call_op
     return tkc_buf_terminate(&d->path, err) != NULL;
 }
 
-static bool draft_body(draft *d, const tinkc_call_options *o, tinkc_error *err)
+static bool add_file(tkc_body *body, const tinkc_allocator *a, const char *path, tinkc_error *err)
 {
-    tkc_mapping file = { 0 };
+    tkc_upload *file = tkc_upload_open(a, path, err);
+    bool ok = file && tkc_body_file(body, file, err);
+    tkc_upload_drop(file);
+    return ok;
+}
+
+static bool draft_body(draft *d, const tinkc_client *client, const tinkc_call_options *o,
+                       tinkc_error *err)
+{
+    d->body = tkc_body_new(client->a, err);
+    if (!d->body)
+        return false;
     if (o->form)
-        return write_form(o->form, &d->body, &d->type, err);
-    if (o->body_file) {
-        if (!tkc_map_file(o->body_file, &file, err))
-            return false;
-        tkc_buf_add(&d->body, file.data, file.len, err);
-        tkc_unmap_file(&file);
-        return !tkc_failed(err);
-    }
-    return tkc_buf_add(&d->body, o->body, o->body_len, err);
+        write_form(o->form, d->body, &d->type, err);
+    else if (o->body_file)
+        add_file(d->body, client->a, o->body_file, err);
+    else
+        tkc_buf_add(tkc_body_bytes(d->body), o->body, o->body_len, err);
+    return !tkc_failed(err) && tkc_body_close(d->body, err);
 }
 
 static const char *const *draft_headers(draft *d, const tinkc_call_options *o, tinkc_error *err)
@@ -408,10 +421,9 @@ tkc_call *tkc_call_from_options(tinkc_client *client, const tinkc_call_options *
     const char *method = known_method(o, has_body, err);
     tkc_arena_init(&d.arena, client->a, 0);
     tkc_buf_init(&d.path, client->a, TKC_BUF_NO_MAX);
-    tkc_buf_init(&d.body, client->a, TKC_BUF_NO_MAX);
     tkc_buf_init(&d.type, client->a, TKC_BUF_NO_MAX);
     if (method && draft_path(&d, client, o, &foreign, err) &&
-        (!has_body || draft_body(&d, o, err))) {
+        (!has_body || draft_body(&d, client, o, err))) {
         tkc_call_spec spec = *base;
         spec.method = method;
         spec.path = d.path.data;
@@ -425,7 +437,7 @@ tkc_call *tkc_call_from_options(tinkc_client *client, const tinkc_call_options *
         spec.timeout_ms = o->idle_timeout_ms;
         spec.content_type = d.type.len ? d.type.data : o->content_type;
         spec.headers = draft_headers(&d, o, err);
-        spec.body = has_body ? &d.body : NULL;
+        spec.parts = d.body;
         if (spec.headers)
             call = tkc_call_new(client, &spec, err);
     }

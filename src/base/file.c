@@ -27,8 +27,7 @@ static bool read_exact(int fd, unsigned char *data, size_t len)
     return true;
 }
 
-/* Opens a regular file; *size is its length. -1 with err set. */
-static int open_regular(const char *path, size_t *size, tinkc_error *err)
+int tkc_open_regular(const char *path, size_t *size, tinkc_error *err)
 {
     struct stat st;
     /* Not waiting: a pipe without writer would hold us up, and is refused below. */
@@ -50,7 +49,7 @@ tinkc_bytes tkc_read_file(tkc_arena *arena, const char *path, size_t max, tinkc_
 {
     tinkc_bytes out = { NULL, 0 };
     size_t size;
-    int fd = open_regular(path, &size, err);
+    int fd = tkc_open_regular(path, &size, err);
     if (fd < 0)
         return out;
     unsigned char *data = NULL;
@@ -128,7 +127,7 @@ bool tkc_map_file(const char *path, tkc_mapping *out, tinkc_error *err)
 {
     size_t size;
     *out = (tkc_mapping){ NULL, 0 };
-    int fd = open_regular(path, &size, err);
+    int fd = tkc_open_regular(path, &size, err);
     if (fd < 0)
         return false;
     if (size) {

@@ -4,6 +4,8 @@
 
 #include "base/arena.h"
 
+/* Opens a regular file for reading; *size is its length. -1 with err set. */
+int tkc_open_regular(const char *path, size_t *size, tinkc_error *err);
 /* Reads a regular file of at most max bytes, with a NUL behind it that is not counted. */
 tinkc_bytes tkc_read_file(tkc_arena *, const char *path, size_t max, tinkc_error *err);
 

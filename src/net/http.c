@@ -592,6 +592,7 @@ tkc_http *tkc_http_new(const tinkc_allocator *a, tkc_loop *loop, const tkc_http_
                                           .waiting_end = &http->pools[i].waiting,
                                           .idle_timer = { .fire = on_pool_idle } };
     http->transport = (tinkc_transport){ .abi = TINKC_TRANSPORT_ABI,
+                                         .flags = TINKC_TRANSPORT_READS,
                                          .self = http,
                                          .send = http_send,
                                          .cancel = http_cancel,

@@ -174,6 +174,29 @@ static int on_progress(void *user, curl_off_t dl_total, curl_off_t dl_now, curl_
     return 0;
 }
 
+/* A body that is read as it is sent. */
+static size_t on_read(char *to, size_t size, size_t n, void *user)
+{
+    tkc_exchange *x = user;
+    const tinkc_request *r = x->request;
+    note_activity(x);
+    if (x->body_at >= (uint64_t)r->body_size)
+        return 0;
+    size_t got = r->read_body(r, x->body_at, to, size * n);
+    x->body_at += got;
+    return got ? got : CURL_READFUNC_ABORT;
+}
+
+/* libcurl begins again on another connection. */
+static int on_seek(void *user, curl_off_t offset, int origin)
+{
+    tkc_exchange *x = user;
+    if (origin != SEEK_SET || offset < 0 || offset > x->request->body_size)
+        return CURL_SEEKFUNC_FAIL;
+    x->body_at = (uint64_t)offset;
+    return CURL_SEEKFUNC_OK;
+}
+
 /* ---- options ---- */
 
 /* What another origin may see: nothing that could be a credential or name the user. */
@@ -231,19 +254,37 @@ static void set_text(tkc_exchange *x, CURLoption option, const char *value, tink
         tkc_fail(err, TINKC_E_CONNECTION, "libcurl refused a setting");
 }
 
+static void set_body(const tkc_curl *curl, tkc_exchange *x)
+{
+    const tinkc_request *r = x->request;
+    curl_off_t size = 0;
+    x->body_at = 0;
+    curl->easy_setopt(x->easy, CURLOPT_POST, 1L);
+    if (r->read_body && !x->become_get) {
+        size = (curl_off_t)r->body_size;
+        curl->easy_setopt(x->easy, CURLOPT_READFUNCTION, on_read);
+        curl->easy_setopt(x->easy, CURLOPT_READDATA, x);
+        curl->easy_setopt(x->easy, CURLOPT_SEEKFUNCTION, on_seek);
+        curl->easy_setopt(x->easy, CURLOPT_SEEKDATA, x);
+    } else if (r->body.len && !x->become_get) {
+        size = (curl_off_t)r->body.len;
+        curl->easy_setopt(x->easy, CURLOPT_POSTFIELDS, (const char *)r->body.data);
+    } else {
+        curl->easy_setopt(x->easy, CURLOPT_POSTFIELDS, "");
+    }
+    curl->easy_setopt(x->easy, CURLOPT_POSTFIELDSIZE_LARGE, size);
+}
+
 static void set_method(const tkc_curl *curl, tkc_exchange *x, tinkc_error *err)
 {
     const tinkc_request *r = x->request;
     const char *method = x->become_get ? "GET" : r->method;
-    bool body = !x->become_get && r->body.len > 0;
+    bool body = !x->become_get && (r->body.len > 0 || r->read_body);
     if (strcmp(method, "HEAD") == 0) {
         curl->easy_setopt(x->easy, CURLOPT_NOBODY, 1L);
     } else if (body || strcmp(method, "POST") == 0 || strcmp(method, "PUT") == 0 ||
                strcmp(method, "PATCH") == 0) {
-        curl->easy_setopt(x->easy, CURLOPT_POST, 1L);
-        curl->easy_setopt(x->easy, CURLOPT_POSTFIELDS, body ? (const char *)r->body.data : "");
-        curl->easy_setopt(x->easy, CURLOPT_POSTFIELDSIZE_LARGE,
-                          body ? (curl_off_t)r->body.len : (curl_off_t)0);
+        set_body(curl, x);
         set_text(x, CURLOPT_CUSTOMREQUEST, method, err);
     } else {
         curl->easy_setopt(x->easy, CURLOPT_HTTPGET, 1L);

@@ -29,6 +29,7 @@ struct tkc_exchange {
     tkc_timer idle_timer;
     int64_t last_activity_ms;
     int64_t seen_bytes; /* both ways, as last reported */
+    uint64_t body_at;   /* of a body that is read as it is sent */
     tkc_buf held;       /* header lines of a redirect: "name\0value\0"... */
     int32_t status;     /* of the answer at hand; 0 = no status line yet */
     int32_t redirects;

@@ -74,6 +74,7 @@ static int teardown(void **state)
     tinkc_batch_free(x->batch);
     tinkc_trainer_free(x->trainer);
     tinkc_client_free(x->client);
+    assert_true(counting_is_empty_soon(&x->memory));
     tinkc_mock_free(x->mock);
     free(x);
     return 0;

@@ -2,7 +2,6 @@
  * refused half way: nothing is blocked, nothing is forgotten, nothing stays behind. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "support/api_support.h"
 #include "support/counting.h"
@@ -65,19 +64,11 @@ static void free_handles(fixture *x)
     x->client = NULL;
 }
 
-/* Everything of the client is gone, on a clock that does not move. */
-static void assert_all_gone(fixture *x)
-{
-    for (int i = 0; i < 5000 && atomic_load(&x->memory.bytes); i++)
-        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL); /* the thread ends by itself */
-    assert_int_equal(atomic_load(&x->memory.bytes), 0);
-}
-
 static int teardown(void **state)
 {
     fixture *x = *state;
     free_handles(x);
-    assert_all_gone(x);
+    assert_true(counting_is_empty_soon(&x->memory));
     tinkc_mock_free(x->mock);
     free(x);
     return 0;
@@ -145,7 +136,7 @@ static void a_cancelled_pass_lets_go_at_once(void **state)
     tinkc_mock_always(x->mock, NULL, PASS, &silent, &x->err);
     cancelled(x, pass(x));
     free_handles(x);
-    assert_all_gone(x);
+    assert_true(counting_is_empty_soon(&x->memory));
     assert_int_equal(tinkc_mock_count(x->mock, PASS), 2);
 }
 
@@ -155,7 +146,7 @@ static void a_cancelled_step_lets_go_at_once(void **state)
     tinkc_mock_always(x->mock, NULL, STEP, &silent, &x->err);
     cancelled(x, step(x));
     free_handles(x);
-    assert_all_gone(x);
+    assert_true(counting_is_empty_soon(&x->memory));
 }
 
 static void what_follows_a_cancelled_pass_goes_on(void **state)
@@ -227,7 +218,7 @@ static void nobody_waits_nothing_is_sent(void **state)
     assert_false(err.flags & TINKC_MAY_HAVE_RUN);
     tinkc_future_free(f);
     free_handles(x);
-    assert_all_gone(x);
+    assert_true(counting_is_empty_soon(&x->memory));
 }
 
 static void a_limit_ends_a_submit_like_a_cancel(void **state)

@@ -5,6 +5,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "tinkc/types.h"
 
@@ -43,6 +44,14 @@ static inline void counting_release(void *ptr, size_t size, void *user)
 static inline tinkc_allocator counting_allocator(counting *c)
 {
     return (tinkc_allocator){ counting_alloc, counting_resize, counting_release, c };
+}
+
+/* True once nothing is out: a client whose handles are gone ends on a thread of its own. */
+static inline bool counting_is_empty_soon(counting *c)
+{
+    for (int i = 0; i < 10000 && atomic_load(&c->bytes); i++)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    return atomic_load(&c->bytes) == 0;
 }
 
 #endif
