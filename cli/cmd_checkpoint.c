@@ -5,11 +5,12 @@
 
 #include "checkpoints.h"
 #include "commands.h"
+#include "ids.h"
 #include "list.h"
 #include "records.h"
 #include "text.h"
 
-static const cli_column columns[] = {
+const cli_column cli_checkpoint_columns[] = {
     { .name = "id", .header = "Checkpoint ID", .path = "checkpoint_id", .standard = true },
     { .name = "type", .header = "Type", .path = "checkpoint_type", .standard = true },
     { .name = "size",
@@ -59,31 +60,36 @@ bool cli_checkpoint_wanted(const cli_app *app, const tinkc_checkpoint *c)
     return true;
 }
 
+static void collect(cli_pager *p, const tinkc_list_options *how, int64_t limit, int64_t *total,
+                    tinkc_error *err)
+{
+    tinkc_checkpoints *list = tinkc_checkpoints_list(p->app->client, how, err);
+    const tinkc_checkpoint *c;
+    cli_pager_begin(p, p->app, limit, "checkpoints");
+    while (cli_pager_go(p, tinkc_checkpoints_total(list), err) &&
+           (tinkc_checkpoints_ready(list) ||
+            cli_pager_fetch(p, tinkc_checkpoints_fetch(list, err), err)) &&
+           (c = tinkc_checkpoints_next(list, err))) {
+        if (!cli_checkpoint_wanted(p->app, c))
+            continue;
+        json_t *sent = cli_record_json(c->json);
+        cli_pager_add(p, cli_checkpoint_json(p->app, sent));
+        json_decref(sent);
+    }
+    cli_pager_end(p);
+    *total = tinkc_checkpoints_total(list);
+    tinkc_checkpoints_free(list);
+}
+
 json_t *cli_collect_checkpoints(cli_app *app, const tinkc_list_options *how, int64_t limit,
                                 int64_t *total, tinkc_error *err)
 {
-    json_t *items = json_array();
-    tinkc_checkpoints *list = tinkc_checkpoints_list(app->client, how, err);
-    const tinkc_checkpoint *c;
-    cli_pager pager;
-    cli_pager_begin(&pager, app, limit, "checkpoints");
-    while ((!limit || (int64_t)json_array_size(items) < limit) &&
-           cli_pager_go(&pager, json_array_size(items), tinkc_checkpoints_total(list), err) &&
-           (tinkc_checkpoints_ready(list) ||
-            cli_pager_fetch(&pager, tinkc_checkpoints_fetch(list, err), err)) &&
-           (c = tinkc_checkpoints_next(list, err))) {
-        if (!cli_checkpoint_wanted(app, c))
-            continue;
-        json_t *sent = cli_record_json(c->json), *item = cli_checkpoint_json(app, sent);
-        if (cli_passes(app, item))
-            json_array_append(items, item);
-        json_decref(item);
-        json_decref(sent);
-    }
-    cli_pager_end(&pager);
-    *total = tinkc_checkpoints_total(list);
-    tinkc_checkpoints_free(list);
-    return items;
+    cli_pager p = { .app = app };
+    int format = app->format;
+    app->format = CLI_TABLE; /* they are for the caller: nothing is printed on the way */
+    collect(&p, how, limit, total, err);
+    app->format = format;
+    return p.items;
 }
 
 static bool filtered(const cli_app *app)
@@ -100,9 +106,11 @@ static int show_list(cli_app *app, const tinkc_list_options *how, int64_t total,
     char *title = cli_list_title("checkpoint", shown, filtered(app) ? shown : total - how->offset,
                                  suffix ? suffix : "");
     json_t *head = how->run_id ? json_pack("{s:s}", "run_id", how->run_id) : NULL;
-    cli_list list = {
-        .key = "checkpoints", .title = title, .columns = columns, .head = head, .total = total
-    };
+    cli_list list = { .key = "checkpoints",
+                      .title = title,
+                      .columns = cli_checkpoint_columns,
+                      .head = head,
+                      .total = total };
     int bad = cli_print_list(app, &list, items);
     json_decref(head);
     free(title);
@@ -124,10 +132,15 @@ int cli_checkpoint_list(cli_app *app)
     how.project_id = NULL;
     if (filtered(app))
         how.limit = 0; /* the limit counts what passes */
-    json_t *items = cli_collect_checkpoints(app, &how, cli_int(app, "limit"), &total, &err);
-    cli_arrange(app, items);
-    bad = err.code ? cli_fail_error(app, &err, NULL) : show_list(app, &how, total, items);
-    json_decref(items);
+    cli_pager p = { .app = app };
+    collect(&p, &how, cli_int(app, "limit"), &total, &err);
+    if (!err.code)
+        cli_ids_seen(app, "checkpoint", p.items, "tinker_path");
+    cli_arrange(app, p.items);
+    bad = p.bad      ? p.bad
+          : err.code ? cli_fail_error(app, &err, NULL)
+                     : show_list(app, &how, total, p.items);
+    json_decref(p.items);
     return bad;
 }
 

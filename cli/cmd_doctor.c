@@ -1,10 +1,14 @@
 /* cmd_doctor.c - `tinkc doctor`: is everything in order? Prints no secret: its output may go into
  * a bug report. */
 #include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -24,6 +28,7 @@ typedef struct doctor {
 } doctor;
 
 enum { OK, WARN, FAIL, SKIP };
+enum { CHECK_SECONDS = 5 };
 static const char *const status_names[] = { "ok", "warn", "fail", "skip" };
 
 static void found(doctor *d, const char *id, int status, const char *hint, const char *format, ...)
@@ -132,6 +137,146 @@ static bool http_date(const char *text, int64_t *seconds)
     return end != NULL;
 }
 
+/* "https://host:443/path" in pieces; false if it is none. */
+static bool split_url(const char *url, char host[256], char port[8])
+{
+    bool tls = strncmp(url, "https://", 8) == 0;
+    const char *p = strstr(url, "://");
+    if (!p)
+        return false;
+    p += 3;
+    bool bracket = *p == '[';
+    size_t n = bracket ? strcspn(++p, "]") : strcspn(p, ":/?#");
+    if (n == 0 || n >= 256)
+        return false;
+    memcpy(host, p, n);
+    host[n] = '\0';
+    p += n + bracket;
+    (void)snprintf(port, 8, "%s", tls ? "443" : "80");
+    if (*p == ':' && strcspn(p + 1, "/?#") < 8)
+        (void)snprintf(port, 8, "%.*s", (int)strcspn(p + 1, "/?#"), p + 1);
+    return true;
+}
+
+/* A name that no server knows keeps a resolver busy for long: it works on a thread of its own,
+ * which is left behind when the time is over. */
+typedef struct lookup {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    char host[256], port[8];
+    struct addrinfo *found;
+    int fault;
+    bool done;
+} lookup;
+
+static void *resolve(void *arg)
+{
+    lookup *l = arg;
+    struct addrinfo *found = NULL, hints = { .ai_socktype = SOCK_STREAM };
+    int fault = getaddrinfo(l->host, l->port, &hints, &found);
+    pthread_mutex_lock(&l->lock);
+    l->found = found;
+    l->fault = fault;
+    l->done = true;
+    pthread_cond_signal(&l->cond);
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+static bool wait_lookup(lookup *l)
+{
+    pthread_t thread;
+    struct timespec until;
+    if (pthread_create(&thread, NULL, resolve, l) != 0)
+        return false;
+    pthread_detach(thread);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += CHECK_SECONDS;
+    pthread_mutex_lock(&l->lock);
+    while (!l->done && pthread_cond_timedwait(&l->cond, &l->lock, &until) == 0)
+        ;
+    bool done = l->done;
+    pthread_mutex_unlock(&l->lock);
+    return done;
+}
+
+static int connect_to(const struct addrinfo *a)
+{
+    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), fault = 0;
+    socklen_t size = sizeof fault;
+    if (fd < 0)
+        return errno;
+    if (connect(fd, a->ai_addr, a->ai_addrlen) != 0)
+        fault = errno;
+    if (fault == EINPROGRESS) {
+        struct pollfd p = { .fd = fd, .events = POLLOUT };
+        if (poll(&p, 1, CHECK_SECONDS * 1000) != 1)
+            fault = ETIMEDOUT;
+        else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &fault, &size) != 0)
+            fault = errno;
+    }
+    close(fd);
+    return fault;
+}
+
+static void check_tcp(doctor *d, const lookup *l)
+{
+    int fault = EHOSTUNREACH;
+    char address[128] = "";
+    for (const struct addrinfo *a = l->found; a && fault; a = a->ai_next) {
+        (void)getnameinfo(a->ai_addr, a->ai_addrlen, address, sizeof address, NULL, 0,
+                          NI_NUMERICHOST);
+        fault = connect_to(a);
+    }
+    found(d, "network.tcp", fault ? FAIL : OK, "check the address, a firewall, or the proxy",
+          "%s port %s: %s", address, l->port, fault ? strerrordesc_np(fault) : "connects");
+}
+
+/* The way to the service, step by step; behind a proxy it is the proxy's business. */
+static void check_route(doctor *d, const char *url)
+{
+    static lookup l = { .lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER };
+    bool tls = strncmp(url, "https://", 8) == 0;
+    if (getenv(tls ? "HTTPS_PROXY" : "HTTP_PROXY") || getenv(tls ? "https_proxy" : "http_proxy")) {
+        found(d, "network.dns", SKIP, NULL, "a proxy is used");
+        return;
+    }
+    if (!split_url(url, l.host, l.port)) {
+        found(d, "network.dns", FAIL, "tinkc config list --show-origin", "not an address: %s", url);
+        return;
+    }
+    if (!wait_lookup(&l)) {
+        found(d, "network.dns", FAIL, "check the name server", "%s: no answer within %d s", l.host,
+              CHECK_SECONDS);
+        return;
+    }
+    if (l.fault)
+        found(d, "network.dns", FAIL, "check the address and the name server", "%s: %s", l.host,
+              gai_strerror(l.fault));
+    else
+        found(d, "network.dns", OK, NULL, "%s is known", l.host);
+    if (!l.fault)
+        check_tcp(d, &l);
+    if (l.found)
+        freeaddrinfo(l.found);
+    l.found = NULL;
+}
+
+/* libcurl has tried: whether it trusts the chain stands in its message. */
+static void check_tls(doctor *d, const char *url, const tinkc_error *err)
+{
+    bool tls = strncmp(url, "https://", 8) == 0;
+    bool refused = strncmp(err->message, "TLS", 3) == 0;
+    if (!tls)
+        found(d, "network.tls", SKIP, NULL, "the address is plain http");
+    else if (err->code && !refused)
+        found(d, "network.tls", SKIP, NULL, "it did not come to that");
+    else
+        found(d, "network.tls", refused ? FAIL : OK,
+              "check the clock, SSL_CERT_FILE and SSL_CERT_DIR, or a proxy that looks inside", "%s",
+              refused ? err->message : "the chain is trusted, TLS 1.2 or newer");
+}
+
 /* A call whose head shows the protocol and the service's clock. */
 static void check_call(doctor *d, int64_t first_ms)
 {
@@ -172,9 +317,15 @@ static void check_service(doctor *d, bool credential)
         found(d, "service.client", FAIL, "see the error above", "no client could be made");
         return;
     }
+    const char *url = tinkc_client_base_url(d->app->client);
+    bool local = cli_wants_local(d->app);
+    if (!local)
+        check_route(d, url);
     int64_t begun = cli_now_ms();
     tinkc_future *f = tinkc_health_check(d->app->client, &err);
     tinkc_future_wait(f, 5000, &err);
+    if (!local)
+        check_tls(d, url, &err);
     found(d, "service.health", err.code ? FAIL : OK, "check the network, proxy and address",
           "%s: %s", tinkc_client_base_url(d->app->client), err.code ? err.message : "answers");
     tinkc_future_free(f);

@@ -157,28 +157,54 @@ static int convert_adapter(cli_app *app, const char *adapter, const char *target
     return ok ? 0 : cli_fail_error(app, &err, NULL);
 }
 
-/* What lies in the folder now: names and sizes. */
-static json_t *exported_files(const char *folder)
+static int by_name(const struct dirent **a, const struct dirent **b)
 {
-    json_t *files = json_array();
-    DIR *d = opendir(folder);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        struct stat st;
-        if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
-            json_array_append_new(files, json_pack("{s:s,s:I}", "name", e->d_name, "size_bytes",
-                                                   (json_int_t)st.st_size));
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* One file as JSON; NULL = not a file, or err is set. */
+static json_t *exported_file(const char *folder, const char *name, tinkc_error *err)
+{
+    struct stat st;
+    char hex[65];
+    json_t *v = NULL;
+    char *path = cli_printf("%s/%s", folder, name);
+    if (path && lstat(path, &st) == 0 && S_ISREG(st.st_mode) && tinkc_file_sha256(path, hex, err))
+        v = json_pack("{s:s,s:I,s:s}", "name", name, "size_bytes", (json_int_t)st.st_size, "sha256",
+                      hex);
+    free(path);
+    return v;
+}
+
+/* What lies in the folder now, by name: sizes and digests. */
+static json_t *exported_files(const char *folder, tinkc_error *err)
+{
+    json_t *files = json_array(), *v;
+    struct dirent **names = NULL;
+    int n = scandir(folder, &names, NULL, by_name);
+    for (int i = 0; i < n; i++) {
+        if ((v = exported_file(folder, names[i]->d_name, err)))
+            json_array_append_new(files, v);
+        free(names[i]);
     }
-    if (d)
-        closedir(d);
+    free(names);
     return files;
 }
 
 static int show_exported(cli_app *app, const char *source, const char *target)
 {
+    tinkc_error err = { 0 };
+    json_t *files = app->format == CLI_JSON || app->format == CLI_JSONL
+                        ? exported_files(target, &err)
+                        : json_array();
+    if (err.code) {
+        json_decref(files);
+        return cli_fail_error(app, &err, NULL);
+    }
     json_t *rows = json_array();
-    json_t *v = json_pack("{s:s,s:s?,s:s,s:s,s:o}", "source", source, "base_model",
-                          base_folder(app), "format", cli_text(app, "to"), "destination", target,
-                          "files", exported_files(target));
+    json_t *v =
+        json_pack("{s:s,s:s?,s:s,s:s,s:o}", "source", source, "base_model", base_folder(app),
+                  "format", cli_text(app, "to"), "destination", target, "files", files);
     cli_row(rows, "Source", source);
     cli_row(rows, "Format", cli_text(app, "to"));
     cli_row(rows, "Destination", target);

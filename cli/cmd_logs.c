@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "commands.h"
+#include "files.h"
 #include "out.h"
 #include "term.h"
 #include "text.h"
@@ -378,5 +379,87 @@ int cli_logs_plot(cli_app *app)
     free(x);
     free(y);
     json_decref(rows);
+    return bad;
+}
+
+/* ---- trace ---- */
+
+typedef struct trace {
+    FILE *in, *out;
+    size_t n; /* events written */
+} trace;
+
+static void put_event(trace *t, const json_t *event)
+{
+    fputs(t->n++ ? ",\n" : "\n", t->out);
+    cli_write_json(t->out, event, -1);
+}
+
+/* {"step", "spans": [{"name","duration","wall_start","wall_end"}]}: one whole event a span. */
+static void put_spans(trace *t, const json_t *record)
+{
+    const json_t *spans = json_object_get(record, "spans");
+    for (size_t i = 0; i < json_array_size(spans); i++) {
+        const json_t *s = json_array_get(spans, i);
+        json_t *step = json_object_get(record, "step");
+        json_t *event = json_pack("{s:s?,s:s,s:f,s:f,s:i,s:i,s:{s:O}}", "name",
+                                  json_string_value(json_object_get(s, "name")), "ph", "X", "ts",
+                                  json_number_value(json_object_get(s, "wall_start")) * 1e6, "dur",
+                                  json_number_value(json_object_get(s, "duration")) * 1e6, "pid", 1,
+                                  "tid", 1, "args", "step", step ? step : json_null());
+        if (event)
+            put_event(t, event);
+        json_decref(event);
+    }
+}
+
+static void convert_trace(trace *t, bool events)
+{
+    char *line = NULL;
+    size_t cap = 0;
+    fputs("{\"traceEvents\": [", t->out);
+    while (getline(&line, &cap, t->in) > 0) {
+        json_t *v = parse_line(line);
+        if (json_is_object(v) && events)
+            put_event(t, v);
+        else if (json_is_object(v))
+            put_spans(t, v);
+        json_decref(v);
+    }
+    fputs("\n], \"displayTimeUnit\": \"ms\"}\n", t->out);
+    free(line);
+}
+
+static FILE *open_in(const char *folder, const char *name)
+{
+    char *path = cli_printf("%s/%s", folder, name);
+    FILE *f = path ? fopen(path, "re") : NULL;
+    free(path);
+    return f;
+}
+
+int cli_logs_trace(cli_app *app)
+{
+    const char *folder = app->args[0], *target = cli_text(app, "output");
+    trace t = { .in = open_in(folder, "trace_events.jsonl") };
+    bool events = t.in != NULL;
+    if (!events)
+        t.in = open_in(folder, "timing_spans.jsonl");
+    if (!t.in)
+        return cli_fail(app, "not_found", "runs of the cookbook write them with enable_trace=true",
+                        "%s has neither trace_events.jsonl nor timing_spans.jsonl", folder);
+    char *usual = cli_printf("%s/trace.json", folder);
+    cli_save save;
+    cli_save_begin(&save, target ? target : usual, 0666);
+    if (save.f) {
+        t.out = save.f;
+        convert_trace(&t, events);
+    }
+    fclose(t.in);
+    int bad = cli_save_end(&save, app, true);
+    if (!bad)
+        cli_note(app, "%zu event(s) to %s; it opens in ui.perfetto.dev and chrome://tracing", t.n,
+                 target ? target : usual);
+    free(usual);
     return bad;
 }

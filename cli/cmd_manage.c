@@ -19,52 +19,47 @@ static char *self_cell(const cli_app *app, const json_t *item, bool people)
     return strdup(json_string_value(item));
 }
 
-static json_t *collect_sessions(cli_app *app, tinkc_error *err)
+static void collect_sessions(cli_pager *p, tinkc_error *err)
 {
-    json_t *items = json_array();
-    tinkc_list_options how = cli_list_options(app);
-    int64_t limit = cli_int(app, "limit");
-    tinkc_sessions *list = tinkc_sessions_list(app->client, &how, err);
+    tinkc_list_options how = cli_list_options(p->app);
+    tinkc_sessions *list = tinkc_sessions_list(p->app->client, &how, err);
     const char *id;
-    cli_pager pager;
-    cli_pager_begin(&pager, app, limit, "sessions");
-    while ((!limit || (int64_t)json_array_size(items) < limit) &&
-           cli_pager_go(&pager, json_array_size(items), -1, err) &&
-           (tinkc_sessions_ready(list) ||
-            cli_pager_fetch(&pager, tinkc_sessions_fetch(list, err), err)) &&
-           (id = tinkc_sessions_next(list, err))) {
-        json_t *item = json_string(id);
-        if (cli_passes(app, item))
-            json_array_append(items, item);
-        json_decref(item);
-    }
-    cli_pager_end(&pager);
+    cli_pager_begin(p, p->app, cli_int(p->app, "limit"), "sessions");
+    while (
+        cli_pager_go(p, -1, err) &&
+        (tinkc_sessions_ready(list) || cli_pager_fetch(p, tinkc_sessions_fetch(list, err), err)) &&
+        (id = tinkc_sessions_next(list, err)))
+        cli_pager_add(p, json_string(id));
+    cli_pager_end(p);
     tinkc_sessions_free(list);
-    cli_arrange(app, items);
-    return items;
+    cli_arrange(p->app, p->items);
 }
+
+const cli_column cli_session_columns[] = {
+    { .name = "id", .header = "Session ID", .cell = self_cell, .standard = true }, { 0 }
+};
 
 int cli_session_list(cli_app *app)
 {
-    static const cli_column columns[] = {
-        { .name = "id", .header = "Session ID", .cell = self_cell, .standard = true }, { 0 }
-    };
     tinkc_error err = { 0 };
     int bad = cli_check_filters(app);
     if (!bad)
         bad = cli_connect(app);
     if (bad)
         return bad;
-    json_t *items = collect_sessions(app, &err);
-    if (err.code) {
-        bad = cli_fail_error(app, &err, NULL);
+    cli_pager p = { .app = app };
+    collect_sessions(&p, &err);
+    if (err.code || p.bad) {
+        bad = p.bad ? p.bad : cli_fail_error(app, &err, NULL);
     } else {
-        char *title = cli_list_title("session", (int64_t)json_array_size(items), 0, "");
-        cli_list spec = { .key = "sessions", .title = title, .columns = columns, .total = -1 };
-        bad = cli_print_list(app, &spec, items);
+        char *title = cli_list_title("session", (int64_t)json_array_size(p.items), 0, "");
+        cli_list spec = {
+            .key = "sessions", .title = title, .columns = cli_session_columns, .total = -1
+        };
+        bad = cli_print_list(app, &spec, p.items);
         free(title);
     }
-    json_decref(items);
+    json_decref(p.items);
     return bad;
 }
 
@@ -223,7 +218,7 @@ static char *rate_cell(const cli_app *app, const json_t *item, bool people)
     return strdup(text);
 }
 
-static const cli_column model_columns[] = {
+const cli_column cli_model_columns[] = {
     { .name = "model", .header = "Model", .path = "model_name", .standard = true },
     { .name = "context", .header = "Context", .path = "max_context_length", .standard = true },
     { .name = "kind", .header = "Kind", .path = "kind", .standard = true },
@@ -272,7 +267,7 @@ int cli_model_list(cli_app *app)
     if (!bad) {
         char *title = cli_list_title("model", (int64_t)json_array_size(items), (int64_t)total, "");
         cli_list spec = {
-            .key = "models", .title = title, .columns = model_columns, .total = (int64_t)total
+            .key = "models", .title = title, .columns = cli_model_columns, .total = (int64_t)total
         };
         bad = cli_print_list(app, &spec, items);
         free(title);
@@ -285,6 +280,7 @@ int cli_model_list(cli_app *app)
 static void add_parameters(const cli_app *app, json_t *v, json_t *rows, const cli_model_facts *m)
 {
     char text[CLI_SHORT_TEXT];
+    json_object_set_new(v, "lora_params_per_rank", json_null());
     if (!m || !m->mlp)
         return;
     json_object_set_new(v, "lora_params_per_rank",
@@ -295,6 +291,22 @@ static void add_parameters(const cli_app *app, json_t *v, json_t *rows, const cl
     (void)snprintf(label, sizeof label, "LoRA parameters at rank %lld", (long long)rank);
     cli_format_count(rank * (m->mlp + m->attn + m->unembed), text);
     cli_row(rows, label, text);
+}
+
+/* The recommended one first; `renderers` is there even when it is empty. */
+static void add_renderers(json_t *v, json_t *rows, const cli_model_facts *m)
+{
+    json_t *names = json_array();
+    char text[256];
+    size_t len = 0;
+    const char *name;
+    for (size_t i = 0; m && (name = cli_model_renderer(m, i)); i++)
+        json_array_append_new(names, json_string(name));
+    for (size_t i = 0; i < json_array_size(names) && len < sizeof text; i++)
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s%s", i ? ", " : "",
+                                json_string_value(json_array_get(names, i)));
+    cli_row(rows, "Renderers", json_array_size(names) ? text : NULL);
+    json_object_set_new(v, "renderers", names);
 }
 
 int cli_model_info(cli_app *app)
@@ -319,10 +331,16 @@ int cli_model_info(cli_app *app)
     (void)snprintf(text, sizeof text, "%lld", m ? (long long)m->max_context_length : 0);
     cli_row(rows, "Context", m && m->max_context_length ? text : NULL);
     cli_row(rows, "Kind", facts ? facts->kind : NULL);
-    cli_row(rows, "Renderer", facts ? facts->renderer : NULL);
+    add_renderers(v, rows, facts);
+    (void)snprintf(text, sizeof text, "%lld", facts ? (long long)facts->hidden : 0);
+    cli_row(rows, "Hidden Size", facts ? text : NULL);
     cli_format_number(rate, text);
     cli_row(rows, "Suggested LR (LoRA)", rate > 0 ? text : NULL);
+    rate = facts ? cli_model_rate(name, facts->hidden, false) : 0;
+    cli_format_number(rate, text);
+    cli_row(rows, "Suggested LR (full)", rate > 0 ? text : NULL);
     tinkc_text repo = { 0 }, revision = { 0 };
+    json_object_set_new(v, "tokenizer", json_null());
     if (tinkc_tokenizer_resolve(name, NULL, &repo, &revision, NULL) && repo.len) {
         cli_row(rows, "Tokenizer", repo.data);
         json_object_set_new(v, "tokenizer", json_string(repo.data));
@@ -361,6 +379,17 @@ int cli_sampler_info(cli_app *app)
     return bad;
 }
 
+/* A plain key works without naming its owner, and the engine in this process has no accounts: that
+ * is an answer, not a failure. */
+static int show_nobody(cli_app *app)
+{
+    json_t *rows = json_array(), *v = json_pack("{s:n,s:n}", "user_urn", "email");
+    cli_row(rows, "User",
+            cli_wants_local(app) ? "none: the engine in this process has no accounts"
+                                 : "not known: a plain key names nobody");
+    return cli_show_record(app, NULL, rows, v);
+}
+
 int cli_whoami(cli_app *app)
 {
     tinkc_error err = { 0 };
@@ -376,7 +405,7 @@ int cli_whoami(cli_app *app)
         cli_row(rows, "Email", me->email);
         bad = cli_show_record(app, NULL, rows, v);
     } else {
-        bad = cli_fail_error(app, &err, NULL);
+        bad = err.code == TINKC_E_NO_IDENTITY ? show_nobody(app) : cli_fail_error(app, &err, NULL);
     }
     tinkc_future_free(f);
     return bad;
@@ -410,24 +439,21 @@ static json_t *audit_day(cli_app *app, const char *day, tinkc_error *err)
     return items;
 }
 
+const cli_column cli_audit_columns[] = {
+    { .name = "time",
+      .header = "Time",
+      .path = "timestamp",
+      .kind = CLI_CELL_TIME,
+      .standard = true },
+    { .name = "event", .header = "Event", .path = "event", .standard = true },
+    { .name = "run", .header = "Run", .path = "model_id", .standard = true },
+    { .name = "path", .header = "Path", .path = "tinker_path", .cut_left = true, .standard = true },
+    { .name = "purpose", .header = "Purpose", .path = "purpose", .standard = true },
+    { 0 }
+};
+
 int cli_audit_list(cli_app *app)
 {
-    static const cli_column columns[] = {
-        { .name = "time",
-          .header = "Time",
-          .path = "timestamp",
-          .kind = CLI_CELL_TIME,
-          .standard = true },
-        { .name = "event", .header = "Event", .path = "event", .standard = true },
-        { .name = "run", .header = "Run", .path = "model_id", .standard = true },
-        { .name = "path",
-          .header = "Path",
-          .path = "tinker_path",
-          .cut_left = true,
-          .standard = true },
-        { .name = "purpose", .header = "Purpose", .path = "purpose", .standard = true },
-        { 0 }
-    };
     char day[CLI_SHORT_TEXT];
     tinkc_error err = { 0 };
     int bad = cli_connect(app);
@@ -441,7 +467,7 @@ int cli_audit_list(cli_app *app)
     char *title = cli_printf("Audit log of %s: %zu event(s)", day, json_array_size(items));
     cli_list spec = { .key = "entries",
                       .title = title,
-                      .columns = columns,
+                      .columns = cli_audit_columns,
                       .head = head,
                       .total = -1,
                       .no_counts = true };

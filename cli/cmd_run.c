@@ -4,6 +4,7 @@
 
 #include "checkpoints.h"
 #include "commands.h"
+#include "ids.h"
 #include "list.h"
 #include "records.h"
 #include "text.h"
@@ -71,7 +72,7 @@ static char *status_cell(const cli_app *app, const json_t *run, bool people)
     return strdup(json_is_true(json_object_get(run, "corrupted")) ? "Failed" : "OK");
 }
 
-static const cli_column columns[] = {
+const cli_column cli_run_columns[] = {
     { .name = "id", .header = "Run ID", .path = "training_run_id", .standard = true },
     { .name = "model", .header = "Base Model", .path = "base_model", .standard = true },
     { .name = "owner", .header = "Owner", .path = "model_owner" },
@@ -102,28 +103,19 @@ static const cli_column columns[] = {
 };
 
 /* All that pass, up to --limit. */
-static json_t *collect_runs(cli_app *app, const tinkc_list_options *how, int64_t *total,
-                            tinkc_error *err)
+static void collect_runs(cli_pager *p, const tinkc_list_options *how, int64_t *total,
+                         tinkc_error *err)
 {
-    json_t *items = json_array();
-    int64_t limit = cli_int(app, "limit");
-    tinkc_runs *runs = tinkc_runs_list(app->client, how, err);
+    tinkc_runs *runs = tinkc_runs_list(p->app->client, how, err);
     const tinkc_run *run;
-    cli_pager pager;
-    cli_pager_begin(&pager, app, limit, "training runs");
-    while ((!limit || (int64_t)json_array_size(items) < limit) &&
-           cli_pager_go(&pager, json_array_size(items), tinkc_runs_total(runs), err) &&
-           (tinkc_runs_ready(runs) || cli_pager_fetch(&pager, tinkc_runs_fetch(runs, err), err)) &&
-           (run = tinkc_runs_next(runs, err))) {
-        json_t *item = run_json(app, run->json);
-        if (cli_passes(app, item))
-            json_array_append(items, item);
-        json_decref(item);
-    }
-    cli_pager_end(&pager);
+    cli_pager_begin(p, p->app, cli_int(p->app, "limit"), "training runs");
+    while (cli_pager_go(p, tinkc_runs_total(runs), err) &&
+           (tinkc_runs_ready(runs) || cli_pager_fetch(p, tinkc_runs_fetch(runs, err), err)) &&
+           (run = tinkc_runs_next(runs, err)))
+        cli_pager_add(p, run_json(p->app, run->json));
+    cli_pager_end(p);
     *total = tinkc_runs_total(runs);
     tinkc_runs_free(runs);
-    return items;
 }
 
 int cli_run_list(cli_app *app)
@@ -136,19 +128,23 @@ int cli_run_list(cli_app *app)
         bad = cli_connect(app);
     if (bad)
         return bad;
-    json_t *items = collect_runs(app, &how, &total, &err);
-    if (err.code) {
-        bad = cli_fail_error(app, &err, NULL);
+    cli_pager p = { .app = app };
+    collect_runs(&p, &how, &total, &err);
+    if (err.code || p.bad) {
+        bad = p.bad ? p.bad : cli_fail_error(app, &err, NULL);
     } else {
-        cli_arrange(app, items);
-        int64_t shown = (int64_t)json_array_size(items);
+        cli_ids_seen(app, "run", p.items, "training_run_id");
+        cli_arrange(app, p.items);
+        int64_t shown = (int64_t)json_array_size(p.items);
         char *title = cli_list_title("training run", shown,
                                      cli_given(app, "filter") ? shown : total - how.offset, "");
-        cli_list list = { .key = "runs", .title = title, .columns = columns, .total = total };
-        bad = cli_print_list(app, &list, items);
+        cli_list list = {
+            .key = "runs", .title = title, .columns = cli_run_columns, .total = total
+        };
+        bad = cli_print_list(app, &list, p.items);
         free(title);
     }
-    json_decref(items);
+    json_decref(p.items);
     return bad;
 }
 

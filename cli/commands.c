@@ -35,6 +35,7 @@
           .letter = 'c',                                                                           \
           .kind = CLI_TEXT,                                                                        \
           .value = "LIST",                                                                         \
+          .complete = "column",                                                                    \
           .help = "comma-separated columns; help lists them" },                                    \
         { .name = "sort", .kind = CLI_TEXT, .value = "KEY", .help = "sort by a JSON field" },      \
         { .name = "reverse", .kind = CLI_FLAG, .help = "turn the order round" },                   \
@@ -368,6 +369,7 @@ static const cli_option billing_usage_options[] = {
       .letter = 'c',
       .kind = CLI_TEXT,
       .value = "LIST",
+      .complete = "column",
       .help = "comma-separated columns" },
     { 0 }
 };
@@ -387,6 +389,7 @@ static const cli_option audit_list_options[] = {
       .letter = 'c',
       .kind = CLI_TEXT,
       .value = "LIST",
+      .complete = "column",
       .help = "comma-separated columns" },
     { 0 }
 };
@@ -883,6 +886,17 @@ static const cli_option logs_plot_options[] = {
 static const char *const logs_plot_examples[] = { "tinkc logs plot tinkc-runs/a --metric test/nll",
                                                   NULL };
 
+static const cli_option logs_trace_options[] = {
+    { .name = "output",
+      .letter = 'o',
+      .kind = CLI_FILE,
+      .value = "FILE",
+      .help = "where it goes; DIR/trace.json if not given, - is standard output" },
+    { 0 }
+};
+static const char *const logs_trace_examples[] = { "tinkc logs trace tinkc-runs/a -o a.json",
+                                                   NULL };
+
 static const cli_option tokenizer_encode_options[] = {
     MODEL_OPTION,
     { .name = "file", .kind = CLI_FILE, .value = "FILE", .help = "text from a file" },
@@ -1016,6 +1030,7 @@ static const cli_option config_list_options[] = {
       .letter = 'c',
       .kind = CLI_TEXT,
       .value = "LIST",
+      .complete = "column",
       .help = "comma-separated columns" },
     { 0 }
 };
@@ -1072,6 +1087,7 @@ const cli_command cli_commands[] = {
       .summary = "list training runs",
       .options = run_list_options,
       .examples = run_list_examples,
+      .columns = cli_run_columns,
       .run = cli_run_list },
     { .noun = "run",
       .verb = "info",
@@ -1091,6 +1107,7 @@ const cli_command cli_commands[] = {
       .summary = "list checkpoints, newest first",
       .options = checkpoint_list_options,
       .examples = checkpoint_list_examples,
+      .columns = cli_checkpoint_columns,
       .run = cli_checkpoint_list },
     { .noun = "checkpoint",
       .verb = "info",
@@ -1190,6 +1207,7 @@ const cli_command cli_commands[] = {
       .summary = "list sessions",
       .options = session_list_options,
       .examples = session_list_examples,
+      .columns = cli_session_columns,
       .run = cli_session_list },
     { .noun = "session",
       .verb = "info",
@@ -1226,6 +1244,7 @@ const cli_command cli_commands[] = {
       .summary = "list the models the service offers",
       .options = model_list_options,
       .examples = model_list_examples,
+      .columns = cli_model_columns,
       .run = cli_model_list },
     { .noun = "model",
       .verb = "info",
@@ -1263,6 +1282,7 @@ const cli_command cli_commands[] = {
       .summary = "show one day of the audit log",
       .options = audit_list_options,
       .examples = audit_list_examples,
+      .columns = cli_audit_columns,
       .run = cli_audit_list },
     { .noun = "audit",
       .verb = "sync",
@@ -1437,6 +1457,15 @@ const cli_command cli_commands[] = {
       .options = logs_plot_options,
       .examples = logs_plot_examples,
       .run = cli_logs_plot },
+    { .noun = "logs",
+      .verb = "trace",
+      .args = "DIR",
+      .min_args = 1,
+      .max_args = 1,
+      .summary = "turn a run's timings into a Chrome trace",
+      .options = logs_trace_options,
+      .examples = logs_trace_examples,
+      .run = cli_logs_trace },
     { .noun = "tokenizer",
       .verb = "encode",
       .args = "[TEXT|-]",

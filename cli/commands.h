@@ -2,7 +2,10 @@
 #ifndef CLI_COMMANDS_H
 #define CLI_COMMANDS_H
 
-#include "app.h"
+#include "out.h"
+
+extern const cli_column cli_run_columns[], cli_checkpoint_columns[], cli_session_columns[],
+    cli_model_columns[], cli_audit_columns[];
 
 int cli_run_list(cli_app *);
 int cli_run_info(cli_app *);
@@ -44,6 +47,7 @@ int cli_data_convert(cli_app *);
 int cli_logs_show(cli_app *);
 int cli_logs_tail(cli_app *);
 int cli_logs_plot(cli_app *);
+int cli_logs_trace(cli_app *);
 int cli_tokenizer_encode(cli_app *);
 int cli_tokenizer_decode(cli_app *);
 int cli_tokenizer_count(cli_app *);

@@ -97,7 +97,8 @@ static int run(cli_app *app, int argc, char **argv)
     settle_rest(app);
     if (bad)
         return bad;
-    return app->command->run(app);
+    bad = cli_check_columns(app);
+    return bad ? (bad < 0 ? 0 : bad) : app->command->run(app);
 }
 
 /* A standard stream that was closed must not become a file or a socket of ours: using it fails. */

@@ -72,6 +72,40 @@ const char *cli_model_name(size_t i)
     return i < sizeof facts / sizeof *facts ? facts[i].name : NULL;
 }
 
+/* Renderers that suit besides the recommended one: by that one, and for some by the model. */
+static const struct {
+    const char *recommended, *also;
+    const char *only; /* part of the model's name; NULL = all */
+} further[] = {
+    { "qwen3", "qwen3_disable_thinking", NULL },
+    { "qwen3_5", "qwen3_5_disable_thinking", NULL },
+    { "qwen3_8_xhigh_reasoning", "qwen3_8_medium_reasoning", NULL },
+    { "qwen3_8_xhigh_reasoning", "qwen3_8_low_reasoning", NULL },
+    { "qwen3_8_xhigh_reasoning", "qwen3_8_disable_thinking", NULL },
+    { "deepseekv3", "deepseekv3_thinking", NULL },
+    { "gpt_oss_no_sysprompt", "gpt_oss_medium_reasoning", NULL },
+    { "kimi_k25", "kimi_k25_disable_thinking", NULL },
+    { "kimi_k26", "kimi_k26_disable_thinking", NULL },
+    { "kimi_k26", "kimi_k26_preserve_thinking", NULL },
+    { "nemotron3", "nemotron3_disable_thinking", NULL },
+    { "nemotron3", "nemotron3_preserve_thinking", NULL },
+    { "nemotron3", "nemotron3_low_thinking", "-Super-" },
+    { "nemotron3_ultra", "nemotron3_ultra_disable_thinking", NULL },
+    { "nemotron3_ultra", "nemotron3_ultra_preserve_thinking", NULL },
+    { "nemotron3_ultra", "nemotron3_ultra_medium_thinking", "-Ultra-" },
+};
+
+const char *cli_model_renderer(const cli_model_facts *m, size_t i)
+{
+    if (!m->renderer || i == 0)
+        return m->renderer;
+    for (size_t k = 0; k < sizeof further / sizeof *further; k++)
+        if (strcmp(further[k].recommended, m->renderer) == 0 &&
+            (!further[k].only || strstr(m->name, further[k].only)) && --i == 0)
+            return further[k].also;
+    return NULL;
+}
+
 static bool contains(const char *name, const char *word)
 {
     char lower[128];

@@ -19,6 +19,8 @@ typedef struct cli_model_facts {
 
 /* Everything from the first ':' is ignored. NULL = not known. */
 const cli_model_facts *cli_model_find(const char *name);
+/* The i-th renderer that suits the model, the recommended one first; NULL past the end. */
+const char *cli_model_renderer(const cli_model_facts *, size_t i);
 /* The i-th name, for completion; NULL past the end. */
 const char *cli_model_name(size_t i);
 /* The formula's learning rate; 0 where it was never calibrated. */

@@ -507,25 +507,42 @@ static void print_separated(const cli_app *app, const cli_column **columns, size
 
 /* ---- lists and records ---- */
 
+static void print_line(const cli_app *app, const json_t *item)
+{
+    json_t *picked = app->fields && json_is_object(item) ? pick_fields(item, app->fields) : NULL;
+    cli_write_json(stdout, picked ? picked : item, -1);
+    fputc('\n', stdout);
+    json_decref(picked);
+}
+
+bool cli_print_early(const cli_app *app, const json_t *item, int *bad)
+{
+    bool ordered = cli_find_option(app->command, "sort", 4) &&
+                   (cli_given(app, "sort") || cli_flag(app, "reverse"));
+    *bad = 0;
+    if (app->format != CLI_JSONL || ordered)
+        return false;
+    *bad = check_fields(app, item);
+    if (!*bad)
+        print_line(app, item);
+    return true;
+}
+
 static int print_json_list(const cli_app *app, const cli_list *list, const json_t *items)
 {
     int bad = check_fields(app, json_array_get(items, 0));
     if (bad)
         return bad;
+    for (size_t i = 0; app->format == CLI_JSONL && i < json_array_size(items); i++)
+        print_line(app, json_array_get(items, i));
+    if (app->format == CLI_JSONL)
+        return 0;
     json_t *shown = json_array();
     for (size_t i = 0; i < json_array_size(items); i++) {
         json_t *item = json_array_get(items, i);
         json_array_append_new(shown, app->fields && json_is_object(item)
                                          ? pick_fields(item, app->fields)
                                          : json_incref(item));
-    }
-    if (app->format == CLI_JSONL) {
-        for (size_t i = 0; i < json_array_size(shown); i++) {
-            cli_write_json(stdout, json_array_get(shown, i), -1);
-            fputc('\n', stdout);
-        }
-        json_decref(shown);
-        return 0;
     }
     json_t *whole = list->head ? json_copy(list->head) : json_object();
     size_t n = json_array_size(shown);
@@ -539,6 +556,14 @@ static int print_json_list(const cli_app *app, const cli_list *list, const json_
     fputc('\n', stdout);
     json_decref(whole);
     return 0;
+}
+
+int cli_check_columns(const cli_app *app)
+{
+    const cli_column *chosen[MAX_COLUMNS], *all = app->command->columns;
+    size_t n = 1;
+    int bad = all ? choose_columns(app, all, chosen, &n) : 0;
+    return bad ? bad : n ? 0 : -1;
 }
 
 int cli_print_list(const cli_app *app, const cli_list *list, const json_t *items)

@@ -10,7 +10,7 @@
 
 enum { CLI_CELL_TEXT, CLI_CELL_SIZE, CLI_CELL_TIME, CLI_CELL_BOOL, CLI_CELL_NUMBER };
 
-typedef struct cli_column {
+struct cli_column {
     const char *name;   /* for --columns; NULL ends a list                       */
     const char *header; /* as people read it                                     */
     const char *path;   /* dotted path into the item                             */
@@ -21,7 +21,7 @@ typedef struct cli_column {
     int kind;      /* CLI_CELL_* of what path gives                         */
     bool cut_left; /* a path: its end says more than its beginning          */
     bool standard; /* shown when --columns was not given                    */
-} cli_column;
+};
 
 typedef struct cli_list {
     const char *key;   /* of the array in JSON: "runs"                            */
@@ -32,8 +32,17 @@ typedef struct cli_list {
     bool no_counts; /* neither total_count nor shown_count in JSON             */
 } cli_list;
 
+/* Looks at --columns before anything is asked of the service. 0; an exit code after reporting; or -1
+ * after `--columns help` was answered. */
+int cli_check_columns(const cli_app *);
+
 /* Prints the items (an array, borrowed). 0, or an exit code after reporting (unknown column). */
 int cli_print_list(const cli_app *, const cli_list *, const json_t *items);
+
+/* JSON lines need not wait for the rest of a list: true if the item (borrowed) was printed now, and is
+ * not to be given to cli_print_list. False when all must be there first: other formats, or an order was
+ * asked for. *bad is an exit code after reporting (unknown field). */
+bool cli_print_early(const cli_app *, const json_t *item, int *bad);
 
 /* A record: in JSON the object (borrowed); else two columns, Property and Value. `rows` is an
  * array of [label, text] pairs (borrowed). */

@@ -18,11 +18,16 @@ typedef struct cli_pager {
     cli_app *app;
     cli_progress bar;
     char label[64];
+    json_t *items; /* what was collected and is not printed yet; yours */
+    int64_t limit, found;
+    int bad; /* an exit code: printing went wrong, and was reported */
 } cli_pager;
 /* limit 0 = all of them; `what` names them: "training runs". */
 void cli_pager_begin(cli_pager *, cli_app *, int64_t limit, const char *what);
-/* False when the command was stopped: err then says so. */
-bool cli_pager_go(cli_pager *, size_t done, int64_t total, tinkc_error *err);
+/* False when there are enough, or the command was stopped: err then says so. */
+bool cli_pager_go(cli_pager *, int64_t total, tinkc_error *err);
+/* Takes an item over: it is kept, or printed at once (JSON lines), if it passes the filters. */
+void cli_pager_add(cli_pager *, json_t *item);
 /* Waits for a page (and frees its future) while showing why; true if it is here. */
 bool cli_pager_fetch(cli_pager *, tinkc_future *page, tinkc_error *err);
 void cli_pager_end(cli_pager *);

@@ -11,6 +11,7 @@
 #include <stddef.h>
 
 typedef struct cli_app cli_app;
+typedef struct cli_column cli_column; /* out.h */
 
 enum {           /* what an option's value is; checked by the parser */
        CLI_FLAG, /* none; --no-NAME turns it off                      */
@@ -49,6 +50,7 @@ typedef struct cli_command {
     const char *details;  /* paragraphs for the long help, or NULL      */
     const char *arg_kind; /* for completion, as cli_option.complete     */
     const cli_option *options;
+    const cli_column *columns;   /* what --columns knows; NULL = it depends on the data */
     const char *const *examples; /* list; each "command\0" with a comment before it by "# " */
     int (*run)(cli_app *);
     int min_args, max_args; /* max -1 = any number */

@@ -632,6 +632,28 @@ tinkc_future *tinkc_url_download(tinkc_client *client, const char *url,
     return submit(op, name, err);
 }
 
+bool tinkc_file_sha256(const char *path, char out[65], tinkc_error *err)
+{
+    tinkc_error local;
+    tkc_digest digest;
+    struct stat st;
+    if (!tkc_enter(&err, &local))
+        return false;
+    if (!path || !out)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "%s is NULL", path ? "out" : "path");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return tkc_fail_errno(err, "%s", path);
+    tkc_sha256_init(&digest);
+    bool ok = fstat(fd, &st) == 0 || tkc_fail_errno(err, "%s", path);
+    if (ok && !S_ISREG(st.st_mode))
+        ok = tkc_fail(err, TINKC_E_FILE, "%s: not a file", path);
+    ok = ok && digest_existing(fd, path, &digest, (int64_t)st.st_size, err);
+    close(fd);
+    tkc_digest_hex(&digest, out);
+    return ok;
+}
+
 /* ---- results ---- */
 
 const tinkc_download *tinkc_future_download(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)

@@ -535,6 +535,27 @@ static void bytes_go_to_the_caller(void **state)
     }
 }
 
+static void digests_of_files_on_disk(void **state)
+{
+    static world w;
+    char path[300], hex[65];
+    (void)state;
+    open_world(&w);
+    tinkc_future *f = download(&w, (tinkc_download_options){ 0 });
+    const tinkc_download *d = tinkc_future_download(f, 0, &w.err);
+    for (size_t i = 0; i < tinkc_download_count(d); i++) {
+        snprintf(path, sizeof path, "%s/%s/%s", w.dir, NAME, tinkc_download_at(d, i)->name);
+        assert_true(tinkc_file_sha256(path, hex, &w.err));
+        assert_string_equal(hex, tinkc_download_at(d, i)->sha256);
+    }
+    tinkc_future_free(f);
+    assert_ok(&w.err);
+    assert_false(tinkc_file_sha256(w.dir, hex, &w.err));
+    assert_int_equal(w.err.code, TINKC_E_FILE);
+    assert_false(tinkc_file_sha256("/nonexistent", hex, NULL));
+    close_world(&w);
+}
+
 static void limits_hold(void **state)
 {
     static world w;
@@ -625,6 +646,7 @@ int main(void)
         cmocka_unit_test(unsafe_archives_are_refused),
         cmocka_unit_test(damaged_archives_are_refused),
         cmocka_unit_test(bytes_go_to_the_caller),
+        cmocka_unit_test(digests_of_files_on_disk),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(stopping_is_quick),
         cmocka_unit_test(plain_files_by_address),

@@ -227,7 +227,7 @@ def documentation():
 
 def completions():
     scripts = {
-        "bash": 'source <(tinkc completion bash); COMP_WORDS=(tinkc checkpoint de); COMP_CWORD=2; _tinkc; echo "${COMPREPLY[@]}"',
+        "bash": 'source <(tinkc completion bash); COMP_LINE="tinkc checkpoint de"; COMP_POINT=${#COMP_LINE}; _tinkc 2> /dev/null; echo "${COMPREPLY[@]}"',
         "zsh": "autoload -U compinit; compinit -u -d $HOME/.zcd; source <(tinkc completion zsh); whence -w _tinkc; "
                "_describe() { print -l ${(P)2}; }; words=(tinkc checkpoint de); CURRENT=3; _tinkc",
         "fish": "tinkc completion fish | source; complete -C 'tinkc checkpoint de'",
@@ -238,6 +238,22 @@ def completions():
             continue
         r = subprocess.run([shell, "-c", script], capture_output=True, text=True, env=base_env, timeout=60)
         check(f"completion in {shell}", "delete" in r.stdout and "publish" not in r.stdout, r)
+    words = lambda *w, **more: [l.split("\t")[0] for l in tinkc("__complete", "--", *w, **more).stdout.splitlines()]
+    check("run ids", words("run", "info", "run-") == ["run-1", "run-2", "run-3"], words("run", "info", "run-"))
+    check("checkpoint paths", "tinker://run-1/weights/000040" in words("checkpoint", "info", "tinker://run-1/w"))
+    check("columns", words("run", "list", "-c", "id,mo") == ["id,model"])
+    check("joined values", words("run", "list", "--format=js") == ["--format=json", "--format=jsonl"])
+    check("joined columns", words("run", "list", "--columns=id,chec") == ["--columns=id,checkpoint", "--columns=id,checkpoint_time"])
+    gone = {"TINKER_BASE_URL": "http://127.0.0.1:1"}
+    check("no service, no noise", words("run", "info", "", env=gone) == [] and tinkc("__complete", "--", "run", "info", "", env=gone).stderr == "")
+    begun = time.monotonic()
+    words("run", "info", "x", env={"TINKER_BASE_URL": "http://10.255.255.1"})
+    check("a silent service is not waited for", time.monotonic() - begun < 1.5, time.monotonic() - begun)
+    if shutil.which("bash"):
+        line = "tinkc checkpoint info tinker://run-1/sampler_weights/fi"
+        r = subprocess.run(["bash", "-c", f'source <(tinkc completion bash); COMP_LINE="{line}"; COMP_POINT=${{#COMP_LINE}}; _tinkc 2> /dev/null; '
+                            'printf "%s\n" "${COMPREPLY[@]}"'], capture_output=True, text=True, env=base_env, timeout=60)
+        check("bash cuts at colons", r.stdout == "//run-1/sampler_weights/final\n", r)
 
 
 def data():
@@ -386,6 +402,24 @@ def more_commands():
     check("billing of a week", r.returncode == 0, r)
     for how in (("-f", "table"), ("-f", "csv"), ()):
         check(f"booleans {how}", "True" in tinkc("billing", "usage", "2026-07-13", "2026-07-14", *how).stdout)
+    r = tinkc("whoami", "--json")
+    check("a plain key names nobody", r.returncode == 0 and json.loads(r.stdout) == {"user_urn": None, "email": None}, r)
+    lines = tinkc("run", "list", "--project", "many", "--limit", "0", "-f", "jsonl").stdout.splitlines()
+    check("json lines of all pages", [json.loads(l)["training_run_id"] for l in lines] == [f"many-{i}" for i in range(250)], lines[:3])
+    lines = tinkc("run", "list", "--project", "many", "--limit", "0", "-f", "jsonl", "--reverse").stdout.splitlines()
+    check("ordered ones wait for the rest", json.loads(lines[0])["training_run_id"] == "many-249")
+    check("limit holds", len(tinkc("run", "list", "--project", "many", "--limit", "120", "-f", "jsonl").stdout.splitlines()) == 120)
+    exits(2, "run", "list", "-c", "nope", says="unknown column", env={"TINKER_BASE_URL": "http://127.0.0.1:1"})
+    logs = pathlib.Path(home, "traced")
+    logs.mkdir()
+    r = exits(3, "logs", "trace", logs, says="neither trace_events.jsonl")
+    (logs / "timing_spans.jsonl").write_text('{"step": 3, "spans": [{"name": "time/step", "duration": 0.5, "wall_start": 10.0, "wall_end": 10.5}]}\n')
+    r = tinkc("logs", "trace", logs, "-o", "-")
+    event = json.loads(r.stdout)["traceEvents"][0]
+    check("trace of spans", (event["name"], event["ph"], event["ts"], event["dur"], event["args"]) == ("time/step", "X", 1e7, 5e5, {"step": 3}), r)
+    (logs / "trace_events.jsonl").write_text('{"name":"a","ph":"B","ts":1}\n{"name":"a","ph":"E","ts":2}\n{"torn')
+    r = tinkc("logs", "trace", logs)
+    check("trace of events", [e["ph"] for e in json.loads((logs / "trace.json").read_text())["traceEvents"]] == ["B", "E"] and not r.stdout, r)
     r = tinkc("auth", "status", "--json")
     row = json.loads(r.stdout)["profiles"][0]
     check("auth status", r.returncode == 0 and list(row) == ["profile", "base_url", "source", "kind", "valid", "user_urn",
@@ -398,6 +432,10 @@ def more_commands():
     ids = {c["id"]: c["status"] for c in json.loads(r.stdout)["checks"]}
     check("doctor", r.returncode == 0 and ids["service.health"] == "ok" and ids["network.clock"] == "ok" and
           ids["config.telemetry"] == "ok" and ids["tool.path"] == "ok", r)
+    check("doctor walks the way", ids["network.dns"] == ids["network.tcp"] == "ok" and ids["network.tls"] == "skip", ids)
+    r2 = tinkc("doctor", "--json", "--base-url", "http://no-such-host.invalid", "--retry-for", "0")
+    bad = {c["id"]: c["status"] for c in json.loads(r2.stdout)["checks"]}
+    check("doctor: a name that is not known", r2.returncode == 12 and bad["network.dns"] == "fail" and "network.tcp" not in bad, r2)
     check("no secret in doctor", "tml-test" not in r.stdout, r.stdout)
     r = tinkc("doctor", "--base-url", "http://127.0.0.1:1", "--retry-for", "0")
     check("doctor finds it", r.returncode == 12 and "fail\tservice.health" in r.stdout, r)
