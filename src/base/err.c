@@ -115,8 +115,9 @@ int32_t tkc_code_of_status(int32_t http_status)
 }
 
 /* Copies what fits, whole characters only, as one line of UTF-8: messages carry names from outside,
- * so control characters become spaces and bytes that are no characters become '?'. */
-static void put_line(char *out, size_t cap, const char *text, size_t len)
+ * so control characters become spaces and bytes that are no characters become '?'. lines: line
+ * breaks and tabs stay. */
+static void put_text(char *out, size_t cap, const char *text, size_t len, bool lines)
 {
     size_t at = 0;
     for (size_t i = 0, n; i < len; i += n) {
@@ -124,6 +125,8 @@ static void put_line(char *out, size_t cap, const char *text, size_t len)
         if (at + (n ? n : 1) >= cap)
             break;
         bool control = (unsigned char)text[i] < 0x20 || text[i] == 0x7F;
+        if (lines && (text[i] == '\n' || text[i] == '\t' || text[i] == '\r'))
+            control = false;
         if (n == 0 || control)
             out[at++] = n == 0 ? '?' : ' ';
         else
@@ -135,7 +138,7 @@ static void put_line(char *out, size_t cap, const char *text, size_t len)
 
 static void put_message(tinkc_error *err, const char *text, size_t len)
 {
-    put_line(err->message, sizeof err->message, text, len);
+    put_text(err->message, sizeof err->message, text, len, false);
 }
 
 static void put_code(tinkc_error *err, int32_t code)
@@ -187,6 +190,15 @@ bool tkc_fail_errno(tinkc_error *err, const char *format, ...)
     return tkc_fail(err, TINKC_E_FILE, "%s: %s", what, text ? text : "unknown error");
 }
 
+bool tkc_fail_text(tinkc_error *err, int32_t code, const char *text, size_t len)
+{
+    if (tkc_failed(err))
+        return false;
+    put_code(err, code);
+    put_text(err->message, sizeof err->message, text, len, true);
+    return false;
+}
+
 bool tkc_fail_memory(tinkc_error *err)
 {
     static const char text[] = "out of memory";
@@ -233,6 +245,6 @@ size_t tinkc_error_line(const tinkc_error *err, char *buf, size_t cap)
         len += (size_t)snprintf(line + len, sizeof line - len, ")");
     }
     if (cap > 0)
-        put_line(buf, cap, line, len);
+        put_text(buf, cap, line, len, false);
     return len;
 }

@@ -29,6 +29,10 @@ bool tkc_vfail(tinkc_error *err, int32_t code, const char *format, va_list args)
 bool tkc_fail_errno(tinkc_error *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Records a message that is somebody else's and must stay as it is: its line breaks and tabs stay
+ * too. Other messages are one line. */
+bool tkc_fail_text(tinkc_error *err, int32_t code, const char *text, size_t len);
+
 /* TINKC_E_MEMORY, without formatting anything. */
 bool tkc_fail_memory(tinkc_error *err);
 

@@ -442,6 +442,7 @@ tkc_jv tkc_jv_str(tkc_jev *, tkc_jv v);
 bool tkc_j_put(tkc_jev *, const char *data, size_t len);
 size_t tkc_j_format_i128(tkc_i128 value, char out[48]);
 tkc_jv tkc_jfilter_tojson(tkc_jev *, const tkc_jv *self, const tkc_jargs *);
+tkc_jv tkc_jfilter_wordwrap(tkc_jev *, const tkc_jv *self, const tkc_jargs *);
 /* JSON text to a value; the text must outlive the run. code: of errors. */
 tkc_jv tkc_jv_from_json(tkc_jev *, tinkc_str json, int32_t code, const char *what);
 
@@ -464,6 +465,8 @@ enum {
     TKC_JCHAR_CASED
 };
 bool tkc_j_is(uint32_t c, int what);
+/* The value of a decimal digit of any script; -1 = it is none. */
+int tkc_j_decimal(uint32_t c);
 enum {
     TKC_JCASE_LOWER,
     TKC_JCASE_UPPER,

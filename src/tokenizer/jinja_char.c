@@ -220,6 +220,40 @@ static bool is_letter(utf8proc_category_t k)
            k == UTF8PROC_CATEGORY_LM || k == UTF8PROC_CATEGORY_LO;
 }
 
+/* Ideographs that are numbers. */
+static bool is_number_word(uint32_t c)
+{
+    static const uint32_t words[] = {
+        0x3405,  0x3483,  0x382A,  0x3B4D,  0x4E00,  0x4E03,  0x4E07,  0x4E09,  0x4E5D,
+        0x4E8C,  0x4E94,  0x4E96,  0x4EBF,  0x4EC0,  0x4EDF,  0x4EE8,  0x4F0D,  0x4F70,
+        0x5104,  0x5146,  0x5169,  0x516B,  0x516D,  0x5341,  0x5343,  0x5344,  0x5345,
+        0x534C,  0x53C1,  0x53C2,  0x53C3,  0x53C4,  0x56DB,  0x58F1,  0x58F9,  0x5E7A,
+        0x5EFE,  0x5EFF,  0x5F0C,  0x5F0D,  0x5F0E,  0x5F10,  0x62FE,  0x634C,  0x67D2,
+        0x6F06,  0x7396,  0x767E,  0x8086,  0x842C,  0x8CAE,  0x8CB3,  0x8D30,  0x9621,
+        0x9646,  0x964C,  0x9678,  0x96F6,  0xF96B,  0xF973,  0xF978,  0xF9B2,  0xF9D1,
+        0xF9D3,  0xF9FD,  0x20001, 0x20064, 0x200E2, 0x20121, 0x2092A, 0x20983, 0x2098C,
+        0x2099C, 0x20AEA, 0x20AFD, 0x20B19, 0x22390, 0x22998, 0x23B1B, 0x2626D, 0x2F890,
+    };
+    size_t n = sizeof words / sizeof *words;
+    for (size_t i = 0; c >= words[0] && i < n && words[i] <= c; i++)
+        if (words[i] == c)
+            return true;
+    return false;
+}
+
+int tkc_j_decimal(uint32_t c)
+{
+    /* digits come in rows of ten; where rows touch, they do so from a place that divides by ten */
+    if (category(c) != UTF8PROC_CATEGORY_ND)
+        return -1;
+    if (c >= 0x1D7CE && c <= 0x1D7FF)
+        return (int)((c - 0x1D7CE) % 10);
+    uint32_t first = c;
+    while (c - first < 9 && category(first - 1) == UTF8PROC_CATEGORY_ND)
+        first--;
+    return (int)(c - first);
+}
+
 bool tkc_j_is(uint32_t c, int what)
 {
     utf8proc_category_t k = category(c);
@@ -234,7 +268,7 @@ bool tkc_j_is(uint32_t c, int what)
         return k == UTF8PROC_CATEGORY_ND || is_other_digit(c);
     case TKC_JCHAR_NUMERIC:
         return k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_NL ||
-               k == UTF8PROC_CATEGORY_NO || is_other_digit(c);
+               k == UTF8PROC_CATEGORY_NO || is_other_digit(c) || is_number_word(c);
     case TKC_JCHAR_UPPER:
         return upper && k != UTF8PROC_CATEGORY_LT;
     case TKC_JCHAR_LOWER:

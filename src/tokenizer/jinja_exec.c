@@ -26,14 +26,15 @@ static bool new_act(tkc_jev *ev, tkc_jact *parent, int32_t n_slots, tkc_jact **o
     return true;
 }
 
-/* Runs a body and takes what it wrote off the output. */
-static tkc_jv capture(tkc_jev *ev, tkc_jact *act, const tkc_jlistof *body)
+/* Runs a body and takes what it wrote off the output. A loop may be left from inside. */
+static outcome capture(tkc_jev *ev, tkc_jact *act, const tkc_jlistof *body, tkc_jv *out)
 {
     size_t mark = ev->out.len;
     ev->buffered++;
     outcome o = exec_list(ev, act, body);
     ev->buffered--;
-    return o == FAILED ? tkc_jv_fail : tkc_jv_take(ev, mark);
+    *out = o == FAILED ? tkc_jv_fail : tkc_jv_take(ev, mark);
+    return tkc_jv_failed(*out) ? FAILED : o;
 }
 
 /* ---- macros ---- */
@@ -47,6 +48,8 @@ static bool bind_keyword(tkc_jev *ev, tkc_jact *act, const tkc_jnode *n, const t
         if (!tkc_str_eq(name, (tinkc_str){ arg->data, arg->len }))
             continue;
         tkc_jv *slot = &act->slots[n->arg_slots[i]];
+        if (slot->kind != TKC_JV_MISSING && n->kwargs_slot >= 0)
+            break; /* it was given by place: this one is for kwargs */
         if (slot->kind != TKC_JV_MISSING) {
             tkc_j_fail(ev, "macro: argument '%.*s' is given twice",
                        (int)(name.len < 60 ? name.len : 60), name.data);
@@ -128,7 +131,7 @@ tkc_jv tkc_j_call_macro(tkc_jev *ev, const tkc_jmacro *macro, const tkc_jargs *a
     if (new_act(ev, macro->act, n->n_slots, &act) && bind_macro(ev, act, n, args, caller)) {
         tkc_j_enter_frame(ev, act, &n->frame);
         if (fill_defaults(ev, act, n))
-            v = capture(ev, act, &n->body);
+            (void)capture(ev, act, &n->body, &v);
     }
     tkc_j_leave(ev);
     return v;
@@ -318,8 +321,11 @@ static outcome exec_if(tkc_jev *ev, tkc_jact *act, const tkc_jnode *n)
 static outcome exec_set_block(tkc_jev *ev, tkc_jact *act, const tkc_jnode *n)
 {
     tkc_j_enter_frame(ev, act, &n->frame);
-    tkc_jv v = capture(ev, act, &n->body);
-    if (!tkc_jv_failed(v) && n->b)
+    tkc_jv v;
+    outcome o = capture(ev, act, &n->body, &v);
+    if (o != NEXT)
+        return o;
+    if (n->b)
         v = tkc_j_apply_filter(ev, act, n->b, &v);
     return tkc_j_assign(ev, act, n->a, v) ? NEXT : FAILED;
 }
@@ -327,9 +333,13 @@ static outcome exec_set_block(tkc_jev *ev, tkc_jact *act, const tkc_jnode *n)
 static outcome exec_filter_block(tkc_jev *ev, tkc_jact *act, const tkc_jnode *n)
 {
     tkc_j_enter_frame(ev, act, &n->frame);
-    tkc_jv v = capture(ev, act, &n->body);
-    if (!tkc_jv_failed(v))
-        v = tkc_j_apply_filter(ev, act, n->b, &v);
+    tkc_jv v;
+    outcome o = capture(ev, act, &n->body, &v);
+    if (o != NEXT)
+        return o;
+    v = tkc_j_apply_filter(ev, act, n->b, &v);
+    if (!tkc_jv_failed(v) && v.kind != TKC_JV_STR)
+        v = tkc_j_fail(ev, "a filter block gives %s instead of text", tkc_jv_type(v));
     return !tkc_jv_failed(v) && tkc_j_write(ev, v) ? NEXT : FAILED;
 }
 

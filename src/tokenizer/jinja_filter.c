@@ -244,78 +244,6 @@ static tkc_jv filter_wordcount(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *ar
     return tkc_jv_int(n);
 }
 
-/* One line of text, broken where it would pass `width` characters. */
-static bool wrap_line(tkc_jev *ev, tkc_jv line, int64_t width, tinkc_str newline)
-{
-    tinkc_str t = tkc_j_strip(tkc_jv_text(line), NULL, false, true);
-    int64_t column = 0;
-    size_t i = 0;
-    while (i < t.len) {
-        size_t blank = i, word;
-        int64_t n_blank = 0, n_word = 0;
-        while (i < t.len && t.data[i] == ' ') {
-            i++;
-            n_blank++;
-        }
-        word = i;
-        while (i < t.len && t.data[i] != ' ') {
-            (void)tkc_j_char(t, &i);
-            n_word++;
-        }
-        bool fits = column + n_blank + n_word <= width;
-        if (!fits && column > 0) {
-            if (!tkc_j_put(ev, newline.data, newline.len))
-                return false;
-            column = 0;
-            blank = word;
-            n_blank = 0;
-        }
-        while (column + n_blank + n_word > width && n_word > 0) { /* longer than a line */
-            int64_t room = width - column - n_blank;
-            size_t end = word;
-            for (int64_t k = 0; k < room; k++)
-                (void)tkc_j_char(t, &end);
-            if (!tkc_j_put(ev, t.data + blank, end - blank) ||
-                !tkc_j_put(ev, newline.data, newline.len) || !tkc_j_charge(ev, 1))
-                return false;
-            blank = word = end;
-            n_word -= room;
-            n_blank = column = 0;
-        }
-        if (!tkc_j_put(ev, t.data + blank, i - blank))
-            return false;
-        column += n_blank + n_word;
-    }
-    return true;
-}
-
-static tkc_jv filter_wordwrap(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
-{
-    static const char *const params[] = { "width", "break_long_words", "wrapstring",
-                                          "break_on_hyphens" };
-    tkc_jv a[4], s;
-    int64_t width;
-    if (!tkc_j_bind(ev, args, "wordwrap", params, 4, 0, a) || !as_text(ev, v, &s) ||
-        !int_arg(ev, a[0], "wordwrap", 79, &width))
-        return tkc_jv_fail;
-    if (v->kind != TKC_JV_STR)
-        return tkc_j_fail(ev, "wordwrap: expected a string, not %s", tkc_jv_type(*v));
-    if (width <= 0)
-        return tkc_j_fail(ev, "wordwrap: the width must be positive");
-    if (a[1].kind != TKC_JV_MISSING && !tkc_jv_truth(a[1]))
-        return tkc_j_fail(ev, "wordwrap: break_long_words=false is not supported");
-    tinkc_str newline = a[2].kind == TKC_JV_STR ? tkc_jv_text(a[2]) : tkc_str("\n");
-    tkc_jv lines = tkc_j_splitlines(ev, s, false);
-    if (tkc_jv_failed(lines))
-        return lines;
-    size_t mark = ev->out.len;
-    for (size_t i = 0; i < lines.l->len; i++)
-        if ((i && !tkc_j_put(ev, newline.data, newline.len)) ||
-            !wrap_line(ev, lines.l->items[i], width, newline))
-            return tkc_jv_fail;
-    return tkc_jv_take(ev, mark);
-}
-
 static bool put_url(tkc_jev *ev, tkc_jv v, bool query)
 {
     tkc_jv s = tkc_jv_str(ev, v);
@@ -435,10 +363,31 @@ static tkc_jv filter_striptags(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *ar
 
 /* ---- numbers ---- */
 
-/* Python's int(text, base): white space around it, one sign, underscores between digits. */
-static bool parse_int(tinkc_str s, int64_t base, tkc_i128 *out)
+/* A number's text as Python's int() and float() want it: no white space around it, every decimal
+ * digit in ASCII, no underscores but between two digits. data NULL = no number, or no memory. */
+static tinkc_str plain_number(tkc_jev *ev, tinkc_str s)
 {
     s = tkc_j_strip(s, NULL, true, true);
+    char *text = tkc_j_alloc(ev, s.len + 1);
+    size_t n = 0;
+    if (!text)
+        return (tinkc_str){ 0 };
+    for (size_t i = 0; i < s.len;) {
+        uint32_t c = tkc_j_char(s, &i);
+        int digit = c < 0x80 ? -1 : tkc_j_decimal(c);
+        bool joins = c == '_' && n && text[n - 1] != '_' && text[n - 1] != '.' && i < s.len;
+        if ((c >= 0x80 && digit < 0) || (c == '_' && !joins))
+            return (tinkc_str){ 0 };
+        text[n++] = digit < 0 ? (char)c : (char)('0' + digit);
+    }
+    return (tinkc_str){ text, n };
+}
+
+/* Python's int(text, base): one sign, underscores between digits. */
+static bool parse_int(tinkc_str s, int64_t base, tkc_i128 *out)
+{
+    if (!s.data)
+        return false;
     bool negative = s.len && s.data[0] == '-';
     size_t i = s.len && (s.data[0] == '-' || s.data[0] == '+');
     if (s.len - i > 2 && s.data[i] == '0') {
@@ -468,12 +417,16 @@ static bool parse_int(tinkc_str s, int64_t base, tkc_i128 *out)
     return digits > 0;
 }
 
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
 /* Python's float(text). */
 static bool parse_float(tkc_jev *ev, tinkc_str s, double *out)
 {
-    s = tkc_j_strip(s, NULL, true, true);
-    char *text = tkc_j_alloc(ev, s.len + 4);
-    if (!text || s.len == 0)
+    char *text = s.len ? tkc_j_alloc(ev, s.len + 4) : NULL;
+    if (!text)
         return false;
     size_t n = 0, i = s.data[0] == '+' || s.data[0] == '-';
     if (s.data[0] == '-')
@@ -481,6 +434,10 @@ static bool parse_float(tkc_jev *ev, tinkc_str s, double *out)
     if (i < s.len && s.data[i] == '.')
         text[n++] = '0';
     for (; i < s.len; i++) {
+        bool digits = s.data[i] != '_' || (i > 0 && i + 1 < s.len && is_digit(s.data[i - 1]) &&
+                                           is_digit(s.data[i + 1]));
+        if (!digits)
+            return false;
         if (s.data[i] == '_')
             continue;
         text[n++] = s.data[i];
@@ -525,9 +482,10 @@ static tkc_jv filter_int(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
         return isnan(v->f) ? fallback : float_to_int(ev, v->f);
     if (v->kind != TKC_JV_STR)
         return fallback;
-    if (parse_int(tkc_jv_text(*v), base, &i))
+    tinkc_str text = plain_number(ev, tkc_jv_text(*v));
+    if (parse_int(text, base, &i))
         return tkc_jv_i128(ev, i);
-    if (parse_float(ev, tkc_jv_text(*v), &f) && !isnan(f) && !isinf(f))
+    if (parse_float(ev, text, &f) && !isnan(f) && !isinf(f))
         return float_to_int(ev, f);
     return tkc_failed(ev->err) ? tkc_jv_fail : fallback;
 }
@@ -544,7 +502,7 @@ static tkc_jv filter_float(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
         return tkc_j_fail_undefined(ev, *v);
     if (tkc_jv_is_number(*v))
         return tkc_jv_float(tkc_jv_to_double(*v));
-    if (v->kind == TKC_JV_STR && parse_float(ev, tkc_jv_text(*v), &f))
+    if (v->kind == TKC_JV_STR && parse_float(ev, plain_number(ev, tkc_jv_text(*v)), &f))
         return tkc_jv_float(f);
     return tkc_failed(ev->err) ? tkc_jv_fail : fallback;
 }
@@ -612,7 +570,8 @@ static tkc_jv filter_round(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
     if (!tkc_str_is(method, "ceil") && !tkc_str_is(method, "floor"))
         return tkc_j_fail(ev, "round: method must be common, ceil or floor");
     double unit = pow(10, (double)precision), scaled = tkc_jv_to_double(*v) * unit;
-    return tkc_jv_float((tkc_str_is(method, "ceil") ? ceil(scaled) : floor(scaled)) / unit);
+    double whole = tkc_str_is(method, "ceil") ? ceil(scaled) : floor(scaled);
+    return tkc_jv_float((whole == 0 ? 0.0 : whole) / unit); /* an integer there: no minus zero */
 }
 
 static tkc_jv filter_filesizeformat(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
@@ -724,7 +683,7 @@ const tkc_jfunc *tkc_j_find_filter(tinkc_str name)
         { "urlencode", filter_urlencode },
         { "urlize", filter_unsupported },
         { "wordcount", filter_wordcount },
-        { "wordwrap", filter_wordwrap },
+        { "wordwrap", tkc_jfilter_wordwrap },
         { "xmlattr", filter_xmlattr },
     };
     const tkc_jfunc *f = tkc_j_find_func(table, sizeof table / sizeof *table, name);

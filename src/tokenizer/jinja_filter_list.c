@@ -197,14 +197,25 @@ typedef struct keyed {
     tkc_jv key, item;
 } keyed;
 
+/* How to order: listed = the reference compares lists of one key, so what is equal is not ordered,
+ * even if it could not be. */
+typedef struct order {
+    bool reverse, listed;
+} order;
+
+static bool comes_before(tkc_jev *ev, order how, tkc_jv a, tkc_jv b)
+{
+    return !(how.listed && tkc_jv_equal(ev, a, b)) && tkc_jv_less(ev, a, b, "<", false);
+}
+
 /* Merges two sorted runs; the left one wins ties, so the sort is stable. */
-static bool merge(tkc_jev *ev, const keyed *in, size_t a, size_t mid, size_t end, bool reverse,
+static bool merge(tkc_jev *ev, const keyed *in, size_t a, size_t mid, size_t end, order how,
                   keyed *out)
 {
     size_t i = a, j = mid, k = a;
     while (i < mid && j < end) {
-        bool right = reverse ? tkc_jv_less(ev, in[i].key, in[j].key, "<", false)
-                             : tkc_jv_less(ev, in[j].key, in[i].key, "<", false);
+        bool right = how.reverse ? comes_before(ev, how, in[i].key, in[j].key)
+                                 : comes_before(ev, how, in[j].key, in[i].key);
         if (tkc_failed(ev->err))
             return false;
         out[k++] = right ? in[j++] : in[i++];
@@ -216,7 +227,7 @@ static bool merge(tkc_jev *ev, const keyed *in, size_t a, size_t mid, size_t end
     return true;
 }
 
-static bool sort_keyed(tkc_jev *ev, keyed **items, size_t n, bool reverse)
+static bool sort_keyed(tkc_jev *ev, keyed **items, size_t n, order how)
 {
     keyed *other = tkc_j_alloc(ev, (n + 1) * sizeof *other);
     if (!other)
@@ -224,7 +235,7 @@ static bool sort_keyed(tkc_jev *ev, keyed **items, size_t n, bool reverse)
     for (size_t width = 1; width < n; width *= 2) {
         for (size_t a = 0; a < n; a += 2 * width) {
             size_t mid = a + width < n ? a + width : n, end = a + 2 * width < n ? a + 2 * width : n;
-            if (!merge(ev, *items, a, mid, end, reverse, other))
+            if (!merge(ev, *items, a, mid, end, how, other))
                 return false;
         }
         keyed *t = *items;
@@ -307,7 +318,7 @@ static tkc_jv filter_sort(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
     if (!tkc_j_bind(ev, args, "sort", params, 3, 0, a))
         return tkc_jv_fail;
     if (!collect(ev, *v, key_paths(ev, a[2], true), !tkc_jv_truth(a[1]), NULL, &items, &n) ||
-        !sort_keyed(ev, &items, n, tkc_jv_truth(a[0])))
+        !sort_keyed(ev, &items, n, (order){ tkc_jv_truth(a[0]), true }))
         return tkc_jv_fail;
     return list_of(ev, items, n);
 }
@@ -331,7 +342,7 @@ static tkc_jv filter_dictsort(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *arg
     tkc_jv pairs = { .kind = TKC_JV_VIEW, .aux = TKC_JVIEW_ITEMS, .d = v->d };
     if (!collect(ev, pairs, key_paths(ev, tkc_jv_int(by_value), false), !tkc_jv_truth(a[0]), NULL,
                  &items, &n) ||
-        !sort_keyed(ev, &items, n, tkc_jv_truth(a[2])))
+        !sort_keyed(ev, &items, n, (order){ tkc_jv_truth(a[2]), false }))
         return tkc_jv_fail;
     return list_of(ev, items, n);
 }
@@ -347,7 +358,7 @@ static tkc_jv filter_groupby(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args
     const tkc_jv *fallback = a[1].kind == TKC_JV_MISSING || a[1].kind == TKC_JV_NONE ? NULL : &a[1];
     tkc_jv paths = key_paths(ev, a[0], false);
     if (!collect(ev, *v, paths, !tkc_jv_truth(a[2]), fallback, &items, &n) ||
-        !sort_keyed(ev, &items, n, false))
+        !sort_keyed(ev, &items, n, (order){ false, false }))
         return tkc_jv_fail;
     out = tkc_jv_list(ev, TKC_JV_LIST, 0);
     for (size_t i = 0; !tkc_jv_failed(out) && i < n; i++) {
@@ -433,15 +444,15 @@ static tkc_jv filter_sum(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
 
 /* ---- cutting into pieces ---- */
 
-static bool part_args(tkc_jev *ev, const tkc_jargs *args, const char *what, int64_t *n,
-                      tkc_jv *fill)
+static bool part_args(tkc_jev *ev, const tkc_jargs *args, const char *what, int64_t least,
+                      int64_t *n, tkc_jv *fill)
 {
     static const char *const params[] = { "n", "fill_with" };
     tkc_jv a[2];
     if (!tkc_j_bind(ev, args, what, params, 2, 1, a))
         return false;
     *fill = a[1].kind == TKC_JV_NONE ? tkc_jv_missing : a[1];
-    if (!tkc_jv_i64(a[0], n) || *n <= 0 || *n > 1000000) {
+    if (!tkc_jv_i64(a[0], n) || *n < least || *n > 1000000) {
         tkc_j_fail(ev, "%s: expected a number of items", what);
         return false;
     }
@@ -451,22 +462,28 @@ static bool part_args(tkc_jev *ev, const tkc_jargs *args, const char *what, int6
 static tkc_jv filter_batch(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
 {
     int64_t n;
-    tkc_jv fill, item, part = tkc_jv_none, out = tkc_jv_list(ev, TKC_JV_LIST, 0);
-    if (tkc_jv_failed(out) || !part_args(ev, args, "batch", &n, &fill))
+    tkc_jv fill, item, out = tkc_jv_list(ev, TKC_JV_LIST, 0);
+    tkc_jv part = tkc_jv_list(ev, TKC_JV_LIST, 0);
+    if (tkc_jv_failed(out) || tkc_jv_failed(part) ||
+        !part_args(ev, args, "batch", INT64_MIN, &n, &fill))
         return tkc_jv_fail;
     tkc_jiter *it = tkc_j_iter(ev, *v);
     while (it && tkc_j_next(ev, it, &item)) {
-        if (part.kind == TKC_JV_NONE || (int64_t)part.l->len == n) {
+        if ((int64_t)part.l->len == n) { /* n = 0: an empty part, then all */
+            if (!tkc_jv_push(ev, out.l, part))
+                return tkc_jv_fail;
             part = tkc_jv_list(ev, TKC_JV_LIST, 0);
-            if (tkc_jv_failed(part) || !tkc_jv_push(ev, out.l, part))
+            if (tkc_jv_failed(part))
                 return tkc_jv_fail;
         }
         if (!tkc_jv_push(ev, part.l, item))
             return tkc_jv_fail;
     }
-    while (fill.kind != TKC_JV_MISSING && part.kind == TKC_JV_LIST && (int64_t)part.l->len < n)
+    while (fill.kind != TKC_JV_MISSING && part.l->len && (int64_t)part.l->len < n)
         if (!tkc_jv_push(ev, part.l, fill))
             return tkc_jv_fail;
+    if (part.l->len && !tkc_jv_push(ev, out.l, part))
+        return tkc_jv_fail;
     return tkc_failed(ev->err) ? tkc_jv_fail : lazy(ev, out);
 }
 
@@ -474,7 +491,7 @@ static tkc_jv filter_slice(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
 {
     int64_t n;
     tkc_jv fill, out = tkc_jv_list(ev, TKC_JV_LIST, 0);
-    if (tkc_jv_failed(out) || !part_args(ev, args, "slice", &n, &fill))
+    if (tkc_jv_failed(out) || !part_args(ev, args, "slice", 1, &n, &fill))
         return tkc_jv_fail;
     tkc_jv all = tkc_j_list(ev, *v, TKC_JV_LIST);
     if (tkc_jv_failed(all))

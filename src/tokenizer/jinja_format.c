@@ -17,7 +17,8 @@ typedef struct spec {
     size_t n_fill;
     char align; /* < > ^ = or 0 */
     char sign;  /* + space or 0 */
-    bool alternate, comma;
+    bool alternate;
+    bool zero;                /* a 0 before the width */
     char group;               /* , or _ between thousands, or 0 */
     int64_t width, precision; /* -1 = none */
     char type;
@@ -67,14 +68,14 @@ static tinkc_str sign_text(const spec *f, bool negative)
     return tkc_str(negative ? "-" : f->sign == '+' ? "+" : f->sign == ' ' ? " " : "");
 }
 
-/* Inserts a mark between groups of three digits before the point. */
-static size_t group_digits(const char *in, size_t n, char mark, char *out)
+/* Inserts a mark between groups of digits before the point. */
+static size_t group_digits(const char *in, size_t n, char mark, size_t each, char *out)
 {
     size_t whole = 0, len = 0;
-    while (whole < n && in[whole] >= '0' && in[whole] <= '9')
+    while (whole < n && ((in[whole] >= '0' && in[whole] <= '9') || each == 4))
         whole++;
     for (size_t i = 0; i < n; i++) {
-        if (i && i < whole && (whole - i) % 3 == 0)
+        if (i && i < whole && (whole - i) % each == 0)
             out[len++] = mark;
         out[len++] = in[i];
     }
@@ -103,8 +104,10 @@ static bool put_integer(tkc_jev *ev, const spec *f, tkc_i128 value, char usual_a
     size_t body = len;
     while (n)
         text[len++] = digits[--n];
-    if (f->group && base == 10) {
-        len = group_digits(text, len, f->group, grouped);
+    if (f->group) {
+        memcpy(grouped, text, body);
+        len = body +
+              group_digits(text + body, len - body, f->group, base == 10 ? 3 : 4, grouped + body);
         return put_padded(ev, f, sign_text(f, value < 0), tkc_strn(grouped, len), len, usual_align);
     }
     /* printf's precision: at least so many digits */
@@ -139,15 +142,15 @@ static bool put_float(tkc_jev *ev, const spec *f, double value, char usual_align
     } else if (!f->type && f->precision < 0) {
         n = (int)tkc_format_double(size, text);
     } else if (type == 'e') {
-        n = snprintf(text, sizeof text, "%.*e", precision, size);
+        n = snprintf(text, sizeof text, f->alternate ? "%#.*e" : "%.*e", precision, size);
     } else if (type == 'E') {
-        n = snprintf(text, sizeof text, "%.*E", precision, size);
+        n = snprintf(text, sizeof text, f->alternate ? "%#.*E" : "%.*E", precision, size);
     } else if (type == 'g') {
         n = snprintf(text, sizeof text, f->alternate ? "%#.*g" : "%.*g", precision, size);
     } else if (type == 'G') {
-        n = snprintf(text, sizeof text, "%.*G", precision, size);
+        n = snprintf(text, sizeof text, f->alternate ? "%#.*G" : "%.*G", precision, size);
     } else {
-        n = snprintf(text, sizeof text, "%.*f", precision, size);
+        n = snprintf(text, sizeof text, f->alternate ? "%#.*f" : "%.*f", precision, size);
     }
     for (int i = 0; i < n; i++) /* whatever the host's locale says */
         if (text[i] == ',')
@@ -160,10 +163,32 @@ static bool put_float(tkc_jev *ev, const spec *f, double value, char usual_align
     }
     size_t len = (size_t)n;
     if (f->group) {
-        len = group_digits(text, len, f->group, grouped);
+        len = group_digits(text, len, f->group, 3, grouped);
         return put_padded(ev, f, sign_text(f, negative), tkc_strn(grouped, len), len, usual_align);
     }
     return put_padded(ev, f, sign_text(f, negative), tkc_strn(text, len), len, usual_align);
+}
+
+/* What is not ASCII in a representation, as escapes: ascii() of Python. */
+static tkc_jv escape_ascii(tkc_jev *ev, tkc_jv v)
+{
+    if (tkc_jv_failed(v))
+        return v;
+    tinkc_str s = tkc_jv_text(v);
+    size_t mark = ev->out.len;
+    for (size_t i = 0; i < s.len;) {
+        char text[12];
+        uint32_t c = tkc_j_char(s, &i);
+        int n = snprintf(text, sizeof text,
+                         c < 0x80      ? "%c"
+                         : c < 0x100   ? "\\x%02x"
+                         : c < 0x10000 ? "\\u%04x"
+                                       : "\\U%08x",
+                         (unsigned)c);
+        if (n <= 0 || !tkc_j_put(ev, text, (size_t)n))
+            return tkc_jv_fail;
+    }
+    return tkc_jv_take(ev, mark);
 }
 
 /* ---- '%s' % args ---- */
@@ -175,6 +200,7 @@ typedef struct percent {
     tkc_jv args;
     size_t used;
     bool keyed;
+    bool markup; /* what is put in is escaped */
 } percent;
 
 static tkc_jv next_arg(percent *p)
@@ -263,10 +289,15 @@ static bool percent_spec(percent *p, spec *f, tkc_jv *value)
     return true;
 }
 
-static bool percent_char(percent *p, const spec *f, tkc_jv v)
+static bool percent_char(percent *p, spec *f, tkc_jv v)
 {
     int64_t code;
     char text[4];
+    f->precision = -1; /* neither means anything here */
+    if (f->align == '=') {
+        f->align = '>';
+        f->fill[0] = ' ';
+    }
     if (v.kind == TKC_JV_STR && tkc_jstr_chars(v.s) == 1)
         return put_text(p->ev, f, v, '>');
     if (!tkc_jv_i64(v, &code) || code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {
@@ -303,8 +334,12 @@ static bool percent_one(percent *p)
             if (!tkc_j_write_repr(p->ev, v))
                 return false;
             v = tkc_jv_take(p->ev, mark);
+            if (f.type == 'a')
+                v = escape_ascii(p->ev, v);
         }
-        return put_text(p->ev, &f, v, '>');
+        if (p->markup && !tkc_jv_failed(v))
+            v = tkc_jv_escape(p->ev, v);
+        return !tkc_jv_failed(v) && put_text(p->ev, &f, v, '>');
     }
     case 'd':
     case 'i':
@@ -343,7 +378,9 @@ static bool percent_one(percent *p)
 
 tkc_jv tkc_j_percent(tkc_jev *ev, tkc_jv format, tkc_jv args)
 {
-    percent p = { .ev = ev, .s = tkc_jv_text(format), .args = args };
+    percent p = {
+        .ev = ev, .s = tkc_jv_text(format), .args = args, .markup = format.flag & TKC_JV_MARKUP
+    };
     size_t mark = ev->out.len;
     while (p.at < p.s.len) {
         const char *hit = memchr(p.s.data + p.at, '%', p.s.len - p.at);
@@ -363,7 +400,10 @@ tkc_jv tkc_j_percent(tkc_jev *ev, tkc_jv format, tkc_jv args)
     size_t given = args.kind == TKC_JV_TUPLE ? args.l->len : indexed ? 0 : 1;
     if (!p.keyed && p.used < given)
         return tkc_j_fail(ev, "not all arguments converted during string formatting");
-    return tkc_jv_take(ev, mark);
+    tkc_jv v = tkc_jv_take(ev, mark);
+    if (p.markup && !tkc_jv_failed(v))
+        v.flag = TKC_JV_MARKUP;
+    return v;
 }
 
 /* ---- str.format ---- */
@@ -372,6 +412,7 @@ tkc_jv tkc_j_percent(tkc_jev *ev, tkc_jv format, tkc_jv args)
 static bool parse_spec(tkc_jev *ev, tinkc_str s, spec *f)
 {
     size_t i = 0, first = 0;
+    bool filled = false;
     *f = (spec){ .fill = " ", .n_fill = 1, .precision = -1 };
     if (s.len)
         (void)tkc_j_char(s, &first);
@@ -379,6 +420,7 @@ static bool parse_spec(tkc_jev *ev, tinkc_str s, spec *f)
         memcpy(f->fill, s.data, first);
         f->n_fill = first;
         f->align = s.data[first];
+        filled = true;
         i = first + 1;
     } else if (s.len && s.data[0] && strchr("<>=^", s.data[0])) {
         f->align = s.data[0];
@@ -391,11 +433,11 @@ static bool parse_spec(tkc_jev *ev, tinkc_str s, spec *f)
         i++;
     }
     if (i < s.len && s.data[i] == '0') {
-        if (!f->align) {
+        if (!filled) {
             f->fill[0] = '0';
             f->n_fill = 1;
-            f->align = '=';
         }
+        f->zero = !f->align; /* numbers: between sign and digits */
         i++;
     }
     for (; i < s.len && s.data[i] >= '0' && s.data[i] <= '9' && f->width <= MAX_WIDTH; i++)
@@ -418,6 +460,18 @@ static bool parse_spec(tkc_jev *ev, tinkc_str s, spec *f)
     return true;
 }
 
+static bool put_code_point(tkc_jev *ev, const spec *f, tkc_jv v)
+{
+    int64_t code;
+    char text[4];
+    if (!tkc_jv_i64(v, &code) || code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {
+        tkc_j_fail(ev, "format: %%c arg not in range(0x110000)");
+        return false;
+    }
+    size_t n = tkc_j_encode((uint32_t)code, text);
+    return put_padded(ev, f, tkc_str(""), tkc_strn(text, n), 1, '<');
+}
+
 static bool put_formatted(tkc_jev *ev, tkc_jv v, tinkc_str text)
 {
     spec f;
@@ -426,17 +480,28 @@ static bool put_formatted(tkc_jev *ev, tkc_jv v, tinkc_str text)
     if (!parse_spec(ev, text, &f))
         return false;
     bool is_text = v.kind == TKC_JV_STR && (f.type == 0 || f.type == 's') && f.align != '=';
+    if (is_text && (f.sign || f.group || f.alternate)) {
+        tkc_j_fail(ev, "format: a sign, groups or the alternate form of a string");
+        return false;
+    }
     if (is_text)
         return put_text(ev, &f, v, '<');
+    if (f.group && f.type && strchr(f.group == ',' ? "boxXcn" : "cn", f.type)) {
+        tkc_j_fail(ev, "format: cannot specify '%c' with '%c'", f.group, f.type);
+        return false;
+    }
+    if (f.zero)
+        f.align = '=';
     if (f.type && strchr("eEfFgG%", f.type) && tkc_jv_is_number(v))
         return put_float(ev, &f, tkc_jv_to_double(v), '>');
-    if (v.kind == TKC_JV_FLOAT && !f.type)
+    if (v.kind == TKC_JV_FLOAT && (!f.type || f.type == 'n')) {
+        f.type = f.type ? 'g' : 0;
         return put_float(ev, &f, v.f, '>');
-    if (tkc_jv_is_integer(v) && (!f.type || strchr("dxXobn", f.type)) && f.precision < 0) {
-        if (v.kind == TKC_JV_BOOL && !f.type)
-            return put_text(ev, &f, v, '>');
-        return put_integer(ev, &f, tkc_jv_to_i128(v), '>');
     }
+    if (tkc_jv_is_integer(v) && f.type == 'c' && !f.sign && f.precision < 0)
+        return put_code_point(ev, &f, v);
+    if (tkc_jv_is_integer(v) && (!f.type || strchr("dxXobn", f.type)) && f.precision < 0)
+        return put_integer(ev, &f, tkc_jv_to_i128(v), '>');
     if (v.kind == TKC_JV_UNDEFINED)
         tkc_j_fail_undefined(ev, v);
     else
@@ -483,18 +548,20 @@ static tkc_jv format_field(tkc_jev *ev, tinkc_str field, const tkc_jargs *args, 
         tkc_jv key = tkc_jv_view(ev, part.data, part.len);
         if (tkc_jv_failed(key))
             return key;
-        if (item && tkc_parse_i64(part, &index))
+        if (item && part.len && part.data[0] != '-' && tkc_parse_i64(part, &index))
             key = tkc_jv_int(index);
         v = item ? tkc_j_item(ev, v, key) : tkc_j_attr(ev, v, key.s);
-        if (v.kind == TKC_JV_UNDEFINED)
-            return tkc_j_fail_undefined(ev, v);
         n += item;
     }
     return v;
 }
 
-/* "{field!r:spec}" without its braces. */
-static bool format_one(tkc_jev *ev, tinkc_str inner, const tkc_jargs *args, size_t *next)
+static tkc_jv format_text(tkc_jev *ev, tinkc_str s, const tkc_jargs *args, size_t *next,
+                          bool nested);
+
+/* "{field!r:spec}" without its braces. nested: fields may stand in the spec. */
+static bool format_one(tkc_jev *ev, tinkc_str inner, const tkc_jargs *args, size_t *next,
+                       bool nested)
 {
     size_t end = 0;
     while (end < inner.len && inner.data[end] != '!' && inner.data[end] != ':')
@@ -508,21 +575,29 @@ static bool format_one(tkc_jev *ev, tinkc_str inner, const tkc_jargs *args, size
         if (repr ? !tkc_j_write_repr(ev, v) : !tkc_j_write(ev, v))
             return false;
         v = tkc_jv_take(ev, mark);
+        if (inner.data[end + 1] == 'a')
+            v = escape_ascii(ev, v);
         end += 2;
     }
     tinkc_str rest = end < inner.len ? tkc_strn(inner.data + end + 1, inner.len - end - 1)
                                      : (tinkc_str){ "", 0 };
-    if (rest.len && memchr(rest.data, '{', rest.len)) {
-        tkc_j_fail(ev, "format: nested fields are not supported");
-        return false;
+    if (rest.len && memchr(rest.data, '{', rest.len)) { /* a width given as a field */
+        if (!nested) {
+            tkc_j_fail(ev, "format: max string recursion exceeded");
+            return false;
+        }
+        tkc_jv inner_spec = format_text(ev, rest, args, next, false);
+        if (tkc_jv_failed(inner_spec))
+            return false;
+        rest = tkc_jv_text(inner_spec);
     }
     return !tkc_jv_failed(v) && put_formatted(ev, v, rest);
 }
 
-tkc_jv tkc_j_format(tkc_jev *ev, tkc_jv format, const tkc_jargs *args)
+static tkc_jv format_text(tkc_jev *ev, tinkc_str s, const tkc_jargs *args, size_t *next,
+                          bool nested)
 {
-    tinkc_str s = tkc_jv_text(format);
-    size_t mark = ev->out.len, next = 0;
+    size_t mark = ev->out.len;
     for (size_t i = 0; i < s.len; i++) {
         char c = s.data[i];
         bool twice = i + 1 < s.len && s.data[i + 1] == c;
@@ -536,7 +611,7 @@ tkc_jv tkc_j_format(tkc_jev *ev, tkc_jv format, const tkc_jargs *args)
             if (c == '}' || depth > 0)
                 return tkc_j_fail(ev, "format: single '%c' encountered", c);
             if (!tkc_j_charge(ev, 1) ||
-                !format_one(ev, tkc_strn(s.data + i + 1, end - i - 2), args, &next))
+                !format_one(ev, tkc_strn(s.data + i + 1, end - i - 2), args, next, nested))
                 return tkc_jv_fail;
             i = end - 1;
             continue;
@@ -546,4 +621,10 @@ tkc_jv tkc_j_format(tkc_jev *ev, tkc_jv format, const tkc_jargs *args)
             return tkc_jv_fail;
     }
     return tkc_jv_take(ev, mark);
+}
+
+tkc_jv tkc_j_format(tkc_jev *ev, tkc_jv format, const tkc_jargs *args)
+{
+    size_t next = 0;
+    return format_text(ev, tkc_jv_text(format), args, &next, true);
 }

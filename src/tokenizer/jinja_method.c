@@ -54,6 +54,8 @@ static tkc_jv dict_get(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
 {
     static const char *const params[] = { "key", "default" };
     tkc_jv a[2];
+    if (args->n_kw)
+        return tkc_j_fail(ev, "dict.get() takes no keyword arguments");
     if (!tkc_j_bind(ev, args, "get", params, 2, 1, a))
         return tkc_jv_fail;
     if (!tkc_jv_hashable(a[0]))
@@ -345,7 +347,7 @@ static tkc_jv global_raise(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *arg
         return a;
     char *text = tkc_arena_str(ev->arena, tkc_jv_text(a), ev->err);
     if (text)
-        tinkc_error_set(ev->err, TINKC_E_TEMPLATE, text);
+        tkc_fail_text(ev->err, TINKC_E_TEMPLATE, text, strlen(text));
     return tkc_jv_fail;
 }
 
@@ -363,8 +365,31 @@ static bool broken_down(const tkc_jev *ev, struct tm *tm, int64_t *micros)
     return (ev->now_us == INT64_MIN ? localtime_r(&t, tm) : gmtime_r(&t, tm)) != NULL;
 }
 
+static bool is_leap(long year)
+{
+    return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+}
+
+/* ISO 8601: weeks begin on Monday, the first one has the year's first Thursday. */
+static int format_iso_week(char *out, size_t cap, char c, const struct tm *tm)
+{
+    long year = tm->tm_year + 1900L;
+    int thursday = tm->tm_yday - (tm->tm_wday + 6) % 7 + 3; /* of the same week */
+    if (thursday < 0) {
+        year--;
+        thursday += 365 + is_leap(year);
+    } else if (thursday >= 365 + is_leap(year)) {
+        thursday -= 365 + is_leap(year);
+        year++;
+    }
+    if (c == 'V')
+        return snprintf(out, cap, "%02d", thursday / 7 + 1);
+    return c == 'G' ? snprintf(out, cap, "%ld", year) : snprintf(out, cap, "%02ld", year % 100);
+}
+
 /* One conversion; names of days and months are English whatever the locale. */
-static int format_time_part(char *out, size_t cap, char c, const struct tm *tm, int64_t micros)
+static int format_time_part(char *out, size_t cap, char c, const struct tm *tm, int64_t micros,
+                            bool utc)
 {
     static const char *const days[] = { "Sunday",   "Monday", "Tuesday", "Wednesday",
                                         "Thursday", "Friday", "Saturday" };
@@ -433,6 +458,25 @@ static int format_time_part(char *out, size_t cap, char c, const struct tm *tm, 
         return snprintf(out, cap, "%02ld", year % 100);
     case 'Y':
         return snprintf(out, cap, "%ld", year);
+    case 'C':
+        return snprintf(out, cap, "%02ld", year / 100);
+    case 'k':
+        return snprintf(out, cap, "%2d", tm->tm_hour);
+    case 'l':
+        return snprintf(out, cap, "%2d", hour12);
+    case 'P':
+        return snprintf(out, cap, "%s", tm->tm_hour < 12 ? "am" : "pm");
+    case 'r':
+        return snprintf(out, cap, "%02d:%02d:%02d %s", hour12, tm->tm_min, tm->tm_sec,
+                        tm->tm_hour < 12 ? "AM" : "PM");
+    case 'G':
+    case 'g':
+    case 'V':
+        return format_iso_week(out, cap, c, tm);
+    case 's': {
+        struct tm copy = *tm;
+        return snprintf(out, cap, "%lld", (long long)(utc ? timegm(&copy) : mktime(&copy)));
+    }
     case 'z':
     case 'Z':
         return 0; /* Python's local time without a zone */
@@ -467,7 +511,8 @@ static tkc_jv global_strftime(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *
             continue;
         }
         i += 1u + flag;
-        int n = format_time_part(part, sizeof part, f.data[i], &tm, micros);
+        int n =
+            format_time_part(part, sizeof part, f.data[i], &tm, micros, ev->now_us != INT64_MIN);
         if (n < 0 || n >= (int)sizeof part)
             return tkc_j_fail(ev, "strftime_now: %%%c is not supported", f.data[i]);
         int skip = flag && n > 1 && (part[0] == '0' || part[0] == ' '); /* %-d: no padding */

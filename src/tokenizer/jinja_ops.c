@@ -89,6 +89,18 @@ static double float_modulo(double a, double b)
     return m;
 }
 
+/* Python's way: from the remainder, so that both fit each other. */
+static double float_floor_div(double a, double b)
+{
+    double rest = fmod(a, b), q = (a - rest) / b;
+    if (rest != 0 && (b < 0) != (rest < 0))
+        q -= 1;
+    if (q == 0)
+        return copysign(0.0, a / b);
+    double f = floor(q);
+    return q - f > 0.5 ? f + 1 : f;
+}
+
 static tkc_jv float_math(tkc_jev *ev, int op, double a, double b)
 {
     if (b == 0 && (op == TKC_JOP_DIV || op == TKC_JOP_FLOORDIV || op == TKC_JOP_MOD))
@@ -102,14 +114,14 @@ static tkc_jv float_math(tkc_jev *ev, int op, double a, double b)
         return tkc_jv_float(a * b);
     case TKC_JOP_DIV:
         return tkc_jv_float(a / b);
-    case TKC_JOP_FLOORDIV: {
-        double q = (a - float_modulo(a, b)) / b, f = floor(q);
-        return tkc_jv_float(q - f > 0.5 ? f + 1 : f);
-    }
+    case TKC_JOP_FLOORDIV:
+        return tkc_jv_float(float_floor_div(a, b));
     case TKC_JOP_MOD:
         return tkc_jv_float(float_modulo(a, b));
     default:
-        if (a < 0 && b != floor(b))
+        if (a == 0 && b < 0)
+            return tkc_j_fail(ev, "0.0 cannot be raised to a negative power");
+        if (a < 0 && b != floor(b) && isfinite(b))
             return tkc_j_fail(ev, "a power that is no real number");
         return tkc_jv_float(pow(a, b));
     }
@@ -298,6 +310,11 @@ tkc_jv tkc_j_own_attr(tkc_jev *ev, tkc_jv object, tkc_jstr *name, bool *found)
     }
     if (fn)
         return bind_method(ev, object, fn);
+    if (tkc_jv_is_number(object) && (tkc_str_is(s, "real") || tkc_str_is(s, "imag")))
+        return tkc_str_is(s, "imag")
+                   ? (object.kind == TKC_JV_FLOAT ? tkc_jv_float(0) : tkc_jv_int(0))
+               : object.kind == TKC_JV_BOOL ? tkc_jv_int(object.i)
+                                            : object;
     if (object.kind == TKC_JV_MACRO)
         return macro_attr(ev, object, name);
     if (object.kind == TKC_JV_CYCLER && tkc_str_is(s, "current"))
@@ -438,6 +455,7 @@ static bool slice_range(tkc_jev *ev, int64_t n, const tkc_jv part[3], int64_t ou
     out[0] = start;
     out[1] = step;
     out[2] = count < 0 ? 0 : count;
+    out[3] = stop;
     return true;
 }
 
@@ -477,10 +495,21 @@ static tkc_jv slice_string(tkc_jev *ev, tkc_jv object, const int64_t r[3])
     return v;
 }
 
+/* A range again; r[3] is where it stops. */
+static tkc_jv slice_of_range(tkc_jev *ev, const struct tkc_jrange *from, const int64_t r[4])
+{
+    struct tkc_jrange *to = tkc_j_alloc(ev, sizeof *to);
+    if (!to)
+        return tkc_jv_fail;
+    *to = (struct tkc_jrange){ from->start + r[0] * from->step, from->start + r[3] * from->step,
+                               from->step * r[1], r[2] };
+    return (tkc_jv){ .kind = TKC_JV_RANGE, .range = to };
+}
+
 tkc_jv tkc_j_slice(tkc_jev *ev, tkc_jv object, tkc_jv start, tkc_jv stop, tkc_jv step)
 {
     const tkc_jv part[3] = { start, stop, step };
-    int64_t r[3];
+    int64_t r[4];
     if (tkc_jv_failed(object))
         return object;
     if (object.kind == TKC_JV_UNDEFINED)
@@ -491,6 +520,8 @@ tkc_jv tkc_j_slice(tkc_jev *ev, tkc_jv object, tkc_jv start, tkc_jv stop, tkc_jv
         return tkc_jv_fail;
     if (object.kind == TKC_JV_STR)
         return slice_string(ev, object, r);
+    if (object.kind == TKC_JV_RANGE)
+        return slice_of_range(ev, object.range, r);
     uint8_t kind = object.kind == TKC_JV_TUPLE ? TKC_JV_TUPLE : TKC_JV_LIST;
     tkc_jv v = tkc_jv_list(ev, kind, (size_t)r[2]);
     bool found;

@@ -415,6 +415,12 @@ static tkc_jnode *parse_continue(tkc_jparser *p)
     return parse_jump(p, TKC_JN_CONTINUE);
 }
 
+static tkc_jnode *parse_print(tkc_jparser *p)
+{
+    tkc_jnode *n = tkc_jp_node(p, TKC_JN_OUTPUT, p->at->line);
+    return n && (n->a = tkc_jp_expression(p, true)) && expect_block_end(p) ? n : NULL;
+}
+
 static tkc_jnode *parse_statement(tkc_jparser *p)
 {
     static const struct {
@@ -424,7 +430,8 @@ static tkc_jnode *parse_statement(tkc_jparser *p)
                  { "set", parse_set },         { "macro", parse_macro },
                  { "call", parse_call_block }, { "filter", parse_filter_block },
                  { "with", parse_with },       { "generation", parse_generation },
-                 { "break", parse_break },     { "continue", parse_continue } };
+                 { "break", parse_break },     { "continue", parse_continue },
+                 { "print", parse_print } };
     if (p->at->kind != TKC_JT_NAME)
         return tkc_jp_unexpected(p);
     for (size_t i = 0; i < sizeof tags / sizeof *tags; i++)

@@ -749,6 +749,36 @@ static tkc_jv str_format(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
     return tkc_j_format(ev, *self, args);
 }
 
+static tkc_jv str_format_map(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    static const char *const params[] = { "mapping" };
+    tkc_jv a;
+    if (!tkc_j_bind(ev, args, "format_map", params, 1, 1, &a))
+        return tkc_jv_fail;
+    if (a.kind != TKC_JV_DICT)
+        return tkc_j_fail(ev, "format_map: expected a mapping, not %s", tkc_jv_type(a));
+    tkc_jkwarg *kw = tkc_j_alloc(ev, (a.d->len + 1) * sizeof *kw);
+    tkc_jargs inner = { .kw = kw };
+    for (size_t i = 0; kw && i < a.d->len; i++)
+        if (a.d->entries[i].key.kind == TKC_JV_STR)
+            kw[inner.n_kw++] = (tkc_jkwarg){ a.d->entries[i].key.s, a.d->entries[i].value };
+    return kw ? tkc_j_format(ev, *self, &inner) : tkc_jv_fail;
+}
+
+static tkc_jv str_isidentifier(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
+{
+    tinkc_str s = tkc_jv_text(*self);
+    if (!tkc_j_bind(ev, args, "isidentifier", NULL, 0, 0, NULL) || !tkc_j_charge(ev, s.len / 16))
+        return tkc_jv_fail;
+    for (size_t i = 0, at; i < s.len;) {
+        at = i;
+        uint32_t c = tkc_j_char(s, &i);
+        if (c != '_' && !tkc_j_is(c, TKC_JCHAR_ALPHA) && !(at && tkc_j_is(c, TKC_JCHAR_DECIMAL)))
+            return tkc_jv_bool(false);
+    }
+    return tkc_jv_bool(s.len > 0);
+}
+
 static tkc_jv str_unsupported(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
 {
     (void)self;
@@ -767,14 +797,14 @@ static const tkc_jfunc methods[] = {
     { "expandtabs", str_expandtabs },
     { "find", str_find },
     { "format", str_format },
-    { "format_map", str_unsupported },
+    { "format_map", str_format_map },
     { "index", str_index },
     { "isalnum", str_isalnum },
     { "isalpha", str_isalpha },
     { "isascii", str_isascii },
     { "isdecimal", str_isdecimal },
     { "isdigit", str_isdigit },
-    { "isidentifier", str_unsupported },
+    { "isidentifier", str_isidentifier },
     { "islower", str_islower },
     { "isnumeric", str_isnumeric },
     { "isprintable", str_isprintable },

@@ -39,8 +39,22 @@ KIND_TEST(escaped, v->kind == TKC_JV_STR && (v->flag & TKC_JV_MARKUP))
 KIND_TEST(callable, v->kind == TKC_JV_MACRO || v->kind == TKC_JV_METHOD ||
                         v->kind == TKC_JV_GLOBAL || v->kind == TKC_JV_LOOP ||
                         v->kind == TKC_JV_JOINER || v->kind == TKC_JV_UNDEFINED)
-KIND_TEST(filter, v->kind == TKC_JV_STR && tkc_j_find_filter(tkc_jv_text(*v)))
-KIND_TEST(test, v->kind == TKC_JV_STR && tkc_j_find_test(tkc_jv_text(*v)))
+
+/* The name of a filter or test: anything that could be a key of a table. */
+static bool name_test(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
+{
+    if (!tkc_jv_hashable(*v))
+        tkc_j_fail(ev, "unhashable type: '%s'", tkc_jv_type(*v));
+    return tkc_j_bind(ev, args, "filter", NULL, 0, 0, NULL) && v->kind == TKC_JV_STR;
+}
+static tkc_jv test_filter(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
+{
+    return result(ev, name_test(ev, v, args) && tkc_j_find_filter(tkc_jv_text(*v)));
+}
+static tkc_jv test_test(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
+{
+    return result(ev, name_test(ev, v, args) && tkc_j_find_test(tkc_jv_text(*v)));
+}
 
 #define COMPARE_TEST(name, expression)                                                             \
     static tkc_jv test_##name(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)                 \

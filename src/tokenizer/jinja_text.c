@@ -273,7 +273,7 @@ static bool put_json_string(dumper *j, tinkc_str s)
     size_t done = 0;
     for (size_t i = 0; i < s.len;) {
         unsigned char byte = (unsigned char)s.data[i];
-        if (byte >= 0x20 && byte != '"' && byte != '\\' && (byte < 0x80 || !j->ascii)) {
+        if (byte >= 0x20 && byte != '"' && byte != '\\' && (byte < 0x7F || !j->ascii)) {
             i++;
             continue;
         }

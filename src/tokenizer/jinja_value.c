@@ -393,7 +393,7 @@ bool tkc_jv_same(tkc_jv a, tkc_jv b)
         return false;
     if (a.kind == TKC_JV_STR)
         return a.s == b.s || tkc_str_eq(tkc_jv_text(a), tkc_jv_text(b));
-    if (a.kind == TKC_JV_NONE || a.kind == TKC_JV_UNDEFINED)
+    if (a.kind == TKC_JV_NONE)
         return true;
     if (a.kind == TKC_JV_BIG)
         return *a.big == *b.big;
@@ -465,6 +465,8 @@ static bool equal_deep(tkc_jev *ev, tkc_jv a, tkc_jv b, int depth)
         return true;
     case TKC_JV_DICT:
         return equal_dicts(ev, a.d, b.d, depth + 1);
+    case TKC_JV_UNDEFINED:
+        return true;
     case TKC_JV_RANGE:
         return a.range->len == b.range->len &&
                (a.range->len == 0 || (a.range->start == b.range->start &&

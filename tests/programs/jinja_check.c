@@ -37,6 +37,14 @@ static void show(size_t *failed, const unit *u, const char *what, tinkc_str got)
         printf("  wanted: %.*s\n", (int)u->text.len, u->text.data);
 }
 
+/* Long messages are cut in a tinkc_error. */
+static bool is_message(const char *got, tinkc_str want)
+{
+    size_t n = strlen(got);
+    return n == want.len ? memcmp(got, want.data, n) == 0
+                         : n < want.len && n >= 390 && memcmp(got, want.data, n) == 0;
+}
+
 static void run(const unit *u, const char *context, size_t *passed, size_t *failed)
 {
     tinkc_error err = { 0 };
@@ -46,7 +54,7 @@ static void run(const unit *u, const char *context, size_t *passed, size_t *fail
     bool raised = tkc_str_is(u->error, "TemplateError");
     if (u->fails && !err.code)
         show(failed, u, "no error", (tinkc_str){ out.data, out.len });
-    else if (u->fails && raised && !tkc_str_eq(tkc_str(err.message), u->message))
+    else if (u->fails && raised && !is_message(err.message, u->message))
         show(failed, u, "another error", tkc_str(err.message));
     else if (!u->fails && err.code)
         show(failed, u, "error", tkc_str(err.message));

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes units.json and golden.json here, from what Jinja2 3.1.6 itself renders.
+"""Writes units.json, sweep.json and golden.json here, from what Jinja2 3.1.6 itself renders.
 
     pip install jinja2==3.1.6 && python3 reference.py
 
 units.txt holds one small template a line (as a Python string literal without its quotes), context.json the
-variables they see. The *.jinja files are rendered over cases.json. The environment is the one in which
+variables they see; sweep.txt and sweep_context.json likewise. The *.jinja files are rendered over cases.json. The environment is the one in which
 chat templates are used: sandboxed, trim_blocks, lstrip_blocks, loop controls, the generation tag, a tojson
 without HTML escapes, raise_exception and strftime_now (frozen at 2025-07-26 15:04:05).
 """
@@ -53,13 +53,13 @@ def render(text, variables):
         return {"error": type(e).__name__, "message": str(e)}
 
 
-def units():
-    context = json.loads((here / "context.json").read_text())
+def units(name, context_name):
+    context = json.loads((here / context_name).read_text())
     cases = []
-    for line in (here / "units.txt").read_text().splitlines():
+    for line in (here / name).read_text().splitlines():
         if line and not line.startswith("##"):
             text = line.encode("latin-1", "backslashreplace").decode("unicode-escape")
-            cases.append({"template": text, **render(text, context)})
+            cases.append({"template": text, **render(text, json.loads(json.dumps(context)))})
     return {"context": context, "cases": cases}
 
 
@@ -82,6 +82,7 @@ def golden():
 
 
 if __name__ == "__main__":
-    (here / "units.json").write_text(json.dumps(units(), indent=1, ensure_ascii=True) + "\n")
+    for name, context in (("units", "context.json"), ("sweep", "sweep_context.json")):
+        (here / (name + ".json")).write_text(json.dumps(units(name + ".txt", context), indent=1, ensure_ascii=True) + "\n")
     if (here / "cases.json").exists():
         (here / "golden.json").write_text(json.dumps(golden(), indent=1, ensure_ascii=True) + "\n")

@@ -68,6 +68,12 @@ static void messages_are_one_line_of_whole_characters(void **state)
              "a\nb\tc\xFF"
              "d\x7F");
     assert_string_equal(err.message, "a b c?d ");
+    tinkc_error theirs = { 0 };
+    assert_false(tkc_fail_text(&theirs, TINKC_E_TEMPLATE, "a\n\tb\x1b%s\xff", 8));
+    assert_string_equal(theirs.message, "a\n\tb %s?");
+    char line[60];
+    (void)tinkc_error_line(&theirs, line, sizeof line);
+    assert_string_equal(line, "a  b %s? (TINKC_E_TEMPLATE)");
 }
 
 static void codes_have_names_flags_and_categories(void **state)

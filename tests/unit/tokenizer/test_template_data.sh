@@ -4,6 +4,7 @@ set -eu
 build=$1
 own=tests/data/templates
 "$build/tests/jinja_check" $own/units.json
+"$build/tests/jinja_check" $own/sweep.json
 "$build/tests/template_check" $own $own/cases.json $own/golden.json
 # a check that cannot fail is none
 sed 's/"text": "\(.\)/"text": "x\1/' $own/golden.json > "$build/golden-broken.json"
