@@ -81,6 +81,7 @@ static bool run_row(const tke_row *row, void *user, tinkc_error *err)
 static bool restore_job(tke_service *svc, tke_run *run, int32_t kind, int64_t seq, const char *id,
                         tinkc_str result, bool is_pb, tinkc_error *err)
 {
+    bool ok = true;
     tke_job *job = tke_job_new(svc, kind, id, run->owner, err);
     if (!job)
         return false;
@@ -89,11 +90,12 @@ static bool restore_job(tke_service *svc, tke_run *run, int32_t kind, int64_t se
     job->state = TKE_DONE;
     job->done_ms = tkc_now_ms(svc->clock);
     job->result_is_pb = is_pb;
-    tkc_buf_str(&job->result, result, err);
-    svc->result_bytes += (int64_t)job->result.len;
-    bool ok = tke_job_publish(job, err);
+    if (result.data ? tkc_buf_str(&job->result, result, err) : tke_result_find(job, err)) {
+        ok = tke_job_publish(job, err);
+        tke_result_count(svc, job);
+    }
     tke_job_drop(job);
-    return ok;
+    return ok && !tkc_failed(err);
 }
 
 static bool request_row(const tke_row *row, void *user, tinkc_error *err)
@@ -118,9 +120,10 @@ static bool request_row(const tke_row *row, void *user, tinkc_error *err)
     int64_t state = tke_row_i64(row, 5);
     tke_run_seen(run, seq)->failed = state == TKE_ROW_FAILED;
     tinkc_bytes bytes = tke_row_blob(row, 6);
-    return !bytes.data || restore_job(svc, run, (int32_t)tke_row_i64(row, 2), seq, id,
-                                      tkc_strn((const char *)bytes.data, bytes.len),
-                                      state == TKE_ROW_TENSORS, err);
+    return (!bytes.data && state != TKE_ROW_TENSORS) ||
+           restore_job(svc, run, (int32_t)tke_row_i64(row, 2), seq, id,
+                       tkc_strn((const char *)bytes.data, bytes.len), state == TKE_ROW_TENSORS,
+                       err);
 }
 
 static bool is_whole(tke_service *svc, const char *folder)
@@ -340,7 +343,7 @@ static bool replay_record(const tke_journal_record *r, void *user, tinkc_error *
     if (failed)
         fail_again(job, before);
     if (before) { /* its answer is known; it is computed once more, to the same end */
-        svc->result_bytes -= (int64_t)before->result.len;
+        tke_result_uncount(svc, before);
         tkc_map_remove(&svc->jobs, tkc_str(id));
         tke_job_drop(before);
     }
@@ -385,7 +388,8 @@ static void mark_lost(tke_service *svc, tke_run *run)
         seen->state = TKE_SEEN_LOST;
         (void)snprintf(id, sizeof id, "%u-%s:%lld", (unsigned)seen->epoch, run->id, (long long)seq);
         tke_job *job = tkc_map_remove(&svc->jobs, tkc_str(id));
-        svc->result_bytes -= job ? (int64_t)job->result.len : 0;
+        if (job)
+            tke_result_uncount(svc, job);
         tke_job_drop(job);
     }
 }

@@ -42,6 +42,8 @@ void tke_job_drop(tke_job *job)
     const tinkc_allocator *a = job->svc->a;
     tkc_arena_free(&job->arena);
     tkc_buf_free(&job->result);
+    if (job->spill)
+        tkc_release_str(a, job->spill);
     if (job->request_id)
         tkc_release_str(a, job->request_id);
     if (job->owner)
@@ -80,10 +82,9 @@ const char *tke_category(const tinkc_error *err)
 /* ---- answering polls ---- */
 
 /* Passes and samples are kept as protobuf; who did not ask for that gets them as JSON. */
-static bool result_as_json(tke_job *job, tkc_buf *out, tinkc_error *err)
+static bool result_as_json(tke_job *job, tinkc_bytes bytes, tkc_buf *out, tinkc_error *err)
 {
     tkc_arena arena;
-    tinkc_bytes bytes = { (const unsigned char *)job->result.data, job->result.len };
     bool ok;
     tkc_arena_init(&arena, job->svc->a, 0);
     if (job->kind == TKE_JOB_SAMPLE) {
@@ -98,13 +99,14 @@ static bool result_as_json(tke_job *job, tkc_buf *out, tinkc_error *err)
     return ok;
 }
 
-static void send_result(tke_job *job, tinkc_reply *reply, bool proto)
+static void send_bytes(tke_job *job, tinkc_reply *reply, bool proto, tinkc_bytes bytes)
 {
     tinkc_error err = { 0 };
     tkc_buf json;
     tkc_buf_init(&json, job->svc->a, TKC_BUF_NO_MAX);
     reply->status(reply, 200);
-    if (job->result_is_pb && !proto && !result_as_json(job, &json, &err)) {
+    bool as_json = job->result_is_pb && !proto;
+    if (as_json && !result_as_json(job, bytes, &json, &err)) {
         tkc_buf_clear(&json);
         err = (tinkc_error){ 0 };
         tkc_answer_write(&(tkc_answer){ .kind = TKC_ANSWER_FAILED,
@@ -112,12 +114,13 @@ static void send_result(tke_job *job, tinkc_reply *reply, bool proto)
                                         .category = { "server", 0 } },
                          &json, &err);
     }
-    bool as_pb = job->result_is_pb && proto;
-    const tkc_buf *body = job->result_is_pb && !proto ? &json : &job->result;
-    reply->header(reply, "Content-Type", as_pb ? TKC_TYPE_PROTOBUF : TKC_TYPE_JSON);
+    if (as_json)
+        bytes = (tinkc_bytes){ (const unsigned char *)json.data, json.len };
+    reply->header(reply, "Content-Type",
+                  job->result_is_pb && proto ? TKC_TYPE_PROTOBUF : TKC_TYPE_JSON);
     reply->header(reply, TKE_FUTURE_HEADER, job->request_id);
-    if (body->len)
-        (void)reply->write(reply, body->data, body->len);
+    if (bytes.len)
+        (void)reply->write(reply, (const char *)bytes.data, bytes.len);
     reply->end(reply);
     tkc_buf_free(&json);
 }
@@ -141,6 +144,34 @@ static void send_answer(tke_job *job, tinkc_reply *reply, const tkc_answer *answ
     tkc_buf_free(&body);
 }
 
+static void send_fetched(tke_result_read *r, tinkc_bytes bytes, const tinkc_error *err)
+{
+    if (tkc_failed(err)) /* as if it had expired: a sample is asked for anew */
+        tke_send_error(r->reply, r->job->svc->a, 410, "gone", "The result of '%.150s' is gone: %s",
+                       r->job->request_id, err->message);
+    else
+        send_bytes(r->job, r->reply, r->proto, bytes);
+    if (!r->remote && !tkc_failed(err))
+        tke_service_delivered(r->job->svc, r->job->request_id);
+}
+
+static void send_result(tke_job *job, tinkc_reply *reply, bool proto, bool remote)
+{
+    tinkc_error err = { 0 };
+    tke_result_read *r = tkc_zalloc(job->svc->a, sizeof *r, &err);
+    if (!r) {
+        tke_send_failure(reply, job->svc->a, &err);
+        return;
+    }
+    r->job = job;
+    r->reply = reply;
+    r->proto = proto;
+    r->remote = remote;
+    r->send = send_fetched;
+    tke_job_keep(job);
+    tke_result_fetch(r);
+}
+
 /* Without locks; the job is done. */
 static void send_done(tke_job *job, tinkc_reply *reply, bool proto, bool metadata, bool remote)
 {
@@ -151,18 +182,17 @@ static void send_done(tke_job *job, tinkc_reply *reply, bool proto, bool metadat
                                    .error = job->error.message,
                                    .category = { tke_category(&job->error), 0 } },
                     200, true);
-    } else if (metadata && (int64_t)job->result.len > svc->set.metadata_only_threshold) {
+        if (!remote)
+            tke_service_delivered(svc, job->request_id);
+    } else if (metadata && job->result_bytes > svc->set.metadata_only_threshold) {
         send_answer(job, reply,
                     &(tkc_answer){ .kind = TKC_ANSWER_METADATA,
                                    .request_id = job->request_id,
-                                   .response_payload_size = (int64_t)job->result.len },
+                                   .response_payload_size = job->result_bytes },
                     200, false);
-        return;
     } else {
-        send_result(job, reply, proto);
+        send_result(job, reply, proto, remote);
     }
-    if (!remote)
-        tke_service_delivered(svc, job->request_id);
 }
 
 /* What a poll is told when its time has come and there is no result. Without locks. */
@@ -202,7 +232,7 @@ void tke_job_complete(tke_job *job)
     pthread_mutex_lock(&svc->lock);
     job->state = TKE_DONE;
     job->done_ms = tkc_now_ms(svc->clock);
-    svc->result_bytes += (int64_t)job->result.len;
+    tke_result_count(svc, job);
     if (job->run && job->seq > 0) {
         tke_seen *seen = tke_run_seen(job->run, job->seq);
         if (seen && seen->state == TKE_SEEN_PENDING)
@@ -241,13 +271,12 @@ static bool needs_row(const tke_job *job)
 /* Results outlive a restart for the last KEPT_RESULTS requests of a run, more than any client has
  * under way. Those of passes only with a journal: there a client notices a restart only as a pause,
  * and the state that is loaded then may lie behind that pass. */
-enum { KEPT_RESULTS = 1000, MAX_KEPT_RESULT = 16 << 20 };
+enum { KEPT_RESULTS = 1000 };
 
 static bool keeps_tensors(const tke_job *job)
 {
     return !job->failed && job->result_is_pb &&
-           job->svc->set.durability == TINKC_DURABILITY_JOURNAL &&
-           job->result.len <= MAX_KEPT_RESULT;
+           job->svc->set.durability == TINKC_DURABILITY_JOURNAL;
 }
 
 static int64_t row_state(const tke_job *job)
@@ -267,8 +296,8 @@ static tinkc_bytes row_result(const tke_job *job, tkc_buf *text, tinkc_error *er
                                         .category = { tke_category(&job->error), 0 } },
                          text, err);
         from = text;
-    } else if (job->result_is_pb && !keeps_tensors(job)) {
-        return (tinkc_bytes){ 0 };
+    } else if (job->result_is_pb && (!keeps_tensors(job) || tke_result_is_large(job))) {
+        return (tinkc_bytes){ 0 }; /* not kept, or in a file */
     }
     return (tinkc_bytes){ (const unsigned char *)from->data, from->len };
 }
@@ -302,11 +331,14 @@ void tke_job_add_row(tke_txn *txn, tke_job *job)
 static void finish(tke_job *job)
 {
     tinkc_error err = { 0 };
-    if (!needs_row(job)) {
+    bool large = tke_result_is_large(job);
+    if (!needs_row(job) && !large) {
         tke_job_complete(job);
         return;
     }
     tke_txn *txn = tke_txn_new(job->svc->store, &err);
+    if (large)
+        tke_txn_call(txn, tke_result_spill, job);
     tke_job_add_row(txn, job);
     tke_txn_commit(txn, row_committed, job);
 }
@@ -442,6 +474,17 @@ void tke_retrieve_future(tke_call *call)
 
 /* ---- time ---- */
 
+/* The job whose turn it is before this one, if it is paused. Locks: needs svc->lock. */
+static const tke_job *holds_up(const tke_job *job)
+{
+    const tke_run *run = job->run;
+    if (!run || job->state != TKE_QUEUED)
+        return job;
+    if (run->create && run->create->paused)
+        return run->create;
+    return run->queue && run->queue->paused ? run->queue : job;
+}
+
 int64_t tke_poll_expire(tke_service *svc, int64_t now_ms)
 {
     for (;;) {
@@ -459,8 +502,9 @@ int64_t tke_poll_expire(tke_service *svc, int64_t now_ms)
                 *at = w->next_of_job;
                 break;
             }
-        bool paused = job->paused;
-        const char *reason = job->reason;
+        const tke_job *cause = holds_up(job);
+        bool paused = cause->paused;
+        const char *reason = cause->reason;
         tke_job_keep(job);
         pthread_mutex_unlock(&svc->lock);
         send_pending(job, w->reply, paused, reason);
@@ -516,38 +560,6 @@ void tke_service_cancel(tke_service *svc, tinkc_reply *reply)
 void tke_service_resume(tke_service *svc, tinkc_reply *reply)
 {
     (void)tke_stream_resume(svc, reply);
-}
-
-static bool is_over(const tke_service *svc, const tke_job *job, int64_t now_ms)
-{
-    if (job->state != TKE_DONE)
-        return false;
-    if (job->delivered)
-        return now_ms - job->delivered_ms > svc->set.result_grace_ms ||
-               svc->result_bytes > svc->set.result_store_bytes;
-    return now_ms - job->done_ms > svc->set.result_ttl_ms;
-}
-
-void tke_jobs_reap(tke_service *svc, int64_t now_ms)
-{
-    const tkc_map_entry *e;
-    tke_job *gone = NULL;
-    pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; (e = tkc_map_next(&svc->jobs, &at));) {
-        tke_job *job = e->value;
-        if (!is_over(svc, job, now_ms))
-            continue;
-        svc->result_bytes -= (int64_t)job->result.len;
-        tkc_map_remove(&svc->jobs, tkc_str(job->request_id));
-        job->in_map = false;
-        job->next = gone;
-        gone = job;
-    }
-    pthread_mutex_unlock(&svc->lock);
-    for (tke_job *next; gone; gone = next) {
-        next = gone->next;
-        tke_job_drop(gone);
-    }
 }
 
 void tke_cancel_future(tke_call *call)

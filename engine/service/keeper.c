@@ -158,12 +158,12 @@ void *tke_keeper_main(void *arg)
             ask_for_images(svc, now);
             tke_streams_ping(svc, now);
             if (results_overflow(svc))
-                tke_jobs_reap(svc, now);
+                tke_results_reap(svc, now);
         }
         if (now >= next_flush) {
             next_flush = now + 5000;
             tke_usage_flush(svc);
-            tke_jobs_reap(svc, now);
+            tke_results_reap(svc, now);
         }
         if (now >= next_minute) {
             next_minute = now + 60000;

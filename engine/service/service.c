@@ -33,6 +33,7 @@ static const setting known[] = {
     SECONDS(result_grace, 0, 1000000),
     SECONDS(result_ttl, 0, 100000000),
     INT(result_store_bytes, 1, 0, INT64_MAX),
+    INT(result_spill_bytes, 1, 0, INT64_MAX),
     SECONDS(seq_gap_timeout, 1, 1000000),
     SECONDS(session_timeout, 1, 100000000),
     SECONDS(ephemeral_grace, 0, 100000000),
@@ -141,6 +142,7 @@ static void default_settings(tke_settings *s)
                          .result_grace_ms = 300000,
                          .result_ttl_ms = 86400000,
                          .result_store_bytes = (int64_t)4 << 30,
+                         .result_spill_bytes = 1 << 20,
                          .seq_gap_timeout_ms = 660000,
                          .session_timeout_ms = 300000,
                          .ephemeral_grace_ms = 3600000,
@@ -211,6 +213,7 @@ static void free_parts(tke_service *svc)
 {
     tke_usage_flush(svc);
     tkc_pool_free(svc->downloads);
+    tkc_pool_free(svc->results);
     tkc_pool_free(svc->files);
     tke_store_close(svc->store);
     tke_state_free_all(svc);
@@ -245,7 +248,8 @@ static bool start(tke_service *svc, const tinkc_engine_options *o, tinkc_error *
                           : NULL;
     svc->files = svc->cpu ? tkc_pool_new(svc->a, 1, "tinkc-files", err) : NULL;
     svc->downloads = svc->files ? tkc_pool_new(svc->a, 2, "tinkc-archives", err) : NULL;
-    if (!svc->downloads)
+    svc->results = svc->downloads ? tkc_pool_new(svc->a, 1, "tinkc-results", err) : NULL;
+    if (!svc->results)
         return false;
     svc->epoch = tke_store_epoch(svc->store);
     if (!tke_boot(svc, err))
@@ -343,6 +347,8 @@ void tke_service_drop(tke_service *svc)
     tke_polls_close(svc);
     tkc_pool_free(svc->downloads);
     svc->downloads = NULL;
+    tkc_pool_free(svc->results);
+    svc->results = NULL;
     tkc_pool_free(svc->files); /* finishes what is being written */
     svc->files = NULL;
     tke_store_sync(svc->store);

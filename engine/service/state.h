@@ -27,7 +27,7 @@ typedef struct tke_settings {
     int64_t long_poll_ms;
     int64_t pending_status; /* 408 or 200 */
     int64_t metadata_only_threshold;
-    int64_t result_grace_ms, result_ttl_ms, result_store_bytes;
+    int64_t result_grace_ms, result_ttl_ms, result_store_bytes, result_spill_bytes;
     int64_t seq_gap_timeout_ms;
     int64_t session_timeout_ms;
     int64_t ephemeral_grace_ms;
@@ -191,7 +191,9 @@ typedef struct tke_job {
     } in;
 
     /* the result */
-    tkc_buf result;
+    tkc_buf result;       /* empty if it is in a file */
+    int64_t result_bytes; /* wherever it is; once it is done */
+    char *spill;          /* the file; NULL = in memory */
     bool result_is_pb;
     bool failed;
     bool touched; /* failed, but the run is not what it was before */
@@ -284,6 +286,7 @@ struct tke_service {
     tke_cpu *cpu;        /* the worker's */
     tkc_pool *files;     /* one thread: tensor files */
     tkc_pool *downloads; /* slow readers wait here and nowhere else */
+    tkc_pool *results;   /* one thread: reads results that are in files */
     int64_t epoch;
     atomic_bool draining;
     _Atomic int64_t max_body;
@@ -383,10 +386,35 @@ void tke_retrieve_future(tke_call *);
 void tke_cancel_future(tke_call *);
 /* Keeper. Locks: none. Answers polls whose time has come; returns the next deadline. */
 int64_t tke_poll_expire(tke_service *, int64_t now_ms);
-void tke_jobs_reap(tke_service *, int64_t now_ms);
 /* Answers every open poll with 503: the service ends. */
 void tke_polls_close(tke_service *);
 const char *tke_category(const tinkc_error *err);
+
+/* ---- results.c: where results are and how long ---- */
+
+/* Is this result one for a file? */
+bool tke_result_is_large(const tke_job *);
+/* tke_txn_fn with a job as user: moves its result to a file. One that cannot be written stays in
+ * memory. Thread: the store's writer. */
+bool tke_result_spill(tke_store *, void *job, tinkc_error *err);
+/* The file of a run's request, if it is there: a result that outlived a restart. */
+bool tke_result_find(tke_job *, tinkc_error *err);
+/* Calls send with the bytes of the result, now or on another thread; err set: they are gone. */
+typedef struct tke_result_read tke_result_read;
+struct tke_result_read {
+    tkc_job base;
+    tke_job *job; /* one count */
+    tinkc_reply *reply;
+    bool proto, remote;
+    void (*send)(tke_result_read *, tinkc_bytes, const tinkc_error *err);
+};
+void tke_result_fetch(tke_result_read *); /* consumes it: from tkc_zalloc(svc->a) */
+/* Locks: needs svc->lock, for both. */
+void tke_result_count(tke_service *, tke_job *);
+void tke_result_uncount(tke_service *, tke_job *);
+/* Keeper. Drops results whose time is over; if there are too many, delivered ones, oldest first.
+ * What nobody has fetched is never dropped for want of room. */
+void tke_results_reap(tke_service *, int64_t now_ms);
 
 /* ---- queue.c: order, replays, gaps ---- */
 

@@ -171,7 +171,7 @@ void tke_work_create(tke_service *svc, tke_job *job)
 
 void tke_run_remove_files(tke_service *svc, const tke_run *run)
 {
-    static const char *const parts[] = { "image.0", "image.1", "journal" };
+    static const char *const parts[] = { "image.0", "image.1", "journal", "results" };
     tkc_arena arena;
     tkc_arena_init(&arena, svc->a, 0);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -233,6 +233,7 @@ typedef struct writing {
     int64_t next_seq, n_passes, n_pass_tokens, n_failed_passes;
     int64_t created_us, expires_us;
     int32_t slot;
+    bool recorded; /* the job's row is committed */
     tinkc_error err;
 } writing;
 
@@ -837,7 +838,9 @@ static void image_over(writing *w)
     pthread_cond_broadcast(&svc->idle);
     pthread_cond_signal(&svc->work);
     pthread_mutex_unlock(&svc->lock);
-    if (w->job)
+    if (w->job && w->recorded)
+        tke_job_complete(w->job);
+    else if (w->job)
         tke_job_succeed(w->job, (tinkc_str){ 0 });
     writing_free(w);
 }
@@ -848,6 +851,7 @@ static void place_image(void *user, const tinkc_error *err)
     writing *w = user;
     tke_service *svc = w->svc;
     tkc_error_copy(&w->err, err);
+    w->recorded = !tkc_failed(err);
     pthread_mutex_lock(&svc->lock);
     bool wanted = w->run->state != TKE_RUN_UNLOADED;
     pthread_mutex_unlock(&svc->lock);
@@ -868,6 +872,8 @@ static void write_image(tkc_job *base)
     }
     tke_txn *txn = tke_txn_new(w->svc->store, &err);
     tke_txn_exec(txn, "SELECT 1", ""); /* fails with the rows before it if they fail */
+    if (w->job)
+        tke_job_add_row(txn, w->job);
     tke_txn_commit(txn, place_image, w);
 }
 
