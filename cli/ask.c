@@ -15,33 +15,63 @@ static size_t count_given(const cli_app *app, const char *name)
     return n;
 }
 
-/* Stops: those given, else the chat format's own; for raw text the model's own ends alone. */
+static bool stop_at_texts(tinkc_sampling *out, const char *const *texts, size_t n)
+{
+    const char **list = calloc(n + 1, sizeof *list);
+    for (size_t i = 0; list && i < n; i++)
+        list[i] = texts[i];
+    out->stop = list;
+    return list != NULL;
+}
+
+static bool stop_at_tokens(tinkc_sampling *out, const int32_t *tokens, size_t n)
+{
+    int32_t *list = calloc(n, sizeof *list);
+    for (size_t i = 0; list && i < n; i++)
+        list[i] = tokens[i];
+    out->stop_tokens = list;
+    out->n_stop_tokens = list ? n : 0;
+    return list != NULL;
+}
+
+/* The chat format's own, else the tokens that end an answer: not every server knows these. As
+ * tokens where each is one: servers that decode without special tokens would never find the text.
+ */
+static bool stop_as_usual(const cli_asked *asked, bool raw, tinkc_sampling *out)
+{
+    enum { MOST = 64 };
+    int32_t ids[MOST];
+    size_t n = 0, n_ids = 0;
+    const char *const *usual =
+        raw ? NULL : tinkc_chat_stops(asked->tokenizer, asked->renderer, NULL);
+    for (; usual && usual[n]; n++) {
+        int32_t id = tinkc_tokenizer_id(asked->tokenizer, usual[n]);
+        if (n_ids < MOST && id >= 0 && tinkc_tokenizer_is_special(asked->tokenizer, id))
+            ids[n_ids++] = id;
+    }
+    if (n)
+        return n == n_ids ? stop_at_tokens(out, ids, n) : stop_at_texts(out, usual, n);
+    tinkc_i32s ends = tinkc_tokenizer_ends(asked->tokenizer);
+    return ends.len == 0 || stop_at_tokens(out, ends.data, ends.len);
+}
+
+/* Stops: those given, else the usual ones. */
 static bool set_stops(const cli_app *app, const cli_asked *asked, bool raw, tinkc_sampling *out)
 {
     size_t n = count_given(app, "stop"), m = count_given(app, "stop-token");
-    const char *const *usual =
-        raw || n || m ? NULL : tinkc_chat_stops(asked->tokenizer, asked->renderer, NULL);
-    size_t k = 0;
-    while (usual && usual[k])
-        k++;
-    if (n || k) {
-        const char **list = calloc(n + k + 1, sizeof *list);
-        if (!list)
-            return false;
-        for (size_t i = 0; i < n; i++)
-            list[i] = cli_text_at(app, "stop", i);
-        for (size_t i = 0; i < k; i++)
-            list[i] = usual[i];
-        out->stop = list;
-    } else if (m) {
-        int32_t *ids = calloc(m, sizeof *ids);
-        int64_t id = 0;
-        for (size_t i = 0; ids && i < m; i++)
-            ids[i] = cli_parse_int(cli_text_at(app, "stop-token", i), &id) ? (int32_t)id : 0;
-        out->stop_tokens = ids;
-        out->n_stop_tokens = ids ? m : 0;
-    }
-    return true;
+    if (!n && !m)
+        return stop_as_usual(asked, raw, out);
+    const char **texts = calloc(n + 1, sizeof *texts);
+    int32_t *ids = calloc(m + 1, sizeof *ids);
+    int64_t id = 0;
+    for (size_t i = 0; texts && i < n; i++)
+        texts[i] = cli_text_at(app, "stop", i);
+    for (size_t i = 0; ids && i < m; i++)
+        ids[i] = cli_parse_int(cli_text_at(app, "stop-token", i), &id) ? (int32_t)id : 0;
+    bool ok = texts && ids && (n ? stop_at_texts(out, texts, n) : stop_at_tokens(out, ids, m));
+    free(texts);
+    free(ids);
+    return ok;
 }
 
 int cli_sampling_options(cli_app *app, const cli_asked *asked, bool raw, tinkc_sampling *out)

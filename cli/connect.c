@@ -288,6 +288,7 @@ static bool wait_for(cli_app *app, tinkc_future *f, const char *label, int patie
     cli_catch_signals();
     while (f && !err->code) {
         tinkc_error slice = { 0 };
+        bool over = tinkc_future_done(f); /* asked first: then a time-out is the future's own */
         bool done = tinkc_future_wait(f, SLICE_MS, &slice);
         if (bar)
             show_bytes(bar, f);
@@ -295,7 +296,7 @@ static bool wait_for(cli_app *app, tinkc_future *f, const char *label, int patie
             cli_progress_clear();
             return true;
         }
-        if (slice.code != TINKC_E_TIMEOUT || tinkc_future_done(f)) {
+        if (over || slice.code != TINKC_E_TIMEOUT) {
             *err = slice;
         } else if (cli_stop_signal() && cli_stop_count() >= patience) {
             tinkc_future_cancel(f);

@@ -35,23 +35,35 @@ char *cli_sampler_path_of(const char *folder)
     return cli_last_record(folder, "sampler_path");
 }
 
+/* What a path's run says of itself: its base model and its renderer. Quietly: the run may be
+ * somebody else's. The path may have any form that begins with its run. */
+static void learn_from_run(cli_app *app, cli_asked *asked)
+{
+    tinkc_error quiet = { 0 };
+    const char *id = asked->model_path + strlen("tinker://");
+    char *run_id = strndup(id, strcspn(id, "/"));
+    tinkc_future *f = run_id ? tinkc_run_get(app->client, run_id, TINKC_ACCESSIBLE, &quiet) : NULL;
+    const tinkc_run *run =
+        f && cli_wait(app, f, NULL, &quiet) ? tinkc_future_run(f, 0, &quiet) : NULL;
+    if (run && run->base_model && run->base_model[0])
+        asked->base_model = strdup(run->base_model);
+    for (const char *const *p = run ? run->user_metadata : NULL; p && p[0] && p[1]; p += 2)
+        if (strcmp(p[0], "renderer_name") == 0 && !asked->renderer && p[1][0])
+            asked->renderer = strdup(p[1]);
+    tinkc_future_free(f);
+    free(run_id);
+}
+
 /* What the weights at a path stand on, and the renderer of their run. */
 static void learn_about(cli_app *app, cli_asked *asked, tinkc_error *err)
 {
-    tinkc_error quiet = { 0 };
+    if (strncmp(asked->model_path, "tinker://", 9) == 0)
+        learn_from_run(app, asked);
+    if (asked->base_model)
+        return;
     tinkc_future *f = tinkc_checkpoint_get(app->client, asked->model_path, err);
     if (cli_wait(app, f, NULL, err))
         asked->base_model = strdup(tinkc_future_weights(f, 0, err)->base_model);
-    tinkc_future_free(f);
-    if (err->code || asked->renderer)
-        return;
-    f = tinkc_run_get_by_path(app->client, asked->model_path, TINKC_ACCESSIBLE, &quiet);
-    if (cli_wait(app, f, NULL, &quiet)) {
-        const tinkc_run *run = tinkc_future_run(f, 0, &quiet);
-        for (const char *const *p = run ? run->user_metadata : NULL; p && p[0] && p[1]; p += 2)
-            if (strcmp(p[0], "renderer_name") == 0 && !asked->renderer && p[1][0])
-                asked->renderer = strdup(p[1]);
-    }
     tinkc_future_free(f);
 }
 
@@ -92,7 +104,9 @@ int cli_open_sampler(cli_app *app, cli_asked *asked)
         learn_about(app, asked, &err);
     if (!err.code)
         asked->tokenizer = cli_tokenizer(app, asked->base_model, &err);
-    tinkc_sampler_options o = { .base_model = asked->base_model, .model_path = asked->model_path };
+    tinkc_sampler_options o = { .model_path = asked->model_path };
+    if (!o.model_path) /* servers may refuse to be given both */
+        o.base_model = asked->base_model;
     tinkc_future *f = err.code ? NULL : tinkc_sampler_open(app->client, &o, &err);
     if (cli_wait(app, f, "opening the sampler", &err))
         asked->sampler = tinkc_future_sampler(f, 0, &err);

@@ -253,8 +253,7 @@ tinkc_future *tinkc_checkpoint_get(tinkc_client *client, const char *path, tinkc
 {
     static const tkc_rest_class class = { "checkpoint_get", "weights" };
     tinkc_error local;
-    tinkc_path parts;
-    if (!tkc_enter(&err, &local) || !tinkc_path_parse(path, &parts, err))
+    if (!tkc_enter(&err, &local) || !tkc_tinker_path_given(path, err))
         return NULL;
     tkc_weights_info_request msg = { .tinker_path = path };
     return tkc_rest_start(client, &class,

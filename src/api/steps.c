@@ -474,14 +474,13 @@ tinkc_future *tinkc_trainer_load(tinkc_trainer *trainer, const tinkc_state_optio
                                  tinkc_error *err)
 {
     tinkc_error local;
-    tinkc_path path;
     if (!tkc_enter(&err, &local))
         return NULL;
-    if (!o || !o->path) {
-        tkc_fail(err, TINKC_E_ARGUMENT, "%s: must not be NULL", o ? "path" : "options");
+    if (!o) {
+        tkc_fail(err, TINKC_E_ARGUMENT, "options: must not be NULL");
         return NULL;
     }
-    if (!tinkc_path_parse(o->path, &path, err))
+    if (!tkc_tinker_path_given(o->path, err))
         return NULL;
     step *s = step_new(trainer, &load_class, err);
     if (!s)

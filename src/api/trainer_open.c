@@ -489,15 +489,12 @@ tinkc_future *tinkc_trainer_open(tinkc_client *client, const tinkc_lora_options 
 
 static bool check_state(const tinkc_state_options *o, tinkc_error *err)
 {
-    tinkc_path path;
     if (!o)
         return tkc_fail(err, TINKC_E_ARGUMENT, "options: must not be NULL");
     if (!tkc_all_zero(o->reserved, sizeof o->reserved) ||
         !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools))
         return tkc_fail(err, TINKC_E_ARGUMENT, "reserved: must be zero");
-    if (!o->path)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "path: must not be NULL");
-    return tinkc_path_parse(o->path, &path, err);
+    return tkc_tinker_path_given(o->path, err);
 }
 
 tinkc_future *tinkc_trainer_open_from(tinkc_client *client, const tinkc_state_options *options,

@@ -54,6 +54,16 @@ bool tkc_tinker_path(tinkc_str text, tinkc_path *out, tinkc_error *err)
     return true;
 }
 
+bool tkc_tinker_path_given(const char *path, tinkc_error *err)
+{
+    static const char prefix[] = "tinker://";
+    if (!path)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "path: must not be NULL");
+    if (!tkc_starts_with(tkc_str(path), prefix) || !path[strlen(prefix)])
+        return tkc_fail(err, TINKC_E_PATH, "path: must begin with tinker://, not '%.200s'", path);
+    return true;
+}
+
 bool tinkc_path_parse(const char *path, tinkc_path *out, tinkc_error *err)
 {
     tinkc_error local;

@@ -211,6 +211,29 @@ static void saves_and_loads(void **state)
     tinkc_trainer_free(again);
 }
 
+/* Where the service alone reads a path, its form is the service's business: SkyRL's has two parts.
+ */
+static void paths_of_other_servers(void **state)
+{
+    fixture *x = *state;
+    const tinkc_state_options short_path = { .path = "tinker://model_1/final" };
+    tinkc_future *load = tinkc_trainer_load(x->trainer, &short_path, &x->err);
+    assert_string_equal(tinkc_future_path(load, 5000, &x->err), short_path.path);
+    tinkc_future *info = tinkc_checkpoint_get(x->client, short_path.path, &x->err);
+    assert_null(tinkc_future_weights(info, 5000, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_NOT_FOUND); /* it was asked */
+    x->err = (tinkc_error){ 0 };
+    assert_null(tinkc_trainer_load(x->trainer, &(tinkc_state_options){ .path = "final" }, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_PATH);
+    x->err = (tinkc_error){ 0 };
+    assert_null(
+        tinkc_trainer_open_from(x->client, &(tinkc_state_options){ .path = "tinker://" }, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_PATH);
+    x->err = (tinkc_error){ 0 };
+    tinkc_future_free(load);
+    tinkc_future_free(info);
+}
+
 /* ---- custom losses ---- */
 
 static bool plain_loss(tinkc_loss *loss, void *user, tinkc_error *err)
@@ -506,6 +529,7 @@ int main(void)
         WITH(serial_chunks_leave_one_by_one, setup_serial),
         WITH(packed_chunks_say_so, setup_packed),
         WITH(saves_and_loads, setup),
+        WITH(paths_of_other_servers, setup),
         WITH(custom_loss_on_this_thread, setup),
         WITH(custom_loss_together, setup),
         WITH(custom_loss_in_a_queue, setup),
