@@ -1,4 +1,5 @@
 /* cmd_train.c - `tinkc train sft` and `tinkc train resume`: where to begin, then train_run.c. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -201,6 +202,8 @@ int cli_train_sft(cli_app *app)
         bad = settle_folder(&s, &resume);
         bad = bad ? bad : cli_connect(app);
         bad = bad ? bad : open_trainer(&s, resume);
+        if (!bad && resume && !cli_trainlog_rewind(s.log_dir, s.step))
+            bad = cli_fail(app, "local_io", NULL, "%s: %s", s.log_dir, strerrordesc_np(errno));
         bad = bad ? bad : cli_trainlog_open(app, s.log_dir, cli_text(app, "hook"), &s.log);
         bad = bad ? bad : write_config(&s);
         if (!bad && s.step >= s.total_steps)

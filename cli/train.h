@@ -30,6 +30,7 @@ typedef struct cli_sft {
     size_t last_save_tokens;
     char *last_rolling; /* path to delete when the next is there */
     char *state_path, *sampler_path;
+    json_t *pending; /* what goes into the next step's row: evaluation, times; NULL = nothing */
     double smooth_tokens_s;
     size_t first_step; /* where this process began */
 } cli_sft;

@@ -271,6 +271,7 @@ int cli_sft_prepare(cli_app *app, cli_sft *s)
 
 void cli_sft_free(cli_sft *s)
 {
+    json_decref(s->pending);
     tinkc_trainer_free(s->trainer);
     tinkc_tokenizer_free(s->tokenizer);
     cli_trainlog_close(&s->log);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ids.h"
 #include "out.h"
 #include "term.h"
 #include "text.h"
@@ -162,6 +163,10 @@ static void record_step(cli_sft *s, const flight *f, const score *sc, const tink
     json_object_set_new(v, "num_loss_tokens", number(sc->weight));
     json_object_set_new(v, "train_mean_nll", number(mean_nll(sc)));
     json_object_set_new(v, "train_mean_bpb", number(bits_per_byte(sc)));
+    if (s->pending)
+        json_object_update(v, s->pending);
+    json_decref(s->pending);
+    s->pending = NULL;
     json_object_set_new(v, "time/step", json_real(seconds));
     if (!cli_trainlog_metrics(&s->log, v))
         cli_warn(s->app, "%s/metrics.jsonl cannot be written", s->log_dir);
@@ -194,8 +199,19 @@ static bool settle(cli_sft *s, flight *f, tinkc_error *err)
 
 /* ---- evaluation ---- */
 
+/* For the row of the step that comes next. */
+static void note_time(cli_sft *s, const char *name, int64_t begun_ms)
+{
+    if (!s->pending)
+        s->pending = json_object();
+    json_object_set_new(s->pending, name, json_real((double)(cli_now_ms() - begun_ms) / 1000));
+}
+
+/* As in the cookbook, an evaluation stands in the row of the step that follows it; the last one,
+ * which no step follows, in a row of its own. */
 static bool evaluate(cli_sft *s, tinkc_error *err)
 {
+    int64_t begun_ms = cli_now_ms();
     if (!s->test.n)
         return true;
     tinkc_batch *batch = tinkc_batch_new(s->app->client, err);
@@ -208,8 +224,11 @@ static bool evaluate(cli_sft *s, tinkc_error *err)
         score sc = score_pass(s->test.items, NULL, tinkc_future_fwdbwd(f, 0, err));
         json_t *v = json_pack("{s:I,s:o,s:o}", "step", (json_int_t)s->step, "test/nll",
                               number(mean_nll(&sc)), "test/bpb", number(bits_per_byte(&sc)));
-        cli_trainlog_metrics(&s->log, v);
         tell(s, "eval", v);
+        if (s->step >= s->total_steps)
+            cli_trainlog_metrics(&s->log, v);
+        note_time(s, "time/evals", begun_ms);
+        json_object_update_missing(s->pending, v);
         json_decref(v);
         cli_note(s->app, "step %zu: test loss %.4f", s->step, mean_nll(&sc));
     }
@@ -270,6 +289,7 @@ static int64_t ttl_of(const cli_app *app)
 static bool checkpoint(cli_sft *s, bool final, bool rolling, tinkc_error *err)
 {
     char name[32];
+    int64_t begun_ms = cli_now_ms();
     int64_t ttl = final ? 0 : rolling ? cli_int(s->app, "rolling-ttl") : ttl_of(s->app);
     if (final)
         (void)snprintf(name, sizeof name, "final");
@@ -291,6 +311,8 @@ static bool checkpoint(cli_sft *s, bool final, bool rolling, tinkc_error *err)
         tell(s, "checkpoint", v);
         json_decref(v);
         drop_rolling(s);
+        note_time(s, "time/save_checkpoint", begun_ms);
+        cli_ids_add(s->app, "checkpoint", sampler ? sampler : state);
         if (rolling)
             s->last_rolling = strdup(state);
         else

@@ -32,6 +32,50 @@ int cli_trainlog_open(cli_app *app, const char *folder, const char *hook, cli_tr
     return 0;
 }
 
+static bool copy_rows(FILE *from, FILE *to, size_t step, bool all)
+{
+    char *line = NULL;
+    size_t cap = 0;
+    bool ok = true;
+    for (ssize_t n; ok && (n = getline(&line, &cap, from)) > 0;) {
+        if (line[n - 1] != '\n')
+            break; /* torn */
+        json_t *v = all ? NULL : json_loads(line, 0, NULL);
+        const json_t *at = json_object_get(v, "step");
+        if (!json_is_integer(at) || json_integer_value(at) < (json_int_t)step)
+            ok = fputs(line, to) != EOF;
+        json_decref(v);
+    }
+    free(line);
+    return ok && fflush(to) == 0 && fsync(fileno(to)) == 0;
+}
+
+/* Written anew beside it and moved into place, so that a kill here loses nothing. */
+static bool rewrite_rows(const char *folder, const char *name, size_t step, bool all)
+{
+    char *path = cli_printf("%s/%s", folder, name), *beside = cli_printf("%s/%s.new", folder, name);
+    FILE *from = path ? fopen(path, "re") : NULL, *to = NULL;
+    bool ok = path && beside && (from || errno == ENOENT);
+    if (ok && from) {
+        to = fopen(beside, "we");
+        ok = to && copy_rows(from, to, step, all);
+        if (to && fclose(to) != 0)
+            ok = false;
+        ok = ok && rename(beside, path) == 0;
+    }
+    if (from)
+        fclose(from);
+    free(path);
+    free(beside);
+    return ok;
+}
+
+bool cli_trainlog_rewind(const char *folder, size_t step)
+{
+    return rewrite_rows(folder, "metrics.jsonl", step, false) &&
+           rewrite_rows(folder, "checkpoints.jsonl", 0, true);
+}
+
 void cli_trainlog_close(cli_trainlog *log)
 {
     if (log->metrics)

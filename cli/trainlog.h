@@ -19,6 +19,9 @@ typedef struct cli_trainlog {
 
 /* Makes the folder and opens the files for appending. 0, or an exit code after reporting. */
 int cli_trainlog_open(cli_app *, const char *folder, const char *hook, cli_trainlog *out);
+/* Before it is opened: rows of steps from `step` on are taken out of metrics.jsonl, because they are about
+ * to be trained again, and so is what a killed process left half-written. False with errno set. */
+bool cli_trainlog_rewind(const char *folder, size_t step);
 void cli_trainlog_close(cli_trainlog *);
 bool cli_trainlog_metrics(cli_trainlog *, const json_t *);
 bool cli_trainlog_checkpoint(cli_trainlog *, const json_t *);
