@@ -48,6 +48,7 @@ typedef struct reply {
     bool detached;
     tkc_sink_fn *sink;
     size_t (*sink_room)(void *user);
+    void (*sink_head)(void *user);
     void *sink_user;
 
     /* Whoever the transport calls from, one at a time; the I/O thread after the end. */
@@ -56,7 +57,7 @@ typedef struct reply {
     size_t n_headers, cap_headers;
     tkc_buf bytes;
     int32_t status, code;            /* code 0 = ended well */
-    bool too_large, no_memory, sunk; /* sunk: a part of the body has gone to the sink */
+    bool too_large, no_memory, sunk; /* sunk: the sink has had something of it */
     char message[200];
 } reply;
 
@@ -136,11 +137,27 @@ static bool to_sink(reply *r, const void *data, size_t len)
     return more;
 }
 
+/* The head is complete. */
+static bool head_to_sink(reply *r)
+{
+    if (!r->sink_head || !is_success(r->status))
+        return true;
+    pthread_mutex_lock(&r->lock);
+    bool wanted = !r->detached;
+    r->sunk = true;
+    if (wanted)
+        r->sink_head(r->sink_user);
+    pthread_mutex_unlock(&r->lock);
+    return wanted;
+}
+
 static bool on_write(tinkc_reply *pub, const void *data, size_t len)
 {
     reply *r = TKC_OWNER(pub, reply, pub);
     if (r->too_large || r->no_memory)
         return false;
+    if (len == 0)
+        return head_to_sink(r);
     if (r->sink && is_success(r->status))
         return to_sink(r, data, len);
     if (r->max_bytes > 0 && (uint64_t)r->bytes.len + len > (uint64_t)r->max_bytes) {
@@ -379,6 +396,7 @@ static reply *new_reply(inner *c, const char *token, tinkc_error *err)
     tkc_buf_init(&r->bytes, client->a, TKC_BUF_NO_MAX);
     r->sink = spec->sink;
     r->sink_room = spec->sink_room;
+    r->sink_head = spec->sink_head;
     r->sink_user = spec->sink_user;
     r->max_bytes = spec->max_bytes ? spec->max_bytes : client->max_response_bytes;
     tkc_buf_init(&r->loaded, client->a, TKC_BUF_NO_MAX);

@@ -52,6 +52,7 @@ typedef struct tkc_call_spec {
     tkc_sink_fn *sink;          /* NULL = collect */
     void *sink_user;
     size_t (*sink_room)(void *user); /* tinkc_reply.room; NULL = any number */
+    void (*sink_head)(void *user);   /* the head is here, before any byte; ends all retries */
     int64_t max_bytes;               /* of a collected body; 0 = the client's max_response_bytes */
 } tkc_call_spec;
 

@@ -366,6 +366,8 @@ static bool give(delivery *d)
         reply->status(reply, a->status);
         for (size_t i = 0; a->headers[i]; i += 2)
             reply->header(reply, a->headers[i], a->headers[i + 1]);
+        if (!reply->write(reply, "", 0))
+            a->len = 0;
     }
     size_t end = a->len;
     if (a->fault == TINKC_FAULT_DRIP || a->drip_ms)

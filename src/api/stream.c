@@ -58,6 +58,20 @@ static void take_head(tkc_pull *p, tinkc_error *err)
         p->shared.head_ready = true;
 }
 
+/* Wakes who waits for the head; it is nothing to read yet. */
+static void pull_head(void *user)
+{
+    tkc_pull *p = user;
+    tinkc_error err = { 0 };
+    pthread_mutex_lock(&p->shared.lock);
+    if (!p->shared.ended) {
+        take_head(p, &err);
+        tkc_error_copy(&p->shared.err, &err);
+        pthread_cond_broadcast(&p->shared.cond);
+    }
+    pthread_mutex_unlock(&p->shared.lock);
+}
+
 static bool pull_sink(void *user, const void *data, size_t len)
 {
     tkc_pull *p = user;
@@ -91,6 +105,7 @@ void tkc_pull_sink(tkc_pull *p, tkc_call_spec *spec)
 {
     spec->sink = pull_sink;
     spec->sink_room = pull_room;
+    spec->sink_head = pull_head;
     spec->sink_user = p;
 }
 

@@ -113,6 +113,14 @@ static void give_notes(tkc_exchange *x)
                                                         : "");
 }
 
+/* The head is complete. False: nobody wants the rest. */
+static bool give_head_end(tkc_exchange *x)
+{
+    give_notes(x);
+    x->unwanted = !x->reply->write(x->reply, "", 0);
+    return !x->unwanted;
+}
+
 static size_t on_header(char *data, size_t size, size_t n, void *user)
 {
     tkc_exchange *x = user;
@@ -126,8 +134,8 @@ static size_t on_header(char *data, size_t size, size_t n, void *user)
     }
     if (line.len == 0 && !x->head_done) {
         x->head_done = true;
-        if (x->status >= 200 && !x->holding)
-            give_notes(x);
+        if (x->status >= 200 && !x->holding && !give_head_end(x))
+            return 0;
     }
     if (x->head_done || x->status < 200)
         return len; /* the end of the head, a trailer, or an interim answer */

@@ -433,6 +433,41 @@ static void on_ready(tinkc_stream *s, void *user)
     assert_int_equal(err.code, 0);
 }
 
+static void only_a_head(const stub_request *r, stub_answer *a, void *user)
+{
+    (void)user;
+    a->body = "{}";
+    if (strcmp(r->path, "/s") != 0)
+        return;
+    a->headers = "X-Here: already\r\n";
+    a->behaviour = STUB_DRIP; /* the first byte comes after a minute */
+    a->drip_ms = 60000;
+}
+
+static void a_head_does_not_wait_for_the_body(void **state)
+{
+    tinkc_error err = { 0 };
+    char byte;
+    (void)state;
+    stub_server *s = stub_start(NULL, only_a_head, NULL);
+    tinkc_client *client = real_client(s, &err);
+    tinkc_queue *queue = tinkc_queue_new(client, &err);
+    tinkc_stream *stream = tinkc_stream_open(client, &(tinkc_call_options){ .path = "/s" }, &err);
+    reading r = { 0 };
+    tinkc_stream_on_ready(stream, queue, on_ready, &r, &err);
+    const tinkc_response *head = tinkc_stream_head(stream, 20000, &err);
+    assert_ok(&err);
+    assert_string_equal(tinkc_response_header(head, "x-here"), "already");
+    assert_int_equal(tinkc_response_status(head), 200);
+    assert_int_equal(tinkc_queue_run(queue, 0, &err), 0); /* nothing to read yet */
+    assert_int_equal(tinkc_stream_read(stream, &byte, 1, 0, &err), 0);
+    assert_int_equal(err.code, TINKC_E_TIMEOUT);
+    tinkc_stream_free(stream);
+    tinkc_queue_free(queue);
+    tinkc_client_free(client);
+    stub_stop(s);
+}
+
 static void a_stream_in_a_loop_of_ones_own(void **state)
 {
     tinkc_error err = { 0 };
@@ -499,6 +534,7 @@ int main(void)
         cmocka_unit_test(a_closed_client_ends_its_streams),
         cmocka_unit_test(events_are_pulled),
         cmocka_unit_test(notes_of_a_real_exchange),
+        cmocka_unit_test(a_head_does_not_wait_for_the_body),
         cmocka_unit_test(a_stream_in_a_loop_of_ones_own),
         cmocka_unit_test(a_slow_reader_holds_the_server),
     };

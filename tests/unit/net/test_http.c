@@ -39,6 +39,7 @@ typedef struct answer {
     atomic_size_t len;
     atomic_size_t room; /* with limit_room: how many more bytes may come */
     bool limit_room;
+    int heads;
 } answer;
 
 static answer *of(tinkc_reply *r)
@@ -64,6 +65,12 @@ static void on_header(tinkc_reply *r, const char *name, const char *value)
 static bool on_write(tinkc_reply *r, const void *data, size_t len)
 {
     answer *a = of(r);
+    if (len == 0) { /* the head is complete */
+        assert_int_equal(a->len, 0);
+        assert_int_equal(a->heads++, 0);
+        return true;
+    }
+    assert_int_equal(a->heads, 1);
     if (a->refuse_body)
         return false;
     if (a->limit_room) {
