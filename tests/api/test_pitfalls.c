@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "support/api_support.h"
+#include "support/counting.h"
 #include "wire/train.h"
 
 static const tinkc_lora_options lora = { .base_model = "mock/nano" };
@@ -85,6 +86,66 @@ static void c01_submitting_does_not_wait_for_the_network(void **state)
     tinkc_client_free(other);
     tinkc_mock_free(other_mock);
     close_fixture(&x);
+}
+
+/* 64 MiB of small events, in pieces that end anywhere. */
+static void c02_events_in_little_memory(void **state)
+{
+    (void)state;
+    static const char event[] = "event: delta\nid: 7\ndata: {\"token\": 42}\n\n";
+    enum { LEN = sizeof event - 1, PIECE = 1000, TOTAL = 64 << 20 };
+    tinkc_error err = { 0 };
+    counting memory = { 0 };
+    tinkc_allocator a = counting_allocator(&memory);
+    tinkc_sse_parser *parser = tinkc_sse_new(0, &a, &err);
+    char piece[PIECE];
+    size_t events = 0;
+    for (size_t at = 0; at < TOTAL; at += PIECE) {
+        for (size_t i = 0; i < PIECE; i++)
+            piece[i] = event[(at + i) % LEN];
+        assert_true(tinkc_sse_feed(parser, piece, PIECE, &err));
+        for (const tinkc_sse *e; (e = tinkc_sse_next(parser, &err)); events++)
+            assert_int_equal(e->data_len, 13);
+    }
+    assert_ok(&err);
+    assert_int_equal(events, (TOTAL + PIECE - 1) / PIECE * PIECE / LEN);
+    assert_true(atomic_load(&memory.peak) < 1 << 20);
+    tinkc_sse_free(parser);
+    assert_int_equal(atomic_load(&memory.bytes), 0);
+}
+
+/* Plain text is plain text; who wants a conversation calls another function. */
+static void c08_c21_encoding_never_applies_a_template(void **state)
+{
+    (void)state;
+    static const char json[] =
+        "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":3,\"content\":\"<u>\",\"special\":true,"
+        "\"normalized\":false}],\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":"
+        "false,"
+        "\"trim_offsets\":false,\"use_regex\":false},\"decoder\":{\"type\":\"ByteLevel\"},"
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2},\"merges\":[]}}";
+    static const char config[] =
+        "{\"chat_template\":\"{% for m in messages %}<u>{{ m.content }}c{% endfor %}\"}";
+    tinkc_error err = { 0 };
+    tinkc_tokenizer *tok = tinkc_tokenizer_parse(json, sizeof json - 1, config, sizeof config - 1,
+                                                 &(tinkc_tokenizer_options){ 0 }, &err);
+    tinkc_tokens plain = { 0 }, chat = { 0 };
+    tinkc_text text = { 0 };
+    assert_ok(&err);
+    assert_true(tinkc_encode(tok, "ab", &plain, &err));
+    static const char messages[] = "[{\"role\":\"user\",\"content\":\"ab\"}]";
+    assert_true(tinkc_chat_encode(tok, messages, NULL, &chat, &err));
+    assert_true(tinkc_chat_render(tok, messages, NULL, &text, &err));
+    assert_ok(&err);
+    assert_int_equal(plain.len, 2);
+    assert_memory_equal(plain.data, ((int32_t[]){ 0, 1 }), 2 * sizeof(int32_t));
+    assert_int_equal(chat.len, 4);
+    assert_memory_equal(chat.data, ((int32_t[]){ 3, 0, 1, 2 }), 4 * sizeof(int32_t));
+    assert_string_equal(text.data, "<u>abc");
+    tinkc_tokens_free(&plain);
+    tinkc_tokens_free(&chat);
+    tinkc_text_free(&text);
+    tinkc_tokenizer_free(tok);
 }
 
 static void c04_no_timeout_is_not_the_default_timeout(void **state)
@@ -420,6 +481,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(c01_submitting_does_not_wait_for_the_network),
+        cmocka_unit_test(c02_events_in_little_memory),
+        cmocka_unit_test(c08_c21_encoding_never_applies_a_template),
         cmocka_unit_test(c04_no_timeout_is_not_the_default_timeout),
         cmocka_unit_test(c09_images_are_base64_in_samples_and_bytes_in_training),
         cmocka_unit_test(c20_one_table_says_what_is_retried_and_whose_doing),

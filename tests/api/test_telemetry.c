@@ -210,6 +210,39 @@ static void errors_are_told_at_once(void **state)
     close_world(&w);
 }
 
+/* Both on this thread; each says only what happened to itself, under its own session. */
+static void c49_two_clients_tell_their_own_story(void **state)
+{
+    world w[2];
+    static const char *const sessions[] = { "session-of-one", "session-of-two" };
+    static const char *const names[] = { "said-by-one", "said-by-two" };
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        char answer[100];
+        snprintf(answer, sizeof answer, "{\"session_id\":\"%s\",\"type\":\"create_session\"}",
+                 sessions[i]);
+        open_world(&w[i], TINKC_TELEMETRY_ON);
+        tinkc_mock_always(w[i].mock, NULL, "/api/v1/create_session",
+                          &(tinkc_mock_answer){ .body = answer }, &w[i].err);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        const char *id = tinkc_client_session_id(w[i].client, 5000, &w[i].err);
+        assert_ok(&w[i].err);
+        assert_string_equal(id, sessions[i]);
+    }
+    for (size_t i = 0; i < 2; i++)
+        assert_true(tinkc_client_report(w[i].client, names[i], NULL, TINKC_LOG_INFO, &w[i].err));
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(tinkc_client_close(w[i].client, 5000, &w[i].err));
+        assert_int_equal(sent(&w[i]), 1);
+        assert_non_null(strstr(body(&w[i], 0), sessions[i]));
+        assert_null(strstr(body(&w[i], 0), sessions[1 - i]));
+        assert_int_equal(count(body(&w[i], 0), names[i]), 1);
+        assert_null(strstr(body(&w[i], 0), names[1 - i]));
+        close_world(&w[i]);
+    }
+}
+
 static void secrets_never_leave(void **state)
 {
     static const char *const leaks[] = {
@@ -289,6 +322,7 @@ int main(void)
         cmocka_unit_test(the_queue_has_an_end),
         cmocka_unit_test(a_broken_endpoint_costs_three_attempts),
         cmocka_unit_test(errors_are_told_at_once),
+        cmocka_unit_test(c49_two_clients_tell_their_own_story),
         cmocka_unit_test(secrets_never_leave),
         cmocka_unit_test(a_silent_endpoint_does_not_hold_the_close),
         cmocka_unit_test(wrong_reports_are_refused),
