@@ -139,6 +139,8 @@ static void swallow_space(const tkc_added_token *token, const unsigned char *tex
 {
     for (size_t start; token->lstrip && m->start > floor && space_before(text, m->start, &start);)
         m->start = start > floor ? start : floor;
+    if (token->lstrip && m->start < floor)
+        m->start = floor;
     while (token->rstrip && m->end < len) {
         const unsigned char *p = text + m->end;
         if (!(tkc_class_of(tkc_next_char(&p)) & TKC_SPACE))
@@ -160,12 +162,15 @@ bool tkc_added_next(const tkc_added_set *s, const unsigned char *text, size_t le
         const tkc_added_token *token = s->tokens[found];
         size_t start = search->scan, end = start + taken;
         search->scan = end;
-        if ((skip_special && token->special) || start < search->done ||
+        if ((skip_special && token->special) ||
             (token->single_word && !stands_alone(text, len, start, end)))
             continue;
+        /* A token inside white space that the one before swallowed is a token all the same, and
+         * what is behind it is text again: so does the reference. */
         *out = (tkc_added_match){ start, end, token };
         swallow_space(token, text, len, search->done, out);
         search->done = out->end;
-        return true;
+        if (out->start < out->end)
+            return true;
     }
 }

@@ -76,7 +76,9 @@ static bool encode_normal(text_job *t, const unsigned char *p, size_t len, size_
         bool found = tkc_added_next(set, p, len, t->special == TINKC_SPECIAL_SOME, &search, &m);
         size_t end = found ? m.start : len;
         tkc_origins rest = { 0 };
-        if (origins) {
+        if (end < done) {
+            ; /* found in what the token before swallowed */
+        } else if (origins) {
             rest = (tkc_origins){ origins->data + done, end - done, 0 };
             t->e.origins = &rest;
         } else {
@@ -125,7 +127,8 @@ static bool encode_valid(text_job *t, size_t from, size_t to)
     size_t done = from;
     while (tkc_added_next(set, t->text + from, to - from, t->special == TINKC_SPECIAL_SOME, &search,
                           &m)) {
-        if (!encode_between(t, done, from + m.start) ||
+        bool gap = from + m.start > done; /* else found in what the token before swallowed */
+        if ((gap && !encode_between(t, done, from + m.start)) ||
             !put_id(t, m.token->id, from + m.start, from + m.end))
             return false;
         done = from + m.end;

@@ -313,12 +313,12 @@ static void read_top(reader *r)
 /* ---- added tokens ---- */
 
 /* The id of a token of the model's vocabulary by its text as the file spells it; -1 = none. */
-static int64_t vocab_id(const reader *r, tinkc_str text, unsigned char *room)
+static int64_t vocab_id(const reader *r, size_t n_model, tinkc_str text, unsigned char *room)
 {
     size_t n = convert(r->map, text, room);
     if (n != SIZE_MAX && n > 0)
         return tkc_find_word(tkc_builder_tables(r->builder), room, n);
-    for (size_t i = 0; i < r->n_tokens; i++)
+    for (size_t i = 0; i < n_model; i++)
         if (!r->tokens[i].is_bytes && tkc_str_eq(r->tokens[i].text, text))
             return r->tokens[i].id;
     return -1;
@@ -352,7 +352,8 @@ static bool write_added_tokens(reader *r, tkc_jsonw *w)
 {
     tkc_json j;
     int64_t given, next = (int64_t)r->n_tokens;
-    size_t n_model = r->n_tokens;
+    size_t n_model = r->n_tokens, cap_written = 0;
+    tinkc_str *written = NULL; /* the added ones as the file has them: tokens hold bytes */
     tkc_json_open(&j, r->added, r->temp, r->err);
     j.code = TINKC_E_TOKENIZER;
     unsigned char *room = tkc_arena_alloc(r->temp, r->added.len + 1, r->err);
@@ -365,14 +366,18 @@ static bool write_added_tokens(reader *r, tkc_jsonw *w)
             return false;
         if (text.len == 0)
             continue;
-        int64_t id = vocab_id(r, text, room);
+        int64_t id = vocab_id(r, n_model, text, room);
         for (size_t i = n_model; id < 0 && i < r->n_tokens; i++)
-            if (tkc_str_eq(r->tokens[i].text, text))
+            if (tkc_str_eq(written[i - n_model], text))
                 id = r->tokens[i].id;
         if (id < 0) {
             id = next++;
-            if (!add_token(r, text, id))
+            tinkc_str *grown =
+                grow_array(r, written, &cap_written, r->n_tokens - n_model, sizeof *written);
+            if (!grown || !add_token(r, text, id))
                 return false;
+            written = grown;
+            written[r->n_tokens - 1 - n_model] = text;
             /* Decoded through the byte alphabet where that is possible, but never encoded to. */
             r->tokens[r->n_tokens - 1].is_bytes = false;
         }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "tokenizer/unicode.h"
 
 struct tkc_regex {
     pcre2_code *code;
@@ -43,6 +44,84 @@ static bool begins(const translation *t, const char *text)
     return (size_t)(t->end - t->at) >= n && memcmp(t->at, text, n) == 0;
 }
 
+#define SPACES                                                                                     \
+    "\\t-\\r "                                                                                     \
+    "\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
+
+/* A property, and the characters that have it but are younger than PCRE2. */
+static bool put_property(translation *t, const char *name)
+{
+    bool ok =
+        tkc_buf_printf(t->out, t->err, strcmp(name, "Han") == 0 ? "\\p{sc:%s}" : "\\p{%s}", name);
+    for (const tkc_young_range *r = NULL; ok && (r = tkc_young_next(r, name));)
+        ok = tkc_buf_printf(t->out, t->err, "\\x{%X}-\\x{%X}", r->from, r->to);
+    return ok;
+}
+
+/* What \w is inside a class; by itself it is also the numbers of Latin-1. */
+static bool put_word(translation *t)
+{
+    static const char *const parts[] = { "L", "M", "Nd", "Nl", "Pc" };
+    bool ok = true;
+    for (size_t i = 0; ok && i < sizeof parts / sizeof *parts; i++)
+        ok = put_property(t, parts[i]);
+    if (ok && !t->in_class)
+        ok = put(t, "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}");
+    return ok && put(t, "\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}"
+                        "\\x{1F170}-\\x{1F189}");
+}
+
+static bool put_hex(translation *t)
+{
+    return put(t, "0-9a-fA-F");
+}
+
+static bool put_space(translation *t)
+{
+    return put(t, SPACES);
+}
+
+static bool put_digit(translation *t)
+{
+    return put_property(t, "Nd");
+}
+
+/* A set of characters, as part of a class or as one by itself. */
+static bool put_set(translation *t, const char *from, bool (*members)(translation *), bool negated)
+{
+    t->at += strlen(from);
+    if (t->in_class)
+        return negated ? refuse(t, from) : members(t);
+    return put(t, negated ? "[^" : "[") && members(t) && put(t, "]");
+}
+
+/* \p{X} and \P{X} of the properties that got new members. 1 = done, 0 = another one, -1 = failed.
+ */
+static int put_young(translation *t)
+{
+    static const char *const names[] = { "L", "Lu", "Ll", "Lt", "Lm", "Lo", "M",
+                                         "N", "Nd", "Nl", "No", "P",  "S",  "Han" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char text[16];
+        size_t n = strlen(names[i]);
+        bool negated = begins(t, "\\P{") || begins(t, "\\p{^");
+        size_t skip = begins(t, "\\p{^") ? 4 : 3;
+        memcpy(text, names[i], n);
+        memcpy(text + n, "}", 2);
+        translation rest = { .at = t->at + skip, .end = t->end };
+        if ((size_t)(t->end - t->at) <= skip || !begins(&rest, text))
+            continue;
+        if (negated && t->in_class)
+            return 0; /* as it is: it can only have too many members */
+        t->at += skip + n + 1;
+        bool ok = t->in_class
+                      ? put_property(t, names[i])
+                      : put(t, negated ? "[^" : "[") && put_property(t, names[i]) && put(t, "]");
+        return ok ? 1 : -1;
+    }
+    return 0;
+}
+
 /* An escape, *at standing on the backslash. */
 static bool put_escape(translation *t)
 {
@@ -50,30 +129,24 @@ static bool put_escape(translation *t)
         return refuse(t, "a backslash at the end");
     char c = t->at[1];
     static const struct {
-        const char *from, *outside, *inside;
+        const char *from;
+        bool (*members)(translation *);
+        bool negated;
     } table[] = {
-        { "\\h", "[0-9a-fA-F]", "0-9a-fA-F" },
-        { "\\H", "[^0-9a-fA-F]", NULL },
-        { "\\s",
-          "[\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}"
-          "\\x{205F}\\x{3000}]",
-          "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}"
-          "\\x{3000}" },
-        { "\\S",
-          "[^\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}"
-          "\\x{205F}\\x{3000}]",
-          "\\S\\x{180E}" },
-        { "\\w", "[\\p{L}\\p{M}\\p{N}\\p{Pc}]", "\\p{L}\\p{M}\\p{N}\\p{Pc}" },
-        { "\\W", "[^\\p{L}\\p{M}\\p{N}\\p{Pc}]", NULL },
-        { "\\p{Han}", "\\p{sc:Han}", "\\p{sc:Han}" },
-        { "\\p{Word}", "[\\p{L}\\p{M}\\p{N}\\p{Pc}]", "\\p{L}\\p{M}\\p{N}\\p{Pc}" },
+        { "\\h", put_hex, false },   { "\\H", put_hex, true },   { "\\s", put_space, false },
+        { "\\w", put_word, false },  { "\\W", put_word, true },  { "\\p{Word}", put_word, false },
+        { "\\d", put_digit, false }, { "\\D", put_digit, true },
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (begins(t, table[i].from)) {
-            const char *to = t->in_class ? table[i].inside : table[i].outside;
-            t->at += strlen(table[i].from);
-            return to ? put(t, to) : refuse(t, table[i].from);
-        }
+        if (begins(t, table[i].from))
+            return put_set(t, table[i].from, table[i].members, table[i].negated);
+    if (c == 'S') {
+        t->at += 2;
+        return put(t, t->in_class ? "\\S\\x{180E}" : "[^" SPACES "]");
+    }
+    int young = c == 'p' || c == 'P' ? put_young(t) : 0;
+    if (young)
+        return young > 0;
     if (c == 'u') {
         if (t->end - t->at < 6)
             return refuse(t, "a short \\u");

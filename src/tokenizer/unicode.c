@@ -2,14 +2,6 @@
  */
 #include "tokenizer/unicode.h"
 
-bool tkc_is_word_char(uint32_t c)
-{
-    if (tkc_class_of(c) & (TKC_LETTER | TKC_MARK | TKC_NUMBER))
-        return true;
-    return c == '_' || c == 0x203F || c == 0x2040 || c == 0x2054 || c == 0xFE33 || c == 0xFE34 ||
-           (c >= 0xFE4D && c <= 0xFE4F) || c == 0xFF3F;
-}
-
 size_t tkc_put_char(unsigned char out[4], uint32_t c)
 {
     if (c < 0x80) {

@@ -75,8 +75,19 @@ static inline const unsigned char *tkc_char_before(const unsigned char *p)
     return p;
 }
 
-/* \w of the reference: letters, marks, numbers, connecting punctuation. */
+/* \w where the reference looks around a token that must stand alone: letters, marks, digits,
+ * numbers that are letters, circled letters, connecting punctuation, joiners. */
 bool tkc_is_word_char(uint32_t c);
+
+/* Characters that PCRE2's tables may not know yet. */
+typedef struct tkc_young_range {
+    uint32_t from, to;
+    char category[3];
+    uint8_t han;
+} tkc_young_range;
+
+/* The next of them behind `last` (NULL = the first) that has a property ("L", "Lu", "Nd", "Han"). */
+const tkc_young_range *tkc_young_next(const tkc_young_range *last, const char *property);
 
 /* Writes c as UTF-8 and returns its length. */
 size_t tkc_put_char(unsigned char out[4], uint32_t c);

@@ -63,6 +63,46 @@ static void test_plain(void **state)
     tinkc_tokenizer_free(tok);
 }
 
+#define ADDED(tokens) "[" tokens "]"
+
+static void expect_ids(const char *added, const char *text, const int32_t *want, size_t n)
+{
+    tinkc_error err;
+    parts p = plain;
+    p.added = added;
+    tinkc_tokenizer *tok = parse_parts(p, &err);
+    if (!tok)
+        fail_msg("%s", err.message);
+    tinkc_tokens ids = encode_all(tok, text, strlen(text));
+    assert_same_ids(&ids, want, n);
+    tinkc_tokens_free(&ids);
+    tinkc_tokenizer_free(tok);
+}
+
+/* Corners in which the reference decides: seen with tokenizers 0.23. */
+static void test_added_corners(void **state)
+{
+    (void)state;
+    /* a token in white space that another one swallowed is a token all the same */
+    const char *swallowed = ADDED("{\"id\":3,\"content\":\"T\",\"rstrip\":true},"
+                                  "{\"id\":4,\"content\":\"\\n\"}");
+    expect_ids(swallowed, "T \n a", (int32_t[]){ 3, 4, 0 }, 3);
+    /* but not if it would have to begin behind its end */
+    const char *both = ADDED("{\"id\":3,\"content\":\"\\n\",\"lstrip\":true,\"rstrip\":true}");
+    expect_ids(both, "a\n\n b", (int32_t[]){ 0, 3, 1 }, 3);
+    /* word characters: digits are, fractions are not, circled letters are */
+    const char *word = ADDED("{\"id\":3,\"content\":\"W\",\"single_word\":true}");
+    expect_ids(word, "\xC2\xBDW!", (int32_t[]){ 3 }, 1);
+    expect_ids(word, "\xD9\xA3W!", NULL, 0);
+    expect_ids(word, "!W\xE2\x93\x92", NULL, 0);
+    expect_ids(word, "\xE2\x80\x8DW", NULL, 0);
+    /* a content that reads like bytes is not those bytes */
+    const char *alike = ADDED("{\"id\":3,\"content\":\"\\u0120\\u0120\"},"
+                              "{\"id\":4,\"content\":\"  \"}");
+    expect_ids(alike, "  ", (int32_t[]){ 4 }, 1);
+    expect_ids(alike, "\xC4\xA0\xC4\xA0", (int32_t[]){ 3 }, 1);
+}
+
 #define WITH(field, text, name)                                                                    \
     do {                                                                                           \
         parts p_ = plain;                                                                          \
@@ -425,12 +465,13 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),           cmocka_unit_test(test_refused_by_name),
-        cmocka_unit_test(test_broken),          cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_added_ids),       cmocka_unit_test(test_config),
-        cmocka_unit_test(test_marks),           cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_cache),           cmocka_unit_test(test_damaged_block),
-        cmocka_unit_test(test_cache_elsewhere), cmocka_unit_test(test_options),
+        cmocka_unit_test(test_plain),           cmocka_unit_test(test_added_corners),
+        cmocka_unit_test(test_refused_by_name), cmocka_unit_test(test_broken),
+        cmocka_unit_test(test_forms),           cmocka_unit_test(test_added_ids),
+        cmocka_unit_test(test_config),          cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_folder),          cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_damaged_block),   cmocka_unit_test(test_cache_elsewhere),
+        cmocka_unit_test(test_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
