@@ -147,6 +147,8 @@ tinkc_tokenizer *cli_tokenizer(cli_app *, const char *model, tinkc_error *err);
 const char *cli_nano_folder(void);
 /* The user's data folder for the local store, made if missing; NULL = cannot. */
 const char *cli_store_folder(const cli_app *);
+/* A file in a store that says at which address `tinkc serve` offers it to everybody; yours. */
+char *cli_serving_file(const char *store);
 void cli_disconnect(cli_app *);
 
 /* ---- signals ---- */

@@ -92,6 +92,19 @@ static void log_access(int32_t level, const char *line, void *user)
     fprintf((FILE *)user, "%s\n", line);
 }
 
+/* Others on this machine that want the same store find it; NULL = nobody is told. Yours. */
+static char *publish(cli_app *app, const char *url, bool keys)
+{
+    const char *store = cli_given(app, "store") ? cli_text(app, "store") : cli_store_folder(app);
+    char *path = store && !keys && !cli_given(app, "unix") ? cli_serving_file(store) : NULL;
+    FILE *f = path ? fopen(path, "we") : NULL;
+    if (f) {
+        fprintf(f, "%s\n", url);
+        fclose(f);
+    }
+    return path;
+}
+
 static void announce(cli_app *app, const char *url, bool keys)
 {
     cli_note(app, "serving; to use it:\n  export TINKER_BASE_URL=%s", url);
@@ -149,8 +162,12 @@ int cli_serve(cli_app *app)
                                   .metrics = cli_flag(app, "metrics") };
         tinkc_server *server = tinkc_engine_serve(app->engine, &o, &err);
         if (server) {
+            char *told = publish(app, tinkc_server_url(server), keys != NULL);
             announce(app, tinkc_server_url(server), keys != NULL);
             bad = run_server(app, server);
+            if (told)
+                (void)unlink(told);
+            free(told);
         } else {
             bad = cli_fail_error(app, &err, NULL);
         }

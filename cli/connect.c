@@ -132,17 +132,49 @@ static bool add_named(cli_app *app, tinkc_engine *engine, tinkc_error *err)
     return tinkc_engine_add_model(engine, model, model, err);
 }
 
-static int open_engine(cli_app *app)
+char *cli_serving_file(const char *store)
+{
+    return cli_printf("%s/serving", store);
+}
+
+/* The address of a `tinkc serve` that has the store open; yours, NULL = it is somebody else. */
+static char *served_at(const char *store)
+{
+    char line[512] = "", *path = cli_serving_file(store);
+    FILE *f = path ? fopen(path, "re") : NULL;
+    bool ok = f && fgets(line, sizeof line, f);
+    if (f)
+        fclose(f);
+    free(path);
+    line[strcspn(line, "\n")] = '\0';
+    return ok && strncmp(line, "http://", 7) == 0 ? strdup(line) : NULL;
+}
+
+/* What an earlier server left when it was killed: whoever has the store open now may say so. */
+static void forget_server(const char *store)
+{
+    char *path = store ? cli_serving_file(store) : NULL;
+    if (path)
+        (void)unlink(path);
+    free(path);
+}
+
+/* *served is set instead where a server of ours has the store; yours. */
+static int open_engine(cli_app *app, char **served)
 {
     tinkc_error err = { 0 };
     const char *store = cli_store_folder(app);
     if (!store)
         cli_warn(app, "no folder for the store can be made: nothing will be kept");
     app->engine = tinkc_engine_new(&(tinkc_engine_options){ .store = store }, &err);
+    if (app->engine)
+        forget_server(store);
+    if (err.code == TINKC_E_STORE && store && (*served = served_at(store)))
+        return 0;
     if (err.code == TINKC_E_STORE)
         return cli_fail(
             app, "local_io",
-            "one process at a time: run tinkc serve, and point others at it with --base-url", "%s",
+            "wait until it ends; or let one tinkc serve have it, and all others use that", "%s",
             err.message);
     if (app->engine && add_nano(app->engine, &err))
         add_named(app, app->engine, &err);
@@ -233,7 +265,16 @@ int cli_connect(cli_app *app)
     if (!cli_wants_local(app))
         return connect_service(app, &o);
     say_local(app);
-    int bad = open_engine(app);
+    char *url = NULL;
+    int bad = open_engine(app, &url);
+    if (url) {
+        cli_note(app, "the store is served at %s: using that", url);
+        o.base_url = url;
+        o.api_key = "tml-local";
+        app->client = tinkc_client_new(&o, &err);
+        free(url);
+        return app->client ? 0 : cli_fail_error(app, &err, NULL);
+    }
     if (bad)
         return bad;
     o.transport = tinkc_engine_transport(app->engine);

@@ -79,6 +79,7 @@ typedef struct check {
     void *user;
     const char *file;
     size_t number;
+    char others[96]; /* members that are not "messages", as far as they fit */
     bool failed;
 } check;
 
@@ -232,11 +233,32 @@ static void check_message(check *c, size_t i)
         complain_at(c, "content", "content is missing", i);
 }
 
+/* For lines of another form: what there is instead says which form. */
+static void note_member(check *c, cli_span key)
+{
+    size_t at = strlen(c->others);
+    if (key.len < 40 && at + key.len + 5 < sizeof c->others)
+        (void)snprintf(c->others + at, sizeof c->others - at, "%s\"%.*s\"", at ? ", " : "",
+                       (int)key.len, key.data);
+}
+
+static const char *form_of(const char *others)
+{
+    if (strstr(others, "\"conversations\""))
+        return ": tinkc data convert --from sharegpt";
+    if (strstr(others, "\"instruction\""))
+        return ": tinkc data convert --from alpaca";
+    if (strstr(others, "\"prompt\""))
+        return ": tinkc data convert --from pairs";
+    return strstr(others, "\"text\"") ? ": tinkc data convert --from text" : "";
+}
+
 static void check_members(check *c, bool *found)
 {
     cli_span key;
     while (cli_scan_key(&c->scan, &key)) {
         if (!cli_span_is(key, "messages")) {
+            note_member(c, key);
             cli_scan_skip(&c->scan);
             continue;
         }
@@ -270,9 +292,12 @@ bool cli_check_conversation(const char *file, size_t number, cli_span line, bool
         complain(&c, CLI_LEVEL_ERROR, "json", text);
         return false;
     }
-    if (!found)
-        complain(&c, CLI_LEVEL_ERROR, "messages", "there is no \"messages\"");
-    else if (facts->n_messages == 0 && !c.failed)
+    if (!found) {
+        char text[224];
+        (void)snprintf(text, sizeof text, "there is no \"messages\"%s%s%s",
+                       c.others[0] ? ", but " : "", c.others, form_of(c.others));
+        complain(&c, CLI_LEVEL_ERROR, "messages", text);
+    } else if (facts->n_messages == 0 && !c.failed)
         complain(&c, CLI_LEVEL_ERROR, "messages", "messages is empty");
     if (c.failed)
         return false;

@@ -142,12 +142,30 @@ const size_t *cli_sft_batch(cli_sft *s, size_t step, size_t *n)
 
 /* ---- numbers ---- */
 
+/* Why there is nothing to train on: it is never the batch size. */
+static int fail_no_examples(const cli_sft *s)
+{
+    const cli_app *app = s->app;
+    char hint[160];
+    if (s->train.n_empty == 0)
+        return cli_fail(app, "data_invalid", NULL, "%s holds no conversations%s", s->files[0].path,
+                        s->n_files > 1 ? ", nor do the others" : "");
+    (void)snprintf(hint, sizeof hint,
+                   "see: tinkc data preview %.60s; --train-on %s and --max-length %lld decide",
+                   s->files[0].path, cli_text(app, "train-on"),
+                   (long long)cli_int(app, "max-length"));
+    return cli_fail(app, "data_invalid", hint,
+                    "none of %zu conversations has a token that is trained on", s->train.n_empty);
+}
+
 static int settle_batch(cli_sft *s)
 {
     cli_app *app = s->app;
     const char *text = cli_text(app, "batch-size");
     int64_t size = 128;
     size_t epochs = s->epochs;
+    if (s->train.n == 0)
+        return fail_no_examples(s);
     if (strcmp(text, "auto") == 0) {
         while (size > 8 && (size_t)s->n_kept * epochs / (size_t)size < 100)
             size /= 2;
@@ -165,7 +183,8 @@ static int settle_batch(cli_sft *s)
         s->total_steps = (size_t)cli_int(app, "max-steps");
     if (s->total_steps == 0)
         return cli_fail(app, "data_invalid", "make --batch-size smaller, or add data",
-                        "%zu examples are less than one batch of %zu", s->n_kept, s->batch_size);
+                        "%zu example%s less than one batch of %zu", s->n_kept,
+                        s->n_kept == 1 ? " is" : "s are", s->batch_size);
     return 0;
 }
 
@@ -218,6 +237,8 @@ static char *usual_log_dir(const cli_sft *s)
 {
     char when[CLI_SHORT_TEXT], rate[CLI_SHORT_TEXT];
     const char *file = s->files[0].path, *slash = strrchr(file, '/');
+    if (strcmp(file, "-") == 0)
+        file = "stdin";
     char *data = strdup(slash ? slash + 1 : file), *model = strdup(s->model);
     char *dot = data ? strrchr(data, '.') : NULL;
     if (dot)
@@ -291,6 +312,11 @@ void cli_sft_free(cli_sft *s)
 
 /* ---- the plan ---- */
 
+static const char *plural(size_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
 void cli_sft_show_plan(const cli_sft *s)
 {
     char tokens[CLI_SHORT_TEXT], first[CLI_SHORT_TEXT], last[CLI_SHORT_TEXT],
@@ -303,16 +329,17 @@ void cli_sft_show_plan(const cli_sft *s)
     (void)snprintf(last, sizeof last, "%.3g", cli_sft_rate(s, s->total_steps - 1));
     cli_note(app, "model      %s%s%s", s->model, s->renderer ? ", renderer " : "",
              s->renderer ? s->renderer : "");
-    cli_note(app, "data       %zu examples, %s tokens, longest %zu%s", s->train.n, tokens,
-             s->train.n_longest, s->train.n_cut ? "" : ", none cut");
+    cli_note(app, "data       %zu example%s, %s tokens, longest %zu%s", s->train.n,
+             plural(s->train.n), tokens, s->train.n_longest, s->train.n_cut ? "" : ", none cut");
     if (s->train.n_cut)
-        cli_note(app, "           %zu are cut at --max-length", s->train.n_cut);
+        cli_note(app, "           %zu longer than --max-length %lld: cut at the right",
+                 s->train.n_cut, (long long)cli_int(app, "max-length"));
     if (s->train.n_empty)
-        cli_note(app, "           %zu teach nothing and are left out", s->train.n_empty);
+        cli_note(app, "           %zu without a trained token: left out", s->train.n_empty);
     if (s->test.n)
-        cli_note(app, "test       %zu examples held out", s->test.n);
-    cli_note(app, "steps      %zu of %zu examples, %zu epoch(s)", s->total_steps, s->batch_size,
-             s->epochs);
+        cli_note(app, "test       %zu example%s held out", s->test.n, plural(s->test.n));
+    cli_note(app, "steps      %zu of %zu example%s, %zu epoch%s", s->total_steps, s->batch_size,
+             plural(s->batch_size), s->epochs, plural(s->epochs));
     cli_note(app, "rate       %s to %s, %s", first, last, cli_text(app, "lr-schedule"));
     if (m && m->mlp) {
         cli_format_count(rank * ((cli_flag(app, "train-mlp") ? m->mlp : 0) +

@@ -544,6 +544,25 @@ def local_work():
     p.send_signal(signal.SIGINT)
     out, err = p.communicate(timeout=60)
     check("the second SIGINT leaves", p.returncode == 130 and "train resume" in err, (p.returncode, err))
+    r = tinkc("whoami", "--local", env=env)
+    check("whoami here", r.returncode == 0 and "no accounts" in r.stdout, r)
+    p = subprocess.Popen([build / "tinkc", "serve", "--port", "0"], env=whole, cwd=home, text=True, stderr=subprocess.PIPE)
+    while "TINKER_API_KEY" not in p.stderr.readline():
+        pass
+    r = tinkc("sample", "--local", "--temperature", "0", "What is 7 + 5?", env=env)
+    check("a second process uses the server", r.returncode == 0 and "served at http://127.0.0.1:" in r.stderr and "12" in r.stdout, r)
+    p.send_signal(signal.SIGKILL)
+    p.communicate()
+    r = tinkc("sample", "--local", "--temperature", "0", "What is 7 + 5?", env=env)
+    check("what a killed server left", r.returncode == 0 and "served" not in r.stderr and "12" in r.stdout, r)
+    for name, line, code, says in (("no-messages", '{"instruction": "a", "output": "b"}', 6, "data convert --from alpaca"),
+                                   ("nothing", "", 6, "holds no conversations"),
+                                   ("untrained", '{"messages":[{"role":"user","content":"x"}]}', 6, "has a token that is trained on")):
+        path = pathlib.Path(home, name + ".jsonl")
+        path.write_text(line + "\n")
+        exits(code, "train", "sft", path, "--local", "--dry-run", env=env, says=says)
+    r = tinkc("train", "sft", data, "--local", "--dry-run", "--max-length", "8", env=env)
+    check("what is cut is said", "64 longer than --max-length 8" in r.stderr, r)
     (folder / "config.json").write_text('{"tinkc": {"files": [1, null]}, "model_name": "nano"}')
     r = tinkc("train", "resume", folder, "--local", env=env)
     check("broken config.json", r.returncode in (2, 3) and "error:" in r.stderr, r)
