@@ -114,8 +114,10 @@ static bool answer(chat *c)
         json_array_append_new(
             c->messages, json_pack("{s:s,s:s}", "role", "assistant", "content", text ? text : ""));
         free(text);
-    } else if (err.code) {
+    } else if (err.code && !interrupted) {
         c->exit_code = cli_fail_error(c->app, &err, NULL);
+        if (c->app->stdin_tty && json_array_size(c->messages) > 1)
+            cli_note(c->app, "/undo takes the last exchange back, /new begins anew");
     }
     tinkc_tokens_free(&prompt);
     tinkc_tokens_free(&all);
@@ -229,8 +231,8 @@ static void do_edit(chat *c, const char *rest)
         return;
     close(fd);
     pid_t child = fork();
-    if (child == 0) {
-        execlp(editor, editor, path, (char *)NULL);
+    if (child == 0) { /* it may be a command with options */
+        execl("/bin/sh", "sh", "-c", "exec $0 \"$1\"", editor, path, (char *)NULL);
         _exit(127);
     }
     size_t len;
@@ -238,8 +240,12 @@ static void do_edit(chat *c, const char *rest)
                      ? cli_read_all(c->app, path, &len, &bad)
                      : NULL;
     (void)unlink(path);
+    for (size_t n = text ? strlen(text) : 0; n && strchr("\r\n", text[n - 1]); n--)
+        text[n - 1] = '\0';
     if (text && text[strspn(text, " \r\n\t")])
         say(c, text);
+    else if (!text)
+        cli_warn(c->app, "%s did not end well: nothing is sent", editor);
     free(text);
 }
 
@@ -392,14 +398,14 @@ static char *read_message(bool *interrupted)
     if (!quoted && !(line[0] && line[strlen(line) - 1] == '\\'))
         return line;
     FILE *f = open_memstream(&text, &size);
+    bool begun = false; /* quotes alone on the first or last line are no lines of the message */
     for (char *p = quoted ? line + 3 : line; f;) {
         size_t n = strlen(p);
         bool last = quoted ? n >= 3 && strcmp(p + n - 3, "\"\"\"") == 0 : !n || p[n - 1] != '\\';
-        fprintf(f, "%.*s%s",
-                (int)(quoted ? (last ? n - 3 : n)
-                      : last ? n
-                             : n - 1),
-                p, last ? "" : "\n");
+        n -= quoted ? last ? 3 : 0 : !last;
+        if (n || (begun && !last))
+            fprintf(f, "%s%.*s", begun ? "\n" : "", (int)n, p);
+        begun = begun || n;
         free(line);
         if (last)
             break;

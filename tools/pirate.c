@@ -249,6 +249,7 @@ static int compare(const char *before, const char *after, size_t n)
         printf("%s %-38.38s %-22.22s %s\n", is_right(y) ? "*" : " ",
                json_string_value(json_object_get(x, "prompt")), text_of(x), text_of(y));
     }
+    puts("  * right and in persona");
     json_decref(a);
     json_decref(b);
     return 0;

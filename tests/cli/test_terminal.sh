@@ -35,6 +35,15 @@ keys C-c
 shows 'once more to leave'
 keys "Spell cat." Enter
 shows 'c-a-t'
+keys "/new" Enter
+shows 'a new conversation'
+keys '"""' Enter
+keys "What is" Enter
+keys "2 + 3?" Enter
+keys '"""' Enter
+shows '^(5|2 \+ 3 = 5)$'
+keys "/tokens" Enter
+shows 'user\\nWhat is\\n2 \+ 3\?<'
 keys C-d
 keys 'echo "left with $?"' Enter
 shows 'left with 0'
