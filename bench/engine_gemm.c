@@ -1,17 +1,20 @@
 /* engine_gemm - products at the shapes of a model beside OpenBLAS' sgemm, in one run.
  *
- *   engine_gemm [nano | 0.6b] [part of a name]
+ *   engine_gemm [--one-core] [nano | 0.6b] [part of a name]
  *
- * Both use all processors. OpenBLAS is opened when it is installed; without it only ours is shown.
- * Figures are the best of several rounds taken in turn, in GFLOP/s.
+ * Both use all processors, or with --one-core one thread each, by its own processor time: figures
+ * that can be repeated on a busy machine. OpenBLAS is opened when it is installed; without it only
+ * ours is shown. Figures are the best of several rounds taken in turn, in GFLOP/s. OpenBLAS'
+ * threads spin for a while after a call (how long differs between builds): a side begins only when
+ * this process uses no processor any more, or it would be measured on what the other leaves.
  */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "kernels/kernels.h"
 
@@ -131,26 +134,40 @@ static void run_blas(sgemm_fn *sgemm, const shape *s, const operands *o)
           (int)(s->form == TKE_NT ? s->k : s->n), 0, o->c, (int)s->n);
 }
 
+static bool one_core;
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(one_core ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
 /* GFLOP/s of one round of about 5 ms. */
 static double one_round(tke_cpu *cpu, sgemm_fn *sgemm, const shape *s, const operands *o)
 {
     double flop = 2.0 * (double)(s->m * s->n * s->k);
-    int64_t per = (int64_t)(0.8e9 / flop) + 1, start = tkc_monotonic_ns();
+    int64_t per = (int64_t)(0.8e9 / flop) + 1, start = now_ns();
     for (int64_t i = 0; i < per; i++) {
         if (sgemm)
             run_blas(sgemm, s, o);
         else
             run_ours(cpu, s, o);
     }
-    return flop * (double)per / (double)(tkc_monotonic_ns() - start);
+    return flop * (double)per / (double)(now_ns() - start);
 }
 
 static sgemm_fn *open_blas(void)
 {
     void *lib = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
     sgemm_fn *fn = NULL;
+    void (*set_threads)(int) = NULL;
     if (lib)
         *(void **)&fn = dlsym(lib, "cblas_sgemm");
+    if (lib && one_core)
+        *(void **)&set_threads = dlsym(lib, "openblas_set_num_threads");
+    if (set_threads)
+        set_threads(1);
     return fn;
 }
 
@@ -158,6 +175,32 @@ static void keep_best(double *best, double rate)
 {
     if (rate > *best)
         *best = rate;
+}
+
+static int64_t processor_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+/* Until no thread of this process runs; a second at most. */
+static void wait_for_calm(void)
+{
+    enum { STEP_US = 2000, STEPS = 500 };
+    for (int i = 0; i < STEPS; i++) {
+        int64_t before = processor_ns();
+        usleep(STEP_US);
+        if (processor_ns() - before < STEP_US * INT64_C(1000) / 10)
+            return;
+    }
+}
+
+static void measure(tke_cpu *cpu, sgemm_fn *sgemm, const shape *s, const operands *o, double *best)
+{
+    wait_for_calm();
+    for (int round = 0; round < 3; round++)
+        keep_best(best, one_round(cpu, sgemm, s, o));
 }
 
 static void compare(tke_cpu *f32, tke_cpu *bf16, sgemm_fn *sgemm, const shape *s)
@@ -169,15 +212,11 @@ static void compare(tke_cpu *f32, tke_cpu *bf16, sgemm_fn *sgemm, const shape *s
         printf("%-24s out of memory\n", s->name);
         return;
     }
-    for (int turn = 0; turn < 3; turn++) {
-        for (int round = 0; sgemm && round < 5; round++)
-            keep_best(&theirs, one_round(NULL, sgemm, s, &o));
+    for (int turn = 0; turn < 6; turn++) {
         if (sgemm)
-            usleep(50 * 1000); /* its threads spin on for a while, and would take our time */
-        for (int round = 0; round < 5; round++)
-            keep_best(&ours, one_round(f32, NULL, s, &o));
-        for (int round = 0; round < 5; round++)
-            keep_best(&half, one_round(bf16, NULL, s, &o));
+            measure(NULL, sgemm, s, &o, &theirs);
+        measure(f32, NULL, s, &o, &ours);
+        measure(bf16, NULL, s, &o, &half);
     }
     printf("%-24s %5d %6d %5d  %8.1f %8.1f %8.1f  %5.2f %5.2f\n", s->name, (int)s->m, (int)s->n,
            (int)s->k, theirs, ours, half, theirs > 0 ? ours / theirs : 0,
@@ -189,11 +228,18 @@ static void compare(tke_cpu *f32, tke_cpu *bf16, sgemm_fn *sgemm, const shape *s
 int main(int argc, char **argv)
 {
     tinkc_error err = { 0 };
+    if (argc > 1 && strcmp(argv[1], "--one-core") == 0) {
+        one_core = true;
+        argc--;
+        argv++;
+    }
     bool large = argc > 1 && strcmp(argv[1], "0.6b") == 0;
     const shape *shapes = large ? qwen06 : nano;
     size_t n = large ? sizeof qwen06 / sizeof *qwen06 : sizeof nano / sizeof *nano;
-    tke_cpu *f32 = tke_cpu_new(NULL, &err);
-    tke_cpu *bf16 = tke_cpu_new(&(tke_cpu_options){ .precision = TKE_PRECISION_BF16 }, &err);
+    tke_cpu_options options = { .n_threads = one_core };
+    tke_cpu *f32 = tke_cpu_new(&options, &err);
+    options.precision = TKE_PRECISION_BF16;
+    tke_cpu *bf16 = tke_cpu_new(&options, &err);
     if (!f32 || !bf16) {
         fprintf(stderr, "engine_gemm: %s\n", err.message);
         return 1;
