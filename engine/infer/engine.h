@@ -87,6 +87,7 @@ struct tke_infer {
     tke_segment *segments;
     tke_kv_seq *kv_seqs;
     tke_real *block, *low; /* what the pointers below point into */
+    size_t block_bytes;
     tke_real *h, *hf, *z, *low_head, *max, *sum;
     tke_acts acts;
     tke_sample_space *spaces; /* one for each thread */

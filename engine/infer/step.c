@@ -80,7 +80,8 @@ bool tke_step_init(tke_infer *e, tinkc_error *err)
         e->chunk = e->max_rows;
     if (!make_tables(e, err))
         return false;
-    e->block = tkc_alloc_aligned(ALIGN, walk_buffers(e, NULL) * sizeof *e->block, err);
+    e->block_bytes = walk_buffers(e, NULL) * sizeof *e->block;
+    e->block = tkc_alloc_pages(e->block_bytes, err);
     if (e->block)
         walk_buffers(e, e->block);
     return e->block != NULL;
@@ -98,7 +99,7 @@ void tke_step_free(tke_infer *e)
     tkc_release(NULL, e->wants, n * sizeof *e->wants);
     tkc_release(NULL, e->ids, n * sizeof *e->ids);
     tkc_release(NULL, e->positions, n * sizeof *e->positions);
-    tkc_release_aligned(e->block);
+    tkc_release_pages(e->block, e->block_bytes);
     tkc_release_aligned(e->low);
 }
 

@@ -49,7 +49,11 @@ static tke_attention_part make_part(const attention_loop *l, int64_t seq, int64_
                                 .lse = l->lse ? l->lse + first * s->n_heads : NULL };
     if (l->starts) {
         part.keys = (tke_keys){
-            .k = l->k + first * ldk, .v = l->v + first * ldk, .dtype = TKE_REAL, .ld = ldk
+            .k = l->k + first * ldk,
+            .v = l->v + first * ldk,
+            .dtype = TKE_REAL,
+            .ld = ldk,
+            .head_stride = s->head_dim,
         };
         return part;
     }
@@ -57,7 +61,8 @@ static tke_attention_part make_part(const attention_loop *l, int64_t seq, int64_
     part.keys = (tke_keys){ .k = l->cache->k,
                             .v = l->cache->v,
                             .dtype = l->cache->dtype,
-                            .ld = ldk,
+                            .ld = s->head_dim,
+                            .head_stride = (int64_t)l->cache->block_tokens * s->head_dim,
                             .ids = l->seqs[seq].ids,
                             .block_stride = l->cache->block_stride,
                             .block_tokens = l->cache->block_tokens };
@@ -113,14 +118,16 @@ static void store_task(void *arg, int64_t task, int32_t worker)
     const attention_loop *l = arg;
     const tke_kv_cache *c = l->cache;
     const tke_kv_seq *seq = &l->seqs[task];
-    int64_t ld = (int64_t)l->shape->n_kv_heads * l->shape->head_dim;
+    int64_t heads = l->shape->n_kv_heads, d = l->shape->head_dim;
     size_t size = tke_dtype_size(c->dtype);
     (void)worker;
     for (int64_t i = 0; i < seq->n_rows; i++) {
-        int64_t p = seq->first_pos + i, row = seq->first_row + i;
-        int64_t at = seq->ids[p / c->block_tokens] * c->block_stride + p % c->block_tokens * ld;
-        tke_narrow(c->dtype, l->k + row * ld, (size_t)ld, (char *)c->k + (size_t)at * size);
-        tke_narrow(c->dtype, l->v + row * ld, (size_t)ld, (char *)c->v + (size_t)at * size);
+        int64_t p = seq->first_pos + i, from = (seq->first_row + i) * heads * d;
+        int64_t at = seq->ids[p / c->block_tokens] * c->block_stride + p % c->block_tokens * d;
+        for (int64_t h = 0; h < heads; h++, from += d, at += c->block_tokens * d) {
+            tke_narrow(c->dtype, l->k + from, (size_t)d, (char *)c->k + (size_t)at * size);
+            tke_narrow(c->dtype, l->v + from, (size_t)d, (char *)c->v + (size_t)at * size);
+        }
     }
 }
 

@@ -18,6 +18,7 @@
 enum { TILE_M = TILE_M_COUNT };
 #include "kernels/simd_avx512.h"
 #include "kernels/fast_gemm.h"
+#include "kernels/fast_turned.h"
 #include "kernels/fast_gemv.h"
 #include "kernels/fast_rows.h"
 #include "kernels/fast_attention.h"

@@ -50,7 +50,7 @@ static bool make_scratch(tke_cpu *cpu, tinkc_error *err)
     if (!cpu->scratch)
         return false;
     for (int32_t i = 0; i < n; i++) {
-        cpu->scratch[i] = tkc_alloc_aligned(4096, TKE_SCRATCH_BYTES, err);
+        cpu->scratch[i] = tkc_alloc_pages(TKE_SCRATCH_BYTES, err);
         if (!cpu->scratch[i])
             return false;
     }
@@ -87,7 +87,7 @@ void tke_cpu_free(tke_cpu *cpu)
     int32_t n = cpu->threads ? tke_threads_count(cpu->threads) : 0;
     tke_threads_free(cpu->threads);
     for (int32_t i = 0; cpu->scratch && i < n; i++)
-        tkc_release_aligned(cpu->scratch[i]);
+        tkc_release_pages(cpu->scratch[i], TKE_SCRATCH_BYTES);
     tkc_release(NULL, cpu->scratch, (size_t)n * sizeof *cpu->scratch);
     tkc_release(NULL, cpu, sizeof *cpu);
 }

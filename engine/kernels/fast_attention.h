@@ -25,11 +25,6 @@ _Static_assert((int)TKE_MAX_HEAD_DIM <= (int)K_BLOCK && (int)KEYS % (int)TILE_N 
 
 /* ---- blocks of keys and values, packed ---- */
 
-INLINE int64_t round_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
 /* Rows 0 .. n of a block as panels [row][TILE_N] (`panel` rows each), for products that sum over
  * rows. `at` finds a row's element. */
 static void pack_block_rows(const tke_keys *keys, const void *data, int64_t first, int64_t n,
@@ -58,10 +53,32 @@ static void pack_block_columns(const tke_keys *keys, const void *data, int64_t f
         return;
     }
     for (int64_t j = 0; j < round_up(n, TILE_N); j += VW) {
-        int64_t at = j < n ? tke_keys_row(keys, first + j) + head_at : 0;
+        float *to = out + j / TILE_N * TILE_N * d + j % TILE_N;
+        if (j >= n) {
+            for (int64_t e = 0; e < d; e++)
+                v_store(to + e * TILE_N, v_zero());
+            continue;
+        }
+        int64_t at = tke_keys_row(keys, first + j) + head_at;
+        /* A cache block has all its rows; scores of keys that are not there yet are masked. */
+        int64_t columns = keys->ids ? VW : n - j;
         tke_matrix rows = { (const char *)data + (size_t)at * tke_dtype_size(keys->dtype), keys->ld,
                             keys->dtype };
-        pack_transposed(&rows, 0, n - j, 0, d, out + j / TILE_N * TILE_N * d + j % TILE_N);
+        pack_transposed(&rows, 0, columns, 0, d, to);
+    }
+}
+
+/* A head's rows of a block, on their way. Expanded in place: a function that does nothing else
+ * looks like one whose calls can be left out. */
+INLINE void fetch_rows(const tke_keys *keys, const void *data, int64_t first, int64_t n,
+                       int64_t head_at, int64_t d)
+{
+    int64_t size = (int64_t)tke_dtype_size(keys->dtype);
+    for (int64_t j = 0; j < n; j++) {
+        uintptr_t at =
+            (uintptr_t)data + (uintptr_t)((tke_keys_row(keys, first + j) + head_at) * size);
+        for (int64_t line = 0; line < d * size; line += 64)
+            __builtin_prefetch((const void *)(at + (uintptr_t)line), 0, 3);
     }
 }
 
@@ -71,6 +88,7 @@ typedef struct chunk {
     const tke_attention_part *part;
     int64_t begin, rows; /* first index, number of (index, head) rows */
     int64_t group, d;
+    int64_t head_at;  /* of the key head in a row of keys */
     float *q;         /* scaled, [rows][A_LD] */
     float *o;         /* [rows][d] */
     float *max, *sum; /* [rows] */
@@ -181,15 +199,28 @@ static void attend_tile(const chunk *c, int64_t row, int64_t n, int64_t first)
     }
 }
 
+/* Sends for a block of a cache that will be packed soon; the last one may be short. */
+INLINE void fetch_block(const chunk *c, const void *data, int64_t first, int64_t last)
+{
+    if (!c->part->keys.ids || first > last)
+        return;
+    fetch_rows(&c->part->keys, data, first, last - first + 1 < KEYS ? last - first + 1 : KEYS,
+               c->head_at, c->d);
+}
+
 static void attend_chunk(const chunk *c)
 {
-    int64_t last = position_of(c, c->rows - 1), head_at = c->part->kv_head * c->d;
+    const tke_keys *keys = &c->part->keys;
+    int64_t last = position_of(c, c->rows - 1);
     int64_t first = first_key(c->part->shape, position_of(c, 0)) / KEYS * KEYS;
+    fetch_block(c, keys->k, first, last);
     load_chunk(c);
     for (; first <= last; first += KEYS) {
         int64_t n = last - first + 1 < KEYS ? last - first + 1 : KEYS;
-        pack_block_columns(&c->part->keys, c->part->keys.k, first, n, head_at, c->d, c->keys);
-        pack_block_rows(&c->part->keys, c->part->keys.v, first, n, head_at, c->d, c->values);
+        fetch_block(c, keys->v, first, last);
+        pack_block_columns(keys, keys->k, first, n, c->head_at, c->d, c->keys);
+        fetch_block(c, keys->k, first + KEYS, last);
+        pack_block_rows(keys, keys->v, first, n, c->head_at, c->d, c->values);
         for (int64_t r = 0; r < c->rows; r += TILE_M) {
             int64_t tile_rows = c->rows - r < TILE_M ? c->rows - r : TILE_M;
             if (position_of(c, r + tile_rows - 1) >= first)
@@ -204,6 +235,7 @@ static void attention(const tke_attention_part *part, int64_t begin, int64_t end
     const tke_attention *s = part->shape;
     float *at = scratch;
     chunk c = { .part = part, .group = s->n_heads / s->n_kv_heads, .d = s->head_dim };
+    c.head_at = part->kv_head * part->keys.head_stride;
     c.q = at;
     c.o = at += CHUNK * A_LD;
     c.max = at += CHUNK * TKE_MAX_HEAD_DIM;

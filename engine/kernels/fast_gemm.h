@@ -64,6 +64,22 @@ INLINE void pack_pairs(const tke_matrix *b, int64_t at, int64_t columns, float *
     }
 }
 
+INLINE int64_t round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* VW rows of stored fp32, VW along k. */
+INLINE void pack_whole_square(const tke_matrix *b, int64_t at, float *out)
+{
+    vi r[VW];
+    for (int i = 0; i < VW; i++)
+        r[i] = vi_load((const float *)b->data + at + i * b->ld);
+    v_transpose(r);
+    for (int i = 0; i < VW; i++)
+        vi_store(out + i * TILE_N, r[i]);
+}
+
 /* The same for any dtype, n <= VW along k. */
 INLINE void pack_square(const tke_matrix *b, int64_t at, int64_t columns, int64_t n, float *out)
 {
@@ -88,6 +104,9 @@ static void pack_transposed(const tke_matrix *b, int64_t n, int64_t columns, int
             fetch_ahead(b, n + 2 * VW, k);
             pack_pairs(b, at + k, VW, out + (k - k0) * TILE_N);
         }
+    if (b->dtype == TKE_F32 && columns >= VW)
+        for (; k + VW <= k1; k += VW)
+            pack_whole_square(b, at + k, out + (k - k0) * TILE_N);
     for (; k < k1; k += VW)
         pack_square(b, at + k, columns, k1 - k < VW ? k1 - k : VW, out + (k - k0) * TILE_N);
 }
@@ -171,7 +190,21 @@ typedef struct tile {
     float *c;
     int64_t k, ldc, columns;
     bool from_c; /* go on from what is in c */
+    /* NULL, or where the left side of the next tile lies: as many rows, next_ld bytes apart,
+     * next_step bytes of each for AHEAD steps of k. They are sent for a few at a time: all at once
+     * would fill the queue of misses, and then wait. */
+    const char *next;
+    int64_t next_ld, next_step;
 } tile;
+enum { AHEAD = 32 };
+
+INLINE void send_for_next(const tile *t, int rows, int64_t k)
+{
+    uintptr_t at = (uintptr_t)t->next + (uintptr_t)(k / AHEAD * t->next_step);
+    for (int64_t line = 0; line < t->next_step; line += 64)
+        for (int r = 0; r < rows; r++)
+            __builtin_prefetch((const void *)(at + (uintptr_t)(r * t->next_ld + line)), 0, 2);
+}
 
 INLINE void load_tile(const tile *t, int rows, vf acc[][2])
 {
@@ -221,12 +254,17 @@ INLINE void run_tile(const tile *t, int rows, int64_t row_step, int64_t k_step)
                 acc[r][0] = v_fma(v_set(a[r * row_step]), b0, acc[r][0]);
         }
     else
-        for (int64_t k = t->k; k > 0; k--, a += k_step, b += TILE_N) {
-            vf b0 = v_load(b), b1 = v_load(b + VW);
-            for (int r = 0; r < rows; r++) {
-                vf x = v_set(a[r * row_step]);
-                acc[r][0] = v_fma(x, b0, acc[r][0]);
-                acc[r][1] = v_fma(x, b1, acc[r][1]);
+        for (int64_t k = 0; k < t->k;) {
+            int64_t end = t->k - k < AHEAD ? t->k : k + AHEAD;
+            if (t->next)
+                send_for_next(t, rows, k);
+            for (; k < end; k++, a += k_step, b += TILE_N) {
+                vf b0 = v_load(b), b1 = v_load(b + VW);
+                for (int r = 0; r < rows; r++) {
+                    vf x = v_set(a[r * row_step]);
+                    acc[r][0] = v_fma(x, b0, acc[r][0]);
+                    acc[r][1] = v_fma(x, b1, acc[r][1]);
+                }
             }
         }
     store_tile(t, rows, acc);

@@ -1,5 +1,5 @@
 /* fast_gemv.h - products of a few rows with a stored weight (decoding), for the fast sets. Included
- * by avx2.c and avx512.c after fast_gemm.h.
+ * by avx2.c and avx512.c after fast_turned.h.
  *
  * With so few rows packing would cost more than multiplying: columns of the weight are turned in
  * registers and used at once. The chain of an element is that of fast_gemm.h, so its bits are too.
@@ -127,7 +127,7 @@ static bool gemm_few(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int6
 
 static void gemm(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, void *scratch)
 {
-    if (!gemm_few(g, m0, m1, n0, n1, scratch))
+    if (!gemm_few(g, m0, m1, n0, n1, scratch) && !gemm_turned(g, m0, m1, n0, n1, scratch))
         gemm_packed(g, m0, m1, n0, n1, scratch);
 }
 

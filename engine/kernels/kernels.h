@@ -143,8 +143,9 @@ void tke_attention_backward(tke_cpu *, const tke_attention *, int64_t n_seqs, co
                             const tke_attention_grads *);
 
 /* Keys and values in blocks. Position p of a sequence is row p % block_tokens of block
- * ids[p / block_tokens]; that block begins at element id * block_stride of k and of v, and its rows
- * are n_kv_heads*d long. (One layer: let k and v point at the layer's part.) */
+ * ids[p / block_tokens]; that block begins at element id * block_stride of k and of v, and holds
+ * [n_kv_heads][block_tokens][d]: what one head reads lies together. (One layer: let k and v point
+ * at the layer's part.) */
 typedef struct tke_kv_cache {
     void *k, *v;
     tke_dtype dtype;      /* TKE_REAL for equal bits with training; TKE_BF16 */

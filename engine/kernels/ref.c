@@ -128,7 +128,7 @@ static tke_real block_scores(const tke_attention_part *p, const tke_real *q, int
     int64_t d = p->shape->head_dim;
     tke_real max = -(tke_real)INFINITY;
     for (int64_t j = from; j < to; j++) {
-        int64_t at = tke_keys_row(&p->keys, j) + p->kv_head * d;
+        int64_t at = tke_keys_row(&p->keys, j) + p->kv_head * p->keys.head_stride;
         tke_real s = 0;
         for (int64_t e = 0; e < d; e++)
             s += q[e] * p->shape->scale * tke_load(p->keys.dtype, p->keys.k, at + e);
@@ -158,7 +158,7 @@ static void attention_row(const tke_attention_part *p, int64_t position, const t
             o[e] *= shrink;
         for (int64_t j = from; j < to; j++) {
             tke_real weight = tke_real_exp(scores[j - from] - new_max);
-            int64_t at = tke_keys_row(&p->keys, j) + p->kv_head * d;
+            int64_t at = tke_keys_row(&p->keys, j) + p->kv_head * p->keys.head_stride;
             sum += weight;
             for (int64_t e = 0; e < d; e++)
                 o[e] += weight * tke_load(p->keys.dtype, p->keys.v, at + e);

@@ -13,11 +13,12 @@
 enum { TKE_SCRATCH_BYTES = 4 << 20 };
 
 /* Where attention finds keys and values: contiguous (ids NULL) or in cache blocks. Position p of
- * key head h starts at element row(p) + h*d. */
+ * key head h starts at element row(p) + h*head_stride. */
 typedef struct tke_keys {
     const void *k, *v;
     tke_dtype dtype;
-    int64_t ld; /* elements from position to position inside a block */
+    int64_t ld;          /* elements from position to position inside a block */
+    int64_t head_stride; /* and from head to head */
     const int32_t *ids;
     int64_t block_stride;
     int32_t block_tokens;

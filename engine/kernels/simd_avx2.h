@@ -210,6 +210,10 @@ INLINE vi vi_load(const void *p)
 {
     return _mm256_loadu_si256(p);
 }
+INLINE void vi_store(void *p, vi x)
+{
+    _mm256_storeu_si256((__m256i *)p, x);
+}
 INLINE vi vi_load_part(const void *p, int64_t words)
 {
     return _mm256_maskload_epi32(p, first_of(words));

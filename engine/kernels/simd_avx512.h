@@ -223,6 +223,10 @@ INLINE vi vi_load(const void *p)
 {
     return _mm512_loadu_si512(p);
 }
+INLINE void vi_store(void *p, vi x)
+{
+    _mm512_storeu_si512(p, x);
+}
 INLINE vi vi_load_part(const void *p, int64_t words)
 {
     return _mm512_maskz_loadu_epi32(first_of(words), p);

@@ -18,7 +18,6 @@
 enum {
     DEFAULT_UNIT_TOKENS = 8192,
     GOOD_UNIT_TOKENS = 1024, /* from here on more rows make products no faster */
-    ALIGN = 64
 };
 static const size_t default_memory = (size_t)1 << 30;
 
@@ -51,7 +50,7 @@ void tke_trainer_free(tke_trainer *t)
     if (!t)
         return;
     tke_rope_table_free(&t->rope);
-    tkc_release_aligned(t->block);
+    tkc_release_pages(t->block, t->n_reals * sizeof *t->block);
     tke_model_drop(t->model);
     tkc_release(NULL, t, sizeof *t);
 }
@@ -60,7 +59,7 @@ void tke_trainer_set_memory(tke_trainer *t, size_t memory_bytes)
 {
     t->o.memory_bytes = memory_bytes ? memory_bytes : default_memory;
     if (t->n_reals * sizeof *t->block > t->o.memory_bytes) {
-        tkc_release_aligned(t->block);
+        tkc_release_pages(t->block, t->n_reals * sizeof *t->block);
         t->block = NULL;
         t->n_reals = 0;
     }
@@ -102,9 +101,9 @@ static bool reserve(tke_trainer *t, size_t reals, tinkc_error *err)
 {
     if (reals <= t->n_reals)
         return true;
-    tkc_release_aligned(t->block);
+    tkc_release_pages(t->block, t->n_reals * sizeof *t->block);
     t->n_reals = 0;
-    t->block = tkc_alloc_aligned(ALIGN, reals * sizeof *t->block, err);
+    t->block = tkc_alloc_pages(reals * sizeof *t->block, err);
     if (t->block)
         t->n_reals = reals;
     return t->block != NULL;

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <string.h>
+
 #include "support/numbers.h"
 
 typedef struct problem {
@@ -167,6 +169,9 @@ static void through_cache(tke_cpu *cpu, const problem *p, tke_dtype dtype, int32
     tke_kv_cache cache = { .dtype = dtype, .block_tokens = block, .block_stride = stride };
     cache.k = numbers_new_stored(&rng, dtype, BLOCKS * stride, 1);
     cache.v = numbers_new_stored(&rng, dtype, BLOCKS * stride, 1);
+    /* What no position was stored in may hold anything. */
+    memset(cache.k, 0xff, (size_t)(BLOCKS * stride) * tke_dtype_size(dtype));
+    memset(cache.v, 0xff, (size_t)(BLOCKS * stride) * tke_dtype_size(dtype));
     int64_t first = p->starts[1], length = p->starts[2] - first;
     for (int64_t at = 0; at < length; at += step) {
         tke_kv_seq seq = { .first_row = first + at,

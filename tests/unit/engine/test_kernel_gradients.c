@@ -142,14 +142,16 @@ static void attention_forward(const check *c, double *out)
 {
     const tke_attention *shape = c->more;
     for (int64_t h = 0; h < NK; h++) {
-        tke_attention_part part = {
-            .shape = shape,
-            .keys = { .k = c->in + NQ, .v = c->in + NQ + NKV, .dtype = TKE_F64, .ld = NK * HD },
-            .kv_head = h,
-            .q = c->in,
-            .o = out,
-            .lse = out + NQ
-        };
+        tke_attention_part part = { .shape = shape,
+                                    .keys = { .k = c->in + NQ,
+                                              .v = c->in + NQ + NKV,
+                                              .dtype = TKE_F64,
+                                              .ld = NK * HD,
+                                              .head_stride = HD },
+                                    .kv_head = h,
+                                    .q = c->in,
+                                    .o = out,
+                                    .lse = out + NQ };
         tke_set_ref.attention(&part, 0, T, NULL);
     }
 }
