@@ -5,6 +5,7 @@
  */
 #include "infer/kv.h"
 
+#include <assert.h>
 #include <string.h>
 #include "base/str.h"
 
@@ -89,6 +90,7 @@ static void unpublish(tke_kv *kv, int32_t id)
 static void list_add(tke_kv *kv, int32_t id)
 {
     tke_kv_block *b = &kv->blocks[id];
+    assert(b->refs == 0 && b->published);
     b->prev = kv->newest;
     b->next = -1;
     if (kv->newest >= 0)
@@ -110,6 +112,7 @@ static void list_remove(tke_kv *kv, int32_t id)
         kv->blocks[b->next].prev = b->prev;
     else
         kv->newest = b->prev;
+    assert(kv->n_kept > 0);
     kv->n_kept--;
 }
 
@@ -118,6 +121,7 @@ static void list_remove(tke_kv *kv, int32_t id)
 static void forget_oldest(tke_kv *kv)
 {
     int32_t id = kv->oldest;
+    assert(id >= 0 && kv->n_free < kv->n_blocks);
     list_remove(kv, id);
     unpublish(kv, id);
     kv->free_ids[kv->n_free++] = id;
@@ -136,14 +140,18 @@ int32_t tke_kv_take(tke_kv *kv)
 
 void tke_kv_keep(tke_kv *kv, int32_t id)
 {
+    assert(id >= 0 && (size_t)id < kv->n_blocks);
     tke_kv_block *b = &kv->blocks[id];
+    assert(b->refs > 0 || b->published);
     if (b->refs++ == 0)
         list_remove(kv, id);
 }
 
 void tke_kv_drop(tke_kv *kv, int32_t id)
 {
+    assert(id >= 0 && (size_t)id < kv->n_blocks);
     tke_kv_block *b = &kv->blocks[id];
+    assert(b->refs > 0);
     if (--b->refs > 0)
         return;
     if (b->published)
@@ -154,6 +162,7 @@ void tke_kv_drop(tke_kv *kv, int32_t id)
 
 void tke_kv_copy(tke_kv *kv, int32_t to, int32_t from)
 {
+    assert(to != from && kv->blocks[to].refs == 1 && !kv->blocks[to].published);
     memcpy(kv->data + (size_t)to * kv->stride, kv->data + (size_t)from * kv->stride,
            kv->stride * sizeof *kv->data);
 }

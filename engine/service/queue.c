@@ -5,6 +5,7 @@
  * contents is the same request; with other contents it is refused. Memory only; svc->lock guards it
  * all.
  */
+#include <assert.h>
 #include <stdio.h>
 
 #include "service/journal.h"
@@ -20,6 +21,7 @@ tke_seen *tke_run_seen(tke_run *run, int64_t seq)
 bool tke_run_see(tke_service *svc, tke_run *run, int64_t seq, int32_t kind, tke_hash128 hash,
                  uint32_t epoch, uint8_t state, tinkc_error *err)
 {
+    assert(seq >= 1);
     if ((size_t)seq > run->n_seen) {
         tke_seen *grown =
             tkc_grow(svc->a, run->seen, &run->cap_seen, (size_t)seq, sizeof *grown, err);
@@ -38,6 +40,7 @@ void tke_run_insert(tke_run *run, tke_job *job)
     tke_job **at = &run->queue;
     while (*at && (*at)->seq <= job->seq)
         at = &(*at)->next;
+    assert(job->state == TKE_QUEUED && job->run == run);
     job->next = *at;
     *at = job;
 }
@@ -63,6 +66,7 @@ void tke_run_skip_settled(tke_run *run)
 tke_job *tke_run_take(tke_run *run)
 {
     tke_job *job = run->queue;
+    assert(job && job->state == TKE_QUEUED && !job->held);
     run->queue = job->next;
     job->next = NULL;
     job->state = TKE_RUNNING;

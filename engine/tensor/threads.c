@@ -11,6 +11,7 @@
  */
 #include "tensor/threads.h"
 
+#include <assert.h>
 #include <sched.h>
 #include <string.h>
 #include <unistd.h>
@@ -151,6 +152,7 @@ void tke_threads_run(tke_threads *set, int64_t n_tasks, tke_task_fn *fn, void *a
             fn(arg, i, 0);
         return;
     }
+    assert(!(atomic_load(&set->turn) & 1u) && atomic_load(&set->inside) == 0); /* not from a task */
     set->fn = fn;
     set->arg = arg;
     for (int32_t i = 0; i < set->n; i++) {

@@ -7,6 +7,7 @@
  */
 #include "api/limits.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/str.h"
@@ -41,6 +42,7 @@ static void grant(tkc_budget *budget)
 {
     while (budget->first && may_take(budget)) {
         tkc_claim *claim = budget->first;
+        assert(claim->waiting && !claim->held);
         unlink_claim(budget, claim);
         budget->balance -= claim->amount;
         claim->held = true;
@@ -74,6 +76,7 @@ static void run_granted(tkc_task *task)
 
 bool tkc_claim_take(tkc_claim *claim, tkc_budget *budget, tkc_loop *loop, int64_t amount)
 {
+    assert(!claim->held && !claim->waiting && amount >= 0);
     claim->budget = budget;
     claim->loop = loop;
     claim->amount = amount;
@@ -108,6 +111,7 @@ void tkc_claim_end(tkc_claim *claim)
     if (claim->held) {
         claim->held = false;
         budget->balance += claim->amount;
+        assert(budget->balance <= budget->limit); /* nothing is given back twice */
     }
     grant(budget);
     pthread_mutex_unlock(budget->lock);

@@ -1,6 +1,7 @@
 /* buf.c - growing bytes. May touch: mem. */
 #include "base/buf.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,6 +34,7 @@ char *tkc_buf_room(tkc_buf *b, size_t more, tinkc_error *err)
     if (!grown)
         return NULL;
     b->data = grown;
+    assert(b->len <= need && need <= b->cap);
     return grown + b->len;
 }
 
@@ -41,6 +43,7 @@ bool tkc_buf_add(tkc_buf *b, const void *bytes, size_t len, tinkc_error *err)
     char *room = tkc_buf_room(b, len, err);
     if (!room)
         return false;
+    assert(bytes || !len);
     if (len)
         memcpy(room, bytes, len);
     b->len += len;

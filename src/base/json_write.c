@@ -83,6 +83,7 @@ static void put_string(tkc_jsonw *w, tinkc_str s)
 
 void tkc_jsonw_key_str(tkc_jsonw *w, tinkc_str key)
 {
+    assert(tkc_failed(w->err) || (w->depth > 0 && !w->is_array[w->depth]));
     separate(w);
     put_string(w, key);
     tkc_buf_char(w->out, ':', w->err);

@@ -58,6 +58,7 @@ bool tkc_map_has(const tkc_map *map, tinkc_str key)
 
 static void put_slot(tkc_map *map, size_t index)
 {
+    assert(index < map->n_slots); /* else the search for a free one would not end */
     size_t i = map->entries[index].hash & (map->n_slots - 1);
     while (map->slots[i])
         i = (i + 1) & (map->n_slots - 1);
@@ -125,6 +126,7 @@ void *tkc_map_remove(tkc_map *map, tinkc_str key)
     tkc_release(map->a, e->key, e->key_len + 1);
     e->key = NULL;
     e->removed = true;
+    assert(map->n_live > 0);
     map->n_live--;
     return e->value;
 }

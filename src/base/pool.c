@@ -2,6 +2,8 @@
  * inside it, and jobs run outside it. */
 #include "base/pool.h"
 
+#include <assert.h>
+
 #include "base/thread.h"
 
 struct tkc_pool {
@@ -48,6 +50,7 @@ static tkc_job *take_job(tkc_pool *pool)
 {
     tkc_job *job = pool->first;
     if (job) {
+        assert(pool->n_queued > 0);
         pool->first = job->next;
         pool->n_queued--;
         if (!pool->first)
@@ -81,7 +84,9 @@ static void *run_jobs(void *arg)
 bool tkc_pool_submit(tkc_pool *pool, tkc_job *job, tinkc_error *err)
 {
     bool ok = true;
+    assert(job->run);
     pthread_mutex_lock(&pool->lock);
+    assert(!pool->ending); /* who frees a pool has stopped using it */
     if (pool->n_queued >= pool->n_idle && pool->n_started < pool->n_threads) {
         tinkc_error why = { 0 };
         if (tkc_thread_start(&pool->threads[pool->n_started], run_jobs, pool, pool->name, &why))
@@ -112,6 +117,7 @@ void tkc_pool_free(tkc_pool *pool)
     pthread_mutex_unlock(&pool->lock);
     for (size_t i = 0; i < pool->n_started; i++)
         pthread_join(pool->threads[i], NULL);
+    assert(!pool->first && pool->n_queued == 0); /* every job has run */
     pthread_cond_destroy(&pool->work);
     pthread_mutex_destroy(&pool->lock);
     tkc_release(pool->a, pool, pool_size(pool->n_threads));

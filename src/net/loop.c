@@ -8,6 +8,7 @@
  */
 #include "net/loop.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -97,6 +98,7 @@ static tkc_timer *meld_siblings(tkc_timer *list)
 
 static void heap_remove(tkc_loop *loop, tkc_timer *t)
 {
+    assert(t->armed && loop->io.root && (t == loop->io.root || t->prev));
     tkc_timer *below = meld_siblings(t->child);
     if (t == loop->io.root) {
         loop->io.root = below;
@@ -121,6 +123,7 @@ void tkc_loop_disarm(tkc_loop *loop, tkc_timer *t)
 
 void tkc_loop_arm(tkc_loop *loop, tkc_timer *t, int64_t delay_ms)
 {
+    assert(t->fire);
     tkc_loop_disarm(loop, t);
     if (delay_ms == TINKC_FOREVER)
         return;
@@ -148,6 +151,7 @@ static void wake_locked(tkc_loop *loop)
 
 void tkc_loop_post(tkc_loop *loop, tkc_task *task)
 {
+    assert(task->run);
     pthread_mutex_lock(&loop->shared.lock);
     task->next = NULL;
     *loop->shared.last = task;
@@ -160,6 +164,7 @@ void tkc_loop_busy(tkc_loop *loop, int32_t change)
 {
     pthread_mutex_lock(&loop->shared.lock);
     loop->shared.busy += change;
+    assert(loop->shared.busy >= 0);
     pthread_mutex_unlock(&loop->shared.lock);
 }
 
