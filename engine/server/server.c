@@ -188,10 +188,6 @@ static enum MHD_Result dispatch(tke_http *h, tke_exchange *x, const char *method
     const char *key = h->mhd->lookup(x->connection, MHD_HEADER_KIND, "X-API-Key");
     x->method = tkc_arena_cstr(&x->arena, method, &err);
     bool known = identify(h, key, x->owner);
-    if (x->too_large) {
-        refuse(x, 413, "too_large", "The body is too large");
-        return tke_exchange_answer(x);
-    }
     if (!known && !needs_no_key(x->uri)) {
         refuse(x, 401, "unauthorized", "Invalid API key");
         return tke_exchange_answer(x);
@@ -214,21 +210,23 @@ static enum MHD_Result dispatch(tke_http *h, tke_exchange *x, const char *method
     tke_exchange_keep(x); /* the service's count */
     tke_exchange_open_reply(x);
     x->inside = true;
-    tke_service_handle(h->svc, &x->request, &x->reply, x->owner, TKE_CALL_REMOTE);
+    tke_service_handle(h->svc, &x->request, &x->reply, x->owner,
+                       TKE_CALL_REMOTE | (x->too_large ? TKE_CALL_CUT_OFF : 0));
     return tke_exchange_wait(x);
 }
 
 static void take_body(tke_http *h, tke_exchange *x, const char *data, size_t len)
 {
     tinkc_error err = { 0 };
-    if (x->too_large)
+    enum { HEAD = 4096 }; /* of a body that is too large: it may say which request this was */
+    if (!x->too_large && x->body.len + len <= (size_t)tke_service_max_body(h->svc) &&
+        tkc_buf_add(&x->body, data, len, &err))
         return;
-    if (x->body.len + len > (size_t)tke_service_max_body(h->svc) ||
-        !tkc_buf_add(&x->body, data, len, &err)) {
-        x->too_large = true;
-        /* The first bytes stay: they may say which request this was. */
-        x->body.len = x->body.len < 4096 ? x->body.len : 4096;
-    }
+    x->too_large = true;
+    if (x->body.len > HEAD)
+        x->body.len = HEAD;
+    size_t room = HEAD - x->body.len;
+    (void)tkc_buf_add(&x->body, data, len < room ? len : room, &err);
 }
 
 static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, const char *url,
@@ -251,7 +249,10 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
         x->method = "";
         const char *length = h->mhd->lookup(connection, MHD_HEADER_KIND, "Content-Length");
         int64_t n;
-        if (length && tkc_parse_i64(tkc_str(length), &n) && n > tke_service_max_body(h->svc)) {
+        x->too_large =
+            length && tkc_parse_i64(tkc_str(length), &n) && n > tke_service_max_body(h->svc);
+        /* Passes are read to the end all the same: their numbers must not be lost. */
+        if (x->too_large && !strstr(x->uri, "/forward_backward")) {
             refuse(x, 413, "too_large", "The body is too large");
             return tke_exchange_answer(x);
         }

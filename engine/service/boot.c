@@ -106,10 +106,12 @@ static bool request_row(const tke_row *row, void *user, tinkc_error *err)
     const char *id = text_of(&b->arena, row, 4, err);
     tke_hash128 hash = { 0 };
     tinkc_bytes blob = tke_row_blob(row, 3);
-    int64_t seq = tke_row_i64(row, 1), epoch = 0;
+    int64_t seq = tke_row_i64(row, 1), epoch = 0, state = tke_row_i64(row, 5);
     tinkc_str rest = tkc_str(id), number;
     if (!run || !id || seq < 1 || seq > INT32_MAX)
         return true;
+    if (state == TKE_ROW_TOMB)
+        return tke_run_see(svc, run, seq, 0, hash, 0, TKE_SEEN_TOMB, err);
     if (blob.len == sizeof hash)
         memcpy(&hash, blob.data, sizeof hash);
     if (tkc_str_cut(&rest, '-', &number))
@@ -117,7 +119,6 @@ static bool request_row(const tke_row *row, void *user, tinkc_error *err)
     if (!tke_run_see(svc, run, seq, (int32_t)tke_row_i64(row, 2), hash, (uint32_t)epoch,
                      TKE_SEEN_DONE, err))
         return false;
-    int64_t state = tke_row_i64(row, 5);
     tke_run_seen(run, seq)->failed = state == TKE_ROW_FAILED;
     tinkc_bytes bytes = tke_row_blob(row, 6);
     return (!bytes.data && state != TKE_ROW_TENSORS) ||

@@ -100,11 +100,12 @@ static void remember_key(tke_call *call, const char *key, const char *session_id
 static void store_session(tke_txn *txn, const tke_session *s, const char *tags,
                           const char *sdk_version)
 {
-    tke_txn_exec(txn,
-                 "INSERT INTO sessions(id, owner, created_us, tags, user_metadata, sdk_version, "
-                 "project_id) VALUES(?, ?, ?, ?, ?, ?, ?)",
-                 "ttitttt", s->id, s->owner, s->created_us, tags, s->user_metadata, sdk_version,
-                 s->project_id);
+    tke_txn_exec(
+        txn,
+        "INSERT OR IGNORE INTO sessions(id, owner, created_us, tags, user_metadata, sdk_version, "
+        "project_id) VALUES(?, ?, ?, ?, ?, ?, ?)",
+        "ttitttt", s->id, s->owner, s->created_us, tags, s->user_metadata, sdk_version,
+        s->project_id);
 }
 
 static const char *tags_json(tke_call *call, const char *const *tags)
@@ -134,9 +135,10 @@ void tke_front_create_session(tke_call *call)
     const char *tags = tags_json(call, in.tags);
     tke_txn *txn = tke_txn_new(svc->store, &call->err);
     pthread_mutex_lock(&svc->lock);
-    const char *before = made_before(svc, key);
-    if (before) {
-        (void)snprintf(id, sizeof id, "%s", before);
+    tke_session *before = tke_find_session(svc, made_before(svc, key));
+    if (before && tkc_cstr_eq(before->owner, call->owner)) {
+        (void)snprintf(id, sizeof id, "%s", before->id);
+        store_session(txn, before, tags, in.sdk_version); /* should that have failed before */
     } else {
         tke_session *s = tke_session_add(svc, id, call->owner, &call->err);
         if (s) {
@@ -290,11 +292,11 @@ static bool unpack(tke_call *call, tkc_buf *space)
     if (ok)
         return true;
     if (strstr(call->err.message, "more than") || strstr(call->err.message, "larger than"))
-        tke_refuse(call, 413, "too_large", "The body is larger than %lld bytes when unpacked",
-                   (long long)max);
+        tke_refuse_after(call, tke_front_bury(call), 413, "too_large",
+                         "The body is larger than %lld bytes when unpacked", (long long)max);
     else
-        tke_refuse(call, 422, "unprocessable", "The body cannot be unpacked: %s",
-                   call->err.message);
+        tke_refuse_after(call, tke_front_bury(call), 422, "unprocessable",
+                         "The body cannot be unpacked: %s", call->err.message);
     return false;
 }
 
@@ -323,6 +325,12 @@ void tke_front(tke_call *call)
     }
     if (atomic_load(&call->svc->draining) && !may_run_while_draining(call)) {
         tke_refuse(call, 503, "stopping", "The server is stopping");
+        return;
+    }
+    if (call->flags & TKE_CALL_CUT_OFF) {
+        tke_refuse_after(call, tke_front_bury(call), 413, "too_large",
+                         "The body is larger than %lld bytes",
+                         (long long)tke_service_max_body(call->svc));
         return;
     }
     tkc_buf space;

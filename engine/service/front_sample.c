@@ -102,13 +102,14 @@ void tke_front_create_sampling_session(tke_call *call)
     pthread_mutex_lock(&svc->lock);
     tke_session *session = tke_find_session(svc, in.session_id);
     const tke_sampler *s = tke_find_sampler(svc, id);
+    bool known = s != NULL;
     if (!session)
         status = 404;
     else if (!tkc_cstr_eq(session->owner, call->owner))
         status = 403;
-    else if (s)
-        status = !s->ephemeral && tke_hash_eq(s->hash, hash) ? 200 : 400;
-    else if ((s = add_sampler(call, id, session, &t, in.model_path, hash))) {
+    else if (s && (s->ephemeral || !tke_hash_eq(s->hash, hash)))
+        status = 400;
+    else if (known || (s = add_sampler(call, id, session, &t, in.model_path, hash))) {
         txn = tke_txn_new(svc->store, &call->err);
         tke_txn_exec(txn,
                      "INSERT OR REPLACE INTO samplers(id, session_id, seq, owner, base_model, "

@@ -411,37 +411,40 @@ void tke_check_job(tke_job *job, const tke_run *run)
 /* ---- handlers ---- */
 
 /* In protobuf the model and the number come first: they can be read from a body that is broken
- * further on. Then the number counts as used, and its successors are not held up. */
-static void bury(tke_call *call)
+ * further on, or cut off. */
+static bool read_head(tinkc_str body, tinkc_str *model_id, int64_t *seq)
 {
-    const unsigned char *p = (const unsigned char *)call->body.data;
-    size_t len = call->body.len;
+    const unsigned char *p = (const unsigned char *)body.data;
+    size_t len = body.len;
     if (len < 4 || p[0] != 0x0a || p[1] >= 0x80 || (size_t)p[1] + 3 > len)
-        return;
-    tinkc_str id = tkc_strn((const char *)p + 2, p[1]);
+        return false;
+    *model_id = tkc_strn((const char *)p + 2, p[1]);
     size_t at = 2 + (size_t)p[1];
-    int64_t seq = 0;
+    *seq = 0;
     if (p[at++] != 0x10)
-        return;
+        return false;
     for (int shift = 0; at < len && shift <= 28; shift += 7) {
-        seq |= (int64_t)(p[at] & 0x7f) << shift;
+        *seq |= (int64_t)(p[at] & 0x7f) << shift;
         if (p[at++] < 0x80)
-            break;
+            return true;
     }
+    return false;
+}
+
+tke_txn *tke_front_bury(tke_call *call)
+{
     tke_service *svc = call->svc;
+    const char *type = tke_call_header(call, "Content-Type");
+    tinkc_str model_id;
+    int64_t seq;
+    if (call->route.endpoint->id != TKC_EP_FORWARD_BACKWARD || !type ||
+        !strstr(type, TKC_TYPE_PROTOBUF) || !read_head(call->body, &model_id, &seq))
+        return NULL;
     pthread_mutex_lock(&svc->lock);
-    tke_run *run = tkc_map_get(&svc->runs, id);
-    if (run && tkc_cstr_eq(run->owner, call->owner) && seq >= run->next_seq &&
-        seq < run->next_seq + 1000) {
-        const tke_seen *seen = tke_run_seen(run, seq);
-        if (!seen || seen->state == TKE_SEEN_NOT) {
-            tinkc_error ignored = { 0 };
-            tke_run_see(svc, run, seq, 0, (tke_hash128){ 0 }, 0, TKE_SEEN_TOMB, &ignored);
-            tke_run_skip_settled(run);
-            pthread_cond_signal(&svc->work);
-        }
-    }
+    tke_run *run = tkc_map_get(&svc->runs, model_id);
+    tke_txn *txn = run && tkc_cstr_eq(run->owner, call->owner) ? tke_run_bury(svc, run, seq) : NULL;
     pthread_mutex_unlock(&svc->lock);
+    return txn;
 }
 
 static void accept_training(tke_call *call, int32_t kind, bool is_pb)
@@ -452,9 +455,11 @@ static void accept_training(tke_call *call, int32_t kind, bool is_pb)
     tke_job *job = tke_job_new(svc, kind, NULL, call->owner, &call->err);
     if (!job || !tke_decode_job(job, call->body, is_pb, kind == TKE_JOB_FORWARD, &model_id, &seq,
                                 &call->err)) {
-        tke_send_failure(call->reply, svc->a, &call->err);
-        if (is_pb)
-            bury(call);
+        if (call->err.code == TINKC_E_UNPROCESSABLE)
+            tke_refuse_after(call, tke_front_bury(call), 422, "unprocessable", "%s",
+                             call->err.message);
+        else
+            tke_send_failure(call->reply, svc->a, &call->err);
         tke_job_drop(job);
         return;
     }
@@ -474,7 +479,6 @@ void tke_front_pass(tke_call *call)
     bool is_pb = type && strstr(type, TKC_TYPE_PROTOBUF);
     if (type && !is_pb && !strstr(type, "json")) {
         tke_refuse(call, 415, "unsupported_type", "Content-Type '%.60s' is not supported", type);
-        bury(call);
         return;
     }
     accept_training(call, TKE_JOB_PASS, is_pb);
@@ -635,7 +639,8 @@ typedef struct new_run {
 static void store_run(tke_txn *txn, const tke_run *run)
 {
     tke_txn_exec(txn,
-                 "INSERT INTO runs(id, session_id, model_seq, owner, base_model, rank, seed, flags,"
+                 "INSERT OR IGNORE INTO runs(id, session_id, model_seq, owner, base_model, rank, "
+                 "seed, flags,"
                  " user_metadata, created_us, last_request_us, state, corrupted, hash, request_id)"
                  " VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?)",
                  "ttittiiitiiibt", run->id, run->session->id, run->model_seq, run->owner,
@@ -695,6 +700,10 @@ static void make_run(tke_call *call, const new_run *n)
     } else if (run) {
         status = tke_hash_eq(run->hash, n->hash) ? 200 : 400;
         (void)snprintf(request_id, sizeof request_id, "%s", run->create_request_id);
+        if (status == 200) { /* its row may not have been written the first time */
+            txn = tke_txn_new(svc->store, &call->err);
+            store_run(txn, run);
+        }
     } else if ((run = add_run(call, n, session, id))) {
         tke_session_touch(svc, session);
         txn = tke_txn_new(svc->store, &call->err);

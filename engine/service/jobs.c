@@ -377,22 +377,8 @@ static bool split_id(const char *id, int64_t *epoch, tinkc_str *name, tinkc_str 
     return true;
 }
 
-/* A request that was accepted before a sudden end and had not run. Whoever asks for it is told that
- * it is lost, and goes on with the next number: this one must not be waited for. */
-static void bury_lost(tke_call *call, tke_run *run, int64_t seq)
-{
-    const tke_seen *seen = tke_run_seen(run, seq);
-    if (!tkc_cstr_eq(run->owner, call->owner) || seq < run->next_seq ||
-        seq > run->next_seq + 1000 || (seen && seen->state != TKE_SEEN_NOT))
-        return;
-    tinkc_error ignored = { 0 };
-    tke_run_see(call->svc, run, seq, 0, (tke_hash128){ 0 }, 0, TKE_SEEN_TOMB, &ignored);
-    tke_run_skip_settled(run);
-    pthread_cond_signal(&call->svc->work);
-}
-
 /* An id that is in no table: never issued (404), or its result is gone (410)? */
-static int32_t status_of_unknown(tke_call *call, const char *id)
+static int32_t status_of_unknown(tke_call *call, const char *id, tke_txn **txn)
 {
     tke_service *svc = call->svc;
     tinkc_str name, last;
@@ -402,8 +388,10 @@ static int32_t status_of_unknown(tke_call *call, const char *id)
     tke_run *run = tkc_map_get(&svc->runs, name);
     bool numbered = tkc_parse_i64(last, &seq);
     if (epoch < svc->epoch) {
-        if (run && numbered && seq > 0)
-            bury_lost(call, run, seq);
+        /* Accepted before a sudden end, and had not run: whoever asks is told that it is lost, and
+         * goes on with the next number. */
+        if (run && numbered && seq > 0 && tkc_cstr_eq(run->owner, call->owner))
+            *txn = tke_run_bury(svc, run, seq);
         return 410;
     }
     if (run && numbered) {
@@ -444,10 +432,11 @@ void tke_retrieve_future(tke_call *call)
     const char *accept = tke_call_header(call, "Accept");
     bool proto = accept && strstr(accept, TKC_TYPE_PROTOBUF);
     int32_t status = 200;
+    tke_txn *txn = NULL;
     pthread_mutex_lock(&svc->lock);
     tke_job *job = tkc_map_get(&svc->jobs, tkc_str(in.request_id));
     if (!job)
-        status = status_of_unknown(call, in.request_id);
+        status = status_of_unknown(call, in.request_id, &txn);
     else if (!tkc_cstr_eq(job->owner, call->owner))
         status = 403;
     else if (job->state == TKE_DONE)
@@ -462,9 +451,10 @@ void tke_retrieve_future(tke_call *call)
         tke_refuse(call, 404, "unknown_request", "No request with the id '%.200s' was ever made",
                    in.request_id);
     } else if (status == 410) {
-        tke_refuse(call, 410, "gone",
-                   "The result of '%.200s' is no longer here: it expired or was lost in a restart",
-                   in.request_id);
+        tke_refuse_after(
+            call, txn, 410, "gone",
+            "The result of '%.200s' is no longer here: it expired or was lost in a restart",
+            in.request_id);
     } else if (status == 403) {
         tke_refuse(call, 403, "forbidden", "You do not have access to this request");
     } else if (status == 503) {

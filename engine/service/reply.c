@@ -76,6 +76,28 @@ void tke_refuse(tke_call *call, int32_t status, const char *code, const char *fo
     send_error(call->reply, call->svc->a, status, code, detail);
 }
 
+void tke_refuse_after(tke_call *call, tke_txn *txn, int32_t status, const char *code,
+                      const char *format, ...)
+{
+    char detail[600];
+    tinkc_error err = { 0 };
+    tkc_buf body;
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(detail, sizeof detail, format, args);
+    va_end(args);
+    tkc_buf_init(&body, call->svc->a, TKC_BUF_NO_MAX);
+    if (!txn ||
+        !tkc_error_body_write(&(tkc_error_body){ .detail = detail, .code = code }, &body, &err)) {
+        if (txn)
+            tke_txn_commit(txn, NULL, NULL);
+        send_error(call->reply, call->svc->a, status, code, detail);
+    } else {
+        tke_answer_after(call, txn, status, tkc_buf_view(&body));
+    }
+    tkc_buf_free(&body);
+}
+
 void tke_answer(tke_call *call, const tkc_message *type, const void *msg)
 {
     tkc_buf body;

@@ -33,7 +33,9 @@ void tke_service_drain(tke_service *);
 enum {
     /* Whether the answer arrived is said later, by tke_service_delivered. Without it an answer
      * counts as delivered when it has ended. */
-    TKE_CALL_REMOTE = 1u << 0
+    TKE_CALL_REMOTE = 1u << 0,
+    /* The body was too large; what is given is its beginning. It will be refused with 413. */
+    TKE_CALL_CUT_OFF = 1u << 1
 };
 
 /* Takes the request until the reply has ended or failed; never waits. `owner` says whose request

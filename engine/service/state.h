@@ -127,7 +127,13 @@ enum {
 enum { TKE_QUEUED = 0, TKE_RUNNING, TKE_COMMITTING, TKE_DONE };
 /* The column requests.state: done; failed, and changed nothing; done, with the protobuf of a pass
  * as its result; failed, and changed the state of its run none the less. */
-enum { TKE_ROW_DONE = 1, TKE_ROW_FAILED = 2, TKE_ROW_TENSORS = 3, TKE_ROW_FAILED_STEP = 4 };
+enum {
+    TKE_ROW_DONE = 1,
+    TKE_ROW_FAILED,
+    TKE_ROW_TENSORS,
+    TKE_ROW_FAILED_STEP,
+    TKE_ROW_TOMB /* was never executed, and never will be */
+};
 
 typedef struct tke_waiter {         /* an open poll */
     struct tke_waiter *next, *prev; /* all of them, in order of their deadlines */
@@ -354,6 +360,9 @@ void tke_send_failure(tinkc_reply *, const tinkc_allocator *a, const tinkc_error
 void tke_answer(tke_call *, const tkc_message *, const void *msg);
 void tke_refuse(tke_call *, int32_t status, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* The same, once a transaction is committed; txn NULL = at once. */
+void tke_refuse_after(tke_call *, tke_txn *, int32_t status, const char *code, const char *format,
+                      ...) __attribute__((format(printf, 5, 6)));
 /* Commits, then sends; the text is copied. Status 204 sends no body. */
 void tke_answer_after(tke_call *, tke_txn *, int32_t status, tinkc_str json);
 const char *tke_call_header(const tke_call *, const char *name);
@@ -429,6 +438,9 @@ tke_job *tke_run_head(const tke_run *);
 tke_job *tke_run_take(tke_run *);
 /* Moves on past numbers that need not run: used up, or known to be done. */
 void tke_run_skip_settled(tke_run *);
+/* Uses a number up: nobody waits for it any more, nor after a restart, once the transaction is
+ * committed. NULL: there is nothing to commit. */
+tke_txn *tke_run_bury(tke_service *, tke_run *, int64_t seq);
 /* Fails what waits behind a hole. Returns the jobs, linked by next, with `invalid` set. */
 tke_job *tke_run_give_up(tke_run *);
 void tke_request_id(const tke_service *, uint32_t epoch, const char *run, int64_t seq, tkc_buf *out,
@@ -468,6 +480,9 @@ char *tke_copy(tke_service *, const char *text, tinkc_error *err); /* NULL stays
 /* ---- front_*.c: handlers by endpoint ---- */
 
 void tke_front(tke_call *);
+/* A body that is refused may still say whose request it was: then its number counts as used, and
+ * its successors are not held up. What to commit before the refusal; NULL = nothing. */
+tke_txn *tke_front_bury(tke_call *);
 void tke_front_health(tke_call *);
 void tke_front_config(tke_call *);
 void tke_front_dynamic_config(tke_call *);
@@ -525,8 +540,9 @@ void tke_work_create(tke_service *, tke_job *);
 void tke_work_save(tke_service *, tke_job *);
 void tke_work_load(tke_service *, tke_job *);
 void tke_work_unload(tke_service *, tke_job *);
-/* Has the run's adapter in memory. False with err: it cannot be; without: there is no room yet. */
-bool tke_work_wake(tke_service *, tke_run *, tinkc_error *err);
+/* Has the run's adapter in memory. False with err: it cannot be; without: there is no room yet.
+ * anew: as if nothing were stored. */
+bool tke_work_wake(tke_service *, tke_run *, bool anew, tinkc_error *err);
 /* Images and journal of a run that is no more. Any thread. */
 void tke_run_remove_files(tke_service *, const tke_run *);
 /* Takes a copy of the run's state and has it written. */

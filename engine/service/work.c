@@ -158,6 +158,21 @@ void tke_work_wait_room(tke_service *svc, tke_run *run, tke_job *job)
     pthread_mutex_unlock(&svc->lock);
 }
 
+/* A run whose state is damaged can still be told to load another; nothing else, until it has. */
+static bool wake_for_load(tke_service *svc, tke_run *run, const tke_job *load, tinkc_error *err)
+{
+    *err = (tinkc_error){ 0 };
+    bool awake = tke_work_wake(svc, run, true, err);
+    pthread_mutex_lock(&svc->lock);
+    if (awake) {
+        run->corrupted = true;
+        run->lost_from = load->seq;
+        run->lost_after = 0;
+    }
+    pthread_mutex_unlock(&svc->lock);
+    return awake;
+}
+
 /* One training unit, begun by `run`. True if something was done. */
 static bool train_unit(tke_service *svc, tke_run *run)
 {
@@ -168,7 +183,9 @@ static bool train_unit(tke_service *svc, tke_run *run)
     bool needs_adapter = !run->create && first->kind != TKE_JOB_UNLOAD;
     pthread_mutex_unlock(&svc->lock);
     if (needs_adapter && !run->adapter) {
-        bool awake = tke_work_wake(svc, run, &err);
+        bool awake = tke_work_wake(svc, run, false, &err);
+        if (!awake && tkc_failed(&err) && first->kind == TKE_JOB_LOAD)
+            awake = wake_for_load(svc, run, first, &err);
         if (!awake && !tkc_failed(&err)) {
             tke_work_wait_room(svc, run, first);
             return false;

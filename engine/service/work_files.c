@@ -99,13 +99,16 @@ static bool load_source(tke_service *svc, tke_run *run, tke_adapter *adapter, ti
         done = !tkc_failed(&why) && (!source || tke_adapter_load(adapter, source, true, &why));
         if (source)
             tkc_release_str(svc->a, source);
-        if (!done && tries)
-            tkc_error_copy(err, &why);
+        if (!done && tries) /* not the asker's fault, whatever is wrong with the files */
+            tkc_fail(err, TINKC_E_STORE,
+                     "the stored state of this run cannot be read: %.300s; load a checkpoint "
+                     "(load_weights) to go on",
+                     why.message);
     }
     return done;
 }
 
-bool tke_work_wake(tke_service *svc, tke_run *run, tinkc_error *err)
+bool tke_work_wake(tke_service *svc, tke_run *run, bool anew, tinkc_error *err)
 {
     if (run->adapter)
         return true;
@@ -118,7 +121,7 @@ bool tke_work_wake(tke_service *svc, tke_run *run, tinkc_error *err)
     if (!tke_work_room(svc, tke_adapter_bytes(run->base->model, &run->spec)))
         return false;
     tke_adapter *adapter = tke_adapter_new(run->base->model, &run->spec, err);
-    if (adapter && !load_source(svc, run, adapter, err)) {
+    if (adapter && !anew && !load_source(svc, run, adapter, err)) {
         tke_adapter_free(adapter);
         adapter = NULL;
     }
@@ -154,7 +157,7 @@ void tke_work_create(tke_service *svc, tke_job *job)
     tke_run *run = job->run;
     tinkc_error err = { 0 };
     tkc_buf out;
-    if (!tke_work_wake(svc, run, &err) && !tkc_failed(&err)) {
+    if (!tke_work_wake(svc, run, false, &err) && !tkc_failed(&err)) {
         tke_work_wait_room(svc, run, job);
         return;
     }
@@ -255,11 +258,18 @@ static writing *writing_new(tke_service *svc, tke_run *run, tinkc_error *err)
     return w;
 }
 
-static void writing_free(writing *w)
+/* Half a folder, or what was replaced; often nothing. */
+static void remove_temp(writing *w)
 {
     tinkc_error ignored = { 0 };
-    if (w->temp) /* half a folder, or what was replaced; often nothing */
+    if (w->temp)
         tkc_remove_tree(w->temp, &ignored);
+    w->temp = NULL;
+}
+
+static void writing_free(writing *w)
+{
+    remove_temp(w);
     tke_state_free(w->state);
     tke_snapshot_drop(w->snapshot);
     tkc_arena_free(&w->arena);
@@ -366,6 +376,7 @@ static bool encode_saved(writing *w)
 static void save_failed(writing *w)
 {
     tke_service *svc = w->svc;
+    remove_temp(w); /* before anybody hears of it */
     if (w->checkpoint) {
         pthread_mutex_lock(&svc->lock);
         tke_checkpoint_restore(svc, w->checkpoint, w->replaced);
@@ -777,7 +788,8 @@ void tke_work_load(tke_service *svc, tke_job *job)
     tke_run *run = job->run;
     tinkc_error err = job->invalid;
     bool creates = job->in.load.creates;
-    if (creates && !tkc_failed(&err) && !tke_work_wake(svc, run, &err) && !tkc_failed(&err)) {
+    if (creates && !tkc_failed(&err) && !tke_work_wake(svc, run, false, &err) &&
+        !tkc_failed(&err)) {
         tke_work_wait_room(svc, run, job);
         return;
     }
@@ -812,6 +824,7 @@ static void image_over(writing *w)
     tke_run *run = w->run;
     tinkc_error ignored = { 0 };
     bool ok = !tkc_failed(&w->err);
+    remove_temp(w);
     if (!ok)
         tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s: no image could be written: %s", run->id,
                      w->err.message);

@@ -138,6 +138,8 @@ static bool try_call(const char *method, const char *path, const char *body, rep
     return true;
 }
 
+static _Thread_local int n_tries; /* of the last call */
+
 /* Sends the same again until somebody answers. */
 static reply call(const char *method, const char *path, const char *format, ...)
 {
@@ -149,7 +151,9 @@ static reply call(const char *method, const char *path, const char *format, ...)
         FAIL("out of memory");
     va_end(args);
     int64_t give_up = now_ms() + 120000;
+    n_tries = 1;
     while (!try_call(method, path, body, &r) || r.status == 503) {
+        n_tries++;
         if (now_ms() > give_up)
             FAIL("%s %s: nobody answers", method, path);
         sleep_ms(20);
@@ -355,7 +359,7 @@ static bool save_and_delete(client *c)
     snprintf(url, sizeof url, "/api/v1/training_runs/%s/checkpoints/sampler_weights/%s",
              c->model_id, strrchr(path, '/') + 1);
     r = call("DELETE", url, "%s", "");
-    if (r.status != 204 && r.status != 404) /* 404: it was heard, and the answer got lost */
+    if (r.status != 204 && (r.status != 404 || n_tries == 1)) /* 404: heard before, not answered */
         FAIL("DELETE %s: %d %s", url, r.status, r.body);
     free(r.text);
     if (c->n_deleted < MAX_SAVES) {

@@ -162,30 +162,37 @@ static void a_start_that_is_cut_short(void **state)
     tiny_model_remove(store);
 }
 
+static void delete_and_restart(int32_t durability, const char *endpoint, const char *kind)
+{
+    char *store = tiny_folder(), path[300], id[60];
+    tinkc_engine *engine = open_engine(store, durability);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 1);
+    service_wait(t, post(t, endpoint, model, 3, ",\"path\":\"x\""));
+    snprintf(id, sizeof id, "\"%s/x\"", kind);
+    snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/%s/x", model, kind);
+    answer a = service_call(t, "DELETE", path, NULL, NULL, 0);
+    assert_int_equal(a.status, 204);
+    answer_free(&a);
+    char *copy = copy_store(store);
+    tinkc_engine_free(engine);
+    engine = open_engine(copy, durability);
+    t = tinkc_engine_transport(engine);
+    service_wait(t, post(t, endpoint, model, 3, ",\"path\":\"x\""));
+    assert_false(is_listed(t, id));
+    tinkc_engine_free(engine);
+    tiny_model_remove(copy);
+    tiny_model_remove(store);
+}
+
 static void deleted_checkpoints_stay_deleted(void **state)
 {
     (void)state;
     static const int32_t levels[] = { TINKC_DURABILITY_JOURNAL, TINKC_DURABILITY_SNAPSHOT };
     for (size_t i = 0; i < 2; i++) {
-        char *store = tiny_folder(), path[300];
-        tinkc_engine *engine = open_engine(store, levels[i]);
-        const tinkc_transport *t = tinkc_engine_transport(engine);
-        const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
-        train(t, model, 1, 1);
-        service_wait(t, post(t, "/api/v1/save_weights", model, 3, ",\"path\":\"x\""));
-        snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/weights/x", model);
-        answer a = service_call(t, "DELETE", path, NULL, NULL, 0);
-        assert_int_equal(a.status, 204);
-        answer_free(&a);
-        char *copy = copy_store(store);
-        tinkc_engine_free(engine);
-        engine = open_engine(copy, levels[i]);
-        t = tinkc_engine_transport(engine);
-        service_wait(t, post(t, "/api/v1/save_weights", model, 3, ",\"path\":\"x\""));
-        assert_false(is_listed(t, "weights/x"));
-        tinkc_engine_free(engine);
-        tiny_model_remove(copy);
-        tiny_model_remove(store);
+        delete_and_restart(levels[i], "/api/v1/save_weights", "weights");
+        delete_and_restart(levels[i], "/api/v1/save_weights_for_sampler", "sampler_weights");
     }
 }
 
@@ -335,6 +342,34 @@ static void failures_are_no_losses(void **state)
     }
 }
 
+/* A number that a client was told is lost is not waited for after the next sudden end either. */
+static void what_is_known_to_be_lost_stays_so(void **state)
+{
+    (void)state;
+    char *store = tiny_folder();
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 1);
+    const char *lost = hold(service_step(t, model, 4, 1e-2)); /* waits for 3 */
+    tinkc_engine_free(engine);
+    engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
+    t = tinkc_engine_transport(engine);
+    answer a = service_result(t, lost, false);
+    assert_int_equal(a.status, 410);
+    answer_free(&a);
+    char *copy = copy_store(store);
+    tinkc_engine_free(engine);
+    engine = open_engine(copy, TINKC_DURABILITY_SNAPSHOT);
+    t = tinkc_engine_transport(engine);
+    service_pass(t, model, 3, text_a, N, false);
+    service_wait(t, service_step(t, model, 5, 1e-2));
+    assert_true(service_loss(t, model, 6, text_a, N) == undisturbed(2));
+    tinkc_engine_free(engine);
+    tiny_model_remove(copy);
+    tiny_model_remove(store);
+}
+
 static void unloaded_is_unloaded(void **state)
 {
     (void)state;
@@ -373,6 +408,7 @@ int main(void)
         cmocka_unit_test(loads_are_not_repeated_from_other_weights),
         cmocka_unit_test(a_model_made_from_a_checkpoint),
         cmocka_unit_test(failures_are_no_losses),
+        cmocka_unit_test(what_is_known_to_be_lost_stays_so),
         cmocka_unit_test(unloaded_is_unloaded),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
