@@ -406,8 +406,8 @@ static bool read_journal(tke_service *svc, tke_run *run, tke_journal_fn *fn, rep
 }
 
 /* Requests start in the order of their numbers: one that has left no trace below one that has an
- * answer came to nothing, and nobody waits for it. */
-static void bury_holes(tke_run *run)
+ * answer came to nothing, and nobody waits for it. The last that has one, or 0. */
+static int64_t bury_holes(tke_run *run)
 {
     int64_t last = (int64_t)run->n_seen;
     while (last > 0 && tke_run_seen(run, last)->state != TKE_SEEN_DONE)
@@ -415,6 +415,7 @@ static void bury_holes(tke_run *run)
     for (int64_t seq = 1; seq < last; seq++)
         if (tke_run_seen(run, seq)->state == TKE_SEEN_NOT)
             tke_run_seen(run, seq)->state = TKE_SEEN_TOMB;
+    return last;
 }
 
 static bool recover_run(tke_service *svc, tke_run *run, tkc_arena *arena, tinkc_error *err)
@@ -423,7 +424,7 @@ static bool recover_run(tke_service *svc, tke_run *run, tkc_arena *arena, tinkc_
     read_journal(svc, run, note_unanswered, &unanswered);
     found best = newest_state(svc, run, unanswered.from, arena, err);
     int64_t from = best.next_seq ? best.next_seq : 1;
-    bury_holes(run);
+    int64_t last = bury_holes(run);
     run->image_seq = best.next_seq;
     run->image_slot = best.slot == 0 ? 1 : 0;
     run->source = best.next_seq ? tke_copy(svc, best.folder, err) : NULL;
@@ -436,10 +437,9 @@ static bool recover_run(tke_service *svc, tke_run *run, tkc_arena *arena, tinkc_
     count_lost(run, from);
     if (run->lost_from)
         mark_lost(svc, run);
-    if (!run->queue) /* nothing to repeat: go on behind the last number that was used */
-        run->next_seq = (int64_t)run->n_seen + 1 > from ? (int64_t)run->n_seen + 1 : from;
-    else
-        tke_run_skip_settled(run);
+    if (!run->queue && last >= from) /* nothing to repeat: go on behind the last that was done */
+        run->next_seq = last + 1;
+    tke_run_skip_settled(run);
     return !tkc_failed(err);
 }
 
