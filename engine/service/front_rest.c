@@ -411,7 +411,7 @@ void tke_front_archive(tke_call *call)
                    (unsigned long long)tkc_random(svc->clock));
     char *folder =
         tke_checkpoint_folder(svc, &call->arena, c->run_id, c->kind, c->name, &call->err);
-    const char *base = call->request->base_url;
+    const char *base = svc->set.public_url[0] ? svc->set.public_url : call->request->base_url;
     char *url = tkc_arena_printf(&call->arena, &call->err, "%s/api/v1/archives/%s",
                                  base && *base ? base : "http://engine.local", token);
     pthread_mutex_lock(&svc->lock);

@@ -134,6 +134,8 @@ tke_hash128 tke_job_hash(const tke_job *job)
         tke_hash_i64(&h, job->in.save_sampler.ttl_seconds.is == TKC_GIVEN
                              ? job->in.save_sampler.ttl_seconds.value
                              : -1);
+        if (job->in.save_sampler.overwrite.value)
+            tke_hash_i64(&h, 1);
         break;
     case TKE_JOB_LOAD:
         tke_hash_str(&h, job->in.load.path);

@@ -51,6 +51,7 @@ static const setting known[] = {
     INT(disk_reserve, 1, 0, INT64_MAX),
     INT(max_body_bytes, 1, 1024, INT64_MAX),
     INT(train_memory_bytes, 1, 1 << 20, INT64_MAX),
+    INT(keep_last_k, 1, 0, 1 << 20),
     FLAG(strict_steps),
     FLAG(emit_elementwise_loss),
     FLAG(share_disk),
@@ -101,9 +102,25 @@ static bool set_number(tke_settings *set, const setting *s, const char *value, t
     return true;
 }
 
+static bool set_public_url(tke_settings *set, const char *value, tinkc_error *err)
+{
+    tinkc_str url = tkc_str(value);
+    while (url.len && url.data[url.len - 1] == '/')
+        url.len--;
+    if (url.len >= sizeof set->public_url ||
+        !(tkc_starts_with(url, "http://") || tkc_starts_with(url, "https://")))
+        return tkc_fail(err, TINKC_E_ARGUMENT,
+                        "setting public_url: '%.60s' is not an http or https address", value);
+    memcpy(set->public_url, url.data, url.len);
+    set->public_url[url.len] = '\0';
+    return true;
+}
+
 static bool set_one(tke_settings *set, const char *name, const char *value, tinkc_error *err)
 {
     bool is_choice = false;
+    if (tkc_cstr_eq(name, "public_url"))
+        return set_public_url(set, value, err);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (tkc_cstr_eq(known[i].name, name)) {
             const char *number = value;

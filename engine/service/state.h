@@ -43,6 +43,8 @@ typedef struct tke_settings {
     int64_t max_body_bytes;
     int64_t memory_bytes, train_memory_bytes;
     int64_t archive_ms;
+    int64_t keep_last_k;     /* checkpoints of each kind and run; 0 = all */
+    char public_url[256];    /* where clients see us; empty = where they asked */
     int32_t sample_logprobs; /* TKE_LOGPROBS_* */
     int32_t adapter_dtype;   /* of sampler checkpoints */
     int32_t adapter_names;

@@ -387,6 +387,37 @@ static void save_failed(writing *w)
     writing_free(w);
 }
 
+/* Locks: needs svc->lock. The oldest checkpoint of a kind that is one too many, or NULL. Public
+ * ones are somebody else's business too: they neither count nor go. */
+static tke_checkpoint *one_too_many(tke_service *svc, const tke_run *run, int32_t kind)
+{
+    const tkc_map_entry *e;
+    tke_checkpoint *oldest = NULL;
+    int64_t n = 0;
+    for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));) {
+        tke_checkpoint *c = e->value;
+        if (c->run != run || c->kind != kind || c->state != TKE_CKPT_DONE || c->is_public)
+            continue;
+        n++;
+        if (!oldest || c->created_us < oldest->created_us)
+            oldest = c;
+    }
+    return n > svc->set.keep_last_k ? oldest : NULL;
+}
+
+static void keep_last(tke_service *svc, const tke_run *run, int32_t kind)
+{
+    for (tke_checkpoint *c = NULL; svc->set.keep_last_k > 0;) {
+        pthread_mutex_lock(&svc->lock);
+        if ((c = one_too_many(svc, run, kind)))
+            tke_checkpoint_remove(svc, c);
+        pthread_mutex_unlock(&svc->lock);
+        if (!c)
+            return;
+        tke_checkpoint_delete(svc, c, NULL);
+    }
+}
+
 static void checkpoint_recorded(void *user, const tinkc_error *err)
 {
     writing *w = user;
@@ -404,6 +435,7 @@ static void checkpoint_recorded(void *user, const tinkc_error *err)
     tke_usage_add(svc, w->run->owner, w->run->session->id, w->run->base_model, TKE_USE_CHECKPOINT,
                   1);
     tke_audit_add(svc, w->run->owner, "checkpoint.save", w->run->id, w->checkpoint->path, NULL);
+    keep_last(svc, w->run, w->checkpoint->kind);
     tke_job_complete(w->job);
     writing_free(w);
 }
@@ -732,7 +764,7 @@ void tke_work_save(tke_service *svc, tke_job *job)
     }
     const tkc_save_for_sampler_request in = job->in.save_sampler;
     if (in.path)
-        save_named(svc, job, TKE_CKPT_SAMPLER, in.path, false, in.ttl_seconds);
+        save_named(svc, job, TKE_CKPT_SAMPLER, in.path, in.overwrite.value, in.ttl_seconds);
     else
         save_ephemeral(svc, job, in.sampling_session_seq_id.value);
 }

@@ -312,6 +312,7 @@ static const tkc_field save_for_sampler_request[] = {
     FIELD(sampling_session_seq_id, TKC_OPT_I64, NULLABLE),
     FIELD(seq_id, TKC_OPT_I64, NULLABLE),
     FIELD(ttl_seconds, TKC_OPT_I64, NULLABLE),
+    FIELD(overwrite, TKC_OPT_BOOL, NULLABLE),
     TAG("save_weights_for_sampler", 0),
 };
 const tkc_message tkc_save_for_sampler_request_type =

@@ -209,6 +209,7 @@ typedef struct tkc_save_for_sampler_request {
     tkc_opt_i64 sampling_session_seq_id; /* unnamed form */
     tkc_opt_i64 seq_id;
     tkc_opt_i64 ttl_seconds;
+    tkc_opt_bool overwrite; /* not sent by the official SDK */
 } tkc_save_for_sampler_request;
 extern const tkc_message tkc_save_for_sampler_request_type;
 

@@ -178,6 +178,65 @@ static void checkpoints(void **state)
     tinkc_mock_free(mock);
 }
 
+static const char *post_save(const tinkc_transport *t, const char *endpoint, const char *model,
+                             int64_t seq, const char *rest)
+{
+    const char *promise =
+        service_json(t, 200, "POST", endpoint, "{\"model_id\":\"%s\",\"seq_id\":%lld,%s}", model,
+                     (long long)seq, rest);
+    return hold(json_field(promise, "request_id"));
+}
+
+static int count_listed(const tinkc_transport *t, const char *mark)
+{
+    answer a = service_call(t, "GET", "/api/v1/checkpoints", NULL, NULL, 0);
+    int n = 0;
+    for (const char *at = a.body.data; (at = strstr(at, mark)); at++)
+        n++;
+    answer_free(&a);
+    return n;
+}
+
+/* keep_last_k, overwriting for samplers, and addresses as the world sees them. */
+static void kept_and_overwritten(void **state)
+{
+    (void)state;
+    const char *const settings[] = { "keep_last_k", "2", "public_url", "https://tinker.example/x/",
+                                     NULL };
+    tinkc_engine *engine = open_with((tinkc_engine_options){ .settings = settings });
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    char body[80], path[300];
+    for (int i = 0; i < 5; i++) {
+        snprintf(body, sizeof body, "\"path\":\"w%d\"", i);
+        service_wait(t, post_save(t, "/api/v1/save_weights", model, 1 + i, body));
+        if (i)
+            continue;
+        snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/weights/w0/publish",
+                 model);
+        service_json(t, 200, "POST", path, "%s", "");
+    }
+    assert_int_equal(count_listed(t, "\"weights/w"), 3); /* a public one, and the last two */
+    assert_int_equal(count_listed(t, "\"weights/w0\""), 1);
+    assert_int_equal(count_listed(t, "\"weights/w4\""), 1);
+    const char *sampler = "/api/v1/save_weights_for_sampler";
+    service_wait(t, post_save(t, sampler, model, 6, "\"path\":\"s\""));
+    service_wait_failure(t, post_save(t, sampler, model, 7, "\"path\":\"s\""), "user",
+                         "Checkpoint 'sampler_weights/s' already exists");
+    service_wait(t, post_save(t, sampler, model, 8, "\"path\":\"s\",\"overwrite\":true"));
+    assert_int_equal(count_listed(t, "\"sampler_weights/s\""), 1);
+    snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/weights/w4/archive", model);
+    answer a = service_call(t, "GET", path, NULL, NULL, 0);
+    assert_int_equal(a.status, 302);
+    assert_ptr_equal(strstr(a.location, "https://tinker.example/x/api/v1/archives/"), a.location);
+    answer_free(&a);
+    tinkc_engine_free(engine);
+    tinkc_error err = { 0 };
+    const char *const bad[] = { "public_url", "ftp://x", NULL };
+    assert_null(tinkc_engine_new(&(tinkc_engine_options){ .settings = bad }, &err));
+    assert_non_null(strstr(err.message, "public_url"));
+}
+
 static void what_was_used(void **state)
 {
     (void)state;
@@ -364,13 +423,10 @@ static void bad_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sessions_end_and_come_back),
-        cmocka_unit_test(checkpoints),
-        cmocka_unit_test(what_was_used),
-        cmocka_unit_test(too_many_samples),
-        cmocka_unit_test(too_little_memory),
-        cmocka_unit_test(a_disk_in_trouble),
-        cmocka_unit_test(bad_options),
+        cmocka_unit_test(sessions_end_and_come_back), cmocka_unit_test(checkpoints),
+        cmocka_unit_test(kept_and_overwritten),       cmocka_unit_test(what_was_used),
+        cmocka_unit_test(too_many_samples),           cmocka_unit_test(too_little_memory),
+        cmocka_unit_test(a_disk_in_trouble),          cmocka_unit_test(bad_options),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
