@@ -412,6 +412,24 @@ void tke_check_job(tke_job *job, const tke_run *run)
 
 /* ---- handlers ---- */
 
+tke_txn *tke_run_bury(tke_service *svc, tke_run *run, int64_t seq)
+{
+    tinkc_error err = { 0 };
+    const tke_seen *seen = tke_run_seen(run, seq);
+    if (seq < run->next_seq || seq > run->next_seq + 1000 || (seen && seen->state != TKE_SEEN_NOT))
+        return NULL;
+    if (!tke_run_see(svc, run, seq, 0, (tke_hash128){ 0 }, 0, TKE_SEEN_TOMB, &err))
+        return NULL;
+    tke_run_skip_settled(run);
+    pthread_cond_signal(&svc->work);
+    tke_txn *txn = tke_store_durable(svc->store) ? tke_txn_new(svc->store, &err) : NULL;
+    tke_txn_exec(txn,
+                 "INSERT OR IGNORE INTO requests(run_id, seq_id, kind, request_id, state) "
+                 "VALUES(?, ?, 0, '', ?)",
+                 "tii", run->id, seq, (int64_t)TKE_ROW_TOMB);
+    return txn;
+}
+
 /* In protobuf the model and the number come first: they can be read from a body that is broken
  * further on, or cut off. */
 static bool read_head(tinkc_str body, tinkc_str *model_id, int64_t *seq)

@@ -77,24 +77,6 @@ tke_job *tke_run_take(tke_run *run)
     return job;
 }
 
-tke_txn *tke_run_bury(tke_service *svc, tke_run *run, int64_t seq)
-{
-    tinkc_error err = { 0 };
-    const tke_seen *seen = tke_run_seen(run, seq);
-    if (seq < run->next_seq || seq > run->next_seq + 1000 || (seen && seen->state != TKE_SEEN_NOT))
-        return NULL;
-    if (!tke_run_see(svc, run, seq, 0, (tke_hash128){ 0 }, 0, TKE_SEEN_TOMB, &err))
-        return NULL;
-    tke_run_skip_settled(run);
-    pthread_cond_signal(&svc->work);
-    tke_txn *txn = tke_store_durable(svc->store) ? tke_txn_new(svc->store, &err) : NULL;
-    tke_txn_exec(txn,
-                 "INSERT OR IGNORE INTO requests(run_id, seq_id, kind, request_id, state) "
-                 "VALUES(?, ?, 0, '', ?)",
-                 "tii", run->id, seq, (int64_t)TKE_ROW_TOMB);
-    return txn;
-}
-
 /* The parked requests behind a hole, taken out; the numbers up to the last are used up. */
 tke_job *tke_run_give_up(tke_run *run)
 {

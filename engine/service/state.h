@@ -440,9 +440,6 @@ tke_job *tke_run_head(const tke_run *);
 tke_job *tke_run_take(tke_run *);
 /* Moves on past numbers that need not run: used up, or known to be done. */
 void tke_run_skip_settled(tke_run *);
-/* Uses a number up: nobody waits for it any more, nor after a restart, once the transaction is
- * committed. NULL: there is nothing to commit. */
-tke_txn *tke_run_bury(tke_service *, tke_run *, int64_t seq);
 /* Fails what waits behind a hole. Returns the jobs, linked by next, with `invalid` set. */
 tke_job *tke_run_give_up(tke_run *);
 void tke_request_id(const tke_service *, uint32_t epoch, const char *run, int64_t seq, tkc_buf *out,
@@ -482,6 +479,9 @@ char *tke_copy(tke_service *, const char *text, tinkc_error *err); /* NULL stays
 /* ---- front_*.c: handlers by endpoint ---- */
 
 void tke_front(tke_call *);
+/* Uses a number up: nobody waits for it any more, nor after a restart, once the transaction is
+ * committed. NULL: there is nothing to commit. Locks: needs svc->lock. */
+tke_txn *tke_run_bury(tke_service *, tke_run *, int64_t seq);
 /* A body that is refused may still say whose request it was: then its number counts as used, and
  * its successors are not held up. What to commit before the refusal; NULL = nothing. */
 tke_txn *tke_front_bury(tke_call *);
