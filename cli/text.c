@@ -433,6 +433,22 @@ static size_t edits(const char *a, const char *b)
     return rows[n % 3][m];
 }
 
+/* The one name that has `word` among its parts: --rank for --lora-rank. */
+static const char *name_with_part(const char *word, const char *const *names, size_t n)
+{
+    const char *found = NULL;
+    size_t len = strlen(word);
+    for (size_t i = 0; len >= 2 && i < n; i++)
+        for (const char *at = names[i]; (at = strstr(at, word)); at++) {
+            bool whole = (at == names[i] || at[-1] == '-') && (!at[len] || at[len] == '-');
+            if (whole && found && found != names[i])
+                return NULL;
+            if (whole)
+                found = names[i];
+        }
+    return found;
+}
+
 const char *cli_nearest(const char *word, const char *const *names, size_t n)
 {
     const char *best = NULL;
@@ -444,7 +460,7 @@ const char *cli_nearest(const char *word, const char *const *names, size_t n)
             least = d;
         }
     }
-    return best;
+    return best ? best : name_with_part(word, names, n);
 }
 
 /* ---- cells ---- */

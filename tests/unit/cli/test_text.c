@@ -152,6 +152,9 @@ static void test_nearest(void **state)
     assert_string_equal(cli_nearest("limt", names, 5), "limit");
     assert_string_equal(cli_nearest("chekcpoint", names, 5), "checkpoint");
     assert_null(cli_nearest("zzzzzz", names, 5));
+    static const char *const options[] = { "lora-rank", "max-steps", "warmup-steps", "log-dir" };
+    assert_string_equal(cli_nearest("rank", options, 4), "lora-rank");
+    assert_null(cli_nearest("steps", options, 4)); /* two have it */
 }
 
 static void test_cells(void **state)
