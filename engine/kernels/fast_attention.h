@@ -319,7 +319,9 @@ INLINE void weigh_back(const back *b, int64_t r)
     int64_t i = b->row + r, at = i * s->n_heads + b->head;
     int64_t lo = first_key(s, i) - b->first, hi = i - b->first + 1;
     vf lse = v_set(b->call->g.lse[at]), delta = v_set(b->call->g.delta[at]);
-    vf scale = v_set(s->scale);
+    /* With a single key the weight is 1 whatever the score: exactly no gradient, not its rounding
+     * error, which Adam would blow up. */
+    vf scale = v_set(first_key(s, i) == i ? 0 : s->scale);
     float *p = b->p + r * A_LD, *ds = b->ds + r * A_LD;
     for (int j = 0; j < KEY_VECTORS; j++) {
         vf w = keep_lanes(v_exp(v_sub(v_load(p + j * VW), lse)), j, lo, hi, v_zero());

@@ -203,11 +203,13 @@ static void attention_row_backward(const tke_attention_back *b, int64_t i, int64
     tke_real delta = dot(d, d_o, g->o + at), lse = g->lse[i * s->n_heads + h];
     for (int64_t e = 0; e < d; e++)
         dq[e] = 0;
+    /* With a single key the weight is 1 whatever the score: exactly no gradient. */
+    tke_real scale = first_key(s, i) == i ? 0 : s->scale;
     for (int64_t j = first_key(s, i); j <= i; j++) {
         int64_t key = j * ldk + b->kv_head * d;
         const tke_real *k = g->k + key, *v = g->v + key;
         tke_real p = tke_real_exp(dot(d, q, k) * s->scale - lse);
-        tke_real ds = p * (dot(d, d_o, v) - delta) * s->scale;
+        tke_real ds = p * (dot(d, d_o, v) - delta) * scale;
         for (int64_t e = 0; e < d; e++) {
             dq[e] += ds * k[e];
             g->dk[key + e] += ds * q[e];

@@ -18,4 +18,23 @@ for isa in ref avx2 avx512; do
     TINKC_ENGINE_ISA=$isa "$build/tests/golden_check" --model models/nano \
         $golden/llama3 $golden/qwen2 $golden/qwen3 $golden/sampling.json $nano
 done
+# What is missing or unknown must not pass.
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+expect() {
+    status=0
+    "$build/tests/golden_check" "$2" > "$dir/log" 2>&1 || status=$?
+    [ "$status" = "$1" ] || { cat "$dir/log"; echo "$2: exit status $status, not $1"; exit 1; }
+}
+mkdir "$dir/empty" "$dir/model"
+expect 2 "$dir/empty"
+echo '{}' > "$dir/empty/sampling.json"
+expect 1 "$dir/empty"
+cp $golden/qwen3/* "$dir/model"
+chmod -R u+w "$dir/model"
+expect 0 "$dir/model"
+sed -i 's/"cispo"/"unheard_of"/' "$dir/model/golden.json"
+expect 1 "$dir/model" # that loss, and gradients nobody looked at
+sed -i 's/"losses"/"gains"/' "$dir/model/golden.json"
+expect 2 "$dir/model"
 "$build/tests/golden_check" --bf16 --model models/nano $golden/nano

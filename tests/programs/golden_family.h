@@ -1,5 +1,12 @@
 /* golden_family.h - part of golden_check: a tiny model of one family against PyTorch. */
 
+enum { FAMILY_LOSSES = 16, FAMILY_STEPS = 64 };
+
+typedef struct family_loss {
+    char name[48];
+    double sum;
+} family_loss;
+
 typedef struct family {
     const char *folder, *name;
     tke_cpu *cpu;
@@ -7,23 +14,84 @@ typedef struct family {
     tke_model *model;
     tke_trainer *trainer;
     tke_tensor_file golden;
+    bool *used; /* tensors of the file that were compared or read */
     size_t batch, length, vocab;
-    double alpha, clip_low, clip_high;
+    double alpha, clip_low, clip_high, beta; /* NaN = not said */
     int32_t rank;
-    double losses[4], norms[2];
+    uint32_t train;
+    family_loss losses[FAMILY_LOSSES];
+    size_t n_losses, n_norms;
+    double norms[FAMILY_STEPS];
     tke_adam_params adam;
+    const int32_t *ids;
+    const int64_t *targets;
     tinkc_error err;
 } family;
 
-static const char *const family_losses[4] = { "cross_entropy", "importance_sampling", "ppo",
-                                              "cispo" };
+static void family_die(const family *f, const char *what, const char *name)
+{
+    fprintf(stderr, "golden_check: %s: %s '%s'\n", f->folder, what, name);
+    exit(2);
+}
+
+/* ---- golden.json ---- */
+
+static void family_read_losses(family *f, tkc_json *j)
+{
+    tinkc_str key;
+    tkc_json_object(j);
+    while (tkc_json_key(j, &key)) {
+        if (f->n_losses == FAMILY_LOSSES)
+            family_die(f, "too many losses, at", key.data);
+        family_loss *l = &f->losses[f->n_losses++];
+        snprintf(l->name, sizeof l->name, "%.*s", (int)key.len, key.data);
+        l->sum = tkc_json_double(j);
+    }
+}
+
+static void family_read_adam(family *f, tkc_json *j)
+{
+    const struct {
+        const char *name;
+        double *value;
+    } known[] = { { "learning_rate", &f->adam.learning_rate },
+                  { "beta1", &f->adam.beta1 },
+                  { "beta2", &f->adam.beta2 },
+                  { "eps", &f->adam.eps },
+                  { "weight_decay", &f->adam.weight_decay },
+                  { "grad_clip_norm", &f->adam.grad_clip_norm } };
+    enum { KNOWN = sizeof known / sizeof *known };
+    tinkc_str key;
+    tkc_json_object(j);
+    while (tkc_json_key(j, &key)) {
+        size_t i = 0;
+        while (i < KNOWN && !tkc_str_is(key, known[i].name))
+            i++;
+        if (i < KNOWN) {
+            *known[i].value = tkc_json_double(j);
+        } else if (tkc_str_is(key, "grad_norms")) {
+            tkc_json_array(j);
+            while (tkc_json_item(j)) {
+                double norm = tkc_json_double(j);
+                if (f->n_norms < FAMILY_STEPS)
+                    f->norms[f->n_norms++] = norm;
+            }
+        } else {
+            char name[64];
+            snprintf(name, sizeof name, "golden.json: adam.%.*s (unknown)", (int)key.len, key.data);
+            report(f->name, name, NAN, 0);
+            tkc_json_skip(j);
+        }
+    }
+}
 
 static void family_json(family *f)
 {
     tkc_json j;
-    tinkc_str key, inner;
+    tinkc_str key;
     char *path = tkc_path_join(&f->arena, f->folder, "golden.json", &f->err);
     tinkc_bytes text = tkc_read_file(&f->arena, path, 1 << 20, &f->err);
+    f->alpha = f->clip_low = f->clip_high = f->beta = NAN;
     tkc_json_open(&j, tkc_strn((const char *)text.data, text.len), &f->arena, &f->err);
     tkc_json_object(&j);
     while (tkc_json_key(&j, &key)) {
@@ -35,155 +103,269 @@ static void family_json(family *f)
             f->clip_low = tkc_json_double(&j);
         else if (tkc_str_is(key, "clip_high_threshold"))
             f->clip_high = tkc_json_double(&j);
-        else if (tkc_str_is(key, "losses")) {
-            tkc_json_object(&j);
-            while (tkc_json_key(&j, &inner)) {
-                double value = tkc_json_double(&j);
-                for (int i = 0; i < 4; i++)
-                    if (tkc_str_is(inner, family_losses[i]))
-                        f->losses[i] = value;
-            }
-        } else if (tkc_str_is(key, "adam")) {
-            tkc_json_object(&j);
-            while (tkc_json_key(&j, &inner)) {
-                if (tkc_str_is(inner, "grad_norms")) {
-                    int n = 0;
-                    tkc_json_array(&j);
-                    while (tkc_json_item(&j))
-                        f->norms[n++ & 1] = tkc_json_double(&j);
-                    continue;
-                }
-                double value = tkc_json_double(&j);
-                if (tkc_str_is(inner, "learning_rate"))
-                    f->adam.learning_rate = value;
-                else if (tkc_str_is(inner, "beta1"))
-                    f->adam.beta1 = value;
-                else if (tkc_str_is(inner, "beta2"))
-                    f->adam.beta2 = value;
-                else if (tkc_str_is(inner, "eps"))
-                    f->adam.eps = value;
-                else if (tkc_str_is(inner, "weight_decay"))
-                    f->adam.weight_decay = value;
-                else if (tkc_str_is(inner, "grad_clip_norm"))
-                    f->adam.grad_clip_norm = value;
-            }
-        } else
+        else if (tkc_str_is(key, "beta") || tkc_str_is(key, "dro_beta"))
+            f->beta = tkc_json_double(&j);
+        else if (tkc_str_is(key, "losses"))
+            family_read_losses(f, &j);
+        else if (tkc_str_is(key, "adam"))
+            family_read_adam(f, &j);
+        else {
+            printf("%-28s golden.json: '%.*s' is not compared\n", f->name, (int)key.len, key.data);
             tkc_json_skip(&j);
+        }
     }
     if (f->err.code)
         die(&f->err);
+    if (f->rank < 1 || isnan(f->alpha) || !f->n_losses)
+        family_die(f, "golden.json lacks one of", "r, alpha, losses");
+}
+
+/* ---- golden.safetensors ---- */
+
+static const tke_file_tensor *family_find(family *f, const char *name)
+{
+    const tke_file_tensor *t = tke_tensor_file_find(&f->golden, name);
+    if (t)
+        f->used[t - f->golden.tensors] = true;
+    return t;
 }
 
 static const tke_file_tensor *family_tensor(family *f, const char *name)
 {
-    const tke_file_tensor *t = tke_tensor_file_find(&f->golden, name);
-    if (!t) {
-        fprintf(stderr, "golden_check: %s: no tensor '%s'\n", f->folder, name);
-        exit(2);
-    }
+    const tke_file_tensor *t = family_find(f, name);
+    if (!t)
+        family_die(f, "no tensor", name);
     return t;
 }
 
-static const float *family_floats(family *f, const char *name)
+/* Numbers of any real type; their count is checked. */
+static const float *family_floats(family *f, const char *name, size_t count)
 {
-    return (const float *)(const void *)family_tensor(f, name)->data;
+    const tke_file_tensor *t = family_tensor(f, name);
+    if (!tke_tensor_is_real(t) || tke_tensor_count(t) != count)
+        family_die(f, "wrong type or shape:", name);
+    if (t->dtype == TKE_FILE_F32)
+        return (const float *)(const void *)t->data;
+    float *wide = tkc_arena_array(&f->arena, count, sizeof *wide, &f->err);
+    if (!wide)
+        die(&f->err);
+    for (size_t i = 0; i < count; i++) {
+        double x = 0;
+        if (t->dtype == TKE_FILE_F64)
+            memcpy(&x, t->data + i * sizeof x, sizeof x);
+        else
+            x = (double)tke_load((tke_dtype)t->dtype, t->data, (int64_t)i);
+        wide[i] = (float)x;
+    }
+    return wide;
 }
 
-/* The PEFT name of each adapter tensor: walks layers and modules as the files name them. */
+static const int64_t *family_ints(family *f, const char *name, size_t count)
+{
+    const tke_file_tensor *t = family_tensor(f, name);
+    bool wide = t->dtype == TKE_FILE_I64;
+    if ((!wide && t->dtype != TKE_FILE_I32) || tke_tensor_count(t) != count)
+        family_die(f, "wrong type or shape:", name);
+    int64_t *out = tkc_arena_array(&f->arena, count, sizeof *out, &f->err);
+    if (!out)
+        die(&f->err);
+    for (size_t i = 0; i < count; i++) {
+        int32_t x;
+        memcpy(wide ? (void *)&out[i] : (void *)&x, t->data + i * (wide ? 8 : 4), wide ? 8 : 4);
+        if (!wide)
+            out[i] = x;
+    }
+    return out;
+}
+
+static const int32_t *family_tokens(family *f, const char *name, size_t count)
+{
+    const int64_t *from = family_ints(f, name, count);
+    int32_t *out = tkc_arena_array(&f->arena, count, sizeof *out, &f->err);
+    if (!out)
+        die(&f->err);
+    for (size_t i = 0; i < count; i++)
+        out[i] = (int32_t)from[i];
+    return out;
+}
+
+/* What the file holds and nothing here has looked at is a quantity that was not checked. */
+static void family_report_unused(family *f)
+{
+    for (size_t i = 0; i < f->golden.n_tensors; i++)
+        if (!f->used[i])
+            report(f->name, f->golden.tensors[i].name, NAN, 0);
+}
+
+/* ---- adapters ---- */
+
+/* The PEFT name of each adapter tensor: walks layers and modules as the files name them, then the
+ * output projection. Modules without an adapter in the file stay zero, and are passed over. */
 typedef struct family_walk {
     size_t layer;
     int module;
     bool is_b;
 } family_walk;
 
-static bool family_next(family *f, family_walk *w, char name[160], const float **block_at,
-                        const tke_lora_layout *l, size_t *count, const tke_real *block,
-                        const char *prefix)
+static void family_path(const family *f, const family_walk *w, const char *prefix, char name[160])
 {
     if (w->layer == tke_model_config(f->model)->n_layers)
-        return false;
-    for (int g = 0; g < TKE_GROUPS; g++) {
-        int first = tke_group_first(g);
-        if (w->module < first || w->module >= first + (int)tke_group_size(g))
-            continue;
-        const tke_lora_group *group = &l->groups[w->layer * TKE_GROUPS + (size_t)g];
-        size_t i = (size_t)(w->module - first);
-        *block_at = block + (w->is_b ? group->b[i] : group->a + i * group->rank * group->in);
-        *count = group->rank * (w->is_b ? group->out[i] : group->in);
-    }
-    snprintf(name, 160, "%sbase_model.model.model.layers.%zu.%s.lora_%c.weight", prefix, w->layer,
-             tke_module_path(w->module), w->is_b ? 'B' : 'A');
-    if (w->is_b && ++w->module == TKE_MODULES) {
+        snprintf(name, 160, "%sbase_model.model.lm_head.lora_%c.weight", prefix,
+                 w->is_b ? 'B' : 'A');
+    else
+        snprintf(name, 160, "%sbase_model.model.model.layers.%zu.%s.lora_%c.weight", prefix,
+                 w->layer, tke_module_path(w->module), w->is_b ? 'B' : 'A');
+}
+
+static void family_step(const family *f, family_walk *w)
+{
+    bool head = w->layer == tke_model_config(f->model)->n_layers;
+    if (w->is_b && (head || ++w->module == TKE_MODULES)) {
         w->module = 0;
         w->layer++;
     }
     w->is_b = !w->is_b;
-    return true;
 }
 
-/* Largest relative error in norm over all tensors. */
+/* Where the tensor lies in a block; 0 floats if the adapter has none there. */
+static size_t family_place(const family *f, const family_walk *w, const tke_lora_layout *l,
+                           size_t *at)
+{
+    size_t layers = tke_model_config(f->model)->n_layers, i = 0;
+    const tke_lora_group *group = &l->groups[layers * TKE_GROUPS];
+    for (int g = 0; w->layer < layers && g < TKE_GROUPS; g++) {
+        int first = tke_group_first(g);
+        if (w->module < first || w->module >= first + (int)tke_group_size(g))
+            continue;
+        group = &l->groups[w->layer * TKE_GROUPS + (size_t)g];
+        i = (size_t)(w->module - first);
+    }
+    if (!group->n)
+        return 0;
+    *at = w->is_b ? group->b[i] : group->a + i * group->rank * group->in;
+    return group->rank * (w->is_b ? group->out[i] : group->in);
+}
+
+static bool family_next(family *f, family_walk *w, const tke_lora_layout *l, const char *prefix,
+                        char name[160], size_t *at, size_t *count)
+{
+    for (; w->layer <= tke_model_config(f->model)->n_layers; family_step(f, w)) {
+        family_path(f, w, "init/", name);
+        *count = family_place(f, w, l, at);
+        if (!*count || !family_find(f, name))
+            continue;
+        family_path(f, w, prefix, name);
+        family_step(f, w);
+        return true;
+    }
+    return false;
+}
+
+/* Which flags the adapters of the file need. */
+static uint32_t family_flags(family *f)
+{
+    uint32_t train = 0;
+    char name[160];
+    family_walk w = { 0 };
+    for (; w.layer <= tke_model_config(f->model)->n_layers; family_step(f, &w)) {
+        family_path(f, &w, "init/", name);
+        if (!tke_tensor_file_find(&f->golden, name))
+            continue;
+        if (w.layer == tke_model_config(f->model)->n_layers)
+            train |= TKE_TRAIN_UNEMBED;
+        else
+            train |= w.module <= TKE_O ? TKE_TRAIN_ATTN : TKE_TRAIN_MLP;
+    }
+    if (!train)
+        family_die(f, "no tensor", "init/...");
+    return train;
+}
+
+/* Largest relative error in norm over all tensors. One that should be (nearly) zero, as the
+ * gradients of q and k are for a single token, is judged beside the whole. */
 static double family_compare(family *f, const tke_lora_layout *l, const tke_real *block,
                              const char *prefix)
 {
+    enum { MOST = 4096 };
     family_walk w = { 0 };
     char name[160];
-    const float *mine;
-    size_t count;
-    double worst = 0;
-    while (family_next(f, &w, name, &mine, l, &count, block, prefix)) {
-        const float *want = family_floats(f, name);
-        double off = 0, norm = 0;
+    size_t at, count, n = 0;
+    double off[MOST], norm[MOST], all = 0, worst = 0;
+    while (family_next(f, &w, l, prefix, name, &at, &count) && n < MOST) {
+        const float *want = family_floats(f, name, count);
+        off[n] = norm[n] = 0;
         for (size_t i = 0; i < count; i++) {
-            off += ((double)mine[i] - want[i]) * ((double)mine[i] - want[i]);
-            norm += (double)want[i] * want[i];
+            double d = (double)block[at + i] - (double)want[i];
+            off[n] += d * d;
+            norm[n] += (double)want[i] * (double)want[i];
         }
-        double error = sqrt(off) / (sqrt(norm) + 1e-30);
+        all += norm[n++];
+    }
+    for (size_t i = 0; i < n; i++) {
+        double error = sqrt(off[i]) / (sqrt(norm[i]) + 1e-3 * sqrt(all) + 1e-30);
         worst = error > worst || isnan(error) ? error : worst;
     }
-    return worst;
+    return n ? worst : NAN;
 }
 
 static tke_adapter *family_adapter(family *f)
 {
-    tke_adapter_spec spec = { .rank = f->rank,
-                              .train = TKE_TRAIN_ATTN | TKE_TRAIN_MLP,
-                              .alpha = f->alpha };
+    tke_adapter_spec spec = { .rank = f->rank, .train = f->train, .alpha = f->alpha };
     tke_adapter *a = tke_adapter_new(f->model, &spec, &f->err);
     if (!a)
         die(&f->err);
     const tke_lora_layout *l = tke_adapter_lora(a)->layout;
     family_walk w = { 0 };
     char name[160];
-    const float *at;
-    size_t count;
-    while (family_next(f, &w, name, &at, l, &count, tke_adapter_weights(a), "init/"))
-        memcpy(tke_adapter_weights(a) + (at - tke_adapter_weights(a)), family_floats(f, name),
-               count * sizeof(float));
+    size_t at, count;
+    memset(tke_adapter_weights(a), 0, l->n_floats * sizeof(tke_real));
+    while (family_next(f, &w, l, "init/", name, &at, &count))
+        memcpy(tke_adapter_weights(a) + at, family_floats(f, name, count), count * sizeof(float));
     return a;
 }
 
-static tke_pass family_pass(family *f, tke_adapter *a, int loss, bool backward)
+/* ---- passes ---- */
+
+static bool family_loss_parse(family *f, const char *name, tke_loss *loss, tinkc_error *err)
 {
-    tke_loss_key keys[2] = { { tkc_str("clip_low_threshold"), f->clip_low },
-                             { tkc_str("clip_high_threshold"), f->clip_high } };
-    const int32_t *ids = (const int32_t *)(const void *)family_tensor(f, "input_ids")->data;
-    const int64_t *targets = (const int64_t *)(const void *)family_tensor(f, "target_tokens")->data;
-    tke_pass pass = { .adapter = a, .backward = backward, .n_data = f->batch };
-    tke_loss_parse(&pass.loss, tkc_str(family_losses[loss]), keys, loss >= 2 ? 2 : 0, false,
-                   &f->err);
+    const struct {
+        const char *key;
+        double value;
+        bool wanted;
+    } settings[] = {
+        { "clip_low_threshold", f->clip_low,
+          strcmp(name, "ppo") == 0 || strcmp(name, "cispo") == 0 },
+        { "clip_high_threshold", f->clip_high,
+          strcmp(name, "ppo") == 0 || strcmp(name, "cispo") == 0 },
+        { "beta", f->beta, strcmp(name, "dro") == 0 },
+    };
+    tke_loss_key keys[3];
+    size_t n = 0;
+    for (int i = 0; i < 3; i++)
+        if (settings[i].wanted && !isnan(settings[i].value))
+            keys[n++] = (tke_loss_key){ tkc_str(settings[i].key), settings[i].value };
+    return tke_loss_parse(loss, tkc_str(name), keys, n, false, err);
+}
+
+static tke_pass family_pass(family *f, tke_adapter *a, const tke_loss *loss)
+{
+    tke_pass pass = { .adapter = a, .backward = true, .n_data = f->batch, .loss = *loss };
+    bool rl = loss->kind != TKE_CROSS_ENTROPY;
+    size_t all = f->batch * f->length, n = f->length;
+    const float *values = family_floats(f, rl ? "advantages" : "weights", all);
+    const float *q = rl ? family_floats(f, "sampling_logprobs", all) : values;
     tke_datum *data = tkc_arena_array(&f->arena, f->batch, sizeof *data, &f->err);
-    for (size_t b = 0; b < f->batch; b++) {
-        data[b] = (tke_datum){ .tokens = ids + b * f->length, .n = f->length };
+    for (size_t b = 0; data && b < f->batch; b++) {
+        data[b] = (tke_datum){ .tokens = f->ids + b * n, .n = n };
         tke_input inputs[3] = {
-            { tkc_str("target_tokens"), false, targets + b * f->length, f->length, 1 },
-            { tkc_str(loss ? "advantages" : "weights"), true,
-              family_floats(f, loss ? "advantages" : "weights") + b * f->length, f->length, 1 },
-            { tkc_str("logprobs"), true, family_floats(f, "sampling_logprobs") + b * f->length,
-              f->length, 1 }
+            { tkc_str("target_tokens"), false, f->targets + b * n, n, 1 },
+            { tkc_str(rl ? "advantages" : "weights"), true, values + b * n, n, 1 },
+            { tkc_str("logprobs"), true, q + b * n, n, 1 },
         };
-        if (!tke_datum_bind(&data[b], &pass.loss, inputs, loss ? 3 : 2, false, b, &f->err))
-            die(&f->err);
+        tke_datum_bind(&data[b], &pass.loss, inputs, rl ? 3 : 2, false, b, &f->err);
     }
+    if (f->err.code)
+        die(&f->err);
     pass.data = data;
     tke_pass *list[1] = { &pass };
     tke_trainer_run(f->trainer, list, 1);
@@ -196,14 +378,13 @@ static tke_pass family_pass(family *f, tke_adapter *a, int loss, bool backward)
 static void family_logits(family *f, tke_adapter *a, const char *tensor)
 {
     size_t n = f->length, v = f->vocab;
-    const float *logits = family_floats(f, tensor);
-    const int32_t *ids = (const int32_t *)(const void *)family_tensor(f, "input_ids")->data;
+    const float *logits = family_floats(f, tensor, f->batch * n * v);
     int64_t *all = tkc_arena_array(&f->arena, n * v, sizeof *all, &f->err);
     for (size_t i = 0; i < n * v; i++)
         all[i] = (int64_t)(i % v);
     double worst = 0;
     for (size_t b = 0; b < f->batch; b++) {
-        tke_datum d = { .tokens = ids + b * n, .n = n, .k = v, .targets = all };
+        tke_datum d = { .tokens = f->ids + b * n, .n = n, .k = v, .targets = all };
         tke_pass pass = { .adapter = a, .data = &d, .n_data = 1 }, *list[1] = { &pass };
         tke_trainer_run(f->trainer, list, 1);
         if (pass.err.code)
@@ -234,49 +415,61 @@ static double family_size(const tke_pass *pass)
     return sum;
 }
 
-static void family_losses_and_grads(family *f)
+static void family_logprobs(family *f, const tke_pass *pass)
 {
-    char name[80];
-    for (int loss = 0; loss < 4; loss++) {
-        tke_adapter *a = family_adapter(f);
-        tke_pass pass = family_pass(f, a, loss, true);
-        if (loss == 0) {
-            const float *want = family_floats(f, "logprobs");
-            double worst = 0;
-            for (size_t i = 0; i < f->batch * f->length; i++) {
-                double off = fabs((double)want[i] - pass.out.logprobs[i]);
-                worst = off > worst || isnan(off) ? off : worst;
-            }
-            report(f->name, "logprobs", worst, 2e-5);
-        }
-        snprintf(name, sizeof name, "loss/%s (of the sum of sizes)", family_losses[loss]);
-        report(f->name, name,
-               fabs(pass.out.metrics[0].value - f->losses[loss]) / family_size(&pass), 1e-5);
-        snprintf(name, sizeof name, "grad/%s (norm, worst tensor)", family_losses[loss]);
-        char prefix[64];
-        snprintf(prefix, sizeof prefix, "grad/%s/", family_losses[loss]);
-        report(f->name, name,
-               family_compare(f, tke_adapter_lora(a)->layout, tke_adapter_grads(a), prefix), 1e-4);
-        tke_pass_free(&pass);
-        tke_adapter_free(a);
+    size_t n = f->batch * f->length;
+    const float *want = family_floats(f, "logprobs", n);
+    double worst = 0;
+    for (size_t i = 0; i < n; i++) {
+        double off = fabs((double)want[i] - (double)pass->out.logprobs[i]);
+        worst = off > worst || isnan(off) ? off : worst;
     }
+    report(f->name, "logprobs", worst, 2e-5);
+}
+
+static void family_loss_and_grads(family *f, const family_loss *l, bool first)
+{
+    char name[96], prefix[64];
+    tke_loss loss;
+    tinkc_error err = { 0 };
+    snprintf(name, sizeof name, "loss/%s (of the sum of sizes)", l->name);
+    if (!family_loss_parse(f, l->name, &loss, &err)) {
+        fprintf(stderr, "golden_check: %s: %s\n", f->folder, err.message);
+        report(f->name, name, NAN, 0);
+        return;
+    }
+    tke_adapter *a = family_adapter(f);
+    tke_pass pass = family_pass(f, a, &loss);
+    if (first)
+        family_logprobs(f, &pass);
+    report(f->name, name, fabs(pass.out.metrics[0].value - l->sum) / (family_size(&pass) + 1e-30),
+           1e-5);
+    snprintf(name, sizeof name, "grad/%s (norm, worst tensor)", l->name);
+    snprintf(prefix, sizeof prefix, "grad/%s/", l->name);
+    report(f->name, name,
+           family_compare(f, tke_adapter_lora(a)->layout, tke_adapter_grads(a), prefix), 1e-4);
+    tke_pass_free(&pass);
+    tke_adapter_free(a);
 }
 
 static void family_adam(family *f)
 {
+    tke_loss loss;
+    if (!f->n_norms || !tke_loss_parse(&loss, tkc_str("cross_entropy"), NULL, 0, false, &f->err))
+        family_die(f, "golden.json has no", "adam.grad_norms");
     tke_adapter *a = family_adapter(f);
-    for (int step = 0; step < 2; step++) {
-        char name[40], prefix[16];
+    for (size_t step = 0; step < f->n_norms; step++) {
+        char name[64], prefix[32];
         tke_metric metrics[TKE_MAX_METRICS];
         size_t n;
-        tke_pass pass = family_pass(f, a, 0, true);
+        tke_pass pass = family_pass(f, a, &loss);
         tke_pass_free(&pass);
         if (!tke_optim_step(a, &f->adam, f->cpu, metrics, &n, &f->err))
             die(&f->err);
-        snprintf(name, sizeof name, "adam%d grad_norm (relative)", step + 1);
-        report(f->name, name, fabs(metrics[0].value - f->norms[step]) / f->norms[step], 1e-5);
-        snprintf(name, sizeof name, "adam%d (norm, worst tensor)", step + 1);
-        snprintf(prefix, sizeof prefix, "adam%d/", step + 1);
+        snprintf(name, sizeof name, "adam%zu grad_norm (relative)", step + 1);
+        report(f->name, name, fabs(metrics[0].value - f->norms[step]) / f->norms[step], 1e-4);
+        snprintf(name, sizeof name, "adam%zu (norm, worst tensor)", step + 1);
+        snprintf(prefix, sizeof prefix, "adam%zu/", step + 1);
         report(f->name, name,
                family_compare(f, tke_adapter_lora(a)->layout, tke_adapter_weights(a), prefix),
                1e-5);
@@ -300,11 +493,13 @@ static tke_gen *generate(tke_infer *e, const tke_gen_request *request, tinkc_err
 
 static void family_greedy(family *f)
 {
-    const int32_t *ids = (const int32_t *)(const void *)family_tensor(f, "greedy")->data;
     size_t n = tke_tensor_count(family_tensor(f, "greedy"));
+    const int32_t *ids = family_tokens(f, "greedy", n);
+    if (n <= f->length)
+        family_die(f, "nothing is continued in", "greedy");
     tke_adapter *a = family_adapter(f);
     tke_snapshot *s = tke_snapshot_take(a, &f->err);
-    tke_infer_options options = { .cpu = f->cpu, .kv_bytes = 1 << 20 };
+    tke_infer_options options = { .cpu = f->cpu, .kv_bytes = 64 << 20 };
     tke_infer *e = tke_infer_new(f->model, &options, &f->err);
     if (f->err.code)
         die(&f->err);
@@ -340,18 +535,28 @@ void check_family(const char *folder, const char *name, tke_cpu *cpu)
         tke_tensor_file_open(&f.golden, path, &f.err);
     if (f.err.code)
         die(&f.err);
+    f.used = tkc_arena_array(&f.arena, f.golden.n_tensors + 1, sizeof *f.used, &f.err);
+    if (f.err.code)
+        die(&f.err);
     const tke_file_tensor *ids = family_tensor(&f, "input_ids");
+    if (ids->n_dims != 2 || ids->dims[0] < 1 || ids->dims[1] < 1)
+        family_die(&f, "wrong type or shape:", "input_ids");
     f.batch = (size_t)ids->dims[0];
     f.length = (size_t)ids->dims[1];
     f.vocab = tke_model_config(f.model)->vocab;
+    f.ids = family_tokens(&f, "input_ids", f.batch * f.length);
+    f.targets = family_ints(&f, "target_tokens", f.batch * f.length);
     family_json(&f);
+    f.train = family_flags(&f);
     family_logits(&f, NULL, "base_logits");
     tke_adapter *a = family_adapter(&f);
     family_logits(&f, a, "lora_logits");
     tke_adapter_free(a);
-    family_losses_and_grads(&f);
+    for (size_t i = 0; i < f.n_losses; i++)
+        family_loss_and_grads(&f, &f.losses[i], i == 0);
     family_adam(&f);
     family_greedy(&f);
+    family_report_unused(&f);
     tke_tensor_file_close(&f.golden);
     tke_trainer_free(f.trainer);
     tke_model_drop(f.model);

@@ -15,12 +15,17 @@ typedef struct prompts {
 #define BF16_MARGIN 0.3f
 
 static void compare_prompt(prompts *p, tinkc_i32s ids, tinkc_f32s lp, tinkc_i32s want,
-                           tinkc_f32s want_lp, tinkc_f32s margins)
+                           tinkc_f32s want_lp, tinkc_f32s margins, bool by_length)
 {
+    if (!ids.len || lp.len != ids.len || !want.len || want_lp.len != want.len ||
+        (p->bf16 && margins.len != want.len)) {
+        fprintf(stderr, "golden_check: %s: a prompt lacks ids, log-probs or margins\n", p->name);
+        exit(2);
+    }
     tke_gen_request request = { .prompt = ids.data,
                                 .n_prompt = ids.len,
                                 .n_samples = 1,
-                                .max_tokens = 24,
+                                .max_tokens = by_length ? want.len : want.len + 24,
                                 .prompt_logprobs = true,
                                 .rule = { .temperature = 0, .top_p = 1 } };
     tke_gen *g = generate(p->infer, &request, &p->err);
@@ -56,6 +61,7 @@ static void read_prompt(prompts *p, tkc_json *j)
     tinkc_str key;
     tinkc_i32s ids = { 0 }, want = { 0 };
     tinkc_f32s lp = { 0 }, want_lp = { 0 }, margins = { 0 };
+    bool by_length = false;
     tkc_json_object(j);
     while (tkc_json_key(j, &key)) {
         if (tkc_str_is(key, "ids"))
@@ -68,12 +74,14 @@ static void read_prompt(prompts *p, tkc_json *j)
             want_lp = tkc_json_f32s(j);
         else if (tkc_str_is(key, "margins"))
             margins = tkc_json_f32s(j);
+        else if (tkc_str_is(key, "stop_reason"))
+            by_length = tkc_str_is(tkc_json_string(j), "length");
         else
             tkc_json_skip(j);
     }
     if (p->err.code)
         die(&p->err);
-    compare_prompt(p, ids, lp, want, want_lp, margins);
+    compare_prompt(p, ids, lp, want, want_lp, margins, by_length);
 }
 
 static void read_tolerance(prompts *p, tkc_json *j)
@@ -97,6 +105,8 @@ static void read_tolerance(prompts *p, tkc_json *j)
 void check_prompts(const char *file, const char *model, const char *name, tke_cpu *cpu, bool bf16)
 {
     prompts p = { .name = name, .bf16 = bf16 };
+    p.lp_max_allowed = bf16 ? 0.3 : 1e-4;
+    p.lp_mean_allowed = bf16 ? 0.01 : 1e-5;
     tkc_json j;
     tinkc_str key;
     tkc_arena_init(&p.arena, NULL, 0);

@@ -5,13 +5,12 @@ typedef struct sampling_errors {
 } sampling_errors;
 
 typedef struct sampling_case {
-    float logits[64];
-    size_t n;
+    float *logits;
+    size_t n, cap;
     double temperature, top_p;
     int64_t top_k;
     tinkc_i32s kept;
-    double probs[64];
-    size_t n_probs;
+    tinkc_f32s probs;
     bool error;
 } sampling_case;
 
@@ -100,6 +99,15 @@ static tke_norm norm_of(const sampling_case *c)
     return (tke_norm){ (float)max, (float)log(sum) };
 }
 
+/* Every case has all of its numbers: a vector that is too short would be compared with nothing. */
+static void need(bool there, const char *what)
+{
+    if (there)
+        return;
+    fprintf(stderr, "golden_check: sampling: a case lacks %s\n", what);
+    exit(2);
+}
+
 static void read_logits(tkc_json *j, sampling_case *c)
 {
     tkc_json_array(j);
@@ -107,9 +115,17 @@ static void read_logits(tkc_json *j, sampling_case *c)
         float z = -INFINITY;
         if (!tkc_json_null(j))
             z = (float)tkc_json_double(j);
-        if (c->n < 64)
-            c->logits[c->n++] = z;
+        float *more = tkc_grow(NULL, c->logits, &c->cap, c->n + 1, sizeof *more, j->err);
+        if (!more)
+            die(j->err);
+        c->logits = more;
+        c->logits[c->n++] = z;
     }
+}
+
+static void free_logits(sampling_case *c)
+{
+    tkc_release(NULL, c->logits, c->cap * sizeof *c->logits);
 }
 
 static void check_draw(tkc_json *j, const sampling_case *c, tke_sample_space *space,
@@ -171,19 +187,20 @@ static void check_kept(const sampling_case *c, tke_sample_space *space, sampling
     for (size_t i = 0; i < c->n; i++) {
         double p = space->mass[i] / sum;
         if (k < c->kept.len && c->kept.data[k] == (int32_t)i) {
-            worst(&e->prob, fabs(p - c->probs[k]) / c->probs[k]);
+            worst(&e->prob, fabs(p - (double)c->probs.data[k]) / (double)c->probs.data[k]);
             e->kept += !(p > 0);
             k++;
         } else {
             e->kept += p >= 1e-12;
         }
     }
+    e->kept += (double)(c->kept.len - k); /* ids out of order or past the end */
 }
 
 static void read_case(tkc_json *j, sampling_errors *e)
 {
     tinkc_str key, draws = { 0 };
-    sampling_case c = { 0 };
+    sampling_case c = { .temperature = 1, .top_p = 1, .top_k = -1 };
     tke_sample_space space = { 0 };
     tkc_json_object(j);
     while (tkc_json_key(j, &key)) {
@@ -197,22 +214,21 @@ static void read_case(tkc_json *j, sampling_errors *e)
             c.top_k = tkc_json_i64(j);
         else if (tkc_str_is(key, "kept"))
             c.kept = tkc_json_i32s(j);
-        else if (tkc_str_is(key, "probs")) {
-            tkc_json_array(j);
-            while (tkc_json_item(j))
-                c.probs[c.n_probs++ & 63] = tkc_json_double(j);
-        } else if (tkc_str_is(key, "draws"))
+        else if (tkc_str_is(key, "probs"))
+            c.probs = tkc_json_f32s(j);
+        else if (tkc_str_is(key, "draws"))
             draws = tkc_json_skip(j);
-        else if (tkc_str_is(key, "error")) {
-            c.error = true;
-            tkc_json_skip(j);
-        } else
+        else if (tkc_str_is(key, "error"))
+            c.error = !tkc_str_is(tkc_json_skip(j), "false");
+        else
             tkc_json_skip(j);
     }
     if (j->err->code || !tke_sample_space_init(&space, c.n, j->err))
         die(j->err);
+    need(c.n > 0, "logits");
+    need(c.error || (c.kept.len > 0 && c.probs.len == c.kept.len), "kept ids with probs");
     check_kept(&c, &space, e);
-    if (draws.len) {
+    if (draws.len && !c.error) {
         tkc_json d;
         tkc_json_open(&d, draws, j->arena, j->err);
         tkc_json_array(&d);
@@ -220,6 +236,7 @@ static void read_case(tkc_json *j, sampling_errors *e)
             check_draw(&d, &c, &space, e);
     }
     tke_sample_space_free(&space);
+    free_logits(&c);
 }
 
 static void read_topk(tkc_json *j, sampling_errors *e)
@@ -229,8 +246,6 @@ static void read_topk(tkc_json *j, sampling_errors *e)
     int64_t k = 0;
     tinkc_i32s ids = { 0 };
     tinkc_f32s lps = { 0 };
-    int32_t got[64];
-    float lp[64];
     tkc_json_object(j);
     while (tkc_json_key(j, &key)) {
         if (tkc_str_is(key, "logits"))
@@ -244,11 +259,17 @@ static void read_topk(tkc_json *j, sampling_errors *e)
         else
             tkc_json_skip(j);
     }
+    need(c.n > 0 && k > 0 && ids.len == (size_t)k && lps.len == (size_t)k, "logits, k, token_ids");
+    int32_t *got = tkc_arena_array(j->arena, (size_t)k, sizeof *got, j->err);
+    float *lp = tkc_arena_array(j->arena, (size_t)k, sizeof *lp, j->err);
+    if (!got || !lp)
+        die(j->err);
     tke_top_k(c.logits, c.n, norm_of(&c), (size_t)k, got, lp);
     for (size_t i = 0; i < (size_t)k; i++) {
         e->topk += got[i] != ids.data[i];
-        worst(&e->topk_lp, fabs((double)lp[i] - lps.data[i]));
+        worst(&e->topk_lp, fabs((double)lp[i] - (double)lps.data[i]));
     }
+    free_logits(&c);
 }
 
 static void read_init(tkc_json *j, sampling_errors *e)
@@ -256,7 +277,7 @@ static void read_init(tkc_json *j, sampling_errors *e)
     tinkc_str key, seed = { 0 }, module = { 0 };
     int64_t in = 0;
     tinkc_i64s elements = { 0 };
-    uint32_t bits[64];
+    uint32_t bits[4096];
     size_t n = 0;
     tkc_json_object(j);
     while (tkc_json_key(j, &key)) {
@@ -271,10 +292,11 @@ static void read_init(tkc_json *j, sampling_errors *e)
         else if (tkc_str_is(key, "bits")) {
             tkc_json_array(j);
             while (tkc_json_item(j))
-                hex_words(tkc_json_string(j), &bits[n++ & 63], 1);
+                hex_words(tkc_json_string(j), &bits[n++ % 4096], 1);
         } else
             tkc_json_skip(j);
     }
+    need(n > 0 && n <= 4096 && n == elements.len && in > 0, "elements with bits");
     for (size_t i = 0; i < n; i++)
         e->init +=
             tke_f32_to_bits(tke_lora_init(tkc_hash(module.data, module.len), seed_of(seed),
@@ -292,6 +314,7 @@ void check_sampling(const char *file, const char *name)
                   { "topk", read_topk },
                   { "lora_init", read_init } };
     sampling_errors e = { 0 };
+    size_t n_items[5] = { 0 };
     tinkc_error err = { 0 };
     tkc_arena arena;
     tkc_json j;
@@ -305,15 +328,25 @@ void check_sampling(const char *file, const char *name)
         while (i < 5 && !tkc_str_is(key, parts[i].key))
             i++;
         if (i == 5) {
+            if (!tkc_str_is(key, "about"))
+                printf("%-28s '%.*s' is not compared\n", name, (int)key.len, key.data);
             tkc_json_skip(&j);
             continue;
         }
         tkc_json_array(&j);
-        while (tkc_json_item(&j))
+        for (; tkc_json_item(&j); n_items[i]++)
             parts[i].read(&j, &e);
     }
     if (err.code)
         die(&err);
+    size_t total = 0;
+    for (size_t i = 0; i < 5; i++) {
+        total += n_items[i];
+        if (!n_items[i])
+            printf("%-28s no '%s' there\n", name, parts[i].key);
+    }
+    if (!total) /* nothing compared is nothing shown */
+        report(name, "cases", NAN, 0);
     report(name, "philox words that differ", e.philox, 0);
     report(name, "uniforms that differ", e.uniform, 0);
     report(name, "kept tokens that differ", e.kept, 0);

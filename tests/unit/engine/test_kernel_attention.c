@@ -215,6 +215,33 @@ static void cache_gives_the_same_bits(void **state)
     each_isa(cached_for_isa);
 }
 
+/* A row with one key has weight 1 whatever its score: its query and key get exactly no gradient,
+ * which matters to an optimizer that divides by its size. */
+static void single_key_for_isa(int32_t isa)
+{
+    static const int64_t ones[] = { 1, 1, 1 };
+    tke_cpu *cpu = cpu_new(isa, 2, TKE_PRECISION_F32);
+    numbers rng = { 26 };
+    for (size_t i = 0; i < LAYOUTS; i++) {
+        const layout *l = &layouts[i];
+        problem p = make(&rng, l->heads, l->kv_heads, l->d, l->window, 3, ones);
+        forward(cpu, &p);
+        backward(cpu, &p);
+        for (int64_t e = 0; e < p.nq; e++)
+            assert_true(p.dq[e] == 0);
+        for (int64_t e = 0; e < p.nk; e++)
+            assert_true(p.dk[e] == 0);
+        end(&p);
+    }
+    tke_cpu_free(cpu);
+}
+
+static void single_key_has_no_gradient(void **state)
+{
+    (void)state;
+    each_isa(single_key_for_isa);
+}
+
 /* A NaN in one sequence's keys and values reaches no other sequence and no earlier key block. */
 static void poison_for_isa(int32_t isa)
 {
@@ -250,6 +277,7 @@ int main(void)
         cmocka_unit_test(near_the_reference),
         cmocka_unit_test(sequences_do_not_see_each_other),
         cmocka_unit_test(cache_gives_the_same_bits),
+        cmocka_unit_test(single_key_has_no_gradient),
         cmocka_unit_test(poison_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
