@@ -28,7 +28,7 @@ bool tke_kv_init(tke_kv *kv, const tke_model *m, size_t bytes, tinkc_error *err)
         kv->n_blocks = INT32_MAX / 2;
     for (kv->n_buckets = 64; kv->n_buckets < kv->n_blocks; kv->n_buckets *= 2)
         ;
-    kv->data = tkc_alloc_aligned(64, kv->n_blocks * kv->stride * sizeof *kv->data, err);
+    kv->data = tkc_alloc_pages(kv->n_blocks * kv->stride * sizeof *kv->data, err);
     kv->blocks = tkc_zalloc(NULL, kv->n_blocks * sizeof *kv->blocks, err);
     kv->free_ids = tkc_alloc(NULL, kv->n_blocks * sizeof *kv->free_ids, err);
     kv->buckets = tkc_alloc(NULL, kv->n_buckets * sizeof *kv->buckets, err);
@@ -45,7 +45,7 @@ bool tke_kv_init(tke_kv *kv, const tke_model *m, size_t bytes, tinkc_error *err)
 
 void tke_kv_free(tke_kv *kv)
 {
-    tkc_release_aligned(kv->data);
+    tkc_release_pages(kv->data, kv->n_blocks * kv->stride * sizeof *kv->data);
     tkc_release(NULL, kv->blocks, kv->n_blocks * sizeof *kv->blocks);
     tkc_release(NULL, kv->free_ids, kv->n_blocks * sizeof *kv->free_ids);
     tkc_release(NULL, kv->buckets, kv->n_buckets * sizeof *kv->buckets);
