@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "tokenizer/unicode.h"
+
 void tkc_bpe_work_free(tkc_bpe_work *w)
 {
     if (w->data)
@@ -46,11 +48,10 @@ static inline size_t start_short(const tkc_tables *t, const unsigned char *p, si
     return n;
 }
 
-size_t tkc_bpe_short(const tkc_tables *t, const unsigned char *p, size_t len, int32_t *out)
+/* Merges n tokens, whose pairs have these ranks, until nothing is left to merge. */
+static inline size_t merge_short(const tkc_tables *t, uint32_t *ids, uint32_t *ranks, size_t n,
+                                 int32_t *out)
 {
-    uint32_t ids[TKC_BPE_SHORT + 1], ranks[TKC_BPE_SHORT + 1];
-    assert(len <= TKC_BPE_SHORT);
-    size_t n = len ? start_short(t, p, len, ids, ranks) : 0;
     while (n > 1) {
         size_t best = 0;
         uint32_t lowest = ranks[0];
@@ -75,6 +76,77 @@ size_t tkc_bpe_short(const tkc_tables *t, const unsigned char *p, size_t len, in
     for (size_t i = 0; i < n; i++)
         out[i] = (int32_t)ids[i];
     return n;
+}
+
+size_t tkc_bpe_short(const tkc_tables *t, const unsigned char *p, size_t len, int32_t *out)
+{
+    uint32_t ids[TKC_BPE_SHORT + 1], ranks[TKC_BPE_SHORT + 1];
+    assert(len <= TKC_BPE_SHORT);
+    return len ? merge_short(t, ids, ranks, start_short(t, p, len, ids, ranks), out) : 0;
+}
+
+/* ---- by characters: the same, but from whole characters on ---- */
+
+/* What the character at p becomes by itself, as the cache has it or as it is found. */
+static inline const tkc_char_entry *char_tokens(const tkc_tables *t, tkc_char_entry *chars,
+                                                uint32_t c, const unsigned char *p, size_t len)
+{
+    tkc_char_entry *entry = &chars[c & (TKC_BPE_CHARS - 1)];
+    if (entry->c == c && entry->n)
+        return entry;
+    int32_t ids[4];
+    entry->c = c;
+    entry->n = (uint32_t)tkc_bpe_short(t, p, len, ids);
+    entry->made = 0;
+    for (uint32_t i = 0; i < entry->n; i++) {
+        uint32_t made = t->split[ids[i]].made;
+        entry->ids[i] = (uint32_t)ids[i];
+        entry->made = made > entry->made ? made : entry->made;
+        if (t->flags[ids[i]] & TKC_TOKEN_IRREGULAR)
+            entry->made = UINT32_MAX; /* then nothing is known about the order */
+    }
+    return entry;
+}
+
+/* Whether both tokens, merged side by side from their bytes, become whole before any merge reaches
+ * over the border between them. */
+static bool whole_first(const tkc_tables *t, uint32_t left, uint32_t right)
+{
+    const tkc_split *l = &t->split[left], *r = &t->split[right];
+    if (l->made > r->made)
+        return tkc_pair_stays(t, l->right, right, l->made - 1);
+    return r->made == 0 || tkc_pair_stays(t, left, r->left, r->made);
+}
+
+size_t tkc_bpe_chars(const tkc_tables *t, tkc_char_entry *chars, const unsigned char *p, size_t len,
+                     int32_t *out)
+{
+    uint32_t ids[TKC_BPE_SHORT + 1], ranks[TKC_BPE_SHORT + 1], made = 0, lowest = TKC_NO_RANK;
+    size_t n = 0;
+    assert(len <= TKC_BPE_SHORT);
+    for (size_t at = 0, size; at < len; at += size) {
+        const unsigned char *next = p + at;
+        uint32_t c = tkc_next_char(&next);
+        size = (size_t)(next - (p + at));
+        const tkc_char_entry *entry = char_tokens(t, chars, c, p + at, size);
+        if (entry->made == UINT32_MAX || (at && tkc_is_ragged(t, p[at - 1], p[at]) &&
+                                          !whole_first(t, ids[n - 1], entry->ids[0])))
+            return tkc_bpe_short(t, p, len, out);
+        made = entry->made > made ? entry->made : made;
+        if (n) {
+            uint32_t rank = tkc_pair_rank(t, ids[n - 1], entry->ids[0]);
+            ranks[n - 1] = rank;
+            lowest = rank < lowest ? rank : lowest;
+        }
+        ids[n++] = entry->ids[0];
+        for (uint32_t i = 1; i < entry->n; i++) {
+            ranks[n - 1] = TKC_NO_RANK; /* or they were one */
+            ids[n++] = entry->ids[i];
+        }
+    }
+    if (lowest < made) /* a pair would go before a character is whole */
+        return tkc_bpe_short(t, p, len, out);
+    return merge_short(t, ids, ranks, n, out);
 }
 
 /* ---- the heap: (rank, position) in order, entries that no longer hold are dropped ---- */

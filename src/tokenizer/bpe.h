@@ -27,6 +27,20 @@ void tkc_bpe_work_free(tkc_bpe_work *);
 
 /* len <= TKC_BPE_SHORT. */
 size_t tkc_bpe_short(const tkc_tables *, const unsigned char *p, size_t len, int32_t *out);
+/* What a character becomes by itself, remembered. Zeroed = empty. */
+enum { TKC_BPE_CHARS = 1 << 12 };
+typedef struct tkc_char_entry {
+    uint32_t c, n; /* n: how many tokens */
+    uint32_t ids[4];
+    uint32_t made; /* highest rank of a merge inside it + 1 */
+} tkc_char_entry;
+
+/* The same for well-formed UTF-8, from whole characters on, with a cache of TKC_BPE_CHARS entries;
+ * needs a token for each byte. That may be done if no merge reaches over a border between two
+ * characters before both are whole, and no pair of whole ones ranks before a merge inside one of
+ * the others: then all become whole before anything else happens. Else this is tkc_bpe_short. */
+size_t tkc_bpe_chars(const tkc_tables *, tkc_char_entry *chars, const unsigned char *p, size_t len,
+                     int32_t *out);
 /* Any length below 2^31; time grows like n log n. */
 int64_t tkc_bpe_heap(const tkc_tables *, tkc_bpe_work *, const unsigned char *p, size_t len,
                      int32_t *out, tinkc_error *err);
@@ -37,15 +51,21 @@ int64_t tkc_bpe_walk(const tkc_tables *, tkc_bpe_work *, const unsigned char *p,
 int64_t tkc_bpe(const tkc_tables *, tkc_bpe_work *, const unsigned char *p, size_t len,
                 int32_t *out, tinkc_error *err);
 
+/* Whether some token holds these two bytes side by side where a character ends and another begins,
+ * and not both of the characters whole. */
+static inline bool tkc_is_ragged(const tkc_tables *t, unsigned char before, unsigned char at)
+{
+    uint32_t bytes = (uint32_t)before << 8 | at;
+    return t->cut_bytes[bytes >> 3] >> (bytes & 7) & 1;
+}
+
 /* True if the border before p[at] is one that no token of the vocabulary reaches over: both sides
  * can be merged on their own. Characters of well-formed UTF-8 begin at both `before` and `at`. */
 static inline bool tkc_can_cut(const tkc_tables *t, uint32_t before_char, uint32_t at_char,
                                unsigned char before_byte, unsigned char at_byte)
 {
-    uint32_t bytes = (uint32_t)before_byte << 8 | at_byte;
     uint64_t bit = tkc_pair_hash(before_char, at_char) >> t->cut_shift;
-    return !(t->cut_bytes[bytes >> 3] >> (bytes & 7) & 1) &&
-           !(t->cut_pairs[bit >> 6] >> (bit & 63) & 1);
+    return !tkc_is_ragged(t, before_byte, at_byte) && !(t->cut_pairs[bit >> 6] >> (bit & 63) & 1);
 }
 
 #endif

@@ -20,6 +20,7 @@
 
 static const size_t words_size = 2 * sizeof(tkc_word_entry) << TKC_WORD_BITS;
 static const size_t phrases_size = sizeof(tkc_phrase_entry) << TKC_PHRASE_BITS;
+static const size_t chars_size = sizeof(tkc_char_entry) * TKC_BPE_CHARS;
 
 tkc_scratch *tkc_scratch_take(const tinkc_tokenizer *tok, tinkc_error *err)
 {
@@ -39,7 +40,8 @@ tkc_scratch *tkc_scratch_take(const tinkc_tokenizer *tok, tinkc_error *err)
     tkc_buf_init(&s->normal, tok->a, TKC_BUF_NO_MAX);
     s->words = tkc_alloc_pages(words_size, err);
     s->phrases = s->words ? tkc_zalloc(tok->a, phrases_size, err) : NULL;
-    if (s->phrases)
+    s->chars = s->phrases ? tkc_zalloc(tok->a, chars_size, err) : NULL;
+    if (s->chars)
         return s;
     tkc_scratch_free(s);
     return NULL;
@@ -70,6 +72,8 @@ void tkc_scratch_free(tkc_scratch *s)
     tkc_release_pages(s->words, words_size);
     if (s->phrases)
         tkc_release(a, s->phrases, phrases_size);
+    if (s->chars)
+        tkc_release(a, s->chars, chars_size);
     tkc_bpe_work_free(&s->work);
     tkc_buf_free(&s->normal);
     tkc_origins_free(&s->origins);
@@ -158,6 +162,23 @@ static void keep_phrase(tkc_scratch *s, const unsigned char *p, size_t len, uint
     memcpy(entry->ids, ids, n * sizeof *ids);
 }
 
+/* Where the part of a piece that begins at p ends: between two characters that no token holds
+ * together. */
+TKC_INLINE const unsigned char *part_end(const tkc_tables *t, const unsigned char *p,
+                                         const unsigned char *end)
+{
+    const unsigned char *at = p, *next;
+    uint32_t before = tkc_next_char(&at);
+    for (; at < end; at = next) {
+        next = at;
+        uint32_t c = tkc_next_char(&next);
+        if ((before | c) >= 0x80 && tkc_can_cut(t, before, c, at[-1], at[0]))
+            break;
+        before = c;
+    }
+    return at;
+}
+
 /* A word that the cache does not have: the vocabulary, else BPE. Returns how many ids it wrote; at
  * most len of them. `flag`: what a token needs to be taken whole. */
 static __attribute__((noinline)) size_t new_word(const tkc_encoder *e, const unsigned char *p,
@@ -165,10 +186,19 @@ static __attribute__((noinline)) size_t new_word(const tkc_encoder *e, const uns
                                                  tkc_word_entry *slot, int32_t *out)
 {
     size_t n;
-    int32_t id = tkc_find_word(e->t, p, len);
+    bool foreign = p[len - 1] >= 0x80 && e->t->all_bytes;
+    /* Merges find a whole word by themselves, unless such words follow a rule of their own; and
+     * what can be cut is none. */
+    bool look = !foreign || (e->t->ignore_merges && flag == TKC_TOKEN_WHOLE &&
+                             part_end(e->t, p, p + len) == p + len);
+    int32_t id = look ? tkc_find_word(e->t, p, len) : -1;
     if (id >= 0 && e->t->flags[id] & flag) {
         out[0] = id;
         n = 1;
+    } else if (foreign) {
+        n = tkc_bpe_chars(e->t, e->s->chars, p, len, out);
+        if (n > TKC_WORD_IDS)
+            return n;
     } else {
         uint64_t hash = tkc_word_hash(p, len) ^ flag;
         const tkc_phrase_entry *known = find_phrase(e->s, p, len, hash);
@@ -303,8 +333,10 @@ static __attribute__((noinline)) bool put_phrase(tkc_encoder *e, const unsigned 
         }
     }
     size_t before = e->out->len;
-    /* Merges would give a reachable token as well, so only another rule needs the look. */
-    bool look = len <= e->t->max_len && (!cut || e->t->ignore_merges);
+    /* Merges would give a reachable token as well, so only another rule needs the look, and only
+     * where nothing can be cut. */
+    bool look = len <= e->t->max_len &&
+                (!cut || (e->t->ignore_merges && part_end(e->t, p, p + len) == p + len));
     int32_t id = look ? tkc_find_word(e->t, p, len) : -1;
     if (id >= 0 && e->t->flags[id] & flag) {
         if (!tkc_encoder_room(e, 1))
@@ -316,23 +348,6 @@ static __attribute__((noinline)) bool put_phrase(tkc_encoder *e, const unsigned 
     if (remember)
         keep_phrase(e->s, p, len, hash, e->out->data + before, e->out->len - before);
     return true;
-}
-
-/* Where the part of a piece that begins at p ends: between two characters that no token holds
- * together. */
-TKC_INLINE const unsigned char *part_end(const tkc_tables *t, const unsigned char *p,
-                                         const unsigned char *end)
-{
-    const unsigned char *at = p, *next;
-    uint32_t before = tkc_next_char(&at);
-    for (; at < end; at = next) {
-        next = at;
-        uint32_t c = tkc_next_char(&next);
-        if ((before | c) >= 0x80 && tkc_can_cut(t, before, c, at[-1], at[0]))
-            break;
-        before = c;
-    }
-    return at;
 }
 
 /* Cuts a piece into parts that are merged by themselves. Where whole pieces follow another rule

@@ -40,6 +40,7 @@ struct tkc_scratch {
     const tinkc_allocator *a;
     tkc_word_entry *words;
     tkc_phrase_entry *phrases;
+    tkc_char_entry *chars;
     tkc_bpe_work work;
     tkc_buf normal; /* the normal form of a gap */
     tkc_origins origins;

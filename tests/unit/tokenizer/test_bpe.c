@@ -46,14 +46,39 @@ static void check_piece(const tkc_tables *t, const unsigned char *p, size_t len)
         assert_int_equal(tkc_bpe_short(t, p, len, got), n);
         assert_memory_equal(got, want, n * sizeof *got);
     }
+    if (len <= TKC_BPE_SHORT && t->all_bytes && tkc_utf8_sound(p, len, NULL) == len) {
+        static tkc_char_entry chars[TKC_BPE_CHARS];
+        static const void *block;
+        if (block != t->block) /* another vocabulary */
+            memset(chars, 0, sizeof chars);
+        block = t->block;
+        assert_int_equal(tkc_bpe_chars(t, chars, p, len, got), n);
+        assert_memory_equal(got, want, n * sizeof *got);
+    }
     tkc_bpe_work_free(&work);
+}
+
+/* Characters that text in other scripts is full of, and a few that are rare. */
+static size_t foreign_piece(dice *d, unsigned char *out)
+{
+    static const uint32_t rows[][2] = { { 0x4E00, 0x300 }, { 0x5000, 0x4F00 }, { 0x3001, 2 },
+                                        { 0x3042, 0x50 },  { 0x30A2, 0x50 },   { 0xFF0C, 1 },
+                                        { 0xAC00, 0x400 }, { 0x0E01, 0x50 },   { 0x0430, 0x20 },
+                                        { 0x0627, 0x20 },  { 0x1F600, 0x40 },  { 0x20, 0x5E } };
+    size_t n = 0;
+    uint32_t row = roll(d, 12);
+    for (uint32_t left = roll(d, 12) + 1; left > 0; left--) {
+        row = roll(d, 3) ? row : roll(d, 12);
+        n += tkc_put_char(out + n, rows[row][0] + roll(d, rows[row][1]));
+    }
+    return n;
 }
 
 /* Random strings over small alphabets merge a lot; over large ones they look like text. */
 static size_t random_piece(dice *d, unsigned char *out, const tkc_tables *t)
 {
     static const char *const alphabets[] = { "a", "ab", "aeinst", "the andi", "-=", "01", " \n" };
-    uint32_t kind = roll(d, 10);
+    uint32_t kind = roll(d, 13);
     size_t len = roll(d, roll(d, 8) ? 40 : 700) + 1, n = 0;
     if (kind < 7) {
         const char *letters = alphabets[kind];
@@ -63,6 +88,8 @@ static size_t random_piece(dice *d, unsigned char *out, const tkc_tables *t)
     }
     if (kind == 7)
         return random_text(d, out, (uint32_t)len / 2 + 1);
+    if (kind > 9)
+        return foreign_piece(d, out);
     while (n < len) { /* tokens side by side */
         tinkc_bytes text = tkc_token_text(t, roll(d, t->n));
         if (n + text.len > 900)
