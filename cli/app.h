@@ -130,6 +130,8 @@ void cli_warn(const cli_app *, const char *format, ...) __attribute__((format(pr
 /* Opens the client: the service, or the engine in this process with --local or when no key is
  * configured (which it says). 0, or an exit code after reporting. */
 int cli_connect(cli_app *);
+/* Memory that start-up took and nothing needs; harmless at any time. */
+void cli_give_back_pages(void);
 /* Whether cli_connect will open the engine in this process. */
 bool cli_wants_local(const cli_app *);
 /* Waits for a future while showing why it waits, obeying --timeout and signals. True if it

@@ -250,6 +250,7 @@ static int connect_service(cli_app *app, tinkc_client_options *o)
                      : cli_config_get(app, "api_key", NULL);
     o->credential_cmd = cli_config_get(app, "credential_cmd", NULL);
     o->base_url = setting(app, "base-url", "base_url");
+    cli_give_back_pages();
     app->client = tinkc_client_new(o, &err);
     free(key);
     return app->client ? 0 : cli_fail_error(app, &err, NULL);

@@ -2,8 +2,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "commands.h"
 #include "config.h"
@@ -129,5 +131,12 @@ int main(int argc, char **argv)
     cli_disconnect(&app);
     cli_config_free(app.config);
     cli_parse_free(&app);
-    return cli_exit_code(&app, code);
+    code = cli_exit_code(&app, code);
+#ifdef NDEBUG
+    /* Everything of ours has ended. What libraries would do now is to take their tables apart, page
+     * by page: a millisecond and 2 MB for nothing. */
+    (void)fflush(NULL);
+    _exit(code);
+#endif
+    return code;
 }

@@ -5,6 +5,8 @@
 #ifndef TKC_BASE_DL_H
 #define TKC_BASE_DL_H
 
+#include <stdint.h>
+
 #include "base/err.h"
 
 typedef struct tkc_dl_symbol {
@@ -17,5 +19,21 @@ typedef struct tkc_dl_symbol {
  * reason. Thread-safe as long as the caller serialises writes to its own table. */
 bool tkc_dl_load(const char *const *sonames, const tkc_dl_symbol *symbols, void *table,
                  tinkc_error *err);
+
+/* Opens a library that others need, if it is there. */
+void tkc_dl_open(const char *soname);
+
+/* What is loaded at this moment. */
+enum { TKC_DL_MAX_OBJECTS = 256 };
+typedef struct tkc_dl_mark {
+    uintptr_t at[TKC_DL_MAX_OBJECTS]; /* where each begins */
+    size_t n;
+} tkc_dl_mark;
+void tkc_dl_mark_now(tkc_dl_mark *);
+
+/* Gives back the pages that were only read of everything loaded since. Binding a library reads its
+ * symbol and relocation tables, which nobody looks at again; what is needed comes back from the page
+ * cache. Only of libraries that are new: in older ones a debugger or a hook may have changed code. */
+void tkc_dl_give_back(const tkc_dl_mark *since);
 
 #endif

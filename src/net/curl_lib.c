@@ -49,18 +49,34 @@ static bool check_library(const tkc_curl *curl, tinkc_error *err)
     return true;
 }
 
-const tkc_curl *tkc_curl_get(tinkc_error *err)
+/* libcurl brings two dozen libraries along, TLS twice. Were all their tables read at once and kept,
+ * a small program would need 10 MB for its first request; so the largest come one by one, and what
+ * was read is given back after each step: 6 MB. (docs/http.md) */
+static bool start_library(tkc_curl *table, tinkc_error *err)
 {
+    static const char *const largest[] = { "libcrypto.so.3", "libgnutls.so.30", NULL };
     static const char *const names[] = { "libcurl.so.4", "libcurl-gnutls.so.4", "libcurl.4.dylib",
                                          NULL };
-    pthread_mutex_lock(&library.lock);
-    if (!library.ready && tkc_dl_load(names, symbols, &library.table, err) &&
-        check_library(&library.table, err)) {
-        if (library.table.global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK)
-            library.ready = true;
-        else
-            tkc_fail(err, TINKC_E_UNSUPPORTED, "libcurl does not start");
+    tkc_dl_mark before;
+    tkc_dl_mark_now(&before);
+    for (const char *const *name = largest; *name; name++) {
+        tkc_dl_open(*name);
+        tkc_dl_give_back(&before);
     }
+    if (!tkc_dl_load(names, symbols, table, err) || !check_library(table, err))
+        return false;
+    tkc_dl_give_back(&before);
+    if (table->global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+        return tkc_fail(err, TINKC_E_UNSUPPORTED, "libcurl does not start");
+    tkc_dl_give_back(&before);
+    return true;
+}
+
+const tkc_curl *tkc_curl_get(tinkc_error *err)
+{
+    pthread_mutex_lock(&library.lock);
+    if (!library.ready)
+        library.ready = start_library(&library.table, err);
     const tkc_curl *curl = library.ready ? &library.table : NULL;
     pthread_mutex_unlock(&library.lock);
     return curl;
