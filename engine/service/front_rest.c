@@ -270,10 +270,14 @@ static tke_checkpoint *named(tke_call *call, bool public_too)
                                   call->route.ckpt);
     pthread_mutex_lock(&svc->lock);
     tke_checkpoint *c = tke_find_checkpoint(svc, path, NULL);
-    if (c && (c->state != TKE_CKPT_DONE ||
-              !(tkc_cstr_eq(c->owner, call->owner) || (public_too && c->is_public))))
+    if (c && !(tkc_cstr_eq(c->owner, call->owner) || (public_too && c->is_public)))
         c = NULL;
+    bool written = c && c->state == TKE_CKPT_DONE;
     pthread_mutex_unlock(&svc->lock);
+    if (c && !written) { /* for the first time, anew, or again after a restart */
+        tke_refuse(call, 503, "busy", "Checkpoint '%.200s' is being written", path);
+        return NULL;
+    }
     if (!c)
         tke_refuse(call, 404, "not_found", "No checkpoint '%.200s'", path ? path : "");
     return c;

@@ -331,9 +331,18 @@ static void write_group(tke_store *s, tke_txn *first)
 {
     tinkc_error err = { 0 }, ignored = { 0 };
     bool begun = run_sql(s, "BEGIN IMMEDIATE", &err);
-    for (tke_txn *t = first; t; t = t->next)
+    for (tke_txn *t = first; t; t = t->next) {
         if (begun || !t->has_sql)
             run_txn(s, t);
+        /* Some failures, a full disk among them, undo everything since BEGIN by themselves: what
+         * this group had done so far is gone, and the rest must not begin another one. */
+        if (begun && sqlite3_get_autocommit(s->db)) {
+            begun = false;
+            tkc_error_copy(&err, &t->err);
+            if (!tkc_failed(&err))
+                tkc_fail(&err, TINKC_E_STORE, "the store undid a transaction");
+        }
+    }
     if (begun && !run_sql(s, "COMMIT", &err) && !sqlite3_get_autocommit(s->db))
         run_sql(s, "ROLLBACK", &ignored);
     if (tkc_failed(&err))

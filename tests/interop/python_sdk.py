@@ -172,6 +172,112 @@ async def many_samples(service):
     check(len(results) == 200, "200 samples at once")
 
 
+async def awaited(future):
+    """Some methods give the result at once, some a future of it, by version."""
+    value = await future
+    return await value.result_async() if hasattr(value, "result_async") else value
+
+
+async def asynchronous(service):
+    """The same calls in their asynchronous forms; two clients side by side equal each alone."""
+    capabilities = await service.get_server_capabilities_async()
+    check(capabilities.supported_models[0].max_context_length > 0, "get_server_capabilities_async")
+    probe = [datum(t, weights=np.ones(len(t) - 1)) for t in TEXT]
+    adam = types.AdamParams(learning_rate=1e-3)
+
+    async def train(client, steps):
+        for _ in range(steps):  # both are under way before either is waited for
+            passed = await client.forward_backward_async(probe, "cross_entropy")
+            stepped = await client.optim_step_async(adam)
+            out, step = await passed.result_async(), await stepped.result_async()
+        return out.metrics["loss:sum"], step.metrics["optim/step"]
+
+    make = service.create_lora_training_client_async
+    alone = await train(await make(base_model="nano", rank=4, seed=5), 3)
+    one, two = await make(base_model="nano", rank=4, seed=5), await make(base_model="nano", rank=16)
+    beside, _ = await asyncio.gather(train(one, 3), train(two, 3))
+    check(beside == alone, "two clients interleaved: each as if alone")
+    info = await one.get_info_async()
+    check(info.lora_rank == 4, "get_info_async")
+    saved = (await awaited(one.save_state_async("async", ttl_seconds=3600))).path
+    before = logprobs_of(await awaited(one.forward_async(probe, "cross_entropy")))
+    await train(one, 1)
+    await awaited(one.load_state_async(saved))
+    check(np.array_equal(before, logprobs_of(await awaited(one.forward_async(probe, "cross_entropy")))),
+          "load_state_async")
+    check((await train(one, 1))[1] == 1.0, "load_state without the optimizer starts it anew")
+    await awaited(one.load_state_with_optimizer_async(saved))
+    check((await train(one, 1))[1] == 4.0, "load_state_with_optimizer_async brings its steps back")
+    both = await service.create_training_client_from_state_with_optimizer_async(saved)
+    check(np.array_equal(before, logprobs_of(await awaited(both.forward_async(probe, "cross_entropy")))),
+          "create_training_client_from_state_with_optimizer_async")
+    check((await train(both, 1))[1] == 4.0, "and its optimizer goes on")
+    plain = await service.create_training_client_from_state_async(saved)
+    check((await train(plain, 1))[1] == 1.0, "create_training_client_from_state_async has none")
+    path = (await awaited(both.save_weights_for_sampler_async("async-sampler"))).path
+    sampler = await both.create_sampling_client_async(path)
+    check(await sampler.get_base_model_async() == "nano", "get_base_model_async")
+    prompt = types.ModelInput.from_ints(TEXT[1])
+    lp = await sampler.compute_logprobs_async(prompt)
+    check(len(lp) == len(TEXT[1]) and lp[0] is None, "compute_logprobs_async")
+    ephemeral = await both.save_weights_and_get_sampling_client_async()
+    check(await ephemeral.compute_logprobs_async(prompt) == lp, "two samplers of the same weights")
+    out = await sampler.sample_async(prompt=prompt, num_samples=2, sampling_params=types.SamplingParams(
+        max_tokens=30, temperature=0.0, stop=["e"]))
+    check(all(len(s.tokens) <= 30 for s in out.sequences), "stop strings")
+    training = await service.create_sampling_client_async(model_path=saved)
+    check(len((await training.sample_async(prompt=prompt, num_samples=1, sampling_params=types
+               .SamplingParams(max_tokens=3))).sequences) == 1, "a training checkpoint samples too")
+    for bad in ("tinker://nobody/weights/none", "nonsense"):
+        try:
+            await service.create_sampling_client_async(model_path=bad)
+            check(False, f"{bad} is refused")
+        except Exception as e:
+            check("404" in str(e) or "400" in str(e) or "path" in str(e).lower(), f"{bad} is refused")
+
+
+def more_rest(service, saved):
+    import datetime
+    rest = service.create_rest_client()
+    run_id = saved.split("/")[2]
+    session_id = run_id.split(":")[0]
+    check(rest.get_training_run_by_tinker_path(saved).result().training_run_id == run_id,
+          "get_training_run_by_tinker_path")
+    pages = [rest.list_training_runs(limit=1, offset=i).result() for i in range(2)]
+    check(len({p.training_runs[0].training_run_id for p in pages}) == 2 and
+          pages[0].cursor.total_count >= 2, "runs come in pages")
+    session = rest.get_session(session_id).result()
+    check(run_id in session.training_run_ids and session.sampler_ids, "get_session lists both kinds")
+    sampler = rest.get_sampler(session.sampler_ids[0]).result()
+    check(sampler.sampler_id == session.sampler_ids[0] and sampler.base_model == "nano", "get_sampler")
+    if hasattr(rest, "assign_session_project"):
+        rest.assign_session_project(session_id, "project-7").result()
+        runs = rest.list_training_runs(project_id="project-7", limit=100).result().training_runs
+        check(run_id in [r.training_run_id for r in runs], "assign_session_project, and by project")
+        none = rest.list_training_runs(project_id="no-such-project").result().training_runs
+        check(not none, "another project has none")
+    if hasattr(rest, "get_audit_log"):
+        check(len(rest.get_audit_log().result().entries) > 0, "get_audit_log")
+    if hasattr(rest, "get_billing_usage"):
+        hour = datetime.datetime.now(datetime.timezone.utc).replace(minute=0, second=0, microsecond=0)
+        usage = rest.get_billing_usage(hour - datetime.timedelta(hours=1),
+                                       hour + datetime.timedelta(hours=1)).result()
+        check(len(usage.data) > 0 and session_id in usage.sessions, "get_billing_usage")
+    if hasattr(rest, "export_session_trace"):
+        try:
+            rest.export_session_trace(session_id).result()
+            check(False, "traces are not offered")
+        except Exception as e:
+            check("not supported" in str(e) or "failed" in str(e).lower(), "traces are not offered")
+    for call in (lambda: rest.get_training_run("nobody:train:0").result(),
+                 lambda: rest.delete_checkpoint_from_tinker_path(saved + "-not").result()):
+        try:
+            call()
+            check(False, "what is not there is not found")
+        except tinker.NotFoundError:
+            check(True, "what is not there is not found")
+
+
 def rest(service, saved, sampler_path):
     rest = service.create_rest_client()
     run_id = saved.split("/")[2]
@@ -223,6 +329,8 @@ def main():
     saved = save_and_load(service, client)
     sampler_path = sample(service, client)
     asyncio.run(many_samples(service))
+    asyncio.run(asynchronous(service))
+    more_rest(service, saved)
     rest(service, saved, sampler_path)
     seen["sdk"] = tinker.__version__ if hasattr(tinker, "__version__") else ""
     json.dump(seen, open(OUT, "w"))

@@ -85,6 +85,7 @@ int main(int argc, char **argv)
     printf("ready %s\n", tinkc_server_url(server));
     fflush(stdout);
     sigwait(&stop, &signal);
+    pthread_sigmask(SIG_UNBLOCK, &stop, NULL); /* a second one ends us at once */
     tinkc_server_stop(server, 5000, &err);
     tinkc_server_free(server);
     tinkc_engine_free(engine);
