@@ -69,6 +69,8 @@ struct cli_app {
 
     tinkc_client *client; /* after cli_connect */
     tinkc_engine *engine; /* with the local engine */
+    tinkc_queue *events;  /* of the client: failed attempts, for whoever waits */
+    char failing[240];    /* the last one in words; "" = none since the last wait began */
 };
 
 /* ---- options ---- */

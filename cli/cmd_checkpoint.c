@@ -225,6 +225,10 @@ int cli_checkpoint_info(cli_app *app)
         add_weights(v, tinkc_future_weights(f, 0, &err));
     tinkc_future_free(f);
     json_object_set_new(v, "training_run_id", json_string(run_id));
+    static const char *const added[] = { "base_model", "train_attn", "train_mlp", "train_unembed",
+                                         "renderer_name" };
+    for (size_t i = 0; app->compat && i < sizeof added / sizeof *added; i++)
+        json_object_del(v, added[i]);
     if (err.code == TINKC_E_NOT_FOUND) {
         bad = cli_fail(app, "not_found", NULL, "checkpoint not found: %s", path);
     } else if (err.code) {
@@ -233,6 +237,8 @@ int cli_checkpoint_info(cli_app *app)
         json_t *rows = info_rows(app, v);
         char *title = cli_printf("Checkpoint: %.*s", (int)parsed.checkpoint_id.len,
                                  parsed.checkpoint_id.data);
+        if (app->compat)
+            json_object_del(v, "training_run_id");
         bad = cli_print_record(app, title, rows, v);
         free(title);
         json_decref(rows);

@@ -152,6 +152,8 @@ int cli_serve(cli_app *app)
         bad = cli_fail(app, "local_io", NULL, "%s: %s", log, strerrordesc_np(errno));
     if (access)
         setvbuf(access, NULL, _IOLBF, 0);
+    if (!bad && cli_int(app, "port") > 65535)
+        bad = cli_fail(app, "usage", NULL, "--port must be at most 65535");
     if (!bad) {
         tinkc_serve_options o = { .host = cli_text(app, "host"),
                                   .unix_socket = cli_text(app, "unix"),
@@ -169,7 +171,11 @@ int cli_serve(cli_app *app)
                 (void)unlink(told);
             free(told);
         } else {
-            bad = cli_fail_error(app, &err, NULL);
+            bad = strstr(err.message, "api_keys")
+                      ? cli_fail(app, "usage", "--auth-token-file FILE, with one key a line",
+                                 "--host %s can be reached from other machines: it needs keys",
+                                 cli_text(app, "host"))
+                      : cli_fail_error(app, &err, NULL);
         }
         tinkc_server_free(server);
     }

@@ -220,6 +220,9 @@ static void fill_options(cli_app *app, tinkc_client_options *o)
                    : app->verbose == 1 ? TINKC_LOG_INFO
                                        : TINKC_LOG_ERROR;
     o->retry_window_ms = retry_window_ms(app);
+    /* Ten attempts at one exchange take a minute by themselves: with less than that to spend, the
+     * time alone decides. */
+    o->max_retries = o->retry_window_ms < 60000 ? 1 : 0;
     o->billing_pause_ms = o->retry_window_ms; /* nobody waits an hour at a prompt */
     if (app->deadline_ms != INT64_MAX) {
         int64_t left = app->deadline_ms - cli_now_ms();
@@ -256,10 +259,27 @@ static int connect_service(cli_app *app, tinkc_client_options *o)
     return app->client ? 0 : cli_fail_error(app, &err, NULL);
 }
 
-int cli_connect(cli_app *app)
+/* Runs inside tinkc_queue_run, while somebody waits. */
+static void note_retry(const tinkc_event *e, void *user)
 {
-    if (app->client)
-        return 0;
+    cli_app *app = user;
+    char left[CLI_SHORT_TEXT];
+    cli_format_duration((double)e->left_ms / 1000, left);
+    (void)snprintf(app->failing, sizeof app->failing, "%.120s; trying again%s%s", e->text,
+                   e->left_ms > 0 ? " for " : "", e->left_ms > 0 ? left : "");
+}
+
+/* A convenience: without it waiting is only less talkative. */
+static void watch_attempts(cli_app *app)
+{
+    app->events = tinkc_queue_new(app->client, NULL);
+    if (app->events)
+        (void)tinkc_client_on_event(app->client, app->events, TINKC_EVENT_RETRY, note_retry, app,
+                                    NULL);
+}
+
+static int open_client(cli_app *app)
+{
     tinkc_client_options o = { 0 };
     tinkc_error err = { 0 };
     fill_options(app, &o);
@@ -283,8 +303,20 @@ int cli_connect(cli_app *app)
     return app->client ? 0 : cli_fail_error(app, &err, "local engine");
 }
 
+int cli_connect(cli_app *app)
+{
+    if (app->client)
+        return 0;
+    int bad = open_client(app);
+    if (!bad)
+        watch_attempts(app);
+    return bad;
+}
+
 void cli_disconnect(cli_app *app)
 {
+    tinkc_queue_free(app->events);
+    app->events = NULL;
     if (app->client)
         tinkc_client_close(app->client, cli_stop_count() > 1 ? 0 : 2000, NULL);
     tinkc_client_free(app->client);
@@ -295,7 +327,8 @@ void cli_disconnect(cli_app *app)
 
 /* ---- waiting ---- */
 
-/* On a terminal a status line after a second; elsewhere a line every 30 s. */
+/* On a terminal a status line after a second; elsewhere a line when an attempt has failed, and one
+ * every 30 s. */
 static void show_wait(cli_app *app, tinkc_future *f, const char *label, int64_t begun_ms,
                       int64_t *said_ms)
 {
@@ -304,10 +337,15 @@ static void show_wait(cli_app *app, tinkc_future *f, const char *label, int64_t 
     int64_t now = cli_now_ms();
     const char *what = label ? label : tinkc_future_operation(f);
     cli_format_duration((double)(now - begun_ms) / 1000, took);
+    if (app->events)
+        (void)tinkc_queue_run(app->events, 0, NULL);
+    const char *status = app->failing[0] ? app->failing : tinkc_future_status(f, &why, NULL);
+    /* A failed attempt is told soon, and once; what merely takes long, every half minute. */
+    bool failing = *said_ms == begun_ms && now - begun_ms >= 2000 && app->failing[0];
     if (now - begun_ms >= 1000 && app->stderr_tty) {
-        cli_status(app, false, "%s: %s %s", what, tinkc_future_status(f, &why, NULL), took);
-    } else if (now - *said_ms >= 30000) {
-        cli_note(app, "%s: %s %s", what, tinkc_future_status(f, &why, NULL), took);
+        cli_status(app, false, "%s: %s %s", what, status, took);
+    } else if (failing || now - *said_ms >= 30000) {
+        cli_note(app, "%s: %s %s", what, status, took);
         *said_ms = now;
     }
     tinkc_text_free(&why);
@@ -327,6 +365,7 @@ static bool wait_for(cli_app *app, tinkc_future *f, const char *label, int patie
 {
     enum { SLICE_MS = 100 };
     int64_t begun_ms = cli_now_ms(), said_ms = begun_ms;
+    app->failing[0] = '\0';
     cli_catch_signals();
     while (f && !err->code) {
         tinkc_error slice = { 0 };

@@ -311,7 +311,7 @@ static int choose_columns(const cli_app *app, const cli_column *all, const cli_c
         chosen[(*n)++] = found;
         p += len + (p[len] == ',');
     }
-    return 0;
+    return *n ? 0 : unknown_column(app, all, names);
 }
 
 /* ---- tables ---- */

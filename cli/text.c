@@ -454,7 +454,9 @@ const char *cli_nearest(const char *word, const char *const *names, size_t n)
     const char *best = NULL;
     size_t least = strlen(word) / 3 > 2 ? strlen(word) / 3 : 2;
     for (size_t i = 0; i < n; i++) {
-        size_t d = edits(word, names[i]);
+        /* Beginnings are not taken for the whole, but they are what was meant. */
+        bool begins = strlen(word) > 1 && strncmp(names[i], word, strlen(word)) == 0;
+        size_t d = begins ? 1 : edits(word, names[i]);
         if (d < strlen(names[i]) && (best ? d < least : d <= least)) {
             best = names[i];
             least = d;

@@ -225,6 +225,8 @@ static int check_options(cli_app *app)
     if (!cli_flag(app, "train-mlp") && !cli_flag(app, "train-attn") &&
         !cli_flag(app, "train-unembed"))
         return cli_fail(app, "usage", NULL, "nothing is left to train: all three parts are off");
+    if (cli_given(app, "max-steps") && cli_int(app, "max-steps") < 1)
+        return cli_fail(app, "usage", NULL, "--max-steps must be at least 1");
     if (cli_int(app, "epochs") < 1)
         return cli_fail(app, "usage", NULL, "--epochs must be at least 1");
     return 0;
@@ -268,10 +270,15 @@ static int find_model(cli_sft *s)
     s->model = cli_model(app);
     if (!s->model)
         return cli_fail(app, "usage", "name one with -m", "which model?");
-    const char *renderer = cli_text(app, "renderer");
+    const char *given = cli_text(app, "renderer");
+    const char *renderer = given ? given : tinkc_chat_renderer(s->model);
     s->renderer = renderer ? strdup(renderer) : NULL;
     s->tokenizer = cli_tokenizer(app, s->model, &err);
-    return s->tokenizer ? 0 : cli_fail_error(app, &err, s->model);
+    if (!s->tokenizer)
+        return cli_fail_error(app, &err, s->model);
+    if (given && !tinkc_chat_stops(s->tokenizer, given, &err) && err.code == TINKC_E_ARGUMENT)
+        return cli_fail(app, "usage", "see: tinkc model info NAME", "%s", err.message);
+    return 0;
 }
 
 int cli_sft_prepare(cli_app *app, cli_sft *s)
