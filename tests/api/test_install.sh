@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# An installation somewhere: a stranger's program finds it through pkg-config and through CMake, in C
+# and in C++, shared and static, and every public header stands alone.
+set -eu
+build=$(cd "$1" && pwd)
+command -v pkg-config > /dev/null || { echo "skipped: pkg-config is not installed"; exit 77; }
+nm "$build/libtinkc.so" 2> /dev/null | grep -q '__asan_\|__tsan_' && { echo "skipped: a sanitizer's build"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cmake --install "$build" --prefix "$work/usr" > "$work/log" 2>&1 || { tail "$work/log"; exit 1; }
+lib=$(dirname "$(find "$work/usr" -name libtinkc.so)")
+export PKG_CONFIG_PATH=$lib/pkgconfig LD_LIBRARY_PATH=$lib
+strict="-Wall -Wextra -Wpedantic -Werror"
+
+cat > "$work/app.c" << 'C'
+#include <stdio.h>
+#include <tinkc/sys/mock.h>
+#include <tinkc/tinkc.h>
+
+int main(void)
+{
+    static tinkc_error none;
+    static tinkc_client_options plain;
+    tinkc_error err = none;
+    tinkc_client_options options = plain;
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    tinkc_sampling sampling = TINKC_SAMPLING_INIT;
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+    options.transport = tinkc_mock_transport(mock);
+    tinkc_client *client = tinkc_client_new(&options, &err);
+    bool ok = tinkc_client_connect(client, 10000, &err) && adam.beta1 > 0 && sampling.top_p > 0;
+    printf("%s %s\n", tinkc_version(), ok ? "connected" : err.message);
+    tinkc_client_free(client);
+    tinkc_mock_free(mock);
+    return !ok;
+}
+C
+cp "$work/app.c" "$work/app.cpp"
+
+links_through_pkg_config() {
+    # shellcheck disable=SC2046,SC2086
+    cc -std=c99 $strict -o "$work/c99" "$work/app.c" $(pkg-config --cflags --libs tinkc) && "$work/c99" &&
+        c++ -std=c++11 $strict -o "$work/cxx" "$work/app.cpp" $(pkg-config --cflags --libs tinkc) && "$work/cxx" &&
+        cc -o "$work/static" "$work/app.c" $(pkg-config --cflags tinkc) "$lib/libtinkc.a" \
+            $(pkg-config --static --libs tinkc | sed 's/-ltinkc//') &&
+        LD_LIBRARY_PATH= "$work/static"
+}
+
+links_through_cmake() {
+    mkdir -p "$work/cmake"
+    cat > "$work/cmake/CMakeLists.txt" << 'C'
+cmake_minimum_required(VERSION 3.16)
+project(consumer C CXX)
+find_package(tinkc REQUIRED)
+add_executable(app ../app.cpp)
+target_link_libraries(app PRIVATE tinkc::tinkc)
+C
+    cmake -S "$work/cmake" -B "$work/cmake/b" -DCMAKE_PREFIX_PATH="$work/usr" > "$work/log" 2>&1 &&
+        cmake --build "$work/cmake/b" >> "$work/log" 2>&1 || { tail "$work/log"; return 1; }
+    "$work/cmake/b/app"
+}
+
+every_header_stands_alone() {
+    for header in $(cd "$work/usr/include" && find tinkc -name '*.h'); do
+        echo "#include <$header>" > "$work/one.c"
+        # shellcheck disable=SC2086
+        cc -std=c99 $strict -I"$work/usr/include" -fsyntax-only "$work/one.c" &&
+            c++ -std=c++11 $strict -I"$work/usr/include" -fsyntax-only -x c++ "$work/one.c" ||
+            { echo "$header does not stand alone"; return 1; }
+    done
+}
+
+links_through_pkg_config
+links_through_cmake
+every_header_stands_alone
+echo "install: found and used"
