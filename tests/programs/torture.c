@@ -127,6 +127,39 @@ static void on_done(tinkc_future *f, void *user)
     ++*(int *)user;
 }
 
+/* A pass that is cancelled while two of its chunks are out, and a step that has to mend that. */
+static void change_mind(tinkc_mock *mock, tinkc_trainer *t, const tinkc_batch *batch)
+{
+    tinkc_error err = { 0 };
+    for (int i = 0; i < 2; i++)
+        tinkc_mock_once(mock, NULL, "/api/v1/forward_backward",
+                        &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
+    err = (tinkc_error){ 0 };
+    tinkc_future *pass = tinkc_forward_backward(t, batch, TINKC_CROSS_ENTROPY, NULL, &err);
+    tinkc_mock_settle(mock, 20000, NULL);
+    tinkc_future_free(pass);
+    err = (tinkc_error){ 0 };
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    run(mock, tinkc_optim_step(t, &adam, &err));
+}
+
+static void upload(tinkc_mock *mock, tinkc_client *client)
+{
+    tinkc_error err = { 0 };
+    tinkc_mock_always(mock, NULL, "/upload", &(tinkc_mock_answer){ .body = "ok" }, &err);
+    err = (tinkc_error){ 0 };
+    tinkc_call_options o = { .path = "/upload", .body_file = "/etc/passwd" };
+    run(mock, tinkc_call(client, &o, &err));
+    err = (tinkc_error){ 0 };
+    tinkc_form *form = tinkc_form_new(client, &err);
+    tinkc_form_add_text(form, "text", "value", &err);
+    tinkc_form_add_file(form, "file", "/etc/passwd", NULL, &err);
+    if (form)
+        run(mock,
+            tinkc_call(client, &(tinkc_call_options){ .path = "/upload", .form = form }, &err));
+    tinkc_form_free(form);
+}
+
 static void train(tinkc_mock *mock, tinkc_client *client)
 {
     tinkc_error err = { 0 };
@@ -148,6 +181,7 @@ static void train(tinkc_mock *mock, tinkc_client *client)
     tinkc_future *step = tinkc_optim_step(t, &adam, &each);
     run(mock, pass);
     run(mock, step);
+    change_mind(mock, t, batch);
     int done = 0;
     each = (tinkc_error){ 0 };
     tinkc_queue *queue = tinkc_queue_new(client, &each);
@@ -219,6 +253,7 @@ static void scenario(void)
     if (client) {
         train(mock, client);
         sample(mock, client);
+        upload(mock, client);
         err = (tinkc_error){ 0 };
         run(mock, tinkc_capabilities_get(client, &err));
         err = (tinkc_error){ 0 };
