@@ -458,6 +458,16 @@ static bool check_array(const char *name, const tinkc_array *array, tinkc_error 
     return true;
 }
 
+/* What is not a number spoils a whole step: no loss takes it. */
+static bool check_elements(const tkc_tensor *t, const char *name, tinkc_error *err)
+{
+    const float *values = t->data;
+    for (size_t i = 0; t->dtype == TINKC_F32 && i < t->count; i++)
+        if (!isfinite(values[i]))
+            return tkc_fail(err, TINKC_E_TENSOR, "%s: number %zu is not finite", name, i);
+    return true;
+}
+
 static bool build_tensor(tinkc_batch *batch, const char *name, const tinkc_array *array,
                          tkc_tensor *t, tinkc_error *err)
 {
@@ -473,7 +483,7 @@ static bool build_tensor(tinkc_batch *batch, const char *name, const tinkc_array
                                  &t->crow, err) ||
                       !copy_i64s(&batch->store->arena, array->col, array->count, &t->col, err)))
         return false;
-    if (!tkc_tensor_check(t, name, err))
+    if (!tkc_tensor_check(t, name, err) || !check_elements(t, name, err))
         return false;
     if (array->may_pack && !t->sparse && t->shape.len == 2)
         return pack(&batch->store->arena, t, err);
@@ -581,6 +591,40 @@ tinkc_i64s tinkc_tensor_i64s(const tinkc_tensor *t)
     return (tinkc_i64s){ t->data, t->count };
 }
 
+/* ---- as a whole ---- */
+
+static const tkc_tensor *find_input(const tkc_example *e, const char *name)
+{
+    for (size_t i = 0; i < e->n_inputs; i++)
+        if (strcmp(e->inputs[i].name, name) == 0)
+            return &e->inputs[i].tensor;
+    return NULL;
+}
+
+/* For how many positions it speaks. */
+static size_t rows_of(const tkc_tensor *t)
+{
+    return t->shape.len ? (size_t)t->shape.data[0] : t->count;
+}
+
+bool tkc_batch_check(const tinkc_batch *batch, tinkc_error *err)
+{
+    static const char *const beside[] = { "weights", "logprobs", "advantages", NULL };
+    if (!batch || batch->n == 0)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "batch: must not be %s", batch ? "empty" : "NULL");
+    for (size_t i = 0; i < batch->n; i++) {
+        const tkc_tensor *targets = find_input(&batch->examples[i], "target_tokens");
+        for (size_t k = 0; targets && beside[k]; k++) {
+            const tkc_tensor *t = find_input(&batch->examples[i], beside[k]);
+            if (t && rows_of(t) != rows_of(targets))
+                return tkc_fail(err, TINKC_E_TENSOR,
+                                "batch: example %zu has %zu %s for %zu target_tokens", i,
+                                rows_of(t), beside[k], rows_of(targets));
+        }
+    }
+    return true;
+}
+
 /* ---- batches out of batches ---- */
 
 /* An empty batch whose examples may point into those of `from`. */
@@ -612,14 +656,6 @@ tinkc_batch *tkc_batch_share(const tinkc_batch *from, tinkc_error *err)
     if (to)
         to->bytes = from->bytes;
     return to;
-}
-
-static const tkc_tensor *find_input(const tkc_example *e, const char *name)
-{
-    for (size_t i = 0; i < e->n_inputs; i++)
-        if (strcmp(e->inputs[i].name, name) == 0)
-            return &e->inputs[i].tensor;
-    return NULL;
 }
 
 /* How many elements a tensor has when written out. */

@@ -47,6 +47,8 @@ struct tinkc_batch {
 /* The chunks of an input as they stand now; valid until it changes. */
 const tinkc_chunk *tkc_input_chunks(const tinkc_input *, size_t *n);
 
+/* Whether it can be passed over at all: there, not empty, as many numbers as there are targets. */
+bool tkc_batch_check(const tinkc_batch *, tinkc_error *err);
 /* The same examples, whatever becomes of `from`; nothing is copied but the table of them. */
 tinkc_batch *tkc_batch_share(const tinkc_batch *from, tinkc_error *err);
 /* The same examples with target_tokens and weights alone. `fresh` NULL: weights stay, zeros where

@@ -54,8 +54,8 @@ bool tinkc_loss_metric(tinkc_loss *loss, const char *name, double value, tinkc_e
 
 static bool check_inputs(const tinkc_batch *batch, tinkc_error *err)
 {
-    if (!batch || batch->n == 0)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "batch: must not be %s", batch ? "empty" : "NULL");
+    if (!tkc_batch_check(batch, err))
+        return false;
     for (size_t i = 0; i < batch->n; i++) {
         const tkc_example *e = &batch->examples[i];
         bool targets = false;

@@ -262,12 +262,9 @@ tinkc_future *tkc_pass_new(tinkc_trainer *trainer, const tinkc_batch *batch,
 {
     static const tkc_op_class shape = { "",         "fwdbwd",  sizeof(pass),
                                         pass_start, pass_stop, pass_destroy };
-    if (!tkc_trainer_check(trainer, err) || !tkc_loss_check(o->loss, o->settings, err))
+    if (!tkc_trainer_check(trainer, err) || !tkc_loss_check(o->loss, o->settings, err) ||
+        !tkc_batch_check(batch, err))
         return NULL;
-    if (!batch || batch->n == 0) {
-        tkc_fail(err, TINKC_E_ARGUMENT, "batch: must not be %s", batch ? "empty" : "NULL");
-        return NULL;
-    }
     pass *s = (pass *)tkc_op_new(trainer->client, &shape, err);
     if (!s)
         return NULL;

@@ -246,7 +246,7 @@ static void step_stop(tinkc_future *f, const tinkc_error *why)
     step *s = (step *)f;
     tinkc_error err = *why;
     bool out = tkc_call_is_out(s->call);
-    if (s->call || s->promise.inner.running)
+    if (out || s->promise.inner.running)
         err.flags |= TINKC_MAY_HAVE_RUN;
     if (out && !f->client->io.ended)
         lose(s, &err, true);

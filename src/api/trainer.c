@@ -274,9 +274,11 @@ static bool begin_mend(tinkc_trainer *t)
     return false;
 }
 
-/* Lets the first one go, if nothing stands in its way. */
+/* Lets the first one go, if nothing stands in its way. One that ends at once may have been the last
+ * to hold the trainer. */
 static void run_head(tinkc_trainer *t)
 {
+    tkc_trainer_keep(t);
     while (t->io.first && !t->io.head_runs && !t->io.mend.running) {
         if (!t->io.broken.code) {
             t->io.head_runs = true;
@@ -285,6 +287,7 @@ static void run_head(tinkc_trainer *t)
             refuse_head(t);
         }
     }
+    tkc_trainer_drop(t);
 }
 
 void tkc_turn_join(tinkc_trainer *t, tkc_turn *turn)

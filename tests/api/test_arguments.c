@@ -76,6 +76,12 @@ static void batches(void **state)
     REFUSED(tinkc_batch_set_f32(batch, "", numbers, 4, &err), ARGUMENT, "name");
     assert_true(tinkc_batch_set_f32(batch, "w", numbers, 4, &err));
     REFUSED(tinkc_batch_set_f32(batch, "w", numbers, 4, &err), ARGUMENT, "name");
+    REFUSED(tinkc_batch_set_f32(batch, "n", nan_at_2, 4, &err), TENSOR, "n: number 2");
+    REFUSED(tinkc_batch_set(
+                batch, "n",
+                &(tinkc_array){ .data = (double[]){ 1, INFINITY }, .count = 2, .dtype = TINKC_F64 },
+                &err),
+            TENSOR, "n: number 1");
     const int64_t shape[] = { 3, 2 }, row_ptr[] = { 0, 1, 2 }, col[] = { 0, 9 };
     tinkc_array wrong_shape = {
         .data = numbers, .count = 4, .shape = shape, .ndim = 2, .dtype = TINKC_F32
@@ -142,6 +148,15 @@ static void training(void **state)
             "fn");
     REFUSED(tinkc_forward_backward_custom(trainer, batch, 8, NULL, tinkc_loss_dpo, NULL, &err),
             ARGUMENT, "flags");
+    static const char *const beside[] = { "weights", "logprobs", "advantages" };
+    for (size_t i = 0; i < 3; i++) { /* four targets, three numbers */
+        tinkc_batch *other = tinkc_batch_new(client, &err);
+        tinkc_batch_add_tokens(other, ids, 4, &err);
+        tinkc_batch_set_f32(other, beside[i], numbers, 3, &err);
+        tinkc_batch_set_i64(other, "target_tokens", (int64_t[]){ 1, 2, 3, 4 }, 4, &err);
+        REFUSED(tinkc_forward(trainer, other, "x", NULL, &err), TENSOR, "batch: example 0 has 3");
+        tinkc_batch_free(other);
+    }
     tinkc_batch_set_f32(batch, "advantages", numbers, 3, &err);
     REFUSED(tinkc_forward_backward_custom(trainer, batch, 0, NULL, tinkc_loss_dpo, NULL, &err),
             ARGUMENT, "batch");
