@@ -144,10 +144,16 @@ static bool is_hex(tinkc_str s, size_t len)
 /* What a tokenizer can be made of; weights and the like are never fetched. */
 static bool is_wanted(tinkc_str path)
 {
-    static const char *const names[] = { "tokenizer.json",         "tokenizer_config.json",
-                                         "chat_template.jinja",    "special_tokens_map.json",
-                                         "generation_config.json", "added_tokens.json",
-                                         "tiktoken.model",         NULL };
+    static const char *const names[] = { "tokenizer.json",
+                                         "tokenizer_config.json",
+                                         "chat_template.jinja",
+                                         "special_tokens_map.json",
+                                         "generation_config.json",
+                                         "added_tokens.json",
+                                         "tiktoken.model",
+                                         "vocab.json",
+                                         "merges.txt",
+                                         NULL };
     for (size_t i = 0; names[i]; i++)
         if (tkc_str_is(path, names[i]))
             return true;
@@ -158,7 +164,9 @@ static bool has_tokenizer(const char *folder, tkc_arena *arena, tinkc_error *err
 {
     const char *json = tkc_path_join(arena, folder, "tokenizer.json", err);
     const char *ranks = tkc_path_join(arena, folder, "tiktoken.model", err);
-    return json && ranks && (tkc_is_file(json) || tkc_is_file(ranks));
+    const char *merges = tkc_path_join(arena, folder, "merges.txt", err);
+    return json && ranks && merges &&
+           (tkc_is_file(json) || tkc_is_file(ranks) || tkc_is_file(merges));
 }
 
 /* ---- what the cache has ---- */

@@ -300,18 +300,20 @@ static void set_ends(config *c, tinkc_str generation, tkc_arena *temp)
     }
 }
 
-bool tkc_read_config(tinkc_tokenizer *tok, tinkc_str text, tinkc_str generation, tinkc_error *err)
+bool tkc_read_config(tinkc_tokenizer *tok, const tkc_configs *from, tinkc_error *err)
 {
+    const tinkc_str texts[] = { from->defaults, from->special_map, from->config };
     config c = { .tok = tok, .err = err, .add_bos = UNSAID, .add_eos = UNSAID };
     tkc_arena temp;
     tkc_json j;
     tkc_arena_init(&temp, tok->a, 0);
     tok->tokenizer_class = "";
     tok->extra_special = tkc_arena_array(&tok->arena, MAX_EXTRA, sizeof *tok->extra_special, err);
-    if (text.data && tok->extra_special) {
-        open_json(&j, text, &temp, err);
-        read_fields(&c, &j);
-    }
+    for (size_t i = 0; i < 3 && tok->extra_special && !tkc_failed(err); i++)
+        if (texts[i].data) {
+            open_json(&j, texts[i], &temp, err);
+            read_fields(&c, &j);
+        }
     if (!tkc_failed(err) && tok->tiktoken)
         tkc_set_up_tiktoken(tok, c.decoder, err);
     else if (!tkc_failed(err) && c.decoder.data && !tkc_str_is(c.decoder, "null"))
@@ -321,7 +323,7 @@ bool tkc_read_config(tinkc_tokenizer *tok, tinkc_str text, tinkc_str generation,
         merge_extra(&c, c.additional, &temp);
         merge_extra(&c, c.extra, &temp);
         set_marks(&c);
-        set_ends(&c, generation, &temp);
+        set_ends(&c, from->generation, &temp);
     }
     tkc_arena_free(&temp);
     return !tkc_failed(err);

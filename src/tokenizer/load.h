@@ -25,14 +25,25 @@ bool tkc_read_tokenizer_json(tinkc_str text, tkc_origin origin, tkc_tables *out,
 bool tkc_read_tiktoken(tinkc_str text, tkc_origin origin, tkc_tables *out, tkc_arena *temp,
                        tinkc_error *err);
 
+/* vocab.json and merges.txt in a folder without a tokenizer.json. *defaults: the special tokens
+ * that such models have unless they say otherwise, a config. */
+bool tkc_read_legacy(const char *folder, tkc_tables *out, const char **defaults, tkc_arena *temp,
+                     tinkc_error *err);
+/* Whether there are such files. */
+bool tkc_is_legacy(const char *folder, tkc_arena *temp, tinkc_error *err);
+
 /* ---- the rest ---- */
 
 /* Added tokens, normalizer, pre-tokenizer, post-processor, decoder: from the tables' meta. */
 bool tkc_read_meta(tinkc_tokenizer *, tinkc_error *err);
 
-/* tokenizer_config.json; text.data NULL = there is none. Read before the added tokens are indexed,
- * because it may add some. `generation`: generation_config.json or nothing. */
-bool tkc_read_config(tinkc_tokenizer *, tinkc_str text, tinkc_str generation, tinkc_error *err);
+/* Files of the form of tokenizer_config.json, of which each says more than the one before; data
+ * NULL = there is none. Read before the added tokens are indexed, because they may add some. */
+typedef struct tkc_configs {
+    tinkc_str defaults, special_map, config; /* special_map: special_tokens_map.json */
+    tinkc_str generation;                    /* generation_config.json */
+} tkc_configs;
+bool tkc_read_config(tinkc_tokenizer *, const tkc_configs *, tinkc_error *err);
 /* What a tiktoken file does not say: pattern and special tokens, by its size and the config's
  * added tokens (raw JSON or nothing). */
 bool tkc_set_up_tiktoken(tinkc_tokenizer *, tinkc_str added_tokens_decoder, tinkc_error *err);

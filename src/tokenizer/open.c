@@ -123,6 +123,7 @@ static char *find_ranks(const char *folder, tkc_arena *temp, tinkc_error *err)
     return found;
 }
 
+/* NULL: an error, or the folder has only vocab.json and merges.txt. */
 static char *find_source(const char *folder, tkc_arena *temp, tinkc_error *err)
 {
     static const char *const names[] = { "tokenizer.json", "tokenizer.json.zst", "tiktoken.model",
@@ -133,9 +134,11 @@ static char *find_source(const char *folder, tkc_arena *temp, tinkc_error *err)
             return path;
     }
     char *ranks = find_ranks(folder, temp, err);
-    if (!ranks)
+    if (!ranks && !tkc_failed(err) && !tkc_is_legacy(folder, temp, err))
         tkc_fail(err, TINKC_E_TOKENIZER,
-                 "%s: no tokenizer.json, tiktoken.model or .tiktoken file in it", folder);
+                 "%s: no tokenizer.json, tiktoken.model, .tiktoken file, nor vocab.json and "
+                 "merges.txt in it",
+                 folder);
     return ranks;
 }
 
@@ -203,13 +206,17 @@ static bool open_tables(tinkc_tokenizer *tok, const char *source, bool use_cache
     return true;
 }
 
-/* Everything but the tables, from the folder. */
-static bool open_rest(tinkc_tokenizer *tok, const char *folder, tkc_arena *temp, tinkc_error *err)
+/* Everything but the tables, from the folder; defaults NULL = none. */
+static bool open_rest(tinkc_tokenizer *tok, const char *folder, const char *defaults,
+                      tkc_arena *temp, tinkc_error *err)
 {
-    tinkc_str config = read_beside(folder, "tokenizer_config.json", temp, err);
-    tinkc_str generation = read_beside(folder, "generation_config.json", temp, err);
-    if (tkc_failed(err) || !tkc_read_meta(tok, err) ||
-        !tkc_read_config(tok, config, generation, err))
+    tkc_configs c = { .config = read_beside(folder, "tokenizer_config.json", temp, err),
+                      .generation = read_beside(folder, "generation_config.json", temp, err) };
+    if (defaults || !c.config.data)
+        c.special_map = read_beside(folder, "special_tokens_map.json", temp, err);
+    if (defaults)
+        c.defaults = tkc_str(defaults);
+    if (tkc_failed(err) || !tkc_read_meta(tok, err) || !tkc_read_config(tok, &c, err))
         return false;
     read_named_templates(tok, folder, temp, err);
     tinkc_str template = read_beside(folder, "chat_template.jinja", temp, err);
@@ -237,9 +244,13 @@ tinkc_tokenizer *tinkc_tokenizer_open(const char *path, const tinkc_tokenizer_op
     const char *source = is_folder ? find_source(path, &temp, err) : path;
     const char *folder = is_folder ? path : folder_of(path, &temp, err);
     tok->source = tkc_arena_cstr(&tok->arena, path, err);
-    bool ok = !tkc_failed(err) && folder && source &&
-              open_tables(tok, source, !(options && options->no_compiled_cache), &temp, err) &&
-              open_rest(tok, folder, &temp, err);
+    const char *defaults = NULL; /* of a folder that has only vocab.json and merges.txt */
+    bool ok = !tkc_failed(err) && folder;
+    if (ok && source)
+        ok = open_tables(tok, source, !(options && options->no_compiled_cache), &temp, err);
+    else if (ok)
+        ok = tkc_read_legacy(folder, &tok->tables, &defaults, &temp, err);
+    ok = ok && open_rest(tok, folder, defaults, &temp, err);
     tkc_arena_free(&temp);
     if (ok)
         return tok;
@@ -264,7 +275,7 @@ tinkc_tokenizer *tinkc_tokenizer_parse(const char *json, size_t len, const char 
     tok->source = "memory";
     if (read_tables(tok, tkc_strn(json, len), false, (tkc_origin){ 0 }, err) &&
         tkc_read_meta(tok, err) &&
-        tkc_read_config(tok, tkc_strn(config, config ? config_len : 0), (tinkc_str){ NULL, 0 },
+        tkc_read_config(tok, &(tkc_configs){ .config = tkc_strn(config, config ? config_len : 0) },
                         err) &&
         tkc_finish_tokenizer(tok, err))
         return tok;

@@ -344,6 +344,48 @@ static void test_folder(void **state)
     assert_true(tkc_remove_tree(folder, &err));
 }
 
+/* vocab.json and merges.txt instead of a tokenizer.json; the class says how pieces are made. */
+static void test_legacy(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tinkc-legacy-XXXXXX";
+    tinkc_error err = { 0 };
+    tinkc_tokenizer_options o = { .no_compiled_cache = true };
+    assert_non_null(mkdtemp(folder));
+    put_file(folder, "vocab.json",
+             "{\"a\":0,\"b\":1,\"ab\":2,\"1\":3,\"11\":4,\"<|endoftext|>\":5}");
+    assert_null(tinkc_tokenizer_open(folder, &o, &err));
+    assert_non_null(strstr(err.message, "merges.txt"));
+    err = (tinkc_error){ 0 };
+    put_file(folder, "merges.txt", "#version: 0.2\r\na b\n1 1\n");
+    tinkc_tokenizer *tok = open_tokenizer(folder);
+    tinkc_tokens ids = encode_all(tok, "ab11<|endoftext|>", 17);
+    assert_same_ids(&ids, (int32_t[]){ 2, 4, 5 }, 3);
+    tinkc_tokens_free(&ids);
+    assert_int_equal(tinkc_tokenizer_special(tok, TINKC_TOKEN_BOS), 5);
+    assert_true(tinkc_tokenizer_is_special(tok, 5));
+    tinkc_tokenizer_free(tok);
+    put_file(folder, "added_tokens.json", "{\"<y>\":7,\"<x>\":6}");
+    put_file(folder, "special_tokens_map.json",
+             "{\"eos_token\":{\"content\":\"<x>\"},\"pad_token\":\"<x>\"}");
+    put_file(folder, "tokenizer_config.json",
+             "{\"tokenizer_class\":\"Qwen2Tokenizer\",\"pad_token\":\"<y>\"}");
+    tok = open_tokenizer(folder);
+    ids = encode_all(tok, "ab11<y><x>", 10);
+    assert_same_ids(&ids, (int32_t[]){ 2, 3, 3, 7, 6 }, 5); /* digits one by one */
+    tinkc_tokens_free(&ids);
+    assert_int_equal(tinkc_tokenizer_special(tok, TINKC_TOKEN_EOS), 6);
+    assert_int_equal(tinkc_tokenizer_special(tok, TINKC_TOKEN_PAD), 7);
+    assert_int_equal(tinkc_tokenizer_special(tok, TINKC_TOKEN_BOS), -1);
+    tinkc_tokenizer_free(tok);
+    put_file(folder, "tokenizer_config.json", "{\"tokenizer_class\":\"BartTokenizer\"}");
+    assert_null(tinkc_tokenizer_open(folder, &o, &err));
+    assert_int_equal(err.code, TINKC_E_TOKENIZER);
+    assert_non_null(strstr(err.message, "BartTokenizer"));
+    err = (tinkc_error){ 0 };
+    assert_true(tkc_remove_tree(folder, &err));
+}
+
 /* ---- the compiled form ---- */
 
 static tinkc_tokenizer *open_cached(const char *folder)
@@ -469,9 +511,9 @@ int main(void)
         cmocka_unit_test(test_refused_by_name), cmocka_unit_test(test_broken),
         cmocka_unit_test(test_forms),           cmocka_unit_test(test_added_ids),
         cmocka_unit_test(test_config),          cmocka_unit_test(test_marks),
-        cmocka_unit_test(test_folder),          cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_damaged_block),   cmocka_unit_test(test_cache_elsewhere),
-        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_folder),          cmocka_unit_test(test_legacy),
+        cmocka_unit_test(test_cache),           cmocka_unit_test(test_damaged_block),
+        cmocka_unit_test(test_cache_elsewhere), cmocka_unit_test(test_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
