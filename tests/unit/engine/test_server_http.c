@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "codec/zstd.h"
@@ -42,6 +43,12 @@ static tinkc_server *serve(const tinkc_serve_options *options)
     tinkc_server *server = tinkc_engine_serve(engine, options, &err);
     assert_ok(err);
     return server;
+}
+
+/* The limit is the engine's: the next server must not find a small one. */
+static void serve_default_limit(void)
+{
+    tinkc_server_free(serve(&(tinkc_serve_options){ .max_body_bytes = 1 << 30 }));
 }
 
 static int dial(const tinkc_server *server)
@@ -119,8 +126,8 @@ static void health_and_keys(void **state)
     expect(server, "POST /api/v1/create_session HTTP/1.1", "{}", "401", "Invalid API key");
     expect(server, "POST /api/v1/create_session HTTP/1.1\r\nX-API-Key: tml-on", "{}", "401",
            "Invalid API key");
-    expect(server, "POST /api/v1/create_session HTTP/1.1\r\nX-API-Key: tml-one", "{\"tags\":[],\"sdk_version\":\"x\"}",
-           "200", "session_id");
+    expect(server, "POST /api/v1/create_session HTTP/1.1\r\nX-API-Key: tml-one",
+           "{\"tags\":[],\"sdk_version\":\"x\"}", "200", "session_id");
     expect(server, "GET /metrics HTTP/1.1\r\nX-API-Key: tml-one", "", "200",
            "tinkc_requests_total");
     expect(server, "GET /api/v1/nothing HTTP/1.1\r\nX-API-Key: tml-two", "", "404",
@@ -136,8 +143,8 @@ static void owners_are_apart(void **state)
     const char *const keys[] = { "tml-one", "tml-two", NULL };
     tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys });
     int fd = dial(server);
-    tkc_buf got =
-        talk(fd, "POST /api/v1/create_session HTTP/1.1\r\nX-API-Key: tml-one", "{\"tags\":[],\"sdk_version\":\"x\"}", 29);
+    tkc_buf got = talk(fd, "POST /api/v1/create_session HTTP/1.1\r\nX-API-Key: tml-one",
+                       "{\"tags\":[],\"sdk_version\":\"x\"}", 29);
     const char *session = hold(json_field(got.data, "session_id"));
     tkc_buf_free(&got);
     char body[300], head[300];
@@ -207,6 +214,111 @@ static void limits(void **state)
     assert_true(n <= 0 || strstr(said, "HTTP/1.1 4") || strstr(said, "HTTP/1.0 4"));
     free(head);
     close(fd);
+    tinkc_server_free(server);
+}
+
+/* A pass whose body is refused has used its number up: what comes behind it is not held up. */
+static void refused_bodies_use_their_number(void **state)
+{
+    (void)state;
+    tinkc_server *server = serve(&(tinkc_serve_options){ .max_body_bytes = 3000 });
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    char body[8000] = { 0x0a, (char)strlen(model) };
+    size_t head = 2 + strlen(model);
+    memcpy(body + 2, model, strlen(model));
+    body[head] = 0x10;
+    static const struct {
+        const char *status;
+        size_t len;
+    } how[] = { { "413", 5000 }, { "413", 7900 }, { "422", 900 } };
+    for (size_t i = 0; i < 3; i++) {
+        body[head + 1] = (char)(1 + 2 * i);
+        memset(body + head + 2, 0x7f, how[i].len - head - 2);
+        int fd = dial(server);
+        tkc_buf got = talk(fd,
+                           "POST /api/v1/forward_backward HTTP/1.1\r\nContent-Type: "
+                           "application/x-protobuf",
+                           body, how[i].len);
+        if (!got.data || !strstr(got.data, how[i].status))
+            fail_msg("%zu: %s", i, got.data ? got.data : "nothing");
+        tkc_buf_free(&got);
+        close(fd);
+        service_wait(t, service_step(t, model, 2 + 2 * (int64_t)i, 1e-3));
+    }
+    tinkc_server_free(server);
+    serve_default_limit();
+}
+
+/* Many that begin and do not go on cost the others nothing. */
+static void slow_clients(void **state)
+{
+    (void)state;
+    enum { SLOW = 200 };
+    tinkc_server *server = serve(NULL);
+    int fds[SLOW];
+    const char half[] = "POST /api/v1/create_session HTTP/1.1\r\nHost: here\r\nContent-Le";
+    const char no_body[] = "POST /api/v1/telemetry HTTP/1.1\r\nHost: here\r\nContent-Length: 99\r\n"
+                           "\r\n{";
+    for (int i = 0; i < SLOW; i++) {
+        const char *text = i % 2 ? half : no_body;
+        fds[i] = dial(server);
+        assert_int_equal(send(fds[i], text, strlen(text), MSG_NOSIGNAL), strlen(text));
+    }
+    for (int i = 0; i < 50; i++)
+        expect(server, "GET /api/v1/healthz HTTP/1.1", "", "200", "ok");
+    for (int i = 0; i < SLOW; i += 2)
+        close(fds[i]);
+    tinkc_error err = { 0 };
+    struct timespec before, after;
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    assert_true(tinkc_server_stop(server, 5000, &err)); /* nor do they hold up the end */
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    assert_true(after.tv_sec - before.tv_sec < 5);
+    tinkc_server_free(server);
+    for (int i = 1; i < SLOW; i += 2)
+        close(fds[i]);
+}
+
+/* A thousand samples are under way; a sign of life is answered at once all the same. */
+static void heartbeats_in_a_crowd(void **state)
+{
+    (void)state;
+    enum { SAMPLES = 1000 };
+    tinkc_server *server = serve(NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t));
+    const char *sampler = hold(json_field(
+        service_json(
+            t, 200, "POST", "/api/v1/create_sampling_session",
+            "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"base_model\":\"tiny\"}",
+            session),
+        "sampling_session_id"));
+    static const char *ids[SAMPLES];
+    char beat[200];
+    int64_t worst_ms = 0;
+    snprintf(beat, sizeof beat, "{\"session_id\":\"%s\"}", session);
+    for (int i = 0; i < SAMPLES; i++) {
+        ids[i] = hold(json_field(
+            service_json(t, 200, "POST", "/api/v1/asample",
+                         "{\"sampling_session_id\":\"%s\",\"seq_id\":%d,\"prompt\":{\"chunks\":[{"
+                         "\"type\":\"encoded_text\",\"tokens\":[%d,5]}]},\"sampling_params\":{"
+                         "\"max_tokens\":16,\"seed\":%d}}",
+                         sampler, i, i % 60 + 1, i),
+            "request_id"));
+        if (i % 20)
+            continue;
+        struct timespec before, after;
+        clock_gettime(CLOCK_MONOTONIC, &before);
+        expect(server, "POST /api/v1/session_heartbeat HTTP/1.1", beat, "200", "heartbeat");
+        clock_gettime(CLOCK_MONOTONIC, &after);
+        int64_t ms =
+            (after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000;
+        worst_ms = ms > worst_ms ? ms : worst_ms;
+    }
+    assert_true(worst_ms < 5000); /* clients give up after ten seconds */
+    for (int i = 0; i < SAMPLES; i++)
+        assert_non_null(strstr(service_wait(t, ids[i]), "tokens"));
     tinkc_server_free(server);
 }
 
@@ -358,13 +470,11 @@ static void stops_with_open_polls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(health_and_keys),
-        cmocka_unit_test(owners_are_apart),
-        cmocka_unit_test(limits),
-        cmocka_unit_test(addresses),
-        cmocka_unit_test(streams),
-        cmocka_unit_test(archives),
-        cmocka_unit_test(stops_with_open_polls),
+        cmocka_unit_test(health_and_keys), cmocka_unit_test(owners_are_apart),
+        cmocka_unit_test(limits),          cmocka_unit_test(refused_bodies_use_their_number),
+        cmocka_unit_test(slow_clients),    cmocka_unit_test(heartbeats_in_a_crowd),
+        cmocka_unit_test(addresses),       cmocka_unit_test(streams),
+        cmocka_unit_test(archives),        cmocka_unit_test(stops_with_open_polls),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
