@@ -85,6 +85,70 @@ static void widen_rows(const tke_matrix *b, int64_t n, int64_t columns, int64_t 
     }
 }
 
+/* A tile whose left side is read where it is stored, as bf16: nothing is widened beforehand. Rows
+ * are reached from every third one, which is how far addresses go without registers of their own.
+ */
+INLINE void run_stored(const tile *t, int rows, const uint16_t *w, int64_t ld)
+{
+    enum { STEP = 3, BASES = (TILE_M + STEP - 1) / STEP };
+    vf acc[TILE_M][2];
+    const uint16_t *base[BASES];
+    const float *b = t->b;
+    if (t->from_c)
+        load_tile(t, rows, acc);
+    else
+        for (int r = 0; r < rows; r++)
+            acc[r][0] = acc[r][1] = v_zero();
+    vf b0 = v_load(b), b1 = v_load(b + VW);
+    for (int r = 0; r < rows; r++) { /* the first of a row has nothing before it */
+        vf x = v_set(tke_bf16_to_f32(w[r * ld]));
+        acc[r][0] = v_fma(x, b0, acc[r][0]);
+        acc[r][1] = v_fma(x, b1, acc[r][1]);
+    }
+    for (int i = 0; i < BASES; i++)
+        base[i] = w + i * STEP * ld + 1;
+    b += TILE_N;
+    for (int64_t k = 1; k < t->k;) {
+        int64_t end = k < AHEAD ? AHEAD : k + AHEAD;
+        end = t->k < end ? t->k : end;
+        if (t->next)
+            send_for_next(t, rows, k);
+        for (; k < end; k++, b += TILE_N) {
+            b0 = v_load(b);
+            b1 = v_load(b + VW);
+            for (int r = 0; r < rows; r++) {
+                vf x = v_set_bf16(base[r / STEP] + r % STEP * ld);
+                acc[r][0] = v_fma(x, b0, acc[r][0]);
+                acc[r][1] = v_fma(x, b1, acc[r][1]);
+            }
+            for (int i = 0; i < BASES; i++)
+                base[i]++;
+        }
+    }
+    store_tile(t, rows, acc);
+}
+
+#undef TILE_CASE
+#define TILE_CASE(ROWS, W, LD)                                                                     \
+    case ROWS:                                                                                     \
+        run_stored(t, ROWS, W, LD);                                                                \
+        break;
+
+static TILE_CODE void tile_of_stored(const tile *t, int64_t rows, const uint16_t *w, int64_t ld)
+{
+    switch (rows) {
+        TILE_CASES(w, ld)
+    default:
+        break;
+    }
+}
+
+#undef TILE_CASE
+#define TILE_CASE(ROWS, STEP, K_STEP)                                                              \
+    case ROWS:                                                                                     \
+        run_tile(t, ROWS, STEP, K_STEP);                                                           \
+        break;
+
 /* One tile of columns against all rows, k0 .. k1. */
 static void turned_block(const tke_gemm *g, const int64_t m[2], int64_t n, int64_t columns,
                          const int64_t k[2], const tile *left, float *tiles, const float *right)
@@ -97,10 +161,14 @@ static void turned_block(const tke_gemm *g, const int64_t m[2], int64_t n, int64
         tile run = *left;
         run.b = right + (i - m[0]) * g->k + k[0] * TILE_N;
         run.c = tiles;
-        run.columns = t.rows > VW ? TILE_N : VW;
+        run.columns = t.rows > VW || !run.a ? TILE_N : VW;
         if (i + TILE_N < m[1])
             run.next = NULL;
-        tile_by_rows(&run, columns);
+        if (run.a)
+            tile_by_rows(&run, columns);
+        else
+            tile_of_stored(&run, columns, (const uint16_t *)g->b.data + n * g->b.ld + k[0],
+                           g->b.ld);
         if (k[1] == g->k)
             turn_out(&t);
     }
@@ -116,8 +184,12 @@ static void turned_weight(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0,
         int64_t columns = n1 - n < TILE_M ? n1 - n : TILE_M;
         for (int64_t k = 0; k < g->k; k += K_BLOCK) {
             int64_t k_end = g->k - k < K_BLOCK ? g->k : k + K_BLOCK;
-            widen_rows(&g->b, n, columns, k, k_end, rows);
-            tile left = { .a = rows, .k = k_end - k, .ldc = TILE_N, .next_ld = row_bytes };
+            bool stored = g->b.dtype == TKE_BF16 && m1 - m0 > VW;
+            if (!stored)
+                widen_rows(&g->b, n, columns, k, k_end, rows);
+            tile left = {
+                .a = stored ? NULL : rows, .k = k_end - k, .ldc = TILE_N, .next_ld = row_bytes
+            };
             left.from_c = g->accumulate || k > 0;
             left.next_step = AHEAD * size;
             if (k_end < g->k)

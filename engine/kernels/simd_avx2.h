@@ -218,6 +218,15 @@ INLINE vi vi_load_part(const void *p, int64_t words)
 {
     return _mm256_maskload_epi32(p, first_of(words));
 }
+/* One stored bf16 in every lane. The word that ends with it is read: p is not the first of its
+ * array. */
+INLINE vf v_set_bf16(const uint16_t *p)
+{
+    int32_t word;
+    __builtin_memcpy(&word, p - 1, sizeof word);
+    return _mm256_castsi256_ps(
+        _mm256_and_si256(_mm256_set1_epi32(word), _mm256_set1_epi32((int)0xffff0000u)));
+}
 INLINE vf v_pair_first(vi pairs)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));

@@ -231,6 +231,15 @@ INLINE vi vi_load_part(const void *p, int64_t words)
 {
     return _mm512_maskz_loadu_epi32(first_of(words), p);
 }
+/* One stored bf16 in every lane. The word that ends with it is read: p is not the first of its
+ * array. */
+INLINE vf v_set_bf16(const uint16_t *p)
+{
+    int32_t word;
+    __builtin_memcpy(&word, p - 1, sizeof word);
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(_mm512_set1_epi32(word), _mm512_set1_epi32((int)0xffff0000u)));
+}
 /* Pairs of bf16 in 32-bit words: the first and the second of each, widened. */
 INLINE vf v_pair_first(vi pairs)
 {
