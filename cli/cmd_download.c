@@ -98,6 +98,31 @@ static bool show_export(int64_t done, int64_t total, void *user)
     return !cli_stop_signal();
 }
 
+static void remove_folder(const char *folder)
+{
+    static const char *const names[] = { "adapter_config.json", "adapter_model.safetensors",
+                                         "checkpoint_complete", "README.md" };
+    for (size_t i = 0; folder && i < sizeof names / sizeof *names; i++) {
+        char *path = cli_printf("%s/%s", folder, names[i]);
+        (void)unlink(path ? path : "");
+        free(path);
+    }
+    if (folder)
+        (void)rmdir(folder);
+}
+
+/* What a download that was not finished has left; it is of use to nobody under this name. */
+static void remove_partial(const char *dir, const char *name)
+{
+    char *folder = cli_printf("%s/%s.partial", dir ? dir : ".", name);
+    char *state = cli_printf("%s.state", folder ? folder : "");
+    remove_folder(folder);
+    if (state)
+        (void)unlink(state);
+    free(folder);
+    free(state);
+}
+
 /* Brings the checkpoint into a temporary folder; *folder is yours. */
 static int fetch_adapter(cli_app *app, const char *path, const char *beside, char **folder)
 {
@@ -113,24 +138,15 @@ static int fetch_adapter(cli_app *app, const char *path, const char *beside, cha
     if (cli_wait_bytes(app, f, "Downloading archive", &err))
         *folder = strdup(tinkc_download_target(tinkc_future_download(f, 0, &err)));
     else
-        bad = cli_fail_error(app, &err, path);
+        bad = cli_stop_signal() ? cli_stop_exit() : cli_fail_error(app, &err, path);
     tinkc_future_free(f);
+    if (bad) {
+        cli_disconnect(app); /* its thread may still be writing */
+        remove_partial(dir, name);
+    }
     free(name);
     free(dir);
     return bad;
-}
-
-static void remove_folder(const char *folder)
-{
-    static const char *const names[] = { "adapter_config.json", "adapter_model.safetensors",
-                                         "checkpoint_complete", "README.md" };
-    for (size_t i = 0; folder && i < sizeof names / sizeof *names; i++) {
-        char *path = cli_printf("%s/%s", folder, names[i]);
-        (void)unlink(path ? path : "");
-        free(path);
-    }
-    if (folder)
-        (void)rmdir(folder);
 }
 
 /* "nano" is the shipped model's folder. */

@@ -352,6 +352,14 @@ static bool await_close(tinkc_client *client, bool done, int64_t deadline_ns)
     return done ? client->shared.close_done : client->shared.running == 0;
 }
 
+void tkc_client_worker(tinkc_client *client, bool begins)
+{
+    pthread_mutex_lock(&client->shared.lock);
+    client->shared.workers += begins ? 1 : (size_t)-1;
+    pthread_cond_broadcast(&client->shared.cond);
+    pthread_mutex_unlock(&client->shared.lock);
+}
+
 bool tinkc_client_close(tinkc_client *client, int64_t timeout_ms, tinkc_error *err)
 {
     tinkc_error local;
@@ -374,6 +382,10 @@ bool tinkc_client_close(tinkc_client *client, int64_t timeout_ms, tinkc_error *e
         }
     }
     (void)await_close(client, true, tkc_deadline_ns(END_PATIENCE_MS));
+    /* A download that was stopped may still be writing down where. */
+    while (client->shared.workers &&
+           tkc_cond_wait_until(&client->shared.cond, &client->shared.lock, deadline))
+        ;
     pthread_mutex_unlock(&client->shared.lock);
     return clean;
 }

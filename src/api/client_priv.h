@@ -87,6 +87,7 @@ struct tinkc_client {
         pthread_cond_t cond;    /* closing has come to its end */
         bool closed;            /* takes no new work */
         bool close_done;        /* the I/O side has let go of everything */
+        size_t workers;         /* downloads whose thread has not come back; close waits for them */
         bool ending;            /* end_task has been posted */
         int64_t running;        /* operations that are not complete */
         tkc_pool *helpers;      /* NULL until first need */
@@ -141,6 +142,8 @@ bool tkc_billing_pauses(tinkc_client *, int32_t status, tinkc_str detail, tinkc_
 
 /* An answer has come back from the transport. May end the loop: the last thing a task does. */
 void tkc_client_reply_back(tinkc_client *);
+/* A thread of a download begins, or has come back. */
+void tkc_client_worker(tinkc_client *, bool begins);
 void tkc_ops_stop_all(tinkc_client *, int32_t code, const char *text); /* op.c */
 void tkc_calls_abort_all(tinkc_client *);                              /* call.c */
 

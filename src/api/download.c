@@ -466,6 +466,7 @@ static void after_worker(tkc_task *task)
     download_op *op = TKC_OWNER(task, download_op, after);
     tinkc_client *client = op->f.client;
     pthread_join(op->thread, NULL);
+    tkc_client_worker(client, false);
     if (!tkc_failed(&op->err))
         op->f.result = &op->result;
     /* If it was stopped meanwhile it has completed already; this then only lets go. */
@@ -479,9 +480,10 @@ static void download_start(tinkc_future *f)
     tinkc_error err = { 0 };
     op->after.run = after_worker;
     tkc_op_stage(f, TINKC_STAGE_FETCHING);
-    if (tkc_thread_start(&op->thread, worker, op, "tinkc-download", &err))
+    if (tkc_thread_start(&op->thread, worker, op, "tinkc-download", &err)) {
         atomic_fetch_add(&f->client->replies, 1); /* the client's loop stays until it is back */
-    else
+        tkc_client_worker(f->client, true);
+    } else
         tkc_op_finish(f, &err);
 }
 

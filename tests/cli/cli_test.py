@@ -397,6 +397,18 @@ def more_commands():
     check("a closed stdout", r.returncode == 1 and "standard output: Bad file descriptor" in r.stderr, r)
     r = shell("--archive - | head -c 10 > /dev/null; exit ${PIPESTATUS[0]}")
     check("a reader that leaves", r.returncode in (0, 141) and not r.stderr, r)
+    for verb, more, left in (("export", ("-o", "exported", "--base", "nano"), []),
+                             ("download", (), ["run-1_weights_stalled.partial", "run-1_weights_stalled.partial.state"])):
+        folder = tempfile.mkdtemp(dir=home)
+        server.slow.clear()
+        p = subprocess.Popen([build / "tinkc", "checkpoint", verb, "tinker://run-1/weights/stalled", *more], env=base_env,
+                             cwd=folder, text=True, stderr=subprocess.PIPE)
+        server.slow.wait(20)
+        time.sleep(0.3)
+        p.send_signal(signal.SIGINT)
+        _, err = p.communicate(timeout=20)
+        check(f"{verb} that is interrupted", p.returncode == 130 and sorted(os.listdir(folder)) == left and
+              (verb == "export" or "goes on where it stopped" in err), (p.returncode, os.listdir(folder), err))
     check("nothing left behind", not [n for n in os.listdir(home) if "partial" in n], os.listdir(home))
     r = tinkc("billing", "usage", "-7d", "--json")
     check("billing of a week", r.returncode == 0, r)

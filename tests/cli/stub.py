@@ -96,9 +96,22 @@ def one_run(h, path, query, body):
         return h.answer(200, run(int(name.split("-")[1])))
     if tail == "checkpoints":
         return h.answer(200, {"checkpoints": CHECKPOINTS, "cursor": None})
+    if tail.endswith("/stalled/archive"):
+        return h.answer(302, None, [("Location", f"http://{h.headers['Host']}/stalled.tar")])
     if tail.endswith("/archive"):
         return h.answer(302, None, [("Location", f"http://{h.headers['Host']}/archive.tar")])
     h.answer(204)
+
+
+def stall(h):
+    """Half of the archive, then nothing."""
+    h.send_response(200)
+    h.send_header("Content-Length", str(len(archive())))
+    h.end_headers()
+    h.wfile.write(archive()[:60000])
+    h.wfile.flush()
+    h.server.slow.set()
+    threading.Event().wait(20)
 
 
 EVENT = {"bucket_start": "2026-07-13T05:00:00Z", "bucket_end": "2026-07-13T06:00:00Z", "base_model": "Qwen/Qwen3-8B",
@@ -129,6 +142,7 @@ ROUTES = [
         "status": "ready", "url": f"http://{h.headers['Host']}/trace"})),
     ("/trace", lambda h, *a: h.answer(200, None, body=b"the trace")),
     ("/archive.tar", lambda h, *a: h.answer(200, None, body=archive())),
+    ("/stalled.tar", lambda h, *a: stall(h)),
 ]
 
 
