@@ -1,6 +1,8 @@
 /* thread.c - threads and deadlines on top of pthreads. */
 #include "base/thread.h"
 
+#include <stdint.h>
+
 #include <signal.h>
 #include <time.h>
 
@@ -51,4 +53,24 @@ bool tkc_thread_start(pthread_t *thread, void *(*run)(void *), void *arg, const 
         return tkc_fail(err, TINKC_E_MEMORY, "a thread could not be started");
     pthread_setname_np(*thread, name);
     return true;
+}
+
+size_t tkc_stack_left(void)
+{
+    static _Thread_local uintptr_t low, high; /* asked for once: the main thread reads a file */
+    if (!high) {
+        pthread_attr_t attr;
+        void *start = NULL;
+        size_t size = 0;
+        high = 1;
+        if (pthread_getattr_np(pthread_self(), &attr) == 0) {
+            if (pthread_attr_getstack(&attr, &start, &size) == 0 && start) {
+                low = (uintptr_t)start;
+                high = low + size;
+            }
+            (void)pthread_attr_destroy(&attr);
+        }
+    }
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    return here > low && here < high ? here - low : SIZE_MAX;
 }

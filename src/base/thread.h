@@ -21,6 +21,10 @@ int64_t tkc_deadline_ns(int64_t timeout_ms);
 bool tkc_thread_start(pthread_t *, void *(*run)(void *), void *arg, const char *name,
                       tinkc_error *err);
 
+/* How many bytes of its stack the calling thread has left, for code that calls itself as often as
+ * its input says. SIZE_MAX where that cannot be known (a stack that the host made itself). */
+size_t tkc_stack_left(void);
+
 /* Counts handles on an object. */
 typedef atomic_uint tkc_refs;
 static inline void tkc_ref_init(tkc_refs *r)

@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/str.h"
+#include "base/thread.h"
 
 __extension__ typedef __int128 tkc_i128;
 
@@ -324,10 +325,11 @@ bool tkc_jinja_parse(tkc_jtemplate *t, tinkc_str text, tinkc_error *err);
 bool tkc_jinja_scope(tkc_jtemplate *t, tkc_arena *scratch, tinkc_error *err);
 
 enum {
-    TKC_JINJA_MAX_TEXT = 8 << 20,   /* bytes of a template */
-    TKC_JINJA_MAX_NESTING = 200,    /* of blocks, brackets and operators in a template */
-    TKC_JINJA_MAX_DEPTH = 2500,     /* of evaluation: macros calling macros */
-    TKC_JINJA_MAX_VALUE_DEPTH = 300 /* of lists in lists, printed or compared */
+    TKC_JINJA_MAX_TEXT = 8 << 20,    /* bytes of a template */
+    TKC_JINJA_MAX_NESTING = 200,     /* of blocks, brackets and operators in a template */
+    TKC_JINJA_MAX_DEPTH = 2500,      /* of evaluation: macros calling macros */
+    TKC_JINJA_MAX_VALUE_DEPTH = 300, /* of lists in lists, printed or compared */
+    TKC_JINJA_STACK = 96 << 10       /* bytes of stack that must be left for another level */
 };
 
 /* ---- running ---- */

@@ -37,6 +37,8 @@ bool tkc_jp_deeper(tkc_jparser *p)
 {
     if (p->nesting >= TKC_JINJA_MAX_NESTING)
         return tkc_jp_fail(p, "nested more than %d deep", TKC_JINJA_MAX_NESTING) != NULL;
+    if (tkc_stack_left() < TKC_JINJA_STACK)
+        return tkc_jp_fail(p, "nested too deeply for the stack of this thread") != NULL;
     p->nesting++;
     return true;
 }

@@ -45,6 +45,10 @@ bool tkc_j_enter(tkc_jev *ev)
         tkc_j_fail(ev, "the template calls itself too deeply");
         return false;
     }
+    if (tkc_stack_left() < TKC_JINJA_STACK) {
+        tkc_j_fail(ev, "the template calls itself too deeply for the stack of this thread");
+        return false;
+    }
     ev->depth++;
     return tkc_j_charge(ev, 1);
 }

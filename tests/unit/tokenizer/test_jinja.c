@@ -291,6 +291,48 @@ static void allocations_may_fail(void **state)
     assert_true(done);
 }
 
+/* What a thread with little stack does: recursion without end, deep brackets, and a plain one. */
+static void *on_small_stack(void *failed)
+{
+    static const char *const texts[] = {
+        "{% macro m(x) %}{{ m((x + 1)) }}{% endmacro %}{{ m(1) }}",
+        "{% for a in [1] recursive %}{% if 1 %}{{ loop([1]) }}{% endif %}{% endfor %}",
+        "{% macro m(x) %}{% if x %}{{ m(x - 1) }}{% endif %}{{ x }}{% endmacro %}{{ m(20) }}",
+    };
+    char deep[400];
+    memset(deep, '[', sizeof deep);
+    memcpy(deep, "{{ ", 3);
+    for (size_t i = 0; i < 4; i++) {
+        tinkc_error err = { 0 };
+        tinkc_text out = { 0 };
+        tinkc_template *t = i < 3 ? tinkc_template_parse(texts[i], strlen(texts[i]), NULL, &err)
+                                  : tinkc_template_parse(deep, sizeof deep, NULL, &err);
+        tinkc_template_render(t, "{}", 0, &out, &err);
+        if ((err.code == TINKC_E_TEMPLATE) != (i != 2))
+            *(int *)failed = (int)i + 1;
+        tinkc_text_free(&out);
+        tinkc_template_free(t);
+    }
+    return NULL;
+}
+
+static void small_stacks_are_enough(void **state)
+{
+    static const size_t sizes[] = { 192 << 10, 256 << 10, 1 << 20 };
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        pthread_attr_t attr;
+        pthread_t thread;
+        int failed = 0;
+        assert_int_equal(pthread_attr_init(&attr), 0);
+        assert_int_equal(pthread_attr_setstacksize(&attr, sizes[i]), 0);
+        assert_int_equal(pthread_create(&thread, &attr, on_small_stack, &failed), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        pthread_attr_destroy(&attr);
+        assert_int_equal(failed, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -299,6 +341,7 @@ int main(void)
         cmocka_unit_test(deep_nesting_is_refused),
         cmocka_unit_test(deep_expressions_are_refused),
         cmocka_unit_test(endless_work_is_stopped),
+        cmocka_unit_test(small_stacks_are_enough),
         cmocka_unit_test(memory_is_bounded),
         cmocka_unit_test(deep_values_are_refused),
         cmocka_unit_test(variables_must_be_an_object),
