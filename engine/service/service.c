@@ -51,6 +51,7 @@ static const setting known[] = {
     INT(disk_reserve, 1, 0, INT64_MAX),
     INT(max_body_bytes, 1, 1024, INT64_MAX),
     INT(train_memory_bytes, 1, 1 << 20, INT64_MAX),
+    INT(snapshot_memory_bytes, 1, 1, INT64_MAX),
     INT(keep_last_k, 1, 0, 1 << 20),
     FLAG(strict_steps),
     FLAG(emit_elementwise_loss),
@@ -213,6 +214,9 @@ static bool read_options(tke_settings *s, const tinkc_engine_options *o, tinkc_e
     if (!s->train_memory_bytes)
         s->train_memory_bytes =
             s->memory_bytes / 2 < (int64_t)4 << 30 ? s->memory_bytes / 2 : (int64_t)4 << 30;
+    if (!s->snapshot_memory_bytes)
+        s->snapshot_memory_bytes =
+            s->memory_bytes / 8 < (int64_t)1 << 30 ? s->memory_bytes / 8 : (int64_t)1 << 30;
     return true;
 }
 

@@ -42,6 +42,7 @@ typedef struct tke_settings {
     int64_t disk_reserve;
     int64_t max_body_bytes;
     int64_t memory_bytes, train_memory_bytes;
+    int64_t snapshot_memory_bytes; /* of snapshots that are on disk too */
     int64_t archive_ms;
     int64_t keep_last_k;     /* checkpoints of each kind and run; 0 = all */
     char public_url[256];    /* where clients see us; empty = where they asked */
@@ -109,6 +110,7 @@ typedef struct tke_sampler {
     tke_snapshot *snapshot;     /* ephemeral, resident */
     char *spill;                /* folder of an ephemeral one on disk */
     int64_t spill_seq;          /* of the save that wrote it */
+    int64_t used_ms;
     bool ephemeral;
     tke_hash128 hash;
 } tke_sampler;
@@ -555,6 +557,8 @@ void tke_work_sleep(tke_service *, tke_run *);
 void tke_checkpoint_delete(tke_service *, tke_checkpoint *, tinkc_reply *reply);
 /* True if `bytes` more fit; else something is on its way to free memory, or nothing can. */
 bool tke_work_room(tke_service *, size_t bytes);
+/* The same for one more snapshot: those that can be read again give way to it. */
+void tke_work_snapshot_room(tke_service *, size_t bytes);
 void tke_work_wait_room(tke_service *, tke_run *, tke_job *);
 /* Hands queued samples to the generators. True if any generator has work. */
 bool tke_work_samples_start(tke_service *);

@@ -12,28 +12,32 @@
 
 /* ---- memory ---- */
 
-/* Locks: needs svc->lock. Drops the checkpoint in memory that was used longest ago. */
+/* Locks: needs svc->lock. Of the snapshots in memory that are on disk too, drops the one that was
+ * used longest ago. */
 static bool evict_snapshot(tke_service *svc)
 {
     const tkc_map_entry *e;
-    tke_checkpoint *oldest = NULL;
-    tke_sampler *spilled = NULL;
+    tke_snapshot **oldest = NULL;
+    int64_t used_ms = INT64_MAX;
     for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));) {
         tke_checkpoint *c = e->value;
-        if (c->snapshot && c->state == TKE_CKPT_DONE && (!oldest || c->used_ms < oldest->used_ms))
-            oldest = c;
+        if (c->snapshot && c->state == TKE_CKPT_DONE && c->used_ms < used_ms) {
+            oldest = &c->snapshot;
+            used_ms = c->used_ms;
+        }
     }
-    for (size_t at = 0; !oldest && !spilled && (e = tkc_map_next(&svc->samplers, &at));) {
+    for (size_t at = 0; (e = tkc_map_next(&svc->samplers, &at));) {
         tke_sampler *s = e->value;
-        if (s->snapshot && s->spill)
-            spilled = s;
+        if (s->snapshot && s->spill && s->used_ms < used_ms) {
+            oldest = &s->snapshot;
+            used_ms = s->used_ms;
+        }
     }
-    tke_snapshot **which = oldest ? &oldest->snapshot : spilled ? &spilled->snapshot : NULL;
-    if (!which)
+    if (!oldest)
         return false;
-    svc->snapshot_bytes -= tke_snapshot_bytes(*which);
-    tke_snapshot_drop(*which);
-    *which = NULL;
+    svc->snapshot_bytes -= tke_snapshot_bytes(*oldest);
+    tke_snapshot_drop(*oldest);
+    *oldest = NULL;
     return true;
 }
 
@@ -63,6 +67,16 @@ bool tke_work_room(tke_service *svc, size_t bytes)
         ask_to_sleep(svc);
     pthread_mutex_unlock(&svc->lock);
     return fits;
+}
+
+void tke_work_snapshot_room(tke_service *svc, size_t bytes)
+{
+    (void)tke_work_room(svc, bytes);
+    pthread_mutex_lock(&svc->lock);
+    while (svc->snapshot_bytes + bytes > (size_t)svc->set.snapshot_memory_bytes &&
+           evict_snapshot(svc))
+        ;
+    pthread_mutex_unlock(&svc->lock);
 }
 
 static void set_adapter(tke_service *svc, tke_run *run, tke_adapter *adapter)
@@ -722,7 +736,7 @@ static void save_ephemeral(tke_service *svc, tke_job *job, int64_t number)
     (void)snprintf(part, sizeof part, "ephemeral/%lld", (long long)number);
     const char *folder = tke_store_run_path(svc->store, &job->arena, run->id, part, &err);
     tke_snapshot *snapshot = tke_snapshot_take(run->adapter, &err);
-    (void)tke_work_room(svc, snapshot ? tke_snapshot_bytes(snapshot) : 0);
+    tke_work_snapshot_room(svc, snapshot ? tke_snapshot_bytes(snapshot) : 0);
     pthread_mutex_lock(&svc->lock);
     tke_sampler *s = snapshot ? tke_find_sampler(svc, id) : NULL;
     if (s && !is_again(job, s, folder))
@@ -739,6 +753,7 @@ static void save_ephemeral(tke_service *svc, tke_job *job, int64_t number)
     }
     if (s && !tkc_failed(&err) && !s->snapshot) {
         s->snapshot = snapshot;
+        s->used_ms = tkc_now_ms(svc->clock);
         svc->snapshot_bytes += tke_snapshot_bytes(snapshot);
         snapshot = NULL;
     }

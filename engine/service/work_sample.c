@@ -18,6 +18,7 @@ static tke_snapshot *find_snapshot(tke_service *svc, tke_job *job, bool *wait, t
     tke_snapshot *found = NULL;
     pthread_mutex_lock(&svc->lock);
     if (s && s->ephemeral) {
+        s->used_ms = tkc_now_ms(svc->clock);
         found = s->snapshot ? tke_snapshot_keep(s->snapshot) : NULL;
         folder = s->spill ? tkc_arena_cstr(&job->arena, s->spill, err) : NULL;
         if (!found && !folder)
@@ -38,7 +39,7 @@ static tke_snapshot *find_snapshot(tke_service *svc, tke_job *job, bool *wait, t
     if (!found)
         return NULL;
     size_t bytes = tke_snapshot_bytes(found);
-    (void)tke_work_room(svc, bytes);
+    tke_work_snapshot_room(svc, bytes);
     pthread_mutex_lock(&svc->lock);
     *(s && s->ephemeral ? &s->snapshot : &c->snapshot) = tke_snapshot_keep(found);
     svc->snapshot_bytes += bytes;

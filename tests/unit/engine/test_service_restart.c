@@ -266,6 +266,55 @@ static void rolled_back_runs_save_nothing(void **state)
     tiny_model_remove(copy);
 }
 
+/* A loop that makes a sampler at every step, as reinforcement learning does, does not fill the
+ * memory: those on disk give way, and come back when they are asked. */
+static void samplers_give_way(void **state)
+{
+    (void)state;
+    enum { SAMPLERS = 5 };
+    tinkc_error err = { 0 };
+    char *store = tiny_folder();
+    const char *const settings[] = { "disk_reserve", "0", "snapshot_memory_bytes", "1", NULL };
+    tinkc_engine *engine = tinkc_engine_new(
+        &(tinkc_engine_options){ .threads = 1, .store = store, .settings = settings }, &err);
+    assert_ok(err);
+    assert_true(tinkc_engine_add_model(engine, "tiny", model_folder, &err));
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    const char *samplers[SAMPLERS], *first[SAMPLERS];
+    double bytes[SAMPLERS];
+    for (int i = 0; i < SAMPLERS; i++) {
+        train(t, model, 1 + 3 * i, 1);
+        const char *saved = service_json(t, 200, "POST", "/api/v1/save_weights_for_sampler",
+                                         "{\"model_id\":\"%s\",\"seq_id\":%d,"
+                                         "\"sampling_session_seq_id\":%d}",
+                                         model, 3 + 3 * i, i);
+        samplers[i] = hold(
+            json_field(service_wait(t, json_field(saved, "request_id")), "sampling_session_id"));
+        tinkc_text status = { 0 };
+        bytes[i] = json_number(tinkc_engine_status(engine, &status, &err), "snapshot_bytes");
+        tinkc_text_free(&status);
+    }
+    assert_true(bytes[0] > 0 && bytes[SAMPLERS - 1] == bytes[0]); /* one of them at a time */
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < SAMPLERS; i++) {
+            const char *asked = service_json(
+                t, 200, "POST", "/api/v1/asample",
+                "{\"sampling_session_id\":\"%s\",\"seq_id\":%d,\"prompt\":{\"chunks\":[{\"type\":"
+                "\"encoded_text\",\"tokens\":[1,5]}]},\"sampling_params\":{\"max_tokens\":4,"
+                "\"seed\":3}}",
+                samplers[i], round);
+            const char *got = hold(service_wait(t, json_field(asked, "request_id")));
+            if (round == 0)
+                first[i] = got;
+            else
+                assert_string_equal(strstr(got, "\"sequences\""),
+                                    strstr(first[i], "\"sequences\""));
+        }
+    tinkc_engine_free(engine);
+    tiny_model_remove(store);
+}
+
 static void sleep_and_wake(void **state)
 {
     (void)state;
@@ -363,6 +412,7 @@ int main(void)
         cmocka_unit_test(samplers_come_back),
         cmocka_unit_test(what_never_ran_is_not_waited_for),
         cmocka_unit_test(rolled_back_runs_save_nothing),
+        cmocka_unit_test(samplers_give_way),
         cmocka_unit_test(sleep_and_wake),
         cmocka_unit_test(bad_stores),
         cmocka_unit_test(damaged_checkpoint),
