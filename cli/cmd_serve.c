@@ -19,9 +19,39 @@ static int32_t durability(const char *name)
                                            : TINKC_DURABILITY_SNAPSHOT;
 }
 
+enum { MAX_SETTINGS = 64 };
+
+typedef struct settings {
+    char *texts[MAX_SETTINGS];               /* "NAME\0VALUE" */
+    const char *pairs[2 * MAX_SETTINGS + 1]; /* name, value, ..., NULL */
+    size_t n;
+} settings;
+
+static int read_settings(cli_app *app, settings *s)
+{
+    const char *text;
+    for (size_t i = 0; (text = cli_text_at(app, "set", i)); i++) {
+        const char *equals = strchr(text, '=');
+        if (!equals || equals == text || s->n == MAX_SETTINGS)
+            return cli_fail(app, "usage", "for example: --set jwt_auth=true",
+                            equals ? "too many --set" : "--set wants NAME=VALUE, not '%s'", text);
+        char *copy = strdup(text);
+        if (!copy)
+            return cli_fail(app, "internal", NULL, "out of memory");
+        copy[equals - text] = '\0';
+        s->texts[s->n] = copy;
+        s->pairs[2 * s->n] = copy;
+        s->pairs[2 * s->n + 1] = copy + (equals - text) + 1;
+        s->n++;
+    }
+    return 0;
+}
+
 static int open_engine(cli_app *app)
 {
     tinkc_error err = { 0 };
+    settings set = { .n = 0 };
+    int bad = read_settings(app, &set);
     tinkc_engine_options o = {
         .store = cli_given(app, "store") ? cli_text(app, "store") : cli_store_folder(app),
         .device = cli_text(app, "device"),
@@ -31,9 +61,12 @@ static int open_engine(cli_app *app)
         .session_timeout_ms = cli_int(app, "session-timeout") * 1000,
         .durability = durability(cli_text(app, "durability")),
         .max_lora_rank = (int32_t)cli_int(app, "max-rank"),
+        .settings = set.pairs,
     };
-    app->engine = tinkc_engine_new(&o, &err);
-    return app->engine ? 0 : cli_fail_error(app, &err, NULL);
+    app->engine = bad ? NULL : tinkc_engine_new(&o, &err);
+    for (size_t i = 0; i < set.n; i++)
+        free(set.texts[i]);
+    return bad ? bad : app->engine ? 0 : cli_fail_error(app, &err, NULL);
 }
 
 /* "NAME=FOLDER", or a folder under its own name; "nano" is the shipped one. */

@@ -72,6 +72,9 @@ static void http_drop(tke_http *h)
 static bool identify(tke_http *h, const char *given, char owner[32])
 {
     bool known = false;
+    if (given && tkc_starts_with(tkc_str(given), "eyJ") &&
+        tke_service_token_owner(h->svc, given, owner, 32))
+        return true;
     (void)snprintf(owner, 32, "default");
     for (size_t i = 0; i < h->n_keys; i++) {
         bool same = tkc_equal_secret(tkc_str(given), tkc_str(h->keys[i]));

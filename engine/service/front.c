@@ -24,7 +24,32 @@ void tke_front_config(tke_call *call)
     out.sample_enable_stuck_detection = false; /* a processor may be slow and still get there */
     out.use_pyqwest_transport = call->svc->set.use_pyqwest;
     out.create_model_via_load_weights = false;
+    out.pjwt_auth_enabled = call->svc->set.jwt_auth;
     tke_answer(call, &tkc_config_response_type, &out);
+}
+
+void tke_front_token(tke_call *call)
+{
+    tke_service *svc = call->svc;
+    tkc_buf token;
+    if (!svc->set.jwt_auth) {
+        tke_refuse(call, 404, "not_found", "This server exchanges no tokens");
+        return;
+    }
+    tkc_buf_init(&token, svc->a, TKC_BUF_NO_MAX);
+    tke_token_make(&svc->token_secret, call->owner, tkc_wall_us(svc->clock), &token, &call->err);
+    const char *text = tkc_buf_terminate(&token, &call->err);
+    if (text)
+        tke_answer(call, &tkc_auth_token_response_type, &(tkc_auth_token_response){ .jwt = text });
+    else
+        tke_send_failure(call->reply, svc->a, &call->err);
+    tkc_buf_free(&token);
+}
+
+bool tke_service_token_owner(tke_service *svc, const char *token, char *owner, size_t owner_size)
+{
+    return svc->set.jwt_auth &&
+           tke_token_check(&svc->token_secret, token, tkc_wall_us(svc->clock), owner, owner_size);
 }
 
 void tke_front_dynamic_config(tke_call *call)
@@ -223,6 +248,7 @@ static front_fn *const handlers[TKC_EP_COUNT] = {
     [TKC_EP_SESSION] = tke_front_session,
     [TKC_EP_ASSIGN_PROJECT] = tke_front_project,
     [TKC_EP_TRACE_EXPORT] = tke_front_trace,
+    [TKC_EP_AUTH_TOKEN] = tke_front_token,
     [TKC_EP_TELEMETRY] = tke_front_telemetry,
     [TKC_EP_AUDIT] = tke_front_audit,
     [TKC_EP_USAGE] = tke_front_usage,

@@ -56,6 +56,7 @@ static const setting known[] = {
     FLAG(strict_steps),
     FLAG(emit_elementwise_loss),
     FLAG(share_disk),
+    FLAG(jwt_auth),
     FLAG(use_pyqwest),
 };
 
@@ -273,7 +274,8 @@ static bool start(tke_service *svc, const tinkc_engine_options *o, tinkc_error *
     if (!svc->results)
         return false;
     svc->epoch = tke_store_epoch(svc->store);
-    if (!tke_boot(svc, err))
+    if (!tke_token_secret_load(&svc->token_secret, svc->store, svc->clock, err) ||
+        !tke_boot(svc, err))
         return false;
     svc->clock->attach(svc->clock->self, wake_keeper, svc);
     svc->has_worker = tkc_thread_start(&svc->worker, tke_worker_main, svc, "tinkc-worker", err);

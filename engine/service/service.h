@@ -54,6 +54,9 @@ tke_service *tke_engine_service(tinkc_engine *);
 /* In-process: whoever acquires it keeps the service. */
 const tinkc_transport *tke_service_transport(tke_service *);
 
+/* Whose token this is; false where there are no tokens, or it is none that counts. */
+bool tke_service_token_owner(tke_service *, const char *token, char *owner, size_t owner_size);
+
 const tinkc_allocator *tke_service_allocator(const tke_service *);
 const tkc_log *tke_service_log(const tke_service *);
 int64_t tke_service_max_body(const tke_service *);

@@ -12,6 +12,7 @@
 #include "base/thread.h"
 #include "infer/infer.h"
 #include "service/hash.h"
+#include "service/token.h"
 #include "service/service.h"
 #include "service/vocab.h"
 #include "train/train.h"
@@ -55,6 +56,7 @@ typedef struct tke_settings {
     int32_t keep;    /* TKE_KEEP_* */
     bool strict, strict_steps;
     bool emit_elementwise_loss;
+    bool jwt_auth;    /* keys are exchanged for tokens */
     bool use_pyqwest; /* tell the official SDK to use its other transport */
     bool share_disk;  /* clients may open our model folders: say so in tokenizer_id */
 } tke_settings;
@@ -292,6 +294,7 @@ struct tke_service {
     tkc_log log;
     const tinkc_clock *clock;
     tke_settings set;
+    tke_token_secret token_secret;
     tke_store *store;
     tke_cpu *cpu;        /* the worker's */
     tkc_pool *files;     /* one thread: tensor files */
@@ -489,6 +492,7 @@ tke_txn *tke_run_bury(tke_service *, tke_run *, int64_t seq);
 tke_txn *tke_front_bury(tke_call *);
 void tke_front_health(tke_call *);
 void tke_front_config(tke_call *);
+void tke_front_token(tke_call *);
 void tke_front_dynamic_config(tke_call *);
 void tke_front_create_session(tke_call *);
 void tke_front_heartbeat(tke_call *);

@@ -8,6 +8,7 @@
  */
 #include "service/store.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sqlite3.h>
@@ -382,10 +383,21 @@ static void *writer(void *arg)
 
 /* ---- reading ---- */
 
+/* One connection, no lock of its own: whoever reads must be the writer, or the writer idle. */
+static bool may_read(tke_store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool idle = !s->has_thread || s->finished == s->queued;
+    pthread_mutex_unlock(&s->lock);
+    return idle || pthread_equal(pthread_self(), s->thread);
+}
+
 bool tke_store_query(tke_store *s, const char *sql, tke_row_fn *fn, void *user, tinkc_error *err,
                      const char *types, ...)
 {
     value values[16];
+    assert(may_read(s));
+    (void)may_read;
     sqlite3_stmt *stmt = prepared(s, sql, err);
     if (!stmt || strlen(types) > sizeof values / sizeof *values)
         return tkc_fail(err, TINKC_E_STATE, "store: bad query");
