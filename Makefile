@@ -14,7 +14,7 @@ check: ## everything CI runs: packages, builds, tests, sanitizers, fuzzers
 
 asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --preset asan > /dev/null && cmake --build build/asan -j $(JOBS)
-	@ctest --test-dir build/asan -j $(JOBS) --output-on-failure -LE slow
+	@LSAN_OPTIONS=suppressions=$(CURDIR)/tools/lsan.supp:print_suppressions=0 ctest --test-dir build/asan -j $(JOBS) --output-on-failure -LE slow
 
 tsan: ## the tests under ThreadSanitizer
 	@cmake --preset tsan > /dev/null && cmake --build build/tsan -j $(JOBS)

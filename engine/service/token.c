@@ -38,7 +38,7 @@ bool tke_token_secret_load(tke_token_secret *secret, tke_store *store, const tin
         return true;
     tke_txn *txn = tke_txn_new(store, err);
     for (int i = 0; i < 4; i++) {
-        char key[16];
+        char key[24];
         int64_t value = (int64_t)tkc_random(clock);
         memcpy(secret->bytes + 8 * (size_t)i, &value, sizeof value);
         (void)snprintf(key, sizeof key, "token.%d", i);

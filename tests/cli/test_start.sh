@@ -1,30 +1,16 @@
 #!/usr/bin/env bash
-# The command starts quickly and touches no network before it knows that its arguments make sense.
+# The command touches no network before it knows that its arguments make sense. (How quickly it starts: bench/cli.sh.)
 set -eu
 tinkc=$1/tinkc
 [ -x "$tinkc" ] || { echo "skipped: $tinkc was not built"; exit 77; }
 export TINKER_API_KEY=tml-test TINKER_BASE_URL=http://127.0.0.1:9 HOME=/nonexistent XDG_CONFIG_HOME=/nonexistent
-
-# Best of ten in milliseconds: others use this machine too.
-best_ms() {
-    best=1000000000
-    for _ in 1 2 3 4 5 6 7 8 9 10; do
-        begin=$(date +%s%N)
-        "$@" > /dev/null
-        taken=$(($(date +%s%N) - begin))
-        [ "$taken" -ge "$best" ] || best=$taken
-    done
-    echo $((best / 1000000))
-}
 
 # Without libcurl there is no way to a network.
 loads_libcurl() {
     LD_DEBUG=files "$@" 2>&1 | grep -q 'file=libcurl'
 }
 
-c37_help_is_quick_and_knows_no_network() {
-    ms=$(best_ms "$tinkc" --help)
-    [ "$ms" -lt 20 ] || { echo "--help took $ms ms"; return 1; }
+c37_help_knows_no_network() {
     ! loads_libcurl "$tinkc" --help || { echo "--help opens libcurl"; return 1; }
     loads_libcurl timeout 2 "$tinkc" run list || { echo "nothing is seen of libcurl at all"; return 1; }
 }
@@ -40,6 +26,6 @@ c37_bad_arguments_end_before_any_request() {
     done
 }
 
-c37_help_is_quick_and_knows_no_network
+c37_help_knows_no_network
 c37_bad_arguments_end_before_any_request
 echo "start: quick, and silent on the network until its arguments are checked"
