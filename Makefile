@@ -18,7 +18,7 @@ asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 
 tsan: ## the tests under ThreadSanitizer
 	@cmake --preset tsan > /dev/null && cmake --build build/tsan -j $(JOBS)
-	@TSAN_OPTIONS=suppressions=$(CURDIR)/tools/tsan.supp ctest --test-dir build/tsan -j $(JOBS) --output-on-failure -LE slow
+	@ctest --test-dir build/tsan -j $(JOBS) --output-on-failure -LE slow
 
 torture: all ## let the n-th allocation fail, for every n
 	@tools/torture build
