@@ -142,6 +142,34 @@ static void pass_rules(void **state)
                    "[1,2]") ",\"loss_fn_inputs\":{" TARGETS "," WEIGHTS "}}]}");
     pass_fails("weights", CE(INPUT("[1,2]") ",\"loss_fn_inputs\":{" TARGETS
                                             ",\"weights\":{\"data\":[1,1],\"dtype\":\"int64\"}}"));
+    pass_fails("model_input is empty",
+               CE(INPUT("[]") ",\"loss_fn_inputs\":{\"target_tokens\":{\"data\":[],\"dtype\":"
+                              "\"int64\"},\"weights\":{\"data\":[],\"dtype\":\"float32\"}}"));
+    pass_fails("weights",
+               CE(INPUT("[1,2]") ",\"loss_fn_inputs\":{" TARGETS
+                                 ",\"weights\":{\"data\":[1,1e39],\"dtype\":\"float32\"}}"));
+    pass_fails("vocabulary",
+               CE(INPUT("[1,2]") ",\"loss_fn_inputs\":{\"target_tokens\":{\"data\":[1,64],"
+                                 "\"dtype\":\"int64\"}," WEIGHTS "}"));
+}
+
+/* What looks wrong and is allowed: a target nobody weighs, and the cookbook's own mask. */
+static void pass_exceptions(void **state)
+{
+    (void)state;
+    static const char *const fine[] = {
+        CE(INPUT("[1,2]") ",\"loss_fn_inputs\":{\"target_tokens\":{\"data\":[1,-100],\"dtype\":"
+                          "\"int64\"},\"weights\":{\"data\":[1,0],\"dtype\":\"float32\"}}"),
+        CE(INPUT("[1,2]") ",\"loss_fn_inputs\":{" TARGETS "," WEIGHTS
+                          ",\"mask\":{\"data\":[1,1],\"dtype\":\"float32\"}}"),
+    };
+    for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
+        const char *promise = service_json(f.t, 200, "POST", "/api/v1/forward_backward",
+                                           "{\"model_id\":\"%s\",\"seq_id\":%lld,"
+                                           "\"forward_backward_input\":%s}",
+                                           f.model, (long long)next_seq++, fine[i]);
+        assert_non_null(strstr(service_wait(f.t, json_field(promise, "request_id")), "loss:sum"));
+    }
 }
 
 static void too_long(void **state)
@@ -164,6 +192,9 @@ static void step_rules(void **state)
         { "\"eps\":0", "eps" },
         { "\"weight_decay\":-1", "weight_decay" },
         { "\"grad_clip_norm\":-1", "grad_clip_norm" },
+        { "\"beta1\":-0.5", "beta1" },
+        { "\"beta2\":1.5", "beta2" },
+        { "\"eps\":-1e-8", "eps" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const char *promise =
@@ -278,6 +309,11 @@ static void sample_rules(void **state)
     sample_refused("the vocabulary has 64 tokens", "[64]", "\"max_tokens\":1", "");
     sample_refused("topk_prompt_logprobs must be from 0 to 128", "[1]", "\"max_tokens\":1",
                    ",\"topk_prompt_logprobs\":129");
+    sample_refused("topk_prompt_logprobs must be from 0 to 128", "[1]", "\"max_tokens\":1",
+                   ",\"topk_prompt_logprobs\":-1");
+    refused("/api/v1/asample", 422, "stop",
+            "{\"sampling_session_id\":\"x\",\"seq_id\":0,\"prompt\":{\"chunks\":[{\"type\":"
+            "\"encoded_text\",\"tokens\":[1]}]},\"sampling_params\":{\"stop\":[\"a\",1]}}");
     sample_refused("stop strings need tokenizer.json in the model folder", "[1]",
                    "\"stop\":[\"x\"]", "");
     refused("/api/v1/asample", 404, "Unknown sampling session",
@@ -298,6 +334,34 @@ static void sample_rules(void **state)
     refused("/api/v1/stream_sample", 404, "Unknown sampling session",
             "{\"sampling_session_id\":\"x\",\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\","
             "\"tokens\":[1]}]},\"sampling_params\":{}}");
+}
+
+static void session_rules(void **state)
+{
+    (void)state;
+    char path[200];
+    snprintf(path, sizeof path, "/api/v1/sessions/%s/project", f.session);
+    service_json(f.t, 400, "PUT", path, "%s", "{\"project_id\":\"\"}");
+    service_json(f.t, 404, "PUT", "/api/v1/sessions/nobody/project", "%s",
+                 "{\"project_id\":\"p\"}");
+    service_json(f.t, 200, "PUT", path, "%s", "{\"project_id\":\"p\"}");
+    snprintf(path, sizeof path, "/api/v1/sessions/%s/trace_export", f.session);
+    answer a = service_call(f.t, "GET", path, NULL, NULL, 0);
+    assert_int_equal(a.status, 200);
+    assert_non_null(strstr(a.body.data, "\"status\":\"failed\""));
+    answer_free(&a);
+}
+
+static void unloaded_models(void **state)
+{
+    (void)state;
+    const char *model = hold(service_model(f.t, f.session, 3, "org/tiny", 4, 1));
+    char body[300];
+    snprintf(body, sizeof body, "{\"model_id\":\"%s\"}", model);
+    service_wait(f.t, json_field(service_json(f.t, 200, "POST", "/api/v1/unload_model", "%s", body),
+                                 "request_id"));
+    snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":1,\"adam_params\":{}}", model);
+    refused("/api/v1/optim_step", 404, "Model was unloaded", body);
 }
 
 static void sample_replays(void **state)
@@ -348,7 +412,9 @@ int main(void)
         cmocka_unit_test(pass_rules),         cmocka_unit_test(too_long),
         cmocka_unit_test(step_rules),         cmocka_unit_test(save_rules),
         cmocka_unit_test(envelope_rules),     cmocka_unit_test(sample_rules),
-        cmocka_unit_test(sample_replays),     cmocka_unit_test(strict_rules),
+        cmocka_unit_test(sample_replays),     cmocka_unit_test(pass_exceptions),
+        cmocka_unit_test(session_rules),      cmocka_unit_test(unloaded_models),
+        cmocka_unit_test(strict_rules),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
