@@ -152,7 +152,7 @@ void tke_threads_run(tke_threads *set, int64_t n_tasks, tke_task_fn *fn, void *a
             fn(arg, i, 0);
         return;
     }
-    assert(!(atomic_load(&set->turn) & 1u) && atomic_load(&set->inside) == 0); /* not from a task */
+    assert(!(atomic_load(&set->turn) & 1u)); /* not from inside a task */
     set->fn = fn;
     set->arg = arg;
     for (int32_t i = 0; i < set->n; i++) {
