@@ -27,6 +27,7 @@ static const char *text_of(tkc_arena *arena, const tke_row *row, int column, tin
 typedef struct booting {
     tke_service *svc;
     tkc_arena arena;
+    tke_txn *forget; /* rows that stand for nothing */
 } booting;
 
 /* ---- rows ---- */
@@ -150,6 +151,9 @@ static bool checkpoint_row(const tke_row *row, void *user, tinkc_error *err)
     char *folder = tke_checkpoint_folder(svc, &b->arena, run_id, kind, name, err);
     if (!folder || !is_whole(svc, folder)) { /* it was being deleted, or somebody else did it */
         tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s: its files are gone", folder ? folder : name);
+        tke_txn_exec(b->forget,
+                     "DELETE FROM checkpoints WHERE run_id = ? AND kind = ? AND name = ?", "tit",
+                     run_id, (int64_t)kind, name);
         return !tkc_failed(err);
     }
     tke_checkpoint *c = tke_checkpoint_add(svc, run_id, kind, name, err);
@@ -505,6 +509,7 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
     if (!tke_store_durable(s))
         return true;
     tkc_arena_init(&b.arena, svc->a, 0);
+    b.forget = tke_txn_new(s, err);
     bool ok =
         tke_store_query(s,
                         "SELECT id, owner, created_us, user_metadata, project_id FROM sessions "
@@ -523,6 +528,7 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
                         "SELECT run_id, kind, name, created_us, bytes, public, expires_us, seq_id "
                         "FROM checkpoints",
                         checkpoint_row, &b, err, "");
+    tke_txn_commit(b.forget, NULL, NULL);
     for (size_t at = 0; ok && (e = tkc_map_next(&svc->runs, &at));) {
         adopt(svc, e->value, TKE_CKPT_TRAINING, &b.arena);
         adopt(svc, e->value, TKE_CKPT_SAMPLER, &b.arena);

@@ -403,6 +403,40 @@ static void damaged_checkpoint(void **state)
     tiny_model_remove(store);
 }
 
+static void count_gone(int32_t level, const char *line, void *user)
+{
+    (void)level;
+    *(int *)user += strstr(line, "its files are gone") != NULL;
+}
+
+/* A checkpoint whose folder was taken away is said once, and then forgotten. */
+static void lost_folder(void **state)
+{
+    (void)state;
+    char *store = tiny_folder();
+    char command[400];
+    tinkc_engine *engine = open_engine(store, 0);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    const char *save = service_json(t, 200, "POST", "/api/v1/save_weights",
+                                    "{\"model_id\":\"%s\",\"path\":\"x\",\"seq_id\":1}", model);
+    service_wait(t, json_field(save, "request_id"));
+    tinkc_engine_free(engine);
+    snprintf(command, sizeof command, "rm -r '%s/runs/%s/weights/x'", store, model);
+    assert_int_equal(system(command), 0);
+    for (int boot = 0; boot < 2; boot++) {
+        tinkc_error err = { 0 };
+        int n = 0;
+        tinkc_engine_free(tinkc_engine_new(
+            &(tinkc_engine_options){
+                .threads = 1, .store = store, .log = count_gone, .log_user = &n },
+            &err));
+        assert_ok(err);
+        assert_int_equal(n, boot == 0);
+    }
+    tiny_model_remove(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -416,6 +450,7 @@ int main(void)
         cmocka_unit_test(sleep_and_wake),
         cmocka_unit_test(bad_stores),
         cmocka_unit_test(damaged_checkpoint),
+        cmocka_unit_test(lost_folder),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
