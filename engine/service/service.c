@@ -274,8 +274,10 @@ static bool start(tke_service *svc, const tinkc_engine_options *o, tinkc_error *
     if (!svc->results)
         return false;
     svc->epoch = tke_store_epoch(svc->store);
-    if (!tke_token_secret_load(&svc->token_secret, svc->store, svc->clock, err) ||
-        !tke_boot(svc, err))
+    if (svc->set.jwt_auth &&
+        !tke_token_secret_load(&svc->token_secret, svc->store, svc->clock, err))
+        return false;
+    if (!tke_boot(svc, err))
         return false;
     svc->clock->attach(svc->clock->self, wake_keeper, svc);
     svc->has_worker = tkc_thread_start(&svc->worker, tke_worker_main, svc, "tinkc-worker", err);

@@ -11,7 +11,7 @@
 #include "codec/base64.h"
 #include "codec/jwt.h"
 
-enum { SHA256_BYTES = 32, SHA256_BLOCK = 64, OWNER_PREFIX = sizeof "tinkc:user:" - 1 };
+enum { SHA256_BLOCK = 64, OWNER_PREFIX = sizeof "tinkc:user:" - 1 };
 
 /* ---- the secret ---- */
 
@@ -52,23 +52,18 @@ bool tke_token_secret_load(tke_token_secret *secret, tke_store *store, const tin
 /* ---- signing ---- */
 
 static void sha256(const void *a, size_t a_len, const void *b, size_t b_len,
-                   unsigned char out[SHA256_BYTES])
+                   unsigned char out[TKC_SHA256_BYTES])
 {
     tkc_digest sum;
-    char hex[TKC_SHA256_HEX];
     tkc_sha256_init(&sum);
     tkc_digest_add(&sum, a, a_len);
     tkc_digest_add(&sum, b, b_len);
-    tkc_digest_hex(&sum, hex);
-    for (size_t i = 0; i < SHA256_BYTES; i++) {
-        const char *digits = "0123456789abcdef";
-        out[i] = (unsigned char)((strchr(digits, hex[2 * i]) - digits) << 4 |
-                                 (strchr(digits, hex[2 * i + 1]) - digits));
-    }
+    tkc_digest_bytes(&sum, out);
 }
 
 /* HMAC (RFC 2104) with SHA-256. */
-static void sign(const tke_token_secret *secret, tinkc_str text, unsigned char out[SHA256_BYTES])
+static void sign(const tke_token_secret *secret, tinkc_str text,
+                 unsigned char out[TKC_SHA256_BYTES])
 {
     unsigned char inner[SHA256_BLOCK], outer[SHA256_BLOCK];
     for (size_t i = 0; i < SHA256_BLOCK; i++) {
@@ -77,7 +72,7 @@ static void sign(const tke_token_secret *secret, tinkc_str text, unsigned char o
         outer[i] = byte ^ 0x5c;
     }
     sha256(inner, sizeof inner, text.data, text.len, out);
-    sha256(outer, sizeof outer, out, SHA256_BYTES, out);
+    sha256(outer, sizeof outer, out, TKC_SHA256_BYTES, out);
 }
 
 /* The alphabet for URLs, without padding. */
@@ -121,7 +116,7 @@ bool tke_token_make(const tke_token_secret *secret, const char *owner, int64_t n
                     tinkc_error *err)
 {
     static const char head[] = "{\"alg\":\"HS256\",\"typ\":\"JWT\"}";
-    unsigned char signature[SHA256_BYTES];
+    unsigned char signature[TKC_SHA256_BYTES];
     tkc_buf claims;
     size_t from = out->len;
     tkc_buf_init(&claims, NULL, TKC_BUF_NO_MAX);
@@ -137,7 +132,7 @@ bool tke_token_make(const tke_token_secret *secret, const char *owner, int64_t n
 
 static bool is_signed(const tke_token_secret *secret, const char *token)
 {
-    unsigned char signature[SHA256_BYTES];
+    unsigned char signature[TKC_SHA256_BYTES];
     tinkc_error err = { 0 };
     tkc_buf expected;
     const char *dot = strrchr(token, '.');

@@ -166,17 +166,27 @@ void tkc_digest_add(tkc_digest *d, const void *data, size_t len)
         memcpy(d->block, p, len);
 }
 
-void tkc_digest_hex(tkc_digest *d, char *out)
+size_t tkc_digest_bytes(tkc_digest *d, unsigned char *out)
 {
-    static const char digits[] = "0123456789abcdef";
     uint64_t bits = d->total * 8;
     unsigned char tail[72] = { 0x80 };
-    size_t pad = (size_t)(119 - d->total % 64) % 64 + 1; /* to 56 of 64 */
+    size_t pad = (size_t)(119 - d->total % 64) % 64 + 1, n = d->is_sha1 ? 20 : 32; /* to 56 of 64 */
     for (int i = 0; i < 8; i++)
         tail[pad + (size_t)i] = (unsigned char)(bits >> (56 - 8 * i));
     tkc_digest_add(d, tail, pad + 8);
-    for (int i = 0; i < (d->is_sha1 ? 5 : 8); i++)
-        for (int shift = 28; shift >= 0; shift -= 4)
-            *out++ = digits[d->state[i] >> shift & 15];
+    for (size_t i = 0; i < n; i++)
+        out[i] = (unsigned char)(d->state[i / 4] >> (24 - 8 * (i % 4)));
+    return n;
+}
+
+void tkc_digest_hex(tkc_digest *d, char *out)
+{
+    static const char digits[] = "0123456789abcdef";
+    unsigned char bytes[TKC_SHA256_BYTES];
+    size_t n = tkc_digest_bytes(d, bytes);
+    for (size_t i = 0; i < n; i++) {
+        *out++ = digits[bytes[i] >> 4];
+        *out++ = digits[bytes[i] & 15];
+    }
     *out = 0;
 }

@@ -6,6 +6,7 @@
 #include "base/err.h"
 
 enum { TKC_SHA256_HEX = 65, TKC_SHA1_HEX = 41 }; /* with the NUL */
+enum { TKC_SHA256_BYTES = 32 };
 
 typedef struct tkc_digest {
     uint32_t state[8];
@@ -18,7 +19,9 @@ typedef struct tkc_digest {
 void tkc_sha256_init(tkc_digest *);
 void tkc_sha1_init(tkc_digest *);
 void tkc_digest_add(tkc_digest *, const void *data, size_t len);
-/* Lower-case hex, terminated: 64 or 40 digits. The digest is used up. */
+/* 32 or 20 bytes; how many. The digest is used up, so by the next. */
+size_t tkc_digest_bytes(tkc_digest *, unsigned char *out);
+/* Lower-case hex, terminated: 64 or 40 digits. */
 void tkc_digest_hex(tkc_digest *, char *out);
 
 #endif

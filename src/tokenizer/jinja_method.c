@@ -413,6 +413,7 @@ static int format_time_part(char *out, size_t cap, char c, const struct tm *tm, 
     case 'e':
         return snprintf(out, cap, "%2d", tm->tm_mday);
     case 'D':
+    case 'x':
         return snprintf(out, cap, "%02d/%02d/%02ld", tm->tm_mon + 1, tm->tm_mday, year % 100);
     case 'F':
         return snprintf(out, cap, "%ld-%02d-%02d", year, tm->tm_mon + 1, tm->tm_mday);
@@ -452,8 +453,6 @@ static int format_time_part(char *out, size_t cap, char c, const struct tm *tm, 
     case 'c':
         return snprintf(out, cap, "%.3s %.3s %2d %02d:%02d:%02d %ld", days[tm->tm_wday],
                         months[tm->tm_mon], tm->tm_mday, tm->tm_hour, tm->tm_min, tm->tm_sec, year);
-    case 'x':
-        return snprintf(out, cap, "%02d/%02d/%02ld", tm->tm_mon + 1, tm->tm_mday, year % 100);
     case 'y':
         return snprintf(out, cap, "%02ld", year % 100);
     case 'Y':

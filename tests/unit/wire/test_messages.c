@@ -1,29 +1,12 @@
 /* Every JSON message both ways, cut off at every byte, and the rules of the one codec. */
 #include "support/check.h"
 #include "support/ledger.h"
+#include "support/scratch.h"
 #include "support/wire_samples.h"
 
 #include "base/clock.h"
 
-static tkc_arena arena;
-static tkc_buf out;
 static _Alignas(16) char msg[4096];
-
-static int set_up(void **state)
-{
-    (void)state;
-    tkc_arena_init(&arena, NULL, 0);
-    tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    tkc_arena_free(&arena);
-    tkc_buf_free(&out);
-    return 0;
-}
 
 static bool decode(const tkc_message *type, const char *json, tinkc_error *err)
 {

@@ -1,29 +1,12 @@
 /* Our protobuf against protobuf-c's: what one writes the other reads, with the same contents, over
  * a few thousand random messages. */
 #include "support/check.h"
+#include "support/scratch.h"
 
 #include "tinker_public.pb-c.h"
 #include "wire/sample.h"
 
-static tkc_arena arena;
-static tkc_buf out;
 static uint64_t seed;
-
-static int set_up(void **state)
-{
-    (void)state;
-    tkc_arena_init(&arena, NULL, 0);
-    tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    tkc_arena_free(&arena);
-    tkc_buf_free(&out);
-    return 0;
-}
 
 static size_t upto(size_t n) /* 0 ... n */
 {
