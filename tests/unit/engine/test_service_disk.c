@@ -18,9 +18,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "support/check.h"
-#include "support/service_call.h"
-#include "support/tiny_model.h"
+#include "support/service_world.h"
 
 /* ---- faults ---- */
 
@@ -101,65 +99,17 @@ static void mend_disk(void)
 
 /* ---- an engine ---- */
 
-static const int text_a[] = { 1, 5, 9, 13, 17, 21, 25, 29 };
-enum { N = 8 };
-
-static char *model_folder;
-
-static int setup(void **state)
-{
-    (void)state;
-    model_folder = tiny_model_make(&(tiny_model){ .family = "qwen2", .vocab = 64, .context = 64 });
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    tiny_model_remove(model_folder);
-    return 0;
-}
-
 static tinkc_engine *open_engine(const char *store, int32_t durability)
 {
-    tinkc_error err = { 0 };
-    mend_disk();
     const char *const settings[] = { "disk_reserve", "0", "result_spill_bytes", "64", NULL };
-    tinkc_engine *engine = tinkc_engine_new(
-        &(tinkc_engine_options){
-            .threads = 1, .store = store, .durability = durability, .settings = settings },
-        &err);
-    assert_ok(err);
-    assert_true(tinkc_engine_add_model(engine, "tiny", model_folder, &err));
-    return engine;
+    mend_disk();
+    return world_open(store, durability, settings);
 }
 
-static void train(const tinkc_transport *t, const char *model, int64_t from, int steps)
+static double calm(int steps)
 {
-    for (int i = 0; i < steps; i++) {
-        service_pass(t, model, from + 2 * i, text_a, N, false);
-        service_wait(t, service_step(t, model, from + 2 * i + 1, 1e-2));
-    }
-}
-
-static double undisturbed(int steps)
-{
-    tinkc_engine *engine = open_engine(NULL, 0);
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
-    train(t, model, 1, steps);
-    double loss = service_loss(t, model, 2 * steps + 1, text_a, N);
-    tinkc_engine_free(engine);
-    return loss;
-}
-
-static const char *post(const tinkc_transport *t, const char *path, const char *model, int64_t seq,
-                        const char *rest)
-{
-    const char *promise =
-        service_json(t, 200, "POST", path, "{\"model_id\":\"%s\",\"seq_id\":%lld%s}", model,
-                     (long long)seq, rest);
-    return hold(json_field(promise, "request_id"));
+    mend_disk();
+    return undisturbed(steps);
 }
 
 static int entries(const char *store, const char *part)
@@ -234,7 +184,7 @@ static void saves_fail_and_leave_nothing(void **state)
         assert_int_equal(entries(store, part), i + 1);
         assert_int_equal(half_folders(store), 0);
     }
-    assert_true(service_loss(t, model, seq, text_a, N) == undisturbed(steps));
+    assert_true(service_loss(t, model, seq, text_a, N) == calm(steps));
     tinkc_engine_free(engine);
     engine = open_engine(store, TINKC_DURABILITY_CHECKPOINT); /* and none comes back either */
     answer a =
@@ -271,7 +221,7 @@ static void a_failed_overwrite_leaves_the_old_one(void **state)
                  model);
         service_wait(t, post(t, "/api/v1/load_weights", model, 7, body));
         train(t, model, 8, 2);
-        assert_true(service_loss(t, model, 12, text_a, N) == undisturbed(3));
+        assert_true(service_loss(t, model, 12, text_a, N) == calm(3));
         tinkc_engine_free(engine);
         tiny_model_remove(store);
     }
@@ -304,7 +254,7 @@ static void images(void **state)
     tinkc_engine_free(engine);
     engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
     t = tinkc_engine_transport(engine);
-    assert_true(service_loss(t, model, 7, text_a, N) == undisturbed(3));
+    assert_true(service_loss(t, model, 7, text_a, N) == calm(3));
     tinkc_engine_free(engine);
     tiny_model_remove(store);
 }
@@ -333,7 +283,7 @@ static void journals(void **state)
     snprintf(command, sizeof command, "cp -r '%s'/. '%s'/ && rm -f '%s/lock'", store, copy, copy);
     assert_int_equal(system(command), 0);
     double loss = service_loss(t, model, 11, text_a, N);
-    assert_true(loss == undisturbed(4));
+    assert_true(loss == calm(4));
     tinkc_engine_free(engine);
     engine = open_engine(copy, TINKC_DURABILITY_JOURNAL);
     t = tinkc_engine_transport(engine);
@@ -393,7 +343,7 @@ static void creations_that_are_asked_for_again(void **state)
     tinkc_engine_free(engine);
     engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
     t = tinkc_engine_transport(engine);
-    assert_true(service_loss(t, model, 5, text_a, N) == undisturbed(2));
+    assert_true(service_loss(t, model, 5, text_a, N) == calm(2));
     tinkc_engine_free(engine);
     tiny_model_remove(store);
 }
@@ -501,7 +451,7 @@ static void damaged_images(void **state)
     snprintf(body, sizeof body, ",\"path\":\"tinker://%s/weights/x\",\"optimizer\":true", model);
     service_wait(t, post(t, "/api/v1/load_weights", model, 7, body));
     train(t, model, 8, 1);
-    assert_true(service_loss(t, model, 10, text_a, N) == undisturbed(2));
+    assert_true(service_loss(t, model, 10, text_a, N) == calm(2));
     tinkc_engine_free(engine);
     tiny_model_remove(store);
 }

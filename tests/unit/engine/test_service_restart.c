@@ -4,69 +4,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "support/check.h"
-#include "support/service_call.h"
-#include "support/tiny_model.h"
-
-static const int text_a[] = { 1, 5, 9, 13, 17, 21, 25, 29 };
-enum { N = 8 };
-
-static char *model_folder;
-
-static int setup(void **state)
-{
-    (void)state;
-    model_folder = tiny_model_make(&(tiny_model){ .family = "qwen2", .vocab = 64, .context = 64 });
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    tiny_model_remove(model_folder);
-    return 0;
-}
+#include "support/service_world.h"
 
 static tinkc_engine *open_engine(const char *store, int32_t durability)
 {
-    tinkc_error err = { 0 };
     const char *const settings[] = { "disk_reserve", "0", NULL };
-    const tinkc_engine_options options = {
-        .threads = 1, .store = store, .durability = durability, .settings = settings
-    };
-    tinkc_engine *engine = tinkc_engine_new(&options, &err);
-    assert_ok(err);
-    assert_true(tinkc_engine_add_model(engine, "tiny", model_folder, &err));
-    return engine;
-}
-
-/* Copies a store as it is on disk at this moment: a machine that lost power. */
-static char *copy_store(const char *store)
-{
-    char *copy = tiny_folder();
-    char command[700];
-    snprintf(command, sizeof command, "cp -r '%s'/. '%s'/ && rm -f '%s/lock'", store, copy, copy);
-    assert_int_equal(system(command), 0);
-    return copy;
-}
-
-static void train(const tinkc_transport *t, const char *model, int64_t from, int steps)
-{
-    for (int i = 0; i < steps; i++) {
-        service_pass(t, model, from + 2 * i, text_a, N, false);
-        service_wait(t, service_step(t, model, from + 2 * i + 1, 1e-2));
-    }
-}
-
-static double undisturbed(int steps)
-{
-    tinkc_engine *engine = open_engine(NULL, 0);
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
-    train(t, model, 1, steps);
-    double loss = service_loss(t, model, 2 * steps + 1, text_a, N);
-    tinkc_engine_free(engine);
-    return loss;
+    return world_open(store, durability, settings);
 }
 
 static void closed_in_good_order(void **state)

@@ -4,40 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "support/check.h"
-#include "support/service_call.h"
-#include "support/tiny_model.h"
-
-static const int text_a[] = { 1, 5, 9, 13, 17, 21, 25, 29 };
-enum { N = 8 };
-
-static char *model_folder;
-
-static int setup(void **state)
-{
-    (void)state;
-    model_folder = tiny_model_make(&(tiny_model){ .family = "qwen2", .vocab = 64, .context = 64 });
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    tiny_model_remove(model_folder);
-    return 0;
-}
-
-static tinkc_engine *open_engine(const char *store, int32_t durability, const char *const *settings)
-{
-    tinkc_error err = { 0 };
-    tinkc_engine *engine = tinkc_engine_new(
-        &(tinkc_engine_options){
-            .threads = 1, .store = store, .durability = durability, .settings = settings },
-        &err);
-    assert_ok(err);
-    assert_true(tinkc_engine_add_model(engine, "tiny", model_folder, &err));
-    return engine;
-}
+#include "support/service_world.h"
 
 /* How many files of results there are in a store. */
 static int count_files(const char *store)
@@ -79,7 +46,7 @@ static void large_results_are_files(void **state)
     for (int i = -1; i < 3; i++) {
         char *store = tiny_folder();
         tinkc_engine *engine =
-            i < 0 ? open_engine(NULL, 0, never) : open_engine(i ? store : NULL, levels[i], small);
+            i < 0 ? world_open(NULL, 0, never) : world_open(i ? store : NULL, levels[i], small);
         const tinkc_transport *t = tinkc_engine_transport(engine);
         const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
         const char *pass = hold(service_pass(t, model, 1, text_a, N, false));
@@ -117,13 +84,13 @@ static void they_outlive_a_restart_with_a_journal(void **state)
     (void)state;
     static const char *const settings[] = { "result_spill_bytes", "64", "disk_reserve", "0", NULL };
     char *store = tiny_folder();
-    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_JOURNAL, settings);
+    tinkc_engine *engine = world_open(store, TINKC_DURABILITY_JOURNAL, settings);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     const char *pass = hold(service_pass(t, model, 1, text_a, N, false));
     const char *expected = hold(service_wait(t, pass));
     tinkc_engine_free(engine); /* writes an image */
-    engine = open_engine(store, TINKC_DURABILITY_JOURNAL, settings);
+    engine = world_open(store, TINKC_DURABILITY_JOURNAL, settings);
     t = tinkc_engine_transport(engine);
     assert_string_equal(service_wait(t, pass), expected);
     tinkc_engine_free(engine);
@@ -153,7 +120,7 @@ static void too_many_results(void **state)
                                             "0",
                                             NULL };
     char *store = tiny_folder();
-    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT, settings);
+    tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, settings);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     const char *ids[8], *said = "";

@@ -8,56 +8,18 @@
 
 #include "base/file.h"
 #include "service/store.h"
-#include "support/check.h"
-#include "support/service_call.h"
-#include "support/tiny_model.h"
+#include "support/service_world.h"
 
-static const int text_a[] = { 1, 5, 9, 13, 17, 21, 25, 29 };
-enum { N = 8 };
-
-static char *model_folder;
-
-static int setup(void **state)
-{
-    (void)state;
-    model_folder = tiny_model_make(&(tiny_model){ .family = "qwen2", .vocab = 64, .context = 64 });
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    tiny_model_remove(model_folder);
-    return 0;
-}
+static const char *const usual[] = { "disk_reserve", "0", NULL };
 
 static tinkc_engine *open_bare(const char *store, int32_t durability)
 {
-    tinkc_error err = { 0 };
-    const char *const settings[] = { "disk_reserve", "0", NULL };
-    tinkc_engine *engine = tinkc_engine_new(
-        &(tinkc_engine_options){
-            .threads = 1, .store = store, .durability = durability, .settings = settings },
-        &err);
-    assert_ok(err);
-    return engine;
+    return world_open_bare(store, durability, usual);
 }
 
 static tinkc_engine *open_engine(const char *store, int32_t durability)
 {
-    tinkc_error err = { 0 };
-    tinkc_engine *engine = open_bare(store, durability);
-    assert_true(tinkc_engine_add_model(engine, "tiny", model_folder, &err));
-    return engine;
-}
-
-static char *copy_store(const char *store)
-{
-    char *copy = tiny_folder();
-    char command[700];
-    snprintf(command, sizeof command, "cp -r '%s'/. '%s'/ && rm -f '%s/lock'", store, copy, copy);
-    assert_int_equal(system(command), 0);
-    return copy;
+    return world_open(store, durability, usual);
 }
 
 /* As if the last rows had not been written. */
@@ -71,34 +33,6 @@ static void forget_rows(const char *store, const char *sql)
     tke_txn_exec(txn, sql, "");
     tke_txn_commit(txn, NULL, NULL);
     tke_store_close(s);
-}
-
-static void train(const tinkc_transport *t, const char *model, int64_t from, int steps)
-{
-    for (int i = 0; i < steps; i++) {
-        service_pass(t, model, from + 2 * i, text_a, N, false);
-        service_wait(t, service_step(t, model, from + 2 * i + 1, 1e-2));
-    }
-}
-
-static double undisturbed(int steps)
-{
-    tinkc_engine *engine = open_engine(NULL, 0);
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
-    train(t, model, 1, steps);
-    double loss = service_loss(t, model, 2 * steps + 1, text_a, N);
-    tinkc_engine_free(engine);
-    return loss;
-}
-
-static const char *post(const tinkc_transport *t, const char *path, const char *model, int64_t seq,
-                        const char *rest)
-{
-    const char *promise =
-        service_json(t, 200, "POST", path, "{\"model_id\":\"%s\",\"seq_id\":%lld%s}", model,
-                     (long long)seq, rest);
-    return hold(json_field(promise, "request_id"));
 }
 
 static bool is_listed(const tinkc_transport *t, const char *name)
