@@ -370,10 +370,10 @@ static void collect(tkc_http_pool *pool)
     }
 }
 
-/* Calls libcurl where its time has come; returns how long until the next such time, or -1. */
+/* Calls libcurl where its time has come; returns how long until the next such time. */
 static int64_t run_curl_timers(tkc_http *http)
 {
-    int64_t next = -1;
+    int64_t next = TINKC_FOREVER;
     for (size_t i = 0; i < TKC_HTTP_POOLS; i++) {
         tkc_http_pool *pool = &http->pools[i];
         int running;
@@ -385,7 +385,7 @@ static int64_t run_curl_timers(tkc_http *http)
         }
         if (pool->curl_due_ms >= 0) {
             int64_t left = pool->curl_due_ms > now ? pool->curl_due_ms - now : 0;
-            next = next < 0 || left < next ? left : next;
+            next = next == TINKC_FOREVER || left < next ? left : next;
         }
     }
     return next;
@@ -420,9 +420,15 @@ static bool has_work(const tkc_http *http)
     return false;
 }
 
-static int64_t sooner(int64_t a, int64_t b)
+static int64_t prepare_sockets(void *self)
 {
-    return a < 0 ? b : b < 0 ? a : a < b ? a : b;
+    tkc_http *http = self;
+    do_todo(http);
+    start_waiting(http);
+    uint64_t sent_before = http->stats.sent;
+    int64_t wait = run_curl_timers(http);
+    /* A reply that ended just now may have asked for more. */
+    return has_work(http) || sent_before != http->stats.sent ? 0 : wait;
 }
 
 /* The loop's wait: one round of all sockets. */
@@ -435,17 +441,10 @@ static void wait_for_sockets(void *self, int wake_fd, int64_t timeout_ms)
         epoll_ctl(http->epoll_fd, EPOLL_CTL_ADD, wake_fd, &e);
         http->wake_fd = wake_fd;
     }
-    do_todo(http);
-    start_waiting(http);
-    uint64_t sent_before = http->stats.sent;
-    int64_t wait = sooner(timeout_ms, run_curl_timers(http));
-    /* A reply that ended just now may have asked for more, from libcurl or from the loop. */
-    if (has_work(http) || sent_before != http->stats.sent)
-        wait = 0;
     int n = epoll_wait(http->epoll_fd, events, EVENTS_AT_ONCE,
-                       wait < 0           ? -1
-                       : wait > INT32_MAX ? INT32_MAX
-                                          : (int)wait);
+                       timeout_ms == TINKC_FOREVER ? -1
+                       : timeout_ms > INT32_MAX    ? INT32_MAX
+                                                   : (int)timeout_ms);
     run_events(http, events, n > 0 ? n : 0);
 }
 
@@ -464,7 +463,9 @@ static bool begin(tkc_http *http, tinkc_error *err)
         return tkc_fail_errno(err, "epoll");
     http->wake_fd = -1;
     http->curl = curl;
-    tkc_loop_set_wait(http->loop, wait_for_sockets, http);
+    tkc_loop_set_waiter(http->loop, &(tkc_loop_waiter){ .self = http,
+                                                        .prepare = prepare_sockets,
+                                                        .wait = wait_for_sockets });
     return true;
 }
 
@@ -613,7 +614,7 @@ void tkc_http_close(tkc_http *http)
         close_pool(pool);
     }
     if (http->curl)
-        tkc_loop_set_wait(http->loop, NULL, NULL);
+        tkc_loop_set_waiter(http->loop, NULL);
 }
 
 void tkc_http_free(tkc_http *http)

@@ -42,8 +42,7 @@ struct tkc_loop {
     struct {
         tkc_timer *root;
         uint64_t order;
-        tkc_loop_wait_fn *wait;
-        void *wait_self;
+        tkc_loop_waiter waiter; /* zeroed: nothing but wake_fd to wait for */
     } io;
 };
 
@@ -203,10 +202,9 @@ const tinkc_clock *tkc_loop_clock(const tkc_loop *loop)
     return loop->clock;
 }
 
-void tkc_loop_set_wait(tkc_loop *loop, tkc_loop_wait_fn *wait, void *self)
+void tkc_loop_set_waiter(tkc_loop *loop, const tkc_loop_waiter *waiter)
 {
-    loop->io.wait = wait;
-    loop->io.wait_self = self;
+    loop->io.waiter = waiter ? *waiter : (tkc_loop_waiter){ 0 };
 }
 
 /* ---- the thread ---- */
@@ -250,12 +248,15 @@ static void wait_in_poll(int wake_fd, int64_t timeout_ms)
     (void)poll(&fd, 1, limit);
 }
 
-/* True if there is something to wait for: nothing posted, not told to stop. */
-static bool begin_wait(tkc_loop *loop, int64_t *timeout_ms)
+/* True if there is something to wait for: nothing posted, not told to stop. `limit_ms`: the most
+ * that the sockets can wait. */
+static bool begin_wait(tkc_loop *loop, int64_t limit_ms, int64_t *timeout_ms)
 {
     tkc_timer *next = loop->io.root;
     int64_t now = tkc_loop_now_ms(loop);
     *timeout_ms = !next ? TINKC_FOREVER : next->due_ms > now ? next->due_ms - now : 0;
+    if (limit_ms != TINKC_FOREVER && (*timeout_ms == TINKC_FOREVER || limit_ms < *timeout_ms))
+        *timeout_ms = limit_ms;
     pthread_mutex_lock(&loop->shared.lock);
     bool wait =
         !loop->shared.first && !loop->shared.stop && !loop->shared.jumped && *timeout_ms != 0;
@@ -304,10 +305,12 @@ static void *loop_main(void *arg)
         int64_t timeout_ms;
         run_tasks(loop);
         fire_timers(loop);
-        bool waits = begin_wait(loop, &timeout_ms);
+        const tkc_loop_waiter *waiter = &loop->io.waiter;
+        int64_t prepared = waiter->wait ? waiter->prepare(waiter->self) : TINKC_FOREVER;
+        bool waits = begin_wait(loop, prepared, &timeout_ms);
         /* Sockets get their turn in every round, also when there is no time to wait. */
-        if (loop->io.wait)
-            loop->io.wait(loop->io.wait_self, loop->wake_fd, waits ? timeout_ms : 0);
+        if (waiter->wait)
+            waiter->wait(waiter->self, loop->wake_fd, waits ? timeout_ms : 0);
         else if (waits)
             wait_in_poll(loop->wake_fd, timeout_ms);
         end_wait(loop);

@@ -9,7 +9,7 @@
  *     tkc_loop_post(loop, &op->task);            // from any thread
  *
  * Time is that of the tinkc_clock given; a test's clock moves by jumps and wakes the loop itself.
- * What waits for sockets plugs in as tkc_loop_wait_fn (curl_multi_poll); without one the loop
+ * What waits for sockets plugs in as a tkc_loop_waiter; without one the loop
  * waits in poll(2).
  */
 #ifndef TKC_NET_LOOP_H
@@ -43,9 +43,19 @@ struct tkc_timer {
     tkc_timer *child, *sibling, *prev;
 };
 
-/* Waits until wake_fd is readable, something of its own happens, or timeout_ms (TINKC_FOREVER =
- * none) has passed. It must not read wake_fd. Thread: the loop's. */
-typedef void tkc_loop_wait_fn(void *self, int wake_fd, int64_t timeout_ms);
+/* What waits for sockets. Thread: the loop's.
+ *
+ * Two calls, because what `prepare` does may end an exchange, and whoever hears of it may arm a
+ * timer: the loop looks at its timers between the two. */
+typedef struct tkc_loop_waiter {
+    void *self;
+    /* Does all that is due. Returns how long until it has to be called again (TINKC_FOREVER = no
+     * such time). */
+    int64_t (*prepare)(void *self);
+    /* Waits until wake_fd is readable, something of its own happens, or timeout_ms (TINKC_FOREVER =
+     * none) has passed. Calls nobody back before it waits. It must not read wake_fd. */
+    void (*wait)(void *self, int wake_fd, int64_t timeout_ms);
+} tkc_loop_waiter;
 
 /* Starts the thread. The clock is acquired until the loop is freed. */
 tkc_loop *tkc_loop_new(const tinkc_allocator *a, const tinkc_clock *clock, tinkc_error *err);
@@ -73,7 +83,7 @@ void tkc_loop_arm(tkc_loop *, tkc_timer *, int64_t delay_ms);
 void tkc_loop_disarm(tkc_loop *, tkc_timer *);
 
 /* Plugs in what waits for sockets; NULL takes it out again. Thread: the loop's. */
-void tkc_loop_set_wait(tkc_loop *, tkc_loop_wait_fn *wait, void *self);
+void tkc_loop_set_waiter(tkc_loop *, const tkc_loop_waiter *);
 
 /* Counts work that goes on elsewhere for this loop (helper threads), so that it does not look
  * idle meanwhile. Any thread. */

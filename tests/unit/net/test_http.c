@@ -652,6 +652,46 @@ static void test_no_connection(void **state)
     close_fixture(&fx);
 }
 
+/* A failure that shows while the loop gets ready to wait: who tries again soon must not wait for
+ * something else to happen first. */
+typedef struct later {
+    answer *a;
+    tkc_timer timer;
+} later;
+
+static later again;
+
+static void time_has_come(tkc_timer *timer)
+{
+    finish(TKC_OWNER(timer, later, timer)->a, TINKC_E_CONNECTION, "tried again");
+}
+
+static void fail_later(tinkc_reply *r, int32_t code, const char *message)
+{
+    (void)code, (void)message;
+    again = (later){ .a = of(r), .timer.fire = time_has_come };
+    tkc_loop_arm(of(r)->fx->loop, &again.timer, 1);
+}
+
+static void test_a_timer_armed_by_a_failure_fires(void **state)
+{
+    static const char *const bases[] = { "gopher://x", "http://127.0.0.1:%d" };
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        fixture fx;
+        char url[64];
+        open_fixture(&fx);
+        snprintf(url, sizeof url, bases[i], stub_dead_port());
+        answer *a = make(&fx, "GET", url, "/x");
+        a->reply.fail = fail_later;
+        post(a, send_now);
+        await(a);
+        assert_string_equal(a->message, "tried again");
+        drop(a);
+        close_fixture(&fx);
+    }
+}
+
 static void test_header_injection(void **state)
 {
     static const char *const bad[] = { "X-A", "1\r\nX-Evil: 2", NULL };
@@ -987,6 +1027,7 @@ int main(void)
         cmocka_unit_test(test_bad_weather),
         cmocka_unit_test(test_slow_is_not_silent),
         cmocka_unit_test(test_no_connection),
+        cmocka_unit_test(test_a_timer_armed_by_a_failure_fires),
         cmocka_unit_test(test_header_injection),
         cmocka_unit_test(test_unwanted_body),
         cmocka_unit_test(test_slow_reader_holds_the_sender),
