@@ -52,6 +52,7 @@ typedef struct tkc_source {
     tkc_pull *pull;
     int64_t skip;     /* bytes to drop: the other side does not know Range */
     int32_t failures; /* since the last byte */
+    int64_t moved_ms; /* when that was */
 } tkc_source;
 
 void tkc_source_init(tkc_source *, tinkc_client *, tkc_stopper *, tinkc_future *f);

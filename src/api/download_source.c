@@ -74,7 +74,11 @@ static bool fail_stopped(tinkc_error *err)
 
 void tkc_source_init(tkc_source *s, tinkc_client *client, tkc_stopper *stop, tinkc_future *f)
 {
-    *s = (tkc_source){ .client = client, .stop = stop, .f = f, .total = -1 };
+    *s = (tkc_source){ .client = client,
+                       .stop = stop,
+                       .f = f,
+                       .total = -1,
+                       .moved_ms = tkc_now_ms(client->clock) };
     tkc_arena_init(&s->arena, client->a, 0);
 }
 
@@ -251,6 +255,14 @@ static bool open_source(tkc_source *s, tinkc_error *err)
 
 /* ---- reading ---- */
 
+/* Nothing has come for as long as the client tries things again: what is inside this source has
+ * used up its own attempts, and repeating those would only multiply them. */
+static bool patience_is_over(const tkc_source *s)
+{
+    int64_t window = s->client->retry_window_ms;
+    return window != TINKC_FOREVER && tkc_now_ms(s->client->clock) - s->moved_ms >= window;
+}
+
 /* True: worth another try, after a pause. */
 static bool take_up_again(tkc_source *s, tinkc_error *err)
 {
@@ -261,7 +273,8 @@ static bool take_up_again(tkc_source *s, tinkc_error *err)
     bool weather = err->code == TINKC_E_CONNECTION || err->code == TINKC_E_NET_TIMEOUT ||
                    status == 408 || status == 429 || status >= 500;
     drop_pull(s);
-    if ((!expired && !weather) || s->client->no_retries || ++s->failures > MAX_FAILURES)
+    if ((!expired && !weather) || s->client->no_retries || ++s->failures > MAX_FAILURES ||
+        patience_is_over(s))
         return false;
     if (expired) {
         if (s->failures > 2) /* a fresh address is refused as well */
@@ -294,6 +307,7 @@ static bool count_bytes(tkc_source *s, size_t n, tinkc_error *err)
 {
     s->pos += (int64_t)n;
     s->failures = 0;
+    s->moved_ms = tkc_now_ms(s->client->clock);
     tkc_op_progress(s->f, s->pos, s->total);
     if (s->max_bytes > 0 && s->pos > s->max_bytes)
         return tkc_fail(err, TINKC_E_BAD_RESPONSE, "larger than max_bytes");

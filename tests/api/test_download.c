@@ -65,7 +65,7 @@ typedef struct service {
     const char *etag; /* a whole header line, or NULL */
     size_t break_at;  /* the n-th next transfers end after so many bytes of body; 0 = never */
     int breaks, behaviour;
-    bool no_range, gone_once, no_length;
+    bool no_range, gone_once, no_length, down;
     int archives, transfers, ranges;
     char seen_key[64];
     char url[128];
@@ -116,6 +116,10 @@ static void serve(const stub_request *r, stub_answer *a, void *user)
         a->body = "{}";
     } else if (strstr(r->path, "/archive")) {
         s->archives++;
+        if (s->down) {
+            a->status = 500;
+            return;
+        }
         snprintf(s->url, sizeof s->url, "Location: %s/store/a.tar?sig=%d\r\n", stub_url(server),
                  s->archives);
         a->status = 302;
@@ -337,6 +341,29 @@ static void an_expired_address_is_asked_for_again(void **state)
     tinkc_future_free(download(&w, (tinkc_download_options){ 0 }));
     check_whole(&w);
     assert_int_equal(w.s.archives, 2);
+    close_world(&w);
+}
+
+/* The retries of the call and those of the download around it do not multiply. */
+static void a_service_that_is_down_is_told_once(void **state)
+{
+    static world w;
+    (void)state;
+    open_world(&w);
+    w.s.down = true;
+    tinkc_client *brief = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
+                                                                    .proxy = "",
+                                                                    .base_url = stub_url(server),
+                                                                    .max_retries = 1,
+                                                                    .retry_window_ms = 1 },
+                                           &w.err);
+    tinkc_future *f = tinkc_checkpoint_download(
+        brief, PATH, &(tinkc_download_options){ .dir = w.dir }, &w.err);
+    assert_false(tinkc_future_wait(f, 60000, &w.err));
+    assert_int_equal(w.err.http_status, 500);
+    assert_in_range(w.s.archives, 1, 2); /* with its one retry */
+    tinkc_future_free(f);
+    tinkc_client_free(brief);
     close_world(&w);
 }
 
@@ -641,6 +668,7 @@ int main(void)
         cmocka_unit_test(existing_targets_stay),
         cmocka_unit_test(broken_connections_are_taken_up),
         cmocka_unit_test(an_expired_address_is_asked_for_again),
+        cmocka_unit_test(a_service_that_is_down_is_told_once),
         cmocka_unit_test(the_next_run_goes_on),
         cmocka_unit_test(compressed_archives),
         cmocka_unit_test(unsafe_archives_are_refused),
