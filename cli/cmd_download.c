@@ -72,7 +72,7 @@ int cli_checkpoint_download(cli_app *app)
                                  .flat = cli_flag(app, "flat"),
                                  .replace = cli_flag(app, "force"),
                                  .portable_names = cli_flag(app, "portable-names") };
-    cli_place place = { 0 };
+    cli_place place = { .ready_fd = -1 };
     const char *archive = cli_text(app, "archive");
     if (!archive && o.dir && strcmp(o.dir, "-") == 0)
         archive = "-";

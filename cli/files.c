@@ -124,10 +124,29 @@ static bool write_stdout(void *user, const void *data, size_t len)
     return true;
 }
 
+/* Runs on the client's thread. What fails here fails again in write_stdout, which then says so. */
+static size_t write_what_fits(void *user, const void *data, size_t len)
+{
+    ssize_t n = write(((cli_place *)user)->ready_fd, data, len);
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* A pipe or a device can be asked to take what fits. Not through stdout itself, which others may
+ * share: a second opening has its own mode. Files wait for the disk, whatever is asked. */
+static int open_ready_stdout(void)
+{
+    struct stat st;
+    if (fstat(STDOUT_FILENO, &st) != 0 || !(S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode)))
+        return -1;
+    return open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+}
+
 void cli_place_begin(cli_place *p, const char *target, tinkc_download_options *o)
 {
-    *p = (cli_place){ .piped = strcmp(target, "-") == 0 };
+    *p = (cli_place){ .piped = strcmp(target, "-") == 0, .ready_fd = -1 };
     if (p->piped) {
+        p->ready_fd = open_ready_stdout();
+        o->try_write = p->ready_fd >= 0 ? write_what_fits : NULL;
         o->write = write_stdout;
         o->write_user = p;
         o->dir = o->name = NULL;
@@ -155,6 +174,8 @@ int cli_place_fault(const cli_app *app, const cli_place *p)
 
 void cli_place_free(cli_place *p)
 {
+    if (p->ready_fd >= 0)
+        close(p->ready_fd);
     free(p->copy);
-    *p = (cli_place){ 0 };
+    *p = (cli_place){ .ready_fd = -1 };
 }

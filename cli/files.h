@@ -28,6 +28,7 @@ typedef struct cli_place {
     char *copy;
     const char *dir, *name; /* dir NULL = here */
     bool piped;
+    int ready_fd; /* stdout, opened again so that a write takes what fits; -1 = it has to wait */
     int fault; /* errno of the write to stdout that failed */
 } cli_place;
 void cli_place_begin(cli_place *, const char *target, tinkc_download_options *);

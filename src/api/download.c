@@ -415,6 +415,8 @@ static bool begin_source(download_op *op, tinkc_error *err)
     op->source.path = op->path;
     op->source.url = op->url ? tkc_arena_cstr(&op->source.arena, op->url, err) : NULL;
     op->source.max_bytes = op->o.max_bytes;
+    op->source.try_write = op->o.try_write;
+    op->source.try_user = op->o.write_user;
     return !tkc_failed(err);
 }
 
@@ -514,6 +516,8 @@ static bool check_options(const tinkc_download_options *o, tinkc_error *err)
     if (o->write && (o->dir || o->name || o->flat || o->replace))
         return tkc_fail(err, TINKC_E_ARGUMENT,
                         "write takes the bytes: dir, name, flat and replace have no meaning");
+    if (o->try_write && !o->write)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "try_write needs write for what it leaves");
     if (!tkc_all_zero(o->reserved, sizeof o->reserved) ||
         !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools))
         return tkc_fail(err, TINKC_E_ARGUMENT, "download options: reserved must be zero");

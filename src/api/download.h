@@ -35,9 +35,11 @@ bool tkc_stopper_sleep(tkc_stopper *, int64_t ms);
 typedef struct tkc_source {
     tinkc_client *client;
     tkc_stopper *stop;
-    tinkc_future *f;            /* whose progress it is; NULL = nobody's */
-    const char *path;           /* tinker://...: where addresses come from; NULL = url is all */
-    const char *const *headers; /* more pairs: a hub's token; NULL = none */
+    tinkc_future *f;               /* whose progress it is; NULL = nobody's */
+    const char *path;              /* tinker://...: where addresses come from; NULL = url is all */
+    const char *const *headers;    /* more pairs: a hub's token; NULL = none */
+    tinkc_try_write_fn *try_write; /* bytes that need not be lent; NULL = all are lent */
+    void *try_user;
     tkc_arena arena;
     char *url;               /* NULL = has to be asked for */
     int64_t pos;             /* of the next byte */

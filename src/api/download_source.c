@@ -74,11 +74,9 @@ static bool fail_stopped(tinkc_error *err)
 
 void tkc_source_init(tkc_source *s, tinkc_client *client, tkc_stopper *stop, tinkc_future *f)
 {
-    *s = (tkc_source){ .client = client,
-                       .stop = stop,
-                       .f = f,
-                       .total = -1,
-                       .moved_ms = tkc_now_ms(client->clock) };
+    *s = (tkc_source){
+        .client = client, .stop = stop, .f = f, .total = -1, .moved_ms = tkc_now_ms(client->clock)
+    };
     tkc_arena_init(&s->arena, client->a, 0);
 }
 
@@ -96,6 +94,19 @@ void tkc_source_end(tkc_source *s)
 }
 
 /* ---- opening ---- */
+
+static bool count_bytes(tkc_source *s, size_t n, tinkc_error *err)
+{
+    s->pos += (int64_t)n;
+    s->failures = 0;
+    s->moved_ms = tkc_now_ms(s->client->clock);
+    tkc_op_progress(s->f, s->pos, s->total);
+    if (s->max_bytes > 0 && s->pos > s->max_bytes)
+        return tkc_fail(err, TINKC_E_BAD_RESPONSE, "larger than max_bytes");
+    if (s->total >= 0 && s->pos > s->total)
+        return tkc_fail(err, TINKC_E_BAD_RESPONSE, "more bytes came than the length said");
+    return true;
+}
 
 /* Asks the service for an address that is good now. */
 static bool ask_address(tkc_source *s, tinkc_error *err)
@@ -134,6 +145,24 @@ static const char *const *make_headers(tkc_source *s, const char **list, size_t 
     return list;
 }
 
+/* The I/O thread, in the place of a reader that sleeps. What the reader has to judge is left to
+ * him: bytes to drop, and too many of them. */
+static size_t take_for_reader(void *user, const void *bytes, size_t len)
+{
+    tkc_source *s = user;
+    tinkc_error none = { 0 };
+    int64_t end = s->pos + (int64_t)len;
+    if (s->skip > 0 || (s->max_bytes > 0 && end > s->max_bytes) ||
+        (s->total >= 0 && end > s->total))
+        return 0;
+    size_t n = s->try_write(s->try_user, bytes, len);
+    n = n < len ? n : len;
+    s->travelled += (int64_t)n;
+    if (n)
+        count_bytes(s, n, &none);
+    return n;
+}
+
 static bool start_pull(tkc_source *s, tinkc_error *err)
 {
     tkc_arena arena;
@@ -154,6 +183,8 @@ static bool start_pull(tkc_source *s, tinkc_error *err)
                                .accept = "*/*",
                                .headers = make_headers(s, list, 24, range, sizeof range) };
         tkc_pull_sink(s->pull, &spec);
+        if (s->try_write)
+            tkc_pull_take(s->pull, take_for_reader, s);
         tkc_call *call = tkc_call_new(s->client, &spec, err);
         if (call) {
             tkc_pull_start(s->pull, call, false);
@@ -301,19 +332,6 @@ static bool drop_skipped(tkc_source *s, size_t *n, const void **bytes)
     *n -= drop;
     *bytes = (const char *)*bytes + drop;
     return *n > 0;
-}
-
-static bool count_bytes(tkc_source *s, size_t n, tinkc_error *err)
-{
-    s->pos += (int64_t)n;
-    s->failures = 0;
-    s->moved_ms = tkc_now_ms(s->client->clock);
-    tkc_op_progress(s->f, s->pos, s->total);
-    if (s->max_bytes > 0 && s->pos > s->max_bytes)
-        return tkc_fail(err, TINKC_E_BAD_RESPONSE, "larger than max_bytes");
-    if (s->total >= 0 && s->pos > s->total)
-        return tkc_fail(err, TINKC_E_BAD_RESPONSE, "more bytes came than the length said");
-    return true;
 }
 
 size_t tkc_source_next(tkc_source *s, const void **bytes, tinkc_error *err)

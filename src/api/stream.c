@@ -5,6 +5,7 @@
  */
 #include "api/stream.h"
 
+#include <assert.h>
 #include <string.h>
 #include "api/client_priv.h"
 #include "base/chunks.h"
@@ -18,6 +19,8 @@ struct tkc_pull {
     tkc_call *call; /* the I/O thread's, after the start */
     tkc_task resume_task;
     bool any_status;
+    size_t (*take)(void *arg, const void *bytes, size_t len); /* constant after the start */
+    void *take_arg;
 
     struct {
         pthread_mutex_t lock;
@@ -26,6 +29,7 @@ struct tkc_pull {
         size_t lent; /* of them, by tkc_pull_next */
         bool flows;  /* the last tkc_pull_next found a lot */
         size_t want; /* the reader sleeps until so many are here; 0 = he does not sleep */
+        bool asleep; /* in tkc_pull_next, with no time limit: nobody but the I/O thread wakes him */
         bool head_ready, ended, held, resume_posted;
         tinkc_error err;
         struct tinkc_response head;
@@ -45,6 +49,12 @@ static void tell_reader(tkc_pull *p)
     pthread_cond_broadcast(&p->shared.cond);
     if (p->shared.notify)
         p->shared.notify(p->shared.notify_arg);
+}
+
+/* Needs shared.lock. */
+static bool has_news(const tkc_pull *p)
+{
+    return p->shared.ended || p->shared.err.code || p->shared.bytes.len > 0;
 }
 
 /* ---- the transport's side ---- */
@@ -72,9 +82,22 @@ static void pull_head(void *user)
     pthread_mutex_unlock(&p->shared.lock);
 }
 
-static bool pull_sink(void *user, const void *data, size_t len)
+/* How many of the bytes were handed on at once, in the sleeping reader's place. He was seen asleep
+ * with nothing to read, and only this thread can change that: no lock is needed for the call. */
+static size_t hand_on(tkc_pull *p, const void *data, size_t len)
 {
-    tkc_pull *p = user;
+    if (!p->take)
+        return 0;
+    pthread_mutex_lock(&p->shared.lock);
+    bool may = p->shared.asleep && !has_news(p);
+    pthread_mutex_unlock(&p->shared.lock);
+    size_t n = may ? p->take(p->take_arg, data, len) : 0;
+    assert(n <= len);
+    return n;
+}
+
+static bool keep(tkc_pull *p, const void *data, size_t len)
+{
     tinkc_error err = { 0 };
     pthread_mutex_lock(&p->shared.lock);
     bool wanted = !p->shared.ended;
@@ -88,6 +111,13 @@ static bool pull_sink(void *user, const void *data, size_t len)
     }
     pthread_mutex_unlock(&p->shared.lock);
     return wanted;
+}
+
+static bool pull_sink(void *user, const void *data, size_t len)
+{
+    tkc_pull *p = user;
+    size_t gone = hand_on(p, data, len);
+    return (gone && gone == len) || keep(p, (const char *)data + gone, len - gone);
 }
 
 static size_t pull_room(void *user)
@@ -212,12 +242,6 @@ void tkc_pull_start(tkc_pull *p, tkc_call *call, bool any_status)
     tkc_op_submit(&p->f);
 }
 
-/* Needs shared.lock. */
-static bool has_news(const tkc_pull *p)
-{
-    return p->shared.ended || p->shared.err.code || p->shared.bytes.len > 0;
-}
-
 /* Waits, lock held, until `what` holds. False: err says why not. */
 static bool wait_for(tkc_pull *p, bool (*what)(const tkc_pull *), int64_t timeout_ms,
                      tinkc_error *err)
@@ -286,9 +310,12 @@ size_t tkc_pull_next(tkc_pull *p, const void **bytes, int64_t timeout_ms, tinkc_
     pthread_mutex_lock(&p->shared.lock);
     take_back(p, p->shared.lent);
     p->shared.lent = 0;
-    if (p->shared.flows)
+    if (p->shared.flows && !p->take)
         gather(p);
-    if (wait_for(p, has_news, timeout_ms, err)) {
+    p->shared.asleep = timeout_ms == TINKC_FOREVER;
+    bool news = wait_for(p, has_news, timeout_ms, err);
+    p->shared.asleep = false;
+    if (news) {
         p->shared.flows = p->shared.bytes.len >= MANY_BYTES / 4;
         p->shared.lent = tkc_chunks_peek(&p->shared.bytes, bytes);
         if (!p->shared.lent)
@@ -324,6 +351,12 @@ size_t tkc_pull_read(tkc_pull *p, void *buf, size_t cap, int64_t timeout_ms, tin
     }
     pthread_mutex_unlock(&p->shared.lock);
     return n;
+}
+
+void tkc_pull_take(tkc_pull *p, size_t (*take)(void *arg, const void *bytes, size_t len), void *arg)
+{
+    p->take = take;
+    p->take_arg = arg;
 }
 
 bool tkc_pull_ready(tkc_pull *p)

@@ -42,6 +42,11 @@ const struct tinkc_response *tkc_pull_head(tkc_pull *, int64_t timeout_ms, tinkc
 size_t tkc_pull_read(tkc_pull *, void *buf, size_t cap, int64_t timeout_ms, tinkc_error *err);
 /* The same without a copy: lends what lies together until the next call. Not mixed with _read. */
 size_t tkc_pull_next(tkc_pull *, const void **bytes, int64_t timeout_ms, tinkc_error *err);
+/* While a reader sleeps in tkc_pull_next, for as long as it takes, bytes that come are offered to
+ * `take` first, on the I/O thread, and only what it leaves is kept and wakes the reader. It stands
+ * in for him: what belongs to the reader is its own meanwhile. It must not wait, nor call back into
+ * the pull. Before the start. */
+void tkc_pull_take(tkc_pull *, size_t (*take)(void *arg, const void *bytes, size_t len), void *arg);
 /* Ends it early. Whoever waits in _read is woken with CANCELLED. Any thread. */
 void tkc_pull_cancel(tkc_pull *);
 void tkc_pull_free(tkc_pull *);

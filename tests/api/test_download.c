@@ -105,6 +105,7 @@ static void serve_bytes(service *s, const stub_request *r, stub_answer *a)
         s->breaks--;
         a->behaviour = s->behaviour;
         a->after = s->break_at;
+        a->drip_ms = 1;
     }
 }
 
@@ -357,8 +358,8 @@ static void a_service_that_is_down_is_told_once(void **state)
                                                                     .max_retries = 1,
                                                                     .retry_window_ms = 1 },
                                            &w.err);
-    tinkc_future *f = tinkc_checkpoint_download(
-        brief, PATH, &(tinkc_download_options){ .dir = w.dir }, &w.err);
+    tinkc_future *f =
+        tinkc_checkpoint_download(brief, PATH, &(tinkc_download_options){ .dir = w.dir }, &w.err);
     assert_false(tinkc_future_wait(f, 60000, &w.err));
     assert_int_equal(w.err.http_status, 500);
     assert_in_range(w.s.archives, 1, 2); /* with its one retry */
@@ -562,6 +563,83 @@ static void bytes_go_to_the_caller(void **state)
     }
 }
 
+/* Takes a share of what is offered, on the client's thread; the rest goes through `take`. */
+typedef struct fitting {
+    taken t;      /* first: `take` sees only this */
+    size_t share; /* of every offer, in tenths */
+    size_t at_once;
+} fitting;
+
+static size_t take_what_fits(void *user, const void *data, size_t len)
+{
+    fitting *f = user;
+    size_t n = len * f->share / 10;
+    assert_true(take(&f->t, data, n));
+    f->at_once += n;
+    return n;
+}
+
+static void fetch_fitting(world *w, fitting *fit, int64_t max_bytes)
+{
+    tinkc_download_options o = {
+        .write = take, .write_user = fit, .try_write = take_what_fits, .max_bytes = max_bytes
+    };
+    tinkc_future *f = tinkc_checkpoint_download(w->client, PATH, &o, &w->err);
+    bool ok = tinkc_future_wait(f, 30000, &w->err);
+    assert_int_equal(ok, max_bytes == 0);
+    if (ok) {
+        assert_int_equal(fit->t.len, w->s.archive.len);
+        assert_memory_equal(fit->t.data, w->s.archive.data, fit->t.len);
+    } else {
+        assert_in_range(fit->t.len, 0, max_bytes);
+    }
+    free(fit->t.data);
+    fit->t = (taken){ 0 };
+    tinkc_future_free(f);
+}
+
+static void bytes_that_fit_are_handed_on_at_once(void **state)
+{
+    static const size_t shares[] = { 10, 0, 3 };
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        static world w;
+        fitting fit = { .share = shares[i] };
+        open_world(&w);
+        fetch_fitting(&w, &fit, 0);
+        w.s.behaviour = STUB_RESET;
+        w.s.break_at = 70000, w.s.breaks = 3;
+        fetch_fitting(&w, &fit, 0);
+        w.s.no_range = true; /* what was handed on already comes again, and is dropped */
+        w.s.breaks = 3;
+        fetch_fitting(&w, &fit, 0);
+        w.s.no_length = true;
+        fetch_fitting(&w, &fit, 0);
+        fetch_fitting(&w, &fit, 100000);
+        assert_int_equal(w.err.code, TINKC_E_BAD_RESPONSE);
+        w.err = (tinkc_error){ 0 };
+        tinkc_download_options alone = { .try_write = take_what_fits, .write_user = &fit };
+        assert_null(tinkc_checkpoint_download(w.client, PATH, &alone, &w.err));
+        assert_int_equal(w.err.code, TINKC_E_ARGUMENT);
+        close_world(&w);
+    }
+}
+
+/* Byte by byte: between two of them the reader is asleep. */
+static void the_reader_need_not_wake(void **state)
+{
+    static world w;
+    fitting fit = { .share = 10 };
+    (void)state;
+    open_world(&w);
+    w.s.archive.len = 500;
+    w.s.behaviour = STUB_DRIP;
+    w.s.breaks = 1;
+    fetch_fitting(&w, &fit, 0);
+    assert_true(fit.at_once > 0);
+    close_world(&w);
+}
+
 static void digests_of_files_on_disk(void **state)
 {
     static world w;
@@ -674,6 +752,8 @@ int main(void)
         cmocka_unit_test(unsafe_archives_are_refused),
         cmocka_unit_test(damaged_archives_are_refused),
         cmocka_unit_test(bytes_go_to_the_caller),
+        cmocka_unit_test(bytes_that_fit_are_handed_on_at_once),
+        cmocka_unit_test(the_reader_need_not_wake),
         cmocka_unit_test(digests_of_files_on_disk),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(stopping_is_quick),
