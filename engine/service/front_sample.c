@@ -170,6 +170,12 @@ static bool refuse(tke_call *call, const char *text)
     return false;
 }
 
+static bool refuse_memory(tke_call *call)
+{
+    tke_refuse(call, 503, "memory", "out of memory");
+    return false;
+}
+
 /* The prompt's tokens, back to back, in the job's arena. */
 static bool take_prompt(tke_call *call, const tkc_sample_request *in, tke_job *job)
 {
@@ -185,7 +191,7 @@ static bool take_prompt(tke_call *call, const tkc_sample_request *in, tke_job *j
         return refuse(call, "The prompt is empty");
     int32_t *tokens = tkc_arena_array(&job->arena, n, sizeof *tokens, &call->err);
     if (!tokens)
-        return refuse(call, "out of memory");
+        return refuse_memory(call);
     gen->prompt = tokens;
     gen->n_prompt = n;
     for (size_t c = 0; c < in->prompt.chunks.len; c++) {
@@ -212,7 +218,7 @@ static bool take_stop(tke_call *call, const tkc_stop *stop, tke_job *job)
     if (stop->kind == TKC_STOP_TOKENS && stop->tokens.len) {
         int32_t *ids = tkc_arena_array(&job->arena, stop->tokens.len, sizeof *ids, &call->err);
         if (!ids)
-            return refuse(call, "out of memory");
+            return refuse_memory(call);
         memcpy(ids, stop->tokens.data, stop->tokens.len * sizeof *ids);
         gen->stop_tokens = ids;
         gen->n_stop_tokens = stop->tokens.len;
@@ -234,7 +240,7 @@ static bool take_stop(tke_call *call, const tkc_stop *stop, tke_job *job)
         strings[i] = tkc_str(tkc_arena_cstr(&job->arena, stop->strings[i], &call->err));
     }
     if (tkc_failed(&call->err))
-        return refuse(call, "out of memory");
+        return refuse_memory(call);
     gen->stop_strings = strings;
     gen->n_stop_strings = n;
     gen->token_bytes = tke_vocab_token_bytes;
@@ -256,7 +262,7 @@ static bool take_params(tke_call *call, const tkc_sample_request *in, tke_job *j
         return false;
     }
     if (!(p->temperature >= 0) || p->temperature > 1e30f)
-        return refuse(call, "temperature must not be negative");
+        return refuse(call, "temperature must be a finite number, 0 or more");
     if (!(p->top_p > 0 && p->top_p <= 1))
         return refuse(call, "top_p must be above 0 and at most 1");
     if (p->top_k < -1)
@@ -268,7 +274,7 @@ static bool take_params(tke_call *call, const tkc_sample_request *in, tke_job *j
     }
     if (p->max_tokens.is == TKC_GIVEN && max_tokens < 0)
         return refuse(call, "max_tokens must not be negative");
-    if (max_tokens < 0 || n + max_tokens > context) {
+    if (max_tokens < 0 || max_tokens > context - n) {
         tke_refuse(call, 400, "prompt_too_long",
                    "Prompt length plus max_tokens exceeds the model's context window: %lld + %lld "
                    "> %lld",
@@ -460,12 +466,27 @@ static void start_stream(tke_call *call, const tkc_sample_request *in, tke_job *
     }
 }
 
+/* Can the body be parsed, whatever is in it? */
+static bool is_json(tke_call *call)
+{
+    tinkc_error err = { 0 };
+    tkc_json j;
+    tkc_json_open(&j, call->body, &call->arena, &err);
+    tkc_json_skip(&j);
+    return tkc_json_close(&j);
+}
+
 void tke_front_sample(tke_call *call)
 {
     tke_service *svc = call->svc;
     tkc_sample_request in;
-    if (!tke_call_decode(call, &tkc_sample_request_type, &in))
+    if (!tkc_message_decode(&tkc_sample_request_type, call->body, TINKC_E_UNPROCESSABLE,
+                            &call->arena, &in, &call->err)) {
+        bool semantic = call->err.code == TINKC_E_UNPROCESSABLE && is_json(call);
+        tke_refuse(call, semantic ? 400 : 422, semantic ? "bad_request" : "unprocessable", "%s",
+                   call->err.message);
         return;
+    }
     tke_job *job = tke_job_new(svc, TKE_JOB_SAMPLE, NULL, call->owner, &call->err);
     if (!job) {
         tke_send_failure(call->reply, svc->a, &call->err);

@@ -42,203 +42,6 @@ static const char *flags_text(uint32_t train)
     return names[train & 7];
 }
 
-/* ---- hashes of what was asked ---- */
-
-static void hash_tensor(tke_hasher *h, const tkc_tensor *t)
-{
-    tke_hash_i64(h, t->dtype);
-    tke_hash_i64(h, t->sparse);
-    tke_hash_add(h, t->shape.data, t->shape.len * sizeof *t->shape.data);
-    tke_hash_add(h, t->data, t->count * tkc_dtype_size(t->dtype));
-    tke_hash_add(h, t->crow.data, t->crow.len * sizeof *t->crow.data);
-    tke_hash_add(h, t->col.data, t->col.len * sizeof *t->col.data);
-}
-
-/* Inputs in the order of their names: senders of maps vary theirs. */
-static void hash_inputs(tke_hasher *h, const tkc_datum *d)
-{
-    const char *last = NULL;
-    for (size_t round = 0; round < d->inputs.len; round++) {
-        const tkc_named_tensor *next = NULL;
-        for (size_t i = 0; i < d->inputs.len; i++) {
-            const tkc_named_tensor *t = &d->inputs.data[i];
-            if ((!last || strcmp(t->name, last) > 0) && (!next || strcmp(t->name, next->name) < 0))
-                next = t;
-        }
-        if (!next)
-            return;
-        tke_hash_str(h, next->name);
-        hash_tensor(h, &next->tensor);
-        last = next->name;
-    }
-}
-
-static void hash_numbers(tke_hasher *h, const tkc_numbers *n)
-{
-    const char *last = NULL;
-    tke_hash_i64(h, (int64_t)n->len);
-    for (size_t round = 0; round < n->len; round++) {
-        size_t next = n->len;
-        for (size_t i = 0; i < n->len; i++)
-            if ((!last || strcmp(n->names[i], last) > 0) &&
-                (next == n->len || strcmp(n->names[i], n->names[next]) < 0))
-                next = i;
-        if (next == n->len)
-            return;
-        tke_hash_str(h, n->names[next]);
-        tke_hash_f64(h, n->values[next]);
-        last = n->names[next];
-    }
-}
-
-static void hash_pass(tke_hasher *h, const tkc_forward_backward_request *r)
-{
-    tke_hash_str(h, r->loss_fn);
-    hash_numbers(h, &r->loss_fn_config);
-    tke_hash_i64(h, (int64_t)r->data.len);
-    for (size_t i = 0; i < r->data.len; i++) {
-        const tkc_datum *d = &r->data.data[i];
-        tke_hash_i64(h, (int64_t)d->chunks.len);
-        for (size_t c = 0; c < d->chunks.len; c++) {
-            const tinkc_chunk *chunk = &d->chunks.data[c];
-            tke_hash_i64(h, chunk->kind);
-            tke_hash_add(h, chunk->tokens.data, chunk->tokens.len * sizeof(int32_t));
-            tke_hash_add(h, chunk->bytes.data, chunk->bytes.len);
-        }
-        hash_inputs(h, d);
-    }
-}
-
-tke_hash128 tke_job_hash(const tke_job *job)
-{
-    tke_hasher h;
-    tke_hash_begin(&h);
-    tke_hash_i64(&h, job->kind);
-    switch (job->kind) {
-    case TKE_JOB_PASS:
-    case TKE_JOB_FORWARD:
-        if (job->in.pass.request)
-            hash_pass(&h, job->in.pass.request);
-        break;
-    case TKE_JOB_OPTIM:
-        tke_hash_add(&h, &job->in.optim.adam, sizeof job->in.optim.adam);
-        break;
-    case TKE_JOB_SAVE:
-        tke_hash_str(&h, job->in.save.path);
-        tke_hash_i64(&h, job->in.save.ttl_seconds.is == TKC_GIVEN ? job->in.save.ttl_seconds.value
-                                                                  : -1);
-        tke_hash_i64(&h, job->in.save.overwrite);
-        break;
-    case TKE_JOB_SAVE_SAMPLER: /* the number of the sampling session is left out: retries vary it */
-        tke_hash_str(&h, job->in.save_sampler.path);
-        tke_hash_i64(&h, job->in.save_sampler.ttl_seconds.is == TKC_GIVEN
-                             ? job->in.save_sampler.ttl_seconds.value
-                             : -1);
-        if (job->in.save_sampler.overwrite.value)
-            tke_hash_i64(&h, 1);
-        break;
-    case TKE_JOB_LOAD:
-        tke_hash_str(&h, job->in.load.path);
-        tke_hash_i64(&h, job->in.load.optimizer);
-        break;
-    default:
-        break;
-    }
-    return tke_hash_end(&h);
-}
-
-/* ---- decoding ---- */
-
-static bool decode_pass(tke_job *job, tinkc_str body, bool is_pb, const char **model_id,
-                        tkc_opt_i64 *seq, tinkc_error *err)
-{
-    tkc_forward_backward_request *r = tkc_arena_zalloc(&job->arena, sizeof *r, err);
-    if (!r)
-        return false;
-    bool ok =
-        is_pb ? tkc_forward_backward_from_pb(
-                    (tinkc_bytes){ (const unsigned char *)body.data, body.len },
-                    TINKC_E_UNPROCESSABLE, &job->arena, r, err)
-              : tkc_forward_backward_from_json(body, TINKC_E_UNPROCESSABLE, &job->arena, r, err);
-    if (!ok)
-        return false;
-    job->kind = r->forward_only ? TKE_JOB_FORWARD : TKE_JOB_PASS;
-    job->in.pass.request = r;
-    *model_id = r->model_id;
-    *seq = (tkc_opt_i64){ r->seq_id, r->seq_id == 0 ? TKC_ABSENT : TKC_GIVEN };
-    return true;
-}
-
-static bool decode_optim(tke_job *job, tinkc_str body, const char **model_id, tkc_opt_i64 *seq,
-                         tinkc_error *err)
-{
-    tkc_optim_step_request in;
-    if (!tkc_message_decode(&tkc_optim_step_request_type, body, TINKC_E_UNPROCESSABLE, &job->arena,
-                            &in, err))
-        return false;
-    const tkc_adam_params *p = &in.adam_params;
-    job->in.optim.adam = (tke_adam_params){ p->learning_rate, p->beta1,        p->beta2,
-                                            p->eps,           p->weight_decay, p->grad_clip_norm };
-    *model_id = in.model_id;
-    *seq = in.seq_id;
-    return true;
-}
-
-static bool decode_load(tke_job *job, tinkc_str body, const char **model_id, tkc_opt_i64 *seq,
-                        tinkc_error *err)
-{
-    tkc_load_weights_request in;
-    if (!tkc_message_decode(&tkc_load_weights_request_type, body, TINKC_E_UNPROCESSABLE,
-                            &job->arena, &in, err))
-        return false;
-    job->in.load.path = in.path;
-    job->in.load.optimizer = in.optimizer;
-    *model_id = in.model_id;
-    *seq = in.seq_id;
-    return true;
-}
-
-bool tke_decode_job(tke_job *job, tinkc_str body, bool is_pb, bool forward, const char **model_id,
-                    tkc_opt_i64 *seq, tinkc_error *err)
-{
-    /* What is decoded points into the body, which must live as long as the job. */
-    char *copy = tkc_arena_str(&job->arena, body, err);
-    if (!copy)
-        return false;
-    body.data = copy;
-    bool ok = false;
-    (void)forward;
-    switch (job->kind) {
-    case TKE_JOB_PASS:
-    case TKE_JOB_FORWARD:
-        ok = decode_pass(job, body, is_pb, model_id, seq, err);
-        break;
-    case TKE_JOB_OPTIM:
-        ok = decode_optim(job, body, model_id, seq, err);
-        break;
-    case TKE_JOB_SAVE:
-        ok = tkc_message_decode(&tkc_save_weights_request_type, body, TINKC_E_UNPROCESSABLE,
-                                &job->arena, &job->in.save, err);
-        *model_id = job->in.save.model_id;
-        *seq = job->in.save.seq_id;
-        break;
-    case TKE_JOB_SAVE_SAMPLER:
-        ok = tkc_message_decode(&tkc_save_for_sampler_request_type, body, TINKC_E_UNPROCESSABLE,
-                                &job->arena, &job->in.save_sampler, err);
-        *model_id = job->in.save_sampler.model_id;
-        *seq = job->in.save_sampler.seq_id;
-        break;
-    case TKE_JOB_LOAD:
-        ok = decode_load(job, body, model_id, seq, err);
-        break;
-    default:
-        break;
-    }
-    if (ok)
-        job->hash = tke_job_hash(job);
-    return ok;
-}
-
 /* ---- what is wrong inside ---- */
 
 static bool datum_tokens(tke_job *job, const tkc_datum *d, tke_datum *out, size_t index)
@@ -383,6 +186,8 @@ static void check_load(tke_job *job)
 
 void tke_check_job(tke_job *job, const tke_run *run)
 {
+    if (tkc_failed(&job->invalid))
+        return;
     if (!run->base) {
         tkc_fail(&job->invalid, TINKC_E_SERVER, "the base model '%.150s' is not available here now",
                  run->base_model);
@@ -430,39 +235,26 @@ tke_txn *tke_run_bury(tke_service *svc, tke_run *run, int64_t seq)
     return txn;
 }
 
-/* In protobuf the model and the number come first: they can be read from a body that is broken
- * further on, or cut off. */
-static bool read_head(tinkc_str body, tinkc_str *model_id, int64_t *seq)
+static bool is_training(int32_t endpoint)
 {
-    const unsigned char *p = (const unsigned char *)body.data;
-    size_t len = body.len;
-    if (len < 4 || p[0] != 0x0a || p[1] >= 0x80 || (size_t)p[1] + 3 > len)
-        return false;
-    *model_id = tkc_strn((const char *)p + 2, p[1]);
-    size_t at = 2 + (size_t)p[1];
-    *seq = 0;
-    if (p[at++] != 0x10)
-        return false;
-    for (int shift = 0; at < len && shift <= 28; shift += 7) {
-        *seq |= (int64_t)(p[at] & 0x7f) << shift;
-        if (p[at++] < 0x80)
-            return true;
-    }
-    return false;
+    return endpoint == TKC_EP_FORWARD_BACKWARD || endpoint == TKC_EP_FORWARD ||
+           endpoint == TKC_EP_OPTIM_STEP || endpoint == TKC_EP_SAVE_WEIGHTS ||
+           endpoint == TKC_EP_SAVE_FOR_SAMPLER || endpoint == TKC_EP_LOAD_WEIGHTS;
 }
 
 tke_txn *tke_front_bury(tke_call *call)
 {
     tke_service *svc = call->svc;
     const char *type = tke_call_header(call, "Content-Type");
-    tinkc_str model_id;
-    int64_t seq;
-    if (call->route.endpoint->id != TKC_EP_FORWARD_BACKWARD || !type ||
-        !strstr(type, TKC_TYPE_PROTOBUF) || !read_head(call->body, &model_id, &seq))
+    bool is_pb = type ? strstr(type, TKC_TYPE_PROTOBUF) != NULL : !tkc_starts_with(call->body, "{");
+    tke_head head;
+    if (!is_training(call->route.endpoint->id) ||
+        !tke_read_head(&call->arena, call->body, is_pb, &head) || head.seq.is != TKC_GIVEN)
         return NULL;
     pthread_mutex_lock(&svc->lock);
-    tke_run *run = tkc_map_get(&svc->runs, model_id);
-    tke_txn *txn = run && tkc_cstr_eq(run->owner, call->owner) ? tke_run_bury(svc, run, seq) : NULL;
+    tke_run *run = tke_find_run(svc, head.model_id);
+    bool mine = run && tkc_cstr_eq(run->owner, call->owner);
+    tke_txn *txn = mine ? tke_run_bury(svc, run, head.seq.value) : NULL;
     pthread_mutex_unlock(&svc->lock);
     return txn;
 }
@@ -473,8 +265,8 @@ static void accept_training(tke_call *call, int32_t kind, bool is_pb)
     const char *model_id = NULL;
     tkc_opt_i64 seq = { 0 };
     tke_job *job = tke_job_new(svc, kind, NULL, call->owner, &call->err);
-    if (!job || !tke_decode_job(job, call->body, is_pb, kind == TKE_JOB_FORWARD, &model_id, &seq,
-                                &call->err)) {
+    bool forward = call->route.endpoint->id == TKC_EP_FORWARD;
+    if (!job || !tke_decode_job(job, call->body, is_pb, forward, &model_id, &seq, &call->err)) {
         if (call->err.code == TINKC_E_UNPROCESSABLE)
             tke_refuse_after(call, tke_front_bury(call), 422, "unprocessable", "%s",
                              call->err.message);
@@ -498,7 +290,8 @@ void tke_front_pass(tke_call *call)
     const char *type = tke_call_header(call, "Content-Type");
     bool is_pb = type && strstr(type, TKC_TYPE_PROTOBUF);
     if (type && !is_pb && !strstr(type, "json")) {
-        tke_refuse(call, 415, "unsupported_type", "Content-Type '%.60s' is not supported", type);
+        tke_refuse_after(call, tke_front_bury(call), 415, "unsupported_type",
+                         "Content-Type '%.60s' is not supported", type);
         return;
     }
     accept_training(call, TKE_JOB_PASS, is_pb);
@@ -845,9 +638,10 @@ static void create_from_checkpoint(tke_call *call, const tkc_load_weights_reques
 void tke_front_load(tke_call *call)
 {
     tkc_load_weights_request in;
-    if (!tke_call_decode(call, &tkc_load_weights_request_type, &in))
-        return;
-    if (in.model_id)
+    tinkc_error ignored = { 0 }; /* who takes it says what is wrong */
+    if (!tkc_message_decode(&tkc_load_weights_request_type, call->body, TINKC_E_UNPROCESSABLE,
+                            &call->arena, &in, &ignored) ||
+        in.model_id)
         accept_training(call, TKE_JOB_LOAD, false);
     else if (in.session_id && in.model_seq_id.is == TKC_GIVEN)
         create_from_checkpoint(call, &in);

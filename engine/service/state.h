@@ -524,10 +524,20 @@ void tke_front_telemetry(tke_call *);
 void tke_front_audit(tke_call *);
 void tke_front_usage(tke_call *);
 
+/* ---- decode.c: the bodies of training requests ---- */
+
+/* Whose request a body is, and which; seq absent: it does not say. */
+typedef struct tke_head {
+    const char *model_id;
+    tkc_opt_i64 seq;
+    bool whole; /* the body can be parsed to its end, whatever is in it */
+} tke_head;
+/* False: it cannot be told. */
+bool tke_read_head(tkc_arena *, tinkc_str body, bool is_pb, tke_head *out);
 /* Decodes a training request's body into a job, for the front and for the journal's replay. kind is
- * a TKE_JOB_*; content_type may be NULL. *model_id and *seq are what the body says. False: the
- * envelope cannot be read; err says why (UNPROCESSABLE). What is wrong inside goes to
- * job->invalid. */
+ * a TKE_JOB_*; forward: a pass without gradients, whatever the body says. *model_id and *seq are
+ * what the body says. False: it cannot be parsed, or does not say whose it is; err says why
+ * (UNPROCESSABLE). What is wrong inside goes to job->invalid. */
 bool tke_decode_job(tke_job *, tinkc_str body, bool is_pb, bool forward, const char **model_id,
                     tkc_opt_i64 *seq, tinkc_error *err);
 /* The second half, once the run is known: checks against its base model. */

@@ -275,7 +275,7 @@ void tkc_message_write(const tkc_message *m, const void *msg, tkc_jsonw *w)
         if (is_given(f, member) || empty_list) {
             tkc_jsonw_key(w, f->name);
             write_value(w, f, member);
-        } else if (f->flags & TKC_MUST) {
+        } else if (f->flags & (TKC_MUST | TKC_SENT)) {
             tkc_fail(w->err, TINKC_E_ARGUMENT, "%s: %s is missing", m->name, f->name);
         }
     }

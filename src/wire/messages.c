@@ -181,7 +181,7 @@ const tkc_message tkc_lora_config_type = MESSAGE(lora_config, "lora_config", &lo
 static const tkc_field create_model_request[] = {
     FIELD(session_id, TKC_STR, MUST),
     FIELD(model_seq_id, TKC_I64, MUST),
-    FIELD(base_model, TKC_STR, MUST),
+    FIELD(base_model, TKC_STR, TKC_SENT | NULLABLE),
     FIELD(user_metadata, TKC_METADATA, NULLABLE),
     TYPED(lora_config, TKC_OBJECT_PTR, NULLABLE, &tkc_lora_config_type),
     TAG("create_model", 0),

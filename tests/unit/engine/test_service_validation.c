@@ -70,6 +70,8 @@ static void create_model_rules(void **state)
 {
     (void)state;
     create(400, "base_model is required", "\"base_model\":\"\",\"lora_config\":{\"rank\":4}");
+    create(400, "base_model is required", "\"lora_config\":{\"rank\":4}");
+    create(400, "base_model is required", "\"base_model\":null,\"lora_config\":{\"rank\":4}");
     create(400, "lora_config.rank must be positive",
            "\"base_model\":\"org/tiny\",\"lora_config\":{\"rank\":0}");
     create(400, "lora_config.rank must be at most 256",
@@ -279,6 +281,95 @@ static void envelope_rules(void **state)
             "{\"tinker_path\":\"tinker://a/weights/b\"}");
 }
 
+/* The number of a body that is refused, or that says nonsense, counts as used: the request behind
+ * it has its turn. */
+static void step_runs(const char *model, int seq)
+{
+    assert_non_null(strstr(service_wait(f.t, service_step(f.t, model, seq, 0.0)), "optim/step"));
+}
+
+static void fails_at_its_turn(const char *path, const char *text, const char *body)
+{
+    const char *promise = service_json(f.t, 200, "POST", path, "%s", body);
+    service_wait_failure(f.t, json_field(promise, "request_id"), "user", text);
+}
+
+static void no_holes(void **state)
+{
+    (void)state;
+    const char *m = hold(service_model(f.t, f.session, 30, "org/tiny", 4, 1));
+    char body[500];
+    snprintf(body, sizeof body,
+             "{\"model_id\":\"%s\",\"seq_id\":1,\"adam_params\":{\"learning_rate\":\"abc\"}}", m);
+    fails_at_its_turn("/api/v1/optim_step", "adam_params.learning_rate", body);
+    snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":2}", m);
+    fails_at_its_turn("/api/v1/optim_step", "adam_params", body);
+    snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":3,\"path\":7}", m);
+    fails_at_its_turn("/api/v1/save_weights", "path", body);
+    snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":4,\"path\":[]}", m);
+    fails_at_its_turn("/api/v1/save_weights_for_sampler", "path", body);
+    snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":5,\"optimizer\":\"x\"}", m);
+    fails_at_its_turn("/api/v1/load_weights", "optimizer", body);
+    snprintf(
+        body, sizeof body,
+        "{\"model_id\":\"%s\",\"seq_id\":6,\"forward_backward_input\":{\"loss_fn\":"
+        "\"cross_entropy\",\"data\":[{" INPUT("[1]") ",\"loss_fn_inputs\":{\"target_tokens\":{"
+                                                     "\"data\":[1],\"dtype\":\"complex64\"}}}]}}",
+        m);
+    fails_at_its_turn("/api/v1/forward_backward", "dtype", body);
+    /* unparsable, but the number can be read */
+    snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":7,\"adam_params\":{\"eps\":NaN}}",
+             m);
+    refused("/api/v1/optim_step", 422, "adam_params.eps", body);
+    snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":8,\"forward_", m);
+    const char *const text[] = { "Content-Type", "text/plain", NULL };
+    answer a = service_call(f.t, "POST", "/api/v1/forward_backward", text, body, strlen(body));
+    assert_int_equal(a.status, 415);
+    answer_free(&a);
+    step_runs(m, 9);
+    /* whose it is cannot be read: nothing counts as used */
+    snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":{},\"adam_params\":{}}", m);
+    refused("/api/v1/optim_step", 422, "seq_id", body);
+    step_runs(m, 10);
+}
+
+/* protobuf: a chunk of a kind that nobody knows is inside; a body that is cut off is not. */
+static void no_holes_in_protobuf(void **state)
+{
+    (void)state;
+    const char *m = hold(service_model(f.t, f.session, 31, "org/tiny", 4, 1));
+    const char *const pb[] = { "Content-Type", "application/x-protobuf", NULL };
+    char body[200];
+    size_t n =
+        (size_t)snprintf(body, sizeof body, "\n%c%s\x10\x01\x1a\x04\n\x02\"", (int)strlen(m), m);
+    body[n++] = '\0';
+    answer a = service_call(f.t, "POST", "/api/v1/forward_backward", pb, body, n);
+    assert_int_equal(a.status, 200);
+    service_wait_failure(f.t, json_field(a.body.data, "request_id"), "user", "chunk");
+    answer_free(&a);
+    n = (size_t)snprintf(body, sizeof body, "\n%c%s\x10\x02\x1a\x7f", (int)strlen(m), m);
+    a = service_call(f.t, "POST", "/api/v1/forward_backward", pb, body, n);
+    assert_int_equal(a.status, 422);
+    answer_free(&a);
+    step_runs(m, 3);
+}
+
+/* A pass that is sent to /forward leaves no gradient, whatever its body calls itself. */
+static void forward_is_forward(void **state)
+{
+    (void)state;
+    const char *m = hold(service_model(f.t, f.session, 32, "org/tiny", 4, 1));
+    char body[500];
+    snprintf(body, sizeof body,
+             "{\"model_id\":\"%s\",\"seq_id\":1,\"forward_backward_input\":" CE(
+                 INPUT("[1,2]") ",\"loss_fn_inputs\":{" TARGETS "," WEIGHTS "}") "}",
+             m);
+    const char *promise = service_json(f.t, 200, "POST", "/api/v1/forward", "%s", body);
+    service_wait(f.t, json_field(promise, "request_id"));
+    const char *step = service_wait(f.t, service_step(f.t, m, 2, 0.0));
+    assert_true(json_number(step, "optim/num_fwdbwd") == 0.0);
+}
+
 /* ---- sampling ---- */
 
 static void sample_refused(const char *detail, const char *prompt, const char *params,
@@ -311,9 +402,13 @@ static void sample_rules(void **state)
                    ",\"topk_prompt_logprobs\":129");
     sample_refused("topk_prompt_logprobs must be from 0 to 128", "[1]", "\"max_tokens\":1",
                    ",\"topk_prompt_logprobs\":-1");
-    refused("/api/v1/asample", 422, "stop",
-            "{\"sampling_session_id\":\"x\",\"seq_id\":0,\"prompt\":{\"chunks\":[{\"type\":"
-            "\"encoded_text\",\"tokens\":[1]}]},\"sampling_params\":{\"stop\":[\"a\",1]}}");
+    sample_refused("Prompt length plus max_tokens exceeds the model's context window: 3 + "
+                   "9223372036854775807 > 32",
+                   "[1,2,3]", "\"max_tokens\":9223372036854775807", "");
+    sample_refused("finite", "[1]", "\"temperature\":1e39", "");
+    sample_refused("stop", "[1]", "\"stop\":[\"a\",1]", "");
+    sample_refused("32 bits", "[1099511627776]", "\"max_tokens\":1", "");
+    refused("/api/v1/asample", 422, "JSON", "{\"sampling_session_id\":\"x\",");
     sample_refused("stop strings need tokenizer.json in the model folder", "[1]",
                    "\"stop\":[\"x\"]", "");
     refused("/api/v1/asample", 404, "Unknown sampling session",
@@ -408,13 +503,14 @@ static void strict_rules(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(create_model_rules), cmocka_unit_test(create_model_replays),
-        cmocka_unit_test(pass_rules),         cmocka_unit_test(too_long),
-        cmocka_unit_test(step_rules),         cmocka_unit_test(save_rules),
-        cmocka_unit_test(envelope_rules),     cmocka_unit_test(sample_rules),
-        cmocka_unit_test(sample_replays),     cmocka_unit_test(pass_exceptions),
-        cmocka_unit_test(session_rules),      cmocka_unit_test(unloaded_models),
-        cmocka_unit_test(strict_rules),
+        cmocka_unit_test(create_model_rules),   cmocka_unit_test(create_model_replays),
+        cmocka_unit_test(pass_rules),           cmocka_unit_test(too_long),
+        cmocka_unit_test(step_rules),           cmocka_unit_test(save_rules),
+        cmocka_unit_test(envelope_rules),       cmocka_unit_test(sample_rules),
+        cmocka_unit_test(sample_replays),       cmocka_unit_test(pass_exceptions),
+        cmocka_unit_test(session_rules),        cmocka_unit_test(unloaded_models),
+        cmocka_unit_test(strict_rules),         cmocka_unit_test(no_holes),
+        cmocka_unit_test(no_holes_in_protobuf), cmocka_unit_test(forward_is_forward),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
