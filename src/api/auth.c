@@ -248,7 +248,6 @@ static void command_ended(tkc_offload *o)
     tinkc_error err = auth->command_err;
     list_tell(&auth->raw_waits, printed, err.code ? &err : NULL);
     tkc_release_str(auth->client->a, printed);
-    tkc_client_reply_back(auth->client);
 }
 
 static void start_command(tkc_auth *auth)
@@ -258,7 +257,6 @@ static void start_command(tkc_auth *auth)
     auth->running = true;
     auth->command.work = run_command;
     auth->command.after = command_ended;
-    atomic_fetch_add(&auth->client->replies, 1); /* the client stays until it is back */
     tkc_offload_start(auth->client, &auth->command);
 }
 

@@ -930,6 +930,7 @@ static void offload_after(tkc_task *task)
     tinkc_client *client = o->client;
     o->after(o);
     tkc_loop_busy(client->loop, -1);
+    tkc_client_reply_back(client); /* may end the loop: the last thing */
 }
 
 static void offload_work(tkc_job *job)
@@ -945,6 +946,7 @@ void tkc_offload_start(tinkc_client *client, tkc_offload *o)
     o->client = client;
     o->job.run = offload_work;
     o->task.run = offload_after;
+    atomic_fetch_add(&client->replies, 1); /* the client's loop stays until it is back */
     tkc_loop_busy(client->loop, 1);
     tkc_pool *helpers = tkc_client_helpers(client, &ignored);
     if (!helpers || !tkc_pool_submit(helpers, &o->job, &ignored))

@@ -78,7 +78,7 @@ struct tinkc_client {
 
     /* Handles, futures, trainers, samplers, queues, inputs and batches. */
     tkc_refs refs;
-    /* Answers that the transport still owes; the client's memory stays until they are in. */
+    /* What the transport and the helpers still owe; the client's memory stays until it is in. */
     atomic_int replies;
 
     /* ---- any thread, lock held; a leaf ---- */

@@ -228,7 +228,8 @@ static void begin_pass(custom *c, tinkc_future *pass, tkc_task *done)
         c->unsettled++;
         tkc_pass_lend_turn(pass, pass_settled, c);
     }
-    tkc_op_submit(pass);
+    if (!tkc_op_try_submit(pass) && c->together)
+        pass_settled(c); /* it never had the turn */
 }
 
 static void second_done(tkc_task *task)
@@ -324,7 +325,8 @@ static void custom_stop(tinkc_future *f, const tinkc_error *why)
 {
     custom *c = (custom *)f;
     tinkc_future_cancel(c->first);
-    tinkc_future_cancel(c->second);
+    if (c->second_begun) /* else it may just be being made, on the queue's thread */
+        tinkc_future_cancel(c->second);
     if (tkc_queue_remove(c->queue, &c->item))
         tkc_future_drop(f); /* evaluated does not come */
     custom_end(c, why);

@@ -160,7 +160,7 @@ tinkc_future *tkc_op_new(tinkc_client *client, const tkc_op_class *class, tinkc_
     return tkc_client_check_open(client, err) ? new_future(client, class, err) : NULL;
 }
 
-tinkc_future *tkc_op_submit(tinkc_future *f)
+bool tkc_op_try_submit(tinkc_future *f)
 {
     tinkc_client *client = f->client;
     pthread_mutex_lock(&client->shared.lock);
@@ -179,6 +179,12 @@ tinkc_future *tkc_op_submit(tinkc_future *f)
         tkc_fail(&why, TINKC_E_CLOSED, "%s: the client was closed", f->class->operation);
         tkc_op_complete(f, &why);
     }
+    return !closed;
+}
+
+tinkc_future *tkc_op_submit(tinkc_future *f)
+{
+    (void)tkc_op_try_submit(f);
     return f;
 }
 

@@ -108,6 +108,8 @@ tinkc_future *tkc_op_new(tinkc_client *, const tkc_op_class *, tinkc_error *err)
 /* Hands it to the I/O thread, which calls class->start. Cannot fail: a client that was closed
  * meanwhile completes it with TINKC_E_CLOSED. Returns f. */
 tinkc_future *tkc_op_submit(tinkc_future *f);
+/* The same, for one who must know: false = it is complete, and neither start nor stop will come. */
+bool tkc_op_try_submit(tinkc_future *f);
 
 /* The one completion. err NULL or without a code = success. Later calls do nothing but the
  * release. After tkc_op_finish f may be gone. Thread: I/O. */

@@ -92,7 +92,7 @@ static void free_inside(sample_op *op)
     tkc_buf_free(&in->answer);
     /* A grant that is on its way still points here: then the memory stays until the future goes. */
     if (tkc_claim_pending(&in->count) || tkc_claim_pending(&in->throttled) ||
-        tkc_claim_pending(&in->bytes))
+        tkc_claim_pending(&in->bytes) || tkc_claim_pending(&in->promise.inner.claim))
         op->late = in;
     else
         tkc_release(op->f.client->a, in, sizeof *in);
@@ -103,6 +103,18 @@ static void finish(sample_op *op, const tinkc_error *err)
     free_inside(op);
     tkc_claim_end(&op->slot);
     tkc_op_finish(&op->f, err);
+}
+
+/* Now, whatever it is at. What a helper has in its hands goes when that comes back. */
+static void end_early(sample_op *op, const tinkc_error *err)
+{
+    inside *in = op->in;
+    if (in && in->offloaded) {
+        tkc_op_complete(&op->f, err);
+        tkc_loop_disarm(op->f.client->loop, &in->stuck);
+    } else {
+        finish(op, err);
+    }
 }
 
 /* ---- layer R ---- */
@@ -185,7 +197,7 @@ static void stuck_fired(tkc_timer *timer)
     tkc_fail(&err, TINKC_E_NO_PROGRESS, "no sample has finished within %lld s",
              (long long)(s->retry.progress_timeout_ms / 1000));
     err.flags |= TINKC_MAY_HAVE_RUN;
-    finish(op, &err);
+    end_early(op, &err);
 }
 
 /* ---- results ---- */
@@ -533,12 +545,7 @@ static void sample_stop(tinkc_future *f, const tinkc_error *why)
     tkc_client_need_end(f->client, &op->ready);
     if (in && (tkc_call_is_out(in->call) || in->promise.inner.running))
         err.flags |= TINKC_MAY_HAVE_RUN;
-    if (in && in->offloaded) { /* a helper works on it: it ends when that comes back */
-        tkc_op_complete(f, &err);
-        tkc_loop_disarm(f->client->loop, &in->stuck);
-        return;
-    }
-    finish(op, &err);
+    end_early(op, &err);
 }
 
 static void sample_destroy(tinkc_future *f)
