@@ -132,6 +132,10 @@ void cli_warn(const cli_app *, const char *format, ...) __attribute__((format(pr
 /* Opens the client: the service, or the engine in this process with --local or when no key is
  * configured (which it says). 0, or an exit code after reporting. */
 int cli_connect(cli_app *);
+/* The same with this credential instead of the configured one; one of the two is NULL. */
+int cli_connect_as(cli_app *, const char *key, const char *command);
+/* Whether the service takes the credential: one call that needs it. False with err set. */
+bool cli_prove_credential(cli_app *, tinkc_error *err);
 /* Memory that start-up took and nothing needs; harmless at any time. */
 void cli_give_back_pages(void);
 /* Whether cli_connect will open the engine in this process. */

@@ -13,17 +13,11 @@
 static int try_credential(cli_app *app, const char *key, const char *command)
 {
     tinkc_error err = { 0 };
-    const char *url = cli_text(app, "base-url");
-    tinkc_client_options o = { .api_key = key,
-                               .credential_cmd = command,
-                               .base_url = url ? url : cli_config_get(app, "base_url", NULL),
-                               .telemetry = TINKC_TELEMETRY_OFF,
-                               .retry_window_ms = 10000 };
-    tinkc_client *client = tinkc_client_new(&o, &err);
-    if (client)
-        tinkc_client_connect(client, 30000, &err);
-    tinkc_client_free(client);
-    return err.code ? cli_fail_error(app, &err, "the credential was not stored") : 0;
+    int bad = cli_connect_as(app, key, command);
+    if (!bad && !cli_prove_credential(app, &err))
+        bad = cli_fail_error(app, &err, "the credential was not stored");
+    cli_disconnect(app);
+    return bad;
 }
 
 static char *read_key(cli_app *app, int *bad)
@@ -140,7 +134,7 @@ static bool try_profile(cli_app *app, json_t *v, tinkc_error *err)
         return false;
     }
     json_object_set_new(v, "base_url", json_string(tinkc_client_base_url(app->client)));
-    if (tinkc_client_connect(app->client, 30000, err) && ask_identity(app, app->client, v, err)) {
+    if (cli_prove_credential(app, err) && ask_identity(app, app->client, v, err)) {
         valid = true;
         ask_expiry(app, app->client, v);
     }

@@ -146,14 +146,13 @@ int cli_checkpoint_list(cli_app *app)
 
 /* ---- info ---- */
 
-/* The record itself, if the run can be listed; NULL for checkpoints of others. */
-static json_t *find_record(cli_app *app, const char *run_id, const char *path)
+/* The record itself, with the keys of every checkpoint; NULL if the run does not list it. */
+static json_t *find_record(cli_app *app, const char *run_id, const char *path, tinkc_error *err)
 {
-    tinkc_error err = { 0 };
     int64_t total;
     json_t *found = NULL, *item;
     tinkc_list_options how = { .run_id = run_id };
-    json_t *all = cli_collect_checkpoints(app, &how, 0, &total, &err);
+    json_t *all = cli_collect_checkpoints(app, &how, 0, &total, err);
     size_t i;
     json_array_foreach(all, i, item)
     {
@@ -163,6 +162,33 @@ static json_t *find_record(cli_app *app, const char *run_id, const char *path)
     }
     json_decref(all);
     return found;
+}
+
+/* What a path says by itself: all that is known of a checkpoint that others own. */
+static json_t *bare_record(const tinkc_path *parsed, const char *path)
+{
+    const char *kind = parsed->kind == TINKC_CHECKPOINT_SAMPLER ? "sampler" : "training";
+    return json_pack("{s:s%,s:s,s:s}", "checkpoint_id", parsed->checkpoint_id.data,
+                     parsed->checkpoint_id.len, "checkpoint_type", kind, "tinker_path", path);
+}
+
+static void add_renderer(cli_app *app, const char *run_id, json_t *v, tinkc_error *err)
+{
+    tinkc_future *f = tinkc_run_get(app->client, run_id, TINKC_ACCESSIBLE, err);
+    const tinkc_run *run = cli_wait(app, f, NULL, err) ? tinkc_future_run(f, 0, err) : NULL;
+    const char *renderer = NULL;
+    for (const char *const *p = run ? run->user_metadata : NULL; p && p[0] && p[1]; p += 2)
+        if (strcmp(p[0], "renderer_name") == 0)
+            renderer = p[1];
+    json_object_set_new(v, "renderer_name", renderer ? json_string(renderer) : json_null());
+    tinkc_future_free(f);
+}
+
+/* Refused or unknown: it belongs to somebody else, and what can be said of it is said. */
+static void forgive_stranger(tinkc_error *err)
+{
+    if (err->code == TINKC_E_NOT_FOUND || err->code == TINKC_E_FORBIDDEN)
+        *err = (tinkc_error){ 0 };
 }
 
 static json_t *info_rows(const cli_app *app, const json_t *v)
@@ -185,10 +211,12 @@ static json_t *info_rows(const cli_app *app, const json_t *v)
     else
         cli_row(rows, "Expires", "Never");
     cli_row(rows, "Training Run ID", json_string_value(json_object_get(v, "training_run_id")));
-    cli_row(rows, "Base Model", json_string_value(json_object_get(v, "base_model")));
     int64_t r = json_integer_value(json_object_get(v, "lora_rank"));
     (void)snprintf(rank, sizeof rank, r ? "Yes (Rank %lld)" : "Yes", (long long)r);
     cli_row(rows, "LoRA", json_is_true(json_object_get(v, "is_lora")) ? rank : "No");
+    cli_row(rows, "Base Model", json_string_value(json_object_get(v, "base_model")));
+    if (json_string_value(json_object_get(v, "renderer_name")))
+        cli_row(rows, "Renderer", json_string_value(json_object_get(v, "renderer_name")));
     return rows;
 }
 
@@ -202,6 +230,45 @@ static void add_weights(json_t *v, const tinkc_weights *w)
     json_object_set_new(v, "train_unembed", json_boolean(!(w->freeze & TINKC_FREEZE_UNEMBED)));
 }
 
+/* Everything that is known; yours. The weights are asked for first: a server that does not answer
+ * is waited for once. */
+static json_t *gather_info(cli_app *app, const tinkc_path *parsed, const char *path,
+                           tinkc_error *err)
+{
+    json_t *v = NULL;
+    char *run_id = cli_printf("%.*s", (int)parsed->run_id.len, parsed->run_id.data);
+    tinkc_future *f = tinkc_checkpoint_get(app->client, path, err);
+    if (cli_wait(app, f, NULL, err)) {
+        v = find_record(app, run_id, path, err);
+        forgive_stranger(err);
+        v = v ? v : bare_record(parsed, path);
+        add_weights(v, tinkc_future_weights(f, 0, err));
+        json_object_set_new(v, "training_run_id", json_string(run_id));
+    }
+    if (!err->code) {
+        add_renderer(app, run_id, v, err);
+        forgive_stranger(err);
+    }
+    tinkc_future_free(f);
+    free(run_id);
+    return v;
+}
+
+static int show_info(cli_app *app, const tinkc_path *parsed, json_t *v)
+{
+    static const char *const added[] = { "base_model",    "train_attn",      "train_mlp",
+                                         "train_unembed", "training_run_id", "renderer_name" };
+    json_t *rows = info_rows(app, v);
+    char *title =
+        cli_printf("Checkpoint: %.*s", (int)parsed->checkpoint_id.len, parsed->checkpoint_id.data);
+    for (size_t i = 0; app->compat && i < sizeof added / sizeof *added; i++)
+        json_object_del(v, added[i]);
+    int bad = cli_print_record(app, title, rows, v);
+    free(title);
+    json_decref(rows);
+    return bad;
+}
+
 int cli_checkpoint_info(cli_app *app)
 {
     tinkc_error err = { 0 };
@@ -213,38 +280,12 @@ int cli_checkpoint_info(cli_app *app)
     int bad = cli_connect(app);
     if (bad)
         return bad;
-    char *run_id = cli_printf("%.*s", (int)parsed.run_id.len, parsed.run_id.data);
-    json_t *v = find_record(app, run_id, path);
-    if (!v)
-        v = json_pack("{s:s#,s:s,s:s}", "checkpoint_id", parsed.checkpoint_id.data,
-                      (int)parsed.checkpoint_id.len, "checkpoint_type",
-                      parsed.kind == TINKC_CHECKPOINT_SAMPLER ? "sampler" : "training",
-                      "tinker_path", path);
-    tinkc_future *f = tinkc_checkpoint_get(app->client, path, &err);
-    if (cli_wait(app, f, NULL, &err))
-        add_weights(v, tinkc_future_weights(f, 0, &err));
-    tinkc_future_free(f);
-    json_object_set_new(v, "training_run_id", json_string(run_id));
-    static const char *const added[] = { "base_model", "train_attn", "train_mlp", "train_unembed",
-                                         "renderer_name" };
-    for (size_t i = 0; app->compat && i < sizeof added / sizeof *added; i++)
-        json_object_del(v, added[i]);
-    if (err.code == TINKC_E_NOT_FOUND) {
+    json_t *v = gather_info(app, &parsed, path, &err);
+    if (err.code == TINKC_E_NOT_FOUND)
         bad = cli_fail(app, "not_found", NULL, "checkpoint not found: %s", path);
-    } else if (err.code) {
-        bad = cli_fail_error(app, &err, NULL);
-    } else {
-        json_t *rows = info_rows(app, v);
-        char *title = cli_printf("Checkpoint: %.*s", (int)parsed.checkpoint_id.len,
-                                 parsed.checkpoint_id.data);
-        if (app->compat)
-            json_object_del(v, "training_run_id");
-        bad = cli_print_record(app, title, rows, v);
-        free(title);
-        json_decref(rows);
-    }
+    else
+        bad = err.code ? cli_fail_error(app, &err, NULL) : show_info(app, &parsed, v);
     json_decref(v);
-    free(run_id);
     return bad;
 }
 
@@ -289,6 +330,14 @@ static int change_one(cli_app *app, change_fn *fn, const char *path, int64_t ttl
     return 0;
 }
 
+static void say_not_tried(const cli_app *app, char *const *paths)
+{
+    size_t n = 0;
+    while (paths[n])
+        n++;
+    cli_note(app, "not tried: %zu more, from %s on", n, paths[0]);
+}
+
 static int change_all(cli_app *app, change_fn *fn, int64_t ttl_s, const char *done)
 {
     int bad;
@@ -299,11 +348,16 @@ static int change_all(cli_app *app, change_fn *fn, int64_t ttl_s, const char *do
     size_t n = 0, failed = 0;
     int last = 0;
     bad = cli_connect(app);
-    for (; !bad && paths[n] && !cli_stop_signal(); n++) {
+    /* Where nobody answers or the key is refused, the other paths would fare no better. */
+    for (; !bad && paths[n] && !cli_stop_signal() && last != CLI_EXIT_NETWORK &&
+           last != CLI_EXIT_TIMEOUT;
+         n++) {
         int code = change_one(app, fn, paths[n], ttl_s, done, results);
         failed += code != 0;
         last = code ? code : last;
     }
+    if (failed && paths[n])
+        say_not_tried(app, &paths[n]);
     if (!bad && app->format == CLI_JSON && !app->compat) {
         json_t *whole = json_pack("{s:O}", "results", results);
         cli_print_json(app, whole);

@@ -197,6 +197,8 @@ int cli_config_edit(cli_app *app)
 
 int cli_config_use_profile(cli_app *app)
 {
+    if (!cli_config_has_profile(app, app->args[0]))
+        return cli_config_no_profile(app, app->args[0], "command line");
     int bad = cli_config_write(app, NULL, "current_profile", app->args[0]);
     if (!bad)
         cli_note(app, "profile %s is the usual one now", app->args[0]);

@@ -480,6 +480,35 @@ json_t *cli_config_profile_names(const cli_app *app)
     return seen;
 }
 
+bool cli_config_has_profile(const cli_app *app, const char *name)
+{
+    size_t n = strlen(name);
+    for (size_t i = 0; i < app->config->n_settings; i++) {
+        const char *key = app->config->settings[i].key;
+        if (strncmp(key, "profile.", 8) == 0 && strncmp(key + 8, name, n) == 0 && key[8 + n] == '.')
+            return true;
+    }
+    return strcmp(name, "default") == 0;
+}
+
+int cli_config_no_profile(const cli_app *app, const char *name, const char *origin)
+{
+    const char *names[64], *key;
+    char hint[160] = "tinkc config profiles lists them; tinkc auth login --profile NAME makes one";
+    json_t *known = cli_config_profile_names(app), *current;
+    size_t n = 0;
+    json_object_foreach(known, key, current)
+    {
+        if (n < 64 && strcmp(key, name) != 0)
+            names[n++] = key;
+    }
+    const char *near = cli_nearest(name, names, n);
+    if (near)
+        (void)snprintf(hint, sizeof hint, "did you mean %.120s?", near);
+    json_decref(known);
+    return cli_fail(app, "config_invalid", hint, "there is no profile '%s' (%s)", name, origin);
+}
+
 static void choose_profile(cli_app *app)
 {
     cli_config *config = app->config;

@@ -47,6 +47,10 @@ int cli_config_write(cli_app *, const char *profile, const char *key, const char
  * Yours. */
 json_t *cli_config_profile_names(const cli_app *);
 
+bool cli_config_has_profile(const cli_app *, const char *name);
+/* Reports that there is no such profile and what comes near; its exit code. */
+int cli_config_no_profile(const cli_app *, const char *name, const char *origin);
+
 /* $XDG_CONFIG_HOME/tinkc and its like, with a name behind; yours. */
 char *cli_config_path(const char *name);
 char *cli_cache_path(const char *name);

@@ -234,14 +234,22 @@ static void fill_options(cli_app *app, tinkc_client_options *o)
                                                                  : TINKC_TELEMETRY_OFF;
 }
 
-static int connect_service(cli_app *app, tinkc_client_options *o)
+static int make_client(cli_app *app, tinkc_client_options *o)
 {
-    int bad = 0;
     tinkc_error err = { 0 };
-    char *key = NULL;
     if (app->offline)
         return cli_fail(app, "network", "leave --offline out, or add --local",
                         "this command needs the network");
+    o->base_url = setting(app, "base-url", "base_url");
+    cli_give_back_pages();
+    app->client = tinkc_client_new(o, &err);
+    return app->client ? 0 : cli_fail_error(app, &err, NULL);
+}
+
+static int connect_service(cli_app *app, tinkc_client_options *o)
+{
+    int bad = 0;
+    char *key = NULL;
     if (cli_given(app, "api-key-file"))
         key = read_key_file(app, cli_text(app, "api-key-file"), &bad);
     if (bad)
@@ -252,11 +260,9 @@ static int connect_service(cli_app *app, tinkc_client_options *o)
                      ? NULL
                      : cli_config_get(app, "api_key", NULL);
     o->credential_cmd = cli_config_get(app, "credential_cmd", NULL);
-    o->base_url = setting(app, "base-url", "base_url");
-    cli_give_back_pages();
-    app->client = tinkc_client_new(o, &err);
+    bad = make_client(app, o);
     free(key);
-    return app->client ? 0 : cli_fail_error(app, &err, NULL);
+    return bad;
 }
 
 /* Runs inside tinkc_queue_run, while somebody waits. */
@@ -311,6 +317,26 @@ int cli_connect(cli_app *app)
     if (!bad)
         watch_attempts(app);
     return bad;
+}
+
+int cli_connect_as(cli_app *app, const char *key, const char *command)
+{
+    tinkc_client_options o = { 0 };
+    fill_options(app, &o);
+    o.api_key = key;
+    o.credential_cmd = command;
+    int bad = make_client(app, &o);
+    if (!bad)
+        watch_attempts(app);
+    return bad;
+}
+
+bool cli_prove_credential(cli_app *app, tinkc_error *err)
+{
+    tinkc_future *f = tinkc_capabilities_get(app->client, err);
+    bool ok = cli_wait(app, f, "checking the credential", err);
+    tinkc_future_free(f);
+    return ok;
 }
 
 void cli_disconnect(cli_app *app)

@@ -82,6 +82,14 @@ static int show_help(const cli_app *app)
     return 0;
 }
 
+static int check_profile(const cli_app *app)
+{
+    const cli_config *config = app->config;
+    if (app->command->any_profile || cli_config_has_profile(app, config->profile))
+        return 0;
+    return cli_config_no_profile(app, config->profile, config->profile_origin);
+}
+
 static int run(cli_app *app, int argc, char **argv)
 {
     int bad = cli_parse(app, argc, argv);
@@ -93,6 +101,7 @@ static int run(cli_app *app, int argc, char **argv)
     if (cli_flag(app, "help") || !app->command)
         return show_help(app);
     bad = cli_config_load(app);
+    bad = bad ? bad : check_profile(app);
     bad = bad ? bad : cli_config_defaults(app);
     cli_term_color(app);
     settle_format(app);
@@ -101,6 +110,29 @@ static int run(cli_app *app, int argc, char **argv)
         return bad;
     bad = cli_check_columns(app);
     return bad ? (bad < 0 ? 0 : bad) : app->command->run(app);
+}
+
+static bool is_json(const char *format)
+{
+    return format && (strcmp(format, "json") == 0 || strcmp(format, "jsonl") == 0);
+}
+
+/* Whether errors of the parser itself are to be JSON, wherever on the line that is asked for. */
+static bool wants_json(int argc, char **argv)
+{
+    bool json = is_json(getenv("TINKC_FORMAT"));
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        const char *word = argv[i];
+        if (strcmp(word, "--json") == 0 || strncmp(word, "--json=", 7) == 0)
+            return true;
+        if (strcmp(word, "-f") == 0 || strcmp(word, "--format") == 0)
+            json = is_json(argv[i + 1]);
+        else if (strncmp(word, "--format=", 9) == 0)
+            json = is_json(word + 9);
+        else if (strncmp(word, "-f", 2) == 0)
+            json = is_json(word + 2);
+    }
+    return json;
 }
 
 /* A standard stream that was closed must not become a file or a socket of ours: using it fails. */
@@ -120,10 +152,7 @@ int main(int argc, char **argv)
     app.compat = strcmp(app.program, "tinker") == 0 || (compat && strcmp(compat, "1") == 0);
     app.headers = app.truncate = app.progress = true;
     app.deadline_ms = INT64_MAX;
-    /* Errors of the parser itself look as asked for, wherever on the line that stands. */
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
-        if (strncmp(argv[i], "--json", 6) == 0)
-            app.format = CLI_JSON;
+    app.format = wants_json(argc, argv) ? CLI_JSON : CLI_TABLE;
     signal(SIGPIPE, SIG_DFL);
     if (argc > 1)
         cli_try_plugin(argv);

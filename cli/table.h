@@ -56,6 +56,7 @@ typedef struct cli_command {
     int min_args, max_args; /* max -1 = any number */
     bool fields;            /* positional name=value means a cookbook field */
     bool hidden;
+    bool any_profile; /* works without the profile that is selected: makes, shows or needs none */
 } cli_command;
 
 /* Every command, in the order help shows them; ends with noun NULL. */

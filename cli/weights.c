@@ -35,21 +35,21 @@ char *cli_sampler_path_of(const char *folder)
     return cli_last_record(folder, "sampler_path");
 }
 
-/* What a path's run says of itself: its base model and its renderer. Quietly: the run may be
- * somebody else's. The path may have any form that begins with its run. */
-static void learn_from_run(cli_app *app, cli_asked *asked)
+/* What a path's run says of itself: its base model and its renderer. That the run is somebody
+ * else's is no failure. The path may have any form that begins with its run. */
+static void learn_from_run(cli_app *app, cli_asked *asked, tinkc_error *err)
 {
-    tinkc_error quiet = { 0 };
     const char *id = asked->model_path + strlen("tinker://");
     char *run_id = strndup(id, strcspn(id, "/"));
-    tinkc_future *f = run_id ? tinkc_run_get(app->client, run_id, TINKC_ACCESSIBLE, &quiet) : NULL;
-    const tinkc_run *run =
-        f && cli_wait(app, f, NULL, &quiet) ? tinkc_future_run(f, 0, &quiet) : NULL;
+    tinkc_future *f = run_id ? tinkc_run_get(app->client, run_id, TINKC_ACCESSIBLE, err) : NULL;
+    const tinkc_run *run = f && cli_wait(app, f, NULL, err) ? tinkc_future_run(f, 0, err) : NULL;
     if (run && run->base_model && run->base_model[0])
         asked->base_model = strdup(run->base_model);
     for (const char *const *p = run ? run->user_metadata : NULL; p && p[0] && p[1]; p += 2)
         if (strcmp(p[0], "renderer_name") == 0 && !asked->renderer && p[1][0])
             asked->renderer = strdup(p[1]);
+    if (err->http_status >= 400 && err->http_status < 500 && err->code != TINKC_E_AUTH)
+        *err = (tinkc_error){ 0 };
     tinkc_future_free(f);
     free(run_id);
 }
@@ -58,8 +58,8 @@ static void learn_from_run(cli_app *app, cli_asked *asked)
 static void learn_about(cli_app *app, cli_asked *asked, tinkc_error *err)
 {
     if (strncmp(asked->model_path, "tinker://", 9) == 0)
-        learn_from_run(app, asked);
-    if (asked->base_model)
+        learn_from_run(app, asked, err);
+    if (asked->base_model || err->code)
         return;
     tinkc_future *f = tinkc_checkpoint_get(app->client, asked->model_path, err);
     if (cli_wait(app, f, NULL, err))

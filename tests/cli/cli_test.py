@@ -136,6 +136,47 @@ def errors():
     check("broken pipe is quiet", pipe.stderr == "" and pipe.stdout.strip() in ("0", "141"), pipe)
 
 
+def dead_server():
+    """Nobody listens: each command gives up after --retry-for, once, and says that it is the network."""
+    p, q = "tinker://run-1/sampler_weights/final", "tinker://run-1/weights/000020"
+    commands = [("run", "list"), ("run", "info", "r", "--checkpoints"), ("checkpoint", "list"), ("checkpoint", "info", p),
+                ("checkpoint", "publish", p, q, q), ("checkpoint", "set-ttl", p, q, "--ttl", "60"), ("checkpoint", "url", p),
+                ("checkpoint", "delete", p, q, "-y"), ("checkpoint", "delete", "--run-id", "r", "-y"), ("checkpoint", "copy", q),
+                ("checkpoint", "download", p, "-o", "dead-out"), ("checkpoint", "export", p, "-o", "exported", "--base", "nano"), ("session", "list"),
+                ("session", "info", "s"), ("session", "move", "s", "--project", "p", "-y"), ("session", "export-trace", "s"),
+                ("model", "list"), ("model", "info", "m"), ("sampler", "info", "x"), ("billing", "usage"), ("audit", "list"),
+                ("audit", "sync", "-o", "dead-audit"), ("whoami",), ("auth", "token"), ("api", "GET", "/x"), ("sample", "-m", p, "x"),
+                ("logprobs", "-m", p, "--text", "x"), ("chat", "-m", p), ("auth", "login", "--credential-cmd", "echo tml-x"),
+                ("auth", "login", "--api-key-file", "-")]
+    dead = {"TINKER_BASE_URL": "http://127.0.0.1:9"}
+    for c in commands:
+        env = dict(dead, TINKER_API_KEY=None) if c[0] == "auth" and c[1] == "login" else dead
+        begun = time.monotonic()
+        r = tinkc(*c, "--retry-for", "1s", env=env, stdin="tml-x\n")
+        took = time.monotonic() - begun
+        check(f"dead server: {' '.join(c)}", r.returncode == 8 and r.stdout == "" and "refused" in r.stderr and took < 1.9,
+              (round(took, 2), r))
+
+
+def profiles():
+    env = {"XDG_CONFIG_HOME": f"{home}/profiled"}
+    exits(2, "run", "list", "--profile", "nope", env=env, says="there is no profile 'nope' (command line)")
+    exits(2, "run", "list", env=dict(env, TINKC_PROFILE="nope"), says="there is no profile 'nope' (environment)")
+    check("made by setting", tinkc("config", "set", "time", "epoch", "--profile", "work", env=env).returncode == 0)
+    check("then it is one", tinkc("run", "list", "--profile", "work", "-f", "id", env=env).returncode == 0)
+    exits(2, "run", "list", "--profile", "wrok", env=env, says="did you mean work?")
+    exits(2, "config", "use-profile", "wrok", env=env, says="did you mean work?")
+    for c in (("version",), ("help",), ("completion", "bash"), ("config", "list"), ("config", "profiles")):
+        check(f"{c} needs none", tinkc(*c, "--profile", "nope", env=env).returncode == 0)
+    r = exits(2, "run", "list", "--profile", "nope", "-f", "json", env=env)
+    check("as JSON", json.loads(r.stderr)["error"]["code"] == "config_invalid", r.stderr)
+    for args in (("-f", "json"), ("-fjson",), ("--format=json",), ("--format", "jsonl")):
+        r = exits(2, *args, "run", "lst")
+        check(f"parser's error with {args}", json.loads(r.stderr)["error"]["code"] == "usage", r.stderr)
+    r = exits(2, "run", "lst", env={"TINKC_FORMAT": "json"})
+    check("and by the environment", json.loads(r.stderr)["error"]["code"] == "usage", r.stderr)
+
+
 def changes():
     p1, p2 = "tinker://run-1/weights/000020", "tinker://run-1/weights/000040"
     r = tinkc("checkpoint", "publish", p1, p2, "--json")
@@ -592,7 +633,7 @@ def local_work():
     check("broken config.json", r.returncode in (2, 3) and "error:" in r.stderr, r)
 
 
-for group in (grammar, formats, errors, changes, downloads, configuration, documentation, completions, data, lists,
+for group in (grammar, formats, errors, dead_server, profiles, changes, downloads, configuration, documentation, completions, data, lists,
               compatibility, prompts, more_commands, settings, local_work):
     if not wanted or group.__name__ in wanted:
         group()

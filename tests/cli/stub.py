@@ -18,7 +18,7 @@ def run(i):
     return {"training_run_id": f"run-{i}", "base_model": "Qwen/Qwen3-8B", "model_owner": "an [owner]",
             "is_lora": True, "corrupted": i == 3, "lora_rank": 32 if i != 2 else None,
             "last_request_time": "2025-01-02T03:04:05Z", "last_checkpoint": CHECKPOINTS[1] if i == 1 else None,
-            "last_sampler_checkpoint": None, "user_metadata": {"purpose": "test", "日本": "語"} if i == 1 else None,
+            "last_sampler_checkpoint": None, "user_metadata": {"purpose": "test", "日本": "語", "renderer_name": "qwen3"} if i == 1 else None,
             "new_field": 7}
 
 
