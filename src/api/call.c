@@ -39,7 +39,6 @@ typedef struct reply {
     tkc_task task;
     tinkc_request request;
     tkc_body *body; /* shared with the call and its other attempts */
-    tkc_buf loaded; /* all of it, for a transport that does not read */
     tinkc_error body_err;
     int64_t begun_ms;
     int64_t max_bytes;
@@ -79,6 +78,7 @@ typedef struct tkc_call_inner {
     int32_t round;    /* of layer X, from 0 */
     int32_t attempts; /* in all */
     bool under_way;   /* the reply is out */
+    bool last;        /* there is no attempt after this one */
     bool started, listed, finished, finish_posted;
 } inner;
 
@@ -93,7 +93,6 @@ static void reply_free(reply *r)
     tkc_buf_free(&r->bytes);
     tkc_release(r->client->a, (void *)r->headers, r->cap_headers * sizeof *r->headers);
     tkc_arena_free(&r->arena);
-    tkc_buf_free(&r->loaded);
     tkc_body_drop(r->body);
     pthread_mutex_destroy(&r->lock);
     tkc_release(r->client->a, r, sizeof *r);
@@ -345,34 +344,14 @@ static size_t read_body(const tinkc_request *request, uint64_t at, void *to, siz
     return tkc_body_read(r->body, at, to, cap, &r->body_err);
 }
 
-static bool load_body(reply *r, tinkc_error *err)
-{
-    uint64_t size = tkc_body_size(r->body);
-    char *at = size < TKC_BUF_NO_MAX ? tkc_buf_room(&r->loaded, (size_t)size, err) : NULL;
-    if (!at)
-        return tkc_fail_memory(err);
-    while (r->loaded.len < size) {
-        size_t n = tkc_body_read(r->body, r->loaded.len, at + r->loaded.len,
-                                 (size_t)size - r->loaded.len, err);
-        if (n == 0)
-            return false;
-        r->loaded.len += n;
-    }
-    r->request.body = (tinkc_bytes){ (const unsigned char *)r->loaded.data, r->loaded.len };
-    return true;
-}
-
-static bool set_body(reply *r, tkc_body *body, tinkc_error *err)
+static void set_body(reply *r, tkc_body *body)
 {
     r->body = body;
     tkc_body_keep(body);
     if (tkc_body_in_memory(body, &r->request.body))
-        return true;
-    if (!(r->client->transport->flags & TINKC_TRANSPORT_READS))
-        return load_body(r, err);
+        return;
     r->request.body_size = (int64_t)tkc_body_size(body);
     r->request.read_body = read_body;
-    return true;
 }
 
 static reply *new_reply(inner *c, const char *token, tinkc_error *err)
@@ -399,7 +378,6 @@ static reply *new_reply(inner *c, const char *token, tinkc_error *err)
     r->sink_head = spec->sink_head;
     r->sink_user = spec->sink_user;
     r->max_bytes = spec->max_bytes ? spec->max_bytes : client->max_response_bytes;
-    tkc_buf_init(&r->loaded, client->a, TKC_BUF_NO_MAX);
     /* The transport may keep the request longer than the call lives: its texts are copies. */
     r->request = (tinkc_request){
         .method = spec->method,
@@ -411,7 +389,8 @@ static reply *new_reply(inner *c, const char *token, tinkc_error *err)
         .pool = spec->pool,
         .no_redirects = spec->no_redirects,
     };
-    if (tkc_failed(err) || !set_body(r, c->body, err) || !build_headers(c, r, token, err)) {
+    set_body(r, c->body);
+    if (tkc_failed(err) || !build_headers(c, r, token, err)) {
         reply_free(r);
         return NULL;
     }
@@ -481,9 +460,11 @@ static void emit_retry(inner *c, int64_t wait_ms, int64_t left_ms)
                    (long long)wait_ms);
 }
 
+/* left_ms: until the call gives up; no sleep goes beyond that. INT64_MAX = it does not. */
 static void sleep_then_retry(inner *c, int64_t wait_ms, int64_t left_ms)
 {
-    emit_retry(c, wait_ms, left_ms);
+    wait_ms = wait_ms < left_ms ? wait_ms : left_ms;
+    emit_retry(c, wait_ms, left_ms == INT64_MAX ? TINKC_FOREVER : left_ms);
     tkc_loop_arm(c->client->loop, &c->timer, wait_ms);
 }
 
@@ -492,12 +473,12 @@ static bool status_retries(int32_t status)
     return status == 408 || status == 409 || status == 429 || status >= 500;
 }
 
-/* What no further attempt can mend: a conflict that says "it is so already", or a body of which a
- * part has gone to its reader. */
+/* What no further attempt can mend: a conflict that says "it is so already", a body of which a part
+ * has gone to its reader, or an answer that nobody needs so much any more. */
 static bool is_final(const inner *c)
 {
     const reply *r = c->reply;
-    if (r && r->sunk)
+    if (c->last || (r && r->sunk))
         return true;
     return c->call.err.http_status == 409 &&
            (c->spec.conflict_final || (c->spec.conflict_ends && c->call.retried));
@@ -541,6 +522,15 @@ static void report_failure(inner *c, bool retryable)
                             retryable);
 }
 
+/* What is left of the window; INT64_MAX = it has no end, or the call has no window. */
+static int64_t window_left(const inner *c)
+{
+    int64_t window = c->client->retry_window_ms;
+    if (!c->spec.window || window == TINKC_FOREVER)
+        return INT64_MAX;
+    return window - (tkc_now_ms(c->client->clock) - c->begun_ms);
+}
+
 /* One exchange with all its attempts has failed: is there time for another? */
 static void window_outcome(inner *c)
 {
@@ -557,13 +547,11 @@ static void window_outcome(inner *c)
         finish(c);
         return;
     }
-    int64_t window = client->retry_window_ms;
-    int64_t elapsed = tkc_now_ms(client->clock) - c->begun_ms;
-    int64_t left = window == TINKC_FOREVER ? INT64_MAX : window - elapsed;
+    int64_t left = window_left(c);
     bool may = c->spec.window && !client->no_retries;
     if (may && pause) {
         c->attempt = 0;
-        sleep_then_retry(c, BILLING_SLEEP_MS, TINKC_FOREVER);
+        sleep_then_retry(c, BILLING_SLEEP_MS, INT64_MAX);
         return;
     }
     bool retryable = window_retries(err);
@@ -576,10 +564,9 @@ static void window_outcome(inner *c)
     int64_t wait = c->round < 5 ? (int64_t)1000 << c->round : WINDOW_CAP_MS;
     int64_t asked = asked_delay(c);
     wait = asked > wait ? asked : wait;
-    wait = wait < left ? wait : left;
     c->round++;
     c->attempt = 0;
-    sleep_then_retry(c, wait, window == TINKC_FOREVER ? TINKC_FOREVER : left);
+    sleep_then_retry(c, wait, left);
 }
 
 /* An edge proxy that answers 400 without a word means "this connection", not "this request". */
@@ -658,12 +645,13 @@ static void attempt_ended(inner *c)
     bool special = r->too_large || r->no_memory || r->body_err.code;
     int32_t retries =
         c->spec.retries == TKC_RETRIES_DEFAULT ? client->max_retries : c->spec.retries;
-    if (is_final(c))
+    int64_t left = window_left(c); /* attempts do not go on beyond it either */
+    if (is_final(c) || left <= 0)
         retries = 0;
     if (!special && !client->no_retries && c->attempt < retries && attempt_retries(c)) {
         int64_t wait = attempt_delay(c);
         c->attempt++;
-        sleep_then_retry(c, wait, TINKC_FOREVER);
+        sleep_then_retry(c, wait, left);
         return;
     }
     apply_pool_rule(c);
@@ -901,6 +889,16 @@ void tkc_call_take_body(tkc_call *call, tkc_buf *out)
 bool tkc_call_is_out(const tkc_call *call)
 {
     return call && call->inner->attempts > 0 && !call->inner->finished;
+}
+
+void tkc_call_no_more(tkc_call *call)
+{
+    inner *c = call->inner;
+    c->last = true;
+    if (!c->timer.armed)
+        return;
+    tkc_loop_disarm(c->client->loop, &c->timer);
+    finish(c); /* with what the last attempt met */
 }
 
 void tkc_call_resume(tkc_call *call)

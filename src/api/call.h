@@ -48,7 +48,7 @@ typedef struct tkc_call_spec {
     const char *content_type;   /* NULL = application/json; not sent with GET */
     const char *accept;         /* NULL = application/json */
     tkc_buf *body;              /* moved; NULL = none */
-    tkc_body *parts;            /* instead of it: bytes and files, closed; kept */
+    tkc_body *parts;            /* instead of it: bytes and, if the transport reads, files; kept */
     tkc_sink_fn *sink;          /* NULL = collect */
     void *sink_user;
     size_t (*sink_room)(void *user); /* tinkc_reply.room; NULL = any number */
@@ -85,6 +85,9 @@ void tkc_call_free(tkc_call *);
 void tkc_call_take_body(tkc_call *, tkc_buf *out);
 /* An attempt has left, and there is no outcome yet. */
 bool tkc_call_is_out(const tkc_call *);
+/* The attempt under way is the last one; between two attempts it ends with what the one before
+ * met. Thread: I/O, between start and `done`. */
+void tkc_call_no_more(tkc_call *);
 /* sink_room is no longer 0: tells the transport. Thread: I/O. */
 void tkc_call_resume(tkc_call *);
 /* First value of a header of the last answer, any case; NULL = none. */

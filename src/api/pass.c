@@ -91,6 +91,7 @@ struct pass {
     void *settled_arg;
     bool released; /* the I/O thread's reference is gone */
     bool failing;  /* no new chunk is sent */
+    bool beaten;   /* because one could not be sent */
     tinkc_error failure;
     tinkc_metrics extra;
     size_t helpers; /* that still work on a part */
@@ -326,6 +327,8 @@ void tkc_pass_lend_turn(tinkc_future *f, void (*settled)(void *arg), void *arg)
 
 /* ---- results ---- */
 
+static void go_on(pass *s);
+
 static void complete_pass(pass *s)
 {
     tinkc_error err = { 0 };
@@ -363,10 +366,33 @@ static void end_polling(pass *s)
             tkc_promise_end(&s->parts[i].promise);
 }
 
+/* Those that wait for their bytes need not wait on. */
+static void end_claims(pass *s)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        part *p = &s->parts[i];
+        if (p->state != PART_CLAIMING)
+            continue;
+        tkc_claim_end(&p->claim);
+        p->state = PART_IDLE;
+        s->n_settled++;
+    }
+}
+
+/* Nothing more of it leaves; what is being sent may arrive, but is not sent again. go_on follows.
+ */
 static void fail_pass(pass *s, const tinkc_error *err)
 {
     tkc_op_complete(&s->f, err);
     end_polling(s);
+    if (!s->submitting || s->failing)
+        return;
+    s->failing = true;
+    s->failure = *err;
+    end_claims(s);
+    for (size_t i = 0; i < s->n; i++)
+        if (s->parts[i].call)
+            tkc_call_no_more(s->parts[i].call);
 }
 
 static void part_ready(part *p)
@@ -405,7 +431,7 @@ static void part_read(tkc_offload *o)
             part_ready(p);
         }
     }
-    release_if_over(s);
+    go_on(s);
 }
 
 static void promise_done(tkc_promise *promise)
@@ -417,7 +443,7 @@ static void promise_done(tkc_promise *promise)
         tinkc_error err = promise->err;
         tkc_promise_end(promise);
         fail_pass(s, &err);
-        release_if_over(s);
+        go_on(s);
         return;
     }
     tkc_promise_take_body(promise, &p->answer);
@@ -557,7 +583,6 @@ static void end_turn(pass *s)
 /* ---- submitting ---- */
 
 static void begin_part(part *p);
-static void go_on(pass *s);
 
 /* Begins all of a range; they count as under way from the start, so that one which fails at once
  * does not look like the last. */
@@ -581,7 +606,7 @@ static void go_on(pass *s)
     size_t under_way = s->n_begun - s->n_settled;
     if (s->n_accepted == s->n || (s->failing && under_way == 0)) {
         if (s->n_accepted < s->n)
-            settle_numbers(s, false);
+            settle_numbers(s, !s->beaten);
         end_turn(s);
         release_if_over(s);
     } else if (s->failing) {
@@ -596,19 +621,6 @@ static void go_on(pass *s)
     tkc_future_drop(&s->f);
 }
 
-/* Those that wait for their bytes need not wait on. */
-static void end_claims(pass *s)
-{
-    for (size_t i = 0; i < s->n; i++) {
-        part *p = &s->parts[i];
-        if (p->state != PART_CLAIMING)
-            continue;
-        tkc_claim_end(&p->claim);
-        p->state = PART_IDLE;
-        s->n_settled++;
-    }
-}
-
 /* state: IDLE (it never left), REFUSED, LOST. */
 static void part_failed(part *p, const tinkc_error *err, int32_t state)
 {
@@ -617,9 +629,7 @@ static void part_failed(part *p, const tinkc_error *err, int32_t state)
     s->n_settled++;
     tkc_claim_end(&p->claim);
     if (s->submitting && !s->failing) {
-        s->failing = true;
-        s->failure = *err;
-        end_claims(s);
+        s->beaten = true;
         fail_pass(s, err);
     }
     go_on(s);

@@ -349,11 +349,11 @@ int32_t tkc_submit_fate(const tkc_call *call)
 {
     if (call->err.code == TINKC_OK)
         return TKC_SUBMIT_ACCEPTED;
+    /* What is wrong with the request itself was so at the attempts before, too. Any other refusal
+     * speaks for itself alone: one before it may have got through. */
     int32_t s = call->err.http_status;
-    bool refused = s >= 400 && s < 500 && s != 408;
-    if (refused || !call->may_have_run)
-        return TKC_SUBMIT_NOT_TAKEN;
-    return TKC_SUBMIT_LOST;
+    bool wrong = s == 400 || s == 413 || s == 422;
+    return wrong || !call->may_have_run ? TKC_SUBMIT_NOT_TAKEN : TKC_SUBMIT_LOST;
 }
 
 bool tkc_submit_read(const tkc_call *call, tkc_arena *arena, tinkc_str *request_id,

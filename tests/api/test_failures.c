@@ -446,6 +446,32 @@ static void layer_x_fills_its_window(void **state)
     close_scene(&x);
 }
 
+/* The attempts of one exchange do not go on beyond the window of the operation. */
+static void layer_b_ends_with_the_window(void **state)
+{
+    (void)state;
+    static const int32_t faults[] = { TINKC_FAULT_REFUSED, TINKC_FAULT_SILENT };
+    for (size_t i = 0; i < 2; i++) {
+        tinkc_error err = { 0 };
+        tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+        tinkc_client_options o = { .retry_window_ms = 30000, .idle_timeout_ms = 4000 };
+        tinkc_client *client = mock_client(mock, &o, &err);
+        assert_true(tinkc_client_connect(client, 5000, &err));
+        tinkc_mock_always(mock, NULL, "/api/v1/get_server_capabilities",
+                          &(tinkc_mock_answer){ .fault = faults[i] }, &err);
+        int64_t begun = tinkc_mock_clock(mock)->now_ms(tinkc_mock_clock(mock)->self);
+        tinkc_future *f = tinkc_capabilities_get(client, &err);
+        assert_true(run_until_done(mock, f, 600000));
+        int64_t took = tinkc_mock_clock(mock)->now_ms(tinkc_mock_clock(mock)->self) - begun;
+        assert_in_range(took, 30000, 30000 + 4000); /* the last attempt may be silent too */
+        assert_false(tinkc_future_wait(f, 0, &err));
+        assert_int_equal(err.code, i ? TINKC_E_NET_TIMEOUT : TINKC_E_CONNECTION);
+        tinkc_future_free(f);
+        tinkc_client_free(client);
+        tinkc_mock_free(mock);
+    }
+}
+
 /* Appendix IV: connection errors 1 2 4 8 16 30 30; after a 503 it begins anew. */
 static void c07_c26_polls_back_off_and_say_who_they_are(void **state)
 {
@@ -487,6 +513,7 @@ int main(void)
         cmocka_unit_test(c06_the_service_decides_about_retries),
         cmocka_unit_test(layer_b_waits_as_told),
         cmocka_unit_test(layer_x_fills_its_window),
+        cmocka_unit_test(layer_b_ends_with_the_window),
         cmocka_unit_test(c07_c26_polls_back_off_and_say_who_they_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

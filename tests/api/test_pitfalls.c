@@ -330,6 +330,8 @@ static void c36_chunks_under_way_are_bounded_by_the_budget(void **state)
     tinkc_mock_always(x.mock, NULL, "/api/v1/forward_backward",
                       &(tinkc_mock_answer){ .delay_ms = 100, .body = "{\"request_id\":\"r\"}" },
                       &x.err);
+    tinkc_mock_always(x.mock, NULL, "/api/v1/retrieve_future",
+                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x.err);
     tinkc_future *f = pass(&x);
     for (int i = 0; i < 60; i++) {
         int64_t next = tinkc_mock_settle(x.mock, 5000, &x.err);

@@ -289,6 +289,83 @@ static void a_refused_serial_chunk_leaves_no_gap(void **state)
     tinkc_future_free(after);
 }
 
+/* Chunk 2 is refused while chunk 3 waits for its next attempt: nobody needs that any more. */
+static void a_failed_chunk_ends_the_retries_of_the_others(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_once(x->mock, NULL, PASS,
+                    &(tinkc_mock_answer){ .status = 422, .body = "{\"detail\":\"no\"}" }, &x->err);
+    tinkc_mock_always(x->mock, NULL, PASS, &(tinkc_mock_answer){ .status = 503 }, &x->err);
+    tinkc_future *f = pass(x), *after = step(x);
+    tinkc_mock_settle(x->mock, 5000, &x->err);
+    assert_true(tinkc_future_done(f) && tinkc_future_done(after)); /* no time has passed */
+    assert_int_equal(outcome(f).code, TINKC_E_UNPROCESSABLE);
+    tinkc_error err = outcome(after);
+    assert_int_equal(err.code, TINKC_E_SEQUENCE);
+    assert_int_equal(err.cause, TINKC_E_UNPROCESSABLE);
+    assert_int_equal(tinkc_mock_count(x->mock, PASS), 2);
+    tinkc_future_free(f);
+    tinkc_future_free(after);
+}
+
+/* Chunk 3 is on its way when chunk 2 is refused: its answer is still waited for, but no second
+ * attempt is made when that is bad. */
+static void what_is_on_its_way_may_arrive(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_once(x->mock, NULL, PASS,
+                    &(tinkc_mock_answer){ .status = 422, .body = "{\"detail\":\"no\"}" }, &x->err);
+    tinkc_mock_always(x->mock, NULL, PASS, &(tinkc_mock_answer){ .status = 503, .delay_ms = 2000 },
+                      &x->err);
+    tinkc_future *f = pass(x), *after = step(x);
+    tinkc_mock_settle(x->mock, 5000, &x->err);
+    assert_true(tinkc_future_done(f));
+    assert_false(tinkc_future_done(after));
+    assert_true(run_until_done(x->mock, after, 2000));
+    assert_int_equal(outcome(after).code, TINKC_E_SEQUENCE);
+    assert_int_equal(tinkc_mock_count(x->mock, PASS), 2);
+    tinkc_future_free(f);
+    tinkc_future_free(after);
+}
+
+/* The service takes chunk 1 and fails it while chunk 2 is being tried again: chunk 3 stays here. */
+static void a_pass_that_failed_sends_no_more_chunks(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_once(x->mock, NULL, PASS, &(tinkc_mock_answer){ .body = "{\"request_id\":\"a\"}" },
+                    &x->err);
+    tinkc_mock_once(x->mock, NULL, PASS, &(tinkc_mock_answer){ .status = 503 }, &x->err);
+    tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future",
+                    &(tinkc_mock_answer){ .body = "{\"error\":\"no\",\"category\":\"user\"}" },
+                    &x->err);
+    tinkc_future *f = pass(x), *after = step(x);
+    tinkc_mock_settle(x->mock, 5000, &x->err);
+    assert_true(tinkc_future_done(f) && tinkc_future_done(after));
+    assert_int_equal(outcome(f).code, TINKC_E_REQUEST_FAILED);
+    assert_int_equal(outcome(after).code, TINKC_OK);
+    assert_numbers(x, PASS, 0, (int64_t[]){ 1, 2, 2 }, 3);
+    assert_numbers(x, STEP, 0, (int64_t[]){ 3 }, 1);
+    tinkc_future_free(f);
+    tinkc_future_free(after);
+}
+
+/* The first attempt may have got through; that the second is refused says nothing about it. */
+static void a_refusal_behind_a_lost_attempt_frees_no_number(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_once(x->mock, NULL, STEP, &reset, &x->err);
+    tinkc_mock_once(x->mock, NULL, STEP,
+                    &(tinkc_mock_answer){ .status = 401, .body = "{\"detail\":\"expired\"}" },
+                    &x->err);
+    tinkc_future *f = step(x), *after = step(x);
+    assert_true(run_until_done(x->mock, after, 60000));
+    assert_int_equal(outcome(f).code, TINKC_E_AUTH);
+    assert_int_equal(outcome(after).code, TINKC_OK);
+    assert_numbers(x, STEP, 0, (int64_t[]){ 1, 1, 1, 2 }, 4);
+    tinkc_future_free(f);
+    tinkc_future_free(after);
+}
+
 int main(void)
 {
 #define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, teardown)
@@ -304,6 +381,10 @@ int main(void)
         WITH(serial_chunks_that_never_left_give_their_numbers_back, setup_serial),
         WITH(a_lost_chunk_is_mended_with_its_number, setup),
         WITH(a_refused_serial_chunk_leaves_no_gap, setup_serial),
+        WITH(a_failed_chunk_ends_the_retries_of_the_others, setup),
+        WITH(what_is_on_its_way_may_arrive, setup),
+        WITH(a_pass_that_failed_sends_no_more_chunks, setup_serial),
+        WITH(a_refusal_behind_a_lost_attempt_frees_no_number, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
