@@ -27,6 +27,7 @@ enum {
     SHORT_LIFE_MS = 600 * 1000,
     FLOOR_MS = 10 * 1000,
     COMMAND_LIMIT_MS = 30 * 1000,
+    COMMAND_GRACE_MS = 2 * 1000,
     CREDENTIAL_MAX = 64 * 1024
 };
 
@@ -207,6 +208,25 @@ static bool spawn_shell(const char *command, int out_fd, pid_t *pid, tinkc_error
            tkc_fail(err, TINKC_E_CREDENTIAL_CMD, "credential command: could not be started");
 }
 
+/* It has said all it can say. One that lingers nevertheless is ended: nobody waits for it for
+ * ever. */
+static void end_command(const tkc_auth *auth, pid_t pid, bool now)
+{
+    int64_t deadline = tkc_monotonic_ns() + (int64_t)COMMAND_GRACE_MS * 1000000;
+    for (;;) {
+        pid_t gone = waitpid(pid, NULL, now ? 0 : WNOHANG);
+        if (gone == pid || (gone < 0 && errno != EINTR))
+            return;
+        if (now)
+            continue;
+        now = atomic_load(&auth->command_stop) || tkc_monotonic_ns() > deadline;
+        if (now)
+            kill(-pid, SIGKILL);
+        else
+            (void)poll(NULL, 0, 5);
+    }
+}
+
 static void run_command(tkc_offload *o)
 {
     tkc_auth *auth = TKC_OWNER(o, tkc_auth, command);
@@ -226,8 +246,7 @@ static void run_command(tkc_offload *o)
         bool ended = read_output(auth, fds[0], &out, err);
         if (!ended)
             kill(-pid, SIGKILL);
-        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-            ;
+        end_command(auth, pid, !ended);
     }
     close(fds[0]);
     tinkc_str text = tkc_str_trim(tkc_buf_view(&out));

@@ -2,6 +2,7 @@
 #include "api/body.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -37,6 +38,15 @@ struct tkc_body {
 
 /* ---- files ---- */
 
+enum { AHEAD = 4 << 20 };
+
+/* Has the system fetch what comes next, so that reading it does not wait for the disk. */
+static void look_ahead(const tkc_upload *u, uint64_t at, uint64_t end)
+{
+    if (at == 0 || at / AHEAD != end / AHEAD)
+        (void)posix_fadvise(u->fd, (off_t)((end / AHEAD + 1) * AHEAD), AHEAD, POSIX_FADV_WILLNEED);
+}
+
 static bool changed(const tkc_upload *u)
 {
     struct stat st;
@@ -63,6 +73,7 @@ tkc_upload *tkc_upload_open(const tinkc_allocator *a, const char *path, tinkc_er
     }
     u->size = (uint64_t)st.st_size;
     u->changed = st.st_mtim;
+    (void)posix_fadvise(u->fd, 0, AHEAD, POSIX_FADV_WILLNEED);
     return u;
 }
 
@@ -91,6 +102,7 @@ static size_t read_upload(const tkc_upload *u, uint64_t at, void *out, size_t ca
         tkc_fail(err, TINKC_E_FILE, "%s: changed while it was sent", u->path);
         return 0;
     }
+    look_ahead(u, at, at + (uint64_t)n);
     return (size_t)n;
 }
 
@@ -190,4 +202,33 @@ size_t tkc_body_read(const tkc_body *b, uint64_t at, void *out, size_t cap, tink
         return read_upload(p->file, offset, out, n, err);
     memcpy(out, b->bytes.data + p->from + offset, n);
     return n;
+}
+
+bool tkc_body_load(tkc_body *b, tinkc_error *err)
+{
+    tinkc_bytes view;
+    if (tkc_body_in_memory(b, &view))
+        return true;
+    tkc_buf all;
+    tkc_buf_init(&all, b->a, TKC_BUF_NO_MAX);
+    char *at = b->size < TKC_BUF_NO_MAX ? tkc_buf_room(&all, (size_t)b->size, err) : NULL;
+    if (!at)
+        return tkc_fail_memory(err);
+    while (all.len < b->size) {
+        size_t n = tkc_body_read(b, all.len, at + all.len, (size_t)b->size - all.len, err);
+        if (n == 0)
+            break;
+        all.len += n;
+    }
+    if (tkc_failed(err)) {
+        tkc_buf_free(&all);
+        return false;
+    }
+    for (size_t i = 0; i < b->n; i++)
+        tkc_upload_drop(b->pieces[i].file);
+    tkc_buf_free(&b->bytes);
+    b->bytes = all;
+    b->n = b->listed = 0;
+    b->size = 0;
+    return tkc_body_close(b, err);
 }

@@ -14,7 +14,7 @@ typedef struct tkc_upload tkc_upload;
 tkc_upload *tkc_upload_open(const tinkc_allocator *a, const char *path, tinkc_error *err);
 void tkc_upload_drop(tkc_upload *); /* NULL allowed */
 
-/* Filled by one thread; constant once it is closed, and then any thread's. */
+/* Filled by one thread; constant once it is closed (and loaded), and then any thread's. */
 typedef struct tkc_body tkc_body;
 tkc_body *tkc_body_new(const tinkc_allocator *a, tinkc_error *err);
 void tkc_body_keep(tkc_body *);
@@ -26,6 +26,9 @@ tkc_buf *tkc_body_bytes(tkc_body *);
 bool tkc_body_file(tkc_body *, tkc_upload *, tinkc_error *err);
 /* Nothing is added any more. */
 bool tkc_body_close(tkc_body *, tinkc_error *err);
+
+/* Reads the files now, for transports that take bytes only. Closed before and after. */
+bool tkc_body_load(tkc_body *, tinkc_error *err);
 
 /* True if all of it lies in memory: `view` is it. */
 bool tkc_body_in_memory(const tkc_body *, tinkc_bytes *view);

@@ -385,7 +385,9 @@ static bool draft_body(draft *d, const tinkc_client *client, const tinkc_call_op
         add_file(d->body, client->a, o->body_file, err);
     else
         tkc_buf_add(tkc_body_bytes(d->body), o->body, o->body_len, err);
-    return !tkc_failed(err) && tkc_body_close(d->body, err);
+    if (tkc_failed(err) || !tkc_body_close(d->body, err))
+        return false;
+    return (client->transport->flags & TINKC_TRANSPORT_READS) || tkc_body_load(d->body, err);
 }
 
 static const char *const *draft_headers(draft *d, const tinkc_call_options *o, tinkc_error *err)

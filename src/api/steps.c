@@ -17,7 +17,6 @@
 #include "api/sampler.h"
 #include "api/trainer.h"
 #include "base/str.h"
-#include "codec/tinker_path.h"
 
 typedef struct step step;
 
@@ -474,13 +473,7 @@ tinkc_future *tinkc_trainer_load(tinkc_trainer *trainer, const tinkc_state_optio
                                  tinkc_error *err)
 {
     tinkc_error local;
-    if (!tkc_enter(&err, &local))
-        return NULL;
-    if (!o) {
-        tkc_fail(err, TINKC_E_ARGUMENT, "options: must not be NULL");
-        return NULL;
-    }
-    if (!tkc_tinker_path_given(o->path, err))
+    if (!tkc_enter(&err, &local) || !tkc_state_check(o, err))
         return NULL;
     step *s = step_new(trainer, &load_class, err);
     if (!s)
@@ -546,6 +539,10 @@ tinkc_future *tinkc_trainer_open_sampler(tinkc_trainer *trainer, const tinkc_sam
     tinkc_error local;
     if (!tkc_enter(&err, &local) || !tkc_retry_check(o ? o->retry : NULL, err))
         return NULL;
+    if (o && !tkc_all_zero(o->reserved, sizeof o->reserved)) {
+        tkc_fail(err, TINKC_E_ARGUMENT, "reserved: must be zero");
+        return NULL;
+    }
     step *s = step_new(trainer, &open_class, err);
     if (!s)
         return NULL;

@@ -20,8 +20,6 @@
 #include "base/str.h"
 #include "wire/messages.h"
 
-#define SDK_VERSION "0.25.0" /* of the protocol: the service's switches go by it */
-
 enum {
     BATCH = 100,
     QUEUE_MAX = 10000,
@@ -30,7 +28,8 @@ enum {
     PERIOD_MS = 10 * 1000,
     RETRY_MS = 1000,
     ATTEMPTS = 3,
-    TIMEOUT_MS = 5000
+    TIMEOUT_MS = 5000,
+    SAY_AGAIN_MS = 60 * 1000
 };
 
 /* One event, encoded. */
@@ -53,6 +52,7 @@ struct tkc_telemetry {
         int64_t index;    /* of the next event */
         uint64_t dropped; /* events that found no room or no taker */
         bool flush_posted, flush_now, ended;
+        tkc_log_gate full_gate; /* one warning a minute about those */
     } shared;
     tkc_task flush_task;
 
@@ -136,10 +136,16 @@ static bool enqueue(tkc_telemetry *t, tkc_telemetry_event *event, bool flush)
         t->shared.last = &n->next;
         t->shared.n++;
         t->shared.bytes += n->len;
-    } else {
-        t->shared.dropped++;
     }
+    uint64_t dropped = room ? 0 : ++t->shared.dropped, held_back;
+    bool say = !room && !t->shared.ended &&
+               tkc_log_gate_pass(&t->shared.full_gate, tkc_now_ms(client->clock), SAY_AGAIN_MS,
+                                 &held_back);
     pthread_mutex_unlock(&t->shared.lock);
+    if (say)
+        tkc_client_log(client, TINKC_LOG_WARN,
+                       "telemetry: no room for an event; %llu events dropped so far",
+                       (unsigned long long)dropped);
     if (!room) {
         if (n)
             free_node(client, n);
@@ -211,7 +217,7 @@ static bool take_batch(tkc_telemetry *t, tinkc_error *err)
     tkc_jsonw_key(&w, "platform");
     tkc_jsonw_cstr(&w, uname(&machine) == 0 ? machine.sysname : "Linux");
     tkc_jsonw_key(&w, "sdk_version");
-    tkc_jsonw_cstr(&w, SDK_VERSION);
+    tkc_jsonw_cstr(&w, TINKC_TINKER_VERSION);
     tkc_jsonw_key(&w, "session_id");
     tkc_jsonw_cstr(&w, t->io.session_id ? t->io.session_id : t->own_id);
     tkc_jsonw_key(&w, "process_uuid");
@@ -230,7 +236,7 @@ static void drop_batch(tkc_telemetry *t, const char *why)
     uint64_t dropped = t->shared.dropped;
     pthread_mutex_unlock(&t->shared.lock);
     t->io.n_batch = 0;
-    if (tkc_log_gate_pass(&t->io.gate, tkc_now_ms(t->client->clock), 60 * 1000, &held_back))
+    if (tkc_log_gate_pass(&t->io.gate, tkc_now_ms(t->client->clock), SAY_AGAIN_MS, &held_back))
         tkc_client_log(t->client, TINKC_LOG_WARN,
                        "telemetry could not be sent (%s); %llu events dropped so far", why,
                        (unsigned long long)dropped);

@@ -77,6 +77,9 @@ void tkc_trainer_drop(tinkc_trainer *);
 /* NULL, forked, closed, unloaded. */
 bool tkc_trainer_check(tinkc_trainer *, tinkc_error *err);
 
+/* Where weights come from: given, a path, nothing reserved set. */
+bool tkc_state_check(const tinkc_state_options *, tinkc_error *err);
+
 /* Thread: I/O, all of them. */
 void tkc_turn_join(tinkc_trainer *, tkc_turn *);
 /* Gives the place up, whatever its state; the next one goes. Nothing to do is fine. */

@@ -487,7 +487,7 @@ tinkc_future *tinkc_trainer_open(tinkc_client *client, const tinkc_lora_options 
     return submit_opening(o, err);
 }
 
-static bool check_state(const tinkc_state_options *o, tinkc_error *err)
+bool tkc_state_check(const tinkc_state_options *o, tinkc_error *err)
 {
     if (!o)
         return tkc_fail(err, TINKC_E_ARGUMENT, "options: must not be NULL");
@@ -501,7 +501,7 @@ tinkc_future *tinkc_trainer_open_from(tinkc_client *client, const tinkc_state_op
                                       tinkc_error *err)
 {
     tinkc_error local;
-    if (!tkc_enter(&err, &local) || !check_state(options, err))
+    if (!tkc_enter(&err, &local) || !tkc_state_check(options, err))
         return NULL;
     opening *o = opening_new(client, true, err);
     if (!o)

@@ -136,6 +136,13 @@ static void training(void **state)
     REFUSED(tinkc_trainer_save_for_sampler(trainer, NULL, NULL, &err), ARGUMENT, "name");
     REFUSED(tinkc_trainer_load(trainer, &(tinkc_state_options){ .path = "http://x" }, &err), PATH,
             "");
+    tinkc_state_options later = { .path = "tinker://r/weights/a", .reserved = { 1 } };
+    REFUSED(tinkc_trainer_load(trainer, NULL, &err), ARGUMENT, "options");
+    REFUSED(tinkc_trainer_load(trainer, &later, &err), ARGUMENT, "reserved");
+    REFUSED(tinkc_trainer_open_from(client, &later, &err), ARGUMENT, "reserved");
+    REFUSED(
+        tinkc_trainer_open_sampler(trainer, &(tinkc_sampler_options){ .reserved = { 1 } }, &err),
+        ARGUMENT, "reserved");
     REFUSED(tinkc_trainer_open_from(client, &(tinkc_state_options){ 0 }, &err), ARGUMENT, "path");
     REFUSED(tinkc_trainer_open(client, &(tinkc_lora_options){ 0 }, &err), ARGUMENT, "base_model");
     REFUSED(

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "codec/base64.h"
 #include "support/api_support.h"
@@ -187,6 +188,24 @@ static void a_slow_command_does_not_outlive_its_client(void **state)
     end(client, mock); /* kills it; must not take 20 s */
 }
 
+/* What it has printed is all there will be; how long it lingers is its own business. */
+static void a_command_that_lingers_is_not_waited_for(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    struct timespec a, b;
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    tinkc_mock *mock = new_mock(CONFIG_CMD, &err);
+    tinkc_client_options o = { .credential_cmd = "echo tml-early; exec >&-; sleep 60" };
+    tinkc_client *client = mock_client(mock, &o, &err);
+    assert_true(tinkc_client_connect(client, 20000, &err));
+    assert_string_equal(request_header(nth_request(mock, "/api/v1/auth/token", 0), "X-API-Key"),
+                        "tml-early");
+    end(client, mock);
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    assert_true(b.tv_sec - a.tv_sec < 15);
+}
+
 static void a_plain_key_names_nobody(void **state)
 {
     (void)state;
@@ -273,6 +292,7 @@ int main(void)
         cmocka_unit_test(exchange_failures_have_their_codes),
         cmocka_unit_test(credential_commands),
         cmocka_unit_test(a_slow_command_does_not_outlive_its_client),
+        cmocka_unit_test(a_command_that_lingers_is_not_waited_for),
         cmocka_unit_test(a_plain_key_names_nobody),
         cmocka_unit_test(a_snapshot_saves_the_questions),
         cmocka_unit_test(bad_options_are_named),

@@ -136,18 +136,30 @@ static void batches_hold_a_hundred(void **state)
     close_world(&w);
 }
 
+static void count_room(int32_t level, const char *line, void *user)
+{
+    if (level == TINKC_LOG_WARN && strstr(line, "no room"))
+        ++*(int *)user;
+}
+
 static void the_queue_has_an_end(void **state)
 {
-    world w;
-    int kept = 0;
+    world w = { 0 };
+    int kept = 0, said = 0;
     (void)state;
-    open_world(&w, TINKC_TELEMETRY_ON);
+    w.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w.err);
+    w.client =
+        mock_client(w.mock,
+                    &(tinkc_client_options){
+                        .telemetry = TINKC_TELEMETRY_ON, .log = count_room, .log_user = &said },
+                    &w.err);
     tinkc_mock_always(w.mock, "POST", TELEMETRY,
                       &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &w.err);
     for (int i = 0; i < 12000; i++)
         kept += tinkc_client_report(w.client, "tick", NULL, TINKC_LOG_DEBUG, &w.err);
     assert_ok(&w.err); /* dropping is no error */
     assert_int_equal(kept, 10000);
+    assert_int_equal(said, 1); /* and not two thousand times */
     close_world(&w);
 }
 
