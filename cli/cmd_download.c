@@ -71,7 +71,9 @@ int cli_checkpoint_download(cli_app *app)
                                  .name = cli_text(app, "name"),
                                  .flat = cli_flag(app, "flat"),
                                  .replace = cli_flag(app, "force"),
-                                 .portable_names = cli_flag(app, "portable-names") };
+                                 .portable_names = cli_flag(app, "portable-names"),
+                                 .no_digests =
+                                     app->format != CLI_JSON && app->format != CLI_JSONL };
     cli_place place = { .ready_fd = -1 };
     const char *archive = cli_text(app, "archive");
     if (!archive && o.dir && strcmp(o.dir, "-") == 0)

@@ -136,7 +136,9 @@ static size_t write_what_fits(void *user, const void *data, size_t len)
 static int open_ready_stdout(void)
 {
     struct stat st;
-    if (fstat(STDOUT_FILENO, &st) != 0 || !(S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode)))
+    int mode = fcntl(STDOUT_FILENO, F_GETFL);
+    if (mode < 0 || (mode & O_ACCMODE) == O_RDONLY || fstat(STDOUT_FILENO, &st) != 0 ||
+        !(S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode)))
         return -1;
     return open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 }

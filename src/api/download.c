@@ -116,7 +116,7 @@ static bool read_file_entry(tkc_json *j, tkc_file_list *list, tinkc_error *err)
     }
     const char *text = tkc_arena_str(list->arena, name, err);
     const char *digest = tkc_arena_str(list->arena, sha, err);
-    if (!text || !digest || !tkc_is_safe_name(text) || sha.len != 64 || size < 0)
+    if (!text || !digest || !tkc_is_safe_name(text) || (sha.len != 64 && sha.len != 0) || size < 0)
         return tkc_fail(err, TINKC_E_FILE, "state: not a file's entry");
     return tkc_file_list_add(list, text, digest, size, err);
 }
@@ -148,16 +148,29 @@ static bool parse_state(tinkc_bytes text, tkc_arena *arena, saved *s, tkc_file_l
     return !tkc_failed(err);
 }
 
+/* An earlier run left a file without its digest, and now it is wanted. */
+static bool digest_late(download_op *op, tinkc_file *file, const char *path)
+{
+    tinkc_error ignored = { 0 };
+    char hex[TKC_SHA256_HEX];
+    if (op->result.list.no_digests || file->sha256[0])
+        return true;
+    if (!tinkc_file_sha256(path, hex, &ignored))
+        return false;
+    file->sha256 = tkc_arena_cstr(&op->f.arena, hex, &ignored);
+    return file->sha256 != NULL;
+}
+
 /* The files that an earlier run finished are still as it left them. */
 static bool files_are_there(download_op *op)
 {
     for (size_t i = 0; i < op->result.list.n; i++) {
-        const tinkc_file *file = op->result.list.files[i];
+        tinkc_file *file = op->result.list.files[i];
         tinkc_error ignored = { 0 };
         struct stat st;
         const char *path = tkc_path_join(&op->f.arena, op->partial, file->name, &ignored);
         if (!path || lstat(path, &st) != 0 || !S_ISREG(st.st_mode) ||
-            st.st_size != file->size_bytes)
+            st.st_size != file->size_bytes || !digest_late(op, file, path))
             return false;
     }
     return true;
@@ -268,7 +281,8 @@ static bool copy_bytes(download_op *op, tkc_writer *writer, int fd, tkc_digest *
         errno = tkc_writer_add(writer, fd, bytes, n);
         if (errno)
             return tkc_fail_errno(err, "%s", op->partial);
-        tkc_digest_add(digest, bytes, n); /* while the other thread writes */
+        if (!op->o.no_digests)
+            tkc_digest_add(digest, bytes, n); /* while the other thread writes */
     }
     return !tkc_failed(err);
 }
@@ -299,7 +313,7 @@ static bool save_file(download_op *op, tinkc_error *err)
     if (fd < 0)
         return tkc_fail_errno(err, "%s", op->partial);
     tkc_sha256_init(&digest);
-    bool ok = digest_existing(fd, op->partial, &digest, from, err) &&
+    bool ok = (op->o.no_digests || digest_existing(fd, op->partial, &digest, from, err)) &&
               (lseek(fd, (off_t)from, SEEK_SET) >= 0 || tkc_fail_errno(err, "%s", op->partial)) &&
               fetch_bytes(op, fd, &digest, err);
     if (close(fd) != 0 && ok)
@@ -586,7 +600,7 @@ static download_op *new_op(tinkc_client *client, const tkc_op_class *class,
         return NULL;
     download_op *op = op_of(f);
     op->o = *options;
-    op->result.list.arena = &f->arena;
+    op->result.list = (tkc_file_list){ .arena = &f->arena, .no_digests = op->o.no_digests };
     op->stop_ready = tkc_stopper_init(&op->stop, err);
     return op;
 }

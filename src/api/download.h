@@ -75,9 +75,10 @@ int tkc_writer_flush(tkc_writer *, int fd);
 
 /* ---- unpacking ---- */
 
-/* A file that has arrived whole. In the arena of the list. */
+/* Files that have arrived whole. In the arena of the list. */
 typedef struct tkc_file_list {
     tkc_arena *arena;
+    bool no_digests; /* their sha256 is "" */
     tinkc_file **files;
     size_t n, cap;
 } tkc_file_list;

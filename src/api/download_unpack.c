@@ -188,7 +188,8 @@ static bool put(unpacker *u, out_file *f, const void *bytes, size_t n)
         errno = fault;
         return tkc_fail_errno(u->err, "%s", f->path);
     }
-    tkc_digest_add(&f->digest, bytes, n); /* while the other thread writes */
+    if (!u->list->no_digests)
+        tkc_digest_add(&f->digest, bytes, n); /* while the other thread writes */
     f->size += (int64_t)n;
     return true;
 }
@@ -342,9 +343,10 @@ bool tkc_file_list_add(tkc_file_list *list, const char *name, const char *sha256
     tinkc_file *file = tkc_arena_alloc(list->arena, sizeof *file, err);
     if (!file)
         return false;
-    *file = (tinkc_file){ .name = tkc_arena_cstr(list->arena, name, err),
-                          .sha256 = tkc_arena_cstr(list->arena, sha256, err),
-                          .size_bytes = size };
+    *file =
+        (tinkc_file){ .name = tkc_arena_cstr(list->arena, name, err),
+                      .sha256 = tkc_arena_cstr(list->arena, list->no_digests ? "" : sha256, err),
+                      .size_bytes = size };
     if (list->n == list->cap) {
         size_t cap = list->cap ? list->cap * 2 : 16;
         tinkc_file **grown = tkc_arena_array(list->arena, cap, sizeof *grown, err);

@@ -625,6 +625,45 @@ static void bytes_that_fit_are_handed_on_at_once(void **state)
     }
 }
 
+/* A run that left them out, and one that wants them and goes on from there. */
+static void digests_may_be_left_out(void **state)
+{
+    static world w;
+    (void)state;
+    for (int again = 0; again < 2; again++) {
+        open_world(&w);
+        w.s.etag = "ETag: \"one\"\r\n";
+        w.s.break_at = again ? 250000 : 0, w.s.breaks = again, w.s.behaviour = STUB_TRUNCATE;
+        tinkc_client *once = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
+                                                                       .proxy = "",
+                                                                       .base_url = stub_url(server),
+                                                                       .no_retries = true },
+                                              &w.err);
+        tinkc_download_options o = { .dir = w.dir, .no_digests = true };
+        tinkc_future *f = tinkc_checkpoint_download(once, PATH, &o, &w.err);
+        assert_int_equal(tinkc_future_wait(f, 20000, &w.err), !again);
+        w.err = (tinkc_error){ 0 };
+        if (again) {
+            tinkc_future_free(f);
+            o.no_digests = false;
+            f = tinkc_checkpoint_download(once, PATH, &o, &w.err);
+        }
+        const tinkc_download *d = tinkc_future_download(f, 20000, &w.err);
+        assert_ok(&w.err);
+        assert_int_equal(w.s.ranges, again);
+        assert_int_equal(tinkc_download_count(d), 3);
+        for (size_t i = 0; i < 3; i++) {
+            char path[300], hex[65];
+            snprintf(path, sizeof path, "%s/%s/%s", w.dir, NAME, tinkc_download_at(d, i)->name);
+            assert_true(tinkc_file_sha256(path, hex, &w.err));
+            assert_string_equal(tinkc_download_at(d, i)->sha256, again ? hex : "");
+        }
+        tinkc_future_free(f);
+        tinkc_client_free(once);
+        close_world(&w);
+    }
+}
+
 /* Byte by byte: between two of them the reader is asleep. */
 static void the_reader_need_not_wake(void **state)
 {
@@ -753,6 +792,7 @@ int main(void)
         cmocka_unit_test(damaged_archives_are_refused),
         cmocka_unit_test(bytes_go_to_the_caller),
         cmocka_unit_test(bytes_that_fit_are_handed_on_at_once),
+        cmocka_unit_test(digests_may_be_left_out),
         cmocka_unit_test(the_reader_need_not_wake),
         cmocka_unit_test(digests_of_files_on_disk),
         cmocka_unit_test(limits_hold),
