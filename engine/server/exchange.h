@@ -23,6 +23,8 @@ enum {
     TKE_X_SENT         /* the response is queued */
 };
 
+enum { TKE_X_KEY = 1, TKE_X_SIZE, TKE_X_HEADERS, TKE_X_BUSY };
+
 typedef struct tke_exchange {
     tinkc_reply reply; /* first: the service knows it by this */
     tkc_refs refs;
@@ -42,6 +44,8 @@ typedef struct tke_exchange {
     const char *headers[2 * TKE_MAX_HEADERS + 1];
     size_t n_headers;
     tkc_buf body;
+    size_t counted;  /* of http->body_bytes */
+    int32_t refusal; /* TKE_X_KEY ...: will be refused, whatever comes; 0 = not so far */
     bool too_large, is_poll;
     bool listed, cancelled; /* http->lock */
     tinkc_request request;

@@ -21,7 +21,12 @@
 #include "server/exchange.h"
 #include "service/hash.h"
 
-enum { FRONT_THREADS = 4, IDLE_TIMEOUT_S = 120, CONNECTION_MEMORY = 64 * 1024 };
+enum {
+    FRONT_THREADS = 4,
+    IDLE_TIMEOUT_S = 120,
+    CONNECTION_MEMORY = 64 * 1024,
+    BODIES = 2 /* as many of the largest size are in memory at once; small ones always are */
+};
 
 typedef struct tke_http {
     tkc_refs refs; /* the handle's, and one for each exchange */
@@ -38,6 +43,8 @@ typedef struct tke_http {
     tinkc_log_fn *access_log;
     void *access_log_user;
     bool metrics;
+
+    _Atomic size_t body_bytes; /* of all requests that are being read or answered */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -115,8 +122,10 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
     tke_exchange *x = cls;
     tinkc_error err = { 0 };
     (void)kind;
-    if (x->n_headers + 2 > 2 * TKE_MAX_HEADERS)
+    if (x->n_headers + 2 > 2 * TKE_MAX_HEADERS) {
+        x->refusal = TKE_X_HEADERS;
         return MHD_NO;
+    }
     const char *n = tkc_arena_cstr(&x->arena, name, &err);
     const char *v = tkc_arena_cstr(&x->arena, value ? value : "", &err);
     if (!n || !v)
@@ -136,6 +145,21 @@ static void refuse(tke_exchange *x, int32_t status, const char *code, const char
     x->reply_headers[1] = "application/json";
     x->n_reply_headers = 2;
     x->ended = true;
+}
+
+static enum MHD_Result answer_refusal(tke_exchange *x)
+{
+    static const struct {
+        int32_t status;
+        const char *code, *detail;
+    } texts[] = {
+        [TKE_X_KEY] = { 401, "unauthorized", "Invalid API key" },
+        [TKE_X_SIZE] = { 413, "too_large", "The body is too large" },
+        [TKE_X_HEADERS] = { 431, "too_many_headers", "There are too many headers" },
+        [TKE_X_BUSY] = { 503, "busy", "Too many large requests at once; try again" },
+    };
+    refuse(x, texts[x->refusal].status, texts[x->refusal].code, texts[x->refusal].detail);
+    return tke_exchange_answer(x);
 }
 
 /* Puts it among those that the service has. False: we are stopping. */
@@ -188,17 +212,15 @@ static enum MHD_Result dispatch(tke_http *h, tke_exchange *x, const char *method
 {
     tinkc_error err = { 0 };
     const char *host = h->mhd->lookup(x->connection, MHD_HEADER_KIND, "Host");
-    const char *key = h->mhd->lookup(x->connection, MHD_HEADER_KIND, "X-API-Key");
     x->method = tkc_arena_cstr(&x->arena, method, &err);
-    bool known = identify(h, key, x->owner);
-    if (!known && !needs_no_key(x->uri)) {
-        refuse(x, 401, "unauthorized", "Invalid API key");
-        return tke_exchange_answer(x);
-    }
+    if (x->refusal)
+        return answer_refusal(x);
     if (h->metrics && tkc_cstr_eq(x->uri, "/metrics"))
         return send_metrics(h, x);
     (void)h->mhd->values(x->connection, MHD_HEADER_KIND, take_header, x);
     x->headers[x->n_headers] = NULL;
+    if (x->refusal)
+        return answer_refusal(x);
     (void)snprintf(x->base_url, sizeof x->base_url, "http://%.280s", host ? host : "localhost");
     x->is_poll = strstr(x->uri, "/retrieve_future") != NULL;
     x->request = (tinkc_request){ .method = x->method,
@@ -222,14 +244,42 @@ static void take_body(tke_http *h, tke_exchange *x, const char *data, size_t len
 {
     tinkc_error err = { 0 };
     enum { HEAD = 4096 }; /* of a body that is too large: it may say which request this was */
-    if (!x->too_large && x->body.len + len <= (size_t)tke_service_max_body(h->svc) &&
-        tkc_buf_add(&x->body, data, len, &err))
+    size_t max = (size_t)tke_service_max_body(h->svc);
+    if (x->refusal)
+        return; /* read to the end, or the answer might not arrive; but not kept */
+    if (!x->too_large && x->body.len + len <= max) {
+        x->counted += len;
+        size_t all = atomic_fetch_add(&h->body_bytes, len) + len;
+        if ((all <= BODIES * max || x->body.len == 0) && tkc_buf_add(&x->body, data, len, &err))
+            return;
+        x->refusal = TKE_X_BUSY;
+        tkc_buf_free(&x->body);
+        atomic_fetch_sub(&h->body_bytes, x->counted);
+        x->counted = 0;
         return;
+    }
     x->too_large = true;
     if (x->body.len > HEAD)
         x->body.len = HEAD;
     size_t room = HEAD - x->body.len;
     (void)tkc_buf_add(&x->body, data, len < room ? len : room, &err);
+}
+
+/* Only the head is here: what can be refused already is, before memory is spent on a body. */
+static enum MHD_Result look_at_head(tke_http *h, tke_exchange *x)
+{
+    enum { SMALL = 1 << 20 }; /* read to its end all the same, so that the answer arrives */
+    const char *length = h->mhd->lookup(x->connection, MHD_HEADER_KIND, "Content-Length");
+    const char *key = h->mhd->lookup(x->connection, MHD_HEADER_KIND, "X-API-Key");
+    int64_t n = 0;
+    bool parsed = length && tkc_parse_i64(tkc_str(length), &n);
+    x->method = "";
+    x->too_large = parsed && n > tke_service_max_body(h->svc);
+    if (!identify(h, key, x->owner) && !needs_no_key(x->uri))
+        x->refusal = TKE_X_KEY;
+    else if (x->too_large && !strstr(x->uri, "/forward_backward"))
+        x->refusal = TKE_X_SIZE; /* passes are read on: their numbers must not be lost */
+    return x->refusal && n > SMALL ? answer_refusal(x) : MHD_YES;
 }
 
 static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, const char *url,
@@ -248,19 +298,8 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
         return tke_exchange_answer(x);
     if (state != TKE_X_READING)
         return MHD_YES;
-    if (!x->method) { /* the first call: only the head is here */
-        x->method = "";
-        const char *length = h->mhd->lookup(connection, MHD_HEADER_KIND, "Content-Length");
-        int64_t n;
-        x->too_large =
-            length && tkc_parse_i64(tkc_str(length), &n) && n > tke_service_max_body(h->svc);
-        /* Passes are read to the end all the same: their numbers must not be lost. */
-        if (x->too_large && !strstr(x->uri, "/forward_backward")) {
-            refuse(x, 413, "too_large", "The body is too large");
-            return tke_exchange_answer(x);
-        }
-        return MHD_YES;
-    }
+    if (!x->method)
+        return look_at_head(h, x);
     if (*size) {
         take_body(h, x, data, *size);
         *size = 0;
@@ -292,6 +331,7 @@ static void completed(void *cls, struct MHD_Connection *connection, void **conte
         return;
     bool whole = code == MHD_REQUEST_TERMINATED_COMPLETED_OK;
     tke_exchange_closed(x, whole);
+    atomic_fetch_sub(&h->body_bytes, x->counted);
     if (whole && x->future[0])
         tke_service_delivered(h->svc, x->future);
     log_access(h, x);

@@ -20,10 +20,17 @@ static void hash_tensor(tke_hasher *h, const tkc_tensor *t)
     tke_hash_add(h, t->col.data, t->col.len * sizeof *t->col.data);
 }
 
-/* Inputs in the order of their names: senders of maps vary theirs. */
+/* Senders of maps vary the order, so names are hashed in theirs. More of them than any request has
+ * that could succeed are hashed as they came: looking for the next one takes time. */
+enum { MANY_NAMES = 64 };
+
 static void hash_inputs(tke_hasher *h, const tkc_datum *d)
 {
     const char *last = NULL;
+    for (size_t i = 0; d->inputs.len > MANY_NAMES && i < d->inputs.len; i++)
+        tke_hash_str(h, d->inputs.data[i].name);
+    if (d->inputs.len > MANY_NAMES)
+        return;
     for (size_t round = 0; round < d->inputs.len; round++) {
         const tkc_named_tensor *next = NULL;
         for (size_t i = 0; i < d->inputs.len; i++) {
@@ -43,6 +50,10 @@ static void hash_numbers(tke_hasher *h, const tkc_numbers *n)
 {
     const char *last = NULL;
     tke_hash_i64(h, (int64_t)n->len);
+    for (size_t i = 0; n->len > MANY_NAMES && i < n->len; i++)
+        tke_hash_str(h, n->names[i]);
+    if (n->len > MANY_NAMES)
+        return;
     for (size_t round = 0; round < n->len; round++) {
         size_t next = n->len;
         for (size_t i = 0; i < n->len; i++)

@@ -123,7 +123,7 @@ const char *tinkc_engine_status(tinkc_engine *engine, tinkc_text *out, tinkc_err
     }
     tkc_buf_init(&text, NULL, TKC_BUF_NO_MAX);
     out->len = 0;
-    bool ok = tke_service_status(engine->svc, &text, err) &&
+    bool ok = tke_service_status(engine->svc, NULL, &text, err) &&
               tinkc_text_append(out, text.data, text.len, err);
     tkc_buf_free(&text);
     return ok ? out->data : "";

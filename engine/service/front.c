@@ -154,14 +154,16 @@ void tke_front_create_session(tke_call *call)
     tkc_create_session_request in;
     if (!tke_call_decode(call, &tkc_create_session_request_type, &in))
         return;
-    const char *key = tke_call_header(call, "X-Idempotency-Key");
+    const char *given = tke_call_header(call, "X-Idempotency-Key");
+    const char *key =
+        given ? tkc_arena_printf(&call->arena, &call->err, "%s %s", call->owner, given) : NULL;
     char id[TKE_UUID_TEXT];
     tke_uuid(svc->clock, id);
     const char *tags = tags_json(call, in.tags);
     tke_txn *txn = tke_txn_new(svc->store, &call->err);
     pthread_mutex_lock(&svc->lock);
     tke_session *before = tke_find_session(svc, made_before(svc, key));
-    if (before && tkc_cstr_eq(before->owner, call->owner)) {
+    if (before) {
         (void)snprintf(id, sizeof id, "%s", before->id);
         store_session(txn, before, tags, in.sdk_version); /* should that have failed before */
     } else {
@@ -278,7 +280,7 @@ static bool own_path(tke_call *call, tinkc_str path)
     }
     if (get && (tkc_str_is(path, "/api/v1/status") || tkc_str_is(path, "/status"))) {
         tkc_buf_init(&out, call->svc->a, TKC_BUF_NO_MAX);
-        if (tke_service_status(call->svc, &out, &call->err))
+        if (tke_service_status(call->svc, call->owner, &out, &call->err))
             tke_send_json(call->reply, 200, tkc_buf_view(&out));
         else
             tke_send_failure(call->reply, call->svc->a, &call->err);
@@ -326,6 +328,19 @@ static bool unpack(tke_call *call, tkc_buf *space)
     return false;
 }
 
+/* Only passes and prompts have a reason to be large; what else is sent is kept for long. */
+static bool fits(tke_call *call)
+{
+    enum { PLAIN = 1 << 20 };
+    int32_t id = call->route.endpoint->id;
+    if (call->body.len <= PLAIN || id == TKC_EP_FORWARD_BACKWARD || id == TKC_EP_FORWARD ||
+        id == TKC_EP_SAMPLE || id == TKC_EP_STREAM_SAMPLE || id == TKC_EP_TELEMETRY)
+        return true;
+    tke_refuse_after(call, tke_front_bury(call), 413, "too_large",
+                     "The body of %s may have %d bytes", call->route.endpoint->path, (int)PLAIN);
+    return false;
+}
+
 void tke_front(tke_call *call)
 {
     tinkc_str path = tkc_str(call->request->path), rest = path, before;
@@ -361,7 +376,7 @@ void tke_front(tke_call *call)
     }
     tkc_buf space;
     tkc_buf_init(&space, call->svc->a, TKC_BUF_NO_MAX);
-    if (unpack(call, &space))
+    if (unpack(call, &space) && fits(call))
         handlers[call->route.endpoint->id](call);
     tkc_buf_free(&space);
 }

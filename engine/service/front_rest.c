@@ -3,7 +3,7 @@
  * Reads come from memory. What belongs to somebody else answers 404, as if it were not there.
  */
 #include <stdio.h>
-#include <time.h>
+#include <stdlib.h>
 
 #include "base/file.h"
 #include "service/state.h"
@@ -33,6 +33,15 @@ static bool is_visible(tke_service *svc, const tke_checkpoint *c)
     return c->state == TKE_CKPT_DONE && (!c->expires_us || c->expires_us > tkc_wall_us(svc->clock));
 }
 
+static int newest_first(const void *a, const void *b)
+{
+    const tke_checkpoint *one = *(const tke_checkpoint *const *)a;
+    const tke_checkpoint *two = *(const tke_checkpoint *const *)b;
+    if (one->created_us != two->created_us)
+        return one->created_us < two->created_us ? 1 : -1;
+    return strcmp(one->path, two->path);
+}
+
 /* All visible checkpoints of an owner (run_id NULL) or of a run, newest first; in the arena. */
 static const tke_checkpoint **collect(tke_call *call, const char *run_id, size_t *n)
 {
@@ -46,11 +55,10 @@ static const tke_checkpoint **collect(tke_call *call, const char *run_id, size_t
         if (!is_visible(svc, c) || (run_id && !tkc_cstr_eq(c->run_id, run_id)) ||
             (!run_id && !tkc_cstr_eq(c->owner, call->owner)))
             continue;
-        size_t i = (*n)++;
-        for (; i > 0 && all[i - 1]->created_us < c->created_us; i--)
-            all[i] = all[i - 1];
-        all[i] = c;
+        all[(*n)++] = c;
     }
+    if (all)
+        qsort(all, *n, sizeof *all, newest_first);
     return all;
 }
 
@@ -96,15 +104,26 @@ static bool wants_accessible(tke_call *call)
     return scope && tkc_cstr_eq(scope, "accessible");
 }
 
+/* The newest checkpoint of a kind, or NULL. */
+static const tkc_checkpoint *last_checkpoint(tke_call *call, const tke_run *run, int32_t kind)
+{
+    const tkc_map_entry *e;
+    const tke_checkpoint *last = NULL;
+    for (size_t at = 0; (e = tkc_map_next(&call->svc->checkpoints, &at));) {
+        const tke_checkpoint *c = e->value;
+        if (c->run == run && c->kind == kind && is_visible(call->svc, c) &&
+            (!last || c->created_us > last->created_us))
+            last = c;
+    }
+    tkc_checkpoint *out =
+        last ? tkc_arena_zalloc(&call->arena, sizeof(tkc_checkpoint), &call->err) : NULL;
+    if (out)
+        fill_checkpoint(call, last, out);
+    return out;
+}
+
 static void fill_run(tke_call *call, const tke_run *run, tkc_training_run *out)
 {
-    size_t n;
-    const tke_checkpoint **all = collect(call, run->id, &n);
-    tkc_checkpoint *last[2] = { NULL, NULL };
-    for (size_t i = 0; i < n; i++)
-        if (!last[all[i]->kind] && (last[all[i]->kind] = tkc_arena_zalloc(
-                                        &call->arena, sizeof(tkc_checkpoint), &call->err)))
-            fill_checkpoint(call, all[i], last[all[i]->kind]);
     *out = (tkc_training_run){ .training_run_id = run->id,
                                .base_model = run->base_model,
                                .model_owner = run->owner,
@@ -112,8 +131,9 @@ static void fill_run(tke_call *call, const tke_run *run, tkc_training_run *out)
                                .corrupted = run->corrupted,
                                .lora_rank = TKC_SOME(run->spec.rank),
                                .last_request_time = { NULL, run->last_request_us },
-                               .last_checkpoint = last[TKE_CKPT_TRAINING],
-                               .last_sampler_checkpoint = last[TKE_CKPT_SAMPLER] };
+                               .last_checkpoint = last_checkpoint(call, run, TKE_CKPT_TRAINING),
+                               .last_sampler_checkpoint =
+                                   last_checkpoint(call, run, TKE_CKPT_SAMPLER) };
     if (run->user_metadata) {
         /* Clients accept strings only: anything else is shown as its JSON text. */
         tkc_create_session_request as;
@@ -151,6 +171,14 @@ void tke_front_run(tke_call *call)
     tkc_buf_free(&body);
 }
 
+static int latest_first(const void *a, const void *b)
+{
+    const tke_run *one = *(const tke_run *const *)a, *two = *(const tke_run *const *)b;
+    if (one->last_request_us != two->last_request_us)
+        return one->last_request_us < two->last_request_us ? 1 : -1;
+    return strcmp(one->id, two->id);
+}
+
 /* Runs that the caller may see, latest request first. Locks: needs svc->lock. */
 static const tke_run **collect_runs(tke_call *call, const char *project, size_t *n)
 {
@@ -165,11 +193,10 @@ static const tke_run **collect_runs(tke_call *call, const char *project, size_t 
         if (!may_see(call, run, accessible) ||
             (project && *project && !tkc_cstr_eq(run->session->project_id, project)))
             continue;
-        size_t i = (*n)++;
-        for (; i > 0 && all[i - 1]->last_request_us < run->last_request_us; i--)
-            all[i] = all[i - 1];
-        all[i] = run;
+        all[(*n)++] = run;
     }
+    if (all)
+        qsort(all, *n, sizeof *all, latest_first);
     return all;
 }
 

@@ -216,6 +216,8 @@ static bool take_stop(tke_call *call, const tkc_stop *stop, tke_job *job)
     if (stop->kind == TKC_STOP_NONE)
         return true;
     if (stop->kind == TKC_STOP_TOKENS && stop->tokens.len) {
+        if (stop->tokens.len > tke_model_config(job->in.sample.base->model)->vocab)
+            return refuse(call, "stop has more tokens than the vocabulary");
         int32_t *ids = tkc_arena_array(&job->arena, stop->tokens.len, sizeof *ids, &call->err);
         if (!ids)
             return refuse_memory(call);
@@ -224,9 +226,12 @@ static bool take_stop(tke_call *call, const tkc_stop *stop, tke_job *job)
         gen->n_stop_tokens = stop->tokens.len;
         return true;
     }
-    size_t n = 0;
-    while (stop->strings && stop->strings[n])
-        n++;
+    enum { MOST_STRINGS = 1024, MOST_BYTES = 1 << 16 };
+    size_t n = 0, bytes = 0;
+    for (; stop->strings && stop->strings[n]; n++)
+        bytes += strlen(stop->strings[n]);
+    if (n > MOST_STRINGS || bytes > MOST_BYTES)
+        return refuse(call, "stop may have 1024 strings, and 65536 bytes in all");
     if (n == 0) {
         gen->never_stop = true;
         return true;

@@ -270,6 +270,9 @@ static void accept_training(tke_call *call, int32_t kind, bool is_pb)
         if (call->err.code == TINKC_E_UNPROCESSABLE)
             tke_refuse_after(call, tke_front_bury(call), 422, "unprocessable", "%s",
                              call->err.message);
+        else if (job && job->arena.taken >= job->arena.max / 2)
+            tke_refuse_after(call, tke_front_bury(call), 413, "too_large",
+                             "The request needs more memory than max_queued_bytes allows");
         else
             tke_send_failure(call->reply, svc->a, &call->err);
         tke_job_drop(job);
@@ -549,6 +552,20 @@ static void make_run(tke_call *call, const new_run *n)
     tkc_buf_free(&body);
 }
 
+/* False after an answer: not even an empty server could hold it. */
+static bool can_ever_fit(tke_call *call, const new_run *n)
+{
+    int64_t memory = call->svc->set.memory_bytes;
+    size_t bytes = tke_adapter_bytes(n->base->model, &n->spec);
+    if (bytes <= (size_t)memory)
+        return true;
+    tke_refuse(call, 400, "too_large",
+               "A LoRA of rank %ld on %s needs %zu MiB; this server has %lld MiB in all",
+               (long)n->spec.rank, flags_text(n->spec.train), bytes >> 20,
+               (long long)(memory >> 20));
+    return false;
+}
+
 void tke_front_create_model(tke_call *call)
 {
     tke_service *svc = call->svc;
@@ -576,14 +593,8 @@ void tke_front_create_model(tke_call *call)
                                           (lora.train_unembed ? TKE_TRAIN_UNEMBED : 0u),
                                  .alpha = (double)svc->set.lora_alpha,
                                  .seed = seed & 0x7fffffffffffffffu };
-    size_t bytes = tke_adapter_bytes(n.base->model, &n.spec);
-    if (bytes > (size_t)svc->set.memory_bytes) {
-        tke_refuse(call, 400, "too_large",
-                   "A LoRA of rank %lld on %s needs %zu MiB; this server has %lld MiB in all",
-                   (long long)lora.rank, flags_text(n.spec.train), bytes >> 20,
-                   (long long)(svc->set.memory_bytes >> 20));
+    if (!can_ever_fit(call, &n))
         return;
-    }
     n.job = tke_job_new(svc, TKE_JOB_CREATE, NULL, call->owner, &call->err);
     if (!n.job) {
         tke_send_failure(call->reply, svc->a, &call->err);
@@ -619,6 +630,12 @@ static void create_from_checkpoint(tke_call *call, const tkc_load_weights_reques
                    n.base_model, in->base_model);
         return;
     }
+    if (n.model_seq < 0) {
+        tke_refuse(call, 400, "bad_request", "model_seq_id must not be negative");
+        return;
+    }
+    if (!can_ever_fit(call, &n))
+        return;
     n.hash = hash_create(in->base_model, NULL, in->path, in->optimizer, &in->user_metadata);
     n.job = tke_job_new(svc, TKE_JOB_LOAD, NULL, call->owner, &call->err);
     const char *ignored_id;

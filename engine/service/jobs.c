@@ -19,7 +19,7 @@ tke_job *tke_job_new(tke_service *svc, int32_t kind, const char *request_id, con
     tkc_ref_init(&job->refs);
     job->svc = svc;
     job->kind = kind;
-    tkc_arena_init(&job->arena, svc->a, 0);
+    tkc_arena_init(&job->arena, svc->a, (size_t)svc->set.max_queued_bytes);
     tkc_buf_init(&job->result, svc->a, TKC_BUF_NO_MAX);
     job->request_id = tke_copy(svc, request_id, err);
     job->owner = tke_copy(svc, owner, err);
@@ -232,6 +232,8 @@ void tke_job_complete(tke_job *job)
     pthread_mutex_lock(&svc->lock);
     job->state = TKE_DONE;
     job->done_ms = tkc_now_ms(svc->clock);
+    svc->queued_bytes -= job->queued_bytes;
+    job->queued_bytes = 0;
     tke_result_count(svc, job);
     if (job->run && job->seq > 0) {
         tke_seen *seen = tke_run_seen(job->run, job->seq);
@@ -475,6 +477,15 @@ static const tke_job *holds_up(const tke_job *job)
     return run->queue && run->queue->paused ? run->queue : job;
 }
 
+/* Why a job waits that nothing holds up but the order. Locks: needs svc->lock. */
+static const char *hole_before(const tke_job *job)
+{
+    const tke_run *run = job->run;
+    bool hole = run && job->state == TKE_QUEUED && !run->create && run->queue &&
+                run->queue->seq > run->next_seq;
+    return hole ? "an earlier request of this model (by seq_id) has not arrived yet" : NULL;
+}
+
 int64_t tke_poll_expire(tke_service *svc, int64_t now_ms)
 {
     for (;;) {
@@ -494,7 +505,7 @@ int64_t tke_poll_expire(tke_service *svc, int64_t now_ms)
             }
         const tke_job *cause = holds_up(job);
         bool paused = cause->paused;
-        const char *reason = cause->reason;
+        const char *reason = cause->reason ? cause->reason : hole_before(job);
         tke_job_keep(job);
         pthread_mutex_unlock(&svc->lock);
         send_pending(job, w->reply, paused, reason);

@@ -193,8 +193,16 @@ static void admit(tke_call *call, tke_run *run, tke_job *job, tkc_opt_i64 seq, o
     }
     (void)snprintf(o->request_id, sizeof o->request_id, "%u-%s:%lld", (unsigned)epoch, run->id,
                    (long long)number);
+    if (o->expired && tkc_map_has(&svc->jobs, tkc_str(o->request_id)))
+        o->is_new = o->expired = false; /* it came late, and now comes again */
     if (!o->is_new)
         return;
+    /* Whoever everybody else waits for always finds room. */
+    size_t max_queued = (size_t)svc->set.max_queued_bytes;
+    if (number > run->next_seq && svc->queued_bytes + job->arena.taken > max_queued) {
+        refuse(o, 429, "busy", "Too much is queued already; slow down", 0, 0);
+        return;
+    }
     job->request_id = tke_copy(svc, o->request_id, &call->err);
     job->run = run;
     job->seq = number;
@@ -210,6 +218,8 @@ static void admit(tke_call *call, tke_run *run, tke_job *job, tkc_opt_i64 seq, o
     }
     run->last_arrival_ms = tkc_now_ms(svc->clock);
     if (!o->expired) {
+        job->queued_bytes = job->arena.taken;
+        svc->queued_bytes += job->queued_bytes;
         job->held = svc->set.durability == TINKC_DURABILITY_JOURNAL;
         tke_run_insert(run, job);
     }

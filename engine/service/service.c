@@ -45,6 +45,7 @@ static const setting known[] = {
     INT(prefill_chunk, 1, 1, 1 << 20),
     INT(max_sample_queue, 1, 1, 1 << 20),
     INT(max_queued_tokens, 1, 1, INT64_MAX),
+    INT(max_queued_bytes, 1, 1 << 16, INT64_MAX),
     INT(max_num_samples, 1, 1, 1 << 20),
     INT(max_topk, 1, 1, 1 << 16),
     SECONDS(autosave, 1, 1000000),
@@ -99,7 +100,8 @@ static bool set_number(tke_settings *set, const setting *s, const char *value, t
         memcpy(at, &flag, sizeof flag);
         return true;
     }
-    i = (int64_t)(d * (double)s->scale);
+    d *= (double)s->scale;
+    i = d < 9.2e18 ? (int64_t)d : INT64_MAX;
     memcpy(at, &i, sizeof i);
     return true;
 }
@@ -212,9 +214,14 @@ static bool read_options(tke_settings *s, const tinkc_engine_options *o, tinkc_e
     for (const char *const *p = o->settings; p && p[0] && p[1]; p += 2)
         if (!set_one(s, p[0], p[1], err))
             return false;
+    if (s->pending_status != 200 && s->pending_status != 408)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "setting pending_status: 200 or 408");
     if (!s->train_memory_bytes)
         s->train_memory_bytes =
             s->memory_bytes / 2 < (int64_t)4 << 30 ? s->memory_bytes / 2 : (int64_t)4 << 30;
+    if (!s->max_queued_bytes)
+        s->max_queued_bytes =
+            s->memory_bytes / 4 > (int64_t)64 << 20 ? s->memory_bytes / 4 : (int64_t)64 << 20;
     if (!s->snapshot_memory_bytes)
         s->snapshot_memory_bytes =
             s->memory_bytes / 8 < (int64_t)1 << 30 ? s->memory_bytes / 8 : (int64_t)1 << 30;
@@ -537,7 +544,7 @@ bool tke_service_metrics(tke_service *svc, tkc_buf *out, tinkc_error *err)
     return !tkc_failed(err);
 }
 
-bool tke_service_status(tke_service *svc, tkc_buf *out, tinkc_error *err)
+bool tke_service_status(tke_service *svc, const char *owner, tkc_buf *out, tinkc_error *err)
 {
     counts c[N_COUNTS];
     tkc_jsonw w;
@@ -561,6 +568,8 @@ bool tke_service_status(tke_service *svc, tkc_buf *out, tinkc_error *err)
     tkc_jsonw_array(&w);
     for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
         const tke_run *run = e->value;
+        if (owner && !tkc_cstr_eq(run->owner, owner))
+            continue;
         tkc_jsonw_object(&w);
         tkc_jsonw_key(&w, "id");
         tkc_jsonw_cstr(&w, run->id);

@@ -24,7 +24,8 @@ void tke_service_drop(tke_service *);
 
 bool tke_service_add_model(tke_service *, const char *name, const char *folder, tinkc_error *err);
 bool tke_service_flush(tke_service *, int64_t timeout_ms, tinkc_error *err);
-bool tke_service_status(tke_service *, tkc_buf *out, tinkc_error *err);
+/* owner: of the runs that are listed; NULL = everybody's. */
+bool tke_service_status(tke_service *, const char *owner, tkc_buf *out, tinkc_error *err);
 bool tke_service_metrics(tke_service *, tkc_buf *out, tinkc_error *err);
 bool tke_service_ready(tke_service *);
 /* From now on everything but polls, heartbeats and reads is refused with 503. */

@@ -39,6 +39,7 @@ typedef struct tke_settings {
     int64_t kv_bytes, prefill_chunk;
     int64_t max_sample_queue, max_num_samples, max_topk;
     int64_t max_queued_tokens;
+    int64_t max_queued_bytes; /* of training requests that have not ended, in memory */
     int64_t autosave_ms;
     int64_t disk_reserve;
     int64_t max_body_bytes;
@@ -172,6 +173,7 @@ typedef struct tke_job {
 
     /* the request; gone once it has run */
     tkc_arena arena;
+    size_t queued_bytes; /* counted in svc->queued_bytes */
     tinkc_error invalid; /* found at arrival, reported at its turn */
     union {
         struct {
@@ -323,6 +325,7 @@ struct tke_service {
     size_t n_images; /* being written */
     size_t adapter_bytes, snapshot_bytes;
     int64_t result_bytes;
+    size_t queued_bytes;
     uint64_t turn;
     uint64_t room_changes; /* counts every release of memory */
     tkc_map usage;         /* counters not yet in the store */

@@ -217,6 +217,73 @@ static void limits(void **state)
     tinkc_server_free(server);
 }
 
+static void headers(void **state)
+{
+    (void)state;
+    tinkc_server *server = serve(NULL);
+    char head[8000] = "GET /api/v1/healthz HTTP/1.1";
+    for (int i = 0; i < 90; i++)
+        snprintf(head + strlen(head), 40, "\r\nX-Some-%d: a", i);
+    expect(server, head, "", "200", "ok");
+    for (int i = 0; i < 20; i++)
+        snprintf(head + strlen(head), 40, "\r\nX-More-%d: a", i);
+    expect(server, head, "", "431", "too_many_headers");
+    tinkc_server_free(server);
+}
+
+/* Memory of a stranger's body is not spent: he hears it before he has sent much. */
+static void keys_are_asked_for_first(void **state)
+{
+    (void)state;
+    const char *const keys[] = { "tml-one", NULL };
+    tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys });
+    const char head[] = "POST /api/v1/asample HTTP/1.1\r\nHost: here\r\nX-API-Key: tml-no\r\n"
+                        "Content-Length: 500000000\r\n\r\n";
+    int fd = dial(server);
+    char said[300] = "";
+    assert_int_equal(send(fd, head, sizeof head - 1, MSG_NOSIGNAL), sizeof head - 1);
+    assert_true(recv(fd, said, sizeof said - 1, 0) > 0);
+    assert_non_null(strstr(said, "401"));
+    close(fd);
+    tinkc_server_free(server);
+}
+
+/* Bodies that are being read are counted together: the third large one has to wait. */
+static void large_bodies_at_once(void **state)
+{
+    (void)state;
+    enum { LARGE = 900000, HELD = 3 };
+    tinkc_server *server = serve(&(tinkc_serve_options){ .max_body_bytes = 1000000 });
+    char *body = calloc(1, LARGE), head[200];
+    int fds[HELD];
+    memset(body, ' ', LARGE);
+    snprintf(head, sizeof head,
+             "POST /api/v1/telemetry HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n", LARGE);
+    for (int i = 0; i < HELD; i++) { /* all of it but the last byte */
+        fds[i] = dial(server);
+        assert_int_equal(send(fds[i], head, strlen(head), MSG_NOSIGNAL), strlen(head));
+        for (size_t sent = 0; sent < LARGE - 1;) {
+            ssize_t n = send(fds[i], body + sent, LARGE - 1 - sent, MSG_NOSIGNAL);
+            assert_true(n > 0);
+            sent += (size_t)n;
+        }
+    }
+    int busy = 0;
+    for (int i = 0; i < HELD; i++) {
+        char said[300] = "";
+        assert_int_equal(send(fds[i], " ", 1, MSG_NOSIGNAL), 1);
+        assert_true(recv(fds[i], said, sizeof said - 1, 0) > 0);
+        busy += strstr(said, "503") != NULL;
+        assert_true(strstr(said, "503") || strstr(said, "accepted"));
+        close(fds[i]);
+    }
+    assert_in_range(busy, 1, HELD - 1);
+    expect(server, "POST /api/v1/telemetry HTTP/1.1", "{}", "200", "accepted");
+    free(body);
+    tinkc_server_free(server);
+    serve_default_limit();
+}
+
 /* A pass whose body is refused has used its number up: what comes behind it is not held up. */
 static void refused_bodies_use_their_number(void **state)
 {
@@ -470,11 +537,19 @@ static void stops_with_open_polls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(health_and_keys), cmocka_unit_test(owners_are_apart),
-        cmocka_unit_test(limits),          cmocka_unit_test(refused_bodies_use_their_number),
-        cmocka_unit_test(slow_clients),    cmocka_unit_test(heartbeats_in_a_crowd),
-        cmocka_unit_test(addresses),       cmocka_unit_test(streams),
-        cmocka_unit_test(archives),        cmocka_unit_test(stops_with_open_polls),
+        cmocka_unit_test(health_and_keys),
+        cmocka_unit_test(owners_are_apart),
+        cmocka_unit_test(limits),
+        cmocka_unit_test(refused_bodies_use_their_number),
+        cmocka_unit_test(headers),
+        cmocka_unit_test(keys_are_asked_for_first),
+        cmocka_unit_test(large_bodies_at_once),
+        cmocka_unit_test(slow_clients),
+        cmocka_unit_test(heartbeats_in_a_crowd),
+        cmocka_unit_test(addresses),
+        cmocka_unit_test(streams),
+        cmocka_unit_test(archives),
+        cmocka_unit_test(stops_with_open_polls),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

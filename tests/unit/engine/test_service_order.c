@@ -128,7 +128,10 @@ static void a_hole_times_out(void **state)
                          "seq_id 1 was never received; requests 2..4 were dropped without being "
                          "applied");
     service_wait_failure(t, four, "server", "seq_id 1 was never received");
-    service_wait_failure(t, service_step(t, model, 3, 1e-2), "user", "seq_id 3 expired");
+    const char *late = hold(service_step(t, model, 3, 1e-2));
+    service_wait_failure(t, late, "user", "seq_id 3 expired");
+    assert_string_equal(service_step(t, model, 3, 1e-2), late); /* its sender tries again */
+    service_wait_failure(t, late, "user", "seq_id 3 expired");
     assert_true(json_number(service_wait(t, service_step(t, model, 5, 1e-2)), "optim/step") == 1.0);
     tinkc_engine_free(engine);
 }
@@ -147,7 +150,41 @@ static void polls_are_held_and_say_why(void **state)
     assert_int_equal(a.status, 408);
     assert_string_equal(json_field(a.body.data, "queue_state"), "active");
     assert_string_equal(json_field(a.body.data, "type"), "try_again");
+    assert_non_null(strstr(json_field(a.body.data, "queue_state_reason"), "has not arrived yet"));
     answer_free(&a);
+    tinkc_engine_free(engine);
+}
+
+/* What waits for an earlier request is kept in memory, but not without end; the one that everybody
+ * waits for is taken whatever is there already. */
+static void a_queue_has_an_end(void **state)
+{
+    (void)state;
+    const char *const settings[] = { "max_queued_bytes", "70000", NULL };
+    tinkc_engine *engine = open_engine(settings, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    const char *ids[200];
+    char body[400];
+    int n = 0, status = 200;
+    while (status == 200 && n < 200) {
+        snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":%d,\"adam_params\":{}}", model,
+                 n + 2);
+        answer a = service_call(t, "POST", "/api/v1/optim_step", NULL, body, strlen(body));
+        status = a.status;
+        if (status == 200)
+            ids[n++] = hold(json_field(a.body.data, "request_id"));
+        else
+            assert_non_null(strstr(a.body.data, "Too much is queued"));
+        answer_free(&a);
+    }
+    assert_int_equal(status, 429);
+    assert_in_range(n, 1, 150);
+    service_wait(t, service_step(t, model, 1, 0.0));
+    for (int i = 0; i < n; i++)
+        service_wait(t, ids[i]);
+    service_wait(t, service_step(t, model, n + 2, 0.0));
+    service_wait(t, service_step(t, model, n + 3, 0.0)); /* there is room again */
     tinkc_engine_free(engine);
 }
 
@@ -348,6 +385,7 @@ int main(void)
         cmocka_unit_test(replays_are_one_request),
         cmocka_unit_test(a_hole_times_out),
         cmocka_unit_test(polls_are_held_and_say_why),
+        cmocka_unit_test(a_queue_has_an_end),
         cmocka_unit_test(large_results_announce_themselves),
         cmocka_unit_test(results_expire),
         cmocka_unit_test(unfetched_results_hold_passes_back),

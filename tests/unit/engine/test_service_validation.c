@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "support/check.h"
 #include "support/service_call.h"
 #include "support/tiny_model.h"
@@ -354,6 +355,37 @@ static void no_holes_in_protobuf(void **state)
     step_runs(m, 3);
 }
 
+/* What is not made for large bodies takes none; what has nonsense in large numbers is quick. */
+static void large_nonsense(void **state)
+{
+    (void)state;
+    enum { NAMES = 100000 };
+    const char *m = hold(service_model(f.t, f.session, 33, "org/tiny", 4, 1));
+    char *body = malloc(4 << 20);
+    size_t n = (size_t)snprintf(body, 100, "{\"tags\":[\"");
+    memset(body + n, 'x', 2 << 20);
+    n += 2 << 20;
+    n += (size_t)snprintf(body + n, 100, "\"],\"sdk_version\":\"x\"}");
+    answer a = service_call(f.t, "POST", "/api/v1/create_session", NULL, body, n);
+    assert_int_equal(a.status, 413);
+    answer_free(&a);
+    n = (size_t)snprintf(
+        body, 400,
+        "{\"model_id\":\"%s\",\"seq_id\":1,\"forward_backward_input\":{\"loss_fn\":"
+        "\"cross_entropy\",\"data\":[],\"loss_fn_config\":{\"a\":1",
+        m);
+    for (int i = 0; i < NAMES; i++)
+        n += (size_t)snprintf(body + n, 40, ",\"name-%d\":1", i);
+    n += (size_t)snprintf(body + n, 10, "}}}");
+    int64_t before = tkc_monotonic_ns();
+    a = service_call(f.t, "POST", "/api/v1/forward_backward", NULL, body, n);
+    assert_int_equal(a.status, 200);
+    service_wait_failure(f.t, json_field(a.body.data, "request_id"), "user", "data is empty");
+    assert_true(tkc_monotonic_ns() - before < (int64_t)10 * 1000000000); /* was minutes */
+    answer_free(&a);
+    free(body);
+}
+
 /* A pass that is sent to /forward leaves no gradient, whatever its body calls itself. */
 static void forward_is_forward(void **state)
 {
@@ -511,6 +543,7 @@ int main(void)
         cmocka_unit_test(session_rules),        cmocka_unit_test(unloaded_models),
         cmocka_unit_test(strict_rules),         cmocka_unit_test(no_holes),
         cmocka_unit_test(no_holes_in_protobuf), cmocka_unit_test(forward_is_forward),
+        cmocka_unit_test(large_nonsense),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
