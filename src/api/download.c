@@ -290,10 +290,8 @@ static bool copy_bytes(download_op *op, tkc_writer *writer, int fd, tkc_digest *
 static bool fetch_bytes(download_op *op, int fd, tkc_digest *digest, tinkc_error *err)
 {
     const tinkc_allocator *a = op->f.client->a;
-    tkc_writer *writer = tkc_writer_new(a, err);
-    if (!writer)
-        return false;
-    bool ok = copy_bytes(op, writer, fd, digest, err);
+    tkc_writer *writer = op->o.no_digests ? NULL : tkc_writer_new(a, err);
+    bool ok = !tkc_failed(err) && copy_bytes(op, writer, fd, digest, err);
     int fault =
         tkc_writer_flush(writer, fd); /* what has come is worth keeping after a failure, too */
     tkc_writer_free(writer, a);

@@ -64,6 +64,8 @@ size_t tkc_source_next(tkc_source *, const void **bytes, tinkc_error *err);
 
 /* ---- writing, on a thread of its own ---- */
 
+/* Worth it where the maker has work of his own meanwhile: digests. NULL is a writer, too: it writes
+ * at once. */
 typedef struct tkc_writer tkc_writer;
 tkc_writer *tkc_writer_new(const tinkc_allocator *, tinkc_error *err);
 void tkc_writer_free(tkc_writer *, const tinkc_allocator *);

@@ -327,10 +327,9 @@ bool tkc_unpack(tkc_source *source, const char *folder, int64_t max_bytes, tkc_f
                    .err = err,
                    .base = source->pos,
                    .left = max_bytes > 0 ? max_bytes : -1 };
-    u.writer = u.la ? tkc_writer_new(a, err) : NULL;
-    if (!u.writer)
-        return false;
-    bool ok = open_archive(&u) && unpack_all(&u);
+    if (u.la && !list->no_digests)
+        u.writer = tkc_writer_new(a, err);
+    bool ok = !tkc_failed(err) && open_archive(&u) && unpack_all(&u);
     if (u.archive)
         u.la->read_free(u.archive);
     tkc_writer_free(u.writer, a);
