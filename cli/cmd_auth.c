@@ -47,6 +47,8 @@ int cli_auth_login(cli_app *app)
 {
     int bad = 0;
     const char *command = cli_text(app, "credential-cmd");
+    if (command && !command[strspn(command, " \t")])
+        return cli_fail(app, "usage", NULL, "--credential-cmd: a command is needed");
     char *key = command ? NULL : read_key(app, &bad);
     if (bad)
         return bad;

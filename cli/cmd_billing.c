@@ -110,6 +110,17 @@ static void add_numbers(json_t *into, json_t *from)
     }
 }
 
+/* Every row may lack what others have: a field is known if one of them has it. */
+static int check_groups(const cli_app *app, const json_t *rows, const char *fields)
+{
+    json_t *whole = json_object();
+    for (size_t i = 0; i < json_array_size(rows); i++)
+        json_object_update_missing(whole, json_array_get(rows, i));
+    int bad = json_object_size(whole) ? cli_check_fields(app, whole, fields) : 0;
+    json_decref(whole);
+    return bad;
+}
+
 static json_t *group(const json_t *rows, const char *fields)
 {
     json_t *groups = json_object(), *out = json_array(), *row;
@@ -228,7 +239,7 @@ static int write_sessions(cli_app *app, const char *path, const json_t *sessions
     json_object_foreach((json_t *)(uintptr_t)sessions, id, v)
     {
         json_t *metadata = json_object_get(v, "user_metadata");
-        char *text = json_is_object(metadata) ? json_dumps(metadata, JSON_COMPACT) : NULL;
+        char *text = json_is_object(metadata) ? json_dumps(metadata, 0) : NULL;
         json_array_append_new(rows,
                               json_pack("{s:s,s:s?}", "session_id", id, "user_metadata", text));
         free(text);
@@ -283,7 +294,8 @@ int cli_billing_usage(cli_app *app)
     json_t *rows = json_array();
     for (size_t i = 0; i < json_array_size(u.events); i++)
         json_array_append_new(rows, flatten(json_array_get(u.events, i)));
-    if (cli_given(app, "group-by")) {
+    if (!bad && cli_given(app, "group-by")) {
+        bad = check_groups(app, rows, cli_text(app, "group-by"));
         json_t *sums = group(rows, cli_text(app, "group-by"));
         json_decref(rows);
         rows = sums;

@@ -146,20 +146,23 @@ int cli_checkpoint_list(cli_app *app)
 
 /* ---- info ---- */
 
-/* The record itself, with the keys of every checkpoint; NULL if the run does not list it. */
+/* The record itself, with the keys of every checkpoint; NULL if the run cannot be listed. A run
+ * that lists others only does not have it. */
 static json_t *find_record(cli_app *app, const char *run_id, const char *path, tinkc_error *err)
 {
     int64_t total;
     json_t *found = NULL, *item;
     tinkc_list_options how = { .run_id = run_id };
     json_t *all = cli_collect_checkpoints(app, &how, 0, &total, err);
-    size_t i;
+    size_t i, n = json_array_size(all);
     json_array_foreach(all, i, item)
     {
         const char *its = json_string_value(json_object_get(item, "tinker_path"));
         if (!found && its && strcmp(its, path) == 0)
             found = json_incref(item);
     }
+    if (!found && n)
+        tinkc_error_set(err, TINKC_E_NOT_FOUND, "the run has no such checkpoint");
     json_decref(all);
     return found;
 }
@@ -238,11 +241,13 @@ static json_t *gather_info(cli_app *app, const tinkc_path *parsed, const char *p
     json_t *v = NULL;
     char *run_id = cli_printf("%.*s", (int)parsed->run_id.len, parsed->run_id.data);
     tinkc_future *f = tinkc_checkpoint_get(app->client, path, err);
-    if (cli_wait(app, f, NULL, err)) {
+    const tinkc_weights *w = cli_wait(app, f, NULL, err) ? tinkc_future_weights(f, 0, err) : NULL;
+    if (w) {
         v = find_record(app, run_id, path, err);
-        forgive_stranger(err);
+        if (err->http_status)
+            forgive_stranger(err);
         v = v ? v : bare_record(parsed, path);
-        add_weights(v, tinkc_future_weights(f, 0, err));
+        add_weights(v, w);
         json_object_set_new(v, "training_run_id", json_string(run_id));
     }
     if (!err->code) {

@@ -54,6 +54,8 @@ static int model_view(cli_app *app, cli_example_options *how, tinkc_tokenizer **
         bad = cli_train_on(app, what, &how->train_on);
     if (cli_find_option(app->command, "max-length", 10))
         how->max_length = (size_t)cli_int(app, "max-length");
+    if (!bad && how->renderer && !cli_given(app, "model"))
+        bad = cli_fail(app, "usage", "add -m MODEL", "--renderer needs a model's tokenizer");
     if (bad || !cli_given(app, "model"))
         return bad;
     *t = cli_tokenizer(app, cli_text(app, "model"), &err);

@@ -169,6 +169,8 @@ int cli_session_export_trace(cli_app *app)
     int bad = cli_connect(app);
     if (bad)
         return bad;
+    if (app->format != CLI_JSON && app->format != CLI_JSONL)
+        cli_note(app, "Exporting trace for session %s (this may take a while)...", app->args[0]);
     tinkc_future *f = tinkc_session_trace(app->client, app->args[0], &err);
     if (!cli_wait(app, f, "the service builds the trace", &err)) {
         bad = cli_fail_error(app, &err, NULL);
@@ -257,13 +259,14 @@ int cli_model_list(cli_app *app)
         const tinkc_model *m = tinkc_capabilities_at(all, i);
         bool known = cli_model_find(m->name) != NULL;
         json_t *item = model_json(m->name, m->max_context_length);
+        bad = bad ? bad : cli_check_keys(app, item);
         if ((known || !cli_flag(app, "supported")) && cli_passes(app, item) &&
             (!limit || json_array_size(items) < limit))
             json_array_append(items, item);
         json_decref(item);
     }
     cli_arrange(app, items);
-    bad = cli_check_filters(app);
+    bad = bad ? bad : cli_check_filters(app);
     if (!bad) {
         char *title = cli_list_title("model", (int64_t)json_array_size(items), (int64_t)total, "");
         cli_list spec = {

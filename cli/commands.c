@@ -9,6 +9,10 @@
 
 /* ---- options that several commands share ---- */
 
+#define TRAIN_ON                                                                                   \
+    "all_assistant_messages|last_assistant_message|last_assistant_turn|all_messages|all_tokens|"   \
+    "all_user_and_system_messages|customized"
+
 #define MODEL_OPTION                                                                               \
     {                                                                                              \
         .name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "M", .complete = "model",       \
@@ -587,8 +591,7 @@ static const cli_option train_sft_options[] = {
       .kind = CLI_CHOICE,
       .value = "WHAT",
       .standard = "all_assistant_messages",
-      .choices = "all_assistant_messages|last_assistant_message|last_assistant_turn|all_messages|"
-                 "all_tokens|all_user_and_system_messages|customized",
+      .choices = TRAIN_ON,
       .cookbook = "train_on_what",
       .help = "which tokens are learnt" },
     { .name = "split-turns", .kind = CLI_FLAG, .help = "one example for each answer" },
@@ -800,7 +803,8 @@ static const cli_option data_check_options[] = { MODEL_OPTION,
                                                    .standard = "16384",
                                                    .help = "longest example in tokens" },
                                                  { .name = "train-on",
-                                                   .kind = CLI_TEXT,
+                                                   .kind = CLI_CHOICE,
+                                                   .choices = TRAIN_ON,
                                                    .value = "WHAT",
                                                    .standard = "all_assistant_messages",
                                                    .help = "which tokens are learnt" },
@@ -821,7 +825,8 @@ static const cli_option data_preview_options[] = { MODEL_OPTION,
                                                      .standard = "3",
                                                      .help = "how many" },
                                                    { .name = "train-on",
-                                                     .kind = CLI_TEXT,
+                                                     .kind = CLI_CHOICE,
+                                                     .choices = TRAIN_ON,
                                                      .value = "WHAT",
                                                      .standard = "all_assistant_messages",
                                                      .help = "which tokens are learnt" },
@@ -933,7 +938,8 @@ static const cli_option tokenizer_chat_template_options[] = {
       .help = "do not end where the assistant speaks" },
     { .name = "tools", .kind = CLI_FILE, .value = "FILE", .help = "JSON array of tools" },
     { .name = "train-on",
-      .kind = CLI_TEXT,
+      .kind = CLI_CHOICE,
+      .choices = TRAIN_ON,
       .value = "WHAT",
       .help = "with --weights: which tokens are learnt" },
     { .name = "weights", .kind = CLI_FLAG, .help = "mark the learnt tokens" },

@@ -325,6 +325,10 @@ int cli_connect_as(cli_app *app, const char *key, const char *command)
     fill_options(app, &o);
     o.api_key = key;
     o.credential_cmd = command;
+    if (command) { /* the library would take these first, and so try another credential */
+        unsetenv("TINKER_API_KEY");
+        unsetenv("TINKER_CREDENTIAL_CMD");
+    }
     int bad = make_client(app, &o);
     if (!bad)
         watch_attempts(app);

@@ -67,10 +67,20 @@ static char *value_text(const json_t *v)
     }
 }
 
-/* Sessions are texts, not objects: whatever the key, the text is meant. */
-static const json_t *member(const json_t *item, const char *key)
+/* The member that a key names: itself, or what the column of that name shows. */
+static const char *field_of(const cli_app *app, const json_t *item, const char *key)
 {
-    return json_is_string(item) ? item : cli_json_at(item, key);
+    const cli_column *c = json_object_get(item, key) ? NULL : app->command->columns;
+    for (; c && c->name; c++)
+        if (c->path && strcmp(c->name, key) == 0)
+            return c->path;
+    return key;
+}
+
+/* Sessions are texts, not objects: whatever the key, the text is meant. */
+static const json_t *member(const cli_app *app, const json_t *item, const char *key)
+{
+    return json_is_string(item) ? item : cli_json_at(item, field_of(app, item, key));
 }
 
 /* Numbers as numbers, times as times, all else as text. */
@@ -85,9 +95,9 @@ static int compare(const char *a, const char *b)
     return strcmp(a, b);
 }
 
-static bool matches(const json_t *item, const filter *f)
+static bool matches(const cli_app *app, const json_t *item, const filter *f)
 {
-    char *text = value_text(member(item, f->key));
+    char *text = value_text(member(app, item, f->key));
     bool yes = false;
     if (text && f->op[0] == '~')
         yes = fnmatch(f->value, text, 0) == 0;
@@ -112,11 +122,22 @@ int cli_check_filters(const cli_app *app)
     return 0;
 }
 
+int cli_check_keys(const cli_app *app, const json_t *item)
+{
+    filter f;
+    const char *sort = cli_text(app, "sort");
+    int bad = sort ? cli_check_field(app, item, field_of(app, item, sort)) : 0;
+    for (size_t k = 0; !bad && cli_text_at(app, "filter", k); k++)
+        if (parse_filter(cli_text_at(app, "filter", k), &f))
+            bad = cli_check_field(app, item, field_of(app, item, f.key));
+    return bad;
+}
+
 bool cli_passes(const cli_app *app, const json_t *item)
 {
     filter f;
     for (size_t k = 0; cli_text_at(app, "filter", k); k++)
-        if (parse_filter(cli_text_at(app, "filter", k), &f) && !matches(item, &f))
+        if (parse_filter(cli_text_at(app, "filter", k), &f) && !matches(app, item, &f))
             return false;
     return true;
 }
@@ -136,13 +157,13 @@ static int by_text(const void *a, const void *b)
     return order ? order : x->place < y->place ? -1 : 1;
 }
 
-static void sort_items(json_t *items, const char *key)
+static void sort_items(const cli_app *app, json_t *items, const char *key)
 {
     size_t n = json_array_size(items);
     sortable *all = calloc(n + 1, sizeof *all);
     for (size_t i = 0; all && i < n; i++) {
         json_t *item = json_array_get(items, i);
-        all[i] = (sortable){ value_text(member(item, key)), json_incref(item), i };
+        all[i] = (sortable){ value_text(member(app, item, key)), json_incref(item), i };
     }
     if (all)
         qsort(all, n, sizeof *all, by_text);
@@ -166,7 +187,7 @@ void cli_arrange(const cli_app *app, json_t *items)
 {
     const char *key = cli_text(app, "sort");
     if (key)
-        sort_items(items, key);
+        sort_items(app, items, key);
     if (cli_flag(app, "reverse"))
         reverse_items(items);
 }

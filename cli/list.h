@@ -10,6 +10,9 @@ tinkc_list_options cli_list_options(const cli_app *);
 json_t *cli_record_json(tinkc_str json);
 /* Whether every --filter can be read. 0, or an exit code after reporting. */
 int cli_check_filters(const cli_app *);
+/* Whether items such as this one have what --sort and --filter name. 0, or an exit code after
+ * reporting. */
+int cli_check_keys(const cli_app *, const json_t *item);
 /* Whether an item passes every --filter. */
 bool cli_passes(const cli_app *, const json_t *item);
 /* Applies --sort and --reverse in place. */

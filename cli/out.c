@@ -140,24 +140,32 @@ static json_t *pick_fields(const json_t *item, const char *fields)
     return out;
 }
 
-/* A field that is not in the item, or NULL. */
-static const char *unknown_field(const json_t *item, const char *fields, char name[128])
+/* Whether items of this kind may have the member: what lies below a null, or among the user's own
+ * metadata, is not known from one item. */
+static bool may_have(const json_t *item, const char *path)
 {
-    for (const char *p = fields; *p;) {
-        size_t n = strcspn(p, ",");
-        (void)snprintf(name, 128, "%.*s", (int)n, p);
-        if (!cli_json_at(item, name))
-            return name;
-        p += n + (p[n] == ',');
+    if (json_object_get(item, path)) /* a key with dots in it */
+        return true;
+    for (const json_t *v = item; *path;) {
+        char part[128];
+        size_t n = strcspn(path, ".");
+        (void)snprintf(part, sizeof part, "%.*s", (int)n, path);
+        if (json_is_null(v))
+            return true;
+        v = json_object_get(v, part);
+        if (!v)
+            return false;
+        if (strcmp(part, "user_metadata") == 0)
+            return true;
+        path += n + (path[n] == '.');
     }
-    return NULL;
+    return true;
 }
 
-static int check_fields(const cli_app *app, const json_t *item)
+int cli_check_field(const cli_app *app, const json_t *item, const char *name)
 {
-    char name[128], known[400] = "";
-    const char *bad = app->fields && item ? unknown_field(item, app->fields, name) : NULL;
-    if (!bad)
+    char known[400] = "", hint[500];
+    if (!json_is_object(item) || may_have(item, name))
         return 0;
     size_t at = 0;
     const char *key;
@@ -167,9 +175,26 @@ static int check_fields(const cli_app *app, const json_t *item)
         int n = snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", key);
         at = n < 0 || (size_t)n >= sizeof known - at ? sizeof known - 1 : at + (size_t)n;
     }
-    char hint[500];
     (void)snprintf(hint, sizeof hint, "known fields: %s", known);
-    return cli_fail(app, "usage", hint, "unknown field '%s'", bad);
+    return cli_fail(app, "usage", hint, "unknown field '%s'", name);
+}
+
+static int check_fields(const cli_app *app, const json_t *item)
+{
+    return app->fields ? cli_check_fields(app, item, app->fields) : 0;
+}
+
+int cli_check_fields(const cli_app *app, const json_t *item, const char *fields)
+{
+    int bad = 0;
+    for (const char *p = fields; *p && !bad;) {
+        char name[128];
+        size_t n = strcspn(p, ",");
+        (void)snprintf(name, sizeof name, "%.*s", (int)n, p);
+        bad = cli_check_field(app, item, name);
+        p += n + (p[n] == ',');
+    }
+    return bad;
 }
 
 int cli_print_json(const cli_app *app, const json_t *v)

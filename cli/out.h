@@ -39,6 +39,11 @@ int cli_check_columns(const cli_app *);
 /* Prints the items (an array, borrowed). 0, or an exit code after reporting (unknown column). */
 int cli_print_list(const cli_app *, const cli_list *, const json_t *items);
 
+/* Whether the item, and so its kind, has this member (dotted path). 0, or an exit code after reporting
+ * with the known ones. The second takes a list with commas. */
+int cli_check_field(const cli_app *, const json_t *item, const char *name);
+int cli_check_fields(const cli_app *, const json_t *item, const char *names);
+
 /* JSON lines need not wait for the rest of a list: true if the item (borrowed) was printed now, and is
  * not to be given to cli_print_list. False when all must be there first: other formats, or an order was
  * asked for. *bad is an exit code after reporting (unknown field). */

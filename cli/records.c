@@ -18,7 +18,9 @@ void cli_pager_begin(cli_pager *p, cli_app *app, int64_t limit, const char *what
 
 void cli_pager_add(cli_pager *p, json_t *item)
 {
-    if (cli_passes(p->app, item)) {
+    if (p->seen++ == 0)
+        p->bad = cli_check_keys(p->app, item);
+    if (!p->bad && cli_passes(p->app, item)) {
         p->found++;
         if (!cli_print_early(p->app, item, &p->bad))
             json_array_append(p->items, item);

@@ -20,7 +20,8 @@ typedef struct cli_pager {
     char label[64];
     json_t *items; /* what was collected and is not printed yet; yours */
     int64_t limit, found;
-    int bad; /* an exit code: printing went wrong, and was reported */
+    size_t seen; /* before the filters */
+    int bad;     /* an exit code: a key or printing was wrong, and was reported */
 } cli_pager;
 /* limit 0 = all of them; `what` names them: "training runs". */
 void cli_pager_begin(cli_pager *, cli_app *, int64_t limit, const char *what);

@@ -287,6 +287,8 @@ char *cli_read_secret(const char *prompt)
     return line;
 }
 
+enum { MOST_READ = 1 << 30 };
+
 char *cli_read_all(cli_app *app, const char *path, size_t *len, int *exit_code)
 {
     bool standard = strcmp(path, "-") == 0;
@@ -315,6 +317,10 @@ char *cli_read_all(cli_app *app, const char *path, size_t *len, int *exit_code)
         n += got;
         if (got == 0)
             break;
+        if (n > MOST_READ) { /* a device without end, for one */
+            *exit_code = cli_fail(app, "data_invalid", NULL, "%s: longer than 1 GiB", path);
+            break;
+        }
     }
     if (!*exit_code && ferror(f))
         *exit_code = cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));

@@ -136,6 +136,29 @@ def errors():
     check("broken pipe is quiet", pipe.stderr == "" and pipe.stdout.strip() in ("0", "141"), pipe)
 
 
+def unknown_names():
+    """What names nothing is refused with what there is, not taken for an empty result."""
+    exits(2, "run", "list", "--sort", "nope", says="unknown field 'nope'")
+    exits(2, "run", "list", "--filter", "nope=1", says="known fields: training_run_id")
+    exits(2, "model", "list", "--filter", "nope=1", says="unknown field")
+    exits(2, "model", "list", "--sort", "nope", says="unknown field")
+    exits(2, "billing", "usage", "2026-07-13", "2026-07-14", "--group-by", "base_model,nope", says="unknown field 'nope'")
+    check("of later rows", tinkc("billing", "usage", "2026-07-13", "2026-07-14", "--group-by", "cached").returncode == 0)
+    r = tinkc("run", "list", "--filter", "user_metadata.purpose=test", "-f", "id")
+    check("metadata may have any key", r.stdout == "run-1\n" and tinkc("run", "list", "--sort", "user_metadata.x").returncode == 0, r)
+    r = tinkc("run", "list", "--filter", "id=run-2", "--json=training_run_id,last_checkpoint.time")
+    check("a field below null", json.loads(r.stdout)["runs"] == [{"training_run_id": "run-2", "last_checkpoint.time": None}], r)
+    check("columns name fields, too", tinkc("checkpoint", "list", "--sort", "size", "-f", "id").returncode == 0)
+    exits(3, "checkpoint", "info", "tinker://run-1/weights/nope", says="checkpoint not found")
+    exits(2, "data", "preview", "x", "--train-on", "nope", says="one of all_assistant_messages|")
+    exits(2, "data", "check", "x", "--renderer", "qwen3", says="needs a model")
+    exits(2, "auth", "login", "--credential-cmd", "", says="a command is needed")
+    exits(4, "auth", "login", "--credential-cmd", "exit 1", says="not stored")
+    check("endless input ends", tinkc("tokenizer", "encode", "--file", "/dev/zero", "-m", "nano").returncode == 6)
+    r = tinkc("session", "export-trace", "s-1", "--url-only")
+    check("a trace takes a while", "may take a while" in r.stderr and r.stdout.startswith("http"), r)
+
+
 def dead_server():
     """Nobody listens: each command gives up after --retry-for, once, and says that it is the network."""
     p, q = "tinker://run-1/sampler_weights/final", "tinker://run-1/weights/000020"
@@ -633,7 +656,7 @@ def local_work():
     check("broken config.json", r.returncode in (2, 3) and "error:" in r.stderr, r)
 
 
-for group in (grammar, formats, errors, dead_server, profiles, changes, downloads, configuration, documentation, completions, data, lists,
+for group in (grammar, formats, errors, unknown_names, dead_server, profiles, changes, downloads, configuration, documentation, completions, data, lists,
               compatibility, prompts, more_commands, settings, local_work):
     if not wanted or group.__name__ in wanted:
         group()
