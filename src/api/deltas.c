@@ -250,8 +250,14 @@ static bool take_bytes(tinkc_deltas *d)
 static void take_event(tinkc_deltas *d, const tinkc_sse *sse, tkc_arena *arena, tinkc_error *err)
 {
     tkc_stream_event e = { 0 };
-    if (!tkc_message_decode(&tkc_stream_event_type, tkc_strn(sse->data, sse->data_len),
-                            TINKC_E_BAD_RESPONSE, arena, &e, err))
+    tinkc_str data = tkc_strn(sse->data, sse->data_len);
+    if (data.len == 0) /* a name alone: a sign of life */
+        return;
+    if (tkc_str_is(data, "[DONE]")) {
+        d->finish_seen = d->delta.last = true;
+        return;
+    }
+    if (!tkc_message_decode(&tkc_stream_event_type, data, TINKC_E_BAD_RESPONSE, arena, &e, err))
         return;
     if (e.event_type.value == TKC_STREAM_TOKEN && e.token_id.is == TKC_GIVEN) {
         int32_t id = (int32_t)e.token_id.value;

@@ -1,8 +1,11 @@
 /* test_client.c - a client's life on the mock: start-up, session, heartbeat, close. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "support/api_support.h"
+#include "support/stub_server.h"
 
 static void makes_no_request_before_it_must(void **state)
 {
@@ -44,11 +47,130 @@ static void session_comes_with_heartbeat(void **state)
     tinkc_mock_free(mock);
 }
 
+/* Who speaks, in the words that the service knows; a caller's own headers win, "" takes one away.
+ */
+static void every_request_says_who_it_is(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+    static const char *const own[] = {
+        "x-stainless-runtime", "mine", "X-Stainless-Async", "", "X-Team", "blue", NULL
+    };
+    tinkc_client *client =
+        mock_client(mock, &(tinkc_client_options){ .api_key = "tml-k", .headers = own }, &err);
+    assert_non_null(tinkc_client_session_id(client, 5000, &err));
+    tinkc_future *f = tinkc_run_get(client, "r", TINKC_OWNED, &err);
+    (void)tinkc_future_wait(f, 5000, &err);
+    for (size_t i = 0; tinkc_mock_request(mock, i); i++) {
+        const tinkc_request *r = tinkc_mock_request(mock, i);
+        bool get = strcmp(r->method, "GET") == 0;
+        assert_string_equal(request_header(r, "Accept"), "application/json");
+        assert_string_equal(request_header(r, "User-Agent"), "tinkc/" TINKC_VERSION);
+        assert_string_equal(request_header(r, "X-Stainless-Package-Version"), TINKC_TINKER_VERSION);
+        assert_string_equal(request_header(r, "X-Stainless-OS"), "Linux");
+        assert_non_null(request_header(r, "X-Stainless-Arch"));
+        assert_string_equal(request_header(r, "X-Stainless-Runtime-Version"), TINKC_VERSION);
+        assert_string_equal(request_header(r, "X-Stainless-Runtime"), "mine");
+        assert_null(request_header(r, "X-Stainless-Async"));
+        assert_string_equal(request_header(r, "X-Team"), "blue");
+        assert_string_equal(request_header(r, "X-API-Key"), "tml-k");
+        assert_string_equal(request_header(r, "x-stainless-retry-count"), "0");
+        assert_non_null(request_header(r, "x-stainless-read-timeout"));
+        assert_null(request_header(r, "Authorization"));
+        assert_int_equal(request_header(r, "Content-Type") != NULL, !get);
+        assert_int_equal(request_header(r, "X-Idempotency-Key") != NULL, !get);
+    }
+    tinkc_future_free(f);
+    tinkc_client_free(client);
+    tinkc_mock_free(mock);
+}
+
+/* A rate limit of one client slows another with the same key, and none with another. Over real
+ * connections: what has a transport or clock of its own shares nothing. */
+typedef struct limited {
+    atomic_int refused;
+    atomic_llong at_ms[3];
+} limited;
+
+static int64_t real_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void serve_limited(const stub_request *r, stub_answer *a, void *user)
+{
+    static const char *const names[] = { "tml-same", "tml-same", "tml-other" };
+    limited *l = user;
+    char key[40];
+    stub_header(r, "X-API-Key", key, sizeof key);
+    a->body = "{}";
+    if (strstr(r->path, "create_session"))
+        a->body = "{\"session_id\":\"s\"}";
+    else if (strstr(r->path, "dynamic_config"))
+        a->body = "{\"refresh_interval_sec\":300}";
+    else if (strstr(r->path, "create_sampling_session"))
+        a->body = "{\"sampling_session_id\":\"p\"}";
+    else if (strstr(r->path, "asample") && atomic_exchange(&l->refused, 1) == 0) {
+        atomic_store(&l->at_ms[0], real_ms());
+        a->status = 429;
+        a->headers = "retry-after-ms: 1500\r\n";
+    } else if (strstr(r->path, "asample")) {
+        int who = strcmp(key, names[2]) == 0 ? 2 : 1;
+        if (!atomic_load(&l->at_ms[who]))
+            atomic_store(&l->at_ms[who], real_ms());
+        a->body = "{\"request_id\":\"q\"}";
+    } else if (strstr(r->path, "retrieve_future"))
+        a->body = "{\"error\":\"enough\",\"category\":\"user\"}";
+}
+
+static void c43_a_rate_limit_holds_for_the_key(void **state)
+{
+    (void)state;
+    static const char *const keys[] = { "tml-same", "tml-same", "tml-other" };
+    tinkc_error err = { 0 }, ignored = { 0 };
+    limited l = { 0 };
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    tinkc_client *clients[3];
+    tinkc_sampler *samplers[3];
+    tinkc_future *f[3];
+    stub_server *server = stub_start(NULL, serve_limited, &l);
+    for (size_t i = 0; i < 3; i++) {
+        clients[i] = tinkc_client_new(&(tinkc_client_options){ .api_key = keys[i],
+                                                               .base_url = stub_url(server),
+                                                               .telemetry = TINKC_TELEMETRY_OFF },
+                                      &err);
+        samplers[i] =
+            tinkc_sampler_new(clients[i], &(tinkc_sampler_options){ .base_model = "m" }, &err);
+    }
+    assert_ok(&err);
+    f[0] = tinkc_sample(samplers[0], (int32_t[]){ 1 }, 1, 1, &o, &err);
+    while (!atomic_load(&l.refused) || tinkc_future_stage(f[0]) != TINKC_STAGE_QUEUED)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    for (size_t i = 1; i < 3; i++)
+        f[i] = tinkc_sample(samplers[i], (int32_t[]){ 1 }, 1, 1, &o, &err);
+    (void)tinkc_future_wait_all(f, 3, 20000, &ignored);
+    assert_int_equal(ignored.code, TINKC_E_REQUEST_FAILED);
+    int64_t first = atomic_load(&l.at_ms[0]);
+    assert_true(atomic_load(&l.at_ms[1]) - first >= 1500);
+    assert_true(atomic_load(&l.at_ms[2]) < atomic_load(&l.at_ms[1]));
+    for (size_t i = 0; i < 3; i++) {
+        tinkc_future_free(f[i]);
+        tinkc_sampler_free(samplers[i]);
+        tinkc_client_free(clients[i]);
+    }
+    stub_stop(server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(makes_no_request_before_it_must),
         cmocka_unit_test(session_comes_with_heartbeat),
+        cmocka_unit_test(every_request_says_who_it_is),
+        cmocka_unit_test(c43_a_rate_limit_holds_for_the_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

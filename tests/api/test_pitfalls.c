@@ -212,35 +212,69 @@ static void c20_one_table_says_what_is_retried_and_whose_doing(void **state)
     (void)state;
     const uint32_t t = TINKC_RETRIABLE, u = TINKC_USER_ERROR;
     const struct {
-        int32_t code;
+        int32_t code, number;
         uint32_t flags;
+        int32_t by;
     } rows[] = {
-        { TINKC_OK, 0 },
-        { TINKC_E_ARGUMENT, u },
-        { TINKC_E_MEMORY, t },
-        { TINKC_E_TIMEOUT, t },
-        { TINKC_E_CANCELLED, 0 },
-        { TINKC_E_CLOSED, u },
-        { TINKC_E_DEADLINE, t },
-        { TINKC_E_SEQUENCE, 0 },
-        { TINKC_E_CONNECTION, t },
-        { TINKC_E_BAD_RESPONSE, 0 },
-        { TINKC_E_NET_TIMEOUT, t },
-        { TINKC_E_NO_PROGRESS, t },
-        { TINKC_E_PROMISE_EXPIRED, t | u },
-        { TINKC_E_CREDENTIAL_CMD, t | u },
-        { TINKC_E_TOKEN, t },
-        { TINKC_E_BAD_REQUEST, u },
-        { TINKC_E_AUTH, u },
-        { TINKC_E_BILLING, u },
-        { TINKC_E_REQUEST_TIMEOUT, t },
-        { TINKC_E_CONFLICT, t | u },
-        { TINKC_E_GONE, u },
-        { TINKC_E_RATE_LIMITED, t | u },
-        { TINKC_E_SERVER, t },
+        { TINKC_OK, 0, 0, TINKC_BY_NOBODY },
+        { TINKC_E_ARGUMENT, 1, u, TINKC_BY_CALLER },
+        { TINKC_E_MEMORY, 2, t, TINKC_BY_CLIENT },
+        { TINKC_E_STATE, 3, 0, TINKC_BY_CLIENT },
+        { TINKC_E_PATH, 4, u, TINKC_BY_CALLER },
+        { TINKC_E_UNSUPPORTED, 5, u, TINKC_BY_CALLER },
+        { TINKC_E_TENSOR, 6, u, TINKC_BY_CALLER },
+        { TINKC_E_CALLBACK, 7, u, TINKC_BY_CALLER },
+        { TINKC_E_NOT_LORA, 8, u, TINKC_BY_CALLER },
+        { TINKC_E_FILE, 9, 0, TINKC_BY_CLIENT },
+        { TINKC_E_TIMEOUT, 10, t, TINKC_BY_CLIENT },
+        { TINKC_E_CANCELLED, 11, 0, TINKC_BY_CALLER },
+        { TINKC_E_CLOSED, 12, u, TINKC_BY_CALLER },
+        { TINKC_E_DEADLINE, 13, t, TINKC_BY_CLIENT },
+        { TINKC_E_THREAD, 14, u, TINKC_BY_CALLER },
+        { TINKC_E_FORKED, 15, u, TINKC_BY_CALLER },
+        { TINKC_E_NO_SESSION, 16, u, TINKC_BY_CALLER },
+        { TINKC_E_SEQUENCE, 17, 0, TINKC_BY_CLIENT },
+        { TINKC_E_CONNECTION, 20, t, TINKC_BY_NETWORK },
+        { TINKC_E_BAD_RESPONSE, 21, 0, TINKC_BY_SERVER },
+        { TINKC_E_NET_TIMEOUT, 22, t, TINKC_BY_NETWORK },
+        { TINKC_E_NO_PROGRESS, 23, t, TINKC_BY_SERVER },
+        { TINKC_E_OFFLINE, 24, u, TINKC_BY_CALLER },
+        { TINKC_E_REQUEST_FAILED, 30, t, TINKC_BY_NOBODY },
+        { TINKC_E_PROMISE_EXPIRED, 31, t | u, TINKC_BY_SERVER },
+        { TINKC_E_EXPORT_FAILED, 32, 0, TINKC_BY_SERVER },
+        { TINKC_E_NO_CREDENTIAL, 40, u, TINKC_BY_CALLER },
+        { TINKC_E_BAD_CREDENTIAL, 41, u, TINKC_BY_CALLER },
+        { TINKC_E_CREDENTIAL_CMD, 42, t | u, TINKC_BY_CALLER },
+        { TINKC_E_TOKEN, 43, t, TINKC_BY_SERVER },
+        { TINKC_E_NO_IDENTITY, 44, u, TINKC_BY_CALLER },
+        { TINKC_E_TOKENIZER, 50, u, TINKC_BY_CALLER },
+        { TINKC_E_TEMPLATE, 51, u, TINKC_BY_CALLER },
+        { TINKC_E_EXISTS, 60, u, TINKC_BY_CALLER },
+        { TINKC_E_UNSAFE_ARCHIVE, 61, 0, TINKC_BY_SERVER },
+        { TINKC_E_MODEL, 62, u, TINKC_BY_CALLER },
+        { TINKC_E_STORE, 63, 0, TINKC_BY_CLIENT },
+        { TINKC_E_HTTP, 300, 0, TINKC_BY_SERVER },
+        { TINKC_E_BAD_REQUEST, 400, u, TINKC_BY_CALLER },
+        { TINKC_E_AUTH, 401, u, TINKC_BY_CALLER },
+        { TINKC_E_BILLING, 402, u, TINKC_BY_CALLER },
+        { TINKC_E_FORBIDDEN, 403, u, TINKC_BY_CALLER },
+        { TINKC_E_NOT_FOUND, 404, u, TINKC_BY_CALLER },
+        { TINKC_E_REQUEST_TIMEOUT, 408, t, TINKC_BY_SERVER },
+        { TINKC_E_CONFLICT, 409, t | u, TINKC_BY_CALLER },
+        { TINKC_E_GONE, 410, u, TINKC_BY_CALLER },
+        { TINKC_E_UNPROCESSABLE, 422, u, TINKC_BY_CALLER },
+        { TINKC_E_RATE_LIMITED, 429, t | u, TINKC_BY_SERVER },
+        { TINKC_E_SERVER, 500, t, TINKC_BY_SERVER },
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        assert_int_equal(rows[i].code, rows[i].number); /* stable once published */
         assert_int_equal(tinkc_code_flags(rows[i].code), rows[i].flags);
+        tinkc_error_set(&err, rows[i].code, "x");
+        assert_int_equal(err.category, rows[i].by);
+        assert_int_equal(err.flags, rows[i].flags);
+    }
+    assert_int_equal(tinkc_code_flags(299), 0); /* one of a later library */
 }
 
 static void c24_c27_two_clients_two_keys_and_an_environment_that_changes(void **state)

@@ -147,6 +147,31 @@ static void streams_tokens(void **state)
     tinkc_deltas_free(d);
 }
 
+/* What other services put around the tokens: named events without data, and an end of their own. */
+static void streams_with_pings_and_done(void **state)
+{
+    static const char body[] =
+        ": hello\n\nevent: ping\n\n"
+        "data: {\"event_type\":\"token\",\"token_id\":7,\"logprob\":-0.5}\n\n"
+        "event: ping\ndata:\n\ndata: [DONE]\n\n";
+    fixture *x = *state;
+    tinkc_sampling o = short_answer();
+    tinkc_mock_always(x->mock, "POST", "/api/v1/stream_sample",
+                      &(tinkc_mock_answer){ .body = body }, &x->err);
+    tinkc_deltas *d = tinkc_sample_stream(x->sampler, prompt, 5, &o, &x->err);
+    const tinkc_delta *delta;
+    size_t n = 0;
+    bool last = false;
+    while ((delta = tinkc_deltas_next(d, 5000, &x->err)) != NULL) {
+        n += delta->tokens.len;
+        last = delta->last;
+    }
+    assert_ok(&x->err);
+    assert_true(last);
+    assert_int_equal(n, 1);
+    tinkc_deltas_free(d);
+}
+
 static void travels_to_another_client(void **state)
 {
     fixture *x = *state;
@@ -197,6 +222,7 @@ int main(void)
         WITH(c19_rate_limit_slows_everybody),
         WITH(expired_promise_is_sampled_again),
         WITH(streams_tokens),
+        WITH(streams_with_pings_and_done),
         WITH(travels_to_another_client),
         WITH(sampler_of_a_trainer),
     };
