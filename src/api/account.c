@@ -171,7 +171,7 @@ static void who_stop(tinkc_future *f, const tinkc_error *why)
 {
     who_op *op = (who_op *)f;
     tkc_client_need_end(f->client, &op->ready);
-    tkc_auth_token_end(f->client, &op->token);
+    tkc_auth_token_end(&op->token);
     tkc_op_finish(f, why);
 }
 

@@ -33,7 +33,7 @@ enum {
 
 enum { RAW_NONE = 0, RAW_KEY, RAW_COMMAND };
 
-typedef struct wait_list {
+typedef struct tkc_token_waits {
     tkc_token_wait *first, *last;
 } wait_list;
 
@@ -70,11 +70,12 @@ static void list_add(wait_list *list, tkc_token_wait *wait)
     else
         list->first = wait;
     list->last = wait;
-    wait->waiting = true;
+    wait->list = list;
 }
 
-static void list_remove(wait_list *list, tkc_token_wait *wait)
+static void list_remove(tkc_token_wait *wait)
 {
+    wait_list *list = wait->list;
     if (wait->prev)
         wait->prev->next = wait->next;
     else
@@ -84,7 +85,7 @@ static void list_remove(wait_list *list, tkc_token_wait *wait)
     else
         list->last = wait->prev;
     wait->next = wait->prev = NULL;
-    wait->waiting = false;
+    wait->list = NULL;
 }
 
 /* Those who are in the list now; whoever asks again meanwhile waits for the next. */
@@ -95,7 +96,7 @@ static void list_tell(wait_list *list, const char *token, const tinkc_error *err
         n++;
     while (n-- && list->first) {
         tkc_token_wait *wait = list->first;
-        list_remove(list, wait);
+        list_remove(wait);
         wait->ready(wait, token, err);
     }
 }
@@ -474,10 +475,8 @@ bool tkc_auth_token(tinkc_client *client, tkc_token_wait *wait, const char **tok
     return true;
 }
 
-void tkc_auth_token_end(tinkc_client *client, tkc_token_wait *wait)
+void tkc_auth_token_end(tkc_token_wait *wait)
 {
-    tkc_auth *auth = client->io.auth;
-    if (!wait->waiting)
-        return;
-    list_remove(auth->jwt_on && !wait->raw ? &auth->jwt_waits : &auth->raw_waits, wait);
+    if (wait->list)
+        list_remove(wait);
 }

@@ -832,7 +832,7 @@ static void quiesce(inner *c)
     tinkc_client *client = c->client;
     tkc_loop_disarm(client->loop, &c->timer);
     tkc_client_need_end(client, &c->ready);
-    tkc_auth_token_end(client, &c->token);
+    tkc_auth_token_end(&c->token);
     if (!c->under_way)
         return;
     reply *r = c->reply;

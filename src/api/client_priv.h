@@ -35,7 +35,7 @@ struct tkc_token_wait {
     void (*ready)(tkc_token_wait *, const char *token, const tinkc_error *err);
     bool raw; /* the credential itself, not the JWT it is exchanged for */
     tkc_token_wait *next, *prev;
-    bool waiting;
+    struct tkc_token_waits *list; /* NULL = does not wait */
 };
 
 typedef struct tkc_boot tkc_boot; /* boot.c: start-up, session, heartbeat */
@@ -135,7 +135,7 @@ void tkc_client_need_end(tinkc_client *, tkc_ready_wait *); /* stops waiting */
 /* The credential for the next request. True: there now, `ready` does not come; *token may be NULL:
  * send none. */
 bool tkc_auth_token(tinkc_client *, tkc_token_wait *, const char **token);
-void tkc_auth_token_end(tinkc_client *, tkc_token_wait *);
+void tkc_auth_token_end(tkc_token_wait *);
 
 /* "pause" of client.md 3.6: true if a 402 is to be waited out. Thread: I/O. */
 bool tkc_billing_pauses(tinkc_client *, int32_t status, tinkc_str detail, tinkc_future *f);

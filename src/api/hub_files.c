@@ -328,7 +328,8 @@ static bool ask_list(repository *r, tinkc_error *err)
     bool found = false;
     for (size_t i = 0; i < r->n; i++)
         found = found || strcmp(r->files[i].path, "tokenizer.json") == 0 ||
-                strcmp(r->files[i].path, "tiktoken.model") == 0;
+                strcmp(r->files[i].path, "tiktoken.model") == 0 ||
+                strcmp(r->files[i].path, "merges.txt") == 0;
     if (!tkc_failed(err) && !found)
         tkc_fail(err, TINKC_E_TOKENIZER, "%s has no tokenizer.json", r->repo);
     return !tkc_failed(err);

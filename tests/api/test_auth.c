@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "codec/base64.h"
 #include "support/api_support.h"
@@ -206,6 +207,42 @@ static void a_command_that_lingers_is_not_waited_for(void **state)
     assert_true(b.tv_sec - a.tv_sec < 15);
 }
 
+/* Telemetry waits for the command while the settings arrive that put tokens in its place; then the
+ * client ends. Whoever waits must be found where he began to wait. */
+static void the_way_to_a_credential_changes_while_one_waits(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char flag[] = "/tmp/tinkc-auth-XXXXXX", command[200];
+    close(mkstemp(flag));
+    unlink(flag);
+    snprintf(command, sizeof command, "if [ -e %s ]; then sleep 20; fi; touch %s; echo tml-x", flag,
+             flag);
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/client/config",
+                      &(tinkc_mock_answer){ .body = CONFIG_CMD, .delay_ms = 30000 }, &err);
+    tinkc_client *client = mock_client(mock,
+                                       &(tinkc_client_options){ .credential_cmd = command,
+                                                                .telemetry = TINKC_TELEMETRY_ON,
+                                                                .idle_timeout_ms = 60000 },
+                                       &err);
+    tinkc_future *f = tinkc_capabilities_get(client, &err);
+    tinkc_mock_settle(mock, 20000, &err); /* the first run of the command is over */
+    assert_int_equal(tinkc_mock_count(mock, NULL), 1);
+    tinkc_client_report(client, "tick", NULL, TINKC_LOG_INFO, &err);
+    (void)tinkc_client_connect(client, 50, &(tinkc_error){ 0 }); /* until it is queued */
+    tinkc_mock_advance(mock, 10000);
+    (void)tinkc_client_connect(client, 50,
+                               &(tinkc_error){ 0 }); /* telemetry waits for the second */
+    tinkc_mock_advance(mock, 20000);
+    (void)tinkc_client_connect(client, 50, &(tinkc_error){ 0 }); /* so does the exchange */
+    assert_ok(&err);
+    assert_int_equal(tinkc_mock_count(mock, NULL), 1);
+    tinkc_future_free(f);
+    end(client, mock);
+    unlink(flag);
+}
+
 static void a_plain_key_names_nobody(void **state)
 {
     (void)state;
@@ -293,6 +330,7 @@ int main(void)
         cmocka_unit_test(credential_commands),
         cmocka_unit_test(a_slow_command_does_not_outlive_its_client),
         cmocka_unit_test(a_command_that_lingers_is_not_waited_for),
+        cmocka_unit_test(the_way_to_a_credential_changes_while_one_waits),
         cmocka_unit_test(a_plain_key_names_nobody),
         cmocka_unit_test(a_snapshot_saves_the_questions),
         cmocka_unit_test(bad_options_are_named),
