@@ -48,9 +48,11 @@ static inline size_t start_short(const tkc_tables *t, const unsigned char *p, si
     return n;
 }
 
-/* Merges n tokens, whose pairs have these ranks, until nothing is left to merge. */
-static inline size_t merge_short(const tkc_tables *t, uint32_t *ids, uint32_t *ranks, size_t n,
-                                 int32_t *out)
+/* Merges n tokens, whose pairs have these ranks, until nothing is left to merge. whole (may be
+ * NULL): the rank before which nothing may be merged to a token; 0 is returned if something would.
+ */
+static inline size_t merge_short(const tkc_tables *t, uint32_t *ids, uint32_t *ranks,
+                                 uint32_t *whole, size_t n, int32_t *out)
 {
     while (n > 1) {
         size_t best = 0;
@@ -63,15 +65,25 @@ static inline size_t merge_short(const tkc_tables *t, uint32_t *ids, uint32_t *r
         if (lowest == TKC_NO_RANK)
             break;
         ids[best] = t->merged[lowest];
+        if (whole)
+            whole[best] = 0;
         n--;
         for (size_t i = best + 1; i < n; i++) {
             ids[i] = ids[i + 1];
             ranks[i] = ranks[i + 1]; /* the last is of no pair, and of no use */
+            if (whole)
+                whole[i] = whole[i + 1];
         }
-        if (best > 0)
+        if (best > 0) {
             ranks[best - 1] = tkc_pair_rank(t, ids[best - 1], ids[best]);
-        if (best + 1 < n)
+            if (whole && ranks[best - 1] < whole[best - 1])
+                return 0;
+        }
+        if (best + 1 < n) {
             ranks[best] = tkc_pair_rank(t, ids[best], ids[best + 1]);
+            if (whole && ranks[best] < whole[best + 1])
+                return 0;
+        }
     }
     for (size_t i = 0; i < n; i++)
         out[i] = (int32_t)ids[i];
@@ -82,7 +94,7 @@ size_t tkc_bpe_short(const tkc_tables *t, const unsigned char *p, size_t len, in
 {
     uint32_t ids[TKC_BPE_SHORT + 1], ranks[TKC_BPE_SHORT + 1];
     assert(len <= TKC_BPE_SHORT);
-    return len ? merge_short(t, ids, ranks, start_short(t, p, len, ids, ranks), out) : 0;
+    return len ? merge_short(t, ids, ranks, NULL, start_short(t, p, len, ids, ranks), out) : 0;
 }
 
 /* ---- by characters: the same, but from whole characters on ---- */
@@ -118,35 +130,60 @@ static bool whole_first(const tkc_tables *t, uint32_t left, uint32_t right)
     return r->made == 0 || tkc_pair_stays(t, left, r->left, r->made);
 }
 
-size_t tkc_bpe_chars(const tkc_tables *t, tkc_char_entry *chars, const unsigned char *p, size_t len,
-                     int32_t *out)
+static uint32_t larger(uint32_t a, uint32_t b)
 {
-    uint32_t ids[TKC_BPE_SHORT + 1], ranks[TKC_BPE_SHORT + 1], made = 0, lowest = TKC_NO_RANK;
+    return a > b ? a : b;
+}
+
+/* The characters as tokens, with the ranks of their pairs. Returns how many, or 0 if it is not
+ * certain that they become whole before they merge with each other.
+ *
+ * whole[i]: before this rank nothing may be merged to token i. That is where its character is
+ * whole, and where no token holds a part of one character beside another no more is needed: merges
+ * inside the one know nothing of the other. Where there is such a token, a neighbour that grew
+ * early could take a part of the character beside it: then both must be whole before either grows.
+ */
+static size_t start_chars(const tkc_tables *t, tkc_char_entry *chars, const unsigned char *p,
+                          size_t len, uint32_t *ids, uint32_t *ranks, uint32_t *whole)
+{
     size_t n = 0;
-    assert(len <= TKC_BPE_SHORT);
     for (size_t at = 0, size; at < len; at += size) {
         const unsigned char *next = p + at;
         uint32_t c = tkc_next_char(&next);
         size = (size_t)(next - (p + at));
         const tkc_char_entry *entry = char_tokens(t, chars, c, p + at, size);
-        if (entry->made == UINT32_MAX || (at && tkc_is_ragged(t, p[at - 1], p[at]) &&
-                                          !whole_first(t, ids[n - 1], entry->ids[0])))
-            return tkc_bpe_short(t, p, len, out);
-        made = entry->made > made ? entry->made : made;
+        uint32_t made = entry->made;
+        if (made == UINT32_MAX)
+            return 0;
         if (n) {
-            uint32_t rank = tkc_pair_rank(t, ids[n - 1], entry->ids[0]);
-            ranks[n - 1] = rank;
-            lowest = rank < lowest ? rank : lowest;
+            ranks[n - 1] = tkc_pair_rank(t, ids[n - 1], entry->ids[0]);
+            if (tkc_is_ragged(t, p[at - 1], p[at])) {
+                if (!whole_first(t, ids[n - 1], entry->ids[0]))
+                    return 0;
+                whole[n - 1] = made = larger(whole[n - 1], made);
+            }
         }
-        ids[n++] = entry->ids[0];
-        for (uint32_t i = 1; i < entry->n; i++) {
-            ranks[n - 1] = TKC_NO_RANK; /* or they were one */
+        for (uint32_t i = 0; i < entry->n; i++) {
+            ranks[n] = TKC_NO_RANK; /* or the tokens of a character were one */
+            whole[n] = i ? entry->made : made;
             ids[n++] = entry->ids[i];
         }
     }
-    if (lowest < made) /* a pair would go before a character is whole */
-        return tkc_bpe_short(t, p, len, out);
-    return merge_short(t, ids, ranks, n, out);
+    for (size_t i = 0; i + 1 < n; i++)
+        if (ranks[i] < whole[i] || ranks[i] < whole[i + 1])
+            return 0;
+    return n;
+}
+
+size_t tkc_bpe_chars(const tkc_tables *t, tkc_char_entry *chars, const unsigned char *p, size_t len,
+                     int32_t *out)
+{
+    uint32_t ids[TKC_BPE_SHORT + 1], ranks[TKC_BPE_SHORT + 1], whole[TKC_BPE_SHORT + 1];
+    assert(len <= TKC_BPE_SHORT && t->all_bytes);
+    size_t n = start_chars(t, chars, p, len, ids, ranks, whole);
+    if (n)
+        n = merge_short(t, ids, ranks, whole, n, out);
+    return n ? n : tkc_bpe_short(t, p, len, out);
 }
 
 /* ---- the heap: (rank, position) in order, entries that no longer hold are dropped ---- */
@@ -256,6 +293,10 @@ typedef struct walk {
     uint64_t *dead; /* a bit for each place where nothing goes on */
     uint32_t last_left, last_right;
     bool last_stays; /* the answer for the pair asked last */
+    /* The tokens that begin at `found_at`, shortest first. They do again wherever the `looked`
+     * bytes that decided it come again; 0 = the end of the text decided. */
+    size_t found_at, looked, n_found;
+    int32_t found[TKC_BPE_LONG_TOKEN];
 } walk;
 
 /* The child of a node for a byte, 0 if there is none. */
@@ -277,19 +318,22 @@ static inline uint32_t trie_step(const tkc_tables *t, uint32_t node, uint8_t byt
     return 0;
 }
 
-/* All tokens that begin at `at` and are at most max bytes long, shortest first. */
-static size_t tokens_at(const walk *w, size_t at, size_t max, int32_t found[TKC_BPE_LONG_TOKEN])
+static void find_tokens(walk *w, size_t at)
 {
-    size_t n = 0, stop = w->len - at < max ? w->len : at + max;
-    uint32_t node = 0;
-    for (; at < stop && n < TKC_BPE_LONG_TOKEN; at++) {
+    if (w->looked && w->looked <= w->len - at &&
+        memcmp(w->p + w->found_at, w->p + at, w->looked) == 0)
+        return; /* long runs of one character end here */
+    w->found_at = at;
+    w->looked = w->n_found = 0;
+    for (uint32_t node = 0; at < w->len && w->n_found < TKC_BPE_LONG_TOKEN; at++) {
         node = trie_step(w->t, node, w->p[at]);
-        if (node == 0)
+        if (node == 0) {
+            w->looked = at + 1 - w->found_at;
             break;
+        }
         if (w->t->nodes[node].token >= 0)
-            found[n++] = w->t->nodes[node].token;
+            w->found[w->n_found++] = w->t->nodes[node].token;
     }
-    return n;
 }
 
 /* For tokens whose merges are out of order: merge the two for real. */
@@ -329,13 +373,15 @@ static bool is_dead(const walk *w, size_t at)
 /* The longest token of at most max bytes that can follow `before` (-1: nothing) at `at`. */
 static int32_t next_token(walk *w, size_t at, size_t max, int32_t before)
 {
-    int32_t found[TKC_BPE_LONG_TOKEN];
-    for (size_t n = tokens_at(w, at, max, found); n-- > 0;) {
-        size_t end = at + tkc_token_text(w->t, (uint32_t)found[n]).len;
-        if (end <= at || end > w->len || is_dead(w, end))
+    find_tokens(w, at);
+    for (size_t n = w->n_found; n-- > 0;) {
+        int32_t token = w->found[n];
+        size_t len = tkc_token_text(w->t, (uint32_t)token).len;
+        assert(len > 0 && len <= w->len - at);
+        if (len > max || is_dead(w, at + len))
             continue;
-        if (before < 0 || stays(w, (uint32_t)before, (uint32_t)found[n]))
-            return found[n];
+        if (before < 0 || stays(w, (uint32_t)before, (uint32_t)token))
+            return token;
     }
     return -1;
 }
@@ -344,7 +390,14 @@ int64_t tkc_bpe_walk(const tkc_tables *t, tkc_bpe_work *work, const unsigned cha
                      int32_t *out, tinkc_error *err)
 {
     size_t words = len / 64 + 1;
-    walk w = { t, p, len, work_room(work, words * 8, err), UINT32_MAX, UINT32_MAX, false };
+    walk w; /* found[] is for find_tokens to fill */
+    w.t = t;
+    w.p = p;
+    w.len = len;
+    w.last_left = w.last_right = UINT32_MAX;
+    w.last_stays = false;
+    w.looked = w.n_found = w.found_at = 0;
+    w.dead = work_room(work, words * 8, err);
     if (!w.dead)
         return TKC_BPE_FAILED;
     memset(w.dead, 0, words * 8);

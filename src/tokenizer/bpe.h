@@ -28,7 +28,7 @@ void tkc_bpe_work_free(tkc_bpe_work *);
 /* len <= TKC_BPE_SHORT. */
 size_t tkc_bpe_short(const tkc_tables *, const unsigned char *p, size_t len, int32_t *out);
 /* What a character becomes by itself, remembered. Zeroed = empty. */
-enum { TKC_BPE_CHARS = 1 << 12 };
+enum { TKC_BPE_CHARS = 1 << 14 };
 typedef struct tkc_char_entry {
     uint32_t c, n; /* n: how many tokens */
     uint32_t ids[4];
@@ -37,8 +37,7 @@ typedef struct tkc_char_entry {
 
 /* The same for well-formed UTF-8, from whole characters on, with a cache of TKC_BPE_CHARS entries;
  * needs a token for each byte. That may be done if no merge reaches over a border between two
- * characters before both are whole, and no pair of whole ones ranks before a merge inside one of
- * the others: then all become whole before anything else happens. Else this is tkc_bpe_short. */
+ * characters before both are whole. Where that is not certain, this is tkc_bpe_short. */
 size_t tkc_bpe_chars(const tkc_tables *, tkc_char_entry *chars, const unsigned char *p, size_t len,
                      int32_t *out);
 /* Any length below 2^31; time grows like n log n. */

@@ -100,18 +100,16 @@ static bool encode_normal(text_job *t, const unsigned char *p, size_t len, size_
 static bool encode_between(text_job *t, size_t from, size_t to)
 {
     const unsigned char *p = t->text + from;
-    bool change = t->needs_nfc;
+    tkc_scratch *s = t->e.s;
+    tkc_origins *origins = t->e.offsets ? &s->origins : NULL;
+    bool changes = false;
     t->e.origins = NULL;
     if (from == to)
         return true;
-    if (change)
-        (void)tkc_utf8_sound(p, to - from, &change);
-    if (!change)
-        return encode_normal(t, p, to - from, from);
-    tkc_scratch *s = t->e.s;
-    tkc_origins *origins = t->e.offsets ? &s->origins : NULL;
-    if (!tkc_nfc(p, to - from, &s->normal, origins, t->e.err))
+    if (t->needs_nfc && !tkc_nfc(p, to - from, &s->normal, origins, &changes, t->e.err))
         return false;
+    if (!changes)
+        return encode_normal(t, p, to - from, from);
     t->e.origins = origins;
     bool ok = encode_normal(t, (const unsigned char *)s->normal.data, s->normal.len, from);
     t->e.origins = NULL;

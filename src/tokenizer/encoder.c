@@ -19,6 +19,7 @@
 /* ---- scratch ---- */
 
 static const size_t words_size = 2 * sizeof(tkc_word_entry) << TKC_WORD_BITS;
+static const size_t splits_size = sizeof(tkc_split_entry) << TKC_SPLIT_BITS;
 static const size_t phrases_size = sizeof(tkc_phrase_entry) << TKC_PHRASE_BITS;
 static const size_t chars_size = sizeof(tkc_char_entry) * TKC_BPE_CHARS;
 
@@ -39,7 +40,8 @@ tkc_scratch *tkc_scratch_take(const tinkc_tokenizer *tok, tinkc_error *err)
     s->a = s->work.a = tok->a;
     tkc_buf_init(&s->normal, tok->a, TKC_BUF_NO_MAX);
     s->words = tkc_alloc_pages(words_size, err);
-    s->phrases = s->words ? tkc_zalloc(tok->a, phrases_size, err) : NULL;
+    s->splits = s->words ? tkc_alloc_pages(splits_size, err) : NULL;
+    s->phrases = s->splits ? tkc_zalloc(tok->a, phrases_size, err) : NULL;
     s->chars = s->phrases ? tkc_zalloc(tok->a, chars_size, err) : NULL;
     if (s->chars)
         return s;
@@ -70,6 +72,7 @@ void tkc_scratch_free(tkc_scratch *s)
         return;
     const tinkc_allocator *a = s->a;
     tkc_release_pages(s->words, words_size);
+    tkc_release_pages(s->splits, splits_size);
     if (s->phrases)
         tkc_release(a, s->phrases, phrases_size);
     if (s->chars)
@@ -132,14 +135,23 @@ TKC_INLINE key key_of(const unsigned char *p, size_t len, uint64_t mark)
     return (key){ lo & keep[len][0], (hi & keep[len][1]) | mark << 56 };
 }
 
-TKC_INLINE tkc_word_entry *slot_of(const tkc_scratch *s, key k)
+TKC_INLINE uint64_t hash_of(key k)
 {
     uint64_t h = (k.lo ^ (k.hi << 23 | k.hi >> 41)) * UINT64_C(0x9E3779B97F4A7C15);
-    h ^= k.hi * UINT64_C(0xC2B2AE3D27D4EB4F);
-    return &s->words[h >> (64 - TKC_WORD_BITS) << 1];
+    return h ^ k.hi * UINT64_C(0xC2B2AE3D27D4EB4F);
+}
+
+TKC_INLINE tkc_word_entry *slot_of(const tkc_scratch *s, key k)
+{
+    return &s->words[hash_of(k) >> (64 - TKC_WORD_BITS) << 1];
 }
 
 enum { PART = 0x80 }; /* in a mark */
+
+TKC_INLINE bool is_part(key k)
+{
+    return k.hi >> 63;
+}
 
 static const tkc_phrase_entry *find_phrase(const tkc_scratch *s, const unsigned char *p, size_t len,
                                            uint64_t hash)
@@ -179,13 +191,11 @@ TKC_INLINE const unsigned char *part_end(const tkc_tables *t, const unsigned cha
     return at;
 }
 
-/* A word that the cache does not have: the vocabulary, else BPE. Returns how many ids it wrote; at
- * most len of them. `flag`: what a token needs to be taken whole. */
-static __attribute__((noinline)) size_t new_word(const tkc_encoder *e, const unsigned char *p,
-                                                 size_t len, uint8_t flag, key k,
-                                                 tkc_word_entry *slot, int32_t *out)
+/* The ids of a word by the vocabulary or by BPE. Returns how many it wrote; at most len of them.
+ * `flag`: what a token needs to be taken whole. */
+static size_t merge_word(const tkc_encoder *e, const unsigned char *p, size_t len, uint8_t flag,
+                         int32_t *out)
 {
-    size_t n;
     bool foreign = p[len - 1] >= 0x80 && e->t->all_bytes;
     /* Merges find a whole word by themselves, unless such words follow a rule of their own; and
      * what can be cut is none. */
@@ -194,47 +204,54 @@ static __attribute__((noinline)) size_t new_word(const tkc_encoder *e, const uns
     int32_t id = look ? tkc_find_word(e->t, p, len) : -1;
     if (id >= 0 && e->t->flags[id] & flag) {
         out[0] = id;
-        n = 1;
-    } else if (foreign) {
-        n = tkc_bpe_chars(e->t, e->s->chars, p, len, out);
-        if (n > TKC_WORD_IDS)
-            return n;
-    } else {
-        uint64_t hash = tkc_word_hash(p, len) ^ flag;
-        const tkc_phrase_entry *known = find_phrase(e->s, p, len, hash);
-        if (known) {
-            memcpy(out, known->ids, known->n * sizeof *out);
-            return known->n;
-        }
-        n = tkc_bpe_short(e->t, p, len, out);
-        if (n > TKC_WORD_IDS) {
-            keep_phrase(e->s, p, len, hash, out, n);
-            return n;
-        }
+        return 1;
     }
-    slot[1] = slot[0];
-    slot->lo = k.lo;
-    slot->hi = k.hi;
-    slot->n = (uint32_t)n;
-    memcpy(slot->ids, out, n * sizeof *out);
+    return foreign ? tkc_bpe_chars(e->t, e->s->chars, p, len, out)
+                   : tkc_bpe_short(e->t, p, len, out);
+}
+
+/* A word that its line of the cache does not have: from the cache of words with more ids, or new.
+ * Returns how many ids it wrote; at most len of them. */
+static __attribute__((noinline)) size_t new_word(const tkc_encoder *e, const unsigned char *p,
+                                                 size_t len, key k, tkc_word_entry *slot,
+                                                 int32_t *out)
+{
+    tkc_split_entry *split = &e->s->splits[hash_of(k) >> (64 - TKC_SPLIT_BITS)];
+    if (split->lo == k.lo && split->hi == k.hi) {
+        memcpy(out, split->ids, split->n * sizeof *out);
+        return split->n;
+    }
+    size_t n = merge_word(e, p, len, is_part(k) ? TKC_TOKEN_REACHABLE : TKC_TOKEN_WHOLE, out);
+    if (n <= TKC_WORD_IDS) {
+        slot[1] = slot[0];
+        slot->lo = k.lo;
+        slot->hi = k.hi;
+        slot->n = (uint32_t)n;
+        memcpy(slot->ids, out, n * sizeof *out);
+    } else if (n <= TKC_SPLIT_IDS) {
+        split->lo = k.lo;
+        split->hi = k.hi;
+        split->n = (uint32_t)n;
+        memcpy(split->ids, out, n * sizeof *out);
+    }
     return n;
 }
 
 /* Writes the ids of a word of at most TKC_WORD_BYTES; there is room for sixteen. */
 TKC_INLINE int32_t *put_word(const tkc_encoder *e, const unsigned char *p, size_t len, key k,
-                             tkc_word_entry *line, uint8_t flag, int32_t *out)
+                             tkc_word_entry *line, int32_t *out)
 {
     tkc_word_entry *slot = line;
     slot += ((slot->lo ^ k.lo) | (slot->hi ^ k.hi)) != 0;
     if (UNLIKELY(((slot->lo ^ k.lo) | (slot->hi ^ k.hi)) != 0))
-        return out + new_word(e, p, len, flag, k, line, out);
+        return out + new_word(e, p, len, k, line, out);
     memcpy(out, slot->ids, sizeof slot->ids);
     return out + slot->n;
 }
 
 /* Words on their way: each is looked up some words after its line of the cache was asked for, which
  * hides how far away that line is. */
-enum { QUEUE = 16 };
+enum { QUEUE = 16, SPARE = 32 }; /* SPARE: ids written beyond what words have */
 typedef struct queue {
     struct {
         key k;
@@ -245,16 +262,16 @@ typedef struct queue {
     size_t n;
 } queue;
 
-TKC_INLINE int32_t *flush(const tkc_encoder *e, queue *q, uint8_t flag, int32_t *out)
+TKC_INLINE int32_t *flush(const tkc_encoder *e, queue *q, int32_t *out)
 {
     for (size_t i = 0; i < q->n; i++)
-        out = put_word(e, q->word[i].p, q->word[i].len, q->word[i].k, q->word[i].line, flag, out);
+        out = put_word(e, q->word[i].p, q->word[i].len, q->word[i].k, q->word[i].line, out);
     q->n = 0;
     return out;
 }
 
 TKC_INLINE int32_t *push_word(const tkc_encoder *e, queue *q, const unsigned char *p, size_t len,
-                              key k, uint8_t flag, int32_t *out)
+                              key k, int32_t *out)
 {
     size_t n = q->n++;
     q->word[n].k = k;
@@ -262,7 +279,7 @@ TKC_INLINE int32_t *push_word(const tkc_encoder *e, queue *q, const unsigned cha
     q->word[n].p = p;
     q->word[n].len = len;
     __builtin_prefetch(q->word[n].line);
-    return n + 1 == QUEUE ? flush(e, q, flag, out) : out;
+    return n + 1 == QUEUE ? flush(e, q, out) : out;
 }
 
 /* The key of a word wherever it stands. */
@@ -281,7 +298,7 @@ static bool put_short(tkc_encoder *e, const unsigned char *p, size_t len)
         return false;
     int32_t *out = e->out->data + e->out->len;
     key k = any_key(e, p, len, len);
-    int32_t *end = put_word(e, p, len, k, slot_of(e->s, k), TKC_TOKEN_WHOLE, out);
+    int32_t *end = put_word(e, p, len, k, slot_of(e->s, k), out);
     e->out->len += (size_t)(end - out);
     return true;
 }
@@ -350,37 +367,49 @@ static __attribute__((noinline)) bool put_phrase(tkc_encoder *e, const unsigned 
     return true;
 }
 
-/* Cuts a piece into parts that are merged by themselves. Where whole pieces follow another rule
- * than merges (ignore_merges), its parts are words of another kind. */
+/* Cuts [p, end), a piece or what is left of one, into parts that are merged by themselves, and
+ * takes those that begin before `stop`. There is room for the ids of what lies before `kept`, and
+ * there is again afterwards. Where whole pieces follow another rule than merges (ignore_merges),
+ * parts are words of another kind. Returns where it stopped; NULL = failed. */
+static const unsigned char *push_parts(tkc_encoder *e, queue *q, const unsigned char *p,
+                                       const unsigned char *end, const unsigned char *stop,
+                                       const unsigned char *kept, int32_t **out)
+{
+    const uint64_t mark = e->t->ignore_merges ? PART : 0;
+    const uint8_t flag = e->t->ignore_merges ? TKC_TOKEN_REACHABLE : TKC_TOKEN_WHOLE;
+    for (const unsigned char *next; p < stop; p = next) {
+        next = part_end(e->t, p, end);
+        size_t n = (size_t)(next - p);
+        if (n <= TKC_WORD_BYTES) {
+            *out = push_word(e, q, p, n, any_key(e, p, n, n | mark), *out);
+            continue;
+        }
+        *out = flush(e, q, *out);
+        e->out->len = (size_t)(*out - e->out->data);
+        if (!put_phrase(e, p, n, flag, false) ||
+            !tkc_encoder_room(e, (kept > next ? (size_t)(kept - next) : 0) + SPARE))
+            return NULL;
+        *out = e->out->data + e->out->len;
+    }
+    return p;
+}
+
 static bool put_in_parts(tkc_encoder *e, const unsigned char *p, size_t len)
 {
     enum { LONGEST = 1 << 16 }; /* of what room is made for at once */
-    const unsigned char *end = p + len, *next;
-    const uint64_t mark = e->t->ignore_merges ? PART : 0;
-    const uint8_t flag = e->t->ignore_merges ? TKC_TOKEN_REACHABLE : TKC_TOKEN_WHOLE;
+    const unsigned char *end = p + len;
     while (p < end) {
         const unsigned char *stop = end - p > LONGEST ? p + LONGEST : end;
-        if (!tkc_encoder_room(e, (size_t)(stop - p) + 32))
+        if (!tkc_encoder_room(e, (size_t)(stop - p) + SPARE))
             return false;
         int32_t *out = e->out->data + e->out->len;
-        bool is_long = false;
         queue q;
         q.n = 0;
-        for (; p < stop; p = next) {
-            next = part_end(e->t, p, end);
-            size_t n = (size_t)(next - p);
-            is_long = n > TKC_WORD_BYTES;
-            if (is_long)
-                break;
-            out = push_word(e, &q, p, n, any_key(e, p, n, n | mark), flag, out);
-        }
-        out = flush(e, &q, flag, out);
+        p = push_parts(e, &q, p, end, stop, stop, &out);
+        if (!p)
+            return false;
+        out = flush(e, &q, out);
         e->out->len = (size_t)(out - e->out->data);
-        if (is_long) {
-            if (!put_phrase(e, p, (size_t)(next - p), flag, false))
-                return false;
-            p = next;
-        }
     }
     return true;
 }
@@ -452,7 +481,7 @@ TKC_INLINE bool encode_loop(tkc_encoder *e, const unsigned char *p, const unsign
 {
     while (p < end) {
         size_t block = (size_t)(end - p) < BLOCK ? (size_t)(end - p) : BLOCK;
-        if (!tkc_encoder_room(e, block + 32))
+        if (!tkc_encoder_room(e, block + SPARE))
             return false;
         /* Words begin at least SAFE bytes before the end, so what is read lies inside. */
         const unsigned char *stop = p + block;
@@ -469,7 +498,7 @@ TKC_INLINE bool encode_loop(tkc_encoder *e, const unsigned char *p, const unsign
                 unsigned char behind = p[len];
                 if (len <= TKC_WORD_BYTES && behind < 0x80 &&
                     !(flags & QUOTE_ENDS && behind == '\'')) {
-                    out = push_word(e, &q, p, len, key_of(p, len, len), TKC_TOKEN_WHOLE, out);
+                    out = push_word(e, &q, p, len, key_of(p, len, len), out);
                     p += len;
                     continue;
                 }
@@ -477,22 +506,28 @@ TKC_INLINE bool encode_loop(tkc_encoder *e, const unsigned char *p, const unsign
             const unsigned char *next = scan(p, end);
             size_t len = (size_t)(next - p);
             if (len <= TKC_WORD_BYTES) {
-                out = push_word(e, &q, p, len, key_of(p, len, len), TKC_TOKEN_WHOLE, out);
+                out = push_word(e, &q, p, len, key_of(p, len, len), out);
                 p = next;
                 continue;
             }
-            out = flush(e, &q, TKC_TOKEN_WHOLE, out);
+            if (next <= stop && has_high(p, len) && part_end(e->t, p, next) < next) {
+                p = push_parts(e, &q, p, next, next, stop, &out);
+                if (!p)
+                    return false;
+                continue;
+            }
+            out = flush(e, &q, out);
             e->out->len = (size_t)(out - e->out->data);
             if (!tkc_encode_piece(e, p, len))
                 return false;
             p = next;
-            if (p >= stop || !tkc_encoder_room(e, (size_t)(stop - p) + 32)) {
+            if (p >= stop || !tkc_encoder_room(e, (size_t)(stop - p) + SPARE)) {
                 out = e->out->data + e->out->len;
                 break;
             }
             out = e->out->data + e->out->len;
         }
-        out = flush(e, &q, TKC_TOKEN_WHOLE, out);
+        out = flush(e, &q, out);
         e->out->len = (size_t)(out - e->out->data);
         if (tkc_failed(e->err))
             return false;

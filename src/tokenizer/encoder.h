@@ -12,9 +12,11 @@
 #include "tokenizer/tokenizer.h"
 
 enum {
-    TKC_WORD_BYTES = 15,    /* longest key of the word cache */
-    TKC_WORD_BITS = 16,     /* of its index: lines of two entries */
-    TKC_WORD_IDS = 3,       /* most ids of an entry */
+    TKC_WORD_BYTES = 15, /* longest key of the word cache */
+    TKC_WORD_BITS = 16,  /* of its index: lines of two entries */
+    TKC_WORD_IDS = 3,    /* most ids of an entry */
+    TKC_SPLIT_BITS = 12, /* the same for words of more ids */
+    TKC_SPLIT_IDS = 11,
     TKC_PHRASE_BYTES = 118, /* the same for the cache of longer ones */
     TKC_PHRASE_BITS = 12,
     TKC_PHRASE_IDS = 32
@@ -28,6 +30,13 @@ typedef struct tkc_word_entry {
     uint32_t n;
 } tkc_word_entry;
 
+/* A line of its own. */
+typedef struct tkc_split_entry {
+    uint64_t lo, hi;
+    int32_t ids[TKC_SPLIT_IDS];
+    uint32_t n;
+} tkc_split_entry;
+
 typedef struct tkc_phrase_entry {
     uint64_t hash;
     uint8_t len, n;
@@ -39,6 +48,7 @@ struct tkc_scratch {
     tkc_scratch *next; /* on the shelf */
     const tinkc_allocator *a;
     tkc_word_entry *words;
+    tkc_split_entry *splits;
     tkc_phrase_entry *phrases;
     tkc_char_entry *chars;
     tkc_bpe_work work;

@@ -335,11 +335,14 @@ static bool normal_pattern(tinkc_tokenizer *tok, const tkc_added_token *token, t
         return true;
     tkc_buf buf;
     tkc_buf_init(&buf, tok->a, TKC_BUF_NO_MAX);
-    bool ok = tkc_nfc((const unsigned char *)token->text, token->len, &buf, NULL, err);
-    out->data = ok ? tkc_arena_str(&tok->arena, tkc_buf_view(&buf), err) : NULL;
-    out->len = buf.len;
+    bool changes;
+    bool ok = tkc_nfc((const unsigned char *)token->text, token->len, &buf, NULL, &changes, err);
+    if (ok && changes) {
+        out->data = tkc_arena_str(&tok->arena, tkc_buf_view(&buf), err);
+        out->len = buf.len;
+    }
     tkc_buf_free(&buf);
-    return out->data != NULL;
+    return ok && out->data != NULL;
 }
 
 static bool index_added(tinkc_tokenizer *tok, bool normalized, tkc_added_set **set,

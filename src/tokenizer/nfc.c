@@ -10,8 +10,6 @@
 
 #include "tokenizer/unicode.h"
 
-#define HIGH_BITS UINT64_C(0x8080808080808080)
-
 void tkc_origins_free(tkc_origins *o)
 {
     if (o->data)
@@ -97,28 +95,20 @@ static bool change_around_young(const unsigned char *text, size_t from, size_t t
     return change(text, start, to, out, o, err);
 }
 
-bool tkc_nfc(const unsigned char *text, size_t len, tkc_buf *out, tkc_origins *o, tinkc_error *err)
+bool tkc_nfc(const unsigned char *text, size_t len, tkc_buf *out, tkc_origins *o, bool *changes,
+             tinkc_error *err)
 {
-    size_t copied = 0, before = 0; /* before: where the last character that never changes begins */
+    size_t copied = 0, at = tkc_nfc_prefix(text, len);
+    *changes = at < len;
+    if (!*changes)
+        return true;
     tkc_buf_clear(out);
     if (o)
         o->len = 0;
-    for (size_t at = 0; at < len;) {
-        uint64_t eight;
-        if (len - at >= 8 && (memcpy(&eight, text + at, 8), (eight & HIGH_BITS) == 0)) {
-            before = at + 7;
-            at += 8;
-            continue;
-        }
-        const unsigned char *p = text + at;
-        if (!(tkc_nfc_of(tkc_next_char(&p)) & TKC_NFC_CHECK)) {
-            before = at;
-            at = (size_t)(p - text);
-            continue;
-        }
+    for (; at < len; at += tkc_nfc_prefix(text + at, len - at)) {
         /* From the character before, which a mark may join, to the next that starts afresh. */
-        size_t from = before < copied ? copied : before;
-        for (at = (size_t)(p - text); at < len; at = (size_t)(p - text)) {
+        size_t from = at > copied ? (size_t)(tkc_char_before(text + at) - text) : at;
+        for (const unsigned char *p; at < len; at = (size_t)(p - text)) {
             p = text + at;
             if (!(tkc_nfc_of(tkc_next_char(&p)) & TKC_NFC_CHECK))
                 break;
@@ -126,7 +116,7 @@ bool tkc_nfc(const unsigned char *text, size_t len, tkc_buf *out, tkc_origins *o
         if (!copy_same(text, copied, from, out, o, err) ||
             !change_around_young(text, from, at, out, o, err))
             return false;
-        copied = before = at;
+        copied = at;
     }
     return copy_same(text, copied, len, out, o, err);
 }

@@ -12,9 +12,10 @@ typedef struct tkc_origins {
 } tkc_origins;
 void tkc_origins_free(tkc_origins *);
 
-/* Replaces *out by the normal form of well-formed text. origins may be NULL; texts of 4 GiB and
- * more are refused with it. */
+/* Replaces *out by the normal form of well-formed text, unless no character of it can change: then
+ * *changes is false and *out as it was. origins may be NULL; texts of 4 GiB and more are refused
+ * with it. */
 bool tkc_nfc(const unsigned char *text, size_t len, tkc_buf *out, tkc_origins *origins,
-             tinkc_error *err);
+             bool *changes, tinkc_error *err);
 
 #endif

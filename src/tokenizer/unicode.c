@@ -84,13 +84,24 @@ static size_t whole_char(const unsigned char *p, size_t len)
     return want;
 }
 
+/* Four bytes, the first lowest. */
+static inline uint32_t load32(const unsigned char *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
 static size_t ascii_prefix(const unsigned char *p, size_t len)
 {
+    const uint64_t high = UINT64_C(0x8080808080808080);
     size_t i = 0;
-    for (; i + 32 <= len; i += 32) {
-        uint64_t w[4];
+    for (uint64_t w[4]; i + 32 <= len; i += 32) {
         memcpy(w, p + i, 32);
-        if ((w[0] | w[1] | w[2] | w[3]) & UINT64_C(0x8080808080808080))
+        if ((w[0] | w[1] | w[2] | w[3]) & high)
+            break;
+    }
+    for (uint64_t w; i + 8 <= len; i += 8) {
+        memcpy(&w, p + i, 8);
+        if (w & high)
             break;
     }
     while (i < len && p[i] < 0x80)
@@ -104,8 +115,8 @@ static inline size_t three_byte_run(const unsigned char *p, size_t len, bool fla
 {
     size_t at = 0;
     for (; at + 4 <= len; at += 3) {
-        uint32_t c = (uint32_t)p[at] | (uint32_t)p[at + 1] << 8 | (uint32_t)p[at + 2] << 16;
-        if ((c & 0xC0C0F0) != 0x8080E0 || p[at] == 0xE0 || p[at] == 0xED)
+        uint32_t c = load32(p + at);
+        if ((c & 0xC0C0F0) != 0x8080E0 || (c & 0xFF) == 0xE0 || (c & 0xFF) == 0xED)
             break;
         if (flags)
             *check |= tkc_nfc_of((c & 0x0F) << 12 | (c >> 2 & 0xFC0) | (c >> 16 & 0x3F));
@@ -144,4 +155,20 @@ size_t tkc_utf8_sound(const unsigned char *p, size_t len, bool *needs_nfc)
     size_t n = sound(p, len, true, &check);
     *needs_nfc = check & TKC_NFC_CHECK;
     return n;
+}
+
+size_t tkc_nfc_prefix(const unsigned char *p, size_t len)
+{
+    const unsigned char *at = p, *end = p + len, *next;
+    while (at < end) {
+        if (*at < 0x80) {
+            at += ascii_prefix(at, (size_t)(end - at));
+            continue;
+        }
+        next = at;
+        if (tkc_nfc_of(tkc_next_char(&next)) & TKC_NFC_CHECK)
+            break;
+        at = next;
+    }
+    return (size_t)(at - p);
 }

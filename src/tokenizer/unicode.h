@@ -86,7 +86,8 @@ typedef struct tkc_young_range {
     uint8_t han;
 } tkc_young_range;
 
-/* The next of them behind `last` (NULL = the first) that has a property ("L", "Lu", "Nd", "Han"). */
+/* The next of them behind `last` (NULL = the first) that has a property ("L", "Lu", "Nd", "Han").
+ */
 const tkc_young_range *tkc_young_next(const tkc_young_range *last, const char *property);
 
 /* Writes c as UTF-8 and returns its length. */
@@ -95,6 +96,8 @@ size_t tkc_put_char(unsigned char out[4], uint32_t c);
 /* Length of the longest well-formed prefix. *needs_nfc (may be NULL) is set if a character in it
  * may change under NFC. */
 size_t tkc_utf8_sound(const unsigned char *p, size_t len, bool *needs_nfc);
+/* How much of well-formed text, from its beginning, has no character that may change under NFC. */
+size_t tkc_nfc_prefix(const unsigned char *p, size_t len);
 /* The ill-formed sequence at p: how many bytes one U+FFFD stands for (the maximal subpart), 1 to
  * 3. *may_go_on: the bytes end before it is decided, and more could make it whole. */
 size_t tkc_utf8_broken(const unsigned char *p, size_t len, bool *may_go_on);

@@ -150,12 +150,18 @@ typedef struct words {
     size_t n;
 } words;
 
-static bool has_word(const words *w, const char *text, size_t len)
+/* Which of the words it is, or -1. */
+static int find_text(const words *w, const char *text, size_t len)
 {
     for (size_t i = 0; i < w->n; i++)
         if (strlen(w->text[i]) == len && memcmp(w->text[i], text, len) == 0)
-            return true;
-    return false;
+            return (int)i;
+    return -1;
+}
+
+static bool has_word(const words *w, const char *text, size_t len)
+{
+    return find_text(w, text, len) >= 0;
 }
 
 static void random_words(words *w, dice *d, const char *letters)
@@ -172,15 +178,25 @@ static void random_words(words *w, dice *d, const char *letters)
     }
 }
 
-/* A tokenizer of these words and the other bytes. Every split of a word into two words is a merge;
- * in any order, so that ranks need not follow how words come about. */
-static tinkc_tokenizer *odd_tokenizer(const words *w, dice *d, bool shuffled)
+/* A word as the byte-level alphabet writes it; bytes above ASCII must be above 0xA0. */
+static const char *spelled(const char *word)
+{
+    static char ring[2][2 * LONGEST + 1];
+    static size_t turn;
+    char *out = ring[turn++ % 2];
+    size_t n = 0;
+    for (; *word; word++)
+        n += tkc_put_char((unsigned char *)out + n, (unsigned char)*word);
+    out[n] = '\0';
+    return out;
+}
+
+/* A tokenizer of these words and the other bytes, with merges of pairs of words. */
+static tinkc_tokenizer *odd_tokenizer(const words *w, int (*merges)[2], size_t n_merges)
 {
     tinkc_error err = { 0 };
     tkc_buf out;
-    char(*merges)[2 * LONGEST + 4] = malloc(WORDS * LONGEST * sizeof *merges);
-    size_t n = 0, id = w->n;
-    assert_non_null(merges);
+    size_t id = w->n;
     tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
     tkc_buf_cstr(&out,
                  "{\"version\":\"1.0\",\"pre_tokenizer\":{\"type\":\"ByteLevel\","
@@ -188,34 +204,51 @@ static tinkc_tokenizer *odd_tokenizer(const words *w, dice *d, bool shuffled)
                  "\"model\":{\"type\":\"BPE\",\"vocab\":{",
                  &err);
     for (size_t i = 0; i < w->n; i++)
-        tkc_buf_printf(&out, &err, "%s\"%s\":%zu", i ? "," : "", w->text[i], i);
+        tkc_buf_printf(&out, &err, "%s\"%s\":%zu", i ? "," : "", spelled(w->text[i]), i);
     for (uint32_t c = 0x21; c < 0x144; c++) { /* all characters of the byte alphabet */
         unsigned char text[5] = { 0 };
+        char byte = (char)c;
         bool in = (c < 0x7F) || (c >= 0xA1 && c != 0xAD);
         tkc_put_char(text, c);
-        if (in && c != '"' && c != '\\' && !has_word(w, (char *)text, strlen((char *)text)))
+        if (in && c != '"' && c != '\\' && !(c < 0x100 && has_word(w, &byte, 1)))
             tkc_buf_printf(&out, &err, ",\"%s\":%zu", (char *)text, id++);
     }
     tkc_buf_printf(&out, &err, ",\"\\\"\":%zu,\"\\\\\":%zu},\"merges\":[", id, id + 1);
-    for (size_t i = 0; i < w->n; i++)
-        for (size_t k = 1; k < strlen(w->text[i]); k++)
-            if (has_word(w, w->text[i], k) && has_word(w, w->text[i] + k, strlen(w->text[i]) - k))
-                snprintf(merges[n++], sizeof merges[0], "%.*s %s", (int)k, w->text[i],
-                         w->text[i] + k);
-    for (size_t i = n; shuffled && i > 1; i--) {
-        char swap[sizeof merges[0]];
-        size_t k = roll(d, (uint32_t)i);
-        memcpy(swap, merges[k], sizeof swap);
-        memcpy(merges[k], merges[i - 1], sizeof swap);
-        memcpy(merges[i - 1], swap, sizeof swap);
-    }
-    for (size_t i = 0; i < n; i++)
-        tkc_buf_printf(&out, &err, "%s\"%s\"", i ? "," : "", merges[i]);
+    for (size_t i = 0; i < n_merges; i++)
+        tkc_buf_printf(&out, &err, "%s\"%s %s\"", i ? "," : "", spelled(w->text[merges[i][0]]),
+                       spelled(w->text[merges[i][1]]));
     tkc_buf_cstr(&out, "]}}", &err);
     tinkc_tokenizer *tok = tinkc_tokenizer_parse(out.data, out.len, NULL, 0, NULL, &err);
     if (!tok)
         fail_msg("%s", err.message);
     tkc_buf_free(&out);
+    return tok;
+}
+
+/* Every split of a word into two words is a merge; shuffled, ranks need not follow how words come
+ * about. */
+static tinkc_tokenizer *all_splits_tokenizer(const words *w, dice *d, bool shuffled)
+{
+    int(*merges)[2] = malloc(WORDS * LONGEST * sizeof *merges);
+    size_t n = 0;
+    assert_non_null(merges);
+    for (size_t i = 0; i < w->n; i++)
+        for (size_t k = 1; k < strlen(w->text[i]); k++) {
+            int left = find_text(w, w->text[i], k);
+            int right = find_text(w, w->text[i] + k, strlen(w->text[i]) - k);
+            if (left >= 0 && right >= 0) {
+                merges[n][0] = left;
+                merges[n++][1] = right;
+            }
+        }
+    for (size_t i = n; shuffled && i > 1; i--) {
+        int swap[2];
+        size_t k = roll(d, (uint32_t)i);
+        memcpy(swap, merges[k], sizeof swap);
+        memcpy(merges[k], merges[i - 1], sizeof swap);
+        memcpy(merges[i - 1], swap, sizeof swap);
+    }
+    tinkc_tokenizer *tok = odd_tokenizer(w, merges, n);
     free(merges);
     return tok;
 }
@@ -231,7 +264,7 @@ static void test_odd_vocabularies(void **state)
     for (int round = 0; round < 24; round++) {
         const char *alphabet = letters[round % 4];
         random_words(&w, &d, alphabet);
-        tinkc_tokenizer *tok = odd_tokenizer(&w, &d, round % 3 != 0);
+        tinkc_tokenizer *tok = all_splits_tokenizer(&w, &d, round % 3 != 0);
         assert_true(tok->tables.all_bytes);
         irregular += !tok->tables.regular;
         for (int i = 0; i < 150; i++) {
@@ -243,6 +276,74 @@ static void test_odd_vocabularies(void **state)
         end_vocabulary(tok);
     }
     assert_true(irregular > 3); /* merges out of order did occur */
+}
+
+/* Random characters: from leads and following bytes that are few, so that they compete. */
+static size_t random_chars(dice *d, const char *leads, uint32_t most, unsigned char *out)
+{
+    size_t len = 0;
+    for (uint32_t left = roll(d, most) + 1; left > 0; left--) {
+        unsigned char lead = (unsigned char)leads[roll(d, (uint32_t)strlen(leads))];
+        out[len++] = lead;
+        for (size_t more = tkc_char_bytes(lead) - 1; more > 0; more--)
+            out[len++] = (unsigned char)(0xA1 + roll(d, 2));
+    }
+    return len;
+}
+
+/* Adds the pair of tokens at `at` in a row of n tokens, merges it everywhere, returns the new n. */
+static size_t learn_pair(words *w, int (*merges)[2], size_t *n_merges, int *row, size_t n,
+                         size_t at)
+{
+    int left = row[at], right = row[at + 1];
+    size_t left_len = strlen(w->text[left]), right_len = strlen(w->text[right]);
+    if (w->n == WORDS || left_len + right_len > LONGEST)
+        return n;
+    memcpy(w->text[w->n], w->text[left], left_len);
+    memcpy(w->text[w->n] + left_len, w->text[right], right_len + 1);
+    if (has_word(w, w->text[w->n], strlen(w->text[w->n])))
+        return n;
+    merges[*n_merges][0] = left;
+    merges[(*n_merges)++][1] = right;
+    size_t out = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool both = i + 1 < n && row[i] == left && row[i + 1] == right;
+        row[out++] = both ? (int)w->n : row[i];
+        i += both;
+    }
+    w->n++;
+    return out;
+}
+
+/* Characters in vocabularies learnt from random text by taking random pairs: tokens hold parts of
+ * characters, across their borders as well, and whole ones, in orders that make neighbours
+ * compete. */
+static void test_odd_characters(void **state)
+{
+    static const char *const leads[] = { "\xC3", "\xC3\xC4", "a\xC3\xE5", "\xE5", "ab\xE5\xE6" };
+    static words w;
+    static unsigned char text[MOST];
+    static int merges[WORDS][2], row[MOST];
+    dice d = { 4711 };
+    (void)state;
+    for (int round = 0; round < 200; round++) {
+        const char *alphabet = leads[round % 5];
+        size_t n = random_chars(&d, alphabet, 300, text), n_merges = 0;
+        w.n = 0;
+        for (const char *c = alphabet; *c; c++)
+            snprintf(w.text[w.n++], sizeof w.text[0], "%c", *c);
+        snprintf(w.text[w.n++], sizeof w.text[0], "\xA1");
+        snprintf(w.text[w.n++], sizeof w.text[0], "\xA2");
+        for (size_t i = 0; i < n; i++)
+            for (row[i] = 0; w.text[row[i]][0] != (char)text[i];)
+                row[i]++;
+        for (uint32_t left = roll(&d, 120); left > 0 && n > 1; left--)
+            n = learn_pair(&w, merges, &n_merges, row, n, roll(&d, (uint32_t)n - 1));
+        tinkc_tokenizer *tok = odd_tokenizer(&w, merges, n_merges);
+        for (int i = 0; i < 200; i++)
+            check_piece(&tok->tables, text, random_chars(&d, alphabet, 14, text));
+        end_vocabulary(tok);
+    }
 }
 
 /* Merges may only be found as the vocabulary says: every token comes out of its own text, or is
@@ -325,6 +426,7 @@ int main(void)
         cmocka_unit_test(test_small),
         cmocka_unit_test(test_families),
         cmocka_unit_test(test_odd_vocabularies),
+        cmocka_unit_test(test_odd_characters),
         cmocka_unit_test(test_reachable),
         cmocka_unit_test(test_encoder_against_definition),
         cmocka_unit_test(test_long_words),
