@@ -204,6 +204,10 @@ static enum MHD_Result send_metrics(tke_http *h, tke_exchange *x)
     x->n_reply_headers = 2;
     x->ended = true;
     tke_service_metrics(h->svc, &x->out, &err);
+    tkc_buf_printf(&x->out, &err,
+                   "# HELP tinkc_body_bytes Bodies of requests that are being read or answered\n"
+                   "# TYPE tinkc_body_bytes gauge\ntinkc_body_bytes %zu\n",
+                   atomic_load(&h->body_bytes));
     return tke_exchange_answer(x);
 }
 
