@@ -47,7 +47,7 @@ static int show_download(cli_app *app, const tinkc_download *d)
 /* What went wrong, and how to go on where that is possible. */
 static int report_failed_download(cli_app *app, const cli_place *place, const tinkc_error *err)
 {
-    int bad = cli_place_fault(app, place);
+    int bad = cli_place_fault(app, place, err);
     if (bad)
         return bad;
     if (!cli_stop_signal())
@@ -74,7 +74,7 @@ int cli_checkpoint_download(cli_app *app)
                                  .portable_names = cli_flag(app, "portable-names"),
                                  .no_digests =
                                      app->format != CLI_JSON && app->format != CLI_JSONL };
-    cli_place place = { .ready_fd = -1 };
+    cli_place place = { 0 };
     const char *archive = cli_text(app, "archive");
     if (!archive && o.dir && strcmp(o.dir, "-") == 0)
         archive = "-";

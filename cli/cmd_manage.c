@@ -153,7 +153,7 @@ static int save_trace(cli_app *app, const char *url, const char *target)
     tinkc_future *f = tinkc_url_download(app->client, url, &how, &err);
     int bad = 0;
     if (!cli_wait_bytes(app, f, "Downloading trace", &err)) {
-        bad = cli_place_fault(app, &place);
+        bad = cli_place_fault(app, &place, &err);
         bad = bad ? bad : cli_fail_error(app, &err, NULL);
     } else if (!place.piped) {
         bad = show_trace(app, target, tinkc_download_bytes(tinkc_future_download(f, 0, &err)));

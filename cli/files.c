@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,52 +106,11 @@ int cli_save_end(cli_save *s, const cli_app *app, bool keep)
 
 /* ---- downloads ---- */
 
-/* Runs on the download's thread. */
-static bool write_stdout(void *user, const void *data, size_t len)
-{
-    cli_place *p = user;
-    const char *from = data;
-    while (len) {
-        ssize_t n = write(STDOUT_FILENO, from, len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0) {
-            p->fault = errno;
-            return false;
-        }
-        from += n;
-        len -= (size_t)n;
-    }
-    return true;
-}
-
-/* Runs on the client's thread. What fails here fails again in write_stdout, which then says so. */
-static size_t write_what_fits(void *user, const void *data, size_t len)
-{
-    ssize_t n = write(((cli_place *)user)->ready_fd, data, len);
-    return n > 0 ? (size_t)n : 0;
-}
-
-/* A pipe or a device can be asked to take what fits. Not through stdout itself, which others may
- * share: a second opening has its own mode. Files wait for the disk, whatever is asked. */
-static int open_ready_stdout(void)
-{
-    struct stat st;
-    int mode = fcntl(STDOUT_FILENO, F_GETFL);
-    if (mode < 0 || (mode & O_ACCMODE) == O_RDONLY || fstat(STDOUT_FILENO, &st) != 0 ||
-        !(S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode)))
-        return -1;
-    return open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-}
-
 void cli_place_begin(cli_place *p, const char *target, tinkc_download_options *o)
 {
-    *p = (cli_place){ .piped = strcmp(target, "-") == 0, .ready_fd = -1 };
+    *p = (cli_place){ .piped = strcmp(target, "-") == 0 };
     if (p->piped) {
-        p->ready_fd = open_ready_stdout();
-        o->try_write = p->ready_fd >= 0 ? write_what_fits : NULL;
-        o->write = write_stdout;
-        o->write_user = p;
+        o->fd = STDOUT_FILENO;
         o->dir = o->name = NULL;
         o->flat = o->replace = false;
         return;
@@ -163,21 +123,26 @@ void cli_place_begin(cli_place *p, const char *target, tinkc_download_options *o
         *slash = '\0';
 }
 
-int cli_place_fault(const cli_app *app, const cli_place *p)
+static bool reader_has_gone(void)
 {
-    if (p->fault == EPIPE) { /* its reader has gone: leave as other programs do */
+    struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
+    return poll(&out, 1, 0) == 1 && (out.revents & POLLERR);
+}
+
+int cli_place_fault(const cli_app *app, const cli_place *p, const tinkc_error *err)
+{
+    if (!p->piped || err->code != TINKC_E_FILE)
+        return 0;
+    if (reader_has_gone()) { /* leave as other programs do */
         signal(SIGPIPE, SIG_DFL);
         raise(SIGPIPE);
     }
-    return p->fault
-               ? cli_fail(app, "local_io", NULL, "standard output: %s", strerrordesc_np(p->fault))
-               : 0;
+    const char *why = strstr(err->message, ": ");
+    return cli_fail(app, "local_io", NULL, "standard output%s", why ? why : "");
 }
 
 void cli_place_free(cli_place *p)
 {
-    if (p->ready_fd >= 0)
-        close(p->ready_fd);
     free(p->copy);
-    *p = (cli_place){ .ready_fd = -1 };
+    *p = (cli_place){ 0 };
 }

@@ -22,18 +22,17 @@ void cli_save_begin(cli_save *, const char *path, mode_t mode);
 /* Ends it; `keep` false throws it away. 0, or an exit code after reporting. */
 int cli_save_end(cli_save *, const cli_app *, bool keep);
 
-/* Where a download goes: folder and name apart, as the library wants them; "-" is stdout, straight from
- * the network without a file in between. Must stay where it is while the download runs. */
+/* Where a download goes: folder and name apart, as the library wants them; "-" is stdout, straight
+ * from the network without a file in between. Must stay where it is while the download runs. */
 typedef struct cli_place {
     char *copy;
     const char *dir, *name; /* dir NULL = here */
     bool piped;
-    int ready_fd; /* stdout, opened again so that a write takes what fits; -1 = it has to wait */
-    int fault; /* errno of the write to stdout that failed */
 } cli_place;
 void cli_place_begin(cli_place *, const char *target, tinkc_download_options *);
-/* After a download that failed: 0, or an exit code if stdout was the reason, which is then reported. */
-int cli_place_fault(const cli_app *, const cli_place *);
+/* After a download that failed: 0, or an exit code if stdout was the reason, which is then
+ * reported. */
+int cli_place_fault(const cli_app *, const cli_place *, const tinkc_error *);
 void cli_place_free(cli_place *);
 
 #endif

@@ -335,6 +335,23 @@ static bool hand_on(download_op *op, tinkc_error *err)
     return !tkc_failed(err);
 }
 
+static bool pour_out(download_op *op, tinkc_error *err)
+{
+    const void *bytes;
+    size_t n;
+    tkc_outlet outlet;
+    if (!tkc_outlet_open(&outlet, op->o.fd, err))
+        return false;
+    op->source.outlet = &outlet;
+    while ((n = tkc_source_next(&op->source, &bytes, err)) > 0)
+        if (!tkc_outlet_write(&outlet, &op->stop, bytes, n, err))
+            break;
+    tkc_source_end(&op->source); /* nobody uses the outlet any more */
+    op->source_open = false;
+    tkc_outlet_close(&outlet);
+    return !tkc_failed(err);
+}
+
 /* ---- moving into place ---- */
 
 static bool exists(const char *path)
@@ -427,8 +444,6 @@ static bool begin_source(download_op *op, tinkc_error *err)
     op->source.path = op->path;
     op->source.url = op->url ? tkc_arena_cstr(&op->source.arena, op->url, err) : NULL;
     op->source.max_bytes = op->o.max_bytes;
-    op->source.try_write = op->o.try_write;
-    op->source.try_user = op->o.write_user;
     return !tkc_failed(err);
 }
 
@@ -457,7 +472,12 @@ static bool download_to_disk(download_op *op, tinkc_error *err)
 static bool run_download(download_op *op, tinkc_error *err)
 {
     op->result.target = "";
-    if (!begin_source(op, err) || !(op->o.write ? hand_on(op, err) : download_to_disk(op, err)))
+    if (!begin_source(op, err))
+        return false;
+    bool ok = op->o.fd      ? pour_out(op, err)
+              : op->o.write ? hand_on(op, err)
+                            : download_to_disk(op, err);
+    if (!ok)
         return false;
     op->result.bytes = op->source.travelled;
     return true;
@@ -525,12 +545,14 @@ static bool check_options(const tinkc_download_options *o, tinkc_error *err)
 {
     if (o->max_bytes < 0)
         return tkc_fail(err, TINKC_E_ARGUMENT, "max_bytes is negative");
-    if (o->write && (o->dir || o->name || o->flat || o->replace))
+    if ((o->write || o->fd) && (o->dir || o->name || o->flat || o->replace))
         return tkc_fail(err, TINKC_E_ARGUMENT,
-                        "write takes the bytes: dir, name, flat and replace have no meaning");
-    if (o->try_write && !o->write)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "try_write needs write for what it leaves");
-    if (!tkc_all_zero(o->reserved, sizeof o->reserved) ||
+                        "%s takes the bytes: dir, name, flat and replace have no meaning",
+                        o->write ? "write" : "fd");
+    if (o->fd < 0 || (o->fd && o->write))
+        return tkc_fail(err, TINKC_E_ARGUMENT,
+                        o->fd < 0 ? "fd is negative" : "fd and write: give one of them");
+    if (o->reserved_int || !tkc_all_zero(o->reserved, sizeof o->reserved) ||
         !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools))
         return tkc_fail(err, TINKC_E_ARGUMENT, "download options: reserved must be zero");
     if (o->name &&

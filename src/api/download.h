@@ -28,6 +28,21 @@ void tkc_stopper_stop(tkc_stopper *);
 /* Sleeps; false if stopped. */
 bool tkc_stopper_sleep(tkc_stopper *, int64_t ms);
 
+/* ---- a descriptor of the caller's as the target ---- */
+
+typedef struct tkc_outlet {
+    int fd;       /* the caller's */
+    int ready_fd; /* the same pipe or device, opened so that writing takes what fits; -1 = none */
+    bool is_socket;
+} tkc_outlet;
+bool tkc_outlet_open(tkc_outlet *, int fd, tinkc_error *err);
+void tkc_outlet_close(tkc_outlet *);
+/* What fits now; 0 also for a failure, which the next _write then meets. Any thread. */
+size_t tkc_outlet_try(const tkc_outlet *, const void *bytes, size_t len);
+/* All of it, until stopped. */
+bool tkc_outlet_write(const tkc_outlet *, tkc_stopper *, const void *bytes, size_t len,
+                      tinkc_error *err);
+
 /* ---- a source of bytes ---- */
 
 /* Bytes of one address from a place on. A broken connection is taken up again with Range; an
@@ -35,11 +50,10 @@ bool tkc_stopper_sleep(tkc_stopper *, int64_t ms);
 typedef struct tkc_source {
     tinkc_client *client;
     tkc_stopper *stop;
-    tinkc_future *f;               /* whose progress it is; NULL = nobody's */
-    const char *path;              /* tinker://...: where addresses come from; NULL = url is all */
-    const char *const *headers;    /* more pairs: a hub's token; NULL = none */
-    tinkc_try_write_fn *try_write; /* bytes that need not be lent; NULL = all are lent */
-    void *try_user;
+    tinkc_future *f;            /* whose progress it is; NULL = nobody's */
+    const char *path;           /* tinker://...: where addresses come from; NULL = url is all */
+    const char *const *headers; /* more pairs: a hub's token; NULL = none */
+    const tkc_outlet *outlet; /* takes bytes that fit at once: they are not lent; NULL = all are */
     tkc_arena arena;
     char *url;               /* NULL = has to be asked for */
     int64_t pos;             /* of the next byte */

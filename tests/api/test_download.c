@@ -1,10 +1,13 @@
 /* test_download.c - checkpoints and files onto the disk, over a real connection to a server that
  * breaks off, lies and forgets. */
 #include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -563,66 +566,173 @@ static void bytes_go_to_the_caller(void **state)
     }
 }
 
-/* Takes a share of what is offered, on the client's thread; the rest goes through `take`. */
-typedef struct fitting {
-    taken t;      /* first: `take` sees only this */
-    size_t share; /* of every offer, in tenths */
-    size_t at_once;
-} fitting;
+/* The other end of a descriptor: reads until the end, in gulps of `gulp` bytes. */
+typedef struct drain {
+    pthread_t thread;
+    int from, to; /* `to` is for the download */
+    size_t gulp;
+    char *data;
+    size_t len;
+} drain;
 
-static size_t take_what_fits(void *user, const void *data, size_t len)
+static void *read_to_the_end(void *arg)
 {
-    fitting *f = user;
-    size_t n = len * f->share / 10;
-    assert_true(take(&f->t, data, n));
-    f->at_once += n;
-    return n;
+    drain *d = arg;
+    ssize_t n;
+    do {
+        d->data = realloc(d->data, d->len + d->gulp);
+        n = read(d->from, d->data + d->len, d->gulp);
+        d->len += n > 0 ? (size_t)n : 0;
+    } while (n > 0);
+    return NULL;
 }
 
-static void fetch_fitting(world *w, fitting *fit, int64_t max_bytes)
+static void open_drain(drain *d, bool socket, size_t gulp)
 {
-    tinkc_download_options o = {
-        .write = take, .write_user = fit, .try_write = take_what_fits, .max_bytes = max_bytes
-    };
+    int ends[2];
+    assert_int_equal(socket ? socketpair(AF_UNIX, SOCK_STREAM, 0, ends) : pipe(ends), 0);
+    *d = (drain){ .from = ends[0], .to = ends[1], .gulp = gulp };
+    assert_int_equal(pthread_create(&d->thread, NULL, read_to_the_end, d), 0);
+}
+
+static void close_drain(drain *d)
+{
+    close(d->to);
+    pthread_join(d->thread, NULL);
+    close(d->from);
+}
+
+/* Downloads through a pipe or a socket and compares; with max_bytes it has to fail. */
+static void fetch_through(world *w, bool socket, size_t gulp, int64_t max_bytes)
+{
+    drain d;
+    open_drain(&d, socket, gulp);
+    tinkc_download_options o = { .fd = d.to, .max_bytes = max_bytes };
     tinkc_future *f = tinkc_checkpoint_download(w->client, PATH, &o, &w->err);
-    bool ok = tinkc_future_wait(f, 30000, &w->err);
-    assert_int_equal(ok, max_bytes == 0);
-    if (ok) {
-        assert_int_equal(fit->t.len, w->s.archive.len);
-        assert_memory_equal(fit->t.data, w->s.archive.data, fit->t.len);
+    assert_int_equal(tinkc_future_wait(f, 30000, &w->err), max_bytes == 0);
+    close_drain(&d);
+    if (max_bytes) {
+        assert_int_equal(w->err.code, TINKC_E_BAD_RESPONSE);
+        assert_in_range(d.len, 0, max_bytes);
     } else {
-        assert_in_range(fit->t.len, 0, max_bytes);
+        const tinkc_download *got = tinkc_future_download(f, 0, &w->err);
+        assert_true(tinkc_download_bytes(got) >= (int64_t)d.len);
+        assert_int_equal(d.len, w->s.archive.len);
+        assert_memory_equal(d.data, w->s.archive.data, d.len);
     }
-    free(fit->t.data);
-    fit->t = (taken){ 0 };
+    free(d.data);
     tinkc_future_free(f);
+    w->err = (tinkc_error){ 0 };
 }
 
-static void bytes_that_fit_are_handed_on_at_once(void **state)
+static void bytes_go_into_a_descriptor(void **state)
 {
-    static const size_t shares[] = { 10, 0, 3 };
+    static const size_t gulps[] = { 1 << 20, 1000 };
     (void)state;
-    for (size_t i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         static world w;
-        fitting fit = { .share = shares[i] };
+        bool socket = i % 2;
+        size_t gulp = gulps[i / 2], whole;
         open_world(&w);
-        fetch_fitting(&w, &fit, 0);
+        fetch_through(&w, socket, gulp, 0);
+        whole = w.s.archive.len;
+        w.s.archive.len = 300;
+        w.s.behaviour = STUB_DRIP; /* byte by byte: between two of them everybody sleeps */
+        w.s.breaks = 1;
+        fetch_through(&w, socket, gulp, 0);
+        w.s.archive.len = whole;
         w.s.behaviour = STUB_RESET;
         w.s.break_at = 70000, w.s.breaks = 3;
-        fetch_fitting(&w, &fit, 0);
+        fetch_through(&w, socket, gulp, 0);
         w.s.no_range = true; /* what was handed on already comes again, and is dropped */
         w.s.breaks = 3;
-        fetch_fitting(&w, &fit, 0);
+        fetch_through(&w, socket, gulp, 0);
+        fetch_through(&w, socket, gulp, 100000);
         w.s.no_length = true;
-        fetch_fitting(&w, &fit, 0);
-        fetch_fitting(&w, &fit, 100000);
-        assert_int_equal(w.err.code, TINKC_E_BAD_RESPONSE);
-        w.err = (tinkc_error){ 0 };
-        tinkc_download_options alone = { .try_write = take_what_fits, .write_user = &fit };
-        assert_null(tinkc_checkpoint_download(w.client, PATH, &alone, &w.err));
-        assert_int_equal(w.err.code, TINKC_E_ARGUMENT);
+        fetch_through(&w, socket, gulp, 0);
+        fetch_through(&w, socket, gulp, 100000);
         close_world(&w);
     }
+}
+
+static void into_a_file_that_is_open(void **state)
+{
+    static world w;
+    char path[100];
+    (void)state;
+    open_world(&w);
+    snprintf(path, sizeof path, "%s/open.tar", w.dir);
+    int fd = open(path, O_WRONLY | O_CREAT, 0600);
+    tinkc_download_options o = { .fd = fd };
+    tinkc_future *f = tinkc_checkpoint_download(w.client, PATH, &o, &w.err);
+    assert_true(tinkc_future_wait(f, 30000, &w.err));
+    close(fd);
+    check_content(&w, "open.tar", w.s.archive.data, w.s.archive.len);
+    tinkc_future_free(f);
+    close_world(&w);
+}
+
+static void fail_into(world *w, int fd, const char *says)
+{
+    tinkc_download_options o = { .fd = fd };
+    tinkc_future *f = tinkc_checkpoint_download(w->client, PATH, &o, &w->err);
+    assert_false(tinkc_future_wait(f, 30000, &w->err));
+    assert_int_equal(w->err.code, TINKC_E_FILE);
+    assert_non_null(strstr(w->err.message, says));
+    tinkc_future_free(f);
+    w->err = (tinkc_error){ 0 };
+}
+
+static void descriptors_that_fail(void **state)
+{
+    static world w;
+    int ends[2], full = open("/dev/full", O_WRONLY);
+    (void)state;
+    open_world(&w);
+    fail_into(&w, 9999, "Bad file descriptor");
+    fail_into(&w, full, "No space left");
+    assert_int_equal(pipe(ends), 0);
+    fail_into(&w, ends[0], "Bad file descriptor"); /* for reading only */
+    close(ends[0]);
+    fail_into(&w, ends[1], "Broken pipe");
+    close(ends[1]);
+    close(full);
+    assert_null(
+        tinkc_checkpoint_download(w.client, PATH, &(tinkc_download_options){ .fd = -1 }, &w.err));
+    assert_int_equal(w.err.code, TINKC_E_ARGUMENT);
+    w.err = (tinkc_error){ 0 };
+    tinkc_download_options both = { .fd = 1, .write = take };
+    assert_null(tinkc_checkpoint_download(w.client, PATH, &both, &w.err));
+    assert_int_equal(w.err.code, TINKC_E_ARGUMENT);
+    close_world(&w);
+}
+
+/* Nobody reads: stopping it must not wait for a reader, and the worker must end. */
+static void a_pipe_that_nobody_reads(void **state)
+{
+    static world w;
+    int ends[2];
+    int64_t done = 0;
+    (void)state;
+    open_world(&w);
+    assert_int_equal(pipe(ends), 0);
+    tinkc_download_options o = { .fd = ends[1] };
+    tinkc_future *f = tinkc_checkpoint_download(w.client, PATH, &o, &w.err);
+    while (done < 65536)
+        tinkc_future_progress(f, &done, NULL);
+    tinkc_future_cancel(f);
+    assert_false(tinkc_future_wait(f, 30000, &w.err));
+    assert_int_equal(w.err.code, TINKC_E_CANCELLED);
+    tinkc_future_free(f);
+    tinkc_client_free(w.client);
+    w.client = NULL;
+    close(ends[1]);
+    /* The end is seen only once the worker has let go of its own opening of the pipe. */
+    char block[4096];
+    while (read(ends[0], block, sizeof block) > 0)
+        ;
+    close(ends[0]);
+    close_world(&w);
 }
 
 /* A run that left them out, and one that wants them and goes on from there. */
@@ -662,21 +772,6 @@ static void digests_may_be_left_out(void **state)
         tinkc_client_free(once);
         close_world(&w);
     }
-}
-
-/* Byte by byte: between two of them the reader is asleep. */
-static void the_reader_need_not_wake(void **state)
-{
-    static world w;
-    fitting fit = { .share = 10 };
-    (void)state;
-    open_world(&w);
-    w.s.archive.len = 500;
-    w.s.behaviour = STUB_DRIP;
-    w.s.breaks = 1;
-    fetch_fitting(&w, &fit, 0);
-    assert_true(fit.at_once > 0);
-    close_world(&w);
 }
 
 static void digests_of_files_on_disk(void **state)
@@ -791,9 +886,11 @@ int main(void)
         cmocka_unit_test(unsafe_archives_are_refused),
         cmocka_unit_test(damaged_archives_are_refused),
         cmocka_unit_test(bytes_go_to_the_caller),
-        cmocka_unit_test(bytes_that_fit_are_handed_on_at_once),
+        cmocka_unit_test(bytes_go_into_a_descriptor),
+        cmocka_unit_test(into_a_file_that_is_open),
+        cmocka_unit_test(descriptors_that_fail),
+        cmocka_unit_test(a_pipe_that_nobody_reads),
         cmocka_unit_test(digests_may_be_left_out),
-        cmocka_unit_test(the_reader_need_not_wake),
         cmocka_unit_test(digests_of_files_on_disk),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(stopping_is_quick),
