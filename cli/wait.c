@@ -1,0 +1,92 @@
+/* wait.c - waiting for the service: says why it waits, sees signals and --timeout.
+ *
+ * Touches futures, the clock and stderr. Must not: print results, or ask the service anything.
+ */
+#include <string.h>
+
+#include "app.h"
+#include "term.h"
+#include "text.h"
+
+/* On a terminal a status line after a second; elsewhere a line when an attempt has failed, and one
+ * every 30 s. */
+static void show_wait(cli_app *app, tinkc_future *f, const char *label, int64_t begun_ms,
+                      int64_t *said_ms)
+{
+    char took[CLI_SHORT_TEXT];
+    tinkc_text why = { 0 };
+    int64_t now = cli_now_ms();
+    const char *what = label ? label : tinkc_future_operation(f);
+    cli_format_duration((double)(now - begun_ms) / 1000, took);
+    if (app->events)
+        (void)tinkc_queue_run(app->events, 0, NULL);
+    const char *status = app->failing[0] ? app->failing : tinkc_future_status(f, &why, NULL);
+    /* A failed attempt is told soon, and once; what merely takes long, every half minute. */
+    bool failing = *said_ms == begun_ms && now - begun_ms >= 2000 && app->failing[0];
+    if (now - begun_ms >= 1000 && app->stderr_tty) {
+        cli_status(app, false, "%s: %s %s", what, status, took);
+    } else if (failing || now - *said_ms >= 30000) {
+        cli_note(app, "%s: %s %s", what, status, took);
+        *said_ms = now;
+    }
+    tinkc_text_free(&why);
+}
+
+static void show_bytes(cli_progress *bar, tinkc_future *f)
+{
+    int64_t have = 0, total = -1;
+    tinkc_future_progress(f, &have, &total);
+    if (have > 0)
+        cli_progress_step(bar, have, total, NULL);
+}
+
+/* `patience`: how many signals it takes to give up. `bar`: shows bytes instead of why it waits. */
+static bool wait_for(cli_app *app, tinkc_future *f, const char *label, int patience,
+                     cli_progress *bar, tinkc_error *err)
+{
+    enum { SLICE_MS = 100 };
+    int64_t begun_ms = cli_now_ms(), said_ms = begun_ms;
+    app->failing[0] = '\0';
+    cli_catch_signals();
+    while (f && !err->code) {
+        tinkc_error slice = { 0 };
+        bool over = tinkc_future_done(f); /* asked first: then a time-out is the future's own */
+        bool done = tinkc_future_wait(f, SLICE_MS, &slice);
+        if (bar)
+            show_bytes(bar, f);
+        if (done) {
+            cli_progress_clear();
+            return true;
+        }
+        if (over || slice.code != TINKC_E_TIMEOUT) {
+            *err = slice;
+        } else if (cli_stop_signal() && cli_stop_count() >= patience) {
+            tinkc_future_cancel(f);
+            tinkc_error_set(err, TINKC_E_CANCELLED, "interrupted");
+        } else if (cli_now_ms() > app->deadline_ms) {
+            tinkc_future_cancel(f);
+            tinkc_error_set(err, TINKC_E_DEADLINE, "the time given with --timeout has run out");
+        } else if (!bar || bar->done == 0) {
+            show_wait(app, f, label, begun_ms, &said_ms);
+        }
+    }
+    cli_progress_clear();
+    return false;
+}
+
+bool cli_wait(cli_app *app, tinkc_future *f, const char *label, tinkc_error *err)
+{
+    return wait_for(app, f, label, 1, NULL, err);
+}
+
+bool cli_wait_bytes(cli_app *app, tinkc_future *f, const char *label, tinkc_error *err)
+{
+    cli_progress bar;
+    cli_progress_begin(&bar, app, label, -1, true);
+    return wait_for(app, f, label, 1, &bar, err);
+}
+
+bool cli_wait_through(cli_app *app, tinkc_future *f, const char *label, tinkc_error *err)
+{
+    return wait_for(app, f, label, 2, NULL, err);
+}
