@@ -1,4 +1,5 @@
 /* cmd_chat.c - `tinkc chat`: a conversation, tokens as they come, and commands with a slash. */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -99,6 +100,10 @@ static bool answer(chat *c)
         !cli_stream(c->app, &c->asked, &prompt, &c->how, show_piece, &s, &all, &stop, &err))
         ask_plain(c, &prompt, &s, &all, &stop, &err);
     bool interrupted = cli_stop_signal() != 0;
+    if (interrupted && (cli_stop_signal() == SIGTERM || !c->app->stdin_tty)) {
+        c->exit_code = cli_stop_exit(); /* nobody is there to go on with */
+        c->leaving = true;
+    }
     cli_forget_signal();
     c->n_prompt = prompt.len;
     c->n_answer = all.len;
@@ -388,7 +393,7 @@ static void run_verb(chat *c, const char *line)
 /* ---- reading ---- */
 
 /* A line, or several: one that ends in '\' goes on, and so does what begins with three quotes. */
-static char *read_message(bool *interrupted)
+static char *read_message(int *interrupted)
 {
     char *line = cli_edit_line("> ", interrupted), *text = NULL;
     size_t size;
@@ -416,6 +421,30 @@ static char *read_message(bool *interrupted)
     return f && fclose(f) == 0 ? text : NULL;
 }
 
+/* A signal at the prompt: the first takes the line away, on an empty line it takes two to leave. */
+static void note_signal(chat *c, int met, int *in_a_row)
+{
+    fputc('\n', stderr);
+    if (cli_stop_signal() == SIGTERM || (met == CLI_EDIT_EMPTY && ++*in_a_row == 2)) {
+        c->exit_code = cli_stop_exit();
+        c->leaving = true;
+    } else if (met == CLI_EDIT_EMPTY) {
+        cli_note(c->app, "(once more to leave)");
+    }
+    cli_forget_signal();
+}
+
+static void take_line(chat *c, const char *line)
+{
+    c->exit_code = 0;
+    if (strcmp(line, "quit") == 0 || strcmp(line, "exit") == 0)
+        c->leaving = true;
+    else if (line[0] == '/' && !strchr(line, '\n')) /* several lines were pasted: a message */
+        run_verb(c, line);
+    else if (line[strspn(line, " \t\n")])
+        say(c, line);
+}
+
 static void converse(chat *c)
 {
     int in_a_row = 0;
@@ -425,30 +454,17 @@ static void converse(chat *c)
     cli_note(c->app, "%s; /help for commands, Ctrl-D to leave",
              c->asked.model_path ? c->asked.model_path : c->asked.base_model);
     while (!c->leaving) {
-        bool interrupted;
-        char *line = read_message(&interrupted);
-        if (interrupted) {
-            free(line);
-            fputc('\n', stderr);
-            if (++in_a_row == 2) {
-                c->exit_code = CLI_EXIT_SIGINT;
-                break;
-            }
-            cli_note(c->app, "(once more to leave)");
-            continue;
-        }
-        in_a_row = 0;
-        if (!line) {
+        int met;
+        char *line = read_message(&met);
+        if (met) {
+            note_signal(c, met, &in_a_row);
+        } else if (!line) {
             fputc('\n', stderr);
             break;
+        } else {
+            in_a_row = 0;
+            take_line(c, line);
         }
-        c->exit_code = 0;
-        if (strcmp(line, "quit") == 0 || strcmp(line, "exit") == 0)
-            c->leaving = true;
-        else if (line[0] == '/')
-            run_verb(c, line);
-        else if (line[strspn(line, " \t")])
-            say(c, line);
         free(line);
     }
     cli_edit_end();

@@ -1,25 +1,55 @@
-/* lineedit.c - libedit through its readline face, opened with dlopen so that only chat pays. */
+/* lineedit.c - libedit, opened with dlopen so that only chat pays. It reads from the terminal and
+ * writes to stderr: stdout is data. Must not: be used by more than one thread.
+ */
 #include "lineedit.h"
 
 #include <dlfcn.h>
-#include <errno.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include "app.h"
 #include "files.h"
 
+/* ---- libedit's own names, as <histedit.h> has them ---- */
+
+typedef struct editline editline;
+typedef struct history history;
+typedef struct event {
+    int number;
+    const char *text;
+} event;
+typedef struct line_info {
+    const char *buffer, *cursor, *last;
+} line_info;
+enum { EL_PROMPT = 0, EL_EDITOR = 2, EL_SIGNAL = 3, EL_BIND = 4, EL_ADDFN = 9, EL_HIST = 10 };
+enum { H_SETSIZE = 1, H_ENTER = 10, H_LOAD = 17, H_SAVE = 18 };
+enum { CC_REFRESH = 4 };
+enum { HISTORY_LINES = 1000, PASTE_MOST = 1 << 20 };
+
 static struct {
-    char *(*readline)(const char *);
-    int (*add_history)(const char *);
-    int (*read_history)(const char *);
-    int (*write_history)(const char *);
-    int (*stifle_history)(int);
+    editline *(*init)(const char *, FILE *, FILE *, FILE *);
+    void (*end)(editline *);
+    int (*set)(editline *, int, ...);
+    const char *(*gets)(editline *, int *);
+    const line_info *(*line)(editline *);
+    int (*wgetc)(editline *, wchar_t *);
+    int (*winsertstr)(editline *, const wchar_t *);
+    history *(*history_init)(void);
+    void (*history_end)(history *);
+    int (*history)(history *, event *, int, ...);
+} lib;
+static struct {
+    editline *el; /* NULL = plain lines */
+    history *past;
+    char *file;
+    const char *prompt;
+    bool pastes; /* the terminal marks what is pasted */
 } edit;
-static char *history;
 
 static bool load(void *library, const char *name, void *slot)
 {
@@ -28,25 +58,113 @@ static bool load(void *library, const char *name, void *slot)
     return found != NULL;
 }
 
+static bool open_library(void)
+{
+    void *library = dlopen("libedit.so.2", RTLD_NOW | RTLD_LOCAL);
+    return library && load(library, "el_init", (void *)&lib.init) &&
+           load(library, "el_end", (void *)&lib.end) && load(library, "el_set", (void *)&lib.set) &&
+           load(library, "el_gets", (void *)&lib.gets) &&
+           load(library, "el_line", (void *)&lib.line) &&
+           load(library, "el_wgetc", (void *)&lib.wgetc) &&
+           load(library, "el_winsertstr", (void *)&lib.winsertstr) &&
+           load(library, "history_init", (void *)&lib.history_init) &&
+           load(library, "history_end", (void *)&lib.history_end) &&
+           load(library, "history", (void *)&lib.history);
+}
+
+/* ---- what is pasted ---- */
+
+static const wchar_t paste_end[] = L"\033[201~";
+
+/* Bound to the mark that begins a paste: everything up to the mark that ends it is text, line ends
+ * too, so that a pasted page is one message. */
+static unsigned char take_paste(editline *el, int key)
+{
+    enum { END = sizeof paste_end / sizeof *paste_end - 1 };
+    (void)key;
+    wchar_t c, *text = NULL;
+    size_t n = 0, cap = 0;
+    while (n < PASTE_MOST && lib.wgetc(el, &c) == 1) {
+        if (n + 2 > cap) {
+            cap = cap ? cap * 2 : 256;
+            wchar_t *grown = realloc(text, cap * sizeof *grown);
+            if (!grown)
+                break;
+            text = grown;
+        }
+        text[n++] = c == L'\r' ? L'\n' : c;
+        if (n >= END && wmemcmp(text + n - END, paste_end, END) == 0) {
+            n -= END;
+            break;
+        }
+    }
+    while (n && text[n - 1] == L'\n') /* it waits for Enter */
+        n--;
+    if (n) {
+        text[n] = L'\0';
+        (void)lib.winsertstr(el, text);
+    }
+    free(text);
+    return CC_REFRESH;
+}
+
+static void mark_pastes(bool on)
+{
+    if (!edit.pastes)
+        return;
+    fputs(on ? "\033[?2004h" : "\033[?2004l", stderr);
+    fflush(stderr);
+}
+
+/* ---- begin and end ---- */
+
+static char *show_prompt(editline *el)
+{
+    (void)el;
+    return (char *)(uintptr_t)edit.prompt;
+}
+
 void cli_edit_begin(const char *history_file)
 {
-    if (!isatty(STDIN_FILENO))
+    event e;
+    const char *term = getenv("TERM");
+    if (!isatty(STDIN_FILENO) || !open_library())
         return;
-    void *library = dlopen("libedit.so.2", RTLD_NOW | RTLD_LOCAL);
-    bool ok = library && load(library, "add_history", &edit.add_history) &&
-              load(library, "read_history", &edit.read_history) &&
-              load(library, "write_history", &edit.write_history) &&
-              load(library, "stifle_history", (void *)&edit.stifle_history) &&
-              load(library, "readline", &edit.readline);
-    if (!ok) {
-        edit.readline = NULL;
+    edit.el = lib.init("tinkc", stdin, stderr, stderr);
+    if (!edit.el)
         return;
-    }
-    if (history_file) {
-        history = strdup(history_file);
-        (void)edit.read_history(history);
-    }
+    edit.pastes = isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb") != 0;
+    lib.set(edit.el, EL_PROMPT, show_prompt);
+    lib.set(edit.el, EL_EDITOR, "emacs");
+    lib.set(edit.el, EL_SIGNAL, 1);
+    lib.set(edit.el, EL_ADDFN, "tinkc-paste", "take what is pasted as it is", take_paste);
+    lib.set(edit.el, EL_BIND, "\\e[200~", "tinkc-paste", NULL);
+    edit.past = lib.history_init();
+    if (!edit.past)
+        return;
+    lib.history(edit.past, &e, H_SETSIZE, HISTORY_LINES);
+    lib.set(edit.el, EL_HIST, lib.history, edit.past);
+    edit.file = history_file ? strdup(history_file) : NULL;
+    if (edit.file)
+        lib.history(edit.past, &e, H_LOAD, edit.file);
 }
+
+void cli_edit_end(void)
+{
+    event e;
+    if (edit.file && cli_make_parents(edit.file, 0700)) {
+        lib.history(edit.past, &e, H_SAVE, edit.file);
+        (void)chmod(edit.file, 0600);
+    }
+    if (edit.past)
+        lib.history_end(edit.past);
+    if (edit.el)
+        lib.end(edit.el);
+    free(edit.file);
+    memset(&edit, 0, sizeof edit);
+}
+
+/* ---- one line ---- */
 
 static char *plain_line(const char *prompt)
 {
@@ -66,30 +184,38 @@ static char *plain_line(const char *prompt)
     return line;
 }
 
-char *cli_edit_line(const char *prompt, bool *interrupted)
+static char *edited_line(const char *prompt)
 {
-    errno = 0;
-    *interrupted = false;
-    char *line = edit.readline ? edit.readline(prompt) : plain_line(prompt);
-    if (cli_stop_signal()) {
-        *interrupted = true;
-        cli_forget_signal();
-        free(line);
+    event e;
+    int n = 0;
+    edit.prompt = prompt;
+    mark_pastes(true);
+    const char *got = lib.gets(edit.el, &n);
+    mark_pastes(false);
+    if (!got || n <= 0)
         return NULL;
-    }
-    if (line && line[0] && edit.readline)
-        (void)edit.add_history(line);
+    size_t len = strlen(got);
+    char *line = strndup(got, len - (len && got[len - 1] == '\n'));
+    if (line && line[0] && edit.past)
+        lib.history(edit.past, &e, H_ENTER, line);
     return line;
 }
 
-void cli_edit_end(void)
+/* Whether something stood on the line that a signal ended. */
+static bool had_text(void)
 {
-    if (history) {
-        (void)cli_make_parents(history, 0700);
-        (void)edit.stifle_history(1000);
-        (void)edit.write_history(history);
-        (void)chmod(history, 0600);
+    const line_info *now = edit.el ? lib.line(edit.el) : NULL;
+    return now && now->last > now->buffer;
+}
+
+char *cli_edit_line(const char *prompt, int *interrupted)
+{
+    *interrupted = CLI_EDIT_NOT;
+    char *line = edit.el ? edited_line(prompt) : plain_line(prompt);
+    if (cli_stop_signal()) {
+        *interrupted = had_text() ? CLI_EDIT_CLEARED : CLI_EDIT_EMPTY;
+        free(line);
+        return NULL;
     }
-    free(history);
-    history = NULL;
+    return line;
 }

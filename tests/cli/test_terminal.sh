@@ -44,9 +44,43 @@ keys '"""' Enter
 shows '^(5|2 \+ 3 = 5)$'
 keys "/tokens" Enter
 shows 'user\\nWhat is\\n2 \+ 3\?<'
+# What is pasted is one message, whatever its first and last lines look like.
+printf '/a line\nWhat is 4 + 4?\n' > "$work/paste"
+keys "/new" Enter
+tmux -L $socket load-buffer "$work/paste"
+tmux -L $socket paste-buffer -p -t 0
+shows '^What is 4 \+ 4\?$'
+keys Enter
+shows '^(8|4 \+ 4 = 8)$'
+keys "/tokens" Enter
+shows 'user\\n/a line\\nWhat is 4 \+ 4\?<'
+keys Up Up
+shows '> /a line'
+keys C-c
+keys "clear" # the line is gone, and nobody is told how to leave
+shows '> clear$'
+keys C-u C-l
+shows '^> *$'
+keys C-c
+shows 'once more to leave'
+keys C-c
+keys 'echo "left with $?"' Enter
+shows 'left with 130'
+keys "clear; tinkc --local chat --temperature 0" Enter
+shows '^> *$'
+pkill -TERM -P "$(tmux -L $socket display-message -p -t 0 '#{pane_pid}')" tinkc
+keys 'echo "left with $?"' Enter
+shows 'left with 143'
+keys "clear; tinkc --local chat --temperature 0" Enter
+shows '^> *$'
 keys C-d
 keys 'echo "left with $?"' Enter
 shows 'left with 0'
+keys "clear; tinkc --local chat --temperature 0 > $work/chat.out" Enter
+shows '^> *$'
+keys "What is 7 + 5?" Enter C-d
+shows 'ready% *$'
+grep -qx '12' "$work/chat.out" || fail "stdout is not the answer alone: $(cat "$work/chat.out")"
 
 "$build/tools/pirate" lesson 400 1 > "$work/d.jsonl"
 start
