@@ -341,15 +341,22 @@ static void publish(tke_call *call, tke_checkpoint *c, bool is_public)
                   c->run_id, c->path, NULL);
 }
 
+const char *tke_wrong_ttl(tkc_opt_i64 ttl)
+{
+    static const int64_t most = 100000000000; /* about the year 5000: clients can read that */
+    if (ttl.is != TKC_GIVEN || (ttl.value > 0 && ttl.value <= most))
+        return NULL;
+    return ttl.value <= 0 ? "ttl_seconds must be positive" : "ttl_seconds is too large";
+}
+
 static void set_ttl(tke_call *call, tke_checkpoint *c)
 {
     tke_service *svc = call->svc;
     tkc_ttl_request in;
     if (!tke_call_decode(call, &tkc_ttl_request_type, &in))
         return;
-    if (in.ttl_seconds.is == TKC_GIVEN &&
-        (in.ttl_seconds.value <= 0 || in.ttl_seconds.value > INT64_MAX / 2000000)) {
-        tke_refuse(call, 400, "bad_request", "ttl_seconds must be positive");
+    if (tke_wrong_ttl(in.ttl_seconds)) {
+        tke_refuse(call, 400, "bad_request", "%s", tke_wrong_ttl(in.ttl_seconds));
         return;
     }
     pthread_mutex_lock(&svc->lock);

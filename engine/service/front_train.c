@@ -155,8 +155,8 @@ static void check_save_sampler(tke_job *job)
     else if (numbered && r->sampling_session_seq_id.value < 0)
         tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST,
                  "sampling_session_seq_id must not be negative");
-    else if (r->ttl_seconds.is == TKC_GIVEN && r->ttl_seconds.value <= 0)
-        tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST, "ttl_seconds must be positive");
+    else if (tke_wrong_ttl(r->ttl_seconds))
+        tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST, "%s", tke_wrong_ttl(r->ttl_seconds));
 }
 
 static void check_save(tke_job *job)
@@ -166,8 +166,8 @@ static void check_save(tke_job *job)
         tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST,
                  "Invalid checkpoint name '%.100s': letters, digits, '_', '.' and '-', at most 255",
                  r->path ? r->path : "");
-    else if (r->ttl_seconds.is == TKC_GIVEN && r->ttl_seconds.value <= 0)
-        tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST, "ttl_seconds must be positive");
+    else if (tke_wrong_ttl(r->ttl_seconds))
+        tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST, "%s", tke_wrong_ttl(r->ttl_seconds));
 }
 
 static void check_load(tke_job *job)

@@ -517,6 +517,8 @@ void tke_front_weights_info(tke_call *);
 void tke_front_run_checkpoints(tke_call *);
 void tke_front_checkpoints(tke_call *);
 void tke_front_checkpoint_change(tke_call *); /* delete, publish, unpublish, ttl */
+/* What is wrong with the life of a checkpoint; NULL = nothing. */
+const char *tke_wrong_ttl(tkc_opt_i64 seconds);
 void tke_front_archive(tke_call *);
 void tke_front_download(tke_call *, tinkc_str token);
 void tke_front_sessions(tke_call *);

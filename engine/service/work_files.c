@@ -786,6 +786,18 @@ void tke_work_save(tke_service *svc, tke_job *job)
 
 /* ---- loading ---- */
 
+/* What is wrong with a checkpoint is said of the name that clients know, not of our folder. Returns
+ * false. */
+static bool name_checkpoint(tinkc_error *err, const char *folder, const char *path)
+{
+    tinkc_error named = { 0 };
+    if (!tkc_starts_with(tkc_str(err->message), folder))
+        return false;
+    tkc_fail(&named, err->code, "%.300s%s", path, err->message + strlen(folder));
+    *err = named;
+    return false;
+}
+
 static bool load_from(tke_service *svc, tke_job *job, tinkc_error *err)
 {
     tke_run *run = job->run;
@@ -811,7 +823,8 @@ static bool load_from(tke_service *svc, tke_job *job, tinkc_error *err)
         return tkc_fail(err, TINKC_E_MODEL,
                         "the checkpoint is of '%.100s', this model is of '%.100s'", other_base,
                         run->base_model);
-    return folder && tke_adapter_load(run->adapter, folder, job->in.load.optimizer, err);
+    return folder && (tke_adapter_load(run->adapter, folder, job->in.load.optimizer, err) ||
+                      name_checkpoint(err, folder, job->in.load.path));
 }
 
 /* What was loaded may be deleted or saved anew under the same name a moment later. So a load that

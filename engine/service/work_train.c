@@ -200,9 +200,15 @@ static bool encode_step(tke_job *job, const tke_metric *metrics, size_t n, tkc_b
         names[n] = "failed_fwdbwd_since_last_step";
         values[n++] = (double)run->n_failed_passes;
     }
-    return tkc_message_encode(&tkc_optim_step_result_type,
-                              &(tkc_optim_step_result){ .metrics = { names, values, n } }, out,
-                              err);
+    /* The client's table has no tag: it accepts results of servers that send another, or none. */
+    static const tkc_field fields[] = {
+        { "type", TKC_CONST, 0, 0, "optim_step" },
+        { "metrics", TKC_NUMBERS, 0, offsetof(tkc_optim_step_result, metrics), NULL },
+    };
+    static const tkc_message tagged = { "optim_step result", sizeof(tkc_optim_step_result), fields,
+                                        2, NULL };
+    return tkc_message_encode(&tagged, &(tkc_optim_step_result){ .metrics = { names, values, n } },
+                              out, err);
 }
 
 void tke_work_optim(tke_service *svc, tke_job *job)

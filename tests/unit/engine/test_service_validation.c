@@ -225,6 +225,12 @@ static void save_rules(void **state)
                                        f.model, (long long)next_seq++);
     service_wait_failure(f.t, json_field(promise, "request_id"), "user",
                          "ttl_seconds must be positive");
+    promise = service_json(f.t, 200, "POST", "/api/v1/save_weights",
+                           "{\"model_id\":\"%s\",\"seq_id\":%lld,\"path\":\"a\","
+                           "\"ttl_seconds\":4611686018427387904}",
+                           f.model, (long long)next_seq++);
+    service_wait_failure(f.t, json_field(promise, "request_id"), "user",
+                         "ttl_seconds is too large");
     promise = service_json(f.t, 200, "POST", "/api/v1/save_weights_for_sampler",
                            "{\"model_id\":\"%s\",\"seq_id\":%lld}", f.model, (long long)next_seq++);
     service_wait_failure(f.t, json_field(promise, "request_id"), "user", "exactly one of");
@@ -244,6 +250,25 @@ static void save_rules(void **state)
                            f.model, (long long)next_seq++);
     service_wait_failure(f.t, json_field(promise, "request_id"), "user",
                          "sampler checkpoints hold no optimizer state");
+}
+
+/* The name that clients know stands in the text, and no folder of ours. */
+static void checkpoints_that_do_not_fit(void **state)
+{
+    (void)state;
+    const char *one = hold(service_model(f.t, f.session, 40, "org/tiny", 4, 1));
+    const char *two = hold(service_model(f.t, f.session, 41, "org/tiny", 8, 1));
+    const char *saved = service_json(f.t, 200, "POST", "/api/v1/save_weights",
+                                     "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"x\"}", one);
+    service_wait(f.t, json_field(saved, "request_id"));
+    char text[300];
+    snprintf(text, sizeof text, "\"error\":\"tinker://%s/weights/x: the checkpoint has rank 4",
+             one);
+    const char *promise = service_json(f.t, 200, "POST", "/api/v1/load_weights",
+                                       "{\"model_id\":\"%s\",\"seq_id\":1,\"optimizer\":true,"
+                                       "\"path\":\"tinker://%s/weights/x\"}",
+                                       two, one);
+    service_wait_failure(f.t, json_field(promise, "request_id"), "user", text);
 }
 
 static void envelope_rules(void **state)
@@ -286,7 +311,9 @@ static void envelope_rules(void **state)
  * it has its turn. */
 static void step_runs(const char *model, int seq)
 {
-    assert_non_null(strstr(service_wait(f.t, service_step(f.t, model, seq, 0.0)), "optim/step"));
+    const char *step = service_wait(f.t, service_step(f.t, model, seq, 0.0));
+    assert_non_null(strstr(step, "\"type\":\"optim_step\""));
+    assert_non_null(strstr(step, "optim/step"));
 }
 
 static void fails_at_its_turn(const char *path, const char *text, const char *body)
@@ -543,7 +570,7 @@ int main(void)
         cmocka_unit_test(session_rules),        cmocka_unit_test(unloaded_models),
         cmocka_unit_test(strict_rules),         cmocka_unit_test(no_holes),
         cmocka_unit_test(no_holes_in_protobuf), cmocka_unit_test(forward_is_forward),
-        cmocka_unit_test(large_nonsense),
+        cmocka_unit_test(large_nonsense),       cmocka_unit_test(checkpoints_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
