@@ -318,31 +318,56 @@ static size_t place(double v, range r, size_t n)
     return (size_t)(fmin(fmax(part, 0), 1) * (double)(n - 1));
 }
 
-static void draw(const cli_app *app, const double *x, const double *y, size_t n, const char *name)
+typedef struct canvas {
+    unsigned char *cells;
+    size_t width, height; /* in cells */
+} canvas;
+
+typedef struct point {
+    long x, y; /* in dots, y downwards */
+} point;
+
+static void put_dot(canvas *c, point p)
 {
     static const unsigned char dot[4][2] = { { 1, 8 }, { 2, 16 }, { 4, 32 }, { 64, 128 } };
+    c->cells[(size_t)p.y / 4 * c->width + (size_t)p.x / 2] |= dot[p.y % 4][p.x % 2];
+}
+
+/* Every dot between two points, both included. */
+static void put_line(canvas *c, point a, point b)
+{
+    long dx = b.x - a.x, dy = b.y - a.y, n = labs(dx) > labs(dy) ? labs(dx) : labs(dy);
+    for (long i = 0; i <= n; i++)
+        put_dot(c, n ? (point){ a.x + dx * i / n, a.y + dy * i / n } : a);
+}
+
+static void draw(const cli_app *app, const double *x, const double *y, size_t n, const char *name)
+{
     size_t width = cli_term_width(app), height = (size_t)cli_int(app, "height");
     width = width > 1000 ? 1000 : width > 30 ? width - 12 : 60;
     height = height < 2 ? 2 : height > 200 ? 200 : height;
-    unsigned char *grid = calloc(width * height, 1);
+    canvas c = { calloc(width * height, 1), width, height };
     range rx = range_of(x, n), ry = range_of(y, n);
-    for (size_t i = 0; grid && i < n; i++) {
-        size_t px = place(x[i], rx, width * 2), py = height * 4 - 1 - place(y[i], ry, height * 4);
-        grid[py / 4 * width + px / 2] |= dot[py % 4][px % 2];
+    point last = { 0 };
+    for (size_t i = 0; c.cells && i < n; i++) {
+        point p = { (long)place(x[i], rx, width * 2),
+                    (long)(height * 4 - 1 - place(y[i], ry, height * 4)) };
+        put_line(&c, i && x[i] >= x[i - 1] ? last : p, p); /* none to where a run went back */
+        last = p;
     }
     printf("%s\n", name);
-    for (size_t r = 0; grid && r < height; r++) {
+    for (size_t r = 0; c.cells && r < height; r++) {
         if (r == 0 || r + 1 == height)
             printf("%9.4g %s", r ? ry.lo : ry.lo + ry.span, app->utf8 ? "│" : "|");
         else
             printf("%9s %s", "", app->utf8 ? "│" : "|");
-        for (size_t c = 0; c < width; c++)
-            put_cell(app->utf8, grid[r * width + c]);
+        for (size_t i = 0; i < width; i++)
+            put_cell(app->utf8, c.cells[r * width + i]);
         putchar('\n');
     }
     printf("%10s%s%-*.6g%*.6g\n", "", app->utf8 ? "└" : "+", (int)(width / 2), rx.lo,
            (int)(width - width / 2), rx.lo + rx.span);
-    free(grid);
+    free(c.cells);
 }
 
 int cli_logs_plot(cli_app *app)

@@ -612,6 +612,11 @@ def local_work():
     (folder / "metrics.jsonl").write_text("".join(json.dumps({"step": s, "a.b": s * 1.5, "a": 1}) + "\n" for s in (3, 9, 0, 1)))
     r = tinkc("logs", "plot", folder, "--metric", "a.b")
     check("plot of a run that went back", r.returncode == 0 and "13.5" in r.stdout, r)
+    two = pathlib.Path(home, "two")
+    two.mkdir()
+    (two / "metrics.jsonl").write_text('{"step":0,"k":0}\n{"step":10,"k":10}\n')
+    rows = tinkc("logs", "plot", two, "--metric", "k").stdout.splitlines()[1:-1]
+    check("two points make a line", len(rows) > 2 and all(set(r.split("│")[1]) - {" ", "\u2800"} for r in rows), rows)
     r = tinkc("logs", "show", folder, "--metric", "a.b")
     check("metrics with dots", "9\t13.5\n" in r.stdout, r)
     data = pathlib.Path(home, "lesson.jsonl")
