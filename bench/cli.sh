@@ -5,14 +5,21 @@ set -eu
 build=$(realpath "${1:-build}"); here=$(dirname "$(realpath "$0")")
 work=$(mktemp -d); trap 'kill $server 2> /dev/null || true; rm -rf "$work"' EXIT
 export HOME=$work TINKER_API_KEY=tml-bench
-# Median of n runs, in milliseconds.
+# Medians of n runs, in milliseconds, of commands that stand between "--": a run of each in turn, so that what
+# else the machine does meets them all alike.
 ms() { python3 - "$@" <<'PY'
 import subprocess, sys, time
-n, args = int(sys.argv[1]), sys.argv[2:]
-t = []
+n, commands = int(sys.argv[1]), [[]]
+for word in sys.argv[2:]:
+    if word == "--":
+        commands.append([])
+    else:
+        commands[-1].append(word)
+took = [[] for _ in commands]
 for _ in range(n):
-    a = time.perf_counter(); subprocess.run(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL); t.append(time.perf_counter() - a)
-print(f"{sorted(t)[n // 2] * 1000:.2f}")
+    for command, t in zip(commands, took):
+        a = time.perf_counter(); subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL); t.append(time.perf_counter() - a)
+print(*(f"{sorted(t)[n // 2] * 1000:.2f}" for t in took))
 PY
 }
 # Peak memory in KB. A small launcher of our own: what a child is charged begins with its parent's size.
@@ -69,16 +76,15 @@ if command -v curl > /dev/null; then
     curl -s -o /dev/null "$TINKER_BASE_URL/archive.tar"
     fetch="checkpoint download tinker://run-1/sampler_weights/final"
     tar=$TINKER_BASE_URL/archive.tar
-    python3 - "$(ms 9 curl -s -o /dev/null "$tar")" "$(ms 9 "$build/tinkc" $fetch --archive -)" \
+    python3 - $(ms 21 curl -s -o /dev/null "$tar" -- "$build/tinkc" $fetch --archive -) \
         "$(rss "$build/tinkc" $fetch --archive -)" <<'PY'
 import sys
 null, ours, memory = map(float, sys.argv[1:])
 print(f"checkpoint download to stdout: {400 / ours * 1000:.0f} MB/s, {memory:.0f} KB; curl into nothing "
       f"{400 / null * 1000:.0f} MB/s (ratio {null / ours:.2f})")
 PY
-    python3 - "$(ms 5 dd if=/dev/zero of="$work/plain" bs=256k count=1526)" \
-        "$(ms 5 curl -s -o "$work/a.tar" "$tar")" "$(ms 5 "$build/tinkc" $fetch -o "$work/out" --force)" \
-        "$(rss "$build/tinkc" $fetch -o "$work/out" --force)" <<'PY'
+    python3 - $(ms 7 dd if=/dev/zero of="$work/plain" bs=256k count=1526 -- curl -s -o "$work/a.tar" "$tar" -- \
+        "$build/tinkc" $fetch -o "$work/out" --force) "$(rss "$build/tinkc" $fetch -o "$work/out" --force)" <<'PY'
 import sys
 disk, file, ours, memory = map(float, sys.argv[1:])
 print(f"checkpoint download, unpacked: {400 / ours * 1000:.0f} MB/s, {memory:.0f} KB; curl into a file "
