@@ -477,6 +477,7 @@ void tke_front_archive(tke_call *call)
 
 typedef struct download {
     tkc_job base;
+    tke_service *svc;
     const tinkc_allocator *a;
     tinkc_reply *reply;
     char *folder;
@@ -525,6 +526,9 @@ static void run_download(tkc_job *job)
     else
         reply->fail(reply, TINKC_E_CONNECTION, err.message);
 done:
+    pthread_mutex_lock(&d->svc->lock);
+    d->svc->n_downloads--;
+    pthread_mutex_unlock(&d->svc->lock);
     tkc_release_str(d->a, d->folder);
     tkc_release(d->a, d, sizeof *d);
 }
@@ -556,26 +560,35 @@ void tke_front_download(tke_call *call, tinkc_str token)
     const tke_archive *archive = tkc_map_get(&svc->archives, token);
     if (archive && archive->expires_ms <= tkc_now_ms(svc->clock))
         archive = NULL;
-    if (archive && d) {
+    bool full = svc->n_downloads >= TKE_MAX_DOWNLOADS;
+    if (archive && d && !full) {
         d->folder = tke_copy(svc, archive->folder, &call->err);
         d->training = archive->training;
+        svc->n_downloads += d->folder != NULL;
     }
     pthread_mutex_unlock(&svc->lock);
     if (!archive || !d || !d->folder) {
         if (d)
             tkc_release(svc->a, d, sizeof *d);
-        tke_refuse(call, archive ? 503 : 404, archive ? "memory" : "not_found",
-                   archive ? "out of memory" : "No such archive, or its time is over");
+        if (!archive)
+            tke_refuse(call, 404, "not_found", "No such archive, or its time is over");
+        else
+            tke_refuse(call, 503, full ? "busy" : "memory",
+                       full ? "Too many downloads at once; try again" : "out of memory");
         return;
     }
+    d->svc = svc;
     d->a = svc->a;
     d->reply = call->reply;
     d->base.run = run_download;
     read_range(call, d);
     if (!tkc_pool_submit(svc->downloads, &d->base, &call->err)) {
+        tke_send_failure(call->reply, svc->a, &call->err);
+        pthread_mutex_lock(&svc->lock);
+        svc->n_downloads--;
+        pthread_mutex_unlock(&svc->lock);
         tkc_release_str(svc->a, d->folder);
         tkc_release(svc->a, d, sizeof *d);
-        tke_send_failure(call->reply, svc->a, &call->err);
     }
 }
 

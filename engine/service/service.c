@@ -276,7 +276,8 @@ static bool start(tke_service *svc, const tinkc_engine_options *o, tinkc_error *
                                         err)
                           : NULL;
     svc->files = svc->cpu ? tkc_pool_new(svc->a, 1, "tinkc-files", err) : NULL;
-    svc->downloads = svc->files ? tkc_pool_new(svc->a, 2, "tinkc-archives", err) : NULL;
+    svc->downloads =
+        svc->files ? tkc_pool_new(svc->a, TKE_MAX_DOWNLOADS, "tinkc-archives", err) : NULL;
     svc->results = svc->downloads ? tkc_pool_new(svc->a, 1, "tinkc-results", err) : NULL;
     if (!svc->results)
         return false;

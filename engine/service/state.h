@@ -290,6 +290,8 @@ typedef struct tke_idempotent { /* answers to X-Idempotency-Key of create_sessio
     int64_t at_ms;
 } tke_idempotent;
 
+enum { TKE_MAX_DOWNLOADS = 64 };
+
 struct tke_service {
     tkc_refs refs;
     const tinkc_allocator *a;
@@ -300,7 +302,7 @@ struct tke_service {
     tke_store *store;
     tke_cpu *cpu;        /* the worker's */
     tkc_pool *files;     /* one thread: tensor files */
-    tkc_pool *downloads; /* slow readers wait here and nowhere else */
+    tkc_pool *downloads; /* slow readers wait here and nowhere else: a thread for each */
     tkc_pool *results;   /* one thread: reads results that are in files */
     int64_t epoch;
     atomic_bool draining;
@@ -326,6 +328,7 @@ struct tke_service {
     size_t adapter_bytes, snapshot_bytes;
     int64_t result_bytes;
     size_t queued_bytes;
+    size_t n_downloads;
     uint64_t turn;
     uint64_t room_changes; /* counts every release of memory */
     tkc_map usage;         /* counters not yet in the store */

@@ -533,6 +533,44 @@ static void archives(void **state)
     tinkc_server_free(server);
 }
 
+/* Those who begin a download and do not read on keep nobody else from his. */
+static void slow_readers(void **state)
+{
+    (void)state;
+    enum { SLOW = 5 };
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 256, 1));
+    const char *promise = service_json(t, 200, "POST", "/api/v1/save_weights",
+                                       "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"a\"}", model);
+    service_wait(t, json_field(promise, "request_id"));
+    char path[200], head[300], token[40], byte;
+    snprintf(path, sizeof path, "%s/socket", scratch);
+    tinkc_server *server = serve(&(tinkc_serve_options){ .unix_socket = path }); /* small buffers */
+    snprintf(head, sizeof head,
+             "GET /api/v1/training_runs/%s/checkpoints/weights/a/archive HTTP/1.1", model);
+    int fd = dial(server), slow[SLOW];
+    tkc_buf got = talk(fd, head, "", 0);
+    const char *at = strstr(got.data, "/api/v1/archives/");
+    assert_non_null(at);
+    snprintf(token, sizeof token, "%.32s", at + strlen("/api/v1/archives/"));
+    tkc_buf_free(&got);
+    int n =
+        snprintf(head, sizeof head, "GET /api/v1/archives/%s HTTP/1.1\r\nHost: x\r\n\r\n", token);
+    for (int i = 0; i < SLOW; i++) {
+        slow[i] = dial(server);
+        assert_int_equal(send(slow[i], head, (size_t)n, MSG_NOSIGNAL), n);
+        assert_int_equal(recv(slow[i], &byte, 1, 0), 1);
+    }
+    snprintf(head, sizeof head, "GET /api/v1/archives/%s HTTP/1.1", token);
+    got = talk(fd, head, "", 0);
+    assert_true(got.len > 2 << 20);
+    tkc_buf_free(&got);
+    for (int i = 0; i < SLOW; i++)
+        close(slow[i]);
+    close(fd);
+    tinkc_server_free(server);
+}
+
 /* Polls do not keep a server from stopping. */
 static void stops_with_open_polls(void **state)
 {
@@ -577,6 +615,7 @@ int main(void)
         cmocka_unit_test(heartbeats_in_a_crowd),
         cmocka_unit_test(addresses),
         cmocka_unit_test(streams),
+        cmocka_unit_test(slow_readers),
         cmocka_unit_test(archives),
         cmocka_unit_test(stops_with_open_polls),
     };
