@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # An installation somewhere: a stranger's program finds it through pkg-config and through CMake, in C
-# and in C++, shared and static, and every public header stands alone.
+# and in C++, shared and static, every public header stands alone, and the command has all it needs.
 set -eu
 build=$(cd "$1" && pwd)
 command -v pkg-config > /dev/null || { echo "skipped: pkg-config is not installed"; exit 77; }
@@ -70,7 +70,18 @@ every_header_stands_alone() {
     done
 }
 
+# The command with its pages, its completion and its model, from wherever it lies.
+command_is_at_home() {
+    for file in man/man1/tinkc.1 man/man1/tinkc-train.1 bash-completion/completions/tinkc \
+        zsh/site-functions/_tinkc fish/vendor_completions.d/tinkc.fish; do
+        [ -s "$work/usr/share/$file" ] || { echo "share/$file is missing"; return 1; }
+    done
+    answer=$(cd / && HOME=$work "$work/usr/bin/tinkc" sample --local --temperature 0 "What is 7 + 5?")
+    [ "$answer" = 12 ] || { echo "the installed command says: $answer"; return 1; }
+}
+
 links_through_pkg_config
 links_through_cmake
+command_is_at_home
 every_header_stands_alone
 echo "install: found and used"
