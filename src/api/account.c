@@ -103,6 +103,9 @@ static void give_identity(who_op *op, const char *jwt, tinkc_error *err)
         return;
     who->user_urn = claims.sub ? claims.sub : "";
     who->email = claims.email && claims.email[0] ? claims.email : NULL;
+    who->org_urn = claims.org_id
+                       ? tkc_arena_printf(&op->f.arena, err, "tml:organization:%s", claims.org_id)
+                       : "";
     op->f.result = who;
 }
 

@@ -335,6 +335,7 @@ static void start_session(tkc_boot *boot)
         .user_metadata = { .pairs = client->user_metadata ? client->user_metadata : none },
         .sdk_version = TINKC_TINKER_VERSION,
         .project_id = client->project_id,
+        .display_name = client->display_name,
     };
     start_step(boot,
                (tkc_call_spec){ .path = "/api/v1/create_session",
@@ -350,6 +351,17 @@ static void beat_answered(tkc_call *call)
     tkc_boot *boot = call->owner;
     tinkc_client *client = boot->client;
     int64_t now = tkc_now_ms(client->clock);
+    if (call->status == 410) { /* the session was ended, here or elsewhere */
+        tkc_client_log(client, TINKC_LOG_INFO, "session %s is over: no more heartbeats",
+                       client->shared.session_id);
+        tkc_emit(client, NULL,
+                 &(tinkc_event){ .kind = TINKC_EVENT_HEARTBEAT,
+                                 .http_status = 410,
+                                 .text = "the session is over" });
+        boot->beat = NULL;
+        tkc_call_free(call);
+        return;
+    }
     if (call->err.code) {
         (void)snprintf(boot->beat_error, sizeof boot->beat_error, "%.159s", call->err.message);
     } else {

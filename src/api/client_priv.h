@@ -57,6 +57,7 @@ struct tinkc_client {
     const char *api_key;  /* NULL = none */
     const char *credential_cmd;
     const char *project_id; /* NULL = none */
+    const char *display_name;
     const char *const *tags;
     const char *const *user_metadata;
     const char *const *headers;      /* pairs, on every request, the defaults merged in */

@@ -414,6 +414,18 @@ static void save_for_sampler(exchange *x)
     promise_message(x, sequenced_id(x, m->id, q->seq_id.value), &r);
 }
 
+static void save_external(exchange *x)
+{
+    const tkc_save_external_request *q = read_request(x);
+    mock_model *m = q ? find_model(x, q->model_id) : NULL;
+    if (!m)
+        return;
+    tkc_save_external_result r = { .path = tkc_arena_printf(&x->s->memory, &x->err,
+                                                            "tinker://%s/external_weights/%s",
+                                                            m->id, q->path) };
+    promise_message(x, sequenced_id(x, m->id, q->seq_id.value), &r);
+}
+
 static void load_weights(exchange *x)
 {
     const tkc_load_weights_request *q = read_request(x);
@@ -855,6 +867,22 @@ static void dispatch_rest(exchange *x)
     case TKC_EP_USAGE:
         plain_text(x, "{\"data\":[],\"sessions\":{}}");
         break;
+    case TKC_EP_STORAGE:
+        plain_text(x, "{\"data\":[]}");
+        break;
+    case TKC_EP_SEARCH_SESSIONS:
+        plain_text(x, "{\"sessions\":[]}");
+        break;
+    case TKC_EP_FINISH_SESSION:
+        plain_text(x, "{}");
+        break;
+    case TKC_EP_COPY_WEIGHTS:
+        plain_text(x, "{\"tinker_path\":\"tinker://mock-copy/weights/copy\"}");
+        break;
+    case TKC_EP_EXTERNAL_URLS:
+        plain_text(x, "{\"urls\":{\"model.safetensors\":\"https://mock.invalid/model\"},"
+                      "\"expires\":\"2030-01-01T00:00:00Z\"}");
+        break;
     default:
         refuse(x, 404, "not here");
         break;
@@ -908,6 +936,9 @@ static void dispatch(exchange *x)
         break;
     case TKC_EP_SAVE_FOR_SAMPLER:
         save_for_sampler(x);
+        break;
+    case TKC_EP_SAVE_EXTERNAL:
+        save_external(x);
         break;
     case TKC_EP_LOAD_WEIGHTS:
         load_weights(x);

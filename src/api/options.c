@@ -260,6 +260,8 @@ bool tkc_options_apply(tinkc_client *client, const tinkc_client_options *o, tink
     client->tags =
         o->tags ? copy_list(client, o->tags, false, "tags", err) : tags_from_env(client, err);
     client->user_metadata = copy_list(client, o->user_metadata, true, "user_metadata", err);
+    if (o->display_name && o->display_name[0])
+        client->display_name = tkc_arena_cstr(&client->texts, o->display_name, err);
     if (tkc_failed(err) || !make_headers(client, o, err) || !make_query(client, o, err))
         return false;
     client->log = (tkc_log){ .fn = o->log,

@@ -505,7 +505,8 @@ static tkc_lost *lose_part(const part *p, bool patient, tinkc_error *err)
     lost_part *gone = tkc_zalloc(s->f.client->a, sizeof *gone, err);
     if (!gone)
         return NULL;
-    gone->lost = (tkc_lost){ .path = "/api/v1/forward_backward",
+    gone->lost = (tkc_lost){ .seq = p->range.seq,
+                             .path = "/api/v1/forward_backward",
                              .content_type = TKC_TYPE_PROTOBUF,
                              .bytes = (size_t)p->range.bytes,
                              .patient = patient,

@@ -38,6 +38,7 @@ bool tkc_rest_spec(const tinkc_allocator *a, const tkc_rest_request *r, tkc_buf 
                              .window = ep->operation_layer,
                              .retries = ep->max_retries ? TKC_RETRIES_DEFAULT : 0,
                              .conflict_final = r->conflict_is_final,
+                             .headers = r->headers,
                              .body = r->message ? body : NULL };
     return true;
 }
@@ -82,9 +83,8 @@ const char *tkc_scope_name(int32_t scope, tinkc_error *err)
     return NULL;
 }
 
-/* "?a=b&c=d" from pairs; empty values are left out. The caller frees the buffer. */
-static const char *make_query(tinkc_client *client, tkc_buf *buf, const char *const *pairs,
-                              tinkc_error *err)
+const char *tkc_make_query(tinkc_client *client, tkc_buf *buf, const char *const *pairs,
+                           tinkc_error *err)
 {
     tkc_query q;
     tkc_buf_init(buf, client ? client->a : NULL, TKC_BUF_NO_MAX);
@@ -115,6 +115,7 @@ void tkc_fill_checkpoint(tinkc_checkpoint *to, const tkc_checkpoint *from)
         .kind = kind > 0 ? kind : 0,
         .is_public = from->is_public,
         .json = from->json,
+        .user_metadata = from->user_metadata.pairs,
     };
 }
 
@@ -177,7 +178,7 @@ tinkc_future *tinkc_run_get(tinkc_client *client, const char *run_id, int32_t sc
     tkc_buf query;
     const char *name = tkc_check_id(run_id, "run_id", err) ? tkc_scope_name(scope, err) : NULL;
     const char *text =
-        make_query(client, &query, (const char *[]){ "access_scope", name, NULL }, err);
+        tkc_make_query(client, &query, (const char *[]){ "access_scope", name, NULL }, err);
     tinkc_future *f = NULL;
     if (text && name)
         f = tkc_rest_start(client, &run_class,
@@ -189,22 +190,17 @@ tinkc_future *tinkc_run_get(tinkc_client *client, const char *run_id, int32_t sc
 }
 
 /* A span as a C string, for the endpoint table. */
-enum { ID_TEXT_MAX = 1024 };
-static bool copy_span(char out[ID_TEXT_MAX], tinkc_str s, tinkc_error *err)
+static bool copy_span(char out[TKC_ID_TEXT], tinkc_str s, tinkc_error *err)
 {
-    if (s.len >= ID_TEXT_MAX)
+    if (s.len >= TKC_ID_TEXT)
         return tkc_fail(err, TINKC_E_PATH, "path: a part of it is longer than %d bytes",
-                        ID_TEXT_MAX - 1);
+                        TKC_ID_TEXT - 1);
     memcpy(out, s.data, s.len);
     out[s.len] = 0;
     return true;
 }
 
-typedef struct path_ids {
-    char run[ID_TEXT_MAX], checkpoint[ID_TEXT_MAX];
-} path_ids;
-
-static bool parse_path(const char *path, path_ids *out, tinkc_error *err)
+bool tkc_path_ids_parse(const char *path, tkc_path_ids *out, tinkc_error *err)
 {
     tinkc_path parts;
     return tinkc_path_parse(path, &parts, err) && copy_span(out->run, parts.run_id, err) &&
@@ -215,8 +211,8 @@ tinkc_future *tinkc_run_get_by_path(tinkc_client *client, const char *path, int3
                                     tinkc_error *err)
 {
     tinkc_error local;
-    path_ids ids;
-    if (!tkc_enter(&err, &local) || !parse_path(path, &ids, err))
+    tkc_path_ids ids;
+    if (!tkc_enter(&err, &local) || !tkc_path_ids_parse(path, &ids, err))
         return NULL;
     return tinkc_run_get(client, ids.run, scope, err);
 }
@@ -271,8 +267,8 @@ static tinkc_future *act_on_path(tinkc_client *client, const tkc_rest_class *cla
                                  const char *path, int32_t endpoint, const void *message,
                                  tinkc_error *err)
 {
-    path_ids ids;
-    if (!parse_path(path, &ids, err))
+    tkc_path_ids ids;
+    if (!tkc_path_ids_parse(path, &ids, err))
         return NULL;
     return tkc_rest_start(client, class,
                           &(tkc_rest_request){ .endpoint = endpoint,
@@ -347,6 +343,8 @@ static bool decode_session(tinkc_future *f, const tkc_call *answer, tinkc_error 
         .training_run_ids = msg->training_run_ids ? msg->training_run_ids : none,
         .sampler_ids = msg->sampler_ids ? msg->sampler_ids : none,
         .json = msg->json,
+        .user_metadata = msg->user_metadata.pairs,
+        .display_name = msg->display_name,
     };
     f->result = session;
     return true;
@@ -363,7 +361,7 @@ tinkc_future *tinkc_session_get(tinkc_client *client, const char *session_id, in
     const char *name =
         tkc_check_id(session_id, "session_id", err) ? tkc_scope_name(scope, err) : NULL;
     const char *text =
-        make_query(client, &query, (const char *[]){ "access_scope", name, NULL }, err);
+        tkc_make_query(client, &query, (const char *[]){ "access_scope", name, NULL }, err);
     tinkc_future *f = NULL;
     if (text && name)
         f = tkc_rest_start(
@@ -457,7 +455,7 @@ tinkc_future *tinkc_audit_get(tinkc_client *client, const char *event_type, cons
         return NULL;
     }
     tkc_buf query;
-    const char *text = make_query(
+    const char *text = tkc_make_query(
         client, &query,
         (const char *[]){ "event_type", event_type ? event_type : "all", "day", day, NULL }, err);
     tinkc_future *f = NULL;
@@ -556,7 +554,7 @@ tinkc_future *tinkc_usage_get(tinkc_client *client, const char *starting_on,
         !check_time(ending_before, "ending_before", err))
         return NULL;
     tkc_buf query;
-    const char *text = make_query(
+    const char *text = tkc_make_query(
         client, &query,
         (const char *[]){ "starting_on", starting_on, "ending_before", ending_before, NULL }, err);
     tinkc_future *f = NULL;

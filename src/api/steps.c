@@ -48,6 +48,12 @@ static const tkc_endpoint *endpoint_of(const step *s)
     return tkc_endpoint_get(s->how->endpoint);
 }
 
+/* Where its number goes; only if it has one. */
+static tkc_opt_i64 *seq_of(const step *s)
+{
+    return (tkc_opt_i64 *)(void *)((char *)s->message + s->how->seq_offset);
+}
+
 /* ---- results ---- */
 
 static void take_result(step *s, tinkc_bytes body)
@@ -133,8 +139,9 @@ static void lose(step *s, const tinkc_error *why, bool patient)
     if (!s->has_seq)
         return;
     tkc_buf_init(&body, a, TKC_BUF_NO_MAX);
+    const tkc_opt_i64 *seq = seq_of(s);
     if (tkc_message_encode(e->request, s->message, &body, &err))
-        lost = tkc_lost_new(a, e->path, "application/json", &body, &err);
+        lost = tkc_lost_new(a, seq->value, e->path, "application/json", &body, &err);
     tkc_buf_free(&body);
     if (lost)
         lost->patient = patient;
@@ -211,8 +218,7 @@ static void go(tkc_turn *turn, const tinkc_error *refused)
     }
     s->has_seq = s->how->seq_offset != SIZE_MAX;
     if (s->has_seq) {
-        tkc_opt_i64 *seq = (tkc_opt_i64 *)(void *)((char *)s->message + s->how->seq_offset);
-        *seq = (tkc_opt_i64)TKC_SOME(tkc_turn_take(s->trainer, 1));
+        *seq_of(s) = (tkc_opt_i64)TKC_SOME(tkc_turn_take(s->trainer, 1));
     }
     s->call = make_call(s, &err);
     if (!s->call) {
@@ -419,6 +425,28 @@ static tkc_opt_i64 ttl_of(const tinkc_save_options *o)
     return o && o->ttl_s ? (tkc_opt_i64)TKC_SOME(o->ttl_s) : none;
 }
 
+/* A copy in the arena; NULL = empty. */
+static const char *const *keep_list(step *s, const char *const *list, tinkc_error *err)
+{
+    size_t n = 0;
+    while (list && list[n])
+        n++;
+    const char **copy = n ? tkc_arena_array(&s->f.arena, n + 1, sizeof *copy, err) : NULL;
+    for (size_t i = 0; copy && i < n; i++)
+        copy[i] = tkc_arena_cstr(&s->f.arena, list[i], err);
+    return (const char *const *)copy;
+}
+
+static tkc_metadata keep_pairs(step *s, const char *const *pairs, tinkc_error *err)
+{
+    size_t n = 0;
+    while (pairs && pairs[n])
+        n++;
+    if (n % 2)
+        tkc_fail(err, TINKC_E_ARGUMENT, "user_metadata: a name without a value");
+    return (tkc_metadata){ .pairs = keep_list(s, pairs, err) };
+}
+
 tinkc_future *tinkc_trainer_save(tinkc_trainer *trainer, const char *name,
                                  const tinkc_save_options *o, tinkc_error *err)
 {
@@ -433,6 +461,7 @@ tinkc_future *tinkc_trainer_save(tinkc_trainer *trainer, const char *name,
     m->model_id = trainer->model_id;
     m->ttl_seconds = ttl_of(o);
     m->overwrite = o && o->overwrite;
+    m->user_metadata = keep_pairs(s, o ? o->user_metadata : NULL, err);
     return submit_or_drop(s, err);
 }
 
@@ -453,6 +482,54 @@ tinkc_future *tinkc_trainer_save_for_sampler(tinkc_trainer *trainer, const char 
     s->name = m->path = keep_text(s, name, err);
     m->model_id = trainer->model_id;
     m->ttl_seconds = ttl_of(o);
+    m->user_metadata = keep_pairs(s, o ? o->user_metadata : NULL, err);
+    return submit_or_drop(s, err);
+}
+
+static bool take_external_save(step *s, const void *result, tinkc_error *err)
+{
+    return take_path(s, ((const tkc_save_external_result *)result)->path, err);
+}
+
+static const step_class external_save_class = { STEP("trainer_save_external", "path"),
+                                                TKC_EP_SAVE_EXTERNAL,
+                                                offsetof(tkc_save_external_request, seq_id), false,
+                                                take_external_save };
+
+enum { RECIPIENTS_MAX = 10 };
+
+static bool check_external(const tinkc_external_options *o, tinkc_error *err)
+{
+    size_t n = 0;
+    if (!tkc_all_zero(o->reserved, sizeof o->reserved))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "reserved: must be zero");
+    if (o->ttl_s < 0)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "ttl_s: must not be negative");
+    while (o->recipients && o->recipients[n])
+        if (!o->recipients[n++][0] || n > RECIPIENTS_MAX)
+            return tkc_fail(err, TINKC_E_ARGUMENT, "recipients: %s",
+                            n > RECIPIENTS_MAX ? "more than 10" : "one is empty");
+    return !o->recipients || n ||
+           tkc_fail(err, TINKC_E_ARGUMENT, "recipients: an empty list would encrypt nothing");
+}
+
+tinkc_future *tinkc_trainer_save_external(tinkc_trainer *trainer, const char *name,
+                                          const tinkc_external_options *options, tinkc_error *err)
+{
+    static const tinkc_external_options none;
+    const tinkc_external_options *o = options ? options : &none;
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !check_name(name, err) || !check_external(o, err))
+        return NULL;
+    step *s = step_new(trainer, &external_save_class, err);
+    if (!s)
+        return NULL;
+    tkc_save_external_request *m = s->message;
+    m->path = keep_text(s, name, err);
+    m->model_id = trainer->model_id;
+    if (o->ttl_s)
+        m->ttl_seconds = (tkc_opt_i64)TKC_SOME(o->ttl_s);
+    m->age_encryption_recipients = keep_list(s, o->recipients, err);
     return submit_or_drop(s, err);
 }
 

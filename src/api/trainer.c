@@ -156,13 +156,14 @@ static void free_written(tkc_lost *lost)
     tkc_release(w->a, w, sizeof *w);
 }
 
-tkc_lost *tkc_lost_new(const tinkc_allocator *a, const char *path, const char *content_type,
-                       tkc_buf *body, tinkc_error *err)
+tkc_lost *tkc_lost_new(const tinkc_allocator *a, int64_t seq, const char *path,
+                       const char *content_type, tkc_buf *body, tinkc_error *err)
 {
     written_lost *w = tkc_zalloc(a, sizeof *w, err);
     if (!w)
         return NULL;
-    w->lost = (tkc_lost){ .path = path,
+    w->lost = (tkc_lost){ .seq = seq,
+                          .path = path,
                           .content_type = content_type,
                           .bytes = body->len,
                           .write = copy_written,
@@ -183,11 +184,28 @@ static void end_mend(tinkc_trainer *t)
     tkc_trainer_drop(t);
 }
 
+/* What is wrong with a request itself was so at the attempts before, too. */
+static bool is_wrong(const tkc_call *call)
+{
+    int32_t s = call->err.http_status;
+    return s == 400 || s == 404 || s == 405 || s == 413 || s == 422;
+}
+
+/* The service will never take it and never has. If no number behind it was given out, it is as if
+ * it had not been sent. */
+static bool give_up_lost(tinkc_trainer *t, const tkc_call *call)
+{
+    if (!is_wrong(call) || t->io.lost->next || t->io.lost->seq != t->io.next_seq - 1)
+        return false;
+    t->io.next_seq--;
+    return true;
+}
+
 static void mended(tkc_call *call)
 {
     tinkc_trainer *t = call->owner;
     tkc_lost *first = t->io.lost;
-    bool ok = call->err.code == TINKC_OK;
+    bool ok = call->err.code == TINKC_OK || give_up_lost(t, call);
     tkc_trainer_keep(t);
     end_mend(t);
     if (ok) {
@@ -349,11 +367,8 @@ int32_t tkc_submit_fate(const tkc_call *call)
 {
     if (call->err.code == TINKC_OK)
         return TKC_SUBMIT_ACCEPTED;
-    /* What is wrong with the request itself was so at the attempts before, too. Any other refusal
-     * speaks for itself alone: one before it may have got through. */
-    int32_t s = call->err.http_status;
-    bool wrong = s == 400 || s == 413 || s == 422;
-    return wrong || !call->may_have_run ? TKC_SUBMIT_NOT_TAKEN : TKC_SUBMIT_LOST;
+    /* Any other refusal speaks for itself alone: one before it may have got through. */
+    return is_wrong(call) || !call->may_have_run ? TKC_SUBMIT_NOT_TAKEN : TKC_SUBMIT_LOST;
 }
 
 bool tkc_submit_read(const tkc_call *call, tkc_arena *arena, tinkc_str *request_id,

@@ -25,6 +25,7 @@ struct tkc_turn {
 typedef struct tkc_lost tkc_lost;
 struct tkc_lost {
     tkc_lost *next;
+    int64_t seq;
     const char *path, *content_type; /* static */
     size_t bytes;                    /* about; large ones are written on a helper */
     bool patient; /* its sender was cancelled, not beaten: it gets all the retries there are */
@@ -33,8 +34,8 @@ struct tkc_lost {
     void (*free)(tkc_lost *);
 };
 /* One whose body is written already; moved. */
-tkc_lost *tkc_lost_new(const tinkc_allocator *a, const char *path, const char *content_type,
-                       tkc_buf *body, tinkc_error *err);
+tkc_lost *tkc_lost_new(const tinkc_allocator *a, int64_t seq, const char *path,
+                       const char *content_type, tkc_buf *body, tinkc_error *err);
 void tkc_lost_free_all(tkc_lost *);
 
 struct tinkc_trainer {

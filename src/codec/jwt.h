@@ -9,6 +9,7 @@ typedef struct tkc_jwt {
     const char *sub; /* NULL = none, so for the others; in the arena */
     const char *email;
     const char *iss;
+    const char *org_id;
 } tkc_jwt;
 
 /* Errors: TOKEN (not three parts, not base64url, not a JSON object); the token is not repeated. */

@@ -21,9 +21,10 @@ static bool split_id(tinkc_str text, int32_t *kind, tinkc_str *name)
     if (slash + 1 >= text.len)
         return false;
     *name = tkc_strn(text.data + slash + 1, text.len - slash - 1);
-    *kind = tkc_str_is(first, "weights")           ? TINKC_CHECKPOINT_TRAINING
-            : tkc_str_is(first, "sampler_weights") ? TINKC_CHECKPOINT_SAMPLER
-                                                   : 0;
+    *kind = tkc_str_is(first, "weights")            ? TINKC_CHECKPOINT_TRAINING
+            : tkc_str_is(first, "sampler_weights")  ? TINKC_CHECKPOINT_SAMPLER
+            : tkc_str_is(first, "external_weights") ? TINKC_CHECKPOINT_EXTERNAL
+                                                    : 0;
     return *kind != 0 && tkc_str_find(*name, '/') == name->len;
 }
 

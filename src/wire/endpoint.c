@@ -61,6 +61,8 @@ static const tkc_endpoint endpoints[TKC_EP_COUNT] = {
     FUTURE(TKC_EP_SAVE_FOR_SAMPLER, "save_weights_for_sampler", TRAIN, JSON, JSON, 0, true,
            "SaveWeightsForSampler", &tkc_save_for_sampler_request_type,
            &tkc_save_for_sampler_result_type),
+    FUTURE(TKC_EP_SAVE_EXTERNAL, "save_weights_external", TRAIN, JSON, JSON, 0, true,
+           "SaveWeightsExternal", &tkc_save_external_request_type, &tkc_save_external_result_type),
     FUTURE(TKC_EP_LOAD_WEIGHTS, "load_weights", TRAIN, JSON, JSON, 10, true, "LoadWeights",
            &tkc_load_weights_request_type, &tkc_load_weights_result_type),
     FUTURE(TKC_EP_SAMPLE, "asample", TINKC_POOL_SAMPLE, JSON, PB, 0, true, "Sample",
@@ -91,10 +93,18 @@ static const tkc_endpoint endpoints[TKC_EP_COUNT] = {
            &tkc_ttl_request_type, NULL),
     DIRECT(TKC_EP_ARCHIVE, "checkpoint_archive", "GET", CKPT "/archive", REST, NONE, 0, true,
            LONG_MS, NULL, &tkc_archive_response_type),
+    DIRECT(TKC_EP_EXTERNAL_URLS, "external_weights_urls", "GET", CKPT "/external_weights_urls",
+           TRAIN, NONE, 10, true, LONG_MS, NULL, &tkc_external_urls_response_type),
+    DIRECT(TKC_EP_COPY_WEIGHTS, "copy_weights", "POST", V1 "/copy_weights", TRAIN, JSON, 10, true,
+           LONG_MS, &tkc_copy_weights_request_type, &tkc_copy_weights_response_type),
     DIRECT(TKC_EP_SESSIONS, "sessions", "GET", V1 "/sessions", TRAIN, NONE, 10, true, LONG_MS, NULL,
            &tkc_sessions_response_type),
     DIRECT(TKC_EP_SESSION, "session", "GET", V1 "/sessions/{id}", TRAIN, NONE, 10, true, LONG_MS,
            NULL, &tkc_session_response_type),
+    DIRECT(TKC_EP_SEARCH_SESSIONS, "search_sessions", "POST", V1 "/sessions/search", TRAIN, JSON,
+           10, true, LONG_MS, &tkc_search_request_type, &tkc_search_response_type),
+    DIRECT(TKC_EP_FINISH_SESSION, "finish_session", "POST", V1 "/sessions/{id}/finish", TRAIN, JSON,
+           10, true, LONG_MS, &tkc_finish_session_request_type, NULL),
     DIRECT(TKC_EP_ASSIGN_PROJECT, "assign_session_project", "PUT", V1 "/sessions/{id}/project",
            TRAIN, JSON, 10, true, LONG_MS, &tkc_project_request_type, NULL),
     DIRECT(TKC_EP_TRACE_EXPORT, "trace_export", "GET", V1 "/sessions/{id}/trace_export", TRAIN,
@@ -105,6 +115,8 @@ static const tkc_endpoint endpoints[TKC_EP_COUNT] = {
            &tkc_audit_response_type),
     DIRECT(TKC_EP_USAGE, "billing_usage", "GET", V1 "/billing/usage/events", TRAIN, NONE, 10, true,
            LONG_MS, NULL, &tkc_usage_response_type),
+    DIRECT(TKC_EP_STORAGE, "checkpoint_storage", "GET", V1 "/billing/usage/checkpoints/current",
+           TRAIN, NONE, 10, true, LONG_MS, NULL, &tkc_storage_response_type),
 };
 
 const tkc_endpoint *tkc_endpoint_get(int32_t id)
@@ -153,7 +165,8 @@ static bool split(tinkc_str path, segments *out)
 /* "weights/NAME" takes two segments, a bare name one. */
 static size_t checkpoint_width(const segments *s, size_t i)
 {
-    bool kind = tkc_str_is(s->part[i], "weights") || tkc_str_is(s->part[i], "sampler_weights");
+    bool kind = tkc_str_is(s->part[i], "weights") || tkc_str_is(s->part[i], "sampler_weights") ||
+                tkc_str_is(s->part[i], "external_weights");
     return kind && i + 1 < s->n ? 2 : 1;
 }
 

@@ -59,6 +59,7 @@ static bool time_given(const tkc_time *t)
 static bool is_given(const tkc_field *f, const void *member)
 {
     const void *pointer;
+    raw_array items;
     switch (f->kind) {
     case TKC_STR:
     case TKC_STRS:
@@ -87,6 +88,9 @@ static bool is_given(const tkc_field *f, const void *member)
         return ((const tinkc_str *)member)->data != NULL;
     case TKC_CUSTOM:
         return ((const tkc_custom *)f->type)->given(member);
+    case TKC_OBJECTS: /* where none and null are the same, none is left out */
+        memcpy(&items, member, sizeof items);
+        return items.len || !(f->flags & TKC_NULLABLE);
     case TKC_SELF:
         return false;
     default:

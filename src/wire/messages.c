@@ -99,8 +99,11 @@ const tkc_message tkc_auth_token_response_type =
 
 #define T tkc_create_session_request
 static const tkc_field create_session_request[] = {
-    FIELD(tags, TKC_STRS, MUST),       FIELD(user_metadata, TKC_METADATA, NULLABLE),
-    FIELD(sdk_version, TKC_STR, MUST), FIELD(project_id, TKC_STR, NULLABLE),
+    FIELD(tags, TKC_STRS, MUST),
+    FIELD(user_metadata, TKC_METADATA, NULLABLE),
+    FIELD(sdk_version, TKC_STR, MUST),
+    FIELD(project_id, TKC_STR, NULLABLE),
+    FIELD(display_name, TKC_STR, NULLABLE),
     TAG("create_session", 0),
 };
 const tkc_message tkc_create_session_request_type =
@@ -288,9 +291,13 @@ const tkc_message tkc_optim_step_result_type =
 
 #define T tkc_save_weights_request
 static const tkc_field save_weights_request[] = {
-    FIELD(model_id, TKC_STR, MUST),       FIELD(path, TKC_STR, NULLABLE),
-    FIELD(seq_id, TKC_OPT_I64, NULLABLE), FIELD(ttl_seconds, TKC_OPT_I64, NULLABLE),
-    FIELD(overwrite, TKC_BOOL, 0),        TAG("save_weights", 0),
+    FIELD(model_id, TKC_STR, MUST),
+    FIELD(path, TKC_STR, NULLABLE),
+    FIELD(seq_id, TKC_OPT_I64, NULLABLE),
+    FIELD(ttl_seconds, TKC_OPT_I64, NULLABLE),
+    FIELD(overwrite, TKC_BOOL, 0),
+    FIELD(user_metadata, TKC_METADATA, NULLABLE),
+    TAG("save_weights", 0),
 };
 const tkc_message tkc_save_weights_request_type =
     MESSAGE(save_weights_request, "save_weights request", NULL);
@@ -313,6 +320,7 @@ static const tkc_field save_for_sampler_request[] = {
     FIELD(seq_id, TKC_OPT_I64, NULLABLE),
     FIELD(ttl_seconds, TKC_OPT_I64, NULLABLE),
     FIELD(overwrite, TKC_OPT_BOOL, NULLABLE),
+    FIELD(user_metadata, TKC_METADATA, NULLABLE),
     TAG("save_weights_for_sampler", 0),
 };
 const tkc_message tkc_save_for_sampler_request_type =
@@ -327,6 +335,29 @@ static const tkc_field save_for_sampler_result[] = {
 };
 const tkc_message tkc_save_for_sampler_result_type =
     MESSAGE(save_for_sampler_result, "save_weights_for_sampler result", NULL);
+#undef T
+
+#define T tkc_save_external_request
+static const tkc_field save_external_request[] = {
+    FIELD(model_id, TKC_STR, MUST),
+    FIELD(path, TKC_STR, MUST),
+    FIELD(seq_id, TKC_OPT_I64, NULLABLE),
+    FIELD(ttl_seconds, TKC_OPT_I64, NULLABLE),
+    FIELD(age_encryption_recipients, TKC_STRS, NULLABLE),
+    TAG("save_weights_external", 0),
+};
+const tkc_message tkc_save_external_request_type =
+    MESSAGE(save_external_request, "save_weights_external request", NULL);
+#undef T
+
+#define T tkc_save_external_result
+static const tkc_field save_external_result[] = {
+    FIELD(path, TKC_STR, NULLABLE),
+    FIELD(size_bytes, TKC_OPT_I64, NULLABLE),
+    TAG("save_weights_external", NULLABLE),
+};
+const tkc_message tkc_save_external_result_type =
+    MESSAGE(save_external_result, "save_weights_external result", NULL);
 #undef T
 
 #define T tkc_load_weights_request
@@ -376,6 +407,24 @@ const tkc_message tkc_weights_info_response_type =
     MESSAGE(weights_info_response, "weights_info response", NULL);
 #undef T
 
+#define T tkc_copy_weights_request
+static const tkc_field copy_weights_request[] = {
+    FIELD(session_id, TKC_STR, NULLABLE),
+    FIELD(model_seq_id, TKC_OPT_I64, NULLABLE),
+    FIELD(destination_project_id, TKC_STR, NULLABLE),
+    FIELD(source_path, TKC_STR, MUST),
+    FIELD(ttl_seconds, TKC_OPT_I64, NULLABLE),
+};
+const tkc_message tkc_copy_weights_request_type =
+    MESSAGE(copy_weights_request, "copy_weights request", NULL);
+#undef T
+
+#define T tkc_copy_weights_response
+static const tkc_field copy_weights_response[] = { FIELD(tinker_path, TKC_STR, MUST) };
+const tkc_message tkc_copy_weights_response_type =
+    MESSAGE(copy_weights_response, "copy_weights response", NULL);
+#undef T
+
 /* ---- polling ---- */
 
 #define T tkc_retrieve_future_request
@@ -419,6 +468,7 @@ const tkc_message tkc_cursor_type = MESSAGE(cursor, "cursor", NULL);
 const tkc_name tkc_checkpoint_kinds[] = {
     { "training", TINKC_CHECKPOINT_TRAINING },
     { "sampler", TINKC_CHECKPOINT_SAMPLER },
+    { "external", TINKC_CHECKPOINT_EXTERNAL },
     { NULL, 0 },
 };
 
@@ -431,6 +481,7 @@ static const tkc_field checkpoint[] = {
     FIELD(size_bytes, TKC_OPT_I64, NULLABLE),
     { "public", TKC_BOOL, 0, offsetof(T, is_public), NULL },
     FIELD(expires_at, TKC_TIME, NULLABLE),
+    FIELD(user_metadata, TKC_METADATA, NULLABLE),
     SELF,
 };
 const tkc_message tkc_checkpoint_type = MESSAGE(checkpoint, "checkpoint", NULL);
@@ -489,6 +540,15 @@ static const tkc_field archive_response[] = {
 const tkc_message tkc_archive_response_type = MESSAGE(archive_response, "archive response", NULL);
 #undef T
 
+#define T tkc_external_urls_response
+static const tkc_field external_urls_response[] = {
+    FIELD(urls, TKC_METADATA, MUST),
+    FIELD(expires, TKC_TIME, MUST),
+};
+const tkc_message tkc_external_urls_response_type =
+    MESSAGE(external_urls_response, "external_weights_urls response", NULL);
+#undef T
+
 #define T tkc_sessions_response
 static const tkc_field sessions_response[] = { FIELD(sessions, TKC_STRS, MUST) };
 const tkc_message tkc_sessions_response_type =
@@ -499,9 +559,101 @@ const tkc_message tkc_sessions_response_type =
 static const tkc_field session_response[] = {
     FIELD(training_run_ids, TKC_STRS, MUST),
     FIELD(sampler_ids, TKC_STRS, MUST),
+    FIELD(user_metadata, TKC_METADATA, NULLABLE),
+    FIELD(display_name, TKC_STR, NULLABLE),
     SELF,
 };
 const tkc_message tkc_session_response_type = MESSAGE(session_response, "session response", NULL);
+#undef T
+
+#define T tkc_finish_reason
+static const tkc_field finish_reason[] = { FIELD(type, TKC_STR, MUST) };
+static const tkc_message finish_reason_type = MESSAGE(finish_reason, "reason", NULL);
+#undef T
+
+#define T tkc_finish_session_request
+static const tkc_field finish_session_request[] = {
+    TYPED(reason, TKC_OBJECT, MUST, &finish_reason_type),
+    FIELD(detail, TKC_STR, NULLABLE),
+};
+const tkc_message tkc_finish_session_request_type =
+    MESSAGE(finish_session_request, "finish request", NULL);
+#undef T
+
+#define T tkc_search_owner
+static const tkc_field search_owner[] = {
+    FIELD(type, TKC_STR, MUST),
+    FIELD(owner_urns, TKC_STRS, NULLABLE),
+};
+static const tkc_message search_owner_type = MESSAGE(search_owner, "owner", NULL);
+#undef T
+
+#define T tkc_search_status
+static const tkc_field search_status[] = {
+    FIELD(type, TKC_STR, MUST),
+    FIELD(reasons, TKC_STRS, NULLABLE),
+};
+static const tkc_message search_status_type = MESSAGE(search_status, "status", NULL);
+#undef T
+
+#define T tkc_search_cursor
+static const tkc_field search_cursor[] = {
+    FIELD(last_created_at, TKC_TIME, MUST),
+    FIELD(last_session_id, TKC_STR, MUST),
+};
+const tkc_message tkc_search_cursor_type = MESSAGE(search_cursor, "cursor", NULL);
+#undef T
+
+#define T tkc_search_request
+static const T search_defaults = { .owner = { .type = "own" }, .limit = 50 };
+static const tkc_field search_request[] = {
+    FIELD(session_id, TKC_STR, NULLABLE),
+    FIELD(project_ids, TKC_STRS, NULLABLE),
+    FIELD(user_metadata, TKC_METADATA, 0),
+    FIELD(display_name, TKC_STR, NULLABLE),
+    TYPED(owner, TKC_OBJECT, 0, &search_owner_type),
+    TYPED(statuses, TKC_OBJECTS, NULLABLE, &search_status_type),
+    FIELD(limit, TKC_I64, 0),
+    FIELD(cursor, TKC_RAW, NULLABLE),
+};
+const tkc_message tkc_search_request_type =
+    MESSAGE(search_request, "session search", &search_defaults);
+#undef T
+
+#define T tkc_session_status
+static const tkc_name session_states[] = {
+    { "active", TINKC_SESSION_ACTIVE },
+    { "cancelled", TINKC_SESSION_CANCELLED },
+    { "failed", TINKC_SESSION_FAILED },
+    { "client_finished", TINKC_SESSION_FINISHED },
+    { NULL, 0 },
+};
+static const tkc_field session_status[] = { TYPED(type, TKC_NAME, MUST, session_states), SELF };
+static const tkc_message session_status_type = MESSAGE(session_status, "status", NULL);
+#undef T
+
+#define T tkc_session_summary
+static const tkc_field session_summary[] = {
+    FIELD(session_id, TKC_STR, MUST),
+    FIELD(created_at, TKC_TIME, MUST),
+    FIELD(owner, TKC_STR, MUST),
+    FIELD(project_id, TKC_STR, MUST),
+    TYPED(status, TKC_OBJECT_PTR, NULLABLE, &session_status_type),
+    FIELD(checkpoints_count, TKC_I64, MUST),
+    FIELD(display_name, TKC_STR, NULLABLE),
+    FIELD(user_metadata, TKC_METADATA, NULLABLE),
+    FIELD(checkpoint_storage_bytes, TKC_OPT_I64, NULLABLE),
+    SELF,
+};
+const tkc_message tkc_session_summary_type = MESSAGE(session_summary, "session", NULL);
+#undef T
+
+#define T tkc_search_response
+static const tkc_field search_response[] = {
+    TYPED(sessions, TKC_OBJECTS, MUST, &tkc_session_summary_type),
+    FIELD(next_cursor, TKC_RAW, NULLABLE),
+};
+const tkc_message tkc_search_response_type = MESSAGE(search_response, "search response", NULL);
 #undef T
 
 #define T tkc_trace_export_response
@@ -576,6 +728,29 @@ static const tkc_field usage_response[] = {
     TYPED(sessions, TKC_MAP, 0, &usage_session_type),
 };
 const tkc_message tkc_usage_response_type = MESSAGE(usage_response, "usage response", NULL);
+#undef T
+
+#define T tkc_storage_item
+static const tkc_field storage_item[] = {
+    FIELD(project_id, TKC_STR, NULLABLE),
+    FIELD(org_user_urn, TKC_STR, NULLABLE),
+    FIELD(user_email, TKC_STR, NULLABLE),
+    FIELD(user_name, TKC_STR, NULLABLE),
+    FIELD(checkpoint_count, TKC_I64, MUST),
+    FIELD(size_bytes, TKC_I64, MUST),
+    FIELD(size_gigabytes, TKC_F64, MUST),
+    FIELD(estimated_monthly_cost_usd, TKC_OPT_F64, NULLABLE),
+    SELF,
+};
+static const tkc_message storage_item_type = MESSAGE(storage_item, "storage item", NULL);
+#undef T
+
+#define T tkc_storage_response
+static const tkc_field storage_response[] = {
+    FIELD(effective_rate_usd_per_gigabyte_month, TKC_OPT_F64, NULLABLE),
+    TYPED(data, TKC_OBJECTS, MUST, &storage_item_type),
+};
+const tkc_message tkc_storage_response_type = MESSAGE(storage_response, "storage response", NULL);
 #undef T
 
 /* ---- telemetry ---- */

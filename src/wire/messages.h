@@ -66,6 +66,7 @@ typedef struct tkc_create_session_request {
     tkc_metadata user_metadata;
     const char *sdk_version;
     const char *project_id;
+    const char *display_name;
 } tkc_create_session_request;
 extern const tkc_message tkc_create_session_request_type;
 
@@ -195,6 +196,7 @@ typedef struct tkc_save_weights_request {
     tkc_opt_i64 seq_id;
     tkc_opt_i64 ttl_seconds;
     bool overwrite;
+    tkc_metadata user_metadata;
 } tkc_save_weights_request;
 extern const tkc_message tkc_save_weights_request_type;
 
@@ -210,6 +212,7 @@ typedef struct tkc_save_for_sampler_request {
     tkc_opt_i64 seq_id;
     tkc_opt_i64 ttl_seconds;
     tkc_opt_bool overwrite; /* not sent by the official SDK */
+    tkc_metadata user_metadata;
 } tkc_save_for_sampler_request;
 extern const tkc_message tkc_save_for_sampler_request_type;
 
@@ -218,6 +221,22 @@ typedef struct tkc_save_for_sampler_result {
     const char *sampling_session_id;
 } tkc_save_for_sampler_result;
 extern const tkc_message tkc_save_for_sampler_result_type;
+
+/* Weights in the form that other programs read. */
+typedef struct tkc_save_external_request {
+    const char *model_id;
+    const char *path; /* the checkpoint's name */
+    tkc_opt_i64 seq_id;
+    tkc_opt_i64 ttl_seconds;
+    const char *const *age_encryption_recipients;
+} tkc_save_external_request;
+extern const tkc_message tkc_save_external_request_type;
+
+typedef struct tkc_save_external_result {
+    const char *path; /* tinker://RUN/external_weights/NAME */
+    tkc_opt_i64 size_bytes;
+} tkc_save_external_result;
+extern const tkc_message tkc_save_external_result_type;
 
 typedef struct tkc_load_weights_request {
     const char *model_id; /* these two, or the next two */
@@ -252,6 +271,21 @@ typedef struct tkc_weights_info_response {
 } tkc_weights_info_response;
 extern const tkc_message tkc_weights_info_response_type;
 
+/* To a project, or to a slot of a session. */
+typedef struct tkc_copy_weights_request {
+    const char *session_id;
+    tkc_opt_i64 model_seq_id;
+    const char *destination_project_id;
+    const char *source_path;
+    tkc_opt_i64 ttl_seconds;
+} tkc_copy_weights_request;
+extern const tkc_message tkc_copy_weights_request_type;
+
+typedef struct tkc_copy_weights_response {
+    const char *tinker_path;
+} tkc_copy_weights_response;
+extern const tkc_message tkc_copy_weights_response_type;
+
 /* ---- polling ---- */
 
 typedef struct tkc_retrieve_future_request {
@@ -281,7 +315,7 @@ typedef struct tkc_cursor {
 } tkc_cursor;
 extern const tkc_message tkc_cursor_type;
 
-extern const tkc_name tkc_checkpoint_kinds[]; /* training, sampler: TINKC_CHECKPOINT_* */
+extern const tkc_name tkc_checkpoint_kinds[]; /* training, sampler, external: TINKC_CHECKPOINT_* */
 
 typedef struct tkc_checkpoint {
     const char *checkpoint_id;
@@ -291,6 +325,7 @@ typedef struct tkc_checkpoint {
     tkc_opt_i64 size_bytes;
     bool is_public; /* "public" */
     tkc_time expires_at;
+    tkc_metadata user_metadata;
     tinkc_str json;
 } tkc_checkpoint;
 extern const tkc_message tkc_checkpoint_type;
@@ -338,6 +373,13 @@ typedef struct tkc_archive_response {
 } tkc_archive_response;
 extern const tkc_message tkc_archive_response_type;
 
+/* Where each file of external weights lies. */
+typedef struct tkc_external_urls_response {
+    tkc_metadata urls; /* file to address */
+    tkc_time expires;
+} tkc_external_urls_response;
+extern const tkc_message tkc_external_urls_response_type;
+
 typedef struct tkc_sessions_response {
     const char *const *sessions; /* a list */
 } tkc_sessions_response;
@@ -346,9 +388,75 @@ extern const tkc_message tkc_sessions_response_type;
 typedef struct tkc_session_response {
     const char *const *training_run_ids;
     const char *const *sampler_ids;
+    tkc_metadata user_metadata;
+    const char *display_name;
     tinkc_str json;
 } tkc_session_response;
 extern const tkc_message tkc_session_response_type;
+
+typedef struct tkc_finish_reason {
+    const char *type; /* success, errored, interrupted */
+} tkc_finish_reason;
+
+typedef struct tkc_finish_session_request {
+    tkc_finish_reason reason;
+    const char *detail;
+} tkc_finish_session_request;
+extern const tkc_message tkc_finish_session_request_type;
+
+typedef struct tkc_search_owner {
+    const char *type; /* own, accessible, user */
+    const char *const *owner_urns;
+} tkc_search_owner;
+
+typedef struct tkc_search_status {
+    const char *type; /* active, cancelled, failed, client_finished */
+    const char *const *reasons;
+} tkc_search_status;
+
+/* Where the next page begins. A client passes it back as it came. */
+typedef struct tkc_search_cursor {
+    tkc_time last_created_at;
+    const char *last_session_id;
+} tkc_search_cursor;
+extern const tkc_message tkc_search_cursor_type;
+
+typedef struct tkc_search_request {
+    const char *session_id;
+    const char *const *project_ids;
+    tkc_metadata user_metadata;
+    const char *display_name;
+    tkc_search_owner owner;
+    TKC_ARRAY(tkc_search_status) statuses; /* none = any */
+    int64_t limit;
+    tinkc_str cursor; /* a tkc_search_cursor as JSON */
+} tkc_search_request;
+extern const tkc_message tkc_search_request_type;
+
+typedef struct tkc_session_status {
+    tkc_name type; /* TINKC_SESSION_* */
+    tinkc_str json;
+} tkc_session_status;
+
+typedef struct tkc_session_summary {
+    const char *session_id;
+    tkc_time created_at;
+    const char *owner;
+    const char *project_id;
+    const tkc_session_status *status; /* NULL = neither ended nor known to run */
+    int64_t checkpoints_count;
+    const char *display_name;
+    tkc_metadata user_metadata;
+    tkc_opt_i64 checkpoint_storage_bytes;
+    tinkc_str json;
+} tkc_session_summary;
+extern const tkc_message tkc_session_summary_type;
+
+typedef struct tkc_search_response {
+    TKC_ARRAY(tkc_session_summary) sessions;
+    tinkc_str next_cursor; /* empty = that was all */
+} tkc_search_response;
+extern const tkc_message tkc_search_response_type;
 
 enum { TKC_EXPORT_PENDING = 1, TKC_EXPORT_READY, TKC_EXPORT_FAILED };
 
@@ -400,6 +508,21 @@ typedef struct tkc_usage_response {
     TKC_ARRAY(tkc_usage_session) sessions;
 } tkc_usage_response;
 extern const tkc_message tkc_usage_response_type;
+
+/* What lies at the service now, by project and owner. */
+typedef struct tkc_storage_item {
+    const char *project_id, *org_user_urn, *user_email, *user_name;
+    int64_t checkpoint_count, size_bytes;
+    double size_gigabytes;
+    tkc_opt_f64 estimated_monthly_cost_usd;
+    tinkc_str json;
+} tkc_storage_item;
+
+typedef struct tkc_storage_response {
+    tkc_opt_f64 effective_rate_usd_per_gigabyte_month;
+    TKC_ARRAY(tkc_storage_item) data;
+} tkc_storage_response;
+extern const tkc_message tkc_storage_response_type;
 
 /* ---- telemetry ---- */
 

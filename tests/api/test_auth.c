@@ -17,10 +17,10 @@ static const char *token_answer(const char *name, int64_t ends_s)
 {
     static char out[600];
     char claims[200], coded[400];
-    int n =
-        snprintf(claims, sizeof claims,
-                 "{\"sub\":\"user:%s\",\"email\":\"a@b.c\",\"iss\":\"passport-x\",\"exp\":%lld}",
-                 name, (long long)(WALL_BEGIN_S + ends_s));
+    int n = snprintf(claims, sizeof claims,
+                     "{\"sub\":\"user:%s\",\"email\":\"a@b.c\",\"iss\":\"passport-x\",\"exp\":%lld,"
+                     "\"org_id\":\"o-1\"}",
+                     name, (long long)(WALL_BEGIN_S + ends_s));
     tkc_base64_encode(claims, (size_t)n, coded);
     size_t len = tkc_base64_length((size_t)n);
     for (size_t i = 0; i < len; i++)
@@ -76,6 +76,7 @@ static void token_is_exchanged_used_and_renewed(void **state)
     assert_ok(&err);
     assert_string_equal(who->user_urn, "user:one");
     assert_string_equal(who->email, "a@b.c");
+    assert_string_equal(who->org_urn, "tml:organization:o-1");
     tinkc_future_free(f);
     f = tinkc_health_check(client, &err);
     assert_true(tinkc_future_wait(f, 5000, &err));

@@ -164,11 +164,39 @@ static void c43_a_rate_limit_holds_for_the_key(void **state)
     stub_stop(server);
 }
 
+/* A session that is over takes no more heartbeats and is told none. */
+static void a_session_that_is_over_has_no_heartbeat(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+    tinkc_client *client =
+        mock_client(mock, &(tinkc_client_options){ .display_name = "nightly" }, &err);
+    const char *id = tinkc_client_session_id(client, 5000, &err);
+    assert_non_null(strstr((const char *)nth_request(mock, "/api/v1/create_session", 0)->body.data,
+                           "\"display_name\":\"nightly\""));
+    tinkc_future *f = tinkc_session_finish(client, id, TINKC_FINISH_SUCCESS, NULL, &err);
+    assert_true(tinkc_future_wait(f, 5000, &err));
+    tinkc_mock_always(mock, NULL, "/api/v1/session_heartbeat",
+                      &(tinkc_mock_answer){ .status = 410, .body = "{}" }, &err);
+    for (int i = 0; i < 30; i++) {
+        tinkc_mock_settle(mock, 5000, &err);
+        tinkc_mock_advance(mock, 10000);
+    }
+    tinkc_mock_settle(mock, 5000, &err);
+    assert_ok(&err);
+    assert_int_equal(tinkc_mock_count(mock, "/api/v1/session_heartbeat"), 1);
+    tinkc_future_free(f);
+    tinkc_client_free(client);
+    tinkc_mock_free(mock);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(makes_no_request_before_it_must),
         cmocka_unit_test(session_comes_with_heartbeat),
+        cmocka_unit_test(a_session_that_is_over_has_no_heartbeat),
         cmocka_unit_test(every_request_says_who_it_is),
         cmocka_unit_test(c43_a_rate_limit_holds_for_the_key),
     };

@@ -1,5 +1,6 @@
 /* test_rest.c - every REST call on the mock: what is sent, what is read, and what bad weather does.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,6 +56,110 @@ MAKE(make_audit_day, tinkc_audit_get(c, "checkpoints", "2026-02-28", err))
 MAKE(make_usage, tinkc_usage_get(c, "2026-07-13T00:00:00Z", "2026-07-14T00:00:00Z", err))
 MAKE(make_trace, tinkc_session_trace(c, "s-1", err))
 MAKE(make_archive, tinkc_checkpoint_archive(c, PATH, err))
+
+#define EXTERNAL "tinker://run:train:0/external_weights/hf"
+
+static const char *const meta[] = { "team", "blue", NULL };
+static const char *const projects[] = { "p-1", "p-2", NULL };
+static const char *const owners[] = { "urn:a", NULL };
+static const tinkc_copy_options copy_all = { .project_id = "p-1",
+                                             .access_token = "tml-other",
+                                             .ttl_s = 3600 };
+static const tinkc_search_options search_all = {
+    .session_id = "s-1",
+    .display_name = "night ly",
+    .project_ids = projects,
+    .user_metadata = meta,
+    .owners = owners,
+    .cursor = "{\"last_created_at\":\"2026-03-04T05:06:07Z\",\"last_session_id\":\"s-9\"}",
+    .states = TINKC_SESSION_ACTIVE | TINKC_SESSION_FINISHED,
+    .page_size = 2,
+};
+static const tinkc_search_options search_wide = { .scope = TINKC_ACCESSIBLE };
+MAKE(make_copy, tinkc_checkpoint_copy(c, PATH, &copy_all, err))
+MAKE(make_copy_plain,
+     tinkc_checkpoint_copy(c, PATH, &(tinkc_copy_options){ .project_id = "p-2" }, err))
+MAKE(make_links, tinkc_checkpoint_links(c, EXTERNAL, err))
+MAKE(make_storage, tinkc_storage_get(c, NULL, err))
+MAKE(make_storage_project, tinkc_storage_get(c, "p 1", err))
+MAKE(make_finish, tinkc_session_finish(c, "s-1", TINKC_FINISH_SUCCESS, NULL, err))
+MAKE(make_finish_told, tinkc_session_finish(c, "s-1", TINKC_FINISH_INTERRUPTED, "ctrl-c", err))
+MAKE(make_search, tinkc_session_search(c, NULL, err))
+MAKE(make_search_wide, tinkc_session_search(c, &search_wide, err))
+MAKE(make_search_all, tinkc_session_search(c, &search_all, err))
+
+static void check_copy(tinkc_future *f)
+{
+    tinkc_error err = { 0 };
+    assert_string_equal(tinkc_future_path(f, 0, &err), "tinker://new:train:0/weights/step-1");
+}
+
+static void check_links(tinkc_future *f)
+{
+    tinkc_error err = { 0 };
+    const tinkc_links *l = tinkc_future_links(f, 0, &err);
+    assert_ok(&err);
+    assert_int_equal(tinkc_links_count(l), 2);
+    assert_string_equal(tinkc_links_name(l, 0), "config.json");
+    assert_string_equal(tinkc_links_url(l, 1), "https://x/b?sig=1");
+    assert_null(tinkc_links_name(l, 2));
+    assert_null(tinkc_links_url(l, 2));
+    assert_int_equal(tinkc_links_expires_us(l), 1772600767000000);
+    assert_int_equal(tinkc_links_count(NULL), 0);
+}
+
+static void check_storage(tinkc_future *f)
+{
+    tinkc_error err = { 0 };
+    const tinkc_storage *s = tinkc_future_storage(f, 0, &err);
+    assert_ok(&err);
+    assert_int_equal(tinkc_storage_count(s), 2);
+    assert_float_equal((float)tinkc_storage_usd_per_gigabyte_month(s), 0.25f, 0.0f);
+    assert_string_equal(tinkc_storage_at(s, 0)->project_id, "p-1");
+    assert_string_equal(tinkc_storage_at(s, 0)->user_email, "a@b.c");
+    assert_int_equal(tinkc_storage_at(s, 0)->checkpoints, 3);
+    assert_int_equal(tinkc_storage_at(s, 0)->size_bytes, 9007199254740993);
+    assert_float_equal((float)tinkc_storage_at(s, 0)->usd_per_month, 1.5f, 0.0f);
+    assert_null(tinkc_storage_at(s, 1)->project_id);
+    assert_true(isnan(tinkc_storage_at(s, 1)->usd_per_month));
+    assert_null(tinkc_storage_at(s, 2));
+    assert_true(isnan(tinkc_storage_usd_per_gigabyte_month(NULL)));
+}
+
+static void check_found(tinkc_future *f)
+{
+    tinkc_error err = { 0 };
+    const tinkc_found *found = tinkc_future_found(f, 0, &err);
+    assert_ok(&err);
+    assert_int_equal(tinkc_found_count(found), 3);
+    const tinkc_found_session *s = tinkc_found_at(found, 0);
+    assert_string_equal(s->session_id, "s-1");
+    assert_string_equal(s->owner, "urn:a");
+    assert_string_equal(s->display_name, "nightly");
+    assert_int_equal(s->created_us, 1772600767000000);
+    assert_int_equal(s->state_bit, TINKC_SESSION_FINISHED);
+    assert_string_equal(s->state, "client_finished");
+    assert_int_equal(s->checkpoints, 4);
+    assert_int_equal(s->storage_bytes, 77);
+    assert_string_equal(s->user_metadata[1], "blue");
+    assert_null(tinkc_found_at(found, 1)->state);
+    assert_int_equal(tinkc_found_at(found, 1)->storage_bytes, -1);
+    assert_string_equal(tinkc_found_at(found, 2)->state, "asleep"); /* not known to us */
+    assert_int_equal(tinkc_found_at(found, 2)->state_bit, 0);
+    assert_null(tinkc_found_at(found, 3));
+    assert_string_equal(tinkc_found_cursor(found),
+                        "{\"last_created_at\":\"2026-03-04T05:06:07Z\",\"last_session_id\":"
+                        "\"s-1\",\"more\":[1]}");
+}
+
+static void check_last_page(tinkc_future *f)
+{
+    tinkc_error err = { 0 };
+    const tinkc_found *found = tinkc_future_found(f, 0, &err);
+    assert_ok(&err);
+    assert_int_equal(tinkc_found_count(found), 0);
+    assert_null(tinkc_found_cursor(found));
+}
 
 static void check_run(tinkc_future *f)
 {
@@ -175,6 +280,23 @@ static const char usage_json[] =
     "\"event_info\":{\"type\":\"telepathy\",\"thoughts\":1}}],"
     "\"sessions\":{\"s-1\":{\"user_metadata\":{\"k\":\"v\"}},\"s-2\":{\"user_metadata\":null}}}";
 
+static const char found_json[] =
+    "{\"sessions\":[{\"session_id\":\"s-1\",\"created_at\":\"2026-03-04T05:06:07Z\",\"owner\":"
+    "\"urn:a\",\"project_id\":\"p-1\",\"status\":{\"type\":\"client_finished\",\"reason\":"
+    "{\"type\":\"success\"}},\"checkpoints_count\":4,\"display_name\":\"nightly\","
+    "\"user_metadata\":{\"team\":\"blue\"},\"checkpoint_storage_bytes\":77},"
+    "{\"session_id\":\"s-2\",\"created_at\":\"2026-03-04T05:06:07Z\",\"owner\":\"urn:a\","
+    "\"project_id\":\"p-1\",\"status\":null,\"checkpoints_count\":0},"
+    "{\"session_id\":\"s-3\",\"created_at\":\"2026-03-04T05:06:07Z\",\"owner\":\"urn:a\","
+    "\"project_id\":\"p-1\",\"status\":{\"type\":\"asleep\"},\"checkpoints_count\":0}],"
+    "\"next_cursor\":{\"last_created_at\":\"2026-03-04T05:06:07Z\",\"last_session_id\":\"s-1\","
+    "\"more\":[1]}}";
+static const char storage_json[] =
+    "{\"effective_rate_usd_per_gigabyte_month\":0.25,\"data\":[{\"project_id\":\"p-1\","
+    "\"org_user_urn\":\"urn:a\",\"user_email\":\"a@b.c\",\"checkpoint_count\":3,\"size_bytes\":"
+    "9007199254740993,\"size_gigabytes\":9007199.25,\"estimated_monthly_cost_usd\":1.5},"
+    "{\"project_id\":null,\"checkpoint_count\":0,\"size_bytes\":0,\"size_gigabytes\":0}]}";
+
 typedef struct row {
     const char *name;
     make_fn *make;
@@ -220,6 +342,39 @@ static const row rows[] = {
       "{\"status\":\"ready\",\"url\":\"https://x/y\"}", check_url },
     { "archive", make_archive, "GET", CKPT "/archive", NULL,
       "{\"url\":\"https://x/y.tar\",\"expires\":\"2026-03-04T05:06:07Z\"}", check_archive },
+    { "copy", make_copy, "POST", "/api/v1/copy_weights",
+      "{\"destination_project_id\":\"p-1\",\"source_path\":\"" PATH "\",\"ttl_seconds\":3600}",
+      "{\"tinker_path\":\"tinker://new:train:0/weights/step-1\"}", check_copy },
+    { "plain copy", make_copy_plain, "POST", "/api/v1/copy_weights",
+      "{\"destination_project_id\":\"p-2\",\"source_path\":\"" PATH "\"}",
+      "{\"tinker_path\":\"tinker://new:train:0/weights/step-1\"}", check_copy },
+    { "links", make_links, "GET",
+      "/api/v1/training_runs/run:train:0/checkpoints/external_weights/hf/external_weights_urls",
+      NULL,
+      "{\"urls\":{\"config.json\":\"https://x/a\",\"model/1.safetensors\":\"https://x/b?sig=1\"},"
+      "\"expires\":\"2026-03-04T05:06:07Z\"}",
+      check_links },
+    { "storage", make_storage, "GET", "/api/v1/billing/usage/checkpoints/current", NULL,
+      storage_json, check_storage },
+    { "storage of a project", make_storage_project, "GET",
+      "/api/v1/billing/usage/checkpoints/current?project_id=p+1", NULL, storage_json,
+      check_storage },
+    { "finish", make_finish, "POST", "/api/v1/sessions/s-1/finish",
+      "{\"reason\":{\"type\":\"success\"}}", NULL, NULL },
+    { "finish and say why", make_finish_told, "POST", "/api/v1/sessions/s-1/finish",
+      "{\"reason\":{\"type\":\"interrupted\"},\"detail\":\"ctrl-c\"}", NULL, NULL },
+    { "search", make_search, "POST", "/api/v1/sessions/search",
+      "{\"user_metadata\":{},\"owner\":{\"type\":\"own\"},\"limit\":50}", found_json, check_found },
+    { "search everywhere", make_search_wide, "POST", "/api/v1/sessions/search",
+      "{\"user_metadata\":{},\"owner\":{\"type\":\"accessible\"},\"limit\":50}",
+      "{\"sessions\":[],\"next_cursor\":null}", check_last_page },
+    { "search with everything", make_search_all, "POST", "/api/v1/sessions/search",
+      "{\"session_id\":\"s-1\",\"project_ids\":[\"p-1\",\"p-2\"],\"user_metadata\":{\"team\":"
+      "\"blue\"},\"display_name\":\"night ly\",\"owner\":{\"type\":\"user\",\"owner_urns\":"
+      "[\"urn:a\"]},\"statuses\":[{\"type\":\"active\"},{\"type\":\"client_finished\"}],"
+      "\"limit\":2,\"cursor\":{\"last_created_at\":\"2026-03-04T05:06:07Z\","
+      "\"last_session_id\":\"s-9\"}}",
+      found_json, check_found },
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
@@ -266,6 +421,69 @@ static void answers_without_a_result_may_have_a_body(void **state)
             tinkc_future_free(f);
             close_world(&w);
         }
+}
+
+static void newer_calls_refuse_what_is_wrong(void **state)
+{
+    (void)state;
+    world w;
+    open_world(&w);
+#define WRONG(call, wanted, word)                                                                  \
+    do {                                                                                           \
+        w.err = (tinkc_error){ 0 };                                                                \
+        assert_null(call);                                                                         \
+        assert_int_equal(w.err.code, TINKC_E_##wanted);                                            \
+        assert_non_null(strstr(w.err.message, word));                                              \
+    } while (0)
+    static const char *const odd[] = { "a", NULL };
+    static const char *const none[] = { NULL };
+    static const char *const many[] = { "1", "2", "3", "4",  "5",  "6",
+                                        "7", "8", "9", "10", "11", NULL };
+    WRONG(tinkc_checkpoint_copy(w.client, PATH, NULL, &w.err), ARGUMENT, "project_id");
+    WRONG(tinkc_checkpoint_copy(w.client, "x", &copy_all, &w.err), PATH, "x");
+    WRONG(tinkc_checkpoint_copy(w.client, PATH, &(tinkc_copy_options){ .ttl_s = -1 }, &w.err),
+          ARGUMENT, "ttl_s");
+    WRONG(tinkc_checkpoint_copy(w.client, PATH, &(tinkc_copy_options){ .reserved = { 1 } }, &w.err),
+          ARGUMENT, "reserved");
+    WRONG(tinkc_checkpoint_links(w.client, PATH, &w.err), PATH, "external");
+    WRONG(tinkc_session_finish(w.client, "", 0, NULL, &w.err), ARGUMENT, "session_id");
+    WRONG(tinkc_session_finish(w.client, "s", 3, NULL, &w.err), ARGUMENT, "how");
+#define SEARCH(...) tinkc_session_search(w.client, &(tinkc_search_options){ __VA_ARGS__ }, &w.err)
+    WRONG(SEARCH(.page_size = 201), ARGUMENT, "page_size");
+    WRONG(SEARCH(.states = 16), ARGUMENT, "states");
+    WRONG(SEARCH(.user_metadata = odd), ARGUMENT, "user_metadata");
+    WRONG(SEARCH(.owners = none), ARGUMENT, "owners");
+    WRONG(SEARCH(.owners = many), ARGUMENT, "owners");
+    WRONG(SEARCH(.scope = 7), ARGUMENT, "scope");
+    WRONG(SEARCH(.cursor = "no JSON"), ARGUMENT, "");
+    WRONG(SEARCH(.reserved = { 1 }), ARGUMENT, "reserved");
+    assert_int_equal(tinkc_mock_count(w.mock, NULL), 0);
+    close_world(&w);
+}
+
+/* The token of another account is a header of its own and in no body; a copy belongs to the
+ * client's project if nothing else is said. */
+static void a_copy_names_its_project_and_hides_its_token(void **state)
+{
+    (void)state;
+    world w = { 0 };
+    w.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w.err);
+    w.client = mock_client(w.mock, &(tinkc_client_options){ .project_id = "home" }, &w.err);
+    tinkc_mock_always(w.mock, NULL, "/api/v1/copy_weights",
+                      &(tinkc_mock_answer){ .body = "{\"tinker_path\":\"tinker://n/weights/a\"}" },
+                      &w.err);
+    tinkc_future *f[2] = { tinkc_checkpoint_copy(w.client, PATH, NULL, &w.err),
+                           tinkc_checkpoint_copy(w.client, PATH, &copy_all, &w.err) };
+    assert_true(tinkc_future_wait_all(f, 2, 5000, &w.err));
+    const tinkc_request *plain = nth_request(w.mock, "/api/v1/copy_weights", 0);
+    const tinkc_request *other = nth_request(w.mock, "/api/v1/copy_weights", 1);
+    assert_non_null(memmem(plain->body.data, plain->body.len, "\"home\"", 6));
+    assert_null(request_header(plain, "X-Tinker-Weights-Access-Token"));
+    assert_string_equal(request_header(other, "X-Tinker-Weights-Access-Token"), "tml-other");
+    assert_null(memmem(other->body.data, other->body.len, "tml-other", 9));
+    tinkc_future_free(f[0]);
+    tinkc_future_free(f[1]);
+    close_world(&w);
 }
 
 /* ---- bad weather ---- */
@@ -599,6 +817,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_sends_and_reads),
         cmocka_unit_test(answers_without_a_result_may_have_a_body),
+        cmocka_unit_test(newer_calls_refuse_what_is_wrong),
+        cmocka_unit_test(a_copy_names_its_project_and_hides_its_token),
         cmocka_unit_test(bad_weather_ends_with_its_code),
         cmocka_unit_test(weather_that_passes_does_no_harm),
         cmocka_unit_test(answers_that_are_no_answers),

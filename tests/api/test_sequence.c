@@ -366,6 +366,20 @@ static void a_refusal_behind_a_lost_attempt_frees_no_number(void **state)
     tinkc_future_free(after);
 }
 
+/* The service has no such call, or will not have this one: then it has no such number either. */
+static void a_number_that_is_never_taken_is_free_again(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_once(x->mock, NULL, STEP, &silent, &x->err);
+    tinkc_mock_once(x->mock, NULL, STEP,
+                    &(tinkc_mock_answer){ .status = 404, .body = "{\"detail\":\"no\"}" }, &x->err);
+    cancelled(x, step(x));
+    tinkc_future *after = step(x);
+    assert_int_equal(outcome(after).code, TINKC_OK);
+    assert_numbers(x, STEP, 0, (int64_t[]){ 1, 1, 1 }, 3);
+    tinkc_future_free(after);
+}
+
 int main(void)
 {
 #define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, teardown)
@@ -385,6 +399,7 @@ int main(void)
         WITH(what_is_on_its_way_may_arrive, setup),
         WITH(a_pass_that_failed_sends_no_more_chunks, setup_serial),
         WITH(a_refusal_behind_a_lost_attempt_frees_no_number, setup),
+        WITH(a_number_that_is_never_taken_is_free_again, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,6 +93,27 @@ static tinkc_future *b_usage(world *x)
 {
     return tinkc_usage_get(x->client, "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", &x->err);
 }
+static tinkc_future *b_copy(world *x)
+{
+    return tinkc_checkpoint_copy(x->client, CKPT, &(tinkc_copy_options){ .project_id = "p" },
+                                 &x->err);
+}
+static tinkc_future *b_links(world *x)
+{
+    return tinkc_checkpoint_links(x->client, "tinker://r/external_weights/a", &x->err);
+}
+static tinkc_future *b_storage(world *x)
+{
+    return tinkc_storage_get(x->client, NULL, &x->err);
+}
+static tinkc_future *b_search(world *x)
+{
+    return tinkc_session_search(x->client, NULL, &x->err);
+}
+static tinkc_future *b_finish(world *x)
+{
+    return tinkc_session_finish(x->client, "s-1", TINKC_FINISH_SUCCESS, NULL, &x->err);
+}
 static tinkc_future *b_call(world *x)
 {
     return tinkc_call(x->client, &(tinkc_call_options){ .path = "/api/v1/healthz" }, &x->err);
@@ -137,6 +158,10 @@ static tinkc_future *b_save(world *x)
 static tinkc_future *b_save_for_sampler(world *x)
 {
     return tinkc_trainer_save_for_sampler(x->trainer, "a", NULL, &x->err);
+}
+static tinkc_future *b_save_external(world *x)
+{
+    return tinkc_trainer_save_external(x->trainer, "a", NULL, &x->err);
 }
 static tinkc_future *b_load(world *x)
 {
@@ -202,6 +227,11 @@ static const struct kind {
     { "session_trace", b_trace, NEEDS_NOTHING, false },
     { "audit_get", b_audit, NEEDS_NOTHING, false },
     { "usage_get", b_usage, NEEDS_NOTHING, false },
+    { "checkpoint_copy", b_copy, NEEDS_NOTHING, false },
+    { "checkpoint_links", b_links, NEEDS_NOTHING, false },
+    { "storage_get", b_storage, NEEDS_NOTHING, false },
+    { "session_search", b_search, NEEDS_NOTHING, false },
+    { "session_finish", b_finish, NEEDS_NOTHING, false },
     { "call", b_call, NEEDS_NOTHING, false },
     { "trainer_open", b_trainer_open, NEEDS_NOTHING, false },
     { "trainer_open_from", b_trainer_open_from, NEEDS_NOTHING, false },
@@ -213,6 +243,7 @@ static const struct kind {
     { "optim_step", b_step, NEEDS_TRAINER, false },
     { "trainer_save", b_save, NEEDS_TRAINER, false },
     { "trainer_save_for_sampler", b_save_for_sampler, NEEDS_TRAINER, false },
+    { "trainer_save_external", b_save_external, NEEDS_TRAINER, false },
     { "trainer_load", b_load, NEEDS_TRAINER, false },
     { "trainer_open_sampler", b_own_sampler, NEEDS_TRAINER, false },
     { "custom", b_custom, NEEDS_TRAINER, false },

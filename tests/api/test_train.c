@@ -213,6 +213,57 @@ static void saves_and_loads(void **state)
 
 /* Where the service alone reads a path, its form is the service's business: SkyRL's has two parts.
  */
+static const char *sent(fixture *x, const char *path, size_t i)
+{
+    const tinkc_request *r = nth_request(x->mock, path, i);
+    assert_non_null(r);
+    return (const char *)r->body.data;
+}
+
+/* Notes of the caller's own with a checkpoint, and weights for other programs. */
+static void saves_with_notes_and_for_others(void **state)
+{
+    fixture *x = *state;
+    static const char *const notes[] = { "stage", "two", NULL };
+    static const char *const keys[] = { "age1abc", "ssh-ed25519 AAAA", NULL };
+    static const char *const odd[] = { "stage", NULL };
+    static const char *const none[] = { NULL };
+    tinkc_save_options o = { .user_metadata = notes };
+    tinkc_external_options e = { .ttl_s = 3600, .recipients = keys };
+    tinkc_future *all[] = { tinkc_trainer_save(x->trainer, "a", &o, &x->err),
+                            tinkc_trainer_save_for_sampler(x->trainer, "b", &o, &x->err),
+                            tinkc_trainer_save_external(x->trainer, "c", &e, &x->err),
+                            tinkc_trainer_save_external(x->trainer, "d", NULL, &x->err) };
+    assert_true(tinkc_future_wait_all(all, 4, 5000, &x->err));
+    assert_ok(&x->err);
+    assert_non_null(
+        strstr(sent(x, "/api/v1/save_weights", 0), "\"user_metadata\":{\"stage\":\"two\"}"));
+    assert_non_null(strstr(sent(x, "/api/v1/save_weights_for_sampler", 0),
+                           "\"user_metadata\":{\"stage\":\"two\"}"));
+    assert_string_equal(sent(x, "/api/v1/save_weights_external", 0),
+                        "{\"model_id\":\"mock-session-1:train:0\",\"path\":\"c\",\"seq_id\":3,"
+                        "\"ttl_seconds\":3600,\"age_encryption_recipients\":[\"age1abc\","
+                        "\"ssh-ed25519 AAAA\"],\"type\":\"save_weights_external\"}");
+    assert_string_equal(sent(x, "/api/v1/save_weights_external", 1),
+                        "{\"model_id\":\"mock-session-1:train:0\",\"path\":\"d\",\"seq_id\":4,"
+                        "\"type\":\"save_weights_external\"}");
+    assert_string_equal(tinkc_future_path(all[2], 0, &x->err),
+                        "tinker://mock-session-1:train:0/external_weights/c");
+    for (size_t i = 0; i < 4; i++)
+        tinkc_future_free(all[i]);
+    o.user_metadata = odd;
+    assert_null(tinkc_trainer_save(x->trainer, "a", &o, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+    x->err = (tinkc_error){ 0 };
+    e.recipients = none;
+    assert_null(tinkc_trainer_save_external(x->trainer, "c", &e, &x->err));
+    assert_non_null(strstr(x->err.message, "recipients"));
+    x->err = (tinkc_error){ 0 };
+    assert_null(tinkc_trainer_save_external(x->trainer, "a/b", NULL, &x->err));
+    assert_non_null(strstr(x->err.message, "name"));
+    x->err = (tinkc_error){ 0 };
+}
+
 static void paths_of_other_servers(void **state)
 {
     fixture *x = *state;
@@ -529,6 +580,7 @@ int main(void)
         WITH(serial_chunks_leave_one_by_one, setup_serial),
         WITH(packed_chunks_say_so, setup_packed),
         WITH(saves_and_loads, setup),
+        WITH(saves_with_notes_and_for_others, setup),
         WITH(paths_of_other_servers, setup),
         WITH(custom_loss_on_this_thread, setup),
         WITH(custom_loss_together, setup),

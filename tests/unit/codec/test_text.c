@@ -345,6 +345,9 @@ static void tinker_paths_are_taken_apart(void **state)
     assert_true(tinkc_path_parse("tinker://9d2c61f0:train:0/sampler_weights/final", &p, &err));
     assert_str(p.run_id, "9d2c61f0:train:0");
     assert_int_equal(p.kind, TINKC_CHECKPOINT_SAMPLER);
+    assert_true(tinkc_path_parse("tinker://r/external_weights/hf", &p, &err));
+    assert_str(p.checkpoint_id, "external_weights/hf");
+    assert_int_equal(p.kind, TINKC_CHECKPOINT_EXTERNAL);
     static const char *const bad[] = {
         "tinker://r/other/x",  "tinker://r/weights",   "tinker://r/weights/a/b",
         "http://r/weights/x",  "tinker:///weights/",   "tinker:///weights/x",
