@@ -65,18 +65,165 @@ def train_each_loss(client):
     check(not np.array_equal(logprobs_of(after, 0), q[0]), "the step changed the model")
 
 
-def custom_loss(client):
-    def loss_fn(data, logprobs):
-        total = sum((lp * lp).sum() for lp in logprobs)
-        return total, {"total": float(total)}
+class Leaf:
+    """Stands in for a torch tensor where torch is not installed: what the SDK does with the
+    log-probabilities before and after a custom loss, and nothing more."""
+
+    def __init__(self, data):
+        self.value, self.grad = np.asarray(data, np.float32), None
+
+    def reshape(self, shape):
+        self.value = self.value.reshape(shape)
+        return self
+
+    def clone(self):
+        return self
+
+    detach = clone
+
+    def requires_grad_(self, _):
+        return self
+
+
+class Squares:
+    """The sum of the squares of all log-probabilities, with its derivative."""
+
+    def __init__(self, leaves):
+        self.leaves = leaves
+
+    def detach(self):
+        return np.array([np.square(leaf.value).sum() for leaf in self.leaves])
+
+    def backward(self):
+        for leaf in self.leaves:
+            leaf.grad = 2 * leaf.value
+
+
+def custom_loss(service):
+    """forward_backward_custom leaves the gradient that its weights, worked out by hand, leave."""
+    from tinker.lib.public_interfaces import training_client as module
+    if module.torch is None:
+        module.torch = type("torch", (), {"tensor": staticmethod(Leaf)})
+    stands_in = module.torch.tensor is Leaf
+    data = [datum(t, weights=np.ones(len(t) - 1)) for t in TEXT]
+
+    def loss_fn(_, logprobs):
+        total = Squares(logprobs) if stands_in else sum((lp * lp).sum() for lp in logprobs)
+        return total, {"total": 1.0}
+
+    def norm(client):
+        return client.optim_step(types.AdamParams(learning_rate=0.0)).result().metrics["optim/grad_norm"]
+
+    client = service.create_lora_training_client(base_model="nano", rank=8, seed=42)
     try:
-        import torch  # noqa: F401
-    except ImportError:
-        print("skipped: forward_backward_custom needs torch")
+        out = client.forward_backward_custom(data, loss_fn).result()
+    finally:
+        if stands_in:
+            module.torch = None
+    check(out.metrics["total"] == 1.0 and len(out.loss_fn_outputs) == 2, "forward_backward_custom")
+    by_custom = norm(client)
+    lps = client.forward(data, "cross_entropy").result()
+    weighted = [datum(t, weights=-2 * logprobs_of(lps, i)) for i, t in enumerate(TEXT)]
+    client.forward_backward(weighted, "cross_entropy").result()
+    check(by_custom > 0 and norm(client) == by_custom, "its gradient is that of its weights")
+
+
+def more_losses(service):
+    """Soft targets, dense and sparse; thresholds of each token; what clipping and decay say."""
+    client = service.create_lora_training_client(base_model="nano", rank=4, seed=3)
+    n = len(TEXT[0]) - 1
+    tokens = np.stack([np.array(TEXT[0][1:]), np.arange(n) + 300], 1).astype(np.int64)
+    weights = np.zeros((n, 2), np.float32)
+    weights[3], weights[7] = (0.25, 0.75), (1.0, 0.0)
+
+    def soft(targets, w):
+        return types.Datum(model_input=types.ModelInput.from_ints(TEXT[0][:-1]),
+                           loss_fn_inputs={"target_tokens": targets, "weights": w})
+
+    def sparse(dense, dtype):
+        where = dense != 0
+        crow = np.concatenate([[0], np.cumsum(where.sum(1))]).tolist()
+        return types.TensorData(data=dense[where], dtype=dtype, shape=list(dense.shape),
+                                sparse_crow_indices=crow, sparse_col_indices=np.nonzero(where)[1].tolist())
+
+    dense = soft(types.TensorData.from_numpy(tokens), types.TensorData.from_numpy(weights))
+    kept = np.where(weights != 0, tokens, 0)
+    packed = soft(sparse(kept, "int64"), sparse(weights, "float32"))
+    one = client.forward_backward([dense], "cross_entropy").result()
+    step = client.optim_step(types.AdamParams(learning_rate=0.0, grad_clip_norm=0.5)).result().metrics
+    check(logprobs_of(one).shape == (n, 2), "soft targets have log-probs of their shape")
+    check(abs(step["optim/clip_coef"] * step["optim/grad_norm"] - 0.5) < 1e-4, "gradients are clipped")
+    two = client.forward_backward([packed], "cross_entropy").result()
+    again = client.optim_step(types.AdamParams(learning_rate=0.0)).result().metrics
+    check(two.metrics["loss:sum"] == one.metrics["loss:sum"] and
+          again["optim/grad_norm"] == step["optim/grad_norm"], "sparse targets are the same targets")
+    q = logprobs_of(client.forward([datum(TEXT[0], weights=np.ones(n))], "cross_entropy").result())
+    rl = dict(logprobs=q - 0.5, advantages=np.ones(n))
+    by_config = client.forward_backward([datum(TEXT[0], **rl)], "ppo",
+                                        loss_fn_config={"clip_high_threshold": 1.1}).result()
+    by_token = client.forward_backward([datum(TEXT[0], **rl, clip_low_threshold=np.full(n, 0.8),
+                                              clip_high_threshold=np.full(n, 1.1))], "ppo").result()
+    check(abs(by_config.metrics["loss:sum"] + 1.1 * n) < 1e-3 and
+          by_token.metrics["loss:sum"] == by_config.metrics["loss:sum"], "thresholds of each token")
+    check(by_config.metrics["clip_frac:mean"] == 1.0, "clip_frac")
+
+
+def refusals(service):
+    """What cannot be done is said in words, at once, and the session goes on."""
+    def refused(what, call, *words):
+        try:
+            call()
+        except Exception as e:
+            check(any(w in str(e) for w in words), f"{what}: {str(e)[:90]}")
+        else:
+            check(False, what)
+
+    refused("an unknown base model", lambda: service.create_lora_training_client(base_model="none"),
+            "Unknown base model")
+    refused("a rank of 0", lambda: service.create_lora_training_client(base_model="nano", rank=0),
+            "rank must be positive")
+    client = service.create_lora_training_client(base_model="nano", rank=4)
+    sampler = service.create_sampling_client(base_model="nano")
+    ask = lambda prompt, **p: sampler.sample(
+        prompt=types.ModelInput.from_ints(prompt), num_samples=1,
+        sampling_params=types.SamplingParams(**p)).result()
+    refused("a prompt that is too long", lambda: ask([1] * 3000, max_tokens=5), "context window")
+    refused("a token that does not exist", lambda: ask([10 ** 6], max_tokens=5), "vocabulary")
+    refused("a negative temperature", lambda: ask([1], max_tokens=5, temperature=-1.0), "temperature")
+    long = [1] * 3000
+    refused("a datum that is too long", lambda: client.forward_backward(
+        [datum(long, weights=np.ones(2999))], "cross_entropy").result(), "PromptTooLong")
+    refused("weights that are not finite", lambda: client.forward_backward(
+        [datum(TEXT[1], weights=[1, math.nan, 1, 1, 1])], "cross_entropy").result(), "NonFinite")
+    refused("a negative learning rate", lambda: client.optim_step(
+        types.AdamParams(learning_rate=-1.0)).result(), "learning_rate")
+    refused("a name with a slash", lambda: client.save_state("a/b").result(), "checkpoint name")
+    saved = client.save_state("kept", ttl_seconds=600).result().path
+    check(client.save_state("kept", overwrite=True).result().path == saved, "overwrite")
+    other = service.create_lora_training_client(base_model="nano", rank=8)
+    refused("weights of another rank", lambda: other.load_state(saved).result(), "rank 4")
+    check(other.optim_step(types.AdamParams()).result().metrics["optim/step"] == 1.0,
+          "and training goes on")
+
+
+def copied_sampler(service):
+    """A sampling client that was pickled counts from elsewhere and uses the same session."""
+    import pickle
+    client = service.create_sampling_client(base_model="nano")
+    params = types.SamplingParams(max_tokens=6, temperature=0.7, seed=11, top_k=50, top_p=0.9)
+    ask = lambda c: c.sample(prompt=types.ModelInput.from_ints(TEXT[1]), num_samples=4,
+                             sampling_params=params).result()
+    here = ask(client)
+    try:
+        copy = pickle.loads(pickle.dumps(client))
+    except Exception as e:
+        print(f"skipped: this version does not pickle here: {e}")
         return
-    out = client.forward_backward_custom([datum(t, weights=np.ones(len(t) - 1)) for t in TEXT],
-                                         loss_fn).result()
-    check(out.metrics["total"] > 0, "forward_backward_custom")
+    check([s.tokens for s in ask(copy).sequences] == [s.tokens for s in here.sequences],
+          "a copied client samples the same")
+    endless = client.sample(prompt=types.ModelInput.from_ints(TEXT[1]), num_samples=1,
+                            sampling_params=types.SamplingParams(max_tokens=40, stop=[])).result()
+    check(len(endless.sequences[0].tokens) == 40, "stop=[] stops at nothing")
 
 
 def many_chunks(client):
@@ -290,6 +437,9 @@ def rest(service, saved, sampler_path):
     check(saved in paths and sampler_path in paths, "list_checkpoints")
     mine = rest.list_user_checkpoints(limit=1000).result()
     check(len(mine.checkpoints) >= 2, "list_user_checkpoints")
+    pages = [rest.list_user_checkpoints(limit=1, offset=i).result() for i in range(len(mine.checkpoints))]
+    check([p.checkpoints[0].tinker_path for p in pages] == [c.tinker_path for c in mine.checkpoints] and
+          all(p.cursor.total_count == len(mine.checkpoints) for p in pages), "checkpoints come in pages")
     info = rest.get_weights_info_by_tinker_path(saved).result()
     check(info.lora_rank == 8 and info.base_model == "nano", "get_weights_info")
     rest.set_checkpoint_ttl_from_tinker_path(saved, 3600).result()
@@ -301,11 +451,13 @@ def rest(service, saved, sampler_path):
     check(listed[sampler_path].public and listed[saved].expires_at is None, "publish, clear a ttl")
     rest.unpublish_checkpoint_from_tinker_path(sampler_path).result()
     if hasattr(rest, "get_checkpoint_archive_url_from_tinker_path"):  # gone from newer releases
-        url = rest.get_checkpoint_archive_url_from_tinker_path(sampler_path).result().url
-        data = urllib.request.urlopen(url).read()
-        names = tarfile.open(fileobj=io.BytesIO(data)).getnames()
-        check({"adapter_model.safetensors", "adapter_config.json", "checkpoint_complete"}
-              <= set(names), f"archive: {sorted(names)}")
+        more = {sampler_path: set(), saved: {"optimizer.safetensors", "train_state.json"}}
+        for path, extra in more.items():
+            url = rest.get_checkpoint_archive_url_from_tinker_path(path).result().url
+            data = urllib.request.urlopen(url).read()
+            names = set(tarfile.open(fileobj=io.BytesIO(data)).getnames())
+            check(names == {"adapter_model.safetensors", "adapter_config.json", "checkpoint_complete"}
+                  | extra, f"archive: {sorted(names)}")
     sessions = rest.list_sessions().result()
     check(len(sessions.sessions) >= 1, "list_sessions")
     session = rest.get_session(sessions.sessions[0]).result()
@@ -323,11 +475,14 @@ def main():
     info = client.get_info()
     check(info.model_data.model_name == "nano" and info.lora_rank == 8, "get_info")
     train_each_loss(client)
-    custom_loss(client)
+    custom_loss(service)
+    more_losses(service)
     failures(client)
     many_chunks(client)
     saved = save_and_load(service, client)
     sampler_path = sample(service, client)
+    refusals(service)
+    copied_sampler(service)
     asyncio.run(many_samples(service))
     asyncio.run(asynchronous(service))
     more_rest(service, saved)
