@@ -71,6 +71,12 @@ struct cli_app {
     tinkc_engine *engine; /* with the local engine */
     tinkc_queue *events;  /* of the client: failed attempts, for whoever waits */
     char failing[240];    /* the last one in words; "" = none since the last wait began */
+    /* Told of each failed attempt besides, or NULL; runs while somebody waits. */
+    void (*on_retry)(const tinkc_event *, void *user);
+    void *on_retry_user;
+
+    const char *const *session_metadata; /* pairs for a session that is made; NULL = none */
+    FILE *log_file; /* notes, warnings and errors go there too, or NULL; borrowed */
 };
 
 /* ---- options ---- */
@@ -108,15 +114,25 @@ typedef struct cli_problem {
     char message[512];
     char detail[1024];
     char hint[512];
+    const char *file; /* the place in the source that found it, or NULL */
+    int line;
 } cli_problem;
+
+#ifndef __FILE_NAME__
+#define __FILE_NAME__ __FILE__
+#endif
 
 /* Prints it (text or JSON, on stderr) and returns its exit code. */
 int cli_report(const cli_app *, const cli_problem *);
-/* A problem of our own finding. `hint` may be NULL. */
-int cli_fail(const cli_app *, const char *code, const char *hint, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+/* A problem of our own finding: code, hint (may be NULL), then a format and what belongs to it. */
+#define cli_fail(app, code, ...) cli_fail_at((app), __FILE_NAME__, __LINE__, (code), __VA_ARGS__)
+int cli_fail_at(const cli_app *, const char *file, int line, const char *code, const char *hint,
+                const char *format, ...) __attribute__((format(printf, 6, 7)));
 /* A failure of the library; `what` says what was being done, or NULL. */
-int cli_fail_error(const cli_app *, const tinkc_error *, const char *what);
+#define cli_fail_error(app, err, what)                                                             \
+    cli_fail_error_at((app), __FILE_NAME__, __LINE__, (err), (what))
+int cli_fail_error_at(const cli_app *, const char *file, int line, const tinkc_error *,
+                      const char *what);
 /* The row of a tinkc_error in the table of problems, without printing it. */
 void cli_problem_of(const tinkc_error *, cli_problem *out);
 int cli_exit_of(const char *code);
@@ -124,8 +140,10 @@ int cli_exit_of(const char *code);
 int cli_exit_code(const cli_app *, int code);
 
 /* stderr, unless --quiet. */
-void cli_note(const cli_app *, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void cli_warn(const cli_app *, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define cli_note(app, ...) cli_say_at((app), __FILE_NAME__, __LINE__, "INFO", __VA_ARGS__)
+#define cli_warn(app, ...) cli_say_at((app), __FILE_NAME__, __LINE__, "WARNING", __VA_ARGS__)
+void cli_say_at(const cli_app *, const char *file, int line, const char *level, const char *format,
+                ...) __attribute__((format(printf, 5, 6)));
 
 /* ---- what a command stands on ---- */
 

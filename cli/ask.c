@@ -74,6 +74,27 @@ static bool set_stops(const cli_app *app, const cli_asked *asked, bool raw, tink
     return ok;
 }
 
+int cli_check_sampling(const cli_app *app)
+{
+    int64_t max_tokens = cli_int(app, "max-tokens"), top_k = cli_int(app, "top-k"), id;
+    double p = cli_number(app, "top-p");
+    if (max_tokens < 1 || max_tokens > INT32_MAX)
+        return cli_fail(app, "usage", NULL, "--max-tokens must be at least 1 and fit 31 bits");
+    if (cli_number(app, "temperature") < 0)
+        return cli_fail(app, "usage", NULL, "--temperature must not be negative");
+    if (p <= 0 || p > 1)
+        return cli_fail(app, "usage", NULL, "--top-p must be above 0 and at most 1");
+    if (top_k < -1 || top_k > INT32_MAX)
+        return cli_fail(app, "usage", NULL, "--top-k must be -1 (all) or more, and fit 31 bits");
+    if (count_given(app, "stop") && count_given(app, "stop-token"))
+        return cli_fail(app, "usage", NULL, "give either --stop or --stop-token");
+    for (size_t i = 0; i < count_given(app, "stop-token"); i++)
+        if (!cli_parse_int(cli_text_at(app, "stop-token", i), &id) || id > INT32_MAX)
+            return cli_fail(app, "usage", NULL, "--stop-token: '%s' is no token id",
+                            cli_text_at(app, "stop-token", i));
+    return 0;
+}
+
 int cli_sampling_options(cli_app *app, const cli_asked *asked, bool raw, tinkc_sampling *out)
 {
     *out = (tinkc_sampling)TINKC_SAMPLING_INIT;
@@ -81,18 +102,10 @@ int cli_sampling_options(cli_app *app, const cli_asked *asked, bool raw, tinkc_s
     out->temperature = (float)cli_number(app, "temperature");
     out->top_p = (float)cli_number(app, "top-p");
     out->top_k = (int32_t)cli_int(app, "top-k");
-    if (cli_int(app, "max-tokens") < 1 || cli_int(app, "max-tokens") > INT32_MAX)
-        return cli_fail(app, "usage", NULL, "--max-tokens must be at least 1");
-    if (out->temperature < 0)
-        return cli_fail(app, "usage", NULL, "--temperature must not be negative");
-    if (out->top_p <= 0 || out->top_p > 1)
-        return cli_fail(app, "usage", NULL, "--top-p must be above 0 and at most 1");
     if (cli_given(app, "seed")) {
         out->has_seed = true;
         out->seed = (uint64_t)cli_int(app, "seed");
     }
-    if (count_given(app, "stop") && count_given(app, "stop-token"))
-        return cli_fail(app, "usage", NULL, "give either --stop or --stop-token");
     if (!set_stops(app, asked, raw, out))
         return cli_fail(app, "internal", NULL, "out of memory");
     return 0;
@@ -121,6 +134,22 @@ void cli_sampling_members(const json_t *v, tinkc_sampling *s)
         s->has_seed = true;
         s->seed = (uint64_t)json_integer_value(x);
     }
+}
+
+bool cli_token_list(const json_t *list, tinkc_tokens *out)
+{
+    size_t n = json_array_size(list), before = out->len;
+    bool ok = n > 0;
+    for (size_t i = 0; ok && i < n; i++) {
+        const json_t *x = json_array_get(list, i);
+        json_int_t value = json_integer_value(x);
+        int32_t id = (int32_t)value;
+        ok = json_is_integer(x) && value >= 0 && value <= INT32_MAX &&
+             tinkc_tokens_append(out, &id, 1, NULL);
+    }
+    if (!ok)
+        out->len = before;
+    return ok;
 }
 
 bool cli_render_prompt(const cli_asked *asked, const json_t *messages, tinkc_tokens *out,

@@ -4,12 +4,17 @@
 
 #include "weights.h"
 
-/* Sampling numbers and stops as given on the command line; lists are yours (cli_free_sampling). */
+/* Whether the sampling options make sense; before anything is asked of the service. 0, or an exit code
+ * after reporting. */
+int cli_check_sampling(const cli_app *);
+/* Sampling numbers and stops as given on the command line, which were checked; lists are yours (cli_free_sampling). */
 int cli_sampling_options(cli_app *, const cli_asked *, bool raw, tinkc_sampling *out);
 void cli_free_sampling(tinkc_sampling *);
 /* The same from a JSON object's members (a batch line), over what is there. */
 void cli_sampling_members(const json_t *, tinkc_sampling *);
 
+/* Token ids from a JSON array; false, and nothing is added, if it is none or holds anything else. */
+bool cli_token_list(const json_t *, tinkc_tokens *out);
 /* Messages (an array) to a prompt that ends where the assistant speaks. */
 bool cli_render_prompt(const cli_asked *, const json_t *messages, tinkc_tokens *out,
                        tinkc_error *err);

@@ -42,6 +42,11 @@ static json_t *line_messages(const json_t *line, const char *text)
                                 : json_pack("[{s:s,s:s}]", "role", "user", "content", text);
 }
 
+static bool raw_wanted(const batch *b)
+{
+    return cli_given(b->app, "raw") ? cli_flag(b->app, "raw") : b->asked->raw;
+}
+
 /* The prompt of one line; false with a text in *error. */
 static bool line_prompt(const batch *b, const json_t *line, tinkc_tokens *ids, char **error)
 {
@@ -49,12 +54,10 @@ static bool line_prompt(const batch *b, const json_t *line, tinkc_tokens *ids, c
     const char *text = json_string_value(json_object_get(line, "prompt"));
     tinkc_error err = { 0 };
     if (json_is_array(tokens)) {
-        for (size_t i = 0; i < json_array_size(tokens); i++) {
-            int32_t id = (int32_t)json_integer_value(json_array_get(tokens, i));
-            tinkc_tokens_append(ids, &id, 1, &err);
-        }
+        if (json_array_size(tokens) && !cli_token_list(tokens, ids))
+            tinkc_error_set(&err, TINKC_E_ARGUMENT, "tokens: not a list of token ids");
     } else if (json_is_array(json_object_get(line, "messages")) ||
-               (text && b->asked->chat && !cli_flag(b->app, "raw"))) {
+               (text && b->asked->chat && !raw_wanted(b))) {
         json_t *messages = line_messages(line, text);
         cli_render_prompt(b->asked, messages, ids, &err);
         json_decref(messages);

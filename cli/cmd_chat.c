@@ -473,7 +473,8 @@ static void converse(chat *c)
 int cli_chat(cli_app *app)
 {
     chat c = { .app = app, .messages = json_array() };
-    int bad = cli_open_sampler(app, &c.asked);
+    int bad = cli_check_sampling(app);
+    bad = bad ? bad : cli_open_sampler(app, &c.asked);
     if (bad)
         return json_decref(c.messages), bad;
     if (!c.asked.chat)

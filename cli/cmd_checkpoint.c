@@ -9,6 +9,7 @@
 #include "list.h"
 #include "records.h"
 #include "text.h"
+#include "weights.h"
 
 const cli_column cli_checkpoint_columns[] = {
     { .name = "id", .header = "Checkpoint ID", .path = "checkpoint_id", .standard = true },
@@ -175,18 +176,6 @@ static json_t *bare_record(const tinkc_path *parsed, const char *path)
                      parsed->checkpoint_id.len, "checkpoint_type", kind, "tinker_path", path);
 }
 
-static void add_renderer(cli_app *app, const char *run_id, json_t *v, tinkc_error *err)
-{
-    tinkc_future *f = tinkc_run_get(app->client, run_id, TINKC_ACCESSIBLE, err);
-    const tinkc_run *run = cli_wait(app, f, NULL, err) ? tinkc_future_run(f, 0, err) : NULL;
-    const char *renderer = NULL;
-    for (const char *const *p = run ? run->user_metadata : NULL; p && p[0] && p[1]; p += 2)
-        if (strcmp(p[0], "renderer_name") == 0)
-            renderer = p[1];
-    json_object_set_new(v, "renderer_name", renderer ? json_string(renderer) : json_null());
-    tinkc_future_free(f);
-}
-
 /* Refused or unknown: it belongs to somebody else, and what can be said of it is said. */
 static void forgive_stranger(tinkc_error *err)
 {
@@ -251,8 +240,9 @@ static json_t *gather_info(cli_app *app, const tinkc_path *parsed, const char *p
         json_object_set_new(v, "training_run_id", json_string(run_id));
     }
     if (!err->code) {
-        add_renderer(app, run_id, v, err);
-        forgive_stranger(err);
+        char *renderer = cli_run_renderer(app, path, err);
+        json_object_set_new(v, "renderer_name", renderer ? json_string(renderer) : json_null());
+        free(renderer);
     }
     tinkc_future_free(f);
     free(run_id);

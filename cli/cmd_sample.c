@@ -25,12 +25,7 @@ static bool ids_of(const char *text, tinkc_tokens *out)
 {
     json_t *v = json_loads(text, 0, NULL),
            *list = json_is_object(v) ? json_object_get(v, "tokens") : v;
-    bool ok = json_is_array(list) && json_array_size(list) > 0;
-    for (size_t i = 0; ok && i < json_array_size(list); i++) {
-        const json_t *x = json_array_get(list, i);
-        int32_t id = (int32_t)json_integer_value(x);
-        ok = json_is_integer(x) && tinkc_tokens_append(out, &id, 1, NULL);
-    }
+    bool ok = cli_token_list(list, out);
     json_decref(v);
     return ok;
 }
@@ -72,7 +67,7 @@ static json_t *make_messages(const cli_app *app, const char *text)
 static int text_prompt(cli_app *app, const cli_asked *asked, const char *text, prompt *out)
 {
     tinkc_error err = { 0 };
-    out->raw = cli_flag(app, "raw") || !asked->chat;
+    out->raw = !asked->chat || (cli_given(app, "raw") ? cli_flag(app, "raw") : asked->raw);
     if (out->raw) {
         tinkc_encode_options how = { .add_special = true };
         tinkc_encode_span(asked->tokenizer, text, strlen(text), &how, &out->ids, NULL, &err);
@@ -88,8 +83,6 @@ static int read_prompt(cli_app *app, const cli_asked *asked, prompt *out)
 {
     int bad = 0;
     size_t len;
-    if (count_sources(app) > 1)
-        return cli_fail(app, "usage", NULL, "more than one prompt was given");
     if (cli_given(app, "messages")) {
         tinkc_error err = { 0 };
         json_t *messages = read_messages(app, cli_text(app, "messages"), &bad);
@@ -262,9 +255,12 @@ int cli_sample(cli_app *app)
     cli_asked asked;
     prompt p = { 0 };
     tinkc_sampling how = TINKC_SAMPLING_INIT;
-    if (cli_int(app, "num-samples") < 1)
-        return cli_fail(app, "usage", NULL, "--num-samples must be at least 1");
-    int bad = cli_open_sampler(app, &asked);
+    if (cli_int(app, "num-samples") < 1 || cli_int(app, "num-samples") > INT32_MAX)
+        return cli_fail(app, "usage", NULL, "--num-samples must be at least 1 and fit 31 bits");
+    if (count_sources(app) > 1)
+        return cli_fail(app, "usage", NULL, "more than one prompt was given");
+    int bad = cli_check_sampling(app);
+    bad = bad ? bad : cli_open_sampler(app, &asked);
     if (bad)
         return bad;
     if (cli_given(app, "batch")) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "gitinfo.h"
 #include "out.h"
 #include "term.h"
 #include "text.h"
@@ -141,6 +142,8 @@ static bool resume_state(cli_sft *s, const char *const *pairs, tinkc_error *err)
                       (size_t)json_integer_value(json_object_get(r, "batch"));
             s->elapsed_tokens = (size_t)json_integer_value(json_object_get(r, "elapsed_tokens"));
             s->state_path = strdup(path);
+            if (json_is_true(json_object_get(r, "rolling")))
+                s->last_rolling = strdup(path);
             const char *sampler = json_string_value(json_object_get(r, "sampler_path"));
             s->sampler_path = sampler ? strdup(sampler) : NULL;
             found = true;
@@ -193,6 +196,9 @@ int cli_train_sft(cli_app *app)
 {
     cli_sft s;
     bool resume = false;
+    char *commit = cli_flag(app, "dry-run") ? NULL : cli_git_commit();
+    const char *const about[] = { "recipe_name", "sft", commit ? "git_rev" : NULL, commit, NULL };
+    app->session_metadata = about;
     int bad = cli_sft_prepare(app, &s);
     if (!bad) {
         cli_sft_show_plan(&s);
@@ -206,6 +212,7 @@ int cli_train_sft(cli_app *app)
             bad = cli_fail(app, "local_io", NULL, "%s: %s", s.log_dir, strerrordesc_np(errno));
         bad = bad ? bad : cli_trainlog_open(app, s.log_dir, cli_text(app, "hook"), &s.log);
         bad = bad ? bad : write_config(&s);
+        bad = bad ? bad : cli_trainlog_code(app, s.log_dir);
         if (!bad && s.step >= s.total_steps)
             cli_note(app, "nothing is left to do: %zu of %zu steps are done", s.step,
                      s.total_steps);
@@ -213,6 +220,9 @@ int cli_train_sft(cli_app *app)
             bad = cli_sft_run(&s);
     }
     cli_sft_free(&s);
+    cli_disconnect(app); /* it knows the metadata, which ends here */
+    app->session_metadata = NULL;
+    free(commit);
     return bad;
 }
 

@@ -213,6 +213,7 @@ static void fill_options(cli_app *app, tinkc_client_options *o)
     const char *telemetry = cli_config_get(app, "telemetry", NULL);
     const char *wanted = getenv("TINKER_TELEMETRY");
     o->project_id = setting(app, "project", "project_id");
+    o->user_metadata = app->session_metadata;
     o->user_agent = "tinkc-cli/" TINKC_VERSION;
     o->log = log_line;
     o->log_user = app;
@@ -232,6 +233,24 @@ static void fill_options(cli_app *app, tinkc_client_options *o)
     o->telemetry = wanted && *wanted                             ? TINKC_TELEMETRY_DEFAULT
                    : telemetry && strcmp(telemetry, "true") == 0 ? TINKC_TELEMETRY_ON
                                                                  : TINKC_TELEMETRY_OFF;
+}
+
+/* Settings that the library knows by its environment alone. */
+static void hand_on(const cli_app *app, const char *key, const char *variable)
+{
+    const char *value = cli_config_get(app, key, NULL), *there = getenv(variable);
+    if (value && *value && !(there && *there))
+        setenv(variable, value, 1);
+}
+
+static void hand_on_settings(const cli_app *app)
+{
+    const char *token = getenv("HF_TOKEN"), *other = getenv("HUGGING_FACE_HUB_TOKEN");
+    if (!(token && *token) && other && *other)
+        setenv("HF_TOKEN", other, 1);
+    hand_on(app, "hf_token", "HF_TOKEN");
+    hand_on(app, "cf_access_client_id", "CLOUDFLARE_ACCESS_CLIENT_ID");
+    hand_on(app, "cf_access_client_secret", "CLOUDFLARE_ACCESS_CLIENT_SECRET");
 }
 
 static int make_client(cli_app *app, tinkc_client_options *o)
@@ -273,6 +292,8 @@ static void note_retry(const tinkc_event *e, void *user)
     cli_format_duration((double)e->left_ms / 1000, left);
     (void)snprintf(app->failing, sizeof app->failing, "%.120s; trying again%s%s", e->text,
                    e->left_ms > 0 ? " for " : "", e->left_ms > 0 ? left : "");
+    if (app->on_retry)
+        app->on_retry(e, app->on_retry_user);
 }
 
 /* A convenience: without it waiting is only less talkative. */
@@ -289,6 +310,7 @@ static int open_client(cli_app *app)
     tinkc_client_options o = { 0 };
     tinkc_error err = { 0 };
     fill_options(app, &o);
+    hand_on_settings(app);
     if (!cli_wants_local(app))
         return connect_service(app, &o);
     say_local(app);
@@ -323,6 +345,7 @@ int cli_connect_as(cli_app *app, const char *key, const char *command)
 {
     tinkc_client_options o = { 0 };
     fill_options(app, &o);
+    hand_on_settings(app);
     o.api_key = key;
     o.credential_cmd = command;
     if (command) { /* the library would take these first, and so try another credential */

@@ -160,14 +160,27 @@ static void print_text(const cli_app *app, const cli_problem *p)
     if (app->verbose && (p->request_id[0] || p->status))
         fprintf(stderr, "  http status %d, request %s\n", p->status,
                 p->request_id[0] ? p->request_id : "not known");
+    if (app->verbose && p->file)
+        fprintf(stderr, "  found at %s:%d\n", p->file, p->line);
     if (p->hint[0])
         fprintf(stderr, "%shint:%s %s\n", color ? "\033[36m" : "", color ? "\033[0m" : "", p->hint);
+}
+
+/* A line for a run's log: "train_run:120 [INFO] text", as the cookbook's log files have them. */
+static void log_line(const cli_app *app, const char *file, int line, const char *level,
+                     const char *text)
+{
+    if (!app->log_file)
+        return;
+    fprintf(app->log_file, "%.*s:%d [%s] %s\n", (int)strcspn(file, "."), file, line, level, text);
+    (void)fflush(app->log_file);
 }
 
 int cli_report(const cli_app *app, const cli_problem *p)
 {
     int code = cli_exit_code(app, p->exit ? p->exit : cli_exit_of(p->code));
     cli_progress_clear();
+    log_line(app, p->file ? p->file : "tinkc", p->line, "ERROR", p->message);
     if (app->format == CLI_JSON || app->format == CLI_JSONL)
         print_json(p, code);
     else
@@ -175,9 +188,10 @@ int cli_report(const cli_app *app, const cli_problem *p)
     return code;
 }
 
-int cli_fail(const cli_app *app, const char *code, const char *hint, const char *format, ...)
+int cli_fail_at(const cli_app *app, const char *file, int line, const char *code, const char *hint,
+                const char *format, ...)
 {
-    cli_problem p = { .code = code };
+    cli_problem p = { .code = code, .file = file, .line = line };
     va_list args;
     va_start(args, format);
     (void)vsnprintf(p.message, sizeof p.message, format, args);
@@ -187,39 +201,34 @@ int cli_fail(const cli_app *app, const char *code, const char *hint, const char 
     return cli_report(app, &p);
 }
 
-int cli_fail_error(const cli_app *app, const tinkc_error *err, const char *what)
+int cli_fail_error_at(const cli_app *app, const char *file, int line, const tinkc_error *err,
+                      const char *what)
 {
     cli_problem p;
     if (cli_stop_signal())
         return cli_stop_exit();
     cli_problem_of(err, &p);
+    p.file = file;
+    p.line = line;
     if (what && what[0])
         (void)snprintf(p.message, sizeof p.message, "%.200s: %.300s", what, err->message);
     return cli_report(app, &p);
 }
 
-static void print_line(const cli_app *app, const char *mark, const char *format, va_list args)
+void cli_say_at(const cli_app *app, const char *file, int line, const char *level,
+                const char *format, ...)
 {
-    if (app->quiet)
+    char *text;
+    va_list args;
+    va_start(args, format);
+    int n = vasprintf(&text, format, args);
+    va_end(args);
+    if (n < 0)
         return;
-    cli_progress_clear();
-    fputs(mark, stderr);
-    (void)vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-}
-
-void cli_note(const cli_app *app, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    print_line(app, "", format, args);
-    va_end(args);
-}
-
-void cli_warn(const cli_app *app, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    print_line(app, "warning: ", format, args);
-    va_end(args);
+    log_line(app, file, line, level, text);
+    if (!app->quiet) {
+        cli_progress_clear();
+        fprintf(stderr, "%s%s\n", strcmp(level, "WARNING") == 0 ? "warning: " : "", text);
+    }
+    free(text);
 }

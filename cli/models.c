@@ -55,7 +55,7 @@ static const cli_model_facts facts[] = {
       "nemotron3_ultra" },
     { "thinkingmachines/Inkling", "chat vision audio", 6144, 154705920, 3424256, 207168, "tml_v0" },
     { "thinkingmachines/Inkling-Small", "chat vision audio", 4096, 0, 0, 0, "tml_v0" },
-    { "nano", "chat", 384, 0, 0, 0, NULL },
+    { "nano", "chat", 384, 33792, 20480, 4480, NULL },
 };
 
 const cli_model_facts *cli_model_find(const char *name)

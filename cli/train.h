@@ -18,6 +18,7 @@ typedef struct cli_sft {
     size_t *kept;       /* examples that are not held out, in the order of the first shuffle */
     size_t n_kept;
 
+    size_t n_turning; /* conversations in which the assistant speaks more than once */
     size_t batch_size, n_batches, epochs, total_steps;
     double rate;
     tinkc_trainer *trainer;
@@ -30,7 +31,9 @@ typedef struct cli_sft {
     size_t last_save_tokens;
     char *last_rolling; /* path to delete when the next is there */
     char *state_path, *sampler_path;
-    json_t *pending; /* what goes into the next step's row: evaluation, times; NULL = nothing */
+    json_t *pending;   /* what goes into the next step's row: evaluation, times; NULL = nothing */
+    json_t *spans;     /* where the time of the next step's row went; NULL = nothing yet */
+    size_t max_length; /* tokens; 0 = no limit is known */
     double smooth_tokens_s;
     size_t first_step; /* where this process began */
 } cli_sft;

@@ -3,12 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config.h"
 #include "models.h"
 #include "shuffle.h"
 #include "term.h"
 #include "text.h"
 #include "train.h"
 #include "trainon.h"
+#include "weights.h"
 
 /* ---- data ---- */
 
@@ -32,7 +34,7 @@ static int read_examples(cli_sft *s, cli_data_file *f, uint16_t index, cli_examp
     cli_app *app = s->app;
     cli_example_options how = { .tokenizer = s->tokenizer,
                                 .renderer = s->renderer,
-                                .max_length = (size_t)cli_int(app, "max-length"),
+                                .max_length = s->max_length,
                                 .split_turns = cli_flag(app, "split-turns"),
                                 .mean = strcmp(cli_text(app, "reduction"), "mean") == 0 };
     int bad = cli_train_on(app, cli_text(app, "train-on"), &how.train_on);
@@ -44,6 +46,7 @@ static int read_examples(cli_sft *s, cli_data_file *f, uint16_t index, cli_examp
         if (!cli_check_conversation(f->path, lines.number, line, how.train_on == TINKC_TRAIN_MARKED,
                                     &facts, print_problem, &errors))
             continue;
+        s->n_turning += facts.n_assistant > 1;
         if (!cli_examples_add(into, &how, line, (uint32_t)lines.number, index, &err)) {
             fprintf(stderr, "%s:%zu: %s\n", f->path, lines.number, err.message);
             errors++;
@@ -229,7 +232,38 @@ static int check_options(cli_app *app)
         return cli_fail(app, "usage", NULL, "--max-steps must be at least 1");
     if (cli_int(app, "epochs") < 1)
         return cli_fail(app, "usage", NULL, "--epochs must be at least 1");
+    double seconds;
+    const char *ttl = cli_text(app, "ttl");
+    if (strcmp(ttl, "never") != 0 && (!cli_parse_duration(ttl, &seconds) || seconds < 1))
+        return cli_fail(app, "usage", "7d, 3600, or never", "--ttl: '%s' is no time to live", ttl);
+    if (cli_int(app, "rolling-ttl") < 1)
+        return cli_fail(app, "usage", NULL, "--rolling-ttl must be above 0");
+    for (size_t i = 0; cli_text_at(app, "metadata", i); i++)
+        if (strcspn(cli_text_at(app, "metadata", i), "=") == 0 ||
+            !strchr(cli_text_at(app, "metadata", i), '='))
+            return cli_fail(app, "usage", NULL, "--metadata: '%s' is not K=V",
+                            cli_text_at(app, "metadata", i));
     return 0;
+}
+
+/* --max-length 0 is the model's own limit, which the service knows. */
+static int settle_length(cli_sft *s)
+{
+    tinkc_error err = { 0 };
+    s->max_length = (size_t)cli_int(s->app, "max-length");
+    if (s->max_length || cli_flag(s->app, "dry-run"))
+        return 0;
+    int bad = cli_connect(s->app);
+    if (bad)
+        return bad;
+    tinkc_future *f = tinkc_capabilities_get(s->app->client, &err);
+    if (cli_wait(s->app, f, NULL, &err)) {
+        const tinkc_model *m =
+            tinkc_capabilities_find(tinkc_future_capabilities(f, 0, &err), s->model);
+        s->max_length = m && m->max_context_length > 0 ? (size_t)m->max_context_length : 0;
+    }
+    tinkc_future_free(f);
+    return err.code ? cli_fail_error(s->app, &err, NULL) : 0;
 }
 
 /* ---- names ---- */
@@ -263,6 +297,72 @@ static char *usual_log_dir(const cli_sft *s)
     return out;
 }
 
+/* ---- the renderer ---- */
+
+static void warn_unusual(const cli_sft *s, const char *given)
+{
+    const cli_model_facts *m = cli_model_find(s->model);
+    const char *name;
+    if (!m || !m->renderer)
+        return;
+    for (size_t i = 0; (name = cli_model_renderer(m, i)); i++)
+        if (strcmp(name, given) == 0)
+            return;
+    cli_warn(s->app, "renderer %s is not recommended for %s; %s is", given, s->model, m->renderer);
+}
+
+/* The one given, else that of the weights to start from, else the model's. */
+static int choose_renderer(cli_sft *s, const char *given)
+{
+    tinkc_error err = { 0 };
+    const char *from = cli_text(s->app, "from");
+    char *theirs = NULL;
+    if (from && !cli_flag(s->app, "dry-run")) {
+        int bad = cli_connect(s->app);
+        if (bad)
+            return bad;
+        theirs = cli_run_renderer(s->app, from, &err);
+        if (err.code)
+            return cli_fail_error(s->app, &err, from);
+    }
+    const char *renderer = given ? given : theirs ? theirs : tinkc_chat_renderer(s->model);
+    s->renderer = renderer ? strdup(renderer) : NULL;
+    if (given && theirs && strcmp(given, theirs) != 0)
+        cli_warn(s->app, "%s was trained with renderer %s, not %s", from, theirs, given);
+    if (given)
+        warn_unusual(s, given);
+    free(theirs);
+    return 0;
+}
+
+/* Formats in which each turn's prompt begins with the whole turn before it. */
+static bool extends(const char *renderer)
+{
+    static const char *const names[] = { "role_colon",
+                                         "llama3",
+                                         "qwen3_instruct",
+                                         "deepseekv3",
+                                         "deepseekv3_disable_thinking",
+                                         "nemotron3_preserve_thinking",
+                                         "nemotron3_ultra_preserve_thinking",
+                                         "tml_v0" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], renderer) == 0)
+            return true;
+    return false;
+}
+
+static void suggest_splitting(const cli_sft *s)
+{
+    const cli_app *app = s->app;
+    if (s->n_turning && s->renderer && !extends(s->renderer) && !cli_flag(app, "split-turns") &&
+        strcmp(cli_text(app, "train-on"), "all_assistant_messages") == 0)
+        cli_warn(app,
+                 "in %zu conversation%s the assistant speaks more than once, and %s shows earlier "
+                 "turns otherwise later on: --split-turns makes an example of each answer",
+                 s->n_turning, s->n_turning == 1 ? "" : "s", s->renderer);
+}
+
 static int find_model(cli_sft *s)
 {
     tinkc_error err = { 0 };
@@ -271,8 +371,11 @@ static int find_model(cli_sft *s)
     if (!s->model)
         return cli_fail(app, "usage", "name one with -m", "which model?");
     const char *given = cli_text(app, "renderer");
-    const char *renderer = given ? given : tinkc_chat_renderer(s->model);
-    s->renderer = renderer ? strdup(renderer) : NULL;
+    if (!given)
+        given = cli_config_get(app, "renderer", NULL);
+    int bad = choose_renderer(s, given);
+    if (bad)
+        return bad;
     s->tokenizer = cli_tokenizer(app, s->model, &err);
     if (!s->tokenizer)
         return cli_fail_error(app, &err, s->model);
@@ -287,7 +390,10 @@ int cli_sft_prepare(cli_app *app, cli_sft *s)
     s->epochs = (size_t)cli_int(app, "epochs");
     int bad = check_options(app);
     bad = bad ? bad : find_model(s);
+    bad = bad ? bad : settle_length(s);
     bad = bad ? bad : read_all_data(s);
+    if (!bad)
+        suggest_splitting(s);
     bad = bad ? bad : hold_out(s);
     bad = bad ? bad : settle_batch(s);
     bad = bad ? bad : settle_rate(s);
@@ -300,8 +406,11 @@ int cli_sft_prepare(cli_app *app, cli_sft *s)
 void cli_sft_free(cli_sft *s)
 {
     json_decref(s->pending);
+    json_decref(s->spans);
     tinkc_trainer_free(s->trainer);
     tinkc_tokenizer_free(s->tokenizer);
+    s->app->log_file = NULL;
+    s->app->on_retry = NULL;
     cli_trainlog_close(&s->log);
     cli_examples_free(&s->train);
     cli_examples_free(&s->test);
@@ -340,13 +449,14 @@ void cli_sft_show_plan(const cli_sft *s)
              plural(s->train.n), tokens, s->train.n_longest, s->train.n_cut ? "" : ", none cut");
     if (s->train.n_cut)
         cli_note(app, "           %zu longer than --max-length %lld: cut at the right",
-                 s->train.n_cut, (long long)cli_int(app, "max-length"));
+                 s->train.n_cut, (long long)s->max_length);
     if (s->train.n_empty)
         cli_note(app, "           %zu without a trained token: left out", s->train.n_empty);
     if (s->test.n)
         cli_note(app, "test       %zu example%s held out", s->test.n, plural(s->test.n));
-    cli_note(app, "steps      %zu of %zu example%s, %zu epoch%s", s->total_steps, s->batch_size,
-             plural(s->batch_size), s->epochs, plural(s->epochs));
+    cli_note(app, "steps      %zu of %zu example%s, %zu batch%s an epoch, %zu epoch%s",
+             s->total_steps, s->batch_size, plural(s->batch_size), s->n_batches,
+             s->n_batches == 1 ? "" : "es", s->epochs, plural(s->epochs));
     cli_note(app, "rate       %s to %s, %s", first, last, cli_text(app, "lr-schedule"));
     if (m && m->mlp) {
         cli_format_count(rank * ((cli_flag(app, "train-mlp") ? m->mlp : 0) +

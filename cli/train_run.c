@@ -18,7 +18,7 @@ enum { MAX_IN_FLIGHT = 9 };
 typedef struct flight { /* one step that was sent */
     size_t step;
     tinkc_future *pass, *moved;
-    int64_t sent_ms;
+    int64_t begun_ms, sent_ms; /* making the batch began; the step was sent */
 } flight;
 
 /* ---- sending ---- */
@@ -38,6 +38,7 @@ static void send_step(cli_sft *s, size_t step, flight *out, tinkc_error *err)
 {
     const cli_app *app = s->app;
     size_t n;
+    int64_t begun_ms = cli_now_ms();
     const size_t *which = cli_sft_batch(s, step, &n);
     tinkc_batch *batch = tinkc_batch_new(app->client, err);
     tinkc_adam adam = TINKC_ADAM_INIT;
@@ -47,10 +48,11 @@ static void send_step(cli_sft *s, size_t step, flight *out, tinkc_error *err)
     adam.eps = cli_number(app, "adam-eps");
     adam.weight_decay = cli_number(app, "weight-decay");
     adam.grad_clip_norm = cli_number(app, "grad-clip");
-    *out = (flight){ .step = step, .sent_ms = cli_now_ms() };
+    *out = (flight){ .step = step, .begun_ms = begun_ms };
     if (!which)
         tinkc_error_set(err, TINKC_E_MEMORY, "out of memory");
     else if (fill_batch(batch, s->train.items, which, n, err)) {
+        out->sent_ms = cli_now_ms();
         out->pass = tinkc_forward_backward(s->trainer, batch, TINKC_CROSS_ENTROPY, NULL, err);
         out->moved = tinkc_optim_step(s->trainer, &adam, err);
     }
@@ -139,6 +141,41 @@ static json_t *number(double v)
     return isfinite(v) ? json_real(v) : json_null();
 }
 
+/* While a step is waited for: why it takes longer. */
+static void tell_retry(const tinkc_event *e, void *user)
+{
+    cli_sft *s = user;
+    json_t *v = json_pack("{s:I,s:s,s:s,s:i,s:i,s:f}", "step", (json_int_t)s->step, "operation",
+                          e->operation, "message", e->text, "status", (int)e->http_status,
+                          "attempt", (int)e->attempt, "wait_s", (double)e->wait_ms / 1000);
+    tell(s, "retry", v);
+    json_decref(v);
+}
+
+/* ---- where the time goes ---- */
+
+static void add_span(cli_sft *s, const char *name, int64_t begun_ms, int64_t ended_ms)
+{
+    /* The machine's own clock counts from anywhere: the wall's is that much further. */
+    double offset = (double)cli_now_us() / 1e6 - (double)cli_now_ms() / 1000;
+    double begun = (double)begun_ms / 1000, ended = (double)ended_ms / 1000;
+    if (!s->spans)
+        s->spans = json_array();
+    json_array_append_new(s->spans,
+                          json_pack("{s:s,s:f,s:f,s:f}", "name", name, "duration", ended - begun,
+                                    "wall_start", begun + offset, "wall_end", ended + offset));
+}
+
+static void write_spans(cli_sft *s, size_t step)
+{
+    json_t *v = json_pack("{s:I,s:O}", "step", (json_int_t)step, "spans", s->spans);
+    if (!cli_trainlog_spans(&s->log, v))
+        cli_warn(s->app, "%s/timing_spans.jsonl cannot be written", s->log_dir);
+    json_decref(v);
+    json_decref(s->spans);
+    s->spans = NULL;
+}
+
 /* ---- one step back from the service ---- */
 
 static void add_metrics(json_t *v, const tinkc_metrics *m)
@@ -167,7 +204,11 @@ static void record_step(cli_sft *s, const flight *f, const score *sc, const tink
         json_object_update(v, s->pending);
     json_decref(s->pending);
     s->pending = NULL;
+    json_object_set_new(v, "time/get_batch", json_real((double)(f->sent_ms - f->begun_ms) / 1000));
     json_object_set_new(v, "time/step", json_real(seconds));
+    add_span(s, "get_batch", f->begun_ms, f->sent_ms);
+    add_span(s, "step", f->sent_ms, cli_now_ms());
+    write_spans(s, f->step);
     if (!cli_trainlog_metrics(&s->log, v))
         cli_warn(s->app, "%s/metrics.jsonl cannot be written", s->log_dir);
     tell(s, "step", v);
@@ -202,9 +243,11 @@ static bool settle(cli_sft *s, flight *f, tinkc_error *err)
 /* For the row of the step that comes next. */
 static void note_time(cli_sft *s, const char *name, int64_t begun_ms)
 {
+    int64_t now_ms = cli_now_ms();
     if (!s->pending)
         s->pending = json_object();
-    json_object_set_new(s->pending, name, json_real((double)(cli_now_ms() - begun_ms) / 1000));
+    json_object_set_new(s->pending, name, json_real((double)(now_ms - begun_ms) / 1000));
+    add_span(s, name + strlen("time/"), begun_ms, now_ms);
 }
 
 /* As in the cookbook, an evaluation stands in the row of the step that follows it; the last one,
@@ -425,8 +468,9 @@ static void say_goodbye(cli_sft *s)
                           s->state_path, "sampler_path", s->sampler_path);
     tell(s, "end", v);
     json_decref(v);
-    cli_note(s->app, "state      %s\nsampler    %s\nto talk    tinkc chat -m %s", s->state_path,
-             s->sampler_path, s->log_dir);
+    cli_note(s->app, "state      %s", s->state_path);
+    cli_note(s->app, "sampler    %s", s->sampler_path);
+    cli_note(s->app, "to talk    tinkc chat -m %s", s->sampler_path);
 }
 
 int cli_sft_run(cli_sft *s)
@@ -436,6 +480,9 @@ int cli_sft_run(cli_sft *s)
                               (json_int_t)s->total_steps, "log_path", s->log_dir);
     s->begun_ms = s->last_save_ms = cli_now_ms();
     s->first_step = s->step;
+    s->last_save_tokens = s->elapsed_tokens;
+    s->app->on_retry = tell_retry;
+    s->app->on_retry_user = s;
     tell(s, "start", start);
     json_decref(start);
     cli_catch_signals();
@@ -443,7 +490,8 @@ int cli_sft_run(cli_sft *s)
     if (cli_stop_signal())
         return stop_early(s);
     if (ok && s->step > s->first_step) {
-        ok = evaluate(s, &err) && checkpoint(s, true, false, &err);
+        bool wanted = cli_int(s->app, "eval-every") > 0;
+        ok = (!wanted || evaluate(s, &err)) && checkpoint(s, true, false, &err);
         if (cli_stop_signal())
             return stop_early(s);
     }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "files.h"
+#include "gitinfo.h"
 #include "out.h"
 #include "text.h"
 
@@ -20,13 +21,33 @@ static FILE *open_log(const char *folder, const char *name, const char *mode)
     return f;
 }
 
+/* As it was started: the words of this process. */
+static void log_command_line(FILE *to)
+{
+    FILE *f = fopen("/proc/self/cmdline", "re");
+    char *word = NULL;
+    size_t cap = 0;
+    fputs("trainlog:0 [INFO]", to);
+    while (f && getdelim(&word, &cap, '\0', f) > 0)
+        fprintf(to, strpbrk(word, " \t\n'\"$*") || !*word ? " '%s'" : " %s", word);
+    fputc('\n', to);
+    (void)fflush(to);
+    if (f)
+        fclose(f);
+    free(word);
+}
+
 int cli_trainlog_open(cli_app *app, const char *folder, const char *hook, cli_trainlog *out)
 {
     *out = (cli_trainlog){ .folder = strdup(folder) };
     if (!cli_make_folder(folder, 0777) ||
         !(out->metrics = open_log(folder, "metrics.jsonl", "ae")) ||
-        !(out->checkpoints = open_log(folder, "checkpoints.jsonl", "ae")))
+        !(out->checkpoints = open_log(folder, "checkpoints.jsonl", "ae")) ||
+        !(out->spans = open_log(folder, "timing_spans.jsonl", "ae")) ||
+        !(out->text = open_log(folder, "logs.log", "ae")))
         return cli_fail(app, "local_io", NULL, "%s: %s", folder, strerrordesc_np(errno));
+    log_command_line(out->text);
+    app->log_file = out->text;
     if (hook && !(out->hook = popen(hook, "we")))
         return cli_fail(app, "local_io", NULL, "--hook: %s", strerrordesc_np(errno));
     return 0;
@@ -73,6 +94,7 @@ static bool rewrite_rows(const char *folder, const char *name, size_t step, bool
 bool cli_trainlog_rewind(const char *folder, size_t step)
 {
     return rewrite_rows(folder, "metrics.jsonl", step, false) &&
+           rewrite_rows(folder, "timing_spans.jsonl", step, false) &&
            rewrite_rows(folder, "checkpoints.jsonl", 0, true);
 }
 
@@ -82,6 +104,10 @@ void cli_trainlog_close(cli_trainlog *log)
         fclose(log->metrics);
     if (log->checkpoints)
         fclose(log->checkpoints);
+    if (log->spans)
+        fclose(log->spans);
+    if (log->text)
+        fclose(log->text);
     if (log->hook)
         pclose(log->hook);
     free(log->folder);
@@ -97,6 +123,11 @@ static bool append(FILE *f, const json_t *v)
 bool cli_trainlog_metrics(cli_trainlog *log, const json_t *v)
 {
     return append(log->metrics, v);
+}
+
+bool cli_trainlog_spans(cli_trainlog *log, const json_t *v)
+{
+    return append(log->spans, v);
 }
 
 bool cli_trainlog_checkpoint(cli_trainlog *log, const json_t *v)
@@ -124,6 +155,19 @@ void cli_trainlog_event(const cli_app *app, cli_trainlog *log, const json_t *v)
         pclose(log->hook);
         log->hook = NULL;
     }
+}
+
+int cli_trainlog_code(const cli_app *app, const char *folder)
+{
+    char *path = cli_printf("%s/code.diff", folder);
+    cli_save s;
+    cli_save_begin(&s, path ? path : "", 0666);
+    bool any = s.f && cli_git_diff(s.f);
+    int bad = cli_save_end(&s, app, any);
+    if (!any && path)
+        (void)unlink(path); /* of an earlier start elsewhere */
+    free(path);
+    return bad;
 }
 
 int cli_trainlog_config(const cli_app *app, const char *folder, const json_t *v)
@@ -165,12 +209,16 @@ json_t *cli_trainlog_records(const char *folder, const char *key)
     return out;
 }
 
+/* Everything that a run writes. The first ones tell that there was one. */
+static const char *const run_files[] = { "config.json", "metrics.jsonl",      "checkpoints.jsonl",
+                                         "code.diff",   "timing_spans.jsonl", "logs.log" };
+enum { TELLING = 3 };
+
 bool cli_trainlog_exists(const char *folder)
 {
-    static const char *const names[] = { "config.json", "metrics.jsonl", "checkpoints.jsonl" };
     bool found = false;
-    for (size_t i = 0; i < 3 && !found; i++) {
-        char *path = cli_printf("%s/%s", folder, names[i]);
+    for (size_t i = 0; i < TELLING && !found; i++) {
+        char *path = cli_printf("%s/%s", folder, run_files[i]);
         found = path && access(path, F_OK) == 0;
         free(path);
     }
@@ -179,10 +227,9 @@ bool cli_trainlog_exists(const char *folder)
 
 bool cli_trainlog_remove(const char *folder)
 {
-    static const char *const names[] = { "config.json", "metrics.jsonl", "checkpoints.jsonl" };
     bool ok = true;
-    for (size_t i = 0; i < 3; i++) {
-        char *path = cli_printf("%s/%s", folder, names[i]);
+    for (size_t i = 0; i < sizeof run_files / sizeof *run_files; i++) {
+        char *path = cli_printf("%s/%s", folder, run_files[i]);
         ok = path && (unlink(path) == 0 || errno == ENOENT) && ok;
         free(path);
     }

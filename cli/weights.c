@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "config.h"
+#include "models.h"
 #include "out.h"
 #include "term.h"
 #include "text.h"
@@ -35,23 +36,44 @@ char *cli_sampler_path_of(const char *folder)
     return cli_last_record(folder, "sampler_path");
 }
 
-/* What a path's run says of itself: its base model and its renderer. That the run is somebody
- * else's is no failure. The path may have any form that begins with its run. */
-static void learn_from_run(cli_app *app, cli_asked *asked, tinkc_error *err)
+/* What a path's run says of itself: its base model and its renderer, each yours and NULL if it does
+ * not say. That the run is somebody else's is no failure. The path may have any form that begins
+ * with its run. */
+static void ask_run(cli_app *app, const char *path, char **base_model, char **renderer,
+                    tinkc_error *err)
 {
-    const char *id = asked->model_path + strlen("tinker://");
+    const char *id = path + strlen("tinker://");
     char *run_id = strndup(id, strcspn(id, "/"));
     tinkc_future *f = run_id ? tinkc_run_get(app->client, run_id, TINKC_ACCESSIBLE, err) : NULL;
     const tinkc_run *run = f && cli_wait(app, f, NULL, err) ? tinkc_future_run(f, 0, err) : NULL;
-    if (run && run->base_model && run->base_model[0])
-        asked->base_model = strdup(run->base_model);
+    *base_model = run && run->base_model && run->base_model[0] ? strdup(run->base_model) : NULL;
+    *renderer = NULL;
     for (const char *const *p = run ? run->user_metadata : NULL; p && p[0] && p[1]; p += 2)
-        if (strcmp(p[0], "renderer_name") == 0 && !asked->renderer && p[1][0])
-            asked->renderer = strdup(p[1]);
+        if (strcmp(p[0], "renderer_name") == 0 && !*renderer && p[1][0])
+            *renderer = strdup(p[1]);
     if (err->http_status >= 400 && err->http_status < 500 && err->code != TINKC_E_AUTH)
         *err = (tinkc_error){ 0 };
     tinkc_future_free(f);
     free(run_id);
+}
+
+char *cli_run_renderer(cli_app *app, const char *path, tinkc_error *err)
+{
+    char *base_model = NULL, *renderer = NULL;
+    if (strncmp(path, "tinker://", 9) == 0)
+        ask_run(app, path, &base_model, &renderer, err);
+    free(base_model);
+    return renderer;
+}
+
+static void learn_from_run(cli_app *app, cli_asked *asked, tinkc_error *err)
+{
+    char *renderer;
+    ask_run(app, asked->model_path, &asked->base_model, &renderer, err);
+    if (!asked->renderer)
+        asked->renderer = renderer;
+    else
+        free(renderer);
 }
 
 /* What the weights at a path stand on, and the renderer of their run. */
@@ -89,6 +111,17 @@ static void name_weights(cli_app *app, cli_asked *asked)
         asked->base_model = strdup(base ? base : model);
 }
 
+/* Nobody named a renderer: the one recommended for the model, if it is known. */
+static void settle_format(cli_asked *asked)
+{
+    const cli_model_facts *facts = asked->base_model ? cli_model_find(asked->base_model) : NULL;
+    const char *usual = asked->base_model ? tinkc_chat_renderer(asked->base_model) : NULL;
+    asked->raw = !asked->renderer && facts && strncmp(facts->kind, "base", 4) == 0;
+    if (!asked->renderer && usual)
+        asked->renderer = strdup(usual);
+    asked->chat = asked->renderer || tinkc_tokenizer_template(asked->tokenizer, NULL) != NULL;
+}
+
 int cli_open_sampler(cli_app *app, cli_asked *asked)
 {
     tinkc_error err = { 0 };
@@ -116,7 +149,7 @@ int cli_open_sampler(cli_app *app, cli_asked *asked)
         cli_close_sampler(asked);
         return bad;
     }
-    asked->chat = asked->renderer || tinkc_tokenizer_template(asked->tokenizer, NULL) != NULL;
+    settle_format(asked);
     return 0;
 }
 

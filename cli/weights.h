@@ -15,10 +15,14 @@ typedef struct cli_asked {
     tinkc_tokenizer *tokenizer;
     char *base_model; /* NULL = not known */
     char *model_path; /* NULL = the base model itself */
-    char *renderer;   /* --renderer, else the run's own, else NULL */
+    char *renderer;   /* --renderer, else the run's own, else the model's; NULL = its template */
     bool chat;        /* has a chat format */
+    bool raw;         /* a base model: plain text is continued unless told otherwise */
 } cli_asked;
 
+/* The renderer that a path's run was trained with; yours. NULL = it does not say, or it is somebody
+ * else's; err is set if the service cannot be asked. Needs a connection. */
+char *cli_run_renderer(cli_app *, const char *path, tinkc_error *err);
 /* Connects and opens. 0, or an exit code after reporting. */
 int cli_open_sampler(cli_app *, cli_asked *out);
 void cli_close_sampler(cli_asked *);

@@ -575,6 +575,79 @@ def settings():
     check("origin", "config.toml:" in tinkc("config", "list", "--show-origin", env=env).stdout)
 
 
+def lost_server(train, env):
+    """The service goes away in the middle: attempts are told, then it is a network failure that can be resumed."""
+    whole = {k: v for k, v in dict(base_env, **env).items() if v}
+    server_process = subprocess.Popen([build / "tinkc", "serve", "--port", "0", "--store", f"{home}/lost-store"], env=whole, cwd=home,
+                                      text=True, stderr=subprocess.PIPE)
+    address = ""
+    while "TINKER_API_KEY" not in (line := server_process.stderr.readline()) and line:
+        address = line.split("=")[1].strip() if "TINKER_BASE_URL=" in line else address
+    remote = [w for w in train if w != "--local"]
+    p = subprocess.Popen([build / "tinkc", *remote, "-m", "nano", "--epochs", "500", "--save-every", "1", "--log-dir", "lost", "--retry-for",
+                          "2s"], env=dict(whole, TINKER_BASE_URL=address, TINKER_API_KEY="tml-local"), cwd=home, text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while '"event":"checkpoint"' not in (line := p.stdout.readline()) and line:
+        pass
+    server_process.kill()
+    server_process.communicate()
+    out, err = p.communicate(timeout=60)
+    events = [json.loads(l) for l in out.splitlines()]
+    retries = [e for e in events if e["event"] == "retry"]
+    check("attempts are events", retries and {"time", "step", "message", "attempt", "wait_s"} <= set(retries[0]), (out[-600:], err))
+    check("then it is the network", p.returncode == 8 and "tinkc train resume lost" in err, (p.returncode, err))
+
+
+def run_files(train, env, data):
+    """The log directory in the cookbook's layout, and what the plan refuses."""
+    repository = pathlib.Path(home, "repository")
+    repository.mkdir()
+    git = lambda *words: subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", *words], cwd=repository,
+                                        env=base_env, capture_output=True, text=True)
+    has_git = shutil.which("git") and git("init", "-q").returncode == 0
+    (repository / "code.txt").write_text("before\n")
+    if has_git:
+        git("add", "."), git("commit", "-qm", "x")
+        (repository / "code.txt").write_text("after\n")
+    r = tinkc(*train, "--log-dir", "run", "--test-size", "8", "--eval-every", "2", "--rolling-save-every", "2", "--max-steps", "5",
+              env=env, cwd=repository, timeout=200)
+    run = repository / "run"
+    lines = lambda name: [json.loads(l) for l in (run / name).read_text().splitlines()]
+    log = (run / "logs.log").read_text().splitlines()
+    check("logs.log begins with the command line", "train sft" in log[0] and str(data) in log[0] and
+          all(re.match(r"^[a-z_]+:\d+ \[(INFO|WARNING|ERROR)\] ", l) for l in log), log)
+    check("and goes on with what was said", any("test loss" in l for l in log) and "to talk    tinkc chat -m tinker://" in log[-1], log)
+    if has_git:
+        commit = git("rev-parse", "HEAD").stdout.strip()
+        diff = (run / "code.diff").read_text()
+        check("code.diff", diff.startswith(f"### repo: {repository.resolve()} @ {commit}\n") and "-before\n+after" in diff, diff)
+    spans = lines("timing_spans.jsonl")
+    check("timing spans", [s["step"] for s in spans] == list(range(5)) and [x["name"] for x in spans[0]["spans"]] ==
+          ["evals", "get_batch", "step"] and set(spans[0]["spans"][0]) == {"name", "duration", "wall_start", "wall_end"} and
+          abs(spans[0]["spans"][0]["wall_end"] - time.time()) < 300, spans)
+    check("times in the metrics", {"time/get_batch", "time/step", "time/evals"} <= set(lines("metrics.jsonl")[0]), r.stdout)
+    r = tinkc(*train, "--log-dir", "run", "--max-steps", "1", "--if-exists", "delete", env=env, cwd=repository, timeout=200)
+    check("delete begins anew", len(lines("timing_spans.jsonl")) == 1 and len(lines("metrics.jsonl")) == 1, r)
+    r = tinkc(*train, "--log-dir", "off", "--test-size", "8", "--eval-every", "0", "--max-steps", "1", env=env, timeout=200)
+    check("evaluation off is off", r.returncode == 0 and "test/nll" not in r.stdout, r)
+    plan = ("train", "sft", data, "--local", "--dry-run", "--log-dir", "plan")
+    exits(2, *plan, "--ttl", "soon", env=env, says="--ttl")
+    exits(2, *plan, "--ttl", "0", env=env, says="--ttl")
+    exits(2, *plan, "--metadata", "novalue", env=env, says="K=V")
+    turns = pathlib.Path(home, "turns.jsonl")
+    turns.write_text(json.dumps({"messages": [{"role": r, "content": "x"} for r in ("user", "assistant") * 2]}) + "\n")
+    r = tinkc("train", "sft", turns, "--local", "--dry-run", "--renderer", "qwen3", "--lr", "1", "--batch-size", "1", env=env)
+    check("splitting is suggested", "--split-turns makes" in r.stderr, r)
+    r = tinkc("train", "sft", turns, "--local", "--dry-run", "--renderer", "qwen3", "--lr", "1", "--split-turns", "--batch-size", "1", env=env)
+    check("once", "makes an example" not in r.stderr and "2 examples" in r.stderr, r)
+    check("the plan", "2 batches an epoch, 1 epoch" in r.stderr and "rank 32, 1,880,064 parameters" in r.stderr, r.stderr)
+    for bad in (("--top-p", "2"), ("--top-k", "-2"), ("--top-k", "4294967297"), ("-n", "4294967297"), ("--stop-token", "4294967297"),
+                ("--stop", "a", "--stop-token", "1"), ("-p", "a", "--messages", "b")):
+        exits(2, "sample", "-m", "nano", *bad, "x", env={"TINKER_BASE_URL": "http://127.0.0.1:9"}, says="error:")
+    r = tinkc("sample", "--local", "--batch", "-", stdin='{"tokens": [4294967297]}\n{"tokens": ["a"]}\n', env=env)
+    check("token ids are checked", r.stdout.count("not a list of token ids") == 2, r)
+
+
 def local_work():
     """Batches, streams and templates on the engine inside the program."""
     if not pathlib.Path("models/nano/config.json").exists():
@@ -625,6 +698,8 @@ def local_work():
     r = tinkc(*train, "--max-steps", "2", "--log-dir", "hooked", "--hook", "head -n 1 > hook.out", env=env, timeout=200)
     check("a hook that ends", r.returncode == 0 and '"event":"end"' in r.stdout and
           pathlib.Path(home, "hook.out").read_text().startswith('{"event":"start"'), r)
+    run_files(train, env, data)
+    lost_server(train, env)
     whole = {k: v for k, v in dict(base_env, **env).items() if v}
     p = subprocess.Popen([build / "tinkc", *train, "--epochs", "500", "--log-dir", "twice"], env=whole, cwd=home, text=True,
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
