@@ -9,7 +9,9 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <linux/magic.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,12 +21,14 @@
 #include "out.h"
 #include "term.h"
 #include "text.h"
+#include "tlsprobe.h"
 
 typedef struct doctor {
     cli_app *app;
     json_t *checks;
     int64_t begun_ms;
     size_t counts[4];
+    cli_tls tls; /* what a handshake settled on; empty = there was none */
 } doctor;
 
 enum { OK, WARN, FAIL, SKIP };
@@ -85,6 +89,31 @@ static void check_path(doctor *d)
     found(d, "tool.path", SKIP, NULL, "tinkc is not on the PATH");
 }
 
+/* Every value that is in force, and where it comes from. */
+static void check_values(doctor *d)
+{
+    for (size_t i = 0; cli_profile_keys[i]; i++) {
+        const char *origin = NULL, *key = cli_profile_keys[i];
+        const char *value = cli_config_get(d->app, key, &origin);
+        if (value)
+            found(d, "config.value", OK, NULL, "%s = %s (%s)", key,
+                  cli_config_is_secret(key) ? "(secret)" : value, origin);
+    }
+    for (const cli_option *o = cli_globals; o->name; o++)
+        if (o->env && getenv(o->env) && *getenv(o->env))
+            found(d, "config.value", OK, NULL, "--%s = %s (%s)", o->name, getenv(o->env), o->env);
+}
+
+/* As the library reads TINKER_TELEMETRY. */
+static bool is_on(const char *text)
+{
+    static const char *const words[] = { "1", "true", "yes", "on" };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasecmp(words[i], text) == 0)
+            return true;
+    return false;
+}
+
 static void check_config(doctor *d)
 {
     const cli_config *c = d->app->config;
@@ -97,12 +126,54 @@ static void check_config(doctor *d)
         found(d, files[i][0], there ? OK : SKIP, NULL, "%s: %s",
               files[i][1] ? files[i][1] : "no file", there ? "read" : "not there");
     }
-    found(d, "config.profile", OK, NULL, "%s (%s), %zu settings", c->profile, c->profile_origin,
-          c->n_settings);
+    found(d, "config.profile", cli_config_has_profile(d->app, c->profile) ? OK : FAIL,
+          "tinkc config profiles lists those there are", "%s (%s), %zu settings", c->profile,
+          c->profile_origin, c->n_settings);
+    check_values(d);
     const char *wanted = getenv("TINKER_TELEMETRY"),
                *stored = cli_config_get(d->app, "telemetry", NULL);
-    bool on = wanted && *wanted ? strcmp(wanted, "0") != 0 : stored && strcmp(stored, "true") == 0;
+    bool on = wanted && *wanted ? is_on(wanted) : stored && strcmp(stored, "true") == 0;
     found(d, "config.telemetry", OK, NULL, "telemetry is %s", on ? "on" : "off");
+}
+
+/* The seconds since 1970 at which a token ends; 0 = it does not say. */
+static int64_t token_end(const char *token)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    const char *p = strchr(token, '.');
+    char text[4096];
+    size_t n = 0;
+    uint32_t bits = 0;
+    int held = 0;
+    for (p = p ? p + 1 : ""; *p && *p != '.' && n + 1 < sizeof text; p++) {
+        const char *digit = strchr(digits, *p);
+        if (!digit)
+            return 0;
+        bits = bits << 6 | (uint32_t)(digit - digits);
+        held += 6;
+        if (held >= 8) {
+            held -= 8;
+            text[n++] = (char)(bits >> held & 0xFF);
+        }
+    }
+    json_t *v = json_loadb(text, n, 0, NULL);
+    int64_t end = json_integer_value(json_object_get(v, "exp"));
+    json_decref(v);
+    return end;
+}
+
+static void check_expiry(doctor *d, const char *token)
+{
+    char when[CLI_SHORT_TEXT];
+    int64_t end = token_end(token);
+    if (end <= 0 || end > INT64_MAX / 1000000) {
+        found(d, "credential.expiry", SKIP, NULL, "the token does not say when it ends");
+        return;
+    }
+    bool over = end * 1000000 <= cli_now_us();
+    cli_format_iso(end * 1000000, when);
+    found(d, "credential.expiry", over ? FAIL : OK, "get a fresh one: tinkc auth login",
+          over ? "the token ended at %s" : "the token is good until %s", when);
 }
 
 static bool check_credential(doctor *d)
@@ -115,6 +186,8 @@ static bool check_credential(doctor *d)
         found(d, "credential.shape", shape ? OK : FAIL, "a key begins with tml-, a token with eyJ",
               "a %s from %s", strncmp(used, "eyJ", 3) == 0 ? "token" : "key",
               key && *key ? "TINKER_API_KEY" : "the profile");
+        if (strncmp(used, "eyJ", 3) == 0)
+            check_expiry(d, used);
         return shape;
     }
     if ((cmd && *cmd) || cli_config_get(d->app, "credential_cmd", NULL)) {
@@ -166,7 +239,8 @@ typedef struct lookup {
     char host[256], port[8];
     struct addrinfo *found;
     int fault;
-    bool done;
+    bool started, done;
+    time_t until;
 } lookup;
 
 static void *resolve(void *arg)
@@ -183,15 +257,20 @@ static void *resolve(void *arg)
     return NULL;
 }
 
-static bool wait_lookup(lookup *l)
+static void start_lookup(lookup *l)
 {
     pthread_t thread;
-    struct timespec until;
-    if (pthread_create(&thread, NULL, resolve, l) != 0)
+    l->until = time(NULL) + CHECK_SECONDS;
+    l->started = pthread_create(&thread, NULL, resolve, l) == 0;
+    if (l->started)
+        pthread_detach(thread);
+}
+
+static bool finish_lookup(lookup *l)
+{
+    struct timespec until = { .tv_sec = l->until };
+    if (!l->started)
         return false;
-    pthread_detach(thread);
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += CHECK_SECONDS;
     pthread_mutex_lock(&l->lock);
     while (!l->done && pthread_cond_timedwait(&l->cond, &l->lock, &until) == 0)
         ;
@@ -200,7 +279,8 @@ static bool wait_lookup(lookup *l)
     return done;
 }
 
-static int connect_to(const struct addrinfo *a)
+/* 0 with *out connected (yours), or why not. */
+static int connect_to(const struct addrinfo *a, int *out)
 {
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), fault = 0;
     socklen_t size = sizeof fault;
@@ -215,19 +295,32 @@ static int connect_to(const struct addrinfo *a)
         else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &fault, &size) != 0)
             fault = errno;
     }
-    close(fd);
+    if (fault)
+        close(fd);
+    *out = fault ? -1 : fd;
     return fault;
 }
 
-static void check_tcp(doctor *d, const lookup *l)
+static int connect_any(const lookup *l, char address[128], int *fd)
 {
     int fault = EHOSTUNREACH;
-    char address[128] = "";
+    address[0] = '\0';
     for (const struct addrinfo *a = l->found; a && fault; a = a->ai_next) {
-        (void)getnameinfo(a->ai_addr, a->ai_addrlen, address, sizeof address, NULL, 0,
-                          NI_NUMERICHOST);
-        fault = connect_to(a);
+        (void)getnameinfo(a->ai_addr, a->ai_addrlen, address, 128, NULL, 0, NI_NUMERICHOST);
+        fault = connect_to(a, fd);
     }
+    return fault;
+}
+
+static void check_tcp(doctor *d, const lookup *l, bool tls)
+{
+    int fd = -1;
+    char address[128];
+    int fault = connect_any(l, address, &fd);
+    if (!fault && tls)
+        (void)cli_tls_probe(fd, l->host, CHECK_SECONDS, &d->tls);
+    if (!fault)
+        close(fd);
     found(d, "network.tcp", fault ? FAIL : OK, "check the address, a firewall, or the proxy",
           "%s port %s: %s", address, l->port, fault ? strerrordesc_np(fault) : "connects");
 }
@@ -245,7 +338,8 @@ static void check_route(doctor *d, const char *url)
         found(d, "network.dns", FAIL, "tinkc config list --show-origin", "not an address: %s", url);
         return;
     }
-    if (!wait_lookup(&l)) {
+    start_lookup(&l);
+    if (!finish_lookup(&l)) {
         found(d, "network.dns", FAIL, "check the name server", "%s: no answer within %d s", l.host,
               CHECK_SECONDS);
         return;
@@ -256,25 +350,30 @@ static void check_route(doctor *d, const char *url)
     else
         found(d, "network.dns", OK, NULL, "%s is known", l.host);
     if (!l.fault)
-        check_tcp(d, &l);
+        check_tcp(d, &l, tls);
     if (l.found)
         freeaddrinfo(l.found);
     l.found = NULL;
 }
 
-/* libcurl has tried: whether it trusts the chain stands in its message. */
+/* The version from a handshake of our own; whether libcurl trusts the chain stands in its message.
+ */
 static void check_tls(doctor *d, const char *url, const tinkc_error *err)
 {
     bool tls = strncmp(url, "https://", 8) == 0;
     bool refused = strncmp(err->message, "TLS", 3) == 0;
+    const char *version = d->tls.version[0] ? d->tls.version : "TLS 1.2 or newer";
     if (!tls)
         found(d, "network.tls", SKIP, NULL, "the address is plain http");
     else if (err->code && !refused)
         found(d, "network.tls", SKIP, NULL, "it did not come to that");
     else
         found(d, "network.tls", refused ? FAIL : OK,
-              "check the clock, SSL_CERT_FILE and SSL_CERT_DIR, or a proxy that looks inside", "%s",
-              refused ? err->message : "the chain is trusted, TLS 1.2 or newer");
+              "check the clock, SSL_CERT_FILE and SSL_CERT_DIR, or a proxy that looks inside",
+              "%s: %s", version,
+              !refused          ? "the chain is trusted"
+              : d->tls.fault[0] ? d->tls.fault
+                                : err->message);
 }
 
 /* A call whose head shows the protocol and the service's clock. */
@@ -296,6 +395,24 @@ static void check_call(doctor *d, int64_t first_ms)
             found(d, "network.clock", skew > 30 || skew < -30 ? WARN : OK, "set this clock right",
                   "this clock is %lld s off the service's", skew);
         }
+    }
+    tinkc_future_free(f);
+}
+
+/* The short-lived token that stands in for a key, where the service gives one. */
+static void check_token(doctor *d)
+{
+    tinkc_error err = { 0 };
+    char when[CLI_SHORT_TEXT];
+    tinkc_future *f = tinkc_token_get(d->app->client, &err);
+    const tinkc_token *t = f && tinkc_future_wait(f, CHECK_SECONDS * 1000, &err)
+                               ? tinkc_future_token(f, 0, &err)
+                               : NULL;
+    if (t && t->expires_us > 0) {
+        cli_format_iso(t->expires_us, when);
+        found(d, "service.token", OK, NULL, "a token came, good until %s", when);
+    } else {
+        found(d, "service.token", SKIP, NULL, "%s", t ? "a token came" : err.message);
     }
     tinkc_future_free(f);
 }
@@ -334,13 +451,24 @@ static void check_service(doctor *d, bool credential)
     check_call(d, cli_now_ms() - begun);
     tinkc_client_connect(d->app->client, 5000, &err);
     found(d, "service.credential", err.code ? FAIL : OK, "check the key: tinkc auth status", "%s",
-          err.code ? err.message : "the credential is accepted");
+          err.code ? err.message : "the settings came, the credential is accepted");
+    check_token(d);
+    err = (tinkc_error){ 0 };
     f = tinkc_capabilities_get(d->app->client, &err);
     if (!err.code && tinkc_future_wait(f, 5000, &err))
         found(d, "service.models", OK, NULL, "%zu models are offered",
               tinkc_capabilities_count(tinkc_future_capabilities(f, 0, &err)));
     else
         found(d, "service.models", FAIL, "try again later", "%s", err.message);
+    bool blocked = err.code == TINKC_E_BILLING;
+    found(d, "service.billing",
+          blocked    ? FAIL
+          : err.code ? SKIP
+                     : OK,
+          "see the billing page of the console", "%s",
+          blocked    ? "the account is blocked"
+          : err.code ? "not known"
+                     : "not blocked");
     tinkc_future_free(f);
 }
 
@@ -390,20 +518,94 @@ static void check_machine(doctor *d)
         found(d, "machine.files", files.rlim_cur < 1024 ? WARN : OK, "ulimit -n 4096",
               "%llu open files allowed", (unsigned long long)files.rlim_cur);
     check_space(d, "machine.store", cli_store_folder(d->app));
-    check_space(d, "machine.tmp", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    const char *tmp = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
+    check_space(d, "machine.tmp", tmp);
+    struct statfs kind;
+    if (statfs(tmp, &kind) == 0)
+        found(d, "machine.tmp_kind", kind.f_type == TMPFS_MAGIC ? WARN : OK,
+              "large files in it use memory: set TMPDIR to a folder on disk", "%s: %s", tmp,
+              kind.f_type == TMPFS_MAGIC ? "in memory (tmpfs)" : "on disk");
     found(d, "machine.gpu", SKIP, NULL, "the engine computes on the CPU");
 }
 
-static void check_hub(doctor *d)
+/* The folder, or the nearest above it that is there: what is missing can be made. */
+static bool can_write(const char *folder)
 {
-    const char *home = getenv("HF_HOME");
+    char *path = strdup(folder);
+    while (path && path[0] && access(path, F_OK) != 0) {
+        char *slash = strrchr(path, '/');
+        if (!slash)
+            break;
+        *slash = '\0';
+    }
+    bool ok = path && access(path[0] ? path : "/", W_OK) == 0;
+    free(path);
+    return ok;
+}
+
+static void check_cache(doctor *d)
+{
+    const char *home = getenv("HF_HOME"), *user = getenv("HOME");
+    char *folder =
+        home && *home ? strdup(home) : cli_printf("%s/.cache/huggingface", user ? user : "");
+    bool ok = folder && can_write(folder);
+    found(d, "hub.cache", ok ? OK : WARN, "set HF_HOME to a folder that can be written",
+          "tokenizers are cached in %s%s%s", folder ? folder : "?",
+          ok ? "" : ", which is read-only",
+          getenv("HF_HUB_OFFLINE") ? "; HF_HUB_OFFLINE is set" : "");
+    if (folder && access(folder, F_OK) == 0)
+        check_space(d, "hub.space", folder);
+    free(folder);
+}
+
+static lookup hub = { .lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER };
+
+static const char *hub_url(void)
+{
+    const char *url = getenv("HF_ENDPOINT");
+    return url && *url ? url : "https://huggingface.co";
+}
+
+/* Whether the hub can be asked at all: not offline, no proxy, an address. Its name is looked up
+ * while the other checks run. */
+static bool begin_hub(const doctor *d)
+{
+    const char *offline = getenv("HF_HUB_OFFLINE");
+    if (d->app->offline || (offline && is_on(offline)) || getenv("HTTPS_PROXY") ||
+        getenv("https_proxy") || !split_url(hub_url(), hub.host, hub.port))
+        return false;
+    start_lookup(&hub);
+    return true;
+}
+
+static void check_hub_reach(doctor *d, bool begun)
+{
+    int fd = -1;
+    char address[128];
+    if (!begun) {
+        found(d, "hub.reach", SKIP, NULL, "%s: not asked (offline, or behind a proxy)", hub_url());
+        return;
+    }
+    bool known = finish_lookup(&hub) && !hub.fault;
+    int fault = known ? connect_any(&hub, address, &fd) : 0;
+    if (fd >= 0)
+        close(fd);
+    found(d, "hub.reach", known && !fault ? OK : WARN,
+          "tokenizers that are not cached cannot be fetched; a local folder still works", "%s: %s",
+          hub_url(),
+          !known  ? "its name is not known"
+          : fault ? strerrordesc_np(fault)
+                  : "connects");
+}
+
+static void check_hub(doctor *d, bool begun)
+{
     bool token = getenv("HF_TOKEN") || getenv("HUGGING_FACE_HUB_TOKEN") ||
                  cli_config_get(d->app, "hf_token", NULL);
     found(d, "hub.token", token ? OK : SKIP, NULL, "%s",
           token ? "there is one" : "none in HF_TOKEN: only open repositories can be read");
-    found(d, "hub.cache", OK, NULL, "tokenizers are cached in %s%s",
-          home ? home : "~/.cache/huggingface",
-          getenv("HF_HUB_OFFLINE") ? "; HF_HUB_OFFLINE is set" : "");
+    check_hub_reach(d, begun);
+    check_cache(d);
 }
 
 static void check_terminal(doctor *d)
@@ -423,11 +625,12 @@ int cli_doctor(cli_app *app)
         { 0 }
     };
     doctor d = { .app = app, .checks = json_array(), .begun_ms = cli_now_ms() };
+    bool begun = begin_hub(&d);
     check_tool(&d);
     check_path(&d);
     check_config(&d);
     check_service(&d, check_credential(&d));
-    check_hub(&d);
+    check_hub(&d, begun);
     check_machine(&d);
     check_terminal(&d);
     int bad;

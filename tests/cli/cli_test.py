@@ -2,7 +2,7 @@
 
     cli_test.py BUILD [--update] [GROUP...]     --update rewrites tests/cli/golden after review
 """
-import json, os, pathlib, pty, re, shutil, signal, subprocess, sys, tempfile, time
+import base64, json, os, pathlib, pty, re, shutil, signal, subprocess, sys, tempfile, time
 import stub
 
 here = pathlib.Path(__file__).resolve().parent
@@ -198,6 +198,41 @@ def profiles():
         check(f"parser's error with {args}", json.loads(r.stderr)["error"]["code"] == "usage", r.stderr)
     r = exits(2, "run", "lst", env={"TINKC_FORMAT": "json"})
     check("and by the environment", json.loads(r.stderr)["error"]["code"] == "usage", r.stderr)
+
+
+def doctor():
+    checks = lambda r: {c["id"]: c for c in json.loads(r.stdout)["checks"]}
+    quiet = {"HF_HUB_OFFLINE": "1"}
+    r = tinkc("doctor", "--json", env=quiet)
+    v = checks(r)
+    wanted = {"tool.version", "config.profile", "config.value", "config.telemetry", "credential.shape", "network.dns", "network.tcp",
+              "network.tls", "network.latency", "network.clock", "service.health", "service.credential", "service.token", "service.models",
+              "service.billing", "hub.token", "hub.reach", "hub.cache", "machine.system", "machine.cpu", "machine.files", "machine.store",
+              "machine.tmp", "machine.tmp_kind", "machine.gpu", "terminal"}
+    check("all groups", r.returncode == 0 and wanted <= set(v), wanted - set(v))
+    check("offline hub", v["hub.reach"]["status"] == "skip", v["hub.reach"])
+    for text, state in (("0", "off"), ("no", "off"), ("TRUE", "on"), ("on", "on")):
+        v = checks(tinkc("doctor", "--json", "--offline", env=dict(quiet, TINKER_TELEMETRY=text)))
+        check(f"telemetry {text}", v["config.telemetry"]["message"] == f"telemetry is {state}", v["config.telemetry"])
+    r = tinkc("doctor", "--json", "--offline", "--profile", "nope", env=quiet)
+    check("a profile that is not there", r.returncode == 12 and checks(r)["config.profile"]["status"] == "fail", r)
+    for ends, status in ((1, "fail"), (4102444800, "ok")):
+        token = ".".join(base64.urlsafe_b64encode(json.dumps(p).encode()).decode().rstrip("=") for p in ({"alg": "x"}, {"exp": ends}, {}))
+        r = tinkc("doctor", "--json", "--offline", env=dict(quiet, TINKER_API_KEY=token))
+        check(f"a token until {ends}", checks(r)["credential.expiry"]["status"] == status and token not in r.stdout, r)
+    if not shutil.which("openssl"):
+        return print("skipped: openssl is not installed")
+    pem = pathlib.Path(home, "server.pem")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", pem, "-out", f"{home}/cert.pem", "-days", "2", "-subj",
+                    "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"], capture_output=True, check=True)
+    pem.write_text(pem.read_text() + pathlib.Path(home, "cert.pem").read_text())
+    _, secure = stub.start(pem)
+    r = tinkc("doctor", "--json", "--base-url", secure, "--retry-for", "0", env=dict(quiet, SSL_CERT_FILE=f"{home}/cert.pem"))
+    check("TLS version", r.returncode == 0 and checks(r)["network.tls"]["message"] == "TLSv1.3: the chain is trusted", r)
+    r = tinkc("doctor", "--json", "--base-url", secure, "--retry-for", "0", env=quiet)
+    v = checks(r)
+    check("a chain that is not trusted", r.returncode == 12 and v["network.tls"]["status"] == "fail" and
+          "self-signed certificate" in v["network.tls"]["message"].replace("self signed", "self-signed"), v["network.tls"])
 
 
 def changes():
@@ -736,7 +771,7 @@ def local_work():
     check("broken config.json", r.returncode in (2, 3) and "error:" in r.stderr, r)
 
 
-for group in (grammar, formats, errors, unknown_names, dead_server, profiles, changes, downloads, configuration, documentation, completions, data, lists,
+for group in (grammar, formats, errors, unknown_names, dead_server, profiles, doctor, changes, downloads, configuration, documentation, completions, data, lists,
               compatibility, prompts, more_commands, settings, local_work):
     if not wanted or group.__name__ in wanted:
         group()

@@ -3,7 +3,7 @@
 Run ids and paths choose what happens: a run named after a failure ("missing", "forbidden", "busy", ...)
 answers with it. Requests are kept in `seen` for the tests to look at.
 """
-import functools, http.server, io, json, os, tarfile, threading, urllib.parse
+import functools, http.server, io, json, os, ssl, tarfile, threading, urllib.parse
 
 CHECKPOINTS = [
     {"checkpoint_id": f"{kind}/{name}", "checkpoint_type": what, "time": when,
@@ -146,12 +146,21 @@ ROUTES = [
 ]
 
 
-def start():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+class Quiet(http.server.ThreadingHTTPServer):
+    def handle_error(self, request, client_address):
+        """Clients that leave, and handshakes that fail, are part of the tests."""
+
+
+def start(certificate=None):
+    server = Quiet(("127.0.0.1", 0), Handler)
     server.seen = []
     server.slow = threading.Event()
+    if certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server, f"http://127.0.0.1:{server.server_address[1]}"
+    return server, f"http{'s' if certificate else ''}://127.0.0.1:{server.server_address[1]}"
 
 
 if __name__ == "__main__":
