@@ -45,6 +45,7 @@ void tkc_arena_reset(tkc_arena *arena)
             largest = b;
     if (!largest)
         return;
+    assert(largest->size >= header_size());
     for (tkc_arena_block *b = arena->blocks, *older; b; b = older) {
         older = b->older;
         if (b != largest)
@@ -75,6 +76,7 @@ static bool add_block(tkc_arena *arena, size_t need, tinkc_error *err)
         if (size > left)
             size = left;
     }
+    assert(size >= least);
     tkc_arena_block *block = tkc_alloc(arena->a, size, err);
     if (!block)
         return false;
@@ -83,11 +85,13 @@ static bool add_block(tkc_arena *arena, size_t need, tinkc_error *err)
     arena->taken += size;
     arena->at = (unsigned char *)block + header_size();
     arena->end = (unsigned char *)block + size;
+    assert(!arena->max || arena->taken <= arena->max);
     return true;
 }
 
 void *tkc_arena_alloc(tkc_arena *arena, size_t size, tinkc_error *err)
 {
+    assert(!arena->blocks == !arena->at); /* an arena that was neither initialised nor zeroed */
     size_t need;
     if (!tkc_add_size(size ? size : 1, ALIGN - 1, &need)) {
         tkc_fail_memory(err);
@@ -130,6 +134,7 @@ char *tkc_arena_str(tkc_arena *arena, tinkc_str s, tinkc_error *err)
     char *copy = tkc_arena_alloc(arena, size, err);
     if (!copy)
         return NULL;
+    assert(s.data || !s.len);
     if (s.len)
         memcpy(copy, s.data, s.len);
     copy[s.len] = '\0';

@@ -7,11 +7,13 @@
 
 void tkc_buf_init(tkc_buf *b, const tinkc_allocator *a, size_t max)
 {
+    assert(max <= TKC_BUF_NO_MAX); /* so that len + room never overflows */
     *b = (tkc_buf){ .max = max, .a = a };
 }
 
 void tkc_buf_free(tkc_buf *b)
 {
+    assert(b->len <= b->cap);
     tkc_release(b->a, b->data, b->cap);
     tkc_buf_init(b, b->a, b->max);
 }
@@ -24,6 +26,7 @@ void tkc_buf_clear(tkc_buf *b)
 char *tkc_buf_room(tkc_buf *b, size_t more, tinkc_error *err)
 {
     size_t need;
+    assert(b->len <= b->cap && (b->data || !b->cap));
     if (tkc_failed(err))
         return NULL;
     if (!tkc_add_size(b->len, more, &need) || need > b->max) {
@@ -57,6 +60,7 @@ bool tkc_buf_str(tkc_buf *b, tinkc_str s, tinkc_error *err)
 
 bool tkc_buf_cstr(tkc_buf *b, const char *s, tinkc_error *err)
 {
+    assert(s);
     return tkc_buf_add(b, s, strlen(s), err);
 }
 

@@ -1,6 +1,7 @@
 /* chunks.c - see chunks.h. May touch: memory. Must not: lock, wait. */
 #include "base/chunks.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { SMALLEST = 4 * 1024, USUAL_MOST = 256 * 1024 };
@@ -18,6 +19,7 @@ void tkc_chunks_init(tkc_chunks *q, const tinkc_allocator *a)
 
 static void release(tkc_chunks *q, tkc_chunk *c)
 {
+    assert(!c || c->to <= c->cap);
     if (c)
         tkc_release(q->a, c, sizeof *c + c->cap);
 }
@@ -56,6 +58,7 @@ static tkc_chunk *new_piece(tkc_chunks *q, size_t len, tinkc_error *err)
 
 static void fill(tkc_chunk *c, const char *bytes, size_t len)
 {
+    assert(len <= c->cap - c->to);
     if (len)
         memcpy(c->data + c->to, bytes, len);
     c->to += len;
@@ -63,6 +66,7 @@ static void fill(tkc_chunk *c, const char *bytes, size_t len)
 
 bool tkc_chunks_add(tkc_chunks *q, const void *bytes, size_t len, tinkc_error *err)
 {
+    assert(!q->first == !q->last && (bytes || !len));
     const char *from = bytes;
     size_t room = q->last ? q->last->cap - q->last->to : 0, here = len < room ? len : room;
     tkc_chunk *fresh = NULL;
@@ -86,6 +90,7 @@ bool tkc_chunks_add(tkc_chunks *q, const void *bytes, size_t len, tinkc_error *e
 static void leave_first(tkc_chunks *q)
 {
     tkc_chunk *c = q->first;
+    assert(c->from == c->to);
     if (c == q->last) {
         c->from = c->to = 0;
         return;
@@ -103,6 +108,7 @@ size_t tkc_chunks_peek(tkc_chunks *q, const void **bytes)
 {
     if (!q->len)
         return 0;
+    assert(q->first->from < q->first->to); /* empty pieces are left at once */
     *bytes = q->first->data + q->first->from;
     return q->first->to - q->first->from;
 }
@@ -111,6 +117,7 @@ void tkc_chunks_drop(tkc_chunks *q, size_t n)
 {
     if (!n)
         return;
+    assert(q->first && n <= q->first->to - q->first->from && n <= q->len);
     q->first->from += n;
     q->len -= n;
     if (q->first->from == q->first->to)

@@ -1,6 +1,7 @@
 /* clock.c - the machine's clock and randomness, and times as text. Touches no state of ours. */
 #include "base/clock.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <sys/random.h>
 #include <time.h>
@@ -83,10 +84,12 @@ void tkc_civil_from_days(int64_t days, int32_t *year, int32_t *month, int32_t *d
     *day = (int32_t)(of_year - (153 * m + 2) / 5 + 1);
     *month = (int32_t)(m < 10 ? m + 3 : m - 9);
     *year = (int32_t)(year_of_era + era * 400 + (*month <= 2));
+    assert(*day >= 1 && *day <= 31 && *month >= 1 && *month <= 12);
 }
 
 int64_t tkc_days_from_civil(int32_t year, int32_t month, int32_t day)
 {
+    assert(month >= 1 && month <= 12); /* who reads a date from outside has looked */
     int64_t y = (int64_t)year - (month <= 2);
     int64_t era = (y >= 0 ? y : y - 399) / 400;
     int64_t year_of_era = y - era * 400;
@@ -108,6 +111,7 @@ void tkc_format_time(int64_t wall_us, bool with_micros, char out[TKC_TIME_TEXT])
         days--;
     }
     int32_t year, month, day;
+    assert(micros >= 0 && micros < 1000000 && of_day >= 0 && of_day < 86400);
     tkc_civil_from_days(days, &year, &month, &day);
     int n = snprintf(out, TKC_TIME_TEXT, "%04d-%02d-%02dT%02d:%02d:%02d", (int)year, (int)month,
                      (int)day, (int)(of_day / 3600), (int)(of_day / 60 % 60), (int)(of_day % 60));
@@ -120,6 +124,7 @@ void tkc_format_time(int64_t wall_us, bool with_micros, char out[TKC_TIME_TEXT])
 static bool take_digits(tinkc_str *s, size_t n, int32_t *out)
 {
     int64_t value;
+    assert(n > 0 && n < 10); /* the value fits */
     if (s->len < n || s->data[0] == '-' || !tkc_parse_i64(tkc_strn(s->data, n), &value))
         return false;
     *s = tkc_strn(s->data + n, s->len - n);

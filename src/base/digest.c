@@ -1,6 +1,7 @@
 /* digest.c - the two compression functions of FIPS 180-4, written from the standard. */
 #include "base/digest.h"
 
+#include <assert.h>
 #include <string.h>
 
 #if defined(__x86_64__)
@@ -151,6 +152,9 @@ void tkc_digest_add(tkc_digest *d, const void *data, size_t len)
 {
     const unsigned char *p = data;
     size_t held = (size_t)(d->total % 64);
+    assert(data || !len);
+    if (!len)
+        return;
     d->total += len;
     if (held) {
         size_t take = 64 - held < len ? 64 - held : len;
@@ -173,7 +177,9 @@ size_t tkc_digest_bytes(tkc_digest *d, unsigned char *out)
     size_t pad = (size_t)(119 - d->total % 64) % 64 + 1, n = d->is_sha1 ? 20 : 32; /* to 56 of 64 */
     for (int i = 0; i < 8; i++)
         tail[pad + (size_t)i] = (unsigned char)(bits >> (56 - 8 * i));
+    assert(pad >= 1 && pad + 8 <= sizeof tail);
     tkc_digest_add(d, tail, pad + 8);
+    assert(d->total % 64 == 0); /* nothing waits for the rest of a block */
     for (size_t i = 0; i < n; i++)
         out[i] = (unsigned char)(d->state[i / 4] >> (24 - 8 * (i % 4)));
     return n;
@@ -184,6 +190,7 @@ void tkc_digest_hex(tkc_digest *d, char *out)
     static const char digits[] = "0123456789abcdef";
     unsigned char bytes[TKC_SHA256_BYTES];
     size_t n = tkc_digest_bytes(d, bytes);
+    assert(n <= sizeof bytes);
     for (size_t i = 0; i < n; i++) {
         *out++ = digits[bytes[i] >> 4];
         *out++ = digits[bytes[i] & 15];

@@ -1,6 +1,7 @@
 /* dl.c - dlopen behind few functions. */
 #include "base/dl.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <link.h>
 #include <string.h>
@@ -24,6 +25,7 @@ void tkc_dl_mark_now(tkc_dl_mark *mark)
 
 static bool was_there(const tkc_dl_mark *mark, uintptr_t at)
 {
+    assert(mark->n <= TKC_DL_MAX_OBJECTS);
     for (size_t i = 0; i < mark->n; i++)
         if (mark->at[i] == at)
             return true;
@@ -82,6 +84,7 @@ bool tkc_dl_load(const char *const *sonames, const tkc_dl_symbol *symbols, void 
                  tinkc_error *err)
 {
     void *library = NULL;
+    assert(sonames[0]); /* errors name it */
     for (const char *const *name = sonames; *name && !library; name++)
         library = open_now(*name);
     if (!library)
@@ -91,6 +94,7 @@ bool tkc_dl_load(const char *const *sonames, const tkc_dl_symbol *symbols, void 
         void *found = dlsym(library, s->name);
         if (!found)
             return tkc_fail(err, TINKC_E_UNSUPPORTED, "%s lacks %s", sonames[0], s->name);
+        assert(s->offset % sizeof found == 0);
         memcpy((unsigned char *)table + s->offset, &found, sizeof found);
     }
     return true;

@@ -5,6 +5,7 @@
  */
 #include "base/err.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -120,6 +121,7 @@ int32_t tkc_code_of_status(int32_t http_status)
 static void put_text(char *out, size_t cap, const char *text, size_t len, bool lines)
 {
     size_t at = 0;
+    assert(cap > 0);
     for (size_t i = 0, n; i < len; i += n) {
         n = tkc_utf8_length(text + i, len - i);
         if (at + (n ? n : 1) >= cap)
@@ -133,6 +135,7 @@ static void put_text(char *out, size_t cap, const char *text, size_t len, bool l
             memcpy(out + at, text + i, n), at += n;
         n = n ? n : 1;
     }
+    assert(at < cap);
     out[at] = '\0';
 }
 
@@ -143,6 +146,7 @@ static void put_message(tinkc_error *err, const char *text, size_t len)
 
 static void put_code(tinkc_error *err, int32_t code)
 {
+    assert(code != TINKC_OK); /* a failure that reads as success */
     err->code = code;
     err->category = tkc_code_category(code);
     err->flags = tinkc_code_flags(code);
@@ -233,6 +237,7 @@ void tinkc_error_set(tinkc_error *err, int32_t code, const char *message)
 size_t tinkc_error_line(const tinkc_error *err, char *buf, size_t cap)
 {
     char line[sizeof err->message + 256];
+    _Static_assert(sizeof err->request_id <= 64, "no room for the parts of a line");
     size_t len = 0;
     if (err && err->code) {
         int n = snprintf(line, sizeof line, "%s (%s", err->message, tinkc_code_name(err->code));
@@ -243,6 +248,7 @@ size_t tinkc_error_line(const tinkc_error *err, char *buf, size_t cap)
         if (err->request_id[0])
             len += (size_t)snprintf(line + len, sizeof line - len, ", request %s", err->request_id);
         len += (size_t)snprintf(line + len, sizeof line - len, ")");
+        assert(len < sizeof line); /* else the parts above were counted wrongly */
     }
     if (cap > 0)
         put_text(buf, cap, line, len, false);

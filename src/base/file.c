@@ -1,6 +1,7 @@
 /* file.c - files and folders. May touch: the file system. Must not: follow what it removes. */
 #include "base/file.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,6 +22,7 @@ static bool read_exact(int fd, unsigned char *data, size_t len)
             errno = n == 0 ? EIO : errno; /* it shrank while we read */
             return false;
         }
+        assert((size_t)n <= len);
         data += n;
         len -= (size_t)n;
     }
@@ -105,6 +107,7 @@ bool tkc_sync_parent(const char *path, tinkc_error *err)
 bool tkc_write_file(const char *path, const void *data, size_t len, uint32_t mode, tinkc_error *err)
 {
     char beside[4096];
+    assert((mode & ~07777u) == 0 && (data || !len));
     int n = snprintf(beside, sizeof beside, "%s.XXXXXX", path);
     if (n < 0 || (size_t)n >= sizeof beside)
         return tkc_fail(err, TINKC_E_FILE, "%s: path too long", path);
@@ -143,6 +146,7 @@ bool tkc_map_file(const char *path, tkc_mapping *out, tinkc_error *err)
 
 void tkc_unmap_file(tkc_mapping *map)
 {
+    assert(!map->data == !map->len);
     if (map->data)
         munmap((void *)(uintptr_t)map->data, map->len);
     *map = (tkc_mapping){ NULL, 0 };
@@ -220,6 +224,7 @@ bool tkc_remove_tree(const char *path, tinkc_error *err)
 
 char *tkc_path_join(tkc_arena *arena, const char *a, const char *b, tinkc_error *err)
 {
+    assert(a && b);
     size_t n = strlen(a);
     if (b[0] == '/' || n == 0)
         return tkc_arena_cstr(arena, b, err);

@@ -1,6 +1,7 @@
 /* json_read.c - the JSON pull reader. May touch: the text and the arena it was given. */
 #include "base/json_read.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -8,6 +9,7 @@
 
 void tkc_json_open(tkc_json *j, tinkc_str text, tkc_arena *arena, tinkc_error *err)
 {
+    assert(arena && err);
     if (!text.data)
         text = (tinkc_str){ "", 0 };
     *j = (tkc_json){ text.data, text.data, text.data + text.len, arena, err, TINKC_E_BAD_RESPONSE,
@@ -30,11 +32,13 @@ bool tkc_json_close(tkc_json *j)
     skip_space(j);
     if (!tkc_failed(j->err) && j->at < j->end)
         tkc_json_fail(j, "text after the value");
+    assert(tkc_failed(j->err) || j->depth == 0); /* whoever entered a container has left it */
     return !tkc_failed(j->err);
 }
 
 int tkc_json_peek(tkc_json *j)
 {
+    assert(j->at >= j->begin && j->at <= j->end);
     if (tkc_failed(j->err))
         return TKC_JSON_ERROR;
     skip_space(j);
@@ -101,6 +105,7 @@ static bool another(tkc_json *j, char closing)
     skip_space(j);
     if (j->at == j->end)
         return tkc_json_fail(j, "ends early");
+    assert(j->depth > 0); /* only inside a container */
     bool first = j->first;
     j->first = false;
     if (*j->at == closing) {
@@ -181,6 +186,7 @@ static bool read_hex4(const char *p, const char *end, uint32_t *out)
 
 static char *put_utf8(char *out, uint32_t c)
 {
+    assert(c <= 0x10FFFF && (c < 0xD800 || c > 0xDFFF));
     if (c < 0x80) {
         *out++ = (char)c;
     } else if (c < 0x800) {
@@ -219,7 +225,8 @@ static bool read_unicode(const char **p, const char *end, uint32_t *c)
 static tinkc_str unescape(tkc_json *j, const char *from, const char *end)
 {
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
-    char *start = tkc_arena_alloc(j->arena, (size_t)(end - from) + 1, j->err), *out = start;
+    const size_t room = (size_t)(end - from);
+    char *start = tkc_arena_alloc(j->arena, room + 1, j->err), *out = start;
     if (!start)
         return (tinkc_str){ NULL, 0 };
     while (from < end) {
@@ -239,6 +246,7 @@ static tinkc_str unescape(tkc_json *j, const char *from, const char *end)
             return (tinkc_str){ NULL, 0 };
         }
     }
+    assert(out <= start + room); /* an escape is never shorter than what it stands for */
     *out = '\0';
     return (tinkc_str){ start, (size_t)(out - start) };
 }
@@ -248,6 +256,7 @@ tinkc_str tkc_json_string(tkc_json *j)
     bool escaped;
     if (!expect(j, TKC_JSON_STRING, "a string is needed"))
         return (tinkc_str){ NULL, 0 };
+    assert(*j->at == '"');
     const char *from = ++j->at;
     if (!scan_string(j, &escaped))
         return (tinkc_str){ NULL, 0 };
@@ -421,10 +430,12 @@ tinkc_i64s tkc_json_i64s(tkc_json *j)
     tinkc_i64s out = { NULL, 0 };
     if (!tkc_json_array(j))
         return out;
-    int64_t *data = tkc_arena_array(j->arena, count_elements(j), sizeof *data, j->err);
+    const size_t most = count_elements(j);
+    int64_t *data = tkc_arena_array(j->arena, most, sizeof *data, j->err);
     size_t n = 0;
     while (data && tkc_json_item(j))
         data[n++] = next_integer(j);
+    assert(n <= most);
     if (!tkc_failed(j->err))
         out = (tinkc_i64s){ data, n };
     return out;
@@ -435,7 +446,8 @@ tinkc_i32s tkc_json_i32s(tkc_json *j)
     tinkc_i32s out = { NULL, 0 };
     if (!tkc_json_array(j))
         return out;
-    int32_t *data = tkc_arena_array(j->arena, count_elements(j), sizeof *data, j->err);
+    const size_t most = count_elements(j);
+    int32_t *data = tkc_arena_array(j->arena, most, sizeof *data, j->err);
     size_t n = 0;
     while (data && tkc_json_item(j)) {
         int64_t value = next_integer(j);
@@ -443,6 +455,7 @@ tinkc_i32s tkc_json_i32s(tkc_json *j)
             tkc_json_fail(j, "an integer of 32 bits is needed");
         data[n++] = (int32_t)value;
     }
+    assert(n <= most);
     if (!tkc_failed(j->err))
         out = (tinkc_i32s){ data, n };
     return out;
@@ -453,10 +466,12 @@ tinkc_f32s tkc_json_f32s(tkc_json *j)
     tinkc_f32s out = { NULL, 0 };
     if (!tkc_json_array(j))
         return out;
-    float *data = tkc_arena_array(j->arena, count_elements(j), sizeof *data, j->err);
+    const size_t most = count_elements(j);
+    float *data = tkc_arena_array(j->arena, most, sizeof *data, j->err);
     size_t n = 0;
     while (data && tkc_json_item(j))
         data[n++] = tkc_json_null(j) ? NAN : (float)tkc_json_double(j);
+    assert(n <= most);
     if (!tkc_failed(j->err))
         out = (tinkc_f32s){ data, n };
     return out;

@@ -9,10 +9,10 @@
 
 void tkc_jsonw_open(tkc_jsonw *w, tkc_buf *out, tinkc_error *err)
 {
+    assert(out && err);
     *w = (tkc_jsonw){ .out = out, .err = err };
 }
 
-/* Before every value and key. */
 static void separate(tkc_jsonw *w)
 {
     if (w->comma)
@@ -20,9 +20,17 @@ static void separate(tkc_jsonw *w)
     w->comma = true;
 }
 
+/* Before every value. In an object its key came first; outside of everything there is one value. */
+static void begin_value(tkc_jsonw *w)
+{
+    assert(tkc_failed(w->err) || w->named || (w->depth ? w->is_array[w->depth] : !w->comma));
+    separate(w);
+    w->named = false;
+}
+
 static void begin(tkc_jsonw *w, bool array)
 {
-    separate(w);
+    begin_value(w);
     if (w->depth == TKC_JSONW_MAX_DEPTH) {
         tkc_fail(w->err, TINKC_E_ARGUMENT, "JSON nested too deeply");
         return;
@@ -46,13 +54,14 @@ void tkc_jsonw_end(tkc_jsonw *w)
 {
     if (tkc_failed(w->err))
         return;
-    assert(w->depth > 0);
+    assert(w->depth > 0 && !w->named);
     tkc_buf_char(w->out, w->is_array[w->depth--] ? ']' : '}', w->err);
     w->comma = true;
 }
 
 static void put_escape(tkc_jsonw *w, unsigned char c)
 {
+    assert(c < 0x20 || c == '"' || c == '\\');
     static const char hex[] = "0123456789abcdef";
     static const char names[] = "btn?fr"; /* U+0008 to U+000D */
     char text[6] = { '\\', 'u', '0', '0', hex[c >> 4], hex[c & 15] };
@@ -83,11 +92,12 @@ static void put_string(tkc_jsonw *w, tinkc_str s)
 
 void tkc_jsonw_key_str(tkc_jsonw *w, tinkc_str key)
 {
-    assert(tkc_failed(w->err) || (w->depth > 0 && !w->is_array[w->depth]));
+    assert(tkc_failed(w->err) || (w->depth > 0 && !w->is_array[w->depth] && !w->named));
     separate(w);
     put_string(w, key);
     tkc_buf_char(w->out, ':', w->err);
     w->comma = false;
+    w->named = true;
 }
 
 void tkc_jsonw_key(tkc_jsonw *w, const char *key)
@@ -97,7 +107,7 @@ void tkc_jsonw_key(tkc_jsonw *w, const char *key)
 
 void tkc_jsonw_str(tkc_jsonw *w, tinkc_str value)
 {
-    separate(w);
+    begin_value(w);
     put_string(w, value);
 }
 
@@ -111,20 +121,20 @@ void tkc_jsonw_cstr(tkc_jsonw *w, const char *value)
 
 void tkc_jsonw_i64(tkc_jsonw *w, int64_t value)
 {
-    separate(w);
+    begin_value(w);
     tkc_buf_i64(w->out, value, w->err);
 }
 
 void tkc_jsonw_u64(tkc_jsonw *w, uint64_t value)
 {
-    separate(w);
+    begin_value(w);
     tkc_buf_u64(w->out, value, w->err);
 }
 
 void tkc_jsonw_double(tkc_jsonw *w, double value)
 {
     char text[TKC_NUMBER_MAX];
-    separate(w);
+    begin_value(w);
     if (!isfinite(value)) {
         tkc_fail(w->err, TINKC_E_ARGUMENT, "a number that is not finite cannot be sent");
         return;
@@ -135,7 +145,7 @@ void tkc_jsonw_double(tkc_jsonw *w, double value)
 void tkc_jsonw_float(tkc_jsonw *w, float value)
 {
     char text[TKC_NUMBER_MAX];
-    separate(w);
+    begin_value(w);
     if (!isfinite(value)) {
         tkc_fail(w->err, TINKC_E_ARGUMENT, "a number that is not finite cannot be sent");
         return;
@@ -155,7 +165,7 @@ void tkc_jsonw_null(tkc_jsonw *w)
 
 void tkc_jsonw_raw(tkc_jsonw *w, tinkc_str json)
 {
-    separate(w);
+    begin_value(w);
     tkc_buf_str(w->out, json, w->err);
 }
 
@@ -180,6 +190,7 @@ static char *put_digits(char *out, int64_t value)
 static void put_integers(tkc_jsonw *w, const int32_t *narrow, const int64_t *wide, size_t n)
 {
     enum { BLOCK = 256, LONGEST = 21 };
+    assert(!narrow || !wide);
     tkc_jsonw_array(w);
     for (size_t i = 0; i < n && !tkc_failed(w->err);) {
         if (w->out->max - w->out->len < BLOCK * LONGEST) {
@@ -195,6 +206,7 @@ static void put_integers(tkc_jsonw *w, const int32_t *narrow, const int64_t *wid
                 *at++ = ',';
             at = put_digits(at, narrow ? narrow[i] : wide[i]);
         }
+        assert(at - from <= BLOCK * LONGEST);
         w->out->len += (size_t)(at - from);
         w->comma = true;
     }

@@ -21,6 +21,7 @@ typedef struct tkc_jsonw {
     tinkc_error *err;
     int32_t depth;
     bool comma;                             /* a value came before, here */
+    bool named;                             /* a key waits for its value */
     bool is_array[TKC_JSONW_MAX_DEPTH + 1]; /* which bracket closes each level */
 } tkc_jsonw;
 

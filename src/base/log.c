@@ -1,6 +1,7 @@
 /* log.c - log lines. Must not: keep state, lock, or let a credential through. */
 #include "base/log.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 #include "base/str.h"
@@ -54,6 +55,7 @@ void tkc_blot(char *text, size_t len)
         size_t n = secret_at(tkc_strn(text + i, len - i), &keep);
         if (n == 0)
             continue;
+        assert(keep + n <= len - i);
         memset(text + i + keep, '*', n);
         i += keep + n - 1;
     }
@@ -76,6 +78,7 @@ void tkc_log_line(const tkc_log *log, int32_t level, const char *format, ...)
 
 bool tkc_log_gate_pass(tkc_log_gate *gate, int64_t now_ms, int64_t interval_ms, uint64_t *held_back)
 {
+    assert(interval_ms >= 0);
     if (now_ms < gate->next_ms) {
         gate->held_back++;
         return false;

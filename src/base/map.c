@@ -25,6 +25,7 @@ void tkc_map_init(tkc_map *map, const tinkc_allocator *a)
 
 void tkc_map_free(tkc_map *map)
 {
+    assert(map->n_live <= map->n_entries && map->n_entries <= map->cap_entries);
     for (size_t i = 0; i < map->n_entries; i++)
         if (!map->entries[i].removed)
             tkc_release(map->a, map->entries[i].key, map->entries[i].key_len + 1);
@@ -37,6 +38,7 @@ static tkc_map_entry *find(const tkc_map *map, tinkc_str key, uint64_t hash)
 {
     if (!map->n_slots)
         return NULL;
+    assert((map->n_slots & (map->n_slots - 1)) == 0 && map->n_entries < map->n_slots);
     for (size_t i = hash & (map->n_slots - 1); map->slots[i]; i = (i + 1) & (map->n_slots - 1)) {
         tkc_map_entry *e = &map->entries[map->slots[i] - 1];
         if (!e->removed && e->hash == hash && tkc_str_eq(tkc_strn(e->key, e->key_len), key))
@@ -62,6 +64,7 @@ static void put_slot(tkc_map *map, size_t index)
     size_t i = map->entries[index].hash & (map->n_slots - 1);
     while (map->slots[i])
         i = (i + 1) & (map->n_slots - 1);
+    assert(index < UINT32_MAX);
     map->slots[i] = (uint32_t)(index + 1);
 }
 
@@ -133,6 +136,7 @@ void *tkc_map_remove(tkc_map *map, tinkc_str key)
 
 const tkc_map_entry *tkc_map_next(const tkc_map *map, size_t *place)
 {
+    assert(*place <= map->n_entries); /* else the map was rebuilt during the walk */
     while (*place < map->n_entries) {
         const tkc_map_entry *e = &map->entries[(*place)++];
         if (!e->removed)

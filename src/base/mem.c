@@ -1,6 +1,7 @@
 /* mem.c - the one file that calls malloc. May touch: the C library. Must not: log, lock. */
 #include "base/mem.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -71,11 +72,13 @@ void tkc_release(const tinkc_allocator *a, void *ptr, size_t size)
 void *tkc_grow(const tinkc_allocator *a, void *data, size_t *cap, size_t need, size_t item,
                tinkc_error *err)
 {
+    assert(item > 0);
     if (data && need <= *cap)
         return data;
     size_t wanted = *cap < 8 ? 8 : *cap;
     if (!tkc_add_size(wanted, *cap / 2, &wanted) || wanted < need)
         wanted = need > 8 ? need : 8;
+    assert(wanted >= need && wanted >= *cap);
     size_t bytes;
     if (!tkc_mul_size(wanted, item, &bytes)) {
         tkc_fail_memory(err);
@@ -94,6 +97,7 @@ char *tkc_copy_str(const tinkc_allocator *a, tinkc_str s, tinkc_error *err)
         tkc_fail_memory(err);
         return NULL;
     }
+    assert(s.data || !s.len);
     char *copy = tkc_alloc(a, size, err);
     if (!copy)
         return NULL;
@@ -111,6 +115,7 @@ void tkc_release_str(const tinkc_allocator *a, char *s)
 
 void *tkc_alloc_aligned(size_t alignment, size_t size, tinkc_error *err)
 {
+    assert(alignment >= sizeof(void *) && (alignment & (alignment - 1)) == 0);
     void *ptr = NULL;
     if (posix_memalign(&ptr, alignment, size ? size : 1) != 0) {
         tkc_fail_memory(err);
@@ -143,6 +148,7 @@ void *tkc_alloc_pages(size_t size, tinkc_error *err)
     if (skip)
         munmap(got, skip);
     size_t kept = (size + 4095) / 4096 * 4096;
+    assert(kept >= size && kept <= wide - skip);
     if (wide - skip > kept)
         munmap(got + skip + kept, wide - skip - kept);
     (void)madvise(got + skip, kept, MADV_HUGEPAGE); /* where the system has them */

@@ -29,6 +29,7 @@ static size_t pool_size(size_t n_threads)
 tkc_pool *tkc_pool_new(const tinkc_allocator *a, size_t n_threads, const char *name,
                        tinkc_error *err)
 {
+    assert(n_threads > 0);
     tkc_pool *pool = tkc_zalloc(a, pool_size(n_threads), err);
     if (!pool)
         return NULL;
@@ -49,8 +50,8 @@ tkc_pool *tkc_pool_new(const tinkc_allocator *a, size_t n_threads, const char *n
 static tkc_job *take_job(tkc_pool *pool)
 {
     tkc_job *job = pool->first;
+    assert(!job == !pool->n_queued && !*pool->last);
     if (job) {
-        assert(pool->n_queued > 0);
         pool->first = job->next;
         pool->n_queued--;
         if (!pool->first)
@@ -74,6 +75,7 @@ static void *run_jobs(void *arg)
         } else {
             pool->n_idle++;
             tkc_cond_wait_until(&pool->work, &pool->lock, INT64_MAX);
+            assert(pool->n_idle > 0 && pool->n_idle <= pool->n_started);
             pool->n_idle--;
         }
     }
@@ -97,6 +99,7 @@ bool tkc_pool_submit(tkc_pool *pool, tkc_job *job, tinkc_error *err)
         }
     }
     if (ok) {
+        assert(pool->n_started > 0); /* somebody will run it */
         job->next = NULL;
         *pool->last = job;
         pool->last = &job->next;
@@ -115,8 +118,10 @@ void tkc_pool_free(tkc_pool *pool)
     pool->ending = true;
     pthread_cond_broadcast(&pool->work);
     pthread_mutex_unlock(&pool->lock);
-    for (size_t i = 0; i < pool->n_started; i++)
+    for (size_t i = 0; i < pool->n_started; i++) {
+        assert(!pthread_equal(pool->threads[i], pthread_self())); /* it would wait for itself */
         pthread_join(pool->threads[i], NULL);
+    }
     assert(!pool->first && pool->n_queued == 0); /* every job has run */
     pthread_cond_destroy(&pool->work);
     pthread_mutex_destroy(&pool->lock);

@@ -1,6 +1,7 @@
 /* str.c - spans of text, numbers to and from text. May touch: nothing but its arguments. */
 #include "base/str.h"
 
+#include <assert.h>
 #include <locale.h>
 #include <math.h>
 #include <pthread.h>
@@ -178,10 +179,12 @@ static double parse_decimal(const char *text)
 static const double powers[] = { 1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                  1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
                                  1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22 };
+enum { N_POWERS = sizeof powers / sizeof *powers };
 
 /* Clinger's case: at most 15 digits and a small power of ten are exact in double arithmetic. */
 static bool parse_short(tinkc_str s, double *out)
 {
+    assert(s.len > 0);
     size_t i = s.data[0] == '-' ? 1 : 0;
     uint64_t mantissa = 0;
     int digits = 0, scale = 0;
@@ -206,7 +209,7 @@ static bool parse_short(tinkc_str s, double *out)
             return false;
         scale += (int)exponent;
     }
-    if (scale < -22 || scale > 22)
+    if (scale <= -(int)N_POWERS || scale >= (int)N_POWERS)
         return false;
     double value = scale < 0 ? (double)mantissa / powers[-scale] : (double)mantissa * powers[scale];
     *out = s.data[0] == '-' ? -value : value;
@@ -262,6 +265,7 @@ static size_t lay_out(const char *scientific, char *out)
     for (; *p && *p != 'e'; p++)
         if (*p >= '0' && *p <= '9')
             digits[n_digits++] = *p;
+    assert(*p == 'e' && n_digits > 0 && n_digits < sizeof digits);
     int64_t exponent = 0;
     (void)tkc_parse_i64(tkc_str(p[1] == '+' ? p + 2 : p + 1), &exponent);
     while (n_digits > 1 && digits[n_digits - 1] == '0')
@@ -292,6 +296,7 @@ static size_t lay_out(const char *scientific, char *out)
         out[at++] = '0';
     for (; rest < n_digits; rest++)
         out[at++] = digits[rest];
+    assert(at < TKC_NUMBER_MAX);
     out[at] = '\0';
     return at;
 }
@@ -318,6 +323,7 @@ static bool few_digits(double value, int most, bool as_float, char *text, size_t
     int exponent = (int)floor(log10(size));
     for (int precision = 1; precision <= most; precision++) {
         int scale = precision - 1 - exponent;
+        assert(scale > -(int)N_POWERS && scale < (int)N_POWERS);
         long double scaled = scale < 0 ? (long double)size / (long double)powers[-scale]
                                        : (long double)size * (long double)powers[scale];
         uint64_t q = (uint64_t)llrintl(scaled);
@@ -339,6 +345,7 @@ static size_t format_shortest(double value, int most, bool as_float, char *out)
 {
     char text[TKC_NUMBER_MAX + 16];
     int least = 1, exponent;
+    assert(isfinite(value) && most <= 17);
     if (few_digits(value, most < 15 ? most : 15, as_float, text, sizeof text))
         return lay_out(text, out);
     bool power_of_two = fabs(frexp(value, &exponent)) == 0.5;
@@ -376,6 +383,7 @@ size_t tkc_utf8_length(const void *text, size_t left)
 {
     static const uint32_t least[5] = { 0, 0, 0x80, 0x800, 0x10000 };
     const unsigned char *p = text;
+    assert(left > 0);
     if (p[0] < 0x80)
         return 1;
     size_t n = p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;

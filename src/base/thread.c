@@ -1,9 +1,10 @@
 /* thread.c - threads and deadlines on top of pthreads. */
 #include "base/thread.h"
 
-#include <stdint.h>
-
+#include <assert.h>
 #include <signal.h>
+#include <stdint.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -44,6 +45,7 @@ bool tkc_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t d
 bool tkc_thread_start(pthread_t *thread, void *(*run)(void *), void *arg, const char *name,
                       tinkc_error *err)
 {
+    assert(strlen(name) < 16); /* the system refuses longer ones, and the thread would have none */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

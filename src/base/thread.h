@@ -5,6 +5,7 @@
 #ifndef TKC_BASE_THREAD_H
 #define TKC_BASE_THREAD_H
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include "base/err.h"
@@ -33,12 +34,16 @@ static inline void tkc_ref_init(tkc_refs *r)
 }
 static inline void tkc_ref_keep(tkc_refs *r)
 {
-    atomic_fetch_add_explicit(r, 1u, memory_order_relaxed);
+    unsigned before = atomic_fetch_add_explicit(r, 1u, memory_order_relaxed);
+    assert(before > 0); /* who has none cannot make a second one */
+    (void)before;
 }
 /* True for the last: the caller then ends the object. */
 static inline bool tkc_ref_drop(tkc_refs *r)
 {
-    return atomic_fetch_sub_explicit(r, 1u, memory_order_acq_rel) == 1u;
+    unsigned before = atomic_fetch_sub_explicit(r, 1u, memory_order_acq_rel);
+    assert(before > 0);
+    return before == 1u;
 }
 
 #endif

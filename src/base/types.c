@@ -1,4 +1,5 @@
 /* types.c - the growable arrays and version marks of the public headers. May touch: mem. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -55,7 +56,9 @@ static void *append_room(const tinkc_allocator *a, void *data, size_t *cap, size
         tkc_fail_memory(err);
         return NULL;
     }
-    return tkc_grow(a, data, cap, need, item, err);
+    void *room = tkc_grow(a, data, cap, need, item, err);
+    assert(!room || *cap >= need);
+    return room;
 }
 
 bool tinkc_tokens_append(tinkc_tokens *t, const int32_t *ids, size_t len, tinkc_error *err)

@@ -91,11 +91,27 @@ static void test_plain_code(void **state)
     }
 }
 
+/* Nothing may come without an address, in the middle of a block too. */
+static void test_nothing(void **state)
+{
+    char hex[TKC_SHA256_HEX];
+    tkc_digest d;
+    (void)state;
+    tkc_sha256_init(&d);
+    tkc_digest_add(&d, NULL, 0);
+    tkc_digest_add(&d, "ab", 2);
+    tkc_digest_add(&d, NULL, 0);
+    tkc_digest_add(&d, "c", 1);
+    tkc_digest_hex(&d, hex);
+    assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_known),
                                         cmocka_unit_test(test_million),
                                         cmocka_unit_test(test_every_cut),
-                                        cmocka_unit_test(test_plain_code) };
+                                        cmocka_unit_test(test_plain_code),
+                                        cmocka_unit_test(test_nothing) };
     return cmocka_run_group_tests_name("digest", tests, NULL, NULL);
 }
