@@ -1,10 +1,13 @@
 /* base64.c - bytes to text and back. May touch: the arena it was given. */
 #include "codec/base64.h"
 
+#include <assert.h>
+
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 void tkc_base64_encode(const void *bytes, size_t len, char *out)
 {
+    assert((bytes || !len) && len < SIZE_MAX / 2);
     const unsigned char *p = bytes;
     for (; len >= 3; len -= 3, p += 3, out += 4) {
         uint32_t v = (uint32_t)p[0] << 16 | (uint32_t)p[1] << 8 | p[2];
@@ -38,6 +41,7 @@ static int value_of(char c, bool url)
 /* text without padding; its length is not 1 more than a multiple of 4. */
 static bool decode_body(tinkc_str text, bool url, unsigned char *out)
 {
+    assert(text.len % 4 != 1);
     uint32_t v = 0;
     for (size_t i = 0; i < text.len; i++) {
         int digit = value_of(text.data[i], url);
@@ -72,6 +76,7 @@ static bool decode(tinkc_str text, bool url, tkc_arena *arena, tinkc_bytes *out,
     if (text.len % 4 == 1 || (pads && padded % 4 != 0))
         return false;
     size_t n = text.len / 4 * 3 + (text.len % 4 ? text.len % 4 - 1 : 0);
+    assert(n <= text.len);
     unsigned char *data = tkc_arena_alloc(arena, n + 1, err);
     if (!data || !decode_body(text, url, data))
         return false;

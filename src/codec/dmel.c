@@ -1,6 +1,8 @@
 /* dmel.c - the head of a serialised tensor. Pure. */
 #include "codec/dmel.h"
 
+#include <assert.h>
+
 #include "codec/pb.h"
 
 enum { CONSTANT = 0xFE, LAST_DTYPE = 7 };
@@ -37,6 +39,7 @@ bool tkc_dmel_read(const void *bytes, size_t len, tkc_dmel *out, tinkc_error *er
             return bad_head("a dimension is too large", err);
         out->dims[i] = (int64_t)value;
     }
+    assert(rest.len < len && out->ndim >= 1);
     out->head = len - rest.len;
     return true;
 }

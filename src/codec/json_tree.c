@@ -4,6 +4,8 @@
  */
 #include "codec/json_tree.h"
 
+#include <assert.h>
+
 json_t *tkc_json_tree(tinkc_str text, tinkc_error *err)
 {
     json_error_t where;
@@ -32,6 +34,7 @@ static int take(const char *bytes, size_t len, void *user)
 
 bool tkc_json_tree_write(const json_t *tree, bool canonical, tkc_buf *out, tinkc_error *err)
 {
+    assert(tree && out);
     sink s = { out, err };
     size_t flags = JSON_COMPACT | JSON_ENCODE_ANY | (canonical ? JSON_SORT_KEYS : 0);
     if (tkc_failed(err))

@@ -2,6 +2,7 @@
  */
 #include "codec/jwt.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/json_read.h"
@@ -65,6 +66,7 @@ bool tkc_jwt_read(const char *token, tkc_arena *arena, tkc_jwt *out, tinkc_error
         return tkc_fail(err, TINKC_E_TOKEN, "the token is not a JWT: it has not three parts");
     if (!tkc_base64url_decode(payload, arena, &bytes, err))
         return tkc_fail(err, TINKC_E_TOKEN, "the token's claims are not base64url");
+    assert(bytes.data && !bytes.data[bytes.len]); /* decoded texts are terminated */
     tkc_json_open(&j, tkc_strn((const char *)bytes.data, bytes.len), arena, &bad);
     read_claims(&j, out);
     if (tkc_json_close(&j))

@@ -1,6 +1,7 @@
 /* multipart.c - multipart/form-data bodies. May touch: the buffer it was given. */
 #include "codec/multipart.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -9,6 +10,7 @@
 
 void tkc_multipart_open(tkc_multipart *m, tkc_buf *out, const tinkc_clock *clock, tinkc_error *err)
 {
+    assert(out && clock && err);
     static const char hex[] = "0123456789abcdef";
     *m = (tkc_multipart){ .out = out, .err = err };
     for (int word = 0; word < 2; word++) {
@@ -44,6 +46,7 @@ static void put_quoted(tkc_multipart *m, const char *text)
 void tkc_multipart_head(tkc_multipart *m, const char *name, const char *filename,
                         const char *content_type)
 {
+    assert(name && m->boundary[0]);
     if (content_type && strpbrk(content_type, "\r\n")) {
         tkc_fail(m->err, TINKC_E_ARGUMENT, "a part's content type has a line end in it");
         return;
@@ -96,6 +99,7 @@ bool tkc_multipart_collides(const tkc_multipart *m, const void *data, size_t len
 {
     char mark[sizeof m->boundary + 2];
     size_t n = strlen(m->boundary);
+    assert(n + 2 <= sizeof mark);
     memcpy(mark, "--", 2);
     memcpy(mark + 2, m->boundary, n);
     return len && memmem(data, len, mark, n + 2) != NULL;
@@ -137,6 +141,7 @@ static void put_members(walk *w)
         if (before)
             tkc_buf_char(&w->name, ']', w->m->err);
         put_value(w);
+        assert(w->name.len >= before);
         w->name.len = before;
     }
 }

@@ -1,6 +1,8 @@
 /* pb.c - reads protobuf's wire form. May touch: nothing but the reader. */
 #include "codec/pb.h"
 
+#include <assert.h>
+
 void tkc_pb_open(tkc_pb *p, tinkc_bytes bytes)
 {
     *p = (tkc_pb){ .at = bytes.data, .end = bytes.data ? bytes.data + bytes.len : bytes.data };
@@ -35,6 +37,7 @@ static bool take_varint(tkc_pb *p, uint64_t *out)
 
 static bool take_fixed(tkc_pb *p, size_t size)
 {
+    assert(size <= sizeof p->number);
     if ((size_t)(p->end - p->at) < size)
         return false;
     p->number = 0;
@@ -51,6 +54,7 @@ static bool take_bytes(tkc_pb *p)
         return false;
     p->bytes = (tinkc_bytes){ p->at, (size_t)len };
     p->at += len;
+    assert(p->at <= p->end);
     return true;
 }
 

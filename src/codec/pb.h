@@ -7,6 +7,7 @@
 #ifndef TKC_CODEC_PB_H
 #define TKC_CODEC_PB_H
 
+#include <assert.h>
 #include <string.h>
 #include "base/err.h"
 
@@ -57,6 +58,7 @@ static inline unsigned char *tkc_pb_put_varint(unsigned char *at, uint64_t v)
 }
 static inline unsigned char *tkc_pb_put_tag(unsigned char *at, uint32_t field, uint32_t wire)
 {
+    assert(field >= 1 && field <= 15 && wire <= 5); /* tags of one byte */
     *at++ = (unsigned char)(field << 3 | wire);
     return at;
 }
@@ -69,6 +71,7 @@ static inline unsigned char *tkc_pb_put_bytes(unsigned char *at, uint32_t field,
                                               size_t len)
 {
     at = tkc_pb_put_head(at, field, len);
+    assert(bytes || !len);
     if (len)
         memcpy(at, bytes, len);
     return at + len;

@@ -2,6 +2,7 @@
  * arena it was given. */
 #include "codec/query.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/json_read.h"
@@ -30,6 +31,7 @@ bool tkc_form_escape(tinkc_str text, tkc_buf *out, tinkc_error *err)
 
 void tkc_query_open(tkc_query *q, tkc_buf *out, char mark, tinkc_error *err)
 {
+    assert(out && err && (mark == '?' || mark == '&' || mark == 0));
     *q = (tkc_query){ out, err, mark };
 }
 
@@ -80,6 +82,7 @@ void tkc_query_list(tkc_query *q, const char *name, const char *const *values, i
     for (; values && *values; values++) {
         put_name(q, tkc_str(name));
         if (arrays == TKC_QUERY_BRACKETS) {
+            assert(tkc_failed(q->err) || q->out->data[q->out->len - 1] == '=');
             q->out->len -= q->out->len ? 1 : 0; /* the '=' moves behind the brackets */
             tkc_form_escape(tkc_str("[]"), q->out, q->err);
             tkc_buf_char(q->out, '=', q->err);
@@ -154,6 +157,7 @@ static void put_object(walk *w)
         if (before)
             tkc_buf_char(&w->name, ']', w->q->err);
         put_value(w);
+        assert(w->name.len >= before); /* each puts back what it added */
         w->name.len = before;
     }
 }
@@ -193,6 +197,7 @@ bool tkc_query_json(tkc_query *q, tinkc_str object, int arrays)
 
 const char *tkc_query_find(tinkc_str query, const char *name, tkc_arena *arena, tinkc_error *err)
 {
+    assert(name && arena);
     tinkc_str pair;
     while (tkc_str_cut(&query, '&', &pair)) {
         size_t equals = tkc_str_find(pair, '=');

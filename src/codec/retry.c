@@ -1,6 +1,7 @@
 /* retry.c - retry headers and HTTP dates. Pure. */
 #include "codec/retry.h"
 
+#include <assert.h>
 #include <math.h>
 
 #include "base/clock.h"
@@ -128,6 +129,7 @@ bool tkc_parse_http_date(tinkc_str text, int64_t *wall_us)
         return false;
     if (d.hour > 23 || d.minute > 59 || d.second > 60 || d.day < 1 || d.day > 31)
         return false;
+    assert(d.year >= 0 && d.year <= 9999 && d.month >= 1 && d.month <= 12);
     int64_t days = tkc_days_from_civil((int32_t)d.year, (int32_t)d.month, (int32_t)d.day);
     tkc_civil_from_days(days, &y, &m, &day);
     if (day != d.day) /* the 31st of a month that has none */
@@ -145,6 +147,7 @@ void tkc_format_http_date(int64_t wall_us, char out[TKC_HTTP_DATE])
     int32_t y, m, d;
     tkc_civil_from_days(days, &y, &m, &d);
     tkc_format_time(seconds * 1000000, false, plain);
+    assert(plain[10] == 'T' && plain[19] == 'Z'); /* four digits of a year */
     size_t weekday = (size_t)(((days % 7) + 7) % 7);
     memset(out, 0, TKC_HTTP_DATE);
     memcpy(out, day_names + 3 * weekday, 3);
@@ -181,6 +184,7 @@ static bool loose_number(const char *text, double *out)
     n += s.len;
     if (point + 1 == s.len && point > 0)
         copy[n++] = '0';
+    assert(n < sizeof copy);
     if (!tkc_parse_double(tkc_strn(copy, n), true, out))
         return false;
     if (negative)

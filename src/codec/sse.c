@@ -7,6 +7,7 @@
  */
 #include "codec/sse.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/str.h"
@@ -63,6 +64,7 @@ static void compact(tinkc_sse_parser *p)
 {
     if (p->at == 0)
         return;
+    assert(p->at <= p->pending.len);
     size_t left = p->pending.len - p->at;
     memmove(p->pending.data, p->pending.data + p->at, left);
     p->pending.len = left;
@@ -90,7 +92,9 @@ static bool too_large(tinkc_error *err)
 /* The next whole line, without its end. False if there is none yet. */
 static bool next_line(tinkc_sse_parser *p, tinkc_str *line)
 {
+    assert(p->at + p->scanned <= p->pending.len);
     if (p->skip_newline && p->at < p->pending.len) {
+        assert(p->scanned == 0); /* a line has just ended */
         p->skip_newline = false;
         if (p->pending.data[p->at] == '\n')
             p->at++;
@@ -157,6 +161,7 @@ static bool take_line(tinkc_sse_parser *p, tinkc_str line, tinkc_error *err)
 static const tinkc_sse *dispatch(tinkc_sse_parser *p, tinkc_error *err)
 {
     bool something = p->has_data || p->has_event;
+    assert(p->has_data || !p->data.len);
     if (!something)
         return NULL;
     const char *data = tkc_buf_terminate(&p->data, err);
@@ -195,6 +200,7 @@ const tinkc_sse *tinkc_sse_next(tinkc_sse_parser *p, tinkc_error *err)
 
 bool tkc_sse_end(tinkc_sse_parser *p, bool flush, tinkc_error *err)
 {
+    assert(p && err);
     if (p->ended)
         return true;
     if (flush && !tinkc_sse_feed(p, "\n\n", 2, err))
@@ -235,6 +241,7 @@ static bool cut_line(tinkc_str *rest, tinkc_str *line)
     }
     bool pair = rest->data[n] == '\r' && n + 1 < rest->len && rest->data[n + 1] == '\n';
     n += pair ? 2 : 1;
+    assert(n <= rest->len);
     *rest = tkc_strn(rest->data + n, rest->len - n);
     return true;
 }

@@ -3,6 +3,7 @@
  */
 #include "codec/url.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/str.h"
@@ -101,6 +102,7 @@ static bool parse_authority(tinkc_str auth, tkc_arena *arena, tkc_url *out, tink
 
 static bool make_texts(tkc_arena *arena, tkc_url *out, tinkc_error *err)
 {
+    assert(out->scheme && out->host && out->path[0] == '/');
     bool usual = out->port == (strcmp(out->scheme, "https") == 0 ? 443 : 80);
     bool ipv6 = strchr(out->host, ':') != NULL;
     char port[16] = "";
@@ -108,6 +110,7 @@ static bool make_texts(tkc_arena *arena, tkc_url *out, tinkc_error *err)
         const char *digits = tkc_arena_printf(arena, err, ":%d", (int)out->port);
         if (!digits)
             return false;
+        assert(strlen(digits) < sizeof port);
         memcpy(port, digits, strlen(digits) + 1);
     }
     out->origin = tkc_arena_printf(arena, err, "%s://%s%s%s%s", out->scheme, ipv6 ? "[" : "",
@@ -133,6 +136,7 @@ bool tkc_url_parse(tinkc_str text, tkc_arena *arena, tkc_url *out, tinkc_error *
     size_t mark = tkc_str_find(rest, '?'), slash = tkc_str_find(tkc_strn(rest.data, mark), '/');
     if (!parse_authority(tkc_strn(rest.data, slash), arena, out, err))
         return false;
+    assert(slash <= mark && mark <= rest.len);
     tinkc_str path = tkc_strn(rest.data + slash, mark - slash);
     out->path = path.len ? tkc_arena_str(arena, path, err) : "/";
     if (mark < rest.len)
@@ -173,6 +177,7 @@ static void remove_dots(char *path)
 {
     char *out = path;
     const char *in = path;
+    assert(path[0] == '/');
     while (*in) {
         size_t n = 1 + strcspn(in + 1, "/"); /* '/' and a segment */
         bool last = in[n] == '\0';
@@ -190,6 +195,7 @@ static void remove_dots(char *path)
         }
         in += n;
     }
+    assert(out > path && out <= in);
     *out = '\0';
 }
 
@@ -199,6 +205,7 @@ static const char *resolve_path(const tkc_url *from, const char *location, tkc_a
 {
     size_t n = strcspn(location, "?#");
     const char *slash = strrchr(from->path, '/');
+    assert(slash && location[0]); /* paths begin with one; nothing relative is empty */
     int keep = location[0] == '/' ? 0 : (int)(slash - from->path + 1);
     char *path = tkc_arena_printf(arena, err, "%.*s%.*s", keep, from->path, (int)n, location);
     if (!path)
@@ -306,6 +313,7 @@ static const char *decode(tinkc_str text, bool plus, tkc_arena *arena, tinkc_err
             return NULL;
         out[n++] = c;
     }
+    assert(n <= text.len);
     out[n] = '\0';
     return tkc_utf8_valid(out, n) ? out : NULL;
 }

@@ -1,6 +1,8 @@
 /* utf8.c - checks UTF-8. Pure. */
 #include "codec/utf8.h"
 
+#include <assert.h>
+
 size_t tkc_utf8_prefix(const void *bytes, size_t len)
 {
     const unsigned char *p = bytes;
@@ -19,6 +21,7 @@ size_t tkc_utf8_prefix(const void *bytes, size_t len)
             return i;
         i += n;
     }
+    assert(i == len);
     return len;
 }
 

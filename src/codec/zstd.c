@@ -4,6 +4,7 @@
  */
 #include "codec/zstd.h"
 
+#include <assert.h>
 #include <zstd.h>
 
 bool tkc_zstd_compress(const void *bytes, size_t len, tkc_buf *out, tinkc_error *err)
@@ -14,6 +15,7 @@ bool tkc_zstd_compress(const void *bytes, size_t len, tkc_buf *out, tinkc_error 
     size_t n = ZSTD_compress(room, ZSTD_compressBound(len), bytes, len, TKC_ZSTD_LEVEL);
     if (ZSTD_isError(n))
         return tkc_fail(err, TINKC_E_MEMORY, "zstd: %s", ZSTD_getErrorName(n));
+    assert(n <= ZSTD_compressBound(len) && out->len + n <= out->cap);
     out->len += n;
     return true;
 }
@@ -40,6 +42,7 @@ static bool unpack(ZSTD_DStream *stream, ZSTD_inBuffer in, size_t max, tkc_buf *
         total += piece.pos;
         if (total > max)
             return too_large(max, err);
+        assert(piece.pos <= step && in.pos <= in.size && in.pos >= before);
         out->len += piece.pos;
         if (left != 0 && piece.pos == 0 && in.pos == before && in.pos == in.size)
             return tkc_fail(err, TINKC_E_BAD_RESPONSE, "zstd: ends early");
