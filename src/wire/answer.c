@@ -1,6 +1,7 @@
 /* answer.c - JSON answers of retrieve_future, and error bodies. May touch: what it was given. */
 #include "wire/answer.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -215,6 +216,7 @@ static const char *read_complaints(tkc_json *j)
 static void read_error_member(tkc_json *j, tinkc_str key, tkc_error_body *out, int depth)
 {
     tinkc_str inner;
+    assert(depth <= 1);
     bool text = tkc_str_is(key, "detail") || tkc_str_is(key, "message") || tkc_str_is(key, "error");
     if (text && tkc_json_peek(j) == TKC_JSON_ARRAY) {
         out->detail = read_complaints(j);
@@ -240,6 +242,7 @@ static const char *plain_text(tinkc_str body, tkc_arena *arena, tinkc_error *err
     body = tkc_str_trim(body);
     size_t len = body.len < MOST ? body.len : MOST;
     len = tkc_utf8_prefix(body.data, len);
+    assert(len <= MOST);
     if (len == 0)
         return NULL;
     char *text = tkc_arena_str(arena, tkc_strn(body.data, len), err);

@@ -1,6 +1,7 @@
 /* bulk.c - shared parts of the protobuf readers and writers. May touch: what it was given. */
 #include "wire/bulk.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/map.h"
@@ -9,6 +10,7 @@
 
 bool tkc_bulk_fail(const tkc_bulk *b, const char *why)
 {
+    assert(b->arena && b->err && b->code != TINKC_OK);
     return tkc_fail(b->err, b->code, "%s: %s", b->what, why);
 }
 
@@ -32,6 +34,7 @@ const char *tkc_bulk_str(const tkc_bulk *b, tinkc_bytes bytes)
 const void *tkc_bulk_view(const tkc_bulk *b, tinkc_bytes bytes, size_t align)
 {
     static const uint64_t nothing = 0;
+    assert(align > 0 && align <= sizeof nothing && (align & (align - 1)) == 0);
     if (bytes.len == 0)
         return &nothing;
     if ((uintptr_t)bytes.data % align == 0)
@@ -106,7 +109,10 @@ bool tkc_bulk_varints(const tkc_bulk *b, tinkc_bytes message, uint32_t field, ti
     int64_t *values = tkc_arena_array(b->arena, n, sizeof *values, b->err);
     if (!values)
         return false;
+    const size_t counted = n;
     (void)walk_varints(message, field, values, &n);
+    assert(n == counted); /* both walks see the same bytes */
+    (void)counted;
     *out = (tinkc_i64s){ values, n };
     return true;
 }
@@ -156,12 +162,15 @@ bool tkc_bulk_numbers(const tkc_bulk *b, tinkc_bytes message, uint32_t field, tk
 {
     size_t n = tkc_bulk_count(message, field);
     *out = (tkc_numbers){ NULL, NULL, 0 };
+    const size_t most = n;
     named_number *items = tkc_arena_array(b->arena, n, sizeof *items, b->err);
     if (!items || !read_numbers(b, message, field, items, &n))
         return false;
     n = tkc_bulk_unique(b, items, n, sizeof *items);
     if (tkc_failed(b->err))
         return false;
+    assert(n <= most);
+    (void)most;
     const char **names = tkc_arena_array(b->arena, n, sizeof *names, b->err);
     double *values = tkc_arena_array(b->arena, n, sizeof *values, b->err);
     if (!names || !values)
@@ -178,6 +187,7 @@ static const char *name_at(const void *items, size_t i, size_t size)
 {
     const char *name;
     memcpy(&name, (const char *)items + i * size, sizeof name);
+    assert(name);
     return name;
 }
 
@@ -212,6 +222,7 @@ static bool find_repeats(const tkc_bulk *b, const void *items, size_t n, size_t 
 
 size_t tkc_bulk_unique(const tkc_bulk *b, void *items, size_t n, size_t size)
 {
+    assert(size >= sizeof(const char *)); /* an item begins with its name */
     bool *drop = tkc_arena_array(b->arena, n, sizeof *drop, b->err);
     if (!drop || !find_repeats(b, items, n, size, drop))
         return (size_t)-1;
@@ -266,9 +277,13 @@ unsigned char *tkc_bulk_put_varints(unsigned char *at, uint32_t field, tinkc_i64
 {
     if (values.len == 0)
         return at;
-    at = tkc_pb_put_head(at, field, varints_length(values));
+    const size_t len = varints_length(values);
+    at = tkc_pb_put_head(at, field, len);
+    const unsigned char *from = at;
     for (size_t i = 0; i < values.len; i++)
         at = tkc_pb_put_varint(at, (uint64_t)values.data[i]);
+    assert((size_t)(at - from) == len);
+    (void)from;
     return at;
 }
 

@@ -1,6 +1,7 @@
 /* endpoint.c - the table of endpoints, paths out of it and back. May touch: what it was given. */
 #include "wire/endpoint.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/str.h"
@@ -121,7 +122,10 @@ static const tkc_endpoint endpoints[TKC_EP_COUNT] = {
 
 const tkc_endpoint *tkc_endpoint_get(int32_t id)
 {
-    return id >= 0 && id < TKC_EP_COUNT ? &endpoints[id] : NULL;
+    if (id < 0 || id >= TKC_EP_COUNT)
+        return NULL;
+    assert(endpoints[id].id == id && endpoints[id].path); /* a row that was forgotten */
+    return &endpoints[id];
 }
 
 bool tkc_endpoint_path(const tkc_endpoint *e, const char *const *ids, tkc_buf *out,
@@ -136,7 +140,9 @@ bool tkc_endpoint_path(const tkc_endpoint *e, const char *const *ids, tkc_buf *o
         if (!ids || !*ids)
             return tkc_fail(err, TINKC_E_ARGUMENT, "%s: an id is missing", e->name);
         tkc_segment_escape(*ids++, strncmp(p, "{ckpt}", 6) == 0, out, err);
-        p += strcspn(p, "}") + 1;
+        p += strcspn(p, "}");
+        assert(*p == '}');
+        p++;
     }
     return !tkc_failed(err);
 }
@@ -177,6 +183,7 @@ typedef struct found {
 static bool matches(const tkc_endpoint *e, const segments *s, found *out)
 {
     tinkc_str pattern = tkc_str(e->path + 1), want;
+    assert(e->path[0] == '/' && s->n <= MAX_SEGMENTS);
     size_t i = 0;
     *out = (found){ { NULL, 0 }, { NULL, 0 } };
     for (; tkc_str_cut(&pattern, '/', &want); i++) {
@@ -188,6 +195,7 @@ static bool matches(const tkc_endpoint *e, const segments *s, found *out)
             size_t last = i + checkpoint_width(s, i) - 1;
             const char *end = s->part[last].data + s->part[last].len;
             out->ckpt = tkc_strn(s->part[i].data, (size_t)(end - s->part[i].data));
+            assert(last < s->n);
             i = last;
         } else if (!tkc_str_eq(want, s->part[i])) {
             return false;

@@ -2,6 +2,7 @@
  * Must not know any particular message. */
 #include "wire/message.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -16,6 +17,7 @@ typedef struct raw_array {
 
 void tkc_message_init(const tkc_message *m, void *msg)
 {
+    assert(m->size > 0);
     if (m->defaults)
         memcpy(msg, m->defaults, m->size);
     else
@@ -42,6 +44,7 @@ void tkc_write_text(tkc_jsonw *w, const char *text)
 
 static const char *name_text(const tkc_name *name, const tkc_name *table)
 {
+    assert(table);
     if (name->text)
         return name->text;
     for (; table->text; table++)
@@ -144,6 +147,7 @@ static void write_time(tkc_jsonw *w, const tkc_time *t)
 
 static void write_objects(tkc_jsonw *w, const tkc_message *m, const raw_array *items)
 {
+    assert(items->data || !items->len);
     tkc_jsonw_array(w);
     for (size_t i = 0; i < items->len; i++)
         tkc_message_write(m, (const char *)items->data + i * m->size, w);
@@ -152,6 +156,7 @@ static void write_objects(tkc_jsonw *w, const tkc_message *m, const raw_array *i
 
 static void write_map(tkc_jsonw *w, const tkc_message *m, const raw_array *items)
 {
+    assert(m->size >= sizeof(const char *)); /* items begin with their keys */
     tkc_jsonw_object(w);
     for (size_t i = 0; i < items->len; i++) {
         const char *item = (const char *)items->data + i * m->size, *key;
@@ -271,10 +276,12 @@ static void write_value(tkc_jsonw *w, const tkc_field *f, const void *member)
 
 void tkc_message_write(const tkc_message *m, const void *msg, tkc_jsonw *w)
 {
+    assert(msg);
     tkc_jsonw_object(w);
     for (size_t i = 0; i < m->n_fields && !tkc_failed(w->err); i++) {
         const tkc_field *f = &m->fields[i];
         const void *member = (const char *)msg + f->offset;
+        assert(f->offset < m->size);
         bool empty_list = f->kind == TKC_STRS && (f->flags & TKC_MUST);
         if (is_given(f, member) || empty_list) {
             tkc_jsonw_key(w, f->name);
@@ -318,6 +325,7 @@ void *tkc_read_grow(tkc_json *j, void *items, size_t len, size_t *cap, size_t si
 {
     if (len < *cap)
         return items;
+    assert(len <= *cap); /* what is copied below is there */
     size_t wanted = *cap ? *cap * 2 : 4;
     void *more = tkc_arena_array(j->arena, wanted, size, j->err);
     if (!more)
@@ -647,6 +655,7 @@ static void name_field(tinkc_error *err, const char *field, int32_t code)
     memcpy(err->message, field, n);
     memcpy(err->message + n, dot, gap);
     memcpy(err->message + n + gap, text, len);
+    assert(n + gap + len < sizeof err->message);
     err->message[n + gap + len] = '\0';
 }
 
@@ -661,6 +670,7 @@ static const tkc_field *find_field(const tkc_message *m, tinkc_str key)
 static void read_member(tkc_json *j, const tkc_field *f, void *msg)
 {
     void *member = (char *)msg + f->offset;
+    assert(f->kind != TKC_SELF && f->kind >= TKC_STR && f->kind <= TKC_CUSTOM);
     if ((f->flags & TKC_NULLABLE) && tkc_json_null(j))
         read_null(f, member);
     else
@@ -689,7 +699,8 @@ static void keep_self(tkc_json *j, const tkc_message *m, void *msg, const char *
 
 void tkc_message_read(const tkc_message *m, tkc_json *j, void *msg)
 {
-    uint64_t seen = 0; /* no message has more than 64 fields; a test checks */
+    uint64_t seen = 0;
+    assert(m->n_fields <= 64); /* one bit each */
     tinkc_str key;
     tkc_message_init(m, msg);
     tkc_json_peek(j);

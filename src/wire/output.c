@@ -5,6 +5,7 @@
  * back. Reading checks everything once, so that taking a datum's tensor out of it later cannot fail
  * but for memory.
  */
+#include <assert.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -116,6 +117,7 @@ bool tkc_output_to_pb(const tkc_forward_backward_output *o, tkc_buf *out, tinkc_
     if (written != size)
         return tkc_fail(err, TINKC_E_STATE, "an output of %zu bytes was measured as %zu", written,
                         size);
+    assert(out->len + size <= out->cap);
     out->len += size;
     return true;
 }
@@ -175,6 +177,7 @@ static bool read_record(const tkc_bulk *b, tinkc_bytes bytes, tkc_array_record *
     }
     if (!tkc_bulk_done(b, &p))
         return false;
+    assert(k == n); /* as many as were counted */
     out->fields.data = fields;
     out->fields.len = tkc_bulk_unique(b, fields, k, sizeof *fields);
     if (out->n_datums < 0 || out->n_datums > MOST_DATUMS)
@@ -281,6 +284,7 @@ bool tkc_output_from_pb(tinkc_bytes bytes, tkc_arena *arena, tkc_forward_backwar
         if (tkc_pb_is(&p, 2, TKC_PB_BYTES) && !read_record(&b, p.bytes, &records[k++]))
             return false;
     }
+    assert(k <= n);
     if (!tkc_bulk_done(&b, &p) || !finish_records(&b, records, k, out))
         return false;
     out->type = short_type(out->type, k);
@@ -294,6 +298,7 @@ static bool slice(const tkc_batched_tensor *t, size_t i, tkc_arena *arena, tinkc
 {
     size_t size = tkc_dtype_size(t->dtype), row = 1;
     size_t from = (size_t)t->offsets.data[i], to = (size_t)t->offsets.data[i + 1];
+    assert(size && i + 1 < t->offsets.len && from <= to && to <= t->data.len);
     size_t count = (to - from) / size;
     const void *data = tkc_widen(t->data.data + from, count, t->dtype, arena, err);
     int64_t *shape = tkc_arena_array(arena, t->trailing.len + 1, sizeof *shape, err);
@@ -340,6 +345,7 @@ static tinkc_i64s trailing_of(const tkc_tensor *t)
 
 static bool same_kind(const tkc_tensor *a, const tkc_tensor *b)
 {
+    assert(a && b);
     tinkc_i64s x = trailing_of(a), y = trailing_of(b);
     return a->dtype == b->dtype && x.len == y.len &&
            (x.len == 0 || memcmp(x.data, y.data, x.len * sizeof *x.data) == 0);
@@ -374,6 +380,7 @@ static bool check_rows(const tkc_output_row *rows, size_t n, tinkc_error *err)
 static bool gather(const tkc_output_row *rows, size_t n, const char *name, tkc_arena *arena,
                    tkc_batched_tensor *out, tinkc_error *err)
 {
+    assert(n > 0);
     const tkc_tensor *first = row_field(&rows[0], name);
     size_t size = tkc_dtype_size(first->dtype), total = 0;
     int64_t *offsets = tkc_arena_array(arena, n + 1, sizeof *offsets, err);
@@ -387,6 +394,7 @@ static bool gather(const tkc_output_row *rows, size_t n, const char *name, tkc_a
         if (t->count)
             memcpy(data + at, t->data, t->count * size);
         at += t->count * size;
+        assert(t->dtype == first->dtype && at <= total);
         offsets[i + 1] = (int64_t)at;
     }
     *out = (tkc_batched_tensor){
@@ -426,6 +434,7 @@ bool tkc_output_from_rows(const tkc_output_row *rows, size_t n, tkc_arena *arena
         if (!make_record(&rows[from], to - from, arena, &records[n_records++], err))
             return false;
     }
+    assert(n_records <= n);
     out->records.data = records;
     out->records.len = n_records;
     out->n_datums = n;
@@ -491,8 +500,18 @@ typedef struct json_output {
     tkc_numbers metrics;
 } json_output;
 
+static bool has_name(const tkc_named_tensor *fields, size_t n, tinkc_str name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tkc_str_is(name, fields[i].name))
+            return true;
+    return false;
+}
+
+/* The fields of one datum. Those behind count on each name standing there once. */
 static void read_row(tkc_json *j, tkc_output_row *out)
 {
+    enum { MOST = 1000 }; /* names are few; a limit keeps the search for doubles cheap */
     tkc_named_tensor *fields = NULL;
     size_t n = 0, cap = 0;
     tinkc_str key;
@@ -502,6 +521,10 @@ static void read_row(tkc_json *j, tkc_output_row *out)
         fields = tkc_read_grow(j, fields, n, &cap, sizeof *fields);
         if (!fields)
             return;
+        if (n == MOST || has_name(fields, n, key))
+            tkc_json_fail(j, "too many outputs, or one twice");
+        if (key.len && memchr(key.data, '\0', key.len))
+            tkc_json_fail(j, "U+0000 in a key");
         fields[n].name = tkc_arena_str(j->arena, key, j->err);
         tkc_tensor_read(j, &fields[n++].tensor);
     }

@@ -2,6 +2,7 @@
  * touch: what it was given. */
 #include "wire/sample.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -31,6 +32,7 @@ static void write_stop(tkc_jsonw *w, const void *member)
 {
     const tkc_stop *stop = member;
     const char *const *s = stop->strings;
+    assert(stop->kind != TKC_STOP_NONE);
     if (stop->kind == TKC_STOP_TOKENS) {
         tkc_jsonw_i32s(w, stop->tokens.data, stop->tokens.len);
     } else if (stop->kind == TKC_STOP_STRING) {
@@ -208,6 +210,7 @@ bool tkc_sample_response_to_pb(const tkc_sample_response *r, tkc_buf *out, tinkc
     if (written != size)
         return tkc_fail(err, TINKC_E_STATE, "a response of %zu bytes was measured as %zu", written,
                         size);
+    assert(out->len + size <= out->cap);
     out->len += size;
     return true;
 }
@@ -287,13 +290,16 @@ bool tkc_sample_response_from_pb(tinkc_bytes bytes, tkc_arena *arena, tkc_sample
     tinkc_sequence *sequences = tkc_arena_array(arena, n, sizeof *sequences, err);
     if (!sequences)
         return false;
+    const size_t counted = n;
     n = 0;
     tkc_pb_open(&p, bytes);
     while (tkc_pb_next(&p))
         if (!read_field(&b, &p, sequences, &n, out))
             return false;
+    assert(n <= counted);
     out->sequences.data = sequences;
     out->sequences.len = n;
+    (void)counted;
     return tkc_bulk_done(&b, &p);
 }
 
@@ -302,6 +308,8 @@ size_t tkc_topk_row(const tkc_sample_response *r, size_t i, const int32_t **ids,
 {
     if (!r->topk_ids.data || i >= r->topk_rows)
         return 0;
+    assert(r->topk > 0 && r->topk_ids.len == (size_t)r->topk * r->topk_rows);
+    assert(r->topk_logprobs.len == r->topk_ids.len);
     const int32_t *row = r->topk_ids.data + i * r->topk;
     const float *values = r->topk_logprobs.data + i * r->topk;
     size_t n = r->topk;

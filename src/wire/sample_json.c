@@ -4,6 +4,7 @@
  * {"sequences": [{"stop_reason", "tokens", "logprobs"}], "prompt_logprobs": [null, -2.0],
  *  "topk_prompt_logprobs": [null, [[9, -0.25], [4, -1.5]]], "prompt_cache_hit_tokens": 0}
  */
+#include <assert.h>
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -179,8 +180,10 @@ static void read_topk_row(tkc_json *j, size_t k, int32_t *ids, float *logprobs)
         logprobs[i] = TKC_TOPK_NONE;
     if (tkc_json_null(j) || !tkc_json_array(j))
         return;
-    for (size_t i = 0; tkc_json_item(j); i++)
+    for (size_t i = 0; tkc_json_item(j); i++) {
+        assert(i < k); /* measured before */
         read_cell(j, &ids[i], &logprobs[i]);
+    }
 }
 
 static void read_topk(tkc_json *j, tkc_sample_response *out)
@@ -198,8 +201,10 @@ static void read_topk(tkc_json *j, tkc_sample_response *out)
     float *logprobs = tkc_arena_array(j->arena, cells, sizeof *logprobs, j->err);
     if (!ids || !logprobs || !tkc_json_array(j))
         return;
-    for (size_t i = 0; tkc_json_item(j); i++)
+    for (size_t i = 0; tkc_json_item(j); i++) {
+        assert(i < rows);
         read_topk_row(j, k, ids + i * k, logprobs + i * k);
+    }
     if (cells == 0 || tkc_failed(j->err))
         return;
     out->topk = (uint32_t)k;

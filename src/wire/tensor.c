@@ -1,6 +1,7 @@
 /* tensor.c - tensors of datums: checked, made dense, and in JSON. May touch: what it was given. */
 #include "wire/tensor.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -73,6 +74,7 @@ const void *tkc_widen(const void *data, size_t count, int32_t dtype, tkc_arena *
 {
     if (dtype == TINKC_F32 || dtype == TINKC_I64)
         return data;
+    assert(dtype == TINKC_I32 || dtype == TINKC_BF16);
     size_t size = dtype == TINKC_I32 ? sizeof(int64_t) : sizeof(float);
     void *out = tkc_arena_array(arena, count, size, err);
     for (size_t i = 0; out && i < count; i++) {
@@ -94,6 +96,7 @@ static const void *scatter(const tkc_tensor *t, const void *values, size_t size,
                            tinkc_error *err)
 {
     enum { MOST_BYTES = 1 << 30 };
+    assert(t->shape.len == 2 && t->crow.len > 0); /* it passed tkc_tensor_check */
     size_t cells, columns = (size_t)t->shape.data[1];
     if (!tkc_shape_count(t->shape, &cells) || !tkc_mul_size(cells, size, &cells) ||
         cells > MOST_BYTES) {
@@ -104,6 +107,7 @@ static const void *scatter(const tkc_tensor *t, const void *values, size_t size,
     for (size_t row = 0; out && row + 1 < t->crow.len; row++)
         for (int64_t k = t->crow.data[row]; k < t->crow.data[row + 1]; k++) {
             size_t cell = row * columns + (size_t)t->col.data[k];
+            assert((size_t)k < t->col.len && (cell + 1) * size <= cells);
             memcpy(out + cell * size, (const char *)values + (size_t)k * size, size);
         }
     return out;
@@ -111,6 +115,7 @@ static const void *scatter(const tkc_tensor *t, const void *values, size_t size,
 
 bool tkc_tensor_dense(const tkc_tensor *t, tkc_arena *arena, tinkc_tensor *out, tinkc_error *err)
 {
+    assert(!t->ragged && tkc_dtype_size(t->dtype));
     int32_t dtype = tkc_wide_dtype(t->dtype);
     const void *data = tkc_widen(t->data, t->count, t->dtype, arena, err);
     size_t count = t->count;

@@ -5,6 +5,7 @@
  */
 #include "wire/train.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/str.h"
@@ -140,6 +141,7 @@ static unsigned char *put_number(unsigned char *at, uint32_t field, uint64_t val
 static unsigned char *put_chunk(unsigned char *at, const tinkc_chunk *c)
 {
     size_t body = chunk_body_size(c);
+    assert(c->kind != TINKC_CHUNK_IMAGE_POINTER); /* check_chunk refuses it */
     uint32_t member = c->kind == TINKC_CHUNK_TOKENS ? 1 : c->kind == TINKC_CHUNK_IMAGE ? 2 : 3;
     at = tkc_pb_put_head(at, 1, tkc_pb_size_bytes(body));
     at = tkc_pb_put_head(at, member, body);
@@ -156,6 +158,7 @@ static unsigned char *put_chunk(unsigned char *at, const tinkc_chunk *c)
 
 static unsigned char *put_tensor(unsigned char *at, const tkc_tensor *t)
 {
+    assert(tkc_dtype_size(t->dtype)); /* tkc_forward_backward_check has looked */
     if (t->sparse) {
         at = tkc_pb_put_head(at, 2, sparse_size(t));
         at = put_optional(at, 1, t->data, data_bytes(t));
@@ -253,6 +256,7 @@ bool tkc_forward_backward_to_pb(const tkc_forward_backward_request *r, tkc_buf *
     if (written != size)
         return tkc_fail(err, TINKC_E_STATE, "a request of %zu bytes was measured as %zu", written,
                         size);
+    assert(out->len + size <= out->cap);
     out->len += size;
     return true;
 }
@@ -330,6 +334,7 @@ static bool read_chunk(const tkc_bulk *b, tinkc_bytes bytes, tinkc_chunk *out)
 static bool keep_elements(const tkc_bulk *b, tinkc_bytes bytes, tkc_tensor *out)
 {
     size_t size = tkc_dtype_size(out->dtype);
+    assert(!out->data);
     out->data = tkc_bulk_view(b, bytes, size ? size : 1);
     out->count = bytes.len / (size ? size : 1);
     if (size && bytes.len % size)
@@ -408,6 +413,7 @@ static bool read_datum(const tkc_bulk *b, tinkc_bytes bytes, tkc_datum *out)
     }
     if (!tkc_bulk_done(b, &p))
         return false;
+    assert(c == n_chunks && i == n_inputs); /* as many as were counted */
     i = tkc_bulk_unique(b, inputs, i, sizeof *inputs);
     out->chunks.data = chunks;
     out->chunks.len = c;

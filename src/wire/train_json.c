@@ -1,5 +1,6 @@
 /* train_json.c - forward_backward requests and what models read, as JSON. May touch: what it was
  * given. */
+#include <assert.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -18,6 +19,7 @@ static void write_base64(tkc_jsonw *w, const char *key, tinkc_bytes bytes)
     if (!room)
         return;
     tkc_base64_encode(bytes.data, bytes.len, room);
+    assert(len + 1 <= w->out->cap - w->out->len);
     room[len] = '"';
     w->out->len += len + 1;
 }
@@ -139,6 +141,7 @@ static void read_chunk_member(tkc_json *j, tinkc_str key, chunk_parts *out)
 /* The type decides, never what happens to be there. */
 static void finish_chunk(tkc_json *j, chunk_parts *p, tinkc_chunk *out)
 {
+    assert(!p->chunk.bytes.data); /* data and dmel wait until the type is known */
     bool complete = (p->chunk.kind == TINKC_CHUNK_TOKENS && p->has_tokens) ||
                     (p->chunk.kind == TINKC_CHUNK_IMAGE && p->has_data) ||
                     (p->chunk.kind == TINKC_CHUNK_IMAGE_POINTER && p->has_location) ||

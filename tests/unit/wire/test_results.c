@@ -218,6 +218,30 @@ static void outputs_survive_json(void **state)
     }
 }
 
+/* A name that stands twice in one datum hides one that is missing. */
+static void outputs_with_a_name_twice_are_refused(void **state)
+{
+    (void)state;
+#define HEAD "{\"loss_fn_output_type\":\"T\",\"metrics\":{},\"loss_fn_outputs\":["
+#define F32  "{\"data\":[1.0],\"dtype\":\"float32\"}"
+#define I64  "{\"data\":[1],\"dtype\":\"int64\"}"
+    static const char *const texts[] = {
+        HEAD "{\"a\":" F32 ",\"a\":" F32 "},{\"a\":" I64 ",\"b\":" I64 "},{\"a\":" I64 ",\"a\":" I64
+             "}]}",
+        HEAD "{\"a\":" F32 ",\"a\":" F32 "}]}",
+        HEAD "{\"a\\u0000x\":" F32 "}]}",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        tinkc_error err = { 0 };
+        tkc_forward_backward_output o;
+        assert_false(tkc_output_from_json(tkc_str(texts[i]), &arena, &o, &err));
+        assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+    }
+#undef HEAD
+#undef F32
+#undef I64
+}
+
 static void an_empty_output_is_valid(void **state)
 {
     (void)state;
@@ -549,6 +573,7 @@ int main(void)
         cmocka_unit_test(a_long_row_among_many_empty_ones_is_no_bomb),
         cmocka_unit_test(vector_c_is_read_and_written),
         cmocka_unit_test(outputs_survive_json),
+        cmocka_unit_test(outputs_with_a_name_twice_are_refused),
         cmocka_unit_test(an_empty_output_is_valid),
         cmocka_unit_test(rows_become_records_and_rows_again),
         cmocka_unit_test(misleading_outputs_are_refused),
