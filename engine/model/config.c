@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/json_read.h"
 #include "base/str.h"
+#include "kernels/kernels.h"
 
 /* Generous bounds that keep every later product far from overflow. */
 enum { MAX_WIDTH = 1 << 20, MAX_LAYERS = 1024, MAX_VOCAB = 1 << 24, MAX_CONTEXT = 1 << 26 };
@@ -284,10 +285,12 @@ static bool choose_sizes(parser *p)
     if (s->head_dim < 0)
         s->head_dim = c->family == TKE_QWEN3 ? 128 : s->hidden / s->heads;
     if (!size_ok(p, "num_key_value_heads", s->kv_heads, s->heads) ||
-        !size_ok(p, "head_dim", s->head_dim, 512))
+        !size_ok(p, "head_dim", s->head_dim, TKE_MAX_HEAD_DIM))
         return false;
     if (s->heads % s->kv_heads)
         return bad(p, "num_attention_heads is no multiple of num_key_value_heads");
+    if (s->heads / s->kv_heads > TKE_MAX_HEAD_GROUP)
+        return bad(p, "num_attention_heads is too many times num_key_value_heads");
     if (s->head_dim % 2)
         return bad(p, "head_dim is odd");
     c->hidden = (size_t)s->hidden;

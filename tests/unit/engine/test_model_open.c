@@ -71,6 +71,10 @@ static void test_refusals(void **state)
     refused(LLAMA ",\"num_key_value_heads\":0}", TINKC_E_MODEL, "num_key_value_heads");
     refused(LLAMA ",\"head_dim\":7}", TINKC_E_MODEL, "odd");
     refused(LLAMA ",\"head_dim\":9999999}", TINKC_E_MODEL, "head_dim");
+    /* What the attention kernels have no room for. */
+    refused(LLAMA ",\"head_dim\":258}", TINKC_E_MODEL, "head_dim");
+    refused(LLAMA ",\"num_attention_heads\":253,\"num_key_value_heads\":1,\"head_dim\":8}",
+            TINKC_E_MODEL, "num_key_value_heads");
     refused(LLAMA ",\"rms_norm_eps\":0}", TINKC_E_MODEL, "rms_norm_eps");
     refused(LLAMA ",\"rope_theta\":-1}", TINKC_E_MODEL, "rope_theta");
     refused(LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}", TINKC_E_MODEL,
