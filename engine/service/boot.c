@@ -43,6 +43,10 @@ static bool session_row(const tke_row *row, void *user, tinkc_error *err)
     s->created_us = tke_row_i64(row, 2);
     s->user_metadata = tke_copy(b->svc, text_of(&b->arena, row, 3, err), err);
     s->project_id = tke_copy(b->svc, text_of(&b->arena, row, 4, err), err);
+    s->display_name = tke_copy(b->svc, text_of(&b->arena, row, 5, err), err);
+    s->finished = tke_finish_reason(text_of(&b->arena, row, 6, err));
+    s->finish_detail = tke_copy(b->svc, text_of(&b->arena, row, 7, err), err);
+    s->expired = s->finished != NULL;
     return !tkc_failed(err);
 }
 
@@ -512,8 +516,9 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
     b.forget = tke_txn_new(s, err);
     bool ok =
         tke_store_query(s,
-                        "SELECT id, owner, created_us, user_metadata, project_id FROM sessions "
-                        "ORDER BY created_us",
+                        "SELECT s.id, s.owner, s.created_us, s.user_metadata, s.project_id, "
+                        "n.display_name, n.finished, n.detail FROM sessions s LEFT JOIN "
+                        "session_notes n ON n.id = s.id ORDER BY s.created_us",
                         session_row, &b, err, "") &&
         tke_store_query(s,
                         "SELECT id, session_id, model_seq, base_model, rank, seed, flags, "

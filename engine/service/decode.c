@@ -277,6 +277,11 @@ bool tke_decode_job(tke_job *job, tinkc_str body, bool is_pb, bool forward, cons
     case TKE_JOB_LOAD:
         ok = decode_load(job, body, model_id, seq, err);
         break;
+    case TKE_JOB_EXTERNAL:
+        tkc_fail(err, TINKC_E_UNPROCESSABLE,
+                 "this server saves no external weights: save_weights_for_sampler writes adapters "
+                 "in PEFT's form");
+        break;
     default:
         break;
     }

@@ -59,7 +59,7 @@ void tke_session_touch(tke_service *svc, tke_session *session)
     if (!session)
         return;
     session->seen_ms = tkc_now_ms(svc->clock);
-    session->expired = false;
+    session->expired = session->finished != NULL;
 }
 
 /* ---- making ---- */
@@ -266,6 +266,8 @@ static void free_session(tke_service *svc, tke_session *s)
     forget(svc, s->owner);
     forget(svc, s->user_metadata);
     forget(svc, s->project_id);
+    forget(svc, s->display_name);
+    forget(svc, s->finish_detail);
     tkc_release(svc->a, s, sizeof *s);
 }
 

@@ -131,6 +131,9 @@ static void store_session(tke_txn *txn, const tke_session *s, const char *tags,
         "project_id) VALUES(?, ?, ?, ?, ?, ?, ?)",
         "ttitttt", s->id, s->owner, s->created_us, tags, s->user_metadata, sdk_version,
         s->project_id);
+    if (s->display_name)
+        tke_txn_exec(txn, "INSERT OR IGNORE INTO session_notes(id, display_name) VALUES(?, ?)",
+                     "tt", s->id, s->display_name);
 }
 
 static const char *tags_json(tke_call *call, const char *const *tags)
@@ -174,6 +177,7 @@ void tke_front_create_session(tke_call *call)
                              : NULL;
             s->user_metadata = tke_copy(svc, json, &call->err);
             s->project_id = tke_copy(svc, in.project_id, &call->err);
+            s->display_name = tke_copy(svc, in.display_name, &call->err);
             store_session(txn, s, tags, in.sdk_version);
             if (key)
                 remember_key(call, key, id);
@@ -205,6 +209,8 @@ void tke_front_heartbeat(tke_call *call)
         s = NULL;
     tke_session_touch(svc, s);
     pthread_mutex_unlock(&svc->lock);
+    if (tke_session_over(call, s))
+        return;
     if (s)
         tke_send_json(call->reply, 200, tkc_str("{\"type\":\"session_heartbeat\"}"));
     else
@@ -231,6 +237,7 @@ static front_fn *const handlers[TKC_EP_COUNT] = {
     [TKC_EP_OPTIM_STEP] = tke_front_optim,
     [TKC_EP_SAVE_WEIGHTS] = tke_front_save,
     [TKC_EP_SAVE_FOR_SAMPLER] = tke_front_save_sampler,
+    [TKC_EP_SAVE_EXTERNAL] = tke_front_save_external,
     [TKC_EP_LOAD_WEIGHTS] = tke_front_load,
     [TKC_EP_SAMPLE] = tke_front_sample,
     [TKC_EP_STREAM_SAMPLE] = tke_front_sample,
@@ -248,12 +255,16 @@ static front_fn *const handlers[TKC_EP_COUNT] = {
     [TKC_EP_ARCHIVE] = tke_front_archive,
     [TKC_EP_SESSIONS] = tke_front_sessions,
     [TKC_EP_SESSION] = tke_front_session,
+    [TKC_EP_SEARCH_SESSIONS] = tke_front_search,
+    [TKC_EP_FINISH_SESSION] = tke_front_finish,
+    [TKC_EP_COPY_WEIGHTS] = tke_front_copy_weights,
     [TKC_EP_ASSIGN_PROJECT] = tke_front_project,
     [TKC_EP_TRACE_EXPORT] = tke_front_trace,
     [TKC_EP_AUTH_TOKEN] = tke_front_token,
     [TKC_EP_TELEMETRY] = tke_front_telemetry,
     [TKC_EP_AUDIT] = tke_front_audit,
     [TKC_EP_USAGE] = tke_front_usage,
+    [TKC_EP_STORAGE] = tke_front_storage,
 };
 
 /* Paths that the protocol does not know: for people, monitors and downloads. True: answered. */

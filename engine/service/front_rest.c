@@ -28,7 +28,7 @@ static void fill_checkpoint(tke_call *call, const tke_checkpoint *c, tkc_checkpo
     out->expires_at.us = c->expires_us;
 }
 
-static bool is_visible(tke_service *svc, const tke_checkpoint *c)
+bool tke_checkpoint_visible(tke_service *svc, const tke_checkpoint *c)
 {
     return c->state == TKE_CKPT_DONE && (!c->expires_us || c->expires_us > tkc_wall_us(svc->clock));
 }
@@ -52,7 +52,7 @@ static const tke_checkpoint **collect(tke_call *call, const char *run_id, size_t
     *n = 0;
     for (size_t at = 0; all && (e = tkc_map_next(&svc->checkpoints, &at));) {
         const tke_checkpoint *c = e->value;
-        if (!is_visible(svc, c) || (run_id && !tkc_cstr_eq(c->run_id, run_id)) ||
+        if (!tke_checkpoint_visible(svc, c) || (run_id && !tkc_cstr_eq(c->run_id, run_id)) ||
             (!run_id && !tkc_cstr_eq(c->owner, call->owner)))
             continue;
         all[(*n)++] = c;
@@ -86,7 +86,7 @@ static bool run_is_shared(tke_service *svc, const tke_run *run)
     const tkc_map_entry *e;
     for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));) {
         const tke_checkpoint *c = e->value;
-        if (c->run == run && c->is_public && is_visible(svc, c))
+        if (c->run == run && c->is_public && tke_checkpoint_visible(svc, c))
             return true;
     }
     return false;
@@ -111,7 +111,7 @@ static const tkc_checkpoint *last_checkpoint(tke_call *call, const tke_run *run,
     const tke_checkpoint *last = NULL;
     for (size_t at = 0; (e = tkc_map_next(&call->svc->checkpoints, &at));) {
         const tke_checkpoint *c = e->value;
-        if (c->run == run && c->kind == kind && is_visible(call->svc, c) &&
+        if (c->run == run && c->kind == kind && tke_checkpoint_visible(call->svc, c) &&
             (!last || c->created_us > last->created_us))
             last = c;
     }
@@ -201,7 +201,7 @@ static const tke_run **collect_runs(tke_call *call, const char *project, size_t 
 }
 
 /* Encodes under the lock (what messages point to may change), sends outside it. */
-static void send_locked(tke_call *call, const tkc_message *type, const void *msg)
+void tke_answer_locked(tke_call *call, const tkc_message *type, const void *msg)
 {
     tke_service *svc = call->svc;
     tkc_buf body;
@@ -233,7 +233,7 @@ void tke_front_runs(tke_call *call)
     tkc_training_runs_response out = { .cursor = &cursor };
     out.training_runs.data = page;
     out.training_runs.len = n_page;
-    send_locked(call, &tkc_training_runs_response_type, &out);
+    tke_answer_locked(call, &tkc_training_runs_response_type, &out);
 }
 
 /* ---- lists of checkpoints ---- */
@@ -249,7 +249,7 @@ static void send_checkpoints(tke_call *call, const tke_checkpoint **all, size_t 
     tkc_checkpoints_response out = { .cursor = cursor };
     out.checkpoints.data = page;
     out.checkpoints.len = n_page;
-    send_locked(call, &tkc_checkpoints_response_type, &out);
+    tke_answer_locked(call, &tkc_checkpoints_response_type, &out);
 }
 
 void tke_front_checkpoints(tke_call *call)
@@ -614,7 +614,8 @@ void tke_front_sessions(tke_call *call)
     for (size_t i = 0; i < n; i++)
         if (on_page(&cursor, i))
             page[n_page++] = mine[n - 1 - i]->id;
-    send_locked(call, &tkc_sessions_response_type, &(tkc_sessions_response){ .sessions = page });
+    tke_answer_locked(call, &tkc_sessions_response_type,
+                      &(tkc_sessions_response){ .sessions = page });
 }
 
 /* The caller's session that the path names, or NULL after an answer. */
@@ -650,8 +651,12 @@ void tke_front_session(tke_call *call)
     for (size_t at = 0; samplers && (e = tkc_map_next(&svc->samplers, &at));)
         if (((const tke_sampler *)e->value)->session == session)
             samplers[n_samplers++] = e->key;
-    send_locked(call, &tkc_session_response_type,
-                &(tkc_session_response){ .training_run_ids = runs, .sampler_ids = samplers });
+    tke_answer_locked(
+        call, &tkc_session_response_type,
+        &(tkc_session_response){ .training_run_ids = runs,
+                                 .sampler_ids = samplers,
+                                 .user_metadata = { .json = tkc_str(session->user_metadata) },
+                                 .display_name = session->display_name });
 }
 
 void tke_front_project(tke_call *call)

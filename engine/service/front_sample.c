@@ -107,6 +107,8 @@ void tke_front_create_sampling_session(tke_call *call)
         status = 404;
     else if (!tkc_cstr_eq(session->owner, call->owner))
         status = 403;
+    else if (session->finished)
+        status = 410;
     else if (s && (s->ephemeral || !tke_hash_eq(s->hash, hash)))
         status = 400;
     else if (known || (s = add_sampler(call, id, session, &t, in.model_path, hash))) {
@@ -126,6 +128,8 @@ void tke_front_create_sampling_session(tke_call *call)
         tke_refuse(call, 404, "not_found", "Unknown session '%.100s'", in.session_id);
     else if (status == 403)
         tke_refuse(call, 403, "forbidden", "Invalid session_id");
+    else if (status == 410)
+        (void)tke_session_over(call, session);
     else if (status == 400)
         tke_refuse(call, 400, "bad_request",
                    "sampling_session_seq_id was reused with different parameters");
@@ -346,6 +350,8 @@ static bool take_target(tke_call *call, const tkc_sample_request *in, tke_job *j
                    in->sampling_session_id);
     else if (!mine)
         tke_refuse(call, 403, "forbidden", "You do not have access to this sampling session");
+    else if (tke_session_over(call, s->session))
+        return false;
     else if (!s->base)
         tke_refuse(call, 400, "unknown_model", "The base model '%.100s' is not available here now",
                    s->base_model);

@@ -239,7 +239,8 @@ static bool is_training(int32_t endpoint)
 {
     return endpoint == TKC_EP_FORWARD_BACKWARD || endpoint == TKC_EP_FORWARD ||
            endpoint == TKC_EP_OPTIM_STEP || endpoint == TKC_EP_SAVE_WEIGHTS ||
-           endpoint == TKC_EP_SAVE_FOR_SAMPLER || endpoint == TKC_EP_LOAD_WEIGHTS;
+           endpoint == TKC_EP_SAVE_FOR_SAMPLER || endpoint == TKC_EP_SAVE_EXTERNAL ||
+           endpoint == TKC_EP_LOAD_WEIGHTS;
 }
 
 tke_txn *tke_front_bury(tke_call *call)
@@ -313,6 +314,12 @@ void tke_front_save(tke_call *call)
 void tke_front_save_sampler(tke_call *call)
 {
     accept_training(call, TKE_JOB_SAVE_SAMPLER, false);
+}
+
+/* Not offered, but it has a number: it has its turn, and fails there. */
+void tke_front_save_external(tke_call *call)
+{
+    accept_training(call, TKE_JOB_EXTERNAL, false);
 }
 
 void tke_front_get_info(tke_call *call)
@@ -513,6 +520,8 @@ static void make_run(tke_call *call, const new_run *n)
         status = 404;
     } else if (!tkc_cstr_eq(session->owner, call->owner)) {
         status = 403;
+    } else if (session->finished) {
+        status = 410;
     } else if (run) {
         status = tke_hash_eq(run->hash, n->hash) ? 200 : 400;
         (void)snprintf(request_id, sizeof request_id, "%s", run->create_request_id);
@@ -533,6 +542,8 @@ static void make_run(tke_call *call, const new_run *n)
         tke_refuse(call, 404, "not_found", "Unknown session '%.100s'", n->session_id);
     else if (status == 403)
         tke_refuse(call, 403, "forbidden", "Invalid session_id");
+    else if (status == 410)
+        (void)tke_session_over(call, session);
     else if (status == 400)
         tke_refuse(call, 400, "model_seq_id_reused",
                    "model_seq_id was reused with different parameters");
@@ -566,11 +577,22 @@ static bool can_ever_fit(tke_call *call, const new_run *n)
     return false;
 }
 
+/* False after an answer: not one that is offered here. */
+static bool check_optimizer(tke_call *call, const tkc_optimizer_config *config)
+{
+    if (!config || tkc_cstr_eq(config->type, "adamw"))
+        return true;
+    tke_refuse(call, 400, "bad_request", "The optimizer '%.60s' is not offered here; adamw is",
+               config->type);
+    return false;
+}
+
 void tke_front_create_model(tke_call *call)
 {
     tke_service *svc = call->svc;
     tkc_create_model_request in;
-    if (!tke_call_decode(call, &tkc_create_model_request_type, &in))
+    if (!tke_call_decode(call, &tkc_create_model_request_type, &in) ||
+        !check_optimizer(call, in.optimizer_config))
         return;
     tkc_lora_config lora;
     tkc_message_init(&tkc_lora_config_type, &lora);
@@ -660,6 +682,8 @@ void tke_front_load(tke_call *call)
                             &call->arena, &in, &ignored) ||
         in.model_id)
         accept_training(call, TKE_JOB_LOAD, false);
+    else if (!check_optimizer(call, in.optimizer_config))
+        return;
     else if (in.session_id && in.model_seq_id.is == TKC_GIVEN)
         create_from_checkpoint(call, &in);
     else

@@ -312,6 +312,8 @@ void tke_run_accept(tke_call *call, tke_run *run, tke_job *job, tkc_opt_i64 seq,
     run->last_request_us = tkc_wall_us(svc->clock);
     if (run->state == TKE_RUN_UNLOADED || run->unloading)
         refuse(&o, 404, "not_found", "Model was unloaded", 0, 0);
+    else if (run->session && run->session->finished)
+        refuse(&o, 410, "session_finished", "The model's session was finished", 0, 0);
     else
         admit(call, run, job, seq, &o);
     bool held = o.is_new && o.status == 200 && job->held;

@@ -79,6 +79,9 @@ typedef struct tke_session {
     char *id, *owner;
     char *user_metadata; /* JSON; NULL = none */
     char *project_id;
+    char *display_name;   /* NULL = none */
+    _Atomic(const char *) finished; /* static: how its client says it ended; NULL = it goes on */
+    char *finish_detail;
     int64_t created_us;
     int64_t seen_ms;
     bool expired;
@@ -129,7 +132,8 @@ enum {
     TKE_JOB_SAVE_SAMPLER,
     TKE_JOB_LOAD,
     TKE_JOB_UNLOAD,
-    TKE_JOB_SAMPLE
+    TKE_JOB_SAMPLE,
+    TKE_JOB_EXTERNAL /* save_weights_external, which always fails */
 };
 enum { TKE_QUEUED = 0, TKE_RUNNING, TKE_COMMITTING, TKE_DONE };
 /* The column requests.state: done; failed, and changed nothing; done, with the protobuf of a pass
@@ -528,6 +532,19 @@ void tke_front_sessions(tke_call *);
 void tke_front_session(tke_call *);
 void tke_front_project(tke_call *);
 void tke_front_trace(tke_call *);
+void tke_front_finish(tke_call *);
+void tke_front_search(tke_call *);
+void tke_front_storage(tke_call *);
+void tke_front_save_external(tke_call *);
+void tke_front_copy_weights(tke_call *);
+/* True after an answer: its client has finished it. */
+bool tke_session_over(tke_call *, const tke_session *);
+/* Static: the same text, or NULL if it is no way to finish. */
+const char *tke_finish_reason(const char *type);
+/* There and not expired. Locks: needs svc->lock. */
+bool tke_checkpoint_visible(tke_service *, const tke_checkpoint *);
+/* Answers and gives svc->lock back; the message may point to what it guards. */
+void tke_answer_locked(tke_call *, const tkc_message *, const void *msg);
 void tke_front_telemetry(tke_call *);
 void tke_front_audit(tke_call *);
 void tke_front_usage(tke_call *);

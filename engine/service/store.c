@@ -28,6 +28,8 @@ static const char schema[] =
     "CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value INTEGER) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS sessions(id TEXT PRIMARY KEY, owner TEXT, created_us INTEGER,"
     " tags TEXT, user_metadata TEXT, sdk_version TEXT, project_id TEXT);"
+    "CREATE TABLE IF NOT EXISTS session_notes(id TEXT PRIMARY KEY, display_name TEXT,"
+    " finished TEXT, detail TEXT) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS runs(id TEXT PRIMARY KEY, session_id TEXT, model_seq INTEGER,"
     " owner TEXT, base_model TEXT, rank INTEGER, seed INTEGER, flags INTEGER, user_metadata TEXT,"
     " created_us INTEGER, last_request_us INTEGER, state INTEGER, corrupted INTEGER,"

@@ -180,6 +180,12 @@ static const tkc_field lora_config[] = {
 const tkc_message tkc_lora_config_type = MESSAGE(lora_config, "lora_config", &lora_defaults);
 #undef T
 
+#define T tkc_optimizer_config
+static const tkc_field optimizer_config[] = { FIELD(type, TKC_STR, MUST) };
+static const tkc_message optimizer_config_type =
+    MESSAGE(optimizer_config, "optimizer_config", NULL);
+#undef T
+
 #define T tkc_create_model_request
 static const tkc_field create_model_request[] = {
     FIELD(session_id, TKC_STR, MUST),
@@ -187,6 +193,7 @@ static const tkc_field create_model_request[] = {
     FIELD(base_model, TKC_STR, TKC_SENT | NULLABLE),
     FIELD(user_metadata, TKC_METADATA, NULLABLE),
     TYPED(lora_config, TKC_OBJECT_PTR, NULLABLE, &tkc_lora_config_type),
+    TYPED(optimizer_config, TKC_OBJECT_PTR, NULLABLE, &optimizer_config_type),
     TAG("create_model", 0),
 };
 const tkc_message tkc_create_model_request_type =
@@ -371,6 +378,7 @@ static const tkc_field load_weights_request[] = {
     FIELD(path, TKC_STR, MUST),
     FIELD(optimizer, TKC_BOOL, MUST),
     FIELD(weights_access_token, TKC_STR, NULLABLE),
+    TYPED(optimizer_config, TKC_OBJECT_PTR, NULLABLE, &optimizer_config_type),
     TAG("load_weights", 0),
 };
 const tkc_message tkc_load_weights_request_type =
@@ -628,7 +636,12 @@ static const tkc_name session_states[] = {
     { "client_finished", TINKC_SESSION_FINISHED },
     { NULL, 0 },
 };
-static const tkc_field session_status[] = { TYPED(type, TKC_NAME, MUST, session_states), SELF };
+static const tkc_field session_status[] = {
+    TYPED(type, TKC_NAME, MUST, session_states),
+    TYPED(reason, TKC_OBJECT_PTR, NULLABLE, &finish_reason_type),
+    FIELD(detail, TKC_STR, NULLABLE),
+    SELF,
+};
 static const tkc_message session_status_type = MESSAGE(session_status, "status", NULL);
 #undef T
 

@@ -118,12 +118,18 @@ typedef struct tkc_lora_config {
 } tkc_lora_config;
 extern const tkc_message tkc_lora_config_type;
 
+/* Newer clients say which; without it, it is Adam. */
+typedef struct tkc_optimizer_config {
+    const char *type; /* adamw */
+} tkc_optimizer_config;
+
 typedef struct tkc_create_model_request {
     const char *session_id;
     int64_t model_seq_id;
     const char *base_model;
     tkc_metadata user_metadata;
     const tkc_lora_config *lora_config;
+    const tkc_optimizer_config *optimizer_config;
 } tkc_create_model_request;
 extern const tkc_message tkc_create_model_request_type;
 
@@ -248,6 +254,7 @@ typedef struct tkc_load_weights_request {
     const char *path;
     bool optimizer;
     const char *weights_access_token;
+    const tkc_optimizer_config *optimizer_config;
 } tkc_load_weights_request;
 extern const tkc_message tkc_load_weights_request_type;
 
@@ -435,6 +442,8 @@ extern const tkc_message tkc_search_request_type;
 
 typedef struct tkc_session_status {
     tkc_name type; /* TINKC_SESSION_* */
+    const tkc_finish_reason *reason;
+    const char *detail;
     tinkc_str json;
 } tkc_session_status;
 

@@ -425,6 +425,69 @@ def more_rest(service, saved):
             check(True, "what is not there is not found")
 
 
+def newer_calls(service, saved):
+    """What releases after 0.25 have beyond it: a real answer, or a clear refusal that blocks nothing."""
+    rest = service.create_rest_client()
+    session_id = saved.split("/")[2].split(":")[0]
+    if hasattr(rest, "search_sessions"):
+        import warnings
+        warnings.simplefilter("ignore")
+        from tinker.types import SessionSearchRequest
+        found, request = [], SessionSearchRequest(limit=1)
+        while True:
+            page = rest.search_sessions(request).result()
+            found += page.sessions
+            if page.next_cursor is None:
+                break
+            request = request.model_copy(update={"cursor": page.next_cursor})
+        mine = {s.session_id: s for s in found}
+        check(len(mine) == len(found) and mine[session_id].status.type == "active" and
+              mine[session_id].checkpoints_count > 0 and mine[session_id].project_id == "project-7",
+              "search_sessions finds each session once")
+        check([s.created_at for s in found] == sorted((s.created_at for s in found), reverse=True),
+              "search_sessions: newest first")
+        none = rest.search_sessions(SessionSearchRequest(display_name="no such name")).result()
+        check(not none.sessions, "search_sessions by a name that nobody has")
+    if hasattr(rest, "get_current_checkpoint_storage_usage"):
+        usage = rest.get_current_checkpoint_storage_usage(project_id="project-7").result()
+        check(len(usage.data) == 1 and usage.data[0].checkpoint_count > 0 and usage.data[0].size_bytes > 0,
+              "get_current_checkpoint_storage_usage")
+    if hasattr(rest, "copy_weights"):
+        try:
+            rest.copy_weights(saved, "project-8").result()
+            check(False, "copies are not offered")
+        except tinker.NotFoundError as e:
+            check("copies no checkpoints" in str(e), "copies are not offered")
+    client = service.create_lora_training_client(base_model="nano", rank=4)
+    if hasattr(client, "save_weights_external"):
+        try:
+            client.save_weights_external("x").result()
+            check(False, "external weights are not offered")
+        except Exception as e:
+            check("PEFT" in str(e), "external weights are not offered")
+        client.optim_step(types.AdamParams(learning_rate=1e-4)).result()
+        check(True, "what follows a refused call is not held up by it")
+    if not hasattr(service, "get_console_url"):
+        return
+    import inspect
+    if "optimizer" in inspect.signature(service.create_lora_training_client).parameters:
+        try:
+            service.create_lora_training_client(base_model="nano", rank=4,
+                                                optimizer=types.DimuonOptimizerConfig())
+            check(False, "other optimizers are not offered")
+        except Exception as e:
+            check("dimuon" in str(e).lower(), "other optimizers are not offered")
+    with_name = tinker.ServiceClient(base_url=URL, api_key="tml-interop", display_name="Nightly Run")
+    other = with_name.create_lora_training_client(base_model="nano", rank=4)
+    name = with_name.create_rest_client().search_sessions(SessionSearchRequest(display_name="night RUN")).result()
+    check(len(name.sessions) == 1 and name.sessions[0].display_name == "Nightly Run", "search_sessions by name")
+    with_name.close("success", detail="all done").result()
+    name = rest.search_sessions(SessionSearchRequest(display_name="nightly")).result()
+    status = name.sessions[0].status
+    check(status.type == "client_finished" and status.reason.type == "success" and
+          status.detail == "all done", "close() finishes the session")
+
+
 def rest(service, saved, sampler_path):
     rest = service.create_rest_client()
     run_id = saved.split("/")[2]
@@ -486,6 +549,7 @@ def main():
     asyncio.run(many_samples(service))
     asyncio.run(asynchronous(service))
     more_rest(service, saved)
+    newer_calls(service, saved)
     rest(service, saved, sampler_path)
     seen["sdk"] = tinker.__version__ if hasattr(tinker, "__version__") else ""
     json.dump(seen, open(OUT, "w"))

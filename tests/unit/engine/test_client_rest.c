@@ -29,8 +29,11 @@ static void open_world(world *w, int way)
     snprintf(w->socket, sizeof w->socket, "%s/s", w->dir);
     w->engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1 }, &w->err);
     tinkc_engine_add_model(w->engine, "nano", "models/nano", &w->err);
+    static const char *const notes[] = { "team", "blue", NULL };
     tinkc_client_options o = { .api_key = "tml-test",
                                .proxy = "",
+                               .display_name = "Nightly Run",
+                               .user_metadata = notes,
                                .telemetry = TINKC_TELEMETRY_ON };
     tinkc_serve_options serve = { 0 };
     if (way == IN_PROCESS) {
@@ -143,6 +146,152 @@ static void changes_hold(world *w)
     done(w, tinkc_session_assign(w->client, w->session, "project", &w->err));
 }
 
+static size_t found(world *w, const tinkc_search_options *o)
+{
+    tinkc_future *f = tinkc_session_search(w->client, o, &w->err);
+    size_t n = tinkc_found_count(tinkc_future_found(f, 20000, &w->err));
+    assert_ok(&w->err);
+    tinkc_future_free(f);
+    return n;
+}
+
+static void refused(tinkc_future *f, int32_t code, const char *word)
+{
+    tinkc_error err = { 0 };
+    assert_false(tinkc_future_wait(f, 20000, &err));
+    assert_int_equal(err.code, code);
+    assert_non_null(strstr(err.message, word));
+    tinkc_future_free(f);
+}
+
+static void searches_agree(world *w)
+{
+    static const char *const here[] = { "project", NULL };
+    static const char *const elsewhere[] = { "other", NULL };
+    static const char *const noted[] = { "team", "blue", NULL };
+    static const char *const wrong[] = { "team", "red", NULL };
+    tinkc_future *f = tinkc_session_search(w->client, NULL, &w->err);
+    const tinkc_found_session *s = tinkc_found_at(tinkc_future_found(f, 20000, &w->err), 0);
+    assert_ok(&w->err);
+    assert_string_equal(s->session_id, w->session);
+    assert_string_equal(s->display_name, "Nightly Run");
+    assert_string_equal(s->project_id, "project");
+    assert_string_equal(s->state, "active");
+    assert_int_equal(s->checkpoints, 1);
+    assert_true(s->storage_bytes > 0);
+    assert_string_equal(s->user_metadata[1], "blue");
+    tinkc_future_free(f);
+    const struct {
+        tinkc_search_options o;
+        size_t n;
+    } rows[] = {
+        { { .session_id = w->session }, 1 },
+        { { .session_id = "nobody" }, 0 },
+        { { .display_name = "run NIGHT" }, 1 },
+        { { .display_name = "day" }, 0 },
+        { { .session_id = "nobody", .display_name = "night" }, 1 },
+        { { .project_ids = here }, 1 },
+        { { .project_ids = elsewhere }, 0 },
+        { { .user_metadata = noted }, 1 },
+        { { .user_metadata = wrong }, 0 },
+        { { .owners = elsewhere }, 0 },
+        { { .states = TINKC_SESSION_ACTIVE, .scope = TINKC_ACCESSIBLE }, 1 },
+        { { .states = TINKC_SESSION_FAILED | TINKC_SESSION_FINISHED }, 0 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (found(w, &rows[i].o) != rows[i].n)
+            fail_msg("search %zu does not find %zu", i, rows[i].n);
+    f = tinkc_storage_get(w->client, NULL, &w->err);
+    const tinkc_storage *all = tinkc_future_storage(f, 20000, &w->err);
+    assert_int_equal(tinkc_storage_count(all), 1);
+    assert_string_equal(tinkc_storage_at(all, 0)->project_id, "project");
+    assert_int_equal(tinkc_storage_at(all, 0)->checkpoints, 1);
+    assert_true(tinkc_storage_at(all, 0)->size_bytes > 0);
+    tinkc_future_free(f);
+    f = tinkc_storage_get(w->client, "other", &w->err);
+    assert_int_equal(tinkc_storage_count(tinkc_future_storage(f, 20000, &w->err)), 0);
+    tinkc_future_free(f);
+    assert_ok(&w->err);
+}
+
+/* More sessions than a page holds: each comes once, newest first. */
+static void pages_of_sessions(world *w)
+{
+    enum { MORE = 4 };
+    tinkc_client *others[MORE];
+    tinkc_client_options o = { .api_key = "tml-test", .proxy = "" };
+    if (w->server)
+        o.base_url = tinkc_server_url(w->server);
+    else
+        o.transport = tinkc_engine_transport(w->engine);
+    for (size_t i = 0; i < MORE; i++) {
+        others[i] = tinkc_client_new(&o, &w->err);
+        assert_non_null(tinkc_client_session_id(others[i], 20000, &w->err));
+    }
+    size_t n = 0;
+    int64_t last = INT64_MAX;
+    char cursor[300];
+    tinkc_search_options page = { .page_size = 2 };
+    for (bool more = true; more;) {
+        tinkc_future *f = tinkc_session_search(w->client, &page, &w->err);
+        const tinkc_found *got = tinkc_future_found(f, 20000, &w->err);
+        assert_ok(&w->err);
+        for (size_t i = 0; i < tinkc_found_count(got); i++, n++) {
+            assert_true(tinkc_found_at(got, i)->created_us <= last);
+            last = tinkc_found_at(got, i)->created_us;
+        }
+        more = tinkc_found_cursor(got) != NULL;
+        snprintf(cursor, sizeof cursor, "%s", more ? tinkc_found_cursor(got) : "");
+        page.cursor = cursor;
+        tinkc_future_free(f);
+    }
+    assert_int_equal(n, MORE + 1);
+    for (size_t i = 0; i < MORE; i++)
+        tinkc_client_free(others[i]);
+}
+
+/* What this server does not offer is said clearly, and blocks nothing. */
+static void what_is_not_offered(world *w)
+{
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    refused(tinkc_checkpoint_copy(w->client, w->path, &(tinkc_copy_options){ .project_id = "p" },
+                                  &w->err),
+            TINKC_E_NOT_FOUND, "copies no checkpoints");
+    refused(tinkc_trainer_save_external(w->trainer, "hf", NULL, &w->err), TINKC_E_REQUEST_FAILED,
+            "no external weights");
+    done(w, tinkc_optim_step(w->trainer, &adam, &w->err));
+}
+
+static void a_finished_session_takes_no_more(world *w)
+{
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    tinkc_sampler *sampler =
+        tinkc_sampler_new(w->client, &(tinkc_sampler_options){ .base_model = "nano" }, &w->err);
+    assert_ok(&w->err);
+    refused(tinkc_session_finish(w->client, "nobody", 0, NULL, &w->err), TINKC_E_NOT_FOUND,
+            "nobody");
+    for (int i = 0; i < 2; i++) /* saying it again is no error and changes nothing */
+        done(w, tinkc_session_finish(w->client, w->session,
+                                     i ? TINKC_FINISH_ERRORED : TINKC_FINISH_SUCCESS, "done",
+                                     &w->err));
+    tinkc_future *f = tinkc_session_search(w->client, NULL, &w->err);
+    const tinkc_found *got = tinkc_future_found(f, 20000, &w->err);
+    const tinkc_found_session *s = tinkc_found_at(got, tinkc_found_count(got) - 1);
+    assert_string_equal(s->session_id, w->session);
+    assert_int_equal(s->state_bit, TINKC_SESSION_FINISHED);
+    assert_non_null(memmem(s->json.data, s->json.len, "\"success\"", 9));
+    tinkc_future_free(f);
+    refused(tinkc_optim_step(w->trainer, &adam, &w->err), TINKC_E_GONE, "finished");
+    refused(tinkc_sample(sampler, (int32_t[]){ 1 }, 1, 1, &o, &w->err), TINKC_E_GONE, "finished");
+    refused(tinkc_trainer_open(w->client, &(tinkc_lora_options){ .base_model = "nano" }, &w->err),
+            TINKC_E_GONE, "finished");
+    refused(
+        tinkc_sampler_open(w->client, &(tinkc_sampler_options){ .base_model = "nano" }, &w->err),
+        TINKC_E_GONE, "finished");
+    tinkc_sampler_free(sampler);
+}
+
 static void downloads_fit(world *w)
 {
     tinkc_future *f = tinkc_checkpoint_download(
@@ -182,6 +331,10 @@ static void whole(int way)
     lists_agree(&w);
     records_agree(&w);
     changes_hold(&w);
+    searches_agree(&w);
+    what_is_not_offered(&w);
+    if (way != UNIX)
+        pages_of_sessions(&w);
     downloads_fit(&w);
     raw_calls_fit(&w, way);
     done(&w, tinkc_checkpoint_delete(w.client, w.path, &w.err));
@@ -189,6 +342,7 @@ static void whole(int way)
     assert_null(tinkc_checkpoints_next(list, &w.err));
     assert_ok(&w.err);
     tinkc_checkpoints_free(list);
+    a_finished_session_takes_no_more(&w);
     close_world(&w);
 }
 

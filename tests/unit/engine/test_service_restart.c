@@ -52,6 +52,46 @@ static void closed_in_good_order(void **state)
     tinkc_engine_free(engine);
 }
 
+/* A session's name and its end are there again; a call that is not offered is refused again when
+ * the journal is gone through, and does nothing. */
+static void what_was_said_of_a_session(void **state)
+{
+    (void)state;
+    char *store = tiny_folder();
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_JOURNAL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(json_field(
+        service_json(t, 200, "POST", "/api/v1/create_session",
+                     "{\"tags\":[],\"sdk_version\":\"0.36.0\",\"display_name\":\"Nightly\"}"),
+        "session_id"));
+    const char *model = hold(service_model(t, session, 0, "tiny", 4, 7));
+    const char *external =
+        hold(json_field(service_json(t, 200, "POST", "/api/v1/save_weights_external",
+                                     "{\"model_id\":\"%s\",\"path\":\"x\",\"seq_id\":1}", model),
+                        "request_id"));
+    service_wait_failure(t, external, "user", "external weights");
+    train(t, model, 2, 1);
+    char path[200];
+    snprintf(path, sizeof path, "/api/v1/sessions/%s/finish", session);
+    service_json(t, 422, "POST", path, "{\"reason\":{\"type\":\"bored\"}}");
+    service_json(t, 200, "POST", path, "{\"reason\":{\"type\":\"interrupted\"},\"detail\":\"^C\"}");
+    char *copy = copy_store(store);
+    tinkc_engine_free(engine);
+    tiny_model_remove(store);
+
+    engine = open_engine(copy, TINKC_DURABILITY_JOURNAL);
+    t = tinkc_engine_transport(engine);
+    const char *found = service_json(t, 200, "POST", "/api/v1/sessions/search", "{\"limit\":10}");
+    assert_non_null(strstr(found, "\"display_name\":\"Nightly\""));
+    assert_non_null(strstr(found, "\"type\":\"client_finished\""));
+    assert_non_null(strstr(found, "\"type\":\"interrupted\""));
+    assert_non_null(strstr(found, "\"detail\":\"^C\""));
+    assert_non_null(strstr(found, "\"checkpoints_count\":0"));
+    service_json(t, 410, "POST", "/api/v1/session_heartbeat", "{\"session_id\":\"%s\"}", session);
+    tinkc_engine_free(engine);
+    tiny_model_remove(copy);
+}
+
 static void sudden_end_with_a_journal(void **state)
 {
     (void)state;
@@ -384,6 +424,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(closed_in_good_order),
+        cmocka_unit_test(what_was_said_of_a_session),
         cmocka_unit_test(sudden_end_with_a_journal),
         cmocka_unit_test(sudden_end_without_one),
         cmocka_unit_test(samplers_come_back),
