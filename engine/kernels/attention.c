@@ -1,8 +1,9 @@
 /* attention.c - attention split over threads: the forward pass by tiles of rows and by key/value
- * head, the backward pass by sequence and key/value head. Arithmetic is the kernel set's. */
+ * head; the backward pass by sequence and key/value head, or where that leaves threads idle by
+ * tiles of rows and then of keys. Arithmetic is the kernel set's. */
 #include "kernels/set.h"
 
-enum { ROWS_A_TASK = 64 };
+enum { ROWS_A_TASK = TKE_KEY_BLOCK };
 
 typedef struct attention_loop {
     tke_cpu *cpu;
@@ -14,7 +15,7 @@ typedef struct attention_loop {
     const tke_real *q, *k, *v;
     tke_real *o, *lse;
     const tke_attention_grads *grads;
-    int64_t first_seq; /* where this loop's tasks begin */
+    int32_t part; /* of the backward pass */
 } attention_loop;
 
 static int64_t rows_of(const attention_loop *l, int64_t seq)
@@ -78,12 +79,12 @@ static void forward_task(void *arg, int64_t task, int32_t worker)
     l->cpu->set->attention(&part, begin, end < rows ? end : rows, l->cpu->scratch[worker]);
 }
 
-static void run_forward(attention_loop *l)
+static void run_tiles(attention_loop *l, tke_task_fn *task)
 {
     int64_t tiles = 0;
     for (int64_t i = 0; i < l->n_seqs; i++)
         tiles += tiles_of(l, i);
-    tke_threads_run(l->cpu->threads, tiles * l->shape->n_kv_heads, forward_task, l);
+    tke_threads_run(l->cpu->threads, tiles * l->shape->n_kv_heads, task, l);
 }
 
 void tke_attention_forward(tke_cpu *cpu, const tke_attention *shape, int64_t n_seqs,
@@ -99,7 +100,7 @@ void tke_attention_forward(tke_cpu *cpu, const tke_attention *shape, int64_t n_s
                          .v = v,
                          .o = o,
                          .lse = lse };
-    run_forward(&l);
+    run_tiles(&l, forward_task);
 }
 
 void tke_attention_cached(tke_cpu *cpu, const tke_attention *shape, const tke_kv_cache *cache,
@@ -108,7 +109,7 @@ void tke_attention_cached(tke_cpu *cpu, const tke_attention *shape, const tke_kv
     attention_loop l = {
         .cpu = cpu, .shape = shape, .n_seqs = n_seqs, .cache = cache, .seqs = seqs, .q = q, .o = o
     };
-    run_forward(&l);
+    run_tiles(&l, forward_task);
 }
 
 /* ---- storing keys and values ---- */
@@ -150,17 +151,16 @@ void tke_kv_store(tke_cpu *cpu, const tke_attention *shape, const tke_kv_cache *
 
 /* ---- backward ---- */
 
-static void backward_task(void *arg, int64_t task, int32_t worker)
+static tke_attention_back make_back(const attention_loop *l, int64_t seq, int64_t kv_head)
 {
-    const attention_loop *l = arg;
     const tke_attention *s = l->shape;
-    int64_t seq = task / s->n_kv_heads, first = l->starts[seq];
+    int64_t first = l->starts[seq];
     int64_t q = first * s->n_heads * s->head_dim, k = first * s->n_kv_heads * s->head_dim;
     const tke_attention_grads *g = l->grads;
-    tke_attention_back back = {
+    return (tke_attention_back){
         .shape = s,
-        .length = l->starts[seq + 1] - first,
-        .kv_head = task % s->n_kv_heads,
+        .length = rows_of(l, seq),
+        .kv_head = kv_head,
         .g = { .q = g->q + q,
                .k = g->k + k,
                .v = g->v + k,
@@ -172,7 +172,39 @@ static void backward_task(void *arg, int64_t task, int32_t worker)
                .dv = g->dv + k,
                .delta = g->delta + first * s->n_heads },
     };
+}
+
+static void whole_task(void *arg, int64_t task, int32_t worker)
+{
+    const attention_loop *l = arg;
+    int64_t heads = l->shape->n_kv_heads;
+    tke_attention_back back = make_back(l, task / heads, task % heads);
     l->cpu->set->attention_backward(&back, l->cpu->scratch[worker]);
+}
+
+static void part_task(void *arg, int64_t task, int32_t worker)
+{
+    const attention_loop *l = arg;
+    int64_t tile, seq = find_tile(l, task / l->shape->n_kv_heads, &tile);
+    tke_attention_back back = make_back(l, seq, task % l->shape->n_kv_heads);
+    back.part = l->part;
+    back.begin = tile * ROWS_A_TASK;
+    back.end = back.begin + ROWS_A_TASK < back.length ? back.begin + ROWS_A_TASK : back.length;
+    l->cpu->set->attention_backward(&back, l->cpu->scratch[worker]);
+}
+
+/* In parts there are seven products where there are five in the whole. That pays where the longest
+ * sequence would otherwise keep one thread busy beyond everybody's share. */
+static bool pays_in_parts(const attention_loop *l)
+{
+    double longest = 0, all = 0;
+    for (int64_t i = 0; i < l->n_seqs; i++) {
+        double rows = (double)rows_of(l, i);
+        all += rows * rows;
+        longest = rows > longest ? rows : longest;
+    }
+    double share = all * l->shape->n_kv_heads / tke_threads_count(l->cpu->threads);
+    return 5 * longest * longest > 7 * share;
 }
 
 void tke_attention_backward(tke_cpu *cpu, const tke_attention *shape, int64_t n_seqs,
@@ -181,5 +213,10 @@ void tke_attention_backward(tke_cpu *cpu, const tke_attention *shape, int64_t n_
     attention_loop l = {
         .cpu = cpu, .shape = shape, .n_seqs = n_seqs, .starts = starts, .grads = grads
     };
-    tke_threads_run(cpu->threads, n_seqs * shape->n_kv_heads, backward_task, &l);
+    if (!pays_in_parts(&l)) {
+        tke_threads_run(cpu->threads, n_seqs * shape->n_kv_heads, whole_task, &l);
+        return;
+    }
+    for (l.part = TKE_BACK_ROWS; l.part <= TKE_BACK_KEYS; l.part++)
+        run_tiles(&l, part_task);
 }

@@ -7,8 +7,9 @@
  * block's keys. What is masked has weight exactly 0 and changes nothing, so a row gets the same
  * bits in any chunk, with or without rows after it, from a cache or not.
  *
- * Backward. One sequence and key head at a time: for each key block, each head, each block of
- * queries. dk and dv are chains over (head, query), dq over keys: in that order, always.
+ * Backward. One sequence and key head at a time, or a part of its rows or keys: for each key block,
+ * each head, each block of queries. dk and dv are chains over (head, query), dq over whole blocks
+ * of keys: in that order, always.
  */
 #ifndef TKE_KERNELS_FAST_ATTENTION_H
 #define TKE_KERNELS_FAST_ATTENTION_H
@@ -257,6 +258,8 @@ typedef struct back {
     const tke_attention_back *call;
     int64_t group, d, ldq, ldk;
     tke_keys source;
+    int64_t first_row, end_row;      /* that take part */
+    bool to_rows, to_keys;           /* what is wanted */
     int64_t first, n_keys;           /* the key block at hand */
     float *keys_t, *values_t, *keys; /* packed by column, by column, by row */
     float *dk, *dv;                  /* [KEYS][d] */
@@ -280,7 +283,7 @@ static void find_deltas(const back *b)
 {
     const tke_attention_grads *g = &b->call->g;
     const tke_attention *s = b->call->shape;
-    for (int64_t i = 0; i < b->call->length; i++)
+    for (int64_t i = b->first_row; i < b->end_row; i++)
         for (int64_t h = b->call->kv_head * b->group; h < (b->call->kv_head + 1) * b->group; h++) {
             const float *d_o = g->d_o + i * b->ldq + h * b->d, *o = g->o + i * b->ldq + h * b->d;
             vf sum = v_zero();
@@ -331,10 +334,22 @@ INLINE void weigh_back(const back *b, int64_t r)
     }
 }
 
+/* dq of some rows of the query block. Keys that they do not see have ds 0, and count as well: which
+ * rows stand together must not show in the bits, not even in the sign of a zero. */
+static void add_to_queries(const back *b, int64_t r, int64_t n)
+{
+    float *dq = b->call->g.dq + (b->row + r) * b->ldq + b->head * b->d;
+    tile t = { .a = b->ds + r * A_LD, .b = b->keys, .k = b->n_keys, .ldc = b->ldq, .from_c = true };
+    for (int64_t e = 0; e < b->d; e += TILE_N, t.b += TILE_N * KEYS) {
+        t.c = dq + e;
+        t.columns = b->d - e < TILE_N ? b->d - e : TILE_N;
+        tile_by_rows(&t, n);
+    }
+}
+
 /* p and ds of the query block, and dq of its rows. */
 static void back_to_queries(const back *b)
 {
-    float *dq = b->call->g.dq + b->row * b->ldq + b->head * b->d;
     for (int64_t r = 0; r < b->rows; r += TILE_M) {
         int64_t n = b->rows - r < TILE_M ? b->rows - r : TILE_M;
         int64_t last = b->row + r + n - b->first; /* keys the last row may see */
@@ -353,12 +368,8 @@ static void back_to_queries(const back *b)
         }
         for (int64_t i = r; i < r + n; i++)
             weigh_back(b, i);
-        tile t = { .a = b->ds + r * A_LD, .b = b->keys, .k = last, .ldc = b->ldq, .from_c = true };
-        for (int64_t e = 0; e < b->d; e += TILE_N, t.b += TILE_N * KEYS) {
-            t.c = dq + r * b->ldq + e;
-            t.columns = b->d - e < TILE_N ? b->d - e : TILE_N;
-            tile_by_rows(&t, n);
-        }
+        if (b->to_rows)
+            add_to_queries(b, r, n);
     }
 }
 
@@ -382,24 +393,28 @@ static void back_block(back *b)
 {
     const tke_attention_grads *g = &b->call->g;
     int64_t head_at = b->call->kv_head * b->d, window = b->call->shape->window;
-    int64_t end = b->call->length;
+    int64_t begin = b->first > b->first_row ? b->first : b->first_row, end = b->end_row;
     if (window > 0 && b->first + b->n_keys - 1 + window < end)
         end = b->first + b->n_keys - 1 + window;
+    if (begin >= end && !b->to_keys)
+        return;
     pack_block_columns(&b->source, g->k, b->first, b->n_keys, head_at, b->d, b->keys_t);
     pack_block_columns(&b->source, g->v, b->first, b->n_keys, head_at, b->d, b->values_t);
     pack_block_rows(&b->source, g->k, b->first, b->n_keys, head_at, b->d, b->keys);
     memset(b->dk, 0, (size_t)(KEYS * b->d) * sizeof(float));
     memset(b->dv, 0, (size_t)(KEYS * b->d) * sizeof(float));
     for (int64_t h = 0; h < b->group; h++)
-        for (b->row = b->first; b->row < end; b->row += Q_BLOCK) {
+        for (b->row = begin; b->row < end; b->row += Q_BLOCK) {
             b->head = b->call->kv_head * b->group + h;
             b->rows = end - b->row < Q_BLOCK ? end - b->row : Q_BLOCK;
             load_queries(b);
             back_to_queries(b);
+            if (!b->to_keys)
+                continue;
             back_to_keys(b, b->p, b->d_o_rows, b->dv);
             back_to_keys(b, b->ds, b->q_rows, b->dk);
         }
-    for (int64_t j = 0; j < b->n_keys; j++) {
+    for (int64_t j = 0; b->to_keys && j < b->n_keys; j++) {
         int64_t at = (b->first + j) * b->ldk + head_at;
         memcpy(g->dk + at, b->dk + j * b->d, (size_t)b->d * sizeof(float));
         memcpy(g->dv + at, b->dv + j * b->d, (size_t)b->d * sizeof(float));
@@ -425,11 +440,18 @@ static void attention_backward(const tke_attention_back *call, void *scratch)
     b.ds = at += Q_BLOCK * A_LD;
     b.q_rows = at += Q_BLOCK * A_LD;
     b.d_o_rows = at + Q_BLOCK * TKE_MAX_HEAD_DIM;
-    find_deltas(&b);
-    for (int64_t i = 0; i < call->length; i++)
+    b.to_rows = call->part != TKE_BACK_KEYS;
+    b.to_keys = call->part != TKE_BACK_ROWS;
+    b.first_row = call->part == TKE_BACK_ROWS ? call->begin : 0;
+    b.end_row = call->part == TKE_BACK_ROWS ? call->end : call->length;
+    if (b.to_rows)
+        find_deltas(&b);
+    for (int64_t i = b.first_row; b.to_rows && i < b.end_row; i++)
         memset(call->g.dq + i * b.ldq + call->kv_head * b.group * b.d, 0,
                (size_t)(b.group * b.d) * sizeof(float));
-    for (b.first = 0; b.first < call->length; b.first += KEYS) {
+    int64_t keys_end = call->part == TKE_BACK_KEYS ? call->end : b.end_row;
+    for (b.first = call->part == TKE_BACK_KEYS ? call->begin : 0; b.first < keys_end;
+         b.first += KEYS) {
         b.n_keys = call->length - b.first < KEYS ? call->length - b.first : KEYS;
         back_block(&b);
     }

@@ -192,26 +192,30 @@ static tke_real dot(int64_t n, const tke_real *x, const tke_real *y)
     return sum;
 }
 
-/* What query row i, head h sends back to its keys, its values and itself. */
+/* What query row i, head h sends back to its keys, its values and itself, as far as wanted. */
 static void attention_row_backward(const tke_attention_back *b, int64_t i, int64_t h)
 {
+    bool to_row = b->part != TKE_BACK_KEYS, to_keys = b->part != TKE_BACK_ROWS;
     const tke_attention *s = b->shape;
     const tke_attention_grads *g = &b->g;
     int64_t d = s->head_dim, ldk = (int64_t)s->n_kv_heads * d, at = (i * s->n_heads + h) * d;
     const tke_real *q = g->q + at, *d_o = g->d_o + at;
     tke_real *dq = g->dq + at;
     tke_real delta = dot(d, d_o, g->o + at), lse = g->lse[i * s->n_heads + h];
-    for (int64_t e = 0; e < d; e++)
+    for (int64_t e = 0; to_row && e < d; e++)
         dq[e] = 0;
     /* With a single key the weight is 1 whatever the score: exactly no gradient. */
     tke_real scale = first_key(s, i) == i ? 0 : s->scale;
     for (int64_t j = first_key(s, i); j <= i; j++) {
+        if (!to_row && (j < b->begin || j >= b->end))
+            continue;
         int64_t key = j * ldk + b->kv_head * d;
         const tke_real *k = g->k + key, *v = g->v + key;
         tke_real p = tke_real_exp(dot(d, q, k) * s->scale - lse);
         tke_real ds = p * (dot(d, d_o, v) - delta) * scale;
-        for (int64_t e = 0; e < d; e++) {
+        for (int64_t e = 0; to_row && e < d; e++)
             dq[e] += ds * k[e];
+        for (int64_t e = 0; to_keys && e < d; e++) {
             g->dk[key + e] += ds * q[e];
             g->dv[key + e] += p * d_o[e];
         }
@@ -223,12 +227,16 @@ static void attention_backward(const tke_attention_back *b, void *scratch)
     const tke_attention *s = b->shape;
     int64_t d = s->head_dim, ldk = (int64_t)s->n_kv_heads * d, group = s->n_heads / s->n_kv_heads;
     (void)scratch;
-    for (int64_t j = 0; j < b->length; j++) {
+    int64_t first = b->part == TKE_BACK_ROWS ? b->begin : 0;
+    int64_t end = b->part == TKE_BACK_ROWS ? b->end : b->length;
+    for (int64_t j = 0; j < b->length && b->part != TKE_BACK_ROWS; j++) {
+        if (b->part == TKE_BACK_KEYS && (j < b->begin || j >= b->end))
+            continue;
         int64_t key = j * ldk + b->kv_head * d;
         memset(b->g.dk + key, 0, (size_t)d * sizeof(tke_real));
         memset(b->g.dv + key, 0, (size_t)d * sizeof(tke_real));
     }
-    for (int64_t i = 0; i < b->length; i++)
+    for (int64_t i = first; i < end; i++)
         for (int64_t h = b->kv_head * group; h < (b->kv_head + 1) * group; h++)
             attention_row_backward(b, i, h);
 }

@@ -43,10 +43,16 @@ typedef struct tke_attention_part {
     tke_real *o, *lse; /* lse may be NULL */
 } tke_attention_part;
 
-/* One sequence and one key/value head of the backward pass; pointers at the sequence's row 0. */
+/* One sequence and one key/value head of the backward pass; pointers at the sequence's row 0. All
+ * of it at once, or in parts that compute the weights twice but can run side by side: first dq and
+ * delta of some rows, then, from the deltas of all rows, dk and dv of some blocks of keys. Whole or
+ * in parts, the bits are the same. */
+enum { TKE_BACK_WHOLE = 0, TKE_BACK_ROWS, TKE_BACK_KEYS };
 typedef struct tke_attention_back {
     const tke_attention *shape;
     int64_t length, kv_head;
+    int32_t part;
+    int64_t begin, end; /* of a part; keys begin at a multiple of TKE_KEY_BLOCK */
     tke_attention_grads g;
 } tke_attention_back;
 
