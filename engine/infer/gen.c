@@ -2,6 +2,7 @@
  *
  * May touch: the request and the blocks its sequences hold. Must not: decide what runs.
  */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 #include "base/str.h"
@@ -107,6 +108,7 @@ void tke_gen_destroy(tke_gen *g)
 {
     for (size_t i = 0; g->seqs && i < g->r.n_samples; i++) {
         tke_seq *s = &g->seqs[i];
+        assert(!s->n_blocks && s->state != TKE_SEQ_RUNNING);
         tkc_release(NULL, s->tokens, s->cap * sizeof *s->tokens);
         tkc_release(NULL, s->logprobs, s->cap_logprobs * sizeof *s->logprobs);
         tkc_release(NULL, s->blocks, s->cap_blocks * sizeof *s->blocks);
@@ -127,6 +129,7 @@ size_t tke_seq_length(const tke_seq *s)
 int32_t tke_seq_token(const tke_seq *s, size_t pos)
 {
     size_t n_prompt = s->gen->r.n_prompt;
+    assert(pos < n_prompt + s->n);
     return pos < n_prompt ? s->gen->r.prompt[pos] : s->tokens[pos - n_prompt];
 }
 
@@ -144,10 +147,13 @@ void tke_seq_finish(tke_seq *s, bool stopped)
     if (s->state == TKE_SEQ_DONE)
         return;
     tke_seq_release_blocks(s);
-    if (s->state == TKE_SEQ_WAITING)
+    if (s->state == TKE_SEQ_WAITING) {
+        assert(s->gen->engine->n_waiting > 0);
         s->gen->engine->n_waiting--;
+    }
     s->state = TKE_SEQ_DONE;
     s->stopped = stopped;
+    assert(s->gen->n_done < s->gen->r.n_samples);
     if (++s->gen->n_done == s->gen->r.n_samples)
         tke_gen_finish(s->gen, &(tinkc_error){ 0 });
 }
@@ -161,6 +167,7 @@ void tke_gen_finish(tke_gen *g, const tinkc_error *err)
     tkc_error_copy(&g->err, err);
     for (size_t i = 0; i < g->r.n_samples; i++)
         tke_seq_finish(&g->seqs[i], false);
+    assert(g->n_done == g->r.n_samples && e->n_unfinished > 0 && !g->next_done);
     e->n_unfinished--;
     if (e->done_last)
         e->done_last->next_done = g;
@@ -199,6 +206,7 @@ static bool stops_at_bytes(tke_seq *s, int32_t token, tinkc_error *err)
         found = r->stop_strings[i].len && s->tail.len >= r->stop_strings[i].len &&
                 memmem(s->tail.data, s->tail.len, r->stop_strings[i].data, r->stop_strings[i].len);
     size_t keep = s->gen->longest_stop ? s->gen->longest_stop - 1 : 0;
+    assert(!found || s->gen->longest_stop > 0);
     if (s->tail.len > keep) {
         memmove(s->tail.data, s->tail.data + s->tail.len - keep, keep);
         s->tail.len = keep;
@@ -210,6 +218,7 @@ void tke_seq_append(tke_seq *s, int32_t token, float logprob)
 {
     tke_gen *g = s->gen;
     tinkc_error err = { 0 };
+    assert(s->state == TKE_SEQ_RUNNING && s->n < g->r.max_tokens);
     int32_t *tokens = tkc_grow(NULL, s->tokens, &s->cap, s->n + 1, sizeof *tokens, &err);
     if (tokens)
         s->tokens = tokens;

@@ -7,6 +7,7 @@
  */
 #include "infer/infer.h"
 
+#include <assert.h>
 #include <string.h>
 #include "infer/engine.h"
 
@@ -22,6 +23,7 @@ tke_infer *tke_infer_new(tke_model *m, const tke_infer_options *options, tinkc_e
     tke_infer *e = tkc_zalloc(NULL, sizeof *e, err);
     if (!e)
         return NULL;
+    assert(options->cpu);
     e->model = tke_model_keep(m);
     e->o = *options;
     if (!e->o.kv_bytes)
@@ -42,6 +44,7 @@ void tke_infer_free(tke_infer *e)
         return;
     while (e->first)
         tke_gen_free(e->first);
+    assert(!e->n_running && !e->n_waiting && !e->n_unfinished && !e->done_first);
     tke_step_free(e);
     tke_kv_free(&e->kv);
     tke_rope_table_free(&e->rope);
@@ -113,6 +116,7 @@ tke_gen *tke_infer_add(tke_infer *e, const tke_gen_request *r, tinkc_error *err)
         e->first = g;
     e->last = g;
     e->n_unfinished++;
+    assert(g->seqs[0].state == TKE_SEQ_IDLE);
     g->seqs[0].state = TKE_SEQ_WAITING;
     e->n_waiting++;
     return g;
@@ -198,6 +202,7 @@ static bool start(tke_infer *e, tke_seq *s, tinkc_error *err)
     for (; at > 0 && older(s, e->running[at - 1]); at--)
         e->running[at] = e->running[at - 1];
     e->running[at] = s;
+    assert(s->state == TKE_SEQ_IDLE || s->state == TKE_SEQ_WAITING);
     if (s->state == TKE_SEQ_WAITING)
         e->n_waiting--;
     s->state = TKE_SEQ_RUNNING;
@@ -208,8 +213,10 @@ static bool start(tke_infer *e, tke_seq *s, tinkc_error *err)
 static void preempt(tke_infer *e, tke_seq *s)
 {
     size_t at = 0;
+    assert(s->state == TKE_SEQ_RUNNING);
     while (e->running[at] != s)
         at++;
+    assert(at < e->n_running);
     memmove(&e->running[at], &e->running[at + 1], (e->n_running - at - 1) * sizeof(tke_seq *));
     e->n_running--;
     tke_seq_release_blocks(s);
@@ -246,6 +253,7 @@ static void reuse_prefix(tke_infer *e, tke_seq *s, tinkc_error *err)
     int32_t tokens[TKE_BLOCK_TOKENS];
     bool wants_logits = g->prompt_logprobs && g->n_prompt_logprobs < g->r.n_prompt;
     size_t most = (tke_seq_length(s) - 1) / TKE_BLOCK_TOKENS;
+    assert(!s->n_blocks && !s->n_computed && !s->serial); /* who waits holds nothing */
     for (size_t b = 0; b < most && !wants_logits && !e->o.no_prefix_cache; b++) {
         tokens_of_block(s, b, tokens);
         int32_t id = tke_kv_find(&e->kv, owner_of(g), s->serial, tokens);
@@ -307,6 +315,7 @@ static int32_t find_block(tke_infer *e, tke_seq *s)
 {
     int32_t id;
     while ((id = tke_kv_take(&e->kv)) < 0) {
+        assert(e->n_running > 0); /* somebody holds what is gone: tke_infer_add saw to it */
         tke_seq *youngest = e->running[e->n_running - 1];
         preempt(e, youngest);
         if (youngest == s)
@@ -329,6 +338,7 @@ static bool make_room(tke_infer *e, tke_seq *s, size_t n)
         tke_kv_drop(&e->kv, s->blocks[first]);
         s->blocks[first] = mine;
     }
+    assert(first >= s->n_blocks || !e->kv.blocks[s->blocks[first]].published);
     while (s->n_blocks < blocks_for(s->n_computed + n)) {
         int32_t id = find_block(e, s);
         if (id < 0)
@@ -370,6 +380,16 @@ static void choose_entries(tke_infer *e)
     }
 }
 
+/* A request that failed while making room may have had entries already: its blocks are gone. */
+static void drop_ended(tke_infer *e)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < e->n_entries; i++)
+        if (e->entries[i].seq->state == TKE_SEQ_RUNNING)
+            e->entries[n++] = e->entries[i];
+    e->n_entries = n;
+}
+
 /* Adapters side by side. Few entries, mostly sorted: insertion is fine. */
 static void sort_entries(tke_infer *e)
 {
@@ -383,9 +403,11 @@ static void sort_entries(tke_infer *e)
         e->entries[at] = held;
     }
     for (size_t i = 0; i < e->n_entries; i++) {
+        assert(e->entries[i].seq->state == TKE_SEQ_RUNNING);
         e->entries[i].row = row;
         row += e->entries[i].n_rows;
     }
+    assert(row <= e->max_rows);
 }
 
 /* Gives full blocks their names, so that others find them. */
@@ -405,6 +427,7 @@ static void fork_samples(tke_infer *e, tke_gen *g)
 {
     tinkc_error err = { 0 };
     tke_seq *leader = &g->seqs[0];
+    assert(!g->forked && leader->n_computed == g->r.n_prompt && leader->n == 0);
     g->forked = true;
     for (size_t i = 1; i < g->r.n_samples && !tkc_failed(&err); i++) {
         tke_seq *s = &g->seqs[i];
@@ -427,7 +450,9 @@ static void after_step(tke_infer *e)
         tke_seq *s = e->entries[i].seq;
         if (s->state != TKE_SEQ_RUNNING)
             continue;
+        assert(s->n_computed == e->entries[i].first_pos);
         s->n_computed = e->entries[i].first_pos + e->entries[i].n_rows;
+        assert(s->n_computed <= s->n_blocks * TKE_BLOCK_TOKENS);
         if (e->entries[i].n_rows > 1)
             e->stats.tokens_prefilled += e->entries[i].n_rows;
         publish(e, s);
@@ -496,6 +521,7 @@ bool tke_infer_step(tke_infer *e)
     sweep_running(e);
     admit(e);
     choose_entries(e);
+    drop_ended(e);
     sort_entries(e);
     if (!e->n_entries) {
         sweep_running(e);

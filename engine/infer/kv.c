@@ -79,8 +79,11 @@ static void unpublish(tke_kv *kv, int32_t id)
 {
     tke_kv_block *b = &kv->blocks[id];
     int32_t *at = &kv->buckets[bucket_of(kv, b->owner, b->parent, b->tokens)];
-    while (*at != id)
+    assert(b->published);
+    while (*at != id) {
+        assert(*at >= 0); /* it is in its bucket */
         at = &kv->blocks[*at].chain;
+    }
     *at = b->chain;
     b->published = false;
 }
@@ -134,6 +137,7 @@ int32_t tke_kv_take(tke_kv *kv)
     if (!kv->n_free)
         return -1;
     int32_t id = kv->free_ids[--kv->n_free];
+    assert(kv->blocks[id].refs == 0 && !kv->blocks[id].published);
     kv->blocks[id] = (tke_kv_block){ .refs = 1, .chain = -1, .prev = -1, .next = -1 };
     return id;
 }
@@ -158,6 +162,7 @@ void tke_kv_drop(tke_kv *kv, int32_t id)
         list_add(kv, id);
     else
         kv->free_ids[kv->n_free++] = id;
+    assert(kv->n_free + kv->n_kept <= kv->n_blocks);
 }
 
 void tke_kv_copy(tke_kv *kv, int32_t to, int32_t from)
@@ -179,6 +184,7 @@ uint64_t tke_kv_publish(tke_kv *kv, int32_t id, uint64_t owner, uint64_t parent,
                         const int32_t *tokens)
 {
     tke_kv_block *b = &kv->blocks[id];
+    assert(b->refs > 0);
     if (b->published)
         return b->serial;
     int32_t same = lookup(kv, owner, parent, tokens);
@@ -197,6 +203,7 @@ uint64_t tke_kv_publish(tke_kv *kv, int32_t id, uint64_t owner, uint64_t parent,
 
 uint64_t tke_kv_serial(const tke_kv *kv, int32_t id)
 {
+    assert(kv->blocks[id].published && kv->blocks[id].serial > 0);
     return kv->blocks[id].serial;
 }
 
@@ -208,6 +215,7 @@ void tke_kv_clear(tke_kv *kv)
 
 tke_kv_cache tke_kv_layer(const tke_kv *kv, const tke_model *m, size_t layer)
 {
+    assert(layer < tke_model_config(m)->n_layers);
     (void)m;
     float *base = kv->data + layer * kv->layer_stride;
     return (tke_kv_cache){ .k = base,

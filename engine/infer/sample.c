@@ -5,6 +5,7 @@
  */
 #include "infer/sample.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 #include "base/mem.h"
@@ -85,6 +86,7 @@ static size_t make_heap(const float *z, size_t n, int32_t *heap)
 /* Takes the best off; it then lies behind the heap's end. */
 static int32_t pop(const float *z, int32_t *heap, size_t *m)
 {
+    assert(*m > 0);
     int32_t best = heap[0];
     heap[0] = heap[--*m];
     heap[*m] = best;
@@ -126,6 +128,7 @@ bool tke_sample_filter(const float *z, size_t n, const tke_sample_rule *rule, tk
 {
     size_t best = 0;
     double sum = 0;
+    assert(n <= s->n && rule->temperature >= 0);
     if (!find_best(z, n, &best, err))
         return false;
     if (rule->temperature == 0) {
@@ -154,6 +157,7 @@ static int32_t draw(const double *mass, size_t n, double u)
     int32_t last = 0;
     for (size_t i = 0; i < n; i++)
         sum += mass[i];
+    assert(sum > 0 && u >= 0 && u < 1); /* the best token always keeps its mass */
     for (size_t i = 0; i < n; i++) {
         passed += mass[i];
         if (mass[i] > 0) {
@@ -172,6 +176,7 @@ static float logprob_of(const float *z, size_t n, tke_norm norm, const tke_sampl
     if (rule->logprobs == TKE_LOGPROBS_PROCESSED) {
         for (size_t i = 0; i < n; i++)
             sum += mass[i];
+        assert(mass[token] > 0);
         return (float)log(mass[token] / sum);
     }
     if (rule->logprobs == TKE_LOGPROBS_RAW || rule->temperature == 0 || rule->temperature == 1)
@@ -207,6 +212,7 @@ bool tke_sample_draw(const float *z, size_t n, tke_norm norm, const tke_sample_r
 void tke_top_k(const float *z, size_t n, tke_norm norm, size_t k, int32_t *tokens, float *logprobs)
 {
     size_t have = 0;
+    assert(k > 0);
     for (size_t i = 0; i < n; i++) {
         if (have == k && !(z[i] > z[tokens[k - 1]]))
             continue;

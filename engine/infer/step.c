@@ -4,6 +4,7 @@
  * May touch: the engine's work space, the cache, results of sequences in the batch. Must not:
  * decide what runs.
  */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 #include "infer/engine.h"
@@ -28,6 +29,7 @@ static size_t walk_buffers(tke_infer *e, tke_real *block)
 {
     const tke_config *c = tke_model_config(e->model);
     walk w = { .at = block };
+    assert(e->max_rows > 0 && e->chunk > 0 && e->chunk <= CHUNK_MAX);
     size_t n = e->max_rows, qd = c->n_heads * c->head_dim, kd = c->n_kv_heads * c->head_dim;
     take(&w, &e->h, n * c->hidden);
     take(&w, &e->acts.a, n * c->hidden);
@@ -122,6 +124,7 @@ static bool reserve_rank(tke_infer *e, size_t rank, tinkc_error *err)
         low += e->max_rows * tke_group_size(g) * rank;
     }
     e->low_head = low;
+    assert(e->low_head + e->chunk * rank == e->low + (e->max_rows * per_row + e->chunk) * rank);
     e->max_rank = rank;
     return true;
 }
@@ -140,6 +143,8 @@ static bool make_rows(tke_infer *e, tke_rows *rows, tinkc_error *err)
     for (size_t i = 0; i < e->n_entries; i++) {
         const tke_entry *x = &e->entries[i];
         const tke_lora *lora = lora_of(x);
+        assert(x->row == n && x->first_pos + x->n_rows <= tke_seq_length(x->seq));
+        assert(x->first_pos + x->n_rows <= x->seq->n_blocks * TKE_BLOCK_TOKENS);
         for (size_t k = 0; k < x->n_rows; k++, n++) {
             e->ids[n] = tke_seq_token(x->seq, x->first_pos + k);
             e->positions[n] = (int32_t)(x->first_pos + k);
@@ -154,6 +159,7 @@ static bool make_rows(tke_infer *e, tke_rows *rows, tinkc_error *err)
         else
             e->segments[n_segments++] = (tke_segment){ x->row, n, lora };
     }
+    assert(n <= e->max_rows && n_segments <= e->o.max_running);
     if (!reserve_rank(e, rank, err) ||
         !tke_rope_table_grow(&e->rope, tke_model_config(e->model), longest, err))
         return false;
@@ -199,6 +205,7 @@ static void find_wants(tke_infer *e)
             tke_want w = { .entry = x, .row = x->row + p - x->first_pos, .pos = p };
             w.prompt = g->prompt_logprobs && p + 1 < g->r.n_prompt && p + 1 >= g->n_prompt_logprobs;
             w.sample = p + 1 == tke_seq_length(x->seq) && g->r.max_tokens > 0;
+            assert(e->n_wants < e->max_rows);
             if (w.prompt || w.sample)
                 e->wants[e->n_wants++] = w;
         }
@@ -234,12 +241,14 @@ static void draw_task(void *arg, int64_t task, int32_t worker)
     tke_norm norm = { e->max[task], logf(e->sum[task]) };
     if (w->prompt) {
         size_t k = g->r.topk_prompt_logprobs, at = w->pos + 1;
+        assert(at < g->r.n_prompt);
         g->prompt_logprobs[at] = tke_log_prob(z[g->r.prompt[at]], norm);
         if (k)
             tke_top_k(z, vocab, norm, k, g->topk_tokens + at * k, g->topk_logprobs + at * k);
     }
     if (!w->sample)
         return;
+    assert((size_t)worker < e->n_spaces);
     if (g->forked)
         draw_one(e, s, z, norm, &e->spaces[worker]);
     for (size_t i = 0; !g->forked && i < g->r.n_samples; i++)
@@ -265,6 +274,7 @@ static void run_chunk(tke_infer *e, const tke_want *wants, size_t n)
 {
     const tke_config *c = tke_model_config(e->model);
     tke_segment segments[CHUNK_MAX];
+    assert(n > 0 && n <= CHUNK_MAX);
     int64_t rows_n = (int64_t)n, width = (int64_t)c->hidden, vocab = (int64_t)c->vocab;
     tke_rows rows = {
         .cpu = e->o.cpu, .model = e->model, .n = n, .segments = segments, .max_rank = e->max_rank

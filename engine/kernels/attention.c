@@ -1,6 +1,8 @@
 /* attention.c - attention split over threads: the forward pass by tiles of rows and by key/value
  * head; the backward pass by sequence and key/value head, or where that leaves threads idle by
  * tiles of rows and then of keys. Arithmetic is the kernel set's. */
+#include <assert.h>
+
 #include "kernels/set.h"
 
 enum { ROWS_A_TASK = TKE_KEY_BLOCK };
@@ -34,6 +36,7 @@ static int64_t find_tile(const attention_loop *l, int64_t unit, int64_t *tile)
     int64_t seq = 0;
     for (int64_t tiles; unit >= (tiles = tiles_of(l, seq)); seq++)
         unit -= tiles;
+    assert(unit >= 0 && seq < l->n_seqs);
     *tile = tiles_of(l, seq) - 1 - unit;
     return seq;
 }
@@ -79,11 +82,23 @@ static void forward_task(void *arg, int64_t task, int32_t worker)
     l->cpu->set->attention(&part, begin, end < rows ? end : rows, l->cpu->scratch[worker]);
 }
 
+/* What the sets have scratch and tiles for. The configuration of a model is checked against it. */
+static void check_shape(const tke_attention *s)
+{
+    assert(s->head_dim > 0 && s->head_dim <= TKE_MAX_HEAD_DIM && s->window >= 0);
+    assert(s->n_kv_heads > 0 && s->n_heads % s->n_kv_heads == 0);
+    assert(s->n_heads / s->n_kv_heads <= TKE_MAX_HEAD_GROUP);
+    (void)s;
+}
+
 static void run_tiles(attention_loop *l, tke_task_fn *task)
 {
+    check_shape(l->shape);
     int64_t tiles = 0;
-    for (int64_t i = 0; i < l->n_seqs; i++)
+    for (int64_t i = 0; i < l->n_seqs; i++) {
+        assert(rows_of(l, i) >= 0);
         tiles += tiles_of(l, i);
+    }
     tke_threads_run(l->cpu->threads, tiles * l->shape->n_kv_heads, task, l);
 }
 
@@ -109,6 +124,7 @@ void tke_attention_cached(tke_cpu *cpu, const tke_attention *shape, const tke_kv
     attention_loop l = {
         .cpu = cpu, .shape = shape, .n_seqs = n_seqs, .cache = cache, .seqs = seqs, .q = q, .o = o
     };
+    assert(cache->block_tokens > 0 && TKE_KEY_BLOCK % cache->block_tokens == 0);
     run_tiles(&l, forward_task);
 }
 
@@ -125,6 +141,7 @@ static void store_task(void *arg, int64_t task, int32_t worker)
     for (int64_t i = 0; i < seq->n_rows; i++) {
         int64_t p = seq->first_pos + i, from = (seq->first_row + i) * heads * d;
         int64_t at = seq->ids[p / c->block_tokens] * c->block_stride + p % c->block_tokens * d;
+        assert(at >= 0);
         for (int64_t h = 0; h < heads; h++, from += d, at += c->block_tokens * d) {
             tke_narrow(c->dtype, l->k + from, (size_t)d, (char *)c->k + (size_t)at * size);
             tke_narrow(c->dtype, l->v + from, (size_t)d, (char *)c->v + (size_t)at * size);
@@ -139,8 +156,10 @@ void tke_kv_store(tke_cpu *cpu, const tke_attention *shape, const tke_kv_cache *
         .cpu = cpu, .shape = shape, .n_seqs = n_seqs, .cache = cache, .seqs = seqs, .k = k, .v = v
     };
     int64_t rows = 0;
-    for (int64_t i = 0; i < n_seqs; i++)
+    for (int64_t i = 0; i < n_seqs; i++) {
+        assert(seqs[i].first_pos >= 0 && seqs[i].n_rows >= 0);
         rows += seqs[i].n_rows;
+    }
     if (rows > 64) {
         tke_threads_run(cpu->threads, n_seqs, store_task, &l);
         return;
@@ -190,6 +209,7 @@ static void part_task(void *arg, int64_t task, int32_t worker)
     back.part = l->part;
     back.begin = tile * ROWS_A_TASK;
     back.end = back.begin + ROWS_A_TASK < back.length ? back.begin + ROWS_A_TASK : back.length;
+    assert(back.begin < back.end);
     l->cpu->set->attention_backward(&back, l->cpu->scratch[worker]);
 }
 
@@ -213,6 +233,8 @@ void tke_attention_backward(tke_cpu *cpu, const tke_attention *shape, int64_t n_
     attention_loop l = {
         .cpu = cpu, .shape = shape, .n_seqs = n_seqs, .starts = starts, .grads = grads
     };
+    check_shape(shape);
+    assert(grads->lse && grads->delta && grads->dq != grads->q);
     if (!pays_in_parts(&l)) {
         tke_threads_run(cpu->threads, n_seqs * shape->n_kv_heads, whole_task, &l);
         return;

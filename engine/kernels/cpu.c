@@ -2,6 +2,7 @@
  * May read the processor's features and one environment variable; computes nothing. */
 #include "kernels/set.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include "base/mem.h"
 #include "base/str.h"
@@ -53,6 +54,7 @@ static bool make_scratch(tke_cpu *cpu, tinkc_error *err)
         cpu->scratch[i] = tkc_alloc_pages(TKE_SCRATCH_BYTES, err);
         if (!cpu->scratch[i])
             return false;
+        assert((uintptr_t)cpu->scratch[i] % 64 == 0);
     }
     return true;
 }
@@ -70,6 +72,7 @@ tke_cpu *tke_cpu_new(const tke_cpu_options *options, tinkc_error *err)
     tke_cpu *cpu = tkc_zalloc(NULL, sizeof *cpu, err);
     if (!cpu)
         return NULL;
+    assert(set->tile_m > 0 && set->tile_n > 0 && set->gemm && set->attention && set->adam);
     cpu->set = set;
     cpu->precision = o.precision;
     cpu->threads = tke_threads_new(o.n_threads, err);

@@ -1,5 +1,7 @@
 /* gemm.c - products, split over threads. Cuts each call into tiles of c, never along k, and hands
  * them to the kernel set. Owns no memory. */
+#include <assert.h>
+
 #include "kernels/set.h"
 
 enum { MAX_CALLS = 64 };
@@ -33,6 +35,7 @@ static void part_of(int64_t length, int64_t tile, int64_t parts, int64_t i, int6
     int64_t tiles = ceil_div(length, tile);
     *begin = smaller(length, tiles * i / parts * tile);
     *end = smaller(length, tiles * (i + 1) / parts * tile);
+    assert(*begin <= *end);
 }
 
 static void run_task(void *arg, int64_t task, int32_t worker)
@@ -45,6 +48,7 @@ static void run_task(void *arg, int64_t task, int32_t worker)
     const grid *g = &l->grids[i];
     tke_gemm call = l->calls[i];
     int64_t at = task - g->first_task, m0, m1, n0, n1;
+    assert(at >= 0 && at < g->gm * g->gn);
     part_of(call.m, set->tile_m, g->gm, at / g->gn, &m0, &m1);
     part_of(call.n, set->tile_n, g->gn, at % g->gn, &n0, &n1);
     if (m0 == m1 || n0 == n1)
@@ -91,8 +95,14 @@ static void run_batch(tke_cpu *cpu, const tke_gemm *calls, size_t n_calls)
 {
     loop l = { .cpu = cpu, .calls = calls, .n_calls = n_calls };
     int64_t tasks = 0, threads = tke_threads_count(cpu->threads);
+    assert(n_calls <= MAX_CALLS);
     for (size_t i = 0; i < n_calls; i++) {
-        l.grids[i] = choose_grid(cpu->set, &calls[i], threads);
+        const tke_gemm *g = &calls[i];
+        assert(g->m >= 0 && g->n >= 0 && g->k >= 0 && g->ldc >= g->n);
+        assert(g->lda >= (g->form == TKE_TN ? g->m : g->k));
+        assert(g->b.ld >= (g->form == TKE_NT ? g->k : g->n));
+        assert((g->a && g->b.data && g->c) || !g->m || !g->n);
+        l.grids[i] = choose_grid(cpu->set, g, threads);
         l.grids[i].first_task = tasks;
         tasks += l.grids[i].gm * l.grids[i].gn;
     }

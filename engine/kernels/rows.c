@@ -1,5 +1,7 @@
 /* rows.c - work on rows and on flat runs of numbers, split over threads: norms, rotation, swiglu,
  * softmax pieces, Adam, sums. Only cuts and copies here; arithmetic is the kernel set's. */
+#include <assert.h>
+
 #include "kernels/set.h"
 
 /* One struct for all loops: each uses the fields it needs. */
@@ -21,6 +23,7 @@ static int64_t task_begin(const work *w, int64_t task, int64_t *count)
 {
     int64_t begin = task * w->step;
     *count = w->total - begin < w->step ? w->total - begin : w->step;
+    assert(begin >= 0 && *count > 0); /* no task is empty */
     return begin;
 }
 
@@ -33,6 +36,7 @@ static void spread(work *w, int64_t numbers_per_item, int64_t multiple, tke_task
     int64_t step = 32768 / per;
     step = (step + multiple - 1) / multiple * multiple;
     w->step = step > 0 ? step : multiple;
+    assert(w->step > 0 && w->step % multiple == 0);
     tke_threads_run(w->cpu->threads, (w->total + w->step - 1) / w->step, fn, w);
 }
 
@@ -52,6 +56,7 @@ void tke_embed(tke_cpu *cpu, int64_t rows, int64_t n, const int32_t *ids, tke_ma
                tke_real *out)
 {
     work w = { .cpu = cpu, .total = rows, .n = n, .ids = ids, .matrix = e, .y = out };
+    assert(e.ld >= n);
     spread(&w, n, 1, embed_task);
 }
 
@@ -68,6 +73,7 @@ void tke_fill_rows(tke_cpu *cpu, int64_t rows, int64_t n, tke_matrix vector, tke
                    int64_t ldy)
 {
     work w = { .cpu = cpu, .total = rows, .n = n, .matrix = vector, .y = y, .ld = ldy };
+    assert(ldy >= n);
     spread(&w, n, 1, fill_task);
 }
 
@@ -95,6 +101,7 @@ static const tke_real *wide_weight(const work *w, int32_t worker)
 {
     if (w->matrix.dtype == TKE_REAL)
         return w->matrix.data;
+    assert((size_t)w->n <= TKE_SCRATCH_BYTES / sizeof(tke_real));
     tke_widen(w->matrix.dtype, w->matrix.data, (size_t)w->n, w->cpu->scratch[worker]);
     return w->cpu->scratch[worker];
 }
@@ -111,6 +118,7 @@ void tke_rmsnorm(tke_cpu *cpu, int64_t rows, int64_t n, const tke_real *x, tke_m
                  tke_real eps, tke_real *y)
 {
     work w = { .cpu = cpu, .total = rows, .n = n, .x = x, .matrix = weight, .eps = eps, .y = y };
+    assert(n > 0 && eps >= 0);
     spread(&w, n, 1, rmsnorm_task);
 }
 
@@ -135,6 +143,7 @@ void tke_rmsnorm_backward(tke_cpu *cpu, int64_t rows, int64_t n, const tke_real 
                .dy = dy,
                .y = dx,
                .flag = accumulate };
+    assert(n > 0 && (!accumulate || dx != dy)); /* a sum over what it reads */
     spread(&w, n, 1, rmsnorm_backward_task);
 }
 
@@ -163,6 +172,7 @@ void tke_rope(tke_cpu *cpu, int64_t rows, int64_t heads, int64_t d, const int32_
                .flag = inverse,
                .y = x,
                .ld = ldx };
+    assert(d % 2 == 0 && ldx >= heads * d);
     spread(&w, heads * d, 1, rope_task);
 }
 
@@ -193,6 +203,7 @@ void tke_swiglu_backward(tke_cpu *cpu, int64_t count, const tke_real *g, const t
                          const tke_real *dm, tke_real *dg, tke_real *du)
 {
     work w = { .cpu = cpu, .total = count, .x = g, .u = u, .dy = dm, .y = dg, .z = du };
+    assert(dg != du);
     spread(&w, 1, 64, swiglu_backward_task);
 }
 
@@ -219,6 +230,7 @@ void tke_lse_update(tke_cpu *cpu, int64_t rows, int64_t n, const tke_real *z, in
                     tke_real *max, tke_real *sum)
 {
     work w = { .cpu = cpu, .total = rows, .n = n, .x = z, .ld = ldz, .max = max, .sum = sum };
+    assert(ldz >= n && max != sum);
     spread(&w, n, 1, lse_task);
 }
 
@@ -241,6 +253,7 @@ void tke_softmax_scaled(tke_cpu *cpu, int64_t rows, int64_t n, tke_real *z, int6
                         const tke_real *lse, const tke_real *scale)
 {
     work w = { .cpu = cpu, .total = rows, .n = n, .y = z, .ld = ldz, .x = lse, .scale = scale };
+    assert(ldz >= n);
     spread(&w, n, 1, softmax_task);
 }
 
@@ -282,6 +295,7 @@ static double sum_blocks(const work *all, tke_task_fn *fn)
             w.v = all->v + at;
         }
         int64_t blocks = (w.total + w.step - 1) / w.step;
+        assert(blocks > 0 && blocks <= BLOCKS_AT_ONCE);
         tke_threads_run(w.cpu->threads, blocks, fn, &w);
         for (int64_t i = 0; i < blocks; i++)
             sum += partial[i];
@@ -299,6 +313,7 @@ double tke_adam_step(tke_cpu *cpu, const tke_adam *adam, int64_t count, const tk
                      tke_real *theta, tke_real *m, tke_real *v)
 {
     work w = { .cpu = cpu, .total = count, .x = g, .y = theta, .z = m, .v = v, .adam = adam };
+    assert(adam->t >= 1 && g != theta); /* step 0 would divide by 1 - beta^0 */
     return sum_blocks(&w, adam_task);
 }
 

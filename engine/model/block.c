@@ -5,6 +5,7 @@
  */
 #include "model/block.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -25,6 +26,7 @@ static void flush(calls *c)
 
 static void add_call(calls *c, const tke_gemm *g)
 {
+    assert(c->n < CALLS);
     c->list[c->n++] = *g;
     if (c->n == CALLS)
         flush(c);
@@ -39,6 +41,7 @@ size_t tke_head_group(const tke_model *m)
 static void add_low(calls *c, const tke_segment *s, const tke_lora_group *g, const tke_real *x,
                     tke_real *low, size_t ld)
 {
+    assert(low && g->n * g->rank <= ld); /* max_rank is the largest of all segments */
     add_call(c, &(tke_gemm){ .form = TKE_NT,
                              .m = (int64_t)(s->end - s->begin),
                              .n = (int64_t)(g->n * g->rank),
@@ -89,6 +92,7 @@ static void add_base(calls *c, const tke_rows *r, const tke_weight *w, const tke
 
 static const tke_lora_group *group_of(const tke_segment *s, size_t group)
 {
+    assert(s->begin <= s->end && (!s->lora || group < s->lora->layout->n_groups));
     const tke_lora_group *g = s->lora ? &s->lora->layout->groups[group] : NULL;
     return g && g->n ? g : NULL;
 }
@@ -98,6 +102,7 @@ void tke_group_forward(const tke_rows *r, const tke_weight *w, size_t n, size_t 
 {
     calls c = { .cpu = r->cpu };
     size_t ld = n * r->max_rank;
+    assert(n >= 1 && n <= TKE_GROUP_MAX);
     for (size_t i = 0; i < n; i++)
         add_base(&c, r, &w[i], x, y[i]);
     for (size_t s = 0; s < r->n_segments; s++) {
@@ -108,6 +113,7 @@ void tke_group_forward(const tke_rows *r, const tke_weight *w, size_t n, size_t 
     flush(&c);
     for (size_t s = 0; s < r->n_segments; s++) {
         const tke_lora_group *g = group_of(&r->segments[s], group);
+        assert(!g || g->n == n);
         for (size_t i = 0; g && i < n; i++)
             add_high(&c, &r->segments[s], g, i, low, ld, y[i]);
     }
@@ -142,6 +148,7 @@ void tke_block_before_attention(const tke_rows *r, size_t layer, const tke_real 
     const tke_layer *l = tke_model_layer(r->model, layer);
     int64_t width = (int64_t)c->hidden;
     bool norm = l->q_norm != NULL;
+    assert(r->n > 0 && norm == (l->k_norm != NULL) && h != t->a);
     tke_real *y[3] = { norm ? t->q_pre : t->q, norm ? t->k_pre : t->k, t->v };
     tke_rmsnorm(r->cpu, (int64_t)r->n, width, h, tke_matrix_real(l->norm_in, width),
                 (tke_real)c->rms_eps, t->a);
@@ -158,6 +165,7 @@ void tke_block_after_attention(const tke_rows *r, size_t layer, const tke_real *
     const tke_layer *l = tke_model_layer(r->model, layer);
     int64_t width = (int64_t)c->hidden, count = (int64_t)(r->n * c->hidden);
     tke_real *gu[2] = { t->g, t->u };
+    assert(h != t->h_mid && h_out != t->h_mid);
 
     tke_group_forward(r, &l->module[TKE_O], 1, tke_group_index(layer, TKE_GROUP_O), t->o, &t->h_mid,
                       t->low[TKE_GROUP_O]);
@@ -193,6 +201,7 @@ bool tke_rope_table_grow(tke_rope_table *t, const tke_config *c, size_t n, tinkc
     enum { STEP = 1024, MAX_HALF = 2048 };
     size_t half = c->head_dim / 2, want = (n + STEP - 1) / STEP * STEP;
     double frequency[MAX_HALF], scale;
+    assert(half > 0 && half <= MAX_HALF);
     if (n <= t->n)
         return true;
     tke_real *block = tkc_alloc_aligned(64, 2 * want * half * sizeof *block, err);
@@ -206,6 +215,7 @@ bool tke_rope_table_grow(tke_rope_table *t, const tke_config *c, size_t n, tinkc
             block[p * half + j] = (tke_real)(cos(angle) * scale);
             sines[p * half + j] = (tke_real)(sin(angle) * scale);
         }
+    assert(want >= n);
     tke_rope_table_free(t);
     *t = (tke_rope_table){ block, sines, want };
     return true;

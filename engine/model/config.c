@@ -5,6 +5,7 @@
  */
 #include "model/config.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -232,6 +233,7 @@ static bool choose_rope(parser *p)
 {
     tke_config *c = p->c;
     tinkc_str type = p->s.rope_type;
+    assert(c->head_dim); /* sizes were chosen before */
     if (!type.data || tkc_str_is(type, "default"))
         c->rope = TKE_ROPE_DEFAULT;
     else if (tkc_str_is(type, "linear"))
@@ -309,6 +311,7 @@ static bool read_layer_types(parser *p, tkc_arena *arena)
     tkc_json j;
     size_t n = 0;
     tke_config *c = p->c;
+    assert(c->n_layers && c->window);
     if (!p->s.layer_types.len || p->s.layer_types.data[0] != '[')
         return true;
     c->layer_slides = tkc_arena_array(arena, c->n_layers, sizeof *c->layer_slides, p->err);
@@ -457,6 +460,7 @@ static double yarn_frequency(const tke_config *c, size_t j, double f)
 
 void tke_rope_frequencies(const tke_config *c, double *out, double *scale)
 {
+    assert(c->head_dim % 2 == 0 && c->rope_theta > 1);
     *scale = 1;
     if (c->rope == TKE_ROPE_YARN)
         *scale = c->rope_attention > 0 ? c->rope_attention : 0.1 * log(c->rope_factor) + 1;

@@ -5,6 +5,7 @@
  */
 #include "model/model.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/digest.h"
@@ -70,6 +71,7 @@ static tke_tensor_file *open_shard(tke_model *m, tkc_map *by_name, tinkc_str nam
         tkc_fail(err, TINKC_E_MODEL, "%s: there is no such file, but the index names it", path);
         return NULL;
     }
+    assert(m->files);
     file = &m->files[m->n_files];
     if (!tke_tensor_file_open(file, path, err))
         return NULL;
@@ -183,6 +185,7 @@ static const tke_file_tensor *find(finder *f, const char *name, int32_t n_dims, 
         return NULL;
     }
     m->n_bytes += t->n_bytes;
+    assert(tke_tensor_is_real(t) && t->data);
     return t;
 }
 
@@ -201,6 +204,7 @@ static void find_weight(finder *f, const char *path, size_t out, size_t in, bool
                         tke_weight *w)
 {
     char name[200];
+    assert(out > 0 && in > 0 && strlen(path) + sizeof ".weight" <= sizeof name);
     snprintf(name, sizeof name, "%s.weight", path);
     const tke_file_tensor *t = find(f, name, 2, out, in);
     *w = (tke_weight){ .out = out, .in = in };
@@ -288,6 +292,7 @@ static bool make_fingerprint(tke_model *m, tinkc_error *err)
     for (size_t i = 0; i < m->n_files; i++) {
         const tkc_mapping *map = &m->files[i].mapping;
         size_t head = map->len < END ? map->len : END;
+        assert(map->data && head > 0); /* each was read */
         tkc_digest_add(&h, map->data, head);
         tkc_digest_add(&h, map->data + map->len - head, head);
     }
@@ -350,6 +355,7 @@ const tke_config *tke_model_config(const tke_model *m)
 
 const tke_layer *tke_model_layer(const tke_model *m, size_t layer)
 {
+    assert(layer < m->config.n_layers);
     return &m->layers[layer];
 }
 

@@ -5,6 +5,7 @@
  */
 #include "model/safetensors.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -117,6 +118,7 @@ static bool check_tensor(reader *r, tke_file_tensor *t, int64_t begin, int64_t e
         return bad(r, t->name, "its data are not aligned");
     t->data = r->data.data + begin;
     t->n_bytes = bytes;
+    assert(t->data + t->n_bytes <= r->data.data + r->data.len);
     return true;
 }
 
@@ -186,6 +188,7 @@ static bool check_cover(reader *r)
             return bad(r, f->tensors[i].name, "a hole lies before its data");
         at += f->tensors[i].n_bytes;
     }
+    assert(at <= r->data.data + r->data.len);
     if (at != r->data.data + r->data.len)
         return tkc_fail(r->err, TINKC_E_MODEL, "%s: bytes behind the last tensor", r->what);
     return true;
@@ -248,6 +251,7 @@ bool tke_tensor_file_read(tke_tensor_file *f, tinkc_bytes bytes, const char *wha
     if (len == 0 || bytes.data[8] != '{')
         return tkc_fail(err, TINKC_E_MODEL, "%s: the header is not an object", what);
 
+    assert(!f->tensors && !f->n_tensors);
     reader r = { .file = f, .what = what, .err = err };
     r.data = (tinkc_bytes){ bytes.data + 8 + len, bytes.len - 8 - (size_t)len };
     bool ok = read_header(&r, tkc_strn((const char *)bytes.data + 8, (size_t)len)) &&
@@ -290,11 +294,13 @@ const tke_file_tensor *tke_tensor_file_find(const tke_tensor_file *f, const char
 
 size_t tke_tensor_count(const tke_file_tensor *t)
 {
+    assert(t->dtype >= 0 && t->dtype < TKE_FILE_DTYPES);
     return t->n_bytes / tke_file_dtype_size(t->dtype);
 }
 
 bool tke_tensor_is(const tke_file_tensor *t, int32_t n_dims, int64_t d0, int64_t d1)
 {
+    assert(n_dims >= 0 && n_dims <= 2); /* more dimensions nobody asks for */
     return t->n_dims == n_dims && (n_dims < 1 || t->dims[0] == d0) &&
            (n_dims < 2 || t->dims[1] == d1);
 }
@@ -334,6 +340,8 @@ static bool write_header(tkc_buf *out, const tke_file_tensor *sorted, size_t n,
     write_metadata(&w, metadata);
     for (size_t i = 0; i < n; i++) {
         const tke_file_tensor *t = &sorted[i];
+        assert(t->name && t->n_dims >= 0 && t->n_dims <= TKE_MAX_DIMS);
+        assert((size_t)at % tke_file_dtype_size(t->dtype) == 0); /* larger elements come first */
         tkc_jsonw_key(&w, t->name);
         tkc_jsonw_object(&w);
         tkc_jsonw_key(&w, "dtype");
@@ -350,6 +358,7 @@ static bool write_header(tkc_buf *out, const tke_file_tensor *sorted, size_t n,
         tkc_buf_char(out, ' ', err);
     if (tkc_failed(err))
         return false;
+    assert(out->len % DATA_ALIGN == 0);
     uint64_t len = out->len - 8;
     for (int i = 0; i < 8; i++)
         out->data[i] = (char)(len >> (8 * i));

@@ -2,6 +2,8 @@
  * rounded to nearest even where it is narrower. Touches only the buffers it is given. */
 #include "tensor/dtype.h"
 
+#include <assert.h>
+
 float tke_f16_to_f32(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
@@ -51,6 +53,7 @@ tke_real tke_load(tke_dtype dtype, const void *data, int64_t i)
 
 void tke_widen(tke_dtype dtype, const void *from, size_t n, tke_real *to)
 {
+    assert((from && to) || !n);
     if (dtype == TKE_REAL) {
         memcpy(to, from, n * sizeof *to);
         return;
@@ -67,6 +70,7 @@ void tke_widen(tke_dtype dtype, const void *from, size_t n, tke_real *to)
 
 void tke_narrow(tke_dtype dtype, const tke_real *from, size_t n, void *to)
 {
+    assert((from && to) || !n);
     switch (dtype) {
     case TKE_F32:
         for (size_t i = 0; i < n; i++)

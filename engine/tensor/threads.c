@@ -60,6 +60,7 @@ static inline void relax(void)
 
 static void take_tasks(tke_threads *set, int32_t index)
 {
+    assert(index >= 0 && index < set->n);
     for (int32_t i = 0; i < set->n; i++) {
         worker *share = &set->workers[(index + i) % set->n];
         while (atomic_load_explicit(&share->next, memory_order_relaxed) < share->end) {
@@ -94,7 +95,9 @@ static void wait_for_turn(tke_threads *set, unsigned last)
 
 static void leave(tke_threads *set)
 {
-    if (atomic_fetch_sub(&set->inside, 1) == 1 && atomic_load(&set->caller_sleeps)) {
+    int before = atomic_fetch_sub(&set->inside, 1);
+    assert(before > 0);
+    if (before == 1 && atomic_load(&set->caller_sleeps)) {
         pthread_mutex_lock(&set->lock);
         pthread_cond_signal(&set->done);
         pthread_mutex_unlock(&set->lock);
@@ -121,7 +124,9 @@ static void *work(void *arg)
 /* Everything a worker reads must be in place before. */
 static void open_turn(tke_threads *set)
 {
-    atomic_fetch_add(&set->turn, 1u);
+    unsigned before = atomic_fetch_add(&set->turn, 1u);
+    assert(!(before & 1u));
+    (void)before;
     if (atomic_load(&set->sleeping) > 0) {
         pthread_mutex_lock(&set->lock);
         pthread_cond_broadcast(&set->start);
@@ -131,7 +136,9 @@ static void open_turn(tke_threads *set)
 
 static void close_turn(tke_threads *set)
 {
-    atomic_fetch_add(&set->turn, 1u);
+    unsigned before = atomic_fetch_add(&set->turn, 1u);
+    assert(before & 1u);
+    (void)before;
     for (int32_t i = 0; i < set->spins; i++) {
         if (atomic_load(&set->inside) == 0)
             return;
@@ -147,6 +154,7 @@ static void close_turn(tke_threads *set)
 
 void tke_threads_run(tke_threads *set, int64_t n_tasks, tke_task_fn *fn, void *arg)
 {
+    assert(n_tasks >= 0 && fn);
     if (n_tasks <= 1 || set->n_started == 0) {
         for (int64_t i = 0; i < n_tasks; i++)
             fn(arg, i, 0);
@@ -159,6 +167,7 @@ void tke_threads_run(tke_threads *set, int64_t n_tasks, tke_task_fn *fn, void *a
         atomic_store_explicit(&set->workers[i].next, n_tasks * i / set->n, memory_order_relaxed);
         set->workers[i].end = n_tasks * (i + 1) / set->n;
     }
+    assert(set->workers[set->n - 1].end == n_tasks);
     open_turn(set);
     take_tasks(set, 0);
     close_turn(set);

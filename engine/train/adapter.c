@@ -4,6 +4,7 @@
  */
 #include "train/adapter.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -26,6 +27,8 @@ static size_t padded(size_t n)
 static void place_group(tke_lora_layout *l, tke_lora_group *g, size_t n, size_t in,
                         const size_t *out)
 {
+    assert(n >= 1 && n <= TKE_GROUP_MAX && in > 0 && !g->n); /* each is placed once */
+    assert(l->n_floats % PAD == 0);
     g->n = n;
     g->in = in;
     g->rank = l->rank;
@@ -85,6 +88,7 @@ bool tke_layout_next(const tke_lora_layout *l, size_t *place, tke_tensor_ref *re
         ref->rows = ref->is_b ? g->out[i] : g->rank;
         ref->cols = ref->is_b ? g->rank : g->in;
         ref->offset = ref->is_b ? g->b[i] : g->a + i * g->rank * g->in;
+        assert(ref->offset + ref->rows * ref->cols <= l->n_floats);
         ++*place;
         return true;
     }
@@ -93,6 +97,7 @@ bool tke_layout_next(const tke_lora_layout *l, size_t *place, tke_tensor_ref *re
 
 tke_real *tke_block_new(const tke_lora_layout *l, tinkc_error *err)
 {
+    assert(l->n_floats > 0); /* an adapter trains something */
     tke_real *block = tkc_alloc_aligned(ALIGN, l->n_floats * sizeof *block, err);
     if (block)
         memset(block, 0, l->n_floats * sizeof *block);
@@ -115,6 +120,7 @@ float tke_lora_init(uint64_t hash, uint64_t seed, size_t in, uint64_t e)
     uint32_t key[2] = { (uint32_t)folded, (uint32_t)(folded >> 32) }, x[4];
     uint32_t counter[4] = { (uint32_t)e, (uint32_t)(e >> 32), (uint32_t)hash,
                             (uint32_t)(hash >> 32) };
+    assert(in > 0);
     float bound = (float)(1.0 / sqrt((double)in));
     tke_philox(counter, key, x);
     return (float)(2.0 * (double)(x[0] >> 8) * 0x1p-24 - 1.0) * bound; /* the bracket is exact */
@@ -157,6 +163,7 @@ static bool spec_ok(const tke_adapter_spec *spec, tinkc_error *err)
 static tke_lora view_of(const tke_lora_layout *l, const tke_real *weights,
                         const tke_adapter_spec *spec)
 {
+    assert(spec->alpha > 0 && spec->rank > 0 && l->rank == (size_t)spec->rank);
     return (tke_lora){ l, weights, (tke_real)(spec->alpha / (double)spec->rank) };
 }
 
@@ -282,6 +289,7 @@ tke_snapshot *tke_snapshot_new(const tke_model *m, const tke_adapter_spec *spec,
 tke_snapshot *tke_snapshot_take(const tke_adapter *a, tinkc_error *err)
 {
     tke_snapshot *s = tke_snapshot_new(a->model, &a->spec, err);
+    assert(!s || s->layout->n_floats == a->layout->n_floats);
     if (s)
         memcpy(s->weights, a->weights, a->layout->n_floats * sizeof *a->weights);
     return s;

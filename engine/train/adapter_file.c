@@ -2,6 +2,7 @@
  *
  * May touch: files of the folder it is given. Must not: leave an adapter half replaced.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/buf.h"
@@ -71,6 +72,7 @@ static bool add_tensor(table *t, const tke_tensor_ref *ref, const tke_real *bloc
 {
     char name[NAME_MAX_LEN];
     size_t count = ref->rows * ref->cols;
+    assert(t->n < t->cap && (dtype == TKE_F32 || dtype == TKE_BF16 || dtype == TKE_REAL));
     tke_file_tensor *out = &t->list[t->n];
     tensor_name(ref, names, prefix, name);
     *out = (tke_file_tensor){ .dtype = dtype, .n_dims = 2 };

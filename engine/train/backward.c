@@ -4,6 +4,7 @@
  * Sums over tokens run in the order of the rows, so that the bits of an adapter's gradient do not
  * depend on how requests were cut into units.
  */
+#include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
 #include "train/unit.h"
@@ -25,6 +26,7 @@ static void flush(calls *c)
 
 static void add_call(calls *c, const tke_gemm *g)
 {
+    assert(c->n < CALLS);
     c->list[c->n++] = *g;
     if (c->n == CALLS)
         flush(c);
@@ -32,6 +34,7 @@ static void add_call(calls *c, const tke_gemm *g)
 
 static const tke_lora_group *group_of(const tke_segment *s, size_t group)
 {
+    assert(s->begin <= s->end && (!s->lora || group < s->lora->layout->n_groups));
     const tke_lora_group *g = s->lora ? &s->lora->layout->groups[group] : NULL;
     return g && g->n ? g : NULL;
 }
@@ -125,8 +128,10 @@ void tke_group_backward(const tke_rows *r, tke_real *const *grads, const tke_wei
 {
     calls c = { .cpu = r->cpu };
     size_t ld = n * r->max_rank;
+    assert(n >= 1 && n <= TKE_GROUP_MAX && low != dlow);
     for (size_t s = 0; s < r->n_segments; s++) {
         const tke_lora_group *g = group_of(&r->segments[s], group);
+        assert(!g || (g->n == n && g->rank <= r->max_rank));
         for (size_t i = 0; g && i < n; i++) {
             add_dlow(&c, &r->segments[s], g, i, dy[i], dlow, ld);
             if (grads[s])
@@ -224,6 +229,7 @@ static void attention_backward(tke_unit *u, size_t layer, tke_acts *t)
                 (tke_real)c->rms_eps, t->a);
     tke_group_backward(r, u->grads, &l->module[TKE_Q], 3, tke_group_index(layer, TKE_GROUP_QKV),
                        t->a, dqkv, t->low[TKE_GROUP_QKV], u->dlow, layer ? u->tmp : NULL);
+    assert(u->attn || layer); /* else nobody asked */
     if (layer)
         tke_rmsnorm_backward(r->cpu, n, width, u->h_in[layer], tke_matrix_real(l->norm_in, width),
                              (tke_real)c->rms_eps, u->tmp, u->dh, true);
@@ -232,6 +238,7 @@ static void attention_backward(tke_unit *u, size_t layer, tke_acts *t)
 bool tke_unit_backward(tke_unit *u)
 {
     size_t n_layers = tke_model_config(u->rows.model)->n_layers;
+    assert(u->depth == TKE_DEPTH_ALL && u->dh);
     for (size_t i = n_layers; i-- > 0;) {
         if (u->stop && atomic_load_explicit(u->stop, memory_order_relaxed))
             return false;

@@ -2,6 +2,7 @@
  *
  * May touch: the unit's buffers. Must not: allocate; know of losses.
  */
+#include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
 #include "train/unit.h"
@@ -90,6 +91,7 @@ static void take_head(walk *w, const tke_unit_need *need, tke_unit *u)
 static void walk_unit(walk *w, const tke_unit_need *need, tke_unit *u)
 {
     const tke_config *c = tke_model_config(need->model);
+    assert(need->n_kept <= c->n_layers && (need->depth == TKE_DEPTH_ALL || !need->n_kept));
     tke_real *none;
     tke_acts unused;
     take(w, &u->h, need->n * c->hidden);
@@ -121,7 +123,9 @@ void tke_unit_place(tke_unit *u, const tke_unit_need *need, tke_real *block)
     walk w = { .at = block };
     u->max_k = need->max_k;
     u->n_kept = need->n_kept;
+    assert(need->n > 0 && need->n == u->rows.n && need->depth == u->depth);
     walk_unit(&w, need, u);
+    assert(w.used == tke_unit_reals(need)); /* measured and placed by one walk */
     for (size_t i = 0; u->kept && i < tke_model_config(need->model)->n_layers; i++) {
         u->kept[i].a = u->shared.a;
         u->kept[i].b = u->shared.b;
@@ -134,6 +138,7 @@ void tke_unit_place(tke_unit *u, const tke_unit_need *need, tke_real *block)
 tke_acts *tke_unit_acts(tke_unit *u, size_t layer)
 {
     size_t n_layers = tke_model_config(u->rows.model)->n_layers;
+    assert(layer < n_layers);
     if (u->depth == TKE_DEPTH_ALL && layer + u->n_kept >= n_layers)
         return &u->kept[layer];
     return &u->shared;
@@ -142,6 +147,7 @@ tke_acts *tke_unit_acts(tke_unit *u, size_t layer)
 void tke_unit_layer(tke_unit *u, size_t layer, const tke_real *h, tke_real *h_out)
 {
     tke_acts *t = tke_unit_acts(u, layer);
+    assert(u->starts[0] == 0 && (size_t)u->starts[u->n_items] == u->rows.n);
     tke_attention shape = tke_block_attention(u->rows.model, layer);
     tke_block_before_attention(&u->rows, layer, h, t);
     tke_attention_forward(u->rows.cpu, &shape, (int64_t)u->n_items, u->starts, t->q, t->k, t->v,

@@ -6,6 +6,7 @@
  *
  * May touch: the unit's head buffers, dh, outputs and sums of its passes, gradient blocks.
  */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 #include "train/unit.h"
@@ -41,6 +42,7 @@ static bool row_loss(const tke_unit *u, const tke_item *item, size_t position, s
     tke_pass_state *s = item->state;
     size_t vocab = tke_model_config(u->rows.model)->vocab;
     const tke_real *z = u->z + i * vocab;
+    assert(position < d->n && d->k >= 1 && d->k <= u->max_k);
     tke_real lp_small[16], *lp = d->k <= 16 ? lp_small : g + u->max_k; /* the next row is free */
     bool any = false;
     for (size_t j = 0; j < d->k; j++) {
@@ -67,6 +69,7 @@ static const tke_item *item_at(const tke_item *item, size_t row)
 {
     while (row >= item->row + item->datum->n)
         item++;
+    assert(row >= item->row); /* rows are asked for in order */
     return item;
 }
 
@@ -89,6 +92,7 @@ static void chunk_losses(chunk *c)
             memcpy(u->z + at * vocab, u->z + i * vocab, vocab * sizeof *u->z);
         u->lse[at] = u->lse[i];
         u->scale[at] = -sum;
+        assert(at <= i); /* rows move to the front only */
         c->source[at] = i;
         c->n_active++;
     }
@@ -128,8 +132,10 @@ static void chunk_segments(chunk *c)
             c->first_segment = s;
         size_t begin = from->begin > c->begin ? from->begin - c->begin : 0;
         size_t end = from->end - c->begin < c->n ? from->end - c->begin : c->n;
+        assert(c->n_segments < sizeof c->segments / sizeof *c->segments && begin < end);
         c->segments[c->n_segments++] = (tke_segment){ begin, end, from->lora };
     }
+    assert(c->n_segments > 0 && c->segments[c->n_segments - 1].end == c->n);
 }
 
 /* The same over the rows that were moved to the front. */
@@ -143,6 +149,7 @@ static void active_segments(chunk *c)
         c->segments[s].begin = begin;
         c->segments[s].end = at;
     }
+    assert(at == c->n_active);
 }
 
 static void chunk_forward(chunk *c)
@@ -216,6 +223,7 @@ void tke_unit_head(tke_unit *u)
     chunk c = { .u = u, .source = source, .item = u->items };
     for (c.begin = 0; c.begin < u->rows.n; c.begin += c.n) {
         c.n = chunk_length(u, c.begin);
+        assert(c.n > 0 && c.n <= u->chunk && c.n <= MOST_ROWS);
         c.item = item_at(c.item, c.begin);
         chunk_segments(&c);
         chunk_forward(&c);

@@ -5,6 +5,7 @@
  */
 #include "train/loss.h"
 
+#include <assert.h>
 #include <math.h>
 
 static const struct {
@@ -22,6 +23,7 @@ enum { N_LOSSES = sizeof losses / sizeof *losses };
 
 const char *tke_loss_name(const tke_loss *loss)
 {
+    assert(loss->kind >= 0 && loss->kind < N_LOSSES);
     return losses[loss->kind].name;
 }
 
@@ -127,6 +129,7 @@ static bool check_input(const tke_input *in, int which, const tke_loss *loss, si
 
 static void bind_one(tke_datum *d, int which, const tke_input *in)
 {
+    assert(in->rows == d->n && which >= 0 && which < N_INPUTS);
     switch (which) {
     case TARGETS:
         d->targets = in->data;
@@ -249,6 +252,7 @@ static void count_ratio(tke_loss_sums *sums, double ratio, double kl, bool clipp
         sums->ratio_max = ratio;
     sums->n_clipped += clipped;
     sums->n_ratio++;
+    assert(sums->n_clipped <= sums->n_ratio && sums->n_ratio <= sums->n_tokens);
 }
 
 static tke_real dro(const tke_loss *loss, tke_real a, tke_real q, tke_real lp, tke_real *g,
@@ -266,12 +270,14 @@ static tke_real dro(const tke_loss *loss, tke_real a, tke_real q, tke_real lp, t
 tke_real tke_loss_token(const tke_loss *loss, const tke_datum *d, size_t i, const tke_real *lp,
                         tke_real *g, tke_loss_sums *sums)
 {
+    assert(i < d->n && (loss->kind == TKE_CROSS_ENTROPY || d->k == 1));
     sums->n_tokens++;
     if (loss->kind == TKE_CROSS_ENTROPY) {
         tke_real l = cross_entropy(d, i, lp, g, sums);
         sums->loss += (double)l;
         return l;
     }
+    assert(d->advantages && d->logprobs); /* tke_datum_bind refuses a datum without */
     tke_real a = (tke_real)d->advantages[i], q = (tke_real)d->logprobs[i], l = 0;
     g[0] = 0;
     if (loss->kind == TKE_DRO) {

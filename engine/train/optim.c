@@ -3,6 +3,7 @@
  * May touch: the adapter it is given. Must not: change it when the gradient is not finite, but for
  * zeroing that gradient so that the run can go on.
  */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 #include "train/adapter_state.h"
@@ -37,6 +38,7 @@ static void forget_gradient(tke_adapter *a)
 
 static void metric(tke_metric *list, size_t *n, const char *name, double value)
 {
+    assert(*n < TKE_MAX_METRICS);
     list[(*n)++] = (tke_metric){ name, value };
 }
 
@@ -56,6 +58,7 @@ bool tke_optim_step(tke_adapter *a, const tke_adam_params *p, tke_cpu *cpu, tke_
     double clip = 1;
     if (p->grad_clip_norm > 0)
         clip = fmin(1.0, p->grad_clip_norm / (norm + 1e-6));
+    assert(clip >= 0 && clip <= 1 && a->step >= 0);
     tke_adam step = { .lr = p->learning_rate,
                       .beta1 = p->beta1,
                       .beta2 = p->beta2,

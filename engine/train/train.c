@@ -10,6 +10,7 @@
  */
 #include "train/train.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
 #include "train/adapter_state.h"
@@ -36,6 +37,7 @@ tke_trainer *tke_trainer_new(tke_model *m, const tke_trainer_options *options, t
     tke_trainer *t = tkc_zalloc(NULL, sizeof *t, err);
     if (!t)
         return NULL;
+    assert(options->cpu);
     t->model = tke_model_keep(m);
     t->o = *options;
     if (!t->o.memory_bytes)
@@ -77,6 +79,7 @@ static int32_t depth_of(const tke_pass *p)
 {
     if (!p->backward)
         return TKE_DEPTH_NONE;
+    assert(p->adapter);
     return p->adapter->spec.train & (TKE_TRAIN_ATTN | TKE_TRAIN_MLP) ? TKE_DEPTH_ALL
                                                                      : TKE_DEPTH_HEAD;
 }
@@ -177,6 +180,7 @@ static void begin_pass(tke_trainer *t, tke_pass_state *s, tke_pass *p)
 
 static void add_metric(tke_pass_out *o, const char *name, double value)
 {
+    assert(o->n_metrics < TKE_MAX_METRICS);
     o->metrics[o->n_metrics++] = (tke_metric){ name, value };
 }
 
@@ -184,6 +188,8 @@ static void finish_pass(tke_pass_state *s)
 {
     tke_pass_out *o = &s->pass->out;
     const tke_loss_sums *sums = &s->sums;
+    assert(!s->done && !s->failed && !tkc_failed(&s->pass->err)); /* a pass ends once */
+    assert(sums->n_tokens == (int64_t)o->elementwise_at[s->pass->n_data]);
     double n = sums->n_ratio ? (double)sums->n_ratio : 1;
     o->n_metrics = 0;
     add_metric(o, "loss:sum", sums->loss);
@@ -243,6 +249,7 @@ static bool collect_items(attempt *a)
                                     .logprobs = p->out.logprobs + p->out.logprobs_at[d],
                                     .elementwise = p->out.elementwise + p->out.elementwise_at[d] };
             }
+    assert(at == total); /* every chosen pass has its place */
     a->n_items = total;
     return true;
 }
@@ -292,6 +299,7 @@ static size_t fill_unit(const attempt *a, size_t first, tke_unit_need *need)
         }
         *need = more;
     }
+    assert(i > first); /* a datum that is too long goes alone */
     need->n_kept = layers_to_keep(t, *need);
     return i - first;
 }
@@ -303,6 +311,7 @@ static void make_segments(tke_unit *u, tke_item *items)
         tke_pass *p = items[i].state->pass;
         const tke_lora *lora = p->adapter ? &p->adapter->lora : NULL;
         size_t n = u->rows.n_segments, end = items[i].row + items[i].datum->n;
+        assert(p->backward == (u->depth != TKE_DEPTH_NONE));
         if (u->depth == TKE_DEPTH_ALL && p->adapter->spec.train & TKE_TRAIN_ATTN)
             u->attn = true;
         if (n && u->segments[n - 1].lora == lora) {
@@ -311,6 +320,7 @@ static void make_segments(tke_unit *u, tke_item *items)
         }
         u->segments[n] = (tke_segment){ items[i].row, end, lora };
         u->grads[n] = p->backward ? p->adapter->work : NULL;
+        assert(!p->backward || u->grads[n]); /* copy_accumulators made it */
         u->rows.n_segments++;
     }
 }
@@ -343,6 +353,7 @@ static bool make_unit(attempt *a, tke_unit *u, tke_item *items, size_t n_items,
         longest = d->n > longest ? d->n : longest;
     }
     u->starts[n_items] = (int64_t)row;
+    assert(row == need->n);
     if (!tke_rope_table_grow(&a->t->rope, tke_model_config(a->t->model), longest, err))
         return false;
     u->rows = (tke_rows){ .cpu = a->t->o.cpu,
@@ -448,6 +459,7 @@ static void blame(tke_pass_state *states, size_t n, const tke_adapter *adapter)
 
 static void commit(tke_pass_state *states, size_t n, tke_adapter *adapter)
 {
+    assert(adapter->work && adapter->work != adapter->grads);
     tke_real *old = adapter->grads;
     adapter->grads = adapter->work;
     adapter->work = old;
@@ -519,8 +531,10 @@ void tke_trainer_run(tke_trainer *t, tke_pass *const *passes, size_t n)
         begin_pass(t, &states[i], passes[i]);
     while (run_attempt(t, states, n))
         ;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        assert(states[i].done);
         if (passes[i]->err.code && passes[i]->backward && passes[i]->adapter)
             passes[i]->adapter->n_failed++;
+    }
     tkc_release(NULL, states, n * sizeof *states);
 }
