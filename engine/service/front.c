@@ -55,7 +55,9 @@ bool tke_service_token_owner(tke_service *svc, const char *token, char *owner, s
 void tke_front_dynamic_config(tke_call *call)
 {
     tke_answer(call, &tkc_dynamic_config_response_type,
-               &(tkc_dynamic_config_response){ .refresh_interval_sec = 300 });
+               &(tkc_dynamic_config_response){ .refresh_interval_sec = 300,
+                                               .sample_cancel_enabled = true,
+                                               .sample_cancel_max_batch_size = 64 });
 }
 
 void tke_front_telemetry(tke_call *call)

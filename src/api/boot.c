@@ -255,6 +255,9 @@ static bool take_dynamic(tinkc_client *client, const tkc_call *call, tinkc_error
                        (long long)answer.refresh_interval_sec);
         client->io.refresh_interval_s = answer.refresh_interval_sec;
     }
+    if (ok)
+        client->io.cancels.at_once =
+            answer.sample_cancel_enabled ? answer.sample_cancel_max_batch_size : 0;
     tkc_arena_free(&arena);
     return ok;
 }

@@ -12,6 +12,7 @@
 
 #include "api/auth.h"
 #include "api/boot.h"
+#include "api/cancel.h"
 #include "api/client_priv.h"
 #include "api/options.h"
 #include "api/hub.h"
@@ -262,6 +263,7 @@ static void end_io(tinkc_client *client)
     tkc_loop_disarm(client->loop, &client->close_timer);
     tkc_ops_stop_all(client, TINKC_E_CLOSED, "the client was closed");
     tkc_telemetry_abort(client);
+    tkc_cancels_end(client);
     tkc_boot_stop(client->io.boot);
     tkc_auth_stop(client->io.auth);
     tkc_calls_abort_all(client);

@@ -112,6 +112,12 @@ struct tinkc_client {
         tkc_auth *auth;
         int32_t bare_400_left[TKC_N_POOLS]; /* 16 at first */
         int64_t refresh_interval_s;
+        struct {             /* samples that the service is to forget: cancel.c */
+            int64_t at_once; /* 0 = it does not want to know */
+            int64_t out;
+            size_t waiting;
+            struct tkc_errand *first, *last;
+        } cancels;
         int64_t billing_first_ms, billing_logged_ms; /* INT64_MIN = unset */
         bool ended;                                  /* nothing new is started */
     } io;

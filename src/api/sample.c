@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "api/batch_priv.h"
+#include "api/cancel.h"
 #include "api/promise.h"
 #include "api/sample_priv.h"
 #include "api/sampler.h"
@@ -545,6 +546,8 @@ static void sample_stop(tinkc_future *f, const tinkc_error *why)
     tkc_client_need_end(f->client, &op->ready);
     if (in && (tkc_call_is_out(in->call) || in->promise.inner.running))
         err.flags |= TINKC_MAY_HAVE_RUN;
+    if (in && in->promise.inner.running && !in->offloaded)
+        tkc_cancel_at_service(f->client, in->promise.inner.request_id);
     end_early(op, &err);
 }
 

@@ -85,8 +85,14 @@ const tkc_message tkc_config_response_type =
 #undef T
 
 #define T tkc_dynamic_config_response
-static const T dynamic_defaults = { .refresh_interval_sec = 300 };
-static const tkc_field dynamic_response[] = { FIELD(refresh_interval_sec, TKC_I64, 0), SELF };
+static const T dynamic_defaults = { .refresh_interval_sec = 300,
+                                    .sample_cancel_max_batch_size = 64 };
+static const tkc_field dynamic_response[] = {
+    FIELD(refresh_interval_sec, TKC_I64, 0),
+    FIELD(sample_cancel_enabled, TKC_BOOL, 0),
+    FIELD(sample_cancel_max_batch_size, TKC_I64, 0),
+    SELF,
+};
 const tkc_message tkc_dynamic_config_response_type =
     MESSAGE(dynamic_response, "dynamic config response", &dynamic_defaults);
 #undef T
@@ -442,6 +448,12 @@ static const tkc_field retrieve_future_request[] = {
 };
 const tkc_message tkc_retrieve_future_request_type =
     MESSAGE(retrieve_future_request, "retrieve_future request", NULL);
+#undef T
+
+#define T tkc_cancel_future_request
+static const tkc_field cancel_future_request[] = { FIELD(request_id, TKC_STR, MUST) };
+const tkc_message tkc_cancel_future_request_type =
+    MESSAGE(cancel_future_request, "cancel_future request", NULL);
 #undef T
 
 /* ---- records ---- */

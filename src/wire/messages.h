@@ -52,6 +52,8 @@ extern const tkc_message tkc_config_response_type;
 
 typedef struct tkc_dynamic_config_response {
     int64_t refresh_interval_sec;
+    bool sample_cancel_enabled; /* tell the service of samples that nobody waits for any more */
+    int64_t sample_cancel_max_batch_size;
     tinkc_str json;
 } tkc_dynamic_config_response;
 extern const tkc_message tkc_dynamic_config_response_type;
@@ -300,6 +302,11 @@ typedef struct tkc_retrieve_future_request {
     bool allow_metadata_only;
 } tkc_retrieve_future_request;
 extern const tkc_message tkc_retrieve_future_request_type;
+
+typedef struct tkc_cancel_future_request {
+    const char *request_id;
+} tkc_cancel_future_request;
+extern const tkc_message tkc_cancel_future_request_type;
 
 /* ---- records ---- */
 

@@ -147,6 +147,60 @@ static void streams_tokens(void **state)
     tinkc_deltas_free(d);
 }
 
+/* Where the service wants to know, it hears of every sample that is cancelled after it was
+ * accepted, some at a time, and of no other. */
+static void cancelled_samples_are_told(void **state)
+{
+    enum { MANY = 10 };
+    static const char on[] = "{\"refresh_interval_sec\":300,\"sample_cancel_enabled\":true,"
+                             "\"sample_cancel_max_batch_size\":3}";
+    static const char path[] = "/api/v1/cancel_future";
+    (void)state;
+    for (int enabled = 0; enabled < 2; enabled++) {
+        tinkc_error err = { 0 };
+        tinkc_sampling o = short_answer();
+        tinkc_future *f[MANY];
+        tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+        if (enabled)
+            tinkc_mock_always(mock, NULL, "/api/v1/client/dynamic_config",
+                              &(tinkc_mock_answer){ .body = on }, &err);
+        tinkc_client *client = mock_client(mock, NULL, &err);
+        tinkc_sampler *s =
+            tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
+        tinkc_mock_always(mock, NULL, "/api/v1/retrieve_future",
+                          &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
+        tinkc_mock_always(mock, NULL, path, &(tinkc_mock_answer){ .body = "{}", .delay_ms = 1000 },
+                          &err);
+        for (size_t i = 0; i < MANY; i++)
+            f[i] = tinkc_sample(s, prompt, 5, 1, &o, &err);
+        tinkc_mock_settle(mock, 5000, &err);
+        assert_ok(&err);
+        for (size_t i = 0; i < MANY; i++)
+            tinkc_future_free(f[i]);
+        tinkc_mock_settle(mock, 5000, &err);
+        assert_int_equal(tinkc_mock_count(mock, path), enabled ? 3 : 0);
+        for (int i = 0; i < 4; i++) {
+            tinkc_mock_advance(mock, 1000);
+            tinkc_mock_settle(mock, 5000, &err);
+        }
+        assert_int_equal(tinkc_mock_count(mock, path), enabled ? MANY : 0);
+        if (enabled)
+            assert_non_null(
+                strstr((const char *)nth_request(mock, path, 0)->body.data, "{\"request_id\":\""));
+        /* One that never reached the service is not told of; closing with errands left is fine. */
+        tinkc_mock_always(mock, NULL, "/api/v1/asample",
+                          &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
+        for (size_t i = 0; i < MANY; i++)
+            tinkc_future_free(tinkc_sample(s, prompt, 5, 1, &o, &err));
+        tinkc_mock_settle(mock, 5000, &err);
+        assert_int_equal(tinkc_mock_count(mock, path), enabled ? MANY : 0);
+        assert_ok(&err);
+        tinkc_sampler_free(s);
+        tinkc_client_free(client);
+        tinkc_mock_free(mock);
+    }
+}
+
 /* What other services put around the tokens: named events without data, and an end of their own. */
 static void streams_with_pings_and_done(void **state)
 {
@@ -223,6 +277,7 @@ int main(void)
         WITH(expired_promise_is_sampled_again),
         WITH(streams_tokens),
         WITH(streams_with_pings_and_done),
+        cmocka_unit_test(cancelled_samples_are_told),
         WITH(travels_to_another_client),
         WITH(sampler_of_a_trainer),
     };

@@ -14,7 +14,8 @@ typedef struct wire_sample {
 #define CHECKPOINT                                                                                 \
     "{\"checkpoint_id\":\"weights/step-100\",\"checkpoint_type\":\"training\","                    \
     "\"time\":\"2026-03-04T05:06:07Z\",\"tinker_path\":\"tinker://9d2c61f0:train:0/weights/"       \
-    "step-100\",\"size_bytes\":52428800,\"public\":false,\"expires_at\":\"2027-03-04T05:06:07Z\"}"
+    "step-100\",\"size_bytes\":52428800,\"public\":false,\"expires_at\":\"2027-03-04T05:06:07Z\"," \
+    "\"user_metadata\":{\"stage\":\"two\"}}"
 #define RUN                                                                                        \
     "{\"training_run_id\":\"9d2c61f0:train:0\",\"base_model\":\"acme/tiny-8b\",\"model_owner\":"   \
     "\"ada\",\"is_lora\":true,\"corrupted\":false,\"lora_rank\":16,\"last_request_time\":"         \
@@ -36,11 +37,12 @@ static const wire_sample wire_samples[] = {
       "\"sample_enable_stuck_detection\":false,\"sample_max_concurrent_requests\":6,"
       "\"use_pyqwest_transport\":false,\"create_model_via_load_weights\":true,"
       "\"proto_write_fwdbwd\":true,\"fwd_via_fwdbwd\":true}" },
-    { &tkc_dynamic_config_response_type, "{\"refresh_interval_sec\":60}" },
+    { &tkc_dynamic_config_response_type, "{\"refresh_interval_sec\":60,\"sample_cancel_enabled\":"
+                                         "true,\"sample_cancel_max_batch_size\":8}" },
     { &tkc_auth_token_response_type, "{\"jwt\":\"eyJ.a.b\"}" },
     { &tkc_create_session_request_type,
       "{\"tags\":[\"nightly\"],\"user_metadata\":{\"team\":\"blue\"},\"sdk_version\":\"0.25.0\","
-      "\"project_id\":\"p1\",\"type\":\"create_session\"}" },
+      "\"project_id\":\"p1\",\"display_name\":\"n\",\"type\":\"create_session\"}" },
     { &tkc_create_session_response_type,
       "{\"type\":\"create_session\",\"session_id\":\"9d2c61f0\",\"info_message\":\"i\","
       "\"warning_message\":\"maintenance at 18:00 UTC\",\"error_message\":\"e\"}" },
@@ -57,7 +59,40 @@ static const wire_sample wire_samples[] = {
     { &tkc_create_model_request_type,
       "{\"session_id\":\"9d2c61f0\",\"model_seq_id\":0,\"base_model\":\"acme/tiny-8b\","
       "\"user_metadata\":{\"a\":\"b\"},\"lora_config\":{\"rank\":16,\"seed\":11,\"train_unembed\":"
-      "true,\"train_mlp\":true,\"train_attn\":true},\"type\":\"create_model\"}" },
+      "true,\"train_mlp\":true,\"train_attn\":true},\"optimizer_config\":{\"type\":\"adamw\"},"
+      "\"type\":\"create_model\"}" },
+    { &tkc_cancel_future_request_type, "{\"request_id\":\"r\"}" },
+    { &tkc_save_external_request_type,
+      "{\"model_id\":\"m\",\"path\":\"hf\",\"seq_id\":4,\"ttl_seconds\":3600,"
+      "\"age_encryption_recipients\":[\"age1x\"],\"type\":\"save_weights_external\"}" },
+    { &tkc_save_external_result_type,
+      "{\"path\":\"tinker://r/external_weights/hf\",\"size_bytes\":5,\"type\":"
+      "\"save_weights_external\"}" },
+    { &tkc_copy_weights_request_type,
+      "{\"session_id\":\"s\",\"model_seq_id\":1,\"destination_project_id\":\"p\",\"source_path\":"
+      "\"tinker://r/weights/a\",\"ttl_seconds\":3600}" },
+    { &tkc_copy_weights_response_type, "{\"tinker_path\":\"tinker://n/weights/a\"}" },
+    { &tkc_external_urls_response_type,
+      "{\"urls\":{\"config.json\":\"https://x/a\"},\"expires\":\"2027-03-04T05:06:07Z\"}" },
+    { &tkc_finish_session_request_type, "{\"reason\":{\"type\":\"errored\"},\"detail\":\"d\"}" },
+    { &tkc_search_cursor_type,
+      "{\"last_created_at\":\"2026-03-04T05:06:07Z\",\"last_session_id\":\"s\"}" },
+    { &tkc_search_request_type,
+      "{\"session_id\":\"s\",\"project_ids\":[\"p\"],\"user_metadata\":{\"a\":\"b\"},"
+      "\"display_name\":\"n\",\"owner\":{\"type\":\"user\",\"owner_urns\":[\"u\"]},\"statuses\":"
+      "[{\"type\":\"client_finished\",\"reasons\":[\"success\"]}],\"limit\":7,\"cursor\":{\"x\":1}"
+      "}" },
+    { &tkc_search_response_type,
+      "{\"sessions\":[{\"session_id\":\"s\",\"created_at\":\"2026-03-04T05:06:07Z\",\"owner\":"
+      "\"u\","
+      "\"project_id\":\"p\",\"status\":{\"type\":\"client_finished\",\"reason\":{\"type\":"
+      "\"success\"},\"detail\":\"d\"},\"checkpoints_count\":2,\"display_name\":\"n\","
+      "\"user_metadata\":{\"a\":\"b\"},\"checkpoint_storage_bytes\":9}],\"next_cursor\":{\"x\":1}"
+      "}" },
+    { &tkc_storage_response_type,
+      "{\"effective_rate_usd_per_gigabyte_month\":0.25,\"data\":[{\"project_id\":\"p\","
+      "\"org_user_urn\":\"u\",\"user_email\":\"e\",\"user_name\":\"n\",\"checkpoint_count\":1,"
+      "\"size_bytes\":2,\"size_gigabytes\":0.5,\"estimated_monthly_cost_usd\":1.5}]}" },
     { &tkc_create_model_result_type,
       "{\"model_id\":\"9d2c61f0:train:0\",\"type\":\"create_model\"}" },
     { &tkc_untyped_future_type, "{\"request_id\":\"req-000001\",\"model_id\":\"m\"}" },
@@ -75,20 +110,21 @@ static const wire_sample wire_samples[] = {
     { &tkc_optim_step_result_type, "{\"metrics\":{\"grad_norm\":0.5,\"lr\":1e-05}}" },
     { &tkc_save_weights_request_type,
       "{\"model_id\":\"m\",\"path\":\"step-100\",\"seq_id\":3,\"ttl_seconds\":86400,\"overwrite\":"
-      "true,\"type\":\"save_weights\"}" },
+      "true,\"user_metadata\":{\"a\":\"b\"},\"type\":\"save_weights\"}" },
     { &tkc_save_weights_result_type,
       "{\"path\":\"tinker://m/weights/step-100\",\"type\":\"save_weights\"}" },
     { &tkc_save_for_sampler_request_type,
       "{\"model_id\":\"m\",\"path\":\"final\",\"sampling_session_seq_id\":4,\"seq_id\":5,"
-      "\"ttl_seconds\":6,\"type\":\"save_weights_for_sampler\"}" },
+      "\"ttl_seconds\":6,\"overwrite\":true,\"user_metadata\":{\"a\":\"b\"},\"type\":"
+      "\"save_weights_for_sampler\"}" },
     { &tkc_save_for_sampler_result_type,
       "{\"path\":\"tinker://m/sampler_weights/final\",\"sampling_session_id\":\"s:sample:4\","
       "\"type\":\"save_weights_for_sampler\"}" },
     { &tkc_load_weights_request_type,
       "{\"model_id\":\"m\",\"seq_id\":1,\"session_id\":\"9d2c61f0\",\"model_seq_id\":1,"
       "\"base_model\":\"b\",\"user_metadata\":{\"run\":\"b\"},\"path\":\"tinker://77aa:train:0/"
-      "weights/step-100\",\"optimizer\":true,\"weights_access_token\":\"t\",\"type\":"
-      "\"load_weights\"}" },
+      "weights/step-100\",\"optimizer\":true,\"weights_access_token\":\"t\","
+      "\"optimizer_config\":{\"type\":\"adamw\"},\"type\":\"load_weights\"}" },
     { &tkc_load_weights_result_type,
       "{\"path\":\"p\",\"model_id\":\"m\",\"type\":\"load_weights\"}" },
     { &tkc_weights_info_request_type, "{\"tinker_path\":\"tinker://r/weights/0001\"}" },
@@ -111,7 +147,8 @@ static const wire_sample wire_samples[] = {
     { &tkc_archive_response_type,
       "{\"url\":\"https://h/x.tar\",\"expires\":\"2026-03-04T05:06:07Z\"}" },
     { &tkc_sessions_response_type, "{\"sessions\":[\"a\",\"b\",\"c\",\"d\",\"e\"]}" },
-    { &tkc_session_response_type, "{\"training_run_ids\":[\"r\"],\"sampler_ids\":[]}" },
+    { &tkc_session_response_type, "{\"training_run_ids\":[\"r\"],\"sampler_ids\":[],\"user_"
+                                  "metadata\":{\"a\":\"b\"},\"display_name\":\"n\"}" },
     { &tkc_trace_export_response_type,
       "{\"status\":\"failed\",\"url\":\"http://u\",\"error\":\"why\"}" },
     { &tkc_audit_response_type,
