@@ -154,22 +154,30 @@ static int save_to(chat *c, const char *path)
     return bad;
 }
 
-static bool load_from(chat *c, const char *path)
+/* 0, or an exit code after reporting. */
+static int load_from(chat *c, const char *path)
 {
     json_error_t why;
-    json_t *v = json_load_file(path, JSON_DISABLE_EOF_CHECK, &why);
+    int bad;
+    size_t len;
+    char *text = cli_read_all(c->app, path, &len, &bad);
+    if (!text)
+        return bad;
+    json_t *v = json_loadb(text, len, JSON_DISABLE_EOF_CHECK, &why);
     json_t *messages = json_is_array(v) ? v : json_object_get(v, "messages");
+    free(text);
     if (!json_is_array(messages)) {
-        cli_warn(c->app, "%s: %s", path, v ? "not messages" : why.text);
+        bad = cli_fail(c->app, "data_invalid", "an array of {\"role\", \"content\"}", "%s: %s",
+                       path, v ? "not messages" : why.text);
         json_decref(v);
-        return false;
+        return bad;
     }
     json_incref(messages);
     json_decref(c->messages);
     c->messages = messages;
     json_decref(v);
     cli_note(c->app, "%zu messages", json_array_size(messages));
-    return true;
+    return 0;
 }
 
 /* ---- commands ---- */
@@ -482,8 +490,8 @@ int cli_chat(cli_app *app)
                        "this model has no chat format");
     if (!bad)
         bad = cli_sampling_options(app, &c.asked, false, &c.how);
-    if (!bad && cli_given(app, "load") && !load_from(&c, cli_text(app, "load")))
-        bad = CLI_EXIT_INPUT;
+    if (!bad && cli_given(app, "load"))
+        bad = load_from(&c, cli_text(app, "load"));
     if (!bad && cli_given(app, "system"))
         do_system(&c, cli_text(app, "system"));
     cli_catch_signals();

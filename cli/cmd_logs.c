@@ -173,6 +173,19 @@ static int show_checkpoints(cli_app *app, const char *folder)
     return bad;
 }
 
+/* A metric that no row has is refused with those there are. */
+static int check_metrics(const cli_app *app, const json_t *rows)
+{
+    if (!cli_given(app, "metric") || json_array_size(rows) == 0)
+        return 0;
+    json_t *whole = json_object();
+    for (size_t i = 0; i < json_array_size(rows); i++)
+        json_object_update_missing(whole, json_array_get(rows, i));
+    int bad = cli_check_fields(app, whole, cli_text(app, "metric"));
+    json_decref(whole);
+    return bad;
+}
+
 int cli_logs_show(cli_app *app)
 {
     const char *folder = app->args[0];
@@ -188,6 +201,12 @@ int cli_logs_show(cli_app *app)
            *config = cli_trainlog_read_config(folder);
     fclose(f);
     json_decref(raw);
+    bad = check_metrics(app, rows);
+    if (bad) {
+        json_decref(rows);
+        json_decref(config);
+        return bad;
+    }
     size_t last = (size_t)cli_int(app, "last");
     while (last && json_array_size(rows) > last)
         json_array_remove(rows, 0);

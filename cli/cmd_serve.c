@@ -140,7 +140,8 @@ static char *publish(cli_app *app, const char *url, bool keys)
 
 static void announce(cli_app *app, const char *url, bool keys)
 {
-    cli_note(app, "serving; to use it:\n  export TINKER_BASE_URL=%s", url);
+    cli_note(app, "serving; to use it:");
+    cli_note(app, "  export TINKER_BASE_URL=%s", url);
     if (!keys)
         cli_note(app, "  export TINKER_API_KEY=tml-local");
     if (cli_given(app, "ready-fd"))

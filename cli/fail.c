@@ -225,10 +225,13 @@ void cli_say_at(const cli_app *app, const char *file, int line, const char *leve
     va_end(args);
     if (n < 0)
         return;
-    log_line(app, file, line, level, text);
+    char *safe = cli_escape(text); /* names of files and what a server says are not ours */
+    log_line(app, file, line, level, safe ? safe : text);
     if (!app->quiet) {
         cli_progress_clear();
-        fprintf(stderr, "%s%s\n", strcmp(level, "WARNING") == 0 ? "warning: " : "", text);
+        fprintf(stderr, "%s%s\n", strcmp(level, "WARNING") == 0 ? "warning: " : "",
+                safe ? safe : text);
     }
+    free(safe);
     free(text);
 }

@@ -220,6 +220,8 @@ double cli_sft_rate(const cli_sft *s, size_t step)
     return s->rate * scale;
 }
 
+enum { MOST_EPOCHS = 1000000 }; /* so that steps can be counted */
+
 static int check_options(cli_app *app)
 {
     int64_t rank = cli_int(app, "lora-rank");
@@ -230,8 +232,8 @@ static int check_options(cli_app *app)
         return cli_fail(app, "usage", NULL, "nothing is left to train: all three parts are off");
     if (cli_given(app, "max-steps") && cli_int(app, "max-steps") < 1)
         return cli_fail(app, "usage", NULL, "--max-steps must be at least 1");
-    if (cli_int(app, "epochs") < 1)
-        return cli_fail(app, "usage", NULL, "--epochs must be at least 1");
+    if (cli_int(app, "epochs") < 1 || cli_int(app, "epochs") > MOST_EPOCHS)
+        return cli_fail(app, "usage", NULL, "--epochs must be from 1 to %d", MOST_EPOCHS);
     double seconds;
     const char *ttl = cli_text(app, "ttl");
     if (strcmp(ttl, "never") != 0 && (!cli_parse_duration(ttl, &seconds) || seconds < 1))
@@ -370,6 +372,9 @@ static int find_model(cli_sft *s)
     s->model = cli_model(app);
     if (!s->model)
         return cli_fail(app, "usage", "name one with -m", "which model?");
+    if (strncmp(s->model, "tinker://", 9) == 0)
+        return cli_fail(app, "usage", "name its base model with -m, and the weights with --from",
+                        "%s is no base model", s->model);
     const char *given = cli_text(app, "renderer");
     if (!given)
         given = cli_config_get(app, "renderer", NULL);

@@ -383,7 +383,7 @@ static bool save_due(const cli_sft *s, size_t step)
     return step > s->first_step &&
            (every(app, "save-every", step) ||
             (tokens > 0 && s->elapsed_tokens - s->last_save_tokens >= (size_t)tokens) ||
-            (seconds > 0 && cli_now_ms() - s->last_save_ms >= seconds * 1000));
+            (seconds > 0 && (cli_now_ms() - s->last_save_ms) / 1000 >= seconds));
 }
 
 static bool eval_due(const cli_sft *s, size_t step)

@@ -676,6 +676,14 @@ def run_files(train, env, data):
     r = tinkc("train", "sft", turns, "--local", "--dry-run", "--renderer", "qwen3", "--lr", "1", "--split-turns", "--batch-size", "1", env=env)
     check("once", "makes an example" not in r.stderr and "2 examples" in r.stderr, r)
     check("the plan", "2 batches an epoch, 1 epoch" in r.stderr and "rank 32, 1,880,064 parameters" in r.stderr, r.stderr)
+    exits(2, *plan, "-m", "tinker://a/weights/b", env=env, says="--from")
+    exits(2, *plan, "--epochs", "9223372036854775807", env=env, says="--epochs")
+    exits(3, "chat", "--local", "--load", "no-such", env=env, says="error: no-such")
+    (repository / "bad.json").write_text("{}")
+    exits(6, "chat", "--local", "--load", repository / "bad.json", env=env, says="not messages")
+    exits(2, "logs", "show", run, "--metric", "nope", says="known fields: step, epoch")
+    r = tinkc("data", "split", data, "--test", "1", "-o", f"{home}/a\x1b[31mb")
+    check("names are shown safely", r.returncode == 0 and "\x1b" not in r.stderr and "\\x1b[31m" in r.stderr, r)
     for bad in (("--top-p", "2"), ("--top-k", "-2"), ("--top-k", "4294967297"), ("-n", "4294967297"), ("--stop-token", "4294967297"),
                 ("--stop", "a", "--stop-token", "1"), ("-p", "a", "--messages", "b")):
         exits(2, "sample", "-m", "nano", *bad, "x", env={"TINKER_BASE_URL": "http://127.0.0.1:9"}, says="error:")
