@@ -40,7 +40,8 @@ static void insert(tkc_added_set *s, tinkc_str pattern, int32_t token)
         }
         at = child;
     }
-    s->nodes[at].token = token;
+    if (s->nodes[at].token < 0) /* of equal patterns the first counts */
+        s->nodes[at].token = token;
 }
 
 tkc_added_set *tkc_added_set_new(tkc_arena *arena, const tkc_added_token *const *tokens,
@@ -61,9 +62,10 @@ tkc_added_set *tkc_added_set_new(tkc_arena *arena, const tkc_added_token *const 
     s->tokens = tokens;
     s->n_nodes = 1;
     s->nodes[0].token = -1;
-    for (size_t i = 0; i < n; i++)
-        if (patterns[i].len)
-            insert(s, patterns[i], (int32_t)i);
+    for (int special = 1; special >= 0; special--)
+        for (size_t i = 0; i < n; i++)
+            if (patterns[i].len && tokens[i]->special == special)
+                insert(s, patterns[i], (int32_t)i);
     int firsts = 0;
     for (int i = 0; i < 256; i++)
         if (s->first[i]) {

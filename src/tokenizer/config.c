@@ -3,6 +3,7 @@
  *
  * May touch: the tokenizer that is being made.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "tokenizer/load.h"
@@ -152,46 +153,48 @@ static void read_fields(config *c, tkc_json *j)
 
 /* ---- tokens that only the config has ---- */
 
-/* Entries come in order of their ids, as far as files go; the reference sorts them. */
+typedef struct decoder_entry {
+    int64_t id;
+    tkc_added_token token;
+} decoder_entry;
+
+static int by_id(const void *a, const void *b)
+{
+    int64_t x = ((const decoder_entry *)a)->id, y = ((const decoder_entry *)b)->id;
+    return x < y ? -1 : x > y;
+}
+
+/* Adds the entries of "added_tokens_decoder" in the order of their ids. */
 static void merge_decoder(config *c, tkc_arena *temp)
 {
     tkc_json j;
     tinkc_str key;
-    int64_t last = -1, given;
-    for (bool more = true; more && !tkc_failed(c->err);) {
-        int64_t best = INT64_MAX, id;
-        tkc_added_token token = { 0 }, found = { 0 };
-        open_json(&j, c->decoder, temp, c->err);
-        if (!tkc_json_object(&j))
-            return;
-        bool in_order = true;
-        while (tkc_json_key(&j, &key)) {
-            if (!tkc_parse_i64(key, &id)) {
-                tkc_json_fail(&j, "added_tokens_decoder: a key that is no id");
-                return;
-            }
-            token = tkc_read_added_token(&j, &c->tok->arena, &given);
-            if (tkc_failed(c->err))
-                return;
-            if (in_order && id > last) { /* the usual case: take them as they come */
-                last = id;
-                token.id = -1;
-                tkc_add_token(c->tok, token, c->err);
-                continue;
-            }
-            in_order = false;
-            if (id < best && !tkc_find_added(c->tok, tkc_strn(token.text, token.len))) {
-                best = id;
-                found = token;
-            }
+    int64_t given;
+    decoder_entry *entries = NULL;
+    size_t n = 0, cap = 0;
+    open_json(&j, c->decoder, temp, c->err);
+    if (!tkc_json_object(&j))
+        return;
+    while (tkc_json_key(&j, &key)) {
+        decoder_entry entry;
+        if (!tkc_parse_i64(key, &entry.id)) {
+            tkc_json_fail(&j, "added_tokens_decoder: a key that is no id");
+            break;
         }
-        more = best != INT64_MAX;
-        if (more) {
-            found.id = -1;
-            tkc_add_token(c->tok, found, c->err);
-        }
-        last = INT64_MAX;
+        entry.token = tkc_read_added_token(&j, &c->tok->arena, &given);
+        decoder_entry *grown = tkc_grow(NULL, entries, &cap, n + 1, sizeof *grown, c->err);
+        if (!grown)
+            break;
+        entries = grown;
+        entries[n++] = entry;
     }
+    if (n && !tkc_failed(c->err))
+        qsort(entries, n, sizeof *entries, by_id);
+    for (size_t i = 0; i < n && !tkc_failed(c->err); i++) {
+        entries[i].token.id = -1;
+        tkc_add_token(c->tok, entries[i].token, c->err);
+    }
+    tkc_release(NULL, entries, cap * sizeof *entries);
 }
 
 static tkc_added_token *add_special(config *c, tinkc_str text)

@@ -327,6 +327,13 @@ static bool has_high(const unsigned char *p, size_t len)
     return all & UINT64_C(0x8080808080808080);
 }
 
+/* Whether a piece may be cut where no token reaches over: bytes that are left out bring others
+ * together that do not stand side by side. */
+static bool may_cut(const tkc_encoder *e, const unsigned char *p, size_t len)
+{
+    return e->t->all_bytes && has_high(p, len);
+}
+
 static bool put_in_parts(tkc_encoder *e, const unsigned char *p, size_t len);
 
 /* A piece, or part of one, that is too long for the cache of words. `flag` as for new_word;
@@ -336,7 +343,7 @@ static __attribute__((noinline)) bool put_phrase(tkc_encoder *e, const unsigned 
 {
     enum { MANY_CHARACTERS = 32 }; /* such pieces of other scripts hardly ever come twice */
     uint64_t hash = 0;
-    bool cut = parts && has_high(p, len),
+    bool cut = parts && may_cut(e, p, len),
          remember = len <= (cut ? MANY_CHARACTERS : TKC_PHRASE_BYTES);
     if (remember) {
         hash = tkc_word_hash(p, len) ^ flag;
@@ -510,7 +517,7 @@ TKC_INLINE bool encode_loop(tkc_encoder *e, const unsigned char *p, const unsign
                 p = next;
                 continue;
             }
-            if (next <= stop && has_high(p, len) && part_end(e->t, p, next) < next) {
+            if (next <= stop && may_cut(e, p, len) && part_end(e->t, p, next) < next) {
                 p = push_parts(e, &q, p, next, next, stop, &out);
                 if (!p)
                     return false;

@@ -50,6 +50,8 @@ bool tkc_set_up_tiktoken(tinkc_tokenizer *, tinkc_str added_tokens_decoder, tink
 
 /* Adds a token that no file of the vocabulary has, with the next free id, unless it is there. */
 tkc_added_token *tkc_add_token(tinkc_tokenizer *, tkc_added_token token, tinkc_error *err);
+/* Makes tkc_spelled_id quick, for many questions. */
+bool tkc_index_literals(tinkc_tokenizer *, tinkc_error *err);
 tkc_added_token *tkc_find_added(const tinkc_tokenizer *, tinkc_str text);
 bool tkc_add_template(tinkc_tokenizer *, tinkc_str name, tinkc_str text, tinkc_error *err);
 /* Reads one object of the form {"content": ..., "special": ..., ...}; *id as given or -1. */

@@ -56,10 +56,8 @@ tkc_added_token tkc_read_added_token(tkc_json *j, tkc_arena *arena, int64_t *id)
 
 tkc_added_token *tkc_find_added(const tinkc_tokenizer *tok, tinkc_str text)
 {
-    for (size_t i = 0; i < tok->n_added; i++)
-        if (tkc_str_eq(tkc_strn(tok->added[i].text, tok->added[i].len), text))
-            return &tok->added[i];
-    return NULL;
+    size_t place = (size_t)(uintptr_t)tkc_map_get(&tok->added_index, text);
+    return place ? &tok->added[place - 1] : NULL;
 }
 
 /* The array doubles in the arena; the old half is left behind. */
@@ -74,6 +72,9 @@ static tkc_added_token *append_added(tinkc_tokenizer *tok, tkc_added_token token
             memcpy(grown, tok->added, n * sizeof *grown);
         tok->added = grown;
     }
+    tinkc_str text = tkc_strn(token.text, token.len);
+    if (!tkc_map_set(&tok->added_index, text, (void *)(uintptr_t)(n + 1), NULL, err))
+        return NULL;
     tok->added[n] = token;
     tok->n_added++;
     if (token.id >= tok->size)
@@ -88,7 +89,9 @@ tkc_added_token *tkc_add_token(tinkc_tokenizer *tok, tkc_added_token token, tink
     if (known || text.len == 0)
         return known;
     if (token.id < 0) {
-        token.id = tkc_token_id(tok, text);
+        if (!tkc_index_literals(tok, err))
+            return NULL;
+        token.id = tkc_spelled_id(tok, text);
         if (token.id < 0)
             token.id = tok->size;
     }
@@ -368,6 +371,17 @@ static bool index_added(tinkc_tokenizer *tok, bool normalized, tkc_added_set **s
     return !tkc_failed(err);
 }
 
+/* Tokens that came after the tables were made. */
+static bool index_late(tinkc_tokenizer *tok, tinkc_error *err)
+{
+    size_t n = (size_t)tok->size - tok->tables.n;
+    tok->late = tkc_arena_array(&tok->arena, n + 1, sizeof *tok->late, err);
+    for (size_t i = 0; tok->late && i < tok->n_added; i++)
+        if (tok->added[i].id >= (int32_t)tok->tables.n)
+            tok->late[tok->added[i].id - (int32_t)tok->tables.n] = &tok->added[i];
+    return tok->late != NULL;
+}
+
 bool tkc_finish_tokenizer(tinkc_tokenizer *tok, tinkc_error *err)
 {
     tok->special_ids = tkc_arena_array(&tok->arena, (size_t)tok->size / 8 + 1, 1, err);
@@ -387,6 +401,6 @@ bool tkc_finish_tokenizer(tinkc_tokenizer *tok, tinkc_error *err)
         int32_t id = tok->extra_special[i];
         tok->special_ids[id >> 3] |= (unsigned char)(1u << (id & 7));
     }
-    return index_added(tok, false, &tok->raw_set, err) &&
+    return index_late(tok, err) && index_added(tok, false, &tok->raw_set, err) &&
            index_added(tok, true, &tok->norm_set, err);
 }

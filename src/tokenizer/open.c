@@ -22,6 +22,8 @@ static tinkc_tokenizer *new_tokenizer(const tinkc_tokenizer_options *o, tinkc_er
         return NULL;
     tok->a = a;
     tkc_arena_init(&tok->arena, a, 0);
+    tkc_map_init(&tok->added_index, a);
+    tkc_map_init(&tok->literals, a);
     tkc_ref_init(&tok->refs);
     pthread_mutex_init(&tok->shelf.lock, NULL);
     pthread_mutex_init(&tok->chat.lock, NULL);
@@ -51,6 +53,8 @@ void tinkc_tokenizer_free(tinkc_tokenizer *tok)
     }
     tkc_pretok_free(&tok->pretok);
     tkc_tables_free(&tok->tables);
+    tkc_map_free(&tok->added_index);
+    tkc_map_free(&tok->literals);
     pthread_mutex_destroy(&tok->shelf.lock);
     pthread_mutex_destroy(&tok->chat.lock);
     tkc_arena_free(&tok->arena);

@@ -227,21 +227,22 @@ static bool run_scanner(const run *r, size_t k, span s)
     return true;
 }
 
+/* Matches and what lies between them; an empty match is no piece, but cuts. */
 static bool run_regex(const run *r, size_t k, span s)
 {
     const tkc_step *step = &r->p->steps[k];
-    size_t at = 0, start, end;
-    while (at < s.len) {
-        int found = tkc_regex_find(step->regex, s.p, s.len, at, &start, &end, r->err);
+    tkc_regex_walk w = { 0 };
+    size_t at = 0;
+    for (int found = 1; found; at = w.end) {
+        found = tkc_regex_next(step->regex, s.p, s.len, &w, r->err);
         if (found < 0)
             return false;
-        if (!found)
-            start = end = s.len;
+        size_t start = found ? w.start : s.len;
         if (start > at && !step->drop_gaps && !run_step(r, k + 1, part_of(s, at, start)))
             return false;
-        if (end > start && !step->drop_matches && !run_step(r, k + 1, part_of(s, start, end)))
+        if (found && w.end > start && !step->drop_matches &&
+            !run_step(r, k + 1, part_of(s, start, w.end)))
             return false;
-        at = end;
     }
     return true;
 }

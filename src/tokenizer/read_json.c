@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json_write.h"
+#include "base/map.h"
 #include "tokenizer/load.h"
 #include "tokenizer/unicode.h"
 
@@ -69,6 +70,7 @@ typedef struct reader {
     bool has_vocab, has_merges, has_model, ignore_merges, needs_all_bytes;
     tinkc_str added, normalizer, pre_tokenizer, post_processor, decoder;
     tkc_builder *builder;
+    tkc_map literals; /* while added tokens are read */
 } reader;
 
 static bool bad(reader *r, const char *what)
@@ -87,7 +89,7 @@ static void *grow_array(reader *r, void *old, size_t *cap, size_t n, size_t item
 {
     if (n < *cap)
         return old;
-    size_t wanted = *cap ? 2 * *cap : 1 << 16;
+    size_t wanted = *cap ? 2 * *cap : 256;
     void *grown = tkc_arena_alloc(r->temp, wanted * item, r->err);
     if (grown && n)
         memcpy(grown, old, n * item);
@@ -312,16 +314,28 @@ static void read_top(reader *r)
 
 /* ---- added tokens ---- */
 
-/* The id of a token of the model's vocabulary by its text as the file spells it; -1 = none. */
-static int64_t vocab_id(const reader *r, size_t n_model, tinkc_str text, unsigned char *room)
+/* Tokens that are no byte-level text, by their text as the file spells it: text to id + 1. */
+static bool note_literal(reader *r, tinkc_str text, int64_t id)
+{
+    return tkc_map_set(&r->literals, text, (void *)(uintptr_t)(id + 1), NULL, r->err);
+}
+
+static bool note_literals(reader *r)
+{
+    for (size_t i = 0; i < r->n_tokens; i++)
+        if (!r->tokens[i].is_bytes && !note_literal(r, r->tokens[i].text, r->tokens[i].id))
+            return false;
+    return true;
+}
+
+/* The id of a token by its text as the file spells it; -1 = none. */
+static int64_t id_of_text(const reader *r, tinkc_str text, unsigned char *room)
 {
     size_t n = convert(r->map, text, room);
+    int64_t id = -1;
     if (n != SIZE_MAX && n > 0)
-        return tkc_find_word(tkc_builder_tables(r->builder), room, n);
-    for (size_t i = 0; i < n_model; i++)
-        if (!r->tokens[i].is_bytes && tkc_str_eq(r->tokens[i].text, text))
-            return r->tokens[i].id;
-    return -1;
+        id = tkc_find_word(tkc_builder_tables(r->builder), room, n);
+    return id >= 0 ? id : (int64_t)(uintptr_t)tkc_map_get(&r->literals, text) - 1;
 }
 
 static void write_added(tkc_jsonw *w, const tkc_added_token *token)
@@ -346,14 +360,55 @@ static void write_added(tkc_jsonw *w, const tkc_added_token *token)
     tkc_jsonw_end(w);
 }
 
-/* As the reference hands out ids: one that the vocabulary has, else the next that is free, counted
- * from the size of the vocabulary. The id in the file counts for nothing. */
-static bool write_added_tokens(reader *r, tkc_jsonw *w)
+/* The added tokens of the file, each text once. */
+typedef struct added_list {
+    tkc_added_token *tokens;
+    size_t n, cap;
+    tkc_map index; /* text to place + 1 */
+    int64_t next_id;
+} added_list;
+
+/* As the reference hands out ids: one that the vocabulary has, else the next, counted from the size
+ * of the vocabulary. The id in the file counts for nothing. */
+static bool take_id(reader *r, added_list *l, tkc_added_token *token, unsigned char *room)
+{
+    tinkc_str text = tkc_strn(token->text, token->len);
+    int64_t id = id_of_text(r, text, room);
+    if (id < 0) {
+        id = l->next_id++;
+        if (!add_token(r, text, id) || !note_literal(r, text, id))
+            return false;
+        /* Decoded through the byte alphabet where that is possible, but never encoded to. */
+        r->tokens[r->n_tokens - 1].is_bytes = false;
+    }
+    token->id = (int32_t)id;
+    return true;
+}
+
+/* A text that comes again: what is said last counts, and special it stays. */
+static bool add_listed(reader *r, added_list *l, tkc_added_token token, unsigned char *room)
+{
+    tinkc_str text = tkc_strn(token.text, token.len);
+    size_t place = (size_t)(uintptr_t)tkc_map_get(&l->index, text);
+    if (place) {
+        tkc_added_token *known = &l->tokens[place - 1];
+        token.id = known->id;
+        token.special |= known->special;
+        *known = token;
+        return true;
+    }
+    tkc_added_token *grown = grow_array(r, l->tokens, &l->cap, l->n, sizeof *grown);
+    if (!grown || !take_id(r, l, &token, room))
+        return false;
+    l->tokens = grown;
+    grown[l->n++] = token;
+    return tkc_map_set(&l->index, text, (void *)(uintptr_t)l->n, NULL, r->err);
+}
+
+static bool list_added_tokens(reader *r, added_list *l)
 {
     tkc_json j;
-    int64_t given, next = (int64_t)r->n_tokens;
-    size_t n_model = r->n_tokens, cap_written = 0;
-    tinkc_str *written = NULL; /* the added ones as the file has them: tokens hold bytes */
+    int64_t given;
     tkc_json_open(&j, r->added, r->temp, r->err);
     j.code = TINKC_E_TOKENIZER;
     unsigned char *room = tkc_arena_alloc(r->temp, r->added.len + 1, r->err);
@@ -361,30 +416,23 @@ static bool write_added_tokens(reader *r, tkc_jsonw *w)
         return false;
     while (tkc_json_item(&j)) {
         tkc_added_token token = tkc_read_added_token(&j, r->temp, &given);
-        tinkc_str text = tkc_strn(token.text, token.len);
-        if (tkc_failed(r->err))
+        if (tkc_failed(r->err) || (token.len && !add_listed(r, l, token, room)))
             return false;
-        if (text.len == 0)
-            continue;
-        int64_t id = vocab_id(r, n_model, text, room);
-        for (size_t i = n_model; id < 0 && i < r->n_tokens; i++)
-            if (tkc_str_eq(written[i - n_model], text))
-                id = r->tokens[i].id;
-        if (id < 0) {
-            id = next++;
-            tinkc_str *grown =
-                grow_array(r, written, &cap_written, r->n_tokens - n_model, sizeof *written);
-            if (!grown || !add_token(r, text, id))
-                return false;
-            written = grown;
-            written[r->n_tokens - 1 - n_model] = text;
-            /* Decoded through the byte alphabet where that is possible, but never encoded to. */
-            r->tokens[r->n_tokens - 1].is_bytes = false;
-        }
-        token.id = (int32_t)id;
-        write_added(w, &token);
     }
     return !tkc_failed(r->err);
+}
+
+static bool write_added_tokens(reader *r, tkc_jsonw *w)
+{
+    added_list l = { .next_id = (int64_t)r->n_tokens };
+    tkc_map_init(&l.index, NULL);
+    tkc_map_init(&r->literals, NULL);
+    bool ok = note_literals(r) && list_added_tokens(r, &l);
+    for (size_t i = 0; ok && i < l.n; i++)
+        write_added(w, &l.tokens[i]);
+    tkc_map_free(&l.index);
+    tkc_map_free(&r->literals);
+    return ok && !tkc_failed(r->err);
 }
 
 static void write_raw(tkc_jsonw *w, const char *key, tinkc_str json)

@@ -5,6 +5,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tokenizer/regex.h"
 
+#include <assert.h>
 #include <pcre2.h>
 #include <string.h>
 
@@ -48,12 +49,115 @@ static bool begins(const translation *t, const char *text)
     "\\t-\\r "                                                                                     \
     "\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
 
-/* A property, and the characters that have it but are younger than PCRE2. */
+/* The properties that are the same on both sides, once what has joined them since Unicode 14 is
+ * written out. `more`: those characters; NULL = they are asked for by name (tkc_young_next). */
+static const struct property {
+    const char *name, *pcre2, *more;
+} properties[] = {
+    { "L", "L", NULL },
+    { "Lu", "Lu", NULL },
+    { "Ll", "Ll", NULL },
+    { "Lt", "Lt", NULL },
+    { "Lm", "Lm", NULL },
+    { "Lo", "Lo", NULL },
+    { "M", "M", NULL },
+    { "N", "N", NULL },
+    { "Nd", "Nd", NULL },
+    { "Nl", "Nl", NULL },
+    { "No", "No", NULL },
+    { "P", "P", NULL },
+    { "S", "S", NULL },
+    { "Han", "sc:Han", NULL },
+    { "Letter", "L", NULL },
+    { "Mark", "M", NULL },
+    { "Number", "N", NULL },
+    { "Punctuation", "P", NULL },
+    { "Symbol", "S", NULL },
+    { "Uppercase_Letter", "Lu", NULL },
+    { "Lowercase_Letter", "Ll", NULL },
+    { "Me", "Me", "" },
+    { "Pc", "Pc", "" },
+    { "Pd", "Pd", "\\x{10D6E}" },
+    { "Ps", "Ps", "" },
+    { "Pe", "Pe", "" },
+    { "Pi", "Pi", "" },
+    { "Pf", "Pf", "" },
+    { "Sc", "Sc", "" },
+    { "Sk", "Sk", "" },
+    { "Sm", "Sm", "\\x{10D8E}-\\x{10D8F}" },
+    { "Z", "Z", "" },
+    { "Zs", "Zs", "" },
+    { "Zl", "Zl", "" },
+    { "Zp", "Zp", "" },
+    { "Cc", "Cc", "" },
+    { "Cf", "Cf", "\\x{13439}-\\x{1343F}" },
+    { "Co", "Co", "" },
+    { "ASCII", "ASCII", "" },
+    { "Any", "Any", "" },
+    { "Space", "Space", "" },
+    { "White_Space", "White_Space", "" },
+    { "Upper", "Uppercase", "\\x{1C89}\\x{A7CB}-\\x{A7CC}\\x{A7DA}\\x{A7DC}\\x{10D50}-\\x{10D65}" },
+    { "Lower", "Lowercase",
+      "\\x{10FC}\\x{1C8A}\\x{A7CD}\\x{A7DB}\\x{A7F2}-\\x{A7F4}\\x{AB69}\\x{10D70}-\\x{10D85}"
+      "\\x{1DF25}-\\x{1DF2A}\\x{1E030}-\\x{1E06D}" },
+    { "Alpha", "Alphabetic",
+      "\\x{363}-\\x{36F}\\x{897}\\x{C04}\\x{CF3}\\x{F82}-\\x{F83}\\x{1C89}-\\x{1C8A}\\x{1DD3}-"
+      "\\x{1DE6}\\x{A7CB}-\\x{A7CD}\\x{A7DA}-\\x{A7DC}\\x{105C0}-\\x{105F3}\\x{10D4A}-\\x{10D65}"
+      "\\x{10D69}\\x{10D6F}-\\x{10D85}\\x{10EC2}-\\x{10EC4}\\x{10EFC}\\x{11080}-\\x{11081}"
+      "\\x{1123F}-\\x{11241}\\x{11380}-\\x{11389}\\x{1138B}\\x{1138E}\\x{11390}-\\x{113B5}"
+      "\\x{113B7}-\\x{113C0}\\x{113C2}\\x{113C5}\\x{113C7}-\\x{113CA}\\x{113CC}-\\x{113CD}"
+      "\\x{113D1}\\x{113D3}\\x{11BC0}-\\x{11BE0}\\x{11F00}-\\x{11F10}\\x{11F12}-\\x{11F3A}"
+      "\\x{11F3E}-\\x{11F40}\\x{1342F}\\x{13441}-\\x{13446}\\x{13460}-\\x{143FA}\\x{16100}-"
+      "\\x{1612E}\\x{16D40}-\\x{16D6C}\\x{18CFF}\\x{1B132}\\x{1B155}\\x{1DF25}-\\x{1DF2A}"
+      "\\x{1E030}-\\x{1E06D}\\x{1E08F}\\x{1E4D0}-\\x{1E4EB}\\x{1E5D0}-\\x{1E5ED}\\x{1E5F0}"
+      "\\x{2B739}\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}" },
+    /* Scripts: by themselves PCRE2 takes their names for script extensions. */
+    { "Latin", "sc:Latin", "\\x{A7CB}-\\x{A7CD}\\x{A7DA}-\\x{A7DC}\\x{1DF25}-\\x{1DF2A}" },
+    { "Greek", "sc:Greek", "" },
+    { "Cyrillic", "sc:Cyrillic", "\\x{1C89}-\\x{1C8A}\\x{1E030}-\\x{1E06D}\\x{1E08F}" },
+    { "Arabic", "sc:Arabic", "\\x{897}\\x{10EC2}-\\x{10EC4}\\x{10EFC}-\\x{10EFF}" },
+    { "Hebrew", "sc:Hebrew", "" },
+    { "Hiragana", "sc:Hiragana", "\\x{1B132}" },
+    { "Katakana", "sc:Katakana", "\\x{1B155}" },
+    { "Hangul", "sc:Hangul", "" },
+    { "Bopomofo", "sc:Bopomofo", "" },
+    { "Thai", "sc:Thai", "" },
+    { "Lao", "sc:Lao", "\\x{ECE}" },
+    { "Khmer", "sc:Khmer", "" },
+    { "Myanmar", "sc:Myanmar", "\\x{116D0}-\\x{116E3}" },
+    { "Tibetan", "sc:Tibetan", "" },
+    { "Mongolian", "sc:Mongolian", "" },
+    { "Devanagari", "sc:Devanagari", "\\x{11B00}-\\x{11B09}" },
+    { "Bengali", "sc:Bengali", "" },
+    { "Gurmukhi", "sc:Gurmukhi", "" },
+    { "Gujarati", "sc:Gujarati", "" },
+    { "Oriya", "sc:Oriya", "" },
+    { "Tamil", "sc:Tamil", "" },
+    { "Telugu", "sc:Telugu", "" },
+    { "Kannada", "sc:Kannada", "\\x{CF3}" },
+    { "Malayalam", "sc:Malayalam", "" },
+    { "Sinhala", "sc:Sinhala", "" },
+    { "Georgian", "sc:Georgian", "" },
+    { "Armenian", "sc:Armenian", "" },
+    { "Ethiopic", "sc:Ethiopic", "" },
+};
+
+static const struct property *find_property(tinkc_str name)
+{
+    for (size_t i = 0; i < sizeof properties / sizeof *properties; i++)
+        if (tkc_str_is(name, properties[i].name))
+            return &properties[i];
+    return NULL;
+}
+
+/* The members of a property, for inside a class. */
 static bool put_property(translation *t, const char *name)
 {
-    bool ok =
-        tkc_buf_printf(t->out, t->err, strcmp(name, "Han") == 0 ? "\\p{sc:%s}" : "\\p{%s}", name);
-    for (const tkc_young_range *r = NULL; ok && (r = tkc_young_next(r, name));)
+    const struct property *p = find_property(tkc_str(name));
+    assert(p);
+    bool ok = tkc_buf_printf(t->out, t->err, "\\p{%s}%s", p->pcre2, p->more ? p->more : "");
+    const char *young = tkc_str_is(tkc_str(p->pcre2), "sc:Han") ? "Han" : p->pcre2;
+    for (const tkc_young_range *r = NULL; ok && !p->more && (r = tkc_young_next(r, young));)
         ok = tkc_buf_printf(t->out, t->err, "\\x{%X}-\\x{%X}", r->from, r->to);
     return ok;
 }
@@ -95,31 +199,31 @@ static bool put_set(translation *t, const char *from, bool (*members)(translatio
     return put(t, negated ? "[^" : "[") && members(t) && put(t, "]");
 }
 
-/* \p{X} and \P{X} of the properties that got new members. 1 = done, 0 = another one, -1 = failed.
- */
-static int put_young(translation *t)
+/* \p{X}, \P{X} and \p{^X}. */
+static bool put_property_escape(translation *t)
 {
-    static const char *const names[] = { "L", "Lu", "Ll", "Lt", "Lm", "Lo", "M",
-                                         "N", "Nd", "Nl", "No", "P",  "S",  "Han" };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char text[16];
-        size_t n = strlen(names[i]);
-        bool negated = begins(t, "\\P{") || begins(t, "\\p{^");
-        size_t skip = begins(t, "\\p{^") ? 4 : 3;
-        memcpy(text, names[i], n);
-        memcpy(text + n, "}", 2);
-        translation rest = { .at = t->at + skip, .end = t->end };
-        if ((size_t)(t->end - t->at) <= skip || !begins(&rest, text))
-            continue;
-        if (negated && t->in_class)
-            return 0; /* as it is: it can only have too many members */
-        t->at += skip + n + 1;
-        bool ok = t->in_class
-                      ? put_property(t, names[i])
-                      : put(t, negated ? "[^" : "[") && put_property(t, names[i]) && put(t, "]");
-        return ok ? 1 : -1;
+    bool negated = t->at[1] == 'P';
+    const char *name = t->at + 3;
+    const char *close =
+        begins(t, "\\p{") || begins(t, "\\P{") ? memchr(name, '}', (size_t)(t->end - name)) : NULL;
+    if (!close)
+        return refuse(t, "\\p without a name in braces");
+    if (*name == '^') {
+        negated = !negated;
+        name++;
     }
-    return 0;
+    size_t len = (size_t)(close - name);
+    const struct property *p = find_property(tkc_strn(name, len));
+    if (!p)
+        return tkc_fail(t->err, TINKC_E_TOKENIZER,
+                        "regular expression: property %.*s is not supported",
+                        (int)(len < 60 ? len : 60), name);
+    if (negated && t->in_class)
+        return refuse(t, "\\P in a class");
+    t->at = close + 1;
+    if (t->in_class)
+        return put_property(t, p->name);
+    return put(t, negated ? "[^" : "[") && put_property(t, p->name) && put(t, "]");
 }
 
 /* An escape, *at standing on the backslash. */
@@ -144,9 +248,8 @@ static bool put_escape(translation *t)
         t->at += 2;
         return put(t, t->in_class ? "\\S\\x{180E}" : "[^" SPACES "]");
     }
-    int young = c == 'p' || c == 'P' ? put_young(t) : 0;
-    if (young)
-        return young > 0;
+    if (c == 'p' || c == 'P')
+        return put_property_escape(t);
     if (c == 'u') {
         if (t->end - t->at < 6)
             return refuse(t, "a short \\u");
@@ -156,8 +259,8 @@ static bool put_escape(translation *t)
     }
     if (memchr("GKRXyYOkg", c, 9))
         return refuse(t, (char[]){ '\\', c, '\0' });
-    /* A property's name or a code point in braces goes as a whole. */
-    const char *brace = t->end - t->at > 2 && t->at[2] == '{' && memchr("pPx", c, 3)
+    /* A code point in braces goes as a whole. */
+    const char *brace = t->end - t->at > 2 && t->at[2] == '{' && c == 'x'
                             ? memchr(t->at, '}', (size_t)(t->end - t->at))
                             : NULL;
     size_t n = brace ? (size_t)(brace - t->at) + 1 : 2;
@@ -393,38 +496,44 @@ static int match_with_stack(const tkc_regex *r, const unsigned char *text, size_
     return rc;
 }
 
-int tkc_regex_find(const tkc_regex *r, const unsigned char *text, size_t len, size_t from,
-                   size_t *start, size_t *end, tinkc_error *err)
+/* The first match at or behind `from`, empty or not: 1 found, 0 none, -1 failed. */
+static int match_from(const tkc_regex *r, const unsigned char *text, size_t len, size_t from,
+                      pcre2_match_data *data, tinkc_error *err)
+{
+    int rc = pcre2_match(r->code, text, len, from, PCRE2_NO_UTF_CHECK, data, r->context);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+        rc = match_with_stack(r, text, len, from, data);
+    if (rc >= 0 || rc == PCRE2_ERROR_NOMATCH)
+        return rc >= 0;
+    char reason[128] = "";
+    pcre2_get_error_message(rc, (PCRE2_UCHAR *)reason, sizeof reason);
+    tkc_fail(err, TINKC_E_TOKENIZER, "regular expression: %s", reason);
+    return -1;
+}
+
+int tkc_regex_next(const tkc_regex *r, const unsigned char *text, size_t len, tkc_regex_walk *w,
+                   tinkc_error *err)
 {
     pcre2_match_data *data = pcre2_match_data_create(1, NULL);
     if (!data)
         return tkc_fail_memory(err), -1;
-    int result = 0;
-    while (from <= len) {
-        int rc = pcre2_match(r->code, text, len, from, PCRE2_NO_UTF_CHECK, data, r->context);
-        if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-            rc = match_with_stack(r, text, len, from, data);
-        if (rc == PCRE2_ERROR_NOMATCH)
+    int found = 0;
+    for (bool again = true; again && w->from <= len;) {
+        found = match_from(r, text, len, w->from, data, err);
+        if (found <= 0)
             break;
-        if (rc < 0) {
-            char reason[128] = "";
-            pcre2_get_error_message(rc, (PCRE2_UCHAR *)reason, sizeof reason);
-            tkc_fail(err, TINKC_E_TOKENIZER, "regular expression: %s", reason);
-            result = -1;
-            break;
-        }
         const PCRE2_SIZE *at = pcre2_get_ovector_pointer(data);
-        if (at[1] > at[0]) {
-            *start = at[0];
-            *end = at[1];
-            result = 1;
-            break;
+        /* As the reference goes on: an empty match right behind the last one is passed over. */
+        again = at[0] == at[1] && w->any && at[1] == w->end;
+        if (again) {
+            w->from++;
+            while (w->from < len && (text[w->from] & 0xC0) == 0x80)
+                w->from++;
+            found = 0;
+        } else {
+            *w = (tkc_regex_walk){ at[1], at[0], at[1], true };
         }
-        /* An empty match is no piece: go on behind the next character. */
-        from = at[0] + 1;
-        while (from < len && (text[from] & 0xC0) == 0x80)
-            from++;
     }
     pcre2_match_data_free(data);
-    return result;
+    return found;
 }

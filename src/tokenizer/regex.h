@@ -1,8 +1,9 @@
 /* regex.h - patterns that no scanner knows, through PCRE2 with its JIT.
  *
  * The files write Oniguruma's syntax; it is rewritten where PCRE2 means something else, and refused
- * by name where it cannot be. PCRE2's Unicode data is older than the reference's: characters of the
- * last Unicode versions may be classed differently on this path.
+ * by name where it cannot be. PCRE2's Unicode data is older than the reference's: what has joined a
+ * property since is written into the pattern, and properties for which that is not known are
+ * refused.
  */
 #ifndef TKC_TOKENIZER_REGEX_H
 #define TKC_TOKENIZER_REGEX_H
@@ -19,9 +20,16 @@ bool tkc_regex_translate(tinkc_str pattern, tkc_buf *out, tinkc_error *err);
 tkc_regex *tkc_regex_new(tinkc_str pattern, bool literal, tinkc_error *err);
 void tkc_regex_free(tkc_regex *);
 
-/* The first match that is not empty at or behind `from` in well-formed text: 1 found, 0 none, -1
- * failed (limits, memory: err is set). Thread-safe. */
-int tkc_regex_find(const tkc_regex *, const unsigned char *text, size_t len, size_t from,
-                   size_t *start, size_t *end, tinkc_error *err);
+/* Goes from match to match through a text. Zeroed = at its beginning. */
+typedef struct tkc_regex_walk {
+    size_t from;       /* where to look next */
+    size_t start, end; /* the match at hand; it may be empty */
+    bool any;          /* there was one */
+} tkc_regex_walk;
+
+/* The next match in well-formed text: 1 found, 0 none, -1 failed (limits, memory: err is set).
+ * Thread-safe. */
+int tkc_regex_next(const tkc_regex *, const unsigned char *text, size_t len, tkc_regex_walk *,
+                   tinkc_error *err);
 
 #endif

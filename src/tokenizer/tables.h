@@ -165,6 +165,12 @@ static inline tinkc_bytes tkc_token_text(const tkc_tables *t, uint32_t id)
     return (tinkc_bytes){ t->text + t->offset[id], t->offset[id + 1] - t->offset[id] };
 }
 
+/* A token that is in the vocabulary as it is, not as byte-level text. */
+static inline bool tkc_is_literal(const tkc_tables *t, uint32_t id)
+{
+    return (t->flags[id] & (TKC_TOKEN_KNOWN | TKC_TOKEN_BYTES)) == TKC_TOKEN_KNOWN;
+}
+
 /* True if the merges of `left` and `right` side by side never reach over the border between them
  * before rank `limit` (UINT32_MAX: ever). Both must be reachable and regular. */
 bool tkc_pair_stays(const tkc_tables *, uint32_t left, uint32_t right, uint32_t limit);

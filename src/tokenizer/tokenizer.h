@@ -8,6 +8,7 @@
 #define TKC_TOKENIZER_TOKENIZER_H
 
 #include "base/arena.h"
+#include "base/map.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "tinkc/tokenizer.h"
@@ -63,9 +64,13 @@ struct tinkc_tokenizer {
     int32_t size;             /* every id is below it */
     tkc_added_token *added;
     size_t n_added;
-    tkc_added_set *raw_set;  /* looked for in the text as it is */
-    tkc_added_set *norm_set; /* looked for in what is left, once it is normalised */
-    int32_t *extra_special;  /* ids that the config names besides the seven */
+    tkc_map added_index;          /* text to place + 1 in added */
+    const tkc_added_token **late; /* by id, from the size of the tables on; NULL = none */
+    tkc_map literals;             /* tokens that are no byte-level text, to id + 1 */
+    bool literals_known;          /* else there is no such index */
+    tkc_added_set *raw_set;       /* looked for in the text as it is */
+    tkc_added_set *norm_set;      /* looked for in what is left, once it is normalised */
+    int32_t *extra_special;       /* ids that the config names besides the seven */
     size_t n_extra_special;
     unsigned char *special_ids; /* a bit for each id: dropped by skip_special */
     tkc_special_token specials[TKC_NAMES];
@@ -95,6 +100,8 @@ struct tinkc_tokenizer {
 
 /* The text of the template with this name (NULL = "default"); NULL if there is none. */
 const tkc_template_text *tkc_find_template(const tinkc_tokenizer *, const char *name);
+/* The id of a token of the vocabulary by its text as files spell it; -1 = none. */
+int32_t tkc_spelled_id(const tinkc_tokenizer *, tinkc_str text);
 /* The id of exactly this token, added or ordinary; -1 = none. */
 int32_t tkc_token_id(const tinkc_tokenizer *, tinkc_str token);
 

@@ -220,6 +220,136 @@ static void test_added_ids(void **state)
     tinkc_tokenizer_free(tok);
 }
 
+/* A text that is added twice: what is said last counts, but special it stays. */
+static void test_added_twice(void **state)
+{
+    (void)state;
+    tinkc_error err;
+    parts p = plain;
+    p.added =
+        "[{\"id\":3,\"content\":\"<x>\",\"special\":true,\"lstrip\":true,\"normalized\":false},"
+        "{\"id\":3,\"content\":\"<x>\",\"special\":false,\"rstrip\":true,\"normalized\":false}]";
+    p.vocab = "{\"a\":0,\"b\":1,\"ab\":2,\"\u0120\":3}";
+    tinkc_tokenizer *tok = parse_parts(p, &err);
+    if (!tok)
+        fail_msg("%s", err.message);
+    tinkc_tokens ids = encode_all(tok, "a <x> b", 7);
+    assert_same_ids(&ids, (int32_t[]){ 0, 3, 4, 1 }, 4);
+    assert_true(tinkc_tokenizer_is_special(tok, 4));
+    tinkc_tokens_free(&ids);
+    tinkc_tokenizer_free(tok);
+}
+
+static tinkc_tokenizer *parse_with_config(const char *json, const char *config)
+{
+    tinkc_error err = { 0 };
+    tinkc_tokenizer *tok =
+        tinkc_tokenizer_parse(json, strlen(json), config, strlen(config), NULL, &err);
+    if (!tok)
+        fail_msg("%s", err.message);
+    return tok;
+}
+
+/* Tokens that only the config has: in the order of their ids, and apart from tokens of the
+ * vocabulary that are spelled otherwise (a newline is no "\u010A"). */
+static void test_config_tokens(void **state)
+{
+    static const char json[] =
+        "{\"version\":\"1.0\",\"added_tokens\":[],\"pre_tokenizer\":{\"type\":\"ByteLevel\","
+        "\"add_prefix_space\":false},\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":"
+        "\"BPE\",\"vocab\":{\"a\":0,\"\u010A\":1,\"<\u4F60>\":2},\"merges\":[]}}";
+    (void)state;
+    tinkc_tokenizer *tok = parse_with_config(
+        json, "{\"added_tokens_decoder\":{\"9\":{\"content\":\"<y>\"},\"3\":{\"content\":\"\\n\"},"
+              "\"8\":{\"content\":\"<x>\"},\"2\":{\"content\":\"<\u4F60>\"}}}");
+    tinkc_tokens ids = encode_all(tok, "\n<x><y><\xE4\xBD\xA0>", strlen("\n<x><y><\xE4\xBD\xA0>"));
+    assert_same_ids(&ids, (int32_t[]){ 3, 4, 5, 2 }, 4);
+    tinkc_error err = { 0 };
+    tinkc_text back = { 0 };
+    assert_string_equal(tinkc_decode(tok, ids.data, ids.len, &back, &err),
+                        "\n<x><y><\xE4\xBD\xA0>");
+    tinkc_text_free(&back);
+    tinkc_tokens_free(&ids);
+    tinkc_tokenizer_free(tok);
+}
+
+/* Models for pictures and speech add tens of thousands of tokens; a square of that would not end.
+ */
+static void test_many_added(void **state)
+{
+    enum { MANY = 200000 };
+    tinkc_error err = { 0 };
+    tkc_buf json, config;
+    (void)state;
+    tkc_buf_init(&json, NULL, TKC_BUF_NO_MAX);
+    tkc_buf_init(&config, NULL, TKC_BUF_NO_MAX);
+    tkc_buf_cstr(&json,
+                 "{\"version\":\"1.0\",\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"decoder\":"
+                 "{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},"
+                 "\"merges\":[]},\"added_tokens\":[",
+                 &err);
+    tkc_buf_cstr(&config, "{\"added_tokens_decoder\":{", &err);
+    for (int i = 0; i < MANY; i++) {
+        tkc_buf_printf(&json, &err, "%s{\"id\":%d,\"content\":\"<\u4F60%d>\",\"special\":true}",
+                       i ? "," : "", i + 1, i);
+        tkc_buf_printf(&config, &err, "%s\"%d\":{\"content\":\"[\u4F60%d]\"}", i ? "," : "",
+                       2 * MANY - i, i);
+    }
+    tkc_buf_cstr(&json, "]}", &err);
+    tkc_buf_cstr(&config, "}}", &err);
+    tinkc_tokenizer *tok =
+        tinkc_tokenizer_parse(json.data, json.len, config.data, config.len, NULL, &err);
+    if (!tok)
+        fail_msg("%s", err.message);
+    assert_int_equal(tinkc_tokenizer_size(tok), 1 + 2 * MANY);
+    assert_int_equal(tinkc_tokenizer_id(tok, "<\xE4\xBD\xA0"
+                                             "7>"),
+                     8);
+    assert_int_equal(tinkc_tokenizer_id(tok, "[\xE4\xBD\xA0"
+                                             "0]"),
+                     2 * MANY);
+    tinkc_tokenizer_free(tok);
+    tkc_buf_free(&json);
+    tkc_buf_free(&config);
+}
+
+/* A byte without a token is left out, and what is then side by side merges, in long pieces as well:
+ * the second byte of each \xC3\xA9 here. */
+static void test_left_out(void **state)
+{
+    (void)state;
+    tinkc_error err;
+    parts p = plain;
+    p.vocab = "{\"\u00C3\":0,\"i\":1,\"\u00C3i\":2}";
+    p.merges = "[\"\u00C3 i\"]";
+    tinkc_tokenizer *tok = parse_parts(p, &err);
+    if (!tok)
+        fail_msg("%s", err.message);
+    const char *text = "\xC3\xA9i\xC3\xA9i\xC3\xA9i\xC3\xA9i\xC3\xA9i\xC3\xA9i\xC3\xA9i\xC3\xA9i";
+    tinkc_tokens ids = encode_all(tok, text, strlen(text));
+    assert_same_ids(&ids, (int32_t[]){ 2, 2, 2, 2, 2, 2, 2, 2 }, 8);
+    tinkc_tokens_free(&ids);
+    tinkc_tokenizer_free(tok);
+}
+
+/* An empty match is no piece, but the text is cut there. */
+static void test_empty_matches(void **state)
+{
+    (void)state;
+    tinkc_error err;
+    parts p = plain;
+    p.pre = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":"
+            "\"(?=b)\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\","
+            "\"add_prefix_space\":false,\"use_regex\":false}]}";
+    tinkc_tokenizer *tok = parse_parts(p, &err);
+    if (!tok)
+        fail_msg("%s", err.message);
+    tinkc_tokens ids = encode_all(tok, "aab", 3);
+    assert_same_ids(&ids, (int32_t[]){ 0, 0, 1 }, 3);
+    tinkc_tokens_free(&ids);
+    tinkc_tokenizer_free(tok);
+}
+
 static void test_config(void **state)
 {
     (void)state;
@@ -514,6 +644,9 @@ int main(void)
         cmocka_unit_test(test_folder),          cmocka_unit_test(test_legacy),
         cmocka_unit_test(test_cache),           cmocka_unit_test(test_damaged_block),
         cmocka_unit_test(test_cache_elsewhere), cmocka_unit_test(test_options),
+        cmocka_unit_test(test_added_twice),     cmocka_unit_test(test_config_tokens),
+        cmocka_unit_test(test_many_added),      cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_empty_matches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,7 @@ static void test_classes(void **state)
 {
     enum { LAST = 0x10FFFF };
     unsigned char *text = malloc(4u * (LAST + 1));
-    size_t n = 0, start, end;
+    size_t n = 0;
     (void)state;
     assert_non_null(text);
     for (uint32_t c = 0; c <= LAST; c++)
@@ -55,10 +55,11 @@ static void test_classes(void **state)
         (void)snprintf(pattern, sizeof pattern, "(?:%s)+", class_patterns[i].pattern);
         tkc_regex *r = regex_of(pattern);
         const unsigned char *p = text;
-        for (size_t from = 0; from < n; from = end) {
-            bool found = tkc_regex_find(r, text, n, from, &start, &end, &err) == 1;
-            start = found ? start : n;
-            end = found ? end : n;
+        tkc_regex_walk w = { 0 };
+        for (size_t start, end = 0; end < n;) {
+            bool found = tkc_regex_next(r, text, n, &w, &err) == 1;
+            start = found ? w.start : n;
+            end = found ? w.end : n;
             while (p < text + end) {
                 bool inside = p >= text + start;
                 uint32_t c = tkc_next_char(&p);
@@ -87,13 +88,13 @@ static size_t mixed_text(dice *d, unsigned char *out, uint32_t chars)
 
 static void compare(tkc_scan_fn *scan, const tkc_regex *r, const unsigned char *text, size_t len)
 {
-    size_t at = 0, start, end;
+    tkc_regex_walk w = { 0 };
     tinkc_error err = { 0 };
-    while (at < len) {
+    for (size_t at = 0; at < len;) {
         /* A gap is a piece of its own, and so is a match. */
-        int found = tkc_regex_find(r, text, len, at, &start, &end, &err);
+        int found = at < w.end ? 1 : tkc_regex_next(r, text, len, &w, &err);
         assert_true(found >= 0);
-        size_t want = !found ? len : start > at ? start : end;
+        size_t want = !found ? len : w.start > at ? w.start : w.end;
         size_t got = (size_t)(scan(text + at, text + len) - text);
         if (got != want)
             fail_msg("piece at byte %zu of %zu: %zu by hand, %zu by pattern: %.*s", at, len, got,
@@ -229,6 +230,57 @@ static void test_translation(void **state)
     expect_translation("[a", NULL);
 }
 
+static bool matches(const char *pattern, uint32_t c)
+{
+    unsigned char text[4];
+    tinkc_error err = { 0 };
+    tkc_regex_walk w = { 0 };
+    tkc_regex *r = regex_of(pattern);
+    bool found = tkc_regex_next(r, text, tkc_put_char(text, c), &w, &err) == 1;
+    tkc_regex_free(r);
+    return found;
+}
+
+/* Scripts are those of the character itself, not the others it is used with; what is younger than
+ * PCRE2 belongs to them; a property for which that is not known is refused. */
+static void test_properties(void **state)
+{
+    static const char *const refused[] = { "\\p{So}", "\\p{Nonsense}", "[\\P{L}]", "\\pL",
+                                           "\\p{L" };
+    (void)state;
+    assert_true(matches("\\p{Katakana}", 0x30A2));
+    assert_false(matches("\\p{Katakana}", 0x30FC)); /* also used with Hiragana: script Common */
+    assert_true(matches("\\p{Katakana}", 0x1B155));
+    assert_true(matches("[\\p{Hiragana}]", 0x1B132));
+    assert_false(matches("\\P{Latin}", 0xA7CB));
+    assert_true(matches("\\p{^Latin}", 0x0363));
+    assert_true(matches("\\p{Alpha}", 0x2EBF0));
+    assert_true(matches("\\p{Letter}", 0x31350));
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        tinkc_error err = { 0 };
+        assert_null(tkc_regex_new(tkc_str(refused[i]), false, &err));
+        assert_non_null(strstr(err.message, "is not supported"));
+    }
+}
+
+/* From match to match as the reference goes: an empty one right behind another is passed over. */
+static void test_walk(void **state)
+{
+    static const size_t want[][2] = { { 0, 0 }, { 5, 5 }, { 6, 7 } };
+    const unsigned char *text = (const unsigned char *)"aBcD aba";
+    tkc_regex *r = regex_of("(?=a)|b");
+    tkc_regex_walk w = { 0 };
+    tinkc_error err = { 0 };
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(tkc_regex_next(r, text, 8, &w, &err), 1);
+        assert_int_equal(w.start, want[i][0]);
+        assert_int_equal(w.end, want[i][1]);
+    }
+    assert_int_equal(tkc_regex_next(r, text, 8, &w, &err), 0);
+    tkc_regex_free(r);
+}
+
 /* ---- the reference's matches for many patterns, from the data beside the checkout ---- */
 
 typedef struct tally {
@@ -237,18 +289,20 @@ typedef struct tally {
 
 static bool same_matches(const tkc_regex *r, const json_t *text, const json_t *want)
 {
-    const char *input = json_string_value(text);
-    size_t len = json_string_length(text), at = 0, start = 0, end = 0;
+    const unsigned char *input = (const unsigned char *)json_string_value(text);
+    size_t len = json_string_length(text), i = 0;
+    tkc_regex_walk w = { 0 };
     tinkc_error err = { 0 };
-    for (size_t i = 0; i < json_array_size(want); i++) {
+    while (tkc_regex_next(r, input, len, &w, &err) == 1) {
         const json_t *match = json_array_get(want, i);
-        tinkc_str wanted = { json_string_value(match), json_string_length(match) };
-        if (tkc_regex_find(r, (const unsigned char *)input, len, at, &start, &end, &err) != 1 ||
-            !tkc_str_eq(tkc_strn(input + start, end - start), wanted))
+        if (w.start == w.end)
+            continue; /* the data leaves them out */
+        if (!tkc_str_eq(tkc_strn((const char *)input + w.start, w.end - w.start),
+                        tkc_strn(json_string_value(match), json_string_length(match))))
             return false;
-        at = end;
+        i++;
     }
-    return tkc_regex_find(r, (const unsigned char *)input, len, at, &start, &end, &err) == 0;
+    return i == json_array_size(want);
 }
 
 static void check_pattern(const json_t *row, const json_t *inputs, const json_t *tokens, tally *t)
@@ -310,7 +364,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_classes),        cmocka_unit_test(test_scanners),
         cmocka_unit_test(test_deepseek_chain), cmocka_unit_test(test_examples),
-        cmocka_unit_test(test_translation),    cmocka_unit_test(test_oracle),
+        cmocka_unit_test(test_translation),    cmocka_unit_test(test_properties),
+        cmocka_unit_test(test_walk),           cmocka_unit_test(test_oracle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
