@@ -49,7 +49,7 @@ bool cli_checkpoint_wanted(const cli_app *app, const tinkc_checkpoint *c)
     const char *type = cli_text(app, "type");
     if (type) {
         bool sampler = strncmp(type, "sampler", 7) == 0;
-        if ((c->kind == TINKC_CHECKPOINT_SAMPLER) != sampler)
+        if (c->kind != (sampler ? TINKC_CHECKPOINT_SAMPLER : TINKC_CHECKPOINT_TRAINING))
             return false;
     }
     if (cli_given(app, "before") &&
@@ -171,7 +171,9 @@ static json_t *find_record(cli_app *app, const char *run_id, const char *path, t
 /* What a path says by itself: all that is known of a checkpoint that others own. */
 static json_t *bare_record(const tinkc_path *parsed, const char *path)
 {
-    const char *kind = parsed->kind == TINKC_CHECKPOINT_SAMPLER ? "sampler" : "training";
+    const char *kind = parsed->kind == TINKC_CHECKPOINT_SAMPLER    ? "sampler"
+                       : parsed->kind == TINKC_CHECKPOINT_EXTERNAL ? "external"
+                                                                   : "training";
     return json_pack("{s:s%,s:s,s:s}", "checkpoint_id", parsed->checkpoint_id.data,
                      parsed->checkpoint_id.len, "checkpoint_type", kind, "tinker_path", path);
 }
