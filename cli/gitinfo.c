@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GIT "git -c core.fsmonitor=false --no-pager "
+/* Nobody waits for long for what is only a note. */
+#define GIT "timeout 10 git -c core.fsmonitor=false --no-pager "
 
 enum { DIFF_MOST = 16 << 20 }; /* a diff that is longer is cut: it is for people to read */
 
