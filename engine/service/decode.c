@@ -202,20 +202,29 @@ static bool head_from_json(tkc_arena *arena, tinkc_str body, tke_head *out)
     return readable && out->model_id && (out->whole || out->seq.is == TKC_GIVEN);
 }
 
-/* The model and the number come first: they can be read from a body that is cut off. */
+/* The model and the number come first: they can be read from a body that is cut off, and what seems
+ * to be another one behind a fault is none. In a whole body the last one counts, as always. */
 static bool head_from_pb(tkc_arena *arena, tinkc_str body, tke_head *out)
 {
     tinkc_error err = { 0 };
     tkc_pb p;
+    tinkc_bytes first = { NULL, 0 }, last = { NULL, 0 };
+    tkc_opt_i64 first_seq = { 0 }, last_seq = { 0 };
     tkc_pb_open(&p, (tinkc_bytes){ (const unsigned char *)body.data, body.len });
     while (tkc_pb_next(&p)) {
-        if (tkc_pb_is(&p, 1, TKC_PB_BYTES))
-            out->model_id =
-                tkc_arena_str(arena, tkc_strn((const char *)p.bytes.data, p.bytes.len), &err);
-        else if (tkc_pb_is(&p, 2, TKC_PB_VARINT))
-            out->seq = (tkc_opt_i64)TKC_SOME((int32_t)(uint32_t)p.number);
+        if (tkc_pb_is(&p, 1, TKC_PB_BYTES)) {
+            last = p.bytes;
+            first = first.data ? first : last;
+        } else if (tkc_pb_is(&p, 2, TKC_PB_VARINT)) {
+            last_seq = (tkc_opt_i64)TKC_SOME((int32_t)(uint32_t)p.number);
+            first_seq = first_seq.is == TKC_GIVEN ? first_seq : last_seq;
+        }
     }
     out->whole = !p.bad;
+    out->seq = out->whole ? last_seq : first_seq;
+    tinkc_bytes id = out->whole ? last : first;
+    if (id.data)
+        out->model_id = tkc_arena_str(arena, tkc_strn((const char *)id.data, id.len), &err);
     return out->model_id && (out->whole || out->seq.is == TKC_GIVEN);
 }
 
