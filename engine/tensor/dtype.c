@@ -36,19 +36,32 @@ uint16_t tke_f32_to_f16(float x)
     return (uint16_t)(sign | (tke_f32_to_bits(rounded) - 0x3f000000u));
 }
 
+/* Tensors lie in files where a header of any length put them, so elements are copied out: the
+ * compiler makes the same loads of it. */
+static uint16_t load_half(const void *data, int64_t i)
+{
+    uint16_t h;
+    memcpy(&h, (const char *)data + i * 2, sizeof h);
+    return h;
+}
+
 tke_real tke_load(tke_dtype dtype, const void *data, int64_t i)
 {
+    float narrow;
+    double wide;
     switch (dtype) {
     case TKE_F32:
-        return ((const float *)data)[i];
+        memcpy(&narrow, (const char *)data + i * 4, sizeof narrow);
+        return narrow;
     case TKE_BF16:
-        return tke_bf16_to_f32(((const uint16_t *)data)[i]);
+        return tke_bf16_to_f32(load_half(data, i));
     case TKE_F16:
-        return tke_f16_to_f32(((const uint16_t *)data)[i]);
+        return tke_f16_to_f32(load_half(data, i));
     case TKE_F64:
         break;
     }
-    return (tke_real)((const double *)data)[i];
+    memcpy(&wide, (const char *)data + i * 8, sizeof wide);
+    return (tke_real)wide;
 }
 
 void tke_widen(tke_dtype dtype, const void *from, size_t n, tke_real *to)
@@ -59,9 +72,8 @@ void tke_widen(tke_dtype dtype, const void *from, size_t n, tke_real *to)
         return;
     }
     if (dtype == TKE_BF16) { /* the common one: a loop the compiler makes wide */
-        const uint16_t *h = from;
         for (size_t i = 0; i < n; i++)
-            to[i] = tke_bf16_to_f32(h[i]);
+            to[i] = tke_bf16_to_f32(load_half(from, (int64_t)i));
         return;
     }
     for (size_t i = 0; i < n; i++)

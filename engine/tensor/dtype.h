@@ -82,7 +82,8 @@ float tke_f16_to_f32(uint16_t h);
 /* To the nearest, ties to even; overflow gives infinity. */
 uint16_t tke_f32_to_f16(float x);
 
-/* n elements of `dtype` to tke_real and back. The buffers must not overlap. */
+/* n elements of `dtype` to tke_real and back. The buffers must not overlap. Stored elements need
+ * not be aligned. */
 void tke_widen(tke_dtype dtype, const void *from, size_t n, tke_real *to);
 void tke_narrow(tke_dtype dtype, const tke_real *from, size_t n, void *to);
 

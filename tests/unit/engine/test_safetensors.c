@@ -137,13 +137,55 @@ static void test_round_trip(void **state)
     tiny_model_remove(folder);
 }
 
+/* A header of odd length puts every element where its type would not lie. */
+static void test_data_anywhere(void **state)
+{
+    (void)state;
+    static const char header[] =
+        "{\"d\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]},"
+        "\"f\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]},"
+        "\"h\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[16,20]},"
+        "\"i\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[20,22]}}";
+    const double d = 0.5;
+    const float f[2] = { -2, 3 };
+    const uint16_t h[3] = { 0x3f80, 0xc000, 0x3c00 }; /* 1, -2 as BF16; 1 as F16 */
+    tinkc_error err = { 0 };
+    tke_tensor_file file = { 0 };
+    size_t len = strlen(header) | 1, total = 8 + len + 22;
+    unsigned char *bytes = test_calloc(1, total);
+    bytes[0] = (unsigned char)len, bytes[1] = (unsigned char)(len >> 8);
+    memset(bytes + 8, ' ', len);
+    memcpy(bytes + 8, header, strlen(header));
+    memcpy(bytes + 8 + len, &d, 8);
+    memcpy(bytes + 16 + len, f, 8);
+    memcpy(bytes + 24 + len, h, 6);
+    assert_true(tke_tensor_file_read(&file, (tinkc_bytes){ bytes, total }, "some.file", &err));
+    static const struct {
+        const char *name;
+        size_t n;
+        tke_real values[2];
+    } wanted[] = {
+        { "d", 1, { 0.5f } }, { "f", 2, { -2, 3 } }, { "h", 2, { 1, -2 } }, { "i", 1, { 1 } }
+    };
+    for (size_t i = 0; i < 4; i++) {
+        tke_real got[2] = { 0 };
+        const tke_file_tensor *t = tke_tensor_file_find(&file, wanted[i].name);
+        assert_non_null(t);
+        assert_int_equal((uintptr_t)t->data % 2, 1);
+        tke_widen((tke_dtype)t->dtype, t->data, wanted[i].n, got);
+        for (size_t k = 0; k < wanted[i].n; k++)
+            assert_true(got[k] == wanted[i].values[k]);
+    }
+    tke_tensor_file_close(&file);
+    test_free(bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_headers),
-        cmocka_unit_test(test_hostile_headers),
-        cmocka_unit_test(test_lengths_that_lie),
-        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_good_headers),     cmocka_unit_test(test_hostile_headers),
+        cmocka_unit_test(test_lengths_that_lie), cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_data_anywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
