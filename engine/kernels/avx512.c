@@ -4,6 +4,7 @@
 
 #if defined(__x86_64__) && !defined(TKE_REAL_DOUBLE)
 
+#include <assert.h>
 #include <string.h>
 
 #if defined(__clang__)

@@ -23,6 +23,14 @@ enum {
 };
 _Static_assert((int)TKE_MAX_HEAD_DIM <= (int)K_BLOCK && (int)KEYS % (int)TILE_N == 0,
                "head_dim fits one block of k");
+/* What attention and attention_backward lay into their scratch. */
+_Static_assert((CHUNK * ((int)A_LD + (int)TKE_MAX_HEAD_DIM + 2) + 2 * KEY_FLOATS + (int)A_FLOATS) *
+                       4 <=
+                   (int)TKE_SCRATCH_BYTES,
+               "scratch too small");
+_Static_assert((5 * KEY_FLOATS + Q_BLOCK * (4 * (int)A_LD + 2 * (int)TKE_MAX_HEAD_DIM)) * 4 <=
+                   (int)TKE_SCRATCH_BYTES,
+               "scratch too small");
 
 /* ---- blocks of keys and values, packed ---- */
 
@@ -248,6 +256,7 @@ static void attention(const tke_attention_part *part, int64_t begin, int64_t end
     for (int64_t i = begin; i < end; i += step) {
         c.begin = i;
         c.rows = (end - i < step ? end - i : step) * c.group;
+        assert(c.rows <= CHUNK);
         attend_chunk(&c);
     }
 }
@@ -450,6 +459,8 @@ static void attention_backward(const tke_attention_back *call, void *scratch)
         memset(call->g.dq + i * b.ldq + call->kv_head * b.group * b.d, 0,
                (size_t)(b.group * b.d) * sizeof(float));
     int64_t keys_end = call->part == TKE_BACK_KEYS ? call->end : b.end_row;
+    /* Blocks of keys are counted from 0, whoever takes them: the order of sums depends on it. */
+    assert(call->part != TKE_BACK_KEYS || call->begin % KEYS == 0);
     for (b.first = call->part == TKE_BACK_KEYS ? call->begin : 0; b.first < keys_end;
          b.first += KEYS) {
         b.n_keys = call->length - b.first < KEYS ? call->length - b.first : KEYS;
