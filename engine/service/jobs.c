@@ -4,6 +4,7 @@
  * poll costs a small struct in a list that is ordered by deadline (all polls are held equally
  * long), never a thread. Answers are written outside the lock.
  */
+#include <assert.h>
 #include <stdio.h>
 
 #include "service/state.h"
@@ -39,6 +40,7 @@ void tke_job_drop(tke_job *job)
 {
     if (!job || !tkc_ref_drop(&job->refs))
         return;
+    assert(!job->waiters); /* a poll is answered by whoever ends the job */
     const tinkc_allocator *a = job->svc->a;
     tkc_arena_free(&job->arena);
     tkc_buf_free(&job->result);
@@ -53,6 +55,7 @@ void tke_job_drop(tke_job *job)
 
 bool tke_job_publish(tke_job *job, tinkc_error *err)
 {
+    assert(job->request_id && !job->in_map);
     if (!tkc_map_set(&job->svc->jobs, tkc_str(job->request_id), job, NULL, err))
         return false;
     tke_job_keep(job);
@@ -84,6 +87,7 @@ const char *tke_category(const tinkc_error *err)
 /* Passes and samples are kept as protobuf; who did not ask for that gets them as JSON. */
 static bool result_as_json(tke_job *job, tinkc_bytes bytes, tkc_buf *out, tinkc_error *err)
 {
+    assert(job->result_is_pb && !job->failed);
     tkc_arena arena;
     bool ok;
     tkc_arena_init(&arena, job->svc->a, 0);
@@ -222,6 +226,8 @@ void tke_service_delivered(tke_service *svc, const char *request_id)
 /* Locks: needs svc->lock. */
 static void unlink_waiter(tke_service *svc, tke_waiter *w)
 {
+    assert((w->prev ? w->prev->next : svc->first_waiter) == w);
+    assert((w->next ? w->next->prev : svc->last_waiter) == w);
     *(w->prev ? &w->prev->next : &svc->first_waiter) = w->next;
     *(w->next ? &w->next->prev : &svc->last_waiter) = w->prev;
 }
@@ -230,6 +236,8 @@ void tke_job_complete(tke_job *job)
 {
     tke_service *svc = job->svc;
     pthread_mutex_lock(&svc->lock);
+    assert(job->state != TKE_DONE); /* a future completes once */
+    assert(svc->queued_bytes >= job->queued_bytes);
     job->state = TKE_DONE;
     job->done_ms = tkc_now_ms(svc->clock);
     svc->queued_bytes -= job->queued_bytes;
@@ -409,6 +417,7 @@ static bool add_waiter(tke_call *call, tke_job *job, bool proto, bool metadata)
     tke_waiter *w = tkc_zalloc(svc->a, sizeof *w, &call->err);
     if (!w)
         return false;
+    assert(job->state != TKE_DONE); /* nobody would wake it */
     w->job = job;
     w->reply = call->reply;
     w->deadline_ms = tkc_now_ms(svc->clock) + svc->set.long_poll_ms;

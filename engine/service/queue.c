@@ -40,7 +40,7 @@ void tke_run_insert(tke_run *run, tke_job *job)
     tke_job **at = &run->queue;
     while (*at && (*at)->seq <= job->seq)
         at = &(*at)->next;
-    assert(job->state == TKE_QUEUED && job->run == run);
+    assert(job->state == TKE_QUEUED && job->run == run && !job->next && job->seq >= 0);
     job->next = *at;
     *at = job;
 }
@@ -67,6 +67,7 @@ tke_job *tke_run_take(tke_run *run)
 {
     tke_job *job = run->queue;
     assert(job && job->state == TKE_QUEUED && !job->held);
+    assert(job->kind == TKE_JOB_UNLOAD || job->seq == run->next_seq); /* strictly in order */
     run->queue = job->next;
     job->next = NULL;
     job->state = TKE_RUNNING;
@@ -102,6 +103,7 @@ tke_job *tke_run_give_up(tke_run *run)
         if (seen && seen->state == TKE_SEEN_NOT)
             seen->state = TKE_SEEN_TOMB;
     }
+    assert(last >= hole);
     run->next_seq = last + 1;
     tke_run_skip_settled(run);
     return failed;
@@ -263,6 +265,7 @@ static void record_written(void *user, const tinkc_error *err)
     pthread_mutex_lock(&svc->lock);
     if (tkc_failed(err))
         tkc_error_copy(&job->invalid, err);
+    assert(job->held && job->state == TKE_QUEUED); /* it could not run before this */
     job->held = false;
     pthread_cond_signal(&svc->work);
     pthread_mutex_unlock(&svc->lock);

@@ -5,6 +5,7 @@
  * of them together may take result_store_bytes; above that, delivered ones go, oldest first, and
  * new passes wait. May touch: those files, and the results of jobs.
  */
+#include <assert.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -75,6 +76,7 @@ bool tke_result_spill(tke_store *store, void *user, tinkc_error *err)
     tkc_arena arena;
     tinkc_error why = { 0 };
     (void)store, (void)err;
+    assert(!job->spill && tke_result_is_large(job));
     tkc_arena_init(&arena, job->svc->a, 0);
     char *path = write_result(job, &arena, &why);
     job->spill = path ? tke_copy(job->svc, path, &why) : NULL;
@@ -156,6 +158,7 @@ void tke_result_count(tke_service *svc, tke_job *job)
 
 void tke_result_uncount(tke_service *svc, tke_job *job)
 {
+    assert(job->result_bytes >= 0 && svc->result_bytes >= job->result_bytes);
     svc->result_bytes -= job->result_bytes;
 }
 
@@ -171,6 +174,7 @@ static bool is_over(const tke_service *svc, const tke_job *job, int64_t now_ms)
 /* Locks: needs svc->lock. Puts it on the list of those that go. */
 static void take_out(tke_service *svc, tke_job *job, tke_job **gone)
 {
+    assert(job->in_map && job->state == TKE_DONE && !job->waiters);
     tke_result_uncount(svc, job);
     tkc_map_remove(&svc->jobs, tkc_str(job->request_id));
     job->in_map = false;

@@ -5,6 +5,8 @@
  * ago; passes of many runs share a unit and its tokens evenly. Training and sampling share the
  * time: whoever has had less of it goes first, so a short request waits for one unit at most.
  */
+#include <assert.h>
+
 #include "service/state.h"
 
 enum { MAX_UNIT = 64 }; /* jobs in one unit */
@@ -141,6 +143,7 @@ static void run_one(tke_service *svc, tke_job *job)
         tke_work_load(svc, job);
         break;
     default:
+        assert(job->kind == TKE_JOB_UNLOAD);
         tke_work_unload(svc, job);
         break;
     }
@@ -181,6 +184,7 @@ static bool train_unit(tke_service *svc, tke_run *run)
     unit u = { 0 };
     pthread_mutex_lock(&svc->lock);
     tke_job *first = run->create ? run->create : tke_run_head(run);
+    assert(first); /* what the worker saw runnable stays so: only it takes jobs from the front */
     bool needs_adapter = !run->create && first->kind != TKE_JOB_UNLOAD;
     pthread_mutex_unlock(&svc->lock);
     if (needs_adapter && !run->adapter) {
@@ -195,6 +199,7 @@ static bool train_unit(tke_service *svc, tke_run *run)
     pthread_mutex_lock(&svc->lock);
     run->waits_room = false;
     tke_job *job = run->create ? run->create : tke_run_head(run);
+    assert(job == first);
     job->paused = false;
     job->reason = NULL;
     if (tkc_failed(&err))
@@ -205,6 +210,7 @@ static bool train_unit(tke_service *svc, tke_run *run)
         u.jobs[u.n++] = run->create ? run->create : tke_run_take(run);
         run->served = svc->turn++;
     }
+    assert(u.n > 0);
     pthread_mutex_unlock(&svc->lock);
     if (is_pass(u.jobs[0]))
         tke_work_passes(svc, u.jobs, u.n);
