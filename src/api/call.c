@@ -14,6 +14,7 @@
  */
 #include "api/call.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -403,6 +404,7 @@ static void unlist_call(inner *c)
 {
     if (!c->listed)
         return;
+    assert((c->prev ? c->prev->next : c->client->io.calls) == c);
     if (c->prev)
         c->prev->next = c->next;
     else
@@ -418,6 +420,7 @@ static void run_finish(tkc_task *task)
     c->finish_posted = false;
     if (c->finished) /* freed while the task was on its way */
         return;
+    assert(c->started && !c->under_way && !c->timer.armed);
     c->finished = true;
     unlist_call(c);
     if (c->call.err.code && c->call.may_have_run && strcmp(c->spec.method, "GET") != 0)
@@ -428,6 +431,7 @@ static void run_finish(tkc_task *task)
 /* Always by way of a task, so that `done` never comes from inside another call of ours. */
 static void finish(inner *c)
 {
+    assert(tkc_loop_is_current(c->client->loop));
     if (c->finish_posted || c->finished)
         return;
     c->finish_posted = true;
@@ -463,6 +467,7 @@ static void emit_retry(inner *c, int64_t wait_ms, int64_t left_ms)
 /* left_ms: until the call gives up; no sleep goes beyond that. INT64_MAX = it does not. */
 static void sleep_then_retry(inner *c, int64_t wait_ms, int64_t left_ms)
 {
+    assert(wait_ms >= 0 && left_ms > 0 && !c->under_way && !c->finish_posted);
     wait_ms = wait_ms < left_ms ? wait_ms : left_ms;
     emit_retry(c, wait_ms, left_ms == INT64_MAX ? TINKC_FOREVER : left_ms);
     tkc_loop_arm(c->client->loop, &c->timer, wait_ms);
@@ -634,6 +639,7 @@ static void attempt_ended(inner *c)
 {
     tinkc_client *client = c->client;
     reply *r = c->reply;
+    assert(r && c->under_way && !c->finished && !c->finish_posted);
     c->under_way = false;
     emit_exchange(c, r);
     read_outcome(c, r);
@@ -666,6 +672,7 @@ static void reply_arrived(tkc_task *task)
     reply *r = TKC_OWNER(task, reply, task);
     tinkc_client *client = r->client;
     inner *c = r->inner;
+    assert(tkc_loop_is_current(client->loop) && (!c || c->reply == r));
     if (c)
         attempt_ended(c);
     else
@@ -679,6 +686,7 @@ static void send_attempt(inner *c, const char *token)
 {
     tinkc_client *client = c->client;
     tinkc_error err = { 0 };
+    assert(c->started && !c->under_way && !c->finished); /* one attempt at a time */
     reply_free(c->reply);
     c->reply = new_reply(c, token, &err);
     if (!c->reply) {
@@ -807,6 +815,7 @@ void tkc_call_start(tkc_call *call)
 {
     inner *c = call->inner;
     tinkc_client *client = c->client;
+    assert(tkc_loop_is_current(client->loop) && !c->started && call->done);
     c->started = true;
     c->begun_ms = tkc_now_ms(client->clock);
     c->next = client->io.calls;
@@ -836,6 +845,7 @@ static void quiesce(inner *c)
     if (!c->under_way)
         return;
     reply *r = c->reply;
+    assert(r && r->inner == c);
     c->reply = NULL;
     c->under_way = false;
     r->inner = NULL;
@@ -879,6 +889,7 @@ void tkc_call_free(tkc_call *call)
 void tkc_call_take_body(tkc_call *call, tkc_buf *out)
 {
     reply *r = call->inner->reply;
+    assert(!out->data); /* it would leak */
     if (!r)
         return;
     *out = r->bytes;
@@ -941,6 +952,7 @@ static void offload_work(tkc_job *job)
 void tkc_offload_start(tinkc_client *client, tkc_offload *o)
 {
     tinkc_error ignored = { 0 };
+    assert(tkc_loop_is_current(client->loop) && o->work && o->after);
     o->client = client;
     o->job.run = offload_work;
     o->task.run = offload_after;

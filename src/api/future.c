@@ -3,6 +3,7 @@
  * May touch: futures under their lock, the client's loop to post to.
  * Must not:  run user code, wait on the I/O thread, hold a future's lock while it waits elsewhere.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "api/client_priv.h"
@@ -24,6 +25,7 @@ bool tinkc_future_done(const tinkc_future *cf)
 /* Needs f->shared.lock and a completed future. */
 static bool outcome(tinkc_future *f, tinkc_error *err)
 {
+    assert(f->shared.done);
     if (f->shared.err.code == TINKC_OK)
         return true;
     tkc_error_copy(err, &f->shared.err);

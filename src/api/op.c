@@ -5,6 +5,7 @@
  */
 #include "api/op.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@
 
 static void stop_op(tinkc_future *f, const tinkc_error *why)
 {
+    assert(tkc_loop_is_current(f->client->loop));
     if (f->io.stopping || tkc_op_is_done(f))
         return;
     f->io.stopping = true;
@@ -23,6 +25,7 @@ static void stop_op(tinkc_future *f, const tinkc_error *why)
 static void list_op(tinkc_future *f)
 {
     tinkc_client *client = f->client;
+    assert(!f->io.listed && !f->io.prev && !f->io.next);
     f->io.next = client->io.ops;
     if (f->io.next)
         f->io.next->io.prev = f;
@@ -34,6 +37,7 @@ static void unlist_op(tinkc_future *f)
 {
     if (!f->io.listed)
         return;
+    assert((f->io.prev ? f->io.prev->io.next : f->client->io.ops) == f);
     if (f->io.prev)
         f->io.prev->io.next = f->io.next;
     else
@@ -87,6 +91,7 @@ static void run_start(tkc_task *task)
 {
     tinkc_future *f = TKC_OWNER(task, tinkc_future, io.start_task);
     tinkc_client *client = f->client;
+    assert(tkc_loop_is_current(client->loop) && !f->io.started);
     list_op(f);
     f->io.started = true;
     pthread_mutex_lock(&f->shared.lock);
@@ -132,6 +137,8 @@ static void drop_done_fn(tkc_queue_item *item)
 static tinkc_future *new_future(tinkc_client *client, const tkc_op_class *class, tinkc_error *err)
 {
     size_t size = class->size ? class->size : sizeof(tinkc_future);
+    assert(size >= sizeof(tinkc_future) && class->operation && class->kind);
+    assert(class->start && class->stop);
     tinkc_future *f = tkc_zalloc(client->a, size, err);
     if (!f)
         return NULL;
@@ -168,6 +175,7 @@ bool tkc_op_try_submit(tinkc_future *f)
     if (!closed) {
         client->shared.running++;
         pthread_mutex_lock(&f->shared.lock);
+        assert(!f->shared.submitted && !f->shared.done);
         f->shared.submitted = true;
         pthread_mutex_unlock(&f->shared.lock);
         tkc_future_keep(f);
@@ -191,6 +199,7 @@ tinkc_future *tkc_op_submit(tinkc_future *f)
 /* Lines the callback up. Needs f->shared.lock, a completed future and a receiver. */
 static void push_done(tinkc_future *f)
 {
+    assert(f->shared.done && f->shared.done_fn && f->shared.done_queue);
     tkc_future_keep(f);
     if (!tkc_queue_push(f->shared.done_queue, &f->done_item))
         tkc_future_drop(f); /* not the last: the caller has one */
@@ -225,11 +234,13 @@ void tkc_op_complete(tinkc_future *f, const tinkc_error *err)
     if (!submitted)
         return;
     tinkc_client *client = f->client;
+    assert(tkc_loop_is_current(client->loop));
     if (err && err->code)
         tkc_telemetry_failure(client, f->class->operation, err, f->error_body);
     tkc_loop_disarm(client->loop, &f->io.limit_timer);
     unlist_op(f);
     pthread_mutex_lock(&client->shared.lock);
+    assert(client->shared.running > 0);
     if (--client->shared.running == 0)
         pthread_cond_broadcast(&client->shared.cond);
     pthread_mutex_unlock(&client->shared.lock);
@@ -238,6 +249,7 @@ void tkc_op_complete(tinkc_future *f, const tinkc_error *err)
 void tkc_future_watch(tinkc_future *f, tkc_task *task)
 {
     pthread_mutex_lock(&f->shared.lock);
+    assert(!f->shared.watcher); /* there is room for one */
     if (f->shared.done)
         tkc_loop_post(f->client->loop, task);
     else
@@ -285,6 +297,8 @@ void tkc_future_drop(tinkc_future *f)
     if (!tkc_ref_drop(&f->refs))
         return;
     tinkc_client *client = f->client;
+    assert(!f->io.listed && !f->done_item.queued);  /* either would count */
+    assert(f->shared.done || !f->shared.submitted); /* nobody's future goes unanswered */
     if (f->class->destroy)
         f->class->destroy(f);
     if (f->shared.done_queue)

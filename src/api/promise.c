@@ -8,6 +8,7 @@
  */
 #include "api/promise.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,6 +30,7 @@ static void poll_once(tkc_promise *p);
 
 static void finish(tkc_promise *p)
 {
+    assert(p->inner.running); /* it reports once */
     p->inner.running = false;
     tkc_loop_disarm(p->client->loop, &p->inner.timer);
     p->done(p);
@@ -57,6 +59,7 @@ static void timer_fired(tkc_timer *timer)
 
 static void poll_after(tkc_promise *p, int64_t ms)
 {
+    assert(ms >= 0 && p->inner.running);
     tkc_loop_arm(p->client->loop, &p->inner.timer, ms);
 }
 

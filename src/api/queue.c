@@ -5,6 +5,7 @@
  * May touch: its own lock and descriptor. Items belong to others.
  * Must not:  take another lock inside its own.
  */
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -68,6 +69,7 @@ void tkc_queue_drop(tinkc_queue *queue)
     if (!tkc_ref_drop(&queue->refs))
         return;
     tinkc_client *client = queue->client;
+    assert(!queue->running);
     close(queue->fd);
     pthread_cond_destroy(&queue->cond);
     pthread_mutex_destroy(&queue->lock);
@@ -98,6 +100,8 @@ static void show_state(tinkc_queue *queue)
 /* Needs the lock. */
 static void unlink_item(tinkc_queue *queue, tkc_queue_item *item)
 {
+    assert(item->queued && queue->n_items > 0 && (!item->is_event || queue->n_events > 0));
+    assert((item->prev ? item->prev->next : queue->first) == item);
     if (item->prev)
         item->prev->next = item->next;
     else
@@ -129,6 +133,7 @@ static tkc_queue_item *surplus_event(tinkc_queue *queue)
 bool tkc_queue_push(tinkc_queue *queue, tkc_queue_item *item)
 {
     tkc_queue_item *surplus = NULL;
+    assert(item->run);
     pthread_mutex_lock(&queue->lock);
     bool open = !queue->freed;
     if (open && !item->queued) {

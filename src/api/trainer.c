@@ -11,6 +11,7 @@
  */
 #include "api/trainer.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -58,6 +59,7 @@ void tkc_trainer_drop(tinkc_trainer *t)
     if (!t || !tkc_ref_drop(&t->refs))
         return;
     tinkc_client *client = t->client;
+    assert(!t->io.first && !t->io.mend.running); /* each of them holds the trainer */
     tkc_lost_free_all(t->io.lost);
     if (t->tokenizer)
         t->tokenizer_free(t->tokenizer);
@@ -95,6 +97,8 @@ static void run_head(tinkc_trainer *t);
 
 static void unlink_turn(tinkc_trainer *t, tkc_turn *turn)
 {
+    assert(turn->queued && (turn->prev ? turn->prev->next : t->io.first) == turn);
+    assert((turn->next ? turn->next->prev : t->io.last) == turn);
     if (turn->prev)
         turn->prev->next = turn->next;
     else
@@ -111,6 +115,7 @@ static void refuse_head(tinkc_trainer *t)
 {
     tinkc_error err = { 0 };
     tkc_turn *turn = t->io.first;
+    assert(turn && !t->io.head_runs && !t->io.mend.running);
     if (t->client->io.ended) {
         tkc_fail(&err, TINKC_E_CLOSED, "the client was closed");
     } else {
@@ -177,6 +182,7 @@ tkc_lost *tkc_lost_new(const tinkc_allocator *a, int64_t seq, const char *path,
 /* Nothing is under way any more; gives the reference of the attempt back. */
 static void end_mend(tinkc_trainer *t)
 {
+    assert(t->io.mend.running);
     tkc_buf_free(&t->io.mend.body);
     tkc_call_free(t->io.mend.call);
     t->io.mend.call = NULL;
@@ -205,6 +211,7 @@ static void mended(tkc_call *call)
 {
     tinkc_trainer *t = call->owner;
     tkc_lost *first = t->io.lost;
+    assert(first && t->io.mend.call == call);
     bool ok = call->err.code == TINKC_OK || give_up_lost(t, call);
     tkc_trainer_keep(t);
     end_mend(t);
@@ -272,6 +279,7 @@ static void lost_written(tkc_offload *o)
 /* False: it could not even be begun. */
 static bool begin_mend(tinkc_trainer *t)
 {
+    assert(t->io.broken.code && !t->io.mend.running && !t->io.head_runs);
     if (!t->io.lost || t->client->io.ended)
         return false;
     t->io.mend.running = true;
@@ -310,6 +318,7 @@ static void run_head(tinkc_trainer *t)
 
 void tkc_turn_join(tinkc_trainer *t, tkc_turn *turn)
 {
+    assert(tkc_loop_is_current(t->client->loop) && !turn->queued && turn->go);
     turn->prev = t->io.last;
     turn->next = NULL;
     if (t->io.last)
@@ -337,6 +346,7 @@ void tkc_turn_leave(tinkc_trainer *t, tkc_turn *turn)
 int64_t tkc_turn_take(tinkc_trainer *t, size_t n)
 {
     int64_t first = t->io.next_seq;
+    assert(n > 0 && first >= 1 && t->io.head_runs); /* only whose turn it is takes numbers */
     t->io.next_seq += (int64_t)n;
     return first;
 }
@@ -344,10 +354,12 @@ int64_t tkc_turn_take(tinkc_trainer *t, size_t n)
 void tkc_turn_give_back(tinkc_trainer *t, size_t n)
 {
     t->io.next_seq -= (int64_t)n;
+    assert(t->io.next_seq >= 1);
 }
 
 void tkc_trainer_break(tinkc_trainer *t, const tinkc_error *why, tkc_lost *lost)
 {
+    assert(why->code); /* it is what says that the trainer is broken */
     if (!t->io.broken.code)
         t->io.broken = *why;
     if (!lost) { /* beyond repair */

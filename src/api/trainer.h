@@ -88,7 +88,7 @@ void tkc_turn_leave(tinkc_trainer *, tkc_turn *);
 /* Numbers for n requests; they may be given back while the turn lasts. */
 int64_t tkc_turn_take(tinkc_trainer *, size_t n);
 void tkc_turn_give_back(tinkc_trainer *, size_t n);
-/* A number is lost: those behind fail. `lost` (may be NULL: no way to mend it) is taken over. */
+/* Numbers are lost: those behind fail. `lost` (a list; NULL: no way to mend it) is taken over. */
 void tkc_trainer_break(tinkc_trainer *, const tinkc_error *why, tkc_lost *lost);
 
 /* What became of a submit. */
