@@ -1,0 +1,165 @@
+"""Damaged requests against a server: it must answer each with a clear status and go on.
+
+Usage: hostile.py URL. Valid JSON and protobuf bodies are changed at random (with a fixed seed) and
+sent to every endpoint. No answer may be a 5xx, every refusal must be {"detail", "code"}, and no
+number that a damaged training request used up may hold up the next one.
+"""
+import copy, http.client, json, random, struct, sys
+from urllib.parse import urlparse
+
+URL = urlparse(sys.argv[1])
+connection = http.client.HTTPConnection(URL.hostname, URL.port, timeout=60)
+rng = random.Random(7)
+
+
+def check(condition, what):
+    if not condition:
+        raise SystemExit(f"FAILED: {what}")
+
+
+def post(path, body, kind="application/json"):
+    body = body if isinstance(body, bytes) else json.dumps(body).encode()
+    connection.request("POST", f"/api/v1/{path}", body, {"X-API-Key": "tml-x", "Content-Type": kind})
+    answer = connection.getresponse()
+    data = answer.read()
+    check(answer.status < 500, f"{path} {body[:300]}: {answer.status} {data[:300]}")
+    if answer.status >= 400 and answer.status != 408:
+        refusal = json.loads(data)
+        check(isinstance(refusal["detail"], str) and refusal["code"], f"{path}: {data[:300]}")
+    if answer.getheader("Content-Type", "").startswith("text/event-stream"):
+        return answer.status, {}
+    return answer.status, json.loads(data)
+
+
+def wait(request_id):
+    while True:
+        status, answer = post("retrieve_future", {"request_id": request_id})
+        if status != 408:
+            return answer
+
+
+def new_model(session, number):
+    _, promise = post("create_model", {"session_id": session, "model_seq_id": number, "base_model": "nano",
+                                       "lora_config": {"rank": 2, "seed": 1}})
+    return wait(promise["request_id"])["model_id"]
+
+
+def step(model, number):
+    adam = dict(learning_rate=1e-4, beta1=0.9, beta2=0.95, eps=1e-12, weight_decay=0.0, grad_clip_norm=0.0)
+    return {"model_id": model, "seq_id": number, "adam_params": adam}
+
+
+# ---- protobuf, by hand ----
+
+def varint(n):
+    return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + varint(n >> 7)
+
+
+def part(field, data):
+    return bytes([field << 3 | 2]) + varint(len(data)) + data
+
+
+def tensor(dtype, data, n):
+    return part(1, data) + b"\x18" + varint(dtype) + part(4, varint(n))
+
+
+def a_pass():
+    chunk = part(1, part(1, part(1, struct.pack("<3i", 5, 6, 7))))
+    inputs = {b"target_tokens": tensor(2, struct.pack("<3q", 6, 7, 8), 3),
+              b"weights": tensor(1, struct.pack("<3f", 0, 1, 1), 3)}
+    entries = b"".join(part(2, part(1, k) + part(2, v)) for k, v in inputs.items())
+    return part(3, chunk + entries) + part(4, b"cross_entropy")
+
+
+def damaged(data):
+    data = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 4, 8))):
+        at, how = rng.randrange(len(data)), rng.random()
+        if how < 0.6:
+            data[at] = rng.randrange(256)
+        elif how < 0.8 and len(data) > 10:
+            del data[at:at + rng.randrange(1, 9)]
+        else:
+            data[at:at] = rng.randbytes(rng.randrange(1, 9))
+    return bytes(data)
+
+
+def protobuf(session, rounds):
+    model, number = new_model(session, 0), 0
+    for _ in range(rounds):
+        number += 1
+        head = part(1, model.encode()) + b"\x10" + varint(number)
+        status, promise = post("forward_backward", head + damaged(a_pass()), "application/x-protobuf")
+        if status == 404:  # it is whole and names another model
+            number -= 1
+        elif status == 200:
+            wait(promise["request_id"])
+    _, promise = post("optim_step", step(model, number + 1))
+    check("metrics" in wait(promise["request_id"]), "training goes on after damaged passes")
+    print(f"ok: {rounds} damaged passes")
+
+
+# ---- JSON ----
+
+VALUES = [None, True, 0, -1, 3, 2 ** 31, 2 ** 53, 2 ** 63 - 1, 2 ** 63, -2 ** 63, 2 ** 64, 10 ** 40, 1e308, -0.0,
+          0.5, "", "a", "\0", "\u00e9" * 50, "../..", "x" * 5000, [], [[]], [1] * 3000, ["a"] * 300, {}, {"a": 1}]
+
+
+def places(value, before=()):
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield before + (key,)
+        yield from places(inner, before + (key,))
+
+
+def changed(body):
+    body = copy.deepcopy(body)
+    *way, key = rng.choice(list(places(body)))
+    inside = body
+    for name in way:
+        inside = inside[name]
+    if rng.random() < 0.2:
+        del inside[key]
+    else:
+        inside[key] = copy.deepcopy(rng.choice(VALUES))
+    text = json.dumps(body).encode()
+    return text[:rng.randrange(len(text))] if rng.random() < 0.1 else text
+
+
+def json_bodies(session, rounds):
+    model = new_model(session, 1)
+    _, made = post("create_sampling_session",
+                   {"session_id": session, "sampling_session_seq_id": 0, "base_model": "nano"})
+    prompt = {"chunks": [{"type": "encoded_text", "tokens": [5, 6, 7]}]}
+    sample = {"sampling_session_id": made["sampling_session_id"], "num_samples": 2, "prompt": prompt,
+              "sampling_params": {"max_tokens": 3, "seed": 1, "stop": ["x"], "temperature": 1.0}}
+    inputs = {"target_tokens": {"data": [6, 7, 8], "dtype": "int64"},
+              "weights": {"data": [0, 1, 1], "dtype": "float32", "shape": [3]}}
+    data = {"loss_fn": "cross_entropy", "data": [{"model_input": prompt, "loss_fn_inputs": inputs}]}
+    path = f"tinker://{model}/weights/a"
+    bodies = {
+        "create_session": {"tags": ["a"], "user_metadata": {"a": "b"}, "sdk_version": "x"},
+        "create_model": {"session_id": session, "model_seq_id": 1, "base_model": "nano",
+                         "lora_config": {"rank": 2, "seed": 1}},
+        "forward_backward": {"model_id": model, "seq_id": 1, "forward_backward_input": data},
+        "optim_step": step(model, 1),
+        "save_weights": {"model_id": model, "seq_id": 1, "path": "b", "ttl_seconds": 100, "overwrite": True},
+        "save_weights_for_sampler": {"model_id": model, "seq_id": 1, "path": "b"},
+        "load_weights": {"model_id": model, "seq_id": 1, "path": path, "optimizer": True},
+        "asample": sample, "stream_sample": {**sample, "num_samples": 1},
+        "weights_info": {"tinker_path": path}, "get_info": {"model_id": model},
+        "session_heartbeat": {"session_id": session}, "retrieve_future": {"request_id": "1-x:1"},
+    }
+    for _ in range(rounds):
+        name = rng.choice(sorted(bodies))
+        post(name, changed(bodies[name]))
+    print(f"ok: {rounds} changed JSON bodies")
+
+
+def main():
+    _, made = post("create_session", {"tags": [], "sdk_version": "x"})
+    protobuf(made["session_id"], 600)
+    json_bodies(made["session_id"], 1500)
+
+
+main()
