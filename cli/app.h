@@ -71,6 +71,10 @@ struct cli_app {
     tinkc_engine *engine; /* with the local engine */
     tinkc_queue *events;  /* of the client: failed attempts, for whoever waits */
     char failing[240];    /* the last one in words; "" = none since the last wait began */
+    /* The library fetches a result for as long as it takes; we give up after --retry-for. */
+    int64_t retry_window_ms;
+    int64_t trouble_ms, next_try_ms; /* since when attempts fail, 0 = they do not; the next one */
+    char trouble[200];
     /* Told of each failed attempt besides, or NULL; runs while somebody waits. */
     void (*on_retry)(const tinkc_event *, void *user);
     void *on_retry_user;

@@ -220,7 +220,7 @@ static void fill_options(cli_app *app, tinkc_client_options *o)
     o->log_level = app->verbose >= 2   ? TINKC_LOG_DEBUG
                    : app->verbose == 1 ? TINKC_LOG_INFO
                                        : TINKC_LOG_ERROR;
-    o->retry_window_ms = retry_window_ms(app);
+    o->retry_window_ms = app->retry_window_ms = retry_window_ms(app);
     /* Ten attempts at one exchange take a minute by themselves: with less than that to spend, the
      * time alone decides. */
     o->max_retries = o->retry_window_ms < 60000 ? 1 : 0;
@@ -292,6 +292,13 @@ static void note_retry(const tinkc_event *e, void *user)
     cli_format_duration((double)e->left_ms / 1000, left);
     (void)snprintf(app->failing, sizeof app->failing, "%.120s; trying again%s%s", e->text,
                    e->left_ms > 0 ? " for " : "", e->left_ms > 0 ? left : "");
+    if (e->left_ms == TINKC_FOREVER) {
+        int64_t now = cli_now_ms();
+        if (!app->trouble_ms || e->wait_ms <= 1000) /* the first wait: it had worked before */
+            app->trouble_ms = now;
+        app->next_try_ms = now + e->wait_ms;
+        (void)snprintf(app->trouble, sizeof app->trouble, "%s", e->text);
+    }
     if (app->on_retry)
         app->on_retry(e, app->on_retry_user);
 }

@@ -32,6 +32,14 @@ static void show_wait(cli_app *app, tinkc_future *f, const char *label, int64_t 
     tinkc_text_free(&why);
 }
 
+/* Attempts have failed for --retry-for, and the last one did: the next is still to come. */
+static bool tried_enough(const cli_app *app)
+{
+    int64_t now = cli_now_ms();
+    return app->trouble_ms && now - app->trouble_ms >= app->retry_window_ms &&
+           now < app->next_try_ms;
+}
+
 static void show_bytes(cli_progress *bar, tinkc_future *f)
 {
     int64_t have = 0, total = -1;
@@ -47,6 +55,7 @@ static bool wait_for(cli_app *app, tinkc_future *f, const char *label, int patie
     enum { SLICE_MS = 100 };
     int64_t begun_ms = cli_now_ms(), said_ms = begun_ms;
     app->failing[0] = '\0';
+    app->trouble_ms = 0;
     cli_catch_signals();
     while (f && !err->code) {
         tinkc_error slice = { 0 };
@@ -66,6 +75,9 @@ static bool wait_for(cli_app *app, tinkc_future *f, const char *label, int patie
         } else if (cli_now_ms() > app->deadline_ms) {
             tinkc_future_cancel(f);
             tinkc_error_set(err, TINKC_E_DEADLINE, "the time given with --timeout has run out");
+        } else if (tried_enough(app)) {
+            tinkc_future_cancel(f);
+            tinkc_error_set(err, TINKC_E_CONNECTION, app->trouble);
         } else if (!bar || bar->done == 0) {
             show_wait(app, f, label, begun_ms, &said_ms);
         }

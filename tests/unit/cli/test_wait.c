@@ -140,6 +140,29 @@ static void test_deadline(void **state)
     assert_true(script.cancelled);
 }
 
+/* Attempts that fail for longer than --retry-for end the wait, but only while the next one is to
+ * come: when it is under way, or has worked, nothing is known. */
+static void test_gives_up(void **state)
+{
+    (void)state;
+    static const cli_command command = { .noun = "run" };
+    for (int due = 0; due < 2; due++) {
+        int64_t now = cli_now_ms();
+        cli_app app = { .command = &command,
+                        .quiet = true,
+                        .deadline_ms = INT64_MAX,
+                        .retry_window_ms = 1000,
+                        .trouble_ms = now - 2000,
+                        .next_try_ms = due ? now - 1 : now + 60000,
+                        .trouble = "connection refused" };
+        assert_int_equal(tried_enough(&app), !due);
+        app.trouble_ms = now - 500;
+        assert_false(tried_enough(&app));
+        app.trouble_ms = 0;
+        assert_false(tried_enough(&app));
+    }
+}
+
 static void test_nothing_to_wait_for(void **state)
 {
     (void)state;
@@ -151,8 +174,11 @@ static void test_nothing_to_wait_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_completes_at_every_moment), cmocka_unit_test(test_signal_cancels),
-        cmocka_unit_test(test_signal_with_the_result),    cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_completes_at_every_moment),
+        cmocka_unit_test(test_signal_cancels),
+        cmocka_unit_test(test_signal_with_the_result),
+        cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_gives_up),
         cmocka_unit_test(test_nothing_to_wait_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
