@@ -3,6 +3,7 @@
  * Bytes are gathered first; what is no UTF-8 becomes U+FFFD, one for each maximal part that could
  * have begun a character. A decoder keeps back at most three bytes that may still become one.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "tokenizer/tokenizer.h"
@@ -130,6 +131,7 @@ static bool append_mended(tinkc_text *out, const unsigned char *p, size_t len, t
         bool may_go_on;
         size_t n = tkc_utf8_broken(p, len, &may_go_on);
         if (may_go_on && left) {
+            assert(len < sizeof left->bytes);
             memcpy(left->bytes, p, len);
             left->n = len;
             break;

@@ -4,6 +4,7 @@
  * call lasts. The result never depends on the number of threads: a text is cut only where every
  * pre-tokeniser ends a piece whatever stands around.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "tokenizer/added.h"
@@ -123,6 +124,7 @@ static bool encode_valid(text_job *t, size_t from, size_t to)
     tkc_added_search search = { 0 };
     tkc_added_match m;
     size_t done = from;
+    assert(from <= to);
     while (tkc_added_next(set, t->text + from, to - from, t->special == TINKC_SPECIAL_SOME, &search,
                           &m)) {
         bool gap = from + m.start > done; /* else found in what the token before swallowed */

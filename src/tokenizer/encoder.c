@@ -9,6 +9,7 @@
  */
 #include "tokenizer/encoder.h"
 
+#include <assert.h>
 #include <string.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -221,7 +222,9 @@ static __attribute__((noinline)) size_t new_word(const tkc_encoder *e, const uns
         memcpy(out, split->ids, split->n * sizeof *out);
         return split->n;
     }
+    assert(len > 0 && len <= TKC_WORD_BYTES);
     size_t n = merge_word(e, p, len, is_part(k) ? TKC_TOKEN_REACHABLE : TKC_TOKEN_WHOLE, out);
+    assert(n <= len);
     if (n <= TKC_WORD_IDS) {
         slot[1] = slot[0];
         slot->lo = k.lo;
@@ -274,6 +277,7 @@ TKC_INLINE int32_t *push_word(const tkc_encoder *e, queue *q, const unsigned cha
                               key k, int32_t *out)
 {
     size_t n = q->n++;
+    assert(n < QUEUE && len > 0 && len <= TKC_WORD_BYTES);
     q->word[n].k = k;
     q->word[n].line = slot_of(e->s, k);
     q->word[n].p = p;
@@ -312,6 +316,7 @@ static bool put_merged(tkc_encoder *e, const unsigned char *p, size_t len)
     int64_t n = tkc_bpe(e->t, &e->s->work, p, len, e->out->data + e->out->len, e->err);
     if (n < 0)
         return false;
+    assert((size_t)n <= len);
     e->out->len += (size_t)n;
     return true;
 }
@@ -384,6 +389,7 @@ static const unsigned char *push_parts(tkc_encoder *e, queue *q, const unsigned 
 {
     const uint64_t mark = e->t->ignore_merges ? PART : 0;
     const uint8_t flag = e->t->ignore_merges ? TKC_TOKEN_REACHABLE : TKC_TOKEN_WHOLE;
+    assert(stop <= end);
     for (const unsigned char *next; p < stop; p = next) {
         next = part_end(e->t, p, end);
         size_t n = (size_t)(next - p);

@@ -5,6 +5,7 @@
  */
 #include "tokenizer/nfc.h"
 
+#include <assert.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -81,6 +82,7 @@ static bool change_around_young(const unsigned char *text, size_t from, size_t t
                                 tkc_origins *o, tinkc_error *err)
 {
     size_t start = from;
+    assert(from <= to);
     for (size_t at = from; at < to;) {
         const unsigned char *p = text + at;
         bool young = tkc_nfc_of(tkc_next_char(&p)) & TKC_NFC_YOUNG;

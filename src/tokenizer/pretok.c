@@ -1,6 +1,8 @@
 /* pretok.c - reading and running the pre-tokenizer chain. May touch: scanners and regexes. */
 #include "tokenizer/pretok.h"
 
+#include <assert.h>
+
 #include "base/str.h"
 
 /* ---- reading ---- */
@@ -211,6 +213,7 @@ static bool run_step(const run *r, size_t k, span s);
 /* The part [from, to) of a span. */
 static span part_of(span s, size_t from, size_t to)
 {
+    assert(from <= to && to <= s.len);
     size_t skew = from < s.skew ? s.skew - from : 0;
     return (span){ s.p + from, to - from, skew,
                    from > s.skew ? s.origin + from - s.skew : s.origin };

@@ -4,6 +4,7 @@
  * their own merges reach, how they come about, where a text can be cut) is what lets encoding run
  * in time proportional to the text; bpe.c says why it is exact.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "tokenizer/bpe.h"
@@ -150,6 +151,7 @@ static bool add_pair(build *b, const tkc_merge *m)
 {
     uint64_t h = tkc_pair_hash(m->left, m->right), mask = b->n_pairs - 1;
     uint64_t at = h >> b->t.pair_shift, bit = h >> b->t.filter_shift;
+    assert(m->left < b->t.n && m->right < b->t.n && m->id < b->t.n && m->rank < b->t.n_ranks);
     for (int probes = 0; b->pairs[at] != TKC_NO_PAIR; at = (at + 1) & mask) {
         if ((b->pairs[at] ^ tkc_pair_key(m->left, m->right)) >> 24 == 0)
             break; /* a repeated pair keeps its last rank */
