@@ -33,6 +33,7 @@ typedef struct batch {
     json_t *have;                  /* --resume: ids that the output has */
     size_t n_read, n_done, n_failed;
     bool ended;
+    bool lost; /* the service does not answer any more: the rest is not waited for */
 } batch;
 
 static json_t *line_messages(const json_t *line, const char *text)
@@ -170,7 +171,7 @@ static void finish(batch *b, size_t index)
 {
     slot *s = &b->slots[index];
     tinkc_error err = { 0 };
-    bool dropped = cli_stop_signal() && !s->error && !tinkc_future_done(s->future);
+    bool dropped = (b->lost || cli_stop_signal()) && !s->error && !tinkc_future_done(s->future);
     if (dropped)
         tinkc_future_cancel(s->future);
     bool ok = !dropped && !s->error && cli_wait(b->app, s->future, NULL, &err);
@@ -181,6 +182,8 @@ static void finish(batch *b, size_t index)
                               : err.message);
         b->n_done++;
         b->n_failed += !ok;
+        b->lost = b->lost || err.code == TINKC_E_CONNECTION;
+        b->ended = b->ended || b->lost;
     }
     tinkc_future_free(s->future);
     json_decref(s->line);
@@ -314,6 +317,9 @@ static int run_batch(batch *b)
     cli_progress_end(&bar);
     if (cli_stop_signal())
         return cli_stop_exit();
+    if (!bad && b->lost)
+        bad = cli_fail(b->app, "network", "the same with --resume goes on where it stopped",
+                       "the service does not answer: stopped after %zu lines", b->n_done);
     if (!bad && b->n_failed)
         bad = cli_fail(b->app, b->n_failed == b->n_done ? "request_failed" : "partial_failure",
                        NULL, "%zu of %zu lines failed", b->n_failed, b->n_done);
