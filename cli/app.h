@@ -64,6 +64,7 @@ struct cli_app {
     int verbose;
     bool quiet, color, progress, headers, truncate, yes, compat, offline;
     bool stdout_tty, stderr_tty, stdin_tty, utf8;
+    bool draws; /* stderr is a terminal on which a line can be written anew */
     int64_t started_ms;
     int64_t deadline_ms; /* of the machine's clock; INT64_MAX = none */
 

@@ -57,6 +57,11 @@ int cli_stop_exit(void)
 
 /* ---- streams ---- */
 
+static bool is_dumb(const char *term)
+{
+    return strcmp(term, "dumb") == 0;
+}
+
 static bool want_color(const cli_app *app)
 {
     const char *term = getenv("TERM");
@@ -70,7 +75,7 @@ static bool want_color(const cli_app *app)
         return false;
     if ((force && *force && strcmp(force, "0") != 0) || (force2 && *force2))
         return true;
-    return app->stdout_tty && !(term && strcmp(term, "dumb") == 0);
+    return app->stdout_tty && !(term && is_dumb(term));
 }
 
 void cli_term_setup(cli_app *app)
@@ -80,6 +85,8 @@ void cli_term_setup(cli_app *app)
     app->stdin_tty = isatty(STDIN_FILENO);
     app->stdout_tty = isatty(STDOUT_FILENO);
     app->stderr_tty = isatty(STDERR_FILENO);
+    const char *term = getenv("TERM");
+    app->draws = app->stderr_tty && !(term && is_dumb(term));
     cli_term_color(app);
 }
 
@@ -127,7 +134,7 @@ static void draw_line(const char *text)
 void cli_status(const cli_app *app, bool now, const char *format, ...)
 {
     char text[512];
-    if (app->quiet || !app->progress || !app->stderr_tty)
+    if (app->quiet || !app->progress || !app->draws)
         return;
     if (!now && cli_now_ms() - line_drawn_ms < 100)
         return;
@@ -188,7 +195,7 @@ void cli_progress_step(cli_progress *p, int64_t done, int64_t total, const char 
     p->total = total;
     if (p->app->quiet || !p->app->progress)
         return;
-    if (p->app->stderr_tty) {
+    if (p->app->draws) {
         if (now - p->drawn_ms >= 100 || (total >= 0 && done == total)) {
             draw_bar(p, text);
             p->drawn_ms = now;

@@ -23,7 +23,7 @@ static void show_wait(cli_app *app, tinkc_future *f, const char *label, int64_t 
     const char *status = app->failing[0] ? app->failing : tinkc_future_status(f, &why, NULL);
     /* A failed attempt is told soon, and once; what merely takes long, every half minute. */
     bool failing = *said_ms == begun_ms && now - begun_ms >= 2000 && app->failing[0];
-    if (now - begun_ms >= 1000 && app->stderr_tty) {
+    if (now - begun_ms >= 1000 && app->draws) {
         cli_status(app, false, "%s: %s %s", what, status, took);
     } else if (failing || now - *said_ms >= 30000) {
         cli_note(app, "%s: %s %s", what, status, took);

@@ -29,14 +29,16 @@ int cli_set_value(cli_app *app, const char *name, const char *text, const char *
     (void)app, (void)name, (void)text, (void)origin;
     return 0;
 }
-int cli_fail(const cli_app *app, const char *code, const char *hint, const char *format, ...)
+int cli_fail_at(const cli_app *app, const char *file, int line, const char *code, const char *hint,
+                const char *format, ...)
 {
-    (void)app, (void)code, (void)hint, (void)format;
+    (void)app, (void)file, (void)line, (void)code, (void)hint, (void)format;
     return 2;
 }
-void cli_warn(const cli_app *app, const char *format, ...)
+void cli_say_at(const cli_app *app, const char *file, int line, const char *level,
+                const char *format, ...)
 {
-    (void)app, (void)format;
+    (void)app, (void)file, (void)line, (void)level, (void)format;
 }
 #include "../cli/files.c"
 #include "../cli/text.c"

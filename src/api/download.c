@@ -463,6 +463,10 @@ static bool download_to_disk(download_op *op, tinkc_error *err)
         op->source.changed = false;
         ok = clear_partial(op, err) && fetch_once(op, unpacks, err);
     }
+    if (!ok && op->source.pos == 0) { /* nothing came: nothing to go on from */
+        tinkc_error ignored = { 0 };
+        clear_partial(op, &ignored);
+    }
     if (!ok || !place(op, flat, err))
         return false;
     op->result.target = flat ? op->dir : op->target;

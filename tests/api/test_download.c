@@ -366,6 +366,8 @@ static void a_service_that_is_down_is_told_once(void **state)
     assert_false(tinkc_future_wait(f, 60000, &w.err));
     assert_int_equal(w.err.http_status, 500);
     assert_in_range(w.s.archives, 1, 2); /* with its one retry */
+    assert_false(there(&w, NAME ".partial"));
+    assert_false(there(&w, NAME ".partial.state"));
     tinkc_future_free(f);
     tinkc_client_free(brief);
     close_world(&w);

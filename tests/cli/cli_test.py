@@ -433,9 +433,9 @@ def compatibility():
     check("data check is 1", old("data", "check", "/dev/null").returncode == 1)
 
 
-def on_terminal(*args, typed=b""):
+def on_terminal(*args, typed=b"", term="xterm"):
     """Runs under a pseudo-terminal; what was on the screen, and the exit code."""
-    env = dict(base_env, TERM="xterm", ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", ""))
+    env = dict(base_env, TERM=term, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", ""))
     pid, fd = pty.fork()
     if pid == 0:
         os.chdir(home)
@@ -461,6 +461,9 @@ def prompts():
     for typed, code in ((b"n\n", 11), (b"\n", 11), (b"\x04", 11), (b"YES\n", 0), (b"what\ny\n", 0), (b"\x03", 130)):
         screen, got = on_terminal("checkpoint", "delete", p1, typed=typed)
         check(f"prompt answered {typed}", got == code and ("cancelled" in screen) == (code == 11), (got, screen))
+    for term in ("xterm", "dumb"):
+        screen, got = on_terminal("checkpoint", "download", "tinker://run-1/sampler_weights/final", "-o", f"on-{term}", term=term)
+        check(f"progress on {term}", got == 0 and ("\033" in screen) == (term == "xterm"), (got, screen))
     screen, got = on_terminal("session", "move", "s-1", "--project", "p", typed=b"n\n")
     check("move declined", got == 11 and "cancelled" in screen, (got, screen))
     exits(2, "session", "move", "s-1", "--project", "p", says="--yes")
