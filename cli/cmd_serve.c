@@ -27,9 +27,34 @@ typedef struct settings {
     size_t n;
 } settings;
 
+/* Options that are settings under a name of their own. */
+static const char *const named[][2] = {
+    { "max-context", "max_context" },
+    { "max-batch-tokens", "max_batch_tokens" },
+    { "max-adapters", "max_models" },
+};
+
+/* Takes "NAME=VALUE", which is cut at `equals`. */
+static void add_setting(settings *s, char *text, size_t equals)
+{
+    text[equals] = '\0';
+    s->texts[s->n] = text;
+    s->pairs[2 * s->n] = text;
+    s->pairs[2 * s->n + 1] = text + equals + 1;
+    s->n++;
+}
+
 static int read_settings(cli_app *app, settings *s)
 {
     const char *text;
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        char *made;
+        if (!cli_given(app, named[i][0]))
+            continue;
+        if (asprintf(&made, "%s=%lld", named[i][1], (long long)cli_int(app, named[i][0])) < 0)
+            return cli_fail(app, "internal", NULL, "out of memory");
+        add_setting(s, made, strlen(named[i][1]));
+    }
     for (size_t i = 0; (text = cli_text_at(app, "set", i)); i++) {
         const char *equals = strchr(text, '=');
         if (!equals || equals == text || s->n == MAX_SETTINGS)
@@ -38,11 +63,7 @@ static int read_settings(cli_app *app, settings *s)
         char *copy = strdup(text);
         if (!copy)
             return cli_fail(app, "internal", NULL, "out of memory");
-        copy[equals - text] = '\0';
-        s->texts[s->n] = copy;
-        s->pairs[2 * s->n] = copy;
-        s->pairs[2 * s->n + 1] = copy + (equals - text) + 1;
-        s->n++;
+        add_setting(s, copy, (size_t)(equals - text));
     }
     return 0;
 }

@@ -357,9 +357,9 @@ static bool make_room(tke_infer *e, tke_seq *s, size_t n)
 /* Rows of this step, oldest sequences first. */
 static void choose_entries(tke_infer *e)
 {
-    size_t chunk = e->o.prefill_chunk;
+    size_t chunk = e->o.prefill_chunk, rows = e->max_rows;
     e->n_entries = 0;
-    for (size_t i = 0; i < e->n_running && e->n_entries < e->o.max_running;) {
+    for (size_t i = 0; i < e->n_running && e->n_entries < e->o.max_running && rows;) {
         tke_seq *s = e->running[i];
         if (s->state != TKE_SEQ_RUNNING) { /* its request failed while making room */
             i++;
@@ -368,12 +368,15 @@ static void choose_entries(tke_infer *e)
         size_t left = tke_seq_length(s) - s->n_computed, n = left;
         if (left > 1 && n > chunk)
             n = chunk;
+        if (n > rows)
+            n = rows;
         if (n == 0 || !make_room(e, s, n)) {
             i += i < e->n_running && e->running[i] == s;
             continue;
         }
         if (left > 1)
             chunk -= n;
+        rows -= n;
         e->entries[e->n_entries++] =
             (tke_entry){ .seq = s, .first_pos = s->n_computed, .n_rows = n };
         i++;

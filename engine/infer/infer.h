@@ -23,6 +23,7 @@ typedef struct tke_infer_options {
     size_t kv_bytes;      /* of the cache; 0 = 256 MiB */
     size_t prefill_chunk; /* most prompt tokens in one step; 0 = 512 */
     size_t max_running;   /* most sequences decoded in one step; 0 = 256 */
+    size_t max_rows;      /* most tokens in one step, of prompts and all; 0 = the two together */
     bool no_prefix_cache;
 } tke_infer_options;
 

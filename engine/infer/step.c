@@ -73,6 +73,8 @@ bool tke_step_init(tke_infer *e, tinkc_error *err)
 {
     size_t vocab = tke_model_config(e->model)->vocab;
     e->max_rows = e->o.max_running + e->o.prefill_chunk;
+    if (e->o.max_rows && e->max_rows > e->o.max_rows)
+        e->max_rows = e->o.max_rows;
     e->chunk = CHUNK_REALS / vocab;
     if (e->chunk > CHUNK_MAX)
         e->chunk = CHUNK_MAX;

@@ -76,8 +76,7 @@ void tke_front_capabilities(tke_call *call)
     for (size_t at = 0; models && (e = tkc_map_next(&svc->bases, &at));) {
         const tke_base *base = e->value;
         tkc_supported_model one = { .model_name = base->name };
-        one.max_context_length =
-            (tkc_opt_i64)TKC_SOME((int64_t)tke_model_config(base->model)->context);
+        one.max_context_length = (tkc_opt_i64)TKC_SOME((int64_t)base->context);
         size_t i = n++;
         for (; i > 0 && strcmp(models[i - 1].model_name, one.model_name) > 0; i--)
             models[i] = models[i - 1];

@@ -262,7 +262,7 @@ static bool take_params(tke_call *call, const tkc_sample_request *in, tke_job *j
     const tke_settings *set = &call->svc->set;
     const tkc_sampling_params *p = &in->sampling_params;
     tke_gen_request *gen = &job->in.sample.gen;
-    int64_t context = (int64_t)tke_model_config(job->in.sample.base->model)->context;
+    int64_t context = (int64_t)job->in.sample.base->context;
     int64_t n = (int64_t)gen->n_prompt;
     int64_t max_tokens = p->max_tokens.is == TKC_GIVEN ? p->max_tokens.value : context - n;
     if (in->num_samples < 1 || in->num_samples > set->max_num_samples) {

@@ -96,8 +96,11 @@ static bool datum_input(tke_job *job, const tkc_named_tensor *t, size_t vocab, s
     return true;
 }
 
-static bool check_datum(tke_job *job, const tkc_datum *d, const tke_config *config, size_t index)
+static bool check_datum(tke_job *job, const tke_base *base, const tkc_datum *d, size_t index)
 {
+    const tke_config *config = tke_model_config(base->model);
+    /* What an earlier start accepted is done again, whatever this one offers. */
+    size_t context = job->replayed ? config->context : base->context;
     tinkc_error *err = &job->invalid;
     tke_datum *out = &job->in.pass.data[index];
     tke_input *inputs = tkc_arena_array(&job->arena, d->inputs.len + 1, sizeof *inputs, err);
@@ -108,13 +111,12 @@ static bool check_datum(tke_job *job, const tkc_datum *d, const tke_config *conf
             return false;
     return tke_datum_bind(out, &job->in.pass.loss, inputs, d->inputs.len,
                           job->kind == TKE_JOB_FORWARD, index, err) &&
-           tke_datum_check(out, config->vocab, config->context, index, err);
+           tke_datum_check(out, config->vocab, context, index, err);
 }
 
 static void check_pass(tke_job *job, const tke_run *run)
 {
     const tkc_forward_backward_request *r = job->in.pass.request;
-    const tke_config *config = tke_model_config(run->base->model);
     tinkc_error *err = &job->invalid;
     size_t n_keys = r->loss_fn_config.len;
     tke_loss_key *keys = tkc_arena_array(&job->arena, n_keys + 1, sizeof *keys, err);
@@ -137,7 +139,7 @@ static void check_pass(tke_job *job, const tke_run *run)
     if (!job->in.pass.data)
         return;
     job->in.pass.n_data = r->data.len;
-    for (size_t i = 0; i < r->data.len && check_datum(job, &r->data.data[i], config, i); i++)
+    for (size_t i = 0; i < r->data.len && check_datum(job, run->base, &r->data.data[i], i); i++)
         job->in.pass.n_tokens += (int64_t)job->in.pass.data[i].n;
 }
 

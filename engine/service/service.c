@@ -43,6 +43,9 @@ static const setting known[] = {
     { "train_share", offsetof(tke_settings, train_share), -1, 0, 1 },
     INT(kv_bytes, 1, 1 << 20, INT64_MAX),
     INT(prefill_chunk, 1, 1, 1 << 20),
+    INT(max_context, 1, 0, 1 << 26),
+    INT(max_batch_tokens, 1, 0, 1 << 30),
+    INT(max_models, 1, 0, 1 << 20),
     INT(max_sample_queue, 1, 1, 1 << 20),
     INT(max_queued_tokens, 1, 1, INT64_MAX),
     INT(max_queued_bytes, 1, 1 << 16, INT64_MAX),
@@ -87,10 +90,12 @@ static bool set_number(tke_settings *set, const setting *s, const char *value, t
     unsigned char *at = (unsigned char *)set + s->offset;
     double d;
     int64_t i = 0;
-    if (!tkc_parse_double(tkc_str(value), false, &d) || d < (double)s->min || d > (double)s->max)
+    bool whole = s->scale == 1; /* times may be fractions of a second */
+    if (!tkc_parse_double(tkc_str(value), false, &d) || d < (double)s->min || d > (double)s->max ||
+        (whole && d < 9e15 && (double)(int64_t)d < d))
         return tkc_fail(err, TINKC_E_ARGUMENT,
-                        "setting %s: '%.60s' is not a number from %lld to %lld", s->name, value,
-                        (long long)s->min, (long long)s->max);
+                        "setting %s: '%.60s' is not a %snumber from %lld to %lld", s->name, value,
+                        whole ? "whole " : "", (long long)s->min, (long long)s->max);
     if (s->scale < 0) {
         memcpy(at, &d, sizeof d);
         return true;
@@ -216,6 +221,8 @@ static bool read_options(tke_settings *s, const tinkc_engine_options *o, tinkc_e
             return false;
     if (s->pending_status != 200 && s->pending_status != 408)
         return tkc_fail(err, TINKC_E_ARGUMENT, "setting pending_status: 200 or 408");
+    if (s->max_batch_tokens && s->unit_tokens > s->max_batch_tokens)
+        s->unit_tokens = s->max_batch_tokens;
     if (!s->train_memory_bytes)
         s->train_memory_bytes =
             s->memory_bytes / 2 < (int64_t)4 << 30 ? s->memory_bytes / 2 : (int64_t)4 << 30;
@@ -422,6 +429,9 @@ bool tke_service_add_model(tke_service *svc, const char *name, const char *folde
     }
     base->model = model;
     base->vocab = vocab;
+    base->context = tke_model_config(model)->context;
+    if (svc->set.max_context && base->context > (size_t)svc->set.max_context)
+        base->context = (size_t)svc->set.max_context;
     pthread_mutex_lock(&svc->lock);
     bool taken = tkc_map_has(&svc->bases, tkc_str(base->name));
     if (!taken && tkc_map_set(&svc->bases, tkc_str(base->name), base, NULL, err))

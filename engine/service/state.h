@@ -37,6 +37,9 @@ typedef struct tke_settings {
     int64_t unit_tokens;
     double train_share;
     int64_t kv_bytes, prefill_chunk;
+    int64_t max_context;      /* of every base model; 0 = the model's own */
+    int64_t max_batch_tokens; /* of a unit and of a step of samples; 0 = as they are */
+    int64_t max_models;       /* training runs in memory at once; 0 = what memory holds */
     int64_t max_sample_queue, max_num_samples, max_topk;
     int64_t max_queued_tokens;
     int64_t max_queued_bytes; /* of training requests that have not ended, in memory */
@@ -68,6 +71,7 @@ typedef struct tke_base {
     char *name;
     tke_model *model;
     tke_vocab *vocab; /* NULL: the folder has no tokenizer.json */
+    size_t context;   /* that we offer: the model's own, or less */
     /* worker */
     tke_trainer *trainer;
     tke_infer *infer;
@@ -598,6 +602,8 @@ void tke_checkpoint_delete(tke_service *, tke_checkpoint *, tinkc_reply *reply);
 bool tke_work_room(tke_service *, size_t bytes);
 /* The same for one more snapshot: those that can be read again give way to it. */
 void tke_work_snapshot_room(tke_service *, size_t bytes);
+/* Locks: needs svc->lock. Are max_models in memory? staying: not counting those about to leave. */
+bool tke_models_full(const tke_service *, bool staying);
 void tke_work_wait_room(tke_service *, tke_run *, tke_job *);
 /* Hands queued samples to the generators. True if any generator has work. */
 bool tke_work_samples_start(tke_service *);

@@ -157,8 +157,12 @@ void tke_work_wait_room(tke_service *svc, tke_run *run, tke_job *job)
     run->room_seen = svc->room_changes;
     run->room_retry_ns = tkc_deadline_ns(400); /* others may have become idle meanwhile */
     job->paused = true;
-    job->reason = "the server's memory is taken by other models; it becomes free when one of them "
-                  "is unloaded or its session ends";
+    job->reason =
+        tke_models_full(svc, false)
+            ? "the server keeps no more models in memory (its setting max_models), and those have "
+              "work; a place becomes free when one of them is idle, or is unloaded"
+            : "the server's memory is taken by other models; it becomes free when one of them "
+              "is unloaded or its session ends";
     pthread_mutex_unlock(&svc->lock);
 }
 

@@ -56,6 +56,29 @@ static void ask_to_sleep(tke_service *svc)
         idle->wants_sleep = true;
 }
 
+bool tke_models_full(const tke_service *svc, bool staying)
+{
+    const tkc_map_entry *e;
+    int64_t n = 0;
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        const tke_run *run = e->value;
+        n += run->adapter && !(staying && run->wants_sleep);
+    }
+    return svc->set.max_models && n >= svc->set.max_models;
+}
+
+/* May one more model be in memory? If not, one that is idle is asked to leave, no more than one for
+ * each that wants its place. */
+static bool room_for_model(tke_service *svc)
+{
+    pthread_mutex_lock(&svc->lock);
+    bool full = tke_models_full(svc, false);
+    if (full && tke_models_full(svc, true))
+        ask_to_sleep(svc);
+    pthread_mutex_unlock(&svc->lock);
+    return !full;
+}
+
 bool tke_work_room(tke_service *svc, size_t bytes)
 {
     bool fits;
@@ -132,7 +155,8 @@ bool tke_work_wake(tke_service *svc, tke_run *run, bool anew, tinkc_error *err)
     if (run->state == TKE_RUN_FAILED)
         return tkc_fail(err, TINKC_E_BAD_REQUEST, "this model could not be made: %.200s",
                         run->error ? run->error : "");
-    if (!tke_work_room(svc, tke_adapter_bytes(run->base->model, &run->spec)))
+    if (!room_for_model(svc) ||
+        !tke_work_room(svc, tke_adapter_bytes(run->base->model, &run->spec)))
         return false;
     tke_adapter *adapter = tke_adapter_new(run->base->model, &run->spec, err);
     if (adapter && !anew && !load_source(svc, run, adapter, err)) {

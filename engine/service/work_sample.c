@@ -57,7 +57,8 @@ static bool ready_infer(tke_service *svc, tke_base *base, tinkc_error *err)
         tke_infer_new(base->model,
                       &(tke_infer_options){ .cpu = svc->cpu,
                                             .kv_bytes = (size_t)svc->set.kv_bytes,
-                                            .prefill_chunk = (size_t)svc->set.prefill_chunk },
+                                            .prefill_chunk = (size_t)svc->set.prefill_chunk,
+                                            .max_rows = (size_t)svc->set.max_batch_tokens },
                       err);
     return base->infer != NULL;
 }

@@ -529,6 +529,9 @@ def more_commands():
     exits(2, "config", "set", "color", "purple", says="not one of auto|always|never")
     exits(2, "serve", "--port", "99999", says="--port", env={"XDG_DATA_HOME": home + "/served"})
     exits(2, "serve", "--host", "0.0.0.0", says="--auth-token-file", env={"XDG_DATA_HOME": home + "/served"})
+    for option, name in (("--max-context", "max_context"), ("--max-batch-tokens", "max_batch_tokens"), ("--max-adapters", "max_models")):
+        exits(2, "serve", option, "99999999999", says=f"setting {name}: '99999999999' is not a whole number from 0 to", env={"XDG_DATA_HOME": home + "/served"})
+        exits(2, "serve", option, "-1", says=option, env={"XDG_DATA_HOME": home + "/served"})
     begun = time.monotonic()
     r = exits(8, "run", "list", "--retry-for", "3", says="connection refused", env={"TINKER_BASE_URL": "http://127.0.0.1:1"})
     took = time.monotonic() - begun
@@ -760,11 +763,16 @@ def local_work():
     check("the second SIGINT leaves", p.returncode == 130 and "train resume" in err, (p.returncode, err))
     r = tinkc("whoami", "--local", env=env)
     check("whoami here", r.returncode == 0 and "no accounts" in r.stdout, r)
-    p = subprocess.Popen([build / "tinkc", "serve", "--port", "0"], env=whole, cwd=home, text=True, stderr=subprocess.PIPE)
+    limits = ("--max-context", "64", "--max-batch-tokens", "16", "--max-adapters", "1")
+    p = subprocess.Popen([build / "tinkc", "serve", "--port", "0", *limits], env=whole, cwd=home, text=True, stderr=subprocess.PIPE)
     while "TINKER_API_KEY" not in p.stderr.readline():
         pass
-    r = tinkc("sample", "--local", "--temperature", "0", "What is 7 + 5?", env=env)
+    r = tinkc("sample", "--local", "--temperature", "0", "--max-tokens", "16", "What is 7 + 5?", env=env)
     check("a second process uses the server", r.returncode == 0 and "served at http://127.0.0.1:" in r.stderr and "12" in r.stdout, r)
+    r = tinkc("api", "--local", "GET", "/api/v1/get_server_capabilities", env=env)
+    check("a server with limits says so", '"max_context_length":64' in r.stdout.replace(" ", ""), r)
+    r = tinkc("sample", "--local", "--max-tokens", "512", "What is 7 + 5?", env=env)
+    check("and keeps to them", r.returncode != 0 and "> 64" in r.stderr, r)
     p.send_signal(signal.SIGKILL)
     p.communicate()
     r = tinkc("sample", "--local", "--temperature", "0", "What is 7 + 5?", env=env)

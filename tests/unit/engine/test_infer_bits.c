@@ -199,6 +199,32 @@ static void test_chunks_change_no_bit(void **state)
         compare(w, &r, (tke_infer_options){ .prefill_chunk = chunk });
 }
 
+/* However few rows a step may have: the same bits, and never more rows. */
+static void test_rows_of_a_step_are_bounded(void **state)
+{
+    world *w = *state;
+    tke_gen_request r = request_of(w);
+    for (size_t rows = 1; rows < 80; rows = rows * 2 + 3)
+        compare(w, &r, (tke_infer_options){ .max_rows = rows });
+    enum { ROWS = 5, SAMPLES = 8 };
+    tke_infer *e = engine_of(w, (tke_infer_options){ .max_rows = ROWS });
+    r.n_samples = SAMPLES;
+    add(e, &r);
+    add(e, &r);
+    for (uint64_t prefilled = 0, decoded = 0; tke_infer_step(e);) {
+        tke_infer_stats now = tke_infer_get_stats(e);
+        assert_true(now.tokens_prefilled - prefilled <= ROWS);
+        /* the last row of a prompt gives each sample its first token */
+        assert_true(now.tokens_decoded - decoded <= ROWS - 1 + SAMPLES);
+        if (now.tokens_prefilled == prefilled)
+            assert_true(now.tokens_decoded - decoded <= ROWS || decoded < 2 * SAMPLES);
+        prefilled = now.tokens_prefilled;
+        decoded = now.tokens_decoded;
+    }
+    assert_int_equal(tke_infer_get_stats(e).tokens_decoded, 2 * SAMPLES * TOKENS);
+    tke_infer_free(e);
+}
+
 static void test_threads_change_no_bit(void **state)
 {
     world *w = *state;
@@ -510,6 +536,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_log_probs_are_the_trainers),
         cmocka_unit_test(test_chunks_change_no_bit),
+        cmocka_unit_test(test_rows_of_a_step_are_bounded),
         cmocka_unit_test(test_threads_change_no_bit),
         cmocka_unit_test(test_samples_have_the_prefix_property),
         cmocka_unit_test(test_company_changes_no_bit),
