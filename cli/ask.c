@@ -152,6 +152,18 @@ bool cli_token_list(const json_t *list, tinkc_tokens *out)
     return ok;
 }
 
+json_t *cli_with_system(const cli_app *app, const json_t *messages)
+{
+    json_t *out = json_array();
+    const char *first = json_string_value(json_object_get(json_array_get(messages, 0), "role"));
+    if (cli_given(app, "system") && !(first && strcmp(first, "system") == 0))
+        json_array_append_new(
+            out, json_pack("{s:s,s:s}", "role", "system", "content", cli_text(app, "system")));
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        json_array_append(out, json_array_get(messages, i));
+    return out;
+}
+
 bool cli_render_prompt(const cli_asked *asked, const json_t *messages, tinkc_tokens *out,
                        tinkc_error *err)
 {

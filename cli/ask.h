@@ -15,6 +15,9 @@ void cli_sampling_members(const json_t *, tinkc_sampling *);
 
 /* Token ids from a JSON array; false, and nothing is added, if it is none or holds anything else. */
 bool cli_token_list(const json_t *, tinkc_tokens *out);
+/* Messages (an array) with --system at their head, unless they begin with a system message of their
+ * own; yours. */
+json_t *cli_with_system(const cli_app *, const json_t *messages);
 /* Messages (an array) to a prompt that ends where the assistant speaks. */
 bool cli_render_prompt(const cli_asked *, const json_t *messages, tinkc_tokens *out,
                        tinkc_error *err);

@@ -36,11 +36,17 @@ typedef struct batch {
     bool lost; /* the service does not answer any more: the rest is not waited for */
 } batch;
 
-static json_t *line_messages(const json_t *line, const char *text)
+/* What a line asks, with --system; yours. */
+static json_t *line_messages(const batch *b, const json_t *line)
 {
     json_t *given = json_object_get(line, "messages");
-    return json_is_array(given) ? json_incref(given)
-                                : json_pack("[{s:s,s:s}]", "role", "user", "content", text);
+    const char *text = json_string_value(json_object_get(line, "prompt"));
+    json_t *own = json_is_array(given) ? json_incref(given)
+                  : text               ? json_pack("[{s:s,s:s}]", "role", "user", "content", text)
+                                       : json_array(); /* token ids */
+    json_t *whole = cli_with_system(b->app, own);
+    json_decref(own);
+    return whole;
 }
 
 static bool raw_wanted(const batch *b)
@@ -59,7 +65,7 @@ static bool line_prompt(const batch *b, const json_t *line, tinkc_tokens *ids, c
             tinkc_error_set(&err, TINKC_E_ARGUMENT, "tokens: not a list of token ids");
     } else if (json_is_array(json_object_get(line, "messages")) ||
                (text && b->asked->chat && !raw_wanted(b))) {
-        json_t *messages = line_messages(line, text);
+        json_t *messages = line_messages(b, line);
         cli_render_prompt(b->asked, messages, ids, &err);
         json_decref(messages);
     } else if (text) {
@@ -118,8 +124,7 @@ static void start(batch *b, json_t *line)
 /* --as-conversation: the input's messages and the answer, as training data. */
 static json_t *conversation(const batch *b, const slot *s, const tinkc_sequence *seq)
 {
-    json_t *messages =
-        line_messages(s->line, json_string_value(json_object_get(s->line, "prompt")));
+    json_t *messages = line_messages(b, s->line);
     json_t *kept = json_array();
     for (size_t i = 0; i < json_array_size(messages); i++) {
         json_t *m = json_array_get(messages, i);

@@ -54,14 +54,15 @@ static json_t *read_messages(cli_app *app, const char *path, int *bad)
     return out;
 }
 
-static json_t *make_messages(const cli_app *app, const char *text)
+/* The prompt of these messages and --system; takes them. */
+static bool render(const cli_app *app, const cli_asked *asked, json_t *messages, prompt *out,
+                   tinkc_error *err)
 {
-    json_t *messages = json_array();
-    if (cli_given(app, "system"))
-        json_array_append_new(
-            messages, json_pack("{s:s,s:s}", "role", "system", "content", cli_text(app, "system")));
-    json_array_append_new(messages, json_pack("{s:s,s:s}", "role", "user", "content", text));
-    return messages;
+    json_t *whole = cli_with_system(app, messages);
+    bool ok = cli_render_prompt(asked, whole, &out->ids, err);
+    json_decref(whole);
+    json_decref(messages);
+    return ok;
 }
 
 static int text_prompt(cli_app *app, const cli_asked *asked, const char *text, prompt *out)
@@ -72,9 +73,7 @@ static int text_prompt(cli_app *app, const cli_asked *asked, const char *text, p
         tinkc_encode_options how = { .add_special = true };
         tinkc_encode_span(asked->tokenizer, text, strlen(text), &how, &out->ids, NULL, &err);
     } else {
-        json_t *messages = make_messages(app, text);
-        cli_render_prompt(asked, messages, &out->ids, &err);
-        json_decref(messages);
+        render(app, asked, json_pack("[{s:s,s:s}]", "role", "user", "content", text), out, &err);
     }
     return err.code ? cli_fail_error(app, &err, NULL) : 0;
 }
@@ -86,9 +85,8 @@ static int read_prompt(cli_app *app, const cli_asked *asked, prompt *out)
     if (cli_given(app, "messages")) {
         tinkc_error err = { 0 };
         json_t *messages = read_messages(app, cli_text(app, "messages"), &bad);
-        if (messages && !cli_render_prompt(asked, messages, &out->ids, &err))
+        if (messages && !render(app, asked, messages, out, &err))
             bad = cli_fail_error(app, &err, NULL);
-        json_decref(messages);
         return bad;
     }
     const char *given = cli_given(app, "prompt")                        ? cli_text(app, "prompt")

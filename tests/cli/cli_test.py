@@ -721,6 +721,19 @@ def local_work():
     r = tinkc(*how, "--as-conversation", "--drop-system", stdin=text, env=env)
     roles = [[m["role"] for m in json.loads(l)["messages"]] for l in r.stdout.splitlines() if "messages" in json.loads(l)]
     check("as conversations", roles.count(["user", "assistant"]) == 3, r)
+    ask = {"role": "user", "content": "What is 3 + 4?"}
+    own, other = ({"messages": [{"role": "system", "content": c}, ask]} for c in ("Be brief.", "Be kind."))
+    text = "".join(json.dumps(l) + "\n" for l in (own, other, {"prompt": ask["content"]}, {"messages": [ask]}, own, other))
+    plain, told = ([json.loads(l)["sequences"] for l in tinkc(*how, *s, stdin=text, env=env).stdout.splitlines()] for s in ((), ("-s", "Be brief.")))
+    check("no system message unless asked", plain[2] == plain[3] != plain[0] and plain[:2] == plain[4:], plain)
+    check("a batch's system message", told == [plain[0], plain[1], plain[0], plain[0], plain[0], plain[1]], (plain, told))
+    r = tinkc(*how, "--as-conversation", "-s", "Be brief.", stdin=json.dumps({"prompt": "x"}) + "\n", env=env)
+    check("and in conversations", json.loads(r.stdout)["messages"][:2] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "x"}], r)
+    r = tinkc(*how, "--as-conversation", "--drop-system", "-s", "Be brief.", stdin=json.dumps({"prompt": "x"}) + "\n", env=env)
+    check("unless dropped", [m["role"] for m in json.loads(r.stdout)["messages"]] == ["user", "assistant"], r)
+    one = [json.loads(tinkc("sample", "--local", "--temperature", "0", "--max-tokens", "12", "--json", "--messages", "-", *s, stdin=json.dumps(m), env=env).stdout)
+           for s, m in (((), own), (("-s", "Be brief."), {"messages": [ask]}), (("-s", "Be brief."), other))]
+    check("the same with --messages", one[0] == one[1] != one[2], one)
     exits(6, *how, stdin="{broken\n", env=env, says="-:1:")
     r = tinkc("sample", "--local", "--stream", "--temperature", "0", "--max-tokens", "2", "What is 7 + 5?", env=env)
     check("stream", r.returncode == 0 and r.stdout.startswith("12") and "--max-tokens" in r.stderr, r)
