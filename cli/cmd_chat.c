@@ -432,14 +432,16 @@ static char *read_message(int *interrupted)
 /* A signal at the prompt: the first takes the line away, on an empty line it takes two to leave. */
 static void note_signal(chat *c, int met, int *in_a_row)
 {
+    int exit_code = cli_stop_exit();
+    bool leave = cli_stop_signal() == SIGTERM || (met == CLI_EDIT_EMPTY && ++*in_a_row == 2);
+    cli_forget_signal(); /* before anything is said: the answer to it may be the next signal */
     fputc('\n', stderr);
-    if (cli_stop_signal() == SIGTERM || (met == CLI_EDIT_EMPTY && ++*in_a_row == 2)) {
-        c->exit_code = cli_stop_exit();
+    if (leave) {
+        c->exit_code = exit_code;
         c->leaving = true;
     } else if (met == CLI_EDIT_EMPTY) {
         cli_note(c->app, "(once more to leave)");
     }
-    cli_forget_signal();
 }
 
 static void take_line(chat *c, const char *line)

@@ -211,6 +211,10 @@ static bool had_text(void)
 char *cli_edit_line(const char *prompt, int *interrupted)
 {
     *interrupted = CLI_EDIT_NOT;
+    if (cli_stop_signal()) { /* it came while something was being said */
+        *interrupted = CLI_EDIT_EMPTY;
+        return NULL;
+    }
     char *line = edit.el ? edited_line(prompt) : plain_line(prompt);
     if (cli_stop_signal()) {
         *interrupted = had_text() ? CLI_EDIT_CLEARED : CLI_EDIT_EMPTY;
