@@ -181,8 +181,8 @@ static bool wake_for_load(tke_service *svc, tke_run *run, const tke_job *load, t
     return awake;
 }
 
-/* One training unit, begun by `run`. True if something was done. */
-static bool train_unit(tke_service *svc, tke_run *run)
+/* One training unit, begun by `run`; or nothing, if that has to wait for room. */
+static void train_unit(tke_service *svc, tke_run *run)
 {
     tinkc_error err = { 0 };
     unit u = { 0 };
@@ -197,7 +197,7 @@ static bool train_unit(tke_service *svc, tke_run *run)
             awake = wake_for_load(svc, run, first, &err);
         if (!awake && !tkc_failed(&err)) {
             tke_work_wait_room(svc, run, first);
-            return false;
+            return;
         }
     }
     pthread_mutex_lock(&svc->lock);
@@ -220,7 +220,6 @@ static bool train_unit(tke_service *svc, tke_run *run)
         tke_work_passes(svc, u.jobs, u.n);
     else
         run_one(svc, u.jobs[0]);
-    return true;
 }
 
 static void tend(tke_service *svc, tke_run *run)
@@ -258,10 +257,9 @@ static bool work_once(tke_service *svc)
         tend(svc, chore);
     int64_t start = tkc_monotonic_ns();
     if (run && training_first(svc, sampling)) {
-        bool done = train_unit(svc, run);
+        train_unit(svc, run); /* if it has to wait for room, others may have work all the same */
         svc->train_ns += tkc_monotonic_ns() - start;
-        if (done)
-            return true;
+        return true;
     }
     if (sampling) {
         tke_work_samples_step(svc);

@@ -122,6 +122,15 @@ static void small_batches_change_no_bit(void **state)
 
 /* ---- max_models ---- */
 
+static const char *create(const tinkc_transport *t, const char *session, int number)
+{
+    const char *promise = service_json(t, 200, "POST", "/api/v1/create_model",
+                                       "{\"session_id\":\"%s\",\"model_seq_id\":%d,\"base_model\":"
+                                       "\"tiny\",\"lora_config\":{\"rank\":4,\"seed\":7}}",
+                                       session, number);
+    return hold(json_field(promise, "request_id"));
+}
+
 static void idle_models_give_way(void **state)
 {
     (void)state;
@@ -154,11 +163,7 @@ static void busy_models_do_not(void **state)
     const char *session = hold(service_session(t));
     const char *busy = hold(service_model(t, session, 0, "tiny", 4, 7));
     const char *parked = hold(service_step(t, busy, 2, 0.0)); /* waits for 1: it is not idle */
-    const char *promise = service_json(t, 200, "POST", "/api/v1/create_model",
-                                       "{\"session_id\":\"%s\",\"model_seq_id\":1,\"base_model\":"
-                                       "\"tiny\",\"lora_config\":{\"rank\":4}}",
-                                       session);
-    const char *waiting = hold(json_field(promise, "request_id"));
+    const char *waiting = create(t, session, 1);
     char body[200];
     snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", waiting);
     for (int i = 0, said = 0; !said; i++) {
@@ -173,6 +178,29 @@ static void busy_models_do_not(void **state)
     service_wait(t, parked);
     assert_non_null(strstr(service_wait(t, waiting), "model_id"));
     assert_true(runs_in_memory(t) == 1);
+    tinkc_engine_free(engine);
+}
+
+/* Who waits for a place keeps nobody from work that is there already. */
+static void work_goes_on_beside_one_that_waits(void **state)
+{
+    (void)state;
+    enum { LONG = 60, PASSES = 1500 }; /* longer than until the waiting one is looked at again */
+    int ids[LONG];
+    for (int i = 0; i < LONG; i++)
+        ids[i] = i;
+    tinkc_engine *engine = open_with("max_models", "1");
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t));
+    const char *sleeper = hold(service_model(t, session, 0, "tiny", 4, 7));
+    const char *busy = hold(service_model(t, session, 1, "tiny", 4, 7));
+    for (int64_t i = 2; i <= PASSES; i++) /* all wait for the first */
+        service_pass(t, busy, i, ids, LONG, false);
+    const char *last = hold(service_step(t, busy, PASSES + 1, 0.0));
+    const char *waiting = hold(service_step(t, sleeper, 1, 0.0));
+    service_pass(t, busy, 1, ids, LONG, false);
+    assert_true(json_number(service_wait(t, last), "optim/num_fwdbwd") == PASSES);
+    assert_true(json_number(service_wait(t, waiting), "optim/step") == 1);
     tinkc_engine_free(engine);
 }
 
@@ -206,6 +234,7 @@ int main(void)
         cmocka_unit_test(small_batches_change_no_bit),
         cmocka_unit_test(idle_models_give_way),
         cmocka_unit_test(busy_models_do_not),
+        cmocka_unit_test(work_goes_on_beside_one_that_waits),
         cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
