@@ -23,7 +23,7 @@ enum { MAX_SETTINGS = 64 };
 
 typedef struct settings {
     char *texts[MAX_SETTINGS];               /* "NAME\0VALUE" */
-    const char *pairs[2 * MAX_SETTINGS + 1]; /* name, value, ..., NULL */
+    const char *pairs[2 * MAX_SETTINGS + 3]; /* name, value, ..., NULL; --openai is the last */
     size_t n;
 } settings;
 
@@ -64,6 +64,10 @@ static int read_settings(cli_app *app, settings *s)
         if (!copy)
             return cli_fail(app, "internal", NULL, "out of memory");
         add_setting(s, copy, (size_t)(equals - text));
+    }
+    if (cli_flag(app, "openai")) {
+        s->pairs[2 * s->n] = "openai";
+        s->pairs[2 * s->n + 1] = "true";
     }
     return 0;
 }

@@ -221,6 +221,21 @@ enum MHD_Result tke_exchange_wait(tke_exchange *x)
     return ready ? tke_exchange_answer(x) : MHD_YES;
 }
 
+bool tke_exchange_peer_gone(tinkc_reply *reply)
+{
+    tke_exchange *x = of(reply);
+    char byte;
+    pthread_mutex_lock(&x->lock);
+    bool gone = x->gone;
+    if (!gone && x->state == TKE_X_SUSPENDED) { /* so the connection stays while we look */
+        const union MHD_ConnectionInfo *info =
+            x->mhd->info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        gone = info && recv(info->connect_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    }
+    pthread_mutex_unlock(&x->lock);
+    return gone;
+}
+
 void tke_exchange_cut(tke_exchange *x)
 {
     pthread_mutex_lock(&x->lock);

@@ -81,6 +81,8 @@ enum MHD_Result tke_exchange_answer(tke_exchange *);
 /* Thread: the connection's, without the lock, after the service has it: suspends unless there is
  * something to send already. */
 enum MHD_Result tke_exchange_wait(tke_exchange *);
+/* Has the peer closed its connection? libmicrohttpd does not look while it waits for us. */
+bool tke_exchange_peer_gone(tinkc_reply *);
 /* Whoever writes to it is told to stop; what is there still goes out. */
 void tke_exchange_cut(tke_exchange *);
 /* The connection is through with it. */

@@ -17,6 +17,7 @@ static const tkc_dl_symbol symbols[] = {
     { "MHD_destroy_response", offsetof(tke_mhd, destroy) },
     { "MHD_suspend_connection", offsetof(tke_mhd, suspend) },
     { "MHD_resume_connection", offsetof(tke_mhd, resume) },
+    { "MHD_get_connection_info", offsetof(tke_mhd, info) },
     { "MHD_get_connection_values", offsetof(tke_mhd, values) },
     { "MHD_lookup_connection_value", offsetof(tke_mhd, lookup) },
     { NULL, 0 },

@@ -21,6 +21,8 @@ typedef struct tke_mhd {
     void (*suspend)(struct MHD_Connection *);
     void (*resume)(struct MHD_Connection *);
     int (*values)(struct MHD_Connection *, enum MHD_ValueKind, MHD_KeyValueIterator, void *cls);
+    const union MHD_ConnectionInfo *(*info)(struct MHD_Connection *, enum MHD_ConnectionInfoType,
+                                            ...);
     const char *(*lookup)(struct MHD_Connection *, enum MHD_ValueKind, const char *key);
 } tke_mhd;
 

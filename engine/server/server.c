@@ -135,11 +135,26 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
+static bool is_openai(const tke_http *h, const tke_exchange *x)
+{
+    return tke_service_openai(h->svc) && tkc_starts_with(tkc_str(x->uri), "/v1/");
+}
+
 static void refuse(tke_exchange *x, int32_t status, const char *code, const char *detail)
 {
     tinkc_error err = { 0 };
     tkc_buf_clear(&x->out);
-    tkc_buf_printf(&x->out, &err, "{\"detail\":\"%s\",\"code\":\"%s\"}", detail, code);
+    if (is_openai(x->http, x))
+        tkc_buf_printf(&x->out, &err,
+                       "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,"
+                       "\"code\":\"%s\"}}",
+                       detail,
+                       status == 401   ? "authentication_error"
+                       : status >= 500 ? "server_error"
+                                       : "invalid_request_error",
+                       code);
+    else
+        tkc_buf_printf(&x->out, &err, "{\"detail\":\"%s\",\"code\":\"%s\"}", detail, code);
     x->status = status;
     x->reply_headers[0] = "Content-Type";
     x->reply_headers[1] = "application/json";
@@ -275,7 +290,10 @@ static enum MHD_Result look_at_head(tke_http *h, tke_exchange *x)
     enum { SMALL = 1 << 20 }; /* read to its end all the same, so that the answer arrives */
     const char *length = h->mhd->lookup(x->connection, MHD_HEADER_KIND, "Content-Length");
     const char *key = h->mhd->lookup(x->connection, MHD_HEADER_KIND, "X-API-Key");
+    const char *bearer = h->mhd->lookup(x->connection, MHD_HEADER_KIND, "Authorization");
     int64_t n = 0;
+    if (!key && bearer && is_openai(h, x) && strncasecmp(bearer, "Bearer ", 7) == 0)
+        key = bearer + 7 + strspn(bearer + 7, " ");
     bool parsed = length && tkc_parse_i64(tkc_str(length), &n);
     x->method = "";
     x->too_large = parsed && n > tke_service_max_body(h->svc);
@@ -508,6 +526,7 @@ tinkc_server *tinkc_engine_serve(tinkc_engine *engine, const tinkc_serve_options
     h->access_log = o->access_log;
     h->access_log_user = o->access_log_user;
     h->metrics = o->metrics;
+    tke_service_set_gone(h->svc, tke_exchange_peer_gone);
     tke_service_keep(svc);
     pthread_mutex_init(&h->lock, NULL);
     if (o->max_body_bytes)

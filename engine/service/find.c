@@ -276,6 +276,7 @@ static void free_base(tke_service *svc, tke_base *b)
     tke_infer_free(b->infer);
     tke_trainer_free(b->trainer);
     tke_vocab_free(b->vocab);
+    tke_base_free_tokenizer(b);
     tke_model_drop(b->model);
     forget(svc, b->name);
     tkc_release(svc->a, b, sizeof *b);

@@ -220,9 +220,7 @@ void tke_front_heartbeat(tke_call *call)
 
 /* ---- routing ---- */
 
-typedef void front_fn(tke_call *);
-
-static front_fn *const handlers[TKC_EP_COUNT] = {
+static tke_front_fn *const handlers[TKC_EP_COUNT] = {
     [TKC_EP_HEALTH] = tke_front_health,
     [TKC_EP_CLIENT_CONFIG] = tke_front_config,
     [TKC_EP_DYNAMIC_CONFIG] = tke_front_dynamic_config,
@@ -304,7 +302,7 @@ static bool own_path(tke_call *call, tinkc_str path)
 
 static bool may_run_while_draining(const tke_call *call)
 {
-    int32_t id = call->route.endpoint->id;
+    int32_t id = call->route.endpoint ? call->route.endpoint->id : -1;
     return id == TKC_EP_RETRIEVE_FUTURE || id == TKC_EP_HEARTBEAT || id == TKC_EP_TELEMETRY ||
            tkc_cstr_eq(call->request->method, "GET");
 }
@@ -344,13 +342,31 @@ static bool unpack(tke_call *call, tkc_buf *space)
 static bool fits(tke_call *call)
 {
     enum { PLAIN = 1 << 20 };
-    int32_t id = call->route.endpoint->id;
+    int32_t id = call->route.endpoint ? call->route.endpoint->id : TKC_EP_SAMPLE;
     if (call->body.len <= PLAIN || id == TKC_EP_FORWARD_BACKWARD || id == TKC_EP_FORWARD ||
         id == TKC_EP_SAMPLE || id == TKC_EP_STREAM_SAMPLE || id == TKC_EP_TELEMETRY)
         return true;
     tke_refuse_after(call, tke_front_bury(call), 413, "too_large",
                      "The body of %s may have %d bytes", call->route.endpoint->path, (int)PLAIN);
     return false;
+}
+
+/* Who answers a path of the protocol. NULL: answered, there is nobody. */
+static tke_front_fn *find_handler(tke_call *call, tinkc_str path)
+{
+    if (!tkc_route_find(tkc_str(call->request->method), path, &call->arena, &call->route,
+                        &call->err)) {
+        tke_send_failure(call->reply, call->svc->a, &call->err);
+        return NULL;
+    }
+    if (call->route.endpoint && handlers[call->route.endpoint->id])
+        return handlers[call->route.endpoint->id];
+    bool wrong_method = call->route.status == 405;
+    tke_refuse(call, wrong_method ? 405 : 404,
+               wrong_method ? "method_not_allowed" : "unknown_endpoint", "%s %.200s: %s",
+               call->request->method, call->request->path,
+               wrong_method ? "method not allowed" : "no such endpoint");
+    return NULL;
 }
 
 void tke_front(tke_call *call)
@@ -363,19 +379,10 @@ void tke_front(tke_call *call)
     call->body = tkc_strn((const char *)call->request->body.data, call->request->body.len);
     if (own_path(call, path))
         return;
-    if (!tkc_route_find(tkc_str(call->request->method), path, &call->arena, &call->route,
-                        &call->err)) {
-        tke_send_failure(call->reply, call->svc->a, &call->err);
+    call->openai = call->svc->set.openai && tkc_starts_with(path, "/v1/");
+    tke_front_fn *handler = call->openai ? tke_openai_find(call, path) : find_handler(call, path);
+    if (!handler)
         return;
-    }
-    if (!call->route.endpoint || !handlers[call->route.endpoint->id]) {
-        bool wrong_method = call->route.status == 405;
-        tke_refuse(call, wrong_method ? 405 : 404,
-                   wrong_method ? "method_not_allowed" : "unknown_endpoint", "%s %.200s: %s",
-                   call->request->method, call->request->path,
-                   wrong_method ? "method not allowed" : "no such endpoint");
-        return;
-    }
     if (atomic_load(&call->svc->draining) && !may_run_while_draining(call)) {
         tke_refuse(call, 503, "stopping", "The server is stopping");
         return;
@@ -389,7 +396,7 @@ void tke_front(tke_call *call)
     tkc_buf space;
     tkc_buf_init(&space, call->svc->a, TKC_BUF_NO_MAX);
     if (unpack(call, &space) && fits(call))
-        handlers[call->route.endpoint->id](call);
+        handler(call);
     tkc_buf_free(&space);
 }
 

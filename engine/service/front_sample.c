@@ -304,6 +304,11 @@ static bool take_params(tke_call *call, const tkc_sample_request *in, tke_job *j
     return take_stop(call, &p->stop, job);
 }
 
+bool tke_sample_fill(tke_call *call, const tkc_sample_request *in, tke_job *job)
+{
+    return take_prompt(call, in, job) && take_params(call, in, job);
+}
+
 static tke_hash128 hash_sample(const tkc_sample_request *in, const tke_gen_request *gen)
 {
     tke_hasher h;
@@ -326,7 +331,7 @@ static tke_hash128 hash_sample(const tkc_sample_request *in, const tke_gen_reque
 }
 
 /* The sampler or the model that a request names. */
-static bool take_target(tke_call *call, const tkc_sample_request *in, tke_job *job)
+bool tke_sample_target(tke_call *call, const tkc_sample_request *in, tke_job *job)
 {
     tke_service *svc = call->svc;
     target t = { 0 };
@@ -364,12 +369,18 @@ static bool take_target(tke_call *call, const tkc_sample_request *in, tke_job *j
     return false;
 }
 
+/* Locks: needs svc->lock. */
+static bool has_room(const tke_service *svc)
+{
+    return (int64_t)svc->n_samples < svc->set.max_sample_queue &&
+           svc->result_bytes <= svc->set.result_store_bytes &&
+           (int64_t)svc->n_sample_tokens <= svc->set.max_queued_tokens;
+}
+
 /* Locks: needs svc->lock. Puts a new sample into the queue. */
 static bool enqueue(tke_service *svc, tke_job *job)
 {
-    if ((int64_t)svc->n_samples >= svc->set.max_sample_queue ||
-        svc->result_bytes > svc->set.result_store_bytes ||
-        (int64_t)svc->n_sample_tokens > svc->set.max_queued_tokens)
+    if (!has_room(svc))
         return false;
     svc->n_samples++;
     svc->n_sample_tokens += job->in.sample.gen.n_prompt;
@@ -446,23 +457,23 @@ static void submit_sample(tke_call *call, const tkc_sample_request *in, tke_job 
         send_promise(call, id, in->num_samples);
 }
 
-static void start_stream(tke_call *call, const tkc_sample_request *in, tke_job *job)
+void tke_sample_stream(tke_call *call, tke_job *job, const tke_stream_style *style, void *user)
 {
     tke_service *svc = call->svc;
-    if (in->num_samples != 1 || job->in.sample.gen.prompt_logprobs) {
-        refuse(call, "A stream has one sample and no prompt logprobs");
-        return;
-    }
+    tinkc_error why = { 0 };
+    tkc_buf unsent;
     pthread_mutex_lock(&svc->lock);
-    bool full = (int64_t)svc->n_samples >= svc->set.max_sample_queue;
+    bool full = !has_room(svc);
     pthread_mutex_unlock(&svc->lock);
-    if (full) {
-        tke_refuse(call, 429, "busy", "Too many samples are waiting; slow down");
-        return;
-    }
-    job->in.sample.stream = tke_stream_new(job, call->reply, &call->err);
+    job->in.sample.stream = full ? NULL : tke_stream_new(call, style, user);
     if (!job->in.sample.stream) {
-        tke_send_failure(call->reply, svc->a, &call->err);
+        tkc_buf_init(&unsent, svc->a, TKC_BUF_NO_MAX);
+        (void)style->end(user, NULL, &call->err, &unsent, &why);
+        tkc_buf_free(&unsent);
+        if (full)
+            tke_refuse(call, 429, "busy", "Too many samples are waiting; slow down");
+        else
+            tke_refuse(call, 503, "memory", "out of memory");
         return;
     }
     tke_job_keep(job);
@@ -470,11 +481,23 @@ static void start_stream(tke_call *call, const tkc_sample_request *in, tke_job *
     bool queued = enqueue(svc, job);
     pthread_mutex_unlock(&svc->lock);
     if (!queued) {
-        tinkc_error why = { 0 };
         tkc_fail(&why, TINKC_E_RATE_LIMITED, "too many samples are waiting");
         tke_stream_end(job->in.sample.stream, NULL, &why);
         tke_job_drop(job);
     }
+}
+
+static void start_stream(tke_call *call, const tkc_sample_request *in, tke_job *job)
+{
+    if (in->num_samples != 1 || job->in.sample.gen.prompt_logprobs) {
+        refuse(call, "A stream has one sample and no prompt logprobs");
+        return;
+    }
+    void *user = tke_stream_native_user(job, &call->err);
+    if (user)
+        tke_sample_stream(call, job, &tke_stream_native, user);
+    else
+        refuse_memory(call);
 }
 
 /* Can the body be parsed, whatever is in it? */
@@ -503,7 +526,7 @@ void tke_front_sample(tke_call *call)
         tke_send_failure(call->reply, svc->a, &call->err);
         return;
     }
-    if (take_target(call, &in, job) && take_prompt(call, &in, job) && take_params(call, &in, job)) {
+    if (tke_sample_target(call, &in, job) && tke_sample_fill(call, &in, job)) {
         if (call->route.endpoint->id == TKC_EP_STREAM_SAMPLE)
             start_stream(call, &in, job);
         else

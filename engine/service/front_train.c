@@ -251,7 +251,7 @@ tke_txn *tke_front_bury(tke_call *call)
     const char *type = tke_call_header(call, "Content-Type");
     bool is_pb = type ? strstr(type, TKC_TYPE_PROTOBUF) != NULL : !tkc_starts_with(call->body, "{");
     tke_head head;
-    if (!is_training(call->route.endpoint->id) ||
+    if (!call->route.endpoint || !is_training(call->route.endpoint->id) ||
         !tke_read_head(&call->arena, call->body, is_pb, &head) || head.seq.is != TKC_GIVEN)
         return NULL;
     pthread_mutex_lock(&svc->lock);

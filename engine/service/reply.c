@@ -47,11 +47,14 @@ void tke_send_error(tinkc_reply *reply, const tinkc_allocator *a, int32_t status
     send_error(reply, a, status, code, detail);
 }
 
-void tke_send_failure(tinkc_reply *reply, const tinkc_allocator *a, const tinkc_error *err)
+int32_t tke_failure_status(const tinkc_error *err, const char **code_out)
 {
     int32_t status = 500;
     const char *code = "server_error";
-    if (err->code == TINKC_E_UNPROCESSABLE || err->code == TINKC_E_BAD_RESPONSE) {
+    if (err->code == TINKC_E_RATE_LIMITED) {
+        status = 429;
+        code = "busy";
+    } else if (err->code == TINKC_E_UNPROCESSABLE || err->code == TINKC_E_BAD_RESPONSE) {
         status = 422;
         code = "unprocessable";
     } else if (tkc_code_category(err->code) == TINKC_BY_CALLER) {
@@ -63,6 +66,14 @@ void tke_send_failure(tinkc_reply *reply, const tinkc_allocator *a, const tinkc_
         status = 503;
         code = "memory";
     }
+    *code_out = code;
+    return status;
+}
+
+void tke_send_failure(tinkc_reply *reply, const tinkc_allocator *a, const tinkc_error *err)
+{
+    const char *code;
+    int32_t status = tke_failure_status(err, &code);
     send_error(reply, a, status, code, err->message);
 }
 
@@ -73,7 +84,10 @@ void tke_refuse(tke_call *call, int32_t status, const char *code, const char *fo
     va_start(args, format);
     (void)vsnprintf(detail, sizeof detail, format, args);
     va_end(args);
-    send_error(call->reply, call->svc->a, status, code, detail);
+    if (call->openai)
+        tke_openai_refuse(call, status, code, NULL, detail);
+    else
+        send_error(call->reply, call->svc->a, status, code, detail);
 }
 
 void tke_refuse_after(tke_call *call, tke_txn *txn, int32_t status, const char *code,
@@ -91,7 +105,7 @@ void tke_refuse_after(tke_call *call, tke_txn *txn, int32_t status, const char *
         !tkc_error_body_write(&(tkc_error_body){ .detail = detail, .code = code }, &body, &err)) {
         if (txn)
             tke_txn_commit(txn, NULL, NULL);
-        send_error(call->reply, call->svc->a, status, code, detail);
+        tke_refuse(call, status, code, "%s", detail);
     } else {
         tke_answer_after(call, txn, status, tkc_buf_view(&body));
     }

@@ -62,6 +62,7 @@ static const setting known[] = {
     FLAG(share_disk),
     FLAG(jwt_auth),
     FLAG(use_pyqwest),
+    FLAG(openai),
 };
 
 typedef struct choice {
@@ -219,6 +220,8 @@ static bool read_options(tke_settings *s, const tinkc_engine_options *o, tinkc_e
     for (const char *const *p = o->settings; p && p[0] && p[1]; p += 2)
         if (!set_one(s, p[0], p[1], err))
             return false;
+    if (s->openai && !tke_openai_possible(err))
+        return false;
     if (s->pending_status != 200 && s->pending_status != 408)
         return tkc_fail(err, TINKC_E_ARGUMENT, "setting pending_status: 200 or 408");
     if (s->max_batch_tokens && s->unit_tokens > s->max_batch_tokens)
@@ -257,6 +260,7 @@ static void free_parts(tke_service *svc)
     tke_cpu_free(svc->cpu);
     svc->clock->release(svc->clock->self);
     pthread_mutex_destroy(&svc->lock);
+    pthread_mutex_destroy(&svc->tokenizer_lock);
     pthread_cond_destroy(&svc->work);
     pthread_cond_destroy(&svc->timer);
     pthread_cond_destroy(&svc->idle);
@@ -334,7 +338,9 @@ tke_service *tke_service_new(const tinkc_engine_options *options, tinkc_error *e
     svc->clock->acquire(svc->clock->self);
     atomic_init(&svc->draining, false);
     atomic_init(&svc->max_body, set.max_body_bytes);
+    atomic_init(&svc->gone, NULL);
     pthread_mutex_init(&svc->lock, NULL);
+    pthread_mutex_init(&svc->tokenizer_lock, NULL);
     init_maps(svc);
     if (!start(svc, o, err)) {
         if (svc->has_worker)
@@ -432,6 +438,7 @@ bool tke_service_add_model(tke_service *svc, const char *name, const char *folde
     base->context = tke_model_config(model)->context;
     if (svc->set.max_context && base->context > (size_t)svc->set.max_context)
         base->context = (size_t)svc->set.max_context;
+    base->added_us = tkc_wall_us(svc->clock);
     pthread_mutex_lock(&svc->lock);
     bool taken = tkc_map_has(&svc->bases, tkc_str(base->name));
     if (!taken && tkc_map_set(&svc->bases, tkc_str(base->name), base, NULL, err))
@@ -595,6 +602,16 @@ bool tke_service_status(tke_service *svc, const char *owner, tkc_buf *out, tinkc
     tkc_jsonw_end(&w);
     tkc_buf_terminate(out, err);
     return !tkc_failed(err);
+}
+
+bool tke_service_openai(const tke_service *svc)
+{
+    return svc->set.openai;
+}
+
+void tke_service_set_gone(tke_service *svc, tke_gone_fn *gone)
+{
+    atomic_store(&svc->gone, gone);
 }
 
 const tinkc_allocator *tke_service_allocator(const tke_service *svc)

@@ -58,6 +58,12 @@ const tinkc_transport *tke_service_transport(tke_service *);
 /* Whose token this is; false where there are no tokens, or it is none that counts. */
 bool tke_service_token_owner(tke_service *, const char *token, char *owner, size_t owner_size);
 
+/* Are paths under /v1/ served? */
+bool tke_service_openai(const tke_service *);
+/* How to find out that the peer of a TKE_CALL_REMOTE reply has gone without a word. Any thread. */
+typedef bool tke_gone_fn(tinkc_reply *);
+void tke_service_set_gone(tke_service *, tke_gone_fn *);
+
 const tinkc_allocator *tke_service_allocator(const tke_service *);
 const tkc_log *tke_service_log(const tke_service *);
 int64_t tke_service_max_body(const tke_service *);

@@ -61,6 +61,7 @@ typedef struct tke_settings {
     bool strict, strict_steps;
     bool emit_elementwise_loss;
     bool jwt_auth;    /* keys are exchanged for tokens */
+    bool openai;      /* /v1/chat/completions and kin are served */
     bool use_pyqwest; /* tell the official SDK to use its other transport */
     bool share_disk;  /* clients may open our model folders: say so in tokenizer_id */
 } tke_settings;
@@ -72,6 +73,8 @@ typedef struct tke_base {
     tke_model *model;
     tke_vocab *vocab; /* NULL: the folder has no tokenizer.json */
     size_t context;   /* that we offer: the model's own, or less */
+    int64_t added_us; /* constant */
+    struct tinkc_tokenizer *tokenizer; /* opened when text is first asked for; tokenizer_lock */
     /* worker */
     tke_trainer *trainer;
     tke_infer *infer;
@@ -160,6 +163,7 @@ typedef struct tke_waiter {         /* an open poll */
 } tke_waiter;
 
 typedef struct tke_stream tke_stream;
+typedef struct tke_stream_style tke_stream_style;
 
 typedef struct tke_job {
     tkc_refs refs;
@@ -316,6 +320,9 @@ struct tke_service {
     atomic_bool draining;
     _Atomic int64_t max_body;
 
+    _Atomic(tke_gone_fn *) gone;
+    pthread_mutex_t tokenizer_lock; /* while one is opened; svc->lock is never taken inside it */
+
     pthread_mutex_t lock;
     pthread_cond_t work;               /* the worker has something to look at */
     pthread_cond_t timer;              /* the keeper's next deadline has changed */
@@ -364,6 +371,7 @@ typedef struct tke_call {
     tkc_route route;
     tinkc_str query;
     tinkc_str body; /* after decompression */
+    bool openai;    /* refusals have OpenAI's form */
     tkc_arena arena;
     tinkc_error err;
 } tke_call;
@@ -376,6 +384,7 @@ void tke_send_json(tinkc_reply *, int32_t status, tinkc_str body);
 void tke_send_error(tinkc_reply *, const tinkc_allocator *a, int32_t status, const char *code,
                     const char *format, ...) __attribute__((format(printf, 5, 6)));
 /* The status and code that fit what is in err. */
+int32_t tke_failure_status(const tinkc_error *err, const char **code);
 void tke_send_failure(tinkc_reply *, const tinkc_allocator *a, const tinkc_error *err);
 /* Encodes and sends; 200. */
 void tke_answer(tke_call *, const tkc_message *, const void *msg);
@@ -521,6 +530,19 @@ void tke_front_save(tke_call *);
 void tke_front_save_sampler(tke_call *);
 void tke_front_load(tke_call *);
 void tke_front_sample(tke_call *);
+/* The parts of it. Each false: answered. The base and checkpoint to sample from; the prompt and the
+ * parameters; into the queue, to be answered in this style. */
+bool tke_sample_target(tke_call *, const tkc_sample_request *, tke_job *);
+bool tke_sample_fill(tke_call *, const tkc_sample_request *, tke_job *);
+void tke_sample_stream(tke_call *, tke_job *, const tke_stream_style *, void *user);
+/* front_openai.c: paths under /v1/. NULL: answered, there is no such path. */
+typedef void tke_front_fn(tke_call *);
+tke_front_fn *tke_openai_find(tke_call *, tinkc_str path);
+void tke_openai_refuse(tke_call *, int32_t status, const char *code, const char *param,
+                       const char *text);
+/* Can this build read text? */
+bool tke_openai_possible(tinkc_error *err);
+void tke_base_free_tokenizer(tke_base *);
 void tke_front_capabilities(tke_call *);
 void tke_front_run(tke_call *);
 void tke_front_runs(tke_call *);
@@ -612,8 +634,22 @@ void tke_work_samples_stop(tke_service *);
 
 /* ---- stream.c ---- */
 
-/* Makes the stream of a job and sends the head of its answer. */
-tke_stream *tke_stream_new(tke_job *, tinkc_reply *, tinkc_error *err);
+/* How an answer is written. `whole`: with a status of its own and only at the end; else as events,
+ * behind a head that goes out at once. Both functions append to out; the worker's thread. */
+struct tke_stream_style {
+    bool whole;
+    /* What has come since the last call; NULL = nothing before the end. */
+    void (*tokens)(void *user, const tke_gen *, tkc_buf *out, tinkc_error *err);
+    /* The last of it, exactly once; why NULL = as the generator says. Gives up what user holds.
+     * Returns the status of a whole answer. */
+    int32_t (*end)(void *user, const tke_gen *, const tinkc_error *why, tkc_buf *out,
+                   tinkc_error *err);
+};
+extern const tke_stream_style tke_stream_native;
+void *tke_stream_native_user(tke_job *, tinkc_error *err);
+
+/* The stream that answers a call. NULL: call->err says why. */
+tke_stream *tke_stream_new(tke_call *, const tke_stream_style *, void *user);
 /* Worker: events for what has come since the last call. */
 void tke_stream_tokens(tke_stream *, const tke_gen *);
 /* Worker: the last event; `why` NULL = as the generator says. The stream is gone for the caller. */

@@ -6,7 +6,6 @@
  */
 #include <stdio.h>
 
-#include "codec/utf8.h"
 #include "service/state.h"
 
 enum { PING_MS = 15000 };
@@ -19,13 +18,13 @@ struct tke_stream {
     atomic_bool over;         /* the reply has ended */
     _Atomic int64_t quiet_ms; /* nothing was written since */
     tke_service *svc;
-    const tke_vocab *vocab;
-    pthread_mutex_t lock; /* guards all below; svc->lock is never taken inside it */
-    tinkc_reply *reply;   /* NULL once it has ended */
-    tkc_buf out;          /* events not yet written */
-    size_t written;       /* of out */
-    tkc_buf held;         /* bytes of a character that is not whole yet */
-    size_t n_sent;        /* tokens */
+    const tke_stream_style *style; /* constant */
+    void *user;                    /* the style's; valid until its end() */
+    bool remote;                   /* constant: the peer may go away without our being told */
+    pthread_mutex_t lock;          /* guards all below; svc->lock is never taken inside it */
+    tinkc_reply *reply;            /* NULL once it has ended */
+    tkc_buf out;                   /* events not yet written */
+    size_t written;                /* of out */
     bool ended, closed;
 };
 
@@ -34,7 +33,6 @@ static void drop(tke_stream *s)
     if (!tkc_ref_drop(&s->refs))
         return;
     tkc_buf_free(&s->out);
-    tkc_buf_free(&s->held);
     pthread_mutex_destroy(&s->lock);
     tkc_release(s->svc->a, s, sizeof *s);
 }
@@ -66,25 +64,29 @@ static void flush(tke_stream *s)
     }
 }
 
-tke_stream *tke_stream_new(tke_job *job, tinkc_reply *reply, tinkc_error *err)
+tke_stream *tke_stream_new(tke_call *call, const tke_stream_style *style, void *user)
 {
-    tke_service *svc = job->svc;
-    tke_stream *s = tkc_zalloc(svc->a, sizeof *s, err);
+    tke_service *svc = call->svc;
+    tinkc_reply *reply = call->reply;
+    tke_stream *s = tkc_zalloc(svc->a, sizeof *s, &call->err);
     if (!s)
         return NULL;
     tkc_ref_init(&s->refs);
     tkc_ref_keep(&s->refs);
     s->svc = svc;
-    s->vocab = job->in.sample.base->vocab;
+    s->style = style;
+    s->user = user;
+    s->remote = call->flags & TKE_CALL_REMOTE;
     s->reply = reply;
     s->key = reply;
     s->quiet_ms = tkc_now_ms(svc->clock);
     pthread_mutex_init(&s->lock, NULL);
     tkc_buf_init(&s->out, svc->a, TKC_BUF_NO_MAX);
-    tkc_buf_init(&s->held, svc->a, TKC_BUF_NO_MAX);
-    reply->status(reply, 200);
-    reply->header(reply, "Content-Type", "text/event-stream");
-    reply->header(reply, "Cache-Control", "no-cache");
+    if (!style->whole) {
+        reply->status(reply, 200);
+        reply->header(reply, "Content-Type", "text/event-stream");
+        reply->header(reply, "Cache-Control", "no-cache");
+    }
     pthread_mutex_lock(&svc->lock);
     s->next = svc->streams;
     svc->streams = s;
@@ -100,7 +102,13 @@ bool tke_stream_closed(tke_stream *s)
     return closed;
 }
 
-/* ---- events ---- */
+/* ---- our own events (docs/stream.md) ---- */
+
+typedef struct native { /* lives in its job's arena; the worker's */
+    const tke_vocab *vocab;
+    tkc_buf held;  /* bytes of a character that is not whole yet */
+    size_t n_sent; /* tokens */
+} native;
 
 static void begin_event(tkc_jsonw *w, tkc_buf *out, const char *type, tinkc_error *err)
 {
@@ -117,100 +125,122 @@ static void end_event(tkc_jsonw *w, tkc_buf *out, tinkc_error *err)
     tkc_buf_cstr(out, "\n\n", err);
 }
 
-/* Text of what is held plus one more token; what is not a whole character stays held. Bytes that
- * can never be text become U+FFFD. */
-static void write_text(tke_stream *s, tkc_jsonw *w, int32_t token, tinkc_error *err)
+/* Text of what is held plus one more token; what is not a whole character stays held. */
+static void write_text(native *n, tkc_jsonw *w, int32_t token, tinkc_error *err)
 {
     tkc_buf text;
-    tkc_buf_init(&text, s->svc->a, TKC_BUF_NO_MAX);
-    tkc_buf_str(&s->held, tke_vocab_bytes(s->vocab, token), err);
-    size_t whole = tke_utf8_whole(tkc_buf_view(&s->held));
-    for (size_t at = 0; at < whole && !tkc_failed(err);) {
-        size_t good = tkc_utf8_prefix(s->held.data + at, whole - at);
-        tkc_buf_add(&text, s->held.data + at, good, err);
-        at += good;
-        if (at < whole) {
-            tkc_buf_cstr(&text, "\xEF\xBF\xBD", err);
-            at++;
-        }
-    }
+    tkc_buf_init(&text, n->held.a, TKC_BUF_NO_MAX);
+    tkc_buf_str(&n->held, tke_vocab_bytes(n->vocab, token), err);
+    size_t whole = tke_utf8_whole(tkc_buf_view(&n->held));
+    tke_utf8_clean(&text, tkc_strn(n->held.data, whole), err);
     tkc_jsonw_str(w, tkc_strn(text.data ? text.data : "", text.len));
     if (whole)
-        memmove(s->held.data, s->held.data + whole, s->held.len - whole);
-    s->held.len -= whole;
+        memmove(n->held.data, n->held.data + whole, n->held.len - whole);
+    n->held.len -= whole;
     tkc_buf_free(&text);
 }
 
-static void token_event(tke_stream *s, int32_t token, float logprob, tinkc_error *err)
+static void token_event(native *n, int32_t token, float logprob, tkc_buf *out, tinkc_error *err)
 {
     tkc_jsonw w;
-    begin_event(&w, &s->out, "token", err);
+    begin_event(&w, out, "token", err);
     tkc_jsonw_key(&w, "token");
-    write_text(s, &w, token, err);
+    write_text(n, &w, token, err);
     tkc_jsonw_key(&w, "token_id");
     tkc_jsonw_i64(&w, token);
     tkc_jsonw_key(&w, "index");
-    tkc_jsonw_i64(&w, (int64_t)s->n_sent);
+    tkc_jsonw_i64(&w, (int64_t)n->n_sent);
     tkc_jsonw_key(&w, "logprob");
     tkc_jsonw_float(&w, logprob);
-    end_event(&w, &s->out, err);
-    s->n_sent++;
+    end_event(&w, out, err);
+    n->n_sent++;
 }
 
-/* Locks: needs s->lock. */
-static void add_tokens(tke_stream *s, const tke_gen *gen, tinkc_error *err)
+static void native_tokens(void *user, const tke_gen *gen, tkc_buf *out, tinkc_error *err)
 {
+    native *n = user;
     tke_sequence q = tke_gen_sequence(gen, 0);
-    while (s->n_sent < q.n && !tkc_failed(err))
-        token_event(s, q.tokens[s->n_sent], q.logprobs[s->n_sent], err);
+    while (n->n_sent < q.n && !tkc_failed(err))
+        token_event(n, q.tokens[n->n_sent], q.logprobs[n->n_sent], out, err);
 }
 
-void tke_stream_tokens(tke_stream *s, const tke_gen *gen)
-{
-    tinkc_error err = { 0 };
-    pthread_mutex_lock(&s->lock);
-    if (!s->closed) {
-        add_tokens(s, gen, &err);
-        flush(s);
-    }
-    pthread_mutex_unlock(&s->lock);
-}
-
-static void done_event(tke_stream *s, const tke_gen *gen, tinkc_error *err)
+static void done_event(const native *n, const tke_gen *gen, tkc_buf *out, tinkc_error *err)
 {
     tkc_jsonw w;
-    begin_event(&w, &s->out, "done", err);
+    begin_event(&w, out, "done", err);
     tkc_jsonw_key(&w, "finish_reason");
     tkc_jsonw_cstr(&w, tke_gen_sequence(gen, 0).stopped ? "stop" : "length");
     tkc_jsonw_key(&w, "total_tokens");
-    tkc_jsonw_i64(&w, (int64_t)s->n_sent);
-    end_event(&w, &s->out, err);
+    tkc_jsonw_i64(&w, (int64_t)n->n_sent);
+    end_event(&w, out, err);
 }
 
-static void error_event(tke_stream *s, const tinkc_error *why, tinkc_error *err)
+static void error_event(const tinkc_error *why, tkc_buf *out, tinkc_error *err)
 {
     tkc_jsonw w;
-    begin_event(&w, &s->out, "error", err);
+    begin_event(&w, out, "error", err);
     tkc_jsonw_key(&w, "error");
     tkc_jsonw_cstr(&w, why->message);
     tkc_jsonw_key(&w, "category");
     tkc_jsonw_cstr(&w, tke_category(why));
     tkc_jsonw_key(&w, "token");
     tkc_jsonw_cstr(&w, why->message);
-    end_event(&w, &s->out, err);
+    end_event(&w, out, err);
+}
+
+static int32_t native_end(void *user, const tke_gen *gen, const tinkc_error *why, tkc_buf *out,
+                          tinkc_error *err)
+{
+    native *n = user;
+    if (why) {
+        error_event(why, out, err);
+    } else {
+        native_tokens(n, gen, out, err);
+        done_event(n, gen, out, err);
+    }
+    tkc_buf_free(&n->held);
+    return 200;
+}
+
+const tke_stream_style tke_stream_native = { .tokens = native_tokens, .end = native_end };
+
+void *tke_stream_native_user(tke_job *job, tinkc_error *err)
+{
+    native *n = tkc_arena_alloc(&job->arena, sizeof *n, err);
+    if (n) {
+        *n = (native){ .vocab = job->in.sample.base->vocab };
+        tkc_buf_init(&n->held, job->svc->a, TKC_BUF_NO_MAX);
+    }
+    return n;
+}
+
+/* ---- the worker's calls ---- */
+
+void tke_stream_tokens(tke_stream *s, const tke_gen *gen)
+{
+    tinkc_error err = { 0 };
+    if (!s->style->tokens)
+        return;
+    pthread_mutex_lock(&s->lock);
+    if (!s->closed) {
+        s->style->tokens(s->user, gen, &s->out, &err);
+        flush(s);
+    }
+    pthread_mutex_unlock(&s->lock);
 }
 
 void tke_stream_end(tke_stream *s, const tke_gen *gen, const tinkc_error *why)
 {
     tinkc_error err = { 0 };
     pthread_mutex_lock(&s->lock);
-    if (!s->closed) {
-        if (gen && !why)
-            add_tokens(s, gen, &err);
-        if (why)
-            error_event(s, why, &err);
-        else
-            done_event(s, gen, &err);
+    int32_t status = s->style->end(s->user, gen, why, &s->out, &err);
+    if (s->style->whole && tkc_failed(&err)) { /* half of it is worse than nothing */
+        tkc_buf_clear(&s->out);
+        status = 503;
+    }
+    if (s->style->whole && s->reply) {
+        s->reply->status(s->reply, status);
+        s->reply->header(s->reply, "Content-Type", TKC_TYPE_JSON);
     }
     s->ended = true;
     flush(s);
@@ -265,6 +295,15 @@ bool tke_stream_cancel(tke_service *svc, tinkc_reply *reply)
     return true;
 }
 
+/* Locks: needs s->lock. Nothing is written before a whole answer's end, so nothing would tell that
+ * its reader has gone. */
+static void notice_gone(tke_stream *s)
+{
+    tke_gone_fn *gone = atomic_load(&s->svc->gone);
+    if (s->reply && !s->ended && gone && gone(s->reply))
+        s->closed = true; /* the worker sees it and cancels */
+}
+
 void tke_streams_ping(tke_service *svc, int64_t now_ms)
 {
     tke_stream *dead = NULL, *quiet = NULL;
@@ -277,7 +316,7 @@ void tke_streams_ping(tke_service *svc, int64_t now_ms)
             dead = s;
             continue;
         }
-        if (now_ms - atomic_load(&s->quiet_ms) >= PING_MS) {
+        if (s->style->whole ? s->remote : now_ms - atomic_load(&s->quiet_ms) >= PING_MS) {
             tkc_ref_keep(&s->refs);
             s->next_ping = quiet;
             quiet = s;
@@ -289,9 +328,12 @@ void tke_streams_ping(tke_service *svc, int64_t now_ms)
         tinkc_error err = { 0 };
         next = quiet->next_ping;
         pthread_mutex_lock(&quiet->lock);
-        if (quiet->reply && !quiet->ended)
+        if (quiet->style->whole)
+            notice_gone(quiet);
+        else if (quiet->reply && !quiet->ended)
             tkc_buf_cstr(&quiet->out, ": waiting\n\n", &err);
-        flush(quiet);
+        if (!quiet->style->whole || quiet->ended)
+            flush(quiet);
         pthread_mutex_unlock(&quiet->lock);
         drop(quiet);
     }

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json_read.h"
 #include "base/str.h"
+#include "codec/utf8.h"
 
 enum { MAX_TOKENS = 4 << 20, MAX_FILE = 256 << 20 };
 
@@ -215,4 +216,18 @@ size_t tke_utf8_whole(tinkc_str s)
         return need > back ? s.len - back : s.len;
     }
     return s.len;
+}
+
+bool tke_utf8_clean(tkc_buf *out, tinkc_str s, tinkc_error *err)
+{
+    for (size_t at = 0; at < s.len && !tkc_failed(err);) {
+        size_t good = tkc_utf8_prefix(s.data + at, s.len - at);
+        tkc_buf_add(out, s.data + at, good, err);
+        at += good;
+        if (at < s.len) {
+            tkc_buf_cstr(out, "\xEF\xBF\xBD", err);
+            at++;
+        }
+    }
+    return !tkc_failed(err);
 }

@@ -6,6 +6,7 @@
 #define TKE_SERVICE_VOCAB_H
 
 #include "base/arena.h"
+#include "base/buf.h"
 
 typedef struct tke_vocab tke_vocab;
 
@@ -23,5 +24,7 @@ size_t tke_vocab_token_bytes(void *vocab, int32_t token, const char **bytes);
 /* How many bytes at the start of s are whole UTF-8 characters; what is left may yet become one.
  * Bytes that can never become one count as whole. */
 size_t tke_utf8_whole(tinkc_str s);
+/* Appends s; bytes that are no UTF-8 become U+FFFD. */
+bool tke_utf8_clean(tkc_buf *out, tinkc_str s, tinkc_error *err);
 
 #endif

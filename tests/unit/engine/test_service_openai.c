@@ -1,0 +1,609 @@
+/* test_service_openai.c - /v1/: models, completions and chats, whole and as events; what is
+ * refused; keys and clients that go away, over HTTP. On models/nano, which knows a little
+ * arithmetic. */
+#include <arpa/inet.h>
+#include <jansson.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "support/check.h"
+#include "support/service_call.h"
+#include "tinkc/tokenizer.h"
+
+static const char nano[] = "models/nano";
+static const char question[] = "[{\"role\":\"user\",\"content\":\"What is 7 + 5?\"}]";
+
+static tinkc_engine *engine;
+static const tinkc_transport *t;
+
+static tinkc_engine *open_engine(const char *const *settings)
+{
+    tinkc_error err = { 0 };
+    tinkc_engine *e =
+        tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .settings = settings }, &err);
+    assert_ok(err);
+    assert_true(tinkc_engine_add_model(e, "nano", nano, &err));
+    return e;
+}
+
+static int setup(void **state)
+{
+    static const char *const on[] = { "openai", "true", "max_num_samples", "8", NULL };
+    (void)state;
+    engine = open_engine(on);
+    t = tinkc_engine_transport(engine);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tinkc_engine_free(engine);
+    return 0;
+}
+
+/* ---- helpers ---- */
+
+static json_t *parse(const char *text)
+{
+    json_t *v = json_loads(text, 0, NULL);
+    assert_non_null(v);
+    return v;
+}
+
+static json_t *ask(const char *path, const char *body)
+{
+    return parse(service_json(t, 200, "POST", path, "%s", body));
+}
+
+static const char *text_at(json_t *got, size_t i)
+{
+    json_t *choice = json_array_get(json_object_get(got, "choices"), i);
+    json_t *message = json_object_get(choice, "message");
+    return json_string_value(message ? json_object_get(message, "content")
+                                     : json_object_get(choice, "text"));
+}
+
+static const char *finish_at(json_t *got, size_t i)
+{
+    json_t *choice = json_array_get(json_object_get(got, "choices"), i);
+    return json_string_value(json_object_get(choice, "finish_reason"));
+}
+
+static json_int_t usage(json_t *got, const char *what)
+{
+    return json_integer_value(json_object_get(json_object_get(got, "usage"), what));
+}
+
+typedef struct events {
+    char text[2000];
+    char finish[20];
+    size_t n_events;
+    json_int_t total_tokens; /* 0 = not said */
+    bool role, done;
+} events;
+
+static void take_event(events *e, const char *line)
+{
+    if (strcmp(line, "[DONE]") == 0) {
+        e->done = true;
+        return;
+    }
+    assert_false(e->done);
+    e->n_events++;
+    json_t *v = parse(line);
+    json_t *choice = json_array_get(json_object_get(v, "choices"), 0);
+    json_t *delta = json_object_get(choice, "delta");
+    json_t *text = json_object_get(delta ? delta : choice, delta ? "content" : "text");
+    json_t *finish = json_object_get(choice, "finish_reason");
+    e->role |= json_object_get(delta, "role") != NULL;
+    if (text)
+        strncat(e->text, json_string_value(text), sizeof e->text - strlen(e->text) - 1);
+    if (json_is_string(finish))
+        snprintf(e->finish, sizeof e->finish, "%s", json_string_value(finish));
+    if (json_is_object(json_object_get(v, "usage")))
+        e->total_tokens = usage(v, "total_tokens");
+    json_decref(v);
+}
+
+static events ask_events(const char *path, const char *body)
+{
+    events e = { .n_events = 0 };
+    answer a = service_call(t, "POST", path, NULL, body, strlen(body));
+    assert_int_equal(a.status, 200);
+    assert_string_equal(a.type, "text/event-stream");
+    char *rest = NULL;
+    for (char *line = strtok_r(a.body.data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        if (line[0] != ':') {
+            assert_memory_equal(line, "data: ", 6);
+            take_event(&e, line + 6);
+        }
+    answer_free(&a);
+    return e;
+}
+
+/* The text of what asample gives for these tokens at temperature 0, without its end. */
+static void asample_text(const char *ids, int max_tokens, tinkc_text *out, size_t *n_tokens)
+{
+    tinkc_error err = { 0 };
+    const char *promise = service_json(
+        t, 200, "POST", "/api/v1/asample",
+        "{\"base_model\":\"nano\",\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":%s}"
+        "]},\"sampling_params\":{\"temperature\":0,\"max_tokens\":%d}}",
+        ids, max_tokens);
+    json_t *v = parse(service_wait(t, json_field(promise, "request_id")));
+    json_t *tokens = json_object_get(json_array_get(json_object_get(v, "sequences"), 0), "tokens");
+    int32_t made[100];
+    size_t n = json_array_size(tokens);
+    assert_in_range(n, 1, 100);
+    for (size_t i = 0; i < n; i++)
+        made[i] = (int32_t)json_integer_value(json_array_get(tokens, i));
+    tinkc_tokenizer *tok = tinkc_tokenizer_open(nano, NULL, &err);
+    tinkc_decode_span(tok, made, n, &(tinkc_decode_options){ .skip_special = true }, out, &err);
+    tinkc_tokenizer_free(tok);
+    assert_ok(err);
+    *n_tokens = n;
+    json_decref(v);
+}
+
+/* ---- tests ---- */
+
+static void off_unless_asked_for(void **state)
+{
+    (void)state;
+    tinkc_engine *plain = open_engine(NULL);
+    const tinkc_transport *p = tinkc_engine_transport(plain);
+    service_json(p, 404, "GET", "/v1/models", "%s", "");
+    service_json(p, 404, "POST", "/v1/completions", "%s", "{}");
+    const char *text = service_json(p, 404, "POST", "/v1/chat/completions", "%s", "{}");
+    assert_non_null(strstr(text, "\"detail\""));
+    tinkc_engine_free(plain);
+}
+
+static void lists_models_and_checkpoints(void **state)
+{
+    (void)state;
+    const char *model = hold(service_model(t, service_session(t), 0, "nano", 4, 1));
+    const char *promise =
+        service_json(t, 200, "POST", "/api/v1/save_weights_for_sampler",
+                     "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"one\"}", model);
+    service_wait(t, json_field(promise, "request_id"));
+    char path[200], body[400];
+    snprintf(path, sizeof path, "tinker://%s/sampler_weights/one", model);
+    json_t *v = parse(service_json(t, 200, "GET", "/v1/models", "%s", ""));
+    json_t *data = json_object_get(v, "data"), *one;
+    size_t i, found = 0;
+    assert_string_equal(json_string_value(json_object_get(v, "object")), "list");
+    json_array_foreach(data, i, one)
+    {
+        const char *id = json_string_value(json_object_get(one, "id"));
+        found += strcmp(id, "nano") == 0 || strcmp(id, path) == 0;
+        assert_string_equal(json_string_value(json_object_get(one, "object")), "model");
+        assert_string_equal(json_string_value(json_object_get(one, "owned_by")), "tinkc");
+        assert_true(json_integer_value(json_object_get(one, "created")) > 1500000000);
+    }
+    assert_int_equal(found, 2);
+    json_decref(v);
+    /* an untrained adapter changes nothing */
+    snprintf(body, sizeof body, "{\"model\":\"%s\",\"temperature\":0,\"messages\":%s}", path,
+             question);
+    v = ask("/v1/chat/completions", body);
+    assert_string_equal(text_at(v, 0), "12");
+    assert_string_equal(json_string_value(json_object_get(v, "model")), path);
+    json_decref(v);
+}
+
+static void completes_text_and_tokens(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_tokens ids = { 0 };
+    tinkc_text want = { 0 };
+    char list[200] = "[", body[400];
+    size_t n_made = 0, n = 0;
+    tinkc_tokenizer *tok = tinkc_tokenizer_open(nano, NULL, &err);
+    assert_true(tinkc_encode(tok, "What is", &ids, &err));
+    tinkc_tokenizer_free(tok);
+    for (size_t i = 0; i < ids.len; i++)
+        n += (size_t)snprintf(list + 1 + n, sizeof list - 1 - n, "%s%d", i ? "," : "",
+                              (int)ids.data[i]);
+    strcat(list, "]");
+    asample_text(list, 16, &want, &n_made);
+    for (int as_text = 0; as_text < 2; as_text++) {
+        snprintf(
+            body, sizeof body,
+            "{\"model\":\"nano\",\"temperature\":0,\"user\":\"x\",\"seed\":null,\"prompt\":%s}",
+            as_text ? "\"What is\"" : list);
+        json_t *v = ask("/v1/completions", body);
+        assert_string_equal(text_at(v, 0), want.data);
+        assert_string_equal(json_string_value(json_object_get(v, "object")), "text_completion");
+        assert_int_equal(strncmp(json_string_value(json_object_get(v, "id")), "cmpl-", 5), 0);
+        assert_int_equal(usage(v, "prompt_tokens"), ids.len);
+        assert_int_equal(usage(v, "completion_tokens"), n_made);
+        assert_int_equal(usage(v, "total_tokens"), ids.len + n_made);
+        json_decref(v);
+    }
+    tinkc_tokens_free(&ids);
+    tinkc_text_free(&want);
+}
+
+static void chats(void **state)
+{
+    (void)state;
+    char body[500];
+    snprintf(body, sizeof body, "{\"model\":\"nano\",\"temperature\":0,\"messages\":%s}", question);
+    json_t *v = ask("/v1/chat/completions", body);
+    assert_string_equal(text_at(v, 0), "12");
+    assert_string_equal(finish_at(v, 0), "stop");
+    assert_string_equal(json_string_value(json_object_get(v, "object")), "chat.completion");
+    json_int_t total = usage(v, "total_tokens");
+    json_decref(v);
+
+    snprintf(body, sizeof body,
+             "{\"model\":\"nano\",\"temperature\":0,\"stream\":true,\"stream_options\":{"
+             "\"include_usage\":true},\"messages\":%s}",
+             question);
+    events e = ask_events("/v1/chat/completions", body);
+    assert_string_equal(e.text, "12");
+    assert_string_equal(e.finish, "stop");
+    assert_true(e.role && e.done);
+    assert_int_equal(e.total_tokens, total);
+
+    snprintf(body, sizeof body,
+             "{\"model\":\"nano\",\"temperature\":0,\"max_completion_tokens\":1,\"messages\":%s}",
+             question);
+    v = ask("/v1/chat/completions", body);
+    assert_string_equal(text_at(v, 0), "1");
+    assert_string_equal(finish_at(v, 0), "length");
+    json_decref(v);
+}
+
+static void events_add_up(void **state)
+{
+    (void)state;
+    const char *rest =
+        "\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":1,\"max_tokens\":60";
+    for (int seed = 1; seed <= 12; seed++) {
+        char body[300];
+        snprintf(body, sizeof body, "{%s,\"seed\":%d}", rest, seed);
+        json_t *v = ask("/v1/completions", body);
+        snprintf(body, sizeof body, "{%s,\"seed\":%d,\"stream\":true}", rest, seed);
+        events e = ask_events("/v1/completions", body);
+        assert_string_equal(e.text, text_at(v, 0));
+        assert_string_equal(e.finish, finish_at(v, 0));
+        assert_true(e.done);
+        assert_int_equal(e.total_tokens, 0);
+        json_decref(v);
+    }
+}
+
+static void stop_strings_are_cut_off(void **state)
+{
+    (void)state;
+    json_t *whole =
+        ask("/v1/completions", "{\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":0}");
+    const char *text = text_at(whole, 0);
+    assert_true(strlen(text) > 10);
+    /* every place, as one string and beside another that never comes; pieces go across tokens */
+    for (size_t at = 0; at + 4 <= strlen(text); at++) {
+        char stop[8], body[300], want[200];
+        snprintf(stop, sizeof stop, "%.4s", text + at);
+        snprintf(want, sizeof want, "%.*s", (int)(strstr(text, stop) - text), text);
+        snprintf(body, sizeof body,
+                 "{\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":0,\"stop\":\"%s\"}",
+                 stop);
+        json_t *v = ask("/v1/completions", body);
+        assert_string_equal(text_at(v, 0), want);
+        assert_string_equal(finish_at(v, 0), "stop");
+        json_decref(v);
+        snprintf(body, sizeof body,
+                 "{\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":0,\"stream\":true,"
+                 "\"stop\":[\"%.3szzz\",\"%s\"]}",
+                 text + at, stop);
+        events e = ask_events("/v1/completions", body);
+        assert_string_equal(e.text, want);
+        assert_string_equal(e.finish, "stop");
+    }
+    /* what was held back for a stop that did not come is told in the end */
+    char body[300];
+    snprintf(body, sizeof body,
+             "{\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":0,\"stream\":true,"
+             "\"stop\":[\"%szzz\"]}",
+             text + strlen(text) - 3);
+    assert_string_equal(ask_events("/v1/completions", body).text, text);
+    json_decref(whole);
+}
+
+static void several_choices(void **state)
+{
+    (void)state;
+    json_t *v = ask("/v1/completions", "{\"model\":\"nano\",\"prompt\":\"What is\",\"n\":2,"
+                                       "\"temperature\":0,\"max_tokens\":4}");
+    assert_int_equal(json_array_size(json_object_get(v, "choices")), 2);
+    assert_string_equal(text_at(v, 0), text_at(v, 1));
+    assert_int_equal(usage(v, "completion_tokens"), 8);
+    json_t *second = json_array_get(json_object_get(v, "choices"), 1);
+    assert_int_equal(json_integer_value(json_object_get(second, "index")), 1);
+    json_decref(v);
+    v = ask("/v1/completions", "{\"model\":\"nano\",\"prompt\":\"What is\",\"n\":4,\"seed\":7,"
+                               "\"temperature\":1.5,\"max_tokens\":12}");
+    bool differ = false;
+    for (size_t i = 1; i < 4; i++)
+        differ |= strcmp(text_at(v, 0), text_at(v, i)) != 0;
+    assert_true(differ);
+    json_decref(v);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t status;
+        const char *path, *param, *code, *rest;
+    } rows[] = {
+        { 400, "completions", NULL, "bad_request", "{" },
+        { 400, "completions", NULL, "bad_request", "[]" },
+        { 400, "completions", NULL, "bad_request", "" },
+        { 400, "completions", NULL, "bad_request", "{\"model\":\"nano\",\"prompt\":\"a\"} x" },
+        { 400, "completions", "model", "bad_request", "{\"prompt\":\"a\"}" },
+        { 400, "completions", "model", "bad_request", "{\"model\":3,\"prompt\":\"a\"}" },
+        { 404, "completions", "model", "model_not_found", "{\"model\":\"no\",\"prompt\":\"a\"}" },
+        { 404, "completions", "model", "model_not_found",
+          "{\"model\":\"tinker://r/sampler_weights/x\",\"prompt\":\"a\"}" },
+        { 400, "completions", NULL, "bad_request", "{\"model\":\"tinker://\",\"prompt\":\"a\"}" },
+        { 400, "completions", "prompt", "bad_request", "{\"model\":\"nano\"}" },
+        { 400, "completions", "prompt", "bad_request", "{\"model\":\"nano\",\"prompt\":7}" },
+        { 400, "completions", "prompt", "bad_request", "{\"model\":\"nano\",\"prompt\":[\"a\"]}" },
+        { 400, "completions", NULL, "bad_request", "{\"model\":\"nano\",\"prompt\":[]}" },
+        { 400, "completions", NULL, "bad_request", "{\"model\":\"nano\",\"prompt\":\"\"}" },
+        { 400, "completions", NULL, "bad_request", "{\"model\":\"nano\",\"prompt\":[99999999]}" },
+        { 400, "completions", NULL, "bad_request", "{\"model\":\"nano\",\"prompt\":[-1]}" },
+#define WITH(param, value)                                                                         \
+    { 400, "completions", param, "bad_request",                                                    \
+      "{\"model\":\"nano\",\"prompt\":\"a\",\"" param "\":" value "}" }
+        WITH("n", "0"),
+        WITH("n", "9"),
+        WITH("n", "1.5"),
+        WITH("n", "\"1\""),
+        WITH("n", "2,\"stream\":true"),
+        WITH("temperature", "-1"),
+        WITH("temperature", "\"hot\""),
+        WITH("temperature", "1e99"),
+        WITH("top_p", "0"),
+        WITH("top_p", "1.1"),
+        WITH("max_tokens", "0"),
+        WITH("max_tokens", "-5"),
+        WITH("max_tokens", "true"),
+        WITH("stop", "3"),
+        WITH("stop", "\"\""),
+        WITH("stop", "[\"a\",\"b\",\"c\",\"d\",\"e\"]"),
+        WITH("stop", "[1]"),
+        WITH("seed", "\"x\""),
+        WITH("stream", "1"),
+        WITH("echo", "true"),
+        WITH("stream_options", "[]"),
+#undef WITH
+        { 400, "completions", NULL, "context_length_exceeded",
+          "{\"model\":\"nano\",\"prompt\":\"a\",\"max_tokens\":10000000}" },
+        { 400, "chat/completions", "messages", "bad_request", "{\"model\":\"nano\"}" },
+        { 400, "chat/completions", "messages", "bad_request",
+          "{\"model\":\"nano\",\"messages\":\"hello\"}" },
+        { 400, "chat/completions", "messages", "bad_request",
+          "{\"model\":\"nano\",\"messages\":[7]}" },
+        { 400, "chat/completions", "tools", "bad_request",
+          "{\"model\":\"nano\",\"tools\":{},\"messages\":[]}" },
+        { 404, "nothing", NULL, "unknown_endpoint", "{}" },
+        { 405, "models", NULL, "method_not_allowed", "{}" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char path[100];
+        snprintf(path, sizeof path, "/v1/%s", rows[i].path);
+        answer a = service_call(t, "POST", path, NULL, rows[i].rest, strlen(rows[i].rest));
+        json_t *v = json_loads(a.body.data ? a.body.data : "", 0, NULL);
+        json_t *e = json_object_get(v, "error");
+        const char *param = json_string_value(json_object_get(e, "param"));
+        const char *code = json_string_value(json_object_get(e, "code"));
+        if (a.status != rows[i].status || !code || strcmp(code, rows[i].code) != 0 ||
+            strcmp(param ? param : "", rows[i].param ? rows[i].param : "") != 0)
+            fail_msg("row %zu, %s: %d %s", i, rows[i].rest, (int)a.status, a.body.data);
+        assert_true(json_string_length(json_object_get(e, "message")) > 5);
+        assert_string_equal(json_string_value(json_object_get(e, "type")), "invalid_request_error");
+        json_decref(v);
+        answer_free(&a);
+    }
+}
+
+/* ---- over HTTP ---- */
+
+static int dial(const char *url)
+{
+    int port = 0;
+    assert_int_equal(sscanf(url, "http://127.0.0.1:%d", &port), 1);
+    struct sockaddr_in to = { .sin_family = AF_INET,
+                              .sin_port = htons((uint16_t)port),
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)(void *)&to, sizeof to), 0);
+    return fd;
+}
+
+static void send_post(int fd, const char *header, const char *body)
+{
+    char text[1000];
+    int n = snprintf(text, sizeof text,
+                     "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s"
+                     "Content-Length: %zu\r\n\r\n%s",
+                     header, strlen(body), body);
+    assert_int_equal(write(fd, text, (size_t)n), n);
+}
+
+static void read_all(int fd, char *text, size_t size)
+{
+    size_t n = 0;
+    for (ssize_t got; n + 1 < size && (got = read(fd, text + n, size - 1 - n)) > 0;)
+        n += (size_t)got;
+    text[n] = '\0';
+    close(fd);
+}
+
+static void keys_as_bearer(void **state)
+{
+    (void)state;
+    static const char *const keys[] = { "tml-right", NULL };
+    static const char *const headers[] = { "", "Authorization: Bearer tml-wrong\r\n",
+                                           "Authorization: Bearer tml-right\r\n",
+                                           "X-API-Key: tml-right\r\n" };
+    tinkc_error err = { 0 };
+    tinkc_server *server =
+        tinkc_engine_serve(engine, &(tinkc_serve_options){ .api_keys = keys }, &err);
+    assert_ok(err);
+    char body[300], text[4000];
+    snprintf(body, sizeof body, "{\"model\":\"nano\",\"temperature\":0,\"messages\":%s}", question);
+    for (size_t i = 0; i < 4; i++) {
+        int fd = dial(tinkc_server_url(server));
+        send_post(fd, headers[i], body);
+        read_all(fd, text, sizeof text);
+        assert_non_null(strstr(text, i < 2 ? "HTTP/1.1 401" : "HTTP/1.1 200"));
+        assert_non_null(strstr(text, i < 2 ? "\"authentication_error\"" : "\"content\":\"12\""));
+    }
+    tinkc_server_stop(server, 5000, NULL);
+    tinkc_server_free(server);
+}
+
+static double count_of(const tinkc_transport *p, const char *what)
+{
+    return json_number(service_json(p, 200, "GET", "/status", "%s", ""), what);
+}
+
+/* Nothing is written to a client that waits for a whole answer; that it has gone is seen all the
+ * same, and ends what it asked for: tokens of samples that were cancelled are not counted. */
+static void a_client_that_goes_away(void **state)
+{
+    (void)state;
+    static const char *const on[] = { "openai", "true", NULL };
+    tinkc_error err = { 0 };
+    tinkc_engine *e = open_engine(on);
+    const tinkc_transport *p = tinkc_engine_transport(e);
+    tinkc_server *server = tinkc_engine_serve(e, &(tinkc_serve_options){ .port = 0 }, &err);
+    assert_ok(err);
+    char body[400];
+    snprintf(body, sizeof body, /* so hot that few meet the end of a turn by chance */
+             "{\"model\":\"nano\",\"temperature\":1000,\"n\":1024,\"messages\":%s}", question);
+    int fd = dial(tinkc_server_url(server));
+    send_post(fd, "", body);
+    for (int k = 0; k < 50000 && count_of(p, "samples_in_flight") == 0; k++)
+        nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+    close(fd);
+    for (int k = 0; k < 20000 && count_of(p, "samples_in_flight") != 0; k++)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    assert_true(count_of(p, "samples_in_flight") == 0);
+    assert_true(count_of(p, "sampled_tokens_total") == 0);
+    tinkc_server_stop(server, 5000, NULL);
+    tinkc_server_free(server);
+    tinkc_engine_free(e);
+}
+
+/* ---- the queue's limits and cancelling, in process ---- */
+
+typedef struct pending {
+    tinkc_reply reply;
+    _Atomic int32_t status;
+    _Atomic int over; /* 1 = ended, 2 = failed */
+    char body[400];
+} pending;
+
+static void on_status(tinkc_reply *r, int32_t status)
+{
+    ((pending *)(void *)r)->status = status;
+}
+
+static void on_header(tinkc_reply *r, const char *name, const char *value)
+{
+    (void)r, (void)name, (void)value;
+}
+
+static bool on_write(tinkc_reply *r, const void *data, size_t len)
+{
+    pending *p = (void *)r;
+    strncat(p->body, data, len < 300 ? len : 300);
+    return true;
+}
+
+static void on_end(tinkc_reply *r)
+{
+    ((pending *)(void *)r)->over = 1;
+}
+
+static void on_fail(tinkc_reply *r, int32_t code, const char *message)
+{
+    (void)code, (void)message;
+    ((pending *)(void *)r)->over = 2;
+}
+
+static void cancelled_and_too_many(void **state)
+{
+    (void)state;
+    static const char *const one[] = { "openai", "true", "max_sample_queue", "1", NULL };
+    tinkc_engine *e = open_engine(one);
+    const tinkc_transport *p = tinkc_engine_transport(e);
+    char body[400];
+    snprintf(body, sizeof body,
+             "{\"model\":\"nano\",\"temperature\":1000,\"n\":64,\"messages\":%s}", question);
+    pending w = { .reply = { .status = on_status,
+                             .header = on_header,
+                             .write = on_write,
+                             .end = on_end,
+                             .fail = on_fail } };
+    const tinkc_request request = {
+        .method = "POST",
+        .path = "/v1/chat/completions",
+        .base_url = "",
+        .body = { (const unsigned char *)body, strlen(body) },
+    };
+    p->send(p->self, &request, &w.reply);
+    assert_int_equal(w.over, 0);
+    assert_int_equal(w.status, 0); /* nothing goes out before its end */
+    const char *text = service_json(p, 429, "POST", "/v1/completions", "%s",
+                                    "{\"model\":\"nano\",\"prompt\":\"a\"}");
+    assert_non_null(strstr(text, "\"rate_limit_error\""));
+    service_json(p, 429, "POST", "/v1/completions", "%s",
+                 "{\"model\":\"nano\",\"prompt\":\"a\",\"stream\":true}");
+    p->cancel(p->self, &w.reply);
+    assert_int_equal(w.over, 2);
+    int status = 429; /* until the worker has seen it */
+    for (int k = 0; k < 5000 && status == 429; k++) {
+        static const char next[] = "{\"model\":\"nano\",\"prompt\":\"a\",\"max_tokens\":1}";
+        answer a = service_call(p, "POST", "/v1/completions", NULL, next, strlen(next));
+        status = a.status;
+        answer_free(&a);
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    }
+    assert_int_equal(status, 200);
+    tinkc_engine_free(e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(off_unless_asked_for),
+        cmocka_unit_test(lists_models_and_checkpoints),
+        cmocka_unit_test(completes_text_and_tokens),
+        cmocka_unit_test(chats),
+        cmocka_unit_test(events_add_up),
+        cmocka_unit_test(stop_strings_are_cut_off),
+        cmocka_unit_test(several_choices),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(keys_as_bearer),
+        cmocka_unit_test(a_client_that_goes_away),
+        cmocka_unit_test(cancelled_and_too_many),
+    };
+    if (access("models/nano/config.json", R_OK) != 0) {
+        print_message("models/nano is not here: skipped\n");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
