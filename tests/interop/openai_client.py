@@ -1,0 +1,46 @@
+"""The openai package against a server with --openai: openai_client.py URL. Ends with 1 on a difference."""
+import sys
+
+import openai
+
+client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="tml-local", max_retries=0)
+question = [{"role": "user", "content": "What is 7 + 5?"}]
+
+
+def check(what, got, wanted):
+    if got != wanted:
+        sys.exit(f"{what}: {got!r}, not {wanted!r}")
+
+
+def refused(kind, code, param, **members):
+    try:
+        client.completions.create(**members)
+    except kind as e:
+        check(f"refusal of {members}", (e.code, e.param), (code, param))
+    else:
+        sys.exit(f"{members} was accepted")
+
+
+check("models", [m.id for m in client.models.list()], ["nano"])
+
+whole = client.chat.completions.create(model="nano", messages=question, temperature=0)
+check("chat", whole.choices[0].message.content, "12")
+check("its end", whole.choices[0].finish_reason, "stop")
+events = list(client.chat.completions.create(model="nano", messages=question, temperature=0, stream=True,
+                                             stream_options={"include_usage": True}))
+check("events", "".join(c.delta.content or "" for e in events for c in e.choices), "12")
+check("usage of events", events[-1].usage.total_tokens, whole.usage.total_tokens)
+
+two = client.completions.create(model="nano", prompt="What is", temperature=0, n=2)
+check("choices", [c.index for c in two.choices], [0, 1])
+check("their texts", two.choices[0].text, two.choices[1].text)
+text = two.choices[0].text
+cut = client.completions.create(model="nano", prompt="What is", temperature=0, stop=text[3:7])
+check("stop", cut.choices[0].text, text[:text.index(text[3:7])])
+pieces = client.completions.create(model="nano", prompt="What is", temperature=0, stream=True)
+check("pieces", "".join(e.choices[0].text for e in pieces), text)
+
+refused(openai.NotFoundError, "model_not_found", "model", model="nobody", prompt="x")
+refused(openai.BadRequestError, "bad_request", "temperature", model="nano", prompt="x", temperature=-1)
+refused(openai.BadRequestError, "context_length_exceeded", None, model="nano", prompt="x", max_tokens=10**7)
+print("openai", openai.__version__, "agrees")
