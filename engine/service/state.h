@@ -272,10 +272,12 @@ typedef struct tke_run {
     bool unloading;
     bool wants_image; /* asked for by the keeper or by a flush */
     bool wants_sleep; /* likewise: free the memory once an image is current */
+    bool gives_way;   /* sleeps though it has work: others have waited long enough */
     bool image_pending;
     bool image_failed; /* the last one could not be written */
     bool waits_room;   /* for memory; until room_changes moves on */
     uint64_t room_seen;
+    int64_t room_since_ns; /* when it began to wait */
     int64_t room_retry_ns;
     int64_t dirty_since_ms; /* 0 = the newest image is current */
     int64_t image_seq;      /* next_seq of the newest image; 0 = none */

@@ -39,7 +39,7 @@ static bool is_pass(const tke_job *job)
 static tke_job *runnable(tke_service *svc, tke_run *run)
 {
     tke_job *job = run->create ? run->create : tke_run_head(run);
-    if (!job || run->loaded || waits_for_file(svc, run, job))
+    if (!job || run->loaded || run->gives_way || waits_for_file(svc, run, job))
         return NULL;
     if (!run->base && job->replayed) /* its model has not been registered yet */
         return NULL;
@@ -153,6 +153,8 @@ static void run_one(tke_service *svc, tke_job *job)
 void tke_work_wait_room(tke_service *svc, tke_run *run, tke_job *job)
 {
     pthread_mutex_lock(&svc->lock);
+    if (!run->waits_room)
+        run->room_since_ns = tkc_monotonic_ns();
     run->waits_room = true;
     run->room_seen = svc->room_changes;
     run->room_retry_ns = tkc_deadline_ns(400); /* others may have become idle meanwhile */
@@ -160,9 +162,9 @@ void tke_work_wait_room(tke_service *svc, tke_run *run, tke_job *job)
     job->reason =
         tke_models_full(svc, false)
             ? "the server keeps no more models in memory (its setting max_models), and those have "
-              "work; a place becomes free when one of them is idle, or is unloaded"
-            : "the server's memory is taken by other models; it becomes free when one of them "
-              "is unloaded or its session ends";
+              "work; its turn comes when one of them is idle or has had a while"
+            : "the server's memory is taken by other models; its turn comes when one of them is "
+              "idle or has had a while";
     pthread_mutex_unlock(&svc->lock);
 }
 
@@ -201,7 +203,7 @@ static void train_unit(tke_service *svc, tke_run *run)
         }
     }
     pthread_mutex_lock(&svc->lock);
-    run->waits_room = false;
+    run->waits_room &= run->create != NULL; /* that one looks for room itself */
     tke_job *job = run->create ? run->create : tke_run_head(run);
     assert(job == first);
     job->paused = false;

@@ -12,6 +12,9 @@
 
 /* ---- memory ---- */
 
+/* How long a model waits for room before those with work give way. */
+static const int64_t long_enough_ns = 2000000000;
+
 /* Locks: needs svc->lock. Of the snapshots in memory that are on disk too, drops the one that was
  * used longest ago. */
 static bool evict_snapshot(tke_service *svc)
@@ -54,6 +57,27 @@ static void ask_to_sleep(tke_service *svc)
     }
     if (idle)
         idle->wants_sleep = true;
+}
+
+/* Locks: needs svc->lock. For one that has waited long: of the models with work the one that was
+ * served longest ago sleeps too, and wakes in its turn. One at a time, and only if nobody is about
+ * to leave anyway. It does nothing more meanwhile, or its image would never be current. */
+static void ask_to_give_way(tke_service *svc, const tke_run *waiting)
+{
+    const tkc_map_entry *e;
+    tke_run *busy = NULL;
+    if (!waiting->waits_room || tkc_monotonic_ns() - waiting->room_since_ns < long_enough_ns)
+        return;
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        tke_run *run = e->value;
+        if (run->adapter && run->wants_sleep)
+            return;
+        if (run->adapter && !run->create && !run->loaded && !run->image_failed &&
+            (!busy || run->served < busy->served))
+            busy = run;
+    }
+    if (busy)
+        busy->wants_sleep = busy->gives_way = true;
 }
 
 bool tke_models_full(const tke_service *svc, bool staying)
@@ -156,8 +180,12 @@ bool tke_work_wake(tke_service *svc, tke_run *run, bool anew, tinkc_error *err)
         return tkc_fail(err, TINKC_E_BAD_REQUEST, "this model could not be made: %.200s",
                         run->error ? run->error : "");
     if (!room_for_model(svc) ||
-        !tke_work_room(svc, tke_adapter_bytes(run->base->model, &run->spec)))
+        !tke_work_room(svc, tke_adapter_bytes(run->base->model, &run->spec))) {
+        pthread_mutex_lock(&svc->lock);
+        ask_to_give_way(svc, run);
+        pthread_mutex_unlock(&svc->lock);
         return false;
+    }
     tke_adapter *adapter = tke_adapter_new(run->base->model, &run->spec, err);
     if (adapter && !anew && !load_source(svc, run, adapter, err)) {
         tke_adapter_free(adapter);
@@ -183,6 +211,7 @@ static void run_made(tke_service *svc, tke_run *run, const tinkc_error *err)
     tinkc_error ignored = { 0 };
     pthread_mutex_lock(&svc->lock);
     run->create = NULL;
+    run->waits_room = false;
     run->state = tkc_failed(err) ? TKE_RUN_FAILED : TKE_RUN_READY;
     if (tkc_failed(err) && !run->error)
         run->error = tke_copy(svc, err->message, &ignored);
@@ -244,7 +273,7 @@ void tke_work_unload(tke_service *svc, tke_job *job)
     pthread_mutex_lock(&svc->lock);
     run->state = TKE_RUN_UNLOADED;
     run->dirty_since_ms = 0;
-    run->wants_image = run->wants_sleep = false;
+    run->wants_image = run->wants_sleep = run->gives_way = false;
     pthread_mutex_unlock(&svc->lock);
     if (!tkc_message_encode(&tkc_unload_model_result_type,
                             &(tkc_unload_model_result){ .model_id = run->id }, &job->result,
@@ -929,7 +958,7 @@ static void image_over(writing *w)
             run->dirty_since_ms = 0;
         svc->room_changes++;
     } else if (!ok) {
-        run->wants_sleep = false; /* what cannot be written must stay in memory */
+        run->wants_sleep = run->gives_way = false;    /* what cannot be written stays in memory */
         run->dirty_since_ms = tkc_now_ms(svc->clock); /* try again after the usual time */
     }
     pthread_cond_broadcast(&svc->idle);
@@ -1004,8 +1033,8 @@ void tke_work_image(tke_service *svc, tke_run *run)
 void tke_work_sleep(tke_service *svc, tke_run *run)
 {
     pthread_mutex_lock(&svc->lock);
-    bool busy = run->queue || run->create;
-    run->wants_sleep = false;
+    bool busy = (run->queue && !run->gives_way) || run->create;
+    run->wants_sleep = run->gives_way = false;
     pthread_mutex_unlock(&svc->lock);
     if (!busy)
         release_adapter(svc, run);

@@ -204,6 +204,35 @@ static void work_goes_on_beside_one_that_waits(void **state)
     tinkc_engine_free(engine);
 }
 
+/* Two that always have work share one place, and neither notices more than a pause. */
+static void busy_models_take_turns(void **state)
+{
+    (void)state;
+    const char *models[2], *last[2];
+    tinkc_engine *engine = open_with("max_models", "1");
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t));
+    for (int i = 0; i < 2; i++) {
+        models[i] = hold(service_model(t, session, i, "tiny", 4, 7));
+        train(t, models[i], 1, 1);
+    }
+    for (int i = 0; i < 2; i++) { /* 5 is missing: who has come so far is never idle */
+        service_pass(t, models[i], 3, text_a, N, false);
+        last[i] = hold(service_step(t, models[i], 4, 1e-2));
+        service_step(t, models[i], 6, 1e-2);
+    }
+    for (int i = 0; i < 2; i++)
+        assert_true(json_number(service_wait(t, last[i]), "optim/step") == 2);
+    assert_non_null(strstr(service_wait(t, create(t, session, 2)), "model_id"));
+    for (int i = 0; i < 2; i++)
+        service_pass(t, models[i], 5, text_a, N, false);
+    double loss = undisturbed(3);
+    for (int i = 0; i < 2; i++)
+        assert_true(service_loss(t, models[i], 7, text_a, N) == loss);
+    assert_true(runs_in_memory(t) == 1);
+    tinkc_engine_free(engine);
+}
+
 /* ---- wrong values ---- */
 
 static void refused(void **state)
@@ -235,6 +264,7 @@ int main(void)
         cmocka_unit_test(idle_models_give_way),
         cmocka_unit_test(busy_models_do_not),
         cmocka_unit_test(work_goes_on_beside_one_that_waits),
+        cmocka_unit_test(busy_models_take_turns),
         cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
