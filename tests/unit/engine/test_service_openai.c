@@ -605,5 +605,12 @@ int main(void)
         print_message("models/nano is not here: skipped\n");
         return 77;
     }
+    static const char *const on[] = { "openai", "on", NULL };
+    tinkc_error err = { 0 };
+    tinkc_engine_free(tinkc_engine_new(&(tinkc_engine_options){ .settings = on }, &err));
+    if (err.code == TINKC_E_UNSUPPORTED) {
+        print_message("%s: skipped\n", err.message);
+        return 77;
+    }
     return cmocka_run_group_tests(tests, setup, teardown);
 }
