@@ -10,6 +10,8 @@ trap 'tmux -L $socket kill-server 2> /dev/null || true; rm -rf "$work" 2> /dev/n
 fail() { echo "FAILED: $*"; echo "--- screen"; screen; exit 1; }
 screen() { tmux -L $socket capture-pane -p -t 0; }
 keys() { tmux -L $socket send-keys -t 0 "$@"; }
+# Waits for the shell, which throws away what was typed before it was back, and asks it how the program ended.
+left_with() { shows 'ready% *$'; keys 'echo "left with $?"' Enter; shows "left with $1"; }
 # Waits until the screen shows a text.
 shows() { for _ in $(seq 300); do screen | grep -qE -- "$1" && return 0; sleep 0.1; done; fail "never saw: $1"; }
 start() {
@@ -64,18 +66,15 @@ shows '^> *$'
 keys C-c
 shows 'once more to leave'
 keys C-c
-keys 'echo "left with $?"' Enter
-shows 'left with 130'
+left_with 130
 keys "clear; tinkc --local chat --temperature 0" Enter
 shows '^> *$'
 pkill -TERM -P "$(tmux -L $socket display-message -p -t 0 '#{pane_pid}')" tinkc
-keys 'echo "left with $?"' Enter
-shows 'left with 143'
+left_with 143
 keys "clear; tinkc --local chat --temperature 0" Enter
 shows '^> *$'
 keys C-d
-keys 'echo "left with $?"' Enter
-shows 'left with 0'
+left_with 0
 keys "clear; tinkc --local chat --temperature 0 > $work/chat.out" Enter
 shows '^> *$'
 keys "What is 7 + 5?" Enter C-d
