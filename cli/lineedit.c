@@ -14,6 +14,7 @@
 
 #include "app.h"
 #include "files.h"
+#include "term.h"
 
 /* ---- libedit's own names, as <histedit.h> has them ---- */
 
@@ -133,7 +134,7 @@ void cli_edit_begin(const char *history_file)
     edit.el = lib.init("tinkc", stdin, stderr, stderr);
     if (!edit.el)
         return;
-    edit.pastes = isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb") != 0;
+    edit.pastes = isatty(STDERR_FILENO) && term && *term && !cli_term_is_dumb();
     lib.set(edit.el, EL_PROMPT, show_prompt);
     lib.set(edit.el, EL_EDITOR, "emacs");
     lib.set(edit.el, EL_SIGNAL, 1);

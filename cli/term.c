@@ -57,14 +57,14 @@ int cli_stop_exit(void)
 
 /* ---- streams ---- */
 
-static bool is_dumb(const char *term)
+bool cli_term_is_dumb(void)
 {
-    return strcmp(term, "dumb") == 0;
+    const char *term = getenv("TERM");
+    return term && strcmp(term, "dumb") == 0;
 }
 
 static bool want_color(const cli_app *app)
 {
-    const char *term = getenv("TERM");
     const char *when =
         cli_given(app, "color") ? cli_text(app, "color") : cli_config_get(app, "color", NULL);
     const char *no = getenv("NO_COLOR"), *force = getenv("CLICOLOR_FORCE"),
@@ -75,7 +75,7 @@ static bool want_color(const cli_app *app)
         return false;
     if ((force && *force && strcmp(force, "0") != 0) || (force2 && *force2))
         return true;
-    return app->stdout_tty && !(term && is_dumb(term));
+    return app->stdout_tty && !cli_term_is_dumb();
 }
 
 void cli_term_setup(cli_app *app)
@@ -85,8 +85,7 @@ void cli_term_setup(cli_app *app)
     app->stdin_tty = isatty(STDIN_FILENO);
     app->stdout_tty = isatty(STDOUT_FILENO);
     app->stderr_tty = isatty(STDERR_FILENO);
-    const char *term = getenv("TERM");
-    app->draws = app->stderr_tty && !(term && is_dumb(term));
+    app->draws = app->stderr_tty && !cli_term_is_dumb();
     cli_term_color(app);
 }
 

@@ -145,14 +145,7 @@ static void refuse(tke_exchange *x, int32_t status, const char *code, const char
     tinkc_error err = { 0 };
     tkc_buf_clear(&x->out);
     if (is_openai(x->http, x))
-        tkc_buf_printf(&x->out, &err,
-                       "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,"
-                       "\"code\":\"%s\"}}",
-                       detail,
-                       status == 401   ? "authentication_error"
-                       : status >= 500 ? "server_error"
-                                       : "invalid_request_error",
-                       code);
+        tke_openai_error(&x->out, status, code, NULL, detail, &err);
     else
         tkc_buf_printf(&x->out, &err, "{\"detail\":\"%s\",\"code\":\"%s\"}", detail, code);
     x->status = status;

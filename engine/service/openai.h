@@ -19,8 +19,4 @@ typedef struct tke_openai_answer {
 
 extern const tke_stream_style tke_openai_whole, tke_openai_events;
 
-/* {"error": {"message", "type", "param", "code"}}; param NULL = null. */
-void tke_openai_error(tkc_buf *out, int32_t status, const char *code, const char *param,
-                      const char *text, tinkc_error *err);
-
 #endif

@@ -60,6 +60,10 @@ bool tke_service_token_owner(tke_service *, const char *token, char *owner, size
 
 /* Are paths under /v1/ served? */
 bool tke_service_openai(const tke_service *);
+/* What is said there when something is refused:
+ * {"error": {"message", "type", "param", "code"}}; param NULL = null. */
+void tke_openai_error(tkc_buf *out, int32_t status, const char *code, const char *param,
+                      const char *text, tinkc_error *err);
 /* How to find out that the peer of a TKE_CALL_REMOTE reply has gone without a word. Any thread. */
 typedef bool tke_gone_fn(tinkc_reply *);
 void tke_service_set_gone(tke_service *, tke_gone_fn *);

@@ -2,14 +2,7 @@
 # The openai package against `tinkc serve --openai`, in an environment below the build folder.
 # Exits 77 where it cannot be installed or where the model is not at hand.
 set -u
-build=${1:-build}
-here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/../.." && pwd)
-model=$root/models/nano
-[ -f "$model/config.json" ] || model=$root/../shared/models/nano
-[ -f "$model/config.json" ] || { echo "skipped: models/nano is not here"; exit 77; }
-[ -x "$build/tinkc" ] || { echo "skipped: $build/tinkc is not built"; exit 77; }
-command -v python3 > /dev/null || { echo "skipped: no python3"; exit 77; }
+. "$(dirname "$0")/server.sh" tinkc "${1:-}"
 
 venv=$build/venv-openai
 if ! "$venv/bin/python" -c 'import openai' 2> /dev/null; then
@@ -29,6 +22,5 @@ timeout 120 "$venv/bin/python" "$here/openai_client.py" "$(cat "$work/url")"
 rc=$?
 kill "$pid" 2> /dev/null
 wait "$pid" 2> /dev/null
-[ $rc = 0 ] || { echo "--- server's log"; tail -30 "$work/log"; }
-rm -rf "$work"
+clean_up $rc
 exit $rc

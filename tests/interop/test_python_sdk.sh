@@ -3,14 +3,7 @@
 # environment of its own below the build folder. Exits 77 where it cannot be installed or where the
 # model is not at hand.
 set -u
-build=${1:-build}
-here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/../.." && pwd)
-model=$root/models/nano
-[ -f "$model/config.json" ] || model=$root/../shared/models/nano
-[ -f "$model/config.json" ] || { echo "skipped: models/nano is not here"; exit 77; }
-[ -x "$build/tests/tinkc_serve" ] || { echo "skipped: $build/tests/tinkc_serve is not built"; exit 77; }
-command -v python3 > /dev/null || { echo "skipped: no python3"; exit 77; }
+. "$(dirname "$0")/server.sh" tests/tinkc_serve "${1:-}"
 
 install() { # NAME REQUIREMENT
     local venv=$build/venv-$1
@@ -21,13 +14,8 @@ install() { # NAME REQUIREMENT
 }
 
 one() { # NAME [SETTING VALUE]
-    local venv=$build/venv-$1 work
-    work=$(mktemp -d)
-    "$build/tests/tinkc_serve" --model "$model" --name nano --store "$work/store" ${2:+--set "$2" "$3"} > "$work/out" 2> "$work/log" &
-    local pid=$!
-    for _ in $(seq 100); do grep -q ready "$work/out" && break; sleep 0.1; done
-    local url
-    url=$(sed -n 's/^ready //p' "$work/out")
+    local venv=$build/venv-$1 work pid url
+    start_server ${2:+--set "$2" "$3"}
     TINKER_TELEMETRY=1 timeout 600 "$venv/bin/python" "$here/python_sdk.py" "$url" "$build/interop-$1.json"
     local rc=$?
     if [ $rc = 0 ] && [ -x "$build/tests/interop_client" ]; then
@@ -36,8 +24,7 @@ one() { # NAME [SETTING VALUE]
     fi
     kill "$pid" 2> /dev/null
     wait "$pid" 2> /dev/null
-    [ $rc = 0 ] || { echo "--- server's log"; tail -30 "$work/log"; }
-    rm -rf "$work"
+    clean_up $rc
     return $rc
 }
 

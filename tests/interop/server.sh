@@ -1,0 +1,27 @@
+# server.sh PROGRAM BUILD - what a test against our server begins with; sourced.
+# Sets build, here and model; exits 77 where Python, the model or PROGRAM (below the build folder) is missing.
+# shellcheck shell=bash
+program=$1
+build=${2:-build}
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+model=$root/models/nano
+[ -f "$model/config.json" ] || model=$root/../shared/models/nano
+[ -f "$model/config.json" ] || { echo "skipped: models/nano is not here"; exit 77; }
+[ -x "$build/$program" ] || { echo "skipped: $build/$program is not built"; exit 77; }
+command -v python3 > /dev/null || { echo "skipped: no python3"; exit 77; }
+
+# A folder of its own and the test's server on it: start_server [OPTION...] sets work, pid and url.
+start_server() {
+    work=$(mktemp -d)
+    "$build/tests/tinkc_serve" --model "$model" --name nano --store "$work/store" "$@" > "$work/out" 2> "$work/log" &
+    pid=$!
+    for _ in $(seq 100); do grep -q ready "$work/out" && break; sleep 0.1; done
+    url=$(sed -n 's/^ready //p' "$work/out")
+}
+
+# The end of it: shows the log if the test failed (its exit status is given), and cleans up.
+clean_up() {
+    [ "$1" = 0 ] || { echo "--- server's log"; tail -30 "$work/log"; }
+    rm -rf "$work"
+}
