@@ -43,6 +43,7 @@ typedef struct tke_http {
     tinkc_log_fn *access_log;
     void *access_log_user;
     bool metrics;
+    bool openai; /* asked for by the engine's setting or by our options */
 
     _Atomic size_t body_bytes; /* of all requests that are being read or answered */
 
@@ -137,7 +138,7 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
 
 static bool is_openai(const tke_http *h, const tke_exchange *x)
 {
-    return tke_service_openai(h->svc) && tkc_starts_with(tkc_str(x->uri), "/v1/");
+    return h->openai && tkc_starts_with(tkc_str(x->uri), "/v1/");
 }
 
 static void refuse(tke_exchange *x, int32_t status, const char *code, const char *detail)
@@ -248,7 +249,8 @@ static enum MHD_Result dispatch(tke_http *h, tke_exchange *x, const char *method
     tke_exchange_open_reply(x);
     x->inside = true;
     tke_service_handle(h->svc, &x->request, &x->reply, x->owner,
-                       TKE_CALL_REMOTE | (x->too_large ? TKE_CALL_CUT_OFF : 0));
+                       TKE_CALL_REMOTE | (x->too_large ? TKE_CALL_CUT_OFF : 0u) |
+                           (h->openai ? TKE_CALL_OPENAI : 0u));
     return tke_exchange_wait(x);
 }
 
@@ -498,13 +500,11 @@ tinkc_server *tinkc_engine_serve(tinkc_engine *engine, const tinkc_serve_options
         tkc_fail(err, TINKC_E_ARGUMENT, "an option is out of range");
         return NULL;
     }
-    if (o->openai) {
-        tkc_fail(err, TINKC_E_UNSUPPORTED, "openai: these endpoints are not built yet");
-        return NULL;
-    }
     tke_service *svc = tke_engine_service(engine);
     const tinkc_allocator *a = tke_service_allocator(svc);
-    const tke_mhd *mhd = tke_mhd_load(err);
+    bool openai;
+    const tke_mhd *mhd =
+        tke_service_openai(svc, o->openai, &openai, err) ? tke_mhd_load(err) : NULL;
     tinkc_server *server = mhd ? tkc_zalloc(a, sizeof *server, err) : NULL;
     tke_http *h = server ? tkc_zalloc(a, sizeof *h, err) : NULL;
     if (!h) {
@@ -519,6 +519,7 @@ tinkc_server *tinkc_engine_serve(tinkc_engine *engine, const tinkc_serve_options
     h->access_log = o->access_log;
     h->access_log_user = o->access_log_user;
     h->metrics = o->metrics;
+    h->openai = openai;
     tke_service_set_gone(h->svc, tke_exchange_peer_gone);
     tke_service_keep(svc);
     pthread_mutex_init(&h->lock, NULL);

@@ -379,7 +379,7 @@ void tke_front(tke_call *call)
     call->body = tkc_strn((const char *)call->request->body.data, call->request->body.len);
     if (own_path(call, path))
         return;
-    call->openai = call->svc->set.openai && tkc_starts_with(path, "/v1/");
+    call->openai = (call->flags & TKE_CALL_OPENAI) && tkc_starts_with(path, "/v1/");
     tke_front_fn *handler = call->openai ? tke_openai_find(call, path) : find_handler(call, path);
     if (!handler)
         return;

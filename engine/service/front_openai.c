@@ -372,7 +372,7 @@ static void complete(tke_call *call, bool chat)
 
 bool tke_openai_possible(tinkc_error *err)
 {
-    return tkc_fail(err, TINKC_E_UNSUPPORTED, "setting openai: this build has no tokenizer");
+    return tkc_fail(err, TINKC_E_UNSUPPORTED, "openai: this build has no tokenizer");
 }
 
 void tke_base_free_tokenizer(tke_base *base)

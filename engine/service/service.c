@@ -604,9 +604,10 @@ bool tke_service_status(tke_service *svc, const char *owner, tkc_buf *out, tinkc
     return !tkc_failed(err);
 }
 
-bool tke_service_openai(const tke_service *svc)
+bool tke_service_openai(const tke_service *svc, bool wanted, bool *on, tinkc_error *err)
 {
-    return svc->set.openai;
+    *on = wanted || svc->set.openai;
+    return !*on || tke_openai_possible(err);
 }
 
 void tke_service_set_gone(tke_service *svc, tke_gone_fn *gone)

@@ -36,7 +36,9 @@ enum {
      * counts as delivered when it has ended. */
     TKE_CALL_REMOTE = 1u << 0,
     /* The body was too large; what is given is its beginning. It will be refused with 413. */
-    TKE_CALL_CUT_OFF = 1u << 1
+    TKE_CALL_CUT_OFF = 1u << 1,
+    /* Paths under /v1/ are OpenAI's, not unknown. */
+    TKE_CALL_OPENAI = 1u << 2
 };
 
 /* Takes the request until the reply has ended or failed; never waits. `owner` says whose request
@@ -58,8 +60,9 @@ const tinkc_transport *tke_service_transport(tke_service *);
 /* Whose token this is; false where there are no tokens, or it is none that counts. */
 bool tke_service_token_owner(tke_service *, const char *token, char *owner, size_t owner_size);
 
-/* Are paths under /v1/ served? */
-bool tke_service_openai(const tke_service *);
+/* Shall a shell set TKE_CALL_OPENAI? If the engine's setting says so, or its own options (wanted).
+ * False: err says why it cannot. */
+bool tke_service_openai(const tke_service *, bool wanted, bool *on, tinkc_error *err);
 /* What is said there when something is refused:
  * {"error": {"message", "type", "param", "code"}}; param NULL = null. */
 void tke_openai_error(tkc_buf *out, int32_t status, const char *code, const char *param,

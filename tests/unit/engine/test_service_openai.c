@@ -474,6 +474,33 @@ static void keys_as_bearer(void **state)
     tinkc_server_free(server);
 }
 
+static void expect_models(tinkc_engine *e, bool option, const char *status)
+{
+    static const char get[] = "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    tinkc_error err = { 0 };
+    char text[4000];
+    tinkc_server *server = tinkc_engine_serve(e, &(tinkc_serve_options){ .openai = option }, &err);
+    assert_ok(err);
+    int fd = dial(tinkc_server_url(server));
+    assert_int_equal(write(fd, get, strlen(get)), strlen(get));
+    read_all(fd, text, sizeof text);
+    assert_non_null(strstr(text, status));
+    tinkc_server_free(server);
+}
+
+/* A server has them by its own option; the engine's setting gives them to all. */
+static void on_by_option_or_setting(void **state)
+{
+    (void)state;
+    tinkc_engine *plain = open_engine(NULL);
+    expect_models(plain, false, "HTTP/1.1 404");
+    expect_models(plain, true, "HTTP/1.1 200");
+    expect_models(plain, false, "HTTP/1.1 404");
+    service_json(tinkc_engine_transport(plain), 404, "GET", "/v1/models", "%s", "");
+    tinkc_engine_free(plain);
+    expect_models(engine, false, "HTTP/1.1 200");
+}
+
 static double count_of(const tinkc_transport *p, const char *what)
 {
     return json_number(service_json(p, 200, "GET", "/status", "%s", ""), what);
@@ -598,6 +625,7 @@ int main(void)
         cmocka_unit_test(several_choices),
         cmocka_unit_test(refusals),
         cmocka_unit_test(keys_as_bearer),
+        cmocka_unit_test(on_by_option_or_setting),
         cmocka_unit_test(a_client_that_goes_away),
         cmocka_unit_test(cancelled_and_too_many),
     };
