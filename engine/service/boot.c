@@ -115,8 +115,8 @@ static bool request_row(const tke_row *row, void *user, tinkc_error *err)
     tinkc_str rest = tkc_str(id), number;
     if (!run || !id || seq < 1 || seq > INT32_MAX)
         return true;
-    if (state == TKE_ROW_TOMB)
-        return tke_run_see(svc, run, seq, 0, hash, 0, TKE_SEEN_TOMB, err);
+    if (state == TKE_ROW_REFUSED)
+        return tke_run_see(svc, run, seq, 0, hash, 0, TKE_SEEN_REFUSED, err);
     if (blob.len == sizeof hash)
         memcpy(&hash, blob.data, sizeof hash);
     if (tkc_str_cut(&rest, '-', &number))
@@ -284,7 +284,8 @@ static bool note_unanswered(const tke_journal_record *r, void *user, tinkc_error
     replay *p = user;
     (void)err;
     const tke_seen *seen = tke_run_seen(p->run, r->seq);
-    if (r->seq >= 1 && r->seq < p->from && (!seen || seen->state == TKE_SEEN_NOT))
+    bool answered = seen && seen->state != TKE_SEEN_NOT && seen->state != TKE_SEEN_REFUSED;
+    if (r->seq >= 1 && r->seq < p->from && !answered)
         p->from = r->seq;
     return true;
 }
@@ -420,9 +421,11 @@ static int64_t bury_holes(tke_run *run)
     int64_t last = (int64_t)run->n_seen;
     while (last > 0 && tke_run_seen(run, last)->state != TKE_SEEN_DONE)
         last--;
-    for (int64_t seq = 1; seq < last; seq++)
-        if (tke_run_seen(run, seq)->state == TKE_SEEN_NOT)
-            tke_run_seen(run, seq)->state = TKE_SEEN_TOMB;
+    for (int64_t seq = 1; seq < last; seq++) {
+        tke_seen *seen = tke_run_seen(run, seq);
+        if (seen->state == TKE_SEEN_NOT || seen->state == TKE_SEEN_REFUSED)
+            seen->state = TKE_SEEN_TOMB;
+    }
     return last;
 }
 
@@ -447,7 +450,10 @@ static bool recover_run(tke_service *svc, tke_run *run, tkc_arena *arena, tinkc_
         mark_lost(svc, run);
     if (!run->queue && last >= from) /* nothing to repeat: go on behind the last that was done */
         run->next_seq = last + 1;
-    tke_run_skip_settled(run);
+    const tke_job *newest = run->queue;
+    while (newest && newest->next)
+        newest = newest->next;
+    tke_run_settle_refused(run, newest ? newest->seq : 0);
     return !tkc_failed(err);
 }
 

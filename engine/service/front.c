@@ -330,10 +330,10 @@ static bool unpack(tke_call *call, tkc_buf *space)
     if (ok)
         return true;
     if (strstr(call->err.message, "more than") || strstr(call->err.message, "larger than"))
-        tke_refuse_after(call, tke_front_bury(call), 413, "too_large",
+        tke_refuse_after(call, tke_front_refused(call), 413, "too_large",
                          "The body is larger than %lld bytes when unpacked", (long long)max);
     else
-        tke_refuse_after(call, tke_front_bury(call), 422, "unprocessable",
+        tke_refuse_after(call, tke_front_refused(call), 422, "unprocessable",
                          "The body cannot be unpacked: %s", call->err.message);
     return false;
 }
@@ -346,7 +346,7 @@ static bool fits(tke_call *call)
     if (call->body.len <= PLAIN || id == TKC_EP_FORWARD_BACKWARD || id == TKC_EP_FORWARD ||
         id == TKC_EP_SAMPLE || id == TKC_EP_STREAM_SAMPLE || id == TKC_EP_TELEMETRY)
         return true;
-    tke_refuse_after(call, tke_front_bury(call), 413, "too_large",
+    tke_refuse_after(call, tke_front_refused(call), 413, "too_large",
                      "The body of %s may have %d bytes", call->route.endpoint->path, (int)PLAIN);
     return false;
 }
@@ -388,7 +388,7 @@ void tke_front(tke_call *call)
         return;
     }
     if (call->flags & TKE_CALL_CUT_OFF) {
-        tke_refuse_after(call, tke_front_bury(call), 413, "too_large",
+        tke_refuse_after(call, tke_front_refused(call), 413, "too_large",
                          "The body is larger than %lld bytes",
                          (long long)tke_service_max_body(call->svc));
         return;

@@ -219,24 +219,6 @@ void tke_check_job(tke_job *job, const tke_run *run)
 
 /* ---- handlers ---- */
 
-tke_txn *tke_run_bury(tke_service *svc, tke_run *run, int64_t seq)
-{
-    tinkc_error err = { 0 };
-    const tke_seen *seen = tke_run_seen(run, seq);
-    if (seq < run->next_seq || seq > run->next_seq + 1000 || (seen && seen->state != TKE_SEEN_NOT))
-        return NULL;
-    if (!tke_run_see(svc, run, seq, 0, (tke_hash128){ 0 }, 0, TKE_SEEN_TOMB, &err))
-        return NULL;
-    tke_run_skip_settled(run);
-    pthread_cond_signal(&svc->work);
-    tke_txn *txn = tke_store_durable(svc->store) ? tke_txn_new(svc->store, &err) : NULL;
-    tke_txn_exec(txn,
-                 "INSERT OR IGNORE INTO requests(run_id, seq_id, kind, request_id, state) "
-                 "VALUES(?, ?, 0, '', ?)",
-                 "tii", run->id, seq, (int64_t)TKE_ROW_TOMB);
-    return txn;
-}
-
 static bool is_training(int32_t endpoint)
 {
     return endpoint == TKC_EP_FORWARD_BACKWARD || endpoint == TKC_EP_FORWARD ||
@@ -245,7 +227,7 @@ static bool is_training(int32_t endpoint)
            endpoint == TKC_EP_LOAD_WEIGHTS;
 }
 
-tke_txn *tke_front_bury(tke_call *call)
+tke_txn *tke_front_refused(tke_call *call)
 {
     tke_service *svc = call->svc;
     const char *type = tke_call_header(call, "Content-Type");
@@ -257,7 +239,7 @@ tke_txn *tke_front_bury(tke_call *call)
     pthread_mutex_lock(&svc->lock);
     tke_run *run = tke_find_run(svc, head.model_id);
     bool mine = run && tkc_cstr_eq(run->owner, call->owner);
-    tke_txn *txn = mine ? tke_run_bury(svc, run, head.seq.value) : NULL;
+    tke_txn *txn = mine ? tke_run_refused(svc, run, head.seq.value) : NULL;
     pthread_mutex_unlock(&svc->lock);
     return txn;
 }
@@ -271,10 +253,10 @@ static void accept_training(tke_call *call, int32_t kind, bool is_pb)
     bool forward = call->route.endpoint->id == TKC_EP_FORWARD;
     if (!job || !tke_decode_job(job, call->body, is_pb, forward, &model_id, &seq, &call->err)) {
         if (call->err.code == TINKC_E_UNPROCESSABLE)
-            tke_refuse_after(call, tke_front_bury(call), 422, "unprocessable", "%s",
+            tke_refuse_after(call, tke_front_refused(call), 422, "unprocessable", "%s",
                              call->err.message);
         else if (job && job->arena.taken >= job->arena.max / 2)
-            tke_refuse_after(call, tke_front_bury(call), 413, "too_large",
+            tke_refuse_after(call, tke_front_refused(call), 413, "too_large",
                              "The request needs more memory than max_queued_bytes allows");
         else
             tke_send_failure(call->reply, svc->a, &call->err);
@@ -296,7 +278,7 @@ void tke_front_pass(tke_call *call)
     const char *type = tke_call_header(call, "Content-Type");
     bool is_pb = type && strstr(type, TKC_TYPE_PROTOBUF);
     if (type && !is_pb && !strstr(type, "json")) {
-        tke_refuse_after(call, tke_front_bury(call), 415, "unsupported_type",
+        tke_refuse_after(call, tke_front_refused(call), 415, "unsupported_type",
                          "Content-Type '%.60s' is not supported", type);
         return;
     }

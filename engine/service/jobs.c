@@ -401,12 +401,13 @@ static int32_t status_of_unknown(tke_call *call, const char *id, tke_txn **txn)
         /* Accepted before a sudden end, and had not run: whoever asks is told that it is lost, and
          * goes on with the next number. */
         if (run && numbered && seq > 0 && tkc_cstr_eq(run->owner, call->owner))
-            *txn = tke_run_bury(svc, run, seq);
+            *txn = tke_run_refused(svc, run, seq);
         return 410;
     }
     if (run && numbered) {
         const tke_seen *seen = tke_run_seen(run, seq);
-        return seq == 0 || (seen && seen->state != TKE_SEEN_NOT) ? 410 : 404;
+        bool made = seen && seen->state != TKE_SEEN_NOT && seen->state != TKE_SEEN_REFUSED;
+        return seq == 0 || made ? 410 : 404;
     }
     return run || tkc_map_has(&svc->samplers, name) ? 410 : 404;
 }

@@ -78,6 +78,51 @@ tke_job *tke_run_take(tke_run *run)
     return job;
 }
 
+enum { MAX_REFUSED_AHEAD = 1000 };
+
+void tke_run_settle_refused(tke_run *run, int64_t arrived)
+{
+    int64_t end = run->next_seq + MAX_REFUSED_AHEAD + 1; /* there are none beyond */
+    for (int64_t seq = run->next_seq; seq < arrived && seq < end; seq++) {
+        tke_seen *seen = tke_run_seen(run, seq);
+        if (seen && seen->state == TKE_SEEN_REFUSED)
+            seen->state = TKE_SEEN_TOMB;
+    }
+    tke_run_skip_settled(run);
+}
+
+/* Is there a request with a higher number? */
+static bool is_passed(tke_run *run, int64_t seq)
+{
+    for (const tke_seen *seen; (seen = tke_run_seen(run, ++seq));)
+        if (seen->state == TKE_SEEN_PENDING || seen->state == TKE_SEEN_DONE ||
+            seen->state == TKE_SEEN_LOST)
+            return true;
+    return false;
+}
+
+tke_txn *tke_run_refused(tke_service *svc, tke_run *run, int64_t seq)
+{
+    tinkc_error err = { 0 };
+    const tke_seen *before = tke_run_seen(run, seq);
+    if (seq < run->next_seq || seq > run->next_seq + MAX_REFUSED_AHEAD ||
+        (before && before->state != TKE_SEEN_NOT && before->state != TKE_SEEN_REFUSED))
+        return NULL;
+    uint8_t state = is_passed(run, seq) ? TKE_SEEN_TOMB : TKE_SEEN_REFUSED;
+    if (!tke_run_see(svc, run, seq, 0, (tke_hash128){ 0 }, 0, state, &err))
+        return NULL;
+    tke_run_skip_settled(run);
+    pthread_cond_signal(&svc->work);
+    /* Whether it is used up is not said here: at the next start that follows from what else is
+     * there, as it does now. */
+    tke_txn *txn = tke_store_durable(svc->store) ? tke_txn_new(svc->store, &err) : NULL;
+    tke_txn_exec(txn,
+                 "INSERT OR IGNORE INTO requests(run_id, seq_id, kind, request_id, state) "
+                 "VALUES(?, ?, 0, '', ?)",
+                 "tii", run->id, seq, (int64_t)TKE_ROW_REFUSED);
+    return txn;
+}
+
 /* The parked requests behind a hole, taken out; the numbers up to the last are used up. */
 tke_job *tke_run_give_up(tke_run *run)
 {
@@ -100,7 +145,7 @@ tke_job *tke_run_give_up(tke_run *run)
     }
     for (int64_t seq = hole; seq <= last; seq++) {
         tke_seen *seen = tke_run_seen(run, seq);
-        if (seen && seen->state == TKE_SEEN_NOT)
+        if (seen && (seen->state == TKE_SEEN_NOT || seen->state == TKE_SEEN_REFUSED))
             seen->state = TKE_SEEN_TOMB;
     }
     assert(last >= hole);
@@ -224,6 +269,7 @@ static void admit(tke_call *call, tke_run *run, tke_job *job, tkc_opt_i64 seq, o
         svc->queued_bytes += job->queued_bytes;
         job->held = svc->set.durability == TINKC_DURABILITY_JOURNAL;
         tke_run_insert(run, job);
+        tke_run_settle_refused(run, number);
     }
 }
 

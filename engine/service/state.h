@@ -71,9 +71,9 @@ typedef struct tke_settings {
 typedef struct tke_base {
     char *name;
     tke_model *model;
-    tke_vocab *vocab; /* NULL: the folder has no tokenizer.json */
-    size_t context;   /* that we offer: the model's own, or less */
-    int64_t added_us; /* constant */
+    tke_vocab *vocab;                  /* NULL: the folder has no tokenizer.json */
+    size_t context;                    /* that we offer: the model's own, or less */
+    int64_t added_us;                  /* constant */
     struct tinkc_tokenizer *tokenizer; /* opened when text is first asked for; tokenizer_lock */
     /* worker */
     tke_trainer *trainer;
@@ -86,7 +86,7 @@ typedef struct tke_session {
     char *id, *owner;
     char *user_metadata; /* JSON; NULL = none */
     char *project_id;
-    char *display_name;   /* NULL = none */
+    char *display_name;             /* NULL = none */
     _Atomic(const char *) finished; /* static: how its client says it ended; NULL = it goes on */
     char *finish_detail;
     int64_t created_us;
@@ -150,7 +150,7 @@ enum {
     TKE_ROW_FAILED,
     TKE_ROW_TENSORS,
     TKE_ROW_FAILED_STEP,
-    TKE_ROW_TOMB /* was never executed, and never will be */
+    TKE_ROW_REFUSED /* its body was refused, or lost before it had run */
 };
 
 typedef struct tke_waiter {         /* an open poll */
@@ -230,8 +230,16 @@ typedef struct tke_job {
 
 enum { TKE_RUN_CREATING = 0, TKE_RUN_READY, TKE_RUN_UNLOADED, TKE_RUN_FAILED };
 enum { TKE_RUN_BY_LOAD = 1 << 8 }; /* beside TKE_TRAIN_* in the column runs.flags */
-/* What is known of a seq_id for the life of its run. */
-enum { TKE_SEEN_NOT = 0, TKE_SEEN_PENDING, TKE_SEEN_DONE, TKE_SEEN_LOST, TKE_SEEN_TOMB };
+/* What is known of a seq_id for the life of its run. Refused: nothing came of it so far; its sender
+ * may use it again, or go on with a higher one, and then it is a tomb: it will never run. */
+enum {
+    TKE_SEEN_NOT = 0,
+    TKE_SEEN_PENDING,
+    TKE_SEEN_DONE,
+    TKE_SEEN_LOST,
+    TKE_SEEN_TOMB,
+    TKE_SEEN_REFUSED
+};
 
 typedef struct tke_seen {
     tke_hash128 hash;
@@ -470,6 +478,11 @@ tke_job *tke_run_head(const tke_run *);
 tke_job *tke_run_take(tke_run *);
 /* Moves on past numbers that need not run: used up, or known to be done. */
 void tke_run_skip_settled(tke_run *);
+/* Nothing came of a number: nobody waits for it once a higher one is there, nor after a restart,
+ * once the transaction is committed. NULL: there is nothing to commit. */
+tke_txn *tke_run_refused(tke_service *, tke_run *, int64_t seq);
+/* A number has arrived: refused ones below it are used up. */
+void tke_run_settle_refused(tke_run *, int64_t arrived);
 /* Fails what waits behind a hole. Returns the jobs, linked by next, with `invalid` set. */
 tke_job *tke_run_give_up(tke_run *);
 void tke_request_id(const tke_service *, uint32_t epoch, const char *run, int64_t seq, tkc_buf *out,
@@ -509,12 +522,9 @@ char *tke_copy(tke_service *, const char *text, tinkc_error *err); /* NULL stays
 /* ---- front_*.c: handlers by endpoint ---- */
 
 void tke_front(tke_call *);
-/* Uses a number up: nobody waits for it any more, nor after a restart, once the transaction is
- * committed. NULL: there is nothing to commit. Locks: needs svc->lock. */
-tke_txn *tke_run_bury(tke_service *, tke_run *, int64_t seq);
-/* A body that is refused may still say whose request it was: then its number counts as used, and
- * its successors are not held up. What to commit before the refusal; NULL = nothing. */
-tke_txn *tke_front_bury(tke_call *);
+/* A body that is refused may still say whose request it was: then its number holds up no
+ * successor. What to commit before the refusal; NULL = nothing. */
+tke_txn *tke_front_refused(tke_call *);
 void tke_front_health(tke_call *);
 void tke_front_config(tke_call *);
 void tke_front_token(tke_call *);

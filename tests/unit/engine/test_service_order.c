@@ -136,6 +136,36 @@ static void a_hole_times_out(void **state)
     tinkc_engine_free(engine);
 }
 
+/* A body that ends in the middle, behind model and number. */
+static void send_half(const tinkc_transport *t, const char *model, int seq)
+{
+    service_json(t, 422, "POST", "/api/v1/optim_step", "{\"model_id\":\"%s\",\"seq_id\":%d,\"a",
+                 model, seq);
+}
+
+/* Whoever was refused may use the number again, or go on with the next; then it is used up. */
+static void a_refused_number_is_free_until_the_next(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = open_engine(NULL, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    send_half(t, model, 1);
+    send_half(t, model, 1);
+    assert_true(json_number(service_wait(t, service_step(t, model, 1, 1e-2)), "optim/step") == 1.0);
+    send_half(t, model, 1); /* that one is done: it stays so */
+    send_half(t, model, 3);
+    send_half(t, model, 2);
+    assert_true(json_number(service_wait(t, service_step(t, model, 2, 1e-2)), "optim/step") == 2.0);
+    assert_true(json_number(service_wait(t, service_step(t, model, 4, 1e-2)), "optim/step") == 3.0);
+    service_wait_failure(t, service_step(t, model, 3, 1e-2), "user", "seq_id 3 expired");
+    const char *six = hold(service_step(t, model, 6, 1e-2)); /* the first chunk comes last */
+    send_half(t, model, 5);
+    assert_true(json_number(service_wait(t, six), "optim/step") == 4.0);
+    service_wait_failure(t, service_step(t, model, 5, 1e-2), "user", "seq_id 5 expired");
+    tinkc_engine_free(engine);
+}
+
 static void polls_are_held_and_say_why(void **state)
 {
     (void)state;
@@ -384,6 +414,7 @@ int main(void)
         cmocka_unit_test(any_order_of_arrival),
         cmocka_unit_test(replays_are_one_request),
         cmocka_unit_test(a_hole_times_out),
+        cmocka_unit_test(a_refused_number_is_free_until_the_next),
         cmocka_unit_test(polls_are_held_and_say_why),
         cmocka_unit_test(a_queue_has_an_end),
         cmocka_unit_test(large_results_announce_themselves),

@@ -119,6 +119,56 @@ static void sudden_end_with_a_journal(void **state)
     tiny_model_remove(store);
 }
 
+/* Numbers 3 and 6 are refused. 3 is passed before the end comes; 6 is the last, so that its sender
+ * may use it again after the start. */
+static void refused_numbers(int32_t durability)
+{
+    static const char half[] = "{\"model_id\":\"%s\",\"seq_id\":%d,\"adam";
+    char *store = tiny_folder();
+    tinkc_engine *engine = open_engine(store, durability);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 1);
+    service_json(t, 422, "POST", "/api/v1/optim_step", half, model, 3);
+    train(t, model, 4, 1);
+    service_json(t, 422, "POST", "/api/v1/optim_step", half, model, 6);
+    tinkc_error err = { 0 };
+    if (durability != TINKC_DURABILITY_JOURNAL)
+        assert_true(tinkc_engine_flush(engine, 20000, &err));
+    char *copy = copy_store(store);
+    tinkc_engine_free(engine);
+    tiny_model_remove(store);
+
+    engine = open_engine(copy, durability);
+    t = tinkc_engine_transport(engine);
+    service_wait_failure(t, service_pass(t, model, 3, text_a, N, false), "user", "3 expired");
+    train(t, model, 6, 1);
+    assert_true(service_loss(t, model, 8, text_a, N) == undisturbed(3));
+    /* A number is passed, too, by one that was only accepted when the end came. */
+    service_json(t, 422, "POST", "/api/v1/optim_step", half, model, 9);
+    const char *last = hold(service_step(t, model, 11, 1e-2));
+    char *second = copy_store(copy);
+    tinkc_engine_free(engine);
+    tiny_model_remove(copy);
+    if (durability == TINKC_DURABILITY_JOURNAL) {
+        engine = open_engine(second, durability);
+        t = tinkc_engine_transport(engine);
+        service_wait_failure(t, service_pass(t, model, 9, text_a, N, false), "user", "9 expired");
+        service_pass(t, model, 10, text_a, N, false);
+        service_wait(t, last);
+        assert_true(service_loss(t, model, 12, text_a, N) == undisturbed(4));
+        tinkc_engine_free(engine);
+    }
+    tiny_model_remove(second);
+}
+
+static void refused_numbers_and_a_sudden_end(void **state)
+{
+    (void)state;
+    refused_numbers(TINKC_DURABILITY_JOURNAL);
+    refused_numbers(TINKC_DURABILITY_SNAPSHOT);
+}
+
 static void sudden_end_without_one(void **state)
 {
     (void)state;
@@ -426,6 +476,7 @@ int main(void)
         cmocka_unit_test(closed_in_good_order),
         cmocka_unit_test(what_was_said_of_a_session),
         cmocka_unit_test(sudden_end_with_a_journal),
+        cmocka_unit_test(refused_numbers_and_a_sudden_end),
         cmocka_unit_test(sudden_end_without_one),
         cmocka_unit_test(samplers_come_back),
         cmocka_unit_test(what_never_ran_is_not_waited_for),
