@@ -197,7 +197,7 @@ static bool put(unpacker *u, out_file *f, const void *bytes, size_t n)
 /* A sparse file's holes. */
 static bool put_zeros(unpacker *u, out_file *f, int64_t until)
 {
-    static const char zeros[64 * 1024];
+    static const char zeros[4 * 1024]; /* constant data is part of the library's file */
     while (f->size < until) {
         int64_t n = until - f->size;
         if (!tkc_stopper_sleep(u->source->stop, 0))
