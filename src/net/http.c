@@ -358,9 +358,8 @@ static void start_waiting(tkc_http *http)
 static void collect(tkc_http_pool *pool)
 {
     CURLMsg *m;
-    int left, running;
+    int left;
     const tkc_curl *curl = pool->http->curl;
-    (void)running;
     while (pool->multi && (m = curl->multi_info_read(pool->multi, &left))) {
         tkc_exchange *x = NULL;
         CURLcode result = m->data.result;
