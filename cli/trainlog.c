@@ -117,7 +117,12 @@ void cli_trainlog_close(cli_trainlog *log)
 static bool append(FILE *f, const json_t *v)
 {
     cli_write_json(f, v, -1);
-    return fputc('\n', f) != EOF && fflush(f) == 0 && fsync(fileno(f)) == 0;
+    return fputc('\n', f) != EOF && fflush(f) == 0;
+}
+
+static bool on_disk(FILE *f)
+{
+    return fsync(fileno(f)) == 0;
 }
 
 bool cli_trainlog_metrics(cli_trainlog *log, const json_t *v)
@@ -130,9 +135,12 @@ bool cli_trainlog_spans(cli_trainlog *log, const json_t *v)
     return append(log->spans, v);
 }
 
+/* A run goes on from here: what was measured so far must be there, then. Rows of the steps since
+ * would be measured again, so they need not be waited for one by one. */
 bool cli_trainlog_checkpoint(cli_trainlog *log, const json_t *v)
 {
-    return append(log->checkpoints, v);
+    return on_disk(log->metrics) && on_disk(log->spans) && append(log->checkpoints, v) &&
+           on_disk(log->checkpoints);
 }
 
 void cli_trainlog_event(const cli_app *app, cli_trainlog *log, const json_t *v)
