@@ -63,6 +63,7 @@ static bool run_row(const tke_row *row, void *user, tinkc_error *err)
     int64_t flags = tke_row_i64(row, 6);
     tinkc_bytes hash = tke_row_blob(row, 12);
     run->session = session;
+    session->n_runs++;
     run->model_seq = tke_row_i64(row, 2);
     run->base_model = tke_copy(svc, text_of(&b->arena, row, 3, err), err);
     run->spec = (tke_adapter_spec){ .rank = (int32_t)tke_row_i64(row, 4),
@@ -524,7 +525,8 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
         tke_store_query(s,
                         "SELECT s.id, s.owner, s.created_us, s.user_metadata, s.project_id, "
                         "n.display_name, n.finished, n.detail FROM sessions s LEFT JOIN "
-                        "session_notes n ON n.id = s.id ORDER BY s.created_us",
+                        "session_notes n ON n.id = s.id WHERE n.finished IS NOT 'forgotten' "
+                        "ORDER BY s.created_us",
                         session_row, &b, err, "") &&
         tke_store_query(s,
                         "SELECT id, session_id, model_seq, base_model, rank, seed, flags, "

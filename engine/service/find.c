@@ -4,7 +4,9 @@
  */
 #include "service/state.h"
 
+#include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 char *tke_copy(tke_service *svc, const char *text, tinkc_error *err)
 {
@@ -269,6 +271,82 @@ static void free_session(tke_service *svc, tke_session *s)
     forget(svc, s->display_name);
     forget(svc, s->finish_detail);
     tkc_release(svc->a, s, sizeof *s);
+}
+
+/* ---- forgetting sessions ----
+ * A session that never trained has nothing but samplers on what exists without it. What it used
+ * stays in the accounts, so its row does too; the next start passes over it. */
+
+static int longest_silence_first(const void *a, const void *b)
+{
+    const tke_session *one = *(tke_session *const *)a, *two = *(tke_session *const *)b;
+    if (one->seen_ms != two->seen_ms)
+        return one->seen_ms < two->seen_ms ? -1 : 1;
+    return strcmp(one->id, two->id);
+}
+
+/* Locks: needs svc->lock. Those that may go, by the length of their silence; *n of them. */
+static tke_session **idle_sessions(tke_service *svc, size_t cap, size_t *n)
+{
+    const tkc_map_entry *e;
+    tinkc_error ignored = { 0 };
+    tke_session **idle = tkc_alloc(svc->a, cap * sizeof *idle, &ignored);
+    *n = 0;
+    for (size_t at = 0; idle && (e = tkc_map_next(&svc->sessions, &at));) {
+        tke_session *s = e->value;
+        if (s->expired && !s->n_runs && atomic_load(&s->pins) == 0)
+            idle[(*n)++] = s;
+    }
+    if (idle)
+        qsort(idle, *n, sizeof *idle, longest_silence_first);
+    return idle;
+}
+
+/* Locks: needs svc->lock. The samplers of sessions that are marked go, and their rows. */
+static void forget_samplers(tke_service *svc, tke_txn *txn)
+{
+    const tkc_map_entry *e;
+    for (size_t at = 0; (e = tkc_map_next(&svc->samplers, &at));) {
+        tke_sampler *s = e->value;
+        if (!s->session->forgotten)
+            continue;
+        assert(!s->ephemeral && !s->snapshot && !s->spill); /* those come of training */
+        tke_txn_exec(txn, "DELETE FROM samplers WHERE id = ?", "t", s->id);
+        tkc_map_remove(&svc->samplers, tkc_str(s->id));
+        free_sampler(svc, s);
+    }
+}
+
+void tke_sessions_forget(tke_service *svc, int64_t now_ms)
+{
+    tinkc_error err = { 0 };
+    size_t n = 0, n_gone = 0;
+    pthread_mutex_lock(&svc->lock);
+    size_t cap = svc->sessions.n_live + 1;
+    tke_session **idle = idle_sessions(svc, cap, &n);
+    for (; n_gone < n; n_gone++) {
+        bool many = (int64_t)(n - n_gone) > svc->set.max_idle_sessions;
+        if (!many && now_ms - idle[n_gone]->seen_ms <= svc->set.session_keep_ms)
+            break;
+        idle[n_gone]->forgotten = true;
+    }
+    tke_txn *txn = n_gone ? tke_txn_new(svc->store, &err) : NULL;
+    if (n_gone)
+        forget_samplers(svc, txn);
+    for (size_t i = 0; i < n_gone; i++) {
+        tke_txn_exec(txn,
+                     tke_store_durable(svc->store)
+                         ? "INSERT INTO session_notes(id, finished) VALUES(?, 'forgotten') "
+                           "ON CONFLICT(id) DO UPDATE SET finished = 'forgotten'"
+                         : "DELETE FROM sessions WHERE id = ?",
+                     "t", idle[i]->id);
+        tkc_map_remove(&svc->sessions, tkc_str(idle[i]->id));
+        free_session(svc, idle[i]);
+    }
+    pthread_mutex_unlock(&svc->lock);
+    if (n_gone)
+        tke_txn_commit(txn, NULL, NULL);
+    tkc_release(svc->a, idle, cap * sizeof *idle);
 }
 
 static void free_base(tke_service *svc, tke_base *b)

@@ -208,11 +208,13 @@ void tke_front_heartbeat(tke_call *call)
     tke_session *s = tke_find_session(svc, in.session_id);
     if (s && !tkc_cstr_eq(s->owner, call->owner))
         s = NULL;
+    bool known = s != NULL;
+    const char *finished = s ? s->finished : NULL;
     tke_session_touch(svc, s);
     pthread_mutex_unlock(&svc->lock);
-    if (tke_session_over(call, s))
+    if (tke_session_over(call, in.session_id, finished))
         return;
-    if (s)
+    if (known)
         tke_send_json(call->reply, 200, tkc_str("{\"type\":\"session_heartbeat\"}"));
     else
         tke_refuse(call, 404, "not_found", "Unknown session '%.100s'", in.session_id);

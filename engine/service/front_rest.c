@@ -618,29 +618,30 @@ void tke_front_sessions(tke_call *call)
                       &(tkc_sessions_response){ .sessions = page });
 }
 
-/* The caller's session that the path names, or NULL after an answer. */
-static tke_session *session_of(tke_call *call)
+/* The caller's session that the path names, or NULL. Locks: needs svc->lock. */
+static tke_session *own_session(tke_call *call)
 {
-    tke_service *svc = call->svc;
-    pthread_mutex_lock(&svc->lock);
-    tke_session *s = tke_find_session(svc, call->route.id);
-    if (s && !tkc_cstr_eq(s->owner, call->owner))
-        s = NULL;
-    pthread_mutex_unlock(&svc->lock);
-    if (!s)
-        tke_refuse(call, 404, "not_found", "Unknown session '%.100s'", call->route.id);
-    return s;
+    tke_session *s = tke_find_session(call->svc, call->route.id);
+    return s && tkc_cstr_eq(s->owner, call->owner) ? s : NULL;
+}
+
+static void refuse_session(tke_call *call)
+{
+    tke_refuse(call, 404, "not_found", "Unknown session '%.100s'", call->route.id);
 }
 
 void tke_front_session(tke_call *call)
 {
     tke_service *svc = call->svc;
     const tkc_map_entry *e;
-    const tke_session *session = session_of(call);
     size_t n_runs = 0, n_samplers = 0;
-    if (!session)
-        return;
     pthread_mutex_lock(&svc->lock);
+    const tke_session *session = own_session(call);
+    if (!session) {
+        pthread_mutex_unlock(&svc->lock);
+        refuse_session(call);
+        return;
+    }
     const char **runs =
         tkc_arena_array(&call->arena, svc->runs.n_live + 1, sizeof *runs, &call->err);
     const char **samplers =
@@ -663,32 +664,43 @@ void tke_front_project(tke_call *call)
 {
     tke_service *svc = call->svc;
     tkc_project_request in;
-    tke_session *session = session_of(call);
-    if (!session)
-        return;
-    if (!tkc_message_decode(&tkc_project_request_type, call->body, TINKC_E_UNPROCESSABLE,
-                            &call->arena, &in, &call->err) ||
-        !in.project_id || !*in.project_id) {
-        tke_refuse(call, 400, "bad_request", "project_id is required");
-        return;
-    }
+    tinkc_error bad = { 0 };
+    bool given = tkc_message_decode(&tkc_project_request_type, call->body, TINKC_E_UNPROCESSABLE,
+                                    &call->arena, &in, &bad) &&
+                 in.project_id && *in.project_id;
     pthread_mutex_lock(&svc->lock);
-    char *old = session->project_id;
-    session->project_id = tke_copy(svc, in.project_id, &call->err);
-    if (old)
-        tkc_release_str(svc->a, old);
+    tke_session *session = own_session(call);
+    char *copy = session && given ? tke_copy(svc, in.project_id, &call->err) : NULL;
+    if (copy) {
+        if (session->project_id)
+            tkc_release_str(svc->a, session->project_id);
+        session->project_id = copy;
+    }
     pthread_mutex_unlock(&svc->lock);
-    tke_txn *txn = tke_txn_new(svc->store, &call->err);
-    tke_txn_exec(txn, "UPDATE sessions SET project_id = ? WHERE id = ?", "tt", in.project_id,
-                 session->id);
-    tke_answer_after(call, txn, 200, tkc_str("{}"));
+    if (!session) {
+        refuse_session(call);
+    } else if (!given) {
+        tke_refuse(call, 400, "bad_request", "project_id is required");
+    } else if (!copy) {
+        tke_send_failure(call->reply, svc->a, &call->err);
+    } else {
+        tke_txn *txn = tke_txn_new(svc->store, &call->err);
+        tke_txn_exec(txn, "UPDATE sessions SET project_id = ? WHERE id = ?", "tt", in.project_id,
+                     call->route.id);
+        tke_answer_after(call, txn, 200, tkc_str("{}"));
+    }
 }
 
 void tke_front_trace(tke_call *call)
 {
-    if (session_of(call))
+    pthread_mutex_lock(&call->svc->lock);
+    bool known = own_session(call) != NULL;
+    pthread_mutex_unlock(&call->svc->lock);
+    if (known)
         tke_send_json(
             call->reply, 200,
             tkc_str("{\"status\":\"failed\",\"url\":null,\"error\":\"not supported by this "
                     "server\"}"));
+    else
+        refuse_session(call);
 }

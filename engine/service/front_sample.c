@@ -88,6 +88,7 @@ void tke_front_create_sampling_session(tke_call *call)
     target t;
     char id[128];
     int32_t status = 200;
+    const char *finished = NULL;
     tke_txn *txn = NULL;
     if (!tke_call_decode(call, &tkc_create_sampling_session_request_type, &in) ||
         !find_target(call, in.base_model, in.model_path, &t))
@@ -107,7 +108,7 @@ void tke_front_create_sampling_session(tke_call *call)
         status = 404;
     else if (!tkc_cstr_eq(session->owner, call->owner))
         status = 403;
-    else if (session->finished)
+    else if ((finished = session->finished))
         status = 410;
     else if (s && (s->ephemeral || !tke_hash_eq(s->hash, hash)))
         status = 400;
@@ -129,7 +130,7 @@ void tke_front_create_sampling_session(tke_call *call)
     else if (status == 403)
         tke_refuse(call, 403, "forbidden", "Invalid session_id");
     else if (status == 410)
-        (void)tke_session_over(call, session);
+        (void)tke_session_over(call, in.session_id, finished);
     else if (status == 400)
         tke_refuse(call, 400, "bad_request",
                    "sampling_session_seq_id was reused with different parameters");
@@ -154,16 +155,15 @@ void tke_front_sampler(tke_call *call)
     tke_service *svc = call->svc;
     pthread_mutex_lock(&svc->lock);
     const tke_sampler *s = tke_find_sampler(svc, call->route.id);
-    if (s && !tkc_cstr_eq(s->owner, call->owner))
-        s = NULL;
+    if (s && tkc_cstr_eq(s->owner, call->owner)) {
+        tke_answer_locked(call, &tkc_sampler_response_type,
+                          &(tkc_sampler_response){ .sampler_id = s->id,
+                                                   .base_model = s->base_model,
+                                                   .model_path = s->model_path });
+        return;
+    }
     pthread_mutex_unlock(&svc->lock);
-    if (!s)
-        tke_refuse(call, 404, "not_found", "Unknown sampler '%.100s'", call->route.id);
-    else
-        tke_answer(call, &tkc_sampler_response_type,
-                   &(tkc_sampler_response){ .sampler_id = s->id,
-                                            .base_model = s->base_model,
-                                            .model_path = s->model_path });
+    tke_refuse(call, 404, "not_found", "Unknown sampler '%.100s'", call->route.id);
 }
 
 /* ---- samples ---- */
@@ -344,29 +344,33 @@ bool tke_sample_target(tke_call *call, const tkc_sample_request *in, tke_job *jo
         job->in.sample.checkpoint = t.checkpoint;
         return true;
     }
+    char base_model[101] = "";
+    const char *finished = NULL;
     pthread_mutex_lock(&svc->lock);
     tke_sampler *s = tke_find_sampler(svc, in->sampling_session_id);
-    bool mine = s && tkc_cstr_eq(s->owner, call->owner);
-    if (mine)
+    bool known = s != NULL, mine = s && tkc_cstr_eq(s->owner, call->owner);
+    if (mine) {
         tke_session_touch(svc, s->session);
+        finished = s->session->finished;
+        (void)snprintf(base_model, sizeof base_model, "%s", s->base_model);
+    }
+    bool usable = mine && !finished && s->base;
+    if (usable) {
+        atomic_fetch_add(&s->session->pins, 1); /* until the job is dropped */
+        job->in.sample.sampler = s;
+        job->in.sample.base = s->base;
+        job->in.sample.checkpoint = s->checkpoint;
+    }
     pthread_mutex_unlock(&svc->lock);
-    if (!s)
+    if (!known)
         tke_refuse(call, 404, "not_found", "Unknown sampling session '%.150s'",
                    in->sampling_session_id);
     else if (!mine)
         tke_refuse(call, 403, "forbidden", "You do not have access to this sampling session");
-    else if (tke_session_over(call, s->session))
-        return false;
-    else if (!s->base)
-        tke_refuse(call, 400, "unknown_model", "The base model '%.100s' is not available here now",
-                   s->base_model);
-    else {
-        job->in.sample.sampler = s;
-        job->in.sample.base = s->base;
-        job->in.sample.checkpoint = s->checkpoint;
-        return true;
-    }
-    return false;
+    else if (!usable && !tke_session_over(call, in->sampling_session_id, finished))
+        tke_refuse(call, 400, "unknown_model", "The base model '%s' is not available here now",
+                   base_model);
+    return usable;
 }
 
 /* Locks: needs svc->lock. */

@@ -35,37 +35,34 @@ void tke_front_finish(tke_call *call)
                    "reason.type must be success, errored or interrupted");
         return;
     }
+    tke_txn *txn = tke_txn_new(svc->store, &call->err);
     pthread_mutex_lock(&svc->lock);
     tke_session *s = tke_find_session(svc, call->route.id);
-    if (s && !tkc_cstr_eq(s->owner, call->owner))
-        s = NULL;
-    if (s && !s->finished) {
+    bool mine = s && tkc_cstr_eq(s->owner, call->owner);
+    if (mine && !s->finished) {
         s->finish_detail = tke_copy(svc, in.detail, &call->err);
         s->finished = reason;
         s->expired = true; /* what it holds in memory may go */
     }
-    const char *said = s ? s->finished : NULL, *detail = s ? s->finish_detail : NULL;
+    if (mine)
+        tke_txn_exec(txn,
+                     "INSERT INTO session_notes(id, finished, detail) VALUES(?, ?, ?) "
+                     "ON CONFLICT(id) DO UPDATE SET finished = excluded.finished, "
+                     "detail = excluded.detail WHERE finished IS NULL",
+                     "ttt", s->id, s->finished, s->finish_detail);
     pthread_mutex_unlock(&svc->lock);
-    if (!s) {
-        tke_refuse(call, 404, "not_found", "Unknown session '%.100s'", call->route.id);
-        return;
-    }
-    tke_txn *txn = tke_txn_new(svc->store, &call->err);
-    tke_txn_exec(txn,
-                 "INSERT INTO session_notes(id, finished, detail) VALUES(?, ?, ?) "
-                 "ON CONFLICT(id) DO UPDATE SET finished = excluded.finished, "
-                 "detail = excluded.detail WHERE finished IS NULL",
-                 "ttt", s->id, said, detail);
-    tke_answer_after(call, txn, 200, tkc_str("{}"));
+    if (mine)
+        tke_answer_after(call, txn, 200, tkc_str("{}"));
+    else
+        tke_refuse_after(call, txn, 404, "not_found", "Unknown session '%.100s'", call->route.id);
 }
 
-bool tke_session_over(tke_call *call, const tke_session *s)
+bool tke_session_over(tke_call *call, const char *id, const char *finished)
 {
-    if (!s || !s->finished)
-        return false;
-    tke_refuse(call, 410, "session_finished", "The session '%.100s' was finished (%s)", s->id,
-               s->finished);
-    return true;
+    if (finished)
+        tke_refuse(call, 410, "session_finished", "The session '%.100s' was finished (%s)", id,
+                   finished);
+    return finished != NULL;
 }
 
 /* ---- what fits ---- */

@@ -468,6 +468,7 @@ static tke_run *add_run(tke_call *call, const new_run *n, tke_session *session, 
     if (!run)
         return NULL;
     run->session = session;
+    session->n_runs++;
     run->model_seq = n->model_seq;
     run->base = n->base;
     run->spec = n->spec;
@@ -493,6 +494,7 @@ static void make_run(tke_call *call, const new_run *n)
     tke_service *svc = call->svc;
     char id[128], request_id[160];
     int32_t status = 200;
+    const char *finished = NULL;
     tke_txn *txn = NULL;
     (void)snprintf(id, sizeof id, "%.64s:train:%lld", n->session_id, (long long)n->model_seq);
     (void)snprintf(request_id, sizeof request_id, "%lld-%s:0", (long long)svc->epoch, id);
@@ -504,7 +506,7 @@ static void make_run(tke_call *call, const new_run *n)
         status = 404;
     } else if (!tkc_cstr_eq(session->owner, call->owner)) {
         status = 403;
-    } else if (session->finished) {
+    } else if ((finished = session->finished)) {
         status = 410;
     } else if (run) {
         status = tke_hash_eq(run->hash, n->hash) ? 200 : 400;
@@ -527,7 +529,7 @@ static void make_run(tke_call *call, const new_run *n)
     else if (status == 403)
         tke_refuse(call, 403, "forbidden", "Invalid session_id");
     else if (status == 410)
-        (void)tke_session_over(call, session);
+        (void)tke_session_over(call, n->session_id, finished);
     else if (status == 400)
         tke_refuse(call, 400, "model_seq_id_reused",
                    "model_seq_id was reused with different parameters");

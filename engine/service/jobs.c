@@ -41,6 +41,8 @@ void tke_job_drop(tke_job *job)
     if (!job || !tkc_ref_drop(&job->refs))
         return;
     assert(!job->waiters); /* a poll is answered by whoever ends the job */
+    if (job->kind == TKE_JOB_SAMPLE && job->in.sample.sampler)
+        atomic_fetch_sub(&job->in.sample.sampler->session->pins, 1);
     const tinkc_allocator *a = job->svc->a;
     tkc_arena_free(&job->arena);
     tkc_buf_free(&job->result);

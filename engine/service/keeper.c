@@ -168,6 +168,7 @@ void *tke_keeper_main(void *arg)
         if (now >= next_minute) {
             next_minute = now + 60000;
             drop_ephemeral(svc, now);
+            tke_sessions_forget(svc, now);
             reap_checkpoints(svc);
             forget_keys(svc, now);
         }

@@ -1,7 +1,9 @@
 /* state.h - what the service knows: sessions, runs, samplers, checkpoints, jobs. Internal.
  *
  * Every field is guarded by svc->lock unless it stands under "worker". Objects live until the
- * service ends, except jobs (counted, dropped some time after their result was fetched).
+ * service ends, except jobs (counted, dropped some time after their result was fetched) and
+ * sessions that never trained, with their samplers (forgotten after long silence, under the lock:
+ * who uses one outside it pins its session).
  */
 #ifndef TKE_SERVICE_STATE_H
 #define TKE_SERVICE_STATE_H
@@ -31,6 +33,8 @@ typedef struct tke_settings {
     int64_t result_grace_ms, result_ttl_ms, result_store_bytes, result_spill_bytes;
     int64_t seq_gap_timeout_ms;
     int64_t session_timeout_ms;
+    int64_t session_keep_ms;   /* of a session that never trained, in silence */
+    int64_t max_idle_sessions; /* of those, and expired */
     int64_t ephemeral_grace_ms;
     int64_t max_lora_rank;
     int64_t lora_alpha;
@@ -91,7 +95,10 @@ typedef struct tke_session {
     char *finish_detail;
     int64_t created_us;
     int64_t seen_ms;
+    size_t n_runs;       /* ever made: with one it is never forgotten */
+    _Atomic size_t pins; /* raised under svc->lock only */
     bool expired;
+    bool forgotten; /* leaves the maps in this very moment */
 } tke_session;
 
 /* ---- checkpoints ---- */
@@ -206,7 +213,7 @@ typedef struct tke_job {
             bool creates;
         } load;
         struct {
-            tke_sampler *sampler; /* NULL: base and checkpoint directly */
+            tke_sampler *sampler; /* NULL: base and checkpoint directly; its session is pinned */
             tke_base *base;
             tke_checkpoint *checkpoint;
             tke_gen_request gen;
@@ -500,6 +507,9 @@ tke_sampler *tke_find_sampler(tke_service *, const char *id);
 /* NULL if unknown, expired, gone; *expired_us (may be NULL) tells when. */
 tke_checkpoint *tke_find_checkpoint(tke_service *, const char *path, int64_t *expired_us);
 void tke_session_touch(tke_service *, tke_session *);
+/* Keeper; takes svc->lock. Sessions that never trained and have been silent for too long, or are
+ * too many. */
+void tke_sessions_forget(tke_service *, int64_t now_ms);
 tke_session *tke_session_add(tke_service *, const char *id, const char *owner, tinkc_error *err);
 tke_run *tke_run_add(tke_service *, const char *id, const char *owner, tinkc_error *err);
 tke_sampler *tke_sampler_add(tke_service *, const char *id, const char *owner, tinkc_error *err);
@@ -575,8 +585,8 @@ void tke_front_search(tke_call *);
 void tke_front_storage(tke_call *);
 void tke_front_save_external(tke_call *);
 void tke_front_copy_weights(tke_call *);
-/* True after an answer: its client has finished it. */
-bool tke_session_over(tke_call *, const tke_session *);
+/* True after an answer: its client has finished it; `finished` NULL = it goes on. */
+bool tke_session_over(tke_call *, const char *id, const char *finished);
 /* Static: the same text, or NULL if it is no way to finish. */
 const char *tke_finish_reason(const char *type);
 /* There and not expired. Locks: needs svc->lock. */

@@ -106,6 +106,116 @@ static void sessions_end_and_come_back(void **state)
     tiny_model_remove(store);
 }
 
+static double sessions_known(tinkc_engine *engine)
+{
+    tinkc_error err = { 0 };
+    tinkc_text status = { 0 };
+    double n = json_number(tinkc_engine_status(engine, &status, &err), "sessions");
+    tinkc_text_free(&status);
+    return n;
+}
+
+static double sessions_wanted;
+
+static bool as_many_as_wanted(tinkc_engine *engine)
+{
+    return sessions_known(engine) == sessions_wanted;
+}
+
+static void await_sessions(tinkc_engine *engine, double n)
+{
+    sessions_wanted = n;
+    await(as_many_as_wanted, engine, "forgetting sessions");
+}
+
+static const char *sampling_session(const tinkc_transport *t, const char *session)
+{
+    return hold(json_field(
+        service_json(
+            t, 200, "POST", "/api/v1/create_sampling_session",
+            "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"base_model\":\"tiny\"}",
+            session),
+        "sampling_session_id"));
+}
+
+static const char *sample(const tinkc_transport *t, int32_t status, const char *sampler)
+{
+    return service_json(
+        t, status, "POST", "/api/v1/asample",
+        "{\"sampling_session_id\":\"%s\",\"seq_id\":0,\"num_samples\":1,\"prompt\":{"
+        "\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,2]}]},"
+        "\"sampling_params\":{\"max_tokens\":2,\"seed\":1}}",
+        sampler);
+}
+
+/* Sessions that never trained are forgotten when they are too many or silent for too long; one that
+ * has a run, a result to be fetched, or a sign of life is not. */
+static void silent_sessions_are_forgotten(void **state)
+{
+    (void)state;
+    enum { MANY = 60 };
+    tinkc_error err = { 0 };
+    char *store = tiny_folder();
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
+    const char *const settings[] = {
+        "disk_reserve", "0", "session_keep_s", "5000", "max_idle_sessions", "20", NULL
+    };
+    const tinkc_engine_options options = { .clock = tinkc_mock_clock(mock),
+                                           .store = store,
+                                           .durability = TINKC_DURABILITY_JOURNAL,
+                                           .settings = settings };
+    tinkc_engine *engine = open_with(options);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *trained = hold(service_session(t)), *samplers[MANY];
+    const char *model = hold(service_model(t, trained, 0, "tiny", 4, 7));
+    train(t, model, 1, 1);
+    const char *waiting = hold(service_session(t));
+    const char *unfetched =
+        hold(json_field(sample(t, 200, sampling_session(t, waiting)), "request_id"));
+    for (int i = 0; i < MANY; i++) {
+        samplers[i] = sampling_session(t, service_session(t));
+        tinkc_mock_advance(mock, 10);
+    }
+    assert_true(sessions_known(engine) == MANY + 2);
+    tinkc_mock_advance(mock, 370000);
+    await_sessions(engine, 20 + 2);
+    const char *text = sample(t, 404, samplers[MANY - 21]); /* the newest stay */
+    assert_non_null(strstr(text, "Unknown sampling session"));
+    service_wait(t, json_field(sample(t, 200, samplers[MANY - 20]), "request_id"));
+    service_json(t, 404, "POST", "/api/v1/session_heartbeat", "{\"session_id\":\"%.36s\"}",
+                 samplers[0]);
+    service_json(t, 404, "POST", "/api/v1/create_sampling_session",
+                 "{\"session_id\":\"%.36s\",\"sampling_session_seq_id\":1,\"base_model\":\"tiny\"}",
+                 samplers[0]);
+    char path[100];
+    snprintf(path, sizeof path, "/api/v1/samplers/%s", samplers[0]);
+    service_json(t, 404, "GET", path, "%s", "");
+
+    for (int i = 0; i < 16; i++) { /* one gives signs of life */
+        tinkc_mock_advance(mock, 320000);
+        service_json(t, 200, "POST", "/api/v1/session_heartbeat", "{\"session_id\":\"%.36s\"}",
+                     samplers[MANY - 1]);
+    }
+    tinkc_mock_advance(mock, 100000);
+    await_sessions(engine, 3);
+    service_wait(t, unfetched);
+    tinkc_mock_advance(mock, 310000); /* long enough after it was fetched */
+    await_sessions(engine, 2);
+    train(t, model, 3, 1);
+    tinkc_engine_free(engine);
+
+    engine = open_with(options);
+    t = tinkc_engine_transport(engine);
+    assert_true(sessions_known(engine) == 2);
+    assert_non_null(strstr(service_json(t, 200, "GET", "/api/v1/sessions", "%s", ""), trained));
+    sample(t, 404, samplers[0]);
+    service_wait(t, json_field(sample(t, 200, samplers[MANY - 1]), "request_id"));
+    train(t, model, 5, 1);
+    tinkc_engine_free(engine);
+    tinkc_mock_free(mock);
+    tiny_model_remove(store);
+}
+
 static const char *save(const tinkc_transport *t, const char *model, int64_t seq, const char *name,
                         const char *more)
 {
@@ -423,10 +533,15 @@ static void bad_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sessions_end_and_come_back), cmocka_unit_test(checkpoints),
-        cmocka_unit_test(kept_and_overwritten),       cmocka_unit_test(what_was_used),
-        cmocka_unit_test(too_many_samples),           cmocka_unit_test(too_little_memory),
-        cmocka_unit_test(a_disk_in_trouble),          cmocka_unit_test(bad_options),
+        cmocka_unit_test(sessions_end_and_come_back),
+        cmocka_unit_test(silent_sessions_are_forgotten),
+        cmocka_unit_test(checkpoints),
+        cmocka_unit_test(kept_and_overwritten),
+        cmocka_unit_test(what_was_used),
+        cmocka_unit_test(too_many_samples),
+        cmocka_unit_test(too_little_memory),
+        cmocka_unit_test(a_disk_in_trouble),
+        cmocka_unit_test(bad_options),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
