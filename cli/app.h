@@ -101,7 +101,10 @@ const char *cli_text_at(const cli_app *, const char *name, size_t i);
 /* Fills app from argv. 0, or an exit code after the problem has been reported. */
 int cli_parse(cli_app *, int argc, char **argv);
 
-/* Adds a value as if it had been given; `text` must outlive the app. Flags: "true" or "false". */
+enum { CLI_WHY = 256 };
+/* Whether an option takes this value; if not, *why says what it takes: "'x' is not a number". */
+bool cli_check_value(const cli_option *, const char *text, char why[CLI_WHY]);
+/* Adds a value as if it had been given; `text` must outlive the app. `origin` as in cli_value. */
 int cli_set_value(cli_app *, const char *name, const char *text, const char *origin);
 /* The same with a text that the app takes over and frees at its end. NULL: nothing happens. */
 int cli_give_value(cli_app *, const char *name, char *text, const char *origin);

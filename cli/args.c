@@ -178,8 +178,8 @@ static bool convert(const cli_option *o, const char *text, cli_value *out)
     case CLI_CHOICE:
         return is_choice(o->choices, text);
     case CLI_FLAG:
-        out->on = is_choice("1|true|yes|on", text);
-        return out->on || is_choice("0|false|no|off|", text);
+        out->on = is_choice("1|true|True|yes|on", text); /* True and False: as Python writes them */
+        return out->on || is_choice("0|false|False|no|off", text);
     default:
         return true;
     }
@@ -199,14 +199,32 @@ static const char *wanted(const cli_option *o)
     return o->kind == CLI_CHOICE ? o->choices : words[o->kind] ? words[o->kind] : "text";
 }
 
+bool cli_check_value(const cli_option *o, const char *text, char why[CLI_WHY])
+{
+    cli_value ignored = { 0 };
+    (void)snprintf(why, CLI_WHY, "'%.60s' is not %s%s", text,
+                   o->kind == CLI_CHOICE ? "one of " : "", wanted(o));
+    return convert(o, text, &ignored);
+}
+
+/* Names the option by what the value came from: --limit, TINKC_TIMEOUT, FILE:3: limit. */
+static int bad_value(const cli_app *app, const cli_option *o, const char *text, const char *origin)
+{
+    char why[CLI_WHY];
+    (void)cli_check_value(o, text, why);
+    if (strcmp(origin, "command line") == 0)
+        return cli_fail(app, "usage", NULL, "--%s: %s", o->name, why);
+    if (strcmp(origin, "environment") == 0)
+        return cli_fail(app, "usage", NULL, "%s: %s", o->env, why);
+    return cli_fail(app, "config_invalid", NULL, "%s: %s: %s", origin, o->name, why);
+}
+
 static int add_value(cli_app *app, const cli_option *o, const char *text, bool on,
                      const char *origin)
 {
     cli_value value = { .option = o, .on = on, .origin = origin };
     if (text && !convert(o, text, &value))
-        return cli_fail(app, "usage", NULL, "%s%s: '%s' is not %s%s",
-                        strcmp(origin, "command line") == 0 ? "--" : "", o->name, text,
-                        o->kind == CLI_CHOICE ? "one of " : "", wanted(o));
+        return bad_value(app, o, text, origin);
     cli_value *grown = realloc(app->values, (app->n_values + 1) * sizeof *grown);
     if (!grown)
         return cli_fail(app, "internal", NULL, "out of memory");
@@ -320,11 +338,7 @@ static int field(cli_app *app, const char *word)
         size_t n = o->cookbook ? strlen(o->cookbook) : 0;
         if (n != len || memcmp(o->cookbook, word, n) != 0)
             continue;
-        const char *text = word + len + 1;
-        if (o->kind != CLI_FLAG)
-            return add_value(app, o, text, true, "command line");
-        bool on = strcmp(text, "True") == 0 || is_choice("1|true|yes|on", text);
-        return add_value(app, o, NULL, on, "command line");
+        return add_value(app, o, word + len + 1, true, "command line");
     }
     return cli_fail(app, "usage", "to name a file with '=' in it, write ./ before it",
                     "there is no counterpart for the field '%.*s'", (int)len, word);
@@ -438,8 +452,6 @@ int cli_set_value(cli_app *app, const char *name, const char *text, const char *
     const cli_option *o = cli_find_option(app->command, name, strlen(name));
     if (!o)
         return cli_fail(app, "config_invalid", NULL, "%s: there is no option --%s", origin, name);
-    if (o->kind == CLI_FLAG)
-        return add_value(app, o, NULL, strcmp(text, "true") == 0, origin);
     return add_value(app, o, text, true, origin);
 }
 

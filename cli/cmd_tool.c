@@ -113,31 +113,12 @@ static int check_profile_key(cli_app *app, const char *key)
     return cli_fail(app, "usage", hint, "a profile has no key '%s'", key);
 }
 
-/* Keys that stand for an option take what the option takes. */
-static int check_profile_value(cli_app *app, const char *key, const char *value)
-{
-    const cli_option *o = cli_find_option(NULL, key, strlen(key));
-    double seconds;
-    if (o && o->choices) {
-        size_t n = strlen(value);
-        for (const char *p = o->choices; *p;) {
-            size_t len = strcspn(p, "|");
-            if (len == n && memcmp(p, value, n) == 0)
-                return 0;
-            p += len + (p[len] == '|');
-        }
-        return cli_fail(app, "usage", NULL, "%s: '%s' is not one of %s", key, value, o->choices);
-    }
-    if ((strcmp(key, "timeout") == 0 || strcmp(key, "retry_for") == 0) &&
-        !cli_parse_duration(value, &seconds))
-        return cli_fail(app, "usage", "90, 30s, 5m, 2h", "%s: '%s' is not a duration", key, value);
-    return 0;
-}
-
 int cli_config_set(cli_app *app)
 {
+    char why[CLI_WHY];
     int bad = check_profile_key(app, app->args[0]);
-    bad = bad ? bad : check_profile_value(app, app->args[0], app->args[1]);
+    if (!bad && !cli_config_check_value(app->args[0], app->args[1], why))
+        bad = cli_fail(app, "usage", NULL, "%s: %s", app->args[0], why);
     if (!bad)
         bad = cli_config_write(app, app->config->profile, app->args[0], app->args[1]);
     if (!bad)

@@ -1049,7 +1049,14 @@ static const cli_option serve_options[] = {
 static const char *const serve_examples[] = { "tinkc serve", "tinkc serve ./Qwen3-0.6B --port 9000",
                                               NULL };
 
-static const char *const doctor_examples[] = { "tinkc doctor --json", NULL };
+static const cli_option doctor_options[] = {
+    { .name = "online",
+      .kind = CLI_FLAG,
+      .help = "ask the service whatever is configured; no credential is then a failure" },
+    { 0 }
+};
+static const char *const doctor_examples[] = { "tinkc doctor --json", "tinkc doctor --online",
+                                               NULL };
 
 /* ---- tool ---- */
 
@@ -1553,12 +1560,13 @@ const cli_command cli_commands[] = {
       .arg_kind = "model" },
     { .noun = "doctor",
       .any_profile = true,
+      .any_config = true,
       .verb = NULL,
       .args = "",
       .min_args = 0,
       .max_args = 0,
       .summary = "check installation, credentials, network, machine",
-      .options = NULL,
+      .options = doctor_options,
       .examples = doctor_examples,
       .run = cli_doctor },
     { .noun = "config",
@@ -1603,6 +1611,7 @@ const cli_command cli_commands[] = {
       .run = cli_config_unset },
     { .noun = "config",
       .any_profile = true,
+      .any_config = true,
       .verb = "path",
       .args = "",
       .min_args = 0,
@@ -1613,6 +1622,7 @@ const cli_command cli_commands[] = {
       .run = cli_config_show_path },
     { .noun = "config",
       .any_profile = true,
+      .any_config = true,
       .verb = "edit",
       .args = "",
       .min_args = 0,
@@ -1653,6 +1663,7 @@ const cli_command cli_commands[] = {
       .run = cli_api },
     { .noun = "completion",
       .any_profile = true,
+      .any_config = true,
       .verb = NULL,
       .args = "bash|zsh|fish",
       .min_args = 1,
@@ -1663,6 +1674,7 @@ const cli_command cli_commands[] = {
       .run = cli_completion },
     { .noun = "man",
       .any_profile = true,
+      .any_config = true,
       .verb = NULL,
       .args = "[PAGE]",
       .min_args = 0,
@@ -1673,6 +1685,7 @@ const cli_command cli_commands[] = {
       .run = cli_man },
     { .noun = "help",
       .any_profile = true,
+      .any_config = true,
       .verb = NULL,
       .args = "[COMMAND...]",
       .min_args = 0,
@@ -1683,6 +1696,7 @@ const cli_command cli_commands[] = {
       .run = cli_help },
     { .noun = "version",
       .any_profile = true,
+      .any_config = true,
       .verb = NULL,
       .args = "",
       .min_args = 0,
@@ -1693,6 +1707,7 @@ const cli_command cli_commands[] = {
       .run = cli_version },
     { .noun = "__complete",
       .any_profile = true,
+      .any_config = true,
       .verb = NULL,
       .args = "",
       .min_args = 0,

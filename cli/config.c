@@ -116,9 +116,27 @@ typedef struct reader {
     char table[256];
 } reader;
 
-static int bad_file(const reader *r, const char *what)
+/* Takes the text over. 0, or an exit code when there is no memory for it. */
+static int add_finding(cli_app *app, int layer, bool error, char *text, const char *hint)
 {
-    return cli_fail(r->app, "config_invalid", NULL, "%s:%d: %s", r->file, r->line, what);
+    cli_config *config = app->config;
+    cli_finding *grown =
+        text ? realloc(config->findings, (config->n_findings + 1) * sizeof *grown) : NULL;
+    if (!grown) {
+        free(text);
+        return cli_fail(app, "internal", NULL, "out of memory");
+    }
+    config->findings = grown;
+    grown[config->n_findings++] = (cli_finding){ text, hint, layer, error };
+    return 0;
+}
+
+/* False, so that reading of this file ends here. */
+static bool bad_file(const reader *r, const char *what)
+{
+    (void)add_finding(r->app, r->layer, true, cli_printf("%s:%d: %s", r->file, r->line, what),
+                      NULL);
+    return false;
 }
 
 static void skip_blanks(reader *r)
@@ -221,16 +239,16 @@ static bool read_array(reader *r, char *out, size_t cap, size_t *n)
     }
 }
 
-static int add_setting(reader *r, const char *key, const char *value)
+static bool add_setting(reader *r, const char *key, const char *value)
 {
     cli_config *config = r->app->config;
     cli_setting *grown = realloc(config->settings, (config->n_settings + 1) * sizeof *grown);
     if (!grown)
-        return cli_fail(r->app, "internal", NULL, "out of memory");
+        return bad_file(r, "out of memory");
     config->settings = grown;
     grown[config->n_settings++] = (cli_setting){ strdup(key), strdup(value),
                                                  cli_printf("%s:%d", r->file, r->line), r->layer };
-    return 0;
+    return true;
 }
 
 /* ---- which keys there are ---- */
@@ -261,13 +279,17 @@ static bool names_option(const char *key, const cli_command *c, const cli_option
     return !*a && !*b;
 }
 
-static bool is_option_key(const char *key)
+/* The option that a key such as train.sft.lora_rank stands for, and whose it is; NULL = none. */
+static const cli_option *option_of_key(const char *key, const cli_command **command)
 {
-    for (const cli_command *c = cli_commands; c->noun; c++)
+    for (const cli_command *c = cli_commands; c->noun; c++) {
+        *command = c;
         for (const cli_option *o = c->options; o && o->name; o++)
             if (names_option(key, c, o))
-                return true;
-    return false;
+                return o;
+    }
+    *command = NULL;
+    return NULL;
 }
 
 /* The part of a key that is named in cli_profile_keys; NULL = the key is of another kind. */
@@ -283,12 +305,9 @@ static const char *profile_part(const char *key)
     return NULL;
 }
 
-static void warn_unknown(const reader *r, const char *key)
+static void warn_unknown(const reader *r, const char *key, const char *part)
 {
-    const char *part = profile_part(key), *near = NULL;
-    if (strcmp(key, "current_profile") == 0 || strcmp(key, "profile") == 0 ||
-        (part ? listed(cli_profile_keys, part) : is_option_key(key)))
-        return;
+    const char *near = NULL;
     size_t n = 0;
     while (cli_profile_keys[n])
         n++;
@@ -296,12 +315,57 @@ static void warn_unknown(const reader *r, const char *key)
         near = cli_nearest(part, cli_profile_keys, n);
     if (part == key && !near)
         near = cli_nearest(key, (const char *const[]){ "current_profile" }, 1);
-    cli_warn(r->app, "%s:%d: unknown key '%s'%s%s", r->file, r->line, part ? part : key,
-             near ? "; did you mean " : "", near ? near : "");
+    (void)add_finding(r->app, r->layer, false,
+                      cli_printf("%s:%d: unknown key '%s'%s%s", r->file, r->line, part ? part : key,
+                                 near ? "; did you mean " : "", near ? near : ""),
+                      NULL);
+}
+
+/* The global option that a key of a profile stands for, retry_for for one; NULL = none. */
+static const cli_option *option_of_part(const char *part)
+{
+    char name[64];
+    size_t n = 0;
+    for (; part[n] && n + 1 < sizeof name; n++)
+        name[n] = part[n] == '_' ? '-' : part[n];
+    return cli_find_option(NULL, name, n);
+}
+
+bool cli_config_check_value(const char *key, const char *value, char why[CLI_WHY])
+{
+    const cli_option *o = option_of_part(key);
+    if (strcmp(key, "telemetry") == 0 && strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
+        return (void)snprintf(why, CLI_WHY, "'%.60s' is not true or false", value), false;
+    return !o || cli_check_value(o, value, why);
+}
+
+/* What is wrong with the value of one command's option is that command's affair, and a warning to
+ * the others. */
+static bool check_setting(const reader *r, const char *key, const char *value)
+{
+    const char *part = profile_part(key);
+    const cli_command *command = NULL;
+    char why[CLI_WHY];
+    bool fine = true;
+    if (strcmp(key, "current_profile") == 0 || strcmp(key, "profile") == 0)
+        return true;
+    if (part && listed(cli_profile_keys, part)) {
+        fine = cli_config_check_value(part, value, why);
+    } else {
+        const cli_option *o = part ? NULL : option_of_key(key, &command);
+        if (!o)
+            return warn_unknown(r, key, part), true;
+        fine = cli_check_value(o, value, why);
+    }
+    if (fine)
+        return true;
+    char *text = cli_printf("%s:%d: %s: %s", r->file, r->line, part ? part : key, why);
+    bool fatal = !command || command == r->app->command;
+    return add_finding(r->app, r->layer, fatal, text, NULL) == 0 && !fatal;
 }
 
 /* Whether a file of this layer may set this key. */
-static int check_key(const reader *r, const char *key)
+static bool check_key(const reader *r, const char *key)
 {
     const char *last = strrchr(key, '.');
     last = last ? last + 1 : key;
@@ -317,11 +381,10 @@ static int check_key(const reader *r, const char *key)
     }
     if (r->layer != CLI_LAYER_CREDENTIALS && cli_config_is_secret(last))
         return bad_file(r, "secrets belong into credentials.toml");
-    warn_unknown(r, key);
-    return 0;
+    return true;
 }
 
-static int read_line(reader *r)
+static bool read_line(reader *r)
 {
     char key[512], value[4096] = "";
     size_t n = 0, m = 0;
@@ -330,7 +393,7 @@ static int read_line(reader *r)
         r->table[0] = '\0';
         if (!read_key(r, r->table, sizeof r->table, &n) || *r->at++ != ']')
             return bad_file(r, "a table header such as [profile.work] is needed");
-        return 0;
+        return true;
     }
     if (r->table[0]) {
         n = strlen(r->table);
@@ -346,30 +409,29 @@ static int read_line(reader *r)
     if (!(*r->at == '[' ? read_array(r, value, sizeof value, &m)
                         : read_scalar(r, value, sizeof value, &m)))
         return bad_file(r, "a value is needed: \"text\", a number, true, false or an array");
-    int bad = check_key(r, key);
-    return bad ? bad : add_setting(r, key, value);
+    return check_key(r, key) && check_setting(r, key, value) && add_setting(r, key, value);
 }
 
-static int read_text(reader *r)
+static void read_text(reader *r)
 {
     if (strncmp(r->at, "\xEF\xBB\xBF", 3) == 0)
         r->at += 3;
     for (r->line = 1; *r->at; r->line++) {
         skip_blanks(r);
         if (*r->at && !strchr("#\r\n", *r->at)) {
-            int bad = read_line(r);
-            if (bad)
-                return bad;
+            if (!read_line(r))
+                return;
             skip_blanks(r);
         }
         if (*r->at == '#')
             r->at += strcspn(r->at, "\n");
         if (*r->at == '\r')
             r->at++;
-        if (*r->at && *r->at++ != '\n')
-            return bad_file(r, "the end of the line is needed here");
+        if (*r->at && *r->at++ != '\n') {
+            (void)bad_file(r, "the end of the line is needed here");
+            return;
+        }
     }
-    return 0;
 }
 
 static char *slurp(const char *path)
@@ -387,22 +449,25 @@ static char *slurp(const char *path)
     return text;
 }
 
-static int read_file(cli_app *app, const char *file, int layer)
+static void read_file(cli_app *app, const char *file, int layer)
 {
     struct stat st;
     if (!file || stat(file, &st) != 0)
-        return 0;
-    if (layer == CLI_LAYER_CREDENTIALS && (st.st_mode & 077))
-        return cli_fail(app, "config_invalid", "chmod 600 it", "%s: others can read this file",
-                        file);
+        return;
+    if (layer == CLI_LAYER_CREDENTIALS && (st.st_mode & 077)) {
+        (void)add_finding(app, layer, true, cli_printf("%s: others can read this file", file),
+                          "chmod 600 it");
+        return;
+    }
     char *text = slurp(file);
-    if (!text)
-        return cli_fail(app, "config_invalid", NULL, "%s: cannot be read: %s", file,
-                        strerrordesc_np(errno));
+    if (!text) {
+        (void)add_finding(app, layer, true,
+                          cli_printf("%s: cannot be read: %s", file, strerrordesc_np(errno)), NULL);
+        return;
+    }
     reader r = { .app = app, .file = file, .at = text, .layer = layer };
-    int bad = read_text(&r);
+    read_text(&r);
     free(text);
-    return bad;
 }
 
 /* ---- asking ---- */
@@ -533,21 +598,36 @@ int cli_config_load(cli_app *app)
         return cli_fail(app, "internal", NULL, "out of memory");
     app->config = config;
     const char *only = cli_text(app, "config-file");
-    int bad = 0;
     if (!cli_flag(app, "no-config")) {
         config->user_file = only ? strdup(only) : cli_config_path("config.toml");
         config->credentials_file = cli_config_path("credentials.toml");
         config->project_file = only ? NULL : find_project_file();
         config->system_file = only ? NULL : find_system_file();
+        read_file(app, config->project_file, CLI_LAYER_PROJECT);
         if (only && access(only, R_OK) != 0)
-            return cli_fail(app, "config_invalid", NULL, "%s: %s", only, strerrordesc_np(errno));
-        bad = read_file(app, config->project_file, CLI_LAYER_PROJECT);
-        bad = bad ? bad : read_file(app, config->user_file, CLI_LAYER_USER);
-        bad = bad ? bad : read_file(app, config->credentials_file, CLI_LAYER_CREDENTIALS);
-        bad = bad ? bad : read_file(app, config->system_file, CLI_LAYER_SYSTEM);
+            (void)add_finding(app, CLI_LAYER_USER, true,
+                              cli_printf("%s: %s", only, strerrordesc_np(errno)), NULL);
+        else
+            read_file(app, config->user_file, CLI_LAYER_USER);
+        read_file(app, config->credentials_file, CLI_LAYER_CREDENTIALS);
+        read_file(app, config->system_file, CLI_LAYER_SYSTEM);
     }
     choose_profile(app);
-    return bad;
+    return config->profile ? 0 : cli_fail(app, "internal", NULL, "out of memory");
+}
+
+int cli_config_report(const cli_app *app)
+{
+    const cli_config *config = app->config;
+    const cli_finding *first = NULL;
+    for (size_t i = 0; i < config->n_findings; i++) {
+        const cli_finding *f = &config->findings[i];
+        if (!f->error)
+            cli_warn(app, "%s", f->text);
+        else if (!first)
+            first = f;
+    }
+    return first ? cli_fail(app, "config_invalid", first->hint, "%s", first->text) : 0;
 }
 
 void cli_config_free(cli_config *config)
@@ -560,6 +640,9 @@ void cli_config_free(cli_config *config)
         free(config->settings[i].origin);
     }
     free(config->settings);
+    for (size_t i = 0; i < config->n_findings; i++)
+        free(config->findings[i].text);
+    free(config->findings);
     free(config->user_file);
     free(config->credentials_file);
     free(config->project_file);

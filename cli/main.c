@@ -101,6 +101,8 @@ static int run(cli_app *app, int argc, char **argv)
     if (cli_flag(app, "help") || !app->command)
         return show_help(app);
     bad = cli_config_load(app);
+    if (!bad && !app->command->any_config)
+        bad = cli_config_report(app);
     bad = bad ? bad : check_profile(app);
     bad = bad ? bad : cli_config_defaults(app);
     cli_term_color(app);

@@ -57,6 +57,8 @@ typedef struct cli_command {
     bool fields;            /* positional name=value means a cookbook field */
     bool hidden;
     bool any_profile; /* works without the profile that is selected: makes, shows or needs none */
+    bool any_config; /* works whatever is wrong with the configuration files: shows it, mends it, or
+                        does not look at them */
 } cli_command;
 
 /* Every command, in the order help shows them; ends with noun NULL. */

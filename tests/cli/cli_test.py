@@ -220,6 +220,8 @@ def doctor():
         token = ".".join(base64.urlsafe_b64encode(json.dumps(p).encode()).decode().rstrip("=") for p in ({"alg": "x"}, {"exp": ends}, {}))
         r = tinkc("doctor", "--json", "--offline", env=dict(quiet, TINKER_API_KEY=token))
         check(f"a token until {ends}", checks(r)["credential.expiry"]["status"] == status and token not in r.stdout, r)
+    online(quiet, checks)
+    broken_files(quiet, checks)
     if not shutil.which("openssl"):
         return print("skipped: openssl is not installed")
     pem = pathlib.Path(home, "server.pem")
@@ -233,6 +235,74 @@ def doctor():
     v = checks(r)
     check("a chain that is not trusted", r.returncode == 12 and v["network.tls"]["status"] == "fail" and
           "self-signed certificate" in v["network.tls"]["message"].replace("self signed", "self-signed"), v["network.tls"])
+
+
+def online(quiet, checks):
+    """--online asks the service whatever is configured, and says which step failed."""
+    r = tinkc("doctor", "--online", "--json", env=quiet)
+    v = checks(r)
+    check("online", r.returncode == 0 and all(v[c]["status"] == "ok" for c in ("service.health", "service.settings", "service.credential",
+          "service.models")) and v["service.models"]["message"] == "2 models are offered" and v["tool.release"]["status"] == "skip", v)
+    r = tinkc("doctor", "--online", "--json", env=dict(quiet, TINKER_API_KEY="tml-rejected"))
+    v = checks(r)
+    check("a key that is rejected", r.returncode == 12 and v["service.health"]["status"] == "ok" and v["service.credential"]["status"] == "fail" and
+          "auth status" in v["service.credential"]["hint"] and "tml-rejected" not in r.stdout and r.stderr == "", r)
+    none = dict(quiet, TINKER_API_KEY=None)
+    r = tinkc("doctor", "--online", "--json", env=none)
+    v = checks(r)
+    check("no key", r.returncode == 12 and r.stderr == "" and v["service.health"]["status"] == "ok" and
+          v["credential.present"]["status"] == v["service.credential"]["status"] == "fail", r)
+    r = tinkc("doctor", "--json", env=none)
+    check("which is no failure otherwise", r.returncode == 0 and checks(r)["service.credential"]["status"] == "skip", r)
+    r = tinkc("doctor", "--online", "--json", env=dict(quiet, TINKER_BASE_URL="http://127.0.0.1:9"))
+    v = checks(r)
+    check("nobody there", r.returncode == 12 and v["network.tcp"]["status"] == v["service.health"]["status"] == "fail" and
+          "refused" in v["service.health"]["message"] and v["service.health"]["hint"] and "service.models" not in v, r)
+    exits(2, "doctor", "--online", "--offline", env=quiet, says="exclude each other")
+    import socket
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and never answers
+        address = {"TINKER_BASE_URL": "http://127.0.0.1:%d" % silent.getsockname()[1]}
+        begun = time.monotonic()
+        r = tinkc("doctor", "--online", "--json", env=dict(quiet, **address))
+        check("a silent service", r.returncode == 12 and checks(r)["service.health"]["status"] == "fail" and time.monotonic() - begun < 30, r)
+        r = tinkc("doctor", "--online", "--json", "--timeout", "1", env=dict(quiet, **address))
+        check("--timeout", r.returncode == 124 and checks(r)["service.health"]["status"] == "fail", r)
+
+
+def broken_files(quiet, checks):
+    """A configuration that is broken is a finding of the doctor, and no obstacle to mending it."""
+    folder = pathlib.Path(home, "broken", "tinkc")
+    folder.mkdir(parents=True)
+    env = dict(quiet, XDG_CONFIG_HOME=str(folder.parent), EDITOR="true")
+    for text, says in (('model = "m"\n[profile\n', "config.toml:2: a table header"), ('format = "purple"\n', "config.toml:1: format: 'purple' is not one of"),
+                       ('\n[defaults]\nretry_for = "soon"\n', "config.toml:3: retry_for: 'soon' is not a duration"),
+                       ('[profile.x]\ntelemetry = 7\n', "config.toml:2: telemetry: '7' is not true or false"), ('api_key = "tml-x"\n', "secrets belong")):
+        (folder / "config.toml").write_text(text)
+        r = tinkc("doctor", "--offline", "--json", env=env)
+        v = checks(r)["config.user"]
+        check(f"doctor on {text!r}", r.returncode == 12 and r.stderr == "" and v["status"] == "fail" and says in v["message"] and v["hint"], r)
+        exits(2, "run", "list", env=env, says=says)
+    for c in (("version",), ("help", "config"), ("man", "--list"), ("completion", "bash"), ("config", "path"), ("config", "edit"), ("__complete", "--", "ru")):
+        r = tinkc(*c, env=env)
+        check(f"{c} with a broken file", r.returncode == 0 and r.stderr == "", r)
+    (folder / "config.toml").write_text('modle = "x"\n[run.list]\nlimit = -1\n')
+    v = [c for c in json.loads(tinkc("doctor", "--offline", "--json", env=env).stdout)["checks"] if c["id"] == "config.key"]
+    check("what can be lived with is a warning", [c["status"] for c in v] == ["warn", "warn"] and "did you mean model" in v[0]["message"] and
+          "run.list.limit: '-1' is not a whole number" in v[1]["message"], v)
+    r = tinkc("checkpoint", "list", "-f", "id", env=env)
+    check("also elsewhere", r.returncode == 0 and "run.list.limit" in r.stderr, r)
+    exits(2, "run", "list", env=env, says="config.toml:3: run.list.limit")
+    (folder / "config.toml").write_text("")
+    (folder / "credentials.toml").write_text('[profile.default]\napi_key = "tml-x"\n')
+    r = tinkc("doctor", "--offline", "--json", env=env)
+    check("a file that others can read", r.returncode == 12 and checks(r)["config.credentials"]["hint"] == "chmod 600 it", r)
+    r = tinkc("doctor", "--offline", "--json", "--config-file", "nowhere.toml", env=quiet)
+    check("a file that is not there", r.returncode == 12 and "nowhere.toml: No such file" in checks(r)["config.user"]["message"], r)
+    exits(2, "run", "list", env={"TINKC_TIMEOUT": "soon"}, says="TINKC_TIMEOUT: 'soon' is not a duration")
+    (folder / "config.toml").write_text('[train.sft]\ntrain_mlp = "off"\ntrain_attn = 0\ntrain_unembed = "no"\n')
+    (folder / "credentials.toml").chmod(0o600)
+    exits(2, "train", "sft", "no.jsonl", "--dry-run", "-m", "x", env=env, says="nothing is left to train")
+    exits(2, "train", "sft", "no.jsonl", "train_mlp=Flase", says="--train-mlp: 'Flase' is not yes or no")
 
 
 def changes():

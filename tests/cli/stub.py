@@ -64,6 +64,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         path = urllib.parse.unquote(url.path)
         query = dict(urllib.parse.parse_qsl(url.query))
         self.server.seen.append((self.command, self.path, body))
+        if "tml-rejected" in (self.headers.get("X-API-Key") or "") and not path.endswith("/healthz"):
+            return self.answer(401, {"detail": "who are you?"})
         for name, (status, text) in FAILURES.items():
             if f"/{name}" in path and not path.endswith("/archive.tar"):
                 return self.answer(status, {"detail": text}, [("x-should-retry", "false")])
