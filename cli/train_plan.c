@@ -206,17 +206,19 @@ static int settle_rate(cli_sft *s)
     return 0;
 }
 
+/* First the warm-up, in a line from 0; what steps are left are the schedule's, from its beginning.
+ */
 double cli_sft_rate(const cli_sft *s, size_t step)
 {
     const char *schedule = cli_text(s->app, "lr-schedule");
-    double t = (double)step / (double)s->total_steps, scale = 1;
+    size_t warm = (size_t)cli_int(s->app, "warmup-steps");
+    if (step < warm)
+        return s->rate * ((double)step / (double)warm);
+    double t = (double)(step - warm) / (double)(s->total_steps - warm), scale = 1;
     if (strcmp(schedule, "linear") == 0)
         scale = 1 - t;
     else if (strcmp(schedule, "cosine") == 0)
         scale = 0.5 * (1 + cos(3.14159265358979323846 * t));
-    double warm = (double)cli_int(s->app, "warmup-steps");
-    if ((double)step < warm)
-        scale *= (double)(step + 1) / warm;
     return s->rate * scale;
 }
 
@@ -462,7 +464,8 @@ void cli_sft_show_plan(const cli_sft *s)
     cli_note(app, "steps      %zu of %zu example%s, %zu batch%s an epoch, %zu epoch%s",
              s->total_steps, s->batch_size, plural(s->batch_size), s->n_batches,
              s->n_batches == 1 ? "" : "es", s->epochs, plural(s->epochs));
-    cli_note(app, "rate       %s to %s, %s", first, last, cli_text(app, "lr-schedule"));
+    cli_note(app, "rate       %s to %s, %s%s", first, last, cli_text(app, "lr-schedule"),
+             cli_int(app, "warmup-steps") ? " after the warm-up" : "");
     if (m && m->mlp) {
         cli_format_count(rank * ((cli_flag(app, "train-mlp") ? m->mlp : 0) +
                                  (cli_flag(app, "train-attn") ? m->attn : 0) +

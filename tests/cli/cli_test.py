@@ -739,6 +739,14 @@ def run_files(train, env, data):
     check("times in the metrics", {"time/get_batch", "time/step", "time/evals"} <= set(lines("metrics.jsonl")[0]), r.stdout)
     r = tinkc(*train, "--log-dir", "run", "--max-steps", "1", "--if-exists", "delete", env=env, cwd=repository, timeout=200)
     check("delete begins anew", len(lines("timing_spans.jsonl")) == 1 and len(lines("metrics.jsonl")) == 1, r)
+    for schedule, shares in (("constant", [0, .5, 1, 1, 1, 1]), ("linear", [0, .5, 1, .75, .5, .25]), ("cosine", [0, .5, 1, .853553391, .5, .146446609])):
+        r = tinkc(*train, "--log-dir", "warm", "--if-exists", "delete", "--max-steps", "6", "--warmup-steps", "2", "--lr", "0.001", "--lr-schedule",
+                  schedule, env=env, timeout=200)
+        rates = [e["learning_rate"] for e in map(json.loads, r.stdout.splitlines()) if e["event"] == "step"]
+        check(f"warm-up from 0, then {schedule}", [round(x / .001, 9) for x in rates] == shares, (rates, r))
+    r = tinkc(*train, "--log-dir", "warmer", "--max-steps", "2", "--warmup-steps", "9", "--lr", "0.009", env=env, timeout=200)
+    rates = [e["learning_rate"] for e in map(json.loads, r.stdout.splitlines()) if e["event"] == "step"]
+    check("all of it warm-up", [round(x, 9) for x in rates] == [0, .001], (rates, r))
     r = tinkc(*train, "--log-dir", "off", "--test-size", "8", "--eval-every", "0", "--max-steps", "1", env=env, timeout=200)
     check("evaluation off is off", r.returncode == 0 and "test/nll" not in r.stdout, r)
     plan = ("train", "sft", data, "--local", "--dry-run", "--log-dir", "plan")

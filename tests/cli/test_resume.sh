@@ -11,7 +11,7 @@ work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 export HOME=$work; unset TINKER_API_KEY TINKER_BASE_URL
 cd "$work" || exit 1
 "$build/tools/pirate" lesson 60 1 > d.jsonl
-train="train sft d.jsonl --local -q --batch-size 6 --seed 1 --save-every 3 --eval-every 2 --test-size 6 --max-steps 8"
+train="train sft d.jsonl --local -q --batch-size 6 --seed 1 --save-every 3 --eval-every 2 --test-size 6 --max-steps 8 --warmup-steps 4"
 steps() { cat "$1/metrics.jsonl" 2> /dev/null | grep -c train_mean_nll; }
 stop_at() { # signal, steps
     rm -rf part
@@ -31,6 +31,8 @@ def rows(path):
     return out
 whole, part = rows("whole"), rows("part")
 assert [r["step"] for r in whole] == list(range(9)), [r["step"] for r in whole]
+rates = [r["learning_rate"] for r in whole[:8]]
+assert [round(r / rates[4], 9) for r in rates] == [0, .25, .5, .75, 1, .75, .5, .25], rates
 assert "test/nll" in whole[0] and "test/nll" in whole[2] and "test/nll" in whole[8]
 assert whole == part, (sys.argv[1], [(a, b) for a, b in zip(whole, part) if a != b][:1], len(whole), len(part))
 records = [json.loads(l) for l in open("part/checkpoints.jsonl")]
