@@ -19,10 +19,9 @@
 
 /* ---- scratch ---- */
 
-static const size_t words_size = 2 * sizeof(tkc_word_entry) << TKC_WORD_BITS;
-static const size_t splits_size = sizeof(tkc_split_entry) << TKC_SPLIT_BITS;
-static const size_t phrases_size = sizeof(tkc_phrase_entry) << TKC_PHRASE_BITS;
-static const size_t chars_size = sizeof(tkc_char_entry) * TKC_BPE_CHARS;
+/* Whole large pages: the system gives none for less. */
+enum { LARGE_PAGE = 2 << 20 };
+static const size_t caches_size = (sizeof(tkc_caches) + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
 
 tkc_scratch *tkc_scratch_take(const tinkc_tokenizer *tok, tinkc_error *err)
 {
@@ -40,11 +39,8 @@ tkc_scratch *tkc_scratch_take(const tinkc_tokenizer *tok, tinkc_error *err)
         return NULL;
     s->a = s->work.a = tok->a;
     tkc_buf_init(&s->normal, tok->a, TKC_BUF_NO_MAX);
-    s->words = tkc_alloc_pages(words_size, err);
-    s->splits = s->words ? tkc_alloc_pages(splits_size, err) : NULL;
-    s->phrases = s->splits ? tkc_zalloc(tok->a, phrases_size, err) : NULL;
-    s->chars = s->phrases ? tkc_zalloc(tok->a, chars_size, err) : NULL;
-    if (s->chars)
+    s->caches = tkc_alloc_pages(caches_size, err);
+    if (s->caches)
         return s;
     tkc_scratch_free(s);
     return NULL;
@@ -72,12 +68,7 @@ void tkc_scratch_free(tkc_scratch *s)
     if (!s)
         return;
     const tinkc_allocator *a = s->a;
-    tkc_release_pages(s->words, words_size);
-    tkc_release_pages(s->splits, splits_size);
-    if (s->phrases)
-        tkc_release(a, s->phrases, phrases_size);
-    if (s->chars)
-        tkc_release(a, s->chars, chars_size);
+    tkc_release_pages(s->caches, caches_size);
     tkc_bpe_work_free(&s->work);
     tkc_buf_free(&s->normal);
     tkc_origins_free(&s->origins);
@@ -144,7 +135,7 @@ TKC_INLINE uint64_t hash_of(key k)
 
 TKC_INLINE tkc_word_entry *slot_of(const tkc_scratch *s, key k)
 {
-    return &s->words[hash_of(k) >> (64 - TKC_WORD_BITS) << 1];
+    return &s->caches->words[hash_of(k) >> (64 - TKC_WORD_BITS) << 1];
 }
 
 enum { PART = 0x80 }; /* in a mark */
@@ -157,7 +148,7 @@ TKC_INLINE bool is_part(key k)
 static const tkc_phrase_entry *find_phrase(const tkc_scratch *s, const unsigned char *p, size_t len,
                                            uint64_t hash)
 {
-    const tkc_phrase_entry *entry = &s->phrases[hash >> (64 - TKC_PHRASE_BITS)];
+    const tkc_phrase_entry *entry = &s->caches->phrases[hash >> (64 - TKC_PHRASE_BITS)];
     return entry->hash == hash && entry->len == len && memcmp(entry->key, p, len) == 0 ? entry
                                                                                        : NULL;
 }
@@ -167,7 +158,7 @@ static void keep_phrase(tkc_scratch *s, const unsigned char *p, size_t len, uint
 {
     if (len > TKC_PHRASE_BYTES || n > TKC_PHRASE_IDS)
         return;
-    tkc_phrase_entry *entry = &s->phrases[hash >> (64 - TKC_PHRASE_BITS)];
+    tkc_phrase_entry *entry = &s->caches->phrases[hash >> (64 - TKC_PHRASE_BITS)];
     entry->hash = hash;
     entry->len = (uint8_t)len;
     entry->n = (uint8_t)n;
@@ -207,7 +198,7 @@ static size_t merge_word(const tkc_encoder *e, const unsigned char *p, size_t le
         out[0] = id;
         return 1;
     }
-    return foreign ? tkc_bpe_chars(e->t, e->s->chars, p, len, out)
+    return foreign ? tkc_bpe_chars(e->t, e->s->caches->chars, p, len, out)
                    : tkc_bpe_short(e->t, p, len, out);
 }
 
@@ -217,7 +208,7 @@ static __attribute__((noinline)) size_t new_word(const tkc_encoder *e, const uns
                                                  size_t len, key k, tkc_word_entry *slot,
                                                  int32_t *out)
 {
-    tkc_split_entry *split = &e->s->splits[hash_of(k) >> (64 - TKC_SPLIT_BITS)];
+    tkc_split_entry *split = &e->s->caches->splits[hash_of(k) >> (64 - TKC_SPLIT_BITS)];
     if (split->lo == k.lo && split->hi == k.hi) {
         memcpy(out, split->ids, split->n * sizeof *out);
         return split->n;

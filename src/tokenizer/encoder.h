@@ -44,13 +44,18 @@ typedef struct tkc_phrase_entry {
     int32_t ids[TKC_PHRASE_IDS];
 } tkc_phrase_entry;
 
+/* One block, so that it lies in few large pages: the first text pays for each page it touches. */
+typedef struct tkc_caches {
+    tkc_word_entry words[2 << TKC_WORD_BITS];
+    tkc_split_entry splits[1 << TKC_SPLIT_BITS];
+    tkc_phrase_entry phrases[1 << TKC_PHRASE_BITS];
+    tkc_char_entry chars[TKC_BPE_CHARS];
+} tkc_caches;
+
 struct tkc_scratch {
     tkc_scratch *next; /* on the shelf */
     const tinkc_allocator *a;
-    tkc_word_entry *words;
-    tkc_split_entry *splits;
-    tkc_phrase_entry *phrases;
-    tkc_char_entry *chars;
+    tkc_caches *caches;
     tkc_bpe_work work;
     tkc_buf normal; /* the normal form of a gap */
     tkc_origins origins;
