@@ -253,28 +253,34 @@ typedef struct queue {
         const unsigned char *p;
         size_t len;
     } word[QUEUE];
-    size_t n;
 } queue;
 
-TKC_INLINE int32_t *flush(const tkc_encoder *e, queue *q, int32_t *out)
+/* Where the text stands, and its ids: handed on by value, so that the loop has it in registers. */
+typedef struct place {
+    const unsigned char *p; /* NULL = failed */
+    int32_t *out;
+    size_t queued;
+} place;
+
+TKC_INLINE place flush(const tkc_encoder *e, const queue *q, place at)
 {
-    for (size_t i = 0; i < q->n; i++)
-        out = put_word(e, q->word[i].p, q->word[i].len, q->word[i].k, q->word[i].line, out);
-    q->n = 0;
-    return out;
+    for (size_t i = 0; i < at.queued; i++)
+        at.out = put_word(e, q->word[i].p, q->word[i].len, q->word[i].k, q->word[i].line, at.out);
+    at.queued = 0;
+    return at;
 }
 
-TKC_INLINE int32_t *push_word(const tkc_encoder *e, queue *q, const unsigned char *p, size_t len,
-                              key k, int32_t *out)
+TKC_INLINE place push_word(const tkc_encoder *e, queue *q, place at, size_t len, key k)
 {
-    size_t n = q->n++;
+    size_t n = at.queued++;
     assert(n < QUEUE && len > 0 && len <= TKC_WORD_BYTES);
     q->word[n].k = k;
     q->word[n].line = slot_of(e->s, k);
-    q->word[n].p = p;
+    q->word[n].p = at.p;
     q->word[n].len = len;
     __builtin_prefetch(q->word[n].line);
-    return n + 1 == QUEUE ? flush(e, q, out) : out;
+    at.p += len;
+    return n + 1 == QUEUE ? flush(e, q, at) : at;
 }
 
 /* The key of a word wherever it stands. */
@@ -370,32 +376,44 @@ static __attribute__((noinline)) bool put_phrase(tkc_encoder *e, const unsigned 
     return true;
 }
 
-/* Cuts [p, end), a piece or what is left of one, into parts that are merged by themselves, and
+/* Ends the quick way for a while: what is queued is written, and `out` knows of it. */
+static place leave(tkc_encoder *e, const queue *q, place at)
+{
+    at = flush(e, q, at);
+    e->out->len = (size_t)(at.out - e->out->data);
+    return at;
+}
+
+/* Goes on behind what was written to `out` itself, at p; with room for the ids of what lies before
+ * `kept`. */
+static place come_back(tkc_encoder *e, const unsigned char *p, const unsigned char *kept)
+{
+    if (!tkc_encoder_room(e, (kept > p ? (size_t)(kept - p) : 0) + SPARE))
+        return (place){ 0 };
+    return (place){ .p = p, .out = e->out->data + e->out->len };
+}
+
+/* Cuts [at.p, end), a piece or what is left of one, into parts that are merged by themselves, and
  * takes those that begin before `stop`. There is room for the ids of what lies before `kept`, and
  * there is again afterwards. Where whole pieces follow another rule than merges (ignore_merges),
- * parts are words of another kind. Returns where it stopped; NULL = failed. */
-static const unsigned char *push_parts(tkc_encoder *e, queue *q, const unsigned char *p,
-                                       const unsigned char *end, const unsigned char *stop,
-                                       const unsigned char *kept, int32_t **out)
+ * parts are words of another kind. */
+static place push_parts(tkc_encoder *e, queue *q, place at, const unsigned char *end,
+                        const unsigned char *stop, const unsigned char *kept)
 {
     const uint64_t mark = e->t->ignore_merges ? PART : 0;
     const uint8_t flag = e->t->ignore_merges ? TKC_TOKEN_REACHABLE : TKC_TOKEN_WHOLE;
     assert(stop <= end);
-    for (const unsigned char *next; p < stop; p = next) {
-        next = part_end(e->t, p, end);
+    while (at.p && at.p < stop) {
+        const unsigned char *p = at.p, *next = part_end(e->t, p, end);
         size_t n = (size_t)(next - p);
         if (n <= TKC_WORD_BYTES) {
-            *out = push_word(e, q, p, n, any_key(e, p, n, n | mark), *out);
+            at = push_word(e, q, at, n, any_key(e, p, n, n | mark));
             continue;
         }
-        *out = flush(e, q, *out);
-        e->out->len = (size_t)(*out - e->out->data);
-        if (!put_phrase(e, p, n, flag, false) ||
-            !tkc_encoder_room(e, (kept > next ? (size_t)(kept - next) : 0) + SPARE))
-            return NULL;
-        *out = e->out->data + e->out->len;
+        leave(e, q, at);
+        at = put_phrase(e, p, n, flag, false) ? come_back(e, next, kept) : (place){ 0 };
     }
-    return p;
+    return at;
 }
 
 static bool put_in_parts(tkc_encoder *e, const unsigned char *p, size_t len)
@@ -404,16 +422,13 @@ static bool put_in_parts(tkc_encoder *e, const unsigned char *p, size_t len)
     const unsigned char *end = p + len;
     while (p < end) {
         const unsigned char *stop = end - p > LONGEST ? p + LONGEST : end;
-        if (!tkc_encoder_room(e, (size_t)(stop - p) + SPARE))
-            return false;
-        int32_t *out = e->out->data + e->out->len;
         queue q;
-        q.n = 0;
-        p = push_parts(e, &q, p, end, stop, stop, &out);
-        if (!p)
+        place at = come_back(e, p, stop);
+        if (at.p)
+            at = push_parts(e, &q, at, end, stop, stop);
+        if (!at.p)
             return false;
-        out = flush(e, &q, out);
-        e->out->len = (size_t)(out - e->out->data);
+        p = leave(e, &q, at).p;
     }
     return true;
 }
@@ -479,69 +494,69 @@ TKC_INLINE size_t word_length(const unsigned char *q, bool cased)
 #endif
 }
 
-/* Copies the pointers that the loop lives on out of the encoder and back. */
+/* Length of the word at p if it is one of ASCII letters that fits into the cache, with what may
+ * stand before it; 0 if it is not, or may be. */
+TKC_INLINE size_t quick_word(const unsigned char *p, const uint8_t *kinds, int flags)
+{
+    uint8_t kind = kinds[p[0]];
+    size_t lead = kind != LETTER;
+    if (!(kind & LETTER || (kind & PREFIX && kinds[p[1]] & LETTER)))
+        return 0;
+    size_t len = lead + word_length(p + lead, flags & CASED);
+    unsigned char behind = p[len];
+    bool ends = behind < 0x80 && !(flags & QUOTE_ENDS && behind == '\'');
+    return len <= TKC_WORD_BYTES && ends ? len : 0;
+}
+
+/* A piece too long for the cache of words: in parts that go through the queue with the words around
+ * it, or by itself. */
+static __attribute__((noinline)) place push_long(tkc_encoder *e, queue *q, place at,
+                                                 const unsigned char *next,
+                                                 const unsigned char *stop)
+{
+    const unsigned char *p = at.p;
+    size_t len = (size_t)(next - p);
+    if (next <= stop && may_cut(e, p, len) && part_end(e->t, p, next) < next)
+        return push_parts(e, q, at, next, next, stop);
+    leave(e, q, at);
+    return tkc_encode_piece(e, p, len) ? come_back(e, next, stop) : (place){ 0 };
+}
+
+/* The words that begin before `stop`, which lies at least SAFE bytes before the end. */
+TKC_INLINE place push_until(tkc_encoder *e, queue *q, place at, const unsigned char *stop,
+                            const unsigned char *end, tkc_scan_fn *scan, const uint8_t *kinds,
+                            int flags)
+{
+    while (at.p && at.p < stop) {
+        size_t len = quick_word(at.p, kinds, flags);
+        if (len) {
+            at = push_word(e, q, at, len, key_of(at.p, len, len));
+            continue;
+        }
+        const unsigned char *next = scan(at.p, end);
+        len = (size_t)(next - at.p);
+        at = len <= TKC_WORD_BYTES ? push_word(e, q, at, len, key_of(at.p, len, len))
+                                   : push_long(e, q, at, next, stop);
+    }
+    return at;
+}
+
 TKC_INLINE bool encode_loop(tkc_encoder *e, const unsigned char *p, const unsigned char *end,
                             tkc_scan_fn *scan, const uint8_t *kinds, int flags)
 {
-    while (p < end) {
-        size_t block = (size_t)(end - p) < BLOCK ? (size_t)(end - p) : BLOCK;
-        if (!tkc_encoder_room(e, block + SPARE))
-            return false;
-        /* Words begin at least SAFE bytes before the end, so what is read lies inside. */
-        const unsigned char *stop = p + block;
-        if (end - stop < SAFE)
-            stop = (size_t)(end - p) > SAFE ? end - SAFE : p;
-        int32_t *out = e->out->data + e->out->len;
+    while (end - p > SAFE) {
+        const unsigned char *stop = end - p - SAFE > BLOCK ? p + BLOCK : end - SAFE;
         queue q;
-        q.n = 0;
-        while (p < stop) {
-            uint8_t kind = kinds[p[0]];
-            size_t lead = kind != LETTER;
-            if (kind & LETTER || (kind & PREFIX && kinds[p[1]] & LETTER)) {
-                size_t len = lead + word_length(p + lead, flags & CASED);
-                unsigned char behind = p[len];
-                if (len <= TKC_WORD_BYTES && behind < 0x80 &&
-                    !(flags & QUOTE_ENDS && behind == '\'')) {
-                    out = push_word(e, &q, p, len, key_of(p, len, len), out);
-                    p += len;
-                    continue;
-                }
-            }
-            const unsigned char *next = scan(p, end);
-            size_t len = (size_t)(next - p);
-            if (len <= TKC_WORD_BYTES) {
-                out = push_word(e, &q, p, len, key_of(p, len, len), out);
-                p = next;
-                continue;
-            }
-            if (next <= stop && may_cut(e, p, len) && part_end(e->t, p, next) < next) {
-                p = push_parts(e, &q, p, next, next, stop, &out);
-                if (!p)
-                    return false;
-                continue;
-            }
-            out = flush(e, &q, out);
-            e->out->len = (size_t)(out - e->out->data);
-            if (!tkc_encode_piece(e, p, len))
-                return false;
-            p = next;
-            if (p >= stop || !tkc_encoder_room(e, (size_t)(stop - p) + SPARE)) {
-                out = e->out->data + e->out->len;
-                break;
-            }
-            out = e->out->data + e->out->len;
-        }
-        out = flush(e, &q, out);
-        e->out->len = (size_t)(out - e->out->data);
-        if (tkc_failed(e->err))
+        place at = come_back(e, p, stop);
+        at = push_until(e, &q, at, stop, end, scan, kinds, flags);
+        if (!at.p)
             return false;
-        if (end - p > SAFE)
-            continue;
-        for (const unsigned char *next; p < end; p = next) {
-            next = scan(p, end);
-            if (!tkc_encode_piece(e, p, (size_t)(next - p)))
-                return false;
-        }
+        p = leave(e, &q, at).p;
+    }
+    for (const unsigned char *next; p < end; p = next) {
+        next = scan(p, end);
+        if (!tkc_encode_piece(e, p, (size_t)(next - p)))
+            return false;
     }
     return true;
 }
