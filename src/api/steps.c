@@ -54,6 +54,25 @@ static tkc_opt_i64 *seq_of(const step *s)
     return (tkc_opt_i64 *)(void *)((char *)s->message + s->how->seq_offset);
 }
 
+/* Before anybody can learn of the failure. */
+static void before_completion(step *s, const tinkc_error *err)
+{
+    if (s->how->endpoint == TKC_EP_UNLOAD_MODEL && err && err->code)
+        atomic_store(&s->trainer->unloaded, false); /* to be tried again */
+}
+
+static void complete(step *s, const tinkc_error *err)
+{
+    before_completion(s, err);
+    tkc_op_complete(&s->f, err);
+}
+
+static void finish(step *s, const tinkc_error *err)
+{
+    before_completion(s, err);
+    tkc_op_finish(&s->f, err);
+}
+
 /* ---- results ---- */
 
 static void take_result(step *s, tinkc_bytes body)
@@ -70,7 +89,7 @@ static void take_result(step *s, tinkc_bytes body)
         err.flags |= TINKC_IN_RETRIEVAL | TINKC_MAY_HAVE_RUN;
         tkc_op_error_body(&s->f, body);
     }
-    tkc_op_complete(&s->f, &err);
+    complete(s, &err);
 }
 
 static void promise_done(tkc_promise *p)
@@ -78,7 +97,7 @@ static void promise_done(tkc_promise *p)
     step *s = p->owner;
     if (p->err.code) {
         tkc_op_error_body(&s->f, p->error_body);
-        tkc_op_complete(&s->f, &p->err);
+        complete(s, &p->err);
     } else {
         take_result(s, p->body);
     }
@@ -107,7 +126,7 @@ static void await_result(step *s, tinkc_str request_id)
 static void end(step *s, const tinkc_error *err)
 {
     tkc_turn_leave(s->trainer, &s->turn);
-    tkc_op_finish(&s->f, err);
+    finish(s, err);
 }
 
 static void accepted(step *s, const tkc_call *call)
@@ -124,7 +143,7 @@ static void accepted(step *s, const tkc_call *call)
     } else {
         err.flags |= TINKC_MAY_HAVE_RUN;
         tkc_op_error_body(&s->f, call->body);
-        tkc_op_finish(&s->f, &err);
+        finish(s, &err);
     }
 }
 
@@ -213,7 +232,7 @@ static void go(tkc_turn *turn, const tinkc_error *refused)
     step *s = TKC_OWNER(turn, step, turn);
     tinkc_error err = { 0 };
     if (refused) {
-        tkc_op_finish(&s->f, refused);
+        finish(s, refused);
         return;
     }
     s->has_seq = s->how->seq_offset != SIZE_MAX;
@@ -589,7 +608,8 @@ tinkc_future *tinkc_trainer_unload(tinkc_trainer *trainer, tinkc_error *err)
     if (!s)
         return NULL;
     ((tkc_unload_model_request *)s->message)->model_id = trainer->model_id;
-    atomic_store(&trainer->unloaded, true);
+    if (atomic_exchange(&trainer->unloaded, true)) /* by another thread, just now */
+        tkc_fail_unloaded(err);
     return submit_or_drop(s, err);
 }
 

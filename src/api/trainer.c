@@ -81,14 +81,18 @@ const char *tinkc_trainer_id(const tinkc_trainer *t)
     return t ? t->model_id : "";
 }
 
+bool tkc_fail_unloaded(tinkc_error *err)
+{
+    return tkc_fail(err, TINKC_E_CLOSED, "trainer: its model was unloaded");
+}
+
 bool tkc_trainer_check(tinkc_trainer *t, tinkc_error *err)
 {
     if (!t)
         return tkc_fail(err, TINKC_E_ARGUMENT, "trainer: must not be NULL");
     if (!tkc_client_check_open(t->client, err))
         return false;
-    return !atomic_load(&t->unloaded) ||
-           tkc_fail(err, TINKC_E_CLOSED, "trainer: its model was unloaded");
+    return !atomic_load(&t->unloaded) || tkc_fail_unloaded(err);
 }
 
 /* ---- the queue ---- */

@@ -49,7 +49,7 @@ struct tinkc_trainer {
     tinkc_tokenizer *tokenizer;
     void (*tokenizer_free)(tinkc_tokenizer *); /* set with it */
 
-    atomic_bool unloaded; /* takes no new calls */
+    atomic_bool unloaded; /* or about to be: takes no new calls; false again if that fails */
 
     /* The I/O thread only. */
     struct {
@@ -77,6 +77,7 @@ void tkc_trainer_keep(tinkc_trainer *);
 void tkc_trainer_drop(tinkc_trainer *);
 /* NULL, forked, closed, unloaded. */
 bool tkc_trainer_check(tinkc_trainer *, tinkc_error *err);
+bool tkc_fail_unloaded(tinkc_error *err); /* false */
 
 /* Where weights come from: given, a path, nothing reserved set. */
 bool tkc_state_check(const tinkc_state_options *, tinkc_error *err);

@@ -211,6 +211,64 @@ static void saves_and_loads(void **state)
     tinkc_trainer_free(again);
 }
 
+/* One end of an unload that fails: the trainer is as it was, and the next unload goes through. */
+static void unload_again(fixture *x, tinkc_future *failed, int32_t code)
+{
+    assert_int_equal(x->err.code, 0);
+    assert_null(tinkc_trainer_info(x->trainer, &x->err)); /* not while it is being unloaded */
+    assert_int_equal(x->err.code, TINKC_E_CLOSED);
+    x->err = (tinkc_error){ 0 };
+    assert_null(tinkc_trainer_unload(x->trainer, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_CLOSED);
+    x->err = (tinkc_error){ 0 };
+    if (code == TINKC_E_CANCELLED)
+        tinkc_future_cancel(failed);
+    assert_true(run_until_done(x->mock, failed, 1000 * 1000));
+    assert_false(tinkc_future_wait(failed, 0, &x->err));
+    assert_int_equal(x->err.code, code);
+    x->err = (tinkc_error){ 0 };
+    tinkc_future_free(failed);
+    tinkc_future *info = tinkc_trainer_info(x->trainer, &x->err);
+    assert_true(tinkc_future_wait(info, 5000, &x->err));
+    tinkc_future_free(info);
+}
+
+static void an_unload_that_fails_can_be_tried_again(void **state)
+{
+    static const char path[] = "/api/v1/unload_model", retrieve[] = "/api/v1/retrieve_future";
+    static const struct {
+        const char *path;
+        tinkc_mock_answer answer;
+        int32_t code;
+    } ends[] = {
+        { path, { .status = 403, .body = "{\"error\":\"no\"}" }, TINKC_E_FORBIDDEN },
+        { path, { .fault = TINKC_FAULT_SILENT }, TINKC_E_CANCELLED },
+        { path, { .body = "[]" }, TINKC_E_BAD_RESPONSE },
+        { retrieve, { .status = 410 }, TINKC_E_PROMISE_EXPIRED },
+        { retrieve,
+          { .body = "{\"error\":\"busy\",\"category\":\"server\"}" },
+          TINKC_E_REQUEST_FAILED },
+        { retrieve, { .body = "[]" }, TINKC_E_BAD_RESPONSE },
+    };
+    fixture *x = *state;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        tinkc_mock_answer answer = ends[i].answer;
+        answer.delay_ms = 50; /* on the mock's clock: nothing ends before it moves */
+        if (ends[i].path == retrieve)
+            tinkc_mock_once(x->mock, "POST", path,
+                            &(tinkc_mock_answer){ .body = "{\"request_id\":\"u\"}" }, &x->err);
+        assert_true(tinkc_mock_once(x->mock, "POST", ends[i].path, &answer, &x->err));
+        unload_again(x, tinkc_trainer_unload(x->trainer, &x->err), ends[i].code);
+    }
+    tinkc_future *gone = tinkc_trainer_unload(x->trainer, &x->err);
+    assert_true(tinkc_future_wait(gone, 5000, &x->err));
+    assert_ok(&x->err);
+    assert_null(tinkc_trainer_unload(x->trainer, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_CLOSED);
+    x->err = (tinkc_error){ 0 };
+    tinkc_future_free(gone);
+}
+
 /* Where the service alone reads a path, its form is the service's business: SkyRL's has two parts.
  */
 static const char *sent(fixture *x, const char *path, size_t i)
@@ -580,6 +638,7 @@ int main(void)
         WITH(serial_chunks_leave_one_by_one, setup_serial),
         WITH(packed_chunks_say_so, setup_packed),
         WITH(saves_and_loads, setup),
+        WITH(an_unload_that_fails_can_be_tried_again, setup),
         WITH(saves_with_notes_and_for_others, setup),
         WITH(paths_of_other_servers, setup),
         WITH(custom_loss_on_this_thread, setup),
