@@ -635,6 +635,14 @@ static void read_outcome(inner *c, reply *r)
     }
 }
 
+/* A poll that ran out at the service is no trouble: the result is not ready, that is all. */
+static void note_exchange(inner *c)
+{
+    static const tinkc_error fine;
+    bool waits = c->spec.pool == TINKC_POOL_RETRIEVE && c->call.status == 408;
+    tkc_op_exchanged(c->call.f, waits ? &fine : &c->call.err);
+}
+
 static void attempt_ended(inner *c)
 {
     tinkc_client *client = c->client;
@@ -643,6 +651,7 @@ static void attempt_ended(inner *c)
     c->under_way = false;
     emit_exchange(c, r);
     read_outcome(c, r);
+    note_exchange(c);
     if (!c->call.err.code) {
         apply_pool_rule(c);
         finish(c);

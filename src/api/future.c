@@ -16,9 +16,17 @@ static bool check(tinkc_future *f, tinkc_error *err)
     return tkc_client_check(f->client, err);
 }
 
+/* NULL if there is nothing to look at. In a forked child nobody may ever give the lock back. */
+static tinkc_future *to_look_at(const tinkc_future *f)
+{
+    return f && !tkc_client_forked(f->client)
+               ? (tinkc_future *)f /* the lock inside is not part of its value */
+               : NULL;
+}
+
 bool tinkc_future_done(const tinkc_future *cf)
 {
-    tinkc_future *f = (tinkc_future *)cf; /* the lock inside is not part of its value */
+    tinkc_future *f = to_look_at(cf);
     return !f || tkc_op_is_done(f);
 }
 
@@ -137,7 +145,7 @@ bool tinkc_future_limit(tinkc_future *f, int64_t ms, tinkc_error *err)
 
 const char *tinkc_future_request_id(const tinkc_future *cf)
 {
-    tinkc_future *f = (tinkc_future *)cf;
+    tinkc_future *f = to_look_at(cf);
     if (!f)
         return "";
     pthread_mutex_lock(&f->shared.lock);
@@ -153,7 +161,7 @@ const char *tinkc_future_operation(const tinkc_future *f)
 
 void tinkc_future_progress(const tinkc_future *cf, int64_t *done, int64_t *total)
 {
-    tinkc_future *f = (tinkc_future *)cf;
+    tinkc_future *f = to_look_at(cf);
     int64_t is = 0, of = -1;
     if (f) {
         pthread_mutex_lock(&f->shared.lock);
@@ -171,7 +179,7 @@ void tinkc_future_progress(const tinkc_future *cf, int64_t *done, int64_t *total
 
 static int32_t read_i32(const tinkc_future *cf, size_t offset, int32_t if_null)
 {
-    tinkc_future *f = (tinkc_future *)cf;
+    tinkc_future *f = to_look_at(cf);
     if (!f)
         return if_null;
     pthread_mutex_lock(&f->shared.lock);
@@ -189,6 +197,27 @@ int32_t tinkc_future_stage(const tinkc_future *f)
 int32_t tinkc_future_queue_state(const tinkc_future *f)
 {
     return read_i32(f, offsetof(tinkc_future, shared.queue_state), TINKC_QUEUE_UNKNOWN);
+}
+
+int32_t tinkc_future_trouble(const tinkc_future *cf, int32_t *attempts, int64_t *for_ms)
+{
+    tinkc_future *f = to_look_at(cf);
+    int32_t code = TINKC_OK, n = 0;
+    int64_t since = 0, ms = 0;
+    if (f) {
+        pthread_mutex_lock(&f->shared.lock);
+        code = f->shared.done ? TINKC_OK : f->shared.trouble;
+        n = f->shared.trouble_attempts;
+        since = f->shared.trouble_since_ms;
+        pthread_mutex_unlock(&f->shared.lock);
+    }
+    if (code)
+        ms = tkc_now_ms(f->client->clock) - since;
+    if (attempts)
+        *attempts = code ? n : 0;
+    if (for_ms)
+        *for_ms = ms > 0 ? ms : 0;
+    return code;
 }
 
 static const char *stage_sentence(const tinkc_future *f)
@@ -231,7 +260,7 @@ const char *tinkc_future_status(const tinkc_future *cf, tinkc_text *out, tinkc_e
 
 tinkc_bytes tinkc_future_error_body(const tinkc_future *cf)
 {
-    tinkc_future *f = (tinkc_future *)cf;
+    tinkc_future *f = to_look_at(cf);
     if (!f || !tkc_op_is_done(f))
         return (tinkc_bytes){ 0 };
     return f->error_body;

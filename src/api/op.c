@@ -352,6 +352,24 @@ void tkc_op_status(tinkc_future *f, const char *format, ...)
     va_end(args);
 }
 
+void tkc_op_exchanged(tinkc_future *f, const tinkc_error *err)
+{
+    if (!f)
+        return;
+    int64_t now = err->code ? tkc_now_ms(f->client->clock) : 0;
+    pthread_mutex_lock(&f->shared.lock);
+    if (err->code) {
+        if (!f->shared.trouble)
+            f->shared.trouble_since_ms = now;
+        f->shared.trouble_attempts += f->shared.trouble_attempts < INT32_MAX;
+    } else if (f->shared.trouble) {
+        f->shared.trouble_attempts = 0;
+        f->shared.status[0] = '\0'; /* it spoke of the trouble */
+    }
+    f->shared.trouble = err->code;
+    pthread_mutex_unlock(&f->shared.lock);
+}
+
 void tkc_op_progress(tinkc_future *f, int64_t done, int64_t total)
 {
     if (!f)

@@ -65,17 +65,38 @@ static void poll_after(tkc_promise *p, int64_t ms)
 
 /* At once, unless answers come so quickly that this would be a busy loop: then starts of polls are
  * spaced, from 100 ms up to 1 s. */
-static void poll_soon(tkc_promise *p)
+static int64_t soon_ms(tkc_promise *p)
 {
     int64_t took = tkc_now_ms(p->client->clock) - p->inner.poll_begun_ms;
     if (took >= SPACING_MAX_MS) {
         p->inner.spacing_ms = 0;
-        poll_after(p, 0);
-        return;
+        return 0;
     }
     int64_t spacing = p->inner.spacing_ms ? p->inner.spacing_ms * 2 : SPACING_MIN_MS;
     p->inner.spacing_ms = spacing < SPACING_MAX_MS ? spacing : SPACING_MAX_MS;
-    poll_after(p, p->inner.spacing_ms > took ? p->inner.spacing_ms - took : 0);
+    return p->inner.spacing_ms > took ? p->inner.spacing_ms - took : 0;
+}
+
+static void poll_soon(tkc_promise *p)
+{
+    poll_after(p, soon_ms(p));
+}
+
+/* The last poll failed: there is no end to this, so whoever looks must see it. */
+static void poll_in_trouble(tkc_promise *p, int64_t ms)
+{
+    tkc_op_status(p->f, "the result cannot be fetched: %.40s, next try in %.1f s", p->err.message,
+                  (double)ms / 1000.0);
+    tkc_emit(p->client, p->f,
+             &(tinkc_event){ .kind = TINKC_EVENT_RETRY,
+                             .http_status = p->err.http_status,
+                             .attempt = p->inner.iteration,
+                             .wait_ms = ms,
+                             .left_ms = TINKC_FOREVER,
+                             .request = "POST /api/v1/retrieve_future",
+                             .request_id = p->inner.request_id,
+                             .text = p->err.message });
+    poll_after(p, ms);
 }
 
 /* ---- queue state ---- */
@@ -121,11 +142,11 @@ static void note_queue_state(tkc_promise *p, const tkc_answer *answer)
     memcpy(p->inner.reason, said, len);
     p->inner.reason[len] = '\0';
     const char *reason = pause_reason(p, state, said);
+    tkc_op_status(p->f,
+                  state == TINKC_QUEUE_ACTIVE ? "the service works on it"
+                                              : "paused by the service: %.80s",
+                  reason);
     if (changed) {
-        tkc_op_status(p->f,
-                      state == TINKC_QUEUE_ACTIVE ? "the service works on it"
-                                                  : "paused by the service: %.80s",
-                      reason);
         tkc_emit(client, p->f,
                  &(tinkc_event){ .kind = TINKC_EVENT_QUEUE,
                                  .queue_state = state,
@@ -160,17 +181,7 @@ static void backoff(tkc_promise *p)
 {
     int64_t ms = p->inner.backoff < 5 ? (int64_t)1000 << p->inner.backoff : BACKOFF_CAP_MS;
     p->inner.backoff++;
-    tkc_op_status(p->f, "the result cannot be fetched now, next try in %lld s",
-                  (long long)(ms / 1000));
-    tkc_emit(p->client, p->f,
-             &(tinkc_event){ .kind = TINKC_EVENT_RETRY,
-                             .attempt = p->inner.iteration,
-                             .wait_ms = ms,
-                             .left_ms = TINKC_FOREVER,
-                             .request = "POST /api/v1/retrieve_future",
-                             .request_id = p->inner.request_id,
-                             .text = p->err.message });
-    poll_after(p, ms);
+    poll_in_trouble(p, ms);
 }
 
 /* A 400 whose body is a JSON error says so once and for all; any other may be a proxy's. */
@@ -186,7 +197,7 @@ static void bad_request(tkc_promise *p, const tkc_call *call)
         return;
     }
     p->inner.bad_requests++;
-    poll_soon(p);
+    poll_in_trouble(p, soon_ms(p));
 }
 
 static void timed_out_at_service(tkc_promise *p, const tkc_call *call)
@@ -268,7 +279,7 @@ static void on_failure(tkc_promise *p, tkc_call *call)
         expired(p, call);
     else if (status >= 500) {
         p->inner.backoff = 0;
-        poll_soon(p);
+        poll_in_trouble(p, soon_ms(p));
     } else if (status == 400)
         bad_request(p, call);
     else

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "api/limits.h"
+#include "api/op.h"
 #include "support/api_support.h"
 
 static const tinkc_lora_options lora = { .base_model = "mock/nano" };
@@ -447,6 +448,119 @@ static void a_forked_child_may_only_free(void **state)
     tinkc_future_free(f);
 }
 
+/* With the lock taken by a thread that the child does not have. */
+static void a_forked_child_looks_without_waiting(void **state)
+{
+    fixture *x = *state;
+    tinkc_future *f = step(x);
+    assert_true(tinkc_future_wait(f, 5000, &x->err));
+    pthread_mutex_lock(&f->shared.lock);
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(60); /* what hangs ends badly */
+        int64_t done, total, ms;
+        int32_t attempts;
+        tinkc_future_progress(f, &done, &total);
+        bool ok = tinkc_future_done(f) && tinkc_future_stage(f) == TINKC_STAGE_DONE &&
+                  tinkc_future_queue_state(f) == TINKC_QUEUE_UNKNOWN && done == 0 && total == -1 &&
+                  tinkc_future_request_id(f)[0] == '\0' && !tinkc_future_error_body(f).len &&
+                  tinkc_future_trouble(f, &attempts, &ms) == TINKC_OK && !attempts && !ms;
+        tinkc_future_cancel(f);
+        tinkc_future_free(f);
+        _exit(ok ? 0 : 1);
+    }
+    pthread_mutex_unlock(&f->shared.lock);
+    int status;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    tinkc_future_free(f);
+}
+
+/* ---- waits without an end can be seen ---- */
+
+static void settle(fixture *x)
+{
+    assert_int_not_equal(tinkc_mock_settle(x->mock, 30000, &x->err), TINKC_FOREVER);
+    assert_ok(&x->err);
+}
+
+static bool status_has(fixture *x, tinkc_future *f, const char *words)
+{
+    tinkc_text text = { 0 };
+    bool has = strstr(tinkc_future_status(f, &text, &x->err), words) != NULL;
+    tinkc_text_free(&text);
+    return has;
+}
+
+/* Each kind of trouble that polls go through without end: code, number and time are there to see,
+ * and go when it is over. */
+static void trouble_while_polling_is_seen(void **state)
+{
+    static const char path[] = "/api/v1/retrieve_future";
+    static const struct {
+        tinkc_mock_answer answer;
+        int32_t code;
+        const char *words;
+    } kinds[] = {
+        { { .fault = TINKC_FAULT_REFUSED }, TINKC_E_CONNECTION, "cannot be fetched" },
+        { { .status = 503 }, TINKC_E_SERVER, "503" },
+        { { .status = 429 }, TINKC_E_RATE_LIMITED, "429" },
+        { { .status = 400, .body = "<p>edge</p>" }, TINKC_E_BAD_REQUEST, "400" },
+    };
+    fixture *x = *state;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        for (int i = 0; i < 3; i++)
+            tinkc_mock_once(x->mock, "POST", path, &kinds[k].answer, &x->err);
+        tinkc_mock_once(x->mock, "POST", path,
+                        &(tinkc_mock_answer){ .body = "{\"type\":\"try_again\"}" }, &x->err);
+        tinkc_future *f = step(x);
+        int32_t attempts = 0;
+        int64_t ms = -1;
+        for (int i = 1; i <= 3; i++) {
+            settle(x);
+            assert_int_equal(tinkc_future_trouble(f, &attempts, &ms), kinds[k].code);
+            assert_int_equal(attempts, i);
+            assert_true(i == 1 ? ms == 0 : ms >= 100);
+            assert_int_equal(tinkc_future_stage(f), TINKC_STAGE_ACCEPTED);
+            assert_true(status_has(x, f, kinds[k].words));
+            tinkc_mock_advance(x->mock, 8000);
+        }
+        settle(x);
+        assert_int_equal(tinkc_future_trouble(f, &attempts, &ms), TINKC_OK);
+        assert_true(attempts == 0 && ms == 0);
+        assert_true(status_has(x, f, "not ready yet"));
+        assert_true(run_until_done(x->mock, f, 60 * 1000));
+        assert_true(tinkc_future_wait(f, 0, &x->err));
+        assert_int_equal(tinkc_future_trouble(f, NULL, NULL), TINKC_OK);
+        tinkc_future_free(f);
+    }
+}
+
+/* A service that is not there at all: the submit's own attempts count too; waiting at the service
+ * is no trouble. */
+static void trouble_while_sending_is_seen(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_once(x->mock, "POST", "/api/v1/optim_step",
+                    &(tinkc_mock_answer){ .fault = TINKC_FAULT_RESET }, &x->err);
+    tinkc_mock_once(x->mock, "POST", "/api/v1/retrieve_future",
+                    &(tinkc_mock_answer){ .status = 408, .body = "{\"queue_state\":\"active\"}" },
+                    &x->err);
+    tinkc_future *f = step(x);
+    int32_t attempts = 0;
+    settle(x);
+    assert_int_equal(tinkc_future_trouble(f, &attempts, NULL), TINKC_E_CONNECTION);
+    assert_int_equal(attempts, 1);
+    tinkc_mock_advance(x->mock, 1000);
+    settle(x);
+    assert_int_equal(tinkc_future_trouble(f, &attempts, NULL), TINKC_OK);
+    assert_true(status_has(x, f, "the service works on it"));
+    assert_true(run_until_done(x->mock, f, 60 * 1000));
+    tinkc_future_free(f);
+    assert_int_equal(tinkc_future_trouble(NULL, NULL, NULL), TINKC_OK);
+}
+
 /* ---- nothing stays behind ---- */
 
 static void c10_abandoned_clients_leave_nothing(void **state)
@@ -526,6 +640,9 @@ int main(void)
         WITH(c44_threads_share_a_trainer_without_gaps, setup),
         cmocka_unit_test(waiting_on_the_io_thread_is_refused),
         WITH(a_forked_child_may_only_free, setup),
+        WITH(a_forked_child_looks_without_waiting, setup),
+        WITH(trouble_while_polling_is_seen, setup),
+        WITH(trouble_while_sending_is_seen, setup),
         cmocka_unit_test(c10_abandoned_clients_leave_nothing),
         cmocka_unit_test(c31_c43_limits_are_shared_by_address_and_key),
         cmocka_unit_test(c50_many_threads_make_the_first_client),
