@@ -49,8 +49,10 @@ static void samples(tinkc_bytes in, fuzz_room *room)
     const float *logprobs;
     if (!tkc_sample_response_from_pb(in, &room->arena, &r, &room->err))
         return;
-    for (size_t i = 0; i <= r.topk_rows && i < 4096; i++)
-        (void)tkc_topk_row(&r, i, &ids, &logprobs);
+    for (size_t i = 0; i <= r.topk.rows && i < 4096; i++)
+        (void)tkc_topk_row(&r.topk, i, &ids, &logprobs);
+    for (size_t i = 0; r.sampled_topk && i < r.sequences.len && i < 4096; i++)
+        (void)tkc_topk_row(&r.sampled_topk[i], 0, &ids, &logprobs);
     MUST(tkc_sample_response_to_pb(&r, &room->out, &room->err));
     tkc_buf_init(&again, NULL, FUZZ_MAX_MEMORY);
     MUST(tkc_sample_response_from_pb(bytes_of(&room->out), &room->arena, &s, &room->err));

@@ -158,10 +158,10 @@ static bool encode_sample(tke_job *job, const tke_gen *gen, tinkc_error *err)
         out.prompt_logprobs = (tinkc_f32s){ tke_gen_prompt_logprobs(gen), in->n_prompt };
     if (in->topk_prompt_logprobs) {
         size_t cells = in->n_prompt * in->topk_prompt_logprobs;
-        out.topk_ids = (tinkc_i32s){ tke_gen_topk_tokens(gen), cells };
-        out.topk_logprobs = (tinkc_f32s){ tke_gen_topk_logprobs(gen), cells };
-        out.topk = (uint32_t)in->topk_prompt_logprobs;
-        out.topk_rows = (uint32_t)in->n_prompt;
+        out.topk = (tkc_topk){ .ids = { tke_gen_topk_tokens(gen), cells },
+                               .logprobs = { tke_gen_topk_logprobs(gen), cells },
+                               .k = (uint32_t)in->topk_prompt_logprobs,
+                               .rows = (uint32_t)in->n_prompt };
     }
     out.prompt_cache_hit_tokens = (int32_t)tke_gen_cache_hits(gen);
     job->result_is_pb = true;

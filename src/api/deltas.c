@@ -173,8 +173,9 @@ tinkc_deltas *tinkc_sample_stream(tinkc_sampler *sampler, const int32_t *prompt,
     if (!tkc_enter(&err, &local) || !tkc_sampler_check(sampler, err) ||
         !tkc_prompt_check(prompt, len, err) || !tkc_sampling_check(o, err))
         return NULL;
-    if (o->prompt_logprobs || o->topk_prompt_logprobs) {
-        tkc_fail(err, TINKC_E_ARGUMENT, "prompt_logprobs: a stream has no place for them");
+    if (o->prompt_logprobs || o->topk_prompt_logprobs || o->topk_sample_logprobs) {
+        tkc_fail(err, TINKC_E_ARGUMENT, "%s: a stream has no place for them",
+                 o->topk_sample_logprobs ? "topk_sample_logprobs" : "prompt_logprobs");
         return NULL;
     }
     tinkc_client *client = sampler->client;

@@ -508,6 +508,21 @@ static size_t answer_length(const tkc_sample_request *q)
     return n < 0 ? 0 : n > CONTEXT ? CONTEXT : (size_t)n;
 }
 
+/* Made-up candidates, k for each of n positions; the first `none` positions have none. */
+static bool fill_topk(exchange *x, size_t n, size_t k, size_t none, tkc_topk *out)
+{
+    int32_t *ids = tkc_arena_array(&x->arena, n * k, sizeof *ids, &x->err);
+    float *values = tkc_arena_array(&x->arena, n * k, sizeof *values, &x->err);
+    if (!ids || !values)
+        return false;
+    for (size_t i = 0; i < n * k; i++) {
+        ids[i] = i < none * k ? 0 : (int32_t)((i * 7) % VOCABULARY);
+        values[i] = i < none * k ? TKC_TOPK_NONE : -0.1f - (float)(i % k);
+    }
+    *out = (tkc_topk){ { ids, n * k }, { values, n * k }, (uint32_t)k, (uint32_t)n };
+    return true;
+}
+
 static bool fill_sequence(exchange *x, const tkc_sample_request *q, size_t k, tinkc_sequence *out)
 {
     size_t n = answer_length(q), prompt = prompt_length(q);
@@ -525,6 +540,12 @@ static bool fill_sequence(exchange *x, const tkc_sample_request *q, size_t k, ti
     return true;
 }
 
+static bool scored(const tkc_sample_request *q, size_t i, size_t n)
+{
+    int64_t last = q->prompt_logprobs_last_n.value;
+    return last <= 0 || i + (uint64_t)last >= n;
+}
+
 static bool fill_prompt_numbers(exchange *x, const tkc_sample_request *q, tkc_sample_response *r)
 {
     size_t n = prompt_length(q), k = (size_t)q->topk_prompt_logprobs;
@@ -533,25 +554,25 @@ static bool fill_prompt_numbers(exchange *x, const tkc_sample_request *q, tkc_sa
         if (!p)
             return false;
         for (size_t i = 0; i < n; i++)
-            p[i] = i ? (float)-noise(i, n) : NAN;
+            p[i] = i && scored(q, i, n) ? (float)-noise(i, n) : NAN;
         r->prompt_logprobs = (tinkc_f32s){ p, n };
     }
     if (k == 0 || k > VOCABULARY || n == 0)
         return true;
-    int32_t *ids = tkc_arena_array(&x->arena, n * k, sizeof *ids, &x->err);
-    float *values = tkc_arena_array(&x->arena, n * k, sizeof *values, &x->err);
-    if (!ids || !values)
-        return false;
-    for (size_t i = 0; i < n * k; i++) {
-        bool first = i < k; /* nothing comes before the first token */
-        ids[i] = first ? 0 : (int32_t)((i * 7) % VOCABULARY);
-        values[i] = first ? TKC_TOPK_NONE : -0.1f - (float)(i % k);
-    }
-    r->topk_ids = (tinkc_i32s){ ids, n * k };
-    r->topk_logprobs = (tinkc_f32s){ values, n * k };
-    r->topk = (uint32_t)k;
-    r->topk_rows = (uint32_t)n;
-    return true;
+    return fill_topk(x, n, k, 1, &r->topk); /* nothing comes before the first token */
+}
+
+static bool fill_sampled_topk(exchange *x, const tkc_sample_request *q, tkc_sample_response *r)
+{
+    int64_t k = q->topk_sample_logprobs.value;
+    if (k <= 0 || k > VOCABULARY)
+        return true;
+    tkc_topk *all = tkc_arena_array(&x->arena, r->sequences.len, sizeof *all, &x->err);
+    for (size_t i = 0; all && i < r->sequences.len; i++)
+        if (!fill_topk(x, r->sequences.data[i].tokens.len, (size_t)k, 0, &all[i]))
+            return false;
+    r->sampled_topk = all;
+    return all != NULL;
 }
 
 static void sample(exchange *x)
@@ -573,10 +594,10 @@ static void sample(exchange *x)
     for (size_t k = 0; sequences && k < n; k++)
         if (!fill_sequence(x, q, k, &sequences[k]))
             return;
-    if (!sequences || !fill_prompt_numbers(x, q, &r))
-        return;
     r.sequences.data = sequences;
     r.sequences.len = n;
+    if (!sequences || !fill_prompt_numbers(x, q, &r) || !fill_sampled_topk(x, q, &r))
+        return;
     tkc_buf bytes;
     tkc_buf_init(&bytes, NULL, MAX_BODY);
     tkc_sample_response_to_pb(&r, &bytes, &x->err);

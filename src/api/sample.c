@@ -598,6 +598,12 @@ bool tkc_sampling_check(const tinkc_sampling *o, tinkc_error *err)
         return tkc_fail(err, TINKC_E_ARGUMENT, "max_tokens: must be 0 or more, or -1");
     if (o->topk_prompt_logprobs < 0)
         return tkc_fail(err, TINKC_E_ARGUMENT, "topk_prompt_logprobs: must not be negative");
+    if (o->topk_sample_logprobs < 0)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "topk_sample_logprobs: must not be negative");
+    if (o->prompt_logprobs_last_n < 0 || (o->prompt_logprobs_last_n && !o->prompt_logprobs))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "prompt_logprobs_last_n: %s",
+                        o->prompt_logprobs_last_n < 0 ? "must not be negative"
+                                                      : "needs prompt_logprobs");
     if (o->has_seed && o->seed > INT64_MAX)
         return tkc_fail(err, TINKC_E_ARGUMENT, "seed: must be below 2^63");
     return check_stop(o, err);
@@ -656,6 +662,10 @@ bool tkc_sample_fill(tkc_sample_request *to, tinkc_sampler *sampler, const tinkc
     to->num_samples = (int64_t)n_samples;
     to->prompt_logprobs = (tkc_opt_bool)TKC_SOME(o->prompt_logprobs);
     to->topk_prompt_logprobs = o->topk_prompt_logprobs;
+    if (o->topk_sample_logprobs)
+        to->topk_sample_logprobs = (tkc_opt_i64)TKC_SOME(o->topk_sample_logprobs);
+    if (o->prompt_logprobs_last_n)
+        to->prompt_logprobs_last_n = (tkc_opt_i64)TKC_SOME(o->prompt_logprobs_last_n);
     tkc_sampling_params *p = &to->sampling_params;
     if (o->max_tokens >= 0)
         p->max_tokens = (tkc_opt_i64)TKC_SOME(o->max_tokens);
@@ -805,17 +815,30 @@ int64_t tinkc_samples_cached_tokens(const tinkc_samples *s)
     return s ? s->r.prompt_cache_hit_tokens : 0;
 }
 
-size_t tinkc_samples_topk(const tinkc_samples *s, size_t i, const int32_t **ids,
-                          const float **logprobs)
+static size_t candidates(const tkc_topk *topk, size_t i, const int32_t **ids,
+                         const float **logprobs)
 {
     const int32_t *row_ids = NULL;
     const float *row_logprobs = NULL;
-    size_t n = s && i < s->r.topk_rows ? tkc_topk_row(&s->r, i, &row_ids, &row_logprobs) : 0;
+    size_t n = topk ? tkc_topk_row(topk, i, &row_ids, &row_logprobs) : 0;
     if (ids)
         *ids = n ? row_ids : NULL;
     if (logprobs)
         *logprobs = n ? row_logprobs : NULL;
     return n;
+}
+
+size_t tinkc_samples_topk(const tinkc_samples *s, size_t i, const int32_t **ids,
+                          const float **logprobs)
+{
+    return candidates(s ? &s->r.topk : NULL, i, ids, logprobs);
+}
+
+size_t tinkc_samples_sampled_topk(const tinkc_samples *s, size_t k, size_t i, const int32_t **ids,
+                                  const float **logprobs)
+{
+    bool any = s && s->r.sampled_topk && k < s->r.sequences.len;
+    return candidates(any ? &s->r.sampled_topk[k] : NULL, i, ids, logprobs);
 }
 
 tinkc_f32s tinkc_future_logprobs(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)

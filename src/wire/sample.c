@@ -106,9 +106,12 @@ static const tkc_field request_fields[] = {
     { "seq_id", TKC_OPT_I64, TKC_NULLABLE, offsetof(T, seq_id), NULL },
     { "prompt_logprobs", TKC_OPT_BOOL, TKC_NULLABLE, offsetof(T, prompt_logprobs), NULL },
     { "topk_prompt_logprobs", TKC_I64, 0, offsetof(T, topk_prompt_logprobs), NULL },
+    { "topk_sample_logprobs", TKC_OPT_I64, TKC_NULLABLE, offsetof(T, topk_sample_logprobs), NULL },
+    { "prompt_logprobs_last_n", TKC_OPT_I64, TKC_NULLABLE, offsetof(T, prompt_logprobs_last_n),
+      NULL },
     { "type", TKC_CONST, 0, 0, "sample" },
 };
-const tkc_message tkc_sample_request_type = { "sample request", sizeof(T), request_fields, 10,
+const tkc_message tkc_sample_request_type = { "sample request", sizeof(T), request_fields, 12,
                                               &request_defaults };
 #undef T
 
@@ -129,25 +132,33 @@ static size_t number_size(uint64_t value)
     return value ? 1 + tkc_pb_size_varint(value) : 0;
 }
 
-static size_t sequence_size(const tinkc_sequence *s)
+static size_t topk_size(const tkc_topk *t)
 {
-    return number_size((uint64_t)s->stop_reason) + some_size(s->tokens.len * 4) +
-           given_size(s->logprobs.data, s->logprobs.len * 4);
+    return some_size(t->ids.len * 4) + some_size(t->logprobs.len * 4) + number_size(t->k) +
+           number_size(t->rows);
 }
 
-static size_t topk_size(const tkc_sample_response *r)
+static const tkc_topk no_topk;
+
+static const tkc_topk *topk_of(const tkc_sample_response *r, size_t i)
 {
-    return some_size(r->topk_ids.len * 4) + some_size(r->topk_logprobs.len * 4) +
-           number_size(r->topk) + number_size(r->topk_rows);
+    return r->sampled_topk ? &r->sampled_topk[i] : &no_topk;
+}
+
+static size_t sequence_size(const tinkc_sequence *s, const tkc_topk *t)
+{
+    return number_size((uint64_t)s->stop_reason) + some_size(s->tokens.len * 4) +
+           given_size(s->logprobs.data, s->logprobs.len * 4) +
+           given_size(t->ids.data, topk_size(t));
 }
 
 static size_t response_size(const tkc_sample_response *r)
 {
     size_t size = given_size(r->prompt_logprobs.data, r->prompt_logprobs.len * 4) +
-                  given_size(r->topk_ids.data, topk_size(r)) +
+                  given_size(r->topk.ids.data, topk_size(&r->topk)) +
                   number_size((uint64_t)r->prompt_cache_hit_tokens);
     for (size_t i = 0; i < r->sequences.len; i++)
-        size += tkc_pb_size_bytes(sequence_size(&r->sequences.data[i]));
+        size += tkc_pb_size_bytes(sequence_size(&r->sequences.data[i], topk_of(r, i)));
     return size;
 }
 
@@ -166,31 +177,40 @@ static unsigned char *put_given(unsigned char *at, uint32_t field, const void *d
     return data ? tkc_pb_put_bytes(at, field, data, bytes) : at;
 }
 
-static unsigned char *put_sequence(unsigned char *at, const tinkc_sequence *s)
+static unsigned char *put_topk(unsigned char *at, uint32_t field, const tkc_topk *t)
 {
-    at = tkc_pb_put_head(at, 1, sequence_size(s));
-    at = put_number(at, 1, (uint64_t)s->stop_reason);
-    at = put_some(at, 2, s->tokens.data, s->tokens.len * 4);
-    return put_given(at, 3, s->logprobs.data, s->logprobs.len * 4);
+    if (!t->ids.data)
+        return at;
+    at = tkc_pb_put_head(at, field, topk_size(t));
+    at = put_some(at, 1, t->ids.data, t->ids.len * 4);
+    at = put_some(at, 2, t->logprobs.data, t->logprobs.len * 4);
+    at = put_number(at, 3, t->k);
+    return put_number(at, 4, t->rows);
 }
 
-static unsigned char *put_topk(unsigned char *at, const tkc_sample_response *r)
+static unsigned char *put_sequence(unsigned char *at, const tinkc_sequence *s, const tkc_topk *t)
 {
-    if (!r->topk_ids.data)
-        return at;
-    at = tkc_pb_put_head(at, 3, topk_size(r));
-    at = put_some(at, 1, r->topk_ids.data, r->topk_ids.len * 4);
-    at = put_some(at, 2, r->topk_logprobs.data, r->topk_logprobs.len * 4);
-    at = put_number(at, 3, r->topk);
-    return put_number(at, 4, r->topk_rows);
+    at = tkc_pb_put_head(at, 1, sequence_size(s, t));
+    at = put_number(at, 1, (uint64_t)s->stop_reason);
+    at = put_some(at, 2, s->tokens.data, s->tokens.len * 4);
+    at = put_given(at, 3, s->logprobs.data, s->logprobs.len * 4);
+    return put_topk(at, 4, t);
+}
+
+static bool check_topk(const tkc_topk *t, tinkc_error *err)
+{
+    size_t cells = (size_t)t->k * t->rows;
+    if (t->ids.data && (t->ids.len != cells || t->logprobs.len != cells))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "top-k matrices do not fit their size");
+    return true;
 }
 
 static bool check_response(const tkc_sample_response *r, tinkc_error *err)
 {
-    size_t cells = (size_t)r->topk * r->topk_rows;
-    if (r->topk_ids.data && (r->topk_ids.len != cells || r->topk_logprobs.len != cells))
-        return tkc_fail(err, TINKC_E_ARGUMENT, "top-k matrices do not fit their size");
-    return true;
+    for (size_t i = 0; r->sampled_topk && i < r->sequences.len; i++)
+        if (!check_topk(&r->sampled_topk[i], err))
+            return false;
+    return check_topk(&r->topk, err);
 }
 
 bool tkc_sample_response_to_pb(const tkc_sample_response *r, tkc_buf *out, tinkc_error *err)
@@ -202,9 +222,9 @@ bool tkc_sample_response_to_pb(const tkc_sample_response *r, tkc_buf *out, tinkc
     if (!at)
         return false;
     for (size_t i = 0; i < r->sequences.len; i++)
-        at = put_sequence(at, &r->sequences.data[i]);
+        at = put_sequence(at, &r->sequences.data[i], topk_of(r, i));
     at = put_given(at, 2, r->prompt_logprobs.data, r->prompt_logprobs.len * 4);
-    at = put_topk(at, r);
+    at = put_topk(at, 3, &r->topk);
     at = put_number(at, 4, (uint64_t)r->prompt_cache_hit_tokens);
     size_t written = (size_t)((char *)at - (out->data + out->len));
     if (written != size)
@@ -217,26 +237,7 @@ bool tkc_sample_response_to_pb(const tkc_sample_response *r, tkc_buf *out, tinkc
 
 /* ---- results: reading protobuf ---- */
 
-static bool read_sequence(const tkc_bulk *b, tinkc_bytes bytes, tinkc_sequence *out)
-{
-    tkc_pb p;
-    tinkc_bytes tokens = { NULL, 0 }, logprobs = { NULL, 0 };
-    *out = (tinkc_sequence){ 0 };
-    tkc_pb_open(&p, bytes);
-    while (tkc_pb_next(&p)) {
-        if (tkc_pb_is(&p, 1, TKC_PB_VARINT))
-            out->stop_reason = (int32_t)(uint32_t)p.number;
-        else if (tkc_pb_is(&p, 2, TKC_PB_BYTES))
-            tokens = p.bytes;
-        else if (tkc_pb_is(&p, 3, TKC_PB_BYTES))
-            logprobs = p.bytes;
-    }
-    if (!tkc_bulk_done(b, &p) || !tkc_bulk_i32s(b, tokens, &out->tokens))
-        return false;
-    return logprobs.len == 0 || tkc_bulk_f32s(b, logprobs, &out->logprobs);
-}
-
-static bool read_topk(const tkc_bulk *b, tinkc_bytes bytes, tkc_sample_response *out)
+static bool read_topk(const tkc_bulk *b, tinkc_bytes bytes, tkc_topk *out)
 {
     tkc_pb p;
     tinkc_bytes ids = { NULL, 0 }, logprobs = { NULL, 0 };
@@ -259,20 +260,60 @@ static bool read_topk(const tkc_bulk *b, tinkc_bytes bytes, tkc_sample_response 
     if (ids.len / 4 < k * rows || logprobs.len / 4 < k * rows)
         return tkc_bulk_fail(b, "top-k matrices shorter than they say");
     ids.len = logprobs.len = (size_t)(k * rows) * 4;
-    out->topk = (uint32_t)k;
-    out->topk_rows = (uint32_t)rows;
-    return tkc_bulk_i32s(b, ids, &out->topk_ids) && tkc_bulk_f32s(b, logprobs, &out->topk_logprobs);
+    out->k = (uint32_t)k;
+    out->rows = (uint32_t)rows;
+    return tkc_bulk_i32s(b, ids, &out->ids) && tkc_bulk_f32s(b, logprobs, &out->logprobs);
 }
 
-static bool read_field(const tkc_bulk *b, const tkc_pb *p, tinkc_sequence *sequences, size_t *n,
-                       tkc_sample_response *out)
+/* A response while it is read. */
+typedef struct reading {
+    const tkc_bulk *b;
+    tkc_sample_response *out;
+    tinkc_sequence *sequences; /* room for n */
+    tkc_topk *topk;            /* likewise, from the first sequence on that has any */
+    size_t n;
+} reading;
+
+static bool read_sampled_topk(reading *r, tinkc_bytes bytes, size_t i)
 {
+    if (!r->topk)
+        r->topk = tkc_arena_array(r->b->arena, r->n, sizeof *r->topk, r->b->err);
+    return r->topk && read_topk(r->b, bytes, &r->topk[i]);
+}
+
+static bool read_sequence(reading *r, tinkc_bytes bytes)
+{
+    const tkc_bulk *b = r->b;
+    const size_t i = r->out->sequences.len++;
+    tkc_pb p;
+    tinkc_bytes tokens = { NULL, 0 }, logprobs = { NULL, 0 };
+    assert(i < r->n);
+    tinkc_sequence *out = &r->sequences[i];
+    tkc_pb_open(&p, bytes);
+    while (tkc_pb_next(&p)) {
+        if (tkc_pb_is(&p, 1, TKC_PB_VARINT))
+            out->stop_reason = (int32_t)(uint32_t)p.number;
+        else if (tkc_pb_is(&p, 2, TKC_PB_BYTES))
+            tokens = p.bytes;
+        else if (tkc_pb_is(&p, 3, TKC_PB_BYTES))
+            logprobs = p.bytes;
+        else if (tkc_pb_is(&p, 4, TKC_PB_BYTES) && !read_sampled_topk(r, p.bytes, i))
+            return false;
+    }
+    if (!tkc_bulk_done(b, &p) || !tkc_bulk_i32s(b, tokens, &out->tokens))
+        return false;
+    return logprobs.len == 0 || tkc_bulk_f32s(b, logprobs, &out->logprobs);
+}
+
+static bool read_field(reading *r, const tkc_pb *p)
+{
+    tkc_sample_response *out = r->out;
     if (tkc_pb_is(p, 1, TKC_PB_BYTES))
-        return read_sequence(b, p->bytes, &sequences[(*n)++]);
+        return read_sequence(r, p->bytes);
     if (tkc_pb_is(p, 2, TKC_PB_BYTES) && p->bytes.len)
-        return tkc_bulk_f32s(b, p->bytes, &out->prompt_logprobs);
+        return tkc_bulk_f32s(r->b, p->bytes, &out->prompt_logprobs);
     if (tkc_pb_is(p, 3, TKC_PB_BYTES))
-        return read_topk(b, p->bytes, out);
+        return read_topk(r->b, p->bytes, &out->topk);
     if (tkc_pb_is(p, 4, TKC_PB_VARINT))
         out->prompt_cache_hit_tokens = (int32_t)(uint32_t)p->number;
     return true;
@@ -283,36 +324,31 @@ bool tkc_sample_response_from_pb(tinkc_bytes bytes, tkc_arena *arena, tkc_sample
 {
     tkc_bulk b = { arena, err, TINKC_E_BAD_RESPONSE, "sample result" };
     tkc_pb p;
-    size_t n = tkc_bulk_count(bytes, 1);
+    reading r = { .b = &b, .out = out, .n = tkc_bulk_count(bytes, 1) };
     *out = (tkc_sample_response){ 0 };
     if (tkc_failed(err))
         return false;
-    tinkc_sequence *sequences = tkc_arena_array(arena, n, sizeof *sequences, err);
-    if (!sequences)
+    r.sequences = tkc_arena_array(arena, r.n, sizeof *r.sequences, err);
+    if (!r.sequences)
         return false;
-    const size_t counted = n;
-    n = 0;
     tkc_pb_open(&p, bytes);
     while (tkc_pb_next(&p))
-        if (!read_field(&b, &p, sequences, &n, out))
+        if (!read_field(&r, &p))
             return false;
-    assert(n <= counted);
-    out->sequences.data = sequences;
-    out->sequences.len = n;
-    (void)counted;
+    assert(out->sequences.len <= r.n);
+    out->sequences.data = r.sequences;
+    out->sampled_topk = r.topk;
     return tkc_bulk_done(&b, &p);
 }
 
-size_t tkc_topk_row(const tkc_sample_response *r, size_t i, const int32_t **ids,
-                    const float **logprobs)
+size_t tkc_topk_row(const tkc_topk *t, size_t i, const int32_t **ids, const float **logprobs)
 {
-    if (!r->topk_ids.data || i >= r->topk_rows)
+    if (!t->ids.data || i >= t->rows)
         return 0;
-    assert(r->topk > 0 && r->topk_ids.len == (size_t)r->topk * r->topk_rows);
-    assert(r->topk_logprobs.len == r->topk_ids.len);
-    const int32_t *row = r->topk_ids.data + i * r->topk;
-    const float *values = r->topk_logprobs.data + i * r->topk;
-    size_t n = r->topk;
+    assert(t->k > 0 && t->ids.len == (size_t)t->k * t->rows && t->logprobs.len == t->ids.len);
+    const int32_t *row = t->ids.data + i * t->k;
+    const float *values = t->logprobs.data + i * t->k;
+    size_t n = t->k;
     bool none = row[0] == 0 && values[0] == TKC_TOPK_NONE;
     while (n && row[n - 1] == 0 && values[n - 1] == TKC_TOPK_NONE)
         n--;

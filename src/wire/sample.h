@@ -35,6 +35,8 @@ typedef struct tkc_sample_request {
     tkc_opt_i64 seq_id;
     tkc_opt_bool prompt_logprobs;
     int64_t topk_prompt_logprobs;
+    tkc_opt_i64 topk_sample_logprobs; /* this and the next: from 0.36 on, sent when used */
+    tkc_opt_i64 prompt_logprobs_last_n;
 } tkc_sample_request;
 extern const tkc_message tkc_sample_request_type;
 
@@ -47,12 +49,18 @@ size_t tkc_model_input_estimate(const tinkc_chunk *chunks, size_t n);
 /* In both matrices an unused cell holds token 0 and this. */
 #define TKC_TOPK_NONE (-99999.0f)
 
+/* The best k candidates at each of `rows` positions, row by row. */
+typedef struct tkc_topk {
+    tinkc_i32s ids;      /* rows * k; data NULL = not asked for */
+    tinkc_f32s logprobs; /* likewise */
+    uint32_t k, rows;
+} tkc_topk;
+
 typedef struct tkc_sample_response {
     TKC_ARRAY(tinkc_sequence) sequences;
-    tinkc_f32s prompt_logprobs; /* NaN = none; data NULL = not asked for */
-    tinkc_i32s topk_ids;        /* topk_rows * topk; data NULL = not asked for */
-    tinkc_f32s topk_logprobs;   /* likewise */
-    uint32_t topk, topk_rows;
+    const tkc_topk *sampled_topk; /* one for each sequence; NULL = for none */
+    tinkc_f32s prompt_logprobs;   /* NaN = none; data NULL = not asked for */
+    tkc_topk topk;                /* of the prompt */
     int32_t prompt_cache_hit_tokens;
 } tkc_sample_response;
 
@@ -62,8 +70,7 @@ bool tkc_sample_response_to_json(const tkc_sample_response *, tkc_buf *out, tink
 bool tkc_sample_response_from_json(tinkc_str, tkc_arena *, tkc_sample_response *, tinkc_error *err);
 
 /* How many candidates row i holds: 0 = not computed; trailing unused cells do not count. */
-size_t tkc_topk_row(const tkc_sample_response *, size_t i, const int32_t **ids,
-                    const float **logprobs);
+size_t tkc_topk_row(const tkc_topk *, size_t i, const int32_t **ids, const float **logprobs);
 
 /* ---- one event of stream_sample (docs/stream.md) ---- */
 

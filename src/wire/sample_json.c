@@ -35,11 +35,11 @@ static void write_sequence(tkc_jsonw *w, const tinkc_sequence *s)
     tkc_jsonw_end(w);
 }
 
-static void write_topk_row(tkc_jsonw *w, const tkc_sample_response *r, size_t i)
+static void write_topk_row(tkc_jsonw *w, const tkc_topk *t, size_t i)
 {
     const int32_t *ids;
     const float *logprobs;
-    size_t n = tkc_topk_row(r, i, &ids, &logprobs);
+    size_t n = tkc_topk_row(t, i, &ids, &logprobs);
     if (n == 0) {
         tkc_jsonw_null(w);
         return;
@@ -68,11 +68,11 @@ bool tkc_sample_response_to_json(const tkc_sample_response *r, tkc_buf *out, tin
         tkc_jsonw_key(&w, "prompt_logprobs");
         tkc_jsonw_f32s(&w, r->prompt_logprobs.data, r->prompt_logprobs.len);
     }
-    if (r->topk_ids.data) {
+    if (r->topk.ids.data) {
         tkc_jsonw_key(&w, "topk_prompt_logprobs");
         tkc_jsonw_array(&w);
-        for (size_t i = 0; i < r->topk_rows && !tkc_failed(err); i++)
-            write_topk_row(&w, r, i);
+        for (size_t i = 0; i < r->topk.rows && !tkc_failed(err); i++)
+            write_topk_row(&w, &r->topk, i);
         tkc_jsonw_end(&w);
     }
     tkc_jsonw_key(&w, "prompt_cache_hit_tokens");
@@ -207,10 +207,7 @@ static void read_topk(tkc_json *j, tkc_sample_response *out)
     }
     if (cells == 0 || tkc_failed(j->err))
         return;
-    out->topk = (uint32_t)k;
-    out->topk_rows = (uint32_t)rows;
-    out->topk_ids = (tinkc_i32s){ ids, cells };
-    out->topk_logprobs = (tinkc_f32s){ logprobs, cells };
+    out->topk = (tkc_topk){ { ids, cells }, { logprobs, cells }, (uint32_t)k, (uint32_t)rows };
 }
 
 static void read_response(tkc_json *j, tkc_sample_response *out)

@@ -73,6 +73,46 @@ static void samples_come_with_logprobs(void **state)
     tinkc_future_free(f);
 }
 
+static void new_tokens_have_candidates_too(void **state)
+{
+    fixture *x = *state;
+    tinkc_sampling o = short_answer();
+    o.topk_sample_logprobs = 2;
+    o.prompt_logprobs = true;
+    o.prompt_logprobs_last_n = 2;
+    tinkc_future *f = tinkc_sample(x->sampler, prompt, 5, 3, &o, &x->err);
+    const tinkc_samples *s = tinkc_future_samples(f, 5000, &x->err);
+    assert_ok(&x->err);
+    const int32_t *ids;
+    const float *logprobs;
+    for (size_t k = 0; k < 3; k++)
+        for (size_t i = 0; i < 6; i++) {
+            assert_int_equal(tinkc_samples_sampled_topk(s, k, i, &ids, &logprobs), 2);
+            assert_true(ids && logprobs && logprobs[0] > logprobs[1]);
+        }
+    assert_int_equal(tinkc_samples_sampled_topk(s, 2, 6, &ids, NULL), 0);
+    assert_null(ids);
+    assert_int_equal(tinkc_samples_sampled_topk(s, 3, 0, NULL, &logprobs), 0);
+    assert_null(logprobs);
+    assert_int_equal(tinkc_samples_sampled_topk(NULL, 0, 0, NULL, NULL), 0);
+    assert_int_equal(tinkc_samples_topk(s, 1, NULL, NULL), 0);
+    tinkc_f32s p = tinkc_samples_prompt_logprobs(s);
+    assert_true(p.len == 5 && isnan(p.data[2]) && !isnan(p.data[3]) && !isnan(p.data[4]));
+    assert_non_null(strstr((const char *)nth_request(x->mock, "/api/v1/asample", 0)->body.data,
+                           ",\"topk_prompt_logprobs\":0,\"topk_sample_logprobs\":2,"
+                           "\"prompt_logprobs_last_n\":2,\"type\":\"sample\"}"));
+    tinkc_future_free(f);
+    o.prompt_logprobs = false;
+    assert_null(tinkc_sample(x->sampler, prompt, 5, 1, &o, &x->err));
+    assert_non_null(strstr(x->err.message, "prompt_logprobs_last_n: needs"));
+    x->err = (tinkc_error){ 0 };
+    o = short_answer();
+    o.topk_sample_logprobs = -1;
+    assert_null(tinkc_sample(x->sampler, prompt, 5, 1, &o, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+    x->err = (tinkc_error){ 0 };
+}
+
 static void logprobs_are_those_of_the_prompt(void **state)
 {
     fixture *x = *state;
@@ -271,15 +311,11 @@ int main(void)
 {
 #define WITH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
-        WITH(samples_come_with_logprobs),
-        WITH(logprobs_are_those_of_the_prompt),
-        WITH(c19_rate_limit_slows_everybody),
-        WITH(expired_promise_is_sampled_again),
-        WITH(streams_tokens),
-        WITH(streams_with_pings_and_done),
-        cmocka_unit_test(cancelled_samples_are_told),
-        WITH(travels_to_another_client),
-        WITH(sampler_of_a_trainer),
+        WITH(samples_come_with_logprobs),       WITH(new_tokens_have_candidates_too),
+        WITH(logprobs_are_those_of_the_prompt), WITH(c19_rate_limit_slows_everybody),
+        WITH(expired_promise_is_sampled_again), WITH(streams_tokens),
+        WITH(streams_with_pings_and_done),      cmocka_unit_test(cancelled_samples_are_told),
+        WITH(travels_to_another_client),        WITH(sampler_of_a_trainer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

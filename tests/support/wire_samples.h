@@ -188,7 +188,8 @@ static const wire_sample wire_samples[] = {
       "\"type\":\"image\"}]},\"sampling_params\":{\"max_tokens\":32,\"seed\":7,\"stop\":"
       "[\"\\n\\n\"],\"temperature\":0.7,\"top_k\":-1,\"top_p\":0.95},\"base_model\":\"b\","
       "\"model_path\":\"p\",\"sampling_session_id\":\"9d2c61f0:sample:0\",\"seq_id\":12,"
-      "\"prompt_logprobs\":true,\"topk_prompt_logprobs\":4,\"type\":\"sample\"}" },
+      "\"prompt_logprobs\":true,\"topk_prompt_logprobs\":4,\"topk_sample_logprobs\":5,"
+      "\"prompt_logprobs_last_n\":2,\"type\":\"sample\"}" },
     { &tkc_stream_event_type,
       "{\"event_type\":\"token\",\"token\":\" the\",\"token_id\":279,\"index\":0,\"logprob\":"
       "-1.25}" },

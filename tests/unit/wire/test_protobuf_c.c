@@ -208,6 +208,29 @@ static ProtobufCBinaryData random_data(size_t n)
     return (ProtobufCBinaryData){ n, noise(n) };
 }
 
+static Tp__TopkPromptLogprobs *random_topk(void)
+{
+    Tp__TopkPromptLogprobs *topk = take(1, sizeof *topk);
+    tp__topk_prompt_logprobs__init(topk);
+    topk->has_k = topk->has_prompt_length = topk->has_token_ids = topk->has_logprobs = true;
+    topk->k = (uint32_t)upto(4) + 1;
+    topk->prompt_length = (uint32_t)upto(5) + 1;
+    topk->token_ids = random_data(4 * topk->k * topk->prompt_length);
+    topk->logprobs = random_data(4 * topk->k * topk->prompt_length);
+    return topk;
+}
+
+static void assert_topk(const tkc_topk *ours, const Tp__TopkPromptLogprobs *theirs)
+{
+    assert_int_equal(ours && ours->ids.data, theirs != NULL);
+    if (!theirs)
+        return;
+    assert_int_equal(ours->k, theirs->k);
+    assert_int_equal(ours->rows, theirs->prompt_length);
+    assert_bytes(ours->ids.data, 4 * ours->ids.len, &theirs->token_ids);
+    assert_bytes(ours->logprobs.data, 4 * ours->logprobs.len, &theirs->logprobs);
+}
+
 static void samples_are_read_from_protobuf_c_and_back(void **state)
 {
     (void)state;
@@ -216,7 +239,6 @@ static void samples_are_read_from_protobuf_c_and_back(void **state)
         tkc_sample_response r;
         seed = round;
         Tp__SampleResponse t = TP__SAMPLE_RESPONSE__INIT;
-        Tp__TopkPromptLogprobs topk = TP__TOPK_PROMPT_LOGPROBS__INIT;
         t.n_sequences = upto(3);
         t.sequences = take(t.n_sequences, sizeof *t.sequences);
         for (size_t i = 0; i < t.n_sequences; i++) {
@@ -228,20 +250,15 @@ static void samples_are_read_from_protobuf_c_and_back(void **state)
             s->tokens = random_data(4 * upto(20));
             s->has_logprobs = upto(1) == 1;
             s->logprobs = random_data(4 * (upto(20) + 1));
+            s->topk_sampled_logprobs = upto(1) ? random_topk() : NULL;
             t.sequences[i] = s;
         }
         t.has_prompt_logprobs = upto(1) == 1;
         t.prompt_logprobs = random_data(4 * (upto(9) + 1));
         t.has_prompt_cache_hit_tokens = upto(1) == 1;
         t.prompt_cache_hit_tokens = (int32_t)upto(INT32_MAX - 1);
-        if (upto(1)) {
-            topk.has_k = topk.has_prompt_length = topk.has_token_ids = topk.has_logprobs = true;
-            topk.k = (uint32_t)upto(4) + 1;
-            topk.prompt_length = (uint32_t)upto(5) + 1;
-            topk.token_ids = random_data(4 * topk.k * topk.prompt_length);
-            topk.logprobs = random_data(4 * topk.k * topk.prompt_length);
-            t.topk_prompt_logprobs = &topk;
-        }
+        if (upto(1))
+            t.topk_prompt_logprobs = random_topk();
         size_t n = tp__sample_response__get_packed_size(&t);
         uint8_t *theirs = noise(n);
         assert_int_equal(tp__sample_response__pack(&t, theirs), n);
@@ -257,15 +274,18 @@ static void samples_are_read_from_protobuf_c_and_back(void **state)
             if (s->has_logprobs)
                 assert_bytes(q->logprobs.data, 4 * q->logprobs.len, &s->logprobs);
             assert_int_equal(q->logprobs.data != NULL, s->has_logprobs);
+            assert_topk(r.sampled_topk ? &r.sampled_topk[i] : NULL, s->topk_sampled_logprobs);
         }
         assert_int_equal(r.prompt_logprobs.data != NULL, t.has_prompt_logprobs);
-        if (t.topk_prompt_logprobs)
-            assert_bytes(r.topk_ids.data, 4 * r.topk_ids.len, &topk.token_ids);
+        assert_topk(&r.topk, t.topk_prompt_logprobs);
         tkc_buf_clear(&out);
         tkc_sample_response_to_pb(&r, &out, &err);
         Tp__SampleResponse *again = tp__sample_response__unpack(NULL, out.len, (uint8_t *)out.data);
         assert_non_null(again);
         assert_int_equal(again->n_sequences, t.n_sequences);
+        for (size_t i = 0; i < t.n_sequences; i++)
+            assert_topk(r.sampled_topk ? &r.sampled_topk[i] : NULL,
+                        again->sequences[i]->topk_sampled_logprobs);
         if (t.has_prompt_logprobs)
             assert_bytes(t.prompt_logprobs.data, t.prompt_logprobs.len, &again->prompt_logprobs);
         assert_int_equal(again->prompt_cache_hit_tokens,

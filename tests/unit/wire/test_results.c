@@ -29,11 +29,11 @@ static void check_vector_b(const tkc_sample_response *r)
                 s->logprobs.data[1] == -1.25f);
     assert_int_equal(r->prompt_logprobs.len, 2);
     assert_true(isnan(r->prompt_logprobs.data[0]) && r->prompt_logprobs.data[1] == -2.0f);
-    assert_true(r->topk == 2 && r->topk_rows == 2);
-    assert_int_equal(tkc_topk_row(r, 0, &ids, &logprobs), 0);
-    assert_int_equal(tkc_topk_row(r, 1, &ids, &logprobs), 2);
+    assert_true(r->topk.k == 2 && r->topk.rows == 2);
+    assert_int_equal(tkc_topk_row(&r->topk, 0, &ids, &logprobs), 0);
+    assert_int_equal(tkc_topk_row(&r->topk, 1, &ids, &logprobs), 2);
     assert_true(ids[0] == 9 && ids[1] == 4 && logprobs[0] == -0.25f && logprobs[1] == -1.5f);
-    assert_int_equal(tkc_topk_row(r, 2, &ids, &logprobs), 0);
+    assert_int_equal(tkc_topk_row(&r->topk, 2, &ids, &logprobs), 0);
 }
 
 static void vector_b_is_read_and_written(void **state)
@@ -51,6 +51,47 @@ static void vector_b_is_read_and_written(void **state)
     assert_ok(err);
     assert_int_equal(out.len, bytes.len);
     assert_memory_equal(out.data, bytes.data, bytes.len);
+}
+
+/* Candidates of the second answer's two tokens; the first has none. */
+static void candidates_of_sampled_tokens_are_read_and_written(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "0a06120405000000"
+        "0a341208070000000800000022280a10070000000900000000000000000000001210"
+        "000000bf000080bf804fc3c7804fc3c718022002";
+    tinkc_error err = { 0 };
+    tkc_sample_response r;
+    tinkc_bytes bytes = unhex(&arena, text);
+    const int32_t *ids;
+    const float *logprobs;
+    assert_true(tkc_sample_response_from_pb(bytes, &arena, &r, &err));
+    assert_int_equal(r.sequences.len, 2);
+    assert_non_null(r.sampled_topk);
+    assert_null(r.sampled_topk[0].ids.data);
+    const tkc_topk *t = &r.sampled_topk[1];
+    assert_int_equal(tkc_topk_row(t, 0, &ids, &logprobs), 2);
+    assert_true(ids[0] == 7 && ids[1] == 9 && logprobs[0] == -0.5f && logprobs[1] == -1.0f);
+    assert_int_equal(tkc_topk_row(t, 1, &ids, &logprobs), 0);
+    tkc_buf_clear(&out);
+    assert_true(tkc_sample_response_to_pb(&r, &out, &err));
+    assert_int_equal(out.len, bytes.len);
+    assert_memory_equal(out.data, bytes.data, bytes.len);
+    tkc_topk wrong[2] = { [1] = *t };
+    wrong[1].rows = 3;
+    r.sampled_topk = wrong;
+    assert_false(tkc_sample_response_to_pb(&r, &out, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    for (size_t n = 0; n < bytes.len;
+         n++) { /* cut anywhere: no crash, and never more than was there */
+        char *copy = exact_copy(bytes.data, n);
+        err = (tinkc_error){ 0 };
+        if (tkc_sample_response_from_pb((tinkc_bytes){ (unsigned char *)copy, n }, &arena, &r,
+                                        &err))
+            assert_true(r.sequences.len <= 1);
+        free_copy(copy, n);
+    }
 }
 
 static void samples_survive_json(void **state)
@@ -85,7 +126,7 @@ static void an_empty_sample_result_is_valid(void **state)
     assert_true(tkc_sample_response_from_pb((tinkc_bytes){ NULL, 0 }, &arena, &r, &err));
     assert_int_equal(r.sequences.len, 0);
     assert_null(r.prompt_logprobs.data);
-    assert_null(r.topk_ids.data);
+    assert_null(r.topk.ids.data);
     /* present but empty logprobs, stop reason 7, 3 cached tokens, top-k of size 0 */
     tinkc_bytes odd = unhex(&arena, "0a0408071a00"
                                     "1200"
@@ -93,7 +134,7 @@ static void an_empty_sample_result_is_valid(void **state)
                                     "2003");
     assert_true(tkc_sample_response_from_pb(odd, &arena, &r, &err));
     assert_int_equal(r.sequences.data[0].stop_reason, 7);
-    assert_null(r.topk_ids.data);
+    assert_null(r.topk.ids.data);
     assert_null(r.sequences.data[0].logprobs.data);
     assert_null(r.prompt_logprobs.data);
     assert_int_equal(r.prompt_cache_hit_tokens, 3);
@@ -567,6 +608,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vector_b_is_read_and_written),
+        cmocka_unit_test(candidates_of_sampled_tokens_are_read_and_written),
         cmocka_unit_test(samples_survive_json),
         cmocka_unit_test(an_empty_sample_result_is_valid),
         cmocka_unit_test(damaged_samples_are_refused),
