@@ -144,6 +144,18 @@ static bool is_whole(tke_service *svc, const char *folder)
     return whole;
 }
 
+/* A checkpoint's metadata is where its tensors are, so that one step moves both. */
+static void read_metadata(tke_service *svc, tke_checkpoint *c, const char *folder, tkc_arena *arena)
+{
+    tinkc_error err = { 0 };
+    char *path = tkc_path_join(arena, folder, TKE_METADATA_FILE, &err);
+    if (!path || !tkc_is_file(path))
+        return;
+    tinkc_bytes text = tkc_read_file(arena, path, 1 << 20, &err);
+    if (text.len)
+        c->user_metadata = tkc_copy_str(svc->a, tkc_strn((const char *)text.data, text.len), &err);
+}
+
 static bool checkpoint_row(const tke_row *row, void *user, tinkc_error *err)
 {
     booting *b = user;
@@ -170,6 +182,7 @@ static bool checkpoint_row(const tke_row *row, void *user, tinkc_error *err)
     c->expires_us = tke_row_i64(row, 6);
     c->seq_id = tke_row_i64(row, 7);
     c->state = TKE_CKPT_DONE;
+    read_metadata(svc, c, folder, &b->arena);
     return true;
 }
 
@@ -497,16 +510,13 @@ static void adopt(tke_service *svc, tke_run *run, int32_t kind, tkc_arena *arena
         if (!c)
             break;
         read_state(arena, full, &state);
+        read_metadata(svc, c, full, arena);
         c->state = TKE_CKPT_DONE;
         c->bytes = tke_folder_bytes(full);
         c->created_us = stat(full, &st) == 0 ? (int64_t)st.st_mtime * 1000000 : c->created_us;
         c->seq_id = state.next_seq ? state.next_seq - 1 : 0;
         tke_txn *txn = tke_txn_new(svc->store, &err);
-        tke_txn_exec(txn,
-                     "INSERT OR REPLACE INTO checkpoints(run_id, kind, name, owner, created_us, "
-                     "bytes, public, expires_us, seq_id) VALUES(?, ?, ?, ?, ?, ?, 0, 0, ?)",
-                     "tittiii", c->run_id, (int64_t)kind, c->name, c->owner, c->created_us,
-                     c->bytes, c->seq_id);
+        tke_checkpoint_store(txn, c);
         tke_txn_commit(txn, NULL, NULL);
     }
     closedir(folder);

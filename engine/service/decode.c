@@ -86,6 +86,13 @@ static void hash_pass(tke_hasher *h, const tkc_forward_backward_request *r)
     }
 }
 
+/* Absent metadata adds nothing: what was hashed before there was any is known again. */
+static void hash_metadata(tke_hasher *h, const tkc_metadata *m)
+{
+    for (const char *const *p = m->pairs; p && *p; p++)
+        tke_hash_str(h, *p);
+}
+
 tke_hash128 tke_job_hash(const tke_job *job)
 {
     tke_hasher h;
@@ -105,6 +112,7 @@ tke_hash128 tke_job_hash(const tke_job *job)
         tke_hash_i64(&h, job->in.save.ttl_seconds.is == TKC_GIVEN ? job->in.save.ttl_seconds.value
                                                                   : -1);
         tke_hash_i64(&h, job->in.save.overwrite);
+        hash_metadata(&h, &job->in.save.user_metadata);
         break;
     case TKE_JOB_SAVE_SAMPLER: /* the number of the sampling session is left out: retries vary it */
         tke_hash_str(&h, job->in.save_sampler.path);
@@ -113,6 +121,7 @@ tke_hash128 tke_job_hash(const tke_job *job)
                              : -1);
         if (job->in.save_sampler.overwrite.value)
             tke_hash_i64(&h, 1);
+        hash_metadata(&h, &job->in.save_sampler.user_metadata);
         break;
     case TKE_JOB_LOAD:
         tke_hash_str(&h, job->in.load.path);

@@ -126,6 +126,7 @@ static void free_checkpoint(tke_service *svc, tke_checkpoint *c)
     forget(svc, c->run_id);
     forget(svc, c->name);
     forget(svc, c->owner);
+    forget(svc, c->user_metadata);
     tke_snapshot_drop(c->snapshot);
     tkc_release(svc->a, c, sizeof *c);
 }
@@ -360,6 +361,15 @@ static void free_base(tke_service *svc, tke_base *b)
     tkc_release(svc->a, b, sizeof *b);
 }
 
+void tke_idempotent_free(tke_service *svc, tke_idempotent *one)
+{
+    if (!one)
+        return;
+    forget(svc, one->key);
+    forget(svc, one->made);
+    tkc_release(svc->a, one, sizeof *one);
+}
+
 void tke_state_free_all(tke_service *svc)
 {
     const tkc_map_entry *e;
@@ -383,12 +393,8 @@ void tke_state_free_all(tke_service *svc)
         forget(svc, archive->folder);
         tkc_release(svc->a, archive, sizeof *archive);
     }
-    for (size_t at = 0; (e = tkc_map_next(&svc->idempotent, &at));) {
-        tke_idempotent *one = e->value;
-        forget(svc, one->key);
-        forget(svc, one->session_id);
-        tkc_release(svc->a, one, sizeof *one);
-    }
+    for (size_t at = 0; (e = tkc_map_next(&svc->idempotent, &at));)
+        tke_idempotent_free(svc, e->value);
     tkc_map *maps[] = { &svc->jobs,     &svc->samplers, &svc->checkpoints, &svc->runs,
                         &svc->sessions, &svc->bases,    &svc->archives,    &svc->idempotent };
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)

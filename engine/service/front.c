@@ -104,27 +104,29 @@ void tke_front_capabilities(tke_call *call)
 
 /* ---- sessions ---- */
 
-/* The session that the same call made before, if its key is known. Locks: needs svc->lock. */
-static const char *made_before(tke_service *svc, const char *key)
+const char *tke_known_key(tke_service *svc, const char *key)
 {
     tke_idempotent *one = key ? tkc_map_get(&svc->idempotent, tkc_str(key)) : NULL;
-    return one ? one->session_id : NULL;
+    return one ? one->made : NULL;
 }
 
-static void remember_key(tke_call *call, const char *key, const char *session_id)
+void tke_remember_key(tke_call *call, const char *key, const char *made)
 {
     tke_service *svc = call->svc;
     tke_idempotent *one = tkc_zalloc(svc->a, sizeof *one, &call->err);
     if (!one)
         return;
     one->key = tke_copy(svc, key, &call->err);
-    one->session_id = tke_copy(svc, session_id, &call->err);
+    one->made = tke_copy(svc, made, &call->err);
     one->at_ms = tkc_now_ms(svc->clock);
-    tkc_map_set(&svc->idempotent, tkc_str(key), one, NULL, &call->err);
+    void *old = NULL;
+    bool kept =
+        one->key && one->made && tkc_map_set(&svc->idempotent, tkc_str(key), one, &old, &call->err);
+    tke_idempotent_free(svc, kept ? old : one);
 }
 
-static void store_session(tke_txn *txn, const tke_session *s, const char *tags,
-                          const char *sdk_version)
+void tke_session_store(tke_txn *txn, const tke_session *s, const char *tags,
+                       const char *sdk_version)
 {
     tke_txn_exec(
         txn,
@@ -166,10 +168,10 @@ void tke_front_create_session(tke_call *call)
     const char *tags = tags_json(call, in.tags);
     tke_txn *txn = tke_txn_new(svc->store, &call->err);
     pthread_mutex_lock(&svc->lock);
-    tke_session *before = tke_find_session(svc, made_before(svc, key));
+    tke_session *before = tke_find_session(svc, tke_known_key(svc, key));
     if (before) {
         (void)snprintf(id, sizeof id, "%s", before->id);
-        store_session(txn, before, tags, in.sdk_version); /* should that have failed before */
+        tke_session_store(txn, before, tags, in.sdk_version); /* should that have failed before */
     } else {
         tke_session *s = tke_session_add(svc, id, call->owner, &call->err);
         if (s) {
@@ -179,9 +181,9 @@ void tke_front_create_session(tke_call *call)
             s->user_metadata = tke_copy(svc, json, &call->err);
             s->project_id = tke_copy(svc, in.project_id, &call->err);
             s->display_name = tke_copy(svc, in.display_name, &call->err);
-            store_session(txn, s, tags, in.sdk_version);
+            tke_session_store(txn, s, tags, in.sdk_version);
             if (key)
-                remember_key(call, key, id);
+                tke_remember_key(call, key, id);
         }
     }
     pthread_mutex_unlock(&svc->lock);

@@ -13,6 +13,20 @@ enum { MAX_LIMIT = 1000 };
 
 /* ---- checkpoints as messages ---- */
 
+/* Clients accept strings only: anything else is shown as its JSON text. */
+static void fill_metadata(tke_call *call, const char *json, tkc_metadata *out)
+{
+    tkc_create_session_request as;
+    tinkc_error ignored = { 0 };
+    char *wrapped =
+        json ? tkc_arena_printf(&call->arena, &call->err,
+                                "{\"tags\":[],\"sdk_version\":\"\",\"user_metadata\":%s}", json)
+             : NULL;
+    if (wrapped && tkc_message_decode(&tkc_create_session_request_type, tkc_str(wrapped),
+                                      TINKC_E_STATE, &call->arena, &as, &ignored))
+        out->pairs = as.user_metadata.pairs;
+}
+
 /* Locks: needs svc->lock, for what the message points to. */
 static void fill_checkpoint(tke_call *call, const tke_checkpoint *c, tkc_checkpoint *out)
 {
@@ -26,6 +40,7 @@ static void fill_checkpoint(tke_call *call, const tke_checkpoint *c, tkc_checkpo
     out->size_bytes = (tkc_opt_i64)TKC_SOME(c->bytes);
     out->is_public = c->is_public;
     out->expires_at.us = c->expires_us;
+    fill_metadata(call, c->user_metadata, &out->user_metadata);
 }
 
 bool tke_checkpoint_visible(tke_service *svc, const tke_checkpoint *c)
@@ -134,16 +149,7 @@ static void fill_run(tke_call *call, const tke_run *run, tkc_training_run *out)
                                .last_checkpoint = last_checkpoint(call, run, TKE_CKPT_TRAINING),
                                .last_sampler_checkpoint =
                                    last_checkpoint(call, run, TKE_CKPT_SAMPLER) };
-    if (run->user_metadata) {
-        /* Clients accept strings only: anything else is shown as its JSON text. */
-        tkc_create_session_request as;
-        char *wrapped = tkc_arena_printf(&call->arena, &call->err, "{\"user_metadata\":%s}",
-                                         run->user_metadata);
-        tinkc_error ignored = { 0 };
-        if (wrapped && tkc_message_decode(&tkc_create_session_request_type, tkc_str(wrapped),
-                                          TINKC_E_STATE, &call->arena, &as, &ignored))
-            out->user_metadata.pairs = as.user_metadata.pairs;
-    }
+    fill_metadata(call, run->user_metadata, &out->user_metadata);
 }
 
 void tke_front_run(tke_call *call)

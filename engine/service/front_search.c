@@ -289,10 +289,3 @@ void tke_front_storage(tke_call *call)
     out.data.len = n;
     tke_answer_locked(call, &tkc_storage_response_type, &out);
 }
-
-/* ---- what is not offered ---- */
-
-void tke_front_copy_weights(tke_call *call)
-{
-    tke_refuse(call, 404, "not_offered", "This server copies no checkpoints between projects");
-}

@@ -443,7 +443,7 @@ typedef struct new_run {
     tke_job *job;
 } new_run;
 
-static void store_run(tke_txn *txn, const tke_run *run)
+void tke_run_store(tke_txn *txn, const tke_run *run)
 {
     tke_txn_exec(txn,
                  "INSERT OR IGNORE INTO runs(id, session_id, model_seq, owner, base_model, rank, "
@@ -513,12 +513,12 @@ static void make_run(tke_call *call, const new_run *n)
         (void)snprintf(request_id, sizeof request_id, "%s", run->create_request_id);
         if (status == 200) { /* its row may not have been written the first time */
             txn = tke_txn_new(svc->store, &call->err);
-            store_run(txn, run);
+            tke_run_store(txn, run);
         }
     } else if ((run = add_run(call, n, session, id))) {
         tke_session_touch(svc, session);
         txn = tke_txn_new(svc->store, &call->err);
-        store_run(txn, run);
+        tke_run_store(txn, run);
         pthread_cond_signal(&svc->work);
     } else {
         status = 503;

@@ -120,9 +120,7 @@ static void forget_keys(tke_service *svc, int64_t now_ms)
         if (now_ms - one->at_ms < 600000)
             continue;
         tkc_map_remove(&svc->idempotent, tkc_str(one->key));
-        tkc_release_str(svc->a, one->key);
-        tkc_release_str(svc->a, one->session_id);
-        tkc_release(svc->a, one, sizeof *one);
+        tke_idempotent_free(svc, one);
     }
     for (size_t at = 0; (e = tkc_map_next(&svc->archives, &at));) {
         tke_archive *one = e->value;

@@ -399,7 +399,11 @@ void tke_service_drop(tke_service *svc)
     svc->downloads = NULL;
     tkc_pool_free(svc->results);
     svc->results = NULL;
-    tkc_pool_free(svc->files); /* finishes what is being written */
+    pthread_mutex_lock(&svc->lock);
+    while (svc->n_file_work) /* what is recorded may make more: the last deletes the oldest */
+        pthread_cond_wait(&svc->idle, &svc->lock);
+    pthread_mutex_unlock(&svc->lock);
+    tkc_pool_free(svc->files);
     svc->files = NULL;
     tke_store_sync(svc->store);
     fail_leftovers(svc);

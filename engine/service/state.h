@@ -103,12 +103,14 @@ typedef struct tke_session {
 
 /* ---- checkpoints ---- */
 
+#define TKE_METADATA_FILE "user_metadata.json"
 enum { TKE_CKPT_TRAINING = 0, TKE_CKPT_SAMPLER = 1 };
 enum { TKE_CKPT_PENDING = 0, TKE_CKPT_DONE, TKE_CKPT_GONE };
 
 typedef struct tke_checkpoint {
     char *path; /* "tinker://RUN/weights/NAME": the key in svc->checkpoints */
     char *run_id, *name, *owner;
+    char *user_metadata; /* JSON, as it is in TKE_METADATA_FILE of its folder; NULL = none */
     struct tke_run *run; /* NULL if its row is gone */
     int32_t kind, state;
     bool is_public;
@@ -313,9 +315,9 @@ typedef struct tke_archive { /* a download that may be fetched without a key */
     bool training;
 } tke_archive;
 
-typedef struct tke_idempotent { /* answers to X-Idempotency-Key of create_session */
-    char *key;
-    char *session_id;
+typedef struct tke_idempotent { /* answers to X-Idempotency-Key of create_session, copy_weights */
+    char *key;                  /* of whom, for what */
+    char *made;                 /* a session's id, a copy's path */
     int64_t at_ms;
 } tke_idempotent;
 
@@ -356,7 +358,8 @@ struct tke_service {
     size_t n_samples, n_sample_tokens; /* queued or running */
     tke_waiter *first_waiter, *last_waiter;
     tke_stream *streams;
-    size_t n_images; /* being written */
+    size_t n_images;    /* being written */
+    size_t n_file_work; /* on the thread for files, or on its way there, or being recorded */
     size_t adapter_bytes, snapshot_bytes;
     int64_t result_bytes;
     size_t queued_bytes;
@@ -527,6 +530,7 @@ bool tke_path_split(tkc_arena *, const char *path, const char **run, int32_t *ki
 char *tke_checkpoint_folder(tke_service *, tkc_arena *, const char *run_id, int32_t kind,
                             const char *name, tinkc_error *err);
 void tke_state_free_all(tke_service *);
+void tke_idempotent_free(tke_service *, tke_idempotent *);         /* NULL allowed */
 char *tke_copy(tke_service *, const char *text, tinkc_error *err); /* NULL stays NULL */
 
 /* ---- front_*.c: handlers by endpoint ---- */
@@ -572,6 +576,13 @@ void tke_front_weights_info(tke_call *);
 void tke_front_run_checkpoints(tke_call *);
 void tke_front_checkpoints(tke_call *);
 void tke_front_checkpoint_change(tke_call *); /* delete, publish, unpublish, ttl */
+/* What a call with this key made in the last ten minutes; NULL = nothing. Both: need svc->lock. */
+const char *tke_known_key(tke_service *, const char *key);
+void tke_remember_key(tke_call *, const char *key, const char *made);
+/* Rows of what is new. Lock: as for what they read. */
+void tke_session_store(tke_txn *, const tke_session *, const char *tags, const char *sdk_version);
+void tke_run_store(tke_txn *, const tke_run *);
+void tke_checkpoint_store(tke_txn *, const tke_checkpoint *);
 /* What is wrong with the life of a checkpoint; NULL = nothing. */
 const char *tke_wrong_ttl(tkc_opt_i64 seconds);
 void tke_front_archive(tke_call *);
@@ -639,6 +650,10 @@ void tke_run_remove_files(tke_service *, const tke_run *);
 /* Takes a copy of the run's state and has it written. */
 void tke_work_image(tke_service *, tke_run *);
 void tke_work_sleep(tke_service *, tke_run *);
+/* Any thread, no locks. Something for the thread for files begins, and is over: until then that
+ * thread and the store's writer are kept. What goes on with more work begins it before it ends. */
+void tke_file_work_begin(tke_service *);
+void tke_file_work_end(tke_service *);
 /* Any thread, no locks. The files and the row of a checkpoint that nobody can find any more go;
  * then `reply` (may be NULL) is answered 204. */
 void tke_checkpoint_delete(tke_service *, tke_checkpoint *, tinkc_reply *reply);

@@ -80,6 +80,8 @@ bool tke_sync_folder(const char *path, tinkc_error *err);
 bool tke_store_place(tke_store *, const char *temp, const char *final_path, tinkc_error *err);
 /* Undoes it: what was there before is there again, or nothing; the new folder is removed. */
 void tke_store_take_back(tke_store *, const char *temp, const char *final_path);
+/* Fills a folder with links to the regular files of another; with copies where that cannot be. */
+bool tke_link_folder(const char *from, const char *to, tinkc_error *err);
 /* Bytes of all regular files in a folder. */
 int64_t tke_folder_bytes(const char *path);
 /* False when fewer than `reserve` bytes are free. In memory: true. */

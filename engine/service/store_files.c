@@ -62,6 +62,43 @@ void tke_store_take_back(tke_store *s, const char *temp, const char *final_path)
         tkc_remove_tree(final_path, &ignored);
 }
 
+static bool copy_file(const char *from, const char *to, const char *name, tinkc_error *err)
+{
+    tkc_arena arena;
+    tkc_mapping file = { 0 };
+    tkc_arena_init(&arena, NULL, 0);
+    char *source = tkc_path_join(&arena, from, name, err);
+    char *target = tkc_path_join(&arena, to, name, err);
+    bool mapped = source && target && tkc_map_file(source, &file, err);
+    if (mapped) {
+        tkc_write_file(target, file.data ? (const void *)file.data : "", file.len, 0600, err);
+        tkc_unmap_file(&file);
+    }
+    tkc_arena_free(&arena);
+    return !tkc_failed(err);
+}
+
+bool tke_link_folder(const char *from, const char *to, tinkc_error *err)
+{
+    struct stat st;
+    DIR *source = opendir(from);
+    if (!source)
+        return tkc_fail_errno(err, "%s", from);
+    int target = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool ok = target >= 0 ? true : tkc_fail_errno(err, "%s", to);
+    for (struct dirent *e; ok && (e = readdir(source));) {
+        if (fstatat(dirfd(source), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+            !S_ISREG(st.st_mode))
+            continue;
+        ok = linkat(dirfd(source), e->d_name, target, e->d_name, 0) == 0 ||
+             copy_file(from, to, e->d_name, err);
+    }
+    if (target >= 0)
+        close(target);
+    closedir(source);
+    return ok;
+}
+
 int64_t tke_folder_bytes(const char *path)
 {
     int64_t sum = 0;

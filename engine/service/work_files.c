@@ -4,6 +4,7 @@
  * is written under another name, synced, moved into place, recorded, and only then reported. While
  * that is under way its checkpoint is "pending": the name is taken, but nobody can see it.
  */
+#include <assert.h>
 #include <stdio.h>
 
 #include "base/file.h"
@@ -288,6 +289,22 @@ void tke_work_unload(tke_service *svc, tke_job *job)
 
 /* ---- what is written, by the thread for files ---- */
 
+void tke_file_work_begin(tke_service *svc)
+{
+    pthread_mutex_lock(&svc->lock);
+    svc->n_file_work++;
+    pthread_mutex_unlock(&svc->lock);
+}
+
+void tke_file_work_end(tke_service *svc)
+{
+    pthread_mutex_lock(&svc->lock);
+    assert(svc->n_file_work > 0);
+    svc->n_file_work--;
+    pthread_cond_broadcast(&svc->idle);
+    pthread_mutex_unlock(&svc->lock);
+}
+
 typedef struct writing {
     tkc_job base;
     tke_service *svc;
@@ -300,6 +317,7 @@ typedef struct writing {
     tke_snapshot *snapshot;
     tkc_arena arena;
     char *temp, *target;
+    tinkc_str metadata; /* of a named checkpoint; the job's */
     int64_t next_seq, n_passes, n_pass_tokens, n_failed_passes;
     int64_t created_us, expires_us;
     int32_t slot;
@@ -322,6 +340,7 @@ static writing *writing_new(tke_service *svc, tke_run *run, tinkc_error *err)
     w->n_pass_tokens = run->n_pass_tokens;
     w->n_failed_passes = run->n_failed_passes;
     w->created_us = tkc_wall_us(svc->clock);
+    tke_file_work_begin(svc);
     return w;
 }
 
@@ -340,7 +359,9 @@ static void writing_free(writing *w)
     tke_state_free(w->state);
     tke_snapshot_drop(w->snapshot);
     tkc_arena_free(&w->arena);
-    tkc_release(w->svc->a, w, sizeof *w);
+    tke_service *svc = w->svc;
+    tkc_release(svc->a, w, sizeof *w);
+    tke_file_work_end(svc);
 }
 
 /* Enough to go on exactly where this state was. */
@@ -401,6 +422,10 @@ static bool write_folder(writing *w)
         return false;
     bool ok = w->state ? tke_state_write(w->state, w->temp, &save, err) && write_train_state(w)
                        : tke_snapshot_write(w->snapshot, w->temp, &save, err);
+    if (ok && w->metadata.len) {
+        char *path = tkc_path_join(&w->arena, w->temp, TKE_METADATA_FILE, err);
+        ok = path && tkc_write_file(path, w->metadata.data, w->metadata.len, 0600, err);
+    }
     return ok && tkc_write_file(mark, "", 0, 0600, err) &&
            (!tke_store_durable(svc->store) || tke_sync_folder(w->temp, err));
 }
@@ -507,6 +532,15 @@ static void checkpoint_recorded(void *user, const tinkc_error *err)
     writing_free(w);
 }
 
+void tke_checkpoint_store(tke_txn *txn, const tke_checkpoint *c)
+{
+    tke_txn_exec(txn,
+                 "INSERT OR REPLACE INTO checkpoints(run_id, kind, name, owner, created_us, "
+                 "bytes, public, expires_us, seq_id) VALUES(?, ?, ?, ?, ?, ?, 0, ?, ?)",
+                 "tittiiii", c->run_id, (int64_t)c->kind, c->name, c->owner, c->created_us,
+                 c->bytes, c->expires_us, c->seq_id);
+}
+
 /* The checkpoint and the answer to its save become known in one transaction: a sudden end leaves
  * both or neither. */
 static void write_checkpoint(tkc_job *base)
@@ -526,11 +560,7 @@ static void write_checkpoint(tkc_job *base)
     c->expires_us = w->expires_us ? c->created_us + w->expires_us : 0;
     pthread_mutex_unlock(&svc->lock);
     tke_txn *txn = tke_txn_new(svc->store, &err);
-    tke_txn_exec(txn,
-                 "INSERT OR REPLACE INTO checkpoints(run_id, kind, name, owner, created_us, "
-                 "bytes, public, expires_us, seq_id) VALUES(?, ?, ?, ?, ?, ?, 0, ?, ?)",
-                 "tittiiii", c->run_id, (int64_t)c->kind, c->name, c->owner, c->created_us,
-                 c->bytes, c->expires_us, c->seq_id);
+    tke_checkpoint_store(txn, c);
     tke_job_add_row(txn, w->job);
     tke_txn_commit(txn, checkpoint_recorded, w);
 }
@@ -558,13 +588,16 @@ static tke_checkpoint *take_name(tke_service *svc, tke_job *job, int32_t kind, c
     }
     w->replaced = c && c->state == TKE_CKPT_DONE ? c : NULL;
     c = tke_checkpoint_add(svc, job->run->id, kind, name, err);
-    if (c)
+    if (c) {
         c->seq_id = job->seq;
+        if (w->metadata.len)
+            c->user_metadata = tkc_copy_str(svc->a, w->metadata, err);
+    }
     return c;
 }
 
 static void save_named(tke_service *svc, tke_job *job, int32_t kind, const char *name,
-                       bool overwrite, tkc_opt_i64 ttl)
+                       bool overwrite, tkc_opt_i64 ttl, tinkc_str metadata)
 {
     tke_run *run = job->run;
     tinkc_error err = { 0 };
@@ -575,6 +608,7 @@ static void save_named(tke_service *svc, tke_job *job, int32_t kind, const char 
         return;
     }
     w->job = job;
+    w->metadata = metadata;
     w->expires_us = ttl.is == TKC_GIVEN ? ttl.value * 1000000 : 0;
     w->target = tke_checkpoint_folder(svc, &w->arena, run->id, kind, name, &w->err);
     if (kind == TKE_CKPT_TRAINING)
@@ -623,6 +657,7 @@ static void delete_recorded(void *user, const tinkc_error *err)
         tke_send(d->reply, 204, NULL, (tinkc_str){ 0 });
     tkc_arena_free(&d->arena);
     tkc_release(svc->a, d, sizeof *d);
+    tke_file_work_end(svc);
 }
 
 /* A run may go on from this very folder, if it was the newest state at the last start: then it
@@ -689,6 +724,7 @@ void tke_checkpoint_delete(tke_service *svc, tke_checkpoint *c, tinkc_reply *rep
     d->reply = reply;
     tkc_arena_init(&d->arena, svc->a, 0);
     d->base.run = delete_folder;
+    tke_file_work_begin(svc);
     if (!tkc_pool_submit(svc->files, &d->base, &err))
         delete_folder(&d->base);
 }
@@ -827,12 +863,14 @@ void tke_work_save(tke_service *svc, tke_job *job)
     }
     if (job->kind == TKE_JOB_SAVE) {
         const tkc_save_weights_request in = job->in.save;
-        save_named(svc, job, TKE_CKPT_TRAINING, in.path, in.overwrite, in.ttl_seconds);
+        save_named(svc, job, TKE_CKPT_TRAINING, in.path, in.overwrite, in.ttl_seconds,
+                   in.user_metadata.json);
         return;
     }
     const tkc_save_for_sampler_request in = job->in.save_sampler;
     if (in.path)
-        save_named(svc, job, TKE_CKPT_SAMPLER, in.path, in.overwrite.value, in.ttl_seconds);
+        save_named(svc, job, TKE_CKPT_SAMPLER, in.path, in.overwrite.value, in.ttl_seconds,
+                   in.user_metadata.json);
     else
         save_ephemeral(svc, job, in.sampling_session_seq_id.value);
 }

@@ -453,12 +453,28 @@ def newer_calls(service, saved):
         check(len(usage.data) == 1 and usage.data[0].checkpoint_count > 0 and usage.data[0].size_bytes > 0,
               "get_current_checkpoint_storage_usage")
     if hasattr(rest, "copy_weights"):
+        copy = rest.copy_weights(saved, "project-8", ttl_seconds=7200).result()
+        again = rest.copy_weights(saved, "project-8").result()
+        check(len({copy, again, saved}) == 3 and copy.split("/")[3:] == saved.split("/")[3:], "copy_weights")
+        info = rest.get_weights_info_by_tinker_path(saved).result()
+        check(rest.get_weights_info_by_tinker_path(copy).result() == info, "a copy is what it is a copy of")
+        runs = rest.list_training_runs(project_id="project-8").result().training_runs
+        check({r.training_run_id for r in runs} == {p.split("/")[2] for p in (copy, again)},
+              "copies are in runs of their own")
+        heir = service.create_training_client_from_state_with_optimizer(copy)
+        check(heir.get_info().lora_rank == info.lora_rank, "training goes on from a copy")
         try:
-            rest.copy_weights(saved, "project-8").result()
-            check(False, "copies are not offered")
+            rest.copy_weights(saved + "x", "project-8").result()
+            check(False, "a copy of nothing")
         except tinker.NotFoundError as e:
-            check("copies no checkpoints" in str(e), "copies are not offered")
+            check("no such checkpoint" in str(e), "a copy of nothing")
     client = service.create_lora_training_client(base_model="nano", rank=4)
+    if "user_metadata" in types.Checkpoint.model_fields:
+        for save in client.save_state, client.save_weights_for_sampler:
+            path = save("noted", user_metadata={"step": "3", "by": "me"}).result().path
+            listed = rest.list_checkpoints(path.split("/")[2]).result().checkpoints
+            check([c.user_metadata for c in listed if c.tinker_path == path] == [{"step": "3", "by": "me"}],
+                  "metadata of a checkpoint: " + "/".join(path.split("/")[3:]))
     if hasattr(client, "save_weights_external"):
         try:
             client.save_weights_external("x").result()
@@ -494,7 +510,7 @@ def rest(service, saved, sampler_path):
     run = rest.get_training_run(run_id).result()
     check(run.base_model == "nano" and run.lora_rank == 8, "get_training_run")
     check(run.last_checkpoint is not None, "the run knows its last checkpoint")
-    runs = rest.list_training_runs(limit=10).result()
+    runs = rest.list_training_runs(limit=100).result()
     check(run_id in [r.training_run_id for r in runs.training_runs], "list_training_runs")
     paths = [c.tinker_path for c in rest.list_checkpoints(run_id).result().checkpoints]
     check(saved in paths and sampler_path in paths, "list_checkpoints")

@@ -250,13 +250,40 @@ static void pages_of_sessions(world *w)
         tinkc_client_free(others[i]);
 }
 
+/* A copy into another project has the weights and the notes of what it is a copy of. */
+static void copies_and_notes(world *w)
+{
+    static const char *const notes[] = { "by", "me", NULL };
+    tinkc_future *f = tinkc_trainer_save(w->trainer, "noted",
+                                         &(tinkc_save_options){ .user_metadata = notes }, &w->err);
+    const char *path = tinkc_future_path(f, 60000, &w->err);
+    assert_ok(&w->err);
+    tinkc_future *copy = tinkc_checkpoint_copy(
+        w->client, path, &(tinkc_copy_options){ .project_id = "p", .ttl_s = 3600 }, &w->err);
+    const char *to = tinkc_future_path(copy, 60000, &w->err);
+    assert_ok(&w->err);
+    assert_string_not_equal(path, to);
+    tinkc_checkpoints *list = tinkc_checkpoints_list(w->client, NULL, &w->err);
+    size_t found = 0;
+    for (const tinkc_checkpoint *c; (c = tinkc_checkpoints_next(list, &w->err));) {
+        bool is_copy = strcmp(c->path, to) == 0;
+        if (!is_copy && strcmp(c->path, path) != 0)
+            continue;
+        found++;
+        assert_string_equal(c->user_metadata[1], "me");
+        assert_true(is_copy == (c->expires != NULL));
+    }
+    assert_ok(&w->err);
+    assert_int_equal(found, 2);
+    tinkc_checkpoints_free(list);
+    tinkc_future_free(copy);
+    tinkc_future_free(f);
+}
+
 /* What this server does not offer is said clearly, and blocks nothing. */
 static void what_is_not_offered(world *w)
 {
     tinkc_adam adam = TINKC_ADAM_INIT;
-    refused(tinkc_checkpoint_copy(w->client, w->path, &(tinkc_copy_options){ .project_id = "p" },
-                                  &w->err),
-            TINKC_E_NOT_FOUND, "copies no checkpoints");
     refused(tinkc_trainer_save_external(w->trainer, "hf", NULL, &w->err), TINKC_E_REQUEST_FAILED,
             "no external weights");
     done(w, tinkc_optim_step(w->trainer, &adam, &w->err));
@@ -342,6 +369,7 @@ static void whole(int way)
     assert_null(tinkc_checkpoints_next(list, &w.err));
     assert_ok(&w.err);
     tinkc_checkpoints_free(list);
+    copies_and_notes(&w);
     a_finished_session_takes_no_more(&w);
     close_world(&w);
 }
