@@ -124,6 +124,7 @@ typedef struct cli_problem {
     char hint[512];
     const char *file; /* the place in the source that found it, or NULL */
     int line;
+    json_t *problems; /* each thing that is wrong, for JSON; borrowed, or NULL */
 } cli_problem;
 
 #ifndef __FILE_NAME__

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "commands.h"
-#include "examples.h"
+#include "convos.h"
 #include "files.h"
 #include "out.h"
 #include "shuffle.h"
@@ -63,63 +63,50 @@ static int model_view(cli_app *app, cli_example_options *how, tinkc_tokenizer **
     return *t ? 0 : cli_fail_error(app, &err, cli_text(app, "model"));
 }
 
-static void check_with_model(report *r, const cli_data_file *f, const cli_example_options *how,
-                             cli_span line, size_t number, cli_examples *set)
+/* What is going on in one file. */
+typedef struct file_report {
+    report *r;
+    const char *path;
+    size_t good, tokens;
+} file_report;
+
+static void check_block(cli_block *b, size_t before, void *user)
 {
-    tinkc_error err = { 0 };
-    size_t empty = set->n_empty, cut = set->n_cut;
-    if (!cli_examples_add(set, how, line, (uint32_t)number, 0, &err))
-        note_problem(f->path, number, CLI_LEVEL_ERROR, "render", err.message, r);
-    if (set->n_empty > empty)
-        note_problem(f->path, number, CLI_LEVEL_WARNING, "untrained", "no token of it is learnt",
-                     r);
-    if (set->n_cut > cut)
-        note_problem(f->path, number, CLI_LEVEL_WARNING, "cut",
-                     "longer than --max-length: cut at the right", r);
-    while (set->n) /* counts are kept, the tokens themselves are not needed */
-        free(set->items[--set->n].ids);
+    file_report *f = user;
+    for (size_t i = 0; i < b->n_said; i++)
+        note_problem(f->path, before + b->said[i].line, b->said[i].level, b->said[i].code,
+                     b->said[i].message, f->r);
+    f->good += b->n_good;
+    f->tokens += b->set.n_tokens;
 }
 
 static int check_file(cli_app *app, report *r, const char *path, const cli_example_options *how,
                       json_t *files)
 {
     cli_data_file f;
-    cli_lines lines;
-    cli_span line;
-    cli_convo facts;
-    cli_examples set = { 0 };
-    size_t good = 0, errors = r->errors, warnings = r->warnings;
+    file_report result = { .r = r, .path = path };
+    size_t lines, errors = r->errors, warnings = r->warnings;
     int bad = cli_data_open(app, path, &f);
     if (bad)
         return bad;
-    cli_progress bar;
-    cli_progress_begin(&bar, app, path, (int64_t)f.len, true);
-    cli_lines_open(&lines, &f);
-    while (cli_lines_next(&lines, &line)) {
-        if (cli_check_conversation(path, lines.number, line, how->train_on == TINKC_TRAIN_MARKED,
-                                   &facts, note_problem, r)) {
-            good++;
-            if (how->tokenizer)
-                check_with_model(r, &f, how, line, lines.number, &set);
-        }
-        if ((lines.number & 1023) == 0)
-            cli_progress_step(&bar, (int64_t)(lines.at - f.text), (int64_t)f.len, NULL);
-    }
-    cli_progress_end(&bar);
-    if (lines.number == 0)
-        note_problem(path, 0, CLI_LEVEL_ERROR, "empty", "the file is empty", r);
-    json_t *v = json_pack("{s:s,s:I,s:I,s:o,s:I,s:I}", "path", path, "lines",
-                          (json_int_t)lines.number, "conversations", (json_int_t)good, "tokens",
-                          how->tokenizer ? json_integer((json_int_t)set.n_tokens) : json_null(),
+    cli_convos convos = {
+        .app = app, .file = &f, .label = path, .how = how, .deliver = check_block, .user = &result
+    };
+    bad = cli_convos_read(&convos, &lines);
+    if (!bad && !result.good && r->errors == errors)
+        note_problem(path, 0, CLI_LEVEL_ERROR, "empty",
+                     lines ? "there are only blank lines" : "the file is empty", r);
+    json_t *v = json_pack("{s:s,s:I,s:I,s:o,s:I,s:I}", "path", path, "lines", (json_int_t)lines,
+                          "conversations", (json_int_t)result.good, "tokens",
+                          how->tokenizer ? json_integer((json_int_t)result.tokens) : json_null(),
                           "errors", (json_int_t)(r->errors - errors), "warnings",
                           (json_int_t)(r->warnings - warnings));
     json_array_append_new(files, v);
-    if (!json_wanted(app))
-        cli_note(app, "%s: %zu conversations, %zu errors, %zu warnings", path, good,
+    if (!bad && !json_wanted(app))
+        cli_note(app, "%s: %zu conversations, %zu errors, %zu warnings", path, result.good,
                  r->errors - errors, r->warnings - warnings);
-    cli_examples_free(&set);
     cli_data_close(&f);
-    return 0;
+    return bad;
 }
 
 int cli_data_check(cli_app *app)
@@ -145,11 +132,13 @@ int cli_data_check(cli_app *app)
 /* ---- stats ---- */
 
 typedef struct stats {
-    size_t conversations, messages, assistant, user, system, tool, duplicates, broken;
+    size_t conversations, duplicates, broken;
+    cli_convo sum;
     uint64_t *hashes;
     size_t n_hashes, cap_hashes;
     size_t *lengths;
     size_t n_lengths, cap_lengths;
+    bool no_memory;
 } stats;
 
 static int compare_u64(const void *a, const void *b)
@@ -164,78 +153,64 @@ static int compare_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static uint64_t hash_line(cli_span s)
+/* Room for `more` behind the n items of `size` bytes at *items. */
+static bool make_room(void *items, size_t n, size_t more, size_t *cap, size_t size)
 {
-    uint64_t h = 0xCBF29CE484222325u;
-    for (size_t i = 0; i < s.len; i++)
-        h = (h ^ (unsigned char)s.data[i]) * 0x100000001B3u;
-    return h;
+    void *old, *grown;
+    if (n + more <= *cap)
+        return true;
+    size_t wanted = *cap * 2 > n + more ? *cap * 2 : n + more;
+    memcpy(&old, items, sizeof old);
+    grown = realloc(old, wanted * size);
+    if (!grown)
+        return false;
+    memcpy(items, &grown, sizeof grown);
+    *cap = wanted;
+    return true;
 }
 
-static void remember(stats *s, cli_span line, const cli_convo *c)
+static void remember_block(cli_block *b, size_t before, void *user)
 {
-    s->conversations++;
-    s->messages += c->n_messages;
-    s->assistant += c->n_assistant;
-    s->user += c->n_user;
-    s->system += c->n_system;
-    s->tool += c->n_tool;
-    if (s->n_hashes == s->cap_hashes) {
-        s->cap_hashes = s->cap_hashes ? s->cap_hashes * 2 : 1024;
-        uint64_t *grown = realloc(s->hashes, s->cap_hashes * sizeof *grown);
-        if (!grown)
-            return;
-        s->hashes = grown;
+    stats *s = user;
+    (void)before;
+    s->conversations += b->n_good;
+    s->sum.n_messages += b->sum.n_messages;
+    s->sum.n_assistant += b->sum.n_assistant;
+    s->sum.n_user += b->sum.n_user;
+    s->sum.n_system += b->sum.n_system;
+    s->sum.n_tool += b->sum.n_tool;
+    s->broken += b->n_broken;
+    if (!make_room(&s->hashes, s->n_hashes, b->n_good, &s->cap_hashes, sizeof *s->hashes) ||
+        !make_room(&s->lengths, s->n_lengths, b->set.n, &s->cap_lengths, sizeof *s->lengths)) {
+        s->no_memory = true;
+        return;
     }
-    s->hashes[s->n_hashes++] = hash_line(line);
-}
-
-static void remember_length(stats *s, size_t length)
-{
-    if (s->n_lengths == s->cap_lengths) {
-        s->cap_lengths = s->cap_lengths ? s->cap_lengths * 2 : 1024;
-        size_t *grown = realloc(s->lengths, s->cap_lengths * sizeof *grown);
-        if (!grown)
-            return;
-        s->lengths = grown;
-    }
-    s->lengths[s->n_lengths++] = length;
-}
-
-static void ignore_problem(const char *file, size_t line, int level, const char *code,
-                           const char *message, void *user)
-{
-    (void)file, (void)line, (void)level, (void)code, (void)message, (void)user;
+    if (b->n_good)
+        memcpy(s->hashes + s->n_hashes, b->hashes, b->n_good * sizeof *s->hashes);
+    s->n_hashes += b->n_good;
+    for (size_t i = 0; i < b->set.n; i++)
+        s->lengths[s->n_lengths++] = b->set.items[i].len;
 }
 
 static int stats_file(cli_app *app, const char *path, const cli_example_options *how, stats *s)
 {
     cli_data_file f;
-    cli_lines lines;
-    cli_span line;
-    cli_convo facts;
-    cli_examples set = { 0 };
+    size_t lines;
     int bad = cli_data_open(app, path, &f);
     if (bad)
         return bad;
-    cli_lines_open(&lines, &f);
-    while (cli_lines_next(&lines, &line)) {
-        tinkc_error err = { 0 };
-        if (!cli_check_conversation(path, lines.number, line, false, &facts, ignore_problem,
-                                    NULL)) {
-            s->broken++;
-            continue;
-        }
-        remember(s, line, &facts);
-        if (how->tokenizer && cli_examples_add(&set, how, line, 0, 0, &err))
-            while (set.n) {
-                remember_length(s, set.items[--set.n].len);
-                free(set.items[set.n].ids);
-            }
-    }
-    cli_examples_free(&set);
+    cli_convos convos = { .app = app,
+                          .file = &f,
+                          .label = path,
+                          .how = how,
+                          .hashes = true,
+                          .deliver = remember_block,
+                          .user = s };
+    bad = cli_convos_read(&convos, &lines);
+    if (!bad && s->no_memory)
+        bad = cli_fail(app, "internal", NULL, "out of memory");
     cli_data_close(&f);
-    return 0;
+    return bad;
 }
 
 static void add_count(json_t *rows, json_t *v, const char *label, const char *key, size_t n)
@@ -281,11 +256,11 @@ int cli_data_stats(cli_app *app)
         add_count(rows, v, "Conversations", "conversations", s.conversations);
         add_count(rows, v, "Broken lines", "broken_lines", s.broken);
         add_count(rows, v, "Duplicates", "duplicates", s.duplicates);
-        add_count(rows, v, "Messages", "messages", s.messages);
-        add_count(rows, v, "  user", "user_messages", s.user);
-        add_count(rows, v, "  assistant", "assistant_messages", s.assistant);
-        add_count(rows, v, "  system", "system_messages", s.system);
-        add_count(rows, v, "  tool", "tool_messages", s.tool);
+        add_count(rows, v, "Messages", "messages", s.sum.n_messages);
+        add_count(rows, v, "  user", "user_messages", s.sum.n_user);
+        add_count(rows, v, "  assistant", "assistant_messages", s.sum.n_assistant);
+        add_count(rows, v, "  system", "system_messages", s.sum.n_system);
+        add_count(rows, v, "  tool", "tool_messages", s.sum.n_tool);
         add_percentiles(rows, v, &s);
         bad = cli_show_record(app, NULL, rows, v);
     }

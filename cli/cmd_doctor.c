@@ -119,8 +119,8 @@ static void check_file(doctor *d, int layer, const char *id, const char *file)
         if (f->layer != layer)
             continue;
         cli_found(d, f->error ? id : "config.key", f->error ? CHECK_FAIL : CHECK_WARN,
-                  f->hint ? f->hint : "correct it; what stands behind an error is not read",
-                  "%s", f->text);
+                  f->hint ? f->hint : "correct it; what stands behind an error is not read", "%s",
+                  f->text);
         broken = broken || f->error;
     }
     if (!broken)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "inorder.h"
 #include "out.h"
 #include "piece.h"
 #include "term.h"
@@ -168,7 +169,7 @@ int cli_tokenizer_count(cli_app *app)
         tinkc_error err = { 0 };
         tinkc_encode_options how = { .special = TINKC_SPECIAL_NONE,
                                      .any_bytes = true,
-                                     .threads = 2 };
+                                     .threads = (int32_t)cli_cores() };
         size_t len;
         char *text = cli_read_all(app, file, &len, &bad);
         size_t count = text ? tinkc_encode_count(t, text, len, &how, &err) : 0;

@@ -15,6 +15,21 @@ static size_t bytes_of(const tinkc_tokenizer *t, const int32_t *ids, const float
     return bytes;
 }
 
+static bool make_room(cli_examples *set, size_t more)
+{
+    if (set->n + more <= set->cap)
+        return true;
+    size_t cap = set->cap ? set->cap * 2 : 256;
+    if (cap < set->n + more)
+        cap = set->n + more;
+    cli_example *grown = realloc(set->items, cap * sizeof *grown);
+    if (!grown)
+        return false;
+    set->items = grown;
+    set->cap = cap;
+    return true;
+}
+
 /* Copies one example; its weights (the first never counts) divided by their sum with `mean`. */
 static bool store(cli_examples *set, const cli_example_options *how, const int32_t *ids,
                   const float *weights, size_t len, cli_example e, tinkc_error *err)
@@ -31,14 +46,8 @@ static bool store(cli_examples *set, const cli_example_options *how, const int32
         set->n_empty++;
         return true;
     }
-    if (set->n == set->cap) {
-        size_t cap = set->cap ? set->cap * 2 : 256;
-        cli_example *grown = realloc(set->items, cap * sizeof *grown);
-        if (!grown)
-            return tinkc_error_set(err, TINKC_E_MEMORY, "out of memory"), false;
-        set->items = grown;
-        set->cap = cap;
-    }
+    if (!make_room(set, 1))
+        return tinkc_error_set(err, TINKC_E_MEMORY, "out of memory"), false;
     e.ids = malloc(e.len * (sizeof *e.ids + sizeof *e.weights));
     if (!e.ids)
         return tinkc_error_set(err, TINKC_E_MEMORY, "out of memory"), false;
@@ -78,6 +87,27 @@ bool cli_examples_add(cli_examples *set, const cli_example_options *how, cli_spa
     tinkc_floats_free(&weights);
     tinkc_sizes_free(&ends);
     return ok;
+}
+
+bool cli_examples_move(cli_examples *into, cli_examples *from, size_t before, uint16_t file)
+{
+    if (!make_room(into, from->n))
+        return false;
+    for (size_t i = 0; i < from->n; i++) {
+        cli_example e = from->items[i];
+        e.line += (uint32_t)before;
+        e.file = file;
+        into->items[into->n++] = e;
+    }
+    into->n_tokens += from->n_tokens;
+    into->n_trained += from->n_trained;
+    into->n_cut += from->n_cut;
+    into->n_empty += from->n_empty;
+    if (from->n_longest > into->n_longest)
+        into->n_longest = from->n_longest;
+    free(from->items);
+    *from = (cli_examples){ 0 };
+    return true;
 }
 
 void cli_examples_free(cli_examples *set)

@@ -131,6 +131,8 @@ static void print_json(const cli_problem *p, int exit_code)
         json_object_set_new(inner, "status", json_integer(p->status));
     if (p->request_id[0])
         json_object_set_new(inner, "request_id", json_string(p->request_id));
+    if (p->problems)
+        json_object_set(inner, "problems", p->problems);
     json_object_set_new(inner, "retryable", json_boolean(p->retryable));
     json_object_set_new(inner, "exit_code", json_integer(exit_code));
     json_t *outer = json_pack("{s:o}", "error", inner);

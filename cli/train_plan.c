@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "config.h"
+#include "convos.h"
 #include "models.h"
 #include "shuffle.h"
 #include "term.h"
@@ -12,25 +13,52 @@
 #include "trainon.h"
 #include "weights.h"
 
-/* ---- data ---- */
-
-static void print_problem(const char *file, size_t line, int level, const char *code,
-                          const char *message, void *user)
+static const char *plural(size_t n)
 {
-    size_t *errors = user;
-    (void)code;
-    if (level != CLI_LEVEL_ERROR)
-        return;
-    (*errors)++;
-    fprintf(stderr, "%s:%zu: %s\n", file, line, message);
+    return n == 1 ? "" : "s";
 }
 
-static int read_examples(cli_sft *s, cli_data_file *f, uint16_t index, cli_examples *into)
+/* ---- data ---- */
+
+/* All files as they are read; what cannot be used is told as it is found, or with the error in
+ * JSON. */
+typedef struct data_reading {
+    cli_sft *s;
+    cli_examples *into;
+    const cli_data_file *file;
+    uint16_t index;
+    size_t n_bad;
+    json_t *problems; /* NULL = they are printed */
+    bool no_memory;
+} data_reading;
+
+static void tell_problem(data_reading *r, const cli_said *said, size_t line)
 {
-    size_t errors = 0;
-    cli_lines lines;
-    cli_span line;
-    cli_convo facts;
+    r->n_bad++;
+    if (r->problems)
+        json_array_append_new(r->problems, json_pack("{s:s,s:I,s:s,s:s}", "path", r->file->path,
+                                                     "line", (json_int_t)line, "code", said->code,
+                                                     "message", said->message));
+    else
+        fprintf(stderr, "%s:%zu: %s\n", r->file->path, line, said->message);
+}
+
+static void take_block(cli_block *b, size_t before, void *user)
+{
+    data_reading *r = user;
+    for (size_t i = 0; i < b->n_said; i++)
+        if (b->said[i].level == CLI_LEVEL_ERROR)
+            tell_problem(r, &b->said[i], before + b->said[i].line);
+    r->s->n_turning += b->n_turning;
+    if (!cli_examples_move(r->into, &b->set, before, r->index))
+        r->no_memory = true;
+}
+
+static int read_examples(data_reading *r, const cli_data_file *f, uint16_t index,
+                         cli_examples *into)
+{
+    cli_sft *s = r->s;
+    size_t lines;
     cli_app *app = s->app;
     cli_example_options how = { .tokenizer = s->tokenizer,
                                 .renderer = s->renderer,
@@ -38,26 +66,30 @@ static int read_examples(cli_sft *s, cli_data_file *f, uint16_t index, cli_examp
                                 .split_turns = cli_flag(app, "split-turns"),
                                 .mean = strcmp(cli_text(app, "reduction"), "mean") == 0 };
     int bad = cli_train_on(app, cli_text(app, "train-on"), &how.train_on);
-    cli_progress bar;
-    cli_progress_begin(&bar, app, "Reading", (int64_t)f->len, true);
-    cli_lines_open(&lines, f);
-    while (!bad && cli_lines_next(&lines, &line)) {
-        tinkc_error err = { 0 };
-        if (!cli_check_conversation(f->path, lines.number, line, how.train_on == TINKC_TRAIN_MARKED,
-                                    &facts, print_problem, &errors))
-            continue;
-        s->n_turning += facts.n_assistant > 1;
-        if (!cli_examples_add(into, &how, line, (uint32_t)lines.number, index, &err)) {
-            fprintf(stderr, "%s:%zu: %s\n", f->path, lines.number, err.message);
-            errors++;
-        }
-        cli_progress_step(&bar, (int64_t)(lines.at - f->text), (int64_t)f->len, NULL);
-    }
-    cli_progress_end(&bar);
-    if (!bad && errors)
-        bad = cli_fail(app, "data_invalid", "nothing was sent; see: tinkc data check",
-                       "%s: %zu lines cannot be used", f->path, errors);
-    return bad;
+    if (bad)
+        return bad;
+    r->file = f;
+    r->index = index;
+    r->into = into;
+    cli_convos convos = {
+        .app = app, .file = f, .label = "Reading", .how = &how, .deliver = take_block, .user = r
+    };
+    bad = cli_convos_read(&convos, &lines);
+    return !bad && r->no_memory ? cli_fail(app, "internal", NULL, "out of memory") : bad;
+}
+
+/* Everything that cannot be used has been seen now. */
+static int fail_unusable(const data_reading *r)
+{
+    cli_problem p = { .code = "data_invalid",
+                      .problems = r->problems,
+                      .hint = "nothing was sent; see: tinkc data check",
+                      .file = __FILE_NAME__,
+                      .line = __LINE__ };
+    (void)snprintf(p.message, sizeof p.message, "%.300s%s%zu line%s cannot be used",
+                   r->s->n_files == 1 ? r->s->files[0].path : "", r->s->n_files == 1 ? ": " : "",
+                   r->n_bad, plural(r->n_bad));
+    return cli_report(r->s->app, &p);
 }
 
 static size_t count_data(const cli_app *app)
@@ -81,18 +113,24 @@ static int read_all_data(cli_sft *s)
     if (s->n_files == 0)
         return cli_fail(app, "usage", "tinkc train sft FILE.jsonl", "no training data was given");
     s->files = calloc(s->n_files + 1, sizeof *s->files);
+    data_reading r = { .s = s };
+    if (app->format == CLI_JSON || app->format == CLI_JSONL)
+        r.problems = json_array();
     for (size_t i = 0; !bad && s->files && i < s->n_files; i++) {
         bad = cli_data_open(app, data_name(app, i), &s->files[i]);
         if (!bad)
-            bad = read_examples(s, &s->files[i], (uint16_t)i, &s->train);
+            bad = read_examples(&r, &s->files[i], (uint16_t)i, &s->train);
     }
     if (!bad && cli_given(app, "test-data")) {
         cli_data_file f;
         bad = cli_data_open(app, cli_text(app, "test-data"), &f);
         if (!bad)
-            bad = read_examples(s, &f, 0, &s->test);
+            bad = read_examples(&r, &f, 0, &s->test);
         cli_data_close(&f);
     }
+    if (!bad && r.n_bad)
+        bad = fail_unusable(&r);
+    json_decref(r.problems);
     return bad;
 }
 
@@ -434,11 +472,6 @@ void cli_sft_free(cli_sft *s)
 }
 
 /* ---- the plan ---- */
-
-static const char *plural(size_t n)
-{
-    return n == 1 ? "" : "s";
-}
 
 void cli_sft_show_plan(const cli_sft *s)
 {

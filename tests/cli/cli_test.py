@@ -443,9 +443,45 @@ def data():
     r = tinkc("data", "split", path, "--test", "10", "-o", "split")
     check("split", len(pathlib.Path(home, "split/test.jsonl").read_text().splitlines()) == 10, r)
     check("stats", json.loads(tinkc("data", "stats", path, "--json").stdout)["duplicates"] == 49)
+    blank = pathlib.Path(home, "blank.jsonl")
+    blank.write_text("\n \r\n")
+    r = tinkc("data", "check", blank)
+    check("blank lines alone", r.returncode == 12 and "only blank lines" in r.stdout, r)
+    many_threads(good)
     share = '[{"conversations":[{"from":"human","value":"a"},{"from":"gpt","value":"b"}]}]'
     r = tinkc("data", "convert", "-", "--from", "sharegpt", stdin=share)
     check("convert", json.loads(r.stdout)["messages"][1] == {"role": "assistant", "content": "b"}, r)
+
+
+def many_threads(good):
+    """What is said of a file does not depend on how many threads read it, nor on where its blocks end."""
+    path, other = pathlib.Path(home, "many.jsonl"), pathlib.Path(home, "other.jsonl")
+    long = json.dumps({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "word " * 90000}]}) + "\n"
+    path.write_text("\ufeff" + "".join("{bad\n" if i % 97 == 5 else "\n" if i % 89 == 3 else '{"messages":[{"role":"user","content":"x"}]}\n' if i % 83 == 0
+                                       else long if i % 4001 == 7 else good.replace("yo", f"number {i}") for i in range(20000)), encoding="utf-8")
+    other.write_text('{"messages":[]}\n' + good)
+    wanted = [i + 1 for i in range(20000) if i % 97 == 5 or (i % 89 != 3 and (i % 83 == 0 or i % 4001 == 7))]
+    everywhere = os.sched_getaffinity(0)
+    for command in (("data", "check", "--max-length", "9000"), ("data", "check", "--json", "--max-length", "9000"), ("data", "stats", "--json")):
+        for model in ((), ("-m", str(pathlib.Path("models/nano").resolve()))):
+            if model and not pathlib.Path(model[1], "tokenizer.json").exists():
+                continue
+            answers = []
+            for cores in (everywhere, {min(everywhere)}):
+                os.sched_setaffinity(0, cores)
+                answers.append(tinkc(*command, *model, path, other))
+            os.sched_setaffinity(0, everywhere)
+            a, b = answers
+            check(f"{command} {model} on all cores", (a.returncode, a.stdout, a.stderr) == (b.returncode, b.stdout, b.stderr), (a.stderr, b.stderr))
+            lines = sorted({int(l.split(":")[1]) for l in a.stdout.splitlines()}) if a.stdout.startswith(str(path)) else wanted
+            check(f"{command} {model} names the lines", set(lines) >= {i for i in wanted if (i - 1) % 4001 != 7}, len(lines))
+    r = tinkc("train", "sft", path, other, "--local", "--dry-run", "--batch-size", "8", env={"TINKER_API_KEY": None, "TINKER_BASE_URL": None})
+    bad = [l for l in r.stderr.splitlines() if ".jsonl:" in l]
+    check("all broken lines of all files", r.returncode == 6 and [int(l.split(":")[1]) for l in bad] == [i + 1 for i in range(20000) if i % 97 == 5] + [1] and
+          bad[-1].startswith(f"{other}:1:"), bad[-3:])
+    r = tinkc("train", "sft", other, "--local", "--dry-run", "--json", env={"TINKER_API_KEY": None, "TINKER_BASE_URL": None})
+    error = json.loads(r.stderr)["error"]
+    check("as JSON with the error", r.returncode == 6 and [(p["path"], p["line"]) for p in error["problems"]] == [(str(other), 1)], r)
 
 
 def lists():
