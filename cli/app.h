@@ -148,6 +148,20 @@ int cli_exit_of(const char *code);
 /* The code to leave with: in compatibility mode all failures but usage and signals are 1. */
 int cli_exit_code(const cli_app *, int code);
 
+/* Lines of input that cannot be used: printed as FILE:LINE: message where they are found, or in
+ * JSON part of the error. */
+typedef struct cli_bad_lines {
+    const cli_app *app;
+    size_t n;
+    json_t *problems; /* NULL = they are printed */
+} cli_bad_lines;
+void cli_bad_lines_begin(cli_bad_lines *, const cli_app *);
+void cli_bad_line(cli_bad_lines *, const char *path, size_t line, const char *code,
+                  const char *message);
+/* 0 if there were none, else an exit code after reporting how many; `path` NULL = of several files.
+ */
+int cli_bad_lines_end(cli_bad_lines *, const char *path, const char *hint);
+
 /* stderr, unless --quiet. */
 #define cli_note(app, ...) cli_say_at((app), __FILE_NAME__, __LINE__, "INFO", __VA_ARGS__)
 #define cli_warn(app, ...) cli_say_at((app), __FILE_NAME__, __LINE__, "WARNING", __VA_ARGS__)

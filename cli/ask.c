@@ -1,6 +1,7 @@
 /* ask.c - one question to a model: prompt in, answers out. */
 #include "ask.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,18 +75,39 @@ static bool set_stops(const cli_app *app, const cli_asked *asked, bool raw, tink
     return ok;
 }
 
+bool cli_prompts_raw(const cli_app *app, const cli_asked *asked)
+{
+    return !asked->chat || (cli_given(app, "raw") ? cli_flag(app, "raw") : asked->raw);
+}
+
+/* What is wrong with such numbers: a member's name; NULL = nothing. *wanted says what it must be.
+ */
+static const char *bad_number(int64_t max_tokens, double temperature, double top_p, int64_t top_k,
+                              const char **wanted)
+{
+    if (max_tokens < 1 || max_tokens > INT32_MAX)
+        return *wanted = "must be at least 1 and fit 31 bits", "max_tokens";
+    if (temperature < 0)
+        return *wanted = "must not be negative", "temperature";
+    if (top_p <= 0 || top_p > 1)
+        return *wanted = "must be above 0 and at most 1", "top_p";
+    if (top_k < -1 || top_k > INT32_MAX)
+        return *wanted = "must be -1 (all) or more, and fit 31 bits", "top_k";
+    return NULL;
+}
+
 int cli_check_sampling(const cli_app *app)
 {
-    int64_t max_tokens = cli_int(app, "max-tokens"), top_k = cli_int(app, "top-k"), id;
-    double p = cli_number(app, "top-p");
-    if (max_tokens < 1 || max_tokens > INT32_MAX)
-        return cli_fail(app, "usage", NULL, "--max-tokens must be at least 1 and fit 31 bits");
-    if (cli_number(app, "temperature") < 0)
-        return cli_fail(app, "usage", NULL, "--temperature must not be negative");
-    if (p <= 0 || p > 1)
-        return cli_fail(app, "usage", NULL, "--top-p must be above 0 and at most 1");
-    if (top_k < -1 || top_k > INT32_MAX)
-        return cli_fail(app, "usage", NULL, "--top-k must be -1 (all) or more, and fit 31 bits");
+    int64_t id;
+    const char *wanted,
+        *name = bad_number(cli_int(app, "max-tokens"), cli_number(app, "temperature"),
+                           cli_number(app, "top-p"), cli_int(app, "top-k"), &wanted);
+    if (name) {
+        char option[32];
+        (void)snprintf(option, sizeof option, "--%s", name);
+        option[5] = option[5] == '_' ? '-' : option[5]; /* --max_tokens, --top_p, --top_k */
+        return cli_fail(app, "usage", NULL, "%s %s", option, wanted);
+    }
     if (count_given(app, "stop") && count_given(app, "stop-token"))
         return cli_fail(app, "usage", NULL, "give either --stop or --stop-token");
     for (size_t i = 0; i < count_given(app, "stop-token"); i++)
@@ -119,21 +141,49 @@ void cli_free_sampling(tinkc_sampling *s)
     s->stop_tokens = NULL;
 }
 
-void cli_sampling_members(const json_t *v, tinkc_sampling *s)
+/* The number under a name, or what is there already. False if it is something else; `whole`: or has
+ * a fraction. */
+static bool take_number(const json_t *v, const char *name, bool whole, double *out,
+                        char why[CLI_WHY])
 {
-    const json_t *x;
-    if (json_is_integer(x = json_object_get(v, "max_tokens")))
-        s->max_tokens = (int32_t)json_integer_value(x);
-    if (json_is_number(x = json_object_get(v, "temperature")))
-        s->temperature = (float)json_number_value(x);
-    if (json_is_number(x = json_object_get(v, "top_p")))
-        s->top_p = (float)json_number_value(x);
-    if (json_is_integer(x = json_object_get(v, "top_k")))
-        s->top_k = (int32_t)json_integer_value(x);
-    if (json_is_integer(x = json_object_get(v, "seed"))) {
-        s->has_seed = true;
-        s->seed = (uint64_t)json_integer_value(x);
+    const json_t *x = json_object_get(v, name);
+    if (!x || json_is_null(x))
+        return true;
+    if (whole ? !json_is_integer(x) : !json_is_number(x)) {
+        (void)snprintf(why, CLI_WHY, "%s: not a %snumber", name, whole ? "whole " : "");
+        return false;
     }
+    *out = json_number_value(x);
+    return true;
+}
+
+bool cli_sampling_members(const json_t *v, tinkc_sampling *s, char why[CLI_WHY])
+{
+    double max_tokens = s->max_tokens, temperature = (double)s->temperature,
+           top_p = (double)s->top_p, top_k = s->top_k;
+    const json_t *seed = json_object_get(v, "seed");
+    const char *wanted, *name;
+    if (!take_number(v, "max_tokens", true, &max_tokens, why) ||
+        !take_number(v, "temperature", false, &temperature, why) ||
+        !take_number(v, "top_p", false, &top_p, why) ||
+        !take_number(v, "top_k", true, &top_k, why) ||
+        !take_number(v, "seed", true, &(double){ 0 }, why))
+        return false;
+    enum { FAR = INT32_MAX };
+    int64_t tokens = max_tokens > FAR ? (int64_t)FAR + 1 : (int64_t)fmax(max_tokens, -FAR);
+    int64_t most = top_k > FAR ? (int64_t)FAR + 1 : (int64_t)fmax(top_k, -FAR);
+    name = bad_number(tokens, temperature, top_p, most, &wanted);
+    if (name)
+        return (void)snprintf(why, CLI_WHY, "%s %s", name, wanted), false;
+    s->max_tokens = (int32_t)tokens;
+    s->temperature = (float)temperature;
+    s->top_p = (float)top_p;
+    s->top_k = (int32_t)most;
+    if (json_is_integer(seed)) {
+        s->has_seed = true;
+        s->seed = (uint64_t)json_integer_value(seed);
+    }
+    return true;
 }
 
 bool cli_token_list(const json_t *list, tinkc_tokens *out)

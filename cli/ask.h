@@ -4,16 +4,21 @@
 
 #include "weights.h"
 
-/* Whether the sampling options make sense; before anything is asked of the service. 0, or an exit code
- * after reporting. */
+/* Whether the sampling options make sense; before anything is asked of the service. 0, or an exit
+ * code after reporting. */
 int cli_check_sampling(const cli_app *);
-/* Sampling numbers and stops as given on the command line, which were checked; lists are yours (cli_free_sampling). */
+/* Sampling numbers and stops as given on the command line, which were checked; lists are yours
+ * (cli_free_sampling). */
 int cli_sampling_options(cli_app *, const cli_asked *, bool raw, tinkc_sampling *out);
 void cli_free_sampling(tinkc_sampling *);
-/* The same from a JSON object's members (a batch line), over what is there. */
-void cli_sampling_members(const json_t *, tinkc_sampling *);
+/* The same from a JSON object's members (a batch line), over what is there. False with *why saying
+ * which of them makes no sense. */
+bool cli_sampling_members(const json_t *, tinkc_sampling *, char why[CLI_WHY]);
+/* Whether prompts are continued as they are: --raw, else by the kind of the model. */
+bool cli_prompts_raw(const cli_app *, const cli_asked *);
 
-/* Token ids from a JSON array; false, and nothing is added, if it is none or holds anything else. */
+/* Token ids from a JSON array; false, and nothing is added, if it is none or holds anything else.
+ */
 bool cli_token_list(const json_t *, tinkc_tokens *out);
 /* Messages (an array) with --system at their head, unless they begin with a system message of their
  * own; yours. */

@@ -8,8 +8,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "dataset.h"
 #include "out.h"
 #include "term.h"
 #include "text.h"
@@ -20,6 +22,7 @@ typedef struct slot {
     tinkc_sampling how;
     const char **stops; /* the line's own; the texts are in `line` */
     char *error;        /* found before anything was sent */
+    bool chat;          /* the prompt was rendered */
     bool used;
 } slot;
 
@@ -49,14 +52,10 @@ static json_t *line_messages(const batch *b, const json_t *line)
     return whole;
 }
 
-static bool raw_wanted(const batch *b)
+/* The prompt of one line; false with a text in s->error. */
+static bool line_prompt(const batch *b, slot *s, tinkc_tokens *ids)
 {
-    return cli_given(b->app, "raw") ? cli_flag(b->app, "raw") : b->asked->raw;
-}
-
-/* The prompt of one line; false with a text in *error. */
-static bool line_prompt(const batch *b, const json_t *line, tinkc_tokens *ids, char **error)
-{
+    const json_t *line = s->line;
     const json_t *tokens = json_object_get(line, "tokens");
     const char *text = json_string_value(json_object_get(line, "prompt"));
     tinkc_error err = { 0 };
@@ -64,8 +63,9 @@ static bool line_prompt(const batch *b, const json_t *line, tinkc_tokens *ids, c
         if (json_array_size(tokens) && !cli_token_list(tokens, ids))
             tinkc_error_set(&err, TINKC_E_ARGUMENT, "tokens: not a list of token ids");
     } else if (json_is_array(json_object_get(line, "messages")) ||
-               (text && b->asked->chat && !raw_wanted(b))) {
+               (text && !cli_prompts_raw(b->app, b->asked))) {
         json_t *messages = line_messages(b, line);
+        s->chat = true;
         cli_render_prompt(b->asked, messages, ids, &err);
         json_decref(messages);
     } else if (text) {
@@ -77,28 +77,41 @@ static bool line_prompt(const batch *b, const json_t *line, tinkc_tokens *ids, c
     if (!err.code && ids->len == 0)
         tinkc_error_set(&err, TINKC_E_ARGUMENT, "the prompt is empty");
     if (err.code)
-        *error = strdup(err.message);
+        s->error = strdup(err.message);
     return !err.code;
 }
 
+static bool line_samples(const batch *b, const json_t *line, size_t *out, char why[CLI_WHY])
+{
+    const json_t *n = json_object_get(line, "num_samples");
+    *out = (size_t)cli_int(b->app, "num-samples");
+    if (!n || json_is_null(n))
+        return true;
+    if (!json_is_integer(n) || json_integer_value(n) < 1 || json_integer_value(n) > INT32_MAX)
+        return (void)snprintf(why, CLI_WHY, "num_samples: not a whole number above 0"), false;
+    *out = (size_t)json_integer_value(n);
+    return true;
+}
+
 /* "stop" of a line: a text or a list of texts, instead of the usual ones. */
-static void line_stops(slot *s)
+static bool line_stops(slot *s, char why[CLI_WHY])
 {
     json_t *given = json_object_get(s->line, "stop"), *item;
     size_t n = json_is_array(given) ? json_array_size(given) : json_is_string(given), at = 0, i;
+    bool texts = !given || json_is_null(given) || json_is_string(given) || json_is_array(given);
+    json_array_foreach(given, i, item) texts = texts && json_is_string(item);
+    if (!texts)
+        return (void)snprintf(why, CLI_WHY, "stop: neither a text nor a list of texts"), false;
     s->stops = n ? calloc(n + 1, sizeof *s->stops) : NULL;
     if (!s->stops)
-        return;
+        return true;
     if (json_is_string(given))
         s->stops[at++] = json_string_value(given);
-    json_array_foreach(given, i, item)
-    {
-        if (json_is_string(item))
-            s->stops[at++] = json_string_value(item);
-    }
-    s->how.stop = at ? s->stops : s->how.stop;
+    json_array_foreach(given, i, item) s->stops[at++] = json_string_value(item);
+    s->how.stop = s->stops;
     s->how.stop_tokens = NULL;
     s->how.n_stop_tokens = 0;
+    return true;
 }
 
 static void start(batch *b, json_t *line)
@@ -107,13 +120,12 @@ static void start(batch *b, json_t *line)
     tinkc_tokens ids = { 0 };
     tinkc_error err = { 0 };
     *s = (slot){ .line = line, .how = b->how, .used = true };
-    const json_t *n = json_object_get(line, "num_samples");
-    size_t samples = json_is_integer(n) && json_integer_value(n) > 0
-                         ? (size_t)json_integer_value(n)
-                         : (size_t)cli_int(b->app, "num-samples");
-    cli_sampling_members(line, &s->how);
-    line_stops(s);
-    if (line_prompt(b, line, &ids, &s->error)) {
+    char why[CLI_WHY];
+    size_t samples = 0;
+    if (!cli_sampling_members(line, &s->how, why) || !line_samples(b, line, &samples, why) ||
+        !line_stops(s, why))
+        s->error = strdup(why);
+    else if (line_prompt(b, s, &ids)) {
         s->future = tinkc_sample(b->asked->sampler, ids.data, ids.len, samples, &s->how, &err);
         if (err.code)
             s->error = strdup(err.message);
@@ -159,8 +171,8 @@ static void write_slot(batch *b, slot *s, const tinkc_samples *got, const char *
     }
     json_t *v = json_copy(s->line), *sequences = json_array();
     for (size_t i = 0; i < tinkc_samples_count(got); i++)
-        json_array_append_new(sequences, cli_sequence_json(b->asked, tinkc_samples_at(got, i),
-                                                           &s->how, b->asked->chat));
+        json_array_append_new(
+            sequences, cli_sequence_json(b->asked, tinkc_samples_at(got, i), &s->how, s->chat));
     if (error)
         json_object_set_new(v, "error", json_string(error));
     else
@@ -188,7 +200,7 @@ static void finish(batch *b, size_t index)
         b->n_done++;
         b->n_failed += !ok;
         b->lost = b->lost || err.code == TINKC_E_CONNECTION;
-        b->ended = b->ended || b->lost;
+        b->ended = b->ended || b->lost || ferror(b->out);
     }
     tinkc_future_free(s->future);
     json_decref(s->line);
@@ -217,7 +229,8 @@ static bool read_one(batch *b, int *bad)
         b->n_read++;
         if (text[strspn(text, " \t\r\n")] == '\0')
             continue;
-        line = json_loads(text, 0, &why);
+        bool mark = b->n_read == 1 && strncmp(text, "\xEF\xBB\xBF", 3) == 0;
+        line = json_loads(text + (mark ? 3 : 0), 0, &why);
         if (!json_is_object(line)) {
             *bad = cli_fail(b->app, "data_invalid", NULL, "%s:%zu: %s", cli_text(b->app, "batch"),
                             b->n_read, line ? "not an object" : why.text);
@@ -258,6 +271,36 @@ static void read_have(batch *b, const char *path, bool *torn)
     free(text);
     if (old)
         fclose(old);
+}
+
+/* A file that can be read twice is read once before. */
+int cli_check_batch(cli_app *app)
+{
+    struct stat st;
+    cli_data_file f;
+    cli_lines lines;
+    cli_span line;
+    cli_bad_lines broken;
+    const char *path = cli_text(app, "batch");
+    if (strcmp(path, "-") == 0 || stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return 0;
+    int bad = cli_data_open(app, path, &f);
+    if (bad)
+        return bad;
+    cli_bad_lines_begin(&broken, app);
+    cli_lines_open(&lines, &f);
+    while (cli_lines_next(&lines, &line)) {
+        cli_scan scan;
+        cli_scan_open(&scan, line.data, line.len);
+        bool object = cli_scan_peek(&scan) == '{';
+        cli_scan_skip(&scan);
+        if (cli_scan_close(&scan) && object)
+            continue;
+        cli_bad_line(&broken, path, lines.number, "json",
+                     scan.fault ? scan.fault : "not an object");
+    }
+    cli_data_close(&f);
+    return cli_bad_lines_end(&broken, path, "nothing was sent");
 }
 
 static int open_files(batch *b)
@@ -334,17 +377,20 @@ static int run_batch(batch *b)
 int cli_sample_batch(cli_app *app, const cli_asked *asked)
 {
     batch b = { .app = app, .asked = asked };
-    int64_t jobs = cli_int(app, "jobs");
-    b.n_slots = jobs > 0 && jobs <= 2000 ? (size_t)jobs : 64;
+    b.n_slots = (size_t)cli_int(app, "jobs");
     b.slots = calloc(b.n_slots, sizeof *b.slots);
     int bad = b.slots ? open_files(&b) : cli_fail(app, "internal", NULL, "out of memory");
     if (!bad)
         bad = cli_sampling_options(app, asked, cli_flag(app, "raw"), &b.how);
     if (!bad)
         bad = run_batch(&b);
-    if (b.out && b.out != stdout && fclose(b.out) != 0 && !bad)
-        bad = cli_fail(app, "local_io", NULL, "%s: %s", cli_text(app, "output"),
-                       strerrordesc_np(errno));
+    if (b.out && b.out != stdout) {
+        bool whole = !ferror(b.out);
+        whole = fclose(b.out) == 0 && whole;
+        if (!whole && !bad)
+            bad = cli_fail(app, "local_io", NULL, "%s: %s", cli_text(app, "output"),
+                           strerrordesc_np(errno));
+    }
     if (b.in && b.in != stdin)
         fclose(b.in);
     cli_free_sampling(&b.how);

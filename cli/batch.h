@@ -4,6 +4,11 @@
 
 #include "ask.h"
 
+enum { CLI_MOST_JOBS = 2000 }; /* what the service takes at a time */
+
+/* Before anything is asked: every line of the input that is no JSON object is told, where the input
+ * is a file. 0, or an exit code after reporting. */
+int cli_check_batch(cli_app *);
 int cli_sample_batch(cli_app *, const cli_asked *);
 
 #endif

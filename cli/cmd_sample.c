@@ -36,6 +36,53 @@ static int count_sources(const cli_app *app)
            cli_given(app, "messages");
 }
 
+static bool on_the_line(const cli_app *app, const char *name)
+{
+    const cli_value *v = cli_value_of(app, name);
+    return v && (v->on || v->text) && strcmp(v->origin, "command line") == 0;
+}
+
+/* Options that would have no effect beside each other are refused, as far as that can be seen
+ * without the model. */
+static int check_together(const cli_app *app)
+{
+    static const char *const of_batch[] = { "jobs", "unordered", "resume", "as-conversation",
+                                            "drop-system" };
+    static const char *const of_one[] = { "prompt-logprobs", "topk-prompt-logprobs", "stream" };
+    bool batch = cli_given(app, "batch");
+    if (count_sources(app) + batch > 1)
+        return cli_fail(app, "usage", NULL, "more than one prompt was given");
+    for (size_t i = 0; !batch && i < sizeof of_batch / sizeof *of_batch; i++)
+        if (on_the_line(app, of_batch[i]))
+            return cli_fail(app, "usage", NULL, "--%s needs --batch", of_batch[i]);
+    for (size_t i = 0; batch && i < sizeof of_one / sizeof *of_one; i++)
+        if (on_the_line(app, of_one[i]))
+            return cli_fail(app, "usage", NULL, "--%s cannot be had with --batch", of_one[i]);
+    if (cli_flag(app, "drop-system") && !cli_flag(app, "as-conversation"))
+        return cli_fail(app, "usage", NULL, "--drop-system needs --as-conversation");
+    if (batch && (cli_int(app, "jobs") < 1 || cli_int(app, "jobs") > CLI_MOST_JOBS))
+        return cli_fail(app, "usage", NULL, "--jobs must be from 1 to %d", CLI_MOST_JOBS);
+    const char *chat = on_the_line(app, "system")   ? "system"
+                       : cli_given(app, "messages") ? "messages"
+                                                    : NULL;
+    if (chat && on_the_line(app, "raw") && cli_flag(app, "raw"))
+        return cli_fail(app, "usage", "leave one of them out",
+                        "--raw continues a text as it is: there is no place for --%s", chat);
+    return 0;
+}
+
+/* Some models continue text unless they are told otherwise: a system message would be lost. */
+static int check_system(const cli_app *app, const cli_asked *asked)
+{
+    if (!on_the_line(app, "system") || cli_given(app, "messages") || !cli_prompts_raw(app, asked))
+        return 0;
+    return cli_fail(app, "usage",
+                    asked->chat ? "--no-raw renders the prompt as a chat all the same"
+                                : "name a chat format with --renderer",
+                    "%s continues text as it is: there is no place for --system",
+                    asked->base_model ? asked->base_model : "the model");
+}
+
 /* Messages from a file: an array, or an object with one under "messages". NULL after reporting. */
 static json_t *read_messages(cli_app *app, const char *path, int *bad)
 {
@@ -68,7 +115,7 @@ static bool render(const cli_app *app, const cli_asked *asked, json_t *messages,
 static int text_prompt(cli_app *app, const cli_asked *asked, const char *text, prompt *out)
 {
     tinkc_error err = { 0 };
-    out->raw = !asked->chat || (cli_given(app, "raw") ? cli_flag(app, "raw") : asked->raw);
+    out->raw = cli_prompts_raw(app, asked);
     if (out->raw) {
         tinkc_encode_options how = { .add_special = true };
         tinkc_encode_span(asked->tokenizer, text, strlen(text), &how, &out->ids, NULL, &err);
@@ -96,9 +143,12 @@ static int read_prompt(cli_app *app, const cli_asked *asked, prompt *out)
         return text_prompt(app, asked, given, out);
     const char *file = cli_given(app, "prompt-file") ? cli_text(app, "prompt-file") : "-";
     char *text = cli_read_all(app, file, &len, &bad);
-    if (text && ids_of(text, &out->ids))
+    if (text && ids_of(text, &out->ids)) {
         out->raw = true;
-    else if (text) {
+        if (on_the_line(app, "system"))
+            bad = cli_fail(app, "usage", NULL, "%s holds token ids: there is no place for --system",
+                           file);
+    } else if (text) {
         if (len && text[len - 1] == '\n') /* the shell's, not the prompt's */
             text[len - 1] = '\0';
         bad = text_prompt(app, asked, text, out);
@@ -255,12 +305,18 @@ int cli_sample(cli_app *app)
     tinkc_sampling how = TINKC_SAMPLING_INIT;
     if (cli_int(app, "num-samples") < 1 || cli_int(app, "num-samples") > INT32_MAX)
         return cli_fail(app, "usage", NULL, "--num-samples must be at least 1 and fit 31 bits");
-    if (count_sources(app) > 1)
-        return cli_fail(app, "usage", NULL, "more than one prompt was given");
-    int bad = cli_check_sampling(app);
+    int bad = check_together(app);
+    bad = bad ? bad : cli_check_sampling(app);
+    if (!bad && cli_given(app, "batch"))
+        bad = cli_check_batch(app);
     bad = bad ? bad : cli_open_sampler(app, &asked);
     if (bad)
         return bad;
+    bad = check_system(app, &asked);
+    if (bad) {
+        cli_close_sampler(&asked);
+        return bad;
+    }
     if (cli_given(app, "batch")) {
         bad = cli_sample_batch(app, &asked);
     } else {
@@ -280,13 +336,13 @@ int cli_sample(cli_app *app)
 
 /* ---- logprobs ---- */
 
-static int read_scored(cli_app *app, const cli_asked *asked, tinkc_tokens *ids, size_t *bytes)
+static int read_scored(cli_app *app, const cli_asked *asked, tinkc_tokens *ids)
 {
     int bad = 0;
     size_t len = 0;
     tinkc_error err = { 0 };
     char *text = cli_given(app, "text")
-                     ? strdup(cli_text(app, "text"))
+                     ? strndup(cli_text(app, "text"), len = strlen(cli_text(app, "text")))
                      : cli_read_all(app, app->n_args ? app->args[0] : "-", &len, &bad);
     if (!text)
         return bad;
@@ -298,15 +354,28 @@ static int read_scored(cli_app *app, const cli_asked *asked, tinkc_tokens *ids, 
         tinkc_chat_encode(asked->tokenizer, text, &how, ids, &err);
     } else {
         tinkc_encode_options how = { .add_special = true };
-        tinkc_encode_span(asked->tokenizer, text, strlen(text), &how, ids, NULL, &err);
+        tinkc_encode_span(asked->tokenizer, text, len, &how, ids, NULL, &err);
     }
-    *bytes = strlen(text);
     free(text);
     return err.code ? cli_fail_error(app, &err, NULL) : bad;
 }
 
+/* Over the tokens that have a score and are text: the first has none, and marks are no bytes. */
+static double bits_per_byte(const cli_asked *asked, const tinkc_tokens *ids, tinkc_f32s scores)
+{
+    double sum = 0;
+    size_t bytes = 0;
+    for (size_t i = 0; i < ids->len && i < scores.len; i++) {
+        if (isnan(scores.data[i]) || tinkc_tokenizer_is_special(asked->tokenizer, ids->data[i]))
+            continue;
+        sum += (double)scores.data[i];
+        bytes += tinkc_tokenizer_bytes(asked->tokenizer, ids->data[i]).len;
+    }
+    return bytes ? -sum / (log(2) * (double)bytes) : 0;
+}
+
 static int show_scores(cli_app *app, const cli_asked *asked, const tinkc_tokens *ids,
-                       tinkc_f32s scores, size_t bytes)
+                       tinkc_f32s scores)
 {
     static const cli_column columns[] = {
         { .name = "token", .header = "Token", .path = "token", .standard = true },
@@ -327,7 +396,7 @@ static int show_scores(cli_app *app, const cli_asked *asked, const tinkc_tokens 
         free(piece);
     }
     int bad = 0;
-    double bpb = bytes ? -sum / (log(2) * (double)bytes) : 0;
+    double bpb = bits_per_byte(asked, ids, scores);
     if (app->format != CLI_JSON && (cli_flag(app, "sum") || cli_flag(app, "bpb"))) {
         char text[CLI_SHORT_TEXT];
         cli_format_number(cli_flag(app, "sum") ? sum : bpb, text);
@@ -349,15 +418,20 @@ int cli_logprobs(cli_app *app)
     cli_asked asked;
     tinkc_tokens ids = { 0 };
     tinkc_error err = { 0 };
-    size_t bytes = 0;
+    if (cli_given(app, "text") && app->n_args)
+        return cli_fail(app, "usage", NULL, "give either --text or a file");
+    if (cli_flag(app, "tokens") && cli_flag(app, "messages"))
+        return cli_fail(app, "usage", NULL, "give either --tokens or --messages");
+    if (cli_flag(app, "sum") && cli_flag(app, "bpb"))
+        return cli_fail(app, "usage", "--json has both", "give either --sum or --bpb");
     int bad = cli_open_sampler(app, &asked);
     if (bad)
         return bad;
-    bad = read_scored(app, &asked, &ids, &bytes);
+    bad = read_scored(app, &asked, &ids);
     tinkc_future *f = bad ? NULL : tinkc_logprobs(asked.sampler, ids.data, ids.len, &err);
     if (!bad) {
         if (cli_wait(app, f, "scoring", &err))
-            bad = show_scores(app, &asked, &ids, tinkc_future_logprobs(f, 0, &err), bytes);
+            bad = show_scores(app, &asked, &ids, tinkc_future_logprobs(f, 0, &err));
         else
             bad = cli_fail_error(app, &err, NULL);
     }

@@ -203,6 +203,43 @@ int cli_fail_at(const cli_app *app, const char *file, int line, const char *code
     return cli_report(app, &p);
 }
 
+void cli_bad_lines_begin(cli_bad_lines *b, const cli_app *app)
+{
+    bool json = app->format == CLI_JSON || app->format == CLI_JSONL;
+    *b = (cli_bad_lines){ .app = app, .problems = json ? json_array() : NULL };
+}
+
+void cli_bad_line(cli_bad_lines *b, const char *path, size_t line, const char *code,
+                  const char *message)
+{
+    char *file = cli_escape(path), *text = cli_escape(message);
+    b->n++;
+    if (b->problems)
+        json_array_append_new(b->problems,
+                              json_pack("{s:s,s:I,s:s,s:s,s:s}", "path", file ? file : "", "line",
+                                        (json_int_t)line, "level", "error", "code", code, "message",
+                                        text ? text : ""));
+    else
+        fprintf(stderr, "%s:%zu: %s\n", file ? file : path, line, text ? text : message);
+    free(file);
+    free(text);
+}
+
+int cli_bad_lines_end(cli_bad_lines *b, const char *path, const char *hint)
+{
+    int bad = 0;
+    if (b->n) {
+        cli_problem p = { .code = "data_invalid", .problems = b->problems };
+        (void)snprintf(p.hint, sizeof p.hint, "%s", hint);
+        (void)snprintf(p.message, sizeof p.message, "%.300s%s%zu line%s cannot be used",
+                       path ? path : "", path ? ": " : "", b->n, b->n == 1 ? "" : "s");
+        bad = cli_report(b->app, &p);
+    }
+    json_decref(b->problems);
+    b->problems = NULL;
+    return bad;
+}
+
 int cli_fail_error_at(const cli_app *app, const char *file, int line, const tinkc_error *err,
                       const char *what)
 {

@@ -20,35 +20,23 @@ static const char *plural(size_t n)
 
 /* ---- data ---- */
 
-/* All files as they are read; what cannot be used is told as it is found, or with the error in
- * JSON. */
+/* All files as they are read. */
 typedef struct data_reading {
     cli_sft *s;
     cli_examples *into;
     const cli_data_file *file;
     uint16_t index;
-    size_t n_bad;
-    json_t *problems; /* NULL = they are printed */
+    cli_bad_lines bad;
     bool no_memory;
 } data_reading;
-
-static void tell_problem(data_reading *r, const cli_said *said, size_t line)
-{
-    r->n_bad++;
-    if (r->problems)
-        json_array_append_new(r->problems, json_pack("{s:s,s:I,s:s,s:s}", "path", r->file->path,
-                                                     "line", (json_int_t)line, "code", said->code,
-                                                     "message", said->message));
-    else
-        fprintf(stderr, "%s:%zu: %s\n", r->file->path, line, said->message);
-}
 
 static void take_block(cli_block *b, size_t before, void *user)
 {
     data_reading *r = user;
     for (size_t i = 0; i < b->n_said; i++)
         if (b->said[i].level == CLI_LEVEL_ERROR)
-            tell_problem(r, &b->said[i], before + b->said[i].line);
+            cli_bad_line(&r->bad, r->file->path, before + b->said[i].line, b->said[i].code,
+                         b->said[i].message);
     r->s->n_turning += b->n_turning;
     if (!cli_examples_move(r->into, &b->set, before, r->index))
         r->no_memory = true;
@@ -78,20 +66,6 @@ static int read_examples(data_reading *r, const cli_data_file *f, uint16_t index
     return !bad && r->no_memory ? cli_fail(app, "internal", NULL, "out of memory") : bad;
 }
 
-/* Everything that cannot be used has been seen now. */
-static int fail_unusable(const data_reading *r)
-{
-    cli_problem p = { .code = "data_invalid",
-                      .problems = r->problems,
-                      .hint = "nothing was sent; see: tinkc data check",
-                      .file = __FILE_NAME__,
-                      .line = __LINE__ };
-    (void)snprintf(p.message, sizeof p.message, "%.300s%s%zu line%s cannot be used",
-                   r->s->n_files == 1 ? r->s->files[0].path : "", r->s->n_files == 1 ? ": " : "",
-                   r->n_bad, plural(r->n_bad));
-    return cli_report(r->s->app, &p);
-}
-
 static size_t count_data(const cli_app *app)
 {
     size_t n = app->n_args;
@@ -114,8 +88,7 @@ static int read_all_data(cli_sft *s)
         return cli_fail(app, "usage", "tinkc train sft FILE.jsonl", "no training data was given");
     s->files = calloc(s->n_files + 1, sizeof *s->files);
     data_reading r = { .s = s };
-    if (app->format == CLI_JSON || app->format == CLI_JSONL)
-        r.problems = json_array();
+    cli_bad_lines_begin(&r.bad, app);
     for (size_t i = 0; !bad && s->files && i < s->n_files; i++) {
         bad = cli_data_open(app, data_name(app, i), &s->files[i]);
         if (!bad)
@@ -128,10 +101,11 @@ static int read_all_data(cli_sft *s)
             bad = read_examples(&r, &f, 0, &s->test);
         cli_data_close(&f);
     }
-    if (!bad && r.n_bad)
-        bad = fail_unusable(&r);
-    json_decref(r.problems);
-    return bad;
+    if (bad) /* which was told; the lines were, too */
+        r.bad.n = 0;
+    const char *only = s->n_files == 1 ? s->files[0].path : NULL;
+    int unusable = cli_bad_lines_end(&r.bad, only, "nothing was sent; see: tinkc data check");
+    return bad ? bad : unusable;
 }
 
 /* The first --test-size of the first shuffle become the test set; the rest is trained on. */

@@ -849,6 +849,36 @@ def local_work():
            for s, m in (((), own), (("-s", "Be brief."), {"messages": [ask]}), (("-s", "Be brief."), other))]
     check("the same with --messages", one[0] == one[1] != one[2], one)
     exits(6, *how, stdin="{broken\n", env=env, says="-:1:")
+    in_file = pathlib.Path(home, "in.jsonl")
+    in_file.write_text('\ufeff{"prompt": "x"}\n{broken\n\n[1]\n', encoding="utf-8")
+    gone = {"TINKER_BASE_URL": "http://127.0.0.1:9", "TINKER_API_KEY": "tml-x"}
+    r = exits(6, "sample", "--batch", in_file, "-m", "m", env=gone, says=f"{in_file}:2:")
+    check("every broken line before anything is sent", f"{in_file}:4: not an object" in r.stderr and "2 lines cannot be used" in r.stderr, r)
+    r = exits(6, "sample", "--batch", in_file, "-m", "m", "--json", env=gone)
+    check("as JSON", [p["line"] for p in json.loads(r.stderr)["error"]["problems"]] == [2, 4], r)
+    bad_fields = [{"max_tokens": 0}, {"max_tokens": 1 << 40}, {"temperature": "hot"}, {"temperature": -1}, {"top_p": 2}, {"top_k": 1.5}, {"seed": "x"},
+                  {"stop": [1]}, {"num_samples": 0}]
+    r = tinkc(*how, stdin="".join(json.dumps(dict(f, prompt="x")) + "\n" for f in bad_fields), env=env)
+    got = [json.loads(l) for l in r.stdout.splitlines()]
+    check("fields that make no sense", r.returncode == 9 and all(list(f)[0] in v["error"] for f, v in zip(bad_fields, got)) and len(got) == len(bad_fields), r)
+    for args, says in ((("--raw", "-s", "a", "x"), "no place for --system"), (("--raw", "--messages", "-"), "no place for --messages"),
+                       (("--resume", "x"), "--resume needs --batch"), (("-j", "3", "x"), "--jobs needs --batch"), (("--batch", "-", "x"), "more than one prompt"),
+                       (("--batch", "-", "--drop-system"), "--as-conversation"), (("--batch", "-", "--stream"), "cannot be had"),
+                       (("--batch", "-", "-j", "0"), "from 1 to 2000")):
+        exits(2, "sample", *args, "-m", "m", env=gone, says=says)
+    ids = pathlib.Path(home, "ids.json")
+    ids.write_text("[1, 2]")
+    exits(2, "sample", "--local", "--prompt-file", ids, "-s", "a", env=env, says="holds token ids")
+    check("raw is the model's choice", tinkc("sample", "--local", "--raw", "--max-tokens", "1", "x", env=env).returncode == 0)
+    in_file.write_text('{"prompt": "x"}\n' * 3)
+    full = subprocess.run([build / "tinkc", *how[:-1], in_file, "-o", "/dev/full"], env={k: v for k, v in dict(base_env, **env).items() if v}, cwd=home,
+                          capture_output=True, text=True)
+    check("a batch and a full disk", full.returncode == 1 and "/dev/full: No space left" in full.stderr, full)
+    scores = [json.loads(tinkc("logprobs", "--local", "--json", *a, stdin=i, env=env).stdout) for a, i in
+              ((("--text", "What is 1 + 1?"), ""), (("--tokens", "-"), json.dumps(json.loads(tinkc("tokenizer", "encode", "--json", "What is 1 + 1?", env=env).stdout)["tokens"])))]
+    check("bits per byte do not depend on how the text was given", scores[0]["bits_per_byte"] == scores[1]["bits_per_byte"] > 0 and
+          scores[0]["tokens"] == scores[1]["tokens"], scores)
+    exits(2, "logprobs", "--local", "--sum", "--bpb", "--text", "x", env=env, says="either")
     r = tinkc("sample", "--local", "--stream", "--temperature", "0", "--max-tokens", "2", "What is 7 + 5?", env=env)
     check("stream", r.returncode == 0 and r.stdout.startswith("12") and "--max-tokens" in r.stderr, r)
     exits(2, "sample", "--local", "--max-tokens", "0", "x", env=env, says="--max-tokens")
