@@ -103,6 +103,7 @@ static void unbind(tinkc_future *f)
     tinkc_queue *done_queue = f->shared.done_queue, *event_queue = f->shared.event_queue;
     f->shared.done_fn = NULL;
     f->shared.event_fn = NULL;
+    f->shared.event_mask = 0; /* a mask without a queue would be a trap for who emits */
     f->shared.done_queue = f->shared.event_queue = NULL;
     pthread_mutex_unlock(&f->shared.lock);
     if (done_queue) {

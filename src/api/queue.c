@@ -257,21 +257,19 @@ void tinkc_queue_free(tinkc_queue *queue)
         return;
     leave_client(queue);
     pthread_mutex_lock(&queue->lock);
-    queue->freed = true;
-    tkc_queue_item *list = queue->first;
-    for (tkc_queue_item *item = list; item; item = item->next)
-        item->queued = false;
-    queue->first = queue->last = NULL;
-    queue->n_items = queue->n_events = 0;
+    queue->freed = true; /* takes nothing more */
     pthread_cond_broadcast(&queue->cond);
-    pthread_mutex_unlock(&queue->lock);
-    while (list) {
-        tkc_queue_item *next = list->next;
-        list->next = list->prev = NULL;
-        if (list->drop)
-            list->drop(list);
-        list = next;
+    while (queue->first) {
+        /* One by one: as soon as an item is off the list, its owner may put it on another. */
+        tkc_queue_item *item = queue->first;
+        unlink_item(queue, item);
+        pthread_mutex_unlock(&queue->lock);
+        if (item->drop)
+            item->drop(item);
+        pthread_mutex_lock(&queue->lock);
     }
+    assert(queue->n_items == 0 && queue->n_events == 0 && !queue->last);
+    pthread_mutex_unlock(&queue->lock);
     tkc_queue_drop(queue);
 }
 
@@ -375,6 +373,7 @@ void tkc_emit(tinkc_client *client, tinkc_future *f, const tinkc_event *event)
     tinkc_queue *queue = NULL;
     if (f) {
         pthread_mutex_lock(&f->shared.lock);
+        assert(!f->shared.event_mask || f->shared.event_queue);
         if (f->shared.event_mask & event->kind) {
             queue = f->shared.event_queue;
             tkc_queue_keep(queue);
@@ -389,6 +388,7 @@ void tkc_emit(tinkc_client *client, tinkc_future *f, const tinkc_event *event)
     }
     queue = NULL;
     pthread_mutex_lock(&client->shared.lock);
+    assert(!client->shared.event_mask || client->shared.event_queue);
     if (client->shared.event_mask & event->kind) {
         queue = client->shared.event_queue;
         tkc_queue_keep(queue);

@@ -477,6 +477,77 @@ static void a_forked_child_looks_without_waiting(void **state)
     tinkc_future_free(f);
 }
 
+/* ---- receivers that go away ---- */
+
+static void no_event(const tinkc_event *e, void *user)
+{
+    (void)e;
+    ++*(int *)user;
+}
+
+/* The I/O thread may be in the middle of telling when the handle goes. */
+static void an_event_after_the_free_goes_nowhere(void **state)
+{
+    fixture *x = *state;
+    int called = 0;
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    tinkc_future *f = step(x);
+    assert_true(tinkc_future_on_event(f, queue, ~0u, no_event, &called, &x->err));
+    tkc_future_keep(f); /* as the I/O thread does */
+    tinkc_future_free(f);
+    (void)tinkc_mock_settle(x->mock, 30000, &x->err);
+    tkc_emit(x->client, f, &(tinkc_event){ .kind = TINKC_EVENT_RETRY, .text = "late" });
+    tkc_future_drop(f);
+    while (tinkc_queue_run(queue, 0, &x->err) > 0)
+        ;
+    assert_int_equal(called, 0);
+    tinkc_queue_free(queue);
+}
+
+static void count_call(tinkc_future *f, void *user)
+{
+    (void)f;
+    ++*(int *)user;
+}
+
+static void *free_queue(void *queue)
+{
+    tinkc_queue_free(queue);
+    return NULL;
+}
+
+/* One thread frees a queue while another moves what waits in it to a second one: each callback runs
+ * once, there. */
+static void callbacks_move_from_a_queue_that_is_freed(void **state)
+{
+    enum { N = 64, ROUNDS = 40 };
+    fixture *x = *state;
+    tinkc_future *all[N];
+    for (int round = 0; round < ROUNDS; round++) {
+        int calls[N] = { 0 };
+        tinkc_queue *from = tinkc_queue_new(x->client, &x->err);
+        tinkc_queue *to = tinkc_queue_new(x->client, &x->err);
+        for (int i = 0; i < N; i++)
+            all[i] = tinkc_capabilities_get(x->client, &x->err);
+        assert_true(tinkc_future_wait_all(all, N, 30000, &x->err));
+        for (int i = 0; i < N; i++)
+            tinkc_future_on_done(all[i], from, count_call, &calls[i], &x->err);
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, free_queue, from), 0);
+        for (int i = 0; i < N; i++)
+            tinkc_future_on_done(all[i], to, count_call, &calls[i], &x->err);
+        pthread_join(thread, NULL);
+        while (tinkc_queue_run(to, 0, &x->err) > 0)
+            ;
+        assert_ok(&x->err);
+        for (int i = 0; i < N; i++) {
+            assert_int_equal(calls[i], 1);
+            tinkc_future_free(all[i]);
+        }
+        tinkc_queue_free(to);
+    }
+}
+
 /* ---- waits without an end can be seen ---- */
 
 static void settle(fixture *x)
@@ -641,6 +712,8 @@ int main(void)
         cmocka_unit_test(waiting_on_the_io_thread_is_refused),
         WITH(a_forked_child_may_only_free, setup),
         WITH(a_forked_child_looks_without_waiting, setup),
+        WITH(an_event_after_the_free_goes_nowhere, setup),
+        WITH(callbacks_move_from_a_queue_that_is_freed, setup),
         WITH(trouble_while_polling_is_seen, setup),
         WITH(trouble_while_sending_is_seen, setup),
         cmocka_unit_test(c10_abandoned_clients_leave_nothing),
