@@ -9,7 +9,6 @@
 static const tkc_dl_symbol symbols[] = {
     { "MHD_start_daemon", offsetof(tke_mhd, start) },
     { "MHD_stop_daemon", offsetof(tke_mhd, stop) },
-    { "MHD_quiesce_daemon", offsetof(tke_mhd, quiesce) },
     { "MHD_create_response_from_buffer", offsetof(tke_mhd, from_buffer) },
     { "MHD_create_response_from_callback", offsetof(tke_mhd, from_callback) },
     { "MHD_add_response_header", offsetof(tke_mhd, add_header) },

@@ -10,7 +10,6 @@ typedef struct tke_mhd {
     struct MHD_Daemon *(*start)(unsigned int flags, uint16_t port, MHD_AcceptPolicyCallback apc,
                                 void *apc_cls, MHD_AccessHandlerCallback dh, void *dh_cls, ...);
     void (*stop)(struct MHD_Daemon *);
-    MHD_socket (*quiesce)(struct MHD_Daemon *);
     struct MHD_Response *(*from_buffer)(size_t size, void *buffer, enum MHD_ResponseMemoryMode);
     struct MHD_Response *(*from_callback)(uint64_t size, size_t block_size,
                                           MHD_ContentReaderCallback reader, void *cls,

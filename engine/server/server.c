@@ -612,11 +612,9 @@ bool tinkc_server_stop(tinkc_server *server, int64_t grace_ms, tinkc_error *err)
     pthread_mutex_unlock(&h->lock);
     if (!first)
         return tinkc_server_wait(server, TINKC_FOREVER, err);
-    /* New connections are refused from here on. The descriptor stays open until the library's
-     * threads have ended: one of them may still be about to take it out of its epoll set. */
-    MHD_socket listener = h->mhd->quiesce(h->daemon);
-    if (listener >= 0)
-        (void)shutdown(listener, SHUT_RDWR);
+    /* New requests are answered 503 from here on. The library could stop listening at once, but
+     * its threads and that call both take the socket out of an epoll set, and it aborts the process
+     * when the threads were first. */
     cancel_active(h, true); /* polls are no work; their askers come back */
     bool clean = drained(h, grace_ms);
     if (!clean) {
@@ -627,8 +625,6 @@ bool tinkc_server_stop(tinkc_server *server, int64_t grace_ms, tinkc_error *err)
             cancel_active(h, false);
     }
     h->mhd->stop(h->daemon);
-    if (listener >= 0)
-        close(listener);
     if (h->socket_path)
         (void)unlink(h->socket_path);
     pthread_mutex_lock(&h->lock);

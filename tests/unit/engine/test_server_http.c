@@ -1,5 +1,6 @@
 /* test_server_http.c - the server over real sockets: keys, limits, events, archives, stopping. */
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -528,36 +529,59 @@ static void archives(void **state)
     tinkc_server_free(server);
 }
 
-/* Those who begin a download and do not read on keep nobody else from his. */
-static void slow_readers(void **state)
+/* A run with a checkpoint "a" of some megabytes. */
+static const char *large_checkpoint(void)
 {
-    (void)state;
-    enum { SLOW = 5 };
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 256, 1));
     const char *promise = service_json(t, 200, "POST", "/api/v1/save_weights",
                                        "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"a\"}", model);
     service_wait(t, json_field(promise, "request_id"));
-    char path[200], head[300], token[40], byte;
+    return model;
+}
+
+/* Over a socket with small buffers, so that whoever does not read holds his archive up. */
+static tinkc_server *serve_archive(char path_of_archive[static 100])
+{
+    char path[200], head[300];
+    const char *model = large_checkpoint();
     snprintf(path, sizeof path, "%s/socket", scratch);
-    tinkc_server *server = serve(&(tinkc_serve_options){ .unix_socket = path }); /* small buffers */
+    tinkc_server *server = serve(&(tinkc_serve_options){ .unix_socket = path });
     snprintf(head, sizeof head,
              "GET /api/v1/training_runs/%s/checkpoints/weights/a/archive HTTP/1.1", model);
-    int fd = dial(server), slow[SLOW];
+    int fd = dial(server);
     tkc_buf got = talk(fd, head, "", 0);
     const char *at = strstr(got.data, "/api/v1/archives/");
     assert_non_null(at);
-    snprintf(token, sizeof token, "%.32s", at + strlen("/api/v1/archives/"));
+    snprintf(path_of_archive, 100, "%.*s", (int)strcspn(at, "\r\n"), at);
     tkc_buf_free(&got);
-    int n =
-        snprintf(head, sizeof head, "GET /api/v1/archives/%s HTTP/1.1\r\nHost: x\r\n\r\n", token);
-    for (int i = 0; i < SLOW; i++) {
-        slow[i] = dial(server);
-        assert_int_equal(send(slow[i], head, (size_t)n, MSG_NOSIGNAL), n);
-        assert_int_equal(recv(slow[i], &byte, 1, 0), 1);
-    }
-    snprintf(head, sizeof head, "GET /api/v1/archives/%s HTTP/1.1", token);
-    got = talk(fd, head, "", 0);
+    close(fd);
+    return server;
+}
+
+/* Asks for it and reads one byte of the answer. */
+static int begin_to_read(const tinkc_server *server, const char *archive)
+{
+    char request[300], byte;
+    int fd = dial(server);
+    int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", archive);
+    assert_int_equal(send(fd, request, (size_t)n, MSG_NOSIGNAL), n);
+    assert_int_equal(recv(fd, &byte, 1, 0), 1);
+    return fd;
+}
+
+/* Those who begin a download and do not read on keep nobody else from his. */
+static void slow_readers(void **state)
+{
+    (void)state;
+    enum { SLOW = 5 };
+    char archive[100], head[300];
+    tinkc_server *server = serve_archive(archive);
+    int fd = dial(server), slow[SLOW];
+    for (int i = 0; i < SLOW; i++)
+        slow[i] = begin_to_read(server, archive);
+    snprintf(head, sizeof head, "GET %s HTTP/1.1", archive);
+    tkc_buf got = talk(fd, head, "", 0);
     assert_true(got.len > 2 << 20);
     tkc_buf_free(&got);
     for (int i = 0; i < SLOW; i++)
@@ -596,8 +620,42 @@ static void stops_with_open_polls(void **state)
     tinkc_server_free(server);
 }
 
-/* Threads of the HTTP library look at the listening descriptor until they have ended: closing it
- * before is a race that a sanitizer sees, and that may hit a descriptor opened meanwhile. */
+static void *stop_server(void *server)
+{
+    tinkc_error err = { 0 };
+    return tinkc_server_stop(server, 120000, &err) ? server : NULL;
+}
+
+/* What has begun comes to its end; what comes now is told so. */
+static void answers_while_it_stops(void **state)
+{
+    (void)state;
+    char archive[100], piece[4096];
+    tinkc_server *server = serve_archive(archive);
+    int slow = begin_to_read(server, archive);
+    pthread_t stopper;
+    void *clean;
+    assert_int_equal(pthread_create(&stopper, NULL, stop_server, server), 0);
+    for (bool stopping = false; !stopping;) {
+        int fd = dial(server);
+        tkc_buf got = talk(fd, "GET /api/v1/healthz HTTP/1.1", "", 0);
+        stopping = strncmp(got.data, "HTTP/1.1 503", 12) == 0;
+        assert_true(stopping || strncmp(got.data, "HTTP/1.1 200", 12) == 0);
+        tkc_buf_free(&got);
+        close(fd);
+    }
+    size_t len = 0;
+    for (ssize_t n; (n = recv(slow, piece, sizeof piece, 0)) > 0;)
+        len += (size_t)n;
+    assert_true(len > 2 << 20);
+    assert_int_equal(pthread_join(stopper, &clean), 0);
+    assert_non_null(clean);
+    close(slow);
+    tinkc_server_free(server);
+}
+
+/* Threads of the HTTP library look at the listening descriptor until they have ended: whoever takes
+ * it away from them before races with them. */
 static void stops_while_the_threads_are_busy(void **state)
 {
     (void)state;
@@ -639,6 +697,7 @@ int main(void)
         cmocka_unit_test(slow_readers),
         cmocka_unit_test(archives),
         cmocka_unit_test(stops_with_open_polls),
+        cmocka_unit_test(answers_while_it_stops),
         cmocka_unit_test(stops_while_the_threads_are_busy),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
