@@ -29,6 +29,11 @@ typedef struct tke_seq { /* one sample of a request */
     bool stopped;
     int32_t next_token; /* drawn by the step at hand */
     float next_logprob;
+    int32_t *next_topk; /* [k]; NULL if nobody asks */
+    float *next_topk_logprobs;
+    int32_t *topk; /* [n, k] */
+    float *topk_logprobs;
+    size_t cap_topk, cap_topk_logprobs;
     bool bad; /* there was nothing to draw from */
 } tke_seq;
 

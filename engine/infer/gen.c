@@ -65,12 +65,16 @@ static bool copy_request(tke_gen *g, tinkc_error *err)
 static bool make_results(tke_gen *g, tinkc_error *err)
 {
     tke_gen_request *r = &g->r;
-    size_t k = r->topk_prompt_logprobs;
+    size_t k = r->topk_prompt_logprobs, top = r->topk_sample_logprobs;
     g->seqs = tkc_arena_array(&g->arena, r->n_samples, sizeof *g->seqs, err);
     for (size_t i = 0; g->seqs && i < r->n_samples; i++) {
         g->seqs[i].gen = g;
         g->seqs[i].sample = (uint32_t)i;
         tkc_buf_init(&g->seqs[i].tail, NULL, TKC_BUF_NO_MAX);
+        if (top) {
+            g->seqs[i].next_topk = tkc_arena_array(&g->arena, top, sizeof(int32_t), err);
+            g->seqs[i].next_topk_logprobs = tkc_arena_array(&g->arena, top, sizeof(float), err);
+        }
     }
     if (!r->prompt_logprobs && !k)
         return !tkc_failed(err);
@@ -111,6 +115,8 @@ void tke_gen_destroy(tke_gen *g)
         assert(!s->n_blocks && s->state != TKE_SEQ_RUNNING);
         tkc_release(NULL, s->tokens, s->cap * sizeof *s->tokens);
         tkc_release(NULL, s->logprobs, s->cap_logprobs * sizeof *s->logprobs);
+        tkc_release(NULL, s->topk, s->cap_topk * sizeof *s->topk);
+        tkc_release(NULL, s->topk_logprobs, s->cap_topk_logprobs * sizeof *s->topk_logprobs);
         tkc_release(NULL, s->blocks, s->cap_blocks * sizeof *s->blocks);
         tkc_buf_free(&s->tail);
     }
@@ -214,6 +220,23 @@ static bool stops_at_bytes(tke_seq *s, int32_t token, tinkc_error *err)
     return found;
 }
 
+/* What stands beside the token that is about to be appended. */
+static void append_topk(tke_seq *s, tinkc_error *err)
+{
+    size_t k = s->gen->r.topk_sample_logprobs, n = s->n * k;
+    int32_t *tokens = tkc_grow(NULL, s->topk, &s->cap_topk, n + k, sizeof *tokens, err);
+    if (tokens)
+        s->topk = tokens;
+    float *logprobs =
+        tkc_grow(NULL, s->topk_logprobs, &s->cap_topk_logprobs, n + k, sizeof *logprobs, err);
+    if (logprobs)
+        s->topk_logprobs = logprobs;
+    if (!tokens || !logprobs)
+        return;
+    memcpy(tokens + n, s->next_topk, k * sizeof *tokens);
+    memcpy(logprobs + n, s->next_topk_logprobs, k * sizeof *logprobs);
+}
+
 void tke_seq_append(tke_seq *s, int32_t token, float logprob)
 {
     tke_gen *g = s->gen;
@@ -226,6 +249,8 @@ void tke_seq_append(tke_seq *s, int32_t token, float logprob)
         tkc_grow(NULL, s->logprobs, &s->cap_logprobs, s->n + 1, sizeof *logprobs, &err);
     if (logprobs)
         s->logprobs = logprobs;
+    if (s->next_topk)
+        append_topk(s, &err);
     bool stop = false;
     if (!tkc_failed(&err)) {
         s->tokens[s->n] = token;
@@ -266,7 +291,8 @@ tke_sequence tke_gen_sequence(const tke_gen *g, size_t sample)
     if (sample >= g->r.n_samples)
         return (tke_sequence){ 0 };
     const tke_seq *s = &g->seqs[sample];
-    return (tke_sequence){ s->tokens, s->logprobs, s->n, s->state == TKE_SEQ_DONE, s->stopped };
+    return (tke_sequence){ s->tokens, s->logprobs,     s->n, s->state == TKE_SEQ_DONE, s->stopped,
+                           s->topk,   s->topk_logprobs };
 }
 
 const float *tke_gen_prompt_logprobs(const tke_gen *g)

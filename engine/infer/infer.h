@@ -51,6 +51,7 @@ typedef struct tke_gen_request {
     bool never_stop; /* stop = []: not even at the model's own ends */
     bool prompt_logprobs;
     size_t topk_prompt_logprobs;
+    size_t topk_sample_logprobs; /* beside each token that is drawn, the likeliest */
     tke_token_bytes_fn *token_bytes;
     void *token_user;
     void *user; /* for you: tke_gen_user */
@@ -78,6 +79,9 @@ typedef struct tke_sequence {
     size_t n;
     bool done;
     bool stopped; /* by a stop rule; else by length */
+    const int32_t
+        *topk_tokens; /* [n, topk_sample_logprobs], at temperature 1; NULL if not asked for */
+    const float *topk_logprobs;
 } tke_sequence;
 
 void *tke_gen_user(const tke_gen *);

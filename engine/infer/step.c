@@ -222,6 +222,9 @@ static void draw_one(const tke_infer *e, tke_seq *s, const float *z, tke_norm no
     s->bad =
         !tke_sample_draw(z, tke_model_config(e->model)->vocab, norm, &r->rule, r->seed, s->sample,
                          (uint32_t)s->n, space, &s->next_token, &s->next_logprob, &err);
+    if (s->next_topk && !s->bad)
+        tke_top_k(z, tke_model_config(e->model)->vocab, norm, r->topk_sample_logprobs, s->next_topk,
+                  s->next_topk_logprobs);
 }
 
 typedef struct draw_job {

@@ -373,26 +373,23 @@ bool tke_sample_target(tke_call *call, const tkc_sample_request *in, tke_job *jo
     return usable;
 }
 
-/* Locks: needs svc->lock. */
-static bool has_room(const tke_service *svc)
+/* Locks: needs svc->lock. For n more? */
+static bool has_room(const tke_service *svc, size_t n)
 {
-    return (int64_t)svc->n_samples < svc->set.max_sample_queue &&
+    return (int64_t)(svc->n_samples + n) <= svc->set.max_sample_queue &&
            svc->result_bytes <= svc->set.result_store_bytes &&
            (int64_t)svc->n_sample_tokens <= svc->set.max_queued_tokens;
 }
 
 /* Locks: needs svc->lock. Puts a new sample into the queue. */
-static bool enqueue(tke_service *svc, tke_job *job)
+static void enqueue(tke_service *svc, tke_job *job)
 {
-    if (!has_room(svc))
-        return false;
     svc->n_samples++;
     svc->n_sample_tokens += job->in.sample.gen.n_prompt;
     job->next = NULL;
     *svc->samples_end = job;
     svc->samples_end = &job->next;
     pthread_cond_signal(&svc->work);
-    return true;
 }
 
 /* Newer clients (from 0.30) want a name for each sequence with the promise. */
@@ -441,7 +438,8 @@ static void submit_sample(tke_call *call, const tkc_sample_request *in, tke_job 
         status = tke_hash_eq(before->hash, job->hash) ? 200 : 400;
     } else if (!job->request_id) {
         status = 503;
-    } else if (enqueue(svc, job)) {
+    } else if (has_room(svc, 1)) {
+        enqueue(svc, job);
         tke_job_keep(job);
         if (!tke_job_publish(job, &call->err))
             job->in.sample.cancelled = true, status = 503;
@@ -461,34 +459,49 @@ static void submit_sample(tke_call *call, const tkc_sample_request *in, tke_job 
         send_promise(call, id, in->num_samples);
 }
 
-void tke_sample_stream(tke_call *call, tke_job *job, const tke_stream_style *style, void *user)
+/* There will be no stream: nobody but the styles knows what their users hold. */
+static void give_up(tke_job *const *jobs, size_t n, const tke_stream_style *style,
+                    const tinkc_error *why)
+{
+    tinkc_error ignored = { 0 };
+    tkc_buf unsent;
+    tkc_buf_init(&unsent, jobs[0]->svc->a, TKC_BUF_NO_MAX);
+    for (size_t i = 0; i < n; i++)
+        (void)style->end(jobs[i]->in.sample.stream_user, NULL, why, &unsent, &ignored);
+    tkc_buf_free(&unsent);
+}
+
+void tke_sample_stream(tke_call *call, tke_job *const *jobs, size_t n,
+                       const tke_stream_style *style)
 {
     tke_service *svc = call->svc;
     tinkc_error why = { 0 };
-    tkc_buf unsent;
     pthread_mutex_lock(&svc->lock);
-    bool full = !has_room(svc);
+    bool full = !has_room(svc, n);
     pthread_mutex_unlock(&svc->lock);
-    job->in.sample.stream = full ? NULL : tke_stream_new(call, style, user);
-    if (!job->in.sample.stream) {
-        tkc_buf_init(&unsent, svc->a, TKC_BUF_NO_MAX);
-        (void)style->end(user, NULL, &call->err, &unsent, &why);
-        tkc_buf_free(&unsent);
+    tke_stream *stream = full ? NULL : tke_stream_new(call, style, n);
+    if (!stream) {
+        give_up(jobs, n, style, &call->err);
         if (full)
             tke_refuse(call, 429, "busy", "Too many samples are waiting; slow down");
         else
             tke_refuse(call, 503, "memory", "out of memory");
         return;
     }
-    tke_job_keep(job);
     pthread_mutex_lock(&svc->lock);
-    bool queued = enqueue(svc, job);
-    pthread_mutex_unlock(&svc->lock);
-    if (!queued) {
-        tkc_fail(&why, TINKC_E_RATE_LIMITED, "too many samples are waiting");
-        tke_stream_end(job->in.sample.stream, NULL, &why);
-        tke_job_drop(job);
+    bool room = has_room(svc, n); /* others may have come meanwhile */
+    for (size_t i = 0; i < n; i++) {
+        jobs[i]->in.sample.stream = stream;
+        if (room) {
+            tke_job_keep(jobs[i]);
+            enqueue(svc, jobs[i]);
+        }
     }
+    pthread_mutex_unlock(&svc->lock);
+    if (!room)
+        tkc_fail(&why, TINKC_E_RATE_LIMITED, "too many samples are waiting");
+    for (size_t i = 0; i < n && !room; i++)
+        tke_stream_end(jobs[i], NULL, &why);
 }
 
 static void start_stream(tke_call *call, const tkc_sample_request *in, tke_job *job)
@@ -497,9 +510,9 @@ static void start_stream(tke_call *call, const tkc_sample_request *in, tke_job *
         refuse(call, "A stream has one sample and no prompt logprobs");
         return;
     }
-    void *user = tke_stream_native_user(job, &call->err);
-    if (user)
-        tke_sample_stream(call, job, &tke_stream_native, user);
+    job->in.sample.stream_user = tke_stream_native_user(job, &call->err);
+    if (job->in.sample.stream_user)
+        tke_sample_stream(call, &job, 1, &tke_stream_native);
     else
         refuse_memory(call);
 }

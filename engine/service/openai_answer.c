@@ -7,6 +7,10 @@
  */
 #include "service/openai.h"
 
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+
 void tke_openai_error(tkc_buf *out, int32_t status, const char *code, const char *param,
                       const char *text, tinkc_error *err)
 {
@@ -31,29 +35,87 @@ void tke_openai_error(tkc_buf *out, int32_t status, const char *code, const char
     tkc_jsonw_end(&w);
 }
 
+/* ---- life ---- */
+
+tke_openai_answer *tke_openai_answer_new(const tinkc_allocator *a, const tke_openai_answer *like,
+                                         size_t n_parts, size_t n_choices, tinkc_error *err)
+{
+    tkc_arena arena;
+    tkc_arena_init(&arena, a, 0);
+    tke_openai_answer *x = tkc_arena_alloc(&arena, sizeof *x, err);
+    tke_openai_part *parts = tkc_arena_array(&arena, n_parts, sizeof *parts, err);
+    const char *model = tkc_arena_cstr(&arena, like->model, err);
+    for (size_t i = 0; parts && i < n_parts && !tkc_failed(err); i++) {
+        tke_openai_part *p = &parts[i];
+        p->answer = x;
+        p->index = i * n_choices;
+        p->choices = tkc_arena_array(&arena, n_choices, sizeof *p->choices, err);
+        tkc_buf_init(&p->text, a, TKC_BUF_NO_MAX);
+        for (size_t k = 0; p->choices && k < n_choices; k++)
+            tkc_buf_init(&p->choices[k].held, a, TKC_BUF_NO_MAX);
+    }
+    if (tkc_failed(err)) {
+        tkc_arena_free(&arena);
+        return NULL;
+    }
+    *x = *like;
+    x->arena = arena;
+    x->model = model;
+    x->parts = parts;
+    x->n_parts = x->n_left = n_parts;
+    return x;
+}
+
+void tke_openai_answer_free(tke_openai_answer *a, size_t n_choices)
+{
+    for (size_t i = 0; i < a->n_parts; i++) {
+        tkc_buf_free(&a->parts[i].text);
+        for (size_t k = 0; k < n_choices; k++)
+            tkc_buf_free(&a->parts[i].choices[k].held);
+    }
+    tkc_arena arena = a->arena; /* it is in there itself */
+    tkc_arena_free(&arena);
+}
+
+/* A part is over, for good or ill. True: it was the last, and the answer can be ended. */
+static bool part_over(tke_openai_part *p, const tke_gen *gen, const tinkc_error *why)
+{
+    tke_openai_answer *a = p->answer;
+    assert(a->n_left > 0);
+    if (why && !tkc_failed(&a->failed))
+        a->failed = *why;
+    if (why && !tkc_failed(&a->failed))
+        tkc_fail(&a->failed, TINKC_E_SERVER, "the sample failed");
+    a->prompt_tokens += (int64_t)p->job->in.sample.gen.n_prompt;
+    for (size_t i = 0; gen && i < tke_gen_n_samples(gen); i++)
+        a->made += (int64_t)tke_gen_sequence(gen, i).n;
+    return --a->n_left == 0;
+}
+
 /* ---- text ---- */
 
-static bool is_end(const tke_openai_answer *a, int32_t token)
+static bool is_end(const tke_openai_part *p, int32_t token)
 {
-    const tke_gen_request *r = &a->job->in.sample.gen;
+    const tke_gen_request *r = &p->job->in.sample.gen;
     for (size_t i = 0; i < r->n_stop_tokens; i++)
         if (r->stop_tokens[i] == token)
             return true;
-    return tke_model_is_eos(a->job->in.sample.base->model, token);
+    return tke_model_is_eos(p->job->in.sample.base->model, token);
 }
 
 /* The bytes of what is new in a sequence, behind those that are held. */
-static void take_tokens(tke_openai_answer *a, tke_sequence q, bool last, tinkc_error *err)
+static void take_tokens(const tke_openai_part *p, tke_openai_choice *c, tke_sequence q, bool last,
+                        tinkc_error *err)
 {
-    const tke_gen_request *r = &a->job->in.sample.gen;
-    for (; a->n_seen < q.n; a->n_seen++) {
+    const tke_gen_request *r = &p->job->in.sample.gen;
+    for (; c->n_seen < q.n; c->n_seen++) {
         const char *bytes;
-        int32_t token = q.tokens[a->n_seen];
-        if (last && q.stopped && a->n_seen + 1 == q.n && is_end(a, token))
+        int32_t token = q.tokens[c->n_seen];
+        if (last && q.stopped && c->n_seen + 1 == q.n && is_end(p, token))
             continue;
         size_t n = r->token_bytes(r->token_user, token, &bytes);
         if (n)
-            tkc_buf_add(&a->held, bytes, n, err);
+            tkc_buf_add(&c->held, bytes, n, err);
     }
 }
 
@@ -85,27 +147,221 @@ static size_t certain(const tke_gen_request *r, tinkc_str s)
 }
 
 /* Moves text that is certain from held to *text. */
-static void take_text(tke_openai_answer *a, tke_sequence q, bool last, tkc_buf *text,
-                      tinkc_error *err)
+static void take_text(const tke_openai_part *p, tke_openai_choice *c, tke_sequence q, bool last,
+                      tkc_buf *text, tinkc_error *err)
 {
-    const tke_gen_request *r = &a->job->in.sample.gen;
-    take_tokens(a, q, last, err);
-    tinkc_str held = tkc_buf_view(&a->held);
+    const tke_gen_request *r = &p->job->in.sample.gen;
+    take_tokens(p, c, q, last, err);
+    tinkc_str held = tkc_buf_view(&c->held);
     size_t n = held.len == 0 ? 0
                : !last       ? certain(r, held)
                : q.stopped   ? find_stop(r, held)
                              : held.len;
     tke_utf8_clean(text, tkc_strn(held.data, n), err);
+    c->n_sent += n;
     if (last)
         n = held.len;
     if (n)
-        memmove(a->held.data, a->held.data + n, held.len - n);
-    a->held.len -= n;
+        memmove(c->held.data, c->held.data + n, held.len - n);
+    c->held.len -= n;
+}
+
+/* The prompt's own text, in front of a choice that is to repeat it. */
+static void take_echo(const tke_openai_part *p, tkc_buf *text, tinkc_error *err)
+{
+    const tke_gen_request *r = &p->job->in.sample.gen;
+    tkc_buf raw;
+    tkc_buf_init(&raw, p->answer->arena.a, TKC_BUF_NO_MAX);
+    for (size_t i = 0; i < r->n_prompt && !tkc_failed(err); i++) {
+        const char *bytes;
+        size_t n = r->token_bytes(r->token_user, r->prompt[i], &bytes);
+        if (n)
+            tkc_buf_add(&raw, bytes, n, err);
+    }
+    tke_utf8_clean(text, tkc_buf_view(&raw), err);
+    tkc_buf_free(&raw);
 }
 
 static tinkc_str text_of(const tkc_buf *b)
 {
     return tkc_strn(b->data ? b->data : "", b->len);
+}
+
+/* ---- log-probs ---- */
+
+typedef struct told { /* a token, and what stands beside it */
+    int32_t token;
+    float logprob; /* NaN: the first of a prompt */
+    const int32_t *top;
+    const float *top_logprobs;
+} told;
+
+/* The i-th token of a choice, those of an echo first. */
+static told told_at(const tke_openai_part *p, const tke_gen *gen, tke_sequence q, size_t i)
+{
+    const tke_openai_answer *a = p->answer;
+    const tke_gen_request *r = &p->job->in.sample.gen;
+    size_t n_echo = a->echo ? r->n_prompt : 0;
+    if (i >= n_echo) {
+        i -= n_echo;
+        return (told){ q.tokens[i], q.logprobs[i], a->top ? q.topk_tokens + i * a->top : NULL,
+                       a->top ? q.topk_logprobs + i * a->top : NULL };
+    }
+    const float *logprobs = tke_gen_prompt_logprobs(gen);
+    const int32_t *top = tke_gen_topk_tokens(gen);
+    return (told){ r->prompt[i], logprobs ? logprobs[i] : NAN,
+                   top && a->top && i ? top + i * a->top : NULL,
+                   top && a->top && i ? tke_gen_topk_logprobs(gen) + i * a->top : NULL };
+}
+
+static void write_bytes_as_text(const tke_openai_part *p, tkc_jsonw *w, int32_t token, bool key)
+{
+    const char *bytes = "";
+    tinkc_error err = { 0 };
+    tkc_buf text;
+    size_t n = p->answer->names(p->job->in.sample.gen.token_user, token, &bytes);
+    tkc_buf_init(&text, p->answer->arena.a, TKC_BUF_NO_MAX);
+    tke_utf8_clean(&text, tkc_strn(bytes, n), &err);
+    if (key)
+        tkc_jsonw_key_str(w, text_of(&text));
+    else
+        tkc_jsonw_str(w, text_of(&text));
+    tkc_buf_free(&text);
+}
+
+static void write_logprob(tkc_jsonw *w, float logprob)
+{
+    if (isfinite(logprob))
+        tkc_jsonw_float(w, logprob);
+    else if (isnan(logprob))
+        tkc_jsonw_null(w);
+    else
+        tkc_jsonw_float(w, -9999.0f); /* what JSON can hold */
+}
+
+/* "token", "logprob", "bytes": the members of chats. */
+static void write_token(const tke_openai_part *p, tkc_jsonw *w, int32_t token, float logprob)
+{
+    const char *bytes = "";
+    size_t n = p->answer->names(p->job->in.sample.gen.token_user, token, &bytes);
+    tkc_jsonw_key(w, "token");
+    write_bytes_as_text(p, w, token, false);
+    tkc_jsonw_key(w, "logprob");
+    write_logprob(w, logprob);
+    tkc_jsonw_key(w, "bytes");
+    tkc_jsonw_array(w);
+    for (size_t i = 0; i < n; i++)
+        tkc_jsonw_i64(w, (unsigned char)bytes[i]);
+    tkc_jsonw_end(w);
+}
+
+static void chat_logprobs(const tke_openai_part *p, tkc_jsonw *w, const tke_gen *gen,
+                          tke_sequence q, size_t from, size_t to)
+{
+    tkc_jsonw_object(w);
+    tkc_jsonw_key(w, "content");
+    tkc_jsonw_array(w);
+    for (size_t i = from; i < to; i++) {
+        told t = told_at(p, gen, q, i);
+        tkc_jsonw_object(w);
+        write_token(p, w, t.token, t.logprob);
+        tkc_jsonw_key(w, "top_logprobs");
+        tkc_jsonw_array(w);
+        for (size_t k = 0; t.top && k < p->answer->top; k++) {
+            tkc_jsonw_object(w);
+            write_token(p, w, t.top[k], t.top_logprobs[k]);
+            tkc_jsonw_end(w);
+        }
+        tkc_jsonw_end(w);
+        tkc_jsonw_end(w);
+    }
+    tkc_jsonw_end(w);
+    tkc_jsonw_key(w, "refusal");
+    tkc_jsonw_null(w);
+    tkc_jsonw_end(w);
+}
+
+static void write_top(const tke_openai_part *p, tkc_jsonw *w, told t)
+{
+    if (!t.top) {
+        tkc_jsonw_null(w);
+        return;
+    }
+    tkc_jsonw_object(w);
+    for (size_t k = 0; k < p->answer->top; k++) {
+        write_bytes_as_text(p, w, t.top[k], true);
+        write_logprob(w, t.top_logprobs[k]);
+    }
+    tkc_jsonw_end(w);
+}
+
+/* Characters that begin in the bytes of a token. */
+static size_t count_chars(const tke_openai_part *p, int32_t token)
+{
+    const tke_gen_request *r = &p->job->in.sample.gen;
+    const char *bytes;
+    size_t chars = 0, n = r->token_bytes(r->token_user, token, &bytes);
+    for (size_t i = 0; i < n; i++)
+        chars += ((unsigned char)bytes[i] & 0xc0) != 0x80;
+    return chars;
+}
+
+static void text_logprobs(const tke_openai_part *p, tke_openai_choice *c, tkc_jsonw *w,
+                          const tke_gen *gen, tke_sequence q, size_t from, size_t to)
+{
+    tkc_jsonw_object(w);
+    tkc_jsonw_key(w, "tokens");
+    tkc_jsonw_array(w);
+    for (size_t i = from; i < to; i++)
+        write_bytes_as_text(p, w, told_at(p, gen, q, i).token, false);
+    tkc_jsonw_end(w);
+    tkc_jsonw_key(w, "token_logprobs");
+    tkc_jsonw_array(w);
+    for (size_t i = from; i < to; i++)
+        write_logprob(w, told_at(p, gen, q, i).logprob);
+    tkc_jsonw_end(w);
+    tkc_jsonw_key(w, "top_logprobs");
+    if (p->answer->top)
+        tkc_jsonw_array(w);
+    else
+        tkc_jsonw_null(w);
+    for (size_t i = from; p->answer->top && i < to; i++)
+        write_top(p, w, told_at(p, gen, q, i));
+    if (p->answer->top)
+        tkc_jsonw_end(w);
+    tkc_jsonw_key(w, "text_offset");
+    tkc_jsonw_array(w);
+    for (size_t i = from; i < to; i++) {
+        tkc_jsonw_i64(w, (int64_t)c->told_chars);
+        c->told_chars += count_chars(p, told_at(p, gen, q, i).token);
+    }
+    tkc_jsonw_end(w);
+    tkc_jsonw_end(w);
+}
+
+/* The member "logprobs": of the tokens that began in the text that has left since the last call. */
+static void write_logprobs(const tke_openai_part *p, tke_openai_choice *c, tkc_jsonw *w,
+                           const tke_gen *gen, tke_sequence q)
+{
+    const tke_openai_answer *a = p->answer;
+    const tke_gen_request *r = &p->job->in.sample.gen;
+    size_t from = c->n_told, n_echo = a->echo ? r->n_prompt : 0;
+    tkc_jsonw_key(w, "logprobs");
+    if (!a->logprobs) {
+        tkc_jsonw_null(w);
+        return;
+    }
+    if (c->n_told < n_echo)
+        c->n_told = n_echo;
+    while (c->n_told - n_echo < q.n && c->told_bytes < c->n_sent) {
+        const char *bytes;
+        c->told_bytes += r->token_bytes(r->token_user, q.tokens[c->n_told - n_echo], &bytes);
+        c->n_told++;
+    }
+    if (a->chat)
+        chat_logprobs(p, w, gen, q, from, c->n_told);
+    else
+        text_logprobs(p, c, w, gen, q, from, c->n_told);
 }
 
 /* ---- the parts of an answer ---- */
@@ -125,19 +381,16 @@ static void write_head(const tke_openai_answer *a, tkc_jsonw *w, const char *obj
     tkc_jsonw_array(w);
 }
 
-static void write_usage(const tke_openai_answer *a, tkc_jsonw *w, const tke_gen *gen)
+static void write_usage(const tke_openai_answer *a, tkc_jsonw *w)
 {
-    int64_t prompt = (int64_t)a->job->in.sample.gen.n_prompt, made = 0;
-    for (size_t i = 0; i < tke_gen_n_samples(gen); i++)
-        made += (int64_t)tke_gen_sequence(gen, i).n;
     tkc_jsonw_key(w, "usage");
     tkc_jsonw_object(w);
     tkc_jsonw_key(w, "prompt_tokens");
-    tkc_jsonw_i64(w, prompt);
+    tkc_jsonw_i64(w, a->prompt_tokens);
     tkc_jsonw_key(w, "completion_tokens");
-    tkc_jsonw_i64(w, made);
+    tkc_jsonw_i64(w, a->made);
     tkc_jsonw_key(w, "total_tokens");
-    tkc_jsonw_i64(w, prompt + made);
+    tkc_jsonw_i64(w, a->prompt_tokens + a->made);
     tkc_jsonw_end(w);
 }
 
@@ -146,13 +399,14 @@ static const char *finish_reason(tke_sequence q)
     return q.stopped ? "stop" : "length";
 }
 
-static void write_choice(const tke_openai_answer *a, tkc_jsonw *w, size_t index, tinkc_str text,
-                         tke_sequence q)
+static void write_choice(tke_openai_part *p, tkc_jsonw *w, size_t i, tinkc_str text,
+                         const tke_gen *gen)
 {
+    tke_sequence q = tke_gen_sequence(gen, i);
     tkc_jsonw_object(w);
     tkc_jsonw_key(w, "index");
-    tkc_jsonw_i64(w, (int64_t)index);
-    if (a->chat) {
+    tkc_jsonw_i64(w, (int64_t)(p->index + i));
+    if (p->answer->chat) {
         tkc_jsonw_key(w, "message");
         tkc_jsonw_object(w);
         tkc_jsonw_key(w, "role");
@@ -164,8 +418,7 @@ static void write_choice(const tke_openai_answer *a, tkc_jsonw *w, size_t index,
         tkc_jsonw_key(w, "text");
         tkc_jsonw_str(w, text);
     }
-    tkc_jsonw_key(w, "logprobs");
-    tkc_jsonw_null(w);
+    write_logprobs(p, &p->choices[i], w, gen, q);
     tkc_jsonw_key(w, "finish_reason");
     tkc_jsonw_cstr(w, finish_reason(q));
     tkc_jsonw_end(w);
@@ -181,32 +434,49 @@ static int32_t fail_whole(const tinkc_error *why, tkc_buf *out, tinkc_error *err
     return status;
 }
 
+/* The choices of one part, kept until all are there: they are told in the order of the prompts. */
+static void keep_choices(tke_openai_part *p, const tke_gen *gen, tinkc_error *err)
+{
+    tkc_buf text;
+    tkc_buf_init(&text, p->answer->arena.a, TKC_BUF_NO_MAX);
+    for (size_t i = 0; i < tke_gen_n_samples(gen) && !tkc_failed(err); i++) {
+        tkc_jsonw w;
+        tkc_buf_clear(&text);
+        if (p->answer->echo)
+            take_echo(p, &text, err);
+        take_text(p, &p->choices[i], tke_gen_sequence(gen, i), true, &text, err);
+        if (i)
+            tkc_buf_cstr(&p->text, ",", err);
+        tkc_jsonw_open(&w, &p->text, err);
+        write_choice(p, &w, i, text_of(&text), gen);
+    }
+    tkc_buf_free(&text);
+}
+
 static int32_t whole_end(void *user, const tke_gen *gen, const tinkc_error *why, tkc_buf *out,
                          tinkc_error *err)
 {
-    tke_openai_answer *a = user;
+    tke_openai_part *p = user;
+    tke_openai_answer *a = p->answer;
+    size_t n_choices = p->job->in.sample.gen.n_samples;
     int32_t status = 200;
     tkc_jsonw w;
-    tkc_buf text;
-    tkc_buf_init(&text, a->held.a, TKC_BUF_NO_MAX);
-    if (why) {
-        status = fail_whole(why, out, err);
+    if (!why)
+        keep_choices(p, gen, err);
+    if (!part_over(p, gen, why))
+        return status;
+    if (tkc_failed(&a->failed)) {
+        status = fail_whole(&a->failed, out, err);
     } else {
         tkc_jsonw_open(&w, out, err);
         write_head(a, &w, a->chat ? "chat.completion" : "text_completion");
-        for (size_t i = 0; i < tke_gen_n_samples(gen) && !tkc_failed(err); i++) {
-            tke_sequence q = tke_gen_sequence(gen, i);
-            a->n_seen = 0;
-            tkc_buf_clear(&text);
-            take_text(a, q, true, &text, err);
-            write_choice(a, &w, i, text_of(&text), q);
-        }
+        for (size_t i = 0; i < a->n_parts; i++)
+            tkc_jsonw_raw(&w, text_of(&a->parts[i].text));
         tkc_jsonw_end(&w);
-        write_usage(a, &w, gen);
+        write_usage(a, &w);
         tkc_jsonw_end(&w);
     }
-    tkc_buf_free(&text);
-    tkc_buf_free(&a->held);
+    tke_openai_answer_free(a, n_choices);
     return status;
 }
 
@@ -227,34 +497,44 @@ static void end_event(tkc_jsonw *w, tkc_buf *out, tinkc_error *err)
     tkc_buf_cstr(out, "\n\n", err);
 }
 
-/* One piece; role: the first of a message; finish NULL = more will come. */
-static void piece_event(const tke_openai_answer *a, bool role, tinkc_str text, const char *finish,
-                        tkc_buf *out, tinkc_error *err)
+typedef struct piece {
+    tinkc_str text;
+    const char *finish; /* NULL = more will come */
+    bool role;          /* the first of a message */
+} piece;
+
+static void piece_event(tke_openai_part *p, size_t i, piece what, const tke_gen *gen, tkc_buf *out,
+                        tinkc_error *err)
 {
+    const tke_openai_answer *a = p->answer;
     tkc_jsonw w;
     begin_event(a, &w, out, err);
     tkc_jsonw_object(&w);
     tkc_jsonw_key(&w, "index");
-    tkc_jsonw_i64(&w, 0);
+    tkc_jsonw_i64(&w, (int64_t)(p->index + i));
     tkc_jsonw_key(&w, a->chat ? "delta" : "text");
     if (a->chat) {
         tkc_jsonw_object(&w);
-        if (role) {
+        if (what.role) {
             tkc_jsonw_key(&w, "role");
             tkc_jsonw_cstr(&w, "assistant");
         }
-        if (!finish) {
+        if (!what.finish) {
             tkc_jsonw_key(&w, "content");
-            tkc_jsonw_str(&w, text);
+            tkc_jsonw_str(&w, what.text);
         }
         tkc_jsonw_end(&w);
     } else {
-        tkc_jsonw_str(&w, text);
+        tkc_jsonw_str(&w, what.text);
     }
-    tkc_jsonw_key(&w, "logprobs");
-    tkc_jsonw_null(&w);
+    if (what.text.len) {
+        write_logprobs(p, &p->choices[i], &w, gen, tke_gen_sequence(gen, i));
+    } else {
+        tkc_jsonw_key(&w, "logprobs");
+        tkc_jsonw_null(&w);
+    }
     tkc_jsonw_key(&w, "finish_reason");
-    tkc_jsonw_cstr(&w, finish);
+    tkc_jsonw_cstr(&w, what.finish);
     tkc_jsonw_end(&w);
     tkc_jsonw_end(&w);
     if (a->usage) {
@@ -264,52 +544,64 @@ static void piece_event(const tke_openai_answer *a, bool role, tinkc_str text, c
     end_event(&w, out, err);
 }
 
-static void send_text(tke_openai_answer *a, tke_sequence q, bool last, tkc_buf *out,
-                      tinkc_error *err)
+/* What is new of one choice; the end of it too, if it has come. */
+static void send_choice(tke_openai_part *p, size_t i, const tke_gen *gen, tkc_buf *out,
+                        tinkc_error *err)
 {
+    tke_openai_choice *c = &p->choices[i];
+    tke_sequence q = tke_gen_sequence(gen, i);
     tkc_buf text;
-    tkc_buf_init(&text, a->held.a, TKC_BUF_NO_MAX);
-    if (a->chat && !a->begun)
-        piece_event(a, true, tkc_str(""), NULL, out, err);
-    a->begun = true;
-    take_text(a, q, last, &text, err);
+    if (c->finished || (q.n == c->n_seen && !q.done))
+        return;
+    tkc_buf_init(&text, p->answer->arena.a, TKC_BUF_NO_MAX);
+    if (p->answer->chat && !c->begun)
+        piece_event(p, i, (piece){ .text = tkc_str(""), .role = true }, gen, out, err);
+    if (p->answer->echo && !c->begun)
+        take_echo(p, &text, err);
+    c->begun = true;
+    take_text(p, c, q, q.done, &text, err);
     if (text.len)
-        piece_event(a, false, text_of(&text), NULL, out, err);
+        piece_event(p, i, (piece){ .text = text_of(&text) }, gen, out, err);
+    if (q.done) {
+        c->finished = true;
+        piece_event(p, i, (piece){ .text = tkc_str(""), .finish = finish_reason(q) }, gen, out,
+                    err);
+    }
     tkc_buf_free(&text);
 }
 
 static void events_tokens(void *user, const tke_gen *gen, tkc_buf *out, tinkc_error *err)
 {
-    tke_openai_answer *a = user;
-    tke_sequence q = tke_gen_sequence(gen, 0);
-    /* A sequence that is over waits for events_end, which knows that its last token may be its end.
-     */
-    if (q.n > a->n_seen && !q.done)
-        send_text(a, q, false, out, err);
+    tke_openai_part *p = user;
+    for (size_t i = 0; i < tke_gen_n_samples(gen); i++)
+        send_choice(p, i, gen, out, err);
 }
 
 static int32_t events_end(void *user, const tke_gen *gen, const tinkc_error *why, tkc_buf *out,
                           tinkc_error *err)
 {
-    tke_openai_answer *a = user;
+    tke_openai_part *p = user;
+    tke_openai_answer *a = p->answer;
+    size_t n_choices = p->job->in.sample.gen.n_samples;
     tkc_jsonw w;
-    if (why) {
+    if (!why)
+        events_tokens(user, gen, out, err);
+    if (!part_over(p, gen, why))
+        return 200;
+    if (tkc_failed(&a->failed)) {
         tkc_buf_cstr(out, "data: ", err);
-        (void)fail_whole(why, out, err);
+        (void)fail_whole(&a->failed, out, err);
         tkc_buf_cstr(out, "\n\n", err);
     } else {
-        tke_sequence q = tke_gen_sequence(gen, 0);
-        send_text(a, q, true, out, err);
-        piece_event(a, false, tkc_str(""), finish_reason(q), out, err);
         if (a->usage) {
             begin_event(a, &w, out, err);
             tkc_jsonw_end(&w);
-            write_usage(a, &w, gen);
+            write_usage(a, &w);
             end_event(&w, out, err);
         }
         tkc_buf_cstr(out, "data: [DONE]\n\n", err);
     }
-    tkc_buf_free(&a->held);
+    tke_openai_answer_free(a, n_choices);
     return 200;
 }
 

@@ -220,7 +220,8 @@ typedef struct tke_job {
             tke_checkpoint *checkpoint;
             tke_gen_request gen;
             tke_gen *running;
-            tke_stream *stream;
+            tke_stream *stream; /* NULL: its result is polled for */
+            void *stream_user;  /* the style's, for this job */
             bool cancelled;
         } sample;
     } in;
@@ -560,7 +561,7 @@ void tke_front_sample(tke_call *);
  * parameters; into the queue, to be answered in this style. */
 bool tke_sample_target(tke_call *, const tkc_sample_request *, tke_job *);
 bool tke_sample_fill(tke_call *, const tkc_sample_request *, tke_job *);
-void tke_sample_stream(tke_call *, tke_job *, const tke_stream_style *, void *user);
+void tke_sample_stream(tke_call *, tke_job *const *jobs, size_t n, const tke_stream_style *);
 /* front_openai.c: paths under /v1/. NULL: answered, there is no such path. */
 typedef void tke_front_fn(tke_call *);
 tke_front_fn *tke_openai_find(tke_call *, tinkc_str path);
@@ -672,25 +673,27 @@ void tke_work_samples_stop(tke_service *);
 /* ---- stream.c ---- */
 
 /* How an answer is written. `whole`: with a status of its own and only at the end; else as events,
- * behind a head that goes out at once. Both functions append to out; the worker's thread. */
+ * behind a head that goes out at once. Both functions append to out; the worker's thread, one at a
+ * time for all jobs that one stream answers. */
 struct tke_stream_style {
     bool whole;
     /* What has come since the last call; NULL = nothing before the end. */
     void (*tokens)(void *user, const tke_gen *, tkc_buf *out, tinkc_error *err);
-    /* The last of it, exactly once; why NULL = as the generator says. Gives up what user holds.
-     * Returns the status of a whole answer. */
+    /* The last of a job, exactly once; why NULL = as the generator says. Gives up what user holds.
+     * That of the last job returns the status of a whole answer. */
     int32_t (*end)(void *user, const tke_gen *, const tinkc_error *why, tkc_buf *out,
                    tinkc_error *err);
 };
 extern const tke_stream_style tke_stream_native;
 void *tke_stream_native_user(tke_job *, tinkc_error *err);
 
-/* The stream that answers a call. NULL: call->err says why. */
-tke_stream *tke_stream_new(tke_call *, const tke_stream_style *, void *user);
+/* The stream that answers a call with what n jobs make. NULL: call->err says why. */
+tke_stream *tke_stream_new(tke_call *, const tke_stream_style *, size_t n_jobs);
 /* Worker: events for what has come since the last call. */
-void tke_stream_tokens(tke_stream *, const tke_gen *);
-/* Worker: the last event; `why` NULL = as the generator says. The stream is gone for the caller. */
-void tke_stream_end(tke_stream *, const tke_gen *, const tinkc_error *why);
+void tke_stream_tokens(const tke_job *, const tke_gen *);
+/* Worker: the last of this job; `why` NULL = as the generator says. When one fails the others need
+ * not go on. The stream is gone for the caller. */
+void tke_stream_end(const tke_job *, const tke_gen *, const tinkc_error *why);
 bool tke_stream_closed(tke_stream *);
 void tke_streams_ping(tke_service *, int64_t now_ms);
 /* The stream that answers into this reply: go on writing; forget about it. False = none does. */

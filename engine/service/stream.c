@@ -4,6 +4,7 @@
  * reply has room, so that a slow reader holds nobody back. The worker, the keeper (who sends signs
  * of life) and the client's thread (who says that there is room again) meet at the stream's lock.
  */
+#include <assert.h>
 #include <stdio.h>
 
 #include "service/state.h"
@@ -11,7 +12,7 @@
 enum { PING_MS = 15000 };
 
 struct tke_stream {
-    tkc_refs refs;            /* the list's and the worker's */
+    tkc_refs refs;            /* the list's and one for each job */
     tke_stream *next;         /* svc->streams; svc->lock */
     tke_stream *next_ping;    /* the keeper's */
     const tinkc_reply *key;   /* constant: whose stream it is */
@@ -19,12 +20,13 @@ struct tke_stream {
     _Atomic int64_t quiet_ms; /* nothing was written since */
     tke_service *svc;
     const tke_stream_style *style; /* constant */
-    void *user;                    /* the style's; valid until its end() */
     bool remote;                   /* constant: the peer may go away without our being told */
     pthread_mutex_t lock;          /* guards all below; svc->lock is never taken inside it */
     tinkc_reply *reply;            /* NULL once it has ended */
     tkc_buf out;                   /* events not yet written */
     size_t written;                /* of out */
+    size_t n_jobs;                 /* that have not ended */
+    tinkc_error err;               /* the first thing that could not be written */
     bool ended, closed;
 };
 
@@ -64,7 +66,7 @@ static void flush(tke_stream *s)
     }
 }
 
-tke_stream *tke_stream_new(tke_call *call, const tke_stream_style *style, void *user)
+tke_stream *tke_stream_new(tke_call *call, const tke_stream_style *style, size_t n_jobs)
 {
     tke_service *svc = call->svc;
     tinkc_reply *reply = call->reply;
@@ -72,10 +74,11 @@ tke_stream *tke_stream_new(tke_call *call, const tke_stream_style *style, void *
     if (!s)
         return NULL;
     tkc_ref_init(&s->refs);
-    tkc_ref_keep(&s->refs);
+    for (size_t i = 0; i < n_jobs; i++)
+        tkc_ref_keep(&s->refs);
     s->svc = svc;
     s->style = style;
-    s->user = user;
+    s->n_jobs = n_jobs;
     s->remote = call->flags & TKE_CALL_REMOTE;
     s->reply = reply;
     s->key = reply;
@@ -216,34 +219,40 @@ void *tke_stream_native_user(tke_job *job, tinkc_error *err)
 
 /* ---- the worker's calls ---- */
 
-void tke_stream_tokens(tke_stream *s, const tke_gen *gen)
+void tke_stream_tokens(const tke_job *job, const tke_gen *gen)
 {
-    tinkc_error err = { 0 };
+    tke_stream *s = job->in.sample.stream;
     if (!s->style->tokens)
         return;
     pthread_mutex_lock(&s->lock);
     if (!s->closed) {
-        s->style->tokens(s->user, gen, &s->out, &err);
+        s->style->tokens(job->in.sample.stream_user, gen, &s->out, &s->err);
         flush(s);
     }
     pthread_mutex_unlock(&s->lock);
 }
 
-void tke_stream_end(tke_stream *s, const tke_gen *gen, const tinkc_error *why)
+void tke_stream_end(const tke_job *job, const tke_gen *gen, const tinkc_error *why)
 {
-    tinkc_error err = { 0 };
+    tke_stream *s = job->in.sample.stream;
     pthread_mutex_lock(&s->lock);
-    int32_t status = s->style->end(s->user, gen, why, &s->out, &err);
-    if (s->style->whole && tkc_failed(&err)) { /* half of it is worse than nothing */
-        tkc_buf_clear(&s->out);
-        status = 503;
+    assert(s->n_jobs > 0 && !s->ended);
+    int32_t status = s->style->end(job->in.sample.stream_user, gen, why, &s->out, &s->err);
+    s->closed |= why != NULL;
+    bool last = --s->n_jobs == 0;
+    if (last && s->style->whole) {
+        if (tkc_failed(&s->err)) { /* half of it is worse than nothing */
+            tkc_buf_clear(&s->out);
+            status = 503;
+        }
+        if (s->reply) {
+            s->reply->status(s->reply, status);
+            s->reply->header(s->reply, "Content-Type", TKC_TYPE_JSON);
+        }
     }
-    if (s->style->whole && s->reply) {
-        s->reply->status(s->reply, status);
-        s->reply->header(s->reply, "Content-Type", TKC_TYPE_JSON);
-    }
-    s->ended = true;
-    flush(s);
+    s->ended |= last;
+    if (last || !s->style->whole)
+        flush(s);
     pthread_mutex_unlock(&s->lock);
     drop(s);
 }

@@ -75,7 +75,7 @@ static void fail_sample(tke_service *svc, tke_job *job, const tinkc_error *why)
 {
     leave(svc, job);
     if (job->in.sample.stream) {
-        tke_stream_end(job->in.sample.stream, NULL, why);
+        tke_stream_end(job, NULL, why);
         tke_job_drop(job);
     } else {
         tke_job_fail(job, why);
@@ -207,7 +207,7 @@ static void finish(tke_service *svc, tke_gen *gen)
         fail_sample(svc, job, &err);
     } else if (job->in.sample.stream) {
         leave(svc, job);
-        tke_stream_end(job->in.sample.stream, gen, NULL);
+        tke_stream_end(job, gen, NULL);
         tke_job_drop(job);
     } else if (encode_sample(job, gen, &err)) {
         leave(svc, job);
@@ -228,7 +228,7 @@ static void attend_running(tke_service *svc)
         pthread_mutex_unlock(&svc->lock);
         tke_stream *stream = job->in.sample.stream;
         if (stream && !tke_gen_done(job->in.sample.running))
-            tke_stream_tokens(stream, job->in.sample.running);
+            tke_stream_tokens(job, job->in.sample.running);
         if (cancelled || (stream && tke_stream_closed(stream)))
             tke_gen_cancel(job->in.sample.running);
     }

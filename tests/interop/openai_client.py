@@ -40,6 +40,39 @@ check("stop", cut.choices[0].text, text[:text.index(text[3:7])])
 pieces = client.completions.create(model="nano", prompt="What is", temperature=0, stream=True)
 check("pieces", "".join(e.choices[0].text for e in pieces), text)
 
+check("one model", client.models.retrieve("nano").id, "nano")
+many = client.completions.create(model="nano", prompt=["What is", "Name the", "What is"], temperature=0, n=2)
+check("choices of prompts", [c.index for c in many.choices], list(range(6)))
+check("prompts by themselves", [many.choices[i].text for i in (0, 1, 4, 5)], [text] * 4)
+texts = [""] * 6
+for e in client.completions.create(model="nano", prompt=["What is", "Name the", "What is"], temperature=0, n=2,
+                                   stream=True):
+    texts[e.choices[0].index] += e.choices[0].text
+check("pieces of prompts", texts, [c.text for c in many.choices])
+
+scored = client.completions.create(model="nano", prompt="What is", temperature=0, echo=True, logprobs=3)
+lp = scored.choices[0].logprobs
+check("echo", scored.choices[0].text, "What is" + text)
+check("its tokens", "".join(lp.tokens), scored.choices[0].text)
+check("their places", lp.text_offset, [len("".join(lp.tokens[:i])) for i in range(len(lp.tokens))])
+check("the first has no log-prob", (lp.token_logprobs[0], lp.top_logprobs[0]), (None, None))
+alone = client.completions.create(model="nano", prompt="What is", max_tokens=0, echo=True, logprobs=0)
+n = len(alone.choices[0].logprobs.tokens)
+check("a score alone", alone.choices[0].logprobs.token_logprobs, lp.token_logprobs[:n])
+check("greedy", [max(t.values()) for t in lp.top_logprobs[n:]], lp.token_logprobs[n:])
+
+chat = client.chat.completions.create(model="nano", messages=question, temperature=0, n=2, logprobs=True,
+                                      top_logprobs=2)
+content = chat.choices[1].logprobs.content
+check("tokens of a chat", b"".join(bytes(t.bytes) for t in content).decode(), "12")
+check("greedy too", [t.top_logprobs[0].token for t in content], [t.token for t in content])
+told = []
+for e in client.chat.completions.create(model="nano", messages=question, temperature=0, logprobs=True, top_logprobs=2,
+                                        stream=True):
+    for c in e.choices:
+        told += c.logprobs.content if c.logprobs else []
+check("the same in events", told, content)
+
 refused(openai.NotFoundError, "model_not_found", "model", model="nobody", prompt="x")
 refused(openai.BadRequestError, "bad_request", "temperature", model="nano", prompt="x", temperature=-1)
 refused(openai.BadRequestError, "context_length_exceeded", None, model="nano", prompt="x", max_tokens=10**7)

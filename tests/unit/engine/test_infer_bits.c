@@ -444,6 +444,43 @@ static void test_top_k_of_prompts(void **state)
     tke_infer_free(e);
 }
 
+/* What stands beside a drawn token is what stands beside it in a prompt, in every bit; and asking
+ * for it changes nothing. */
+static void test_top_k_of_samples(void **state)
+{
+    enum { K = 4 };
+    world *w = *state;
+    tke_infer *e, *f, *p;
+    tke_gen_request r = request_of(w);
+    tke_gen *plain = alone(w, &r, &e);
+    r.topk_sample_logprobs = K;
+    tke_gen *g = alone(w, &r, &f);
+    for (size_t i = 0; i < r.n_samples; i++) {
+        tke_sequence q = tke_gen_sequence(g, i), same = tke_gen_sequence(plain, i);
+        int32_t all[PROMPT + TOKENS];
+        assert_null(same.topk_tokens);
+        assert_int_equal(q.n, TOKENS);
+        assert_memory_equal(q.tokens, same.tokens, TOKENS * sizeof *q.tokens);
+        assert_memory_equal(q.logprobs, same.logprobs, TOKENS * sizeof *q.logprobs);
+        memcpy(all, w->prompt, PROMPT * sizeof *all);
+        memcpy(all + PROMPT, q.tokens, TOKENS * sizeof *all);
+        tke_gen_request whole = request_of(w);
+        whole.prompt = all;
+        whole.n_prompt = PROMPT + TOKENS;
+        whole.n_samples = 1;
+        whole.max_tokens = 0;
+        whole.topk_prompt_logprobs = K;
+        tke_gen *read = alone(w, &whole, &p);
+        assert_memory_equal(q.topk_tokens, tke_gen_topk_tokens(read) + PROMPT * K,
+                            TOKENS * K * sizeof(int32_t));
+        assert_memory_equal(q.topk_logprobs, tke_gen_topk_logprobs(read) + PROMPT * K,
+                            TOKENS * K * sizeof(float));
+        tke_infer_free(p);
+    }
+    tke_infer_free(e);
+    tke_infer_free(f);
+}
+
 static void test_prompt_of_one_token(void **state)
 {
     world *w = *state;
@@ -546,6 +583,7 @@ int main(void)
         cmocka_unit_test(test_stop_strings_span_tokens),
         cmocka_unit_test(test_stop_tokens_and_length),
         cmocka_unit_test(test_top_k_of_prompts),
+        cmocka_unit_test(test_top_k_of_samples),
         cmocka_unit_test(test_prompt_of_one_token),
         cmocka_unit_test(test_faulty_requests),
         cmocka_unit_test(test_cancel),

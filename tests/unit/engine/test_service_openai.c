@@ -338,6 +338,172 @@ static void several_choices(void **state)
     json_decref(v);
 }
 
+/* Several prompts, as texts and as tokens: each prompt's choices as if it had come alone. */
+static void several_prompts(void **state)
+{
+    (void)state;
+    static const char *const prompts[] = { "\"What is\"", "\"Name the\"", "\"What is\"" };
+    static const char rest[] = "\"model\":\"nano\",\"n\":2,\"seed\":3,\"max_tokens\":9";
+    char body[400], want[6][200];
+    json_int_t total = 0;
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(body, sizeof body, "{%s,\"prompt\":%s}", rest, prompts[i]);
+        json_t *v = ask("/v1/completions", body);
+        for (size_t k = 0; k < 2; k++)
+            snprintf(want[2 * i + k], sizeof want[0], "%s", text_at(v, k));
+        total += usage(v, "total_tokens");
+        json_decref(v);
+    }
+    snprintf(body, sizeof body, "{%s,\"prompt\":[%s,%s,%s]}", rest, prompts[0], prompts[1],
+             prompts[2]);
+    json_t *v = ask("/v1/completions", body);
+    assert_int_equal(json_array_size(json_object_get(v, "choices")), 6);
+    for (size_t i = 0; i < 6; i++) {
+        json_t *choice = json_array_get(json_object_get(v, "choices"), i);
+        assert_int_equal(json_integer_value(json_object_get(choice, "index")), i);
+        assert_string_equal(text_at(v, i), want[i]);
+    }
+    assert_int_equal(usage(v, "total_tokens"), total);
+    json_decref(v);
+
+    snprintf(
+        body, sizeof body,
+        "{%s,\"stream\":true,\"stream_options\":{\"include_usage\":true},\"prompt\":[%s,%s,%s]}",
+        rest, prompts[0], prompts[1], prompts[2]);
+    answer a = service_call(t, "POST", "/v1/completions", NULL, body, strlen(body));
+    char got[6][200] = { "" }, *place = NULL;
+    size_t ends = 0;
+    for (char *line = strtok_r(a.body.data, "\n", &place); line;
+         line = strtok_r(NULL, "\n", &place)) {
+        if (strcmp(line, "data: [DONE]") == 0)
+            break;
+        v = parse(line + 6);
+        json_t *choice = json_array_get(json_object_get(v, "choices"), 0);
+        size_t i = (size_t)json_integer_value(json_object_get(choice, "index"));
+        if (choice)
+            strncat(got[i], json_string_value(json_object_get(choice, "text")), 100);
+        else
+            assert_int_equal(usage(v, "total_tokens"), total);
+        ends += json_is_string(json_object_get(choice, "finish_reason"));
+        json_decref(v);
+    }
+    assert_non_null(place); /* it ended with [DONE] */
+    assert_int_equal(ends, 6);
+    for (size_t i = 0; i < 6; i++)
+        assert_string_equal(got[i], want[i]);
+    answer_free(&a);
+    v = ask("/v1/completions", "{\"model\":\"nano\",\"prompt\":[[5],[7,9]],\"max_tokens\":1}");
+    assert_int_equal(usage(v, "prompt_tokens"), 3);
+    json_decref(v);
+}
+
+static double sum_of(json_t *list, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n && i < json_array_size(list); i++)
+        sum += json_real_value(json_array_get(list, i));
+    return sum;
+}
+
+/* Log-probs of an echo are those that asample gives for the prompt, those of a text the sampler's.
+ */
+static void echoes_and_logprobs(void **state)
+{
+    (void)state;
+    json_t *v = ask("/v1/completions", "{\"model\":\"nano\",\"prompt\":\"What is\",\"echo\":true,"
+                                       "\"max_tokens\":0,\"logprobs\":2}");
+    assert_string_equal(text_at(v, 0), "What is");
+    assert_string_equal(finish_at(v, 0), "length");
+    json_int_t n_prompt = usage(v, "prompt_tokens");
+    assert_int_equal(usage(v, "completion_tokens"), 0);
+    json_t *choice = json_array_get(json_object_get(v, "choices"), 0);
+    json_t *lp = json_object_get(choice, "logprobs");
+    json_t *lps = json_object_get(lp, "token_logprobs"), *top = json_object_get(lp, "top_logprobs");
+    json_t *tokens = json_object_get(lp, "tokens"), *offsets = json_object_get(lp, "text_offset");
+    assert_int_equal(json_array_size(lps), n_prompt);
+    assert_int_equal(json_array_size(tokens), n_prompt);
+    assert_int_equal(json_array_size(top), n_prompt);
+    assert_true(json_is_null(json_array_get(lps, 0)) && json_is_null(json_array_get(top, 0)));
+    char whole[100] = "";
+    for (size_t i = 0; i < (size_t)n_prompt; i++) {
+        assert_int_equal(json_integer_value(json_array_get(offsets, i)), strlen(whole));
+        strncat(whole, json_string_value(json_array_get(tokens, i)), 50);
+        assert_true(i == 0 || json_object_size(json_array_get(top, i)) == 2);
+    }
+    assert_string_equal(whole, "What is");
+    double scored = sum_of(lps, (size_t)n_prompt);
+    assert_true(scored < 0);
+    json_decref(v);
+
+    v = ask("/v1/completions", "{\"model\":\"nano\",\"prompt\":\"What is\",\"echo\":true,"
+                               "\"max_tokens\":6,\"temperature\":0,\"logprobs\":0}");
+    assert_memory_equal(text_at(v, 0), "What is", 7);
+    lp = json_object_get(json_array_get(json_object_get(v, "choices"), 0), "logprobs");
+    lps = json_object_get(lp, "token_logprobs");
+    assert_true(sum_of(lps, (size_t)n_prompt) == scored);
+    assert_true(json_is_null(json_object_get(lp, "top_logprobs")));
+    assert_true(json_array_size(lps) > (size_t)n_prompt);
+    char text[200];
+    snprintf(text, sizeof text, "%s", text_at(v, 0));
+    json_decref(v);
+    events e =
+        ask_events("/v1/completions",
+                   "{\"model\":\"nano\",\"prompt\":\"What is\",\"echo\":true,\"max_tokens\":6,"
+                   "\"temperature\":0,\"logprobs\":0,\"stream\":true}");
+    assert_string_equal(e.text, text);
+    v = ask("/v1/completions",
+            "{\"model\":\"nano\",\"prompt\":\"Hello\",\"echo\":true,\"max_tokens\":0}");
+    assert_string_equal(text_at(v, 0), "Hello");
+    json_decref(v);
+}
+
+/* In chats each token has its bytes; the drawn one is the likeliest at temperature 0. */
+static void logprobs_of_chats(void **state)
+{
+    (void)state;
+    char body[400];
+    snprintf(body, sizeof body,
+             "{\"model\":\"nano\",\"temperature\":0,\"logprobs\":true,\"top_logprobs\":3,"
+             "\"messages\":%s}",
+             question);
+    json_t *v = ask("/v1/chat/completions", body);
+    json_t *choice = json_array_get(json_object_get(v, "choices"), 0), *one;
+    json_t *content = json_object_get(json_object_get(choice, "logprobs"), "content");
+    char text[20] = "";
+    size_t i;
+    json_array_foreach(content, i, one)
+    {
+        json_t *bytes = json_object_get(one, "bytes"), *top = json_object_get(one, "top_logprobs");
+        strncat(text, json_string_value(json_object_get(one, "token")), 10);
+        assert_int_equal(json_array_size(bytes), json_string_length(json_object_get(one, "token")));
+        assert_int_equal(json_array_size(top), 3);
+        assert_true(json_real_value(json_object_get(one, "logprob")) ==
+                    json_real_value(json_object_get(json_array_get(top, 0), "logprob")));
+    }
+    assert_string_equal(text, "12"); /* its end is no text, and not told */
+    json_decref(v);
+}
+
+static void one_model(void **state)
+{
+    (void)state;
+    json_t *v = parse(service_json(t, 200, "GET", "/v1/models/nano", "%s", ""));
+    assert_string_equal(json_string_value(json_object_get(v, "id")), "nano");
+    json_decref(v);
+    const char *text = service_json(t, 404, "GET", "/v1/models/na%2Fno?x=1", "%s", "");
+    assert_non_null(strstr(text, "model_not_found"));
+    v = parse(service_json(t, 200, "GET", "/v1/models", "%s", ""));
+    json_t *last =
+        json_array_get(json_object_get(v, "data"), json_array_size(json_object_get(v, "data")) - 1);
+    char path[300] = "/v1/models/";
+    for (const char *at = json_string_value(json_object_get(last, "id")); *at; at++)
+        snprintf(path + strlen(path), sizeof path - strlen(path), *at == '/' ? "%%2F" : "%c", *at);
+    assert_non_null(strstr(path, "sampler_weights"));
+    text = service_json(t, 200, "GET", path, "%s", "");
+    assert_non_null(strstr(text, json_string_value(json_object_get(last, "id"))));
+    json_decref(v);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -357,7 +523,15 @@ static void refusals(void **state)
         { 400, "completions", NULL, "bad_request", "{\"model\":\"tinker://\",\"prompt\":\"a\"}" },
         { 400, "completions", "prompt", "bad_request", "{\"model\":\"nano\"}" },
         { 400, "completions", "prompt", "bad_request", "{\"model\":\"nano\",\"prompt\":7}" },
-        { 400, "completions", "prompt", "bad_request", "{\"model\":\"nano\",\"prompt\":[\"a\"]}" },
+        { 400, "completions", "prompt", "bad_request",
+          "{\"model\":\"nano\",\"prompt\":[\"a\",1]}" },
+        { 400, "completions", "prompt", "bad_request", "{\"model\":\"nano\",\"prompt\":[[1],1]}" },
+        { 400, "completions", "prompt", "bad_request", "{\"model\":\"nano\",\"prompt\":[1,[1]]}" },
+        { 400, "completions", "prompt", "bad_request", "{\"model\":\"nano\",\"prompt\":[{}]}" },
+        { 400, "completions", NULL, "bad_request", "{\"model\":\"nano\",\"prompt\":[\"a\",\"\"]}" },
+        { 400, "completions", NULL, "bad_request", "{\"model\":\"nano\",\"prompt\":[[1],[]]}" },
+        { 400, "completions", "prompt", "bad_request",
+          "{\"model\":\"nano\",\"n\":5,\"prompt\":[\"a\",\"b\"]}" },
         { 400, "completions", NULL, "bad_request", "{\"model\":\"nano\",\"prompt\":[]}" },
         { 400, "completions", NULL, "bad_request", "{\"model\":\"nano\",\"prompt\":\"\"}" },
         { 400, "completions", NULL, "bad_request", "{\"model\":\"nano\",\"prompt\":[99999999]}" },
@@ -369,7 +543,9 @@ static void refusals(void **state)
         WITH("n", "9"),
         WITH("n", "1.5"),
         WITH("n", "\"1\""),
-        WITH("n", "2,\"stream\":true"),
+        WITH("logprobs", "-1"),
+        WITH("logprobs", "129"),
+        WITH("logprobs", "true"),
         WITH("temperature", "-1"),
         WITH("temperature", "\"hot\""),
         WITH("temperature", "1e99"),
@@ -384,7 +560,7 @@ static void refusals(void **state)
         WITH("stop", "[1]"),
         WITH("seed", "\"x\""),
         WITH("stream", "1"),
-        WITH("echo", "true"),
+        WITH("echo", "1"),
         WITH("stream_options", "[]"),
 #undef WITH
         { 400, "completions", NULL, "context_length_exceeded",
@@ -396,7 +572,13 @@ static void refusals(void **state)
           "{\"model\":\"nano\",\"messages\":[7]}" },
         { 400, "chat/completions", "tools", "bad_request",
           "{\"model\":\"nano\",\"tools\":{},\"messages\":[]}" },
+        { 400, "chat/completions", "top_logprobs", "bad_request",
+          "{\"model\":\"nano\",\"top_logprobs\":2,\"messages\":[]}" },
+        { 400, "chat/completions", "top_logprobs", "bad_request",
+          "{\"model\":\"nano\",\"logprobs\":true,\"top_logprobs\":-2,\"messages\":[]}" },
         { 404, "nothing", NULL, "unknown_endpoint", "{}" },
+        { 404, "models/", NULL, "unknown_endpoint", "{}" },
+        { 405, "models/nano", NULL, "method_not_allowed", "{}" },
         { 405, "models", NULL, "method_not_allowed", "{}" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -623,6 +805,10 @@ int main(void)
         cmocka_unit_test(events_add_up),
         cmocka_unit_test(stop_strings_are_cut_off),
         cmocka_unit_test(several_choices),
+        cmocka_unit_test(several_prompts),
+        cmocka_unit_test(echoes_and_logprobs),
+        cmocka_unit_test(logprobs_of_chats),
+        cmocka_unit_test(one_model),
         cmocka_unit_test(refusals),
         cmocka_unit_test(keys_as_bearer),
         cmocka_unit_test(on_by_option_or_setting),
