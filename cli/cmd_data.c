@@ -25,16 +25,24 @@ static void note_problem(const char *file, size_t line, int level, const char *c
 {
     report *r = user;
     bool error = level == CLI_LEVEL_ERROR;
+    char *safe = cli_escape(message), *name = cli_escape(file);
     r->errors += error;
     r->warnings += !error;
-    if (r->problems) {
+    if (r->problems)
         json_array_append_new(r->problems,
-                              json_pack("{s:s,s:I,s:s,s:s,s:s}", "path", file, "line",
+                              json_pack("{s:s,s:I,s:s,s:s,s:s}", "path", name ? name : "", "line",
                                         (json_int_t)line, "level", error ? "error" : "warning",
-                                        "code", code, "message", message));
-        return;
-    }
-    printf("%s:%zu: %s: %s\n", file, line, error ? "error" : "warning", message);
+                                        "code", code, "message", safe ? safe : ""));
+    else
+        printf("%s:%zu: %s: %s\n", name ? name : "", line, error ? "error" : "warning",
+               safe ? safe : "");
+    free(safe);
+    free(name);
+}
+
+static const char *plural(size_t n)
+{
+    return n == 1 ? "" : "s";
 }
 
 static bool json_wanted(const cli_app *app)
@@ -49,17 +57,18 @@ static int model_view(cli_app *app, cli_example_options *how, tinkc_tokenizer **
     tinkc_error err = { 0 };
     const char *what =
         cli_find_option(app->command, "train-on", 8) ? cli_text(app, "train-on") : NULL;
-    *how = (cli_example_options){ .renderer = cli_text(app, "renderer"), .mean = true };
+    *how = (cli_example_options){ .mean = true };
     if (what)
         bad = cli_train_on(app, what, &how->train_on);
     if (cli_find_option(app->command, "max-length", 10))
         how->max_length = (size_t)cli_int(app, "max-length");
-    if (!bad && how->renderer && !cli_given(app, "model"))
+    if (!bad && cli_given(app, "renderer") && !cli_given(app, "model"))
         bad = cli_fail(app, "usage", "add -m MODEL", "--renderer needs a model's tokenizer");
     if (bad || !cli_given(app, "model"))
         return bad;
     *t = cli_tokenizer(app, cli_text(app, "model"), &err);
     how->tokenizer = *t;
+    how->renderer = cli_renderer(app, cli_text(app, "model"));
     return *t ? 0 : cli_fail_error(app, &err, cli_text(app, "model"));
 }
 
@@ -96,15 +105,18 @@ static int check_file(cli_app *app, report *r, const char *path, const cli_examp
     if (!bad && !result.good && r->errors == errors)
         note_problem(path, 0, CLI_LEVEL_ERROR, "empty",
                      lines ? "there are only blank lines" : "the file is empty", r);
-    json_t *v = json_pack("{s:s,s:I,s:I,s:o,s:I,s:I}", "path", path, "lines", (json_int_t)lines,
-                          "conversations", (json_int_t)result.good, "tokens",
+    char *name = cli_escape(path);
+    json_t *v = json_pack("{s:s,s:I,s:I,s:o,s:I,s:I}", "path", name ? name : "", "lines",
+                          (json_int_t)lines, "conversations", (json_int_t)result.good, "tokens",
                           how->tokenizer ? json_integer((json_int_t)result.tokens) : json_null(),
                           "errors", (json_int_t)(r->errors - errors), "warnings",
                           (json_int_t)(r->warnings - warnings));
+    free(name);
     json_array_append_new(files, v);
     if (!bad && !json_wanted(app))
-        cli_note(app, "%s: %zu conversations, %zu errors, %zu warnings", path, result.good,
-                 r->errors - errors, r->warnings - warnings);
+        cli_note(app, "%s: %zu conversation%s, %zu error%s, %zu warning%s", path, result.good,
+                 plural(result.good), r->errors - errors, plural(r->errors - errors),
+                 r->warnings - warnings, plural(r->warnings - warnings));
     cli_data_close(&f);
     return bad;
 }
@@ -342,7 +354,7 @@ static int write_part(cli_app *app, const char *folder, const char *name, const 
     }
     int bad = cli_save_end(&s, app, true);
     if (!bad)
-        cli_note(app, "%s: %zu conversations", path, n);
+        cli_note(app, "%s: %zu conversation%s", path, n, plural(n));
     free(path);
     return bad;
 }

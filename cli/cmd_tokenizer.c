@@ -10,13 +10,18 @@
 #include "text.h"
 #include "trainon.h"
 
-/* The tokenizer of -m (or the profile's model, or nano). NULL after reporting in *bad. */
+/* -m, or the profile's model, or nano. */
+static const char *model_name(const cli_app *app)
+{
+    const char *model = cli_model(app);
+    return model ? model : "nano";
+}
+
+/* Its tokenizer. NULL after reporting in *bad. */
 static tinkc_tokenizer *open_tokenizer(cli_app *app, int *bad)
 {
     tinkc_error err = { 0 };
-    const char *model = cli_model(app);
-    if (!model)
-        model = "nano";
+    const char *model = model_name(app);
     tinkc_tokenizer *t = cli_tokenizer(app, model, &err);
     *bad = t ? 0 : cli_fail_error(app, &err, model);
     return t;
@@ -233,7 +238,7 @@ static int show_rendered(cli_app *app, const tinkc_tokenizer *t, const rendered 
     if (app->format == CLI_JSON || app->format == CLI_JSONL) {
         json_t *v = json_pack("{s:s#,s:o,s:o}", "text", r->text.data ? r->text.data : "",
                               (int)r->text.len, "tokens", ids_json(r->ids.data, r->ids.len), "stop",
-                              stops_json(t, cli_text(app, "renderer")));
+                              stops_json(t, cli_renderer(app, model_name(app))));
         if (r->weights.len)
             json_object_set_new(v, "weights", floats_json(&r->weights));
         int bad = cli_print_json(app, v);
@@ -265,7 +270,8 @@ int cli_tokenizer_chat_template(cli_app *app)
     char *tools = NULL;
     if (!bad && cli_given(app, "tools"))
         tools = cli_read_all(app, cli_text(app, "tools"), &len, &bad);
-    tinkc_chat_options how = { .renderer = cli_text(app, "renderer"), .tools_json = tools };
+    tinkc_chat_options how = { .renderer = cli_renderer(app, model_name(app)),
+                               .tools_json = tools };
     bool weights = cli_flag(app, "weights");
     how.generation_prompt = !weights && !cli_flag(app, "no-generation-prompt");
     if (!bad && cli_given(app, "train-on"))

@@ -1,5 +1,6 @@
 /* cmd_tool.c - version, config: commands about the program itself. No network. */
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -164,14 +165,19 @@ int cli_config_edit(cli_app *app)
         if (bad)
             return bad;
     }
+    struct sigaction ignore = { .sa_handler = SIG_IGN }, before; /* keys are the editor's now */
+    sigaction(SIGINT, &ignore, &before);
     pid_t child = fork();
     if (child == 0) {
+        signal(SIGINT, SIG_DFL);
         execlp(editor ? editor : "vi", editor ? editor : "vi", app->config->user_file,
                (char *)NULL);
         _exit(127);
     }
     int status = 0;
-    if (child < 0 || waitpid(child, &status, 0) < 0 || status != 0)
+    bool ended = child > 0 && waitpid(child, &status, 0) == child;
+    sigaction(SIGINT, &before, NULL);
+    if (!ended || status != 0)
         return cli_fail(app, "local_io", "set EDITOR", "the editor failed");
     return 0;
 }

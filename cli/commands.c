@@ -813,7 +813,15 @@ static const char *const data_check_examples[] = { "tinkc data check d.jsonl",
                                                    "tinkc data check d.jsonl -m Qwen/Qwen3-8B",
                                                    NULL };
 
-static const cli_option data_stats_options[] = { MODEL_OPTION, RENDERER_OPTION, { 0 } };
+static const cli_option data_stats_options[] = { MODEL_OPTION,
+                                                 RENDERER_OPTION,
+                                                 { .name = "train-on",
+                                                   .kind = CLI_CHOICE,
+                                                   .choices = TRAIN_ON,
+                                                   .value = "WHAT",
+                                                   .standard = "all_assistant_messages",
+                                                   .help = "which tokens are learnt" },
+                                                 { 0 } };
 static const char *const data_stats_examples[] = { "tinkc data stats d.jsonl", NULL };
 
 static const cli_option data_preview_options[] = { MODEL_OPTION,

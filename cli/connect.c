@@ -82,6 +82,13 @@ const char *cli_model(const cli_app *app)
     return model ? model : cli_wants_local(app) ? "nano" : NULL;
 }
 
+const char *cli_renderer(const cli_app *app, const char *model)
+{
+    const char *given = cli_text(app, "renderer");
+    given = given ? given : cli_config_get(app, "renderer", NULL);
+    return given ? given : tinkc_chat_renderer(model);
+}
+
 static char *read_key_file(cli_app *app, const char *path, int *bad)
 {
     size_t len;

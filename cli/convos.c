@@ -75,14 +75,31 @@ static void add_facts(cli_block *b, const cli_convo *facts)
     b->n_turning += facts->n_assistant > 1;
 }
 
+/* Reasoning as parts is refused by the library; in a text it would be learnt as words. */
+static bool leaves_reasoning_out(const char *renderer)
+{
+    static const char suffix[] = "_disable_thinking";
+    size_t n = renderer ? strlen(renderer) : 0;
+    return n && (strcmp(renderer, "deepseekv3") == 0 ||
+                 (n > sizeof suffix - 1 && strcmp(renderer + n - sizeof suffix + 1, suffix) == 0));
+}
+
 /* What only a model can say about a line: whether it can be rendered, and what is learnt from it.
  */
-static void render(cli_block *b, const cli_example_options *how, cli_span line, size_t number)
+static void render(cli_block *b, const cli_example_options *how, cli_span line, size_t number,
+                   bool reasoning)
 {
     tinkc_error err = { 0 };
     size_t empty = b->set.n_empty, cut = b->set.n_cut;
-    if (!cli_examples_add(&b->set, how, line, (uint32_t)number, 0, &err))
-        note(NULL, number, CLI_LEVEL_ERROR, "render", err.message, b);
+    if (!cli_examples_add(&b->set, how, line, (uint32_t)number, 0, &err)) {
+        char text[sizeof err.message + 32]; /* lines in it are the template's, not the file's */
+        (void)snprintf(text, sizeof text, "%s%s",
+                       err.code == TINKC_E_TEMPLATE ? "chat template: " : "", err.message);
+        note(NULL, number, CLI_LEVEL_ERROR, "render", text, b);
+    } else if (reasoning && leaves_reasoning_out(how->renderer)) {
+        note(NULL, number, CLI_LEVEL_WARNING, "reasoning",
+             "an answer has <think> in it, which the renderer leaves to other formats", b);
+    }
     if (b->set.n_empty > empty)
         note(NULL, number, CLI_LEVEL_WARNING, "untrained", "no token of it is learnt", b);
     if (b->set.n_cut > cut)
@@ -108,7 +125,7 @@ static void work_on(void *piece, void *user)
             keep_hash(b, line);
         b->n_good++;
         if (c->how->tokenizer)
-            render(b, c->how, line, lines.number);
+            render(b, c->how, line, lines.number, facts.reasoning);
     }
     b->n_lines = lines.number;
 }

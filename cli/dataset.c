@@ -53,6 +53,12 @@ void cli_lines_open(cli_lines *l, const cli_data_file *f)
         l->at += 3;
 }
 
+/* Not by strchr: a NUL is no blank. */
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r';
+}
+
 bool cli_lines_next(cli_lines *l, cli_span *line)
 {
     while (l->at < l->end) {
@@ -62,7 +68,7 @@ bool cli_lines_next(cli_lines *l, cli_span *line)
         *line = (cli_span){ l->at, (size_t)(stop - l->at) };
         l->at = stop < l->end ? stop + 1 : stop;
         l->number++;
-        while (line->len && strchr(" \t\r", line->data[line->len - 1]))
+        while (line->len && is_blank(line->data[line->len - 1]))
             line->len--;
         if (line->len)
             return true;
@@ -90,11 +96,11 @@ static void complain(check *c, int level, const char *code, const char *message)
     c->fn(c->file, c->number, level, code, message, c->user);
 }
 
-static void complain_at(check *c, const char *code, const char *format, size_t i)
+static void complain_at(check *c, int level, const char *code, const char *what, size_t i)
 {
     char text[160];
-    (void)snprintf(text, sizeof text, "message %zu: %s", i + 1, format);
-    complain(c, CLI_LEVEL_ERROR, code, text);
+    (void)snprintf(text, sizeof text, "message %zu: %s", i + 1, what);
+    complain(c, level, code, text);
 }
 
 static bool holds(cli_span s, const char *word)
@@ -109,7 +115,7 @@ static void check_part(check *c, size_t i)
     cli_span key, type = { "", 0 }, skipped;
     bool has[4] = { false };
     if (cli_scan_peek(&c->scan) != '{') {
-        complain_at(c, "part", "a part of the content must be an object", i);
+        complain_at(c, CLI_LEVEL_ERROR, "part", "a part of the content must be an object", i);
         cli_scan_skip(&c->scan);
         return;
     }
@@ -130,10 +136,11 @@ static void check_part(check *c, size_t i)
             continue;
         c->facts->reasoning = c->facts->reasoning || k == 1;
         if (!has[k])
-            complain_at(c, "part", "a part lacks the member its type names", i);
+            complain_at(c, CLI_LEVEL_ERROR, "part", "a part lacks the member its type names", i);
         return;
     }
-    complain_at(c, "part", "a part's type must be text, thinking, image or audio", i);
+    complain_at(c, CLI_LEVEL_ERROR, "part", "a part's type must be text, thinking, image or audio",
+                i);
 }
 
 static void check_content(check *c, size_t i)
@@ -149,7 +156,8 @@ static void check_content(check *c, size_t i)
             check_part(c, i);
     } else {
         if (kind)
-            complain_at(c, "content", "content must be text or a list of parts", i);
+            complain_at(c, CLI_LEVEL_ERROR, "content", "content must be text or a list of parts",
+                        i);
         cli_scan_skip(&c->scan);
     }
 }
@@ -157,9 +165,13 @@ static void check_content(check *c, size_t i)
 static void check_tool_call(check *c, size_t i)
 {
     cli_span key, text;
-    bool function = false, name = false, arguments = false;
-    if (!cli_scan_object(&c->scan))
+    bool function = false, name = false, arguments = false, parsed = false;
+    if (cli_scan_peek(&c->scan) != '{') {
+        complain_at(c, CLI_LEVEL_ERROR, "tool_calls", "a tool call must be an object", i);
+        cli_scan_skip(&c->scan);
         return;
+    }
+    cli_scan_object(&c->scan);
     while (cli_scan_key(&c->scan, &key)) {
         if (!cli_span_is(key, "function") || cli_scan_peek(&c->scan) != '{') {
             cli_scan_skip(&c->scan);
@@ -171,6 +183,7 @@ static void check_tool_call(check *c, size_t i)
             bool string = cli_scan_peek(&c->scan) == '"';
             name = name || (string && cli_span_is(key, "name"));
             arguments = arguments || cli_span_is(key, "arguments");
+            parsed = parsed || (!string && cli_span_is(key, "arguments"));
             if (string)
                 cli_scan_string(&c->scan, &text);
             else
@@ -178,7 +191,24 @@ static void check_tool_call(check *c, size_t i)
         }
     }
     if (!c->scan.fault && (!function || !name || !arguments))
-        complain_at(c, "tool_calls", "a tool call needs function.name and function.arguments", i);
+        complain_at(c, CLI_LEVEL_ERROR, "tool_calls",
+                    "a tool call needs function.name and function.arguments", i);
+    else if (!c->scan.fault && parsed)
+        complain_at(c, CLI_LEVEL_WARNING, "tool_calls",
+                    "function.arguments should be a JSON text, in quotes", i);
+}
+
+static void check_tool_calls(check *c, char kind, size_t i)
+{
+    if (kind != '[') {
+        if (kind != 'n')
+            complain_at(c, CLI_LEVEL_ERROR, "tool_calls", "tool_calls must be a list", i);
+        cli_scan_skip(&c->scan);
+        return;
+    }
+    cli_scan_array(&c->scan);
+    while (cli_scan_item(&c->scan))
+        check_tool_call(c, i);
 }
 
 static void count_role(cli_convo *f, cli_span role)
@@ -192,9 +222,9 @@ static void count_role(cli_convo *f, cli_span role)
 static void check_message(check *c, size_t i)
 {
     cli_span key, role = { NULL, 0 };
-    bool content = false, calls = false, null_content = false;
+    bool content = false, calls = false;
     if (cli_scan_peek(&c->scan) != '{') {
-        complain_at(c, "message", "must be an object", i);
+        complain_at(c, CLI_LEVEL_ERROR, "message", "must be an object", i);
         cli_scan_skip(&c->scan);
         return;
     }
@@ -203,21 +233,18 @@ static void check_message(check *c, size_t i)
         char kind = cli_scan_peek(&c->scan);
         if (cli_span_is(key, "role") && kind == '"') {
             cli_scan_string(&c->scan, &role);
-        } else if (cli_span_is(key, "content") && kind == 'n') {
-            null_content = true;
+        } else if (cli_span_is(key, "content") && kind == 'n') { /* beside tool calls it may be */
             cli_scan_skip(&c->scan);
         } else if (cli_span_is(key, "content")) {
             content = true;
             check_content(c, i);
-        } else if (cli_span_is(key, "tool_calls") && kind == '[') {
-            calls = true;
-            cli_scan_array(&c->scan);
-            while (cli_scan_item(&c->scan))
-                check_tool_call(c, i);
+        } else if (cli_span_is(key, "tool_calls")) {
+            calls = calls || kind == '[';
+            check_tool_calls(c, kind, i);
         } else if (cli_span_is(key, "trainable")) {
             c->facts->n_trainable++;
             if (kind != 't' && kind != 'f')
-                complain_at(c, "trainable", "trainable must be true or false", i);
+                complain_at(c, CLI_LEVEL_ERROR, "trainable", "trainable must be true or false", i);
             cli_scan_skip(&c->scan);
         } else {
             cli_scan_skip(&c->scan);
@@ -226,11 +253,11 @@ static void check_message(check *c, size_t i)
     if (c->scan.fault)
         return;
     if (!role.data)
-        complain_at(c, "role", "role is missing or no text", i);
+        complain_at(c, CLI_LEVEL_ERROR, "role", "role is missing or no text", i);
     else
         count_role(c->facts, role);
-    if (!content && !(calls && null_content) && !calls)
-        complain_at(c, "content", "content is missing", i);
+    if (!content && !calls)
+        complain_at(c, CLI_LEVEL_ERROR, "content", "content is missing", i);
 }
 
 /* For lines of another form: what there is instead says which form. */
@@ -304,8 +331,8 @@ bool cli_check_conversation(const char *file, size_t number, cli_span line, bool
     if (customized && facts->n_trainable != facts->n_messages)
         complain(&c, CLI_LEVEL_ERROR, "trainable", "every message needs \"trainable\" here");
     else if (!customized && facts->n_trainable)
-        complain(&c, CLI_LEVEL_WARNING, "trainable",
-                 "\"trainable\" is read only with --train-on customized");
+        complain(&c, CLI_LEVEL_ERROR, "trainable",
+                 "\"trainable\" is allowed only with --train-on customized");
     if (!customized && facts->n_assistant == 0)
         complain(&c, CLI_LEVEL_WARNING, "assistant",
                  "no assistant message: nothing is learnt from it");

@@ -35,7 +35,7 @@ bool cli_lines_next(cli_lines *, cli_span *line);
 typedef struct cli_convo {
     size_t n_messages, n_assistant, n_user, n_system, n_tool;
     size_t n_trainable; /* messages that have the key */
-    bool reasoning;     /* a thinking part or a <think> in an answer */
+    bool reasoning;     /* a thinking part, or a <think> in a text */
 } cli_convo;
 
 /* Checks one line. True if it can be trained on (warnings allowed). `customized`: every message

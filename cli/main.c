@@ -156,6 +156,7 @@ int main(int argc, char **argv)
     app.deadline_ms = INT64_MAX;
     app.format = wants_json(argc, argv) ? CLI_JSON : CLI_TABLE;
     signal(SIGPIPE, SIG_DFL);
+    cli_leave_on_signals();
     if (argc > 1)
         cli_try_plugin(argv);
     int code = cli_finish_output(&app, run(&app, argc, argv));

@@ -124,6 +124,24 @@ static bool skip_utf8(cli_scan *s)
     return true;
 }
 
+/* The four digits behind "\\u" at `p`; -1 if they are none. */
+static int code_unit(const char *p, const char *end)
+{
+    int unit = 0;
+    if (end - p < 6 || p[0] != '\\' || p[1] != 'u')
+        return -1;
+    for (int i = 2; i < 6; i++) {
+        char c = p[i], letter = (char)(c | 0x20);
+        if (c >= '0' && c <= '9')
+            unit = unit * 16 + (c - '0');
+        else if (letter >= 'a' && letter <= 'f')
+            unit = unit * 16 + (letter - 'a' + 10);
+        else
+            return -1;
+    }
+    return unit;
+}
+
 static bool skip_escape(cli_scan *s)
 {
     if (s->end - s->at < 2)
@@ -133,14 +151,14 @@ static bool skip_escape(cli_scan *s)
         s->at += 2;
         return true;
     }
-    if (c != 'u' || s->end - s->at < 6)
+    int unit = code_unit(s->at, s->end);
+    if (unit < 0)
         return fault(s, "a bad escape");
-    for (int i = 2; i < 6; i++) {
-        char h = (char)(s->at[i] | 0x20);
-        if (!((s->at[i] >= '0' && s->at[i] <= '9') || (h >= 'a' && h <= 'f')))
-            return fault(s, "a bad escape");
-    }
-    s->at += 6;
+    bool high = unit >= 0xD800 && unit < 0xDC00, low = unit >= 0xDC00 && unit < 0xE000;
+    int next = high ? code_unit(s->at + 6, s->end) : 0;
+    if (low || (high && (next < 0xDC00 || next >= 0xE000)))
+        return fault(s, "half of a surrogate pair");
+    s->at += high ? 12 : 6;
     return true;
 }
 

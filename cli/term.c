@@ -18,8 +18,9 @@
 
 /* The two things a signal handler may touch. */
 static volatile sig_atomic_t stop_signal, stop_count;
-/* A status line is on the screen and must be wiped before anything else is written. */
-static bool line_shown;
+/* A status line is on the screen and must be wiped before anything else is written; a handler reads
+ * it. */
+static volatile sig_atomic_t line_shown;
 static int64_t line_drawn_ms;
 
 /* ---- signals ---- */
@@ -30,12 +31,31 @@ static void on_signal(int number)
     stop_count++;
 }
 
-void cli_catch_signals(void)
+/* Nothing is under way that must be ended well. */
+static void leave_at_once(int number)
 {
-    struct sigaction action = { .sa_handler = on_signal };
+    static const char wipe[] = "\r\033[K";
+    if (line_shown)
+        (void)!write(STDERR_FILENO, wipe, sizeof wipe - 1);
+    _exit(number == SIGTERM ? CLI_EXIT_SIGTERM : CLI_EXIT_SIGINT);
+}
+
+static void handle_with(void (*handler)(int))
+{
+    struct sigaction action = { .sa_handler = handler };
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+}
+
+void cli_leave_on_signals(void)
+{
+    handle_with(leave_at_once);
+}
+
+void cli_catch_signals(void)
+{
+    handle_with(on_signal);
 }
 
 int cli_stop_signal(void)
@@ -60,7 +80,7 @@ int cli_stop_exit(void)
 bool cli_term_is_dumb(void)
 {
     const char *term = getenv("TERM");
-    return term && strcmp(term, "dumb") == 0;
+    return !term || !*term || strcmp(term, "dumb") == 0;
 }
 
 static bool want_color(const cli_app *app)
@@ -124,8 +144,11 @@ void cli_progress_clear(void)
 static void draw_line(const char *text)
 {
     size_t width = stderr_width();
-    fprintf(stderr, "\r%.*s\033[K", (int)cli_cut(text, width > 1 ? width - 1 : 1), text);
+    char *safe = cli_escape(text); /* labels may be names of files, which are not ours */
+    const char *shown = safe ? safe : text;
+    fprintf(stderr, "\r%.*s\033[K", (int)cli_cut(shown, width > 1 ? width - 1 : 1), shown);
     fflush(stderr);
+    free(safe);
     line_shown = true;
     line_drawn_ms = cli_now_ms();
 }

@@ -8,7 +8,7 @@
 void cli_term_setup(cli_app *);
 /* Settles colours: the option, else the configuration, else the environment and the terminal. */
 void cli_term_color(cli_app *);
-/* The terminal says that it knows no escapes. */
+/* The terminal says that it knows no escapes, or nothing at all. */
 bool cli_term_is_dumb(void);
 /* Columns of the terminal, else $COLUMNS, else 0 = no limit. */
 size_t cli_term_width(const cli_app *);

@@ -443,6 +443,30 @@ def data():
     r = tinkc("data", "split", path, "--test", "10", "-o", "split")
     check("split", len(pathlib.Path(home, "split/test.jsonl").read_text().splitlines()) == 10, r)
     check("stats", json.loads(tinkc("data", "stats", path, "--json").stdout)["duplicates"] == 49)
+    odd = pathlib.Path(home, "odd.jsonl")
+    said = lambda text, *args: (odd.write_bytes(text), tinkc("data", "check", odd, *args))[1]
+    line = good.encode()
+    for text, level, what in ((b"\0\0\n", "error", "a value is needed"), (line.replace(b"hi", b"\\ud800"), "error", "half of a surrogate pair"),
+                              (line.replace(b"hi", b"\\udc00\\ud800"), "error", "half of a surrogate"), (line.replace(b"hi", b"\xc0\x80"), "error", "not UTF-8"),
+                              (line.replace(b'"hi"', b'"hi","trainable":false'), "error", "only with --train-on customized"),
+                              (line.replace(b'"yo"', b'"yo","tool_calls":[5]'), "error", "message 2: a tool call must be an object"),
+                              (line.replace(b'"yo"', b'"yo","tool_calls":"x"'), "error", "message 2: tool_calls must be a list"),
+                              (line.replace(b'"yo"', b'"yo","tool_calls":[{"function":{"name":"f","arguments":{}}}]'), "warning", "should be a JSON text"),
+                              ('{"\u009b31m":1}\n'.encode(), "error", "\\u009b31m")):
+        r = said(text)
+        check(f"data check on {text}", r.returncode == (12 if level == "error" else 0) and r.stdout.startswith(f"{odd}:1: {level}: ") and what in r.stdout, r)
+    check("a pair of surrogates is fine", said(line.replace(b"hi", b"\\ud83d\\ude00")).returncode == 0)
+    check("counted as one", ": 1 conversation, 0 errors, 0 warnings\n" in said(line).stderr)
+    marked = line.replace(b'"hi"', b'"hi","trainable":false').replace(b'"yo"', b'"yo","trainable":true')
+    check("customized", said(marked, "--train-on", "customized").returncode == 0)
+    check("its numbers", json.loads(tinkc("data", "stats", odd, "--train-on", "customized", "--json").stdout)["conversations"] == 1)
+    if pathlib.Path("models/nano/tokenizer.json").exists():
+        model = ("-m", pathlib.Path("models/nano").resolve())
+        thinking = line.replace(b"yo", b"<think>a</think>yo")
+        check("reasoning for a renderer that has none", "<think>" in said(thinking, *model, "--renderer", "qwen3_disable_thinking").stdout)
+        check("and for one that has", said(thinking, *model, "--renderer", "qwen3").stdout == "")
+        parts = line.replace(b'"yo"', b'[{"type":"text","text":"a"}]')
+        check("whose line it is", ":1: error: chat template: line " in said(parts, *model).stdout)
     blank = pathlib.Path(home, "blank.jsonl")
     blank.write_text("\n \r\n")
     r = tinkc("data", "check", blank)
