@@ -190,8 +190,8 @@ bool cli_wait_through(cli_app *, tinkc_future *, const char *label, tinkc_error 
 bool cli_wait_bytes(cli_app *, tinkc_future *, const char *label, tinkc_error *err);
 /* The model to use: -m, else the profile's, else nano on the local engine; NULL = none. */
 const char *cli_model(const cli_app *);
-/* The chat format to use with a model: --renderer, else the profile's, else the one recommended for it;
- * NULL = the tokenizer's own. */
+/* The chat format to use with a model: --renderer, else the profile's, else the one recommended for
+ * it; NULL = the tokenizer's own. */
 const char *cli_renderer(const cli_app *, const char *model);
 /* The tokenizer of a model name or folder. Yours; NULL with err set. */
 tinkc_tokenizer *cli_tokenizer(cli_app *, const char *model, tinkc_error *err);

@@ -180,7 +180,9 @@ static bool convert(const cli_option *o, const char *text, cli_value *out)
     case CLI_FLAG:
         out->on = is_choice("1|true|True|yes|on", text); /* True and False: as Python writes them */
         return out->on || is_choice("0|false|False|no|off", text);
-    default:
+    case CLI_TEXT:
+        return cli_is_utf8(text, strlen(text));
+    default: /* names of files may be any bytes */
         return true;
     }
 }
@@ -189,6 +191,7 @@ static const char *wanted(const cli_option *o)
 {
     static const char *const words[] = {
         [CLI_FLAG] = "yes or no",
+        [CLI_TEXT] = "UTF-8",
         [CLI_INT] = "a whole number",
         [CLI_COUNT] = "a whole number, not negative",
         [CLI_NUMBER] = "a number",

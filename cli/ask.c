@@ -186,6 +186,25 @@ bool cli_sampling_members(const json_t *v, tinkc_sampling *s, char why[CLI_WHY])
     return true;
 }
 
+int cli_check_message(const cli_app *app, const char *text, size_t len)
+{
+    if (len == 0)
+        return cli_fail(app, "data_invalid", NULL, "the prompt is empty");
+    if (memchr(text, '\0', len) || !cli_is_utf8(text, len))
+        return cli_fail(app, "data_invalid", NULL, "the prompt is not UTF-8 text");
+    return 0;
+}
+
+size_t cli_strip_newline(char *text, size_t len)
+{
+    if (len && text[len - 1] == '\n')
+        len--;
+    if (len && text[len - 1] == '\r')
+        len--;
+    text[len] = '\0';
+    return len;
+}
+
 bool cli_token_list(const json_t *list, tinkc_tokens *out)
 {
     size_t n = json_array_size(list), before = out->len;

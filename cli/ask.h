@@ -17,6 +17,10 @@ bool cli_sampling_members(const json_t *, tinkc_sampling *, char why[CLI_WHY]);
 /* Whether prompts are continued as they are: --raw, else by the kind of the model. */
 bool cli_prompts_raw(const cli_app *, const cli_asked *);
 
+/* Whether a text can be a message. 0, or an exit code after reporting. */
+int cli_check_message(const cli_app *, const char *text, size_t len);
+/* Takes off the line end that the shell's tools put behind a text; the length that is left. */
+size_t cli_strip_newline(char *text, size_t len);
 /* Token ids from a JSON array; false, and nothing is added, if it is none or holds anything else.
  */
 bool cli_token_list(const json_t *, tinkc_tokens *out);

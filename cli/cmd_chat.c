@@ -1,13 +1,14 @@
 /* cmd_chat.c - `tinkc chat`: a conversation, tokens as they come, and commands with a slash. */
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "ask.h"
 #include "commands.h"
 #include "config.h"
+#include "editor.h"
 #include "files.h"
 #include "lineedit.h"
 #include "out.h"
@@ -236,29 +237,19 @@ static void do_edit(chat *c, const char *rest)
 {
     (void)rest;
     char path[] = "/tmp/tinkc-XXXXXX";
-    const char *editor = getenv("VISUAL")   ? getenv("VISUAL")
-                         : getenv("EDITOR") ? getenv("EDITOR")
-                                            : "vi";
-    int fd = mkstemp(path), status = 1, bad;
+    int fd = mkstemp(path), bad;
     if (fd < 0)
         return;
     close(fd);
-    pid_t child = fork();
-    if (child == 0) { /* it may be a command with options */
-        execl("/bin/sh", "sh", "-c", "exec $0 \"$1\"", editor, path, (char *)NULL);
-        _exit(127);
-    }
     size_t len;
-    char *text = child > 0 && waitpid(child, &status, 0) > 0 && status == 0
-                     ? cli_read_all(c->app, path, &len, &bad)
-                     : NULL;
+    char *text = cli_edit_file(path) ? cli_read_all(c->app, path, &len, &bad) : NULL;
     (void)unlink(path);
     for (size_t n = text ? strlen(text) : 0; n && strchr("\r\n", text[n - 1]); n--)
         text[n - 1] = '\0';
-    if (text && text[strspn(text, " \r\n\t")])
+    if (text && text[strspn(text, " \r\n\t")] && cli_check_message(c->app, text, strlen(text)) == 0)
         say(c, text);
     else if (!text)
-        cli_warn(c->app, "%s did not end well: nothing is sent", editor);
+        cli_warn(c->app, "%s did not end well: nothing is sent", cli_editor());
     free(text);
 }
 
@@ -285,6 +276,15 @@ static void do_params(chat *c, const char *rest)
              (double)c->how.temperature, (double)c->how.top_p, (int)c->how.top_k);
 }
 
+static bool known_setting(const char *key)
+{
+    static const char *const keys[] = { "max_tokens", "temperature", "top_p", "top_k", "seed" };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(keys[i], key) == 0)
+            return true;
+    return false;
+}
+
 static void do_set(chat *c, const char *rest)
 {
     char key[32];
@@ -294,19 +294,17 @@ static void do_set(chat *c, const char *rest)
     (void)snprintf(key, sizeof key, "%.*s", (int)(n < 31 ? n : 31), rest);
     if (!cli_parse_number(text, &v))
         cli_warn(c->app, "/set KEY NUMBER: max_tokens, temperature, top_p, top_k, seed");
-    else if (strcmp(key, "max_tokens") == 0 && v >= 1)
-        c->how.max_tokens = (int32_t)v;
-    else if (strcmp(key, "temperature") == 0 && v >= 0)
-        c->how.temperature = (float)v;
-    else if (strcmp(key, "top_p") == 0 && v > 0 && v <= 1)
-        c->how.top_p = (float)v;
-    else if (strcmp(key, "top_k") == 0)
-        c->how.top_k = (int32_t)v;
-    else if (strcmp(key, "seed") == 0 && v >= 0) {
-        c->how.has_seed = true;
-        c->how.seed = (uint64_t)v;
-    } else
-        cli_warn(c->app, "cannot set %s to %s", key, text);
+    else {
+        json_t *one =
+            json_pack("{s:o}", key,
+                      v == floor(v) && fabs(v) < 1e15 ? json_integer((json_int_t)v) : json_real(v));
+        char why[CLI_WHY];
+        if (!known_setting(key))
+            cli_warn(c->app, "there is no setting '%s'", key);
+        else if (!cli_sampling_members(one, &c->how, why))
+            cli_warn(c->app, "%s", why);
+        json_decref(one);
+    }
     do_params(c, "");
 }
 
@@ -502,7 +500,11 @@ int cli_chat(cli_app *app)
     } else if (!bad) {
         size_t len;
         char *text = cli_read_all(app, "-", &len, &bad);
-        if (text)
+        if (text) {
+            len = cli_strip_newline(text, len);
+            bad = cli_check_message(app, text, len);
+        }
+        if (text && !bad)
             say(&c, text);
         free(text);
     }

@@ -25,17 +25,18 @@ static void note_problem(const char *file, size_t line, int level, const char *c
 {
     report *r = user;
     bool error = level == CLI_LEVEL_ERROR;
-    char *safe = cli_escape(message), *name = cli_escape(file);
     r->errors += error;
     r->warnings += !error;
-    if (r->problems)
-        json_array_append_new(r->problems,
-                              json_pack("{s:s,s:I,s:s,s:s,s:s}", "path", name ? name : "", "line",
-                                        (json_int_t)line, "level", error ? "error" : "warning",
-                                        "code", code, "message", safe ? safe : ""));
-    else
-        printf("%s:%zu: %s: %s\n", name ? name : "", line, error ? "error" : "warning",
-               safe ? safe : "");
+    if (r->problems) {
+        json_array_append_new(r->problems, json_pack("{s:o,s:I,s:s,s:s,s:o}", "path",
+                                                     cli_json_text(file), "line", (json_int_t)line,
+                                                     "level", error ? "error" : "warning", "code",
+                                                     code, "message", cli_json_text(message)));
+        return;
+    }
+    char *safe = cli_escape(message), *name = cli_escape(file);
+    printf("%s:%zu: %s: %s\n", name ? name : "", line, error ? "error" : "warning",
+           safe ? safe : "");
     free(safe);
     free(name);
 }
@@ -105,13 +106,11 @@ static int check_file(cli_app *app, report *r, const char *path, const cli_examp
     if (!bad && !result.good && r->errors == errors)
         note_problem(path, 0, CLI_LEVEL_ERROR, "empty",
                      lines ? "there are only blank lines" : "the file is empty", r);
-    char *name = cli_escape(path);
-    json_t *v = json_pack("{s:s,s:I,s:I,s:o,s:I,s:I}", "path", name ? name : "", "lines",
+    json_t *v = json_pack("{s:o,s:I,s:I,s:o,s:I,s:I}", "path", cli_json_text(path), "lines",
                           (json_int_t)lines, "conversations", (json_int_t)result.good, "tokens",
                           how->tokenizer ? json_integer((json_int_t)result.tokens) : json_null(),
                           "errors", (json_int_t)(r->errors - errors), "warnings",
                           (json_int_t)(r->warnings - warnings));
-    free(name);
     json_array_append_new(files, v);
     if (!bad && !json_wanted(app))
         cli_note(app, "%s: %zu conversation%s, %zu error%s, %zu warning%s", path, result.good,

@@ -30,8 +30,8 @@ static int show_download(cli_app *app, const tinkc_download *d)
 {
     char size[CLI_SHORT_TEXT];
     json_t *rows = json_array();
-    json_t *v = json_pack("{s:s,s:s,s:I,s:o}", "checkpoint_path", app->args[0], "destination",
-                          tinkc_download_target(d), "file_size_bytes",
+    json_t *v = json_pack("{s:s,s:o,s:I,s:o}", "checkpoint_path", app->args[0], "destination",
+                          cli_json_text(tinkc_download_target(d)), "file_size_bytes",
                           (json_int_t)tinkc_download_bytes(d), "files", files_json(d));
     if (app->compat)
         json_object_del(v, "files");
@@ -220,9 +220,9 @@ static int show_exported(cli_app *app, const char *source, const char *target)
         return cli_fail_error(app, &err, NULL);
     }
     json_t *rows = json_array();
-    json_t *v =
-        json_pack("{s:s,s:s?,s:s,s:s,s:o}", "source", source, "base_model", base_folder(app),
-                  "format", cli_text(app, "to"), "destination", target, "files", files);
+    json_t *v = json_pack("{s:o,s:o,s:s,s:o,s:o}", "source", cli_json_text(source), "base_model",
+                          cli_json_text(base_folder(app)), "format", cli_text(app, "to"),
+                          "destination", cli_json_text(target), "files", files);
     cli_row(rows, "Source", source);
     cli_row(rows, "Format", cli_text(app, "to"));
     cli_row(rows, "Destination", target);

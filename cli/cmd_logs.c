@@ -215,8 +215,8 @@ int cli_logs_show(cli_app *app)
     choose_metrics(app, rows, columns, names, sizeof names);
     json_t *records = cli_trainlog_records(folder, "name");
     const char *status = status_of(folder);
-    json_t *head = json_pack("{s:s,s:s,s:s,s:o}", "path", folder, "status", status, "type",
-                             type_of(config), "checkpoints", records);
+    json_t *head = json_pack("{s:o,s:s,s:s,s:o}", "path", cli_json_text(folder), "status", status,
+                             "type", type_of(config), "checkpoints", records);
     char *title = cli_printf("%s (%s, %s)", folder, type_of(config), status);
     cli_list list = { .key = "rows",
                       .title = title,

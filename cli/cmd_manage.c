@@ -131,7 +131,8 @@ static int show_trace(cli_app *app, const char *target, int64_t bytes)
 {
     char size[CLI_SHORT_TEXT];
     json_t *rows = json_array();
-    json_t *v = json_pack("{s:s,s:s}", "session_id", app->args[0], "destination", target);
+    json_t *v =
+        json_pack("{s:s,s:o}", "session_id", app->args[0], "destination", cli_json_text(target));
     if (bytes > 0)
         json_object_set_new(v, "file_size_bytes", json_integer(bytes));
     cli_format_size(bytes, size);

@@ -112,13 +112,17 @@ static bool render(const cli_app *app, const cli_asked *asked, json_t *messages,
     return ok;
 }
 
-static int text_prompt(cli_app *app, const cli_asked *asked, const char *text, prompt *out)
+static int text_prompt(cli_app *app, const cli_asked *asked, const char *text, size_t len,
+                       prompt *out)
 {
     tinkc_error err = { 0 };
+    int bad = cli_check_message(app, text, len);
+    if (bad)
+        return bad;
     out->raw = cli_prompts_raw(app, asked);
     if (out->raw) {
         tinkc_encode_options how = { .add_special = true };
-        tinkc_encode_span(asked->tokenizer, text, strlen(text), &how, &out->ids, NULL, &err);
+        tinkc_encode_span(asked->tokenizer, text, len, &how, &out->ids, NULL, &err);
     } else {
         render(app, asked, json_pack("[{s:s,s:s}]", "role", "user", "content", text), out, &err);
     }
@@ -140,7 +144,7 @@ static int read_prompt(cli_app *app, const cli_asked *asked, prompt *out)
                         : app->n_args && strcmp(app->args[0], "-") != 0 ? app->args[0]
                                                                         : NULL;
     if (given)
-        return text_prompt(app, asked, given, out);
+        return text_prompt(app, asked, given, strlen(given), out);
     const char *file = cli_given(app, "prompt-file") ? cli_text(app, "prompt-file") : "-";
     char *text = cli_read_all(app, file, &len, &bad);
     if (text && ids_of(text, &out->ids)) {
@@ -149,9 +153,7 @@ static int read_prompt(cli_app *app, const cli_asked *asked, prompt *out)
             bad = cli_fail(app, "usage", NULL, "%s holds token ids: there is no place for --system",
                            file);
     } else if (text) {
-        if (len && text[len - 1] == '\n') /* the shell's, not the prompt's */
-            text[len - 1] = '\0';
-        bad = text_prompt(app, asked, text, out);
+        bad = text_prompt(app, asked, text, cli_strip_newline(text, len), out);
     }
     free(text);
     return bad;

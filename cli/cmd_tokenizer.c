@@ -182,8 +182,8 @@ int cli_tokenizer_count(cli_app *app)
         if (err.code)
             bad = cli_fail_error(app, &err, file);
         total += (int64_t)count;
-        json_array_append_new(items,
-                              json_pack("{s:I,s:s}", "tokens", (json_int_t)count, "file", file));
+        json_array_append_new(items, json_pack("{s:I,s:o}", "tokens", (json_int_t)count, "file",
+                                               cli_json_text(file)));
     }
     if (!bad && n > 1 && app->format != CLI_JSON)
         json_array_append_new(items,
@@ -307,8 +307,8 @@ int cli_tokenizer_info(cli_app *app)
     if (!t)
         return bad;
     json_t *rows = json_array();
-    json_t *v = json_pack("{s:s,s:i}", "source", tinkc_tokenizer_source(t), "vocabulary",
-                          (int)tinkc_tokenizer_size(t));
+    json_t *v = json_pack("{s:o,s:i}", "source", cli_json_text(tinkc_tokenizer_source(t)),
+                          "vocabulary", (int)tinkc_tokenizer_size(t));
     cli_row(rows, "Source", tinkc_tokenizer_source(t));
     cli_format_count(tinkc_tokenizer_size(t), text);
     cli_row(rows, "Vocabulary", text);

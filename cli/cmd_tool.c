@@ -1,13 +1,12 @@
 /* cmd_tool.c - version, config: commands about the program itself. No network. */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <sys/wait.h>
 
 #include "commands.h"
 #include "config.h"
+#include "editor.h"
 #include "out.h"
 #include "text.h"
 
@@ -148,8 +147,7 @@ int cli_config_show_path(cli_app *app)
     json_t *rows = json_array(), *object = json_object();
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         cli_row(rows, files[i].name, files[i].path);
-        json_object_set_new(object, files[i].name,
-                            files[i].path ? json_string(files[i].path) : json_null());
+        json_object_set_new(object, files[i].name, cli_json_text(files[i].path));
     }
     int bad = cli_show_record(app, NULL, rows, object);
     return bad;
@@ -157,7 +155,6 @@ int cli_config_show_path(cli_app *app)
 
 int cli_config_edit(cli_app *app)
 {
-    const char *editor = getenv("VISUAL") ? getenv("VISUAL") : getenv("EDITOR");
     if (!app->config->user_file)
         return cli_fail(app, "config_invalid", NULL, "there is no configuration file");
     if (access(app->config->user_file, F_OK) != 0) {
@@ -165,20 +162,8 @@ int cli_config_edit(cli_app *app)
         if (bad)
             return bad;
     }
-    struct sigaction ignore = { .sa_handler = SIG_IGN }, before; /* keys are the editor's now */
-    sigaction(SIGINT, &ignore, &before);
-    pid_t child = fork();
-    if (child == 0) {
-        signal(SIGINT, SIG_DFL);
-        execlp(editor ? editor : "vi", editor ? editor : "vi", app->config->user_file,
-               (char *)NULL);
-        _exit(127);
-    }
-    int status = 0;
-    bool ended = child > 0 && waitpid(child, &status, 0) == child;
-    sigaction(SIGINT, &before, NULL);
-    if (!ended || status != 0)
-        return cli_fail(app, "local_io", "set EDITOR", "the editor failed");
+    if (!cli_edit_file(app->config->user_file))
+        return cli_fail(app, "local_io", "set EDITOR", "%s did not end well", cli_editor());
     return 0;
 }
 

@@ -50,7 +50,8 @@ static char *xdg_path(const char *variable, const char *fallback, const char *na
     const char *root = getenv(variable), *home = getenv("HOME");
     if (root && root[0] == '/')
         return cli_printf("%s/tinkc/%s", root, name);
-    return home ? cli_printf("%s/%s/tinkc/%s", home, fallback, name) : NULL;
+    /* An empty or relative one would scatter files over the root or wherever we are. */
+    return home && home[0] == '/' ? cli_printf("%s/%s/tinkc/%s", home, fallback, name) : NULL;
 }
 
 char *cli_config_path(const char *name)
@@ -718,6 +719,8 @@ int cli_config_write(cli_app *app, const char *profile, const char *key, const c
     const char *file = secret ? app->config->credentials_file : app->config->user_file;
     if (!file)
         return cli_fail(app, "config_invalid", NULL, "there is no configuration file to write to");
+    if (value && !cli_is_utf8(value, strlen(value)))
+        return cli_fail(app, "usage", NULL, "%s: the value is not UTF-8", key);
     for (const char *p = value; p && *p; p++)
         if ((unsigned char)*p < 0x20)
             return cli_fail(app, "usage", NULL, "%s: line ends and controls cannot be stored", key);

@@ -122,11 +122,11 @@ static void print_json(const cli_problem *p, int exit_code)
 {
     json_t *inner = json_object();
     json_object_set_new(inner, "code", json_string(p->code));
-    json_object_set_new(inner, "message", json_string(p->message));
+    json_object_set_new(inner, "message", cli_json_text(p->message));
     if (p->detail[0])
-        json_object_set_new(inner, "detail", json_string(p->detail));
+        json_object_set_new(inner, "detail", cli_json_text(p->detail));
     if (p->hint[0])
-        json_object_set_new(inner, "hint", json_string(p->hint));
+        json_object_set_new(inner, "hint", cli_json_text(p->hint));
     if (p->status)
         json_object_set_new(inner, "status", json_integer(p->status));
     if (p->request_id[0])
@@ -212,15 +212,16 @@ void cli_bad_lines_begin(cli_bad_lines *b, const cli_app *app)
 void cli_bad_line(cli_bad_lines *b, const char *path, size_t line, const char *code,
                   const char *message)
 {
-    char *file = cli_escape(path), *text = cli_escape(message);
     b->n++;
-    if (b->problems)
+    if (b->problems) {
         json_array_append_new(b->problems,
-                              json_pack("{s:s,s:I,s:s,s:s,s:s}", "path", file ? file : "", "line",
-                                        (json_int_t)line, "level", "error", "code", code, "message",
-                                        text ? text : ""));
-    else
-        fprintf(stderr, "%s:%zu: %s\n", file ? file : path, line, text ? text : message);
+                              json_pack("{s:o,s:I,s:s,s:s,s:o}", "path", cli_json_text(path),
+                                        "line", (json_int_t)line, "level", "error", "code", code,
+                                        "message", cli_json_text(message)));
+        return;
+    }
+    char *file = cli_escape(path), *text = cli_escape(message);
+    fprintf(stderr, "%s:%zu: %s\n", file ? file : path, line, text ? text : message);
     free(file);
     free(text);
 }

@@ -607,10 +607,21 @@ int cli_print_list(const cli_app *app, const cli_list *list, const json_t *items
     return 0;
 }
 
+json_t *cli_json_text(const char *text)
+{
+    json_t *v = json_string(text);
+    if (v || !text)
+        return v ? v : json_null();
+    char *safe = cli_escape(text);
+    v = json_string(safe ? safe : "");
+    free(safe);
+    return v;
+}
+
 void cli_row(json_t *rows, const char *label, const char *value)
 {
     if (value)
-        json_array_append_new(rows, json_pack("[s,s]", label, value));
+        json_array_append_new(rows, json_pack("[o,o]", cli_json_text(label), cli_json_text(value)));
 }
 
 void cli_row_time(const cli_app *app, json_t *rows, const char *label, const char *time)

@@ -32,21 +32,21 @@ typedef struct cli_list {
     bool no_counts; /* neither total_count nor shown_count in JSON             */
 } cli_list;
 
-/* Looks at --columns before anything is asked of the service. 0; an exit code after reporting; or -1
- * after `--columns help` was answered. */
+/* Looks at --columns before anything is asked of the service. 0; an exit code after reporting; or
+ * -1 after `--columns help` was answered. */
 int cli_check_columns(const cli_app *);
 
 /* Prints the items (an array, borrowed). 0, or an exit code after reporting (unknown column). */
 int cli_print_list(const cli_app *, const cli_list *, const json_t *items);
 
-/* Whether the item, and so its kind, has this member (dotted path). 0, or an exit code after reporting
- * with the known ones. The second takes a list with commas. */
+/* Whether the item, and so its kind, has this member (dotted path). 0, or an exit code after
+ * reporting with the known ones. The second takes a list with commas. */
 int cli_check_field(const cli_app *, const json_t *item, const char *name);
 int cli_check_fields(const cli_app *, const json_t *item, const char *names);
 
-/* JSON lines need not wait for the rest of a list: true if the item (borrowed) was printed now, and is
- * not to be given to cli_print_list. False when all must be there first: other formats, or an order was
- * asked for. *bad is an exit code after reporting (unknown field). */
+/* JSON lines need not wait for the rest of a list: true if the item (borrowed) was printed now, and
+ * is not to be given to cli_print_list. False when all must be there first: other formats, or an
+ * order was asked for. *bad is an exit code after reporting (unknown field). */
 bool cli_print_early(const cli_app *, const json_t *item, int *bad);
 
 /* A record: in JSON the object (borrowed); else two columns, Property and Value. `rows` is an
@@ -66,6 +66,8 @@ int cli_print_done(const cli_app *, const json_t *object, const char *format, ..
 /* One JSON value: indent 2, or -1 for one line. Keys in order, UTF-8 as it is, shortest numbers. */
 void cli_write_json(FILE *, const json_t *, int indent);
 int cli_print_json(const cli_app *, const json_t *);
+/* A JSON string of any text: one that is no UTF-8, such as a file's name may be, comes escaped. */
+json_t *cli_json_text(const char *);
 
 /* Text of a model's or the service's making; on a terminal its control characters (but tabs and
  * line ends) are shown, not obeyed. */

@@ -547,6 +547,20 @@ size_t cli_cut(const char *text, size_t cells)
     return at;
 }
 
+bool cli_is_utf8(const char *text, size_t len)
+{
+    uint32_t c;
+    for (size_t i = 0; i < len;) {
+        char four[5] = "";
+        memcpy(four, text + i, len - i < 4 ? len - i : 4);
+        size_t n = read_char(four, &c);
+        if (n == 1 && (unsigned char)four[0] >= 0x80)
+            return false;
+        i += n;
+    }
+    return true;
+}
+
 char *cli_escape(const char *text)
 {
     size_t n = strlen(text), at = 0;

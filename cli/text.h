@@ -44,6 +44,8 @@ const char *cli_nearest(const char *word, const char *const *names, size_t n);
 size_t cli_width(const char *text);
 /* Where `cells` cells of the text end, in bytes. */
 size_t cli_cut(const char *text, size_t cells);
+/* Whether all of it is UTF-8. */
+bool cli_is_utf8(const char *text, size_t len);
 /* Copies with control characters and invalid bytes shown escaped; yours to free. */
 char *cli_escape(const char *text);
 

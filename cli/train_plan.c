@@ -6,6 +6,7 @@
 #include "config.h"
 #include "convos.h"
 #include "models.h"
+#include "out.h"
 #include "shuffle.h"
 #include "term.h"
 #include "text.h"
@@ -500,7 +501,7 @@ static void set_option(json_t *v, const cli_app *app, const cli_option *o)
     else if (o->kind == CLI_NUMBER && cli_parse_number(text, &number))
         json_object_set_new(v, key, json_real(number));
     else
-        json_object_set_new(v, key, json_string(text));
+        json_object_set_new(v, key, cli_json_text(text));
 }
 
 json_t *cli_sft_config(const cli_sft *s)
@@ -512,18 +513,18 @@ json_t *cli_sft_config(const cli_sft *s)
         if (value && !o->repeats)
             json_object_set_new(given, o->name,
                                 o->kind == CLI_FLAG ? json_boolean(value->on)
-                                                    : json_string(value->text));
+                                                    : cli_json_text(value->text));
     }
     for (size_t i = 0; i < s->n_files; i++) {
         char *whole = realpath(s->files[i].path, NULL);
-        json_array_append_new(files, json_string(whole ? whole : s->files[i].path));
+        json_array_append_new(files, cli_json_text(whole ? whole : s->files[i].path));
         free(whole);
     }
-    json_object_set_new(v, "model_name", json_string(s->model));
+    json_object_set_new(v, "model_name", cli_json_text(s->model));
     json_object_set(v, "dataset", json_array_get(files, 0));
     json_object_set_new(v, "learning_rate", json_real(s->rate));
     json_object_set_new(v, "batch_size", json_integer((json_int_t)s->batch_size));
-    json_object_set_new(v, "log_path", json_string(s->log_dir));
+    json_object_set_new(v, "log_path", cli_json_text(s->log_dir));
     json_object_set_new(
         v, "tinkc",
         json_pack("{s:s,s:o,s:o}", "version", tinkc_version(), "files", files, "options", given));

@@ -563,6 +563,46 @@ def compatibility():
     check("data check is 1", old("data", "check", "/dev/null").returncode == 1)
 
 
+def odd_bytes():
+    """Names and texts that are no UTF-8: refused, or shown escaped, and never left out."""
+    name = os.fsencode(home) + b"/odd\xff.jsonl"
+    with open(name, "wb") as f:
+        f.write(b'{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"yo"}]}\n')
+    nano = pathlib.Path("models/nano").resolve()
+    r = tinkc("data", "check", name, "--json")
+    check("a file's name in JSON", json.loads(r.stdout)["files"][0]["path"].endswith("odd\\xff.jsonl"), r)
+    r = tinkc("data", "check", name + b"x", "--json")
+    check("and in an error", "odd\\xff.jsonlx: No such file" in json.loads(r.stderr)["error"]["message"], r)
+    exits(2, "config", "set", "model", b"a\xff", says="not UTF-8")
+    exits(2, "run", "list", "--filter", b"id=\xff", says="--filter: 'id=\\xff' is not UTF-8")
+    if (nano / "tokenizer.json").exists():
+        env = {"TINKER_API_KEY": None, "TINKER_BASE_URL": None, "TINKC_NANO": str(nano)}
+        r = tinkc("tokenizer", "count", "-m", nano, name, name)
+        check("counted", [l.split("\t")[1].endswith("odd\\xff.jsonl") for l in r.stdout.splitlines()[1:3]] == [True, True], r)
+        exits(6, "sample", "--local", b"a\xff", env=env, says="not UTF-8")
+        exits(2, "sample", "--local", "-s", b"a\xff", "x", env=env, says="--system: 'a\\xff' is not UTF-8")
+        exits(6, "sample", "--local", stdin="a\0b", env=env, says="not UTF-8 text")
+        exits(6, "chat", "--local", stdin="", env=env, says="the prompt is empty")
+        r = tinkc("chat", "--local", "--temperature", "0", stdin="What is 7 + 5?\n", env=env)
+        check("the shell's line end is no part of a message", r.stdout == "12\n", r)
+    for folder in ("", "relative"):
+        r = tinkc("config", "path", "--json", env={"HOME": folder})
+        check(f"HOME={folder!r} is none", json.loads(r.stdout)["user"] is None, r)
+    exits(2, "config", "set", "model", "m", env={"HOME": ""}, says="no configuration file")
+
+
+def signals():
+    """Wherever a signal comes, the exit code is that of the signal."""
+    for args in (("data", "check", "-"), ("tokenizer", "count"), ("checkpoint", "publish", "-")):
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            p = subprocess.Popen([build / "tinkc", *args], env=dict(base_env, TINKC_NANO=str(pathlib.Path("models/nano").resolve())), cwd=home,
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            p.stdin.write(b"\n" * 200000)  # more than a pipe holds: it is reading by now
+            p.send_signal(number)
+            out, err = p.communicate(timeout=20)
+            check(f"{args} and signal {number}", p.returncode == code and out == err == b"", (p.returncode, out, err))
+
+
 def on_terminal(*args, typed=b"", term="xterm"):
     """Runs under a pseudo-terminal; what was on the screen, and the exit code."""
     env = dict(base_env, TERM=term, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", ""))
@@ -972,7 +1012,7 @@ def local_work():
 
 
 for group in (grammar, formats, errors, unknown_names, dead_server, profiles, doctor, changes, downloads, configuration, documentation, completions, data, lists,
-              compatibility, prompts, more_commands, settings, local_work):
+              compatibility, odd_bytes, signals, prompts, more_commands, settings, local_work):
     if not wanted or group.__name__ in wanted:
         group()
 shutil.rmtree(home, ignore_errors=True)
