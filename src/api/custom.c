@@ -222,6 +222,7 @@ static void pass_settled(void *arg)
 static void begin_pass(custom *c, tinkc_future *pass, tkc_task *done)
 {
     tkc_future_keep(&c->f);
+    tkc_op_works_through(&c->f, pass);
     tkc_future_watch(pass, done);
     if (c->together) {
         tkc_future_keep(&c->f);
@@ -291,6 +292,7 @@ static void first_done(tkc_task *task)
         if (!tinkc_future_wait(c->first, 0, &err)) {
             custom_end(c, &err);
         } else {
+            tkc_op_status(&c->f, "waits for the loss function to run in its queue");
             tkc_future_keep(&c->f); /* for evaluated */
             if (!tkc_queue_push(c->queue, &c->item))
                 drop_item(&c->item);

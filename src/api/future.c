@@ -24,6 +24,18 @@ static tinkc_future *to_look_at(const tinkc_future *f)
                : NULL;
 }
 
+/* The same, for how it goes on: one that works through another shows that one's state. */
+static tinkc_future *to_follow(const tinkc_future *cf)
+{
+    tinkc_future *f = to_look_at(cf);
+    if (!f)
+        return NULL;
+    pthread_mutex_lock(&f->shared.lock);
+    tinkc_future *inner = f->shared.done ? NULL : f->shared.through;
+    pthread_mutex_unlock(&f->shared.lock);
+    return inner && !tkc_op_is_done(inner) ? inner : f;
+}
+
 bool tinkc_future_done(const tinkc_future *cf)
 {
     tinkc_future *f = to_look_at(cf);
@@ -146,7 +158,7 @@ bool tinkc_future_limit(tinkc_future *f, int64_t ms, tinkc_error *err)
 
 const char *tinkc_future_request_id(const tinkc_future *cf)
 {
-    tinkc_future *f = to_look_at(cf);
+    tinkc_future *f = to_follow(cf);
     if (!f)
         return "";
     pthread_mutex_lock(&f->shared.lock);
@@ -162,7 +174,7 @@ const char *tinkc_future_operation(const tinkc_future *f)
 
 void tinkc_future_progress(const tinkc_future *cf, int64_t *done, int64_t *total)
 {
-    tinkc_future *f = to_look_at(cf);
+    tinkc_future *f = to_follow(cf);
     int64_t is = 0, of = -1;
     if (f) {
         pthread_mutex_lock(&f->shared.lock);
@@ -180,7 +192,7 @@ void tinkc_future_progress(const tinkc_future *cf, int64_t *done, int64_t *total
 
 static int32_t read_i32(const tinkc_future *cf, size_t offset, int32_t if_null)
 {
-    tinkc_future *f = to_look_at(cf);
+    tinkc_future *f = to_follow(cf);
     if (!f)
         return if_null;
     pthread_mutex_lock(&f->shared.lock);
@@ -202,7 +214,7 @@ int32_t tinkc_future_queue_state(const tinkc_future *f)
 
 int32_t tinkc_future_trouble(const tinkc_future *cf, int32_t *attempts, int64_t *for_ms)
 {
-    tinkc_future *f = to_look_at(cf);
+    tinkc_future *f = to_follow(cf);
     int32_t code = TINKC_OK, n = 0;
     int64_t since = 0, ms = 0;
     if (f) {
@@ -250,6 +262,7 @@ const char *tinkc_future_status(const tinkc_future *cf, tinkc_text *out, tinkc_e
         return "";
     }
     char text[sizeof f->shared.err.message];
+    f = to_follow(f);
     pthread_mutex_lock(&f->shared.lock);
     const char *sentence = stage_sentence(f);
     size_t len = strnlen(sentence, sizeof text - 1);

@@ -352,6 +352,14 @@ void tkc_op_status(tinkc_future *f, const char *format, ...)
     va_end(args);
 }
 
+void tkc_op_works_through(tinkc_future *f, tinkc_future *inner)
+{
+    assert(inner != f);
+    pthread_mutex_lock(&f->shared.lock);
+    f->shared.through = inner;
+    pthread_mutex_unlock(&f->shared.lock);
+}
+
 void tkc_op_exchanged(tinkc_future *f, const tinkc_error *err)
 {
     if (!f)

@@ -77,7 +77,8 @@ struct tinkc_future {
         int32_t stage, queue_state;
         int32_t trouble, trouble_attempts; /* code of the last failure; how many in a row */
         int64_t trouble_since_ms;
-        tkc_task *watcher;        /* posted at completion: tkc_future_watch */
+        tinkc_future *through; /* does the work meanwhile; lives as long as this. NULL = itself */
+        tkc_task *watcher;     /* posted at completion: tkc_future_watch */
         struct tkc_any_node *any; /* those who wait for this and others: future.c */
         int64_t limit_at_ms;
         int64_t progress_done, progress_total;
@@ -131,6 +132,9 @@ void tkc_future_drop(tinkc_future *f); /* a reference, not the user's handle: ca
 /* What the caller can see meanwhile. f may be NULL in all of them. Any thread. */
 void tkc_op_stage(tinkc_future *f, int32_t stage);
 void tkc_op_status(tinkc_future *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* From now on `inner` does its work: whoever looks at f sees that. The object holds it to its end.
+ */
+void tkc_op_works_through(tinkc_future *f, tinkc_future *inner);
 /* How an exchange of it ended: another failure in a row, or all is well again. */
 void tkc_op_exchanged(tinkc_future *f, const tinkc_error *err);
 void tkc_op_progress(tinkc_future *f, int64_t done, int64_t total);

@@ -410,6 +410,37 @@ static void custom_loss_in_a_queue(void **state)
     tinkc_queue_free(queue);
 }
 
+/* Its passes are futures of their own: what they meet shows at the one the caller has. */
+static void a_custom_loss_shows_how_its_passes_go(void **state)
+{
+    fixture *x = *state;
+    double scale = 2;
+    int32_t attempts;
+    tinkc_text text = { 0 };
+    add_examples(x, 2, 8);
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    for (int i = 0; i < 2; i++)
+        tinkc_mock_once(x->mock, "POST", "/api/v1/retrieve_future",
+                        &(tinkc_mock_answer){ .status = 503 }, &x->err);
+    tinkc_future *f =
+        tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, plain_loss, &scale, &x->err);
+    (void)tinkc_mock_settle(x->mock, 30000, &x->err);
+    assert_int_equal(tinkc_future_trouble(f, &attempts, NULL), TINKC_E_SERVER);
+    assert_int_equal(attempts, 1);
+    assert_int_equal(tinkc_future_stage(f), TINKC_STAGE_ACCEPTED);
+    assert_non_null(strstr(tinkc_future_status(f, &text, &x->err), "503"));
+    tinkc_mock_advance(x->mock, 1000);
+    (void)tinkc_mock_settle(x->mock, 30000, &x->err);
+    tinkc_mock_advance(x->mock, 1000);
+    (void)tinkc_mock_settle(x->mock, 30000, &x->err);
+    assert_int_equal(tinkc_future_trouble(f, &attempts, NULL), TINKC_OK);
+    assert_non_null(strstr(tinkc_future_status(f, &text, &x->err), "loss function"));
+    assert_int_equal(tinkc_queue_run(queue, 5000, &x->err), 1);
+    check_custom(x, f);
+    tinkc_text_free(&text);
+    tinkc_queue_free(queue);
+}
+
 static bool bad_loss(tinkc_loss *loss, void *user, tinkc_error *err)
 {
     (void)loss, (void)user;
@@ -644,6 +675,7 @@ int main(void)
         WITH(custom_loss_on_this_thread, setup),
         WITH(custom_loss_together, setup),
         WITH(custom_loss_in_a_queue, setup),
+        WITH(a_custom_loss_shows_how_its_passes_go, setup),
         WITH(custom_losses_have_parts_too, setup_chunks),
         WITH(custom_loss_that_fails_sends_nothing_more, setup),
         WITH(freed_queue_ends_a_custom_loss, setup),
