@@ -21,6 +21,8 @@
 typedef struct fixture {
     tkc_loop *loop;
     tkc_http *http;
+    stub_server *server; /* of tests that have one only */
+    const char *url;     /* its address */
 } fixture;
 
 typedef struct answer {
@@ -187,11 +189,15 @@ static void drop(answer *a)
     free(a);
 }
 
-static answer *get(fixture *fx, const char *base, const char *path)
+static answer *exchange(answer *a)
 {
-    answer *a = make(fx, "GET", base, path);
     post(a, send_now);
     return await(a);
+}
+
+static answer *get(fixture *fx, const char *base, const char *path)
+{
+    return exchange(make(fx, "GET", base, path));
 }
 
 static void open_with(fixture *fx, const tkc_http_options *options)
@@ -259,7 +265,7 @@ static void script(const stub_request *r, stub_answer *a, void *user)
     else if (strstr(r->path, "/silent"))
         a->behaviour = STUB_SILENT;
     else if (strstr(r->path, "/drip"))
-        a->behaviour = STUB_DRIP, a->drip_ms = 60;
+        a->behaviour = STUB_DRIP, a->drip_ms = 150;
     else if (strstr(r->path, "/garbage"))
         a->behaviour = STUB_GARBAGE;
     else if (strstr(r->path, "/endless"))
@@ -285,17 +291,33 @@ static void script(const stub_request *r, stub_answer *a, void *user)
         a->status = 404, a->body = "{\"detail\":\"no such thing\"}";
 }
 
+static int setup(void **state)
+{
+    fixture *fx = calloc(1, sizeof *fx);
+    fx->server = stub_start(NULL, script, NULL);
+    fx->url = stub_url(fx->server);
+    open_fixture(fx);
+    *state = fx;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture *fx = *state;
+    close_fixture(fx);
+    stub_stop(fx->server);
+    free(fx);
+    return 0;
+}
+
 /* ---- what works ---- */
 
 static void test_get(void **state)
 {
-    fixture fx;
-    stub_server *s = stub_start(NULL, script, NULL);
-    (void)state;
-    open_fixture(&fx);
+    fixture *fx = *state;
     const char *const paths[] = { "/x?a=1", "/chunked", "/close", NULL };
     for (int i = 0; paths[i]; i++) {
-        answer *a = get(&fx, stub_url(s), paths[i]);
+        answer *a = get(fx, fx->url, paths[i]);
         assert_int_equal(a->code, 0);
         assert_int_equal(a->status, 200);
         assert_string_equal(a->body, "{\"well\":true}");
@@ -306,50 +328,35 @@ static void test_get(void **state)
         assert_string_equal(seen_key, "tml-secret");
         drop(a);
     }
-    assert_int_equal(stub_connections(s), 1); /* kept alive until the server closed it */
-    close_fixture(&fx);
-    stub_stop(s);
+    assert_int_equal(stub_connections(fx->server), 1); /* kept alive until the server closed it */
 }
 
 static void test_a_400_costs_its_connection(void **state)
 {
-    fixture fx;
-    stub_server *s = stub_start(NULL, script, NULL);
-    (void)state;
-    open_fixture(&fx);
-    answer *a = get(&fx, stub_url(s), "/bare-400");
+    fixture *fx = *state;
+    answer *a = get(fx, fx->url, "/bare-400");
     assert_int_equal(a->status, 400);
     assert_int_equal(a->len, 0);
     drop(a);
-    drop(get(&fx, stub_url(s), "/x"));
-    drop(get(&fx, stub_url(s), "/x"));
-    assert_int_equal(stub_connections(s), 2);
-    close_fixture(&fx);
-    stub_stop(s);
+    drop(get(fx, fx->url, "/x"));
+    drop(get(fx, fx->url, "/x"));
+    assert_int_equal(stub_connections(fx->server), 2);
 }
 
 static void test_base_path_is_kept(void **state)
 {
-    fixture fx;
+    fixture *fx = *state;
     char base[96];
-    stub_server *s = stub_start(NULL, script, NULL);
-    (void)state;
-    open_fixture(&fx);
     for (int i = 0; i < 2; i++) {
-        snprintf(base, sizeof base, i ? "%s/services/x/" : "%s/services/x", stub_url(s));
-        drop(get(&fx, base, "/api/v1/healthz"));
+        snprintf(base, sizeof base, i ? "%s/services/x/" : "%s/services/x", fx->url);
+        drop(get(fx, base, "/api/v1/healthz"));
         assert_string_equal(seen_path, "/services/x/api/v1/healthz");
     }
-    close_fixture(&fx);
-    stub_stop(s);
 }
 
 static void test_methods(void **state)
 {
-    fixture fx;
-    stub_server *s = stub_start(NULL, script, NULL);
-    (void)state;
-    open_fixture(&fx);
+    fixture *fx = *state;
     static const struct {
         const char *method, *body, *length;
     } rows[] = { { "POST", "{\"a\":1}", "Content-Length: 7" },
@@ -358,12 +365,11 @@ static void test_methods(void **state)
                  { "DELETE", NULL, NULL },
                  { "GET", NULL, NULL } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        answer *a = make(&fx, rows[i].method, stub_url(s), "/m");
+        answer *a = make(fx, rows[i].method, fx->url, "/m");
         if (rows[i].body)
             a->request.body =
                 (tinkc_bytes){ (const unsigned char *)rows[i].body, strlen(rows[i].body) };
-        post(a, send_now);
-        await(a);
+        exchange(a);
         assert_int_equal(a->status, 200);
         assert_string_equal(seen_method, rows[i].method);
         assert_int_equal(seen_body, rows[i].body ? strlen(rows[i].body) : 0);
@@ -376,45 +382,31 @@ static void test_methods(void **state)
         assert_non_null(strcasestr(seen_headers, "accept-encoding: "));
         drop(a);
     }
-    close_fixture(&fx);
-    stub_stop(s);
 }
 
 static void test_large_upload(void **state)
 {
-    fixture fx;
+    fixture *fx = *state;
     size_t len = 8 * 1024 * 1024;
     char *big = calloc(1, len);
-    stub_server *s = stub_start(NULL, script, NULL);
-    (void)state;
-    open_fixture(&fx);
-    answer *a = make(&fx, "POST", stub_url(s), "/big");
+    answer *a = make(fx, "POST", fx->url, "/big");
     a->request.body = (tinkc_bytes){ (unsigned char *)big, len };
-    post(a, send_now);
-    await(a);
+    exchange(a);
     assert_int_equal(a->status, 200);
     assert_int_equal(seen_body, len);
     drop(a);
-    close_fixture(&fx);
-    stub_stop(s);
     free(big);
 }
 
 static void test_kinds_do_not_share_connections(void **state)
 {
-    fixture fx;
-    stub_server *s = stub_start(NULL, script, NULL);
-    (void)state;
-    open_fixture(&fx);
+    fixture *fx = *state;
     for (int32_t kind = 0; kind < 8; kind++) {
-        answer *a = make(&fx, "GET", stub_url(s), "/x");
+        answer *a = make(fx, "GET", fx->url, "/x");
         a->request.pool = kind;
-        post(a, send_now);
-        drop(await(a));
+        drop(exchange(a));
     }
-    assert_int_equal(stub_connections(s), 8);
-    close_fixture(&fx);
-    stub_stop(s);
+    assert_int_equal(stub_connections(fx->server), 8);
 }
 
 static void test_more_requests_than_connections(void **state)
@@ -528,8 +520,7 @@ static void test_redirects(void **state)
 
     a = make(&fx, "GET", stub_url(s), "/moved-other");
     a->request.no_redirects = true;
-    post(a, send_now);
-    await(a);
+    exchange(a);
     assert_int_equal(a->status, 302);
     assert_non_null(strstr(a->headers, "Location=http://127.0.0.1:"));
     assert_int_equal(stub_requests(other), 1);
@@ -546,27 +537,21 @@ static void test_redirects(void **state)
 
 static void test_redirect_methods(void **state)
 {
+    fixture *fx = *state;
     static const struct {
         const char *path, *method;
         size_t body;
     } rows[] = { { "/moved", "GET", 0 }, { "/moved-303", "GET", 0 }, { "/moved-307", "POST", 2 } };
-    fixture fx;
-    stub_server *s = stub_start(NULL, script, NULL);
-    (void)state;
-    open_fixture(&fx);
     for (size_t i = 0; i < 3; i++) {
-        answer *a = make(&fx, "POST", stub_url(s), rows[i].path);
+        answer *a = make(fx, "POST", fx->url, rows[i].path);
         a->request.body = (tinkc_bytes){ (const unsigned char *)"{}", 2 };
-        post(a, send_now);
-        await(a);
+        exchange(a);
         assert_int_equal(a->status, 200);
         assert_string_equal(seen_path, "/landed");
         assert_string_equal(seen_method, rows[i].method);
         assert_int_equal(seen_body, rows[i].body);
         drop(a);
     }
-    close_fixture(&fx);
-    stub_stop(s);
 }
 
 /* ---- bad weather ---- */
@@ -579,6 +564,7 @@ typedef struct weather {
 
 static void test_bad_weather(void **state)
 {
+    fixture *fx = *state;
     static const weather rows[] = {
         { "/reset-now", TINKC_E_CONNECTION, "before an answer" },
         { "/reset-inside", TINKC_E_CONNECTION, "inside the" },
@@ -590,41 +576,28 @@ static void test_bad_weather(void **state)
         { "/loop", TINKC_E_BAD_RESPONSE, "too many redirects" },
         { "/ftp", TINKC_E_BAD_RESPONSE, "not http" },
     };
-    fixture fx;
-    stub_server *s = stub_start(NULL, script, NULL);
-    (void)state;
-    open_fixture(&fx);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        answer *a = make(&fx, "POST", stub_url(s), rows[i].path);
+        answer *a = make(fx, "POST", fx->url, rows[i].path);
         a->request.idle_timeout_ms = 300;
-        post(a, send_now);
-        await(a);
+        exchange(a);
         if (a->code != rows[i].code || !strstr(a->message, rows[i].says))
             fail_msg("%s: code %d, %s", rows[i].path, a->code, a->message);
         drop(a);
-        a = get(&fx, stub_url(s), "/x"); /* and the transport works on */
+        a = get(fx, fx->url, "/x"); /* and the transport works on */
         assert_int_equal(a->status, 200);
         drop(a);
     }
-    close_fixture(&fx);
-    stub_stop(s);
 }
 
 static void test_slow_is_not_silent(void **state)
 {
-    fixture fx;
-    stub_server *s = stub_start(NULL, script, NULL);
-    (void)state;
-    open_fixture(&fx);
-    answer *a = make(&fx, "GET", stub_url(s), "/drip");
-    a->request.idle_timeout_ms = 300; /* 13 bytes of 60 ms each take longer in all */
-    post(a, send_now);
-    await(a);
+    fixture *fx = *state;
+    answer *a = make(fx, "GET", fx->url, "/drip");
+    a->request.idle_timeout_ms = 1500; /* 13 bytes of 150 ms each take longer in all */
+    exchange(a);
     assert_int_equal(a->code, 0);
     assert_string_equal(a->body, "{\"well\":true}");
     drop(a);
-    close_fixture(&fx);
-    stub_stop(s);
 }
 
 static void test_no_connection(void **state)
@@ -684,8 +657,7 @@ static void test_a_timer_armed_by_a_failure_fires(void **state)
         snprintf(url, sizeof url, bases[i], stub_dead_port());
         answer *a = make(&fx, "GET", url, "/x");
         a->reply.fail = fail_later;
-        post(a, send_now);
-        await(a);
+        exchange(a);
         assert_string_equal(a->message, "tried again");
         drop(a);
         close_fixture(&fx);
@@ -694,37 +666,25 @@ static void test_a_timer_armed_by_a_failure_fires(void **state)
 
 static void test_header_injection(void **state)
 {
+    fixture *fx = *state;
     static const char *const bad[] = { "X-A", "1\r\nX-Evil: 2", NULL };
-    fixture fx;
-    stub_server *s = stub_start(NULL, script, NULL);
-    (void)state;
-    open_fixture(&fx);
-    answer *a = make(&fx, "GET", stub_url(s), "/x");
+    answer *a = make(fx, "GET", fx->url, "/x");
     a->request.headers = bad;
-    post(a, send_now);
-    await(a);
+    exchange(a);
     assert_int_equal(a->code, TINKC_E_CONNECTION);
-    assert_int_equal(stub_requests(s), 0);
+    assert_int_equal(stub_requests(fx->server), 0);
     drop(a);
-    close_fixture(&fx);
-    stub_stop(s);
 }
 
 static void test_unwanted_body(void **state)
 {
-    fixture fx;
-    stub_server *s = stub_start(NULL, script, NULL);
-    (void)state;
-    open_fixture(&fx);
-    answer *a = make(&fx, "GET", stub_url(s), "/endless");
+    fixture *fx = *state;
+    answer *a = make(fx, "GET", fx->url, "/endless");
     a->refuse_body = true;
-    post(a, send_now);
-    await(a);
+    exchange(a);
     assert_int_equal(a->status, 200);
     assert_int_equal(a->code, TINKC_E_BAD_RESPONSE);
     drop(a);
-    close_fixture(&fx);
-    stub_stop(s);
 }
 
 static void pause_ms(long ms)
@@ -747,18 +707,15 @@ static uint64_t settled(stub_server *s)
 
 static void test_slow_reader_holds_the_sender(void **state)
 {
+    fixture *fx = *state;
     enum { MOST_IN_SOCKETS = 16 * 1024 * 1024 };
-    fixture fx;
-    stub_server *s = stub_start(NULL, script, NULL);
-    (void)state;
-    open_fixture(&fx);
-    answer *a = make(&fx, "GET", stub_url(s), "/endless");
+    answer *a = make(fx, "GET", fx->url, "/endless");
     a->request.idle_timeout_ms = 200; /* our own slowness is not the peer's silence */
     a->reply.room = on_room;
     a->limit_room = true;
     atomic_store(&a->room, 100000);
     post(a, send_now);
-    uint64_t sent = settled(s);
+    uint64_t sent = settled(fx->server);
     assert_true(sent < MOST_IN_SOCKETS);
     pause_ms(400);
     pthread_mutex_lock(&a->lock);
@@ -768,14 +725,12 @@ static void test_slow_reader_holds_the_sender(void **state)
     assert_true(got >= 100000 && got < 100000 + 128 * 1024);
     atomic_store(&a->room, 8 * 1024 * 1024);
     post(a, resume_now);
-    assert_true(settled(s) > sent);
+    assert_true(settled(fx->server) > sent);
     assert_true(a->len > got);
     post(a, cancel_now);
     await(a);
     assert_true(a->code != 0);
     drop(a);
-    close_fixture(&fx);
-    stub_stop(s);
 }
 
 static void test_cancel(void **state)
@@ -827,15 +782,41 @@ static void test_free_while_busy(void **state)
 
 /* ---- TLS ---- */
 
-/* Serves the files of a folder as they are: each is a whole answer. */
-static pid_t start_tls_server(const char *dir, int port)
+static bool make_certificate(const char *dir)
 {
     char command[600];
     snprintf(command, sizeof command,
              "cd %s && openssl req -x509 -newkey rsa:2048 -nodes -keyout k.pem -out c.pem -days 2 "
-             "-subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 >log 2>&1",
+             "-subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 >log 2>&1 && echo hello > x",
              dir);
-    if (system(command) != 0)
+    return system(command) == 0;
+}
+
+static void remove_folder(const char *dir)
+{
+    char command[64];
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
+/* The first answer of a server that is just starting. */
+static answer *get_once_it_listens(fixture *fx, const char *url, const char *path)
+{
+    answer *a = get(fx, url, path);
+    for (int tries = 0; tries < 400 && strstr(a->message, "refused"); tries++) {
+        drop(a);
+        pause_ms(50);
+        a = get(fx, url, path);
+    }
+    assert_int_equal(a->code, 0);
+    assert_int_equal(a->status, 200);
+    return a;
+}
+
+/* Serves the files of a folder as they are: each is a whole answer. */
+static pid_t start_tls_server(const char *dir, int port)
+{
+    if (!make_certificate(dir))
         return -1;
     pid_t pid = fork();
     if (pid == 0) {
@@ -852,7 +833,7 @@ static pid_t start_tls_server(const char *dir, int port)
 
 static void test_tls(void **state)
 {
-    char dir[] = "/tmp/tinkc-tls-XXXXXX", url[64], ca[64], command[64];
+    char dir[] = "/tmp/tinkc-tls-XXXXXX", url[64], ca[64];
     fixture fx;
     answer *a;
     (void)state;
@@ -877,15 +858,7 @@ static void test_tls(void **state)
     snprintf(ca, sizeof ca, "%s/c.pem", dir);
 
     open_with(&fx, &(tkc_http_options){ .proxy = "", .ca_file = ca });
-    for (int tries = 0; tries < 100; tries++) { /* until the server listens */
-        a = get(&fx, url, "/fine");
-        if (!strstr(a->message, "refused"))
-            break;
-        drop(a);
-        pause_ms(50);
-    }
-    assert_int_equal(a->code, 0);
-    assert_int_equal(a->status, 200);
+    a = get_once_it_listens(&fx, url, "/fine");
     drop(a);
     a = get(&fx, url, "/moved"); /* to where nothing is secret any more */
     assert_int_equal(a->code, TINKC_E_BAD_RESPONSE);
@@ -911,20 +884,14 @@ static void test_tls(void **state)
     stub_stop(s);
     kill(server, SIGKILL);
     waitpid(server, NULL, 0);
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    assert_int_equal(system(command), 0);
+    remove_folder(dir);
 }
 
 /* ---- HTTP/2 ---- */
 
 static pid_t start_h2_server(const char *dir, int port)
 {
-    char command[600];
-    snprintf(command, sizeof command,
-             "cd %s && openssl req -x509 -newkey rsa:2048 -nodes -keyout k.pem -out c.pem -days 2 "
-             "-subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 >log 2>&1 && echo hello > x",
-             dir);
-    if (system(command) != 0)
+    if (!make_certificate(dir))
         return -1;
     pid_t pid = fork();
     if (pid == 0) {
@@ -958,7 +925,7 @@ static int connections_in(const char *dir)
 static void test_http2_shares_connections(void **state)
 {
     enum { N = 120 };
-    char dir[] = "/tmp/tinkc-h2-XXXXXX", url[64], ca[64], command[64];
+    char dir[] = "/tmp/tinkc-h2-XXXXXX", url[64], ca[64];
     static answer *all[N];
     fixture fx;
     answer *a;
@@ -974,21 +941,12 @@ static void test_http2_shares_connections(void **state)
     snprintf(url, sizeof url, "https://127.0.0.1:%d", port);
     snprintf(ca, sizeof ca, "%s/c.pem", dir);
     open_with(&fx, &(tkc_http_options){ .proxy = "", .ca_file = ca });
-    for (int tries = 0; tries < 100; tries++) { /* until the server listens */
-        a = get(&fx, url, "/x");
-        if (!strstr(a->message, "refused"))
-            break;
-        drop(a);
-        pause_ms(50);
-    }
-    assert_int_equal(a->code, 0);
-    assert_int_equal(a->status, 200);
+    a = get_once_it_listens(&fx, url, "/x");
     assert_non_null(strstr(a->headers, ":version=2\n"));
     drop(a);
     a = make(&fx, "GET", url, "/x"); /* from the first answer on it is known to be HTTP/2 */
     a->request.pool = TINKC_POOL_RETRIEVE;
-    post(a, send_now);
-    drop(await(a));
+    drop(exchange(a));
     for (int i = 0; i < N; i++) {
         all[i] = make(&fx, "GET", url, "/x");
         all[i]->request.pool = TINKC_POOL_RETRIEVE;
@@ -1006,31 +964,30 @@ static void test_http2_shares_connections(void **state)
     int n = connections_in(dir);
     if (n < 2 || n > 4) /* one for each kind, and two more for the crowd */
         fail_msg("%d connections for %d requests", n, N + 2);
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    assert_int_equal(system(command), 0);
+    remove_folder(dir);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_get),
-        cmocka_unit_test(test_a_400_costs_its_connection),
-        cmocka_unit_test(test_base_path_is_kept),
-        cmocka_unit_test(test_methods),
-        cmocka_unit_test(test_large_upload),
-        cmocka_unit_test(test_kinds_do_not_share_connections),
+        cmocka_unit_test_setup_teardown(test_get, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_400_costs_its_connection, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_base_path_is_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_methods, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_large_upload, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_kinds_do_not_share_connections, setup, teardown),
         cmocka_unit_test(test_more_requests_than_connections),
         cmocka_unit_test(test_unix_socket),
         cmocka_unit_test(test_proxy),
         cmocka_unit_test(test_redirects),
-        cmocka_unit_test(test_redirect_methods),
-        cmocka_unit_test(test_bad_weather),
-        cmocka_unit_test(test_slow_is_not_silent),
+        cmocka_unit_test_setup_teardown(test_redirect_methods, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bad_weather, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_slow_is_not_silent, setup, teardown),
         cmocka_unit_test(test_no_connection),
         cmocka_unit_test(test_a_timer_armed_by_a_failure_fires),
-        cmocka_unit_test(test_header_injection),
-        cmocka_unit_test(test_unwanted_body),
-        cmocka_unit_test(test_slow_reader_holds_the_sender),
+        cmocka_unit_test_setup_teardown(test_header_injection, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_unwanted_body, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_slow_reader_holds_the_sender, setup, teardown),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_free_while_busy),
         cmocka_unit_test(test_tls),
