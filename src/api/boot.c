@@ -11,6 +11,7 @@
  */
 #include "api/boot.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -48,6 +49,8 @@ static void advance(tkc_boot *boot);
 
 static void wait_remove(tkc_boot *boot, tkc_ready_wait *wait)
 {
+    assert(wait->waiting && (wait->prev ? wait->prev->next : boot->first) == wait);
+    assert((wait->next ? wait->next->prev : boot->last) == wait);
     if (wait->prev)
         wait->prev->next = wait->next;
     else
@@ -90,6 +93,7 @@ static void tell_failed(tkc_boot *boot, const tinkc_error *err)
 bool tkc_client_need(tinkc_client *client, tkc_ready_wait *wait)
 {
     tkc_boot *boot = client->io.boot;
+    assert(tkc_loop_is_current(client->loop) && !wait->waiting && wait->ready);
     if (wait->need <= boot->level)
         return true;
     wait->prev = boot->last;
@@ -124,6 +128,7 @@ static void step_answered(tkc_call *call)
 {
     tkc_boot *boot = call->owner;
     tinkc_error err = { 0 };
+    assert(boot->busy && boot->step == call && !boot->ended);
     boot->step = NULL;
     boot->step_done(boot, call, &err);
     tkc_call_free(call);
@@ -154,6 +159,7 @@ static void start_step(tkc_boot *boot, tkc_call_spec spec, const tkc_message *ty
                        void (*done)(tkc_boot *, const tkc_call *, tinkc_error *))
 {
     tinkc_error err = { 0 };
+    assert(!boot->busy && !boot->step); /* one step at a time */
     boot->busy = true;
     boot->step_done = done;
     boot->step = post_call(boot->client, spec, type, message, &err);
@@ -402,6 +408,7 @@ static void beat_fired(tkc_timer *timer)
     tinkc_client *client = boot->client;
     tinkc_error err = { 0 };
     tkc_heartbeat_request request = { .session_id = client->shared.session_id };
+    assert(!boot->beat && !boot->ended && request.session_id);
     boot->beat = post_call(client,
                            (tkc_call_spec){ .path = "/api/v1/session_heartbeat",
                                             .pool = TINKC_POOL_SESSION,
@@ -446,6 +453,7 @@ static void refresh_fired(tkc_timer *timer)
     tkc_boot *boot = TKC_OWNER(timer, tkc_boot, refresh_timer);
     tinkc_error err = { 0 };
     tkc_config_request request = { .sdk_version = TINKC_TINKER_VERSION };
+    assert(!boot->refresh && !boot->ended);
     boot->refresh =
         post_call(boot->client, dynamic_spec(false), &tkc_config_request_type, &request, &err);
     if (!boot->refresh) {

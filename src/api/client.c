@@ -7,6 +7,7 @@
  *
  * May touch: everything of the client. Lock order: client.lock, then the loop's.
  */
+#include <assert.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -223,6 +224,8 @@ tinkc_client *tinkc_client_new(const tinkc_client_options *options, tinkc_error 
 static void free_client(void *arg)
 {
     tinkc_client *client = arg;
+    assert(!client->io.ops && !client->io.calls && client->shared.running == 0);
+    assert(atomic_load(&client->replies) == 0); /* they lend their requests from here */
     tkc_pool_free(client->shared.helpers);
     tkc_telemetry_free(client->telemetry);
     tkc_hub_free(client->hub);
@@ -250,18 +253,22 @@ static void stop_if_drained(tinkc_client *client)
 
 void tkc_client_reply_back(tinkc_client *client)
 {
-    atomic_fetch_sub(&client->replies, 1);
+    int64_t owed = (int64_t)atomic_fetch_sub(&client->replies, 1);
+    assert(owed > 0);
+    (void)owed;
     stop_if_drained(client);
 }
 
 /* Lets go of everything, at once. Thread: I/O. Idempotent. */
 static void end_io(tinkc_client *client)
 {
+    assert(tkc_loop_is_current(client->loop));
     if (client->io.ended)
         return;
     client->io.ended = true;
     tkc_loop_disarm(client->loop, &client->close_timer);
     tkc_ops_stop_all(client, TINKC_E_CLOSED, "the client was closed");
+    assert(!client->io.ops); /* each of them has completed */
     tkc_telemetry_abort(client);
     tkc_cancels_end(client);
     tkc_boot_stop(client->io.boot);
@@ -357,6 +364,7 @@ static bool await_close(tinkc_client *client, bool done, int64_t deadline_ns)
 void tkc_client_worker(tinkc_client *client, bool begins)
 {
     pthread_mutex_lock(&client->shared.lock);
+    assert(begins || client->shared.workers > 0);
     client->shared.workers += begins ? 1 : (size_t)-1;
     pthread_cond_broadcast(&client->shared.cond);
     pthread_mutex_unlock(&client->shared.lock);

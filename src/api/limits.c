@@ -25,6 +25,8 @@ static bool may_take(const tkc_budget *budget)
 
 static void unlink_claim(tkc_budget *budget, tkc_claim *claim)
 {
+    assert(claim->waiting && (claim->prev ? claim->prev->next : budget->first) == claim);
+    assert((claim->next ? claim->next->prev : budget->last) == claim);
     if (claim->prev)
         claim->prev->next = claim->next;
     else

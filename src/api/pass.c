@@ -17,6 +17,7 @@
  */
 #include "api/pass.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -399,6 +400,7 @@ static void part_ready(part *p)
 {
     pass *s = p->pass;
     pthread_mutex_lock(&s->f.shared.lock);
+    assert(!s->ready[p->index] && s->n_ready < s->n); /* each comes once */
     s->ready[p->index] = true;
     s->n_ready++;
     s->f.shared.progress_done = (int64_t)s->n_ready;
@@ -421,6 +423,7 @@ static void part_read(tkc_offload *o)
 {
     part *p = TKC_OWNER(o, part, offload);
     pass *s = p->pass;
+    assert(s->helpers > 0 && p->state == PART_ACCEPTED);
     s->helpers--;
     tkc_promise_end(&p->promise);
     if (!tkc_op_is_done(&s->f)) {
@@ -557,6 +560,7 @@ static void settle_numbers(pass *s, bool patient)
 {
     tkc_lost *lost = NULL;
     size_t end = reach(s);
+    assert(s->submitting && s->failure.code && end <= s->n); /* the numbers are still its own */
     bool seen = false;
     for (size_t i = 0; i < end; i++)
         seen |= s->parts[i].state == PART_ACCEPTED || s->parts[i].state == PART_LOST;
@@ -604,6 +608,7 @@ static void go_on(pass *s)
         return;
     }
     tkc_future_keep(&s->f);
+    assert(s->n_accepted <= s->n_settled && s->n_settled <= s->n_begun && s->n_begun <= s->n);
     size_t under_way = s->n_begun - s->n_settled;
     if (s->n_accepted == s->n || (s->failing && under_way == 0)) {
         if (s->n_accepted < s->n)
@@ -626,6 +631,7 @@ static void go_on(pass *s)
 static void part_failed(part *p, const tinkc_error *err, int32_t state)
 {
     pass *s = p->pass;
+    assert(p->state == PART_WRITING || p->state == PART_SENDING);
     p->state = state;
     s->n_settled++;
     tkc_claim_end(&p->claim);
@@ -641,6 +647,7 @@ static void part_accepted(part *p, const tkc_call *call)
     pass *s = p->pass;
     tinkc_str id;
     tinkc_error err = { 0 };
+    assert(p->state == PART_SENDING);
     p->state = PART_ACCEPTED;
     s->n_accepted++;
     s->n_settled++;
@@ -733,6 +740,7 @@ static void part_written(tkc_offload *o)
 static void budget_granted(tkc_claim *claim)
 {
     part *p = TKC_OWNER(claim, part, claim);
+    assert(p->state == PART_CLAIMING && p->pass->source && p->range.seq > 0);
     p->state = PART_WRITING;
     p->pass->helpers++;
     p->source = p->pass->source;

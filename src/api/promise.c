@@ -268,7 +268,7 @@ static void on_failure(tkc_promise *p, tkc_call *call)
         call->err.code == TINKC_E_CLOSED || call->err.code == TINKC_E_BAD_RESPONSE)
         fail(p, &call->err);
     else if (tkc_billing_pauses(p->client, status, tkc_str(call->err.message), p->f))
-        poll_after(p, BILLING_SLEEP_MS);
+        poll_in_trouble(p, BILLING_SLEEP_MS);
     else if (p->client->no_retries && status != 408)
         fail(p, &call->err);
     else if (status == 0 || status == 429)
@@ -380,6 +380,7 @@ static bool contains(const char *text, const char *part)
 static void answered(tkc_call *call)
 {
     tkc_promise *p = call->owner;
+    assert(p->inner.running && p->inner.call == call && !p->inner.timer.armed);
     if (call->err.code) {
         p->error_body = call->body;
         on_failure(p, call);
@@ -438,6 +439,7 @@ static tkc_call *new_poll(tkc_promise *p, tinkc_error *err)
 static void poll_once(tkc_promise *p)
 {
     tinkc_error err = { 0 };
+    assert(p->inner.running);
     tkc_call_free(p->inner.call);
     p->body = p->error_body = (tinkc_bytes){ 0 };
     p->inner.call = NULL;
@@ -460,6 +462,7 @@ static void poll_once(tkc_promise *p)
 void tkc_promise_start(tkc_promise *p, tinkc_str request_id)
 {
     tinkc_error err = { 0 };
+    assert(!p->inner.running && p->client && p->f && p->done); /* filled in, and not begun yet */
     p->inner.timer.fire = timer_fired;
     p->inner.running = true;
     tkc_arena_init(&p->inner.arena, p->client->a, 1 << 26);

@@ -10,6 +10,7 @@
  *
  * May touch: the sampler's I/O side, the shared limits under their lock.
  */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -80,6 +81,7 @@ static void free_inside(sample_op *op)
     tkc_loop *loop = op->f.client->loop;
     if (!in)
         return;
+    assert(!in->offloaded && !op->late); /* nobody else has it in his hands */
     op->in = NULL;
     tkc_loop_disarm(loop, &in->backoff);
     tkc_loop_disarm(loop, &in->retry);
@@ -89,6 +91,7 @@ static void free_inside(sample_op *op)
     leave_dispatch(in);
     if (in->counted)
         op->sampler->io.inside--;
+    assert(op->sampler->io.inside >= 0);
     tkc_buf_free(&in->body);
     tkc_buf_free(&in->answer);
     /* A grant that is on its way still points here: then the memory stays until the future goes. */
@@ -240,6 +243,7 @@ static void promise_done(tkc_promise *p)
 {
     sample_op *op = p->owner;
     inside *in = op->in;
+    assert(in && p == &in->promise && !in->call && !in->offloaded);
     if (p->err.code) {
         tinkc_error err = p->err;
         tkc_op_error_body(&op->f, p->error_body);
@@ -316,6 +320,7 @@ static void submit_done(tkc_call *call)
 {
     sample_op *op = call->owner;
     inside *in = op->in;
+    assert(in && in->call == call && !in->promise.inner.running);
     in->call = NULL;
     int32_t status = call->err.http_status;
     if (!call->err.code) {
@@ -337,6 +342,7 @@ static void send_body(sample_op *op)
     inside *in = op->in;
     tkc_buf copy;
     tinkc_error err = in->err;
+    assert(!in->call && in->count.held); /* one submit at a time, and only with a place for it */
     tkc_buf_init(&copy, op->f.client->a, TKC_BUF_NO_MAX);
     if (!tkc_failed(&err) && tkc_buf_add(&copy, in->body.data, in->body.len, &err))
         in->call = tkc_call_new(op->f.client,
@@ -471,6 +477,7 @@ static void begin_attempt(sample_op *op)
 {
     inside *in = op->in;
     tinkc_client *client = op->f.client;
+    assert(!in->call && !in->promise.inner.running && !in->offloaded && !in->retry.armed);
     in->attempts++;
     in->seq = atomic_fetch_add(&op->sampler->next_request, 1);
     tkc_buf_clear(&in->body);
@@ -487,6 +494,7 @@ static void enter(sample_op *op)
     tinkc_client *client = op->f.client;
     tinkc_sampler *s = op->sampler;
     tinkc_error err = { 0 };
+    assert(!op->in && (bypasses(op) || op->slot.held));
     inside *in = tkc_zalloc(client->a, sizeof *in, &err);
     if (!in) {
         finish(op, &err);

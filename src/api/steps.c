@@ -8,6 +8,7 @@
  *
  * May touch: the trainer's I/O side.
  */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -159,6 +160,7 @@ static void lose(step *s, const tinkc_error *why, bool patient)
         return;
     tkc_buf_init(&body, a, TKC_BUF_NO_MAX);
     const tkc_opt_i64 *seq = seq_of(s);
+    assert(seq->is == TKC_GIVEN && seq->value > 0);
     if (tkc_message_encode(e->request, s->message, &body, &err))
         lost = tkc_lost_new(a, seq->value, e->path, "application/json", &body, &err);
     tkc_buf_free(&body);
@@ -186,6 +188,7 @@ static void recover(step *s)
 static void submit_done(tkc_call *call)
 {
     step *s = call->owner;
+    assert(s->call == call && s->turn.queued); /* the turn lasts until the submit is over */
     s->call = NULL;
     int32_t fate = tkc_submit_fate(call);
     if (fate == TKC_SUBMIT_ACCEPTED) {
@@ -231,6 +234,7 @@ static void go(tkc_turn *turn, const tinkc_error *refused)
 {
     step *s = TKC_OWNER(turn, step, turn);
     tinkc_error err = { 0 };
+    assert(!s->call && !s->has_seq && !s->promise.inner.running);
     if (refused) {
         finish(s, refused);
         return;
