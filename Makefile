@@ -1,6 +1,7 @@
 # A thin front for CMake. `make help` lists what there is.
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
+SHAKE ?= 1
 PREFIX ?= /usr/local
 
 all: ## build libraries, command, tests (build/)
@@ -19,6 +20,11 @@ asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 tsan: ## the tests under ThreadSanitizer
 	@cmake --preset tsan > /dev/null && cmake --build build/tsan -j $(JOBS)
 	@ctest --test-dir build/tsan -j $(JOBS) --output-on-failure -LE slow
+
+shake: ## the same with threads that stumble; SHAKE is the seed
+	@cmake --preset tsan > /dev/null && cmake --build build/tsan -j $(JOBS)
+	@$(CC) -O1 -Wall -Wextra -shared -fPIC -o build/tsan/shake.so tests/preload/shake.c
+	@SHAKE=$(SHAKE) LD_PRELOAD=$(CURDIR)/build/tsan/shake.so ctest --test-dir build/tsan -j $(JOBS) --output-on-failure -LE slow
 
 torture: all ## let the n-th allocation fail, for every n
 	@tools/torture build
@@ -51,4 +57,4 @@ clean: ## remove build/
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
-.PHONY: all test check asan tsan torture fuzz bench maths format abi install uninstall clean help
+.PHONY: all test check asan tsan shake torture fuzz bench maths format abi install uninstall clean help

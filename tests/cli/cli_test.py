@@ -19,7 +19,7 @@ for name in ("ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"):
         base_env[name] = os.environ[name]
 
 
-def tinkc(*args, stdin="", env=None, cwd=None, timeout=60):
+def tinkc(*args, stdin="", env=None, cwd=None, timeout=300):
     whole = dict(base_env, **(env or {}))
     whole = {k: v for k, v in whole.items() if v is not None}
     return subprocess.run([build / "tinkc", *args], input=stdin, capture_output=True, text=True, env=whole,
@@ -405,7 +405,7 @@ def completions():
         if not shutil.which(shell):
             print(f"skipped: {shell} is not installed")
             continue
-        r = subprocess.run([shell, "-c", script], capture_output=True, text=True, env=base_env, timeout=60)
+        r = subprocess.run([shell, "-c", script], capture_output=True, text=True, env=base_env, timeout=300)
         check(f"completion in {shell}", "delete" in r.stdout and "publish" not in r.stdout, r)
     words = lambda *w, **more: [l.split("\t")[0] for l in tinkc("__complete", "--", *w, **more).stdout.splitlines()]
     check("run ids", words("run", "info", "run-") == ["run-1", "run-2", "run-3"], words("run", "info", "run-"))
@@ -421,7 +421,7 @@ def completions():
     if shutil.which("bash"):
         line = "tinkc checkpoint info tinker://run-1/sampler_weights/fi"
         r = subprocess.run(["bash", "-c", f'source <(tinkc completion bash); COMP_LINE="{line}"; COMP_POINT=${{#COMP_LINE}}; _tinkc 2> /dev/null; '
-                            'printf "%s\n" "${COMPREPLY[@]}"'], capture_output=True, text=True, env=base_env, timeout=60)
+                            'printf "%s\n" "${COMPREPLY[@]}"'], capture_output=True, text=True, env=base_env, timeout=300)
         check("bash cuts at colons", r.stdout == "//run-1/sampler_weights/final\n", r)
 
 
@@ -537,7 +537,7 @@ def lists():
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     check("it asks", server.slow.wait(20))
     p.send_signal(signal.SIGINT)
-    out, err = p.communicate(timeout=20)
+    out, err = p.communicate(timeout=120)
     check("SIGINT ends a list with 130", p.returncode == 130 and out == "", (p.returncode, err))
 
 
@@ -549,7 +549,7 @@ def compatibility():
 
     def old(*args, **more):
         whole = dict(base_env, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", ""))
-        return subprocess.run([tinker, *args], capture_output=True, text=True, env=whole, timeout=60, cwd=home, **more)
+        return subprocess.run([tinker, *args], capture_output=True, text=True, env=whole, timeout=300, cwd=home, **more)
     check("table in a pipe", old("run", "list").stdout.startswith("3 training runs\n"))
     check("failures are 1", old("run", "info", "missing").returncode == 1)
     check("usage stays 2", old("run", "list", "--nonsense").returncode == 2)
@@ -599,7 +599,7 @@ def signals():
                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             p.stdin.write(b"\n" * 200000)  # more than a pipe holds: it is reading by now
             p.send_signal(number)
-            out, err = p.communicate(timeout=20)
+            out, err = p.communicate(timeout=120)
             check(f"{args} and signal {number}", p.returncode == code and out == err == b"", (p.returncode, out, err))
 
 
@@ -678,7 +678,7 @@ def more_commands():
         server.slow.wait(20)
         time.sleep(0.3)
         p.send_signal(signal.SIGINT)
-        _, err = p.communicate(timeout=20)
+        _, err = p.communicate(timeout=120)
         check(f"{verb} that is interrupted", p.returncode == 130 and sorted(os.listdir(folder)) == left and
               (verb == "export" or "goes on where it stopped" in err), (p.returncode, os.listdir(folder), err))
     check("nothing left behind", not [n for n in os.listdir(home) if "partial" in n], os.listdir(home))
@@ -802,7 +802,7 @@ def lost_server(train, env):
         pass
     server_process.kill()
     server_process.communicate()
-    out, err = p.communicate(timeout=60)
+    out, err = p.communicate(timeout=300)
     events = [json.loads(l) for l in out.splitlines()]
     retries = [e for e in events if e["event"] == "retry"]
     check("attempts are events", retries and {"time", "step", "message", "attempt", "wait_s"} <= set(retries[0]), (out[-600:], err))
@@ -821,7 +821,7 @@ def run_files(train, env, data):
         git("add", "."), git("commit", "-qm", "x")
         (repository / "code.txt").write_text("after\n")
     r = tinkc(*train, "--log-dir", "run", "--test-size", "8", "--eval-every", "2", "--rolling-save-every", "2", "--max-steps", "5",
-              env=env, cwd=repository, timeout=200)
+              env=env, cwd=repository, timeout=600)
     run = repository / "run"
     lines = lambda name: [json.loads(l) for l in (run / name).read_text().splitlines()]
     log = (run / "logs.log").read_text().splitlines()
@@ -837,17 +837,17 @@ def run_files(train, env, data):
           ["evals", "get_batch", "step"] and set(spans[0]["spans"][0]) == {"name", "duration", "wall_start", "wall_end"} and
           abs(spans[0]["spans"][0]["wall_end"] - time.time()) < 300, spans)
     check("times in the metrics", {"time/get_batch", "time/step", "time/evals"} <= set(lines("metrics.jsonl")[0]), r.stdout)
-    r = tinkc(*train, "--log-dir", "run", "--max-steps", "1", "--if-exists", "delete", env=env, cwd=repository, timeout=200)
+    r = tinkc(*train, "--log-dir", "run", "--max-steps", "1", "--if-exists", "delete", env=env, cwd=repository, timeout=600)
     check("delete begins anew", len(lines("timing_spans.jsonl")) == 1 and len(lines("metrics.jsonl")) == 1, r)
     for schedule, shares in (("constant", [0, .5, 1, 1, 1, 1]), ("linear", [0, .5, 1, .75, .5, .25]), ("cosine", [0, .5, 1, .853553391, .5, .146446609])):
         r = tinkc(*train, "--log-dir", "warm", "--if-exists", "delete", "--max-steps", "6", "--warmup-steps", "2", "--lr", "0.001", "--lr-schedule",
-                  schedule, env=env, timeout=200)
+                  schedule, env=env, timeout=600)
         rates = [e["learning_rate"] for e in map(json.loads, r.stdout.splitlines()) if e["event"] == "step"]
         check(f"warm-up from 0, then {schedule}", [round(x / .001, 9) for x in rates] == shares, (rates, r))
-    r = tinkc(*train, "--log-dir", "warmer", "--max-steps", "2", "--warmup-steps", "9", "--lr", "0.009", env=env, timeout=200)
+    r = tinkc(*train, "--log-dir", "warmer", "--max-steps", "2", "--warmup-steps", "9", "--lr", "0.009", env=env, timeout=600)
     rates = [e["learning_rate"] for e in map(json.loads, r.stdout.splitlines()) if e["event"] == "step"]
     check("all of it warm-up", [round(x, 9) for x in rates] == [0, .001], (rates, r))
-    r = tinkc(*train, "--log-dir", "off", "--test-size", "8", "--eval-every", "0", "--max-steps", "1", env=env, timeout=200)
+    r = tinkc(*train, "--log-dir", "off", "--test-size", "8", "--eval-every", "0", "--max-steps", "1", env=env, timeout=600)
     check("evaluation off is off", r.returncode == 0 and "test/nll" not in r.stdout, r)
     plan = ("train", "sft", data, "--local", "--dry-run", "--log-dir", "plan")
     exits(2, *plan, "--ttl", "soon", env=env, says="--ttl")
@@ -965,7 +965,7 @@ def local_work():
     data = pathlib.Path(home, "lesson.jsonl")
     data.write_text('{"messages":[{"role":"user","content":"What is 1 + 1?"},{"role":"assistant","content":"2, matey"}]}\n' * 64)
     train = ("train", "sft", str(data), "--local", "--batch-size", "8", "--lora-rank", "8", "--save-every", "0", "--json")
-    r = tinkc(*train, "--max-steps", "2", "--log-dir", "hooked", "--hook", "head -n 1 > hook.out", env=env, timeout=200)
+    r = tinkc(*train, "--max-steps", "2", "--log-dir", "hooked", "--hook", "head -n 1 > hook.out", env=env, timeout=600)
     check("a hook that ends", r.returncode == 0 and '"event":"end"' in r.stdout and
           pathlib.Path(home, "hook.out").read_text().startswith('{"event":"start"'), r)
     run_files(train, env, data)
@@ -980,7 +980,7 @@ def local_work():
     p.send_signal(signal.SIGINT)
     time.sleep(0.01)  # two signals at once would be one
     p.send_signal(signal.SIGINT)
-    out, err = p.communicate(timeout=60)
+    out, err = p.communicate(timeout=300)
     check("the second SIGINT leaves", p.returncode == 130 and "train resume" in err, (p.returncode, err))
     r = tinkc("whoami", "--local", env=env)
     check("whoami here", r.returncode == 0 and "no accounts" in r.stdout, r)

@@ -8,7 +8,7 @@ import copy, http.client, json, random, struct, sys
 from urllib.parse import urlparse
 
 URL = urlparse(sys.argv[1])
-connection = http.client.HTTPConnection(URL.hostname, URL.port, timeout=60)
+connection = http.client.HTTPConnection(URL.hostname, URL.port, timeout=300)
 rng = random.Random(7)
 
 

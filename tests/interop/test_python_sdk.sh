@@ -19,7 +19,7 @@ one() { # NAME [SETTING VALUE]
     TINKER_TELEMETRY=1 timeout 600 "$venv/bin/python" "$here/python_sdk.py" "$url" "$build/interop-$1.json"
     local rc=$?
     if [ $rc = 0 ] && [ -x "$build/tests/interop_client" ]; then
-        timeout 120 "$build/tests/interop_client" "$url" "$build/interop-$1.json"
+        timeout 600 "$build/tests/interop_client" "$url" "$build/interop-$1.json"
         rc=$?
     fi
     kill "$pid" 2> /dev/null
