@@ -194,6 +194,24 @@ bool tkc_fail_errno(tinkc_error *err, const char *format, ...)
     return tkc_fail(err, TINKC_E_FILE, "%s: %s", what, text ? text : "unknown error");
 }
 
+bool tkc_fail_before(tinkc_error *err, const char *format, ...)
+{
+    enum { LONGEST = 4096 }; /* of a path */
+    char text[LONGEST + sizeof err->message];
+    va_list args;
+    if (!tkc_failed(err) || err->code == TINKC_E_MEMORY)
+        return false;
+    va_start(args, format);
+    int n = vsnprintf(text, LONGEST, format, args);
+    va_end(args);
+    size_t len = n < 0 ? 0 : n < LONGEST ? (size_t)n : LONGEST - 1;
+    size_t old = strlen(err->message), room = sizeof err->message - 1 - old;
+    size_t skip = len > room ? len - room : 0;
+    memcpy(text + len, err->message, old);
+    put_message(err, text + skip, len + old - skip);
+    return false;
+}
+
 bool tkc_fail_text(tinkc_error *err, int32_t code, const char *text, size_t len)
 {
     if (tkc_failed(err))

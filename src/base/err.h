@@ -36,6 +36,12 @@ bool tkc_fail_text(tinkc_error *err, int32_t code, const char *text, size_t len)
 /* TINKC_E_MEMORY, without formatting anything. */
 bool tkc_fail_memory(tinkc_error *err);
 
+/* Puts text before the message of a failure, for those who know which file was read; a path that is
+ * too long loses its beginning. Nothing where there is no failure, or only no memory. Returns
+ * false. */
+bool tkc_fail_before(tinkc_error *err, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* Copies `from` into `to` unless `to` holds an error already. */
 void tkc_error_copy(tinkc_error *to, const tinkc_error *from);
 

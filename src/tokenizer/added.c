@@ -1,10 +1,17 @@
-/* added.c - a small trie of added tokens behind a filter on the first byte. Pure once made. */
+/* added.c - a small automaton of added tokens behind a filter on the first byte. Pure once made.
+ *
+ * A trie whose nodes know where the search goes on when the text leaves it (Aho and Corasick), so
+ * that each byte is looked at a bounded number of times, however long the tokens are.
+ */
 #include "tokenizer/added.h"
 
 #include "tokenizer/unicode.h"
 
 typedef struct node {
     uint32_t child, sibling; /* 0 = none */
+    uint32_t fail;           /* the longest end of this text that is a beginning; 0 = none */
+    uint32_t ends;           /* the longest end of it, or itself, that is a token; 0 = none */
+    uint32_t depth;          /* its length */
     int32_t token;           /* index, -1 = none ends here */
     uint8_t byte;
 } node;
@@ -19,6 +26,8 @@ struct tkc_added_set {
 
 static uint32_t child_of(const tkc_added_set *s, uint32_t at, uint8_t byte)
 {
+    if (at == 0)
+        return s->first[byte];
     uint32_t child = s->nodes[at].child;
     while (child && s->nodes[child].byte != byte)
         child = s->nodes[child].sibling;
@@ -30,10 +39,12 @@ static void insert(tkc_added_set *s, tinkc_str pattern, int32_t token)
     uint32_t at = 0;
     for (size_t i = 0; i < pattern.len; i++) {
         uint8_t byte = (uint8_t)pattern.data[i];
-        uint32_t child = i == 0 ? s->first[byte] : child_of(s, at, byte);
+        uint32_t child = child_of(s, at, byte);
         if (!child) {
             child = s->n_nodes++;
-            s->nodes[child] = (node){ 0, s->nodes[at].child, -1, byte };
+            s->nodes[child] = (node){
+                .sibling = s->nodes[at].child, .depth = (uint32_t)i + 1, .token = -1, .byte = byte
+            };
             s->nodes[at].child = child;
             if (i == 0)
                 s->first[byte] = child;
@@ -42,6 +53,31 @@ static void insert(tkc_added_set *s, tinkc_str pattern, int32_t token)
     }
     if (s->nodes[at].token < 0) /* of equal patterns the first counts */
         s->nodes[at].token = token;
+}
+
+/* Where the search goes on behind node `at`, whose fail is known, with this byte. */
+static uint32_t fail_of(const tkc_added_set *s, uint32_t at, uint8_t byte)
+{
+    uint32_t child = 0;
+    while (at && !child) {
+        at = s->nodes[at].fail;
+        child = child_of(s, at, byte);
+    }
+    return child;
+}
+
+/* From short texts to long ones: `row` has room for all nodes. */
+static void set_fails(tkc_added_set *s, uint32_t *row)
+{
+    size_t n = 1;
+    row[0] = 0;
+    for (size_t i = 0; i < n; i++)
+        for (uint32_t c = s->nodes[row[i]].child; c; c = s->nodes[c].sibling) {
+            node *next = &s->nodes[c];
+            next->fail = fail_of(s, row[i], next->byte);
+            next->ends = next->token >= 0 ? c : s->nodes[next->fail].ends;
+            row[n++] = c;
+        }
 }
 
 tkc_added_set *tkc_added_set_new(tkc_arena *arena, const tkc_added_token *const *tokens,
@@ -66,6 +102,10 @@ tkc_added_set *tkc_added_set_new(tkc_arena *arena, const tkc_added_token *const 
         for (size_t i = 0; i < n; i++)
             if (patterns[i].len && tokens[i]->special == special)
                 insert(s, patterns[i], (int32_t)i);
+    uint32_t *row = tkc_arena_array(arena, s->n_nodes, sizeof *row, err);
+    if (!row)
+        return NULL;
+    set_fails(s, row);
     int firsts = 0;
     for (int i = 0; i < 256; i++)
         if (s->first[i]) {
@@ -77,44 +117,49 @@ tkc_added_set *tkc_added_set_new(tkc_arena *arena, const tkc_added_token *const 
     return s;
 }
 
-/* The longest token that begins at p; -1 = none. */
-static int32_t longest_at(const tkc_added_set *s, const unsigned char *p, size_t len, size_t *taken)
+/* The next byte that can begin a token, from `at` on; len = none. */
+static size_t next_first(const tkc_added_set *s, const unsigned char *p, size_t len, size_t at)
 {
-    uint32_t at = s->first[p[0]];
-    int32_t found = -1;
-    for (size_t i = 1; at; i++) {
-        if (s->nodes[at].token >= 0) {
-            found = s->nodes[at].token;
-            *taken = i;
-        }
-        at = i < len ? child_of(s, at, p[i]) : 0;
+    if (s->only >= 0) {
+        const unsigned char *hit = at < len ? memchr(p + at, s->only, len - at) : NULL;
+        return hit ? (size_t)(hit - p) : len;
     }
-    return found;
+    while (at < len && !s->first[p[at]])
+        at++;
+    return at;
 }
 
+/* The first token in the text from *from on, the longest of those that begin there; -1 = none. */
 static int32_t find(const tkc_added_set *s, const unsigned char *p, size_t len, size_t *from,
                     size_t *taken)
 {
-    for (size_t at = *from; at < len; at++) {
-        if (s->only >= 0) {
-            const unsigned char *hit = memchr(p + at, s->only, len - at);
-            if (!hit)
-                break;
-            at = (size_t)(hit - p);
-        } else {
-            while (at < len && !s->first[p[at]])
-                at++;
-            if (at == len)
-                break;
+    int32_t found = -1;
+    uint32_t at = 0;
+    for (size_t i = *from; i < len; i++) {
+        if (at == 0 && (i = next_first(s, p, len, i)) == len)
+            break;
+        uint32_t child = child_of(s, at, p[i]);
+        while (at && !child) {
+            at = s->nodes[at].fail;
+            /* What is found stands until something can begin before it, or there as well. */
+            if (found >= 0 && i - s->nodes[at].depth > *from)
+                return found;
+            child = child_of(s, at, p[i]);
         }
-        int32_t token = longest_at(s, p + at, len - at, taken);
-        if (token >= 0) {
-            *from = at;
-            return token;
+        at = child;
+        uint32_t ends = s->nodes[at].ends;
+        size_t start = i + 1 - s->nodes[ends].depth;
+        if (ends && (found < 0 || start <= *from)) {
+            found = s->nodes[ends].token;
+            *from = start;
+            *taken = s->nodes[ends].depth;
         }
+        if (found >= 0 && i + 1 - s->nodes[at].depth > *from)
+            return found;
     }
-    *from = len;
-    return -1;
+    if (found < 0)
+        *from = len;
+    return found;
 }
 
 static bool stands_alone(const unsigned char *text, size_t len, size_t start, size_t end)
@@ -143,6 +188,8 @@ static void swallow_space(const tkc_added_token *token, const unsigned char *tex
         m->start = start > floor ? start : floor;
     if (token->lstrip && m->start < floor)
         m->start = floor;
+    if (token->rstrip && m->end < floor) /* white space that the one before swallowed */
+        m->end = floor;
     while (token->rstrip && m->end < len) {
         const unsigned char *p = text + m->end;
         if (!(tkc_class_of(tkc_next_char(&p)) & TKC_SPACE))

@@ -12,6 +12,7 @@ const char *const tkc_special_names[TKC_NAMES] = { "bos_token", "eos_token", "un
                                                    "sep_token", "pad_token", "cls_token",
                                                    "mask_token" };
 
+#define CONFIG_FILE "tokenizer_config.json"
 enum { UNSAID = -1, MAX_EXTRA = 4096 };
 
 typedef struct config {
@@ -51,10 +52,13 @@ static tinkc_str read_token_text(tkc_json *j)
 
 bool tkc_add_template(tinkc_tokenizer *tok, tinkc_str name, tinkc_str text, tinkc_error *err)
 {
+    enum { MOST = 256 };
     tkc_template_text *t = NULL;
     for (size_t i = 0; i < tok->n_templates; i++)
         if (tkc_str_is(name, tok->templates[i].name))
             t = &tok->templates[i];
+    if (!t && tok->n_templates == MOST)
+        return tkc_fail(err, TINKC_E_TOKENIZER, "more than %d chat templates", MOST);
     if (!t) {
         tkc_template_text *grown =
             tkc_arena_alloc(&tok->arena, (tok->n_templates + 1) * sizeof *grown, err);
@@ -178,7 +182,7 @@ static void merge_decoder(config *c, tkc_arena *temp)
     while (tkc_json_key(&j, &key)) {
         decoder_entry entry;
         if (!tkc_parse_i64(key, &entry.id)) {
-            tkc_json_fail(&j, "added_tokens_decoder: a key that is no id");
+            tkc_json_fail(&j, "a key that is no id");
             break;
         }
         entry.token = tkc_read_added_token(&j, &c->tok->arena, &given);
@@ -194,6 +198,7 @@ static void merge_decoder(config *c, tkc_arena *temp)
         entries[i].token.id = -1;
         tkc_add_token(c->tok, entries[i].token, c->err);
     }
+    tkc_fail_before(c->err, "added_tokens_decoder: ");
     tkc_release(NULL, entries, cap * sizeof *entries);
 }
 
@@ -220,11 +225,11 @@ static void note_extra(config *c, tinkc_str text)
 }
 
 /* A list of tokens, or an object of name and token. */
-static void merge_extra(config *c, tinkc_str raw, tkc_arena *temp)
+static void merge_extra(config *c, tinkc_str raw, const char *name, tkc_arena *temp)
 {
     tkc_json j;
     tinkc_str key;
-    if (!raw.data)
+    if (!raw.data || tkc_failed(c->err))
         return;
     open_json(&j, raw, temp, c->err);
     int kind = tkc_json_peek(&j);
@@ -234,6 +239,7 @@ static void merge_extra(config *c, tinkc_str raw, tkc_arena *temp)
     else if (kind == TKC_JSON_OBJECT && tkc_json_object(&j))
         while (tkc_json_key(&j, &key))
             note_extra(c, read_token_text(&j));
+    tkc_fail_before(c->err, "%s: ", name);
 }
 
 static void set_names(config *c)
@@ -286,9 +292,8 @@ static void set_ends(config *c, tinkc_str generation, tkc_arena *temp)
     if (!generation.data)
         return;
     open_json(&j, generation, temp, c->err);
-    if (!tkc_json_object(&j))
-        return;
-    while (tkc_json_key(&j, &key)) {
+    (void)tkc_json_object(&j);
+    while (!tkc_failed(c->err) && tkc_json_key(&j, &key)) {
         int kind = tkc_json_peek(&j);
         if (!tkc_str_is(key, "eos_token_id") ||
             (kind != TKC_JSON_NUMBER && kind != TKC_JSON_ARRAY)) {
@@ -301,11 +306,30 @@ static void set_ends(config *c, tinkc_str generation, tkc_arena *temp)
             while (tkc_json_item(&j))
                 add_end(c->tok, tkc_json_i64(&j));
     }
+    tkc_fail_before(c->err, "generation_config.json: ");
+}
+
+/* The tokens that the config names, and what follows from them. */
+static void take_tokens(config *c, tkc_arena *temp)
+{
+    tinkc_error *err = c->err;
+    if (c->tok->tiktoken)
+        tkc_set_up_tiktoken(c->tok, c->decoder, err);
+    else if (c->decoder.data && !tkc_str_is(c->decoder, "null"))
+        merge_decoder(c, temp);
+    if (!tkc_failed(err)) {
+        set_names(c);
+        merge_extra(c, c->additional, "additional_special_tokens", temp);
+        merge_extra(c, c->extra, "extra_special_tokens", temp);
+        set_marks(c);
+    }
+    tkc_fail_before(err, CONFIG_FILE ": ");
 }
 
 bool tkc_read_config(tinkc_tokenizer *tok, const tkc_configs *from, tinkc_error *err)
 {
     const tinkc_str texts[] = { from->defaults, from->special_map, from->config };
+    static const char *const files[] = { "", "special_tokens_map.json", CONFIG_FILE };
     config c = { .tok = tok, .err = err, .add_bos = UNSAID, .add_eos = UNSAID };
     tkc_arena temp;
     tkc_json j;
@@ -316,18 +340,13 @@ bool tkc_read_config(tinkc_tokenizer *tok, const tkc_configs *from, tinkc_error 
         if (texts[i].data) {
             open_json(&j, texts[i], &temp, err);
             read_fields(&c, &j);
+            if (tkc_failed(err))
+                tkc_fail_before(err, "%s: ", files[i]);
         }
-    if (!tkc_failed(err) && tok->tiktoken)
-        tkc_set_up_tiktoken(tok, c.decoder, err);
-    else if (!tkc_failed(err) && c.decoder.data && !tkc_str_is(c.decoder, "null"))
-        merge_decoder(&c, &temp);
-    if (!tkc_failed(err)) {
-        set_names(&c);
-        merge_extra(&c, c.additional, &temp);
-        merge_extra(&c, c.extra, &temp);
-        set_marks(&c);
+    if (!tkc_failed(err))
+        take_tokens(&c, &temp);
+    if (!tkc_failed(err))
         set_ends(&c, from->generation, &temp);
-    }
     tkc_arena_free(&temp);
     return !tkc_failed(err);
 }
@@ -411,8 +430,8 @@ bool tkc_set_up_tiktoken(tinkc_tokenizer *tok, tinkc_str decoder, tinkc_error *e
         return true;
     }
     if (tok->tables.n != KIMI_RANKS && !tkc_cstr_eq(tok->tokenizer_class, "TikTokenTokenizer"))
-        return tkc_fail(err, TINKC_E_TOKENIZER, "tiktoken file: no pattern is known for %u ranks",
-                        tok->tables.n);
+        return tkc_fail(err, TINKC_E_TOKENIZER,
+                        "no pattern is known for a tiktoken file of %u ranks", tok->tables.n);
     tkc_pretok_scanner(&tok->pretok, TKC_SCAN_KIMI);
     return name_kimi(tok, decoder, err);
 }

@@ -219,7 +219,11 @@ static void finish_template(post *p, tkc_json *j)
     }
     for (size_t i = 0; i < p->n_names && !tkc_failed(j->err); i++) {
         tinkc_i32s of = ids_of_name(p, j, p->names[i]);
-        for (size_t k = 0; k < of.len && n < 64; k++)
+        if (of.len > sizeof ids / sizeof *ids - n) {
+            unsupported(j, "post_processor", tkc_str("a template of so many ids"));
+            return;
+        }
+        for (size_t k = 0; k < of.len; k++)
             ids[n++] = of.data[k];
         if (i < p->n_before)
             before = n;
@@ -291,6 +295,13 @@ static void read_decoder(tkc_json *j)
 
 /* ---- all of it ---- */
 
+/* What the reader of JSON says does not tell of which part. */
+static void name_part(tinkc_error *err, tinkc_str part)
+{
+    if (tkc_failed(err) && tkc_starts_with(tkc_str(err->message), "JSON: "))
+        tkc_fail_before(err, "%.*s: ", (int)part.len, part.data);
+}
+
 bool tkc_read_meta(tinkc_tokenizer *tok, tinkc_error *err)
 {
     tkc_json j;
@@ -302,6 +313,7 @@ bool tkc_read_meta(tinkc_tokenizer *tok, tinkc_error *err)
     j.code = TINKC_E_TOKENIZER;
     if (tkc_json_object(&j))
         while (!tkc_failed(err) && tkc_json_key(&j, &key)) {
+            j.begin = j.at; /* what is wrong is told by its place in the part */
             if (tkc_str_is(key, "added_tokens"))
                 read_added_tokens(tok, &j);
             else if (tkc_str_is(key, "normalizer"))
@@ -316,12 +328,14 @@ bool tkc_read_meta(tinkc_tokenizer *tok, tinkc_error *err)
                 tok->tiktoken = tkc_json_bool(&j);
             else
                 tkc_json_skip(&j);
+            name_part(err, key);
         }
     if (!tkc_failed(err) && raw_post.data) {
         post p = { .tok = tok };
         tkc_json_open(&j, raw_post, &temp, err);
         j.code = TINKC_E_TOKENIZER;
         read_post(&p, &j);
+        name_part(err, tkc_str("post_processor"));
     }
     tkc_arena_free(&temp);
     return !tkc_failed(err);

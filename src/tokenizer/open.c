@@ -156,35 +156,34 @@ static const char *folder_of(const char *path, tkc_arena *temp, tinkc_error *err
 static void read_named_templates(tinkc_tokenizer *tok, const char *folder, tkc_arena *temp,
                                  tinkc_error *err)
 {
-    enum { MOST = 64 };
-    size_t n = 0;
     char *path = tkc_path_join(temp, folder, "additional_chat_templates", err);
     DIR *dir = path ? opendir(path) : NULL;
     if (!dir)
         return;
-    for (const struct dirent *e; n < MOST && !tkc_failed(err) && (e = readdir(dir));) {
+    for (const struct dirent *e; !tkc_failed(err) && (e = readdir(dir));) {
         tinkc_str name = tkc_str(e->d_name);
         if (name.len <= 6 || !tkc_ends_with(name, ".jinja"))
             continue;
         tinkc_str text = read_beside(path, e->d_name, temp, err);
         if (text.data)
             tkc_add_template(tok, tkc_strn(name.data, name.len - 6), text, err);
-        n++;
     }
     closedir(dir);
 }
 
 /* ---- tables ---- */
 
-static bool read_tables(tinkc_tokenizer *tok, tinkc_str text, bool tiktoken, tkc_origin origin,
+/* name: of the file, for messages. */
+static bool read_tables(tinkc_tokenizer *tok, tinkc_str text, const char *name, tkc_origin origin,
                         tinkc_error *err)
 {
+    bool tiktoken = is_tiktoken_name(name);
     tkc_arena temp;
     tkc_arena_init(&temp, NULL, 0);
     bool ok = tiktoken ? tkc_read_tiktoken(text, origin, &tok->tables, &temp, err)
                        : tkc_read_tokenizer_json(text, origin, &tok->tables, &temp, err);
     tkc_arena_free(&temp);
-    return ok;
+    return ok || tkc_fail_before(err, "%s: ", name);
 }
 
 static bool open_tables(tinkc_tokenizer *tok, const char *source, bool use_cache, tkc_arena *temp,
@@ -203,16 +202,17 @@ static bool open_tables(tinkc_tokenizer *tok, const char *source, bool use_cache
         return false;
     if (use_cache && tkc_origin_of(source, &origin))
         origin.hash = tkc_block_hash(file.data, file.len);
-    if (!read_tables(tok, text, is_tiktoken_name(source), origin, err))
+    if (!read_tables(tok, text, source, origin, err))
         return false;
     if (use_cache && origin.size)
         tkc_cache_write(source, &tok->tables);
     return true;
 }
 
-/* Everything but the tables, from the folder; defaults NULL = none. */
-static bool open_rest(tinkc_tokenizer *tok, const char *folder, const char *defaults,
-                      tkc_arena *temp, tinkc_error *err)
+/* Everything but the tables, from the folder; source NULL = it has only vocab.json and merges.txt;
+ * defaults NULL = none. */
+static bool open_rest(tinkc_tokenizer *tok, const char *folder, const char *source,
+                      const char *defaults, tkc_arena *temp, tinkc_error *err)
 {
     tkc_configs c = { .config = read_beside(folder, "tokenizer_config.json", temp, err),
                       .generation = read_beside(folder, "generation_config.json", temp, err) };
@@ -220,8 +220,12 @@ static bool open_rest(tinkc_tokenizer *tok, const char *folder, const char *defa
         c.special_map = read_beside(folder, "special_tokens_map.json", temp, err);
     if (defaults)
         c.defaults = tkc_str(defaults);
-    if (tkc_failed(err) || !tkc_read_meta(tok, err) || !tkc_read_config(tok, &c, err))
+    if (tkc_failed(err))
         return false;
+    if (!tkc_read_meta(tok, err))
+        return tkc_fail_before(err, "%s: ", source ? source : folder);
+    if (!tkc_read_config(tok, &c, err))
+        return tkc_fail_before(err, "%s%s", folder, tkc_ends_with(tkc_str(folder), "/") ? "" : "/");
     read_named_templates(tok, folder, temp, err);
     tinkc_str template = read_beside(folder, "chat_template.jinja", temp, err);
     if (template.data)
@@ -254,7 +258,7 @@ tinkc_tokenizer *tinkc_tokenizer_open(const char *path, const tinkc_tokenizer_op
         ok = open_tables(tok, source, !(options && options->no_compiled_cache), &temp, err);
     else if (ok)
         ok = tkc_read_legacy(folder, &tok->tables, &defaults, &temp, err);
-    ok = ok && open_rest(tok, folder, defaults, &temp, err);
+    ok = ok && open_rest(tok, folder, source, defaults, &temp, err);
     tkc_arena_free(&temp);
     if (ok)
         return tok;
@@ -277,8 +281,8 @@ tinkc_tokenizer *tinkc_tokenizer_parse(const char *json, size_t len, const char 
     if (!tok)
         return NULL;
     tok->source = "memory";
-    if (read_tables(tok, tkc_strn(json, len), false, (tkc_origin){ 0 }, err) &&
-        tkc_read_meta(tok, err) &&
+    if (read_tables(tok, tkc_strn(json, len), "tokenizer.json", (tkc_origin){ 0 }, err) &&
+        (tkc_read_meta(tok, err) || tkc_fail_before(err, "tokenizer.json: ")) &&
         tkc_read_config(tok, &(tkc_configs){ .config = tkc_strn(config, config ? config_len : 0) },
                         err) &&
         tkc_finish_tokenizer(tok, err))

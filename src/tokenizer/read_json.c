@@ -75,13 +75,22 @@ typedef struct reader {
 
 static bool bad(reader *r, const char *what)
 {
-    return tkc_fail(r->err, TINKC_E_TOKENIZER, "tokenizer.json: %s", what);
+    return tkc_fail(r->err, TINKC_E_TOKENIZER, "%s", what);
 }
 
 static bool unsupported(reader *r, const char *where, tinkc_str what)
 {
-    return tkc_fail(r->err, TINKC_E_TOKENIZER, "tokenizer.json: %s %.*s is not supported", where,
+    return tkc_fail(r->err, TINKC_E_TOKENIZER, "%s %.*s is not supported", where,
                     (int)(what.len < 100 ? what.len : 100), what.data);
+}
+
+/* A reader of a part of the file, whose places are those of the file. */
+static void open_part(const reader *r, tkc_json *j, tinkc_str part)
+{
+    tkc_json_open(j, part, r->temp, r->err);
+    j->code = TINKC_E_TOKENIZER;
+    if (part.data)
+        j->begin = r->j.begin;
 }
 
 /* Arrays that grow in an arena: the old half is left behind. */
@@ -101,7 +110,8 @@ static void *grow_array(reader *r, void *old, size_t *cap, size_t n, size_t item
 static bool add_token(reader *r, tinkc_str text, int64_t id)
 {
     if (id < 0 || id > INT32_MAX / 4)
-        return bad(r, "a token id is out of range");
+        return tkc_fail(r->err, TINKC_E_TOKENIZER, "token %.*s: its id %lld is out of range",
+                        (int)(text.len < 100 ? text.len : 100), text.data, (long long)id);
     tkc_vocab_token *grown =
         grow_array(r, r->tokens, &r->cap_tokens, r->n_tokens, sizeof *r->tokens);
     if (!grown)
@@ -172,8 +182,7 @@ static bool add_merge(reader *r, tinkc_str left, tinkc_str right)
     int32_t whole = find_whole(r, t, out, n + m);
     if (a < 0 || b < 0 || whole < 0)
         return tkc_fail(r->err, TINKC_E_TOKENIZER,
-                        "tokenizer.json: merge %zu: a part or the result is not in the vocabulary",
-                        r->n_merges);
+                        "merge %zu: a part or the result is not in the vocabulary", r->n_merges);
     tkc_merge *grown = grow_array(r, r->merges, &r->cap_merges, r->n_merges, sizeof *r->merges);
     if (!grown)
         return false;
@@ -184,6 +193,11 @@ static bool add_merge(reader *r, tinkc_str left, tinkc_str right)
     return true;
 }
 
+static bool bad_merge(reader *r, const char *needed)
+{
+    return tkc_fail(r->err, TINKC_E_TOKENIZER, "merge %zu: it is not %s", r->n_merges, needed);
+}
+
 static bool read_merge(reader *r, tkc_json *j)
 {
     if (tkc_json_peek(j) == TKC_JSON_STRING) {
@@ -192,7 +206,7 @@ static bool read_merge(reader *r, tkc_json *j)
         if (tkc_failed(r->err))
             return false;
         if (space == text.len || memchr(text.data + space + 1, ' ', text.len - space - 1))
-            return bad(r, "a merge that is not two tokens with a space between them");
+            return bad_merge(r, "two tokens with a space between them");
         return add_merge(r, tkc_strn(text.data, space),
                          tkc_strn(text.data + space + 1, text.len - space - 1));
     }
@@ -207,7 +221,7 @@ static bool read_merge(reader *r, tkc_json *j)
         }
     if (tkc_failed(r->err))
         return false;
-    return n == 2 ? add_merge(r, parts[0], parts[1]) : bad(r, "a merge that is not of two tokens");
+    return n == 2 ? add_merge(r, parts[0], parts[1]) : bad_merge(r, "two tokens");
 }
 
 static bool read_merges(reader *r, tkc_json *j)
@@ -409,8 +423,7 @@ static bool list_added_tokens(reader *r, added_list *l)
 {
     tkc_json j;
     int64_t given;
-    tkc_json_open(&j, r->added, r->temp, r->err);
-    j.code = TINKC_E_TOKENIZER;
+    open_part(r, &j, r->added);
     unsigned char *room = tkc_arena_alloc(r->temp, r->added.len + 1, r->err);
     if (!room || !tkc_json_array(&j))
         return false;
@@ -490,8 +503,7 @@ bool tkc_read_tokenizer_json(tinkc_str text, tkc_origin origin, tkc_tables *out,
     bool ok = !tkc_failed(err) && check_whole(&r);
     if (ok) {
         tkc_json j;
-        tkc_json_open(&j, r.merges_text, temp, err);
-        j.code = TINKC_E_TOKENIZER;
+        open_part(&r, &j, r.merges_text);
         ok = (!r.merges_text.data || read_merges(&r, &j)) && write_meta(&r, &meta);
     }
     /* Added tokens have joined the list. */

@@ -51,6 +51,7 @@ static const char *pipeline(legacy *l)
     tkc_json j;
     if (config.data) {
         tkc_json_open(&j, config, l->temp, l->err);
+        j.code = TINKC_E_TOKENIZER;
         if (tkc_json_object(&j))
             while (tkc_json_key(&j, &key)) {
                 if (tkc_str_is(key, "tokenizer_class"))
@@ -59,8 +60,10 @@ static const char *pipeline(legacy *l)
                     tkc_json_skip(&j);
             }
     }
-    if (tkc_failed(l->err))
+    if (tkc_failed(l->err)) {
+        tkc_fail_before(l->err, "%s/tokenizer_config.json: ", l->folder);
         return NULL;
+    }
     if (tkc_str_is(class, "GPT2Tokenizer") || tkc_str_is(class, "GPT2TokenizerFast"))
         return gpt2_part;
     if (tkc_str_is(class, "Qwen2Tokenizer") || tkc_str_is(class, "Qwen2TokenizerFast"))
@@ -108,14 +111,16 @@ static size_t read_added(legacy *l, tinkc_str text, legacy_token *out, size_t ma
             legacy_token token = { key, tkc_json_i64(&j) };
             size_t at = n++;
             if (n > max) {
-                tkc_json_fail(&j, "added_tokens.json: too many tokens");
-                return 0;
+                tkc_json_fail(&j, "too many tokens");
+                break;
             }
             for (; at > 0 && out[at - 1].id > token.id; at--)
                 out[at] = out[at - 1];
             out[at] = token;
         }
-    return n;
+    if (tkc_failed(l->err))
+        tkc_fail_before(l->err, "%s/added_tokens.json: ", l->folder);
+    return n > max ? 0 : n;
 }
 
 static bool write_added(legacy *l, tkc_jsonw *w)
@@ -139,6 +144,19 @@ static bool write_added(legacy *l, tkc_jsonw *w)
     return !tkc_failed(l->err);
 }
 
+/* The vocabulary becomes part of a larger text, so it must be one object and nothing else. */
+static bool check_vocab(legacy *l, tinkc_str vocab)
+{
+    tkc_json j;
+    tkc_json_open(&j, vocab, l->temp, l->err);
+    j.code = TINKC_E_TOKENIZER;
+    if (tkc_json_peek(&j) != TKC_JSON_OBJECT)
+        tkc_json_fail(&j, "an object is needed");
+    else if (tkc_json_skip(&j).data)
+        tkc_json_close(&j);
+    return !tkc_failed(l->err) || tkc_fail_before(l->err, "%s/vocab.json: ", l->folder);
+}
+
 bool tkc_is_legacy(const char *folder, tkc_arena *temp, tinkc_error *err)
 {
     const char *vocab = tkc_path_join(temp, folder, "vocab.json", err);
@@ -155,7 +173,7 @@ bool tkc_read_legacy(const char *folder, tkc_tables *out, const char **defaults,
     tinkc_str merges = read_part(&l, "merges.txt", TKC_MAX_TOKENIZER_FILE);
     tkc_buf json;
     tkc_jsonw w;
-    if (!part || !vocab.data || !merges.data)
+    if (!part || !vocab.data || !merges.data || !check_vocab(&l, vocab))
         return false;
     *defaults = part == gpt2_part ? gpt2_names : qwen2_names;
     tkc_buf_init(&json, NULL, TKC_MAX_TOKENIZER_FILE);
@@ -165,8 +183,9 @@ bool tkc_read_legacy(const char *folder, tkc_tables *out, const char **defaults,
     tkc_jsonw_open(&w, &json, err);
     ok = ok && write_merges(&l, &w, merges) && tkc_buf_cstr(&json, "},\"added_tokens\":", err);
     tkc_jsonw_open(&w, &json, err);
-    ok = ok && write_added(&l, &w) && tkc_buf_cstr(&json, "}", err) &&
-         tkc_read_tokenizer_json(tkc_buf_view(&json), (tkc_origin){ 0 }, out, temp, err);
+    ok = ok && write_added(&l, &w) && tkc_buf_cstr(&json, "}", err);
+    if (ok && !tkc_read_tokenizer_json(tkc_buf_view(&json), (tkc_origin){ 0 }, out, temp, err))
+        ok = tkc_fail_before(err, "%s: vocab.json and merges.txt: ", folder);
     tkc_buf_free(&json);
     return ok;
 }

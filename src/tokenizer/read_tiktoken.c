@@ -58,11 +58,10 @@ static bool read_line(reader *r, tinkc_str line, size_t number)
     if (space == line.len ||
         !tkc_parse_u64(tkc_strn(line.data + space + 1, line.len - space - 1), &rank) ||
         rank > INT32_MAX / 4)
-        return tkc_fail(r->err, TINKC_E_TOKENIZER, "tiktoken file: line %zu: no token and rank",
-                        number);
+        return tkc_fail(r->err, TINKC_E_TOKENIZER, "line %zu: no token and rank", number);
     size_t n = decode_base64(tkc_strn(line.data, space), out);
     if (n == SIZE_MAX)
-        return tkc_fail(r->err, TINKC_E_TOKENIZER, "tiktoken file: line %zu: no base64", number);
+        return tkc_fail(r->err, TINKC_E_TOKENIZER, "line %zu: no base64", number);
     r->n_bytes += n;
     r->tokens[r->n_tokens++] = (tkc_vocab_token){ { (const char *)out, n }, (uint32_t)rank, true };
     return true;
@@ -84,7 +83,7 @@ static bool read_lines(reader *r, tinkc_str text)
         if (line.len && !read_line(r, line, number))
             return false;
     }
-    return r->n_tokens > 0 || tkc_fail(r->err, TINKC_E_TOKENIZER, "tiktoken file: it is empty");
+    return r->n_tokens > 0 || tkc_fail(r->err, TINKC_E_TOKENIZER, "it is empty");
 }
 
 /* Every split of every token, in order of rank. */
@@ -117,7 +116,7 @@ bool tkc_read_tiktoken(tinkc_str text, tkc_origin origin, tkc_tables *out, tkc_a
     if (!b)
         return false;
     if (!tkc_builder_tables(b)->all_bytes)
-        return tkc_fail(err, TINKC_E_TOKENIZER, "tiktoken file: a byte has no token");
+        return tkc_fail(err, TINKC_E_TOKENIZER, "a byte has no token");
     tkc_merges merges = { .ignore_merges = true,
                           .meta = tkc_str("{\"tiktoken\":true}"),
                           .origin = origin };

@@ -120,6 +120,29 @@ static void an_error_becomes_a_line(void **state)
     assert_true(tinkc_error_line(&wide, line, sizeof line) < sizeof line);
 }
 
+static void a_file_is_named_before_the_message(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char path[900];
+    assert_false(tkc_fail_before(&err, "%s: ", "x"));
+    assert_int_equal(err.code, TINKC_OK);
+    assert_string_equal(err.message, "");
+    tkc_fail(&err, TINKC_E_TOKENIZER, "no vocabulary");
+    assert_false(tkc_fail_before(&err, "%s: ", "m/x\n.json"));
+    assert_string_equal(err.message, "m/x .json: no vocabulary");
+    memset(path, 'p', sizeof path);
+    path[sizeof path - 1] = '\0';
+    tkc_fail_before(&err, "%s/", path);
+    assert_int_equal(strlen(err.message), sizeof err.message - 1);
+    assert_non_null(strstr(err.message, "p/m/x .json: no vocabulary"));
+    tinkc_error memory = { 0 };
+    tkc_fail_memory(&memory);
+    tinkc_error before = memory;
+    tkc_fail_before(&memory, "x: ");
+    assert_string_equal(memory.message, before.message);
+}
+
 /* ---- memory ---- */
 
 static void sizes_are_checked(void **state)
@@ -455,6 +478,7 @@ int main(void)
         cmocka_unit_test(messages_are_one_line_of_whole_characters),
         cmocka_unit_test(codes_have_names_flags_and_categories),
         cmocka_unit_test(an_error_becomes_a_line),
+        cmocka_unit_test(a_file_is_named_before_the_message),
         cmocka_unit_test(sizes_are_checked),
         cmocka_unit_test(the_allocator_is_told_the_truth),
         cmocka_unit_test(arrays_grow_by_half_or_to_what_is_needed),

@@ -516,6 +516,83 @@ static void test_legacy(void **state)
     assert_true(tkc_remove_tree(folder, &err));
 }
 
+/* Opens a folder with one file spoilt; the message names that file, and what is wrong. */
+static void expect_named(const char *folder, const char *file, const char *text, const char *wrong)
+{
+    char path[200];
+    tinkc_error err = { 0 };
+    tinkc_tokenizer_options o = { .no_compiled_cache = true };
+    put_file(folder, file, text);
+    assert_null(tinkc_tokenizer_open(folder, &o, &err));
+    assert_int_equal(err.code, TINKC_E_TOKENIZER);
+    snprintf(path, sizeof path, "%s/%s: ", folder, file);
+    if (strncmp(err.message, path, strlen(path)) != 0 || !strstr(err.message, wrong))
+        fail_msg("\"%s\" does not name %s and %s", err.message, path, wrong);
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void test_messages(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tinkc-messages-XXXXXX";
+    tinkc_error err = { 0 };
+    copy_to_folder(folder, true);
+    expect_named(folder, "tokenizer_config.json", "{\"bos_token\": tru}", "at byte 14");
+    expect_named(folder, "tokenizer_config.json", "{\"added_tokens_decoder\":{\"5\":7}}",
+                 "added_tokens_decoder: JSON: an object");
+    expect_named(folder, "tokenizer_config.json", "{\"extra_special_tokens\":[{\"content\":7}]}",
+                 "extra_special_tokens: JSON: a string");
+    expect_named(folder, "generation_config.json", "[]", "object");
+    assert_true(tkc_remove_tree(folder, &err));
+    char plain_folder[] = "/tmp/tinkc-messages-XXXXXX";
+    assert_non_null(mkdtemp(plain_folder));
+    expect_named(plain_folder, "tokenizer.json", "{\"version\":\"1.0\",\"model\":7}", "at byte 25");
+    expect_named(plain_folder, "tokenizer.json",
+                 "{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}}", "merge 0");
+    expect_named(
+        plain_folder, "tokenizer.json",
+        "{\"added_tokens\":[{\"content\":7}],\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
+        "at byte 28");
+    expect_named(plain_folder, "tokenizer.json",
+                 "{\"normalizer\":7,\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
+                 "normalizer: JSON: an object");
+    expect_named(plain_folder, "tiktoken.model", "YQ== 0\nYQ 1\n", "line 2");
+    put_file(plain_folder, "merges.txt", "");
+    expect_named(plain_folder, "vocab.json", "{\"a\":0},\"ignore_merges\":true", "at byte 7");
+    expect_named(plain_folder, "vocab.json", "[]", "object");
+    assert_true(tkc_remove_tree(plain_folder, &err));
+}
+
+/* More than anybody has is refused, not read for hours or cut off. */
+static void test_limits(void **state)
+{
+    (void)state;
+    enum { TEMPLATES = 100000, IDS = 65 };
+    char *config = malloc((size_t)TEMPLATES * 40 + 100), ids[IDS * 2 + 400];
+    assert_non_null(config);
+    size_t n = (size_t)sprintf(config, "{\"chat_template\":[");
+    for (int i = 0; i < TEMPLATES; i++)
+        n +=
+            (size_t)sprintf(config + n, "%s{\"name\":\"n%d\",\"template\":\"x\"}", i ? "," : "", i);
+    n += (size_t)sprintf(config + n, "]}");
+    const char *json = "{\"version\":\"1.0\",\"pre_tokenizer\":{\"type\":\"ByteLevel\"},"
+                       "\"decoder\":{\"type\":\"ByteLevel\"},"
+                       "\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}";
+    tinkc_error err = { 0 };
+    assert_null(tinkc_tokenizer_parse(json, strlen(json), config, n, NULL, &err));
+    assert_int_equal(err.code, TINKC_E_TOKENIZER);
+    assert_non_null(strstr(err.message, "tokenizer_config.json: more than"));
+    free(config);
+    n = (size_t)sprintf(
+        ids, "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"b\"}},"
+             "{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{\"b\":{\"ids\":[0");
+    for (int i = 1; i < IDS; i++)
+        n += (size_t)sprintf(ids + n, ",0");
+    (void)sprintf(ids + n, "]}}}");
+    WITH(post, ids, "so many ids");
+}
+
 /* ---- the compiled form ---- */
 
 static tinkc_tokenizer *open_cached(const char *folder)
@@ -639,6 +716,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain),           cmocka_unit_test(test_added_corners),
         cmocka_unit_test(test_refused_by_name), cmocka_unit_test(test_broken),
+        cmocka_unit_test(test_messages),        cmocka_unit_test(test_limits),
         cmocka_unit_test(test_forms),           cmocka_unit_test(test_added_ids),
         cmocka_unit_test(test_config),          cmocka_unit_test(test_marks),
         cmocka_unit_test(test_folder),          cmocka_unit_test(test_legacy),
