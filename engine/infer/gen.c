@@ -79,13 +79,16 @@ static bool make_results(tke_gen *g, tinkc_error *err)
     if (!r->prompt_logprobs && !k)
         return !tkc_failed(err);
     g->prompt_logprobs = tkc_arena_array(&g->arena, r->n_prompt, sizeof(float), err);
-    if (g->prompt_logprobs)
-        g->prompt_logprobs[0] = NAN;
-    g->n_prompt_logprobs = 1;
+    size_t last = r->prompt_logprobs_last_n;
+    size_t none =
+        last && last < r->n_prompt ? r->n_prompt - last : 1; /* nothing precedes the first */
+    for (size_t i = 0; g->prompt_logprobs && i < none; i++)
+        g->prompt_logprobs[i] = NAN;
+    g->n_prompt_logprobs = none;
     if (k) {
         g->topk_tokens = tkc_arena_array(&g->arena, r->n_prompt * k, sizeof(int32_t), err);
         g->topk_logprobs = tkc_arena_array(&g->arena, r->n_prompt * k, sizeof(float), err);
-        for (size_t i = 0; g->topk_logprobs && i < k; i++)
+        for (size_t i = 0; g->topk_logprobs && i < none * k; i++)
             g->topk_logprobs[i] = -99999.0f;
     }
     return !tkc_failed(err);

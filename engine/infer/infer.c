@@ -251,10 +251,13 @@ static void reuse_prefix(tke_infer *e, tke_seq *s, tinkc_error *err)
 {
     tke_gen *g = s->gen;
     int32_t tokens[TKE_BLOCK_TOKENS];
-    bool wants_logits = g->prompt_logprobs && g->n_prompt_logprobs < g->r.n_prompt;
     size_t most = (tke_seq_length(s) - 1) / TKE_BLOCK_TOKENS;
+    if (g->prompt_logprobs &&
+        g->n_prompt_logprobs < g->r.n_prompt && /* what is scored is computed */
+        (g->n_prompt_logprobs - 1) / TKE_BLOCK_TOKENS < most)
+        most = (g->n_prompt_logprobs - 1) / TKE_BLOCK_TOKENS;
     assert(!s->n_blocks && !s->n_computed && !s->serial); /* who waits holds nothing */
-    for (size_t b = 0; b < most && !wants_logits && !e->o.no_prefix_cache; b++) {
+    for (size_t b = 0; b < most && !e->o.no_prefix_cache; b++) {
         tokens_of_block(s, b, tokens);
         int32_t id = tke_kv_find(&e->kv, owner_of(g), s->serial, tokens);
         if (id < 0)

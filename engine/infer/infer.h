@@ -50,6 +50,7 @@ typedef struct tke_gen_request {
     size_t n_stop_strings;
     bool never_stop; /* stop = []: not even at the model's own ends */
     bool prompt_logprobs;
+    size_t prompt_logprobs_last_n; /* of so many tokens at its end only; 0 = of all */
     size_t topk_prompt_logprobs;
     size_t topk_sample_logprobs; /* beside each token that is drawn, the likeliest */
     tke_token_bytes_fn *token_bytes;
@@ -89,7 +90,7 @@ bool tke_gen_done(const tke_gen *);
 const tinkc_error *tke_gen_error(const tke_gen *); /* code 0 = fine */
 size_t tke_gen_n_samples(const tke_gen *);
 tke_sequence tke_gen_sequence(const tke_gen *, size_t sample);
-/* [n_prompt], entry 0 NaN; NULL if not asked for or not there yet. */
+/* [n_prompt], entry 0 and those not asked for NaN; NULL if not asked for or not there yet. */
 const float *tke_gen_prompt_logprobs(const tke_gen *);
 /* [n_prompt, k]; row 0 and what is missing: token 0, -99999. */
 const int32_t *tke_gen_topk_tokens(const tke_gen *);

@@ -281,6 +281,15 @@ static bool take_params(tke_call *call, const tkc_sample_request *in, tke_job *j
                    (long long)set->max_topk);
         return false;
     }
+    if (in->topk_sample_logprobs.value < 0 || in->topk_sample_logprobs.value > set->max_topk) {
+        tke_refuse(call, 400, "bad_request", "topk_sample_logprobs must be from 0 to %lld",
+                   (long long)set->max_topk);
+        return false;
+    }
+    if (in->prompt_logprobs_last_n.is == TKC_GIVEN &&
+        (in->prompt_logprobs_last_n.value < 1 || in->prompt_logprobs_last_n.value > n - 1))
+        return refuse(call,
+                      "prompt_logprobs_last_n must be from 1 to the prompt's length less one");
     if (p->max_tokens.is == TKC_GIVEN && max_tokens < 0)
         return refuse(call, "max_tokens must not be negative");
     if (max_tokens < 0 || max_tokens > context - n) {
@@ -299,6 +308,8 @@ static bool take_params(tke_call *call, const tkc_sample_request *in, tke_job *j
     gen->topk_prompt_logprobs = (size_t)in->topk_prompt_logprobs;
     gen->prompt_logprobs = (in->prompt_logprobs.is == TKC_GIVEN && in->prompt_logprobs.value) ||
                            in->topk_prompt_logprobs > 0;
+    gen->prompt_logprobs_last_n = (size_t)in->prompt_logprobs_last_n.value;
+    gen->topk_sample_logprobs = (size_t)in->topk_sample_logprobs.value;
     uint64_t seed = p->seed.is == TKC_GIVEN ? p->seed.value : tkc_random(call->svc->clock);
     gen->seed = seed & 0x7fffffffffffffffu;
     return take_stop(call, &p->stop, job);
@@ -327,6 +338,8 @@ static tke_hash128 hash_sample(const tkc_sample_request *in, const tke_gen_reque
         tke_hash_str(&h, *s);
     tke_hash_i64(&h, gen->prompt_logprobs);
     tke_hash_i64(&h, in->topk_prompt_logprobs);
+    tke_hash_i64(&h, in->topk_sample_logprobs.value);
+    tke_hash_i64(&h, in->prompt_logprobs_last_n.value);
     return tke_hash_end(&h);
 }
 

@@ -138,6 +138,14 @@ bool tke_work_samples_start(tke_service *svc)
 
 /* ---- results ---- */
 
+static tkc_topk sampled_topk(tke_sequence q, size_t k)
+{
+    return (tkc_topk){ .ids = { q.topk_tokens, q.n * k },
+                       .logprobs = { q.topk_logprobs, q.n * k },
+                       .k = (uint32_t)k,
+                       .rows = (uint32_t)q.n };
+}
+
 static bool encode_sample(tke_job *job, const tke_gen *gen, tinkc_error *err)
 {
     const tke_gen_request *in = &job->in.sample.gen;
@@ -154,6 +162,14 @@ static bool encode_sample(tke_job *job, const tke_gen *gen, tinkc_error *err)
     }
     out.sequences.data = sequences;
     out.sequences.len = n;
+    if (in->topk_sample_logprobs) {
+        tkc_topk *beside = tkc_arena_array(&job->arena, n, sizeof *beside, err);
+        if (!beside)
+            return false;
+        for (size_t i = 0; i < n; i++)
+            beside[i] = sampled_topk(tke_gen_sequence(gen, i), in->topk_sample_logprobs);
+        out.sampled_topk = beside;
+    }
     if (in->prompt_logprobs)
         out.prompt_logprobs = (tinkc_f32s){ tke_gen_prompt_logprobs(gen), in->n_prompt };
     if (in->topk_prompt_logprobs) {

@@ -301,6 +301,14 @@ def sample(service, client):
     check(top.topk_prompt_logprobs[0] is None and len(top.topk_prompt_logprobs[1]) == 3,
           "top-k prompt log-probs")
     base = service.create_sampling_client(base_model="nano")
+    import inspect
+    if "topk_sample_logprobs" in inspect.signature(base.sample).parameters:
+        more = named.sample(prompt=prompt, num_samples=2, sampling_params=params, topk_sample_logprobs=4,
+                            include_prompt_logprobs=True, prompt_logprobs_last_n=2).result()
+        check(list(more.sequences[0].logprobs) == seen["sample"]["logprobs"] and
+              all(len(row) == 4 and row[0][1] >= lp for s in more.sequences
+                  for row, lp in zip(s.topk_logprobs, s.logprobs, strict=True)), "top-k of sampled tokens")
+        check(more.prompt_logprobs == [None] * (len(lp) - 2) + lp[-2:], "log-probs of a prompt's end")
     greedy = base.sample(prompt=prompt, num_samples=1, sampling_params=types.SamplingParams(
         max_tokens=5, temperature=0.0)).result()
     check(len(greedy.sequences[0].tokens) <= 5, "the bare model samples")

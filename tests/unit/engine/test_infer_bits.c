@@ -481,6 +481,43 @@ static void test_top_k_of_samples(void **state)
     tke_infer_free(f);
 }
 
+/* The end of a prompt is scored as if all of it were, and the rest may come from the cache. */
+static void test_scores_of_a_prompts_end(void **state)
+{
+    enum { K = 3 };
+    world *w = *state;
+    tke_infer *e, *f;
+    tke_gen_request r = request_of(w);
+    r.n_samples = 1;
+    r.max_tokens = 0;
+    r.prompt_logprobs = true;
+    r.topk_prompt_logprobs = K;
+    tke_gen *all = alone(w, &r, &e);
+    static const size_t lasts[] = { 1, 2, 15, 16, 17, 33, PROMPT - 1, PROMPT, PROMPT + 9 };
+    f = engine_of(w, (tke_infer_options){ 0 });
+    for (size_t i = 0; i < sizeof lasts / sizeof *lasts; i++) {
+        r.prompt_logprobs_last_n = lasts[i];
+        tke_gen *g = add(f, &r);
+        while (tke_infer_step(f))
+            ;
+        assert_ptr_equal(tke_infer_next_done(f), g);
+        size_t none = lasts[i] < PROMPT ? PROMPT - lasts[i] : 1;
+        const float *lp = tke_gen_prompt_logprobs(g), *want = tke_gen_prompt_logprobs(all);
+        for (size_t k = 0; k < none; k++)
+            assert_true(isnan(lp[k]));
+        assert_memory_equal(lp + none, want + none, (PROMPT - none) * sizeof *lp);
+        assert_memory_equal(tke_gen_topk_tokens(g) + none * K, tke_gen_topk_tokens(all) + none * K,
+                            (PROMPT - none) * K * sizeof(int32_t));
+        assert_memory_equal(tke_gen_topk_logprobs(g) + none * K,
+                            tke_gen_topk_logprobs(all) + none * K,
+                            (PROMPT - none) * K * sizeof(float));
+        assert_true(i == 0 || lasts[i] > 20 || tke_gen_cache_hits(g) > 0);
+        tke_gen_free(g);
+    }
+    tke_infer_free(e);
+    tke_infer_free(f);
+}
+
 static void test_prompt_of_one_token(void **state)
 {
     world *w = *state;
@@ -584,6 +621,7 @@ int main(void)
         cmocka_unit_test(test_stop_tokens_and_length),
         cmocka_unit_test(test_top_k_of_prompts),
         cmocka_unit_test(test_top_k_of_samples),
+        cmocka_unit_test(test_scores_of_a_prompts_end),
         cmocka_unit_test(test_prompt_of_one_token),
         cmocka_unit_test(test_faulty_requests),
         cmocka_unit_test(test_cancel),

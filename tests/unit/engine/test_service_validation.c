@@ -464,6 +464,12 @@ static void sample_rules(void **state)
     sample_refused("top_k", "[1]", "\"top_k\":-2", "");
     sample_refused("The prompt is empty", "[]", "\"max_tokens\":1", "");
     sample_refused("the vocabulary has 64 tokens", "[64]", "\"max_tokens\":1", "");
+    sample_refused("topk_sample_logprobs must be from 0 to 128", "[1]", "\"max_tokens\":1",
+                   ",\"topk_sample_logprobs\":129");
+    sample_refused("prompt_logprobs_last_n must be", "[1,2]", "\"max_tokens\":1",
+                   ",\"prompt_logprobs\":true,\"prompt_logprobs_last_n\":2");
+    sample_refused("prompt_logprobs_last_n must be", "[1,2]", "\"max_tokens\":1",
+                   ",\"prompt_logprobs\":true,\"prompt_logprobs_last_n\":0");
     sample_refused("topk_prompt_logprobs must be from 0 to 128", "[1]", "\"max_tokens\":1",
                    ",\"topk_prompt_logprobs\":129");
     sample_refused("topk_prompt_logprobs must be from 0 to 128", "[1]", "\"max_tokens\":1",
