@@ -578,7 +578,8 @@ static void test_bad_weather(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         answer *a = make(fx, "POST", fx->url, rows[i].path);
-        a->request.idle_timeout_ms = 300;
+        if (rows[i].code == TINKC_E_NET_TIMEOUT) /* elsewhere a loaded machine may take longer */
+            a->request.idle_timeout_ms = 300;
         exchange(a);
         if (a->code != rows[i].code || !strstr(a->message, rows[i].says))
             fail_msg("%s: code %d, %s", rows[i].path, a->code, a->message);
@@ -693,40 +694,35 @@ static void pause_ms(long ms)
     nanosleep(&t, NULL);
 }
 
-/* Waits until the server has not been able to write for a while. */
-static uint64_t settled(stub_server *s)
+/* Waits until more than so many bytes have come. */
+static void await_bytes(const answer *a, size_t more_than)
 {
-    uint64_t before, now = stub_sent(s);
-    do {
-        before = now;
-        pause_ms(50);
-        now = stub_sent(s);
-    } while (now != before || now == 0);
-    return now;
+    for (int tries = 0; tries < 4000 && atomic_load(&a->len) <= more_than; tries++)
+        pause_ms(5);
+    assert_true(atomic_load(&a->len) > more_than);
 }
 
 static void test_slow_reader_holds_the_sender(void **state)
 {
+    enum { MOST_IN_SOCKETS = 16 * 1024 * 1024, ROOM = 100000, SILENCE_MS = 1500 };
     fixture *fx = *state;
-    enum { MOST_IN_SOCKETS = 16 * 1024 * 1024 };
     answer *a = make(fx, "GET", fx->url, "/endless");
-    a->request.idle_timeout_ms = 200; /* our own slowness is not the peer's silence */
+    a->request.idle_timeout_ms = SILENCE_MS;
     a->reply.room = on_room;
     a->limit_room = true;
-    atomic_store(&a->room, 100000);
+    atomic_store(&a->room, ROOM);
     post(a, send_now);
-    uint64_t sent = settled(fx->server);
-    assert_true(sent < MOST_IN_SOCKETS);
-    pause_ms(400);
+    await_bytes(a, ROOM - 1);
+    pause_ms(2 * SILENCE_MS); /* our own slowness is not the peer's silence */
     pthread_mutex_lock(&a->lock);
     assert_false(a->done);
     pthread_mutex_unlock(&a->lock);
+    assert_true(stub_sent(fx->server) < MOST_IN_SOCKETS);
     size_t got = a->len;
-    assert_true(got >= 100000 && got < 100000 + 128 * 1024);
+    assert_true(got < ROOM + 128 * 1024);
     atomic_store(&a->room, 8 * 1024 * 1024);
     post(a, resume_now);
-    assert_true(settled(fx->server) > sent);
-    assert_true(a->len > got);
+    await_bytes(a, got);
     post(a, cancel_now);
     await(a);
     assert_true(a->code != 0);
