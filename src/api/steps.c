@@ -27,6 +27,7 @@ typedef struct step_class {
     size_t seq_offset; /* of the tkc_opt_i64 in the message; SIZE_MAX = it has none */
     bool named_save;   /* a 409 on a repeated attempt may mean "done already" */
     bool (*take)(step *, const void *result, tinkc_error *err);
+    const tkc_message *request; /* another than the endpoint's; NULL = that */
 } step_class;
 
 struct step {
@@ -47,6 +48,11 @@ struct step {
 static const tkc_endpoint *endpoint_of(const step *s)
 {
     return tkc_endpoint_get(s->how->endpoint);
+}
+
+static const tkc_message *request_of(const step *s)
+{
+    return s->how->request ? s->how->request : endpoint_of(s)->request;
 }
 
 /* Where its number goes; only if it has one. */
@@ -161,7 +167,7 @@ static void lose(step *s, const tinkc_error *why, bool patient)
     tkc_buf_init(&body, a, TKC_BUF_NO_MAX);
     const tkc_opt_i64 *seq = seq_of(s);
     assert(seq->is == TKC_GIVEN && seq->value > 0);
-    if (tkc_message_encode(e->request, s->message, &body, &err))
+    if (tkc_message_encode(request_of(s), s->message, &body, &err))
         lost = tkc_lost_new(a, seq->value, e->path, "application/json", &body, &err);
     tkc_buf_free(&body);
     if (lost)
@@ -214,7 +220,7 @@ static tkc_call *make_call(step *s, tinkc_error *err)
     tkc_buf body;
     tkc_call *call = NULL;
     tkc_buf_init(&body, client->a, TKC_BUF_NO_MAX);
-    if (tkc_message_encode(e->request, s->message, &body, err))
+    if (tkc_message_encode(request_of(s), s->message, &body, err))
         call = tkc_call_new(
             client,
             &(tkc_call_spec){ .method = "POST",
@@ -304,12 +310,12 @@ static step *step_new(tinkc_trainer *trainer, const step_class *how, tinkc_error
     s->how = how;
     s->trainer = trainer;
     tkc_trainer_keep(trainer);
-    s->message = tkc_arena_zalloc(&s->f.arena, endpoint_of(s)->request->size, err);
+    s->message = tkc_arena_zalloc(&s->f.arena, request_of(s)->size, err);
     if (!s->message) {
         tkc_future_drop(&s->f);
         return NULL;
     }
-    tkc_message_init(endpoint_of(s)->request, s->message);
+    tkc_message_init(request_of(s), s->message);
     return s;
 }
 
@@ -342,9 +348,12 @@ static bool take_metrics(step *s, const void *result, tinkc_error *err)
     return m && tkc_metrics_copy(m, &r->metrics, &s->f.arena, err);
 }
 
-static const step_class optim_class = { STEP("optim_step", "step"), TKC_EP_OPTIM_STEP,
-                                        offsetof(tkc_optim_step_request, seq_id), false,
-                                        take_metrics };
+static const step_class optim_class = { STEP("optim_step", "step"),
+                                        TKC_EP_OPTIM_STEP,
+                                        offsetof(tkc_optim_step_request, seq_id),
+                                        false,
+                                        take_metrics,
+                                        NULL };
 
 static bool check_adam(const tinkc_adam *a, tinkc_error *err)
 {
@@ -383,6 +392,43 @@ tinkc_future *tinkc_optim_step(tinkc_trainer *trainer, const tinkc_adam *adam, t
     return submit_or_drop(s, err);
 }
 
+static const step_class dimuon_class = { STEP("dimuon_step", "step"),
+                                         TKC_EP_OPTIM_STEP,
+                                         offsetof(tkc_dimuon_step_request, seq_id),
+                                         false,
+                                         take_metrics,
+                                         &tkc_dimuon_step_request_type };
+
+static bool check_dimuon(const tinkc_dimuon *o, tinkc_error *err)
+{
+    if (!o)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "dimuon: must not be NULL");
+    if (!tkc_all_zero(o->reserved, sizeof o->reserved))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "reserved: must be zero");
+    if (!isfinite(o->learning_rate) || o->learning_rate < 0)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "learning_rate: must be a number of 0 or more");
+    if (!isfinite(o->grad_clip_norm) || o->grad_clip_norm < 0)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "grad_clip_norm: must be a number of 0 or more");
+    return (o->beta1 >= 0 && o->beta1 < 1) ||
+           tkc_fail(err, TINKC_E_ARGUMENT, "beta1: must lie from 0 to below 1");
+}
+
+tinkc_future *tinkc_dimuon_step(tinkc_trainer *trainer, const tinkc_dimuon *o, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !check_dimuon(o, err))
+        return NULL;
+    step *s = step_new(trainer, &dimuon_class, err);
+    if (!s)
+        return NULL;
+    tkc_dimuon_step_request *m = s->message;
+    m->optimizer_params = (tkc_dimuon_params){ .learning_rate = o->learning_rate,
+                                               .grad_clip_norm = o->grad_clip_norm,
+                                               .beta1 = o->beta1 };
+    m->model_id = trainer->model_id;
+    return submit_or_drop(s, err);
+}
+
 const tinkc_metrics *tinkc_future_step(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)
 {
     return tkc_future_get(f, "step", timeout_ms, err);
@@ -409,13 +455,18 @@ static bool take_sampler_save(step *s, const void *result, tinkc_error *err)
     return take_path(s, ((const tkc_save_for_sampler_result *)result)->path, err);
 }
 
-static const step_class save_class = { STEP("trainer_save", "path"), TKC_EP_SAVE_WEIGHTS,
-                                       offsetof(tkc_save_weights_request, seq_id), true,
-                                       take_save };
+static const step_class save_class = { STEP("trainer_save", "path"),
+                                       TKC_EP_SAVE_WEIGHTS,
+                                       offsetof(tkc_save_weights_request, seq_id),
+                                       true,
+                                       take_save,
+                                       NULL };
 static const step_class sampler_save_class = { STEP("trainer_save_for_sampler", "path"),
                                                TKC_EP_SAVE_FOR_SAMPLER,
-                                               offsetof(tkc_save_for_sampler_request, seq_id), true,
-                                               take_sampler_save };
+                                               offsetof(tkc_save_for_sampler_request, seq_id),
+                                               true,
+                                               take_sampler_save,
+                                               NULL };
 
 /* A name is one segment of a path. */
 static bool check_name(const char *name, tinkc_error *err)
@@ -516,8 +567,10 @@ static bool take_external_save(step *s, const void *result, tinkc_error *err)
 
 static const step_class external_save_class = { STEP("trainer_save_external", "path"),
                                                 TKC_EP_SAVE_EXTERNAL,
-                                                offsetof(tkc_save_external_request, seq_id), false,
-                                                take_external_save };
+                                                offsetof(tkc_save_external_request, seq_id),
+                                                false,
+                                                take_external_save,
+                                                NULL };
 
 enum { RECIPIENTS_MAX = 10 };
 
@@ -565,9 +618,12 @@ static bool take_load(step *s, const void *result, tinkc_error *err)
     return take_path(s, r->path ? r->path : m->path, err);
 }
 
-static const step_class load_class = { STEP("trainer_load", "path"), TKC_EP_LOAD_WEIGHTS,
-                                       offsetof(tkc_load_weights_request, seq_id), false,
-                                       take_load };
+static const step_class load_class = { STEP("trainer_load", "path"),
+                                       TKC_EP_LOAD_WEIGHTS,
+                                       offsetof(tkc_load_weights_request, seq_id),
+                                       false,
+                                       take_load,
+                                       NULL };
 
 tinkc_future *tinkc_trainer_load(tinkc_trainer *trainer, const tinkc_state_options *o,
                                  tinkc_error *err)
@@ -600,8 +656,9 @@ static bool take_unload(step *s, const void *result, tinkc_error *err)
     return true;
 }
 
-static const step_class unload_class = { STEP("trainer_unload", "nothing"), TKC_EP_UNLOAD_MODEL,
-                                         SIZE_MAX, false, take_unload };
+static const step_class unload_class = {
+    STEP("trainer_unload", "nothing"), TKC_EP_UNLOAD_MODEL, SIZE_MAX, false, take_unload, NULL
+};
 
 tinkc_future *tinkc_trainer_unload(tinkc_trainer *trainer, tinkc_error *err)
 {
@@ -631,8 +688,10 @@ static bool take_sampler(step *s, const void *result, tinkc_error *err)
 
 static const step_class open_class = { STEP("trainer_open_sampler", "sampler"),
                                        TKC_EP_SAVE_FOR_SAMPLER,
-                                       offsetof(tkc_save_for_sampler_request, seq_id), false,
-                                       take_sampler };
+                                       offsetof(tkc_save_for_sampler_request, seq_id),
+                                       false,
+                                       take_sampler,
+                                       NULL };
 
 tinkc_future *tinkc_trainer_open_sampler(tinkc_trainer *trainer, const tinkc_sampler_options *o,
                                          tinkc_error *err)

@@ -23,6 +23,7 @@ typedef struct opening {
     const char *path;       /* NULL = a new LoRA */
     const char *access_token;
     const char *const *metadata;
+    tkc_optimizer_config optimizer; /* type NULL = not said: Adam */
     bool with_optimizer;
     int64_t model_seq;
 
@@ -187,6 +188,11 @@ static void model_submitted(tkc_call *call)
     (void)accept_promise(call->owner, call, "CreateModel", model_done);
 }
 
+static const tkc_optimizer_config *optimizer_of(const opening *o)
+{
+    return o->optimizer.type ? &o->optimizer : NULL;
+}
+
 static void create_model(opening *o)
 {
     (void)snprintf(o->pause_prefix, sizeof o->pause_prefix, "Model creation for %.150s",
@@ -195,7 +201,8 @@ static void create_model(opening *o)
                                          .model_seq_id = o->model_seq,
                                          .base_model = o->base_model,
                                          .user_metadata = { .pairs = o->metadata },
-                                         .lora_config = &o->lora };
+                                         .lora_config = &o->lora,
+                                         .optimizer_config = optimizer_of(o) };
     submit(o, TKC_EP_CREATE_MODEL, &message, model_submitted);
 }
 
@@ -222,6 +229,8 @@ static void info_done(tkc_call *call)
     }
     if (!o->base_model)
         o->base_model = info.base_model;
+    if (o->with_optimizer && info.optimizer_config) /* its state fits no other */
+        o->optimizer = *info.optimizer_config;
     o->lora = (tkc_lora_config){
         .rank = info.lora_rank.value,
         .train_unembed = info.train_unembed.is != TKC_GIVEN || info.train_unembed.value,
@@ -342,7 +351,8 @@ static void create_via_load(opening *o)
                                          .user_metadata = { .pairs = o->metadata },
                                          .path = o->path,
                                          .optimizer = o->with_optimizer,
-                                         .weights_access_token = o->access_token };
+                                         .weights_access_token = o->access_token,
+                                         .optimizer_config = optimizer_of(o) };
     submit(o, TKC_EP_LOAD_WEIGHTS, &message, via_load_submitted);
 }
 
@@ -411,6 +421,13 @@ static const char *const *keep_pairs(opening *o, const char *const *pairs, tinkc
 static const char *keep_text(opening *o, const char *text, tinkc_error *err)
 {
     return text && text[0] ? tkc_arena_cstr(&o->f.arena, text, err) : NULL;
+}
+
+static void keep_optimizer(opening *o, const char *name, tinkc_error *err)
+{
+    o->optimizer.type = keep_text(o, name, err);
+    if (o->optimizer.type && strcmp(o->optimizer.type, "dimuon") == 0)
+        o->optimizer.version = (tkc_opt_i64)TKC_SOME(1);
 }
 
 static opening *opening_new(tinkc_client *client, bool from_state, tinkc_error *err)
@@ -484,6 +501,7 @@ tinkc_future *tinkc_trainer_open(tinkc_client *client, const tinkc_lora_options 
                                  .train_unembed = !(options->freeze & TINKC_FREEZE_UNEMBED) };
     if (options->has_seed)
         o->lora.seed = (tkc_opt_seed)TKC_SOME(options->seed);
+    keep_optimizer(o, options->optimizer, err);
     return submit_opening(o, err);
 }
 
@@ -494,6 +512,8 @@ bool tkc_state_check(const tinkc_state_options *o, tinkc_error *err)
     if (!tkc_all_zero(o->reserved, sizeof o->reserved) ||
         !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools))
         return tkc_fail(err, TINKC_E_ARGUMENT, "reserved: must be zero");
+    if (o->optimizer && o->with_optimizer)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "optimizer: with_optimizer restores the other one");
     return tkc_tinker_path_given(o->path, err);
 }
 
@@ -511,6 +531,7 @@ tinkc_future *tinkc_trainer_open_from(tinkc_client *client, const tinkc_state_op
     o->access_token = keep_text(o, options->access_token, err);
     o->metadata = keep_pairs(o, options->user_metadata, err);
     o->with_optimizer = options->with_optimizer;
+    keep_optimizer(o, options->optimizer, err);
     return submit_opening(o, err);
 }
 

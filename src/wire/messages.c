@@ -187,7 +187,10 @@ const tkc_message tkc_lora_config_type = MESSAGE(lora_config, "lora_config", &lo
 #undef T
 
 #define T tkc_optimizer_config
-static const tkc_field optimizer_config[] = { FIELD(type, TKC_STR, MUST) };
+static const tkc_field optimizer_config[] = {
+    FIELD(type, TKC_STR, MUST),
+    FIELD(version, TKC_OPT_I64, NULLABLE),
+};
 static const tkc_message optimizer_config_type =
     MESSAGE(optimizer_config, "optimizer_config", NULL);
 #undef T
@@ -294,6 +297,29 @@ static const tkc_field optim_step_request[] = {
 static const T optim_step_defaults = { .adam_params = { 0.0001, 0.9, 0.95, 1e-12, 0.0, 0.0 } };
 const tkc_message tkc_optim_step_request_type =
     MESSAGE(optim_step_request, "optim_step request", &optim_step_defaults);
+#undef T
+
+#define T tkc_dimuon_params
+static const T dimuon_defaults = { .beta1 = 0.9 };
+static const tkc_field dimuon_params[] = {
+    TAG("dimuon", 0),
+    FIELD(learning_rate, TKC_F64, MUST),
+    FIELD(grad_clip_norm, TKC_F64, 0),
+    FIELD(beta1, TKC_F64, 0),
+};
+static const tkc_message dimuon_params_type =
+    MESSAGE(dimuon_params, "optimizer_params", &dimuon_defaults);
+#undef T
+
+#define T tkc_dimuon_step_request
+static const tkc_field dimuon_step_request[] = {
+    TYPED(optimizer_params, TKC_OBJECT, MUST, &dimuon_params_type),
+    FIELD(model_id, TKC_STR, MUST),
+    FIELD(seq_id, TKC_OPT_I64, NULLABLE),
+    TAG("optim_step", 0),
+};
+const tkc_message tkc_dimuon_step_request_type =
+    MESSAGE(dimuon_step_request, "optim_step request", NULL);
 #undef T
 
 #define T tkc_optim_step_result
@@ -415,6 +441,7 @@ static const tkc_field weights_info_response[] = {
     FIELD(train_unembed, TKC_OPT_BOOL, NULLABLE),
     FIELD(train_mlp, TKC_OPT_BOOL, NULLABLE),
     FIELD(train_attn, TKC_OPT_BOOL, NULLABLE),
+    TYPED(optimizer_config, TKC_OBJECT_PTR, NULLABLE, &optimizer_config_type),
     SELF,
 };
 const tkc_message tkc_weights_info_response_type =

@@ -122,7 +122,8 @@ extern const tkc_message tkc_lora_config_type;
 
 /* Newer clients say which; without it, it is Adam. */
 typedef struct tkc_optimizer_config {
-    const char *type; /* adamw */
+    const char *type; /* adamw, dimuon */
+    tkc_opt_i64 version;
 } tkc_optimizer_config;
 
 typedef struct tkc_create_model_request {
@@ -192,6 +193,18 @@ typedef struct tkc_optim_step_request {
     tkc_opt_i64 seq_id;
 } tkc_optim_step_request;
 extern const tkc_message tkc_optim_step_request_type;
+
+/* The same call for another optimizer than Adam. */
+typedef struct tkc_dimuon_params {
+    double learning_rate, grad_clip_norm, beta1;
+} tkc_dimuon_params;
+
+typedef struct tkc_dimuon_step_request {
+    tkc_dimuon_params optimizer_params;
+    const char *model_id;
+    tkc_opt_i64 seq_id;
+} tkc_dimuon_step_request;
+extern const tkc_message tkc_dimuon_step_request_type;
 
 typedef struct tkc_optim_step_result {
     tkc_numbers metrics;
@@ -276,6 +289,7 @@ typedef struct tkc_weights_info_response {
     bool is_lora;
     tkc_opt_i64 lora_rank;
     tkc_opt_bool train_unembed, train_mlp, train_attn;
+    const tkc_optimizer_config *optimizer_config;
     tinkc_str json;
 } tkc_weights_info_response;
 extern const tkc_message tkc_weights_info_response_type;

@@ -269,8 +269,6 @@ static void an_unload_that_fails_can_be_tried_again(void **state)
     tinkc_future_free(gone);
 }
 
-/* Where the service alone reads a path, its form is the service's business: SkyRL's has two parts.
- */
 static const char *sent(fixture *x, const char *path, size_t i)
 {
     const tinkc_request *r = nth_request(x->mock, path, i);
@@ -278,6 +276,60 @@ static const char *sent(fixture *x, const char *path, size_t i)
     return (const char *)r->body.data;
 }
 
+static tinkc_mock_answer says(const char *body)
+{
+    return (tinkc_mock_answer){ .body = body };
+}
+
+/* Another optimizer is the service's to know: what is said here is what is sent. */
+static void another_optimizer(void **state)
+{
+    fixture *x = *state;
+    tinkc_lora_options how = { .base_model = "mock/nano", .rank = 8, .optimizer = "dimuon" };
+    tinkc_dimuon step = TINKC_DIMUON_INIT;
+    tinkc_trainer *t = tinkc_trainer_new(x->client, &how, &x->err);
+    assert_ok(&x->err);
+    assert_non_null(strstr(sent(x, "/api/v1/create_model", 1),
+                           "\"optimizer_config\":{\"type\":\"dimuon\",\"version\":1}"));
+    assert_null(strstr(sent(x, "/api/v1/create_model", 0), "optimizer"));
+    assert_null(tinkc_dimuon_step(t, &step, &x->err)); /* no learning rate */
+    assert_non_null(strstr(x->err.message, "learning_rate"));
+    x->err = (tinkc_error){ 0 };
+    step.learning_rate = 0.02;
+    tinkc_mock_answer accepted = says("{\"request_id\":\"d\"}");
+    tinkc_mock_answer result = says("{\"metrics\":{\"grad_norm:mean\":2.5}}");
+    tinkc_mock_once(x->mock, "POST", "/api/v1/optim_step", &accepted, &x->err);
+    tinkc_mock_once(x->mock, "POST", "/api/v1/retrieve_future", &result, &x->err);
+    tinkc_future *f = tinkc_dimuon_step(t, &step, &x->err);
+    const tinkc_metrics *m = tinkc_future_step(f, 5000, &x->err);
+    assert_ok(&x->err);
+    assert_true(tinkc_metrics_get(m, "grad_norm:mean", 0) == 2.5);
+    assert_string_equal(sent(x, "/api/v1/optim_step", 0),
+                        "{\"optimizer_params\":{\"type\":\"dimuon\",\"learning_rate\":0.02,"
+                        "\"grad_clip_norm\":0.0,\"beta1\":0.9},\"model_id\":"
+                        "\"mock-session-1:train:1\",\"seq_id\":1,\"type\":\"optim_step\"}");
+    tinkc_future_free(f);
+    tinkc_trainer_free(t);
+    /* A restored optimizer is the checkpoint's own. */
+    tinkc_state_options from = { .path = "tinker://r/weights/a", .with_optimizer = true };
+    tinkc_mock_answer info = says("{\"base_model\":\"mock/nano\",\"is_lora\":true,\"lora_rank\":4,"
+                                  "\"optimizer_config\":{\"type\":\"dimuon\",\"version\":2}}");
+    tinkc_mock_once(x->mock, "POST", "/api/v1/weights_info", &info, &x->err);
+    tinkc_mock_once(x->mock, "POST", "/api/v1/load_weights", &accepted, &x->err);
+    f = tinkc_trainer_open_from(x->client, &from, &x->err);
+    assert_ok(&x->err);
+    (void)tinkc_mock_settle(x->mock, 30000, &x->err);
+    assert_non_null(strstr(sent(x, "/api/v1/create_model", 2),
+                           "\"optimizer_config\":{\"type\":\"dimuon\",\"version\":2}"));
+    tinkc_future_free(f);
+    from.optimizer = "dimuon";
+    assert_null(tinkc_trainer_open_from(x->client, &from, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+    x->err = (tinkc_error){ 0 };
+}
+
+/* Where the service alone reads a path, its form is the service's business: SkyRL's has two parts.
+ */
 /* Notes of the caller's own with a checkpoint, and weights for other programs. */
 static void saves_with_notes_and_for_others(void **state)
 {
@@ -671,6 +723,7 @@ int main(void)
         WITH(saves_and_loads, setup),
         WITH(an_unload_that_fails_can_be_tried_again, setup),
         WITH(saves_with_notes_and_for_others, setup),
+        WITH(another_optimizer, setup),
         WITH(paths_of_other_servers, setup),
         WITH(custom_loss_on_this_thread, setup),
         WITH(custom_loss_together, setup),

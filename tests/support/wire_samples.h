@@ -103,6 +103,9 @@ static const wire_sample wire_samples[] = {
       "\"type\":\"get_info\"}" },
     { &tkc_unload_model_request_type, "{\"model_id\":\"m\",\"type\":\"unload_model\"}" },
     { &tkc_unload_model_result_type, "{\"model_id\":\"m\",\"type\":\"unload_model\"}" },
+    { &tkc_dimuon_step_request_type,
+      "{\"optimizer_params\":{\"type\":\"dimuon\",\"learning_rate\":0.02,\"grad_clip_norm\":1.5,"
+      "\"beta1\":0.9},\"model_id\":\"m\",\"seq_id\":3,\"type\":\"optim_step\"}" },
     { &tkc_optim_step_request_type,
       "{\"adam_params\":{\"learning_rate\":0.0001,\"beta1\":0.9,\"beta2\":0.95,\"eps\":1e-12,"
       "\"weight_decay\":0.0,\"grad_clip_norm\":0.0},\"model_id\":\"m\",\"seq_id\":2,\"type\":"
