@@ -16,7 +16,7 @@ start_server() {
     work=$(mktemp -d)
     "$build/tests/tinkc_serve" --model "$model" --name nano --store "$work/store" "$@" > "$work/out" 2> "$work/log" &
     pid=$!
-    for _ in $(seq 100); do grep -q ready "$work/out" && break; sleep 0.1; done
+    for _ in $(seq 600); do grep -q ready "$work/out" && break; sleep 0.1; done
     url=$(sed -n 's/^ready //p' "$work/out")
 }
 
