@@ -9,6 +9,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "base/str.h"
 #include "tokenizer/unicode.h"
 
 void tkc_origins_free(tkc_origins *o)
@@ -37,6 +38,34 @@ static bool note_origin(tkc_origins *o, size_t n, size_t start, size_t end, bool
     }
     o->len += n;
     return true;
+}
+
+static bool is_inside(unsigned char c) /* a character */
+{
+    return (c & 0xC0) == 0x80;
+}
+
+/* The next bytes of the normal form are `now`, from [from, to): whole characters that are the same
+ * at the beginning and at the end come from themselves. */
+static bool note_change(tkc_origins *o, const unsigned char *text, size_t from, size_t to,
+                        tinkc_str now, tinkc_error *err)
+{
+    const unsigned char *old = text + from, *new = (const unsigned char *)now.data;
+    size_t n = to - from, most = n < now.len ? n : now.len, head = 0, tail = 0;
+    if (!o)
+        return true;
+    while (head < most && old[head] == new[head])
+        head++;
+    while (head > 0 &&
+           ((head < n && is_inside(old[head])) || (head < now.len && is_inside(new[head]))))
+        head--;
+    while (tail < most - head && old[n - tail - 1] == new[now.len - tail - 1])
+        tail++;
+    while (tail > 0 && is_inside(old[n - tail]))
+        tail--;
+    return note_origin(o, head, from, from + head, true, err) &&
+           note_origin(o, now.len - head - tail, from + head, to - tail, false, err) &&
+           note_origin(o, tail, to - tail, to, true, err);
 }
 
 static bool copy_same(const unsigned char *text, size_t from, size_t to, tkc_buf *out,
@@ -72,9 +101,7 @@ static bool change(const unsigned char *text, size_t from, size_t to, tkc_buf *o
     tkc_release(NULL, points, bytes);
     if (!ok)
         return tkc_fail(err, TINKC_E_STATE, "NFC failed");
-    bool same =
-        out->len - before == to - from && memcmp(out->data + before, text + from, to - from) == 0;
-    return note_origin(o, out->len - before, from, to, same, err);
+    return note_change(o, text, from, to, tkc_strn(out->data + before, out->len - before), err);
 }
 
 /* Normalises [from, to), cut at its young characters. */

@@ -127,6 +127,29 @@ static void test_offsets_of_normal_form(void **state)
     tinkc_tokenizer_free(tok);
 }
 
+/* Only what changed is one: a line break before it and a letter behind it are their own. */
+static void test_offsets_beside_normal_form(void **state)
+{
+    (void)state;
+    tinkc_tokenizer *tok = open_tokenizer(TINY_NFC);
+    const char *text = "\n\xE2\x84\xABx"; /* the sign of Angstrom, three bytes, becomes two */
+    tinkc_tokens got = { 0 };
+    tinkc_sizes offsets = { 0 };
+    tinkc_error err = { 0 };
+    bool own[2] = { false, false };
+    assert_true(tinkc_encode_span(tok, text, strlen(text), NULL, &got, &offsets, &err));
+    for (size_t i = 0; i < got.len; i++) {
+        size_t from = offsets.data[2 * i], to = offsets.data[2 * i + 1];
+        own[0] |= from == 0 && to == 1;
+        own[1] |= from == 4 && to == 5;
+        assert_true(from >= 1 || to <= 1);
+    }
+    assert_true(own[0] && own[1]);
+    tinkc_tokens_free(&got);
+    tinkc_sizes_free(&offsets);
+    tinkc_tokenizer_free(tok);
+}
+
 static char *long_text(size_t *len)
 {
     enum { LEN = 3 << 20 };
@@ -298,10 +321,15 @@ static void test_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_vectors),   cmocka_unit_test(test_special),
-        cmocka_unit_test(test_offsets),   cmocka_unit_test(test_offsets_of_normal_form),
-        cmocka_unit_test(test_threads),   cmocka_unit_test(test_many),
-        cmocka_unit_test(test_not_utf8),  cmocka_unit_test(test_random_bytes),
+        cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_special),
+        cmocka_unit_test(test_offsets),
+        cmocka_unit_test(test_offsets_of_normal_form),
+        cmocka_unit_test(test_offsets_beside_normal_form),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_not_utf8),
+        cmocka_unit_test(test_random_bytes),
         cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
