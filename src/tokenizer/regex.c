@@ -257,7 +257,13 @@ static bool put_escape(translation *t)
         t->at += 6;
         return ok;
     }
-    if (memchr("GKRXyYOkg", c, 9))
+    if (c == 'v') { /* a class in PCRE2 */
+        t->at += 2;
+        return put(t, "\\x0B");
+    }
+    /* What other letters mean to PCRE2 is not what they mean to the reference; one of them cuts
+     * characters in two. */
+    if (((c | 0x20) >= 'a' && (c | 0x20) <= 'z') && !strchr("tnrfaebBAzZxc", c))
         return refuse(t, (char[]){ '\\', c, '\0' });
     /* A code point in braces goes as a whole. */
     const char *brace = t->end - t->at > 2 && t->at[2] == '{' && c == 'x'
@@ -357,6 +363,20 @@ static bool put_interval(translation *t, size_t n)
     return ok;
 }
 
+/* Behind "(?": true if it means the same on both sides. */
+static bool is_known_group(const translation *t)
+{
+    const char *p = t->at + 2;
+    if (p < t->end && strchr(":=!>", *p))
+        return *p != '\0';
+    if (t->end - p >= 2 && *p == '<')
+        return p[1] == '=' || p[1] == '!' || p[1] == '_' ||
+               ((p[1] | 0x20) >= 'a' && (p[1] | 0x20) <= 'z');
+    while (p < t->end && (*p == 'i' || *p == 'x' || *p == '-'))
+        p++;
+    return p < t->end && p > t->at + 2 && (*p == ':' || *p == ')');
+}
+
 static bool put_next(translation *t, size_t *group_starts, size_t *depth)
 {
     size_t n;
@@ -372,8 +392,8 @@ static bool put_next(translation *t, size_t *group_starts, size_t *depth)
         t->atom = t->out->len;
         return put(t, *t->at++ == '^' ? "(?m:^)" : "(?m:$)");
     case '(':
-        if (begins(t, "(?~") || begins(t, "(?@"))
-            return refuse(t, "an absent operator");
+        if (begins(t, "(*") || (begins(t, "(?") && !is_known_group(t)))
+            return refuse(t, begins(t, "(*") ? "a verb" : "this kind of group");
         if (*depth == 64)
             return refuse(t, "such deep nesting");
         group_starts[(*depth)++] = t->out->len;
@@ -450,7 +470,7 @@ tkc_regex *tkc_regex_new(tinkc_str pattern, bool literal, tinkc_error *err)
     if (literal)
         code = compile(pattern, PCRE2_UTF | PCRE2_LITERAL, err);
     else if (tkc_regex_translate(pattern, &text, err))
-        code = compile(tkc_buf_view(&text), PCRE2_UTF | PCRE2_UCP, err);
+        code = compile(tkc_buf_view(&text), PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, err);
     tkc_buf_free(&text);
     if (!code)
         return NULL;

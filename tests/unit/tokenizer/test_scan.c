@@ -245,8 +245,12 @@ static bool matches(const char *pattern, uint32_t c)
  * PCRE2 belongs to them; a property for which that is not known is refused. */
 static void test_properties(void **state)
 {
-    static const char *const refused[] = { "\\p{So}", "\\p{Nonsense}", "[\\P{L}]", "\\pL",
-                                           "\\p{L" };
+    /* The first ones are PCRE2's own, or mean something else there. */
+    static const char *const refused[] = { "\\C",           "\\Qa\\E",  "\\N",     "(*UTF)a",
+                                           "(*ACCEPT)",     "(?C1)a",   "(?R)?",   "(?1)",
+                                           "(?P<n>a)",      "(?|a)",    "(?(1)a)", "(?s:.)",
+                                           "(?m:.)",        "(?~a)",    "(?",      "\\p{So}",
+                                           "\\p{Nonsense}", "[\\P{L}]", "\\pL",    "\\p{L" };
     (void)state;
     assert_true(matches("\\p{Katakana}", 0x30A2));
     assert_false(matches("\\p{Katakana}", 0x30FC)); /* also used with Hiragana: script Common */
