@@ -6,6 +6,7 @@
  */
 #include "server/exchange.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -124,6 +125,7 @@ static bool reply_write(tinkc_reply *reply, const void *data, size_t len)
 static void finish(tke_exchange *x, bool failed)
 {
     pthread_mutex_lock(&x->lock);
+    assert(!x->ended); /* a reply ends once */
     x->ended = true;
     x->failed = failed;
     wake(x);
@@ -163,6 +165,7 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
     ssize_t n = 0;
     (void)pos;
     pthread_mutex_lock(&x->lock);
+    assert(x->streaming && x->taken <= x->out.len);
     size_t left = x->out.len - x->taken;
     if (left) {
         n = (ssize_t)(left < max ? left : max);

@@ -5,6 +5,7 @@
  * service through service.h alone.
  */
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -197,6 +198,7 @@ void tke_http_over(tke_exchange *x)
         *(x->prev ? &x->prev->next : &h->active) = x->next;
         if (x->next)
             x->next->prev = x->prev;
+        assert(h->n_active > 0);
         h->n_active--;
         x->listed = false;
         pthread_cond_broadcast(&h->changed);
@@ -354,6 +356,7 @@ static void completed(void *cls, struct MHD_Connection *connection, void **conte
     log_access(h, x);
     pthread_mutex_lock(&h->lock);
     bool unfinished = x->listed;
+    assert(h->n_open > 0);
     h->n_open--;
     pthread_cond_broadcast(&h->changed);
     pthread_mutex_unlock(&h->lock);

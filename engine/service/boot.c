@@ -9,6 +9,7 @@
  * earlier start did: a start may itself be cut short, any number of times, and changes nothing that
  * the next one looks at.
  */
+#include <assert.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -467,7 +468,9 @@ static bool recover_run(tke_service *svc, tke_run *run, tkc_arena *arena, tinkc_
     const tke_job *newest = run->queue;
     while (newest && newest->next)
         newest = newest->next;
+    assert(!newest || newest->seq >= run->next_seq); /* nothing is repeated that the state has */
     tke_run_settle_refused(run, newest ? newest->seq : 0);
+    assert(run->next_seq >= from && (!run->lost_from || run->lost_from >= from));
     return !tkc_failed(err);
 }
 

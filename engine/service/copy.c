@@ -7,6 +7,7 @@
  * (so that a save or a delete of the original comes wholly before or after), the store's writer
  * ends it.
  */
+#include <assert.h>
 #include <stdio.h>
 
 #include "base/file.h"
@@ -77,6 +78,7 @@ static void copy_recorded(void *user, const tinkc_error *err)
         return;
     }
     pthread_mutex_lock(&svc->lock);
+    assert(c->copy->state == TKE_CKPT_PENDING && c->copy->run->state == TKE_RUN_UNLOADED);
     c->copy->state = TKE_CKPT_DONE;
     pthread_cond_signal(&svc->work); /* somebody may wait for it to be written */
     pthread_mutex_unlock(&svc->lock);

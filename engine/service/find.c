@@ -61,6 +61,7 @@ void tke_session_touch(tke_service *svc, tke_session *session)
     if (!session)
         return;
     session->seen_ms = tkc_now_ms(svc->clock);
+    assert(!session->forgotten);
     session->expired = session->finished != NULL;
 }
 
@@ -240,6 +241,7 @@ char *tke_checkpoint_folder(tke_service *svc, tkc_arena *arena, const char *run_
 
 static void free_run(tke_service *svc, tke_run *r)
 {
+    assert(!r->queue && !r->create && !r->loaded); /* nobody is left without an answer */
     tke_adapter_free(r->adapter);
     forget(svc, r->id);
     forget(svc, r->owner);
@@ -265,6 +267,7 @@ static void free_sampler(tke_service *svc, tke_sampler *s)
 
 static void free_session(tke_service *svc, tke_session *s)
 {
+    assert(atomic_load(&s->pins) == 0);
     forget(svc, s->id);
     forget(svc, s->owner);
     forget(svc, s->user_metadata);

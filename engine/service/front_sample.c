@@ -3,6 +3,7 @@
  * Sampling has no sequence to protect, so what is wrong with a request is said at once. Too many
  * requests get 429, which costs nothing and makes no future; clients wait and send the same again.
  */
+#include <assert.h>
 #include <stdio.h>
 
 #include "service/state.h"
@@ -81,6 +82,15 @@ static tke_sampler *add_sampler(tke_call *call, const char *id, tke_session *ses
     return s;
 }
 
+static void store_sampler(tke_txn *txn, const tke_sampler *s, int64_t number)
+{
+    tke_txn_exec(txn,
+                 "INSERT OR REPLACE INTO samplers(id, session_id, seq, owner, base_model, "
+                 "model_path, ephemeral, hash) VALUES(?, ?, ?, ?, ?, ?, 0, ?)",
+                 "ttitttb", s->id, s->session->id, number, s->owner, s->base_model, s->model_path,
+                 (tinkc_bytes){ (const unsigned char *)&s->hash, sizeof s->hash });
+}
+
 void tke_front_create_sampling_session(tke_call *call)
 {
     tke_service *svc = call->svc;
@@ -114,23 +124,14 @@ void tke_front_create_sampling_session(tke_call *call)
         status = 400;
     else if (known || (s = add_sampler(call, id, session, &t, in.model_path, hash))) {
         txn = tke_txn_new(svc->store, &call->err);
-        tke_txn_exec(txn,
-                     "INSERT OR REPLACE INTO samplers(id, session_id, seq, owner, base_model, "
-                     "model_path, ephemeral, hash) VALUES(?, ?, ?, ?, ?, ?, 0, ?)",
-                     "ttitttb", id, session->id, in.sampling_session_seq_id, s->owner,
-                     s->base_model, s->model_path,
-                     (tinkc_bytes){ (const unsigned char *)&hash, sizeof hash });
+        store_sampler(txn, s, in.sampling_session_seq_id);
     } else {
         status = 503;
     }
     tke_session_touch(svc, session);
     pthread_mutex_unlock(&svc->lock);
-    if (status == 404)
-        tke_refuse(call, 404, "not_found", "Unknown session '%.100s'", in.session_id);
-    else if (status == 403)
-        tke_refuse(call, 403, "forbidden", "Invalid session_id");
-    else if (status == 410)
-        (void)tke_session_over(call, in.session_id, finished);
+    if (status == 404 || status == 403 || status == 410)
+        tke_refuse_session(call, status, in.session_id, finished);
     else if (status == 400)
         tke_refuse(call, 400, "bad_request",
                    "sampling_session_seq_id was reused with different parameters");
@@ -397,6 +398,7 @@ static bool has_room(const tke_service *svc, size_t n)
 /* Locks: needs svc->lock. Puts a new sample into the queue. */
 static void enqueue(tke_service *svc, tke_job *job)
 {
+    assert(!job->next && job->state == TKE_QUEUED && job->in.sample.base);
     svc->n_samples++;
     svc->n_sample_tokens += job->in.sample.gen.n_prompt;
     job->next = NULL;

@@ -2,6 +2,7 @@
  *
  * Everybody sees his own sessions only, so "accessible" finds what "own" finds.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <strings.h>
 
@@ -63,6 +64,17 @@ bool tke_session_over(tke_call *call, const char *id, const char *finished)
         tke_refuse(call, 410, "session_finished", "The session '%.100s' was finished (%s)", id,
                    finished);
     return finished != NULL;
+}
+
+void tke_refuse_session(tke_call *call, int32_t status, const char *id, const char *finished)
+{
+    assert(status == 404 || status == 403 || (status == 410 && finished));
+    if (status == 404)
+        tke_refuse(call, 404, "not_found", "Unknown session '%.100s'", id);
+    else if (status == 403)
+        tke_refuse(call, 403, "forbidden", "Invalid session_id");
+    else
+        (void)tke_session_over(call, id, finished);
 }
 
 /* ---- what fits ---- */

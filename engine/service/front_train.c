@@ -524,12 +524,8 @@ static void make_run(tke_call *call, const new_run *n)
         status = 503;
     }
     pthread_mutex_unlock(&svc->lock);
-    if (status == 404)
-        tke_refuse(call, 404, "not_found", "Unknown session '%.100s'", n->session_id);
-    else if (status == 403)
-        tke_refuse(call, 403, "forbidden", "Invalid session_id");
-    else if (status == 410)
-        (void)tke_session_over(call, n->session_id, finished);
+    if (status == 404 || status == 403 || status == 410)
+        tke_refuse_session(call, status, n->session_id, finished);
     else if (status == 400)
         tke_refuse(call, 400, "model_seq_id_reused",
                    "model_seq_id was reused with different parameters");

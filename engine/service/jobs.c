@@ -322,6 +322,7 @@ void tke_job_add_row(tke_txn *txn, tke_job *job)
     if (!needs_row(job))
         return;
     pthread_mutex_lock(&svc->lock);
+    assert(job->state != TKE_DONE && job->seq >= 1); /* a row is written before the answer */
     int64_t asked_us = job->run->last_request_us;
     job->state = TKE_COMMITTING;
     pthread_mutex_unlock(&svc->lock);
@@ -430,6 +431,7 @@ static bool add_waiter(tke_call *call, tke_job *job, bool proto, bool metadata)
     w->next_of_job = job->waiters;
     job->waiters = w;
     w->prev = svc->last_waiter;
+    assert(!w->prev || w->prev->deadline_ms <= w->deadline_ms); /* all are held equally long */
     *(w->prev ? &w->prev->next : &svc->first_waiter) = w;
     svc->last_waiter = w;
     if (svc->first_waiter == w)

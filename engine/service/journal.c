@@ -1,6 +1,7 @@
 /* journal.c - the request log of a run. May touch: runs/RUN/journal, and nothing else. */
 #include "service/journal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -23,6 +24,7 @@ static void put_record(tkc_buf *out, const tke_journal_record *r, tinkc_error *e
     head h = {
         r->seq, r->hash.lo, r->hash.hi, r->epoch, (uint8_t)r->kind, r->is_pb, r->forward, 0
     };
+    assert(r->seq >= 1 && r->kind > 0 && r->kind <= UINT8_MAX);
     uint32_t len = (uint32_t)(sizeof h + r->body.len);
     uint32_t crc = tke_crc32c(tke_crc32c(0, &h, sizeof h), r->body.data, r->body.len);
     tkc_buf_add(out, &len, sizeof len, err);

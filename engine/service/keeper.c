@@ -2,6 +2,8 @@
  *
  * Nothing here computes or waits for a disk; it marks what is due and wakes those who do it.
  */
+#include <assert.h>
+
 #include "base/file.h"
 #include "service/state.h"
 
@@ -63,6 +65,7 @@ static void drop_ephemeral(tke_service *svc, int64_t now_ms)
             forget_spill(svc, s);
         if (!s->snapshot)
             continue;
+        assert(svc->snapshot_bytes >= tke_snapshot_bytes(s->snapshot));
         svc->snapshot_bytes -= tke_snapshot_bytes(s->snapshot);
         tke_snapshot_drop(s->snapshot);
         s->snapshot = NULL;

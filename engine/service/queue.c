@@ -41,6 +41,7 @@ void tke_run_insert(tke_run *run, tke_job *job)
     while (*at && (*at)->seq <= job->seq)
         at = &(*at)->next;
     assert(job->state == TKE_QUEUED && job->run == run && !job->next && job->seq >= 0);
+    assert(!*at || (*at)->seq > job->seq);
     job->next = *at;
     *at = job;
 }
@@ -75,6 +76,7 @@ tke_job *tke_run_take(tke_run *run)
         run->next_seq = job->seq + 1;
         tke_run_skip_settled(run);
     }
+    assert(job->kind == TKE_JOB_UNLOAD || run->next_seq > job->seq);
     return job;
 }
 
@@ -204,37 +206,31 @@ static void refuse(outcome *o, int32_t status, const char *code, const char *for
     (void)snprintf(o->detail, sizeof o->detail, format, (long long)a, (long long)b);
 }
 
-/* Locks: needs svc->lock. Decides what a request is; a new one is recorded and queued. */
-static void admit(tke_call *call, tke_run *run, tke_job *job, tkc_opt_i64 seq, outcome *o)
+/* The number of a request; one that has none gets that behind the newest. */
+static int64_t number_of(const tke_run *run, tkc_opt_i64 seq)
 {
-    tke_service *svc = call->svc;
     int64_t newest = run->next_seq - 1;
     if ((int64_t)run->n_seen > newest)
         newest = (int64_t)run->n_seen;
-    int64_t number = seq.is == TKC_GIVEN ? seq.value : newest + 1;
-    if (number <= 0) {
-        refuse(o, 400, "bad_request", "seq_id must be positive, not %lld", number, 0);
-        return;
-    }
-    if (number > run->next_seq + MAX_AHEAD || number > INT32_MAX) {
-        refuse(o, 400, "bad_request", "seq_id %lld is too far ahead: %lld is the next", number,
-               run->next_seq);
-        return;
-    }
+    return seq.is == TKC_GIVEN ? seq.value : newest + 1;
+}
+
+/* Locks: needs svc->lock. Is it new, was it here before, or is its number used up? */
+static void recognise(tke_service *svc, tke_run *run, const tke_job *job, int64_t number,
+                      outcome *o)
+{
     uint32_t epoch = (uint32_t)svc->epoch;
-    tke_seen *seen = tke_run_seen(run, number);
+    const tke_seen *seen = tke_run_seen(run, number);
     uint8_t state = seen ? seen->state : TKE_SEEN_NOT;
     if (state == TKE_SEEN_NOT && number < run->next_seq)
         state = TKE_SEEN_TOMB;
+    o->status = 200;
     if (state == TKE_SEEN_PENDING || state == TKE_SEEN_DONE || state == TKE_SEEN_LOST) {
         if (seen->kind != job->kind || !tke_hash_eq(seen->hash, job->hash))
             refuse(o, 400, "seq_id_reused", "seq_id %lld was already used for a different request",
                    number, 0);
-        else
-            o->status = 200;
         epoch = seen->epoch;
     } else {
-        o->status = 200;
         o->is_new = true;
         o->expired = state == TKE_SEEN_TOMB;
     }
@@ -242,34 +238,55 @@ static void admit(tke_call *call, tke_run *run, tke_job *job, tkc_opt_i64 seq, o
                    (long long)number);
     if (o->expired && tkc_map_has(&svc->jobs, tkc_str(o->request_id)))
         o->is_new = o->expired = false; /* it came late, and now comes again */
-    if (!o->is_new)
-        return;
+    assert(!o->is_new || o->expired || number >= run->next_seq); /* what is behind us is over */
+}
+
+/* Locks: needs svc->lock. Records a new request; queues it, unless it is expired. */
+static void take_in(tke_call *call, tke_run *run, tke_job *job, int64_t number, outcome *o)
+{
+    tke_service *svc = call->svc;
+    assert(o->is_new && o->status == 200);
     /* Whoever everybody else waits for always finds room. */
-    size_t max_queued = (size_t)svc->set.max_queued_bytes;
-    if (number > run->next_seq && svc->queued_bytes + job->arena.taken > max_queued) {
+    if (number > run->next_seq &&
+        svc->queued_bytes + job->arena.taken > (size_t)svc->set.max_queued_bytes) {
         refuse(o, 429, "busy", "Too much is queued already; slow down", 0, 0);
         return;
     }
     job->request_id = tke_copy(svc, o->request_id, &call->err);
     job->run = run;
     job->seq = number;
-    bool ok = job->request_id != NULL &&
-              (o->expired || tke_run_see(svc, run, number, job->kind, job->hash, epoch,
-                                         TKE_SEEN_PENDING, &call->err)) &&
-              tke_job_publish(job, &call->err);
-    if (!ok) {
-        if (!o->expired && (seen = tke_run_seen(run, number)))
-            seen->state = TKE_SEEN_NOT;
+    bool seen = job->request_id && !o->expired &&
+                tke_run_see(svc, run, number, job->kind, job->hash, (uint32_t)svc->epoch,
+                            TKE_SEEN_PENDING, &call->err);
+    if (!job->request_id || !(seen || o->expired) || !tke_job_publish(job, &call->err)) {
+        if (seen)
+            tke_run_seen(run, number)->state = TKE_SEEN_NOT;
         refuse(o, 503, "memory", "out of memory", 0, 0);
         return;
     }
     run->last_arrival_ms = tkc_now_ms(svc->clock);
-    if (!o->expired) {
-        job->queued_bytes = job->arena.taken;
-        svc->queued_bytes += job->queued_bytes;
-        job->held = svc->set.durability == TINKC_DURABILITY_JOURNAL;
-        tke_run_insert(run, job);
-        tke_run_settle_refused(run, number);
+    if (o->expired)
+        return;
+    job->queued_bytes = job->arena.taken;
+    svc->queued_bytes += job->queued_bytes;
+    job->held = svc->set.durability == TINKC_DURABILITY_JOURNAL;
+    tke_run_insert(run, job);
+    tke_run_settle_refused(run, number);
+}
+
+/* Locks: needs svc->lock. Decides what a request is; a new one is recorded and queued. */
+static void admit(tke_call *call, tke_run *run, tke_job *job, tkc_opt_i64 seq, outcome *o)
+{
+    int64_t number = number_of(run, seq);
+    if (number <= 0) {
+        refuse(o, 400, "bad_request", "seq_id must be positive, not %lld", number, 0);
+    } else if (number > run->next_seq + MAX_AHEAD || number > INT32_MAX) {
+        refuse(o, 400, "bad_request", "seq_id %lld is too far ahead: %lld is the next", number,
+               run->next_seq);
+    } else {
+        recognise(call->svc, run, job, number, o);
+        if (o->is_new)
+            take_in(call, run, job, number, o);
     }
 }
 

@@ -153,6 +153,7 @@ void tke_result_count(tke_service *svc, tke_job *job)
 {
     if (!job->spill)
         job->result_bytes = (int64_t)job->result.len;
+    assert(job->result_bytes >= 0 && job->state == TKE_DONE);
     svc->result_bytes += job->result_bytes;
 }
 

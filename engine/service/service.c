@@ -324,6 +324,23 @@ static void stop_threads(tke_service *svc)
     }
 }
 
+/* Jobs that will never run now: their futures must not stay open. */
+static void fail_leftovers(tke_service *svc)
+{
+    const tkc_map_entry *e;
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        tke_run *run = e->value;
+        tke_job_drop(run->create);
+        tke_job_drop(run->loaded);
+        run->create = run->loaded = NULL;
+        while (run->queue) {
+            tke_job *job = run->queue;
+            run->queue = job->next;
+            tke_job_drop(job);
+        }
+    }
+}
+
 tke_service *tke_service_new(const tinkc_engine_options *options, tinkc_error *err)
 {
     static const tinkc_engine_options none;
@@ -351,6 +368,7 @@ tke_service *tke_service_new(const tinkc_engine_options *options, tinkc_error *e
             stop_threads(svc);
         tkc_pool_free(svc->files);
         svc->files = NULL;
+        fail_leftovers(svc);
         if (!svc->store) { /* nothing else was begun */
             svc->usage.n_live = 0;
         }
@@ -365,23 +383,6 @@ tke_service *tke_service_new(const tinkc_engine_options *options, tinkc_error *e
 void tke_service_keep(tke_service *svc)
 {
     tkc_ref_keep(&svc->refs);
-}
-
-/* Jobs that will never run now: their futures must not stay open. */
-static void fail_leftovers(tke_service *svc)
-{
-    const tkc_map_entry *e;
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-        tke_run *run = e->value;
-        tke_job_drop(run->create);
-        tke_job_drop(run->loaded);
-        run->create = run->loaded = NULL;
-        while (run->queue) {
-            tke_job *job = run->queue;
-            run->queue = job->next;
-            tke_job_drop(job);
-        }
-    }
 }
 
 void tke_service_drop(tke_service *svc)

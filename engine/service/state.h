@@ -597,6 +597,8 @@ void tke_front_search(tke_call *);
 void tke_front_storage(tke_call *);
 void tke_front_save_external(tke_call *);
 void tke_front_copy_weights(tke_call *);
+/* Refuses what a session is asked for: 404, 403 or 410. */
+void tke_refuse_session(tke_call *, int32_t status, const char *id, const char *finished);
 /* True after an answer: its client has finished it; `finished` NULL = it goes on. */
 bool tke_session_over(tke_call *, const char *id, const char *finished);
 /* Static: the same text, or NULL if it is no way to finish. */

@@ -42,6 +42,7 @@ static void drop(tke_stream *s)
 /* Locks: needs s->lock. Writes what fits; ends the reply when everything is out. */
 static void flush(tke_stream *s)
 {
+    assert(s->written <= s->out.len);
     while (s->reply && s->written < s->out.len) {
         size_t n = s->out.len - s->written;
         size_t room = s->reply->room ? s->reply->room(s->reply) : n;

@@ -101,6 +101,7 @@ static size_t count_pass_runs(tke_service *svc, const tke_base *base)
 /* Locks: needs svc->lock. The run is awake. */
 static void fill_pass_unit(tke_service *svc, unit *u, tke_run *run)
 {
+    assert(run->adapter && run->base && !run->loaded);
     uint64_t before = svc->turn;
     int64_t share = svc->set.unit_tokens / (int64_t)count_pass_runs(svc, run->base);
     if (share < 1)
@@ -227,6 +228,7 @@ static void train_unit(tke_service *svc, tke_run *run)
 static void tend(tke_service *svc, tke_run *run)
 {
     pthread_mutex_lock(&svc->lock);
+    assert(run->adapter && !run->image_pending); /* only this thread begins an image */
     bool current = run->image_seq == run->next_seq || !run->dirty_since_ms;
     bool sleep = run->wants_sleep && current;
     pthread_mutex_unlock(&svc->lock);

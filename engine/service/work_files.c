@@ -39,6 +39,7 @@ static bool evict_snapshot(tke_service *svc)
     }
     if (!oldest)
         return false;
+    assert(svc->snapshot_bytes >= tke_snapshot_bytes(*oldest));
     svc->snapshot_bytes -= tke_snapshot_bytes(*oldest);
     tke_snapshot_drop(*oldest);
     *oldest = NULL;
@@ -130,6 +131,7 @@ void tke_work_snapshot_room(tke_service *svc, size_t bytes)
 static void set_adapter(tke_service *svc, tke_run *run, tke_adapter *adapter)
 {
     pthread_mutex_lock(&svc->lock);
+    assert(adapter && !run->adapter && run->adapter_bytes == 0);
     run->adapter = adapter;
     run->adapter_bytes = tke_adapter_bytes(run->base->model, &run->spec);
     svc->adapter_bytes += run->adapter_bytes;
@@ -141,6 +143,7 @@ static void release_adapter(tke_service *svc, tke_run *run)
     tke_adapter_free(run->adapter);
     pthread_mutex_lock(&svc->lock);
     run->adapter = NULL;
+    assert(run->adapter_bytes > 0 && svc->adapter_bytes >= run->adapter_bytes);
     svc->adapter_bytes -= run->adapter_bytes;
     run->adapter_bytes = 0;
     svc->room_changes++;
@@ -521,6 +524,7 @@ static void checkpoint_recorded(void *user, const tinkc_error *err)
         return;
     }
     pthread_mutex_lock(&svc->lock);
+    assert(w->checkpoint->state == TKE_CKPT_PENDING); /* nobody could delete or replace it */
     w->checkpoint->state = TKE_CKPT_DONE;
     pthread_cond_signal(&svc->work);
     pthread_mutex_unlock(&svc->lock);
@@ -758,6 +762,7 @@ static void spill_recorded(void *user, const tinkc_error *err)
         w->sampler->spill = tke_copy(svc, w->target, &ignored);
         w->sampler->spill_seq = w->job->seq;
     }
+    assert(svc->n_images > 0);
     svc->n_images--;
     pthread_cond_broadcast(&svc->idle);
     pthread_mutex_unlock(&svc->lock);
@@ -929,6 +934,7 @@ static bool needs_image(const tke_service *svc, const tke_job *job)
 static void answer_with_image(tke_service *svc, tke_job *job)
 {
     pthread_mutex_lock(&svc->lock);
+    assert(!job->run->loaded && job->run->adapter); /* nothing follows before it is answered */
     job->run->loaded = job;
     job->run->wants_image = true; /* at once, unless one is still being written */
     pthread_mutex_unlock(&svc->lock);
@@ -980,6 +986,7 @@ static void image_over(writing *w)
         tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s: no image could be written: %s", run->id,
                      w->err.message);
     pthread_mutex_lock(&svc->lock);
+    assert(run->image_pending && svc->n_images > 0);
     run->image_pending = false;
     run->image_failed = !ok;
     svc->n_images--;
@@ -1047,6 +1054,7 @@ void tke_work_image(tke_service *svc, tke_run *run)
     writing *w = writing_new(svc, run, &err);
     pthread_mutex_lock(&svc->lock);
     tke_job *load = run->loaded;
+    assert(run->adapter && !run->image_pending);
     run->wants_image = false;
     if (w) {
         run->image_pending = true;

@@ -3,6 +3,8 @@
  * A sample reads an immutable snapshot, never the weights in training. Snapshots of checkpoints are
  * read when first needed and kept while there is room.
  */
+#include <assert.h>
+
 #include "service/state.h"
 
 /* ---- which weights ---- */
@@ -66,6 +68,7 @@ static bool ready_infer(tke_service *svc, tke_base *base, tinkc_error *err)
 static void leave(tke_service *svc, const tke_job *job)
 {
     pthread_mutex_lock(&svc->lock);
+    assert(svc->n_samples > 0 && svc->n_sample_tokens >= job->in.sample.gen.n_prompt);
     svc->n_samples--;
     svc->n_sample_tokens -= job->in.sample.gen.n_prompt;
     pthread_mutex_unlock(&svc->lock);
@@ -204,11 +207,12 @@ static void count_sample(tke_service *svc, const tke_job *job, const tke_gen *ge
 
 static void forget_running(tke_service *svc, const tke_job *job)
 {
-    for (tke_job **at = &svc->generating; *at; at = &(*at)->next)
-        if (*at == job) {
-            *at = job->next;
-            return;
-        }
+    tke_job **at = &svc->generating;
+    while (*at != job) {
+        assert(*at); /* a generator has none but those */
+        at = &(*at)->next;
+    }
+    *at = job->next;
 }
 
 static void finish(tke_service *svc, tke_gen *gen)
