@@ -39,12 +39,13 @@ static const char *ask_what(const char *folder)
     }
 }
 
-/* Decides, and deletes if so. *resume is set; 0, or an exit code after reporting. */
-static int settle_folder(cli_sft *s, bool *resume)
+/* Takes the folder and decides about a run that is in it: *resume it, or begin *anew. 0, or an exit
+ * code after reporting. */
+static int settle_folder(cli_sft *s, bool *resume, bool *anew)
 {
-    *resume = false;
-    if (!cli_trainlog_exists(s->log_dir))
-        return 0;
+    int bad = cli_trainlog_claim(s->app, s->log_dir, &s->claim);
+    if (bad || !cli_trainlog_exists(s->log_dir))
+        return bad;
     const char *what = if_exists(s->app);
     if (strcmp(what, "ask") == 0)
         what = ask_what(s->log_dir);
@@ -52,10 +53,9 @@ static int settle_folder(cli_sft *s, bool *resume)
         *resume = true;
         return 0;
     }
-    if (strcmp(what, "delete") == 0)
-        return cli_trainlog_remove(s->log_dir)
-                   ? 0
-                   : cli_fail(s->app, "local_io", NULL, "%s cannot be removed", s->log_dir);
+    *anew = strcmp(what, "delete") == 0;
+    if (*anew)
+        return 0;
     if (cli_stop_signal())
         return cli_stop_exit();
     if (strcmp(what, "exit") == 0)
@@ -192,10 +192,37 @@ static void preview(const cli_sft *s)
         cli_preview(s->app, stderr, s->tokenizer, &s->train.items[s->kept[i]]);
 }
 
+/* The old run's files go when the new one has a trainer, not before. */
+static int open_log(cli_sft *s, bool resume, bool anew)
+{
+    bool ok = anew     ? cli_trainlog_remove(s->log_dir)
+              : resume ? cli_trainlog_rewind(s->log_dir, s->step)
+                       : true;
+    if (!ok)
+        return cli_fail(s->app, "local_io", NULL, "%s: %s", s->log_dir, strerrordesc_np(errno));
+    int bad = cli_trainlog_open(s->app, s->log_dir, cli_text(s->app, "hook"), &s->log);
+    bad = bad ? bad : write_config(s);
+    return bad ? bad : cli_trainlog_code(s->app, s->log_dir);
+}
+
+static int train(cli_sft *s)
+{
+    bool resume = false, anew = false;
+    int bad = settle_folder(s, &resume, &anew);
+    bad = bad ? bad : cli_connect(s->app);
+    bad = bad ? bad : open_trainer(s, resume);
+    bad = bad ? bad : open_log(s, resume, anew);
+    if (bad)
+        return bad;
+    if (s->step < s->total_steps)
+        return cli_sft_run(s);
+    cli_note(s->app, "nothing is left to do: %zu of %zu steps are done", s->step, s->total_steps);
+    return 0;
+}
+
 int cli_train_sft(cli_app *app)
 {
     cli_sft s;
-    bool resume = false;
     char *commit = cli_flag(app, "dry-run") ? NULL : cli_git_commit();
     const char *const about[] = { "recipe_name", "sft", commit ? "git_rev" : NULL, commit, NULL };
     app->session_metadata = about;
@@ -204,21 +231,8 @@ int cli_train_sft(cli_app *app)
         cli_sft_show_plan(&s);
         preview(&s);
     }
-    if (!bad && !cli_flag(app, "dry-run")) {
-        bad = settle_folder(&s, &resume);
-        bad = bad ? bad : cli_connect(app);
-        bad = bad ? bad : open_trainer(&s, resume);
-        if (!bad && resume && !cli_trainlog_rewind(s.log_dir, s.step))
-            bad = cli_fail(app, "local_io", NULL, "%s: %s", s.log_dir, strerrordesc_np(errno));
-        bad = bad ? bad : cli_trainlog_open(app, s.log_dir, cli_text(app, "hook"), &s.log);
-        bad = bad ? bad : write_config(&s);
-        bad = bad ? bad : cli_trainlog_code(app, s.log_dir);
-        if (!bad && s.step >= s.total_steps)
-            cli_note(app, "nothing is left to do: %zu of %zu steps are done", s.step,
-                     s.total_steps);
-        else if (!bad)
-            bad = cli_sft_run(&s);
-    }
+    if (!bad && !cli_flag(app, "dry-run"))
+        bad = train(&s);
     cli_sft_free(&s);
     cli_disconnect(app); /* it knows the metadata, which ends here */
     app->session_metadata = NULL;

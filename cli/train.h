@@ -24,6 +24,7 @@ typedef struct cli_sft {
     tinkc_trainer *trainer;
     cli_trainlog log;
     char *log_dir;
+    cli_claim claim; /* of log_dir */
 
     size_t step; /* next to run, over all epochs */
     size_t elapsed_tokens;
@@ -43,7 +44,7 @@ int cli_sft_prepare(cli_app *, cli_sft *);
 void cli_sft_free(cli_sft *);
 /* Prints what is going to happen. */
 void cli_sft_show_plan(const cli_sft *);
-/* lr of a step: schedule times warm-up times the rate. */
+/* The learning rate of a step: warm-up, then schedule. */
 double cli_sft_rate(const cli_sft *, size_t step);
 /* The examples of a step: indices into train.items. *n is how many. Borrowed until the next. */
 const size_t *cli_sft_batch(cli_sft *, size_t step, size_t *n);

@@ -432,6 +432,7 @@ void cli_sft_free(cli_sft *s)
     s->app->log_file = NULL;
     s->app->on_retry = NULL;
     cli_trainlog_close(&s->log);
+    cli_trainlog_release(&s->claim, s->log_dir);
     cli_examples_free(&s->train);
     cli_examples_free(&s->test);
     for (size_t i = 0; s->files && i < s->n_files; i++)

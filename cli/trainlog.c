@@ -2,9 +2,11 @@
 #include "trainlog.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -12,6 +14,29 @@
 #include "gitinfo.h"
 #include "out.h"
 #include "text.h"
+
+int cli_trainlog_claim(const cli_app *app, const char *folder, cli_claim *out)
+{
+    *out = (cli_claim){ .made = access(folder, F_OK) != 0 };
+    if (!cli_make_folder(folder, 0777) ||
+        (out->fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+        return cli_fail(app, "local_io", NULL, "%s: %s", folder, strerrordesc_np(errno));
+    out->held = true;
+    if (flock(out->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return 0; /* some file systems know no locks: then nobody is kept out */
+    return cli_fail(app, "conflict", "wait until it ends, or give another --log-dir",
+                    "%s: another process trains into it", folder);
+}
+
+void cli_trainlog_release(cli_claim *claim, const char *folder)
+{
+    if (!claim->held)
+        return;
+    if (claim->made)
+        (void)rmdir(folder);
+    close(claim->fd);
+    claim->held = false;
+}
 
 static FILE *open_log(const char *folder, const char *name, const char *mode)
 {
@@ -241,6 +266,5 @@ bool cli_trainlog_remove(const char *folder)
         ok = path && (unlink(path) == 0 || errno == ENOENT) && ok;
         free(path);
     }
-    (void)rmdir(folder);
     return ok;
 }

@@ -20,6 +20,18 @@ typedef struct cli_trainlog {
     FILE *hook; /* --hook: gets the events too */
 } cli_trainlog;
 
+/* A folder that this process alone writes a run into, until it is released. */
+typedef struct cli_claim {
+    int fd;
+    bool made; /* it was not there before */
+    bool held;
+} cli_claim;
+/* Makes the folder if need be. 0, or an exit code after reporting: a conflict where another process
+ * has it. */
+int cli_trainlog_claim(const cli_app *, const char *folder, cli_claim *out);
+/* Also removes a folder that was made and into which nothing was written. */
+void cli_trainlog_release(cli_claim *, const char *folder);
+
 /* Makes the folder and opens the files for appending. 0, or an exit code after reporting. */
 int cli_trainlog_open(cli_app *, const char *folder, const char *hook, cli_trainlog *out);
 /* Before it is opened: rows of steps from `step` on are taken out of metrics.jsonl, because they
@@ -40,7 +52,7 @@ json_t *cli_trainlog_read_config(const char *folder); /* yours; NULL = none */
 /* Records of checkpoints.jsonl that have `key`, oldest first; yours. */
 json_t *cli_trainlog_records(const char *folder, const char *key);
 bool cli_trainlog_exists(const char *folder);
-/* Removes the files of a run, and the folder if nothing else is in it. */
+/* Removes the files of a run; the folder stays. */
 bool cli_trainlog_remove(const char *folder);
 
 #endif

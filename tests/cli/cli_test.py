@@ -854,6 +854,13 @@ def run_files(train, env, data):
     r = tinkc(*train, "--log-dir", "warmer", "--max-steps", "2", "--warmup-steps", "9", "--lr", "0.009", env=env, timeout=600)
     rates = [e["learning_rate"] for e in map(json.loads, r.stdout.splitlines()) if e["event"] == "step"]
     check("all of it warm-up", [round(x, 9) for x in rates] == [0, .001], (rates, r))
+    gone = {"TINKER_BASE_URL": "http://127.0.0.1:9", "TINKER_API_KEY": "tml-x"}
+    remote = [w for w in train if w != "--local"] + ["-m", "nano", "--retry-for", "0"]
+    kept = (repository / "run" / "metrics.jsonl").read_text()
+    r = tinkc(*remote, "--log-dir", "run", "--if-exists", "delete", env=dict(env, **gone), cwd=repository)
+    check("the old run stays until there is a new one", r.returncode == 8 and (repository / "run" / "metrics.jsonl").read_text() == kept, r)
+    r = tinkc(*remote, "--log-dir", "never", env=dict(env, **gone), cwd=repository)
+    check("and no empty folder is left", r.returncode == 8 and not (repository / "never").exists(), r)
     r = tinkc(*train, "--log-dir", "off", "--test-size", "8", "--eval-every", "0", "--max-steps", "1", env=env, timeout=600)
     check("evaluation off is off", r.returncode == 0 and "test/nll" not in r.stdout, r)
     plan = ("train", "sft", data, "--local", "--dry-run", "--log-dir", "plan")
@@ -984,6 +991,10 @@ def local_work():
         check("training starts", line != "") if not line else None
         if not line:
             break
+    before = sorted(os.listdir(pathlib.Path(home, "twice")))
+    for how in ("resume", "delete"):
+        r = exits(5, *train[:-1], "--log-dir", "twice", "--if-exists", how, env=dict(env, XDG_DATA_HOME=f"{home}/another-store"), says="another process trains into it")
+    check("one run at a time in a folder", sorted(os.listdir(pathlib.Path(home, "twice"))) == before, r)
     p.send_signal(signal.SIGINT)
     time.sleep(0.01)  # two signals at once would be one
     p.send_signal(signal.SIGINT)
