@@ -60,8 +60,11 @@ int cli_auth_login(cli_app *app)
     if (!bad)
         bad = cli_config_write(app, app->config->profile, command ? "credential_cmd" : "api_key",
                                command ? command : key);
-    if (!bad)
-        cli_note(app, "stored in profile %s", app->config->profile);
+    if (!bad) {
+        const char *kind = command ? "command" : strncmp(key, "eyJ", 3) == 0 ? "jwt" : "api_key";
+        json_t *v = json_pack("{s:s,s:s}", "profile", app->config->profile, "kind", kind);
+        bad = cli_print_done(app, v, "stored in profile %s", app->config->profile);
+    }
     free(key);
     return bad;
 }
@@ -71,9 +74,10 @@ int cli_auth_logout(cli_app *app)
     int bad = cli_config_write(app, app->config->profile, "api_key", NULL);
     if (!bad)
         bad = cli_config_write(app, app->config->profile, "credential_cmd", NULL);
-    if (!bad)
-        cli_note(app, "profile %s has no credential now", app->config->profile);
-    return bad;
+    if (bad)
+        return bad;
+    json_t *v = json_pack("{s:s,s:s}", "profile", app->config->profile, "kind", "none");
+    return cli_print_done(app, v, "profile %s has no credential now", app->config->profile);
 }
 
 /* Where the credential comes from, and what it is. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "dataset.h"
 #include "files.h"
 #include "out.h"
 #include "term.h"
@@ -100,62 +101,57 @@ static void put(FILE *f, json_t *messages)
     json_decref(line);
 }
 
-/* A JSON array of objects, or JSON lines. 0, or an exit code after reporting all bad places. */
-static int convert_json(cli_app *app, const char *text, size_t len, convert_fn *fn, FILE *f)
+/* What goes where, and what could not. */
+typedef struct conversion {
+    convert_fn *fn;
+    FILE *to;
+    const char *path;
+    cli_bad_lines broken;
+    size_t n;
+} conversion;
+
+/* `place`: which line or item it is. */
+static void convert_one(conversion *c, const json_t *v, size_t place)
+{
+    json_t *messages = v ? c->fn(v) : NULL;
+    if (!messages) {
+        cli_bad_line(&c->broken, c->path, place, v ? "form" : "json",
+                     v ? "not of this form" : "not JSON");
+        return;
+    }
+    put(c->to, messages);
+    c->n++;
+}
+
+/* A JSON array of objects, or JSON lines. */
+static void convert_json(conversion *c, const char *text, size_t len)
 {
     json_t *whole = json_loadb(text, len, 0, NULL), *item;
-    size_t i, failed = 0;
-    if (json_is_array(whole)) {
-        json_array_foreach(whole, i, item)
-        {
-            json_t *messages = fn(item);
-            if (messages)
-                put(f, messages);
-            else
-                fprintf(stderr, "%s: item %zu: not of this form\n", app->args[0], i + 1), failed++;
-        }
-        json_decref(whole);
-    } else {
-        json_decref(whole);
-        size_t number = 0;
-        for (const char *p = text; *p;) {
-            size_t n = strcspn(p, "\n");
-            number++;
-            json_t *v = n > 1 ? json_loadb(p, n, 0, NULL) : NULL;
-            json_t *messages = v ? fn(v) : NULL;
-            if (messages)
-                put(f, messages);
-            else if (n > 1)
-                fprintf(stderr, "%s:%zu: %s\n", app->args[0], number,
-                        v ? "not of this form" : "not JSON"),
-                    failed++;
-            json_decref(v);
-            p += n + (p[n] == '\n');
-        }
+    size_t i;
+    json_array_foreach(whole, i, item) convert_one(c, item, i + 1);
+    bool lines = !json_is_array(whole);
+    json_decref(whole);
+    cli_lines all = { text, text + len, 0 };
+    for (cli_span line; lines && cli_lines_next(&all, &line);) {
+        json_t *v = json_loadb(line.data, line.len, 0, NULL);
+        convert_one(c, v, all.number);
+        json_decref(v);
     }
-    return failed ? cli_fail(app, "data_invalid", NULL, "%zu items could not be converted", failed)
-                  : 0;
 }
 
 /* Paragraphs: each becomes an assistant message to an empty request. */
-static int convert_text(cli_app *app, const char *text, FILE *f)
+static void convert_text(conversion *c, const char *text)
 {
-    for (const char *p = text + strspn(text, "\r\n"); *p;) {
+    for (const char *p = text + strspn(text, "\r\n"); *p; c->n++) {
         const char *end = strstr(p, "\n\n");
         size_t n = end ? (size_t)(end - p) : strlen(p);
         while (n && strchr("\r\n", p[n - 1]))
             n--;
         char *part = strndup(p, n);
-        json_t *messages = exchange("", part);
+        put(c->to, exchange("", part));
         free(part);
-        if (json_array_size(messages) != 2) { /* JSON takes no other text */
-            json_decref(messages);
-            return cli_fail(app, "data_invalid", NULL, "%s: not UTF-8", app->args[0]);
-        }
-        put(f, messages);
         p = end ? end + strspn(end, "\r\n") : p + strlen(p);
     }
-    return 0;
 }
 
 int cli_data_convert(cli_app *app)
@@ -163,21 +159,39 @@ int cli_data_convert(cli_app *app)
     int bad;
     size_t len;
     const char *from = cli_text(app, "from"), *target = cli_text(app, "output");
+    conversion c = { .path = app->args[0] };
     if (!from)
         return cli_fail(app, "usage", "sharegpt, alpaca, openai, pairs or text",
                         "--from is needed");
-    char *text = cli_read_all(app, app->args[0], &len, &bad);
-    if (!text)
+    char *all = cli_read_all(app, app->args[0], &len, &bad);
+    if (!all)
         return bad;
+    size_t mark = len >= 3 && memcmp(all, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+    const char *text = all + mark;
+    len -= mark;
+    if (strcmp(from, "text") == 0 && (memchr(text, '\0', len) || !cli_is_utf8(text, len))) {
+        free(all);
+        return cli_fail(app, "data_invalid", NULL, "%s: not UTF-8 text", app->args[0]);
+    }
     cli_save s;
     cli_save_begin(&s, target, 0666);
-    if (s.f && strcmp(from, "text") == 0)
-        bad = convert_text(app, text, s.f);
-    for (size_t i = 0; s.f && i < sizeof forms / sizeof *forms; i++)
+    c.to = s.f;
+    cli_bad_lines_begin(&c.broken, app);
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         if (strcmp(forms[i].name, from) == 0)
-            bad = convert_json(app, text, len, forms[i].fn, s.f);
+            c.fn = forms[i].fn;
+    if (c.to && c.fn)
+        convert_json(&c, text, len);
+    else if (c.to)
+        convert_text(&c, text);
+    bad = cli_bad_lines_end(&c.broken, app->args[0], "see the form with: tinkc help data convert");
     int unsaved = cli_save_end(&s, app, !bad);
     bad = bad ? bad : unsaved;
-    free(text);
+    if (!bad && strcmp(target, "-") != 0)
+        bad = cli_print_done(
+            app,
+            json_pack("{s:o,s:I}", "path", cli_json_text(target), "conversations", (json_int_t)c.n),
+            "%s: %zu conversation%s", target, c.n, c.n == 1 ? "" : "s");
+    free(all);
     return bad;
 }

@@ -283,27 +283,84 @@ int cli_data_stats(cli_app *app)
 
 /* ---- preview ---- */
 
-static int preview_plain(cli_app *app, const cli_data_file *f)
+static void print_message(const cli_app *app, const json_t *m)
+{
+    const json_t *content = json_object_get(m, "content");
+    const char *role = json_string_value(json_object_get(m, "role"));
+    char *other = json_is_string(content) ? NULL : json_dumps(content, JSON_ENCODE_ANY);
+    const char *text = other ? other : json_string_value(content);
+    cli_put_text(app, stdout, role ? role : "?", strlen(role ? role : "?"));
+    fputs(": ", stdout);
+    cli_put_text(app, stdout, text ? text : "", strlen(text ? text : ""));
+    putchar('\n');
+    free(other);
+}
+
+/* The first lines as they are; in JSON as items of `out`. */
+static int preview_plain(cli_app *app, const cli_data_file *f, json_t *out)
 {
     cli_lines lines;
     cli_span line;
+    cli_bad_lines broken;
+    cli_bad_lines_begin(&broken, app);
     cli_lines_open(&lines, f);
     for (int64_t n = cli_int(app, "number"); n > 0 && cli_lines_next(&lines, &line); n--) {
         json_t *v = json_loadb(line.data, line.len, 0, NULL), *m;
         json_t *messages = json_object_get(v, "messages");
         size_t i;
-        json_array_foreach(messages, i, m)
-        {
-            const char *role = json_string_value(json_object_get(m, "role"));
-            char *text = json_dumps(json_object_get(m, "content"), JSON_ENCODE_ANY);
-            const char *content = json_string_value(json_object_get(m, "content"));
-            printf("%s: %s\n", role ? role : "?", content ? content : text ? text : "");
-            free(text);
-        }
-        putchar('\n');
+        if (!json_is_array(messages))
+            cli_bad_line(&broken, f->path, lines.number, "messages",
+                         v ? "there is no list of \"messages\"" : "not JSON");
+        else if (out)
+            json_array_append_new(out, json_pack("{s:I,s:O}", "line", (json_int_t)lines.number,
+                                                 "messages", messages));
+        json_array_foreach(out ? NULL : messages, i, m) print_message(app, m);
+        if (messages && !out)
+            putchar('\n');
         json_decref(v);
     }
-    return 0;
+    return cli_bad_lines_end(&broken, f->path, "see: tinkc data check");
+}
+
+static json_t *example_json(const tinkc_tokenizer *t, const cli_example *e)
+{
+    json_t *tokens = json_array(), *weights = json_array();
+    tinkc_text text = { 0 };
+    tinkc_decode_span(t, e->ids, e->len, NULL, &text, NULL);
+    for (size_t i = 0; i < e->len; i++) {
+        json_array_append_new(tokens, json_integer(e->ids[i]));
+        json_array_append_new(weights, json_real((double)e->weights[i]));
+    }
+    json_t *v =
+        json_pack("{s:I,s:o,s:o,s:o}", "line", (json_int_t)e->line, "text",
+                  cli_json_text(text.data ? text.data : ""), "tokens", tokens, "weights", weights);
+    tinkc_text_free(&text);
+    return v;
+}
+
+/* The first lines as the model reads them. */
+static int preview_rendered(cli_app *app, const cli_data_file *f, const cli_example_options *how,
+                            json_t *out)
+{
+    cli_examples set = { 0 };
+    cli_lines lines;
+    cli_span line;
+    cli_bad_lines broken;
+    cli_bad_lines_begin(&broken, app);
+    cli_lines_open(&lines, f);
+    for (int64_t n = cli_int(app, "number"); n > 0 && cli_lines_next(&lines, &line); n--) {
+        tinkc_error err = { 0 };
+        if (!cli_examples_add(&set, how, line, (uint32_t)lines.number, 0, &err))
+            cli_bad_line(&broken, f->path, lines.number, "render", err.message);
+    }
+    for (size_t i = 0; i < set.n; i++) {
+        if (out)
+            json_array_append_new(out, example_json(how->tokenizer, &set.items[i]));
+        else
+            cli_preview(app, stdout, how->tokenizer, &set.items[i]);
+    }
+    cli_examples_free(&set);
+    return cli_bad_lines_end(&broken, f->path, "see: tinkc data check");
 }
 
 int cli_data_preview(cli_app *app)
@@ -316,24 +373,15 @@ int cli_data_preview(cli_app *app)
         bad = cli_data_open(app, app->args[0], &f);
     if (bad)
         return tinkc_tokenizer_free(t), bad;
-    if (!t) {
-        bad = preview_plain(app, &f);
-    } else {
-        cli_examples set = { 0 };
-        cli_lines lines;
-        cli_span line;
-        tinkc_error err = { 0 };
-        how.mean = false;
-        cli_lines_open(&lines, &f);
-        for (int64_t n = cli_int(app, "number"); n > 0 && cli_lines_next(&lines, &line); n--)
-            if (!cli_examples_add(&set, &how, line, (uint32_t)lines.number, 0, &err))
-                break;
-        for (size_t i = 0; i < set.n; i++)
-            cli_preview(app, stdout, t, &set.items[i]);
-        if (err.code)
-            bad = cli_fail_error(app, &err, NULL);
-        cli_examples_free(&set);
+    json_t *out = json_wanted(app) ? json_array() : NULL;
+    how.mean = false;
+    bad = t ? preview_rendered(app, &f, &how, out) : preview_plain(app, &f, out);
+    if (!bad && out) {
+        json_t *v = json_pack("{s:O}", "examples", out);
+        bad = cli_print_json(app, v);
+        json_decref(v);
     }
+    json_decref(out);
     cli_data_close(&f);
     tinkc_tokenizer_free(t);
     return bad;
@@ -342,7 +390,7 @@ int cli_data_preview(cli_app *app)
 /* ---- split ---- */
 
 static int write_part(cli_app *app, const char *folder, const char *name, const cli_span *lines,
-                      const size_t *order, size_t n)
+                      const size_t *order, size_t n, json_t *files)
 {
     char *path = cli_printf("%s/%s", folder, name);
     cli_save s;
@@ -352,8 +400,10 @@ static int write_part(cli_app *app, const char *folder, const char *name, const 
         fputc('\n', s.f);
     }
     int bad = cli_save_end(&s, app, true);
-    if (!bad)
+    if (!bad && !json_wanted(app))
         cli_note(app, "%s: %zu conversation%s", path, n, plural(n));
+    json_array_append_new(
+        files, json_pack("{s:o,s:I}", "path", cli_json_text(path), "conversations", (json_int_t)n));
     free(path);
     return bad;
 }
@@ -384,13 +434,19 @@ int cli_data_split(cli_app *app)
         all[n++] = line;
     }
     size_t *order = cli_shuffled(n, (uint64_t)cli_int(app, "seed"));
+    json_t *files = json_array(), *v = json_pack("{s:o}", "files", files);
     if (held >= n)
         bad = cli_fail(app, "data_invalid", NULL,
                        "%s has %zu conversations; %zu cannot be held out", app->args[0], n, held);
     if (!bad && order)
-        bad = write_part(app, folder, "test.jsonl", all, order, held);
-    if (!bad && order)
-        bad = write_part(app, folder, "train.jsonl", all, order + held, n - held);
+        bad = write_part(app, folder, "test.jsonl", all, order, held, files);
+    if (!bad && !order)
+        bad = cli_fail(app, "internal", NULL, "out of memory");
+    if (!bad)
+        bad = write_part(app, folder, "train.jsonl", all, order + held, n - held, files);
+    if (!bad && json_wanted(app))
+        bad = cli_print_json(app, v);
+    json_decref(v);
     free(order);
     free(all);
     cli_data_close(&f);

@@ -501,9 +501,14 @@ int cli_logs_trace(cli_app *app)
     }
     fclose(t.in);
     int bad = cli_save_end(&save, app, true);
-    if (!bad)
-        cli_note(app, "%zu event(s) to %s; it opens in ui.perfetto.dev and chrome://tracing", t.n,
-                 target ? target : usual);
+    if (!bad && target && strcmp(target, "-") == 0) /* stdout has the trace itself */
+        cli_note(app, "%zu event(s)", t.n);
+    else if (!bad)
+        bad = cli_print_done(app,
+                             json_pack("{s:o,s:I}", "path", cli_json_text(target ? target : usual),
+                                       "events", (json_int_t)t.n),
+                             "%zu event(s) to %s; it opens in ui.perfetto.dev and chrome://tracing",
+                             t.n, target ? target : usual);
     free(usual);
     return bad;
 }

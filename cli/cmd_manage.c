@@ -111,7 +111,8 @@ int cli_session_move(cli_app *app)
     int bad = cli_connect(app);
     if (bad)
         return bad;
-    fprintf(stderr, "There is no way back to \"no project\".\n");
+    if (!app->yes)
+        fprintf(stderr, "There is no way back to \"no project\".\n");
     int answer = cli_confirm(app, "Move the session and all its runs?", "--yes");
     if (answer <= 0)
         return answer < 0 ? -answer : cli_fail(app, "declined", NULL, "cancelled");
@@ -119,7 +120,6 @@ int cli_session_move(cli_app *app)
     if (cli_wait(app, f, NULL, &err)) {
         json_t *v = json_pack("{s:s,s:s}", "session_id", app->args[0], "project_id", project);
         bad = cli_print_done(app, v, "session %s moved to %s", app->args[0], project);
-        json_decref(v);
     } else {
         bad = cli_fail_error(app, &err, NULL);
     }
@@ -496,8 +496,10 @@ static int write_day(cli_app *app, const char *folder, const char *day, const js
     return cli_save_end(&s, app, true);
 }
 
-static int sync_once(cli_app *app, const char *folder)
+/* What was written goes to `days`: {"day", "entries"} each. */
+static int sync_once(cli_app *app, const char *folder, json_t *days)
 {
+    bool json = app->format == CLI_JSON || app->format == CLI_JSONL;
     char today[CLI_SHORT_TEXT];
     day_text(cli_now_us(), today);
     for (int64_t back = cli_int(app, "backfill-days"); back >= 0; back--) {
@@ -513,13 +515,28 @@ static int sync_once(cli_app *app, const char *folder)
         if (!items)
             return cli_fail_error(app, &err, day);
         int bad = write_day(app, folder, day, items);
-        if (!bad)
+        if (!bad && !json)
             cli_note(app, "%s: %zu event(s)", day, json_array_size(items));
+        json_array_append_new(days, json_pack("{s:s,s:I}", "day", day, "entries",
+                                              (json_int_t)json_array_size(items)));
         json_decref(items);
         if (bad)
             return bad;
     }
     return 0;
+}
+
+/* Once, with what was done told as JSON where that is asked for. */
+static int sync_and_tell(cli_app *app, const char *folder)
+{
+    json_t *days = json_array();
+    int bad = sync_once(app, folder, days);
+    json_t *v = json_pack("{s:o,s:o}", "directory", cli_json_text(folder), "days", days);
+    if (!bad && (app->format == CLI_JSON || app->format == CLI_JSONL))
+        bad = cli_print_json(app, v);
+    (void)fflush(stdout); /* with --every somebody may be reading */
+    json_decref(v);
+    return bad;
 }
 
 int cli_audit_sync(cli_app *app)
@@ -530,7 +547,7 @@ int cli_audit_sync(cli_app *app)
     int bad = cli_connect(app);
     cli_catch_signals();
     while (!bad) {
-        bad = sync_once(app, folder);
+        bad = sync_and_tell(app, folder);
         if (bad || !cli_given(app, "every"))
             break;
         for (int64_t left = cli_int(app, "every"); left > 0 && !cli_stop_signal(); left--)

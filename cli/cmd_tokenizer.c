@@ -216,11 +216,18 @@ typedef struct rendered {
     tinkc_floats weights;
 } rendered;
 
+/* What ends an answer: the chat format's own, else the tokens that the model ends with. */
 static json_t *stops_json(const tinkc_tokenizer *t, const char *renderer)
 {
     json_t *out = json_array();
+    tinkc_i32s ends = tinkc_tokenizer_ends(t);
     for (const char *const *s = tinkc_chat_stops(t, renderer, NULL); s && *s; s++)
         json_array_append_new(out, json_string(*s));
+    for (size_t i = 0; json_array_size(out) == 0 && i < ends.len; i++) {
+        char *piece = cli_piece(t, ends.data[i]);
+        json_array_append_new(out, cli_json_text(piece));
+        free(piece);
+    }
     return out;
 }
 

@@ -121,9 +121,13 @@ int cli_config_set(cli_app *app)
         bad = cli_fail(app, "usage", NULL, "%s: %s", app->args[0], why);
     if (!bad)
         bad = cli_config_write(app, app->config->profile, app->args[0], app->args[1]);
-    if (!bad)
-        cli_note(app, "%s set in profile %s", app->args[0], app->config->profile);
-    return bad;
+    if (bad)
+        return bad;
+    char *shown = blot(app->args[0], app->args[1]);
+    json_t *v = json_pack("{s:s,s:s,s:s}", "key", app->args[0], "value", shown ? shown : "",
+                          "profile", app->config->profile);
+    free(shown);
+    return cli_print_done(app, v, "%s set in profile %s", app->args[0], app->config->profile);
 }
 
 int cli_config_unset(cli_app *app)
@@ -131,9 +135,11 @@ int cli_config_unset(cli_app *app)
     int bad = check_profile_key(app, app->args[0]);
     if (!bad)
         bad = cli_config_write(app, app->config->profile, app->args[0], NULL);
-    if (!bad)
-        cli_note(app, "%s removed from profile %s", app->args[0], app->config->profile);
-    return bad;
+    if (bad)
+        return bad;
+    json_t *v =
+        json_pack("{s:s,s:n,s:s}", "key", app->args[0], "value", "profile", app->config->profile);
+    return cli_print_done(app, v, "%s removed from profile %s", app->args[0], app->config->profile);
 }
 
 int cli_config_show_path(cli_app *app)
@@ -172,9 +178,10 @@ int cli_config_use_profile(cli_app *app)
     if (!cli_config_has_profile(app, app->args[0]))
         return cli_config_no_profile(app, app->args[0], "command line");
     int bad = cli_config_write(app, NULL, "current_profile", app->args[0]);
-    if (!bad)
-        cli_note(app, "profile %s is the usual one now", app->args[0]);
-    return bad;
+    if (bad)
+        return bad;
+    return cli_print_done(app, json_pack("{s:s}", "profile", app->args[0]),
+                          "profile %s is the usual one now", app->args[0]);
 }
 
 int cli_config_profiles(cli_app *app)

@@ -11,6 +11,7 @@
 #include "config.h"
 #include "ids.h"
 #include "models.h"
+#include "out.h"
 
 /* bash cuts words at ':' and '=', which ids and paths are full of: the line is cut at blanks here,
  * and what bash thinks stands before the word is taken off the answers. */
@@ -57,6 +58,12 @@ int cli_completion(cli_app *app)
                                                       : NULL;
     if (!script)
         return cli_fail(app, "usage", "bash, zsh and fish are known", "unknown shell '%s'", shell);
+    if (app->format == CLI_JSON || app->format == CLI_JSONL) {
+        json_t *v = json_pack("{s:s,s:s}", "shell", shell, "script", script);
+        int bad = cli_print_json(app, v);
+        json_decref(v);
+        return bad;
+    }
     fputs(script, stdout);
     return 0;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "out.h"
 #include "text.h"
 
 /* Text with what roff would take as its own made safe. */
@@ -190,23 +191,56 @@ static int write_all(cli_app *app, const char *folder)
     return bad;
 }
 
-int cli_man(cli_app *app)
+static int list_pages(cli_app *app)
 {
-    if (cli_given(app, "all"))
-        return write_all(app, cli_text(app, "all"));
-    if (cli_flag(app, "list")) {
-        puts("tinkc");
-        for (const cli_command *c = cli_commands; c->noun; c++)
-            if (first_of_noun(c))
-                printf("tinkc-%s\n", c->noun);
-        return 0;
-    }
-    const char *page = app->n_args ? app->args[0] : "tinkc";
-    if (strcmp(page, "tinkc") == 0)
-        return put_main_page(stdout), 0;
+    bool json = app->format == CLI_JSON || app->format == CLI_JSONL;
+    json_t *names = json_array();
+    json_array_append_new(names, json_string("tinkc"));
+    for (const cli_command *c = cli_commands; c->noun; c++)
+        if (first_of_noun(c))
+            json_array_append_new(names, json_sprintf("tinkc-%s", c->noun));
+    for (size_t i = 0; !json && i < json_array_size(names); i++)
+        puts(json_string_value(json_array_get(names, i)));
+    json_t *v = json_pack("{s:o}", "pages", names);
+    int bad = json ? cli_print_json(app, v) : 0;
+    json_decref(v);
+    return bad;
+}
+
+/* Writes a page; false if there is none of this name. */
+static bool put_page(FILE *f, const char *page)
+{
     const char *noun = strncmp(page, "tinkc-", 6) == 0 ? page + 6 : page;
+    if (strcmp(page, "tinkc") == 0)
+        return put_main_page(f), true;
     for (const cli_command *c = cli_commands; c->noun; c++)
         if (strcmp(c->noun, noun) == 0 && first_of_noun(c))
-            return put_noun_page(stdout, noun), 0;
-    return cli_fail(app, "not_found", "see: tinkc man --list", "no manual page '%s'", page);
+            return put_noun_page(f, noun), true;
+    return false;
+}
+
+int cli_man(cli_app *app)
+{
+    bool json = app->format == CLI_JSON || app->format == CLI_JSONL;
+    const char *page = app->n_args ? app->args[0] : "tinkc";
+    char *text = NULL;
+    size_t size = 0;
+    if (cli_given(app, "all"))
+        return write_all(app, cli_text(app, "all"));
+    if (cli_flag(app, "list"))
+        return list_pages(app);
+    FILE *f = json ? open_memstream(&text, &size) : stdout;
+    bool known = f && put_page(f, page);
+    if (f && json && fclose(f) != 0)
+        known = false;
+    int bad =
+        known ? 0
+              : cli_fail(app, "not_found", "see: tinkc man --list", "no manual page '%s'", page);
+    if (!bad && json) {
+        json_t *v = json_pack("{s:s,s:s}", "page", page, "text", text);
+        bad = cli_print_json(app, v);
+        json_decref(v);
+    }
+    free(text);
+    return bad;
 }

@@ -675,19 +675,20 @@ int cli_show_record(const cli_app *app, char *title, json_t *rows, json_t *objec
     return bad;
 }
 
-int cli_print_done(const cli_app *app, const json_t *object, const char *format, ...)
+int cli_print_done(const cli_app *app, json_t *object, const char *format, ...)
 {
+    int bad = 0;
     char line[1024];
     va_list args;
     va_start(args, format);
     (void)vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    if (app->compat)
-        return 0;
-    if (app->format == CLI_JSON || app->format == CLI_JSONL)
-        return cli_print_json(app, object);
-    cli_note(app, "%s", line);
-    return 0;
+    if (!app->compat && (app->format == CLI_JSON || app->format == CLI_JSONL))
+        bad = cli_print_json(app, object);
+    else if (!app->compat)
+        cli_note(app, "%s", line);
+    json_decref(object);
+    return bad;
 }
 
 static bool listed(const char *const *keys, const char *key)

@@ -59,8 +59,8 @@ void cli_row(json_t *rows, const char *label, const char *value);
 void cli_row_time(const cli_app *, json_t *rows, const char *label, const char *time);
 
 /* What a command without a natural result says: a line on stderr; in JSON the object on stdout
- * (borrowed). */
-int cli_print_done(const cli_app *, const json_t *object, const char *format, ...)
+ * (which it takes over). */
+int cli_print_done(const cli_app *, json_t *object, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* One JSON value: indent 2, or -1 for one line. Keys in order, UTF-8 as it is, shortest numbers. */

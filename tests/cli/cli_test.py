@@ -572,6 +572,54 @@ def compatibility():
     check("data check is 1", old("data", "check", "/dev/null").returncode == 1)
 
 
+def json_everywhere():
+    """Commands without a result of their own confirm in JSON; nothing else is on stdout."""
+    env = {"XDG_CONFIG_HOME": f"{home}/json-config"}
+    good = '{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"yo"}]}\n'
+    pathlib.Path(home, "j.jsonl").write_text("\ufeff" + good * 3, encoding="utf-8")
+    logs = pathlib.Path(home, "json-log")
+    logs.mkdir()
+    (logs / "timing_spans.jsonl").write_text('{"step": 3, "spans": [{"name": "a", "duration": 0.5, "wall_start": 10.0, "wall_end": 10.5}]}\n')
+
+    def answer(*args, stdin=""):
+        r = tinkc(*args, "--json", env=env, stdin=stdin)
+        try:
+            value = json.loads(r.stdout)
+        except json.JSONDecodeError:
+            value = None
+        check(f"{args} --json", r.returncode == 0 and value is not None and r.stderr == "", r)
+        return value
+    check("set", answer("config", "set", "model", "m") == {"key": "model", "value": "m", "profile": "default"})
+    check("unset", answer("config", "unset", "model") == {"key": "model", "value": None, "profile": "default"})
+    check("use", answer("config", "use-profile", "default") == {"profile": "default"})
+    check("login", answer("auth", "login", "--api-key-file", "-", stdin="tml-abcdefgh\n") == {"profile": "default", "kind": "api_key"})
+    check("logout", answer("auth", "logout") == {"profile": "default", "kind": "none"})
+    check("sync", answer("audit", "sync", "-o", "json-audit", "--backfill-days", "0")["days"][0]["entries"] == 1)
+    check("trace", answer("logs", "trace", logs, "-o", "json-trace.json") == {"path": "json-trace.json", "events": 1})
+    check("split", [(f["path"], f["conversations"]) for f in answer("data", "split", "j.jsonl", "--test", "1", "-o", "json-split")["files"]] ==
+          [("json-split/test.jsonl", 1), ("json-split/train.jsonl", 2)])
+    check("convert", answer("data", "convert", "j.jsonl", "--from", "openai", "-o", "json-converted") == {"path": "json-converted", "conversations": 3})
+    check("what it wrote", pathlib.Path(home, "json-converted").read_text().replace(" ", "") == good * 3)
+    check("preview", answer("data", "preview", "j.jsonl", "-n", "2")["examples"][1] == dict(json.loads(good), line=2))
+    check("script", answer("completion", "bash")["script"].startswith("_tinkc()"))
+    check("page", answer("man", "run")["text"].startswith(".Dd"))
+    check("pages", "tinkc-run" in answer("man", "--list")["pages"])
+    check("move", answer("session", "move", "s-1", "--project", "p", "-y") == {"session_id": "s-1", "project_id": "p"})
+    check("convert says so", tinkc("data", "convert", "j.jsonl", "--from", "openai", "-o", "json-converted").stderr == "json-converted: 3 conversations\n")
+    r = tinkc("data", "convert", "-", "--from", "openai", "-o", "json-not", stdin=good + "{bad\n" + '{"x":1}\n')
+    check("convert names what it cannot", r.returncode == 6 and "-:2: not JSON" in r.stderr and "-:3: not of this form" in r.stderr and
+          not pathlib.Path(home, "json-not").exists(), r)
+    pathlib.Path(home, "j.jsonl").write_text("{bad\n" + good)
+    exits(6, "data", "preview", "j.jsonl", "-n", "1", says="j.jsonl:1: not JSON")
+    if pathlib.Path("models/nano/tokenizer.json").exists():
+        nano = pathlib.Path("models/nano").resolve()
+        pathlib.Path(home, "j.jsonl").write_text(good)
+        e = answer("data", "preview", "j.jsonl", "-m", nano)["examples"][0]
+        check("rendered", len(e["tokens"]) == len(e["weights"]) and max(e["weights"]) == 1 and "yo" in e["text"], e)
+        v = answer("tokenizer", "chat-template", "-", "-m", nano, stdin='[{"role":"user","content":"x"}]')
+        check("what ends an answer", v["stop"] == ["<|im_end|>"], v)
+
+
 def odd_bytes():
     """Names and texts that are no UTF-8: refused, or shown escaped, and never left out."""
     name = os.fsencode(home) + b"/odd\xff.jsonl"
@@ -1030,7 +1078,7 @@ def local_work():
 
 
 for group in (grammar, formats, errors, unknown_names, dead_server, profiles, doctor, changes, downloads, configuration, documentation, completions, data, lists,
-              compatibility, odd_bytes, signals, prompts, more_commands, settings, local_work):
+              compatibility, json_everywhere, odd_bytes, signals, prompts, more_commands, settings, local_work):
     if not wanted or group.__name__ in wanted:
         group()
 shutil.rmtree(home, ignore_errors=True)
