@@ -7,6 +7,9 @@
 
 #include "tokenizer/load.h"
 
+/* Real ones have up to 256 bytes. Looking for all splits takes time like the square of it. */
+enum { LONGEST = 2048 };
+
 typedef struct reader {
     tkc_arena *temp;
     tinkc_error *err;
@@ -62,6 +65,9 @@ static bool read_line(reader *r, tinkc_str line, size_t number)
     size_t n = decode_base64(tkc_strn(line.data, space), out);
     if (n == SIZE_MAX)
         return tkc_fail(r->err, TINKC_E_TOKENIZER, "line %zu: no base64", number);
+    if (n > LONGEST)
+        return tkc_fail(r->err, TINKC_E_TOKENIZER, "line %zu: a token of more than %d bytes",
+                        number, LONGEST);
     r->n_bytes += n;
     r->tokens[r->n_tokens++] = (tkc_vocab_token){ { (const char *)out, n }, (uint32_t)rank, true };
     return true;

@@ -558,6 +558,11 @@ static void test_messages(void **state)
                  "{\"normalizer\":7,\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
                  "normalizer: JSON: an object");
     expect_named(plain_folder, "tiktoken.model", "YQ== 0\nYQ 1\n", "line 2");
+    static char huge[4000010];
+    for (size_t i = 0; i < 4000000; i++)
+        huge[i] = "YWFh"[i % 4];
+    strcpy(huge + 4000000, " 0\n");
+    expect_named(plain_folder, "tiktoken.model", huge, "line 1: a token of more than");
     put_file(plain_folder, "merges.txt", "");
     expect_named(plain_folder, "vocab.json", "{\"a\":0},\"ignore_merges\":true", "at byte 7");
     expect_named(plain_folder, "vocab.json", "[]", "object");
