@@ -91,12 +91,11 @@ static bool put_line(wrapper *w, size_t begin, size_t end)
     return tkc_j_charge(w->ev, 1) && tkc_j_put(w->ev, w->line.data + begin, end - begin);
 }
 
-/* Takes as much of a chunk as is left of the line; at least one character. */
+/* Takes as much of a chunk as is left of the line. */
 static size_t break_chunk(wrapper *w, chunk *c, int64_t room)
 {
     size_t end = c->begin;
     int64_t chars = 0;
-    room = room < 1 ? 1 : room;
     size_t hyphen = 0;
     int64_t hyphen_chars = 0;
     bool other = false; /* than hyphens */
@@ -135,13 +134,16 @@ static bool wrap_line(wrapper *w)
             used += w->chunks[i].chars;
             end = w->chunks[i++].end;
         }
+        bool full = false;
         if (i < w->n && w->chunks[i].chars > w->width) { /* longer than any line */
-            if (w->break_words)
+            full = w->break_words && used == w->width;
+            if (w->break_words && !full)
                 end = break_chunk(w, &w->chunks[i], w->width - used);
-            else if (i == first)
+            else if (!full && i == first)
                 end = w->chunks[i++].end;
         }
-        while (end > begin && is_blank(w->line.data[end - 1]))
+        /* A full line before a long word ends with nothing of it, so what is blank before stays. */
+        while (!full && end > begin && is_blank(w->line.data[end - 1]))
             end--;
         if (end > begin && !put_line(w, begin, end))
             return false;
