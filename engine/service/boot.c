@@ -182,7 +182,7 @@ static bool checkpoint_row(const tke_row *row, void *user, tinkc_error *err)
     c->is_public = tke_row_i64(row, 5) != 0;
     c->expires_us = tke_row_i64(row, 6);
     c->seq_id = tke_row_i64(row, 7);
-    c->state = TKE_CKPT_DONE;
+    tke_checkpoint_written(c);
     read_metadata(svc, c, folder, &b->arena);
     return true;
 }
@@ -514,7 +514,7 @@ static void adopt(tke_service *svc, tke_run *run, int32_t kind, tkc_arena *arena
             break;
         read_state(arena, full, &state);
         read_metadata(svc, c, full, arena);
-        c->state = TKE_CKPT_DONE;
+        tke_checkpoint_written(c);
         c->bytes = tke_folder_bytes(full);
         c->created_us = stat(full, &st) == 0 ? (int64_t)st.st_mtime * 1000000 : c->created_us;
         c->seq_id = state.next_seq ? state.next_seq - 1 : 0;

@@ -79,7 +79,7 @@ static void copy_recorded(void *user, const tinkc_error *err)
     }
     pthread_mutex_lock(&svc->lock);
     assert(c->copy->state == TKE_CKPT_PENDING && c->copy->run->state == TKE_RUN_UNLOADED);
-    c->copy->state = TKE_CKPT_DONE;
+    tke_checkpoint_written(c->copy);
     pthread_cond_signal(&svc->work); /* somebody may wait for it to be written */
     pthread_mutex_unlock(&svc->lock);
     tke_audit_add(svc, c->copy->owner, "checkpoint.copy", c->copy->run_id, c->source->path, NULL);

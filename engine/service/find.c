@@ -174,11 +174,20 @@ void tke_checkpoint_remove(tke_service *svc, tke_checkpoint *c)
     c->state = TKE_CKPT_GONE;
 }
 
+void tke_checkpoint_written(tke_checkpoint *c)
+{
+    assert(c->disk == TKE_DISK_WRITING && c->state != TKE_CKPT_DONE);
+    c->disk = TKE_DISK_THERE;
+    if (c->state == TKE_CKPT_PENDING)
+        c->state = TKE_CKPT_DONE;
+}
+
 void tke_checkpoint_restore(tke_service *svc, tke_checkpoint *added, tke_checkpoint *old)
 {
     tinkc_error ignored = { 0 };
     char key[48];
     added->state = TKE_CKPT_GONE;
+    added->disk = TKE_DISK_FAILED;
     if (!old || tkc_map_get(&svc->checkpoints, tkc_str(added->path)) != added)
         return;
     (void)snprintf(key, sizeof key, "replaced %p", (void *)old);
@@ -186,7 +195,9 @@ void tke_checkpoint_restore(tke_service *svc, tke_checkpoint *added, tke_checkpo
     (void)snprintf(key, sizeof key, "replaced %p", (void *)added);
     if (tkc_map_set(&svc->checkpoints, tkc_str(key), added, NULL, &ignored) &&
         tkc_map_set(&svc->checkpoints, tkc_str(added->path), old, NULL, &ignored))
-        old->state = TKE_CKPT_DONE;
+        old->state = old->disk == TKE_DISK_THERE     ? TKE_CKPT_DONE
+                     : old->disk == TKE_DISK_WRITING ? TKE_CKPT_PENDING
+                                                     : TKE_CKPT_GONE;
 }
 
 /* ---- names ---- */

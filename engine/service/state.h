@@ -106,6 +106,8 @@ typedef struct tke_session {
 #define TKE_METADATA_FILE "user_metadata.json"
 enum { TKE_CKPT_TRAINING = 0, TKE_CKPT_SAMPLER = 1 };
 enum { TKE_CKPT_PENDING = 0, TKE_CKPT_DONE, TKE_CKPT_GONE };
+/* Whatever its name stands for by now: is it being written, is it there, has it failed? */
+enum { TKE_DISK_WRITING = 0, TKE_DISK_THERE, TKE_DISK_FAILED };
 
 typedef struct tke_checkpoint {
     char *path; /* "tinker://RUN/weights/NAME": the key in svc->checkpoints */
@@ -113,6 +115,7 @@ typedef struct tke_checkpoint {
     char *user_metadata; /* JSON, as it is in TKE_METADATA_FILE of its folder; NULL = none */
     struct tke_run *run; /* NULL if its row is gone */
     int32_t kind, state;
+    int32_t disk; /* TKE_DISK_* */
     bool is_public;
     int64_t created_us, bytes;
     int64_t seq_id;     /* of the save; 0 = found as a folder that had no row and did not tell */
@@ -520,8 +523,10 @@ tke_sampler *tke_sampler_add(tke_service *, const char *id, const char *owner, t
 tke_checkpoint *tke_checkpoint_add(tke_service *, const char *run_id, int32_t kind,
                                    const char *name, tinkc_error *err);
 void tke_checkpoint_remove(tke_service *, tke_checkpoint *);
-/* A new one under an old one's name did not come to be: the old one has its name again. old NULL =
- * there was none. */
+/* It is on disk and recorded: it can be seen, unless another has taken its name meanwhile. */
+void tke_checkpoint_written(tke_checkpoint *);
+/* A new one under an old one's name did not come to be: the old one has its name again, be it there
+ * or still being written. old NULL = there was none. */
 void tke_checkpoint_restore(tke_service *, tke_checkpoint *added, tke_checkpoint *old);
 bool tke_name_ok(const char *name);
 /* Splits tinker://RUN/KIND/NAME into the arena. */

@@ -524,8 +524,7 @@ static void checkpoint_recorded(void *user, const tinkc_error *err)
         return;
     }
     pthread_mutex_lock(&svc->lock);
-    assert(w->checkpoint->state == TKE_CKPT_PENDING); /* nobody could delete or replace it */
-    w->checkpoint->state = TKE_CKPT_DONE;
+    tke_checkpoint_written(w->checkpoint);
     pthread_cond_signal(&svc->work);
     pthread_mutex_unlock(&svc->lock);
     tke_usage_add(svc, w->run->owner, w->run->session->id, w->run->base_model, TKE_USE_CHECKPOINT,
@@ -590,7 +589,7 @@ static tke_checkpoint *take_name(tke_service *svc, tke_job *job, int32_t kind, c
                  kind == TKE_CKPT_SAMPLER ? "sampler_weights" : "weights", name);
         return NULL;
     }
-    w->replaced = c && c->state == TKE_CKPT_DONE ? c : NULL;
+    w->replaced = c;
     c = tke_checkpoint_add(svc, job->run->id, kind, name, err);
     if (c) {
         c->seq_id = job->seq;

@@ -257,6 +257,27 @@ static void a_sudden_end_while_copying(void **state)
     tiny_model_remove(store);
 }
 
+/* Saves under one name, one behind the other: the last has it, and nobody else can be seen. */
+static void one_name_for_many(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = world_open(NULL, 0, settings);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7)), *ids[12];
+    for (int i = 0; i < 12; i++) {
+        char more[120];
+        snprintf(more, sizeof more,
+                 ",\"path\":\"x\",\"overwrite\":true,\"user_metadata\":{\"n\":\"%d\"}", i);
+        ids[i] = post(t, "/api/v1/save_weights", model, 1 + i, more);
+    }
+    for (int i = 0; i < 12; i++)
+        service_wait(t, ids[i]);
+    const char *all = listed(t, model);
+    assert_int_equal(count(all, "\"checkpoint_id\""), 1);
+    assert_non_null(strstr(all, "{\"n\":\"11\"}"));
+    tinkc_engine_free(engine);
+}
+
 /* An engine that ends while saves, which push out older ones, are under way. */
 static void ends_while_saving(void **state)
 {
@@ -284,7 +305,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(metadata_is_kept),    cmocka_unit_test(copies),
         cmocka_unit_test(keys_slots_and_ends), cmocka_unit_test(a_sudden_end_while_copying),
-        cmocka_unit_test(ends_while_saving),
+        cmocka_unit_test(one_name_for_many),   cmocka_unit_test(ends_while_saving),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
