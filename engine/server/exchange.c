@@ -76,7 +76,10 @@ static void wake(tke_exchange *x)
 
 static void reply_status(tinkc_reply *reply, int32_t status)
 {
-    of(reply)->status = status;
+    tke_exchange *x = of(reply);
+    pthread_mutex_lock(&x->lock); /* the connection may be closed, and told of, at any time */
+    x->status = status;
+    pthread_mutex_unlock(&x->lock);
 }
 
 static void reply_header(tinkc_reply *reply, const char *name, const char *value)

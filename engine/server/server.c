@@ -327,14 +327,17 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
     return dispatch(h, x, method);
 }
 
-static void log_access(tke_http *h, const tke_exchange *x)
+static void log_access(tke_http *h, tke_exchange *x)
 {
     char line[700];
     if (!h->access_log)
         return;
+    pthread_mutex_lock(&x->lock); /* the service may still be at it */
+    int status = (int)x->status;
+    pthread_mutex_unlock(&x->lock);
     double ms = (double)(tkc_monotonic_ns() - x->start_ns) / 1e6;
     (void)snprintf(line, sizeof line, "%s %.400s %d %llu %.1fms %s", x->method ? x->method : "-",
-                   x->uri, (int)x->status, (unsigned long long)x->n_sent, ms, x->owner);
+                   x->uri, status, (unsigned long long)x->n_sent, ms, x->owner);
     tkc_blot(line, strlen(line));
     h->access_log(TINKC_LOG_INFO, line, h->access_log_user);
 }

@@ -314,16 +314,20 @@ void tke_front_get_info(tke_call *call)
     const tke_run *run = run_of(call, in.model_id);
     if (!run)
         return;
-    if (run->state == TKE_RUN_UNLOADED) {
+    pthread_mutex_lock(&call->svc->lock);
+    bool unloaded = run->state == TKE_RUN_UNLOADED;
+    pthread_mutex_unlock(&call->svc->lock);
+    if (unloaded) {
         tke_refuse(call, 404, "not_found", "Model was unloaded");
         return;
     }
     tkc_get_info_response out = { .model_id = run->id, .model_name = run->base_model };
+    const tke_base *base = run->base;
     out.model_data.model_name = run->base_model;
-    if (run->base) {
-        out.model_data.arch = tke_model_config(run->base->model)->arch;
+    if (base) {
+        out.model_data.arch = tke_model_config(base->model)->arch;
         out.model_data.tokenizer_id =
-            call->svc->set.share_disk ? tke_model_folder(run->base->model) : run->base_model;
+            call->svc->set.share_disk ? tke_model_folder(base->model) : run->base_model;
     }
     out.is_lora = (tkc_opt_bool)TKC_SOME(true);
     out.lora_rank = (tkc_opt_i64)TKC_SOME(run->spec.rank);

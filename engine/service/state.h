@@ -265,7 +265,7 @@ typedef struct tke_run {
     char *id, *owner;
     tke_session *session;
     int64_t model_seq;
-    tke_base *base; /* NULL: its model is not registered now */
+    _Atomic(tke_base *) base; /* NULL: its model is not registered now; once set it stays */
     char *base_model;
     tke_adapter_spec spec;
     char *user_metadata; /* JSON; NULL = none */

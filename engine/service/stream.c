@@ -237,7 +237,7 @@ void tke_stream_end(const tke_job *job, const tke_gen *gen, const tinkc_error *w
 {
     tke_stream *s = job->in.sample.stream;
     pthread_mutex_lock(&s->lock);
-    assert(s->n_jobs > 0 && !s->ended);
+    assert(s->n_jobs > 0);
     int32_t status = s->style->end(job->in.sample.stream_user, gen, why, &s->out, &s->err);
     s->closed |= why != NULL;
     bool last = --s->n_jobs == 0;

@@ -166,6 +166,38 @@ static void a_refused_number_is_free_until_the_next(void **state)
     tinkc_engine_free(engine);
 }
 
+/* Questions about models that are just being made, or let go; a race would be seen by a sanitizer.
+ */
+static void asked_while_they_are_made(void **state)
+{
+    (void)state;
+    enum { MANY = 40 };
+    tinkc_engine *engine = open_engine(NULL, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t)), *ids[2 * MANY];
+    for (int i = 0; i < MANY; i++) {
+        const char *made = service_json(t, 200, "POST", "/api/v1/create_model",
+                                        "{\"session_id\":\"%s\",\"model_seq_id\":%d,\"base_model\":"
+                                        "\"tiny\",\"lora_config\":{\"rank\":2}}",
+                                        session, i);
+        const char *model = hold(json_field(made, "model_id"));
+        ids[2 * i] = hold(json_field(made, "request_id"));
+        service_json(t, 200, "POST", "/api/v1/get_info", "{\"model_id\":\"%s\"}", model);
+        service_json(t, 200, "GET", "/status", "%s", "");
+        ids[2 * i + 1] = hold(json_field(
+            service_json(t, 200, "POST", "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model),
+            "request_id"));
+        char body[200];
+        snprintf(body, sizeof body, "{\"model_id\":\"%s\"}", model);
+        answer a = service_call(t, "POST", "/api/v1/get_info", NULL, body, strlen(body));
+        assert_true(a.status == 200 || a.status == 404);
+        answer_free(&a);
+    }
+    for (int i = 0; i < 2 * MANY; i++)
+        service_wait(t, ids[i]);
+    tinkc_engine_free(engine);
+}
+
 static void polls_are_held_and_say_why(void **state)
 {
     (void)state;
@@ -415,6 +447,7 @@ int main(void)
         cmocka_unit_test(replays_are_one_request),
         cmocka_unit_test(a_hole_times_out),
         cmocka_unit_test(a_refused_number_is_free_until_the_next),
+        cmocka_unit_test(asked_while_they_are_made),
         cmocka_unit_test(polls_are_held_and_say_why),
         cmocka_unit_test(a_queue_has_an_end),
         cmocka_unit_test(large_results_announce_themselves),
