@@ -102,6 +102,8 @@ const char *cli_text_at(const cli_app *, const char *name, size_t i);
 int cli_parse(cli_app *, int argc, char **argv);
 
 enum { CLI_WHY = 256 };
+/* Reports that there is no such command (or verb of a noun), with the nearest one; its exit code. */
+int cli_unknown_command(const cli_app *, const char *noun, const char *verb);
 /* Whether an option takes this value; if not, *why says what it takes: "'x' is not a number". */
 bool cli_check_value(const cli_option *, const char *text, char why[CLI_WHY]);
 /* Adds a value as if it had been given; `text` must outlive the app. `origin` as in cli_value. */

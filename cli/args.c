@@ -293,6 +293,8 @@ static int long_option(cli_app *app, words *w, const char *word)
                             o->value ? o->value : wanted(o));
         text = w->argv[w->at++];
     }
+    if (o->optional_value && text && (!*text || strstr(text, ",,") || *text == ','))
+        return cli_fail(app, "usage", NULL, "--%s=%s: a name is missing", o->name, text);
     return add_value(app, o, text, on, "command line");
 }
 
@@ -356,7 +358,7 @@ static bool is_negative_number(const char *word)
 
 /* ---- which command ---- */
 
-static int unknown_command(cli_app *app, const char *noun, const char *verb)
+int cli_unknown_command(const cli_app *app, const char *noun, const char *verb)
 {
     const char *names[128];
     char hint[160];
@@ -422,7 +424,7 @@ static int choose_command(cli_app *app, words *w)
     noun = cli_real_name(noun);
     if (!cli_is_noun(noun)) {
         app->command = cli_find(noun, NULL);
-        return app->command ? 0 : unknown_command(app, noun, NULL);
+        return app->command ? 0 : cli_unknown_command(app, noun, NULL);
     }
     const char *verb = take_word(w, noun);
     if (!verb) {
@@ -432,7 +434,7 @@ static int choose_command(cli_app *app, words *w)
         return 0;
     }
     app->command = cli_find(noun, cli_real_name(verb));
-    return app->command ? 0 : unknown_command(app, noun, verb);
+    return app->command ? 0 : cli_unknown_command(app, noun, verb);
 }
 
 static int check_count(cli_app *app)

@@ -192,6 +192,19 @@ static int show_topic(const char *name)
     return 0;
 }
 
+/* The command or topic that comes nearest; NULL = none is near. */
+static const char *nearest_topic(const char *name)
+{
+    const char *names[128];
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
+        names[n++] = topics[i].name;
+    for (const cli_command *c = cli_commands; c->noun && n < 128; c++)
+        if (!c->hidden)
+            names[n++] = c->noun;
+    return cli_nearest(name, names, n);
+}
+
 /* ---- the table as JSON ---- */
 
 static void set_text(json_t *o, const char *key, const char *text)
@@ -253,7 +266,8 @@ int cli_help(cli_app *app)
         return help_json(app);
     if (app->n_args == 0)
         return cli_help_program(), cli_list_plugins(), 0;
-    const char *noun = cli_real_name(app->args[0]);
+    char hint[160];
+    const char *near, *noun = cli_real_name(app->args[0]);
     const char *verb = app->n_args > 1 ? cli_real_name(app->args[1]) : NULL;
     const cli_command *c = cli_find(noun, verb);
     if (c)
@@ -262,6 +276,12 @@ int cli_help(cli_app *app)
         return cli_help_noun(noun), 0;
     if (!verb && show_topic(noun))
         return 0;
+    if (verb && cli_is_noun(noun))
+        return cli_unknown_command(app, noun, app->args[1]);
+    if (!verb && (near = nearest_topic(noun))) {
+        (void)snprintf(hint, sizeof hint, "did you mean: tinkc help %s", near);
+        return cli_fail(app, "usage", hint, "no help on '%s'", noun);
+    }
     return cli_fail(app, "usage", "see: tinkc help", "no help on '%s%s%s'", app->args[0],
                     verb ? " " : "", verb ? app->args[1] : "");
 }

@@ -117,8 +117,8 @@ int cli_check_filters(const cli_app *app)
     filter f;
     for (size_t k = 0; cli_text_at(app, "filter", k); k++)
         if (!parse_filter(cli_text_at(app, "filter", k), &f))
-            return cli_fail(app, "usage", "KEY=VALUE, or with != < > ~", "--filter: '%s'",
-                            cli_text_at(app, "filter", k));
+            return cli_fail(app, "usage", "KEY=VALUE, or with != < > ~",
+                            "--filter: '%s' is not KEY=VALUE", cli_text_at(app, "filter", k));
     return 0;
 }
 

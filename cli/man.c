@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "config.h"
 #include "out.h"
 #include "text.h"
 
@@ -24,6 +25,25 @@ static void put_text(FILE *f, const char *text)
     }
 }
 
+/* "a|b|c" as "a, b, c", in lines of a source that people can read. */
+static void put_choices(FILE *f, const char *choices)
+{
+    enum { WIDE = 60 };
+    size_t column = 0;
+    for (const char *p = choices; *p;) {
+        char name[64];
+        size_t n = strcspn(p, "|");
+        (void)snprintf(name, sizeof name, "%.*s", (int)n, p);
+        put_text(f, name);
+        column += n + 2;
+        p += n + (p[n] == '|');
+        if (*p)
+            fputs(column > WIDE ? ",\n" : ", ", f);
+        if (column > WIDE)
+            column = 0;
+    }
+}
+
 static void put_option(FILE *f, const cli_option *o)
 {
     fputs(".It Fl Fl ", f);
@@ -37,11 +57,11 @@ static void put_option(FILE *f, const cli_option *o)
     fputc('\n', f);
     put_text(f, o->help);
     if (o->choices) {
-        fputs(": ", f);
-        put_text(f, o->choices);
+        fputs(":\n", f);
+        put_choices(f, o->choices);
     }
     if (o->standard) {
-        fputs(" (default: ", f);
+        fputs(o->choices ? "\n(default: " : " (default: ", f);
         put_text(f, o->standard);
         fputc(')', f);
     }
@@ -69,14 +89,15 @@ static void put_examples(FILE *f, const cli_command *c)
     }
 }
 
-static void put_head(FILE *f, const char *page, const char *summary)
+static void put_head(FILE *f, const char *page, int section, const char *summary)
 {
     char upper[64];
     size_t n = 0;
     for (; page[n] && n + 1 < sizeof upper; n++)
         upper[n] = (char)(page[n] >= 'a' && page[n] <= 'z' ? page[n] - 32 : page[n]);
     upper[n] = '\0';
-    fprintf(f, ".Dd November 15, 2026\n.Dt %s 1\n.Os\n.Sh NAME\n.Nm %s\n.Nd ", upper, page);
+    fprintf(f, ".Dd November 15, 2026\n.Dt %s %d\n.Os\n.Sh NAME\n.Nm %s\n.Nd ", upper, section,
+            page);
     put_text(f, summary);
     fputc('\n', f);
 }
@@ -87,7 +108,7 @@ static void put_noun_page(FILE *f, const char *noun)
     char page[64];
     const cli_command *alone = cli_find(noun, NULL);
     (void)snprintf(page, sizeof page, "tinkc-%s", noun);
-    put_head(f, page, alone ? alone->summary : cli_noun_summary(noun));
+    put_head(f, page, 1, alone ? alone->summary : cli_noun_summary(noun));
     fputs(".Sh SYNOPSIS\n", f);
     for (const cli_command *c = cli_commands; c->noun; c++)
         if (!c->hidden && strcmp(c->noun, noun) == 0)
@@ -139,7 +160,7 @@ static void put_all_pages(FILE *f)
 
 static void put_main_page(FILE *f)
 {
-    put_head(f, "tinkc", "fine-tune and sample language models with the Tinker API");
+    put_head(f, "tinkc", 1, "fine-tune and sample language models with the Tinker API");
     fputs(".Sh SYNOPSIS\n.Nm tinkc\n.Op Ar option ...\n.Ar command\n.Op Ar argument ...\n"
           ".Sh DESCRIPTION\n"
           "Without a key everything runs on the engine inside the program.\n"
@@ -159,64 +180,138 @@ static void put_main_page(FILE *f)
     put_all_pages(f);
 }
 
-static int write_page(cli_app *app, const char *folder, const char *page, const char *noun)
+/* ---- file formats ---- */
+
+static void put_config_body(FILE *f)
 {
-    char *path = cli_printf("%s/%s.1", folder, page);
-    FILE *f = path ? fopen(path, "we") : NULL;
-    int bad = 0;
-    if (!f)
-        bad = cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
-    else {
-        if (noun)
-            put_noun_page(f, noun);
-        else
-            put_main_page(f);
-        if (fclose(f) != 0)
-            bad = cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
+    fputs(
+        ".Sh DESCRIPTION\n"
+        "Settings of\n.Xr tinkc 1\n"
+        "are TOML: tables, dotted keys, strings, numbers, booleans, flat arrays\nand comments.\n"
+        "The first that has a value wins: option, environment, project file, profile,\n"
+        ".Ql [defaults]\nof the user's file, system file, built in.\n"
+        "A broken file, or a value that its key cannot have, is an error with its line;\n"
+        "an unknown key warns.\n"
+        ".Sh FILES\n.Bl -tag -width Ds\n"
+        ".It Pa ~/.config/tinkc/config.toml\nThe user's.\n"
+        ".It Pa ~/.config/tinkc/credentials.toml\nSecrets; refused unless others cannot read it.\n"
+        ".It Pa .tinkc.toml\nThe project's, here or in the nearest parent: no address, no secret, "
+        "no "
+        "command.\n"
+        ".It Pa /etc/tinkc/config.toml\nThe system's.\n.El\n"
+        ".Sh KEYS\n"
+        "Of a profile,\n.Ql [profile.NAME] ,\nand of\n.Ql [defaults] :\n.Bl -bullet -compact\n",
+        f);
+    for (const char *const *k = cli_profile_keys; *k; k++)
+        fprintf(f, ".It\n.Ql %s%s\n", *k,
+                cli_config_is_secret(*k) ? "\nin the credentials file" : "");
+    fputs(".El\n.Pp\n"
+          "Options of a command are keys of its table, with underscores:\n"
+          ".Ql lora_rank\nin\n.Ql [train.sft] .\n"
+          ".Ql current_profile\nselects a profile,\n.Ql profile\ndoes so in a project file.\n"
+          ".Sh EXAMPLES\n.Bd -literal\n"
+          "current_profile = \"work\"\n\n[profile.work]\nmodel = \"Qwen/Qwen3-8B\"\n\n"
+          "[train.sft]\nlora_rank = 64\n.Ed\n"
+          ".Sh SEE ALSO\n.Xr tinkc 1 ,\n.Xr tinkc-config 1\n",
+          f);
+}
+
+static void put_data_body(FILE *f)
+{
+    fputs(".Sh DESCRIPTION\n"
+          "Training files of\n.Xr tinkc-train 1\n"
+          "are JSON lines: one object a line with the key\n.Ql messages .\n"
+          "Other keys, blank lines and a byte order mark are passed over.\n"
+          ".Sh MESSAGES\n.Bl -tag -width Ds\n"
+          ".It Ql role\nText, needed: usually system, user, assistant or tool.\n"
+          ".It Ql content\nText or a list of parts; may be null beside tool calls.\n"
+          ".It Ql tool_calls\nA list of objects with function.name and function.arguments, a JSON "
+          "text.\n"
+          ".It Ql tool_call_id , name\nOn tool messages.\n"
+          ".It Ql trainable\ntrue or false: on every message with --train-on customized,\n"
+          "and on none otherwise.\n.El\n"
+          ".Sh PARTS\nAn object with the key\n.Ql type\nand the member that it names:\n"
+          ".Ql text ,\n.Ql thinking ,\n.Ql image\nor\n.Ql audio .\n"
+          ".Sh EXAMPLES\n.Bd -literal\n"
+          "{\"messages\": [{\"role\": \"user\", \"content\": \"What is 15 + 27?\"},\n"
+          "              {\"role\": \"assistant\", \"content\": \"15 + 27 = 42\"}]}\n.Ed\n.Pp\n"
+          "is one line in a file.\n"
+          ".Sh SEE ALSO\n.Xr tinkc-data 1 ,\n.Xr tinkc-train 1\n",
+          f);
+}
+
+static const struct {
+    const char *name, *summary; /* the page is NAME(5); it is asked for as NAME.5 */
+    void (*body)(FILE *);
+} formats[] = { { "tinkc-config", "configuration files of tinkc", put_config_body },
+                { "tinkc-data", "training files of tinkc", put_data_body } };
+enum { N_FORMATS = sizeof formats / sizeof *formats };
+
+/* Writes a page; false if there is none of this name. */
+static bool put_page(FILE *f, const char *page)
+{
+    const char *noun = strncmp(page, "tinkc-", 6) == 0 ? page + 6 : page;
+    size_t len = strlen(page);
+    if (strcmp(page, "tinkc") == 0)
+        return put_main_page(f), true;
+    for (size_t i = 0; i < N_FORMATS; i++) {
+        if (len < 2 || strcmp(page + len - 2, ".5") != 0 ||
+            strncmp(formats[i].name, page, len - 2) != 0 || formats[i].name[len - 2])
+            continue;
+        put_head(f, formats[i].name, 5, formats[i].summary);
+        return formats[i].body(f), true;
     }
+    for (const cli_command *c = cli_commands; c->noun; c++)
+        if (strcmp(c->noun, noun) == 0 && first_of_noun(c))
+            return put_noun_page(f, noun), true;
+    return false;
+}
+
+/* The names of all pages, as put_page knows them; yours. */
+static json_t *page_names(void)
+{
+    json_t *names = json_array();
+    json_array_append_new(names, json_string("tinkc"));
+    for (const cli_command *c = cli_commands; c->noun; c++)
+        if (first_of_noun(c))
+            json_array_append_new(names, json_sprintf("tinkc-%s", c->noun));
+    for (size_t i = 0; i < N_FORMATS; i++)
+        json_array_append_new(names, json_sprintf("%s.5", formats[i].name));
+    return names;
+}
+
+static int write_page(cli_app *app, const char *folder, const char *page)
+{
+    char *path = cli_printf("%s/%s%s", folder, page, strstr(page, ".5") ? "" : ".1");
+    FILE *f = path ? fopen(path, "we") : NULL;
+    bool ok = f && put_page(f, page);
+    if (f && fclose(f) != 0)
+        ok = false;
+    int bad = ok ? 0 : cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
     free(path);
     return bad;
 }
 
 static int write_all(cli_app *app, const char *folder)
 {
-    int bad = write_page(app, folder, "tinkc", NULL);
-    for (const cli_command *c = cli_commands; c->noun && !bad; c++) {
-        char page[64];
-        if (!first_of_noun(c))
-            continue;
-        (void)snprintf(page, sizeof page, "tinkc-%s", c->noun);
-        bad = write_page(app, folder, page, c->noun);
-    }
+    json_t *names = page_names();
+    int bad = 0;
+    for (size_t i = 0; !bad && i < json_array_size(names); i++)
+        bad = write_page(app, folder, json_string_value(json_array_get(names, i)));
+    json_decref(names);
     return bad;
 }
 
 static int list_pages(cli_app *app)
 {
     bool json = app->format == CLI_JSON || app->format == CLI_JSONL;
-    json_t *names = json_array();
-    json_array_append_new(names, json_string("tinkc"));
-    for (const cli_command *c = cli_commands; c->noun; c++)
-        if (first_of_noun(c))
-            json_array_append_new(names, json_sprintf("tinkc-%s", c->noun));
+    json_t *names = page_names();
     for (size_t i = 0; !json && i < json_array_size(names); i++)
         puts(json_string_value(json_array_get(names, i)));
     json_t *v = json_pack("{s:o}", "pages", names);
     int bad = json ? cli_print_json(app, v) : 0;
     json_decref(v);
     return bad;
-}
-
-/* Writes a page; false if there is none of this name. */
-static bool put_page(FILE *f, const char *page)
-{
-    const char *noun = strncmp(page, "tinkc-", 6) == 0 ? page + 6 : page;
-    if (strcmp(page, "tinkc") == 0)
-        return put_main_page(f), true;
-    for (const cli_command *c = cli_commands; c->noun; c++)
-        if (strcmp(c->noun, noun) == 0 && first_of_noun(c))
-            return put_noun_page(f, noun), true;
-    return false;
 }
 
 int cli_man(cli_app *app)

@@ -73,6 +73,11 @@ def grammar():
     exits(2, "run", "list", "--limit", says="needs a value")
     exits(2, "run", "list", "-c", "id,nope", says="unknown column 'nope'")
     exits(2, "run", "list", "--json=nope", says="unknown field")
+    for fields in ("", ",", "a,,b"):
+        exits(2, "run", "list", f"--json={fields}", says="a name is missing")
+    exits(2, "help", "run", "lits", says="did you mean: tinkc run list")
+    exits(2, "help", "exit-code", says="did you mean: tinkc help exit-codes")
+    exits(2, "run", "list", "--filter", "a", says="is not KEY=VALUE")
     exits(2, "run", "info", says="argument is missing")
     exits(2, "run", "info", "a", "b", says="one argument too many")
     exits(2, "run", "list", "--format", "xml", says="one of")
@@ -399,6 +404,13 @@ def documentation():
             text = tinkc("man", page).stdout
             lint = subprocess.run(["mandoc", "-T", "lint", "-W", "warning"], input=text, capture_output=True, text=True)
             check(f"mandoc {page}", lint.returncode == 0, lint.stdout)
+    pages = tinkc("man", "--list").stdout.split()
+    check("file formats have pages", {"tinkc-config.5", "tinkc-data.5"} <= set(pages), pages)
+    text = tinkc("man", "tinkc-config.5").stdout
+    check("all keys are in it", text.startswith(".Dd") and ".Dt TINKC-CONFIG 5" in text and all(f".Ql {k}" in text for k in ("base_url", "api_key", "retry_for")), text)
+    folder = tempfile.mkdtemp(dir=home)
+    check("all pages as files", tinkc("man", "--all", folder).returncode == 0 and
+          sorted(os.listdir(folder)) == sorted(p if p.endswith(".5") else p + ".1" for p in pages), os.listdir(folder))
     for topic in ("exit-codes", "environment", "formatting", "config", "paths"):
         check(f"topic {topic}", len(tinkc("help", topic).stdout) > 100)
 
@@ -416,6 +428,7 @@ def completions():
             continue
         r = subprocess.run([shell, "-c", script], capture_output=True, text=True, env=base_env, timeout=300)
         check(f"completion in {shell}", "delete" in r.stdout and "publish" not in r.stdout, r)
+    tinkc("run", "list"), tinkc("checkpoint", "list")  # a busy service is not waited for: then the cache answers
     words = lambda *w, **more: [l.split("\t")[0] for l in tinkc("__complete", "--", *w, **more).stdout.splitlines()]
     check("run ids", words("run", "info", "run-") == ["run-1", "run-2", "run-3"], words("run", "info", "run-"))
     check("checkpoint paths", "tinker://run-1/weights/000040" in words("checkpoint", "info", "tinker://run-1/w"))
