@@ -3,6 +3,7 @@
  * Up to --submit-ahead steps are sent before the oldest is waited for. Evaluations and checkpoints
  * are taken with no step in flight, so a checkpoint's `batch` is exactly the next one to run.
  */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -281,6 +282,15 @@ static bool evaluate(cli_sft *s, tinkc_error *err)
 
 /* ---- checkpoints ---- */
 
+/* Called at once after the record could not be written. */
+static void log_fault(const cli_sft *s, tinkc_error *err)
+{
+    char text[512];
+    (void)snprintf(text, sizeof text, "%.300s/checkpoints.jsonl: %s", s->log_dir,
+                   strerrordesc_np(errno));
+    tinkc_error_set(err, TINKC_E_FILE, text);
+}
+
 static char *save(cli_sft *s, const char *name, bool state, int64_t ttl_s, tinkc_error *err)
 {
     tinkc_save_options how = { .ttl_s = ttl_s, .overwrite = state };
@@ -349,11 +359,13 @@ static bool checkpoint(cli_sft *s, bool final, bool rolling, tinkc_error *err)
             s->sampler_path = sampler;
         }
         json_t *v = checkpoint_record(s, name, final, rolling);
-        if (!cli_trainlog_checkpoint(&s->log, v))
-            tinkc_error_set(err, TINKC_E_FILE, "checkpoints.jsonl cannot be written");
+        ok = cli_trainlog_checkpoint(&s->log, v);
+        if (!ok)
+            log_fault(s, err);
         tell(s, "checkpoint", v);
         json_decref(v);
-        drop_rolling(s);
+        if (ok) /* else the one before is the last that a resumed run finds */
+            drop_rolling(s);
         note_time(s, "time/save_checkpoint", begun_ms);
         cli_ids_add(s->app, "checkpoint", sampler ? sampler : state);
         if (rolling)
