@@ -52,6 +52,7 @@ typedef struct sample_op {
     tkc_sample_request request;
     int64_t estimate;
     tkc_ready_wait ready;
+    tkc_join_wait join;
     tkc_claim slot;
     inside *in;   /* NULL while it waits outside */
     inside *late; /* ended, but not yet to be released */
@@ -524,17 +525,39 @@ static void slot_granted(tkc_claim *claim)
     enter(TKC_OWNER(claim, sample_op, slot));
 }
 
-static void client_ready(tkc_ready_wait *wait, const tinkc_error *err)
+/* It has numbers to use. */
+static void take_slot(sample_op *op)
 {
-    sample_op *op = TKC_OWNER(wait, sample_op, ready);
-    if (err) {
-        finish(op, err);
-        return;
-    }
     op->slot.granted = slot_granted;
     op->slot.f = &op->f;
     if (bypasses(op) || tkc_claim_take(&op->slot, &op->sampler->io.slots, op->f.client->loop, 1))
         enter(op);
+}
+
+static void join_ready(tkc_join_wait *wait, const tinkc_error *err)
+{
+    sample_op *op = TKC_OWNER(wait, sample_op, join);
+    if (err)
+        finish(op, err);
+    else
+        take_slot(op);
+}
+
+static void client_ready(tkc_ready_wait *wait, const tinkc_error *failed)
+{
+    sample_op *op = TKC_OWNER(wait, sample_op, ready);
+    tinkc_error err = { 0 };
+    if (failed) {
+        finish(op, failed);
+        return;
+    }
+    op->join.ready = join_ready;
+    if (tkc_sampler_join(op->sampler, &op->join, &err))
+        take_slot(op);
+    else if (tkc_failed(&err))
+        finish(op, &err);
+    else
+        tkc_op_status(&op->f, "waits for the copy's place in the sampling session");
 }
 
 static void sample_start(tinkc_future *f)
@@ -552,6 +575,7 @@ static void sample_stop(tinkc_future *f, const tinkc_error *why)
     inside *in = op->in;
     tinkc_error err = *why;
     tkc_client_need_end(f->client, &op->ready);
+    tkc_sampler_join_end(op->sampler, &op->join);
     if (in && (tkc_call_is_out(in->call) || in->promise.inner.running))
         err.flags |= TINKC_MAY_HAVE_RUN;
     if (in && in->promise.inner.running && !in->offloaded)

@@ -4,6 +4,7 @@
  */
 #include "api/sampler.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -80,6 +81,7 @@ void tkc_sampler_drop(tinkc_sampler *s)
         return;
     tinkc_client *client = s->client;
     bool owns = s->owns_client;
+    assert(!s->io.joiners && !s->io.join_call && s->io.inside == 0); /* each of them holds it */
     if (s->tokenizer)
         s->tokenizer_free(s->tokenizer);
     pthread_mutex_destroy(&s->tokenizer_lock);
@@ -361,6 +363,7 @@ static tinkc_sampler *revive(const tkc_saved *saved, const tinkc_client_options 
         return NULL;
     }
     sampler->owns_client = true;
+    sampler->io.needs_place = client->io.flags.sample_join_sampling_session.value;
     atomic_store(&sampler->next_request, shadow_start(client->clock));
     return sampler;
 }

@@ -5,6 +5,14 @@
 #include "api/client_priv.h"
 #include "tinkc/sample.h"
 
+/* Somebody who waits for the numbers of a copy; part of an operation. */
+typedef struct tkc_join_wait tkc_join_wait;
+struct tkc_join_wait {
+    void (*ready)(tkc_join_wait *, const tinkc_error *err); /* err NULL = they are there */
+    tkc_join_wait *next, *prev;
+    bool waiting;
+};
+
 struct tinkc_sampler {
     tinkc_client *client; /* a reference; constant, so the next three */
     char *id;             /* the sampling session */
@@ -24,6 +32,9 @@ struct tinkc_sampler {
     struct {
         tkc_budget slots; /* layer R: how many samples are inside */
         int64_t inside;
+        bool needs_place; /* a copy that must ask for its numbers first: join.c */
+        tkc_call *join_call;
+        tkc_join_wait *joiners, *last_joiner; /* not empty only while the call runs */
         int64_t last_progress_ms;
         tkc_log_gate pause_gate;
         char pause_prefix[200];
@@ -35,6 +46,12 @@ tinkc_sampler *tkc_sampler_make(tinkc_client *, const char *id, const tinkc_retr
                                 tinkc_error *err);
 void tkc_sampler_keep(tinkc_sampler *);
 void tkc_sampler_drop(tinkc_sampler *);
+
+/* True if the sampler's numbers may be used. Else `ready` comes later, or err is set. Thread: I/O.
+ */
+bool tkc_sampler_join(tinkc_sampler *, tkc_join_wait *, tinkc_error *err);
+/* No longer waits; nothing to do is fine. Thread: I/O. */
+void tkc_sampler_join_end(tinkc_sampler *, tkc_join_wait *);
 
 /* Checks retry options; NULL is fine. */
 bool tkc_retry_check(const tinkc_retry_options *, tinkc_error *err);

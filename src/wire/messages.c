@@ -76,6 +76,7 @@ static const tkc_field config_response[] = {
     FIELD(sample_max_concurrent_requests, TKC_I64, 0),
     FIELD(use_pyqwest_transport, TKC_BOOL, 0),
     FIELD(create_model_via_load_weights, TKC_BOOL, 0),
+    FIELD(sample_join_sampling_session, TKC_OPT_BOOL, 0),
     FIELD(proto_write_fwdbwd, TKC_OPT_BOOL, 0),
     FIELD(fwd_via_fwdbwd, TKC_OPT_BOOL, 0),
     SELF,
@@ -162,6 +163,24 @@ static const tkc_field create_sampling_session_response[] = {
 };
 const tkc_message tkc_create_sampling_session_response_type =
     MESSAGE(create_sampling_session_response, "create_sampling_session response", NULL);
+#undef T
+
+#define T tkc_join_sampling_session_request
+static const tkc_field join_sampling_session_request[] = {
+    FIELD(sampling_session_id, TKC_STR, MUST),
+    TAG("join_sampling_session", 0),
+};
+const tkc_message tkc_join_sampling_session_request_type =
+    MESSAGE(join_sampling_session_request, "join_sampling_session request", NULL);
+#undef T
+
+#define T tkc_join_sampling_session_response
+static const tkc_field join_sampling_session_response[] = {
+    FIELD(client_counter, TKC_I64, MUST),
+    TAG("join_sampling_session", NULLABLE),
+};
+const tkc_message tkc_join_sampling_session_response_type =
+    MESSAGE(join_sampling_session_response, "join_sampling_session response", NULL);
 #undef T
 
 #define T tkc_sampler_response

@@ -44,7 +44,8 @@ typedef struct tkc_config_response {
     int64_t sample_max_concurrent_requests;
     bool use_pyqwest_transport;
     bool create_model_via_load_weights;
-    tkc_opt_bool proto_write_fwdbwd; /* these two are for older clients only */
+    tkc_opt_bool sample_join_sampling_session; /* a copy of a sampler asks for its numbers */
+    tkc_opt_bool proto_write_fwdbwd;           /* these two are for older clients only */
     tkc_opt_bool fwd_via_fwdbwd;
     tinkc_str json;
 } tkc_config_response;
@@ -102,6 +103,16 @@ typedef struct tkc_create_sampling_session_response {
     const char *sampling_session_id;
 } tkc_create_sampling_session_response;
 extern const tkc_message tkc_create_sampling_session_response_type;
+
+typedef struct tkc_join_sampling_session_request {
+    const char *sampling_session_id;
+} tkc_join_sampling_session_request;
+extern const tkc_message tkc_join_sampling_session_request_type;
+
+typedef struct tkc_join_sampling_session_response {
+    int64_t client_counter; /* 0 is the original */
+} tkc_join_sampling_session_response;
+extern const tkc_message tkc_join_sampling_session_response_type;
 
 typedef struct tkc_sampler_response {
     const char *sampler_id;

@@ -1,5 +1,6 @@
 /* test_sample.c - samplers on the mock: samples, scores, streams, copies, backoff. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -290,6 +291,126 @@ static void travels_to_another_client(void **state)
     tinkc_text_free(&text);
 }
 
+/* A copy of x->sampler for a service that hands out the copies' places. */
+static tinkc_sampler *copy_that_asks(fixture *x)
+{
+    tinkc_error *err = &x->err;
+    tinkc_text text = { 0 };
+    tinkc_mock_always(x->mock, "POST", "/api/v1/client/config",
+                      &(tinkc_mock_answer){ .body = "{\"sample_join_sampling_session\":true}" },
+                      err);
+    tinkc_client *other = mock_client(x->mock, NULL, err);
+    tinkc_sampler *original =
+        tinkc_sampler_new(other, &(tinkc_sampler_options){ .base_model = "mock/nano" }, err);
+    tinkc_client_options o = { .transport = tinkc_mock_transport(x->mock),
+                               .clock = tinkc_mock_clock(x->mock) };
+    tinkc_sampler *copy = tinkc_sampler_import(tinkc_sampler_export(original, &text, err), &o, err);
+    assert_ok(err);
+    tinkc_sampler_free(original);
+    tinkc_client_free(other);
+    tinkc_text_free(&text);
+    tinkc_mock_forget(x->mock);
+    return copy;
+}
+
+static const char join[] = "/api/v1/join_sampling_session";
+static const tinkc_mock_answer place = {
+    .body = "{\"type\":\"join_sampling_session\",\"client_counter\":7}", .delay_ms = 50
+};
+
+static void a_copy_asks_for_its_place(void **state)
+{
+    enum { N = 5 };
+    fixture *x = *state;
+    tinkc_sampling o = short_answer();
+    tinkc_future *all[N];
+    tinkc_sampler *copy = copy_that_asks(x);
+    assert_int_equal(tinkc_mock_count(x->mock, NULL), 0);
+    tinkc_mock_once(x->mock, "POST", join, &place, &x->err);
+    for (int i = 0; i < N; i++)
+        all[i] = tinkc_sample(copy, prompt, 5, 1, &o, &x->err);
+    (void)tinkc_mock_settle(x->mock, 30000, &x->err);
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/asample"), 0);
+    tinkc_future_cancel(all[1]); /* while the others wait on */
+    for (int i = 0; i < N; i++)
+        assert_true(run_until_done(x->mock, all[i], 60 * 1000));
+    assert_int_equal(tinkc_mock_count(x->mock, join), 1);
+    assert_non_null(strstr((const char *)nth_request(x->mock, join, 0)->body.data,
+                           "\"type\":\"join_sampling_session\""));
+    for (int i = 0; i < N; i++) {
+        tinkc_error err = { 0 };
+        assert_int_equal(tinkc_future_wait(all[i], 0, &err), i != 1);
+        assert_int_equal(err.code, i == 1 ? TINKC_E_CANCELLED : 0);
+        tinkc_future_free(all[i]);
+    }
+    for (int i = 0; i < N - 1; i++) { /* in the order of the calls */
+        char number[40];
+        snprintf(number, sizeof number, "\"seq_id\":70000000%02d,", i);
+        assert_non_null(strstr(
+            (const char *)nth_request(x->mock, "/api/v1/asample", (size_t)i)->body.data, number));
+    }
+    tinkc_sampler_free(copy);
+}
+
+static void a_copy_without_a_place_asks_again(void **state)
+{
+    static const tinkc_mock_answer bad[] = {
+        { .status = 403, .body = "{\"error\":\"no\"}" },
+        { .body = "{\"client_counter\":0}" },
+        { .body = "{\"client_counter\":9223372037}" },
+        { .body = "[]" },
+    };
+    fixture *x = *state;
+    tinkc_sampling o = short_answer();
+    tinkc_sampler *copy = copy_that_asks(x);
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        tinkc_mock_answer answer = bad[k];
+        answer.delay_ms = 50;
+        tinkc_mock_once(x->mock, "POST", join, &answer, &x->err);
+        tinkc_future *two[2];
+        for (int i = 0; i < 2; i++)
+            two[i] = tinkc_sample(copy, prompt, 5, 1, &o, &x->err);
+        for (int i = 0; i < 2; i++) {
+            tinkc_error err = { 0 };
+            assert_true(run_until_done(x->mock, two[i], 60 * 1000));
+            assert_false(tinkc_future_wait(two[i], 0, &err));
+            assert_int_equal(err.code, k ? TINKC_E_BAD_RESPONSE : TINKC_E_FORBIDDEN);
+            tinkc_future_free(two[i]);
+        }
+    }
+    assert_int_equal(tinkc_mock_count(x->mock, join), 4);
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/asample"), 0);
+    /* The only one who waits goes: so does the question. */
+    tinkc_mock_once(x->mock, "POST", join, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
+                    &x->err);
+    tinkc_future *f = tinkc_sample(copy, prompt, 5, 1, &o, &x->err);
+    (void)tinkc_mock_settle(x->mock, 30000, &x->err);
+    tinkc_future_free(f);
+    tinkc_mock_once(x->mock, "POST", join, &place, &x->err);
+    f = tinkc_sample(copy, prompt, 5, 1, &o, &x->err);
+    assert_true(run_until_done(x->mock, f, 60 * 1000));
+    assert_true(tinkc_future_wait(f, 0, &x->err));
+    assert_ok(&x->err);
+    tinkc_future_free(f);
+    tinkc_sampler_free(copy);
+}
+
+/* Everything goes while the question is out. */
+static void a_copy_ends_while_it_asks(void **state)
+{
+    fixture *x = *state;
+    tinkc_sampling o = short_answer();
+    tinkc_sampler *copy = copy_that_asks(x);
+    tinkc_mock_always(x->mock, "POST", join, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
+                      &x->err);
+    tinkc_future *f = tinkc_sample(copy, prompt, 5, 1, &o, &x->err);
+    tinkc_future *g = tinkc_sample(copy, prompt, 5, 1, &o, &x->err);
+    (void)tinkc_mock_settle(x->mock, 30000, &x->err);
+    tinkc_sampler_free(copy);
+    tinkc_future_free(f);
+    tinkc_future_free(g);
+}
+
 static void sampler_of_a_trainer(void **state)
 {
     fixture *x = *state;
@@ -311,11 +432,19 @@ int main(void)
 {
 #define WITH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
-        WITH(samples_come_with_logprobs),       WITH(new_tokens_have_candidates_too),
-        WITH(logprobs_are_those_of_the_prompt), WITH(c19_rate_limit_slows_everybody),
-        WITH(expired_promise_is_sampled_again), WITH(streams_tokens),
-        WITH(streams_with_pings_and_done),      cmocka_unit_test(cancelled_samples_are_told),
-        WITH(travels_to_another_client),        WITH(sampler_of_a_trainer),
+        WITH(samples_come_with_logprobs),
+        WITH(new_tokens_have_candidates_too),
+        WITH(logprobs_are_those_of_the_prompt),
+        WITH(c19_rate_limit_slows_everybody),
+        WITH(expired_promise_is_sampled_again),
+        WITH(streams_tokens),
+        WITH(streams_with_pings_and_done),
+        cmocka_unit_test(cancelled_samples_are_told),
+        WITH(a_copy_asks_for_its_place),
+        WITH(a_copy_without_a_place_asks_again),
+        WITH(a_copy_ends_while_it_asks),
+        WITH(travels_to_another_client),
+        WITH(sampler_of_a_trainer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

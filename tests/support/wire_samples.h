@@ -53,6 +53,10 @@ static const wire_sample wire_samples[] = {
       "\"model_path\":\"tinker://r/sampler_weights/x\",\"type\":\"create_sampling_session\"}" },
     { &tkc_create_sampling_session_response_type,
       "{\"type\":\"create_sampling_session\",\"sampling_session_id\":\"s:sample:3\"}" },
+    { &tkc_join_sampling_session_request_type,
+      "{\"sampling_session_id\":\"s:sample:0\",\"type\":\"join_sampling_session\"}" },
+    { &tkc_join_sampling_session_response_type,
+      "{\"client_counter\":7,\"type\":\"join_sampling_session\"}" },
     { &tkc_sampler_response_type,
       "{\"sampler_id\":\"s:sample:3\",\"base_model\":\"acme/tiny-8b\",\"model_path\":\"tinker://r/"
       "sampler_weights/x\"}" },
