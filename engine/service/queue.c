@@ -84,12 +84,10 @@ enum { MAX_REFUSED_AHEAD = 1000 };
 
 void tke_run_settle_refused(tke_run *run, int64_t arrived)
 {
-    int64_t end = run->next_seq + MAX_REFUSED_AHEAD + 1; /* there are none beyond */
-    for (int64_t seq = run->next_seq; seq < arrived && seq < end; seq++) {
-        tke_seen *seen = tke_run_seen(run, seq);
-        if (seen && seen->state == TKE_SEEN_REFUSED)
+    tke_seen *seen;
+    for (int64_t seq = run->next_seq; seq < arrived && (seen = tke_run_seen(run, seq)); seq++)
+        if (seen->state == TKE_SEEN_REFUSED)
             seen->state = TKE_SEEN_TOMB;
-    }
     tke_run_skip_settled(run);
 }
 
