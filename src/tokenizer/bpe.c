@@ -250,6 +250,10 @@ int64_t tkc_bpe_heap(const tkc_tables *t, tkc_bpe_work *w, const unsigned char *
 {
     /* Each merge removes a symbol and adds at most two entries. */
     size_t symbols, entries, bytes;
+    if (len > INT32_MAX) {
+        tkc_fail(err, TINKC_E_ARGUMENT, "text: a word of more than %d bytes", INT32_MAX);
+        return TKC_BPE_FAILED;
+    }
     if (!tkc_mul_size(len, sizeof(heap_symbol), &symbols) || !tkc_mul_size(len, 3 * 8, &entries) ||
         !tkc_add_size(symbols + 8, entries, &bytes))
         return tkc_fail_memory(err), TKC_BPE_FAILED;

@@ -240,8 +240,8 @@ tinkc_tokenizer *tinkc_tokenizer_open(const char *path, const tinkc_tokenizer_op
     tkc_arena temp;
     if (!tkc_enter(&err, &local) || !check_options(options, err))
         return NULL;
-    if (!path) {
-        tkc_fail(err, TINKC_E_ARGUMENT, "path: missing");
+    if (!path || !*path) {
+        tkc_fail(err, TINKC_E_ARGUMENT, path ? "path: empty" : "path: missing");
         return NULL;
     }
     tinkc_tokenizer *tok = new_tokenizer(options, err);

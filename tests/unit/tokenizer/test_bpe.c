@@ -420,6 +420,21 @@ static void test_long_words(void **state)
     end_vocabulary(tok);
 }
 
+/* The heap counts places in 31 bits: what is longer is refused before it is looked at. */
+static void test_too_long(void **state)
+{
+    (void)state;
+    tinkc_tokenizer *tok = open_tokenizer(TINY);
+    tkc_bpe_work work = { 0 };
+    tinkc_error err = { 0 };
+    int32_t out[1];
+    assert_int_equal(tkc_bpe_heap(&tok->tables, &work, (const unsigned char *)"a",
+                                  (size_t)INT32_MAX + 1, out, &err),
+                     TKC_BPE_FAILED);
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    tinkc_tokenizer_free(tok);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -430,6 +445,7 @@ int main(void)
         cmocka_unit_test(test_reachable),
         cmocka_unit_test(test_encoder_against_definition),
         cmocka_unit_test(test_long_words),
+        cmocka_unit_test(test_too_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -713,6 +713,10 @@ static void test_options(void **state)
     err = (tinkc_error){ 0 };
     assert_null(tinkc_tokenizer_open(NULL, NULL, &err));
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    err = (tinkc_error){ 0 };
+    assert_null(tinkc_tokenizer_open("", NULL, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    assert_string_equal(err.message, "path: empty");
     assert_null(tinkc_tokenizer_parse(NULL, 0, NULL, 0, NULL, NULL));
 }
 
