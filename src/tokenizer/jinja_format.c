@@ -308,6 +308,35 @@ static bool percent_char(percent *p, spec *f, tkc_jv v)
     return put_padded(p->ev, f, tkc_str(""), tkc_strn(text, n), 1, '>');
 }
 
+/* %s, %r and %a: text, or the text of anything. */
+static bool percent_text(percent *p, spec *f, tkc_jv v)
+{
+    if (f->align == '=') {
+        f->align = '>';
+        f->fill[0] = ' ';
+    }
+    size_t mark = p->ev->out.len;
+    if (f->type != 's') {
+        if (!tkc_j_write_repr(p->ev, v))
+            return false;
+        v = tkc_jv_take(p->ev, mark);
+        if (f->type == 'a')
+            v = escape_ascii(p->ev, v);
+    }
+    if (p->markup && !tkc_jv_failed(v))
+        v = tkc_jv_escape(p->ev, v);
+    return !tkc_jv_failed(v) && put_text(p->ev, f, v, '>');
+}
+
+static bool percent_not_a_number(percent *p, const spec *f, tkc_jv v)
+{
+    if (v.kind == TKC_JV_UNDEFINED)
+        tkc_j_fail_undefined(p->ev, v);
+    else
+        tkc_j_fail(p->ev, "%%%c format: a number is required, not %s", f->type, tkc_jv_type(v));
+    return false;
+}
+
 static bool percent_one(percent *p)
 {
     spec f;
@@ -324,23 +353,8 @@ static bool percent_one(percent *p)
     switch (f.type) {
     case 's':
     case 'r':
-    case 'a': {
-        if (f.align == '=') {
-            f.align = '>';
-            f.fill[0] = ' ';
-        }
-        size_t mark = p->ev->out.len;
-        if (f.type != 's') {
-            if (!tkc_j_write_repr(p->ev, v))
-                return false;
-            v = tkc_jv_take(p->ev, mark);
-            if (f.type == 'a')
-                v = escape_ascii(p->ev, v);
-        }
-        if (p->markup && !tkc_jv_failed(v))
-            v = tkc_jv_escape(p->ev, v);
-        return !tkc_jv_failed(v) && put_text(p->ev, &f, v, '>');
-    }
+    case 'a':
+        return percent_text(p, &f, v);
     case 'd':
     case 'i':
     case 'u':
@@ -352,7 +366,7 @@ static bool percent_one(percent *p)
             return put_integer(p->ev, &f, (tkc_i128)v.f, usual);
         if (tkc_jv_is_integer(v))
             return put_integer(p->ev, &f, tkc_jv_to_i128(v), usual);
-        break;
+        return percent_not_a_number(p, &f, v);
     case 'e':
     case 'E':
     case 'f':
@@ -361,7 +375,7 @@ static bool percent_one(percent *p)
     case 'G':
         if (tkc_jv_is_number(v))
             return put_float(p->ev, &f, tkc_jv_to_double(v), usual);
-        break;
+        return percent_not_a_number(p, &f, v);
     case 'c':
         return percent_char(p, &f, v);
     default:
@@ -369,11 +383,6 @@ static bool percent_one(percent *p)
                    f.type >= 0x20 && f.type < 0x7F ? f.type : '?');
         return false;
     }
-    if (v.kind == TKC_JV_UNDEFINED)
-        tkc_j_fail_undefined(p->ev, v);
-    else
-        tkc_j_fail(p->ev, "%%%c format: a number is required, not %s", f.type, tkc_jv_type(v));
-    return false;
 }
 
 tkc_jv tkc_j_percent(tkc_jev *ev, tkc_jv format, tkc_jv args)

@@ -387,7 +387,67 @@ static int format_iso_week(char *out, size_t cap, char c, const struct tm *tm)
     return c == 'G' ? snprintf(out, cap, "%ld", year) : snprintf(out, cap, "%02ld", year % 100);
 }
 
-/* One conversion; names of days and months are English whatever the locale. */
+/* The conversions that are made of others; NULL = it is none of them. */
+static const char *compound_time(char c)
+{
+    static const struct {
+        char c;
+        const char *format;
+    } table[] = {
+        { 'c', "%a %b %e %H:%M:%S %Y" },
+        { 'D', "%m/%d/%y" },
+        { 'x', "%m/%d/%y" },
+        { 'F', "%Y-%m-%d" },
+        { 'h', "%b" },
+        { 'r', "%I:%M:%S %p" },
+        { 'R', "%H:%M" },
+        { 'T', "%H:%M:%S" },
+        { 'X', "%H:%M:%S" },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (table[i].c == c)
+            return table[i].format;
+    return NULL;
+}
+
+/* The conversions that are one number. -1 = it is none of them. */
+static int format_time_number(char *out, size_t cap, char c, const struct tm *tm, int64_t micros)
+{
+    const int day = tm->tm_wday, hour = tm->tm_hour, hour12 = hour % 12 ? hour % 12 : 12;
+    const long year = tm->tm_year + 1900L;
+    const struct {
+        char c, pad;
+        int width;
+        long value;
+    } table[] = {
+        { 'd', '0', 2, tm->tm_mday },
+        { 'e', ' ', 2, tm->tm_mday },
+        { 'f', '0', 6, (long)micros },
+        { 'H', '0', 2, hour },
+        { 'k', ' ', 2, hour },
+        { 'I', '0', 2, hour12 },
+        { 'l', ' ', 2, hour12 },
+        { 'j', '0', 3, tm->tm_yday + 1 },
+        { 'm', '0', 2, tm->tm_mon + 1 },
+        { 'M', '0', 2, tm->tm_min },
+        { 'S', '0', 2, tm->tm_sec },
+        { 'u', '0', 1, day ? day : 7 },
+        { 'w', '0', 1, day },
+        { 'U', '0', 2, (tm->tm_yday + 7 - day) / 7 },
+        { 'W', '0', 2, (tm->tm_yday + 7 - (day + 6) % 7) / 7 },
+        { 'y', '0', 2, year % 100 },
+        { 'Y', '0', 1, year },
+        { 'C', '0', 2, year / 100 },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (table[i].c == c)
+            return table[i].pad == '0' ? snprintf(out, cap, "%0*ld", table[i].width, table[i].value)
+                                       : snprintf(out, cap, "%*ld", table[i].width, table[i].value);
+    return -1;
+}
+
+/* One conversion that is not made of others; names of days and months are English whatever the
+ * locale. -1 = there is no such conversion. */
 static int format_time_part(char *out, size_t cap, char c, const struct tm *tm, int64_t micros,
                             bool utc)
 {
@@ -396,94 +456,56 @@ static int format_time_part(char *out, size_t cap, char c, const struct tm *tm, 
     static const char *const months[] = { "January",   "February", "March",    "April",
                                           "May",       "June",     "July",     "August",
                                           "September", "October",  "November", "December" };
-    int hour12 = tm->tm_hour % 12 ? tm->tm_hour % 12 : 12;
-    long year = tm->tm_year + 1900L;
+    bool morning = tm->tm_hour < 12;
+    struct tm copy = *tm; /* both functions that need it put it right */
     switch (c) {
     case 'a':
         return snprintf(out, cap, "%.3s", days[tm->tm_wday]);
     case 'A':
         return snprintf(out, cap, "%s", days[tm->tm_wday]);
     case 'b':
-    case 'h':
         return snprintf(out, cap, "%.3s", months[tm->tm_mon]);
     case 'B':
         return snprintf(out, cap, "%s", months[tm->tm_mon]);
-    case 'd':
-        return snprintf(out, cap, "%02d", tm->tm_mday);
-    case 'e':
-        return snprintf(out, cap, "%2d", tm->tm_mday);
-    case 'D':
-    case 'x':
-        return snprintf(out, cap, "%02d/%02d/%02ld", tm->tm_mon + 1, tm->tm_mday, year % 100);
-    case 'F':
-        return snprintf(out, cap, "%ld-%02d-%02d", year, tm->tm_mon + 1, tm->tm_mday);
-    case 'f':
-        return snprintf(out, cap, "%06d", (int)micros);
-    case 'H':
-        return snprintf(out, cap, "%02d", tm->tm_hour);
-    case 'I':
-        return snprintf(out, cap, "%02d", hour12);
-    case 'j':
-        return snprintf(out, cap, "%03d", tm->tm_yday + 1);
-    case 'm':
-        return snprintf(out, cap, "%02d", tm->tm_mon + 1);
-    case 'M':
-        return snprintf(out, cap, "%02d", tm->tm_min);
-    case 'n':
-        return snprintf(out, cap, "\n");
     case 'p':
-        return snprintf(out, cap, "%s", tm->tm_hour < 12 ? "AM" : "PM");
-    case 'R':
-        return snprintf(out, cap, "%02d:%02d", tm->tm_hour, tm->tm_min);
-    case 'S':
-        return snprintf(out, cap, "%02d", tm->tm_sec);
-    case 't':
-        return snprintf(out, cap, "\t");
-    case 'T':
-    case 'X':
-        return snprintf(out, cap, "%02d:%02d:%02d", tm->tm_hour, tm->tm_min, tm->tm_sec);
-    case 'u':
-        return snprintf(out, cap, "%d", tm->tm_wday ? tm->tm_wday : 7);
-    case 'w':
-        return snprintf(out, cap, "%d", tm->tm_wday);
-    case 'U':
-        return snprintf(out, cap, "%02d", (tm->tm_yday + 7 - tm->tm_wday) / 7);
-    case 'W':
-        return snprintf(out, cap, "%02d", (tm->tm_yday + 7 - (tm->tm_wday + 6) % 7) / 7);
-    case 'c':
-        return snprintf(out, cap, "%.3s %.3s %2d %02d:%02d:%02d %ld", days[tm->tm_wday],
-                        months[tm->tm_mon], tm->tm_mday, tm->tm_hour, tm->tm_min, tm->tm_sec, year);
-    case 'y':
-        return snprintf(out, cap, "%02ld", year % 100);
-    case 'Y':
-        return snprintf(out, cap, "%ld", year);
-    case 'C':
-        return snprintf(out, cap, "%02ld", year / 100);
-    case 'k':
-        return snprintf(out, cap, "%2d", tm->tm_hour);
-    case 'l':
-        return snprintf(out, cap, "%2d", hour12);
+        return snprintf(out, cap, "%s", morning ? "AM" : "PM");
     case 'P':
-        return snprintf(out, cap, "%s", tm->tm_hour < 12 ? "am" : "pm");
-    case 'r':
-        return snprintf(out, cap, "%02d:%02d:%02d %s", hour12, tm->tm_min, tm->tm_sec,
-                        tm->tm_hour < 12 ? "AM" : "PM");
+        return snprintf(out, cap, "%s", morning ? "am" : "pm");
     case 'G':
     case 'g':
     case 'V':
         return format_iso_week(out, cap, c, tm);
-    case 's': {
-        struct tm copy = *tm;
+    case 's':
         return snprintf(out, cap, "%lld", (long long)(utc ? timegm(&copy) : mktime(&copy)));
-    }
     case 'z':
     case 'Z':
         return 0; /* Python's local time without a zone */
+    case 'n':
+        return snprintf(out, cap, "\n");
+    case 't':
+        return snprintf(out, cap, "\t");
     case '%':
         return snprintf(out, cap, "%%");
     default:
-        return -1;
+        return format_time_number(out, cap, c, tm, micros);
     }
+}
+
+/* Any conversion. */
+static int format_time(char *out, size_t cap, char c, const struct tm *tm, int64_t micros, bool utc)
+{
+    const char *format = compound_time(c);
+    if (!format)
+        return format_time_part(out, cap, c, tm, micros, utc);
+    size_t n = 0;
+    for (; *format && n < cap; format++) {
+        int more = *format == '%' ? format_time_part(out + n, cap - n, *++format, tm, micros, utc)
+                                  : snprintf(out + n, cap - n, "%c", *format);
+        if (more < 0)
+            return -1;
+        n += (size_t)more;
+    }
+    return (int)n;
 }
 
 static tkc_jv global_strftime(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
@@ -510,8 +532,7 @@ static tkc_jv global_strftime(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *
             continue;
         }
         i += 1u + flag;
-        int n =
-            format_time_part(part, sizeof part, f.data[i], &tm, micros, ev->now_us != INT64_MIN);
+        int n = format_time(part, sizeof part, f.data[i], &tm, micros, ev->now_us != INT64_MIN);
         if (n < 0 || n >= (int)sizeof part)
             return tkc_j_fail(ev, "strftime_now: %%%c is not supported", f.data[i]);
         int skip = flag && n > 1 && (part[0] == '0' || part[0] == ' '); /* %-d: no padding */
