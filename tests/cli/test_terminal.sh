@@ -13,7 +13,7 @@ keys() { tmux -L $socket send-keys -t 0 "$@"; }
 # Waits for the shell, which throws away what was typed before it was back, and asks it how the program ended.
 left_with() { shows 'ready% *$'; keys 'echo "left with $?"' Enter; shows "left with $1"; }
 # Waits until the screen shows a text.
-shows() { for _ in $(seq 300); do screen | grep -qE -- "$1" && return 0; sleep 0.1; done; fail "never saw: $1"; }
+shows() { for _ in $(seq 1200); do screen | grep -qE -- "$1" && return 0; sleep 0.1; done; fail "never saw: $1"; }
 start() {
     tmux -L $socket kill-server 2> /dev/null || true
     socket=$socket-x # a server that is ending must not meet the next one
