@@ -4,6 +4,8 @@
 #include "lineedit.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +29,17 @@ typedef struct event {
 typedef struct line_info {
     const char *buffer, *cursor, *last;
 } line_info;
-enum { EL_PROMPT = 0, EL_EDITOR = 2, EL_SIGNAL = 3, EL_BIND = 4, EL_ADDFN = 9, EL_HIST = 10 };
+enum {
+    EL_PROMPT = 0,
+    EL_EDITOR = 2,
+    EL_SIGNAL = 3,
+    EL_BIND = 4,
+    EL_ADDFN = 9,
+    EL_HIST = 10,
+    EL_GETCFN = 13,
+    EL_PREP_TERM = 16,
+    EL_REFRESH = 20
+};
 enum { H_SETSIZE = 1, H_ENTER = 10, H_LOAD = 17, H_SAVE = 18 };
 enum { CC_REFRESH = 4 };
 enum { HISTORY_LINES = 1000, PASTE_MOST = 1 << 20 };
@@ -40,6 +52,7 @@ static struct {
     const line_info *(*line)(editline *);
     int (*wgetc)(editline *, wchar_t *);
     int (*winsertstr)(editline *, const wchar_t *);
+    void (*resize)(editline *);
     history *(*history_init)(void);
     void (*history_end)(history *);
     int (*history)(history *, event *, int, ...);
@@ -68,9 +81,64 @@ static bool open_library(void)
            load(library, "el_line", (void *)&lib.line) &&
            load(library, "el_wgetc", (void *)&lib.wgetc) &&
            load(library, "el_winsertstr", (void *)&lib.winsertstr) &&
+           load(library, "el_resize", (void *)&lib.resize) &&
            load(library, "history_init", (void *)&lib.history_init) &&
            load(library, "history_end", (void *)&lib.history_end) &&
            load(library, "history", (void *)&lib.history);
+}
+
+/* ---- keys ---- */
+
+/* The terminal has another size, or is ours again. */
+static volatile sig_atomic_t screen_changed;
+
+static void on_screen_changed(int number)
+{
+    (void)number;
+    screen_changed = 1;
+}
+
+static void watch_screen(void (*handler)(int))
+{
+    struct sigaction action = { .sa_handler = handler, .sa_flags = SA_RESTART };
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGWINCH, &action, NULL);
+    sigaction(SIGCONT, &action, NULL);
+}
+
+static void redraw(editline *el)
+{
+    screen_changed = 0;
+    lib.set(el, EL_PREP_TERM, 1);
+    lib.resize(el);
+    lib.set(el, EL_REFRESH);
+}
+
+/* The next character, in place of libedit's own function, which sleeps on when a signal came just
+ * before, and takes a key that was typed after the signal for one of the line that it ended. */
+static int read_key(editline *el, wchar_t *out)
+{
+    mbstate_t state = { 0 };
+    for (;;) {
+        char byte;
+        int met = cli_wait_input();
+        if (met == CLI_INPUT_STOPPED)
+            return -1;
+        if (screen_changed)
+            redraw(el);
+        if (met != CLI_INPUT_READY)
+            continue;
+        ssize_t n = read(STDIN_FILENO, &byte, 1);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
+            continue;
+        if (n <= 0)
+            return (int)n;
+        size_t len = mbrtowc(out, &byte, 1, &state);
+        if (len <= 1)
+            return 1;
+        if (len == (size_t)-1)
+            state = (mbstate_t){ 0 }; /* part of no character: left out */
+    }
 }
 
 /* ---- what is pasted ---- */
@@ -138,6 +206,8 @@ void cli_edit_begin(const char *history_file)
     lib.set(edit.el, EL_PROMPT, show_prompt);
     lib.set(edit.el, EL_EDITOR, "emacs");
     lib.set(edit.el, EL_SIGNAL, 1);
+    lib.set(edit.el, EL_GETCFN, read_key);
+    watch_screen(on_screen_changed);
     lib.set(edit.el, EL_ADDFN, "tinkc-paste", "take what is pasted as it is", take_paste);
     lib.set(edit.el, EL_BIND, "\\e[200~", "tinkc-paste", NULL);
     edit.past = lib.history_init();
@@ -159,8 +229,10 @@ void cli_edit_end(void)
     }
     if (edit.past)
         lib.history_end(edit.past);
-    if (edit.el)
+    if (edit.el) {
         lib.end(edit.el);
+        watch_screen(SIG_DFL);
+    }
     free(edit.file);
     memset(&edit, 0, sizeof edit);
 }
@@ -174,6 +246,8 @@ static char *plain_line(const char *prompt)
     if (isatty(STDIN_FILENO)) {
         fputs(prompt, stderr);
         fflush(stderr);
+        if (!cli_input_comes())
+            return NULL;
     }
     ssize_t n = getline(&line, &cap, stdin);
     if (n < 0) {

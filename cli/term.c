@@ -238,20 +238,24 @@ void cli_progress_end(cli_progress *p)
 
 /* ---- prompts ---- */
 
-/* Waits until stdin has something. False after a signal, also one that comes just before the wait.
- */
-static bool wait_input(void)
+int cli_wait_input(void)
 {
     struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
-    sigset_t stops, before;
-    sigemptyset(&stops);
-    sigaddset(&stops, SIGINT);
-    sigaddset(&stops, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &stops, &before);
-    while (!stop_signal && ppoll(&in, 1, NULL, &before) < 0 && errno == EINTR)
-        ;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    bool ready = !stop_signal && ppoll(&in, 1, NULL, &before) > 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return !stop_signal;
+    return stop_signal ? CLI_INPUT_STOPPED : ready ? CLI_INPUT_READY : CLI_INPUT_DISTURBED;
+}
+
+bool cli_input_comes(void)
+{
+    int met;
+    do
+        met = cli_wait_input();
+    while (met == CLI_INPUT_DISTURBED);
+    return met == CLI_INPUT_READY;
 }
 
 char *cli_ask_line(char *line, size_t size, const char *prompt)
@@ -260,7 +264,7 @@ char *cli_ask_line(char *line, size_t size, const char *prompt)
     cli_progress_clear();
     fputs(prompt, stderr);
     fflush(stderr);
-    if (!wait_input() || !fgets(line, (int)size, stdin)) {
+    if (!cli_input_comes() || !fgets(line, (int)size, stdin)) {
         fputc('\n', stderr);
         return NULL;
     }
@@ -303,7 +307,7 @@ char *cli_read_secret(const char *prompt)
         quiet.c_lflag &= (tcflag_t)~ECHO;
         tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet);
     }
-    ssize_t n = !tty || wait_input() ? getline(&line, &cap, stdin) : -1;
+    ssize_t n = !tty || cli_input_comes() ? getline(&line, &cap, stdin) : -1;
     if (tty) {
         tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
         fputc('\n', stderr);

@@ -32,6 +32,15 @@ void cli_progress_clear(void);
 void cli_status(const cli_app *, bool now, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Waits until stdin has something or a signal comes, also one that comes just before the wait. */
+enum {
+    CLI_INPUT_READY = 1, /* or at its end */
+    CLI_INPUT_STOPPED,   /* cli_stop_signal */
+    CLI_INPUT_DISTURBED  /* by another signal, or an error: look again */
+};
+int cli_wait_input(void);
+/* The same, whatever else disturbs. False after a stop signal. */
+bool cli_input_comes(void);
 /* Asks on stderr and reads a line without its end. NULL at the end of input or after a signal. */
 char *cli_ask_line(char *line, size_t size, const char *prompt);
 /* Asks [y/N]. 1 yes, 0 no; an exit code below 0 (negated) if it cannot ask: no terminal, and the

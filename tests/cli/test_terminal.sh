@@ -14,6 +14,10 @@ keys() { tmux -L $socket send-keys -t 0 "$@"; }
 left_with() { shows 'ready% *$'; keys 'echo "left with $?"' Enter; shows "left with $1"; }
 # Waits until the screen shows a text.
 shows() { for _ in $(seq 1200); do screen | grep -qE -- "$1" && return 0; sleep 0.1; done; fail "never saw: $1"; }
+# Waits until a text is off the screen: only then can it be seen again.
+gone() { for _ in $(seq 1200); do screen | grep -qE -- "$1" || return 0; sleep 0.1; done; fail "still there: $1"; }
+# A chat on an empty screen, ready for keys.
+chat() { keys "clear" Enter; gone '^>|left with'; keys "tinkc --local chat --temperature 0 $*" Enter; shows '^> *$'; }
 start() {
     tmux -L $socket kill-server 2> /dev/null || true
     socket=$socket-x # a server that is ending must not meet the next one
@@ -56,27 +60,27 @@ keys Enter
 shows '^(8|4 \+ 4 = 8)$'
 keys "/tokens" Enter
 shows 'user\\n/a line\\nWhat is 4 \+ 4\?<'
+keys C-l
+gone 'leave|line' # only then does what is seen come of the keys below
 keys Up Up
 shows '> /a line'
 keys C-c
 keys "clear" # the line is gone, and nobody is told how to leave
 shows '> clear$'
+gone 'leave'
 keys C-u C-l
-shows '^> *$'
+gone 'clear|leave'
 keys C-c
 shows 'once more to leave'
 keys C-c
 left_with 130
-keys "clear; tinkc --local chat --temperature 0" Enter
-shows '^> *$'
+chat
 pkill -TERM -P "$(tmux -L $socket display-message -p -t 0 '#{pane_pid}')" tinkc
 left_with 143
-keys "clear; tinkc --local chat --temperature 0" Enter
-shows '^> *$'
+chat
 keys C-d
 left_with 0
-keys "clear; tinkc --local chat --temperature 0 > $work/chat.out" Enter
-shows '^> *$'
+chat "> $work/chat.out"
 keys "What is 7 + 5?" Enter C-d
 shows 'ready% *$'
 grep -qx '12' "$work/chat.out" || fail "stdout is not the answer alone: $(cat "$work/chat.out")"
