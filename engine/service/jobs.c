@@ -152,13 +152,14 @@ static void send_answer(tke_job *job, tinkc_reply *reply, const tkc_answer *answ
 
 static void send_fetched(tke_result_read *r, tinkc_bytes bytes, const tinkc_error *err)
 {
-    if (tkc_failed(err)) /* as if it had expired: a sample is asked for anew */
+    if (tkc_failed(err)) { /* as if it had expired: a sample is asked for anew */
         tke_send_error(r->reply, r->job->svc->a, 410, "gone", "The result of '%.150s' is gone: %s",
                        r->job->request_id, err->message);
-    else
-        send_bytes(r->job, r->reply, r->proto, bytes);
-    if (!r->remote && !tkc_failed(err))
-        tke_service_delivered(r->job->svc, r->job->request_id);
+        return;
+    }
+    if (!r->remote)
+        tke_service_delivered(r->job->svc, r->job->request_id); /* before anybody knows of it */
+    send_bytes(r->job, r->reply, r->proto, bytes);
 }
 
 static void send_result(tke_job *job, tinkc_reply *reply, bool proto, bool remote)
@@ -183,13 +184,13 @@ static void send_done(tke_job *job, tinkc_reply *reply, bool proto, bool metadat
 {
     tke_service *svc = job->svc;
     if (job->failed) {
+        if (!remote)
+            tke_service_delivered(svc, job->request_id);
         send_answer(job, reply,
                     &(tkc_answer){ .kind = TKC_ANSWER_FAILED,
                                    .error = job->error.message,
                                    .category = { tke_category(&job->error), 0 } },
                     200, true);
-        if (!remote)
-            tke_service_delivered(svc, job->request_id);
     } else if (metadata && job->result_bytes > svc->set.metadata_only_threshold) {
         send_answer(job, reply,
                     &(tkc_answer){ .kind = TKC_ANSWER_METADATA,
