@@ -48,6 +48,7 @@ typedef struct tke_exchange {
     int32_t refusal; /* TKE_X_KEY ...: will be refused, whatever comes; 0 = not so far */
     bool too_large, is_poll;
     bool listed, cancelled; /* http->lock */
+    bool handed_over;       /* once listed, for ever; http->lock */
     tinkc_request request;
 
     /* the answer */

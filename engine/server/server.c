@@ -50,9 +50,11 @@ typedef struct tke_http {
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    tke_exchange *active;    /* with the service */
-    size_t n_active, n_open; /* n_open: not yet off their connections either */
-    bool stopping, stopped;
+    tke_exchange *active;      /* with the service */
+    size_t n_active, n_unsent; /* n_unsent: handed over, and not yet off their connections */
+    bool stopping;             /* takes nothing more; polls are ended */
+    bool cutting;              /* the grace is over: everything is */
+    bool stopped;
 } tke_http;
 
 struct tinkc_server {
@@ -112,9 +114,6 @@ static void *begin(void *cls, const char *uri, struct MHD_Connection *connection
         return NULL;
     x->connection = connection;
     tkc_ref_keep(&h->refs);
-    pthread_mutex_lock(&h->lock);
-    h->n_open++;
-    pthread_mutex_unlock(&h->lock);
     return x;
 }
 
@@ -178,7 +177,8 @@ static bool enlist(tke_http *h, tke_exchange *x)
     pthread_mutex_lock(&h->lock);
     bool ok = !h->stopping;
     if (ok) {
-        x->listed = true;
+        x->listed = x->handed_over = true;
+        h->n_unsent++;
         x->prev = NULL;
         x->next = h->active;
         if (x->next)
@@ -188,6 +188,15 @@ static bool enlist(tke_http *h, tke_exchange *x)
     }
     pthread_mutex_unlock(&h->lock);
     return ok;
+}
+
+/* Is it one of those that are ended because we stop? */
+static bool is_unwanted(tke_http *h, const tke_exchange *x)
+{
+    pthread_mutex_lock(&h->lock);
+    bool unwanted = h->cutting || (h->stopping && x->is_poll);
+    pthread_mutex_unlock(&h->lock);
+    return unwanted;
 }
 
 void tke_http_over(tke_exchange *x)
@@ -253,6 +262,8 @@ static enum MHD_Result dispatch(tke_http *h, tke_exchange *x, const char *method
     tke_service_handle(h->svc, &x->request, &x->reply, x->owner,
                        TKE_CALL_REMOTE | (x->too_large ? TKE_CALL_CUT_OFF : 0u) |
                            (h->openai ? TKE_CALL_OPENAI : 0u));
+    if (is_unwanted(h, x)) /* whoever ended all others may have been before it was there */
+        tke_service_cancel(h->svc, &x->reply);
     return tke_exchange_wait(x);
 }
 
@@ -359,8 +370,8 @@ static void completed(void *cls, struct MHD_Connection *connection, void **conte
     log_access(h, x);
     pthread_mutex_lock(&h->lock);
     bool unfinished = x->listed;
-    assert(h->n_open > 0);
-    h->n_open--;
+    assert(!x->handed_over || h->n_unsent > 0);
+    h->n_unsent -= x->handed_over;
     pthread_cond_broadcast(&h->changed);
     pthread_mutex_unlock(&h->lock);
     if (unfinished)
@@ -591,15 +602,21 @@ static void cancel_active(tke_http *h, bool polls_only)
     }
 }
 
-/* Waits until nothing of ours is with the service. */
-static bool drained(tke_http *h, int64_t timeout_ms)
+/* Locks: needs h->lock. Is anything of ours with the service, or, if `sent`, not yet out? */
+static bool is_busy(const tke_http *h, bool sent)
+{
+    return h->n_active || (sent && h->n_unsent);
+}
+
+/* Waits until nothing of ours is with the service; if `sent`, also until its answers are out. */
+static bool drained(tke_http *h, bool sent, int64_t timeout_ms)
 {
     int64_t deadline = tkc_deadline_ns(timeout_ms);
     bool in_time = true;
     pthread_mutex_lock(&h->lock);
-    while (h->n_active && in_time)
+    while (is_busy(h, sent) && in_time)
         in_time = tkc_cond_wait_until(&h->changed, &h->lock, deadline);
-    bool empty = h->n_active == 0;
+    bool empty = !is_busy(h, sent);
     pthread_mutex_unlock(&h->lock);
     return empty;
 }
@@ -622,13 +639,16 @@ bool tinkc_server_stop(tinkc_server *server, int64_t grace_ms, tinkc_error *err)
      * its threads and that call both take the socket out of an epoll set, and it aborts the process
      * when the threads were first. */
     cancel_active(h, true); /* polls are no work; their askers come back */
-    bool clean = drained(h, grace_ms);
+    bool clean = drained(h, true, grace_ms);
     if (!clean) {
+        pthread_mutex_lock(&h->lock);
+        h->cutting = true;
+        pthread_mutex_unlock(&h->lock);
         cancel_active(h, false);
         /* The library must not be stopped while a connection of its is suspended; what is left now
          * waits for a commit or has been told to stop. */
-        while (!drained(h, 1000))
-            cancel_active(h, false);
+        while (!drained(h, false, 1000))
+            ;
     }
     h->mhd->stop(h->daemon);
     if (h->socket_path)
