@@ -16,7 +16,7 @@
 
 #include "support/stub_server.h"
 #include "tinkc/tinkc.h"
-#include "wire/sample.h"
+#include "wire/sample_message.h"
 
 enum { PROMPT_TOKENS = 100, ANSWER_TOKENS = 50, POLL_MS = 20 };
 

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "codec/zstd.h"
-#include "wire/train.h"
+#include "wire/train_message.h"
 
 enum { TOKENS = 1024 }; /* of one datum: 4 + 8 + 4 bytes each */
 

@@ -11,7 +11,7 @@
 #include <tinkc/tinkc.h>
 #include <tinkc/engine.h>
 
-#include "table.h"
+#include "command_table.h"
 
 enum { /* exit codes: stable, documented in `tinkc help exit-codes` */
        CLI_OK = 0,
@@ -45,7 +45,7 @@ typedef struct cli_value { /* one option as given */
     const char *origin; /* "command line", "environment", a file */
 } cli_value;
 
-typedef struct cli_config cli_config; /* config.h */
+typedef struct cli_config cli_config; /* config_file.h */
 
 struct cli_app {
     const cli_command *command;

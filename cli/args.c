@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "app.h"
-#include "config.h"
+#include "config_file.h"
 #include "text.h"
 
 /* ---- looking things up in the table ---- */

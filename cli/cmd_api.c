@@ -66,11 +66,11 @@ static const char *status_code(int32_t status)
                            : "invalid_request";
 }
 
-static int call_once(cli_app *app, const tinkc_call_options *call, int64_t *next)
+static int call_once(cli_app *app, const tinkc_http_options *call, int64_t *next)
 {
     tinkc_error err = { 0 };
     int bad = 0;
-    tinkc_future *f = tinkc_call(app->client, call, &err);
+    tinkc_future *f = tinkc_http_call(app->client, call, &err);
     *next = 0;
     if (cli_wait(app, f, NULL, &err)) {
         const tinkc_response *r = tinkc_future_response(f, 0, &err);
@@ -112,7 +112,7 @@ int cli_api(cli_app *app)
     }
     if (!bad)
         bad = cli_connect(app);
-    tinkc_call_options call = {
+    tinkc_http_options call = {
         .method = method, .path = app->args[1], .body = text, .body_len = len, .any_status = true
     };
     if (get)

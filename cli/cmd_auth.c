@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "commands.h"
-#include "config.h"
+#include "config_file.h"
 #include "out.h"
 #include "term.h"
 #include "text.h"

@@ -7,12 +7,12 @@
 
 #include "ask.h"
 #include "commands.h"
-#include "config.h"
+#include "config_file.h"
 #include "editor.h"
 #include "files.h"
 #include "lineedit.h"
 #include "out.h"
-#include "piece.h"
+#include "token_text.h"
 #include "term.h"
 #include "text.h"
 

@@ -4,13 +4,13 @@
 #include <string.h>
 
 #include "commands.h"
-#include "convos.h"
+#include "conversations.h"
 #include "files.h"
 #include "out.h"
 #include "shuffle.h"
 #include "term.h"
 #include "text.h"
-#include "trainon.h"
+#include "train_on.h"
 
 /* ---- problems ---- */
 

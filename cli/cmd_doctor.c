@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "commands.h"
-#include "config.h"
+#include "config_file.h"
 #include "doctor.h"
 #include "out.h"
 #include "term.h"
@@ -19,7 +19,8 @@
 
 static const char *const status_names[] = { "ok", "warn", "fail", "skip" };
 
-void cli_found(doctor *d, const char *id, int status, const char *hint, const char *format, ...)
+void cli_config_value(doctor *d, const char *id, int status, const char *hint, const char *format,
+                      ...)
 {
     char message[512];
     va_list args;
@@ -47,15 +48,15 @@ int64_t cli_doctor_left_ms(const doctor *d, int64_t begun_ms)
 
 static void check_tool(doctor *d)
 {
-    cli_found(d, "tool.version", CHECK_OK, NULL, "tinkc %s, for Tinker SDK %s; %s", tinkc_version(),
-              tinkc_version_tinker(), tinkc_version_detail("features"));
+    cli_config_value(d, "tool.version", CHECK_OK, NULL, "tinkc %s, for Tinker SDK %s; %s",
+                     tinkc_version(), tinkc_version_tinker(), tinkc_version_detail("features"));
     const char *nano = cli_nano_folder();
-    cli_found(d, "tool.nano", nano ? CHECK_OK : CHECK_WARN, "set TINKC_NANO to its folder",
-              nano ? "the shipped model is at %s" : "the shipped model was not found%s",
-              nano ? nano : "");
+    cli_config_value(d, "tool.nano", nano ? CHECK_OK : CHECK_WARN, "set TINKC_NANO to its folder",
+                     nano ? "the shipped model is at %s" : "the shipped model was not found%s",
+                     nano ? nano : "");
     if (d->online)
-        cli_found(d, "tool.release", CHECK_SKIP, NULL,
-                  "not known: this build names no place where releases are announced");
+        cli_config_value(d, "tool.release", CHECK_SKIP, NULL,
+                         "not known: this build names no place where releases are announced");
 }
 
 /* Another tinkc that a shell would find first. */
@@ -72,15 +73,15 @@ static void check_path(doctor *d)
         free(file);
         if (here) {
             bool same = strcmp(self, other) == 0;
-            cli_found(d, "tool.path", same ? CHECK_OK : CHECK_WARN,
-                      "change PATH, or give the whole path",
-                      same ? "%s is the one on the PATH" : "%s stands before this one on the PATH",
-                      other);
+            cli_config_value(
+                d, "tool.path", same ? CHECK_OK : CHECK_WARN, "change PATH, or give the whole path",
+                same ? "%s is the one on the PATH" : "%s stands before this one on the PATH",
+                other);
             return;
         }
         p += len + (p[len] == ':');
     }
-    cli_found(d, "tool.path", CHECK_SKIP, NULL, "tinkc is not on the PATH");
+    cli_config_value(d, "tool.path", CHECK_SKIP, NULL, "tinkc is not on the PATH");
 }
 
 /* Every value that is in force, and where it comes from. */
@@ -90,13 +91,13 @@ static void check_values(doctor *d)
         const char *origin = NULL, *key = cli_profile_keys[i];
         const char *value = cli_config_get(d->app, key, &origin);
         if (value)
-            cli_found(d, "config.value", CHECK_OK, NULL, "%s = %s (%s)", key,
-                      cli_config_is_secret(key) ? "(secret)" : value, origin);
+            cli_config_value(d, "config.value", CHECK_OK, NULL, "%s = %s (%s)", key,
+                             cli_config_is_secret(key) ? "(secret)" : value, origin);
     }
     for (const cli_option *o = cli_globals; o->name; o++)
         if (o->env && getenv(o->env) && *getenv(o->env))
-            cli_found(d, "config.value", CHECK_OK, NULL, "--%s = %s (%s)", o->name, getenv(o->env),
-                      o->env);
+            cli_config_value(d, "config.value", CHECK_OK, NULL, "--%s = %s (%s)", o->name,
+                             getenv(o->env), o->env);
 }
 
 /* As the library reads TINKER_TELEMETRY. */
@@ -118,14 +119,14 @@ static void check_file(doctor *d, int layer, const char *id, const char *file)
         const cli_finding *f = &c->findings[i];
         if (f->layer != layer)
             continue;
-        cli_found(d, f->error ? id : "config.key", f->error ? CHECK_FAIL : CHECK_WARN,
-                  f->hint ? f->hint : "correct it; what stands behind an error is not read", "%s",
-                  f->text);
+        cli_config_value(d, f->error ? id : "config.key", f->error ? CHECK_FAIL : CHECK_WARN,
+                         f->hint ? f->hint : "correct it; what stands behind an error is not read",
+                         "%s", f->text);
         broken = broken || f->error;
     }
     if (!broken)
-        cli_found(d, id, there ? CHECK_OK : CHECK_SKIP, NULL, "%s: %s", file ? file : "no file",
-                  there ? "read" : "not there");
+        cli_config_value(d, id, there ? CHECK_OK : CHECK_SKIP, NULL, "%s: %s",
+                         file ? file : "no file", there ? "read" : "not there");
 }
 
 static void check_config(doctor *d)
@@ -139,15 +140,15 @@ static void check_config(doctor *d)
     };
     for (int i = 0; i < (int)(sizeof files / sizeof *files); i++)
         check_file(d, i, files[i][0], files[i][1]);
-    cli_found(d, "config.profile",
-              cli_config_has_profile(d->app, c->profile) ? CHECK_OK : CHECK_FAIL,
-              "tinkc config profiles lists those there are", "%s (%s), %zu settings", c->profile,
-              c->profile_origin, c->n_settings);
+    cli_config_value(d, "config.profile",
+                     cli_config_has_profile(d->app, c->profile) ? CHECK_OK : CHECK_FAIL,
+                     "tinkc config profiles lists those there are", "%s (%s), %zu settings",
+                     c->profile, c->profile_origin, c->n_settings);
     check_values(d);
     const char *wanted = getenv("TINKER_TELEMETRY"),
                *stored = cli_config_get(d->app, "telemetry", NULL);
     bool on = wanted && *wanted ? cli_doctor_is_on(wanted) : stored && strcmp(stored, "true") == 0;
-    cli_found(d, "config.telemetry", CHECK_OK, NULL, "telemetry is %s", on ? "on" : "off");
+    cli_config_value(d, "config.telemetry", CHECK_OK, NULL, "telemetry is %s", on ? "on" : "off");
 }
 
 /* The seconds since 1970 at which a token ends; 0 = it does not say. */
@@ -181,14 +182,15 @@ static void check_expiry(doctor *d, const char *token)
     char when[CLI_SHORT_TEXT];
     int64_t end = token_end(token);
     if (end <= 0 || end > INT64_MAX / 1000000) {
-        cli_found(d, "credential.expiry", CHECK_SKIP, NULL, "the token does not say when it ends");
+        cli_config_value(d, "credential.expiry", CHECK_SKIP, NULL,
+                         "the token does not say when it ends");
         return;
     }
     bool over = end * 1000000 <= cli_now_us();
     cli_format_iso(end * 1000000, when);
-    cli_found(d, "credential.expiry", over ? CHECK_FAIL : CHECK_OK,
-              "get a fresh one: tinkc auth login",
-              over ? "the token ended at %s" : "the token is good until %s", when);
+    cli_config_value(d, "credential.expiry", over ? CHECK_FAIL : CHECK_OK,
+                     "get a fresh one: tinkc auth login",
+                     over ? "the token ended at %s" : "the token is good until %s", when);
 }
 
 static bool check_credential(doctor *d)
@@ -197,25 +199,26 @@ static bool check_credential(doctor *d)
     const char *stored = cli_config_get(d->app, "api_key", NULL);
     const char *used = key && *key ? key : stored;
     if (cli_given(d->app, "api-key-file")) {
-        cli_found(d, "credential.present", CHECK_OK, NULL, "a key from --api-key-file");
+        cli_config_value(d, "credential.present", CHECK_OK, NULL, "a key from --api-key-file");
         return true;
     }
     if (used) {
         bool shape = strncmp(used, "tml-", 4) == 0 || strncmp(used, "eyJ", 3) == 0;
-        cli_found(d, "credential.shape", shape ? CHECK_OK : CHECK_FAIL,
-                  "a key begins with tml-, a token with eyJ", "a %s from %s",
-                  strncmp(used, "eyJ", 3) == 0 ? "token" : "key",
-                  key && *key ? "TINKER_API_KEY" : "the profile");
+        cli_config_value(d, "credential.shape", shape ? CHECK_OK : CHECK_FAIL,
+                         "a key begins with tml-, a token with eyJ", "a %s from %s",
+                         strncmp(used, "eyJ", 3) == 0 ? "token" : "key",
+                         key && *key ? "TINKER_API_KEY" : "the profile");
         if (strncmp(used, "eyJ", 3) == 0)
             check_expiry(d, used);
         return shape;
     }
     if ((cmd && *cmd) || cli_config_get(d->app, "credential_cmd", NULL)) {
-        cli_found(d, "credential.command", CHECK_OK, NULL, "a command gives the credential");
+        cli_config_value(d, "credential.command", CHECK_OK, NULL, "a command gives the credential");
         return true;
     }
-    cli_found(d, "credential.present", d->online ? CHECK_FAIL : CHECK_WARN, "tinkc auth login",
-              "no credential: commands use the engine inside this program");
+    cli_config_value(d, "credential.present", d->online ? CHECK_FAIL : CHECK_WARN,
+                     "tinkc auth login",
+                     "no credential: commands use the engine inside this program");
     return false;
 }
 
@@ -226,13 +229,14 @@ static void check_space(doctor *d, const char *id, const char *path)
     struct statvfs st;
     char text[CLI_SHORT_TEXT];
     if (!path || statvfs(path, &st) != 0) {
-        cli_found(d, id, CHECK_SKIP, NULL, "%s is not there yet", path ? path : "the folder");
+        cli_config_value(d, id, CHECK_SKIP, NULL, "%s is not there yet",
+                         path ? path : "the folder");
         return;
     }
     int64_t free_bytes = (int64_t)st.f_bavail * (int64_t)st.f_frsize;
     cli_format_size(free_bytes, text);
-    cli_found(d, id, free_bytes < INT64_C(1) << 30 ? CHECK_WARN : CHECK_OK, "free some space",
-              "%s: %s free", path, text);
+    cli_config_value(d, id, free_bytes < INT64_C(1) << 30 ? CHECK_WARN : CHECK_OK,
+                     "free some space", "%s: %s free", path, text);
 }
 
 static void cpu_features(char *out, size_t cap)
@@ -256,24 +260,25 @@ static void check_machine(doctor *d)
     struct rlimit files;
     char memory[CLI_SHORT_TEXT], features[64];
     if (uname(&u) == 0)
-        cli_found(d, "machine.system", CHECK_OK, NULL, "%s %s, %s", u.sysname, u.release,
-                  u.machine);
+        cli_config_value(d, "machine.system", CHECK_OK, NULL, "%s %s, %s", u.sysname, u.release,
+                         u.machine);
     cpu_features(features, sizeof features);
     cli_format_size((int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE), memory);
-    cli_found(d, "machine.cpu", CHECK_OK, NULL, "%ld cores, %s memory, vector units:%s",
-              sysconf(_SC_NPROCESSORS_ONLN), memory, features);
+    cli_config_value(d, "machine.cpu", CHECK_OK, NULL, "%ld cores, %s memory, vector units:%s",
+                     sysconf(_SC_NPROCESSORS_ONLN), memory, features);
     if (getrlimit(RLIMIT_NOFILE, &files) == 0)
-        cli_found(d, "machine.files", files.rlim_cur < 1024 ? CHECK_WARN : CHECK_OK,
-                  "ulimit -n 4096", "%llu open files allowed", (unsigned long long)files.rlim_cur);
+        cli_config_value(d, "machine.files", files.rlim_cur < 1024 ? CHECK_WARN : CHECK_OK,
+                         "ulimit -n 4096", "%llu open files allowed",
+                         (unsigned long long)files.rlim_cur);
     check_space(d, "machine.store", cli_store_folder(d->app));
     const char *tmp = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
     check_space(d, "machine.tmp", tmp);
     struct statfs kind;
     if (statfs(tmp, &kind) == 0)
-        cli_found(d, "machine.tmp_kind", kind.f_type == TMPFS_MAGIC ? CHECK_WARN : CHECK_OK,
-                  "large files in it use memory: set TMPDIR to a folder on disk", "%s: %s", tmp,
-                  kind.f_type == TMPFS_MAGIC ? "in memory (tmpfs)" : "on disk");
-    cli_found(d, "machine.gpu", CHECK_SKIP, NULL, "the engine computes on the CPU");
+        cli_config_value(d, "machine.tmp_kind", kind.f_type == TMPFS_MAGIC ? CHECK_WARN : CHECK_OK,
+                         "large files in it use memory: set TMPDIR to a folder on disk", "%s: %s",
+                         tmp, kind.f_type == TMPFS_MAGIC ? "in memory (tmpfs)" : "on disk");
+    cli_config_value(d, "machine.gpu", CHECK_SKIP, NULL, "the engine computes on the CPU");
 }
 
 /* The folder, or the nearest above it that is there: what is missing can be made. */
@@ -297,10 +302,10 @@ static void check_cache(doctor *d)
     char *folder =
         home && *home ? strdup(home) : cli_printf("%s/.cache/huggingface", user ? user : "");
     bool ok = folder && can_write(folder);
-    cli_found(d, "hub.cache", ok ? CHECK_OK : CHECK_WARN,
-              "set HF_HOME to a folder that can be written", "tokenizers are cached in %s%s%s",
-              folder ? folder : "?", ok ? "" : ", which is read-only",
-              getenv("HF_HUB_OFFLINE") ? "; HF_HUB_OFFLINE is set" : "");
+    cli_config_value(
+        d, "hub.cache", ok ? CHECK_OK : CHECK_WARN, "set HF_HOME to a folder that can be written",
+        "tokenizers are cached in %s%s%s", folder ? folder : "?", ok ? "" : ", which is read-only",
+        getenv("HF_HUB_OFFLINE") ? "; HF_HUB_OFFLINE is set" : "");
     if (folder && access(folder, F_OK) == 0)
         check_space(d, "hub.space", folder);
     free(folder);
@@ -310,17 +315,18 @@ static void check_hub(doctor *d, bool begun)
 {
     bool token = getenv("HF_TOKEN") || getenv("HUGGING_FACE_HUB_TOKEN") ||
                  cli_config_get(d->app, "hf_token", NULL);
-    cli_found(d, "hub.token", token ? CHECK_OK : CHECK_SKIP, NULL, "%s",
-              token ? "there is one" : "none in HF_TOKEN: only open repositories can be read");
+    cli_config_value(d, "hub.token", token ? CHECK_OK : CHECK_SKIP, NULL, "%s",
+                     token ? "there is one"
+                           : "none in HF_TOKEN: only open repositories can be read");
     cli_doctor_hub_reach(d, begun);
     check_cache(d);
 }
 
 static void check_terminal(doctor *d)
 {
-    cli_found(d, "terminal", d->app->utf8 ? CHECK_OK : CHECK_WARN, "use a UTF-8 locale",
-              "width %zu, colour %s, %s", cli_term_width(d->app), d->app->color ? "on" : "off",
-              d->app->utf8 ? "UTF-8" : "not UTF-8");
+    cli_config_value(d, "terminal", d->app->utf8 ? CHECK_OK : CHECK_WARN, "use a UTF-8 locale",
+                     "width %zu, colour %s, %s", cli_term_width(d->app),
+                     d->app->color ? "on" : "off", d->app->utf8 ? "UTF-8" : "not UTF-8");
 }
 
 static int print_checks(doctor *d, const cli_column *columns)

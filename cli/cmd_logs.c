@@ -12,7 +12,7 @@
 #include "out.h"
 #include "term.h"
 #include "text.h"
-#include "trainlog.h"
+#include "train_log.h"
 
 /* ---- reading ---- */
 

@@ -4,7 +4,7 @@
 
 #include "checkpoints.h"
 #include "commands.h"
-#include "ids.h"
+#include "recent_ids.h"
 #include "list.h"
 #include "records.h"
 #include "text.h"

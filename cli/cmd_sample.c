@@ -1,15 +1,15 @@
 /* cmd_sample.c - `tinkc sample` and `tinkc logprobs`: one question, or one text to score.
- * Batches of many are in batch.c. */
+ * Batches of many are in sample_batch.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ask.h"
-#include "batch.h"
+#include "sample_batch.h"
 #include "commands.h"
 #include "files.h"
 #include "out.h"
-#include "piece.h"
+#include "token_text.h"
 #include "term.h"
 #include "text.h"
 

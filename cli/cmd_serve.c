@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "commands.h"
-#include "config.h"
+#include "config_file.h"
 #include "term.h"
 #include "text.h"
 

@@ -3,12 +3,12 @@
 #include <string.h>
 
 #include "commands.h"
-#include "inorder.h"
+#include "ordered_pool.h"
 #include "out.h"
-#include "piece.h"
+#include "token_text.h"
 #include "term.h"
 #include "text.h"
-#include "trainon.h"
+#include "train_on.h"
 
 /* -m, or the profile's model, or nano. */
 static const char *model_name(const cli_app *app)

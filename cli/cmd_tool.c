@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "commands.h"
-#include "config.h"
+#include "config_file.h"
 #include "editor.h"
 #include "out.h"
 #include "text.h"
@@ -38,7 +38,7 @@ int cli_version(cli_app *app)
 }
 
 /* Secrets show their kind and their last four letters. */
-static char *blot(const char *key, const char *value)
+static char *redact(const char *key, const char *value)
 {
     size_t n = strlen(value);
     if (!cli_config_is_secret(key) || strcmp(key, "credential_cmd") == 0)
@@ -70,7 +70,7 @@ int cli_config_list(cli_app *app)
     json_t *items = json_array();
     for (size_t i = 0; i < app->config->n_settings; i++) {
         const cli_setting *s = &app->config->settings[i];
-        char *value = blot(last_part(s->key), s->value);
+        char *value = redact(last_part(s->key), s->value);
         json_array_append_new(items, json_pack("{s:s,s:s,s:s}", "key", s->key, "value",
                                                value ? value : "", "origin", s->origin));
         free(value);
@@ -87,7 +87,7 @@ int cli_config_get_command(cli_app *app)
     if (!value)
         return cli_fail(app, "not_found", "see: tinkc config list", "'%s' is not set",
                         app->args[0]);
-    char *shown = blot(last_part(app->args[0]), value);
+    char *shown = redact(last_part(app->args[0]), value);
     int bad = 0;
     if (app->format == CLI_JSON) {
         json_t *v =
@@ -123,7 +123,7 @@ int cli_config_set(cli_app *app)
         bad = cli_config_write(app, app->config->profile, app->args[0], app->args[1]);
     if (bad)
         return bad;
-    char *shown = blot(app->args[0], app->args[1]);
+    char *shown = redact(app->args[0], app->args[1]);
     json_t *v = json_pack("{s:s,s:s,s:s}", "key", app->args[0], "value", shown ? shown : "",
                           "profile", app->config->profile);
     free(shown);

@@ -8,7 +8,7 @@
 #include "out.h"
 #include "term.h"
 #include "text.h"
-#include "train.h"
+#include "train_run.h"
 
 /* ---- a log directory that is there already ---- */
 

@@ -1,15 +1,15 @@
 /* complete.c - shell completion: short scripts that ask the hidden __complete, and its answers.
  *
  * Must not: print anything but candidates, fail loudly, or wait: ids come from the cache and from a
- * look at the service that gives up after 300 ms (ids.h).
+ * look at the service that gives up after 300 ms (recent_ids.h).
  */
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "commands.h"
-#include "config.h"
-#include "ids.h"
+#include "config_file.h"
+#include "recent_ids.h"
 #include "models.h"
 #include "out.h"
 

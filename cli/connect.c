@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "app.h"
-#include "config.h"
+#include "config_file.h"
 #include "files.h"
 #include "term.h"
 #include "text.h"

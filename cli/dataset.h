@@ -3,7 +3,7 @@
 #define CLI_DATASET_H
 
 #include "app.h"
-#include "scan.h"
+#include "json_scan.h"
 
 enum { CLI_LEVEL_ERROR, CLI_LEVEL_WARNING };
 

@@ -19,8 +19,8 @@ typedef struct doctor {
 } doctor;
 
 /* Adds a check and begins the next one. `hint` (may be NULL) is told where something is wrong. */
-void cli_found(doctor *, const char *id, int status, const char *hint, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
+void cli_config_value(doctor *, const char *id, int status, const char *hint, const char *format,
+                      ...) __attribute__((format(printf, 5, 6)));
 
 /* The way to the service and what it answers. `credential`: there is one of the right shape. */
 void cli_doctor_service(doctor *, bool credential);

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "config.h"
+#include "config_file.h"
 #include "doctor.h"
 #include "text.h"
 
@@ -141,9 +141,9 @@ static void check_tcp(doctor *d, const lookup *l, bool tls)
         (void)cli_tls_probe(fd, l->host, CHECK_SECONDS, &d->tls);
     if (!fault)
         close(fd);
-    cli_found(d, "network.tcp", fault ? CHECK_FAIL : CHECK_OK,
-              "check the address, a firewall, or the proxy", "%s port %s: %s", address, l->port,
-              fault ? strerrordesc_np(fault) : "connects");
+    cli_config_value(d, "network.tcp", fault ? CHECK_FAIL : CHECK_OK,
+                     "check the address, a firewall, or the proxy", "%s port %s: %s", address,
+                     l->port, fault ? strerrordesc_np(fault) : "connects");
 }
 
 /* The way to the service, step by step; behind a proxy it is the proxy's business. */
@@ -152,25 +152,25 @@ static void check_route(doctor *d, const char *url)
     static lookup l = { .lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER };
     bool tls = strncmp(url, "https://", 8) == 0;
     if (getenv(tls ? "HTTPS_PROXY" : "HTTP_PROXY") || getenv(tls ? "https_proxy" : "http_proxy")) {
-        cli_found(d, "network.dns", CHECK_SKIP, NULL, "a proxy is used");
+        cli_config_value(d, "network.dns", CHECK_SKIP, NULL, "a proxy is used");
         return;
     }
     if (!split_url(url, l.host, l.port)) {
-        cli_found(d, "network.dns", CHECK_FAIL, "tinkc config list --show-origin",
-                  "not an address: %s", url);
+        cli_config_value(d, "network.dns", CHECK_FAIL, "tinkc config list --show-origin",
+                         "not an address: %s", url);
         return;
     }
     start_lookup(&l);
     if (!finish_lookup(&l)) {
-        cli_found(d, "network.dns", CHECK_FAIL, "check the name server",
-                  "%s: no answer within %d s", l.host, CHECK_SECONDS);
+        cli_config_value(d, "network.dns", CHECK_FAIL, "check the name server",
+                         "%s: no answer within %d s", l.host, CHECK_SECONDS);
         return;
     }
     if (l.fault)
-        cli_found(d, "network.dns", CHECK_FAIL, "check the address and the name server", "%s: %s",
-                  l.host, gai_strerror(l.fault));
+        cli_config_value(d, "network.dns", CHECK_FAIL, "check the address and the name server",
+                         "%s: %s", l.host, gai_strerror(l.fault));
     else
-        cli_found(d, "network.dns", CHECK_OK, NULL, "%s is known", l.host);
+        cli_config_value(d, "network.dns", CHECK_OK, NULL, "%s is known", l.host);
     if (!l.fault)
         check_tcp(d, &l, tls);
     if (l.found)
@@ -186,16 +186,17 @@ static void check_tls(doctor *d, const char *url, const tinkc_error *err)
     bool refused = strncmp(err->message, "TLS", 3) == 0;
     const char *version = d->tls.version[0] ? d->tls.version : "TLS 1.2 or newer";
     if (!tls)
-        cli_found(d, "network.tls", CHECK_SKIP, NULL, "the address is plain http");
+        cli_config_value(d, "network.tls", CHECK_SKIP, NULL, "the address is plain http");
     else if (err->code && !refused)
-        cli_found(d, "network.tls", CHECK_SKIP, NULL, "it did not come to that");
+        cli_config_value(d, "network.tls", CHECK_SKIP, NULL, "it did not come to that");
     else
-        cli_found(d, "network.tls", refused ? CHECK_FAIL : CHECK_OK,
-                  "check the clock, SSL_CERT_FILE and SSL_CERT_DIR, or a proxy that looks inside",
-                  "%s: %s", version,
-                  !refused          ? "the chain is trusted"
-                  : d->tls.fault[0] ? d->tls.fault
-                                    : err->message);
+        cli_config_value(
+            d, "network.tls", refused ? CHECK_FAIL : CHECK_OK,
+            "check the clock, SSL_CERT_FILE and SSL_CERT_DIR, or a proxy that looks inside",
+            "%s: %s", version,
+            !refused          ? "the chain is trusted"
+            : d->tls.fault[0] ? d->tls.fault
+                              : err->message);
 }
 
 /* ---- what the service answers ---- */
@@ -252,28 +253,30 @@ static void failed(doctor *d, const char *id, const tinkc_error *err, const char
 {
     cli_problem p;
     cli_problem_of(err, &p);
-    cli_found(d, id, CHECK_FAIL, p.hint[0] ? p.hint : "try again later; -v shows each call", "%s%s",
-              what, err->message);
+    cli_config_value(d, id, CHECK_FAIL, p.hint[0] ? p.hint : "try again later; -v shows each call",
+                     "%s%s", what, err->message);
 }
 
 /* A call whose head shows the protocol and the service's clock. */
 static void check_call(doctor *d, int64_t first_ms)
 {
     tinkc_error err = { 0 };
-    tinkc_call_options call = { .method = "GET", .path = "/api/v1/healthz", .any_status = true };
+    tinkc_http_options call = { .method = "GET", .path = "/api/v1/healthz", .any_status = true };
     int64_t theirs;
-    question q = begin(tinkc_call(d->app->client, &call, &err), &err);
+    question q = begin(tinkc_http_call(d->app->client, &call, &err), &err);
     if (answered(d, &q)) {
         const tinkc_response *r = tinkc_future_response(q.f, 0, &err);
-        cli_found(d, "network.latency", CHECK_OK, NULL,
-                  "HTTP/%s, %lld ms the first time, then %lld ms", tinkc_response_http_version(r),
-                  (long long)first_ms, (long long)(cli_now_ms() - q.begun_ms));
+        cli_config_value(d, "network.latency", CHECK_OK, NULL,
+                         "HTTP/%s, %lld ms the first time, then %lld ms",
+                         tinkc_response_http_version(r), (long long)first_ms,
+                         (long long)(cli_now_ms() - q.begun_ms));
         for (const char *const *h = tinkc_response_headers(r); h && h[0]; h += 2) {
             if (strcasecmp(h[0], "date") != 0 || !http_date(h[1], &theirs))
                 continue;
             long long skew = (long long)(cli_now_us() / 1000000 - theirs);
-            cli_found(d, "network.clock", skew > 30 || skew < -30 ? CHECK_WARN : CHECK_OK,
-                      "set this clock right", "this clock is %lld s off the service's", skew);
+            cli_config_value(d, "network.clock", skew > 30 || skew < -30 ? CHECK_WARN : CHECK_OK,
+                             "set this clock right", "this clock is %lld s off the service's",
+                             skew);
         }
     }
     forget(&q);
@@ -286,9 +289,10 @@ static void check_token(doctor *d, question *q)
     const tinkc_token *t = answered(d, q) ? tinkc_future_token(q->f, 0, &q->err) : NULL;
     if (t && t->expires_us > 0) {
         cli_format_iso(t->expires_us, when);
-        cli_found(d, "service.token", CHECK_OK, NULL, "a token came, good until %s", when);
+        cli_config_value(d, "service.token", CHECK_OK, NULL, "a token came, good until %s", when);
     } else {
-        cli_found(d, "service.token", CHECK_SKIP, NULL, "%s", t ? "a token came" : q->err.message);
+        cli_config_value(d, "service.token", CHECK_SKIP, NULL, "%s",
+                         t ? "a token came" : q->err.message);
     }
 }
 
@@ -301,21 +305,21 @@ static void check_models(doctor *d, question *q)
     if (is_rejection(&q->err))
         failed(d, "service.credential", &q->err, "");
     else
-        cli_found(d, "service.credential", q->err.code && !blocked ? CHECK_SKIP : CHECK_OK, NULL,
-                  q->err.code && !blocked ? "not known" : "it is accepted");
+        cli_config_value(d, "service.credential", q->err.code && !blocked ? CHECK_SKIP : CHECK_OK,
+                         NULL, q->err.code && !blocked ? "not known" : "it is accepted");
     if (q->err.code)
         failed(d, "service.models", &q->err, "");
     else
-        cli_found(d, "service.models", n ? CHECK_OK : CHECK_WARN, "ask who runs the service",
-                  "%zu models are offered", n);
-    cli_found(d, "service.billing",
-              blocked       ? CHECK_FAIL
-              : q->err.code ? CHECK_SKIP
-                            : CHECK_OK,
-              "see the billing page of the console", "%s",
-              blocked       ? "the account is blocked"
-              : q->err.code ? "not known"
-                            : "not blocked");
+        cli_config_value(d, "service.models", n ? CHECK_OK : CHECK_WARN, "ask who runs the service",
+                         "%zu models are offered", n);
+    cli_config_value(d, "service.billing",
+                     blocked       ? CHECK_FAIL
+                     : q->err.code ? CHECK_SKIP
+                                   : CHECK_OK,
+                     "see the billing page of the console", "%s",
+                     blocked       ? "the account is blocked"
+                     : q->err.code ? "not known"
+                                   : "not blocked");
 }
 
 static void check_account(doctor *d)
@@ -327,7 +331,7 @@ static void check_account(doctor *d)
     if (err.code)
         failed(d, "service.settings", &err, "");
     else
-        cli_found(d, "service.settings", CHECK_OK, NULL, "they came");
+        cli_config_value(d, "service.settings", CHECK_OK, NULL, "they came");
     check_token(d, &token);
     check_models(d, &models);
     forget(&token);
@@ -343,8 +347,8 @@ static bool open_client(doctor *d, bool credential, bool local)
     if (!bad)
         bad = local || credential ? cli_connect(d->app) : cli_connect_as(d->app, "tml-none", NULL);
     if (bad)
-        cli_found(d, "service.client", CHECK_FAIL, "see the error above",
-                  "no client could be made");
+        cli_config_value(d, "service.client", CHECK_FAIL, "see the error above",
+                         "no client could be made");
     return !bad;
 }
 
@@ -361,10 +365,10 @@ static bool check_health(doctor *d, bool local)
     if (!local)
         check_tls(d, url, &q.err);
     if (!there)
-        cli_found(d, "service.health", CHECK_FAIL, "check the network, proxy and address", "%s: %s",
-                  url, q.err.message);
+        cli_config_value(d, "service.health", CHECK_FAIL, "check the network, proxy and address",
+                         "%s: %s", url, q.err.message);
     else
-        cli_found(d, "service.health", CHECK_OK, NULL, "%s: answers", url);
+        cli_config_value(d, "service.health", CHECK_OK, NULL, "%s: answers", url);
     if (!q.err.code)
         check_call(d, took_ms);
     forget(&q);
@@ -377,7 +381,7 @@ static void check_proxies(doctor *d)
                                            "NO_PROXY" };
     for (size_t i = 0; i < sizeof proxies / sizeof *proxies; i++)
         if (getenv(proxies[i]))
-            cli_found(d, "network.proxy", CHECK_OK, NULL, "%s is set", proxies[i]);
+            cli_config_value(d, "network.proxy", CHECK_OK, NULL, "%s is set", proxies[i]);
 }
 
 void cli_doctor_service(doctor *d, bool credential)
@@ -388,8 +392,8 @@ void cli_doctor_service(doctor *d, bool credential)
     bool local = cli_flag(app, "local") || (url && strcmp(url, "local:") == 0);
     check_proxies(d);
     if (app->offline || (!credential && !url && !local && !d->online)) {
-        cli_found(d, "service.health", CHECK_SKIP, NULL, "not asked: %s",
-                  app->offline ? "--offline" : "no credential; --online asks all the same");
+        cli_config_value(d, "service.health", CHECK_SKIP, NULL, "not asked: %s",
+                         app->offline ? "--offline" : "no credential; --online asks all the same");
         return;
     }
     if (!open_client(d, credential, local) || !check_health(d, local))
@@ -397,8 +401,8 @@ void cli_doctor_service(doctor *d, bool credential)
     if (credential || local)
         check_account(d);
     else
-        cli_found(d, "service.credential", d->online ? CHECK_FAIL : CHECK_SKIP, "tinkc auth login",
-                  "there is none to try");
+        cli_config_value(d, "service.credential", d->online ? CHECK_FAIL : CHECK_SKIP,
+                         "tinkc auth login", "there is none to try");
 }
 
 /* ---- hub ---- */
@@ -426,18 +430,18 @@ void cli_doctor_hub_reach(doctor *d, bool begun)
     int fd = -1;
     char address[128];
     if (!begun) {
-        cli_found(d, "hub.reach", CHECK_SKIP, NULL, "%s: not asked (offline, or behind a proxy)",
-                  hub_url());
+        cli_config_value(d, "hub.reach", CHECK_SKIP, NULL,
+                         "%s: not asked (offline, or behind a proxy)", hub_url());
         return;
     }
     bool known = finish_lookup(&hub) && !hub.fault;
     int fault = known ? connect_any(d, &hub, address, &fd) : 0;
     if (fd >= 0)
         close(fd);
-    cli_found(d, "hub.reach", known && !fault ? CHECK_OK : CHECK_WARN,
-              "tokenizers that are not cached cannot be fetched; a local folder still works",
-              "%s: %s", hub_url(),
-              !known  ? "its name is not known"
-              : fault ? strerrordesc_np(fault)
-                      : "connects");
+    cli_config_value(d, "hub.reach", known && !fault ? CHECK_OK : CHECK_WARN,
+                     "tokenizers that are not cached cannot be fetched; a local folder still works",
+                     "%s: %s", hub_url(),
+                     !known  ? "its name is not known"
+                     : fault ? strerrordesc_np(fault)
+                             : "connects");
 }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "commands.h"
-#include "config.h"
+#include "config_file.h"
 #include "out.h"
 #include "plugin.h"
 #include "term.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "commands.h"
-#include "config.h"
+#include "config_file.h"
 #include "out.h"
 #include "text.h"
 

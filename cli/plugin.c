@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "app.h"
-#include "config.h"
+#include "config_file.h"
 #include "text.h"
 
 static const char prefix[] = "tinkc-";

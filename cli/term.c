@@ -13,7 +13,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "config.h"
+#include "config_file.h"
 #include "text.h"
 
 /* The two things a signal handler may touch. */

@@ -3,15 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config.h"
-#include "convos.h"
+#include "config_file.h"
+#include "conversations.h"
 #include "models.h"
 #include "out.h"
 #include "shuffle.h"
 #include "term.h"
 #include "text.h"
-#include "train.h"
-#include "trainon.h"
+#include "train_run.h"
+#include "train_on.h"
 #include "weights.h"
 
 static const char *plural(size_t n)

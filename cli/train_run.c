@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ids.h"
+#include "recent_ids.h"
 #include "out.h"
 #include "term.h"
 #include "text.h"
-#include "train.h"
+#include "train_run.h"
 
 enum { MAX_IN_FLIGHT = 9 };
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config.h"
+#include "config_file.h"
 #include "models.h"
 #include "out.h"
 #include "term.h"

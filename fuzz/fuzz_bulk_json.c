@@ -1,7 +1,7 @@
 /* The bulky messages in JSON: the first byte says which. */
 #include "harness.h"
 
-#include "wire/sample.h"
+#include "wire/sample_message.h"
 
 static void request(tinkc_str text, fuzz_room *room)
 {

@@ -2,7 +2,7 @@
  * a setting that is written must read back as it was. */
 #include "harness.h"
 
-#include "../cli/config.c"
+#include "../cli/config_file.c"
 
 /* What config.c needs of the rest of the program, as quiet as possible. */
 const cli_command cli_commands[] = { { 0 } };

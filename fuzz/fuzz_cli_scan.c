@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "../cli/scan.c"
+#include "../cli/json_scan.c"
 #include "../cli/text.c"
 #include "../cli/dataset.c"
 

@@ -2,7 +2,7 @@
  * and written again to the same bytes; every accessor must stay inside. */
 #include "harness.h"
 
-#include "wire/sample.h"
+#include "wire/sample_message.h"
 
 static tinkc_bytes bytes_of(const tkc_buf *b)
 {

@@ -2,7 +2,7 @@
  * config.json. Every tensor that is handed out must lie inside the bytes. */
 #include <stdlib.h>
 #include <string.h>
-#include "model/config.h"
+#include "model/model_config.h"
 #include "model/safetensors.h"
 
 static void try_config(const char *text, size_t size)

@@ -3,13 +3,13 @@
  * Requests are served in order of arrival. A sequence that finds no room pushes the youngest out;
  * that one gives up its blocks and is computed again later, with the same result.
  *
- * May touch: the engine's lists and blocks. Must not: compute (step.c).
+ * May touch: the engine's lists and blocks. Must not: compute (decode_step.c).
  */
 #include "infer/infer.h"
 
 #include <assert.h>
 #include <string.h>
-#include "infer/engine.h"
+#include "infer/infer_state.h"
 
 enum { DEFAULT_CHUNK = 512, DEFAULT_RUNNING = 256 };
 static const size_t default_kv = (size_t)256 << 20;

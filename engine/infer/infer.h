@@ -14,7 +14,7 @@
 #ifndef TKE_INFER_INFER_H
 #define TKE_INFER_INFER_H
 
-#include "infer/sample.h"
+#include "infer/sampling.h"
 #include "train/adapter.h"
 #include "kernels/kernels.h"
 

@@ -3,7 +3,7 @@
  * tiles of rows and then of keys. Arithmetic is the kernel set's. */
 #include <assert.h>
 
-#include "kernels/set.h"
+#include "kernels/kernel_set.h"
 
 enum { ROWS_A_TASK = TKE_KEY_BLOCK };
 

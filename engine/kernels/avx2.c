@@ -1,6 +1,6 @@
 /* avx2.c - the kernel set for AVX2, FMA and F16C: the fast kernels in vectors of 8. Compiled for
  * its target whatever the flags of the build; called only where the processor has it. */
-#include "kernels/set.h"
+#include "kernels/kernel_set.h"
 
 #if defined(__x86_64__) && !defined(TKE_REAL_DOUBLE)
 
@@ -17,7 +17,7 @@
 enum { TILE_M = TILE_M_COUNT };
 #include "kernels/simd_avx2.h"
 #include "kernels/fast_gemm.h"
-#include "kernels/fast_turned.h"
+#include "kernels/fast_transposed.h"
 #include "kernels/fast_gemv.h"
 #include "kernels/fast_rows.h"
 #include "kernels/fast_attention.h"

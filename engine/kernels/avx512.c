@@ -1,6 +1,6 @@
 /* avx512.c - the kernel set for AVX-512: the fast kernels in vectors of 16. Compiled for its target
  * whatever the flags of the build; called only where the processor has it. */
-#include "kernels/set.h"
+#include "kernels/kernel_set.h"
 
 #if defined(__x86_64__) && !defined(TKE_REAL_DOUBLE)
 
@@ -19,7 +19,7 @@
 enum { TILE_M = TILE_M_COUNT };
 #include "kernels/simd_avx512.h"
 #include "kernels/fast_gemm.h"
-#include "kernels/fast_turned.h"
+#include "kernels/fast_transposed.h"
 #include "kernels/fast_gemv.h"
 #include "kernels/fast_rows.h"
 #include "kernels/fast_attention.h"

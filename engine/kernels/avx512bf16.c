@@ -5,7 +5,7 @@
  * odd k ends with a pair whose second half is zero. Tiles and blocking are as in fast_gemm.h.
  * Everything else, and products that sum over tokens, goes to the fp32 kernel.
  */
-#include "kernels/set.h"
+#include "kernels/kernel_set.h"
 
 #if defined(__x86_64__) && !defined(TKE_REAL_DOUBLE)
 

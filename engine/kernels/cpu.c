@@ -1,6 +1,6 @@
 /* cpu.c - choosing a kernel set for this machine, and the memory and threads it works with.
  * May read the processor's features and one environment variable; computes nothing. */
-#include "kernels/set.h"
+#include "kernels/kernel_set.h"
 
 #include <assert.h>
 #include <stdlib.h>

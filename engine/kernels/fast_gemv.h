@@ -1,7 +1,7 @@
 /* fast_gemv.h - products of a few rows with a stored weight (decoding), for the fast sets. Included
- * by avx2.c and avx512.c after fast_turned.h.
+ * by avx2.c and avx512.c after fast_transposed.h.
  *
- * With so few rows packing would cost more than multiplying: columns of the weight are turned in
+ * With so few rows packing would cost more than multiplying: columns of the weight are transposed in
  * registers and used at once. The chain of an element is that of fast_gemm.h, so its bits are too.
  */
 #ifndef TKE_KERNELS_FAST_GEMV_H
@@ -16,7 +16,7 @@ typedef struct few {
     int64_t lda;
 } few;
 
-/* 2 VW columns from n, k .. k + 2 VW, of a weight in bf16. Both halves are turned first, so that
+/* 2 VW columns from n, k .. k + 2 VW, of a weight in bf16. Both halves are transposed first, so that
  * their two chains run side by side. */
 INLINE void few_pairs(const few *f, int64_t n, int64_t k, int rows, vf acc[][2])
 {
@@ -127,7 +127,7 @@ static bool gemm_few(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int6
 
 static void gemm(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, void *scratch)
 {
-    if (!gemm_few(g, m0, m1, n0, n1, scratch) && !gemm_turned(g, m0, m1, n0, n1, scratch))
+    if (!gemm_few(g, m0, m1, n0, n1, scratch) && !gemm_transposed(g, m0, m1, n0, n1, scratch))
         gemm_packed(g, m0, m1, n0, n1, scratch);
 }
 

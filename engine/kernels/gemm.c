@@ -2,7 +2,7 @@
  * them to the kernel set. Owns no memory. */
 #include <assert.h>
 
-#include "kernels/set.h"
+#include "kernels/kernel_set.h"
 
 enum { MAX_CALLS = 64 };
 

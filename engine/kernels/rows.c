@@ -2,7 +2,7 @@
  * softmax pieces, Adam, sums. Only cuts and copies here; arithmetic is the kernel set's. */
 #include <assert.h>
 
-#include "kernels/set.h"
+#include "kernels/kernel_set.h"
 
 /* One struct for all loops: each uses the fields it needs. */
 typedef struct work {

@@ -11,7 +11,7 @@
 #ifndef TKE_MODEL_MODEL_H
 #define TKE_MODEL_MODEL_H
 
-#include "model/config.h"
+#include "model/model_config.h"
 #include "model/safetensors.h"
 
 /* The seven linear layers of a block, in this order everywhere. */

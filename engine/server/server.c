@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "server/exchange.h"
-#include "service/hash.h"
+#include "service/identity.h"
 
 enum {
     FRONT_THREADS = 4,
@@ -349,7 +349,7 @@ static void log_access(tke_http *h, tke_exchange *x)
     double ms = (double)(tkc_monotonic_ns() - x->start_ns) / 1e6;
     (void)snprintf(line, sizeof line, "%s %.400s %d %llu %.1fms %s", x->method ? x->method : "-",
                    x->uri, status, (unsigned long long)x->n_sent, ms, x->owner);
-    tkc_blot(line, strlen(line));
+    tkc_redact(line, strlen(line));
     h->access_log(TINKC_LOG_INFO, line, h->access_log_user);
 }
 

@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <stdio.h>
 
-#include "service/state.h"
+#include "service/service_state.h"
 
 /* ---- life ---- */
 

@@ -8,7 +8,7 @@
 #ifndef TKE_SERVICE_JOURNAL_H
 #define TKE_SERVICE_JOURNAL_H
 
-#include "service/hash.h"
+#include "service/identity.h"
 #include "service/store.h"
 
 typedef struct tke_journal_record {

@@ -2,7 +2,7 @@
 #ifndef TKE_SERVICE_OPENAI_H
 #define TKE_SERVICE_OPENAI_H
 
-#include "service/state.h"
+#include "service/service_state.h"
 
 /* One choice on its way. */
 typedef struct tke_openai_choice {

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "codec/query.h"
-#include "service/state.h"
+#include "service/service_state.h"
 
 void tke_send(tinkc_reply *reply, int32_t status, const char *type, tinkc_str body)
 {

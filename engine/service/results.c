@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "service/state.h"
+#include "service/service_state.h"
 
 bool tke_result_is_large(const tke_job *job)
 {

@@ -1,6 +1,6 @@
 /* service.c - putting the parts together: settings, start, end, and what can be seen from outside.
  */
-#include "service/state.h"
+#include "service/service_state.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -244,7 +244,7 @@ static bool read_options(tke_settings *s, const tinkc_engine_options *o, tinkc_e
 
 /* ---- start ---- */
 
-static void wake_keeper(void *arg)
+static void wake_housekeeper(void *arg)
 {
     tke_service *svc = arg;
     pthread_mutex_lock(&svc->lock);
@@ -302,11 +302,12 @@ static bool start(tke_service *svc, const tinkc_engine_options *o, tinkc_error *
         return false;
     if (!tke_boot(svc, err))
         return false;
-    svc->clock->attach(svc->clock->self, wake_keeper, svc);
+    svc->clock->attach(svc->clock->self, wake_housekeeper, svc);
     svc->has_worker = tkc_thread_start(&svc->worker, tke_worker_main, svc, "tinkc-worker", err);
-    svc->has_keeper = svc->has_worker &&
-                      tkc_thread_start(&svc->keeper, tke_keeper_main, svc, "tinkc-keeper", err);
-    return svc->has_keeper;
+    svc->has_housekeeper =
+        svc->has_worker &&
+        tkc_thread_start(&svc->housekeeper, tke_housekeeping_main, svc, "tinkc-housekeeper", err);
+    return svc->has_housekeeper;
 }
 
 static void stop_threads(tke_service *svc)
@@ -318,8 +319,8 @@ static void stop_threads(tke_service *svc)
     pthread_mutex_unlock(&svc->lock);
     if (svc->has_worker)
         pthread_join(svc->worker, NULL);
-    if (svc->has_keeper) {
-        pthread_join(svc->keeper, NULL);
+    if (svc->has_housekeeper) {
+        pthread_join(svc->housekeeper, NULL);
         svc->clock->detach(svc->clock->self, svc);
     }
 }

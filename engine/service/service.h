@@ -4,7 +4,7 @@
  * below it knows which of them a request came through.
  *
  * Threads: shells call from any number of threads; they parse, check, record and queue, and never
- * wait. One worker owns all weights, gradients and caches. A keeper thread runs timers (long polls,
+ * wait. One worker owns all weights, gradients and caches. A housekeeper thread runs timers (long polls,
  * sessions, gaps, images), one thread writes tensor files, the store has its writer. All shared
  * state is behind one lock under which nothing waits and nothing is computed.
  */

@@ -4,7 +4,7 @@
  */
 #include <stdio.h>
 
-#include "service/state.h"
+#include "service/service_state.h"
 
 #define HOUR_US ((int64_t)3600 * 1000000)
 

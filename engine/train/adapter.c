@@ -1,6 +1,6 @@
 /* adapter.c - adapters in memory: layout, seeded weights, snapshots, training states.
  *
- * May touch: memory. Must not: compute gradients (train.c), read or write files (adapter_file.c).
+ * May touch: memory. Must not: compute gradients (training.c), read or write files (adapter_file.c).
  */
 #include "train/adapter.h"
 

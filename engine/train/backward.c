@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
-#include "train/unit.h"
+#include "train/microbatch.h"
 
 enum { CALLS = 64 };
 
@@ -162,7 +162,7 @@ void tke_group_backward(const tke_rows *r, tke_real *const *grads, const tke_wei
 /* ---- blocks ---- */
 
 /* dh (of the layer's output) -> dh (of h_mid). */
-static void mlp_backward(tke_unit *u, size_t layer, tke_acts *t)
+static void mlp_backward(tke_microbatch *u, size_t layer, tke_acts *t)
 {
     const tke_rows *r = &u->rows;
     const tke_config *c = tke_model_config(r->model);
@@ -187,8 +187,8 @@ static void mlp_backward(tke_unit *u, size_t layer, tke_acts *t)
 }
 
 /* Gradients of rotated heads back through rotation and norm, in place. */
-static void heads_backward(tke_unit *u, size_t heads, const tke_real *norm, const tke_real *pre,
-                           tke_real *dx)
+static void heads_backward(tke_microbatch *u, size_t heads, const tke_real *norm,
+                           const tke_real *pre, tke_real *dx)
 {
     const tke_rows *r = &u->rows;
     const tke_config *c = tke_model_config(r->model);
@@ -200,7 +200,7 @@ static void heads_backward(tke_unit *u, size_t heads, const tke_real *norm, cons
 }
 
 /* dh (of h_mid) -> dh (of the layer's input). */
-static void attention_backward(tke_unit *u, size_t layer, tke_acts *t)
+static void attention_backward(tke_microbatch *u, size_t layer, tke_acts *t)
 {
     const tke_rows *r = &u->rows;
     const tke_config *c = tke_model_config(r->model);
@@ -235,16 +235,16 @@ static void attention_backward(tke_unit *u, size_t layer, tke_acts *t)
                              (tke_real)c->rms_eps, u->tmp, u->dh, true);
 }
 
-bool tke_unit_backward(tke_unit *u)
+bool tke_microbatch_backward(tke_microbatch *u)
 {
     size_t n_layers = tke_model_config(u->rows.model)->n_layers;
     assert(u->depth == TKE_DEPTH_ALL && u->dh);
     for (size_t i = n_layers; i-- > 0;) {
         if (u->stop && atomic_load_explicit(u->stop, memory_order_relaxed))
             return false;
-        tke_acts *t = tke_unit_acts(u, i);
+        tke_acts *t = tke_microbatch_acts(u, i);
         if (i + u->n_kept + 1 < n_layers) /* the last that was computed is still there */
-            tke_unit_layer(u, i, u->h_in[i], NULL);
+            tke_microbatch_layer(u, i, u->h_in[i], NULL);
         mlp_backward(u, i, t);
         if (i || u->attn)
             attention_backward(u, i, t);

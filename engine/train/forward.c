@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
-#include "train/unit.h"
+#include "train/microbatch.h"
 
 /* ---- work space: one list of buffers, measured or placed by the same walk ---- */
 
@@ -24,7 +24,7 @@ static void take(walk *w, tke_real **out, size_t count)
     w->used += count;
 }
 
-static size_t chunk_rows(const tke_unit_need *need)
+static size_t chunk_rows(const tke_microbatch_need *need)
 {
     size_t vocab = tke_model_config(need->model)->vocab, rows = CHUNK_REALS / vocab;
     if (rows > CHUNK_MAX)
@@ -35,7 +35,7 @@ static size_t chunk_rows(const tke_unit_need *need)
 }
 
 /* What a layer must remember for its backward pass. */
-static void take_memory(walk *w, const tke_unit_need *need, tke_acts *t)
+static void take_memory(walk *w, const tke_microbatch_need *need, tke_acts *t)
 {
     const tke_config *c = tke_model_config(need->model);
     size_t n = need->n, qd = n * c->n_heads * c->head_dim, kd = n * c->n_kv_heads * c->head_dim;
@@ -55,7 +55,7 @@ static void take_memory(walk *w, const tke_unit_need *need, tke_acts *t)
         take(w, &t->low[g], n * need->max_rank * tke_group_size(g));
 }
 
-static void take_backward(walk *w, const tke_unit_need *need, tke_unit *u)
+static void take_backward(walk *w, const tke_microbatch_need *need, tke_microbatch *u)
 {
     const tke_config *c = tke_model_config(need->model);
     size_t n = need->n, qd = n * c->n_heads * c->head_dim, kd = n * c->n_kv_heads * c->head_dim;
@@ -69,7 +69,7 @@ static void take_backward(walk *w, const tke_unit_need *need, tke_unit *u)
     take(w, &u->dlow, n * need->max_rank * TKE_GROUP_MAX);
 }
 
-static void take_head(walk *w, const tke_unit_need *need, tke_unit *u)
+static void take_head(walk *w, const tke_microbatch_need *need, tke_microbatch *u)
 {
     const tke_config *c = tke_model_config(need->model);
     size_t rows = chunk_rows(need);
@@ -88,7 +88,7 @@ static void take_head(walk *w, const tke_unit_need *need, tke_unit *u)
     take(w, &u->g, (rows + 1) * need->max_k); /* one more: room for long rows of log-probs */
 }
 
-static void walk_unit(walk *w, const tke_unit_need *need, tke_unit *u)
+static void walk_microbatch(walk *w, const tke_microbatch_need *need, tke_microbatch *u)
 {
     const tke_config *c = tke_model_config(need->model);
     assert(need->n_kept <= c->n_layers && (need->depth == TKE_DEPTH_ALL || !need->n_kept));
@@ -110,21 +110,21 @@ static void walk_unit(walk *w, const tke_unit_need *need, tke_unit *u)
     take_head(w, need, u);
 }
 
-size_t tke_unit_reals(const tke_unit_need *need)
+size_t tke_unit_reals(const tke_microbatch_need *need)
 {
     walk w = { 0 };
-    tke_unit unused = { 0 };
-    walk_unit(&w, need, &unused);
+    tke_microbatch unused = { 0 };
+    walk_microbatch(&w, need, &unused);
     return w.used;
 }
 
-void tke_unit_place(tke_unit *u, const tke_unit_need *need, tke_real *block)
+void tke_microbatch_place(tke_microbatch *u, const tke_microbatch_need *need, tke_real *block)
 {
     walk w = { .at = block };
     u->max_k = need->max_k;
     u->n_kept = need->n_kept;
     assert(need->n > 0 && need->n == u->rows.n && need->depth == u->depth);
-    walk_unit(&w, need, u);
+    walk_microbatch(&w, need, u);
     assert(w.used == tke_unit_reals(need)); /* measured and placed by one walk */
     for (size_t i = 0; u->kept && i < tke_model_config(need->model)->n_layers; i++) {
         u->kept[i].a = u->shared.a;
@@ -135,7 +135,7 @@ void tke_unit_place(tke_unit *u, const tke_unit_need *need, tke_real *block)
 
 /* ---- forward ---- */
 
-tke_acts *tke_unit_acts(tke_unit *u, size_t layer)
+tke_acts *tke_microbatch_acts(tke_microbatch *u, size_t layer)
 {
     size_t n_layers = tke_model_config(u->rows.model)->n_layers;
     assert(layer < n_layers);
@@ -144,9 +144,9 @@ tke_acts *tke_unit_acts(tke_unit *u, size_t layer)
     return &u->shared;
 }
 
-void tke_unit_layer(tke_unit *u, size_t layer, const tke_real *h, tke_real *h_out)
+void tke_microbatch_layer(tke_microbatch *u, size_t layer, const tke_real *h, tke_real *h_out)
 {
-    tke_acts *t = tke_unit_acts(u, layer);
+    tke_acts *t = tke_microbatch_acts(u, layer);
     assert(u->starts[0] == 0 && (size_t)u->starts[u->n_items] == u->rows.n);
     tke_attention shape = tke_block_attention(u->rows.model, layer);
     tke_block_before_attention(&u->rows, layer, h, t);
@@ -155,7 +155,7 @@ void tke_unit_layer(tke_unit *u, size_t layer, const tke_real *h, tke_real *h_ou
     tke_block_after_attention(&u->rows, layer, h, t, h_out);
 }
 
-bool tke_unit_forward(tke_unit *u)
+bool tke_microbatch_forward(tke_microbatch *u)
 {
     const tke_config *c = tke_model_config(u->rows.model);
     int64_t n = (int64_t)u->rows.n, width = (int64_t)c->hidden;
@@ -166,7 +166,7 @@ bool tke_unit_forward(tke_unit *u)
         if (u->stop && atomic_load_explicit(u->stop, memory_order_relaxed))
             return false;
         tke_real *out = keep && i + 1 < c->n_layers ? u->h_in[i + 1] : u->h;
-        tke_unit_layer(u, i, h, out);
+        tke_microbatch_layer(u, i, h, out);
         h = out;
     }
     return true;

@@ -9,10 +9,10 @@
 #include <assert.h>
 #include <math.h>
 #include <string.h>
-#include "train/unit.h"
+#include "train/microbatch.h"
 
 typedef struct chunk {
-    tke_unit *u;
+    tke_microbatch *u;
     size_t begin, n;          /* rows of the unit */
     const tke_item *item;     /* of the first row */
     size_t n_active;          /* rows with gradient, moved to the front */
@@ -35,7 +35,7 @@ static void fail_token(const tke_item *item, size_t position, bool loss)
 }
 
 /* Log-probs and loss of row i of the chunk; g[k] = d loss / d lp. True if it carries gradient. */
-static bool row_loss(const tke_unit *u, const tke_item *item, size_t position, size_t i,
+static bool row_loss(const tke_microbatch *u, const tke_item *item, size_t position, size_t i,
                      tke_real *g)
 {
     const tke_datum *d = item->datum;
@@ -76,7 +76,7 @@ static const tke_item *item_at(const tke_item *item, size_t row)
 /* Losses of all rows; rows with gradient are moved to the front and become dz. */
 static void chunk_losses(chunk *c)
 {
-    tke_unit *u = c->u;
+    tke_microbatch *u = c->u;
     size_t vocab = tke_model_config(u->rows.model)->vocab;
     const tke_item *item = c->item;
     c->n_active = 0;
@@ -101,7 +101,7 @@ static void chunk_losses(chunk *c)
 /* dz = -(sum g) p, plus g at the targets. */
 static void chunk_dz(chunk *c)
 {
-    tke_unit *u = c->u;
+    tke_microbatch *u = c->u;
     size_t vocab = tke_model_config(u->rows.model)->vocab;
     const tke_item *item = c->item;
     tke_softmax_scaled(u->rows.cpu, (int64_t)c->n_active, (int64_t)vocab, u->z, (int64_t)vocab,
@@ -154,7 +154,7 @@ static void active_segments(chunk *c)
 
 static void chunk_forward(chunk *c)
 {
-    tke_unit *u = c->u;
+    tke_microbatch *u = c->u;
     const tke_model *m = u->rows.model;
     const tke_config *cfg = tke_model_config(m);
     int64_t n = (int64_t)c->n, width = (int64_t)cfg->hidden, vocab = (int64_t)cfg->vocab;
@@ -174,7 +174,7 @@ static void chunk_forward(chunk *c)
 
 static void chunk_backward(chunk *c)
 {
-    tke_unit *u = c->u;
+    tke_microbatch *u = c->u;
     const tke_model *m = u->rows.model;
     const tke_config *cfg = tke_model_config(m);
     size_t width = cfg->hidden, rank = u->rows.max_rank;
@@ -203,7 +203,7 @@ static void chunk_backward(chunk *c)
 }
 
 /* Rows of a chunk: at most u->chunk, and no more segments than fit. */
-static size_t chunk_length(const tke_unit *u, size_t begin)
+static size_t chunk_length(const tke_microbatch *u, size_t begin)
 {
     enum { MOST = sizeof((chunk *)0)->segments / sizeof(tke_segment) };
     size_t end = begin + u->chunk < u->rows.n ? begin + u->chunk : u->rows.n, seen = 0;
@@ -216,7 +216,7 @@ static size_t chunk_length(const tke_unit *u, size_t begin)
     return end - begin;
 }
 
-void tke_unit_head(tke_unit *u)
+void tke_microbatch_head(tke_microbatch *u)
 {
     enum { MOST_ROWS = 1024 };
     size_t source[MOST_ROWS], width = tke_model_config(u->rows.model)->hidden;

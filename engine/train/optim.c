@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 #include "train/adapter_state.h"
-#include "train/train.h"
+#include "train/training.h"
 
 bool tke_adam_check(const tke_adam_params *p, tinkc_error *err)
 {

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "api/auth.h"
-#include "api/rest.h"
+#include "api/rest_priv.h"
 #include "base/str.h"
 #include "codec/jwt.h"
 

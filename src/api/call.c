@@ -214,7 +214,7 @@ void tkc_status_error(tinkc_error *err, int32_t status, tinkc_bytes body)
     for (char *c = line; *c; c++)
         if ((unsigned char)*c < ' ')
             *c = ' ';
-    tkc_blot(line, strlen(line));
+    tkc_redact(line, strlen(line));
     tkc_fail(err, tkc_code_of_status(status), "%s", line);
     err->http_status = status;
     if (err->code == TINKC_E_HTTP && status >= 400 && status < 500)
@@ -478,7 +478,7 @@ static bool status_retries(int32_t status)
     return status == 408 || status == 409 || status == 429 || status >= 500;
 }
 
-/* What no further attempt can mend: a conflict that says "it is so already", a body of which a part
+/* What no further attempt can resend: a conflict that says "it is so already", a body of which a part
  * has gone to its reader, or an answer that nobody needs so much any more. */
 static bool is_final(const inner *c)
 {

@@ -8,7 +8,7 @@
 #define TKC_API_CALL_H
 
 #include "api/body.h"
-#include "api/op.h"
+#include "api/operation.h"
 #include "base/buf.h"
 #include "base/pool.h"
 #include "tinkc/sys/transport.h"

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "api/auth.h"
-#include "api/boot.h"
+#include "api/startup.h"
 #include "api/cancel.h"
 #include "api/client_priv.h"
 #include "api/options.h"

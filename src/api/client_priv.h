@@ -2,7 +2,7 @@
  *
  * Constant fields are set by tinkc_client_new before anybody else sees the client. `shared` needs
  * its lock. `io` belongs to the I/O thread alone; get there with tkc_loop_post or from inside an
- * operation (op.h). Lock order: future.lock, then queue.lock; all others are leaves.
+ * operation (operation.h). Lock order: future.lock, then queue.lock; all others are leaves.
  */
 #ifndef TKC_API_CLIENT_PRIV_H
 #define TKC_API_CLIENT_PRIV_H
@@ -11,7 +11,7 @@
 
 #include "api/call.h"
 #include "api/limits.h"
-#include "api/op.h"
+#include "api/operation.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "net/http.h"
@@ -38,7 +38,7 @@ struct tkc_token_wait {
     struct tkc_token_waits *list; /* NULL = does not wait */
 };
 
-typedef struct tkc_boot tkc_boot; /* boot.c: start-up, session, heartbeat */
+typedef struct tkc_boot tkc_boot; /* startup.c: start-up, session, heartbeat */
 typedef struct tkc_auth tkc_auth; /* auth.c: credentials and tokens */
 struct tkc_telemetry;             /* telemetry.c */
 
@@ -151,7 +151,7 @@ bool tkc_billing_pauses(tinkc_client *, int32_t status, tinkc_str detail, tinkc_
 void tkc_client_reply_back(tinkc_client *);
 /* A thread of a download begins, or has come back. */
 void tkc_client_worker(tinkc_client *, bool begins);
-void tkc_ops_stop_all(tinkc_client *, int32_t code, const char *text); /* op.c */
+void tkc_ops_stop_all(tinkc_client *, int32_t code, const char *text); /* operation.c */
 void tkc_calls_abort_all(tinkc_client *);                              /* call.c */
 
 /* Random, as text: "6f1d…", 36 characters and a NUL. */

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "api/loss_priv.h"
-#include "api/pass.h"
+#include "api/forward_backward.h"
 #include "base/clock.h"
 #include "base/str.h"
 

@@ -4,8 +4,8 @@
 #ifndef TKC_API_DOWNLOAD_H
 #define TKC_API_DOWNLOAD_H
 
-#include "api/op.h"
-#include "api/stream.h"
+#include "api/operation.h"
+#include "api/body_stream.h"
 #include "base/digest.h"
 #include "base/file.h"
 #include "tinkc/rest.h"

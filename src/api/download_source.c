@@ -1,6 +1,6 @@
 /* download_source.c - bytes of one address, whatever happens to the connection.
  *
- * Runs on a thread that may wait. May touch: pulls (stream.h), futures. Must not: write files, or
+ * Runs on a thread that may wait. May touch: pulls (body_stream.h), futures. Must not: write files, or
  * send a credential: addresses are signed, or bring headers of their own.
  */
 #include "api/download.h"

@@ -212,7 +212,7 @@ int32_t tinkc_future_queue_state(const tinkc_future *f)
     return read_i32(f, offsetof(tinkc_future, shared.queue_state), TINKC_QUEUE_UNKNOWN);
 }
 
-int32_t tinkc_future_trouble(const tinkc_future *cf, int32_t *attempts, int64_t *for_ms)
+int32_t tinkc_future_retry_state(const tinkc_future *cf, int32_t *attempts, int64_t *for_ms)
 {
     tinkc_future *f = to_follow(cf);
     int32_t code = TINKC_OK, n = 0;

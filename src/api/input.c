@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "api/batch_priv.h"
+#include "api/train_batch.h"
 #include "base/str.h"
 #include "codec/dmel.h"
 #include "codec/utf8.h"

@@ -7,7 +7,7 @@
 #ifndef TKC_API_LIMITS_H
 #define TKC_API_LIMITS_H
 
-#include "api/op.h"
+#include "api/operation.h"
 
 typedef struct tkc_budget tkc_budget;
 

@@ -2,7 +2,7 @@
 #ifndef TKC_API_LOSS_PRIV_H
 #define TKC_API_LOSS_PRIV_H
 
-#include "api/batch_priv.h"
+#include "api/train_batch.h"
 #include "api/outcome.h"
 
 /* Lives on the stack of whoever calls the user's function. */

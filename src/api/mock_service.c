@@ -19,8 +19,8 @@
 #include "wire/answer.h"
 #include "wire/endpoint.h"
 #include "wire/messages.h"
-#include "wire/sample.h"
-#include "wire/train.h"
+#include "wire/sample_message.h"
+#include "wire/train_message.h"
 
 enum { VOCABULARY = 256, CONTEXT = 32768, MAX_BODY = 1 << 28, DEFAULT_TOKENS = 16 };
 #define BASE_MODEL "mock/nano"

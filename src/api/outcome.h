@@ -4,7 +4,7 @@
 
 #include "api/client_priv.h"
 #include "tinkc/train.h"
-#include "wire/train.h"
+#include "wire/train_message.h"
 
 struct tinkc_metrics {
     const char **names;

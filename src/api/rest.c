@@ -3,7 +3,7 @@
  * May touch: its arguments, wire messages, tkc_rest_call. Must not: know of threads, sockets or
  * retries; all of those are below tkc_rest_call.
  */
-#include "api/rest.h"
+#include "api/rest_priv.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 #include "api/client_priv.h"
-#include "api/stream.h"
+#include "api/body_stream.h"
 #include "base/str.h"
 #include "codec/multipart.h"
 #include "codec/query.h"
@@ -240,7 +240,7 @@ static bool write_form(const tinkc_form *form, tkc_body *body, tkc_buf *type, ti
 
 /* ---- options ---- */
 
-static const char *known_method(const tinkc_call_options *o, bool has_body, tinkc_error *err)
+static const char *known_method(const tinkc_http_options *o, bool has_body, tinkc_error *err)
 {
     static const char *const methods[] = { "GET",    "POST", "PUT",     "PATCH",
                                            "DELETE", "HEAD", "OPTIONS", NULL };
@@ -285,7 +285,7 @@ static bool check_path(const char *path, tinkc_error *err)
     return true;
 }
 
-static bool count_bodies(const tinkc_call_options *o, bool *any, tinkc_error *err)
+static bool count_bodies(const tinkc_http_options *o, bool *any, tinkc_error *err)
 {
     int n = (o->body != NULL || o->body_len > 0) + (o->body_file != NULL) + (o->form != NULL);
     if (o->body_len && !o->body)
@@ -296,7 +296,7 @@ static bool count_bodies(const tinkc_call_options *o, bool *any, tinkc_error *er
     return true;
 }
 
-static bool check_call(const tinkc_call_options *o, tinkc_error *err)
+static bool check_call(const tinkc_http_options *o, tinkc_error *err)
 {
     if (!o || !o->path)
         return tkc_fail(err, TINKC_E_ARGUMENT, o ? "path is NULL" : "options are NULL");
@@ -345,7 +345,7 @@ static bool draft_url(draft *d, const tinkc_client *client, const char *text, bo
     return !tkc_failed(err);
 }
 
-static bool draft_path(draft *d, const tinkc_client *client, const tinkc_call_options *o,
+static bool draft_path(draft *d, const tinkc_client *client, const tinkc_http_options *o,
                        bool *foreign, tinkc_error *err)
 {
     tkc_query q;
@@ -373,7 +373,7 @@ static bool add_file(tkc_body *body, const tinkc_allocator *a, const char *path,
     return ok;
 }
 
-static bool draft_body(draft *d, const tinkc_client *client, const tinkc_call_options *o,
+static bool draft_body(draft *d, const tinkc_client *client, const tinkc_http_options *o,
                        tinkc_error *err)
 {
     d->body = tkc_body_new(client->a, err);
@@ -390,7 +390,7 @@ static bool draft_body(draft *d, const tinkc_client *client, const tinkc_call_op
     return (client->transport->flags & TINKC_TRANSPORT_READS) || tkc_body_load(d->body, err);
 }
 
-static const char *const *draft_headers(draft *d, const tinkc_call_options *o, tinkc_error *err)
+static const char *const *draft_headers(draft *d, const tinkc_http_options *o, tinkc_error *err)
 {
     size_t n = 0;
     while (o->headers && o->headers[n])
@@ -407,12 +407,12 @@ static const char *const *draft_headers(draft *d, const tinkc_call_options *o, t
     return all;
 }
 
-static int32_t retries_of(const tinkc_call_options *o)
+static int32_t retries_of(const tinkc_http_options *o)
 {
     return o->no_retries ? 0 : o->max_retries > 0 ? o->max_retries : TKC_RETRIES_DEFAULT;
 }
 
-tkc_call *tkc_call_from_options(tinkc_client *client, const tinkc_call_options *o,
+tkc_call *tkc_call_from_options(tinkc_client *client, const tinkc_http_options *o,
                                 const tkc_call_spec *base, tinkc_error *err)
 {
     draft d = { 0 };
@@ -506,7 +506,8 @@ static void call_destroy(tinkc_future *f)
 static const tkc_op_class call_class = { "call",     "response", sizeof(call_op),
                                          call_begin, call_stop,  call_destroy };
 
-tinkc_future *tinkc_call(tinkc_client *client, const tinkc_call_options *options, tinkc_error *err)
+tinkc_future *tinkc_http_call(tinkc_client *client, const tinkc_http_options *options,
+                              tinkc_error *err)
 {
     tinkc_error local;
     if (!tkc_enter(&err, &local) || !tkc_client_check_open(client, err))

@@ -3,7 +3,7 @@
  * Both ask again after a pause until the service is ready; both run on the I/O thread, driven by a
  * timer.
  */
-#include "api/rest.h"
+#include "api/rest_priv.h"
 
 #include <string.h>
 #include "api/client_priv.h"

@@ -8,7 +8,7 @@
  * a page brings nothing new. A short page does not end it. Items that a moving list gives twice are
  * recognised by their id and left out. [one thread]
  */
-#include "api/rest.h"
+#include "api/rest_priv.h"
 
 #include "api/client_priv.h"
 #include "base/map.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "api/client_priv.h"
-#include "api/rest.h"
+#include "api/rest_priv.h"
 #include "base/json_read.h"
 #include "base/str.h"
 
@@ -76,7 +76,7 @@ static bool check_search(const tinkc_search_options *o, tinkc_error *err)
     if (list_length(o->user_metadata) % 2)
         return tkc_fail(err, TINKC_E_ARGUMENT, "user_metadata: a name without a value");
     if (o->cursor && !is_json(o->cursor))
-        return tkc_fail(err, TINKC_E_ARGUMENT, "cursor: not from tinkc_found_cursor");
+        return tkc_fail(err, TINKC_E_ARGUMENT, "cursor: not from tinkc_session_page_cursor");
     if (o->owners && (!o->owners[0] || list_length(o->owners) > OWNERS_MAX))
         return tkc_fail(err, TINKC_E_ARGUMENT, "owners: must be from 1 to %d", OWNERS_MAX);
     return tkc_scope_name(o->scope, err) != NULL;
@@ -91,17 +91,17 @@ static tkc_search_owner owner_of(const tinkc_search_options *o)
 
 /* ---- the answer ---- */
 
-struct tinkc_found {
-    const tinkc_found_session *sessions;
+struct tinkc_session_page {
+    const tinkc_session_summary *sessions;
     size_t n;
     const char *cursor;
 };
 
-static void fill_session(tinkc_found_session *to, const tkc_session_summary *from)
+static void fill_session(tinkc_session_summary *to, const tkc_session_summary *from)
 {
     const tkc_session_status *status = from->status;
     const tkc_opt_i64 *bytes = &from->checkpoint_storage_bytes;
-    *to = (tinkc_found_session){
+    *to = (tinkc_session_summary){
         .session_id = from->session_id,
         .created = from->created_at.text,
         .created_us = tkc_time_us(&from->created_at),
@@ -122,8 +122,8 @@ static bool decode_found(tinkc_future *f, const tkc_call *answer, tinkc_error *e
     tkc_search_response msg = { 0 };
     if (!tkc_rest_decode(f, answer, &tkc_search_response_type, &msg, err))
         return false;
-    tinkc_found *found = tkc_arena_zalloc(&f->arena, sizeof *found, err);
-    tinkc_found_session *all =
+    tinkc_session_page *found = tkc_arena_zalloc(&f->arena, sizeof *found, err);
+    tinkc_session_summary *all =
         found ? tkc_arena_array(&f->arena, msg.sessions.len, sizeof *all, err) : NULL;
     if (!all)
         return false;
@@ -175,22 +175,23 @@ tinkc_future *tinkc_session_search(tinkc_client *client, const tinkc_search_opti
     return ask(client, o, err);
 }
 
-const tinkc_found *tinkc_future_found(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)
+const tinkc_session_page *tinkc_future_session_page(tinkc_future *f, int64_t timeout_ms,
+                                                    tinkc_error *err)
 {
     return tkc_future_get(f, "found", timeout_ms, err);
 }
 
-size_t tinkc_found_count(const tinkc_found *found)
+size_t tinkc_session_page_count(const tinkc_session_page *found)
 {
     return found ? found->n : 0;
 }
 
-const tinkc_found_session *tinkc_found_at(const tinkc_found *found, size_t i)
+const tinkc_session_summary *tinkc_session_page_at(const tinkc_session_page *found, size_t i)
 {
     return found && i < found->n ? &found->sessions[i] : NULL;
 }
 
-const char *tinkc_found_cursor(const tinkc_found *found)
+const char *tinkc_session_page_cursor(const tinkc_session_page *found)
 {
     return found ? found->cursor : NULL;
 }

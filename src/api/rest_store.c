@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "api/client_priv.h"
-#include "api/rest.h"
+#include "api/rest_priv.h"
 #include "base/str.h"
 
 /* ---- copies ---- */

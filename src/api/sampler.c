@@ -1,6 +1,6 @@
 /* sampler.c - samplers: opened, handed to another process and back, asked about.
  *
- * May touch: the client's counters. Sampling itself is in sample.c.
+ * May touch: the client's counters. Sampling itself is in sample_op.c.
  */
 #include "api/sampler.h"
 
@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "api/auth.h"
-#include "api/boot.h"
+#include "api/startup.h"
 #include "api/options.h"
-#include "api/rest.h"
+#include "api/rest_priv.h"
 #include "base/str.h"
 #include "codec/tinker_path.h"
 

@@ -32,7 +32,7 @@ struct tinkc_sampler {
     struct {
         tkc_budget slots; /* layer R: how many samples are inside */
         int64_t inside;
-        bool needs_place; /* a copy that must ask for its numbers first: join.c */
+        bool needs_place; /* a copy that must ask for its numbers first: sampler_join.c */
         tkc_call *join_call;
         tkc_join_wait *joiners, *last_joiner; /* not empty only while the call runs */
         int64_t last_progress_ms;

@@ -5,7 +5,7 @@
  * and counted: a slow or broken endpoint holds nothing but the queue.
  *
  * May touch: the client's clock, loop and calls. Must not: wait, hold a future back, or let a
- * credential through: every text passes tkc_blot before it is queued.
+ * credential through: every text passes tkc_redact before it is queued.
  */
 #include "api/telemetry.h"
 
@@ -105,7 +105,7 @@ static node *new_node(tinkc_client *client, const tkc_telemetry_event *event)
         n->next = NULL;
         n->len = json.len;
         memcpy(n->json, json.data, json.len);
-        tkc_blot(n->json, n->len);
+        tkc_redact(n->json, n->len);
     }
     tkc_buf_free(&json);
     return n;

@@ -28,7 +28,7 @@ void tkc_telemetry_failure(tinkc_client *, const char *operation, const tinkc_er
                            tinkc_bytes body);
 
 /* A generic event; data_json is an object or NULL; severity is a TINKC_LOG_*. Secrets in it are
- * blotted out. False = dropped or off. Any thread. */
+ * redacted out. False = dropped or off. Any thread. */
 bool tkc_telemetry_note(tinkc_client *, const char *name, tinkc_str data_json, int32_t severity);
 
 /* The end in good order: queues SESSION_END if there was a session, sends what is left, then calls

@@ -1,4 +1,4 @@
-/* trainer.c - the turn queue: strict order of submits, numbers taken at the turn, gaps mended.
+/* trainer.c - the turn queue: strict order of submits, numbers taken at the turn, gaps resent.
  *
  * The service runs a model's requests by number and waits for missing ones. So a number that was
  * sent and never confirmed must not be forgotten: the trainer is broken until that request, sent
@@ -59,7 +59,7 @@ void tkc_trainer_drop(tinkc_trainer *t)
     if (!t || !tkc_ref_drop(&t->refs))
         return;
     tinkc_client *client = t->client;
-    assert(!t->io.first && !t->io.mend.running); /* each of them holds the trainer */
+    assert(!t->io.first && !t->io.resend.running); /* each of them holds the trainer */
     tkc_lost_free_all(t->io.lost);
     if (t->tokenizer)
         t->tokenizer_free(t->tokenizer);
@@ -119,7 +119,7 @@ static void refuse_head(tinkc_trainer *t)
 {
     tinkc_error err = { 0 };
     tkc_turn *turn = t->io.first;
-    assert(turn && !t->io.head_runs && !t->io.mend.running);
+    assert(turn && !t->io.head_runs && !t->io.resend.running);
     if (t->client->io.ended) {
         tkc_fail(&err, TINKC_E_CLOSED, "the client was closed");
     } else {
@@ -184,13 +184,13 @@ tkc_lost *tkc_lost_new(const tinkc_allocator *a, int64_t seq, const char *path,
 }
 
 /* Nothing is under way any more; gives the reference of the attempt back. */
-static void end_mend(tinkc_trainer *t)
+static void end_resend(tinkc_trainer *t)
 {
-    assert(t->io.mend.running);
-    tkc_buf_free(&t->io.mend.body);
-    tkc_call_free(t->io.mend.call);
-    t->io.mend.call = NULL;
-    t->io.mend.running = false;
+    assert(t->io.resend.running);
+    tkc_buf_free(&t->io.resend.body);
+    tkc_call_free(t->io.resend.call);
+    t->io.resend.call = NULL;
+    t->io.resend.running = false;
     tkc_trainer_drop(t);
 }
 
@@ -211,14 +211,14 @@ static bool give_up_lost(tinkc_trainer *t, const tkc_call *call)
     return true;
 }
 
-static void mended(tkc_call *call)
+static void resent(tkc_call *call)
 {
     tinkc_trainer *t = call->owner;
     tkc_lost *first = t->io.lost;
-    assert(first && t->io.mend.call == call);
+    assert(first && t->io.resend.call == call);
     bool ok = call->err.code == TINKC_OK || give_up_lost(t, call);
     tkc_trainer_keep(t);
-    end_mend(t);
+    end_resend(t);
     if (ok) {
         t->io.lost = first->next;
         first->free(first);
@@ -226,7 +226,7 @@ static void mended(tkc_call *call)
             t->io.broken = (tinkc_error){ 0 };
         run_head(t);
     } else {
-        first->patient = false;
+        first->retry_fully = false;
         refuse_waiting(t);
     }
     tkc_trainer_drop(t);
@@ -236,71 +236,71 @@ static void mended(tkc_call *call)
 static bool send_lost(tinkc_trainer *t)
 {
     tkc_lost *lost = t->io.lost;
-    tinkc_error *err = &t->io.mend.err;
-    const char *headers[] = { "Content-Encoding", t->io.mend.encoding, NULL };
-    if (!t->io.mend.encoding)
+    tinkc_error *err = &t->io.resend.err;
+    const char *headers[] = { "Content-Encoding", t->io.resend.encoding, NULL };
+    if (!t->io.resend.encoding)
         headers[0] = NULL;
     if (tkc_failed(err) || !t->io.first || t->client->io.ended)
         return false;
-    t->io.mend.call =
+    t->io.resend.call =
         tkc_call_new(t->client,
                      &(tkc_call_spec){ .method = "POST",
                                        .path = lost->path,
                                        .pool = TINKC_POOL_TRAIN,
                                        .need = TKC_NEED_SESSION,
-                                       .retries = lost->patient ? TKC_RETRIES_DEFAULT : 0,
-                                       .window = lost->patient,
+                                       .retries = lost->retry_fully ? TKC_RETRIES_DEFAULT : 0,
+                                       .window = lost->retry_fully,
                                        .headers = headers,
                                        .content_type = lost->content_type,
-                                       .body = &t->io.mend.body },
+                                       .body = &t->io.resend.body },
                      err);
-    if (!t->io.mend.call)
+    if (!t->io.resend.call)
         return false;
-    t->io.mend.call->owner = t;
-    t->io.mend.call->done = mended;
-    tkc_call_start(t->io.mend.call);
+    t->io.resend.call->owner = t;
+    t->io.resend.call->done = resent;
+    tkc_call_start(t->io.resend.call);
     return true;
 }
 
 static void write_lost(tkc_offload *o)
 {
-    tinkc_trainer *t = TKC_OWNER(o, tinkc_trainer, io.mend.offload);
+    tinkc_trainer *t = TKC_OWNER(o, tinkc_trainer, io.resend.offload);
     tkc_lost *lost = t->io.lost;
-    (void)lost->write(lost, &t->io.mend.body, &t->io.mend.encoding, &t->io.mend.err);
+    (void)lost->write(lost, &t->io.resend.body, &t->io.resend.encoding, &t->io.resend.err);
 }
 
 static void lost_written(tkc_offload *o)
 {
-    tinkc_trainer *t = TKC_OWNER(o, tinkc_trainer, io.mend.offload);
+    tinkc_trainer *t = TKC_OWNER(o, tinkc_trainer, io.resend.offload);
     if (send_lost(t))
         return;
     tkc_trainer_keep(t);
-    end_mend(t);
+    end_resend(t);
     refuse_waiting(t);
     tkc_trainer_drop(t);
 }
 
 /* False: it could not even be begun. */
-static bool begin_mend(tinkc_trainer *t)
+static bool begin_resend(tinkc_trainer *t)
 {
-    assert(t->io.broken.code && !t->io.mend.running && !t->io.head_runs);
+    assert(t->io.broken.code && !t->io.resend.running && !t->io.head_runs);
     if (!t->io.lost || t->client->io.ended)
         return false;
-    t->io.mend.running = true;
-    t->io.mend.err = (tinkc_error){ 0 };
-    t->io.mend.encoding = NULL;
-    tkc_buf_init(&t->io.mend.body, t->client->a, TKC_BUF_NO_MAX);
+    t->io.resend.running = true;
+    t->io.resend.err = (tinkc_error){ 0 };
+    t->io.resend.encoding = NULL;
+    tkc_buf_init(&t->io.resend.body, t->client->a, TKC_BUF_NO_MAX);
     tkc_trainer_keep(t);
     if (t->io.lost->bytes >= OFFLOAD_BYTES) {
-        t->io.mend.offload.work = write_lost;
-        t->io.mend.offload.after = lost_written;
-        tkc_offload_start(t->client, &t->io.mend.offload);
+        t->io.resend.offload.work = write_lost;
+        t->io.resend.offload.after = lost_written;
+        tkc_offload_start(t->client, &t->io.resend.offload);
         return true;
     }
-    write_lost(&t->io.mend.offload);
+    write_lost(&t->io.resend.offload);
     if (send_lost(t))
         return true;
-    end_mend(t);
+    end_resend(t);
     return false;
 }
 
@@ -309,11 +309,11 @@ static bool begin_mend(tinkc_trainer *t)
 static void run_head(tinkc_trainer *t)
 {
     tkc_trainer_keep(t);
-    while (t->io.first && !t->io.head_runs && !t->io.mend.running) {
+    while (t->io.first && !t->io.head_runs && !t->io.resend.running) {
         if (!t->io.broken.code) {
             t->io.head_runs = true;
             t->io.first->go(t->io.first, NULL);
-        } else if (!begin_mend(t)) {
+        } else if (!begin_resend(t)) {
             refuse_head(t);
         }
     }
@@ -342,8 +342,8 @@ void tkc_turn_leave(tinkc_trainer *t, tkc_turn *turn)
     unlink_turn(t, turn);
     if (ran)
         t->io.head_runs = false;
-    if (!t->io.first && t->io.mend.call)
-        end_mend(t); /* nobody waits for it any more: the next one begins anew */
+    if (!t->io.first && t->io.resend.call)
+        end_resend(t); /* nobody waits for it any more: the next one begins anew */
     run_head(t);
 }
 

@@ -28,7 +28,8 @@ struct tkc_lost {
     int64_t seq;
     const char *path, *content_type; /* static */
     size_t bytes;                    /* about; large ones are written on a helper */
-    bool patient; /* its sender was cancelled, not beaten: it gets all the retries there are */
+    bool
+        retry_fully; /* its sender was cancelled, not send_failed: it gets all the retries there are */
     /* Writes the body; *encoding "zstd" = packed. Thread: I/O or a helper. */
     bool (*write)(tkc_lost *, tkc_buf *out, const char **encoding, tinkc_error *err);
     void (*free)(tkc_lost *);
@@ -65,7 +66,7 @@ struct tinkc_trainer {
             const char *encoding; /* static; NULL = none */
             tinkc_error err;
             tkc_call *call; /* then carries it */
-        } mend;
+        } resend;
         tkc_log_gate pause_gate;
         char pause_prefix[200];
     } io;
@@ -89,7 +90,7 @@ void tkc_turn_leave(tinkc_trainer *, tkc_turn *);
 /* Numbers for n requests; they may be given back while the turn lasts. */
 int64_t tkc_turn_take(tinkc_trainer *, size_t n);
 void tkc_turn_give_back(tinkc_trainer *, size_t n);
-/* Numbers are lost: those behind fail. `lost` (a list; NULL: no way to mend it) is taken over. */
+/* Numbers are lost: those behind fail. `lost` (a list; NULL: no way to resend it) is taken over. */
 void tkc_trainer_break(tinkc_trainer *, const tinkc_error *why, tkc_lost *lost);
 
 /* What became of a submit. */

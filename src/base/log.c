@@ -31,7 +31,7 @@ static bool secret_byte(char c)
            c == '_' || c == '.' || c == '%' || c == '+' || c == '/' || c == '=' || c == '~';
 }
 
-/* How many bytes behind a mark at the start of `s` are to be blotted; 0 = no mark, no secret. */
+/* How many bytes behind a mark at the start of `s` are to be redacted; 0 = no mark, no secret. */
 static size_t secret_at(tinkc_str s, size_t *keep)
 {
     for (size_t m = 0; m < sizeof marks / sizeof *marks; m++) {
@@ -48,7 +48,7 @@ static size_t secret_at(tinkc_str s, size_t *keep)
     return 0;
 }
 
-void tkc_blot(char *text, size_t len)
+void tkc_redact(char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
         size_t keep = 0;
@@ -72,7 +72,7 @@ void tkc_log_line(const tkc_log *log, int32_t level, const char *format, ...)
     va_end(args);
     if (n < 0)
         return;
-    tkc_blot(line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
+    tkc_redact(line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
     log->fn(level, line, log->user);
 }
 

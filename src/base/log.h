@@ -1,4 +1,4 @@
-/* log.h - lines for people, with secrets blotted out before anybody sees them. */
+/* log.h - lines for people, with secrets redacted out before anybody sees them. */
 #ifndef TKC_BASE_LOG_H
 #define TKC_BASE_LOG_H
 
@@ -11,13 +11,13 @@ typedef struct tkc_log {
     int32_t level; /* TINKC_LOG_*: what is above it is dropped */
 } tkc_log;
 
-/* Formats at most 1023 bytes, blots, hands on. */
+/* Formats at most 1023 bytes, redacts, hands on. */
 void tkc_log_line(const tkc_log *, int32_t level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Overwrites, in place, what looks like a credential: tml-..., eyJ... (a JWT), the word after
  * "Bearer ", hf_..., and the values of api_key=, token= and signature parameters in URLs. */
-void tkc_blot(char *text, size_t len);
+void tkc_redact(char *text, size_t len);
 
 /* Lets a repeated warning through at most once each interval_ms. Zeroed = never seen. */
 typedef struct tkc_log_gate {

@@ -2,7 +2,7 @@
 #ifndef TKC_TOKENIZER_ADDED_H
 #define TKC_TOKENIZER_ADDED_H
 
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_priv.h"
 
 /* A set of tokens to look for. `patterns` are what is looked for, one for each token (empty ones
  * are left out); both must outlive the set. NULL with no error for an empty set. */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_priv.h"
 
 /* ---- parsed templates of a tokenizer ---- */
 
@@ -18,16 +18,16 @@ typedef struct kept {
     tinkc_template *t;
 } kept;
 
-typedef struct shelf {
+typedef struct cache {
     const tinkc_allocator *a;
     kept *first;
     char *stop; /* where answers end in the model's own template, if its end tokens do not say */
     const char *stops[2];
-} shelf;
+} cache;
 
-static void end_shelf(void *value)
+static void free_cache(void *value)
 {
-    shelf *s = value;
+    cache *s = value;
     for (kept *k = s->first, *next; k; k = next) {
         next = k->next;
         tinkc_template_free(k->t);
@@ -38,9 +38,9 @@ static void end_shelf(void *value)
 }
 
 /* Locks: needs tok->chat.lock. */
-static shelf *shelf_of(tinkc_tokenizer *tok, tinkc_error *err)
+static cache *cache_of(tinkc_tokenizer *tok, tinkc_error *err)
 {
-    shelf *s = tok->chat.value;
+    cache *s = tok->chat.value;
     if (s)
         return s;
     s = tkc_zalloc(tok->a, sizeof *s, err);
@@ -48,7 +48,7 @@ static shelf *shelf_of(tinkc_tokenizer *tok, tinkc_error *err)
         return NULL;
     s->a = tok->a;
     tok->chat.value = s;
-    tok->chat.end = end_shelf;
+    tok->chat.end = free_cache;
     return s;
 }
 
@@ -57,7 +57,7 @@ const char *const *tkc_chat_keep_stop(const tinkc_tokenizer *tok, tinkc_str stop
     /* The tokenizer is constant but for this slot, which has a lock of its own. */
     tinkc_tokenizer *shared = (tinkc_tokenizer *)(uintptr_t)tok;
     pthread_mutex_lock(&shared->chat.lock);
-    shelf *s = shelf_of(shared, err);
+    cache *s = cache_of(shared, err);
     if (s && !s->stop) {
         s->stop = tkc_copy_str(s->a, stop, err);
         s->stops[0] = s->stop;
@@ -70,7 +70,7 @@ const char *const *tkc_chat_keep_stop(const tinkc_tokenizer *tok, tinkc_str stop
 /* Locks: needs tok->chat.lock. */
 static const tinkc_template *find_or_parse(tinkc_tokenizer *tok, tinkc_str text, tinkc_error *err)
 {
-    shelf *s = shelf_of(tok, err);
+    cache *s = cache_of(tok, err);
     if (!s)
         return NULL;
     for (const kept *k = s->first; k; k = k->next)

@@ -17,7 +17,7 @@
 
 #include "base/mem.h"
 #include "tokenizer/chat.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_priv.h"
 
 /* Characters for private use: no conversation has them, and every template lets them through. */
 static const char mark[] = "\xEF\xA3\xB0tinkc\xEF\xA3\xB1";

@@ -1,6 +1,6 @@
 /* encode.c - the public encoding calls: checks, added tokens, normal form, threads.
  *
- * May touch: a scratch from the tokenizer's shelf, the caller's arrays, threads of its own while a
+ * May touch: a scratch from the tokenizer's cache, the caller's arrays, threads of its own while a
  * call lasts. The result never depends on the number of threads: a text is cut only where every
  * pre-tokeniser ends a piece whatever stands around.
  */

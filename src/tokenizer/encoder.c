@@ -25,13 +25,13 @@ static const size_t caches_size = (sizeof(tkc_caches) + LARGE_PAGE - 1) / LARGE_
 
 tkc_scratch *tkc_scratch_take(const tinkc_tokenizer *tok, tinkc_error *err)
 {
-    /* The shelf is the one part of a tokenizer that changes; it has its own lock. */
+    /* The cache is the one part of a tokenizer that changes; it has its own lock. */
     tinkc_tokenizer *shared = (tinkc_tokenizer *)(uintptr_t)tok;
-    pthread_mutex_lock(&shared->shelf.lock);
-    tkc_scratch *s = shared->shelf.first;
+    pthread_mutex_lock(&shared->cache.lock);
+    tkc_scratch *s = shared->cache.first;
     if (s)
-        shared->shelf.first = s->next;
-    pthread_mutex_unlock(&shared->shelf.lock);
+        shared->cache.first = s->next;
+    pthread_mutex_unlock(&shared->cache.lock);
     if (s)
         return s;
     s = tkc_zalloc(tok->a, sizeof *s, err);
@@ -57,10 +57,10 @@ void tkc_scratch_return(const tinkc_tokenizer *tok, tkc_scratch *s)
     if (s->normal.cap > KEEP)
         tkc_buf_free(&s->normal);
     tkc_origins_free(&s->origins);
-    pthread_mutex_lock(&shared->shelf.lock);
-    s->next = shared->shelf.first;
-    shared->shelf.first = s;
-    pthread_mutex_unlock(&shared->shelf.lock);
+    pthread_mutex_lock(&shared->cache.lock);
+    s->next = shared->cache.first;
+    shared->cache.first = s;
+    pthread_mutex_unlock(&shared->cache.lock);
 }
 
 void tkc_scratch_free(tkc_scratch *s)

@@ -1,7 +1,7 @@
 /* encoder.h - one thread's encoding of one text: pieces into tokens through caches of words.
  *
  * A scratch holds what an encoder may remember: it belongs to one encoder at a time and goes back
- * to the tokenizer's shelf with its caches warm. Caches only ever repeat what BPE has said.
+ * to the tokenizer's cache with its caches warm. Caches only ever repeat what BPE has said.
  */
 #ifndef TKC_TOKENIZER_ENCODER_H
 #define TKC_TOKENIZER_ENCODER_H
@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/nfc.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_priv.h"
 
 enum {
     TKC_WORD_BYTES = 15, /* longest key of the word cache */
@@ -53,7 +53,7 @@ typedef struct tkc_caches {
 } tkc_caches;
 
 struct tkc_scratch {
-    tkc_scratch *next; /* on the shelf */
+    tkc_scratch *next; /* on the cache */
     const tinkc_allocator *a;
     tkc_caches *caches;
     tkc_bpe_work work;
@@ -61,7 +61,7 @@ struct tkc_scratch {
     tkc_origins origins;
 };
 
-/* Takes a scratch from the shelf or makes one; puts it back. */
+/* Takes a scratch from the cache or makes one; puts it back. */
 tkc_scratch *tkc_scratch_take(const tinkc_tokenizer *, tinkc_error *err);
 void tkc_scratch_return(const tinkc_tokenizer *, tkc_scratch *);
 void tkc_scratch_free(tkc_scratch *);

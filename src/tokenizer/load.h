@@ -3,7 +3,7 @@
 #define TKC_TOKENIZER_LOAD_H
 
 #include "base/json_read.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_priv.h"
 
 enum {
     TKC_MAX_TOKENIZER_FILE = 1 << 30, /* uncompressed */

@@ -4,7 +4,7 @@
 
 #include "base/json_read.h"
 #include "tokenizer/regex.h"
-#include "tokenizer/scan.h"
+#include "tokenizer/pretok_scan.h"
 
 enum { TKC_MAX_STEPS = 8 };
 

@@ -2,7 +2,7 @@
 #ifndef TKC_WIRE_ANSWER_H
 #define TKC_WIRE_ANSWER_H
 
-#include "wire/message.h"
+#include "wire/message_codec.h"
 
 enum { TKC_QUEUE_ACTIVE = 1, TKC_QUEUE_CAPACITY, TKC_QUEUE_RATE_LIMIT };
 enum { TKC_CATEGORY_UNKNOWN = 1, TKC_CATEGORY_SERVER, TKC_CATEGORY_USER };

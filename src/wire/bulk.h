@@ -3,7 +3,7 @@
 #define TKC_WIRE_BULK_H
 
 #include "codec/pb.h"
-#include "wire/message.h"
+#include "wire/message_codec.h"
 
 /* Element bytes are little-endian on the wire and are used as they are. */
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__

@@ -7,7 +7,7 @@
 #include "base/str.h"
 #include "codec/url.h"
 #include "wire/messages.h"
-#include "wire/sample.h"
+#include "wire/sample_message.h"
 
 #define V1   "/api/v1"
 #define RUN  V1 "/training_runs/{id}"

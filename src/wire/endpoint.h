@@ -3,7 +3,7 @@
 #define TKC_WIRE_ENDPOINT_H
 
 #include "tinkc/sys/transport.h"
-#include "wire/message.h"
+#include "wire/message_codec.h"
 
 enum {
     TKC_EP_HEALTH = 0,

@@ -1,5 +1,5 @@
 /* messages.c - the tables of all JSON messages. Data only: what each field is called, what it is
- * and when it must be there. wire/message.c does the work. */
+ * and when it must be there. wire/message_codec.c does the work. */
 #include "wire/messages.h"
 
 #include <stddef.h>

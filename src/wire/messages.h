@@ -2,12 +2,12 @@
  *
  * `X` is described by the table X_type: tkc_message_encode(&tkc_create_session_request_type, ...).
  * Members are in the order in which the official client sends them. Bulky messages are in
- * wire/train.h and wire/sample.h; answers of retrieve_future and error bodies in wire/answer.h.
+ * wire/train_message.h and wire/sample_message.h; answers of retrieve_future and error bodies in wire/answer.h.
  */
 #ifndef TKC_WIRE_MESSAGES_H
 #define TKC_WIRE_MESSAGES_H
 
-#include "wire/message.h"
+#include "wire/message_codec.h"
 
 /* {}: for bodies that carry nothing, and answers of which nothing is read. */
 typedef struct tkc_empty {

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "wire/sample.h"
+#include "wire/sample_message.h"
 
 /* ---- writing ---- */
 

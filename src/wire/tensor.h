@@ -2,7 +2,7 @@
 #ifndef TKC_WIRE_TENSOR_H
 #define TKC_WIRE_TENSOR_H
 
-#include "wire/train.h"
+#include "wire/train_message.h"
 
 /* The product; false if negative or too large. */
 bool tkc_shape_count(tinkc_i64s shape, size_t *out);

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "api/limits.h"
-#include "api/op.h"
+#include "api/operation.h"
 #include "support/api_support.h"
 
 static const tinkc_lora_options lora = { .base_model = "mock/nano" };
@@ -464,7 +464,7 @@ static void a_forked_child_looks_without_waiting(void **state)
         bool ok = tinkc_future_done(f) && tinkc_future_stage(f) == TINKC_STAGE_DONE &&
                   tinkc_future_queue_state(f) == TINKC_QUEUE_UNKNOWN && done == 0 && total == -1 &&
                   tinkc_future_request_id(f)[0] == '\0' && !tinkc_future_error_body(f).len &&
-                  tinkc_future_trouble(f, &attempts, &ms) == TINKC_OK && !attempts && !ms;
+                  tinkc_future_retry_state(f, &attempts, &ms) == TINKC_OK && !attempts && !ms;
         tinkc_future_cancel(f);
         tinkc_future_free(f);
         _exit(ok ? 0 : 1);
@@ -590,7 +590,7 @@ static void trouble_while_polling_is_seen(void **state)
         int64_t ms = -1;
         for (int i = 1; i <= 3; i++) {
             settle(x);
-            assert_int_equal(tinkc_future_trouble(f, &attempts, &ms), kinds[k].code);
+            assert_int_equal(tinkc_future_retry_state(f, &attempts, &ms), kinds[k].code);
             assert_int_equal(attempts, i);
             assert_true(i == 1 ? ms == 0 : ms >= 100);
             assert_int_equal(tinkc_future_stage(f), TINKC_STAGE_ACCEPTED);
@@ -598,12 +598,12 @@ static void trouble_while_polling_is_seen(void **state)
             tinkc_mock_advance(x->mock, 8000);
         }
         settle(x);
-        assert_int_equal(tinkc_future_trouble(f, &attempts, &ms), TINKC_OK);
+        assert_int_equal(tinkc_future_retry_state(f, &attempts, &ms), TINKC_OK);
         assert_true(attempts == 0 && ms == 0);
         assert_true(status_has(x, f, "not ready yet"));
         assert_true(run_until_done(x->mock, f, 60 * 1000));
         assert_true(tinkc_future_wait(f, 0, &x->err));
-        assert_int_equal(tinkc_future_trouble(f, NULL, NULL), TINKC_OK);
+        assert_int_equal(tinkc_future_retry_state(f, NULL, NULL), TINKC_OK);
         tinkc_future_free(f);
     }
 }
@@ -621,15 +621,15 @@ static void trouble_while_sending_is_seen(void **state)
     tinkc_future *f = step(x);
     int32_t attempts = 0;
     settle(x);
-    assert_int_equal(tinkc_future_trouble(f, &attempts, NULL), TINKC_E_CONNECTION);
+    assert_int_equal(tinkc_future_retry_state(f, &attempts, NULL), TINKC_E_CONNECTION);
     assert_int_equal(attempts, 1);
     tinkc_mock_advance(x->mock, 1000);
     settle(x);
-    assert_int_equal(tinkc_future_trouble(f, &attempts, NULL), TINKC_OK);
+    assert_int_equal(tinkc_future_retry_state(f, &attempts, NULL), TINKC_OK);
     assert_true(status_has(x, f, "the service works on it"));
     assert_true(run_until_done(x->mock, f, 60 * 1000));
     tinkc_future_free(f);
-    assert_int_equal(tinkc_future_trouble(NULL, NULL, NULL), TINKC_OK);
+    assert_int_equal(tinkc_future_retry_state(NULL, NULL, NULL), TINKC_OK);
 }
 
 /* ---- nothing stays behind ---- */

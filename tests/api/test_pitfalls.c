@@ -9,7 +9,7 @@
 
 #include "support/api_support.h"
 #include "support/counting.h"
-#include "wire/train.h"
+#include "wire/train_message.h"
 
 static const tinkc_lora_options lora = { .base_model = "mock/nano" };
 static const tinkc_sampler_options nano = { .base_model = "mock/nano" };

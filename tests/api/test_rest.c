@@ -129,10 +129,10 @@ static void check_storage(tinkc_future *f)
 static void check_found(tinkc_future *f)
 {
     tinkc_error err = { 0 };
-    const tinkc_found *found = tinkc_future_found(f, 0, &err);
+    const tinkc_session_page *found = tinkc_future_session_page(f, 0, &err);
     assert_ok(&err);
-    assert_int_equal(tinkc_found_count(found), 3);
-    const tinkc_found_session *s = tinkc_found_at(found, 0);
+    assert_int_equal(tinkc_session_page_count(found), 3);
+    const tinkc_session_summary *s = tinkc_session_page_at(found, 0);
     assert_string_equal(s->session_id, "s-1");
     assert_string_equal(s->owner, "urn:a");
     assert_string_equal(s->display_name, "nightly");
@@ -142,12 +142,12 @@ static void check_found(tinkc_future *f)
     assert_int_equal(s->checkpoints, 4);
     assert_int_equal(s->storage_bytes, 77);
     assert_string_equal(s->user_metadata[1], "blue");
-    assert_null(tinkc_found_at(found, 1)->state);
-    assert_int_equal(tinkc_found_at(found, 1)->storage_bytes, -1);
-    assert_string_equal(tinkc_found_at(found, 2)->state, "asleep"); /* not known to us */
-    assert_int_equal(tinkc_found_at(found, 2)->state_bit, 0);
-    assert_null(tinkc_found_at(found, 3));
-    assert_string_equal(tinkc_found_cursor(found),
+    assert_null(tinkc_session_page_at(found, 1)->state);
+    assert_int_equal(tinkc_session_page_at(found, 1)->storage_bytes, -1);
+    assert_string_equal(tinkc_session_page_at(found, 2)->state, "asleep"); /* not known to us */
+    assert_int_equal(tinkc_session_page_at(found, 2)->state_bit, 0);
+    assert_null(tinkc_session_page_at(found, 3));
+    assert_string_equal(tinkc_session_page_cursor(found),
                         "{\"last_created_at\":\"2026-03-04T05:06:07Z\",\"last_session_id\":"
                         "\"s-1\",\"more\":[1]}");
 }
@@ -155,10 +155,10 @@ static void check_found(tinkc_future *f)
 static void check_last_page(tinkc_future *f)
 {
     tinkc_error err = { 0 };
-    const tinkc_found *found = tinkc_future_found(f, 0, &err);
+    const tinkc_session_page *found = tinkc_future_session_page(f, 0, &err);
     assert_ok(&err);
-    assert_int_equal(tinkc_found_count(found), 0);
-    assert_null(tinkc_found_cursor(found));
+    assert_int_equal(tinkc_session_page_count(found), 0);
+    assert_null(tinkc_session_page_cursor(found));
 }
 
 static void check_run(tinkc_future *f)

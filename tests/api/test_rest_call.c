@@ -43,14 +43,14 @@ static void a_call_keeps_the_whole_answer(void **state)
     tinkc_mock_once(w.mock, "POST", "/api/v1/new?x=1&a=b+c",
                     &(tinkc_mock_answer){ .status = 202, .headers = headers, .body = "{\"k\":1}" },
                     &w.err);
-    tinkc_future *f = tinkc_call(w.client,
-                                 &(tinkc_call_options){ .path = "/api/v1/new?x=1",
-                                                        .query = query,
-                                                        .headers = mine,
-                                                        .body = "{}",
-                                                        .body_len = 2,
-                                                        .idempotency_key = "once" },
-                                 &w.err);
+    tinkc_future *f = tinkc_http_call(w.client,
+                                      &(tinkc_http_options){ .path = "/api/v1/new?x=1",
+                                                             .query = query,
+                                                             .headers = mine,
+                                                             .body = "{}",
+                                                             .body_len = 2,
+                                                             .idempotency_key = "once" },
+                                      &w.err);
     const tinkc_response *r = tinkc_future_response(f, 5000, &w.err);
     assert_ok(&w.err);
     assert_int_equal(tinkc_response_status(r), 202);
@@ -78,8 +78,8 @@ static void statuses_are_errors_unless_wanted(void **state)
     tinkc_mock_always(w.mock, NULL, "/api/v1/new",
                       &(tinkc_mock_answer){ .status = 404, .body = "{\"detail\":\"nope\"}" },
                       &w.err);
-    tinkc_call_options o = { .path = "/api/v1/new" };
-    tinkc_future *f = tinkc_call(w.client, &o, &w.err);
+    tinkc_http_options o = { .path = "/api/v1/new" };
+    tinkc_future *f = tinkc_http_call(w.client, &o, &w.err);
     assert_null(tinkc_future_response(f, 5000, &w.err));
     assert_int_equal(w.err.code, TINKC_E_NOT_FOUND);
     assert_non_null(strstr(w.err.message, "nope"));
@@ -87,7 +87,7 @@ static void statuses_are_errors_unless_wanted(void **state)
     tinkc_future_free(f);
     w.err = (tinkc_error){ 0 };
     o.any_status = true;
-    f = tinkc_call(w.client, &o, &w.err);
+    f = tinkc_http_call(w.client, &o, &w.err);
     const tinkc_response *r = tinkc_future_response(f, 5000, &w.err);
     assert_ok(&w.err);
     assert_int_equal(tinkc_response_status(r), 404);
@@ -104,15 +104,15 @@ static void retries_are_counted_and_can_be_left_out(void **state)
     for (int i = 0; i < 3; i++)
         tinkc_mock_once(w.mock, NULL, "/api/v1/new", &(tinkc_mock_answer){ .status = 503 }, &w.err);
     tinkc_mock_always(w.mock, NULL, "/api/v1/new", &(tinkc_mock_answer){ .body = "ok" }, &w.err);
-    tinkc_call_options o = { .path = "/api/v1/new" };
-    tinkc_future *f = tinkc_call(w.client, &o, &w.err);
+    tinkc_http_options o = { .path = "/api/v1/new" };
+    tinkc_future *f = tinkc_http_call(w.client, &o, &w.err);
     assert_true(run_until_done(w.mock, f, 100 * 1000));
     assert_int_equal(tinkc_response_retries(tinkc_future_response(f, 0, &w.err)), 3);
     assert_true(tinkc_response_elapsed_ms(tinkc_future_response(f, 0, &w.err)) >= 2000);
     tinkc_future_free(f);
     tinkc_mock_once(w.mock, NULL, "/api/v1/new", &(tinkc_mock_answer){ .status = 503 }, &w.err);
     o.no_retries = true;
-    f = tinkc_call(w.client, &o, &w.err);
+    f = tinkc_http_call(w.client, &o, &w.err);
     assert_true(run_until_done(w.mock, f, 1000));
     assert_null(tinkc_future_response(f, 0, &w.err));
     assert_int_equal(w.err.http_status, 503);
@@ -137,7 +137,8 @@ static void strangers_get_no_credential(void **state)
                                         "http://service.example/y",
                                         "https://service.example:8443/y" };
     for (size_t i = 0; i < 4; i++) {
-        tinkc_future *f = tinkc_call(w.client, &(tinkc_call_options){ .path = urls[i] }, &w.err);
+        tinkc_future *f =
+            tinkc_http_call(w.client, &(tinkc_http_options){ .path = urls[i] }, &w.err);
         assert_true(tinkc_future_wait(f, 5000, &w.err));
         tinkc_future_free(f);
         const tinkc_request *q = tinkc_mock_request(w.mock, i);
@@ -153,7 +154,7 @@ static void wrong_options_send_nothing(void **state)
 {
     static const char *const bad_name[] = { "a b", "1", NULL };
     static const char *const bad_value[] = { "a", "1\r\nEvil: 2", NULL };
-    static const tinkc_call_options wrong[] = {
+    static const tinkc_http_options wrong[] = {
         { .path = NULL },
         { .path = "api" },
         { .path = "//other.example/x" },
@@ -175,7 +176,7 @@ static void wrong_options_send_nothing(void **state)
     open_world(&w);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         tinkc_error err = { 0 };
-        assert_null(tinkc_call(w.client, &wrong[i], &err));
+        assert_null(tinkc_http_call(w.client, &wrong[i], &err));
         if (err.code != TINKC_E_ARGUMENT)
             fail_msg("%zu: %d %s", i, err.code, err.message);
         err = (tinkc_error){ 0 };
@@ -183,11 +184,11 @@ static void wrong_options_send_nothing(void **state)
         assert_int_equal(err.code, TINKC_E_ARGUMENT);
     }
     tinkc_error err = { 0 };
-    assert_null(tinkc_call(w.client, NULL, &err));
+    assert_null(tinkc_http_call(w.client, NULL, &err));
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
     err = (tinkc_error){ 0 };
-    assert_null(
-        tinkc_call(w.client, &(tinkc_call_options){ .path = "/x", .body_file = "/no/file" }, &err));
+    assert_null(tinkc_http_call(
+        w.client, &(tinkc_http_options){ .path = "/x", .body_file = "/no/file" }, &err));
     assert_int_equal(err.code, TINKC_E_FILE);
     assert_int_equal(tinkc_mock_count(w.mock, NULL), 0);
     close_world(&w);
@@ -214,7 +215,7 @@ static void forms_are_sent_whole(void **state)
     assert_int_equal(err.code, TINKC_E_FILE);
     tinkc_mock_once(w.mock, "POST", "/form", &(tinkc_mock_answer){ .body = "ok" }, &w.err);
     tinkc_future *f =
-        tinkc_call(w.client, &(tinkc_call_options){ .path = "/form", .form = form }, &w.err);
+        tinkc_http_call(w.client, &(tinkc_http_options){ .path = "/form", .form = form }, &w.err);
     tinkc_form_free(form); /* nothing of it is needed any more */
     unlink(file);
     assert_true(tinkc_future_wait(f, 5000, &w.err));
@@ -242,8 +243,8 @@ static void files_are_bodies(void **state)
     assert_int_equal(write(fd, "{\"a\":1}", 7), 7);
     close(fd);
     tinkc_mock_once(w.mock, "PUT", "/f", &(tinkc_mock_answer){ .body = "ok" }, &w.err);
-    tinkc_future *f = tinkc_call(
-        w.client, &(tinkc_call_options){ .path = "/f", .method = "PUT", .body_file = file },
+    tinkc_future *f = tinkc_http_call(
+        w.client, &(tinkc_http_options){ .path = "/f", .method = "PUT", .body_file = file },
         &w.err);
     unlink(file);
     assert_true(tinkc_future_wait(f, 5000, &w.err));
@@ -262,7 +263,7 @@ static void a_stream_on_the_mock(void **state)
     (void)state;
     open_world(&w);
     tinkc_mock_once(w.mock, "GET", "/s", &(tinkc_mock_answer){ .body = "0123456789" }, &w.err);
-    tinkc_stream *s = tinkc_stream_open(w.client, &(tinkc_call_options){ .path = "/s" }, &w.err);
+    tinkc_stream *s = tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/s" }, &w.err);
     assert_int_equal(tinkc_response_status(tinkc_stream_head(s, 5000, &w.err)), 200);
     while ((n = tinkc_stream_read(s, buf, sizeof buf, 5000, &w.err)) > 0) {
         assert_memory_equal(buf, &"0123456789"[all], n);
@@ -276,14 +277,14 @@ static void a_stream_on_the_mock(void **state)
 
     tinkc_mock_once(w.mock, "GET", "/s", &(tinkc_mock_answer){ .status = 403, .body = "no" },
                     &w.err);
-    s = tinkc_stream_open(w.client, &(tinkc_call_options){ .path = "/s" }, &w.err);
+    s = tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/s" }, &w.err);
     assert_null(tinkc_stream_head(s, 5000, &w.err));
     assert_int_equal(w.err.code, TINKC_E_FORBIDDEN);
     tinkc_stream_free(s);
     w.err = (tinkc_error){ 0 };
     tinkc_mock_once(w.mock, "GET", "/s", &(tinkc_mock_answer){ .status = 403, .body = "no" },
                     &w.err);
-    s = tinkc_stream_open(w.client, &(tinkc_call_options){ .path = "/s", .any_status = true },
+    s = tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/s", .any_status = true },
                           &w.err);
     assert_int_equal(tinkc_response_status(tinkc_stream_head(s, 5000, &w.err)), 403);
     assert_int_equal(tinkc_stream_read(s, buf, sizeof buf, 5000, &w.err), 2);
@@ -303,7 +304,7 @@ static void a_stream_is_tried_again_until_its_first_byte(void **state)
         &(tinkc_mock_answer){ .body = "0123456789", .fault = TINKC_FAULT_RESET, .fault_after = 5 },
         &w.err);
     tinkc_mock_always(w.mock, "GET", "/s", &(tinkc_mock_answer){ .body = "again" }, &w.err);
-    tinkc_stream *s = tinkc_stream_open(w.client, &(tinkc_call_options){ .path = "/s" }, &w.err);
+    tinkc_stream *s = tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/s" }, &w.err);
     size_t all = 0, n;
     while ((n = tinkc_stream_read(s, buf + all, sizeof buf - all, 5000, &w.err)) > 0)
         all += n;
@@ -322,7 +323,7 @@ static void a_closed_client_ends_its_streams(void **state)
     open_world(&w);
     tinkc_mock_once(w.mock, "GET", "/s",
                     &(tinkc_mock_answer){ .body = "01", .fault = TINKC_FAULT_SILENT }, &w.err);
-    tinkc_stream *s = tinkc_stream_open(w.client, &(tinkc_call_options){ .path = "/s" }, &w.err);
+    tinkc_stream *s = tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/s" }, &w.err);
     assert_int_equal(tinkc_stream_read(s, buf, 1, 20, &w.err), 0);
     assert_int_equal(w.err.code, TINKC_E_TIMEOUT);
     w.err = (tinkc_error){ 0 };
@@ -343,7 +344,7 @@ static void events_are_pulled(void **state)
                     &(tinkc_mock_answer){ .body = "event: a\ndata: 1\ndata: 2\nid: 7\n\n: note\n\n"
                                                   "data: last\n\ndata: torn" },
                     &w.err);
-    tinkc_stream *s = tinkc_stream_open(w.client, &(tinkc_call_options){ .path = "/e" }, &w.err);
+    tinkc_stream *s = tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/e" }, &w.err);
     const tinkc_sse *e = tinkc_stream_event(s, 5000, &w.err);
     assert_ok(&w.err);
     assert_string_equal(e->event, "a");
@@ -396,7 +397,7 @@ static void notes_of_a_real_exchange(void **state)
     (void)state;
     stub_server *s = stub_start(NULL, script, NULL);
     tinkc_client *client = real_client(s, &err);
-    tinkc_future *f = tinkc_call(client, &(tinkc_call_options){ .path = "/moved" }, &err);
+    tinkc_future *f = tinkc_http_call(client, &(tinkc_http_options){ .path = "/moved" }, &err);
     const tinkc_response *r = tinkc_future_response(f, 10000, &err);
     assert_ok(&err);
     snprintf(url, sizeof url, "%s/landed", stub_url(s));
@@ -404,8 +405,8 @@ static void notes_of_a_real_exchange(void **state)
     assert_string_equal(tinkc_response_http_version(r), "1.1");
     assert_null(tinkc_response_header(r, ":url"));
     tinkc_future_free(f);
-    f = tinkc_call(
-        client, &(tinkc_call_options){ .path = "/moved", .no_redirects = true, .any_status = true },
+    f = tinkc_http_call(
+        client, &(tinkc_http_options){ .path = "/moved", .no_redirects = true, .any_status = true },
         &err);
     r = tinkc_future_response(f, 10000, &err);
     assert_int_equal(tinkc_response_status(r), 302);
@@ -452,7 +453,7 @@ static void a_head_does_not_wait_for_the_body(void **state)
     stub_server *s = stub_start(NULL, only_a_head, NULL);
     tinkc_client *client = real_client(s, &err);
     tinkc_queue *queue = tinkc_queue_new(client, &err);
-    tinkc_stream *stream = tinkc_stream_open(client, &(tinkc_call_options){ .path = "/s" }, &err);
+    tinkc_stream *stream = tinkc_stream_open(client, &(tinkc_http_options){ .path = "/s" }, &err);
     reading r = { 0 };
     tinkc_stream_on_ready(stream, queue, on_ready, &r, &err);
     const tinkc_response *head = tinkc_stream_head(stream, 20000, &err);
@@ -477,7 +478,7 @@ static void a_stream_in_a_loop_of_ones_own(void **state)
     tinkc_client *client = real_client(s, &err);
     tinkc_queue *queue = tinkc_queue_new(client, &err);
     tinkc_stream *stream =
-        tinkc_stream_open(client, &(tinkc_call_options){ .path = "/large" }, &err);
+        tinkc_stream_open(client, &(tinkc_http_options){ .path = "/large" }, &err);
     assert_true(tinkc_stream_on_ready(stream, queue, on_ready, &r, &err));
     while (!r.ended) {
         struct pollfd fd = { .fd = tinkc_queue_fd(queue), .events = POLLIN };
@@ -500,7 +501,7 @@ static void a_slow_reader_holds_the_server(void **state)
     stub_server *s = stub_start(NULL, script, NULL);
     tinkc_client *client = real_client(s, &err);
     tinkc_stream *stream =
-        tinkc_stream_open(client, &(tinkc_call_options){ .path = "/endless" }, &err);
+        tinkc_stream_open(client, &(tinkc_http_options){ .path = "/endless" }, &err);
     assert_non_null(tinkc_stream_head(stream, 10000, &err));
     uint64_t before, now = stub_sent(s);
     do { /* until the server is stuck */

@@ -345,7 +345,7 @@ static void a_forked_child_may_only_free(void **state)
     open_world(&w, (service){ .n = 5, .shrink_to = -1 });
     tinkc_runs *runs = tinkc_runs_list(w.client, NULL, &w.err);
     tinkc_stream *stream =
-        tinkc_stream_open(w.client, &(tinkc_call_options){ .path = "/api/v1/healthz" }, &w.err);
+        tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/api/v1/healthz" }, &w.err);
     tinkc_form *form = tinkc_form_new(w.client, &w.err);
     assert_non_null(tinkc_stream_head(stream, 5000, &w.err));
     assert_ok(&w.err);

@@ -5,7 +5,7 @@
 
 #include "support/api_support.h"
 #include "support/counting.h"
-#include "wire/train.h"
+#include "wire/train_message.h"
 
 #define PASS "/api/v1/forward_backward"
 #define STEP "/api/v1/optim_step"

@@ -116,7 +116,7 @@ static tinkc_future *b_finish(world *x)
 }
 static tinkc_future *b_call(world *x)
 {
-    return tinkc_call(x->client, &(tinkc_call_options){ .path = "/api/v1/healthz" }, &x->err);
+    return tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/api/v1/healthz" }, &x->err);
 }
 static tinkc_future *b_trainer_open(world *x)
 {

@@ -1,10 +1,10 @@
-/* test_train.c - trainers on the mock: batches, passes, order, saves, custom losses. */
+/* test_train_message.c - trainers on the mock: batches, passes, order, saves, custom losses. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "support/api_support.h"
-#include "wire/train.h"
+#include "wire/train_message.h"
 
 typedef struct fixture {
     tinkc_error err;
@@ -477,7 +477,7 @@ static void a_custom_loss_shows_how_its_passes_go(void **state)
     tinkc_future *f =
         tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, plain_loss, &scale, &x->err);
     (void)tinkc_mock_settle(x->mock, 30000, &x->err);
-    assert_int_equal(tinkc_future_trouble(f, &attempts, NULL), TINKC_E_SERVER);
+    assert_int_equal(tinkc_future_retry_state(f, &attempts, NULL), TINKC_E_SERVER);
     assert_int_equal(attempts, 1);
     assert_int_equal(tinkc_future_stage(f), TINKC_STAGE_ACCEPTED);
     assert_non_null(strstr(tinkc_future_status(f, &text, &x->err), "503"));
@@ -485,7 +485,7 @@ static void a_custom_loss_shows_how_its_passes_go(void **state)
     (void)tinkc_mock_settle(x->mock, 30000, &x->err);
     tinkc_mock_advance(x->mock, 1000);
     (void)tinkc_mock_settle(x->mock, 30000, &x->err);
-    assert_int_equal(tinkc_future_trouble(f, &attempts, NULL), TINKC_OK);
+    assert_int_equal(tinkc_future_retry_state(f, &attempts, NULL), TINKC_OK);
     assert_non_null(strstr(tinkc_future_status(f, &text, &x->err), "loss function"));
     assert_int_equal(tinkc_queue_run(queue, 5000, &x->err), 1);
     check_custom(x, f);

@@ -366,7 +366,7 @@ def configuration():
     secret = pathlib.Path(home, ".config/tinkc/credentials.toml")
     check("mode", secret.stat().st_mode & 0o777 == 0o600, oct(secret.stat().st_mode))
     r = tinkc("config", "list", "--json", env=env)
-    check("secrets blotted", "secret" not in r.stdout and len(json.loads(r.stdout)["values"]) == 2, r.stdout)
+    check("secrets redacted", "secret" not in r.stdout and len(json.loads(r.stdout)["values"]) == 2, r.stdout)
     check("key is used", tinkc("run", "list", "-f", "id", env=env).stdout.startswith("run-1"))
     secret.chmod(0o644)
     exits(2, "run", "list", env=env, says="others can read")

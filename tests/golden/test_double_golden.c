@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #include "support/tiny_model.h"
-#include "train/train.h"
+#include "train/training.h"
 
 enum { BATCH = 3, LENGTH = 24, VOCAB = 101, MORE = 12, RANK = 4, MAX_TENSORS = 512 };
 

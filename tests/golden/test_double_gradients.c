@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "support/tiny_model.h"
-#include "train/train.h"
+#include "train/training.h"
 
 enum { VOCAB = 101, N_DATA = 2, MAX_LEN = 9, K = 3, N_FAMILIES = 4, N_LOSSES = 7 };
 static const size_t lengths[N_DATA] = { 9, 5 };

@@ -6,7 +6,7 @@
 #include "base/str.h"
 #include "infer/infer.h"
 #include "model/philox.h"
-#include "train/train.h"
+#include "train/training.h"
 
 extern int n_off;
 void report(const char *where, const char *name, double error, double tolerance);

@@ -148,15 +148,15 @@ static void upload(tinkc_mock *mock, tinkc_client *client)
     tinkc_error err = { 0 };
     tinkc_mock_always(mock, NULL, "/upload", &(tinkc_mock_answer){ .body = "ok" }, &err);
     err = (tinkc_error){ 0 };
-    tinkc_call_options o = { .path = "/upload", .body_file = "/etc/passwd" };
-    run(mock, tinkc_call(client, &o, &err));
+    tinkc_http_options o = { .path = "/upload", .body_file = "/etc/passwd" };
+    run(mock, tinkc_http_call(client, &o, &err));
     err = (tinkc_error){ 0 };
     tinkc_form *form = tinkc_form_new(client, &err);
     tinkc_form_add_text(form, "text", "value", &err);
     tinkc_form_add_file(form, "file", "/etc/passwd", NULL, &err);
     if (form)
-        run(mock,
-            tinkc_call(client, &(tinkc_call_options){ .path = "/upload", .form = form }, &err));
+        run(mock, tinkc_http_call(client, &(tinkc_http_options){ .path = "/upload", .form = form },
+                                  &err));
     tinkc_form_free(form);
 }
 

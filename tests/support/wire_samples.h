@@ -4,7 +4,7 @@
 #define TEST_WIRE_SAMPLES_H
 
 #include "wire/messages.h"
-#include "wire/sample.h"
+#include "wire/sample_message.h"
 
 typedef struct wire_sample {
     const tkc_message *type;

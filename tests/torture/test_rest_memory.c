@@ -124,8 +124,8 @@ static void a_call_with_a_form(world *w)
     tinkc_form_add_text(form, "a", "b", &w->err);
     tinkc_form_add_bytes(form, "c", "d", 1, "e", NULL, &w->err);
     tinkc_form_add_file(form, "f", "/etc/hostname", NULL, &w->err);
-    tinkc_future *f = tinkc_call(
-        w->client, &(tinkc_call_options){ .path = "/form", .form = form, .query = query }, &w->err);
+    tinkc_future *f = tinkc_http_call(
+        w->client, &(tinkc_http_options){ .path = "/form", .form = form, .query = query }, &w->err);
     const tinkc_response *r = tinkc_future_response(f, 5000, &w->err);
     assert_true(tinkc_response_status(r) == 200 || w->err.code);
     tinkc_future_free(f);
@@ -137,7 +137,7 @@ static void a_stream_of_events(world *w)
     tinkc_mock_always(w->mock, NULL, "/e", &(tinkc_mock_answer){ .body = "data: 1\n\ndata: 2\n\n" },
                       NULL);
     tinkc_queue *queue = tinkc_queue_new(w->client, &w->err);
-    tinkc_stream *s = tinkc_stream_open(w->client, &(tinkc_call_options){ .path = "/e" }, &w->err);
+    tinkc_stream *s = tinkc_stream_open(w->client, &(tinkc_http_options){ .path = "/e" }, &w->err);
     tinkc_stream_head(s, 5000, &w->err);
     while (tinkc_stream_event(s, 5000, &w->err))
         ;

@@ -137,7 +137,7 @@ static void keep_line(int32_t level, const char *line, void *user)
     snprintf(logged, sizeof logged, "%s", line);
 }
 
-static void secrets_are_blotted(void **state)
+static void secrets_are_redacted(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
@@ -157,13 +157,13 @@ static void secrets_are_blotted(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char *copy = exact_copy(cases[i][0], strlen(cases[i][0]));
-        tkc_blot(copy, strlen(cases[i][0]));
+        tkc_redact(copy, strlen(cases[i][0]));
         assert_str(tkc_strn(copy, strlen(cases[i][0])), cases[i][1]);
         free_copy(copy, strlen(cases[i][0]));
     }
 }
 
-static void lines_go_out_blotted_and_by_level(void **state)
+static void lines_go_out_redacted_and_by_level(void **state)
 {
     (void)state;
     tkc_log log = { keep_line, NULL, TINKC_LOG_INFO };
@@ -449,8 +449,8 @@ int main(void)
         cmocka_unit_test(times_are_written),
         cmocka_unit_test(days_and_dates_agree),
         cmocka_unit_test(chance_stays_below_one),
-        cmocka_unit_test(secrets_are_blotted),
-        cmocka_unit_test(lines_go_out_blotted_and_by_level),
+        cmocka_unit_test(secrets_are_redacted),
+        cmocka_unit_test(lines_go_out_redacted_and_by_level),
         cmocka_unit_test(repeated_warnings_are_held_back),
         cmocka_unit_test_setup_teardown(files_are_written_whole, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_is_no_file_is_refused_at_once, make_folder,

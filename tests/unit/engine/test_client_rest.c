@@ -149,7 +149,7 @@ static void changes_hold(world *w)
 static size_t found(world *w, const tinkc_search_options *o)
 {
     tinkc_future *f = tinkc_session_search(w->client, o, &w->err);
-    size_t n = tinkc_found_count(tinkc_future_found(f, 20000, &w->err));
+    size_t n = tinkc_session_page_count(tinkc_future_session_page(f, 20000, &w->err));
     assert_ok(&w->err);
     tinkc_future_free(f);
     return n;
@@ -171,7 +171,8 @@ static void searches_agree(world *w)
     static const char *const noted[] = { "team", "blue", NULL };
     static const char *const wrong[] = { "team", "red", NULL };
     tinkc_future *f = tinkc_session_search(w->client, NULL, &w->err);
-    const tinkc_found_session *s = tinkc_found_at(tinkc_future_found(f, 20000, &w->err), 0);
+    const tinkc_session_summary *s =
+        tinkc_session_page_at(tinkc_future_session_page(f, 20000, &w->err), 0);
     assert_ok(&w->err);
     assert_string_equal(s->session_id, w->session);
     assert_string_equal(s->display_name, "Nightly Run");
@@ -234,14 +235,14 @@ static void pages_of_sessions(world *w)
     tinkc_search_options page = { .page_size = 2 };
     for (bool more = true; more;) {
         tinkc_future *f = tinkc_session_search(w->client, &page, &w->err);
-        const tinkc_found *got = tinkc_future_found(f, 20000, &w->err);
+        const tinkc_session_page *got = tinkc_future_session_page(f, 20000, &w->err);
         assert_ok(&w->err);
-        for (size_t i = 0; i < tinkc_found_count(got); i++, n++) {
-            assert_true(tinkc_found_at(got, i)->created_us <= last);
-            last = tinkc_found_at(got, i)->created_us;
+        for (size_t i = 0; i < tinkc_session_page_count(got); i++, n++) {
+            assert_true(tinkc_session_page_at(got, i)->created_us <= last);
+            last = tinkc_session_page_at(got, i)->created_us;
         }
-        more = tinkc_found_cursor(got) != NULL;
-        snprintf(cursor, sizeof cursor, "%s", more ? tinkc_found_cursor(got) : "");
+        more = tinkc_session_page_cursor(got) != NULL;
+        snprintf(cursor, sizeof cursor, "%s", more ? tinkc_session_page_cursor(got) : "");
         page.cursor = cursor;
         tinkc_future_free(f);
     }
@@ -303,8 +304,8 @@ static void a_finished_session_takes_no_more(world *w)
                                      i ? TINKC_FINISH_ERRORED : TINKC_FINISH_SUCCESS, "done",
                                      &w->err));
     tinkc_future *f = tinkc_session_search(w->client, NULL, &w->err);
-    const tinkc_found *got = tinkc_future_found(f, 20000, &w->err);
-    const tinkc_found_session *s = tinkc_found_at(got, tinkc_found_count(got) - 1);
+    const tinkc_session_page *got = tinkc_future_session_page(f, 20000, &w->err);
+    const tinkc_session_summary *s = tinkc_session_page_at(got, tinkc_session_page_count(got) - 1);
     assert_string_equal(s->session_id, w->session);
     assert_int_equal(s->state_bit, TINKC_SESSION_FINISHED);
     assert_non_null(memmem(s->json.data, s->json.len, "\"success\"", 9));
@@ -339,7 +340,7 @@ static void downloads_fit(world *w)
 static void raw_calls_fit(world *w, int way)
 {
     tinkc_future *f =
-        tinkc_call(w->client, &(tinkc_call_options){ .path = "/api/v1/healthz" }, &w->err);
+        tinkc_http_call(w->client, &(tinkc_http_options){ .path = "/api/v1/healthz" }, &w->err);
     const tinkc_response *r = tinkc_future_response(f, 20000, &w->err);
     assert_ok(&w->err);
     assert_int_equal(tinkc_response_status(r), 200);

@@ -12,7 +12,7 @@
 
 #include "infer/infer.h"
 #include "support/tiny_model.h"
-#include "train/train.h"
+#include "train/training.h"
 
 enum { VOCAB = 101, PROMPT = 70, TOKENS = 40 };
 

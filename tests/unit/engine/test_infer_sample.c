@@ -8,8 +8,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "infer/kv.h"
-#include "infer/sample.h"
+#include "infer/kv_cache.h"
+#include "infer/sampling.h"
 #include "model/philox.h"
 #include "support/tiny_model.h"
 

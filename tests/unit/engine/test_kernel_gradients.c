@@ -8,7 +8,7 @@
 #define tke_f16_to_f32 tke_f16_to_f32_double
 #define tke_f32_to_f16 tke_f32_to_f16_double
 #include "../../../engine/tensor/dtype.c"
-#include "../../../engine/kernels/ref.c"
+#include "../../../engine/kernels/reference.c"
 
 #include <setjmp.h>
 #include <stdarg.h>

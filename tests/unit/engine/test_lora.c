@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "support/tiny_model.h"
 #include "tinkc/engine.h"
-#include "train/train.h"
+#include "train/training.h"
 
 typedef struct world {
     char *folder;

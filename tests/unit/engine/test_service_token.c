@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "service/token.h"
+#include "service/auth_token.h"
 #include "support/api_support.h"
 #include "tinkc/engine.h"
 

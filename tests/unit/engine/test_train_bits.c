@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "support/tiny_model.h"
-#include "train/train.h"
+#include "train/training.h"
 
 enum { N_DATA = 5, MAX_LEN = 150 };
 

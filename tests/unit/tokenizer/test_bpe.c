@@ -3,7 +3,7 @@
 
 #include "base/buf.h"
 #include "tokenizer/bpe.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_priv.h"
 
 enum { MOST = 4000 };
 

@@ -4,7 +4,7 @@
 #include "support/scratch.h"
 
 #include "tinker_public.pb-c.h"
-#include "wire/sample.h"
+#include "wire/sample_message.h"
 
 static uint64_t seed;
 

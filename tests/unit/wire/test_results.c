@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "wire/answer.h"
-#include "wire/sample.h"
+#include "wire/sample_message.h"
 
 /* ---- samples ---- */
 

@@ -1,0 +1,270 @@
+/* train_log.c - a run's log directory. */
+#include "train_log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "files.h"
+#include "gitinfo.h"
+#include "out.h"
+#include "text.h"
+
+int cli_trainlog_claim(const cli_app *app, const char *folder, cli_claim *out)
+{
+    *out = (cli_claim){ .made = access(folder, F_OK) != 0 };
+    if (!cli_make_folder(folder, 0777) ||
+        (out->fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+        return cli_fail(app, "local_io", NULL, "%s: %s", folder, strerrordesc_np(errno));
+    out->held = true;
+    if (flock(out->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return 0; /* some file systems know no locks: then nobody is kept out */
+    return cli_fail(app, "conflict", "wait until it ends, or give another --log-dir",
+                    "%s: another process trains into it", folder);
+}
+
+void cli_trainlog_release(cli_claim *claim, const char *folder)
+{
+    if (!claim->held)
+        return;
+    if (claim->made)
+        (void)rmdir(folder);
+    close(claim->fd);
+    claim->held = false;
+}
+
+static FILE *open_log(const char *folder, const char *name, const char *mode)
+{
+    char *path = cli_printf("%s/%s", folder, name);
+    FILE *f = path ? fopen(path, mode) : NULL;
+    free(path);
+    return f;
+}
+
+/* As it was started: the words of this process. */
+static void log_command_line(FILE *to)
+{
+    FILE *f = fopen("/proc/self/cmdline", "re");
+    char *word = NULL;
+    size_t cap = 0;
+    fputs("trainlog:0 [INFO]", to);
+    while (f && getdelim(&word, &cap, '\0', f) > 0)
+        fprintf(to, strpbrk(word, " \t\n'\"$*") || !*word ? " '%s'" : " %s", word);
+    fputc('\n', to);
+    (void)fflush(to);
+    if (f)
+        fclose(f);
+    free(word);
+}
+
+int cli_trainlog_open(cli_app *app, const char *folder, const char *hook, cli_trainlog *out)
+{
+    *out = (cli_trainlog){ .folder = strdup(folder) };
+    if (!cli_make_folder(folder, 0777) ||
+        !(out->metrics = open_log(folder, "metrics.jsonl", "ae")) ||
+        !(out->checkpoints = open_log(folder, "checkpoints.jsonl", "ae")) ||
+        !(out->spans = open_log(folder, "timing_spans.jsonl", "ae")) ||
+        !(out->text = open_log(folder, "logs.log", "ae")))
+        return cli_fail(app, "local_io", NULL, "%s: %s", folder, strerrordesc_np(errno));
+    log_command_line(out->text);
+    app->log_file = out->text;
+    if (hook && !(out->hook = popen(hook, "we")))
+        return cli_fail(app, "local_io", NULL, "--hook: %s", strerrordesc_np(errno));
+    return 0;
+}
+
+static bool copy_rows(FILE *from, FILE *to, size_t step, bool all)
+{
+    char *line = NULL;
+    size_t cap = 0;
+    bool ok = true;
+    for (ssize_t n; ok && (n = getline(&line, &cap, from)) > 0;) {
+        if (line[n - 1] != '\n')
+            break; /* torn */
+        json_t *v = all ? NULL : json_loads(line, 0, NULL);
+        const json_t *at = json_object_get(v, "step");
+        if (!json_is_integer(at) || json_integer_value(at) < (json_int_t)step)
+            ok = fputs(line, to) != EOF;
+        json_decref(v);
+    }
+    free(line);
+    return ok && fflush(to) == 0 && fsync(fileno(to)) == 0;
+}
+
+/* Written anew beside it and moved into place, so that a kill here loses nothing. */
+static bool rewrite_rows(const char *folder, const char *name, size_t step, bool all)
+{
+    char *path = cli_printf("%s/%s", folder, name), *beside = cli_printf("%s/%s.new", folder, name);
+    FILE *from = path ? fopen(path, "re") : NULL, *to = NULL;
+    bool ok = path && beside && (from || errno == ENOENT);
+    if (ok && from) {
+        to = fopen(beside, "we");
+        ok = to && copy_rows(from, to, step, all);
+        if (to && fclose(to) != 0)
+            ok = false;
+        ok = ok && rename(beside, path) == 0;
+    }
+    if (from)
+        fclose(from);
+    free(path);
+    free(beside);
+    return ok;
+}
+
+bool cli_trainlog_rewind(const char *folder, size_t step)
+{
+    return rewrite_rows(folder, "metrics.jsonl", step, false) &&
+           rewrite_rows(folder, "timing_spans.jsonl", step, false) &&
+           rewrite_rows(folder, "checkpoints.jsonl", 0, true);
+}
+
+void cli_trainlog_close(cli_trainlog *log)
+{
+    if (log->metrics)
+        fclose(log->metrics);
+    if (log->checkpoints)
+        fclose(log->checkpoints);
+    if (log->spans)
+        fclose(log->spans);
+    if (log->text)
+        fclose(log->text);
+    if (log->hook)
+        pclose(log->hook);
+    free(log->folder);
+    *log = (cli_trainlog){ 0 };
+}
+
+static bool append(FILE *f, const json_t *v)
+{
+    cli_write_json(f, v, -1);
+    return fputc('\n', f) != EOF && fflush(f) == 0;
+}
+
+static bool on_disk(FILE *f)
+{
+    return fsync(fileno(f)) == 0;
+}
+
+bool cli_trainlog_metrics(cli_trainlog *log, const json_t *v)
+{
+    return append(log->metrics, v);
+}
+
+bool cli_trainlog_spans(cli_trainlog *log, const json_t *v)
+{
+    return append(log->spans, v);
+}
+
+/* A run goes on from here: what was measured so far must be there, then. Rows of the steps since
+ * would be measured again, so they need not be waited for one by one. */
+bool cli_trainlog_checkpoint(cli_trainlog *log, const json_t *v)
+{
+    return on_disk(log->metrics) && on_disk(log->spans) && append(log->checkpoints, v) &&
+           on_disk(log->checkpoints);
+}
+
+void cli_trainlog_event(const cli_app *app, cli_trainlog *log, const json_t *v)
+{
+    if (!log->hook)
+        return;
+    /* A hook that has ended must not end the training: its SIGPIPE is taken back. */
+    sigset_t pipe_signal, before;
+    sigemptyset(&pipe_signal);
+    sigaddset(&pipe_signal, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+    cli_write_json(log->hook, v, -1);
+    fputc('\n', log->hook);
+    bool ok = fflush(log->hook) == 0;
+    while (!ok && sigtimedwait(&pipe_signal, NULL, &(struct timespec){ 0 }) > 0)
+        ;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!ok) {
+        cli_warn(app, "--hook: the command has ended; going on without it");
+        pclose(log->hook);
+        log->hook = NULL;
+    }
+}
+
+int cli_trainlog_code(const cli_app *app, const char *folder)
+{
+    char *path = cli_printf("%s/code.diff", folder);
+    cli_save s;
+    cli_save_begin(&s, path ? path : "", 0666);
+    bool any = s.f && cli_git_diff(s.f);
+    int bad = cli_save_end(&s, app, any);
+    if (!any && path)
+        (void)unlink(path); /* of an earlier start elsewhere */
+    free(path);
+    return bad;
+}
+
+int cli_trainlog_config(const cli_app *app, const char *folder, const json_t *v)
+{
+    char *path = cli_printf("%s/config.json", folder);
+    cli_save s;
+    cli_save_begin(&s, path ? path : "", 0666);
+    if (s.f) {
+        cli_write_json(s.f, v, 2);
+        fputc('\n', s.f);
+    }
+    free(path);
+    return cli_save_end(&s, app, true);
+}
+
+json_t *cli_trainlog_read_config(const char *folder)
+{
+    char *path = cli_printf("%s/config.json", folder);
+    json_t *v = path ? json_load_file(path, 0, NULL) : NULL;
+    free(path);
+    return v;
+}
+
+json_t *cli_trainlog_records(const char *folder, const char *key)
+{
+    FILE *f = open_log(folder, "checkpoints.jsonl", "re");
+    json_t *out = json_array();
+    char *line = NULL;
+    size_t cap = 0;
+    while (f && getline(&line, &cap, f) > 0) {
+        json_t *v = json_loads(line, 0, NULL);
+        if (json_is_string(json_object_get(v, key)))
+            json_array_append(out, v);
+        json_decref(v);
+    }
+    if (f)
+        fclose(f);
+    free(line);
+    return out;
+}
+
+/* Everything that a run writes. The first ones tell that there was one. */
+static const char *const run_files[] = { "config.json", "metrics.jsonl",      "checkpoints.jsonl",
+                                         "code.diff",   "timing_spans.jsonl", "logs.log" };
+enum { TELLING = 3 };
+
+bool cli_trainlog_exists(const char *folder)
+{
+    bool found = false;
+    for (size_t i = 0; i < TELLING && !found; i++) {
+        char *path = cli_printf("%s/%s", folder, run_files[i]);
+        found = path && access(path, F_OK) == 0;
+        free(path);
+    }
+    return found;
+}
+
+bool cli_trainlog_remove(const char *folder)
+{
+    bool ok = true;
+    for (size_t i = 0; i < sizeof run_files / sizeof *run_files; i++) {
+        char *path = cli_printf("%s/%s", folder, run_files[i]);
+        ok = path && (unlink(path) == 0 || errno == ENOENT) && ok;
+        free(path);
+    }
+    return ok;
+}

@@ -1,0 +1,57 @@
+/* train_run.h - one supervised run: settings, examples, the trainer, where it stands. */
+#ifndef CLI_TRAIN_RUN_H
+#define CLI_TRAIN_RUN_H
+
+#include "examples.h"
+#include "train_log.h"
+
+typedef struct cli_sft {
+    cli_app *app;
+    const char *model;
+    char *renderer; /* NULL = the model's own template */
+    tinkc_tokenizer *tokenizer;
+    cli_data_file *files;
+    size_t n_files;
+    cli_examples train, test;
+    size_t *order;      /* of this epoch */
+    size_t order_epoch; /* SIZE_MAX = none yet */
+    size_t *kept;       /* examples that are not held out, in the order of the first shuffle */
+    size_t n_kept;
+
+    size_t n_turning; /* conversations in which the assistant speaks more than once */
+    size_t batch_size, n_batches, epochs, total_steps;
+    double rate;
+    tinkc_trainer *trainer;
+    cli_trainlog log;
+    char *log_dir;
+    cli_claim claim; /* of log_dir */
+
+    size_t step; /* next to run, over all epochs */
+    size_t elapsed_tokens;
+    int64_t begun_ms, last_save_ms;
+    size_t last_save_tokens;
+    char *last_rolling; /* path to delete when the next is there */
+    char *state_path, *sampler_path;
+    json_t *pending;   /* what goes into the next step's row: evaluation, times; NULL = nothing */
+    json_t *spans;     /* where the time of the next step's row went; NULL = nothing yet */
+    size_t max_length; /* tokens; 0 = no limit is known */
+    double smooth_tokens_s;
+    size_t first_step; /* where this process began */
+} cli_sft;
+
+/* Reads, checks, renders; settles batch size, steps and rate. 0, or an exit code. */
+int cli_sft_prepare(cli_app *, cli_sft *);
+void cli_sft_free(cli_sft *);
+/* Prints what is going to happen. */
+void cli_sft_show_plan(const cli_sft *);
+/* The learning rate of a step: warm-up, then schedule. */
+double cli_sft_rate(const cli_sft *, size_t step);
+/* The examples of a step: indices into train.items. *n is how many. Borrowed until the next. */
+const size_t *cli_sft_batch(cli_sft *, size_t step, size_t *n);
+/* All settings as JSON for config.json. */
+json_t *cli_sft_config(const cli_sft *);
+
+/* Trains from sft->step on. 0, or an exit code. */
+int cli_sft_run(cli_sft *);
+
+#endif

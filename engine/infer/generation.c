@@ -1,0 +1,324 @@
+/* generation.c - one request: its copies, its samples, when they stop, what it tells.
+ *
+ * May touch: the request and the blocks its sequences hold. Must not: decide what runs.
+ */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+#include "base/str.h"
+#include "infer/infer_state.h"
+
+/* ---- making one ---- */
+
+static bool check_request(const tke_infer *e, const tke_gen_request *r, tinkc_error *err)
+{
+    const tke_config *c = tke_model_config(e->model);
+    if (!r->n_prompt)
+        return tkc_fail(err, TINKC_E_BAD_REQUEST, "the prompt is empty");
+    if (r->n_samples < 1)
+        return tkc_fail(err, TINKC_E_BAD_REQUEST, "num_samples must be at least 1");
+    if (r->max_tokens > c->context || r->n_prompt > c->context - r->max_tokens)
+        return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                        "Prompt length plus max_tokens exceeds the model's context window: "
+                        "%zu + %zu > %zu",
+                        r->n_prompt, r->max_tokens, c->context);
+    for (size_t i = 0; i < r->n_prompt; i++)
+        if (r->prompt[i] < 0 || (size_t)r->prompt[i] >= c->vocab)
+            return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                            "prompt token %d at %zu is outside the vocabulary of %zu",
+                            (int)r->prompt[i], i, c->vocab);
+    if (!(r->rule.temperature >= 0) || !isfinite(r->rule.temperature))
+        return tkc_fail(err, TINKC_E_BAD_REQUEST, "temperature must be at least 0");
+    if (!(r->rule.top_p > 0 && r->rule.top_p <= 1))
+        return tkc_fail(err, TINKC_E_BAD_REQUEST, "top_p must be above 0 and at most 1");
+    if (r->n_stop_strings && !r->token_bytes)
+        return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                        "stop strings need tokenizer.json in the model folder");
+    if (r->snapshot && tke_snapshot_model(r->snapshot) != e->model)
+        return tkc_fail(err, TINKC_E_STATE, "the snapshot stands on another model");
+    return true;
+}
+
+static void *copy(tkc_arena *arena, const void *from, size_t n, size_t size, tinkc_error *err)
+{
+    void *to = tkc_arena_array(arena, n ? n : 1, size, err);
+    if (to && n)
+        memcpy(to, from, n * size);
+    return to;
+}
+
+static bool copy_request(tke_gen *g, tinkc_error *err)
+{
+    tke_gen_request *r = &g->r;
+    r->prompt = copy(&g->arena, r->prompt, r->n_prompt, sizeof *r->prompt, err);
+    r->stop_tokens = copy(&g->arena, r->stop_tokens, r->n_stop_tokens, sizeof *r->stop_tokens, err);
+    tinkc_str *strings = copy(&g->arena, r->stop_strings, r->n_stop_strings, sizeof *strings, err);
+    for (size_t i = 0; strings && i < r->n_stop_strings; i++) {
+        strings[i].data = tkc_arena_str(&g->arena, strings[i], err);
+        if (strings[i].len > g->longest_stop)
+            g->longest_stop = strings[i].len;
+    }
+    r->stop_strings = strings;
+    return !tkc_failed(err);
+}
+
+static bool make_results(tke_gen *g, tinkc_error *err)
+{
+    tke_gen_request *r = &g->r;
+    size_t k = r->topk_prompt_logprobs, top = r->topk_sample_logprobs;
+    g->seqs = tkc_arena_array(&g->arena, r->n_samples, sizeof *g->seqs, err);
+    for (size_t i = 0; g->seqs && i < r->n_samples; i++) {
+        g->seqs[i].gen = g;
+        g->seqs[i].sample = (uint32_t)i;
+        tkc_buf_init(&g->seqs[i].tail, NULL, TKC_BUF_NO_MAX);
+        if (top) {
+            g->seqs[i].next_topk = tkc_arena_array(&g->arena, top, sizeof(int32_t), err);
+            g->seqs[i].next_topk_logprobs = tkc_arena_array(&g->arena, top, sizeof(float), err);
+        }
+    }
+    if (!r->prompt_logprobs && !k)
+        return !tkc_failed(err);
+    g->prompt_logprobs = tkc_arena_array(&g->arena, r->n_prompt, sizeof(float), err);
+    size_t last = r->prompt_logprobs_last_n;
+    size_t none =
+        last && last < r->n_prompt ? r->n_prompt - last : 1; /* nothing precedes the first */
+    for (size_t i = 0; g->prompt_logprobs && i < none; i++)
+        g->prompt_logprobs[i] = NAN;
+    g->n_prompt_logprobs = none;
+    if (k) {
+        g->topk_tokens = tkc_arena_array(&g->arena, r->n_prompt * k, sizeof(int32_t), err);
+        g->topk_logprobs = tkc_arena_array(&g->arena, r->n_prompt * k, sizeof(float), err);
+        for (size_t i = 0; g->topk_logprobs && i < none * k; i++)
+            g->topk_logprobs[i] = -99999.0f;
+    }
+    return !tkc_failed(err);
+}
+
+tke_gen *tke_gen_new(tke_infer *e, const tke_gen_request *r, tinkc_error *err)
+{
+    if (tkc_failed(err) || !check_request(e, r, err))
+        return NULL;
+    tke_gen *g = tkc_zalloc(NULL, sizeof *g, err);
+    if (!g)
+        return NULL;
+    g->engine = e;
+    g->r = *r;
+    g->r.snapshot = r->snapshot ? tke_snapshot_keep(r->snapshot) : NULL;
+    tkc_arena_init(&g->arena, NULL, 0);
+    if (copy_request(g, err) && make_results(g, err))
+        return g;
+    tke_gen_destroy(g);
+    return NULL;
+}
+
+void tke_gen_destroy(tke_gen *g)
+{
+    for (size_t i = 0; g->seqs && i < g->r.n_samples; i++) {
+        tke_seq *s = &g->seqs[i];
+        assert(!s->n_blocks && s->state != TKE_SEQ_RUNNING);
+        tkc_release(NULL, s->tokens, s->cap * sizeof *s->tokens);
+        tkc_release(NULL, s->logprobs, s->cap_logprobs * sizeof *s->logprobs);
+        tkc_release(NULL, s->topk, s->cap_topk * sizeof *s->topk);
+        tkc_release(NULL, s->topk_logprobs, s->cap_topk_logprobs * sizeof *s->topk_logprobs);
+        tkc_release(NULL, s->blocks, s->cap_blocks * sizeof *s->blocks);
+        tkc_buf_free(&s->tail);
+    }
+    tke_snapshot_drop((tke_snapshot *)(uintptr_t)g->r.snapshot);
+    tkc_arena_free(&g->arena);
+    tkc_release(NULL, g, sizeof *g);
+}
+
+/* ---- sequences ---- */
+
+size_t tke_seq_length(const tke_seq *s)
+{
+    return s->gen->r.n_prompt + s->n;
+}
+
+int32_t tke_seq_token(const tke_seq *s, size_t pos)
+{
+    size_t n_prompt = s->gen->r.n_prompt;
+    assert(pos < n_prompt + s->n);
+    return pos < n_prompt ? s->gen->r.prompt[pos] : s->tokens[pos - n_prompt];
+}
+
+void tke_seq_release_blocks(tke_seq *s)
+{
+    for (size_t i = 0; i < s->n_blocks; i++)
+        tke_kv_drop(&s->gen->engine->kv, s->blocks[i]);
+    s->n_blocks = 0;
+    s->n_computed = s->n_published = 0;
+    s->serial = 0;
+}
+
+void tke_seq_finish(tke_seq *s, bool stopped)
+{
+    if (s->state == TKE_SEQ_DONE)
+        return;
+    tke_seq_release_blocks(s);
+    if (s->state == TKE_SEQ_WAITING) {
+        assert(s->gen->engine->n_waiting > 0);
+        s->gen->engine->n_waiting--;
+    }
+    s->state = TKE_SEQ_DONE;
+    s->stopped = stopped;
+    assert(s->gen->n_done < s->gen->r.n_samples);
+    if (++s->gen->n_done == s->gen->r.n_samples)
+        tke_gen_finish(s->gen, &(tinkc_error){ 0 });
+}
+
+void tke_gen_finish(tke_gen *g, const tinkc_error *err)
+{
+    tke_infer *e = g->engine;
+    if (g->done)
+        return;
+    g->done = true;
+    tkc_error_copy(&g->err, err);
+    for (size_t i = 0; i < g->r.n_samples; i++)
+        tke_seq_finish(&g->seqs[i], false);
+    assert(g->n_done == g->r.n_samples && e->n_unfinished > 0 && !g->next_done);
+    e->n_unfinished--;
+    if (e->done_last)
+        e->done_last->next_done = g;
+    else
+        e->done_first = g;
+    e->done_last = g;
+}
+
+/* ---- stop rules ---- */
+
+static bool stops_at_token(const tke_gen *g, int32_t token)
+{
+    if (g->r.never_stop)
+        return false;
+    if (tke_model_is_eos(g->engine->model, token))
+        return true;
+    for (size_t i = 0; i < g->r.n_stop_tokens; i++)
+        if (g->r.stop_tokens[i] == token)
+            return true;
+    return false;
+}
+
+/* Looks for stop strings in the bytes generated so far. What came before the last longest - 1 bytes
+ * has been searched already. */
+static bool stops_at_bytes(tke_seq *s, int32_t token, tinkc_error *err)
+{
+    const tke_gen_request *r = &s->gen->r;
+    const char *bytes = NULL;
+    bool found = false;
+    if (!r->n_stop_strings)
+        return false;
+    size_t n = r->token_bytes(r->token_user, token, &bytes);
+    if (n && !tkc_buf_add(&s->tail, bytes, n, err))
+        return false;
+    for (size_t i = 0; i < r->n_stop_strings && !found; i++)
+        found = r->stop_strings[i].len && s->tail.len >= r->stop_strings[i].len &&
+                memmem(s->tail.data, s->tail.len, r->stop_strings[i].data, r->stop_strings[i].len);
+    size_t keep = s->gen->longest_stop ? s->gen->longest_stop - 1 : 0;
+    assert(!found || s->gen->longest_stop > 0);
+    if (s->tail.len > keep) {
+        memmove(s->tail.data, s->tail.data + s->tail.len - keep, keep);
+        s->tail.len = keep;
+    }
+    return found;
+}
+
+/* What stands beside the token that is about to be appended. */
+static void append_topk(tke_seq *s, tinkc_error *err)
+{
+    size_t k = s->gen->r.topk_sample_logprobs, n = s->n * k;
+    int32_t *tokens = tkc_grow(NULL, s->topk, &s->cap_topk, n + k, sizeof *tokens, err);
+    if (tokens)
+        s->topk = tokens;
+    float *logprobs =
+        tkc_grow(NULL, s->topk_logprobs, &s->cap_topk_logprobs, n + k, sizeof *logprobs, err);
+    if (logprobs)
+        s->topk_logprobs = logprobs;
+    if (!tokens || !logprobs)
+        return;
+    memcpy(tokens + n, s->next_topk, k * sizeof *tokens);
+    memcpy(logprobs + n, s->next_topk_logprobs, k * sizeof *logprobs);
+}
+
+void tke_seq_append(tke_seq *s, int32_t token, float logprob)
+{
+    tke_gen *g = s->gen;
+    tinkc_error err = { 0 };
+    assert(s->state == TKE_SEQ_RUNNING && s->n < g->r.max_tokens);
+    int32_t *tokens = tkc_grow(NULL, s->tokens, &s->cap, s->n + 1, sizeof *tokens, &err);
+    if (tokens)
+        s->tokens = tokens;
+    float *logprobs =
+        tkc_grow(NULL, s->logprobs, &s->cap_logprobs, s->n + 1, sizeof *logprobs, &err);
+    if (logprobs)
+        s->logprobs = logprobs;
+    if (s->next_topk)
+        append_topk(s, &err);
+    bool stop = false;
+    if (!tkc_failed(&err)) {
+        s->tokens[s->n] = token;
+        s->logprobs[s->n++] = logprob;
+        stop = stops_at_token(g, token);
+        stop = stops_at_bytes(s, token, &err) || stop;
+    }
+    if (tkc_failed(&err))
+        tke_gen_finish(g, &err);
+    else if (stop || s->n >= g->r.max_tokens)
+        tke_seq_finish(s, stop);
+}
+
+/* ---- what callers ask ---- */
+
+void *tke_gen_user(const tke_gen *g)
+{
+    return g->r.user;
+}
+
+bool tke_gen_done(const tke_gen *g)
+{
+    return g->done;
+}
+
+const tinkc_error *tke_gen_error(const tke_gen *g)
+{
+    return &g->err;
+}
+
+size_t tke_gen_n_samples(const tke_gen *g)
+{
+    return g->r.n_samples;
+}
+
+tke_sequence tke_gen_sequence(const tke_gen *g, size_t sample)
+{
+    if (sample >= g->r.n_samples)
+        return (tke_sequence){ 0 };
+    const tke_seq *s = &g->seqs[sample];
+    return (tke_sequence){ s->tokens, s->logprobs,     s->n, s->state == TKE_SEQ_DONE, s->stopped,
+                           s->topk,   s->topk_logprobs };
+}
+
+const float *tke_gen_prompt_logprobs(const tke_gen *g)
+{
+    return g->n_prompt_logprobs == g->r.n_prompt ? g->prompt_logprobs : NULL;
+}
+
+const int32_t *tke_gen_topk_tokens(const tke_gen *g)
+{
+    return tke_gen_prompt_logprobs(g) ? g->topk_tokens : NULL;
+}
+
+const float *tke_gen_topk_logprobs(const tke_gen *g)
+{
+    return tke_gen_prompt_logprobs(g) ? g->topk_logprobs : NULL;
+}
+
+size_t tke_gen_cache_hits(const tke_gen *g)
+{
+    return g->cache_hits;
+}
+
+void tke_gen_cancel(tke_gen *g)
+{
+    g->cancelled = true;
+}

@@ -1,0 +1,226 @@
+/* kv_cache.c - blocks of the cache and the table of prefixes.
+ *
+ * May touch: its own memory. Must not: know of requests. The memory of all blocks is asked for at
+ * once; pages that are never written cost nothing.
+ */
+#include "infer/kv_cache.h"
+
+#include <assert.h>
+#include <string.h>
+#include "base/str.h"
+
+static size_t floats_per_token(const tke_model *m)
+{
+    const tke_config *c = tke_model_config(m);
+    return 2 * c->n_layers * c->n_kv_heads * c->head_dim;
+}
+
+bool tke_kv_init(tke_kv *kv, const tke_model *m, size_t bytes, tinkc_error *err)
+{
+    const tke_config *c = tke_model_config(m);
+    *kv = (tke_kv){ .oldest = -1, .newest = -1, .next_serial = 1 };
+    kv->stride = TKE_BLOCK_TOKENS * floats_per_token(m);
+    kv->layer_stride = kv->stride / c->n_layers;
+    kv->n_blocks = bytes / (kv->stride * sizeof *kv->data);
+    if (kv->n_blocks < 2)
+        kv->n_blocks = 2;
+    if (kv->n_blocks > INT32_MAX / 2)
+        kv->n_blocks = INT32_MAX / 2;
+    for (kv->n_buckets = 64; kv->n_buckets < kv->n_blocks; kv->n_buckets *= 2)
+        ;
+    kv->data = tkc_alloc_pages(kv->n_blocks * kv->stride * sizeof *kv->data, err);
+    kv->blocks = tkc_zalloc(NULL, kv->n_blocks * sizeof *kv->blocks, err);
+    kv->free_ids = tkc_alloc(NULL, kv->n_blocks * sizeof *kv->free_ids, err);
+    kv->buckets = tkc_alloc(NULL, kv->n_buckets * sizeof *kv->buckets, err);
+    if (!kv->data || !kv->blocks || !kv->free_ids || !kv->buckets) {
+        tke_kv_free(kv);
+        return false;
+    }
+    memset(kv->buckets, 0xff, kv->n_buckets * sizeof *kv->buckets); /* all -1 */
+    for (size_t i = 0; i < kv->n_blocks; i++) /* low ids are handed out first */
+        kv->free_ids[i] = (int32_t)(kv->n_blocks - 1 - i);
+    kv->n_free = kv->n_blocks;
+    return true;
+}
+
+void tke_kv_free(tke_kv *kv)
+{
+    tkc_release_pages(kv->data, kv->n_blocks * kv->stride * sizeof *kv->data);
+    tkc_release(NULL, kv->blocks, kv->n_blocks * sizeof *kv->blocks);
+    tkc_release(NULL, kv->free_ids, kv->n_blocks * sizeof *kv->free_ids);
+    tkc_release(NULL, kv->buckets, kv->n_buckets * sizeof *kv->buckets);
+    *kv = (tke_kv){ 0 };
+}
+
+/* ---- the table of prefixes ---- */
+
+static size_t bucket_of(const tke_kv *kv, uint64_t owner, uint64_t parent, const int32_t *tokens)
+{
+    uint64_t name[2] = { owner, parent };
+    uint64_t h =
+        tkc_hash(name, sizeof name) * 31 + tkc_hash(tokens, TKE_BLOCK_TOKENS * sizeof *tokens);
+    return (size_t)((h ^ h >> 29) & (kv->n_buckets - 1));
+}
+
+static int32_t lookup(const tke_kv *kv, uint64_t owner, uint64_t parent, const int32_t *tokens)
+{
+    int32_t id = kv->buckets[bucket_of(kv, owner, parent, tokens)];
+    while (id >= 0) {
+        const tke_kv_block *b = &kv->blocks[id];
+        if (b->owner == owner && b->parent == parent &&
+            memcmp(b->tokens, tokens, sizeof b->tokens) == 0)
+            return id;
+        id = b->chain;
+    }
+    return -1;
+}
+
+static void unpublish(tke_kv *kv, int32_t id)
+{
+    tke_kv_block *b = &kv->blocks[id];
+    int32_t *at = &kv->buckets[bucket_of(kv, b->owner, b->parent, b->tokens)];
+    assert(b->published);
+    while (*at != id) {
+        assert(*at >= 0); /* it is in its bucket */
+        at = &kv->blocks[*at].chain;
+    }
+    *at = b->chain;
+    b->published = false;
+}
+
+/* ---- those kept for their prefix: a list, oldest first ---- */
+
+static void list_add(tke_kv *kv, int32_t id)
+{
+    tke_kv_block *b = &kv->blocks[id];
+    assert(b->refs == 0 && b->published);
+    b->prev = kv->newest;
+    b->next = -1;
+    if (kv->newest >= 0)
+        kv->blocks[kv->newest].next = id;
+    else
+        kv->oldest = id;
+    kv->newest = id;
+    kv->n_kept++;
+}
+
+static void list_remove(tke_kv *kv, int32_t id)
+{
+    tke_kv_block *b = &kv->blocks[id];
+    if (b->prev >= 0)
+        kv->blocks[b->prev].next = b->next;
+    else
+        kv->oldest = b->next;
+    if (b->next >= 0)
+        kv->blocks[b->next].prev = b->prev;
+    else
+        kv->newest = b->prev;
+    assert(kv->n_kept > 0);
+    kv->n_kept--;
+}
+
+/* ---- references ---- */
+
+static void forget_oldest(tke_kv *kv)
+{
+    int32_t id = kv->oldest;
+    assert(id >= 0 && kv->n_free < kv->n_blocks);
+    list_remove(kv, id);
+    unpublish(kv, id);
+    kv->free_ids[kv->n_free++] = id;
+}
+
+int32_t tke_kv_take(tke_kv *kv)
+{
+    if (!kv->n_free && kv->n_kept)
+        forget_oldest(kv);
+    if (!kv->n_free)
+        return -1;
+    int32_t id = kv->free_ids[--kv->n_free];
+    assert(kv->blocks[id].refs == 0 && !kv->blocks[id].published);
+    kv->blocks[id] = (tke_kv_block){ .refs = 1, .chain = -1, .prev = -1, .next = -1 };
+    return id;
+}
+
+void tke_kv_keep(tke_kv *kv, int32_t id)
+{
+    assert(id >= 0 && (size_t)id < kv->n_blocks);
+    tke_kv_block *b = &kv->blocks[id];
+    assert(b->refs > 0 || b->published);
+    if (b->refs++ == 0)
+        list_remove(kv, id);
+}
+
+void tke_kv_drop(tke_kv *kv, int32_t id)
+{
+    assert(id >= 0 && (size_t)id < kv->n_blocks);
+    tke_kv_block *b = &kv->blocks[id];
+    assert(b->refs > 0);
+    if (--b->refs > 0)
+        return;
+    if (b->published)
+        list_add(kv, id);
+    else
+        kv->free_ids[kv->n_free++] = id;
+    assert(kv->n_free + kv->n_kept <= kv->n_blocks);
+}
+
+void tke_kv_copy(tke_kv *kv, int32_t to, int32_t from)
+{
+    assert(to != from && kv->blocks[to].refs == 1 && !kv->blocks[to].published);
+    memcpy(kv->data + (size_t)to * kv->stride, kv->data + (size_t)from * kv->stride,
+           kv->stride * sizeof *kv->data);
+}
+
+int32_t tke_kv_find(tke_kv *kv, uint64_t owner, uint64_t parent, const int32_t *tokens)
+{
+    int32_t id = lookup(kv, owner, parent, tokens);
+    if (id >= 0)
+        tke_kv_keep(kv, id);
+    return id;
+}
+
+uint64_t tke_kv_publish(tke_kv *kv, int32_t id, uint64_t owner, uint64_t parent,
+                        const int32_t *tokens)
+{
+    tke_kv_block *b = &kv->blocks[id];
+    assert(b->refs > 0);
+    if (b->published)
+        return b->serial;
+    int32_t same = lookup(kv, owner, parent, tokens);
+    if (same >= 0)
+        return kv->blocks[same].serial;
+    b->owner = owner;
+    b->parent = parent;
+    b->serial = kv->next_serial++;
+    memcpy(b->tokens, tokens, sizeof b->tokens);
+    int32_t *bucket = &kv->buckets[bucket_of(kv, owner, parent, tokens)];
+    b->chain = *bucket;
+    *bucket = id;
+    b->published = true;
+    return b->serial;
+}
+
+uint64_t tke_kv_serial(const tke_kv *kv, int32_t id)
+{
+    assert(kv->blocks[id].published && kv->blocks[id].serial > 0);
+    return kv->blocks[id].serial;
+}
+
+void tke_kv_clear(tke_kv *kv)
+{
+    while (kv->n_kept)
+        forget_oldest(kv);
+}
+
+tke_kv_cache tke_kv_layer(const tke_kv *kv, const tke_model *m, size_t layer)
+{
+    assert(layer < tke_model_config(m)->n_layers);
+    (void)m;
+    float *base = kv->data + layer * kv->layer_stride;
+    return (tke_kv_cache){ .k = base,
+                           .v = base + kv->layer_stride / 2,
+                           .dtype = TKE_F32,
+                           .block_tokens = TKE_BLOCK_TOKENS,
+                           .block_stride = (int64_t)kv->stride };
+}

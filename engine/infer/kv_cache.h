@@ -1,0 +1,64 @@
+/* kv_cache.h - the paged cache: blocks of 16 positions, counted, found again by what they hold.
+ *
+ * A block is free, in use (refs > 0), or kept for its prefix (refs 0, published). A published block
+ * is named by (owner, parent, its tokens), where parent is the serial of the block before it: two
+ * blocks with one name hold the same bits. Private to engine/infer.
+ */
+#ifndef TKE_INFER_KV_CACHE_H
+#define TKE_INFER_KV_CACHE_H
+
+#include "kernels/kernels.h"
+#include "model/model.h"
+
+enum { TKE_BLOCK_TOKENS = 16 };
+
+typedef struct tke_kv_block {
+    int32_t refs;
+    bool published;
+    uint64_t owner, parent, serial;
+    int32_t tokens[TKE_BLOCK_TOKENS];
+    int32_t chain;      /* next in its bucket, -1 = none */
+    int32_t prev, next; /* among those kept for their prefix, oldest first; -1 = none */
+} tke_kv_block;
+
+typedef struct tke_kv {
+    float *data;
+    size_t stride;       /* floats of a block: all layers, keys and values */
+    size_t layer_stride; /* of one layer within a block */
+    size_t n_blocks, n_free, n_kept;
+    tke_kv_block *blocks;
+    int32_t *free_ids;
+    int32_t *buckets;
+    size_t n_buckets;
+    int32_t oldest, newest;
+    uint64_t next_serial;
+} tke_kv;
+
+bool tke_kv_init(tke_kv *, const tke_model *, size_t bytes, tinkc_error *err);
+void tke_kv_free(tke_kv *);
+
+/* Blocks that can be had: free ones and those kept for prefixes. */
+static inline size_t tke_kv_available(const tke_kv *kv)
+{
+    return kv->n_free + kv->n_kept;
+}
+/* An empty block with one reference, or -1. Forgets the oldest prefix if need be. */
+int32_t tke_kv_take(tke_kv *);
+void tke_kv_keep(tke_kv *, int32_t id);
+void tke_kv_drop(tke_kv *, int32_t id);
+/* Copies what a block holds, for a sequence that must write into a shared one. */
+void tke_kv_copy(tke_kv *, int32_t to, int32_t from);
+
+/* A published block with these tokens behind `parent`, with one more reference; -1 = none. */
+int32_t tke_kv_find(tke_kv *, uint64_t owner, uint64_t parent, const int32_t *tokens);
+/* Gives a full block its name; returns the serial that its successor names as parent. */
+uint64_t tke_kv_publish(tke_kv *, int32_t id, uint64_t owner, uint64_t parent,
+                        const int32_t *tokens);
+uint64_t tke_kv_serial(const tke_kv *, int32_t id);
+/* Forgets all prefixes. */
+void tke_kv_clear(tke_kv *);
+
+/* One layer's view for the kernels. */
+tke_kv_cache tke_kv_layer(const tke_kv *, const tke_model *, size_t layer);
+
+#endif

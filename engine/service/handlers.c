@@ -1,0 +1,419 @@
+/* handlers.c - where requests come in: routing, decompression, and the small endpoints.
+ *
+ * Thread: any front thread. Handlers parse, check, record and queue; none of them waits, computes
+ * or reads a file. May touch: svc under its lock, the store through transactions.
+ */
+#include <stdio.h>
+
+#include "codec/zstd.h"
+#include "service/gunzip.h"
+#include "service/service_state.h"
+
+/* ---- small endpoints ---- */
+
+void tke_front_health(tke_call *call)
+{
+    tke_send_json(call->reply, 200, tkc_str("{\"status\":\"ok\"}"));
+}
+
+void tke_front_config(tke_call *call)
+{
+    tkc_config_response out;
+    tkc_message_init(&tkc_config_response_type, &out);
+    out.sample_max_concurrent_requests = call->svc->set.max_sample_queue;
+    out.sample_enable_stuck_detection = false; /* a processor may be slow and still get there */
+    out.use_pyqwest_transport = call->svc->set.use_pyqwest;
+    out.create_model_via_load_weights = false;
+    out.pjwt_auth_enabled = call->svc->set.jwt_auth;
+    tke_answer(call, &tkc_config_response_type, &out);
+}
+
+void tke_front_token(tke_call *call)
+{
+    tke_service *svc = call->svc;
+    tkc_buf token;
+    if (!svc->set.jwt_auth) {
+        tke_refuse(call, 404, "not_found", "This server exchanges no tokens");
+        return;
+    }
+    tkc_buf_init(&token, svc->a, TKC_BUF_NO_MAX);
+    tke_token_make(&svc->token_secret, call->owner, tkc_wall_us(svc->clock), &token, &call->err);
+    const char *text = tkc_buf_terminate(&token, &call->err);
+    if (text)
+        tke_answer(call, &tkc_auth_token_response_type, &(tkc_auth_token_response){ .jwt = text });
+    else
+        tke_send_failure(call->reply, svc->a, &call->err);
+    tkc_buf_free(&token);
+}
+
+bool tke_service_token_owner(tke_service *svc, const char *token, char *owner, size_t owner_size)
+{
+    return svc->set.jwt_auth &&
+           tke_token_check(&svc->token_secret, token, tkc_wall_us(svc->clock), owner, owner_size);
+}
+
+void tke_front_dynamic_config(tke_call *call)
+{
+    tke_answer(call, &tkc_dynamic_config_response_type,
+               &(tkc_dynamic_config_response){ .refresh_interval_sec = 300,
+                                               .sample_cancel_enabled = true,
+                                               .sample_cancel_max_batch_size = 64 });
+}
+
+void tke_front_telemetry(tke_call *call)
+{
+    tke_send_json(call->reply, 200, tkc_str("{\"status\":\"accepted\"}"));
+}
+
+void tke_front_capabilities(tke_call *call)
+{
+    tke_service *svc = call->svc;
+    const tkc_map_entry *e;
+    pthread_mutex_lock(&svc->lock);
+    size_t n = 0;
+    tkc_supported_model *models =
+        tkc_arena_array(&call->arena, svc->bases.n_live + 1, sizeof *models, &call->err);
+    for (size_t at = 0; models && (e = tkc_map_next(&svc->bases, &at));) {
+        const tke_base *base = e->value;
+        tkc_supported_model one = { .model_name = base->name };
+        one.max_context_length = (tkc_opt_i64)TKC_SOME((int64_t)base->context);
+        size_t i = n++;
+        for (; i > 0 && strcmp(models[i - 1].model_name, one.model_name) > 0; i--)
+            models[i] = models[i - 1];
+        models[i] = one;
+    }
+    pthread_mutex_unlock(&svc->lock);
+    tkc_capabilities_response out = { 0 };
+    out.supported_models.data = models;
+    out.supported_models.len = n;
+    /* Beyond the protocol: what the log-probs of samples mean under a temperature. */
+    static const char *const meanings[] = { "scaled", "raw", "processed" };
+    tkc_buf body;
+    tkc_buf_init(&body, svc->a, TKC_BUF_NO_MAX);
+    if (tkc_message_encode(&tkc_capabilities_response_type, &out, &body, &call->err)) {
+        body.len--; /* the last brace */
+        tkc_buf_printf(&body, &call->err, ",\"sample_logprobs\":\"%s\"}",
+                       meanings[svc->set.sample_logprobs]);
+    }
+    if (tkc_failed(&call->err))
+        tke_send_failure(call->reply, svc->a, &call->err);
+    else
+        tke_send_json(call->reply, 200, tkc_buf_view(&body));
+    tkc_buf_free(&body);
+}
+
+/* ---- sessions ---- */
+
+const char *tke_known_key(tke_service *svc, const char *key)
+{
+    tke_idempotent *one = key ? tkc_map_get(&svc->idempotent, tkc_str(key)) : NULL;
+    return one ? one->made : NULL;
+}
+
+void tke_remember_key(tke_call *call, const char *key, const char *made)
+{
+    tke_service *svc = call->svc;
+    tke_idempotent *one = tkc_zalloc(svc->a, sizeof *one, &call->err);
+    if (!one)
+        return;
+    one->key = tke_copy(svc, key, &call->err);
+    one->made = tke_copy(svc, made, &call->err);
+    one->at_ms = tkc_now_ms(svc->clock);
+    void *old = NULL;
+    bool kept =
+        one->key && one->made && tkc_map_set(&svc->idempotent, tkc_str(key), one, &old, &call->err);
+    tke_idempotent_free(svc, kept ? old : one);
+}
+
+void tke_session_store(tke_txn *txn, const tke_session *s, const char *tags,
+                       const char *sdk_version)
+{
+    tke_txn_exec(
+        txn,
+        "INSERT OR IGNORE INTO sessions(id, owner, created_us, tags, user_metadata, sdk_version, "
+        "project_id) VALUES(?, ?, ?, ?, ?, ?, ?)",
+        "ttitttt", s->id, s->owner, s->created_us, tags, s->user_metadata, sdk_version,
+        s->project_id);
+    if (s->display_name)
+        tke_txn_exec(txn, "INSERT OR IGNORE INTO session_notes(id, display_name) VALUES(?, ?)",
+                     "tt", s->id, s->display_name);
+}
+
+static const char *tags_json(tke_call *call, const char *const *tags)
+{
+    tkc_buf out;
+    tkc_jsonw w;
+    tkc_buf_init(&out, call->svc->a, TKC_BUF_NO_MAX);
+    tkc_jsonw_open(&w, &out, &call->err);
+    tkc_jsonw_array(&w);
+    for (; tags && *tags; tags++)
+        tkc_jsonw_cstr(&w, *tags);
+    tkc_jsonw_end(&w);
+    const char *text = tkc_arena_str(&call->arena, tkc_buf_view(&out), &call->err);
+    tkc_buf_free(&out);
+    return text;
+}
+
+void tke_front_create_session(tke_call *call)
+{
+    tke_service *svc = call->svc;
+    tkc_create_session_request in;
+    if (!tke_call_decode(call, &tkc_create_session_request_type, &in))
+        return;
+    const char *given = tke_call_header(call, "X-Idempotency-Key");
+    const char *key =
+        given ? tkc_arena_printf(&call->arena, &call->err, "%s %s", call->owner, given) : NULL;
+    char id[TKE_UUID_TEXT];
+    tke_uuid(svc->clock, id);
+    const char *tags = tags_json(call, in.tags);
+    tke_txn *txn = tke_txn_new(svc->store, &call->err);
+    pthread_mutex_lock(&svc->lock);
+    tke_session *before = tke_find_session(svc, tke_known_key(svc, key));
+    if (before) {
+        (void)snprintf(id, sizeof id, "%s", before->id);
+        tke_session_store(txn, before, tags, in.sdk_version); /* should that have failed before */
+    } else {
+        tke_session *s = tke_session_add(svc, id, call->owner, &call->err);
+        if (s) {
+            char *json = in.user_metadata.json.len
+                             ? tkc_arena_str(&call->arena, in.user_metadata.json, &call->err)
+                             : NULL;
+            s->user_metadata = tke_copy(svc, json, &call->err);
+            s->project_id = tke_copy(svc, in.project_id, &call->err);
+            s->display_name = tke_copy(svc, in.display_name, &call->err);
+            tke_session_store(txn, s, tags, in.sdk_version);
+            if (key)
+                tke_remember_key(call, key, id);
+        }
+    }
+    pthread_mutex_unlock(&svc->lock);
+    tkc_buf body;
+    tkc_buf_init(&body, svc->a, TKC_BUF_NO_MAX);
+    tkc_message_encode(&tkc_create_session_response_type,
+                       &(tkc_create_session_response){ .session_id = id }, &body, &call->err);
+    if (tkc_failed(&call->err)) {
+        tke_txn_commit(txn, NULL, NULL);
+        tke_send_failure(call->reply, svc->a, &call->err);
+    } else {
+        tke_answer_after(call, txn, 200, tkc_buf_view(&body));
+    }
+    tkc_buf_free(&body);
+}
+
+void tke_front_heartbeat(tke_call *call)
+{
+    tke_service *svc = call->svc;
+    tkc_heartbeat_request in;
+    if (!tke_call_decode(call, &tkc_heartbeat_request_type, &in))
+        return;
+    pthread_mutex_lock(&svc->lock);
+    tke_session *s = tke_find_session(svc, in.session_id);
+    if (s && !tkc_cstr_eq(s->owner, call->owner))
+        s = NULL;
+    bool known = s != NULL;
+    const char *finished = s ? s->finished : NULL;
+    tke_session_touch(svc, s);
+    pthread_mutex_unlock(&svc->lock);
+    if (tke_session_over(call, in.session_id, finished))
+        return;
+    if (known)
+        tke_send_json(call->reply, 200, tkc_str("{\"type\":\"session_heartbeat\"}"));
+    else
+        tke_refuse(call, 404, "not_found", "Unknown session '%.100s'", in.session_id);
+}
+
+/* ---- routing ---- */
+
+static tke_front_fn *const handlers[TKC_EP_COUNT] = {
+    [TKC_EP_HEALTH] = tke_front_health,
+    [TKC_EP_CLIENT_CONFIG] = tke_front_config,
+    [TKC_EP_DYNAMIC_CONFIG] = tke_front_dynamic_config,
+    [TKC_EP_CREATE_SESSION] = tke_front_create_session,
+    [TKC_EP_HEARTBEAT] = tke_front_heartbeat,
+    [TKC_EP_CREATE_SAMPLING_SESSION] = tke_front_create_sampling_session,
+    [TKC_EP_SAMPLER] = tke_front_sampler,
+    [TKC_EP_CREATE_MODEL] = tke_front_create_model,
+    [TKC_EP_GET_INFO] = tke_front_get_info,
+    [TKC_EP_UNLOAD_MODEL] = tke_front_unload,
+    [TKC_EP_FORWARD_BACKWARD] = tke_front_pass,
+    [TKC_EP_FORWARD] = tke_front_pass,
+    [TKC_EP_OPTIM_STEP] = tke_front_optim,
+    [TKC_EP_SAVE_WEIGHTS] = tke_front_save,
+    [TKC_EP_SAVE_FOR_SAMPLER] = tke_front_save_sampler,
+    [TKC_EP_SAVE_EXTERNAL] = tke_front_save_external,
+    [TKC_EP_LOAD_WEIGHTS] = tke_front_load,
+    [TKC_EP_SAMPLE] = tke_front_sample,
+    [TKC_EP_STREAM_SAMPLE] = tke_front_sample,
+    [TKC_EP_RETRIEVE_FUTURE] = tke_retrieve_future,
+    [TKC_EP_CAPABILITIES] = tke_front_capabilities,
+    [TKC_EP_TRAINING_RUN] = tke_front_run,
+    [TKC_EP_TRAINING_RUNS] = tke_front_runs,
+    [TKC_EP_WEIGHTS_INFO] = tke_front_weights_info,
+    [TKC_EP_RUN_CHECKPOINTS] = tke_front_run_checkpoints,
+    [TKC_EP_CHECKPOINTS] = tke_front_checkpoints,
+    [TKC_EP_DELETE_CHECKPOINT] = tke_front_checkpoint_change,
+    [TKC_EP_PUBLISH] = tke_front_checkpoint_change,
+    [TKC_EP_UNPUBLISH] = tke_front_checkpoint_change,
+    [TKC_EP_SET_TTL] = tke_front_checkpoint_change,
+    [TKC_EP_ARCHIVE] = tke_front_archive,
+    [TKC_EP_SESSIONS] = tke_front_sessions,
+    [TKC_EP_SESSION] = tke_front_session,
+    [TKC_EP_SEARCH_SESSIONS] = tke_front_search,
+    [TKC_EP_FINISH_SESSION] = tke_front_finish,
+    [TKC_EP_COPY_WEIGHTS] = tke_front_copy_weights,
+    [TKC_EP_ASSIGN_PROJECT] = tke_front_project,
+    [TKC_EP_TRACE_EXPORT] = tke_front_trace,
+    [TKC_EP_AUTH_TOKEN] = tke_front_token,
+    [TKC_EP_TELEMETRY] = tke_front_telemetry,
+    [TKC_EP_AUDIT] = tke_front_audit,
+    [TKC_EP_USAGE] = tke_front_usage,
+    [TKC_EP_STORAGE] = tke_front_storage,
+};
+
+/* Paths that the protocol does not know: for people, monitors and downloads. True: answered. */
+static bool own_path(tke_call *call, tinkc_str path)
+{
+    static const char archives[] = "/api/v1/archives/";
+    bool get = tkc_cstr_eq(call->request->method, "GET");
+    tkc_buf out;
+    if (get && tkc_starts_with(path, archives)) {
+        size_t n = sizeof archives - 1;
+        tke_front_download(call, tkc_strn(path.data + n, path.len - n));
+        return true;
+    }
+    if (tkc_str_is(path, "/api/v1/cancel_future") && tkc_cstr_eq(call->request->method, "POST")) {
+        tke_cancel_future(call);
+        return true;
+    }
+    if (get && (tkc_str_is(path, "/api/v1/readyz") || tkc_str_is(path, "/readyz"))) {
+        if (tke_service_ready(call->svc))
+            tke_send_json(call->reply, 200, tkc_str("{\"status\":\"ok\"}"));
+        else
+            tke_refuse(call, 503, "not_ready", "No base model is registered");
+        return true;
+    }
+    if (get && (tkc_str_is(path, "/api/v1/status") || tkc_str_is(path, "/status"))) {
+        tkc_buf_init(&out, call->svc->a, TKC_BUF_NO_MAX);
+        if (tke_service_status(call->svc, call->owner, &out, &call->err))
+            tke_send_json(call->reply, 200, tkc_buf_view(&out));
+        else
+            tke_send_failure(call->reply, call->svc->a, &call->err);
+        tkc_buf_free(&out);
+        return true;
+    }
+    return false;
+}
+
+static bool may_run_while_draining(const tke_call *call)
+{
+    int32_t id = call->route.endpoint ? call->route.endpoint->id : -1;
+    return id == TKC_EP_RETRIEVE_FUTURE || id == TKC_EP_HEARTBEAT || id == TKC_EP_TELEMETRY ||
+           tkc_cstr_eq(call->request->method, "GET");
+}
+
+/* Unpacks the body if a header says it is packed. `space` holds what was unpacked. */
+static bool unpack(tke_call *call, tkc_buf *space)
+{
+    const char *how = tke_call_header(call, "Content-Encoding");
+    tinkc_bytes body = call->request->body;
+    size_t max = (size_t)tke_service_max_body(call->svc);
+    call->body = tkc_strn((const char *)body.data, body.len);
+    if (!how || !*how || tkc_cstr_eq(how, "identity"))
+        return true;
+    bool ok;
+    if (tkc_str_is_nocase(tkc_str(how), "zstd"))
+        ok = tkc_zstd_decompress(body.data, body.len, max, space, &call->err);
+    else if (tkc_str_is_nocase(tkc_str(how), "gzip"))
+        ok = tke_gunzip(body, max, space, &call->err);
+    else {
+        tke_refuse(call, 415, "unsupported_encoding", "Content-Encoding '%.40s' is not supported",
+                   how);
+        return false;
+    }
+    call->body = tkc_buf_view(space);
+    if (ok)
+        return true;
+    if (strstr(call->err.message, "more than") || strstr(call->err.message, "larger than"))
+        tke_refuse_after(call, tke_front_refused(call), 413, "too_large",
+                         "The body is larger than %lld bytes when unpacked", (long long)max);
+    else
+        tke_refuse_after(call, tke_front_refused(call), 422, "unprocessable",
+                         "The body cannot be unpacked: %s", call->err.message);
+    return false;
+}
+
+/* Only passes and prompts have a reason to be large; what else is sent is kept for long. */
+static bool fits(tke_call *call)
+{
+    enum { PLAIN = 1 << 20 };
+    int32_t id = call->route.endpoint ? call->route.endpoint->id : TKC_EP_SAMPLE;
+    if (call->body.len <= PLAIN || id == TKC_EP_FORWARD_BACKWARD || id == TKC_EP_FORWARD ||
+        id == TKC_EP_SAMPLE || id == TKC_EP_STREAM_SAMPLE || id == TKC_EP_TELEMETRY)
+        return true;
+    tke_refuse_after(call, tke_front_refused(call), 413, "too_large",
+                     "The body of %s may have %d bytes", call->route.endpoint->path, (int)PLAIN);
+    return false;
+}
+
+/* Who answers a path of the protocol. NULL: answered, there is nobody. */
+static tke_front_fn *find_handler(tke_call *call, tinkc_str path)
+{
+    if (!tkc_route_find(tkc_str(call->request->method), path, &call->arena, &call->route,
+                        &call->err)) {
+        tke_send_failure(call->reply, call->svc->a, &call->err);
+        return NULL;
+    }
+    if (call->route.endpoint && handlers[call->route.endpoint->id])
+        return handlers[call->route.endpoint->id];
+    bool wrong_method = call->route.status == 405;
+    tke_refuse(call, wrong_method ? 405 : 404,
+               wrong_method ? "method_not_allowed" : "unknown_endpoint", "%s %.200s: %s",
+               call->request->method, call->request->path,
+               wrong_method ? "method not allowed" : "no such endpoint");
+    return NULL;
+}
+
+void tke_front(tke_call *call)
+{
+    tinkc_str path = tkc_str(call->request->path), rest = path, before;
+    if (tkc_str_cut(&rest, '?', &before)) {
+        path = before;
+        call->query = rest;
+    }
+    call->body = tkc_strn((const char *)call->request->body.data, call->request->body.len);
+    if (own_path(call, path))
+        return;
+    call->openai = (call->flags & TKE_CALL_OPENAI) && tkc_starts_with(path, "/v1/");
+    tke_front_fn *handler = call->openai ? tke_openai_find(call, path) : find_handler(call, path);
+    if (!handler)
+        return;
+    if (atomic_load(&call->svc->draining) && !may_run_while_draining(call)) {
+        tke_refuse(call, 503, "stopping", "The server is stopping");
+        return;
+    }
+    if (call->flags & TKE_CALL_CUT_OFF) {
+        tke_refuse_after(call, tke_front_refused(call), 413, "too_large",
+                         "The body is larger than %lld bytes",
+                         (long long)tke_service_max_body(call->svc));
+        return;
+    }
+    tkc_buf space;
+    tkc_buf_init(&space, call->svc->a, TKC_BUF_NO_MAX);
+    if (unpack(call, &space) && fits(call))
+        handler(call);
+    tkc_buf_free(&space);
+}
+
+void tke_service_handle(tke_service *svc, const tinkc_request *request, tinkc_reply *reply,
+                        const char *owner, uint32_t flags)
+{
+    tke_call call = {
+        .svc = svc, .request = request, .reply = reply, .owner = owner, .flags = flags
+    };
+    tkc_arena_init(&call.arena, svc->a, 0);
+    pthread_mutex_lock(&svc->lock);
+    svc->n_requests++;
+    pthread_mutex_unlock(&svc->lock);
+    tke_front(&call);
+    tkc_arena_free(&call.arena);
+}

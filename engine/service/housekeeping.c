@@ -1,0 +1,186 @@
+/* housekeeping.c - the thread for time: polls, sessions, gaps, images, expiry.
+ *
+ * Nothing here computes or waits for a disk; it marks what is due and wakes those who do it.
+ */
+#include <assert.h>
+
+#include "base/file.h"
+#include "service/service_state.h"
+
+/* Sessions without a sign of life: their models go to sleep, nothing of them is lost. */
+static void expire_sessions(tke_service *svc, int64_t now_ms)
+{
+    const tkc_map_entry *e;
+    bool any = false;
+    pthread_mutex_lock(&svc->lock);
+    for (size_t at = 0; (e = tkc_map_next(&svc->sessions, &at));) {
+        tke_session *s = e->value;
+        s->expired |= now_ms - s->seen_ms > svc->set.session_timeout_ms;
+    }
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        tke_run *run = e->value;
+        if (run->session && run->session->expired && run->adapter && !run->queue &&
+            !run->wants_sleep && !run->image_pending && !run->image_failed)
+            run->wants_sleep = any = true;
+    }
+    if (any)
+        pthread_cond_signal(&svc->work);
+    pthread_mutex_unlock(&svc->lock);
+}
+
+static bool remove_spill(tke_store *store, void *user, tinkc_error *err)
+{
+    char *folder = user;
+    (void)store;
+    tkc_remove_tree(folder, err);
+    tkc_release_str(NULL, folder);
+    return !tkc_failed(err);
+}
+
+/* Locks: needs svc->lock. The row goes with the files: who asks is told that they are gone. */
+static void forget_spill(tke_service *svc, tke_sampler *s)
+{
+    tinkc_error err = { 0 };
+    char *folder = tkc_copy_str(NULL, tkc_str(s->spill), &err);
+    tke_txn *txn = tke_txn_new(svc->store, &err);
+    tke_txn_exec(txn, "DELETE FROM samplers WHERE id = ?", "t", s->id);
+    if (txn && folder)
+        tke_txn_call(txn, remove_spill, folder);
+    tke_txn_commit(txn, NULL, NULL);
+    tkc_release_str(svc->a, s->spill);
+    s->spill = NULL;
+}
+
+static void drop_ephemeral(tke_service *svc, int64_t now_ms)
+{
+    const tkc_map_entry *e;
+    int64_t after = svc->set.session_timeout_ms + svc->set.ephemeral_grace_ms;
+    pthread_mutex_lock(&svc->lock);
+    for (size_t at = 0; (e = tkc_map_next(&svc->samplers, &at));) {
+        tke_sampler *s = e->value;
+        if (!s->ephemeral || !s->session || !s->session->expired ||
+            now_ms - s->session->seen_ms <= after)
+            continue;
+        if (s->spill)
+            forget_spill(svc, s);
+        if (!s->snapshot)
+            continue;
+        assert(svc->snapshot_bytes >= tke_snapshot_bytes(s->snapshot));
+        svc->snapshot_bytes -= tke_snapshot_bytes(s->snapshot);
+        tke_snapshot_drop(s->snapshot);
+        s->snapshot = NULL;
+        svc->room_changes++;
+    }
+    pthread_mutex_unlock(&svc->lock);
+}
+
+static void ask_for_images(tke_service *svc, int64_t now_ms)
+{
+    const tkc_map_entry *e;
+    bool any = false;
+    if (!tke_store_durable(svc->store) || svc->set.durability < TINKC_DURABILITY_SNAPSHOT)
+        return;
+    pthread_mutex_lock(&svc->lock);
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        tke_run *run = e->value;
+        if (run->adapter && run->dirty_since_ms && !run->image_pending && !run->wants_image &&
+            now_ms - run->dirty_since_ms >= svc->set.autosave_ms)
+            run->wants_image = any = true;
+    }
+    if (any)
+        pthread_cond_signal(&svc->work);
+    pthread_mutex_unlock(&svc->lock);
+}
+
+/* Expired checkpoints cannot be found any more; here their files go too. */
+static void reap_checkpoints(tke_service *svc)
+{
+    const tkc_map_entry *e;
+    int64_t now_us = tkc_wall_us(svc->clock);
+    for (;;) {
+        tke_checkpoint *due = NULL;
+        pthread_mutex_lock(&svc->lock);
+        for (size_t at = 0; !due && (e = tkc_map_next(&svc->checkpoints, &at));) {
+            tke_checkpoint *c = e->value;
+            if (c->state == TKE_CKPT_DONE && c->expires_us && c->expires_us <= now_us)
+                due = c;
+        }
+        if (due)
+            due->state = TKE_CKPT_GONE;
+        pthread_mutex_unlock(&svc->lock);
+        if (!due)
+            return;
+        tke_checkpoint_delete(svc, due, NULL);
+    }
+}
+
+static void forget_keys(tke_service *svc, int64_t now_ms)
+{
+    const tkc_map_entry *e;
+    pthread_mutex_lock(&svc->lock);
+    for (size_t at = 0; (e = tkc_map_next(&svc->idempotent, &at));) {
+        tke_idempotent *one = e->value;
+        if (now_ms - one->at_ms < 600000)
+            continue;
+        tkc_map_remove(&svc->idempotent, tkc_str(one->key));
+        tke_idempotent_free(svc, one);
+    }
+    for (size_t at = 0; (e = tkc_map_next(&svc->archives, &at));) {
+        tke_archive *one = e->value;
+        if (now_ms < one->expires_ms)
+            continue;
+        tkc_map_remove(&svc->archives, tkc_str(one->token));
+        tkc_release_str(svc->a, one->token);
+        tkc_release_str(svc->a, one->folder);
+        tkc_release(svc->a, one, sizeof *one);
+    }
+    pthread_mutex_unlock(&svc->lock);
+}
+
+static bool results_overflow(tke_service *svc)
+{
+    pthread_mutex_lock(&svc->lock);
+    bool over = svc->result_bytes > svc->set.result_store_bytes;
+    pthread_mutex_unlock(&svc->lock);
+    return over;
+}
+
+void *tke_housekeeping_main(void *arg)
+{
+    tke_service *svc = arg;
+    int64_t next_minute = 0, next_flush = 0, next_second = 0;
+    for (;;) {
+        int64_t now = tkc_now_ms(svc->clock);
+        int64_t next = tke_poll_expire(svc, now);
+        if (now >= next_second) {
+            next_second = now + 1000;
+            expire_sessions(svc, now);
+            tke_gaps_expire(svc, now);
+            ask_for_images(svc, now);
+            tke_streams_ping(svc, now);
+            if (results_overflow(svc))
+                tke_results_reap(svc, now);
+        }
+        if (now >= next_flush) {
+            next_flush = now + 5000;
+            tke_usage_flush(svc);
+            tke_results_reap(svc, now);
+        }
+        if (now >= next_minute) {
+            next_minute = now + 60000;
+            drop_ephemeral(svc, now);
+            tke_sessions_forget(svc, now);
+            reap_checkpoints(svc);
+            forget_keys(svc, now);
+        }
+        pthread_mutex_lock(&svc->lock);
+        if (svc->stop) {
+            pthread_mutex_unlock(&svc->lock);
+            return NULL;
+        }
+        int64_t wait = next < now + 1000 ? next - now : 1000;
+        /* A clock that jumps wakes us; a poll that is the first in line does too. */
+        tkc_cond_wait_until(&svc->timer, &svc->lock, tkc_deadline_ns(wait > 0 ? wait : 1));
+        pthread_mutex_unlock(&svc->lock);
+    }
+}

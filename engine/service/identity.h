@@ -1,0 +1,36 @@
+/* identity.h - identities: request hashes, random names, UUIDs, owners. */
+#ifndef TKE_SERVICE_IDENTITY_H
+#define TKE_SERVICE_IDENTITY_H
+
+#include "base/clock.h"
+#include "base/str.h"
+
+typedef struct tke_hash128 {
+    uint64_t lo, hi;
+} tke_hash128;
+
+/* Tells a replay from another request under the same number. Not for secrets. */
+typedef struct tke_hasher {
+    tke_hash128 h;
+    uint64_t len;
+} tke_hasher;
+void tke_hash_begin(tke_hasher *);
+void tke_hash_add(tke_hasher *, const void *bytes, size_t len); /* parts are kept apart */
+void tke_hash_str(tke_hasher *, const char *text);              /* NULL differs from "" */
+void tke_hash_i64(tke_hasher *, int64_t value);
+void tke_hash_f64(tke_hasher *, double value);
+tke_hash128 tke_hash_end(tke_hasher *);
+bool tke_hash_eq(tke_hash128 a, tke_hash128 b);
+
+/* Version 4, 36 characters and a NUL. */
+enum { TKE_UUID_TEXT = 37 };
+void tke_uuid(const tinkc_clock *, char out[TKE_UUID_TEXT]);
+
+/* "key-" and 16 hex digits of the key's hash. */
+enum { TKE_OWNER_TEXT = 21 };
+void tke_owner_of_key(tinkc_str key, char out[TKE_OWNER_TEXT]);
+
+/* CRC-32C, as the journal's records use it. */
+uint32_t tke_crc32c(uint32_t seed, const void *bytes, size_t len);
+
+#endif

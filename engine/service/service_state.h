@@ -1,0 +1,732 @@
+/* service_state.h - what the service knows: sessions, runs, samplers, checkpoints, jobs. Internal.
+ *
+ * Every field is guarded by svc->lock unless it stands under "worker". Objects live until the
+ * service ends, except jobs (counted, dropped some time after their result was fetched) and
+ * sessions that never trained, with their samplers (forgotten after long silence, under the lock:
+ * who uses one outside it pins its session).
+ */
+#ifndef TKE_SERVICE_SERVICE_STATE_H
+#define TKE_SERVICE_SERVICE_STATE_H
+
+#include "base/map.h"
+#include "base/pool.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "infer/infer.h"
+#include "service/identity.h"
+#include "service/auth_token.h"
+#include "service/service.h"
+#include "service/vocab.h"
+#include "train/training.h"
+#include "wire/answer.h"
+#include "wire/endpoint.h"
+#include "wire/messages.h"
+#include "wire/sample_message.h"
+#include "wire/train_message.h"
+
+/* ---- settings (engine.md appendix D) ---- */
+
+typedef struct tke_settings {
+    int64_t long_poll_ms;
+    int64_t pending_status; /* 408 or 200 */
+    int64_t metadata_only_threshold;
+    int64_t result_grace_ms, result_ttl_ms, result_store_bytes, result_spill_bytes;
+    int64_t seq_gap_timeout_ms;
+    int64_t session_timeout_ms;
+    int64_t session_keep_ms;   /* of a session that never trained, in silence */
+    int64_t max_idle_sessions; /* of those, and expired */
+    int64_t ephemeral_grace_ms;
+    int64_t max_lora_rank;
+    int64_t lora_alpha;
+    int64_t unit_tokens;
+    double train_share;
+    int64_t kv_bytes, prefill_chunk;
+    int64_t max_context;      /* of every base model; 0 = the model's own */
+    int64_t max_batch_tokens; /* of a unit and of a step of samples; 0 = as they are */
+    int64_t max_models;       /* training runs in memory at once; 0 = what memory holds */
+    int64_t max_sample_queue, max_num_samples, max_topk;
+    int64_t max_queued_tokens;
+    int64_t max_queued_bytes; /* of training requests that have not ended, in memory */
+    int64_t autosave_ms;
+    int64_t disk_reserve;
+    int64_t max_body_bytes;
+    int64_t memory_bytes, train_memory_bytes;
+    int64_t snapshot_memory_bytes; /* of snapshots that are on disk too */
+    int64_t archive_ms;
+    int64_t keep_last_k;     /* checkpoints of each kind and run; 0 = all */
+    char public_url[256];    /* where clients see us; empty = where they asked */
+    int32_t sample_logprobs; /* TKE_LOGPROBS_* */
+    int32_t adapter_dtype;   /* of sampler checkpoints */
+    int32_t adapter_names;
+    int32_t durability;
+    int32_t threads;
+    int32_t compute; /* precision of products */
+    int32_t keep;    /* TKE_KEEP_* */
+    bool strict, strict_steps;
+    bool emit_elementwise_loss;
+    bool jwt_auth;    /* keys are exchanged for tokens */
+    bool openai;      /* /v1/chat/completions and kin are served */
+    bool use_pyqwest; /* tell the official SDK to use its other transport */
+    bool share_disk;  /* clients may open our model folders: say so in tokenizer_id */
+} tke_settings;
+
+/* ---- base models ---- */
+
+typedef struct tke_base {
+    char *name;
+    tke_model *model;
+    tke_vocab *vocab;                  /* NULL: the folder has no tokenizer.json */
+    size_t context;                    /* that we offer: the model's own, or less */
+    int64_t added_us;                  /* constant */
+    struct tinkc_tokenizer *tokenizer; /* opened when text is first asked for; tokenizer_lock */
+    /* worker */
+    tke_trainer *trainer;
+    tke_infer *infer;
+} tke_base;
+
+/* ---- sessions ---- */
+
+typedef struct tke_session {
+    char *id, *owner;
+    char *user_metadata; /* JSON; NULL = none */
+    char *project_id;
+    char *display_name;             /* NULL = none */
+    _Atomic(const char *) finished; /* static: how its client says it ended; NULL = it goes on */
+    char *finish_detail;
+    int64_t created_us;
+    int64_t seen_ms;
+    size_t n_runs;       /* ever made: with one it is never forgotten */
+    _Atomic size_t pins; /* raised under svc->lock only */
+    bool expired;
+    bool forgotten; /* leaves the maps in this very moment */
+} tke_session;
+
+/* ---- checkpoints ---- */
+
+#define TKE_METADATA_FILE "user_metadata.json"
+enum { TKE_CKPT_TRAINING = 0, TKE_CKPT_SAMPLER = 1 };
+enum { TKE_CKPT_PENDING = 0, TKE_CKPT_DONE, TKE_CKPT_GONE };
+/* Whatever its name stands for by now: is it being written, is it there, has it failed? */
+enum { TKE_DISK_WRITING = 0, TKE_DISK_THERE, TKE_DISK_FAILED };
+
+typedef struct tke_checkpoint {
+    char *path; /* "tinker://RUN/weights/NAME": the key in svc->checkpoints */
+    char *run_id, *name, *owner;
+    char *user_metadata; /* JSON, as it is in TKE_METADATA_FILE of its folder; NULL = none */
+    struct tke_run *run; /* NULL if its row is gone */
+    int32_t kind, state;
+    int32_t disk; /* TKE_DISK_* */
+    bool is_public;
+    int64_t created_us, bytes;
+    int64_t seq_id;     /* of the save; 0 = found as a folder that had no row and did not tell */
+    int64_t expires_us; /* 0 = never */
+    tke_snapshot *snapshot; /* resident, or NULL; counted in svc->snapshot_bytes */
+    int64_t used_ms;
+} tke_checkpoint;
+
+/* ---- samplers ---- */
+
+typedef struct tke_sampler {
+    char *id, *owner, *base_model;
+    char *model_path; /* NULL = bare model or ephemeral */
+    tke_session *session;
+    tke_base *base;
+    tke_checkpoint *checkpoint; /* of model_path */
+    tke_snapshot *snapshot;     /* ephemeral, resident */
+    char *spill;                /* folder of an ephemeral one on disk */
+    int64_t spill_seq;          /* of the save that wrote it */
+    int64_t used_ms;
+    bool ephemeral;
+    tke_hash128 hash;
+} tke_sampler;
+
+/* ---- jobs: futures and the work behind them ---- */
+
+enum {
+    TKE_JOB_CREATE = 1,
+    TKE_JOB_PASS,    /* forward_backward */
+    TKE_JOB_FORWARD, /* forward_backward with forward_only */
+    TKE_JOB_OPTIM,
+    TKE_JOB_SAVE,
+    TKE_JOB_SAVE_SAMPLER,
+    TKE_JOB_LOAD,
+    TKE_JOB_UNLOAD,
+    TKE_JOB_SAMPLE,
+    TKE_JOB_EXTERNAL /* save_weights_external, which always fails */
+};
+enum { TKE_QUEUED = 0, TKE_RUNNING, TKE_COMMITTING, TKE_DONE };
+/* The column requests.state: done; failed, and changed nothing; done, with the protobuf of a pass
+ * as its result; failed, and changed the state of its run none the less. */
+enum {
+    TKE_ROW_DONE = 1,
+    TKE_ROW_FAILED,
+    TKE_ROW_TENSORS,
+    TKE_ROW_FAILED_STEP,
+    TKE_ROW_REFUSED /* its body was refused, or lost before it had run */
+};
+
+typedef struct tke_waiter {         /* an open poll */
+    struct tke_waiter *next, *prev; /* all of them, in order of their deadlines */
+    struct tke_waiter *next_of_job;
+    struct tke_job *job;
+    tinkc_reply *reply;
+    int64_t deadline_ms;
+    bool proto, metadata, remote;
+} tke_waiter;
+
+typedef struct tke_stream tke_stream;
+typedef struct tke_stream_style tke_stream_style;
+
+typedef struct tke_job {
+    tkc_refs refs;
+    tke_service *svc;
+    struct tke_job *next; /* in the queue of its run (by seq_id) or of samples */
+    char *request_id, *owner;
+    int32_t kind, state;
+    struct tke_run *run; /* NULL for samples */
+    int64_t seq;
+    tke_hash128 hash;
+    bool held; /* not yet in the journal */
+    bool in_map;
+    bool delivered;
+    bool replayed; /* re-executed from the journal: its row may be there already */
+    int64_t done_ms, delivered_ms;
+    tke_waiter *waiters;
+    const char *reason; /* static: why it does not run; NULL = it is its turn or before it */
+    bool paused;        /* for want of capacity */
+
+    /* the request; gone once it has run */
+    tkc_arena arena;
+    size_t queued_bytes; /* counted in svc->queued_bytes */
+    tinkc_error invalid; /* found at arrival, reported at its turn */
+    union {
+        struct {
+            const tkc_forward_backward_request *request;
+            tke_loss loss;
+            tke_datum *data;
+            size_t n_data;
+            int64_t n_tokens;
+        } pass;
+        struct {
+            tke_adam_params adam;
+        } optim;
+        tkc_save_weights_request save;
+        tkc_save_for_sampler_request save_sampler;
+        struct {
+            const char *path;
+            bool optimizer;
+            bool creates;
+        } load;
+        struct {
+            tke_sampler *sampler; /* NULL: base and checkpoint directly; its session is pinned */
+            tke_base *base;
+            tke_checkpoint *checkpoint;
+            tke_gen_request gen;
+            tke_gen *running;
+            tke_stream *stream; /* NULL: its result is polled for */
+            void *stream_user;  /* the style's, for this job */
+            bool cancelled;
+        } sample;
+    } in;
+
+    /* the result */
+    tkc_buf result;       /* empty if it is in a file */
+    int64_t result_bytes; /* wherever it is; once it is done */
+    char *spill;          /* the file; NULL = in memory */
+    bool result_is_pb;
+    bool failed;
+    bool touched; /* failed, but the run is not what it was before */
+    tinkc_error error;
+} tke_job;
+
+/* ---- runs ---- */
+
+enum { TKE_RUN_CREATING = 0, TKE_RUN_READY, TKE_RUN_UNLOADED, TKE_RUN_FAILED };
+enum { TKE_RUN_BY_LOAD = 1 << 8 }; /* beside TKE_TRAIN_* in the column runs.flags */
+/* What is known of a seq_id for the life of its run. Refused: nothing came of it so far; its sender
+ * may use it again, or go on with a higher one, and then it is a tomb: it will never run. */
+enum {
+    TKE_SEEN_NOT = 0,
+    TKE_SEEN_PENDING,
+    TKE_SEEN_DONE,
+    TKE_SEEN_LOST,
+    TKE_SEEN_TOMB,
+    TKE_SEEN_REFUSED
+};
+
+typedef struct tke_seen {
+    tke_hash128 hash;
+    uint32_t epoch;
+    uint8_t kind, state;
+    bool failed; /* done, and changed nothing */
+} tke_seen;
+
+typedef struct tke_run {
+    char *id, *owner;
+    tke_session *session;
+    int64_t model_seq;
+    _Atomic(tke_base *) base; /* NULL: its model is not registered now; once set it stays */
+    char *base_model;
+    tke_adapter_spec spec;
+    char *user_metadata; /* JSON; NULL = none */
+    int64_t created_us, last_request_us;
+    int32_t state;
+    bool corrupted;
+    bool by_load;     /* made from a checkpoint, not from a seed */
+    tke_hash128 hash; /* of its create request */
+    char *create_request_id;
+    char *error; /* why it failed */
+
+    /* order */
+    tke_job *create;  /* until it has run */
+    tke_job *loaded;  /* a load that is answered when an image holds what it loaded */
+    tke_job *queue;   /* arrived, not started; by seq_id */
+    int64_t next_seq; /* the one to run next */
+    tke_seen *seen;   /* by seq_id - 1 */
+    size_t n_seen, cap_seen;
+    int64_t last_arrival_ms;
+    uint64_t served;    /* when it last had its turn: smallest first */
+    int64_t lost_from;  /* 0 = nothing lost; else passes, steps, saves are refused until a load */
+    int64_t lost_after; /* the state is that after this seq_id */
+    int64_t n_failed_passes, n_passes, n_pass_tokens; /* since the last step */
+    tke_checkpoint *waits_for;
+    bool unloading;
+    bool wants_image; /* asked for by the housekeeper or by a flush */
+    bool wants_sleep; /* likewise: free the memory once an image is current */
+    bool gives_way;   /* sleeps though it has work: others have waited long enough */
+    bool image_pending;
+    bool image_failed; /* the last one could not be written */
+    bool waits_room;   /* for memory; until room_changes moves on */
+    uint64_t room_seen;
+    int64_t room_since_ns; /* when it began to wait */
+    int64_t room_retry_ns;
+    int64_t dirty_since_ms; /* 0 = the newest image is current */
+    int64_t image_seq;      /* next_seq of the newest image; 0 = none */
+    int32_t image_slot;     /* the one to write next: 0 or 1 */
+    char *source;           /* folder of the newest image; NULL = the seed tells all */
+
+    /* worker; NULL while it sleeps on disk */
+    tke_adapter *adapter;
+    size_t adapter_bytes;
+} tke_run;
+
+/* ---- the service ---- */
+
+typedef struct tke_archive { /* a download that may be fetched without a key */
+    char *token;
+    char *folder;
+    int64_t expires_ms;
+    bool training;
+} tke_archive;
+
+typedef struct tke_idempotent { /* answers to X-Idempotency-Key of create_session, copy_weights */
+    char *key;                  /* of whom, for what */
+    char *made;                 /* a session's id, a copy's path */
+    int64_t at_ms;
+} tke_idempotent;
+
+enum { TKE_MAX_DOWNLOADS = 64 };
+
+struct tke_service {
+    tkc_refs refs;
+    const tinkc_allocator *a;
+    tkc_log log;
+    const tinkc_clock *clock;
+    tke_settings set;
+    tke_token_secret token_secret;
+    tke_store *store;
+    tke_cpu *cpu;        /* the worker's */
+    tkc_pool *files;     /* one thread: tensor files */
+    tkc_pool *downloads; /* slow readers wait here and nowhere else: a thread for each */
+    tkc_pool *results;   /* one thread: reads results that are in files */
+    int64_t epoch;
+    atomic_bool draining;
+    _Atomic int64_t max_body;
+
+    _Atomic(tke_gone_fn *) gone;
+    pthread_mutex_t tokenizer_lock; /* while one is opened; svc->lock is never taken inside it */
+
+    pthread_mutex_t lock;
+    pthread_cond_t work;               /* the worker has something to look at */
+    pthread_cond_t timer;              /* the housekeeper's next deadline has changed */
+    pthread_cond_t idle;               /* an image was written, a job has ended */
+    tkc_map bases;                     /* name -> tke_base */
+    tkc_map sessions;                  /* id */
+    tkc_map runs;                      /* id */
+    tkc_map samplers;                  /* id */
+    tkc_map checkpoints;               /* tinker path */
+    tkc_map jobs;                      /* request id */
+    tkc_map archives;                  /* token */
+    tkc_map idempotent;                /* key */
+    tke_job *samples, **samples_end;   /* not yet with the generator */
+    size_t n_samples, n_sample_tokens; /* queued or running */
+    tke_waiter *first_waiter, *last_waiter;
+    tke_stream *streams;
+    size_t n_images;    /* being written */
+    size_t n_file_work; /* on the thread for files, or on its way there, or being recorded */
+    size_t adapter_bytes, snapshot_bytes;
+    int64_t result_bytes;
+    size_t queued_bytes;
+    size_t n_downloads;
+    uint64_t turn;
+    uint64_t room_changes; /* counts every release of memory */
+    tkc_map usage;         /* counters not yet in the store */
+    uint64_t n_requests, n_tokens_trained, n_tokens_sampled, n_tokens_prefilled;
+    bool stop;
+
+    /* worker */
+    int64_t train_ns, sample_ns;
+    tke_job *generating; /* samples that a generator has, by next */
+
+    pthread_t worker, housekeeper;
+    bool has_worker, has_housekeeper;
+
+    tinkc_transport transport; /* constant after start */
+};
+
+/* ---- one request on its way (front threads) ---- */
+
+typedef struct tke_call {
+    tke_service *svc;
+    const tinkc_request *request;
+    tinkc_reply *reply;
+    const char *owner;
+    uint32_t flags;
+    tkc_route route;
+    tinkc_str query;
+    tinkc_str body; /* after decompression */
+    bool openai;    /* refusals have OpenAI's form */
+    tkc_arena arena;
+    tinkc_error err;
+} tke_call;
+
+/* ---- reply.c: answering ---- */
+
+void tke_send(tinkc_reply *, int32_t status, const char *type, tinkc_str body);
+void tke_send_json(tinkc_reply *, int32_t status, tinkc_str body);
+/* {"detail", "code"}; any status. */
+void tke_send_error(tinkc_reply *, const tinkc_allocator *a, int32_t status, const char *code,
+                    const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* The status and code that fit what is in err. */
+int32_t tke_failure_status(const tinkc_error *err, const char **code);
+void tke_send_failure(tinkc_reply *, const tinkc_allocator *a, const tinkc_error *err);
+/* Encodes and sends; 200. */
+void tke_answer(tke_call *, const tkc_message *, const void *msg);
+void tke_refuse(tke_call *, int32_t status, const char *code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* The same, once a transaction is committed; txn NULL = at once. */
+void tke_refuse_after(tke_call *, tke_txn *, int32_t status, const char *code, const char *format,
+                      ...) __attribute__((format(printf, 5, 6)));
+/* Commits, then sends; the text is copied. Status 204 sends no body. */
+void tke_answer_after(tke_call *, tke_txn *, int32_t status, tinkc_str json);
+const char *tke_call_header(const tke_call *, const char *name);
+/* A parameter of the query, decoded into the arena; NULL = not there. */
+const char *tke_call_query(tke_call *, const char *name);
+/* An integer parameter; answers 400 and returns false if it is none. */
+bool tke_call_query_i64(tke_call *, const char *name, int64_t fallback, int64_t *out);
+/* Decodes the JSON body; answers 422 and returns false if it cannot. */
+bool tke_call_decode(tke_call *, const tkc_message *, void *msg);
+
+/* ---- jobs.c ---- */
+
+/* Makes a job that is in no list yet; request_id is copied. */
+tke_job *tke_job_new(tke_service *, int32_t kind, const char *request_id, const char *owner,
+                     tinkc_error *err);
+void tke_job_keep(tke_job *);
+void tke_job_drop(tke_job *);
+/* Locks: needs svc->lock. Puts it among the retrievable. */
+bool tke_job_publish(tke_job *, tinkc_error *err);
+/* The end of the work, from any thread without locks: `json` (or job->result, filled in before, if
+ * json is empty) is the result. For training requests the row is committed first. */
+void tke_job_succeed(tke_job *, tinkc_str json);
+void tke_job_fail(tke_job *, const tinkc_error *why);
+/* For results that are promised together with something else: fills in the row of a job whose
+ * result is in job->result. Once the transaction is committed: tke_job_complete. */
+void tke_job_add_row(tke_txn *, tke_job *);
+/* Makes it retrievable now, without a row. No locks. */
+void tke_job_complete(tke_job *);
+void tke_retrieve_future(tke_call *);
+void tke_cancel_future(tke_call *);
+/* Keeper. Locks: none. Answers polls whose time has come; returns the next deadline. */
+int64_t tke_poll_expire(tke_service *, int64_t now_ms);
+/* Answers every open poll with 503: the service ends. */
+void tke_polls_close(tke_service *);
+const char *tke_category(const tinkc_error *err);
+
+/* ---- results.c: where results are and how long ---- */
+
+/* Is this result one for a file? */
+bool tke_result_is_large(const tke_job *);
+/* tke_txn_fn with a job as user: moves its result to a file. One that cannot be written stays in
+ * memory. Thread: the store's writer. */
+bool tke_result_spill(tke_store *, void *job, tinkc_error *err);
+/* The file of a run's request, if it is there: a result that outlived a restart. */
+bool tke_result_find(tke_job *, tinkc_error *err);
+/* Calls send with the bytes of the result, now or on another thread; err set: they are gone. */
+typedef struct tke_result_read tke_result_read;
+struct tke_result_read {
+    tkc_job base;
+    tke_job *job; /* one count */
+    tinkc_reply *reply;
+    bool proto, remote;
+    void (*send)(tke_result_read *, tinkc_bytes, const tinkc_error *err);
+};
+void tke_result_fetch(tke_result_read *); /* consumes it: from tkc_zalloc(svc->a) */
+/* Locks: needs svc->lock, for both. */
+void tke_result_count(tke_service *, tke_job *);
+void tke_result_uncount(tke_service *, tke_job *);
+/* Keeper. Drops results whose time is over; if there are too many, delivered ones, oldest first.
+ * What nobody has fetched is never dropped for want of room. */
+void tke_results_reap(tke_service *, int64_t now_ms);
+
+/* ---- run_queue.c: order, replays, gaps ---- */
+
+/* Locks: needs svc->lock for all of these. */
+tke_seen *tke_run_seen(tke_run *, int64_t seq); /* NULL past the end */
+bool tke_run_see(tke_service *, tke_run *, int64_t seq, int32_t kind, tke_hash128 hash,
+                 uint32_t epoch, uint8_t state, tinkc_error *err);
+void tke_run_insert(tke_run *, tke_job *);
+/* The job whose turn it is, or NULL. */
+tke_job *tke_run_head(const tke_run *);
+/* Takes the head out; the next seq_id's turn comes. */
+tke_job *tke_run_take(tke_run *);
+/* Moves on past numbers that need not run: used up, or known to be done. */
+void tke_run_skip_settled(tke_run *);
+/* Nothing came of a number: nobody waits for it once a higher one is there, nor after a restart,
+ * once the transaction is committed. NULL: there is nothing to commit. */
+tke_txn *tke_run_refused(tke_service *, tke_run *, int64_t seq);
+/* A number has arrived: refused ones below it are used up. */
+void tke_run_settle_refused(tke_run *, int64_t arrived);
+/* Fails what waits behind a hole. Returns the jobs, linked by next, with `invalid` set. */
+tke_job *tke_run_give_up(tke_run *);
+void tke_request_id(const tke_service *, uint32_t epoch, const char *run, int64_t seq, tkc_buf *out,
+                    tinkc_error *err);
+/* Front: accepts or replays a training request of a run; consumes the job; answers the call. */
+void tke_run_accept(tke_call *, tke_run *, tke_job *, tkc_opt_i64 seq, tinkc_str journal_body);
+void tke_gaps_expire(tke_service *, int64_t now_ms);
+
+/* ---- registry.c: objects by name. Locks: needs svc->lock ---- */
+
+tke_base *tke_find_base(tke_service *, const char *name);
+tke_session *tke_find_session(tke_service *, const char *id);
+tke_run *tke_find_run(tke_service *, const char *id);
+tke_sampler *tke_find_sampler(tke_service *, const char *id);
+/* NULL if unknown, expired, gone; *expired_us (may be NULL) tells when. */
+tke_checkpoint *tke_find_checkpoint(tke_service *, const char *path, int64_t *expired_us);
+void tke_session_touch(tke_service *, tke_session *);
+/* Keeper; takes svc->lock. Sessions that never trained and have been silent for too long, or are
+ * too many. */
+void tke_sessions_forget(tke_service *, int64_t now_ms);
+tke_session *tke_session_add(tke_service *, const char *id, const char *owner, tinkc_error *err);
+tke_run *tke_run_add(tke_service *, const char *id, const char *owner, tinkc_error *err);
+tke_sampler *tke_sampler_add(tke_service *, const char *id, const char *owner, tinkc_error *err);
+tke_checkpoint *tke_checkpoint_add(tke_service *, const char *run_id, int32_t kind,
+                                   const char *name, tinkc_error *err);
+void tke_checkpoint_remove(tke_service *, tke_checkpoint *);
+/* It is on disk and recorded: it can be seen, unless another has taken its name meanwhile. */
+void tke_checkpoint_written(tke_checkpoint *);
+/* A new one under an old one's name did not come to be: the old one has its name again, be it there
+ * or still being written. old NULL = there was none. */
+void tke_checkpoint_restore(tke_service *, tke_checkpoint *added, tke_checkpoint *old);
+bool tke_name_ok(const char *name);
+/* Splits tinker://RUN/KIND/NAME into the arena. */
+bool tke_path_split(tkc_arena *, const char *path, const char **run, int32_t *kind,
+                    const char **name, tinkc_error *err);
+/* STORE/runs/RUN/KIND/NAME. */
+char *tke_checkpoint_folder(tke_service *, tkc_arena *, const char *run_id, int32_t kind,
+                            const char *name, tinkc_error *err);
+void tke_state_free_all(tke_service *);
+void tke_idempotent_free(tke_service *, tke_idempotent *);         /* NULL allowed */
+char *tke_copy(tke_service *, const char *text, tinkc_error *err); /* NULL stays NULL */
+
+/* ---- front_*.c: handlers by endpoint ---- */
+
+void tke_front(tke_call *);
+/* A body that is refused may still say whose request it was: then its number holds up no
+ * successor. What to commit before the refusal; NULL = nothing. */
+tke_txn *tke_front_refused(tke_call *);
+void tke_front_health(tke_call *);
+void tke_front_config(tke_call *);
+void tke_front_token(tke_call *);
+void tke_front_dynamic_config(tke_call *);
+void tke_front_create_session(tke_call *);
+void tke_front_heartbeat(tke_call *);
+void tke_front_create_sampling_session(tke_call *);
+void tke_front_sampler(tke_call *);
+void tke_front_create_model(tke_call *);
+void tke_front_get_info(tke_call *);
+void tke_front_unload(tke_call *);
+void tke_front_pass(tke_call *);
+void tke_front_optim(tke_call *);
+void tke_front_save(tke_call *);
+void tke_front_save_sampler(tke_call *);
+void tke_front_load(tke_call *);
+void tke_front_sample(tke_call *);
+/* The parts of it. Each false: answered. The base and checkpoint to sample from; the prompt and the
+ * parameters; into the queue, to be answered in this style. */
+bool tke_sample_target(tke_call *, const tkc_sample_request *, tke_job *);
+bool tke_sample_fill(tke_call *, const tkc_sample_request *, tke_job *);
+void tke_sample_stream(tke_call *, tke_job *const *jobs, size_t n, const tke_stream_style *);
+/* handlers_openai.c: paths under /v1/. NULL: answered, there is no such path. */
+typedef void tke_front_fn(tke_call *);
+tke_front_fn *tke_openai_find(tke_call *, tinkc_str path);
+void tke_openai_refuse(tke_call *, int32_t status, const char *code, const char *param,
+                       const char *text);
+/* Can this build read text? */
+bool tke_openai_possible(tinkc_error *err);
+void tke_base_free_tokenizer(tke_base *);
+void tke_front_capabilities(tke_call *);
+void tke_front_run(tke_call *);
+void tke_front_runs(tke_call *);
+void tke_front_weights_info(tke_call *);
+void tke_front_run_checkpoints(tke_call *);
+void tke_front_checkpoints(tke_call *);
+void tke_front_checkpoint_change(tke_call *); /* delete, publish, unpublish, ttl */
+/* What a call with this key made in the last ten minutes; NULL = nothing. Both: need svc->lock. */
+const char *tke_known_key(tke_service *, const char *key);
+void tke_remember_key(tke_call *, const char *key, const char *made);
+/* Rows of what is new. Lock: as for what they read. */
+void tke_session_store(tke_txn *, const tke_session *, const char *tags, const char *sdk_version);
+void tke_run_store(tke_txn *, const tke_run *);
+void tke_checkpoint_store(tke_txn *, const tke_checkpoint *);
+/* What is wrong with the life of a checkpoint; NULL = nothing. */
+const char *tke_wrong_ttl(tkc_opt_i64 seconds);
+void tke_front_archive(tke_call *);
+void tke_front_download(tke_call *, tinkc_str token);
+void tke_front_sessions(tke_call *);
+void tke_front_session(tke_call *);
+void tke_front_project(tke_call *);
+void tke_front_trace(tke_call *);
+void tke_front_finish(tke_call *);
+void tke_front_search(tke_call *);
+void tke_front_storage(tke_call *);
+void tke_front_save_external(tke_call *);
+void tke_front_copy_weights(tke_call *);
+/* Refuses what a session is asked for: 404, 403 or 410. */
+void tke_refuse_session(tke_call *, int32_t status, const char *id, const char *finished);
+/* True after an answer: its client has finished it; `finished` NULL = it goes on. */
+bool tke_session_over(tke_call *, const char *id, const char *finished);
+/* Static: the same text, or NULL if it is no way to finish. */
+const char *tke_finish_reason(const char *type);
+/* There and not expired. Locks: needs svc->lock. */
+bool tke_checkpoint_visible(tke_service *, const tke_checkpoint *);
+/* Answers and gives svc->lock back; the message may point to what it guards. */
+void tke_answer_locked(tke_call *, const tkc_message *, const void *msg);
+void tke_front_telemetry(tke_call *);
+void tke_front_audit(tke_call *);
+void tke_front_usage(tke_call *);
+
+/* ---- request_decode.c: the bodies of training requests ---- */
+
+/* Whose request a body is, and which; seq absent: it does not say. */
+typedef struct tke_head {
+    const char *model_id;
+    tkc_opt_i64 seq;
+    bool whole; /* the body can be parsed to its end, whatever is in it */
+} tke_head;
+/* False: it cannot be told. */
+bool tke_read_head(tkc_arena *, tinkc_str body, bool is_pb, tke_head *out);
+/* Decodes a training request's body into a job, for the front and for the journal's replay. kind is
+ * a TKE_JOB_*; forward: a pass without gradients, whatever the body says. *model_id and *seq are
+ * what the body says. False: it cannot be parsed, or does not say whose it is; err says why
+ * (UNPROCESSABLE). What is wrong inside goes to job->invalid. */
+bool tke_decode_job(tke_job *, tinkc_str body, bool is_pb, bool forward, const char **model_id,
+                    tkc_opt_i64 *seq, tinkc_error *err);
+/* The second half, once the run is known: checks against its base model. */
+void tke_check_job(tke_job *, const tke_run *);
+tke_hash128 tke_job_hash(const tke_job *);
+
+/* ---- work_*.c: the worker's hands ---- */
+
+void *tke_worker_main(void *svc);
+void *tke_housekeeping_main(void *svc);
+/* All of these: thread worker, no locks held. */
+void tke_work_passes(tke_service *, tke_job **jobs, size_t n);
+void tke_work_optim(tke_service *, tke_job *);
+/* A run that was rolled back by a crash takes no passes, steps and saves until it is told which
+ * weights to go on from: what was asked for meant others. True: job->invalid says so. */
+bool tke_work_refuse_lost(tke_job *);
+void tke_work_create(tke_service *, tke_job *);
+void tke_work_save(tke_service *, tke_job *);
+void tke_work_load(tke_service *, tke_job *);
+void tke_work_unload(tke_service *, tke_job *);
+/* Has the run's adapter in memory. False with err: it cannot be; without: there is no room yet.
+ * anew: as if nothing were stored. */
+bool tke_work_wake(tke_service *, tke_run *, bool anew, tinkc_error *err);
+/* Images and journal of a run that is no more. Any thread. */
+void tke_run_remove_files(tke_service *, const tke_run *);
+/* Takes a copy of the run's state and has it written. */
+void tke_work_image(tke_service *, tke_run *);
+void tke_work_sleep(tke_service *, tke_run *);
+/* Any thread, no locks. Something for the thread for files begins, and is over: until then that
+ * thread and the store's writer are kept. What goes on with more work begins it before it ends. */
+void tke_file_work_begin(tke_service *);
+void tke_file_work_end(tke_service *);
+/* Any thread, no locks. The files and the row of a checkpoint that nobody can find any more go;
+ * then `reply` (may be NULL) is answered 204. */
+void tke_checkpoint_delete(tke_service *, tke_checkpoint *, tinkc_reply *reply);
+/* True if `bytes` more fit; else something is on its way to free memory, or nothing can. */
+bool tke_work_room(tke_service *, size_t bytes);
+/* The same for one more snapshot: those that can be read again give way to it. */
+void tke_work_snapshot_room(tke_service *, size_t bytes);
+/* Locks: needs svc->lock. Are max_models in memory? staying: not counting those about to leave. */
+bool tke_models_full(const tke_service *, bool staying);
+void tke_work_wait_room(tke_service *, tke_run *, tke_job *);
+/* Hands queued samples to the generators. True if any generator has work. */
+bool tke_work_samples_start(tke_service *);
+void tke_work_samples_step(tke_service *);
+void tke_work_samples_stop(tke_service *);
+
+/* ---- sample_events.c ---- */
+
+/* How an answer is written. `whole`: with a status of its own and only at the end; else as events,
+ * behind a head that goes out at once. Both functions append to out; the worker's thread, one at a
+ * time for all jobs that one stream answers. */
+struct tke_stream_style {
+    bool whole;
+    /* What has come since the last call; NULL = nothing before the end. */
+    void (*tokens)(void *user, const tke_gen *, tkc_buf *out, tinkc_error *err);
+    /* The last of a job, exactly once; why NULL = as the generator says. Gives up what user holds.
+     * That of the last job returns the status of a whole answer. */
+    int32_t (*end)(void *user, const tke_gen *, const tinkc_error *why, tkc_buf *out,
+                   tinkc_error *err);
+};
+extern const tke_stream_style tke_stream_native;
+void *tke_stream_native_user(tke_job *, tinkc_error *err);
+
+/* The stream that answers a call with what n jobs make. NULL: call->err says why. */
+tke_stream *tke_stream_new(tke_call *, const tke_stream_style *, size_t n_jobs);
+/* Worker: events for what has come since the last call. */
+void tke_stream_tokens(const tke_job *, const tke_gen *);
+/* Worker: the last of this job; `why` NULL = as the generator says. When one fails the others need
+ * not go on. The stream is gone for the caller. */
+void tke_stream_end(const tke_job *, const tke_gen *, const tinkc_error *why);
+bool tke_stream_closed(tke_stream *);
+void tke_streams_ping(tke_service *, int64_t now_ms);
+/* The stream that answers into this reply: go on writing; forget about it. False = none does. */
+bool tke_stream_resume(tke_service *, tinkc_reply *);
+bool tke_stream_cancel(tke_service *, tinkc_reply *);
+
+/* ---- usage.c ---- */
+
+enum {
+    TKE_USE_TRAINING = 0,
+    TKE_USE_PREFILL,
+    TKE_USE_PREFILL_CACHED,
+    TKE_USE_SAMPLED,
+    TKE_USE_CHECKPOINT
+};
+/* Locks: none needed. */
+void tke_usage_add(tke_service *, const char *owner, const char *session_id, const char *base_model,
+                   int32_t kind, int64_t count);
+void tke_usage_flush(tke_service *);
+void tke_audit_add(tke_service *, const char *owner, const char *event, const char *model_id,
+                   const char *path, const char *purpose);
+
+/* ---- recovery.c, journal.c ---- */
+
+bool tke_boot(tke_service *, tinkc_error *err);
+/* When a base model is registered: runs and samplers that name it come to life. */
+void tke_boot_base(tke_service *, tke_base *);
+
+#endif

@@ -1,0 +1,295 @@
+/* worker.c - the worker: one thread that owns all weights and decides what runs next.
+ *
+ * It takes one unit at a time: passes of any number of runs on one base model, one optimizer step,
+ * one save or load, or one iteration of the generators. Runs take turns by who was served longest
+ * ago; passes of many runs share a unit and its tokens evenly. Training and sampling share the
+ * time: whoever has had less of it goes first, so a short request waits for one unit at most.
+ */
+#include <assert.h>
+
+#include "service/service_state.h"
+
+enum { MAX_UNIT = 64 }; /* jobs in one unit */
+
+typedef struct unit {
+    int32_t kind; /* TKE_JOB_*; 0 = an image or a sleep of `run` */
+    tke_run *run;
+    tke_job *jobs[MAX_UNIT];
+    size_t n;
+} unit;
+
+/* ---- choosing ---- */
+
+/* A load waits for a checkpoint that is still being written. Locks: needs svc->lock. */
+static bool waits_for_file(tke_service *svc, tke_run *run, const tke_job *job)
+{
+    if (job->kind != TKE_JOB_LOAD)
+        return false;
+    const tke_checkpoint *c = tke_find_checkpoint(svc, job->in.load.path, NULL);
+    (void)run;
+    return c && c->state == TKE_CKPT_PENDING;
+}
+
+static bool is_pass(const tke_job *job)
+{
+    return job->kind == TKE_JOB_PASS || job->kind == TKE_JOB_FORWARD;
+}
+
+/* The job that could run now, or NULL. Locks: needs svc->lock. */
+static tke_job *runnable(tke_service *svc, tke_run *run)
+{
+    tke_job *job = run->create ? run->create : tke_run_head(run);
+    if (!job || run->loaded || run->gives_way || waits_for_file(svc, run, job))
+        return NULL;
+    if (!run->base && job->replayed) /* its model has not been registered yet */
+        return NULL;
+    if (run->waits_room && run->room_seen == svc->room_changes &&
+        tkc_monotonic_ns() < run->room_retry_ns)
+        return NULL;
+    if (!run->adapter && run->image_pending)
+        return NULL;
+    if (is_pass(job) && svc->result_bytes > svc->set.result_store_bytes) {
+        job->paused = true; /* rather than drop what nobody has fetched yet */
+        job->reason = "results that were not fetched yet take all the room there is for results";
+        return NULL;
+    }
+    return job;
+}
+
+/* The run whose turn it is: with work, served longest ago. Locks: needs svc->lock. */
+static tke_run *next_run(tke_service *svc, const tke_base *base, uint64_t not_before)
+{
+    const tkc_map_entry *e;
+    tke_run *best = NULL;
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        tke_run *run = e->value;
+        const tke_job *job;
+        if (run->served >= not_before || (best && run->served >= best->served))
+            continue;
+        if (!(job = runnable(svc, run)))
+            continue;
+        if (base && (run->base != base || !is_pass(job) || !run->adapter))
+            continue;
+        best = run;
+    }
+    return best;
+}
+
+/* Takes a run's passes up to a share of tokens, at least one. Locks: needs svc->lock. */
+static void take_passes(unit *u, tke_run *run, int64_t share)
+{
+    for (tke_job *job; u->n < MAX_UNIT && (job = tke_run_head(run)) && is_pass(job);) {
+        if (share <= 0)
+            break;
+        share -= job->in.pass.n_tokens;
+        u->jobs[u->n++] = tke_run_take(run);
+    }
+}
+
+static size_t count_pass_runs(tke_service *svc, const tke_base *base)
+{
+    const tkc_map_entry *e;
+    size_t n = 0;
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        tke_run *run = e->value;
+        const tke_job *job = run->base == base && run->adapter ? runnable(svc, run) : NULL;
+        n += job && is_pass(job);
+    }
+    return n ? n : 1;
+}
+
+/* Locks: needs svc->lock. The run is awake. */
+static void fill_pass_unit(tke_service *svc, unit *u, tke_run *run)
+{
+    assert(run->adapter && run->base && !run->loaded);
+    uint64_t before = svc->turn;
+    int64_t share = svc->set.unit_tokens / (int64_t)count_pass_runs(svc, run->base);
+    if (share < 1)
+        share = 1;
+    for (tke_run *next = run; next && u->n < MAX_UNIT; next = next_run(svc, run->base, before)) {
+        take_passes(u, next, share);
+        next->served = svc->turn++;
+    }
+}
+
+/* Images and sleeps that were asked for. Locks: needs svc->lock. */
+static tke_run *housekeeping(tke_service *svc)
+{
+    const tkc_map_entry *e;
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        tke_run *run = e->value;
+        if (run->adapter && !run->image_pending && (run->wants_image || run->wants_sleep))
+            return run;
+    }
+    return NULL;
+}
+
+/* ---- running ---- */
+
+static void run_one(tke_service *svc, tke_job *job)
+{
+    switch (job->kind) {
+    case TKE_JOB_CREATE:
+        tke_work_create(svc, job);
+        break;
+    case TKE_JOB_OPTIM:
+        tke_work_optim(svc, job);
+        break;
+    case TKE_JOB_SAVE:
+    case TKE_JOB_SAVE_SAMPLER:
+    case TKE_JOB_EXTERNAL: /* never valid: it is failed there */
+        tke_work_save(svc, job);
+        break;
+    case TKE_JOB_LOAD:
+        tke_work_load(svc, job);
+        break;
+    default:
+        assert(job->kind == TKE_JOB_UNLOAD);
+        tke_work_unload(svc, job);
+        break;
+    }
+}
+
+/* Not now: remember to look again when memory has been released. */
+void tke_work_wait_room(tke_service *svc, tke_run *run, tke_job *job)
+{
+    pthread_mutex_lock(&svc->lock);
+    if (!run->waits_room)
+        run->room_since_ns = tkc_monotonic_ns();
+    run->waits_room = true;
+    run->room_seen = svc->room_changes;
+    run->room_retry_ns = tkc_deadline_ns(400); /* others may have become idle meanwhile */
+    job->paused = true;
+    job->reason =
+        tke_models_full(svc, false)
+            ? "the server keeps no more models in memory (its setting max_models), and those have "
+              "work; its turn comes when one of them is idle or has had a while"
+            : "the server's memory is taken by other models; its turn comes when one of them is "
+              "idle or has had a while";
+    pthread_mutex_unlock(&svc->lock);
+}
+
+/* A run whose state is damaged can still be told to load another; nothing else, until it has. */
+static bool wake_for_load(tke_service *svc, tke_run *run, const tke_job *load, tinkc_error *err)
+{
+    *err = (tinkc_error){ 0 };
+    bool awake = tke_work_wake(svc, run, true, err);
+    pthread_mutex_lock(&svc->lock);
+    if (awake) {
+        run->corrupted = true;
+        run->lost_from = load->seq;
+        run->lost_after = 0;
+    }
+    pthread_mutex_unlock(&svc->lock);
+    return awake;
+}
+
+/* One training unit, begun by `run`; or nothing, if that has to wait for room. */
+static void train_unit(tke_service *svc, tke_run *run)
+{
+    tinkc_error err = { 0 };
+    unit u = { 0 };
+    pthread_mutex_lock(&svc->lock);
+    tke_job *first = run->create ? run->create : tke_run_head(run);
+    assert(first); /* what the worker saw runnable stays so: only it takes jobs from the front */
+    bool needs_adapter = !run->create && first->kind != TKE_JOB_UNLOAD;
+    pthread_mutex_unlock(&svc->lock);
+    if (needs_adapter && !run->adapter) {
+        bool awake = tke_work_wake(svc, run, false, &err);
+        if (!awake && tkc_failed(&err) && first->kind == TKE_JOB_LOAD)
+            awake = wake_for_load(svc, run, first, &err);
+        if (!awake && !tkc_failed(&err)) {
+            tke_work_wait_room(svc, run, first);
+            return;
+        }
+    }
+    pthread_mutex_lock(&svc->lock);
+    run->waits_room &= run->create != NULL; /* that one looks for room itself */
+    tke_job *job = run->create ? run->create : tke_run_head(run);
+    assert(job == first);
+    job->paused = false;
+    job->reason = NULL;
+    if (tkc_failed(&err))
+        tkc_error_copy(&job->invalid, &err);
+    if (!run->create && is_pass(job) && !tkc_failed(&err)) {
+        fill_pass_unit(svc, &u, run);
+    } else {
+        u.jobs[u.n++] = run->create ? run->create : tke_run_take(run);
+        run->served = svc->turn++;
+    }
+    assert(u.n > 0);
+    pthread_mutex_unlock(&svc->lock);
+    if (is_pass(u.jobs[0]))
+        tke_work_passes(svc, u.jobs, u.n);
+    else
+        run_one(svc, u.jobs[0]);
+}
+
+static void tend(tke_service *svc, tke_run *run)
+{
+    pthread_mutex_lock(&svc->lock);
+    assert(run->adapter && !run->image_pending); /* only this thread begins an image */
+    bool current = run->image_seq == run->next_seq || !run->dirty_since_ms;
+    bool sleep = run->wants_sleep && current;
+    pthread_mutex_unlock(&svc->lock);
+    if (sleep)
+        tke_work_sleep(svc, run);
+    else
+        tke_work_image(svc, run);
+}
+
+/* Time that was not used is not saved up. */
+static bool training_first(tke_service *svc, bool sampling)
+{
+    if (!sampling) {
+        svc->train_ns = svc->sample_ns = 0;
+        return true;
+    }
+    double share = svc->set.train_share;
+    return (double)svc->train_ns * (1 - share) <= (double)svc->sample_ns * share;
+}
+
+/* Does one thing. False: there was nothing to do. */
+static bool work_once(tke_service *svc)
+{
+    bool sampling = tke_work_samples_start(svc);
+    pthread_mutex_lock(&svc->lock);
+    tke_run *chore = housekeeping(svc);
+    tke_run *run = next_run(svc, NULL, UINT64_MAX);
+    pthread_mutex_unlock(&svc->lock);
+    if (chore)
+        tend(svc, chore);
+    int64_t start = tkc_monotonic_ns();
+    if (run && training_first(svc, sampling)) {
+        train_unit(svc, run); /* if it has to wait for room, others may have work all the same */
+        svc->train_ns += tkc_monotonic_ns() - start;
+        return true;
+    }
+    if (sampling) {
+        tke_work_samples_step(svc);
+        if (!run)
+            svc->train_ns = svc->sample_ns = 0;
+        else
+            svc->sample_ns += tkc_monotonic_ns() - start;
+        return true;
+    }
+    return chore != NULL;
+}
+
+void *tke_worker_main(void *arg)
+{
+    tke_service *svc = arg;
+    for (;;) {
+        bool did = work_once(svc);
+        pthread_mutex_lock(&svc->lock);
+        bool stop = svc->stop;
+        /* What can be done without having been signalled is looked for twice a second. */
+        if (!did && !stop) /* samples that are left wait for a file to be written */
+            tkc_cond_wait_until(&svc->work, &svc->lock, tkc_deadline_ns(svc->samples ? 5 : 500));
+        pthread_mutex_unlock(&svc->lock);
+        if (stop)
+            break;
+    }
+    tke_work_samples_stop(svc);
+    return NULL;
+}

@@ -1,0 +1,1086 @@
+/* worker_files.c - the worker's dealings with disks: models made, saved, loaded, put to sleep.
+ *
+ * The worker takes a copy of what is to be written, and goes on; one thread writes files. A folder
+ * is written under another name, synced, moved into place, recorded, and only then reported. While
+ * that is under way its checkpoint is "pending": the name is taken, but nobody can see it.
+ */
+#include <assert.h>
+#include <stdio.h>
+
+#include "base/file.h"
+#include "service/journal.h"
+#include "service/service_state.h"
+
+/* ---- memory ---- */
+
+/* How long a model waits for room before those with work give way. */
+static const int64_t long_enough_ns = 2000000000;
+
+/* Locks: needs svc->lock. Of the snapshots in memory that are on disk too, drops the one that was
+ * used longest ago. */
+static bool evict_snapshot(tke_service *svc)
+{
+    const tkc_map_entry *e;
+    tke_snapshot **oldest = NULL;
+    int64_t used_ms = INT64_MAX;
+    for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));) {
+        tke_checkpoint *c = e->value;
+        if (c->snapshot && c->state == TKE_CKPT_DONE && c->used_ms < used_ms) {
+            oldest = &c->snapshot;
+            used_ms = c->used_ms;
+        }
+    }
+    for (size_t at = 0; (e = tkc_map_next(&svc->samplers, &at));) {
+        tke_sampler *s = e->value;
+        if (s->snapshot && s->spill && s->used_ms < used_ms) {
+            oldest = &s->snapshot;
+            used_ms = s->used_ms;
+        }
+    }
+    if (!oldest)
+        return false;
+    assert(svc->snapshot_bytes >= tke_snapshot_bytes(*oldest));
+    svc->snapshot_bytes -= tke_snapshot_bytes(*oldest);
+    tke_snapshot_drop(*oldest);
+    *oldest = NULL;
+    return true;
+}
+
+/* Locks: needs svc->lock. Asks the idle model that was served longest ago to go to sleep. */
+static void ask_to_sleep(tke_service *svc)
+{
+    const tkc_map_entry *e;
+    tke_run *idle = NULL;
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        tke_run *run = e->value;
+        if (run->adapter && !run->queue && !run->create && !run->wants_sleep &&
+            (!idle || run->served < idle->served))
+            idle = run;
+    }
+    if (idle)
+        idle->wants_sleep = true;
+}
+
+/* Locks: needs svc->lock. For one that has waited long: of the models with work the one that was
+ * served longest ago sleeps too, and wakes in its turn. One at a time, and only if nobody is about
+ * to leave anyway. It does nothing more meanwhile, or its image would never be current. */
+static void ask_to_give_way(tke_service *svc, const tke_run *waiting)
+{
+    const tkc_map_entry *e;
+    tke_run *busy = NULL;
+    if (!waiting->waits_room || tkc_monotonic_ns() - waiting->room_since_ns < long_enough_ns)
+        return;
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        tke_run *run = e->value;
+        if (run->adapter && run->wants_sleep)
+            return;
+        if (run->adapter && !run->create && !run->loaded && !run->image_failed &&
+            (!busy || run->served < busy->served))
+            busy = run;
+    }
+    if (busy)
+        busy->wants_sleep = busy->gives_way = true;
+}
+
+bool tke_models_full(const tke_service *svc, bool staying)
+{
+    const tkc_map_entry *e;
+    int64_t n = 0;
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        const tke_run *run = e->value;
+        n += run->adapter && !(staying && run->wants_sleep);
+    }
+    return svc->set.max_models && n >= svc->set.max_models;
+}
+
+/* May one more model be in memory? If not, one that is idle is asked to leave, no more than one for
+ * each that wants its place. */
+static bool room_for_model(tke_service *svc)
+{
+    pthread_mutex_lock(&svc->lock);
+    bool full = tke_models_full(svc, false);
+    if (full && tke_models_full(svc, true))
+        ask_to_sleep(svc);
+    pthread_mutex_unlock(&svc->lock);
+    return !full;
+}
+
+bool tke_work_room(tke_service *svc, size_t bytes)
+{
+    bool fits;
+    pthread_mutex_lock(&svc->lock);
+    do {
+        fits = svc->adapter_bytes + svc->snapshot_bytes + bytes <= (size_t)svc->set.memory_bytes;
+    } while (!fits && evict_snapshot(svc));
+    if (!fits)
+        ask_to_sleep(svc);
+    pthread_mutex_unlock(&svc->lock);
+    return fits;
+}
+
+void tke_work_snapshot_room(tke_service *svc, size_t bytes)
+{
+    (void)tke_work_room(svc, bytes);
+    pthread_mutex_lock(&svc->lock);
+    while (svc->snapshot_bytes + bytes > (size_t)svc->set.snapshot_memory_bytes &&
+           evict_snapshot(svc))
+        ;
+    pthread_mutex_unlock(&svc->lock);
+}
+
+static void set_adapter(tke_service *svc, tke_run *run, tke_adapter *adapter)
+{
+    pthread_mutex_lock(&svc->lock);
+    assert(adapter && !run->adapter && run->adapter_bytes == 0);
+    run->adapter = adapter;
+    run->adapter_bytes = tke_adapter_bytes(run->base->model, &run->spec);
+    svc->adapter_bytes += run->adapter_bytes;
+    pthread_mutex_unlock(&svc->lock);
+}
+
+static void release_adapter(tke_service *svc, tke_run *run)
+{
+    tke_adapter_free(run->adapter);
+    pthread_mutex_lock(&svc->lock);
+    run->adapter = NULL;
+    assert(run->adapter_bytes > 0 && svc->adapter_bytes >= run->adapter_bytes);
+    svc->adapter_bytes -= run->adapter_bytes;
+    run->adapter_bytes = 0;
+    svc->room_changes++;
+    pthread_mutex_unlock(&svc->lock);
+}
+
+/* ---- creating and waking ---- */
+
+/* Reads the newest state on disk, if there is one. Its folder may be moved meanwhile. */
+static bool load_source(tke_service *svc, tke_run *run, tke_adapter *adapter, tinkc_error *err)
+{
+    bool done = false;
+    for (int tries = 0; tries < 2 && !done; tries++) {
+        tinkc_error why = { 0 };
+        pthread_mutex_lock(&svc->lock);
+        char *source = tke_copy(svc, run->source, &why);
+        pthread_mutex_unlock(&svc->lock);
+        done = !tkc_failed(&why) && (!source || tke_adapter_load(adapter, source, true, &why));
+        if (source)
+            tkc_release_str(svc->a, source);
+        if (!done && tries) /* not the asker's fault, whatever is wrong with the files */
+            tkc_fail(err, TINKC_E_STORE,
+                     "the stored state of this run cannot be read: %.300s; load a checkpoint "
+                     "(load_weights) to go on",
+                     why.message);
+    }
+    return done;
+}
+
+bool tke_work_wake(tke_service *svc, tke_run *run, bool anew, tinkc_error *err)
+{
+    if (run->adapter)
+        return true;
+    if (!run->base)
+        return tkc_fail(err, TINKC_E_SERVER, "the base model '%.150s' is not available here now",
+                        run->base_model);
+    if (run->state == TKE_RUN_FAILED)
+        return tkc_fail(err, TINKC_E_BAD_REQUEST, "this model could not be made: %.200s",
+                        run->error ? run->error : "");
+    if (!room_for_model(svc) ||
+        !tke_work_room(svc, tke_adapter_bytes(run->base->model, &run->spec))) {
+        pthread_mutex_lock(&svc->lock);
+        ask_to_give_way(svc, run);
+        pthread_mutex_unlock(&svc->lock);
+        return false;
+    }
+    tke_adapter *adapter = tke_adapter_new(run->base->model, &run->spec, err);
+    if (adapter && !anew && !load_source(svc, run, adapter, err)) {
+        tke_adapter_free(adapter);
+        adapter = NULL;
+    }
+    if (!adapter)
+        return false;
+    set_adapter(svc, run, adapter);
+    return true;
+}
+
+static void record_state(tke_service *svc, const tke_run *run)
+{
+    tinkc_error err = { 0 };
+    tke_txn *txn = tke_txn_new(svc->store, &err);
+    tke_txn_exec(txn, "UPDATE runs SET state = ?, error = ?, corrupted = ? WHERE id = ?", "itit",
+                 (int64_t)run->state, run->error, (int64_t)run->corrupted, run->id);
+    tke_txn_commit(txn, NULL, NULL);
+}
+
+static void run_made(tke_service *svc, tke_run *run, const tinkc_error *err)
+{
+    tinkc_error ignored = { 0 };
+    pthread_mutex_lock(&svc->lock);
+    run->create = NULL;
+    run->waits_room = false;
+    run->state = tkc_failed(err) ? TKE_RUN_FAILED : TKE_RUN_READY;
+    if (tkc_failed(err) && !run->error)
+        run->error = tke_copy(svc, err->message, &ignored);
+    pthread_mutex_unlock(&svc->lock);
+    record_state(svc, run);
+}
+
+void tke_work_create(tke_service *svc, tke_job *job)
+{
+    tke_run *run = job->run;
+    tinkc_error err = { 0 };
+    tkc_buf out;
+    if (!tke_work_wake(svc, run, false, &err) && !tkc_failed(&err)) {
+        tke_work_wait_room(svc, run, job);
+        return;
+    }
+    tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);
+    run_made(svc, run, &err);
+    if (!tkc_failed(&err) &&
+        tkc_message_encode(&tkc_create_model_result_type,
+                           &(tkc_create_model_result){ .model_id = run->id }, &out, &err))
+        tke_job_succeed(job, tkc_buf_view(&out));
+    else
+        tke_job_fail(job, &err);
+    tkc_buf_free(&out);
+}
+
+void tke_run_remove_files(tke_service *svc, const tke_run *run)
+{
+    static const char *const parts[] = { "image.0", "image.1", "journal", "results" };
+    tkc_arena arena;
+    tkc_arena_init(&arena, svc->a, 0);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        tinkc_error ignored = { 0 };
+        char *path = tke_store_run_path(svc->store, &arena, run->id, parts[i], &ignored);
+        if (path && (tkc_is_dir(path) || tkc_is_file(path)))
+            tkc_remove_tree(path, &ignored);
+    }
+    tkc_arena_free(&arena);
+}
+
+static void unload_recorded(void *user, const tinkc_error *err)
+{
+    tke_job *job = user;
+    if (tkc_failed(err)) { /* after a restart it would be there again */
+        tke_job_fail(job, err);
+        return;
+    }
+    tke_run_remove_files(job->svc, job->run);
+    tke_job_complete(job);
+}
+
+void tke_work_unload(tke_service *svc, tke_job *job)
+{
+    tke_run *run = job->run;
+    tinkc_error err = { 0 };
+    if (run->adapter)
+        release_adapter(svc, run);
+    pthread_mutex_lock(&svc->lock);
+    run->state = TKE_RUN_UNLOADED;
+    run->dirty_since_ms = 0;
+    run->wants_image = run->wants_sleep = run->gives_way = false;
+    pthread_mutex_unlock(&svc->lock);
+    if (!tkc_message_encode(&tkc_unload_model_result_type,
+                            &(tkc_unload_model_result){ .model_id = run->id }, &job->result,
+                            &err)) {
+        tke_job_fail(job, &err);
+        return;
+    }
+    tke_txn *txn = tke_txn_new(svc->store, &err);
+    tke_txn_exec(txn, "UPDATE runs SET state = ? WHERE id = ?", "it", (int64_t)run->state, run->id);
+    tke_txn_commit(txn, unload_recorded, job);
+}
+
+/* ---- what is written, by the thread for files ---- */
+
+void tke_file_work_begin(tke_service *svc)
+{
+    pthread_mutex_lock(&svc->lock);
+    svc->n_file_work++;
+    pthread_mutex_unlock(&svc->lock);
+}
+
+void tke_file_work_end(tke_service *svc)
+{
+    pthread_mutex_lock(&svc->lock);
+    assert(svc->n_file_work > 0);
+    svc->n_file_work--;
+    pthread_cond_broadcast(&svc->idle);
+    pthread_mutex_unlock(&svc->lock);
+}
+
+typedef struct writing {
+    tkc_job base;
+    tke_service *svc;
+    tke_run *run;
+    tke_job *job;               /* NULL for images, except those that a load waits for */
+    tke_checkpoint *checkpoint; /* NULL for images and spills */
+    tke_checkpoint *replaced;   /* had its name before */
+    tke_sampler *sampler;       /* of a spill */
+    tke_state *state;           /* one of these two */
+    tke_snapshot *snapshot;
+    tkc_arena arena;
+    char *temp, *target;
+    tinkc_str metadata; /* of a named checkpoint; the job's */
+    int64_t next_seq, n_passes, n_pass_tokens, n_failed_passes;
+    int64_t created_us, expires_us;
+    int32_t slot;
+    bool recorded; /* the job's row is committed */
+    tinkc_error err;
+} writing;
+
+static writing *writing_new(tke_service *svc, tke_run *run, tinkc_error *err)
+{
+    writing *w = tkc_zalloc(svc->a, sizeof *w, err);
+    if (!w)
+        return NULL;
+    tkc_arena_init(&w->arena, svc->a, 0);
+    w->svc = svc;
+    w->run = run;
+    pthread_mutex_lock(&svc->lock);
+    w->next_seq = run->next_seq;
+    pthread_mutex_unlock(&svc->lock);
+    w->n_passes = run->n_passes;
+    w->n_pass_tokens = run->n_pass_tokens;
+    w->n_failed_passes = run->n_failed_passes;
+    w->created_us = tkc_wall_us(svc->clock);
+    tke_file_work_begin(svc);
+    return w;
+}
+
+/* Half a folder, or what was replaced; often nothing. */
+static void remove_temp(writing *w)
+{
+    tinkc_error ignored = { 0 };
+    if (w->temp)
+        tkc_remove_tree(w->temp, &ignored);
+    w->temp = NULL;
+}
+
+static void writing_free(writing *w)
+{
+    remove_temp(w);
+    tke_state_free(w->state);
+    tke_snapshot_drop(w->snapshot);
+    tkc_arena_free(&w->arena);
+    tke_service *svc = w->svc;
+    tkc_release(svc->a, w, sizeof *w);
+    tke_file_work_end(svc);
+}
+
+/* Enough to go on exactly where this state was. */
+static bool write_train_state(writing *w)
+{
+    tkc_buf out;
+    tkc_jsonw j;
+    tinkc_error *err = &w->err;
+    const tke_run *run = w->run;
+    const tke_adapter_spec *spec = tke_snapshot_spec(tke_state_snapshot(w->state));
+    char *path = tkc_path_join(&w->arena, w->temp, "train_state.json", err);
+    tkc_buf_init(&out, w->svc->a, TKC_BUF_NO_MAX);
+    tkc_jsonw_open(&j, &out, err);
+    tkc_jsonw_object(&j);
+    const struct {
+        const char *key;
+        int64_t value;
+    } numbers[] = { { "format", 1 },
+                    { "next_seq_id", w->next_seq },
+                    { "step", tke_state_step(w->state) },
+                    { "rank", spec->rank },
+                    { "train", (int64_t)spec->train },
+                    { "seed", (int64_t)spec->seed },
+                    { "num_fwdbwd", w->n_passes },
+                    { "num_tokens", w->n_pass_tokens },
+                    { "num_failed_fwdbwd", w->n_failed_passes },
+                    { "created_us", w->created_us } };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        tkc_jsonw_key(&j, numbers[i].key);
+        tkc_jsonw_i64(&j, numbers[i].value);
+    }
+    tkc_jsonw_key(&j, "alpha");
+    tkc_jsonw_double(&j, spec->alpha);
+    tkc_jsonw_key(&j, "base_model");
+    tkc_jsonw_cstr(&j, run->base_model);
+    tkc_jsonw_key(&j, "fingerprint");
+    tkc_jsonw_cstr(&j, tke_model_fingerprint(run->base->model));
+    tkc_jsonw_end(&j);
+    if (!tkc_failed(err) && path)
+        tkc_write_file(path, out.data, out.len, 0600, err);
+    tkc_buf_free(&out);
+    return !tkc_failed(err);
+}
+
+/* Everything up to the last sync; nothing can be seen yet under the final name. */
+static bool write_folder(writing *w)
+{
+    tke_service *svc = w->svc;
+    tinkc_error *err = &w->err;
+    tke_adapter_save save = { .base_name = w->run->base_model,
+                              .names = svc->set.adapter_names,
+                              .dtype = w->state ? TKE_F32 : svc->set.adapter_dtype };
+    if (!tke_store_has_room(svc->store, w->job ? 0 : svc->set.disk_reserve))
+        return tkc_fail(err, TINKC_E_STORE, "too little room on the disk");
+    w->temp = tke_store_temp(svc->store, &w->arena, err);
+    char *mark = w->temp ? tkc_path_join(&w->arena, w->temp, "checkpoint_complete", err) : NULL;
+    if (!mark)
+        return false;
+    bool ok = w->state ? tke_state_write(w->state, w->temp, &save, err) && write_train_state(w)
+                       : tke_snapshot_write(w->snapshot, w->temp, &save, err);
+    if (ok && w->metadata.len) {
+        char *path = tkc_path_join(&w->arena, w->temp, TKE_METADATA_FILE, err);
+        ok = path && tkc_write_file(path, w->metadata.data, w->metadata.len, 0600, err);
+    }
+    return ok && tkc_write_file(mark, "", 0, 0600, err) &&
+           (!tke_store_durable(svc->store) || tke_sync_folder(w->temp, err));
+}
+
+static bool make_parent(writing *w)
+{
+    char *parent = tkc_arena_cstr(&w->arena, w->target, &w->err);
+    char *slash = parent ? strrchr(parent, '/') : NULL;
+    if (!slash)
+        return false;
+    *slash = '\0';
+    return tkc_make_dirs(parent, &w->err);
+}
+
+static void submit(writing *w, void (*run)(tkc_job *))
+{
+    w->base.run = run;
+    tinkc_error err = { 0 };
+    if (!tkc_pool_submit(w->svc->files, &w->base, &err)) {
+        w->err = err;
+        run(&w->base); /* it looks at err first */
+    }
+}
+
+/* ---- named checkpoints ---- */
+
+static bool encode_saved(writing *w)
+{
+    const char *path = w->checkpoint->path;
+    if (w->job->kind == TKE_JOB_SAVE)
+        return tkc_message_encode(&tkc_save_weights_result_type,
+                                  &(tkc_save_weights_result){ .path = path }, &w->job->result,
+                                  &w->err);
+    return tkc_message_encode(&tkc_save_for_sampler_result_type,
+                              &(tkc_save_for_sampler_result){ .path = path }, &w->job->result,
+                              &w->err);
+}
+
+/* Nothing of it is there, and what had the name before has it again. */
+static void save_failed(writing *w)
+{
+    tke_service *svc = w->svc;
+    remove_temp(w); /* before anybody hears of it */
+    if (w->checkpoint) {
+        pthread_mutex_lock(&svc->lock);
+        tke_checkpoint_restore(svc, w->checkpoint, w->replaced);
+        pthread_cond_signal(&svc->work);
+        pthread_mutex_unlock(&svc->lock);
+    }
+    tke_job_fail(w->job, &w->err);
+    writing_free(w);
+}
+
+/* Locks: needs svc->lock. The oldest checkpoint of a kind that is one too many, or NULL. Public
+ * ones are somebody else's business too: they neither count nor go. */
+static tke_checkpoint *one_too_many(tke_service *svc, const tke_run *run, int32_t kind)
+{
+    const tkc_map_entry *e;
+    tke_checkpoint *oldest = NULL;
+    int64_t n = 0;
+    for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));) {
+        tke_checkpoint *c = e->value;
+        if (c->run != run || c->kind != kind || c->state != TKE_CKPT_DONE || c->is_public)
+            continue;
+        n++;
+        if (!oldest || c->created_us < oldest->created_us)
+            oldest = c;
+    }
+    return n > svc->set.keep_last_k ? oldest : NULL;
+}
+
+static void keep_last(tke_service *svc, const tke_run *run, int32_t kind)
+{
+    for (tke_checkpoint *c = NULL; svc->set.keep_last_k > 0;) {
+        pthread_mutex_lock(&svc->lock);
+        if ((c = one_too_many(svc, run, kind)))
+            tke_checkpoint_remove(svc, c);
+        pthread_mutex_unlock(&svc->lock);
+        if (!c)
+            return;
+        tke_checkpoint_delete(svc, c, NULL);
+    }
+}
+
+static void checkpoint_recorded(void *user, const tinkc_error *err)
+{
+    writing *w = user;
+    tke_service *svc = w->svc;
+    if (tkc_failed(err)) {
+        tkc_error_copy(&w->err, err);
+        tke_store_take_back(svc->store, w->temp, w->target);
+        save_failed(w);
+        return;
+    }
+    pthread_mutex_lock(&svc->lock);
+    tke_checkpoint_written(w->checkpoint);
+    pthread_cond_signal(&svc->work);
+    pthread_mutex_unlock(&svc->lock);
+    tke_usage_add(svc, w->run->owner, w->run->session->id, w->run->base_model, TKE_USE_CHECKPOINT,
+                  1);
+    tke_audit_add(svc, w->run->owner, "checkpoint.save", w->run->id, w->checkpoint->path, NULL);
+    keep_last(svc, w->run, w->checkpoint->kind);
+    tke_job_complete(w->job);
+    writing_free(w);
+}
+
+void tke_checkpoint_store(tke_txn *txn, const tke_checkpoint *c)
+{
+    tke_txn_exec(txn,
+                 "INSERT OR REPLACE INTO checkpoints(run_id, kind, name, owner, created_us, "
+                 "bytes, public, expires_us, seq_id) VALUES(?, ?, ?, ?, ?, ?, 0, ?, ?)",
+                 "tittiiii", c->run_id, (int64_t)c->kind, c->name, c->owner, c->created_us,
+                 c->bytes, c->expires_us, c->seq_id);
+}
+
+/* The checkpoint and the answer to its save become known in one transaction: a sudden end leaves
+ * both or neither. */
+static void write_checkpoint(tkc_job *base)
+{
+    writing *w = (writing *)base;
+    tke_service *svc = w->svc;
+    tke_checkpoint *c = w->checkpoint;
+    tinkc_error err = { 0 };
+    if (tkc_failed(&w->err) || !encode_saved(w) || !write_folder(w) || !make_parent(w) ||
+        !tke_store_place(svc->store, w->temp, w->target, &w->err)) {
+        save_failed(w);
+        return;
+    }
+    pthread_mutex_lock(&svc->lock);
+    c->bytes = tke_folder_bytes(w->target);
+    c->created_us = tkc_wall_us(svc->clock);
+    c->expires_us = w->expires_us ? c->created_us + w->expires_us : 0;
+    pthread_mutex_unlock(&svc->lock);
+    tke_txn *txn = tke_txn_new(svc->store, &err);
+    tke_checkpoint_store(txn, c);
+    tke_job_add_row(txn, w->job);
+    tke_txn_commit(txn, checkpoint_recorded, w);
+}
+
+/* Takes the name, or says why not. Locks: needs svc->lock. */
+static tke_checkpoint *take_name(tke_service *svc, tke_job *job, int32_t kind, const char *name,
+                                 bool overwrite, writing *w, bool *done_before)
+{
+    char path[512];
+    tinkc_error *err = &w->err;
+    (void)snprintf(path, sizeof path, "tinker://%s/%s/%s", job->run->id,
+                   kind == TKE_CKPT_SAMPLER ? "sampler_weights" : "weights", name);
+    tke_checkpoint *c = tke_find_checkpoint(svc, path, NULL);
+    if (c && c->seq_id == job->seq && c->state == TKE_CKPT_DONE) {
+        *done_before = true; /* it was saved before a crash, and only the answer got lost */
+        return c;
+    }
+    /* A folder from before a crash that does not tell which save it is of is of this one, or the
+     * save failed then, and this one is not repeated. */
+    bool own = c && c->seq_id == 0 && job->replayed;
+    if (c && !overwrite && !own) {
+        tkc_fail(err, TINKC_E_EXISTS, "Checkpoint '%s/%.200s' already exists",
+                 kind == TKE_CKPT_SAMPLER ? "sampler_weights" : "weights", name);
+        return NULL;
+    }
+    w->replaced = c;
+    c = tke_checkpoint_add(svc, job->run->id, kind, name, err);
+    if (c) {
+        c->seq_id = job->seq;
+        if (w->metadata.len)
+            c->user_metadata = tkc_copy_str(svc->a, w->metadata, err);
+    }
+    return c;
+}
+
+static void save_named(tke_service *svc, tke_job *job, int32_t kind, const char *name,
+                       bool overwrite, tkc_opt_i64 ttl, tinkc_str metadata)
+{
+    tke_run *run = job->run;
+    tinkc_error err = { 0 };
+    bool done_before = false;
+    writing *w = writing_new(svc, run, &err);
+    if (!w) {
+        tke_job_fail(job, &err);
+        return;
+    }
+    w->job = job;
+    w->metadata = metadata;
+    w->expires_us = ttl.is == TKC_GIVEN ? ttl.value * 1000000 : 0;
+    w->target = tke_checkpoint_folder(svc, &w->arena, run->id, kind, name, &w->err);
+    if (kind == TKE_CKPT_TRAINING)
+        w->state = tke_state_take(run->adapter, &w->err);
+    else
+        w->snapshot = tke_snapshot_take(run->adapter, &w->err);
+    if (!tkc_failed(&w->err)) {
+        pthread_mutex_lock(&svc->lock);
+        w->checkpoint = take_name(svc, job, kind, name, overwrite, w, &done_before);
+        pthread_mutex_unlock(&svc->lock);
+    }
+    if (done_before && encode_saved(w)) {
+        tke_job_succeed(job, (tinkc_str){ 0 });
+        writing_free(w);
+    } else if (tkc_failed(&w->err)) {
+        w->checkpoint = done_before ? NULL : w->checkpoint;
+        save_failed(w);
+    } else {
+        submit(w, write_checkpoint);
+    }
+}
+
+/* ---- deleting ----
+ * On the thread for files, so that a save under the same name comes wholly before or after. The
+ * folder leaves its place first: a folder without a row would be taken in at the next start. */
+
+typedef struct deleting {
+    tkc_job base;
+    tke_service *svc;
+    tke_checkpoint *checkpoint;
+    tinkc_reply *reply; /* NULL: nobody waits */
+    tkc_arena arena;
+    char *temp;
+} deleting;
+
+static void delete_recorded(void *user, const tinkc_error *err)
+{
+    deleting *d = user;
+    tke_service *svc = d->svc;
+    tinkc_error ignored = { 0 };
+    if (d->temp)
+        tkc_remove_tree(d->temp, &ignored);
+    if (d->reply && tkc_failed(err))
+        tke_send_failure(d->reply, svc->a, err);
+    else if (d->reply)
+        tke_send(d->reply, 204, NULL, (tinkc_str){ 0 });
+    tkc_arena_free(&d->arena);
+    tkc_release(svc->a, d, sizeof *d);
+    tke_file_work_end(svc);
+}
+
+/* A run may go on from this very folder, if it was the newest state at the last start: then it
+ * becomes the run's image instead. */
+static bool becomes_image(tke_service *svc, tke_run *run, const char *folder, tkc_arena *arena)
+{
+    tinkc_error err = { 0 };
+    pthread_mutex_lock(&svc->lock);
+    bool needed = run && run->state == TKE_RUN_READY && tkc_cstr_eq(run->source, folder) &&
+                  !run->image_pending;
+    int32_t slot = needed ? run->image_slot : 0;
+    char *target =
+        needed ? tke_store_run_path(svc->store, arena, run->id, slot ? "image.1" : "image.0", &err)
+               : NULL;
+    char *source = target ? tke_copy(svc, target, &err) : NULL;
+    if (source && tke_store_place(svc->store, folder, target, &err)) {
+        tkc_release_str(svc->a, run->source);
+        run->source = source;
+        run->image_slot = 1 - slot;
+        pthread_mutex_unlock(&svc->lock);
+        tkc_remove_tree(folder, &err); /* an older image, now under this name */
+        return true;
+    }
+    if (source)
+        tkc_release_str(svc->a, source);
+    pthread_mutex_unlock(&svc->lock);
+    return false;
+}
+
+static void delete_folder(tkc_job *base)
+{
+    deleting *d = (deleting *)base;
+    tke_service *svc = d->svc;
+    tke_checkpoint *c = d->checkpoint;
+    tinkc_error err = { 0 };
+    pthread_mutex_lock(&svc->lock);
+    bool current = tkc_map_get(&svc->checkpoints, tkc_str(c->path)) == c;
+    pthread_mutex_unlock(&svc->lock);
+    tke_txn *txn = tke_txn_new(svc->store, &err);
+    if (current) {
+        char *folder = tke_checkpoint_folder(svc, &d->arena, c->run_id, c->kind, c->name, &err);
+        if (folder && !becomes_image(svc, c->run, folder, &d->arena)) {
+            d->temp = tke_store_temp(svc->store, &d->arena, &err);
+            if (d->temp && !tke_store_place(svc->store, folder, d->temp, &err))
+                tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s", err.message);
+        }
+        tke_txn_exec(txn, "DELETE FROM checkpoints WHERE run_id = ? AND kind = ? AND name = ?",
+                     "tit", c->run_id, (int64_t)c->kind, c->name);
+    }
+    tke_txn_commit(txn, delete_recorded, d);
+}
+
+void tke_checkpoint_delete(tke_service *svc, tke_checkpoint *c, tinkc_reply *reply)
+{
+    tinkc_error err = { 0 };
+    deleting *d = tkc_zalloc(svc->a, sizeof *d, &err);
+    if (!d) {
+        if (reply)
+            tke_send_failure(reply, svc->a, &err);
+        return;
+    }
+    d->svc = svc;
+    d->checkpoint = c;
+    d->reply = reply;
+    tkc_arena_init(&d->arena, svc->a, 0);
+    d->base.run = delete_folder;
+    tke_file_work_begin(svc);
+    if (!tkc_pool_submit(svc->files, &d->base, &err))
+        delete_folder(&d->base);
+}
+
+/* ---- ephemeral samplers ----
+ * With a store the answer goes out when the sampler is on disk: whoever has its name can go on
+ * sampling after a sudden end. What cannot be written is kept in memory, and said in the log. */
+
+static bool encode_ephemeral(tke_job *job, const char *sampler_id, tinkc_error *err)
+{
+    return tkc_message_encode(&tkc_save_for_sampler_result_type,
+                              &(tkc_save_for_sampler_result){ .sampling_session_id = sampler_id },
+                              &job->result, err);
+}
+
+static void spill_recorded(void *user, const tinkc_error *err)
+{
+    writing *w = user;
+    tke_service *svc = w->svc;
+    tinkc_error ignored = { 0 };
+    tkc_error_copy(&w->err, err);
+    if (tkc_failed(&w->err))
+        tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s: not kept on disk: %s", w->sampler->id,
+                     w->err.message);
+    if (tkc_failed(err)) /* placed, but not recorded */
+        tke_store_take_back(svc->store, w->temp, w->target);
+    pthread_mutex_lock(&svc->lock);
+    if (!tkc_failed(&w->err)) {
+        if (w->sampler->spill) /* written again after a restart */
+            tkc_release_str(svc->a, w->sampler->spill);
+        w->sampler->spill = tke_copy(svc, w->target, &ignored);
+        w->sampler->spill_seq = w->job->seq;
+    }
+    assert(svc->n_images > 0);
+    svc->n_images--;
+    pthread_cond_broadcast(&svc->idle);
+    pthread_mutex_unlock(&svc->lock);
+    if (tkc_failed(&w->err))
+        tke_job_succeed(w->job, (tinkc_str){ 0 });
+    else
+        tke_job_complete(w->job);
+    writing_free(w);
+}
+
+static void write_spill(tkc_job *base)
+{
+    writing *w = (writing *)base;
+    tke_service *svc = w->svc;
+    tke_sampler *s = w->sampler;
+    bool placed = !tkc_failed(&w->err) && write_folder(w) && make_parent(w) &&
+                  tke_store_place(svc->store, w->temp, w->target, &w->err);
+    tinkc_error none = { 0 };
+    if (!placed) {
+        spill_recorded(w, &none);
+        return;
+    }
+    tke_txn *txn = tke_txn_new(svc->store, &none);
+    tke_txn_exec(txn,
+                 "INSERT OR REPLACE INTO samplers(id, session_id, seq, owner, base_model, "
+                 "model_path, ephemeral, hash) VALUES(?, ?, ?, ?, ?, ?, 1, NULL)",
+                 "ttittt", s->id, s->session->id, w->job->seq, s->owner, s->base_model, w->target);
+    tke_job_add_row(txn, w->job);
+    tke_txn_commit(txn, spill_recorded, w);
+}
+
+/* False: it stays in memory alone, and the caller answers. */
+static bool spill(tke_service *svc, tke_job *job, tke_sampler *s, const char *folder)
+{
+    tinkc_error err = { 0 };
+    if (!tke_store_durable(svc->store) || svc->set.durability < TINKC_DURABILITY_SNAPSHOT)
+        return false;
+    writing *w = writing_new(svc, job->run, &err);
+    if (!w)
+        return false;
+    w->job = job;
+    w->sampler = s;
+    w->snapshot = tke_snapshot_keep(s->snapshot);
+    w->target = tkc_arena_cstr(&w->arena, folder, &w->err);
+    pthread_mutex_lock(&svc->lock);
+    svc->n_images++;
+    pthread_mutex_unlock(&svc->lock);
+    submit(w, write_spill);
+    return true;
+}
+
+/* The same save once more: its sampler reached the disk before a crash, its answer did not. */
+static bool is_again(const tke_job *job, const tke_sampler *s, const char *folder)
+{
+    return s->ephemeral &&
+           (job->replayed || (s->spill_seq == job->seq && tkc_cstr_eq(s->spill, folder)));
+}
+
+static void save_ephemeral(tke_service *svc, tke_job *job, int64_t number)
+{
+    tke_run *run = job->run;
+    tinkc_error err = { 0 };
+    char id[128], part[64];
+    (void)snprintf(id, sizeof id, "%.64s:sample:%lld", run->session->id, (long long)number);
+    (void)snprintf(part, sizeof part, "ephemeral/%lld", (long long)number);
+    const char *folder = tke_store_run_path(svc->store, &job->arena, run->id, part, &err);
+    tke_snapshot *snapshot = tke_snapshot_take(run->adapter, &err);
+    tke_work_snapshot_room(svc, snapshot ? tke_snapshot_bytes(snapshot) : 0);
+    pthread_mutex_lock(&svc->lock);
+    tke_sampler *s = snapshot ? tke_find_sampler(svc, id) : NULL;
+    if (s && !is_again(job, s, folder))
+        tkc_fail(&err, TINKC_E_BAD_REQUEST, "sampling_session_seq_id %lld is already in use",
+                 (long long)number);
+    if (!s && !tkc_failed(&err)) {
+        s = tke_sampler_add(svc, id, run->owner, &err);
+        if (s) {
+            s->session = run->session;
+            s->base = run->base;
+            s->base_model = tke_copy(svc, run->base_model, &err);
+            s->ephemeral = true;
+        }
+    }
+    if (s && !tkc_failed(&err) && !s->snapshot) {
+        s->snapshot = snapshot;
+        s->used_ms = tkc_now_ms(svc->clock);
+        svc->snapshot_bytes += tke_snapshot_bytes(snapshot);
+        snapshot = NULL;
+    }
+    pthread_mutex_unlock(&svc->lock);
+    tke_snapshot_drop(snapshot);
+    if (tkc_failed(&err) || !encode_ephemeral(job, id, &err))
+        tke_job_fail(job, &err);
+    else if (!spill(svc, job, s, folder))
+        tke_job_succeed(job, (tinkc_str){ 0 });
+}
+
+void tke_work_save(tke_service *svc, tke_job *job)
+{
+    if (tkc_failed(&job->invalid) || tke_work_refuse_lost(job)) {
+        const tinkc_error why = job->invalid;
+        tke_job_fail(job, &why);
+        return;
+    }
+    if (job->kind == TKE_JOB_SAVE) {
+        const tkc_save_weights_request in = job->in.save;
+        save_named(svc, job, TKE_CKPT_TRAINING, in.path, in.overwrite, in.ttl_seconds,
+                   in.user_metadata.json);
+        return;
+    }
+    const tkc_save_for_sampler_request in = job->in.save_sampler;
+    if (in.path)
+        save_named(svc, job, TKE_CKPT_SAMPLER, in.path, in.overwrite.value, in.ttl_seconds,
+                   in.user_metadata.json);
+    else
+        save_ephemeral(svc, job, in.sampling_session_seq_id.value);
+}
+
+/* ---- loading ---- */
+
+/* What is wrong with a checkpoint is said of the name that clients know, not of our folder. Returns
+ * false. */
+static bool name_checkpoint(tinkc_error *err, const char *folder, const char *path)
+{
+    tinkc_error named = { 0 };
+    if (!tkc_starts_with(tkc_str(err->message), folder))
+        return false;
+    tkc_fail(&named, err->code, "%.300s%s", path, err->message + strlen(folder));
+    *err = named;
+    return false;
+}
+
+static bool load_from(tke_service *svc, tke_job *job, tinkc_error *err)
+{
+    tke_run *run = job->run;
+    int64_t expired_us;
+    bool foreign = false;
+    char *folder = NULL;
+    const char *other_base = NULL;
+    pthread_mutex_lock(&svc->lock);
+    const tke_checkpoint *c = tke_find_checkpoint(svc, job->in.load.path, &expired_us);
+    if (c) {
+        foreign = !c->is_public && !tkc_cstr_eq(c->owner, run->owner);
+        folder = tke_checkpoint_folder(svc, &job->arena, c->run_id, c->kind, c->name, err);
+        if (c->run && !tkc_cstr_eq(c->run->base_model, run->base_model))
+            other_base = c->run->base_model;
+    }
+    pthread_mutex_unlock(&svc->lock);
+    if (!c)
+        return tkc_fail(err, TINKC_E_NOT_FOUND, "Checkpoint '%.200s' %s", job->in.load.path,
+                        expired_us ? "has expired" : "does not exist");
+    if (foreign)
+        return tkc_fail(err, TINKC_E_FORBIDDEN, "You do not have access to this checkpoint");
+    if (other_base)
+        return tkc_fail(err, TINKC_E_MODEL,
+                        "the checkpoint is of '%.100s', this model is of '%.100s'", other_base,
+                        run->base_model);
+    return folder && (tke_adapter_load(run->adapter, folder, job->in.load.optimizer, err) ||
+                      name_checkpoint(err, folder, job->in.load.path));
+}
+
+/* What was loaded may be deleted or saved anew under the same name a moment later. So a load that
+ * a restart would have to repeat is answered, and followed by others, only when an image has it. */
+static bool needs_image(const tke_service *svc, const tke_job *job)
+{
+    return tke_store_durable(svc->store) &&
+           (job->in.load.creates || svc->set.durability == TINKC_DURABILITY_JOURNAL);
+}
+
+static void answer_with_image(tke_service *svc, tke_job *job)
+{
+    pthread_mutex_lock(&svc->lock);
+    assert(!job->run->loaded && job->run->adapter); /* nothing follows before it is answered */
+    job->run->loaded = job;
+    job->run->wants_image = true; /* at once, unless one is still being written */
+    pthread_mutex_unlock(&svc->lock);
+}
+
+void tke_work_load(tke_service *svc, tke_job *job)
+{
+    tke_run *run = job->run;
+    tinkc_error err = job->invalid;
+    bool creates = job->in.load.creates;
+    if (creates && !tkc_failed(&err) && !tke_work_wake(svc, run, false, &err) &&
+        !tkc_failed(&err)) {
+        tke_work_wait_room(svc, run, job);
+        return;
+    }
+    bool loaded = !tkc_failed(&err) && load_from(svc, job, &err);
+    if (loaded) {
+        pthread_mutex_lock(&svc->lock);
+        run->lost_from = 0;
+        run->n_passes = run->n_pass_tokens = run->n_failed_passes = 0;
+        if (!run->dirty_since_ms)
+            run->dirty_since_ms = tkc_now_ms(svc->clock);
+        pthread_mutex_unlock(&svc->lock);
+        tkc_message_encode(
+            &tkc_load_weights_result_type,
+            &(tkc_load_weights_result){ .path = job->in.load.path, .model_id = run->id },
+            &job->result, &err);
+    }
+    if (creates)
+        run_made(svc, run, &err);
+    if (tkc_failed(&err))
+        tke_job_fail(job, &err);
+    else if (needs_image(svc, job))
+        answer_with_image(svc, job);
+    else
+        tke_job_succeed(job, (tinkc_str){ 0 });
+}
+
+/* ---- images ---- */
+
+static void image_over(writing *w)
+{
+    tke_service *svc = w->svc;
+    tke_run *run = w->run;
+    tinkc_error ignored = { 0 };
+    bool ok = !tkc_failed(&w->err);
+    remove_temp(w);
+    if (!ok)
+        tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s: no image could be written: %s", run->id,
+                     w->err.message);
+    pthread_mutex_lock(&svc->lock);
+    assert(run->image_pending && svc->n_images > 0);
+    run->image_pending = false;
+    run->image_failed = !ok;
+    svc->n_images--;
+    if (w->job)
+        run->loaded = NULL;
+    if (ok && run->state != TKE_RUN_UNLOADED) {
+        char *old = run->source;
+        run->source = tke_copy(svc, w->target, &ignored);
+        if (old)
+            tkc_release_str(svc->a, old);
+        run->image_seq = w->next_seq;
+        run->image_slot = 1 - w->slot;
+        if (run->next_seq == w->next_seq)
+            run->dirty_since_ms = 0;
+        svc->room_changes++;
+    } else if (!ok) {
+        run->wants_sleep = run->gives_way = false;    /* what cannot be written stays in memory */
+        run->dirty_since_ms = tkc_now_ms(svc->clock); /* try again after the usual time */
+    }
+    pthread_cond_broadcast(&svc->idle);
+    pthread_cond_signal(&svc->work);
+    pthread_mutex_unlock(&svc->lock);
+    if (w->job && w->recorded)
+        tke_job_complete(w->job);
+    else if (w->job)
+        tke_job_succeed(w->job, (tinkc_str){ 0 });
+    writing_free(w);
+}
+
+/* Everything that this image contains has its row now. Thread: the store's writer. */
+static void place_image(void *user, const tinkc_error *err)
+{
+    writing *w = user;
+    tke_service *svc = w->svc;
+    tkc_error_copy(&w->err, err);
+    w->recorded = !tkc_failed(err);
+    pthread_mutex_lock(&svc->lock);
+    bool wanted = w->run->state != TKE_RUN_UNLOADED;
+    pthread_mutex_unlock(&svc->lock);
+    if (wanted && !tkc_failed(&w->err) && make_parent(w) &&
+        tke_store_place(svc->store, w->temp, w->target, &w->err) &&
+        svc->set.durability == TINKC_DURABILITY_JOURNAL)
+        tke_journal_trim(svc->store, w->run->id, w->next_seq, &w->err);
+    image_over(w);
+}
+
+static void write_image(tkc_job *base)
+{
+    writing *w = (writing *)base;
+    tinkc_error err = { 0 };
+    if (tkc_failed(&w->err) || !write_folder(w)) {
+        image_over(w);
+        return;
+    }
+    tke_txn *txn = tke_txn_new(w->svc->store, &err);
+    tke_txn_exec(txn, "SELECT 1", ""); /* fails with the rows before it if they fail */
+    if (w->job)
+        tke_job_add_row(txn, w->job);
+    tke_txn_commit(txn, place_image, w);
+}
+
+void tke_work_image(tke_service *svc, tke_run *run)
+{
+    tinkc_error err = { 0 };
+    writing *w = writing_new(svc, run, &err);
+    pthread_mutex_lock(&svc->lock);
+    tke_job *load = run->loaded;
+    assert(run->adapter && !run->image_pending);
+    run->wants_image = false;
+    if (w) {
+        run->image_pending = true;
+        svc->n_images++;
+        w->slot = run->image_slot;
+        w->job = load;
+    } else {
+        run->loaded = NULL;
+    }
+    pthread_mutex_unlock(&svc->lock);
+    if (!w) {
+        if (load) /* loaded it is, though not protected */
+            tke_job_succeed(load, (tinkc_str){ 0 });
+        return;
+    }
+    w->state = tke_state_take(run->adapter, &w->err);
+    w->target = tke_store_run_path(svc->store, &w->arena, run->id, w->slot ? "image.1" : "image.0",
+                                   &w->err);
+    submit(w, write_image);
+}
+
+void tke_work_sleep(tke_service *svc, tke_run *run)
+{
+    pthread_mutex_lock(&svc->lock);
+    bool busy = (run->queue && !run->gives_way) || run->create;
+    run->wants_sleep = run->gives_way = false;
+    pthread_mutex_unlock(&svc->lock);
+    if (!busy)
+        release_adapter(svc, run);
+}

@@ -1,0 +1,541 @@
+/* training.c - passes as transactions: what goes into a unit, what becomes of it.
+ *
+ * Datums of all passes are packed, adapter by adapter, into units that fit the memory; each unit is
+ * one forward (and backward) over its rows. Gradients are added to a copy of each adapter's
+ * accumulator; the copy takes its place when every pass of that adapter has succeeded. A pass that
+ * fails is taken out and the others of its adapter run again: the result is as if the failed one
+ * had never been there.
+ *
+ * May touch: the adapters of its passes. Must not: change anything for a pass that fails.
+ */
+#include "train/training.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <string.h>
+#include "train/adapter_state.h"
+#include "train/microbatch.h"
+
+enum {
+    DEFAULT_UNIT_TOKENS = 8192,
+    GOOD_UNIT_TOKENS = 1024, /* from here on more rows make products no faster */
+};
+static const size_t default_memory = (size_t)1 << 30;
+
+struct tke_trainer {
+    tke_model *model;
+    tke_trainer_options o;
+    tke_rope_table rope;
+    tke_real *block; /* work space of units, kept between them */
+    size_t n_reals;
+};
+
+tke_trainer *tke_trainer_new(tke_model *m, const tke_trainer_options *options, tinkc_error *err)
+{
+    if (tkc_failed(err))
+        return NULL;
+    tke_trainer *t = tkc_zalloc(NULL, sizeof *t, err);
+    if (!t)
+        return NULL;
+    assert(options->cpu);
+    t->model = tke_model_keep(m);
+    t->o = *options;
+    if (!t->o.memory_bytes)
+        t->o.memory_bytes = default_memory;
+    if (!t->o.unit_tokens)
+        t->o.unit_tokens = DEFAULT_UNIT_TOKENS;
+    return t;
+}
+
+void tke_trainer_free(tke_trainer *t)
+{
+    if (!t)
+        return;
+    tke_rope_table_free(&t->rope);
+    tkc_release_pages(t->block, t->n_reals * sizeof *t->block);
+    tke_model_drop(t->model);
+    tkc_release(NULL, t, sizeof *t);
+}
+
+void tke_trainer_set_memory(tke_trainer *t, size_t memory_bytes)
+{
+    t->o.memory_bytes = memory_bytes ? memory_bytes : default_memory;
+    if (t->n_reals * sizeof *t->block > t->o.memory_bytes) {
+        tkc_release_pages(t->block, t->n_reals * sizeof *t->block);
+        t->block = NULL;
+        t->n_reals = 0;
+    }
+}
+
+void tke_pass_free(tke_pass *p)
+{
+    tkc_arena_free(&p->arena);
+    p->out = (tke_pass_out){ 0 };
+}
+
+/* ---- memory ---- */
+
+static int32_t depth_of(const tke_pass *p)
+{
+    if (!p->backward)
+        return TKE_DEPTH_NONE;
+    assert(p->adapter);
+    return p->adapter->spec.train & (TKE_TRAIN_ATTN | TKE_TRAIN_MLP) ? TKE_DEPTH_ALL
+                                                                     : TKE_DEPTH_HEAD;
+}
+
+static size_t bytes_of(const tke_microbatch_need *need)
+{
+    return tke_unit_reals(need) * sizeof(tke_real);
+}
+
+size_t tke_trainer_bytes(const tke_trainer *t, size_t n_tokens, size_t max_k,
+                         const tke_adapter_spec *spec)
+{
+    tke_microbatch_need need = { .model = t->model,
+                                 .n = n_tokens,
+                                 .max_rank = spec ? (size_t)spec->rank : 0,
+                                 .max_k = max_k,
+                                 .depth = spec ? TKE_DEPTH_ALL : TKE_DEPTH_NONE };
+    return bytes_of(&need);
+}
+
+static bool reserve(tke_trainer *t, size_t reals, tinkc_error *err)
+{
+    if (reals <= t->n_reals)
+        return true;
+    tkc_release_pages(t->block, t->n_reals * sizeof *t->block);
+    t->n_reals = 0;
+    t->block = tkc_alloc_pages(reals * sizeof *t->block, err);
+    if (t->block)
+        t->n_reals = reals;
+    return t->block != NULL;
+}
+
+/* ---- before a pass ---- */
+
+static bool check_data(tke_trainer *t, tke_pass *p)
+{
+    const tke_config *c = tke_model_config(t->model);
+    if (!p->n_data)
+        return tkc_fail(&p->err, TINKC_E_BAD_REQUEST, "data is empty");
+    if (p->backward && !p->adapter)
+        return tkc_fail(&p->err, TINKC_E_BAD_REQUEST, "a backward pass needs an adapter");
+    if (p->adapter && p->adapter->model != t->model)
+        return tkc_fail(&p->err, TINKC_E_STATE, "the adapter stands on another model");
+    for (size_t i = 0; i < p->n_data; i++)
+        if (!tke_datum_check(&p->data[i], c->vocab, c->context, i, &p->err))
+            return false;
+    return true;
+}
+
+static bool check_memory(tke_trainer *t, tke_pass *p)
+{
+    for (size_t i = 0; i < p->n_data; i++) {
+        tke_microbatch_need need = { .model = t->model,
+                                     .n = p->data[i].n,
+                                     .max_rank = p->adapter ? p->adapter->layout->rank : 0,
+                                     .max_k = p->data[i].k,
+                                     .depth = depth_of(p) };
+        size_t bytes = bytes_of(&need);
+        if (bytes > t->o.memory_bytes)
+            return tkc_fail(&p->err, TINKC_E_MEMORY,
+                            "datum %zu of %zu tokens needs %zu MiB of work space, %zu are allowed",
+                            i, p->data[i].n, bytes >> 20, t->o.memory_bytes >> 20);
+    }
+    return true;
+}
+
+static bool make_outputs(tke_pass *p)
+{
+    size_t n = 0, nk = 0;
+    tke_pass_out *o = &p->out;
+    o->logprobs_at = tkc_arena_array(&p->arena, p->n_data + 1, sizeof(size_t), &p->err);
+    o->elementwise_at = tkc_arena_array(&p->arena, p->n_data + 1, sizeof(size_t), &p->err);
+    if (tkc_failed(&p->err))
+        return false;
+    for (size_t i = 0; i < p->n_data; i++) {
+        o->elementwise_at[i] = n;
+        o->logprobs_at[i] = nk;
+        n += p->data[i].n;
+        nk += p->data[i].n * p->data[i].k;
+    }
+    o->elementwise_at[p->n_data] = n;
+    o->logprobs_at[p->n_data] = nk;
+    o->elementwise = tkc_arena_array(&p->arena, n, sizeof(float), &p->err);
+    o->logprobs = tkc_arena_array(&p->arena, nk, sizeof(float), &p->err);
+    return !tkc_failed(&p->err);
+}
+
+static void begin_pass(tke_trainer *t, tke_pass_state *s, tke_pass *p)
+{
+    *s = (tke_pass_state){ .pass = p };
+    p->err = (tinkc_error){ 0 };
+    p->out = (tke_pass_out){ 0 };
+    tkc_arena_init(&p->arena, NULL, 0);
+    s->done = !check_data(t, p) || !check_memory(t, p) || !make_outputs(p);
+}
+
+/* ---- after a pass ---- */
+
+static void add_metric(tke_pass_out *o, const char *name, double value)
+{
+    assert(o->n_metrics < TKE_MAX_METRICS);
+    o->metrics[o->n_metrics++] = (tke_metric){ name, value };
+}
+
+static void finish_pass(tke_pass_state *s)
+{
+    tke_pass_out *o = &s->pass->out;
+    const tke_loss_sums *sums = &s->sums;
+    assert(!s->done && !s->failed && !tkc_failed(&s->pass->err)); /* a pass ends once */
+    assert(sums->n_tokens == (int64_t)o->elementwise_at[s->pass->n_data]);
+    double n = sums->n_ratio ? (double)sums->n_ratio : 1;
+    o->n_metrics = 0;
+    add_metric(o, "loss:sum", sums->loss);
+    add_metric(o, "num_tokens:sum", (double)sums->n_tokens);
+    add_metric(o, "num_loss_tokens:sum", (double)sums->n_loss_tokens);
+    if (s->pass->loss.kind != TKE_CROSS_ENTROPY) {
+        add_metric(o, "clip_frac:mean", (double)sums->n_clipped / n);
+        add_metric(o, "ratio:mean", sums->ratio / n);
+        add_metric(o, "ratio:max", sums->ratio_max);
+        add_metric(o, "kl_v1:mean", sums->kl / n);
+    }
+    s->done = true;
+}
+
+static void fail_pass(tke_pass_state *s, int32_t code, const char *text)
+{
+    tkc_fail(&s->pass->err, code, "%s", text);
+    s->failed = true;
+}
+
+/* ---- units ---- */
+
+typedef struct attempt {
+    tke_trainer *t;
+    tke_pass_state *states;
+    size_t n;
+    tkc_arena arena; /* tables, for the whole attempt */
+    tke_item *items; /* of all chosen passes, adapter by adapter, depth by depth */
+    size_t n_items;
+    tinkc_error err; /* memory, cancelled: ends the attempt */
+} attempt;
+
+/* Passes of one adapter side by side, in their own order; passes of one depth side by side. */
+static bool collect_items(attempt *a)
+{
+    size_t total = 0, at = 0;
+    for (size_t i = 0; i < a->n; i++)
+        total += a->states[i].chosen ? a->states[i].pass->n_data : 0;
+    a->items = tkc_arena_array(&a->arena, total ? total : 1, sizeof *a->items, &a->err);
+    bool *taken = tkc_arena_array(&a->arena, a->n, sizeof *taken, &a->err);
+    if (!a->items || !taken)
+        return false;
+    for (int32_t depth = TKE_DEPTH_ALL; depth >= TKE_DEPTH_NONE; depth--)
+        for (size_t first = 0; first < a->n; first++)
+            for (size_t i = first; i < a->n; i++) {
+                tke_pass_state *s = &a->states[i];
+                tke_pass *p = s->pass;
+                if (!s->chosen || taken[i] || depth_of(p) != depth ||
+                    p->adapter != a->states[first].pass->adapter)
+                    continue;
+                taken[i] = true;
+                for (size_t d = 0; d < p->n_data; d++)
+                    a->items[at++] =
+                        (tke_item){ .state = s,
+                                    .datum = &p->data[d],
+                                    .index = d,
+                                    .logprobs = p->out.logprobs + p->out.logprobs_at[d],
+                                    .elementwise = p->out.elementwise + p->out.elementwise_at[d] };
+            }
+    assert(at == total); /* every chosen pass has its place */
+    a->n_items = total;
+    return true;
+}
+
+static size_t rank_of(const tke_item *item)
+{
+    const tke_adapter *adapter = item->state->pass->adapter;
+    return adapter ? adapter->layout->rank : 0;
+}
+
+/* How many layers can keep their activations within the budget. */
+static size_t layers_to_keep(const tke_trainer *t, tke_microbatch_need need)
+{
+    size_t n_layers = tke_model_config(t->model)->n_layers, keep = n_layers;
+    if (need.depth != TKE_DEPTH_ALL || t->o.keep == TKE_KEEP_NONE)
+        return 0;
+    for (; keep > 0; keep--) {
+        need.n_kept = keep;
+        if (t->o.keep == TKE_KEEP_ALL || bytes_of(&need) <= t->o.memory_bytes)
+            break;
+    }
+    return keep;
+}
+
+/* Takes datums from items[first] on, as many as make a good unit. */
+static size_t fill_unit(const attempt *a, size_t first, tke_microbatch_need *need)
+{
+    const tke_trainer *t = a->t;
+    size_t n_layers = tke_model_config(t->model)->n_layers, i = first;
+    *need =
+        (tke_microbatch_need){ .model = t->model, .depth = depth_of(a->items[first].state->pass) };
+    for (; i < a->n_items; i++) {
+        const tke_item *item = &a->items[i];
+        tke_microbatch_need more = *need;
+        more.n += item->datum->n;
+        if (rank_of(item) > more.max_rank)
+            more.max_rank = rank_of(item);
+        if (item->datum->k > more.max_k)
+            more.max_k = item->datum->k;
+        if (i > first) {
+            if (depth_of(item->state->pass) != need->depth || more.n > t->o.unit_tokens ||
+                bytes_of(&more) > t->o.memory_bytes)
+                break;
+            tke_microbatch_need all = more;
+            all.n_kept = need->depth == TKE_DEPTH_ALL && t->o.keep != TKE_KEEP_NONE ? n_layers : 0;
+            if (more.n > GOOD_UNIT_TOKENS && bytes_of(&all) > t->o.memory_bytes)
+                break;
+        }
+        *need = more;
+    }
+    assert(i > first); /* a datum that is too long goes alone */
+    need->n_kept = layers_to_keep(t, *need);
+    return i - first;
+}
+
+/* One segment for each run of items of one adapter. */
+static void make_segments(tke_microbatch *u, tke_item *items)
+{
+    for (size_t i = 0; i < u->n_items; i++) {
+        tke_pass *p = items[i].state->pass;
+        const tke_lora *lora = p->adapter ? &p->adapter->lora : NULL;
+        size_t n = u->rows.n_segments, end = items[i].row + items[i].datum->n;
+        assert(p->backward == (u->depth != TKE_DEPTH_NONE));
+        if (u->depth == TKE_DEPTH_ALL && p->adapter->spec.train & TKE_TRAIN_ATTN)
+            u->attn = true;
+        if (n && u->segments[n - 1].lora == lora) {
+            u->segments[n - 1].end = end;
+            continue;
+        }
+        u->segments[n] = (tke_segment){ items[i].row, end, lora };
+        u->grads[n] = p->backward ? p->adapter->work : NULL;
+        assert(!p->backward || u->grads[n]); /* copy_accumulators made it */
+        u->rows.n_segments++;
+    }
+}
+
+static bool make_microbatch(attempt *a, tke_microbatch *u, tke_item *items, size_t n_items,
+                            const tke_microbatch_need *need, tkc_arena *arena)
+{
+    tinkc_error *err = &a->err;
+    size_t n_layers = tke_model_config(a->t->model)->n_layers, row = 0, longest = 0;
+    *u = (tke_microbatch){
+        .items = items, .n_items = n_items, .depth = need->depth, .stop = a->t->o.stop
+    };
+    u->ids = tkc_arena_array(arena, need->n, sizeof *u->ids, err);
+    u->positions = tkc_arena_array(arena, need->n, sizeof *u->positions, err);
+    u->starts = tkc_arena_array(arena, n_items + 1, sizeof *u->starts, err);
+    u->segments = tkc_arena_array(arena, n_items, sizeof *u->segments, err);
+    u->grads = tkc_arena_array(arena, n_items, sizeof *u->grads, err);
+    u->h_in = tkc_arena_array(arena, n_layers, sizeof *u->h_in, err);
+    u->kept = tkc_arena_array(arena, n_layers, sizeof *u->kept, err);
+    if (tkc_failed(err) || !reserve(a->t, tke_unit_reals(need), err))
+        return false;
+    for (size_t i = 0; i < n_items; i++) {
+        const tke_datum *d = items[i].datum;
+        items[i].row = row;
+        u->starts[i] = (int64_t)row;
+        memcpy(u->ids + row, d->tokens, d->n * sizeof *u->ids);
+        for (size_t p = 0; p < d->n; p++)
+            u->positions[row + p] = (int32_t)p;
+        row += d->n;
+        longest = d->n > longest ? d->n : longest;
+    }
+    u->starts[n_items] = (int64_t)row;
+    assert(row == need->n);
+    if (!tke_rope_table_grow(&a->t->rope, tke_model_config(a->t->model), longest, err))
+        return false;
+    u->rows = (tke_rows){ .cpu = a->t->o.cpu,
+                          .model = a->t->model,
+                          .n = row,
+                          .positions = u->positions,
+                          .segments = u->segments,
+                          .max_rank = need->max_rank,
+                          .cos_table = a->t->rope.cos_table,
+                          .sin_table = a->t->rope.sin_table };
+    make_segments(u, items);
+    tke_microbatch_place(u, need, a->t->block);
+    return true;
+}
+
+static bool run_units(attempt *a)
+{
+    tkc_arena arena;
+    tkc_arena_init(&arena, NULL, 0);
+    for (size_t first = 0, n; first < a->n_items && !tkc_failed(&a->err); first += n) {
+        tke_microbatch u;
+        tke_microbatch_need need;
+        n = fill_unit(a, first, &need);
+        tkc_arena_reset(&arena);
+        if (!make_microbatch(a, &u, a->items + first, n, &need, &arena))
+            break;
+        bool on = tke_microbatch_forward(&u);
+        if (on)
+            tke_microbatch_head(&u);
+        if (on && u.depth == TKE_DEPTH_ALL)
+            on = tke_microbatch_backward(&u);
+        if (!on)
+            tkc_fail(&a->err, TINKC_E_CANCELLED, "the engine is stopping");
+    }
+    tkc_arena_free(&arena);
+    return !tkc_failed(&a->err);
+}
+
+/* ---- attempts ---- */
+
+/* Chooses what runs now: everything that is left, but one pass at a time of an adapter whose passes
+ * must run alone. */
+static size_t choose(tke_pass_state *states, size_t n)
+{
+    size_t chosen = 0;
+    for (size_t i = 0; i < n; i++) {
+        tke_pass_state *s = &states[i];
+        s->chosen = !s->done;
+        for (size_t k = 0; k < i && s->chosen && s->solo; k++)
+            if (states[k].chosen && states[k].pass->adapter == s->pass->adapter)
+                s->chosen = false;
+        s->failed = false;
+        s->sums = (tke_loss_sums){ 0 };
+        chosen += s->chosen;
+    }
+    return chosen;
+}
+
+/* The copies that gradients are added to. */
+static void copy_accumulators(tke_pass_state *states, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        tke_pass *p = states[i].pass;
+        if (!states[i].chosen || !p->backward)
+            continue;
+        tke_adapter *a = p->adapter;
+        if (!a->work)
+            a->work = tke_block_new(a->layout, &p->err);
+        if (a->work)
+            memcpy(a->work, a->grads, a->layout->n_floats * sizeof *a->work);
+        else
+            states[i].done = true, states[i].chosen = false;
+    }
+}
+
+/* Did every chosen backward pass of this adapter succeed? */
+static bool adapter_succeeded(const tke_pass_state *states, size_t n, const tke_adapter *adapter)
+{
+    for (size_t i = 0; i < n; i++)
+        if (states[i].chosen && states[i].pass->backward && states[i].pass->adapter == adapter &&
+            states[i].failed)
+            return false;
+    return true;
+}
+
+/* Not a number in the sum: the pass is to blame if it was alone, else each must run alone. */
+static void blame(tke_pass_state *states, size_t n, const tke_adapter *adapter)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        count += states[i].chosen && states[i].pass->backward && states[i].pass->adapter == adapter;
+    for (size_t i = 0; i < n; i++) {
+        tke_pass_state *s = &states[i];
+        if (!s->chosen || !s->pass->backward || s->pass->adapter != adapter)
+            continue;
+        s->solo = true;
+        if (count == 1) {
+            fail_pass(s, TINKC_E_SERVER, "the gradient is not finite");
+            s->done = true;
+        }
+    }
+}
+
+static void commit(tke_pass_state *states, size_t n, tke_adapter *adapter)
+{
+    assert(adapter->work && adapter->work != adapter->grads);
+    tke_real *old = adapter->grads;
+    adapter->grads = adapter->work;
+    adapter->work = old;
+    for (size_t i = 0; i < n; i++) {
+        tke_pass_state *s = &states[i];
+        if (!s->chosen || s->done || !s->pass->backward || s->pass->adapter != adapter)
+            continue;
+        adapter->n_fwdbwd++;
+        adapter->n_tokens += s->sums.n_tokens;
+        finish_pass(s);
+    }
+}
+
+/* Outcomes of an attempt that ran to its end. */
+static void settle(attempt *a)
+{
+    for (size_t i = 0; i < a->n; i++) {
+        tke_pass_state *s = &a->states[i];
+        if (!s->chosen || s->done)
+            continue;
+        if (s->failed) {
+            continue;
+        } else if (!s->pass->backward) {
+            finish_pass(s);
+        } else if (adapter_succeeded(a->states, a->n, s->pass->adapter)) {
+            tke_adapter *adapter = s->pass->adapter;
+            if (tke_all_finite(a->t->o.cpu, (int64_t)adapter->layout->n_floats, adapter->work))
+                commit(a->states, a->n, adapter);
+            else
+                blame(a->states, a->n, adapter);
+        }
+    }
+    for (size_t i = 0; i < a->n; i++)
+        if (a->states[i].chosen && a->states[i].failed)
+            a->states[i].done = true;
+}
+
+/* One go over all that is left. False when nothing is left or nothing more can be done. */
+static bool run_attempt(tke_trainer *t, tke_pass_state *states, size_t n)
+{
+    attempt a = { .t = t, .states = states, .n = n };
+    if (!choose(states, n))
+        return false;
+    copy_accumulators(states, n);
+    tkc_arena_init(&a.arena, NULL, 0);
+    if (collect_items(&a) && run_units(&a))
+        settle(&a);
+    tkc_arena_free(&a.arena);
+    for (size_t i = 0; i < n && tkc_failed(&a.err); i++)
+        if (!states[i].done) {
+            tkc_error_copy(&states[i].pass->err, &a.err);
+            states[i].done = true;
+        }
+    return true;
+}
+
+void tke_trainer_run(tke_trainer *t, tke_pass *const *passes, size_t n)
+{
+    tinkc_error err = { 0 };
+    tke_pass_state *states = tkc_zalloc(NULL, n * sizeof *states, &err);
+    for (size_t i = 0; i < n && !states; i++) {
+        passes[i]->err = err;
+        passes[i]->out = (tke_pass_out){ 0 };
+        tkc_arena_init(&passes[i]->arena, NULL, 0);
+    }
+    if (!states)
+        return;
+    for (size_t i = 0; i < n; i++)
+        begin_pass(t, &states[i], passes[i]);
+    while (run_attempt(t, states, n))
+        ;
+    for (size_t i = 0; i < n; i++) {
+        assert(states[i].done);
+        if (passes[i]->err.code && passes[i]->backward && passes[i]->adapter)
+            passes[i]->adapter->n_failed++;
+    }
+    tkc_release(NULL, states, n * sizeof *states);
+}

@@ -1,0 +1,92 @@
+/* training.h - passes (forward, forward_backward) and optimizer steps.
+ *
+ *     tke_trainer *t = tke_trainer_new(model, &options, &err);
+ *     tke_pass pass = { .adapter = a, .backward = true, .loss = loss, .data = d, .n_data = n };
+ *     tke_pass *passes[] = { &pass };
+ *     tke_trainer_run(t, passes, 1);
+ *     if (pass.err.code) ... else use pass.out ...
+ *     tke_pass_free(&pass);
+ *
+ * A unit may hold passes of many adapters on one base model; their bits are the same as alone, in
+ * any company. Passes of one adapter are taken in the order given. A pass that fails changes
+ * nothing; the others go on. [one thread: the worker]
+ */
+#ifndef TKE_TRAIN_TRAINING_H
+#define TKE_TRAIN_TRAINING_H
+
+#include "train/adapter.h"
+#include "train/loss.h"
+#include "kernels/kernels.h"
+
+/* ---- the workspace ---- */
+
+enum { TKE_KEEP_AUTO = 0, TKE_KEEP_NONE, TKE_KEEP_ALL };
+
+typedef struct tke_trainer_options {
+    tke_cpu *cpu;              /* required; borrowed: kernels, threads, precision */
+    size_t memory_bytes;       /* for activations and work space; 0 = 1 GiB */
+    size_t unit_tokens;        /* most tokens in one go; 0 = 8192. A longer datum goes alone */
+    int32_t keep;              /* TKE_KEEP_*: activations of layers, or recompute; same bits */
+    const _Atomic(bool) *stop; /* set from outside: passes fail with TINKC_E_CANCELLED soon */
+} tke_trainer_options;
+
+typedef struct tke_trainer tke_trainer;
+
+tke_trainer *tke_trainer_new(tke_model *, const tke_trainer_options *, tinkc_error *err);
+void tke_trainer_free(tke_trainer *);
+
+/* Bytes that a datum of n tokens needs at least (everything recomputed), gradients of an adapter of
+ * this rank included: if it is above memory_bytes the pass will fail with TINKC_E_MEMORY. */
+size_t tke_trainer_bytes(const tke_trainer *, size_t n_tokens, size_t max_k,
+                         const tke_adapter_spec *);
+/* Changes the budget for passes to come. */
+void tke_trainer_set_memory(tke_trainer *, size_t memory_bytes);
+
+/* ---- passes ---- */
+
+typedef struct tke_metric {
+    const char *name; /* static: "loss:sum" */
+    double value;
+} tke_metric;
+enum { TKE_MAX_METRICS = 12 };
+
+/* Outputs of all datums lie back to back, in the order of the request. */
+typedef struct tke_pass_out {
+    float *logprobs;     /* sum of n*k floats */
+    float *elementwise;  /* sum of n floats */
+    size_t *logprobs_at; /* [n_data + 1]: where each datum begins, in floats */
+    size_t *elementwise_at;
+    tke_metric metrics[TKE_MAX_METRICS];
+    size_t n_metrics;
+} tke_pass_out;
+
+typedef struct tke_pass {
+    tke_adapter *adapter; /* NULL = the bare model; forward only */
+    bool backward;
+    tke_loss loss;
+    const tke_datum *data;
+    size_t n_data;
+    /* filled in: err (BAD_REQUEST = the caller's doing, MEMORY, CANCELLED, SERVER), else out */
+    tinkc_error err;
+    tke_pass_out out;
+    tkc_arena arena; /* owns out; end with tke_pass_free */
+} tke_pass;
+
+/* Runs a unit. Every pass ends with either err or out. */
+void tke_trainer_run(tke_trainer *, tke_pass *const *passes, size_t n);
+void tke_pass_free(tke_pass *);
+
+/* ---- the optimizer ---- */
+
+typedef struct tke_adam_params { /* of one request */
+    double learning_rate, beta1, beta2, eps, weight_decay, grad_clip_norm;
+} tke_adam_params;
+
+/* Checks the numbers (BAD_REQUEST). */
+bool tke_adam_check(const tke_adam_params *, tinkc_error *err);
+/* Consumes the accumulated gradient. metrics: room for TKE_MAX_METRICS; names as in engine.md 3.3.
+ * A gradient that is not finite fails (SERVER), changes nothing and is zeroed. */
+bool tke_optim_step(tke_adapter *, const tke_adam_params *, tke_cpu *, tke_metric *metrics,
+                    size_t *n_metrics, tinkc_error *err);
+
+#endif

@@ -1,0 +1,880 @@
+/* sample_op.c - one sample: layer R around dispatch limits around submit and promise.
+ *
+ *     slot (2 000) -> number -> 400 submits, 10 while slowed down, bytes -> shared backoff ->
+ * submit ^                                            429: everybody waits <-+  | | retry: pause, a
+ * new number                                          v
+ *        +--------------------------------------------------------- promise -> result
+ *
+ * What a waiting sample needs is small (the prompt and the future); the rest is allocated when it
+ * gets its slot.
+ *
+ * May touch: the sampler's I/O side, the shared limits under their lock.
+ */
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/train_batch.h"
+#include "api/cancel.h"
+#include "api/promise.h"
+#include "api/sample_op.h"
+#include "api/sampler.h"
+#include "base/str.h"
+
+enum {
+    OFFLOAD_BYTES = 256 * 1024,
+    SMALL_PROMPT = 131072,
+    BACKOFF_SMALL_MS = 1000,
+    BACKOFF_LARGE_MS = 5000,
+    RECENT_MS = 10 * 1000,
+    SPREAD_MS = 250,
+    THROTTLED_FACTOR = 20
+};
+
+/* What exists only while the sample is inside. */
+typedef struct inside {
+    tkc_claim count, throttled, bytes;
+    tkc_timer backoff, retry, stuck;
+    tkc_call *call;
+    tkc_promise promise;
+    tkc_offload offload;
+    tkc_buf body, answer;
+    tinkc_error err;
+    int64_t attempts;
+    int64_t seq;
+    bool has_slot, counted, offloaded;
+} inside;
+
+typedef struct sample_op {
+    tinkc_future f;
+    tinkc_sampler *sampler; /* a reference */
+    tkc_sample_request request;
+    int64_t estimate;
+    tkc_ready_wait ready;
+    tkc_join_wait join;
+    tkc_claim slot;
+    inside *in;   /* NULL while it waits outside */
+    inside *late; /* ended, but not yet to be released */
+    bool only_logprobs;
+} sample_op;
+
+struct tinkc_samples {
+    tkc_sample_response r;
+    tkc_buf bytes; /* what r points into */
+};
+
+static void begin_attempt(sample_op *op);
+static void submit(sample_op *op);
+
+/* ---- leaving ---- */
+
+static void leave_dispatch(inside *in)
+{
+    tkc_claim_end(&in->bytes);
+    tkc_claim_end(&in->throttled);
+    tkc_claim_end(&in->count);
+}
+
+static void free_inside(sample_op *op)
+{
+    inside *in = op->in;
+    tkc_loop *loop = op->f.client->loop;
+    if (!in)
+        return;
+    assert(!in->offloaded && !op->late); /* nobody else has it in his hands */
+    op->in = NULL;
+    tkc_loop_disarm(loop, &in->backoff);
+    tkc_loop_disarm(loop, &in->retry);
+    tkc_loop_disarm(loop, &in->stuck);
+    tkc_call_free(in->call);
+    tkc_promise_end(&in->promise);
+    leave_dispatch(in);
+    if (in->counted)
+        op->sampler->io.inside--;
+    assert(op->sampler->io.inside >= 0);
+    tkc_buf_free(&in->body);
+    tkc_buf_free(&in->answer);
+    /* A grant that is on its way still points here: then the memory stays until the future goes. */
+    if (tkc_claim_pending(&in->count) || tkc_claim_pending(&in->throttled) ||
+        tkc_claim_pending(&in->bytes) || tkc_claim_pending(&in->promise.inner.claim))
+        op->late = in;
+    else
+        tkc_release(op->f.client->a, in, sizeof *in);
+}
+
+static void finish(sample_op *op, const tinkc_error *err)
+{
+    free_inside(op);
+    tkc_claim_end(&op->slot);
+    tkc_op_finish(&op->f, err);
+}
+
+/* Now, whatever it is at. What a helper has in its hands goes when that comes back. */
+static void end_early(sample_op *op, const tinkc_error *err)
+{
+    inside *in = op->in;
+    if (in && in->offloaded) {
+        tkc_op_complete(&op->f, err);
+        tkc_loop_disarm(op->f.client->loop, &in->stuck);
+    } else {
+        finish(op, err);
+    }
+}
+
+/* ---- layer R ---- */
+
+/* Of what goes wrong after acceptance only a lost promise is sampled again. */
+static bool worth_repeating(const tinkc_error *err)
+{
+    if (err->code == TINKC_E_PROMISE_EXPIRED)
+        return true;
+    if (err->flags & TINKC_IN_RETRIEVAL || err->code == TINKC_E_REQUEST_FAILED)
+        return false;
+    if (err->code == TINKC_E_CONNECTION || err->code == TINKC_E_NET_TIMEOUT)
+        return true;
+    int32_t s = err->http_status;
+    return s == 408 || s == 409 || s == 429 || (s >= 500 && s < 600);
+}
+
+static int64_t repeat_delay(sample_op *op)
+{
+    const tinkc_retry_options *o = &op->sampler->retry;
+    double d = (double)o->delay_base_ms * exp2((double)(op->in->attempts - 1));
+    d = d < (double)o->delay_max_ms ? d : (double)o->delay_max_ms;
+    d += d * o->jitter * (2 * tkc_random_unit(op->f.client->clock) - 1);
+    d = d < 0 ? 0 : d > (double)o->delay_max_ms ? (double)o->delay_max_ms : d;
+    return (int64_t)d;
+}
+
+static bool bypasses(const sample_op *op)
+{
+    return op->f.client->io.flags.sample_no_retries && !op->only_logprobs;
+}
+
+static void attempt_failed(sample_op *op, const tinkc_error *failure)
+{
+    inside *in = op->in;
+    tinkc_client *client = op->f.client;
+    const tinkc_retry_options *o = &op->sampler->retry;
+    tinkc_error err = *failure;
+    tkc_promise_end(&in->promise);
+    in->promise = (tkc_promise){ 0 };
+    leave_dispatch(in);
+    bool tired = o->max_attempts && in->attempts >= o->max_attempts;
+    if (bypasses(op) || o->no_retries || client->no_retries || tired || !worth_repeating(&err)) {
+        finish(op, &err);
+        return;
+    }
+    int64_t wait = repeat_delay(op);
+    tkc_op_stage(&op->f, TINKC_STAGE_QUEUED);
+    tkc_op_status(&op->f, "%.70s, once more in %.1f s", err.message, (double)wait / 1000.0);
+    tkc_emit(client, &op->f,
+             &(tinkc_event){ .kind = TINKC_EVENT_RETRY,
+                             .http_status = err.http_status,
+                             .attempt = (int32_t)in->attempts,
+                             .wait_ms = wait,
+                             .left_ms = TINKC_FOREVER,
+                             .request = "POST /api/v1/asample",
+                             .text = err.message });
+    tkc_loop_arm(client->loop, &in->retry, wait);
+}
+
+static void retry_fired(tkc_timer *timer)
+{
+    inside *in = TKC_OWNER(timer, inside, retry);
+    begin_attempt((sample_op *)in->count.f);
+}
+
+/* No sample of this sampler has finished for too long. */
+static void stuck_fired(tkc_timer *timer)
+{
+    inside *in = TKC_OWNER(timer, inside, stuck);
+    sample_op *op = (sample_op *)in->count.f;
+    tinkc_sampler *s = op->sampler;
+    int64_t left =
+        s->io.last_progress_ms + s->retry.progress_timeout_ms - tkc_now_ms(op->f.client->clock);
+    if (left > 0) {
+        tkc_loop_arm(op->f.client->loop, timer, left);
+        return;
+    }
+    tinkc_error err = { 0 };
+    tkc_fail(&err, TINKC_E_NO_PROGRESS, "no sample has finished within %lld s",
+             (long long)(s->retry.progress_timeout_ms / 1000));
+    err.flags |= TINKC_MAY_HAVE_RUN;
+    end_early(op, &err);
+}
+
+/* ---- results ---- */
+
+static void decode(tkc_offload *o)
+{
+    inside *in = TKC_OWNER(o, inside, offload);
+    sample_op *op = (sample_op *)in->count.f;
+    tinkc_samples *samples = tkc_arena_zalloc(&op->f.arena, sizeof *samples, &in->err);
+    if (!samples)
+        return;
+    samples->bytes = in->answer;
+    tkc_buf_init(&in->answer, op->f.client->a, TKC_BUF_NO_MAX);
+    op->f.result = samples;
+    tinkc_bytes body = { (const unsigned char *)samples->bytes.data, samples->bytes.len };
+    if (in->promise.is_protobuf)
+        tkc_sample_response_from_pb(body, &op->f.arena, &samples->r, &in->err);
+    else
+        tkc_sample_response_from_json(tkc_strn((const char *)body.data, body.len), &op->f.arena,
+                                      &samples->r, &in->err);
+    if (!tkc_failed(&in->err) && op->only_logprobs && !samples->r.prompt_logprobs.data)
+        tkc_fail(&in->err, TINKC_E_BAD_RESPONSE, "the answer holds no prompt log-probabilities");
+}
+
+static void decoded(tkc_offload *o)
+{
+    inside *in = TKC_OWNER(o, inside, offload);
+    sample_op *op = (sample_op *)in->count.f;
+    tinkc_error err = in->err;
+    in->offloaded = false;
+    if (tkc_failed(&err))
+        err.flags |= TINKC_IN_RETRIEVAL | TINKC_MAY_HAVE_RUN;
+    else
+        op->sampler->io.last_progress_ms = tkc_now_ms(op->f.client->clock);
+    finish(op, &err);
+}
+
+static void promise_done(tkc_promise *p)
+{
+    sample_op *op = p->owner;
+    inside *in = op->in;
+    assert(in && p == &in->promise && !in->call && !in->offloaded);
+    if (p->err.code) {
+        tinkc_error err = p->err;
+        tkc_op_error_body(&op->f, p->error_body);
+        attempt_failed(op, &err);
+        return;
+    }
+    tkc_promise_take_body(p, &in->answer);
+    in->err = (tinkc_error){ 0 };
+    in->offload.work = decode;
+    in->offload.after = decoded;
+    if (in->answer.len >= OFFLOAD_BYTES) {
+        in->offloaded = true;
+        tkc_offload_start(op->f.client, &in->offload);
+    } else {
+        decode(&in->offload);
+        decoded(&in->offload);
+    }
+}
+
+/* ---- submitting ---- */
+
+static void accepted(sample_op *op, tkc_call *call)
+{
+    inside *in = op->in;
+    tkc_untyped_future answer = { 0 };
+    tinkc_error err = { 0 };
+    leave_dispatch(in);
+    tkc_buf_free(&in->body);
+    if (!tkc_message_decode(&tkc_untyped_future_type,
+                            tkc_strn((const char *)call->body.data, call->body.len),
+                            TINKC_E_BAD_RESPONSE, &op->f.arena, &answer, &err)) {
+        err.flags |= TINKC_MAY_HAVE_RUN;
+        tkc_op_error_body(&op->f, call->body);
+        finish(op, &err);
+        return;
+    }
+    tkc_op_request_id(&op->f, tkc_str(answer.request_id));
+    in->promise = (tkc_promise){ .client = op->f.client,
+                                 .f = &op->f,
+                                 .request_type = "Sample",
+                                 .pause_prefix = op->sampler->io.pause_prefix,
+                                 .pause_gate = &op->sampler->io.pause_gate,
+                                 .wants_protobuf = true,
+                                 .sampling = true,
+                                 .done = promise_done,
+                                 .owner = op };
+    tkc_promise_start(&in->promise, tkc_str(answer.request_id));
+}
+
+/* The service is full: everybody with this key waits, not only this sample. */
+static void slow_down(sample_op *op, const tinkc_error *err)
+{
+    tinkc_client *client = op->f.client;
+    tkc_shared_limits *limits = client->limits;
+    int64_t now = tkc_now_ms(client->clock);
+    int64_t wait = op->estimate <= SMALL_PROMPT ? BACKOFF_SMALL_MS : BACKOFF_LARGE_MS;
+    if (err->retry_after_ms > wait)
+        wait = err->retry_after_ms;
+    pthread_mutex_lock(&limits->lock);
+    if (limits->backoff_until_ms < now + wait)
+        limits->backoff_until_ms = now + wait;
+    pthread_mutex_unlock(&limits->lock);
+    tkc_emit(client, &op->f,
+             &(tinkc_event){ .kind = TINKC_EVENT_BACKOFF,
+                             .http_status = err->http_status,
+                             .wait_ms = wait,
+                             .left_ms = TINKC_FOREVER,
+                             .request = "POST /api/v1/asample",
+                             .text = err->message });
+    submit(op);
+}
+
+static void submit_done(tkc_call *call)
+{
+    sample_op *op = call->owner;
+    inside *in = op->in;
+    assert(in && in->call == call && !in->promise.inner.running);
+    in->call = NULL;
+    int32_t status = call->err.http_status;
+    if (!call->err.code) {
+        accepted(op, call);
+    } else if (!op->f.client->no_retries && (status == 429 || call->paused)) {
+        tinkc_error err = call->err;
+        slow_down(op, &err);
+    } else {
+        tinkc_error err = call->err;
+        tkc_op_error_body(&op->f, call->body);
+        attempt_failed(op, &err);
+    }
+    tkc_call_free(call);
+}
+
+static void send_body(sample_op *op)
+{
+    static const char *const headers[] = { "X-Tinker-Sampling-Backpressure", "1", NULL };
+    inside *in = op->in;
+    tkc_buf copy;
+    tinkc_error err = in->err;
+    assert(!in->call && in->count.held); /* one submit at a time, and only with a place for it */
+    tkc_buf_init(&copy, op->f.client->a, TKC_BUF_NO_MAX);
+    if (!tkc_failed(&err) && tkc_buf_add(&copy, in->body.data, in->body.len, &err))
+        in->call = tkc_call_new(op->f.client,
+                                &(tkc_call_spec){ .method = "POST",
+                                                  .path = "/api/v1/asample",
+                                                  .pool = TINKC_POOL_SAMPLE,
+                                                  .need = TKC_NEED_SESSION,
+                                                  .window = true,
+                                                  .backpressure = true,
+                                                  .headers = headers,
+                                                  .body = &copy },
+                                &err);
+    tkc_buf_free(&copy);
+    if (!in->call) {
+        finish(op, &err);
+        return;
+    }
+    tkc_op_stage(&op->f, TINKC_STAGE_SENDING);
+    in->call->f = &op->f;
+    in->call->owner = op;
+    in->call->done = submit_done;
+    tkc_call_start(in->call);
+}
+
+static void encode(tkc_offload *o)
+{
+    inside *in = TKC_OWNER(o, inside, offload);
+    sample_op *op = (sample_op *)in->count.f;
+    op->request.seq_id = (tkc_opt_i64)TKC_SOME(in->seq);
+    tkc_buf_clear(&in->body);
+    tkc_message_encode(&tkc_sample_request_type, &op->request, &in->body, &in->err);
+}
+
+static void encoded(tkc_offload *o)
+{
+    inside *in = TKC_OWNER(o, inside, offload);
+    sample_op *op = (sample_op *)in->count.f;
+    in->offloaded = false;
+    if (tkc_op_is_done(&op->f)) /* stopped meanwhile */
+        finish(op, NULL);
+    else
+        send_body(op);
+}
+
+static int64_t backoff_left(tinkc_client *client)
+{
+    pthread_mutex_lock(&client->limits->lock);
+    int64_t until = client->limits->backoff_until_ms;
+    pthread_mutex_unlock(&client->limits->lock);
+    int64_t now = tkc_now_ms(client->clock);
+    return until == INT64_MIN || until <= now ? 0 : until - now;
+}
+
+/* Once the backoff is over: encodes, if that has not been done, and sends. */
+static void submit(sample_op *op)
+{
+    inside *in = op->in;
+    tinkc_client *client = op->f.client;
+    int64_t left = backoff_left(client);
+    if (left > 0) {
+        tkc_op_stage(&op->f, TINKC_STAGE_QUEUED);
+        tkc_op_status(&op->f, "rate limited, next try in %.1f s", (double)left / 1000.0);
+        tkc_loop_arm(client->loop, &in->backoff,
+                     left + (int64_t)(tkc_random(client->clock) % SPREAD_MS));
+        return;
+    }
+    if (in->body.len) {
+        send_body(op);
+        return;
+    }
+    in->err = (tinkc_error){ 0 };
+    in->offload.work = encode;
+    in->offload.after = encoded;
+    if (op->estimate >= OFFLOAD_BYTES) {
+        in->offloaded = true;
+        tkc_offload_start(client, &in->offload);
+    } else {
+        encode(&in->offload);
+        encoded(&in->offload);
+    }
+}
+
+static void backoff_fired(tkc_timer *timer)
+{
+    submit((sample_op *)TKC_OWNER(timer, inside, backoff)->count.f);
+}
+
+/* ---- dispatch limits: count, throttled count, bytes ---- */
+
+static bool backed_off_recently(tinkc_client *client)
+{
+    pthread_mutex_lock(&client->limits->lock);
+    int64_t until = client->limits->backoff_until_ms;
+    pthread_mutex_unlock(&client->limits->lock);
+    return until != INT64_MIN && tkc_now_ms(client->clock) - until < RECENT_MS;
+}
+
+static void bytes_granted(tkc_claim *claim)
+{
+    submit((sample_op *)claim->f);
+}
+
+static void take_bytes(sample_op *op)
+{
+    inside *in = op->in;
+    tinkc_client *client = op->f.client;
+    int64_t amount = op->estimate;
+    if (backed_off_recently(client))
+        amount *= THROTTLED_FACTOR;
+    in->bytes.granted = bytes_granted;
+    if (tkc_claim_take(&in->bytes, &client->limits->sample_bytes, client->loop, amount))
+        submit(op);
+}
+
+static void throttled_granted(tkc_claim *claim)
+{
+    take_bytes((sample_op *)claim->f);
+}
+
+static void count_granted(tkc_claim *claim)
+{
+    sample_op *op = (sample_op *)claim->f;
+    inside *in = op->in;
+    tinkc_client *client = op->f.client;
+    in->throttled.granted = throttled_granted;
+    if (!backed_off_recently(client) ||
+        tkc_claim_take(&in->throttled, &client->limits->throttled_count, client->loop, 1))
+        take_bytes(op);
+}
+
+static void begin_attempt(sample_op *op)
+{
+    inside *in = op->in;
+    tinkc_client *client = op->f.client;
+    assert(!in->call && !in->promise.inner.running && !in->offloaded && !in->retry.armed);
+    in->attempts++;
+    in->seq = atomic_fetch_add(&op->sampler->next_request, 1);
+    tkc_buf_clear(&in->body);
+    tkc_op_stage(&op->f, TINKC_STAGE_QUEUED);
+    in->count.granted = count_granted;
+    if (tkc_claim_take(&in->count, &client->limits->sample_count, client->loop, 1))
+        count_granted(&in->count);
+}
+
+/* ---- entering ---- */
+
+static void enter(sample_op *op)
+{
+    tinkc_client *client = op->f.client;
+    tinkc_sampler *s = op->sampler;
+    tinkc_error err = { 0 };
+    assert(!op->in && (bypasses(op) || op->slot.held));
+    inside *in = tkc_zalloc(client->a, sizeof *in, &err);
+    if (!in) {
+        finish(op, &err);
+        return;
+    }
+    op->in = in;
+    in->count.f = in->throttled.f = in->bytes.f = &op->f;
+    in->backoff.fire = backoff_fired;
+    in->retry.fire = retry_fired;
+    in->stuck.fire = stuck_fired;
+    tkc_buf_init(&in->body, client->a, TKC_BUF_NO_MAX);
+    tkc_buf_init(&in->answer, client->a, TKC_BUF_NO_MAX);
+    if (!bypasses(op)) {
+        if (s->io.inside++ == 0)
+            s->io.last_progress_ms = tkc_now_ms(client->clock);
+        in->counted = true;
+        if (!s->retry.no_stuck_detection && client->io.flags.sample_enable_stuck_detection)
+            tkc_loop_arm(client->loop, &in->stuck,
+                         s->io.last_progress_ms + s->retry.progress_timeout_ms -
+                             tkc_now_ms(client->clock));
+    }
+    begin_attempt(op);
+}
+
+static void slot_granted(tkc_claim *claim)
+{
+    enter(TKC_OWNER(claim, sample_op, slot));
+}
+
+/* It has numbers to use. */
+static void take_slot(sample_op *op)
+{
+    op->slot.granted = slot_granted;
+    op->slot.f = &op->f;
+    if (bypasses(op) || tkc_claim_take(&op->slot, &op->sampler->io.slots, op->f.client->loop, 1))
+        enter(op);
+}
+
+static void join_ready(tkc_join_wait *wait, const tinkc_error *err)
+{
+    sample_op *op = TKC_OWNER(wait, sample_op, join);
+    if (err)
+        finish(op, err);
+    else
+        take_slot(op);
+}
+
+static void client_ready(tkc_ready_wait *wait, const tinkc_error *failed)
+{
+    sample_op *op = TKC_OWNER(wait, sample_op, ready);
+    tinkc_error err = { 0 };
+    if (failed) {
+        finish(op, failed);
+        return;
+    }
+    op->join.ready = join_ready;
+    if (tkc_sampler_join(op->sampler, &op->join, &err))
+        take_slot(op);
+    else if (tkc_failed(&err))
+        finish(op, &err);
+    else
+        tkc_op_status(&op->f, "waits for the copy's place in the sampling session");
+}
+
+static void sample_start(tinkc_future *f)
+{
+    sample_op *op = (sample_op *)f;
+    op->ready.ready = client_ready;
+    op->ready.need = TKC_NEED_SESSION;
+    if (tkc_client_need(f->client, &op->ready))
+        client_ready(&op->ready, NULL);
+}
+
+static void sample_stop(tinkc_future *f, const tinkc_error *why)
+{
+    sample_op *op = (sample_op *)f;
+    inside *in = op->in;
+    tinkc_error err = *why;
+    tkc_client_need_end(f->client, &op->ready);
+    tkc_sampler_join_end(op->sampler, &op->join);
+    if (in && (tkc_call_is_out(in->call) || in->promise.inner.running))
+        err.flags |= TINKC_MAY_HAVE_RUN;
+    if (in && in->promise.inner.running && !in->offloaded)
+        tkc_cancel_at_service(f->client, in->promise.inner.request_id);
+    end_early(op, &err);
+}
+
+static void sample_destroy(tinkc_future *f)
+{
+    sample_op *op = (sample_op *)f;
+    tinkc_samples *samples = f->result;
+    if (samples)
+        tkc_buf_free(&samples->bytes);
+    tkc_release(f->client->a, op->late, sizeof *op->late);
+    tkc_sampler_drop(op->sampler);
+}
+
+/* ---- public calls ---- */
+
+static bool check_stop(const tinkc_sampling *o, tinkc_error *err)
+{
+    bool texts = o->stop && o->stop[0];
+    if (texts && o->n_stop_tokens)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "stop: strings and tokens exclude each other");
+    if (o->never_stop && (texts || o->n_stop_tokens))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "never_stop: excludes stop and stop_tokens");
+    if (o->n_stop_tokens && !o->stop_tokens)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "stop_tokens: must not be NULL");
+    for (size_t i = 0; i < o->n_stop_tokens; i++)
+        if (o->stop_tokens[i] < 0)
+            return tkc_fail(err, TINKC_E_ARGUMENT, "stop_tokens: token %zu is negative", i);
+    for (size_t i = 0; texts && o->stop[i]; i++)
+        if (!o->stop[i][0])
+            return tkc_fail(err, TINKC_E_ARGUMENT, "stop: text %zu is empty", i);
+    return true;
+}
+
+bool tkc_sampling_check(const tinkc_sampling *o, tinkc_error *err)
+{
+    if (!o)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "sampling: must not be NULL");
+    if (!tkc_all_zero(o->reserved, sizeof o->reserved) || o->reserved_bools[0])
+        return tkc_fail(err, TINKC_E_ARGUMENT, "reserved: must be zero");
+    if (!isfinite(o->temperature) || o->temperature < 0)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "temperature: must be a number of 0 or more");
+    if (!(o->top_p > 0 && o->top_p <= 1))
+        return tkc_fail(err, TINKC_E_ARGUMENT,
+                        "top_p: must lie above 0 and up to 1; start from TINKC_SAMPLING_INIT");
+    if (o->top_k < -1 || o->top_k == 0)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "top_k: must be 1 or more, or -1");
+    if (o->max_tokens < -1)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "max_tokens: must be 0 or more, or -1");
+    if (o->topk_prompt_logprobs < 0)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "topk_prompt_logprobs: must not be negative");
+    if (o->topk_sample_logprobs < 0)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "topk_sample_logprobs: must not be negative");
+    if (o->prompt_logprobs_last_n < 0 || (o->prompt_logprobs_last_n && !o->prompt_logprobs))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "prompt_logprobs_last_n: %s",
+                        o->prompt_logprobs_last_n < 0 ? "must not be negative"
+                                                      : "needs prompt_logprobs");
+    if (o->has_seed && o->seed > INT64_MAX)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "seed: must be below 2^63");
+    return check_stop(o, err);
+}
+
+static bool copy_stop(tkc_stop *to, const tinkc_sampling *o, tkc_arena *arena, tinkc_error *err)
+{
+    size_t n = 0;
+    while (o->stop && o->stop[n])
+        n++;
+    if (o->n_stop_tokens) {
+        int32_t *ids = tkc_arena_array(arena, o->n_stop_tokens, sizeof *ids, err);
+        if (ids)
+            memcpy(ids, o->stop_tokens, o->n_stop_tokens * sizeof *ids);
+        *to = (tkc_stop){ .kind = TKC_STOP_TOKENS, .tokens = { ids, o->n_stop_tokens } };
+    } else if (n || o->never_stop) { /* an empty list: stop at nothing */
+        const char **texts = tkc_arena_array(arena, n + 1, sizeof *texts, err);
+        for (size_t i = 0; texts && i < n; i++)
+            texts[i] = tkc_arena_cstr(arena, o->stop[i], err);
+        *to = (tkc_stop){ .kind = TKC_STOP_STRINGS, .strings = (const char *const *)texts };
+    }
+    return !tkc_failed(err);
+}
+
+static bool copy_prompt(tkc_sample_request *to, const tinkc_chunk *chunks, size_t n,
+                        tkc_arena *arena, tinkc_error *err)
+{
+    tinkc_chunk *copies = tkc_arena_array(arena, n, sizeof *copies, err);
+    if (!copies)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        copies[i] = chunks[i];
+        int32_t *ids = tkc_arena_array(arena, chunks[i].tokens.len, sizeof *ids, err);
+        unsigned char *bytes = tkc_arena_alloc(arena, chunks[i].bytes.len, err);
+        if (!ids || !bytes)
+            return false;
+        if (chunks[i].tokens.len)
+            memcpy(ids, chunks[i].tokens.data, chunks[i].tokens.len * sizeof *ids);
+        if (chunks[i].bytes.len)
+            memcpy(bytes, chunks[i].bytes.data, chunks[i].bytes.len);
+        copies[i].tokens.data = ids;
+        copies[i].bytes.data = bytes;
+        copies[i].location = tkc_arena_cstr(arena, chunks[i].location, err);
+    }
+    to->prompt.chunks.data = copies;
+    to->prompt.chunks.len = n;
+    return !tkc_failed(err);
+}
+
+bool tkc_sample_fill(tkc_sample_request *to, tinkc_sampler *sampler, const tinkc_chunk *chunks,
+                     size_t n_chunks, size_t n_samples, const tinkc_sampling *o, tkc_arena *arena,
+                     tinkc_error *err)
+{
+    tkc_message_init(&tkc_sample_request_type, to);
+    to->sampling_session_id = sampler->id;
+    to->num_samples = (int64_t)n_samples;
+    to->prompt_logprobs = (tkc_opt_bool)TKC_SOME(o->prompt_logprobs);
+    to->topk_prompt_logprobs = o->topk_prompt_logprobs;
+    if (o->topk_sample_logprobs)
+        to->topk_sample_logprobs = (tkc_opt_i64)TKC_SOME(o->topk_sample_logprobs);
+    if (o->prompt_logprobs_last_n)
+        to->prompt_logprobs_last_n = (tkc_opt_i64)TKC_SOME(o->prompt_logprobs_last_n);
+    tkc_sampling_params *p = &to->sampling_params;
+    if (o->max_tokens >= 0)
+        p->max_tokens = (tkc_opt_i64)TKC_SOME(o->max_tokens);
+    if (o->has_seed)
+        p->seed = (tkc_opt_seed)TKC_SOME(o->seed);
+    p->temperature = o->temperature;
+    p->top_p = o->top_p;
+    p->top_k = o->top_k;
+    return copy_stop(&p->stop, o, arena, err) && copy_prompt(to, chunks, n_chunks, arena, err);
+}
+
+bool tkc_sampler_check(tinkc_sampler *sampler, tinkc_error *err)
+{
+    if (!sampler)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "sampler: must not be NULL");
+    return tkc_client_check_open(sampler->client, err);
+}
+
+bool tkc_prompt_check(const int32_t *prompt, size_t len, tinkc_error *err)
+{
+    if (!prompt || !len)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "prompt: must not be empty");
+    for (size_t i = 0; i < len; i++)
+        if (prompt[i] < 0)
+            return tkc_fail(err, TINKC_E_ARGUMENT, "prompt: token %zu is negative", i);
+    return true;
+}
+
+static tinkc_future *sample_chunks(tinkc_sampler *sampler, const tinkc_chunk *chunks, size_t n,
+                                   size_t n_samples, const tinkc_sampling *o, bool only_logprobs,
+                                   tinkc_error *err)
+{
+    static const tkc_op_class samples = { "sample",     "samples",   sizeof(sample_op),
+                                          sample_start, sample_stop, sample_destroy };
+    static const tkc_op_class logprobs = { "logprobs",   "logprobs",  sizeof(sample_op),
+                                           sample_start, sample_stop, sample_destroy };
+    if (!tkc_sampler_check(sampler, err) || !tkc_sampling_check(o, err))
+        return NULL;
+    if (n_samples == 0 || n_samples > INT32_MAX) {
+        tkc_fail(err, TINKC_E_ARGUMENT, "n_samples: must be from 1 to 2^31 - 1");
+        return NULL;
+    }
+    sample_op *op =
+        (sample_op *)tkc_op_new(sampler->client, only_logprobs ? &logprobs : &samples, err);
+    if (!op)
+        return NULL;
+    op->sampler = sampler;
+    tkc_sampler_keep(sampler);
+    op->only_logprobs = only_logprobs;
+    op->estimate = (int64_t)tkc_model_input_estimate(chunks, n);
+    if (!tkc_sample_fill(&op->request, sampler, chunks, n, n_samples, o, &op->f.arena, err)) {
+        tkc_future_drop(&op->f);
+        return NULL;
+    }
+    return tkc_op_submit(&op->f);
+}
+
+static tinkc_future *sample_tokens(tinkc_sampler *sampler, const int32_t *prompt, size_t len,
+                                   size_t n_samples, const tinkc_sampling *o, bool only_logprobs,
+                                   tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !tkc_prompt_check(prompt, len, err))
+        return NULL;
+    tinkc_chunk chunk = { .kind = TINKC_CHUNK_TOKENS,
+                          .expected_tokens = -1,
+                          .tokens = { prompt, len },
+                          .format = "",
+                          .location = "" };
+    return sample_chunks(sampler, &chunk, 1, n_samples, o, only_logprobs, err);
+}
+
+static tinkc_future *sample_an_input(tinkc_sampler *sampler, const tinkc_input *prompt,
+                                     size_t n_samples, const tinkc_sampling *o, bool only_logprobs,
+                                     tinkc_error *err)
+{
+    tinkc_error local;
+    size_t n = 0;
+    if (!tkc_enter(&err, &local))
+        return NULL;
+    const tinkc_chunk *chunks = prompt ? tkc_input_chunks(prompt, &n) : NULL;
+    if (!n) {
+        tkc_fail(err, TINKC_E_ARGUMENT, "prompt: must not be empty");
+        return NULL;
+    }
+    return sample_chunks(sampler, chunks, n, n_samples, o, only_logprobs, err);
+}
+
+tinkc_future *tinkc_sample(tinkc_sampler *sampler, const int32_t *prompt, size_t len,
+                           size_t n_samples, const tinkc_sampling *o, tinkc_error *err)
+{
+    return sample_tokens(sampler, prompt, len, n_samples, o, false, err);
+}
+
+tinkc_future *tinkc_sample_input(tinkc_sampler *sampler, const tinkc_input *prompt,
+                                 size_t n_samples, const tinkc_sampling *o, tinkc_error *err)
+{
+    return sample_an_input(sampler, prompt, n_samples, o, false, err);
+}
+
+static tinkc_sampling scoring(void)
+{
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    o.max_tokens = 1;
+    o.prompt_logprobs = true;
+    return o;
+}
+
+tinkc_future *tinkc_logprobs(tinkc_sampler *sampler, const int32_t *prompt, size_t len,
+                             tinkc_error *err)
+{
+    tinkc_sampling o = scoring();
+    return sample_tokens(sampler, prompt, len, 1, &o, true, err);
+}
+
+tinkc_future *tinkc_logprobs_input(tinkc_sampler *sampler, const tinkc_input *prompt,
+                                   tinkc_error *err)
+{
+    tinkc_sampling o = scoring();
+    return sample_an_input(sampler, prompt, 1, &o, true, err);
+}
+
+/* ---- answers ---- */
+
+const tinkc_samples *tinkc_future_samples(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)
+{
+    return tkc_future_get(f, "samples", timeout_ms, err);
+}
+
+size_t tinkc_samples_count(const tinkc_samples *s)
+{
+    return s ? s->r.sequences.len : 0;
+}
+
+const tinkc_sequence *tinkc_samples_at(const tinkc_samples *s, size_t i)
+{
+    return s && i < s->r.sequences.len ? &s->r.sequences.data[i] : NULL;
+}
+
+tinkc_f32s tinkc_samples_prompt_logprobs(const tinkc_samples *s)
+{
+    return s ? s->r.prompt_logprobs : (tinkc_f32s){ 0 };
+}
+
+int64_t tinkc_samples_cached_tokens(const tinkc_samples *s)
+{
+    return s ? s->r.prompt_cache_hit_tokens : 0;
+}
+
+static size_t candidates(const tkc_topk *topk, size_t i, const int32_t **ids,
+                         const float **logprobs)
+{
+    const int32_t *row_ids = NULL;
+    const float *row_logprobs = NULL;
+    size_t n = topk ? tkc_topk_row(topk, i, &row_ids, &row_logprobs) : 0;
+    if (ids)
+        *ids = n ? row_ids : NULL;
+    if (logprobs)
+        *logprobs = n ? row_logprobs : NULL;
+    return n;
+}
+
+size_t tinkc_samples_topk(const tinkc_samples *s, size_t i, const int32_t **ids,
+                          const float **logprobs)
+{
+    return candidates(s ? &s->r.topk : NULL, i, ids, logprobs);
+}
+
+size_t tinkc_samples_sampled_topk(const tinkc_samples *s, size_t k, size_t i, const int32_t **ids,
+                                  const float **logprobs)
+{
+    bool any = s && s->r.sampled_topk && k < s->r.sequences.len;
+    return candidates(any ? &s->r.sampled_topk[k] : NULL, i, ids, logprobs);
+}
+
+tinkc_f32s tinkc_future_logprobs(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)
+{
+    const tinkc_samples *s = tkc_future_get(f, "logprobs", timeout_ms, err);
+    return s ? s->r.prompt_logprobs : (tinkc_f32s){ 0 };
+}

@@ -1,0 +1,17 @@
+/* sample_op.h - what sampling and streaming share. */
+#ifndef TKC_API_SAMPLE_OP_H
+#define TKC_API_SAMPLE_OP_H
+
+#include "api/sampler.h"
+#include "wire/sample_message.h"
+
+bool tkc_sampler_check(tinkc_sampler *, tinkc_error *err); /* NULL, forked, closed */
+bool tkc_prompt_check(const int32_t *prompt, size_t len, tinkc_error *err);
+bool tkc_sampling_check(const tinkc_sampling *, tinkc_error *err);
+
+/* A whole request but for its number, copied into the arena. The options have been checked. */
+bool tkc_sample_fill(tkc_sample_request *to, tinkc_sampler *, const tinkc_chunk *chunks,
+                     size_t n_chunks, size_t n_samples, const tinkc_sampling *, tkc_arena *,
+                     tinkc_error *err);
+
+#endif

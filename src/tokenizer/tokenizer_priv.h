@@ -1,0 +1,108 @@
+/* tokenizer_priv.h - the tokenizer as the files of this layer see it.
+ *
+ * A tokenizer is immutable once it is handed out: tables (one block, built or mapped), a few small
+ * things read from the model's folder, and a cache of scratch memory that encoders borrow. Only the
+ * cache and the slot for chat templates change afterwards, each under its own lock.
+ */
+#ifndef TKC_TOKENIZER_TOKENIZER_PRIV_H
+#define TKC_TOKENIZER_TOKENIZER_PRIV_H
+
+#include "base/arena.h"
+#include "base/map.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "tinkc/tokenizer.h"
+#include "tokenizer/pretok.h"
+#include "tokenizer/tables.h"
+
+/* The named special tokens of tokenizer_config.json, as chat templates know them. */
+enum {
+    TKC_NAME_BOS,
+    TKC_NAME_EOS,
+    TKC_NAME_UNK,
+    TKC_NAME_SEP,
+    TKC_NAME_PAD,
+    TKC_NAME_CLS,
+    TKC_NAME_MASK,
+    TKC_NAMES
+};
+/* "bos_token" and so on: the variable's name in a template. */
+extern const char *const tkc_special_names[TKC_NAMES];
+
+typedef struct tkc_special_token {
+    const char *text; /* terminated; NULL = the model has none */
+    int32_t id;       /* -1 = none */
+} tkc_special_token;
+
+typedef struct tkc_template_text {
+    const char *name; /* "default", "tool_use", ...; terminated */
+    tinkc_str text;   /* terminated as well */
+} tkc_template_text;
+
+/* An added token: found in the text before anything else looks at it. */
+typedef struct tkc_added_token {
+    const char *text; /* terminated; may hold NUL bytes, so len counts */
+    size_t len;
+    int32_t id;
+    bool special, normalized, single_word, lstrip, rstrip;
+} tkc_added_token;
+
+typedef struct tkc_added_set tkc_added_set; /* added.h */
+typedef struct tkc_scratch tkc_scratch;     /* scratch.h */
+
+struct tinkc_tokenizer {
+    /* Set while opening, constant after. */
+    const tinkc_allocator *a;
+    tkc_arena arena;    /* all that is small below */
+    const char *source; /* path or "memory" */
+    tkc_tables tables;
+    tkc_pretok pretok;
+    bool nfc;                 /* the normalizer is NFC */
+    bool tiktoken;            /* from a rank file */
+    bool kimi_cuts;           /* the model's wrapper cuts long runs before it encodes */
+    bool named_specials_only; /* skip_special drops only what the config names (tiktoken form) */
+    int32_t size;             /* every id is below it */
+    tkc_added_token *added;
+    size_t n_added;
+    tkc_map added_index;          /* text to place + 1 in added */
+    const tkc_added_token **late; /* by id, from the size of the tables on; NULL = none */
+    tkc_map literals;             /* tokens that are no byte-level text, to id + 1 */
+    bool literals_known;          /* else there is no such index */
+    tkc_added_set *raw_set;       /* looked for in the text as it is */
+    tkc_added_set *norm_set;      /* looked for in what is left, once it is normalised */
+    int32_t *extra_special;       /* ids that the config names besides the seven */
+    size_t n_extra_special;
+    unsigned char *special_ids; /* a bit for each id: dropped by skip_special */
+    tkc_special_token specials[TKC_NAMES];
+    int32_t *prefix, *suffix; /* marks that add_special puts around a text */
+    size_t n_prefix, n_suffix;
+    int32_t *ends; /* ids that end an answer */
+    size_t n_ends;
+    tkc_template_text *templates; /* "default" first, if there is one */
+    size_t n_templates;
+    const char *tokenizer_class; /* of the config; "" = not said */
+
+    tkc_refs refs; /* any thread */
+
+    /* Any thread, lock held. A leaf: no other lock is taken inside it. */
+    struct {
+        pthread_mutex_t lock;
+        tkc_scratch *first;
+    } cache;
+
+    /* The chat layer's parsed templates: made on first use, ended with the tokenizer. */
+    struct {
+        pthread_mutex_t lock;
+        void *value;
+        void (*end)(void *value);
+    } chat;
+};
+
+/* The text of the template with this name (NULL = "default"); NULL if there is none. */
+const tkc_template_text *tkc_find_template(const tinkc_tokenizer *, const char *name);
+/* The id of a token of the vocabulary by its text as files spell it; -1 = none. */
+int32_t tkc_spelled_id(const tinkc_tokenizer *, tinkc_str text);
+/* The id of exactly this token, added or ordinary; -1 = none. */
+int32_t tkc_token_id(const tinkc_tokenizer *, tinkc_str token);
+
+#endif
