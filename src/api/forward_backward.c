@@ -85,6 +85,7 @@ struct pass {
     size_t n_begun, n_accepted, n_settled; /* of submits */
     size_t n_ready;                        /* results; also under f.shared.lock */
     bool *ready;                           /* for each part; needs f.shared.lock */
+    size_t *targets;                       /* rows of each example's target_tokens; 0 = none */
     int64_t begun_ms;
     bool parallel, forward_only;
     bool submitting;            /* has the turn, its own or a lent one */
@@ -234,14 +235,28 @@ static size_t count_ranges(const tinkc_batch *batch, const tkc_config_response *
     return n;
 }
 
+static size_t count_targets(const tkc_example *e)
+{
+    const tkc_tensor *t = NULL;
+    for (size_t i = 0; i < e->n_inputs && !t; i++)
+        if (strcmp(e->inputs[i].name, "target_tokens") == 0)
+            t = &e->inputs[i].tensor;
+    if (!t)
+        return 0;
+    return t->shape.len ? (size_t)t->shape.data[0] : t->count;
+}
+
 static bool cut(pass *s, const tinkc_batch *batch, tinkc_error *err)
 {
     const tkc_config_response *flags = &s->f.client->io.flags;
     size_t n = count_ranges(batch, flags), at = 0;
     s->parts = tkc_arena_array(&s->f.arena, n, sizeof *s->parts, err);
     s->ready = tkc_arena_array(&s->f.arena, n, sizeof *s->ready, err);
-    if (!s->parts || !s->ready)
+    s->targets = tkc_arena_array(&s->f.arena, batch->n, sizeof *s->targets, err);
+    if (!s->parts || !s->ready || !s->targets)
         return false;
+    for (size_t i = 0; i < batch->n; i++)
+        s->targets[i] = count_targets(&batch->examples[i]);
     for (s->n = 0; s->n < n; s->n++) {
         part *p = &s->parts[s->n];
         p->pass = s;
@@ -415,8 +430,8 @@ static void read_part(tkc_offload *o)
 {
     part *p = TKC_OWNER(o, part, offload);
     tinkc_bytes body = { (const unsigned char *)p->answer.data, p->answer.len };
-    tkc_fwdbwd_read(&p->outcome, body, p->promise.is_protobuf, p->range.first, &p->arena,
-                    &p->offload_err);
+    tkc_fwdbwd_expected want = { p->range.first, p->range.n, p->pass->targets + p->range.first };
+    tkc_fwdbwd_read(&p->outcome, body, p->promise.is_protobuf, &want, &p->arena, &p->offload_err);
 }
 
 static void part_read(tkc_offload *o)

@@ -131,11 +131,30 @@ static bool collect_tensors(tinkc_fwdbwd *out, const tkc_forward_backward_output
     return true;
 }
 
-bool tkc_fwdbwd_read(tinkc_fwdbwd *out, tinkc_bytes body, bool is_protobuf, size_t first,
-                     tkc_arena *arena, tinkc_error *err)
+/* One output for each example, and one row of log-probs for each target: callers index by their own
+ * counts. */
+static bool check_counts(const tinkc_fwdbwd *p, const tkc_fwdbwd_expected *want, tinkc_error *err)
+{
+    if (p->n != want->n)
+        return tkc_fail(err, TINKC_E_BAD_RESPONSE,
+                        "forward_backward result: %zu outputs for %zu examples", p->n, want->n);
+    for (size_t i = 0; i < p->n; i++) {
+        const tinkc_tensor *t = tinkc_fwdbwd_output(p, i, "logprobs");
+        if (t && want->targets[i] && (t->ndim < 1 || (uint64_t)t->shape[0] != want->targets[i]))
+            return tkc_fail(err, TINKC_E_BAD_RESPONSE,
+                            "forward_backward result: example %zu has %zu targets and %lld "
+                            "log-probs",
+                            want->first + i, want->targets[i],
+                            (long long)(t->ndim < 1 ? 0 : t->shape[0]));
+    }
+    return true;
+}
+
+bool tkc_fwdbwd_read(tinkc_fwdbwd *out, tinkc_bytes body, bool is_protobuf,
+                     const tkc_fwdbwd_expected *want, tkc_arena *arena, tinkc_error *err)
 {
     tkc_forward_backward_output *in = tkc_arena_zalloc(arena, sizeof *in, err);
-    *out = (tinkc_fwdbwd){ .first = first };
+    *out = (tinkc_fwdbwd){ .first = want->first };
     if (!in)
         return false;
     bool ok = is_protobuf ? tkc_output_from_pb(body, arena, in, err)
@@ -146,6 +165,7 @@ bool tkc_fwdbwd_read(tinkc_fwdbwd *out, tinkc_bytes body, bool is_protobuf, size
     out->n = in->n_datums;
     out->type = in->type ? in->type : "";
     return collect_names(out, in, arena, err) && collect_tensors(out, in, arena, err) &&
+           check_counts(out, want, err) &&
            tkc_metrics_copy(&out->metrics, &in->metrics, arena, err);
 }
 

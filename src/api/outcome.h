@@ -23,9 +23,16 @@ struct tinkc_fwdbwd {
     tinkc_metrics metrics;
 };
 
-/* Reads a part. `body` must live as long as the result. json: of old servers. */
-bool tkc_fwdbwd_read(tinkc_fwdbwd *out, tinkc_bytes body, bool is_protobuf, size_t first,
-                     tkc_arena *, tinkc_error *err);
+/* What a part must bring back: its request decides both. */
+typedef struct tkc_fwdbwd_expected {
+    size_t first, n;       /* examples first .. first + n of the batch */
+    const size_t *targets; /* for each of the n: rows of target_tokens; 0 = it has none */
+} tkc_fwdbwd_expected;
+
+/* Reads a part. `body` must live as long as the result. JSON comes from old servers.
+ * Errors: BAD_RESPONSE, also for outputs or log-probs of another number than expected. */
+bool tkc_fwdbwd_read(tinkc_fwdbwd *out, tinkc_bytes body, bool is_protobuf,
+                     const tkc_fwdbwd_expected *, tkc_arena *, tinkc_error *err);
 
 /* Parts in order become one: outputs one after the other, metrics by their reduction (client.md
  * 4.10). Keys that cannot be combined are left out; log may be NULL. */

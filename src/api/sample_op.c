@@ -207,6 +207,58 @@ static void stuck_fired(tkc_timer *timer)
 
 /* ---- results ---- */
 
+static bool bad_count(tinkc_error *err, const char *what, size_t got, size_t want)
+{
+    return tkc_fail(err, TINKC_E_BAD_RESPONSE, "sample result: %zu %s where %zu are due", got, what,
+                    want);
+}
+
+/* Tokens of the prompt; 0 = only the service knows, because of images. */
+static size_t prompt_tokens(const tkc_sample_request *q)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < q->prompt.chunks.len; i++) {
+        if (q->prompt.chunks.data[i].kind != TINKC_CHUNK_TOKENS)
+            return 0;
+        n += q->prompt.chunks.data[i].tokens.len;
+    }
+    return n;
+}
+
+/* Fewer candidates a row are possible where the vocabulary is small; more were not asked for. */
+static bool check_topk(const tkc_topk *t, size_t rows, int64_t k, const char *what,
+                       tinkc_error *err)
+{
+    if (!t->ids.data)
+        return true;
+    if (rows && t->rows != rows)
+        return bad_count(err, what, t->rows, rows);
+    return t->k <= k || bad_count(err, "candidates a token", t->k, (size_t)k);
+}
+
+/* Every list whose length the request decides: callers index by their own counts. */
+static bool check_counts(const tkc_sample_request *q, const tkc_sample_response *r,
+                         tinkc_error *err)
+{
+    size_t prompt = prompt_tokens(q);
+    if (r->sequences.len != (uint64_t)q->num_samples)
+        return bad_count(err, "sequences", r->sequences.len, (size_t)q->num_samples);
+    if (r->prompt_logprobs.data && prompt && r->prompt_logprobs.len != prompt)
+        return bad_count(err, "log-probs of the prompt", r->prompt_logprobs.len, prompt);
+    if (!check_topk(&r->topk, prompt, q->topk_prompt_logprobs, "top-k rows of the prompt", err))
+        return false;
+    for (size_t i = 0; i < r->sequences.len; i++) {
+        const tinkc_sequence *s = &r->sequences.data[i];
+        if (s->logprobs.data && s->logprobs.len != s->tokens.len)
+            return bad_count(err, "log-probs of a sequence", s->logprobs.len, s->tokens.len);
+        if (r->sampled_topk &&
+            !check_topk(&r->sampled_topk[i], s->tokens.len, q->topk_sample_logprobs.value,
+                        "top-k rows of a sequence", err))
+            return false;
+    }
+    return true;
+}
+
 static void decode(tkc_offload *o)
 {
     inside *in = TKC_OWNER(o, inside, offload);
@@ -223,6 +275,8 @@ static void decode(tkc_offload *o)
     else
         tkc_sample_response_from_json(tkc_strn((const char *)body.data, body.len), &op->f.arena,
                                       &samples->r, &in->err);
+    if (!tkc_failed(&in->err))
+        (void)check_counts(&op->request, &samples->r, &in->err);
     if (!tkc_failed(&in->err) && op->only_logprobs && !samples->r.prompt_logprobs.data)
         tkc_fail(&in->err, TINKC_E_BAD_RESPONSE, "the answer holds no prompt log-probabilities");
 }

@@ -35,6 +35,7 @@ struct tinkc_deltas {
     tinkc_error err; /* how it ended; the same at every call */
     bool ended;      /* the last delta has been given, or err is set */
     bool finish_seen;
+    int64_t n_tokens; /* of all deltas so far */
 };
 
 /* ---- the transport's side ---- */
@@ -262,10 +263,21 @@ static void take_event(tinkc_deltas *d, const tinkc_sse *sse, tkc_arena *arena, 
         return;
     if (e.event_type.value == TKC_STREAM_TOKEN && e.token_id.is == TKC_GIVEN) {
         int32_t id = (int32_t)e.token_id.value;
+        if (id != e.token_id.value || (e.index.is == TKC_GIVEN && e.index.value != d->n_tokens)) {
+            tkc_fail(err, TINKC_E_BAD_RESPONSE, "stream: token %lld is out of order or range",
+                     (long long)d->n_tokens);
+            return;
+        }
+        d->n_tokens++;
         tinkc_tokens_append(&d->tokens, &id, 1, err);
         if (e.logprob.is == TKC_GIVEN)
             tinkc_floats_append(&d->logprobs, &e.logprob.value, 1, err);
     } else if (e.event_type.value == TKC_STREAM_DONE) {
+        if (e.total_tokens.is == TKC_GIVEN && e.total_tokens.value != d->n_tokens) {
+            tkc_fail(err, TINKC_E_BAD_RESPONSE, "stream: %lld tokens came of %lld",
+                     (long long)d->n_tokens, (long long)e.total_tokens.value);
+            return;
+        }
         d->finish_seen = true;
         d->delta.last = true;
         d->delta.stop_reason =

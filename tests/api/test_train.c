@@ -620,7 +620,7 @@ static void results_in_json_only_where_they_are_accepted(void **state)
     fixture *x = *state;
     static const char json[] =
         "{\"loss_fn_output_type\":\"ArrayRecord\",\"loss_fn_outputs\":[{\"logprobs\":{\"data\":"
-        "[-1.0],\"dtype\":\"float32\",\"shape\":[1]}}],\"metrics\":{\"loss:sum\":1.0}}";
+        "[-1,-1,-1,-1,-1,-1,-1],\"dtype\":\"float32\",\"shape\":[7]}}],\"metrics\":{\"loss:sum\":1.0}}";
     tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
                       &(tinkc_mock_answer){ .body = json }, &x->err);
     add_examples(x, 1, 8);
@@ -639,7 +639,7 @@ static void results_in_json_only_where_they_are_accepted(void **state)
     const tinkc_fwdbwd *out = tinkc_future_fwdbwd(f, 5000, &x->err);
     assert_ok(&x->err);
     assert_true(tinkc_fwdbwd_metric(out, "loss:sum", 0) == 1);
-    assert_int_equal(tinkc_fwdbwd_output(out, 0, "logprobs")->count, 1);
+    assert_int_equal(tinkc_fwdbwd_output(out, 0, "logprobs")->count, 7);
     tinkc_future_free(f);
     tinkc_trainer_free(t);
     tinkc_client_free(lenient);
