@@ -175,6 +175,22 @@ static bool put_word(translation *t)
                         "\\x{1F170}-\\x{1F189}");
 }
 
+/* \b and \B, between what \w is here: PCRE2's own does not know marks for parts of words. */
+static bool put_boundary(translation *t, bool negated)
+{
+    static const char *const parts[] = { "(?<=[", "])(?", "[", "])|(?<![", "])(?", "[", "]))" };
+    bool ok = put(t, "(?:");
+    for (size_t i = 0; ok && i < sizeof parts / sizeof *parts; i++) {
+        ok = put(t, parts[i]);
+        if (ok &&
+            (i == 1 || i == 4)) /* the look ahead: not a word behind one, a word behind none */
+            ok = put(t, (i == 1) != negated ? "!" : "=");
+        if (ok && (i == 0 || i == 2 || i == 3 || i == 5))
+            ok = put_word(t);
+    }
+    return ok;
+}
+
 static bool put_hex(translation *t)
 {
     return put(t, "0-9a-fA-F");
@@ -250,6 +266,10 @@ static bool put_escape(translation *t)
     }
     if (c == 'p' || c == 'P')
         return put_property_escape(t);
+    if ((c == 'b' || c == 'B') && !t->in_class) {
+        t->at += 2;
+        return put_boundary(t, c == 'B');
+    }
     if (c == 'u') {
         if (t->end - t->at < 6)
             return refuse(t, "a short \\u");
@@ -442,8 +462,8 @@ static pcre2_code *compile(tinkc_str pattern, uint32_t options, tinkc_error *err
 {
     int number;
     PCRE2_SIZE place;
-    pcre2_code *code =
-        pcre2_compile((PCRE2_SPTR)pattern.data, pattern.len, options, &number, &place, NULL);
+    const char *data = pattern.len ? pattern.data : ""; /* PCRE2 refuses NULL */
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)data, pattern.len, options, &number, &place, NULL);
     if (!code) {
         char text[128] = "";
         pcre2_get_error_message(number, (PCRE2_UCHAR *)text, sizeof text);

@@ -4,7 +4,6 @@
 set -u
 build=$(realpath "$1"); tinkc=$build/tinkc
 [ -x "$tinkc" ] || { echo "skipped: tinkc was not built"; exit 77; }
-[ -f models/nano/config.json ] || { echo "skipped: models/nano is not here"; exit 77; }
 command -v python3 > /dev/null || { echo "skipped: python3 is not installed"; exit 77; }
 TINKC_NANO=$(realpath models/nano); export TINKC_NANO
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT

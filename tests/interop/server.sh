@@ -1,13 +1,11 @@
 # server.sh PROGRAM BUILD - what a test against our server begins with; sourced.
-# Sets build, here and model; exits 77 where Python, the model or PROGRAM (below the build folder) is missing.
+# Sets build, here and model; exits 77 where Python or PROGRAM (below the build folder) is missing.
 # shellcheck shell=bash
 program=$1
 build=${2:-build}
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 model=$root/models/nano
-[ -f "$model/config.json" ] || model=$root/../shared/models/nano
-[ -f "$model/config.json" ] || { echo "skipped: models/nano is not here"; exit 77; }
 [ -x "$build/$program" ] || { echo "skipped: $build/$program is not built"; exit 77; }
 command -v python3 > /dev/null || { echo "skipped: no python3"; exit 77; }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Damaged requests of every kind against our server (hostile.py). Exits 77 where Python or the model
-# is not at hand.
+# Damaged requests of every kind against our server (hostile.py). Exits 77 where Python
+# is not installed.
 set -u
 . "$(dirname "$0")/server.sh" tests/tinkc_serve "${1:-}"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The openai package against `tinkc serve --openai`, in an environment below the build folder.
-# Exits 77 where it cannot be installed or where the model is not at hand.
+# Exits 77 where it cannot be installed.
 set -u
 . "$(dirname "$0")/server.sh" tinkc "${1:-}"
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # The official Python SDK against our server: version 0.25.0 and the newest release, each in an
-# environment of its own below the build folder. Exits 77 where it cannot be installed or where the
-# model is not at hand.
+# environment of its own below the build folder. Exits 77 where it cannot be installed.
 set -u
 . "$(dirname "$0")/server.sh" tests/tinkc_serve "${1:-}"
 

@@ -106,11 +106,11 @@ class Theirs:
         else:
             ranks = {base64.b64decode(a): int(b) for a, b in
                      (line.split() for line in data.splitlines() if line)}
-            kimi = len(ranks) == 163584
-            special = ({f"<|reserved_token_{i}|>": i for i in range(163584, 163840)} if kimi else
+            config, n = os.path.join(os.path.dirname(names[0]), "tokenizer_config.json"), len(ranks)
+            kimi = os.path.exists(config) # other rank files come alone
+            special = ({f"<|reserved_token_{i}|>": i for i in range(n, n + 256)} if kimi else
                        {"<|endoftext|>": 199999, "<|endofprompt|>": 200018})
-            config = os.path.join(os.path.dirname(names[0]), "tokenizer_config.json")
-            if kimi and os.path.exists(config):
+            if kimi:
                 for i, t in json.load(open(config))["added_tokens_decoder"].items():
                     special.pop(f"<|reserved_token_{i}|>", None)
                     special[t["content"]] = int(i)

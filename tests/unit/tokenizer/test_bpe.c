@@ -128,17 +128,14 @@ static void test_small(void **state)
 
 static void test_families(void **state)
 {
-    static const char *const families[] = { "llama3", "qwen3", "gpt-oss", "deepseek-v3" };
+    static const char *const families[] = {
+        TINY "-gpt2",    TINY "-three",     TINY "-ranks",         SHARED "/llama3",
+        SHARED "/qwen3", SHARED "/gpt-oss", SHARED "/deepseek-v3",
+    };
     (void)state;
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        char path[200];
-        snprintf(path, sizeof path, SHARED "/%s", families[i]);
-        if (!tkc_is_dir(path)) {
-            print_message("skipped: %s is not there\n", path);
-            skip();
-        }
-        check_model(path, 1500);
-    }
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (strncmp(families[i], SHARED, sizeof SHARED - 1) != 0 || tkc_is_dir(families[i]))
+            check_model(families[i], 1500);
 }
 
 /* ---- vocabularies that nobody would train ---- */

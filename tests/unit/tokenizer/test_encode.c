@@ -1,48 +1,6 @@
 /* test_encode.c - the encoding calls: options, offsets, threads, and what bad input gets. */
 #include "tok_support.h"
 
-static void test_vectors(void **state)
-{
-    static const char *const folders[] = { TINY, TINY_NFC };
-    (void)state;
-    for (size_t f = 0; f < 2; f++) {
-        tinkc_tokenizer *tok = open_tokenizer(folders[f]);
-        tkc_arena arena = { 0 };
-        tinkc_error err = { 0 };
-        char path[200];
-        snprintf(path, sizeof path, "%s/vectors.jsonl", folders[f]);
-        tinkc_bytes file = tkc_read_file(&arena, path, 1 << 20, &err);
-        tinkc_str rest = { (const char *)file.data, file.len }, line, key;
-        size_t n = 0;
-        while (tkc_str_cut(&rest, '\n', &line) && line.len) {
-            tkc_json j;
-            tinkc_str text = { NULL, 0 };
-            tinkc_i32s ids = { NULL, 0 };
-            tinkc_encode_options o = { 0 };
-            tkc_json_open(&j, line, &arena, &err);
-            assert_true(tkc_json_object(&j));
-            while (tkc_json_key(&j, &key))
-                if (tkc_str_is(key, "text"))
-                    text = tkc_json_string(&j);
-                else if (tkc_str_is(key, "ids"))
-                    ids = tkc_json_i32s(&j);
-                else if (tkc_str_is(key, "add_special"))
-                    o.add_special = tkc_json_bool(&j);
-                else
-                    tkc_json_skip(&j);
-            assert_int_equal(err.code, 0);
-            tinkc_tokens got = { 0 };
-            assert_true(tinkc_encode_span(tok, text.data, text.len, &o, &got, NULL, &err));
-            assert_same_ids(&got, ids.data, ids.len);
-            tinkc_tokens_free(&got);
-            n++;
-        }
-        assert_true(n > 50);
-        tkc_arena_free(&arena);
-        tinkc_tokenizer_free(tok);
-    }
-}
-
 /* Which added tokens are looked for. */
 static void test_special(void **state)
 {
@@ -321,7 +279,6 @@ static void test_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_vectors),
         cmocka_unit_test(test_special),
         cmocka_unit_test(test_offsets),
         cmocka_unit_test(test_offsets_of_normal_form),
