@@ -43,7 +43,7 @@ static void copy_failed(copying *c)
     tinkc_error ignored = { 0 };
     pthread_mutex_lock(&svc->lock);
     tke_checkpoint_remove(svc, c->copy);
-    run->state = TKE_RUN_FAILED;
+    tke_run_on(run, TKE_ON_NOT_MADE);
     run->error = tke_copy(svc, "its weights could not be copied", &ignored);
     pthread_mutex_unlock(&svc->lock);
     tke_txn *txn = tke_txn_new(svc->store, &ignored);
@@ -78,7 +78,7 @@ static void copy_recorded(void *user, const tinkc_error *err)
         return;
     }
     pthread_mutex_lock(&svc->lock);
-    assert(c->copy->state == TKE_CKPT_PENDING && c->copy->run->state == TKE_RUN_UNLOADED);
+    assert(c->copy->state == TKE_CKPT_PENDING && c->copy->run->is.life == TKE_RUN_UNLOADED);
     tke_checkpoint_written(c->copy);
     pthread_cond_signal(&svc->work); /* somebody may wait for it to be written */
     pthread_mutex_unlock(&svc->lock);
@@ -225,7 +225,7 @@ static tke_run *add_run(tke_call *call, const tke_run *like, tke_session *sessio
     run->spec = like->spec;
     run->base_model = tke_copy(svc, like->base_model, &call->err);
     run->create_request_id = tke_copy(svc, request_id, &call->err);
-    run->state = tkc_failed(&call->err) ? TKE_RUN_FAILED : TKE_RUN_UNLOADED;
+    tke_run_on(run, tkc_failed(&call->err) ? TKE_ON_NOT_MADE : TKE_ON_UNLOADED);
     return run;
 }
 

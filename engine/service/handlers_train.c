@@ -315,7 +315,7 @@ void tke_front_get_info(tke_call *call)
     if (!run)
         return;
     pthread_mutex_lock(&call->svc->lock);
-    bool unloaded = run->state == TKE_RUN_UNLOADED;
+    bool unloaded = run->is.life == TKE_RUN_UNLOADED;
     pthread_mutex_unlock(&call->svc->lock);
     if (unloaded) {
         tke_refuse(call, 404, "not_found", "Model was unloaded");
@@ -347,12 +347,12 @@ void tke_front_unload(tke_call *call)
     (void)snprintf(id, sizeof id, "%lld-%s:unload", (long long)svc->epoch, run->id);
     tke_job *job = tke_job_new(svc, TKE_JOB_UNLOAD, id, call->owner, &call->err);
     pthread_mutex_lock(&svc->lock);
-    bool again = run->unloading || run->state == TKE_RUN_UNLOADED;
     bool known = tkc_map_has(&svc->jobs, tkc_str(id));
+    bool again = known || tke_run_is_unloaded(run->is);
     if (job && !again && tke_job_publish(job, &call->err)) {
         job->run = run;
         job->seq = INT64_MAX;
-        run->unloading = true;
+        tke_run_on(run, TKE_ON_UNLOAD_ASKED);
         tke_job_keep(job);
         tke_run_insert(run, job);
         pthread_cond_signal(&svc->work);
@@ -457,7 +457,8 @@ void tke_run_store(tke_txn *txn, const tke_run *run)
                  "ttittiiitiiibt", run->id, run->session->id, run->model_seq, run->owner,
                  run->base_model, (int64_t)run->spec.rank, (int64_t)run->spec.seed,
                  (int64_t)run->spec.train | (run->by_load ? TKE_RUN_BY_LOAD : 0),
-                 run->user_metadata, run->created_us, run->last_request_us, (int64_t)run->state,
+                 run->user_metadata, run->created_us, run->last_request_us,
+                 tke_run_stored_life(run->is),
                  (tinkc_bytes){ (const unsigned char *)&run->hash, sizeof run->hash },
                  run->create_request_id);
 }
@@ -484,7 +485,7 @@ static tke_run *add_run(tke_call *call, const new_run *n, tke_session *session, 
     run->by_load = n->job->kind == TKE_JOB_LOAD;
     n->job->run = run;
     if (tkc_failed(&call->err) || !tke_job_publish(n->job, &call->err)) {
-        run->state = TKE_RUN_FAILED;
+        tke_run_on(run, TKE_ON_NOT_MADE);
         run->create = NULL;
         return NULL;
     }

@@ -19,9 +19,12 @@ static void expire_sessions(tke_service *svc, int64_t now_ms)
     }
     for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
         tke_run *run = e->value;
-        if (run->session && run->session->expired && run->adapter && !run->queue &&
-            !run->wants_sleep && !run->image_pending && !run->image_failed)
-            run->wants_sleep = any = true;
+        bool written = !tke_run_image_is_written(run->is) && run->is.image != TKE_IMAGE_FAILED;
+        if (run->session && run->session->expired && run->is.memory == TKE_RUN_AWAKE &&
+            !run->queue && written) {
+            tke_run_on(run, TKE_ON_ASKED_TO_SLEEP);
+            any = true;
+        }
     }
     if (any)
         pthread_cond_signal(&svc->work);
@@ -83,9 +86,12 @@ static void ask_for_images(tke_service *svc, int64_t now_ms)
     pthread_mutex_lock(&svc->lock);
     for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
         tke_run *run = e->value;
-        if (run->adapter && run->dirty_since_ms && !run->image_pending && !run->wants_image &&
-            now_ms - run->dirty_since_ms >= svc->set.autosave_ms)
-            run->wants_image = any = true;
+        bool under_way = tke_run_image_is_written(run->is) || tke_run_image_is_wanted(run->is);
+        if (run->adapter && run->dirty_since_ms && !under_way &&
+            now_ms - run->dirty_since_ms >= svc->set.autosave_ms) {
+            tke_run_on(run, TKE_ON_IMAGE_ASKED);
+            any = true;
+        }
     }
     if (any)
         pthread_cond_signal(&svc->work);

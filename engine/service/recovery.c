@@ -75,7 +75,7 @@ static bool run_row(const tke_row *row, void *user, tinkc_error *err)
     run->user_metadata = tke_copy(svc, text_of(&b->arena, row, 7, err), err);
     run->created_us = tke_row_i64(row, 8);
     run->last_request_us = tke_row_i64(row, 9);
-    run->state = (int32_t)tke_row_i64(row, 10);
+    run->is.life = tke_run_life_of_row(tke_row_i64(row, 10));
     run->corrupted = tke_row_i64(row, 11) != 0;
     if (hash.len == sizeof run->hash)
         memcpy(&run->hash, hash.data, sizeof run->hash);
@@ -566,16 +566,16 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
                                sampler_row, &b, err, "");
     for (size_t at = 0; ok && (e = tkc_map_next(&svc->runs, &at));) {
         tke_run *run = e->value;
-        if (run->state == TKE_RUN_UNLOADED)
+        if (run->is.life == TKE_RUN_UNLOADED)
             tke_run_remove_files(svc, run);
-        if (run->state == TKE_RUN_UNLOADED || run->state == TKE_RUN_FAILED)
+        if (run->is.life == TKE_RUN_UNLOADED || run->is.life == TKE_RUN_FAILED)
             continue;
         ok = recover_run(svc, run, &b.arena, err) && restore_create(svc, run, err);
         if (run->by_load && !run->source) { /* it never came to hold what it was made from */
-            run->state = TKE_RUN_FAILED;
+            tke_run_on(run, TKE_ON_NOT_MADE);
             run->error = tke_copy(svc, "the server stopped before it was loaded", err);
-        } else {
-            run->state = TKE_RUN_READY;
+        } else if (run->is.life == TKE_RUN_CREATING) {
+            tke_run_on(run, TKE_ON_MADE);
         }
     }
     tkc_arena_free(&b.arena);

@@ -105,6 +105,13 @@ tke_run *tke_run_add(tke_service *svc, const char *id, const char *owner, tinkc_
     return r;
 }
 
+void tke_run_on(tke_run *run, tke_run_event event)
+{
+    bool possible = tke_run_move(&run->is, event);
+    assert(possible);
+    (void)possible;
+}
+
 tke_sampler *tke_sampler_add(tke_service *svc, const char *id, const char *owner, tinkc_error *err)
 {
     tke_sampler *s = tkc_zalloc(svc->a, sizeof *s, err);

@@ -374,7 +374,7 @@ void tke_run_accept(tke_call *call, tke_run *run, tke_job *job, tkc_opt_i64 seq,
     pthread_mutex_lock(&svc->lock);
     tke_session_touch(svc, run->session);
     run->last_request_us = tkc_wall_us(svc->clock);
-    if (run->state == TKE_RUN_UNLOADED || run->unloading)
+    if (tke_run_is_unloaded(run->is))
         refuse(&o, 404, "not_found", "Model was unloaded", 0, 0);
     else if (run->session && run->session->finished)
         refuse(&o, 410, "session_finished", "The model's session was finished", 0, 0);

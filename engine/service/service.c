@@ -467,13 +467,19 @@ bool tke_service_add_model(tke_service *svc, const char *name, const char *folde
     return true;
 }
 
+/* Locks: needs svc->lock. Has it changed since its last image, and can one be written? */
+static bool needs_image(const tke_run *run)
+{
+    return run->adapter && run->dirty_since_ms && run->is.image != TKE_IMAGE_FAILED;
+}
+
 static bool anything_dirty(tke_service *svc)
 {
     const tkc_map_entry *e;
     for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
         const tke_run *run = e->value;
-        if (run->image_pending || run->wants_image ||
-            (run->adapter && run->dirty_since_ms && !run->image_failed))
+        if (tke_run_image_is_written(run->is) || tke_run_image_is_wanted(run->is) ||
+            needs_image(run))
             return true;
     }
     return svc->n_images > 0;
@@ -487,24 +493,24 @@ bool tke_service_flush(tke_service *svc, int64_t timeout_ms, tinkc_error *err)
     pthread_mutex_lock(&svc->lock);
     for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
         tke_run *run = e->value;
-        if (run->adapter && run->dirty_since_ms && !run->image_pending)
-            run->wants_image = true;
-        run->image_failed = false;
+        if (run->is.image == TKE_IMAGE_FAILED)
+            tke_run_on(run, TKE_ON_IMAGE_FORGIVEN);
+        if (needs_image(run) && !tke_run_image_is_written(run->is))
+            tke_run_on(run, TKE_ON_IMAGE_ASKED);
     }
     pthread_cond_signal(&svc->work);
     while (in_time && anything_dirty(svc) && !svc->stop) {
         in_time = tkc_cond_wait_until(&svc->idle, &svc->lock, deadline);
         for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
             tke_run *run = e->value; /* became dirty while its image was being written */
-            if (run->adapter && run->dirty_since_ms && !run->image_pending && !run->wants_image &&
-                !run->image_failed) {
-                run->wants_image = true;
+            if (needs_image(run) && run->is.image == TKE_IMAGE_IDLE) {
+                tke_run_on(run, TKE_ON_IMAGE_ASKED);
                 pthread_cond_signal(&svc->work);
             }
         }
     }
     for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));)
-        failed |= ((const tke_run *)e->value)->image_failed;
+        failed |= ((const tke_run *)e->value)->is.image == TKE_IMAGE_FAILED;
     pthread_mutex_unlock(&svc->lock);
     if (failed)
         return tkc_fail(err, TINKC_E_STORE, "an image could not be written; the log says why");

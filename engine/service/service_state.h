@@ -15,6 +15,7 @@
 #include "infer/infer.h"
 #include "service/identity.h"
 #include "service/auth_token.h"
+#include "service/run_state.h"
 #include "service/service.h"
 #include "service/vocab.h"
 #include "train/training.h"
@@ -241,7 +242,6 @@ typedef struct tke_job {
 
 /* ---- runs ---- */
 
-enum { TKE_RUN_CREATING = 0, TKE_RUN_READY, TKE_RUN_UNLOADED, TKE_RUN_FAILED };
 enum { TKE_RUN_BY_LOAD = 1 << 8 }; /* beside TKE_TRAIN_* in the column runs.flags */
 /* What is known of a seq_id for the life of its run. Refused: nothing came of it so far; its sender
  * may use it again, or go on with a higher one, and then it is a tomb: it will never run. */
@@ -270,10 +270,10 @@ typedef struct tke_run {
     tke_adapter_spec spec;
     char *user_metadata; /* JSON; NULL = none */
     int64_t created_us, last_request_us;
-    int32_t state;
-    bool corrupted;
-    bool by_load;     /* made from a checkpoint, not from a seed */
-    tke_hash128 hash; /* of its create request */
+    tke_run_states is; /* moved by tke_run_on alone */
+    bool corrupted;    /* a fact for clients: it lost requests, or its state could not be read */
+    bool by_load;      /* constant: made from a checkpoint, not from a seed */
+    tke_hash128 hash;  /* of its create request */
     char *create_request_id;
     char *error; /* why it failed */
 
@@ -290,14 +290,7 @@ typedef struct tke_run {
     int64_t lost_after; /* the state is that after this seq_id */
     int64_t n_failed_passes, n_passes, n_pass_tokens; /* since the last step */
     tke_checkpoint *waits_for;
-    bool unloading;
-    bool wants_image; /* asked for by the housekeeper or by a flush */
-    bool wants_sleep; /* likewise: free the memory once an image is current */
-    bool gives_way;   /* sleeps though it has work: others have waited long enough */
-    bool image_pending;
-    bool image_failed; /* the last one could not be written */
-    bool waits_room;   /* for memory; until room_changes moves on */
-    uint64_t room_seen;
+    uint64_t room_seen;    /* while it waits for room: svc->room_changes when it last looked */
     int64_t room_since_ns; /* when it began to wait */
     int64_t room_retry_ns;
     int64_t dirty_since_ms; /* 0 = the newest image is current */
@@ -518,6 +511,8 @@ void tke_session_touch(tke_service *, tke_session *);
  * too many. */
 void tke_sessions_forget(tke_service *, int64_t now_ms);
 tke_session *tke_session_add(tke_service *, const char *id, const char *owner, tinkc_error *err);
+/* Something happened to a run: its states move. An event that cannot happen is a fault of ours. */
+void tke_run_on(tke_run *, tke_run_event);
 tke_run *tke_run_add(tke_service *, const char *id, const char *owner, tinkc_error *err);
 tke_sampler *tke_sampler_add(tke_service *, const char *id, const char *owner, tinkc_error *err);
 tke_checkpoint *tke_checkpoint_add(tke_service *, const char *run_id, int32_t kind,

@@ -1,22 +1,25 @@
 /* worker.c - the worker: one thread that owns all weights and decides what runs next.
  *
- * It takes one unit at a time: passes of any number of runs on one base model, one optimizer step,
- * one save or load, or one iteration of the generators. Runs take turns by who was served longest
- * ago; passes of many runs share a unit and its tokens evenly. Training and sampling share the
- * time: whoever has had less of it goes first, so a short request waits for one unit at most.
+ * It takes one work item at a time: passes of any number of runs on one base model, one optimizer
+ * step, one save or load, or one iteration of the generators. Runs take turns, the one served
+ * longest ago first; passes of several runs share a work item and its tokens evenly. Training and
+ * sampling share the time by train_share: the one that is behind goes first, so a short request
+ * waits for one work item at most.
+ *
+ * Invariants. Only this thread takes jobs from the front of a run's queue, changes run->adapter and
+ * begins images; so what it has seen runnable under svc->lock is still runnable when it takes the
+ * lock again. It never computes, reads a file or waits under svc->lock.
  */
 #include <assert.h>
 
 #include "service/service_state.h"
 
-enum { MAX_UNIT = 64 }; /* jobs in one unit */
+enum { MAX_JOBS = 64 }; /* in one work item */
 
-typedef struct unit {
-    int32_t kind; /* TKE_JOB_*; 0 = an image or a sleep of `run` */
-    tke_run *run;
-    tke_job *jobs[MAX_UNIT];
+typedef struct work_item {
+    tke_job *jobs[MAX_JOBS];
     size_t n;
-} unit;
+} work_item;
 
 /* ---- choosing ---- */
 
@@ -39,14 +42,14 @@ static bool is_pass(const tke_job *job)
 static tke_job *runnable(tke_service *svc, tke_run *run)
 {
     tke_job *job = run->create ? run->create : tke_run_head(run);
-    if (!job || run->loaded || run->gives_way || waits_for_file(svc, run, job))
+    if (!job || run->loaded || run->is.memory == TKE_RUN_YIELDING || waits_for_file(svc, run, job))
         return NULL;
     if (!run->base && job->replayed) /* its model has not been registered yet */
         return NULL;
-    if (run->waits_room && run->room_seen == svc->room_changes &&
+    if (run->is.memory == TKE_RUN_WAITING && run->room_seen == svc->room_changes &&
         tkc_monotonic_ns() < run->room_retry_ns)
         return NULL;
-    if (!run->adapter && run->image_pending)
+    if (!run->adapter && tke_run_image_is_written(run->is))
         return NULL;
     if (is_pass(job) && svc->result_bytes > svc->set.result_store_bytes) {
         job->paused = true; /* rather than drop what nobody has fetched yet */
@@ -76,13 +79,13 @@ static tke_run *next_run(tke_service *svc, const tke_base *base, uint64_t not_be
 }
 
 /* Takes a run's passes up to a share of tokens, at least one. Locks: needs svc->lock. */
-static void take_passes(unit *u, tke_run *run, int64_t share)
+static void take_passes(work_item *item, tke_run *run, int64_t share)
 {
-    for (tke_job *job; u->n < MAX_UNIT && (job = tke_run_head(run)) && is_pass(job);) {
+    for (tke_job *job; item->n < MAX_JOBS && (job = tke_run_head(run)) && is_pass(job);) {
         if (share <= 0)
             break;
         share -= job->in.pass.n_tokens;
-        u->jobs[u->n++] = tke_run_take(run);
+        item->jobs[item->n++] = tke_run_take(run);
     }
 }
 
@@ -99,15 +102,15 @@ static size_t count_pass_runs(tke_service *svc, const tke_base *base)
 }
 
 /* Locks: needs svc->lock. The run is awake. */
-static void fill_pass_unit(tke_service *svc, unit *u, tke_run *run)
+static void fill_with_passes(tke_service *svc, work_item *item, tke_run *run)
 {
     assert(run->adapter && run->base && !run->loaded);
     uint64_t before = svc->turn;
     int64_t share = svc->set.unit_tokens / (int64_t)count_pass_runs(svc, run->base);
     if (share < 1)
         share = 1;
-    for (tke_run *next = run; next && u->n < MAX_UNIT; next = next_run(svc, run->base, before)) {
-        take_passes(u, next, share);
+    for (tke_run *next = run; next && item->n < MAX_JOBS; next = next_run(svc, run->base, before)) {
+        take_passes(item, next, share);
         next->served = svc->turn++;
     }
 }
@@ -118,7 +121,8 @@ static tke_run *housekeeping(tke_service *svc)
     const tkc_map_entry *e;
     for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
         tke_run *run = e->value;
-        if (run->adapter && !run->image_pending && (run->wants_image || run->wants_sleep))
+        if (run->adapter && !tke_run_image_is_written(run->is) &&
+            (tke_run_image_is_wanted(run->is) || tke_run_goes_to_sleep(run->is)))
             return run;
     }
     return NULL;
@@ -154,9 +158,9 @@ static void run_one(tke_service *svc, tke_job *job)
 void tke_work_wait_room(tke_service *svc, tke_run *run, tke_job *job)
 {
     pthread_mutex_lock(&svc->lock);
-    if (!run->waits_room)
+    if (run->is.memory != TKE_RUN_WAITING)
         run->room_since_ns = tkc_monotonic_ns();
-    run->waits_room = true;
+    tke_run_on(run, TKE_ON_NO_ROOM);
     run->room_seen = svc->room_changes;
     run->room_retry_ns = tkc_deadline_ns(400); /* others may have become idle meanwhile */
     job->paused = true;
@@ -184,11 +188,11 @@ static bool wake_for_load(tke_service *svc, tke_run *run, const tke_job *load, t
     return awake;
 }
 
-/* One training unit, begun by `run`; or nothing, if that has to wait for room. */
-static void train_unit(tke_service *svc, tke_run *run)
+/* One work item of training, begun by `run`; or nothing, if that has to wait for room. */
+static void train(tke_service *svc, tke_run *run)
 {
     tinkc_error err = { 0 };
-    unit u = { 0 };
+    work_item item = { 0 };
     pthread_mutex_lock(&svc->lock);
     tke_job *first = run->create ? run->create : tke_run_head(run);
     assert(first); /* what the worker saw runnable stays so: only it takes jobs from the front */
@@ -204,7 +208,8 @@ static void train_unit(tke_service *svc, tke_run *run)
         }
     }
     pthread_mutex_lock(&svc->lock);
-    run->waits_room &= run->create != NULL; /* that one looks for room itself */
+    if (!run->create) /* that one looks for room itself */
+        tke_run_on(run, TKE_ON_ROOM_SETTLED);
     tke_job *job = run->create ? run->create : tke_run_head(run);
     assert(job == first);
     job->paused = false;
@@ -212,25 +217,26 @@ static void train_unit(tke_service *svc, tke_run *run)
     if (tkc_failed(&err))
         tkc_error_copy(&job->invalid, &err);
     if (!run->create && is_pass(job) && !tkc_failed(&err)) {
-        fill_pass_unit(svc, &u, run);
+        fill_with_passes(svc, &item, run);
     } else {
-        u.jobs[u.n++] = run->create ? run->create : tke_run_take(run);
+        item.jobs[item.n++] = run->create ? run->create : tke_run_take(run);
         run->served = svc->turn++;
     }
-    assert(u.n > 0);
+    assert(item.n > 0);
     pthread_mutex_unlock(&svc->lock);
-    if (is_pass(u.jobs[0]))
-        tke_work_passes(svc, u.jobs, u.n);
+    if (is_pass(item.jobs[0]))
+        tke_work_passes(svc, item.jobs, item.n);
     else
-        run_one(svc, u.jobs[0]);
+        run_one(svc, item.jobs[0]);
 }
 
 static void tend(tke_service *svc, tke_run *run)
 {
     pthread_mutex_lock(&svc->lock);
-    assert(run->adapter && !run->image_pending); /* only this thread begins an image */
+    assert(run->adapter &&
+           !tke_run_image_is_written(run->is)); /* only this thread begins an image */
     bool current = run->image_seq == run->next_seq || !run->dirty_since_ms;
-    bool sleep = run->wants_sleep && current;
+    bool sleep = tke_run_goes_to_sleep(run->is) && current;
     pthread_mutex_unlock(&svc->lock);
     if (sleep)
         tke_work_sleep(svc, run);
@@ -261,7 +267,7 @@ static bool work_once(tke_service *svc)
         tend(svc, chore);
     int64_t start = tkc_monotonic_ns();
     if (run && training_first(svc, sampling)) {
-        train_unit(svc, run); /* if it has to wait for room, others may have work all the same */
+        train(svc, run); /* if it has to wait for room, others may have work all the same */
         svc->train_ns += tkc_monotonic_ns() - start;
         return true;
     }

@@ -53,12 +53,12 @@ static void ask_to_sleep(tke_service *svc)
     tke_run *idle = NULL;
     for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
         tke_run *run = e->value;
-        if (run->adapter && !run->queue && !run->create && !run->wants_sleep &&
+        if (run->is.memory == TKE_RUN_AWAKE && !run->queue && !run->create &&
             (!idle || run->served < idle->served))
             idle = run;
     }
     if (idle)
-        idle->wants_sleep = true;
+        tke_run_on(idle, TKE_ON_ASKED_TO_SLEEP);
 }
 
 /* Locks: needs svc->lock. For one that has waited long: of the models with work the one that was
@@ -68,18 +68,19 @@ static void ask_to_give_way(tke_service *svc, const tke_run *waiting)
 {
     const tkc_map_entry *e;
     tke_run *busy = NULL;
-    if (!waiting->waits_room || tkc_monotonic_ns() - waiting->room_since_ns < long_enough_ns)
+    if (waiting->is.memory != TKE_RUN_WAITING ||
+        tkc_monotonic_ns() - waiting->room_since_ns < long_enough_ns)
         return;
     for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
         tke_run *run = e->value;
-        if (run->adapter && run->wants_sleep)
+        if (tke_run_goes_to_sleep(run->is))
             return;
-        if (run->adapter && !run->create && !run->loaded && !run->image_failed &&
+        if (run->adapter && !run->create && !run->loaded && run->is.image != TKE_IMAGE_FAILED &&
             (!busy || run->served < busy->served))
             busy = run;
     }
     if (busy)
-        busy->wants_sleep = busy->gives_way = true;
+        tke_run_on(busy, TKE_ON_ASKED_TO_YIELD);
 }
 
 bool tke_models_full(const tke_service *svc, bool staying)
@@ -88,7 +89,7 @@ bool tke_models_full(const tke_service *svc, bool staying)
     int64_t n = 0;
     for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
         const tke_run *run = e->value;
-        n += run->adapter && !(staying && run->wants_sleep);
+        n += run->adapter && !(staying && tke_run_goes_to_sleep(run->is));
     }
     return svc->set.max_models && n >= svc->set.max_models;
 }
@@ -133,6 +134,7 @@ static void set_adapter(tke_service *svc, tke_run *run, tke_adapter *adapter)
     pthread_mutex_lock(&svc->lock);
     assert(adapter && !run->adapter && run->adapter_bytes == 0);
     run->adapter = adapter;
+    tke_run_on(run, TKE_ON_LOADED);
     run->adapter_bytes = tke_adapter_bytes(run->base->model, &run->spec);
     svc->adapter_bytes += run->adapter_bytes;
     pthread_mutex_unlock(&svc->lock);
@@ -143,6 +145,8 @@ static void release_adapter(tke_service *svc, tke_run *run)
     tke_adapter_free(run->adapter);
     pthread_mutex_lock(&svc->lock);
     run->adapter = NULL;
+    tke_run_on(run, TKE_ON_RELEASED);
+    tke_run_on(run, TKE_ON_IMAGE_DROPPED); /* what is released is on disk, or unloaded */
     assert(run->adapter_bytes > 0 && svc->adapter_bytes >= run->adapter_bytes);
     svc->adapter_bytes -= run->adapter_bytes;
     run->adapter_bytes = 0;
@@ -180,7 +184,7 @@ bool tke_work_wake(tke_service *svc, tke_run *run, bool anew, tinkc_error *err)
     if (!run->base)
         return tkc_fail(err, TINKC_E_SERVER, "the base model '%.150s' is not available here now",
                         run->base_model);
-    if (run->state == TKE_RUN_FAILED)
+    if (run->is.life == TKE_RUN_FAILED)
         return tkc_fail(err, TINKC_E_BAD_REQUEST, "this model could not be made: %.200s",
                         run->error ? run->error : "");
     if (!room_for_model(svc) ||
@@ -206,7 +210,7 @@ static void record_state(tke_service *svc, const tke_run *run)
     tinkc_error err = { 0 };
     tke_txn *txn = tke_txn_new(svc->store, &err);
     tke_txn_exec(txn, "UPDATE runs SET state = ?, error = ?, corrupted = ? WHERE id = ?", "itit",
-                 (int64_t)run->state, run->error, (int64_t)run->corrupted, run->id);
+                 tke_run_stored_life(run->is), run->error, (int64_t)run->corrupted, run->id);
     tke_txn_commit(txn, NULL, NULL);
 }
 
@@ -215,8 +219,8 @@ static void run_made(tke_service *svc, tke_run *run, const tinkc_error *err)
     tinkc_error ignored = { 0 };
     pthread_mutex_lock(&svc->lock);
     run->create = NULL;
-    run->waits_room = false;
-    run->state = tkc_failed(err) ? TKE_RUN_FAILED : TKE_RUN_READY;
+    tke_run_on(run, TKE_ON_ROOM_SETTLED);
+    tke_run_on(run, tkc_failed(err) ? TKE_ON_NOT_MADE : TKE_ON_MADE);
     if (tkc_failed(err) && !run->error)
         run->error = tke_copy(svc, err->message, &ignored);
     pthread_mutex_unlock(&svc->lock);
@@ -275,9 +279,9 @@ void tke_work_unload(tke_service *svc, tke_job *job)
     if (run->adapter)
         release_adapter(svc, run);
     pthread_mutex_lock(&svc->lock);
-    run->state = TKE_RUN_UNLOADED;
+    tke_run_on(run, TKE_ON_UNLOADED);
     run->dirty_since_ms = 0;
-    run->wants_image = run->wants_sleep = run->gives_way = false;
+    tke_run_on(run, TKE_ON_IMAGE_DROPPED);
     pthread_mutex_unlock(&svc->lock);
     if (!tkc_message_encode(&tkc_unload_model_result_type,
                             &(tkc_unload_model_result){ .model_id = run->id }, &job->result,
@@ -286,7 +290,8 @@ void tke_work_unload(tke_service *svc, tke_job *job)
         return;
     }
     tke_txn *txn = tke_txn_new(svc->store, &err);
-    tke_txn_exec(txn, "UPDATE runs SET state = ? WHERE id = ?", "it", (int64_t)run->state, run->id);
+    tke_txn_exec(txn, "UPDATE runs SET state = ? WHERE id = ?", "it", tke_run_stored_life(run->is),
+                 run->id);
     tke_txn_commit(txn, unload_recorded, job);
 }
 
@@ -669,8 +674,8 @@ static bool becomes_image(tke_service *svc, tke_run *run, const char *folder, tk
 {
     tinkc_error err = { 0 };
     pthread_mutex_lock(&svc->lock);
-    bool needed = run && run->state == TKE_RUN_READY && tkc_cstr_eq(run->source, folder) &&
-                  !run->image_pending;
+    bool needed = run && run->is.life == TKE_RUN_READY && tkc_cstr_eq(run->source, folder) &&
+                  !tke_run_image_is_written(run->is);
     int32_t slot = needed ? run->image_slot : 0;
     char *target =
         needed ? tke_store_run_path(svc->store, arena, run->id, slot ? "image.1" : "image.0", &err)
@@ -935,7 +940,7 @@ static void answer_with_image(tke_service *svc, tke_job *job)
     pthread_mutex_lock(&svc->lock);
     assert(!job->run->loaded && job->run->adapter); /* nothing follows before it is answered */
     job->run->loaded = job;
-    job->run->wants_image = true; /* at once, unless one is still being written */
+    tke_run_on(job->run, TKE_ON_IMAGE_ASKED); /* at once, unless one is still being written */
     pthread_mutex_unlock(&svc->lock);
 }
 
@@ -985,13 +990,12 @@ static void image_over(writing *w)
         tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s: no image could be written: %s", run->id,
                      w->err.message);
     pthread_mutex_lock(&svc->lock);
-    assert(run->image_pending && svc->n_images > 0);
-    run->image_pending = false;
-    run->image_failed = !ok;
+    assert(svc->n_images > 0);
+    tke_run_on(run, ok ? TKE_ON_IMAGE_WRITTEN : TKE_ON_IMAGE_LOST);
     svc->n_images--;
     if (w->job)
         run->loaded = NULL;
-    if (ok && run->state != TKE_RUN_UNLOADED) {
+    if (ok && run->is.life != TKE_RUN_UNLOADED) {
         char *old = run->source;
         run->source = tke_copy(svc, w->target, &ignored);
         if (old)
@@ -1002,7 +1006,8 @@ static void image_over(writing *w)
             run->dirty_since_ms = 0;
         svc->room_changes++;
     } else if (!ok) {
-        run->wants_sleep = run->gives_way = false;    /* what cannot be written stays in memory */
+        if (tke_run_goes_to_sleep(run->is)) /* what cannot be written stays in memory */
+            tke_run_on(run, TKE_ON_STAYS);
         run->dirty_since_ms = tkc_now_ms(svc->clock); /* try again after the usual time */
     }
     pthread_cond_broadcast(&svc->idle);
@@ -1023,7 +1028,7 @@ static void place_image(void *user, const tinkc_error *err)
     tkc_error_copy(&w->err, err);
     w->recorded = !tkc_failed(err);
     pthread_mutex_lock(&svc->lock);
-    bool wanted = w->run->state != TKE_RUN_UNLOADED;
+    bool wanted = w->run->is.life != TKE_RUN_UNLOADED;
     pthread_mutex_unlock(&svc->lock);
     if (wanted && !tkc_failed(&w->err) && make_parent(w) &&
         tke_store_place(svc->store, w->temp, w->target, &w->err) &&
@@ -1053,10 +1058,9 @@ void tke_work_image(tke_service *svc, tke_run *run)
     writing *w = writing_new(svc, run, &err);
     pthread_mutex_lock(&svc->lock);
     tke_job *load = run->loaded;
-    assert(run->adapter && !run->image_pending);
-    run->wants_image = false;
+    assert(run->adapter && !tke_run_image_is_written(run->is));
+    tke_run_on(run, w ? TKE_ON_IMAGE_BEGUN : TKE_ON_IMAGE_DROPPED);
     if (w) {
-        run->image_pending = true;
         svc->n_images++;
         w->slot = run->image_slot;
         w->job = load;
@@ -1078,8 +1082,9 @@ void tke_work_image(tke_service *svc, tke_run *run)
 void tke_work_sleep(tke_service *svc, tke_run *run)
 {
     pthread_mutex_lock(&svc->lock);
-    bool busy = (run->queue && !run->gives_way) || run->create;
-    run->wants_sleep = run->gives_way = false;
+    bool busy = (run->queue && run->is.memory != TKE_RUN_YIELDING) || run->create;
+    if (busy)
+        tke_run_on(run, TKE_ON_STAYS);
     pthread_mutex_unlock(&svc->lock);
     if (!busy)
         release_adapter(svc, run);
