@@ -230,7 +230,7 @@ int cli_serve(cli_app *app)
                 (void)unlink(told);
             free(told);
         } else {
-            bad = strstr(err.message, "api_keys")
+            bad = err.cause == TINKC_E_NO_CREDENTIAL
                       ? cli_fail(app, "usage", "--auth-token-file FILE, with one key a line",
                                  "--host %s can be reached from other machines: it needs keys",
                                  cli_text(app, "host"))

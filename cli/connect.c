@@ -178,7 +178,7 @@ static int open_engine(cli_app *app, char **served)
         forget_server(store);
     if (err.code == TINKC_E_STORE && store && (*served = served_at(store)))
         return 0;
-    if (err.code == TINKC_E_STORE && strstr(err.message, "another process"))
+    if (err.code == TINKC_E_STORE && err.cause == TINKC_E_CONFLICT)
         return cli_fail(
             app, "local_io",
             "wait until it ends; or let one tinkc serve have it, and all others use that", "%s",

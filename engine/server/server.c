@@ -449,10 +449,12 @@ static bool listen_tcp(tke_http *h, const char *host, int32_t port, tinkc_error 
     int why = errno;
     bool v6 = found->ai_family == AF_INET6;
     freeaddrinfo(found);
-    if (!loopback && h->n_keys == 0)
-        return tkc_fail(err, TINKC_E_ARGUMENT,
-                        "host '%.100s' can be reached from other machines: api_keys are required",
-                        name);
+    if (!loopback && h->n_keys == 0) {
+        tkc_fail(err, TINKC_E_ARGUMENT,
+                 "host '%.100s' can be reached from other machines: api_keys are required", name);
+        err->cause = TINKC_E_NO_CREDENTIAL;
+        return false;
+    }
     if (!bound)
         return tkc_fail(err, TINKC_E_CONNECTION, "%.100s:%d: %s", name, (int)port,
                         why == EADDRINUSE ? "the address is in use" : "cannot listen there");

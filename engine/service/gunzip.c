@@ -71,8 +71,10 @@ bool tke_gunzip(tinkc_bytes packed, size_t max, tkc_buf *out, tinkc_error *err)
             break;
         }
         out->len += (size_t)n;
-        if (out->len > max)
+        if (out->len > max) {
             ok = tkc_fail(err, TINKC_E_UNPROCESSABLE, "more than %zu bytes", max);
+            err->cause = TINKC_E_TOO_LARGE;
+        }
     }
     la.end(a);
     return ok;

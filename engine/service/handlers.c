@@ -333,7 +333,7 @@ static bool unpack(tke_call *call, tkc_buf *space)
     call->body = tkc_buf_view(space);
     if (ok)
         return true;
-    if (strstr(call->err.message, "more than") || strstr(call->err.message, "larger than"))
+    if (call->err.cause == TINKC_E_TOO_LARGE)
         tke_refuse_after(call, tke_front_refused(call), 413, "too_large",
                          "The body is larger than %lld bytes when unpacked", (long long)max);
     else

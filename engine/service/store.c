@@ -455,8 +455,13 @@ static bool take_lock(tke_store *s, tkc_arena *arena, tinkc_error *err)
     if (s->lock_fd < 0)
         return tkc_fail_errno(err, "%s", path);
     if (flock(s->lock_fd, LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK)
-            return tkc_fail(err, TINKC_E_STORE, "store %s: another process has it open", s->folder);
+        if (errno == EWOULDBLOCK) {
+            tkc_fail(err, TINKC_E_STORE,
+                     "store %s: another process has it open; stop that one, or use another folder",
+                     s->folder);
+            err->cause = TINKC_E_CONFLICT;
+            return false;
+        }
         return tkc_fail_errno(err, "%s", path);
     }
     return true;

@@ -22,7 +22,9 @@ bool tkc_zstd_compress(const void *bytes, size_t len, tkc_buf *out, tinkc_error 
 
 static bool too_large(size_t max, tinkc_error *err)
 {
-    return tkc_fail(err, TINKC_E_BAD_RESPONSE, "zstd: more than the %zu bytes allowed here", max);
+    tkc_fail(err, TINKC_E_BAD_RESPONSE, "zstd: more than the %zu bytes allowed here", max);
+    err->cause = TINKC_E_TOO_LARGE;
+    return false;
 }
 
 /* Unpacks piece by piece, so that what a frame claims costs nothing until it is there. */

@@ -244,6 +244,7 @@ static void c20_one_table_says_what_is_retried_and_whose_doing(void **state)
         { TINKC_E_UNSAFE_ARCHIVE, 61, 0, TINKC_BY_SERVER },
         { TINKC_E_MODEL, 62, u, TINKC_BY_CALLER },
         { TINKC_E_STORE, 63, 0, TINKC_BY_CLIENT },
+        { TINKC_E_TOO_LARGE, 64, 0, TINKC_BY_CALLER },
         { TINKC_E_HTTP, 300, 0, TINKC_BY_SERVER },
         { TINKC_E_BAD_REQUEST, 400, u, TINKC_BY_CALLER },
         { TINKC_E_AUTH, 401, u, TINKC_BY_CALLER },
