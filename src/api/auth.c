@@ -373,18 +373,9 @@ static void fetch_jwt(tkc_auth *auth, bool window)
     if (auth->fetch || auth->ended)
         return;
     tinkc_error err = { 0 };
-    tkc_buf body;
-    tkc_buf_init(&body, auth->client->a, 64);
-    tkc_buf_cstr(&body, "{}", &err);
-    auth->fetch = tkc_call_new(auth->client,
-                               &(tkc_call_spec){ .method = "POST",
-                                                 .path = "/api/v1/auth/token",
-                                                 .pool = TINKC_POOL_AUTH,
-                                                 .retries = TKC_RETRIES_DEFAULT,
-                                                 .window = window,
-                                                 .body = &body },
-                               &err);
-    tkc_buf_free(&body);
+    tkc_call_spec spec = tkc_call_to(TKC_EP_AUTH_TOKEN);
+    spec.window = window;
+    auth->fetch = tkc_call_with(auth->client, &spec, &tkc_empty_type, &(tkc_empty){ 0 }, &err);
     if (auth->fetch) {
         auth->fetch->owner = auth;
         auth->fetch->done = fetched;

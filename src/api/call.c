@@ -1,4 +1,4 @@
-/* call.c - one logical HTTP call: attempts (layer B), the window around them (layer X), one answer.
+/* call.c - one logical call: attempts, the window around them, one answer.
  *
  *     start -> need (config, session) -> token -> attempt -> outcome
  *                                          ^                  | retry: timer
@@ -75,8 +75,8 @@ typedef struct tkc_call_inner {
     tkc_token_wait token;
     reply *reply; /* of the attempt under way, then of the last one */
     int64_t begun_ms;
-    int32_t attempt;  /* of layer B, from 0 */
-    int32_t round;    /* of layer X, from 0 */
+    int32_t attempt;  /* in this round, from 0 */
+    int32_t round;    /* of the window, from 0 */
     int32_t attempts; /* in all */
     bool under_way;   /* the reply is out */
     bool last;        /* there is no attempt after this one */
@@ -445,6 +445,16 @@ static void finish_with(inner *c, const tinkc_error *err)
     finish(c);
 }
 
+void tkc_emit_about(tinkc_client *client, tinkc_future *f, int32_t endpoint, const tinkc_event *e)
+{
+    const tkc_endpoint *about = tkc_endpoint_get(endpoint);
+    char request[100];
+    tinkc_event whole = *e;
+    (void)snprintf(request, sizeof request, "%s %s", about->method, about->path);
+    whole.request = request;
+    tkc_emit(client, f, &whole);
+}
+
 static void emit_retry(inner *c, int64_t wait_ms, int64_t left_ms)
 {
     const tinkc_error *err = &c->call.err;
@@ -489,7 +499,7 @@ static bool is_final(const inner *c)
            (c->spec.conflict_final || (c->spec.conflict_ends && c->call.retried));
 }
 
-/* Layer B's table: is this outcome worth another attempt? */
+/* Layer attempt: is this outcome worth another one? */
 static bool attempt_retries(const inner *c)
 {
     const reply *r = c->reply;
@@ -512,7 +522,7 @@ static int64_t attempt_delay(const inner *c)
     return jittered > 0 ? jittered : 1;
 }
 
-/* Layer X's table. */
+/* Layer window: is it worth another round? */
 static bool window_retries(const tinkc_error *err)
 {
     if (err->code == TINKC_E_CONNECTION || err->code == TINKC_E_NET_TIMEOUT)
@@ -802,6 +812,36 @@ static bool fill_call(inner *c, const tkc_call_spec *spec, tinkc_error *err)
     tkc_uuid4(client->clock, uuid);
     (void)snprintf(c->key, sizeof c->key, "stainless-c-retry-%s", uuid);
     return !tkc_failed(err);
+}
+
+tkc_call_spec tkc_call_to(int32_t endpoint)
+{
+    const tkc_endpoint *e = tkc_endpoint_get(endpoint);
+    assert(e);
+    return (tkc_call_spec){ .method = e->method,
+                            .path = e->path,
+                            .pool = e->pool,
+                            .need = e->need,
+                            .retries = e->retries & TKC_RETRY_ATTEMPTS ? TKC_RETRIES_DEFAULT : 0,
+                            .window = (e->retries & TKC_RETRY_WINDOW) != 0,
+                            .timeout_ms = e->timeout_ms,
+                            .content_type = e->request_encoding == TKC_ENC_PROTOBUF
+                                                ? TKC_TYPE_PROTOBUF
+                                                : NULL };
+}
+
+tkc_call *tkc_call_with(tinkc_client *client, const tkc_call_spec *spec, const tkc_message *type,
+                        const void *message, tinkc_error *err)
+{
+    tkc_call_spec whole = *spec;
+    tkc_call *call = NULL;
+    tkc_buf body;
+    tkc_buf_init(&body, client->a, TKC_BUF_NO_MAX);
+    whole.body = &body;
+    if (tkc_message_encode(type, message, &body, err))
+        call = tkc_call_new(client, &whole, err);
+    tkc_buf_free(&body);
+    return call;
 }
 
 tkc_call *tkc_call_new(tinkc_client *client, const tkc_call_spec *spec, tinkc_error *err)

@@ -1,7 +1,9 @@
-/* call.h - one logical HTTP call: credential, attempts, delays, and in the end one answer.
+/* call.h - one logical call: credential, attempts, delays, and in the end one answer.
  *
- * A call carries a request over the client's transport as often as layers B (attempts of one
- * exchange) and X (a window of several minutes) allow, and reports once. It lives on the I/O
+ * A call carries a request over the client's transport as often as two retry layers allow, and
+ * reports once: "attempt" repeats one exchange a few times, "window" repeats the operation as a
+ * whole for several minutes. The other two layers lie above: "poll" (promise.h), "resample"
+ * (sample_op.c). docs/failures.md has the table. It lives on the I/O
  * thread. Nothing here knows what the bytes mean.
  */
 #ifndef TKC_API_CALL_H
@@ -12,17 +14,11 @@
 #include "base/buf.h"
 #include "base/pool.h"
 #include "tinkc/sys/transport.h"
+#include "wire/endpoint.h"
 
 typedef struct tkc_call tkc_call;
 
 enum { TKC_RETRIES_DEFAULT = -1 }; /* what the client's options say: 10 */
-
-/* What is needed before the first attempt leaves. */
-enum {
-    TKC_NEED_NOTHING = 0, /* used by the start-up itself                          */
-    TKC_NEED_CONFIG,      /* the service's settings and a token: plain REST calls */
-    TKC_NEED_SESSION      /* a session as well: whatever trains or samples        */
-};
 
 /* Where a body goes piece by piece as it comes (successful answers only). False = enough. Comes
  * from the transport's thread, before `done`. */
@@ -35,8 +31,8 @@ typedef struct tkc_call_spec {
     const char *path;    /* "/api/v1/x?limit=5": escaped already */
     int32_t pool;        /* TINKC_POOL_* */
     int32_t need;        /* TKC_NEED_* */
-    int32_t retries;     /* of layer B; 0 = none, TKC_RETRIES_DEFAULT */
-    bool window;         /* layer X as well */
+    int32_t retries;     /* layer attempt: how many more; 0 = none, TKC_RETRIES_DEFAULT */
+    bool window;         /* layer window as well */
     bool backpressure;   /* 429 and a pausing 402 come back at once (sampling) */
     bool conflict_ends;  /* a 409 on a repeated attempt is final: somebody has it already */
     bool conflict_final; /* any 409 is final: "it is so already" */
@@ -74,6 +70,13 @@ struct tkc_call {
     struct tkc_call_inner *inner; /* call.c */
 };
 
+/* What the table says about an endpoint: all of a spec but its body and, where the path has ids, its
+ * path (rest_priv.h fills those in). */
+tkc_call_spec tkc_call_to(int32_t endpoint);
+/* A call of an endpoint whose body is this message. `spec` is tkc_call_to's, changed where the call
+ * differs. Any thread. */
+tkc_call *tkc_call_with(tinkc_client *, const tkc_call_spec *spec, const tkc_message *,
+                        const void *message, tinkc_error *err);
 /* Any thread. */
 tkc_call *tkc_call_new(tinkc_client *, const tkc_call_spec *, tinkc_error *err);
 /* Thread: I/O. `done` never comes from inside it. */
@@ -97,6 +100,8 @@ const char *tkc_call_header(const tkc_call *, const char *name);
 const char *const *tkc_call_headers(const tkc_call *);
 int32_t tkc_call_status(const tkc_call *);     /* 0 = no status yet */
 int64_t tkc_call_elapsed_ms(const tkc_call *); /* since the call began */
+/* tkc_emit with the endpoint's method and path as the event's request. Thread: I/O. */
+void tkc_emit_about(tinkc_client *, tinkc_future *, int32_t endpoint, const tinkc_event *);
 /* err from a status outside 2xx and its body: code, http_status, message, flags. */
 void tkc_status_error(tinkc_error *err, int32_t status, tinkc_bytes body);
 

@@ -11,7 +11,7 @@
 #include "base/str.h"
 #include "wire/messages.h"
 
-enum { TIMEOUT_MS = 30 * 1000, MOST_WAITING = 10000 };
+enum { MOST_WAITING = 10000 };
 
 struct tkc_errand {
     struct tkc_errand *next;
@@ -49,20 +49,8 @@ static void go_on(tinkc_client *client)
 static tkc_call *new_call(tinkc_client *client, const char *request_id, tinkc_error *err)
 {
     tkc_cancel_future_request message = { .request_id = request_id };
-    tkc_call *call = NULL;
-    tkc_buf body;
-    tkc_buf_init(&body, client->a, TKC_BUF_NO_MAX);
-    if (tkc_message_encode(&tkc_cancel_future_request_type, &message, &body, err))
-        call = tkc_call_new(client,
-                            &(tkc_call_spec){ .method = "POST",
-                                              .path = "/api/v1/cancel_future",
-                                              .pool = TINKC_POOL_RETRIEVE,
-                                              .window = true,
-                                              .timeout_ms = TIMEOUT_MS,
-                                              .body = &body },
-                            err);
-    tkc_buf_free(&body);
-    return call;
+    tkc_call_spec spec = tkc_call_to(TKC_EP_CANCEL_FUTURE);
+    return tkc_call_with(client, &spec, &tkc_cancel_future_request_type, &message, err);
 }
 
 void tkc_cancel_at_service(tinkc_client *client, const char *request_id)

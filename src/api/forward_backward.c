@@ -35,10 +35,10 @@ enum {
     PART_SENDING,
     PART_ACCEPTED,
     PART_REFUSED,
-    PART_LOST /* it left, and nobody knows */
+    PART_UNCONFIRMED /* it left, and nobody knows */
 };
 
-/* What a pass is written from. Constant; outlives the pass while a chunk of it is lost. */
+/* What a pass is written from. Constant; outlives the pass while a chunk of it is unconfirmed. */
 typedef struct source {
     tkc_refs refs;
     tkc_store *store;                     /* of the batch: a reference */
@@ -485,7 +485,8 @@ static void await_part(part *p, tinkc_str request_id)
         tkc_op_request_id(&s->f, request_id);
     p->promise.client = t->client;
     p->promise.f = &s->f;
-    p->promise.request_type = s->forward_only ? "Forward" : "ForwardBackward";
+    p->promise.request_type =
+        tkc_endpoint_get(s->forward_only ? TKC_EP_FORWARD : TKC_EP_FORWARD_BACKWARD)->request_type;
     p->promise.wants_protobuf = true;
     p->promise.pause_prefix = t->io.pause_prefix;
     p->promise.pause_gate = &t->io.pause_gate;
@@ -497,60 +498,62 @@ static void await_part(part *p, tinkc_str request_id)
 
 /* ---- numbers that nobody has confirmed ---- */
 
-typedef struct lost_part {
-    tkc_lost lost;
+typedef struct unconfirmed_part {
+    tkc_unconfirmed unconfirmed;
     const tinkc_allocator *a;
     source *source; /* a reference */
     range range;
-} lost_part;
+} unconfirmed_part;
 
-static bool write_lost_part(tkc_lost *lost, tkc_buf *out, const char **encoding, tinkc_error *err)
+static bool write_unconfirmed_part(tkc_unconfirmed *unconfirmed, tkc_buf *out,
+                                   const char **encoding, tinkc_error *err)
 {
-    const lost_part *p = TKC_OWNER(lost, lost_part, lost);
+    const unconfirmed_part *p = TKC_OWNER(unconfirmed, unconfirmed_part, unconfirmed);
     return write_range(p->source, &p->range, out, encoding, err);
 }
 
-static void free_lost_part(tkc_lost *lost)
+static void free_unconfirmed_part(tkc_unconfirmed *unconfirmed)
 {
-    lost_part *p = TKC_OWNER(lost, lost_part, lost);
+    unconfirmed_part *p = TKC_OWNER(unconfirmed, unconfirmed_part, unconfirmed);
     source_drop(p->source);
     tkc_release(p->a, p, sizeof *p);
 }
 
-static tkc_lost *lose_part(const part *p, bool retry_fully, tinkc_error *err)
+static tkc_unconfirmed *keep_unconfirmed(const part *p, bool retry_fully, tinkc_error *err)
 {
     const pass *s = p->pass;
-    lost_part *gone = tkc_zalloc(s->f.client->a, sizeof *gone, err);
+    unconfirmed_part *gone = tkc_zalloc(s->f.client->a, sizeof *gone, err);
     if (!gone)
         return NULL;
-    gone->lost = (tkc_lost){ .seq = p->range.seq,
-                             .path = "/api/v1/forward_backward",
-                             .content_type = TKC_TYPE_PROTOBUF,
-                             .bytes = (size_t)p->range.bytes,
-                             .retry_fully = retry_fully,
-                             .write = write_lost_part,
-                             .free = free_lost_part };
+    gone->unconfirmed = (tkc_unconfirmed){ .seq = p->range.seq,
+                                           .endpoint = TKC_EP_FORWARD_BACKWARD,
+                                           .bytes = (size_t)p->range.bytes,
+                                           .retry_fully = retry_fully,
+                                           .write = write_unconfirmed_part,
+                                           .free = free_unconfirmed_part };
     gone->a = s->f.client->a;
     gone->range = p->range;
     gone->source = s->source;
     tkc_ref_keep(&s->source->refs);
-    return &gone->lost;
+    return &gone->unconfirmed;
 }
 
 /* What must be sent for the numbers of the first `end` parts to have no gap. False: no sending can
  * close it, or there is no memory. */
-static bool collect_lost(const pass *s, size_t end, bool retry_fully, tkc_lost **first)
+static bool collect_unconfirmed(const pass *s, size_t end, bool retry_fully,
+                                tkc_unconfirmed **first)
 {
     tinkc_error err = { 0 };
-    tkc_lost **last = first;
+    tkc_unconfirmed **last = first;
     *first = NULL;
     for (size_t i = 0; i < end; i++) {
         if (s->parts[i].state == PART_ACCEPTED)
             continue;
-        *last =
-            s->parts[i].state == PART_REFUSED ? NULL : lose_part(&s->parts[i], retry_fully, &err);
+        *last = s->parts[i].state == PART_REFUSED
+                    ? NULL
+                    : keep_unconfirmed(&s->parts[i], retry_fully, &err);
         if (!*last) {
-            tkc_lost_free_all(*first);
+            tkc_unconfirmed_free_all(*first);
             *first = NULL;
             return false;
         }
@@ -564,7 +567,7 @@ static size_t reach(const pass *s)
 {
     size_t end = s->n;
     while (end && s->parts[end - 1].state != PART_ACCEPTED &&
-           s->parts[end - 1].state != PART_LOST &&
+           s->parts[end - 1].state != PART_UNCONFIRMED &&
            !(s->parallel && s->parts[end - 1].state == PART_REFUSED))
         end--;
     return end;
@@ -574,18 +577,18 @@ static size_t reach(const pass *s)
  * the trainer's to close. */
 static void settle_numbers(pass *s, bool retry_fully)
 {
-    tkc_lost *lost = NULL;
+    tkc_unconfirmed *unconfirmed = NULL;
     size_t end = reach(s);
     assert(s->submitting && s->failure.code && end <= s->n); /* the numbers are still its own */
     bool seen = false;
     for (size_t i = 0; i < end; i++)
-        seen |= s->parts[i].state == PART_ACCEPTED || s->parts[i].state == PART_LOST;
+        seen |= s->parts[i].state == PART_ACCEPTED || s->parts[i].state == PART_UNCONFIRMED;
     if (!seen)
         end = 0; /* refused as a whole */
     tkc_turn_give_back(s->trainer, s->n - end);
-    bool whole = collect_lost(s, end, retry_fully, &lost);
-    if (lost || !whole)
-        tkc_trainer_break(s->trainer, &s->failure, lost);
+    bool whole = collect_unconfirmed(s, end, retry_fully, &unconfirmed);
+    if (unconfirmed || !whole)
+        tkc_trainer_break(s->trainer, &s->failure, unconfirmed);
 }
 
 /* The turn is over, its own or the lent one. */
@@ -643,7 +646,7 @@ static void go_on(pass *s)
     tkc_future_drop(&s->f);
 }
 
-/* state: IDLE (it never left), REFUSED, LOST. */
+/* state: IDLE (it never left), REFUSED, UNCONFIRMED. */
 static void part_failed(part *p, const tinkc_error *err, int32_t state)
 {
     pass *s = p->pass;
@@ -691,7 +694,8 @@ static void submit_done(tkc_call *call)
         part_accepted(p, call);
     } else {
         tkc_op_error_body(&s->f, call->body);
-        part_failed(p, &call->err, fate == TKC_SUBMIT_LOST ? PART_LOST : PART_REFUSED);
+        part_failed(p, &call->err,
+                    fate == TKC_SUBMIT_UNCONFIRMED ? PART_UNCONFIRMED : PART_REFUSED);
     }
     tkc_call_free(call);
     tkc_future_drop(&s->f);
@@ -704,18 +708,11 @@ static void send_part(part *p)
     tinkc_error err = p->offload_err;
     if (!p->encoding)
         headers[0] = NULL;
+    tkc_call_spec spec = tkc_call_to(TKC_EP_FORWARD_BACKWARD);
+    spec.headers = headers;
+    spec.body = &p->body;
     if (!tkc_failed(&err))
-        p->call = tkc_call_new(s->f.client,
-                               &(tkc_call_spec){ .method = "POST",
-                                                 .path = "/api/v1/forward_backward",
-                                                 .pool = TINKC_POOL_TRAIN,
-                                                 .need = TKC_NEED_SESSION,
-                                                 .retries = TKC_RETRIES_DEFAULT,
-                                                 .window = true,
-                                                 .headers = headers,
-                                                 .content_type = TKC_TYPE_PROTOBUF,
-                                                 .body = &p->body },
-                               &err);
+        p->call = tkc_call_new(s->f.client, &spec, &err);
     tkc_buf_free(&p->body);
     if (!p->call) {
         part_failed(p, &err, PART_IDLE);
@@ -825,8 +822,8 @@ static bool end_submits(pass *s)
         part *p = &s->parts[i];
         if (p->state != PART_SENDING)
             continue;
-        p->state = tkc_call_is_out(p->call) ? PART_LOST : PART_IDLE;
-        left |= p->state == PART_LOST;
+        p->state = tkc_call_is_out(p->call) ? PART_UNCONFIRMED : PART_IDLE;
+        left |= p->state == PART_UNCONFIRMED;
         tkc_call_free(p->call);
         p->call = NULL;
         tkc_claim_end(&p->claim);

@@ -17,7 +17,6 @@
 #include "wire/answer.h"
 
 enum {
-    POLL_TIMEOUT_MS = 45 * 1000,
     BILLING_SLEEP_MS = 5000,
     BACKOFF_CAP_MS = 30 * 1000,
     BAD_REQUEST_BUDGET = 3,
@@ -87,15 +86,14 @@ static void poll_in_trouble(tkc_promise *p, int64_t ms)
 {
     tkc_op_status(p->f, "the result cannot be fetched: %.40s, next try in %.1f s", p->err.message,
                   (double)ms / 1000.0);
-    tkc_emit(p->client, p->f,
-             &(tinkc_event){ .kind = TINKC_EVENT_RETRY,
-                             .http_status = p->err.http_status,
-                             .attempt = p->inner.iteration,
-                             .wait_ms = ms,
-                             .left_ms = TINKC_FOREVER,
-                             .request = "POST /api/v1/retrieve_future",
-                             .request_id = p->inner.request_id,
-                             .text = p->err.message });
+    tkc_emit_about(p->client, p->f, TKC_EP_RETRIEVE_FUTURE,
+                   &(tinkc_event){ .kind = TINKC_EVENT_RETRY,
+                                   .http_status = p->err.http_status,
+                                   .attempt = p->inner.iteration,
+                                   .wait_ms = ms,
+                                   .left_ms = TINKC_FOREVER,
+                                   .request_id = p->inner.request_id,
+                                   .text = p->err.message });
     poll_after(p, ms);
 }
 
@@ -147,12 +145,11 @@ static void note_queue_state(tkc_promise *p, const tkc_answer *answer)
                                               : "paused by the service: %.80s",
                   reason);
     if (changed) {
-        tkc_emit(client, p->f,
-                 &(tinkc_event){ .kind = TINKC_EVENT_QUEUE,
-                                 .queue_state = state,
-                                 .request = "POST /api/v1/retrieve_future",
-                                 .request_id = p->inner.request_id,
-                                 .text = reason });
+        tkc_emit_about(client, p->f, TKC_EP_RETRIEVE_FUTURE,
+                       &(tinkc_event){ .kind = TINKC_EVENT_QUEUE,
+                                       .queue_state = state,
+                                       .request_id = p->inner.request_id,
+                                       .text = reason });
     }
     if (state == TINKC_QUEUE_ACTIVE || !p->pause_gate)
         return;
@@ -418,22 +415,10 @@ static tkc_call *new_poll(tkc_promise *p, tinkc_error *err)
         headers[6] = NULL;
     tkc_retrieve_future_request request = { .request_id = p->inner.request_id,
                                             .allow_metadata_only = !p->inner.no_metadata };
-    tkc_buf body;
-    tkc_call *call = NULL;
-    tkc_buf_init(&body, p->client->a, TKC_BUF_NO_MAX);
-    if (tkc_message_encode(&tkc_retrieve_future_request_type, &request, &body, err))
-        call = tkc_call_new(
-            p->client,
-            &(tkc_call_spec){ .method = "POST",
-                              .path = "/api/v1/retrieve_future",
-                              .pool = TINKC_POOL_RETRIEVE,
-                              .timeout_ms = POLL_TIMEOUT_MS,
-                              .headers = headers,
-                              .accept = p->wants_protobuf ? "application/x-protobuf" : NULL,
-                              .body = &body },
-            err);
-    tkc_buf_free(&body);
-    return call;
+    tkc_call_spec spec = tkc_call_to(TKC_EP_RETRIEVE_FUTURE);
+    spec.headers = headers;
+    spec.accept = p->wants_protobuf ? TKC_TYPE_PROTOBUF : NULL;
+    return tkc_call_with(p->client, &spec, &tkc_retrieve_future_request_type, &request, err);
 }
 
 static void poll_once(tkc_promise *p)

@@ -1,4 +1,4 @@
-/* promise.h - waiting for what the service has accepted: the polling loop (layer P).
+/* promise.h - waiting for what the service has accepted: the polling loop (retry layer "poll").
  *
  * A promise belongs to an operation and asks retrieve_future until there is a result, a failure,
  * or no hope. It is one of the two things an operation waits for; the other is a call.

@@ -31,15 +31,11 @@ bool tkc_rest_spec(const tinkc_allocator *a, const tkc_rest_request *r, tkc_buf 
     const char *text = tkc_buf_terminate(path, err);
     if (tkc_failed(err))
         return false;
-    *spec = (tkc_call_spec){ .method = ep->method,
-                             .path = text,
-                             .pool = ep->pool,
-                             .need = TKC_NEED_CONFIG,
-                             .window = ep->operation_layer,
-                             .retries = ep->max_retries ? TKC_RETRIES_DEFAULT : 0,
-                             .conflict_final = r->conflict_is_final,
-                             .headers = r->headers,
-                             .body = r->message ? body : NULL };
+    *spec = tkc_call_to(r->endpoint);
+    spec->path = text;
+    spec->conflict_final = r->conflict_is_final;
+    spec->headers = r->headers;
+    spec->body = r->message ? body : NULL;
     return true;
 }
 

@@ -136,13 +136,10 @@ static void archive_timer(tkc_timer *timer)
 static void archive_ask(archive_op *op)
 {
     tinkc_error err = { 0 };
-    op->call = tkc_call_new(op->f.client,
-                            &(tkc_call_spec){ .method = "GET",
-                                              .path = op->path,
-                                              .pool = TINKC_POOL_REST,
-                                              .need = TKC_NEED_CONFIG,
-                                              .no_redirects = true },
-                            &err);
+    tkc_call_spec spec = tkc_call_to(TKC_EP_ARCHIVE);
+    spec.path = op->path;
+    spec.no_redirects = true;
+    op->call = tkc_call_new(op->f.client, &spec, &err);
     if (!op->call) {
         tkc_op_finish(&op->f, &err);
         return;
@@ -279,14 +276,9 @@ static void trace_timer(tkc_timer *timer)
 static void trace_ask(trace_op *op)
 {
     tinkc_error err = { 0 };
-    op->call = tkc_call_new(op->f.client,
-                            &(tkc_call_spec){ .method = "GET",
-                                              .path = op->path,
-                                              .pool = TINKC_POOL_TRAIN,
-                                              .need = TKC_NEED_CONFIG,
-                                              .retries = TKC_RETRIES_DEFAULT,
-                                              .window = true },
-                            &err);
+    tkc_call_spec spec = tkc_call_to(TKC_EP_TRACE_EXPORT);
+    spec.path = op->path;
+    op->call = tkc_call_new(op->f.client, &spec, &err);
     if (!op->call) {
         tkc_op_finish(&op->f, &err);
         return;

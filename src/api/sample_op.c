@@ -169,14 +169,13 @@ static void attempt_failed(sample_op *op, const tinkc_error *failure)
     int64_t wait = repeat_delay(op);
     tkc_op_stage(&op->f, TINKC_STAGE_QUEUED);
     tkc_op_status(&op->f, "%.70s, once more in %.1f s", err.message, (double)wait / 1000.0);
-    tkc_emit(client, &op->f,
-             &(tinkc_event){ .kind = TINKC_EVENT_RETRY,
-                             .http_status = err.http_status,
-                             .attempt = (int32_t)in->attempts,
-                             .wait_ms = wait,
-                             .left_ms = TINKC_FOREVER,
-                             .request = "POST /api/v1/asample",
-                             .text = err.message });
+    tkc_emit_about(client, &op->f, TKC_EP_SAMPLE,
+                   &(tinkc_event){ .kind = TINKC_EVENT_RETRY,
+                                   .http_status = err.http_status,
+                                   .attempt = (int32_t)in->attempts,
+                                   .wait_ms = wait,
+                                   .left_ms = TINKC_FOREVER,
+                                   .text = err.message });
     tkc_loop_arm(client->loop, &in->retry, wait);
 }
 
@@ -338,7 +337,7 @@ static void accepted(sample_op *op, tkc_call *call)
     tkc_op_request_id(&op->f, tkc_str(answer.request_id));
     in->promise = (tkc_promise){ .client = op->f.client,
                                  .f = &op->f,
-                                 .request_type = "Sample",
+                                 .request_type = tkc_endpoint_get(TKC_EP_SAMPLE)->request_type,
                                  .pause_prefix = op->sampler->io.pause_prefix,
                                  .pause_gate = &op->sampler->io.pause_gate,
                                  .wants_protobuf = true,
@@ -361,13 +360,12 @@ static void slow_down(sample_op *op, const tinkc_error *err)
     if (limits->backoff_until_ms < now + wait)
         limits->backoff_until_ms = now + wait;
     pthread_mutex_unlock(&limits->lock);
-    tkc_emit(client, &op->f,
-             &(tinkc_event){ .kind = TINKC_EVENT_BACKOFF,
-                             .http_status = err->http_status,
-                             .wait_ms = wait,
-                             .left_ms = TINKC_FOREVER,
-                             .request = "POST /api/v1/asample",
-                             .text = err->message });
+    tkc_emit_about(client, &op->f, TKC_EP_SAMPLE,
+                   &(tinkc_event){ .kind = TINKC_EVENT_BACKOFF,
+                                   .http_status = err->http_status,
+                                   .wait_ms = wait,
+                                   .left_ms = TINKC_FOREVER,
+                                   .text = err->message });
     submit(op);
 }
 
@@ -398,18 +396,13 @@ static void send_body(sample_op *op)
     tkc_buf copy;
     tinkc_error err = in->err;
     assert(!in->call && in->count.held); /* one submit at a time, and only with a place for it */
+    tkc_call_spec spec = tkc_call_to(TKC_EP_SAMPLE);
+    spec.backpressure = true;
+    spec.headers = headers;
+    spec.body = &copy;
     tkc_buf_init(&copy, op->f.client->a, TKC_BUF_NO_MAX);
     if (!tkc_failed(&err) && tkc_buf_add(&copy, in->body.data, in->body.len, &err))
-        in->call = tkc_call_new(op->f.client,
-                                &(tkc_call_spec){ .method = "POST",
-                                                  .path = "/api/v1/asample",
-                                                  .pool = TINKC_POOL_SAMPLE,
-                                                  .need = TKC_NEED_SESSION,
-                                                  .window = true,
-                                                  .backpressure = true,
-                                                  .headers = headers,
-                                                  .body = &copy },
-                                &err);
+        in->call = tkc_call_new(op->f.client, &spec, &err);
     tkc_buf_free(&copy);
     if (!in->call) {
         finish(op, &err);

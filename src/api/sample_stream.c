@@ -146,17 +146,13 @@ static bool make_call(stream_op *op, const int32_t *prompt, size_t len, const ti
     if (!tkc_sample_fill(&request, op->sampler, &chunk, 1, 1, o, &op->f.arena, err) ||
         !tkc_message_encode(&tkc_sample_request_type, &request, &op->body, err))
         return false;
-    op->call = tkc_call_new(client,
-                            &(tkc_call_spec){ .method = "POST",
-                                              .path = "/api/v1/stream_sample",
-                                              .pool = TINKC_POOL_SAMPLE,
-                                              .need = TKC_NEED_SESSION,
-                                              .accept = "text/event-stream",
-                                              .body = &op->body,
-                                              .sink = on_bytes,
-                                              .sink_room = room,
-                                              .sink_user = op },
-                            err);
+    tkc_call_spec spec = tkc_call_to(TKC_EP_STREAM_SAMPLE);
+    spec.accept = "text/event-stream";
+    spec.body = &op->body;
+    spec.sink = on_bytes;
+    spec.sink_room = room;
+    spec.sink_user = op;
+    op->call = tkc_call_new(client, &spec, err);
     if (!op->call)
         return false;
     op->call->f = &op->f;

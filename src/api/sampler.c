@@ -147,23 +147,14 @@ static void session_ready(tkc_ready_wait *wait, const tinkc_error *failed)
     opening *o = TKC_OWNER(wait, opening, ready);
     tinkc_client *client = o->f.client;
     tinkc_error err = { 0 };
-    tkc_buf body;
     if (failed) {
         tkc_op_finish(&o->f, failed);
         return;
     }
     o->message.session_id = client->shared.session_id;
-    tkc_buf_init(&body, client->a, TKC_BUF_NO_MAX);
-    if (tkc_message_encode(&tkc_create_sampling_session_request_type, &o->message, &body, &err))
-        o->call = tkc_call_new(client,
-                               &(tkc_call_spec){ .method = "POST",
-                                                 .path = "/api/v1/create_sampling_session",
-                                                 .pool = TINKC_POOL_SESSION,
-                                                 .need = TKC_NEED_SESSION,
-                                                 .retries = TKC_RETRIES_DEFAULT,
-                                                 .body = &body },
-                               &err);
-    tkc_buf_free(&body);
+    tkc_call_spec spec = tkc_call_to(TKC_EP_CREATE_SAMPLING_SESSION);
+    o->call =
+        tkc_call_with(client, &spec, &tkc_create_sampling_session_request_type, &o->message, &err);
     if (!o->call) {
         tkc_op_finish(&o->f, &err);
         return;

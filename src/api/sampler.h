@@ -30,7 +30,7 @@ struct tinkc_sampler {
 
     /* The I/O thread only. */
     struct {
-        tkc_budget slots; /* layer R: how many samples are inside */
+        tkc_budget slots; /* how many samples are admitted */
         int64_t inside;
         bool needs_place; /* a copy that must ask for its numbers first: sampler_join.c */
         tkc_call *join_call;

@@ -78,19 +78,9 @@ static void joined(tkc_call *call)
 static bool ask(tinkc_sampler *s, tinkc_error *err)
 {
     tkc_join_sampling_session_request message = { .sampling_session_id = s->id };
-    tkc_buf body;
-    tkc_buf_init(&body, s->client->a, TKC_BUF_NO_MAX);
-    if (tkc_message_encode(&tkc_join_sampling_session_request_type, &message, &body, err))
-        s->io.join_call = tkc_call_new(s->client,
-                                       &(tkc_call_spec){ .method = "POST",
-                                                         .path = "/api/v1/join_sampling_session",
-                                                         .pool = TINKC_POOL_SESSION,
-                                                         .need = TKC_NEED_SESSION,
-                                                         .retries = TKC_RETRIES_DEFAULT,
-                                                         .window = true,
-                                                         .body = &body },
-                                       err);
-    tkc_buf_free(&body);
+    tkc_call_spec spec = tkc_call_to(TKC_EP_JOIN_SAMPLING_SESSION);
+    s->io.join_call =
+        tkc_call_with(s->client, &spec, &tkc_join_sampling_session_request_type, &message, err);
     if (!s->io.join_call)
         return false;
     s->io.join_call->owner = s;

@@ -22,7 +22,6 @@
 enum {
     HEARTBEAT_MS = 10 * 1000,
     HEARTBEAT_WARN_MS = 120 * 1000,
-    SHORT_TIMEOUT_MS = 10 * 1000,
     REFRESH_FLOOR_S = 10,
     REFRESH_DEFAULT_S = 300
 };
@@ -140,29 +139,16 @@ static void step_answered(tkc_call *call)
     advance(boot);
 }
 
-static tkc_call *post_call(tinkc_client *client, tkc_call_spec spec, const tkc_message *type,
-                           const void *message, tinkc_error *err)
-{
-    tkc_buf body;
-    tkc_call *call = NULL;
-    tkc_buf_init(&body, client->a, TKC_BUF_NO_MAX);
-    spec.method = "POST";
-    spec.body = &body;
-    if (tkc_message_encode(type, message, &body, err))
-        call = tkc_call_new(client, &spec, err);
-    tkc_buf_free(&body);
-    return call;
-}
-
-static void start_step(tkc_boot *boot, tkc_call_spec spec, const tkc_message *type,
-                       const void *message,
+static void start_step(tkc_boot *boot, int32_t endpoint, const void *message,
                        void (*done)(tkc_boot *, const tkc_call *, tinkc_error *))
 {
     tinkc_error err = { 0 };
     assert(!boot->busy && !boot->step); /* one step at a time */
     boot->busy = true;
     boot->step_done = done;
-    boot->step = post_call(boot->client, spec, type, message, &err);
+    tkc_call_spec spec = tkc_call_to(endpoint);
+    boot->step =
+        tkc_call_with(boot->client, &spec, tkc_endpoint_get(endpoint)->request, message, &err);
     if (!boot->step) {
         fail_step(boot, &err);
         return;
@@ -219,12 +205,7 @@ static void config_answered(tkc_boot *boot, const tkc_call *call, tinkc_error *e
 static void start_config(tkc_boot *boot)
 {
     tkc_config_request request = { .sdk_version = TINKC_TINKER_VERSION };
-    start_step(boot,
-               (tkc_call_spec){ .path = "/api/v1/client/config",
-                                .pool = TINKC_POOL_CONFIG,
-                                .retries = TKC_RETRIES_DEFAULT,
-                                .window = true },
-               &tkc_config_request_type, &request, config_answered);
+    start_step(boot, TKC_EP_CLIENT_CONFIG, &request, config_answered);
 }
 
 static void auth_done(void *arg, const tinkc_error *err)
@@ -268,14 +249,6 @@ static bool take_dynamic(tinkc_client *client, const tkc_call *call, tinkc_error
     return ok;
 }
 
-static tkc_call_spec dynamic_spec(bool window)
-{
-    return (tkc_call_spec){ .path = "/api/v1/client/dynamic_config",
-                            .pool = TINKC_POOL_SESSION,
-                            .timeout_ms = SHORT_TIMEOUT_MS,
-                            .window = window };
-}
-
 static void dynamic_answered(tkc_boot *boot, const tkc_call *call, tinkc_error *err)
 {
     if (call->status == 404) {
@@ -291,7 +264,7 @@ static void dynamic_answered(tkc_boot *boot, const tkc_call *call, tinkc_error *
 static void start_dynamic(tkc_boot *boot)
 {
     tkc_config_request request = { .sdk_version = TINKC_TINKER_VERSION };
-    start_step(boot, dynamic_spec(true), &tkc_config_request_type, &request, dynamic_answered);
+    start_step(boot, TKC_EP_DYNAMIC_CONFIG, &request, dynamic_answered);
 }
 
 /* ---- the session ---- */
@@ -346,11 +319,7 @@ static void start_session(tkc_boot *boot)
         .project_id = client->project_id,
         .display_name = client->display_name,
     };
-    start_step(boot,
-               (tkc_call_spec){ .path = "/api/v1/create_session",
-                                .pool = TINKC_POOL_SESSION,
-                                .retries = TKC_RETRIES_DEFAULT },
-               &tkc_create_session_request_type, &request, session_answered);
+    start_step(boot, TKC_EP_CREATE_SESSION, &request, session_answered);
 }
 
 /* ---- heartbeat ---- */
@@ -409,11 +378,8 @@ static void beat_fired(tkc_timer *timer)
     tinkc_error err = { 0 };
     tkc_heartbeat_request request = { .session_id = client->shared.session_id };
     assert(!boot->beat && !boot->ended && request.session_id);
-    boot->beat = post_call(client,
-                           (tkc_call_spec){ .path = "/api/v1/session_heartbeat",
-                                            .pool = TINKC_POOL_SESSION,
-                                            .timeout_ms = SHORT_TIMEOUT_MS },
-                           &tkc_heartbeat_request_type, &request, &err);
+    tkc_call_spec spec = tkc_call_to(TKC_EP_HEARTBEAT);
+    boot->beat = tkc_call_with(client, &spec, &tkc_heartbeat_request_type, &request, &err);
     if (!boot->beat) {
         tkc_loop_arm(client->loop, &boot->beat_timer, HEARTBEAT_MS);
         return;
@@ -454,8 +420,9 @@ static void refresh_fired(tkc_timer *timer)
     tinkc_error err = { 0 };
     tkc_config_request request = { .sdk_version = TINKC_TINKER_VERSION };
     assert(!boot->refresh && !boot->ended);
-    boot->refresh =
-        post_call(boot->client, dynamic_spec(false), &tkc_config_request_type, &request, &err);
+    tkc_call_spec spec = tkc_call_to(TKC_EP_DYNAMIC_CONFIG);
+    spec.window = false; /* the next refresh is the retry */
+    boot->refresh = tkc_call_with(boot->client, &spec, &tkc_config_request_type, &request, &err);
     if (!boot->refresh) {
         arm_refresh(boot);
         return;

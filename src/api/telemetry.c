@@ -28,7 +28,6 @@ enum {
     PERIOD_MS = 10 * 1000,
     RETRY_MS = 1000,
     ATTEMPTS = 3,
-    TIMEOUT_MS = 5000,
     SAY_AGAIN_MS = 60 * 1000
 };
 
@@ -285,15 +284,10 @@ static void send_batch(tkc_telemetry *t)
     tkc_buf_init(&body, t->client->a, TKC_BUF_NO_MAX);
     tkc_buf_str(&body, tkc_buf_view(&t->io.batch), &err);
     tkc_call *call = NULL;
+    tkc_call_spec spec = tkc_call_to(TKC_EP_TELEMETRY);
+    spec.body = &body;
     if (!tkc_failed(&err))
-        call = tkc_call_new(t->client,
-                            &(tkc_call_spec){ .method = "POST",
-                                              .path = "/api/v1/telemetry",
-                                              .pool = TINKC_POOL_TELEMETRY,
-                                              .need = TKC_NEED_NOTHING,
-                                              .timeout_ms = TIMEOUT_MS,
-                                              .body = &body },
-                            &err);
+        call = tkc_call_new(t->client, &spec, &err);
     tkc_buf_free(&body);
     if (!call) {
         drop_batch(t, err.message);

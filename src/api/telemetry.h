@@ -38,7 +38,7 @@ void tkc_telemetry_close(tinkc_client *, void (*done)(void *arg), void *arg);
  */
 void tkc_telemetry_abort(tinkc_client *);
 
-/* Of layer X (client.md 3.3). Any thread. */
+/* Of the window layer. Any thread. */
 void tkc_report_call_failure(tinkc_client *, const char *path, const tinkc_error *err,
                              int32_t attempt, int64_t begun_ms, bool retryable);
 

@@ -45,12 +45,12 @@ void tkc_trainer_keep(tinkc_trainer *t)
     tkc_ref_keep(&t->refs);
 }
 
-void tkc_lost_free_all(tkc_lost *lost)
+void tkc_unconfirmed_free_all(tkc_unconfirmed *unconfirmed)
 {
-    while (lost) {
-        tkc_lost *next = lost->next;
-        lost->free(lost);
-        lost = next;
+    while (unconfirmed) {
+        tkc_unconfirmed *next = unconfirmed->next;
+        unconfirmed->free(unconfirmed);
+        unconfirmed = next;
     }
 }
 
@@ -60,7 +60,7 @@ void tkc_trainer_drop(tinkc_trainer *t)
         return;
     tinkc_client *client = t->client;
     assert(!t->io.first && !t->io.resend.running); /* each of them holds the trainer */
-    tkc_lost_free_all(t->io.lost);
+    tkc_unconfirmed_free_all(t->io.unconfirmed);
     if (t->tokenizer)
         t->tokenizer_free(t->tokenizer);
     pthread_mutex_destroy(&t->tokenizer_lock);
@@ -123,7 +123,8 @@ static void refuse_head(tinkc_trainer *t)
     if (t->client->io.ended) {
         tkc_fail(&err, TINKC_E_CLOSED, "the client was closed");
     } else {
-        tkc_fail(&err, TINKC_E_SEQUENCE, "an earlier request of this model was lost: %.300s",
+        tkc_fail(&err, TINKC_E_SEQUENCE,
+                 "an earlier request of this model was not confirmed: %.300s",
                  t->io.broken.message);
         err.cause = t->io.broken.code;
     }
@@ -145,42 +146,42 @@ static void refuse_waiting(tinkc_trainer *t)
 
 enum { OFFLOAD_BYTES = 256 * 1024 };
 
-typedef struct written_lost {
-    tkc_lost lost;
+typedef struct written_request {
+    tkc_unconfirmed unconfirmed;
     const tinkc_allocator *a;
     tkc_buf body;
-} written_lost;
+} written_request;
 
-static bool copy_written(tkc_lost *lost, tkc_buf *out, const char **encoding, tinkc_error *err)
+static bool copy_written(tkc_unconfirmed *unconfirmed, tkc_buf *out, const char **encoding,
+                         tinkc_error *err)
 {
-    written_lost *w = TKC_OWNER(lost, written_lost, lost);
+    written_request *w = TKC_OWNER(unconfirmed, written_request, unconfirmed);
     *encoding = NULL;
     return tkc_buf_add(out, w->body.data, w->body.len, err);
 }
 
-static void free_written(tkc_lost *lost)
+static void free_written(tkc_unconfirmed *unconfirmed)
 {
-    written_lost *w = TKC_OWNER(lost, written_lost, lost);
+    written_request *w = TKC_OWNER(unconfirmed, written_request, unconfirmed);
     tkc_buf_free(&w->body);
     tkc_release(w->a, w, sizeof *w);
 }
 
-tkc_lost *tkc_lost_new(const tinkc_allocator *a, int64_t seq, const char *path,
-                       const char *content_type, tkc_buf *body, tinkc_error *err)
+tkc_unconfirmed *tkc_unconfirmed_new(const tinkc_allocator *a, int64_t seq, int32_t endpoint,
+                                     tkc_buf *body, tinkc_error *err)
 {
-    written_lost *w = tkc_zalloc(a, sizeof *w, err);
+    written_request *w = tkc_zalloc(a, sizeof *w, err);
     if (!w)
         return NULL;
-    w->lost = (tkc_lost){ .seq = seq,
-                          .path = path,
-                          .content_type = content_type,
-                          .bytes = body->len,
-                          .write = copy_written,
-                          .free = free_written };
+    w->unconfirmed = (tkc_unconfirmed){ .seq = seq,
+                                        .endpoint = endpoint,
+                                        .bytes = body->len,
+                                        .write = copy_written,
+                                        .free = free_written };
     w->a = a;
     w->body = *body;
     tkc_buf_init(body, a, TKC_BUF_NO_MAX);
-    return &w->lost;
+    return &w->unconfirmed;
 }
 
 /* Nothing is under way any more; gives the reference of the attempt back. */
@@ -205,7 +206,7 @@ static bool is_wrong(const tkc_call *call)
  * it had not been sent. */
 static bool give_up_lost(tinkc_trainer *t, const tkc_call *call)
 {
-    if (!is_wrong(call) || t->io.lost->next || t->io.lost->seq != t->io.next_seq - 1)
+    if (!is_wrong(call) || t->io.unconfirmed->next || t->io.unconfirmed->seq != t->io.next_seq - 1)
         return false;
     t->io.next_seq--;
     return true;
@@ -214,15 +215,15 @@ static bool give_up_lost(tinkc_trainer *t, const tkc_call *call)
 static void resent(tkc_call *call)
 {
     tinkc_trainer *t = call->owner;
-    tkc_lost *first = t->io.lost;
+    tkc_unconfirmed *first = t->io.unconfirmed;
     assert(first && t->io.resend.call == call);
     bool ok = call->err.code == TINKC_OK || give_up_lost(t, call);
     tkc_trainer_keep(t);
     end_resend(t);
     if (ok) {
-        t->io.lost = first->next;
+        t->io.unconfirmed = first->next;
         first->free(first);
-        if (!t->io.lost)
+        if (!t->io.unconfirmed)
             t->io.broken = (tinkc_error){ 0 };
         run_head(t);
     } else {
@@ -235,25 +236,19 @@ static void resent(tkc_call *call)
 /* The body is written: off it goes, if anybody still waits for it. */
 static bool send_lost(tinkc_trainer *t)
 {
-    tkc_lost *lost = t->io.lost;
+    tkc_unconfirmed *unconfirmed = t->io.unconfirmed;
     tinkc_error *err = &t->io.resend.err;
     const char *headers[] = { "Content-Encoding", t->io.resend.encoding, NULL };
     if (!t->io.resend.encoding)
         headers[0] = NULL;
     if (tkc_failed(err) || !t->io.first || t->client->io.ended)
         return false;
-    t->io.resend.call =
-        tkc_call_new(t->client,
-                     &(tkc_call_spec){ .method = "POST",
-                                       .path = lost->path,
-                                       .pool = TINKC_POOL_TRAIN,
-                                       .need = TKC_NEED_SESSION,
-                                       .retries = lost->retry_fully ? TKC_RETRIES_DEFAULT : 0,
-                                       .window = lost->retry_fully,
-                                       .headers = headers,
-                                       .content_type = lost->content_type,
-                                       .body = &t->io.resend.body },
-                     err);
+    tkc_call_spec spec = tkc_call_to(unconfirmed->endpoint);
+    spec.retries = unconfirmed->retry_fully ? TKC_RETRIES_DEFAULT : 0;
+    spec.window = unconfirmed->retry_fully;
+    spec.headers = headers;
+    spec.body = &t->io.resend.body;
+    t->io.resend.call = tkc_call_new(t->client, &spec, err);
     if (!t->io.resend.call)
         return false;
     t->io.resend.call->owner = t;
@@ -265,8 +260,9 @@ static bool send_lost(tinkc_trainer *t)
 static void write_lost(tkc_offload *o)
 {
     tinkc_trainer *t = TKC_OWNER(o, tinkc_trainer, io.resend.offload);
-    tkc_lost *lost = t->io.lost;
-    (void)lost->write(lost, &t->io.resend.body, &t->io.resend.encoding, &t->io.resend.err);
+    tkc_unconfirmed *unconfirmed = t->io.unconfirmed;
+    (void)unconfirmed->write(unconfirmed, &t->io.resend.body, &t->io.resend.encoding,
+                             &t->io.resend.err);
 }
 
 static void lost_written(tkc_offload *o)
@@ -284,14 +280,14 @@ static void lost_written(tkc_offload *o)
 static bool begin_resend(tinkc_trainer *t)
 {
     assert(t->io.broken.code && !t->io.resend.running && !t->io.head_runs);
-    if (!t->io.lost || t->client->io.ended)
+    if (!t->io.unconfirmed || t->client->io.ended)
         return false;
     t->io.resend.running = true;
     t->io.resend.err = (tinkc_error){ 0 };
     t->io.resend.encoding = NULL;
     tkc_buf_init(&t->io.resend.body, t->client->a, TKC_BUF_NO_MAX);
     tkc_trainer_keep(t);
-    if (t->io.lost->bytes >= OFFLOAD_BYTES) {
+    if (t->io.unconfirmed->bytes >= OFFLOAD_BYTES) {
         t->io.resend.offload.work = write_lost;
         t->io.resend.offload.after = lost_written;
         tkc_offload_start(t->client, &t->io.resend.offload);
@@ -361,20 +357,20 @@ void tkc_turn_give_back(tinkc_trainer *t, size_t n)
     assert(t->io.next_seq >= 1);
 }
 
-void tkc_trainer_break(tinkc_trainer *t, const tinkc_error *why, tkc_lost *lost)
+void tkc_trainer_break(tinkc_trainer *t, const tinkc_error *why, tkc_unconfirmed *unconfirmed)
 {
     assert(why->code); /* it is what says that the trainer is broken */
     if (!t->io.broken.code)
         t->io.broken = *why;
-    if (!lost) { /* beyond repair */
-        tkc_lost_free_all(t->io.lost);
-        t->io.lost = NULL;
+    if (!unconfirmed) { /* beyond repair */
+        tkc_unconfirmed_free_all(t->io.unconfirmed);
+        t->io.unconfirmed = NULL;
         return;
     }
-    tkc_lost **at = &t->io.lost;
+    tkc_unconfirmed **at = &t->io.unconfirmed;
     while (*at)
         at = &(*at)->next;
-    *at = lost;
+    *at = unconfirmed;
 }
 
 /* ---- what became of a submit ---- */
@@ -384,7 +380,7 @@ int32_t tkc_submit_fate(const tkc_call *call)
     if (call->err.code == TINKC_OK)
         return TKC_SUBMIT_ACCEPTED;
     /* Any other refusal speaks for itself alone: one before it may have got through. */
-    return is_wrong(call) || !call->may_have_run ? TKC_SUBMIT_NOT_TAKEN : TKC_SUBMIT_LOST;
+    return is_wrong(call) || !call->may_have_run ? TKC_SUBMIT_NOT_TAKEN : TKC_SUBMIT_UNCONFIRMED;
 }
 
 bool tkc_submit_read(const tkc_call *call, tkc_arena *arena, tinkc_str *request_id,

@@ -22,22 +22,21 @@ struct tkc_turn {
 
 /* A request that has a number which nobody has confirmed. Sending it (again) under that number is
  * safe and closes the gap. Part of a larger object. */
-typedef struct tkc_lost tkc_lost;
-struct tkc_lost {
-    tkc_lost *next;
+typedef struct tkc_unconfirmed tkc_unconfirmed;
+struct tkc_unconfirmed {
+    tkc_unconfirmed *next;
     int64_t seq;
-    const char *path, *content_type; /* static */
-    size_t bytes;                    /* about; large ones are written on a helper */
-    bool
-        retry_fully; /* its sender was cancelled, not send_failed: it gets all the retries there are */
+    int32_t endpoint; /* TKC_EP_* */
+    size_t bytes;     /* about; large ones are written on a helper */
+    bool retry_fully; /* its sender was cancelled: it has had none of its retries yet */
     /* Writes the body; *encoding "zstd" = packed. Thread: I/O or a helper. */
-    bool (*write)(tkc_lost *, tkc_buf *out, const char **encoding, tinkc_error *err);
-    void (*free)(tkc_lost *);
+    bool (*write)(tkc_unconfirmed *, tkc_buf *out, const char **encoding, tinkc_error *err);
+    void (*free)(tkc_unconfirmed *);
 };
 /* One whose body is written already; moved. */
-tkc_lost *tkc_lost_new(const tinkc_allocator *a, int64_t seq, const char *path,
-                       const char *content_type, tkc_buf *body, tinkc_error *err);
-void tkc_lost_free_all(tkc_lost *);
+tkc_unconfirmed *tkc_unconfirmed_new(const tinkc_allocator *a, int64_t seq, int32_t endpoint,
+                                     tkc_buf *body, tinkc_error *err);
+void tkc_unconfirmed_free_all(tkc_unconfirmed *);
 
 struct tinkc_trainer {
     tinkc_client *client; /* a reference; constant, so the next two */
@@ -57,8 +56,8 @@ struct tinkc_trainer {
         tkc_turn *first, *last;
         bool head_runs; /* the first has been told to go */
         int64_t next_seq;
-        tinkc_error broken; /* code 0 = whole */
-        tkc_lost *lost;     /* in order; not empty only when broken */
+        tinkc_error broken;           /* code 0 = whole */
+        tkc_unconfirmed *unconfirmed; /* in order; not empty only when broken */
         struct {
             bool running;
             tkc_offload offload; /* writes the body */
@@ -90,14 +89,14 @@ void tkc_turn_leave(tinkc_trainer *, tkc_turn *);
 /* Numbers for n requests; they may be given back while the turn lasts. */
 int64_t tkc_turn_take(tinkc_trainer *, size_t n);
 void tkc_turn_give_back(tinkc_trainer *, size_t n);
-/* Numbers are lost: those behind fail. `lost` (a list; NULL: no way to resend it) is taken over. */
-void tkc_trainer_break(tinkc_trainer *, const tinkc_error *why, tkc_lost *lost);
+/* Numbers are unconfirmed: those behind fail. `unconfirmed` (a list; NULL: no way to resend it) is taken over. */
+void tkc_trainer_break(tinkc_trainer *, const tinkc_error *why, tkc_unconfirmed *unconfirmed);
 
 /* What became of a submit. */
 enum {
     TKC_SUBMIT_ACCEPTED = 0,
-    TKC_SUBMIT_NOT_TAKEN, /* refused, or never sent: the number is free again */
-    TKC_SUBMIT_LOST       /* nobody knows */
+    TKC_SUBMIT_NOT_TAKEN,  /* refused, or never sent: the number is free again */
+    TKC_SUBMIT_UNCONFIRMED /* nobody knows */
 };
 int32_t tkc_submit_fate(const tkc_call *);
 

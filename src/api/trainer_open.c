@@ -53,19 +53,8 @@ static void submit(opening *o, int32_t endpoint, const void *message, void (*don
     const tkc_endpoint *e = tkc_endpoint_get(endpoint);
     tinkc_client *client = o->f.client;
     tinkc_error err = { 0 };
-    tkc_buf body;
-    tkc_buf_init(&body, client->a, TKC_BUF_NO_MAX);
-    if (tkc_message_encode(e->request, message, &body, &err))
-        o->call = tkc_call_new(client,
-                               &(tkc_call_spec){ .method = e->method,
-                                                 .path = e->path,
-                                                 .pool = e->pool,
-                                                 .need = TKC_NEED_SESSION,
-                                                 .retries = TKC_RETRIES_DEFAULT,
-                                                 .window = e->operation_layer,
-                                                 .body = &body },
-                               &err);
-    tkc_buf_free(&body);
+    tkc_call_spec spec = tkc_call_to(endpoint);
+    o->call = tkc_call_with(client, &spec, e->request, message, &err);
     if (!o->call) {
         fail(o, &err);
         return;
@@ -244,22 +233,10 @@ static void ask_info(opening *o)
 {
     tkc_weights_info_request message = { .tinker_path = o->path };
     const char *headers[] = { "X-API-Key", o->access_token, NULL };
-    const tkc_endpoint *e = tkc_endpoint_get(TKC_EP_WEIGHTS_INFO);
     tinkc_error err = { 0 };
-    tkc_buf body;
-    tkc_buf_init(&body, o->f.client->a, TKC_BUF_NO_MAX);
-    if (tkc_message_encode(e->request, &message, &body, &err))
-        o->call = tkc_call_new(o->f.client,
-                               &(tkc_call_spec){ .method = e->method,
-                                                 .path = e->path,
-                                                 .pool = e->pool,
-                                                 .need = TKC_NEED_CONFIG,
-                                                 .retries = TKC_RETRIES_DEFAULT,
-                                                 .window = true,
-                                                 .headers = o->access_token ? headers : NULL,
-                                                 .body = &body },
-                               &err);
-    tkc_buf_free(&body);
+    tkc_call_spec spec = tkc_call_to(TKC_EP_WEIGHTS_INFO);
+    spec.headers = o->access_token ? headers : NULL;
+    o->call = tkc_call_with(o->f.client, &spec, &tkc_weights_info_request_type, &message, &err);
     if (!o->call) {
         fail(o, &err);
         return;
@@ -297,20 +274,10 @@ static void exchange_token(opening *o)
 {
     const char *headers[] = { "X-API-Key", o->access_token, NULL };
     tinkc_error err = { 0 };
-    tkc_buf body;
-    tkc_buf_init(&body, o->f.client->a, TKC_BUF_NO_MAX);
-    if (tkc_buf_cstr(&body, "{}", &err))
-        o->call = tkc_call_new(o->f.client,
-                               &(tkc_call_spec){ .method = "POST",
-                                                 .path = "/api/v1/auth/token",
-                                                 .pool = TINKC_POOL_AUTH,
-                                                 .need = TKC_NEED_CONFIG,
-                                                 .retries = TKC_RETRIES_DEFAULT,
-                                                 .window = true,
-                                                 .headers = headers,
-                                                 .body = &body },
-                               &err);
-    tkc_buf_free(&body);
+    tkc_call_spec spec = tkc_call_to(TKC_EP_AUTH_TOKEN);
+    spec.need = TKC_NEED_CONFIG; /* a foreign credential is exchanged long after the start-up */
+    spec.headers = headers;
+    o->call = tkc_call_with(o->f.client, &spec, &tkc_empty_type, &(tkc_empty){ 0 }, &err);
     if (!o->call) {
         fail(o, &err);
         return;

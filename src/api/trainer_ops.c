@@ -155,12 +155,11 @@ static void accepted(step *s, const tkc_call *call)
 }
 
 /* The number is taken and nobody has confirmed it. */
-static void lose(step *s, const tinkc_error *why, bool retry_fully)
+static void leave_unconfirmed(step *s, const tinkc_error *why, bool retry_fully)
 {
     const tinkc_allocator *a = s->trainer->client->a;
-    const tkc_endpoint *e = endpoint_of(s);
     tinkc_error err = { 0 };
-    tkc_lost *lost = NULL;
+    tkc_unconfirmed *unconfirmed = NULL;
     tkc_buf body;
     if (!s->has_seq)
         return;
@@ -168,11 +167,11 @@ static void lose(step *s, const tinkc_error *why, bool retry_fully)
     const tkc_opt_i64 *seq = seq_of(s);
     assert(seq->is == TKC_GIVEN && seq->value > 0);
     if (tkc_message_encode(request_of(s), s->message, &body, &err))
-        lost = tkc_lost_new(a, seq->value, e->path, "application/json", &body, &err);
+        unconfirmed = tkc_unconfirmed_new(a, seq->value, s->how->endpoint, &body, &err);
     tkc_buf_free(&body);
-    if (lost)
-        lost->retry_fully = retry_fully;
-    tkc_trainer_break(s->trainer, why, lost);
+    if (unconfirmed)
+        unconfirmed->retry_fully = retry_fully;
+    tkc_trainer_break(s->trainer, why, unconfirmed);
 }
 
 /* A named save that may have been done by an attempt before this one. */
@@ -204,8 +203,8 @@ static void submit_done(tkc_call *call)
     } else {
         tinkc_error err = call->err;
         tkc_op_error_body(&s->f, call->body);
-        if (fate == TKC_SUBMIT_LOST)
-            lose(s, &err, false);
+        if (fate == TKC_SUBMIT_UNCONFIRMED)
+            leave_unconfirmed(s, &err, false);
         else if (s->has_seq)
             tkc_turn_give_back(s->trainer, 1);
         end(s, &err);
@@ -215,25 +214,10 @@ static void submit_done(tkc_call *call)
 
 static tkc_call *make_call(step *s, tinkc_error *err)
 {
-    const tkc_endpoint *e = endpoint_of(s);
     tinkc_client *client = s->trainer->client;
-    tkc_buf body;
-    tkc_call *call = NULL;
-    tkc_buf_init(&body, client->a, TKC_BUF_NO_MAX);
-    if (tkc_message_encode(request_of(s), s->message, &body, err))
-        call = tkc_call_new(
-            client,
-            &(tkc_call_spec){ .method = "POST",
-                              .path = e->path,
-                              .pool = e->pool,
-                              .need = TKC_NEED_SESSION,
-                              .retries = e->max_retries ? TKC_RETRIES_DEFAULT : 0,
-                              .window = e->operation_layer,
-                              .conflict_ends = s->how->named_save && client->conflict_recovery,
-                              .body = &body },
-            err);
-    tkc_buf_free(&body);
-    return call;
+    tkc_call_spec spec = tkc_call_to(s->how->endpoint);
+    spec.conflict_ends = s->how->named_save && client->conflict_recovery;
+    return tkc_call_with(client, &spec, request_of(s), s->message, err);
 }
 
 static void go(tkc_turn *turn, const tinkc_error *refused)
@@ -283,7 +267,7 @@ static void step_stop(tinkc_future *f, const tinkc_error *why)
     if (out || s->promise.inner.running)
         err.flags |= TINKC_MAY_HAVE_RUN;
     if (out && !f->client->io.ended)
-        lose(s, &err, true);
+        leave_unconfirmed(s, &err, true);
     else if (s->call && !out && s->has_seq)
         tkc_turn_give_back(s->trainer, 1);
     tkc_call_free(s->call);

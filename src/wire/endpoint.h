@@ -13,6 +13,7 @@ enum {
     TKC_EP_CREATE_SESSION,
     TKC_EP_HEARTBEAT,
     TKC_EP_CREATE_SAMPLING_SESSION,
+    TKC_EP_JOIN_SAMPLING_SESSION,
     TKC_EP_SAMPLER,
     TKC_EP_CREATE_MODEL,
     TKC_EP_GET_INFO,
@@ -27,6 +28,7 @@ enum {
     TKC_EP_SAMPLE,
     TKC_EP_STREAM_SAMPLE, /* not of the official service: a sample as events */
     TKC_EP_RETRIEVE_FUTURE,
+    TKC_EP_CANCEL_FUTURE,
     TKC_EP_CAPABILITIES,
     TKC_EP_TRAINING_RUN,
     TKC_EP_TRAINING_RUNS,
@@ -58,22 +60,36 @@ enum { TKC_ENC_NONE = 0, TKC_ENC_JSON, TKC_ENC_PROTOBUF };
 #define TKC_TYPE_JSON     "application/json"
 #define TKC_TYPE_PROTOBUF "application/x-protobuf"
 
+/* What a client must have before the first attempt leaves. */
+enum {
+    TKC_NEED_NOTHING = 0, /* used by the start-up itself                          */
+    TKC_NEED_CONFIG,      /* the service's settings and a token: plain REST calls */
+    TKC_NEED_SESSION      /* a session as well: whatever trains or samples        */
+};
+
+/* Retry layers around one request (docs/failures.md). The third, poll, belongs to
+ * TKC_EP_RETRIEVE_FUTURE alone; the fourth, resample, to TKC_EP_SAMPLE. */
+enum {
+    TKC_RETRY_ATTEMPTS = 1, /* attempt: max_retries more tries of one exchange */
+    TKC_RETRY_WINDOW = 2    /* window: the operation as a whole, for up to 300 s */
+};
+
+/* The one place that knows an endpoint: the client makes its calls from the row (tkc_call_to), the
+ * server finds its handler by it. CONTRIBUTING.md says which files a new one touches. */
 typedef struct tkc_endpoint {
-    int32_t id;                  /* TKC_EP_* */
-    const char *name;            /* "create_model" */
-    const char *method;          /* "POST" */
-    const char *path;            /* "/api/v1/training_runs/{id}/checkpoints/{ckpt}/ttl" */
-    uint8_t pool;                /* TINKC_POOL_* */
-    uint8_t request_encoding;    /* TKC_ENC_* */
-    uint8_t result_encoding;     /* of the answer, or of the future's result */
-    bool is_future;              /* the answer is a tkc_untyped_future */
-    bool operation_layer;        /* repeated as a whole for up to 300 s (layer B of the protocol) */
-    int8_t max_retries;          /* of one request (layer A) */
-    int32_t timeout_ms;          /* of one attempt */
-    const char *request_type;    /* X-Tinker-Request-Type while polling; NULL = no future */
-    const tkc_message *request;  /* NULL = no body, or a bulky one of its own (forward_backward) */
-    const tkc_message *response; /* NULL = ignored, or protobuf */
-    const tkc_message *result;   /* of the future; NULL = none, or protobuf */
+    int32_t id;                 /* TKC_EP_* */
+    const char *name;           /* "create_model" */
+    const char *method;         /* "POST" */
+    const char *path;           /* "/api/v1/training_runs/{id}/checkpoints/{ckpt}/ttl" */
+    uint8_t pool;               /* TINKC_POOL_* */
+    uint8_t need;               /* TKC_NEED_* */
+    uint8_t request_encoding;   /* TKC_ENC_* */
+    uint8_t retries;            /* TKC_RETRY_*, as bits */
+    uint8_t result_encoding;    /* of the answer, or of the future's result */
+    int32_t timeout_ms;         /* silence of one attempt; 0 = the client's idle_timeout_ms */
+    const char *request_type;   /* X-Tinker-Request-Type while polling; NULL = not a future */
+    const tkc_message *request; /* NULL = no body, or a bulky one of its own (forward_backward) */
+    const tkc_message *result;  /* of the future; NULL = not a future, or protobuf */
 } tkc_endpoint;
 
 /* NULL if there is no such id. Static. */

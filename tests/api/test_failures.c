@@ -15,7 +15,7 @@ typedef struct weather {
     const char *name;
     tinkc_mock_answer answer;
     int32_t code; /* of the call when it gives up */
-    bool retried; /* by layers B and X */
+    bool retried; /* by layers attempt and window */
 } weather;
 
 #define JSON_ERROR "{\"detail\":\"no good\"}"
@@ -110,8 +110,8 @@ enum { CALL, POLL, SAMPLE }; /* how the request is repeated */
 typedef struct request_kind {
     const char *name, *path;
     int family;
-    int retries; /* layer B */
-    bool window; /* layer X */
+    int retries; /* layer attempt */
+    bool window; /* layer window */
     bool needs_trainer, needs_sampler;
     tinkc_future *(*start)(scene *);
 } request_kind;
@@ -294,7 +294,7 @@ static void run_case(const request_kind *kind, const weather *w)
     tinkc_future *f = kind->start(&x);
     assert_ok(&x.err);
     int32_t wanted = expect(kind, w);
-    /* Layer X gives up after 300 s between attempts that may take 11 minutes; billing after an
+    /* The window closes after 300 s between attempts that may take 11 minutes; billing after an
      * hour; what keeps trying does so without end. */
     bool done = run_until_done(x.mock, f, wanted == KEEPS_TRYING ? 1800000 : 5400000);
     size_t count = tinkc_mock_count(x.mock, kind->path);
@@ -394,7 +394,7 @@ static void c06_the_service_decides_about_retries(void **state)
 
 /* ---- exact delays ---- */
 
-static void layer_b_waits_as_told(void **state)
+static void attempts_wait_as_the_service_says(void **state)
 {
     (void)state;
     static const int64_t upper[] = {
@@ -447,7 +447,7 @@ static void layer_x_fills_its_window(void **state)
 }
 
 /* The attempts of one exchange do not go on beyond the window of the operation. */
-static void layer_b_ends_with_the_window(void **state)
+static void attempts_end_with_the_window(void **state)
 {
     (void)state;
     static const int32_t faults[] = { TINKC_FAULT_REFUSED, TINKC_FAULT_SILENT };
@@ -511,9 +511,9 @@ int main(void)
         cmocka_unit_test(c11_every_request_in_every_weather),
         cmocka_unit_test(one_bad_answer_is_survived),
         cmocka_unit_test(c06_the_service_decides_about_retries),
-        cmocka_unit_test(layer_b_waits_as_told),
+        cmocka_unit_test(attempts_wait_as_the_service_says),
         cmocka_unit_test(layer_x_fills_its_window),
-        cmocka_unit_test(layer_b_ends_with_the_window),
+        cmocka_unit_test(attempts_end_with_the_window),
         cmocka_unit_test(c07_c26_polls_back_off_and_say_who_they_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

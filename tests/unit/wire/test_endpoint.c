@@ -13,10 +13,9 @@ static void every_endpoint_leads_to_itself(void **state)
         const tkc_endpoint *e = tkc_endpoint_get(id);
         assert_non_null(e);
         assert_int_equal(e->id, id);
-        assert_true(e->method && e->path && e->name && e->timeout_ms >= 5000);
-        assert_int_equal(e->is_future, e->request_type != NULL);
-        if (e->is_future)
-            assert_non_null(e->response);
+        assert_true(e->method && e->path && e->name);
+        assert_true(e->timeout_ms == 0 || e->timeout_ms >= 5000);
+        assert_true(e->request_type || !e->result); /* only futures have results to fetch */
         tkc_buf_clear(&out);
         const char *const ids[] = { "9d2c61f0:train:0", "weights/step 100%", NULL };
         tkc_endpoint_path(e, ids, &out, &err);
