@@ -7,6 +7,7 @@
 
 #include "commands.h"
 #include "config_file.h"
+#include "hub_models.h"
 #include "term.h"
 #include "text.h"
 
@@ -94,20 +95,46 @@ static int open_engine(cli_app *app)
     return bad ? bad : app->engine ? 0 : cli_fail_error(app, &err, NULL);
 }
 
-/* "NAME=FOLDER", or a folder under its own name; "nano" is the shipped one. */
+static sigset_t stop_signals(void)
+{
+    sigset_t stops;
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGINT);
+    sigaddset(&stops, SIGTERM);
+    return stops;
+}
+
+/* A model of a hub, pulled if need be: signals end that, and only the server waits for them itself. */
+static char *get_model(cli_app *app, const char *model, int *bad)
+{
+    sigset_t stops = stop_signals();
+    pthread_sigmask(SIG_UNBLOCK, &stops, NULL);
+    char *folder = cli_hub_model(app, model, bad);
+    pthread_sigmask(SIG_BLOCK, &stops, NULL);
+    return folder;
+}
+
+/* "NAME=FOLDER", a folder under its own name, or a name on a hub; "nano" is the shipped one. */
 static int add_model(cli_app *app, const char *text)
 {
     tinkc_error err = { 0 };
+    int bad = 0;
     const char *equals = strchr(text, '=');
-    char *name = equals ? strndup(text, (size_t)(equals - text)) : NULL;
+    char *name = equals ? strndup(text, (size_t)(equals - text)) : NULL, *pulled = NULL;
     const char *folder = equals ? equals + 1 : text;
+    if (cli_is_hub_name(folder)) {
+        name = name ? name : strdup(folder);
+        folder = pulled = get_model(app, folder, &bad);
+    }
     if (!equals && strcmp(text, "nano") == 0 && cli_nano_folder()) {
         name = strdup("nano");
         folder = cli_nano_folder();
     }
-    bool ok = tinkc_engine_add_model(app->engine, name, folder, &err);
+    if (!bad && !tinkc_engine_add_model(app->engine, name, folder, &err))
+        bad = cli_fail_error(app, &err, NULL);
     free(name);
-    return ok ? 0 : cli_fail_error(app, &err, NULL);
+    free(pulled);
+    return bad;
 }
 
 static int add_models(cli_app *app)
@@ -171,15 +198,6 @@ static void announce(cli_app *app, const char *url, bool keys)
         cli_note(app, "  export TINKER_API_KEY=tml-local");
     if (cli_given(app, "ready-fd"))
         dprintf((int)cli_int(app, "ready-fd"), "%s\n", url);
-}
-
-static sigset_t stop_signals(void)
-{
-    sigset_t stops;
-    sigemptyset(&stops);
-    sigaddset(&stops, SIGINT);
-    sigaddset(&stops, SIGTERM);
-    return stops;
 }
 
 /* Until a signal: the first stops it in good order, a second at once. The signals are blocked in

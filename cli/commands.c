@@ -1556,6 +1556,26 @@ const cli_command cli_commands[] = {
       .options = tokenizer_info_options,
       .examples = tokenizer_info_examples,
       .run = cli_tokenizer_info },
+    { .noun = "pull",
+      .verb = NULL,
+      .args = "NAME[@REV]",
+      .min_args = 1,
+      .max_args = 1,
+      .summary = "download a model or tokenizer from a hub",
+      .details =
+          "The hub is HF_ENDPOINT, else https://huggingface.co.\n"
+          "HF_TOKEN, or the configuration key hf_token, lets it read private and gated\n"
+          "models.\n"
+          "Files go into the cache of Python's huggingface_hub (HF_HUB_CACHE, HF_HOME), so\n"
+          "both find the same ones.\n\n"
+          "Without --include, --exclude or --all, weights that are there as safetensors are\n"
+          "not downloaded in other forms.\n"
+          "A pull that was stopped continues where it stopped.\n"
+          "Every file is checked against its checksum.",
+      .options = cli_pull_options,
+      .examples = cli_pull_examples,
+      .run = cli_pull,
+      .arg_kind = "model" },
     { .noun = "serve",
       .verb = NULL,
       .args = "[MODEL]...",

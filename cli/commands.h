@@ -7,6 +7,10 @@
 extern const cli_column cli_run_columns[], cli_checkpoint_columns[], cli_session_columns[],
     cli_model_columns[], cli_audit_columns[];
 
+/* Options and examples that stand beside their command. */
+extern const cli_option cli_pull_options[];
+extern const char *const cli_pull_examples[];
+
 int cli_run_list(cli_app *);
 int cli_run_info(cli_app *);
 int cli_checkpoint_list(cli_app *);
@@ -53,6 +57,7 @@ int cli_tokenizer_decode(cli_app *);
 int cli_tokenizer_count(cli_app *);
 int cli_tokenizer_chat_template(cli_app *);
 int cli_tokenizer_info(cli_app *);
+int cli_pull(cli_app *);
 int cli_serve(cli_app *);
 int cli_doctor(cli_app *);
 int cli_config_list(cli_app *);

@@ -10,6 +10,7 @@
 #include "app.h"
 #include "config_file.h"
 #include "files.h"
+#include "hub_models.h"
 #include "term.h"
 #include "text.h"
 
@@ -130,10 +131,23 @@ static bool add_nano(tinkc_engine *engine, tinkc_error *err)
     return nano ? tinkc_engine_add_model(engine, "nano", nano, err) : true;
 }
 
-/* A model named as a folder is made known to the engine under its own name. */
-static bool add_named(cli_app *app, tinkc_engine *engine, tinkc_error *err)
+/* Only these need the weights of the model that is named; others may run beside it. */
+static bool needs_weights(const cli_app *app)
+{
+    static const char *const nouns[] = { "sample", "chat", "logprobs", "train" };
+    for (size_t i = 0; i < sizeof nouns / sizeof *nouns; i++)
+        if (strcmp(app->command->noun, nouns[i]) == 0)
+            return true;
+    return false;
+}
+
+/* A model named as a folder is made known to the engine under its own name; one named as on a hub
+ * lies in `pulled`. */
+static bool add_named(cli_app *app, tinkc_engine *engine, const char *pulled, tinkc_error *err)
 {
     const char *model = cli_model(app);
+    if (model && pulled)
+        return tinkc_engine_add_model(engine, model, pulled, err);
     if (!model || !has_file(model, "config.json") || !has_file(model, "tokenizer.json"))
         return true;
     return tinkc_engine_add_model(engine, model, model, err);
@@ -166,8 +180,8 @@ static void forget_server(const char *store)
     free(path);
 }
 
-/* *served is set instead where a server of ours has the store; yours. */
-static int open_engine(cli_app *app, char **served)
+/* *served is set instead where a server of ours has the store; yours. `pulled` as in add_named. */
+static int open_store(cli_app *app, const char *pulled, char **served)
 {
     tinkc_error err = { 0 };
     const char *store = cli_store_folder(app);
@@ -184,8 +198,22 @@ static int open_engine(cli_app *app, char **served)
             "wait until it ends; or let one tinkc serve have it, and all others use that", "%s",
             err.message);
     if (app->engine && add_nano(app->engine, &err))
-        add_named(app, app->engine, &err);
+        add_named(app, app->engine, pulled, &err);
     return err.code ? cli_fail_error(app, &err, "local engine") : 0;
+}
+
+/* Pulling comes first: it may take long, and others need the store meanwhile. */
+static int open_engine(cli_app *app, char **served)
+{
+    int bad = 0;
+    const char *model = cli_model(app);
+    char *pulled = NULL;
+    if (model && needs_weights(app) && cli_is_hub_name(model))
+        pulled = cli_hub_model(app, model, &bad);
+    if (!bad)
+        bad = open_store(app, pulled, served);
+    free(pulled);
+    return bad;
 }
 
 /* ---- the client ---- */

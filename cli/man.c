@@ -102,6 +102,21 @@ static void put_head(FILE *f, const char *page, int section, const char *summary
     fputc('\n', f);
 }
 
+/* Paragraphs are parted by an empty line; sentences begin on lines of their own. */
+static void put_details(FILE *f, const cli_command *c)
+{
+    const char *text = c->details ? c->details : c->summary, *gap;
+    while ((gap = strstr(text, "\n\n"))) {
+        char *paragraph = strndup(text, (size_t)(gap - text));
+        put_text(f, paragraph ? paragraph : "");
+        fputs("\n.Pp\n", f);
+        free(paragraph);
+        text = gap + 2;
+    }
+    put_text(f, text);
+    fputs(c->details ? "\n" : ".\n", f);
+}
+
 /* One page for a noun with all its verbs, or for a command that stands alone. */
 static void put_noun_page(FILE *f, const char *noun)
 {
@@ -121,8 +136,7 @@ static void put_noun_page(FILE *f, const char *noun)
             continue;
         if (c->verb)
             fprintf(f, ".Ss tinkc %s %s\n", noun, c->verb);
-        put_text(f, c->details ? c->details : c->summary);
-        fputs(c->details ? "\n" : ".\n", f);
+        put_details(f, c);
         put_options(f, c->options);
     }
     fputs(".Sh EXAMPLES\n", f);

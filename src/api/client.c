@@ -16,8 +16,8 @@
 #include "api/cancel.h"
 #include "api/client_priv.h"
 #include "api/options.h"
-#include "api/hub.h"
 #include "api/telemetry.h"
+#include "api/tokenizer_fetch.h"
 #include "base/str.h"
 
 enum { N_HELPERS = 2, END_PATIENCE_MS = 5000, BARE_400_BUDGET = 16 };
@@ -183,7 +183,7 @@ static bool build(tinkc_client *client, const tinkc_client_options *o, tinkc_err
         return false;
     if (client->telemetry_on)
         client->telemetry = tkc_telemetry_new(client, err);
-    client->hub = tkc_hub_new(client, err);
+    client->tokenizers = tkc_tokenizers_new(client, o, err);
     return !tkc_failed(err);
 }
 
@@ -228,7 +228,7 @@ static void free_client(void *arg)
     assert(atomic_load(&client->replies) == 0); /* they lend their requests from here */
     tkc_pool_free(client->shared.helpers);
     tkc_telemetry_free(client->telemetry);
-    tkc_hub_free(client->hub);
+    tkc_tokenizers_free(client->tokenizers);
     if (client->http)
         tkc_http_free(client->http);
     else if (client->transport && client->transport->release)

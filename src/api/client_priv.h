@@ -71,7 +71,7 @@ struct tinkc_client {
     bool imported; /* stands behind an imported sampler: makes no session of its own */
     tkc_shared_limits *limits;
     struct tkc_telemetry *telemetry; /* NULL = off */
-    struct tkc_hub *hub;             /* hub.c: tokenizers by name */
+    struct tkc_tokenizers *tokenizers; /* tokenizer_fetch.c: by model name */
     pthread_mutex_t budget_lock;     /* of fwdbwd_bytes */
 
     tkc_task close_task, end_task;

@@ -14,13 +14,29 @@
     }
 
 static const tkc_dl_symbol symbols[] = {
-    SYMBOL(global_init),      SYMBOL(version_info),        SYMBOL(easy_init),
-    SYMBOL(easy_cleanup),     SYMBOL(easy_reset),          SYMBOL(easy_setopt),
-    SYMBOL(easy_getinfo),     SYMBOL(easy_pause),          SYMBOL(easy_strerror),
-    SYMBOL(multi_init),       SYMBOL(multi_cleanup),       SYMBOL(multi_setopt),
-    SYMBOL(multi_add_handle), SYMBOL(multi_remove_handle), SYMBOL(multi_socket_action),
-    SYMBOL(multi_assign),     SYMBOL(multi_info_read),     SYMBOL(multi_strerror),
-    SYMBOL(slist_append),     SYMBOL(slist_free_all),      { NULL, 0 },
+    SYMBOL(global_init),
+    SYMBOL(version_info),
+    SYMBOL(easy_init),
+    SYMBOL(easy_cleanup),
+    SYMBOL(easy_reset),
+    SYMBOL(easy_setopt),
+    SYMBOL(easy_getinfo),
+    SYMBOL(easy_pause),
+    SYMBOL(easy_strerror),
+    SYMBOL(multi_init),
+    SYMBOL(multi_cleanup),
+    SYMBOL(multi_setopt),
+    SYMBOL(multi_add_handle),
+    SYMBOL(multi_remove_handle),
+    SYMBOL(multi_socket_action),
+    SYMBOL(multi_perform),
+    SYMBOL(multi_poll),
+    SYMBOL(multi_assign),
+    SYMBOL(multi_info_read),
+    SYMBOL(multi_strerror),
+    SYMBOL(slist_append),
+    SYMBOL(slist_free_all),
+    { NULL, 0 },
 };
 
 /* 7.67.0 is the first that can limit the streams of one connection. */

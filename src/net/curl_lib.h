@@ -1,6 +1,6 @@
 /* curl_lib.h - libcurl as a table of functions, opened on first use.
  *
- * Only src/net/http*.c includes this; nothing else in the library knows that curl exists.
+ * Only src/net/http*.c and fetch.c include this; nothing else in the library knows that curl exists.
  */
 #ifndef TKC_NET_CURL_LIB_H
 #define TKC_NET_CURL_LIB_H
@@ -25,6 +25,8 @@ typedef struct tkc_curl {
     CURLMcode (*multi_setopt)(CURLM *, CURLMoption, ...);
     CURLMcode (*multi_add_handle)(CURLM *, CURL *);
     CURLMcode (*multi_remove_handle)(CURLM *, CURL *);
+    CURLMcode (*multi_perform)(CURLM *, int *running);
+    CURLMcode (*multi_poll)(CURLM *, struct curl_waitfd[], unsigned n, int timeout_ms, int *ready);
     CURLMcode (*multi_socket_action)(CURLM *, curl_socket_t, int events, int *running);
     CURLMcode (*multi_assign)(CURLM *, curl_socket_t, void *);
     CURLMsg *(*multi_info_read)(CURLM *, int *left);

@@ -1,16 +1,16 @@
-/* hub.c - tokenizers by model name: which repository, who has asked already, who waits.
+/* tokenizer_fetch.c - tokenizers by model name: which repository, who has asked already, who waits.
  *
  * Fetching and opening take a while and wait on files, so each repository that is asked for gets a
  * thread of its own; all who ask for the same wait for that one. Jobs belong to the I/O thread;
  * what is registered and cached lies under a lock, because registering takes effect at once.
  */
-#include "api/hub.h"
+#include "api/tokenizer_fetch.h"
 
 #include <string.h>
 #include "api/client_priv.h"
-#include "api/download.h"
 #include "base/map.h"
 #include "base/str.h"
+#include "hub/hub_priv.h"
 
 /* ---- which repository: a pure function of two names ---- */
 
@@ -85,7 +85,7 @@ bool tinkc_tokenizer_resolve(const char *model, const char *tokenizer_id, tinkc_
 
 /* ---- what a client knows ---- */
 
-enum { CACHE_ENTRIES = 32 };
+enum { CACHE_ENTRIES = 32, HUB_PATIENCE_MS = 30000 };
 
 typedef struct cached {
     char *key; /* model, a newline, tokenizer_id, a newline, the place */
@@ -95,10 +95,9 @@ typedef struct cached {
 
 typedef struct job job;
 
-struct tkc_hub {
+struct tkc_tokenizers {
     tinkc_client *client;
-    tkc_arena texts;
-    tkc_hub_place place; /* as the environment said when the client was made */
+    tinkc_hub *hub; /* as the environment said when the client was made */
 
     /* Any thread, lock held. A leaf. */
     struct {
@@ -115,7 +114,7 @@ struct tkc_hub {
 typedef struct fetch_op {
     tinkc_future f;
     const char *key, *model, *tokenizer_id;
-    tkc_hub_place place;
+    tinkc_hub *hub; /* until a job takes it */
     bool no_compiled_cache;
     job *job; /* NULL = not waiting */
     struct fetch_op *next, **link;
@@ -127,9 +126,8 @@ struct job {
     tinkc_client *client;
     tkc_arena arena; /* the worker's while it runs */
     const char *key, *model, *tokenizer_id;
-    tkc_hub_place place;
+    tinkc_hub *hub;
     bool no_compiled_cache;
-    tkc_stopper stop;
     pthread_t thread;
     tkc_task after;
     fetch_op *waiters;
@@ -137,77 +135,87 @@ struct job {
     tinkc_error err;
 };
 
-tkc_hub *tkc_hub_new(tinkc_client *client, tinkc_error *err)
+tkc_tokenizers *tkc_tokenizers_new(tinkc_client *client, const tinkc_client_options *o,
+                                   tinkc_error *err)
 {
-    tkc_hub *hub = tkc_zalloc(client->a, sizeof *hub, err);
-    if (!hub)
+    tkc_tokenizers *all = tkc_zalloc(client->a, sizeof *all, err);
+    if (!all)
         return NULL;
-    hub->client = client;
-    pthread_mutex_init(&hub->shared.lock, NULL);
-    tkc_arena_init(&hub->texts, client->a, 0);
-    tkc_map_init(&hub->shared.registered, client->a);
-    if (!tkc_hub_place_read(&hub->place, &hub->texts, err)) {
-        tkc_hub_free(hub);
+    all->client = client;
+    pthread_mutex_init(&all->shared.lock, NULL);
+    tkc_map_init(&all->shared.registered, client->a);
+    tinkc_hub_options hub = { .allocator = client->a,
+                              .proxy = o->proxy,
+                              .ca_file = o->ca_file,
+                              .no_retries = client->no_retries,
+                              .log = client->log.fn,
+                              .log_user = client->log.user,
+                              .log_level = client->log.level };
+    if (client->retry_window_ms > 0 && client->retry_window_ms < HUB_PATIENCE_MS)
+        hub.retry_window_ms = client->retry_window_ms;
+    all->hub = tinkc_hub_new(&hub, err);
+    if (!all->hub) {
+        tkc_tokenizers_free(all);
         return NULL;
     }
-    return hub;
+    return all;
 }
 
-void tkc_hub_free(tkc_hub *hub)
+void tkc_tokenizers_free(tkc_tokenizers *all)
 {
     size_t place = 0;
     const tkc_map_entry *e;
-    if (!hub)
+    if (!all)
         return;
-    while ((e = tkc_map_next(&hub->shared.registered, &place)))
+    while ((e = tkc_map_next(&all->shared.registered, &place)))
         tinkc_tokenizer_free(e->value);
     for (size_t i = 0; i < CACHE_ENTRIES; i++) {
-        tinkc_tokenizer_free(hub->shared.cache[i].tokenizer);
-        tkc_release_str(hub->client->a, hub->shared.cache[i].key);
+        tinkc_tokenizer_free(all->shared.cache[i].tokenizer);
+        tkc_release_str(all->client->a, all->shared.cache[i].key);
     }
-    tkc_map_free(&hub->shared.registered);
-    tkc_arena_free(&hub->texts);
-    pthread_mutex_destroy(&hub->shared.lock);
-    tkc_release(hub->client->a, hub, sizeof *hub);
+    tkc_map_free(&all->shared.registered);
+    tinkc_hub_free(all->hub);
+    pthread_mutex_destroy(&all->shared.lock);
+    tkc_release(all->client->a, all, sizeof *all);
 }
 
 /* A handle of the caller's, or NULL. */
-static tinkc_tokenizer *find_known(tkc_hub *hub, const char *model, const char *key)
+static tinkc_tokenizer *find_known(tkc_tokenizers *all, const char *model, const char *key)
 {
     tinkc_tokenizer *found;
-    pthread_mutex_lock(&hub->shared.lock);
-    found = tkc_map_get(&hub->shared.registered, tkc_str(model));
+    pthread_mutex_lock(&all->shared.lock);
+    found = tkc_map_get(&all->shared.registered, tkc_str(model));
     for (size_t i = 0; !found && i < CACHE_ENTRIES; i++) {
-        cached *c = &hub->shared.cache[i];
+        cached *c = &all->shared.cache[i];
         if (c->key && strcmp(c->key, key) == 0) {
-            c->used = ++hub->shared.clock;
+            c->used = ++all->shared.clock;
             found = c->tokenizer;
         }
     }
     if (found)
         found = tinkc_tokenizer_keep(found);
-    pthread_mutex_unlock(&hub->shared.lock);
+    pthread_mutex_unlock(&all->shared.lock);
     return found;
 }
 
 /* The least recently used makes room. */
-static void remember(tkc_hub *hub, const char *key, const tinkc_tokenizer *tokenizer)
+static void remember(tkc_tokenizers *all, const char *key, const tinkc_tokenizer *tokenizer)
 {
     tinkc_error ignored = { 0 };
     cached old = { 0 };
-    char *copy = tkc_copy_str(hub->client->a, tkc_str(key), &ignored);
+    char *copy = tkc_copy_str(all->client->a, tkc_str(key), &ignored);
     if (!copy)
         return;
-    pthread_mutex_lock(&hub->shared.lock);
-    cached *c = &hub->shared.cache[0];
+    pthread_mutex_lock(&all->shared.lock);
+    cached *c = &all->shared.cache[0];
     for (size_t i = 1; i < CACHE_ENTRIES; i++)
-        if (hub->shared.cache[i].used < c->used)
-            c = &hub->shared.cache[i];
+        if (all->shared.cache[i].used < c->used)
+            c = &all->shared.cache[i];
     old = *c;
-    *c = (cached){ copy, tinkc_tokenizer_keep(tokenizer), ++hub->shared.clock };
-    pthread_mutex_unlock(&hub->shared.lock);
+    *c = (cached){ copy, tinkc_tokenizer_keep(tokenizer), ++all->shared.clock };
+    pthread_mutex_unlock(&all->shared.lock);
     tinkc_tokenizer_free(old.tokenizer);
-    tkc_release_str(hub->client->a, old.key);
+    tkc_release_str(all->client->a, old.key);
 }
 
 bool tinkc_tokenizer_register(tinkc_client *client, const char *model,
@@ -219,12 +227,12 @@ bool tinkc_tokenizer_register(tinkc_client *client, const char *model,
     if (!model || !*model || !tokenizer)
         return tkc_fail(err, TINKC_E_ARGUMENT, "%s is %s", tokenizer ? "model" : "tokenizer",
                         tokenizer ? "empty" : "NULL");
-    tkc_hub *hub = client->hub;
+    tkc_tokenizers *all = client->tokenizers;
     tinkc_tokenizer *mine = tinkc_tokenizer_keep(tokenizer);
     void *old = NULL;
-    pthread_mutex_lock(&hub->shared.lock);
-    bool ok = tkc_map_set(&hub->shared.registered, tkc_str(model), mine, &old, err);
-    pthread_mutex_unlock(&hub->shared.lock);
+    pthread_mutex_lock(&all->shared.lock);
+    bool ok = tkc_map_set(&all->shared.registered, tkc_str(model), mine, &old, err);
+    pthread_mutex_unlock(&all->shared.lock);
     tinkc_tokenizer_free(ok ? old : mine);
     return ok;
 }
@@ -237,23 +245,61 @@ static bool is_closed_model(const char *repo)
     return tkc_starts_with(s, "TML/") || tkc_starts_with(s, "thinkingmachines/");
 }
 
+/* The folder with the repository's tokenizer, pulled if it is not there. */
+static tinkc_hub_snapshot *get_files(job *j, const char *repo, const char *revision,
+                                     tinkc_error *err)
+{
+    tinkc_error missing = { 0 };
+    tinkc_hub_snapshot *s = tinkc_hub_find(j->hub, repo, revision, TINKC_PULL_TOKENIZER, &missing);
+    if (s || missing.code != TINKC_E_NOT_FOUND) {
+        tkc_error_copy(err, &missing);
+        return s;
+    }
+    if (j->hub->offline) {
+        tkc_fail(err, TINKC_E_OFFLINE,
+                 "the tokenizer of %s is not in %s, and the hub is off limits (--offline, "
+                 "HF_HUB_OFFLINE)",
+                 repo, j->hub->cache);
+        return NULL;
+    }
+    return tinkc_hub_pull(
+        j->hub,
+        &(tinkc_pull_options){ .repo = repo, .revision = revision, .what = TINKC_PULL_TOKENIZER },
+        err);
+}
+
+/* Whatever the hub has against it, what fails is the tokenizer; the network keeps its own codes. */
+static void explain(tinkc_error *err)
+{
+    static const int32_t ours[] = { TINKC_E_ARGUMENT, TINKC_E_AUTH, TINKC_E_FORBIDDEN,
+                                    TINKC_E_NOT_FOUND, TINKC_E_BAD_RESPONSE };
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (err->code == ours[i]) {
+            tinkc_error was = *err;
+            *err = (tinkc_error){ 0 };
+            tkc_fail(err, TINKC_E_TOKENIZER, "tokenizer: %s", was.message);
+            err->http_status = was.http_status;
+            return;
+        }
+}
+
 static void run_job(job *j, tinkc_error *err)
 {
     tinkc_text repo = { 0 }, revision = { 0 };
-    if (tinkc_tokenizer_resolve(j->model, j->tokenizer_id, &repo, &revision, err)) {
-        if (is_closed_model(repo.data))
-            tkc_fail(err, TINKC_E_TOKENIZER,
-                     "%s has no public tokenizer: register one with tinkc_tokenizer_register",
-                     repo.data);
-        const char *folder = NULL;
-        if (!tkc_failed(err))
-            folder = tkc_hub_folder(j->client, &j->stop, &j->place, repo.data,
-                                    revision.len ? revision.data : "", &j->arena, err);
-        if (folder)
-            j->tokenizer = tinkc_tokenizer_open(
-                folder, &(tinkc_tokenizer_options){ .no_compiled_cache = j->no_compiled_cache },
-                err);
-    }
+    if (tinkc_tokenizer_resolve(j->model, j->tokenizer_id, &repo, &revision, err) &&
+        is_closed_model(repo.data))
+        tkc_fail(err, TINKC_E_TOKENIZER,
+                 "%s has no public tokenizer: register one with tinkc_tokenizer_register",
+                 repo.data);
+    tinkc_hub_snapshot *s = NULL;
+    if (!tkc_failed(err))
+        s = get_files(j, repo.data, revision.len ? revision.data : NULL, err);
+    explain(err);
+    if (s)
+        j->tokenizer = tinkc_tokenizer_open(
+            tinkc_hub_snapshot_folder(s),
+            &(tinkc_tokenizer_options){ .no_compiled_cache = j->no_compiled_cache }, err);
+    tinkc_hub_snapshot_free(s);
     tinkc_text_free(&repo);
     tinkc_text_free(&revision);
 }
@@ -272,7 +318,7 @@ static void free_job(job *j)
 {
     tinkc_client *client = j->client;
     tinkc_tokenizer_free(j->tokenizer);
-    tkc_stopper_destroy(&j->stop);
+    tinkc_hub_free(j->hub);
     tkc_arena_free(&j->arena);
     tkc_release(client->a, j, sizeof *j);
 }
@@ -309,7 +355,7 @@ static void after_worker(tkc_task *task)
     pthread_join(j->thread, NULL);
     unlink_job(j);
     if (j->tokenizer)
-        remember(client->hub, j->key, j->tokenizer);
+        remember(client->tokenizers, j->key, j->tokenizer);
     while (j->waiters) {
         fetch_op *op = j->waiters;
         leave_job(op);
@@ -320,25 +366,19 @@ static void after_worker(tkc_task *task)
     tkc_client_reply_back(client); /* the last thing: it may end the loop */
 }
 
-static job *start_job(tkc_hub *hub, const fetch_op *op, tinkc_error *err)
+static job *start_job(tkc_tokenizers *all, fetch_op *op, tinkc_error *err)
 {
-    tinkc_client *client = hub->client;
+    tinkc_client *client = all->client;
     job *j = tkc_zalloc(client->a, sizeof *j, err);
     if (!j)
         return NULL;
     j->client = client;
     tkc_arena_init(&j->arena, client->a, 0);
-    if (!tkc_stopper_init(&j->stop, err)) {
-        tkc_release(client->a, j, sizeof *j);
-        return NULL;
-    }
+    j->hub = op->hub;
+    op->hub = NULL;
     j->key = tkc_arena_cstr(&j->arena, op->key, err);
     j->model = tkc_arena_cstr(&j->arena, op->model, err);
     j->tokenizer_id = op->tokenizer_id ? tkc_arena_cstr(&j->arena, op->tokenizer_id, err) : NULL;
-    j->place.cache = tkc_arena_cstr(&j->arena, op->place.cache, err);
-    j->place.endpoint = tkc_arena_cstr(&j->arena, op->place.endpoint, err);
-    j->place.token = op->place.token ? tkc_arena_cstr(&j->arena, op->place.token, err) : NULL;
-    j->place.offline = op->place.offline;
     j->no_compiled_cache = op->no_compiled_cache;
     j->after.run = after_worker;
     if (tkc_failed(err) || !tkc_thread_start(&j->thread, worker, j, "tinkc-tokenizer", err)) {
@@ -346,29 +386,29 @@ static job *start_job(tkc_hub *hub, const fetch_op *op, tinkc_error *err)
         return NULL;
     }
     atomic_fetch_add(&client->replies, 1); /* the client's loop stays until it is back */
-    j->next = hub->jobs;
-    j->link = &hub->jobs;
+    j->next = all->jobs;
+    j->link = &all->jobs;
     if (j->next)
         j->next->link = &j->next;
-    hub->jobs = j;
+    all->jobs = j;
     return j;
 }
 
 static void fetch_start(tinkc_future *f)
 {
     fetch_op *op = (fetch_op *)(void *)f;
-    tkc_hub *hub = f->client->hub;
+    tkc_tokenizers *all = f->client->tokenizers;
     tinkc_error err = { 0 };
-    f->result = find_known(hub, op->model, op->key);
+    f->result = find_known(all, op->model, op->key);
     if (f->result) {
         tkc_op_finish(f, NULL);
         return;
     }
-    job *j = hub->jobs;
+    job *j = all->jobs;
     while (j && strcmp(j->key, op->key) != 0)
         j = j->next;
     if (!j)
-        j = start_job(hub, op, &err);
+        j = start_job(all, op, &err);
     if (!j) {
         tkc_op_finish(f, &err);
         return;
@@ -384,7 +424,7 @@ static void fetch_stop(tinkc_future *f, const tinkc_error *why)
     if (j) {
         leave_job(op);
         if (!j->waiters)
-            tkc_stopper_stop(&j->stop); /* nobody wants it any more */
+            tinkc_hub_stop(j->hub); /* nobody wants it any more */
     }
     tkc_op_finish(f, why);
 }
@@ -392,6 +432,7 @@ static void fetch_stop(tinkc_future *f, const tinkc_error *why)
 static void fetch_destroy(tinkc_future *f)
 {
     tinkc_tokenizer_free(f->result);
+    tinkc_hub_free(((fetch_op *)(void *)f)->hub);
 }
 
 static const tkc_op_class fetch_class = { "tokenizer_fetch", "tokenizer", sizeof(fetch_op),
@@ -407,33 +448,20 @@ static bool check_options(const tinkc_tokenizer_options *o, tinkc_error *err)
     return true;
 }
 
-static const char *choose(tkc_arena *arena, const char *given, const char *otherwise,
-                          tinkc_error *err)
-{
-    const char *text = given && *given ? given : otherwise;
-    return text ? tkc_arena_cstr(arena, text, err) : NULL;
-}
-
 static bool fill_op(fetch_op *op, const char *model, const char *tokenizer_id,
                     const tinkc_tokenizer_options *o, tinkc_error *err)
 {
     tkc_arena *arena = &op->f.arena;
-    const tkc_hub_place *place = &((const tkc_hub *)op->f.client->hub)->place;
+    const tkc_tokenizers *all = op->f.client->tokenizers;
     op->model = tkc_arena_cstr(arena, model, err);
-    op->tokenizer_id = choose(arena, tokenizer_id, NULL, err);
-    op->place.cache = choose(arena, o->cache_dir, place->cache, err);
-    op->place.token = choose(arena, o->hub_token, place->token, err);
-    op->place.offline = o->offline || place->offline;
+    op->tokenizer_id =
+        tokenizer_id && *tokenizer_id ? tkc_arena_cstr(arena, tokenizer_id, err) : NULL;
     op->no_compiled_cache = o->no_compiled_cache;
-    char *endpoint =
-        tkc_arena_cstr(arena, o->hub_url && *o->hub_url ? o->hub_url : place->endpoint, err);
-    if (tkc_failed(err))
-        return false;
-    for (size_t len = strlen(endpoint); len && endpoint[len - 1] == '/'; len--)
-        endpoint[len - 1] = 0;
-    op->place.endpoint = endpoint;
-    op->key = tkc_arena_printf(arena, err, "%s\n%s\n%s\n%s", model,
-                               op->tokenizer_id ? op->tokenizer_id : "", op->place.cache, endpoint);
+    op->hub = tkc_hub_with(all->hub, o->hub_url, o->hub_token, o->cache_dir, o->offline, err);
+    if (op->hub)
+        op->key = tkc_arena_printf(arena, err, "%s\n%s\n%s\n%s", model,
+                                   op->tokenizer_id ? op->tokenizer_id : "", op->hub->cache,
+                                   op->hub->url);
     return !tkc_failed(err);
 }
 
@@ -471,16 +499,18 @@ tinkc_tokenizer *tinkc_future_tokenizer(tinkc_future *f, int64_t timeout_ms, tin
 
 #else /* built without the tokenizer */
 
-tkc_hub *tkc_hub_new(tinkc_client *client, tinkc_error *err)
+tkc_tokenizers *tkc_tokenizers_new(tinkc_client *client, const tinkc_client_options *o,
+                                   tinkc_error *err)
 {
     (void)client;
+    (void)o;
     (void)err;
     return NULL;
 }
 
-void tkc_hub_free(tkc_hub *hub)
+void tkc_tokenizers_free(tkc_tokenizers *all)
 {
-    (void)hub;
+    (void)all;
 }
 
 static bool fail_absent(tinkc_error *err)

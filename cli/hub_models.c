@@ -1,0 +1,142 @@
+/* hub_models.c - models by their names on a hub: in the cache, or pulled when the user agrees.
+ *
+ * Touches the hub's cache through tinkc/hub.h. Must not: connect to the service.
+ */
+#include "hub_models.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config_file.h"
+#include "term.h"
+#include "text.h"
+
+tinkc_hub *cli_hub_open(const cli_app *app, tinkc_error *err)
+{
+    double seconds;
+    const char *env = getenv("HF_TOKEN"), *other = getenv("HUGGING_FACE_HUB_TOKEN");
+    const char *retry = cli_text(app, "retry-for");
+    if (!retry)
+        retry = cli_config_get(app, "retry_for", NULL);
+    tinkc_hub_options o = { .offline = app->offline };
+    if (!(env && *env) && !(other && *other))
+        o.token = cli_config_get(app, "hf_token", NULL);
+    if (retry && cli_parse_duration(retry, &seconds)) {
+        o.no_retries = seconds <= 0;
+        o.retry_window_ms = (int64_t)(seconds * 1000);
+    }
+    if (cli_find_option(app->command, "jobs", 4))
+        o.jobs = (int32_t)cli_int(app, "jobs");
+    return tinkc_hub_new(&o, err);
+}
+
+void cli_hub_split(const char *text, char **name, char **revision)
+{
+    const char *at = strchr(text, '@');
+    *name = at ? strndup(text, (size_t)(at - text)) : strdup(text);
+    *revision = at && at[1] ? strdup(at + 1) : NULL;
+}
+
+static bool show(const tinkc_hub_progress *p, void *user)
+{
+    cli_progress *bar = user;
+    char text[200];
+    if (p->waiting[0])
+        (void)snprintf(text, sizeof text, "waiting for %s", p->waiting);
+    else
+        (void)snprintf(text, sizeof text, "%d/%d files  %.120s", (int)p->done_files,
+                       (int)p->total_files, p->file);
+    cli_progress_step(bar, p->done_bytes, p->total_bytes, text);
+    return !cli_stop_signal();
+}
+
+tinkc_hub_snapshot *cli_hub_pull(cli_app *app, tinkc_hub *hub, tinkc_pull_options *o, int *bad)
+{
+    tinkc_error err = { 0 };
+    cli_progress bar;
+    cli_catch_signals();
+    cli_progress_begin(&bar, app, o->dry_run ? "Asking the hub" : "Pulling", -1, true);
+    o->progress = show;
+    o->user = &bar;
+    tinkc_hub_snapshot *s = tinkc_hub_pull(hub, o, &err);
+    cli_progress_end(&bar);
+    *bad = 0;
+    if (!s && cli_stop_signal()) {
+        cli_note(app, "stopped; the same command continues where it stopped");
+        *bad = cli_stop_exit();
+    } else if (!s) {
+        *bad = cli_fail_error(app, &err, NULL);
+    }
+    return s;
+}
+
+bool cli_is_hub_name(const char *model)
+{
+    const char *slash = strchr(model, '/');
+    return slash && slash != model && slash[1] && !strchr(slash + 1, '/') && model[0] != '.' &&
+           model[0] != '~' && !strstr(model, "://") && access(model, F_OK) != 0;
+}
+
+/* What a pull would bring, so that the question says how much it is; and that it cannot be answered,
+ * where the hub cannot be reached. */
+static int offer(cli_app *app, tinkc_hub *hub, const char *model, const char *name,
+                 const char *revision)
+{
+    int bad;
+    char size[CLI_SHORT_TEXT], hint[400];
+    tinkc_pull_options look = { .repo = name, .revision = revision, .dry_run = true };
+    tinkc_hub_snapshot *s = cli_hub_pull(app, hub, &look, &bad);
+    if (!s)
+        return bad;
+    int64_t bytes = 0;
+    const tinkc_hub_file *f;
+    for (size_t i = 0; (f = tinkc_hub_snapshot_at(s, i)); i++)
+        bytes += f->was_cached ? 0 : f->size;
+    tinkc_hub_snapshot_free(s);
+    cli_format_size(bytes, size);
+    if (!app->yes && (!app->stdin_tty || !app->stderr_tty)) {
+        (void)snprintf(hint, sizeof hint, "tinkc pull %s, or add --yes", model);
+        return cli_fail(app, "not_found", hint, "%s is not on this machine (%s on the hub)", model,
+                        size);
+    }
+    char *question = cli_printf("%s is not on this machine. Pull it from %s (%s)?", model,
+                                tinkc_hub_url(hub), size);
+    int answer = cli_confirm(app, question ? question : "Pull the model?", "--yes");
+    free(question);
+    if (answer < 0)
+        return -answer;
+    return answer ? 0 : CLI_EXIT_DECLINED;
+}
+
+static char *find_or_pull(cli_app *app, tinkc_hub *hub, const char *model, int *bad)
+{
+    tinkc_error err = { 0 };
+    char *name, *revision;
+    cli_hub_split(model, &name, &revision);
+    tinkc_hub_snapshot *s = tinkc_hub_find(hub, name, revision, TINKC_PULL_MODEL, &err);
+    if (err.code == TINKC_E_NOT_FOUND && !app->offline) {
+        tinkc_pull_options o = { .repo = name, .revision = revision };
+        *bad = offer(app, hub, model, name, revision);
+        s = *bad ? NULL : cli_hub_pull(app, hub, &o, bad);
+    } else if (err.code) {
+        *bad = cli_fail_error(app, &err, NULL);
+    }
+    char *folder = s ? strdup(tinkc_hub_snapshot_folder(s)) : NULL;
+    tinkc_hub_snapshot_free(s);
+    free(name);
+    free(revision);
+    return folder;
+}
+
+char *cli_hub_model(cli_app *app, const char *model, int *bad)
+{
+    tinkc_error err = { 0 };
+    *bad = 0;
+    tinkc_hub *hub = cli_hub_open(app, &err);
+    char *folder = hub ? find_or_pull(app, hub, model, bad) : NULL;
+    if (err.code)
+        *bad = cli_fail_error(app, &err, NULL);
+    tinkc_hub_free(hub);
+    return folder;
+}

@@ -1,0 +1,19 @@
+/* hub_models.h - models by their names on a hub: in the cache, or pulled when the user agrees. */
+#ifndef CLI_HUB_MODELS_H
+#define CLI_HUB_MODELS_H
+
+#include "app.h"
+
+/* A session with the configured token, --offline and --retry-for. Yours; NULL with err set. */
+tinkc_hub *cli_hub_open(const cli_app *, tinkc_error *err);
+/* "NAME@REV" in two; both yours, *revision NULL = none was given. */
+void cli_hub_split(const char *text, char **name, char **revision);
+/* Pulls with a bar and signals. NULL with *bad an exit code after reporting. */
+tinkc_hub_snapshot *cli_hub_pull(cli_app *, tinkc_hub *, tinkc_pull_options *, int *bad);
+/* Whether a model is named as a hub names it ("org/name") and not as a file. */
+bool cli_is_hub_name(const char *model);
+/* The folder of a model on the hub: from the cache; else it is pulled after a question (--yes answers
+ * it). Yours; NULL with *bad an exit code after reporting. */
+char *cli_hub_model(cli_app *, const char *model, int *bad);
+
+#endif

@@ -1,0 +1,114 @@
+/* hub_priv.h - what the files of src/hub share: the session, repositories, the cache's layout.
+ *
+ *     hub_session.c  the environment, requests with retries, statuses in words
+ *     hub_list.c     what the hub has: a revision's commit and its files, and which are wanted
+ *     hub_cache.c    what the disk has: folders, locks, links, references
+ *     hub_pull.c     files from the one to the other
+ */
+#ifndef TKC_HUB_HUB_PRIV_H
+#define TKC_HUB_HUB_PRIV_H
+
+#include <pthread.h>
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/digest.h"
+#include "base/log.h"
+#include "net/fetch.h"
+#include "tinkc/hub.h"
+
+enum { TKC_HUB_MAX_JOBS = 64, TKC_COMMIT_LEN = 40 };
+
+struct tinkc_hub {
+    const tinkc_allocator *a;
+    tkc_arena texts;
+    const char *url, *token, *cache; /* url without a slash at its end; token NULL = none */
+    tkc_fetcher_options fetch;
+    tkc_log log;
+    int32_t jobs;
+    int64_t retry_window_ms;
+    bool no_retries, offline;
+    atomic_bool stop;
+};
+
+/* ---- hub_session.c ---- */
+
+/* Another session like `base`, with what is given (not NULL, not "") in its place; the environment is
+ * not read again. */
+tinkc_hub *tkc_hub_with(const tinkc_hub *base, const char *url, const char *token,
+                        const char *cache_dir, bool offline, tinkc_error *err);
+/* Sleeps in steps; false if the hub was stopped. */
+bool tkc_hub_sleep(const tinkc_hub *, int64_t ms);
+
+/* One request that is repeated while it is worth it. `what` names the thing in messages:
+ * "Qwen/Qwen3-8B". A status of 300 and more is an error, its code the status's class. */
+bool tkc_hub_call(tinkc_hub *, tkc_fetcher *, tkc_fetch *, const char *what, tinkc_error *err);
+
+/* Attempts at one thing. Zeroed = none has failed. */
+typedef struct tkc_hub_patience {
+    int32_t failures; /* since something last worked */
+    int64_t since_ms; /* when the first of them was; 0 = none */
+} tkc_hub_patience;
+/* After a failure in *err: true if it is worth another attempt, after sleeping; err is then clear.
+ */
+bool tkc_hub_try_again(tinkc_hub *, tkc_hub_patience *, const tkc_fetch *, tinkc_error *err);
+/* Turns an answer of 300 and more into an error, and says which hub a failed connection was to. */
+void tkc_hub_explain(tinkc_hub *, const tkc_fetch *, const char *what, tinkc_error *err);
+
+/* "text" as a piece of a path in an address, slashes kept or not; in the arena. */
+const char *tkc_hub_quote(tkc_arena *, const char *text, bool keep_slashes, tinkc_error *err);
+
+/* ---- hub_cache.c ---- */
+
+typedef struct tkc_hub_repo {
+    tinkc_hub *hub;
+    tkc_arena *arena;     /* the caller's thread only */
+    const char *name;     /* "org/name", checked */
+    const char *revision; /* never "" */
+    const char *folder;   /* CACHE/models--org--name */
+    const char *commit;   /* NULL = not known yet */
+} tkc_hub_repo;
+
+/* Checks the names; asks nobody. Errors: ARGUMENT. */
+bool tkc_hub_repo_init(tkc_hub_repo *, tinkc_hub *, const char *name, const char *revision,
+                       tkc_arena *, tinkc_error *err);
+bool tkc_is_commit(tinkc_str);
+/* False for an empty name, an absolute one, one with empty, "." or ".." parts, or with bytes that
+ * do not belong into names. */
+bool tkc_hub_is_safe_path(const char *path);
+
+/* The commit that the cache has for the revision; false = none. */
+bool tkc_hub_cached_commit(tkc_hub_repo *, tinkc_error *err);
+const char *tkc_hub_snapshot_path(const tkc_hub_repo *, tinkc_error *err);
+const char *tkc_hub_blob_path(const tkc_hub_repo *, tkc_arena *, const char *digest,
+                              tinkc_error *err);
+/* Waits for the lock that Python's library takes for the same blob; `watch` is the file that grows
+ * while its holder works, *waits says that we do. A descriptor, or -1. */
+int tkc_hub_lock(const tkc_hub_repo *, tkc_arena *, const char *digest, const char *watch,
+                 atomic_int *waits, tinkc_error *err);
+/* The name in the snapshot as a link to the blob; a hard link where those do not work. */
+bool tkc_hub_link(const tkc_hub_repo *, const char *path, const char *digest, tinkc_error *err);
+/* Notes which commit the revision stands for. */
+bool tkc_hub_write_ref(const tkc_hub_repo *, tinkc_error *err);
+
+/* ---- hub_list.c ---- */
+
+struct tinkc_hub_snapshot {
+    const tinkc_allocator *a;
+    tkc_arena arena;
+    const char *folder, *commit;
+    tinkc_hub_file *files;
+    size_t n, cap;
+    int64_t moved;
+};
+
+tinkc_hub_snapshot *tkc_hub_snapshot_new(tinkc_hub *, tinkc_error *err);
+bool tkc_hub_snapshot_add(tinkc_hub_snapshot *, const tinkc_hub_file *, tinkc_error *err);
+/* Asks which commit the revision is now. */
+bool tkc_hub_ask_commit(tkc_hub_repo *, tkc_fetcher *, tinkc_error *err);
+/* Fills the snapshot with the files that the options want. */
+bool tkc_hub_ask_files(tkc_hub_repo *, tkc_fetcher *, const tinkc_pull_options *,
+                       tinkc_hub_snapshot *, tinkc_error *err);
+/* One of `patterns` (a list) matches, as Python's fnmatch does; "folder/" means all in it. */
+bool tkc_hub_matches(const char *const *patterns, const char *path);
+
+#endif

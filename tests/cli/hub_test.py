@@ -1,0 +1,366 @@
+"""Black-box tests of `tinkc pull`, models by hub name and `checkpoint push-hf`, against a hub of our own.
+
+    hub_test.py BUILD [GROUP...]
+"""
+import hashlib, json, os, pathlib, pty, random, select, shutil, signal, subprocess, sys, tempfile, threading, time
+
+here = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(here.parent / "support"))
+import hub_server
+
+build = pathlib.Path(sys.argv[1]).resolve()
+root = here.parent.parent
+wanted = sys.argv[2:]
+passed, failed = 0, []
+home = tempfile.mkdtemp(prefix="tinkc-hub-test-")
+nano = root / "models" / "nano"
+
+
+def check(name, condition, detail=""):
+    global passed
+    if condition:
+        passed += 1
+    else:
+        failed.append(name)
+        print(f"FAILED {name}: {detail}")
+
+
+class World:
+    """A hub, a cache of its own, and the command in between."""
+
+    def __init__(self):
+        self.hub = hub_server.Hub()
+        self.home = tempfile.mkdtemp(dir=home)
+        self.cache = os.path.join(self.home, "hf", "hub")
+        self.env = {"PATH": f"{build}:{os.environ['PATH']}", "HOME": self.home, "LC_ALL": "C.UTF-8",
+                    "HF_ENDPOINT": self.hub.url, "HF_HOME": os.path.join(self.home, "hf")}
+        for name in ("ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"):
+            if name in os.environ:
+                self.env[name] = os.environ[name]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.hub.close()
+
+    def start(self, *args, **more):
+        env = dict(self.env, **more.pop("env", {}))
+        return subprocess.Popen([build / "tinkc", *args], env={k: v for k, v in env.items() if v is not None},
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                cwd=self.home, **more)
+
+    def run(self, *args, timeout=120, **more):
+        p = self.start(*args, **more)
+        out, err = p.communicate(timeout=timeout)
+        return subprocess.CompletedProcess(args, p.returncode, out, err)
+
+    def repo(self, name):
+        return pathlib.Path(self.cache) / ("models--" + name.replace("/", "--"))
+
+    def snapshot(self, name, commit):
+        """{path: bytes} of what Python would find there."""
+        top, found = self.repo(name) / "snapshots" / commit, {}
+        for path in top.rglob("*"):
+            if path.is_file():
+                found[str(path.relative_to(top))] = path.read_bytes()
+        return found
+
+
+def some_bytes(n, seed):
+    return random.Random(seed).randbytes(n)
+
+
+def small_model():
+    return {"config.json": b'{"model_type":"llama"}', "tokenizer.json": b"{}" * 20, "README.md": b"# hi\n",
+            "model.safetensors": some_bytes(300_000, 1), "pytorch_model.bin": some_bytes(5000, 2),
+            "sub/deep/er.txt": b"deep", "empty.txt": b"", "a b#c.txt": b"odd name", "original/x.pth": b"x" * 9000}
+
+
+# ---- pull ----
+
+def pull_layout():
+    with World() as w:
+        files = small_model()
+        commit = w.hub.add("org/model", files)
+        r = w.run("pull", "org/model", "--json")
+        check("pull works", r.returncode == 0, r.stderr)
+        v = json.loads(r.stdout or "{}")
+        kept = {p: d for p, d in files.items() if p not in ("pytorch_model.bin", "original/x.pth")}
+        check("pull: the snapshot has the right bytes", w.snapshot("org/model", commit) == kept,
+              sorted(w.snapshot("org/model", commit)))
+        check("pull: JSON", v.get("commit") == commit and v.get("repo") == "org/model"
+              and {f["name"] for f in v["files"]} == set(kept)
+              and v["downloaded_bytes"] == sum(map(len, kept.values())), r.stdout)
+        check("pull: reference without a line end", (w.repo("org/model") / "refs/main").read_text() == commit)
+        for path, data in kept.items():
+            link = w.repo("org/model") / "snapshots" / commit / path
+            name = hub_server.sha256(data) if hub_server.is_lfs(path, len(data)) else hub_server.git_sha1(data)
+            up = "../" * (2 + path.count("/"))
+            check(f"pull: {path} is a link to its blob", link.is_symlink() and os.readlink(link) == f"{up}blobs/{name}",
+                  os.readlink(link) if link.is_symlink() else "no link")
+        check("pull: nothing incomplete stays", not list(w.repo("org/model").rglob("*.incomplete")))
+        before = len(w.hub.log)
+        r = w.run("pull", "org/model", "--json")
+        check("pull again downloads nothing", r.returncode == 0 and json.loads(r.stdout)["downloaded_bytes"] == 0
+              and not any("resolve" in l["line"] for l in w.hub.log[before:]), r.stdout)
+        r = w.run("pull", "org/model", "--all", "--json")
+        check("pull --all", w.snapshot("org/model", commit) == files, r.stderr)
+
+
+def pull_choice():
+    with World() as w:
+        commit = w.hub.add("org/model", small_model())
+        r = w.run("pull", "org/model", "--dry-run", "--json")
+        v = json.loads(r.stdout)
+        check("dry run downloads nothing", r.returncode == 0 and not w.repo("org/model").exists()
+              and v["missing_bytes"] == v["total_bytes"] > 0, r.stdout)
+        r = w.run("pull", "org/model", "--tokenizer-only")
+        check("--tokenizer-only", set(w.snapshot("org/model", commit)) == {"tokenizer.json", "config.json"}, r.stderr)
+        with World() as x:
+            commit = x.hub.add("org/model", small_model())
+            x.run("pull", "org/model", "--include", "*.txt", "--include", "sub/", "--exclude", "empty*")
+            check("--include, --exclude", set(x.snapshot("org/model", commit)) == {"sub/deep/er.txt", "a b#c.txt"},
+                  set(x.snapshot("org/model", commit)))
+            r = x.run("pull", "org/model", "--include", "nothing*")
+            check("a pattern that matches nothing is an error", r.returncode == 3 and "no file" in r.stderr, r.stderr)
+        r = w.run("pull", "org/model", "--all", "--tokenizer-only")
+        check("--all with --tokenizer-only", r.returncode == 2, r.stderr)
+
+
+def pull_revisions():
+    with World() as w:
+        w.hub.add("org/model", {"config.json": b"{}"})
+        old = w.hub.add("org/model", {"config.json": b"old"}, branch="refs/pr/7")
+        new = w.hub.add("org/model", {"config.json": b"new"})
+        for rev, commit, text in (("refs/pr/7", old, b"old"), (old, old, b"old"), ("main", new, b"new")):
+            r = w.run("pull", f"org/model@{rev}", "--json")
+            check(f"revision {rev}", r.returncode == 0 and json.loads(r.stdout)["commit"] == commit
+                  and w.snapshot("org/model", commit)["config.json"] == text, r.stderr)
+        check("reference with slashes", (w.repo("org/model") / "refs/refs/pr/7").read_text() == old)
+        check("a commit is no reference", not (w.repo("org/model") / "refs" / old).exists())
+        r = w.run("pull", "org/model@nope")
+        check("unknown revision", r.returncode == 3 and "no such revision" in r.stderr and "404" in r.stderr, r.stderr)
+        r = w.run("pull", "org/model@../../x")
+        check("revision that is a path", r.returncode == 2 and "not the name of a revision" in r.stderr, r.stderr)
+
+
+def pull_pages():
+    with World() as w:
+        w.hub.page = 3
+        files = {f"f{i:02d}.txt": b"%d" % i for i in range(10)}
+        commit = w.hub.add("org/model", files)
+        w.run("pull", "org/model")
+        check("a list of several pages", w.snapshot("org/model", commit) == files)
+        check("all pages were asked for", w.hub.count("GET /api/models/org/model/tree") == 4)
+
+
+def pull_faults():
+    with World() as w:
+        data = some_bytes(700_000, 3)
+        commit = w.hub.add("org/model", {"model.safetensors": data, "config.json": b"{}"})
+        for _ in range(2):
+            w.hub.fault(r"/objects/", cut=200_000)
+        w.hub.fault("/tree/", status=503, headers={"Retry-After": "1"})
+        w.hub.fault("/revision/", status=429, headers={"Retry-After-Ms": "5"})
+        w.hub.fault("config.json", silent=True)
+        r = w.run("pull", "org/model", "--json")
+        check("cut, 503, 429 and resets are survived", r.returncode == 0
+              and w.snapshot("org/model", commit)["model.safetensors"] == data, r.stderr)
+        ranges = [l["headers"].get("Range") for l in w.hub.log if "/objects/" in l["line"]]
+        check("cut transfers continue with Range", ranges == [None, "bytes=200000-", "bytes=400000-"], ranges)
+        check("no byte twice", json.loads(r.stdout)["downloaded_bytes"] == len(data) + 2, r.stdout)
+    with World() as w:
+        w.hub.ranges = False
+        commit = w.hub.add("org/model", {"model.safetensors": data})
+        w.hub.fault("/objects/", cut=300_000)
+        r = w.run("pull", "org/model")
+        check("a server without ranges", w.snapshot("org/model", commit).get("model.safetensors") == data, r.stderr)
+    with World() as w:
+        commit = w.hub.add("org/model", {"model.safetensors": data})
+        w.hub.fault("/objects/", times=1, data=b"x" * len(data))
+        r = w.run("pull", "org/model")
+        check("wrong bytes are refused", r.returncode != 0 and "checksum mismatch" in r.stderr
+              and not w.snapshot("org/model", commit), r.stderr)
+        check("wrong bytes leave no reference", not (w.repo("org/model") / "refs/main").exists())
+        r = w.run("pull", "org/model")
+        check("and do not stay", r.returncode == 0, r.stderr)
+        w.hub.add("org/long", {"model.safetensors": data[:5000]})
+        w.hub.fault("/objects/", times=1, data=data[:5000] + b"more")
+        r = w.run("pull", "org/long")
+        check("too many bytes are refused", r.returncode != 0 and "more bytes" in r.stderr, r.stderr)
+
+
+def pull_refusals():
+    with World() as w:
+        w.hub.add("org/model", {"config.json": b"{}"})
+        w.hub.add("org/gated", {"config.json": b"{}"})
+        w.hub.gated = ("org/gated",)
+        r = w.run("pull", "org/nope")
+        check("404", r.returncode == 3 and "not found on the hub: org/nope (HTTP 404)" in r.stderr, r.stderr)
+        r = w.run("pull", "org/gated")
+        check("403 gated", r.returncode == 4 and "restricted" in r.stderr and f"{w.hub.url}/org/gated" in r.stderr,
+              (r.returncode, r.stderr))
+        w.hub.fault("/revision/", times=99, status=500)
+        r = w.run("--retry-for", "0", "pull", "org/model")
+        check("500", r.returncode == 9 and "HTTP 500" in r.stderr, (r.returncode, r.stderr))
+        check("--retry-for 0 tries once", w.hub.count("GET /api/models/org/model/revision") == 1)
+        w.hub.faults.clear()
+        w.hub.token = "hf_secret"
+        r = w.run("pull", "org/model")
+        check("401 without a token", r.returncode == 4 and "HF_TOKEN" in r.stderr, (r.returncode, r.stderr))
+        r = w.run("pull", "org/model", env={"HF_TOKEN": "hf_wrong"})
+        check("401 with a wrong token", r.returncode == 4 and "does not accept the token" in r.stderr
+              and "hf_wrong" not in r.stderr, r.stderr)
+        r = w.run("pull", "org/model", env={"HF_TOKEN": "hf_secret"})
+        check("a token opens it", r.returncode == 0, r.stderr)
+        for name in ("../x", "a/b/c", "a b", "x/..", "", "a--b/c"):
+            r = w.run("pull", name)
+            check(f"name '{name}'", r.returncode == 2, (r.returncode, r.stderr))
+    with World() as w:
+        w.hub.token = "hf_secret"
+        commit = w.hub.add("org/model", {"model.safetensors": some_bytes(9000, 4)})
+        r = w.run("pull", "org/model", env={"HF_TOKEN": "hf_secret"})
+        leaks = [l["line"] for l in w.hub.log if l["store"] and "Authorization" in l["headers"]]
+        check("the token does not follow redirects to another origin", r.returncode == 0 and not leaks, leaks)
+        os.makedirs(os.path.join(w.home, "hf"), exist_ok=True)
+        pathlib.Path(w.home, "hf", "token").write_text("hf_secret\n")
+        r = w.run("pull", "org/model")
+        check("token from its file", r.returncode == 0, r.stderr)
+
+
+def pull_hostile():
+    with World() as w:
+        for path in ("../../escape", "/etc/x", "a/../../b", "a//b", "./x", "a\\b", "x\ny"):
+            name = f"org/bad{hashlib.sha1(path.encode()).hexdigest()[:6]}"
+            w.hub.add(name, {path: b"data", "config.json": b"{}"})
+            r = w.run("pull", name)
+            check(f"path {path!r} from the hub", r.returncode != 0 and "unsafe path" in r.stderr, r.stderr)
+        check("nothing escaped", not os.path.exists(os.path.join(w.home, "escape")))
+        w.hub.add("org/huge", {"config.json": b"{}"})
+        w.hub.huge = ("model.safetensors", 1 << 55)
+        r = w.run("pull", "org/huge")
+        check("disk space is checked first", r.returncode != 0 and "not enough disk space" in r.stderr
+              and w.hub.count("resolve") == 0, r.stderr)
+
+
+def pull_offline():
+    with World() as w:
+        w.hub.add("org/model", {"config.json": b"{}"})
+        dead = {"HF_ENDPOINT": "http://127.0.0.1:9"}
+        r = w.run("--retry-for", "0", "pull", "org/model", env=dead)
+        check("no network", r.returncode == 8 and "could not be reached" in r.stderr and "HTTP" not in r.stderr, r.stderr)
+        for how in (["--offline", "pull", "org/model"],):
+            r = w.run(*how)
+            check("--offline", r.returncode != 0 and "off limits" in r.stderr, r.stderr)
+        r = w.run("pull", "org/model", env={"HF_HUB_OFFLINE": "1"})
+        check("HF_HUB_OFFLINE", r.returncode != 0 and "off limits" in r.stderr, r.stderr)
+        check("offline asks nobody", not w.hub.log, w.hub.log)
+
+
+def partial_size(w, name):
+    return sum(p.stat().st_size for p in w.repo(name).glob("blobs/*.incomplete")) if w.repo(name).exists() else 0
+
+
+def pull_resume():
+    with World() as w:
+        data = some_bytes(6_000_000, 5)
+        commit = w.hub.add("org/model", {"model.safetensors": data, "config.json": b"{}"})
+        for sig, code in ((signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            w.hub.pause = 0.02
+            before = partial_size(w, "org/model")
+            p = w.start("pull", "org/model")
+            while partial_size(w, "org/model") < before + 200_000 and p.poll() is None:
+                time.sleep(0.005)
+            p.send_signal(sig)
+            _, err = p.communicate(timeout=60)
+            check(f"{sig.name} ends it", p.returncode == code, (p.returncode, err))
+            if code > 0:
+                check(f"{sig.name}: says how to continue", "continues where it stopped" in err, err)
+            check(f"{sig.name} leaves what came", before < partial_size(w, "org/model") < len(data))
+            check(f"{sig.name} leaves no snapshot", not w.snapshot("org/model", commit))
+        have = partial_size(w, "org/model")
+        w.hub.pause = 0
+        before = len(w.hub.log)
+        r = w.run("pull", "org/model", "--json")
+        ranges = [l["headers"].get("Range") for l in w.hub.log[before:] if "/objects/" in l["line"]]
+        check("the rest is downloaded", ranges == [f"bytes={have}-"]
+              and w.snapshot("org/model", commit)["model.safetensors"] == data, (ranges, have, r.stderr))
+
+
+def pull_twice():
+    with World() as w:
+        data = some_bytes(2_000_000, 6)
+        commit = w.hub.add("org/model", {"model.safetensors": data, "config.json": b"{}", "b.safetensors": data[:9000]})
+        w.hub.pause = 0.005
+        both = [w.start("pull", "org/model", "--json") for _ in range(3)]
+        ends = [p.communicate(timeout=120) for p in both]
+        moved = sum(json.loads(out)["downloaded_bytes"] for out, _ in ends)
+        check("pulls at once all succeed", all(p.returncode == 0 for p in both), ends)
+        check("and download each byte once", moved == len(data) + 9000 + 2, moved)
+        check("and the files are right", w.snapshot("org/model", commit)["model.safetensors"] == data)
+
+
+# ---- models by name ----
+
+def nano_files():
+    return {str(p.relative_to(nano)): p.read_bytes() for p in nano.rglob("*") if p.is_file()}
+
+
+def model_by_name():
+    with World() as w:
+        w.hub.add("org/nano", nano_files())
+        ask = ["sample", "-m", "org/nano", "hello", "--max-tokens", "2", "--temperature", "0"]
+        r = w.run("--retry-for", "0", *ask, env={"HF_ENDPOINT": "http://127.0.0.1:9"})
+        check("-m without a network", r.returncode == 8 and "could not be reached" in r.stderr and "404" not in r.stderr,
+              (r.returncode, r.stderr))
+        r = w.run(*ask)
+        check("-m without --yes names the command", r.returncode == 3 and "tinkc pull org/nano" in r.stderr
+              and "is not on this machine" in r.stderr and w.hub.count("resolve") == 0, (r.returncode, r.stderr))
+        r = w.run(*[a if a != "org/nano" else "org/none" for a in ask])
+        check("-m with a name that the hub does not have", r.returncode == 3 and "not found on the hub" in r.stderr, r.stderr)
+        r = w.run("--yes", *ask)
+        check("-m --yes pulls and samples", r.returncode == 0 and r.stdout, r.stderr)
+        before = len(w.hub.log)
+        r = w.run(*ask, env={"HF_ENDPOINT": "http://127.0.0.1:9"})
+        check("then it is found without the hub", r.returncode == 0 and len(w.hub.log) == before, r.stderr)
+        shard = next((w.repo("org/nano") / "snapshots").glob("*/model-00002*"))
+        shard.unlink()
+        r = w.run("--offline", *ask)
+        check("a missing shard is seen", r.returncode == 3 and "model-00002-of-00002.safetensors is missing" in r.stderr,
+              r.stderr)
+
+
+def model_prompt():
+    with World() as w:
+        w.hub.add("org/nano", nano_files())
+        for answer, code in (("n", 11), ("y", 0)):
+            pid, fd = pty.fork()
+            if pid == 0:
+                os.chdir(w.home)
+                os.execve(build / "tinkc", ["tinkc", "sample", "-m", "org/nano", "hello", "--max-tokens", "2"], w.env)
+            text = b""
+            while b"[y/N]" not in text:
+                text += os.read(fd, 4096)
+            check("the question names the size", b"Pull it from" in text and b" MB)?" in text, text)
+            os.write(fd, answer.encode() + b"\n")
+            try:
+                while os.read(fd, 4096):
+                    pass
+            except OSError:
+                pass
+            _, status = os.waitpid(pid, 0)
+            check(f"answer {answer}", os.waitstatus_to_exitcode(status) == code, status)
+            os.close(fd)
+
+
+groups = [pull_layout, pull_choice, pull_revisions, pull_pages, pull_faults, pull_refusals, pull_hostile, pull_offline,
+          pull_resume, pull_twice, model_by_name, model_prompt]
+try:
+    for group in groups:
+        if not wanted or group.__name__ in wanted:
+            group()
+finally:
+    shutil.rmtree(home, ignore_errors=True)
+print(f"{passed} passed, {len(failed)} failed")
+sys.exit(bool(failed))
