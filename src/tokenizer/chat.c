@@ -263,7 +263,7 @@ bool tkc_chat_open(tkc_chat *c, const tkc_chat_source *source, const char *messa
     memset(c, 0, sizeof *c);
     c->source = source;
     c->err = err;
-    c->limits = (tkc_jlimits){ o->max_bytes, o->max_steps, o->now_us };
+    c->limits = (tkc_jlimits){ o->max_bytes, o->max_steps, o->now_us, 0 };
     tkc_arena_init(&c->arena, source->t->a, 0);
     tkc_arena_init(&c->scratch, source->t->a, 0);
     tkc_jev_init(&c->reader, &source->t->jinja, &c->arena, &c->limits, err);

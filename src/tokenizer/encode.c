@@ -218,6 +218,8 @@ static bool encode_text(const request *r, tkc_scratch *s, tinkc_str text, tinkc_
                           .err = r->err },
                    .text = (const unsigned char *)(text.data ? text.data : ""),
                    .special = r->o.special };
+    if (tkc_pretok_has_regex(&tok->pretok))
+        tkc_regex_budget_start(&t.e.budget, text.len);
     if (r->o.add_special && !put_marks(&t, tok->prefix, tok->n_prefix, 0))
         return false;
     if (r->o.any_bytes) {

@@ -658,5 +658,5 @@ bool tkc_encode_gap(tkc_encoder *e, const unsigned char *p, size_t len)
     if (!e->offsets && quick[e->tok->pretok.fast])
         return quick[e->tok->pretok.fast](e, p, p + len);
     e->readable = NULL; /* pieces may be copies */
-    return tkc_pretok_run(&e->tok->pretok, p, len, encode_one, e, e->err);
+    return tkc_pretok_run(&e->tok->pretok, p, len, encode_one, e, &e->budget, e->err);
 }

@@ -75,6 +75,7 @@ typedef struct tkc_encoder {
     const unsigned char *readable; /* sixteen bytes can be read at what lies before it */
     size_t base;                   /* offset of the text at hand */
     const tkc_origins *origins;    /* of the text at hand, if it was normalised; else NULL */
+    tkc_regex_budget budget;       /* of the whole text */
     tinkc_error *err;
 } tkc_encoder;
 

@@ -38,9 +38,7 @@ enum {
     TKC_JV_MACRO,
     TKC_JV_LOOP,
     TKC_JV_METHOD, /* a function bound to its object */
-    TKC_JV_GLOBAL, /* a function of the environment */
-    TKC_JV_CYCLER,
-    TKC_JV_JOINER
+    TKC_JV_GLOBAL  /* a function of the environment */
 };
 
 /* flags: of a string; of an undefined; of a tuple that groupby made */
@@ -82,7 +80,6 @@ struct tkc_jv {
         struct tkc_jloop *loop;
         struct tkc_jbound *bound;
         const tkc_jfunc *global;
-        struct tkc_jcycler *cycler;
         void *p;
     };
 };
@@ -154,11 +151,6 @@ typedef struct tkc_jbound {
     tkc_jv self;
     const tkc_jfunc *fn;
 } tkc_jbound;
-
-typedef struct tkc_jcycler {
-    tkc_jv items; /* tuple; JOINER: the separator */
-    int64_t at;
-} tkc_jcycler;
 
 typedef struct tkc_jkwarg {
     tkc_jstr *name;
@@ -329,7 +321,9 @@ enum {
     TKC_JINJA_MAX_NESTING = 200,     /* of blocks, brackets and operators in a template */
     TKC_JINJA_MAX_DEPTH = 2500,      /* of evaluation: macros calling macros */
     TKC_JINJA_MAX_VALUE_DEPTH = 300, /* of lists in lists, printed or compared */
-    TKC_JINJA_STACK = 96 << 10       /* bytes of stack that must be left for another level */
+    TKC_JINJA_STACK = 96 << 10,      /* bytes of stack that must be left for another level */
+    TKC_JINJA_BYTES_A_STEP = 64,     /* compared, copied, searched or hashed */
+    TKC_JINJA_CHARS_A_STEP = 16      /* bytes decoded one character at a time */
 };
 
 /* ---- running ---- */
@@ -351,6 +345,7 @@ struct tkc_jev {
     tkc_buf out; /* the result; behind it, what a macro at work has written */
     tkc_jv *globals;
     int64_t steps_left, max_steps;
+    int64_t next_look, max_ms, deadline_ns; /* the clock is looked at when steps_left gets there */
     size_t mem_left, max_mem;
     int64_t now_us; /* INT64_MIN = the machine's clock */
     int32_t depth, line;
@@ -364,6 +359,7 @@ struct tkc_jev {
 typedef struct tkc_jlimits {
     int64_t max_bytes, max_steps; /* 0 = the usual */
     int64_t now_us;               /* 0 = now */
+    int64_t max_ms;               /* 0 = the usual */
 } tkc_jlimits;
 
 /* Runs a template over variables (a dict). The text is then ev->out. */
@@ -372,8 +368,17 @@ void tkc_jev_init(tkc_jev *, const tkc_jtemplate *, tkc_arena *, const tkc_jlimi
 bool tkc_jev_run(tkc_jev *, const tkc_jdict *variables);
 void tkc_jev_free(tkc_jev *);
 
-/* Counts work; false when the template has had its share. */
+/* Counts work; false when the template has had its share. Whoever reads or writes bytes or items that
+ * the template chose pays for them, before or right after. */
 bool tkc_j_charge(tkc_jev *, size_t steps);
+static inline bool tkc_j_touch(tkc_jev *ev, size_t bytes)
+{
+    return bytes < TKC_JINJA_BYTES_A_STEP || tkc_j_charge(ev, bytes / TKC_JINJA_BYTES_A_STEP);
+}
+static inline bool tkc_j_decode(tkc_jev *ev, size_t bytes)
+{
+    return bytes < TKC_JINJA_CHARS_A_STEP || tkc_j_charge(ev, bytes / TKC_JINJA_CHARS_A_STEP);
+}
 /* Arena memory, counted. */
 void *tkc_j_alloc(tkc_jev *, size_t size);
 /* TINKC_E_TEMPLATE with the line; returns the failure value. */
@@ -408,7 +413,7 @@ tkc_jv tkc_jv_dict(tkc_jev *, uint8_t kind);
 bool tkc_jdict_set(tkc_jev *, tkc_jdict *, tkc_jv key, tkc_jv value);
 tkc_jv *tkc_jdict_find(tkc_jev *, const tkc_jdict *, tkc_jv key);
 tkc_jv *tkc_jdict_str(tkc_jev *, const tkc_jdict *, tinkc_str key);
-bool tkc_jv_hashable(tkc_jv);
+bool tkc_jv_hashable(tkc_jev *, tkc_jv);
 
 static inline bool tkc_jv_failed(tkc_jv v)
 {
@@ -444,7 +449,6 @@ tkc_jv tkc_jv_str(tkc_jev *, tkc_jv v);
 bool tkc_j_put(tkc_jev *, const char *data, size_t len);
 size_t tkc_j_format_i128(tkc_i128 value, char out[48]);
 tkc_jv tkc_jfilter_tojson(tkc_jev *, const tkc_jv *self, const tkc_jargs *);
-tkc_jv tkc_jfilter_wordwrap(tkc_jev *, const tkc_jv *self, const tkc_jargs *);
 /* JSON text to a value; the text must outlive the run. code: of errors. */
 tkc_jv tkc_jv_from_json(tkc_jev *, tinkc_str json, int32_t code, const char *what);
 
@@ -469,14 +473,7 @@ enum {
 bool tkc_j_is(uint32_t c, int what);
 /* The value of a decimal digit of any script; -1 = it is none. */
 int tkc_j_decimal(uint32_t c);
-enum {
-    TKC_JCASE_LOWER,
-    TKC_JCASE_UPPER,
-    TKC_JCASE_TITLE,
-    TKC_JCASE_SWAP,
-    TKC_JCASE_CAPITAL,
-    TKC_JCASE_FOLD
-};
+enum { TKC_JCASE_LOWER, TKC_JCASE_UPPER, TKC_JCASE_TITLE, TKC_JCASE_SWAP, TKC_JCASE_CAPITAL };
 /* Appends s in another case to the output buffer. */
 bool tkc_j_write_case(tkc_jev *, tinkc_str s, int how);
 tkc_jv tkc_jv_case(tkc_jev *, tkc_jv s, int how);

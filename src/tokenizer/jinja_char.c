@@ -353,20 +353,6 @@ static bool put_lower(tkc_jev *ev, tinkc_str s, size_t at, size_t next, uint32_t
     return put_char(ev, (uint32_t)utf8proc_tolower((utf8proc_int32_t)c));
 }
 
-static bool put_fold(tkc_jev *ev, uint32_t c)
-{
-    if (c < 0x80)
-        return put_char(ev, c >= 'A' && c <= 'Z' ? c + 32 : c);
-    utf8proc_int32_t folded[8];
-    int boundary = 0;
-    utf8proc_ssize_t n =
-        utf8proc_decompose_char((utf8proc_int32_t)c, folded, 8, UTF8PROC_CASEFOLD, &boundary);
-    for (utf8proc_ssize_t i = 0; i < n && i < 8; i++)
-        if (!put_char(ev, (uint32_t)folded[i]))
-            return false;
-    return true;
-}
-
 bool tkc_j_write_case(tkc_jev *ev, tinkc_str s, int how)
 {
     bool in_word = false;
@@ -378,9 +364,7 @@ bool tkc_j_write_case(tkc_jev *ev, tinkc_str s, int how)
         bool ok;
         bool cased =
             how >= TKC_JCASE_TITLE && how <= TKC_JCASE_SWAP && tkc_j_is(c, TKC_JCHAR_CASED);
-        if (how == TKC_JCASE_FOLD)
-            ok = put_fold(ev, c);
-        else if (how == TKC_JCASE_UPPER || (how == TKC_JCASE_SWAP && tkc_j_is(c, TKC_JCHAR_LOWER)))
+        if (how == TKC_JCASE_UPPER || (how == TKC_JCASE_SWAP && tkc_j_is(c, TKC_JCHAR_LOWER)))
             ok = put_upper(ev, c);
         else if ((how == TKC_JCASE_TITLE && !in_word) || (how == TKC_JCASE_CAPITAL && at == 0))
             ok = put_title(ev, c);

@@ -190,14 +190,6 @@ bool tkc_j_bind(tkc_jev *ev, const tkc_jargs *args, const char *what, const char
 
 /* ---- calls ---- */
 
-static tkc_jv call_cycler(tkc_jev *ev, tkc_jv callee)
-{
-    struct tkc_jcycler *c = callee.cycler;
-    if (c->at++ == 0)
-        return tkc_jv_view(ev, "", 0);
-    return c->items;
-}
-
 tkc_jv tkc_j_call(tkc_jev *ev, tkc_jv callee, const tkc_jargs *args)
 {
     switch (callee.kind) {
@@ -213,8 +205,6 @@ tkc_jv tkc_j_call(tkc_jev *ev, tkc_jv callee, const tkc_jargs *args)
         if (args->n_pos != 1 || args->n_kw)
             return tkc_j_fail(ev, "loop: takes one argument");
         return tkc_j_call_loop(ev, callee.loop, args->pos[0]);
-    case TKC_JV_JOINER:
-        return call_cycler(ev, callee);
     case TKC_JV_UNDEFINED:
         return tkc_j_fail_undefined(ev, callee);
     default:

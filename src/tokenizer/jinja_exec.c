@@ -431,7 +431,7 @@ static outcome exec_list(tkc_jev *ev, tkc_jact *act, const tkc_jlistof *list)
 
 /* ---- a run ---- */
 
-enum { USUAL_STEPS = 10000000, USUAL_BYTES = 64 << 20 };
+enum { USUAL_STEPS = 10000000, USUAL_BYTES = 64 << 20, USUAL_MS = 10000 };
 
 void tkc_jev_init(tkc_jev *ev, const tkc_jtemplate *t, tkc_arena *arena, const tkc_jlimits *limits,
                   tinkc_error *err)
@@ -443,6 +443,9 @@ void tkc_jev_init(tkc_jev *ev, const tkc_jtemplate *t, tkc_arena *arena, const t
     ev->err = err;
     ev->max_steps = limits && limits->max_steps > 0 ? limits->max_steps : USUAL_STEPS;
     ev->steps_left = ev->max_steps;
+    ev->next_look = ev->max_steps - 1;
+    ev->max_ms = limits && limits->max_ms > 0 ? limits->max_ms : USUAL_MS;
+    ev->deadline_ns = tkc_monotonic_ns() + ev->max_ms * 1000000;
     /* Strings that are built up piece by piece need more than the text they end in. */
     ev->max_mem = ((size_t)bytes < (size_t)1 << 40 ? (size_t)bytes : (size_t)1 << 40) * 4;
     if (ev->max_mem < (size_t)16 << 20)

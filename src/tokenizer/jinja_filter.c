@@ -48,6 +48,8 @@ static tkc_jv filter_title(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
         return tkc_jv_fail;
     tinkc_str t = tkc_jv_text(s);
     size_t mark = ev->out.len, i = 0;
+    if (!tkc_j_decode(ev, t.len))
+        return tkc_jv_fail;
     while (i < t.len) {
         size_t begin = i, first = i, end;
         uint32_t c = tkc_j_char(t, &i);
@@ -93,15 +95,6 @@ static tkc_jv filter_safe(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
 static tkc_jv filter_escape(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
 {
     return tkc_j_bind(ev, args, "escape", NULL, 0, 0, NULL) ? tkc_jv_escape(ev, *v) : tkc_jv_fail;
-}
-
-static tkc_jv filter_forceescape(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
-{
-    tkc_jv plain = *v;
-    (void)args;
-    if (plain.kind == TKC_JV_STR)
-        plain.flag = 0;
-    return tkc_jv_escape(ev, plain);
 }
 
 static tkc_jv filter_replace(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
@@ -247,7 +240,7 @@ static tkc_jv filter_wordcount(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *ar
 static bool put_url(tkc_jev *ev, tkc_jv v, bool query)
 {
     tkc_jv s = tkc_jv_str(ev, v);
-    if (tkc_jv_failed(s))
+    if (tkc_jv_failed(s) || !tkc_j_decode(ev, s.s->len))
         return false;
     for (size_t i = 0; i < s.s->len; i++) {
         unsigned char c = (unsigned char)s.s->data[i];
@@ -285,31 +278,6 @@ static tkc_jv filter_urlencode(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *ar
     return tkc_jv_take(ev, mark);
 }
 
-static tkc_jv filter_xmlattr(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
-{
-    static const char *const params[] = { "autospace" };
-    tkc_jv a;
-    if (!tkc_j_bind(ev, args, "xmlattr", params, 1, 0, &a))
-        return tkc_jv_fail;
-    if (v->kind != TKC_JV_DICT)
-        return tkc_j_fail(ev, "xmlattr: expected a mapping, not %s", tkc_jv_type(*v));
-    bool space = a.kind == TKC_JV_MISSING || tkc_jv_truth(a);
-    size_t mark = ev->out.len;
-    for (size_t i = 0; i < v->d->len; i++) {
-        const tkc_jentry *e = &v->d->entries[i];
-        if (e->value.kind == TKC_JV_NONE || e->value.kind == TKC_JV_UNDEFINED)
-            continue;
-        if (e->key.kind != TKC_JV_STR || strcspn(e->key.s->data, " \t\n\f\r/>=") < e->key.s->len)
-            return tkc_j_fail(ev, "xmlattr: invalid attribute name");
-        tkc_jv key = tkc_jv_escape(ev, e->key), value = tkc_jv_escape(ev, e->value);
-        if (tkc_jv_failed(key) || tkc_jv_failed(value) ||
-            ((space || ev->out.len > mark) && !tkc_j_put(ev, " ", 1)) || !tkc_j_write(ev, key) ||
-            !tkc_j_put(ev, "=\"", 2) || !tkc_j_write(ev, value) || !tkc_j_put(ev, "\"", 1))
-            return tkc_jv_fail;
-    }
-    return tkc_jv_take(ev, mark);
-}
-
 static size_t entity(tinkc_str s, char *out)
 {
     static const struct {
@@ -325,6 +293,35 @@ static size_t entity(tinkc_str s, char *out)
     return 0;
 }
 
+/* Behind these places nothing closes a tag or a comment, so nothing is looked for there twice. */
+typedef struct markup_ends {
+    size_t tag, comment;
+} markup_ends;
+
+static void find_ends(tinkc_str t, markup_ends *ends)
+{
+    const char *last = t.len ? memrchr(t.data, '>', t.len) : NULL;
+    ends->tag = last ? (size_t)(last - t.data) + 1 : 0;
+    for (ends->comment = ends->tag; ends->comment >= 3; ends->comment--)
+        if (memcmp(t.data + ends->comment - 3, "-->", 3) == 0)
+            return;
+    ends->comment = 0;
+}
+
+/* Behind the tag or comment that begins at i; 0 if none does. */
+static size_t markup_end(tinkc_str t, size_t i, const markup_ends *ends)
+{
+    tinkc_str rest = tkc_strn(t.data + i, t.len - i);
+    if (rest.data[0] != '<')
+        return 0;
+    if (tkc_starts_with(rest, "<!--")) {
+        const char *close = i < ends->comment ? memmem(rest.data, rest.len, "-->", 3) : NULL;
+        return close ? (size_t)(close - t.data) + 3 : 0;
+    }
+    const char *close = i < ends->tag ? memchr(rest.data, '>', rest.len) : NULL;
+    return close ? (size_t)(close - t.data) + 1 : 0;
+}
+
 static tkc_jv filter_striptags(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
 {
     tkc_jv s;
@@ -334,13 +331,13 @@ static tkc_jv filter_striptags(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *ar
     tinkc_str t = tkc_jv_text(s);
     size_t mark = ev->out.len;
     bool gap = false;
+    markup_ends ends = { t.len, t.len };
+    find_ends(t, &ends);
     for (size_t i = 0; i < t.len;) {
         tinkc_str rest = tkc_strn(t.data + i, t.len - i);
-        const char *close = tkc_starts_with(rest, "<!--") ? memmem(rest.data, rest.len, "-->", 3)
-                            : rest.data[0] == '<'         ? memchr(rest.data, '>', rest.len)
-                                                          : NULL;
-        if (close) {
-            i += (size_t)(close - rest.data) + (rest.data[1] == '!' && close[0] == '-' ? 3 : 1);
+        size_t end = markup_end(t, i, &ends);
+        if (end) {
+            i = end;
             continue;
         }
         size_t at = i;
@@ -367,10 +364,11 @@ static tkc_jv filter_striptags(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *ar
  * digit in ASCII, no underscores but between two digits. data NULL = no number, or no memory. */
 static tinkc_str plain_number(tkc_jev *ev, tinkc_str s)
 {
+    size_t whole = s.len;
     s = tkc_j_strip(s, NULL, true, true);
     char *text = tkc_j_alloc(ev, s.len + 1);
     size_t n = 0;
-    if (!text)
+    if (!text || !tkc_j_decode(ev, whole))
         return (tinkc_str){ 0 };
     for (size_t i = 0; i < s.len;) {
         uint32_t c = tkc_j_char(s, &i);
@@ -574,41 +572,6 @@ static tkc_jv filter_round(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
     return tkc_jv_float((whole == 0 ? 0.0 : whole) / unit); /* an integer there: no minus zero */
 }
 
-static tkc_jv filter_filesizeformat(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
-{
-    static const char *const params[] = { "binary" };
-    static const char units[] = "kMGTPEZY";
-    tkc_jv a, f;
-    char text[64];
-    if (!tkc_j_bind(ev, args, "filesizeformat", params, 1, 0, &a))
-        return tkc_jv_fail;
-    tkc_jv no_number = tkc_jv_none;
-    tkc_jargs with_default = { &no_number, 1, NULL, 0 };
-    f = filter_float(ev, v, &with_default);
-    if (tkc_jv_failed(f))
-        return f;
-    if (f.kind != TKC_JV_FLOAT)
-        return tkc_j_fail(ev, "filesizeformat: not a size");
-    bool binary = tkc_jv_truth(a);
-    double base = binary ? 1024 : 1000, bytes = f.f, unit = base * base;
-    if (!isfinite(bytes) || fabs(bytes) > 1e30)
-        return tkc_j_fail(ev, "filesizeformat: not a size");
-    if (bytes == 1)
-        return tkc_jv_cstr(ev, "1 Byte");
-    int n;
-    if (bytes < base) {
-        n = snprintf(text, sizeof text, "%lld Bytes", (long long)bytes);
-    } else {
-        int i = 0;
-        for (; i < 7 && bytes >= unit; i++)
-            unit *= base;
-        char letter = binary && i == 0 ? 'K' : units[i];
-        n = snprintf(text, sizeof text, "%.1f %c%s", base * bytes / unit, letter,
-                     binary ? "iB" : "B");
-    }
-    return tkc_jv_copy(ev, text, (size_t)n);
-}
-
 /* ---- others ---- */
 
 static tkc_jv filter_default(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
@@ -637,12 +600,13 @@ static tkc_jv filter_attr(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
     return tkc_j_own_attr(ev, *v, a.s, &found);
 }
 
-static tkc_jv filter_unsupported(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
-{
-    (void)v;
-    (void)args;
-    return tkc_j_fail(ev, "the filters pprint, random and urlize are not supported");
-}
+TKC_J_LEFT_OUT(filter, "filter", filesizeformat)
+TKC_J_LEFT_OUT(filter, "filter", forceescape)
+TKC_J_LEFT_OUT(filter, "filter", pprint)
+TKC_J_LEFT_OUT(filter, "filter", random)
+TKC_J_LEFT_OUT(filter, "filter", urlize)
+TKC_J_LEFT_OUT(filter, "filter", wordwrap)
+TKC_J_LEFT_OUT(filter, "filter", xmlattr)
 
 tkc_jv tkc_j_ignore_case(tkc_jev *ev, tkc_jv v)
 {
@@ -668,8 +632,8 @@ const tkc_jfunc *tkc_j_find_filter(tinkc_str name)
         { "indent", filter_indent },
         { "int", filter_int },
         { "lower", filter_lower },
-        { "pprint", filter_unsupported },
-        { "random", filter_unsupported },
+        { "pprint", filter_pprint },
+        { "random", filter_random },
         { "replace", filter_replace },
         { "round", filter_round },
         { "safe", filter_safe },
@@ -681,10 +645,11 @@ const tkc_jfunc *tkc_j_find_filter(tinkc_str name)
         { "truncate", filter_truncate },
         { "upper", filter_upper },
         { "urlencode", filter_urlencode },
-        { "urlize", filter_unsupported },
+        { "urlize", filter_urlize },
         { "wordcount", filter_wordcount },
-        { "wordwrap", tkc_jfilter_wordwrap },
+        { "wordwrap", filter_wordwrap },
         { "xmlattr", filter_xmlattr },
+
     };
     const tkc_jfunc *f = tkc_j_find_func(table, sizeof table / sizeof *table, name);
     return f ? f : tkc_j_list_filter(name);

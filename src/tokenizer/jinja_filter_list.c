@@ -387,7 +387,7 @@ static tkc_jv filter_unique(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
         !collect(ev, *v, key_paths(ev, a[1], false), !tkc_jv_truth(a[0]), NULL, &items, &n))
         return tkc_jv_fail;
     for (size_t i = 0; i < n; i++) {
-        if (tkc_jv_hashable(items[i].key) && tkc_jdict_find(ev, seen.d, items[i].key))
+        if (tkc_jv_hashable(ev, items[i].key) && tkc_jdict_find(ev, seen.d, items[i].key))
             continue;
         if (!tkc_jdict_set(ev, seen.d, items[i].key, tkc_jv_none) ||
             !tkc_jv_push(ev, out.l, items[i].item))

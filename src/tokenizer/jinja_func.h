@@ -6,6 +6,15 @@
 
 /* In a table sorted by name. */
 const tkc_jfunc *tkc_j_find_func(const tkc_jfunc *table, size_t n, tinkc_str name);
+/* A function that Jinja or Python has and no chat template uses: refused by its name, when called. */
+#define TKC_J_LEFT_OUT(prefix, kind, name)                                                         \
+    static tkc_jv prefix##_##name(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)          \
+    {                                                                                              \
+        (void)self;                                                                                \
+        (void)args;                                                                                \
+        return tkc_j_fail(ev, "the %s '%s' is not supported", kind, #name);                        \
+    }
+
 const tkc_jfunc *tkc_j_str_method(tinkc_str name);
 /* The filters that take or give lists: jinja_filter_list.c. */
 const tkc_jfunc *tkc_j_list_filter(tinkc_str name);

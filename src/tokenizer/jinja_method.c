@@ -58,7 +58,7 @@ static tkc_jv dict_get(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
         return tkc_j_fail(ev, "dict.get() takes no keyword arguments");
     if (!tkc_j_bind(ev, args, "get", params, 2, 1, a))
         return tkc_jv_fail;
-    if (!tkc_jv_hashable(a[0]))
+    if (!tkc_jv_hashable(ev, a[0]))
         return tkc_j_fail(ev, "unhashable type: '%s'", tkc_jv_type(a[0]));
     const tkc_jv *v = tkc_jdict_find(ev, self->d, a[0]);
     return v ? *v : a[1].kind == TKC_JV_MISSING ? tkc_jv_none : a[1];
@@ -109,7 +109,7 @@ static tkc_jv list_copy(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
     return tkc_j_list(ev, *self, self->kind);
 }
 
-/* ---- loop, cycler, bytes, numbers ---- */
+/* ---- loop, bytes, numbers ---- */
 
 static tkc_jv loop_cycle(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
 {
@@ -130,24 +130,6 @@ static tkc_jv loop_changed(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *arg
         self->loop->changed.kind == TKC_JV_TUPLE && tkc_jv_equal(ev, self->loop->changed, now);
     self->loop->changed = now;
     return tkc_failed(ev->err) ? tkc_jv_fail : tkc_jv_bool(!same);
-}
-
-static tkc_jv cycler_next(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
-{
-    (void)ev;
-    (void)args;
-    struct tkc_jcycler *c = self->cycler;
-    tkc_jv v = c->items.l->items[c->at];
-    c->at = (c->at + 1) % (int64_t)c->items.l->len;
-    return v;
-}
-
-static tkc_jv cycler_reset(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
-{
-    (void)ev;
-    (void)args;
-    self->cycler->at = 0;
-    return tkc_jv_none;
 }
 
 static tkc_jv bytes_decode(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
@@ -193,7 +175,6 @@ const tkc_jfunc *tkc_j_find_method(tkc_jv object, tinkc_str name, bool *unsafe)
                                             { "count", list_count },
                                             { "index", list_index } };
     static const tkc_jfunc loop_table[] = { { "changed", loop_changed }, { "cycle", loop_cycle } };
-    static const tkc_jfunc cycler_table[] = { { "next", cycler_next }, { "reset", cycler_reset } };
     static const tkc_jfunc bytes_table[] = { { "decode", bytes_decode } };
     static const tkc_jfunc number_table[] = { { "is_integer", float_is_integer } };
     *unsafe = is_forbidden(object, name);
@@ -210,8 +191,6 @@ const tkc_jfunc *tkc_j_find_method(tkc_jv object, tinkc_str name, bool *unsafe)
         return tkc_j_find_func(list_table + 1, 2, name);
     case TKC_JV_LOOP:
         return tkc_j_find_func(loop_table, 2, name);
-    case TKC_JV_CYCLER:
-        return tkc_j_find_func(cycler_table, 2, name);
     case TKC_JV_BYTES:
         return tkc_j_find_func(bytes_table, 1, name);
     case TKC_JV_FLOAT:
@@ -295,44 +274,6 @@ static tkc_jv global_namespace(tkc_jev *ev, const tkc_jv *self, const tkc_jargs 
 {
     (void)self;
     return build_dict(ev, args, TKC_JV_NAMESPACE, "namespace");
-}
-
-static tkc_jv new_cycler(tkc_jev *ev, uint8_t kind, tkc_jv items)
-{
-    struct tkc_jcycler *c = tkc_j_alloc(ev, sizeof *c);
-    if (!c || tkc_jv_failed(items))
-        return tkc_jv_fail;
-    *c = (struct tkc_jcycler){ items, 0 };
-    return (tkc_jv){ .kind = kind, .cycler = c };
-}
-
-static tkc_jv global_cycler(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
-{
-    tkc_jv items = tkc_jv_list(ev, TKC_JV_TUPLE, args->n_pos);
-    (void)self;
-    if (args->n_pos == 0)
-        return tkc_j_fail(ev, "at least one item has to be provided");
-    for (size_t i = 0; !tkc_jv_failed(items) && i < args->n_pos; i++)
-        if (!tkc_jv_push(ev, items.l, args->pos[i]))
-            return tkc_jv_fail;
-    return new_cycler(ev, TKC_JV_CYCLER, items);
-}
-
-static tkc_jv global_joiner(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
-{
-    static const char *const params[] = { "sep" };
-    tkc_jv a;
-    (void)self;
-    if (!tkc_j_bind(ev, args, "joiner", params, 1, 0, &a))
-        return tkc_jv_fail;
-    return new_cycler(ev, TKC_JV_JOINER, a.kind == TKC_JV_MISSING ? tkc_jv_cstr(ev, ", ") : a);
-}
-
-static tkc_jv global_lipsum(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
-{
-    (void)self;
-    (void)args;
-    return tkc_j_fail(ev, "lipsum is not supported");
 }
 
 static tkc_jv global_raise(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
@@ -523,6 +464,8 @@ static tkc_jv global_strftime(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *
         return tkc_j_fail(ev, "strftime_now: a time that cannot be written");
     tinkc_str f = tkc_jv_text(a);
     size_t mark = ev->out.len;
+    if (!tkc_j_charge(ev, f.len))
+        return tkc_jv_fail;
     for (size_t i = 0; i < f.len; i++) {
         char part[64];
         bool flag = i + 2 < f.len && f.data[i] == '%' && f.data[i + 1] == '-';
@@ -542,13 +485,19 @@ static tkc_jv global_strftime(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *
     return tkc_jv_take(ev, mark);
 }
 
+TKC_J_LEFT_OUT(global, "function", cycler)
+TKC_J_LEFT_OUT(global, "function", joiner)
+TKC_J_LEFT_OUT(global, "function", lipsum)
+
 const tkc_jfunc *tkc_j_find_global(tinkc_str name)
 {
     static const tkc_jfunc table[] = {
+        /* sorted */
         { "cycler", global_cycler },       { "dict", global_dict },
         { "joiner", global_joiner },       { "lipsum", global_lipsum },
         { "namespace", global_namespace }, { "raise_exception", global_raise },
         { "range", global_range },         { "strftime_now", global_strftime },
+
     };
     return tkc_j_find_func(table, sizeof table / sizeof *table, name);
 }

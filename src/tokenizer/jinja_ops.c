@@ -133,6 +133,8 @@ static bool put_escaped(tkc_jev *ev, tinkc_str s)
 {
     static const char from[] = "&<>'\"";
     static const char *const to[] = { "&amp;", "&lt;", "&gt;", "&#39;", "&#34;" };
+    if (!tkc_j_decode(ev, s.len))
+        return false;
     for (size_t i = 0; i < s.len; i++) {
         const char *hit = s.data[i] ? strchr(from, s.data[i]) : NULL;
         bool ok = hit ? tkc_j_put(ev, to[hit - from], strlen(to[hit - from]))
@@ -197,7 +199,7 @@ static tkc_jv repeat(tkc_jev *ev, tkc_jv seq, tkc_jv times)
     if (!tkc_mul_size(unit, (size_t)n, &total) ||
         !tkc_mul_size(total, text ? 1 : sizeof(tkc_jv), &bytes) || bytes > ev->mem_left)
         return tkc_j_fail(ev, "the template needs more than %zu bytes of memory", ev->max_mem);
-    if (!tkc_j_charge(ev, total / 64))
+    if (!(text ? tkc_j_touch(ev, total) : tkc_j_charge(ev, total)))
         return tkc_jv_fail;
     if (text) {
         char *data = tkc_j_alloc(ev, total);
@@ -317,8 +319,6 @@ tkc_jv tkc_j_own_attr(tkc_jev *ev, tkc_jv object, tkc_jstr *name, bool *found)
                                             : object;
     if (object.kind == TKC_JV_MACRO)
         return macro_attr(ev, object, name);
-    if (object.kind == TKC_JV_CYCLER && tkc_str_is(s, "current"))
-        return object.cycler->items.l->items[object.cycler->at];
     *found = false;
     return lacks(object, name);
 }
@@ -359,7 +359,7 @@ static tkc_jv index_item(tkc_jev *ev, tkc_jv object, int64_t i, bool *found)
         return tkc_jv_int((unsigned char)object.s->data[i]);
     default: {
         size_t at = tkc_j_place(object.s, (size_t)i), end = at;
-        if (!tkc_j_charge(ev, at / 64))
+        if (!tkc_j_decode(ev, at))
             return tkc_jv_fail;
         (void)tkc_j_char(tkc_jv_text(object), &end);
         tkc_jv v = tkc_jv_view(ev, object.s->data + at, end - at);
@@ -383,7 +383,7 @@ tkc_jv tkc_j_item(tkc_jev *ev, tkc_jv object, tkc_jv key)
         return tkc_jv_fail;
     if (object.kind == TKC_JV_UNDEFINED)
         return tkc_j_fail_undefined(ev, object);
-    if (object.kind == TKC_JV_DICT && tkc_jv_hashable(key)) {
+    if (object.kind == TKC_JV_DICT && tkc_jv_hashable(ev, key)) {
         const tkc_jv *v = tkc_jdict_find(ev, object.d, key);
         if (v)
             return *v;

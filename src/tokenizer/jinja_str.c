@@ -44,7 +44,6 @@ CASE_METHOD(lower, TKC_JCASE_LOWER)
 CASE_METHOD(title, TKC_JCASE_TITLE)
 CASE_METHOD(swapcase, TKC_JCASE_SWAP)
 CASE_METHOD(capitalize, TKC_JCASE_CAPITAL)
-CASE_METHOD(casefold, TKC_JCASE_FOLD)
 
 static bool is_alnum(uint32_t c)
 {
@@ -91,13 +90,12 @@ CLASS_METHOD(isdecimal, is_decimal, false)
 CLASS_METHOD(isdigit, is_digit, false)
 CLASS_METHOD(isnumeric, is_numeric, false)
 CLASS_METHOD(isspace, tkc_j_is_space, false)
-CLASS_METHOD(isprintable, tkc_j_is_printable, true)
 
 static tkc_jv str_isascii(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
 {
     (void)args;
-    (void)ev;
-    return tkc_jv_bool(tkc_jstr_chars(self->s) == self->s->len);
+    return tkc_j_touch(ev, self->s->len) ? tkc_jv_bool(tkc_jstr_chars(self->s) == self->s->len)
+                                         : tkc_jv_fail;
 }
 
 tkc_jv tkc_jv_is_case(tkc_jev *ev, tkc_jv s, bool upper)
@@ -129,25 +127,6 @@ static tkc_jv str_islower(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args
     return tkc_jv_is_case(ev, *self, false);
 }
 
-static tkc_jv str_istitle(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
-{
-    tinkc_str text = tkc_jv_text(*self);
-    bool in_word = false, any = false;
-    (void)args;
-    if (!tkc_j_charge(ev, text.len / 16))
-        return tkc_jv_fail;
-    for (size_t i = 0; i < text.len;) {
-        uint32_t c = tkc_j_char(text, &i);
-        bool upper = tkc_j_is(c, TKC_JCHAR_UPPER) || tkc_j_is(c, TKC_JCHAR_TITLE);
-        bool lower = !upper && tkc_j_is(c, TKC_JCHAR_LOWER);
-        if ((upper && in_word) || (lower && !in_word))
-            return tkc_jv_bool(false);
-        in_word = upper || lower;
-        any = any || upper;
-    }
-    return tkc_jv_bool(any);
-}
-
 /* ---- stripping ---- */
 
 static tkc_jv strip(tkc_jev *ev, tkc_jv self, const tkc_jargs *args, bool left, bool right)
@@ -167,7 +146,8 @@ static tkc_jv strip(tkc_jev *ev, tkc_jv self, const tkc_jargs *args, bool left, 
         if (!tkc_mul_size(chars.len + 1, self.s->len / 8 + 1, &work) || !tkc_j_charge(ev, work / 8))
             return tkc_jv_fail;
     }
-    return part_of(ev, self, tkc_j_strip(tkc_jv_text(self), given ? &chars : NULL, left, right));
+    tinkc_str part = tkc_j_strip(tkc_jv_text(self), given ? &chars : NULL, left, right);
+    return tkc_j_decode(ev, self.s->len - part.len) ? part_of(ev, self, part) : tkc_jv_fail;
 }
 
 static tkc_jv str_strip(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
@@ -190,6 +170,8 @@ static tkc_jv str_removeprefix(tkc_jev *ev, const tkc_jv *self, const tkc_jargs 
     if (!tkc_j_bind(ev, args, "removeprefix", params, 1, 1, &a) || !need_str(ev, a, "removeprefix"))
         return tkc_jv_fail;
     tinkc_str s = tkc_jv_text(*self);
+    if (!tkc_j_touch(ev, a.s->len))
+        return tkc_jv_fail;
     if (s.len >= a.s->len && memcmp(s.data, a.s->data, a.s->len) == 0)
         return part_of(ev, *self, tkc_strn(s.data + a.s->len, s.len - a.s->len));
     return *self;
@@ -202,6 +184,8 @@ static tkc_jv str_removesuffix(tkc_jev *ev, const tkc_jv *self, const tkc_jargs 
     if (!tkc_j_bind(ev, args, "removesuffix", params, 1, 1, &a) || !need_str(ev, a, "removesuffix"))
         return tkc_jv_fail;
     tinkc_str s = tkc_jv_text(*self);
+    if (!tkc_j_touch(ev, a.s->len))
+        return tkc_jv_fail;
     if (s.len >= a.s->len && memcmp(s.data + s.len - a.s->len, a.s->data, a.s->len) == 0)
         return part_of(ev, *self, tkc_strn(s.data, s.len - a.s->len));
     return *self;
@@ -710,28 +694,6 @@ static tkc_jv str_zfill(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
     return tkc_jv_take(ev, mark);
 }
 
-static tkc_jv str_expandtabs(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
-{
-    static const char *const params[] = { "tabsize" };
-    tkc_jv a;
-    int64_t size, column = 0;
-    if (!tkc_j_bind(ev, args, "expandtabs", params, 1, 0, &a) ||
-        !need_int(ev, a, "expandtabs", 8, &size))
-        return tkc_jv_fail;
-    size = size < 0 ? 0 : size > 4096 ? 4096 : size;
-    tinkc_str s = tkc_jv_text(*self);
-    size_t mark = ev->out.len;
-    for (size_t i = 0; i < s.len;) {
-        size_t at = i;
-        uint32_t c = tkc_j_char(s, &i);
-        int64_t fill = c == '\t' && size ? size - column % size : 0;
-        if (c == '\t' ? !put_times(ev, tkc_str(" "), fill) : !tkc_j_put(ev, s.data + at, i - at))
-            return tkc_jv_fail;
-        column = c == '\n' || c == '\r' ? 0 : c == '\t' ? column + fill : column + 1;
-    }
-    return tkc_jv_take(ev, mark);
-}
-
 static tkc_jv str_encode(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
 {
     static const char *const params[] = { "encoding", "errors" };
@@ -749,42 +711,14 @@ static tkc_jv str_format(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
     return tkc_j_format(ev, *self, args);
 }
 
-static tkc_jv str_format_map(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
-{
-    static const char *const params[] = { "mapping" };
-    tkc_jv a;
-    if (!tkc_j_bind(ev, args, "format_map", params, 1, 1, &a))
-        return tkc_jv_fail;
-    if (a.kind != TKC_JV_DICT)
-        return tkc_j_fail(ev, "format_map: expected a mapping, not %s", tkc_jv_type(a));
-    tkc_jkwarg *kw = tkc_j_alloc(ev, (a.d->len + 1) * sizeof *kw);
-    tkc_jargs inner = { .kw = kw };
-    for (size_t i = 0; kw && i < a.d->len; i++)
-        if (a.d->entries[i].key.kind == TKC_JV_STR)
-            kw[inner.n_kw++] = (tkc_jkwarg){ a.d->entries[i].key.s, a.d->entries[i].value };
-    return kw ? tkc_j_format(ev, *self, &inner) : tkc_jv_fail;
-}
-
-static tkc_jv str_isidentifier(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
-{
-    tinkc_str s = tkc_jv_text(*self);
-    if (!tkc_j_bind(ev, args, "isidentifier", NULL, 0, 0, NULL) || !tkc_j_charge(ev, s.len / 16))
-        return tkc_jv_fail;
-    for (size_t i = 0, at; i < s.len;) {
-        at = i;
-        uint32_t c = tkc_j_char(s, &i);
-        if (c != '_' && !tkc_j_is(c, TKC_JCHAR_ALPHA) && !(at && tkc_j_is(c, TKC_JCHAR_DECIMAL)))
-            return tkc_jv_bool(false);
-    }
-    return tkc_jv_bool(s.len > 0);
-}
-
-static tkc_jv str_unsupported(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args)
-{
-    (void)self;
-    (void)args;
-    return tkc_j_fail(ev, "this method of strings is not supported");
-}
+TKC_J_LEFT_OUT(str, "string method", casefold)
+TKC_J_LEFT_OUT(str, "string method", expandtabs)
+TKC_J_LEFT_OUT(str, "string method", format_map)
+TKC_J_LEFT_OUT(str, "string method", isidentifier)
+TKC_J_LEFT_OUT(str, "string method", isprintable)
+TKC_J_LEFT_OUT(str, "string method", istitle)
+TKC_J_LEFT_OUT(str, "string method", maketrans)
+TKC_J_LEFT_OUT(str, "string method", translate)
 
 static const tkc_jfunc methods[] = {
     /* sorted */
@@ -815,7 +749,7 @@ static const tkc_jfunc methods[] = {
     { "ljust", str_ljust },
     { "lower", str_lower },
     { "lstrip", str_lstrip },
-    { "maketrans", str_unsupported },
+    { "maketrans", str_maketrans },
     { "partition", str_partition },
     { "removeprefix", str_removeprefix },
     { "removesuffix", str_removesuffix },
@@ -832,9 +766,10 @@ static const tkc_jfunc methods[] = {
     { "strip", str_strip },
     { "swapcase", str_swapcase },
     { "title", str_title },
-    { "translate", str_unsupported },
+    { "translate", str_translate },
     { "upper", str_upper },
     { "zfill", str_zfill },
+
 };
 
 const tkc_jfunc *tkc_j_str_method(tinkc_str name)

@@ -38,12 +38,12 @@ KIND_TEST(sequence, (v->kind >= TKC_JV_STR && v->kind <= TKC_JV_DICT) || v->kind
 KIND_TEST(escaped, v->kind == TKC_JV_STR && (v->flag & TKC_JV_MARKUP))
 KIND_TEST(callable, v->kind == TKC_JV_MACRO || v->kind == TKC_JV_METHOD ||
                         v->kind == TKC_JV_GLOBAL || v->kind == TKC_JV_LOOP ||
-                        v->kind == TKC_JV_JOINER || v->kind == TKC_JV_UNDEFINED)
+                        v->kind == TKC_JV_UNDEFINED)
 
 /* The name of a filter or test: anything that could be a key of a table. */
 static bool name_test(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
 {
-    if (!tkc_jv_hashable(*v))
+    if (!tkc_jv_hashable(ev, *v))
         tkc_j_fail(ev, "unhashable type: '%s'", tkc_jv_type(*v));
     return tkc_j_bind(ev, args, "filter", NULL, 0, 0, NULL) && v->kind == TKC_JV_STR;
 }

@@ -16,7 +16,7 @@ bool tkc_j_put(tkc_jev *ev, const char *data, size_t len)
         tkc_j_fail(ev, "the template writes more than %zu bytes", ev->out.max);
         return false;
     }
-    return tkc_buf_add(&ev->out, data, len, ev->err);
+    return tkc_j_touch(ev, len) && tkc_buf_add(&ev->out, data, len, ev->err);
 }
 
 static bool put(tkc_jev *ev, const char *text)

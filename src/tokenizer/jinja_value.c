@@ -8,13 +8,30 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
+
 const tkc_jv tkc_jv_fail = { .kind = TKC_JV_FAIL };
 const tkc_jv tkc_jv_missing = { .kind = TKC_JV_MISSING };
 const tkc_jv tkc_jv_none = { .kind = TKC_JV_NONE };
 
-enum { SMALL_DICT = 8 }; /* up to here a dict is searched from its beginning */
+enum {
+    SMALL_DICT = 8,      /* up to here a dict is searched from its beginning */
+    STEPS_A_LOOK = 10000 /* between two looks at the clock */
+};
 
 /* ---- counters ---- */
+
+/* Steps are an estimate of work; the clock has the last word, so that an operation that costs more
+ * than it was charged for cannot hold a thread for long. */
+static bool in_time(tkc_jev *ev)
+{
+    ev->next_look = ev->steps_left - STEPS_A_LOOK;
+    if (tkc_monotonic_ns() <= ev->deadline_ns)
+        return true;
+    ev->steps_left = -1;
+    tkc_j_fail(ev, "the template runs for more than %lld ms", (long long)ev->max_ms);
+    return false;
+}
 
 bool tkc_j_charge(tkc_jev *ev, size_t steps)
 {
@@ -26,7 +43,7 @@ bool tkc_j_charge(tkc_jev *ev, size_t steps)
         return false;
     }
     ev->steps_left -= (int64_t)steps;
-    return true;
+    return ev->steps_left > ev->next_look || in_time(ev);
 }
 
 void *tkc_j_alloc(tkc_jev *ev, size_t size)
@@ -89,7 +106,7 @@ tkc_jv tkc_jv_i128(tkc_jev *ev, tkc_i128 i)
 tkc_jv tkc_jv_view(tkc_jev *ev, const char *data, size_t len)
 {
     tkc_jstr *s = tkc_j_alloc(ev, sizeof *s);
-    if (!s)
+    if (!s || !tkc_j_touch(ev, len)) /* its characters will be counted, once */
         return tkc_jv_fail;
     *s = (tkc_jstr){ len ? data : "", len, SIZE_MAX };
     return (tkc_jv){ .kind = TKC_JV_STR, .s = s };
@@ -195,12 +212,15 @@ static uint64_t hash_bytes(uint64_t seed, const char *data, size_t len)
     return mix(mix(h, tail), seed);
 }
 
-/* Equal values have equal hashes: True, 1 and 1.0 are the same key. */
-static uint64_t hash_value(uint64_t seed, tkc_jv v)
+/* Equal values have equal hashes: True, 1 and 1.0 are the same key. Out of steps, any hash will do:
+ * the error is recorded. */
+static uint64_t hash_value(tkc_jev *ev, tkc_jv v)
 {
-    uint64_t h = seed;
+    uint64_t seed = ev->seed, h = seed;
     switch (v.kind) {
     case TKC_JV_STR:
+        if (!tkc_j_touch(ev, v.s->len))
+            return h;
         return hash_bytes(seed, v.s->data, v.s->len);
     case TKC_JV_BOOL:
     case TKC_JV_INT:
@@ -213,43 +233,44 @@ static uint64_t hash_value(uint64_t seed, tkc_jv v)
         memcpy(&h, &v.f, sizeof h);
         return mix(seed, h);
     case TKC_JV_TUPLE:
-        for (size_t i = 0; i < v.l->len; i++)
-            h = mix(h, hash_value(seed, v.l->items[i]));
+        for (size_t i = 0; i < v.l->len && tkc_j_charge(ev, 1); i++)
+            h = mix(h, hash_value(ev, v.l->items[i]));
         return h;
     default:
         return mix(seed, v.kind);
     }
 }
 
-static bool hashable_to(tkc_jv v, int depth)
+static bool hashable_to(tkc_jev *ev, tkc_jv v, int depth)
 {
     if (v.kind == TKC_JV_TUPLE) {
-        if (depth == 0)
+        if (depth == 0 || !tkc_j_charge(ev, v.l->len))
             return false;
         for (size_t i = 0; i < v.l->len; i++)
-            if (!hashable_to(v.l->items[i], depth - 1))
+            if (!hashable_to(ev, v.l->items[i], depth - 1))
                 return false;
         return true;
     }
     return v.kind != TKC_JV_LIST && v.kind != TKC_JV_DICT && v.kind != TKC_JV_NAMESPACE;
 }
 
-bool tkc_jv_hashable(tkc_jv v)
+bool tkc_jv_hashable(tkc_jev *ev, tkc_jv v)
 {
-    return hashable_to(v, 20);
+    return hashable_to(ev, v, 20);
 }
 
 static bool same_key(tkc_jev *ev, tkc_jv a, tkc_jv b)
 {
     if (a.kind == TKC_JV_STR && b.kind == TKC_JV_STR)
-        return a.s == b.s || tkc_str_eq(tkc_jv_text(a), tkc_jv_text(b));
+        return a.s == b.s || (a.s->len == b.s->len && tkc_j_touch(ev, a.s->len) &&
+                              tkc_str_eq(tkc_jv_text(a), tkc_jv_text(b)));
     return tkc_jv_equal(ev, a, b);
 }
 
 /* The slot where the key is or would go. */
 static size_t probe(tkc_jev *ev, const tkc_jdict *d, tkc_jv key)
 {
-    size_t i = (size_t)hash_value(ev->seed, key) & (d->n_slots - 1);
+    size_t i = (size_t)hash_value(ev, key) & (d->n_slots - 1);
     while (d->slots[i] && !same_key(ev, d->entries[d->slots[i] - 1].key, key))
         i = (i + 1) & (d->n_slots - 1);
     return i;
@@ -303,7 +324,7 @@ bool tkc_jdict_set(tkc_jev *ev, tkc_jdict *d, tkc_jv key, tkc_jv value)
 {
     if (tkc_jv_failed(key) || tkc_jv_failed(value) || !tkc_j_charge(ev, 1))
         return false;
-    if (!tkc_jv_hashable(key)) {
+    if (!tkc_jv_hashable(ev, key)) {
         tkc_j_fail(ev, "unhashable type: '%s'", tkc_jv_type(key));
         return false;
     }
@@ -353,12 +374,11 @@ double tkc_jv_to_double(tkc_jv v)
 const char *tkc_jv_type(tkc_jv v)
 {
     static const char *const views[] = { "dict_keys", "dict_values", "dict_items" };
-    static const char *const names[] = { "failure",  "missing",   "Undefined",   "NoneType",
-                                         "bool",     "int",       "int",         "float",
-                                         "str",      "bytes",     "list",        "tuple",
-                                         "dict",     "Namespace", "range",       "generator",
-                                         "view",     "Macro",     "LoopContext", "method",
-                                         "function", "Cycler",    "Joiner" };
+    static const char *const names[] = {
+        "failure", "missing",   "Undefined", "NoneType", "bool",        "int",    "int",
+        "float",   "str",       "bytes",     "list",     "tuple",       "dict",   "Namespace",
+        "range",   "generator", "view",      "Macro",    "LoopContext", "method", "function"
+    };
     return v.kind == TKC_JV_VIEW ? views[v.aux] : names[v.kind];
 }
 
@@ -448,12 +468,12 @@ static bool too_deep(tkc_jev *ev, int depth)
 
 static bool equal_deep(tkc_jev *ev, tkc_jv a, tkc_jv b, int depth)
 {
+    bool text = a.kind == TKC_JV_STR || a.kind == TKC_JV_BYTES;
+    if (!tkc_j_charge(ev, text ? 1 + a.s->len / TKC_JINJA_BYTES_A_STEP : 1))
+        return false;
     if (tkc_jv_is_number(a) && tkc_jv_is_number(b))
         return compare_numbers(a, b) == 0;
-    if (a.kind != b.kind)
-        return false;
-    size_t work = a.kind == TKC_JV_STR ? a.s->len / 64 : 1;
-    if (too_deep(ev, depth) || (work && !tkc_j_charge(ev, work)))
+    if (a.kind != b.kind || too_deep(ev, depth))
         return false;
     switch (a.kind) {
     case TKC_JV_STR:
@@ -498,7 +518,7 @@ static bool less_deep(tkc_jev *ev, tkc_jv a, tkc_jv b, const char *op, bool or_e
         return order == -1 || (or_equal && order == 0);
     }
     if (a.kind == TKC_JV_STR && b.kind == TKC_JV_STR) {
-        if (!tkc_j_charge(ev, a.s->len / 64))
+        if (!tkc_j_touch(ev, a.s->len))
             return false;
         int order = tkc_str_compare(tkc_jv_text(a), tkc_jv_text(b));
         return order < 0 || (or_equal && order == 0);
@@ -540,7 +560,7 @@ bool tkc_jv_contains(tkc_jev *ev, tkc_jv box, tkc_jv item)
                        tkc_jv_type(item));
             return false;
         }
-        return tkc_j_charge(ev, box.s->len / 64) &&
+        return tkc_j_touch(ev, box.s->len) &&
                (item.s->len == 0 ||
                 memmem(box.s->data, box.s->len, item.s->data, item.s->len) != NULL);
     case TKC_JV_LIST:
@@ -550,7 +570,7 @@ bool tkc_jv_contains(tkc_jev *ev, tkc_jv box, tkc_jv item)
                 return true;
         return false;
     case TKC_JV_DICT:
-        if (!tkc_jv_hashable(item)) {
+        if (!tkc_jv_hashable(ev, item)) {
             tkc_j_fail(ev, "unhashable type: '%s'", tkc_jv_type(item));
             return false;
         }

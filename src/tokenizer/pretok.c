@@ -193,12 +193,21 @@ void tkc_pretok_free(tkc_pretok *p)
     *p = (tkc_pretok){ 0 };
 }
 
+bool tkc_pretok_has_regex(const tkc_pretok *p)
+{
+    for (size_t i = 0; i < p->n; i++)
+        if (p->steps[i].regex)
+            return true;
+    return false;
+}
+
 /* ---- running ---- */
 
 typedef struct run {
     const tkc_pretok *p;
     tkc_piece_fn *fn;
     void *self;
+    const tkc_regex_budget *budget;
     tinkc_error *err;
 } run;
 
@@ -237,7 +246,7 @@ static bool run_regex(const run *r, size_t k, span s)
     tkc_regex_walk w = { 0 };
     size_t at = 0;
     for (int found = 1; found; at = w.end) {
-        found = tkc_regex_next(step->regex, s.p, s.len, &w, r->err);
+        found = tkc_regex_next(step->regex, s.p, s.len, &w, r->budget, r->err);
         if (found < 0)
             return false;
         size_t start = found ? w.start : s.len;
@@ -279,8 +288,8 @@ static bool run_step(const run *r, size_t k, span s)
 }
 
 bool tkc_pretok_run(const tkc_pretok *p, const unsigned char *text, size_t len, tkc_piece_fn *fn,
-                    void *self, tinkc_error *err)
+                    void *self, const tkc_regex_budget *budget, tinkc_error *err)
 {
-    run r = { p, fn, self, err };
+    run r = { p, fn, self, budget, err };
     return run_step(&r, 0, (span){ text, len, 0, 0 });
 }

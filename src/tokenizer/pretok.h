@@ -34,8 +34,11 @@ void tkc_pretok_free(tkc_pretok *);
 typedef bool tkc_piece_fn(void *self, const unsigned char *p, size_t len, size_t skew,
                           size_t origin);
 
-/* Runs the chain over well-formed text. */
+/* True if a step matches a pattern that no scanner knows. */
+bool tkc_pretok_has_regex(const tkc_pretok *);
+
+/* Runs the chain over well-formed text. budget: of the patterns; NULL = no limit. */
 bool tkc_pretok_run(const tkc_pretok *, const unsigned char *text, size_t len, tkc_piece_fn *fn,
-                    void *self, tinkc_error *err);
+                    void *self, const tkc_regex_budget *budget, tinkc_error *err);
 
 #endif

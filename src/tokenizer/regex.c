@@ -9,6 +9,7 @@
 #include <pcre2.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/str.h"
 #include "tokenizer/unicode.h"
 
@@ -17,7 +18,15 @@ struct tkc_regex {
     pcre2_match_context *context;
 };
 
-enum { MATCH_LIMIT = 100000000, JIT_STACK_MAX = 16 << 20 };
+/* PCRE2 counts steps for each place where a match may begin. A match of a long piece may take steps
+ * for each of its bytes; one call covers so few places that it ends soon, and between two calls the
+ * clock is looked at. */
+enum {
+    STEPS_A_MATCH = 1 << 20,
+    STEPS_A_BYTE = 16,
+    STEPS_A_CALL = 1 << 26,
+    JIT_STACK_MAX = 16 << 20
+};
 
 /* ---- translation ---- */
 
@@ -488,9 +497,11 @@ tkc_regex *tkc_regex_new(tinkc_str pattern, bool literal, tinkc_error *err)
     tkc_regex *r = NULL;
     pcre2_code *code = NULL;
     if (literal)
-        code = compile(pattern, PCRE2_UTF | PCRE2_LITERAL, err);
+        code = compile(pattern, PCRE2_UTF | PCRE2_LITERAL | PCRE2_USE_OFFSET_LIMIT, err);
     else if (tkc_regex_translate(pattern, &text, err))
-        code = compile(tkc_buf_view(&text), PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, err);
+        code =
+            compile(tkc_buf_view(&text),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT, err);
     tkc_buf_free(&text);
     if (!code)
         return NULL;
@@ -503,7 +514,6 @@ tkc_regex *tkc_regex_new(tinkc_str pattern, bool literal, tinkc_error *err)
             tkc_release(NULL, r, sizeof *r);
         return NULL;
     }
-    pcre2_set_match_limit(context, MATCH_LIMIT);
     pcre2_jit_stack_assign(context, give_stack, NULL);
     r->code = code;
     r->context = context;
@@ -519,61 +529,116 @@ void tkc_regex_free(tkc_regex *r)
     tkc_release(NULL, r, sizeof *r);
 }
 
+void tkc_regex_budget_start(tkc_regex_budget *b, size_t len)
+{
+    b->allowed_ms = 1000 + (int64_t)(len / 100);
+    b->deadline_ns = tkc_monotonic_ns() + b->allowed_ms * 1000000;
+}
+
+/* One text and the state of a search in it. */
+typedef struct search {
+    const tkc_regex *r;
+    const unsigned char *text;
+    size_t len;
+    pcre2_match_data *data;
+    pcre2_match_context *context; /* the limits of this search */
+    const tkc_regex_budget *budget;
+    tinkc_error *err;
+} search;
+
+static bool in_time(const search *s)
+{
+    if (!s->budget || s->budget->deadline_ns == 0 || tkc_monotonic_ns() <= s->budget->deadline_ns)
+        return true;
+    return tkc_fail(s->err, TINKC_E_TOKENIZER,
+                    "the tokenizer's pattern takes more than %lld ms for this text",
+                    (long long)s->budget->allowed_ms);
+}
+
 /* Once more with a large stack of its own, for patterns that need it. */
-static int match_with_stack(const tkc_regex *r, const unsigned char *text, size_t len, size_t from,
-                            pcre2_match_data *data)
+static int match_with_stack(const search *s, size_t from)
 {
     pcre2_jit_stack *stack = pcre2_jit_stack_create(1 << 16, JIT_STACK_MAX, NULL);
-    pcre2_match_context *context = stack ? pcre2_match_context_copy(r->context) : NULL;
     int rc = PCRE2_ERROR_NOMEMORY;
-    if (context) {
-        pcre2_jit_stack_assign(context, NULL, stack);
-        rc = pcre2_match(r->code, text, len, from, PCRE2_NO_UTF_CHECK, data, context);
-        pcre2_match_context_free(context);
-    }
-    if (stack)
+    if (stack) {
+        pcre2_jit_stack_assign(s->context, NULL, stack);
+        rc =
+            pcre2_match(s->r->code, s->text, s->len, from, PCRE2_NO_UTF_CHECK, s->data, s->context);
+        pcre2_jit_stack_assign(s->context, give_stack, NULL);
         pcre2_jit_stack_free(stack);
+    }
     return rc;
 }
 
-/* The first match at or behind `from`, empty or not: 1 found, 0 none, -1 failed. */
-static int match_from(const tkc_regex *r, const unsigned char *text, size_t len, size_t from,
-                      pcre2_match_data *data, tinkc_error *err)
+/* The first match that begins in [from, last]: 1 found, 0 none, -1 failed. */
+static int match_within(const search *s, size_t from, size_t last)
 {
-    int rc = pcre2_match(r->code, text, len, from, PCRE2_NO_UTF_CHECK, data, r->context);
+    pcre2_set_offset_limit(s->context, last);
+    int rc =
+        pcre2_match(s->r->code, s->text, s->len, from, PCRE2_NO_UTF_CHECK, s->data, s->context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc = match_with_stack(r, text, len, from, data);
+        rc = match_with_stack(s, from);
     if (rc >= 0 || rc == PCRE2_ERROR_NOMATCH)
         return rc >= 0;
     char reason[128] = "";
     pcre2_get_error_message(rc, (PCRE2_UCHAR *)reason, sizeof reason);
-    tkc_fail(err, TINKC_E_TOKENIZER, "regular expression: %s", reason);
+    tkc_fail(s->err, TINKC_E_TOKENIZER, "the tokenizer's pattern: %s", reason);
     return -1;
 }
 
-int tkc_regex_next(const tkc_regex *r, const unsigned char *text, size_t len, tkc_regex_walk *w,
-                   tinkc_error *err)
+static size_t next_char(const search *s, size_t at)
 {
-    pcre2_match_data *data = pcre2_match_data_create(1, NULL);
-    if (!data)
-        return tkc_fail_memory(err), -1;
-    int found = 0;
-    for (bool again = true; again && w->from <= len;) {
-        found = match_from(r, text, len, w->from, data, err);
+    for (at++; at < s->len && (s->text[at] & 0xC0) == 0x80;)
+        at++;
+    return at;
+}
+
+/* The first match at or behind `from`, empty or not: 1 found, 0 none, -1 failed. */
+static int match_from(const search *s, size_t from)
+{
+    size_t steps = STEPS_A_MATCH;
+    if (s->len - from < (UINT32_MAX - steps) / STEPS_A_BYTE)
+        steps += (s->len - from) * STEPS_A_BYTE;
+    else
+        steps = UINT32_MAX;
+    size_t places = steps < STEPS_A_CALL ? STEPS_A_CALL / steps : 1;
+    pcre2_set_match_limit(s->context, (uint32_t)steps);
+    while (from <= s->len) {
+        size_t last = s->len - from > places ? from + places : s->len;
+        if (!in_time(s))
+            return -1;
+        int found = match_within(s, from, last);
+        if (found || last == s->len)
+            return found;
+        from = next_char(s, last);
+    }
+    return 0;
+}
+
+int tkc_regex_next(const tkc_regex *r, const unsigned char *text, size_t len, tkc_regex_walk *w,
+                   const tkc_regex_budget *budget, tinkc_error *err)
+{
+    search s = {
+        r,      text, len, pcre2_match_data_create(1, NULL), pcre2_match_context_copy(r->context),
+        budget, err
+    };
+    int found = s.data && s.context ? 0 : (tkc_fail_memory(err), -1);
+    for (bool again = found == 0; again && w->from <= len;) {
+        found = match_from(&s, w->from);
         if (found <= 0)
             break;
-        const PCRE2_SIZE *at = pcre2_get_ovector_pointer(data);
-        /* As the reference goes on: an empty match right behind the last one is passed over. */
+        const PCRE2_SIZE *at = pcre2_get_ovector_pointer(s.data);
+        /* As the reference does: an empty match right behind the last one is passed over. */
         again = at[0] == at[1] && w->any && at[1] == w->end;
         if (again) {
-            w->from++;
-            while (w->from < len && (text[w->from] & 0xC0) == 0x80)
-                w->from++;
+            w->from = next_char(&s, w->from);
             found = 0;
         } else {
             *w = (tkc_regex_walk){ at[1], at[0], at[1], true };
         }
     }
-    pcre2_match_data_free(data);
+    pcre2_match_data_free(s.data);
+    if (s.context)
+        pcre2_match_context_free(s.context);
     return found;
 }

@@ -27,9 +27,18 @@ typedef struct tkc_regex_walk {
     bool any;          /* there was one */
 } tkc_regex_walk;
 
-/* The next match in well-formed text: 1 found, 0 none, -1 failed (limits, memory: err is set).
- * Thread-safe. */
+/* How long the patterns of a tokenizer may take over one text. Patterns come from model files, and
+ * some need exponential time. Zeroed = no limit. */
+typedef struct tkc_regex_budget {
+    int64_t deadline_ns, allowed_ms;
+} tkc_regex_budget;
+
+/* A second, and ten microseconds for each byte: a hundred times what patterns in use need. */
+void tkc_regex_budget_start(tkc_regex_budget *, size_t len);
+
+/* The next match in well-formed text: 1 found, 0 none, -1 failed (budget, limits, memory: err is
+ * set). budget may be NULL. Thread-safe. */
 int tkc_regex_next(const tkc_regex *, const unsigned char *text, size_t len, tkc_regex_walk *,
-                   tinkc_error *err);
+                   const tkc_regex_budget *budget, tinkc_error *err);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "tinkc/tokenizer.h"
+#include "tokenizer/jinja.h"
 #include "tokenizer/template.h"
 
 typedef struct outcome {
@@ -57,6 +58,9 @@ static void errors_name_the_line(void **state)
     REFUSES("{{ {}.a.b }}", "'dict object' has no attribute 'a'");
     REFUSES("{{ [].append(1) }}", "unsafe");
     REFUSES("{{ ''.__class__.__mro__ }}", "unsafe");
+    REFUSES("{{ 'a b'|wordwrap(1) }}", "the filter 'wordwrap' is not supported");
+    REFUSES("{{ 'a'.casefold() }}", "the string method 'casefold' is not supported");
+    REFUSES("{{ cycler(1) }}", "the function 'cycler' is not supported");
 }
 
 static void raised_text_comes_as_it_is(void **state)
@@ -333,6 +337,251 @@ static void small_stacks_are_enough(void **state)
     }
 }
 
+/* ---- what an operation touches is what it costs ---- */
+
+enum { LONG = 1 << 20, MANY = 100000, FEW_STEPS = 10000 };
+
+typedef struct big_values {
+    tkc_arena arena;
+    tkc_jdict variables;
+    uint64_t seed; /* of the hashes in it */
+} big_values;
+
+/* s: blanks; t: text; u: upper case Greek; tags: "<"; comments: "<!--"; n, m: equal lists of numbers;
+ * w: a list of words; d: a dict. */
+static void make_big(big_values *b)
+{
+    static const char *const texts[][2] = { { "s", " " },           { "t", "abcdefg " },
+                                            { "u", "\xCE\xA3" },    { "tags", "<" },
+                                            { "comments", "<!--" }, { "a", "a" } };
+    tinkc_error err = { 0 };
+    tkc_jtemplate t = { 0 };
+    tkc_jev ev;
+    *b = (big_values){ 0 };
+    tkc_jev_init(&ev, &t, &b->arena, &(tkc_jlimits){ .max_steps = INT64_MAX }, &err);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        size_t n = strlen(texts[i][1]);
+        char *text = tkc_arena_alloc(&b->arena, LONG, &err);
+        for (size_t at = 0; at < LONG; at++)
+            text[at] = texts[i][1][at % n];
+        tkc_jdict_set(&ev, &b->variables, tkc_jv_cstr(&ev, texts[i][0]),
+                      tkc_jv_view(&ev, text, LONG));
+    }
+    for (int which = 0; which < 3; which++) {
+        tkc_jv list = tkc_jv_list(&ev, TKC_JV_LIST, MANY);
+        for (int i = 0; i < MANY; i++)
+            tkc_jv_push(&ev, list.l, which == 2 ? tkc_jv_cstr(&ev, "word") : tkc_jv_int(i));
+        tkc_jdict_set(&ev, &b->variables,
+                      tkc_jv_cstr(&ev, (const char *[]){ "n", "m", "w" }[which]), list);
+    }
+    tkc_jv dict = tkc_jv_dict(&ev, TKC_JV_DICT);
+    for (int i = 0; i < MANY; i++)
+        tkc_jdict_set(&ev, dict.d, tkc_jv_int(i), tkc_jv_int(i));
+    tkc_jdict_set(&ev, &b->variables, tkc_jv_cstr(&ev, "d"), dict);
+    assert_ok(err);
+    b->seed = ev.seed;
+    tkc_jev_free(&ev);
+}
+
+/* Renders {{ expression }} with few steps; true if they did not suffice. */
+static bool costs(const big_values *b, const char *expression)
+{
+    char text[200];
+    tinkc_error err = { 0 };
+    tkc_jtemplate t = { 0 };
+    tkc_arena arena = { 0 };
+    tkc_jev ev;
+    snprintf(text, sizeof text, "{%% if %s %%}{%% endif %%}", expression);
+    if (!tkc_jinja_parse(&t, tkc_str(text), &err))
+        fail_msg("%s: %s", expression, err.message);
+    tkc_jev_init(&ev, &t, &arena, &(tkc_jlimits){ .max_steps = FEW_STEPS }, &err);
+    ev.seed = b->seed;
+    tkc_jev_run(&ev, &b->variables);
+    bool costly = err.code == TINKC_E_TEMPLATE && strstr(err.message, "steps");
+    if (err.code && !costly)
+        fail_msg("%s: %s", expression, err.message);
+    tkc_jev_free(&ev);
+    tkc_arena_free(&arena);
+    tkc_arena_free(&t.arena);
+    return costly;
+}
+
+static void the_clock_has_the_last_word(void **state)
+{
+    static const char text[] =
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}";
+    tinkc_error err = { 0 };
+    tkc_jtemplate t = { 0 };
+    tkc_arena arena = { 0 };
+    tkc_jdict none = { 0 };
+    tkc_jev ev;
+    (void)state;
+    assert_true(tkc_jinja_parse(&t, tkc_str(text), &err));
+    tkc_jev_init(&ev, &t, &arena,
+                 &(tkc_jlimits){ .max_steps = INT64_MAX, .max_bytes = 1 << 30, .max_ms = 5 }, &err);
+    assert_false(tkc_jev_run(&ev, &none));
+    assert_int_equal(err.code, TINKC_E_TEMPLATE);
+    assert_non_null(strstr(err.message, "runs for more than 5 ms"));
+    tkc_jev_free(&ev);
+    tkc_arena_free(&arena);
+    tkc_arena_free(&t.arena);
+}
+
+/* A value whose parts are shared is small to build and large to walk. */
+static void shared_parts_are_charged(void **state)
+{
+    (void)state;
+    REFUSES("{% set ns = namespace(t=(1, 1)) %}{% for i in range(18) %}{% set ns.t = (ns.t,) * 9 "
+            "%}{% endfor %}"
+            "{{ {ns.t: 1} }}",
+            "steps");
+    REFUSES("{% set ns = namespace(t=(1, 1)) %}{% for i in range(30) %}{% set ns.t = (ns.t, ns.t) "
+            "%}{% endfor %}"
+            "{% set u = (ns.t,) %}{{ u == (ns.t,) }}",
+            "steps");
+}
+
+static void work_is_charged(void **state)
+{
+    static const char *const expressions[] = {
+        "s.strip()",
+        "s.lstrip()",
+        "s.rstrip()",
+        "s|trim",
+        "s.strip(' ')",
+        "t.upper()",
+        "t.lower()",
+        "t.title()",
+        "t.capitalize()",
+        "t.swapcase()",
+        "u.lower()",
+        "t.find('x')",
+        "t.rfind('x')",
+        "t.count('x')",
+        "t.replace('x', '')",
+        "t|replace('x', '')",
+        "t.split()",
+        "t.split('x')",
+        "t.rsplit()",
+        "t.rsplit('x')",
+        "t.splitlines()",
+        "t.partition('x')",
+        "t.rpartition('x')",
+        "t.isspace()",
+        "a.isalpha()",
+        "a.isalnum()",
+        "a.islower()",
+        "a.isascii()",
+        "t is lower",
+        "a.startswith(a)",
+        "a.endswith(a)",
+        "a.removeprefix(a)",
+        "a.removesuffix(a)",
+        "a == a ~ ''",
+        "a != a ~ ''",
+        "a < a ~ ''",
+        "a <= a ~ ''",
+        "'x' in t",
+        "a in [a ~ '']",
+        "t ~ t",
+        "t + t",
+        "t * 2",
+        "t[::-1]",
+        "t[1:]",
+        "u[1:3]",
+        "t|list",
+        "t|last",
+        "t|reverse",
+        "t|wordcount",
+        "t|striptags",
+        "tags|striptags",
+        "comments|striptags",
+        "t|escape",
+        "t|urlencode",
+        "t|tojson",
+        "t|center(80)",
+        "t|indent",
+        "t|int",
+        "s|int",
+        "s|float",
+        "t|format",
+        "'%s' % t",
+        "'{}'.format(t)",
+        "t.format()",
+        "t|title",
+        "t|capitalize",
+        "t|upper",
+        "t|lower",
+        "t.zfill(9)",
+        "t.ljust(9)",
+        "t.center(9)",
+        "u[400000]",
+        "strftime_now(a)",
+        "a in d",
+        "d.get(a)",
+        "[a]|unique|list",
+        "n == m",
+        "n != m",
+        "n < m",
+        "n in [m]",
+        "n|list",
+        "n|length == 1 or n + m",
+        "n * 2",
+        "n[1:]",
+        "n[::-1]",
+        "n|sum",
+        "n|max",
+        "n|min",
+        "n|sort",
+        "n|unique|list",
+        "n|reverse|list",
+        "n|last",
+        "n|join",
+        "n|map('string')|list",
+        "n|select('odd')|list",
+        "n|reject('odd')|list",
+        "n|batch(3)|list",
+        "n|slice(3)|list",
+        "n|tojson",
+        "n|string",
+        "-1 in n",
+        "n.count(-1)",
+        "n.index(99999)",
+        "n.copy()",
+        "w|join",
+        "w|map('upper')|list",
+        "'x'.join(w)",
+        "w|sort",
+        "w|unique|list",
+        "w|groupby('x')|list",
+        "d|dictsort",
+        "d|items|list",
+        "d.items()|list",
+        "d.keys()|list",
+        "d.values()|list",
+        "d == d.copy()",
+        "d|tojson",
+        "d|list",
+        "dict(d)",
+        "range(99999)|list",
+        "range(99999)|sum",
+    };
+    static const char *const cheap[] = { "a is string", "n is iterable", "d.get(7)", "n[7]",
+                                         "n|first",     "a is defined",  "n|length" };
+    big_values b;
+    (void)state;
+    make_big(&b);
+    size_t n_free = 0;
+    for (size_t i = 0; i < sizeof expressions / sizeof *expressions; i++)
+        if (!costs(&b, expressions[i]))
+            print_message("costs nothing: %s\n", expressions[i]), n_free++;
+    for (size_t i = 0; i < sizeof cheap / sizeof *cheap; i++)
+        if (costs(&b, cheap[i]))
+            fail_msg("costs too much: %s", cheap[i]);
+    tkc_arena_free(&b.arena);
+    assert_int_equal(n_free, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -349,6 +598,9 @@ int main(void)
         cmocka_unit_test(the_clock_is_handed_in),
         cmocka_unit_test(generation_blocks_are_noted),
         cmocka_unit_test(allocations_may_fail),
+        cmocka_unit_test(the_clock_has_the_last_word),
+        cmocka_unit_test(shared_parts_are_charged),
+        cmocka_unit_test(work_is_charged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -720,6 +720,51 @@ static void test_options(void **state)
     assert_null(tinkc_tokenizer_parse(NULL, 0, NULL, 0, NULL, NULL));
 }
 
+/* A pattern that backtracks without end is stopped by the clock, in one long text and in many short
+ * ones between added tokens; what it matches quickly it still matches. */
+static void test_patterns_have_a_budget(void **state)
+{
+    static const char *const patterns[] = { "(?:a+)+$", "(?:a|aa)+$", "(?:a?){60}a{60}$",
+                                            "(?:a+|a)+$" };
+    char dir[] = "/tmp/tinkc-slow-XXXXXX", path[64], json[8192];
+    static char text[9600];
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        tinkc_error err = { 0 };
+        tinkc_tokens out = { 0 };
+        snprintf(
+            json, sizeof json,
+            "{\"added_tokens\":[{\"id\":2,\"content\":\"<s>\",\"special\":true}],\"pre_tokenizer\":"
+            "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":"
+            "\"%s\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\","
+            "\"add_prefix_space\":false,\"use_regex\":false}]},\"decoder\":{\"type\":\"ByteLevel\"}"
+            ","
+            "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}}",
+            patterns[i]);
+        FILE *file = fopen(path, "w");
+        fputs(json, file);
+        fclose(file);
+        tinkc_tokenizer *tok = open_tokenizer(path);
+        memset(text, 'a', sizeof text);
+        if (i % 2) /* many texts, each of them slow */
+            for (size_t at = 60; at + 4 < sizeof text; at += 64)
+                memcpy(text + at, "x<s>", 4);
+        memcpy(text + sizeof text - 2, "x", 1);
+        assert_false(tinkc_encode_span(tok, text, sizeof text - 1, NULL, &out, NULL, &err));
+        assert_int_equal(err.code, TINKC_E_TOKENIZER);
+        if (!strstr(err.message, "the tokenizer's pattern"))
+            fail_msg("%s: %s", patterns[i], err.message);
+        err = (tinkc_error){ 0 };
+        assert_true(tinkc_encode_span(tok, "ab", 2, NULL, &out, NULL, &err));
+        tinkc_tokens_free(&out);
+        tinkc_tokenizer_free(tok);
+    }
+    unlink(path);
+    rmdir(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -733,7 +778,7 @@ int main(void)
         cmocka_unit_test(test_cache_elsewhere), cmocka_unit_test(test_options),
         cmocka_unit_test(test_added_twice),     cmocka_unit_test(test_config_tokens),
         cmocka_unit_test(test_many_added),      cmocka_unit_test(test_left_out),
-        cmocka_unit_test(test_empty_matches),
+        cmocka_unit_test(test_empty_matches),   cmocka_unit_test(test_patterns_have_a_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

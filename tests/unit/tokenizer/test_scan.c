@@ -57,7 +57,7 @@ static void test_classes(void **state)
         const unsigned char *p = text;
         tkc_regex_walk w = { 0 };
         for (size_t start, end = 0; end < n;) {
-            bool found = tkc_regex_next(r, text, n, &w, &err) == 1;
+            bool found = tkc_regex_next(r, text, n, &w, NULL, &err) == 1;
             start = found ? w.start : n;
             end = found ? w.end : n;
             while (p < text + end) {
@@ -92,7 +92,7 @@ static void compare(tkc_scan_fn *scan, const tkc_regex *r, const unsigned char *
     tinkc_error err = { 0 };
     for (size_t at = 0; at < len;) {
         /* A gap is a piece of its own, and so is a match. */
-        int found = at < w.end ? 1 : tkc_regex_next(r, text, len, &w, &err);
+        int found = at < w.end ? 1 : tkc_regex_next(r, text, len, &w, NULL, &err);
         assert_true(found >= 0);
         size_t want = !found ? len : w.start > at ? w.start : w.end;
         size_t got = (size_t)(scan(text + at, text + len) - text);
@@ -150,7 +150,7 @@ static void test_deepseek_chain(void **state)
         size_t len = mixed_text(&d, text, 40), k = 0;
         got.n = 0;
         got.text = text;
-        assert_true(tkc_pretok_run(&steps, text, len, note_piece, &got, &err));
+        assert_true(tkc_pretok_run(&steps, text, len, note_piece, &got, NULL, &err));
         for (const unsigned char *p = text; p < text + len; k++) {
             p = tkc_scanners[TKC_SCAN_DEEPSEEK](p, text + len);
             assert_int_equal(got.ends[k], p - text);
@@ -236,7 +236,7 @@ static bool matches(const char *pattern, uint32_t c)
     tinkc_error err = { 0 };
     tkc_regex_walk w = { 0 };
     tkc_regex *r = regex_of(pattern);
-    bool found = tkc_regex_next(r, text, tkc_put_char(text, c), &w, &err) == 1;
+    bool found = tkc_regex_next(r, text, tkc_put_char(text, c), &w, NULL, &err) == 1;
     tkc_regex_free(r);
     return found;
 }
@@ -277,11 +277,11 @@ static void test_walk(void **state)
     tinkc_error err = { 0 };
     (void)state;
     for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(tkc_regex_next(r, text, 8, &w, &err), 1);
+        assert_int_equal(tkc_regex_next(r, text, 8, &w, NULL, &err), 1);
         assert_int_equal(w.start, want[i][0]);
         assert_int_equal(w.end, want[i][1]);
     }
-    assert_int_equal(tkc_regex_next(r, text, 8, &w, &err), 0);
+    assert_int_equal(tkc_regex_next(r, text, 8, &w, NULL, &err), 0);
     tkc_regex_free(r);
 }
 
@@ -297,7 +297,7 @@ static bool same_matches(const tkc_regex *r, const json_t *text, const json_t *w
     size_t len = json_string_length(text), i = 0;
     tkc_regex_walk w = { 0 };
     tinkc_error err = { 0 };
-    while (tkc_regex_next(r, input, len, &w, &err) == 1) {
+    while (tkc_regex_next(r, input, len, &w, NULL, &err) == 1) {
         const json_t *match = json_array_get(want, i);
         if (w.start == w.end)
             continue; /* the data leaves them out */
