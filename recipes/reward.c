@@ -1,0 +1,439 @@
+/* reward.c - what an answer is worth: a grader, a function, a command, a URL, a model with a
+ * rubric.
+ *
+ * Whatever comes back from outside must be one finite number for the rollout that was asked about.
+ * Anything else fails that rollout and names it; it never becomes a reward of 0.
+ */
+#include "recipes/reward.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "recipes/graders.h"
+#include "recipes/mathtext.h"
+#include "tinkc/rest.h"
+
+enum { GRADER, FUNCTION, COMMAND, URL, RUBRIC };
+
+struct tinkc_reward {
+    int kind;
+    double weight;
+    tkr_grader grader;
+    tinkc_reward_fn *fn;
+    void *fn_user;
+    tkr_children *children;
+    tinkc_client *client; /* of a URL */
+    tinkc_sampler *sampler;
+    tinkc_tokenizer *tokenizer;
+    char *name, *url, *renderer, *rubric;
+    int64_t timeout_ms;
+};
+
+/* ---- making ---- */
+
+static tinkc_reward *make(int kind, const char *name, tinkc_error *err)
+{
+    tinkc_reward *r = tkc_zalloc(NULL, sizeof *r, err);
+    if (!r)
+        return NULL;
+    r->kind = kind;
+    r->weight = 1;
+    r->name = tkc_copy_str(NULL, tkc_str(name), err);
+    return r;
+}
+
+static tinkc_reward *whole(tinkc_reward *r, const tinkc_error *err)
+{
+    if (!tkc_failed(err))
+        return r;
+    tinkc_reward_free(r);
+    return NULL;
+}
+
+void tinkc_reward_free(tinkc_reward *r)
+{
+    if (!r)
+        return;
+    tkr_grader_close(&r->grader);
+    tkr_children_free(r->children);
+    tinkc_client_free(r->client);
+    tinkc_tokenizer_free(r->tokenizer);
+    tkc_release_str(NULL, r->name);
+    tkc_release_str(NULL, r->url);
+    tkc_release_str(NULL, r->renderer);
+    tkc_release_str(NULL, r->rubric);
+    tkc_release(NULL, r, sizeof *r);
+}
+
+tinkc_reward *tinkc_reward_grader(const char *spec, tinkc_error *err)
+{
+    tinkc_error local;
+    tkr_grader g;
+    if (!tkc_enter(&err, &local))
+        return NULL;
+    if (!spec || !tkr_grader_open(&g, spec, err)) {
+        tkc_fail(err, TINKC_E_ARGUMENT, "spec: must not be NULL");
+        return NULL;
+    }
+    tinkc_reward *r = make(GRADER, g.name, err);
+    if (r)
+        r->grader = g;
+    else
+        tkr_grader_close(&g);
+    return whole(r, err);
+}
+
+tinkc_reward *tinkc_reward_function(const char *name, tinkc_reward_fn *fn, void *user,
+                                    tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local))
+        return NULL;
+    if (!fn)
+        tkc_fail(err, TINKC_E_ARGUMENT, "fn: must not be NULL");
+    tinkc_reward *r = tkc_failed(err) ? NULL : make(FUNCTION, name ? name : "function", err);
+    if (r) {
+        r->fn = fn;
+        r->fn_user = user;
+    }
+    return r ? whole(r, err) : NULL;
+}
+
+tinkc_reward *tinkc_reward_command(const char *command, size_t processes, int64_t timeout_ms,
+                                   tinkc_recipe_log_fn *log, void *user, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local))
+        return NULL;
+    if (!command || !*command || processes > 256 || timeout_ms < 0)
+        tkc_fail(err, TINKC_E_ARGUMENT,
+                 "reward command: needs a command, up to 256 processes, a time limit");
+    tinkc_reward *r = tkc_failed(err) ? NULL : make(COMMAND, "command", err);
+    tkr_children_options how = { .command = command,
+                                 .name = "reward command",
+                                 .processes = processes ? processes : 4,
+                                 .asks_each = 1,
+                                 .attempts = 2,
+                                 .timeout_ms = timeout_ms ? timeout_ms : 60000,
+                                 .log = log,
+                                 .user = user };
+    if (r)
+        r->children = tkr_children_new(&how, err);
+    return r ? whole(r, err) : NULL;
+}
+
+tinkc_reward *tinkc_reward_url(const char *url, int64_t timeout_ms, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local))
+        return NULL;
+    if (!url || (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0))
+        tkc_fail(err, TINKC_E_ARGUMENT, "reward URL: must begin with http:// or https://: %.100s",
+                 url ? url : "");
+    tinkc_reward *r = tkc_failed(err) ? NULL : make(URL, "url", err);
+    if (!r)
+        return NULL;
+    /* The key is never sent: the address is another's. */
+    tinkc_client_options o = { .api_key = "tml-not-sent",
+                               .telemetry = TINKC_TELEMETRY_OFF,
+                               .log_level = TINKC_LOG_ERROR };
+    r->url = tkc_copy_str(NULL, tkc_str(url), err);
+    r->timeout_ms = timeout_ms ? timeout_ms : 60000;
+    r->client = tinkc_client_new(&o, err);
+    return whole(r, err);
+}
+
+tinkc_reward *tinkc_reward_rubric(tinkc_sampler *sampler, const tinkc_tokenizer *tokenizer,
+                                  const char *renderer, const char *rubric, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local))
+        return NULL;
+    if (!sampler || !tokenizer)
+        tkc_fail(err, TINKC_E_ARGUMENT, "rubric: needs a sampler and its tokenizer");
+    tinkc_reward *r = tkc_failed(err) ? NULL : make(RUBRIC, "rubric", err);
+    if (!r)
+        return NULL;
+    r->sampler = sampler;
+    r->tokenizer = tinkc_tokenizer_keep(tokenizer);
+    r->renderer = renderer ? tkc_copy_str(NULL, tkc_str(renderer), err) : NULL;
+    r->rubric = rubric ? tkc_copy_str(NULL, tkc_str(rubric), err) : NULL;
+    r->timeout_ms = 300000;
+    return whole(r, err);
+}
+
+bool tinkc_reward_weigh(tinkc_reward *r, double weight, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local))
+        return false;
+    if (!r || !isfinite(weight))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "weight: must be a finite number");
+    r->weight = weight;
+    return true;
+}
+
+bool tinkc_reward_needs_answer(const tinkc_reward *r)
+{
+    return r && r->kind == GRADER && r->grader.needs_answer;
+}
+
+const char *tkr_reward_name(const tinkc_reward *r)
+{
+    return r->name;
+}
+
+double tkr_reward_weight(const tinkc_reward *r)
+{
+    return r->weight;
+}
+
+bool tkr_reward_is_grader(const tinkc_reward *r)
+{
+    return r->kind == GRADER;
+}
+
+tkr_children *tkr_reward_children(const tinkc_reward *r)
+{
+    return r->children;
+}
+
+/* ---- graders and functions: at once ---- */
+
+bool tinkc_reward_grade(tinkc_reward *r, const char *text, const char *answer, const char *row_json,
+                        double *out, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local))
+        return false;
+    if (!r || r->kind != GRADER)
+        return tkc_fail(err, TINKC_E_UNSUPPORTED, "only graders that run here grade a single text");
+    if (r->grader.needs_answer && !answer)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "grader %s needs an answer, and the row has none",
+                        r->name);
+    *out = r->grader.grade(&r->grader, text ? text : "", answer, row_json ? row_json : "{}", err);
+    return !tkc_failed(err);
+}
+
+static bool grade_here(tkr_asking *a, const tinkc_rollout *rollout)
+{
+    tinkc_error why = { 0 };
+    double value = 0;
+    tinkc_reward *r = a->reward;
+    bool ok = r->kind == FUNCTION ? r->fn(rollout, r->fn_user, &value, &why)
+                                  : tinkc_reward_grade(r, rollout->text, rollout->answer,
+                                                       rollout->row_json, &value, &why);
+    if (ok && !isfinite(value)) {
+        tinkc_error_set(&why, TINKC_E_CALLBACK, "the reward is not a finite number");
+        ok = false;
+    }
+    a->waits = false;
+    a->fn(a->user, a->which, ok, value, NULL,
+          why.code ? why.message : "the reward function failed");
+    return true;
+}
+
+/* ---- answers from outside ---- */
+
+static void deliver(tkr_asking *a, const json_t *answer, const char *why)
+{
+    double value = 0;
+    char text[240];
+    const char *said = tkr_json_string(answer, "error");
+    const json_t *metrics = json_object_get(answer, "metrics");
+    bool ok = answer && !said && tkr_json_number(answer, "reward", &value);
+    const char *name;
+    json_t *one;
+    a->waits = false;
+    if (!answer)
+        (void)snprintf(text, sizeof text, "%s", why);
+    else if (said)
+        (void)snprintf(text, sizeof text, "the grader reports: %.200s", said);
+    else if (!ok)
+        (void)snprintf(text, sizeof text, "the answer has no finite number under \"reward\"");
+    if (ok && metrics && !json_is_object(metrics)) {
+        ok = false;
+        (void)snprintf(text, sizeof text, "\"metrics\" in the answer is not an object");
+    }
+    json_object_foreach((json_t *)(uintptr_t)metrics, name, one)
+    {
+        if (ok && !json_is_number(one)) {
+            ok = false;
+            (void)snprintf(text, sizeof text, "metric %.60s in the answer is not a number", name);
+        }
+    }
+    a->fn(a->user, a->which, ok, value, metrics, text);
+}
+
+static void on_line(void *user, const json_t *answer, const char *why)
+{
+    deliver(user, answer, why);
+}
+
+static void on_response(tinkc_future *f, void *user)
+{
+    tkr_asking *a = user;
+    tinkc_error err = { 0 };
+    tinkc_bytes body = tinkc_response_body(tinkc_future_response(f, 0, &err));
+    json_t *v =
+        err.code ? NULL : tkr_json_parse((const char *)body.data, body.len, a->reward->url, &err);
+    a->future = NULL;
+    deliver(a, json_is_object(v) ? v : NULL,
+            err.code ? err.message : "the answer is not an object");
+    json_decref(v);
+    tinkc_future_free(f);
+}
+
+/* ---- requests ---- */
+
+/* {"id", "row", "messages", "text", "answer", "stop_reason"}, one line. */
+static char *request_line(const tinkc_rollout *rollout, uint64_t id, tinkc_error *err)
+{
+    json_t *row = tkr_json_parse(rollout->row_json, strlen(rollout->row_json), "row", err);
+    json_t *messages =
+        tkr_json_parse(rollout->messages_json, strlen(rollout->messages_json), "messages", err);
+    json_t *v = json_pack("{s:I,s:O?,s:O?,s:s,s:s?,s:s}", "id", (json_int_t)id, "row", row,
+                          "messages", messages, "text", rollout->text, "answer", rollout->answer,
+                          "stop_reason", rollout->stop_reason == TINKC_STOP ? "stop" : "length");
+    if (!v)
+        tkc_fail_memory(err);
+    char *line = v ? tkr_json_text(v, err) : NULL;
+    json_decref(v);
+    json_decref(row);
+    json_decref(messages);
+    return line;
+}
+
+static tinkc_future *post(const tinkc_reward *r, const char *line, tinkc_error *err)
+{
+    tinkc_http_options o = {
+        .method = "POST", .path = r->url, .body = line, .body_len = strlen(line)
+    };
+    tinkc_future *f = tinkc_http_call(r->client, &o, err);
+    if (f)
+        tinkc_future_limit(f, r->timeout_ms, err);
+    return f;
+}
+
+/* ---- a rubric ---- */
+
+static void add_speech(tkc_buf *out, const json_t *messages, tinkc_error *err)
+{
+    size_t i;
+    json_t *m;
+    json_array_foreach((json_t *)(uintptr_t)messages, i, m)
+    {
+        const char *role = tkr_json_string(m, "role"), *content = tkr_json_string(m, "content");
+        tkc_buf_printf(out, err, "[%s]\n%s\n\n", role ? role : "?", content ? content : "");
+    }
+}
+
+static char *rubric_prompt(const tinkc_reward *r, const tinkc_rollout *rollout, tinkc_error *err)
+{
+    tkc_buf text;
+    tkc_buf_init(&text, NULL, 64 << 20);
+    json_t *row = tkr_json_parse(rollout->row_json, strlen(rollout->row_json), "row", err);
+    json_t *said =
+        tkr_json_parse(rollout->messages_json, strlen(rollout->messages_json), "messages", err);
+    const char *own = tkr_json_string(row, "rubric"), *rubric = own ? own : r->rubric;
+    if (!rubric && !tkc_failed(err))
+        tkc_fail(err, TINKC_E_ARGUMENT, "the row has no \"rubric\" and no rubric was given");
+    tkc_buf_printf(&text, err,
+                   "Grade the last answer of this conversation.\n\nWhat to look for:\n%s\n\n"
+                   "Conversation:\n",
+                   rubric ? rubric : "");
+    add_speech(&text, said, err);
+    tkc_buf_cstr(&text, "Answer with one number from 0 (worst) to 10 (best), and nothing else.",
+                 err);
+    tkc_buf_terminate(&text, err);
+    json_t *v =
+        tkc_failed(err) ? NULL : json_pack("[{s:s,s:s}]", "role", "user", "content", text.data);
+    char *line = v ? tkr_json_text(v, err) : NULL;
+    json_decref(v);
+    json_decref(row);
+    json_decref(said);
+    tkc_buf_free(&text);
+    return line;
+}
+
+static void on_verdict(tinkc_future *f, void *user)
+{
+    tkr_asking *a = user;
+    tinkc_error err = { 0 };
+    tinkc_text text = { 0 };
+    double grade;
+    char why[560];
+    const tinkc_sequence *s = tinkc_samples_at(tinkc_future_samples(f, 0, &err), 0);
+    if (s)
+        tinkc_decode(a->reward->tokenizer, s->tokens.data, s->tokens.len, &text, &err);
+    bool ok =
+        !err.code && text.data && tkr_last_number(text.data, &grade) && grade >= 0 && grade <= 10;
+    (void)snprintf(why, sizeof why, "%s%.120s",
+                   err.code ? err.message : "the rubric's model gave no number from 0 to 10: ",
+                   err.code || !text.data ? "" : text.data);
+    a->future = NULL;
+    a->waits = false;
+    a->fn(a->user, a->which, ok, ok ? grade / 10 : 0, NULL, why);
+    tinkc_text_free(&text);
+    tinkc_future_free(f);
+}
+
+static tinkc_future *ask_model(const tinkc_reward *r, const tinkc_rollout *rollout,
+                               tinkc_error *err)
+{
+    tinkc_tokens prompt = { 0 };
+    tinkc_future *f = NULL;
+    char *messages = rubric_prompt(r, rollout, err);
+    tinkc_chat_options chat = { .renderer = r->renderer, .generation_prompt = true };
+    if (messages && tinkc_chat_encode(r->tokenizer, messages, &chat, &prompt, err)) {
+        tinkc_sampling how = TINKC_SAMPLING_INIT;
+        how.temperature = 0;
+        how.max_tokens = 512;
+        how.stop = tinkc_chat_stops(r->tokenizer, r->renderer, err);
+        if (how.stop && !how.stop[0])
+            how.stop = NULL;
+        f = tinkc_sample(r->sampler, prompt.data, prompt.len, 1, &how, err);
+        if (f)
+            tinkc_future_limit(f, r->timeout_ms, err);
+    }
+    tinkc_tokens_free(&prompt);
+    tkr_json_text_free(messages);
+    return f;
+}
+
+/* ---- asking ---- */
+
+bool tkr_reward_begin(tkr_asking *a, tinkc_reward *r, const tinkc_rollout *rollout, uint64_t id,
+                      tinkc_queue *queue, tinkc_error *err)
+{
+    a->reward = r;
+    a->waits = true;
+    if (r->kind == GRADER || r->kind == FUNCTION)
+        return grade_here(a, rollout);
+    char *line = r->kind == RUBRIC ? NULL : request_line(rollout, id, err);
+    if (r->kind == COMMAND && line)
+        tkr_children_ask(r->children, id, line, TKR_ANY_CHILD, on_line, a, err);
+    else if (r->kind == URL && line)
+        a->future = post(r, line, err);
+    else if (r->kind == RUBRIC)
+        a->future = ask_model(r, rollout, err);
+    if (a->future)
+        tinkc_future_on_done(a->future, queue, r->kind == URL ? on_response : on_verdict, a, err);
+    tkr_json_text_free(line);
+    if (tkc_failed(err))
+        tkr_reward_cancel(a);
+    return !tkc_failed(err);
+}
+
+void tkr_reward_cancel(tkr_asking *a)
+{
+    if (!a->waits)
+        return;
+    a->waits = false;
+    tinkc_future_free(a->future);
+    a->future = NULL;
+    if (a->reward->children)
+        tkr_children_forget(a->reward->children, a);
+}

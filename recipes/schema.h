@@ -1,0 +1,13 @@
+/* schema.h - JSON Schema: whether a value conforms. */
+#ifndef TKR_SCHEMA_H
+#define TKR_SCHEMA_H
+
+#include "recipes/jsontext.h"
+
+/* Refuses what it does not implement, by the name of the keyword, so that nothing is silently let
+ * through. */
+bool tkr_schema_check(const json_t *schema, tinkc_error *err);
+/* Whether the value conforms; err is set only if memory ran out. */
+bool tkr_schema_conforms(const json_t *schema, const json_t *value, tinkc_error *err);
+
+#endif

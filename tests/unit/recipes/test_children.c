@@ -1,0 +1,196 @@
+/* test_children.c - commands that answer lines, and those that do not. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "recipes/children.h"
+#include "support/check.h"
+
+typedef struct seen {
+    int answers, failures;
+    double last;
+    char why[300];
+    char log[4000];
+} seen;
+
+static void on_answer(void *user, const json_t *answer, const char *why)
+{
+    seen *s = user;
+    if (answer) {
+        s->answers++;
+        s->last = json_number_value(json_object_get(answer, "reward"));
+    } else {
+        s->failures++;
+        (void)snprintf(s->why, sizeof s->why, "%s", why);
+    }
+}
+
+static void on_log(int32_t level, const char *line, void *user)
+{
+    seen *s = user;
+    size_t n = strlen(s->log);
+    (void)level;
+    (void)snprintf(s->log + n, sizeof s->log - n, "%s\n", line);
+}
+
+/* Asks n lines of a command and waits for all; returns err. */
+static tinkc_error ask(const char *command, size_t processes, size_t asks_each, int64_t timeout_ms,
+                       int n, seen *s)
+{
+    tinkc_error err = { 0 };
+    *s = (seen){ 0 };
+    tkr_children *c = tkr_children_new(&(tkr_children_options){ .command = command,
+                                                                .name = "grader",
+                                                                .processes = processes,
+                                                                .asks_each = asks_each,
+                                                                .attempts = 2,
+                                                                .timeout_ms = timeout_ms,
+                                                                .log = on_log,
+                                                                .user = s },
+                                       &err);
+    assert_non_null(c);
+    for (int i = 1; i <= n; i++) {
+        char line[60];
+        (void)snprintf(line, sizeof line, "{\"id\":%d}", i);
+        assert_true(tkr_children_ask(c, (uint64_t)i, line, TKR_ANY_CHILD, on_answer, s, &err));
+    }
+    while (s->answers + s->failures < n && tkr_children_run(c, &err)) {
+        struct pollfd fds[16];
+        int64_t until = INT64_MAX;
+        size_t m = tkr_children_poll(c, fds, 16, &until);
+        int64_t left = until - tkr_now_ms();
+        if (s->answers + s->failures < n)
+            (void)poll(fds, m, (int)(left < 0 ? 0 : left > 20000 ? 20000 : left));
+    }
+    tkr_children_free(c);
+    return err;
+}
+
+#define EACH "while read -r l; do "
+#define ID   "i=${l#*:}; i=${i%\\}}; "
+
+static void test_answers(void **state)
+{
+    seen s;
+    (void)state;
+    tinkc_error err =
+        ask(EACH ID "echo \"{\\\"id\\\":$i,\\\"reward\\\":0.5}\"; done", 3, 1, 20000, 20, &s);
+    assert_ok(err);
+    assert_int_equal(s.answers, 20);
+    assert_true(s.last == 0.5);
+}
+
+/* One process with all lines at once, answered last to first. */
+static void test_any_order(void **state)
+{
+    seen s;
+    (void)state;
+    tinkc_error err = ask("head -n 5 | tac | sed 's/}/,\"reward\":1}/'", 1, SIZE_MAX, 20000, 5, &s);
+    assert_ok(err);
+    assert_int_equal(s.answers, 5);
+}
+
+/* Dies over every second line; what it had is asked again of the next process. */
+static void test_dies(void **state)
+{
+    seen s;
+    (void)state;
+    tinkc_error err =
+        ask("read -r l; " ID "echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; read -r l; exit 3", 1, 1,
+            20000, 6, &s);
+    assert_ok(err);
+    assert_int_equal(s.answers, 6);
+    assert_non_null(strstr(s.log, "ended with status 3"));
+}
+
+/* A line that kills each process fails after two, and the others live. */
+static void test_poison(void **state)
+{
+    seen s;
+    (void)state;
+    tinkc_error err =
+        ask(EACH ID "[ $i = 3 ] && exit 9; echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; done", 1, 1,
+            20000, 5, &s);
+    assert_ok(err);
+    assert_int_equal(s.answers, 4);
+    assert_int_equal(s.failures, 1);
+    assert_non_null(strstr(s.why, "status 9"));
+}
+
+static void test_hangs(void **state)
+{
+    seen s;
+    (void)state;
+    tinkc_error err = ask(
+        EACH ID "[ $i = 2 ] && exec sleep 1000; echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; done", 1,
+        1, 300, 3, &s);
+    assert_ok(err);
+    assert_int_equal(s.answers, 2);
+    assert_non_null(strstr(s.why, "did not answer within 300 ms"));
+}
+
+static void expect_rules(const char *command, const char *word)
+{
+    seen s;
+    tinkc_error err = ask(command, 1, 1, 20000, 1, &s);
+    assert_true(s.answers == 0 && (s.failures == 1 || err.code));
+    if (!strstr(s.log, word))
+        fail_msg("\"%s\" does not say %s", s.log, word);
+}
+
+static void test_broken_rules(void **state)
+{
+    (void)state;
+    expect_rules(EACH "echo hello; done", "not a JSON object");
+    expect_rules(EACH "echo '[1]'; done", "not a JSON object");
+    expect_rules(EACH "echo '{\"id\":99,\"reward\":1}'; done", "was not asked");
+    expect_rules(EACH "echo '{\"id\":\"1\",\"reward\":1}'; done", "was not asked");
+    expect_rules(EACH "echo '{\"reward\":1}'; done", "was not asked");
+    expect_rules("read -r l; head -c 20000000 /dev/zero | tr '\\0' x; sleep 9", "16 MiB");
+}
+
+/* The second answer to the same id ends the process; the next line goes to a new one. */
+static void test_answers_twice(void **state)
+{
+    seen s;
+    (void)state;
+    tinkc_error err = ask(EACH ID "echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; "
+                                  "echo \"{\\\"id\\\":$i,\\\"reward\\\":2}\"; done",
+                          1, 1, 20000, 2, &s);
+    assert_ok(err);
+    assert_int_equal(s.answers + s.failures, 2);
+    assert_non_null(strstr(s.log, "has answered already"));
+}
+
+static void test_useless(void **state)
+{
+    seen s;
+    (void)state;
+    tinkc_error err = ask("/nowhere/grader", 1, 1, 20000, 20, &s);
+    assert_int_equal(err.code, TINKC_E_FILE);
+    assert_non_null(strstr(err.message, "/nowhere/grader"));
+    assert_int_equal(s.answers, 0);
+}
+
+static void test_stderr(void **state)
+{
+    seen s;
+    (void)state;
+    tinkc_error err = ask("echo starting >&2; " EACH ID "echo line $i >&2; "
+                          "echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; done",
+                          1, 1, 20000, 2, &s);
+    assert_ok(err);
+    assert_non_null(strstr(s.log, "grader 0: starting\n"));
+    assert_non_null(strstr(s.log, "grader 0: line 1\n"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_answers),       cmocka_unit_test(test_any_order),
+        cmocka_unit_test(test_dies),          cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_hangs),         cmocka_unit_test(test_broken_rules),
+        cmocka_unit_test(test_answers_twice), cmocka_unit_test(test_useless),
+        cmocka_unit_test(test_stderr),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,523 @@
+/* test_loop.c - rollouts and reinforcement learning on the engine with the shipped model: what is
+ * trained is what was sampled, and an interrupted run ends with the same bits. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "support/check.h"
+#include "tinkc/engine.h"
+#include "tinkc/recipes.h"
+
+static tinkc_engine *engine;
+static tinkc_client *client;
+static tinkc_tokenizer *tokenizer;
+
+static int setup(void **state)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1 }, &err);
+    tinkc_engine_add_model(engine, "nano", "models/nano", &err);
+    client = tinkc_client_new(
+        &(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
+    tokenizer = tinkc_tokenizer_open("models/nano", NULL, &err);
+    assert_ok(err);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tinkc_tokenizer_free(tokenizer);
+    tinkc_client_free(client);
+    tinkc_engine_free(engine);
+    return 0;
+}
+
+static tinkc_trainer *new_trainer(void)
+{
+    tinkc_error err = { 0 };
+    tinkc_lora_options o = { .base_model = "nano", .rank = 8, .seed = 5, .has_seed = true };
+    tinkc_trainer *t = tinkc_trainer_new(client, &o, &err);
+    assert_ok(err);
+    return t;
+}
+
+static const tinkc_task sum = { .messages_json =
+                                    "[{\"role\":\"user\",\"content\":\"What is 12 + 30?\"}]",
+                                .answer = "42",
+                                .where = "sums.jsonl:1" };
+
+/* ---- rollouts ---- */
+
+static tinkc_group *roll(const tinkc_rollout_options *o, const tinkc_task *task, size_t n)
+{
+    tinkc_error err = { 0 };
+    tinkc_sampler *s =
+        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "nano" }, &err);
+    tinkc_rollouts *p = tinkc_rollouts_new(client, o, &err);
+    assert_true(tinkc_rollouts_add(p, s, task, n, 3, 99, &err));
+    tinkc_group *g = tinkc_rollouts_next(p, 120000, &err);
+    assert_ok(err);
+    assert_null(tinkc_rollouts_next(p, 0, &err)); /* nothing is left */
+    assert_ok(err);
+    tinkc_rollouts_free(p);
+    tinkc_sampler_free(s);
+    assert_non_null(g);
+    return g;
+}
+
+static void test_group(void **state)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    tinkc_reward *r = tinkc_reward_grader("contains", &err);
+    tinkc_rollout_options o = { .tokenizer = tokenizer,
+                                .temperature = 1,
+                                .max_tokens = 16,
+                                .rewards = &r,
+                                .n_rewards = 1,
+                                .max_concurrent = 2 };
+    tinkc_group *g = roll(&o, &sum, 5);
+    assert_int_equal(tinkc_group_count(g), 5);
+    for (size_t i = 0; i < 5; i++) {
+        const tinkc_rollout *one = tinkc_group_at(g, i);
+        assert_null(one->error);
+        assert_true(one->reward == (strstr(one->text, "42") != NULL));
+        assert_true(one->n_examples == 1 && one->turns == 1 && one->ends[0] == one->tokens.len);
+        assert_int_equal(one->tokens.len, one->sampled_tokens + one->read_tokens);
+        assert_string_equal(one->metric_names[0], "format");
+    }
+    tinkc_group_free(g);
+    tinkc_reward_free(r);
+}
+
+/* The training forward pass gives each sampled token the very log-probability it was sampled with.
+ */
+static void expect_exact(const tinkc_group *g, bool split)
+{
+    tinkc_error err = { 0 };
+    tinkc_trainer *t = new_trainer(); /* a new adapter changes nothing yet */
+    tinkc_batch *b = tinkc_batch_new(client, &err);
+    size_t first = 0;
+    for (size_t i = 0; i < tinkc_group_count(g); i++) {
+        const tinkc_rollout *r = tinkc_group_at(g, i);
+        float *ones = calloc(r->tokens.len, sizeof *ones);
+        tinkc_recipe_add_rollout(b, r, ones, split, &err);
+        free(ones);
+    }
+    tinkc_future *f = tinkc_forward(t, b, TINKC_IMPORTANCE_SAMPLING, NULL, &err);
+    const tinkc_fwdbwd *got = tinkc_future_fwdbwd(f, 120000, &err);
+    assert_ok(err);
+    for (size_t i = 0; i < tinkc_group_count(g); i++) {
+        const tinkc_rollout *r = tinkc_group_at(g, i);
+        float *lp = calloc(r->tokens.len, sizeof *lp);
+        size_t n = tinkc_recipe_read_logprobs(got, first, r, split, lp);
+        assert_int_equal(n, split ? r->turns : r->n_examples);
+        first += n;
+        for (size_t k = 0; k < r->tokens.len; k++)
+            if (r->mask.data[k] > 0 && lp[k] != r->logprobs.data[k])
+                fail_msg("token %zu of rollout %zu: %.9g was sampled, %.9g is trained", k, i,
+                         (double)r->logprobs.data[k], (double)lp[k]);
+        free(lp);
+    }
+    assert_int_equal(first, tinkc_fwdbwd_count(got));
+    tinkc_future_free(f);
+    tinkc_batch_free(b);
+    tinkc_trainer_free(t);
+}
+
+static void test_exact_tokens(void **state)
+{
+    (void)state;
+    tinkc_rollout_options o = { .tokenizer = tokenizer, .temperature = 1, .max_tokens = 16 };
+    tinkc_group *g = roll(&o, &sum, 4);
+    expect_exact(g, false);
+    tinkc_group_free(g);
+}
+
+static void test_on_disk(void **state)
+{
+    tinkc_error err = { 0 };
+    tinkc_text text = { 0 }, again = { 0 };
+    size_t len = 0;
+    (void)state;
+    tinkc_rollout_options o = { .tokenizer = tokenizer, .temperature = 1, .max_tokens = 16 };
+    tinkc_group *g = roll(&o, &sum, 3);
+    assert_true(tinkc_group_write(g, &text, &err));
+    tinkc_group *back = tinkc_group_read(text.data, &len, &err);
+    assert_ok(err);
+    assert_int_equal(len, text.len);
+    for (size_t i = 0; i < 3; i++) {
+        const tinkc_rollout *a = tinkc_group_at(g, i), *b = tinkc_group_at(back, i);
+        assert_int_equal(a->tokens.len, b->tokens.len);
+        assert_memory_equal(a->tokens.data, b->tokens.data, a->tokens.len * sizeof(int32_t));
+        assert_memory_equal(a->logprobs.data, b->logprobs.data, a->tokens.len * sizeof(float));
+        assert_memory_equal(a->mask.data, b->mask.data, a->tokens.len * sizeof(float));
+        assert_true(a->reward == b->reward && a->turns == b->turns);
+    }
+    tinkc_group_write(back, &again, &err);
+    assert_string_equal(text.data, again.data);
+    /* What was cut off or tampered with is refused. */
+    text.data[text.len - 40] = '\0';
+    assert_null(tinkc_group_read(text.data, &len, &err));
+    assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+    tinkc_text_free(&text);
+    tinkc_text_free(&again);
+    tinkc_group_free(g);
+    tinkc_group_free(back);
+}
+
+/* ---- environments ---- */
+
+/* Asks for a sum, then once more; done at the second answer. */
+static bool two_sums(const char *request, tinkc_text *answer, void *user, tinkc_error *err)
+{
+    unsigned long long id = 0;
+    int *never_ends = user;
+    char line[300];
+    const char *at = strstr(request, "\"id\":");
+    if (strstr(request, "\"close\""))
+        return true;
+    id = strtoull(at + 5, NULL, 10);
+    if (strstr(request, "\"reset\""))
+        (void)snprintf(
+            line, sizeof line,
+            "{\"id\":%llu,\"messages\":[{\"role\":\"user\",\"content\":\"What is 2 + 3?\"}]}", id);
+    else if (strstr(request, "\"turn\":1") || *never_ends)
+        (void)snprintf(line, sizeof line,
+                       "{\"id\":%llu,\"reward\":0.25,\"messages\":[{\"role\":\"user\",\"content\":"
+                       "\"What is 4 + 5?\"}]}",
+                       id);
+    else
+        (void)snprintf(line, sizeof line,
+                       "{\"id\":%llu,\"reward\":0.5,\"done\":true,\"metrics\":{\"good\":1}}", id);
+    return tinkc_text_append(answer, line, strlen(line), err);
+}
+
+static void test_turns(void **state)
+{
+    tinkc_error err = { 0 };
+    int never = 0;
+    (void)state;
+    tinkc_env *env = tinkc_env_function(two_sums, &never, &err);
+    tinkc_rollout_options o = {
+        .tokenizer = tokenizer, .temperature = 1, .max_tokens = 12, .env = env
+    };
+    tinkc_group *g = roll(&o, &(tinkc_task){ .row_json = "{}" }, 3);
+    for (size_t i = 0; i < 3; i++) {
+        const tinkc_rollout *r = tinkc_group_at(g, i);
+        if (r->error)
+            fail_msg("%s", r->error);
+        assert_int_equal(r->turns, 2);
+        assert_true(r->reward == 0.75);
+        size_t runs = 0;
+        for (size_t k = 1; k < r->tokens.len; k++)
+            runs += r->mask.data[k] > 0 && r->mask.data[k - 1] == 0;
+        assert_int_equal(runs, 2); /* two answers, what was read between them */
+    }
+    expect_exact(g, false);
+    expect_exact(g, true);
+    tinkc_group_free(g);
+    never = 1;
+    o.max_turns = 3;
+    g = roll(&o, &(tinkc_task){ .row_json = "{}", .where = "rows.jsonl:4" }, 1);
+    assert_non_null(strstr(tinkc_group_at(g, 0)->error, "limit of turns"));
+    assert_non_null(strstr(tinkc_group_at(g, 0)->error, "rows.jsonl:4"));
+    tinkc_group_free(g);
+    tinkc_env_free(env);
+}
+
+/* ---- rewards that fail ---- */
+
+static bool odd_reward(const tinkc_rollout *r, void *user, double *reward, tinkc_error *err)
+{
+    (void)user;
+    *reward = r->index == 1 ? NAN : (double)r->index;
+    if (r->index == 2)
+        tinkc_error_set(err, TINKC_E_CALLBACK, "no opinion");
+    return r->index != 2;
+}
+
+static void test_failed_rewards(void **state)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    tinkc_reward *r = tinkc_reward_function("odd", odd_reward, NULL, &err);
+    tinkc_rollout_options o = {
+        .tokenizer = tokenizer, .temperature = 1, .max_tokens = 4, .rewards = &r, .n_rewards = 1
+    };
+    tinkc_group *g = roll(&o, &sum, 4);
+    assert_null(tinkc_group_at(g, 0)->error);
+    assert_non_null(strstr(tinkc_group_at(g, 1)->error, "not a finite number"));
+    assert_non_null(strstr(tinkc_group_at(g, 2)->error, "no opinion"));
+    assert_non_null(strstr(tinkc_group_at(g, 2)->error, "sums.jsonl:1"));
+    assert_true(tinkc_group_at(g, 3)->reward == 3);
+    tinkc_group_free(g);
+    tinkc_reward_free(r);
+}
+
+/* ---- the loop ---- */
+
+enum { STEPS = 4 };
+
+typedef struct disk {
+    tinkc_text text[STEPS + 4];
+    size_t recorded;
+} disk;
+
+static bool record(void *user, size_t batch, const tinkc_group *const *g, size_t n,
+                   tinkc_error *err)
+{
+    disk *d = user;
+    d->text[batch].len = 0;
+    d->recorded++;
+    for (size_t i = 0; i < n; i++)
+        if (!tinkc_group_write(g[i], &d->text[batch], err))
+            return false;
+    return true;
+}
+
+static const char *recall(void *user, size_t batch, tinkc_error *err)
+{
+    (void)err;
+    const disk *d = user;
+    return d->text[batch].len ? d->text[batch].data : "";
+}
+
+static bool by_length(const tinkc_rollout *r, void *user, double *reward, tinkc_error *err)
+{
+    (void)user, (void)err;
+    *reward = (double)(r->sampled_tokens % 7) / 7;
+    return true;
+}
+
+static tinkc_rl *new_rl(tinkc_trainer *t, tinkc_reward **reward, size_t lag, size_t first, disk *d,
+                        const char *loss, tinkc_sampler **reference)
+{
+    tinkc_error err = { 0 };
+    tinkc_rl_options o = { .rollouts = { .tokenizer = tokenizer,
+                                         .temperature = 1,
+                                         .max_tokens = 8,
+                                         .rewards = reward,
+                                         .n_rewards = 1 },
+                           .adam = TINKC_ADAM_INIT,
+                           .group_size = 3,
+                           .groups_per_batch = 2,
+                           .max_steps_off_policy = lag,
+                           .first_step = first,
+                           .seed = 11,
+                           .loss = loss };
+    if (reference) {
+        o.references = reference;
+        o.n_references = 1;
+        o.kl_coef = 0.1;
+        o.substeps = 2;
+    }
+    o.adam.learning_rate = 1e-3;
+    tinkc_rl_hooks h = { .user = d, .record = record, .recall = recall };
+    tinkc_rl *rl = tinkc_rl_new(client, t, &o, &h, &err);
+    for (int i = 0; i < 3; i++) {
+        char text[100];
+        (void)snprintf(text, sizeof text, "[{\"role\":\"user\",\"content\":\"What is %d + 4?\"}]",
+                       i);
+        tinkc_rl_add(rl, &(tinkc_task){ .messages_json = text }, 0, &err);
+    }
+    assert_ok(err);
+    return rl;
+}
+
+/* What the trained weights say about a text: equal only if they are. */
+static void fingerprint(tinkc_trainer *t, float out[8])
+{
+    static const int32_t ids[9] = { 4094, 100, 200, 300, 400, 500, 600, 700, 800 };
+    tinkc_error err = { 0 };
+    tinkc_sampler *s = tinkc_trainer_sampler(t, &err);
+    tinkc_future *f = tinkc_logprobs(s, ids, 9, &err);
+    tinkc_f32s lp = tinkc_future_logprobs(f, 60000, &err);
+    assert_ok(err);
+    memcpy(out, lp.data + 1, 8 * sizeof *out);
+    tinkc_future_free(f);
+    tinkc_sampler_free(s);
+}
+
+static void run(tinkc_rl *rl, size_t until, double *rewards)
+{
+    tinkc_error err = { 0 };
+    for (;;) {
+        const tinkc_rl_report *r = tinkc_rl_step(rl, STEPS, &err);
+        assert_ok(err);
+        if (rewards)
+            rewards[r->step] = r->reward;
+        if (r->step + 1 == until)
+            return;
+    }
+}
+
+/* Trains to the end; then again, stopped after two steps and continued in new objects from a saved
+ * state and what was recorded. */
+static void expect_same_bits(size_t lag)
+{
+    tinkc_error err = { 0 };
+    disk d1 = { 0 }, d2 = { 0 };
+    float whole[8], broken[8], fresh[8];
+    tinkc_reward *reward = tinkc_reward_function("length", by_length, NULL, &err);
+    tinkc_trainer *t = new_trainer();
+    fingerprint(t, fresh);
+    tinkc_rl *rl = new_rl(t, &reward, lag, 0, &d1, NULL, NULL);
+    run(rl, STEPS, NULL);
+    fingerprint(t, whole);
+    assert_memory_not_equal(fresh, whole, sizeof whole);
+    tinkc_rl_free(rl);
+    tinkc_trainer_free(t);
+
+    t = new_trainer();
+    rl = new_rl(t, &reward, lag, 0, &d2, NULL, NULL);
+    run(rl, 2, NULL);
+    assert_true(tinkc_rl_settle(rl, &err));
+    char name[40];
+    (void)snprintf(name, sizeof name, "lag%zu", lag);
+    tinkc_future *saved = tinkc_trainer_save(t, name, NULL, &err);
+    assert_true(tinkc_future_wait(saved, 60000, &err));
+    run(rl, 3, NULL); /* lost: the run ends before the next checkpoint */
+    tinkc_rl_free(rl);
+    tinkc_trainer_free(t);
+    t = tinkc_trainer_new_from(
+        client,
+        &(tinkc_state_options){ .path = tinkc_future_path(saved, 0, &err), .with_optimizer = true },
+        &err);
+    assert_ok(err);
+    rl = new_rl(t, &reward, lag, 2, &d2, NULL, NULL);
+    run(rl, STEPS, NULL);
+    fingerprint(t, broken);
+    assert_memory_equal(whole, broken, sizeof whole);
+    for (size_t i = 0; i < STEPS; i++)
+        assert_int_equal(d1.text[i].len > 0, d2.text[i].len > 0);
+    tinkc_rl_free(rl);
+    tinkc_trainer_free(t);
+    tinkc_future_free(saved);
+    tinkc_reward_free(reward);
+    for (size_t i = 0; i < STEPS + 4; i++) {
+        tinkc_text_free(&d1.text[i]);
+        tinkc_text_free(&d2.text[i]);
+    }
+}
+
+static void test_resume_on_policy(void **state)
+{
+    (void)state;
+    expect_same_bits(0);
+}
+
+static void test_resume_off_policy(void **state)
+{
+    (void)state;
+    expect_same_bits(1);
+    expect_same_bits(2);
+}
+
+static void test_staleness(void **state)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    tinkc_reward *reward = tinkc_reward_function("length", by_length, NULL, &err);
+    for (size_t lag = 0; lag < 3; lag++) {
+        disk d = { 0 };
+        tinkc_trainer *t = new_trainer();
+        tinkc_rl *rl = new_rl(t, &reward, lag, 0, &d, NULL, NULL);
+        for (size_t step = 0; step < STEPS; step++) {
+            const tinkc_rl_report *r = tinkc_rl_step(rl, STEPS, &err);
+            assert_ok(err);
+            assert_int_equal(r->staleness, step < lag ? step : lag);
+        }
+        assert_int_equal(d.recorded, STEPS); /* nothing was sampled in vain */
+        assert_null(tinkc_rl_step(rl, STEPS, &err));
+        err = (tinkc_error){ 0 };
+        tinkc_rl_free(rl);
+        tinkc_trainer_free(t);
+        for (size_t i = 0; i < STEPS + 4; i++)
+            tinkc_text_free(&d.text[i]);
+    }
+    tinkc_reward_free(reward);
+}
+
+static double metric(const tinkc_rl_report *r, const char *name)
+{
+    for (size_t i = 0; r->metric_names[i]; i++)
+        if (strcmp(r->metric_names[i], name) == 0)
+            return r->metric_values[i];
+    fail_msg("no metric %s", name);
+    return 0;
+}
+
+/* Every loss takes the examples; on policy the sampled and the trained log-probabilities agree, and
+ * the reference that is the model itself has no distance from it. */
+static void test_losses(void **state)
+{
+    static const char *const losses[] = { TINKC_IMPORTANCE_SAMPLING, TINKC_PPO, TINKC_CISPO,
+                                          TINKC_DRO };
+    tinkc_error err = { 0 };
+    (void)state;
+    tinkc_reward *reward = tinkc_reward_function("length", by_length, NULL, &err);
+    tinkc_sampler *base =
+        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "nano" }, &err);
+    for (size_t i = 0; i < 4; i++) {
+        disk d = { 0 };
+        tinkc_trainer *t = new_trainer();
+        tinkc_rl *rl = new_rl(t, &reward, 0, 0, &d, losses[i], &base);
+        const tinkc_rl_report *r = tinkc_rl_step(rl, STEPS, &err);
+        assert_ok(err);
+        assert_true(metric(r, "kl_policy_base") == 0);
+        assert_true(fabs(metric(r, "optim/entropy")) < 20);
+        assert_true(metric(r, "env/all/total_episodes") == 6);
+        r = tinkc_rl_step(rl, STEPS, &err);
+        assert_ok(err);
+        assert_true(metric(r, "kl_policy_base") != 0);
+        tinkc_rl_free(rl);
+        tinkc_trainer_free(t);
+        for (size_t k = 0; k < STEPS + 4; k++)
+            tinkc_text_free(&d.text[k]);
+    }
+    tinkc_sampler_free(base);
+    tinkc_reward_free(reward);
+}
+
+static bool no_reward(const tinkc_rollout *r, void *user, double *reward, tinkc_error *err)
+{
+    (void)r, (void)user, (void)reward;
+    tinkc_error_set(err, TINKC_E_CALLBACK, "broken grader");
+    return false;
+}
+
+/* Nothing usable: an error with the reason, and nothing recorded that would fail again. */
+static void test_nothing_usable(void **state)
+{
+    tinkc_error err = { 0 };
+    disk d = { 0 };
+    (void)state;
+    tinkc_reward *reward = tinkc_reward_function("none", no_reward, NULL, &err);
+    tinkc_trainer *t = new_trainer();
+    tinkc_rl *rl = new_rl(t, &reward, 0, 0, &d, NULL, NULL);
+    assert_null(tinkc_rl_step(rl, STEPS, &err));
+    assert_non_null(strstr(err.message, "broken grader"));
+    assert_int_equal(d.recorded, 0);
+    tinkc_rl_free(rl);
+    tinkc_trainer_free(t);
+    tinkc_reward_free(reward);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_group),
+        cmocka_unit_test(test_exact_tokens),
+        cmocka_unit_test(test_on_disk),
+        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_failed_rewards),
+        cmocka_unit_test(test_resume_on_policy),
+        cmocka_unit_test(test_resume_off_policy),
+        cmocka_unit_test(test_staleness),
+        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_nothing_usable),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
