@@ -148,13 +148,24 @@ static void reply_fail(tinkc_reply *reply, int32_t code, const char *message)
     finish(of(reply), true);
 }
 
+/* Events never wait: whoever sends many looks here first. */
+static size_t reply_room(tinkc_reply *reply)
+{
+    tke_exchange *x = of(reply);
+    pthread_mutex_lock(&x->lock);
+    size_t ahead = x->out.len - x->taken;
+    pthread_mutex_unlock(&x->lock);
+    return ahead < MAX_AHEAD ? MAX_AHEAD - ahead : 0;
+}
+
 void tke_exchange_open_reply(tke_exchange *x)
 {
     x->reply = (tinkc_reply){ .status = reply_status,
                               .header = reply_header,
                               .write = reply_write,
                               .end = reply_end,
-                              .fail = reply_fail };
+                              .fail = reply_fail,
+                              .room = x->to_page ? reply_room : NULL };
     x->status = 200;
     x->state = TKE_X_HANDED;
 }

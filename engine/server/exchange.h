@@ -47,6 +47,8 @@ typedef struct tke_exchange {
     size_t counted;  /* of http->body_bytes */
     int32_t refusal; /* TKE_X_KEY ...: will be refused, whatever comes; 0 = not so far */
     bool too_large, is_poll;
+    bool to_page;           /* the page answers it, not the service */
+    bool from_page;         /* the service does, and its path began with /ui */
     bool listed, cancelled; /* http->lock */
     bool handed_over;       /* once listed, for ever; http->lock */
     tinkc_request request;

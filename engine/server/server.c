@@ -19,7 +19,9 @@
 
 #include "base/clock.h"
 #include "base/str.h"
+#include "page/page.h"
 #include "server/exchange.h"
+#include "server/page_gate.h"
 #include "service/identity.h"
 
 enum {
@@ -44,7 +46,9 @@ typedef struct tke_http {
     tinkc_log_fn *access_log;
     void *access_log_user;
     bool metrics;
-    bool openai; /* asked for by the engine's setting or by our options */
+    bool openai;    /* asked for by the engine's setting or by our options */
+    tke_page *page; /* NULL = none is served */
+    bool page_chat; /* it may sample through OpenAI's form */
 
     _Atomic size_t body_bytes; /* of all requests that are being read or answered */
 
@@ -73,6 +77,7 @@ static void http_drop(tke_http *h)
         tkc_release_str(h->a, h->socket_path);
     pthread_mutex_destroy(&h->lock);
     pthread_cond_destroy(&h->changed);
+    tke_page_free(h->page);
     tke_service_drop(h->svc);
     tkc_release(h->a, h, sizeof *h);
 }
@@ -96,9 +101,10 @@ static bool identify(tke_http *h, const char *given, char owner[32])
     return known || h->n_keys == 0;
 }
 
-static bool needs_no_key(const char *uri)
+static bool needs_no_key(const tke_http *h, const char *uri)
 {
-    return tkc_starts_with(tkc_str(uri), "/api/v1/archives/") ||
+    return (h->page && tke_page_is_public(uri)) ||
+           tkc_starts_with(tkc_str(uri), "/api/v1/archives/") ||
            tkc_starts_with(tkc_str(uri), "/api/v1/healthz") ||
            tkc_starts_with(tkc_str(uri), "/readyz") ||
            tkc_starts_with(tkc_str(uri), "/api/v1/readyz");
@@ -231,6 +237,44 @@ static enum MHD_Result send_metrics(tke_http *h, tke_exchange *x)
     return tke_exchange_answer(x);
 }
 
+/* The service, or the page, is told that nobody wants the answer. */
+static void cancel(tke_http *h, tke_exchange *x)
+{
+    if (x->to_page)
+        tke_page_cancel(h->page, &x->reply);
+    else
+        tke_service_cancel(h->svc, &x->reply);
+}
+
+/* Hands it over; from now on it may end at any time. */
+static void hand_over(tke_http *h, tke_exchange *x)
+{
+    uint32_t flags = TKE_CALL_REMOTE | (x->too_large ? TKE_CALL_CUT_OFF : 0u) |
+                     (h->openai || x->from_page ? TKE_CALL_OPENAI : 0u);
+    x->inside = true;
+    if (x->to_page)
+        tke_page_handle(h->page, &x->request, &x->reply, x->owner);
+    else
+        tke_service_handle(h->svc, &x->request, &x->reply, x->owner, flags);
+}
+
+/* Below /ui: may whoever sent it have an answer? The page itself holds no data: anybody may. */
+static bool may_enter_page(const tke_http *h, const tke_exchange *x)
+{
+    const tke_gate_request from = {
+        .host = h->mhd->lookup(x->connection, MHD_HEADER_KIND, "Host"),
+        .origin = h->mhd->lookup(x->connection, MHD_HEADER_KIND, "Origin"),
+        .fetch_site = h->mhd->lookup(x->connection, MHD_HEADER_KIND, "Sec-Fetch-Site"),
+    };
+    return tke_page_is_public(x->uri) || tke_gate_allows(&from, h->url, h->n_keys > 0);
+}
+
+static void add_page_headers(tke_exchange *x)
+{
+    for (const char *const *pair = tke_gate_headers(); *pair; pair++)
+        x->reply_headers[x->n_reply_headers++] = *pair;
+}
+
 /* The whole request is here. */
 static enum MHD_Result dispatch(tke_http *h, tke_exchange *x, const char *method)
 {
@@ -246,9 +290,22 @@ static enum MHD_Result dispatch(tke_http *h, tke_exchange *x, const char *method
     if (x->refusal)
         return answer_refusal(x);
     (void)snprintf(x->base_url, sizeof x->base_url, "http://%.280s", host ? host : "localhost");
-    x->is_poll = strstr(x->uri, "/retrieve_future") != NULL;
+    bool ui = h->page && tke_gate_is_ui(x->uri);
+    x->to_page = ui && tke_page_owns(x->uri);
+    x->from_page = ui && !x->to_page;
+    x->is_poll = strstr(x->uri, "/retrieve_future") || (ui && tke_page_is_stream(x->uri));
+    if (ui && !may_enter_page(h, x)) {
+        refuse(x, 403, "forbidden", "The page is for this machine and its own origin only");
+        return tke_exchange_answer(x);
+    }
+    if (x->from_page && !h->page_chat) {
+        refuse(x, 404, "not_found", "This server cannot sample texts");
+        return tke_exchange_answer(x);
+    }
+    if (ui)
+        add_page_headers(x);
     x->request = (tinkc_request){ .method = x->method,
-                                  .path = x->uri,
+                                  .path = x->from_page ? x->uri + strlen("/ui") : x->uri,
                                   .base_url = x->base_url,
                                   .headers = x->headers,
                                   .body = { (const unsigned char *)x->body.data, x->body.len } };
@@ -258,12 +315,9 @@ static enum MHD_Result dispatch(tke_http *h, tke_exchange *x, const char *method
     }
     tke_exchange_keep(x); /* the service's count */
     tke_exchange_open_reply(x);
-    x->inside = true;
-    tke_service_handle(h->svc, &x->request, &x->reply, x->owner,
-                       TKE_CALL_REMOTE | (x->too_large ? TKE_CALL_CUT_OFF : 0u) |
-                           (h->openai ? TKE_CALL_OPENAI : 0u));
+    hand_over(h, x);
     if (is_unwanted(h, x)) /* whoever ended all others may have been before it was there */
-        tke_service_cancel(h->svc, &x->reply);
+        cancel(h, x);
     return tke_exchange_wait(x);
 }
 
@@ -305,7 +359,7 @@ static enum MHD_Result look_at_head(tke_http *h, tke_exchange *x)
     bool parsed = length && tkc_parse_i64(tkc_str(length), &n);
     x->method = "";
     x->too_large = parsed && n > tke_service_max_body(h->svc);
-    if (!identify(h, key, x->owner) && !needs_no_key(x->uri))
+    if (!identify(h, key, x->owner) && !needs_no_key(h, x->uri))
         x->refusal = TKE_X_KEY;
     else if (x->too_large && !strstr(x->uri, "/forward_backward"))
         x->refusal = TKE_X_SIZE; /* passes are read on: their numbers must not be lost */
@@ -375,7 +429,7 @@ static void completed(void *cls, struct MHD_Connection *connection, void **conte
     pthread_cond_broadcast(&h->changed);
     pthread_mutex_unlock(&h->lock);
     if (unfinished)
-        tke_service_cancel(h->svc, &x->reply);
+        cancel(h, x);
     tke_exchange_drop(x);
     http_drop(h);
 }
@@ -505,6 +559,29 @@ static bool start_daemon(tke_http *h, const tinkc_serve_options *o, tinkc_error 
     return true;
 }
 
+static bool page_status(void *user, const char *owner, tkc_buf *out, tinkc_error *err)
+{
+    const tke_http *h = user;
+    return tke_service_status(h->svc, owner, out, err);
+}
+
+static bool open_page(tke_http *h, const tinkc_serve_options *o, tinkc_error *err)
+{
+    tinkc_error no_chat = { 0 };
+    if (!o->page)
+        return true;
+    (void)tke_service_openai(h->svc, true, &h->page_chat, &no_chat);
+    h->page_chat = !tkc_failed(&no_chat);
+    h->page = tke_page_new(&(tke_page_options){ .a = h->a,
+                                                .log_dirs = o->log_dirs,
+                                                .status = page_status,
+                                                .status_user = h,
+                                                .chat = h->page_chat,
+                                                .keys = h->n_keys > 0 },
+                           err);
+    return h->page != NULL;
+}
+
 tinkc_server *tinkc_engine_serve(tinkc_engine *engine, const tinkc_serve_options *options,
                                  tinkc_error *err)
 {
@@ -545,6 +622,7 @@ tinkc_server *tinkc_engine_serve(tinkc_engine *engine, const tinkc_serve_options
     if (o->max_body_bytes)
         tke_service_set_max_body(svc, o->max_body_bytes);
     bool ok = tkc_cond_init(&h->changed, err) && copy_keys(h, o->api_keys, err) &&
+              open_page(h, o, err) &&
               (o->unix_socket ? listen_unix(h, o->unix_socket, err)
                               : listen_tcp(h, o->host, o->port, err)) &&
               start_daemon(h, o, err);
@@ -599,7 +677,7 @@ static void cancel_active(tke_http *h, bool polls_only)
         if (!x)
             return;
         tke_exchange_cut(x);
-        tke_service_cancel(h->svc, &x->reply);
+        cancel(h, x);
         tke_exchange_drop(x);
     }
 }

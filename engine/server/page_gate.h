@@ -1,0 +1,24 @@
+/* page_gate.h - who may see the page, and what browsers are told about it. No I/O, no state. */
+#ifndef TKE_SERVER_PAGE_GATE_H
+#define TKE_SERVER_PAGE_GATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct tke_gate_request { /* headers of a request; NULL = not sent */
+    const char *host;
+    const char *origin;
+    const char *fetch_site;
+} tke_gate_request;
+
+/* Is this path the page's, or an OpenAI request of the page? */
+bool tke_gate_is_ui(const char *uri);
+
+/* May a request have an answer? Pages of other origins may not. Where no key is needed the Host
+ * must name this machine, or a name that somebody else's DNS points here could read everything. */
+bool tke_gate_allows(const tke_gate_request *, const char *own_url, bool keys);
+
+/* Pairs of names and values for every answer below /ui, ended by NULL. */
+const char *const *tke_gate_headers(void);
+
+#endif

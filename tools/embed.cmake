@@ -1,0 +1,28 @@
+# Turns the files of a folder into a C array each: cmake -DFOLDER=ui -DOUT=assets.c -P embed.cmake.
+# What is written is the table that engine/page/assets.h declares.
+file(GLOB files ${FOLDER}/*.html ${FOLDER}/*.css ${FOLDER}/*.js ${FOLDER}/*.svg)
+set(arrays)
+set(rows)
+foreach(file ${files})
+    get_filename_component(name ${file} NAME)
+    get_filename_component(kind ${file} LAST_EXT)
+    string(MAKE_C_IDENTIFIER ${name} symbol)
+    if(kind STREQUAL ".html")
+        set(type "text/html; charset=utf-8")
+    elseif(kind STREQUAL ".css")
+        set(type "text/css; charset=utf-8")
+    elseif(kind STREQUAL ".svg")
+        set(type "image/svg+xml")
+    else()
+        set(type "text/javascript; charset=utf-8")
+    endif()
+    file(READ ${file} hex HEX)
+    file(SHA256 ${file} sum)
+    string(SUBSTRING ${sum} 0 16 sum)
+    string(REGEX REPLACE "(..)" "0x\\1," bytes "${hex}")
+    string(APPEND arrays "static const unsigned char ${symbol}[] = {${bytes}0};\n")
+    string(APPEND rows
+        "    { \"${name}\", \"${type}\", \"\\\"${sum}\\\"\", ${symbol}, sizeof ${symbol} - 1 },\n")
+endforeach()
+file(WRITE ${OUT} "#include \"page/assets.h\"\n${arrays}const tke_asset tke_assets[] = {\n${rows}"
+     "    { 0 },\n};\n")
