@@ -1,6 +1,5 @@
 /* cmd_serve.c - `tinkc serve`: the engine behind the Tinker HTTP API. */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,10 +7,9 @@
 #include "commands.h"
 #include "config_file.h"
 #include "hub_models.h"
+#include "serving.h"
 #include "term.h"
 #include "text.h"
-
-enum { GRACE_MS = 10000 };
 
 static int32_t durability(const char *name)
 {
@@ -95,22 +93,12 @@ static int open_engine(cli_app *app)
     return bad ? bad : app->engine ? 0 : cli_fail_error(app, &err, NULL);
 }
 
-static sigset_t stop_signals(void)
-{
-    sigset_t stops;
-    sigemptyset(&stops);
-    sigaddset(&stops, SIGINT);
-    sigaddset(&stops, SIGTERM);
-    return stops;
-}
-
 /* A model of a hub, pulled if need be: signals end that, and only the server waits for them itself. */
 static char *get_model(cli_app *app, const char *model, int *bad)
 {
-    sigset_t stops = stop_signals();
-    pthread_sigmask(SIG_UNBLOCK, &stops, NULL);
+    cli_serving_block_signals(false);
     char *folder = cli_hub_model(app, model, bad);
-    pthread_sigmask(SIG_BLOCK, &stops, NULL);
+    cli_serving_block_signals(true);
     return folder;
 }
 
@@ -153,24 +141,6 @@ static int add_models(cli_app *app)
     return bad;
 }
 
-/* One key a line. A list; yours with its texts. */
-static char **read_keys(cli_app *app, int *bad)
-{
-    size_t len, n = 0;
-    char *text = cli_read_all(app, cli_text(app, "auth-token-file"), &len, bad);
-    char **keys = text ? calloc(len / 2 + 2, sizeof *keys) : NULL;
-    for (char *p = text; keys && *p;) {
-        size_t line = strcspn(p, "\r\n");
-        if (line)
-            keys[n++] = strndup(p, line);
-        p += line + strspn(p + line, "\r\n");
-    }
-    free(text);
-    if (!*bad && n == 0)
-        *bad = cli_fail(app, "usage", NULL, "%s holds no key", cli_text(app, "auth-token-file"));
-    return keys;
-}
-
 static void log_access(int32_t level, const char *line, void *user)
 {
     (void)level;
@@ -196,33 +166,35 @@ static void announce(cli_app *app, const char *url, bool keys)
     cli_note(app, "  export TINKER_BASE_URL=%s", url);
     if (!keys)
         cli_note(app, "  export TINKER_API_KEY=tml-local");
-    if (cli_given(app, "ready-fd"))
-        dprintf((int)cli_int(app, "ready-fd"), "%s\n", url);
+    if (cli_flag(app, "page") && !cli_given(app, "unix"))
+        cli_note(app, "to look at it: %s/", url);
+    cli_serving_ready(app, url);
 }
 
-/* Until a signal: the first stops it in good order, a second at once. The signals are blocked in
- * every thread since before the first was started, so that only sigwait sees them. */
-static int run_server(cli_app *app, tinkc_server *server)
+/* --log-dir, else the usual folder where everybody who can reach the server may see it. A list;
+ * yours. */
+static const char **log_folders(const cli_app *app, bool keys)
 {
-    sigset_t stops = stop_signals();
-    int number = 0;
-    while (sigwait(&stops, &number) != 0)
-        ;
-    pthread_sigmask(SIG_UNBLOCK, &stops, NULL); /* a second signal ends the program */
-    cli_note(app, "stopping; requests under way have %d s", GRACE_MS / 1000);
-    tinkc_server_stop(server, GRACE_MS, NULL);
-    return 0;
+    size_t n = 0;
+    while (cli_text_at(app, "log-dir", n))
+        n++;
+    const char **list = calloc(n + 2, sizeof *list);
+    for (size_t i = 0; list && i < n; i++)
+        list[i] = cli_text_at(app, "log-dir", i);
+    if (list && n == 0 && !keys)
+        list[0] = "tinkc-runs";
+    return list;
 }
 
 int cli_serve(cli_app *app)
 {
     tinkc_error err = { 0 };
-    sigset_t stops = stop_signals();
-    pthread_sigmask(SIG_BLOCK, &stops, NULL);
+    cli_serving_block_signals(true);
     int bad = open_engine(app);
     if (!bad)
         bad = add_models(app);
-    char **keys = !bad && cli_given(app, "auth-token-file") ? read_keys(app, &bad) : NULL;
+    char **keys = cli_serving_keys(app, &bad);
+    const char **logs = log_folders(app, keys != NULL);
     const char *log = cli_text(app, "log");
     FILE *access = !log ? NULL : strcmp(log, "-") == 0 ? stderr : fopen(log, "ae");
     if (!bad && log && !access)
@@ -238,27 +210,24 @@ int cli_serve(cli_app *app)
                                   .access_log = access ? log_access : NULL,
                                   .access_log_user = access,
                                   .port = (int32_t)cli_int(app, "port"),
-                                  .metrics = cli_flag(app, "metrics") };
+                                  .metrics = cli_flag(app, "metrics"),
+                                  .page = cli_flag(app, "page"),
+                                  .log_dirs = logs };
         tinkc_server *server = tinkc_engine_serve(app->engine, &o, &err);
         if (server) {
             char *told = publish(app, tinkc_server_url(server), keys != NULL);
             announce(app, tinkc_server_url(server), keys != NULL);
-            bad = run_server(app, server);
+            bad = cli_serving_run(app, server);
             if (told)
                 (void)unlink(told);
             free(told);
         } else {
-            bad = err.cause == TINKC_E_NO_CREDENTIAL
-                      ? cli_fail(app, "usage", "--auth-token-file FILE, with one key a line",
-                                 "--host %s can be reached from other machines: it needs keys",
-                                 cli_text(app, "host"))
-                      : cli_fail_error(app, &err, NULL);
+            bad = cli_serving_failed(app, &err);
         }
         tinkc_server_free(server);
     }
-    for (size_t i = 0; keys && keys[i]; i++)
-        free(keys[i]);
-    free(keys);
+    cli_serving_free(keys);
+    free(logs);
     if (access && access != stderr)
         fclose(access);
     return bad;

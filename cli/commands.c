@@ -910,6 +910,16 @@ static const cli_option logs_trace_options[] = {
 static const char *const logs_trace_examples[] = { "tinkc logs trace tinkc-runs/a -o a.json",
                                                    NULL };
 
+static const cli_option logs_report_options[] = { { .name = "output",
+                                                    .letter = 'o',
+                                                    .kind = CLI_FILE,
+                                                    .value = "FILE",
+                                                    .standard = "report.html",
+                                                    .help = "where it goes; - is standard output" },
+                                                  { 0 } };
+static const char *const logs_report_examples[] = { "tinkc logs report tinkc-runs/a -o a.html",
+                                                    "tinkc logs report tinkc-runs", NULL };
+
 static const cli_option tokenizer_encode_options[] = {
     MODEL_OPTION,
     { .name = "file", .kind = CLI_FILE, .value = "FILE", .help = "text from a file" },
@@ -1043,6 +1053,12 @@ static const cli_option serve_options[] = {
     { .name = "openai",
       .kind = CLI_FLAG,
       .help = "also /v1/chat/completions, /v1/completions, /v1/models" },
+    { .name = "page", .kind = CLI_FLAG, .standard = "on", .help = "a page for browsers at /" },
+    { .name = "log-dir",
+      .kind = CLI_DIR,
+      .value = "DIR",
+      .repeats = true,
+      .help = "runs that the page shows; ./tinkc-runs if none is given and no keys are needed" },
     { .name = "set",
       .kind = CLI_TEXT,
       .value = "NAME=VALUE",
@@ -1054,6 +1070,30 @@ static const cli_option serve_options[] = {
       .help = "write the address there when ready" },
     { 0 }
 };
+static const cli_option ui_options[] = {
+    { .name = "host",
+      .kind = CLI_TEXT,
+      .value = "ADDR",
+      .standard = "127.0.0.1",
+      .help = "address to listen on" },
+    { .name = "port",
+      .kind = CLI_COUNT,
+      .value = "N",
+      .standard = "8080",
+      .help = "0 = any that is free" },
+    { .name = "auth-token-file",
+      .kind = CLI_FILE,
+      .value = "FILE",
+      .help = "keys that the page asks for, one a line" },
+    { .name = "open", .kind = CLI_FLAG, .help = "start a browser" },
+    { .name = "ready-fd",
+      .kind = CLI_COUNT,
+      .value = "N",
+      .help = "write the address there when ready" },
+    { 0 }
+};
+static const char *const ui_examples[] = { "tinkc ui", "tinkc ui runs/a runs/b --open", NULL };
+
 static const char *const serve_examples[] = { "tinkc serve", "tinkc serve ./Qwen3-0.6B --port 9000",
                                               NULL };
 
@@ -1511,6 +1551,15 @@ const cli_command cli_commands[] = {
       .options = logs_trace_options,
       .examples = logs_trace_examples,
       .run = cli_logs_trace },
+    { .noun = "logs",
+      .verb = "report",
+      .args = "DIR...",
+      .min_args = 1,
+      .max_args = -1,
+      .summary = "curves and samples of runs as one HTML file",
+      .options = logs_report_options,
+      .examples = logs_report_examples,
+      .run = cli_logs_report },
     { .noun = "tokenizer",
       .verb = "encode",
       .args = "[TEXT|-]",
@@ -1586,6 +1635,16 @@ const cli_command cli_commands[] = {
       .examples = serve_examples,
       .run = cli_serve,
       .arg_kind = "model" },
+    { .noun = "ui",
+      .any_profile = true,
+      .verb = NULL,
+      .args = "[LOGDIR...]",
+      .min_args = 0,
+      .max_args = -1,
+      .summary = "show runs in a browser",
+      .options = ui_options,
+      .examples = ui_examples,
+      .run = cli_ui },
     { .noun = "doctor",
       .any_profile = true,
       .any_config = true,

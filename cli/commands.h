@@ -59,6 +59,8 @@ int cli_tokenizer_chat_template(cli_app *);
 int cli_tokenizer_info(cli_app *);
 int cli_pull(cli_app *);
 int cli_serve(cli_app *);
+int cli_ui(cli_app *);
+int cli_logs_report(cli_app *);
 int cli_doctor(cli_app *);
 int cli_config_list(cli_app *);
 int cli_config_get_command(cli_app *);

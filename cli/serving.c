@@ -1,0 +1,79 @@
+/* serving.c - keys, signals and messages of `tinkc serve` and `tinkc ui`. */
+#include "serving.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "term.h"
+#include "text.h"
+
+enum { GRACE_MS = 10000 };
+
+static sigset_t stop_signals(void)
+{
+    sigset_t stops;
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGINT);
+    sigaddset(&stops, SIGTERM);
+    return stops;
+}
+
+void cli_serving_block_signals(bool block)
+{
+    sigset_t stops = stop_signals();
+    pthread_sigmask(block ? SIG_BLOCK : SIG_UNBLOCK, &stops, NULL);
+}
+
+char **cli_serving_keys(cli_app *app, int *bad)
+{
+    size_t len, n = 0;
+    if (*bad || !cli_given(app, "auth-token-file"))
+        return NULL;
+    char *text = cli_read_all(app, cli_text(app, "auth-token-file"), &len, bad);
+    char **keys = text ? calloc(len / 2 + 2, sizeof *keys) : NULL;
+    for (char *p = text; keys && *p;) {
+        size_t line = strcspn(p, "\r\n");
+        if (line)
+            keys[n++] = strndup(p, line);
+        p += line + strspn(p + line, "\r\n");
+    }
+    free(text);
+    if (!*bad && n == 0)
+        *bad = cli_fail(app, "usage", NULL, "%s holds no key", cli_text(app, "auth-token-file"));
+    return keys;
+}
+
+void cli_serving_free(char **list)
+{
+    for (size_t i = 0; list && list[i]; i++)
+        free(list[i]);
+    free(list);
+}
+
+int cli_serving_run(cli_app *app, tinkc_server *server)
+{
+    sigset_t stops = stop_signals();
+    int number = 0;
+    while (sigwait(&stops, &number) != 0)
+        ;
+    pthread_sigmask(SIG_UNBLOCK, &stops, NULL); /* a second signal ends the program */
+    cli_note(app, "stopping; requests under way have %d s", GRACE_MS / 1000);
+    tinkc_server_stop(server, GRACE_MS, NULL);
+    return 0;
+}
+
+int cli_serving_failed(cli_app *app, const tinkc_error *err)
+{
+    if (err->cause != TINKC_E_NO_CREDENTIAL)
+        return cli_fail_error(app, err, NULL);
+    return cli_fail(app, "usage", "--auth-token-file FILE, with one key a line",
+                    "--host %s can be reached from other machines: it needs keys",
+                    cli_text(app, "host"));
+}
+
+void cli_serving_ready(const cli_app *app, const char *url)
+{
+    if (cli_given(app, "ready-fd"))
+        dprintf((int)cli_int(app, "ready-fd"), "%s\n", url);
+}
