@@ -52,8 +52,8 @@ static int report_failed_download(cli_app *app, const cli_place *place, const ti
         return bad;
     if (!cli_stop_signal())
         return cli_fail_error(app, err, NULL);
-    cli_note(app, place->piped ? "stopped; what was written so far is not whole"
-                               : "stopped; the same command goes on where it stopped");
+    cli_note(app, place->piped ? "stopped; the file is incomplete"
+                               : "stopped; run the same command again to continue");
     return cli_stop_exit();
 }
 
@@ -113,7 +113,7 @@ static void remove_folder(const char *folder)
         (void)rmdir(folder);
 }
 
-/* What a download that was not finished has left; it is of use to nobody under this name. */
+/* What an unfinished download left under this name; it cannot be used. */
 static void remove_partial(const char *dir, const char *name)
 {
     char *folder = cli_printf("%s/%s.partial", dir ? dir : ".", name);

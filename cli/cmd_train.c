@@ -110,7 +110,7 @@ static int take_files(cli_app *app, const json_t *config, const char *origin)
     if (!json_is_string(path))
         path = find_deep(config, "dataset");
     if (!json_is_string(path))
-        return cli_fail(app, "config_invalid", NULL, "%s names no data file", origin);
+        return cli_fail(app, "config_invalid", NULL, "%s does not name a data file", origin);
     cli_note(app, "a run of the cookbook: the data is shuffled in another order from here on");
     return cli_give_value(app, "data", as_text(path), origin);
 }
@@ -121,7 +121,7 @@ int cli_train_resume(cli_app *app)
     json_t *config = cli_trainlog_read_config(folder);
     if (!config)
         return cli_fail(app, "not_found", "it is the folder with config.json and checkpoints.jsonl",
-                        "%s is no log directory", folder);
+                        "%s is not a log directory", folder);
     app->command = cli_find("train", "sft");
     app->n_args = 0;
     int bad = take_settings(app, config, "config.json");

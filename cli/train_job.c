@@ -63,10 +63,10 @@ int cli_job_find_model(cli_job *j)
     cli_app *app = j->app;
     j->model = cli_model(app);
     if (!j->model)
-        return cli_fail(app, "usage", "name one with -m", "which model?");
+        return cli_fail(app, "usage", "name one with -m", "no model was named");
     if (strncmp(j->model, "tinker://", 9) == 0)
         return cli_fail(app, "usage", "name its base model with -m, and the weights with --from",
-                        "%s is no base model", j->model);
+                        "%s is not a base model", j->model);
     const char *given = cli_text(app, "renderer");
     if (!given)
         given = cli_config_get(app, "renderer", NULL);
@@ -97,7 +97,8 @@ static const char *if_exists(const cli_app *app)
 static const char *ask_what(const char *folder)
 {
     char line[32], prompt[4200];
-    (void)snprintf(prompt, sizeof prompt, "%s holds a run. [resume, delete, exit]: ", folder);
+    (void)snprintf(prompt, sizeof prompt,
+                   "%s already holds a run. [resume, delete, exit]: ", folder);
     for (;;) {
         if (!cli_ask_line(line, sizeof line, prompt))
             return "exit";
@@ -110,9 +111,9 @@ static const char *ask_what(const char *folder)
     }
 }
 
-/* Takes the folder and decides about a run that is in it: *resume it, or begin *anew. 0, or an exit
+/* Takes the folder and decides about a run that is in it: *resume it, or *start_over. 0, or an exit
  * code after reporting. */
-static int settle_folder(cli_job *j, bool *resume, bool *anew)
+static int settle_folder(cli_job *j, bool *resume, bool *start_over)
 {
     int bad = cli_trainlog_claim(j->app, j->log_dir, &j->claim);
     if (bad || !cli_trainlog_exists(j->log_dir))
@@ -124,15 +125,15 @@ static int settle_folder(cli_job *j, bool *resume, bool *anew)
         *resume = true;
         return 0;
     }
-    *anew = strcmp(what, "delete") == 0;
-    if (*anew)
+    *start_over = strcmp(what, "delete") == 0;
+    if (*start_over)
         return 0;
     if (cli_stop_signal())
         return cli_stop_exit();
     if (strcmp(what, "exit") == 0)
         return cli_fail(j->app, "declined", NULL, "cancelled");
-    return cli_fail(j->app, "exists", "--resume goes on with it; --if-exists delete begins anew",
-                    "%s holds a run already", j->log_dir);
+    return cli_fail(j->app, "exists", "--resume continues it; --if-exists delete starts over",
+                    "%s already holds a run", j->log_dir);
 }
 
 /* ---- the trainer ---- */
@@ -220,7 +221,8 @@ static bool resume_state(cli_job *j, const char *const *pairs, tinkc_error *err)
             found = true;
         } else if (err->code == TINKC_E_NOT_FOUND || err->code == TINKC_E_REQUEST_FAILED ||
                    err->code == TINKC_E_GONE) {
-            cli_warn(j->app, "%s cannot be loaded (%s); trying the one before", path, err->message);
+            cli_warn(j->app, "%s cannot be loaded (%s); trying the previous one", path,
+                     err->message);
         } else {
             break;
         }
@@ -236,7 +238,7 @@ static int open_trainer(cli_job *j, bool resume)
     const char **pairs = metadata(j, &storage);
     bool resumed = resume && resume_state(j, pairs, &err);
     if (resume && !resumed && !err.code)
-        cli_note(j->app, "no checkpoint to go on from: beginning anew");
+        cli_note(j->app, "there is no checkpoint to continue from: starting over");
     if (!resumed && !err.code) {
         const char *from = cli_text(j->app, "from");
         j->trainer = from ? from_path(j, from, false, pairs, &err) : new_trainer(j, pairs, &err);
@@ -247,11 +249,11 @@ static int open_trainer(cli_job *j, bool resume)
 }
 
 /* The old run's files go when the new one has a trainer, not before. */
-static int open_log(cli_job *j, const json_t *config, bool resume, bool anew)
+static int open_log(cli_job *j, const json_t *config, bool resume, bool start_over)
 {
-    bool ok = anew     ? cli_trainlog_remove(j->log_dir)
-              : resume ? cli_trainlog_rewind(j->log_dir, j->step)
-                       : true;
+    bool ok = start_over ? cli_trainlog_remove(j->log_dir)
+              : resume   ? cli_trainlog_rewind(j->log_dir, j->step)
+                         : true;
     if (!ok)
         return cli_fail(j->app, "local_io", NULL, "%s: %s", j->log_dir, strerrordesc_np(errno));
     int bad = cli_trainlog_open(j->app, j->log_dir, cli_text(j->app, "hook"), &j->log);
@@ -261,11 +263,11 @@ static int open_log(cli_job *j, const json_t *config, bool resume, bool anew)
 
 int cli_job_open(cli_job *j, const json_t *config)
 {
-    bool anew = false;
-    int bad = settle_folder(j, &j->resumed, &anew);
+    bool start_over = false;
+    int bad = settle_folder(j, &j->resumed, &start_over);
     bad = bad ? bad : cli_connect(j->app);
     bad = bad ? bad : open_trainer(j, j->resumed);
-    return bad ? bad : open_log(j, config, j->resumed, anew);
+    return bad ? bad : open_log(j, config, j->resumed, start_over);
 }
 
 /* ---- telling ---- */
@@ -513,13 +515,13 @@ int cli_job_stop_early(cli_job *j)
     tinkc_error err = { 0 };
     int code = cli_stop_exit();
     if (j->step > j->first_step && cli_stop_count() < 2) {
-        cli_note(j->app, "stopping after step %zu; saving (interrupt again to leave at once)",
+        cli_note(j->app, "stopping after step %zu and saving (interrupt again to leave at once)",
                  j->step);
         cli_forget_signal();
         if (!cli_job_checkpoint(j, false, false, &err))
             cli_warn(j->app, "not saved: %s", err.message);
     }
-    cli_note(j->app, "to go on: tinkc train resume %s", j->log_dir);
+    cli_note(j->app, "to continue: tinkc train resume %s", j->log_dir);
     return code;
 }
 
@@ -538,7 +540,7 @@ int cli_job_failed(cli_job *j, const tinkc_error *err)
 {
     int code = cli_fail_error(j->app, err, NULL);
     if (j->state_path)
-        cli_note(j->app, "to go on from the last checkpoint: tinkc train resume %s", j->log_dir);
+        cli_note(j->app, "to continue from the last checkpoint: tinkc train resume %s", j->log_dir);
     return code;
 }
 

@@ -102,7 +102,7 @@ static int read_all_data(cli_sft *s)
             bad = read_examples(&r, &f, 0, &s->test);
         cli_data_close(&f);
     }
-    if (bad) /* which was told; the lines were, too */
+    if (bad) /* already reported, with the lines */
         r.bad.n = 0;
     const char *only = s->n_files == 1 ? s->files[0].path : NULL;
     int unusable = cli_bad_lines_end(&r.bad, only, "nothing was sent; see: tinkc data check");
@@ -164,8 +164,8 @@ static int fail_no_examples(const cli_sft *s)
     const cli_app *app = s->job.app;
     char hint[160];
     if (s->train.n_empty == 0)
-        return cli_fail(app, "data_invalid", NULL, "%s holds no conversations%s", s->files[0].path,
-                        s->n_files > 1 ? ", nor do the others" : "");
+        return cli_fail(app, "data_invalid", NULL, "there are no conversations in %s%s",
+                        s->files[0].path, s->n_files > 1 ? ", nor do the others" : "");
     (void)snprintf(hint, sizeof hint,
                    "see: tinkc data preview %.60s; --train-on %s and --max-length %lld decide",
                    s->files[0].path, cli_text(app, "train-on"),
@@ -244,7 +244,8 @@ static int check_options(cli_app *app)
         return cli_fail(app, "usage", "8, 16, 32, 64, 128", "--lora-rank must be a power of two");
     if (!cli_flag(app, "train-mlp") && !cli_flag(app, "train-attn") &&
         !cli_flag(app, "train-unembed"))
-        return cli_fail(app, "usage", NULL, "nothing is left to train: all three parts are off");
+        return cli_fail(app, "usage", NULL,
+                        "nothing to train: attention, MLP and unembedding are all off");
     if (cli_given(app, "max-steps") && cli_int(app, "max-steps") < 1)
         return cli_fail(app, "usage", NULL, "--max-steps must be at least 1");
     if (cli_int(app, "epochs") < 1 || cli_int(app, "epochs") > MOST_EPOCHS)
@@ -252,7 +253,7 @@ static int check_options(cli_app *app)
     double seconds;
     const char *ttl = cli_text(app, "ttl");
     if (strcmp(ttl, "never") != 0 && (!cli_parse_duration(ttl, &seconds) || seconds < 1))
-        return cli_fail(app, "usage", "7d, 3600, or never", "--ttl: '%s' is no time to live", ttl);
+        return cli_fail(app, "usage", "7d, 3600, or never", "--ttl: '%s' is not a duration", ttl);
     if (cli_int(app, "rolling-ttl") < 1)
         return cli_fail(app, "usage", NULL, "--rolling-ttl must be above 0");
     for (size_t i = 0; cli_text_at(app, "metadata", i); i++)
@@ -340,8 +341,8 @@ static void suggest_splitting(const cli_sft *s)
         !cli_flag(app, "split-turns") &&
         strcmp(cli_text(app, "train-on"), "all_assistant_messages") == 0)
         cli_warn(app,
-                 "in %zu conversation%s the assistant speaks more than once, and %s shows earlier "
-                 "turns otherwise later on: --split-turns makes an example of each answer",
+                 "in %zu conversation%s the assistant speaks more than once, and %s renders "
+                 "earlier turns differently later: --split-turns makes one example of each answer",
                  s->n_turning, s->n_turning == 1 ? "" : "s", s->job.renderer);
 }
 

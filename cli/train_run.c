@@ -156,8 +156,7 @@ static bool settle(cli_sft *s, flight *f, tinkc_error *err)
         const tinkc_fwdbwd *got = tinkc_future_fwdbwd(f->pass, 0, err);
         score sc = score_pass(s->train.items, which, got);
         if (!isfinite(mean_nll(&sc)))
-            tinkc_error_set(err, TINKC_E_REQUEST_FAILED,
-                            "the loss is no number any more: lower --lr");
+            tinkc_error_set(err, TINKC_E_REQUEST_FAILED, "loss is NaN or infinite: lower --lr");
         record_step(s, f, &sc, tinkc_future_step(f->moved, 0, err));
         s->job.step = f->step + 1;
     }
