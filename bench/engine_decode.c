@@ -16,10 +16,14 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "infer/infer.h"
+#include "kernels/kernels.h"
+#include "tests/support/on_device.h"
 
 typedef struct job {
     tke_model *model;
-    tke_cpu *cpu;
+    tke_cpu *cpu; /* for the bounds */
+    tke_device *device;
+    tke_device_model *loaded;
     tke_snapshot *snapshot;
     int64_t rank, prompt, tokens;
 } job;
@@ -113,14 +117,19 @@ static double flop_rate(tke_cpu *cpu)
 
 /* ---- what a step costs at least ---- */
 
+/* Keys and values of one position on the CPU. */
+static double kv_bytes(const tke_model *m)
+{
+    const tke_config *c = &m->config;
+    return (double)(2 * c->n_layers * c->n_kv_heads * c->head_dim * sizeof(float));
+}
+
 static double weight_bytes(const job *j)
 {
-    const tke_config *c = tke_model_config(j->model);
-    double sum =
-        (double)tke_dtype_size(tke_model_head(j->model)->m.dtype) * (double)(c->vocab * c->hidden);
-    for (size_t l = 0; l < c->n_layers; l++)
-        for (int i = 0; i < TKE_MODULES; i++) {
-            const tke_weight *w = &tke_model_layer(j->model, l)->module[i];
+    double sum = 0;
+    for (size_t g = 0; g < j->model->n_groups; g++)
+        for (size_t i = 0; i < j->model->groups[g]->n; i++) {
+            const tke_weight *w = &j->model->groups[g]->w[i];
             sum += (double)tke_dtype_size(w->m.dtype) * (double)(w->in * w->out);
         }
     return sum;
@@ -130,14 +139,13 @@ static double token_flops(const job *j, double context)
 {
     const tke_config *c = tke_model_config(j->model);
     double p = 0, sums = 0, layers = (double)c->n_layers, r = (double)j->rank;
-    for (int i = 0; i < TKE_MODULES; i++) {
-        const tke_weight *w = &tke_model_layer(j->model, 0)->module[i];
-        p += layers * (double)w->in * (double)w->out;
-        sums += layers * (double)(w->in + w->out);
-    }
-    return 2 * (p + (double)(c->hidden * c->vocab)) +
-           2 * r * (sums + (double)(c->hidden + c->vocab)) +
-           4 * layers * (double)(c->n_heads * c->head_dim) * context;
+    for (size_t g = 0; g < j->model->n_groups; g++)
+        for (size_t i = 0; i < j->model->groups[g]->n; i++) {
+            const tke_weight *w = &j->model->groups[g]->w[i];
+            p += (double)w->in * (double)w->out;
+            sums += (double)(w->in + w->out);
+        }
+    return 2 * p + 2 * r * sums + 4 * layers * (double)(c->n_heads * c->head_dim) * context;
 }
 
 /* ---- runs ---- */
@@ -165,11 +173,10 @@ static void add_requests(const job *j, tke_infer *e, int64_t batch, tinkc_error 
 static double decode(const job *j, int64_t batch)
 {
     tinkc_error err = { 0 };
-    tke_infer_options o = { .cpu = j->cpu,
-                            .kv_bytes = (size_t)512 << 20,
+    tke_infer_options o = { .kv_bytes = (size_t)512 << 20,
                             .no_prefix_cache = true,
                             .prefill_chunk = (size_t)(j->prompt * batch) };
-    tke_infer *e = tke_infer_new(j->model, &o, &err);
+    tke_infer *e = tke_infer_new(j->loaded, &o, &err);
     if (!e)
         die(&err);
     add_requests(j, e, batch, &err);
@@ -188,7 +195,7 @@ static double decode(const job *j, int64_t batch)
 static void measure(const job *j, int64_t batch, double bytes_a_second, double flops_a_second)
 {
     double context = (double)j->prompt + (double)j->tokens / 2, rate = 0;
-    double kv = context * (double)tke_infer_token_bytes(j->model) * (double)batch;
+    double kv = context * kv_bytes(j->model) * (double)batch;
     double adapter = j->snapshot ? (double)tke_snapshot_bytes(j->snapshot) : 0;
     double reading_s = (weight_bytes(j) + adapter + kv) / bytes_a_second;
     double computing_s = (double)batch * token_flops(j, context) / flops_a_second;
@@ -228,10 +235,12 @@ int main(int argc, char **argv)
               .prompt = number(argc, argv, 3, 64),
               .tokens = number(argc, argv, 4, 128) };
     j.cpu = tke_cpu_new(&(tke_cpu_options){ .n_threads = one_core }, &err);
+    j.device = device_by_env(&(tke_device_options){ .n_threads = one_core }, &err);
     j.model = err.code ? NULL : tke_model_open(argv[1], &err);
+    j.loaded = j.model ? device_load(j.device, j.model) : NULL;
     if (j.model && j.rank) {
         tke_adapter_spec spec = { .rank = (int32_t)j.rank, .train = 7 };
-        tke_adapter *a = tke_adapter_new(j.model, &spec, &err);
+        tke_adapter *a = tke_adapter_new(j.device, j.model, &spec, &err);
         j.snapshot = a ? tke_snapshot_take(a, &err) : NULL;
         tke_adapter_free(a);
     }
@@ -247,7 +256,9 @@ int main(int argc, char **argv)
     if (!batch)
         measure(&j, 32, bytes, flops);
     tke_snapshot_drop(j.snapshot);
+    device_unload(j.loaded);
     tke_model_drop(j.model);
+    tke_device_close(j.device);
     tke_cpu_free(j.cpu);
     return 0;
 }

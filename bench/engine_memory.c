@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "tests/support/on_device.h"
 #include "train/training.h"
 
 static void die(const tinkc_error *err)
@@ -75,14 +76,15 @@ int main(int argc, char **argv)
     size_t n = (size_t)number(argc, argv, 2, 4096);
     tke_adapter_spec spec = { .rank = (int32_t)number(argc, argv, 3, 32), .train = 7 };
     size_t budget = (size_t)number(argc, argv, 4, 1500) << 20;
-    tke_cpu *cpu = tke_cpu_new(NULL, &err);
+    tke_device *device = device_by_env(&(tke_device_options){ 0 }, &err);
     tke_model *model = err.code ? NULL : tke_model_open(argv[1], &err);
     if (!model)
         die(&err);
+    tke_device_model *loaded = device_load(device, model);
     double start = anonymous();
-    tke_trainer_options options = { .cpu = cpu, .memory_bytes = budget };
-    tke_trainer *trainer = tke_trainer_new(model, &options, &err);
-    tke_adapter *adapter = tke_adapter_new(model, &spec, &err);
+    tke_trainer_options options = { .memory_bytes = budget };
+    tke_trainer *trainer = tke_trainer_new(loaded, &options, &err);
+    tke_adapter *adapter = tke_adapter_new(device, model, &spec, &err);
     if (err.code)
         die(&err);
     tke_datum d;
@@ -100,7 +102,7 @@ int main(int argc, char **argv)
     tke_metric metrics[TKE_MAX_METRICS];
     size_t n_metrics;
     tke_adam_params adam = { 1e-4, 0.9, 0.95, 1e-12, 0, 0 };
-    if (!tke_optim_step(adapter, &adam, cpu, metrics, &n_metrics, &err))
+    if (!tke_optim_step(adapter, &adam, metrics, &n_metrics, &err))
         die(&err);
     printf("loss        %8.3f per token\n", p.out.metrics[0].value / (double)n);
     printf("speed       %8.0f tokens/s\n", (double)n / t);
@@ -111,7 +113,8 @@ int main(int argc, char **argv)
     tkc_release(NULL, (void *)(uintptr_t)d.weights, n * sizeof *d.weights);
     tke_adapter_free(adapter);
     tke_trainer_free(trainer);
+    device_unload(loaded);
     tke_model_drop(model);
-    tke_cpu_free(cpu);
+    tke_device_close(device);
     return 0;
 }

@@ -16,6 +16,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "kernels/kernels.h"
+#include "tests/support/on_device.h"
 #include "train/training.h"
 
 typedef void sgemm_fn(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a,
@@ -37,11 +39,12 @@ static double useful_flops(const job *j)
     double t = (double)j->tokens, r = (double)j->rank, p = 0, sum = 0;
     double hidden = (double)c->hidden, vocab = (double)c->vocab, layers = (double)c->n_layers;
     double first = hidden * (double)((c->n_heads + 2 * c->n_kv_heads) * c->head_dim);
-    for (int i = 0; i < TKE_MODULES; i++) {
-        const tke_weight *w = &tke_model_layer(j->model, 0)->module[i];
-        p += layers * (double)w->in * (double)w->out;
-        sum += layers * (double)(w->in + w->out);
-    }
+    for (size_t g = 0; g + 1 < j->model->n_groups; g++)
+        for (size_t i = 0; i < j->model->groups[g]->n; i++) {
+            const tke_weight *w = &j->model->groups[g]->w[i];
+            p += (double)w->in * (double)w->out;
+            sum += (double)(w->in + w->out);
+        }
     return t * (4 * p - 2 * first) + 4 * t * hidden * vocab + t * r * (6 * sum - 6 * hidden) +
            6 * r * t * (hidden + vocab) +
            6 * layers * (double)(c->n_heads * c->head_dim) * t * (t + 1);
@@ -98,7 +101,7 @@ static bool make_data(job *j, tinkc_error *err)
     return true;
 }
 
-static bool one_step(const job *j, tke_trainer *t, tke_adapter *a, tke_cpu *cpu, tinkc_error *err)
+static bool one_step(const job *j, tke_trainer *t, tke_adapter *a, tinkc_error *err)
 {
     tke_pass pass = { .adapter = a,
                       .backward = true,
@@ -112,31 +115,31 @@ static bool one_step(const job *j, tke_trainer *t, tke_adapter *a, tke_cpu *cpu,
     tke_trainer_run(t, passes, 1);
     tkc_error_copy(err, &pass.err);
     tke_pass_free(&pass);
-    return !tkc_failed(err) && tke_optim_step(a, &adam, cpu, metrics, &n, err);
+    return !tkc_failed(err) && tke_optim_step(a, &adam, metrics, &n, err);
 }
 
 /* Tokens per second, the best of windows of half a second. */
 static double speed(const job *j, int32_t precision, tinkc_error *err)
 {
-    tke_cpu *cpu = tke_cpu_new(&(tke_cpu_options){ .precision = precision }, err);
+    tke_device *device = device_by_env(&(tke_device_options){ .precision = precision }, err);
+    tke_device_model *loaded = device ? device_load(device, j->model) : NULL;
     tke_adapter *a = NULL;
     tke_trainer *t = NULL;
     double best = 0;
-    if (cpu)
+    if (loaded)
         a = tke_adapter_new(
-            j->model,
+            device, j->model,
             &(tke_adapter_spec){ .rank = (int32_t)j->rank,
                                  .train = TKE_TRAIN_ATTN | TKE_TRAIN_MLP | TKE_TRAIN_UNEMBED },
             err);
     if (a)
-        t = tke_trainer_new(j->model,
-                            &(tke_trainer_options){
-                                .cpu = cpu, .memory_bytes = (size_t)8 << 30, .keep = TKE_KEEP_ALL },
-                            err);
+        t = tke_trainer_new(
+            loaded, &(tke_trainer_options){ .memory_bytes = (size_t)8 << 30, .keep = TKE_KEEP_ALL },
+            err);
     int64_t begin = tkc_monotonic_ns();
     while (t && !tkc_failed(err) && tkc_monotonic_ns() - begin < j->seconds * 1000000000) {
         int64_t steps = 0, start = tkc_monotonic_ns();
-        for (; tkc_monotonic_ns() - start < 500000000 && one_step(j, t, a, cpu, err); steps++)
+        for (; tkc_monotonic_ns() - start < 500000000 && one_step(j, t, a, err); steps++)
             ;
         double rate =
             (double)(steps * j->tokens * j->datums) * 1e9 / (double)(tkc_monotonic_ns() - start);
@@ -144,7 +147,8 @@ static double speed(const job *j, int32_t precision, tinkc_error *err)
     }
     tke_trainer_free(t);
     tke_adapter_free(a);
-    tke_cpu_free(cpu);
+    device_unload(loaded);
+    tke_device_close(device);
     return best;
 }
 

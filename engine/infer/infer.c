@@ -3,7 +3,7 @@
  * Requests are served in order of arrival. A sequence that finds no room pushes the youngest out;
  * that one gives up its blocks and is computed again later, with the same result.
  *
- * May touch: the engine's lists and blocks. Must not: compute (decode_step.c).
+ * May touch: the engine's lists and blocks. Must not: compute (that is the device's work).
  */
 #include "infer/infer.h"
 
@@ -16,15 +16,27 @@ static const size_t default_kv = (size_t)256 << 20;
 
 /* ---- life ---- */
 
-tke_infer *tke_infer_new(tke_model *m, const tke_infer_options *options, tinkc_error *err)
+static bool make_parts(tke_infer *e, tke_device_model *m, tinkc_error *err)
+{
+    if (!tke_step_init(e, err))
+        return false;
+    e->sampler = e->ops->sampler_new(m,
+                                     &(tke_device_sampler_options){ .cache_bytes = e->o.kv_bytes,
+                                                                    .max_rows = e->max_rows,
+                                                                    .max_seqs = e->o.max_running },
+                                     err);
+    return e->sampler && tke_kv_init(&e->kv, e->ops, e->sampler, err);
+}
+
+tke_infer *tke_infer_new(tke_device_model *m, const tke_infer_options *options, tinkc_error *err)
 {
     if (tkc_failed(err))
         return NULL;
     tke_infer *e = tkc_zalloc(NULL, sizeof *e, err);
     if (!e)
         return NULL;
-    assert(options->cpu);
-    e->model = tke_model_keep(m);
+    e->ops = m->device->ops;
+    e->model = tke_model_keep(m->model);
     e->o = *options;
     if (!e->o.kv_bytes)
         e->o.kv_bytes = default_kv;
@@ -32,7 +44,7 @@ tke_infer *tke_infer_new(tke_model *m, const tke_infer_options *options, tinkc_e
         e->o.prefill_chunk = DEFAULT_CHUNK;
     if (!e->o.max_running)
         e->o.max_running = DEFAULT_RUNNING;
-    if (tke_kv_init(&e->kv, m, e->o.kv_bytes, err) && tke_step_init(e, err))
+    if (make_parts(e, m, err))
         return e;
     tke_infer_free(e);
     return NULL;
@@ -47,7 +59,7 @@ void tke_infer_free(tke_infer *e)
     assert(!e->n_running && !e->n_waiting && !e->n_unfinished && !e->done_first);
     tke_step_free(e);
     tke_kv_free(&e->kv);
-    tke_rope_table_free(&e->rope);
+    e->ops->sampler_free(e->sampler);
     tkc_release(NULL, e->running, e->cap_running * sizeof *e->running);
     tke_model_drop(e->model);
     tkc_release(NULL, e, sizeof *e);
@@ -58,22 +70,6 @@ void tke_infer_free(tke_infer *e)
 static size_t blocks_for(size_t tokens)
 {
     return (tokens + TKE_BLOCK_TOKENS - 1) / TKE_BLOCK_TOKENS;
-}
-
-size_t tke_infer_token_bytes(const tke_model *m)
-{
-    const tke_config *c = tke_model_config(m);
-    return 2 * c->n_layers * c->n_kv_heads * c->head_dim * sizeof(float);
-}
-
-size_t tke_infer_bytes(const tke_infer *e, size_t n_prompt, size_t max_tokens, size_t n_samples)
-{
-    size_t whole = n_prompt / TKE_BLOCK_TOKENS; /* shared by all samples */
-    size_t own = blocks_for(n_prompt + max_tokens) - whole, blocks;
-    if (!tkc_mul_size(own, n_samples, &blocks) || !tkc_add_size(blocks, whole, &blocks) ||
-        !tkc_mul_size(blocks, e->kv.stride * sizeof(float), &blocks))
-        return SIZE_MAX;
-    return blocks;
 }
 
 tke_infer_stats tke_infer_get_stats(const tke_infer *e)
@@ -103,8 +99,8 @@ tke_gen *tke_infer_add(tke_infer *e, const tke_gen_request *r, tinkc_error *err)
     if (need > e->kv.n_blocks) {
         tkc_fail(err, TINKC_E_MEMORY,
                  "a sequence of %zu tokens needs %zu MiB of cache, there are %zu",
-                 r->n_prompt + r->max_tokens, need * e->kv.stride * sizeof(float) >> 20,
-                 e->kv.n_blocks * e->kv.stride * sizeof(float) >> 20);
+                 r->n_prompt + r->max_tokens, need * e->kv.block_bytes >> 20,
+                 e->kv.n_blocks * e->kv.block_bytes >> 20);
         tke_gen_destroy(g);
         return NULL;
     }
@@ -337,7 +333,11 @@ static bool make_room(tke_infer *e, tke_seq *s, size_t n)
         int32_t mine = find_block(e, s);
         if (mine < 0)
             return false;
-        tke_kv_copy(&e->kv, mine, s->blocks[first]);
+        if (!tke_kv_copy(&e->kv, mine, s->blocks[first], &err)) {
+            tke_kv_drop(&e->kv, mine);
+            tke_gen_finish(s->gen, &err);
+            return false;
+        }
         tke_kv_drop(&e->kv, s->blocks[first]);
         s->blocks[first] = mine;
     }
@@ -533,7 +533,7 @@ bool tke_infer_step(tke_infer *e)
         sweep_running(e);
         return e->n_unfinished > 0;
     }
-    if (!tke_step_run(e, &err)) {
+    if (!tke_step_go(e, &err)) {
         for (size_t i = 0; i < e->n_entries; i++)
             tke_gen_finish(e->entries[i].seq->gen, &err);
     } else {

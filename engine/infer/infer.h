@@ -1,6 +1,6 @@
 /* infer.h - generation: continuous batching over a paged cache, many adapters in one batch.
  *
- *     tke_infer *e = tke_infer_new(model, &options, &err);
+ *     tke_infer *e = tke_infer_new(device_model, &options, &err);
  *     tke_gen *g = tke_infer_add(e, &request, &err);
  *     while (tke_infer_step(e)) {
  *         ... stream from tke_gen_sequence(g, i) what has come ...
@@ -8,18 +8,15 @@
  *     }
  *
  * A sequence depends on its weights, prompt, parameters and seed alone: not on what else runs, on
- * chunks, on hits of the prefix cache or on having been put aside for want of memory.
+ * chunks, on hits of the prefix cache or on having been preempted for lack of memory.
  * [one thread: the worker]
  */
 #ifndef TKE_INFER_INFER_H
 #define TKE_INFER_INFER_H
 
-#include "infer/sampling.h"
 #include "train/adapter.h"
-#include "kernels/kernels.h"
 
 typedef struct tke_infer_options {
-    tke_cpu *cpu;         /* required; borrowed: kernels, threads, precision */
     size_t kv_bytes;      /* of the cache; 0 = 256 MiB */
     size_t prefill_chunk; /* most prompt tokens in one step; 0 = 512 */
     size_t max_running;   /* most sequences decoded in one step; 0 = 256 */
@@ -30,7 +27,8 @@ typedef struct tke_infer_options {
 typedef struct tke_infer tke_infer;
 typedef struct tke_gen tke_gen; /* one request: a prompt and its samples */
 
-tke_infer *tke_infer_new(tke_model *, const tke_infer_options *, tinkc_error *err);
+/* The model is borrowed. */
+tke_infer *tke_infer_new(tke_device_model *, const tke_infer_options *, tinkc_error *err);
 void tke_infer_free(tke_infer *); /* requests that are left end with it: free them before */
 
 /* The bytes of a token, for stop strings. Returns their number; 0 for an unknown id. */
@@ -99,10 +97,6 @@ size_t tke_gen_cache_hits(const tke_gen *); /* prompt tokens served from the cac
 
 /* ---- memory ---- */
 
-/* Bytes of cache that a request may come to need at most. */
-size_t tke_infer_bytes(const tke_infer *, size_t n_prompt, size_t max_tokens, size_t n_samples);
-/* Bytes of one token of context in the cache: 2 L k d floats. */
-size_t tke_infer_token_bytes(const tke_model *);
 typedef struct tke_infer_stats {
     size_t n_blocks, n_free, n_cached; /* blocks of the cache: all, empty, held for prefixes only */
     size_t n_running, n_waiting;

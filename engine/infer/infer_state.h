@@ -1,7 +1,7 @@
 /* infer_state.h - the state of a sampling engine. Private to engine/infer.
  *
- * infer.c holds requests and decides what runs; decode_step.c computes a batch of rows; generation.c keeps the
- * results of one request and applies the stop rules.
+ * infer.c holds requests and decides what runs; step_lists.c tells the device what to compute;
+ * generation.c keeps the results of one request and applies the stop rules.
  */
 #ifndef TKE_INFER_INFER_STATE_H
 #define TKE_INFER_INFER_STATE_H
@@ -9,7 +9,6 @@
 #include "base/buf.h"
 #include "infer/infer.h"
 #include "infer/kv_cache.h"
-#include "model/block.h"
 
 enum tke_seq_state { TKE_SEQ_IDLE = 0, TKE_SEQ_WAITING, TKE_SEQ_RUNNING, TKE_SEQ_DONE };
 
@@ -62,18 +61,12 @@ typedef struct tke_entry { /* rows of one sequence in a step */
     size_t first_pos, n_rows, row;
 } tke_entry;
 
-typedef struct tke_want { /* a row whose logits are wanted */
-    const tke_entry *entry;
-    size_t row, pos;
-    bool prompt; /* log-prob of the next prompt token */
-    bool sample; /* the next token */
-} tke_want;
-
 struct tke_infer {
+    const tke_device_ops *ops;
     tke_model *model;
+    tke_device_sampler *sampler;
     tke_infer_options o;
     tke_kv kv;
-    tke_rope_table rope;
     tke_gen *first, *last;
     tke_gen *done_first, *done_last;
     size_t n_unfinished;
@@ -82,21 +75,20 @@ struct tke_infer {
     size_t n_running, cap_running;
     size_t n_waiting;
     tke_infer_stats stats;
-    /* work space of a step */
-    size_t max_rows, chunk, max_rank;
+    /* what the step at hand computes; room for max_rows and max_running */
+    size_t max_rows;
     tke_entry *entries;
     size_t n_entries;
-    tke_want *wants;
-    size_t n_wants;
+    tke_step step;
     int32_t *ids, *positions;
     tke_segment *segments;
-    tke_kv_seq *kv_seqs;
-    tke_real *block, *low; /* what the pointers below point into */
-    size_t block_bytes;
-    tke_real *h, *hf, *z, *low_head, *max, *sum;
-    tke_acts acts;
-    tke_sample_space *spaces; /* one for each thread */
-    size_t n_spaces;
+    tke_step_seq *seqs;
+    size_t *wants;
+    /* these grow */
+    tke_score *scores;
+    tke_top *tops;
+    tke_draw *draws;
+    size_t cap_scores, cap_tops, cap_draws;
 };
 
 /* ---- generation.c ---- */
@@ -112,11 +104,11 @@ void tke_seq_release_blocks(tke_seq *);
 tke_gen *tke_gen_new(tke_infer *, const tke_gen_request *, tinkc_error *err);
 void tke_gen_destroy(tke_gen *);
 
-/* ---- decode_step.c ---- */
+/* ---- step_lists.c ---- */
 
 bool tke_step_init(tke_infer *, tinkc_error *err);
 void tke_step_free(tke_infer *);
-/* Computes the entries; n_computed and results of the sequences move on. */
-bool tke_step_run(tke_infer *, tinkc_error *err);
+/* Has the device compute the entries; what it draws waits in the sequences. */
+bool tke_step_go(tke_infer *, tinkc_error *err);
 
 #endif

@@ -1,7 +1,6 @@
-/* kv_cache.c - blocks of the cache and the table of prefixes.
+/* kv_cache.c - which block of the cache holds what: references and the table of prefixes.
  *
- * May touch: its own memory. Must not: know of requests. The memory of all blocks is asked for at
- * once; pages that are never written cost nothing.
+ * May touch: its own tables. Must not: know of requests, or where the device keeps the blocks.
  */
 #include "infer/kv_cache.h"
 
@@ -9,30 +8,19 @@
 #include <string.h>
 #include "base/str.h"
 
-static size_t floats_per_token(const tke_model *m)
+bool tke_kv_init(tke_kv *kv, const tke_device_ops *ops, tke_device_sampler *sampler,
+                 tinkc_error *err)
 {
-    const tke_config *c = tke_model_config(m);
-    return 2 * c->n_layers * c->n_kv_heads * c->head_dim;
-}
-
-bool tke_kv_init(tke_kv *kv, const tke_model *m, size_t bytes, tinkc_error *err)
-{
-    const tke_config *c = tke_model_config(m);
-    *kv = (tke_kv){ .oldest = -1, .newest = -1, .next_serial = 1 };
-    kv->stride = TKE_BLOCK_TOKENS * floats_per_token(m);
-    kv->layer_stride = kv->stride / c->n_layers;
-    kv->n_blocks = bytes / (kv->stride * sizeof *kv->data);
-    if (kv->n_blocks < 2)
-        kv->n_blocks = 2;
-    if (kv->n_blocks > INT32_MAX / 2)
-        kv->n_blocks = INT32_MAX / 2;
+    const tke_device_cache *cache = ops->sampler_cache(sampler);
+    *kv = (tke_kv){ .ops = ops, .sampler = sampler, .oldest = -1, .newest = -1, .next_serial = 1 };
+    kv->n_blocks = cache->n_blocks;
+    kv->block_bytes = cache->block_bytes;
     for (kv->n_buckets = 64; kv->n_buckets < kv->n_blocks; kv->n_buckets *= 2)
         ;
-    kv->data = tkc_alloc_pages(kv->n_blocks * kv->stride * sizeof *kv->data, err);
     kv->blocks = tkc_zalloc(NULL, kv->n_blocks * sizeof *kv->blocks, err);
     kv->free_ids = tkc_alloc(NULL, kv->n_blocks * sizeof *kv->free_ids, err);
     kv->buckets = tkc_alloc(NULL, kv->n_buckets * sizeof *kv->buckets, err);
-    if (!kv->data || !kv->blocks || !kv->free_ids || !kv->buckets) {
+    if (!kv->blocks || !kv->free_ids || !kv->buckets) {
         tke_kv_free(kv);
         return false;
     }
@@ -45,7 +33,6 @@ bool tke_kv_init(tke_kv *kv, const tke_model *m, size_t bytes, tinkc_error *err)
 
 void tke_kv_free(tke_kv *kv)
 {
-    tkc_release_pages(kv->data, kv->n_blocks * kv->stride * sizeof *kv->data);
     tkc_release(NULL, kv->blocks, kv->n_blocks * sizeof *kv->blocks);
     tkc_release(NULL, kv->free_ids, kv->n_blocks * sizeof *kv->free_ids);
     tkc_release(NULL, kv->buckets, kv->n_buckets * sizeof *kv->buckets);
@@ -165,11 +152,10 @@ void tke_kv_drop(tke_kv *kv, int32_t id)
     assert(kv->n_free + kv->n_kept <= kv->n_blocks);
 }
 
-void tke_kv_copy(tke_kv *kv, int32_t to, int32_t from)
+bool tke_kv_copy(tke_kv *kv, int32_t to, int32_t from, tinkc_error *err)
 {
     assert(to != from && kv->blocks[to].refs == 1 && !kv->blocks[to].published);
-    memcpy(kv->data + (size_t)to * kv->stride, kv->data + (size_t)from * kv->stride,
-           kv->stride * sizeof *kv->data);
+    return kv->ops->cache_copy(kv->sampler, to, from, err);
 }
 
 int32_t tke_kv_find(tke_kv *kv, uint64_t owner, uint64_t parent, const int32_t *tokens)
@@ -211,16 +197,4 @@ void tke_kv_clear(tke_kv *kv)
 {
     while (kv->n_kept)
         forget_oldest(kv);
-}
-
-tke_kv_cache tke_kv_layer(const tke_kv *kv, const tke_model *m, size_t layer)
-{
-    assert(layer < tke_model_config(m)->n_layers);
-    (void)m;
-    float *base = kv->data + layer * kv->layer_stride;
-    return (tke_kv_cache){ .k = base,
-                           .v = base + kv->layer_stride / 2,
-                           .dtype = TKE_F32,
-                           .block_tokens = TKE_BLOCK_TOKENS,
-                           .block_stride = (int64_t)kv->stride };
 }

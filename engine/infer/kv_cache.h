@@ -7,10 +7,7 @@
 #ifndef TKE_INFER_KV_CACHE_H
 #define TKE_INFER_KV_CACHE_H
 
-#include "kernels/kernels.h"
-#include "model/model.h"
-
-enum { TKE_BLOCK_TOKENS = 16 };
+#include "device/device.h"
 
 typedef struct tke_kv_block {
     int32_t refs;
@@ -22,10 +19,10 @@ typedef struct tke_kv_block {
 } tke_kv_block;
 
 typedef struct tke_kv {
-    float *data;
-    size_t stride;       /* floats of a block: all layers, keys and values */
-    size_t layer_stride; /* of one layer within a block */
+    const tke_device_ops *ops;
+    tke_device_sampler *sampler; /* borrowed; holds what is in the blocks */
     size_t n_blocks, n_free, n_kept;
+    size_t block_bytes;
     tke_kv_block *blocks;
     int32_t *free_ids;
     int32_t *buckets;
@@ -34,7 +31,7 @@ typedef struct tke_kv {
     uint64_t next_serial;
 } tke_kv;
 
-bool tke_kv_init(tke_kv *, const tke_model *, size_t bytes, tinkc_error *err);
+bool tke_kv_init(tke_kv *, const tke_device_ops *, tke_device_sampler *, tinkc_error *err);
 void tke_kv_free(tke_kv *);
 
 /* Blocks that can be had: free ones and those kept for prefixes. */
@@ -47,7 +44,7 @@ int32_t tke_kv_take(tke_kv *);
 void tke_kv_keep(tke_kv *, int32_t id);
 void tke_kv_drop(tke_kv *, int32_t id);
 /* Copies what a block holds, for a sequence that must write into a shared one. */
-void tke_kv_copy(tke_kv *, int32_t to, int32_t from);
+bool tke_kv_copy(tke_kv *, int32_t to, int32_t from, tinkc_error *err);
 
 /* A published block with these tokens behind `parent`, with one more reference; -1 = none. */
 int32_t tke_kv_find(tke_kv *, uint64_t owner, uint64_t parent, const int32_t *tokens);
@@ -57,8 +54,5 @@ uint64_t tke_kv_publish(tke_kv *, int32_t id, uint64_t owner, uint64_t parent,
 uint64_t tke_kv_serial(const tke_kv *, int32_t id);
 /* Forgets all prefixes. */
 void tke_kv_clear(tke_kv *);
-
-/* One layer's view for the kernels. */
-tke_kv_cache tke_kv_layer(const tke_kv *, const tke_model *, size_t layer);
 
 #endif

@@ -15,6 +15,7 @@
 #define TKE_KERNELS_KERNELS_H
 
 #include "base/err.h"
+#include "tensor/adam.h"
 #include "tensor/dtype.h"
 #include "tensor/threads.h"
 
@@ -27,11 +28,6 @@ enum { /* kernel sets, worse to better */
        TKE_ISA_AVX2 = 2,
        TKE_ISA_AVX512 = 3
 };
-enum {
-    TKE_PRECISION_F32 = 0, /* products of fp32 numbers */
-    TKE_PRECISION_BF16 = 1 /* NT and NN with b stored as bf16 round a to bf16 too (fp32 sums) */
-};
-
 typedef struct tke_cpu_options {
     int32_t n_threads; /* 0 = all processors */
     int32_t isa;       /* TKE_ISA_*; one that this machine lacks is an error */
@@ -114,11 +110,7 @@ void tke_swiglu_backward(tke_cpu *, int64_t count, const tke_real *g, const tke_
  * Keys are taken in blocks of TKE_KEY_BLOCK counted from position 0, in order. Both functions
  * below give a row the same bits, so cached decoding equals the training forward.
  */
-enum {
-    TKE_KEY_BLOCK = 64,
-    TKE_MAX_HEAD_DIM = 256,
-    TKE_MAX_HEAD_GROUP = 252 /* n_heads / n_kv_heads; both limits are the caller's to check */
-};
+enum { TKE_KEY_BLOCK = 64 }; /* TKE_MAX_HEAD_DIM and TKE_MAX_HEAD_GROUP hold */
 
 typedef struct tke_attention {
     int32_t n_heads, n_kv_heads,
@@ -189,12 +181,6 @@ void tke_softmax_scaled(tke_cpu *, int64_t rows, int64_t n, tke_real *z, int64_t
 /* Sum of squares in double, in blocks of fixed order. */
 double tke_sum_squares(tke_cpu *, int64_t count, const tke_real *x);
 bool tke_all_finite(tke_cpu *, int64_t count, const tke_real *x);
-
-typedef struct tke_adam {
-    double lr, beta1, beta2, eps, weight_decay;
-    double clip; /* g is multiplied by it first; 1 = no clipping */
-    int64_t t;   /* number of this step, from 1 */
-} tke_adam;
 
 /* One AdamW step as torch does it; g is left as it was. Returns sum of squares of the change. */
 double tke_adam_step(tke_cpu *, const tke_adam *, int64_t count, const tke_real *g, tke_real *theta,

@@ -15,29 +15,14 @@
 
 enum { INDEX_MAX = 64 << 20, MAX_FILES = 4096 };
 
-struct tke_model {
+typedef struct opened { /* what a tke_model stands in */
+    tke_model m;        /* first */
     tkc_refs refs;
     tkc_arena arena; /* names, tables, small vectors */
-    tke_config config;
-    const char *folder;
     tke_tensor_file *files;
     size_t n_files;
     tkc_map file_of; /* tensor name -> tke_tensor_file; empty without an index */
-    tke_layer *layers;
-    tke_weight embed, head;
-    const tke_real *norm;
-    size_t n_bytes;
-    char fingerprint[TKC_SHA256_HEX];
-};
-
-const char *tke_module_path(int module)
-{
-    static const char *const paths[TKE_MODULES] = {
-        "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-        "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj",
-    };
-    return module >= 0 && module < TKE_MODULES ? paths[module] : "";
-}
+} opened;
 
 /* ---- files ---- */
 
@@ -48,8 +33,8 @@ static bool plain_name(tinkc_str name)
            !memchr(name.data, '/', name.len) && !memchr(name.data, 0, name.len);
 }
 
-static tke_tensor_file *open_shard(tke_model *m, tkc_map *by_name, tinkc_str name,
-                                   const char *index, tinkc_error *err)
+static tke_tensor_file *open_shard(opened *m, tkc_map *by_name, tinkc_str name, const char *index,
+                                   tinkc_error *err)
 {
     tke_tensor_file *file = tkc_map_get(by_name, name);
     if (file)
@@ -64,7 +49,7 @@ static tke_tensor_file *open_shard(tke_model *m, tkc_map *by_name, tinkc_str nam
         return NULL;
     }
     char *copy = tkc_arena_str(&m->arena, name, err);
-    char *path = copy ? tkc_path_join(&m->arena, m->folder, copy, err) : NULL;
+    char *path = copy ? tkc_path_join(&m->arena, m->m.folder, copy, err) : NULL;
     if (!path)
         return NULL;
     if (!tkc_is_file(path)) {
@@ -79,7 +64,7 @@ static tke_tensor_file *open_shard(tke_model *m, tkc_map *by_name, tinkc_str nam
     return tkc_map_set(by_name, name, file, NULL, err) ? file : NULL;
 }
 
-static bool read_weight_map(tke_model *m, tkc_json *j, const char *index, tinkc_error *err)
+static bool read_weight_map(opened *m, tkc_json *j, const char *index, tinkc_error *err)
 {
     tkc_map by_name;
     tinkc_str key;
@@ -97,7 +82,7 @@ static bool read_weight_map(tke_model *m, tkc_json *j, const char *index, tinkc_
     return !tkc_failed(err);
 }
 
-static bool open_index(tke_model *m, const char *index, tinkc_error *err)
+static bool open_index(opened *m, const char *index, tinkc_error *err)
 {
     tkc_json j;
     tinkc_str key;
@@ -126,17 +111,17 @@ static bool open_index(tke_model *m, const char *index, tinkc_error *err)
     return !tkc_failed(err);
 }
 
-static bool open_files(tke_model *m, tinkc_error *err)
+static bool open_files(opened *m, tinkc_error *err)
 {
-    char *single = tkc_path_join(&m->arena, m->folder, "model.safetensors", err);
-    char *index = tkc_path_join(&m->arena, m->folder, "model.safetensors.index.json", err);
+    char *single = tkc_path_join(&m->arena, m->m.folder, "model.safetensors", err);
+    char *index = tkc_path_join(&m->arena, m->m.folder, "model.safetensors.index.json", err);
     if (!single || !index)
         return false;
     if (!tkc_is_file(single)) {
         if (tkc_is_file(index))
             return open_index(m, index, err);
         return tkc_fail(err, TINKC_E_MODEL, "%s: neither model.safetensors nor an index of shards",
-                        m->folder);
+                        m->m.folder);
     }
     m->files = tkc_arena_array(&m->arena, 1, sizeof *m->files, err);
     if (!m->files || !tke_tensor_file_open(&m->files[0], single, err))
@@ -149,7 +134,7 @@ static bool open_files(tke_model *m, tinkc_error *err)
 
 /* What is missing or wrong is collected, so that one message tells all. */
 typedef struct finder {
-    tke_model *m;
+    opened *m;
     char list[300];
     size_t used, n_bad;
     tinkc_error *err;
@@ -168,7 +153,7 @@ static void complain(finder *f, const char *name, const char *fault)
 static const tke_file_tensor *find(finder *f, const char *name, int32_t n_dims, size_t d0,
                                    size_t d1)
 {
-    tke_model *m = f->m;
+    opened *m = f->m;
     const tke_tensor_file *file =
         m->file_of.n_live ? tkc_map_get(&m->file_of, tkc_str(name)) : &m->files[0];
     const tke_file_tensor *t = file ? tke_tensor_file_find(file, name) : NULL;
@@ -184,7 +169,7 @@ static const tke_file_tensor *find(finder *f, const char *name, int32_t n_dims, 
         complain(f, name, "neither BF16, F16 nor F32");
         return NULL;
     }
-    m->n_bytes += t->n_bytes;
+    m->m.n_bytes += t->n_bytes;
     assert(tke_tensor_is_real(t) && t->data);
     return t;
 }
@@ -208,6 +193,7 @@ static void find_weight(finder *f, const char *path, size_t out, size_t in, bool
     snprintf(name, sizeof name, "%s.weight", path);
     const tke_file_tensor *t = find(f, name, 2, out, in);
     *w = (tke_weight){ .out = out, .in = in };
+    w->path = tkc_arena_cstr(&f->m->arena, path, f->err);
     if (t)
         w->m = (tke_matrix){ t->data, (int64_t)in, (tke_dtype)t->dtype };
     if (bias) {
@@ -216,61 +202,112 @@ static void find_weight(finder *f, const char *path, size_t out, size_t in, bool
     }
 }
 
+typedef struct module { /* one matrix of a layer, by its name */
+    const char *name;
+    size_t out, in;
+    bool bias;
+} module;
+
+/* The next group of a layer: matrices with one input, covered by one train flag. */
+static const tke_group *add_group(finder *f, size_t i, uint32_t train, const module *list, size_t n)
+{
+    char path[160];
+    tke_layer *layer = &f->m->m.layers[i];
+    tke_group *g = &layer->groups[layer->n_groups];
+    assert(layer->n_groups < TKE_LAYER_GROUPS && n <= TKE_GROUP_MAX);
+    *g = (tke_group){ .index = f->m->m.n_groups, .slot = layer->n_groups, .train = train, .n = n };
+    for (size_t k = 0; k < n; k++) {
+        snprintf(path, sizeof path, "model.layers.%zu.%s", i, list[k].name);
+        find_weight(f, path, list[k].out, list[k].in, list[k].bias, &g->w[k]);
+    }
+    layer->n_groups++;
+    f->m->m.groups[f->m->m.n_groups++] = g;
+    return g;
+}
+
+static const tke_real *layer_vector(finder *f, size_t i, const char *name, size_t n)
+{
+    char path[160];
+    snprintf(path, sizeof path, "model.layers.%zu.%s.weight", i, name);
+    return find_vector(f, path, n);
+}
+
 static void find_layer(finder *f, size_t i)
 {
-    const tke_config *c = &f->m->config;
-    tke_layer *layer = &f->m->layers[i];
-    size_t qd = c->n_heads * c->head_dim, kd = c->n_kv_heads * c->head_dim;
-    size_t out[TKE_MODULES] = { qd, kd, kd, c->hidden, c->inner, c->inner, c->hidden };
-    size_t in[TKE_MODULES] = {
-        c->hidden, c->hidden, c->hidden, qd, c->hidden, c->hidden, c->inner
-    };
-    char name[160];
-    for (int k = 0; k < TKE_MODULES; k++) {
-        bool bias = k == TKE_O ? c->bias_o : k < TKE_O ? c->bias_qkv : c->bias_mlp;
-        snprintf(name, sizeof name, "model.layers.%zu.%s", i, tke_module_path(k));
-        find_weight(f, name, out[k], in[k], bias, &layer->module[k]);
-    }
-    snprintf(name, sizeof name, "model.layers.%zu.input_layernorm.weight", i);
-    layer->norm_in = find_vector(f, name, c->hidden);
-    snprintf(name, sizeof name, "model.layers.%zu.post_attention_layernorm.weight", i);
-    layer->norm_post = find_vector(f, name, c->hidden);
+    const tke_config *c = &f->m->m.config;
+    tke_layer *layer = &f->m->m.layers[i];
+    size_t h = c->hidden, qd = c->n_heads * c->head_dim, kd = c->n_kv_heads * c->head_dim;
+    const module qkv[] = { { "self_attn.q_proj", qd, h, c->bias_qkv },
+                           { "self_attn.k_proj", kd, h, c->bias_qkv },
+                           { "self_attn.v_proj", kd, h, c->bias_qkv } };
+    const module o[] = { { "self_attn.o_proj", h, qd, c->bias_o } };
+    const module gate_up[] = { { "mlp.gate_proj", c->inner, h, c->bias_mlp },
+                               { "mlp.up_proj", c->inner, h, c->bias_mlp } };
+    const module down[] = { { "mlp.down_proj", h, c->inner, c->bias_mlp } };
+    layer->groups = tkc_arena_array(&f->m->arena, TKE_LAYER_GROUPS, sizeof *layer->groups, f->err);
+    if (!layer->groups)
+        return;
+    layer->qkv = add_group(f, i, TKE_TRAIN_ATTN, qkv, 3);
+    layer->o = add_group(f, i, TKE_TRAIN_ATTN, o, 1);
+    layer->gate_up = add_group(f, i, TKE_TRAIN_MLP, gate_up, 2);
+    layer->down = add_group(f, i, TKE_TRAIN_MLP, down, 1);
+    layer->norm_in = layer_vector(f, i, "input_layernorm", h);
+    layer->norm_post = layer_vector(f, i, "post_attention_layernorm", h);
     if (c->qk_norm) {
-        snprintf(name, sizeof name, "model.layers.%zu.self_attn.q_norm.weight", i);
-        layer->q_norm = find_vector(f, name, c->head_dim);
-        snprintf(name, sizeof name, "model.layers.%zu.self_attn.k_norm.weight", i);
-        layer->k_norm = find_vector(f, name, c->head_dim);
+        layer->q_norm = layer_vector(f, i, "self_attn.q_norm", c->head_dim);
+        layer->k_norm = layer_vector(f, i, "self_attn.k_norm", c->head_dim);
     }
     if (c->window && (c->layer_slides ? c->layer_slides[i] : i >= c->first_window_layer))
         layer->window = c->window;
 }
 
-static bool find_tensors(tke_model *m, tinkc_error *err)
+static void find_head(finder *f)
 {
+    tke_model *m = &f->m->m;
+    m->head = (tke_group){ .index = m->n_groups, .train = TKE_TRAIN_UNEMBED, .n = 1 };
+    if (m->config.tied)
+        m->head.w[0] = m->embed;
+    else
+        find_weight(f, "lm_head", m->config.vocab, m->config.hidden, false, &m->head.w[0]);
+    m->head.w[0].path = "lm_head";
+    m->groups[m->n_groups++] = &m->head;
+}
+
+static bool find_tensors(opened *o, tinkc_error *err)
+{
+    tke_model *m = &o->m;
     const tke_config *c = &m->config;
-    finder f = { .m = m, .err = err };
-    m->layers = tkc_arena_array(&m->arena, c->n_layers, sizeof *m->layers, err);
-    if (!m->layers)
+    finder f = { .m = o, .err = err };
+    m->layers = tkc_arena_array(&o->arena, c->n_layers, sizeof *m->layers, err);
+    m->groups =
+        tkc_arena_array(&o->arena, c->n_layers * TKE_LAYER_GROUPS + 1, sizeof *m->groups, err);
+    if (!m->layers || !m->groups)
         return false;
     find_weight(&f, "model.embed_tokens", c->vocab, c->hidden, false, &m->embed);
     for (size_t i = 0; i < c->n_layers && !tkc_failed(err) && f.n_bad < 1000; i++)
         find_layer(&f, i);
     m->norm = find_vector(&f, "model.norm.weight", c->hidden);
-    if (c->tied)
-        m->head = m->embed;
-    else
-        find_weight(&f, "lm_head", c->vocab, c->hidden, false, &m->head);
+    find_head(&f);
     if (f.n_bad)
         return tkc_fail(err, TINKC_E_MODEL, "%s: %zu tensors cannot be used: %s", m->folder,
                         f.n_bad, f.list);
     return !tkc_failed(err);
 }
 
+static bool make_rope(opened *o, tinkc_error *err)
+{
+    double *f = tkc_arena_array(&o->arena, o->m.config.head_dim / 2, sizeof *f, err);
+    if (f)
+        tke_rope_frequencies(&o->m.config, f, &o->m.rope_scale);
+    o->m.rope_frequency = f;
+    return f != NULL;
+}
+
 /* ---- fingerprint ---- */
 
-static void add_file(tkc_digest *h, tke_model *m, const char *name, tinkc_error *err)
+static void add_file(tkc_digest *h, opened *m, const char *name, tinkc_error *err)
 {
-    char *path = tkc_path_join(&m->arena, m->folder, name, err);
+    char *path = tkc_path_join(&m->arena, m->m.folder, name, err);
     if (!path || !tkc_is_file(path))
         return;
     tkc_mapping map = { 0 };
@@ -282,7 +319,7 @@ static void add_file(tkc_digest *h, tke_model *m, const char *name, tinkc_error 
 
 /* The heads of the tensor files and 64 KiB of each end of their data: enough to tell fine-tunes of
  * one architecture apart without reading gigabytes. */
-static bool make_fingerprint(tke_model *m, tinkc_error *err)
+static bool make_fingerprint(opened *m, tinkc_error *err)
 {
     enum { END = 64 << 10 };
     tkc_digest h;
@@ -296,13 +333,13 @@ static bool make_fingerprint(tke_model *m, tinkc_error *err)
         tkc_digest_add(&h, map->data, head);
         tkc_digest_add(&h, map->data + map->len - head, head);
     }
-    tkc_digest_hex(&h, m->fingerprint);
+    tkc_digest_hex(&h, m->m.fingerprint);
     return !tkc_failed(err);
 }
 
 /* ---- life ---- */
 
-static void model_free(tke_model *m)
+static void model_free(opened *m)
 {
     for (size_t i = 0; i < m->n_files; i++)
         tke_tensor_file_close(&m->files[i]);
@@ -319,74 +356,32 @@ tke_model *tke_model_open(const char *folder, tinkc_error *err)
         tkc_fail(err, TINKC_E_MODEL, "%s: not a folder", folder);
         return NULL;
     }
-    tke_model *m = tkc_zalloc(NULL, sizeof *m, err);
+    opened *m = tkc_zalloc(NULL, sizeof *m, err);
     if (!m)
         return NULL;
     tkc_ref_init(&m->refs);
     tkc_arena_init(&m->arena, NULL, 0);
     tkc_map_init(&m->file_of, NULL);
-    m->folder = tkc_arena_cstr(&m->arena, folder, err);
-    if (m->folder && tke_config_load(&m->config, m->folder, &m->arena, err) && open_files(m, err) &&
-        find_tensors(m, err) && make_fingerprint(m, err))
-        return m;
+    m->m.folder = tkc_arena_cstr(&m->arena, folder, err);
+    if (m->m.folder && tke_config_load(&m->m.config, m->m.folder, &m->arena, err) &&
+        open_files(m, err) && find_tensors(m, err) && make_rope(m, err) && make_fingerprint(m, err))
+        return &m->m;
     model_free(m);
     return NULL;
 }
 
 tke_model *tke_model_keep(const tke_model *m)
 {
-    tke_model *mine = (tke_model *)(uintptr_t)m;
+    opened *mine = (opened *)(uintptr_t)m;
     tkc_ref_keep(&mine->refs);
-    return mine;
+    return &mine->m;
 }
 
 void tke_model_drop(tke_model *m)
 {
-    if (m && tkc_ref_drop(&m->refs))
-        model_free(m);
-}
-
-/* ---- getters ---- */
-
-const tke_config *tke_model_config(const tke_model *m)
-{
-    return &m->config;
-}
-
-const tke_layer *tke_model_layer(const tke_model *m, size_t layer)
-{
-    assert(layer < m->config.n_layers);
-    return &m->layers[layer];
-}
-
-const tke_weight *tke_model_embed(const tke_model *m)
-{
-    return &m->embed;
-}
-
-const tke_weight *tke_model_head(const tke_model *m)
-{
-    return &m->head;
-}
-
-const tke_real *tke_model_norm(const tke_model *m)
-{
-    return m->norm;
-}
-
-const char *tke_model_folder(const tke_model *m)
-{
-    return m->folder;
-}
-
-size_t tke_model_bytes(const tke_model *m)
-{
-    return m->n_bytes;
-}
-
-const char *tke_model_fingerprint(const tke_model *m)
-{
-    return m->fingerprint;
+    opened *mine = (opened *)m;
+    if (mine && tkc_ref_drop(&mine->refs))
+        model_free(mine);
 }
 
 bool tke_model_is_eos(const tke_model *m, int32_t token)

@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/json_read.h"
 #include "base/str.h"
-#include "kernels/kernels.h"
+#include "tensor/dtype.h"
 
 /* Generous bounds that keep every later product far from overflow. */
 enum { MAX_WIDTH = 1 << 20, MAX_LAYERS = 1024, MAX_VOCAB = 1 << 24, MAX_CONTEXT = 1 << 26 };

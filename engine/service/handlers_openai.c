@@ -73,7 +73,7 @@ static const tinkc_tokenizer *tokenizer_of(tke_service *svc, tke_base *base, tin
     pthread_mutex_lock(&svc->tokenizer_lock);
     if (!base->tokenizer)
         base->tokenizer = tinkc_tokenizer_open(
-            tke_model_folder(base->model), &(tinkc_tokenizer_options){ .allocator = svc->a }, err);
+            base->model->folder, &(tinkc_tokenizer_options){ .allocator = svc->a }, err);
     const tinkc_tokenizer *tok = base->tokenizer;
     pthread_mutex_unlock(&svc->tokenizer_lock);
     return tok;

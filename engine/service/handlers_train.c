@@ -327,7 +327,7 @@ void tke_front_get_info(tke_call *call)
     if (base) {
         out.model_data.arch = tke_model_config(base->model)->arch;
         out.model_data.tokenizer_id =
-            call->svc->set.share_disk ? tke_model_folder(base->model) : run->base_model;
+            call->svc->set.share_disk ? base->model->folder : run->base_model;
     }
     out.is_lora = (tkc_opt_bool)TKC_SOME(true);
     out.lora_rank = (tkc_opt_i64)TKC_SOME(run->spec.rank);

@@ -375,6 +375,8 @@ static void free_base(tke_service *svc, tke_base *b)
 {
     tke_infer_free(b->infer);
     tke_trainer_free(b->trainer);
+    if (b->loaded)
+        svc->device->ops->model_free(b->loaded);
     tke_vocab_free(b->vocab);
     tke_base_free_tokenizer(b);
     tke_model_drop(b->model);

@@ -3,6 +3,7 @@
 #include "service/service_state.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 /* ---- settings ---- */
@@ -194,15 +195,20 @@ static void default_settings(tke_settings *s)
                          .emit_elementwise_loss = true };
 }
 
+/* What the caller says, else what TINKC_DEVICE says; NULL = auto. */
+static const char *device_name(const tinkc_engine_options *o)
+{
+    return o->device && *o->device ? o->device : getenv("TINKC_DEVICE");
+}
+
 static bool read_options(tke_settings *s, const tinkc_engine_options *o, tinkc_error *err)
 {
     default_settings(s);
     if (!tkc_all_zero(o->reserved, sizeof o->reserved) ||
         !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools))
         return tkc_fail(err, TINKC_E_ARGUMENT, "reserved fields must be zero");
-    if (o->device && !tkc_cstr_eq(o->device, "auto") && !tkc_cstr_eq(o->device, "cpu"))
-        return tkc_fail(err, TINKC_E_UNSUPPORTED, "device '%.60s' is not supported by this build",
-                        o->device);
+    if (!tke_device_name_check(device_name(o), err))
+        return false;
     if (o->dtype && !tkc_cstr_eq(o->dtype, "auto") && !tkc_cstr_eq(o->dtype, "f32") &&
         !tkc_cstr_eq(o->dtype, "bf16"))
         return tkc_fail(err, TINKC_E_ARGUMENT, "dtype '%.60s' is none of auto, f32, bf16",
@@ -261,7 +267,7 @@ static void free_parts(tke_service *svc)
     tke_store_close(svc->store);
     tke_state_free_all(svc);
     tkc_map_free(&svc->usage);
-    tke_cpu_free(svc->cpu);
+    tke_device_close(svc->device);
     svc->clock->release(svc->clock->self);
     pthread_mutex_destroy(&svc->lock);
     pthread_mutex_destroy(&svc->tokenizer_lock);
@@ -280,17 +286,29 @@ static void init_maps(tke_service *svc)
     svc->samples_end = &svc->samples;
 }
 
+static void open_device(tke_service *svc, const tinkc_engine_options *o, tinkc_error *err)
+{
+    tke_device_info info;
+    svc->device = tke_device_open(
+        device_name(o),
+        &(tke_device_options){ .n_threads = svc->set.threads, .precision = svc->set.compute },
+        &svc->device_reason, err);
+    if (!svc->device)
+        return;
+    svc->device->ops->info(svc->device, &info);
+    tkc_log_line(&svc->log, TINKC_LOG_INFO, "device %s (%s): %s", info.name, info.text,
+                 svc->device_reason.text);
+}
+
 static bool start(tke_service *svc, const tinkc_engine_options *o, tinkc_error *err)
 {
     if (!tkc_cond_init(&svc->work, err) || !tkc_cond_init(&svc->timer, err) ||
         !tkc_cond_init(&svc->idle, err))
         return false;
     svc->store = tke_store_open(svc->a, &svc->log, o->store, err);
-    svc->cpu = svc->store ? tke_cpu_new(&(tke_cpu_options){ .n_threads = svc->set.threads,
-                                                            .precision = svc->set.compute },
-                                        err)
-                          : NULL;
-    svc->files = svc->cpu ? tkc_pool_new(svc->a, 1, "tinkc-files", err) : NULL;
+    if (svc->store)
+        open_device(svc, o, err);
+    svc->files = svc->device ? tkc_pool_new(svc->a, 1, "tinkc-files", err) : NULL;
     svc->downloads =
         svc->files ? tkc_pool_new(svc->a, TKE_MAX_DOWNLOADS, "tinkc-archives", err) : NULL;
     svc->results = svc->downloads ? tkc_pool_new(svc->a, 1, "tinkc-results", err) : NULL;
@@ -578,6 +596,38 @@ bool tke_service_metrics(tke_service *svc, tkc_buf *out, tinkc_error *err)
     return !tkc_failed(err);
 }
 
+/* What computes, why it does, and what fills its memory. */
+static void write_device(tke_service *svc, tkc_jsonw *w)
+{
+    enum { MOST = 16 };
+    tke_device_info info;
+    tke_memory_use uses[MOST];
+    svc->device->ops->info(svc->device, &info);
+    size_t n = svc->device->ops->memory(svc->device, uses, MOST);
+    tkc_jsonw_key(w, "device");
+    tkc_jsonw_object(w);
+    tkc_jsonw_key(w, "name");
+    tkc_jsonw_cstr(w, info.name);
+    tkc_jsonw_key(w, "text");
+    tkc_jsonw_cstr(w, info.text);
+    tkc_jsonw_key(w, "reason");
+    tkc_jsonw_cstr(w, svc->device_reason.text);
+    if (info.memory_bytes) {
+        tkc_jsonw_key(w, "memory_bytes");
+        tkc_jsonw_u64(w, info.memory_bytes);
+        tkc_jsonw_key(w, "memory_free_bytes");
+        tkc_jsonw_u64(w, info.memory_free);
+    }
+    tkc_jsonw_key(w, "memory");
+    tkc_jsonw_object(w);
+    for (size_t i = 0; i < n && i < MOST; i++) {
+        tkc_jsonw_key(w, uses[i].name);
+        tkc_jsonw_u64(w, uses[i].bytes);
+    }
+    tkc_jsonw_end(w);
+    tkc_jsonw_end(w);
+}
+
 bool tke_service_status(tke_service *svc, const char *owner, tkc_buf *out, tinkc_error *err)
 {
     counts c[N_COUNTS];
@@ -592,6 +642,7 @@ bool tke_service_status(tke_service *svc, const char *owner, tkc_buf *out, tinkc
     }
     tkc_jsonw_key(&w, "memory_bytes");
     tkc_jsonw_i64(&w, svc->set.memory_bytes);
+    write_device(svc, &w);
     tkc_jsonw_key(&w, "models");
     tkc_jsonw_array(&w);
     pthread_mutex_lock(&svc->lock);

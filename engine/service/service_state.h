@@ -81,6 +81,7 @@ typedef struct tke_base {
     int64_t added_us;                  /* constant */
     struct tinkc_tokenizer *tokenizer; /* opened when text is first asked for; tokenizer_lock */
     /* worker */
+    tke_device_model *loaded; /* its weights on the device; NULL until first used */
     tke_trainer *trainer;
     tke_infer *infer;
 } tke_base;
@@ -328,8 +329,9 @@ struct tke_service {
     tke_settings set;
     tke_token_secret token_secret;
     tke_store *store;
-    tke_cpu *cpu;        /* the worker's */
-    tkc_pool *files;     /* one thread: tensor files */
+    tke_device *device;              /* the worker's */
+    tke_device_reason device_reason; /* why this one; constant */
+    tkc_pool *files;                 /* one thread: tensor files */
     tkc_pool *downloads; /* slow readers wait here and nowhere else: a thread for each */
     tkc_pool *results;   /* one thread: reads results that are in files */
     int64_t epoch;
@@ -660,6 +662,8 @@ void tke_file_work_end(tke_service *);
 /* Any thread, no locks. The files and the row of a checkpoint that nobody can find any more go;
  * then `reply` (may be NULL) is answered 204. */
 void tke_checkpoint_delete(tke_service *, tke_checkpoint *, tinkc_reply *reply);
+/* The weights of a base model on the device, from the first time that they are needed. */
+bool tke_work_base(tke_service *, tke_base *, tinkc_error *err);
 /* True if `bytes` more fit; else something is on its way to free memory, or nothing can. */
 bool tke_work_room(tke_service *, size_t bytes);
 /* The same for one more snapshot: those that can be read again give way to it. */

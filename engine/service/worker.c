@@ -21,6 +21,13 @@ typedef struct work_item {
     size_t n;
 } work_item;
 
+bool tke_work_base(tke_service *svc, tke_base *base, tinkc_error *err)
+{
+    if (!base->loaded)
+        base->loaded = svc->device->ops->model_load(svc->device, base->model, err);
+    return base->loaded != NULL;
+}
+
 /* ---- choosing ---- */
 
 /* A load waits for a checkpoint that is still being written. Locks: needs svc->lock. */

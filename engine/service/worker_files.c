@@ -194,7 +194,7 @@ bool tke_work_wake(tke_service *svc, tke_run *run, bool anew, tinkc_error *err)
         pthread_mutex_unlock(&svc->lock);
         return false;
     }
-    tke_adapter *adapter = tke_adapter_new(run->base->model, &run->spec, err);
+    tke_adapter *adapter = tke_adapter_new(svc->device, run->base->model, &run->spec, err);
     if (adapter && !anew && !load_source(svc, run, adapter, err)) {
         tke_adapter_free(adapter);
         adapter = NULL;
@@ -379,7 +379,7 @@ static bool write_train_state(writing *w)
     tkc_jsonw j;
     tinkc_error *err = &w->err;
     const tke_run *run = w->run;
-    const tke_adapter_spec *spec = tke_snapshot_spec(tke_state_snapshot(w->state));
+    const tke_adapter_spec *spec = tke_state_spec(w->state);
     char *path = tkc_path_join(&w->arena, w->temp, "train_state.json", err);
     tkc_buf_init(&out, w->svc->a, TKC_BUF_NO_MAX);
     tkc_jsonw_open(&j, &out, err);
@@ -406,7 +406,7 @@ static bool write_train_state(writing *w)
     tkc_jsonw_key(&j, "base_model");
     tkc_jsonw_cstr(&j, run->base_model);
     tkc_jsonw_key(&j, "fingerprint");
-    tkc_jsonw_cstr(&j, tke_model_fingerprint(run->base->model));
+    tkc_jsonw_cstr(&j, run->base->model->fingerprint);
     tkc_jsonw_end(&j);
     if (!tkc_failed(err) && path)
         tkc_write_file(path, out.data, out.len, 0600, err);

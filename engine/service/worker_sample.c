@@ -37,7 +37,7 @@ static tke_snapshot *find_snapshot(tke_service *svc, tke_job *job, bool *wait, t
     pthread_mutex_unlock(&svc->lock);
     if (found || *wait || !folder || tkc_failed(err))
         return found;
-    found = tke_snapshot_read(base->model, folder, err);
+    found = tke_snapshot_read(svc->device, base->model, folder, err);
     if (!found)
         return NULL;
     size_t bytes = tke_snapshot_bytes(found);
@@ -55,10 +55,11 @@ static bool ready_infer(tke_service *svc, tke_base *base, tinkc_error *err)
 {
     if (base->infer)
         return true;
+    if (!tke_work_base(svc, base, err))
+        return false;
     base->infer =
-        tke_infer_new(base->model,
-                      &(tke_infer_options){ .cpu = svc->cpu,
-                                            .kv_bytes = (size_t)svc->set.kv_bytes,
+        tke_infer_new(base->loaded,
+                      &(tke_infer_options){ .kv_bytes = (size_t)svc->set.kv_bytes,
                                             .prefill_chunk = (size_t)svc->set.prefill_chunk,
                                             .max_rows = (size_t)svc->set.max_batch_tokens },
                       err);

@@ -89,10 +89,11 @@ static bool ready_trainer(tke_service *svc, tke_base *base, tinkc_error *err)
 {
     if (base->trainer)
         return true;
+    if (!tke_work_base(svc, base, err))
+        return false;
     base->trainer =
-        tke_trainer_new(base->model,
-                        &(tke_trainer_options){ .cpu = svc->cpu,
-                                                .memory_bytes = (size_t)svc->set.train_memory_bytes,
+        tke_trainer_new(base->loaded,
+                        &(tke_trainer_options){ .memory_bytes = (size_t)svc->set.train_memory_bytes,
                                                 .unit_tokens = (size_t)svc->set.unit_tokens,
                                                 .keep = svc->set.keep },
                         err);
@@ -227,8 +228,7 @@ void tke_work_optim(tke_service *svc, tke_job *job)
                  (long long)run->n_failed_passes);
     if (!tkc_failed(&err)) {
         /* What makes a step fail takes the gradients with it. */
-        job->touched =
-            !tke_optim_step(run->adapter, &job->in.optim.adam, svc->cpu, metrics, &n, &err);
+        job->touched = !tke_optim_step(run->adapter, &job->in.optim.adam, metrics, &n, &err);
         pthread_mutex_lock(&svc->lock);
         if (!run->dirty_since_ms)
             run->dirty_since_ms = tkc_now_ms(svc->clock);

@@ -32,6 +32,14 @@ typedef float tke_real;
 #define tke_real_fabs fabsf
 #endif
 
+enum {
+    TKE_PRECISION_F32 = 0, /* products of fp32 numbers */
+    TKE_PRECISION_BF16 = 1 /* NT and NN with b stored as bf16 round a to bf16 too (fp32 sums) */
+};
+
+/* What attention can do; a model beyond it is refused when it is opened. */
+enum { TKE_MAX_HEAD_DIM = 256, TKE_MAX_HEAD_GROUP = 252 /* n_heads / n_kv_heads */ };
+
 /* A row-major matrix (or a vector: one row) as stored; ld = elements from row to row. */
 typedef struct tke_matrix {
     const void *data;

@@ -7,13 +7,12 @@
 #include <assert.h>
 #include <math.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 #include "base/str.h"
 #include "model/philox.h"
 #include "train/adapter_state.h"
 
-enum { ALIGN = 64, PAD = 16, MAX_RANK = 1 << 16, DEFAULT_ALPHA = 32 };
+enum { PAD = 16, MAX_RANK = 1 << 16, DEFAULT_ALPHA = 32 };
 
 /* ---- layout ---- */
 
@@ -24,51 +23,37 @@ static size_t padded(size_t n)
 
 /* Places one group at the end of the block. Sizes are bounded by the configuration's checks, so
  * nothing overflows a size_t. */
-static void place_group(tke_lora_layout *l, tke_lora_group *g, size_t n, size_t in,
-                        const size_t *out)
+static void place_group(tke_lora_layout *l, const tke_group *of)
 {
-    assert(n >= 1 && n <= TKE_GROUP_MAX && in > 0 && !g->n); /* each is placed once */
+    tke_lora_group *g = &l->groups[of->index];
+    assert(of->n >= 1 && of->n <= TKE_GROUP_MAX && !g->n); /* each is placed once */
     assert(l->n_floats % PAD == 0);
-    g->n = n;
-    g->in = in;
-    g->rank = l->rank;
-    g->a = l->n_floats;
-    l->n_floats += padded(n * l->rank * in);
-    for (size_t i = 0; i < n; i++) {
-        g->out[i] = out[i];
+    *g = (tke_lora_group){
+        .of = of, .n = of->n, .in = of->w[0].in, .rank = l->rank, .a = l->n_floats
+    };
+    l->n_floats += padded(g->n * l->rank * g->in);
+    for (size_t i = 0; i < g->n; i++) {
+        g->out[i] = of->w[i].out;
         g->b[i] = l->n_floats;
-        l->n_floats += padded(out[i] * l->rank);
+        l->n_floats += padded(g->out[i] * l->rank);
     }
 }
 
-static tke_lora_layout *layout_new(const tke_model *m, const tke_adapter_spec *spec,
-                                   tinkc_error *err)
+tke_lora_layout *tke_layout_new(const tke_model *m, const tke_adapter_spec *spec, tinkc_error *err)
 {
-    const tke_config *c = tke_model_config(m);
-    size_t n_groups = c->n_layers * TKE_GROUPS + 1;
-    tke_lora_layout *l = tkc_zalloc(NULL, sizeof *l + n_groups * sizeof *l->groups, err);
+    tke_lora_layout *l = tkc_zalloc(NULL, sizeof *l + m->n_groups * sizeof *l->groups, err);
     if (!l)
         return NULL;
     l->groups = (tke_lora_group *)(l + 1);
-    l->n_groups = n_groups;
+    l->n_groups = m->n_groups;
     l->rank = (size_t)spec->rank;
-    for (size_t i = 0; i < c->n_layers; i++)
-        for (int g = 0; g < TKE_GROUPS; g++) {
-            uint32_t flag = g <= TKE_GROUP_O ? TKE_TRAIN_ATTN : TKE_TRAIN_MLP;
-            const tke_weight *w = &tke_model_layer(m, i)->module[tke_group_first(g)];
-            size_t out[TKE_GROUP_MAX] = { 0 };
-            for (size_t k = 0; k < tke_group_size(g); k++)
-                out[k] = w[k].out;
-            if (spec->train & flag)
-                place_group(l, &l->groups[i * TKE_GROUPS + (size_t)g], tke_group_size(g), w->in,
-                            out);
-        }
-    if (spec->train & TKE_TRAIN_UNEMBED)
-        place_group(l, &l->groups[n_groups - 1], 1, c->hidden, &c->vocab);
+    for (size_t i = 0; i < m->n_groups; i++)
+        if (spec->train & m->groups[i]->train)
+            place_group(l, m->groups[i]);
     return l;
 }
 
-static void layout_free(tke_lora_layout *l)
+void tke_layout_free(tke_lora_layout *l)
 {
     if (l)
         tkc_release(NULL, l, sizeof *l + l->n_groups * sizeof *l->groups);
@@ -81,9 +66,8 @@ bool tke_layout_next(const tke_lora_layout *l, size_t *place, tke_tensor_ref *re
         const tke_lora_group *g = &l->groups[at];
         if (i >= g->n)
             continue;
-        bool head = at == l->n_groups - 1;
-        ref->layer = at / TKE_GROUPS;
-        ref->module = head ? -1 : tke_group_first((int)(at % TKE_GROUPS)) + (int)i;
+        ref->weight = &g->of->w[i];
+        ref->head = at == l->n_groups - 1;
         ref->is_b = *place % 2;
         ref->rows = ref->is_b ? g->out[i] : g->rank;
         ref->cols = ref->is_b ? g->rank : g->in;
@@ -95,21 +79,13 @@ bool tke_layout_next(const tke_lora_layout *l, size_t *place, tke_tensor_ref *re
     return false;
 }
 
-tke_real *tke_block_new(const tke_lora_layout *l, tinkc_error *err)
+tke_real *tke_reals_new(const tke_lora_layout *l, tinkc_error *err)
 {
-    assert(l->n_floats > 0); /* an adapter trains something */
-    tke_real *block = tkc_alloc_aligned(ALIGN, l->n_floats * sizeof *block, err);
-    if (block)
-        memset(block, 0, l->n_floats * sizeof *block);
-    return block;
-}
-
-tke_real *tke_block_copy(const tke_lora_layout *l, const tke_real *from, tinkc_error *err)
-{
-    tke_real *block = tkc_alloc_aligned(ALIGN, l->n_floats * sizeof *block, err);
-    if (block)
-        memcpy(block, from, l->n_floats * sizeof *block);
-    return block;
+    enum { ALIGN = 64 };
+    tke_real *reals = tkc_alloc_aligned(ALIGN, l->n_floats * sizeof *reals, err);
+    if (reals)
+        memset(reals, 0, l->n_floats * sizeof *reals);
+    return reals;
 }
 
 /* ---- initialisation ---- */
@@ -128,23 +104,21 @@ float tke_lora_init(uint64_t hash, uint64_t seed, size_t in, uint64_t e)
 
 static void init_tensor(const tke_tensor_ref *ref, uint64_t seed, tke_real *a)
 {
-    char path[96];
-    if (ref->module < 0)
-        snprintf(path, sizeof path, "lm_head");
-    else
-        snprintf(path, sizeof path, "model.layers.%zu.%s", ref->layer,
-                 tke_module_path(ref->module));
-    uint64_t hash = tkc_hash(path, strlen(path));
+    uint64_t hash = tkc_hash(ref->weight->path, strlen(ref->weight->path));
     for (uint64_t e = 0; e < ref->rows * ref->cols; e++)
         a[e] = (tke_real)tke_lora_init(hash, seed, ref->cols, e);
 }
 
-static void init_weights(const tke_lora_layout *l, uint64_t seed, tke_real *weights)
+static bool init_weights(tke_adapter *a, tinkc_error *err)
 {
+    tke_view view;
     tke_tensor_ref ref;
-    for (size_t place = 0; tke_layout_next(l, &place, &ref);)
+    if (!tke_view_open(&view, a->device, a->weights, a->layout->n_floats, err))
+        return false;
+    for (size_t place = 0; tke_layout_next(a->layout, &place, &ref);)
         if (!ref.is_b)
-            init_tensor(&ref, seed, weights + ref.offset);
+            init_tensor(&ref, a->spec.seed, view.data + ref.offset);
+    return tke_view_close(&view, a->device, a->weights, err);
 }
 
 /* ---- adapters ---- */
@@ -160,7 +134,7 @@ static bool spec_ok(const tke_adapter_spec *spec, tinkc_error *err)
     return true;
 }
 
-static tke_lora view_of(const tke_lora_layout *l, const tke_real *weights,
+static tke_lora view_of(const tke_lora_layout *l, const tke_block *weights,
                         const tke_adapter_spec *spec)
 {
     assert(spec->alpha > 0 && spec->rank > 0 && l->rank == (size_t)spec->rank);
@@ -172,37 +146,44 @@ size_t tke_adapter_bytes(const tke_model *m, const tke_adapter_spec *spec)
     tinkc_error err = { 0 };
     if (!spec_ok(spec, &err))
         return SIZE_MAX;
-    tke_lora_layout *l = layout_new(m, spec, &err);
+    tke_lora_layout *l = tke_layout_new(m, spec, &err);
     size_t bytes = l ? l->n_floats * sizeof(tke_real) : SIZE_MAX;
-    layout_free(l);
+    tke_layout_free(l);
     /* weights, gradients, two moments, and the copy a pass works on */
     return bytes == SIZE_MAX || !tkc_mul_size(bytes, 5, &bytes) ? SIZE_MAX : bytes;
 }
 
-tke_adapter *tke_adapter_new(tke_model *m, const tke_adapter_spec *spec, tinkc_error *err)
+static tke_block *new_block(const tke_adapter *a, tinkc_error *err)
+{
+    assert(a->layout->n_floats > 0); /* an adapter trains something */
+    return a->device->ops->block_new(a->device, a->layout->n_floats, err);
+}
+
+tke_adapter *tke_adapter_new(tke_device *d, tke_model *m, const tke_adapter_spec *spec,
+                             tinkc_error *err)
 {
     if (tkc_failed(err) || !spec_ok(spec, err))
         return NULL;
     tke_adapter *a = tkc_zalloc(NULL, sizeof *a, err);
     if (!a)
         return NULL;
+    a->device = d;
     a->model = tke_model_keep(m);
     a->spec = *spec;
     a->spec.seed = tke_fold_seed(spec->seed);
     if (a->spec.alpha == 0)
         a->spec.alpha = DEFAULT_ALPHA;
-    a->layout = layout_new(m, spec, err);
+    a->layout = tke_layout_new(m, spec, err);
     if (a->layout) {
-        a->weights = tke_block_new(a->layout, err);
-        a->grads = tke_block_new(a->layout, err);
-        a->m = tke_block_new(a->layout, err);
-        a->v = tke_block_new(a->layout, err);
+        a->weights = new_block(a, err);
+        a->grads = new_block(a, err);
+        a->m = new_block(a, err);
+        a->v = new_block(a, err);
     }
-    if (tkc_failed(err)) {
+    if (tkc_failed(err) || !init_weights(a, err)) {
         tke_adapter_free(a);
         return NULL;
     }
-    init_weights(a->layout, a->spec.seed, a->weights);
     a->lora = view_of(a->layout, a->weights, &a->spec);
     return a;
 }
@@ -211,12 +192,10 @@ void tke_adapter_free(tke_adapter *a)
 {
     if (!a)
         return;
-    tkc_release_aligned(a->weights);
-    tkc_release_aligned(a->grads);
-    tkc_release_aligned(a->m);
-    tkc_release_aligned(a->v);
-    tkc_release_aligned(a->work);
-    layout_free(a->layout);
+    tke_block *blocks[] = { a->weights, a->grads, a->m, a->v, a->work };
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        a->device->ops->block_free(a->device, blocks[i]);
+    tke_layout_free(a->layout);
     tke_model_drop(a->model);
     tkc_release(NULL, a, sizeof *a);
 }
@@ -250,19 +229,10 @@ const tke_lora *tke_adapter_lora(const tke_adapter *a)
     return &a->lora;
 }
 
-tke_real *tke_adapter_weights(tke_adapter *a)
-{
-    return a->weights;
-}
-
-const tke_real *tke_adapter_grads(const tke_adapter *a)
-{
-    return a->grads;
-}
-
 /* ---- snapshots ---- */
 
-tke_snapshot *tke_snapshot_new(const tke_model *m, const tke_adapter_spec *spec, tinkc_error *err)
+tke_snapshot *tke_snapshot_new(tke_device *d, const tke_model *m, const tke_adapter_spec *spec,
+                               tinkc_error *err)
 {
     static atomic_ullong next_id = 1;
     if (tkc_failed(err) || !spec_ok(spec, err))
@@ -272,12 +242,13 @@ tke_snapshot *tke_snapshot_new(const tke_model *m, const tke_adapter_spec *spec,
         return NULL;
     tkc_ref_init(&s->refs);
     s->id = atomic_fetch_add_explicit(&next_id, 1, memory_order_relaxed);
+    s->device = d;
     s->model = tke_model_keep(m);
     s->spec = *spec;
     if (s->spec.alpha == 0)
         s->spec.alpha = DEFAULT_ALPHA;
-    s->layout = layout_new(m, spec, err);
-    s->weights = s->layout ? tke_block_new(s->layout, err) : NULL;
+    s->layout = tke_layout_new(m, spec, err);
+    s->weights = s->layout ? d->ops->block_new(d, s->layout->n_floats, err) : NULL;
     if (!s->weights) {
         tke_snapshot_drop(s);
         return NULL;
@@ -288,11 +259,13 @@ tke_snapshot *tke_snapshot_new(const tke_model *m, const tke_adapter_spec *spec,
 
 tke_snapshot *tke_snapshot_take(const tke_adapter *a, tinkc_error *err)
 {
-    tke_snapshot *s = tke_snapshot_new(a->model, &a->spec, err);
+    tke_snapshot *s = tke_snapshot_new(a->device, a->model, &a->spec, err);
     assert(!s || s->layout->n_floats == a->layout->n_floats);
-    if (s)
-        memcpy(s->weights, a->weights, a->layout->n_floats * sizeof *a->weights);
-    return s;
+    if (s &&
+        a->device->ops->block_copy(a->device, s->weights, a->weights, a->layout->n_floats, err))
+        return s;
+    tke_snapshot_drop(s);
+    return NULL;
 }
 
 tke_snapshot *tke_snapshot_keep(const tke_snapshot *s)
@@ -306,15 +279,15 @@ void tke_snapshot_drop(tke_snapshot *s)
 {
     if (!s || !tkc_ref_drop(&s->refs))
         return;
-    tkc_release_aligned(s->weights);
-    layout_free(s->layout);
+    s->device->ops->block_free(s->device, s->weights);
+    tke_layout_free(s->layout);
     tke_model_drop(s->model);
     tkc_release(NULL, s, sizeof *s);
 }
 
 size_t tke_snapshot_bytes(const tke_snapshot *s)
 {
-    return s->layout->n_floats * sizeof *s->weights;
+    return s->layout->n_floats * sizeof(tke_real);
 }
 
 const tke_adapter_spec *tke_snapshot_spec(const tke_snapshot *s)
@@ -339,15 +312,28 @@ const tke_model *tke_snapshot_model(const tke_snapshot *s)
 
 /* ---- training states ---- */
 
+static tke_real *read_block(const tke_adapter *a, const tke_block *b, tinkc_error *err)
+{
+    tke_real *reals = tke_reals_new(a->layout, err);
+    if (reals && !a->device->ops->block_read(a->device, b, reals, a->layout->n_floats, err)) {
+        tkc_release_aligned(reals);
+        reals = NULL;
+    }
+    return reals;
+}
+
 tke_state *tke_state_take(const tke_adapter *a, tinkc_error *err)
 {
     tke_state *s = tkc_zalloc(NULL, sizeof *s, err);
     if (!s)
         return NULL;
-    s->snapshot = tke_snapshot_take(a, err);
-    s->grads = tke_block_copy(a->layout, a->grads, err);
-    s->m = tke_block_copy(a->layout, a->m, err);
-    s->v = tke_block_copy(a->layout, a->v, err);
+    s->model = tke_model_keep(a->model);
+    s->spec = a->spec;
+    s->layout = tke_layout_new(a->model, &a->spec, err);
+    s->weights = read_block(a, a->weights, err);
+    s->grads = read_block(a, a->grads, err);
+    s->m = read_block(a, a->m, err);
+    s->v = read_block(a, a->v, err);
     s->step = a->step;
     s->n_fwdbwd = a->n_fwdbwd;
     s->n_tokens = a->n_tokens;
@@ -361,21 +347,23 @@ void tke_state_free(tke_state *s)
 {
     if (!s)
         return;
-    tke_snapshot_drop(s->snapshot);
+    tkc_release_aligned(s->weights);
     tkc_release_aligned(s->grads);
     tkc_release_aligned(s->m);
     tkc_release_aligned(s->v);
+    tke_layout_free(s->layout);
+    tke_model_drop(s->model);
     tkc_release(NULL, s, sizeof *s);
 }
 
 size_t tke_state_bytes(const tke_state *s)
 {
-    return 4 * tke_snapshot_bytes(s->snapshot);
+    return 4 * s->layout->n_floats * sizeof(tke_real);
 }
 
-const tke_snapshot *tke_state_snapshot(const tke_state *s)
+const tke_adapter_spec *tke_state_spec(const tke_state *s)
 {
-    return s->snapshot;
+    return &s->spec;
 }
 
 int64_t tke_state_step(const tke_state *s)

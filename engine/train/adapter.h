@@ -2,17 +2,15 @@
  *
  *     y = W x + (alpha / rank) B (A x)
  *
- * All tensors of an adapter lie in one block of floats, in the order of layers and modules, so that
- * gradients and moments are blocks of the same layout. An adapter belongs to the worker; snapshots
- * are immutable, counted, and share nothing with it.
+ * All tensors of an adapter lie in one block of numbers on a device, in the order of layers and
+ * modules, so that gradients and moments are blocks of the same layout. The device outlives what is
+ * made on it. An adapter belongs to the worker; snapshots are immutable, counted, and share nothing
+ * with it.
  */
 #ifndef TKE_TRAIN_ADAPTER_H
 #define TKE_TRAIN_ADAPTER_H
 
-#include "model/lora.h"
-#include "model/model.h"
-
-enum { TKE_TRAIN_ATTN = 1u << 0, TKE_TRAIN_MLP = 1u << 1, TKE_TRAIN_UNEMBED = 1u << 2 };
+#include "device/device.h"
 
 typedef struct tke_adapter_spec {
     int32_t rank;   /* >= 1 */
@@ -27,7 +25,7 @@ typedef struct tke_snapshot tke_snapshot;
 /* ---- life ---- */
 
 /* A seeded, B zero, gradients and moments zero. Errors: ARGUMENT, MEMORY. */
-tke_adapter *tke_adapter_new(tke_model *, const tke_adapter_spec *, tinkc_error *err);
+tke_adapter *tke_adapter_new(tke_device *, tke_model *, const tke_adapter_spec *, tinkc_error *err);
 void tke_adapter_free(tke_adapter *); /* NULL allowed */
 /* What tke_adapter_new would take: weights, gradients, moments. SIZE_MAX if it overflows. */
 size_t tke_adapter_bytes(const tke_model *, const tke_adapter_spec *);
@@ -55,8 +53,6 @@ const tke_model *tke_snapshot_model(const tke_snapshot *);
 
 /* What passes read and change: blocks of the layout in tke_adapter_lora(a)->layout. */
 const tke_lora *tke_adapter_lora(const tke_adapter *);
-tke_real *tke_adapter_weights(tke_adapter *);
-const tke_real *tke_adapter_grads(const tke_adapter *); /* accumulated since the last step */
 
 /* ---- files (folders of engine.md 4.4) ---- */
 
@@ -73,15 +69,15 @@ typedef struct tke_adapter_save {
 bool tke_snapshot_write(const tke_snapshot *, const char *folder, const tke_adapter_save *,
                         tinkc_error *err);
 
-/* What a training checkpoint holds beyond the weights: moments, step, pending gradients. An
- * immutable copy, so that it can be written on another thread. Its snapshot: tke_state_snapshot. */
+/* What a training checkpoint holds: weights, moments, step, pending gradients. An immutable copy in
+ * host memory, so that it can be written on another thread. */
 typedef struct tke_state tke_state;
 tke_state *tke_state_take(const tke_adapter *, tinkc_error *err);
 void tke_state_free(tke_state *); /* NULL allowed */
 size_t tke_state_bytes(const tke_state *);
-const tke_snapshot *tke_state_snapshot(const tke_state *);
+const tke_adapter_spec *tke_state_spec(const tke_state *);
 /* adapter_model.safetensors, adapter_config.json, optimizer.safetensors. train_state.json is the
- * caller's: it must keep step, alpha, rank, flags, seed (tke_state_step and tke_snapshot_spec). */
+ * caller's: it must keep step, alpha, rank, flags, seed (tke_state_step and tke_state_spec). */
 bool tke_state_write(const tke_state *, const char *folder, const tke_adapter_save *,
                      tinkc_error *err);
 int64_t tke_state_step(const tke_state *);
@@ -96,6 +92,8 @@ bool tke_adapter_probe(const tke_model *, const char *folder, tke_adapter_spec *
  * (MODEL, listing both sides). On failure the adapter is as it was. */
 bool tke_adapter_load(tke_adapter *, const char *folder, bool optimizer, tinkc_error *err);
 /* A folder as a snapshot, for sampling. */
-tke_snapshot *tke_snapshot_read(tke_model *, const char *folder, tinkc_error *err);
+tke_snapshot *tke_snapshot_read(tke_device *, tke_model *, const char *folder, tinkc_error *err);
+/* Would tke_snapshot_read accept the folder? Needs no device. */
+bool tke_adapter_check(const tke_model *, const char *folder, tinkc_error *err);
 
 #endif

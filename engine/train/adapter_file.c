@@ -23,12 +23,9 @@ static void tensor_name(const tke_tensor_ref *ref, int names, const char *prefix
                         char out[NAME_MAX_LEN])
 {
     const char *ab = ref->is_b ? "lora_B" : "lora_A";
-    if (ref->module >= 0)
-        snprintf(out, NAME_MAX_LEN, "%sbase_model.model.model.layers.%zu.%s.%s.weight", prefix,
-                 ref->layer, tke_module_path(ref->module), ab);
-    else
-        snprintf(out, NAME_MAX_LEN, "%sbase_model.model.%s.%s.weight", prefix,
-                 names == TKE_NAMES_HOSTED ? "model.unembed_tokens" : "lm_head", ab);
+    bool unembed = ref->head && names == TKE_NAMES_HOSTED;
+    snprintf(out, NAME_MAX_LEN, "%sbase_model.model.%s.%s.weight", prefix,
+             unembed ? "model.unembed_tokens" : ref->weight->path, ab);
 }
 
 /* The tensor of a layout that a name in a file means; NULL if none. Finds the spellings of PEFT, of
@@ -39,11 +36,11 @@ static const tke_file_tensor *find_tensor(const tke_tensor_file *f, const tke_te
     char name[NAME_MAX_LEN];
     tensor_name(ref, TKE_NAMES_PEFT, prefix, name);
     const tke_file_tensor *t = tke_tensor_file_find(f, name);
-    if (!t && ref->module < 0) {
+    if (!t && ref->head) {
         tensor_name(ref, TKE_NAMES_HOSTED, prefix, name);
         t = tke_tensor_file_find(f, name);
     }
-    if (!t && ref->module < 0) {
+    if (!t && ref->head) {
         snprintf(name, sizeof name, "%sbase_model.model.model.embed_tokens.%s.weight", prefix,
                  ref->is_b ? "lora_B" : "lora_A");
         t = tke_tensor_file_find(f, name);
@@ -188,18 +185,26 @@ static bool write_config(const tke_adapter_spec *spec, const tke_adapter_save *s
     return ok;
 }
 
+static bool write_weights(const tke_lora_layout *l, const tke_real *weights,
+                          const tke_adapter_spec *spec, const char *folder,
+                          const tke_adapter_save *save, tinkc_error *err)
+{
+    table t;
+    bool ok = table_init(&t, l, 1, err) &&
+              add_block(&t, l, weights, "", save->names, save->dtype, err) &&
+              write_table(&t, folder, weights_file, err) && write_config(spec, save, folder, err);
+    tkc_arena_free(&t.arena);
+    return ok;
+}
+
 bool tke_snapshot_write(const tke_snapshot *s, const char *folder, const tke_adapter_save *save,
                         tinkc_error *err)
 {
-    table t;
-    if (tkc_failed(err))
+    tke_view view;
+    if (tkc_failed(err) || !tke_view_open(&view, s->device, s->weights, s->layout->n_floats, err))
         return false;
-    bool ok = table_init(&t, s->layout, 1, err) &&
-              add_block(&t, s->layout, s->weights, "", save->names, save->dtype, err) &&
-              write_table(&t, folder, weights_file, err) &&
-              write_config(&s->spec, save, folder, err);
-    tkc_arena_free(&t.arena);
-    return ok;
+    bool ok = write_weights(s->layout, view.data, &s->spec, folder, save, err);
+    return tke_view_close(&view, s->device, NULL, err) && ok;
 }
 
 static bool block_is_zero(const tke_lora_layout *l, const tke_real *block)
@@ -214,11 +219,11 @@ bool tke_state_write(const tke_state *s, const char *folder, const tke_adapter_s
                      tinkc_error *err)
 {
     table t;
-    const tke_lora_layout *l = s->snapshot->layout;
+    const tke_lora_layout *l = s->layout;
     int64_t counters[3] = { s->step, s->n_fwdbwd, s->n_tokens };
     tke_adapter_save exact = *save;
     exact.dtype = TKE_F32;
-    if (!tke_snapshot_write(s->snapshot, folder, &exact, err))
+    if (tkc_failed(err) || !write_weights(l, s->weights, &s->spec, folder, &exact, err))
         return false;
     bool ok = table_init(&t, l, 3, err) &&
               add_block(&t, l, s->m, "m.", TKE_NAMES_PEFT, TKE_F32, err) &&
@@ -404,18 +409,38 @@ bool tke_adapter_probe(const tke_model *m, const char *path, tke_adapter_spec *o
     return ok;
 }
 
-tke_snapshot *tke_snapshot_read(tke_model *m, const char *path, tinkc_error *err)
+tke_snapshot *tke_snapshot_read(tke_device *d, tke_model *m, const char *path, tinkc_error *err)
 {
     folder f;
+    tke_view view = { 0 };
     tke_snapshot *s = NULL;
     if (folder_open(&f, path, err))
-        s = tke_snapshot_new(m, &f.spec, err);
-    if (s && !read_weights(&f, s->layout, true, s->weights, err)) {
+        s = tke_snapshot_new(d, m, &f.spec, err);
+    bool ok = s && tke_view_open(&view, d, s->weights, s->layout->n_floats, err) &&
+              read_weights(&f, s->layout, true, view.data, err);
+    ok = tke_view_close(&view, d, ok ? s->weights : NULL, err) && ok;
+    if (!ok) {
         tke_snapshot_drop(s);
         s = NULL;
     }
     folder_close(&f);
     return s;
+}
+
+bool tke_adapter_check(const tke_model *m, const char *path, tinkc_error *err)
+{
+    folder f;
+    tke_lora_layout *l = NULL;
+    tke_real *reals = NULL;
+    if (folder_open(&f, path, err))
+        l = tke_layout_new(m, &f.spec, err);
+    if (l)
+        reals = tke_reals_new(l, err);
+    bool ok = reals && read_weights(&f, l, true, reals, err);
+    tkc_release_aligned(reals);
+    tke_layout_free(l);
+    folder_close(&f);
+    return ok;
 }
 
 static const char *flags_text(uint32_t train)
@@ -469,43 +494,57 @@ static bool read_optimizer(folder *f, const tke_lora_layout *l, loaded *out, tin
     return ok;
 }
 
-static void swap_in(tke_adapter *a, loaded *in)
+/* Reads into the new blocks, through views of them. */
+static bool read_blocks(folder *f, const tke_adapter *a, bool optimizer, tke_block *blocks[4],
+                        loaded *in, tinkc_error *err)
 {
-    loaded old = { .weights = a->weights, .grads = a->grads, .m = a->m, .v = a->v };
-    a->weights = in->weights;
-    a->grads = in->grads;
-    a->m = in->m;
-    a->v = in->v;
+    tke_view views[4] = { 0 };
+    bool ok = true;
+    for (size_t i = 0; i < 4; i++) {
+        blocks[i] = a->device->ops->block_new(a->device, a->layout->n_floats, err);
+        ok = ok && blocks[i] &&
+             tke_view_open(&views[i], a->device, blocks[i], a->layout->n_floats, err);
+    }
+    in->weights = views[0].data;
+    in->grads = views[1].data;
+    in->m = views[2].data;
+    in->v = views[3].data;
+    ok = ok && read_weights(f, a->layout, false, in->weights, err) &&
+         (!optimizer || read_optimizer(f, a->layout, in, err));
+    for (size_t i = 0; i < 4; i++)
+        ok = tke_view_close(&views[i], a->device, ok ? blocks[i] : NULL, err) && ok;
+    return ok;
+}
+
+static void swap_in(tke_adapter *a, const loaded *in, tke_block *blocks[4])
+{
+    tke_block **mine[] = { &a->weights, &a->grads, &a->m, &a->v };
+    for (size_t i = 0; i < 4; i++) {
+        tke_block *old = *mine[i];
+        *mine[i] = blocks[i];
+        blocks[i] = old;
+    }
     a->lora.weights = a->weights;
     a->step = in->counters[0];
     a->n_fwdbwd = in->counters[1];
     a->n_tokens = in->counters[2];
     a->n_failed = 0;
-    *in = old;
 }
 
 bool tke_adapter_load(tke_adapter *a, const char *path, bool optimizer, tinkc_error *err)
 {
     folder f;
     loaded in = { 0 };
-    bool ok = folder_open(&f, path, err) && fits(a, &f, path, err);
+    tke_block *blocks[4] = { 0 };
+    bool ok = folder_open(&f, path, err) && fits(a, &f, path, err) &&
+              read_blocks(&f, a, optimizer, blocks, &in, err);
     if (ok) {
-        in.weights = tke_block_new(a->layout, err);
-        in.grads = tke_block_new(a->layout, err);
-        in.m = tke_block_new(a->layout, err);
-        in.v = tke_block_new(a->layout, err);
-        ok = !tkc_failed(err) && read_weights(&f, a->layout, false, in.weights, err) &&
-             (!optimizer || read_optimizer(&f, a->layout, &in, err));
-    }
-    if (ok) {
-        swap_in(a, &in);
+        swap_in(a, &in, blocks);
         a->spec.alpha = f.spec.alpha;
         a->lora.scale = (tke_real)(a->spec.alpha / (double)a->spec.rank);
     }
-    tkc_release_aligned(in.weights);
-    tkc_release_aligned(in.grads);
-    tkc_release_aligned(in.m);
-    tkc_release_aligned(in.v);
+    for (size_t i = 0; i < 4; i++)
+        a->device->ops->block_free(a->device, blocks[i]);
     folder_close(&f);
     return ok;
 }

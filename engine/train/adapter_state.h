@@ -6,42 +6,49 @@
 #include "train/adapter.h"
 
 struct tke_adapter {
+    tke_device *device;
     tke_model *model;
     tke_adapter_spec spec;
     tke_lora_layout *layout;
     tke_lora lora; /* the view of weights that passes read */
-    tke_real *weights, *grads, *m, *v;
-    tke_real *work; /* a copy of grads that a pass adds to; made on first need */
-    int64_t step;   /* Adam's t */
+    tke_block *weights, *grads, *m, *v;
+    tke_block *work; /* a copy of grads that a pass adds to; made on first need */
+    int64_t step;    /* Adam's t */
     int64_t n_fwdbwd, n_tokens, n_failed; /* since the last step */
 };
 
 struct tke_snapshot {
     tkc_refs refs;
     uint64_t id;
+    tke_device *device;
     tke_model *model;
     tke_adapter_spec spec;
     tke_lora_layout *layout;
     tke_lora lora;
-    tke_real *weights;
+    tke_block *weights;
 };
 
 struct tke_state {
-    tke_snapshot *snapshot;
-    tke_real *grads, *m, *v;
+    tke_model *model; /* the layout names its matrices */
+    tke_adapter_spec spec;
+    tke_lora_layout *layout;
+    tke_real *weights, *grads, *m, *v; /* in host memory */
     int64_t step, n_fwdbwd, n_tokens;
 };
 
-/* A zeroed block of a layout's size, or a copy of one. */
-tke_real *tke_block_new(const tke_lora_layout *, tinkc_error *err);
-tke_real *tke_block_copy(const tke_lora_layout *, const tke_real *from, tinkc_error *err);
+/* Where an adapter's tensors lie. */
+tke_lora_layout *tke_layout_new(const tke_model *, const tke_adapter_spec *, tinkc_error *err);
+void tke_layout_free(tke_lora_layout *); /* NULL allowed */
+/* Zeroed numbers of a layout in host memory; end with tkc_release_aligned. */
+tke_real *tke_reals_new(const tke_lora_layout *, tinkc_error *err);
 /* A snapshot whose weights are zero. */
-tke_snapshot *tke_snapshot_new(const tke_model *, const tke_adapter_spec *, tinkc_error *err);
+tke_snapshot *tke_snapshot_new(tke_device *, const tke_model *, const tke_adapter_spec *,
+                               tinkc_error *err);
 
 /* Walks the tensors of a layout: A and B of every adapted matrix. */
 typedef struct tke_tensor_ref {
-    size_t layer; /* of the module; n_layers = the output projection */
-    int module;   /* TKE_Q ...; -1 = the output projection */
+    const tke_weight *weight; /* the matrix; its path names the tensor */
+    bool head;                /* the output projection, which files spell in three ways */
     bool is_b;
     size_t rows, cols; /* [rank, in] or [out, rank] */
     size_t offset;     /* in a block */

@@ -5,7 +5,6 @@
  */
 #include <assert.h>
 #include <math.h>
-#include <string.h>
 #include "train/adapter_state.h"
 #include "train/training.h"
 
@@ -30,10 +29,10 @@ bool tke_adam_check(const tke_adam_params *p, tinkc_error *err)
     return true;
 }
 
-static void forget_gradient(tke_adapter *a)
+static bool forget_gradient(tke_adapter *a, tinkc_error *err)
 {
-    memset(a->grads, 0, a->layout->n_floats * sizeof *a->grads);
     a->n_fwdbwd = a->n_tokens = a->n_failed = 0;
+    return a->device->ops->block_zero(a->device, a->grads, a->layout->n_floats, err);
 }
 
 static void metric(tke_metric *list, size_t *n, const char *name, double value)
@@ -42,20 +41,27 @@ static void metric(tke_metric *list, size_t *n, const char *name, double value)
     list[(*n)++] = (tke_metric){ name, value };
 }
 
-bool tke_optim_step(tke_adapter *a, const tke_adam_params *p, tke_cpu *cpu, tke_metric *metrics,
+/* The square root of a block's sum of squares. */
+static bool norm_of(tke_adapter *a, const tke_block *b, double *out, tinkc_error *err)
+{
+    double squares = 0;
+    bool ok = a->device->ops->block_squares(a->device, b, a->layout->n_floats, &squares, err);
+    *out = sqrt(squares);
+    return ok;
+}
+
+bool tke_optim_step(tke_adapter *a, const tke_adam_params *p, tke_metric *metrics,
                     size_t *n_metrics, tinkc_error *err)
 {
+    double norm = 0, moved = 0, param_norm = 0, clip = 1;
     *n_metrics = 0;
-    if (tkc_failed(err) || !tke_adam_check(p, err))
+    if (tkc_failed(err) || !tke_adam_check(p, err) || !norm_of(a, a->grads, &norm, err))
         return false;
-    int64_t count = (int64_t)a->layout->n_floats;
-    double norm = sqrt(tke_sum_squares(cpu, count, a->grads));
     if (!isfinite(norm)) {
-        forget_gradient(a);
+        forget_gradient(a, err);
         return tkc_fail(err, TINKC_E_SERVER,
                         "the accumulated gradient is not finite; it was dropped, nothing changed");
     }
-    double clip = 1;
     if (p->grad_clip_norm > 0)
         clip = fmin(1.0, p->grad_clip_norm / (norm + 1e-6));
     assert(clip >= 0 && clip <= 1 && a->step >= 0);
@@ -66,18 +72,21 @@ bool tke_optim_step(tke_adapter *a, const tke_adam_params *p, tke_cpu *cpu, tke_
                       .weight_decay = p->weight_decay,
                       .clip = clip,
                       .t = a->step + 1 };
-    double moved = tke_adam_step(cpu, &step, count, a->grads, a->weights, a->m, a->v);
+    if (!a->device->ops->adam(a->device, &step, a->layout->n_floats, a->grads, a->weights, a->m,
+                              a->v, &moved, err))
+        return false;
     a->step++;
+    if (!norm_of(a, a->weights, &param_norm, err))
+        return false;
     metric(metrics, n_metrics, "optim/grad_norm", norm);
     metric(metrics, n_metrics, "optim/clip_coef", clip);
     metric(metrics, n_metrics, "optim/learning_rate", p->learning_rate);
     metric(metrics, n_metrics, "optim/step", (double)a->step);
-    metric(metrics, n_metrics, "optim/param_norm", sqrt(tke_sum_squares(cpu, count, a->weights)));
+    metric(metrics, n_metrics, "optim/param_norm", param_norm);
     metric(metrics, n_metrics, "optim/update_norm", sqrt(moved));
     metric(metrics, n_metrics, "optim/num_fwdbwd", (double)a->n_fwdbwd);
     metric(metrics, n_metrics, "optim/num_tokens", (double)a->n_tokens);
     if (a->n_failed)
         metric(metrics, n_metrics, "failed_fwdbwd_since_last_step", (double)a->n_failed);
-    forget_gradient(a);
-    return true;
+    return forget_gradient(a, err);
 }

@@ -1,70 +1,64 @@
-/* training.c - passes as transactions: what goes into a unit, what becomes of it.
+/* training.c - passes as transactions: what goes into a microbatch, what becomes of it.
  *
- * Datums of all passes are packed, adapter by adapter, into units that fit the memory; each unit is
- * one forward (and backward) over its rows. Gradients are added to a copy of each adapter's
- * accumulator; the copy takes its place when every pass of that adapter has succeeded. A pass that
- * fails is taken out and the others of its adapter run again: the result is as if the failed one
- * had never been there.
+ * Datums of all passes are packed, adapter by adapter, into microbatches that fit the memory; each
+ * is one forward (and backward) over its rows on the device. Gradients are added to a copy of each
+ * adapter's accumulator; the copy takes its place when every pass of that adapter has succeeded. A
+ * pass that fails is taken out and the others of its adapter run again: the result is as if the
+ * failed one had never been there.
  *
- * May touch: the adapters of its passes. Must not: change anything for a pass that fails.
+ * May touch: the adapters of its passes. Must not: change anything for a pass that fails; know what
+ * kind of device computes.
  */
 #include "train/training.h"
 
 #include <assert.h>
-#include <stdatomic.h>
 #include <string.h>
 #include "train/adapter_state.h"
-#include "train/microbatch.h"
+#include "train/pass_state.h"
 
-enum {
-    DEFAULT_UNIT_TOKENS = 8192,
-    GOOD_UNIT_TOKENS = 1024, /* from here on more rows make products no faster */
-};
-static const size_t default_memory = (size_t)1 << 30;
+enum { GOOD_TOKENS = 1024 }; /* from here on more rows make products no faster */
 
 struct tke_trainer {
+    const tke_device_ops *ops;
+    tke_device *device;
     tke_model *model;
-    tke_trainer_options o;
-    tke_rope_table rope;
-    tke_real *block; /* work space of units, kept between them */
-    size_t n_reals;
+    tke_device_trainer *work;
+    size_t unit_tokens;
 };
 
-tke_trainer *tke_trainer_new(tke_model *m, const tke_trainer_options *options, tinkc_error *err)
+tke_trainer *tke_trainer_new(tke_device_model *m, const tke_trainer_options *o, tinkc_error *err)
 {
     if (tkc_failed(err))
         return NULL;
     tke_trainer *t = tkc_zalloc(NULL, sizeof *t, err);
     if (!t)
         return NULL;
-    assert(options->cpu);
-    t->model = tke_model_keep(m);
-    t->o = *options;
-    if (!t->o.memory_bytes)
-        t->o.memory_bytes = default_memory;
-    if (!t->o.unit_tokens)
-        t->o.unit_tokens = DEFAULT_UNIT_TOKENS;
-    return t;
+    tke_device_info info;
+    t->device = m->device;
+    t->ops = m->device->ops;
+    t->model = tke_model_keep(m->model);
+    t->ops->info(t->device, &info);
+    t->unit_tokens = o->unit_tokens ? o->unit_tokens : info.microbatch_tokens;
+    t->work = t->ops->trainer_new(
+        m, &(tke_device_trainer_options){ o->memory_bytes, o->keep, o->stop }, err);
+    if (t->work)
+        return t;
+    tke_trainer_free(t);
+    return NULL;
 }
 
 void tke_trainer_free(tke_trainer *t)
 {
     if (!t)
         return;
-    tke_rope_table_free(&t->rope);
-    tkc_release_pages(t->block, t->n_reals * sizeof *t->block);
+    t->ops->trainer_free(t->work);
     tke_model_drop(t->model);
     tkc_release(NULL, t, sizeof *t);
 }
 
 void tke_trainer_set_memory(tke_trainer *t, size_t memory_bytes)
 {
-    t->o.memory_bytes = memory_bytes ? memory_bytes : default_memory;
-    if (t->n_reals * sizeof *t->block > t->o.memory_bytes) {
-        tkc_release_pages(t->block, t->n_reals * sizeof *t->block);
-        t->block = NULL;
-        t->n_reals = 0;
-    }
+    t->ops->trainer_set_memory(t->work, memory_bytes);
 }
 
 void tke_pass_free(tke_pass *p)
@@ -84,32 +78,19 @@ static int32_t depth_of(const tke_pass *p)
                                                                      : TKE_DEPTH_HEAD;
 }
 
-static size_t bytes_of(const tke_microbatch_need *need)
+/* The least that a microbatch needs. */
+static size_t bytes_of(const tke_trainer *t, const tke_microbatch_size *size)
 {
-    return tke_unit_reals(need) * sizeof(tke_real);
+    return t->ops->microbatch_bytes(t->work, size, TKE_KEEP_NONE);
 }
 
 size_t tke_trainer_bytes(const tke_trainer *t, size_t n_tokens, size_t max_k,
                          const tke_adapter_spec *spec)
 {
-    tke_microbatch_need need = { .model = t->model,
-                                 .n = n_tokens,
-                                 .max_rank = spec ? (size_t)spec->rank : 0,
-                                 .max_k = max_k,
-                                 .depth = spec ? TKE_DEPTH_ALL : TKE_DEPTH_NONE };
-    return bytes_of(&need);
-}
-
-static bool reserve(tke_trainer *t, size_t reals, tinkc_error *err)
-{
-    if (reals <= t->n_reals)
-        return true;
-    tkc_release_pages(t->block, t->n_reals * sizeof *t->block);
-    t->n_reals = 0;
-    t->block = tkc_alloc_pages(reals * sizeof *t->block, err);
-    if (t->block)
-        t->n_reals = reals;
-    return t->block != NULL;
+    return bytes_of(t, &(tke_microbatch_size){ .n = n_tokens,
+                                               .max_rank = spec ? (size_t)spec->rank : 0,
+                                               .max_k = max_k,
+                                               .depth = spec ? TKE_DEPTH_ALL : TKE_DEPTH_NONE });
 }
 
 /* ---- before a pass ---- */
@@ -122,7 +103,7 @@ static bool check_data(tke_trainer *t, tke_pass *p)
     if (p->backward && !p->adapter)
         return tkc_fail(&p->err, TINKC_E_BAD_REQUEST, "a backward pass needs an adapter");
     if (p->adapter && p->adapter->model != t->model)
-        return tkc_fail(&p->err, TINKC_E_STATE, "the adapter stands on another model");
+        return tkc_fail(&p->err, TINKC_E_STATE, "the adapter belongs to another model");
     for (size_t i = 0; i < p->n_data; i++)
         if (!tke_datum_check(&p->data[i], c->vocab, c->context, i, &p->err))
             return false;
@@ -131,17 +112,17 @@ static bool check_data(tke_trainer *t, tke_pass *p)
 
 static bool check_memory(tke_trainer *t, tke_pass *p)
 {
+    size_t allowed = t->ops->trainer_memory(t->work);
     for (size_t i = 0; i < p->n_data; i++) {
-        tke_microbatch_need need = { .model = t->model,
-                                     .n = p->data[i].n,
+        tke_microbatch_size size = { .n = p->data[i].n,
                                      .max_rank = p->adapter ? p->adapter->layout->rank : 0,
                                      .max_k = p->data[i].k,
                                      .depth = depth_of(p) };
-        size_t bytes = bytes_of(&need);
-        if (bytes > t->o.memory_bytes)
+        size_t bytes = bytes_of(t, &size);
+        if (bytes > allowed)
             return tkc_fail(&p->err, TINKC_E_MEMORY,
                             "datum %zu of %zu tokens needs %zu MiB of work space, %zu are allowed",
-                            i, p->data[i].n, bytes >> 20, t->o.memory_bytes >> 20);
+                            i, p->data[i].n, bytes >> 20, allowed >> 20);
     }
     return true;
 }
@@ -210,7 +191,7 @@ static void fail_pass(tke_pass_state *s, int32_t code, const char *text)
     s->failed = true;
 }
 
-/* ---- units ---- */
+/* ---- microbatches ---- */
 
 typedef struct attempt {
     tke_trainer *t;
@@ -260,134 +241,113 @@ static size_t rank_of(const tke_item *item)
     return adapter ? adapter->layout->rank : 0;
 }
 
-/* How many layers can keep their activations within the budget. */
-static size_t layers_to_keep(const tke_trainer *t, tke_microbatch_need need)
+/* Would a microbatch of this size be too large to be a good one? */
+static bool too_large(const tke_trainer *t, const tke_microbatch_size *size)
 {
-    size_t n_layers = tke_model_config(t->model)->n_layers, keep = n_layers;
-    if (need.depth != TKE_DEPTH_ALL || t->o.keep == TKE_KEEP_NONE)
-        return 0;
-    for (; keep > 0; keep--) {
-        need.n_kept = keep;
-        if (t->o.keep == TKE_KEEP_ALL || bytes_of(&need) <= t->o.memory_bytes)
-            break;
-    }
-    return keep;
+    size_t allowed = t->ops->trainer_memory(t->work);
+    if (size->n > t->unit_tokens || bytes_of(t, size) > allowed)
+        return true;
+    return size->n > GOOD_TOKENS && t->ops->microbatch_bytes(t->work, size, TKE_KEEP_ALL) > allowed;
 }
 
-/* Takes datums from items[first] on, as many as make a good unit. */
-static size_t fill_unit(const attempt *a, size_t first, tke_microbatch_need *need)
+/* Takes datums from items[first] on, as many as make a good microbatch. */
+static size_t fill(const attempt *a, size_t first, tke_microbatch_size *size)
 {
-    const tke_trainer *t = a->t;
-    size_t n_layers = tke_model_config(t->model)->n_layers, i = first;
-    *need =
-        (tke_microbatch_need){ .model = t->model, .depth = depth_of(a->items[first].state->pass) };
+    size_t i = first;
+    *size = (tke_microbatch_size){ .depth = depth_of(a->items[first].state->pass) };
     for (; i < a->n_items; i++) {
         const tke_item *item = &a->items[i];
-        tke_microbatch_need more = *need;
+        tke_microbatch_size more = *size;
         more.n += item->datum->n;
         if (rank_of(item) > more.max_rank)
             more.max_rank = rank_of(item);
         if (item->datum->k > more.max_k)
             more.max_k = item->datum->k;
-        if (i > first) {
-            if (depth_of(item->state->pass) != need->depth || more.n > t->o.unit_tokens ||
-                bytes_of(&more) > t->o.memory_bytes)
-                break;
-            tke_microbatch_need all = more;
-            all.n_kept = need->depth == TKE_DEPTH_ALL && t->o.keep != TKE_KEEP_NONE ? n_layers : 0;
-            if (more.n > GOOD_UNIT_TOKENS && bytes_of(&all) > t->o.memory_bytes)
-                break;
-        }
-        *need = more;
+        if (i > first && (depth_of(item->state->pass) != size->depth || too_large(a->t, &more)))
+            break;
+        *size = more;
     }
-    assert(i > first); /* a datum that is too long goes alone */
-    need->n_kept = layers_to_keep(t, *need);
+    assert(i > first); /* a datum that is too long makes one of its own */
     return i - first;
 }
 
 /* One segment for each run of items of one adapter. */
-static void make_segments(tke_microbatch *u, tke_item *items)
+static void make_segments(tke_microbatch *u, const tke_item *items, tke_segment *segments)
 {
-    for (size_t i = 0; i < u->n_items; i++) {
+    u->segments = segments;
+    for (size_t i = 0; i < u->n_seqs; i++) {
         tke_pass *p = items[i].state->pass;
         const tke_lora *lora = p->adapter ? &p->adapter->lora : NULL;
-        size_t n = u->rows.n_segments, end = items[i].row + items[i].datum->n;
-        assert(p->backward == (u->depth != TKE_DEPTH_NONE));
-        if (u->depth == TKE_DEPTH_ALL && p->adapter->spec.train & TKE_TRAIN_ATTN)
+        size_t n = u->n_segments, end = items[i].row + items[i].datum->n;
+        assert(p->backward == (u->size.depth != TKE_DEPTH_NONE));
+        if (u->size.depth == TKE_DEPTH_ALL && p->adapter->spec.train & TKE_TRAIN_ATTN)
             u->attn = true;
-        if (n && u->segments[n - 1].lora == lora) {
-            u->segments[n - 1].end = end;
+        if (n && segments[n - 1].lora == lora) {
+            segments[n - 1].end = end;
             continue;
         }
-        u->segments[n] = (tke_segment){ items[i].row, end, lora };
-        u->grads[n] = p->backward ? p->adapter->work : NULL;
-        assert(!p->backward || u->grads[n]); /* copy_accumulators made it */
-        u->rows.n_segments++;
+        assert(!p->backward || p->adapter->work); /* copy_accumulators made it */
+        segments[n] =
+            (tke_segment){ items[i].row, end, lora, p->backward ? p->adapter->work : NULL };
+        u->n_segments++;
     }
 }
 
-static bool make_microbatch(attempt *a, tke_microbatch *u, tke_item *items, size_t n_items,
-                            const tke_microbatch_need *need, tkc_arena *arena)
+/* Rows of the datums, one behind the other; everything in the arena. */
+static bool make_microbatch(tke_microbatch *u, tke_item *items, tkc_arena *arena, tinkc_error *err)
 {
-    tinkc_error *err = &a->err;
-    size_t n_layers = tke_model_config(a->t->model)->n_layers, row = 0, longest = 0;
-    *u = (tke_microbatch){
-        .items = items, .n_items = n_items, .depth = need->depth, .stop = a->t->o.stop
-    };
-    u->ids = tkc_arena_array(arena, need->n, sizeof *u->ids, err);
-    u->positions = tkc_arena_array(arena, need->n, sizeof *u->positions, err);
-    u->starts = tkc_arena_array(arena, n_items + 1, sizeof *u->starts, err);
-    u->segments = tkc_arena_array(arena, n_items, sizeof *u->segments, err);
-    u->grads = tkc_arena_array(arena, n_items, sizeof *u->grads, err);
-    u->h_in = tkc_arena_array(arena, n_layers, sizeof *u->h_in, err);
-    u->kept = tkc_arena_array(arena, n_layers, sizeof *u->kept, err);
-    if (tkc_failed(err) || !reserve(a->t, tke_unit_reals(need), err))
+    size_t row = 0, n = u->size.n;
+    int32_t *ids = tkc_arena_array(arena, n, sizeof *ids, err);
+    int32_t *positions = tkc_arena_array(arena, n, sizeof *positions, err);
+    int64_t *starts = tkc_arena_array(arena, u->n_seqs + 1, sizeof *starts, err);
+    tke_segment *segments = tkc_arena_array(arena, u->n_seqs, sizeof *segments, err);
+    if (tkc_failed(err))
         return false;
-    for (size_t i = 0; i < n_items; i++) {
+    for (size_t i = 0; i < u->n_seqs; i++) {
         const tke_datum *d = items[i].datum;
         items[i].row = row;
-        u->starts[i] = (int64_t)row;
-        memcpy(u->ids + row, d->tokens, d->n * sizeof *u->ids);
+        starts[i] = (int64_t)row;
+        memcpy(ids + row, d->tokens, d->n * sizeof *ids);
         for (size_t p = 0; p < d->n; p++)
-            u->positions[row + p] = (int32_t)p;
+            positions[row + p] = (int32_t)p;
         row += d->n;
-        longest = d->n > longest ? d->n : longest;
     }
-    u->starts[n_items] = (int64_t)row;
-    assert(row == need->n);
-    if (!tke_rope_table_grow(&a->t->rope, tke_model_config(a->t->model), longest, err))
-        return false;
-    u->rows = (tke_rows){ .cpu = a->t->o.cpu,
-                          .model = a->t->model,
-                          .n = row,
-                          .positions = u->positions,
-                          .segments = u->segments,
-                          .max_rank = need->max_rank,
-                          .cos_table = a->t->rope.cos_table,
-                          .sin_table = a->t->rope.sin_table };
-    make_segments(u, items);
-    tke_microbatch_place(u, need, a->t->block);
+    starts[u->n_seqs] = (int64_t)row;
+    assert(row == n);
+    u->ids = ids;
+    u->positions = positions;
+    u->starts = starts;
+    make_segments(u, items, segments);
     return true;
 }
 
-static bool run_units(attempt *a)
+static bool run_microbatch(attempt *a, tke_item *items, size_t n_items,
+                           const tke_microbatch_size *size, tkc_arena *arena)
+{
+    size_t count = 0;
+    tke_pass_losses losses = { .items = items, .n_items = n_items, .max_k = size->max_k };
+    tke_microbatch u = {
+        .size = *size, .n_seqs = n_items, .losses = tke_pass_losses_run, .user = &losses
+    };
+    int32_t *targets = NULL;
+    if (tkc_mul_size(size->n, size->max_k, &count))
+        targets = tkc_arena_array(arena, count, sizeof *targets, &a->err);
+    if (!targets || !make_microbatch(&u, items, arena, &a->err))
+        return false;
+    tke_pass_targets(&losses, a->t->model->config.vocab, targets);
+    u.targets = targets;
+    return a->t->ops->microbatch_run(a->t->work, &u, &a->err);
+}
+
+static bool run_microbatches(attempt *a)
 {
     tkc_arena arena;
     tkc_arena_init(&arena, NULL, 0);
     for (size_t first = 0, n; first < a->n_items && !tkc_failed(&a->err); first += n) {
-        tke_microbatch u;
-        tke_microbatch_need need;
-        n = fill_unit(a, first, &need);
+        tke_microbatch_size size;
+        n = fill(a, first, &size);
         tkc_arena_reset(&arena);
-        if (!make_microbatch(a, &u, a->items + first, n, &need, &arena))
-            break;
-        bool on = tke_microbatch_forward(&u);
-        if (on)
-            tke_microbatch_head(&u);
-        if (on && u.depth == TKE_DEPTH_ALL)
-            on = tke_microbatch_backward(&u);
-        if (!on)
-            tkc_fail(&a->err, TINKC_E_CANCELLED, "the engine is stopping");
+        run_microbatch(a, a->items + first, n, &size, &arena);
     }
     tkc_arena_free(&arena);
     return !tkc_failed(&a->err);
@@ -414,18 +374,17 @@ static size_t choose(tke_pass_state *states, size_t n)
 }
 
 /* The copies that gradients are added to. */
-static void copy_accumulators(tke_pass_state *states, size_t n)
+static void copy_accumulators(tke_trainer *t, tke_pass_state *states, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         tke_pass *p = states[i].pass;
         if (!states[i].chosen || !p->backward)
             continue;
         tke_adapter *a = p->adapter;
+        size_t count = a->layout->n_floats;
         if (!a->work)
-            a->work = tke_block_new(a->layout, &p->err);
-        if (a->work)
-            memcpy(a->work, a->grads, a->layout->n_floats * sizeof *a->work);
-        else
+            a->work = t->ops->block_new(t->device, count, &p->err);
+        if (!a->work || !t->ops->block_copy(t->device, a->work, a->grads, count, &p->err))
             states[i].done = true, states[i].chosen = false;
     }
 }
@@ -461,7 +420,7 @@ static void blame(tke_pass_state *states, size_t n, const tke_adapter *adapter)
 static void commit(tke_pass_state *states, size_t n, tke_adapter *adapter)
 {
     assert(adapter->work && adapter->work != adapter->grads);
-    tke_real *old = adapter->grads;
+    tke_block *old = adapter->grads;
     adapter->grads = adapter->work;
     adapter->work = old;
     for (size_t i = 0; i < n; i++) {
@@ -474,23 +433,30 @@ static void commit(tke_pass_state *states, size_t n, tke_adapter *adapter)
     }
 }
 
+/* All passes of an adapter have succeeded: is their sum a number? */
+static void settle_adapter(attempt *a, tke_adapter *adapter)
+{
+    bool finite = false;
+    if (!a->t->ops->block_finite(a->t->device, adapter->work, adapter->layout->n_floats, &finite,
+                                 &a->err))
+        return;
+    if (finite)
+        commit(a->states, a->n, adapter);
+    else
+        blame(a->states, a->n, adapter);
+}
+
 /* Outcomes of an attempt that ran to its end. */
 static void settle(attempt *a)
 {
     for (size_t i = 0; i < a->n; i++) {
         tke_pass_state *s = &a->states[i];
-        if (!s->chosen || s->done)
+        if (!s->chosen || s->done || s->failed || tkc_failed(&a->err))
             continue;
-        if (s->failed) {
-            continue;
-        } else if (!s->pass->backward) {
+        if (!s->pass->backward) {
             finish_pass(s);
         } else if (adapter_succeeded(a->states, a->n, s->pass->adapter)) {
-            tke_adapter *adapter = s->pass->adapter;
-            if (tke_all_finite(a->t->o.cpu, (int64_t)adapter->layout->n_floats, adapter->work))
-                commit(a->states, a->n, adapter);
-            else
-                blame(a->states, a->n, adapter);
+            settle_adapter(a, s->pass->adapter);
         }
     }
     for (size_t i = 0; i < a->n; i++)
@@ -504,9 +470,9 @@ static bool run_attempt(tke_trainer *t, tke_pass_state *states, size_t n)
     attempt a = { .t = t, .states = states, .n = n };
     if (!choose(states, n))
         return false;
-    copy_accumulators(states, n);
+    copy_accumulators(t, states, n);
     tkc_arena_init(&a.arena, NULL, 0);
-    if (collect_items(&a) && run_units(&a))
+    if (collect_items(&a) && run_microbatches(&a))
         settle(&a);
     tkc_arena_free(&a.arena);
     for (size_t i = 0; i < n && tkc_failed(&a.err); i++)

@@ -1,38 +1,36 @@
 /* training.h - passes (forward, forward_backward) and optimizer steps.
  *
- *     tke_trainer *t = tke_trainer_new(model, &options, &err);
+ *     tke_trainer *t = tke_trainer_new(device_model, &options, &err);
  *     tke_pass pass = { .adapter = a, .backward = true, .loss = loss, .data = d, .n_data = n };
  *     tke_pass *passes[] = { &pass };
  *     tke_trainer_run(t, passes, 1);
  *     if (pass.err.code) ... else use pass.out ...
  *     tke_pass_free(&pass);
  *
- * A unit may hold passes of many adapters on one base model; their bits are the same as alone, in
- * any company. Passes of one adapter are taken in the order given. A pass that fails changes
- * nothing; the others go on. [one thread: the worker]
+ * A microbatch may hold passes of many adapters on one base model; their bits are the same as alone,
+ * in any company. Passes of one adapter are taken in the order given. A pass that fails changes
+ * nothing and does not stop the others. [one thread: the worker]
  */
 #ifndef TKE_TRAIN_TRAINING_H
 #define TKE_TRAIN_TRAINING_H
 
 #include "train/adapter.h"
 #include "train/loss.h"
-#include "kernels/kernels.h"
 
 /* ---- the workspace ---- */
 
-enum { TKE_KEEP_AUTO = 0, TKE_KEEP_NONE, TKE_KEEP_ALL };
-
 typedef struct tke_trainer_options {
-    tke_cpu *cpu;              /* required; borrowed: kernels, threads, precision */
-    size_t memory_bytes;       /* for activations and work space; 0 = 1 GiB */
-    size_t unit_tokens;        /* most tokens in one go; 0 = 8192. A longer datum goes alone */
+    size_t memory_bytes;       /* for activations and work space; 0 = by the device */
+    size_t unit_tokens;        /* most tokens in a microbatch; 0 = by the device. A longer datum
+                                  makes one of its own */
     int32_t keep;              /* TKE_KEEP_*: activations of layers, or recompute; same bits */
     const _Atomic(bool) *stop; /* set from outside: passes fail with TINKC_E_CANCELLED soon */
 } tke_trainer_options;
 
 typedef struct tke_trainer tke_trainer;
 
-tke_trainer *tke_trainer_new(tke_model *, const tke_trainer_options *, tinkc_error *err);
+/* The model is borrowed. */
+tke_trainer *tke_trainer_new(tke_device_model *, const tke_trainer_options *, tinkc_error *err);
 void tke_trainer_free(tke_trainer *);
 
 /* Bytes that a datum of n tokens needs at least (everything recomputed), gradients of an adapter of
@@ -72,7 +70,7 @@ typedef struct tke_pass {
     tkc_arena arena; /* owns out; end with tke_pass_free */
 } tke_pass;
 
-/* Runs a unit. Every pass ends with either err or out. */
+/* Runs them. Every pass ends with either err or out. */
 void tke_trainer_run(tke_trainer *, tke_pass *const *passes, size_t n);
 void tke_pass_free(tke_pass *);
 
@@ -86,7 +84,7 @@ typedef struct tke_adam_params { /* of one request */
 bool tke_adam_check(const tke_adam_params *, tinkc_error *err);
 /* Consumes the accumulated gradient. metrics: room for TKE_MAX_METRICS; names as in engine.md 3.3.
  * A gradient that is not finite fails (SERVER), changes nothing and is zeroed. */
-bool tke_optim_step(tke_adapter *, const tke_adam_params *, tke_cpu *, tke_metric *metrics,
-                    size_t *n_metrics, tinkc_error *err);
+bool tke_optim_step(tke_adapter *, const tke_adam_params *, tke_metric *metrics, size_t *n_metrics,
+                    tinkc_error *err);
 
 #endif

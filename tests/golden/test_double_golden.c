@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "support/on_device.h"
 #include "support/tiny_model.h"
 #include "train/training.h"
 
@@ -25,7 +26,8 @@ typedef struct maker {
     char *folder;
     tke_model *model;
     tke_trainer *trainer;
-    tke_cpu *cpu;
+    tke_device *device;
+    tke_device_model *loaded;
     tkc_arena arena;
     tke_file_tensor tensors[MAX_TENSORS];
     size_t n;
@@ -66,30 +68,23 @@ static void add_reals(maker *m, const char *name, const tke_real *data, size_t d
 /* Every tensor of a block, named as in adapter files. */
 static void add_block(maker *m, const char *prefix, const tke_lora_layout *l, const tke_real *block)
 {
-    for (size_t g = 0; g + 1 < l->n_groups; g++) {
-        const tke_lora_group *group = &l->groups[g];
-        for (size_t i = 0; i < group->n; i++) {
-            char name[160];
-            int module = tke_group_first((int)(g % TKE_GROUPS)) + (int)i;
-            snprintf(name, sizeof name, "%sbase_model.model.model.layers.%zu.%s.lora_A.weight",
-                     prefix, g / TKE_GROUPS, tke_module_path(module));
-            add_reals(m, name, block + group->a + i * group->rank * group->in, group->rank,
-                      group->in);
-            snprintf(name, sizeof name, "%sbase_model.model.model.layers.%zu.%s.lora_B.weight",
-                     prefix, g / TKE_GROUPS, tke_module_path(module));
-            add_reals(m, name, block + group->b[i], group->out[i], group->rank);
-        }
+    tke_tensor_ref ref;
+    for (size_t place = 0; tke_layout_next(l, &place, &ref);) {
+        char name[160];
+        snprintf(name, sizeof name, "%sbase_model.model.%s.lora_%c.weight", prefix,
+                 ref.weight->path, "AB"[ref.is_b]);
+        add_reals(m, name, block + ref.offset, ref.rows, ref.cols);
     }
 }
 
 static tke_adapter *adapter_of(maker *m)
 {
     tke_adapter_spec spec = { .rank = RANK, .train = TKE_TRAIN_ATTN | TKE_TRAIN_MLP, .seed = 3 };
-    tke_adapter *a = tke_adapter_new(m->model, &spec, &m->err);
+    tke_adapter *a = tke_adapter_new(m->device, m->model, &spec, &m->err);
     uint64_t random = 17;
     assert_non_null(a);
     for (size_t i = 0; i < tke_adapter_lora(a)->layout->n_floats; i++) {
-        tke_real *x = &tke_adapter_weights(a)[i];
+        tke_real *x = &adapter_weights(a)[i];
         *x = (tke_real)(float)(*x + (tke_real)(0.05f * tiny_normal(&random)));
     }
     return a;
@@ -149,11 +144,11 @@ static void add_gradients(maker *m)
             add(m, "logprobs", TKE_FILE_F32, p.out.logprobs, BATCH, LENGTH);
             for (size_t k = 0; k < BATCH * LENGTH; k++)
                 m->q[k] = p.out.logprobs[k] + 0.3f * tiny_normal(&m->random);
-            add_block(m, "init/", tke_adapter_lora(a)->layout, tke_adapter_weights(a));
+            add_block(m, "init/", tke_adapter_lora(a)->layout, adapter_weights(a));
         }
         m->losses[i] = p.out.metrics[0].value;
         snprintf(prefix, sizeof prefix, "grad/%s/", losses[i]);
-        add_block(m, prefix, tke_adapter_lora(a)->layout, tke_adapter_grads(a));
+        add_block(m, prefix, tke_adapter_lora(a)->layout, adapter_grads(a));
         tke_pass_free(&p);
         tke_adapter_free(a);
     }
@@ -170,10 +165,9 @@ static void add_steps(maker *m)
         size_t n;
         tke_pass p = run(m, a, "cross_entropy", true, data, BATCH);
         tke_pass_free(&p);
-        assert_true(tke_optim_step(a, &adam, m->cpu, metrics, &n, &m->err));
+        assert_true(tke_optim_step(a, &adam, metrics, &n, &m->err));
         m->norms[step] = metrics[0].value;
-        add_block(m, step ? "adam2/" : "adam1/", tke_adapter_lora(a)->layout,
-                  tke_adapter_weights(a));
+        add_block(m, step ? "adam2/" : "adam1/", tke_adapter_lora(a)->layout, adapter_weights(a));
     }
     tke_adapter_free(a);
 }
@@ -244,10 +238,11 @@ static void check_family(const tiny_model *t)
     m->random = t->seed;
     tkc_arena_init(&m->arena, NULL, 0);
     m->folder = tiny_model_make(t);
-    m->cpu = tke_cpu_new(&(tke_cpu_options){ .n_threads = 1, .isa = TKE_ISA_REF }, &m->err);
+    m->device = device_cpu(1); /* in double there is the reference only */
     m->model = tke_model_open(m->folder, &m->err);
     assert_string_equal(m->err.message, "");
-    m->trainer = tke_trainer_new(m->model, &(tke_trainer_options){ .cpu = m->cpu }, &m->err);
+    m->loaded = device_load(m->device, m->model);
+    m->trainer = tke_trainer_new(m->loaded, &(tke_trainer_options){ 0 }, &m->err);
     make_inputs(m);
     tke_adapter *a = adapter_of(m);
     add_logits(m, "base_logits", NULL);
@@ -266,8 +261,9 @@ static void check_family(const tiny_model *t)
     write_json(m);
     assert_int_equal(golden_check(m->folder), 0);
     tke_trainer_free(m->trainer);
+    device_unload(m->loaded);
     tke_model_drop(m->model);
-    tke_cpu_free(m->cpu);
+    tke_device_close(m->device);
     tkc_arena_free(&m->arena);
     tiny_model_remove(m->folder);
     test_free(m);

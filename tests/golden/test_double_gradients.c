@@ -11,6 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "support/on_device.h"
 #include "support/tiny_model.h"
 #include "train/training.h"
 
@@ -39,6 +40,7 @@ static const char *const losses[N_LOSSES] = {
 typedef struct world {
     char *folder;
     tke_model *model;
+    tke_device_model *loaded;
     tke_trainer *trainer;
     tke_adapter *adapter;
     int32_t tokens[N_DATA][MAX_LEN];
@@ -48,7 +50,7 @@ typedef struct world {
     uint64_t random;
 } world;
 
-static tke_cpu *cpu;
+static tke_device *device;
 
 static tke_loss loss_of(const char *name)
 {
@@ -138,13 +140,13 @@ static void open_world(world *w, const tiny_model *t, uint32_t train)
     w->model = tke_model_open(w->folder, &err);
     if (!w->model)
         fail_msg("%s", err.message);
+    w->loaded = device_load(device, w->model);
     w->trainer = tke_trainer_new(
-        w->model, &(tke_trainer_options){ .cpu = cpu, .keep = train & 1 ? TKE_KEEP_NONE : 0 },
-        &err);
+        w->loaded, &(tke_trainer_options){ .keep = train & 1 ? TKE_KEEP_NONE : 0 }, &err);
     tke_adapter_spec spec = { .rank = 3, .train = train, .seed = 9 };
-    w->adapter = tke_adapter_new(w->model, &spec, &err);
+    w->adapter = tke_adapter_new(device, w->model, &spec, &err);
     assert_non_null(w->adapter);
-    tke_real *weights = tke_adapter_weights(w->adapter);
+    tke_real *weights = adapter_weights(w->adapter);
     for (size_t i = 0; i < tke_adapter_lora(w->adapter)->layout->n_floats; i++)
         weights[i] += 0.05 * (double)tiny_normal(&w->random);
     make_data(w);
@@ -154,6 +156,7 @@ static void close_world(world *w)
 {
     tke_adapter_free(w->adapter);
     tke_trainer_free(w->trainer);
+    device_unload(w->loaded);
     tke_model_drop(w->model);
     tiny_model_remove(w->folder);
 }
@@ -176,13 +179,13 @@ static size_t random_place(world *w)
 static void compare(world *w, const tke_loss *loss, size_t place, const char *what)
 {
     const double h = 1e-5;
-    tke_real *x = &tke_adapter_weights(w->adapter)[place], kept = *x;
+    tke_real *x = &adapter_weights(w->adapter)[place], kept = *x;
     *x = kept + h;
     double up = evaluate(w, loss, false, NULL);
     *x = kept - h;
     double down = evaluate(w, loss, false, NULL);
     *x = kept;
-    double fd = (up - down) / (2 * h), g = (double)tke_adapter_grads(w->adapter)[place];
+    double fd = (up - down) / (2 * h), g = (double)adapter_grads(w->adapter)[place];
     if (!(fabs(g - fd) <= 1e-7 + 1e-5 * fabs(fd)))
         fail_msg("%s: at %zu the gradient is %.12g, the difference %.12g", what, place, g, fd);
 }
@@ -192,13 +195,13 @@ static void compare_direction(world *w, const tke_loss *loss, const char *what)
 {
     const double h = 1e-5;
     size_t n = tke_adapter_lora(w->adapter)->layout->n_floats;
-    tke_real *x = tke_adapter_weights(w->adapter);
+    tke_real *x = adapter_weights(w->adapter);
     double *kept = test_malloc(n * sizeof *kept), *way = test_malloc(n * sizeof *way), want = 0;
     double value[2];
     for (size_t i = 0; i < n; i++) {
         kept[i] = x[i];
         way[i] = (double)tiny_normal(&w->random) / sqrt((double)n); /* of length 1 */
-        want += way[i] * (double)tke_adapter_grads(w->adapter)[i];
+        want += way[i] * (double)adapter_grads(w->adapter)[i];
     }
     for (int side = 0; side < 2; side++) {
         for (size_t i = 0; i < n; i++)
@@ -260,9 +263,8 @@ int main(void)
         cmocka_unit_test(test_every_loss_and_family),
         cmocka_unit_test(test_every_train_flag),
     };
-    tinkc_error err = { 0 };
-    cpu = tke_cpu_new(&(tke_cpu_options){ .n_threads = 1, .isa = TKE_ISA_REF }, &err);
-    int failed = cpu ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
-    tke_cpu_free(cpu);
+    device = device_cpu(1); /* in double there is the reference only */
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    tke_device_close(device);
     return failed;
 }

@@ -1,6 +1,6 @@
 /* golden_check.c - compares the engine with numbers that others computed.
  *
- *     golden_check [--model FOLDER] [--threads N] [--bf16] PATH...
+ *     golden_check [--model FOLDER] [--threads N] [--bf16] [--device D] PATH...
  *
  * A PATH is a folder with config.json, model.safetensors, golden.safetensors and golden.json (a
  * tiny model: log-probs, losses, gradients, optimizer steps, a greedy continuation); a folder with
@@ -34,7 +34,8 @@ void die(const tinkc_error *err)
 
 static void usage(void)
 {
-    fprintf(stderr, "usage: golden_check [--model FOLDER] [--threads N] [--bf16] PATH...\n");
+    fprintf(stderr, "usage: golden_check [--model FOLDER] [--threads N] [--bf16] [--device D] "
+                    "PATH...\n");
     exit(2);
 }
 
@@ -44,9 +45,10 @@ static const char *last_part(const char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
-static bool check_inside(const char *path, const char *model, tke_cpu *cpu, bool bf16);
+static bool check_inside(const char *path, const char *model, tke_device *device, bool bf16);
 
-static void check_path(const char *path, const char *model, tke_cpu *cpu, bool bf16, bool deep)
+static void check_path(const char *path, const char *model, tke_device *device, bool bf16,
+                       bool deep)
 {
     char file[4096];
     if (tkc_is_file(path)) {
@@ -55,12 +57,12 @@ static void check_path(const char *path, const char *model, tke_cpu *cpu, bool b
     }
     snprintf(file, sizeof file, "%s/golden.safetensors", path);
     if (tkc_is_file(file)) {
-        check_family(path, last_part(path), cpu);
+        check_family(path, last_part(path), device);
         return;
     }
     snprintf(file, sizeof file, "%s/golden.json", path);
     if (!tkc_is_file(file)) {
-        if (deep || !check_inside(path, model, cpu, bf16)) {
+        if (deep || !check_inside(path, model, device, bf16)) {
             fprintf(stderr, "golden_check: %s: no golden numbers there\n", path);
             exit(2);
         }
@@ -68,11 +70,11 @@ static void check_path(const char *path, const char *model, tke_cpu *cpu, bool b
     }
     char beside[4096];
     snprintf(beside, sizeof beside, "%s/../../models/%s", path, last_part(path));
-    check_prompts(file, model ? model : beside, last_part(path), cpu, bf16);
+    check_prompts(file, model ? model : beside, last_part(path), device, bf16);
 }
 
 /* A folder of folders: each that has golden numbers, and sampling.json. False if there is none. */
-static bool check_inside(const char *path, const char *model, tke_cpu *cpu, bool bf16)
+static bool check_inside(const char *path, const char *model, tke_device *device, bool bf16)
 {
     char file[4096];
     struct dirent **names = NULL;
@@ -84,7 +86,7 @@ static bool check_inside(const char *path, const char *model, tke_cpu *cpu, bool
         if (names[i]->d_name[0] == '.' || (!sampling && !tkc_is_file(file)))
             continue;
         snprintf(file, sizeof file, "%s/%s", path, names[i]->d_name);
-        check_path(file, model, cpu, bf16, true);
+        check_path(file, model, device, bf16, true);
         any = true;
     }
     return any;
@@ -92,8 +94,9 @@ static bool check_inside(const char *path, const char *model, tke_cpu *cpu, bool
 
 int main(int argc, char **argv)
 {
-    const char *model = NULL;
-    tke_cpu_options options = { 0 };
+    const char *model = NULL, *name = "cpu";
+    tke_device_options options = { 0 };
+    tke_device_info info;
     int i = 1;
     for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {
         int64_t n = 0;
@@ -103,6 +106,8 @@ int main(int argc, char **argv)
             usage();
         else if (strcmp(argv[i], "--model") == 0)
             model = argv[++i];
+        else if (strcmp(argv[i], "--device") == 0)
+            name = argv[++i];
         else if (strcmp(argv[i], "--threads") == 0 && tkc_parse_i64(tkc_str(argv[++i]), &n))
             options.n_threads = (int32_t)n;
         else
@@ -111,13 +116,14 @@ int main(int argc, char **argv)
     if (i == argc)
         usage();
     tinkc_error err = { 0 };
-    tke_cpu *cpu = tke_cpu_new(&options, &err);
-    if (!cpu)
+    tke_device *device = tke_device_open(name, &options, NULL, &err);
+    if (!device)
         die(&err);
-    printf("kernels: %s\n", tke_cpu_name(cpu));
+    device->ops->info(device, &info);
+    printf("%s: %s\n", info.name, info.text);
     for (; i < argc; i++)
-        check_path(argv[i], model, cpu, options.precision == TKE_PRECISION_BF16, false);
-    tke_cpu_free(cpu);
+        check_path(argv[i], model, device, options.precision == TKE_PRECISION_BF16, false);
+    tke_device_close(device);
     printf("%s\n", n_off ? "some quantities are off" : "all within tolerance");
     return n_off ? 1 : 0;
 }

@@ -4,16 +4,19 @@
 
 #include "base/json_read.h"
 #include "base/str.h"
+#include "cpu/sampling.h"
 #include "infer/infer.h"
 #include "model/philox.h"
+#include "tests/support/on_device.h"
 #include "train/training.h"
 
 extern int n_off;
 void report(const char *where, const char *name, double error, double tolerance);
 void die(const tinkc_error *err);
 
-void check_family(const char *folder, const char *name, tke_cpu *cpu);
-void check_prompts(const char *file, const char *model, const char *name, tke_cpu *cpu, bool bf16);
+void check_family(const char *folder, const char *name, tke_device *device);
+void check_prompts(const char *file, const char *model, const char *name, tke_device *device,
+                   bool bf16);
 void check_sampling(const char *file, const char *name);
 
 #endif

@@ -9,9 +9,9 @@ typedef struct family_loss {
 
 typedef struct family {
     const char *folder, *name;
-    tke_cpu *cpu;
     tkc_arena arena;
     tke_model *model;
+    tke_device_model *loaded;
     tke_trainer *trainer;
     tke_tensor_file golden;
     bool *used; /* tensors of the file that were compared or read */
@@ -199,63 +199,16 @@ static void family_report_unused(family *f)
 
 /* ---- adapters ---- */
 
-/* The PEFT name of each adapter tensor: walks layers and modules as the files name them, then the
- * output projection. Modules without an adapter in the file stay zero, and are passed over. */
-typedef struct family_walk {
-    size_t layer;
-    int module;
-    bool is_b;
-} family_walk;
-
-static void family_path(const family *f, const family_walk *w, const char *prefix, char name[160])
+/* The adapter tensors of the file: walks the layout and passes over what has none there. */
+static bool family_next(family *f, const tke_lora_layout *l, size_t *place, const char *prefix,
+                        char name[160], tke_tensor_ref *ref)
 {
-    if (w->layer == tke_model_config(f->model)->n_layers)
-        snprintf(name, 160, "%sbase_model.model.lm_head.lora_%c.weight", prefix,
-                 w->is_b ? 'B' : 'A');
-    else
-        snprintf(name, 160, "%sbase_model.model.model.layers.%zu.%s.lora_%c.weight", prefix,
-                 w->layer, tke_module_path(w->module), w->is_b ? 'B' : 'A');
-}
-
-static void family_step(const family *f, family_walk *w)
-{
-    bool head = w->layer == tke_model_config(f->model)->n_layers;
-    if (w->is_b && (head || ++w->module == TKE_MODULES)) {
-        w->module = 0;
-        w->layer++;
-    }
-    w->is_b = !w->is_b;
-}
-
-/* Where the tensor lies in a block; 0 floats if the adapter has none there. */
-static size_t family_place(const family *f, const family_walk *w, const tke_lora_layout *l,
-                           size_t *at)
-{
-    size_t layers = tke_model_config(f->model)->n_layers, i = 0;
-    const tke_lora_group *group = &l->groups[layers * TKE_GROUPS];
-    for (int g = 0; w->layer < layers && g < TKE_GROUPS; g++) {
-        int first = tke_group_first(g);
-        if (w->module < first || w->module >= first + (int)tke_group_size(g))
+    while (tke_layout_next(l, place, ref)) {
+        const char *path = ref->weight->path;
+        snprintf(name, 160, "init/base_model.model.%s.lora_%c.weight", path, "AB"[ref->is_b]);
+        if (!family_find(f, name))
             continue;
-        group = &l->groups[w->layer * TKE_GROUPS + (size_t)g];
-        i = (size_t)(w->module - first);
-    }
-    if (!group->n)
-        return 0;
-    *at = w->is_b ? group->b[i] : group->a + i * group->rank * group->in;
-    return group->rank * (w->is_b ? group->out[i] : group->in);
-}
-
-static bool family_next(family *f, family_walk *w, const tke_lora_layout *l, const char *prefix,
-                        char name[160], size_t *at, size_t *count)
-{
-    for (; w->layer <= tke_model_config(f->model)->n_layers; family_step(f, w)) {
-        family_path(f, w, "init/", name);
-        *count = family_place(f, w, l, at);
-        if (!*count || !family_find(f, name))
-            continue;
-        family_path(f, w, prefix, name);
-        family_step(f, w);
+        snprintf(name, 160, "%sbase_model.model.%s.lora_%c.weight", prefix, path, "AB"[ref->is_b]);
         return true;
     }
     return false;
@@ -266,16 +219,13 @@ static uint32_t family_flags(family *f)
 {
     uint32_t train = 0;
     char name[160];
-    family_walk w = { 0 };
-    for (; w.layer <= tke_model_config(f->model)->n_layers; family_step(f, &w)) {
-        family_path(f, &w, "init/", name);
-        if (!tke_tensor_file_find(&f->golden, name))
-            continue;
-        if (w.layer == tke_model_config(f->model)->n_layers)
-            train |= TKE_TRAIN_UNEMBED;
-        else
-            train |= w.module <= TKE_O ? TKE_TRAIN_ATTN : TKE_TRAIN_MLP;
-    }
+    for (size_t i = 0; i < f->model->n_groups; i++)
+        for (size_t k = 0; k < f->model->groups[i]->n; k++) {
+            snprintf(name, sizeof name, "init/base_model.model.%s.lora_A.weight",
+                     f->model->groups[i]->w[k].path);
+            if (tke_tensor_file_find(&f->golden, name))
+                train |= f->model->groups[i]->train;
+        }
     if (!train)
         family_die(f, "no tensor", "init/...");
     return train;
@@ -283,24 +233,28 @@ static uint32_t family_flags(family *f)
 
 /* Largest relative error in norm over all tensors. One that should be (nearly) zero, as the
  * gradients of q and k are for a single token, is judged beside the whole. */
-static double family_compare(family *f, const tke_lora_layout *l, const tke_real *block,
-                             const char *prefix)
+static double family_compare(family *f, tke_adapter *a, const tke_block *block, const char *prefix)
 {
     enum { MOST = 4096 };
-    family_walk w = { 0 };
     char name[160];
-    size_t at, count, n = 0;
+    size_t place = 0, n = 0;
+    tke_tensor_ref ref;
+    tke_view view;
     double off[MOST], norm[MOST], all = 0, worst = 0;
-    while (family_next(f, &w, l, prefix, name, &at, &count) && n < MOST) {
+    if (!tke_view_open(&view, a->device, block, a->layout->n_floats, &f->err))
+        die(&f->err);
+    while (n < MOST && family_next(f, a->layout, &place, prefix, name, &ref)) {
+        size_t count = ref.rows * ref.cols;
         const float *want = family_floats(f, name, count);
         off[n] = norm[n] = 0;
         for (size_t i = 0; i < count; i++) {
-            double d = (double)block[at + i] - (double)want[i];
+            double d = (double)view.data[ref.offset + i] - (double)want[i];
             off[n] += d * d;
             norm[n] += (double)want[i] * (double)want[i];
         }
         all += norm[n++];
     }
+    tke_view_close(&view, a->device, NULL, &f->err);
     for (size_t i = 0; i < n; i++) {
         double error = sqrt(off[i]) / (sqrt(norm[i]) + 1e-3 * sqrt(all) + 1e-30);
         worst = error > worst || isnan(error) ? error : worst;
@@ -311,16 +265,19 @@ static double family_compare(family *f, const tke_lora_layout *l, const tke_real
 static tke_adapter *family_adapter(family *f)
 {
     tke_adapter_spec spec = { .rank = f->rank, .train = f->train, .alpha = f->alpha };
-    tke_adapter *a = tke_adapter_new(f->model, &spec, &f->err);
-    if (!a)
-        die(&f->err);
-    const tke_lora_layout *l = tke_adapter_lora(a)->layout;
-    family_walk w = { 0 };
+    tke_adapter *a = tke_adapter_new(f->loaded->device, f->model, &spec, &f->err);
     char name[160];
-    size_t at, count;
-    memset(tke_adapter_weights(a), 0, l->n_floats * sizeof(tke_real));
-    while (family_next(f, &w, l, "init/", name, &at, &count))
-        memcpy(tke_adapter_weights(a) + at, family_floats(f, name, count), count * sizeof(float));
+    size_t place = 0;
+    tke_tensor_ref ref;
+    tke_view view;
+    if (!a || !tke_view_open(&view, a->device, a->weights, a->layout->n_floats, &f->err))
+        die(&f->err);
+    memset(view.data, 0, a->layout->n_floats * sizeof *view.data);
+    while (family_next(f, a->layout, &place, "init/", name, &ref))
+        memcpy(view.data + ref.offset, family_floats(f, name, ref.rows * ref.cols),
+               ref.rows * ref.cols * sizeof(float));
+    if (!tke_view_close(&view, a->device, a->weights, &f->err))
+        die(&f->err);
     return a;
 }
 
@@ -446,8 +403,7 @@ static void family_loss_and_grads(family *f, const family_loss *l, bool first)
            1e-5);
     snprintf(name, sizeof name, "grad/%s (norm, worst tensor)", l->name);
     snprintf(prefix, sizeof prefix, "grad/%s/", l->name);
-    report(f->name, name,
-           family_compare(f, tke_adapter_lora(a)->layout, tke_adapter_grads(a), prefix), 1e-4);
+    report(f->name, name, family_compare(f, a, a->grads, prefix), 1e-4);
     tke_pass_free(&pass);
     tke_adapter_free(a);
 }
@@ -464,15 +420,13 @@ static void family_adam(family *f)
         size_t n;
         tke_pass pass = family_pass(f, a, &loss);
         tke_pass_free(&pass);
-        if (!tke_optim_step(a, &f->adam, f->cpu, metrics, &n, &f->err))
+        if (!tke_optim_step(a, &f->adam, metrics, &n, &f->err))
             die(&f->err);
         snprintf(name, sizeof name, "adam%zu grad_norm (relative)", step + 1);
         report(f->name, name, fabs(metrics[0].value - f->norms[step]) / f->norms[step], 1e-4);
         snprintf(name, sizeof name, "adam%zu (norm, worst tensor)", step + 1);
         snprintf(prefix, sizeof prefix, "adam%zu/", step + 1);
-        report(f->name, name,
-               family_compare(f, tke_adapter_lora(a)->layout, tke_adapter_weights(a), prefix),
-               1e-5);
+        report(f->name, name, family_compare(f, a, a->weights, prefix), 1e-5);
     }
     tke_adapter_free(a);
 }
@@ -499,8 +453,8 @@ static void family_greedy(family *f)
         family_die(f, "nothing is continued in", "greedy");
     tke_adapter *a = family_adapter(f);
     tke_snapshot *s = tke_snapshot_take(a, &f->err);
-    tke_infer_options options = { .cpu = f->cpu, .kv_bytes = 64 << 20 };
-    tke_infer *e = tke_infer_new(f->model, &options, &f->err);
+    tke_infer_options options = { .kv_bytes = 64 << 20 };
+    tke_infer *e = tke_infer_new(f->loaded, &options, &f->err);
     if (f->err.code)
         die(&f->err);
     tke_gen_request request = { .snapshot = s,
@@ -522,15 +476,17 @@ static void family_greedy(family *f)
     tke_adapter_free(a);
 }
 
-void check_family(const char *folder, const char *name, tke_cpu *cpu)
+void check_family(const char *folder, const char *name, tke_device *device)
 {
-    family f = { .folder = folder, .name = name, .cpu = cpu };
+    family f = { .folder = folder, .name = name };
     tkc_arena_init(&f.arena, NULL, 0);
-    tke_trainer_options options = { .cpu = cpu };
+    tke_trainer_options options = { 0 };
     f.model = tke_model_open(folder, &f.err);
     char *path = tkc_path_join(&f.arena, folder, "golden.safetensors", &f.err);
     if (f.model)
-        f.trainer = tke_trainer_new(f.model, &options, &f.err);
+        f.loaded = device_load(device, f.model);
+    if (f.loaded)
+        f.trainer = tke_trainer_new(f.loaded, &options, &f.err);
     if (!f.err.code)
         tke_tensor_file_open(&f.golden, path, &f.err);
     if (f.err.code)
@@ -559,6 +515,7 @@ void check_family(const char *folder, const char *name, tke_cpu *cpu)
     family_report_unused(&f);
     tke_tensor_file_close(&f.golden);
     tke_trainer_free(f.trainer);
+    device_unload(f.loaded);
     tke_model_drop(f.model);
     tkc_arena_free(&f.arena);
 }

@@ -102,7 +102,8 @@ static void read_tolerance(prompts *p, tkc_json *j)
     }
 }
 
-void check_prompts(const char *file, const char *model, const char *name, tke_cpu *cpu, bool bf16)
+void check_prompts(const char *file, const char *model, const char *name, tke_device *device,
+                   bool bf16)
 {
     prompts p = { .name = name, .bf16 = bf16 };
     p.lp_max_allowed = bf16 ? 0.3 : 1e-4;
@@ -111,9 +112,10 @@ void check_prompts(const char *file, const char *model, const char *name, tke_cp
     tinkc_str key;
     tkc_arena_init(&p.arena, NULL, 0);
     tke_model *m = tke_model_open(model, &p.err);
-    tke_infer_options options = { .cpu = cpu, .kv_bytes = 64 << 20 };
-    if (m)
-        p.infer = tke_infer_new(m, &options, &p.err);
+    tke_infer_options options = { .kv_bytes = 64 << 20 };
+    tke_device_model *loaded = m ? device_load(device, m) : NULL;
+    if (loaded)
+        p.infer = tke_infer_new(loaded, &options, &p.err);
     tinkc_bytes text = { 0 };
     if (p.infer)
         text = tkc_read_file(&p.arena, file, 16 << 20, &p.err);
@@ -138,6 +140,7 @@ void check_prompts(const char *file, const char *model, const char *name, tke_cp
     report(name, "all log-probs (mean)", p.lp_sum / (double)p.n_lp, p.lp_mean_allowed);
     report(name, "continuations that differ", (double)p.n_wrong, 0);
     tke_infer_free(p.infer);
+    device_unload(loaded);
     tke_model_drop(m);
     tkc_arena_free(&p.arena);
 }

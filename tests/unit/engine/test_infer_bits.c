@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "infer/infer.h"
+#include "support/on_device.h"
 #include "support/tiny_model.h"
 #include "train/training.h"
 
@@ -19,22 +20,23 @@ enum { VOCAB = 101, PROMPT = 70, TOKENS = 40 };
 typedef struct world {
     char *folder;
     tke_model *model;
-    tke_cpu *cpu;
+    tke_device *device;
+    tke_device_model *loaded;
     tke_adapter *adapter;
     tke_snapshot *snapshot, *other;
     int32_t prompt[200];
 } world;
 
-static tke_adapter *adapter_of(tke_model *m, int32_t rank, uint64_t seed)
+static tke_adapter *adapter_of(const world *w, int32_t rank, uint64_t seed)
 {
     tinkc_error err = { 0 };
     tke_adapter_spec spec = { .rank = rank, .train = 7, .seed = seed };
-    tke_adapter *a = tke_adapter_new(m, &spec, &err);
+    tke_adapter *a = tke_adapter_new(w->device, w->model, &spec, &err);
     assert_non_null(a);
     uint64_t r = seed + 1000;
     const tke_lora_layout *l = tke_adapter_lora(a)->layout;
     for (size_t i = 0; i < l->n_floats; i++)
-        tke_adapter_weights(a)[i] += 0.03f * tiny_normal(&r);
+        adapter_weights(a)[i] += 0.03f * tiny_normal(&r);
     return a;
 }
 
@@ -52,10 +54,11 @@ static int setup(void **state)
                 "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 64" });
     w.model = tke_model_open(w.folder, &err);
     assert_string_equal(err.message, "");
-    w.cpu = tke_cpu_new(&(tke_cpu_options){ .n_threads = 2 }, &err);
-    w.adapter = adapter_of(w.model, 4, 1);
+    w.device = device_cpu(2);
+    w.loaded = device_load(w.device, w.model);
+    w.adapter = adapter_of(&w, 4, 1);
     w.snapshot = tke_snapshot_take(w.adapter, &err);
-    tke_adapter *b = adapter_of(w.model, 9, 2);
+    tke_adapter *b = adapter_of(&w, 9, 2);
     w.other = tke_snapshot_take(b, &err);
     tke_adapter_free(b);
     for (int i = 0; i < 200; i++)
@@ -70,7 +73,8 @@ static int teardown(void **state)
     tke_snapshot_drop(w->snapshot);
     tke_snapshot_drop(w->other);
     tke_adapter_free(w->adapter);
-    tke_cpu_free(w->cpu);
+    device_unload(w->loaded);
+    tke_device_close(w->device);
     tke_model_drop(w->model);
     tiny_model_remove(w->folder);
     return 0;
@@ -79,11 +83,9 @@ static int teardown(void **state)
 static tke_infer *engine_of(const world *w, tke_infer_options o)
 {
     tinkc_error err = { 0 };
-    if (!o.cpu)
-        o.cpu = w->cpu;
     if (!o.kv_bytes)
         o.kv_bytes = 4 << 20;
-    tke_infer *e = tke_infer_new(w->model, &o, &err);
+    tke_infer *e = tke_infer_new(w->loaded, &o, &err);
     assert_non_null(e);
     return e;
 }
@@ -147,7 +149,7 @@ static void forward(const world *w, const int32_t *tokens, size_t n, float *out)
     int64_t targets[256];
     for (size_t i = 0; i < n; i++)
         targets[i] = i + 1 < n ? tokens[i + 1] : 0;
-    tke_trainer *t = tke_trainer_new(w->model, &(tke_trainer_options){ .cpu = w->cpu }, &err);
+    tke_trainer *t = tke_trainer_new(w->loaded, &(tke_trainer_options){ 0 }, &err);
     tke_datum d = { .tokens = tokens, .n = n, .k = 1, .targets = targets };
     tke_pass p = { .adapter = w->adapter, .data = &d, .n_data = 1 }, *list[1] = { &p };
     tke_trainer_run(t, list, 1);
@@ -228,12 +230,14 @@ static void test_rows_of_a_step_are_bounded(void **state)
 static void test_threads_change_no_bit(void **state)
 {
     world *w = *state;
-    tinkc_error err = { 0 };
     tke_gen_request r = request_of(w);
     for (int32_t n = 1; n <= 4; n++) {
-        tke_cpu *cpu = tke_cpu_new(&(tke_cpu_options){ .n_threads = n }, &err);
-        compare(w, &r, (tke_infer_options){ .cpu = cpu });
-        tke_cpu_free(cpu);
+        world other = *w;
+        other.device = device_cpu(n);
+        other.loaded = device_load(other.device, w->model);
+        compare(&other, &r, (tke_infer_options){ 0 });
+        device_unload(other.loaded);
+        tke_device_close(other.device);
     }
 }
 
@@ -318,7 +322,8 @@ static void test_preemption_changes_no_bit(void **state)
     second.seed = 7;
     second.prompt = w->prompt + 50;
     tke_gen *want = alone(w, &r, &e);
-    size_t block = 16 * tke_infer_token_bytes(w->model);
+    const tke_config *c = &w->model->config;
+    size_t block = 16 * 2 * c->n_layers * c->n_kv_heads * c->head_dim * sizeof(float);
     tke_infer *f = engine_of(w, (tke_infer_options){ .kv_bytes = 11 * block });
     tke_gen *got = add(f, &r), *also = add(f, &second);
     finish_all(f);
@@ -339,9 +344,9 @@ static void test_snapshots_do_not_follow_training(void **state)
     tke_infer *e, *f;
     tke_gen_request r = request_of(w);
     tke_gen *before = alone(w, &r, &e);
-    tke_adapter *a = adapter_of(w->model, 4, 1);
+    tke_adapter *a = adapter_of(w, 4, 1);
     tke_snapshot *s = tke_snapshot_take(a, &err);
-    tke_adapter_weights(a)[3] = 100;
+    adapter_weights(a)[3] = 100;
     r.snapshot = s;
     tke_gen *after = alone(w, &r, &f);
     assert_same(before, after);

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "support/on_device.h"
 #include "support/tiny_model.h"
 #include "tinkc/engine.h"
 #include "train/training.h"
@@ -17,7 +18,7 @@
 typedef struct world {
     char *folder;
     tke_model *model;
-    tke_cpu *cpu;
+    tke_device *device;
 } world;
 
 static int setup(void **state)
@@ -27,7 +28,7 @@ static int setup(void **state)
     w.folder = tiny_model_make(
         &(tiny_model){ .family = "qwen3", .tied = true, .dtype = "F32", .shards = true });
     w.model = tke_model_open(w.folder, &err);
-    w.cpu = tke_cpu_new(&(tke_cpu_options){ .n_threads = 1 }, &err);
+    w.device = device_cpu(1);
     assert_string_equal(err.message, "");
     *state = &w;
     return 0;
@@ -36,7 +37,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     world *w = *state;
-    tke_cpu_free(w->cpu);
+    tke_device_close(w->device);
     tke_model_drop(w->model);
     tiny_model_remove(w->folder);
     return 0;
@@ -46,14 +47,14 @@ static tke_adapter *make(world *w, int32_t rank, uint32_t train, uint64_t seed, 
 {
     tinkc_error err = { 0 };
     tke_adapter_spec spec = { .rank = rank, .train = train, .seed = seed };
-    tke_adapter *a = tke_adapter_new(w->model, &spec, &err);
+    tke_adapter *a = tke_adapter_new(w->device, w->model, &spec, &err);
     assert_non_null(a);
     uint64_t r = seed;
     const tke_lora_layout *l = tke_adapter_lora(a)->layout;
     for (size_t g = 0; noise && g < l->n_groups; g++)
         for (size_t i = 0; i < l->groups[g].n; i++)
             for (size_t k = 0; k < l->groups[g].out[i] * l->rank; k++)
-                tke_adapter_weights(a)[l->groups[g].b[i] + k] = 0.1f * tiny_normal(&r);
+                adapter_weights(a)[l->groups[g].b[i] + k] = 0.1f * tiny_normal(&r);
     return a;
 }
 
@@ -89,15 +90,15 @@ static void test_seeds(void **state)
     world *w = *state;
     tke_adapter *a = make(w, 4, 7, 5, false), *b = make(w, 4, 7, 5, false);
     tke_adapter *c = make(w, 4, 7, 6, false), *attn = make(w, 4, TKE_TRAIN_ATTN, 5, false);
-    assert_memory_equal(tke_adapter_weights(a), tke_adapter_weights(b), n_floats(a) * 4);
-    assert_memory_not_equal(tke_adapter_weights(a), tke_adapter_weights(c), n_floats(a) * 4);
+    assert_memory_equal(adapter_weights(a), adapter_weights(b), n_floats(a) * 4);
+    assert_memory_not_equal(adapter_weights(a), adapter_weights(c), n_floats(a) * 4);
     /* a module's values depend on its own name, not on what else is trained */
-    const tke_lora_group *g = &tke_adapter_lora(a)->layout->groups[TKE_GROUPS];
-    const tke_lora_group *h = &tke_adapter_lora(attn)->layout->groups[TKE_GROUPS];
-    assert_memory_equal(tke_adapter_weights(a) + g->a, tke_adapter_weights(attn) + h->a,
+    const tke_lora_group *g = &tke_adapter_lora(a)->layout->groups[4];
+    const tke_lora_group *h = &tke_adapter_lora(attn)->layout->groups[4];
+    assert_memory_equal(adapter_weights(a) + g->a, adapter_weights(attn) + h->a,
                         g->n * g->rank * g->in * 4);
     for (size_t i = 0; i < g->n * g->rank * g->in; i++)
-        assert_true(fabsf(tke_adapter_weights(a)[g->a + i]) <= 1 / sqrtf(32.0f));
+        assert_true(fabsf(adapter_weights(a)[g->a + i]) <= 1 / sqrtf(32.0f));
     tke_adapter_free(a);
     tke_adapter_free(b);
     tke_adapter_free(c);
@@ -112,7 +113,7 @@ static void test_bad_specs(void **state)
                                { .rank = 4, .train = 7, .alpha = -1 } };
     for (size_t i = 0; i < 3; i++) {
         tinkc_error err = { 0 };
-        assert_null(tke_adapter_new(w->model, &bad[i], &err));
+        assert_null(tke_adapter_new(w->device, w->model, &bad[i], &err));
         assert_int_equal(err.code, TINKC_E_ARGUMENT);
     }
 }
@@ -143,9 +144,9 @@ static void test_files_come_back(void **state)
         assert_int_equal(spec.train, 7);
         assert_true(spec.alpha == 32);
         assert_true(tke_adapter_load(b, folder, false, &err));
-        assert_memory_equal(tke_adapter_weights(a), tke_adapter_weights(b), n_floats(a) * 4);
-        tke_snapshot *s = tke_snapshot_read(w->model, folder, &err);
-        assert_memory_equal(tke_snapshot_lora(s)->weights, tke_adapter_weights(a), n_floats(a) * 4);
+        assert_memory_equal(adapter_weights(a), adapter_weights(b), n_floats(a) * 4);
+        tke_snapshot *s = tke_snapshot_read(w->device, w->model, folder, &err);
+        assert_memory_equal(tke_snapshot_lora(s)->weights, adapter_weights(a), n_floats(a) * 4);
         assert_false(tke_adapter_load(b, folder, true, &err));
         assert_non_null(strstr(err.message, "no optimizer state"));
         tke_snapshot_drop(s);
@@ -195,7 +196,7 @@ static void test_a_load_that_fails_changes_nothing(void **state)
     tke_adapter *small = make(w, 2, 7, 1, true), *part = make(w, 4, TKE_TRAIN_ATTN, 1, true);
     tke_adapter *b = make(w, 4, 7, 2, true);
     float *before = test_malloc(n_floats(b) * 4);
-    memcpy(before, tke_adapter_weights(b), n_floats(b) * 4);
+    memcpy(before, adapter_weights(b), n_floats(b) * 4);
     char *folders[3] = { save(small, 0, TKE_F32), save(part, 0, TKE_F32), tiny_folder() };
     static const char *const faults[3] = { "rank 2", "trains attn,", "missing" };
     for (int i = 0; i < 3; i++) {
@@ -203,7 +204,7 @@ static void test_a_load_that_fails_changes_nothing(void **state)
         assert_false(tke_adapter_load(b, folders[i], false, &err));
         assert_int_equal(err.code, TINKC_E_MODEL);
         assert_non_null(strstr(err.message, faults[i]));
-        assert_memory_equal(before, tke_adapter_weights(b), n_floats(b) * 4);
+        assert_memory_equal(before, adapter_weights(b), n_floats(b) * 4);
         tiny_model_remove(folders[i]);
     }
     tke_adapter_free(small);
@@ -233,7 +234,7 @@ static void test_damaged_files(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tinkc_error err = { 0 };
         tiny_write(folder, "adapter_config.json", cases[i].config);
-        assert_null(tke_snapshot_read(w->model, folder, &err));
+        assert_null(tke_snapshot_read(w->device, w->model, folder, &err));
         if (err.code != cases[i].code || !strstr(err.message, cases[i].fault))
             fail_msg("wanted '%s', got %d '%s'", cases[i].fault, err.code, err.message);
     }
@@ -267,7 +268,7 @@ static void test_export_there_and_back(void **state)
     assert_true(export(folder, NULL, hosted, TINKC_ADAPTER_HOSTED, false, &err));
     assert_true(export(hosted, NULL, back, TINKC_ADAPTER_PEFT, false, &err));
     assert_true(tke_adapter_load(b, hosted, false, &err));
-    assert_memory_equal(tke_adapter_weights(a), tke_adapter_weights(b), n_floats(a) * 4);
+    assert_memory_equal(adapter_weights(a), adapter_weights(b), n_floats(a) * 4);
     assert_true(tke_adapter_load(b, back, false, &err));
     assert_true(export(folder, NULL, dropped, TINKC_ADAPTER_PEFT, true, &err));
     tke_adapter_spec spec;
@@ -281,7 +282,7 @@ static void test_export_there_and_back(void **state)
     tiny_model_remove(room);
 }
 
-static void log_probs(tke_model *m, tke_adapter *a, tke_cpu *cpu, float *out, size_t n)
+static void log_probs(tke_model *m, tke_adapter *a, tke_device *d, float *out, size_t n)
 {
     tinkc_error err = { 0 };
     int32_t tokens[64];
@@ -290,14 +291,16 @@ static void log_probs(tke_model *m, tke_adapter *a, tke_cpu *cpu, float *out, si
         tokens[i] = (int32_t)(i * 37 % 101);
         targets[i] = (int64_t)(i * 53 % 101);
     }
-    tke_trainer *t = tke_trainer_new(m, &(tke_trainer_options){ .cpu = cpu }, &err);
-    tke_datum d = { .tokens = tokens, .n = n, .k = 1, .targets = targets };
-    tke_pass p = { .adapter = a, .data = &d, .n_data = 1 }, *list[1] = { &p };
+    tke_device_model *loaded = device_load(d, m);
+    tke_trainer *t = tke_trainer_new(loaded, &(tke_trainer_options){ 0 }, &err);
+    tke_datum datum = { .tokens = tokens, .n = n, .k = 1, .targets = targets };
+    tke_pass p = { .adapter = a, .data = &datum, .n_data = 1 }, *list[1] = { &p };
     tke_trainer_run(t, list, 1);
     assert_string_equal(p.err.message, "");
     memcpy(out, p.out.logprobs, n * sizeof *out);
     tke_pass_free(&p);
     tke_trainer_free(t);
+    device_unload(loaded);
 }
 
 /* A merged model gives the adapter's log-probs; its head is untied. */
@@ -313,8 +316,8 @@ static void test_merge(void **state)
     tke_model *m = tke_model_open(target, &err);
     assert_string_equal(err.message, "");
     assert_false(tke_model_config(m)->tied);
-    log_probs(w->model, a, w->cpu, want, 40);
-    log_probs(m, NULL, w->cpu, got, 40);
+    log_probs(w->model, a, w->device, want, 40);
+    log_probs(m, NULL, w->device, got, 40);
     for (int i = 0; i < 40; i++)
         assert_true(fabsf(want[i] - got[i]) < 2e-5f);
     tke_model_drop(m);

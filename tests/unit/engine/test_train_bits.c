@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "support/on_device.h"
 #include "support/tiny_model.h"
 #include "train/training.h"
 
@@ -18,7 +19,8 @@ enum { N_DATA = 5, MAX_LEN = 150 };
 typedef struct world {
     char *folder;
     tke_model *model;
-    tke_cpu *cpu;
+    tke_device *device;
+    tke_device_model *loaded;
 } world;
 
 typedef struct example { /* random data for one datum */
@@ -27,14 +29,6 @@ typedef struct example { /* random data for one datum */
     float weights[MAX_LEN], q[MAX_LEN], advantages[MAX_LEN];
     size_t n;
 } example;
-
-static tke_cpu *cpu_of(int32_t threads)
-{
-    tinkc_error err = { 0 };
-    tke_cpu *cpu = tke_cpu_new(&(tke_cpu_options){ .n_threads = threads }, &err);
-    assert_non_null(cpu);
-    return cpu;
-}
 
 static int setup(void **state)
 {
@@ -49,7 +43,8 @@ static int setup(void **state)
                                               .dtype = "BF16" });
     w.model = tke_model_open(w.folder, &err);
     assert_string_equal(err.message, "");
-    w.cpu = cpu_of(2);
+    w.device = device_cpu(2);
+    w.loaded = device_load(w.device, w.model);
     *state = &w;
     return 0;
 }
@@ -57,7 +52,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     world *w = *state;
-    tke_cpu_free(w->cpu);
+    device_unload(w->loaded);
+    tke_device_close(w->device);
     tke_model_drop(w->model);
     tiny_model_remove(w->folder);
     return 0;
@@ -93,23 +89,21 @@ static tke_adapter *adapter_of(const world *w, int32_t rank, uint32_t train, uin
 {
     tinkc_error err = { 0 };
     tke_adapter_spec spec = { .rank = rank, .train = train, .seed = seed };
-    tke_adapter *a = tke_adapter_new(w->model, &spec, &err);
+    tke_adapter *a = tke_adapter_new(w->device, w->model, &spec, &err);
     assert_non_null(a);
     const tke_lora_layout *l = tke_adapter_lora(a)->layout;
     uint64_t r = seed * 77 + 5;
     for (size_t g = 0; g < l->n_groups; g++)
         for (size_t i = 0; i < l->groups[g].n; i++)
             for (size_t k = 0; k < l->groups[g].out[i] * l->rank; k++)
-                tke_adapter_weights(a)[l->groups[g].b[i] + k] = 0.05f * tiny_normal(&r);
+                adapter_weights(a)[l->groups[g].b[i] + k] = 0.05f * tiny_normal(&r);
     return a;
 }
 
 static tke_trainer *trainer_of(const world *w, tke_trainer_options o)
 {
     tinkc_error err = { 0 };
-    if (!o.cpu)
-        o.cpu = w->cpu;
-    tke_trainer *t = tke_trainer_new(w->model, &o, &err);
+    tke_trainer *t = tke_trainer_new(w->loaded, &o, &err);
     assert_non_null(t);
     return t;
 }
@@ -132,14 +126,14 @@ static void assert_same_grads(const tke_adapter *a, const tke_adapter *b)
 {
     size_t n = tke_adapter_lora(a)->layout->n_floats;
     assert_int_equal(n, tke_adapter_lora(b)->layout->n_floats);
-    assert_memory_equal(tke_adapter_grads(a), tke_adapter_grads(b), n * sizeof(float));
+    assert_memory_equal(adapter_grads(a), adapter_grads(b), n * sizeof(float));
 }
 
 static double size_of_grads(const tke_adapter *a)
 {
     double sum = 0;
     for (size_t i = 0; i < tke_adapter_lora(a)->layout->n_floats; i++)
-        sum += fabs((double)tke_adapter_grads(a)[i]);
+        sum += fabs((double)adapter_grads(a)[i]);
     return sum;
 }
 
@@ -165,8 +159,10 @@ static batch *batch_of(uint64_t seed, bool rl)
 static tke_adapter *reference(const world *w, const batch *b, tke_pass *out)
 {
     tke_adapter *a = adapter_of(w, 5, 7, 1);
-    tke_cpu *cpu = cpu_of(1);
-    tke_trainer *t = trainer_of(w, (tke_trainer_options){ .cpu = cpu, .keep = TKE_KEEP_ALL });
+    world one = *w;
+    one.device = device_cpu(1);
+    one.loaded = device_load(one.device, w->model);
+    tke_trainer *t = trainer_of(&one, (tke_trainer_options){ .keep = TKE_KEEP_ALL });
     *out = (tke_pass){ .adapter = a,
                        .backward = true,
                        .loss = loss_of("cross_entropy"),
@@ -176,7 +172,8 @@ static tke_adapter *reference(const world *w, const batch *b, tke_pass *out)
     assert_string_equal(out->err.message, "");
     assert_true(size_of_grads(a) > 1e-3);
     tke_trainer_free(t);
-    tke_cpu_free(cpu);
+    device_unload(one.loaded);
+    tke_device_close(one.device);
     return a;
 }
 
@@ -208,9 +205,12 @@ static void test_threads_change_no_bit(void **state)
 {
     world *w = *state;
     for (int32_t n = 2; n <= 5; n++) {
-        tke_cpu *cpu = cpu_of(n);
-        compare_options(w, (tke_trainer_options){ .cpu = cpu });
-        tke_cpu_free(cpu);
+        world other = *w;
+        other.device = device_cpu(n);
+        other.loaded = device_load(other.device, w->model);
+        compare_options(&other, (tke_trainer_options){ 0 });
+        device_unload(other.loaded);
+        tke_device_close(other.device);
     }
 }
 
@@ -347,7 +347,7 @@ static void test_fresh_adapter_is_the_base_model(void **state)
     batch *b = batch_of(30, false);
     tinkc_error err = { 0 };
     tke_adapter_spec spec = { .rank = 6, .train = 7, .seed = 4 };
-    tke_adapter *a = tke_adapter_new(w->model, &spec, &err);
+    tke_adapter *a = tke_adapter_new(w->device, w->model, &spec, &err);
     tke_trainer *t = trainer_of(w, (tke_trainer_options){ 0 });
     tke_pass with = { .adapter = a,
                       .backward = true,
@@ -362,9 +362,9 @@ static void test_fresh_adapter_is_the_base_model(void **state)
     double db = 0;
     for (size_t g = 0; g < l->n_groups; g++) {
         for (size_t k = 0; k < l->groups[g].n * l->rank * l->groups[g].in; k++)
-            assert_true(tke_adapter_grads(a)[l->groups[g].a + k] == 0); /* dA, as B is zero */
+            assert_true(adapter_grads(a)[l->groups[g].a + k] == 0); /* dA, as B is zero */
         for (size_t k = 0; k < l->groups[g].out[0] * l->rank; k++)
-            db += fabs((double)tke_adapter_grads(a)[l->groups[g].b[0] + k]);
+            db += fabs((double)adapter_grads(a)[l->groups[g].b[0] + k]);
     }
     assert_true(db > 1e-3);
     tke_pass_free(&with);
@@ -448,9 +448,9 @@ static void test_soft_targets_agree_with_dense(void **state)
         assert_true(p.out.logprobs[i] == q.out.logprobs[3 * i]);
     double off = 0, norm = 0;
     for (size_t i = 0; i < tke_adapter_lora(x)->layout->n_floats; i++) {
-        double d = (double)tke_adapter_grads(x)[i] - tke_adapter_grads(y)[i];
+        double d = (double)adapter_grads(x)[i] - adapter_grads(y)[i];
         off += d * d;
-        norm += (double)tke_adapter_grads(x)[i] * tke_adapter_grads(x)[i];
+        norm += (double)adapter_grads(x)[i] * adapter_grads(x)[i];
     }
     assert_true(off < 1e-10 * norm);
     tke_pass_free(&p);
@@ -520,8 +520,8 @@ static void test_a_gradient_that_overflows_fails_its_pass(void **state)
     tke_adapter *big = adapter_of(w, 4, 7, 2);
     (void)big;
     for (size_t i = 0; i < tke_adapter_lora(x)->layout->n_floats; i++) {
-        tke_adapter_weights(x)[i] *= 8;
-        tke_adapter_weights(y)[i] *= 8;
+        adapter_weights(x)[i] *= 8;
+        adapter_weights(y)[i] *= 8;
     }
     tke_pass p[2] = { { .adapter = x,
                         .backward = true,
@@ -633,12 +633,12 @@ static void test_stop_cancels(void **state)
 
 static const tke_adam_params adam = { 1e-2, 0.9, 0.95, 1e-8, 0.1, 1.0 };
 
-static void step(tke_adapter *a, tke_cpu *cpu)
+static void step(tke_adapter *a)
 {
     tinkc_error err = { 0 };
     tke_metric metrics[TKE_MAX_METRICS];
     size_t n;
-    assert_true(tke_optim_step(a, &adam, cpu, metrics, &n, &err));
+    assert_true(tke_optim_step(a, &adam, metrics, &n, &err));
     assert_int_equal(n, 8);
     assert_string_equal(metrics[0].name, "optim/grad_norm");
 }
@@ -656,7 +656,7 @@ static void test_saved_state_goes_on_with_equal_bits(void **state)
         .adapter = a, .backward = true, .loss = loss, .data = b->data, .n_data = N_DATA
     };
     run(t, &p);
-    step(a, w->cpu);
+    step(a);
     tke_pass_free(&p);
     run(t, &p); /* pending gradients */
     tke_pass_free(&p);
@@ -674,9 +674,9 @@ static void test_saved_state_goes_on_with_equal_bits(void **state)
         };
         run(t, &q);
         tke_pass_free(&q);
-        step(both[i], w->cpu);
+        step(both[i]);
     }
-    assert_memory_equal(tke_adapter_weights(a), tke_adapter_weights(fresh),
+    assert_memory_equal(adapter_weights(a), adapter_weights(fresh),
                         tke_adapter_lora(a)->layout->n_floats * sizeof(float));
     /* weights only: moments and step begin anew */
     assert_true(tke_adapter_load(fresh, folder, false, &err));
@@ -728,7 +728,7 @@ static void test_overfits(void **state)
         tokens += 12;
     }
     tke_adapter_spec spec = { .rank = 8, .train = 7, .seed = 1 };
-    tke_adapter *a = tke_adapter_new(w->model, &spec, &err);
+    tke_adapter *a = tke_adapter_new(w->device, w->model, &spec, &err);
     tke_trainer *t = trainer_of(w, (tke_trainer_options){ 0 });
     tke_adam_params how = { 1e-2, 0.9, 0.95, 1e-12, 0, 0 };
     double loss = 0;
@@ -744,7 +744,7 @@ static void test_overfits(void **state)
         assert_int_equal(p.err.code, 0);
         loss = p.out.metrics[0].value / (double)tokens;
         tke_pass_free(&p);
-        assert_true(tke_optim_step(a, &how, w->cpu, metrics, &n, &err));
+        assert_true(tke_optim_step(a, &how, metrics, &n, &err));
     }
     assert_true(loss < 0.05);
     tke_adapter_free(a);

@@ -3,7 +3,7 @@
  * May touch: its arguments. Must not: keep state; know of batches. All masses are
  * exp((z - max) / T) in double, so no finite logit overflows, however small T is.
  */
-#include "infer/sampling.h"
+#include "cpu/sampling.h"
 
 #include <assert.h>
 #include <math.h>
@@ -32,7 +32,7 @@ void tke_sample_space_free(tke_sample_space *s)
 }
 
 /* The largest logit's id, the lowest on ties. Fails on what no distribution has. */
-static bool find_best(const float *z, size_t n, size_t *best, tinkc_error *err)
+static bool find_best(const tke_real *z, size_t n, size_t *best, tinkc_error *err)
 {
     bool found = false;
     for (size_t i = 0; i < n; i++) {
@@ -50,12 +50,12 @@ static bool find_best(const float *z, size_t n, size_t *best, tinkc_error *err)
 
 /* ---- a heap of ids: largest logit on top, the lower id first on ties ---- */
 
-static bool before(const float *z, int32_t a, int32_t b)
+static bool before(const tke_real *z, int32_t a, int32_t b)
 {
     return z[a] > z[b] || (z[a] == z[b] && a < b);
 }
 
-static void sift(const float *z, int32_t *heap, size_t n, size_t i)
+static void sift(const tke_real *z, int32_t *heap, size_t n, size_t i)
 {
     for (;;) {
         size_t top = i, left = 2 * i + 1, right = left + 1;
@@ -72,7 +72,7 @@ static void sift(const float *z, int32_t *heap, size_t n, size_t i)
     }
 }
 
-static size_t make_heap(const float *z, size_t n, int32_t *heap)
+static size_t make_heap(const tke_real *z, size_t n, int32_t *heap)
 {
     size_t m = 0;
     for (size_t i = 0; i < n; i++)
@@ -84,7 +84,7 @@ static size_t make_heap(const float *z, size_t n, int32_t *heap)
 }
 
 /* Takes the best off; it then lies behind the heap's end. */
-static int32_t pop(const float *z, int32_t *heap, size_t *m)
+static int32_t pop(const tke_real *z, int32_t *heap, size_t *m)
 {
     assert(*m > 0);
     int32_t best = heap[0];
@@ -97,7 +97,7 @@ static int32_t pop(const float *z, int32_t *heap, size_t *m)
 /* ---- filters ---- */
 
 /* Keeps the k largest of the finite ones: zeroes the mass of the others. Returns the kept sum. */
-static double keep_top_k(const float *z, size_t n, size_t k, tke_sample_space *s)
+static double keep_top_k(const tke_real *z, size_t n, size_t k, tke_sample_space *s)
 {
     double sum = 0;
     size_t m = make_heap(z, n, s->order), all = m;
@@ -109,7 +109,7 @@ static double keep_top_k(const float *z, size_t n, size_t k, tke_sample_space *s
 }
 
 /* Keeps a token if the mass before it, best first, is below p of the whole. At most `most`. */
-static void keep_top_p(const float *z, size_t n, double p, double sum, size_t most,
+static void keep_top_p(const tke_real *z, size_t n, double p, double sum, size_t most,
                        tke_sample_space *s)
 {
     double passed = 0;
@@ -123,8 +123,8 @@ static void keep_top_p(const float *z, size_t n, double p, double sum, size_t mo
         s->mass[s->order[i]] = 0;
 }
 
-bool tke_sample_filter(const float *z, size_t n, const tke_sample_rule *rule, tke_sample_space *s,
-                       tinkc_error *err)
+bool tke_sample_filter(const tke_real *z, size_t n, const tke_sample_rule *rule,
+                       tke_sample_space *s, tinkc_error *err)
 {
     size_t best = 0;
     double sum = 0;
@@ -169,7 +169,7 @@ static int32_t draw(const double *mass, size_t n, double u)
     return last;
 }
 
-static float logprob_of(const float *z, size_t n, tke_norm norm, const tke_sample_rule *rule,
+static float logprob_of(const tke_real *z, size_t n, tke_norm norm, const tke_sample_rule *rule,
                         const double *mass, int32_t token)
 {
     double sum = 0, top = -INFINITY;
@@ -180,7 +180,7 @@ static float logprob_of(const float *z, size_t n, tke_norm norm, const tke_sampl
         return (float)log(mass[token] / sum);
     }
     if (rule->logprobs == TKE_LOGPROBS_RAW || rule->temperature == 0 || rule->temperature == 1)
-        return tke_log_prob(z[token], norm);
+        return (float)tke_log_prob(z[token], norm);
     for (size_t i = 0; i < n; i++)
         top = z[i] > top ? z[i] : top;
     for (size_t i = 0; i < n; i++)
@@ -188,7 +188,7 @@ static float logprob_of(const float *z, size_t n, tke_norm norm, const tke_sampl
     return (float)(((double)z[token] - top) / rule->temperature - log(sum));
 }
 
-bool tke_sample_draw(const float *z, size_t n, tke_norm norm, const tke_sample_rule *rule,
+bool tke_sample_draw(const tke_real *z, size_t n, tke_norm norm, const tke_sample_rule *rule,
                      uint64_t seed, uint32_t sample, uint32_t position, tke_sample_space *s,
                      int32_t *token, float *logprob, tinkc_error *err)
 {
@@ -197,7 +197,7 @@ bool tke_sample_draw(const float *z, size_t n, tke_norm norm, const tke_sample_r
         if (!find_best(z, n, &best, err))
             return false;
         *token = (int32_t)best;
-        *logprob = tke_log_prob(z[best], norm); /* under every setting */
+        *logprob = (float)tke_log_prob(z[best], norm); /* under every setting */
         return true;
     }
     if (!tke_sample_filter(z, n, rule, s, err))
@@ -209,7 +209,8 @@ bool tke_sample_draw(const float *z, size_t n, tke_norm norm, const tke_sample_r
 
 /* ---- top-k of a prompt position ---- */
 
-void tke_top_k(const float *z, size_t n, tke_norm norm, size_t k, int32_t *tokens, float *logprobs)
+void tke_top_k(const tke_real *z, size_t n, tke_norm norm, size_t k, int32_t *tokens,
+               float *logprobs)
 {
     size_t have = 0;
     assert(k > 0);
@@ -222,7 +223,7 @@ void tke_top_k(const float *z, size_t n, tke_norm norm, size_t k, int32_t *token
         tokens[at] = (int32_t)i;
     }
     for (size_t i = 0; i < have; i++)
-        logprobs[i] = tke_log_prob(z[tokens[i]], norm);
+        logprobs[i] = (float)tke_log_prob(z[tokens[i]], norm);
     for (size_t i = have; i < k; i++) {
         tokens[i] = 0;
         logprobs[i] = missing_logprob;

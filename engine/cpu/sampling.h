@@ -3,19 +3,10 @@
  * All masses and sums are double. Nothing here knows of batches: the token depends on the logits,
  * the parameters and (seed, sample, position) alone.
  */
-#ifndef TKE_INFER_SAMPLING_H
-#define TKE_INFER_SAMPLING_H
+#ifndef TKE_CPU_SAMPLING_H
+#define TKE_CPU_SAMPLING_H
 
-#include "base/err.h"
-
-enum { TKE_LOGPROBS_SCALED = 0, TKE_LOGPROBS_RAW, TKE_LOGPROBS_PROCESSED };
-
-typedef struct tke_sample_rule {
-    double temperature; /* 0 = greedy */
-    double top_p;       /* >= 1 = off */
-    int64_t top_k;      /* <= 0 = off */
-    int32_t logprobs;   /* TKE_LOGPROBS_* */
-} tke_sample_rule;
+#include "device/device.h"
 
 /* Work space for one vocabulary; zeroed = empty. */
 typedef struct tke_sample_space {
@@ -27,24 +18,25 @@ bool tke_sample_space_init(tke_sample_space *, size_t vocab, tinkc_error *err);
 void tke_sample_space_free(tke_sample_space *);
 
 /* Fills space->mass. Fails (BAD_REQUEST) on NaN, +inf, or no finite logit. */
-bool tke_sample_filter(const float *logits, size_t n, const tke_sample_rule *, tke_sample_space *,
-                       tinkc_error *err);
+bool tke_sample_filter(const tke_real *logits, size_t n, const tke_sample_rule *,
+                       tke_sample_space *, tinkc_error *err);
 /* The log-sum-exp of logits in two parts, as the training forward has it, so that log-probs at
  * temperature 1 agree with its own in every bit. */
 typedef struct tke_norm {
-    float max, log_sum;
+    tke_real max, log_sum;
 } tke_norm;
-static inline float tke_log_prob(float logit, tke_norm norm)
+static inline tke_real tke_log_prob(tke_real logit, tke_norm norm)
 {
     return (logit - norm.max) - norm.log_sum;
 }
 
 /* One token and its log-prob. */
-bool tke_sample_draw(const float *logits, size_t n, tke_norm, const tke_sample_rule *,
+bool tke_sample_draw(const tke_real *logits, size_t n, tke_norm, const tke_sample_rule *,
                      uint64_t seed, uint32_t sample, uint32_t position, tke_sample_space *,
                      int32_t *token, float *logprob, tinkc_error *err);
 
 /* The k most probable tokens, descending, lower id first on ties; beyond n: token 0, -99999. */
-void tke_top_k(const float *logits, size_t n, tke_norm, size_t k, int32_t *tokens, float *logprobs);
+void tke_top_k(const tke_real *logits, size_t n, tke_norm, size_t k, int32_t *tokens,
+               float *logprobs);
 
 #endif

@@ -1,0 +1,102 @@
+/* block.h - what training and sampling on the CPU share: linear layers with adapters, a transformer
+ * block in the two halves around its attention, the logits.
+ *
+ * Both run this same code, so a token has the same bits in both. Rows are tokens; a segment is a
+ * run of rows with one adapter. Nothing here allocates but the rotation tables. Private to
+ * engine/cpu.
+ */
+#ifndef TKE_CPU_BLOCK_H
+#define TKE_CPU_BLOCK_H
+
+#include "device/device.h"
+#include "kernels/kernels.h"
+
+/* On this device a block is its numbers. */
+static inline tke_real *tke_block_reals(const tke_block *b)
+{
+    return (tke_real *)(uintptr_t)b;
+}
+
+/* Work space is one list of buffers, measured and placed by the same walk. */
+typedef struct tke_walk {
+    tke_real *at; /* NULL = only measure */
+    size_t used;
+} tke_walk;
+void tke_take(tke_walk *, tke_real **out, size_t count);
+/* Rows whose logits are held at a time: by vocabulary, within bounds, at most n. */
+size_t tke_chunk_rows(const tke_model *, size_t least, size_t most, size_t n);
+
+typedef struct tke_rows { /* what a batch of tokens has in common for all layers */
+    tke_cpu *cpu;
+    const tke_model *model;
+    size_t n;
+    const int32_t *positions;
+    const tke_segment *segments;
+    size_t n_segments;
+    size_t max_rank; /* of all segments: u buffers are [n, group size * max_rank] */
+    const tke_real *cos_table, *sin_table;
+} tke_rows;
+
+/* Activations of one layer for n rows. */
+typedef struct tke_acts {
+    tke_real *a;                     /* [H] the normed input */
+    tke_real *q_pre, *k_pre;         /* before the q/k norm; equal to q, k without one */
+    tke_real *q, *k, *v;             /* after norm and rotation */
+    tke_real *o;                     /* [n d] */
+    tke_real *lse;                   /* [n_heads], training only */
+    tke_real *h_mid;                 /* [H] after the attention */
+    tke_real *b;                     /* [H] h_mid normed */
+    tke_real *g, *u;                 /* [I] gate and up */
+    tke_real *m;                     /* [I] silu(g) * u */
+    tke_real *low[TKE_LAYER_GROUPS]; /* A x, by tke_group.slot: [group size * max_rank] */
+} tke_acts;
+
+/* y[i] = W_i x (+ bias) (+ adapter) for the matrices of a group. low may not be NULL where a
+ * segment has an adapter. */
+void tke_group_forward(const tke_rows *, const tke_group *, const tke_real *x, tke_real *const *y,
+                       tke_real *low);
+/* Only low = A x. */
+void tke_group_low(const tke_rows *, const tke_group *, const tke_real *x, tke_real *low);
+/* The reverse of tke_group_forward: adds to the gradients of the segments that want them; dx (may
+ * be NULL, may be x) = the gradient of x. dlow: [n, group size * max_rank]. */
+void tke_group_backward(const tke_rows *, const tke_group *, const tke_real *x,
+                        const tke_real *const *dy, const tke_real *low, tke_real *dlow,
+                        tke_real *dx);
+
+/* y = the root-mean-square norm of n rows of x, scaled by w [H]. */
+void tke_rows_norm(const tke_rows *, size_t n, const tke_real *x, const tke_real *w, tke_real *y);
+/* dh += the gradient of x, where dy is that of y. */
+void tke_rows_norm_backward(const tke_rows *, size_t n, const tke_real *x, const tke_real *w,
+                            const tke_real *dy, tke_real *dh, bool accumulate);
+
+/* h [n, H] -> a, q_pre, k_pre, q, k, v. */
+void tke_block_before_attention(const tke_rows *, size_t layer, const tke_real *h, tke_acts *);
+/* o -> h_mid, b, g, u, m, and h_out (may be h). h_out NULL: all but the down projection, for a
+ * recomputation that wants only what the backward pass reads. */
+void tke_block_after_attention(const tke_rows *, size_t layer, const tke_real *h, tke_acts *,
+                               tke_real *h_out);
+
+tke_attention tke_block_attention(const tke_model *, size_t layer);
+
+/* ---- logits ---- */
+
+typedef struct tke_logits {
+    tke_real *hf;        /* [H] after the final norm */
+    tke_real *z;         /* [V] */
+    tke_real *low;       /* [max_rank] */
+    tke_real *max, *sum; /* the log-sum-exp in two parts */
+} tke_logits;
+/* h [n, H] -> all of the above. */
+void tke_rows_logits(const tke_rows *, const tke_real *h, const tke_logits *out);
+
+/* ---- rotation tables ---- */
+
+typedef struct tke_rope_table {
+    tke_real *cos_table, *sin_table; /* [n, d/2] */
+    size_t n;
+} tke_rope_table;
+/* At least n positions; keeps what is there. Zeroed = empty. */
+bool tke_rope_table_grow(tke_rope_table *, const tke_model *, size_t n, tinkc_error *err);
+void tke_rope_table_free(tke_rope_table *);
+
+#endif

@@ -1,0 +1,183 @@
+/* device.c - which device computes: the CPU, or one whose module is opened at run time.
+ *
+ * A module is looked for at $TINKC_CUDA_MODULE, beside this library or program, in ../lib, then by
+ * name; it stays open until the process ends. May touch: the module. Must not: name a function of
+ * it but the one it exports.
+ */
+#include "device/device.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/mem.h"
+
+static const char module_name[] = "libtinkc-engine-cuda.so";
+
+/* ---- names ---- */
+
+/* "cuda" or "cuda:N"; false for anything else. */
+static bool parse_cuda(const char *name, int32_t *index)
+{
+    *index = 0;
+    if (strncmp(name, "cuda", 4) != 0)
+        return false;
+    if (name[4] == 0)
+        return true;
+    if (name[4] != ':' || name[5] == 0 || strlen(name + 5) > 3)
+        return false;
+    for (const char *p = name + 5; *p; p++) {
+        if (*p < '0' || *p > '9')
+            return false;
+        *index = *index * 10 + (*p - '0');
+    }
+    return true;
+}
+
+bool tke_device_name_check(const char *name, tinkc_error *err)
+{
+    int32_t index;
+    if (!name || !*name || strcmp(name, "auto") == 0 || strcmp(name, "cpu") == 0 ||
+        parse_cuda(name, &index))
+        return true;
+    return tkc_fail(err, TINKC_E_ARGUMENT, "unknown device '%.40s'; use auto, cpu, cuda or cuda:N",
+                    name);
+}
+
+/* ---- modules ---- */
+
+/* The folder of the library or program that this code is in, with its slash. */
+static bool own_folder(char *out, size_t room)
+{
+    Dl_info where;
+    if (!dladdr(module_name, &where) || !where.dli_fname)
+        return false;
+    const char *slash = strrchr(where.dli_fname, '/');
+    size_t len = slash ? (size_t)(slash - where.dli_fname) + 1 : 0;
+    if (!len || len >= room)
+        return false;
+    memcpy(out, where.dli_fname, len);
+    out[len] = 0;
+    return true;
+}
+
+static void *open_module(tinkc_error *err)
+{
+    char folder[PATH_MAX], path[PATH_MAX + 64];
+    const char *set = getenv("TINKC_CUDA_MODULE");
+    void *module = NULL;
+    if (set && *set) {
+        module = dlopen(set, RTLD_NOW | RTLD_LOCAL);
+        if (!module)
+            tkc_fail(err, TINKC_E_UNSUPPORTED, "cuda: TINKC_CUDA_MODULE cannot be opened: %.200s",
+                     dlerror());
+        return module;
+    }
+    if (own_folder(folder, sizeof folder)) {
+        static const char *const beside[] = { "", "../lib/" };
+        for (size_t i = 0; i < 2 && !module; i++) {
+            snprintf(path, sizeof path, "%s%s%s", folder, beside[i], module_name);
+            module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        }
+    }
+    if (!module)
+        module = dlopen(module_name, RTLD_NOW | RTLD_LOCAL);
+    if (!module)
+        tkc_fail(err, TINKC_E_UNSUPPORTED,
+                 "cuda: no module (%s not found next to the engine or in TINKC_CUDA_MODULE)",
+                 module_name);
+    return module;
+}
+
+static const tke_device_ops *cuda_ops(tinkc_error *err)
+{
+    tke_device_module_fn *entry = NULL;
+    void *module = open_module(err);
+    if (!module)
+        return NULL;
+    *(void **)&entry = dlsym(module, "tinkc_engine_cuda");
+    const tke_device_ops *ops = entry ? entry(TKE_DEVICE_ABI) : NULL;
+    if (ops && ops->abi == TKE_DEVICE_ABI)
+        return ops;
+    tkc_fail(err, TINKC_E_UNSUPPORTED, "cuda: %s belongs to another version of the engine",
+             module_name);
+    dlclose(module);
+    return NULL;
+}
+
+static tke_device *open_cuda(const tke_device_options *o, int32_t index, tinkc_error *err)
+{
+    tke_device_options mine = *o;
+    const tke_device_ops *ops = cuda_ops(err);
+    mine.index = index;
+    return ops ? ops->open(&mine, err) : NULL;
+}
+
+/* ---- the choice ---- */
+
+static void say(tke_device_reason *why, const char *text)
+{
+    if (why)
+        snprintf(why->text, sizeof why->text, "%.255s", text);
+}
+
+tke_device *tke_device_open(const char *name, const tke_device_options *o, tke_device_reason *why,
+                            tinkc_error *err)
+{
+    int32_t index = 0;
+    say(why, "");
+    if (tkc_failed(err) || !tke_device_name_check(name, err))
+        return NULL;
+    bool chosen = name && *name && strcmp(name, "auto") != 0;
+    if (chosen && strcmp(name, "cpu") == 0) {
+        say(why, "asked for by name");
+        return tke_cpu_device.open(o, err);
+    }
+    if (chosen)
+        parse_cuda(name, &index);
+    tinkc_error no = { 0 };
+    tke_device *d = open_cuda(o, index, &no);
+    if (d) {
+        say(why, chosen ? "asked for by name" : "the first card that can be used");
+        return d;
+    }
+    if (chosen) {
+        tkc_error_copy(err, &no);
+        return NULL;
+    }
+    say(why, no.message);
+    return tke_cpu_device.open(o, err);
+}
+
+void tke_device_close(tke_device *d)
+{
+    if (d)
+        d->ops->close(d);
+}
+
+/* ---- views ---- */
+
+bool tke_view_open(tke_view *v, tke_device *d, const tke_block *b, size_t n, tinkc_error *err)
+{
+    *v = (tke_view){ .data = d->ops->block_host(d, b), .n = n };
+    if (v->data)
+        return true;
+    v->data = tkc_alloc(NULL, n * sizeof *v->data, err);
+    v->copied = v->data != NULL;
+    if (v->data && d->ops->block_read(d, b, v->data, n, err))
+        return true;
+    tke_view_close(v, d, NULL, err);
+    return false;
+}
+
+bool tke_view_close(tke_view *v, tke_device *d, tke_block *to, tinkc_error *err)
+{
+    bool ok = true;
+    if (v->copied) {
+        ok = !to || d->ops->block_write(d, to, v->data, v->n, err);
+        tkc_release(NULL, v->data, v->n * sizeof *v->data);
+    }
+    *v = (tke_view){ 0 };
+    return ok;
+}

@@ -1,0 +1,71 @@
+/* pass_losses.c - what a device asks of the passes in its microbatch: targets, losses, gradients.
+ *
+ * May touch: outputs and sums of the passes. Must not: know the model. Rows come in order, so the
+ * sums are added in the order of tokens and datums.
+ */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+#include "train/pass_state.h"
+
+void tke_pass_targets(const tke_pass_losses *p, size_t vocab, int32_t *targets)
+{
+    for (size_t i = 0; i < p->n_items; i++) {
+        const tke_datum *d = p->items[i].datum;
+        int32_t *to = targets + p->items[i].row * p->max_k;
+        for (size_t t = 0; t < d->n; t++, to += p->max_k)
+            for (size_t j = 0; j < p->max_k; j++) {
+                int64_t id = j < d->k ? d->targets[t * d->k + j] : -1;
+                to[j] = id >= 0 && (uint64_t)id < vocab ? (int32_t)id : -1;
+            }
+    }
+}
+
+static void fail_token(const tke_item *item, size_t position, bool loss)
+{
+    tke_pass_state *s = item->state;
+    if (s->failed)
+        return;
+    s->failed = true;
+    /* Log-probs that are not finite are ours; a ratio that overflows is the request's. */
+    tkc_fail(&s->pass->err, loss ? TINKC_E_BAD_REQUEST : TINKC_E_SERVER,
+             "datum %zu: the %s at position %zu is not finite", item->index,
+             loss ? "loss (ratio of log-probs)" : "log-prob", position);
+}
+
+/* Loss of one row; g[k] = d loss / d lp. */
+static void row_loss(const tke_item *item, size_t position, const tke_real *lp, tke_real *g)
+{
+    const tke_datum *d = item->datum;
+    tke_pass_state *s = item->state;
+    for (size_t j = 0; j < d->k; j++) {
+        if (!isfinite(lp[j]))
+            fail_token(item, position, false);
+        item->logprobs[position * d->k + j] = (float)lp[j];
+    }
+    tke_real l = tke_loss_token(&s->pass->loss, d, position, lp, g, &s->sums);
+    item->elementwise[position] = (float)l;
+    bool finite = isfinite(l);
+    for (size_t j = 0; j < d->k; j++)
+        finite = finite && isfinite(g[j]);
+    if (!finite)
+        fail_token(item, position, true);
+    if (s->failed) /* its gradient is thrown away: spare the work */
+        memset(g, 0, d->k * sizeof *g);
+}
+
+void tke_pass_losses_run(void *user, size_t first, size_t n, const tke_real *lp, tke_real *g)
+{
+    tke_pass_losses *p = user;
+    if (first == 0)
+        p->at = 0;
+    for (size_t row = first; row < first + n; row++, lp += p->max_k, g += p->max_k) {
+        while (row >= p->items[p->at].row + p->items[p->at].datum->n)
+            p->at++;
+        const tke_item *item = &p->items[p->at];
+        assert(p->at < p->n_items && row >= item->row);
+        row_loss(item, row - item->row, lp, g);
+        for (size_t j = item->datum->k; j < p->max_k; j++)
+            g[j] = 0;
+    }
+}
