@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "adapter_fetch.h"
 #include "commands.h"
 #include "files.h"
 #include "out.h"
@@ -52,8 +53,8 @@ static int report_failed_download(cli_app *app, const cli_place *place, const ti
         return bad;
     if (!cli_stop_signal())
         return cli_fail_error(app, err, NULL);
-    cli_note(app, place->piped ? "stopped; the file is incomplete"
-                               : "stopped; run the same command again to continue");
+    cli_note(app, place->piped ? "stopped; what was written so far is not whole"
+                               : "stopped; the same command goes on where it stopped");
     return cli_stop_exit();
 }
 
@@ -98,57 +99,6 @@ static bool show_export(int64_t done, int64_t total, void *user)
 {
     cli_progress_step(user, done, total, NULL);
     return !cli_stop_signal();
-}
-
-static void remove_folder(const char *folder)
-{
-    static const char *const names[] = { "adapter_config.json", "adapter_model.safetensors",
-                                         "checkpoint_complete", "README.md" };
-    for (size_t i = 0; folder && i < sizeof names / sizeof *names; i++) {
-        char *path = cli_printf("%s/%s", folder, names[i]);
-        (void)unlink(path ? path : "");
-        free(path);
-    }
-    if (folder)
-        (void)rmdir(folder);
-}
-
-/* What an unfinished download left under this name; it cannot be used. */
-static void remove_partial(const char *dir, const char *name)
-{
-    char *folder = cli_printf("%s/%s.partial", dir ? dir : ".", name);
-    char *state = cli_printf("%s.state", folder ? folder : "");
-    remove_folder(folder);
-    if (state)
-        (void)unlink(state);
-    free(folder);
-    free(state);
-}
-
-/* Brings the checkpoint into a temporary folder; *folder is yours. */
-static int fetch_adapter(cli_app *app, const char *path, const char *beside, char **folder)
-{
-    tinkc_error err = { 0 };
-    int bad = cli_connect(app);
-    if (bad)
-        return bad;
-    const char *slash = strrchr(beside, '/');
-    char *dir = slash ? strndup(beside, (size_t)(slash - beside) + (slash == beside)) : NULL;
-    char *name = cli_printf(".%s.adapter-%d", slash ? slash + 1 : beside, (int)getpid());
-    tinkc_download_options o = { .dir = dir, .name = name, .replace = true, .no_resume = true };
-    tinkc_future *f = tinkc_checkpoint_download(app->client, path, &o, &err);
-    if (cli_wait_bytes(app, f, "Downloading archive", &err))
-        *folder = strdup(tinkc_download_target(tinkc_future_download(f, 0, &err)));
-    else
-        bad = cli_stop_signal() ? cli_stop_exit() : cli_fail_error(app, &err, path);
-    tinkc_future_free(f);
-    if (bad) {
-        cli_disconnect(app); /* its thread may still be writing */
-        remove_partial(dir, name);
-    }
-    free(name);
-    free(dir);
-    return bad;
 }
 
 /* "nano" is the shipped model's folder. */
@@ -239,12 +189,12 @@ int cli_checkpoint_export(cli_app *app)
     struct stat st;
     bool local = !path && stat(source, &st) == 0 && S_ISDIR(st.st_mode);
     char *fetched = NULL;
-    int bad = local ? 0 : fetch_adapter(app, path ? path : source, target, &fetched);
+    int bad = local ? 0 : cli_fetch_adapter(app, path ? path : source, target, &fetched);
     if (!bad)
         bad = convert_adapter(app, fetched ? fetched : source, target);
     if (!bad)
         bad = show_exported(app, path ? path : source, target);
-    remove_folder(fetched);
+    cli_remove_folder(fetched);
     free(fetched);
     free(path);
     return bad;

@@ -35,18 +35,6 @@ const cli_option cli_pull_options[] = {
 const char *const cli_pull_examples[] = { "tinkc pull Qwen/Qwen3-0.6B",
                                           "tinkc pull Qwen/Qwen3-8B@main --tokenizer-only", NULL };
 
-/* The values of a repeated option as a list; yours, the texts are not. */
-static const char **values_of(const cli_app *app, const char *name)
-{
-    size_t n = 0;
-    while (cli_text_at(app, name, n))
-        n++;
-    const char **list = calloc(n + 1, sizeof *list);
-    for (size_t i = 0; list && i < n; i++)
-        list[i] = cli_text_at(app, name, i);
-    return list;
-}
-
 static json_t *files_json(const tinkc_hub_snapshot *s, int64_t *total, int64_t *missing)
 {
     json_t *files = json_array();
@@ -97,7 +85,7 @@ int cli_pull(cli_app *app)
         return cli_fail(app, "usage", NULL, "--all and --tokenizer-only exclude each other");
     char *name, *revision;
     cli_hub_split(app->args[0], &name, &revision);
-    const char **include = values_of(app, "include"), **exclude = values_of(app, "exclude");
+    const char **include = cli_values(app, "include"), **exclude = cli_values(app, "exclude");
     tinkc_hub *hub = cli_hub_open(app, &err);
     if (!hub)
         bad = cli_fail_error(app, &err, NULL);

@@ -42,7 +42,7 @@
           .complete = "column",                                                                    \
           .help = "comma-separated columns; help lists them" },                                    \
         { .name = "sort", .kind = CLI_TEXT, .value = "KEY", .help = "sort by a JSON field" },      \
-        { .name = "reverse", .kind = CLI_FLAG, .help = "reverse the order" },                      \
+        { .name = "reverse", .kind = CLI_FLAG, .help = "turn the order round" },                   \
     {                                                                                              \
         .name = "filter", .kind = CLI_TEXT, .value = "EXPR", .repeats = true,                      \
         .help = "KEY=VALUE, also != < > and ~ for globs; may be repeated"                          \
@@ -114,14 +114,14 @@ const cli_option cli_globals[] = {
       .kind = CLI_FLAG,
       .env = "TINKC_NO_PROGRESS",
       .help = "no bars, no status lines" },
-    { .name = "no-headers", .kind = CLI_FLAG, .help = "tables without a header" },
-    { .name = "no-trunc", .kind = CLI_FLAG, .help = "do not cut table cells" },
+    { .name = "no-headers", .kind = CLI_FLAG, .help = "tables without their header" },
+    { .name = "no-trunc", .kind = CLI_FLAG, .help = "tables with whole cells" },
     { .name = "time",
       .kind = CLI_CHOICE,
       .value = "STYLE",
       .choices = "relative|iso|local|epoch",
       .env = "TINKC_TIME",
-      .help = "format of times" },
+      .help = "how times look" },
     { .name = "profile",
       .kind = CLI_TEXT,
       .value = "NAME",
@@ -220,11 +220,8 @@ static const char *const checkpoint_unpublish_examples[] = {
 };
 
 static const cli_option checkpoint_set_ttl_options[] = {
-    { .name = "ttl",
-      .kind = CLI_DURATION,
-      .value = "DURATION",
-      .help = "delete it after this time" },
-    { .name = "remove", .kind = CLI_FLAG, .help = "keep it without a limit" },
+    { .name = "ttl", .kind = CLI_DURATION, .value = "DURATION", .help = "delete it after so long" },
+    { .name = "remove", .kind = CLI_FLAG, .help = "keep it for ever" },
     { 0 }
 };
 static const char *const checkpoint_set_ttl_examples[] = {
@@ -248,7 +245,7 @@ static const cli_option checkpoint_delete_options[] = {
       .kind = CLI_COUNT,
       .value = "N",
       .help = "keep the newest N of each run" },
-    { .name = "dry-run", .kind = CLI_FLAG, .help = "only show what would be deleted" },
+    { .name = "dry-run", .kind = CLI_FLAG, .help = "only say what would go" },
     { .name = "jobs",
       .letter = 'j',
       .kind = CLI_COUNT,
@@ -271,7 +268,7 @@ static const cli_option checkpoint_download_options[] = {
       .help = "where its folder is made" },
     { .name = "force",
       .kind = CLI_FLAG,
-      .help = "replace an existing folder when the download is complete" },
+      .help = "replace a folder that is there, once all is here" },
     { .name = "archive",
       .kind = CLI_FILE,
       .value = "FILE",
@@ -416,7 +413,7 @@ static const cli_option audit_sync_options[] = { { .name = "output",
                                                  { .name = "every",
                                                    .kind = CLI_DURATION,
                                                    .value = "DURATION",
-                                                   .help = "repeat at this interval" },
+                                                   .help = "again and again, so often" },
                                                  { .name = "type",
                                                    .kind = CLI_CHOICE,
                                                    .value = "TYPE",
@@ -621,7 +618,7 @@ static const cli_option train_sft_options[] = {
       .kind = CLI_COUNT,
       .value = "N",
       .cookbook = "max_steps",
-      .help = "stop after this many steps" },
+      .help = "stop after so many" },
     { .name = "lr",
       .kind = CLI_TEXT,
       .value = "X",
@@ -794,8 +791,7 @@ static const char *const train_sft_examples[] = {
 };
 
 static const cli_option train_resume_options[] = {
-    { .name = "max-steps", .kind = CLI_COUNT, .value = "N", .help = "stop after this many steps" },
-    { 0 }
+    { .name = "max-steps", .kind = CLI_COUNT, .value = "N", .help = "stop after so many" }, { 0 }
 };
 static const char *const train_resume_examples[] = { "tinkc train resume tinkc-runs/a", NULL };
 
@@ -869,7 +865,7 @@ static const cli_option data_convert_options[] = { { .name = "from",
                                                      .kind = CLI_FILE,
                                                      .value = "FILE",
                                                      .standard = "-",
-                                                     .help = "output file" },
+                                                     .help = "where to" },
                                                    { 0 } };
 static const char *const data_convert_examples[] = {
     "tinkc data convert s.json --from sharegpt -o d.jsonl", NULL
@@ -940,7 +936,7 @@ static const char *const tokenizer_encode_examples[] = {
 static const cli_option tokenizer_decode_options[] = {
     MODEL_OPTION,
     { .name = "skip-special", .kind = CLI_FLAG, .help = "leave special tokens out" },
-    { .name = "bytes", .kind = CLI_FLAG, .help = "exact bytes, also where they are not UTF-8" },
+    { .name = "bytes", .kind = CLI_FLAG, .help = "exact bytes, also where they are no UTF-8" },
     { 0 }
 };
 static const char *const tokenizer_decode_examples[] = {
@@ -1256,6 +1252,23 @@ const cli_command cli_commands[] = {
       .options = checkpoint_download_options,
       .examples = checkpoint_download_examples,
       .run = cli_checkpoint_download,
+      .arg_kind = "checkpoint" },
+    { .noun = "checkpoint",
+      .verb = "push-hf",
+      .args = "PATH|DIR",
+      .min_args = 1,
+      .max_args = 1,
+      .summary = "upload an adapter or a merged model to a hub",
+      .details = "DIR is a log directory, a downloaded checkpoint, or any folder with an adapter or a\n"
+                 "model.\n"
+                 "The hub is HF_ENDPOINT, else https://huggingface.co; the token (HF_TOKEN,\n"
+                 "HF_TOKEN_PATH, hf_token in the configuration) must be allowed to write.\n\n"
+                 "Repositories are made private unless --public is given.\n"
+                 "Large files go in pieces, and a push that was stopped sends only what is missing.\n"
+                 "Without a README.md a model card is made.",
+      .options = cli_push_options,
+      .examples = cli_push_examples,
+      .run = cli_checkpoint_push_hf,
       .arg_kind = "checkpoint" },
     { .noun = "checkpoint",
       .verb = "url",
@@ -1748,7 +1761,7 @@ const cli_command cli_commands[] = {
       .args = "METHOD PATH",
       .min_args = 2,
       .max_args = 2,
-      .summary = "send any request to the service",
+      .summary = "make any call by hand",
       .options = api_options,
       .examples = api_examples,
       .run = cli_api },

@@ -8,8 +8,8 @@ extern const cli_column cli_run_columns[], cli_checkpoint_columns[], cli_session
     cli_model_columns[], cli_audit_columns[];
 
 /* Options and examples that stand beside their command. */
-extern const cli_option cli_pull_options[];
-extern const char *const cli_pull_examples[];
+extern const cli_option cli_pull_options[], cli_push_options[];
+extern const char *const cli_pull_examples[], *const cli_push_examples[];
 
 int cli_run_list(cli_app *);
 int cli_run_info(cli_app *);
@@ -20,6 +20,7 @@ int cli_checkpoint_unpublish(cli_app *);
 int cli_checkpoint_set_ttl(cli_app *);
 int cli_checkpoint_delete(cli_app *);
 int cli_checkpoint_download(cli_app *);
+int cli_checkpoint_push_hf(cli_app *);
 int cli_checkpoint_url(cli_app *);
 int cli_checkpoint_copy(cli_app *);
 int cli_checkpoint_export(cli_app *);

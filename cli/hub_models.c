@@ -12,7 +12,7 @@
 #include "term.h"
 #include "text.h"
 
-tinkc_hub *cli_hub_open(const cli_app *app, tinkc_error *err)
+tinkc_hub *cli_hub_open_as(const cli_app *app, const char *token, tinkc_error *err)
 {
     double seconds;
     const char *env = getenv("HF_TOKEN"), *other = getenv("HUGGING_FACE_HUB_TOKEN");
@@ -20,7 +20,8 @@ tinkc_hub *cli_hub_open(const cli_app *app, tinkc_error *err)
     if (!retry)
         retry = cli_config_get(app, "retry_for", NULL);
     tinkc_hub_options o = { .offline = app->offline };
-    if (!(env && *env) && !(other && *other))
+    o.token = token;
+    if (!token && !(env && *env) && !(other && *other))
         o.token = cli_config_get(app, "hf_token", NULL);
     if (retry && cli_parse_duration(retry, &seconds)) {
         o.no_retries = seconds <= 0;
@@ -31,6 +32,22 @@ tinkc_hub *cli_hub_open(const cli_app *app, tinkc_error *err)
     return tinkc_hub_new(&o, err);
 }
 
+tinkc_hub *cli_hub_open(const cli_app *app, tinkc_error *err)
+{
+    return cli_hub_open_as(app, NULL, err);
+}
+
+const char **cli_values(const cli_app *app, const char *name)
+{
+    size_t n = 0;
+    while (cli_text_at(app, name, n))
+        n++;
+    const char **list = calloc(n + 1, sizeof *list);
+    for (size_t i = 0; list && i < n; i++)
+        list[i] = cli_text_at(app, name, i);
+    return list;
+}
+
 void cli_hub_split(const char *text, char **name, char **revision)
 {
     const char *at = strchr(text, '@');
@@ -38,7 +55,7 @@ void cli_hub_split(const char *text, char **name, char **revision)
     *revision = at && at[1] ? strdup(at + 1) : NULL;
 }
 
-static bool show(const tinkc_hub_progress *p, void *user)
+bool cli_hub_show(const tinkc_hub_progress *p, void *user)
 {
     cli_progress *bar = user;
     char text[200];
@@ -57,7 +74,7 @@ tinkc_hub_snapshot *cli_hub_pull(cli_app *app, tinkc_hub *hub, tinkc_pull_option
     cli_progress bar;
     cli_catch_signals();
     cli_progress_begin(&bar, app, o->dry_run ? "Asking the hub" : "Pulling", -1, true);
-    o->progress = show;
+    o->progress = cli_hub_show;
     o->user = &bar;
     tinkc_hub_snapshot *s = tinkc_hub_pull(hub, o, &err);
     cli_progress_end(&bar);

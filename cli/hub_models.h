@@ -6,6 +6,12 @@
 
 /* A session with the configured token, --offline and --retry-for. Yours; NULL with err set. */
 tinkc_hub *cli_hub_open(const cli_app *, tinkc_error *err);
+/* The same with this token; NULL = the configured one. */
+tinkc_hub *cli_hub_open_as(const cli_app *, const char *token, tinkc_error *err);
+/* A tinkc_hub_progress_fn; its user is a cli_progress. */
+bool cli_hub_show(const tinkc_hub_progress *, void *bar);
+/* The values of a repeated option as a list; yours, the texts are not. */
+const char **cli_values(const cli_app *, const char *name);
 /* "NAME@REV" in two; both yours, *revision NULL = none was given. */
 void cli_hub_split(const char *text, char **name, char **revision);
 /* Pulls with a bar and signals. NULL with *bad an exit code after reporting. */

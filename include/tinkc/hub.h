@@ -110,11 +110,45 @@ typedef struct tinkc_hub_file {
 } tinkc_hub_file;
 
 /* All borrowed from the snapshot. */
+TINKC_API const char *tinkc_hub_snapshot_repo(const tinkc_hub_snapshot *); /* "org/name" */
 TINKC_API const char *tinkc_hub_snapshot_folder(const tinkc_hub_snapshot *);
 TINKC_API const char *tinkc_hub_snapshot_commit(const tinkc_hub_snapshot *);
 TINKC_API int64_t tinkc_hub_snapshot_moved(const tinkc_hub_snapshot *); /* bytes downloaded */
 TINKC_API size_t tinkc_hub_snapshot_count(const tinkc_hub_snapshot *);
 TINKC_API const tinkc_hub_file *tinkc_hub_snapshot_at(const tinkc_hub_snapshot *, size_t i);
+
+/* "https://.../commit/...": where the commit of a push can be seen; "" after a pull. */
+TINKC_API const char *tinkc_hub_snapshot_url(const tinkc_hub_snapshot *);
+/* Where the pull request is that a push opened; "" = none. */
+TINKC_API const char *tinkc_hub_snapshot_request(const tinkc_hub_snapshot *);
+
+/* ---- push ---- */
+
+typedef struct tinkc_push_options {
+    const char            *repo;        /* required: "org/name", or "name" of your own; made if
+                                           it is not there                                      */
+    const char            *folder;      /* required: what to upload, with its folders           */
+    const char            *revision;    /* branch, made if it is not there; NULL = "main"       */
+    const char            *message;     /* of the commit; NULL = "Upload folder using tinkc"    */
+    const char            *description; /* NULL = none                                          */
+    const char *const     *include;     /* list of shell patterns, as in tinkc_pull_options     */
+    const char *const     *exclude;
+    tinkc_hub_progress_fn *progress;    /* or NULL                                              */
+    void                  *user;
+    bool                   is_public;   /* of a repository that is made; otherwise private      */
+    bool                   create_pr;   /* opens a pull request instead of adding to the branch */
+    bool                   dry_run;     /* lists the files and sends nothing                    */
+    bool                   reserved_bools[5];
+    uint64_t               reserved[4];
+} tinkc_push_options;
+TINKC_PIN_SIZE(tinkc_push_options, 112);
+
+/* Uploads the files of a folder as one commit. Large files go first, several pieces at once; a push
+ * that was stopped and is started again sends only what the hub does not have yet. Files of the
+ * repository that the folder does not have stay. If nothing differs no commit is made, and the
+ * snapshot is the branch's newest. was_cached of a file says that the hub had it. Waits.
+ * Errors: AUTH, FORBIDDEN, NOT_FOUND, CONFLICT, CONNECTION, FILE, BAD_RESPONSE. */
+TINKC_API tinkc_hub_snapshot *tinkc_hub_push(tinkc_hub *, const tinkc_push_options *, tinkc_error *);
 
 #ifdef __cplusplus
 }

@@ -46,6 +46,11 @@ void tinkc_hub_snapshot_free(tinkc_hub_snapshot *s)
     tkc_release(s->a, s, sizeof *s);
 }
 
+const char *tinkc_hub_snapshot_repo(const tinkc_hub_snapshot *s)
+{
+    return s && s->repo ? s->repo : "";
+}
+
 const char *tinkc_hub_snapshot_folder(const tinkc_hub_snapshot *s)
 {
     return s && s->folder ? s->folder : "";
@@ -54,6 +59,16 @@ const char *tinkc_hub_snapshot_folder(const tinkc_hub_snapshot *s)
 const char *tinkc_hub_snapshot_commit(const tinkc_hub_snapshot *s)
 {
     return s && s->commit ? s->commit : "";
+}
+
+const char *tinkc_hub_snapshot_url(const tinkc_hub_snapshot *s)
+{
+    return s && s->url ? s->url : "";
+}
+
+const char *tinkc_hub_snapshot_request(const tinkc_hub_snapshot *s)
+{
+    return s && s->request ? s->request : "";
 }
 
 int64_t tinkc_hub_snapshot_moved(const tinkc_hub_snapshot *s)

@@ -4,6 +4,8 @@
  *     hub_list.c     what the hub has: a revision's commit and its files, and which are wanted
  *     hub_cache.c    what the disk has: folders, locks, links, references
  *     hub_pull.c     files from the one to the other
+ *     hub_push.c     a folder as a commit
+ *     hub_lfs.c      the large files of a commit, in pieces
  */
 #ifndef TKC_HUB_HUB_PRIV_H
 #define TKC_HUB_HUB_PRIV_H
@@ -95,7 +97,7 @@ bool tkc_hub_write_ref(const tkc_hub_repo *, tinkc_error *err);
 struct tinkc_hub_snapshot {
     const tinkc_allocator *a;
     tkc_arena arena;
-    const char *folder, *commit;
+    const char *repo, *folder, *commit, *url, *request;
     tinkc_hub_file *files;
     size_t n, cap;
     int64_t moved;
@@ -110,5 +112,30 @@ bool tkc_hub_ask_files(tkc_hub_repo *, tkc_fetcher *, const tinkc_pull_options *
                        tinkc_hub_snapshot *, tinkc_error *err);
 /* One of `patterns` (a list) matches, as Python's fnmatch does; "folder/" means all in it. */
 bool tkc_hub_matches(const char *const *patterns, const char *path);
+
+/* ---- hub_lfs.c ---- */
+
+typedef struct tkc_hub_upload { /* one file of a push */
+    const char *path, *full;    /* in the repository; on this machine */
+    int64_t size;
+    char sha256[TKC_SHA256_HEX]; /* "" = not computed */
+    bool is_lfs, ignored;
+    bool same; /* the hub has it in this revision */
+} tkc_hub_upload;
+
+typedef struct tkc_hub_push {
+    tkc_hub_repo repo;
+    const tinkc_push_options *o;
+    tkc_fetcher *fetcher; /* the calling thread's */
+    tkc_hub_upload *files;
+    size_t n, cap;
+    tinkc_hub_progress now; /* what was shown last */
+    int64_t moved;
+} tkc_hub_push;
+
+/* Shows progress; false after a stop, with err set. The calling thread. */
+bool tkc_hub_push_show(tkc_hub_push *, tinkc_error *err);
+/* Brings the objects of all LFS files that are not `same` to the hub. */
+bool tkc_hub_send_objects(tkc_hub_push *, tinkc_error *err);
 
 #endif

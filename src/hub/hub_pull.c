@@ -458,6 +458,7 @@ static bool pull_into(tinkc_hub *h, const tinkc_pull_options *o, tinkc_hub_snaps
     tkc_fetcher *f = tkc_fetcher_new(h->a, &h->fetch, err);
     bool ok = f && tkc_hub_ask_commit(&r, f, err) && tkc_hub_ask_files(&r, f, o, s, err);
     tkc_fetcher_free(f);
+    s->repo = r.name;
     s->commit = r.commit;
     s->folder = ok ? tkc_hub_snapshot_path(&r, err) : NULL;
     if (ok && o->dry_run) {
@@ -550,6 +551,7 @@ tinkc_hub_snapshot *tinkc_hub_find(tinkc_hub *h, const char *repo, const char *r
     tinkc_hub_snapshot *s = tkc_hub_snapshot_new(h, err);
     if (s && tkc_hub_repo_init(&r, h, repo, revision, &s->arena, err)) {
         s->folder = tkc_hub_cached_commit(&r, err) ? tkc_hub_snapshot_path(&r, err) : NULL;
+        s->repo = r.name;
         s->commit = r.commit;
         if (!tkc_failed(err) && (!s->folder || !tkc_is_dir(s->folder)))
             tkc_fail(err, TINKC_E_NOT_FOUND, "%s is not in %s", repo, h->cache);

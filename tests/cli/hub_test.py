@@ -33,7 +33,7 @@ class World:
         self.home = tempfile.mkdtemp(dir=home)
         self.cache = os.path.join(self.home, "hf", "hub")
         self.env = {"PATH": f"{build}:{os.environ['PATH']}", "HOME": self.home, "LC_ALL": "C.UTF-8",
-                    "HF_ENDPOINT": self.hub.url, "HF_HOME": os.path.join(self.home, "hf")}
+                    "TMPDIR": self.home, "HF_ENDPOINT": self.hub.url, "HF_HOME": os.path.join(self.home, "hf")}
         for name in ("ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"):
             if name in os.environ:
                 self.env[name] = os.environ[name]
@@ -354,8 +354,182 @@ def model_prompt():
             os.close(fd)
 
 
+# ---- push ----
+
+def adapter_folder(w, seed=7, size=400_000):
+    folder = pathlib.Path(w.home) / f"adapter{seed}"
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text('{"peft_type":"LORA","r":4,"base_model_name_or_path":"org/base"}')
+    (folder / "adapter_model.safetensors").write_bytes(some_bytes(size, seed))
+    (folder / "checkpoint_complete").write_text("")
+    (folder / "more").mkdir()
+    (folder / "more" / "notes.txt").write_text("a note")
+    return folder
+
+
+def head(w, name, branch="main"):
+    repo = w.hub.repos[name]
+    return repo.commits[repo.branches[branch]]
+
+
+def push_adapter():
+    with World() as w:
+        w.hub.token = "hf_write"
+        env = {"HF_TOKEN": "hf_write"}
+        folder = adapter_folder(w)
+        r = w.run("checkpoint", "push-hf", folder, "-r", "me/adapter", "--commit-message", "first", "--json", env=env)
+        check("push works", r.returncode == 0, r.stderr)
+        v, files = json.loads(r.stdout or "{}"), head(w, "me/adapter")
+        check("push: private by default", w.hub.repos["me/adapter"].private)
+        check("push: files", set(files) == {"adapter_config.json", "adapter_model.safetensors", "README.md",
+                                            "more/notes.txt"}
+              and files["adapter_model.safetensors"] == (folder / "adapter_model.safetensors").read_bytes(), sorted(files))
+        check("push: JSON", v.get("repo_id") == "me/adapter" and v.get("revision") == "main" and v.get("public") is False
+              and v.get("commit_url", "").startswith(w.hub.url) and v["commit"] == w.hub.repos["me/adapter"].branches["main"],
+              r.stdout)
+        card = files["README.md"].decode()
+        check("push: model card", card.startswith("---\n") and 'base_model: "org/base"' in card
+              and "library_name: peft" in card and "LoRA rank: 4" in card and '"me/adapter"' in card, card)
+        check("push: the source is untouched", not (folder / "README.md").exists())
+        lines = [json.loads(l) for e in w.hub.log if "/commit/" in e["line"] for l in e["body"].splitlines()]
+        check("push: commit message", lines[0]["value"]["summary"] == "first", lines[0])
+        leaks = [e["line"] for e in w.hub.log if e["store"] and "Authorization" in e["headers"]]
+        check("push: signed addresses get no token", not leaks, leaks)
+        commits, before = len(w.hub.repos["me/adapter"].commits), len(w.hub.log)
+        r = w.run("checkpoint", "push-hf", folder, "-r", "me/adapter", env=env)
+        check("push again makes no commit and sends nothing", r.returncode == 0
+              and len(w.hub.repos["me/adapter"].commits) == commits
+              and not any("PUT" in e["line"] for e in w.hub.log[before:]), r.stderr)
+        (folder / "more" / "notes.txt").write_text("changed")
+        r = w.run("checkpoint", "push-hf", folder, "-r", "me/adapter", "--revision", "v/2", env=env)
+        check("push to a branch", r.returncode == 0 and head(w, "me/adapter", "v/2")["more/notes.txt"] == b"changed"
+              and head(w, "me/adapter")["more/notes.txt"] == b"a note", r.stderr)
+        last = [json.loads(l)["value"].get("path") for l in w.hub.log[-1]["body"].splitlines()]
+        check("push sends only what differs", last == [None, "more/notes.txt"], last)
+        r = w.run("checkpoint", "push-hf", folder, "-r", "me/adapter", "--create-pr", "--json", env=env)
+        check("push as a pull request", "discussions" in json.loads(r.stdout)["commit_url"], r.stdout + r.stderr)
+        r = w.run("checkpoint", "push-hf", folder, "-r", "me/open", "--public", "--allow-pattern", "*.json",
+                  "--no-model-card", env=env)
+        check("push --public --allow-pattern", not w.hub.repos["me/open"].private
+              and set(head(w, "me/open")) == {"adapter_config.json"}, sorted(head(w, "me/open")))
+        r = w.run("checkpoint", "push-hf", folder, "-r", "me/dry", "--dry-run", "--json")
+        check("push --dry-run", r.returncode == 0 and "me/dry" not in w.hub.repos
+              and any(f["name"] == "README.md" for f in json.loads(r.stdout)["files"]), r.stderr)
+        pathlib.Path(w.home, "tok").write_text("hf_write\n")
+        r = w.run("checkpoint", "push-hf", folder, "-r", "own", "--hf-token-file", "tok", "--json")
+        check("push: a name without an owner is the user's", json.loads(r.stdout)["repo_id"] == "tester/own", r.stderr)
+
+
+def push_refusals():
+    with World() as w:
+        w.hub.token = "hf_write"
+        env = {"HF_TOKEN": "hf_write"}
+        folder = adapter_folder(w)
+        r = w.run("checkpoint", "push-hf", folder, "-r", "me/x")
+        check("push without a token", r.returncode == 4 and "HF_TOKEN" in r.stderr and not w.hub.log, r.stderr)
+        r = w.run("checkpoint", "push-hf", folder, "-r", "me/x", env={"HF_TOKEN": "hf_bad"})
+        check("push with a wrong token", r.returncode == 4 and "hf_bad" not in r.stderr, r.stderr)
+        r = w.run("checkpoint", "push-hf", folder, env=env)
+        check("push without a name", r.returncode == 2 and "which repository" in r.stderr, r.stderr)
+        r = w.run("checkpoint", "push-hf", w.home + "/hf", "-r", "me/x", env=env)
+        check("push of nothing", r.returncode != 0, r.stderr)
+        r = w.run("--retry-for", "0", "checkpoint", "push-hf", folder, "-r", "me/x",
+                  env=dict(env, HF_ENDPOINT="http://127.0.0.1:9"))
+        check("push without a network", r.returncode == 8 and "could not be reached" in r.stderr, r.stderr)
+        real = hub_server.Handler.create
+
+        def public_anyway(self, body, query):
+            real(self, body=json.dumps(dict(json.loads(body), private=False, visibility="public")).encode(), query=query)
+
+        hub_server.Handler.create = public_anyway
+        r = w.run("checkpoint", "push-hf", folder, "-r", "me/leak", env=env)
+        hub_server.Handler.create = real
+        check("push stops at a hub that ignores 'private'", r.returncode != 0 and "made public" in r.stderr
+              and not head(w, "me/leak"), r.stderr)
+        w.hub.fault("/upload/", times=1, status=403)
+        r = w.run("checkpoint", "push-hf", folder, "-r", "me/x", env=env)
+        check("push: a refused upload makes no commit", r.returncode == 4 and not head(w, "me/x"), r.stderr)
+
+
+def push_large():
+    with World() as w:
+        w.hub.token, w.hub.multipart_from = "hf_write", 100_000
+        env = {"HF_TOKEN": "hf_write"}
+        folder = adapter_folder(w, 8, 64 * 1024 * 9 + 77)
+        data = (folder / "adapter_model.safetensors").read_bytes()
+        w.hub.fault("/part/.*/3$", status=500)
+        w.hub.fault("/part/.*/4$", silent=True)
+        w.hub.fault("/complete/", status=503)
+        r = w.run("checkpoint", "push-hf", folder, "-r", "me/big", env=env)
+        check("multipart with faults", r.returncode == 0 and head(w, "me/big")["adapter_model.safetensors"] == data, r.stderr)
+        check("multipart: notes are gone", not list(pathlib.Path(w.cache, ".uploads").iterdir()))
+    with World() as w:  # stopped in the middle, by a part that does not get through
+        w.hub.token, w.hub.multipart_from = "hf_write", 100_000
+        folder = adapter_folder(w, 9, 64 * 1024 * 9 + 77)
+        data = (folder / "adapter_model.safetensors").read_bytes()
+        w.hub.fault("/part/.*/7$", times=1000, status=500)
+        p = w.start("--retry-for", "5m", "checkpoint", "push-hf", folder, "-r", "me/big", "-j", "1", env=env)
+        while w.hub.count("/part/.*/7$") < 2 and p.poll() is None:
+            time.sleep(0.01)
+        p.kill()
+        p.communicate()
+        w.hub.faults.clear()
+        before = len(w.hub.log)
+        r = w.run("checkpoint", "push-hf", folder, "-r", "me/big", env=env)
+        parts = sorted(int(e["line"].rsplit("/", 1)[1]) for e in w.hub.log[before:] if "PUT /part/" in e["line"])
+        check("a killed push continues at the part", r.returncode == 0 and parts == [7, 8, 9, 10]
+              and head(w, "me/big")["adapter_model.safetensors"] == data, (parts, r.stderr))
+    with World() as w:  # the same, but the old addresses have expired
+        w.hub.token, w.hub.multipart_from = "hf_write", 100_000
+        folder = adapter_folder(w, 10, 64 * 1024 * 5)
+        w.hub.fault("/part/.*/3$", times=1000, status=500)
+        p = w.start("--retry-for", "5m", "checkpoint", "push-hf", folder, "-r", "me/big", "-j", "1", env=env)
+        while w.hub.count("/part/.*/3$") < 2 and p.poll() is None:
+            time.sleep(0.01)
+        p.send_signal(signal.SIGINT)
+        _, err = p.communicate()
+        check("push: SIGINT", p.returncode == 130 and "only what is missing" in err, (p.returncode, err))
+        w.hub.faults.clear()
+        w.hub.uploads.clear()
+        w.hub.uploads["taken"] = {}
+        r = w.run("checkpoint", "push-hf", folder, "-r", "me/big", env=env)
+        check("push: expired addresses are asked for again", r.returncode == 0, r.stderr)
+
+
+def push_trained():
+    with World() as w:
+        w.hub.token = "hf_write"
+        env = {"HF_TOKEN": "hf_write"}
+        rows = [{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}] * 4
+        pathlib.Path(w.home, "d.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+        r = w.run("train", "sft", "d.jsonl", "--lora-rank", "2", "--batch-size", "4", "--log-dir", "run", timeout=300)
+        check("a short training", r.returncode == 0, r.stderr[-600:])
+        r = w.run("checkpoint", "push-hf", "run", "--json", env=env)
+        v = json.loads(r.stdout or "{}")
+        check("push of a log directory: derived names", r.returncode == 0
+              and v["repo_id"].startswith("tester/tinker-nano-") and v["revision"].startswith("sampler_weights-"),
+              r.stdout + r.stderr)
+        if r.returncode == 0:
+            files = head(w, v["repo_id"], v["revision"])
+            check("push of a log directory: files", {"adapter_config.json", "adapter_model.safetensors", "README.md"}
+                  <= set(files) and "checkpoint_complete" not in files
+                  and v["checkpoint_path"] in files["README.md"].decode(), sorted(files))
+            r = w.run("checkpoint", "push-hf", "run", "-r", v["repo_id"], "--revision", v["revision"], env=env)
+            check("push of the same checkpoint again", r.returncode == 0, r.stderr)
+            repo = w.hub.repos[v["repo_id"]]
+            repo.commit(dict(files, **{"README.md": b"tinker://other/sampler_weights/x"}), v["revision"])
+            r = w.run("checkpoint", "push-hf", "run", "-r", v["repo_id"], "--revision", v["revision"], env=env)
+            check("a repository with another checkpoint is refused", r.returncode == 5 and "different checkpoint" in r.stderr,
+                  r.stderr)
+        r = w.run("checkpoint", "push-hf", "run", "-r", "me/merged", "--merged", "--base", "nano", env=env, timeout=300)
+        check("push --merged", r.returncode == 0 and "config.json" in head(w, "me/merged")
+              and "library_name: transformers" in head(w, "me/merged")["README.md"].decode()
+              and "adapter_model.safetensors" not in head(w, "me/merged"), r.stderr)
+        check("nothing stays in the temporary folder", not [n for n in os.listdir(w.home) if n.startswith("tinkc-push")])
+
+
 groups = [pull_layout, pull_choice, pull_revisions, pull_pages, pull_faults, pull_refusals, pull_hostile, pull_offline,
-          pull_resume, pull_twice, model_by_name, model_prompt]
+          pull_resume, pull_twice, model_by_name, model_prompt, push_adapter, push_refusals, push_large, push_trained]
 try:
     for group in groups:
         if not wanted or group.__name__ in wanted:

@@ -323,7 +323,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             old = found[0].commits[found[1]].get(f["path"])
             files.append({"path": f["path"], "shouldIgnore": False,
                           "uploadMode": "lfs" if is_lfs(f["path"], f["size"]) else "regular",
-                          "oid": git_sha1(old) if old is not None else None})
+                          "oid": None if old is None else sha256(old) if is_lfs(f["path"], f["size"])
+                          else git_sha1(old)})
         self.answer(200, {"files": files})
 
     def batch(self, body, query, name):
