@@ -324,7 +324,7 @@ static bool start(tke_service *svc, const tinkc_engine_options *o, tinkc_error *
     svc->has_worker = tkc_thread_start(&svc->worker, tke_worker_main, svc, "tinkc-worker", err);
     svc->has_housekeeper =
         svc->has_worker &&
-        tkc_thread_start(&svc->housekeeper, tke_housekeeping_main, svc, "tinkc-housekeeper", err);
+        tkc_thread_start(&svc->housekeeper, tke_housekeeping_main, svc, "tinkc-cleanup", err);
     return svc->has_housekeeper;
 }
 
