@@ -21,6 +21,21 @@ function fill(el, ...children) {
   return el;
 }
 
+// Makes these the children, and leaves alone those that stand where they should: an element that is
+// moved loses the focus.
+function arrange(parent, nodes) {
+  let at = parent.firstChild;
+  for (const node of nodes) {
+    if (node === at) at = at.nextSibling;
+    else parent.insertBefore(node, at);
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
 const svgNs = "http://www.w3.org/2000/svg";
 function icon(path) {
   const svg = document.createElementNS(svgNs, "svg");

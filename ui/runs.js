@@ -248,7 +248,7 @@ class RunsView {
     const runs = this.visible();
     this.count.textContent = this.runs.size === 1 ? "1 run" : this.runs.size + " runs";
     const items = new Map([...this.list.children].map((li) => [li.dataset.id, li]));
-    fill(this.list, runs.map((run) => this.listItem(run, items.get(run.id))));
+    arrange(this.list, runs.map((run) => this.listItem(run, items.get(run.id))));
   }
 
   listItem(run, li) {
@@ -311,7 +311,7 @@ class RunsView {
       if (panel.id === "rate") c.smoothing = 0;
       c.set(series);
     }
-    for (const panel of panels) if (this.charts.has(panel.id)) this.grid.append(this.charts.get(panel.id).el);
+    arrange(this.grid, panels.filter((p) => this.charts.has(p.id)).map((p) => this.charts.get(p.id).el));
   }
 
   showMore(runs) {

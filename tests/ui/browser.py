@@ -119,12 +119,12 @@ class Browser:
         return r["result"].get("value")
 
     def wait(self, script, what, seconds=60):
-        """Until the expression is true; what it is then."""
+        """Until the expression is true."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             try:
-                if value := self.eval(script):
-                    return value
+                if self.eval(f"!!({script})"):
+                    return
             except AssertionError:
                 pass  # the page is still loading
             time.sleep(0.05)

@@ -1,0 +1,247 @@
+"""The page in headless Chromium: it loads, curves move while a training runs, a chat streams, a key is
+asked for, nothing is said on the console and nobody else is asked. Leaves screenshots in BUILD/ui."""
+import json, os, pathlib, re, shutil, signal, subprocess, sys, tempfile, time
+import browser
+
+build = pathlib.Path(sys.argv[1]).resolve()
+shots = build / "ui"
+work = pathlib.Path(tempfile.mkdtemp(prefix="tinkc-page-"))
+env = {k: v for k, v in os.environ.items() if not k.startswith("TINK")}
+env.update(XDG_DATA_HOME=str(work / "data"), XDG_CONFIG_HOME=str(work / "config"), XDG_CACHE_HOME=str(work / "cache"), HOME=str(work))
+hostile = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
+
+
+def check(ok, what):
+    if not ok:
+        raise AssertionError(what)
+    print("ok:", what, flush=True)
+
+
+def tinkc(*args, **more):
+    return subprocess.run([build / "tinkc", "--no-config", *args], cwd=work, env=env, check=True, capture_output=True, text=True, **more)
+
+
+class Server:
+    def __init__(self, *args):
+        ours, theirs = os.pipe()
+        self.process = subprocess.Popen([build / "tinkc", "--no-config", *args, "--port", "0", "--ready-fd", str(theirs)], cwd=work, env=env,
+                                        pass_fds=[theirs], stderr=subprocess.PIPE, text=True)
+        os.close(theirs)
+        with os.fdopen(ours) as f:
+            self.url = f.readline().strip()
+        check(self.url.startswith("http://127.0.0.1:"), f"tinkc {args[0]} listens")
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        _, said = self.process.communicate(timeout=120)
+        check(self.process.returncode == 0, "the server ends in good order while pages are open")
+
+
+def last_step(b, title):
+    """The newest step of any curve in this chart, from what a screen reader is told; -1 = none."""
+    label = b.eval(f"[...document.querySelectorAll('.plot-over')].map((c) => c.getAttribute('aria-label')).find((t) => t.startsWith({json.dumps(title)})) || ''")
+    steps = re.findall(r"at step ([0-9.]+)(k?)", label)
+    return max((float(n) * (1000 if k else 1) for n, k in steps), default=-1)
+
+
+def only_asks(b, *origins):
+    others = {r["url"] for r in b.requests if not r["url"].startswith((*origins, "data:", "blob:", "about:", "chrome://"))}
+    check(not others, f"no request to another host {others or ''}")
+
+
+def is_quiet(b, but=()):
+    said = [p for p in b.problems if not any(word in p for word in but)]
+    check(not said, f"the console is empty {said or ''}")
+
+
+def fits(b, what):
+    wide = b.eval("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    check(wide <= 0, f"{what} needs no sideways scrolling at {b.eval('innerWidth')} px")
+
+
+def shoot(b, name):
+    for width, height in ((1440, 900), (390, 844)):
+        b.size(width, height)
+        b.eval("new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))")
+        fits(b, name)
+        b.screenshot(shots / f"{name}-{width}.png")
+    b.size(1440, 900)
+
+
+# ---- parts ----
+
+def make_data():
+    lesson = subprocess.run([build / "tools" / "pirate", "lesson", "480", "1"], capture_output=True, check=True).stdout
+    (work / "lesson.jsonl").write_bytes(lesson)
+
+
+def train(name, *more):
+    return subprocess.Popen([build / "tinkc", "--no-config", "--local", "-q", "train", "sft", "lesson.jsonl", "--batch-size", "4", "--lora-rank", "8",
+                             "--test-size", "8", "--eval-every", "20", "--save-every", "40", "--seed", "1", "--log-dir", f"tinkc-runs/{name}", *more],
+                            cwd=work, env=env, stderr=subprocess.PIPE, text=True)
+
+
+def curves_move(b):
+    job = train("first")
+    b.wait("document.querySelectorAll('.run').length === 1", "the run appears in the list")
+    seen = []
+    while job.poll() is None:
+        step = last_step(b, "Loss")
+        if step >= 0 and (not seen or step > seen[-1]):
+            seen.append(step)
+        time.sleep(0.1)
+    said = job.communicate()[1]
+    check(job.returncode == 0, f"the training ends well {said}")
+    check(len(seen) >= 3, f"the curve grew while it trained: steps {seen}")
+    rows = [json.loads(line) for line in (work / "tinkc-runs/first/metrics.jsonl").read_text().splitlines()]
+    newest = max(r["step"] for r in rows)
+    b.wait(f"document.querySelector('.plot-over').getAttribute('aria-label').includes('at step {newest}')", "the last step arrives")
+    b.wait("document.querySelector('.run .state').textContent === 'completed'", "the run is completed")
+    check(True, "the last step and the end arrive")
+
+
+def several_runs(b):
+    job = train("second", "--lr", "1e-3", "--max-steps", "60")
+    samples = [{"step": s, "prompt": "What is the sea?", "completion": text, "reward": s / 100}
+               for s, text in ((0, "water"), (20, "Arr, water"), (40, hostile), (60, "Arr, salt water, matey!"))]
+    check(job.wait() == 0, "a second training ends well " + job.stderr.read())
+    (work / "tinkc-runs/second/samples.jsonl").write_text("".join(json.dumps(s) + "\n" for s in samples) + "{torn")
+    b.wait("document.querySelectorAll('.run').length === 2", "both runs are listed")
+    b.wait("document.querySelectorAll('.chart .legend')[0].children.length === 4", "train and test curves of both runs lie in one chart")
+    b.wait("document.querySelectorAll('.card').length === 4", "samples stand side by side")
+    check(b.eval("[...document.querySelectorAll('.card .pre')].some((p) => p.textContent.includes('onerror'))"), "a hostile sample is shown as text")
+    check(b.eval("document.title") == "tinkc – runs", "and does nothing")
+    titles = b.eval("[...document.querySelectorAll('#view-runs .chart-title')].map((t) => t.textContent)")
+    check(titles == ["Loss", "Learning rate", "Throughput, tokens/s"], f"the usual charts are there: {titles}")
+
+
+def controls(b):
+    b.hover(".plot-over", 0.5)
+    b.wait("!document.querySelector('.tip').hidden && document.querySelectorAll('.tip-row').length >= 2", "hovering shows the values")
+    before = b.eval("document.querySelector('.plot-base').toDataURL()")
+    b.eval("document.querySelector('.toggle').click()")
+    b.wait("document.querySelector('.toggle').getAttribute('aria-pressed') === 'true'", "the scale is logarithmic")
+    b.eval("new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))")
+    check(b.eval("document.querySelector('.plot-base').toDataURL()") != before, "the picture changes with the scale")
+    b.eval("document.querySelector('.toggle').click()")
+    b.eval("document.querySelector('.plot-over').focus()")
+    b.key("ArrowLeft", 37)
+    b.key("ArrowLeft", 37)
+    b.wait("/step \\d+/.test(document.getElementById('announce').textContent)", "arrow keys read values out")
+    b.eval("document.querySelectorAll('.run input')[0].click()")
+    b.wait("document.querySelectorAll('.chart .legend')[0].children.length === 2", "a run can be taken out")
+    b.eval("document.querySelectorAll('.run input')[0].click()")
+    b.eval("document.querySelector('.more summary').click()")
+    b.wait("document.querySelectorAll('.more .chart').length > 5", "all metrics can be seen")
+    b.eval("document.querySelector('.more summary').click()")
+    dark = "getComputedStyle(document.body).backgroundColor"
+    light = b.eval(dark)
+    b.eval("document.getElementById('theme').click()")
+    check(b.eval(dark) != light, "there is a dark theme")
+    b.screenshot(shots / "runs-dark-1440.png")
+    b.eval("document.getElementById('theme').click()")
+    unnamed = b.eval("[...document.querySelectorAll('button, input, select, textarea, a')].filter((e) => e.checkVisibility() && "
+                     "!(e.textContent.trim() || e.getAttribute('aria-label') || e.labels?.[0]?.textContent.trim())).map((e) => e.outerHTML)")
+    check(not unnamed, f"everything that can be operated has a name {unnamed or ''}")
+
+
+def chat(b):
+    b.wait("document.querySelector('td.actions button[title=\"Sample from it\"]')", "checkpoints can be sampled from")
+    b.eval("document.querySelector('td.actions button[title=\"Sample from it\"]').click()")
+    b.wait("document.querySelector('.play select')?.value.startsWith('tinker://')", "the playground has the checkpoint")
+    b.eval("window.grown = []; new MutationObserver(() => window.grown.push(document.querySelectorAll('.tok').length)).observe("
+           "document.querySelector('.talk'), { childList: true, subtree: true })")
+    b.eval("document.querySelector('[name=temperature]').value = 0; document.querySelector('.compose textarea').focus()")
+    b.type("What is 3 plus 4?")
+    b.key("Enter", 13)
+    b.wait("document.querySelectorAll('.tok').length > 2 && !document.querySelector('.busy')", "an answer comes")
+    check(len(set(b.eval("window.grown"))) > 2, "the answer comes in pieces")
+    check(b.eval("[...document.querySelectorAll('.tok')].every((t) => t.style.getPropertyValue('--p') !== '')"), "every token has its probability")
+    b.hover(".tok:nth-child(2)")
+    b.wait("document.querySelectorAll('.tok-tip .tip-row').length === 6", "a token shows what else was likely")
+    shoot(b, "playground")
+
+
+def engine(b):
+    b.eval("location.hash = '#engine'")
+    b.wait("document.querySelector('.tile-value')?.textContent !== '–'", "the engine's state is shown")
+    check("in all" in b.eval("document.querySelector('.tile .muted').textContent"), "tokens are counted")
+    b.wait("document.querySelectorAll('#view-engine td.path').length > 4", "runs and checkpoints of the store are listed")
+    shoot(b, "engine")
+
+
+def with_key():
+    (work / "keys").write_text("tml-right\n")
+    server = Server("ui", "tinkc-runs", "--auth-token-file", "keys")
+    b = browser.Browser(browser.find())
+    b.size(1440, 900)
+    b.open(server.url + "/")
+    for key, then in (("tml-wrong", "document.getElementById('key-error').textContent.includes('not accepted')"), ("tml-right", "document.querySelector('.live.on')")):
+        b.wait("document.getElementById('key-dialog').open", "a key is asked for")
+        b.eval("document.getElementById('key-input').focus()")
+        b.type(key)
+        b.key("Enter", 13)
+        b.wait(then, "what it says of " + key)
+    b.wait("document.querySelectorAll('.run').length === 2", "runs are shown to who has the key")
+    b.eval("location.hash = '#playground'")
+    b.wait("document.querySelector('#view-playground .empty')?.checkVisibility()", "a page without a model says so")
+    check(not any("tml-" in r["url"] for r in b.requests), "the key is in no address")
+    check(any(r["headers"].get("X-API-Key") == "tml-right" for r in b.requests), "the key is a header")
+    check(b.eval("Object.keys(localStorage).every((k) => !localStorage[k].includes('tml-'))"), "the key is not kept beyond the tab")
+    is_quiet(b, but=("401",))
+    only_asks(b, server.url)
+    server.stop()
+    b.close()
+
+
+def report(b):
+    tinkc("logs", "report", "tinkc-runs", "-o", "report.html")
+    before = len(b.requests)
+    b.open((work / "report.html").as_uri())
+    b.wait("document.body.classList.contains('report') && document.querySelectorAll('.chart').length >= 3", "a report shows its charts")
+    check(last_step(b, "Loss") >= 59, "with all their steps")
+    check(b.eval("document.querySelectorAll('.card').length") == 4 and b.eval("document.title") == "tinkc report", "and its samples, as text")
+    check({r["url"] for r in b.requests[before:]} == {(work / "report.html").as_uri()}, "a report is one file")
+    shoot(b, "report")
+
+
+def main():
+    shutil.rmtree(shots, ignore_errors=True)
+    shots.mkdir(parents=True)
+    make_data()
+    server = Server("serve")
+    b = browser.Browser(browser.find())
+    try:
+        b.size(1440, 900)
+        b.open(server.url + "/")
+        b.wait("document.querySelector('.live.on')", "the feed is open")
+        b.wait("document.querySelector('.empty-title')?.textContent === 'No runs yet'", "an empty page says so")
+        curves_move(b)
+        several_runs(b)
+        shoot(b, "runs")
+        controls(b)
+        chat(b)
+        engine(b)
+        is_quiet(b)
+        only_asks(b, server.url)
+        server.stop()
+        report(b)
+        only_asks(b, server.url, "file://")
+        with_key()
+    except BaseException:
+        try:
+            b.screenshot(shots / "failed.png")
+        except Exception:
+            pass
+        print("console:", b.problems, file=sys.stderr)
+        raise
+    finally:
+        b.close()
+        for p in (server.process,):
+            if p.poll() is None:
+                p.kill()
+        shutil.rmtree(work, ignore_errors=True)
+    print("page: everything passed; screenshots in", shots)
+
+
+main()
