@@ -66,7 +66,8 @@ class ChartLink {
 }
 
 class Chart {
-  // options: title, link, log, smoothing, format, xName, xFormat, span (least width of the x axis)
+  // options: title, link, log, smoothing, format, xName, xFormat, span (least width of the x axis),
+  // whole (values are counts)
   constructor(options) {
     Object.assign(this, { log: false, smoothing: 0, format: fmt, xName: "step", link: new ChartLink() }, options);
     this.series = [];
@@ -138,7 +139,8 @@ class Chart {
     const width = this.plot.clientWidth, height = this.plot.clientHeight;
     const r = this.ranges();
     if (!r || width < 60) return null;
-    const yTicks = this.log ? logTicks(r.y0, r.y1, 5) : niceTicks(r.y0, r.y1, Math.max(2, height / 46));
+    const yTicks = (this.log ? logTicks(r.y0, r.y1, 5) : niceTicks(r.y0, r.y1, Math.max(2, height / 46)))
+      .filter((t) => !this.whole || Number.isInteger(t));
     const xTicks = niceTicks(r.x0, r.x1, Math.max(2, (width - 60) / 90));
     const context = this.base.getContext("2d");
     context.font = this.font();
@@ -302,6 +304,7 @@ class Chart {
     }
     const px = Math.round(at.px(x)) + 0.5;
     g.strokeStyle = c.line;
+    g.lineWidth = 1;
     g.beginPath(); g.moveTo(px, at.top); g.lineTo(px, at.bottom); g.stroke();
     for (const f of found) {
       g.fillStyle = c.back;

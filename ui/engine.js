@@ -19,7 +19,7 @@ class EngineView {
     this.link = new ChartLink();
     const ago = (x) => (x >= 0 ? "now" : fmt(x) + " s");
     this.speed = new Chart({ title: "Tokens per second", link: this.link, xName: "", xFormat: ago, span: 60 });
-    this.queue = new Chart({ title: "Queue", link: this.link, xName: "", xFormat: ago, span: 60 });
+    this.queue = new Chart({ title: "Queue", link: this.link, xName: "", xFormat: ago, span: 60, whole: true });
     this.about = h("div", { class: "block" });
     this.checks = h("section", { class: "block", "aria-label": "Checkpoints in the store" });
     this.note = h("div", {});
@@ -58,14 +58,15 @@ class EngineView {
   show() {
     const s = this.status, t = this.tiles;
     const used = s.adapter_bytes + s.snapshot_bytes + s.result_bytes;
-    t.train.value.textContent = fmt(this.rate("trained_tokens_total", 4000));
+    const speed = (name) => fmt(Number(this.rate(name, 4000).toPrecision(3)));
+    t.train.value.textContent = speed("trained_tokens_total");
     t.train.sub.textContent = `tokens/s; ${fmt(s.trained_tokens_total)} in all`;
-    t.sample.value.textContent = fmt(this.rate("sampled_tokens_total", 4000));
+    t.sample.value.textContent = speed("sampled_tokens_total");
     t.sample.sub.textContent = `tokens/s; ${fmt(s.sampled_tokens_total)} in all`;
     t.queue.value.textContent = fmt(s.queued_training_requests + s.samples_in_flight);
     t.queue.sub.textContent = `${s.queued_training_requests} training, ${s.samples_in_flight} samples, ${s.open_polls} polls`;
     t.memory.value.textContent = fmtBytes(used);
-    t.memory.sub.textContent = "of " + fmtBytes(s.memory_bytes) + " for weights and caches";
+    t.memory.sub.textContent = "of " + fmtBytes(s.memory_bytes) + " for adapters, samplers, results";
     this.bar.style.setProperty("--part", Math.min(1, used / (s.memory_bytes || 1)));
     this.bar.setAttribute("aria-valuemax", s.memory_bytes);
     this.bar.setAttribute("aria-valuenow", used);
