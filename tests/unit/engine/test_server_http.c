@@ -11,6 +11,7 @@
 
 #include "codec/zstd.h"
 #include "support/check.h"
+#include "support/raw_http.h"
 #include "support/service_call.h"
 #include "support/tiny_model.h"
 
@@ -52,64 +53,14 @@ static void serve_default_limit(void)
     tinkc_server_free(serve(&(tinkc_serve_options){ .max_body_bytes = 1 << 30 }));
 }
 
-/* A connection to the address, or -1. */
-static int try_dial(const char *url)
-{
-    struct sockaddr_un local = { .sun_family = AF_UNIX };
-    struct sockaddr_in inet = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
-    bool is_local = strncmp(url, "unix:", 5) == 0;
-    if (is_local)
-        snprintf(local.sun_path, sizeof local.sun_path, "%s", url + 5);
-    else
-        inet.sin_port = htons((uint16_t)strtol(strrchr(url, ':') + 1, NULL, 10));
-    int fd = socket(is_local ? AF_UNIX : AF_INET, SOCK_STREAM, 0);
-    int bad = is_local ? connect(fd, (struct sockaddr *)&local, sizeof local)
-                       : connect(fd, (struct sockaddr *)&inet, sizeof inet);
-    if (!bad)
-        return fd;
-    close(fd);
-    return -1;
-}
-
 static int dial(const tinkc_server *server)
 {
-    int fd = try_dial(tinkc_server_url(server));
-    assert_true(fd >= 0);
-    struct timeval limit = { 30, 0 };
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    return fd;
+    return raw_dial(tinkc_server_url(server));
 }
 
-/* Sends a request; reads until the connection is closed or Content-Length is satisfied. */
 static tkc_buf talk(int fd, const char *head, const void *body, size_t len)
 {
-    tinkc_error err = { 0 };
-    tkc_buf all;
-    char chunk[4096];
-    tkc_buf_init(&all, NULL, TKC_BUF_NO_MAX);
-    tkc_buf request;
-    tkc_buf_init(&request, NULL, TKC_BUF_NO_MAX);
-    tkc_buf_printf(&request, &err, "%s\r\nHost: here\r\nContent-Length: %zu\r\n\r\n", head, len);
-    tkc_buf_add(&request, body, len, &err);
-    assert_int_equal(send(fd, request.data, request.len, MSG_NOSIGNAL), request.len);
-    tkc_buf_free(&request);
-    for (;;) {
-        ssize_t n = recv(fd, chunk, sizeof chunk, 0);
-        if (n <= 0)
-            break;
-        tkc_buf_add(&all, chunk, (size_t)n, &err);
-        const char *text = tkc_buf_terminate(&all, &err);
-        const char *end = strstr(text, "\r\n\r\n"), *length = strstr(text, "Content-Length: ");
-        if (end && length && length < end &&
-            all.len >= (size_t)(end + 4 - text) + (size_t)strtol(length + 16, NULL, 10))
-            break;
-        if (end && strstr(text, "\r\n0\r\n\r\n"))
-            break;
-        if (end && strncmp(text, "HTTP/1.1 204", 12) == 0)
-            break;
-    }
-    tkc_buf_terminate(&all, &err);
-    return all;
+    return raw_talk(fd, "here", head, body, len);
 }
 
 static void expect(const tinkc_server *server, const char *head, const char *body,
@@ -673,7 +624,7 @@ static void stops_while_the_threads_are_busy(void **state)
             assert_true(send(fds[k], request, sizeof request - 1, MSG_NOSIGNAL) > 0);
         }
         assert_true(tinkc_server_stop(server, 5000, &err));
-        assert_int_equal(try_dial(url), -1);
+        assert_int_equal(raw_try_dial(url), -1);
         for (int k = 0; k < CONNECTIONS; k++)
             close(fds[k]);
         tinkc_server_free(server);
