@@ -33,6 +33,9 @@ fuzz: ## run every fuzzer for FUZZ_SECONDS
 	@cmake --preset fuzz > /dev/null && cmake --build build/fuzzing -j $(JOBS)
 	@tools/run-fuzzers build/fuzzing/fuzz $(FUZZ_SECONDS)
 
+mutants: ## plant faults, report which ones a test notices (MUTANTS=150 tries a sample)
+	@tools/mutants --jobs $(JOBS) $(if $(MUTANTS),--sample $(MUTANTS))
+
 bench: all ## measure, beside peers in the same run
 	@bench/run build
 
@@ -57,4 +60,4 @@ clean: ## remove build/
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
-.PHONY: all test check asan tsan shake torture fuzz bench maths format abi install uninstall clean help
+.PHONY: all test check asan tsan shake torture fuzz mutants bench maths format abi install uninstall clean help

@@ -14,7 +14,7 @@ home = tempfile.mkdtemp(prefix="tinkc-cli-test-")
 passed, failed = 0, []
 base_env = {"PATH": f"{build}:{os.environ['PATH']}", "HOME": home, "LC_ALL": "C.UTF-8",
             "TINKER_BASE_URL": url, "TINKER_API_KEY": "tml-test", "TZ": "UTC"}
-for name in ("ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"):
+for name in ("ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS", "TINKC_MUTANT", "TINKC_MUTANT_MAP"):
     if name in os.environ:
         base_env[name] = os.environ[name]
 
