@@ -1,12 +1,24 @@
-/* sample_op.c - one sample: layer R around dispatch limits around submit and promise.
+/* sample_op.c - one sample: admitted step by step, sent, polled for, and sampled again if need be.
  *
- *     slot (2 000) -> number -> 400 submits, 10 while slowed down, bytes -> shared backoff ->
- * submit ^                                            429: everybody waits <-+  | | retry: pause, a
- * new number                                          v
- *        +--------------------------------------------------------- promise -> result
+ *     START -> PLACE -> SLOT -> COUNT -> THROTTLE -> BYTES -> BACKOFF -> SEND -> POLL -> result
+ *                               ^                             ^          |       |
+ *                               |                             +-- 429 ---+       |
+ *                               +------------- RESAMPLE <----------------+-------+
  *
- * What a waiting sample needs is small (the prompt and the future); the rest is allocated when it
- * gets its slot.
+ * START     the client's session is there
+ * PLACE     a copy of a sampler has its block of numbers (sampler_join.c)
+ * SLOT      one of the sampler's 2 000 places; held until the sample ends
+ * COUNT     one of the 400 submits that all clients of an account may have under way
+ * THROTTLE  one of 10, only while a back-off is recent
+ * BYTES     room for the prompt among those under way, 20 times as much while a back-off is recent
+ * BACKOFF   the account's shared back-off is over
+ * SEND      encoding, submitting; COUNT, THROTTLE and BYTES are given back when it is answered
+ * POLL      the service has accepted it
+ * RESAMPLE  the pause before the next attempt, which takes a new number (retry layer "resample")
+ *
+ * Each state up to BACKOFF waits for one thing (`acquire`) and moves on when it has it (`advance`);
+ * nothing else changes the state but `submit_done`, `attempt_failed` and the end. What a waiting
+ * sample needs is small (the prompt and the future); the rest (`inside`) is allocated after SLOT.
  *
  * May touch: the sampler's I/O side, the shared limits under their lock.
  */
@@ -32,7 +44,20 @@ enum {
     THROTTLED_FACTOR = 20
 };
 
-/* What exists only while the sample is inside. */
+enum {
+    STATE_START = 0,
+    STATE_PLACE,
+    STATE_SLOT,
+    STATE_COUNT,
+    STATE_THROTTLE,
+    STATE_BYTES,
+    STATE_BACKOFF,
+    STATE_SEND, /* admitted: from here on nothing is acquired */
+    STATE_POLL,
+    STATE_RESAMPLE
+};
+
+/* What exists only once the sample has its slot. */
 typedef struct inside {
     tkc_claim count, throttled, bytes;
     tkc_timer backoff, retry, stuck;
@@ -54,8 +79,9 @@ typedef struct sample_op {
     tkc_ready_wait ready;
     tkc_join_wait join;
     tkc_claim slot;
-    inside *in;   /* NULL while it waits outside */
-    inside *late; /* ended, but not yet to be released */
+    int32_t state; /* STATE_* */
+    inside *in;    /* NULL before STATE_COUNT */
+    inside *late;  /* ended, but not yet to be released */
     bool only_logprobs;
 } sample_op;
 
@@ -64,8 +90,8 @@ struct tinkc_samples {
     tkc_buf bytes; /* what r points into */
 };
 
+static void advance(sample_op *op);
 static void begin_attempt(sample_op *op);
-static void submit(sample_op *op);
 
 /* ---- leaving ---- */
 
@@ -122,7 +148,7 @@ static void end_early(sample_op *op, const tinkc_error *err)
     }
 }
 
-/* ---- layer R ---- */
+/* ---- layer resample ---- */
 
 /* Of what goes wrong after acceptance only a lost promise is sampled again. */
 static bool worth_repeating(const tinkc_error *err)
@@ -167,6 +193,7 @@ static void attempt_failed(sample_op *op, const tinkc_error *failure)
         return;
     }
     int64_t wait = repeat_delay(op);
+    op->state = STATE_RESAMPLE;
     tkc_op_stage(&op->f, TINKC_STAGE_QUEUED);
     tkc_op_status(&op->f, "%.70s, once more in %.1f s", err.message, (double)wait / 1000.0);
     tkc_emit_about(client, &op->f, TKC_EP_SAMPLE,
@@ -182,7 +209,9 @@ static void attempt_failed(sample_op *op, const tinkc_error *failure)
 static void retry_fired(tkc_timer *timer)
 {
     inside *in = TKC_OWNER(timer, inside, retry);
-    begin_attempt((sample_op *)in->count.f);
+    sample_op *op = (sample_op *)in->count.f;
+    begin_attempt(op);
+    advance(op);
 }
 
 /* No sample of this sampler has finished for too long. */
@@ -334,6 +363,7 @@ static void accepted(sample_op *op, tkc_call *call)
         finish(op, &err);
         return;
     }
+    op->state = STATE_POLL;
     tkc_op_request_id(&op->f, tkc_str(answer.request_id));
     in->promise = (tkc_promise){ .client = op->f.client,
                                  .f = &op->f,
@@ -366,7 +396,8 @@ static void slow_down(sample_op *op, const tinkc_error *err)
                                    .wait_ms = wait,
                                    .left_ms = TINKC_FOREVER,
                                    .text = err->message });
-    submit(op);
+    op->state = STATE_BACKOFF;
+    advance(op);
 }
 
 static void submit_done(tkc_call *call)
@@ -435,28 +466,10 @@ static void encoded(tkc_offload *o)
         send_body(op);
 }
 
-static int64_t backoff_left(tinkc_client *client)
-{
-    pthread_mutex_lock(&client->limits->lock);
-    int64_t until = client->limits->backoff_until_ms;
-    pthread_mutex_unlock(&client->limits->lock);
-    int64_t now = tkc_now_ms(client->clock);
-    return until == INT64_MIN || until <= now ? 0 : until - now;
-}
-
-/* Once the backoff is over: encodes, if that has not been done, and sends. */
+/* Encodes, if that has not been done for this number, and sends. */
 static void submit(sample_op *op)
 {
     inside *in = op->in;
-    tinkc_client *client = op->f.client;
-    int64_t left = backoff_left(client);
-    if (left > 0) {
-        tkc_op_stage(&op->f, TINKC_STAGE_QUEUED);
-        tkc_op_status(&op->f, "rate limited, next try in %.1f s", (double)left / 1000.0);
-        tkc_loop_arm(client->loop, &in->backoff,
-                     left + (int64_t)(tkc_random(client->clock) % SPREAD_MS));
-        return;
-    }
     if (in->body.len) {
         send_body(op);
         return;
@@ -466,88 +479,142 @@ static void submit(sample_op *op)
     in->offload.after = encoded;
     if (op->estimate >= OFFLOAD_BYTES) {
         in->offloaded = true;
-        tkc_offload_start(client, &in->offload);
+        tkc_offload_start(op->f.client, &in->offload);
     } else {
         encode(&in->offload);
         encoded(&in->offload);
     }
 }
 
-static void backoff_fired(tkc_timer *timer)
-{
-    submit((sample_op *)TKC_OWNER(timer, inside, backoff)->count.f);
-}
+/* ---- admission ---- */
 
-/* ---- dispatch limits: count, throttled count, bytes ---- */
-
-static bool backed_off_recently(tinkc_client *client)
+/* INT64_MIN = there never was a back-off. */
+static int64_t backoff_until(tinkc_client *client)
 {
     pthread_mutex_lock(&client->limits->lock);
     int64_t until = client->limits->backoff_until_ms;
     pthread_mutex_unlock(&client->limits->lock);
+    return until;
+}
+
+static bool backed_off_recently(tinkc_client *client)
+{
+    int64_t until = backoff_until(client);
     return until != INT64_MIN && tkc_now_ms(client->clock) - until < RECENT_MS;
 }
 
-static void bytes_granted(tkc_claim *claim)
+static bool backoff_is_over(sample_op *op)
 {
-    submit((sample_op *)claim->f);
-}
-
-static void take_bytes(sample_op *op)
-{
-    inside *in = op->in;
     tinkc_client *client = op->f.client;
-    int64_t amount = op->estimate;
-    if (backed_off_recently(client))
-        amount *= THROTTLED_FACTOR;
-    in->bytes.granted = bytes_granted;
-    if (tkc_claim_take(&in->bytes, &client->limits->sample_bytes, client->loop, amount))
-        submit(op);
+    int64_t until = backoff_until(client), now = tkc_now_ms(client->clock);
+    if (until == INT64_MIN || until <= now)
+        return true;
+    int64_t left = until - now;
+    tkc_op_stage(&op->f, TINKC_STAGE_QUEUED);
+    tkc_op_status(&op->f, "rate limited, next try in %.1f s", (double)left / 1000.0);
+    tkc_loop_arm(client->loop, &op->in->backoff,
+                 left + (int64_t)(tkc_random(client->clock) % SPREAD_MS));
+    return false;
 }
 
-static void throttled_granted(tkc_claim *claim)
+/* It may have come while another back-off began: the state stays until that is over. */
+static void backoff_fired(tkc_timer *timer)
 {
-    take_bytes((sample_op *)claim->f);
+    advance((sample_op *)TKC_OWNER(timer, inside, backoff)->count.f);
 }
 
-static void count_granted(tkc_claim *claim)
+/* What the state waited for has come. */
+static void acquired(sample_op *op)
 {
-    sample_op *op = (sample_op *)claim->f;
-    inside *in = op->in;
-    tinkc_client *client = op->f.client;
-    in->throttled.granted = throttled_granted;
-    if (!backed_off_recently(client) ||
-        tkc_claim_take(&in->throttled, &client->limits->throttled_count, client->loop, 1))
-        take_bytes(op);
+    assert(op->state < STATE_BACKOFF);
+    op->state++;
+    advance(op);
 }
 
+static void claim_granted(tkc_claim *claim)
+{
+    acquired((sample_op *)claim->f);
+}
+
+static void joined(tkc_join_wait *wait, const tinkc_error *err)
+{
+    sample_op *op = TKC_OWNER(wait, sample_op, join);
+    if (err)
+        finish(op, err);
+    else
+        acquired(op);
+}
+
+static void client_ready(tkc_ready_wait *wait, const tinkc_error *err)
+{
+    sample_op *op = TKC_OWNER(wait, sample_op, ready);
+    if (err)
+        finish(op, err);
+    else
+        acquired(op);
+}
+
+static bool claim(sample_op *op, tkc_claim *which, tkc_budget *budget, int64_t amount)
+{
+    which->granted = claim_granted;
+    which->f = &op->f;
+    return tkc_claim_take(which, budget, op->f.client->loop, amount);
+}
+
+/* Asks for what the state waits for. True: it is there now; otherwise a callback moves the sample
+ * on, or, with *err set, never will. */
+static bool acquire(sample_op *op, tinkc_error *err)
+{
+    tkc_shared_limits *limits = op->f.client->limits;
+    bool recent = false;
+    if (op->state == STATE_THROTTLE || op->state == STATE_BYTES)
+        recent = backed_off_recently(op->f.client);
+    switch (op->state) {
+    case STATE_START:
+        op->ready = (tkc_ready_wait){ .ready = client_ready, .need = TKC_NEED_SESSION };
+        return tkc_client_need(op->f.client, &op->ready);
+    case STATE_PLACE:
+        op->join.ready = joined;
+        if (tkc_sampler_join(op->sampler, &op->join, err))
+            return true;
+        tkc_op_status(&op->f, "waits for the copy's place in the sampling session");
+        return false;
+    case STATE_SLOT:
+        return bypasses(op) || claim(op, &op->slot, &op->sampler->io.slots, 1);
+    case STATE_COUNT:
+        return claim(op, &op->in->count, &limits->sample_count, 1);
+    case STATE_THROTTLE:
+        return !recent || claim(op, &op->in->throttled, &limits->throttled_count, 1);
+    case STATE_BYTES:
+        return claim(op, &op->in->bytes, &limits->sample_bytes,
+                     recent ? op->estimate * THROTTLED_FACTOR : op->estimate);
+    default:
+        assert(op->state == STATE_BACKOFF);
+        return backoff_is_over(op);
+    }
+}
+
+/* Each attempt has a number of its own, taken before it queues. */
 static void begin_attempt(sample_op *op)
 {
     inside *in = op->in;
-    tinkc_client *client = op->f.client;
     assert(!in->call && !in->promise.inner.running && !in->offloaded && !in->retry.armed);
     in->attempts++;
     in->seq = atomic_fetch_add(&op->sampler->next_request, 1);
     tkc_buf_clear(&in->body);
     tkc_op_stage(&op->f, TINKC_STAGE_QUEUED);
-    in->count.granted = count_granted;
-    if (tkc_claim_take(&in->count, &client->limits->sample_count, client->loop, 1))
-        count_granted(&in->count);
+    op->state = STATE_COUNT;
 }
 
-/* ---- entering ---- */
-
-static void enter(sample_op *op)
+/* It has its slot: makes what the rest needs. */
+static bool enter(sample_op *op, tinkc_error *err)
 {
     tinkc_client *client = op->f.client;
     tinkc_sampler *s = op->sampler;
-    tinkc_error err = { 0 };
     assert(!op->in && (bypasses(op) || op->slot.held));
-    inside *in = tkc_zalloc(client->a, sizeof *in, &err);
-    if (!in) {
-        finish(op, &err);
-        return;
-    }
+    inside *in = tkc_zalloc(client->a, sizeof *in, err);
+    if (!in)
+        return false;
     op->in = in;
     in->count.f = in->throttled.f = in->bytes.f = &op->f;
     in->backoff.fire = backoff_fired;
@@ -565,55 +632,33 @@ static void enter(sample_op *op)
                              tkc_now_ms(client->clock));
     }
     begin_attempt(op);
+    return true;
 }
 
-static void slot_granted(tkc_claim *claim)
+/* Moves on as far as it can now: until something is not there yet, or to the submit. May end the
+ * operation. */
+static void advance(sample_op *op)
 {
-    enter(TKC_OWNER(claim, sample_op, slot));
-}
-
-/* It has numbers to use. */
-static void take_slot(sample_op *op)
-{
-    op->slot.granted = slot_granted;
-    op->slot.f = &op->f;
-    if (bypasses(op) || tkc_claim_take(&op->slot, &op->sampler->io.slots, op->f.client->loop, 1))
-        enter(op);
-}
-
-static void join_ready(tkc_join_wait *wait, const tinkc_error *err)
-{
-    sample_op *op = TKC_OWNER(wait, sample_op, join);
-    if (err)
-        finish(op, err);
-    else
-        take_slot(op);
-}
-
-static void client_ready(tkc_ready_wait *wait, const tinkc_error *failed)
-{
-    sample_op *op = TKC_OWNER(wait, sample_op, ready);
     tinkc_error err = { 0 };
-    if (failed) {
-        finish(op, failed);
-        return;
+    while (op->state < STATE_SEND) {
+        if (op->state == STATE_COUNT && !op->in) {
+            if (!enter(op, &err))
+                break;
+            continue;
+        }
+        if (!acquire(op, &err))
+            break;
+        op->state++;
     }
-    op->join.ready = join_ready;
-    if (tkc_sampler_join(op->sampler, &op->join, &err))
-        take_slot(op);
-    else if (tkc_failed(&err))
+    if (tkc_failed(&err))
         finish(op, &err);
-    else
-        tkc_op_status(&op->f, "waits for the copy's place in the sampling session");
+    else if (op->state == STATE_SEND)
+        submit(op);
 }
 
 static void sample_start(tinkc_future *f)
 {
-    sample_op *op = (sample_op *)f;
-    op->ready.ready = client_ready;
-    op->ready.need = TKC_NEED_SESSION;
-    if (tkc_client_need(f->client, &op->ready))
-        client_ready(&op->ready, NULL);
+    advance((sample_op *)f);
 }
 
 static void sample_stop(tinkc_future *f, const tinkc_error *why)
