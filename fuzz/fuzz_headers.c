@@ -11,19 +11,13 @@
 static void retrying(fuzz_room *room, const uint8_t *data, size_t size)
 {
     const char *text = fuzz_text(room, data, size);
-    int64_t us, again;
-    char date[TKC_HTTP_DATE];
+    int64_t us;
     int64_t ms = tkc_retry_after_ms(text, text, 1779912000000000);
     MUST(ms >= 0 && ms <= 60000);
     ms = tkc_retry_after_ms(NULL, text, 1779912000000000);
     MUST(ms >= 0 && ms <= 60000);
     (void)tkc_should_retry(text);
-    if (tkc_parse_http_date(tkc_str(text), &us)) {
-        tkc_format_http_date(us, date);
-        if (us >= 0) /* years before 1970 and after 9999 are not ours to write */
-            MUST(us > 253402300799000000 ||
-                 (tkc_parse_http_date(tkc_str(date), &again) && again == us));
-    }
+    (void)tkc_parse_http_date(tkc_str(text), &us);
 }
 
 static void coded(fuzz_room *room, const uint8_t *data, size_t size)

@@ -44,13 +44,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t n = data[0] % size, k = data[1] % size;
     const char *name = fuzz_text(room, data, n), *file = fuzz_text(room, data, k);
     tkc_multipart_open(&m, &room->out, &clock, &room->err);
-    if (!tkc_multipart_collides(&m, data, size)) {
+    if (!memmem(data, size, m.boundary, strlen(m.boundary))) {
         tkc_multipart_bytes(&m, name, file, NULL, data, size);
         MUST(tkc_multipart_close(&m));
         check_part(&room->out, m.boundary, data, size);
     }
-    tkc_buf_clear(&room->out);
-    (void)tkc_multipart_json(&m, tkc_strn((const char *)data, size));
     fuzz_end(room);
     return 0;
 }

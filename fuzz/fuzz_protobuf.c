@@ -12,7 +12,6 @@ static tinkc_bytes bytes_of(const tkc_buf *b)
 static void look_at_tensors(const tkc_forward_backward_request *r, fuzz_room *room)
 {
     for (size_t i = 0; i < r->data.len; i++) {
-        (void)tkc_datum_estimate(&r->data.data[i]);
         for (size_t k = 0; k < r->data.data[i].inputs.len; k++) {
             tinkc_error err = { 0 };
             tinkc_tensor dense;

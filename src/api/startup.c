@@ -515,11 +515,6 @@ bool tkc_boot_seed(tkc_boot *boot, tinkc_str config_json, int64_t refresh_interv
     return !tkc_failed(err);
 }
 
-bool tkc_boot_has_config(const tkc_boot *boot)
-{
-    return boot->has_config;
-}
-
 bool tkc_boot_save(tinkc_client *client, bool secrets, const char *sampler_id, tkc_buf *out,
                    tinkc_error *err)
 {

@@ -13,8 +13,6 @@ void tkc_boot_stop(tkc_boot *);
  * sampler the session to keep alive. Before the first use. */
 bool tkc_boot_seed(tkc_boot *, tinkc_str config_json, int64_t refresh_interval_s,
                    const char *session_id, tinkc_error *err);
-/* True if the settings are known. Thread: I/O. */
-bool tkc_boot_has_config(const tkc_boot *);
 
 /* What a later client can start from, as a JSON object; with `secrets` also what another process
  * needs to go on with this session. Thread: I/O. */

@@ -25,13 +25,7 @@ void tkc_multipart_bytes(tkc_multipart *, const char *name, const char *filename
 void tkc_multipart_head(tkc_multipart *, const char *name, const char *filename,
                         const char *content_type);
 void tkc_multipart_tail(tkc_multipart *);
-/* The members of a JSON object as parts: a[b], a[] repeated; null and empty ones are left out.
- * Errors: ARGUMENT. */
-bool tkc_multipart_json(tkc_multipart *, tinkc_str object);
 /* Behind the last part. */
 bool tkc_multipart_close(tkc_multipart *);
-
-/* Where the boundary occurs in content, the body would be torn: check what is not random. */
-bool tkc_multipart_collides(const tkc_multipart *, const void *data, size_t len);
 
 #endif

@@ -17,17 +17,10 @@ typedef struct tkc_query {
     char next; /* what stands before the next parameter: '?', '&', or 0 for nothing */
 } tkc_query;
 
-enum { TKC_QUERY_COMMA = 0, TKC_QUERY_REPEAT, TKC_QUERY_BRACKETS };
-
 /* mark '?' for a query behind a path, 0 for a form body, '&' behind other parameters. */
 void tkc_query_open(tkc_query *, tkc_buf *out, char mark, tinkc_error *err);
 void tkc_query_str(tkc_query *, const char *name, const char *value);
 void tkc_query_i64(tkc_query *, const char *name, int64_t value);
-void tkc_query_bool(tkc_query *, const char *name, bool value);
-/* A list; an empty one is "name=" with TKC_QUERY_COMMA, else nothing. */
-void tkc_query_list(tkc_query *, const char *name, const char *const *values, int arrays);
-/* Every member of a JSON object; maps become name[member]. Errors: ARGUMENT. */
-bool tkc_query_json(tkc_query *, tinkc_str object, int arrays);
 
 /* Escapes one text: space becomes '+', letters, digits and -._~ stay. */
 bool tkc_form_escape(tinkc_str text, tkc_buf *out, tinkc_error *err);

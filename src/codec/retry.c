@@ -9,7 +9,6 @@
 /* ---- dates ---- */
 
 static const char month_names[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
-static const char day_names[] = "ThuFriSatSunMonTueWed"; /* 1970 began on a Thursday */
 
 typedef struct date {
     int64_t year, month, day, hour, minute, second, zone_minutes;
@@ -137,29 +136,6 @@ bool tkc_parse_http_date(tinkc_str text, int64_t *wall_us)
     int64_t seconds = days * 86400 + d.hour * 3600 + d.minute * 60 + d.second;
     *wall_us = (seconds - d.zone_minutes * 60) * 1000000;
     return true;
-}
-
-void tkc_format_http_date(int64_t wall_us, char out[TKC_HTTP_DATE])
-{
-    char plain[TKC_TIME_TEXT]; /* 2026-05-27T20:00:00Z */
-    int64_t seconds = wall_us / 1000000 - (wall_us % 1000000 < 0);
-    int64_t days = seconds / 86400 - (seconds % 86400 < 0);
-    int32_t y, m, d;
-    tkc_civil_from_days(days, &y, &m, &d);
-    tkc_format_time(seconds * 1000000, false, plain);
-    assert(plain[10] == 'T' && plain[19] == 'Z'); /* four digits of a year */
-    size_t weekday = (size_t)(((days % 7) + 7) % 7);
-    memset(out, 0, TKC_HTTP_DATE);
-    memcpy(out, day_names + 3 * weekday, 3);
-    memcpy(out + 3, ", ", 2);
-    memcpy(out + 5, plain + 8, 2);
-    out[7] = ' ';
-    memcpy(out + 8, month_names + 3 * (m - 1), 3);
-    out[11] = ' ';
-    memcpy(out + 12, plain, 4);
-    out[16] = ' ';
-    memcpy(out + 17, plain + 11, 8);
-    memcpy(out + 25, " GMT", 4);
 }
 
 /* ---- headers ---- */

@@ -7,9 +7,6 @@
 /* HTTP and mail dates: "Wed, 27 May 2026 20:00:00 GMT", zones "+0200", none = UTC, the two obsolete
  * forms. False if it is none. */
 bool tkc_parse_http_date(tinkc_str text, int64_t *wall_us);
-enum { TKC_HTTP_DATE = 40 };
-/* "Wed, 27 May 2026 20:00:00 GMT", terminated. */
-void tkc_format_http_date(int64_t wall_us, char out[TKC_HTTP_DATE]);
 
 /* Milliseconds to wait by retry-after-ms, else retry-after (seconds or a date); NULL = header
  * absent. 0 = they say nothing usable: absent, malformed, not above 0, more than 60 s. */

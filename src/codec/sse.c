@@ -262,13 +262,3 @@ bool tkc_sse_write(tkc_buf *out, const char *event, const char *id, tinkc_str da
     tkc_buf_char(out, '\n', err);
     return !tkc_failed(err);
 }
-
-bool tkc_sse_comment(tkc_buf *out, const char *text, tinkc_error *err)
-{
-    if (tkc_failed(err) || !one_line(text, "the comment", err))
-        return false;
-    tkc_buf_cstr(out, ": ", err);
-    tkc_buf_cstr(out, text, err);
-    tkc_buf_cstr(out, "\n\n", err);
-    return !tkc_failed(err);
-}

@@ -14,6 +14,5 @@ bool tkc_sse_end(tinkc_sse_parser *, bool flush, tinkc_error *err);
  * lines. Errors: ARGUMENT (line ends or NUL in event or id). */
 bool tkc_sse_write(tkc_buf *out, const char *event, const char *id, tinkc_str data,
                    tinkc_error *err);
-bool tkc_sse_comment(tkc_buf *out, const char *text, tinkc_error *err);
 
 #endif

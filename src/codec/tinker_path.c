@@ -28,16 +28,6 @@ static bool split_id(tinkc_str text, int32_t *kind, tinkc_str *name)
     return *kind != 0 && tkc_str_find(*name, '/') == name->len;
 }
 
-bool tkc_checkpoint_id(tinkc_str text, int32_t *kind, tinkc_str *name, tinkc_error *err)
-{
-    enum { SHOWN = 200 };
-    if (split_id(text, kind, name))
-        return true;
-    return tkc_fail(err, TINKC_E_PATH,
-                    "not a checkpoint id (weights/NAME or sampler_weights/NAME): %.*s",
-                    (int)(text.len < SHOWN ? text.len : SHOWN), text.data ? text.data : "");
-}
-
 bool tkc_tinker_path(tinkc_str text, tinkc_path *out, tinkc_error *err)
 {
     static const char prefix[] = "tinker://";

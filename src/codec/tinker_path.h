@@ -11,7 +11,5 @@ bool tkc_tinker_path(tinkc_str text, tinkc_path *out, tinkc_error *err);
 /* Begins with tinker:// and names something. Where the service reads the path, its form is the
  * service's business: open servers also give out tinker://RUN/NAME. Errors: ARGUMENT, PATH. */
 bool tkc_tinker_path_given(const char *path, tinkc_error *err);
-/* "weights/0001" alone. Errors: PATH. */
-bool tkc_checkpoint_id(tinkc_str text, int32_t *kind, tinkc_str *name, tinkc_error *err);
 
 #endif

@@ -21,13 +21,6 @@ typedef struct tkc_url {
 /* http and https only. Errors: ARGUMENT, naming what is wrong; a password is never repeated. */
 bool tkc_url_parse(tinkc_str text, tkc_arena *, tkc_url *out, tinkc_error *err);
 
-/* Base URL, path with leading slashes (which are stripped), e.g. "https://h/x" and "/api/v1/y?z" to
- * "https://h/x/api/v1/y?z". An absolute URL is returned as it is. NULL on error. */
-const char *tkc_url_join(const char *base, const char *path, tkc_arena *, tinkc_error *err);
-
-/* Resolves a Location header against the URL it came from. NULL on error (ARGUMENT). */
-const char *tkc_url_resolve(const char *from, const char *location, tkc_arena *, tinkc_error *err);
-
 /* Same scheme, host and port. Both must parse. */
 bool tkc_url_same_origin(const char *a, const char *b);
 

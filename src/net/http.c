@@ -162,7 +162,6 @@ static void enqueue(tkc_http_pool *pool, tkc_exchange *x)
     *pool->waiting_end = x;
     pool->waiting_end = &x->next;
     pool->n_waiting++;
-    pool->http->stats.waiting++;
 }
 
 static void unlink_exchange(tkc_exchange *x)
@@ -175,10 +174,8 @@ static void unlink_exchange(tkc_exchange *x)
         pool->waiting_end = x->link;
     if (x->active) {
         pool->n_active--;
-        pool->http->stats.active--;
     } else {
         pool->n_waiting--;
-        pool->http->stats.waiting--;
     }
 }
 
@@ -284,9 +281,7 @@ static void start_exchange(tkc_exchange *x)
     x->active = true;
     link_exchange(&pool->running, x);
     pool->n_active++;
-    if (++http->stats.active > http->stats.most_active)
-        http->stats.most_active = http->stats.active;
-    http->stats.sent++;
+    http->sent++;
     tkc_loop_disarm(http->loop, &pool->idle_timer);
     if (!open_pool(pool, &err) || !tkc_exchange_prepare(x, &err)) {
         end_with(x, TINKC_E_CONNECTION, err.message);
@@ -318,7 +313,7 @@ static void finish_exchange(tkc_exchange *x, CURLcode result)
         return;
     }
     reply->slot = x;
-    http->stats.sent++;
+    http->sent++;
     if (http->curl->multi_add_handle(pool->multi, x->easy) != CURLM_OK)
         end_with(x, TINKC_E_CONNECTION, "libcurl refused the request");
     else
@@ -424,10 +419,10 @@ static int64_t prepare_sockets(void *self)
     tkc_http *http = self;
     do_todo(http);
     start_waiting(http);
-    uint64_t sent_before = http->stats.sent;
+    uint64_t sent_before = http->sent;
     int64_t wait = run_curl_timers(http);
     /* A reply that ended just now may have asked for more. */
-    return has_work(http) || sent_before != http->stats.sent ? 0 : wait;
+    return has_work(http) || sent_before != http->sent ? 0 : wait;
 }
 
 /* The loop's wait: one round of all sockets. */
@@ -462,9 +457,9 @@ static bool begin(tkc_http *http, tinkc_error *err)
         return tkc_fail_errno(err, "epoll");
     http->wake_fd = -1;
     http->curl = curl;
-    tkc_loop_set_waiter(http->loop, &(tkc_loop_waiter){ .self = http,
-                                                        .prepare = prepare_sockets,
-                                                        .wait = wait_for_sockets });
+    tkc_loop_set_waiter(
+        http->loop,
+        &(tkc_loop_waiter){ .self = http, .prepare = prepare_sockets, .wait = wait_for_sockets });
     return true;
 }
 
@@ -472,8 +467,6 @@ static void http_send(void *self, const tinkc_request *request, tinkc_reply *rep
 {
     tkc_http *http = self;
     tinkc_error err = { 0 };
-    if (http->closed)
-        tkc_fail(&err, TINKC_E_CONNECTION, "the transport was closed");
     tkc_exchange *x = begin(http, &err) ? tkc_zalloc(http->a, sizeof *x, &err) : NULL;
     if (!x) {
         reply->fail(reply, TINKC_E_CONNECTION, err.message);
@@ -600,22 +593,6 @@ tkc_http *tkc_http_new(const tinkc_allocator *a, tkc_loop *loop, const tkc_http_
     return http;
 }
 
-void tkc_http_close(tkc_http *http)
-{
-    http->closed = true;
-    for (size_t i = 0; i < TKC_HTTP_POOLS; i++) {
-        tkc_http_pool *pool = &http->pools[i];
-        while (pool->running)
-            end_with(pool->running, TINKC_E_CONNECTION, "the transport was closed");
-        while (pool->waiting)
-            end_with(pool->waiting, TINKC_E_CONNECTION, "the transport was closed");
-        tkc_loop_disarm(http->loop, &pool->idle_timer);
-        close_pool(pool);
-    }
-    if (http->curl)
-        tkc_loop_set_waiter(http->loop, NULL);
-}
-
 void tkc_http_free(tkc_http *http)
 {
     if (!http)
@@ -633,9 +610,4 @@ void tkc_http_free(tkc_http *http)
 const tinkc_transport *tkc_http_transport(tkc_http *http)
 {
     return &http->transport;
-}
-
-tkc_http_stats tkc_http_get_stats(const tkc_http *http)
-{
-    return http->stats;
 }

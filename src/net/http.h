@@ -24,23 +24,11 @@ typedef struct tkc_http_options {
 /* Copies the options; opens nothing yet. Any thread. */
 tkc_http *tkc_http_new(const tinkc_allocator *a, tkc_loop *loop, const tkc_http_options *,
                        tinkc_error *err);
-/* Fails what is still under way, closes every connection and lets go of the loop; sends nothing any
- * more. Thread: the loop's. */
-void tkc_http_close(tkc_http *);
-/* After _close, or once the loop has ended with no answer outstanding. Does not touch the loop.
+/* Once the loop has ended with no answer outstanding. Does not touch the loop.
  * NULL allowed. Any thread. */
 void tkc_http_free(tkc_http *);
 
 /* Borrowed from it. send, cancel and resume: the loop's thread. */
 const tinkc_transport *tkc_http_transport(tkc_http *);
-
-/* What a transport's own settings are, for tests and for the log. */
-typedef struct tkc_http_stats {
-    uint64_t sent;            /* exchanges begun, redirects counted each */
-    uint64_t active, waiting; /* now                                     */
-    uint64_t most_active;
-} tkc_http_stats;
-/* Thread: the loop's. */
-tkc_http_stats tkc_http_get_stats(const tkc_http *);
 
 #endif

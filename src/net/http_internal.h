@@ -66,8 +66,7 @@ struct tkc_http {
     int epoll_fd, wake_fd;
     tkc_http_pool pools[TKC_HTTP_POOLS];
     tkc_exchange *todo; /* cancelled or to be resumed at the next round */
-    tkc_http_stats stats;
-    bool closed;
+    uint64_t sent;      /* requests so far */
 };
 
 /* ---- http_exchange.c ---- */

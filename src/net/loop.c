@@ -167,7 +167,7 @@ void tkc_loop_busy(tkc_loop *loop, int32_t change)
     pthread_mutex_unlock(&loop->shared.lock);
 }
 
-void tkc_loop_clock_jumped(void *arg)
+static void clock_jumped(void *arg)
 {
     tkc_loop *loop = arg;
     pthread_mutex_lock(&loop->shared.lock);
@@ -176,8 +176,10 @@ void tkc_loop_clock_jumped(void *arg)
     pthread_mutex_unlock(&loop->shared.lock);
 }
 
-bool tkc_loop_idle(tkc_loop *loop, int64_t *due_ms)
+/* For clocks that tests move. Any thread. */
+static bool is_idle(void *arg, int64_t *due_ms)
 {
+    tkc_loop *loop = arg;
     pthread_mutex_lock(&loop->shared.lock);
     bool idle = loop->shared.ended ||
                 (loop->shared.waiting && !loop->shared.woken && !loop->shared.jumped &&
@@ -195,11 +197,6 @@ bool tkc_loop_is_current(const tkc_loop *loop)
 int64_t tkc_loop_now_ms(const tkc_loop *loop)
 {
     return tkc_now_ms(loop->clock);
-}
-
-const tinkc_clock *tkc_loop_clock(const tkc_loop *loop)
-{
-    return loop->clock;
 }
 
 void tkc_loop_set_waiter(tkc_loop *loop, const tkc_loop_waiter *waiter)
@@ -348,7 +345,9 @@ tkc_loop *tkc_loop_new(const tinkc_allocator *a, const tinkc_clock *clock, tinkc
     if (!tkc_cond_init(&loop->shared.ended_cond, err))
         goto no_cond;
     clock->acquire(clock->self);
-    clock->attach(clock->self, tkc_loop_clock_jumped, loop);
+    clock->attach(clock->self, clock_jumped, loop);
+    if (clock->watch)
+        clock->watch(clock->self, is_idle, loop);
     pthread_mutex_lock(&loop->shared.lock);
     bool started = tkc_thread_start(&loop->thread, loop_main, loop, "tinkc-io", err);
     pthread_mutex_unlock(&loop->shared.lock);

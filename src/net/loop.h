@@ -75,7 +75,6 @@ void tkc_loop_abandon(tkc_loop *, void (*last)(void *arg), void *arg);
 void tkc_loop_post(tkc_loop *, tkc_task *);
 bool tkc_loop_is_current(const tkc_loop *); /* true on the loop's own thread */
 int64_t tkc_loop_now_ms(const tkc_loop *);
-const tinkc_clock *tkc_loop_clock(const tkc_loop *);
 
 /* Thread: the loop's. Arming an armed timer moves it. delay_ms below 0 counts as 0; TINKC_FOREVER
  * is no delay but "never": the timer is disarmed. */
@@ -88,12 +87,5 @@ void tkc_loop_set_waiter(tkc_loop *, const tkc_loop_waiter *);
 /* Counts work that goes on elsewhere for this loop (helper threads), so that it does not look
  * idle meanwhile. Any thread. */
 void tkc_loop_busy(tkc_loop *, int32_t change);
-
-/* For tests' clocks: true if the loop has nothing to do before its next timer. *due_ms then is that
- * timer's time, INT64_MAX if there is none. Any thread. */
-bool tkc_loop_idle(tkc_loop *, int64_t *due_ms);
-/* What the loop gives to tinkc_clock.attach, with itself as `arg`: so a clock of ours can tell that
- * the one it wakes is a loop and ask tkc_loop_idle. */
-void tkc_loop_clock_jumped(void *loop);
 
 #endif

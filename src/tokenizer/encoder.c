@@ -433,7 +433,7 @@ static bool put_in_parts(tkc_encoder *e, const unsigned char *p, size_t len)
     return true;
 }
 
-bool tkc_encode_piece(tkc_encoder *e, const unsigned char *p, size_t len)
+static bool encode_piece(tkc_encoder *e, const unsigned char *p, size_t len)
 {
     return len <= TKC_WORD_BYTES ? put_short(e, p, len)
                                  : put_phrase(e, p, len, TKC_TOKEN_WHOLE, true);
@@ -519,7 +519,7 @@ static __attribute__((noinline)) place push_long(tkc_encoder *e, queue *q, place
     if (next <= stop && may_cut(e, p, len) && part_end(e->t, p, next) < next)
         return push_parts(e, q, at, next, next, stop);
     leave(e, q, at);
-    return tkc_encode_piece(e, p, len) ? come_back(e, next, stop) : (place){ 0 };
+    return encode_piece(e, p, len) ? come_back(e, next, stop) : (place){ 0 };
 }
 
 /* The words that begin before `stop`, which lies at least SAFE bytes before the end. */
@@ -555,7 +555,7 @@ TKC_INLINE bool encode_loop(tkc_encoder *e, const unsigned char *p, const unsign
     }
     for (const unsigned char *next; p < end; p = next) {
         next = scan(p, end);
-        if (!tkc_encode_piece(e, p, (size_t)(next - p)))
+        if (!encode_piece(e, p, (size_t)(next - p)))
             return false;
     }
     return true;
@@ -640,7 +640,7 @@ static bool encode_one(void *self, const unsigned char *p, size_t len, size_t sk
 {
     tkc_encoder *e = self;
     size_t first = e->out->len;
-    return tkc_encode_piece(e, p, len) && (!e->offsets || add_offsets(e, p, skew, origin, first));
+    return encode_piece(e, p, len) && (!e->offsets || add_offsets(e, p, skew, origin, first));
 }
 
 bool tkc_encode_gap(tkc_encoder *e, const unsigned char *p, size_t len)

@@ -85,7 +85,5 @@ bool tkc_encoder_room(tkc_encoder *, size_t n);
 /* Encodes text between added tokens: pre-tokenises it and appends its tokens. Well-formed UTF-8. */
 bool tkc_encode_gap(tkc_encoder *, const unsigned char *p, size_t len);
 
-/* One piece: appends its tokens. */
-bool tkc_encode_piece(tkc_encoder *, const unsigned char *p, size_t len);
 
 #endif

@@ -46,18 +46,6 @@ static size_t data_bytes(const tkc_tensor *t)
     return t->count * tkc_dtype_size(t->dtype);
 }
 
-size_t tkc_datum_estimate(const tkc_datum *d)
-{
-    size_t sum = 0;
-    for (size_t i = 0; i < d->chunks.len; i++)
-        sum += 4 * d->chunks.data[i].tokens.len + d->chunks.data[i].bytes.len;
-    for (size_t i = 0; i < d->inputs.len; i++) {
-        const tkc_tensor *t = &d->inputs.data[i].tensor;
-        sum += data_bytes(t) + 8 * (t->crow.len + t->col.len);
-    }
-    return sum;
-}
-
 /* ---- writing ---- */
 
 static size_t optional_text_size(const char *text)

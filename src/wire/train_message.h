@@ -60,9 +60,6 @@ bool tkc_tensor_check(const tkc_tensor *, const char *name, tinkc_error *err);
  * unfold to 1 GiB, so a server compares the shape with what it expects first. */
 bool tkc_tensor_dense(const tkc_tensor *, tkc_arena *, tinkc_tensor *out, tinkc_error *err);
 
-/* What the client counts for chunking: 4 per text token, bytes of images, dmel, elements and 8 per
- * sparse index. */
-size_t tkc_datum_estimate(const tkc_datum *);
 
 /* Whether it can be written at all; the writers check it too. Errors: UNSUPPORTED (image pointer),
  * ARGUMENT, TENSOR. */

@@ -39,10 +39,10 @@ cp "$work/app.c" "$work/app.cpp"
 
 links_through_pkg_config() {
     # shellcheck disable=SC2046,SC2086
-    cc -std=c99 $strict -o "$work/c99" "$work/app.c" $(pkg-config --cflags --libs tinkc) && "$work/c99" &&
-        c++ -std=c++11 $strict -o "$work/cxx" "$work/app.cpp" $(pkg-config --cflags --libs tinkc) && "$work/cxx" &&
-        cc -o "$work/static" "$work/app.c" $(pkg-config --cflags tinkc) "$lib/libtinkc.a" \
-            $(pkg-config --static --libs tinkc | sed 's/-ltinkc//') &&
+    cc -std=c99 $strict -o "$work/c99" "$work/app.c" $(pkg-config --cflags --libs tinkc-mock) && "$work/c99" &&
+        c++ -std=c++11 $strict -o "$work/cxx" "$work/app.cpp" $(pkg-config --cflags --libs tinkc-mock) && "$work/cxx" &&
+        cc -o "$work/static" "$work/app.c" $(pkg-config --cflags tinkc-mock) "$lib/libtinkc-mock.a" "$lib/libtinkc.a" \
+            $(pkg-config --static --libs tinkc-mock | sed 's/-ltinkc-mock//; s/-ltinkc//') &&
         LD_LIBRARY_PATH= "$work/static"
 }
 
@@ -53,7 +53,7 @@ cmake_minimum_required(VERSION 3.16)
 project(consumer C CXX)
 find_package(tinkc REQUIRED)
 add_executable(app ../app.cpp)
-target_link_libraries(app PRIVATE tinkc::tinkc)
+target_link_libraries(app PRIVATE tinkc::tinkc tinkc::tinkc-mock)
 C
     cmake -S "$work/cmake" -B "$work/cmake/b" -DCMAKE_PREFIX_PATH="$work/usr" > "$work/log" 2>&1 &&
         cmake --build "$work/cmake/b" >> "$work/log" 2>&1 || { tail "$work/log"; return 1; }

@@ -231,7 +231,6 @@ static void a_changed_byte_never_crashes(void **state)
             if (tkc_forward_backward_from_pb((tinkc_bytes){ (void *)copy, got.len }, 1, &arena,
                                              &read, &err))
                 for (size_t i = 0; i < read.data.len; i++) {
-                    (void)tkc_datum_estimate(&read.data.data[i]);
                     for (size_t k = 0; k < read.data.data[i].inputs.len; k++) {
                         tinkc_error bad = { 0 };
                         (void)tkc_tensor_check(&read.data.data[i].inputs.data[k].tensor, "x", &bad);
@@ -418,13 +417,6 @@ static void sparse_and_narrow_tensors_become_dense_and_wide(void **state)
     assert_int_equal(err.code, TINKC_E_TENSOR);
 }
 
-static void estimates_count_as_the_client_does(void **state)
-{
-    (void)state;
-    assert_int_equal(tkc_datum_estimate(&datum_a), 3 * 4 + 3 * 8 + 3 * 4);
-    assert_int_equal(tkc_datum_estimate(&data_b[0]), 4 + 5 + 1 + 2 * 4 + 4 * 8 + 2 * 8);
-}
-
 /* ---- JSON ---- */
 
 static void the_older_json_form_is_read(void **state)
@@ -537,7 +529,6 @@ int main(void)
         cmocka_unit_test(what_cannot_be_sent_is_refused),
         cmocka_unit_test(tensors_are_checked),
         cmocka_unit_test(sparse_and_narrow_tensors_become_dense_and_wide),
-        cmocka_unit_test(estimates_count_as_the_client_does),
         cmocka_unit_test(the_older_json_form_is_read),
         cmocka_unit_test(json_survives_both_ways),
         cmocka_unit_test(json_that_makes_no_sense_is_refused),

@@ -2,13 +2,19 @@
  * and answers plausibly, at once, the same every time.
  *
  * Losses fall with every optimizer step, samples depend only on prompt and seed, checkpoints and
- * runs are listed after they were made. There is no model behind it.
+ * runs are listed after they were made. There is no model behind it. Why not the engine's service:
+ * a test moves the clock when all clients are at rest, so an answer must come from inside `send`
+ * and not from a worker that is still computing; the out-of-memory tests run it thousands of times;
+ * and the SDK's tests run in builds without the engine. Tests of the engine's answers use the
+ * engine (tests/unit/engine, tests/api/test_engine_client.c).
+ *
  * May touch: base, codec and wire. The mock serialises its calls.
  */
+#include "mock/mock_service.h"
+
 #include <math.h>
 #include <string.h>
 
-#include "api/mock_priv.h"
 #include "base/map.h"
 #include "base/str.h"
 #include "codec/base64.h"
@@ -183,6 +189,16 @@ static void defaults(exchange *x, const tkc_message *type)
         return;
     tkc_message_init(type, message);
     answer(x, type, message);
+}
+
+static void client_config(exchange *x)
+{
+    defaults(x, &tkc_config_response_type);
+}
+
+static void dynamic_config(exchange *x)
+{
+    defaults(x, &tkc_dynamic_config_response_type);
 }
 
 /* ---- models ---- */
@@ -682,8 +698,9 @@ static void page_of(exchange *x, int64_t *limit, int64_t *offset, int64_t if_abs
         *offset = 0;
 }
 
-static void list_checkpoints(exchange *x, const char *run)
+static void list_checkpoints(exchange *x)
 {
+    const char *run = x->route->id; /* NULL = of all runs */
     int64_t limit, offset, total = 0;
     size_t place = 0, n = 0;
     page_of(x, &limit, &offset, run ? INT64_MAX : 100);
@@ -828,155 +845,80 @@ static void capabilities(exchange *x)
     answer(x, &tkc_capabilities_response_type, &r);
 }
 
-static void plain_text(exchange *x, const char *json)
+static void archive(exchange *x)
 {
-    tkc_buf_cstr(x->out, json, &x->err);
+    if (route_checkpoint(x))
+        tkc_buf_cstr(x->out,
+                     "{\"url\":\"https://mock.invalid/archive.tar\","
+                     "\"expires\":\"2026-01-02T00:00:00Z\"}",
+                     &x->err);
 }
 
 /* ---- dispatch ---- */
 
-static void dispatch_rest(exchange *x)
-{
-    switch (x->route->endpoint->id) {
-    case TKC_EP_CAPABILITIES:
-        capabilities(x);
-        break;
-    case TKC_EP_TRAINING_RUN:
-        get_run(x);
-        break;
-    case TKC_EP_TRAINING_RUNS:
-        list_runs(x);
-        break;
-    case TKC_EP_WEIGHTS_INFO:
-        weights_info(x);
-        break;
-    case TKC_EP_RUN_CHECKPOINTS:
-        list_checkpoints(x, x->route->id);
-        break;
-    case TKC_EP_CHECKPOINTS:
-        list_checkpoints(x, NULL);
-        break;
-    case TKC_EP_DELETE_CHECKPOINT:
-    case TKC_EP_PUBLISH:
-    case TKC_EP_UNPUBLISH:
-    case TKC_EP_SET_TTL:
-        change_checkpoint(x);
-        break;
-    case TKC_EP_ARCHIVE:
-        if (route_checkpoint(x))
-            plain_text(x, "{\"url\":\"https://mock.invalid/archive.tar\","
-                          "\"expires\":\"2026-01-02T00:00:00Z\"}");
-        break;
-    case TKC_EP_SESSIONS:
-        list_sessions(x);
-        break;
-    case TKC_EP_SESSION:
-        get_session(x);
-        break;
-    case TKC_EP_ASSIGN_PROJECT:
-        plain_text(x, "{}");
-        break;
-    case TKC_EP_TRACE_EXPORT:
-        plain_text(x, "{\"status\":\"ready\",\"url\":\"https://mock.invalid/trace.json\"}");
-        break;
-    case TKC_EP_TELEMETRY:
-        plain_text(x, "{\"status\":\"accepted\"}");
-        break;
-    case TKC_EP_AUDIT:
-        plain_text(x, "{\"entries\":[]}");
-        break;
-    case TKC_EP_USAGE:
-        plain_text(x, "{\"data\":[],\"sessions\":{}}");
-        break;
-    case TKC_EP_STORAGE:
-        plain_text(x, "{\"data\":[]}");
-        break;
-    case TKC_EP_SEARCH_SESSIONS:
-        plain_text(x, "{\"sessions\":[]}");
-        break;
-    case TKC_EP_FINISH_SESSION:
-        plain_text(x, "{}");
-        break;
-    case TKC_EP_COPY_WEIGHTS:
-        plain_text(x, "{\"tinker_path\":\"tinker://mock-copy/weights/copy\"}");
-        break;
-    case TKC_EP_EXTERNAL_URLS:
-        plain_text(x, "{\"urls\":{\"model.safetensors\":\"https://mock.invalid/model\"},"
-                      "\"expires\":\"2030-01-01T00:00:00Z\"}");
-        break;
-    default:
-        refuse(x, 404, "not here");
-        break;
-    }
-}
+typedef struct handler {
+    void (*run)(exchange *);
+    const char *text; /* instead: always this */
+} handler;
+
+static const handler handlers[TKC_EP_COUNT] = {
+    [TKC_EP_HEALTH] = { NULL, "{\"status\":\"ok\"}" },
+    [TKC_EP_CLIENT_CONFIG] = { client_config, NULL },
+    [TKC_EP_DYNAMIC_CONFIG] = { dynamic_config, NULL },
+    [TKC_EP_AUTH_TOKEN] = { auth_token, NULL },
+    [TKC_EP_CREATE_SESSION] = { create_session, NULL },
+    [TKC_EP_HEARTBEAT] = { NULL, "{}" },
+    [TKC_EP_CREATE_SAMPLING_SESSION] = { create_sampling_session, NULL },
+    [TKC_EP_SAMPLER] = { get_sampler, NULL },
+    [TKC_EP_CREATE_MODEL] = { create_model, NULL },
+    [TKC_EP_GET_INFO] = { get_info, NULL },
+    [TKC_EP_UNLOAD_MODEL] = { unload_model, NULL },
+    [TKC_EP_FORWARD_BACKWARD] = { forward_backward, NULL },
+    [TKC_EP_OPTIM_STEP] = { optim_step, NULL },
+    [TKC_EP_SAVE_WEIGHTS] = { save_weights, NULL },
+    [TKC_EP_SAVE_FOR_SAMPLER] = { save_for_sampler, NULL },
+    [TKC_EP_SAVE_EXTERNAL] = { save_external, NULL },
+    [TKC_EP_LOAD_WEIGHTS] = { load_weights, NULL },
+    [TKC_EP_SAMPLE] = { sample, NULL },
+    [TKC_EP_STREAM_SAMPLE] = { stream_sample, NULL },
+    [TKC_EP_RETRIEVE_FUTURE] = { retrieve, NULL },
+    [TKC_EP_CAPABILITIES] = { capabilities, NULL },
+    [TKC_EP_TRAINING_RUN] = { get_run, NULL },
+    [TKC_EP_TRAINING_RUNS] = { list_runs, NULL },
+    [TKC_EP_WEIGHTS_INFO] = { weights_info, NULL },
+    [TKC_EP_RUN_CHECKPOINTS] = { list_checkpoints, NULL },
+    [TKC_EP_CHECKPOINTS] = { list_checkpoints, NULL },
+    [TKC_EP_DELETE_CHECKPOINT] = { change_checkpoint, NULL },
+    [TKC_EP_PUBLISH] = { change_checkpoint, NULL },
+    [TKC_EP_UNPUBLISH] = { change_checkpoint, NULL },
+    [TKC_EP_SET_TTL] = { change_checkpoint, NULL },
+    [TKC_EP_ARCHIVE] = { archive, NULL },
+    [TKC_EP_EXTERNAL_URLS] = { NULL,
+                               "{\"urls\":{\"model.safetensors\":\"https://mock.invalid/model\"},"
+                               "\"expires\":\"2030-01-01T00:00:00Z\"}" },
+    [TKC_EP_COPY_WEIGHTS] = { NULL, "{\"tinker_path\":\"tinker://mock-copy/weights/copy\"}" },
+    [TKC_EP_SESSIONS] = { list_sessions, NULL },
+    [TKC_EP_SESSION] = { get_session, NULL },
+    [TKC_EP_SEARCH_SESSIONS] = { NULL, "{\"sessions\":[]}" },
+    [TKC_EP_FINISH_SESSION] = { NULL, "{}" },
+    [TKC_EP_ASSIGN_PROJECT] = { NULL, "{}" },
+    [TKC_EP_TRACE_EXPORT] = { NULL, "{\"status\":\"ready\",\"url\":\"https://mock.invalid/"
+                                    "trace.json\"}" },
+    [TKC_EP_TELEMETRY] = { NULL, "{\"status\":\"accepted\"}" },
+    [TKC_EP_AUDIT] = { NULL, "{\"entries\":[]}" },
+    [TKC_EP_USAGE] = { NULL, "{\"data\":[],\"sessions\":{}}" },
+    [TKC_EP_STORAGE] = { NULL, "{\"data\":[]}" },
+};
 
 static void dispatch(exchange *x)
 {
-    switch (x->route->endpoint->id) {
-    case TKC_EP_HEALTH:
-        plain_text(x, "{\"status\":\"ok\"}");
-        break;
-    case TKC_EP_CLIENT_CONFIG:
-        defaults(x, &tkc_config_response_type);
-        break;
-    case TKC_EP_DYNAMIC_CONFIG:
-        defaults(x, &tkc_dynamic_config_response_type);
-        break;
-    case TKC_EP_AUTH_TOKEN:
-        auth_token(x);
-        break;
-    case TKC_EP_CREATE_SESSION:
-        create_session(x);
-        break;
-    case TKC_EP_HEARTBEAT:
-        plain_text(x, "{}");
-        break;
-    case TKC_EP_CREATE_SAMPLING_SESSION:
-        create_sampling_session(x);
-        break;
-    case TKC_EP_SAMPLER:
-        get_sampler(x);
-        break;
-    case TKC_EP_CREATE_MODEL:
-        create_model(x);
-        break;
-    case TKC_EP_GET_INFO:
-        get_info(x);
-        break;
-    case TKC_EP_UNLOAD_MODEL:
-        unload_model(x);
-        break;
-    case TKC_EP_FORWARD_BACKWARD:
-        forward_backward(x);
-        break;
-    case TKC_EP_OPTIM_STEP:
-        optim_step(x);
-        break;
-    case TKC_EP_SAVE_WEIGHTS:
-        save_weights(x);
-        break;
-    case TKC_EP_SAVE_FOR_SAMPLER:
-        save_for_sampler(x);
-        break;
-    case TKC_EP_SAVE_EXTERNAL:
-        save_external(x);
-        break;
-    case TKC_EP_LOAD_WEIGHTS:
-        load_weights(x);
-        break;
-    case TKC_EP_SAMPLE:
-        sample(x);
-        break;
-    case TKC_EP_STREAM_SAMPLE:
-        stream_sample(x);
-        break;
-    case TKC_EP_RETRIEVE_FUTURE:
-        retrieve(x);
-        break;
-    default:
-        dispatch_rest(x);
-        break;
-    }
+    const handler *h = &handlers[x->route->endpoint->id];
+    if (h->run)
+        h->run(x);
+    else if (h->text)
+        tkc_buf_cstr(x->out, h->text, &x->err);
+    else
+        refuse(x, 404, "not part of the mock service");
 }
 
 int32_t tkc_mock_service_answer(tkc_mock_service *s, const tinkc_request *request, int64_t wall_us,
@@ -999,7 +941,7 @@ int32_t tkc_mock_service_answer(tkc_mock_service *s, const tinkc_request *reques
         if (route.endpoint)
             dispatch(&x);
         else
-            refuse(&x, route.status ? route.status : 404, "not here");
+            refuse(&x, route.status ? route.status : 404, "no such endpoint");
     }
     if (tkc_failed(&x.err)) { /* out of memory, or a message of ours that cannot be written */
         char text[sizeof x.err.message];

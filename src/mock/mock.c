@@ -3,7 +3,7 @@
  * Answers without delay are given inside `send`; the others lie in a list until tinkc_mock_advance
  * reaches their time, and are then given on the thread that advances.
  *
- * May touch: its own state under its lock; loops it wakes (mock.lock, then the loop's).
+ * May touch: its own state under its lock; clients it wakes or asks (mock.lock, then the loop's).
  * Must not:  call a reply or the user's function with its lock held.
  */
 #include "tinkc/sys/mock.h"
@@ -12,12 +12,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "api/mock_priv.h"
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/str.h"
 #include "base/thread.h"
-#include "net/loop.h"
+#include "mock/mock_service.h"
 
 #define WALL_BEGIN_US INT64_C(1767225600000000) /* 2026-01-01 */
 enum { NOW_BEGIN_MS = 1000 };
@@ -54,6 +53,7 @@ typedef struct delivery {
 typedef struct listener {
     struct listener *next;
     void (*wake)(void *arg);
+    bool (*idle)(void *arg, int64_t *due_ms); /* NULL = it never says */
     void *arg;
 } listener;
 
@@ -542,6 +542,16 @@ static void clock_attach(void *self, void (*wake)(void *arg), void *arg)
     pthread_mutex_unlock(&mock->lock);
 }
 
+static void clock_watch(void *self, bool (*idle)(void *arg, int64_t *due_ms), void *arg)
+{
+    tinkc_mock *mock = self;
+    pthread_mutex_lock(&mock->lock);
+    for (listener *l = mock->listeners; l; l = l->next)
+        if (l->arg == arg)
+            l->idle = idle;
+    pthread_mutex_unlock(&mock->lock);
+}
+
 static void clock_detach(void *self, void *arg)
 {
     tinkc_mock *mock = self;
@@ -597,9 +607,9 @@ static bool all_idle(tinkc_mock *mock, int64_t *due_ms)
     *due_ms = mock->deliveries ? mock->deliveries->due_ms : INT64_MAX;
     for (listener *l = mock->listeners; l && idle; l = l->next) {
         int64_t due;
-        if (l->wake != tkc_loop_clock_jumped)
+        if (!l->idle)
             continue;
-        idle = tkc_loop_idle(l->arg, &due);
+        idle = l->idle(l->arg, &due);
         if (due < *due_ms)
             *due_ms = due;
     }
@@ -756,7 +766,8 @@ tinkc_mock *tinkc_mock_new(int32_t kind, tinkc_error *err)
                                  .wall_us = clock_wall,
                                  .random = clock_random,
                                  .attach = clock_attach,
-                                 .detach = clock_detach };
+                                 .detach = clock_detach,
+                                 .watch = clock_watch };
     return mock;
 }
 

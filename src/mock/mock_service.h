@@ -1,6 +1,6 @@
-/* mock_priv.h - the small service behind a mock's script. */
-#ifndef TKC_API_MOCK_PRIV_H
-#define TKC_API_MOCK_PRIV_H
+/* mock_service.h - the small service behind a mock's script. */
+#ifndef TKC_MOCK_MOCK_SERVICE_H
+#define TKC_MOCK_MOCK_SERVICE_H
 
 #include "base/buf.h"
 #include "tinkc/sys/mock.h"
