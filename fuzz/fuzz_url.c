@@ -15,6 +15,10 @@ static void url(fuzz_room *room, const char *text)
         MUST(strcmp(u.text, v.text) == 0 && strcmp(u.origin, v.origin) == 0);
         MUST(tkc_url_same_origin(text, u.text));
     }
+    room->err = (tinkc_error){ 0 };
+    const char *to = tkc_url_resolve("https://h:8443/a/b/c?d", text, &room->arena, &room->err);
+    if (to)
+        MUST(tkc_url_parse(tkc_str(to), &room->arena, &u, &room->err) && strcmp(u.text, to) == 0);
 }
 
 static void ids(fuzz_room *room, const char *text)

@@ -144,6 +144,81 @@ bool tkc_url_parse(tinkc_str text, tkc_arena *arena, tkc_url *out, tinkc_error *
     return !tkc_failed(err) && make_texts(arena, out, err);
 }
 
+/* ---- joining ---- */
+
+static bool is_absolute(const char *s)
+{
+    tinkc_str t = tkc_str(s);
+    return (t.len > 7 && tkc_str_is_nocase(tkc_strn(s, 7), "http://")) ||
+           (t.len > 8 && tkc_str_is_nocase(tkc_strn(s, 8), "https://"));
+}
+
+/* Takes "." and ".." segments out of a path that begins with '/', in place. */
+static void remove_dots(char *path)
+{
+    char *out = path;
+    const char *in = path;
+    assert(path[0] == '/');
+    while (*in) {
+        size_t n = 1 + strcspn(in + 1, "/"); /* '/' and a segment */
+        bool last = in[n] == '\0';
+        if (n == 2 && in[1] == '.') {
+            if (last)
+                *out++ = '/';
+        } else if (n == 3 && in[1] == '.' && in[2] == '.') {
+            while (out > path && *--out != '/')
+                ;
+            if (last)
+                *out++ = '/';
+        } else {
+            memmove(out, in, n);
+            out += n;
+        }
+        in += n;
+    }
+    assert(out > path && out <= in);
+    *out = '\0';
+}
+
+/* A path relative to that of `from`, without dots; `location` may have a query. */
+static const char *resolve_path(const tkc_url *from, const char *location, tkc_arena *arena,
+                                tinkc_error *err)
+{
+    size_t n = strcspn(location, "?#");
+    const char *slash = strrchr(from->path, '/');
+    assert(slash && location[0]); /* paths begin with one; nothing relative is empty */
+    int keep = location[0] == '/' ? 0 : (int)(slash - from->path + 1);
+    char *path = tkc_arena_printf(arena, err, "%.*s%.*s", keep, from->path, (int)n, location);
+    if (!path)
+        return NULL;
+    remove_dots(path);
+    return tkc_arena_printf(arena, err, "%s%s%s", from->origin, path, location + n);
+}
+
+const char *tkc_url_resolve(const char *from, const char *location, tkc_arena *arena,
+                            tinkc_error *err)
+{
+    tkc_url base, target;
+    const char *text = location;
+    if (!tkc_url_parse(tkc_str(from), arena, &base, err))
+        return NULL;
+    if (strlen(location) > 65536) {
+        bad_url(err, "a redirect leads to more than 64 KiB of text");
+        return NULL;
+    }
+    if (strncmp(location, "//", 2) == 0)
+        text = tkc_arena_printf(arena, err, "%s:%s", base.scheme, location);
+    else if (location[0] == '?')
+        text = tkc_arena_printf(arena, err, "%s%s%s", base.origin, base.path, location);
+    else if (location[0] == '\0' || location[0] == '#')
+        text = base.text;
+    else if (!is_absolute(location) && strncmp(location + strcspn(location, ":/?#"), "://", 3) != 0)
+        text = resolve_path(&base, location, arena, err);
+    if (!text || !tkc_url_parse(tkc_str(text), arena, &target, err))
+        return NULL;
+    return target.text;
+}
+
 bool tkc_url_same_origin(const char *a, const char *b)
 {
     tkc_arena arena;

@@ -21,6 +21,10 @@ typedef struct tkc_url {
 /* http and https only. Errors: ARGUMENT, naming what is wrong; a password is never repeated. */
 bool tkc_url_parse(tinkc_str text, tkc_arena *, tkc_url *out, tinkc_error *err);
 
+
+/* Resolves a Location header against the URL it came from. NULL on error (ARGUMENT). */
+const char *tkc_url_resolve(const char *from, const char *location, tkc_arena *, tinkc_error *err);
+
 /* Same scheme, host and port. Both must parse. */
 bool tkc_url_same_origin(const char *a, const char *b);
 

@@ -402,7 +402,6 @@ tkc_jv tkc_jv_undefined(void);
 /* A string over bytes that live long enough (template, variables, arena). */
 tkc_jv tkc_jv_view(tkc_jev *, const char *data, size_t len);
 /* A copy. */
-tkc_jv tkc_jv_copy(tkc_jev *, const char *data, size_t len);
 tkc_jv tkc_jv_cstr(tkc_jev *, const char *text);
 /* What the output buffer holds from `mark` on, taken off it. */
 tkc_jv tkc_jv_take(tkc_jev *, size_t mark);

@@ -112,7 +112,7 @@ tkc_jv tkc_jv_view(tkc_jev *ev, const char *data, size_t len)
     return (tkc_jv){ .kind = TKC_JV_STR, .s = s };
 }
 
-tkc_jv tkc_jv_copy(tkc_jev *ev, const char *data, size_t len)
+static tkc_jv copy_text(tkc_jev *ev, const char *data, size_t len)
 {
     char *copy = tkc_j_alloc(ev, len);
     if (!copy)
@@ -124,7 +124,7 @@ tkc_jv tkc_jv_copy(tkc_jev *ev, const char *data, size_t len)
 
 tkc_jv tkc_jv_cstr(tkc_jev *ev, const char *text)
 {
-    return tkc_jv_copy(ev, text, strlen(text));
+    return copy_text(ev, text, strlen(text));
 }
 
 tkc_jv tkc_jv_take(tkc_jev *ev, size_t mark)
@@ -135,7 +135,7 @@ tkc_jv tkc_jv_take(tkc_jev *ev, size_t mark)
     if (len == 0)
         return tkc_jv_view(ev, "", 0);
     ev->out.len = mark;
-    return tkc_jv_copy(ev, ev->out.data + mark, len);
+    return copy_text(ev, ev->out.data + mark, len);
 }
 
 tkc_jv tkc_jv_list(tkc_jev *ev, uint8_t kind, size_t cap)

@@ -235,6 +235,34 @@ static void origins_are_compared(void **state)
     assert_false(tkc_url_same_origin("https://h/a", "nonsense"));
 }
 
+static void redirects_are_resolved(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        { "https://o/x", "https://o/x" },
+        { "//o/x", "https://o/x" },
+        { "/abs", "https://h/abs" },
+        { "rel", "https://h/a/b/rel" },
+        { "../up", "https://h/a/up" },
+        { "../../../up", "https://h/up" },
+        { "./x/./y/..", "https://h/a/b/x/" },
+        { "?q=1", "https://h/a/b/c?q=1" },
+        { "#f", "https://h/a/b/c?d=e" },
+        { "", "https://h/a/b/c?d=e" },
+        { "x?y=../z", "https://h/a/b/x?y=../z" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tinkc_error err = { 0 };
+        const char *got = tkc_url_resolve("https://h/a/b/c?d=e", cases[i][0], &arena, &err);
+        assert_ok(err);
+        assert_string_equal(got, cases[i][1]);
+    }
+    tinkc_error err = { 0 };
+    assert_null(tkc_url_resolve("https://h/", "ftp://h/", &arena, &err));
+    err = (tinkc_error){ 0 };
+    assert_null(tkc_url_resolve("https://h/", "file:///etc/passwd", &arena, &err));
+}
+
 static void percent_escapes_are_undone(void **state)
 {
     (void)state;
@@ -361,6 +389,7 @@ int main(void)
         cmocka_unit_test(urls_are_taken_apart_and_normalised),
         cmocka_unit_test(malformed_urls_are_refused_without_repeating_them),
         cmocka_unit_test(origins_are_compared),
+        cmocka_unit_test(redirects_are_resolved),
         cmocka_unit_test(percent_escapes_are_undone),
         cmocka_unit_test(tinker_paths_are_taken_apart),
         cmocka_unit_test(tinker_paths_are_put_together),
