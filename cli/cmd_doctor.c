@@ -13,6 +13,7 @@
 #include "commands.h"
 #include "config_file.h"
 #include "doctor.h"
+#include "serving.h"
 #include "out.h"
 #include "term.h"
 #include "text.h"
@@ -278,7 +279,20 @@ static void check_machine(doctor *d)
         cli_config_value(d, "machine.tmp_kind", kind.f_type == TMPFS_MAGIC ? CHECK_WARN : CHECK_OK,
                          "large files in it use memory: set TMPDIR to a folder on disk", "%s: %s",
                          tmp, kind.f_type == TMPFS_MAGIC ? "in memory (tmpfs)" : "on disk");
-    cli_config_value(d, "machine.gpu", CHECK_SKIP, NULL, "the engine computes on the CPU");
+}
+
+/* What a local engine would compute on, and why; asked of an engine without a store. */
+static void check_device(doctor *d)
+{
+    tinkc_error err = { 0 };
+    char text[CLI_DEVICE_TEXT];
+    tinkc_engine *engine =
+        tinkc_engine_new(&(tinkc_engine_options){ .device = cli_text(d->app, "device") }, &err);
+    if (engine && cli_device_text(engine, text))
+        cli_config_value(d, "machine.device", CHECK_OK, NULL, "%s", text);
+    else
+        cli_config_value(d, "machine.device", CHECK_FAIL, "--device auto", "%s", err.message);
+    tinkc_engine_free(engine);
 }
 
 /* The folder, or the nearest above it that is there: what is missing can be made. */
@@ -366,6 +380,7 @@ int cli_doctor(cli_app *app)
     cli_doctor_service(&d, check_credential(&d));
     check_hub(&d, begun);
     check_machine(&d);
+    check_device(&d);
     check_terminal(&d);
     int bad = print_checks(&d, columns);
     if (!bad && (d.late || cli_now_ms() > app->deadline_ms))

@@ -162,6 +162,9 @@ static char *publish(cli_app *app, const char *url, bool keys)
 
 static void announce(cli_app *app, const char *url, bool keys)
 {
+    char device[CLI_DEVICE_TEXT];
+    if (cli_device_text(app->engine, device))
+        cli_note(app, "device: %s", device);
     cli_note(app, "serving; to use it:");
     cli_note(app, "  export TINKER_BASE_URL=%s", url);
     if (!keys)

@@ -187,7 +187,8 @@ static int open_store(cli_app *app, const char *pulled, char **served)
     const char *store = cli_store_folder(app);
     if (!store)
         cli_warn(app, "no folder for the store can be made: nothing will be kept");
-    app->engine = tinkc_engine_new(&(tinkc_engine_options){ .store = store }, &err);
+    app->engine = tinkc_engine_new(
+        &(tinkc_engine_options){ .store = store, .device = cli_text(app, "device") }, &err);
     if (app->engine)
         forget_server(store);
     if (err.code == TINKC_E_STORE && store && (*served = served_at(store)))

@@ -22,4 +22,8 @@ int cli_serving_failed(cli_app *, const tinkc_error *);
 /* Writes the address to --ready-fd where it is given. */
 void cli_serving_ready(const cli_app *, const char *url);
 
+/* "cpu (avx512, 2 threads): asked for by name": what an engine computes on, and why. */
+enum { CLI_DEVICE_TEXT = 512 };
+bool cli_device_text(tinkc_engine *, char out[CLI_DEVICE_TEXT]);
+
 #endif

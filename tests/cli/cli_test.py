@@ -224,7 +224,7 @@ def doctor():
     wanted = {"tool.version", "config.profile", "config.value", "config.telemetry", "credential.shape", "network.dns", "network.tcp",
               "network.tls", "network.latency", "network.clock", "service.health", "service.credential", "service.token", "service.models",
               "service.billing", "hub.token", "hub.reach", "hub.cache", "machine.system", "machine.cpu", "machine.files", "machine.store",
-              "machine.tmp", "machine.tmp_kind", "machine.gpu", "terminal"}
+              "machine.tmp", "machine.tmp_kind", "machine.device", "terminal"}
     check("all groups", r.returncode == 0 and wanted <= set(v), wanted - set(v))
     check("offline hub", v["hub.reach"]["status"] == "skip", v["hub.reach"])
     for text, state in (("0", "off"), ("no", "off"), ("TRUE", "on"), ("on", "on")):

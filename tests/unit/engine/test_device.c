@@ -1,0 +1,295 @@
+/* test_device.c - which device is chosen and what is said about it; a device that fails. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "infer/infer.h"
+#include "support/on_device.h"
+#include "support/tiny_model.h"
+#include "train/training.h"
+
+/* ---- the choice ---- */
+
+static void test_names(void **state)
+{
+    (void)state;
+    static const char *const good[] = { NULL, "", "auto", "cpu", "cuda", "cuda:0", "cuda:12" };
+    static const char *const bad[] = { "gpu",     "CPU",     "cuda:",      "cuda:x",
+                                       "cuda:-1", "cuda:1 ", "cuda:12345", "cudas" };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        tinkc_error err = { 0 };
+        assert_true(tke_device_name_check(good[i], &err));
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        tinkc_error err = { 0 };
+        assert_null(tke_device_open(bad[i], &(tke_device_options){ 0 }, NULL, &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+        assert_non_null(strstr(err.message, "use auto, cpu, cuda or cuda:N"));
+    }
+}
+
+/* Asked for by name it fails with these words; auto falls back and says them. */
+static void expect_no_card(const char *name, const char *words)
+{
+    tinkc_error err = { 0 };
+    tke_device_reason why;
+    tke_device_info info;
+    assert_null(tke_device_open(name, &(tke_device_options){ .n_threads = 1 }, &why, &err));
+    assert_int_equal(err.code, TINKC_E_UNSUPPORTED);
+    assert_non_null(strstr(err.message, words));
+    err = (tinkc_error){ 0 };
+    tke_device *d = tke_device_open("auto", &(tke_device_options){ .n_threads = 1 }, &why, &err);
+    assert_non_null(d);
+    assert_int_equal(err.code, 0);
+    d->ops->info(d, &info);
+    assert_string_equal(info.name, "cpu");
+    if (!strchr(name, ':'))
+        assert_non_null(strstr(why.text, words));
+    tke_device_close(d);
+}
+
+static void test_no_card(void **state)
+{
+    (void)state;
+    setenv("TINKC_CUDA_MODULE", "/nonexistent/module.so", 1);
+    expect_no_card("cuda", "TINKC_CUDA_MODULE cannot be opened");
+    unsetenv("TINKC_CUDA_MODULE");
+    setenv("TINKC_CUDA_MODULE", FAKE_CARD_MODULE, 1);
+    expect_no_card("cuda", "cuda: no driver");
+    expect_no_card("cuda:7", "cuda: no device 7");
+    setenv("FAKE_CARD", "old", 1);
+    expect_no_card("cuda", "belongs to another version of the engine");
+    setenv("FAKE_CARD", "refuse", 1);
+    expect_no_card("cuda", "belongs to another version of the engine");
+    unsetenv("FAKE_CARD");
+    unsetenv("TINKC_CUDA_MODULE");
+}
+
+static void test_cpu_by_name(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tke_device_reason why;
+    tke_device_info info;
+    tke_device *d = tke_device_open("cpu", &(tke_device_options){ .n_threads = 2 }, &why, &err);
+    assert_non_null(d);
+    assert_string_equal(why.text, "asked for by name");
+    d->ops->info(d, &info);
+    assert_non_null(strstr(info.text, "2 threads"));
+    tke_device_close(d);
+}
+
+/* ---- a device that fails ---- */
+
+typedef struct world {
+    char *folder;
+    tke_model *model;
+    tke_device *device;
+    tke_device_model *loaded;
+    tke_device_ops ops; /* the CPU's, with faults */
+    int32_t tokens[8];
+    int64_t targets[8];
+    float weights[8];
+} world;
+
+static int setup(void **state)
+{
+    static world w;
+    tinkc_error err = { 0 };
+    w.folder = tiny_model_make(&(tiny_model){ .family = "qwen3", .tied = true, .seed = 3 });
+    w.model = tke_model_open(w.folder, &err);
+    assert_string_equal(err.message, "");
+    w.device = device_cpu(1);
+    w.loaded = device_load(w.device, w.model);
+    for (int i = 0; i < 8; i++) {
+        w.tokens[i] = i;
+        w.targets[i] = i + 1;
+        w.weights[i] = 1;
+    }
+    *state = &w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    world *w = *state;
+    device_unload(w->loaded);
+    tke_device_close(w->device);
+    tke_model_drop(w->model);
+    tiny_model_remove(w->folder);
+    return 0;
+}
+
+static int n_runs; /* of the function that fails the second time */
+
+static bool second_microbatch_fails(tke_device_trainer *t, const tke_microbatch *b,
+                                    tinkc_error *err)
+{
+    if (++n_runs == 2)
+        return tkc_fail(err, TINKC_E_SERVER, "cuda: the card has failed");
+    return tke_cpu_device.microbatch_run(t, b, err);
+}
+
+static tke_block *no_block(tke_device *d, size_t n, tinkc_error *err)
+{
+    (void)d, (void)n;
+    tkc_fail(err, TINKC_E_MEMORY, "cuda: out of memory");
+    return NULL;
+}
+
+static bool no_step(tke_device_sampler *s, const tke_step *step, tinkc_error *err)
+{
+    (void)s, (void)step;
+    return tkc_fail(err, TINKC_E_SERVER, "cuda: the card has failed");
+}
+
+static bool no_adam(tke_device *d, const tke_adam *a, size_t n, const tke_block *g, tke_block *t,
+                    tke_block *m, tke_block *v, double *moved, tinkc_error *err)
+{
+    (void)d, (void)a, (void)n, (void)g, (void)t, (void)m, (void)v, (void)moved;
+    return tkc_fail(err, TINKC_E_SERVER, "cuda: the card has failed");
+}
+
+static tke_adapter *adapter_of(world *w)
+{
+    tinkc_error err = { 0 };
+    tke_adapter *a =
+        tke_adapter_new(w->device, w->model, &(tke_adapter_spec){ .rank = 2, .train = 7 }, &err);
+    assert_non_null(a);
+    return a;
+}
+
+/* Two datums, a microbatch each. */
+static void run_pass(world *w, tke_adapter *a, tke_pass *p)
+{
+    tinkc_error err = { 0 };
+    tke_datum data[2] = { { .tokens = w->tokens, .n = 8, .k = 1, .targets = w->targets } };
+    tke_pass *list[1] = { p };
+    data[0].weights = w->weights;
+    data[1] = data[0];
+    tke_trainer *t = tke_trainer_new(w->loaded, &(tke_trainer_options){ .unit_tokens = 8 }, &err);
+    assert_non_null(t);
+    *p = (tke_pass){ .adapter = a, .backward = true, .data = data, .n_data = 2 };
+    assert_true(tke_loss_parse(&p->loss, tkc_str("cross_entropy"), NULL, 0, false, &err));
+    tke_trainer_run(t, list, 1);
+    tke_trainer_free(t);
+}
+
+/* The device fails in the middle of a pass: the gradient is as before, and the next pass works. */
+static void test_failing_microbatch(void **state)
+{
+    world *w = *state;
+    tke_pass p;
+    tke_adapter *a = adapter_of(w);
+    size_t n = tke_adapter_lora(a)->layout->n_floats;
+    w->ops = tke_cpu_device;
+    w->ops.microbatch_run = second_microbatch_fails;
+    w->device->ops = &w->ops;
+    n_runs = 0;
+    run_pass(w, a, &p);
+    assert_int_equal(p.err.code, TINKC_E_SERVER);
+    assert_string_equal(p.err.message, "cuda: the card has failed");
+    tke_pass_free(&p);
+    for (size_t i = 0; i < n; i++)
+        assert_true(adapter_grads(a)[i] == 0);
+    run_pass(w, a, &p);
+    assert_int_equal(p.err.code, 0);
+    tke_pass_free(&p);
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)(adapter_grads(a)[i] * adapter_grads(a)[i]);
+    assert_true(sum > 0);
+    w->device->ops = &tke_cpu_device;
+    tke_adapter_free(a);
+}
+
+static void test_out_of_memory(void **state)
+{
+    world *w = *state;
+    tke_pass p;
+    tinkc_error err = { 0 };
+    tke_adapter *a = adapter_of(w);
+    w->ops = tke_cpu_device;
+    w->ops.block_new = no_block;
+    w->device->ops = &w->ops;
+    run_pass(w, a, &p);
+    assert_int_equal(p.err.code, TINKC_E_MEMORY);
+    tke_pass_free(&p);
+    assert_null(tke_snapshot_take(a, &err));
+    assert_int_equal(err.code, TINKC_E_MEMORY);
+    err = (tinkc_error){ 0 };
+    assert_null(
+        tke_adapter_new(w->device, w->model, &(tke_adapter_spec){ .rank = 2, .train = 7 }, &err));
+    assert_int_equal(err.code, TINKC_E_MEMORY);
+    w->device->ops = &tke_cpu_device;
+    run_pass(w, a, &p);
+    assert_int_equal(p.err.code, 0);
+    tke_pass_free(&p);
+    tke_adapter_free(a);
+}
+
+static void test_failing_step(void **state)
+{
+    world *w = *state;
+    tinkc_error err = { 0 };
+    w->ops = tke_cpu_device;
+    w->ops.step_run = no_step;
+    w->device->ops = &w->ops;
+    tke_infer *e = tke_infer_new(w->loaded, &(tke_infer_options){ .kv_bytes = 1 << 20 }, &err);
+    tke_gen_request r = { .prompt = w->tokens,
+                          .n_prompt = 8,
+                          .n_samples = 2,
+                          .max_tokens = 4,
+                          .rule = { .temperature = 1, .top_p = 1 } };
+    tke_gen *g = tke_infer_add(e, &r, &err);
+    assert_non_null(g);
+    while (tke_infer_step(e))
+        ;
+    assert_ptr_equal(tke_infer_next_done(e), g);
+    assert_int_equal(tke_gen_error(g)->code, TINKC_E_SERVER);
+    w->device->ops = &tke_cpu_device;
+    tke_infer_free(e);
+}
+
+static void test_failing_optimizer(void **state)
+{
+    world *w = *state;
+    tke_pass p;
+    tinkc_error err = { 0 };
+    tke_metric metrics[TKE_MAX_METRICS];
+    size_t n;
+    tke_adam_params adam = { 1e-3, 0.9, 0.95, 1e-8, 0, 0 };
+    tke_adapter *a = adapter_of(w);
+    run_pass(w, a, &p);
+    tke_pass_free(&p);
+    w->ops = tke_cpu_device;
+    w->ops.adam = no_adam;
+    w->device->ops = &w->ops;
+    assert_false(tke_optim_step(a, &adam, metrics, &n, &err));
+    assert_int_equal(err.code, TINKC_E_SERVER);
+    assert_int_equal(tke_adapter_step(a), 0);
+    err = (tinkc_error){ 0 };
+    w->device->ops = &tke_cpu_device;
+    assert_true(tke_optim_step(a, &adam, metrics, &n, &err)); /* the gradient is still there */
+    assert_int_equal(tke_adapter_step(a), 1);
+    assert_true(metrics[0].value > 0);
+    tke_adapter_free(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_no_card),
+        cmocka_unit_test(test_cpu_by_name),
+        cmocka_unit_test(test_failing_microbatch),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_failing_step),
+        cmocka_unit_test(test_failing_optimizer),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
