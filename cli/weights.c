@@ -132,7 +132,7 @@ int cli_open_sampler(cli_app *app, cli_asked *asked)
     name_weights(app, asked);
     if (!asked->model_path && !asked->base_model)
         return cli_fail(app, "usage", "name one with -m, or: tinkc config set model NAME",
-                        "which model?");
+                        "no model was named");
     if (asked->model_path && !asked->base_model)
         learn_about(app, asked, &err);
     if (!err.code)

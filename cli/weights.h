@@ -17,7 +17,7 @@ typedef struct cli_asked {
     char *model_path; /* NULL = the base model itself */
     char *renderer;   /* --renderer, else the run's own, else the model's; NULL = its template */
     bool chat;        /* has a chat format */
-    bool raw;         /* a base model: plain text is continued unless told otherwise */
+    bool raw;         /* a base model: plain text is continued unless asked not to */
 } cli_asked;
 
 /* The renderer that a path's run was trained with; yours. NULL = it does not say, or it is somebody
