@@ -117,14 +117,23 @@ static int take_files(cli_app *app, const json_t *config, const char *origin)
 
 int cli_train_resume(cli_app *app)
 {
+    int bad;
     const char *folder = app->args[0];
     json_t *config = cli_trainlog_read_config(folder);
     if (!config)
         return cli_fail(app, "not_found", "it is the folder with config.json and checkpoints.jsonl",
                         "%s is not a log directory", folder);
-    app->command = cli_find("train", "sft");
+    const json_t *recipe = json_object_get(json_object_get(config, "tinkc"), "recipe");
+    const char *verb = json_is_string(recipe) ? json_string_value(recipe) : "sft";
+    app->command = cli_find("train", verb);
+    if (!app->command || app->command->run == cli_train_resume) {
+        bad = cli_fail(app, "config_invalid", NULL, "%s/config.json: no recipe is called %s", folder,
+                       verb);
+        json_decref(config);
+        return bad;
+    }
     app->n_args = 0;
-    int bad = take_settings(app, config, "config.json");
+    bad = take_settings(app, config, "config.json");
     if (!bad && !cli_given(app, "model") && json_is_string(json_object_get(config, "model_name")))
         bad = cli_give_value(app, "model", as_text(json_object_get(config, "model_name")),
                              "config.json");
@@ -135,5 +144,5 @@ int cli_train_resume(cli_app *app)
     if (!bad)
         bad = cli_set_value(app, "resume", "true", "command line");
     json_decref(config);
-    return bad ? bad : cli_train_sft(app);
+    return bad ? bad : app->command->run(app);
 }

@@ -4,6 +4,7 @@
  * If you add a command here, add its function to commands.h; nothing else needs to know.
  */
 #include "commands.h"
+#include "recipe_options.h"
 
 #include <string.h>
 
@@ -1485,6 +1486,16 @@ const cli_command cli_commands[] = {
       .options = train_sft_options,
       .examples = train_sft_examples,
       .run = cli_train_sft,
+      .fields = true },
+    { .noun = "train",
+      .verb = "rl",
+      .args = "PROMPTS...",
+      .min_args = 0,
+      .max_args = -1,
+      .summary = "reinforcement learning: sample answers, grade them, train on the better ones",
+      .options = cli_train_rl_options,
+      .examples = cli_train_rl_examples,
+      .run = cli_train_rl,
       .fields = true },
     { .noun = "train",
       .verb = "resume",

@@ -438,6 +438,8 @@ bool cli_job_checkpoint(cli_job *j, bool final, bool rolling, tinkc_error *err)
         (void)snprintf(name, sizeof name, "final");
     else
         (void)snprintf(name, sizeof name, "%06zu", j->step);
+    if (j->before_save && !j->before_save(j->before_save_user, err))
+        return false;
     char *state = save(j, name, true, ttl, err);
     char *sampler = state && !rolling ? save(j, name, false, ttl, err) : NULL;
     bool ok = state && (rolling || sampler);

@@ -1,6 +1,7 @@
 /* train_log.c - a run's log directory. */
 #include "train_log.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -258,9 +259,29 @@ bool cli_trainlog_exists(const char *folder)
     return found;
 }
 
+/* The rollouts of each step: iteration_NNNNNN/train_rollout_summaries.jsonl. */
+static bool remove_iterations(const char *folder)
+{
+    DIR *d = opendir(folder);
+    bool ok = true;
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        if (strncmp(e->d_name, "iteration_", 10) != 0)
+            continue;
+        char *inner = cli_printf("%s/%s", folder, e->d_name);
+        char *path = cli_printf("%s/%s/train_rollout_summaries.jsonl", folder, e->d_name);
+        ok = inner && path && (unlink(path) == 0 || errno == ENOENT) &&
+             (rmdir(inner) == 0 || errno == ENOTEMPTY) && ok;
+        free(inner);
+        free(path);
+    }
+    if (d)
+        closedir(d);
+    return ok;
+}
+
 bool cli_trainlog_remove(const char *folder)
 {
-    bool ok = true;
+    bool ok = remove_iterations(folder);
     for (size_t i = 0; i < sizeof run_files / sizeof *run_files; i++) {
         char *path = cli_printf("%s/%s", folder, run_files[i]);
         ok = path && (unlink(path) == 0 || errno == ENOENT) && ok;

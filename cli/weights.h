@@ -25,6 +25,8 @@ typedef struct cli_asked {
 char *cli_run_renderer(cli_app *, const char *path, tinkc_error *err);
 /* Connects and opens. 0, or an exit code after reporting. */
 int cli_open_sampler(cli_app *, cli_asked *out);
+/* The same for a name that is not -m: a base model, a tinker:// path, a log directory. */
+int cli_open_named(cli_app *, const char *name, cli_asked *out);
 void cli_close_sampler(cli_asked *);
 
 #endif
