@@ -530,9 +530,12 @@ bool tkc_billing_pauses(tinkc_client *client, int32_t status, tinkc_str detail, 
         return false;
     int64_t *first = &client->io.billing_first_ms, *logged = &client->io.billing_logged_ms;
     int64_t now = tkc_now_ms(client->clock);
-    int64_t max = client->billing_pause_ms
-                      ? client->billing_pause_ms
-                      : client->io.flags.billing_exception_max_pause_duration_sec * 1000;
+    int64_t max = tkc_number_or(client->billing_pause_ms,
+                                client->io.flags.billing_exception_max_pause_duration_sec * 1000);
+    if (max == 0)
+        return false;
+    if (max == TINKC_FOREVER)
+        max = INT64_MAX;
     if (*logged != INT64_MIN && now - *logged > BILLING_RESET_MS)
         *first = *logged = INT64_MIN;
     if (*first != INT64_MIN && now - *first > max) {

@@ -64,7 +64,7 @@ struct tinkc_client {
     const char *const *user_headers; /* pairs as they were given */
     const char *query;               /* "a=b&c=d" or "" */
     int64_t connect_timeout_ms, idle_timeout_ms, retry_window_ms, operation_timeout_ms;
-    int64_t billing_pause_ms; /* 0 = what the flags say */
+    int64_t billing_pause_ms; /* as in the options: 0 = what the flags say */
     int64_t max_response_bytes;
     int32_t max_retries;
     bool no_retries, conflict_recovery, accept_json_results, telemetry_on;
@@ -144,7 +144,7 @@ void tkc_client_need_end(tinkc_client *, tkc_ready_wait *); /* stops waiting */
 bool tkc_auth_token(tinkc_client *, tkc_token_wait *, const char **token);
 void tkc_auth_token_end(tkc_token_wait *);
 
-/* "pause" of client.md 3.6: true if a 402 is to be waited out. Thread: I/O. */
+/* True if a 402 is to be waited out (docs/failures.md). Thread: I/O. */
 bool tkc_billing_pauses(tinkc_client *, int32_t status, tinkc_str detail, tinkc_future *f);
 
 /* An answer has come back from the transport. May end the loop: the last thing a task does. */

@@ -3,6 +3,7 @@
  */
 #include "base/err.h"
 #include "tinkc/tokenizer.h"
+#include "tokenizer/open_with.h"
 
 #ifndef TINKC_WITH_TOKENIZER
 
@@ -22,6 +23,19 @@ tinkc_tokenizer *tinkc_tokenizer_open(const char *path, const tinkc_tokenizer_op
     (void)path, (void)options;
     without(err);
     return NULL;
+}
+
+const char *tkc_user_cache(tkc_arena *arena, tinkc_error *err)
+{
+    (void)arena, (void)err;
+    return "";
+}
+
+tinkc_tokenizer *tkc_tokenizer_open_with(const char *path, const tinkc_tokenizer_options *options,
+                                         const char *user_cache, tinkc_error *err)
+{
+    (void)user_cache;
+    return tinkc_tokenizer_open(path, options, err);
 }
 
 tinkc_tokenizer *tinkc_tokenizer_parse(const char *json, size_t len, const char *config,

@@ -4,9 +4,11 @@
  */
 #include "api/options.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include "base/json_read.h"
 #include "base/str.h"
@@ -87,31 +89,70 @@ static bool telemetry_from_env(bool own_transport)
 
 static int32_t log_level_from_env(void)
 {
+    static const struct {
+        const char *name;
+        int32_t level;
+    } levels[] = { { "debug", TINKC_LOG_DEBUG },
+                   { "info", TINKC_LOG_INFO },
+                   { "warn", TINKC_LOG_WARN },
+                   { "error", TINKC_LOG_ERROR } };
     const char *value = getenv("TINKER_LOG");
-    if (tkc_cstr_eq(value, "debug"))
-        return TINKC_LOG_DEBUG;
-    return tkc_cstr_eq(value, "info") ? TINKC_LOG_INFO : TINKC_LOG_WARN;
+    for (size_t i = 0; value && i < sizeof levels / sizeof *levels; i++)
+        if (tkc_str_is_nocase(tkc_str(value), levels[i].name))
+            return levels[i].level;
+    return TINKC_LOG_DEFAULT;
+}
+
+/* One write, so that lines of several threads do not mix. Nobody can be told if it fails. */
+static void log_to_stderr(int32_t level, const char *line, void *user)
+{
+    static const char *const names[] = { "", "error", "warning", "info", "debug" };
+    char text[1100];
+    (void)user;
+    int n = snprintf(text, sizeof text, "tinkc: %s: %s\n", names[level], line);
+    if (n > 0 && write(STDERR_FILENO, text, (size_t)n) < 0)
+        return;
+}
+
+/* A log function of the caller's, or stderr for people who set $TINKER_LOG. */
+static tkc_log make_log(const tinkc_client_options *o)
+{
+    int32_t from_env = log_level_from_env();
+    int32_t level = o->log_level ? o->log_level : from_env ? from_env : TINKC_LOG_WARN;
+    if (!o->log && from_env)
+        return (tkc_log){ .fn = log_to_stderr, .level = level };
+    return (tkc_log){ .fn = o->log, .user = o->log_user, .level = level };
 }
 
 /* ---- checks ---- */
 
-static bool check_ms(int64_t value, bool forever, const char *name, tinkc_error *err)
+bool tkc_check_number(int64_t value, int special, const char *name, tinkc_error *err)
 {
-    if (value >= 0 || (forever && value == TINKC_FOREVER))
+    if (value >= 0 || (value == TINKC_FOREVER && special & TKC_MAY_BE_ENDLESS) ||
+        (value == TINKC_ZERO && special & TKC_MAY_BE_ZERO))
         return true;
+    if (value == TINKC_FOREVER || value == TINKC_ZERO)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "%s: %s makes no sense here", name,
+                        value == TINKC_ZERO ? "TINKC_ZERO" : "TINKC_FOREVER");
     return tkc_fail(err, TINKC_E_ARGUMENT, "%s: must not be negative", name);
+}
+
+int64_t tkc_number_or(int64_t value, int64_t normal)
+{
+    return value == TINKC_ZERO ? 0 : value ? value : normal;
 }
 
 static bool check_numbers(const tinkc_client_options *o, tinkc_error *err)
 {
-    return check_ms(o->connect_timeout_ms, false, "connect_timeout_ms", err) &&
-           check_ms(o->idle_timeout_ms, true, "idle_timeout_ms", err) &&
-           check_ms(o->retry_window_ms, true, "retry_window_ms", err) &&
-           check_ms(o->operation_timeout_ms, false, "operation_timeout_ms", err) &&
-           check_ms(o->billing_pause_ms, false, "billing_pause_ms", err) &&
-           check_ms(o->max_retries, false, "max_retries", err) &&
-           check_ms(o->max_connections, false, "max_connections", err) &&
-           check_ms(o->max_response_bytes, false, "max_response_bytes", err);
+    enum { PLAIN = 0, ENDLESS = TKC_MAY_BE_ENDLESS, ZERO = TKC_MAY_BE_ZERO };
+    return tkc_check_number(o->connect_timeout_ms, PLAIN, "connect_timeout_ms", err) &&
+           tkc_check_number(o->idle_timeout_ms, ENDLESS, "idle_timeout_ms", err) &&
+           tkc_check_number(o->retry_window_ms, ENDLESS | ZERO, "retry_window_ms", err) &&
+           tkc_check_number(o->operation_timeout_ms, PLAIN, "operation_timeout_ms", err) &&
+           tkc_check_number(o->billing_pause_ms, ENDLESS | ZERO, "billing_pause_ms", err) &&
+           tkc_check_number(o->max_retries, ZERO, "max_retries", err) &&
+           tkc_check_number(o->max_connections, PLAIN, "max_connections", err) &&
+           tkc_check_number(o->max_response_bytes, PLAIN, "max_response_bytes", err);
 }
 
 static bool check_options(const tinkc_client_options *o, tinkc_error *err)
@@ -245,11 +286,6 @@ static bool make_url(tinkc_client *client, const tinkc_client_options *o, tinkc_
     return client->base_url != NULL;
 }
 
-static int64_t or_default(int64_t value, int64_t normal)
-{
-    return value ? value : normal;
-}
-
 bool tkc_options_apply(tinkc_client *client, const tinkc_client_options *o, tinkc_error *err)
 {
     if (!check_options(o, err) || !make_url(client, o, err))
@@ -264,20 +300,18 @@ bool tkc_options_apply(tinkc_client *client, const tinkc_client_options *o, tink
         client->display_name = tkc_arena_cstr(&client->texts, o->display_name, err);
     if (tkc_failed(err) || !make_headers(client, o, err) || !make_query(client, o, err))
         return false;
-    client->log = (tkc_log){ .fn = o->log,
-                             .user = o->log_user,
-                             .level = o->log_level ? o->log_level : log_level_from_env() };
+    client->log = make_log(o);
     client->telemetry_on = o->telemetry ? o->telemetry == TINKC_TELEMETRY_ON
                                         : telemetry_from_env(o->transport != NULL);
     if (o->transport && (o->transport->flags & TINKC_TRANSPORT_LOCAL))
         client->telemetry_on = false;
-    client->connect_timeout_ms = or_default(o->connect_timeout_ms, 5000);
-    client->idle_timeout_ms = or_default(o->idle_timeout_ms, 60000);
-    client->retry_window_ms = or_default(o->retry_window_ms, 300000);
+    client->connect_timeout_ms = tkc_number_or(o->connect_timeout_ms, 5000);
+    client->idle_timeout_ms = tkc_number_or(o->idle_timeout_ms, 60000);
+    client->retry_window_ms = tkc_number_or(o->retry_window_ms, 300000);
     client->operation_timeout_ms = o->operation_timeout_ms;
     client->billing_pause_ms = o->billing_pause_ms;
-    client->max_response_bytes = or_default(o->max_response_bytes, (int64_t)1 << 30);
-    client->max_retries = o->max_retries ? o->max_retries : 10;
+    client->max_response_bytes = tkc_number_or(o->max_response_bytes, (int64_t)1 << 30);
+    client->max_retries = (int32_t)tkc_number_or(o->max_retries, 10);
     client->no_retries = o->no_retries;
     client->conflict_recovery = o->conflict_recovery;
     client->accept_json_results = o->accept_json_results;

@@ -21,4 +21,11 @@ typedef struct tkc_saved {
 bool tkc_saved_read(const char *text, const char *argument, tkc_arena *, tkc_saved *,
                     tinkc_error *err);
 
+/* Numbers of options (types.h): 0 = not given, TINKC_ZERO, TINKC_FOREVER. `special` says which of the
+ * last two make sense. Errors: ARGUMENT, naming the option. */
+enum { TKC_MAY_BE_ZERO = 1, TKC_MAY_BE_ENDLESS = 2 };
+bool tkc_check_number(int64_t value, int special, const char *name, tinkc_error *err);
+/* The number itself, with `normal` where none was given; TINKC_FOREVER stays. */
+int64_t tkc_number_or(int64_t value, int64_t normal);
+
 #endif

@@ -174,11 +174,20 @@ static bool read_json(tkc_promise *p, tinkc_str body, tkc_answer *answer, tinkc_
     return tkc_answer_read(body, &p->inner.arena, answer, err);
 }
 
+/* What the service asked for (Retry-After) goes before our own pause: it knows when it has room. */
 static void backoff(tkc_promise *p)
 {
     int64_t ms = p->inner.backoff < 5 ? (int64_t)1000 << p->inner.backoff : BACKOFF_CAP_MS;
     p->inner.backoff++;
-    poll_in_trouble(p, ms);
+    poll_in_trouble(p, p->err.retry_after_ms > 0 ? p->err.retry_after_ms : ms);
+}
+
+/* At once, unless a 503 says when. */
+static void server_failed(tkc_promise *p, int32_t status)
+{
+    p->inner.backoff = 0;
+    bool asked = status == 503 && p->err.retry_after_ms > 0;
+    poll_in_trouble(p, asked ? p->err.retry_after_ms : soon_ms(p));
 }
 
 /* A 400 whose body is a JSON error says so once and for all; any other may be a proxy's. */
@@ -217,6 +226,19 @@ static void expired(tkc_promise *p, const tkc_call *call)
     fail(p, &err);
 }
 
+/* What on_failure makes of an outcome, in the words that the service's telemetry knows. */
+static const char *failure_kind(int32_t status)
+{
+    if (status == 0 || status == 429)
+        return "retry_with_backoff";
+    if (status == 410)
+        return "retryable_exception";
+    if (status == 400)
+        return "retry_if_budget";
+    return status == 408 || status >= 500 ? "retry" : "fatal";
+}
+
+/* The same fields as the Python SDK's events, but for headers and bodies: those may hold secrets. */
 static void report(tkc_promise *p, const tkc_call *call)
 {
     tinkc_client *client = p->client;
@@ -225,7 +247,10 @@ static void report(tkc_promise *p, const tkc_call *call)
     tkc_buf text;
     tkc_jsonw w;
     tinkc_error bad = { 0 };
-    bool fatal = call->status == 400 || !(call->err.flags & TINKC_RETRIABLE);
+    int32_t status = call->status;
+    const char *kind = failure_kind(status);
+    bool fatal = strcmp(kind, "fatal") == 0;
+    int64_t elapsed_ms = tkc_now_ms(client->clock) - p->inner.begun_ms;
     tkc_buf_init(&text, client->a, 1 << 16);
     tkc_jsonw_open(&w, &text, &bad);
     tkc_jsonw_object(&w);
@@ -234,13 +259,23 @@ static void report(tkc_promise *p, const tkc_call *call)
     tkc_jsonw_key(&w, "request_type");
     tkc_jsonw_cstr(&w, p->request_type);
     tkc_jsonw_key(&w, "status_code");
-    tkc_jsonw_i64(&w, call->status);
+    tkc_jsonw_i64(&w, status);
+    tkc_jsonw_key(&w, "detail");
+    tkc_jsonw_cstr(&w, call->err.message);
+    tkc_jsonw_key(&w, "kind");
+    tkc_jsonw_cstr(&w, kind);
+    tkc_jsonw_key(&w, "should_retry");
+    tkc_jsonw_bool(&w, !fatal);
+    tkc_jsonw_key(&w, "is_user_error");
+    tkc_jsonw_bool(&w, status >= 400 && status < 500 && status != 408);
     tkc_jsonw_key(&w, "exception");
     tkc_jsonw_cstr(&w, call->err.message);
     tkc_jsonw_key(&w, "exception_type");
     tkc_jsonw_cstr(&w, tinkc_code_name(call->err.code));
     tkc_jsonw_key(&w, "iteration");
     tkc_jsonw_i64(&w, p->inner.iteration - 1);
+    tkc_jsonw_key(&w, "elapsed_time");
+    tkc_jsonw_double(&w, (double)elapsed_ms / 1000.0);
     tkc_jsonw_key(&w, "bad_request_retries");
     tkc_jsonw_i64(&w, p->inner.bad_requests);
     tkc_jsonw_key(&w, "connection_error_retries");
@@ -250,7 +285,8 @@ static void report(tkc_promise *p, const tkc_call *call)
         tkc_telemetry_note(client,
                            call->status ? "APIFuture.result_async.api_status_error"
                                         : "APIFuture.result_async.connection_error",
-                           tkc_buf_view(&text), fatal ? TINKC_LOG_ERROR : TINKC_LOG_WARN);
+                           tkc_buf_view(&text),
+                           fatal || status == 400 ? TINKC_LOG_ERROR : TINKC_LOG_WARN);
     tkc_buf_free(&text);
 }
 
@@ -274,10 +310,9 @@ static void on_failure(tkc_promise *p, tkc_call *call)
         timed_out_at_service(p, call);
     else if (status == 410)
         expired(p, call);
-    else if (status >= 500) {
-        p->inner.backoff = 0;
-        poll_in_trouble(p, soon_ms(p));
-    } else if (status == 400)
+    else if (status >= 500)
+        server_failed(p, status);
+    else if (status == 400)
         bad_request(p, call);
     else
         fail(p, &call->err);
@@ -449,6 +484,7 @@ void tkc_promise_start(tkc_promise *p, tinkc_str request_id)
     tinkc_error err = { 0 };
     assert(!p->inner.running && p->client && p->f && p->done); /* filled in, and not begun yet */
     p->inner.timer.fire = timer_fired;
+    p->inner.begun_ms = tkc_now_ms(p->client->clock);
     p->inner.running = true;
     tkc_arena_init(&p->inner.arena, p->client->a, 1 << 26);
     p->inner.request_id = tkc_copy_str(p->client->a, request_id, &err);

@@ -35,7 +35,7 @@ struct tkc_promise {
         tkc_timer timer;
         tkc_claim claim; /* of in-flight bytes */
         tkc_arena arena; /* of the queue state's reason */
-        int64_t poll_begun_ms, spacing_ms;
+        int64_t begun_ms, poll_begun_ms, spacing_ms;
         int32_t iteration, backoff, bad_requests;
         int32_t queue_state;
         char reason[160];

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "api/client_priv.h"
 #include "api/body_stream.h"
+#include "api/options.h"
 #include "base/str.h"
 #include "codec/multipart.h"
 #include "codec/query.h"
@@ -302,9 +303,9 @@ static bool check_call(const tinkc_http_options *o, tinkc_error *err)
         return tkc_fail(err, TINKC_E_ARGUMENT, o ? "path is NULL" : "options are NULL");
     if (!tkc_all_zero(o->reserved, sizeof o->reserved) || o->reserved_bools[0])
         return tkc_fail(err, TINKC_E_ARGUMENT, "call options: reserved must be zero");
-    if (o->max_retries < 0 || o->idle_timeout_ms < TINKC_FOREVER)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "%s is negative",
-                        o->max_retries < 0 ? "max_retries" : "idle_timeout_ms");
+    if (!tkc_check_number(o->max_retries, TKC_MAY_BE_ZERO, "max_retries", err) ||
+        !tkc_check_number(o->idle_timeout_ms, TKC_MAY_BE_ENDLESS, "idle_timeout_ms", err))
+        return false;
     if (o->content_type && strpbrk(o->content_type, "\r\n"))
         return tkc_fail(err, TINKC_E_ARGUMENT, "content_type holds a line break");
     if (o->idempotency_key && strpbrk(o->idempotency_key, "\r\n"))
@@ -409,7 +410,7 @@ static const char *const *draft_headers(draft *d, const tinkc_http_options *o, t
 
 static int32_t retries_of(const tinkc_http_options *o)
 {
-    return o->no_retries ? 0 : o->max_retries > 0 ? o->max_retries : TKC_RETRIES_DEFAULT;
+    return o->no_retries ? 0 : (int32_t)tkc_number_or(o->max_retries, TKC_RETRIES_DEFAULT);
 }
 
 tkc_call *tkc_call_from_options(tinkc_client *client, const tinkc_http_options *o,

@@ -25,13 +25,11 @@ bool tkc_retry_check(const tinkc_retry_options *o, tinkc_error *err)
     if (!tkc_all_zero(o->reserved, sizeof o->reserved) ||
         !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools))
         return tkc_fail(err, TINKC_E_ARGUMENT, "reserved: must be zero");
-    const int64_t v[] = { o->progress_timeout_ms, o->delay_base_ms, o->delay_max_ms,
-                          o->max_attempts };
-    static const char *const names[] = { "progress_timeout_ms", "delay_base_ms", "delay_max_ms",
-                                         "max_attempts" };
-    for (size_t i = 0; i < 4; i++)
-        if (v[i] < 0)
-            return tkc_fail(err, TINKC_E_ARGUMENT, "%s: must not be negative", names[i]);
+    if (!tkc_check_number(o->progress_timeout_ms, 0, "progress_timeout_ms", err) ||
+        !tkc_check_number(o->delay_base_ms, TKC_MAY_BE_ZERO, "delay_base_ms", err) ||
+        !tkc_check_number(o->delay_max_ms, TKC_MAY_BE_ZERO, "delay_max_ms", err) ||
+        !tkc_check_number(o->max_attempts, 0, "max_attempts", err))
+        return false;
     if (o->has_jitter && !(o->jitter >= 0 && o->jitter <= 1))
         return tkc_fail(err, TINKC_E_ARGUMENT, "jitter: must lie between 0 and 1");
     return true;
@@ -53,12 +51,9 @@ tinkc_sampler *tkc_sampler_make(tinkc_client *client, const char *id,
     tkc_ref_init(&s->refs);
     if (retry)
         s->retry = *retry;
-    if (!s->retry.progress_timeout_ms)
-        s->retry.progress_timeout_ms = PROGRESS_MS;
-    if (!s->retry.delay_base_ms)
-        s->retry.delay_base_ms = DELAY_BASE_MS;
-    if (!s->retry.delay_max_ms)
-        s->retry.delay_max_ms = DELAY_MAX_MS;
+    s->retry.progress_timeout_ms = tkc_number_or(s->retry.progress_timeout_ms, PROGRESS_MS);
+    s->retry.delay_base_ms = tkc_number_or(s->retry.delay_base_ms, DELAY_BASE_MS);
+    s->retry.delay_max_ms = tkc_number_or(s->retry.delay_max_ms, DELAY_MAX_MS);
     if (!s->retry.has_jitter)
         s->retry.jitter = 0.25;
     pthread_mutex_init(&s->tokenizer_lock, NULL);

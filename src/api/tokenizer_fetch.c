@@ -11,6 +11,7 @@
 #include "base/map.h"
 #include "base/str.h"
 #include "hub/hub_priv.h"
+#include "tokenizer/open_with.h"
 
 /* ---- which repository: a pure function of two names ---- */
 
@@ -97,7 +98,8 @@ typedef struct job job;
 
 struct tkc_tokenizers {
     tinkc_client *client;
-    tinkc_hub *hub; /* as the environment said when the client was made */
+    tinkc_hub *hub;         /* as the environment said when the client was made */
+    const char *user_cache; /* likewise: for compiled forms */
 
     /* Any thread, lock held. A leaf. */
     struct {
@@ -154,7 +156,8 @@ tkc_tokenizers *tkc_tokenizers_new(tinkc_client *client, const tinkc_client_opti
     if (client->retry_window_ms > 0 && client->retry_window_ms < HUB_PATIENCE_MS)
         hub.retry_window_ms = client->retry_window_ms;
     all->hub = tinkc_hub_new(&hub, err);
-    if (!all->hub) {
+    all->user_cache = tkc_user_cache(&client->texts, err);
+    if (!all->hub || !all->user_cache) {
         tkc_tokenizers_free(all);
         return NULL;
     }
@@ -296,9 +299,10 @@ static void run_job(job *j, tinkc_error *err)
         s = get_files(j, repo.data, revision.len ? revision.data : NULL, err);
     explain(err);
     if (s)
-        j->tokenizer = tinkc_tokenizer_open(
+        j->tokenizer = tkc_tokenizer_open_with(
             tinkc_hub_snapshot_folder(s),
-            &(tinkc_tokenizer_options){ .no_compiled_cache = j->no_compiled_cache }, err);
+            &(tinkc_tokenizer_options){ .no_compiled_cache = j->no_compiled_cache },
+            j->client->tokenizers->user_cache, err);
     tinkc_hub_snapshot_free(s);
     tinkc_text_free(&repo);
     tinkc_text_free(&revision);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "tokenizer/open_with.h"
 #include "tokenizer/load.h"
 
 enum { PATH_MAX_LEN = 4096 };
@@ -32,22 +33,24 @@ static bool beside(const char *source, char out[PATH_MAX_LEN])
     return n > 0 && n < PATH_MAX_LEN;
 }
 
-/* $XDG_CACHE_HOME/tinkc/tokenizers/HASH.tkc, where HASH is of the source's full path. */
-static bool in_user_cache(const char *source, char folder[PATH_MAX_LEN], char out[PATH_MAX_LEN])
+const char *tkc_user_cache(tkc_arena *arena, tinkc_error *err)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char full[PATH_MAX_LEN];
-    int n;
     if (xdg && xdg[0] == '/')
-        n = snprintf(folder, PATH_MAX_LEN, "%s/tinkc/tokenizers", xdg);
-    else if (home && home[0] == '/')
-        n = snprintf(folder, PATH_MAX_LEN, "%s/.cache/tinkc/tokenizers", home);
-    else
+        return tkc_arena_printf(arena, err, "%s/tinkc/tokenizers", xdg);
+    if (home && home[0] == '/')
+        return tkc_arena_printf(arena, err, "%s/.cache/tinkc/tokenizers", home);
+    return "";
+}
+
+/* FOLDER/HASH.tkc, where HASH is of the source's full path. */
+static bool in_user_cache(const char *source, const char *folder, char out[PATH_MAX_LEN])
+{
+    char full[PATH_MAX_LEN];
+    if (!folder[0] || strlen(folder) >= PATH_MAX_LEN - 32 || !realpath(source, full))
         return false;
-    if (n < 0 || n >= PATH_MAX_LEN - 32 || !realpath(source, full))
-        return false;
-    n = snprintf(out, PATH_MAX_LEN, "%s/%016llx.tkc", folder,
-                 (unsigned long long)tkc_block_hash(full, strlen(full)));
+    int n = snprintf(out, PATH_MAX_LEN, "%s/%016llx.tkc", folder,
+                     (unsigned long long)tkc_block_hash(full, strlen(full)));
     return n > 0 && n < PATH_MAX_LEN;
 }
 
@@ -91,15 +94,15 @@ static bool read_one(const char *path, const char *source, const tkc_origin *now
     return false;
 }
 
-bool tkc_cache_read(const char *source, tkc_tables *out)
+bool tkc_cache_read(const char *source, const char *user_cache, tkc_tables *out)
 {
-    char path[PATH_MAX_LEN], folder[PATH_MAX_LEN];
+    char path[PATH_MAX_LEN];
     tkc_origin now;
     if (!tkc_origin_of(source, &now))
         return false;
     if (beside(source, path) && read_one(path, source, &now, out))
         return true;
-    return in_user_cache(source, folder, path) && read_one(path, source, &now, out);
+    return in_user_cache(source, user_cache, path) && read_one(path, source, &now, out);
 }
 
 /* A folder that nobody may write is left alone, even by root. */
@@ -114,14 +117,14 @@ static bool may_write_beside(const char *source)
            (st.st_mode & (S_IWUSR | S_IWGRP | S_IWOTH)) && access(folder, W_OK) == 0;
 }
 
-void tkc_cache_write(const char *source, const tkc_tables *tables)
+void tkc_cache_write(const char *source, const char *user_cache, const tkc_tables *tables)
 {
-    char path[PATH_MAX_LEN], folder[PATH_MAX_LEN];
+    char path[PATH_MAX_LEN];
     tinkc_error err = { 0 };
     if (may_write_beside(source) && beside(source, path) &&
         tkc_write_file(path, tables->block, tables->block_len, 0644, &err))
         return;
     err = (tinkc_error){ 0 };
-    if (in_user_cache(source, folder, path) && tkc_make_dirs(folder, &err))
+    if (in_user_cache(source, user_cache, path) && tkc_make_dirs(user_cache, &err))
         (void)tkc_write_file(path, tables->block, tables->block_len, 0644, &err);
 }

@@ -64,9 +64,9 @@ bool tkc_finish_tokenizer(tinkc_tokenizer *, tinkc_error *err);
 
 /* Tables from the compiled form of `source`, if there is one that is not stale. Never fails: false
  * = there is none. */
-bool tkc_cache_read(const char *source, tkc_tables *out);
+bool tkc_cache_read(const char *source, const char *user_cache, tkc_tables *out);
 /* Writes it beside the source, or in the user's cache folder; says nothing if neither can be. */
-void tkc_cache_write(const char *source, const tkc_tables *tables);
+void tkc_cache_write(const char *source, const char *user_cache, const tkc_tables *tables);
 /* Size and time of a file, without its hash; false if it is not there. */
 bool tkc_origin_of(const char *source, tkc_origin *out);
 

@@ -9,6 +9,7 @@
 #include <zstd.h>
 
 #include "base/file.h"
+#include "tokenizer/open_with.h"
 #include "tokenizer/encoder.h"
 #include "tokenizer/load.h"
 
@@ -186,11 +187,13 @@ static bool read_tables(tinkc_tokenizer *tok, tinkc_str text, const char *name, 
     return ok || tkc_fail_before(err, "%s: ", name);
 }
 
-static bool open_tables(tinkc_tokenizer *tok, const char *source, bool use_cache, tkc_arena *temp,
-                        tinkc_error *err)
+/* user_cache NULL = neither read nor write a compiled form. */
+static bool open_tables(tinkc_tokenizer *tok, const char *source, const char *user_cache,
+                        tkc_arena *temp, tinkc_error *err)
 {
     tkc_origin origin = { 0 };
-    if (use_cache && tkc_cache_read(source, &tok->tables))
+    const bool use_cache = user_cache != NULL;
+    if (use_cache && tkc_cache_read(source, user_cache, &tok->tables))
         return true;
     tinkc_bytes file = tkc_read_file(temp, source, TKC_MAX_TOKENIZER_FILE, err);
     if (!file.data)
@@ -205,7 +208,7 @@ static bool open_tables(tinkc_tokenizer *tok, const char *source, bool use_cache
     if (!read_tables(tok, text, source, origin, err))
         return false;
     if (use_cache && origin.size)
-        tkc_cache_write(source, &tok->tables);
+        tkc_cache_write(source, user_cache, &tok->tables);
     return true;
 }
 
@@ -238,7 +241,22 @@ tinkc_tokenizer *tinkc_tokenizer_open(const char *path, const tinkc_tokenizer_op
 {
     tinkc_error local;
     tkc_arena temp;
-    if (!tkc_enter(&err, &local) || !check_options(options, err))
+    tinkc_tokenizer *tok = NULL;
+    if (!tkc_enter(&err, &local))
+        return NULL;
+    tkc_arena_init(&temp, NULL, 0);
+    const char *cache = tkc_user_cache(&temp, err);
+    if (cache)
+        tok = tkc_tokenizer_open_with(path, options, cache, err);
+    tkc_arena_free(&temp);
+    return tok;
+}
+
+tinkc_tokenizer *tkc_tokenizer_open_with(const char *path, const tinkc_tokenizer_options *options,
+                                         const char *user_cache, tinkc_error *err)
+{
+    tkc_arena temp;
+    if (!check_options(options, err))
         return NULL;
     if (!path || !*path) {
         tkc_fail(err, TINKC_E_ARGUMENT, path ? "path: empty" : "path: missing");
@@ -255,7 +273,8 @@ tinkc_tokenizer *tinkc_tokenizer_open(const char *path, const tinkc_tokenizer_op
     const char *defaults = NULL; /* of a folder that has only vocab.json and merges.txt */
     bool ok = !tkc_failed(err) && folder;
     if (ok && source)
-        ok = open_tables(tok, source, !(options && options->no_compiled_cache), &temp, err);
+        ok = open_tables(tok, source, options && options->no_compiled_cache ? NULL : user_cache,
+                         &temp, err);
     else if (ok)
         ok = tkc_read_legacy(folder, &tok->tables, &defaults, &temp, err);
     ok = ok && open_rest(tok, folder, source, defaults, &temp, err);

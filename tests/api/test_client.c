@@ -2,6 +2,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <stdio.h>
+#include <unistd.h>
 #include <time.h>
 
 #include "support/api_support.h"
@@ -191,6 +193,64 @@ static void a_session_that_is_over_has_no_heartbeat(void **state)
     tinkc_mock_free(mock);
 }
 
+/* What a client with these settings writes to stderr while a 402 pauses it: a warning, and at debug
+ * level more. */
+static void logged_to_stderr(const char *level, tinkc_log_fn *fn, char *out, size_t cap)
+{
+    tinkc_error err = { 0 };
+    FILE *file = tmpfile();
+    int saved = dup(STDERR_FILENO);
+    assert_true(file && saved >= 0);
+    if (level)
+        setenv("TINKER_LOG", level, 1);
+    else
+        unsetenv("TINKER_LOG");
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+    tinkc_mock_once(mock, NULL, "/api/v1/client/config",
+                    &(tinkc_mock_answer){ .status = 402, .body = "{\"detail\":\"tml-secret1\"}" },
+                    &err);
+    dup2(fileno(file), STDERR_FILENO);
+    tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .log = fn }, &err);
+    unsetenv("TINKER_LOG"); /* read once */
+    tinkc_future *f = tinkc_capabilities_get(client, &err);
+    bool done = run_until_done(mock, f, 60000);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    assert_ok(&err);
+    assert_true(done);
+    rewind(file);
+    out[fread(out, 1, cap - 1, file)] = '\0';
+    fclose(file);
+    tinkc_future_free(f);
+    tinkc_client_free(client);
+    tinkc_mock_free(mock);
+}
+
+static void no_log(int32_t level, const char *line, void *user)
+{
+    (void)level, (void)line, (void)user;
+}
+
+static void logs_go_to_stderr_where_the_environment_asks(void **state)
+{
+    (void)state;
+    char text[4096];
+    logged_to_stderr(NULL, NULL, text, sizeof text);
+    assert_string_equal(text, "");
+    logged_to_stderr("warn", NULL, text, sizeof text);
+    assert_non_null(strstr(text, "tinkc: warning: "));
+    assert_null(strstr(text, "tinkc: debug: "));
+    assert_null(strstr(text, "tml-secret1"));
+    logged_to_stderr("DEBUG", NULL, text, sizeof text);
+    assert_non_null(strstr(text, "tinkc: debug: "));
+    logged_to_stderr("error", NULL, text, sizeof text);
+    assert_null(strstr(text, "tinkc: warning: "));
+    logged_to_stderr("debug", no_log, text, sizeof text);
+    assert_string_equal(text, "");
+    logged_to_stderr("nonsense", NULL, text, sizeof text);
+    assert_string_equal(text, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +259,7 @@ int main(void)
         cmocka_unit_test(a_session_that_is_over_has_no_heartbeat),
         cmocka_unit_test(every_request_says_who_it_is),
         cmocka_unit_test(c43_a_rate_limit_holds_for_the_key),
+        cmocka_unit_test(logs_go_to_stderr_where_the_environment_asks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -324,6 +324,63 @@ static void wrong_reports_are_refused(void **state)
     close_world(&w);
 }
 
+/* A poll that fails is told with the fields that the Python SDK sends. */
+static void failed_polls_carry_their_fields(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t status, fault;
+        const char *event, *fields[4];
+    } cases[] = {
+        { 429,
+          0,
+          "APIFuture.result_async.api_status_error",
+          { "\"status_code\":429,", "\"kind\":\"retry_with_backoff\",\"should_retry\":true,",
+            "\"is_user_error\":true,", "\"connection_error_retries\":0" } },
+        { 500,
+          0,
+          "APIFuture.result_async.api_status_error",
+          { "\"status_code\":500,", "\"kind\":\"retry\",\"should_retry\":true,",
+            "\"is_user_error\":false,", "\"elapsed_time\":0.25," } },
+        { 404,
+          0,
+          "APIFuture.result_async.api_status_error",
+          { "\"status_code\":404,", "\"kind\":\"fatal\",\"should_retry\":false,",
+            "\"request_type\":\"OptimStep\",", "\"iteration\":0," } },
+        { 0,
+          TINKC_FAULT_REFUSED,
+          "APIFuture.result_async.connection_error",
+          { "\"status_code\":0,", "\"kind\":\"retry_with_backoff\",",
+            "\"detail\":\"connection refused", "\"bad_request_retries\":0," } },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        world w;
+        open_world(&w, TINKC_TELEMETRY_ON);
+        tinkc_adam adam = TINKC_ADAM_INIT;
+        tinkc_trainer *t =
+            tinkc_trainer_new(w.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w.err);
+        tinkc_mock_once(w.mock, NULL, "/api/v1/retrieve_future",
+                        &(tinkc_mock_answer){
+                            .status = cases[i].status, .fault = cases[i].fault, .delay_ms = 250 },
+                        &w.err);
+        tinkc_future *f = tinkc_optim_step(t, &adam, &w.err);
+        assert_true(run_until_done(w.mock, f, 60000));
+        pass_ms(&w, 20000);
+        bool found = false;
+        for (size_t k = 0; k < sent(&w); k++) {
+            const char *at = strstr(body(&w, k), cases[i].event);
+            found |= at != NULL;
+            for (size_t n = 0; at && n < 4; n++)
+                if (!strstr(body(&w, k), cases[i].fields[n]))
+                    fail_msg("no %s in %s", cases[i].fields[n], body(&w, k));
+        }
+        assert_true(found);
+        tinkc_future_free(f);
+        tinkc_trainer_free(t);
+        close_world(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -338,6 +395,7 @@ int main(void)
         cmocka_unit_test(secrets_never_leave),
         cmocka_unit_test(a_silent_endpoint_does_not_hold_the_close),
         cmocka_unit_test(wrong_reports_are_refused),
+        cmocka_unit_test(failed_polls_carry_their_fields),
     };
     return cmocka_run_group_tests_name("telemetry", tests, NULL, NULL);
 }

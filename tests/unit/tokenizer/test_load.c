@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <zstd.h>
 
+#include "tokenizer/open_with.h"
 #include "tokenizer/load.h"
 
 /* A tokenizer.json around a few bytes' tokens; parts can be replaced. */
@@ -703,6 +704,28 @@ static void test_cache_elsewhere(void **state)
     assert_true(tkc_remove_tree(home, &err));
 }
 
+/* Who hands the folder in, as a client does, is not asked about the environment again. */
+static void test_cache_folder_handed_in(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tinkc-model-XXXXXX", home[] = "/tmp/tinkc-home-XXXXXX";
+    char other[] = "/tmp/tinkc-other-XXXXXX", entry[300];
+    tinkc_error err = { 0 };
+    (void)copy_to_folder(folder, true);
+    assert_true(mkdtemp(home) && mkdtemp(other));
+    assert_int_equal(setenv("XDG_CACHE_HOME", other, 1), 0);
+    assert_int_equal(chmod(folder, 0555), 0);
+    tinkc_tokenizer *tok = tkc_tokenizer_open_with(folder, NULL, home, &err);
+    assert_non_null(tok);
+    tinkc_tokenizer_free(tok);
+    snprintf(entry, sizeof entry, "%s/tinkc", other);
+    assert_false(tkc_is_dir(entry));
+    assert_int_equal(rmdir(home), -1); /* the compiled form lies in it */
+    assert_int_equal(chmod(folder, 0755), 0);
+    assert_true(tkc_remove_tree(folder, &err) && tkc_remove_tree(home, &err) &&
+                tkc_remove_tree(other, &err));
+}
+
 static void test_options(void **state)
 {
     (void)state;
@@ -768,17 +791,29 @@ static void test_patterns_have_a_budget(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),           cmocka_unit_test(test_added_corners),
-        cmocka_unit_test(test_refused_by_name), cmocka_unit_test(test_broken),
-        cmocka_unit_test(test_messages),        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_forms),           cmocka_unit_test(test_added_ids),
-        cmocka_unit_test(test_config),          cmocka_unit_test(test_marks),
-        cmocka_unit_test(test_folder),          cmocka_unit_test(test_legacy),
-        cmocka_unit_test(test_cache),           cmocka_unit_test(test_damaged_block),
-        cmocka_unit_test(test_cache_elsewhere), cmocka_unit_test(test_options),
-        cmocka_unit_test(test_added_twice),     cmocka_unit_test(test_config_tokens),
-        cmocka_unit_test(test_many_added),      cmocka_unit_test(test_left_out),
-        cmocka_unit_test(test_empty_matches),   cmocka_unit_test(test_patterns_have_a_budget),
+        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_added_corners),
+        cmocka_unit_test(test_refused_by_name),
+        cmocka_unit_test(test_broken),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_added_ids),
+        cmocka_unit_test(test_config),
+        cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_legacy),
+        cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_damaged_block),
+        cmocka_unit_test(test_cache_elsewhere),
+        cmocka_unit_test(test_cache_folder_handed_in),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_added_twice),
+        cmocka_unit_test(test_config_tokens),
+        cmocka_unit_test(test_many_added),
+        cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_empty_matches),
+        cmocka_unit_test(test_patterns_have_a_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,17 @@
+/* open_with.h - opening a tokenizer when somebody else has read the environment: for the client, which
+ * reads it once. */
+#ifndef TKC_TOKENIZER_OPEN_WITH_H
+#define TKC_TOKENIZER_OPEN_WITH_H
+
+#include "base/arena.h"
+#include "tinkc/tokenizer.h"
+
+/* The folder for compiled forms that cannot lie beside their source: $XDG_CACHE_HOME, else ~/.cache;
+ * "" = neither is set. NULL without memory. */
+const char *tkc_user_cache(tkc_arena *, tinkc_error *err);
+
+/* tinkc_tokenizer_open with that folder handed in. */
+tinkc_tokenizer *tkc_tokenizer_open_with(const char *path, const tinkc_tokenizer_options *,
+                                         const char *user_cache, tinkc_error *err);
+
+#endif

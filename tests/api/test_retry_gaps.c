@@ -1,0 +1,415 @@
+/* test_retry_gaps.c - how long each retry layer waits: its own figures, and what the service asks for.
+ *
+ * The mock's clock is exact, so gaps between requests are compared to the millisecond where there is
+ * no jitter, and to its bounds where there is.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/api_support.h"
+
+#define HEALTH "/api/v1/healthz"
+#define STEP   "/api/v1/optim_step"
+#define SAVE   "/api/v1/save_weights"
+#define POLL   "/api/v1/retrieve_future"
+#define SAMPLE "/api/v1/asample"
+
+typedef struct scene {
+    tinkc_error err;
+    tinkc_mock *mock;
+    tinkc_client *client;
+    tinkc_trainer *trainer;
+    tinkc_sampler *sampler;
+} scene;
+
+static void open_scene(scene *x, const tinkc_client_options *options, const tinkc_retry_options *r)
+{
+    *x = (scene){ 0 };
+    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
+    x->client = mock_client(x->mock, options, &x->err);
+    x->trainer = tinkc_trainer_new(
+        x->client, &(tinkc_lora_options){ .base_model = "mock/nano", .rank = 8 }, &x->err);
+    x->sampler = tinkc_sampler_new(
+        x->client, &(tinkc_sampler_options){ .base_model = "mock/nano", .retry = r }, &x->err);
+    assert_ok(&x->err);
+    tinkc_mock_forget(x->mock);
+}
+
+static void close_scene(scene *x)
+{
+    tinkc_sampler_free(x->sampler);
+    tinkc_trainer_free(x->trainer);
+    tinkc_client_free(x->client);
+    tinkc_mock_free(x->mock);
+}
+
+static int64_t gap(scene *x, const char *path, size_t i)
+{
+    assert_non_null(nth_request(x->mock, path, i + 1));
+    return nth_request_ms(x->mock, path, i + 1) - nth_request_ms(x->mock, path, i);
+}
+
+static tinkc_future *step(scene *x)
+{
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    return tinkc_optim_step(x->trainer, &adam, &x->err);
+}
+
+static tinkc_future *sample(scene *x)
+{
+    static const int32_t prompt[] = { 1, 2, 3 };
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    o.max_tokens = 2;
+    return tinkc_sample(x->sampler, prompt, 3, 1, &o, &x->err);
+}
+
+typedef struct asked {
+    const char *name, *value;
+    int64_t least, most;
+} asked;
+
+/* The mock's time begins at 2026-01-01 00:00:00 UTC. */
+static const asked attempts[] = {
+    { "Retry-After", "7", 7000, 7000 },
+    { "Retry-After", "0.25", 250, 250 },
+    { "retry-after-ms", "1500", 1500, 1500 },
+    { "Retry-After", "60", 60000, 60000 },
+    { "Retry-After", "Thu, 01 Jan 2026 00:00:09 GMT", 9000, 9000 },
+    { "Retry-After", "Thu, 01 Jan 2026 01:00:04 +0100", 4000, 4000 },
+    { "Retry-After", "61", 375, 500 }, /* more than a minute is not obeyed */
+    { "Retry-After", "Wed, 31 Dec 2025 23:59:00 GMT", 375, 500 },
+    { "Retry-After", "0", 375, 500 },
+    { "Retry-After", "-3", 375, 500 },
+    { "Retry-After", "soon", 375, 500 },
+    { "X-Other", "7", 375, 500 },
+};
+
+static void attempts_obey_the_headers(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof attempts / sizeof *attempts; i++) {
+        const char *headers[] = { attempts[i].name, attempts[i].value, NULL };
+        tinkc_error err = { 0 };
+        scene x = { .mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err) };
+        x.client = mock_client(x.mock, NULL, &err);
+        tinkc_mock_once(x.mock, NULL, HEALTH,
+                        &(tinkc_mock_answer){ .status = 503, .headers = headers }, &err);
+        tinkc_future *f = tinkc_health_check(x.client, &err);
+        assert_true(run_until_done(x.mock, f, 120000));
+        int64_t took = gap(&x, HEALTH, 0);
+        if (took < attempts[i].least || took > attempts[i].most)
+            fail_msg("%s: %s: waited %lld ms", attempts[i].name, attempts[i].value,
+                     (long long)took);
+        tinkc_future_free(f);
+        close_scene(&x);
+    }
+}
+
+/* Doubling from half a second to ten, less up to a quarter; never the same twice in a row by rule,
+ * so the spread must show. */
+static void attempts_are_spread_and_capped(void **state)
+{
+    (void)state;
+    static const int64_t upper[] = { 500, 1000, 2000, 4000, 8000, 10000, 10000, 10000 };
+    int64_t low = INT64_MAX, high = 0;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        tinkc_error err = { 0 };
+        scene x = { .mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err) };
+        tinkc_mock_seed(x.mock, seed);
+        x.client = mock_client(x.mock, NULL, &err);
+        tinkc_mock_always(x.mock, NULL, HEALTH, &(tinkc_mock_answer){ .status = 500 }, &err);
+        tinkc_future *f = tinkc_health_check(x.client, &err);
+        assert_true(run_until_done(x.mock, f, 600000));
+        assert_int_equal(tinkc_mock_count(x.mock, HEALTH), 11);
+        for (size_t i = 0; i < 8; i++)
+            assert_in_range(gap(&x, HEALTH, i), upper[i] * 3 / 4, upper[i]);
+        int64_t last = gap(&x, HEALTH, 7);
+        low = last < low ? last : low;
+        high = last > high ? last : high;
+        tinkc_future_free(f);
+        close_scene(&x);
+    }
+    assert_true(low < 8300 && high > 9200); /* 7.5 to 10 s, over twenty seeds */
+}
+
+/* The window waits at least as long as it was asked to, and its own time where that is longer. */
+static void the_window_obeys_the_headers(void **state)
+{
+    (void)state;
+    static const int64_t want[] = { 5000, 5000, 5000, 8000, 16000, 30000, 30000 };
+    static const char *const headers[] = { "Retry-After", "5", NULL };
+    scene x;
+    open_scene(&x, NULL, NULL);
+    tinkc_mock_always(x.mock, NULL, SAVE, &(tinkc_mock_answer){ .status = 500, .headers = headers },
+                      &x.err);
+    tinkc_future *f = tinkc_trainer_save(x.trainer, "a", NULL, &x.err);
+    assert_true(run_until_done(x.mock, f, 600000));
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        assert_int_equal(gap(&x, SAVE, i), want[i]);
+    tinkc_future_free(f);
+    close_scene(&x);
+}
+
+/* Statuses and headers of polls, and the gap after each. */
+static void polls_obey_the_headers(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t status;
+        const char *value; /* of Retry-After; NULL = none */
+        int64_t gap;
+    } polls[] = {
+        { 429, "7", 7000 },
+        { 429, NULL, 2000 }, /* the second of our own */
+        { 429, "0.5", 500 },
+        { 503, "4", 4000 },
+        { 503, NULL, 100 },
+        { 500, "9", 200 },   /* only 503 is believed */
+        { 429, NULL, 1000 }, /* begins again after another answer */
+        { 429, NULL, 2000 },
+        { 429, NULL, 4000 },
+        { 429, NULL, 8000 },
+        { 429, NULL, 16000 },
+        { 429, NULL, 30000 },
+        { 429, NULL, 30000 },
+        { 429, "Thu, 01 Jan 2026 00:00:01 GMT", 30000 }, /* past: our own */
+    };
+    enum { N = sizeof polls / sizeof *polls };
+    scene x;
+    open_scene(&x, NULL, NULL);
+    for (size_t i = 0; i < N; i++) {
+        const char *headers[] = { "Retry-After", polls[i].value, NULL };
+        tinkc_mock_once(x.mock, NULL, POLL,
+                        &(tinkc_mock_answer){ .status = polls[i].status,
+                                              .headers = polls[i].value ? headers : NULL },
+                        &x.err);
+    }
+    tinkc_future *f = step(&x);
+    assert_true(run_until_done(x.mock, f, 600000));
+    assert_true(tinkc_future_wait(f, 0, &x.err));
+    assert_int_equal(tinkc_mock_count(x.mock, POLL), N + 1);
+    for (size_t i = 0; i < N; i++)
+        if (gap(&x, POLL, i) != polls[i].gap)
+            fail_msg("poll %zu: %lld ms", i, (long long)gap(&x, POLL, i));
+    tinkc_future_free(f);
+    close_scene(&x);
+}
+
+/* A poll without a connection: 1 s doubling to 30 s. */
+static void polls_without_connection(void **state)
+{
+    (void)state;
+    static const int64_t want[] = { 1000, 2000, 4000, 8000, 16000, 30000, 30000 };
+    scene x;
+    open_scene(&x, NULL, NULL);
+    for (size_t i = 0; i < 7; i++)
+        tinkc_mock_once(x.mock, NULL, POLL, &(tinkc_mock_answer){ .fault = TINKC_FAULT_REFUSED },
+                        &x.err);
+    tinkc_future *f = step(&x);
+    assert_true(run_until_done(x.mock, f, 600000));
+    for (size_t i = 0; i < 7; i++)
+        assert_int_equal(gap(&x, POLL, i), want[i]);
+    tinkc_future_free(f);
+    close_scene(&x);
+}
+
+/* Resampling: half a second doubling to ten, plus or minus a quarter, a new number each time. */
+static void samples_are_repeated(void **state)
+{
+    (void)state;
+    static const int64_t want[] = { 500, 1000, 2000, 4000, 8000, 10000, 10000 };
+    tinkc_retry_options retry = { .has_jitter = true, .max_attempts = 8 };
+    scene x;
+    open_scene(&x, &(tinkc_client_options){ .retry_window_ms = TINKC_ZERO }, &retry);
+    tinkc_mock_always(x.mock, NULL, SAMPLE, &(tinkc_mock_answer){ .status = 500 }, &x.err);
+    tinkc_future *f = sample(&x);
+    assert_true(run_until_done(x.mock, f, 600000));
+    assert_int_equal(tinkc_mock_count(x.mock, SAMPLE), 8);
+    for (size_t i = 0; i < 7; i++) {
+        char seq[24];
+        (void)snprintf(seq, sizeof seq, "\"seq_id\":%zu,", i);
+        assert_int_equal(gap(&x, SAMPLE, i), want[i]);
+        assert_non_null(strstr((const char *)nth_request(x.mock, SAMPLE, i)->body.data, seq));
+    }
+    tinkc_future_free(f);
+    close_scene(&x);
+}
+
+static void samples_are_spread(void **state)
+{
+    (void)state;
+    int64_t low = INT64_MAX, high = 0;
+    tinkc_retry_options retry = { .max_attempts = 2, .delay_base_ms = 4000 };
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        scene x;
+        open_scene(&x, &(tinkc_client_options){ .retry_window_ms = TINKC_ZERO }, &retry);
+        tinkc_mock_seed(x.mock, seed);
+        tinkc_mock_always(x.mock, NULL, SAMPLE, &(tinkc_mock_answer){ .status = 500 }, &x.err);
+        tinkc_future *f = sample(&x);
+        assert_true(run_until_done(x.mock, f, 600000));
+        int64_t took = gap(&x, SAMPLE, 0);
+        assert_in_range(took, 3000, 5000);
+        low = took < low ? took : low;
+        high = took > high ? took : high;
+        tinkc_future_free(f);
+        close_scene(&x);
+    }
+    assert_true(low < 3600 && high > 4400);
+}
+
+/* A 429 slows everybody down: 1 s, 5 s for large prompts, or what the service asks for if that is
+ * longer; spread over a quarter of a second. */
+static void backoff_of_samples(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *value;
+        size_t tokens;
+        int64_t least;
+    } cases[] = { { NULL, 3, 1000 },     { "20", 3, 20000 },   { "0.2", 3, 1000 },
+                  { NULL, 20000, 5000 }, { "7", 20000, 7000 }, { NULL, 13107, 1000 } };
+    int32_t *prompt = calloc(20000, sizeof *prompt);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *headers[] = { "Retry-After", cases[i].value, NULL };
+        tinkc_sampling o = TINKC_SAMPLING_INIT;
+        scene x;
+        open_scene(&x, NULL, NULL);
+        o.max_tokens = 1;
+        tinkc_mock_once(
+            x.mock, NULL, SAMPLE,
+            &(tinkc_mock_answer){ .status = 429, .headers = cases[i].value ? headers : NULL },
+            &x.err);
+        tinkc_future *f = tinkc_sample(x.sampler, prompt, cases[i].tokens, 1, &o, &x.err);
+        assert_true(run_until_done(x.mock, f, 600000));
+        assert_true(tinkc_future_wait(f, 0, &x.err));
+        assert_in_range(gap(&x, SAMPLE, 0), cases[i].least, cases[i].least + 249);
+        tinkc_future_free(f);
+        close_scene(&x);
+    }
+    free(prompt);
+}
+
+/* ---- zero is not "not given" ---- */
+
+static void zero_retries(void **state)
+{
+    (void)state;
+    scene x;
+    open_scene(&x, &(tinkc_client_options){ .max_retries = TINKC_ZERO }, NULL);
+    tinkc_mock_always(x.mock, NULL, HEALTH, &(tinkc_mock_answer){ .status = 500 }, &x.err);
+    tinkc_future *f = tinkc_health_check(x.client, &x.err); /* has no window */
+    assert_true(run_until_done(x.mock, f, 600000));
+    assert_int_equal(tinkc_mock_count(x.mock, HEALTH), 1);
+    tinkc_future_free(f);
+    close_scene(&x);
+    /* A call by hand has a window: without attempts its own pause of 1 s comes first. */
+    static const int32_t given[] = { 0, 1, TINKC_ZERO };
+    static const int64_t second[] = { 1000, 1000, 2000 };
+    for (size_t i = 0; i < 3; i++) {
+        open_scene(&x, NULL, NULL);
+        tinkc_mock_always(x.mock, NULL, HEALTH, &(tinkc_mock_answer){ .status = 500 }, &x.err);
+        f = tinkc_http_call(
+            x.client, &(tinkc_http_options){ .path = HEALTH, .max_retries = given[i] }, &x.err);
+        assert_true(run_until_done(x.mock, f, 600000));
+        if (given[i] == TINKC_ZERO)
+            assert_int_equal(gap(&x, HEALTH, 0), 1000);
+        else
+            assert_in_range(gap(&x, HEALTH, 0), 375, 500);
+        assert_in_range(gap(&x, HEALTH, 1), given[i] ? second[i] : 750, second[i]);
+        tinkc_future_free(f);
+        close_scene(&x);
+    }
+}
+
+static size_t saves_with(const tinkc_client_options *options, int32_t status, int32_t code)
+{
+    scene x;
+    open_scene(&x, options, NULL);
+    tinkc_mock_always(x.mock, NULL, SAVE, &(tinkc_mock_answer){ .status = status }, &x.err);
+    tinkc_future *f = tinkc_trainer_save(x.trainer, "a", NULL, &x.err);
+    assert_true(run_until_done(x.mock, f, INT64_C(10000000)));
+    assert_false(tinkc_future_wait(f, 0, &x.err));
+    assert_int_equal(x.err.code, code);
+    size_t n = tinkc_mock_count(x.mock, SAVE);
+    tinkc_future_free(f);
+    close_scene(&x);
+    return n;
+}
+
+static void zero_window_and_zero_pause(void **state)
+{
+    (void)state;
+    tinkc_client_options o = { .retry_window_ms = TINKC_ZERO };
+    assert_int_equal(saves_with(&o, 500, TINKC_E_SERVER), 1);
+    o = (tinkc_client_options){ .retry_window_ms = 3000 };
+    assert_int_equal(saves_with(&o, 500, TINKC_E_SERVER), 3);
+    o = (tinkc_client_options){ .billing_pause_ms = TINKC_ZERO };
+    assert_int_equal(saves_with(&o, 402, TINKC_E_BILLING), 1);
+    o = (tinkc_client_options){ .billing_pause_ms = 20000 }; /* 0, 5, 10, 15, 20, 25 s */
+    assert_int_equal(saves_with(&o, 402, TINKC_E_BILLING), 6);
+    assert_int_equal(saves_with(NULL, 402, TINKC_E_BILLING), 3600 / 5 + 2); /* an hour */
+}
+
+static void delays_of_zero(void **state)
+{
+    (void)state;
+    tinkc_retry_options retry = { .max_attempts = 3, .delay_base_ms = TINKC_ZERO };
+    scene x;
+    open_scene(&x, &(tinkc_client_options){ .retry_window_ms = TINKC_ZERO }, &retry);
+    tinkc_mock_always(x.mock, NULL, SAMPLE, &(tinkc_mock_answer){ .status = 500 }, &x.err);
+    tinkc_future *f = sample(&x);
+    assert_true(run_until_done(x.mock, f, 600000));
+    assert_int_equal(tinkc_mock_count(x.mock, SAMPLE), 3);
+    assert_int_equal(gap(&x, SAMPLE, 0) + gap(&x, SAMPLE, 1), 0);
+    tinkc_future_free(f);
+    close_scene(&x);
+}
+
+static void zero_and_endless_are_refused_where_they_make_no_sense(void **state)
+{
+    (void)state;
+    static const struct {
+        tinkc_client_options o;
+        const char *message;
+    } cases[] = {
+        { { .connect_timeout_ms = TINKC_ZERO }, "connect_timeout_ms: TINKC_ZERO makes no sense" },
+        { { .connect_timeout_ms = TINKC_FOREVER }, "connect_timeout_ms: TINKC_FOREVER makes" },
+        { { .idle_timeout_ms = TINKC_ZERO }, "idle_timeout_ms: TINKC_ZERO" },
+        { { .operation_timeout_ms = TINKC_ZERO }, "operation_timeout_ms: TINKC_ZERO" },
+        { { .max_retries = TINKC_FOREVER }, "max_retries: TINKC_FOREVER" },
+        { { .max_connections = TINKC_ZERO }, "max_connections: TINKC_ZERO" },
+        { { .max_response_bytes = TINKC_ZERO }, "max_response_bytes: TINKC_ZERO" },
+        { { .retry_window_ms = -3 }, "retry_window_ms: must not be negative" },
+        { { .billing_pause_ms = -3 }, "billing_pause_ms: must not be negative" },
+    };
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_null(mock_client(mock, &cases[i].o, &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+        assert_non_null(strstr(err.message, cases[i].message));
+        err = (tinkc_error){ 0 };
+    }
+    tinkc_mock_free(mock);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attempts_obey_the_headers),
+        cmocka_unit_test(attempts_are_spread_and_capped),
+        cmocka_unit_test(the_window_obeys_the_headers),
+        cmocka_unit_test(polls_obey_the_headers),
+        cmocka_unit_test(polls_without_connection),
+        cmocka_unit_test(samples_are_repeated),
+        cmocka_unit_test(samples_are_spread),
+        cmocka_unit_test(backoff_of_samples),
+        cmocka_unit_test(zero_retries),
+        cmocka_unit_test(zero_window_and_zero_pause),
+        cmocka_unit_test(delays_of_zero),
+        cmocka_unit_test(zero_and_endless_are_refused_where_they_make_no_sense),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
