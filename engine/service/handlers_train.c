@@ -132,7 +132,7 @@ static void check_pass(tke_job *job, const tke_run *run)
     if (!tke_loss_parse(&job->in.pass.loss, tkc_str(r->loss_fn), keys, n_keys, job->svc->set.strict,
                         err))
         return;
-    if (job->in.pass.loss.beta_defaulted)
+    if (tke_loss_row_of(&job->in.pass.loss)->beta > 0 && !job->in.pass.loss.n_keys_given)
         tkc_log_line(&job->svc->log, TINKC_LOG_WARN, "%s: dro without beta: 0.05 is taken",
                      run->id);
     job->in.pass.data = tkc_arena_array(&job->arena, r->data.len, sizeof(tke_datum), err);

@@ -1,247 +1,38 @@
-/* loss.c - losses token by token, and the checks of their inputs.
+/* loss.c - the table of losses: what each is called, what it takes, its arithmetic.
  *
- * May touch: its arguments. Must not: know the model. A token whose weight or advantage is zero
- * gives exactly zero without any exponential.
+ * A loss is one row: its name, keys and inputs as data, and its functions. Nothing outside the row
+ * asks which loss it is. May touch: its arguments. Must not: know the model. A token whose weight
+ * or advantage is zero gives exactly zero without any exponential.
  */
 #include "train/loss.h"
 
 #include <assert.h>
 #include <math.h>
-
-static const struct {
-    const char *name;
-    float low, high;
-    bool clips;
-} losses[] = {
-    [TKE_CROSS_ENTROPY] = { "cross_entropy", 0, 0, false },
-    [TKE_IMPORTANCE_SAMPLING] = { "importance_sampling", 0, 0, false },
-    [TKE_PPO] = { "ppo", 0.8f, 1.2f, true },
-    [TKE_CISPO] = { "cispo", 0.0f, 4.0f, true },
-    [TKE_DRO] = { "dro", 0, 0, false },
-};
-enum { N_LOSSES = sizeof losses / sizeof *losses };
-
-const char *tke_loss_name(const tke_loss *loss)
-{
-    assert(loss->kind >= 0 && loss->kind < N_LOSSES);
-    return losses[loss->kind].name;
-}
-
-static bool set_key(tke_loss *loss, const tke_loss_key *key, tinkc_error *err)
-{
-    int len = (int)(key->name.len < 60 ? key->name.len : 60);
-    if (!isfinite(key->value))
-        return tkc_fail(err, TINKC_E_BAD_REQUEST, "loss_fn_config '%.*s' is not finite", len,
-                        key->name.data);
-    if (losses[loss->kind].clips && tkc_str_is(key->name, "clip_low_threshold")) {
-        loss->clip_low = (tke_real)key->value;
-    } else if (losses[loss->kind].clips && tkc_str_is(key->name, "clip_high_threshold")) {
-        loss->clip_high = (tke_real)key->value;
-    } else if (loss->kind == TKE_DRO && tkc_str_is(key->name, "beta")) {
-        loss->beta = (tke_real)key->value;
-        loss->beta_defaulted = false;
-    } else {
-        return tkc_fail(err, TINKC_E_BAD_REQUEST, "loss_fn_config has no key '%.*s' for %s", len,
-                        key->name.data, losses[loss->kind].name);
-    }
-    return true;
-}
-
-bool tke_loss_parse(tke_loss *loss, tinkc_str name, const tke_loss_key *keys, size_t n_keys,
-                    bool strict, tinkc_error *err)
-{
-    if (tkc_failed(err))
-        return false;
-    for (int i = 0; i < N_LOSSES; i++) {
-        if (!tkc_str_is(name, losses[i].name))
-            continue;
-        *loss = (tke_loss){ .kind = i,
-                            .clip_low = losses[i].low,
-                            .clip_high = losses[i].high,
-                            .beta = (tke_real)0.05,
-                            .beta_defaulted = i == TKE_DRO,
-                            .strict = strict };
-        for (size_t k = 0; k < n_keys; k++)
-            if (!set_key(loss, &keys[k], err))
-                return false;
-        if (losses[i].clips && loss->clip_low > loss->clip_high)
-            return tkc_fail(err, TINKC_E_BAD_REQUEST,
-                            "clip_low_threshold is above clip_high_threshold");
-        return true;
-    }
-    return tkc_fail(
-        err, TINKC_E_BAD_REQUEST,
-        "unknown loss_fn '%.*s'; known: cross_entropy, importance_sampling, ppo, cispo, dro",
-        (int)(name.len < 60 ? name.len : 60), name.data ? name.data : "");
-}
-
-/* ---- inputs ---- */
-
-enum { TARGETS, WEIGHTS, LOGPROBS, ADVANTAGES, CLIP_LOW, CLIP_HIGH, N_INPUTS };
-static const struct {
-    const char *name;
-    bool is_float;
-} inputs_known[N_INPUTS] = {
-    [TARGETS] = { "target_tokens", false },      [WEIGHTS] = { "weights", true },
-    [LOGPROBS] = { "logprobs", true },           [ADVANTAGES] = { "advantages", true },
-    [CLIP_LOW] = { "clip_low_threshold", true }, [CLIP_HIGH] = { "clip_high_threshold", true },
-};
-
-/* 0 = unknown to this loss, 1 = may be there, 2 = must. */
-static int wanted(const tke_loss *loss, int input, bool forward_only)
-{
-    if (input == TARGETS)
-        return 2;
-    if (input == WEIGHTS)
-        return loss->kind != TKE_CROSS_ENTROPY ? 0 : forward_only ? 1 : 2;
-    if (loss->kind == TKE_CROSS_ENTROPY)
-        return 0;
-    if (input == LOGPROBS || input == ADVANTAGES)
-        return 2;
-    return losses[loss->kind].clips ? 1 : 0;
-}
-
-static bool check_input(const tke_input *in, int which, const tke_loss *loss, size_t n,
-                        size_t index, tinkc_error *err)
-{
-    const char *name = inputs_known[which].name;
-    bool soft = loss->kind == TKE_CROSS_ENTROPY && (which == TARGETS || which == WEIGHTS);
-    if (in->is_float != inputs_known[which].is_float)
-        return tkc_fail(err, TINKC_E_BAD_REQUEST, "datum %zu: '%s' must be %s", index, name,
-                        inputs_known[which].is_float ? "float32" : "int64");
-    if (in->rows != n)
-        return tkc_fail(err, TINKC_E_BAD_REQUEST,
-                        "datum %zu: '%s' has length %zu, model_input has %zu", index, name,
-                        in->rows, n);
-    if (in->cols == 0 || (!soft && in->cols != 1))
-        return tkc_fail(err, TINKC_E_BAD_REQUEST, "datum %zu: '%s' must have one column, not %zu",
-                        index, name, in->cols);
-    if (!in->is_float)
-        return true;
-    const float *x = in->data;
-    for (size_t i = 0; i < in->rows * in->cols; i++)
-        if (!isfinite(x[i]))
-            return tkc_fail(err, TINKC_E_BAD_REQUEST,
-                            "NonFiniteInTensor: datum %zu: '%s' holds NaN or infinity at %zu",
-                            index, name, i);
-    return true;
-}
-
-static void bind_one(tke_datum *d, int which, const tke_input *in)
-{
-    assert(in->rows == d->n && which >= 0 && which < N_INPUTS);
-    switch (which) {
-    case TARGETS:
-        d->targets = in->data;
-        d->k = in->cols;
-        break;
-    case WEIGHTS:
-        d->weights = in->data;
-        break;
-    case LOGPROBS:
-        d->logprobs = in->data;
-        break;
-    case ADVANTAGES:
-        d->advantages = in->data;
-        break;
-    case CLIP_LOW:
-        d->clip_low = in->data;
-        break;
-    default:
-        d->clip_high = in->data;
-        break;
-    }
-}
-
-bool tke_datum_bind(tke_datum *d, const tke_loss *loss, const tke_input *inputs, size_t n_inputs,
-                    bool forward_only, size_t index, tinkc_error *err)
-{
-    const tke_input *found[N_INPUTS] = { 0 };
-    *d = (tke_datum){ .tokens = d->tokens, .n = d->n, .k = 1 };
-    for (size_t i = 0; i < n_inputs; i++) {
-        int which = 0;
-        while (which < N_INPUTS && !tkc_str_is(inputs[i].name, inputs_known[which].name))
-            which++;
-        if (which == N_INPUTS && !loss->strict && tkc_str_is(inputs[i].name, "mask"))
-            continue;
-        if (which == N_INPUTS || !wanted(loss, which, forward_only))
-            return tkc_fail(err, TINKC_E_BAD_REQUEST, "datum %zu: %s takes no input '%.*s'", index,
-                            tke_loss_name(loss),
-                            (int)(inputs[i].name.len < 60 ? inputs[i].name.len : 60),
-                            inputs[i].name.data);
-        if (found[which])
-            return tkc_fail(err, TINKC_E_BAD_REQUEST, "datum %zu: '%s' is given twice", index,
-                            inputs_known[which].name);
-        if (!check_input(&inputs[i], which, loss, d->n, index, err))
-            return false;
-        found[which] = &inputs[i];
-        bind_one(d, which, &inputs[i]);
-    }
-    for (int which = 0; which < N_INPUTS; which++)
-        if (wanted(loss, which, forward_only) == 2 && !found[which])
-            return tkc_fail(err, TINKC_E_BAD_REQUEST, "datum %zu: '%s' is missing; %s needs it",
-                            index, inputs_known[which].name, tke_loss_name(loss));
-    if (found[WEIGHTS] && found[WEIGHTS]->cols != d->k)
-        return tkc_fail(err, TINKC_E_BAD_REQUEST,
-                        "datum %zu: 'weights' has %zu columns, 'target_tokens' has %zu", index,
-                        found[WEIGHTS]->cols, d->k);
-    return true;
-}
-
-/* May position i, target j carry gradient? Only then must its target be a token. */
-static bool carries(const tke_datum *d, size_t i, size_t j)
-{
-    if (d->weights)
-        return d->weights[i * d->k + j] != 0;
-    return d->advantages && d->advantages[i] != 0;
-}
-
-bool tke_datum_check(const tke_datum *d, size_t vocab, size_t context, size_t index,
-                     tinkc_error *err)
-{
-    if (d->n == 0)
-        return tkc_fail(err, TINKC_E_BAD_REQUEST, "datum %zu: model_input is empty", index);
-    if (d->n > context)
-        return tkc_fail(err, TINKC_E_BAD_REQUEST,
-                        "PromptTooLong: datum %zu has %zu tokens, the context is %zu", index, d->n,
-                        context);
-    for (size_t i = 0; i < d->n; i++)
-        if (d->tokens[i] < 0 || (size_t)d->tokens[i] >= vocab)
-            return tkc_fail(err, TINKC_E_BAD_REQUEST,
-                            "datum %zu: token %d at %zu is outside the vocabulary of %zu", index,
-                            (int)d->tokens[i], i, vocab);
-    for (size_t i = 0; i < d->n; i++)
-        for (size_t j = 0; j < d->k; j++) {
-            int64_t t = d->targets[i * d->k + j];
-            if ((t < 0 || (uint64_t)t >= vocab) && carries(d, i, j))
-                return tkc_fail(err, TINKC_E_BAD_REQUEST,
-                                "datum %zu: target %lld at %zu is outside the vocabulary of %zu",
-                                index, (long long)t, i, vocab);
-        }
-    return true;
-}
+#include <stdio.h>
 
 /* ---- arithmetic ---- */
 
-static tke_real cross_entropy(const tke_datum *d, size_t i, const tke_real *lp, tke_real *g,
+static tke_real cross_entropy(const tke_loss *loss, const tke_token *t, tke_real *g,
                               tke_loss_sums *sums)
 {
-    tke_real loss = 0;
+    const tke_datum *d = t->datum;
+    tke_real l = 0;
     bool any = false;
+    (void)loss;
     for (size_t j = 0; j < d->k; j++) {
-        tke_real w = d->weights ? (tke_real)d->weights[i * d->k + j] : 0;
+        tke_real w = d->weights ? (tke_real)d->weights[t->i * d->k + j] : 0;
         g[j] = w == 0 ? 0 : -w;
         if (w != 0) {
-            loss += -w * lp[j];
+            l += -w * t->lp[j];
             any = true;
         }
     }
     sums->n_loss_tokens += any;
-    return loss;
+    return l;
 }
 
 /* Ratio statistics of a token that carries loss. A ratio that overflows where the loss clips it
- * away must not make a metric that is no number. */
+ * away must not make a metric NaN or infinite. */
 static void count_ratio(tke_loss_sums *sums, double ratio, double kl, bool clipped)
 {
     const double most = 1e30;
@@ -255,59 +46,248 @@ static void count_ratio(tke_loss_sums *sums, double ratio, double kl, bool clipp
     assert(sums->n_clipped <= sums->n_ratio && sums->n_ratio <= sums->n_tokens);
 }
 
-static tke_real dro(const tke_loss *loss, tke_real a, tke_real q, tke_real lp, tke_real *g,
-                    tke_loss_sums *sums)
+/* A token of a policy loss: advantage a, log-prob q of the sampler, ratio r, and r within the
+ * bounds. False if it carries no loss. */
+typedef struct policy {
+    tke_real a, q, r, clipped;
+} policy;
+
+static void clip(const tke_loss *loss, const tke_token *t, policy *p)
 {
-    if (!loss->strict && a == 0 && q == 0)
-        return 0;
-    tke_real off = lp - q;
-    *g = -a + loss->beta * off;
-    sums->n_loss_tokens += a != 0;
-    count_ratio(sums, exp((double)off), -(double)off, false);
-    return -(a * lp - loss->beta / 2 * off * off);
+    const tke_datum *d = t->datum;
+    tke_real low = d->clip_low ? (tke_real)d->clip_low[t->i] : loss->clip_low;
+    tke_real high = d->clip_high ? (tke_real)d->clip_high[t->i] : loss->clip_high;
+    p->clipped = p->r < low ? low : p->r > high ? high : p->r;
 }
 
-tke_real tke_loss_token(const tke_loss *loss, const tke_datum *d, size_t i, const tke_real *lp,
-                        tke_real *g, tke_loss_sums *sums)
+static void count(tke_loss_sums *sums, const tke_token *t, const policy *p)
 {
-    assert(i < d->n && (loss->kind == TKE_CROSS_ENTROPY || d->k == 1));
-    sums->n_tokens++;
-    if (loss->kind == TKE_CROSS_ENTROPY) {
-        tke_real l = cross_entropy(d, i, lp, g, sums);
-        sums->loss += (double)l;
-        return l;
-    }
-    assert(d->advantages && d->logprobs); /* tke_datum_bind refuses a datum without */
-    tke_real a = (tke_real)d->advantages[i], q = (tke_real)d->logprobs[i], l = 0;
-    g[0] = 0;
-    if (loss->kind == TKE_DRO) {
-        l = dro(loss, a, q, lp[0], g, sums);
-        sums->loss += (double)l;
-        return l;
-    }
-    if (a == 0)
-        return 0;
-    tke_real r = tke_real_exp(lp[0] - q), c = r;
-    tke_real low = d->clip_low ? (tke_real)d->clip_low[i] : loss->clip_low;
-    tke_real high = d->clip_high ? (tke_real)d->clip_high[i] : loss->clip_high;
-    bool clips = losses[loss->kind].clips;
-    if (clips)
-        c = r < low ? low : r > high ? high : r;
-    switch (loss->kind) {
-    case TKE_PPO:
-        l = -(r * a <= c * a ? r * a : c * a);
-        g[0] = r * a <= c * a ? -(r * a) : 0;
-        break;
-    case TKE_CISPO:
-        l = -(c * a * lp[0]);
-        g[0] = -(c * a);
-        break;
-    default:
-        l = g[0] = -(r * a);
-        break;
-    }
     sums->n_loss_tokens++;
-    count_ratio(sums, (double)r, (double)q - (double)lp[0], clips && (r < low || r > high));
+    count_ratio(sums, (double)p->r, (double)p->q - (double)t->lp[0], p->clipped != p->r);
+}
+
+static bool policy_of(const tke_token *t, policy *p)
+{
+    const tke_datum *d = t->datum;
+    assert(d->advantages && d->logprobs); /* tke_datum_bind refuses a datum without */
+    *p = (policy){ .a = (tke_real)d->advantages[t->i], .q = (tke_real)d->logprobs[t->i] };
+    return p->a != 0;
+}
+
+static tke_real importance_sampling(const tke_loss *loss, const tke_token *t, tke_real *g,
+                                    tke_loss_sums *sums)
+{
+    policy p;
+    (void)loss;
+    if (!policy_of(t, &p))
+        return 0;
+    p.r = p.clipped = tke_real_exp(t->lp[0] - p.q);
+    count(sums, t, &p);
+    return g[0] = -(p.r * p.a);
+}
+
+/* -min(r A, clip(r) A); the gradient flows where the first is chosen. */
+static tke_real clipped_surrogate(const tke_loss *loss, const tke_token *t, policy *p, tke_real *g,
+                                  tke_loss_sums *sums)
+{
+    clip(loss, t, p);
+    count(sums, t, p);
+    bool free_side = p->r * p->a <= p->clipped * p->a;
+    g[0] = free_side ? -(p->r * p->a) : 0;
+    return -(free_side ? p->r * p->a : p->clipped * p->a);
+}
+
+static tke_real ppo(const tke_loss *loss, const tke_token *t, tke_real *g, tke_loss_sums *sums)
+{
+    policy p;
+    if (!policy_of(t, &p))
+        return 0;
+    p.r = tke_real_exp(t->lp[0] - p.q);
+    return clipped_surrogate(loss, t, &p, g, sums);
+}
+
+/* The ratio of a whole sequence, exp(mean(lp - q)) over its tokens with loss, in place of each
+ * token's own; no gradient through it (arXiv 2507.18071, the form with an advantage per token). */
+static tke_real gspo(const tke_loss *loss, const tke_token *t, tke_real *g, tke_loss_sums *sums)
+{
+    const double most = 10; /* exp of more says nothing but "far away" */
+    policy p;
+    if (!policy_of(t, &p))
+        return 0;
+    assert(t->whole && t->whole->n > 0);
+    p.r = (tke_real)exp(fmin(t->whole->log_ratio / (double)t->whole->n, most));
+    return clipped_surrogate(loss, t, &p, g, sums);
+}
+
+static void gspo_gather(const tke_token *t, tke_loss_whole *whole)
+{
+    policy p;
+    if (!policy_of(t, &p))
+        return;
+    whole->log_ratio += (double)t->lp[0] - (double)p.q;
+    whole->n++;
+}
+
+static tke_real cispo(const tke_loss *loss, const tke_token *t, tke_real *g, tke_loss_sums *sums)
+{
+    policy p;
+    if (!policy_of(t, &p))
+        return 0;
+    p.r = tke_real_exp(t->lp[0] - p.q);
+    clip(loss, t, &p);
+    count(sums, t, &p);
+    g[0] = -(p.clipped * p.a);
+    return -(p.clipped * p.a * t->lp[0]);
+}
+
+static tke_real dro(const tke_loss *loss, const tke_token *t, tke_real *g, tke_loss_sums *sums)
+{
+    policy p;
+    if (!policy_of(t, &p) && !loss->strict && p.q == 0)
+        return 0;
+    tke_real off = t->lp[0] - p.q;
+    g[0] = -p.a + loss->beta * off;
+    sums->n_loss_tokens += p.a != 0;
+    count_ratio(sums, exp((double)off), -(double)off, false);
+    return -(p.a * t->lp[0] - loss->beta / 2 * off * off);
+}
+
+/* ---- the table ---- */
+
+#define KEY(name, field)     { name, offsetof(tke_loss, field) }
+#define CLIP_KEYS            KEY("clip_low_threshold", clip_low), KEY("clip_high_threshold", clip_high)
+#define INPUT(which)         (1u << TKE_INPUT_##which)
+#define POLICY_INPUTS        (INPUT(TARGETS) | INPUT(LOGPROBS) | INPUT(ADVANTAGES))
+#define CLIP_INPUTS          (INPUT(CLIP_LOW) | INPUT(CLIP_HIGH))
+
+static const tke_loss_row rows[] = {
+    [TKE_CROSS_ENTROPY] = { .name = "cross_entropy",
+                            .needs = INPUT(TARGETS) | INPUT(WEIGHTS),
+                            .needs_forward = INPUT(TARGETS),
+                            .takes = INPUT(WEIGHTS),
+                            .soft = true,
+                            .token = cross_entropy },
+    [TKE_IMPORTANCE_SAMPLING] = { .name = "importance_sampling",
+                                  .needs = POLICY_INPUTS,
+                                  .needs_forward = POLICY_INPUTS,
+                                  .ratios = true,
+                                  .token = importance_sampling },
+    [TKE_PPO] = { .name = "ppo",
+                  .keys = { CLIP_KEYS },
+                  .clip_low = 0.8f,
+                  .clip_high = 1.2f,
+                  .needs = POLICY_INPUTS,
+                  .needs_forward = POLICY_INPUTS,
+                  .takes = CLIP_INPUTS,
+                  .ratios = true,
+                  .token = ppo },
+    [TKE_CISPO] = { .name = "cispo",
+                    .keys = { CLIP_KEYS },
+                    .clip_low = 0.0f,
+                    .clip_high = 4.0f,
+                    .needs = POLICY_INPUTS,
+                    .needs_forward = POLICY_INPUTS,
+                    .takes = CLIP_INPUTS,
+                    .ratios = true,
+                    .token = cispo },
+    [TKE_DRO] = { .name = "dro",
+                  .keys = { KEY("beta", beta) },
+                  .beta = 0.05,
+                  .needs = POLICY_INPUTS,
+                  .needs_forward = POLICY_INPUTS,
+                  .ratios = true,
+                  .token = dro },
+    [TKE_GSPO] = { .name = "gspo",
+                   .keys = { CLIP_KEYS },
+                   .clip_low = 0.8f,
+                   .clip_high = 1.2f,
+                   .needs = POLICY_INPUTS,
+                   .needs_forward = POLICY_INPUTS,
+                   .takes = CLIP_INPUTS,
+                   .ratios = true,
+                   .token = gspo,
+                   .gather = gspo_gather },
+};
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+/* Names of the protocol that are no losses here, and why. */
+static const struct {
+    const char *name, *why;
+} refused[] = {
+    { "stable_reinforce", "its formula is not published; use importance_sampling, ppo or gspo" },
+    { "custom", "custom losses are computed by the client; this engine takes no graphs" },
+};
+
+const tke_loss_row *tke_loss_row_of(const tke_loss *loss)
+{
+    assert(loss->kind >= 0 && loss->kind < N_ROWS);
+    return &rows[loss->kind];
+}
+
+static bool set_key(tke_loss *loss, const tke_loss_key *key, tinkc_error *err)
+{
+    const tke_loss_row *row = tke_loss_row_of(loss);
+    int len = (int)(key->name.len < 60 ? key->name.len : 60);
+    if (!isfinite(key->value))
+        return tkc_fail(err, TINKC_E_BAD_REQUEST, "loss_fn_config '%.*s' is not finite", len,
+                        key->name.data);
+    for (size_t i = 0; i < TKE_LOSS_KEYS && row->keys[i].name; i++)
+        if (tkc_str_is(key->name, row->keys[i].name)) {
+            *(tke_real *)((char *)loss + row->keys[i].offset) = (tke_real)key->value;
+            loss->n_keys_given++;
+            return true;
+        }
+    return tkc_fail(err, TINKC_E_BAD_REQUEST, "loss_fn_config has no key '%.*s' for %s", len,
+                    key->name.data, row->name);
+}
+
+static bool fail_unknown(tinkc_str name, tinkc_error *err)
+{
+    char known[160] = "";
+    size_t used = 0;
+    int len = (int)(name.len < 60 ? name.len : 60);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (tkc_str_is(name, refused[i].name))
+            return tkc_fail(err, TINKC_E_BAD_REQUEST, "loss_fn '%s' is not supported: %s",
+                            refused[i].name, refused[i].why);
+    for (size_t i = 0; i < N_ROWS && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
+                                 rows[i].name);
+    return tkc_fail(err, TINKC_E_BAD_REQUEST, "unknown loss_fn '%.*s'; known: %s", len,
+                    name.data ? name.data : "", known);
+}
+
+bool tke_loss_parse(tke_loss *loss, tinkc_str name, const tke_loss_key *keys, size_t n_keys,
+                    bool strict, tinkc_error *err)
+{
+    int32_t kind = 0;
+    if (tkc_failed(err))
+        return false;
+    while (kind < N_ROWS && !tkc_str_is(name, rows[kind].name))
+        kind++;
+    if (kind == N_ROWS)
+        return fail_unknown(name, err);
+    *loss = (tke_loss){ .kind = kind,
+                        .clip_low = rows[kind].clip_low,
+                        .clip_high = rows[kind].clip_high,
+                        .beta = (tke_real)rows[kind].beta,
+                        .strict = strict };
+    for (size_t k = 0; k < n_keys; k++)
+        if (!set_key(loss, &keys[k], err))
+            return false;
+    if (loss->clip_low > loss->clip_high)
+        return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                        "clip_low_threshold is above clip_high_threshold");
+    return true;
+}
+
+tke_real tke_loss_token(const tke_loss *loss, const tke_token *t, tke_real *g, tke_loss_sums *sums)
+{
+    const tke_loss_row *row = tke_loss_row_of(loss);
+    assert(t->i < t->datum->n && (row->soft || t->datum->k == 1));
+    sums->n_tokens++;
+    g[0] = 0;
+    tke_real l = row->token(loss, t, g, sums);
     sums->loss += (double)l;
     return l;
 }

@@ -10,13 +10,20 @@
 #include "base/str.h"
 #include "tensor/dtype.h"
 
-enum tke_loss_kind { TKE_CROSS_ENTROPY = 0, TKE_IMPORTANCE_SAMPLING, TKE_PPO, TKE_CISPO, TKE_DRO };
+enum tke_loss_kind {
+    TKE_CROSS_ENTROPY = 0,
+    TKE_IMPORTANCE_SAMPLING,
+    TKE_PPO,
+    TKE_CISPO,
+    TKE_DRO,
+    TKE_GSPO
+};
 
 typedef struct tke_loss {
-    int32_t kind;
+    int32_t kind;                 /* a row of the table in loss.c */
+    int32_t n_keys_given;         /* of loss_fn_config; others have their defaults */
     tke_real clip_low, clip_high; /* absolute bounds of the ratio */
     tke_real beta;                /* dro */
-    bool beta_defaulted;          /* worth a line in the log */
     bool strict;                  /* dro: no token is masked */
 } tke_loss;
 
@@ -28,7 +35,6 @@ typedef struct tke_loss_key { /* one entry of loss_fn_config */
 /* Unknown names and keys, and values that are not finite, fail. */
 bool tke_loss_parse(tke_loss *, tinkc_str name, const tke_loss_key *keys, size_t n_keys,
                     bool strict, tinkc_error *err);
-const char *tke_loss_name(const tke_loss *);
 
 /* One datum as the maths sees it. Arrays are borrowed; NULL = not given. */
 typedef struct tke_datum {
@@ -67,8 +73,50 @@ typedef struct tke_loss_sums {
     int64_t n_tokens, n_loss_tokens, n_clipped, n_ratio;
 } tke_loss_sums;
 
-/* For position i with log-probs lp[k]: the loss, and g[k] = d loss / d lp. Adds to sums. */
-tke_real tke_loss_token(const tke_loss *, const tke_datum *, size_t i, const tke_real *lp,
-                        tke_real *g, tke_loss_sums *);
+/* What a loss over whole sequences learns of one before its tokens' losses. Start from zero. */
+typedef struct tke_loss_whole {
+    double log_ratio; /* sum of lp - q over the tokens with loss */
+    int64_t n;
+} tke_loss_whole;
+
+typedef struct tke_token { /* position i of a datum */
+    const tke_datum *datum;
+    size_t i;
+    const tke_real *lp;          /* [k] log-probs of its targets */
+    const tke_loss_whole *whole; /* for losses that gather; else may be NULL */
+} tke_token;
+
+/* ---- the table: one row for each loss ---- */
+
+enum { /* inputs of a datum, as bits of the masks below */
+       TKE_INPUT_TARGETS = 0,
+       TKE_INPUT_WEIGHTS,
+       TKE_INPUT_LOGPROBS,
+       TKE_INPUT_ADVANTAGES,
+       TKE_INPUT_CLIP_LOW,
+       TKE_INPUT_CLIP_HIGH,
+       TKE_INPUTS
+};
+enum { TKE_LOSS_KEYS = 2 }; /* at most */
+
+typedef struct tke_loss_row {
+    const char *name;
+    struct {
+        const char *name;
+        size_t offset; /* of the number in tke_loss */
+    } keys[TKE_LOSS_KEYS];
+    float clip_low, clip_high; /* defaults */
+    double beta;
+    uint32_t needs, needs_forward, takes; /* inputs that must be there, and others that may */
+    bool soft;                            /* several targets for a position */
+    bool ratios;                          /* has ratio and clip metrics */
+    /* The token's loss, and g[k] = d loss / d lp (g[0] is 0 before). Adds to sums. */
+    tke_real (*token)(const tke_loss *, const tke_token *, tke_real *g, tke_loss_sums *);
+    /* NULL, or called for all tokens of a sequence first. */
+    void (*gather)(const tke_token *, tke_loss_whole *);
+} tke_loss_row;
+
+const tke_loss_row *tke_loss_row_of(const tke_loss *);
+tke_real tke_loss_token(const tke_loss *, const tke_token *, tke_real *g, tke_loss_sums *);
 
 #endif

@@ -33,6 +33,16 @@ static void fail_token(const tke_item *item, size_t position, bool loss)
              loss ? "loss (ratio of log-probs)" : "log-prob", position);
 }
 
+/* First sweep: what a loss over whole sequences must know. */
+static void row_gather(tke_item *item, size_t position, const tke_real *lp)
+{
+    const tke_loss_row *row = tke_loss_row_of(&item->state->pass->loss);
+    if (position == 0)
+        item->whole = (tke_loss_whole){ 0 };
+    if (row->gather)
+        row->gather(&(tke_token){ item->datum, position, lp, NULL }, &item->whole);
+}
+
 /* Loss of one row; g[k] = d loss / d lp. */
 static void row_loss(const tke_item *item, size_t position, const tke_real *lp, tke_real *g)
 {
@@ -43,7 +53,8 @@ static void row_loss(const tke_item *item, size_t position, const tke_real *lp, 
             fail_token(item, position, false);
         item->logprobs[position * d->k + j] = (float)lp[j];
     }
-    tke_real l = tke_loss_token(&s->pass->loss, d, position, lp, g, &s->sums);
+    tke_real l = tke_loss_token(
+        &s->pass->loss, &(tke_token){ d, position, lp, &item->whole }, g, &s->sums);
     item->elementwise[position] = (float)l;
     bool finite = isfinite(l);
     for (size_t j = 0; j < d->k; j++)
@@ -59,13 +70,18 @@ void tke_pass_losses_run(void *user, size_t first, size_t n, const tke_real *lp,
     tke_pass_losses *p = user;
     if (first == 0)
         p->at = 0;
-    for (size_t row = first; row < first + n; row++, lp += p->max_k, g += p->max_k) {
+    for (size_t row = first; row < first + n; row++, lp += p->max_k) {
         while (row >= p->items[p->at].row + p->items[p->at].datum->n)
             p->at++;
-        const tke_item *item = &p->items[p->at];
+        tke_item *item = &p->items[p->at];
         assert(p->at < p->n_items && row >= item->row);
+        if (!g) {
+            row_gather(item, row - item->row, lp);
+            continue;
+        }
         row_loss(item, row - item->row, lp, g);
         for (size_t j = item->datum->k; j < p->max_k; j++)
             g[j] = 0;
+        g += p->max_k;
     }
 }

@@ -23,12 +23,13 @@ typedef struct tke_item { /* one datum in a microbatch */
     size_t index;                  /* in its pass */
     size_t row;                    /* where it begins */
     float *logprobs, *elementwise; /* outputs, inside the pass's */
+    tke_loss_whole whole;          /* what its loss has gathered */
 } tke_item;
 
 /* ---- pass_losses.c ---- */
 
 typedef struct tke_pass_losses {
-    const tke_item *items; /* of the microbatch, in the order of their rows */
+    tke_item *items; /* of the microbatch, in the order of their rows */
     size_t n_items;
     size_t max_k;
     size_t at; /* the item that the last row belonged to */

@@ -176,7 +176,7 @@ static void finish_pass(tke_pass_state *s)
     add_metric(o, "loss:sum", sums->loss);
     add_metric(o, "num_tokens:sum", (double)sums->n_tokens);
     add_metric(o, "num_loss_tokens:sum", (double)sums->n_loss_tokens);
-    if (s->pass->loss.kind != TKE_CROSS_ENTROPY) {
+    if (tke_loss_row_of(&s->pass->loss)->ratios) {
         add_metric(o, "clip_frac:mean", (double)sums->n_clipped / n);
         add_metric(o, "ratio:mean", sums->ratio / n);
         add_metric(o, "ratio:max", sums->ratio_max);
@@ -282,6 +282,8 @@ static void make_segments(tke_microbatch *u, const tke_item *items, tke_segment 
         assert(p->backward == (u->size.depth != TKE_DEPTH_NONE));
         if (u->size.depth == TKE_DEPTH_ALL && p->adapter->spec.train & TKE_TRAIN_ATTN)
             u->attn = true;
+        if (tke_loss_row_of(&p->loss)->gather)
+            u->sweep = true;
         if (n && segments[n - 1].lora == lora) {
             segments[n - 1].end = end;
             continue;

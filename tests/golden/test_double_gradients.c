@@ -15,7 +15,7 @@
 #include "support/tiny_model.h"
 #include "train/training.h"
 
-enum { VOCAB = 101, N_DATA = 2, MAX_LEN = 9, K = 3, N_FAMILIES = 4, N_LOSSES = 7 };
+enum { VOCAB = 101, N_DATA = 2, MAX_LEN = 9, K = 3, N_FAMILIES = 4, N_LOSSES = 8 };
 static const size_t lengths[N_DATA] = { 9, 5 };
 
 static const tiny_model families[N_FAMILIES] = {
@@ -34,7 +34,8 @@ static const tiny_model families[N_FAMILIES] = {
       .rope = "\"type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": 64" },
 };
 static const char *const losses[N_LOSSES] = {
-    "cross_entropy", "soft targets", "importance_sampling", "ppo", "cispo", "dro", "cispo, clipped"
+    "cross_entropy", "soft targets", "importance_sampling", "ppo",
+    "cispo",         "dro",          "cispo, clipped",      "gspo"
 };
 
 typedef struct world {
@@ -130,6 +131,15 @@ static tke_loss surrogate_of_cispo(world *w, bool clipped)
         w->data[d].clip_low = w->data[d].clip_high = NULL;
     }
     return loss_of("cross_entropy");
+}
+
+/* gspo's gradient is that of its value where a sequence has one advantage. */
+static void equal_advantages(world *w)
+{
+    for (size_t d = 0; d < N_DATA; d++)
+        for (size_t i = 0; i < lengths[d]; i++)
+            if (w->advantages[d][i] != 0)
+                w->advantages[d][i] = d % 2 ? -0.7f : 1.3f;
 }
 
 static void open_world(world *w, const tiny_model *t, uint32_t train)
@@ -232,6 +242,8 @@ static void check(const tiny_model *t, uint32_t train, int which, int coordinate
         choose_q(&w);
     for (size_t d = 0; which == 6 && d < N_DATA; d++)
         w.data[d].clip_low = w.data[d].clip_high = two;
+    if (which == 7)
+        equal_advantages(&w);
     evaluate(&w, &loss, true, NULL);
     if (which == 4 || which == 6)
         loss = surrogate_of_cispo(&w, which == 6);

@@ -307,7 +307,7 @@ static bool family_loss_parse(family *f, const char *name, tke_loss *loss, tinkc
 static tke_pass family_pass(family *f, tke_adapter *a, const tke_loss *loss)
 {
     tke_pass pass = { .adapter = a, .backward = true, .n_data = f->batch, .loss = *loss };
-    bool rl = loss->kind != TKE_CROSS_ENTROPY;
+    bool rl = tke_loss_row_of(loss)->ratios;
     size_t all = f->batch * f->length, n = f->length;
     const float *values = family_floats(f, rl ? "advantages" : "weights", all);
     const float *q = rl ? family_floats(f, "sampling_logprobs", all) : values;

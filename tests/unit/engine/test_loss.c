@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "support/gspo_numbers.h"
 #include "train/loss.h"
 
 static tke_loss parse(const char *name, const char *key, double value)
@@ -37,9 +38,14 @@ static void test_names_and_keys(void **state)
     assert_true(parse("ppo", "clip_high_threshold", 1.5).clip_high == 1.5f);
     assert_true(parse("cispo", NULL, 0).clip_high == 4.0f);
     assert_true(parse("cispo", NULL, 0).clip_low == 0.0f);
-    assert_true(parse("dro", NULL, 0).beta_defaulted);
+    assert_int_equal(parse("dro", NULL, 0).n_keys_given, 0);
+    assert_true(parse("dro", NULL, 0).beta == 0.05f);
+    assert_true(parse("gspo", NULL, 0).clip_high == 1.2f);
     assert_true(parse("dro", "beta", 0.1).beta == 0.1f);
-    refused("gspo", NULL, 0, "unknown loss_fn 'gspo'");
+    refused("grpo", NULL, 0, "unknown loss_fn 'grpo'; known: cross_entropy, importance_sampling, "
+                             "ppo, cispo, dro, gspo");
+    refused("stable_reinforce", NULL, 0, "not supported: its formula is not published");
+    refused("custom", NULL, 0, "computed by the client");
     refused("cross_entropy", "beta", 1, "no key 'beta'");
     refused("importance_sampling", "clip_low_threshold", 1, "no key");
     refused("ppo", "clip_low_threshold", NAN, "not finite");
@@ -54,9 +60,9 @@ static void token(const tke_loss *loss, float a, float q, float lp, double want_
     tke_datum d = { .n = 1, .k = 1, .logprobs = &q, .advantages = &a };
     tke_loss_sums sums = { 0 };
     float g = NAN;
-    float l = tke_loss_token(loss, &d, 0, &lp, &g, &sums);
+    float l = tke_loss_token(loss, &(tke_token){ &d, 0, &lp, NULL }, &g, &sums);
     if (!(fabs((double)l - want_l) < 1e-5 && fabs((double)g - want_g) < 1e-5))
-        fail_msg("%s(a %g, q %g, lp %g): %g, %g; wanted %g, %g", tke_loss_name(loss), (double)a,
+        fail_msg("%s(a %g, q %g, lp %g): %g, %g; wanted %g, %g", tke_loss_row_of(loss)->name, (double)a,
                  (double)q, (double)lp, (double)l, (double)g, want_l, want_g);
     assert_true(sums.loss == (double)l);
     assert_int_equal(sums.n_tokens, 1);
@@ -94,14 +100,14 @@ static void test_cross_entropy(void **state)
     float w[6] = { 2, 0, -0.5f, 0, 0, 0 }, lp[3] = { -1, -1e30f, -4 }, g[3];
     tke_datum d = { .n = 2, .k = 3, .weights = w };
     tke_loss_sums sums = { 0 };
-    assert_true(tke_loss_token(&ce, &d, 0, lp, g, &sums) == 2 - 2);
+    assert_true(tke_loss_token(&ce, &(tke_token){ &d, 0, lp, NULL }, g, &sums) == 2 - 2);
     assert_true(g[0] == -2 && g[1] == 0 && g[2] == 0.5f);
     lp[0] = -INFINITY; /* weight 0 hides anything */
-    assert_true(tke_loss_token(&ce, &d, 1, lp, g, &sums) == 0);
+    assert_true(tke_loss_token(&ce, &(tke_token){ &d, 1, lp, NULL }, g, &sums) == 0);
     assert_int_equal(sums.n_loss_tokens, 1);
     assert_int_equal(sums.n_tokens, 2);
     d.weights = NULL;
-    assert_true(tke_loss_token(&ce, &d, 0, lp, g, &sums) == 0);
+    assert_true(tke_loss_token(&ce, &(tke_token){ &d, 0, lp, NULL }, g, &sums) == 0);
 }
 
 static void test_statistics(void **state)
@@ -114,14 +120,50 @@ static void test_statistics(void **state)
     tke_loss_sums sums = { 0 };
     float lps[3] = { -1 + logf(2.0f), -1 + logf(0.5f), -5 };
     for (size_t i = 0; i < 3; i++)
-        tke_loss_token(&ppo, &d, i, &lps[i], &g, &sums);
+        tke_loss_token(&ppo, &(tke_token){ &d, i, &lps[i], NULL }, &g, &sums);
     assert_int_equal(sums.n_clipped, 1); /* 2.0; 0.5 is inside by its own threshold */
     assert_int_equal(sums.n_ratio, 2);
     assert_true(fabs(sums.ratio - 2.5) < 1e-5 && fabs(sums.ratio_max - 2) < 1e-5);
     assert_true(fabs(sums.kl) < 1e-6);
     float far = 500; /* the ratio overflows, the clipped loss does not */
-    assert_true(isfinite(tke_loss_token(&ppo, &d, 0, &far, &g, &sums)) && g == 0);
+    assert_true(isfinite(tke_loss_token(&ppo, &(tke_token){ &d, 0, &far, NULL }, &g, &sums)) && g == 0);
     assert_true(isfinite(sums.ratio) && isfinite(sums.ratio_max));
+}
+
+/* Whole sequences against numbers that a script computed in float64. */
+static void test_gspo(void **state)
+{
+    enum { N = sizeof gspo_numbers / sizeof *gspo_numbers };
+    (void)state;
+    tke_loss gspo = parse("gspo", NULL, 0);
+    float lp[N], q[N], a[N];
+    for (size_t first = 0, n; first < N; first += n) {
+        tke_loss_whole whole = { 0 };
+        tke_loss_sums sums = { 0 };
+        for (n = 0; first + n < N &&
+                    gspo_numbers[first + n].sequence == gspo_numbers[first].sequence;
+             n++) {
+            lp[n] = gspo_numbers[first + n].lp;
+            q[n] = gspo_numbers[first + n].q;
+            a[n] = gspo_numbers[first + n].a;
+        }
+        tke_datum d = { .n = n, .k = 1, .logprobs = q, .advantages = a };
+        for (size_t i = 0; i < n; i++)
+            tke_loss_row_of(&gspo)->gather(&(tke_token){ &d, i, &lp[i], NULL }, &whole);
+        for (size_t i = 0; i < n; i++) {
+            float g = NAN;
+            float l = tke_loss_token(&gspo, &(tke_token){ &d, i, &lp[i], &whole }, &g, &sums);
+            assert_true(fabs((double)l - gspo_numbers[first + i].loss) < 2e-6);
+            assert_true(fabs((double)g - gspo_numbers[first + i].g) < 2e-6);
+        }
+        assert_int_equal(sums.n_clipped == 0, gspo_numbers[first].sequence == 0);
+    }
+    float far = 400, zero = 0, one = 1, g; /* a ratio that would overflow is bounded */
+    tke_datum d = { .n = 1, .k = 1, .logprobs = &zero, .advantages = &one };
+    tke_loss_whole whole = { .log_ratio = 400, .n = 1 };
+    tke_loss_sums sums = { 0 };
+    assert_true(tke_loss_token(&gspo, &(tke_token){ &d, 0, &far, &whole }, &g, &sums) == -1.2f);
+    assert_true(g == 0);
 }
 
 /* ---- inputs ---- */
@@ -212,6 +254,7 @@ int main(void)
         cmocka_unit_test(test_formulas),
         cmocka_unit_test(test_cross_entropy),
         cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_gspo),
         cmocka_unit_test(test_binding),
         cmocka_unit_test(test_targets_without_weight_may_be_anything),
     };

@@ -271,7 +271,7 @@ static void test_company_changes_no_bit(void **state)
     world *w = *state;
     static const int32_t ranks[3] = { 1, 8, 3 };
     static const uint32_t flags[3] = { TKE_TRAIN_MLP, 7, TKE_TRAIN_ATTN | TKE_TRAIN_UNEMBED };
-    static const char *const losses[3] = { "ppo", "cross_entropy", "dro" };
+    static const char *const losses[3] = { "gspo", "cross_entropy", "dro" };
     batch *b[3];
     tke_pass alone[3], both[4];
     tke_adapter *x[3], *y[3];
@@ -389,7 +389,8 @@ static void test_cross_entropy_with_minus_g_equals_ppo(void **state)
         for (size_t k = 0; k < b->data[i].n; k++) {
             tke_loss_sums sums = { 0 };
             float g;
-            tke_loss_token(&p.loss, &b->data[i], k, p.out.logprobs + p.out.logprobs_at[i] + k, &g,
+            const tke_real *lp = p.out.logprobs + p.out.logprobs_at[i] + k;
+            tke_loss_token(&p.loss, &(tke_token){ &b->data[i], k, lp, NULL }, &g,
                            &sums);
             b->examples[i].weights[k] = -g;
         }

@@ -1,0 +1,142 @@
+/* loss_input.c - a datum from named inputs: names, types, lengths and values are checked.
+ *
+ * May touch: its arguments. Must not: compute a loss.
+ */
+#include <assert.h>
+#include <math.h>
+#include "train/loss.h"
+
+static const struct {
+    const char *name;
+    bool is_float;
+} known[TKE_INPUTS] = {
+    [TKE_INPUT_TARGETS] = { "target_tokens", false },
+    [TKE_INPUT_WEIGHTS] = { "weights", true },
+    [TKE_INPUT_LOGPROBS] = { "logprobs", true },
+    [TKE_INPUT_ADVANTAGES] = { "advantages", true },
+    [TKE_INPUT_CLIP_LOW] = { "clip_low_threshold", true },
+    [TKE_INPUT_CLIP_HIGH] = { "clip_high_threshold", true },
+};
+
+static bool check_input(const tke_input *in, int which, const tke_loss *loss, size_t n,
+                        size_t index, tinkc_error *err)
+{
+    const char *name = known[which].name;
+    bool soft = tke_loss_row_of(loss)->soft;
+    if (in->is_float != known[which].is_float)
+        return tkc_fail(err, TINKC_E_BAD_REQUEST, "datum %zu: '%s' must be %s", index, name,
+                        known[which].is_float ? "float32" : "int64");
+    if (in->rows != n)
+        return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                        "datum %zu: '%s' has length %zu, model_input has %zu", index, name,
+                        in->rows, n);
+    if (in->cols == 0 || (!soft && in->cols != 1))
+        return tkc_fail(err, TINKC_E_BAD_REQUEST, "datum %zu: '%s' must have one column, not %zu",
+                        index, name, in->cols);
+    if (!in->is_float)
+        return true;
+    const float *x = in->data;
+    for (size_t i = 0; i < in->rows * in->cols; i++)
+        if (!isfinite(x[i]))
+            return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                            "NonFiniteInTensor: datum %zu: '%s' holds NaN or infinity at %zu",
+                            index, name, i);
+    return true;
+}
+
+static void bind_one(tke_datum *d, int which, const tke_input *in)
+{
+    assert(in->rows == d->n && which >= 0 && which < TKE_INPUTS);
+    switch (which) {
+    case TKE_INPUT_TARGETS:
+        d->targets = in->data;
+        d->k = in->cols;
+        break;
+    case TKE_INPUT_WEIGHTS:
+        d->weights = in->data;
+        break;
+    case TKE_INPUT_LOGPROBS:
+        d->logprobs = in->data;
+        break;
+    case TKE_INPUT_ADVANTAGES:
+        d->advantages = in->data;
+        break;
+    case TKE_INPUT_CLIP_LOW:
+        d->clip_low = in->data;
+        break;
+    default:
+        d->clip_high = in->data;
+        break;
+    }
+}
+
+bool tke_datum_bind(tke_datum *d, const tke_loss *loss, const tke_input *inputs, size_t n_inputs,
+                    bool forward_only, size_t index, tinkc_error *err)
+{
+    const tke_input *found[TKE_INPUTS] = { 0 };
+    const tke_loss_row *row = tke_loss_row_of(loss);
+    uint32_t needs = forward_only ? row->needs_forward : row->needs;
+    *d = (tke_datum){ .tokens = d->tokens, .n = d->n, .k = 1 };
+    for (size_t i = 0; i < n_inputs; i++) {
+        int which = 0;
+        while (which < TKE_INPUTS && !tkc_str_is(inputs[i].name, known[which].name))
+            which++;
+        if (which == TKE_INPUTS && !loss->strict && tkc_str_is(inputs[i].name, "mask"))
+            continue;
+        if (which == TKE_INPUTS || !((needs | row->takes) & 1u << which))
+            return tkc_fail(err, TINKC_E_BAD_REQUEST, "datum %zu: %s takes no input '%.*s'", index,
+                            row->name,
+                            (int)(inputs[i].name.len < 60 ? inputs[i].name.len : 60),
+                            inputs[i].name.data);
+        if (found[which])
+            return tkc_fail(err, TINKC_E_BAD_REQUEST, "datum %zu: '%s' is given twice", index,
+                            known[which].name);
+        if (!check_input(&inputs[i], which, loss, d->n, index, err))
+            return false;
+        found[which] = &inputs[i];
+        bind_one(d, which, &inputs[i]);
+    }
+    for (int which = 0; which < TKE_INPUTS; which++)
+        if ((needs & 1u << which) && !found[which])
+            return tkc_fail(err, TINKC_E_BAD_REQUEST, "datum %zu: '%s' is missing; %s needs it",
+                            index, known[which].name, row->name);
+    if (found[TKE_INPUT_WEIGHTS] && found[TKE_INPUT_WEIGHTS]->cols != d->k)
+        return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                        "datum %zu: 'weights' has %zu columns, 'target_tokens' has %zu", index,
+                        found[TKE_INPUT_WEIGHTS]->cols, d->k);
+    return true;
+}
+
+/* May position i, target j carry gradient? Only then must its target be a token. */
+static bool carries(const tke_datum *d, size_t i, size_t j)
+{
+    if (d->weights)
+        return d->weights[i * d->k + j] != 0;
+    return d->advantages && d->advantages[i] != 0;
+}
+
+bool tke_datum_check(const tke_datum *d, size_t vocab, size_t context, size_t index,
+                     tinkc_error *err)
+{
+    if (d->n == 0)
+        return tkc_fail(err, TINKC_E_BAD_REQUEST, "datum %zu: model_input is empty", index);
+    if (d->n > context)
+        return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                        "PromptTooLong: datum %zu has %zu tokens, the context is %zu", index, d->n,
+                        context);
+    for (size_t i = 0; i < d->n; i++)
+        if (d->tokens[i] < 0 || (size_t)d->tokens[i] >= vocab)
+            return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                            "datum %zu: token %d at %zu is outside the vocabulary of %zu", index,
+                            (int)d->tokens[i], i, vocab);
+    for (size_t i = 0; i < d->n; i++)
+        for (size_t j = 0; j < d->k; j++) {
+            int64_t t = d->targets[i * d->k + j];
+            if ((t < 0 || (uint64_t)t >= vocab) && carries(d, i, j))
+                return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                                "datum %zu: target %lld at %zu is outside the vocabulary of %zu",
+                                index, (long long)t, i, vocab);
+        }
+    return true;
+}
+
