@@ -232,7 +232,7 @@ static double sum_squares(int64_t count, const float *x)
 }
 
 static double adam(const tke_adam *a, int64_t count, const float *g, float *theta, float *m,
-                   float *v)
+                   float *v, bool store)
 {
     double bc1 = 1 - pow(a->beta1, (double)a->t), bc2 = 1 - pow(a->beta2, (double)a->t);
     vf decay = v_set((float)(1 - a->lr * a->weight_decay)), clip = v_set((float)a->clip);
@@ -249,10 +249,15 @@ static double adam(const tke_adam *a, int64_t count, const float *g, float *thet
         /* eps may be 0: lanes past the end would be 0/0, but are not stored. */
         vf ratio = v_div(m1, v_add(v_div(v_sqrt(v1), root), eps));
         vf moved = v_sub(v_mul(old, decay), v_mul(step, ratio));
-        v_store_part(m + i, left, m1);
-        v_store_part(v + i, left, v1);
-        v_store_part(theta + i, left, moved);
-        change = vd_add_square(change, v_first(left, v_sub(moved, old), v_zero()));
+        if (store) {
+            v_store_part(m + i, left, m1);
+            v_store_part(v + i, left, v1);
+            v_store_part(theta + i, left, moved);
+        }
+        /* 0 times a moment adds nothing, but NaN if that is not finite. */
+        vf bad = v_add(v_mul(v_zero(), m1), v_mul(v_zero(), v1));
+        vf off = v_add(v_sub(moved, old), bad);
+        change = vd_add_square(change, v_first(left, off, v_zero()));
     }
     return vd_sum(change);
 }

@@ -80,8 +80,9 @@ typedef struct tke_kernel_set {
                            const tke_real *scale);
     /* one block of at most TKE_SUM_BLOCK numbers */
     double (*sum_squares)(int64_t count, const tke_real *x);
+    /* Sum of squares of the change, NaN or infinite if a new number is not finite. */
     double (*adam)(const tke_adam *, int64_t count, const tke_real *g, tke_real *theta, tke_real *m,
-                   tke_real *v);
+                   tke_real *v, bool store);
 } tke_kernel_set;
 
 enum { TKE_SUM_BLOCK = 8192 };

@@ -182,7 +182,8 @@ void tke_softmax_scaled(tke_cpu *, int64_t rows, int64_t n, tke_real *z, int64_t
 double tke_sum_squares(tke_cpu *, int64_t count, const tke_real *x);
 bool tke_all_finite(tke_cpu *, int64_t count, const tke_real *x);
 
-/* One AdamW step as torch does it; g is left as it was. Returns sum of squares of the change. */
+/* One AdamW step as torch does it; g is left as it was. Returns sum of squares of the change. All or
+ * nothing: if a new weight or moment is not finite, nothing changes and it returns NaN. */
 double tke_adam_step(tke_cpu *, const tke_adam *, int64_t count, const tke_real *g, tke_real *theta,
                      tke_real *m, tke_real *v);
 

@@ -285,7 +285,7 @@ static double sum_squares(int64_t count, const tke_real *x)
 }
 
 static double adam(const tke_adam *a, int64_t count, const tke_real *g, tke_real *theta,
-                   tke_real *m, tke_real *v)
+                   tke_real *m, tke_real *v, bool store)
 {
     double bc1 = 1 - pow(a->beta1, (double)a->t), bc2 = 1 - pow(a->beta2, (double)a->t);
     tke_real decay = (tke_real)(1 - a->lr * a->weight_decay), clip = (tke_real)a->clip;
@@ -295,11 +295,16 @@ static double adam(const tke_adam *a, int64_t count, const tke_real *g, tke_real
     double change = 0;
     for (int64_t i = 0; i < count; i++) {
         tke_real d = g[i] * clip, old = theta[i];
-        m[i] = m[i] + one1 * (d - m[i]);
-        v[i] = beta2 * v[i] + one2 * (d * d);
-        theta[i] = old * decay - step * (m[i] / (tke_real_sqrt(v[i]) / root + eps));
-        double moved = (double)theta[i] - (double)old;
-        change += moved * moved;
+        tke_real m1 = m[i] + one1 * (d - m[i]);
+        tke_real v1 = beta2 * v[i] + one2 * (d * d);
+        tke_real now = old * decay - step * (m1 / (tke_real_sqrt(v1) / root + eps));
+        double moved = (double)now - (double)old;
+        if (store) {
+            m[i] = m1;
+            v[i] = v1;
+            theta[i] = now;
+        }
+        change += isfinite(m1) && isfinite(v1) ? moved * moved : (double)NAN;
     }
     return change;
 }

@@ -1,6 +1,7 @@
 /* rows.c - work on rows and on flat runs of numbers, split over threads: norms, rotation, swiglu,
  * softmax pieces, Adam, sums. Only cuts and copies here; arithmetic is the kernel set's. */
 #include <assert.h>
+#include <math.h>
 
 #include "kernels/kernel_set.h"
 
@@ -274,8 +275,8 @@ static void adam_task(void *arg, int64_t task, int32_t worker)
     const work *w = arg;
     int64_t count, begin = task_begin(w, task, &count);
     (void)worker;
-    w->partial[task] =
-        w->cpu->set->adam(w->adam, count, w->x + begin, w->y + begin, w->z + begin, w->v + begin);
+    w->partial[task] = w->cpu->set->adam(w->adam, count, w->x + begin, w->y + begin, w->z + begin,
+                                         w->v + begin, w->flag);
 }
 
 /* Runs fn over blocks and adds up what they leave in partial[]. */
@@ -313,7 +314,11 @@ double tke_adam_step(tke_cpu *cpu, const tke_adam *adam, int64_t count, const tk
                      tke_real *theta, tke_real *m, tke_real *v)
 {
     work w = { .cpu = cpu, .total = count, .x = g, .y = theta, .z = m, .v = v, .adam = adam };
-    assert(adam->t >= 1 && g != theta); /* step 0 would divide by 1 - beta^0 */
+    assert(adam->t >= 1 && g != theta);        /* step 0 would divide by 1 - beta^0 */
+    double change = sum_blocks(&w, adam_task); /* looks, writes nothing */
+    if (!isfinite(change))
+        return (double)NAN;
+    w.flag = true;
     return sum_blocks(&w, adam_task);
 }
 

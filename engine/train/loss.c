@@ -154,11 +154,14 @@ static tke_real dro(const tke_loss *loss, const tke_token *t, tke_real *g, tke_l
 
 /* ---- the table ---- */
 
-#define KEY(name, field)     { name, offsetof(tke_loss, field) }
-#define CLIP_KEYS            KEY("clip_low_threshold", clip_low), KEY("clip_high_threshold", clip_high)
-#define INPUT(which)         (1u << TKE_INPUT_##which)
-#define POLICY_INPUTS        (INPUT(TARGETS) | INPUT(LOGPROBS) | INPUT(ADVANTAGES))
-#define CLIP_INPUTS          (INPUT(CLIP_LOW) | INPUT(CLIP_HIGH))
+#define KEY(name, field)                                                                           \
+    {                                                                                              \
+        name, offsetof(tke_loss, field)                                                            \
+    }
+#define CLIP_KEYS     KEY("clip_low_threshold", clip_low), KEY("clip_high_threshold", clip_high)
+#define INPUT(which)  (1u << TKE_INPUT_##which)
+#define POLICY_INPUTS (INPUT(TARGETS) | INPUT(LOGPROBS) | INPUT(ADVANTAGES))
+#define CLIP_INPUTS   (INPUT(CLIP_LOW) | INPUT(CLIP_HIGH))
 
 static const tke_loss_row rows[] = {
     [TKE_CROSS_ENTROPY] = { .name = "cross_entropy",

@@ -85,8 +85,7 @@ bool tke_datum_bind(tke_datum *d, const tke_loss *loss, const tke_input *inputs,
             continue;
         if (which == TKE_INPUTS || !((needs | row->takes) & 1u << which))
             return tkc_fail(err, TINKC_E_BAD_REQUEST, "datum %zu: %s takes no input '%.*s'", index,
-                            row->name,
-                            (int)(inputs[i].name.len < 60 ? inputs[i].name.len : 60),
+                            row->name, (int)(inputs[i].name.len < 60 ? inputs[i].name.len : 60),
                             inputs[i].name.data);
         if (found[which])
             return tkc_fail(err, TINKC_E_BAD_REQUEST, "datum %zu: '%s' is given twice", index,
@@ -139,4 +138,3 @@ bool tke_datum_check(const tke_datum *d, size_t vocab, size_t context, size_t in
         }
     return true;
 }
-

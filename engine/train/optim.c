@@ -1,7 +1,9 @@
 /* optim.c - the optimizer step: clipping, AdamW, its metrics.
  *
+ * A step is a transaction: weights, moments and the count of steps change together or not at all.
+ *
  * May touch: the adapter it is given. Must not: change it when the gradient is not finite, but for
- * zeroing that gradient so that the run can go on.
+ * zeroing that gradient so that the run can continue.
  */
 #include <assert.h>
 #include <math.h>
@@ -75,6 +77,12 @@ bool tke_optim_step(tke_adapter *a, const tke_adam_params *p, tke_metric *metric
     if (!a->device->ops->adam(a->device, &step, a->layout->n_floats, a->grads, a->weights, a->m,
                               a->v, &moved, err))
         return false;
+    if (isnan(moved))
+        return tkc_fail(
+            err, TINKC_E_BAD_REQUEST,
+            "the step would make weights that are not finite (learning_rate %g, gradient "
+            "norm %g); nothing changed, the gradient is kept",
+            p->learning_rate, norm);
     a->step++;
     if (!norm_of(a, a->weights, &param_norm, err))
         return false;

@@ -53,8 +53,8 @@ static void row_loss(const tke_item *item, size_t position, const tke_real *lp, 
             fail_token(item, position, false);
         item->logprobs[position * d->k + j] = (float)lp[j];
     }
-    tke_real l = tke_loss_token(
-        &s->pass->loss, &(tke_token){ d, position, lp, &item->whole }, g, &s->sums);
+    tke_real l =
+        tke_loss_token(&s->pass->loss, &(tke_token){ d, position, lp, &item->whole }, g, &s->sums);
     item->elementwise[position] = (float)l;
     bool finite = isfinite(l);
     for (size_t j = 0; j < d->k; j++)

@@ -83,7 +83,8 @@ typedef struct tke_adam_params { /* of one request */
 /* Checks the numbers (BAD_REQUEST). */
 bool tke_adam_check(const tke_adam_params *, tinkc_error *err);
 /* Consumes the accumulated gradient. metrics: room for TKE_MAX_METRICS; names as in engine.md 3.3.
- * A gradient that is not finite fails (SERVER), changes nothing and is zeroed. */
+ * A gradient that is not finite fails (SERVER), changes nothing and is zeroed. Numbers that would
+ * make weights or moments overflow fail (BAD_REQUEST) and change nothing: the gradient is kept. */
 bool tke_optim_step(tke_adapter *, const tke_adam_params *, tke_metric *metrics, size_t *n_metrics,
                     tinkc_error *err);
 

@@ -264,6 +264,40 @@ static void adam_for_isa(int32_t isa)
     tke_cpu_free(ref);
 }
 
+/* One number that overflows, at any place and for any reason: every bit is as before. */
+static void adam_or_nothing_for_isa(int32_t isa)
+{
+    enum { N = 20011 };
+    static const tke_adam ways[] = { { 1e39, 0.9, 0.95, 1e-12, 0, 1, 1 },
+                                     { 1e-3, 0.9, 0.95, 1e-12, 0, 1, 1 },
+                                     { 1e-3, 0.9, 0.95, 1e-12, 1e300, 1, 1 } };
+    tke_cpu *cpu = cpu_new(isa, 3, TKE_PRECISION_F32);
+    numbers rng = { 16 };
+    tke_real *g = numbers_new(&rng, N, 1e-3f), *theta = numbers_new(&rng, N, 1);
+    tke_real *m = numbers_new(&rng, N, 1e-3f), *v = numbers_new(&rng, N, 0);
+    tke_real *theta2 = numbers_copy(theta, N), *m2 = numbers_copy(m, N), *v2 = numbers_copy(v, N);
+    for (size_t way = 0; way < sizeof ways / sizeof *ways; way++)
+        for (int64_t place = 3; place < N; place += 10004) {
+            tke_real kept = g[place];
+            if (way == 1)
+                g[place] = 1e25f; /* its square overflows the second moment; theta hides it */
+            assert_true(isnan(tke_adam_step(cpu, &ways[way], N, g, theta, m, v)));
+            g[place] = kept;
+            assert_memory_equal(theta, theta2, N * sizeof *theta);
+            assert_memory_equal(m, m2, N * sizeof *m);
+            assert_memory_equal(v, v2, N * sizeof *v);
+        }
+    numbers_free(g), numbers_free(theta), numbers_free(m), numbers_free(v);
+    numbers_free(theta2), numbers_free(m2), numbers_free(v2);
+    tke_cpu_free(cpu);
+}
+
+static void adam_or_nothing(void **state)
+{
+    (void)state;
+    each_isa(adam_or_nothing_for_isa);
+}
+
 static void adam_is_right(void **state)
 {
     (void)state;
@@ -357,6 +391,7 @@ int main(void)
         cmocka_unit_test(exp_is_right),
         cmocka_unit_test(swiglu_does_not_overflow),
         cmocka_unit_test(adam_is_right),
+        cmocka_unit_test(adam_or_nothing),
         cmocka_unit_test(sums_are_right),
         cmocka_unit_test(small_ones),
         cmocka_unit_test(halves),

@@ -42,8 +42,9 @@ static void test_names_and_keys(void **state)
     assert_true(parse("dro", NULL, 0).beta == 0.05f);
     assert_true(parse("gspo", NULL, 0).clip_high == 1.2f);
     assert_true(parse("dro", "beta", 0.1).beta == 0.1f);
-    refused("grpo", NULL, 0, "unknown loss_fn 'grpo'; known: cross_entropy, importance_sampling, "
-                             "ppo, cispo, dro, gspo");
+    refused("grpo", NULL, 0,
+            "unknown loss_fn 'grpo'; known: cross_entropy, importance_sampling, "
+            "ppo, cispo, dro, gspo");
     refused("stable_reinforce", NULL, 0, "not supported: its formula is not published");
     refused("custom", NULL, 0, "computed by the client");
     refused("cross_entropy", "beta", 1, "no key 'beta'");
@@ -62,8 +63,8 @@ static void token(const tke_loss *loss, float a, float q, float lp, double want_
     float g = NAN;
     float l = tke_loss_token(loss, &(tke_token){ &d, 0, &lp, NULL }, &g, &sums);
     if (!(fabs((double)l - want_l) < 1e-5 && fabs((double)g - want_g) < 1e-5))
-        fail_msg("%s(a %g, q %g, lp %g): %g, %g; wanted %g, %g", tke_loss_row_of(loss)->name, (double)a,
-                 (double)q, (double)lp, (double)l, (double)g, want_l, want_g);
+        fail_msg("%s(a %g, q %g, lp %g): %g, %g; wanted %g, %g", tke_loss_row_of(loss)->name,
+                 (double)a, (double)q, (double)lp, (double)l, (double)g, want_l, want_g);
     assert_true(sums.loss == (double)l);
     assert_int_equal(sums.n_tokens, 1);
 }
@@ -126,7 +127,8 @@ static void test_statistics(void **state)
     assert_true(fabs(sums.ratio - 2.5) < 1e-5 && fabs(sums.ratio_max - 2) < 1e-5);
     assert_true(fabs(sums.kl) < 1e-6);
     float far = 500; /* the ratio overflows, the clipped loss does not */
-    assert_true(isfinite(tke_loss_token(&ppo, &(tke_token){ &d, 0, &far, NULL }, &g, &sums)) && g == 0);
+    assert_true(isfinite(tke_loss_token(&ppo, &(tke_token){ &d, 0, &far, NULL }, &g, &sums)) &&
+                g == 0);
     assert_true(isfinite(sums.ratio) && isfinite(sums.ratio_max));
 }
 
@@ -140,8 +142,8 @@ static void test_gspo(void **state)
     for (size_t first = 0, n; first < N; first += n) {
         tke_loss_whole whole = { 0 };
         tke_loss_sums sums = { 0 };
-        for (n = 0; first + n < N &&
-                    gspo_numbers[first + n].sequence == gspo_numbers[first].sequence;
+        for (n = 0;
+             first + n < N && gspo_numbers[first + n].sequence == gspo_numbers[first].sequence;
              n++) {
             lp[n] = gspo_numbers[first + n].lp;
             q[n] = gspo_numbers[first + n].q;

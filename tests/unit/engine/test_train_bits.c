@@ -390,8 +390,7 @@ static void test_cross_entropy_with_minus_g_equals_ppo(void **state)
             tke_loss_sums sums = { 0 };
             float g;
             const tke_real *lp = p.out.logprobs + p.out.logprobs_at[i] + k;
-            tke_loss_token(&p.loss, &(tke_token){ &b->data[i], k, lp, NULL }, &g,
-                           &sums);
+            tke_loss_token(&p.loss, &(tke_token){ &b->data[i], k, lp, NULL }, &g, &sums);
             b->examples[i].weights[k] = -g;
         }
     tke_datum data[N_DATA];
@@ -752,6 +751,45 @@ static void test_overfits(void **state)
     tke_trainer_free(t);
 }
 
+/* A step that would overflow is refused; the next gives the bits of one that never saw it. */
+static void test_a_failing_step_changes_nothing(void **state)
+{
+    world *w = *state;
+    batch *b = batch_of(10, false);
+    tke_trainer *t = trainer_of(w, (tke_trainer_options){ 0 });
+    tke_adapter *x = adapter_of(w, 4, 7, 2), *y = adapter_of(w, 4, 7, 2), *both[2] = { x, y };
+    size_t n_floats = tke_adapter_lora(x)->layout->n_floats;
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < 2; i++) {
+            tke_pass p = { .adapter = both[i],
+                           .backward = true,
+                           .loss = loss_of("cross_entropy"),
+                           .data = b->data,
+                           .n_data = N_DATA };
+            run(t, &p);
+            assert_int_equal(p.err.code, 0);
+            tke_pass_free(&p);
+            if (i == 0) {
+                tinkc_error err = { 0 };
+                tke_metric metrics[TKE_MAX_METRICS];
+                size_t n;
+                tke_adam_params wild = { 1e38, 0.9, 0.95, 1e-8, 1e3, 0 };
+                assert_false(tke_optim_step(x, &wild, metrics, &n, &err));
+                assert_int_equal(err.code, TINKC_E_BAD_REQUEST);
+                assert_non_null(strstr(err.message, "nothing changed"));
+                assert_int_equal(n, 0);
+                assert_int_equal(tke_adapter_step(x), round);
+            }
+            step(both[i]);
+            assert_int_equal(tke_adapter_step(both[i]), round + 1);
+        }
+    assert_memory_equal(adapter_weights(x), adapter_weights(y), n_floats * sizeof(float));
+    tke_adapter_free(x);
+    tke_adapter_free(y);
+    tke_trainer_free(t);
+    test_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -772,6 +810,7 @@ int main(void)
         cmocka_unit_test(test_stop_cancels),
         cmocka_unit_test(test_saved_state_goes_on_with_equal_bits),
         cmocka_unit_test(test_step_checks_its_numbers),
+        cmocka_unit_test(test_a_failing_step_changes_nothing),
         cmocka_unit_test(test_overfits),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
