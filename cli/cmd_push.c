@@ -167,23 +167,14 @@ static bool show_merge(int64_t done, int64_t total, void *user)
     return !cli_stop_signal();
 }
 
-static char *base_folder(push *p, int *bad)
-{
-    const char *base = cli_text(p->app, "base");
-    if (!base) {
-        *bad = cli_fail(p->app, "usage", "--base MODEL", "--merged needs the base model");
-        return NULL;
-    }
-    if (strcmp(base, "nano") == 0 && cli_nano_folder())
-        return strdup(cli_nano_folder());
-    return cli_is_hub_name(base) ? cli_hub_model(p->app, base, bad) : strdup(base);
-}
-
 static int merge(push *p)
 {
     tinkc_error err = { 0 };
     int bad = 0;
-    char *base = base_folder(p, &bad), *target = cli_printf("%s/merged", p->temp);
+    const char *named = cli_text(p->app, "base") ? cli_text(p->app, "base") : p->base_model;
+    if (!named)
+        return cli_fail(p->app, "usage", "--base MODEL", "--merged needs the base model");
+    char *base = cli_base_folder(p->app, named, &bad), *target = cli_printf("%s/merged", p->temp);
     if (base) {
         cli_progress bar;
         tinkc_adapter_options o = { .adapter = p->files,
@@ -277,12 +268,41 @@ static int complete_config(push *p)
     return bad;
 }
 
+/* Checkpoints may spell the output projection as the service does; loaders look for PEFT's names. */
+static int use_peft_names(push *p)
+{
+    static const char *const names[] = { "adapter_model.safetensors", "adapter_config.json" };
+    tinkc_error err = { 0 };
+    int bad = 0;
+    char *made = cli_printf("%s/peft", p->temp);
+    tinkc_adapter_options o = { .adapter = p->files, .target = made, .format = TINKC_ADAPTER_PEFT };
+    if (!has(p->staging, "adapter_config.json"))
+        bad = 0; /* a model */
+    else if (!tinkc_adapter_export(&o, NULL, NULL, &err))
+        cli_note(p->app, "the adapter is pushed as it is: %s", err.message);
+    else
+        for (size_t i = 0; !bad && i < 2; i++) {
+            char *from = cli_printf("%s/%s", made, names[i]);
+            char *to = cli_printf("%s/%s", p->staging, names[i]);
+            drop(p, names[i]);
+            if (!from || !to || rename(from, to) != 0)
+                bad =
+                    cli_fail(p->app, "local_io", NULL, "%s: %s", names[i], strerrordesc_np(errno));
+            free(from);
+            free(to);
+        }
+    free(made);
+    return bad;
+}
+
 static int stage(push *p)
 {
     p->staging = cli_printf("%s/push", p->temp);
     if (!p->staging || !mirror(p->files, p->staging, 0))
         return cli_fail(p->app, "local_io", NULL, "%s: %s", p->files, strerrordesc_np(errno));
-    int bad = complete_config(p);
+    int bad = use_peft_names(p);
+    if (!bad)
+        bad = complete_config(p);
     if (!cli_given(p->app, "allow-pattern"))
         drop(p, "checkpoint_complete"); /* a mark between the service and its clients */
     if (bad || cli_flag(p->app, "no-model-card") || has(p->staging, "README.md"))

@@ -4,7 +4,6 @@
  * If you add a command here, add its function to commands.h; nothing else needs to know.
  */
 #include "commands.h"
-#include "recipe_options.h"
 
 #include <string.h>
 
@@ -43,7 +42,7 @@
           .complete = "column",                                                                    \
           .help = "comma-separated columns; help lists them" },                                    \
         { .name = "sort", .kind = CLI_TEXT, .value = "KEY", .help = "sort by a JSON field" },      \
-        { .name = "reverse", .kind = CLI_FLAG, .help = "reverse the order" },                      \
+        { .name = "reverse", .kind = CLI_FLAG, .help = "turn the order round" },                   \
     {                                                                                              \
         .name = "filter", .kind = CLI_TEXT, .value = "EXPR", .repeats = true,                      \
         .help = "KEY=VALUE, also != < > and ~ for globs; may be repeated"                          \
@@ -115,14 +114,14 @@ const cli_option cli_globals[] = {
       .kind = CLI_FLAG,
       .env = "TINKC_NO_PROGRESS",
       .help = "no bars, no status lines" },
-    { .name = "no-headers", .kind = CLI_FLAG, .help = "tables without a header" },
-    { .name = "no-trunc", .kind = CLI_FLAG, .help = "do not cut table cells" },
+    { .name = "no-headers", .kind = CLI_FLAG, .help = "tables without their header" },
+    { .name = "no-trunc", .kind = CLI_FLAG, .help = "tables with whole cells" },
     { .name = "time",
       .kind = CLI_CHOICE,
       .value = "STYLE",
       .choices = "relative|iso|local|epoch",
       .env = "TINKC_TIME",
-      .help = "format of times" },
+      .help = "how times look" },
     { .name = "profile",
       .kind = CLI_TEXT,
       .value = "NAME",
@@ -226,11 +225,8 @@ static const char *const checkpoint_unpublish_examples[] = {
 };
 
 static const cli_option checkpoint_set_ttl_options[] = {
-    { .name = "ttl",
-      .kind = CLI_DURATION,
-      .value = "DURATION",
-      .help = "delete it after this time" },
-    { .name = "remove", .kind = CLI_FLAG, .help = "keep it without a limit" },
+    { .name = "ttl", .kind = CLI_DURATION, .value = "DURATION", .help = "delete it after so long" },
+    { .name = "remove", .kind = CLI_FLAG, .help = "keep it for ever" },
     { 0 }
 };
 static const char *const checkpoint_set_ttl_examples[] = {
@@ -254,7 +250,7 @@ static const cli_option checkpoint_delete_options[] = {
       .kind = CLI_COUNT,
       .value = "N",
       .help = "keep the newest N of each run" },
-    { .name = "dry-run", .kind = CLI_FLAG, .help = "only show what would be deleted" },
+    { .name = "dry-run", .kind = CLI_FLAG, .help = "only say what would go" },
     { .name = "jobs",
       .letter = 'j',
       .kind = CLI_COUNT,
@@ -277,7 +273,7 @@ static const cli_option checkpoint_download_options[] = {
       .help = "where its folder is made" },
     { .name = "force",
       .kind = CLI_FLAG,
-      .help = "replace an existing folder when the download is complete" },
+      .help = "replace a folder that is there, once all is here" },
     { .name = "archive",
       .kind = CLI_FILE,
       .value = "FILE",
@@ -311,26 +307,6 @@ static const cli_option checkpoint_copy_options[] = {
 };
 static const char *const checkpoint_copy_examples[] = {
     "tinkc checkpoint copy tinker://RUN/weights/final --name mine", NULL
-};
-
-static const cli_option checkpoint_export_options[] = {
-    { .name = "base",
-      .kind = CLI_TEXT,
-      .value = "MODEL",
-      .complete = "model",
-      .help = "folder of the base model" },
-    { .name = "output", .letter = 'o', .kind = CLI_DIR, .value = "DIR", .help = "folder to make" },
-    { .name = "to",
-      .kind = CLI_CHOICE,
-      .value = "FORM",
-      .standard = "peft",
-      .choices = "peft|merged",
-      .help = "what to make" },
-    { .name = "drop-unembed", .kind = CLI_FLAG, .help = "leave the output layer's adapter out" },
-    { 0 }
-};
-static const char *const checkpoint_export_examples[] = {
-    "tinkc checkpoint export tinkc-runs/a -o adapter", NULL
 };
 
 static const cli_option session_list_options[] = { LIST_OPTIONS, SCOPE_OPTION, { 0 } };
@@ -422,7 +398,7 @@ static const cli_option audit_sync_options[] = { { .name = "output",
                                                  { .name = "every",
                                                    .kind = CLI_DURATION,
                                                    .value = "DURATION",
-                                                   .help = "repeat at this interval" },
+                                                   .help = "again and again, so often" },
                                                  { .name = "type",
                                                    .kind = CLI_CHOICE,
                                                    .value = "TYPE",
@@ -627,7 +603,7 @@ static const cli_option train_sft_options[] = {
       .kind = CLI_COUNT,
       .value = "N",
       .cookbook = "max_steps",
-      .help = "stop after this many steps" },
+      .help = "stop after so many" },
     { .name = "lr",
       .kind = CLI_TEXT,
       .value = "X",
@@ -800,8 +776,7 @@ static const char *const train_sft_examples[] = {
 };
 
 static const cli_option train_resume_options[] = {
-    { .name = "max-steps", .kind = CLI_COUNT, .value = "N", .help = "stop after this many steps" },
-    { 0 }
+    { .name = "max-steps", .kind = CLI_COUNT, .value = "N", .help = "stop after so many" }, { 0 }
 };
 static const char *const train_resume_examples[] = { "tinkc train resume tinkc-runs/a", NULL };
 
@@ -875,7 +850,7 @@ static const cli_option data_convert_options[] = { { .name = "from",
                                                      .kind = CLI_FILE,
                                                      .value = "FILE",
                                                      .standard = "-",
-                                                     .help = "output file" },
+                                                     .help = "where to" },
                                                    { 0 } };
 static const char *const data_convert_examples[] = {
     "tinkc data convert s.json --from sharegpt -o d.jsonl", NULL
@@ -946,7 +921,7 @@ static const char *const tokenizer_encode_examples[] = {
 static const cli_option tokenizer_decode_options[] = {
     MODEL_OPTION,
     { .name = "skip-special", .kind = CLI_FLAG, .help = "leave special tokens out" },
-    { .name = "bytes", .kind = CLI_FLAG, .help = "exact bytes, also where they are not UTF-8" },
+    { .name = "bytes", .kind = CLI_FLAG, .help = "exact bytes, also where they are no UTF-8" },
     { 0 }
 };
 static const char *const tokenizer_decode_examples[] = {
@@ -1268,13 +1243,14 @@ const cli_command cli_commands[] = {
       .min_args = 1,
       .max_args = 1,
       .summary = "upload an adapter or a merged model to a hub",
-      .details = "DIR is a log directory, a downloaded checkpoint, or any folder with an adapter or a\n"
-                 "model.\n"
-                 "The hub is HF_ENDPOINT, else https://huggingface.co; the token (HF_TOKEN,\n"
-                 "HF_TOKEN_PATH, hf_token in the configuration) must be allowed to write.\n\n"
-                 "Repositories are made private unless --public is given.\n"
-                 "Large files go in pieces, and a push that was stopped sends only what is missing.\n"
-                 "Without a README.md a model card is made.",
+      .details =
+          "DIR is a log directory, a downloaded checkpoint, or any folder with an adapter or a\n"
+          "model.\n"
+          "The hub is HF_ENDPOINT, else https://huggingface.co; the token (HF_TOKEN,\n"
+          "HF_TOKEN_PATH, hf_token in the configuration) must be allowed to write.\n\n"
+          "Repositories are made private unless --public is given.\n"
+          "Large files go in pieces, and a push that was stopped sends only what is missing.\n"
+          "Without a README.md a model card is made.",
       .options = cli_push_options,
       .examples = cli_push_examples,
       .run = cli_checkpoint_push_hf,
@@ -1304,9 +1280,16 @@ const cli_command cli_commands[] = {
       .args = "PATH|DIR",
       .min_args = 1,
       .max_args = 1,
-      .summary = "turn a checkpoint into an adapter for other tools",
-      .options = checkpoint_export_options,
-      .examples = checkpoint_export_examples,
+      .summary = "turn a checkpoint into an adapter or a model for other tools",
+      .details = "DIR is a log directory or a downloaded checkpoint; with --to gguf it may also be "
+                 "a model\n"
+                 "without an adapter.\n"
+                 "peft: an adapter for PEFT and vLLM.\n"
+                 "merged: a model folder for transformers.\n"
+                 "gguf: one file for llama.cpp and ollama.\n"
+                 "hosted: the names that the hosted service gives an adapter's tensors.",
+      .options = cli_export_options,
+      .examples = cli_export_examples,
       .run = cli_checkpoint_export,
       .arg_kind = "checkpoint" },
     { .noun = "session",
@@ -1488,16 +1471,6 @@ const cli_command cli_commands[] = {
       .run = cli_train_sft,
       .fields = true },
     { .noun = "train",
-      .verb = "rl",
-      .args = "PROMPTS...",
-      .min_args = 0,
-      .max_args = -1,
-      .summary = "reinforcement learning: sample answers, grade them, train on the better ones",
-      .options = cli_train_rl_options,
-      .examples = cli_train_rl_examples,
-      .run = cli_train_rl,
-      .fields = true },
-    { .noun = "train",
       .verb = "resume",
       .args = "LOG_DIR",
       .min_args = 1,
@@ -1661,6 +1634,23 @@ const cli_command cli_commands[] = {
       .examples = cli_pull_examples,
       .run = cli_pull,
       .arg_kind = "model" },
+    { .noun = "export",
+      .verb = NULL,
+      .args = "PATH|DIR",
+      .min_args = 1,
+      .max_args = 1,
+      .summary = "turn a checkpoint into an adapter or a model for other tools",
+      .details = "DIR is a log directory or a downloaded checkpoint; with --to gguf it may also be "
+                 "a model\n"
+                 "without an adapter.\n"
+                 "peft: an adapter for PEFT and vLLM.\n"
+                 "merged: a model folder for transformers.\n"
+                 "gguf: one file for llama.cpp and ollama.\n"
+                 "hosted: the names that the hosted service gives an adapter's tensors.",
+      .options = cli_export_options,
+      .examples = cli_export_examples,
+      .run = cli_checkpoint_export,
+      .arg_kind = "checkpoint" },
     { .noun = "serve",
       .verb = NULL,
       .args = "[MODEL]...",
@@ -1780,7 +1770,7 @@ const cli_command cli_commands[] = {
       .args = "METHOD PATH",
       .min_args = 2,
       .max_args = 2,
-      .summary = "send any request to the service",
+      .summary = "make any call by hand",
       .options = api_options,
       .examples = api_examples,
       .run = cli_api },

@@ -8,8 +8,9 @@ extern const cli_column cli_run_columns[], cli_checkpoint_columns[], cli_session
     cli_model_columns[], cli_audit_columns[];
 
 /* Options and examples that stand beside their command. */
-extern const cli_option cli_pull_options[], cli_push_options[];
-extern const char *const cli_pull_examples[], *const cli_push_examples[];
+extern const cli_option cli_pull_options[], cli_push_options[], cli_export_options[];
+extern const char *const cli_pull_examples[], *const cli_push_examples[],
+    *const cli_export_examples[];
 
 int cli_run_list(cli_app *);
 int cli_run_info(cli_app *);
@@ -43,7 +44,6 @@ int cli_sample(cli_app *);
 int cli_chat(cli_app *);
 int cli_logprobs(cli_app *);
 int cli_train_sft(cli_app *);
-int cli_train_rl(cli_app *);
 int cli_train_resume(cli_app *);
 int cli_data_check(cli_app *);
 int cli_data_stats(cli_app *);

@@ -157,3 +157,17 @@ char *cli_hub_model(cli_app *app, const char *model, int *bad)
     tinkc_hub_free(hub);
     return folder;
 }
+
+char *cli_base_folder(cli_app *app, const char *name, int *bad)
+{
+    *bad = 0;
+    if (strcmp(name, "nano") == 0 && cli_nano_folder())
+        return strdup(cli_nano_folder());
+    if (cli_is_hub_name(name))
+        return cli_hub_model(app, name, bad);
+    if (access(name, R_OK) == 0)
+        return strdup(name);
+    *bad = cli_fail(app, "not_found", "name a folder, or a model of the hub as ORG/NAME",
+                    "%s: no such model folder", name);
+    return NULL;
+}

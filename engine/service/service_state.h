@@ -27,6 +27,10 @@
 
 /* ---- settings (engine.md appendix D) ---- */
 
+/* How saved adapters spell the output projection. AUTO: as PEFT does where the model has one of its own,
+ * as the hosted service does where it is the embedding: tools that merge look for it there. */
+enum { TKE_NAMING_AUTO = 0, TKE_NAMING_PEFT, TKE_NAMING_HOSTED };
+
 typedef struct tke_settings {
     int64_t long_poll_ms;
     int64_t pending_status; /* 408 or 200 */
@@ -58,7 +62,7 @@ typedef struct tke_settings {
     char public_url[256];    /* where clients see us; empty = where they asked */
     int32_t sample_logprobs; /* TKE_LOGPROBS_* */
     int32_t adapter_dtype;   /* of sampler checkpoints */
-    int32_t adapter_names;
+    int32_t adapter_names; /* TKE_NAMING_* */
     int32_t durability;
     int32_t threads;
     int32_t compute; /* precision of products */

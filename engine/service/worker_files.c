@@ -414,13 +414,22 @@ static bool write_train_state(writing *w)
     return !tkc_failed(err);
 }
 
+static int32_t choose_names(const writing *w)
+{
+    int32_t set = w->svc->set.adapter_names;
+    const tke_base *base = atomic_load(&w->run->base);
+    bool hosted = set == TKE_NAMING_HOSTED ||
+                  (set == TKE_NAMING_AUTO && base && tke_model_config(base->model)->tied);
+    return hosted ? TKE_NAMES_HOSTED : TKE_NAMES_PEFT;
+}
+
 /* Everything up to the last sync; nothing can be seen yet under the final name. */
 static bool write_folder(writing *w)
 {
     tke_service *svc = w->svc;
     tinkc_error *err = &w->err;
     tke_adapter_save save = { .base_name = w->run->base_model,
-                              .names = svc->set.adapter_names,
+                              .names = choose_names(w),
                               .dtype = w->state ? TKE_F32 : svc->set.adapter_dtype };
     if (!tke_store_has_room(svc->store, w->job ? 0 : svc->set.disk_reserve))
         return tkc_fail(err, TINKC_E_STORE, "too little room on the disk");

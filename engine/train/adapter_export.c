@@ -11,27 +11,11 @@
 #include "base/json_write.h"
 #include "base/str.h"
 #include "tinkc/engine.h"
-#include "train/adapter.h"
+#include "train/adapter_export.h"
 
 enum { TEXT_MAX = 64 << 20 };
 
-typedef struct job {
-    const tinkc_adapter_options *o;
-    tinkc_progress_fn *progress;
-    void *user;
-    tkc_arena arena;
-    tke_tensor_file adapter;
-    tke_adapter_spec spec;
-    int64_t done, total;
-    tinkc_error *err;
-} job;
-
-static char *in(job *j, const char *folder, const char *name)
-{
-    return tkc_path_join(&j->arena, folder, name, j->err);
-}
-
-static bool advance(job *j, size_t bytes)
+bool tke_export_advance(tke_export *j, size_t bytes)
 {
     j->done += (int64_t)bytes;
     if (j->progress && !j->progress(j->done, j->total, j->user))
@@ -46,7 +30,7 @@ static bool is_unembed(const char *name)
 }
 
 /* The name in the spelling that was asked for. */
-static const char *spelt(job *j, const char *name)
+static const char *spelt(tke_export *j, const char *name)
 {
     const char *ab = strstr(name, "lora_A") ? "lora_A" : "lora_B";
     if (!is_unembed(name))
@@ -56,7 +40,7 @@ static const char *spelt(job *j, const char *name)
         j->o->format == TINKC_ADAPTER_HOSTED ? "model.unembed_tokens" : "lm_head", ab);
 }
 
-static bool write_tensors(job *j)
+static bool write_tensors(tke_export *j)
 {
     static const char *const metadata[] = { "format", "pt", NULL };
     size_t n = 0, all = j->adapter.n_tensors;
@@ -68,18 +52,18 @@ static bool write_tensors(job *j)
         list[n] = *t;
         list[n++].name = spelt(j, t->name);
     }
-    char *path = in(j, j->o->target, "adapter_model.safetensors");
+    char *path = tke_export_path(j, j->o->target, "adapter_model.safetensors");
     if (tkc_failed(j->err))
         return false;
     if (!n)
         return tkc_fail(j->err, TINKC_E_UNSUPPORTED,
                         "without its unembedding nothing is left of %s", j->o->adapter);
     return tke_tensor_file_write(path, list, n, metadata, j->err) &&
-           advance(j, j->adapter.mapping.len);
+           tke_export_advance(j, j->adapter.mapping.len);
 }
 
 /* target_modules in the new spelling; every other member as it is. */
-static void copy_targets(job *j, tkc_json *from, tkc_jsonw *to)
+static void copy_targets(tke_export *j, tkc_json *from, tkc_jsonw *to)
 {
     if (tkc_json_peek(from) != TKC_JSON_ARRAY) {
         tkc_jsonw_raw(to, tkc_json_skip(from));
@@ -98,14 +82,14 @@ static void copy_targets(job *j, tkc_json *from, tkc_jsonw *to)
     tkc_jsonw_end(to);
 }
 
-static bool write_config(job *j)
+static bool write_config(tke_export *j)
 {
     tkc_buf text;
     tkc_json from;
     tkc_jsonw to;
     tinkc_str key;
-    char *source = in(j, j->o->adapter, "adapter_config.json");
-    char *target = in(j, j->o->target, "adapter_config.json");
+    char *source = tke_export_path(j, j->o->adapter, "adapter_config.json");
+    char *target = tke_export_path(j, j->o->target, "adapter_config.json");
     if (!source || !target)
         return false;
     tinkc_bytes old = tkc_read_file(&j->arena, source, TEXT_MAX, j->err);
@@ -132,7 +116,7 @@ static bool write_config(job *j)
 /* ---- merging ---- */
 
 /* A and B of a base tensor, or NULL: "model.layers.0.self_attn.q_proj.weight". */
-static const tke_file_tensor *part_of(job *j, const char *base_name, const char *ab)
+const tke_file_tensor *tke_export_part(tke_export *j, const char *base_name, const char *ab)
 {
     size_t len = strlen(base_name), tail = strlen(".weight");
     if (len < tail || strcmp(base_name + len - tail, ".weight") != 0)
@@ -142,7 +126,7 @@ static const tke_file_tensor *part_of(job *j, const char *base_name, const char 
     return name ? tke_tensor_file_find(&j->adapter, name) : NULL;
 }
 
-static const tke_file_tensor *head_part(job *j, const char *ab)
+const tke_file_tensor *tke_export_head(tke_export *j, const char *ab)
 {
     static const char *const names[] = { "lm_head", "model.unembed_tokens", "model.embed_tokens" };
     for (size_t i = 0; i < 3; i++) {
@@ -155,34 +139,62 @@ static const tke_file_tensor *head_part(job *j, const char *ab)
     return NULL;
 }
 
-/* W + scale B A, row by row in fp32, rounded once to W's type. */
-static bool merge_rows(job *j, const tke_file_tensor *w, const tke_file_tensor *a,
-                       const tke_file_tensor *b, unsigned char *out)
+/* ---- W + scale B A, row by row in fp32 ---- */
+
+bool tke_merge_begin(tke_merge *m, tke_export *j, const char *name, size_t rows, size_t cols,
+                     const tke_file_tensor *a, const tke_file_tensor *b)
 {
-    size_t rows = (size_t)w->dims[0], cols = (size_t)w->dims[1], rank = (size_t)j->spec.rank;
-    float scale = (float)(j->spec.alpha / j->spec.rank);
-    size_t row_bytes = cols * tke_file_dtype_size(w->dtype);
+    size_t rank = (size_t)j->spec.rank;
+    *m = (tke_merge){ .b = b, .rank = rank, .cols = cols };
+    m->scale = (float)(j->spec.alpha / j->spec.rank);
     if (!tke_tensor_is(a, 2, (int64_t)rank, (int64_t)cols) ||
         !tke_tensor_is(b, 2, (int64_t)rows, (int64_t)rank) || !tke_tensor_is_real(a) ||
-        !tke_tensor_is_real(b) || !tke_tensor_is_real(w))
+        !tke_tensor_is_real(b))
         return tkc_fail(j->err, TINKC_E_MODEL, "%s: '%s' does not fit '%s'", j->o->adapter, a->name,
-                        w->name);
-    float *wide = tkc_alloc(NULL, (rank * cols + cols + rank) * sizeof *wide, j->err);
-    if (!wide)
-        return false;
-    float *row = wide + rank * cols, *bs = row + cols;
-    tke_widen((tke_dtype)a->dtype, a->data, rank * cols, wide);
-    for (size_t i = 0; i < rows; i++) {
+                        name);
+    m->a = tkc_alloc(NULL, (rank * cols + rank) * sizeof *m->a, j->err);
+    if (m->a)
+        tke_widen((tke_dtype)a->dtype, a->data, rank * cols, m->a);
+    return m->a != NULL;
+}
+
+void tke_merge_row(const tke_merge *m, size_t i, float *row)
+{
+    float *bs = m->a + m->rank * m->cols;
+    tke_widen((tke_dtype)m->b->dtype, m->b->data + i * m->rank * tke_file_dtype_size(m->b->dtype),
+              m->rank, bs);
+    for (size_t r = 0; r < m->rank; r++)
+        for (size_t c = 0; c < m->cols; c++)
+            row[c] += m->scale * bs[r] * m->a[r * m->cols + c];
+}
+
+void tke_merge_end(tke_merge *m)
+{
+    tkc_release(NULL, m->a, (m->rank * m->cols + m->rank) * sizeof *m->a);
+    m->a = NULL;
+}
+
+/* Rounded once to W's type. */
+static bool merge_rows(tke_export *j, const tke_file_tensor *w, const tke_file_tensor *a,
+                       const tke_file_tensor *b, unsigned char *out)
+{
+    tke_merge m;
+    size_t rows = (size_t)w->dims[0], cols = (size_t)w->dims[1];
+    size_t row_bytes = cols * tke_file_dtype_size(w->dtype);
+    if (!tke_tensor_is_real(w))
+        return tkc_fail(j->err, TINKC_E_MODEL, "%s: '%s' is %s", j->o->base_model, w->name,
+                        tke_file_dtype_name(w->dtype));
+    float *row = tkc_alloc(NULL, cols * sizeof *row, j->err);
+    bool ok = row && tke_merge_begin(&m, j, w->name, rows, cols, a, b);
+    for (size_t i = 0; ok && i < rows; i++) {
         tke_widen((tke_dtype)w->dtype, w->data + i * row_bytes, cols, row);
-        tke_widen((tke_dtype)b->dtype, b->data + i * rank * tke_file_dtype_size(b->dtype), rank,
-                  bs);
-        for (size_t r = 0; r < rank; r++)
-            for (size_t c = 0; c < cols; c++)
-                row[c] += scale * bs[r] * wide[r * cols + c];
+        tke_merge_row(&m, i, row);
         tke_narrow((tke_dtype)w->dtype, row, cols, out + i * row_bytes);
     }
-    tkc_release(NULL, wide, (rank * cols + cols + rank) * sizeof *wide);
-    return true;
+    if (ok)
+        tke_merge_end(&m);
+    tkc_release(NULL, row, cols * sizeof *row);
+    return ok;
 }
 
 typedef struct merged { /* one file of the base on its way to the target */
@@ -192,8 +204,8 @@ typedef struct merged { /* one file of the base on its way to the target */
     tkc_arena data;
 } merged;
 
-static bool merge_tensor(job *j, merged *m, const tke_file_tensor *w, const tke_file_tensor *a,
-                         const tke_file_tensor *b, const char *name)
+static bool merge_tensor(tke_export *j, merged *m, const tke_file_tensor *w,
+                         const tke_file_tensor *a, const tke_file_tensor *b, const char *name)
 {
     tke_file_tensor *t = &m->list[m->n++];
     *t = *w;
@@ -208,11 +220,12 @@ static bool merge_tensor(job *j, merged *m, const tke_file_tensor *w, const tke_
 }
 
 /* untie: the embedding stays as it is, and a head of its own is written beside it. */
-static bool merge_file(job *j, const char *name, bool untie)
+static bool merge_file(tke_export *j, const char *name, bool untie)
 {
     static const char *const metadata[] = { "format", "pt", NULL };
     merged m = { 0 };
-    char *source = in(j, j->o->base_model, name), *target = in(j, j->o->target, name);
+    char *source = tke_export_path(j, j->o->base_model, name),
+         *target = tke_export_path(j, j->o->target, name);
     if (!source || !target || !tke_tensor_file_open(&m.from, source, j->err))
         return false;
     tkc_arena_init(&m.data, NULL, 0);
@@ -224,32 +237,35 @@ static bool merge_file(job *j, const char *name, bool untie)
         if (head && untie)
             continue; /* tied: what the file says there does not count */
         if (embed && untie)
-            merge_tensor(j, &m, w, head_part(j, "lora_A"), head_part(j, "lora_B"),
+            merge_tensor(j, &m, w, tke_export_head(j, "lora_A"), tke_export_head(j, "lora_B"),
                          "lm_head.weight");
         if (embed)
             merge_tensor(j, &m, w, NULL, NULL, w->name);
         else if (head)
-            merge_tensor(j, &m, w, head_part(j, "lora_A"), head_part(j, "lora_B"), w->name);
-        else
-            merge_tensor(j, &m, w, part_of(j, w->name, "lora_A"), part_of(j, w->name, "lora_B"),
+            merge_tensor(j, &m, w, tke_export_head(j, "lora_A"), tke_export_head(j, "lora_B"),
                          w->name);
+        else
+            merge_tensor(j, &m, w, tke_export_part(j, w->name, "lora_A"),
+                         tke_export_part(j, w->name, "lora_B"), w->name);
     }
+    for (size_t i = 0; i < m.n; i++)
+        j->written += (int64_t)m.list[i].n_bytes;
     bool ok = !tkc_failed(j->err) && tke_tensor_file_write(target, m.list, m.n, metadata, j->err) &&
-              advance(j, m.from.mapping.len);
+              tke_export_advance(j, m.from.mapping.len);
     tkc_arena_free(&m.data);
     tke_tensor_file_close(&m.from);
     return ok;
 }
 
 /* config.json with tie_word_embeddings false. */
-static bool write_untied_config(job *j)
+static bool write_untied_config(tke_export *j)
 {
     tkc_buf text;
     tkc_json from;
     tkc_jsonw to;
     tinkc_str key;
-    char *source = in(j, j->o->base_model, "config.json");
-    char *target = in(j, j->o->target, "config.json");
+    char *source = tke_export_path(j, j->o->base_model, "config.json");
+    char *target = tke_export_path(j, j->o->target, "config.json");
     if (!source || !target)
         return false;
     tinkc_bytes old = tkc_read_file(&j->arena, source, TEXT_MAX, j->err);
@@ -274,9 +290,10 @@ static bool write_untied_config(job *j)
     return ok;
 }
 
-static bool copy_file(job *j, const char *name)
+static bool copy_file(tke_export *j, const char *name)
 {
-    char *source = in(j, j->o->base_model, name), *target = in(j, j->o->target, name);
+    char *source = tke_export_path(j, j->o->base_model, name),
+         *target = tke_export_path(j, j->o->target, name);
     if (!source || !target || !tkc_is_file(source))
         return !tkc_failed(j->err);
     tinkc_bytes bytes = tkc_read_file(&j->arena, source, TEXT_MAX, j->err);
@@ -284,7 +301,7 @@ static bool copy_file(job *j, const char *name)
 }
 
 /* The index, with the new head beside the embedding when it was untied. */
-static bool merge_shards(job *j, const char *index, bool untie)
+static bool merge_shards(tke_export *j, const char *index, bool untie)
 {
     tkc_json from;
     tkc_jsonw to;
@@ -324,8 +341,13 @@ static bool merge_shards(job *j, const char *index, bool untie)
             }
         }
     tkc_jsonw_end(&to);
+    tkc_jsonw_key(&to, "metadata"); /* readers in Python insist on it */
+    tkc_jsonw_object(&to);
+    tkc_jsonw_key(&to, "total_size");
+    tkc_jsonw_i64(&to, j->written);
     tkc_jsonw_end(&to);
-    char *target = in(j, j->o->target, "model.safetensors.index.json");
+    tkc_jsonw_end(&to);
+    char *target = tke_export_path(j, j->o->target, "model.safetensors.index.json");
     bool ok =
         target && !tkc_failed(j->err) && tkc_write_file(target, text.data, text.len, 0644, j->err);
     tkc_buf_free(&text);
@@ -333,7 +355,7 @@ static bool merge_shards(job *j, const char *index, bool untie)
     return ok;
 }
 
-static bool merge(job *j)
+static bool merge(tke_export *j)
 {
     static const char *const others[] = {
         "generation_config.json",  "tokenizer.json", "tokenizer_config.json",
@@ -344,10 +366,11 @@ static bool merge(job *j)
     if (!base)
         return false;
     bool ok = tke_adapter_check(base, j->o->adapter, j->err); /* every name and shape */
-    bool untie = tke_model_config(base)->tied && head_part(j, "lora_A") && !j->o->drop_unembed;
+    bool untie =
+        tke_model_config(base)->tied && tke_export_head(j, "lora_A") && !j->o->drop_unembed;
     tke_model_drop(base);
-    char *index = in(j, j->o->base_model, "model.safetensors.index.json");
-    char *single = in(j, j->o->base_model, "model.safetensors");
+    char *index = tke_export_path(j, j->o->base_model, "model.safetensors.index.json");
+    char *single = tke_export_path(j, j->o->base_model, "model.safetensors");
     if (!ok || !index || !single)
         return false;
     ok = tkc_is_file(single) ? merge_file(j, "model.safetensors", untie)
@@ -362,30 +385,32 @@ static bool merge(job *j)
 
 static bool check_options(const tinkc_adapter_options *o, tinkc_error *err)
 {
-    if (!o || !o->adapter || !o->target)
+    bool plain = o && o->format == TINKC_ADAPTER_GGUF; /* a model can do without an adapter */
+    if (!o || (!o->adapter && !plain) || !o->target)
         return tkc_fail(err, TINKC_E_ARGUMENT, "adapter and target are required");
-    if (o->format < TINKC_ADAPTER_PEFT || o->format > TINKC_ADAPTER_MERGED)
+    if (o->format < TINKC_ADAPTER_PEFT || o->format > TINKC_ADAPTER_GGUF)
         return tkc_fail(err, TINKC_E_ARGUMENT, "format is none of TINKC_ADAPTER_*");
     if (!tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools) ||
         !tkc_all_zero(o->reserved, sizeof o->reserved))
         return tkc_fail(err, TINKC_E_ARGUMENT, "reserved fields must be zero");
-    if (o->format == TINKC_ADAPTER_MERGED && !o->base_model)
+    if (o->format >= TINKC_ADAPTER_MERGED && !o->base_model)
         return tkc_fail(err, TINKC_E_ARGUMENT, "base_model is required for merging");
+    if (o->gguf_type && !plain)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "gguf_type is for GGUF alone");
     if (tkc_is_dir(o->target) || tkc_is_file(o->target))
         return tkc_fail(err, TINKC_E_EXISTS, "%s: it is there already", o->target);
     return true;
 }
 
-/* Dropping the unembedding from a merge: as if the adapter had none. */
-static bool run(job *j)
+static bool open_adapter(tke_export *j)
 {
-    char *path = in(j, j->o->adapter, "adapter_model.safetensors");
-    if (!path || !tke_adapter_probe(NULL, j->o->adapter, &j->spec, j->err) ||
-        !tke_tensor_file_open(&j->adapter, path, j->err))
-        return false;
-    if (j->o->format == TINKC_ADAPTER_MERGED && j->o->drop_unembed && head_part(j, "lora_A"))
-        return tkc_fail(j->err, TINKC_E_UNSUPPORTED,
-                        "merging without the unembedding is not supported");
+    char *path = tke_export_path(j, j->o->adapter, "adapter_model.safetensors");
+    return path && tke_adapter_probe(NULL, j->o->adapter, &j->spec, j->err) &&
+           tke_tensor_file_open(&j->adapter, path, j->err);
+}
+
+static bool make_folder(tke_export *j)
+{
     j->total = (int64_t)j->adapter.mapping.len;
     if (!tkc_make_dirs(j->o->target, j->err))
         return false;
@@ -397,13 +422,23 @@ static bool run(job *j)
     return ok;
 }
 
+static bool run(tke_export *j)
+{
+    if (j->o->adapter && !open_adapter(j))
+        return false;
+    if (j->o->format >= TINKC_ADAPTER_MERGED && j->o->drop_unembed && tke_export_head(j, "lora_A"))
+        return tkc_fail(j->err, TINKC_E_UNSUPPORTED,
+                        "merging without the unembedding is not supported");
+    return j->o->format == TINKC_ADAPTER_GGUF ? tke_export_gguf(j) : make_folder(j);
+}
+
 bool tinkc_adapter_export(const tinkc_adapter_options *o, tinkc_progress_fn *progress, void *user,
                           tinkc_error *err)
 {
     tinkc_error local;
     if (!tkc_enter(&err, &local) || !check_options(o, err))
         return false;
-    job j = { .o = o, .progress = progress, .user = user, .err = err };
+    tke_export j = { .o = o, .progress = progress, .user = user, .err = err };
     tkc_arena_init(&j.arena, NULL, 0);
     bool ok = run(&j);
     tke_tensor_file_close(&j.adapter);

@@ -2,7 +2,7 @@
 
     hub_test.py BUILD [GROUP...]
 """
-import hashlib, json, os, pathlib, pty, random, select, shutil, signal, subprocess, sys, tempfile, threading, time
+import hashlib, json, os, pathlib, pty, random, select, shutil, signal, struct, subprocess, sys, tempfile, threading, time
 
 here = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parent / "support"))
@@ -504,6 +504,10 @@ def push_trained():
         pathlib.Path(w.home, "d.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
         r = w.run("train", "sft", "d.jsonl", "--lora-rank", "2", "--batch-size", "4", "--log-dir", "run", timeout=300)
         check("a short training", r.returncode == 0, r.stderr[-600:])
+        w.run("checkpoint", "download", json.loads(pathlib.Path(w.home, "run/checkpoints.jsonl").read_text()
+              .splitlines()[-1])["sampler_path"], "-o", "plain", "--flat")
+        raw = next(pathlib.Path(w.home, "plain").rglob("adapter_model.safetensors")).read_bytes()
+        check("saved adapters of a tied model have the service's names", b"unembed_tokens" in raw[:200_000])
         r = w.run("checkpoint", "push-hf", "run", "--json", env=env)
         v = json.loads(r.stdout or "{}")
         check("push of a log directory: derived names", r.returncode == 0
@@ -514,6 +518,9 @@ def push_trained():
             check("push of a log directory: files", {"adapter_config.json", "adapter_model.safetensors", "README.md"}
                   <= set(files) and "checkpoint_complete" not in files
                   and v["checkpoint_path"] in files["README.md"].decode(), sorted(files))
+            text = files["adapter_model.safetensors"][:200_000]
+            check("push writes PEFT's names", b"lm_head" in text and b"unembed_tokens" not in text
+                  and b"lm_head" in files["adapter_config.json"])
             r = w.run("checkpoint", "push-hf", "run", "-r", v["repo_id"], "--revision", v["revision"], env=env)
             check("push of the same checkpoint again", r.returncode == 0, r.stderr)
             repo = w.hub.repos[v["repo_id"]]
@@ -528,8 +535,178 @@ def push_trained():
         check("nothing stays in the temporary folder", not [n for n in os.listdir(w.home) if n.startswith("tinkc-push")])
 
 
+# ---- export ----
+
+def read_gguf(path):
+    """(keys, {name: (type, shape, bytes)}) of a GGUF file, with nothing but struct."""
+    data, at = pathlib.Path(path).read_bytes(), 0
+
+    def take(form):
+        nonlocal at
+        values = struct.unpack_from("<" + form, data, at)
+        at += struct.calcsize("<" + form)
+        return values[0] if len(values) == 1 else values
+
+    def text():
+        nonlocal at
+        n = take("Q")
+        at += n
+        return data[at - n:at].decode()
+
+    def value(kind):
+        if kind == 8:
+            return text()
+        if kind == 9:
+            inner, n = take("IQ")
+            return [value(inner) for _ in range(n)]
+        return take({4: "I", 5: "i", 6: "f", 7: "?"}[kind])
+
+    magic, version, n_tensors, n_keys = take("4sIQQ")
+    assert (magic, version) == (b"GGUF", 3), (magic, version)
+    keys = {}
+    for _ in range(n_keys):
+        name = text()
+        keys[name] = value(take("I"))
+    infos = []
+    for _ in range(n_tensors):
+        name, dims = text(), take("I")
+        shape = [take("Q") for _ in range(dims)]
+        kind, offset = take("IQ")
+        infos.append((name, kind, shape, offset))
+    start, tensors = (at + 31) // 32 * 32, {}
+    for name, kind, shape, offset in infos:
+        count = 1
+        for d in shape:
+            count *= d
+        size = {0: 4 * count, 1: 2 * count, 30: 2 * count, 8: count // 32 * 34}[kind]
+        assert offset % 32 == 0 and start + offset + size <= len(data), name
+        tensors[name] = (kind, shape, data[start + offset:start + offset + size])
+    return keys, tensors
+
+
+def read_safetensors(*paths):
+    tensors = {}
+    for path in paths:
+        data = pathlib.Path(path).read_bytes()
+        n = struct.unpack_from("<Q", data)[0]
+        for name, t in json.loads(data[8:8 + n]).items():
+            if name != "__metadata__":
+                a, b = t["data_offsets"]
+                tensors[name] = (t["dtype"], t["shape"], data[8 + n + a:8 + n + b])
+    return tensors
+
+
+def bf16(raw):
+    return [struct.unpack("<f", b"\0\0" + raw[i:i + 2])[0] for i in range(0, len(raw), 2)]
+
+
+def export_gguf():
+    with World() as w:
+        base = read_safetensors(*sorted(nano.glob("*.safetensors")))
+        out = {}
+        for kind in ("bf16", "f16", "q8_0", "f32"):
+            r = w.run("export", "nano", "--to", "gguf", "--type", kind, "-o", f"{kind}.gguf", "--json")
+            check(f"gguf {kind}", r.returncode == 0 and json.loads(r.stdout)["files"][0]["name"] == f"{kind}.gguf", r.stderr)
+            out[kind] = read_gguf(os.path.join(w.home, f"{kind}.gguf"))
+        keys, tensors = out["bf16"]
+        vocab = json.loads((nano / "tokenizer.json").read_text())
+        check("gguf: architecture", keys["general.architecture"] == "qwen3" and keys["qwen3.block_count"] == 8
+              and keys["qwen3.attention.key_length"] == 64 and keys["general.file_type"] == 32, keys["general.file_type"])
+        check("gguf: tokenizer", len(keys["tokenizer.ggml.tokens"]) == 4096 and keys["tokenizer.ggml.pre"] == "qwen2"
+              and all(keys["tokenizer.ggml.tokens"][i] == t for t, i in vocab["model"]["vocab"].items())
+              and keys["tokenizer.ggml.tokens"][4095] == "<|im_end|>" and keys["tokenizer.ggml.token_type"][4095] == 3
+              and len(keys["tokenizer.ggml.merges"]) == len(vocab["model"]["merges"])
+              and keys["tokenizer.ggml.eos_token_id"] == 4095 and keys["tokenizer.ggml.add_bos_token"] is False)
+        check("gguf: chat template", keys["tokenizer.chat_template"]
+              == json.loads((nano / "tokenizer_config.json").read_text())["chat_template"])
+        names = {"token_embd": "model.embed_tokens", "blk.3.attn_q": "model.layers.3.self_attn.q_proj",
+                 "blk.3.attn_output": "model.layers.3.self_attn.o_proj", "blk.7.ffn_down": "model.layers.7.mlp.down_proj"}
+        for ours, theirs in names.items():
+            dtype, shape, raw = base[theirs + ".weight"]
+            check(f"gguf: {ours} keeps its bits", dtype == "BF16" and tensors[ours + ".weight"] == (30, shape[::-1], raw))
+            q = out["q8_0"][1][ours + ".weight"]
+            row = bf16(raw[:64])
+            scale = struct.unpack("<e", q[2][:2])[0]
+            near = [scale * b for b in struct.unpack("32b", q[2][2:34])]
+            check(f"gguf: {ours} as q8_0", q[0] == 8 and max(abs(a - b) for a, b in zip(row, near)) <= scale * 0.51)
+        check("gguf: a tied head is not written twice", "output.weight" not in tensors)
+        norm = base["model.norm.weight"][2]
+        check("gguf: norms are f32", list(struct.unpack("<384f", tensors["output_norm.weight"][2])) == bf16(norm))
+        r = w.run("export", "nano", "--to", "gguf", "-o", "bf16.gguf")
+        check("gguf: an existing file stays", r.returncode == 5 and "there already" in r.stderr, (r.returncode, r.stderr))
+        r = w.run("export", "nano", "--to", "peft", "-o", "x")
+        check("a model is no adapter", r.returncode != 0, r.stderr)
+        bad = pathlib.Path(w.home, "bad")
+        shutil.copytree(nano, bad)
+        text = (bad / "tokenizer.json").read_text()
+        for name, wrong in (("pre-tokenizer", text.replace("p{N}|", "p{N}{1,2}|")), ("kind", text.replace('"BPE"', '"WordPiece"'))):
+            (bad / "tokenizer.json").write_text(wrong)
+            r = w.run("export", "bad", "--to", "gguf", "-o", "bad.gguf")
+            check(f"gguf: unknown {name} is refused by name", r.returncode != 0 and "GGUF has no" in r.stderr
+                  and not os.path.exists(os.path.join(w.home, "bad.gguf")), r.stderr)
+
+
+def random_adapter(folder, targets, rank=2, alpha=8, names="lm_head"):
+    """A PEFT adapter of nano with non-zero A and B, and what it holds."""
+    shapes = {"q_proj": ("self_attn", 384, 384), "v_proj": ("self_attn", 384, 128), "down_proj": ("mlp", 1024, 384)}
+    r, tensors = random.Random(11), {}
+    for layer in range(8):
+        for t in targets:
+            if t in shapes:
+                group, a, b = shapes[t]
+                stem = f"base_model.model.model.layers.{layer}.{group}.{t}"
+                tensors[f"{stem}.lora_A.weight"] = ([rank, a], [r.uniform(-1, 1) / 16 for _ in range(rank * a)])
+                tensors[f"{stem}.lora_B.weight"] = ([b, rank], [r.uniform(-1, 1) / 16 for _ in range(rank * b)])
+    if "lm_head" in targets:
+        stem = f"base_model.model.{names}"
+        tensors[f"{stem}.lora_A.weight"] = ([rank, 384], [r.uniform(-1, 1) / 16 for _ in range(rank * 384)])
+        tensors[f"{stem}.lora_B.weight"] = ([4096, rank], [r.uniform(-1, 1) / 16 for _ in range(rank * 4096)])
+    head, blob = {}, b""
+    for name, (shape, values) in tensors.items():
+        raw = struct.pack(f"<{len(values)}f", *values)
+        head[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(blob), len(blob) + len(raw)]}
+        blob += raw
+    text = json.dumps(head).encode()
+    folder = pathlib.Path(folder)
+    folder.mkdir()
+    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + blob)
+    (folder / "adapter_config.json").write_text(json.dumps(
+        {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "target_modules": targets, "bias": "none",
+         "base_model_name_or_path": "nano"}))
+    return tensors
+
+
+def export_merged():
+    with World() as w:
+        tensors = random_adapter(os.path.join(w.home, "a"), ["q_proj", "lm_head"])
+        base = read_safetensors(*sorted(nano.glob("*.safetensors")))
+        r = w.run("export", "a", "--to", "merged", "-o", "m", "--json")
+        check("merged: the adapter names its base", r.returncode == 0, r.stderr)
+        index = json.loads(pathlib.Path(w.home, "m/model.safetensors.index.json").read_text())
+        files = sorted(pathlib.Path(w.home, "m").glob("*.safetensors"))
+        whole = read_safetensors(*files)
+        check("merged: the index has metadata", index["metadata"]["total_size"] == sum(len(t[2]) for t in whole.values()), index["metadata"])
+        check("merged: the index names every tensor", set(index["weight_map"]) == set(whole))
+        r = w.run("export", "a", "--to", "gguf", "--type", "f32", "-o", "m.gguf")
+        keys, gguf = read_gguf(os.path.join(w.home, "m.gguf"))
+        for ours, theirs, stem, cols in (("blk.5.attn_q", "model.layers.5.self_attn.q_proj", None, 384),
+                                         ("output", "model.embed_tokens", "lm_head", 384)):
+            stem = f"base_model.model.{stem or theirs}"
+            a, b = tensors[f"{stem}.lora_A.weight"][1], tensors[f"{stem}.lora_B.weight"][1]
+            got = struct.unpack(f"<{cols}f", gguf[ours + ".weight"][2][4 * cols * 7:4 * cols * 8])
+            row = bf16(base[theirs + ".weight"][2][2 * cols * 7:2 * cols * 8])
+            want = [x + 4 * sum(b[7 * 2 + k] * a[k * cols + c] for k in range(2)) for c, x in enumerate(row)]
+            check(f"gguf: {ours} is merged", max(abs(x - y) for x, y in zip(got, want)) < 1e-6)
+        r = w.run("export", "a", "--to", "peft", "--drop-unembed", "-o", "p")
+        check("--drop-unembed says what it costs", r.returncode == 0 and "answers differ" in r.stderr, r.stderr)
+        r = w.run("export", "a", "--to", "hosted", "-o", "h")
+        names = set(read_safetensors(os.path.join(w.home, "h/adapter_model.safetensors")))
+        check("--to hosted", any("model.unembed_tokens" in n for n in names) and not any("lm_head" in n for n in names))
+
+
 groups = [pull_layout, pull_choice, pull_revisions, pull_pages, pull_faults, pull_refusals, pull_hostile, pull_offline,
-          pull_resume, pull_twice, model_by_name, model_prompt, push_adapter, push_refusals, push_large, push_trained]
+          pull_resume, pull_twice, model_by_name, model_prompt, push_adapter, push_refusals, push_large, push_trained,
+          export_gguf, export_merged]
 try:
     for group in groups:
         if not wanted or group.__name__ in wanted:

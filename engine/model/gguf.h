@@ -1,0 +1,62 @@
+/* gguf.h - writing GGUF files (version 3), the form that llama.cpp and ollama read.
+ *
+ * First all keys, then all tensors by name and shape, then the file is opened and the tensors' rows are
+ * written in the same order. Keys and names are ours; values come from model folders and are checked by
+ * who reads those.
+ */
+#ifndef TKE_MODEL_GGUF_H
+#define TKE_MODEL_GGUF_H
+
+#include "base/buf.h"
+#include "model/model_config.h"
+
+enum { /* element types, by their numbers in files */
+       TKE_GGUF_F32 = 0,
+       TKE_GGUF_F16 = 1,
+       TKE_GGUF_Q8_0 = 8, /* blocks of 32: a scale in f16, 32 bytes */
+       TKE_GGUF_BF16 = 30
+};
+enum { TKE_GGUF_BLOCK = 32 };
+
+typedef struct tke_gguf {
+    tkc_buf keys, tensors;
+    uint64_t n_keys, n_tensors;
+    uint64_t data_bytes; /* of the tensors declared so far, padding included */
+    uint64_t written;    /* of the tensor at hand */
+    const char *path;    /* borrowed */
+    char *temp;          /* beside it; in the arena */
+    int fd;              /* -1 = not open */
+} tke_gguf;
+
+void tke_gguf_init(tke_gguf *);
+/* Ends it; a file that was not finished is removed. */
+void tke_gguf_end(tke_gguf *);
+
+void tke_gguf_u32(tke_gguf *, const char *key, uint64_t value, tinkc_error *err);
+void tke_gguf_f32(tke_gguf *, const char *key, double value, tinkc_error *err);
+void tke_gguf_bool(tke_gguf *, const char *key, bool value, tinkc_error *err);
+void tke_gguf_str(tke_gguf *, const char *key, tinkc_str value, tinkc_error *err);
+void tke_gguf_strs(tke_gguf *, const char *key, const tinkc_str *values, size_t n,
+                   tinkc_error *err);
+void tke_gguf_i32s(tke_gguf *, const char *key, const int32_t *values, size_t n, tinkc_error *err);
+
+/* A tensor of `rows` rows of `cols` numbers; rows 0 = a vector. */
+void tke_gguf_tensor(tke_gguf *, const char *name, int type, size_t rows, size_t cols,
+                     tinkc_error *err);
+
+/* Opens the file beside its name and writes everything that was declared. */
+bool tke_gguf_open(tke_gguf *, const char *path, tkc_arena *, tinkc_error *err);
+/* The next row of the tensor at hand, rounded once to its type. What does not fit is MODEL. */
+bool tke_gguf_row(tke_gguf *, int type, const float *row, size_t cols, const char *name,
+                  tinkc_error *err);
+/* Behind the last row of each tensor. */
+bool tke_gguf_pad(tke_gguf *, tinkc_error *err);
+/* Syncs and renames. */
+bool tke_gguf_close(tke_gguf *, tinkc_error *err);
+
+/* gguf_vocab.c: the tokenizer and the chat template of a model folder as keys. Only byte-level BPE with
+ * a pre-tokenizer that llama.cpp knows; others are UNSUPPORTED, by name. */
+bool tke_gguf_vocab(tke_gguf *, const char *folder, const tke_config *, tkc_arena *,
+                    tinkc_error *err);
+
+#endif

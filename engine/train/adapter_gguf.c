@@ -1,0 +1,339 @@
+/* adapter_gguf.c - a model, with an adapter merged into it, as one GGUF file.
+ *
+ * Names and shapes are llama.cpp's. Matrices get the type that was asked for, norms and biases stay
+ * f32. Llama's q and k are stored for its other way of rotating pairs (neighbours instead of halves),
+ * so their rows change places; Qwen's stay. May touch: the model's folder, the adapter, the target.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "base/str.h"
+#include "model/gguf.h"
+#include "train/adapter_export.h"
+
+enum { NAME_LEN = 64 };
+
+typedef struct entry { /* one tensor of the file */
+    char name[NAME_LEN];
+    const tke_weight *w;    /* a matrix, or */
+    const tke_real *vector; /* a vector of `cols` */
+    size_t rows, cols;
+    size_t heads; /* > 0: rows of each head change places */
+    int type;
+    const tke_file_tensor *a, *b; /* NULL = nothing to merge */
+} entry;
+
+typedef struct writer {
+    tke_export *j;
+    tke_model *model;
+    tke_gguf file;
+    int type;
+    entry *entries;
+    size_t n, cap;
+    float *freqs; /* of llama 3's scaling, or NULL */
+} writer;
+
+/* ---- what goes in ---- */
+
+static entry *add(writer *w, const char *name)
+{
+    entry *grown = tkc_grow(NULL, w->entries, &w->cap, w->n + 1, sizeof *grown, w->j->err);
+    if (!grown)
+        return NULL;
+    w->entries = grown;
+    entry *e = &w->entries[w->n++];
+    *e = (entry){ .type = TKE_GGUF_F32 };
+    snprintf(e->name, sizeof e->name, "%s", name);
+    return e;
+}
+
+static void add_vector(writer *w, const char *name, const tke_real *vector, size_t n, size_t heads)
+{
+    entry *e = vector ? add(w, name) : NULL;
+    if (!e)
+        return;
+    e->vector = vector;
+    e->cols = n;
+    e->heads = heads;
+}
+
+static entry *add_matrix(writer *w, const char *name, const tke_weight *m, size_t heads)
+{
+    entry *e = add(w, name);
+    if (!e)
+        return NULL;
+    e->w = m;
+    e->rows = m->out;
+    e->cols = m->in;
+    e->heads = heads;
+    e->type = w->type == TKE_GGUF_Q8_0 && m->in % TKE_GGUF_BLOCK ? TKE_GGUF_F16 : w->type;
+    return e;
+}
+
+/* "blk.3.attn_q": weight, what the adapter adds to it, bias. */
+static void add_layer_matrix(writer *w, size_t layer, const char *name, const tke_weight *m,
+                             size_t heads)
+{
+    char full[NAME_LEN];
+    snprintf(full, sizeof full, "blk.%zu.%s.weight", layer, name);
+    entry *e = add_matrix(w, full, m, heads);
+    const char *base = tkc_arena_printf(&w->j->arena, w->j->err, "%s.weight", m->path);
+    if (e && base && w->j->adapter.n_tensors) {
+        e->a = tke_export_part(w->j, base, "lora_A");
+        e->b = tke_export_part(w->j, base, "lora_B");
+    }
+    snprintf(full, sizeof full, "blk.%zu.%s.bias", layer, name);
+    add_vector(w, full, m->bias, m->out, heads);
+}
+
+static void add_norm(writer *w, size_t layer, const char *name, const tke_real *norm, size_t n)
+{
+    char full[NAME_LEN];
+    snprintf(full, sizeof full, "blk.%zu.%s.weight", layer, name);
+    add_vector(w, full, norm, n, 0);
+}
+
+static void add_layer(writer *w, size_t i)
+{
+    const tke_layer *l = &w->model->layers[i];
+    const tke_config *c = &w->model->config;
+    bool turned = c->family == TKE_LLAMA;
+    add_norm(w, i, "attn_norm", l->norm_in, c->hidden);
+    add_layer_matrix(w, i, "attn_q", &l->qkv->w[0], turned ? c->n_heads : 0);
+    add_layer_matrix(w, i, "attn_k", &l->qkv->w[1], turned ? c->n_kv_heads : 0);
+    add_layer_matrix(w, i, "attn_v", &l->qkv->w[2], 0);
+    add_norm(w, i, "attn_q_norm", l->q_norm, c->head_dim);
+    add_norm(w, i, "attn_k_norm", l->k_norm, c->head_dim);
+    add_layer_matrix(w, i, "attn_output", &l->o->w[0], 0);
+    add_norm(w, i, "ffn_norm", l->norm_post, c->hidden);
+    add_layer_matrix(w, i, "ffn_gate", &l->gate_up->w[0], 0);
+    add_layer_matrix(w, i, "ffn_up", &l->gate_up->w[1], 0);
+    add_layer_matrix(w, i, "ffn_down", &l->down->w[0], 0);
+}
+
+/* llama.cpp divides the plain frequencies by these. */
+static void add_frequencies(writer *w)
+{
+    const tke_config *c = &w->model->config;
+    size_t n = c->head_dim / 2;
+    if (c->rope != TKE_ROPE_LLAMA3)
+        return;
+    w->freqs = tkc_arena_array(&w->j->arena, n, sizeof *w->freqs, w->j->err);
+    for (size_t i = 0; w->freqs && i < n; i++)
+        w->freqs[i] = (float)(pow(c->rope_theta, -2.0 * (double)i / (double)c->head_dim) /
+                              w->model->rope_frequency[i]);
+    add_vector(w, "rope_freqs.weight", w->freqs, n, 0);
+}
+
+static void gather(writer *w)
+{
+    const tke_config *c = &w->model->config;
+    bool trained = w->j->adapter.n_tensors && tke_export_head(w->j, "lora_A");
+    add_matrix(w, "token_embd.weight", &w->model->embed, 0);
+    add_frequencies(w);
+    for (size_t i = 0; i < c->n_layers && !tkc_failed(w->j->err); i++)
+        add_layer(w, i);
+    add_vector(w, "output_norm.weight", w->model->norm, c->hidden, 0);
+    if (c->tied && !trained)
+        return; /* readers take the embedding */
+    entry *e = add_matrix(w, "output.weight", &w->model->head.w[0], 0);
+    if (e && trained) {
+        e->a = tke_export_head(w->j, "lora_A");
+        e->b = tke_export_head(w->j, "lora_B");
+    }
+}
+
+/* ---- keys ---- */
+
+static void number(writer *w, const char *name, uint64_t value)
+{
+    char key[NAME_LEN];
+    snprintf(key, sizeof key, "%s.%s", w->model->config.arch, name);
+    tke_gguf_u32(&w->file, key, value, w->j->err);
+}
+
+static void real(writer *w, const char *name, double value)
+{
+    char key[NAME_LEN];
+    snprintf(key, sizeof key, "%s.%s", w->model->config.arch, name);
+    tke_gguf_f32(&w->file, key, value, w->j->err);
+}
+
+static bool write_rope(writer *w)
+{
+    char key[NAME_LEN];
+    const tke_config *c = &w->model->config;
+    real(w, "rope.freq_base", c->rope_theta);
+    number(w, "rope.dimension_count", c->head_dim);
+    if (c->rope != TKE_ROPE_LINEAR && c->rope != TKE_ROPE_YARN)
+        return true;
+    if (c->rope == TKE_ROPE_YARN &&
+        (c->rope_beta_fast < 32 || c->rope_beta_fast > 32 || c->rope_beta_slow < 1 ||
+         c->rope_beta_slow > 1 || c->rope_attention > 0))
+        return tkc_fail(w->j->err, TINKC_E_UNSUPPORTED,
+                        "%s: rope_scaling (yarn) with attention_factor or betas of its own has no "
+                        "GGUF form",
+                        w->j->o->base_model);
+    snprintf(key, sizeof key, "%s.rope.scaling.type", c->arch);
+    tke_gguf_str(&w->file, key, tkc_str(c->rope == TKE_ROPE_YARN ? "yarn" : "linear"), w->j->err);
+    real(w, "rope.scaling.factor", c->rope_factor);
+    if (c->rope == TKE_ROPE_YARN)
+        number(w, "rope.scaling.original_context_length", (uint64_t)c->rope_original);
+    return true;
+}
+
+/* The folder's last part; a snapshot in the hub's cache is called by a commit, which says nothing. */
+static tinkc_str model_name(const char *folder)
+{
+    tinkc_str s = tkc_str(folder);
+    while (s.len > 1 && s.data[s.len - 1] == '/')
+        s.len--;
+    size_t from = s.len;
+    while (from && s.data[from - 1] != '/')
+        from--;
+    return tkc_strn(s.data + from, s.len - from);
+}
+
+static bool write_keys(writer *w)
+{
+    const tke_config *c = &w->model->config;
+    tinkc_error *err = w->j->err;
+    uint64_t file_type = w->type == TKE_GGUF_F32    ? 0
+                         : w->type == TKE_GGUF_F16  ? 1
+                         : w->type == TKE_GGUF_Q8_0 ? 7
+                                                    : 32;
+    tke_gguf_str(&w->file, "general.architecture", tkc_str(c->arch), err);
+    tke_gguf_str(&w->file, "general.type", tkc_str("model"), err);
+    tke_gguf_str(&w->file, "general.name", model_name(w->j->o->base_model), err);
+    tke_gguf_u32(&w->file, "general.file_type", file_type, err);
+    tke_gguf_u32(&w->file, "general.quantization_version", 2, err);
+    number(w, "block_count", c->n_layers);
+    number(w, "context_length", c->context);
+    number(w, "embedding_length", c->hidden);
+    number(w, "feed_forward_length", c->inner);
+    number(w, "attention.head_count", c->n_heads);
+    number(w, "attention.head_count_kv", c->n_kv_heads);
+    number(w, "attention.key_length", c->head_dim);
+    number(w, "attention.value_length", c->head_dim);
+    number(w, "vocab_size", c->vocab);
+    real(w, "attention.layer_norm_rms_epsilon", c->rms_eps);
+    return write_rope(w) && tke_gguf_vocab(&w->file, w->j->o->base_model, c, &w->j->arena, err);
+}
+
+/* ---- numbers ---- */
+
+/* Which row of the model stands in row i of the file: pairs (i, i + d/2) become neighbours. */
+static size_t source_row(const entry *e, size_t i, size_t n)
+{
+    if (!e->heads)
+        return i;
+    size_t d = n / e->heads, head = i / d, at = i % d;
+    return head * d + at % 2 * (d / 2) + at / 2;
+}
+
+static bool write_vector(writer *w, const entry *e)
+{
+    float *row = tkc_alloc(NULL, e->cols * sizeof *row, w->j->err);
+    for (size_t i = 0; row && i < e->cols; i++)
+        row[i] = (float)e->vector[source_row(e, i, e->cols)];
+    bool ok = row && tke_gguf_row(&w->file, TKE_GGUF_F32, row, e->cols, e->name, w->j->err);
+    tkc_release(NULL, row, e->cols * sizeof *row);
+    return ok;
+}
+
+static bool write_matrix(writer *w, const entry *e)
+{
+    tke_merge m = { 0 };
+    const tke_matrix *from = &e->w->m;
+    size_t row_bytes = (size_t)from->ld * tke_dtype_size(from->dtype);
+    float *row = tkc_alloc(NULL, e->cols * sizeof *row, w->j->err);
+    bool merge = e->a && e->b;
+    bool ok =
+        row && (!merge || tke_merge_begin(&m, w->j, e->w->path, e->rows, e->cols, e->a, e->b));
+    for (size_t i = 0; ok && i < e->rows; i++) {
+        size_t at = source_row(e, i, e->rows);
+        tke_widen(from->dtype, (const unsigned char *)from->data + at * row_bytes, e->cols, row);
+        if (merge)
+            tke_merge_row(&m, at, row);
+        ok = tke_gguf_row(&w->file, e->type, row, e->cols, e->name, w->j->err);
+    }
+    if (merge)
+        tke_merge_end(&m);
+    tkc_release(NULL, row, e->cols * sizeof *row);
+    return ok;
+}
+
+static bool write_all(writer *w)
+{
+    tke_export *j = w->j;
+    for (size_t i = 0; i < w->n; i++) {
+        const entry *e = &w->entries[i];
+        tke_gguf_tensor(&w->file, e->name, e->type, e->rows, e->cols, j->err);
+    }
+    j->total = (int64_t)w->file.data_bytes;
+    bool ok = !tkc_failed(j->err) && tke_gguf_open(&w->file, j->o->target, &j->arena, j->err);
+    for (size_t i = 0; ok && i < w->n; i++) {
+        const entry *e = &w->entries[i];
+        ok = e->w ? write_matrix(w, e) : write_vector(w, e);
+        size_t bytes = (size_t)w->file.written;
+        ok = ok && tke_gguf_pad(&w->file, j->err) && tke_export_advance(j, bytes);
+    }
+    return ok && tke_gguf_close(&w->file, j->err);
+}
+
+/* ---- the call ---- */
+
+static bool choose_type(writer *w)
+{
+    static const struct {
+        const char *name;
+        int type;
+    } types[] = { { "f16", TKE_GGUF_F16 },
+                  { "bf16", TKE_GGUF_BF16 },
+                  { "q8_0", TKE_GGUF_Q8_0 },
+                  { "f32", TKE_GGUF_F32 } };
+    const char *asked = w->j->o->gguf_type ? w->j->o->gguf_type : "f16";
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(asked, types[i].name) == 0) {
+            w->type = types[i].type;
+            return true;
+        }
+    return tkc_fail(w->j->err, TINKC_E_ARGUMENT,
+                    "gguf_type \"%.20s\" is none of f16, bf16, q8_0, f32", asked);
+}
+
+static bool check_model(const writer *w)
+{
+    const tke_config *c = &w->model->config;
+    if (c->family != TKE_LLAMA && c->family != TKE_QWEN2 && c->family != TKE_QWEN3)
+        return tkc_fail(w->j->err, TINKC_E_UNSUPPORTED,
+                        "%s: %s models cannot be written as GGUF (llama, qwen2 and qwen3 can)",
+                        w->j->o->base_model, c->arch);
+    if (c->window)
+        return tkc_fail(w->j->err, TINKC_E_UNSUPPORTED,
+                        "%s: a sliding window has no GGUF form for %s models", w->j->o->base_model,
+                        c->arch);
+    return true;
+}
+
+/* Reading the adapter as a snapshot checks every name and shape against the base. */
+static bool check_adapter(writer *w)
+{
+    if (!w->j->o->adapter)
+        return true;
+    return tke_adapter_check(w->model, w->j->o->adapter, w->j->err);
+}
+
+bool tke_export_gguf(tke_export *j)
+{
+    writer w = { .j = j };
+    tke_gguf_init(&w.file);
+    w.model = choose_type(&w) ? tke_model_open(j->o->base_model, j->err) : NULL;
+    bool ok = w.model && check_model(&w) && check_adapter(&w);
+    if (ok)
+        gather(&w);
+    ok = ok && !tkc_failed(j->err) && write_keys(&w) && write_all(&w);
+    tke_gguf_end(&w.file);
+    tkc_release(NULL, w.entries, w.cap * sizeof *w.entries);
+    tke_model_drop(w.model);
+    return ok;
+}
