@@ -1,0 +1,127 @@
+/* cuda_attention.cuh - the parts that packed, paged and backward attention share.
+ *
+ * A tile has rows (token, head of the group), so that all heads that read one key head share its keys. Scores, weights
+ * and sums of a row are made by the same instructions in the same order in every form; which rows share a tile, and
+ * whether keys come from a cache, changes no bit.
+ */
+#ifndef TKE_CUDA_ATTENTION_CUH
+#define TKE_CUDA_ATTENTION_CUH
+
+#include "cuda/cuda_kernels.h"
+#include "cuda/cuda_warp.cuh"
+
+enum { KEYS = TCU_KEY_BLOCK, WARPS = 4, THREADS = WARPS * 32 };
+
+DEVICE float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+typedef struct rows_of { /* the rows of a tile */
+    int group, head, n_heads, d;
+    int origin, begin, n; /* n: rows that are there */
+} rows_of;
+
+DEVICE rows_of rows_make(const tcu_attention &p, const tcu_span &s, int kv_head)
+{
+    rows_of r;
+    r.group = p.n_heads / p.n_kv_heads;
+    r.head = kv_head * r.group;
+    r.n_heads = p.n_heads;
+    r.d = p.d;
+    r.origin = s.origin;
+    r.begin = s.begin;
+    r.n = (s.end - s.begin) * r.group;
+    return r;
+}
+
+DEVICE int row_position(const rows_of &r, int i)
+{
+    return r.begin + i / r.group;
+}
+
+/* Index of row i among [rows][n_heads]. */
+DEVICE int64_t row_head(const rows_of &r, int i)
+{
+    return (int64_t)(r.origin + row_position(r, i)) * r.n_heads + r.head + i % r.group;
+}
+
+/* Copies rows i0 .. i0 + ROWS - 1 of x [rows][n_heads d] into a tile [ROWS][D], zero where there is none. */
+template <int ROWS, int D> DEVICE void load_rows(const rows_of &r, const bf16 *x, int i0, bf16 *tile)
+{
+#pragma unroll
+    for (int at = threadIdx.x; at < ROWS * (D / 8); at += THREADS) {
+        int i = at / (D / 8), c = at % (D / 8);
+        bool valid = i0 + i < r.n && c * 8 < r.d;
+        const bf16 *from = valid ? x + row_head(r, i0 + i) * r.d + c * 8 : x;
+        copy16(tile + swizzle<D>(i, c), from, valid);
+    }
+}
+
+/* Copies the keys (or values) at positions key0 .. key0 + 63 into a tile [64][D]; none from `end` on. */
+template <int D, bool PAGED>
+DEVICE void load_keys(const tcu_attention &p, const tcu_span &s, int kv_head, const bf16 *x, int64_t ld, int key0,
+                      int end, bf16 *tile)
+{
+#pragma unroll
+    for (int at = threadIdx.x; at < KEYS * (D / 8); at += THREADS) {
+        int i = at / (D / 8), c = at % (D / 8), pos = key0 + i;
+        bool valid = pos < end && c * 8 < p.d;
+        const bf16 *from = x;
+        if (valid && PAGED)
+            from = x + (int64_t)__ldg(p.tables + s.table + pos / TCU_CACHE_TOKENS) * ld +
+                   (kv_head * TCU_CACHE_TOKENS + pos % TCU_CACHE_TOKENS) * p.d + c * 8;
+        else if (valid)
+            from = x + (int64_t)(s.origin + pos) * ld + kv_head * p.d + c * 8;
+        copy16(tile + swizzle<D>(i, c), from, valid);
+    }
+}
+
+/* Fragments of rows m0 .. m0 + 15 of a tile [..][D], step k16. */
+template <int D> DEVICE void frag_rows(uint32_t f[4], const bf16 *tile, int m0, int step)
+{
+    int lane = threadIdx.x % 32;
+    ldmatrix(f, tile + swizzle<D>(m0 + (lane & 15), step * 2 + (lane >> 4)));
+}
+
+/* s[j] = rows m0.. of a times rows j * 8 .. of b, NB tiles of 8; a chain along d. a and b: tiles [..][D]. */
+template <int D, int NB> DEVICE void scores(float s[NB][4], const bf16 *a, int m0, const bf16 *b, int n0)
+{
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int j = 0; j < NB; j++)
+        s[j][0] = s[j][1] = s[j][2] = s[j][3] = 0;
+#pragma unroll
+    for (int step = 0; step < D / 16; step++) {
+        uint32_t f[4], g[4];
+        frag_rows<D>(f, a, m0, step);
+#pragma unroll
+        for (int j = 0; j < NB; j += 2) {
+            ldmatrix(g, b + swizzle<D>(n0 + j * 8 + (lane & 7) + ((lane >> 4) << 3), step * 2 + ((lane >> 3) & 1)));
+            mma(s[j], f, g[0], g[1]);
+            mma(s[j + 1], f, g[2], g[3]);
+        }
+    }
+}
+
+/* o[j] += w times columns c0 + j * 8 .. of b; w: KB steps of 16 rows of b (from row k0 on), as fragments of s. */
+template <int D, int NB, int KB> DEVICE void gather(float o[NB][4], const float w[KB * 2][4], const bf16 *b, int k0, int c0)
+{
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int step = 0; step < KB; step++) {
+        uint32_t f[4] = { pack(w[2 * step][0], w[2 * step][1]), pack(w[2 * step][2], w[2 * step][3]),
+                          pack(w[2 * step + 1][0], w[2 * step + 1][1]), pack(w[2 * step + 1][2], w[2 * step + 1][3]) };
+#pragma unroll
+        for (int j = 0; j < NB; j += 2) {
+            uint32_t g[4];
+            ldmatrix_turned(g, b + swizzle<D>(k0 + step * 16 + (lane & 15), c0 / 8 + j + (lane >> 4)));
+            mma(o[j], f, g[0], g[1]);
+            mma(o[j + 1], f, g[2], g[3]);
+        }
+    }
+}
+
+#endif

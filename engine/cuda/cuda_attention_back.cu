@@ -1,0 +1,199 @@
+/* cuda_attention_back.cu - gradients of attention in two sweeps: rows for dq, key blocks for dk and dv.
+ *
+ * Nothing is added atomically. dq is a chain over the key blocks, dk and dv chains over (token, head) from the block's
+ * first token to the end of the sequence, in tiles of 32 rows counted from that token.
+ */
+#include "cuda/cuda_attention.cuh"
+
+/* s -> weights exp2(s * scale2 - lse), in place; zero where the mask says. */
+DEVICE float weight(float s, bool seen, float scale2, float lse)
+{
+    return seen ? exp2_fast(__fmaf_rn(s, scale2, -lse)) : 0.0f;
+}
+
+DEVICE bool sees(int pos, int key, int window)
+{
+    return key <= pos && (window <= 0 || key > pos - window);
+}
+
+template <int D> __global__ void __launch_bounds__(THREADS) back_rows(tcu_attention p)
+{
+    extern __shared__ __align__(128) unsigned char shared[];
+    bf16 *qt = (bf16 *)shared, *ot = qt + 64 * D, *kt = ot + 64 * D, *vt = kt + KEYS * D;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_head = blockIdx.y, m0 = warp * 16;
+    tcu_span s = p.spans[blockIdx.x];
+    rows_of r = rows_make(p, s, kv_head);
+    int low = p.window > 0 && s.begin >= p.window ? s.begin - p.window + 1 : 0;
+    load_rows<64, D>(r, p.q, 0, qt);
+    load_rows<64, D>(r, p.d_o, 0, ot);
+    copy_commit();
+    float scale2 = p.scale * 1.4426950408889634f, lse[2], delta[2], dq[D / 8][4] = {};
+    int row[2] = { m0 + lane / 4, m0 + lane / 4 + 8 }, pos[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        bool there = row[half] < r.n;
+        pos[half] = there ? row_position(r, row[half]) : -1;
+        lse[half] = there ? p.lse[row_head(r, row[half])] : 0;
+        delta[half] = there ? p.delta[row_head(r, row[half])] : 0;
+    }
+    for (int block = low / KEYS; block * KEYS < s.end; block++) {
+        __syncthreads();
+        load_keys<D, false>(p, s, kv_head, p.k, p.ldk, block * KEYS, s.end, kt);
+        load_keys<D, false>(p, s, kv_head, p.v, p.ldv, block * KEYS, s.end, vt);
+        copy_commit();
+        copy_wait<0>();
+        __syncthreads();
+        float w[KEYS / 8][4], dw[KEYS / 8][4];
+        scores<D, KEYS / 8>(w, qt, m0, kt, 0);
+        scores<D, KEYS / 8>(dw, ot, m0, vt, 0);
+#pragma unroll
+        for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                int half = e / 2, key = block * KEYS + j * 8 + (lane % 4) * 2 + e % 2;
+                float x = weight(w[j][e], sees(pos[half], key, p.window), scale2, lse[half]);
+                w[j][e] = x * (dw[j][e] - delta[half]) * p.scale;
+            }
+        gather<D, D / 8, KEYS / 16>(dq, w, kt, 0, 0);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        if (row[half] >= r.n)
+            continue;
+        bf16 *to = p.dq + row_head(r, row[half]) * p.d;
+#pragma unroll
+        for (int j = 0; j < D / 8; j++) {
+            int c = j * 8 + (lane % 4) * 2;
+            if (c < p.d)
+                *(uint32_t *)(to + c) = pack(dq[j][half * 2], dq[j][half * 2 + 1]);
+        }
+    }
+}
+
+enum { TILE = 32 }; /* rows of queries at a time */
+
+/* Rows i0 .. i0 + 31 of q, d_o, lse and delta into one stage. */
+template <int D>
+DEVICE void load_stage(const tcu_attention &p, const rows_of &r, int i0, bf16 *qt, bf16 *ot, float *stat)
+{
+    load_rows<TILE, D>(r, p.q, i0, qt);
+    load_rows<TILE, D>(r, p.d_o, i0, ot);
+    copy_commit();
+    if (threadIdx.x < TILE) {
+        bool there = i0 + (int)threadIdx.x < r.n;
+        stat[threadIdx.x] = there ? p.lse[row_head(r, i0 + threadIdx.x)] : 0;
+        stat[TILE + threadIdx.x] = there ? p.delta[row_head(r, i0 + threadIdx.x)] : 0;
+    }
+}
+
+template <int D> __global__ void __launch_bounds__(THREADS) back_keys(tcu_attention p)
+{
+    extern __shared__ __align__(128) unsigned char shared[];
+    bf16 *kt = (bf16 *)shared, *vt = kt + KEYS * D, *qt = vt + KEYS * D, *ot = qt + 2 * TILE * D;
+    float *stat = (float *)(ot + 2 * TILE * D);
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_head = blockIdx.y, m0 = warp * 16;
+    tcu_span s = p.spans[blockIdx.x]; /* keys begin .. end; s.table = length */
+    tcu_span queries = s;
+    queries.end = s.table;
+    if (p.window > 0 && s.end - 1 + p.window < queries.end)
+        queries.end = s.end - 1 + p.window;
+    rows_of r = rows_make(p, queries, kv_head);
+    load_keys<D, false>(p, s, kv_head, p.k, p.ldk, s.begin, s.end, kt);
+    load_keys<D, false>(p, s, kv_head, p.v, p.ldv, s.begin, s.end, vt);
+    load_stage<D>(p, r, 0, qt, ot, stat);
+    float scale2 = p.scale * 1.4426950408889634f, dk[D / 8][4] = {}, dv[D / 8][4] = {};
+    int key[2] = { s.begin + m0 + lane / 4, s.begin + m0 + lane / 4 + 8 };
+    for (int i0 = 0, stage = 0; i0 < r.n; i0 += TILE, stage ^= 1) {
+        if (i0 + TILE < r.n) {
+            load_stage<D>(p, r, i0 + TILE, qt + (stage ^ 1) * TILE * D, ot + (stage ^ 1) * TILE * D,
+                          stat + (stage ^ 1) * 2 * TILE);
+            copy_wait<1>();
+        } else {
+            copy_wait<0>();
+        }
+        __syncthreads();
+        const bf16 *q = qt + stage * TILE * D, *d_o = ot + stage * TILE * D;
+        const float *lse = stat + stage * 2 * TILE, *delta = lse + TILE;
+        float w[TILE / 8][4], dw[TILE / 8][4];
+        scores<D, TILE / 8>(w, kt, m0, q, 0);
+        scores<D, TILE / 8>(dw, vt, m0, d_o, 0);
+#pragma unroll
+        for (int j = 0; j < TILE / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                int i = j * 8 + (lane % 4) * 2 + e % 2, half = e / 2;
+                int pos = i0 + i < r.n ? row_position(r, i0 + i) : -1;
+                w[j][e] = weight(w[j][e], sees(pos, key[half], p.window), scale2, lse[i]);
+                dw[j][e] = w[j][e] * (dw[j][e] - delta[i]) * p.scale;
+            }
+        gather<D, D / 8, TILE / 16>(dv, w, d_o, 0, 0);
+        gather<D, D / 8, TILE / 16>(dk, dw, q, 0, 0);
+        __syncthreads();
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        if (key[half] >= s.end)
+            continue;
+        int64_t row = s.origin + key[half];
+        bf16 *to_k = p.dk + (row * p.n_kv_heads + kv_head) * p.d, *to_v = p.dv + row * p.lddv + kv_head * p.d;
+#pragma unroll
+        for (int j = 0; j < D / 8; j++) {
+            int c = j * 8 + (lane % 4) * 2;
+            if (c >= p.d)
+                continue;
+            *(uint32_t *)(to_k + c) = pack(dk[j][half * 2], dk[j][half * 2 + 1]);
+            *(uint32_t *)(to_v + c) = pack(dv[j][half * 2], dv[j][half * 2 + 1]);
+        }
+    }
+}
+
+__global__ void make_delta(const bf16 *d_o, const bf16 *o, float *delta, int64_t heads, int d)
+{
+    int64_t head = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (head >= heads)
+        return;
+    float sum = 0;
+    for (int c = threadIdx.x % 32 * 2; c < d; c += 64) {
+        float2 a = unpack(*(const uint32_t *)(d_o + head * d + c)), b = unpack(*(const uint32_t *)(o + head * d + c));
+        sum = fmaf(a.x, b.x, fmaf(a.y, b.y, sum));
+    }
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0)
+        delta[head] = sum;
+}
+
+int tcu_attention_delta(const tcu_bf16 *d_o, const tcu_bf16 *o, float *delta, int64_t heads, int32_t d, tcu_stream stream)
+{
+    make_delta<<<(unsigned)((heads + 7) / 8), 256, 0, stream>>>(d_o, o, delta, heads, d);
+    return cudaGetLastError();
+}
+
+template <int D> static int rows_sweep(const tcu_attention *p, tcu_stream stream)
+{
+    size_t bytes = (2 * 64 + 2 * KEYS) * D * sizeof(bf16);
+    cudaError_t e = cudaFuncSetAttribute(back_rows<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    if (e)
+        return e;
+    back_rows<D><<<dim3(p->n_spans, p->n_kv_heads), THREADS, bytes, stream>>>(*p);
+    return cudaGetLastError();
+}
+
+template <int D> static int keys_sweep(const tcu_attention *p, tcu_stream stream)
+{
+    size_t bytes = (2 * KEYS + 4 * TILE) * D * sizeof(bf16) + 4 * TILE * sizeof(float);
+    cudaError_t e = cudaFuncSetAttribute(back_keys<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    if (e)
+        return e;
+    back_keys<D><<<dim3(p->n_spans, p->n_kv_heads), THREADS, bytes, stream>>>(*p);
+    return cudaGetLastError();
+}
+
+int tcu_attention_dq(const tcu_attention *p, tcu_stream stream)
+{
+    return p->d <= 64 ? rows_sweep<64>(p, stream) : rows_sweep<128>(p, stream);
+}
+
+int tcu_attention_dkv(const tcu_attention *p, tcu_stream stream)
+{
+    return p->d <= 64 ? keys_sweep<64>(p, stream) : keys_sweep<128>(p, stream);
+}

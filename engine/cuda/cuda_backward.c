@@ -1,0 +1,119 @@
+/* cuda_backward.c - gradients through linear layers with adapters and through the blocks.
+ *
+ * May touch: the trainer's buffers and the gradient blocks of its segments. Sums over tokens run in the order of the
+ * rows, so that the bits of an adapter's gradient do not depend on how requests were cut into microbatches.
+ */
+#include "cuda/cuda_trainer.h"
+
+bool tcu_group_back(tcu_device *d, const tcu_back *b, tinkc_error *err)
+{
+    const tcu_lora *p = &b->lora;
+    if (!tcu_ok(d, tcu_lora_dlow(p, b->dy, b->dlow, d->stream), "dlow", err) ||
+        !tcu_ok(d, tcu_lora_db(p, b->dy, b->low, d->stream), "dB", err) ||
+        !tcu_ok(d, tcu_lora_da(p, b->dlow, b->x, d->stream), "dA", err))
+        return false;
+    if (!b->dx)
+        return true;
+    tcu_product q = { .turned = true, .x = b->dy, .w = b->w, .y = b->dx, .ldx = p->ld_out, .ldy = p->in, .m = b->m,
+                      .n = p->in, .k = p->ld_out, .valid = b->valid };
+    return tcu_multiply(d, &q, err) && tcu_ok(d, tcu_lora_dx(p, b->dlow, b->dx, d->stream), "dx of an adapter", err);
+}
+
+static tcu_back back_of(tcu_trainer *t, size_t layer, int of, const tcu_bf16 *x, const tcu_bf16 *dy, tcu_bf16 *dx)
+{
+    const tcu_layer *l = &t->model->layers[layer];
+    tcu_back b = { .lora = tcu_lora_of(t->model, layer, of, t->rows.most), .x = x, .dy = dy, .dx = dx, .dlow = t->dlow,
+                   .m = t->rows.padded, .valid = t->rows.n, .low = tcu_trainer_acts(t, layer)->low[of] };
+    b.w = of == TCU_QKV ? l->qkv : of == TCU_O ? l->o : of == TCU_GATE_UP ? l->gu : l->down;
+    b.lora.segments = t->rows.lora.segments;
+    b.lora.tiles = t->rows.lora.tiles;
+    b.lora.steps = t->rows.lora.steps;
+    b.lora.n_segments = t->rows.lora.n_segments;
+    b.lora.n_tiles = t->rows.lora.n_tiles;
+    b.lora.tile_rows = t->rows.lora.tile_rows;
+    return b;
+}
+
+/* dh, dy (of the layer's output) -> of h_mid. */
+static bool mlp_back(tcu_trainer *t, size_t layer, tcu_acts *a, tinkc_error *err)
+{
+    tcu_model *m = t->model;
+    tcu_device *d = m->device;
+    const tcu_layer *l = &m->layers[layer];
+    float eps = (float)m->config.rms_eps;
+    int32_t n = t->rows.n;
+    bool lowest = layer == 0 && !t->batch->attn; /* nothing below wants a gradient */
+    tcu_back down = back_of(t, layer, TCU_DOWN, a->m, t->dy, a->m), gu = back_of(t, layer, TCU_GATE_UP, a->b, a->gu, t->tmp);
+    if (lowest)
+        gu.dx = NULL;
+    return tcu_ok(d, tcu_swiglu(a->gu, a->m, n, m->inner, d->stream), "SwiGLU", err) &&
+           tcu_group_back(d, &down, err) && /* m becomes dm */
+           tcu_ok(d, tcu_swiglu_back(a->gu, a->m, a->gu, n, m->inner, d->stream), "SwiGLU", err) &&
+           tcu_ok(d, tcu_add_norm(a->h_mid, NULL, NULL, l->norm_post, eps, a->b, n, m->hidden, d->stream), "a norm", err) &&
+           tcu_group_back(d, &gu, err) &&
+           (lowest || tcu_ok(d, tcu_norm_back(a->h_mid, l->norm_post, eps, t->tmp, false, t->dh, t->dy, n, m->hidden,
+                                              d->stream), "a norm", err));
+}
+
+static tcu_attention attention_of(tcu_trainer *t, size_t layer, const tcu_acts *a)
+{
+    const tcu_model *m = t->model;
+    tcu_attention p = tcu_attention_of(m, layer);
+    p.q = a->q;
+    p.k = a->k;
+    p.v = a->qkv + m->q_width + m->k_width;
+    p.ldk = m->k_width;
+    p.ldv = m->qkv_width;
+    p.lse = a->lse;
+    p.d_o = t->d_o;
+    p.delta = t->delta;
+    p.dq = t->dq;
+    p.dk = t->dk;
+    p.dv = t->dqkv + m->q_width + m->k_width;
+    p.lddv = m->qkv_width;
+    p.spans = t->spans;
+    p.n_spans = t->n_spans;
+    return p;
+}
+
+/* dh, dy (of h_mid) -> of the layer's input. */
+static bool attention_back(tcu_trainer *t, size_t layer, tcu_acts *a, tinkc_error *err)
+{
+    tcu_model *m = t->model;
+    tcu_device *d = m->device;
+    const tcu_layer *l = &m->layers[layer];
+    float eps = (float)m->config.rms_eps;
+    int32_t n = t->rows.n;
+    tcu_heads heads = tcu_heads_of(&t->rows, layer);
+    tcu_attention rows = attention_of(t, layer, a), keys = rows;
+    tcu_back o = back_of(t, layer, TCU_O, a->o, t->dy, t->d_o);
+    tcu_back qkv = back_of(t, layer, TCU_QKV, a->a, t->dqkv, layer ? t->tmp : NULL);
+    keys.spans = t->key_spans;
+    keys.n_spans = t->n_key_spans;
+    if (!tcu_group_back(d, &o, err) ||
+        !tcu_ok(d, tcu_attention_delta(t->d_o, a->o, t->delta, (int64_t)n * heads.n_heads, heads.d, d->stream), "attention delta", err) ||
+        !tcu_ok(d, tcu_attention_dq(&rows, d->stream), "attention dq", err) ||
+        !tcu_ok(d, tcu_attention_dkv(&keys, d->stream), "attention dk, dv", err) ||
+        !tcu_ok(d, tcu_heads_back(&heads, a->qkv, t->dq, t->dk, t->dqkv, d->stream), "the rotation", err) ||
+        !tcu_ok(d, tcu_add_norm(t->h_in[layer], NULL, NULL, l->norm_in, eps, a->a, n, m->hidden, d->stream), "a norm", err) ||
+        !tcu_group_back(d, &qkv, err))
+        return false;
+    return !layer || tcu_ok(d, tcu_norm_back(t->h_in[layer], l->norm_in, eps, t->tmp, false, t->dh, t->dy, n, m->hidden,
+                                             d->stream), "a norm", err);
+}
+
+bool tcu_trainer_backward(tcu_trainer *t, tinkc_error *err)
+{
+    size_t layers = t->model->config.n_layers;
+    for (size_t i = layers; i-- > 0;) {
+        tcu_acts *a = tcu_trainer_acts(t, i);
+        if (tcu_trainer_stopped(t, err))
+            return false;
+        if (i + t->n_kept + 1 < layers && /* the last that was computed is still there */
+            !tcu_trainer_layer(t, i, t->h_in[i], NULL, t->h_in[i], false, err))
+            return false;
+        if (!mlp_back(t, i, a, err) || ((i || t->batch->attn) && !attention_back(t, i, a, err)))
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,189 @@
+/* cuda_block.c - an adapter's numbers on the card: fp32 blocks, their bf16 operands, sums and AdamW.
+ *
+ * May touch: blocks it is given. Must not: keep host copies. Operands pad the rank to 16, so that every product runs in
+ * whole steps; the padding is zero and adds nothing.
+ */
+#include <math.h>
+#include <string.h>
+#include "base/mem.h"
+#include "cuda/cuda_state.h"
+
+enum { RANK_STEP = 16 };
+
+int32_t tcu_padded_rank(size_t rank)
+{
+    return (int32_t)((rank + RANK_STEP - 1) / RANK_STEP * RANK_STEP);
+}
+
+static int64_t place_group(const tke_lora_group *from, int32_t padded, int64_t at, tcu_group *to)
+{
+    to->n = (int32_t)from->n;
+    to->in = (int32_t)from->in;
+    to->a = at;
+    to->master_a = (int64_t)from->a;
+    at += (int64_t)(from->n * (size_t)padded * from->in);
+    for (size_t i = 0; i < from->n; i++) {
+        to->b[i] = at;
+        to->out[i] = (int32_t)from->out[i];
+        to->master_b[i] = (int64_t)from->b[i];
+        at += (int64_t)(from->out[i] * (size_t)padded);
+    }
+    return at;
+}
+
+static bool make_groups(tcu_block *b, const tke_lora_layout *l, tinkc_error *err)
+{
+    size_t bytes = l->n_groups * sizeof(tcu_group);
+    int64_t at = 0;
+    tcu_group *host = tkc_zalloc(NULL, bytes, err);
+    b->rank = (int32_t)l->rank;
+    b->padded = tcu_padded_rank(l->rank);
+    b->n_groups = (int32_t)l->n_groups;
+    for (size_t i = 0; host && i < l->n_groups; i++)
+        at = place_group(&l->groups[i], b->padded, at, &host[i]);
+    b->n_operands = (size_t)at;
+    b->has_head = host && host[l->n_groups - 1].n > 0;
+    b->groups = host ? tcu_take(b->device, bytes, TCU_FOR_ADAPTERS, err) : NULL;
+    bool ok = b->groups && tcu_upload(b->device, b->groups, host, bytes, err) && tcu_wait(b->device, err);
+    tkc_release(NULL, host, bytes);
+    return ok;
+}
+
+tcu_block *tcu_block_new(tcu_device *d, size_t n, tinkc_error *err)
+{
+    if (tkc_failed(err))
+        return NULL;
+    tcu_block *b = tkc_zalloc(NULL, sizeof *b, err);
+    if (!b)
+        return NULL;
+    b->device = d;
+    b->n = n;
+    b->data = tcu_take(d, n * sizeof *b->data, TCU_FOR_ADAPTERS, err);
+    if (b->data && tcu_block_zero(b, err))
+        return b;
+    tcu_block_free(b);
+    return NULL;
+}
+
+void tcu_block_free(tcu_block *b)
+{
+    if (!b)
+        return;
+    tcu_give(b->device, b->data, b->n * sizeof *b->data, TCU_FOR_ADAPTERS);
+    tcu_give(b->device, b->groups, (size_t)b->n_groups * sizeof *b->groups, TCU_FOR_ADAPTERS);
+    tcu_give(b->device, b->operands, b->n_operands * sizeof *b->operands, TCU_FOR_ADAPTERS);
+    tkc_release(NULL, b, sizeof *b);
+}
+
+bool tcu_block_zero(tcu_block *b, tinkc_error *err)
+{
+    b->fresh = false;
+    return tcu_ok(b->device, cudaMemsetAsync(b->data, 0, b->n * sizeof *b->data, b->device->stream), "clearing", err) &&
+           tcu_wait(b->device, err);
+}
+
+bool tcu_block_copy(tcu_block *to, const tcu_block *from, tinkc_error *err)
+{
+    to->fresh = false;
+    return tcu_ok(to->device,
+                  cudaMemcpyAsync(to->data, from->data, to->n * sizeof *to->data, cudaMemcpyDeviceToDevice,
+                                  to->device->stream),
+                  "copying an adapter", err) &&
+           tcu_wait(to->device, err); /* another thread may read it next */
+}
+
+bool tcu_block_write(tcu_block *b, const float *from, tinkc_error *err)
+{
+    b->fresh = false;
+    return tcu_upload(b->device, b->data, from, b->n * sizeof *from, err) && tcu_wait(b->device, err);
+}
+
+bool tcu_block_read(const tcu_block *b, float *to, tinkc_error *err)
+{
+    return tcu_fetch(b->device, to, b->data, b->n * sizeof *to, err);
+}
+
+bool tcu_block_ready(tcu_block *b, const tke_lora_layout *layout, tinkc_error *err)
+{
+    tcu_device *d = b->device;
+    if (!b->groups && !make_groups(b, layout, err))
+        return false;
+    if (!b->operands)
+        b->operands = tcu_take(d, b->n_operands * sizeof *b->operands, TCU_FOR_ADAPTERS, err);
+    if (!b->operands)
+        return false;
+    if (!b->fresh)
+        b->fresh = tcu_ok(d, tcu_operands(b->data, b->groups, b->n_groups, b->rank, b->padded, b->operands, d->stream),
+                          "rounding an adapter", err);
+    return b->fresh;
+}
+
+/* ---- sums ---- */
+
+static size_t parts_of(size_t n)
+{
+    return (n + TCU_SUM_BLOCK - 1) / TCU_SUM_BLOCK;
+}
+
+static bool reserve_parts(tcu_device *d, size_t n, tinkc_error *err)
+{
+    if (n + 1 <= d->n_parts)
+        return true;
+    tcu_give(d, d->parts, d->n_parts * sizeof *d->parts, TCU_FOR_OTHER);
+    d->n_parts = 0;
+    d->parts = tcu_take(d, (n + 1) * sizeof *d->parts, TCU_FOR_OTHER, err);
+    d->n_parts = d->parts ? n + 1 : 0;
+    return d->parts != NULL;
+}
+
+static bool fetch_sum(tcu_device *d, size_t n, double *sum, tinkc_error *err)
+{
+    if (!tcu_ok(d, tcu_sum_parts(d->parts, (int64_t)n, d->parts + n, d->stream), "adding up", err) ||
+        !tcu_download(d, d->sums, d->parts + n, sizeof *d->sums, err))
+        return false;
+    *sum = d->sums[0];
+    return true;
+}
+
+bool tcu_block_squares(const tcu_block *b, double *sum, tinkc_error *err)
+{
+    tcu_device *d = b->device;
+    size_t n = parts_of(b->n);
+    return reserve_parts(d, n, err) && tcu_ok(d, tcu_sum_squares(b->data, (int64_t)b->n, d->parts, d->stream), "adding up", err) &&
+           fetch_sum(d, n, sum, err);
+}
+
+static tcu_adam adam_numbers(const tke_adam *o)
+{
+    double bc1 = 1 - pow(o->beta1, (double)o->t), bc2 = 1 - pow(o->beta2, (double)o->t);
+    return (tcu_adam){ .step = (float)(o->lr / bc1),
+                       .decay = (float)(1 - o->lr * o->weight_decay),
+                       .clip = (float)o->clip,
+                       .one1 = (float)(1 - o->beta1),
+                       .one2 = (float)(1 - o->beta2),
+                       .beta2 = (float)o->beta2,
+                       .root = (float)sqrt(bc2),
+                       .eps = (float)o->eps };
+}
+
+bool tcu_block_adam(const tke_adam *o, const tcu_block *g, tcu_block *theta, tcu_block *m, tcu_block *v, double *moved,
+                    tinkc_error *err)
+{
+    tcu_device *d = theta->device;
+    tcu_adam a = adam_numbers(o);
+    size_t n = parts_of(theta->n);
+    if (!reserve_parts(d, n, err))
+        return false;
+    for (int apply = 0; apply < 2; apply++) { /* first only look */
+        if (!tcu_ok(d, tcu_adam_step(&a, apply, g->data, theta->data, m->data, v->data, (int64_t)theta->n, d->parts, d->stream),
+                    "the optimizer step", err) ||
+            (!apply && !fetch_sum(d, n, moved, err)))
+            return false;
+        if (!apply && !isfinite(*moved)) {
+            *moved = NAN;
+            return true;
+        }
+    }
+    theta->fresh = false;
+    return tcu_wait(d, err);
+}

@@ -1,0 +1,248 @@
+/* cuda_gemm.c - which algorithm multiplies: cuBLASLt's known-exact ones, checked once, or our own kernels.
+ *
+ * May touch: cuBLASLt, opened by name. Must not: ever use split-K or an algorithm outside the table, whatever the
+ * heuristic prefers: their bits differ, and trainer and sampler would disagree.
+ */
+#include "cuda/cuda_gemm.h"
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include "base/mem.h"
+#include "cuda/cuda_state.h"
+
+enum { WORKSPACE = 32 << 20, TRIES = 8, CHECK_ROWS = 128 };
+
+/* Compared with the definition in 45.6 billion elements without a difference (docs/gpu.md). */
+static const int exact_ids[] = { 66, 41, 42, 21, 23, 24 };
+
+bool tcu_algorithm_exact(int id, int split_k, int reduction)
+{
+    if (split_k > 1 || reduction != CUBLASLT_REDUCTION_SCHEME_NONE)
+        return false;
+    for (size_t i = 0; i < sizeof exact_ids / sizeof *exact_ids; i++)
+        if (exact_ids[i] == id)
+            return true;
+    return false;
+}
+
+/* ---- the library ---- */
+
+#define FUNCTIONS(X)                                                                                                    \
+    X(cublasLtCreate)                                                                                                   \
+    X(cublasLtDestroy)                                                                                                  \
+    X(cublasLtGetVersion)                                                                                               \
+    X(cublasLtMatmul)                                                                                                   \
+    X(cublasLtMatmulDescCreate)                                                                                         \
+    X(cublasLtMatmulDescDestroy)                                                                                        \
+    X(cublasLtMatmulDescSetAttribute)                                                                                   \
+    X(cublasLtMatrixLayoutCreate)                                                                                       \
+    X(cublasLtMatrixLayoutDestroy)                                                                                      \
+    X(cublasLtMatmulPreferenceCreate)                                                                                   \
+    X(cublasLtMatmulPreferenceDestroy)                                                                                  \
+    X(cublasLtMatmulPreferenceSetAttribute)                                                                             \
+    X(cublasLtMatmulAlgoGetHeuristic)                                                                                   \
+    X(cublasLtMatmulAlgoConfigGetAttribute)
+
+typedef struct tcu_lt {
+#define MEMBER(name) __typeof__(&name) name;
+    FUNCTIONS(MEMBER)
+#undef MEMBER
+} tcu_lt;
+
+static bool bind(void *library, tcu_lt *lt)
+{
+    bool all = true;
+#define BIND(name)                                                                                                      \
+    lt->name = (__typeof__(&name))(uintptr_t)dlsym(library, #name);                                                     \
+    all = all && lt->name;
+    FUNCTIONS(BIND)
+#undef BIND
+    return all;
+}
+
+struct tcu_plan {
+    bool turned, wide;
+    int32_t m, n, k;
+    int64_t ldx, ldy;
+    bool library; /* else our own kernel */
+    cublasLtMatmulAlgo_t algo;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t a, b, c;
+};
+
+bool tcu_gemm_open(tcu_device *d, tinkc_error *err)
+{
+    static const char *const names[] = { "libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so" };
+    tcu_gemm *g = &d->gemm;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !g->library; i++)
+        g->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    tcu_lt *lt = tkc_zalloc(NULL, sizeof *lt, err);
+    if (!lt)
+        return false;
+    g->lt = lt;
+    if (!g->library || !bind(g->library, lt))
+        return tkc_fail(err, TINKC_E_UNSUPPORTED, "cuda: cuBLASLt (libcublasLt.so.13) was not found");
+    g->version = lt->cublasLtGetVersion();
+    if (lt->cublasLtCreate((cublasLtHandle_t *)&g->handle) != CUBLAS_STATUS_SUCCESS)
+        return tkc_fail(err, TINKC_E_SERVER, "cuda: cuBLASLt did not start");
+    g->workspace = tcu_take(d, WORKSPACE, TCU_FOR_OTHER, err);
+    return g->workspace && tcu_ok(d, cudaMallocHost((void **)&g->differing, sizeof *g->differing), "pinning memory", err);
+}
+
+static void plan_free(const tcu_lt *lt, tcu_plan *p)
+{
+    if (p->desc)
+        lt->cublasLtMatmulDescDestroy(p->desc);
+    if (p->a)
+        lt->cublasLtMatrixLayoutDestroy(p->a);
+    if (p->b)
+        lt->cublasLtMatrixLayoutDestroy(p->b);
+    if (p->c)
+        lt->cublasLtMatrixLayoutDestroy(p->c);
+}
+
+void tcu_gemm_close(tcu_device *d)
+{
+    tcu_gemm *g = &d->gemm;
+    for (size_t i = 0; i < g->n_plans; i++)
+        plan_free(g->lt, &g->plans[i]);
+    tkc_release(NULL, g->plans, g->cap_plans * sizeof *g->plans);
+    if (g->handle)
+        g->lt->cublasLtDestroy(g->handle);
+    tcu_give(d, g->workspace, WORKSPACE, TCU_FOR_OTHER);
+    cudaFreeHost(g->differing);
+    tkc_release(NULL, (void *)(uintptr_t)g->lt, sizeof *g->lt);
+    if (g->library)
+        dlclose(g->library);
+    *g = (tcu_gemm){ 0 };
+}
+
+/* ---- plans ---- */
+
+/* Column-major as the library sees it: y^T [n, m] = op(w) x^T. */
+static bool describe(const tcu_lt *lt, tcu_plan *p)
+{
+    cublasOperation_t op = p->turned ? CUBLAS_OP_N : CUBLAS_OP_T;
+    uint64_t n = (uint64_t)p->n, k = (uint64_t)p->k, m = (uint64_t)p->m;
+    return !lt->cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) &&
+           !lt->cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op, sizeof op) &&
+           !(p->turned ? lt->cublasLtMatrixLayoutCreate(&p->a, CUDA_R_16BF, n, k, p->n) :
+                         lt->cublasLtMatrixLayoutCreate(&p->a, CUDA_R_16BF, k, n, p->k)) &&
+           !lt->cublasLtMatrixLayoutCreate(&p->b, CUDA_R_16BF, k, m, p->ldx) &&
+           !lt->cublasLtMatrixLayoutCreate(&p->c, p->wide ? CUDA_R_32F : CUDA_R_16BF, n, m, p->ldy);
+}
+
+static int ask(tcu_gemm *g, tcu_plan *p, cublasLtMatmulHeuristicResult_t *results)
+{
+    cublasLtMatmulPreference_t preference = NULL;
+    uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE;
+    size_t workspace = WORKSPACE;
+    int got = 0;
+    if (g->lt->cublasLtMatmulPreferenceCreate(&preference))
+        return 0;
+    g->lt->cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                                                sizeof workspace);
+    g->lt->cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &none, sizeof none);
+    if (g->lt->cublasLtMatmulAlgoGetHeuristic(g->handle, p->desc, p->a, p->b, p->c, p->c, preference, TRIES, results, &got))
+        got = 0;
+    g->lt->cublasLtMatmulPreferenceDestroy(preference);
+    return got;
+}
+
+static bool in_table(const tcu_lt *lt, const cublasLtMatmulAlgo_t *algo)
+{
+    int id = -1, split = 0;
+    uint32_t reduction = 0;
+    size_t written;
+    lt->cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id, &written);
+    lt->cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split, sizeof split, &written);
+    lt->cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &reduction, sizeof reduction,
+                                             &written);
+    return tcu_algorithm_exact(id, split, (int)reduction);
+}
+
+static bool call(tcu_device *d, const tcu_plan *p, const tcu_product *q)
+{
+    const float one = 1, zero = 0;
+    tcu_gemm *g = &d->gemm;
+    return !g->lt->cublasLtMatmul(g->handle, p->desc, &one, q->w, p->a, q->x, p->b, &zero, q->y, p->c, q->y, p->c, &p->algo,
+                                  g->workspace, WORKSPACE, d->stream);
+}
+
+/* Does the choice give the chain's bits on these operands, in its first and last rows? */
+static bool check(tcu_device *d, const tcu_plan *p, const tcu_product *q, tinkc_error *err)
+{
+    tcu_gemm *g = &d->gemm;
+    int32_t rows = q->valid < CHECK_ROWS ? q->valid : CHECK_ROWS;
+    size_t width = (size_t)p->ldy * (p->wide ? 4 : 2), bytes = (size_t)rows * width;
+    void *expected = tcu_take(d, bytes, TCU_FOR_OTHER, err);
+    bool same = expected && call(d, p, q);
+    for (int end = 0; end < 2 && same; end++) {
+        int32_t first = end ? q->valid - rows : 0;
+        const char *got = (const char *)q->y + (size_t)first * width;
+        *g->differing = 0;
+        same = tcu_ok(d, cudaMemcpyAsync(expected, got, bytes, cudaMemcpyDeviceToDevice, d->stream), "checking", err) &&
+               tcu_ok(d, tcu_chain(p->turned, p->wide, q->x + (size_t)first * (size_t)p->ldx, p->ldx, q->w,
+                                   p->turned ? p->n : p->k, expected, p->ldy, rows, p->n, p->k, d->stream), "checking", err) &&
+               tcu_ok(d, tcu_differ(p->wide, expected, got, (int64_t)rows * p->ldy, g->differing, d->stream), "checking",
+                      err) &&
+               tcu_wait(d, err) && *g->differing == 0;
+    }
+    tcu_give(d, expected, bytes, TCU_FOR_OTHER);
+    g->checked++;
+    return same;
+}
+
+static void choose(tcu_device *d, tcu_plan *p, const tcu_product *q, tinkc_error *err)
+{
+    cublasLtMatmulHeuristicResult_t results[TRIES];
+    int got = describe(d->gemm.lt, p) ? ask(&d->gemm, p, results) : 0;
+    for (int i = 0; i < got && !p->library && !tkc_failed(err); i++) {
+        if (!in_table(d->gemm.lt, &results[i].algo))
+            continue;
+        p->algo = results[i].algo;
+        p->library = check(d, p, q, err);
+    }
+    if (!p->library)
+        d->gemm.fallbacks++;
+}
+
+static tcu_plan *find(tcu_device *d, const tcu_product *q, tinkc_error *err)
+{
+    tcu_gemm *g = &d->gemm;
+    for (size_t i = 0; i < g->n_plans; i++) {
+        tcu_plan *p = &g->plans[i];
+        if (p->m == q->m && p->n == q->n && p->k == q->k && p->turned == q->turned && p->wide == q->wide &&
+            p->ldx == q->ldx && p->ldy == q->ldy)
+            return p;
+    }
+    tcu_plan *grown = tkc_grow(NULL, g->plans, &g->cap_plans, g->n_plans + 1, sizeof *grown, err);
+    if (!grown)
+        return NULL;
+    g->plans = grown;
+    tcu_plan *p = &g->plans[g->n_plans++];
+    *p = (tcu_plan){ .turned = q->turned, .wide = q->wide, .m = q->m, .n = q->n, .k = q->k, .ldx = q->ldx, .ldy = q->ldy };
+    choose(d, p, q, err);
+    return tkc_failed(err) ? NULL : p;
+}
+
+bool tcu_multiply(tcu_device *d, const tcu_product *q, tinkc_error *err)
+{
+    if (tkc_failed(err))
+        return false;
+    if (q->m <= TCU_SMALL_ROWS && !q->turned && q->ldx == q->k && q->k % 8 == 0)
+        return tcu_ok(d, tcu_small(q->wide, q->x, q->w, q->y, q->ldy, q->m, q->n, q->k, NULL, NULL, d->stream),
+                      "multiplying few rows", err);
+    tcu_plan *p = find(d, q, err);
+    if (!p)
+        return false;
+    if (p->library && call(d, p, q)) {
+        tcu_mark(d, "product");
+        return true;
+    }
+    if (p->library)
+        return tkc_fail(err, TINKC_E_SERVER, "cuda: a product of %d x %d x %d failed", q->m, q->n, q->k);
+    return tcu_ok(d, tcu_chain(q->turned, q->wide, q->x, q->ldx, q->w, q->turned ? q->n : q->k, q->y, q->ldy, q->m, q->n,
+                               q->k, d->stream),
+                  "multiplying", err);
+}

@@ -1,0 +1,45 @@
+/* cuda_gemm.h - products of rows with base weights, always with the definition's bits.
+ *
+ * cuBLASLt runs where an algorithm is known to equal one mma.sync chain along k and has been checked once on this card
+ * against our own kernel; few rows run on our own small kernel; where nothing passes, our own kernel runs and `fallbacks`
+ * counts the shapes.
+ */
+#ifndef TKE_CUDA_GEMM_H
+#define TKE_CUDA_GEMM_H
+
+#include "base/err.h"
+#include "cuda/cuda_kernels.h"
+
+struct tcu_device;
+typedef struct tcu_plan tcu_plan; /* one shape's choice */
+
+typedef struct tcu_gemm {
+    void *library; /* of dlopen */
+    const struct tcu_lt *lt;
+    void *handle;
+    size_t version;
+    void *workspace;
+    uint64_t *differing; /* pinned, read by the host */
+    tcu_plan *plans;
+    size_t n_plans, cap_plans;
+    size_t checked, fallbacks;
+} tcu_gemm;
+
+/* Is an algorithm of cuBLASLt one that gives the chain's bits? */
+bool tcu_algorithm_exact(int id, int split_k, int reduction);
+
+bool tcu_gemm_open(struct tcu_device *, tinkc_error *err);
+void tcu_gemm_close(struct tcu_device *);
+
+/* y[m][n] = x[m][k] w, w stored [n][k] (turned false) or [k][n] (true: dx = dy w). ldx, ldy: of rows. */
+typedef struct tcu_product {
+    bool turned, wide;
+    const tcu_bf16 *x, *w;
+    void *y;
+    int64_t ldx, ldy;
+    int32_t m, n, k;
+    int32_t valid; /* rows of x that hold numbers; the others may hold anything */
+} tcu_product;
+bool tcu_multiply(struct tcu_device *, const tcu_product *, tinkc_error *err);
+
+#endif

@@ -1,0 +1,127 @@
+/* cuda_head.cu - over the vocabulary: log-sum-exp, log-probs, the gradient of the logits.
+ *
+ * A row of logits is fp32, one block of threads a row; thread t takes columns 4t, 4t + 4096, ...: the vocabulary fixes
+ * the order of the sum, so trainer and sampler agree in every bit.
+ */
+#include "cuda/cuda_kernels.h"
+#include "cuda/cuda_warp.cuh"
+
+enum { THREADS = 1024 };
+
+
+__global__ void __launch_bounds__(THREADS) log_sum(const float *z, int64_t ldz, int v, float *max_out, float *log_out)
+{
+    const float *row = z + blockIdx.x * ldz;
+    float max = -INFINITY, sum = 0;
+    for (int i = threadIdx.x * 4; i < v; i += THREADS * 4) {
+        float4 x = *(const float4 *)(row + i); /* ldz is a multiple of 8 */
+        float top = fmaxf(fmaxf(x.x, i + 1 < v ? x.y : -INFINITY), fmaxf(i + 2 < v ? x.z : -INFINITY, i + 3 < v ? x.w : -INFINITY));
+        if (top > max && max != -INFINITY) {
+            sum = __fmul_rn(sum, __expf(__fsub_rn(max, top)));
+            max = top;
+        } else if (max == -INFINITY) {
+            max = top;
+        }
+        float base = max == -INFINITY ? 0 : max;
+        sum = __fadd_rn(sum, __expf(__fsub_rn(x.x, base)));
+        if (i + 1 < v)
+            sum = __fadd_rn(sum, __expf(__fsub_rn(x.y, base)));
+        if (i + 2 < v)
+            sum = __fadd_rn(sum, __expf(__fsub_rn(x.z, base)));
+        if (i + 3 < v)
+            sum = __fadd_rn(sum, __expf(__fsub_rn(x.w, base)));
+    }
+    float top = block_max(max), base = top == -INFINITY ? 0 : top;
+    float all = block_sum(sum == 0 ? 0 : __fmul_rn(sum, __expf(__fsub_rn(max, base))));
+    if (threadIdx.x == 0) {
+        max_out[blockIdx.x] = top;
+        log_out[blockIdx.x] = logf(all);
+    }
+}
+
+__global__ void score(const float *z, int64_t ldz, const int32_t *row, int per, const int32_t *token, const float *max,
+                      const float *log_sum, float *lp, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n)
+        return;
+    int r = row ? row[i] : i / per, t = token[i];
+    lp[i] = t < 0 ? 0 : __fsub_rn(__fsub_rn(z[r * ldz + t], max[r]), log_sum[r]);
+}
+
+/* What dz is at the targets: the sum of their g (a target may come twice) beside the softmax. */
+DEVICE void fix_targets(const float *z, float max, float log_sum, float scale, const int32_t *targets, const float *g,
+                        float *fix, int k)
+{
+    for (int j = threadIdx.x; j < k; j += THREADS) {
+        int t = targets[j];
+        if (t < 0)
+            continue;
+        float sum = 0;
+        for (int i = 0; i < k; i++)
+            if (targets[i] == t)
+                sum += g[i];
+        fix[j] = fmaf(scale, __expf((z[t] - max) - log_sum), sum);
+    }
+}
+
+__global__ void __launch_bounds__(THREADS) head_back(float *z, int64_t ldz, int v, const float *max, const float *log_sum,
+                                                     const int32_t *targets, const float *g, float *fix, int k)
+{
+    int64_t r = blockIdx.x;
+    float *row = z + r * ldz, m = max[r], l = log_sum[r], part = 0;
+    bf16 *out = (bf16 *)row;
+    bool any = false;
+    for (int j = threadIdx.x; j < k; j += THREADS) {
+        part += g[r * k + j];
+        any = any || g[r * k + j] != 0;
+    }
+    float scale = -block_sum(part);
+    any = __syncthreads_or(any);
+    if (any)
+        fix_targets(row, m, l, scale, targets + r * k, g + r * k, fix + r * k, k);
+    __syncthreads();
+    /* In place: what is written lies in what all threads have read. */
+    for (int i0 = 0; i0 < ldz; i0 += THREADS * 4) {
+        int i = i0 + threadIdx.x * 4;
+        float4 x = make_float4(0, 0, 0, 0);
+        if (any && i < v) {
+            x = *(const float4 *)(row + i);
+            x.x = scale * __expf((x.x - m) - l);
+            x.y = i + 1 < v ? scale * __expf((x.y - m) - l) : 0;
+            x.z = i + 2 < v ? scale * __expf((x.z - m) - l) : 0;
+            x.w = i + 3 < v ? scale * __expf((x.w - m) - l) : 0;
+        }
+        __syncthreads();
+        if (i < ldz)
+            *(uint2 *)(out + i) = make_uint2(pack(x.x, x.y), pack(x.z, x.w));
+    }
+    __syncthreads();
+    for (int j = threadIdx.x; any && j < k; j += THREADS)
+        if (targets[r * k + j] >= 0)
+            out[targets[r * k + j]] = narrow(fix[r * k + j]);
+}
+
+/* ---- launches ---- */
+
+int tcu_log_sum(const float *z, int64_t ldz, int32_t rows, int32_t v, float *max, float *out, tcu_stream stream)
+{
+    log_sum<<<rows, THREADS, 0, stream>>>(z, ldz, v, max, out);
+    return cudaGetLastError();
+}
+
+int tcu_score(const float *z, int64_t ldz, const int32_t *row, int32_t per, const int32_t *token, const float *max,
+              const float *log_sum, float *lp, int32_t n, tcu_stream stream)
+{
+    if (!n)
+        return 0;
+    score<<<(n + 255) / 256, 256, 0, stream>>>(z, ldz, row, per, token, max, log_sum, lp, n);
+    return cudaGetLastError();
+}
+
+int tcu_head_back(float *z, int64_t ldz, int32_t rows, int32_t v, const float *max, const float *log_sum,
+                  const int32_t *targets, const float *g, float *fix, int32_t k, tcu_stream stream)
+{
+    head_back<<<rows, THREADS, 0, stream>>>(z, ldz, v, max, log_sum, targets, g, fix, k);
+    return cudaGetLastError();
+}

@@ -1,0 +1,105 @@
+/* cuda_layer.c - the forward pass of one transformer block, in the two halves around its attention.
+ *
+ * Training and sampling run this same code, so a token has the same bits in both. May touch: the buffers it is given.
+ * Must not: do anything that depends on which rows share a call; how many there are only chooses between kernels of equal
+ * bits.
+ */
+#include <math.h>
+#include "cuda/cuda_state.h"
+
+static const tcu_bf16 *matrix_of(const tcu_layer *l, int of)
+{
+    return of == TCU_QKV ? l->qkv : of == TCU_O ? l->o : of == TCU_GATE_UP ? l->gu : l->down;
+}
+
+static const float *bias_of(const tcu_layer *l, int of)
+{
+    return of == TCU_QKV ? l->bias_qkv : of == TCU_O ? l->bias_o : of == TCU_GATE_UP ? l->bias_gu : l->bias_down;
+}
+
+/* The batch's tables with a group's sizes. */
+static tcu_lora join(const tcu_rows *r, size_t layer, int of)
+{
+    tcu_lora p = tcu_lora_of(r->model, layer, of, r->most);
+    p.segments = r->lora.segments;
+    p.tiles = r->lora.tiles;
+    p.steps = r->lora.steps;
+    p.n_segments = r->lora.n_segments;
+    p.n_tiles = r->lora.n_tiles;
+    p.tile_rows = r->lora.tile_rows;
+    return p;
+}
+
+bool tcu_group_forward(const tcu_rows *r, size_t layer, int of, const tcu_bf16 *x, tcu_bf16 *low, tcu_bf16 *y,
+                       tinkc_error *err)
+{
+    tcu_device *d = r->model->device;
+    const tcu_layer *l = &r->model->layers[layer];
+    tcu_lora p = join(r, layer, of);
+    tcu_product q = { .x = x, .w = matrix_of(l, of), .y = y, .ldx = p.in, .ldy = p.ld_out, .m = r->padded, .n = p.ld_out,
+                      .k = p.in, .valid = r->n };
+    bool few = p.tile_rows == 16;
+    if (few && r->padded <= TCU_SMALL_ROWS) { /* one launch for both */
+        if (!tcu_ok(d, tcu_small(false, x, q.w, y, q.ldy, q.m, q.n, q.k, &p, low, d->stream), "multiplying few rows", err))
+            return false;
+    } else {
+        int rc = few ? tcu_small(false, x, NULL, NULL, 0, 0, 0, p.in, &p, low, d->stream) : tcu_lora_low(&p, x, low, d->stream);
+        if (!tcu_ok(d, rc, "multiplying with an adapter", err) || !tcu_multiply(d, &q, err))
+            return false;
+    }
+    return tcu_ok(d, tcu_lora_high(&p, low, bias_of(l, of), y, d->stream), "adding an adapter", err);
+}
+
+tcu_heads tcu_heads_of(const tcu_rows *r, size_t layer)
+{
+    const tcu_model *m = r->model;
+    return (tcu_heads){ .rows = r->n,
+                        .n_heads = (int32_t)m->config.n_heads,
+                        .n_kv_heads = (int32_t)m->config.n_kv_heads,
+                        .d = (int32_t)m->config.head_dim,
+                        .ld = m->qkv_width,
+                        .q_norm = m->layers[layer].q_norm,
+                        .k_norm = m->layers[layer].k_norm,
+                        .cosine = m->cosine,
+                        .sine = m->sine,
+                        .positions = r->positions,
+                        .eps = (float)m->config.rms_eps };
+}
+
+tcu_attention tcu_attention_of(const tcu_model *m, size_t layer)
+{
+    return (tcu_attention){ .n_heads = (int32_t)m->config.n_heads,
+                            .n_kv_heads = (int32_t)m->config.n_kv_heads,
+                            .d = (int32_t)m->config.head_dim,
+                            .window = m->layers[layer].window,
+                            .scale = (float)(1.0 / sqrt((double)m->config.head_dim)) };
+}
+
+bool tcu_block_before(const tcu_rows *r, size_t layer, const float *h, const tcu_bf16 *y, float *h_in, tcu_acts *t,
+                      const tcu_paged *cache, tinkc_error *err)
+{
+    tcu_model *m = r->model;
+    tcu_device *d = m->device;
+    tcu_heads heads = tcu_heads_of(r, layer);
+    return tcu_ok(d, tcu_add_norm(h, y, y || h_in != h ? h_in : NULL, m->layers[layer].norm_in, heads.eps, t->a, r->n,
+                                  m->hidden, d->stream), "a norm", err) &&
+           tcu_group_forward(r, layer, TCU_QKV, t->a, t->low[TCU_QKV], t->qkv, err) &&
+           tcu_ok(d, tcu_heads_forward(&heads, t->qkv, t->q, t->k, cache, d->stream), "the rotation", err);
+}
+
+bool tcu_block_after(const tcu_rows *r, size_t layer, const float *h_in, tcu_acts *t, bool output, tinkc_error *err)
+{
+    tcu_model *m = r->model;
+    tcu_device *d = m->device;
+    float eps = (float)m->config.rms_eps;
+    if (!tcu_group_forward(r, layer, TCU_O, t->o, t->low[TCU_O], t->y, err) ||
+        !tcu_ok(d, tcu_add_norm(h_in, t->y, t->h_mid, m->layers[layer].norm_post, eps, t->b, r->n, m->hidden, d->stream),
+                "a norm", err) ||
+        !tcu_group_forward(r, layer, TCU_GATE_UP, t->b, t->low[TCU_GATE_UP], t->gu, err) ||
+        !tcu_ok(d, tcu_swiglu(t->gu, t->m, r->n, m->inner, d->stream), "SwiGLU", err))
+        return false;
+    if (output)
+        return tcu_group_forward(r, layer, TCU_DOWN, t->m, t->low[TCU_DOWN], t->y, err);
+    tcu_lora p = join(r, layer, TCU_DOWN);
+    return tcu_ok(d, tcu_lora_low(&p, t->m, t->low[TCU_DOWN], d->stream), "multiplying with an adapter", err);
+}

@@ -1,0 +1,249 @@
+/* cuda_lora.cu - the low-rank products of all segments of a batch, each kind in one launch.
+ *
+ * Where a segment's A and B lie is read from its adapter's table, so that a launch knows only the group. Gradients
+ * continue the chain of their accumulator, 16 tokens a step; a segment without an adapter is passed over.
+ */
+#include "cuda/cuda_chain.cuh"
+
+typedef struct place { /* one tile of rows */
+    tcu_segment s;
+    tcu_group g;
+    int row, n;
+} place;
+
+/* False if there is nothing to do for it. */
+DEVICE bool find(const tcu_lora &p, int tile, place *at)
+{
+    tcu_tile t = p.tiles[tile];
+    if (t.segment < 0)
+        return false;
+    at->s = p.segments[t.segment];
+    at->row = t.row;
+    at->n = t.n;
+    if (!at->s.rank)
+        return false;
+    at->g = at->s.groups[p.group];
+    return at->g.n > 0;
+}
+
+DEVICE int out_before(const tcu_lora &p, int module)
+{
+    return (module > 0 ? p.out[0] : 0) + (module > 1 ? p.out[1] : 0);
+}
+
+/* low = A x (NT), or dlow = scale dy B (k as B's row) */
+template <int BM, bool BACK> __global__ void to_low(tcu_lora p, const bf16 *x, bf16 *low)
+{
+    typedef shape<BM, 32, BM / 16, 1, false, BACK> S;
+    __shared__ __align__(128) bf16 shared[S::BYTES / 2];
+    place at;
+    if (!find(p, blockIdx.x, &at))
+        return;
+    int module = BACK ? blockIdx.z : 0, n0 = blockIdx.y * S::BN;
+    int columns = BACK ? at.s.padded : at.g.n * at.s.padded, k = BACK ? at.g.out[module] : at.g.in;
+    if (n0 >= columns)
+        return;
+    int64_t ldx = BACK ? p.ld_out : at.g.in;
+    const bf16 *b = at.s.operands + (BACK ? at.g.b[module] + n0 : at.g.a + (int64_t)n0 * k);
+    operand oa = { x + at.row * ldx + (BACK ? out_before(p, module) : 0), ldx, at.n, NULL };
+    operand ob = { b, BACK ? at.s.padded : k, columns - n0, NULL };
+    float acc[S::MT][S::NT][4] = {}, scale = BACK ? at.s.scale : 1;
+    chain<S, false>(acc, oa, ob, k, 1, shared);
+    bf16 *to = low + (int64_t)at.row * p.ld_low + module * at.s.padded + n0;
+    each<S>(acc, [&](int i, int j, float *v) {
+        if (i < at.n && n0 + j < columns)
+            *(uint32_t *)(to + (int64_t)i * p.ld_low + j) = pack(v[0] * scale, v[1] * scale);
+    });
+}
+
+DEVICE float2 pair_load(const bf16 *p)
+{
+    return unpack(*(const uint32_t *)p);
+}
+
+DEVICE float2 pair_load(const float *p)
+{
+    return *(const float2 *)p;
+}
+
+DEVICE void pair_store(bf16 *p, float2 x)
+{
+    *(uint32_t *)p = pack(x.x, x.y);
+}
+
+DEVICE void pair_store(float *p, float2 x)
+{
+    *(float2 *)p = x;
+}
+
+/* y = bf16((y + bias) + scale B low), or dx = bf16(dx + dlow A) */
+template <int BM, bool BACK, typename T> __global__ void from_low(tcu_lora p, const bf16 *low, const float *bias, T *y)
+{
+    typedef shape<BM, 64, BM / 16, BM == 16 ? 4 : 1, false, BACK> S;
+    __shared__ __align__(128) bf16 shared[S::BYTES / 2];
+    place at;
+    tcu_tile t = p.tiles[blockIdx.x];
+    bool any = find(p, blockIdx.x, &at);
+    if (t.segment < 0 || (!any && !bias))
+        return;
+    int module = BACK ? 0 : blockIdx.z, n0 = blockIdx.y * S::BN, columns = BACK ? p.in : p.out[module];
+    if (n0 >= columns)
+        return;
+    float acc[S::MT][S::NT][4] = {}, scale = BACK ? 1 : at.s.scale;
+    if (any) {
+        int k = BACK ? at.g.n * at.s.padded : at.s.padded;
+        const bf16 *b = at.s.operands + (BACK ? at.g.a + n0 : at.g.b[module] + (int64_t)n0 * k);
+        operand oa = { low + (int64_t)at.row * p.ld_low + module * at.s.padded, p.ld_low, at.n, NULL };
+        operand ob = { b, BACK ? p.in : k, columns - n0, NULL };
+        chain<S, false>(acc, oa, ob, k, 1, shared);
+    }
+    int64_t ld = BACK ? p.in : p.ld_out;
+    T *to = y + at.row * ld + (BACK ? 0 : out_before(p, module)) + n0;
+    const float *add = bias ? bias + out_before(p, module) + n0 : NULL;
+    each<S>(acc, [&](int i, int j, float *v) {
+        if (i >= at.n || n0 + j >= columns)
+            return;
+        float2 old = pair_load(to + i * ld + j);
+        if (add) {
+            old.x = __fadd_rn(old.x, add[j]);
+            old.y = __fadd_rn(old.y, add[j + 1]);
+        }
+        if (any) {
+            old.x = __fadd_rn(old.x, __fmul_rn(scale, v[0]));
+            old.y = __fadd_rn(old.y, __fmul_rn(scale, v[1]));
+        }
+        pair_store(to + i * ld + j, old);
+    });
+}
+
+/* Continues an fp32 accumulator [rows][ld] over the tokens of a segment. */
+template <typename S, bool SCALED>
+DEVICE void grow(const operand &a, const operand &b, int k, float scale, int rows, int columns, float *grads, int64_t ld,
+                 bf16 *shared)
+{
+    float acc[S::MT][S::NT][4];
+    each<S>(acc, [&](int i, int j, float *v) {
+        for (int e = 0; e < 2; e++)
+            v[e] = i < rows && j + e < columns ? grads[i * ld + j + e] : 0;
+    });
+    chain<S, SCALED>(acc, a, b, k, scale, shared);
+    each<S>(acc, [&](int i, int j, float *v) {
+        for (int e = 0; e < 2; e++)
+            if (i < rows && j + e < columns)
+                grads[i * ld + j + e] = v[e];
+    });
+}
+
+/* grid: columns of x, rows of A, segment * matrices. */
+__global__ void __launch_bounds__(128) grow_a(tcu_lora p, const bf16 *dlow, const bf16 *x)
+{
+    typedef shape<32, 64, 1, 4, true, true> S;
+    __shared__ __align__(128) bf16 shared[S::BYTES / 2];
+    tcu_segment s = p.segments[blockIdx.z / p.n];
+    int module = blockIdx.z % p.n, m0 = blockIdx.y * S::BM, n0 = blockIdx.x * S::BN;
+    if (!s.rank || !s.grads || m0 >= s.rank)
+        return;
+    const tcu_group *g = &s.groups[p.group];
+    if (!g->n)
+        return;
+    operand a = { dlow + module * s.padded + m0, p.ld_low, s.padded - m0, p.steps + s.first_step };
+    operand b = { x + n0, p.in, p.in - n0, p.steps + s.first_step };
+    float *grads = s.grads + g->master_a + (int64_t)(module * s.rank + m0) * p.in + n0;
+    grow<S, false>(a, b, s.n_steps * TCU_STEP_ROWS, 1, s.rank - m0, p.in - n0, grads, p.in, shared);
+}
+
+/* grid: rows of B, columns of B, segment * matrices. */
+__global__ void __launch_bounds__(128) grow_b(tcu_lora p, const bf16 *dy, const bf16 *low)
+{
+    typedef shape<64, 32, 4, 1, true, true> S;
+    __shared__ __align__(128) bf16 shared[S::BYTES / 2];
+    tcu_segment s = p.segments[blockIdx.z / p.n];
+    int module = blockIdx.z % p.n, m0 = blockIdx.x * S::BM, n0 = blockIdx.y * S::BN;
+    if (!s.rank || !s.grads || n0 >= s.rank || m0 >= p.out[module])
+        return;
+    const tcu_group *g = &s.groups[p.group];
+    if (!g->n)
+        return;
+    operand a = { dy + out_before(p, module) + m0, p.ld_out, p.out[module] - m0, p.steps + s.first_step };
+    operand b = { low + module * s.padded + n0, p.ld_low, s.padded - n0, p.steps + s.first_step };
+    float *grads = s.grads + g->master_b[module] + (int64_t)m0 * s.rank + n0;
+    grow<S, true>(a, b, s.n_steps * TCU_STEP_ROWS, s.scale, p.out[module] - m0, s.rank - n0, grads, s.rank, shared);
+}
+
+/* ---- launches ---- */
+
+static int most_out(const tcu_lora *p)
+{
+    int most = 0;
+    for (int i = 0; i < p->n; i++)
+        most = p->out[i] > most ? p->out[i] : most;
+    return most;
+}
+
+static int tiles_of(int n, int tile)
+{
+    return (n + tile - 1) / tile;
+}
+
+int tcu_lora_low(const tcu_lora *p, const tcu_bf16 *x, tcu_bf16 *low, tcu_stream stream)
+{
+    if (!p->most || !p->n_tiles)
+        return 0;
+    to_low<64, false><<<dim3(p->n_tiles, tiles_of(p->n * p->most, 32)), 128, 0, stream>>>(*p, x, low);
+    return cudaGetLastError();
+}
+
+template <typename T> static int high(const tcu_lora *p, const bf16 *low, const float *bias, T *y, tcu_stream stream)
+{
+    dim3 grid(p->n_tiles, tiles_of(most_out(p), 64), p->n);
+    if ((!p->most && !bias) || !p->n_tiles)
+        return 0;
+    if (p->tile_rows == 16)
+        from_low<16, false, T><<<grid, 128, 0, stream>>>(*p, low, bias, y);
+    else
+        from_low<64, false, T><<<grid, 128, 0, stream>>>(*p, low, bias, y);
+    return cudaGetLastError();
+}
+
+int tcu_lora_high(const tcu_lora *p, const tcu_bf16 *low, const float *bias, tcu_bf16 *y, tcu_stream stream)
+{
+    return high(p, low, bias, y, stream);
+}
+
+int tcu_lora_logits(const tcu_lora *p, const tcu_bf16 *low, float *z, tcu_stream stream)
+{
+    return high(p, low, NULL, z, stream);
+}
+
+int tcu_lora_dlow(const tcu_lora *p, const tcu_bf16 *dy, tcu_bf16 *dlow, tcu_stream stream)
+{
+    if (!p->most || !p->n_tiles)
+        return 0;
+    to_low<64, true><<<dim3(p->n_tiles, tiles_of(p->most, 32), p->n), 128, 0, stream>>>(*p, dy, dlow);
+    return cudaGetLastError();
+}
+
+int tcu_lora_dx(const tcu_lora *p, const tcu_bf16 *dlow, tcu_bf16 *dx, tcu_stream stream)
+{
+    if (!p->most || !p->n_tiles)
+        return 0;
+    from_low<64, true, bf16><<<dim3(p->n_tiles, tiles_of(p->in, 64)), 128, 0, stream>>>(*p, dlow, NULL, dx);
+    return cudaGetLastError();
+}
+
+int tcu_lora_da(const tcu_lora *p, const tcu_bf16 *dlow, const tcu_bf16 *x, tcu_stream stream)
+{
+    if (!p->most || !p->n_segments)
+        return 0;
+    grow_a<<<dim3(tiles_of(p->in, 64), tiles_of(p->most, 32), p->n_segments * p->n), 128, 0, stream>>>(*p, dlow, x);
+    return cudaGetLastError();
+}
+
+int tcu_lora_db(const tcu_lora *p, const tcu_bf16 *dy, const tcu_bf16 *low, tcu_stream stream)
+{
+    if (!p->most || !p->n_segments)
+        return 0;
+    dim3 grid(tiles_of(most_out(p), 64), tiles_of(p->most, 32), p->n_segments * p->n);
+    grow_b<<<grid, 128, 0, stream>>>(*p, dy, low);
+    return cudaGetLastError();
+}

@@ -1,0 +1,384 @@
+/* cuda_microbatch.c - a microbatch: its memory, its tables, the forward pass.
+ *
+ * May touch: the trainer's buffers. Must not: know of losses (they come from above, cuda_logits.c calls them). How many
+ * layers keep their activations depends on the memory alone and changes no bit.
+ */
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/mem.h"
+#include "cuda/cuda_trainer.h"
+
+enum { ALIGN = 256, CHUNK_ROWS = 1024, RESERVE = 768 << 20 };
+
+/* ---- memory: one list of buffers, measured or placed by the same walk ---- */
+
+typedef struct walk {
+    unsigned char *at; /* NULL = only measure */
+    size_t used;
+} walk;
+
+static void take(walk *w, void *out, size_t count, size_t size)
+{
+    void *p = w->at ? w->at + w->used : NULL;
+    memcpy(out, &p, sizeof p);
+    w->used += (count * size + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+#define TAKE(w, out, count) take((w), &(out), (count), sizeof *(out))
+
+static void take_acts(walk *w, const tcu_model *m, size_t n, size_t most, tcu_acts *t)
+{
+    static const size_t sizes[TCU_GROUPS] = { 3, 1, 2, 1 };
+    TAKE(w, t->qkv, n * (size_t)m->qkv_width);
+    TAKE(w, t->q, n * (size_t)m->q_width);
+    TAKE(w, t->k, n * (size_t)m->k_width);
+    TAKE(w, t->o, n * (size_t)m->q_width);
+    TAKE(w, t->lse, n * m->config.n_heads);
+    TAKE(w, t->h_mid, n * (size_t)m->hidden);
+    TAKE(w, t->gu, n * 2 * (size_t)m->inner);
+    for (int g = 0; g < TCU_GROUPS; g++)
+        TAKE(w, t->low[g], n * sizes[g] * most);
+}
+
+static void take_backward(walk *w, const tcu_model *m, size_t n, size_t most, tcu_trainer *t)
+{
+    TAKE(w, t->dh, n * (size_t)m->hidden);
+    TAKE(w, t->dy, n * (size_t)m->hidden);
+    TAKE(w, t->d_o, n * (size_t)m->q_width);
+    TAKE(w, t->dq, n * (size_t)m->q_width);
+    TAKE(w, t->dk, n * (size_t)m->k_width);
+    TAKE(w, t->dqkv, n * (size_t)m->qkv_width);
+    TAKE(w, t->delta, n * m->config.n_heads);
+    TAKE(w, t->dlow, n * 3 * most);
+}
+
+static int32_t chunk_rows(int32_t padded)
+{
+    return padded < CHUNK_ROWS ? padded : CHUNK_ROWS;
+}
+
+static void place(walk *w, const tke_microbatch_size *s, size_t n_kept, tcu_trainer *t)
+{
+    const tcu_model *m = t->model;
+    size_t n = (size_t)tcu_pad_rows((int64_t)s->n), most = (size_t)tcu_padded_rank(s->max_rank), h = (size_t)m->hidden;
+    size_t layers = m->config.n_layers, chunk = (size_t)(t->chunk = chunk_rows((int32_t)n));
+    tcu_acts unused;
+    float *none;
+    TAKE(w, t->h, n * h);
+    TAKE(w, t->shared.a, (n + chunk) * h); /* the last chunk's product runs over */
+    TAKE(w, t->shared.b, n * h);
+    TAKE(w, t->shared.y, n * h);
+    TAKE(w, t->shared.m, n * (size_t)m->inner);
+    if (s->depth != TKE_DEPTH_ALL || n_kept < layers)
+        take_acts(w, m, n, most, &t->shared);
+    if (s->depth == TKE_DEPTH_ALL) {
+        for (size_t i = 0; i < layers; i++)
+            take(w, w->at ? (void *)&t->h_in[i] : (void *)&none, n * h, sizeof(float));
+        for (size_t i = layers - n_kept; i < layers; i++)
+            take_acts(w, m, n, most, w->at ? &t->kept[i] : &unused);
+        take_backward(w, m, n, most, t);
+    }
+    TAKE(w, t->tmp, (n + chunk) * h);
+    TAKE(w, t->z, chunk * (size_t)tcu_pad_vocab(m));
+    TAKE(w, t->max, chunk);
+    TAKE(w, t->log_sum, chunk);
+    TAKE(w, t->fix, chunk * s->max_k);
+    TAKE(w, t->low_head, n * most);
+    TAKE(w, t->dlow_head, n * most);
+}
+
+static size_t bytes_of(const tcu_trainer *t, const tke_microbatch_size *s, size_t n_kept)
+{
+    walk w = { 0 };
+    tcu_trainer measured = { .model = t->model };
+    place(&w, s, n_kept, &measured);
+    return w.used;
+}
+
+size_t tcu_trainer_bytes(const tcu_trainer *t, const tke_microbatch_size *s, int32_t keep)
+{
+    bool all = keep == TKE_KEEP_ALL && s->depth == TKE_DEPTH_ALL;
+    return bytes_of(t, s, all ? t->model->config.n_layers : 0);
+}
+
+size_t tcu_trainer_memory(const tcu_trainer *t)
+{
+    size_t left = 0, total = 0;
+    if (t->o.memory_bytes || !tcu_memory(t->model->device, &left, &total))
+        return t->o.memory_bytes;
+    left += t->bytes;
+    return left > RESERVE ? left - RESERVE : 0;
+}
+
+static size_t layers_to_keep(const tcu_trainer *t, const tke_microbatch_size *s)
+{
+    size_t layers = t->model->config.n_layers, budget = tcu_trainer_memory(t), keep = layers;
+    if (s->depth != TKE_DEPTH_ALL || t->o.keep == TKE_KEEP_NONE)
+        return 0;
+    while (keep > 0 && t->o.keep != TKE_KEEP_ALL && bytes_of(t, s, keep) > budget)
+        keep--;
+    return keep;
+}
+
+static bool reserve(tcu_trainer *t, const tke_microbatch_size *s, tinkc_error *err)
+{
+    tcu_device *d = t->model->device;
+    t->n_kept = layers_to_keep(t, s);
+    size_t bytes = bytes_of(t, s, t->n_kept);
+    if (bytes > t->bytes) {
+        tcu_give(d, t->block, t->bytes, TCU_FOR_WORK);
+        t->bytes = 0;
+        t->block = tcu_take(d, bytes, TCU_FOR_WORK, err);
+        if (!t->block || !tcu_ok(d, cudaMemsetAsync(t->block, 0, bytes, d->stream), "clearing", err))
+            return false;
+        t->bytes = bytes;
+    }
+    walk w = { .at = t->block };
+    place(&w, s, t->n_kept, t);
+    for (size_t i = 0; i < t->model->config.n_layers; i++) {
+        t->kept[i].a = t->shared.a;
+        t->kept[i].b = t->shared.b;
+        t->kept[i].m = t->shared.m;
+        t->kept[i].y = t->shared.y;
+    }
+    return true;
+}
+
+/* ---- life ---- */
+
+tcu_trainer *tcu_trainer_new(tcu_model *m, const tke_device_trainer_options *o, tinkc_error *err)
+{
+    if (tkc_failed(err))
+        return NULL;
+    tcu_trainer *t = tkc_zalloc(NULL, sizeof *t, err);
+    if (!t)
+        return NULL;
+    t->model = m;
+    t->o = *o;
+    t->h_in = tkc_zalloc(NULL, m->config.n_layers * sizeof *t->h_in, err);
+    t->kept = tkc_zalloc(NULL, m->config.n_layers * sizeof *t->kept, err);
+    if (t->h_in && t->kept)
+        return t;
+    tcu_trainer_free(t);
+    return NULL;
+}
+
+void tcu_trainer_free(tcu_trainer *t)
+{
+    if (!t)
+        return;
+    tcu_device *d = t->model->device;
+    tcu_give(d, t->block, t->bytes, TCU_FOR_WORK);
+    tcu_feed_free(d, &t->feed);
+    tcu_feed_free(d, &t->exchange);
+    tkc_release(NULL, t->h_in, t->model->config.n_layers * sizeof *t->h_in);
+    tkc_release(NULL, t->kept, t->model->config.n_layers * sizeof *t->kept);
+    tkc_release(NULL, t->chunks, t->cap_chunks * sizeof *t->chunks);
+    tkc_release(NULL, t, sizeof *t);
+}
+
+void tcu_trainer_set_memory(tcu_trainer *t, size_t bytes)
+{
+    t->o.memory_bytes = bytes;
+    if (bytes && t->bytes > bytes) {
+        tcu_give(t->model->device, t->block, t->bytes, TCU_FOR_WORK);
+        t->block = NULL;
+        t->bytes = 0;
+    }
+}
+
+/* ---- tables ---- */
+
+static int by_work(const void *a, const void *b)
+{
+    const tcu_span *x = a, *y = b;
+    if (x->begin != y->begin)
+        return x->begin > y->begin ? -1 : 1;
+    return x->origin < y->origin ? -1 : x->origin > y->origin;
+}
+
+static int by_work_of_keys(const void *a, const void *b)
+{
+    const tcu_span *x = a, *y = b;
+    int32_t left_x = x->table - x->begin, left_y = y->table - y->begin;
+    if (left_x != left_y)
+        return left_x > left_y ? -1 : 1;
+    return x->origin < y->origin ? -1 : x->origin > y->origin;
+}
+
+/* Runs of `tokens` positions of every sequence; the order decides only which starts first. */
+static size_t fill_spans(const tke_microbatch *b, int32_t tokens, tcu_span *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < b->n_seqs; i++) {
+        int32_t length = (int32_t)(b->starts[i + 1] - b->starts[i]);
+        for (int32_t at = 0; at < length; at += tokens, n++)
+            if (out)
+                out[n] = (tcu_span){ (int32_t)b->starts[i], at, at + tokens < length ? at + tokens : length, length };
+    }
+    return n;
+}
+
+/* Chunks of the head: up to t->chunk rows, never through a step. */
+static bool cut_chunks(tcu_trainer *t, const tcu_step *steps, size_t n_steps, tinkc_error *err)
+{
+    t->n_chunks = 0;
+    for (size_t i = 0; i < n_steps;) {
+        tcu_chunk c = { .begin = steps[i].row };
+        for (; i < n_steps && steps[i].row + steps[i].n - c.begin <= t->chunk; i++)
+            c.n = steps[i].row + steps[i].n - c.begin;
+        tcu_chunk *grown = tkc_grow(NULL, t->chunks, &t->cap_chunks, t->n_chunks + 1, sizeof *grown, err);
+        if (!grown)
+            return false;
+        t->chunks = grown;
+        t->chunks[t->n_chunks++] = c;
+    }
+    return true;
+}
+
+static size_t feed_bytes(const tcu_trainer *t, const tke_microbatch *b, size_t n_steps, size_t n_spans, size_t n_keys)
+{
+    size_t n = b->size.n, tiles = n / TCU_LORA_ROWS + b->n_segments + 1, tables = 1 + t->n_chunks;
+    return n * (2 + b->size.max_k) * sizeof(int32_t) + n_steps * sizeof(tcu_step) + (n_spans + n_keys) * sizeof(tcu_span) +
+           tables * (b->n_segments * sizeof(tcu_segment) + tiles * sizeof(tcu_tile) + 2 * ALIGN) + 16 * ALIGN;
+}
+
+static const void *put_copy(tcu_feed *f, const void *from, size_t bytes)
+{
+    const void *card = NULL;
+    void *host = tcu_feed_put(f, bytes, &card);
+    assert(host);
+    memcpy(host, from, bytes);
+    return card;
+}
+
+/* Tables of the rows [begin, end). */
+static tcu_lora put_tables(tcu_feed *f, const tke_microbatch *b, int32_t begin, int32_t end, const tcu_step *steps,
+                           size_t n_steps, const tcu_step *steps_card)
+{
+    tcu_lora l = { .steps = steps_card, .n_segments = (int32_t)b->n_segments, .tile_rows = TCU_LORA_ROWS };
+    tcu_segment *segments = tcu_feed_put(f, b->n_segments * sizeof *segments, &l.segments);
+    l.n_tiles = (int32_t)tcu_fill_tiles(b->segments, b->n_segments, begin, end, TCU_LORA_ROWS, NULL);
+    tcu_tile *tiles = tcu_feed_put(f, (size_t)l.n_tiles * sizeof *tiles, &l.tiles);
+    assert(segments && tiles);
+    tcu_fill_segments(b->segments, b->n_segments, steps, n_steps, begin, end, segments);
+    tcu_fill_tiles(b->segments, b->n_segments, begin, end, TCU_LORA_ROWS, tiles);
+    return l;
+}
+
+static void put_spans(tcu_trainer *t, const tke_microbatch *b, int32_t tokens)
+{
+    tcu_span *spans = tcu_feed_put(&t->feed, (size_t)t->n_spans * sizeof *spans, &t->spans);
+    tcu_span *keys = tcu_feed_put(&t->feed, (size_t)t->n_key_spans * sizeof *keys, &t->key_spans);
+    assert(spans && keys);
+    fill_spans(b, tokens, spans);
+    fill_spans(b, TCU_KEY_BLOCK, keys);
+    qsort(spans, (size_t)t->n_spans, sizeof *spans, by_work);
+    qsort(keys, (size_t)t->n_key_spans, sizeof *keys, by_work_of_keys);
+}
+
+static bool make_tables(tcu_trainer *t, const tke_microbatch *b, tinkc_error *err)
+{
+    tcu_model *m = t->model;
+    tcu_device *d = m->device;
+    int32_t most, tokens = tcu_span_tokens((int32_t)m->config.n_heads, (int32_t)m->config.n_kv_heads, false);
+    size_t n_steps = tcu_count_steps(b->starts, b->n_seqs);
+    if (!tcu_ready_segments(b->segments, b->n_segments, &most, &t->head_adapters, err))
+        return false;
+    assert(most <= tcu_padded_rank(b->size.max_rank));
+    tcu_step *steps = tkc_alloc(NULL, n_steps * sizeof *steps, err);
+    if (!steps)
+        return false;
+    tcu_fill_steps(b->starts, b->n_seqs, steps);
+    t->n_spans = (int32_t)fill_spans(b, tokens, NULL);
+    t->n_key_spans = (int32_t)fill_spans(b, TCU_KEY_BLOCK, NULL);
+    bool ok = cut_chunks(t, steps, n_steps, err) &&
+              tcu_feed_reserve(d, &t->feed, feed_bytes(t, b, n_steps, (size_t)t->n_spans, (size_t)t->n_key_spans), err) &&
+              tcu_feed_reserve(d, &t->exchange, 2 * ((size_t)t->chunk * b->size.max_k * sizeof(float) + ALIGN), err);
+    if (ok) {
+        tcu_feed *f = &t->feed;
+        t->rows = (tcu_rows){ .model = m, .n = (int32_t)b->size.n, .padded = tcu_pad_rows((int64_t)b->size.n) };
+        t->rows.most = tcu_padded_rank(b->size.max_rank);
+        t->rows.ids = put_copy(f, b->ids, b->size.n * sizeof *b->ids);
+        t->rows.positions = put_copy(f, b->positions, b->size.n * sizeof *b->positions);
+        t->targets = put_copy(f, b->targets, b->size.n * b->size.max_k * sizeof *b->targets);
+        const tcu_step *card = put_copy(f, steps, n_steps * sizeof *steps);
+        t->rows.lora = put_tables(f, b, 0, t->rows.n, steps, n_steps, card);
+        put_spans(t, b, tokens);
+        for (size_t i = 0; t->head_adapters && i < t->n_chunks; i++)
+            t->chunks[i].lora = put_tables(f, b, t->chunks[i].begin, t->chunks[i].begin + t->chunks[i].n, steps, n_steps, card);
+        ok = tcu_feed_send(d, f, err);
+    }
+    tkc_release(NULL, steps, n_steps * sizeof *steps);
+    return ok;
+}
+
+/* ---- forward ---- */
+
+bool tcu_trainer_stopped(const tcu_trainer *t, tinkc_error *err)
+{
+    if (!t->o.stop || !atomic_load_explicit(t->o.stop, memory_order_relaxed))
+        return false;
+    tkc_fail(err, TINKC_E_CANCELLED, "the engine is stopping");
+    return true;
+}
+
+tcu_acts *tcu_trainer_acts(tcu_trainer *t, size_t layer)
+{
+    if (t->batch->size.depth == TKE_DEPTH_ALL && layer + t->n_kept >= t->model->config.n_layers)
+        return &t->kept[layer];
+    return &t->shared;
+}
+
+bool tcu_trainer_layer(tcu_trainer *t, size_t layer, const float *h, const tcu_bf16 *y, float *h_in, bool output,
+                       tinkc_error *err)
+{
+    tcu_model *m = t->model;
+    tcu_acts *a = tcu_trainer_acts(t, layer);
+    if (tcu_trainer_stopped(t, err) || !tcu_block_before(&t->rows, layer, h, y, h_in, a, NULL, err))
+        return false;
+    tcu_attention p = tcu_attention_of(m, layer);
+    p.spans = t->spans;
+    p.n_spans = t->n_spans;
+    p.q = a->q;
+    p.k = a->k;
+    p.v = a->qkv + m->q_width + m->k_width;
+    p.ldk = m->k_width;
+    p.ldv = m->qkv_width;
+    p.o = a->o;
+    p.lse = a->lse;
+    return tcu_ok(m->device, tcu_attention_forward(&p, false, m->device->stream), "attention", err) &&
+           tcu_block_after(&t->rows, layer, h_in, a, output, err);
+}
+
+/* Each layer's input is the one before's h_mid + y; h becomes the last one's. */
+static bool forward(tcu_trainer *t, tinkc_error *err)
+{
+    tcu_model *m = t->model;
+    tcu_device *d = m->device;
+    bool all = t->batch->size.depth == TKE_DEPTH_ALL;
+    size_t layers = m->config.n_layers;
+    const float *h = all ? t->h_in[0] : t->h;
+    const tcu_bf16 *y = NULL;
+    if (!tcu_ok(d, tcu_embed(t->rows.ids, m->embed, all ? t->h_in[0] : t->h, t->rows.n, m->hidden, d->stream), "embedding", err))
+        return false;
+    for (size_t i = 0; i < layers; i++) {
+        tcu_acts *a = tcu_trainer_acts(t, i);
+        if (!tcu_trainer_layer(t, i, h, y, all ? t->h_in[i] : t->h, true, err))
+            return false;
+        h = a->h_mid;
+        y = a->y;
+    }
+    return tcu_ok(d, tcu_add_norm(h, y, t->h, m->norm, (float)m->config.rms_eps, t->shared.a, t->rows.n, m->hidden, d->stream),
+                  "a norm", err);
+}
+
+bool tcu_trainer_run(tcu_trainer *t, const tke_microbatch *b, tinkc_error *err)
+{
+    t->batch = b;
+    bool ok = !tkc_failed(err) && reserve(t, &b->size, err) && make_tables(t, b, err) && forward(t, err) &&
+              tcu_trainer_head(t, err) && (b->size.depth != TKE_DEPTH_ALL || tcu_trainer_backward(t, err));
+    return tcu_wait(t->model->device, err) && ok; /* the tables are ours again */
+}

@@ -1,0 +1,365 @@
+/* cuda_rows.cu - what is done row by row: embedding, norms, rotation, SwiGLU, and their gradients.
+ *
+ * The residual stream is fp32; what products read is bf16. A row is summed in a tree that its length fixes.
+ */
+#include "cuda/cuda_kernels.h"
+#include "cuda/cuda_warp.cuh"
+
+enum { THREADS = 256, MOST = 8 }; /* a thread holds up to MOST float4: rows of up to 8192 numbers */
+
+__global__ void __launch_bounds__(THREADS) embed(const int32_t *ids, const bf16 *e, float *h, int n)
+{
+    int64_t row = blockIdx.x, id = ids[row] < 0 ? 0 : ids[row];
+    for (int i = threadIdx.x; i < n; i += THREADS)
+        h[row * n + i] = wide(e[id * n + i]);
+}
+
+DEVICE float4 add_pairs(float4 x, uint2 y)
+{
+    float2 a = unpack(y.x), b = unpack(y.y);
+    return make_float4(x.x + a.x, x.y + a.y, x.z + b.x, x.w + b.y);
+}
+
+DEVICE uint2 pack4(float4 x)
+{
+    return make_uint2(pack(x.x, x.y), pack(x.z, x.w));
+}
+
+DEVICE float4 unpack4(uint2 v)
+{
+    float2 a = unpack(v.x), b = unpack(v.y);
+    return make_float4(a.x, a.y, b.x, b.y);
+}
+
+DEVICE float dot4(float4 a, float4 b, float sum)
+{
+    return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
+}
+
+DEVICE float4 norm4(float4 x, float rho, float4 w)
+{
+    return make_float4(w.x * (x.x * rho), w.y * (x.y * rho), w.z * (x.z * rho), w.w * (x.w * rho));
+}
+
+/* n is a multiple of 4. */
+__global__ void __launch_bounds__(THREADS) add_norm(const int32_t *which, const float *h, const bf16 *y, float *h_out,
+                                                    const float *w, float eps, bf16 *a, int n)
+{
+    int64_t to = blockIdx.x, from = which ? which[to] : to;
+    const float4 *in = (const float4 *)(h + from * n);
+    const uint2 *add = y ? (const uint2 *)(y + from * n) : NULL;
+    float4 x[MOST];
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < MOST; j++) {
+        int i = threadIdx.x + j * THREADS;
+        if (i * 4 >= n)
+            break;
+        x[j] = in[i];
+        if (add)
+            x[j] = add_pairs(x[j], add[i]);
+        if (h_out)
+            ((float4 *)(h_out + to * n))[i] = x[j];
+        sum = dot4(x[j], x[j], sum);
+    }
+    if (!a)
+        return;
+    float rho = rsqrtf(block_sum(sum) / (float)n + eps);
+#pragma unroll
+    for (int j = 0; j < MOST; j++) {
+        int i = threadIdx.x + j * THREADS;
+        if (i * 4 >= n)
+            break;
+        ((uint2 *)(a + to * n))[i] = pack4(norm4(x[j], rho, ((const float4 *)w)[i]));
+    }
+}
+
+__global__ void __launch_bounds__(THREADS) norm_back(const float *x, const float *w, float eps, const bf16 *dy, bool first,
+                                                     float *dh, bf16 *dh16, int n)
+{
+    int64_t row = blockIdx.x;
+    float4 v[MOST], d[MOST];
+    float squares = 0, dot = 0;
+#pragma unroll
+    for (int j = 0; j < MOST; j++) {
+        int i = threadIdx.x + j * THREADS;
+        if (i * 4 >= n)
+            break;
+        float4 weight = ((const float4 *)w)[i];
+        v[j] = ((const float4 *)(x + row * n))[i];
+        d[j] = unpack4(((const uint2 *)(dy + row * n))[i]);
+        d[j] = make_float4(d[j].x * weight.x, d[j].y * weight.y, d[j].z * weight.z, d[j].w * weight.w);
+        squares = dot4(v[j], v[j], squares);
+        dot = dot4(v[j], d[j], dot);
+    }
+    float rho = rsqrtf(block_sum(squares) / (float)n + eps);
+    float back = rho * rho * rho * block_sum(dot) / (float)n;
+#pragma unroll
+    for (int j = 0; j < MOST; j++) {
+        int i = threadIdx.x + j * THREADS;
+        if (i * 4 >= n)
+            break;
+        float4 g = make_float4(rho * d[j].x - v[j].x * back, rho * d[j].y - v[j].y * back, rho * d[j].z - v[j].z * back,
+                               rho * d[j].w - v[j].w * back);
+        float4 *to = (float4 *)(dh + row * n) + i;
+        if (!first) {
+            float4 old = *to;
+            g = make_float4(old.x + g.x, old.y + g.y, old.z + g.z, old.w + g.w);
+        }
+        *to = g;
+        ((uint2 *)(dh16 + row * n))[i] = pack4(g);
+    }
+}
+
+/* ---- heads ---- */
+
+enum { PAIRS = 2 }; /* a lane holds numbers j and j + d/2 for up to two j */
+
+typedef struct head_row {
+    float lo[PAIRS], hi[PAIRS];
+} head_row;
+
+DEVICE head_row head_load(const bf16 *x, int half)
+{
+    head_row r;
+#pragma unroll
+    for (int p = 0; p < PAIRS; p++) {
+        int j = threadIdx.x % 32 + p * 32;
+        r.lo[p] = j < half ? wide(x[j]) : 0;
+        r.hi[p] = j < half ? wide(x[half + j]) : 0;
+    }
+    return r;
+}
+
+DEVICE void head_store(const head_row &r, int half, bf16 *x)
+{
+#pragma unroll
+    for (int p = 0; p < PAIRS; p++) {
+        int j = threadIdx.x % 32 + p * 32;
+        if (j < half) {
+            x[j] = narrow(r.lo[p]);
+            x[half + j] = narrow(r.hi[p]);
+        }
+    }
+}
+
+DEVICE head_row head_weights(const float *w, int half)
+{
+    head_row r;
+#pragma unroll
+    for (int p = 0; p < PAIRS; p++) {
+        int j = threadIdx.x % 32 + p * 32;
+        r.lo[p] = w && j < half ? w[j] : 1;
+        r.hi[p] = w && j < half ? w[half + j] : 1;
+    }
+    return r;
+}
+
+DEVICE float head_dot(const head_row &a, const head_row &b)
+{
+    float sum = 0;
+#pragma unroll
+    for (int p = 0; p < PAIRS; p++)
+        sum = fmaf(a.lo[p], b.lo[p], fmaf(a.hi[p], b.hi[p], sum));
+    return warp_sum(sum);
+}
+
+/* sign 1 rotates, -1 rotates back. */
+DEVICE void head_rotate(head_row &r, const tcu_heads &p, int pos, float sign)
+{
+    int half = p.d / 2;
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++) {
+        int j = threadIdx.x % 32 + i * 32;
+        if (j >= half)
+            continue;
+        float c = p.cosine[(int64_t)pos * half + j], s = sign * p.sine[(int64_t)pos * half + j];
+        float a = r.lo[i], b = r.hi[i];
+        r.lo[i] = fmaf(a, c, -(b * s));
+        r.hi[i] = fmaf(b, c, a * s);
+    }
+}
+
+/* One warp a head: queries, keys, and (into a cache) values. */
+__global__ void heads_forward(tcu_heads p, const bf16 *qkv, bf16 *q, bf16 *k, tcu_paged cache)
+{
+    int row = blockIdx.x, head = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32, half = p.d / 2;
+    int pos = p.positions[row];
+    bool value = head >= p.n_heads + p.n_kv_heads, key = !value && head >= p.n_heads;
+    if (head >= p.n_heads + p.n_kv_heads * (cache.data ? 2 : 1) || pos < 0)
+        return;
+    head_row x = head_load(qkv + (int64_t)row * p.ld + (int64_t)head * p.d, half);
+    const float *norm = key ? p.k_norm : p.q_norm;
+    if (!value && norm) {
+        head_row w = head_weights(norm, half);
+        float rho = rsqrtf(head_dot(x, x) / (float)p.d + p.eps);
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++) {
+            x.lo[i] = w.lo[i] * (x.lo[i] * rho);
+            x.hi[i] = w.hi[i] * (x.hi[i] * rho);
+        }
+    }
+    if (!value)
+        head_rotate(x, p, pos, 1);
+    if (!key && !value) {
+        head_store(x, half, q + ((int64_t)row * p.n_heads + head) * p.d);
+    } else if (!cache.data) {
+        head_store(x, half, k + ((int64_t)row * p.n_kv_heads + head - p.n_heads) * p.d);
+    } else {
+        int slot = cache.slots[row], h = head - p.n_heads - (value ? p.n_kv_heads : 0);
+        bf16 *to = cache.data + (int64_t)(slot / TCU_CACHE_TOKENS) * cache.stride + (value ? cache.values : 0);
+        head_store(x, half, to + (int64_t)(h * TCU_CACHE_TOKENS + slot % TCU_CACHE_TOKENS) * p.d);
+    }
+}
+
+__global__ void heads_back(tcu_heads p, const bf16 *qkv, const bf16 *dq, const bf16 *dk, bf16 *dqkv)
+{
+    int row = blockIdx.x, head = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32, half = p.d / 2;
+    if (head >= p.n_heads + p.n_kv_heads)
+        return;
+    bool key = head >= p.n_heads;
+    const bf16 *from = key ? dk + ((int64_t)row * p.n_kv_heads + head - p.n_heads) * p.d :
+                             dq + ((int64_t)row * p.n_heads + head) * p.d;
+    head_row d = head_load(from, half);
+    head_rotate(d, p, p.positions[row], -1);
+    const float *norm = key ? p.k_norm : p.q_norm;
+    int64_t at = (int64_t)row * p.ld + (int64_t)head * p.d;
+    if (norm) {
+        head_row x = head_load(qkv + at, half), w = head_weights(norm, half);
+        float rho = rsqrtf(head_dot(x, x) / (float)p.d + p.eps);
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++) {
+            d.lo[i] *= w.lo[i];
+            d.hi[i] *= w.hi[i];
+        }
+        float back = rho * rho * rho * head_dot(x, d) / (float)p.d;
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++) {
+            d.lo[i] = rho * d.lo[i] - x.lo[i] * back;
+            d.hi[i] = rho * d.hi[i] - x.hi[i] * back;
+        }
+    }
+    head_store(d, half, dqkv + at);
+}
+
+/* ---- SwiGLU ---- */
+
+DEVICE float sigmoid(float x)
+{
+    return __fdividef(1.0f, 1.0f + __expf(-x));
+}
+
+/* Two numbers a lane of a word; n is a multiple of 8. */
+template <bool BACK> __global__ void swiglu(const bf16 *gu, const bf16 *dm, bf16 *out, int64_t count, int n)
+{
+    int64_t at = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) * 8;
+    if (at >= count)
+        return;
+    int64_t row = at / n, col = at % n;
+    uint4 gate = *(const uint4 *)(gu + row * 2 * n + col), up = *(const uint4 *)(gu + row * 2 * n + n + col);
+    uint4 d = BACK ? *(const uint4 *)(dm + at) : gate, first, second;
+    const uint32_t *g = &gate.x, *u = &up.x, *e = &d.x;
+    uint32_t *a = &first.x, *b = &second.x;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float2 x = unpack(g[i]), y = unpack(u[i]), z = unpack(e[i]);
+        float s0 = sigmoid(x.x), s1 = sigmoid(x.y), silu0 = x.x * s0, silu1 = x.y * s1;
+        if (!BACK) {
+            a[i] = pack(silu0 * y.x, silu1 * y.y);
+            continue;
+        }
+        a[i] = pack(z.x * y.x * (s0 * (1 + x.x * (1 - s0))), z.y * y.y * (s1 * (1 + x.y * (1 - s1))));
+        b[i] = pack(z.x * silu0, z.y * silu1);
+    }
+    *(uint4 *)(out + (BACK ? row * 2 * n + col : at)) = first;
+    if (BACK)
+        *(uint4 *)(out + row * 2 * n + n + col) = second;
+}
+
+/* ---- small things ---- */
+
+__global__ void round_numbers(const float *x, bf16 *y, int64_t n)
+{
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x)
+        y[i] = narrow(x[i]);
+}
+
+__global__ void random_numbers(bf16 *p, int64_t n, uint32_t seed, float scale)
+{
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
+        uint32_t h = (uint32_t)i * 2654435761u ^ seed ^ (uint32_t)(i >> 32);
+        h = (h ^ h >> 15) * 2246822519u;
+        h = (h ^ h >> 13) * 3266489917u;
+        h ^= h >> 16;
+        p[i] = narrow(scale * ((float)(h & 0xffffff) / 8388608.f - 1.f));
+    }
+}
+
+/* ---- launches ---- */
+
+int tcu_embed(const int32_t *ids, const tcu_bf16 *e, float *h, int32_t rows, int32_t n, tcu_stream stream)
+{
+    embed<<<rows, THREADS, 0, stream>>>(ids, e, h, n);
+    return cudaGetLastError();
+}
+
+int tcu_add_norm(const float *h, const tcu_bf16 *y, float *h_out, const float *w, float eps, tcu_bf16 *a, int32_t rows,
+                 int32_t n, tcu_stream stream)
+{
+    add_norm<<<rows, THREADS, 0, stream>>>(NULL, h, y, h_out, w, eps, a, n);
+    return cudaGetLastError();
+}
+
+int tcu_pick_norm(const int32_t *which, const float *h, const tcu_bf16 *y, const float *w, float eps, tcu_bf16 *a,
+                  int32_t rows, int32_t n, tcu_stream stream)
+{
+    add_norm<<<rows, THREADS, 0, stream>>>(which, h, y, NULL, w, eps, a, n);
+    return cudaGetLastError();
+}
+
+int tcu_norm_back(const float *x, const float *w, float eps, const tcu_bf16 *dy, bool first, float *dh, tcu_bf16 *dh16,
+                  int32_t rows, int32_t n, tcu_stream stream)
+{
+    norm_back<<<rows, THREADS, 0, stream>>>(x, w, eps, dy, first, dh, dh16, n);
+    return cudaGetLastError();
+}
+
+int tcu_heads_forward(const tcu_heads *p, const tcu_bf16 *qkv, tcu_bf16 *q, tcu_bf16 *k, const tcu_paged *cache,
+                      tcu_stream stream)
+{
+    tcu_paged none = {};
+    int heads = p->n_heads + p->n_kv_heads * (cache ? 2 : 1);
+    heads_forward<<<dim3(p->rows, (heads + 7) / 8), 256, 0, stream>>>(*p, qkv, q, k, cache ? *cache : none);
+    return cudaGetLastError();
+}
+
+int tcu_heads_back(const tcu_heads *p, const tcu_bf16 *qkv, const tcu_bf16 *dq, const tcu_bf16 *dk, tcu_bf16 *dqkv,
+                   tcu_stream stream)
+{
+    heads_back<<<dim3(p->rows, (p->n_heads + p->n_kv_heads + 7) / 8), 256, 0, stream>>>(*p, qkv, dq, dk, dqkv);
+    return cudaGetLastError();
+}
+
+int tcu_swiglu(const tcu_bf16 *gu, tcu_bf16 *m, int64_t rows, int32_t n, tcu_stream stream)
+{
+    swiglu<false><<<(unsigned)((rows * n / 8 + 255) / 256), 256, 0, stream>>>(gu, NULL, m, rows * n, n);
+    return cudaGetLastError();
+}
+
+int tcu_swiglu_back(const tcu_bf16 *gu, const tcu_bf16 *dm, tcu_bf16 *dgu, int64_t rows, int32_t n, tcu_stream stream)
+{
+    swiglu<true><<<(unsigned)((rows * n / 8 + 255) / 256), 256, 0, stream>>>(gu, dm, dgu, rows * n, n);
+    return cudaGetLastError();
+}
+
+int tcu_round(const float *x, tcu_bf16 *y, int64_t n, tcu_stream stream)
+{
+    round_numbers<<<1024, 256, 0, stream>>>(x, y, n);
+    return cudaGetLastError();
+}
+
+int tcu_random(tcu_bf16 *p, int64_t n, uint32_t seed, float scale, tcu_stream stream)
+{
+    random_numbers<<<1024, 256, 0, stream>>>(p, n, seed, scale);
+    return cudaGetLastError();
+}

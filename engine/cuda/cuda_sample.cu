@@ -1,0 +1,306 @@
+/* cuda_sample.cu - from logits to tokens on the card: temperature, top-k, top-p, the draw; the k likeliest.
+ *
+ * The mass of a token is exp((z - max) / T) as a whole number of 2^-44, so that sums are exact in any order and the draw
+ * depends on the row alone. Filters keep what lies above a threshold of the logit and, of those equal to it, the lowest
+ * ids; the draw walks ids in order.
+ */
+#include "cuda/cuda_kernels.h"
+#include "cuda/cuda_warp.cuh"
+
+enum { THREADS = 1024, RAW = 1, PROCESSED = 2 };
+typedef unsigned long long u64;
+
+typedef struct row {
+    const float *z;
+    int v;
+    float max, temperature;
+    uint32_t least; /* kept: key above it, or equal and among the first `equals` */
+    u64 equals;
+} row;
+
+/* Floats in their order as whole numbers. */
+DEVICE uint32_t key_of(float z)
+{
+    uint32_t bits = __float_as_uint(z + 0.0f); /* one zero */
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+DEVICE u64 mass_of(const row &r, float z)
+{
+    return (u64)((double)expf((z - r.max) / r.temperature) * 0x1p44);
+}
+
+/* ---- thresholds: a radix search over the keys, best first ---- */
+
+/* The key at which the running total of `weight` over descending keys reaches `want` (>= 1), among keys above r.least
+ * or equal to it. before = total above that key. WEIGHT: 0 counts, 1 masses. */
+template <int WEIGHT> DEVICE uint32_t search(const row &r, u64 want, u64 *before)
+{
+    __shared__ u64 bins[256];
+    __shared__ uint32_t chosen;
+    __shared__ u64 passed;
+    uint32_t prefix = 0;
+    u64 above = 0;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        for (int i = threadIdx.x; i < 256; i += THREADS)
+            bins[i] = 0;
+        __syncthreads();
+        for (int i = threadIdx.x; i < r.v; i += THREADS) {
+            uint32_t key = key_of(r.z[i]);
+            if ((shift == 24 || (key ^ prefix) >> (shift + 8) == 0) && key >= r.least && r.z[i] != -INFINITY)
+                atomicAdd(&bins[key >> shift & 255], WEIGHT ? mass_of(r, r.z[i]) : 1);
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            int digit = 255;
+            u64 sum = above;
+            for (; digit > 0 && sum + bins[digit] < want; digit--)
+                sum += bins[digit];
+            chosen = (uint32_t)digit;
+            passed = sum;
+        }
+        __syncthreads();
+        prefix |= chosen << shift;
+        above = passed;
+        __syncthreads();
+    }
+    *before = above;
+    return prefix;
+}
+
+template <typename F> DEVICE u64 total(const row &r, F f)
+{
+    u64 sum = 0;
+    for (int i = threadIdx.x; i < r.v; i += THREADS)
+        sum += f(r.z[i]);
+    __shared__ u64 all;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        all = 0;
+    __syncthreads();
+    atomicAdd(&all, sum);
+    __syncthreads();
+    return all;
+}
+
+DEVICE void keep_top_k(row &r, u64 k)
+{
+    u64 before;
+    u64 finite = total(r, [](float z) { return (u64)(z != -INFINITY); });
+    if (k >= finite)
+        return;
+    r.least = search<0>(r, k, &before);
+    r.equals = k - before;
+}
+
+/* Sum of the masses that are kept. Equal keys have equal masses. */
+DEVICE u64 kept_mass(const row &r)
+{
+    u64 above = total(r, [&](float z) { return z != -INFINITY && key_of(z) > r.least ? mass_of(r, z) : 0; });
+    u64 count = total(r, [&](float z) { return (u64)(key_of(z) == r.least); });
+    u64 one = total(r, [&](float z) { return key_of(z) == r.least ? (mass_of(r, z)) : 0; });
+    return above + (count ? one / count * (count < r.equals ? count : r.equals) : 0);
+}
+
+DEVICE void keep_top_p(row &r, double p)
+{
+    u64 all = kept_mass(r), before, want = (u64)ceil(p * (double)all);
+    want = want < 1 ? 1 : want > all ? all : want;
+    uint32_t key = search<1>(r, want, &before);
+    u64 one = total(r, [&](float z) { return key_of(z) == key ? mass_of(r, z) : 0; });
+    u64 count = total(r, [&](float z) { return (u64)(key_of(z) == key); });
+    one = count ? one / count : 1;
+    u64 equals = one ? (want - before + one - 1) / one : 1;
+    if (key == r.least && equals > r.equals)
+        equals = r.equals;
+    r.least = key;
+    r.equals = equals;
+}
+
+/* ---- the draw ---- */
+
+DEVICE double uniform(u64 seed, uint32_t sample, uint32_t position)
+{
+    u64 folded = seed & 0x7fffffffffffffffull;
+    uint32_t c0 = sample, c1 = position, c2 = 0, c3 = 0, k0 = (uint32_t)folded, k1 = (uint32_t)(folded >> 32);
+    for (int round = 0; round < 10; round++) {
+        u64 p0 = (u64)0xD2511F53u * c0, p1 = (u64)0xCD9E8D57u * c2;
+        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c1 = (uint32_t)p1;
+        c3 = (uint32_t)p0;
+        c0 = n0;
+        c2 = n2;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return (double)(((u64)c1 << 32 | c0) >> 11) * 0x1p-53;
+}
+
+/* Sums of all threads before this one. */
+DEVICE u64 scan(u64 x, u64 *all)
+{
+    __shared__ u64 sums[THREADS / 32];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    u64 upto = x;
+    for (int d = 1; d < 32; d <<= 1) {
+        u64 other = __shfl_up_sync(0xffffffffu, upto, d);
+        if (lane >= d)
+            upto += other;
+    }
+    __syncthreads();
+    if (lane == 31)
+        sums[warp] = upto;
+    __syncthreads();
+    u64 before = 0, whole = 0;
+    for (int i = 0; i < THREADS / 32; i++) {
+        before += i < warp ? sums[i] : 0;
+        whole += sums[i];
+    }
+    *all = whole;
+    return before + upto - x;
+}
+
+DEVICE u64 kept(const row &r, float z, u64 *equals_seen)
+{
+    uint32_t key = key_of(z);
+    if (z == -INFINITY || key < r.least || (key == r.least && (*equals_seen)++ >= r.equals))
+        return 0;
+    return mass_of(r, z);
+}
+
+/* Each thread has a run of ids; the one that holds the target finds it. */
+DEVICE int draw(const row &r, double u, u64 *sum_out)
+{
+    __shared__ int token;
+    int run = (r.v + THREADS - 1) / THREADS, begin = min((int)threadIdx.x * run, r.v), end = min(begin + run, r.v);
+    u64 same = 0, ignored, mine = 0, sum;
+    for (int i = begin; i < end; i++)
+        same += key_of(r.z[i]) == r.least;
+    u64 same_before = scan(same, &ignored), seen = same_before;
+    for (int i = begin; i < end; i++)
+        mine += kept(r, r.z[i], &seen);
+    u64 before = scan(mine, &sum), target = (u64)(u * (double)sum);
+    if (target >= sum)
+        target = sum - 1;
+    if (threadIdx.x == 0)
+        token = 0;
+    __syncthreads();
+    if (target >= before && target < before + mine) {
+        seen = same_before;
+        for (int i = begin; i < end; i++) {
+            before += kept(r, r.z[i], &seen);
+            if (before > target) {
+                token = i;
+                break;
+            }
+        }
+    }
+    __syncthreads();
+    *sum_out = sum;
+    return token;
+}
+
+DEVICE int best(const row &r)
+{
+    __shared__ u64 top;
+    if (threadIdx.x == 0)
+        top = 0;
+    __syncthreads();
+    u64 mine = 0;
+    for (int i = threadIdx.x; i < r.v; i += THREADS) {
+        u64 at = (u64)key_of(r.z[i]) << 32 | (0xffffffffu - (uint32_t)i);
+        mine = at > mine ? at : mine;
+    }
+    atomicMax(&top, mine);
+    __syncthreads();
+    return (int)(0xffffffffu - (uint32_t)top);
+}
+
+DEVICE float log_prob(const row &r, float log_sum, int token, const tcu_draw &d, u64 sum)
+{
+    float z = r.z[token];
+    if (d.logprobs == PROCESSED && d.temperature != 0)
+        return (float)log((double)mass_of(r, z) / (double)sum);
+    if (d.logprobs == RAW || d.temperature == 0 || d.temperature == 1)
+        return __fsub_rn(__fsub_rn(z, r.max), log_sum);
+    return 0; /* the caller has it from the sum of all */
+}
+
+__global__ void __launch_bounds__(THREADS) sample(const float *z, int64_t ldz, int v, const float *max, const float *log_sum,
+                                                  const tcu_draw *draws, tcu_drawn *out)
+{
+    tcu_draw d = draws[blockIdx.x];
+    if (d.want < 0)
+        return;
+    row r = { z + d.want * ldz, v, max[d.want], (float)d.temperature, 0, ~0ull };
+    float sum_log = log_sum[d.want], lp;
+    tcu_drawn result = { 0, 1, 0 };
+    if (isfinite(r.max) && isfinite(sum_log)) {
+        u64 sum = 1;
+        result.bad = 0;
+        if (d.temperature == 0) {
+            result.token = best(r);
+        } else {
+            if (d.top_k > 0 && d.top_k < v)
+                keep_top_k(r, (u64)d.top_k);
+            if (d.top_p < 1)
+                keep_top_p(r, d.top_p);
+            result.token = draw(r, uniform(d.seed, d.sample, d.position), &sum);
+        }
+        lp = log_prob(r, sum_log, result.token, d, sum);
+        if (d.logprobs == 0 && d.temperature != 0 && d.temperature != 1) {
+            row all = r;
+            u64 whole = total(all, [&](float x) { return mass_of(all, x); });
+            lp = (float)(((double)r.z[result.token] - r.max) / d.temperature - log((double)whole * 0x1p-44));
+        }
+        result.logprob = lp;
+    }
+    if (threadIdx.x == 0)
+        out[blockIdx.x] = result;
+}
+
+__global__ void __launch_bounds__(THREADS) top_k(const float *z, int64_t ldz, int v, const float *max, const float *log_sum,
+                                                 const int32_t *which, const int32_t *ks, int32_t *tokens, float *lp, int ld)
+{
+    __shared__ u64 top;
+    int w = which[blockIdx.x], k = ks[blockIdx.x];
+    const float *row = z + w * ldz;
+    u64 last = ~0ull;
+    for (int j = 0; j < k; j++) {
+        __syncthreads();
+        if (threadIdx.x == 0)
+            top = 0;
+        __syncthreads();
+        u64 mine = 0;
+        for (int i = threadIdx.x; i < v; i += THREADS) {
+            u64 at = (u64)key_of(row[i]) << 32 | (0xffffffffu - (uint32_t)i);
+            mine = at < last && at > mine ? at : mine;
+        }
+        atomicMax(&top, mine);
+        __syncthreads();
+        last = top;
+        if (threadIdx.x == 0) {
+            int token = last ? (int)(0xffffffffu - (uint32_t)last) : 0;
+            tokens[blockIdx.x * (int64_t)ld + j] = token;
+            lp[blockIdx.x * (int64_t)ld + j] = last ? (row[token] - max[w]) - log_sum[w] : -99999.0f;
+        }
+    }
+}
+
+int tcu_sample(const float *z, int64_t ldz, int32_t v, const float *max, const float *log_sum, const tcu_draw *draws, int32_t n,
+               tcu_drawn *out, tcu_stream stream)
+{
+    if (!n)
+        return 0;
+    sample<<<n, THREADS, 0, stream>>>(z, ldz, v, max, log_sum, draws, out);
+    return cudaGetLastError();
+}
+
+int tcu_top_k(const float *z, int64_t ldz, int32_t v, const float *max, const float *log_sum, const int32_t *which,
+              const int32_t *ks, int32_t n, int32_t *tokens, float *lp, int32_t ld, tcu_stream stream)
+{
+    if (!n)
+        return 0;
+    top_k<<<n, THREADS, 0, stream>>>(z, ldz, v, max, log_sum, which, ks, tokens, lp, ld);
+    return cudaGetLastError();
+}

@@ -1,0 +1,199 @@
+/* cuda_state.h - what the host side of the CUDA backend is made of. Private to engine/cuda.
+ *
+ * One device has one stream; everything is queued on it in order, and waited for where results are read (block_read, which
+ * any thread may call, has a stream of its own). A call that
+ * fails leaves the device usable unless the card itself is lost, which `dead` remembers. [one thread: the worker; blocks
+ * may be freed by any thread, under the device's lock]
+ */
+#ifndef TKE_CUDA_STATE_H
+#define TKE_CUDA_STATE_H
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include "base/err.h"
+#include "cuda/cuda_gemm.h"
+#include "cuda/cuda_kernels.h"
+#include "device/device.h"
+
+typedef struct tcu_device {
+    tke_device base;
+    int index;
+    cudaStream_t stream;
+    cudaStream_t side; /* for reads by other threads */
+    struct cudaDeviceProp props;
+    int driver; /* 13000 = 13.0 */
+    tcu_gemm gemm;
+    pthread_mutex_t lock;
+    size_t used[5]; /* bytes by TCU_FOR_* */
+    bool dead;
+    double *parts; /* sums of blocks */
+    size_t n_parts;
+    double *sums; /* [4], of the host, pinned */
+    struct tcu_profile *profile; /* NULL = nobody asks */
+} tcu_device;
+
+/* Time by the name of what was queued, for benchmarks: the device's stream is marked after each call. */
+typedef struct tcu_profile {
+    struct {
+        cudaEvent_t at;
+        const char *what;
+    } *marks;
+    size_t n, cap;
+} tcu_profile;
+
+enum tcu_purpose { TCU_FOR_WEIGHTS = 0, TCU_FOR_CACHE, TCU_FOR_WORK, TCU_FOR_ADAPTERS, TCU_FOR_OTHER, TCU_PURPOSES };
+const char *tcu_purpose_name(int purpose);
+
+/* ---- cuda_device.c ---- */
+
+/* Finds out whether device `index` (-1 = the first) can be used; err says why not. */
+bool tcu_probe(int index, tinkc_error *err);
+tcu_device *tcu_open(int index, tinkc_error *err);
+void tcu_close(tcu_device *); /* NULL allowed */
+/* Marks the end of what was queued last. */
+void tcu_mark(tcu_device *, const char *what);
+/* Records the failure of a call; returns false if there was one. rc is a cudaError_t. */
+bool tcu_ok(tcu_device *, int rc, const char *what, tinkc_error *err);
+void *tcu_take(tcu_device *, size_t bytes, int purpose, tinkc_error *err);
+void tcu_give(tcu_device *, void *at, size_t bytes, int purpose); /* NULL allowed; any thread */
+bool tcu_upload(tcu_device *, void *to, const void *from, size_t bytes, tinkc_error *err);
+bool tcu_download(tcu_device *, void *to, const void *from, size_t bytes, tinkc_error *err); /* waits */
+bool tcu_wait(tcu_device *, tinkc_error *err);
+/* On any thread; what is read was finished before. */
+bool tcu_fetch(tcu_device *, void *to, const void *from, size_t bytes, tinkc_error *err);
+bool tcu_memory(tcu_device *, size_t *free_bytes, size_t *total_bytes);
+
+/* Tables that kernels read: filled on the host, sent as one. */
+typedef struct tcu_feed {
+    unsigned char *host, *card;
+    size_t size, used;
+} tcu_feed;
+bool tcu_feed_reserve(tcu_device *, tcu_feed *, size_t bytes, tinkc_error *err); /* waits when it must grow */
+void tcu_feed_free(tcu_device *, tcu_feed *);
+/* Room for bytes: the host's address; *card = where the kernels will find it. NULL when it is full. */
+void *tcu_feed_put(tcu_feed *, size_t bytes, void *card);
+bool tcu_feed_send(tcu_device *, tcu_feed *, tinkc_error *err);
+
+/* ---- cuda_weights.c ---- */
+
+typedef struct tcu_layer {
+    tcu_bf16 *qkv, *o, *gu, *down;                  /* [out, in]; q, k, v and gate, up stacked */
+    float *bias_qkv, *bias_o, *bias_gu, *bias_down; /* or NULL */
+    float *norm_in, *norm_post, *q_norm, *k_norm;
+    int32_t window;
+    int32_t group[4]; /* indices of qkv, o, gate and up, down in layouts */
+} tcu_layer;
+enum tcu_group_of { TCU_QKV = 0, TCU_O, TCU_GATE_UP, TCU_DOWN, TCU_GROUPS, TCU_HEAD = TCU_GROUPS };
+
+typedef struct tcu_model {
+    tke_device_model base;
+    tcu_device *device;
+    tke_config config;
+    int32_t hidden, inner, vocab, q_width, k_width, qkv_width; /* of rows */
+    tcu_layer *layers;
+    tcu_bf16 *embed, *head; /* one buffer if tied */
+    float *norm;
+    int32_t head_group;
+    float *cosine, *sine; /* [n_positions, d/2] */
+    size_t n_positions;
+    unsigned char *block; /* weights and norms */
+    size_t bytes;
+} tcu_model;
+
+size_t tcu_model_bytes(const tke_model *);
+tcu_model *tcu_model_new(tcu_device *, tke_model *, tinkc_error *err);
+void tcu_model_free(tcu_model *); /* NULL allowed */
+
+/* ---- cuda_block.c ---- */
+
+typedef struct tcu_block { /* weights, gradients or moments of one adapter: fp32 on the card */
+    tcu_device *device;
+    float *data;
+    size_t n;
+    /* made when it is first used as weights */
+    int32_t rank, padded, n_groups;
+    tcu_group *groups; /* on the card */
+    tcu_bf16 *operands;
+    size_t n_operands;
+    bool fresh;    /* operands follow data */
+    bool has_head; /* the output projection has an adapter */
+} tcu_block;
+
+tcu_block *tcu_block_new(tcu_device *, size_t n, tinkc_error *err); /* zeroed */
+void tcu_block_free(tcu_block *);                                   /* NULL allowed; any thread */
+bool tcu_block_copy(tcu_block *to, const tcu_block *from, tinkc_error *err);
+bool tcu_block_write(tcu_block *, const float *from, tinkc_error *err);
+bool tcu_block_read(const tcu_block *, float *to, tinkc_error *err);
+bool tcu_block_zero(tcu_block *, tinkc_error *err);
+bool tcu_block_squares(const tcu_block *, double *sum, tinkc_error *err);
+/* All or nothing: if a new number is not finite, nothing changes and *moved is NaN. */
+bool tcu_block_adam(const tke_adam *, const tcu_block *g, tcu_block *theta, tcu_block *m, tcu_block *v, double *moved,
+                    tinkc_error *err);
+/* The bf16 operands of weights of this layout, made if they are not there. */
+bool tcu_block_ready(tcu_block *, const tke_lora_layout *, tinkc_error *err);
+
+/* ---- cuda_tables.c: segments, tiles, steps, spans from a batch's description ---- */
+
+/* Tiles of up to tile_rows rows of one segment, for rows [begin, end); out NULL = only count. */
+size_t tcu_fill_tiles(const tke_segment *, size_t n, int32_t begin, int32_t end, int32_t tile_rows, tcu_tile *out);
+/* Steps of up to 16 rows, sequence by sequence. starts: [n_seqs + 1]. */
+size_t tcu_count_steps(const int64_t *starts, size_t n_seqs);
+void tcu_fill_steps(const int64_t *starts, size_t n_seqs, tcu_step *out);
+/* The segments of rows [begin, end), which lie between steps; steps may be NULL. */
+void tcu_fill_segments(const tke_segment *, size_t n, const tcu_step *steps, size_t n_steps, int32_t begin, int32_t end,
+                       tcu_segment *out);
+/* Makes the operands of all adapters; *most = the largest padded rank, *head = does one adapt the head? */
+bool tcu_ready_segments(const tke_segment *, size_t n, int32_t *most, bool *head, tinkc_error *err);
+/* A group's sizes, for kernels; of: TCU_QKV ... TCU_HEAD. */
+tcu_lora tcu_lora_of(const tcu_model *, size_t layer, int of, int32_t most);
+int32_t tcu_pad_rows(int64_t n);
+int64_t tcu_pad_vocab(const tcu_model *);
+int32_t tcu_padded_rank(size_t rank);
+
+/* ---- cuda_layer.c: one transformer block, for training and sampling ---- */
+
+typedef struct tcu_rows { /* a batch of rows */
+    tcu_model *model;
+    int32_t n, padded; /* rows; what products run over */
+    const int32_t *ids, *positions;
+    tcu_lora lora; /* tables of segments, tiles, steps; the group is filled in for each product */
+    int32_t most;
+} tcu_rows;
+
+typedef struct tcu_acts { /* activations of a layer */
+    tcu_bf16 *a, *qkv, *q, *k, *o, *b, *gu, *m, *y;
+    float *lse, *h_mid;
+    tcu_bf16 *low[TCU_GROUPS];
+} tcu_acts;
+
+/* y = W x with adapters and bias; `low` stays for the backward pass. */
+bool tcu_group_forward(const tcu_rows *, size_t layer, int of, const tcu_bf16 *x, tcu_bf16 *low, tcu_bf16 *y,
+                       tinkc_error *err);
+/* h (+ y of the layer before, if any) -> a, qkv, q and k or, with a cache, q alone. h_in gets h + y. */
+bool tcu_block_before(const tcu_rows *, size_t layer, const float *h, const tcu_bf16 *y, float *h_in, tcu_acts *,
+                      const tcu_paged *, tinkc_error *err);
+/* o -> h_mid, b, gu, m and, if wanted, y: what is added to h_mid. */
+bool tcu_block_after(const tcu_rows *, size_t layer, const float *h_in, tcu_acts *, bool output, tinkc_error *err);
+tcu_attention tcu_attention_of(const tcu_model *, size_t layer);
+tcu_heads tcu_heads_of(const tcu_rows *, size_t layer);
+
+/* ---- cuda_microbatch.c, cuda_backward.c ---- */
+
+typedef struct tcu_trainer tcu_trainer;
+tcu_trainer *tcu_trainer_new(tcu_model *, const tke_device_trainer_options *, tinkc_error *err);
+void tcu_trainer_free(tcu_trainer *); /* NULL allowed */
+void tcu_trainer_set_memory(tcu_trainer *, size_t bytes);
+size_t tcu_trainer_memory(const tcu_trainer *);
+size_t tcu_trainer_bytes(const tcu_trainer *, const tke_microbatch_size *, int32_t keep);
+bool tcu_trainer_run(tcu_trainer *, const tke_microbatch *, tinkc_error *err);
+
+/* ---- cuda_step.c ---- */
+
+typedef struct tcu_sampler tcu_sampler;
+tcu_sampler *tcu_sampler_new(tcu_model *, const tke_device_sampler_options *, tinkc_error *err);
+void tcu_sampler_free(tcu_sampler *); /* NULL allowed */
+const tke_device_cache *tcu_sampler_cache(const tcu_sampler *);
+bool tcu_sampler_copy(tcu_sampler *, int32_t to, int32_t from, tinkc_error *err);
+bool tcu_sampler_run(tcu_sampler *, const tke_step *, tinkc_error *err);
+
+#endif

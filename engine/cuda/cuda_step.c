@@ -1,0 +1,634 @@
+/* cuda_step.c - one step of sampling: rows of many sequences over the paged cache, logits, draws.
+ *
+ * Everything a step needs to know goes to the card as one table. A step of pure decoding (one row of each sequence, one
+ * draw of each row) is replayed as a graph: the same launches at the same addresses, for a number of rows rounded up to
+ * 16 or more; rows that are not there have position -1, spans and tiles that are not there are empty.
+ *
+ * May touch: the sampler's buffers and cache. Must not: decide what runs.
+ */
+#include <assert.h>
+#include <string.h>
+#include "base/mem.h"
+#include "cuda/cuda_state.h"
+
+enum { ALIGN = 256, FEW_ROWS = 256, LOGIT_ROWS = 256, GRAPHS = 24 };
+
+typedef struct graph { /* of one shape of decoding step */
+    int32_t padded, n_tiles, most;
+    bool head;
+    const void *feed;
+    size_t seen;
+    cudaGraphExec_t exec;
+} graph;
+
+struct tcu_sampler {
+    tke_device_cache cache; /* first: the seam reads it */
+    tcu_model *model;
+    tke_device_sampler_options o;
+    tcu_bf16 *data;
+    size_t stride; /* elements of a block */
+    unsigned char *block;
+    size_t bytes, max_padded;
+    tcu_bf16 *low_block;
+    size_t low_bytes;
+    int32_t low_most;
+    tcu_feed feed, out;
+    graph graphs[GRAPHS];
+    size_t n_graphs;
+    /* buffers */
+    float *h, *z, *max, *log_sum;
+    tcu_acts acts;
+    tcu_bf16 *hf, *low_head;
+    /* the step at hand: on the card */
+    tcu_rows rows;
+    const int32_t *slots, *tables, *wants;
+    const tcu_span *narrow, *wide;
+    int32_t n_narrow, n_wide;
+    tcu_lora want_tables;
+    int32_t *chunk_tiles; /* on the host: first tile of each chunk of wanted rows, and the end */
+    bool head_adapters;
+    const int32_t *score_want, *score_token, *top_want, *top_k;
+    const tcu_draw *draws;
+    int32_t n_wants, n_draws, most_top;
+    float *score_out, *top_out;
+    int32_t *top_tokens;
+    tcu_drawn *drawn;
+};
+
+/* ---- memory ---- */
+
+typedef struct walk {
+    unsigned char *at;
+    size_t used;
+} walk;
+
+static void take(walk *w, void *out, size_t bytes)
+{
+    void *p = w->at ? w->at + w->used : NULL;
+    memcpy(out, &p, sizeof p);
+    w->used += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+#define TAKE(w, out, count) take((w), &(out), (size_t)(count) * sizeof *(out))
+
+static void place(walk *w, tcu_sampler *s)
+{
+    const tcu_model *m = s->model;
+    size_t n = s->max_padded, h = (size_t)m->hidden;
+    TAKE(w, s->h, n * h);
+    TAKE(w, s->acts.h_mid, n * h);
+    TAKE(w, s->acts.a, n * h);
+    TAKE(w, s->acts.b, n * h);
+    TAKE(w, s->acts.y, n * h);
+    TAKE(w, s->acts.qkv, n * (size_t)m->qkv_width);
+    TAKE(w, s->acts.q, n * (size_t)m->q_width);
+    TAKE(w, s->acts.o, n * (size_t)m->q_width);
+    TAKE(w, s->acts.gu, n * 2 * (size_t)m->inner);
+    TAKE(w, s->acts.m, n * (size_t)m->inner);
+    TAKE(w, s->hf, LOGIT_ROWS * h);
+    TAKE(w, s->z, LOGIT_ROWS * (size_t)tcu_pad_vocab(m));
+    TAKE(w, s->max, LOGIT_ROWS);
+    TAKE(w, s->log_sum, LOGIT_ROWS);
+}
+
+static bool make_buffers(tcu_sampler *s, tinkc_error *err)
+{
+    walk measure = { 0 };
+    tcu_device *d = s->model->device;
+    s->max_padded = (size_t)tcu_pad_rows((int64_t)s->o.max_rows);
+    place(&measure, s);
+    s->bytes = measure.used;
+    s->block = tcu_take(d, s->bytes, TCU_FOR_WORK, err);
+    walk w = { .at = s->block };
+    if (s->block)
+        place(&w, s);
+    return s->block && tcu_ok(d, cudaMemsetAsync(s->block, 0, s->bytes, d->stream), "clearing", err);
+}
+
+static bool make_cache(tcu_sampler *s, tinkc_error *err)
+{
+    const tcu_model *m = s->model;
+    s->stride = m->config.n_layers * 2 * (size_t)m->k_width * TKE_BLOCK_TOKENS;
+    s->cache.block_bytes = s->stride * sizeof *s->data;
+    s->cache.n_blocks = s->o.cache_bytes / s->cache.block_bytes;
+    if (s->cache.n_blocks < 2)
+        s->cache.n_blocks = 2;
+    if (s->cache.n_blocks > INT32_MAX / TKE_BLOCK_TOKENS)
+        s->cache.n_blocks = INT32_MAX / TKE_BLOCK_TOKENS;
+    s->data = tcu_take(m->device, s->cache.n_blocks * s->cache.block_bytes, TCU_FOR_CACHE, err);
+    return s->data != NULL;
+}
+
+static size_t chunks_of(const tcu_sampler *s)
+{
+    return s->o.max_rows / LOGIT_ROWS + 2;
+}
+
+tcu_sampler *tcu_sampler_new(tcu_model *m, const tke_device_sampler_options *o, tinkc_error *err)
+{
+    if (tkc_failed(err))
+        return NULL;
+    tcu_sampler *s = tkc_zalloc(NULL, sizeof *s, err);
+    if (!s)
+        return NULL;
+    s->model = m;
+    s->o = *o;
+    s->chunk_tiles = tkc_zalloc(NULL, chunks_of(s) * sizeof *s->chunk_tiles, err);
+    if (s->chunk_tiles && make_cache(s, err) && make_buffers(s, err))
+        return s;
+    tcu_sampler_free(s);
+    return NULL;
+}
+
+static void drop_graphs(tcu_sampler *s)
+{
+    for (size_t i = 0; i < s->n_graphs; i++)
+        if (s->graphs[i].exec)
+            cudaGraphExecDestroy(s->graphs[i].exec);
+    s->n_graphs = 0;
+}
+
+void tcu_sampler_free(tcu_sampler *s)
+{
+    if (!s)
+        return;
+    tcu_device *d = s->model->device;
+    drop_graphs(s);
+    tcu_give(d, s->data, s->cache.n_blocks * s->cache.block_bytes, TCU_FOR_CACHE);
+    tcu_give(d, s->block, s->bytes, TCU_FOR_WORK);
+    tcu_give(d, s->low_block, s->low_bytes, TCU_FOR_WORK);
+    tcu_feed_free(d, &s->feed);
+    tcu_feed_free(d, &s->out);
+    tkc_release(NULL, s->chunk_tiles, chunks_of(s) * sizeof *s->chunk_tiles);
+    tkc_release(NULL, s, sizeof *s);
+}
+
+const tke_device_cache *tcu_sampler_cache(const tcu_sampler *s)
+{
+    return &s->cache;
+}
+
+bool tcu_sampler_copy(tcu_sampler *s, int32_t to, int32_t from, tinkc_error *err)
+{
+    tcu_device *d = s->model->device;
+    return tcu_ok(d, cudaMemcpyAsync(s->data + (size_t)to * s->stride, s->data + (size_t)from * s->stride,
+                                     s->cache.block_bytes, cudaMemcpyDeviceToDevice, d->stream),
+                  "copying a block of the cache", err);
+}
+
+/* Buffers of the adapters grow with the largest rank seen; graphs know their addresses. */
+static bool reserve_low(tcu_sampler *s, int32_t most, tinkc_error *err)
+{
+    static const size_t sizes[TCU_GROUPS] = { 3, 1, 2, 1 };
+    size_t rows = s->max_padded, at = 0, bytes = (rows * 7 + LOGIT_ROWS) * (size_t)most * sizeof(tcu_bf16);
+    tcu_device *d = s->model->device;
+    if (most <= s->low_most)
+        return true;
+    drop_graphs(s);
+    tcu_give(d, s->low_block, s->low_bytes, TCU_FOR_WORK);
+    s->low_most = 0;
+    s->low_bytes = bytes;
+    s->low_block = tcu_take(d, bytes, TCU_FOR_WORK, err);
+    if (!s->low_block || !tcu_ok(d, cudaMemsetAsync(s->low_block, 0, bytes, d->stream), "clearing", err))
+        return false;
+    for (int g = 0; g < TCU_GROUPS; g++) {
+        s->acts.low[g] = s->low_block + at;
+        at += rows * sizes[g] * (size_t)most;
+    }
+    s->low_head = s->low_block + at;
+    s->low_most = most;
+    return true;
+}
+
+/* ---- tables ---- */
+
+/* Pure decoding: one row of each sequence, all wanted, one draw of each. */
+static bool is_decoding(const tke_step *j)
+{
+    if (j->n > FEW_ROWS || j->n_seqs != j->n || j->n_wants != j->n || j->n_draws != j->n || j->n_scores || j->n_tops)
+        return false;
+    for (size_t i = 0; i < j->n; i++)
+        if (j->draws[i].want != i)
+            return false;
+    return true;
+}
+
+static size_t table_entries(const tke_step *j)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < j->n_seqs; i++)
+        n += (j->seqs[i].first_pos + j->seqs[i].n_rows + TKE_BLOCK_TOKENS - 1) / TKE_BLOCK_TOKENS;
+    return n;
+}
+
+static size_t feed_bytes(const tcu_sampler *s, const tke_step *j)
+{
+    size_t rows = s->max_padded, lists = j->n_scores * 2 + j->n_tops * 2 + j->n_wants;
+    return rows * (4 * sizeof(int32_t) + 2 * sizeof(tcu_segment) + 4 * sizeof(tcu_tile) + 2 * sizeof(tcu_span)) +
+           lists * sizeof(int32_t) + (j->n_draws + FEW_ROWS) * sizeof(tcu_draw) + table_entries(j) * sizeof(int32_t) +
+           ((size_t)1 << 20) + 24 * ALIGN;
+}
+
+static void *put(tcu_sampler *s, size_t bytes, void *card)
+{
+    void *host = tcu_feed_put(&s->feed, bytes, card);
+    assert(host); /* feed_bytes counted it */
+    return host;
+}
+
+static void put_rows(tcu_sampler *s, const tke_step *j)
+{
+    size_t padded = (size_t)s->rows.padded;
+    int32_t *ids = put(s, padded * sizeof *ids, &s->rows.ids);
+    int32_t *positions = put(s, padded * sizeof *positions, &s->rows.positions);
+    int32_t *slots = put(s, padded * sizeof *slots, &s->slots);
+    for (size_t i = 0; i < padded; i++) {
+        ids[i] = i < j->n ? j->ids[i] : 0;
+        positions[i] = i < j->n ? j->positions[i] : -1;
+        slots[i] = 0;
+    }
+    for (size_t i = 0; i < j->n_seqs; i++)
+        for (size_t r = 0; r < j->seqs[i].n_rows; r++) {
+            size_t pos = j->seqs[i].first_pos + r;
+            slots[j->seqs[i].first_row + r] =
+                j->seqs[i].blocks[pos / TKE_BLOCK_TOKENS] * TKE_BLOCK_TOKENS + (int32_t)(pos % TKE_BLOCK_TOKENS);
+        }
+}
+
+/* To a power of two. */
+static int32_t round_up(size_t n)
+{
+    int32_t p = 1;
+    while ((size_t)p < n)
+        p *= 2;
+    return p;
+}
+
+/* Segments and tiles of n rows; with `room` (a graph's rows) places do not depend on how many there are. */
+static tcu_lora put_tables(tcu_sampler *s, const tke_segment *segments, size_t n_segments, int32_t rows, int32_t tile_rows,
+                           size_t room)
+{
+    tcu_lora l = { .n_segments = (int32_t)n_segments, .tile_rows = tile_rows };
+    size_t n_tiles = tcu_fill_tiles(segments, n_segments, 0, rows, tile_rows, NULL);
+    size_t cap = room ? (size_t)round_up(room) : n_tiles;
+    tcu_segment *table = put(s, (room > n_segments ? room : n_segments) * sizeof *table, &l.segments);
+    tcu_tile *tiles = put(s, cap * sizeof *tiles, &l.tiles);
+    tcu_fill_segments(segments, n_segments, NULL, 0, 0, rows, table);
+    tcu_fill_tiles(segments, n_segments, 0, rows, tile_rows, tiles);
+    l.n_tiles = room ? round_up(n_tiles) : (int32_t)n_tiles;
+    for (size_t i = n_tiles; i < (size_t)l.n_tiles; i++)
+        tiles[i] = (tcu_tile){ -1, 0, 0 };
+    return l;
+}
+
+/* A span of every run of tokens that a block of threads takes: few rows of a sequence narrow, many wide. */
+static void put_spans(tcu_sampler *s, const tke_step *j, bool fixed)
+{
+    const tke_config *c = &s->model->config;
+    int32_t few = tcu_span_tokens((int32_t)c->n_heads, (int32_t)c->n_kv_heads, true);
+    int32_t many = tcu_span_tokens((int32_t)c->n_heads, (int32_t)c->n_kv_heads, false);
+    size_t room = fixed ? (size_t)s->rows.padded : j->n, table = 0;
+    tcu_span *narrow = put(s, room * sizeof *narrow, &s->narrow), *wide = put(s, room * sizeof *wide, &s->wide);
+    s->n_narrow = s->n_wide = 0;
+    for (size_t i = 0; i < j->n_seqs; i++) {
+        const tke_step_seq *q = &j->seqs[i];
+        int32_t begin = (int32_t)q->first_pos, end = begin + (int32_t)q->n_rows;
+        bool is_narrow = (int32_t)q->n_rows <= few;
+        for (int32_t at = begin; at < end; at += is_narrow ? few : many) {
+            int32_t last = at + (is_narrow ? few : many);
+            tcu_span span = { (int32_t)q->first_row - begin, at, last < end ? last : end, (int32_t)table };
+            if (is_narrow)
+                narrow[s->n_narrow++] = span;
+            else
+                wide[s->n_wide++] = span;
+        }
+        table += ((size_t)end + TKE_BLOCK_TOKENS - 1) / TKE_BLOCK_TOKENS;
+    }
+    for (; fixed && s->n_narrow < s->rows.padded; s->n_narrow++)
+        narrow[s->n_narrow] = (tcu_span){ 0, 0, 0, 0 };
+}
+
+static void put_block_ids(tcu_sampler *s, const tke_step *j)
+{
+    int32_t *ids = put(s, table_entries(j) * sizeof *ids, &s->tables);
+    for (size_t i = 0; i < j->n_seqs; i++) {
+        size_t n = (j->seqs[i].first_pos + j->seqs[i].n_rows + TKE_BLOCK_TOKENS - 1) / TKE_BLOCK_TOKENS;
+        memcpy(ids, j->seqs[i].blocks, n * sizeof *ids);
+        ids += n;
+    }
+}
+
+static void put_draws(tcu_sampler *s, const tke_step *j, size_t room)
+{
+    size_t n = j->n_draws > room ? j->n_draws : room;
+    tcu_draw *draws = put(s, n * sizeof *draws, &s->draws);
+    for (size_t i = 0; i < n; i++) {
+        const tke_draw *d = &j->draws[i];
+        draws[i] = (tcu_draw){ .want = -1 };
+        if (i < j->n_draws)
+            draws[i] = (tcu_draw){ .want = (int32_t)(d->want % LOGIT_ROWS), .logprobs = d->rule->logprobs, .sample = d->sample,
+                                   .position = d->position, .seed = d->seed, .temperature = d->rule->temperature,
+                                   .top_p = d->rule->top_p, .top_k = d->rule->top_k };
+    }
+    s->n_draws = (int32_t)n;
+}
+
+static void put_lists(tcu_sampler *s, const tke_step *j)
+{
+    int32_t *want = put(s, j->n_scores * sizeof *want, &s->score_want);
+    int32_t *token = put(s, j->n_scores * sizeof *token, &s->score_token);
+    for (size_t i = 0; i < j->n_scores; i++) {
+        want[i] = (int32_t)(j->scores[i].want % LOGIT_ROWS);
+        token[i] = j->scores[i].token;
+    }
+    int32_t *top = put(s, j->n_tops * sizeof *top, &s->top_want), *k = put(s, j->n_tops * sizeof *k, &s->top_k);
+    s->most_top = 0;
+    for (size_t i = 0; i < j->n_tops; i++) {
+        top[i] = (int32_t)(j->tops[i].want % LOGIT_ROWS);
+        k[i] = (int32_t)j->tops[i].k;
+        s->most_top = k[i] > s->most_top ? k[i] : s->most_top;
+    }
+}
+
+/* The wanted rows, and the segments among them. */
+static bool put_wants(tcu_sampler *s, const tke_step *j, bool fixed, tinkc_error *err)
+{
+    size_t padded = fixed ? (size_t)s->rows.padded : j->n_wants, n = 0, at = 0;
+    int32_t *rows = put(s, padded * sizeof *rows, &s->wants);
+    for (size_t i = 0; i < padded; i++)
+        rows[i] = i < j->n_wants ? (int32_t)j->wants[i] : 0;
+    s->n_wants = (int32_t)padded;
+    s->want_tables = (tcu_lora){ 0 };
+    if (!s->head_adapters || !j->n_wants)
+        return true;
+    size_t bytes = (j->n_segments + j->n_wants / LOGIT_ROWS + 1) * sizeof(tke_segment);
+    tke_segment *segments = tkc_alloc(NULL, bytes, err);
+    if (!segments)
+        return false;
+    for (size_t i = 0; i < j->n_wants; i++) {
+        while (j->wants[i] >= j->segments[at].end)
+            at++;
+        if (i % LOGIT_ROWS && segments[n - 1].lora == j->segments[at].lora)
+            segments[n - 1].end = i + 1;
+        else
+            segments[n++] = (tke_segment){ .begin = i, .end = i + 1, .lora = j->segments[at].lora };
+    }
+    s->want_tables = put_tables(s, segments, n, (int32_t)j->n_wants, 16, fixed ? (size_t)s->rows.padded : 0);
+    for (size_t c = 0; c * LOGIT_ROWS < j->n_wants; c++) {
+        int32_t end = (int32_t)((c + 1) * LOGIT_ROWS < j->n_wants ? (c + 1) * LOGIT_ROWS : j->n_wants);
+        s->chunk_tiles[c + 1] = (int32_t)tcu_fill_tiles(segments, n, 0, end, 16, NULL);
+    }
+    if (fixed)
+        s->chunk_tiles[1] = s->want_tables.n_tiles;
+    tkc_release(NULL, segments, bytes);
+    return true;
+}
+
+static bool put_outputs(tcu_sampler *s, const tke_step *j, tinkc_error *err)
+{
+    size_t n = (size_t)s->n_draws, tops = j->n_tops * (size_t)s->most_top;
+    size_t bytes = j->n_scores * sizeof(float) + tops * 8 + (n + FEW_ROWS) * sizeof(tcu_drawn) + 8 * ALIGN;
+    const void *before = s->out.card;
+    if (!tcu_feed_reserve(s->model->device, &s->out, bytes, err))
+        return false;
+    if (before != s->out.card)
+        drop_graphs(s);
+    tcu_feed_put(&s->out, n * sizeof(tcu_drawn), &s->drawn); /* first: graphs know where */
+    tcu_feed_put(&s->out, j->n_scores * sizeof(float), &s->score_out);
+    tcu_feed_put(&s->out, tops * sizeof(int32_t), &s->top_tokens);
+    tcu_feed_put(&s->out, tops * sizeof(float), &s->top_out);
+    return true;
+}
+
+static bool make_tables(tcu_sampler *s, const tke_step *j, bool fixed, tinkc_error *err)
+{
+    int32_t most;
+    const void *before = s->feed.card;
+    bool few = j->n <= FEW_ROWS;
+    if (!tcu_ready_segments(j->segments, j->n_segments, &most, &s->head_adapters, err) || !reserve_low(s, most, err) ||
+        !tcu_feed_reserve(s->model->device, &s->feed, feed_bytes(s, j), err))
+        return false;
+    if (before != s->feed.card)
+        drop_graphs(s);
+    s->rows = (tcu_rows){ .model = s->model, .n = (int32_t)j->n, .padded = tcu_pad_rows((int64_t)j->n), .most = most };
+    if (fixed)
+        s->rows.n = s->rows.padded;
+    put_rows(s, j);
+    s->rows.lora = put_tables(s, j->segments, j->n_segments, (int32_t)j->n, few ? 16 : TCU_LORA_ROWS,
+                              fixed ? (size_t)s->rows.padded : 0);
+    put_spans(s, j, fixed);
+    if (!put_wants(s, j, fixed, err))
+        return false;
+    put_draws(s, j, fixed ? (size_t)s->rows.padded : 0);
+    put_lists(s, j);
+    put_block_ids(s, j); /* last: the only one whose length a graph does not know */
+    return put_outputs(s, j, err) && tcu_feed_send(s->model->device, &s->feed, err);
+}
+
+/* ---- the launches of a step ---- */
+
+static bool run_layer(tcu_sampler *s, size_t layer, const float *h, const tcu_bf16 *y, tinkc_error *err)
+{
+    tcu_model *m = s->model;
+    tcu_device *d = m->device;
+    size_t values = (size_t)m->k_width * TKE_BLOCK_TOKENS;
+    tcu_paged cache = { .data = s->data + layer * 2 * values, .stride = (int64_t)s->stride, .values = (int64_t)values,
+                        .slots = s->slots };
+    tcu_attention p = tcu_attention_of(m, layer);
+    p.k = cache.data;
+    p.v = cache.data + values;
+    p.ldk = p.ldv = cache.stride;
+    p.tables = s->tables;
+    p.q = s->acts.q;
+    p.o = s->acts.o;
+    p.spans = s->narrow;
+    p.n_spans = s->n_narrow;
+    if (!tcu_block_before(&s->rows, layer, h, y, s->h, &s->acts, &cache, err) ||
+        !tcu_ok(d, tcu_attention_forward(&p, true, d->stream), "attention", err))
+        return false;
+    p.spans = s->wide;
+    p.n_spans = s->n_wide;
+    return tcu_ok(d, tcu_attention_forward(&p, false, d->stream), "attention", err) &&
+           tcu_block_after(&s->rows, layer, s->h, &s->acts, true, err);
+}
+
+static bool run_layers(tcu_sampler *s, tinkc_error *err)
+{
+    tcu_model *m = s->model;
+    tcu_device *d = m->device;
+    const float *h = s->h;
+    const tcu_bf16 *y = NULL;
+    if (!tcu_ok(d, tcu_embed(s->rows.ids, m->embed, s->h, s->rows.n, m->hidden, d->stream), "embedding", err))
+        return false;
+    for (size_t i = 0; i < m->config.n_layers; i++) {
+        if (!run_layer(s, i, h, y, err))
+            return false;
+        h = s->acts.h_mid;
+        y = s->acts.y;
+    }
+    return true;
+}
+
+/* Logits of wanted rows first .. first + n - 1. */
+static bool run_logits(tcu_sampler *s, int32_t first, int32_t n, tinkc_error *err)
+{
+    tcu_model *m = s->model;
+    tcu_device *d = m->device;
+    int64_t ldz = tcu_pad_vocab(m);
+    int32_t padded = tcu_pad_rows(n);
+    tcu_lora p = tcu_lora_of(m, 0, TCU_HEAD, s->rows.most);
+    tcu_product q = { .wide = true, .x = s->hf, .w = m->head, .y = s->z, .ldx = m->hidden, .ldy = ldz, .m = padded,
+                      .n = m->vocab, .k = m->hidden, .valid = n };
+    if (!tcu_ok(d, tcu_pick_norm(s->wants + first, s->acts.h_mid, s->acts.y, m->norm, (float)m->config.rms_eps, s->hf, n,
+                                 m->hidden, d->stream), "a norm", err) ||
+        !tcu_multiply(d, &q, err))
+        return false;
+    if (s->head_adapters) {
+        p.segments = s->want_tables.segments;
+        int32_t *tile = &s->chunk_tiles[first / LOGIT_ROWS];
+        p.tiles = s->want_tables.tiles + tile[0];
+        p.n_tiles = tile[1] - tile[0];
+        p.tile_rows = s->want_tables.tile_rows;
+        p.ld_out = (int32_t)ldz;
+        if (!tcu_ok(d, tcu_small(false, s->hf - (int64_t)first * m->hidden, NULL, NULL, 0, 0, 0, m->hidden, &p,
+                                 s->low_head - (int64_t)first * p.ld_low, d->stream), "multiplying with an adapter", err) ||
+            !tcu_ok(d, tcu_lora_logits(&p, s->low_head - (int64_t)first * p.ld_low, s->z - (int64_t)first * ldz, d->stream),
+                    "adding an adapter", err))
+            return false;
+    }
+    return tcu_ok(d, tcu_log_sum(s->z, ldz, n, m->vocab, s->max, s->log_sum, d->stream), "log-sum-exp", err);
+}
+
+/* The part of the lists that belongs to a chunk of wanted rows. */
+typedef struct part {
+    size_t scores, n_scores, tops, n_tops, draws, n_draws;
+} part;
+
+static void next_part(const tke_step *j, size_t end, part *p)
+{
+    p->scores += p->n_scores;
+    p->tops += p->n_tops;
+    p->draws += p->n_draws;
+    for (p->n_scores = 0; p->scores + p->n_scores < j->n_scores && j->scores[p->scores + p->n_scores].want < end;)
+        p->n_scores++;
+    for (p->n_tops = 0; p->tops + p->n_tops < j->n_tops && j->tops[p->tops + p->n_tops].want < end;)
+        p->n_tops++;
+    for (p->n_draws = 0; p->draws + p->n_draws < j->n_draws && j->draws[p->draws + p->n_draws].want < end;)
+        p->n_draws++;
+}
+
+static bool run_results(tcu_sampler *s, const part *p, tinkc_error *err)
+{
+    tcu_model *m = s->model;
+    tcu_device *d = m->device;
+    int64_t ldz = tcu_pad_vocab(m);
+    size_t ld = (size_t)s->most_top;
+    return tcu_ok(d, tcu_score(s->z, ldz, s->score_want + p->scores, 1, s->score_token + p->scores, s->max, s->log_sum,
+                               s->score_out + p->scores, (int32_t)p->n_scores, d->stream), "log-probs", err) &&
+           tcu_ok(d, tcu_top_k(s->z, ldz, m->vocab, s->max, s->log_sum, s->top_want + p->tops, s->top_k + p->tops,
+                               (int32_t)p->n_tops, s->top_tokens + p->tops * ld, s->top_out + p->tops * ld, (int32_t)ld,
+                               d->stream), "the likeliest tokens", err) &&
+           tcu_ok(d, tcu_sample(s->z, ldz, m->vocab, s->max, s->log_sum, s->draws + p->draws, (int32_t)p->n_draws,
+                                s->drawn + p->draws, d->stream), "drawing", err);
+}
+
+static bool run_plain(tcu_sampler *s, const tke_step *j, tinkc_error *err)
+{
+    part p = { 0 };
+    if (!run_layers(s, err))
+        return false;
+    for (size_t first = 0; first < j->n_wants; first += LOGIT_ROWS) {
+        size_t n = j->n_wants - first < LOGIT_ROWS ? j->n_wants - first : LOGIT_ROWS;
+        next_part(j, first + n, &p);
+        if (!run_logits(s, (int32_t)first, (int32_t)n, err) || !run_results(s, &p, err))
+            return false;
+    }
+    return true;
+}
+
+/* ---- graphs ---- */
+
+static bool run_decoding(tcu_sampler *s, tinkc_error *err)
+{
+    part all = { .n_draws = (size_t)s->n_draws };
+    return run_layers(s, err) && run_logits(s, 0, s->n_wants, err) && run_results(s, &all, err);
+}
+
+static graph *find_graph(tcu_sampler *s)
+{
+    graph key = { .padded = s->rows.padded, .n_tiles = s->rows.lora.n_tiles, .most = s->rows.most, .head = s->head_adapters,
+                  .feed = s->feed.card };
+    for (size_t i = 0; i < s->n_graphs; i++) {
+        graph *g = &s->graphs[i];
+        if (g->padded == key.padded && g->n_tiles == key.n_tiles && g->most == key.most && g->head == key.head)
+            return g;
+    }
+    if (s->n_graphs == GRAPHS)
+        drop_graphs(s);
+    s->graphs[s->n_graphs] = key;
+    return &s->graphs[s->n_graphs++];
+}
+
+static bool capture(tcu_sampler *s, graph *g, tinkc_error *err)
+{
+    tcu_device *d = s->model->device;
+    cudaGraph_t made = NULL;
+    if (!tcu_ok(d, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeRelaxed), "capturing a step", err))
+        return false;
+    bool ok = run_decoding(s, err);
+    int rc = cudaStreamEndCapture(d->stream, &made);
+    ok = ok && tcu_ok(d, rc, "capturing a step", err) &&
+         tcu_ok(d, cudaGraphInstantiate(&g->exec, made, 0), "capturing a step", err);
+    if (made)
+        cudaGraphDestroy(made);
+    return ok;
+}
+
+/* The first time plainly, so that products are chosen and checked; from the second on as a graph. */
+static bool run_graph(tcu_sampler *s, tinkc_error *err)
+{
+    tcu_device *d = s->model->device;
+    graph *g = find_graph(s);
+    if (!g->seen++)
+        return run_decoding(s, err);
+    if (!g->exec && !capture(s, g, err))
+        return false;
+    return tcu_ok(d, cudaGraphLaunch(g->exec, d->stream), "a step", err);
+}
+
+/* ---- results ---- */
+
+static void hand_over(const tcu_sampler *s, const tke_step *j)
+{
+    const tcu_feed *f = &s->out;
+    const tcu_drawn *drawn = (const void *)(f->host + ((const unsigned char *)s->drawn - f->card));
+    const float *scores = (const void *)(f->host + ((const unsigned char *)s->score_out - f->card));
+    const int32_t *tokens = (const void *)(f->host + ((const unsigned char *)s->top_tokens - f->card));
+    const float *tops = (const void *)(f->host + ((const unsigned char *)s->top_out - f->card));
+    for (size_t i = 0; i < j->n_draws; i++) {
+        *j->draws[i].token = drawn[i].token;
+        *j->draws[i].logprob = drawn[i].logprob;
+        *j->draws[i].bad = drawn[i].bad != 0;
+    }
+    for (size_t i = 0; i < j->n_scores; i++)
+        *j->scores[i].logprob = scores[i];
+    for (size_t i = 0; i < j->n_tops; i++) {
+        memcpy(j->tops[i].tokens, tokens + i * (size_t)s->most_top, j->tops[i].k * sizeof *tokens);
+        memcpy(j->tops[i].logprobs, tops + i * (size_t)s->most_top, j->tops[i].k * sizeof *tops);
+    }
+}
+
+bool tcu_sampler_run(tcu_sampler *s, const tke_step *j, tinkc_error *err)
+{
+    tcu_device *d = s->model->device;
+    bool fixed = is_decoding(j);
+    if (tkc_failed(err) || !make_tables(s, j, fixed, err))
+        return false;
+    bool ok = fixed ? run_graph(s, err) : run_plain(s, j, err);
+    ok = ok && (!s->out.used || tcu_ok(d, cudaMemcpyAsync(s->out.host, s->out.card, s->out.used, cudaMemcpyDeviceToHost,
+                                                          d->stream), "copying results", err));
+    if (!tcu_wait(d, err) || !ok) /* the tables are ours again */
+        return false;
+    hand_over(s, j);
+    return true;
+}

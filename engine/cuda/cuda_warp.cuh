@@ -1,0 +1,156 @@
+/* cuda_warp.cuh - what every kernel is made of: bf16, the matrix instruction, asynchronous copies, sums of a row.
+ *
+ * Needs sm_80 and nothing newer. Sums run in a fixed tree, so a row's bits depend on its length alone.
+ */
+#ifndef TKE_CUDA_WARP_CUH
+#define TKE_CUDA_WARP_CUH
+
+#include <cuda_bf16.h>
+#include <stdint.h>
+
+typedef __nv_bfloat16 bf16;
+
+#define DEVICE static __device__ __forceinline__
+
+DEVICE float wide(bf16 x)
+{
+    return __bfloat162float(x);
+}
+
+DEVICE bf16 narrow(float x)
+{
+    return __float2bfloat16_rn(x);
+}
+
+DEVICE uint32_t pack(float lo, float hi)
+{
+    __nv_bfloat162 v = __floats2bfloat162_rn(lo, hi);
+    return *(uint32_t *)&v;
+}
+
+DEVICE float2 unpack(uint32_t v)
+{
+    return make_float2(__uint_as_float(v << 16), __uint_as_float(v & 0xffff0000u));
+}
+
+/* ---- matrix instruction: c[16][8] += a[16][16] b[16][8], fp32 sums ---- */
+
+DEVICE void mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* Four 8x8 tiles; lane l gives the address of a row of tile l / 8. */
+DEVICE void ldmatrix(uint32_t r[4], const void *p)
+{
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(p);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at));
+}
+
+DEVICE void ldmatrix_turned(uint32_t r[4], const void *p)
+{
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(p);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3},[%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at));
+}
+
+/* ---- asynchronous copies of 16 bytes; what is not valid becomes zero ---- */
+
+DEVICE void copy16(void *to, const void *from, bool valid)
+{
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+    int n = valid ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(at), "l"(from), "r"(n));
+}
+
+DEVICE void copy_commit(void)
+{
+    asm volatile("cp.async.commit_group;");
+}
+
+template <int N> DEVICE void copy_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N));
+}
+
+/* Element offset of 16-byte chunk `c` of row `r` in a tile whose rows have COLS elements: chunks are
+ * exchanged so that eight rows of one column of chunks lie in different banks. */
+template <int COLS> DEVICE int swizzle(int r, int c)
+{
+    if (COLS == 16)
+        return r * COLS + ((c ^ ((r >> 2) & 1)) << 3);
+    if (COLS == 32)
+        return r * COLS + ((c ^ ((r >> 1) & 3)) << 3);
+    return r * COLS + ((c ^ (r & 7)) << 3);
+}
+
+/* ---- sums ---- */
+
+DEVICE float warp_sum(float x)
+{
+#pragma unroll
+    for (int d = 16; d; d >>= 1)
+        x += __shfl_xor_sync(0xffffffffu, x, d);
+    return x;
+}
+
+DEVICE double warp_sum(double x)
+{
+#pragma unroll
+    for (int d = 16; d; d >>= 1)
+        x += __shfl_xor_sync(0xffffffffu, x, d);
+    return x;
+}
+
+DEVICE float warp_max(float x)
+{
+#pragma unroll
+    for (int d = 16; d; d >>= 1)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, d));
+    return x;
+}
+
+/* Of a block of up to 32 warps; every thread gets it. */
+template <typename T> DEVICE T block_sum(T x)
+{
+    __shared__ T part[32];
+    int warps = (blockDim.x + 31) / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    x = warp_sum(x);
+    __syncthreads();
+    if (lane == 0)
+        part[warp] = x;
+    __syncthreads();
+    return warp_sum(lane < warps ? part[lane] : (T)0);
+}
+
+/* NaN wins, so that it is not lost. */
+DEVICE float max_nan(float a, float b)
+{
+    return a != a ? a : b != b ? b : fmaxf(a, b);
+}
+
+DEVICE float block_max(float x)
+{
+    __shared__ float part[32];
+    int warps = (blockDim.x + 31) / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int d = 16; d; d >>= 1)
+        x = max_nan(x, __shfl_xor_sync(0xffffffffu, x, d));
+    __syncthreads();
+    if (lane == 0)
+        part[warp] = x;
+    __syncthreads();
+    x = lane < warps ? part[lane] : -INFINITY;
+#pragma unroll
+    for (int d = 16; d; d >>= 1)
+        x = max_nan(x, __shfl_xor_sync(0xffffffffu, x, d));
+    return x;
+}
+
+#endif

@@ -1,0 +1,807 @@
+/* cuda_check.c - the kernels and the host side of the CUDA backend on a card, against double precision and themselves.
+ *
+ *     cuda_check products | attention | model | train NAME TOKENS | decode NAME BATCH CONTEXT [RANK] | all
+ *
+ * Exit status 1 when something is off. Needs a card.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "gpu_world.h"
+
+static tcu_device *device;
+static tinkc_error err;
+static int failures;
+
+static void die(const char *what)
+{
+    printf("FAILED %s: %s\n", what, err.message);
+    exit(2);
+}
+
+#define CK(x)                                                                                                           \
+    do {                                                                                                                \
+        if (!(x))                                                                                                       \
+            die(#x);                                                                                                    \
+    } while (0)
+#define RC(x) CK(tcu_ok(device, (x), #x, &err))
+
+static void verdict(bool ok, const char *what, double value)
+{
+    printf("%s %-58s %.3g\n", ok ? "ok  " : "FAIL", what, value);
+    failures += !ok;
+}
+
+static void *card(size_t bytes)
+{
+    void *p = tcu_take(device, bytes, TCU_FOR_OTHER, &err);
+    CK(p);
+    return p;
+}
+
+static void drop(void *p)
+{
+    tcu_give(device, p, 0, TCU_FOR_OTHER);
+}
+
+static void *to_card(const void *from, size_t bytes)
+{
+    void *p = card(bytes);
+    CK(tcu_upload(device, p, from, bytes, &err));
+    CK(tcu_wait(device, &err));
+    return p;
+}
+
+/* Median of several runs of f, in microseconds; f is called with 0, 1, 2, ... */
+typedef void timed_fn(void *arg, int turn);
+
+static int by_size(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median_us(timed_fn *f, void *arg, int per, int runs)
+{
+    float times[64];
+    cudaEvent_t a, b;
+    cudaEventCreate(&a);
+    cudaEventCreate(&b);
+    int turn = 0;
+    for (int r = -1; r < runs; r++) {
+        cudaEventRecord(a, device->stream);
+        for (int i = 0; i < per; i++)
+            f(arg, turn++);
+        cudaEventRecord(b, device->stream);
+        cudaEventSynchronize(b);
+        if (r >= 0)
+            cudaEventElapsedTime(&times[r], a, b);
+    }
+    qsort(times, (size_t)runs, sizeof *times, by_size);
+    cudaEventDestroy(a);
+    cudaEventDestroy(b);
+    return 1e3 * times[runs / 2] / per;
+}
+
+/* ---- products ---- */
+
+typedef struct product_case {
+    tcu_product q;
+    size_t copies;
+    bool small;
+} product_case;
+
+static void run_product(void *arg, int turn)
+{
+    product_case *c = arg;
+    tcu_product q = c->q;
+    q.w += (size_t)turn % c->copies * (size_t)q.n * (size_t)q.k;
+    if (c->small)
+        RC(tcu_small(q.wide, q.x, q.w, q.y, q.ldy, q.m, q.n, q.k, NULL, NULL, device->stream));
+    else
+        CK(tcu_multiply(device, &q, &err));
+}
+
+static uint64_t differing(bool wide, const void *a, const void *b, int64_t n)
+{
+    uint64_t *count;
+    cudaMallocHost((void **)&count, 8);
+    *count = 0;
+    RC(tcu_differ(wide, a, b, n, count, device->stream));
+    CK(tcu_wait(device, &err));
+    uint64_t r = *count;
+    cudaFreeHost(count);
+    return r;
+}
+
+static void one_product(int n, int k, int m, bool turned, bool wide, size_t copies, const tcu_bf16 *x, const tcu_bf16 *w, void *y, void *z)
+{
+    char name[128];
+    product_case c = { .q = { .turned = turned, .wide = wide, .x = x, .w = w, .y = z, .ldx = k, .ldy = n, .m = m, .n = n, .k = k, .valid = m }, .copies = copies };
+    double floor_us = fmax(2.0 * n * k / 4.3e6, 2.0 * m * n * k / 790e6);
+    double small = 0;
+    uint64_t off = 0;
+    if (m <= TCU_SMALL_ROWS && !turned) {
+        c.small = true;
+        cudaMemsetAsync(z, 0xee, (size_t)m * (size_t)n * (wide ? 4 : 2), device->stream);
+        run_product(&c, 0);
+        off = differing(wide, y, z, (int64_t)m * n);
+        failures += off != 0;
+        small = median_us(run_product, &c, 20, 7);
+        c.small = false;
+    }
+    size_t before = device->gemm.fallbacks;
+    cudaMemsetAsync(z, 0xee, (size_t)m * (size_t)n * (wide ? 4 : 2), device->stream);
+    double lib = 0;
+    uint64_t off_lib = 0;
+    if (m > TCU_SMALL_ROWS || turned) {
+        run_product(&c, 0);
+        off_lib = differing(wide, y, z, (int64_t)m * n);
+        failures += off_lib != 0;
+        lib = median_us(run_product, &c, m > 4096 ? 3 : 10, 5);
+    }
+    snprintf(name, sizeof name, "%s %s N %6d K %6d M %6d", turned ? "NN" : "NT", wide ? "fp32" : "bf16", n, k, m);
+    printf("%s small %8.1f us (%llu differ)  library %8.1f us (%llu differ%s)  floor %8.1f us  share %.2f\n", name, small,
+           (unsigned long long)off, lib, (unsigned long long)off_lib, device->gemm.fallbacks > before ? ", FALLBACK" : "", floor_us,
+           floor_us / (small > 0 ? small : lib));
+}
+
+static void check_products(void)
+{
+    static const int shapes[][2] = { { 4096, 1024 }, { 1024, 3072 }, { 6144, 1024 }, { 6144, 4096 }, { 4096, 4096 }, { 24576, 4096 }, { 4096, 12288 }, { 2560, 9728 }, { 19456, 2560 } };
+    static const int rows[] = { 1, 8, 17, 64, 128, 256, 2048, 16384 };
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        int n = shapes[s][0], k = shapes[s][1];
+        size_t one = (size_t)n * (size_t)k, copies = (size_t)200e6 / (one * 2) + 1;
+        tcu_bf16 *x = card((size_t)16384 * (size_t)(k > n ? k : n) * 2), *w = card(one * copies * 2);
+        void *y = card((size_t)16384 * (size_t)(k > n ? k : n) * 4), *z = card((size_t)16384 * (size_t)(k > n ? k : n) * 4);
+        RC(tcu_random(x, 16384ll * (k > n ? k : n), 1, 1, device->stream));
+        for (size_t c = 0; c < copies; c++)
+            RC(tcu_random(w + c * one, (int64_t)one, 2, .05f, device->stream));
+        for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+            RC(tcu_chain(false, false, x, k, w, k, y, n, rows[r], n, k, device->stream));
+            one_product(n, k, rows[r], false, false, copies, x, w, y, z);
+        }
+        RC(tcu_chain(true, false, x, n, w, k, y, k, 2048, k, n, device->stream));
+        one_product(k, n, 2048, true, false, copies, x, w, y, z);
+        RC(tcu_chain(false, true, x, k, w, k, y, n, 8, n, k, device->stream));
+        one_product(n, k, 8, false, true, copies, x, w, y, z);
+        drop(x), drop(w), drop(y), drop(z);
+    }
+    printf("products: %zu choices checked, %zu fallbacks\n", device->gemm.checked, device->gemm.fallbacks);
+}
+
+/* ---- attention ---- */
+
+static uint16_t *random_host(size_t n, uint64_t seed, float scale)
+{
+    float *f = malloc(n * sizeof *f);
+    uint16_t *h = malloc(n * 2);
+    random_floats(f, n, seed, scale);
+    for (size_t i = 0; i < n; i++)
+        h[i] = tke_f32_to_bf16(f[i]);
+    free(f);
+    return h;
+}
+
+static double value(const uint16_t *p, size_t i)
+{
+    return tke_bf16_to_f32(p[i]);
+}
+
+typedef struct heads_case {
+    int heads, kv, d, window;
+    const int *lengths;
+    int n_seqs, rows;
+    uint16_t *q, *k, *v, *d_o;
+    double *o, *dq, *dk, *dv;
+} heads_case;
+
+/* One sequence's attention and its gradients, in double. */
+static void reference(heads_case *c, int row0, int length)
+{
+    int d = c->d, group = c->heads / c->kv;
+    double scale = 1 / sqrt((double)d), *p = malloc((size_t)length * 8), *dp = malloc((size_t)length * 8);
+    for (int i = 0; i < length; i++)
+        for (int h = 0; h < c->heads; h++) {
+            size_t at = ((size_t)(row0 + i) * (size_t)c->heads + (size_t)h) * (size_t)d;
+            int first = c->window > 0 && i + 1 > c->window ? i + 1 - c->window : 0;
+            double top = -1e300, sum = 0, dot = 0;
+            for (int t = first; t <= i; t++) {
+                size_t key = ((size_t)(row0 + t) * (size_t)c->kv + (size_t)(h / group)) * (size_t)d;
+                p[t] = dp[t] = 0;
+                for (int e = 0; e < d; e++) {
+                    p[t] += value(c->q, at + (size_t)e) * value(c->k, key + (size_t)e) * scale;
+                    dp[t] += value(c->d_o, at + (size_t)e) * value(c->v, key + (size_t)e);
+                }
+                top = fmax(top, p[t]);
+            }
+            for (int t = first; t <= i; t++)
+                sum += p[t] = exp(p[t] - top);
+            for (int t = first; t <= i; t++) {
+                p[t] /= sum;
+                dot += p[t] * dp[t];
+            }
+            for (int t = first; t <= i; t++) {
+                size_t key = ((size_t)(row0 + t) * (size_t)c->kv + (size_t)(h / group)) * (size_t)d;
+                double ds = p[t] * (dp[t] - dot) * scale;
+                for (int e = 0; e < d; e++) {
+                    c->o[at + (size_t)e] += p[t] * value(c->v, key + (size_t)e);
+                    c->dq[at + (size_t)e] += ds * value(c->k, key + (size_t)e);
+                    c->dk[key + (size_t)e] += ds * value(c->q, at + (size_t)e);
+                    c->dv[key + (size_t)e] += p[t] * value(c->d_o, at + (size_t)e);
+                }
+            }
+        }
+    free(p), free(dp);
+}
+
+static double distance(const tcu_bf16 *got_card, const double *want, size_t n)
+{
+    uint16_t *got = malloc(n * 2);
+    double off = 0, all = 0;
+    CK(tcu_download(device, got, got_card, n * 2, &err));
+    for (size_t i = 0; i < n; i++) {
+        double x = value(got, i);
+        off += (x - want[i]) * (x - want[i]);
+        all += want[i] * want[i];
+    }
+    free(got);
+    return isnan(off) ? 1e9 : sqrt(off / all);
+}
+
+static int32_t fill_spans(const heads_case *c, int32_t tokens, tcu_span *out)
+{
+    int32_t n = 0, row = 0;
+    for (int s = 0; s < c->n_seqs; row += c->lengths[s++])
+        for (int at = 0; at < c->lengths[s]; at += tokens)
+            out[n++] = (tcu_span){ row, at, at + tokens < c->lengths[s] ? at + tokens : c->lengths[s], c->lengths[s] };
+    return n;
+}
+
+/* Keys and values of the packed rows into blocks of 16, shuffled; block ids of each sequence one behind the other. */
+static void make_pages(const heads_case *c, uint16_t *k, uint16_t *v, int32_t *tables, size_t n_blocks, int32_t *where)
+{
+    int32_t used = 0, row = 0, entry = 0;
+    for (int s = 0; s < c->n_seqs; row += c->lengths[s++]) {
+        where[s] = entry;
+        for (int pos = 0; pos < c->lengths[s]; pos++) {
+            if (pos % 16 == 0)
+                tables[entry++] = (int32_t)(((size_t)used++ * 7919) % n_blocks);
+            int32_t block = tables[entry - 1];
+            for (int h = 0; h < c->kv; h++)
+                for (int e = 0; e < c->d; e++) {
+                    size_t to = (((size_t)block * (size_t)c->kv + (size_t)h) * 16 + (size_t)(pos % 16)) * (size_t)c->d + (size_t)e;
+                    size_t from = ((size_t)(row + pos) * (size_t)c->kv + (size_t)h) * (size_t)c->d + (size_t)e;
+                    k[to] = c->k[from];
+                    v[to] = c->v[from];
+                }
+        }
+    }
+}
+
+static void attention_case(int heads, int kv, int d, int window)
+{
+    static const int lengths[] = { 1, 63, 64, 65, 200, 333, 17 };
+    char name[96];
+    heads_case c = { .heads = heads, .kv = kv, .d = d, .window = window, .lengths = lengths, .n_seqs = 7 };
+    for (int s = 0; s < c.n_seqs; s++)
+        c.rows += lengths[s];
+    size_t nq = (size_t)(c.rows * heads * d), nk = (size_t)(c.rows * kv * d), n_blocks = 97;
+    c.q = random_host(nq, 1, 2), c.k = random_host(nk, 2, 2), c.v = random_host(nk, 3, 1), c.d_o = random_host(nq, 4, 1);
+    c.o = calloc(nq, 8), c.dq = calloc(nq, 8), c.dk = calloc(nk, 8), c.dv = calloc(nk, 8);
+    for (int s = 0, row = 0; s < c.n_seqs; row += lengths[s++])
+        reference(&c, row, lengths[s]);
+    tcu_span *spans = malloc((size_t)c.rows * sizeof *spans);
+    tcu_attention p = { .n_heads = heads, .n_kv_heads = kv, .d = d, .window = window, .scale = (float)(1 / sqrt((double)d)) };
+    tcu_bf16 *o = card(nq * 2), *o2 = card(nq * 2), *dq = card(nq * 2), *dk = card(nk * 2), *dv = card(nk * 2);
+    float *delta = card((size_t)(c.rows * heads) * 4);
+    p.q = to_card(c.q, nq * 2), p.k = to_card(c.k, nk * 2), p.v = to_card(c.v, nk * 2), p.d_o = to_card(c.d_o, nq * 2);
+    p.lse = card((size_t)(c.rows * heads) * 4);
+    p.ldk = p.ldv = p.lddv = kv * d;
+    p.o = o, p.dq = dq, p.dk = dk, p.dv = dv, p.delta = delta;
+    p.n_spans = fill_spans(&c, tcu_span_tokens(heads, kv, false), spans);
+    p.spans = to_card(spans, (size_t)p.n_spans * sizeof *spans);
+    cudaMemset(o, 0xee, nq * 2), cudaMemset(dq, 0xee, nq * 2), cudaMemset(dk, 0xee, nk * 2), cudaMemset(dv, 0xee, nk * 2);
+    RC(tcu_attention_forward(&p, false, device->stream));
+    RC(tcu_attention_delta(p.d_o, o, delta, (int64_t)c.rows * heads, d, device->stream));
+    RC(tcu_attention_dq(&p, device->stream));
+    tcu_attention keys = p;
+    keys.n_spans = fill_spans(&c, 64, spans);
+    keys.spans = to_card(spans, (size_t)keys.n_spans * sizeof *spans);
+    RC(tcu_attention_dkv(&keys, device->stream));
+    double off[4] = { distance(o, c.o, nq), distance(dq, c.dq, nq), distance(dk, c.dk, nk), distance(dv, c.dv, nk) };
+    static const char *const parts[] = { "o", "dq", "dk", "dv" };
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "attention %d/%d heads of %d, window %d: %s", heads, kv, d, window, parts[i]);
+        verdict(off[i] < 1e-2, name, off[i]);
+    }
+    /* packed narrow, paged narrow, paged wide: the same bits */
+    uint16_t *pk = calloc(n_blocks * 16 * (size_t)(kv * d), 2), *pv = calloc(n_blocks * 16 * (size_t)(kv * d), 2);
+    int32_t tables[256], where[8];
+    make_pages(&c, pk, pv, tables, n_blocks, where);
+    for (int form = 0; form < 3; form++) {
+        tcu_attention t = p;
+        bool narrow = form < 2;
+        t.lse = NULL;
+        t.o = o2;
+        t.n_spans = fill_spans(&c, tcu_span_tokens(heads, kv, narrow), spans);
+        if (form) {
+            t.k = to_card(pk, n_blocks * 16 * (size_t)(kv * d) * 2), t.v = to_card(pv, n_blocks * 16 * (size_t)(kv * d) * 2);
+            t.ldk = t.ldv = 16 * kv * d;
+            t.tables = to_card(tables, sizeof tables);
+            for (int i = 0, s = -1; i < t.n_spans; i++) {
+                s += spans[i].begin == 0;
+                spans[i].table = where[s];
+            }
+        }
+        t.spans = to_card(spans, (size_t)t.n_spans * sizeof *spans);
+        cudaMemset(o2, 0xee, nq * 2);
+        RC(tcu_attention_forward(&t, narrow, device->stream));
+        uint64_t bad = differing(false, o, o2, (int64_t)nq);
+        snprintf(name, sizeof name, "attention %d/%d of %d: bits, form %d", heads, kv, d, form);
+        verdict(bad == 0, name, (double)bad);
+    }
+}
+
+static void check_attention(void)
+{
+    attention_case(4, 2, 16, 0);
+    attention_case(6, 2, 64, 0);
+    attention_case(8, 2, 128, 0);
+    attention_case(8, 8, 128, 100);
+    attention_case(32, 2, 64, 70);
+}
+
+/* ---- models ---- */
+
+typedef struct run { /* a microbatch and what comes of it */
+    const float *weights;
+    float *lp;
+    size_t calls;
+} run;
+
+static void losses(void *user, size_t first, size_t n, const float *lp, float *g)
+{
+    run *r = user;
+    r->calls++;
+    for (size_t i = 0; i < n; i++) {
+        r->lp[first + i] = lp[i];
+        if (g)
+            g[i] = -r->weights[first + i];
+    }
+}
+
+typedef struct data {
+    size_t n, n_seqs;
+    int32_t *ids, *positions, *targets;
+    int64_t starts[64];
+    float *weights;
+} data;
+
+static data make_data(const int *lengths, size_t n_seqs, size_t vocab, uint64_t seed)
+{
+    data d = { .n_seqs = n_seqs };
+    for (size_t s = 0; s < n_seqs; s++) {
+        d.starts[s] = (int64_t)d.n;
+        d.n += (size_t)lengths[s];
+    }
+    d.starts[n_seqs] = (int64_t)d.n;
+    d.ids = malloc(d.n * 4), d.positions = malloc(d.n * 4), d.targets = malloc(d.n * 4), d.weights = malloc(d.n * 4);
+    float *f = malloc(d.n * 4);
+    random_floats(f, d.n, seed, 1);
+    for (size_t i = 0, s = 0; i < d.n; i++) {
+        while ((int64_t)i >= d.starts[s + 1])
+            s++;
+        d.ids[i] = (int32_t)((f[i] * 0.5f + 0.5f) * (float)(vocab - 1));
+        d.positions[i] = (int32_t)((int64_t)i - d.starts[s]);
+        d.weights[i] = i % 5 == 0 ? 0 : 1 + 0.5f * f[i];
+    }
+    for (size_t i = 0; i < d.n; i++)
+        d.targets[i] = d.ids[(i * 7 + 3) % d.n];
+    for (size_t s = 0; s < n_seqs; s++)
+        for (int64_t i = d.starts[s]; i + 1 < d.starts[s + 1]; i++)
+            d.targets[i] = d.ids[i + 1];
+    free(f);
+    return d;
+}
+
+static tke_microbatch batch_of(const data *d, const tke_segment *segments, size_t n_segments, size_t rank, int32_t depth, run *r)
+{
+    return (tke_microbatch){ .size = { .n = d->n, .max_rank = rank, .max_k = 1, .depth = depth }, .ids = d->ids,
+                             .positions = d->positions, .starts = d->starts, .n_seqs = d->n_seqs, .segments = segments,
+                             .n_segments = n_segments, .attn = true, .targets = d->targets, .losses = losses, .user = r };
+}
+
+/* Log-probs of the rows of sequence `seq` by the sampler: prompts in chunks of `chunk` (0 = whole), bits in lp. */
+static void sample_rows(tcu_sampler *s, const data *d, size_t seq, size_t chunk, const tke_lora *lora, const int32_t *blocks, float *lp)
+{
+    size_t length = (size_t)(d->starts[seq + 1] - d->starts[seq]), row = (size_t)d->starts[seq];
+    for (size_t at = 0; at < length;) {
+        size_t n = !chunk || length - at < chunk ? length - at : chunk;
+        tke_segment segment = { .begin = 0, .end = n, .lora = lora };
+        tke_step_seq q = { .first_row = 0, .n_rows = n, .first_pos = at, .blocks = blocks };
+        size_t *wants = malloc(n * sizeof *wants);
+        tke_score *scores = malloc(n * sizeof *scores);
+        for (size_t i = 0; i < n; i++) {
+            wants[i] = i;
+            scores[i] = (tke_score){ i, d->targets[row + at + i], &lp[row + at + i] };
+        }
+        tke_step j = { .n = n, .ids = d->ids + row + at, .positions = d->positions + row + at, .segments = &segment,
+                       .n_segments = 1, .seqs = &q, .n_seqs = 1, .wants = wants, .n_wants = n, .scores = scores, .n_scores = n };
+        CK(tcu_sampler_run(s, &j, &err));
+        at += n;
+        free(wants), free(scores);
+    }
+}
+
+static size_t count_bits(const float *a, const float *b, size_t n)
+{
+    size_t off = 0;
+    for (size_t i = 0; i < n; i++)
+        off += memcmp(&a[i], &b[i], 4) != 0;
+    return off;
+}
+
+/* All sequences decode together, one token each a step, with graphs; greedy draws are thrown away. */
+static void decode_rows(tcu_sampler *s, const data *d, const tke_lora *lora, int32_t (*blocks)[64], float *lp)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < d->n_seqs; i++)
+        longest = d->starts[i + 1] - d->starts[i] > (int64_t)longest ? (size_t)(d->starts[i + 1] - d->starts[i]) : longest;
+    tke_sample_rule greedy = { .top_p = 1 };
+    for (size_t pos = 0; pos < longest; pos++) {
+        int32_t ids[64], positions[64], tokens[64];
+        float ignored[64];
+        bool bad[64];
+        size_t wants[64], n = 0;
+        tke_step_seq seqs[64];
+        tke_draw draws[64];
+        tke_score scores[64];
+        for (size_t i = 0; i < d->n_seqs; i++) {
+            if ((int64_t)pos >= d->starts[i + 1] - d->starts[i])
+                continue;
+            size_t row = (size_t)d->starts[i] + pos;
+            ids[n] = d->ids[row], positions[n] = (int32_t)pos, wants[n] = n;
+            seqs[n] = (tke_step_seq){ n, 1, pos, blocks[i] };
+            draws[n] = (tke_draw){ n, &greedy, 1, 0, 0, &tokens[n], &ignored[n], &bad[n] };
+            scores[n] = (tke_score){ n, d->targets[row], &lp[row] };
+            n++;
+        }
+        tke_segment segment = { .begin = 0, .end = n, .lora = lora };
+        tke_step j = { .n = n, .ids = ids, .positions = positions, .segments = &segment, .n_segments = 1, .seqs = seqs, .n_seqs = n,
+                       .wants = wants, .n_wants = n, .draws = draws, .n_draws = n };
+        CK(tcu_sampler_run(s, &j, &err)); /* as a graph */
+        j.scores = scores, j.n_scores = n;
+        CK(tcu_sampler_run(s, &j, &err)); /* plainly, for the log-probs */
+        for (size_t i = 0; i < n; i++)
+            if (ids[i] == d->targets[(size_t)d->starts[0]] && bad[i])
+                failures++;
+    }
+}
+
+static void model_case(const shape *sh, size_t rank, uint32_t train)
+{
+    static const int lengths[] = { 40, 7, 1, 75, 16, 130 };
+    char name[128];
+    world *w = world_new(sh, true, 5);
+    tke_lora_layout *l = layout_new(w, rank, train);
+    float *theta = calloc(l->n_floats, 4), *grads = malloc(l->n_floats * 4), *other = malloc(l->n_floats * 4);
+    for (size_t i = 0; i < l->n_groups; i++) {
+        const tke_lora_group *g = &l->groups[i];
+        for (size_t j = 0; j < g->n; j++) {
+            random_floats(theta + g->a + j * rank * g->in, rank * g->in, 100 + i * 3 + j, 1 / sqrtf((float)g->in));
+            random_floats(theta + g->b[j], g->out[j] * rank, 900 + i * 3 + j, 0.2f);
+        }
+    }
+    data d = make_data(lengths, 6, sh->vocab, 11);
+    double scale = 32.0 / (double)rank, *lp_ref = malloc(d.n * 8);
+    float *lp = malloc(d.n * 4), *lp2 = malloc(d.n * 4);
+    tcu_model *m = tcu_model_new(device, &w->model, &err);
+    CK(m);
+    tcu_block *weights = tcu_block_new(device, l->n_floats, &err), *g = tcu_block_new(device, l->n_floats, &err);
+    CK(weights && g && tcu_block_write(weights, theta, &err));
+    tke_lora lora = { l, (tke_block *)weights, (float)scale };
+    tke_segment segment = { .begin = 0, .end = d.n, .lora = &lora, .grads = (tke_block *)g };
+    tke_device_trainer_options o = { .memory_bytes = (size_t)8 << 30 };
+    tcu_trainer *t = tcu_trainer_new(m, &o, &err);
+    CK(t);
+    run r = { d.weights, lp, 0 };
+    tke_microbatch b = batch_of(&d, &segment, 1, rank, train & ~(uint32_t)TKE_TRAIN_UNEMBED ? TKE_DEPTH_ALL : TKE_DEPTH_HEAD, &r);
+    b.attn = train & TKE_TRAIN_ATTN;
+    CK(tcu_trainer_run(t, &b, &err));
+    CK(tcu_block_read(g, grads, &err));
+    world_loss(w, l, theta, scale, d.ids, d.starts, d.n_seqs, d.targets, d.weights, lp_ref);
+    double worst = 0, mean = 0;
+    for (size_t i = 0; i < d.n; i++) {
+        double off = fabs((double)lp[i] - lp_ref[i]);
+        worst = off > worst || isnan(off) ? off : worst;
+        mean += off / (double)d.n;
+    }
+    snprintf(name, sizeof name, "%s rank %zu train %u: log-probs, worst", sh->name, rank, train);
+    verdict(worst < 5e-2, name, worst);
+    verdict(mean < 1e-2, "  mean", mean);
+    /* along its own direction, and along a random one */
+    double norm = 0, along = 0, rn = 0;
+    for (size_t i = 0; i < l->n_floats; i++)
+        norm += (double)grads[i] * grads[i];
+    norm = sqrt(norm);
+    random_floats(other, l->n_floats, 77, 1);
+    for (int dir = 0; dir < 2; dir++) {
+        double eps = 1e-3, value[2], expect = 0, length = 0;
+        for (size_t i = 0; i < l->n_floats; i++) {
+            double v = dir ? (grads[i] > 0 ? 1 : grads[i] < 0 ? -1 : 0) * fabs((double)other[i]) / sqrt((double)l->n_floats) : grads[i] / norm;
+            expect += v * grads[i];
+            length += v * v;
+        }
+        float *moved = malloc(l->n_floats * 4);
+        for (int side = 0; side < 2; side++) {
+            for (size_t i = 0; i < l->n_floats; i++) {
+                double v = dir ? (grads[i] > 0 ? 1 : grads[i] < 0 ? -1 : 0) * fabs((double)other[i]) / sqrt((double)l->n_floats) : grads[i] / norm;
+                moved[i] = theta[i] + (float)((side ? -eps : eps) * v);
+            }
+            value[side] = world_loss(w, l, moved, scale, d.ids, d.starts, d.n_seqs, d.targets, d.weights, NULL);
+        }
+        free(moved);
+        along = (value[0] - value[1]) / (2 * eps);
+        rn = along / expect;
+        verdict(fabs(rn - 1) < 3e-2, dir ? "  gradient along another direction / expected" : "  gradient along itself / its norm", rn);
+        (void)length;
+    }
+    /* recomputed, split in two, in company: the same bits */
+    o.keep = TKE_KEEP_NONE;
+    tcu_trainer *t2 = tcu_trainer_new(m, &o, &err);
+    CK(tcu_block_zero(g, &err));
+    r.lp = lp2;
+    CK(tcu_trainer_run(t2, &b, &err) && tcu_block_read(g, other, &err));
+    verdict(count_bits(lp, lp2, d.n) + count_bits(grads, other, l->n_floats) == 0, "  bits: recomputed", (double)count_bits(grads, other, l->n_floats));
+    CK(tcu_block_zero(g, &err));
+    for (int half = 0; half < 2; half++) {
+        data part = d;
+        size_t s0 = half ? 3 : 0, s1 = half ? 6 : 3, row = (size_t)d.starts[s0];
+        part.n_seqs = 3;
+        for (size_t i = 0; i <= 3; i++)
+            part.starts[i] = d.starts[s0 + i] - d.starts[s0];
+        part.n = (size_t)(d.starts[s1] - d.starts[s0]);
+        part.ids += row, part.positions += row, part.targets += row, part.weights += row;
+        run rp = { part.weights, lp2 + row, 0 };
+        tke_segment sp = segment;
+        sp.end = part.n;
+        tke_microbatch bp = batch_of(&part, &sp, 1, rank, b.size.depth, &rp);
+        bp.attn = b.attn;
+        CK(tcu_trainer_run(t, &bp, &err));
+    }
+    CK(tcu_block_read(g, other, &err));
+    verdict(count_bits(lp, lp2, d.n) + count_bits(grads, other, l->n_floats) == 0, "  bits: split in two", (double)(count_bits(lp, lp2, d.n) + count_bits(grads, other, l->n_floats)));
+    /* trainer = sampler */
+    tke_device_sampler_options so = { .cache_bytes = 64 << 20, .max_rows = 512, .max_seqs = 64 };
+    tcu_sampler *s = tcu_sampler_new(m, &so, &err);
+    CK(s);
+    int32_t blocks[6][64];
+    for (int i = 0; i < 6; i++)
+        for (int j = 0; j < 64; j++)
+            blocks[i][j] = (int32_t)((size_t)(i * 64 + j) % tcu_sampler_cache(s)->n_blocks);
+    static const size_t chunks[] = { 0, 1, 16, 37 };
+    for (int c = 0; c < 4; c++) {
+        memset(lp2, 0, d.n * 4);
+        for (size_t i = 0; i < 6; i++)
+            sample_rows(s, &d, i, chunks[c], &lora, blocks[i], lp2);
+        snprintf(name, sizeof name, "  bits: trainer = sampler, chunks of %zu", chunks[c]);
+        verdict(count_bits(lp, lp2, d.n) == 0, name, (double)count_bits(lp, lp2, d.n));
+    }
+    memset(lp2, 0, d.n * 4);
+    decode_rows(s, &d, &lora, blocks, lp2);
+    verdict(count_bits(lp, lp2, d.n) == 0, "  bits: trainer = sampler, decoding in company", (double)count_bits(lp, lp2, d.n));
+    tcu_sampler_free(s), tcu_trainer_free(t), tcu_trainer_free(t2), tcu_block_free(weights), tcu_block_free(g), tcu_model_free(m);
+}
+
+static void check_model(void)
+{
+    static const shape qwen3 = { "qwen3", 256, 384, 3, 4, 2, 64, 500, 512, true, true, false, 0 };
+    static const shape llama = { "llama", 256, 512, 2, 8, 2, 32, 512, 512, false, false, false, 0 };
+    static const shape qwen2 = { "qwen2", 192, 256, 2, 6, 2, 128, 333, 512, true, false, true, 50 };
+    model_case(&qwen3, 8, TKE_TRAIN_ATTN | TKE_TRAIN_MLP);
+    model_case(&llama, 32, TKE_TRAIN_ATTN | TKE_TRAIN_MLP | TKE_TRAIN_UNEMBED);
+    model_case(&qwen2, 20, TKE_TRAIN_MLP | TKE_TRAIN_UNEMBED);
+    model_case(&qwen2, 4, TKE_TRAIN_UNEMBED);
+}
+
+/* ---- speed ---- */
+
+static const shape large[] = {
+    { "0.6B", 1024, 3072, 28, 16, 8, 128, 151936, 40960, true, true, false, 0 },
+    { "4B", 2560, 9728, 36, 32, 8, 128, 151936, 40960, true, true, false, 0 },
+    { "8B", 4096, 12288, 36, 32, 8, 128, 151936, 40960, false, true, false, 0 },
+};
+static const double gflop[] = { 3.36, 18.6, 32.9 };
+
+static int find_shape(const char *name)
+{
+    for (int i = 0; i < 3; i++)
+        if (strcmp(large[i].name, name) == 0)
+            return i;
+    return 0;
+}
+
+static tcu_model *load_large(int which, world **w)
+{
+    *w = world_new(&large[which], false, 3);
+    double t = seconds_now();
+    tcu_model *m = tcu_model_new(device, &(*w)->model, &err);
+    CK(m);
+    printf("%s: %zu MiB of weights on the card in %.2f s\n", large[which].name, m->bytes >> 20, seconds_now() - t);
+    return m;
+}
+
+static void start_profile(size_t cap)
+{
+    tcu_profile *p = calloc(1, sizeof *p);
+    p->cap = cap;
+    p->marks = calloc(cap, sizeof *p->marks);
+    for (size_t i = 0; i < cap; i++)
+        cudaEventCreate(&p->marks[i].at);
+    device->profile = p;
+}
+
+static void print_profile(void)
+{
+    tcu_profile *p = device->profile;
+    struct {
+        const char *what;
+        double ms;
+        size_t n;
+    } lines[64] = { { 0 } };
+    size_t n = 0;
+    double all = 0;
+    cudaDeviceSynchronize();
+    for (size_t i = 1; i < p->n; i++) {
+        float ms = 0;
+        size_t at = 0;
+        cudaEventElapsedTime(&ms, p->marks[i - 1].at, p->marks[i].at);
+        while (at < n && strcmp(lines[at].what, p->marks[i].what) != 0)
+            at++;
+        n += at == n;
+        lines[at].what = p->marks[i].what;
+        lines[at].ms += ms;
+        lines[at].n++;
+        all += ms;
+    }
+    for (size_t i = 0; i < n; i++)
+        printf("    %-34s %6zu calls %9.2f ms %5.1f %%\n", lines[i].what, lines[i].n, lines[i].ms, 100 * lines[i].ms / all);
+    device->profile = NULL;
+}
+
+static void speed_train(const char *name, size_t tokens, bool profile)
+{
+    int which = find_shape(name), lengths[64];
+    world *w;
+    tcu_model *m = load_large(which, &w);
+    tke_lora_layout *l = layout_new(w, 32, TKE_TRAIN_ATTN | TKE_TRAIN_MLP);
+    float *theta = malloc(l->n_floats * 4);
+    random_floats(theta, l->n_floats, 5, 0.02f);
+    tcu_block *weights = tcu_block_new(device, l->n_floats, &err), *g = tcu_block_new(device, l->n_floats, &err);
+    tcu_block *m1 = tcu_block_new(device, l->n_floats, &err), *v1 = tcu_block_new(device, l->n_floats, &err);
+    CK(weights && g && m1 && v1 && tcu_block_write(weights, theta, &err));
+    size_t n_seqs = tokens / 2048;
+    for (size_t i = 0; i < n_seqs; i++)
+        lengths[i] = 2048;
+    data d = make_data(lengths, n_seqs, large[which].vocab, 3);
+    tke_lora lora = { l, (tke_block *)weights, 1 };
+    tke_segment segment = { .begin = 0, .end = d.n, .lora = &lora, .grads = (tke_block *)g };
+    tke_device_trainer_options o = { 0 };
+    tcu_trainer *t = tcu_trainer_new(m, &o, &err);
+    float *lp = malloc(d.n * 4);
+    run r = { d.weights, lp, 0 };
+    tke_microbatch b = batch_of(&d, &segment, 1, 32, TKE_DEPTH_ALL, &r);
+    double t0 = seconds_now(), best = 1e9;
+    CK(tcu_trainer_run(t, &b, &err));
+    printf("  first microbatch %.2f s, work space %zu MiB, %zu shapes checked, %zu fallbacks\n", seconds_now() - t0,
+           device->used[TCU_FOR_WORK] >> 20, device->gemm.checked, device->gemm.fallbacks);
+    for (int i = 0; i < 4; i++) {
+        double s = seconds_now(), moved;
+        CK(tcu_trainer_run(t, &b, &err));
+        tke_adam a = { 1e-4, 0.9, 0.999, 1e-8, 0, 1, i + 1 };
+        CK(tcu_block_adam(&a, g, weights, m1, v1, &moved, &err) && tcu_block_zero(g, &err));
+        best = fmin(best, seconds_now() - s);
+    }
+    double rate = (double)d.n / best;
+    printf("TRAIN %s, %zu tokens: %.0f tokens/s, %.1f TFLOP/s, %.0f %% of 790 (lp %g)\n", name, d.n, rate,
+           rate * gflop[which] / 1e3, rate * gflop[which] / 7.9e3, (double)lp[5]);
+    if (profile) {
+        start_profile(20000);
+        CK(tcu_trainer_run(t, &b, &err));
+        print_profile();
+    }
+    tcu_trainer_free(t), tcu_block_free(weights), tcu_block_free(g), tcu_block_free(m1), tcu_block_free(v1), tcu_model_free(m);
+    world_free(w);
+}
+
+static void decode_once(tcu_sampler *s, const char *name, int which, size_t batch, size_t context, const tke_lora *lora, bool profile)
+{
+    size_t steps = 48, per = (context + steps + 16) / 16;
+    int32_t *ids = malloc(batch * 4), *positions = malloc(batch * 4), *tokens = malloc(batch * 4), *blocks = malloc(batch * per * 4);
+    float *lp = malloc(batch * 4);
+    bool *bad = malloc(batch);
+    size_t *wants = malloc(batch * sizeof *wants);
+    tke_step_seq *seqs = malloc(batch * sizeof *seqs);
+    tke_draw *draws = malloc(batch * sizeof *draws);
+    tke_sample_rule rule = { .temperature = 1, .top_p = 1 };
+    double times[64];
+    for (size_t i = 0; i < batch * per; i++)
+        blocks[i] = (int32_t)(i % tcu_sampler_cache(s)->n_blocks);
+    for (size_t step = 0; step < steps; step++) {
+        for (size_t i = 0; i < batch; i++) {
+            ids[i] = (int32_t)(i * 37 + step), positions[i] = (int32_t)(context + step), wants[i] = i;
+            seqs[i] = (tke_step_seq){ i, 1, context + step, blocks + i * per };
+            draws[i] = (tke_draw){ i, &rule, i, 0, (uint32_t)step, &tokens[i], &lp[i], &bad[i] };
+        }
+        tke_segment segment = { .begin = 0, .end = batch, .lora = lora };
+        tke_step j = { .n = batch, .ids = ids, .positions = positions, .segments = &segment, .n_segments = 1, .seqs = seqs,
+                       .n_seqs = batch, .wants = wants, .n_wants = batch, .draws = draws, .n_draws = batch };
+        double t = seconds_now();
+        if (profile && step == 0)
+            start_profile(4000);
+        CK(tcu_sampler_run(s, &j, &err));
+        if (profile && step == 0)
+            print_profile();
+        times[step] = seconds_now() - t;
+    }
+    double best = 1e9, sum = 0;
+    for (size_t i = 8; i < steps; i++) {
+        sum += times[i];
+        best = fmin(best, times[i]);
+    }
+    const shape *sh = &large[which];
+    double bytes = (double)(sh->layers * (sh->hidden * (sh->heads + 2 * sh->kv_heads) * sh->d + sh->hidden * sh->heads * sh->d + 3 * sh->hidden * sh->inner) + sh->vocab * sh->hidden) * 2 +
+                   (double)batch * (double)context * (double)(sh->layers * 2 * sh->kv_heads * sh->d) * 2;
+    double rate = (double)batch * (double)(steps - 8) / sum;
+    printf("DECODE %s batch %zu context %zu%s: %.0f tokens/s, %.0f us a step (best %.0f), %.0f %% of the limit by bytes\n", name,
+           batch, context, lora ? " rank 32" : "", rate, 1e6 * sum / (double)(steps - 8), 1e6 * best, 100 * bytes / 4.3e12 / (sum / (double)(steps - 8)));
+}
+
+static void speed_decode(const char *name, bool profile)
+{
+    int which = find_shape(name);
+    world *w;
+    tcu_model *m = load_large(which, &w);
+    tke_lora_layout *l = layout_new(w, 32, TKE_TRAIN_ATTN | TKE_TRAIN_MLP);
+    float *theta = malloc(l->n_floats * 4);
+    random_floats(theta, l->n_floats, 5, 0.02f);
+    tcu_block *weights = tcu_block_new(device, l->n_floats, &err);
+    CK(weights && tcu_block_write(weights, theta, &err));
+    tke_lora lora = { l, (tke_block *)weights, 1 };
+    tke_device_sampler_options so = { .cache_bytes = (size_t)48 << 30, .max_rows = 768, .max_seqs = 256 };
+    tcu_sampler *s = tcu_sampler_new(m, &so, &err);
+    CK(s);
+    static const size_t batches[] = { 1, 64, 256 };
+    for (int i = 0; i < 3; i++) {
+        decode_once(s, name, which, batches[i], 1024, NULL, profile);
+        decode_once(s, name, which, batches[i], 1024, &lora, false);
+    }
+    tcu_sampler_free(s), tcu_block_free(weights), tcu_model_free(m);
+    world_free(w);
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc > 1 ? argv[1] : "all";
+    bool all = strcmp(mode, "all") == 0;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    device = tcu_open(0, &err);
+    if (!device)
+        die("opening");
+    printf("%s, driver %d, cuBLASLt %zu\n", device->props.name, device->driver, device->gemm.version);
+    if (all || strcmp(mode, "products") == 0)
+        check_products();
+    if (all || strcmp(mode, "attention") == 0)
+        check_attention();
+    if (all || strcmp(mode, "model") == 0)
+        check_model();
+    if (strcmp(mode, "train") == 0)
+        speed_train(argv[2], argc > 3 ? (size_t)strtoul(argv[3], NULL, 10) : 16384, argc > 4);
+    if (strcmp(mode, "decode") == 0)
+        speed_decode(argv[2], argc > 3);
+    printf("%d failures\n", failures);
+    return failures != 0;
+}

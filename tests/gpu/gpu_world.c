@@ -1,0 +1,293 @@
+/* gpu_world.c - see gpu_world.h. Plain loops: it is what the card is held against. */
+#include "gpu_world.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static uint32_t hash(uint64_t x)
+{
+    x ^= x >> 33;
+    x *= 0xff51afd7ed558ccdull;
+    x ^= x >> 33;
+    x *= 0xc4ceb9fe1a85ec53ull;
+    return (uint32_t)(x >> 32);
+}
+
+void random_floats(float *p, size_t n, uint64_t seed, float scale)
+{
+    for (size_t i = 0; i < n; i++)
+        p[i] = scale * ((float)(hash(i + seed * 0x9e3779b97f4a7c15ull) >> 8) / 8388608.f - 1.f);
+}
+
+static void random_bf16(uint16_t *p, size_t n, uint64_t seed, float scale)
+{
+    for (size_t i = 0; i < n; i++) {
+        float x;
+        random_floats(&x, 1, seed * 1000003 + i, scale);
+        p[i] = tke_f32_to_bf16(x);
+    }
+}
+
+static tke_weight weight(world *w, size_t out, size_t in, bool bias, bool own, uint64_t seed)
+{
+    tke_weight r = { .out = out, .in = in };
+    uint16_t *data = w->numbers;
+    if (own) {
+        data = malloc(out * in * 2);
+        random_bf16(data, out * in, seed, 1.7f / sqrtf((float)in));
+    }
+    r.m = (tke_matrix){ data, (int64_t)in, TKE_BF16 };
+    if (bias) {
+        float *b = malloc(out * sizeof *b);
+        random_floats(b, out, seed + 7, 0.1f);
+        r.bias = b;
+    }
+    return r;
+}
+
+static float *vector(size_t n, uint64_t seed)
+{
+    float *v = malloc(n * sizeof *v);
+    random_floats(v, n, seed, 0.2f);
+    for (size_t i = 0; i < n; i++)
+        v[i] += 1;
+    return v;
+}
+
+world *world_new(const shape *s, bool own, uint64_t seed)
+{
+    world *w = calloc(1, sizeof *w);
+    tke_model *m = &w->model;
+    size_t q = s->heads * s->d, k = s->kv_heads * s->d, index = 0;
+    if (!own) {
+        w->n_numbers = s->vocab * s->hidden;
+        size_t most = 2 * s->inner * s->hidden;
+        w->n_numbers = w->n_numbers > most ? w->n_numbers : most;
+        w->numbers = malloc(w->n_numbers * 2);
+        random_bf16(w->numbers, 1 << 20, seed, 0.03f);
+        for (size_t i = 1 << 20; i < w->n_numbers; i += 1 << 20)
+            memcpy(w->numbers + i, w->numbers, 2 * (w->n_numbers - i < 1 << 20 ? w->n_numbers - i : 1 << 20));
+    }
+    m->config = (tke_config){ .arch = "qwen3", .hidden = s->hidden, .inner = s->inner, .n_layers = s->layers,
+                              .n_heads = s->heads, .n_kv_heads = s->kv_heads, .head_dim = s->d, .vocab = s->vocab,
+                              .context = s->context, .rms_eps = 1e-6, .tied = s->tied, .qk_norm = s->qk_norm };
+    m->layers = calloc(s->layers, sizeof *m->layers);
+    m->n_groups = s->layers * 4 + 1;
+    w->groups = calloc(m->n_groups, sizeof *w->groups);
+    m->groups = calloc(m->n_groups, sizeof *m->groups);
+    for (size_t i = 0; i < s->layers; i++) {
+        tke_layer *l = &m->layers[i];
+        tke_group *g = &w->groups[i * 4];
+        uint64_t base = seed + i * 100;
+        l->groups = g;
+        l->n_groups = 4;
+        g[0] = (tke_group){ .n = 3, .train = TKE_TRAIN_ATTN, .w = { weight(w, q, s->hidden, s->bias, own, base + 1), weight(w, k, s->hidden, s->bias, own, base + 2), weight(w, k, s->hidden, s->bias, own, base + 3) } };
+        g[1] = (tke_group){ .n = 1, .train = TKE_TRAIN_ATTN, .w = { weight(w, s->hidden, q, false, own, base + 4) } };
+        g[2] = (tke_group){ .n = 2, .train = TKE_TRAIN_MLP, .w = { weight(w, s->inner, s->hidden, false, own, base + 5), weight(w, s->inner, s->hidden, false, own, base + 6) } };
+        g[3] = (tke_group){ .n = 1, .train = TKE_TRAIN_MLP, .w = { weight(w, s->hidden, s->inner, false, own, base + 7) } };
+        for (size_t j = 0; j < 4; j++, index++) {
+            g[j].index = index;
+            g[j].slot = j;
+            m->groups[index] = &g[j];
+        }
+        l->qkv = &g[0];
+        l->o = &g[1];
+        l->gate_up = &g[2];
+        l->down = &g[3];
+        l->norm_in = vector(s->hidden, base + 8);
+        l->norm_post = vector(s->hidden, base + 9);
+        l->q_norm = s->qk_norm ? vector(s->d, base + 10) : NULL;
+        l->k_norm = s->qk_norm ? vector(s->d, base + 11) : NULL;
+        l->window = i % 2 ? s->window : 0;
+    }
+    m->embed = weight(w, s->vocab, s->hidden, false, own, seed + 91);
+    m->head = (tke_group){ .index = index, .n = 1, .train = TKE_TRAIN_UNEMBED };
+    m->head.w[0] = s->tied ? m->embed : weight(w, s->vocab, s->hidden, false, own, seed + 92);
+    m->groups[index] = &m->head;
+    m->norm = vector(s->hidden, seed + 93);
+    double *f = malloc(s->d / 2 * sizeof *f);
+    for (size_t j = 0; j < s->d / 2; j++)
+        f[j] = pow(10000.0, -2.0 * (double)j / (double)s->d);
+    m->rope_frequency = f;
+    m->rope_scale = 1;
+    return w;
+}
+
+void world_free(world *w)
+{
+    free(w->numbers); /* the rest ends with the program */
+    free(w);
+}
+
+tke_lora_layout *layout_new(const world *w, size_t rank, uint32_t train)
+{
+    tke_lora_layout *l = calloc(1, sizeof *l);
+    l->rank = rank;
+    l->n_groups = w->model.n_groups;
+    l->groups = calloc(l->n_groups, sizeof *l->groups);
+    for (size_t i = 0; i < l->n_groups; i++) {
+        const tke_group *g = w->model.groups[i];
+        tke_lora_group *to = &l->groups[i];
+        if (!(g->train & train))
+            continue;
+        *to = (tke_lora_group){ .of = g, .n = g->n, .in = g->w[0].in, .rank = rank, .a = l->n_floats };
+        l->n_floats += (g->n * rank * to->in + 15) / 16 * 16;
+        for (size_t j = 0; j < g->n; j++) {
+            to->out[j] = g->w[j].out;
+            to->b[j] = l->n_floats;
+            l->n_floats += (to->out[j] * rank + 15) / 16 * 16;
+        }
+    }
+    return l;
+}
+
+/* ---- arithmetic in double ---- */
+
+static double at(const tke_weight *w, size_t i)
+{
+    return tke_bf16_to_f32(((const uint16_t *)w->m.data)[i]);
+}
+
+/* y[o] = W x + bias + scale B (A x) for matrix j of a group */
+static void linear(const tke_group *g, size_t j, const tke_lora_layout *l, const float *adapter, double scale, const double *x,
+                   double *y)
+{
+    const tke_weight *w = &g->w[j];
+    const tke_lora_group *a = l ? &l->groups[g->index] : NULL;
+    double *low = calloc(l ? l->rank : 1, sizeof *low);
+    for (size_t r = 0; a && a->n && r < a->rank; r++)
+        for (size_t i = 0; i < w->in; i++)
+            low[r] += adapter[a->a + (j * a->rank + r) * w->in + i] * x[i];
+    for (size_t o = 0; o < w->out; o++) {
+        double sum = w->bias ? w->bias[o] : 0, extra = 0;
+        for (size_t i = 0; i < w->in; i++)
+            sum += at(w, o * w->in + i) * x[i];
+        for (size_t r = 0; a && a->n && r < a->rank; r++)
+            extra += adapter[a->b[j] + o * a->rank + r] * low[r];
+        y[o] = sum + scale * extra;
+    }
+    free(low);
+}
+
+static void rms(const double *x, const float *w, size_t n, double *y)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    double rho = 1 / sqrt(sum / (double)n + 1e-6);
+    for (size_t i = 0; i < n; i++)
+        y[i] = x[i] * rho * w[i];
+}
+
+static void rotate(const world *w, double *x, size_t pos)
+{
+    size_t half = w->model.config.head_dim / 2;
+    for (size_t j = 0; j < half; j++) {
+        double c = cos((double)pos * w->model.rope_frequency[j]), s = sin((double)pos * w->model.rope_frequency[j]);
+        double a = x[j], b = x[half + j];
+        x[j] = a * c - b * s;
+        x[half + j] = b * c + a * s;
+    }
+}
+
+static void attend(const tke_config *c, const tke_layer *l, const double *q, const double *k, const double *v, size_t pos, double *o)
+{
+    size_t d = c->head_dim, group = c->n_heads / c->n_kv_heads, kd = c->n_kv_heads * d;
+    size_t first = l->window && pos + 1 > l->window ? pos + 1 - l->window : 0;
+    double *s = malloc((pos + 1) * sizeof *s);
+    for (size_t h = 0; h < c->n_heads; h++) {
+        double top = -1e300, sum = 0;
+        for (size_t t = first; t <= pos; t++) {
+            s[t] = 0;
+            for (size_t e = 0; e < d; e++)
+                s[t] += q[h * d + e] * k[t * kd + h / group * d + e];
+            s[t] /= sqrt((double)d);
+            top = s[t] > top ? s[t] : top;
+        }
+        for (size_t t = first; t <= pos; t++)
+            sum += s[t] = exp(s[t] - top);
+        for (size_t e = 0; e < d; e++) {
+            o[h * d + e] = 0;
+            for (size_t t = first; t <= pos; t++)
+                o[h * d + e] += s[t] / sum * v[t * kd + h / group * d + e];
+        }
+    }
+    free(s);
+}
+
+static void run_layer(const world *w, size_t layer, const tke_lora_layout *lora, const float *adapter, double scale, size_t n, double *h)
+{
+    const tke_config *c = &w->model.config;
+    const tke_layer *l = &w->model.layers[layer];
+    size_t H = c->hidden, I = c->inner, d = c->head_dim, qd = c->n_heads * d, kd = c->n_kv_heads * d;
+    double *a = malloc(H * 8), *q = malloc(n * qd * 8), *k = malloc(n * kd * 8), *v = malloc(n * kd * 8), *o = malloc(qd * 8);
+    double *g = malloc(I * 8), *u = malloc(I * 8), *y = malloc(H * 8);
+    for (size_t t = 0; t < n; t++) {
+        rms(h + t * H, l->norm_in, H, a);
+        linear(l->qkv, 0, lora, adapter, scale, a, q + t * qd);
+        linear(l->qkv, 1, lora, adapter, scale, a, k + t * kd);
+        linear(l->qkv, 2, lora, adapter, scale, a, v + t * kd);
+        for (size_t i = 0; i < c->n_heads + c->n_kv_heads; i++) {
+            double *x = i < c->n_heads ? q + t * qd + i * d : k + t * kd + (i - c->n_heads) * d;
+            if (c->qk_norm)
+                rms(x, i < c->n_heads ? l->q_norm : l->k_norm, d, x);
+            rotate(w, x, t);
+        }
+    }
+    for (size_t t = 0; t < n; t++) {
+        attend(c, l, q + t * qd, k, v, t, o);
+        linear(l->o, 0, lora, adapter, scale, o, y);
+        for (size_t i = 0; i < H; i++)
+            h[t * H + i] += y[i];
+        rms(h + t * H, l->norm_post, H, a);
+        linear(l->gate_up, 0, lora, adapter, scale, a, g);
+        linear(l->gate_up, 1, lora, adapter, scale, a, u);
+        for (size_t i = 0; i < I; i++)
+            g[i] = g[i] / (1 + exp(-g[i])) * u[i];
+        linear(l->down, 0, lora, adapter, scale, g, y);
+        for (size_t i = 0; i < H; i++)
+            h[t * H + i] += y[i];
+    }
+    free(a), free(q), free(k), free(v), free(o), free(g), free(u), free(y);
+}
+
+double world_loss(const world *w, const tke_lora_layout *lora, const float *adapter, double scale, const int32_t *ids,
+                  const int64_t *starts, size_t n_seqs, const int32_t *targets, const float *weights, double *lp)
+{
+    const tke_config *c = &w->model.config;
+    size_t H = c->hidden;
+    double loss = 0, *a = malloc(H * 8), *z = malloc(c->vocab * 8);
+    for (size_t s = 0; s < n_seqs; s++) {
+        size_t n = (size_t)(starts[s + 1] - starts[s]), row = (size_t)starts[s];
+        double *h = malloc(n * H * 8);
+        for (size_t i = 0; i < n * H; i++)
+            h[i] = at(&w->model.embed, (size_t)ids[row + i / H] * H + i % H);
+        for (size_t l = 0; l < c->n_layers; l++)
+            run_layer(w, l, lora, adapter, scale, n, h);
+        for (size_t t = 0; t < n; t++) {
+            double top = -1e300, sum = 0;
+            rms(h + t * H, w->model.norm, H, a);
+            linear(&w->model.head, 0, lora, adapter, scale, a, z);
+            for (size_t i = 0; i < c->vocab; i++)
+                top = z[i] > top ? z[i] : top;
+            for (size_t i = 0; i < c->vocab; i++)
+                sum += exp(z[i] - top);
+            double p = z[targets[row + t]] - top - log(sum);
+            if (lp)
+                lp[row + t] = p;
+            loss -= weights[row + t] * p;
+        }
+        free(h);
+    }
+    free(a), free(z);
+    return loss;
+}

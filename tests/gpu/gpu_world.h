@@ -1,0 +1,34 @@
+/* gpu_world.h - models and adapters made up for the checks of the CUDA backend, and their arithmetic in double. */
+#ifndef TKE_GPU_WORLD_H
+#define TKE_GPU_WORLD_H
+
+#include "cuda/cuda_state.h"
+
+typedef struct world {
+    tke_model model;
+    tke_group *groups;
+    uint16_t *numbers; /* bf16, shared by all matrices of a large model */
+    size_t n_numbers;
+} world;
+
+typedef struct shape {
+    const char *name;
+    size_t hidden, inner, layers, heads, kv_heads, d, vocab, context;
+    bool tied, qk_norm, bias;
+    size_t window;
+} shape;
+
+/* own: every matrix has its own numbers; else all share one buffer. */
+world *world_new(const shape *, bool own, uint64_t seed);
+void world_free(world *);
+
+tke_lora_layout *layout_new(const world *, size_t rank, uint32_t train);
+void random_floats(float *, size_t n, uint64_t seed, float scale);
+
+/* Sum of weights[i] * log-prob of targets[i], in double; lp (may be NULL) gets the log-probs. starts: [n_seqs + 1]. */
+double world_loss(const world *, const tke_lora_layout *, const float *adapter, double scale, const int32_t *ids,
+                  const int64_t *starts, size_t n_seqs, const int32_t *targets, const float *weights, double *lp);
+
+double seconds_now(void);
+
+#endif
