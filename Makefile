@@ -39,6 +39,9 @@ mutants: ## plant faults, report which ones a test notices (MUTANTS=150 tries a 
 bench: all ## measure, beside peers in the same run
 	@bench/run build
 
+gpu: ## the engine with its module for NVIDIA GPUs (needs nvcc)
+	@cmake --preset default -DTINKC_CUDA=ON > /dev/null && cmake --build build -j $(JOBS)
+
 maths: ## the engine's maths with a C compiler alone (build/maths)
 	@tools/build-maths
 

@@ -1,0 +1,49 @@
+# The engine's module for NVIDIA GPUs, opened at run time: engine/cuda and the few lower files it stands on.
+# It links the CUDA runtime statically and opens the driver and cuBLASLt by name, so it loads anywhere.
+find_program(NVCC nvcc HINTS /usr/local/cuda/bin ENV CUDA_HOME PATH_SUFFIXES bin REQUIRED)
+get_filename_component(CUDA_ROOT ${NVCC} DIRECTORY)
+get_filename_component(CUDA_ROOT ${CUDA_ROOT} DIRECTORY)
+find_library(CUDART_STATIC cudart_static HINTS ${CUDA_ROOT}/lib64 ${CUDA_ROOT}/lib REQUIRED)
+
+set(cuda_code)
+foreach(arch ${TINKC_CUDA_ARCHS})
+    list(APPEND cuda_code -gencode=arch=compute_${arch},code=sm_${arch})
+endforeach()
+list(APPEND cuda_code -gencode=arch=compute_80,code=compute_80)
+
+# Sums are fused where the source says so and nowhere else: a kernel's bits must not depend on its neighbours.
+set(cuda_flags -O3 --fmad=false -std=c++17 -lineinfo
+    -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics,-fno-rtti)
+file(GLOB cuda_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/cuda/*.cu)
+file(GLOB cuda_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/cuda/*.h ${CMAKE_SOURCE_DIR}/engine/cuda/*.cuh)
+file(GLOB cuda_host CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/cuda/*.c)
+set(cuda_objects)
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
+foreach(source ${cuda_kernels})
+    get_filename_component(name ${source} NAME_WE)
+    set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
+    add_custom_command(OUTPUT ${object} DEPENDS ${source} ${cuda_headers} VERBATIM COMMENT "nvcc ${name}"
+        COMMAND ${NVCC} ${cuda_flags} ${cuda_code} -I${CMAKE_SOURCE_DIR}/engine -c ${source} -o ${object})
+    list(APPEND cuda_objects ${object})
+endforeach()
+
+add_library(tinkc-engine-cuda MODULE ${cuda_host} ${cuda_objects} src/base/err.c src/base/mem.c src/base/str.c
+            engine/tensor/dtype.c)
+target_include_directories(tinkc-engine-cuda PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src
+                           ${CMAKE_SOURCE_DIR}/engine)
+target_include_directories(tinkc-engine-cuda SYSTEM PRIVATE ${CUDA_ROOT}/include)
+target_compile_options(tinkc-engine-cuda PRIVATE -ffunction-sections -fdata-sections)
+target_link_libraries(tinkc-engine-cuda PRIVATE ${CUDART_STATIC} dl rt pthread m)
+target_link_options(tinkc-engine-cuda PRIVATE -Wl,--no-undefined -Wl,--gc-sections -Wl,--exclude-libs,ALL)
+install(TARGETS tinkc-engine-cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+
+# The checks that need a card; tools/check-gpu runs them.
+if(TINKC_TESTS)
+    add_executable(cuda_check tests/gpu/cuda_check.c tests/gpu/gpu_world.c ${cuda_host} ${cuda_objects}
+                   src/base/err.c src/base/mem.c src/base/str.c engine/tensor/dtype.c)
+    target_include_directories(cuda_check PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src
+                               ${CMAKE_SOURCE_DIR}/engine ${CMAKE_SOURCE_DIR}/tests/gpu)
+    target_include_directories(cuda_check SYSTEM PRIVATE ${CUDA_ROOT}/include)
+    target_link_libraries(cuda_check PRIVATE ${CUDART_STATIC} dl rt pthread m)
+    set_target_properties(cuda_check PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endif()
