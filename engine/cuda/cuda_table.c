@@ -234,7 +234,9 @@ static const tke_device_ops ops = {
     .step_run = step_run,
 };
 
-EXPORT const tke_device_ops *tinkc_engine_cuda(uint32_t abi)
+EXPORT tke_device_module_fn tinkc_engine_cuda;
+
+const tke_device_ops *tinkc_engine_cuda(uint32_t abi)
 {
     return abi == TKE_DEVICE_ABI ? &ops : NULL;
 }
