@@ -64,13 +64,13 @@ struct cli_app {
     int verbose;
     bool quiet, color, progress, headers, truncate, yes, compat, offline;
     bool stdout_tty, stderr_tty, stdin_tty, utf8;
-    bool draws; /* stderr is a terminal on which a line can be written anew */
+    bool draws; /* stderr is a terminal on which a line can be rewritten */
     int64_t started_ms;
     int64_t deadline_ms; /* of the machine's clock; INT64_MAX = none */
 
     tinkc_client *client; /* after cli_connect */
     tinkc_engine *engine; /* with the local engine */
-    tinkc_queue *events;  /* of the client: failed attempts, for whoever waits */
+    tinkc_queue *events;  /* of the client: failed attempts, for the waiting call */
     char failing[240];    /* the last one in words; "" = none since the last wait began */
     /* The library fetches a result for as long as it takes; we give up after --retry-for. */
     int64_t retry_window_ms;

@@ -112,7 +112,7 @@ int cli_check_sampling(const cli_app *app)
         return cli_fail(app, "usage", NULL, "give either --stop or --stop-token");
     for (size_t i = 0; i < count_given(app, "stop-token"); i++)
         if (!cli_parse_int(cli_text_at(app, "stop-token", i), &id) || id > INT32_MAX)
-            return cli_fail(app, "usage", NULL, "--stop-token: '%s' is no token id",
+            return cli_fail(app, "usage", NULL, "--stop-token: '%s' is not a token id",
                             cli_text_at(app, "stop-token", i));
     return 0;
 }

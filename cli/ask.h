@@ -33,14 +33,14 @@ bool cli_render_prompt(const cli_asked *, const json_t *messages, tinkc_tokens *
 
 /* Text of an answer as it becomes certain. */
 typedef void cli_text_fn(const char *text, size_t len, void *user);
-/* Asks, and hands over the text as it comes. False: the service cannot stream (err is clear), and
+/* Asks, and passes the text on as it comes. False: the service cannot stream (err is clear), and
  * nothing was handed over. Ends early with what has come after a signal or at --timeout. */
 bool cli_stream(cli_app *, const cli_asked *, const tinkc_tokens *prompt, const tinkc_sampling *,
                 cli_text_fn *, void *user, tinkc_tokens *answer, int32_t *stop, tinkc_error *err);
 
 /* The text of an answer without its end mark; yours. */
 char *cli_answer_text(const cli_asked *, const tinkc_sequence *, const tinkc_sampling *);
-/* "stop_sequence", "eos" or "malformed" (it ran into the limit). */
+/* "stop_sequence", "eos" or "malformed" (it reached the limit). */
 const char *cli_termination(const cli_asked *, const tinkc_sequence *);
 /* The answer without its <think> part (hide), or that part alone (only); yours. */
 char *cli_thinking(const char *text, const char *how);

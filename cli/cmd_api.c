@@ -1,4 +1,4 @@
-/* cmd_api.c - `tinkc api`: any call by hand, with the client's credential and retries. */
+/* cmd_api.c - `tinkc api`: any request, with the client's credential and retries. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -54,7 +54,7 @@ int cli_auth_login(cli_app *app)
         return bad;
     if (key && strncmp(key, "tml-", 4) != 0 && strncmp(key, "eyJ", 3) != 0)
         bad = cli_fail(app, "auth_rejected", "a key begins with tml-, a token with eyJ",
-                       "this is no Tinker credential");
+                       "this is not a Tinker credential");
     if (!bad && !cli_flag(app, "no-check"))
         bad = try_credential(app, key, command);
     if (!bad)
@@ -77,7 +77,7 @@ int cli_auth_logout(cli_app *app)
     if (bad)
         return bad;
     json_t *v = json_pack("{s:s,s:s}", "profile", app->config->profile, "kind", "none");
-    return cli_print_done(app, v, "profile %s has no credential now", app->config->profile);
+    return cli_print_done(app, v, "removed the credential of profile %s", app->config->profile);
 }
 
 /* Where the credential comes from, and what it is. */

@@ -102,7 +102,7 @@ static bool answer(chat *c)
         ask_plain(c, &prompt, &s, &all, &stop, &err);
     bool interrupted = cli_stop_signal() != 0;
     if (interrupted && (cli_stop_signal() == SIGTERM || !c->app->stdin_tty)) {
-        c->exit_code = cli_stop_exit(); /* nobody is there to go on with */
+        c->exit_code = cli_stop_exit(); /* the input has ended */
         c->leaving = true;
     }
     cli_forget_signal();
@@ -123,7 +123,7 @@ static bool answer(chat *c)
     } else if (err.code && !interrupted) {
         c->exit_code = cli_fail_error(c->app, &err, NULL);
         if (c->app->stdin_tty && json_array_size(c->messages) > 1)
-            cli_note(c->app, "/undo takes the last exchange back, /new begins anew");
+            cli_note(c->app, "/undo removes the last exchange, /new starts a new conversation");
     }
     tinkc_tokens_free(&prompt);
     tinkc_tokens_free(&all);
@@ -249,7 +249,7 @@ static void do_edit(chat *c, const char *rest)
     if (text && text[strspn(text, " \r\n\t")] && cli_check_message(c->app, text, strlen(text)) == 0)
         say(c, text);
     else if (!text)
-        cli_warn(c->app, "%s did not end well: nothing is sent", cli_editor());
+        cli_warn(c->app, "%s failed: nothing is sent", cli_editor());
     free(text);
 }
 
@@ -363,15 +363,15 @@ static const struct {
     { "/help", "this list", do_help },
     { "/new", "forget the conversation", do_new },
     { "/system", "TEXT  set the system message", do_system },
-    { "/undo", "take the last exchange back", do_undo },
+    { "/undo", "remove the last exchange", do_undo },
     { "/retry", "ask again", do_retry },
     { "/edit", "write the next message in $EDITOR", do_edit },
     { "/save", "FILE  save as training data", do_save },
-    { "/load", "FILE  go on with a saved one", do_load },
+    { "/load", "FILE  continue a saved conversation", do_load },
     { "/set", "KEY VALUE  max_tokens, temperature, top_p, top_k, seed", do_set },
     { "/params", "show them", do_params },
     { "/model", "[M]  show or change the model", do_model },
-    { "/tokens", "what the model really sees", do_tokens },
+    { "/tokens", "the text that the model sees", do_tokens },
     { "/stats", "tokens and speed of the last turn", do_stats },
     { "/exit", "leave", do_exit },
 };
@@ -438,7 +438,7 @@ static void note_signal(chat *c, int met, int *in_a_row)
         c->exit_code = exit_code;
         c->leaving = true;
     } else if (met == CLI_EDIT_EMPTY) {
-        cli_note(c->app, "(once more to leave)");
+        cli_note(c->app, "(press again to leave)");
     }
 }
 

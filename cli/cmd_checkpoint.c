@@ -345,7 +345,7 @@ static int change_all(cli_app *app, change_fn *fn, int64_t ttl_s, const char *do
     size_t n = 0, failed = 0;
     int last = 0;
     bad = cli_connect(app);
-    /* Where nobody answers or the key is refused, the other paths would fare no better. */
+    /* If the service cannot be reached or rejects the key, the other paths would fail too. */
     for (; !bad && paths[n] && !cli_stop_signal() && last != CLI_EXIT_NETWORK &&
            last != CLI_EXIT_TIMEOUT;
          n++) {
@@ -383,9 +383,10 @@ int cli_checkpoint_set_ttl(cli_app *app)
     if (cli_given(app, "ttl") && remove)
         return cli_fail(app, "usage", NULL, "cannot specify both --ttl and --remove");
     if (!remove && cli_int(app, "ttl") <= 0)
-        return cli_fail(app, "usage", "to keep it for ever: --remove", "--ttl must be above 0");
+        return cli_fail(app, "usage", "to keep it without a limit: --remove",
+                        "--ttl must be above 0");
     return change_all(app, set_ttl, remove ? 0 : cli_int(app, "ttl"),
-                      remove ? "kept for ever" : "time to live set");
+                      remove ? "kept without a limit" : "time to live set");
 }
 
 /* ---- url, copy ---- */

@@ -171,7 +171,7 @@ int cli_data_convert(cli_app *app)
     len -= mark;
     if (strcmp(from, "text") == 0 && (memchr(text, '\0', len) || !cli_is_utf8(text, len))) {
         free(all);
-        return cli_fail(app, "data_invalid", NULL, "%s: not UTF-8 text", app->args[0]);
+        return cli_fail(app, "data_invalid", NULL, "%s is not UTF-8 text", app->args[0]);
     }
     cli_save s;
     cli_save_begin(&s, target, 0666);

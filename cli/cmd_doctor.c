@@ -85,7 +85,7 @@ static void check_path(doctor *d)
     cli_config_value(d, "tool.path", CHECK_SKIP, NULL, "tinkc is not on the PATH");
 }
 
-/* Every value that is in force, and where it comes from. */
+/* Every effective value, and where it comes from. */
 static void check_values(doctor *d)
 {
     for (size_t i = 0; cli_profile_keys[i]; i++) {
@@ -111,7 +111,7 @@ bool cli_doctor_is_on(const char *text)
     return false;
 }
 
-/* One row for the file, and one for each thing in it that nobody understands. */
+/* One row for the file, and one for each key in it that is unknown. */
 static void check_file(doctor *d, int layer, const char *id, const char *file)
 {
     const cli_config *c = d->app->config;
@@ -251,7 +251,7 @@ static void cpu_features(char *out, size_t cap)
     if (__builtin_cpu_supports("avx512bf16"))
         (void)snprintf(out + strlen(out), cap - strlen(out), " bf16");
 #else
-    (void)snprintf(out, cap, " none that is used");
+    (void)snprintf(out, cap, " none that the engine uses");
 #endif
 }
 

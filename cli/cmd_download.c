@@ -45,8 +45,8 @@ static int report_failed_download(cli_app *app, const cli_place *place, const ti
         return bad;
     if (!cli_stop_signal())
         return cli_fail_error(app, err, NULL);
-    cli_note(app, place->piped ? "stopped; what was written so far is not whole"
-                               : "stopped; the same command goes on where it stopped");
+    cli_note(app, place->piped ? "stopped; the file is incomplete"
+                               : "stopped; run the same command again to continue");
     return cli_stop_exit();
 }
 

@@ -193,7 +193,7 @@ int cli_logs_show(cli_app *app)
     if (cli_flag(app, "checkpoints"))
         return cli_trainlog_exists(folder)
                    ? show_checkpoints(app, folder)
-                   : cli_fail(app, "not_found", NULL, "%s holds no run", folder);
+                   : cli_fail(app, "not_found", NULL, "there is no run in %s", folder);
     FILE *f = open_metrics(app, folder, &bad);
     if (!f)
         return bad;

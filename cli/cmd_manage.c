@@ -390,7 +390,7 @@ static int show_nobody(cli_app *app)
     json_t *rows = json_array(), *v = json_pack("{s:n,s:n}", "user_urn", "email");
     cli_row(rows, "User",
             cli_wants_local(app) ? "none: the engine in this process has no accounts"
-                                 : "not known: a plain key names nobody");
+                                 : "unknown: an API key does not name a user");
     return cli_show_record(app, NULL, rows, v);
 }
 
@@ -526,7 +526,7 @@ static int sync_once(cli_app *app, const char *folder, json_t *days)
     return 0;
 }
 
-/* Once, with what was done told as JSON where that is asked for. */
+/* Once; the result is printed as JSON where that is asked for. */
 static int sync_and_tell(cli_app *app, const char *folder)
 {
     json_t *days = json_array();

@@ -57,7 +57,7 @@ static int check_together(const cli_app *app)
             return cli_fail(app, "usage", NULL, "--%s needs --batch", of_batch[i]);
     for (size_t i = 0; batch && i < sizeof of_one / sizeof *of_one; i++)
         if (on_the_line(app, of_one[i]))
-            return cli_fail(app, "usage", NULL, "--%s cannot be had with --batch", of_one[i]);
+            return cli_fail(app, "usage", NULL, "--%s cannot be combined with --batch", of_one[i]);
     if (cli_flag(app, "drop-system") && !cli_flag(app, "as-conversation"))
         return cli_fail(app, "usage", NULL, "--drop-system needs --as-conversation");
     if (batch && (cli_int(app, "jobs") < 1 || cli_int(app, "jobs") > CLI_MOST_JOBS))
@@ -67,19 +67,19 @@ static int check_together(const cli_app *app)
                                                     : NULL;
     if (chat && on_the_line(app, "raw") && cli_flag(app, "raw"))
         return cli_fail(app, "usage", "leave one of them out",
-                        "--raw continues a text as it is: there is no place for --%s", chat);
+                        "--raw continues the text as it is, so --%s has no effect", chat);
     return 0;
 }
 
-/* Some models continue text unless they are told otherwise: a system message would be lost. */
+/* Some models continue text unless asked not to: a system message would be lost. */
 static int check_system(const cli_app *app, const cli_asked *asked)
 {
     if (!on_the_line(app, "system") || cli_given(app, "messages") || !cli_prompts_raw(app, asked))
         return 0;
     return cli_fail(app, "usage",
-                    asked->chat ? "--no-raw renders the prompt as a chat all the same"
+                    asked->chat ? "--no-raw renders the prompt as a chat"
                                 : "name a chat format with --renderer",
-                    "%s continues text as it is: there is no place for --system",
+                    "%s continues text as it is, so --system has no effect",
                     asked->base_model ? asked->base_model : "the model");
 }
 
@@ -150,8 +150,8 @@ static int read_prompt(cli_app *app, const cli_asked *asked, prompt *out)
     if (text && ids_of(text, &out->ids)) {
         out->raw = true;
         if (on_the_line(app, "system"))
-            bad = cli_fail(app, "usage", NULL, "%s holds token ids: there is no place for --system",
-                           file);
+            bad =
+                cli_fail(app, "usage", NULL, "%s holds token ids, so --system has no effect", file);
     } else if (text) {
         bad = text_prompt(app, asked, text, cli_strip_newline(text, len), out);
     }
@@ -222,7 +222,7 @@ static void print_answer(const cli_app *app, const cli_asked *asked, FILE *f,
         free(piece);
     }
     if (seq->stop_reason == TINKC_STOP_LENGTH)
-        cli_warn(app, "the answer ran into --max-tokens");
+        cli_warn(app, "the answer was cut at --max-tokens");
     free(shown);
     free(text);
 }
@@ -269,7 +269,7 @@ static bool stream_answer(cli_app *app, const cli_asked *asked, const prompt *p,
     tinkc_tokens_free(&answer);
     *bad = cli_stop_signal() ? cli_stop_exit() : err.code ? cli_fail_error(app, &err, NULL) : 0;
     if (can && !*bad && stop == TINKC_STOP_LENGTH)
-        cli_warn(app, "the answer ran into --max-tokens");
+        cli_warn(app, "the answer was cut at --max-tokens");
     return can;
 }
 

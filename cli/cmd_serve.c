@@ -136,8 +136,9 @@ static int add_models(cli_app *app)
     if (!bad && n == 0 && cli_config_get(app, "model", NULL))
         bad = add_model(app, cli_config_get(app, "model", NULL));
     else if (!bad && n == 0)
-        bad = cli_nano_folder() ? add_model(app, "nano")
-                                : cli_fail(app, "usage", "tinkc serve FOLDER", "which model?");
+        bad = cli_nano_folder()
+                  ? add_model(app, "nano")
+                  : cli_fail(app, "usage", "tinkc serve FOLDER", "no model was named");
     return bad;
 }
 
@@ -147,7 +148,7 @@ static void log_access(int32_t level, const char *line, void *user)
     fprintf((FILE *)user, "%s\n", line);
 }
 
-/* Others on this machine that want the same store find it; NULL = nobody is told. Yours. */
+/* Others on this machine that want the same store find it; NULL = not published. Yours. */
 static char *publish(cli_app *app, const char *url, bool keys)
 {
     const char *store = cli_given(app, "store") ? cli_text(app, "store") : cli_store_folder(app);
@@ -218,12 +219,12 @@ int cli_serve(cli_app *app)
                                   .log_dirs = logs };
         tinkc_server *server = tinkc_engine_serve(app->engine, &o, &err);
         if (server) {
-            char *told = publish(app, tinkc_server_url(server), keys != NULL);
+            char *published = publish(app, tinkc_server_url(server), keys != NULL);
             announce(app, tinkc_server_url(server), keys != NULL);
             bad = cli_serving_run(app, server);
-            if (told)
-                (void)unlink(told);
-            free(told);
+            if (published)
+                (void)unlink(published);
+            free(published);
         } else {
             bad = cli_serving_failed(app, &err);
         }

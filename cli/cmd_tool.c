@@ -169,7 +169,7 @@ int cli_config_edit(cli_app *app)
             return bad;
     }
     if (!cli_edit_file(app->config->user_file))
-        return cli_fail(app, "local_io", "set EDITOR", "%s did not end well", cli_editor());
+        return cli_fail(app, "local_io", "set EDITOR", "%s failed", cli_editor());
     return 0;
 }
 
@@ -181,7 +181,7 @@ int cli_config_use_profile(cli_app *app)
     if (bad)
         return bad;
     return cli_print_done(app, json_pack("{s:s}", "profile", app->args[0]),
-                          "profile %s is the usual one now", app->args[0]);
+                          "profile %s is now the default", app->args[0]);
 }
 
 int cli_config_profiles(cli_app *app)

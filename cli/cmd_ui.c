@@ -26,9 +26,9 @@ static const char **log_folders(cli_app *app, int *bad)
         struct stat st;
         bool there = stat(app->args[i], &st) == 0;
         if (!there || !S_ISDIR(st.st_mode)) {
-            *bad = cli_fail(app, "not_found", "give folders that tinkc train wrote, or one above",
-                            "%s: %s", app->args[i],
-                            there ? "not a folder" : strerrordesc_np(errno));
+            *bad =
+                cli_fail(app, "not_found", "give folders that tinkc train wrote, or one above",
+                         "%s: %s", app->args[i], there ? "not a folder" : strerrordesc_np(errno));
             free(list);
             return NULL;
         }

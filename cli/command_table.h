@@ -44,7 +44,7 @@ typedef struct cli_option {
 
 typedef struct cli_command {
     const char *noun;     /* "checkpoint"; or the verb itself           */
-    const char *verb;     /* NULL for `tinkc chat` and kin              */
+    const char *verb;     /* NULL for `tinkc chat` etc.                */
     const char *args;     /* "PATH..." as usage shows it; "" = none     */
     const char *summary;  /* one line                                   */
     const char *details;  /* paragraphs for the long help, or NULL      */
@@ -57,7 +57,7 @@ typedef struct cli_command {
     bool fields;            /* positional name=value means a cookbook field */
     bool hidden;
     bool any_profile; /* works without the profile that is selected: makes, shows or needs none */
-    bool any_config; /* works whatever is wrong with the configuration files: shows it, mends it, or
+    bool any_config; /* works whatever is wrong with the configuration files: shows it, fixes it, or
                         does not look at them */
 } cli_command;
 

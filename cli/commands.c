@@ -4,6 +4,7 @@
  * If you add a command here, add its function to commands.h; nothing else needs to know.
  */
 #include "commands.h"
+#include "recipe_options.h"
 
 #include <string.h>
 
@@ -42,7 +43,7 @@
           .complete = "column",                                                                    \
           .help = "comma-separated columns; help lists them" },                                    \
         { .name = "sort", .kind = CLI_TEXT, .value = "KEY", .help = "sort by a JSON field" },      \
-        { .name = "reverse", .kind = CLI_FLAG, .help = "turn the order round" },                   \
+        { .name = "reverse", .kind = CLI_FLAG, .help = "reverse the order" },                      \
     {                                                                                              \
         .name = "filter", .kind = CLI_TEXT, .value = "EXPR", .repeats = true,                      \
         .help = "KEY=VALUE, also != < > and ~ for globs; may be repeated"                          \
@@ -114,14 +115,14 @@ const cli_option cli_globals[] = {
       .kind = CLI_FLAG,
       .env = "TINKC_NO_PROGRESS",
       .help = "no bars, no status lines" },
-    { .name = "no-headers", .kind = CLI_FLAG, .help = "tables without their header" },
-    { .name = "no-trunc", .kind = CLI_FLAG, .help = "tables with whole cells" },
+    { .name = "no-headers", .kind = CLI_FLAG, .help = "tables without a header" },
+    { .name = "no-trunc", .kind = CLI_FLAG, .help = "do not cut table cells" },
     { .name = "time",
       .kind = CLI_CHOICE,
       .value = "STYLE",
       .choices = "relative|iso|local|epoch",
       .env = "TINKC_TIME",
-      .help = "how times look" },
+      .help = "format of times" },
     { .name = "profile",
       .kind = CLI_TEXT,
       .value = "NAME",
@@ -225,8 +226,11 @@ static const char *const checkpoint_unpublish_examples[] = {
 };
 
 static const cli_option checkpoint_set_ttl_options[] = {
-    { .name = "ttl", .kind = CLI_DURATION, .value = "DURATION", .help = "delete it after so long" },
-    { .name = "remove", .kind = CLI_FLAG, .help = "keep it for ever" },
+    { .name = "ttl",
+      .kind = CLI_DURATION,
+      .value = "DURATION",
+      .help = "delete it after this time" },
+    { .name = "remove", .kind = CLI_FLAG, .help = "keep it without a limit" },
     { 0 }
 };
 static const char *const checkpoint_set_ttl_examples[] = {
@@ -250,7 +254,7 @@ static const cli_option checkpoint_delete_options[] = {
       .kind = CLI_COUNT,
       .value = "N",
       .help = "keep the newest N of each run" },
-    { .name = "dry-run", .kind = CLI_FLAG, .help = "only say what would go" },
+    { .name = "dry-run", .kind = CLI_FLAG, .help = "only show what would be deleted" },
     { .name = "jobs",
       .letter = 'j',
       .kind = CLI_COUNT,
@@ -273,7 +277,7 @@ static const cli_option checkpoint_download_options[] = {
       .help = "where its folder is made" },
     { .name = "force",
       .kind = CLI_FLAG,
-      .help = "replace a folder that is there, once all is here" },
+      .help = "replace an existing folder when the download is complete" },
     { .name = "archive",
       .kind = CLI_FILE,
       .value = "FILE",
@@ -398,7 +402,7 @@ static const cli_option audit_sync_options[] = { { .name = "output",
                                                  { .name = "every",
                                                    .kind = CLI_DURATION,
                                                    .value = "DURATION",
-                                                   .help = "again and again, so often" },
+                                                   .help = "repeat at this interval" },
                                                  { .name = "type",
                                                    .kind = CLI_CHOICE,
                                                    .value = "TYPE",
@@ -603,7 +607,7 @@ static const cli_option train_sft_options[] = {
       .kind = CLI_COUNT,
       .value = "N",
       .cookbook = "max_steps",
-      .help = "stop after so many" },
+      .help = "stop after this many steps" },
     { .name = "lr",
       .kind = CLI_TEXT,
       .value = "X",
@@ -776,7 +780,8 @@ static const char *const train_sft_examples[] = {
 };
 
 static const cli_option train_resume_options[] = {
-    { .name = "max-steps", .kind = CLI_COUNT, .value = "N", .help = "stop after so many" }, { 0 }
+    { .name = "max-steps", .kind = CLI_COUNT, .value = "N", .help = "stop after this many steps" },
+    { 0 }
 };
 static const char *const train_resume_examples[] = { "tinkc train resume tinkc-runs/a", NULL };
 
@@ -850,7 +855,7 @@ static const cli_option data_convert_options[] = { { .name = "from",
                                                      .kind = CLI_FILE,
                                                      .value = "FILE",
                                                      .standard = "-",
-                                                     .help = "where to" },
+                                                     .help = "output file" },
                                                    { 0 } };
 static const char *const data_convert_examples[] = {
     "tinkc data convert s.json --from sharegpt -o d.jsonl", NULL
@@ -921,7 +926,7 @@ static const char *const tokenizer_encode_examples[] = {
 static const cli_option tokenizer_decode_options[] = {
     MODEL_OPTION,
     { .name = "skip-special", .kind = CLI_FLAG, .help = "leave special tokens out" },
-    { .name = "bytes", .kind = CLI_FLAG, .help = "exact bytes, also where they are no UTF-8" },
+    { .name = "bytes", .kind = CLI_FLAG, .help = "exact bytes, also where they are not UTF-8" },
     { 0 }
 };
 static const char *const tokenizer_decode_examples[] = {
@@ -1471,6 +1476,16 @@ const cli_command cli_commands[] = {
       .run = cli_train_sft,
       .fields = true },
     { .noun = "train",
+      .verb = "rl",
+      .args = "PROMPTS...",
+      .min_args = 0,
+      .max_args = -1,
+      .summary = "reinforcement learning: sample answers, grade them, train on the better ones",
+      .options = cli_train_rl_options,
+      .examples = cli_train_rl_examples,
+      .run = cli_train_rl,
+      .fields = true },
+    { .noun = "train",
       .verb = "resume",
       .args = "LOG_DIR",
       .min_args = 1,
@@ -1770,7 +1785,7 @@ const cli_command cli_commands[] = {
       .args = "METHOD PATH",
       .min_args = 2,
       .max_args = 2,
-      .summary = "make any call by hand",
+      .summary = "send any request to the service",
       .options = api_options,
       .examples = api_examples,
       .run = cli_api },

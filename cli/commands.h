@@ -44,6 +44,7 @@ int cli_sample(cli_app *);
 int cli_chat(cli_app *);
 int cli_logprobs(cli_app *);
 int cli_train_sft(cli_app *);
+int cli_train_rl(cli_app *);
 int cli_train_resume(cli_app *);
 int cli_data_check(cli_app *);
 int cli_data_stats(cli_app *);

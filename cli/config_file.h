@@ -35,7 +35,7 @@ struct cli_config {
 };
 
 /* Reads what there is, and keeps what is wrong with it (broken file, forbidden key) as findings: a
- * file is read up to its first error, the others all the same. 0, or an exit code after reporting
+ * file is read up to its first error, the others completely. 0, or an exit code after reporting
  * that there is no memory. */
 int cli_config_load(cli_app *);
 /* Warns of what can be lived with; 0, or an exit code after reporting the first error. */

@@ -114,7 +114,7 @@ bool cli_wants_local(const cli_app *app)
     return !url && !has_credential(app);
 }
 
-/* Said once: nobody should train on the wrong machine without knowing. */
+/* Said once, so that nobody trains on the wrong machine unawares. */
 static void say_local(const cli_app *app)
 {
     const char *url = setting(app, "base-url", "base_url");
@@ -171,7 +171,7 @@ static char *served_at(const char *store)
     return ok && strncmp(line, "http://", 7) == 0 ? strdup(line) : NULL;
 }
 
-/* What an earlier server left when it was killed: whoever has the store open now may say so. */
+/* What an earlier server left when it was killed: the process that has the store open may say so. */
 static void forget_server(const char *store)
 {
     char *path = store ? cli_serving_file(store) : NULL;
@@ -260,7 +260,7 @@ static void fill_options(cli_app *app, tinkc_client_options *o)
     /* Ten attempts at one exchange take a minute by themselves: with less than that to spend, the
      * time alone decides. */
     o->max_retries = o->retry_window_ms < 60000 ? 1 : 0;
-    o->billing_pause_ms = o->retry_window_ms; /* nobody waits an hour at a prompt */
+    o->billing_pause_ms = o->retry_window_ms; /* an hour is too long at a prompt */
     if (app->deadline_ms != INT64_MAX) {
         int64_t left = app->deadline_ms - cli_now_ms();
         o->operation_timeout_ms = left > 0 ? left : 1;

@@ -18,7 +18,7 @@ typedef struct doctor {
     bool late;        /* a check was cut short by --timeout */
 } doctor;
 
-/* Adds a check and begins the next one. `hint` (may be NULL) is told where something is wrong. */
+/* Adds a check and begins the next one. `hint` (may be NULL) is shown where something is wrong. */
 void cli_config_value(doctor *, const char *id, int status, const char *hint, const char *format,
                       ...) __attribute__((format(printf, 5, 6)));
 

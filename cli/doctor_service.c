@@ -393,7 +393,7 @@ void cli_doctor_service(doctor *d, bool credential)
     check_proxies(d);
     if (app->offline || (!credential && !url && !local && !d->online)) {
         cli_config_value(d, "service.health", CHECK_SKIP, NULL, "not asked: %s",
-                         app->offline ? "--offline" : "no credential; --online asks all the same");
+                         app->offline ? "--offline" : "no credential; --online checks anyway");
         return;
     }
     if (!open_client(d, credential, local) || !check_health(d, local))

@@ -1,6 +1,6 @@
 /* out.h - results on stdout: one list or record, in the format that was asked for.
  *
- * A command hands over JSON values and says which columns they have; how they look is decided
+ * A command passes JSON values and says which columns they have; how they look is decided
  * here: table for people, TSV for pipes, CSV, JSON, JSON lines, ids alone.
  */
 #ifndef CLI_OUT_H

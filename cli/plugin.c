@@ -41,7 +41,7 @@ static bool has_program(const char *folder, void *name)
     return found;
 }
 
-/* What the plugin is told: the profile and the address that our own commands would use. */
+/* What the plugin gets: the profile and the address that our own commands would use. */
 static void set_environment(const char *program)
 {
     cli_app app = { .quiet = true };

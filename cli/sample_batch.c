@@ -36,7 +36,7 @@ typedef struct batch {
     json_t *have;                  /* --resume: ids that the output has */
     size_t n_read, n_done, n_failed;
     bool ended;
-    bool lost; /* the service does not answer any more: the rest is not waited for */
+    bool lost; /* the service stopped answering: the rest is not waited for */
 } batch;
 
 /* What a line asks, with --system; yours. */
@@ -366,8 +366,8 @@ static int run_batch(batch *b)
     if (cli_stop_signal())
         return cli_stop_exit();
     if (!bad && b->lost)
-        bad = cli_fail(b->app, "network", "the same with --resume goes on where it stopped",
-                       "the service does not answer: stopped after %zu lines", b->n_done);
+        bad = cli_fail(b->app, "network", "run it again with --resume to continue",
+                       "the service does not answer; stopped after %zu lines", b->n_done);
     if (!bad && b->n_failed)
         bad = cli_fail(b->app, b->n_failed == b->n_done ? "request_failed" : "partial_failure",
                        NULL, "%zu of %zu lines failed", b->n_failed, b->n_done);

@@ -6,7 +6,7 @@
 
 enum { CLI_MOST_JOBS = 2000 }; /* what the service takes at a time */
 
-/* Before anything is asked: every line of the input that is no JSON object is told, where the input
+/* Before anything is asked: every line of the input that is not a JSON object is reported, where the input
  * is a file. 0, or an exit code after reporting. */
 int cli_check_batch(cli_app *);
 int cli_sample_batch(cli_app *, const cli_asked *);

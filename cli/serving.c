@@ -40,7 +40,8 @@ char **cli_serving_keys(cli_app *app, int *bad)
     }
     free(text);
     if (!*bad && n == 0)
-        *bad = cli_fail(app, "usage", NULL, "%s holds no key", cli_text(app, "auth-token-file"));
+        *bad =
+            cli_fail(app, "usage", NULL, "there is no key in %s", cli_text(app, "auth-token-file"));
     return keys;
 }
 

@@ -278,7 +278,7 @@ int cli_confirm(cli_app *app, const char *question, const char *flag)
         return 1;
     if (!app->stdin_tty || !app->stderr_tty) {
         char hint[128];
-        (void)snprintf(hint, sizeof hint, "to go on without being asked, add %s", flag);
+        (void)snprintf(hint, sizeof hint, "to answer in advance, add %s", flag);
         return -cli_fail(app, "usage", hint, "this needs an answer, and there is no terminal");
     }
     for (;;) {

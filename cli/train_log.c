@@ -1,6 +1,7 @@
 /* train_log.c - a run's log directory. */
 #include "train_log.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -23,9 +24,9 @@ int cli_trainlog_claim(const cli_app *app, const char *folder, cli_claim *out)
         return cli_fail(app, "local_io", NULL, "%s: %s", folder, strerrordesc_np(errno));
     out->held = true;
     if (flock(out->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
-        return 0; /* some file systems know no locks: then nobody is kept out */
+        return 0; /* some file systems have no locks: then two runs are not kept apart */
     return cli_fail(app, "conflict", "wait until it ends, or give another --log-dir",
-                    "%s: another process trains into it", folder);
+                    "another process is training into %s", folder);
 }
 
 void cli_trainlog_release(cli_claim *claim, const char *folder)
@@ -96,7 +97,7 @@ static bool copy_rows(FILE *from, FILE *to, size_t step, bool all)
     return ok && fflush(to) == 0 && fsync(fileno(to)) == 0;
 }
 
-/* Written anew beside it and moved into place, so that a kill here loses nothing. */
+/* Written to a new file beside it and moved into place, so that a kill here loses nothing. */
 static bool rewrite_rows(const char *folder, const char *name, size_t step, bool all)
 {
     char *path = cli_printf("%s/%s", folder, name), *beside = cli_printf("%s/%s.new", folder, name);
@@ -160,7 +161,7 @@ bool cli_trainlog_spans(cli_trainlog *log, const json_t *v)
     return append(log->spans, v);
 }
 
-/* A run goes on from here: what was measured so far must be there, then. Rows of the steps since
+/* A run continues from here: what was measured so far must be there, then. Rows of the steps since
  * would be measured again, so they need not be waited for one by one. */
 bool cli_trainlog_checkpoint(cli_trainlog *log, const json_t *v)
 {
@@ -184,7 +185,7 @@ void cli_trainlog_event(const cli_app *app, cli_trainlog *log, const json_t *v)
         ;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!ok) {
-        cli_warn(app, "--hook: the command has ended; going on without it");
+        cli_warn(app, "--hook: the command has ended; training continues without it");
         pclose(log->hook);
         log->hook = NULL;
     }
@@ -258,9 +259,29 @@ bool cli_trainlog_exists(const char *folder)
     return found;
 }
 
+/* The rollouts of each step: iteration_NNNNNN/train_rollout_summaries.jsonl. */
+static bool remove_iterations(const char *folder)
+{
+    DIR *d = opendir(folder);
+    bool ok = true;
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        if (strncmp(e->d_name, "iteration_", 10) != 0)
+            continue;
+        char *inner = cli_printf("%s/%s", folder, e->d_name);
+        char *path = cli_printf("%s/%s/train_rollout_summaries.jsonl", folder, e->d_name);
+        ok = inner && path && (unlink(path) == 0 || errno == ENOENT) &&
+             (rmdir(inner) == 0 || errno == ENOTEMPTY) && ok;
+        free(inner);
+        free(path);
+    }
+    if (d)
+        closedir(d);
+    return ok;
+}
+
 bool cli_trainlog_remove(const char *folder)
 {
-    bool ok = true;
+    bool ok = remove_iterations(folder);
     for (size_t i = 0; i < sizeof run_files / sizeof *run_files; i++) {
         char *path = cli_printf("%s/%s", folder, run_files[i]);
         ok = path && (unlink(path) == 0 || errno == ENOENT) && ok;

@@ -48,9 +48,9 @@ static int read_examples(data_reading *r, const cli_data_file *f, uint16_t index
 {
     cli_sft *s = r->s;
     size_t lines;
-    cli_app *app = s->app;
-    cli_example_options how = { .tokenizer = s->tokenizer,
-                                .renderer = s->renderer,
+    cli_app *app = s->job.app;
+    cli_example_options how = { .tokenizer = s->job.tokenizer,
+                                .renderer = s->job.renderer,
                                 .max_length = s->max_length,
                                 .split_turns = cli_flag(app, "split-turns"),
                                 .mean = strcmp(cli_text(app, "reduction"), "mean") == 0 };
@@ -82,7 +82,7 @@ static const char *data_name(const cli_app *app, size_t i)
 
 static int read_all_data(cli_sft *s)
 {
-    cli_app *app = s->app;
+    cli_app *app = s->job.app;
     int bad = 0;
     s->n_files = count_data(app);
     if (s->n_files == 0)
@@ -102,7 +102,7 @@ static int read_all_data(cli_sft *s)
             bad = read_examples(&r, &f, 0, &s->test);
         cli_data_close(&f);
     }
-    if (bad) /* which was told; the lines were, too */
+    if (bad) /* already reported, with the lines */
         r.bad.n = 0;
     const char *only = s->n_files == 1 ? s->files[0].path : NULL;
     int unusable = cli_bad_lines_end(&r.bad, only, "nothing was sent; see: tinkc data check");
@@ -112,15 +112,15 @@ static int read_all_data(cli_sft *s)
 /* The first --test-size of the first shuffle become the test set; the rest is trained on. */
 static int hold_out(cli_sft *s)
 {
-    size_t held = (size_t)cli_int(s->app, "test-size");
-    size_t *order = cli_shuffled(s->train.n, (uint64_t)cli_int(s->app, "shuffle-seed"));
+    size_t held = (size_t)cli_int(s->job.app, "test-size");
+    size_t *order = cli_shuffled(s->train.n, (uint64_t)cli_int(s->job.app, "shuffle-seed"));
     if (!order)
-        return cli_fail(s->app, "internal", NULL, "out of memory");
-    if (cli_given(s->app, "test-data"))
+        return cli_fail(s->job.app, "internal", NULL, "out of memory");
+    if (cli_given(s->job.app, "test-data"))
         held = 0;
     if (held && held >= s->train.n) {
         free(order);
-        return cli_fail(s->app, "data_invalid", NULL,
+        return cli_fail(s->job.app, "data_invalid", NULL,
                         "%zu examples are too few to hold %zu of them out", s->train.n, held);
     }
     for (size_t i = 0; i < held; i++) {
@@ -137,12 +137,12 @@ static int hold_out(cli_sft *s)
     if (s->kept)
         memcpy(s->kept, order + held, s->n_kept * sizeof *s->kept);
     free(order);
-    return s->kept ? 0 : cli_fail(s->app, "internal", NULL, "out of memory");
+    return s->kept ? 0 : cli_fail(s->job.app, "internal", NULL, "out of memory");
 }
 
 const size_t *cli_sft_batch(cli_sft *s, size_t step, size_t *n)
 {
-    size_t epoch = step / s->n_batches, batch = step % s->n_batches;
+    size_t epoch = step / s->job.n_batches, batch = step % s->job.n_batches;
     if (s->order_epoch != epoch) {
         free(s->order);
         size_t *order = cli_shuffled(s->n_kept, (uint64_t)epoch);
@@ -161,11 +161,11 @@ const size_t *cli_sft_batch(cli_sft *s, size_t step, size_t *n)
 /* Why there is nothing to train on: it is never the batch size. */
 static int fail_no_examples(const cli_sft *s)
 {
-    const cli_app *app = s->app;
+    const cli_app *app = s->job.app;
     char hint[160];
     if (s->train.n_empty == 0)
-        return cli_fail(app, "data_invalid", NULL, "%s holds no conversations%s", s->files[0].path,
-                        s->n_files > 1 ? ", nor do the others" : "");
+        return cli_fail(app, "data_invalid", NULL, "there are no conversations in %s%s",
+                        s->files[0].path, s->n_files > 1 ? ", nor do the others" : "");
     (void)snprintf(hint, sizeof hint,
                    "see: tinkc data preview %.60s; --train-on %s and --max-length %lld decide",
                    s->files[0].path, cli_text(app, "train-on"),
@@ -176,10 +176,10 @@ static int fail_no_examples(const cli_sft *s)
 
 static int settle_batch(cli_sft *s)
 {
-    cli_app *app = s->app;
+    cli_app *app = s->job.app;
     const char *text = cli_text(app, "batch-size");
     int64_t size = 128;
-    size_t epochs = s->epochs;
+    size_t epochs = s->job.epochs;
     if (s->train.n == 0)
         return fail_no_examples(s);
     if (strcmp(text, "auto") == 0) {
@@ -191,13 +191,13 @@ static int settle_batch(cli_sft *s)
         return cli_fail(app, "usage", NULL, "--batch-size: '%s' is not a number above 0", text);
     }
     s->batch_size = (size_t)size;
-    s->n_batches = s->batch_size ? s->n_kept / s->batch_size : 0;
+    s->job.n_batches = s->batch_size ? s->n_kept / s->batch_size : 0;
     if (cli_flag(app, "keep-last") && s->batch_size && s->n_kept % s->batch_size)
-        s->n_batches++;
-    s->total_steps = s->n_batches * epochs;
-    if (cli_given(app, "max-steps") && (size_t)cli_int(app, "max-steps") < s->total_steps)
-        s->total_steps = (size_t)cli_int(app, "max-steps");
-    if (s->total_steps == 0)
+        s->job.n_batches++;
+    s->job.total_steps = s->job.n_batches * epochs;
+    if (cli_given(app, "max-steps") && (size_t)cli_int(app, "max-steps") < s->job.total_steps)
+        s->job.total_steps = (size_t)cli_int(app, "max-steps");
+    if (s->job.total_steps == 0)
         return cli_fail(app, "data_invalid", "make --batch-size smaller, or add data",
                         "%zu example%s less than one batch of %zu", s->n_kept,
                         s->n_kept == 1 ? " is" : "s are", s->batch_size);
@@ -206,16 +206,16 @@ static int settle_batch(cli_sft *s)
 
 static int settle_rate(cli_sft *s)
 {
-    const char *text = cli_text(s->app, "lr");
+    const char *text = cli_text(s->job.app, "lr");
     if (strcmp(text, "auto") == 0) {
-        s->rate = cli_model_suggested_rate(s->model);
+        s->rate = cli_model_suggested_rate(s->job.model);
         if (s->rate > 0)
             return 0;
-        return cli_fail(s->app, "usage", "5e-4 is a usual start for LoRA: --lr 5e-4",
-                        "no learning rate is known for %s", s->model);
+        return cli_fail(s->job.app, "usage", "5e-4 is a usual start for LoRA: --lr 5e-4",
+                        "no learning rate is known for %s", s->job.model);
     }
     if (!cli_parse_number(text, &s->rate) || s->rate <= 0)
-        return cli_fail(s->app, "usage", NULL, "--lr: '%s' is not a number above 0", text);
+        return cli_fail(s->job.app, "usage", NULL, "--lr: '%s' is not a number above 0", text);
     return 0;
 }
 
@@ -223,11 +223,11 @@ static int settle_rate(cli_sft *s)
  */
 double cli_sft_rate(const cli_sft *s, size_t step)
 {
-    const char *schedule = cli_text(s->app, "lr-schedule");
-    size_t warm = (size_t)cli_int(s->app, "warmup-steps");
+    const char *schedule = cli_text(s->job.app, "lr-schedule");
+    size_t warm = (size_t)cli_int(s->job.app, "warmup-steps");
     if (step < warm)
         return s->rate * ((double)step / (double)warm);
-    double t = (double)(step - warm) / (double)(s->total_steps - warm), scale = 1;
+    double t = (double)(step - warm) / (double)(s->job.total_steps - warm), scale = 1;
     if (strcmp(schedule, "linear") == 0)
         scale = 1 - t;
     else if (strcmp(schedule, "cosine") == 0)
@@ -244,7 +244,8 @@ static int check_options(cli_app *app)
         return cli_fail(app, "usage", "8, 16, 32, 64, 128", "--lora-rank must be a power of two");
     if (!cli_flag(app, "train-mlp") && !cli_flag(app, "train-attn") &&
         !cli_flag(app, "train-unembed"))
-        return cli_fail(app, "usage", NULL, "nothing is left to train: all three parts are off");
+        return cli_fail(app, "usage", NULL,
+                        "nothing to train: attention, MLP and unembedding are all off");
     if (cli_given(app, "max-steps") && cli_int(app, "max-steps") < 1)
         return cli_fail(app, "usage", NULL, "--max-steps must be at least 1");
     if (cli_int(app, "epochs") < 1 || cli_int(app, "epochs") > MOST_EPOCHS)
@@ -252,7 +253,7 @@ static int check_options(cli_app *app)
     double seconds;
     const char *ttl = cli_text(app, "ttl");
     if (strcmp(ttl, "never") != 0 && (!cli_parse_duration(ttl, &seconds) || seconds < 1))
-        return cli_fail(app, "usage", "7d, 3600, or never", "--ttl: '%s' is no time to live", ttl);
+        return cli_fail(app, "usage", "7d, 3600, or never", "--ttl: '%s' is not a duration", ttl);
     if (cli_int(app, "rolling-ttl") < 1)
         return cli_fail(app, "usage", NULL, "--rolling-ttl must be above 0");
     for (size_t i = 0; cli_text_at(app, "metadata", i); i++)
@@ -267,20 +268,20 @@ static int check_options(cli_app *app)
 static int settle_length(cli_sft *s)
 {
     tinkc_error err = { 0 };
-    s->max_length = (size_t)cli_int(s->app, "max-length");
-    if (s->max_length || cli_flag(s->app, "dry-run"))
+    s->max_length = (size_t)cli_int(s->job.app, "max-length");
+    if (s->max_length || cli_flag(s->job.app, "dry-run"))
         return 0;
-    int bad = cli_connect(s->app);
+    int bad = cli_connect(s->job.app);
     if (bad)
         return bad;
-    tinkc_future *f = tinkc_capabilities_get(s->app->client, &err);
-    if (cli_wait(s->app, f, NULL, &err)) {
+    tinkc_future *f = tinkc_capabilities_get(s->job.app->client, &err);
+    if (cli_wait(s->job.app, f, NULL, &err)) {
         const tinkc_model *m =
-            tinkc_capabilities_find(tinkc_future_capabilities(f, 0, &err), s->model);
+            tinkc_capabilities_find(tinkc_future_capabilities(f, 0, &err), s->job.model);
         s->max_length = m && m->max_context_length > 0 ? (size_t)m->max_context_length : 0;
     }
     tinkc_future_free(f);
-    return err.code ? cli_fail_error(s->app, &err, NULL) : 0;
+    return err.code ? cli_fail_error(s->job.app, &err, NULL) : 0;
 }
 
 /* ---- names ---- */
@@ -292,7 +293,7 @@ static char *usual_log_dir(const cli_sft *s)
     const char *file = s->files[0].path, *slash = strrchr(file, '/');
     if (strcmp(file, "-") == 0)
         file = "stdin";
-    char *data = strdup(slash ? slash + 1 : file), *model = strdup(s->model);
+    char *data = strdup(slash ? slash + 1 : file), *model = strdup(s->job.model);
     char *dot = data ? strrchr(data, '.') : NULL;
     if (dot)
         *dot = '\0';
@@ -308,49 +309,13 @@ static char *usual_log_dir(const cli_sft *s)
     when[16] = '\0';
     cli_format_number(s->rate, rate);
     char *out = cli_printf("tinkc-runs/%s-%s-%lldrank-%slr-%zubatch-%s", data, short_model,
-                           (long long)cli_int(s->app, "lora-rank"), rate, s->batch_size, when);
+                           (long long)cli_int(s->job.app, "lora-rank"), rate, s->batch_size, when);
     free(data);
     free(model);
     return out;
 }
 
 /* ---- the renderer ---- */
-
-static void warn_unusual(const cli_sft *s, const char *given)
-{
-    const cli_model_facts *m = cli_model_find(s->model);
-    const char *name;
-    if (!m || !m->renderer)
-        return;
-    for (size_t i = 0; (name = cli_model_renderer(m, i)); i++)
-        if (strcmp(name, given) == 0)
-            return;
-    cli_warn(s->app, "renderer %s is not recommended for %s; %s is", given, s->model, m->renderer);
-}
-
-/* The one given, else that of the weights to start from, else the model's. */
-static int choose_renderer(cli_sft *s, const char *given)
-{
-    tinkc_error err = { 0 };
-    const char *from = cli_text(s->app, "from");
-    char *theirs = NULL;
-    if (from && !cli_flag(s->app, "dry-run")) {
-        int bad = cli_connect(s->app);
-        if (bad)
-            return bad;
-        theirs = cli_run_renderer(s->app, from, &err);
-        if (err.code)
-            return cli_fail_error(s->app, &err, from);
-    }
-    const char *renderer = given ? given : theirs ? theirs : tinkc_chat_renderer(s->model);
-    s->renderer = renderer ? strdup(renderer) : NULL;
-    if (given && theirs && strcmp(given, theirs) != 0)
-        cli_warn(s->app, "%s was trained with renderer %s, not %s", from, theirs, given);
-    if (given)
-        warn_unusual(s, given);
-    free(theirs);
-    return 0;
-}
 
 /* Formats in which each turn's prompt begins with the whole turn before it. */
 static bool extends(const char *renderer)
@@ -371,45 +336,22 @@ static bool extends(const char *renderer)
 
 static void suggest_splitting(const cli_sft *s)
 {
-    const cli_app *app = s->app;
-    if (s->n_turning && s->renderer && !extends(s->renderer) && !cli_flag(app, "split-turns") &&
+    const cli_app *app = s->job.app;
+    if (s->n_turning && s->job.renderer && !extends(s->job.renderer) &&
+        !cli_flag(app, "split-turns") &&
         strcmp(cli_text(app, "train-on"), "all_assistant_messages") == 0)
         cli_warn(app,
-                 "in %zu conversation%s the assistant speaks more than once, and %s shows earlier "
-                 "turns otherwise later on: --split-turns makes an example of each answer",
-                 s->n_turning, s->n_turning == 1 ? "" : "s", s->renderer);
-}
-
-static int find_model(cli_sft *s)
-{
-    tinkc_error err = { 0 };
-    cli_app *app = s->app;
-    s->model = cli_model(app);
-    if (!s->model)
-        return cli_fail(app, "usage", "name one with -m", "which model?");
-    if (strncmp(s->model, "tinker://", 9) == 0)
-        return cli_fail(app, "usage", "name its base model with -m, and the weights with --from",
-                        "%s is no base model", s->model);
-    const char *given = cli_text(app, "renderer");
-    if (!given)
-        given = cli_config_get(app, "renderer", NULL);
-    int bad = choose_renderer(s, given);
-    if (bad)
-        return bad;
-    s->tokenizer = cli_tokenizer(app, s->model, &err);
-    if (!s->tokenizer)
-        return cli_fail_error(app, &err, s->model);
-    if (given && !tinkc_chat_stops(s->tokenizer, given, &err) && err.code == TINKC_E_ARGUMENT)
-        return cli_fail(app, "usage", "see: tinkc model info NAME", "%s", err.message);
-    return 0;
+                 "in %zu conversation%s the assistant speaks more than once, and %s renders "
+                 "earlier turns differently later: --split-turns makes one example of each answer",
+                 s->n_turning, s->n_turning == 1 ? "" : "s", s->job.renderer);
 }
 
 int cli_sft_prepare(cli_app *app, cli_sft *s)
 {
-    *s = (cli_sft){ .app = app, .order_epoch = SIZE_MAX };
-    s->epochs = (size_t)cli_int(app, "epochs");
+    *s = (cli_sft){ .job = { .app = app }, .order_epoch = SIZE_MAX };
+    s->job.epochs = (size_t)cli_int(app, "epochs");
     int bad = check_options(app);
-    bad = bad ? bad : find_model(s);
+    bad = bad ? bad : cli_job_find_model(&s->job);
     bad = bad ? bad : settle_length(s);
     bad = bad ? bad : read_all_data(s);
     if (!bad)
@@ -418,21 +360,14 @@ int cli_sft_prepare(cli_app *app, cli_sft *s)
     bad = bad ? bad : settle_batch(s);
     bad = bad ? bad : settle_rate(s);
     if (!bad)
-        s->log_dir =
+        s->job.log_dir =
             cli_given(app, "log-dir") ? strdup(cli_text(app, "log-dir")) : usual_log_dir(s);
     return bad;
 }
 
 void cli_sft_free(cli_sft *s)
 {
-    json_decref(s->pending);
-    json_decref(s->spans);
-    tinkc_trainer_free(s->trainer);
-    tinkc_tokenizer_free(s->tokenizer);
-    s->app->log_file = NULL;
-    s->app->on_retry = NULL;
-    cli_trainlog_close(&s->log);
-    cli_trainlog_release(&s->claim, s->log_dir);
+    cli_job_free(&s->job);
     cli_examples_free(&s->train);
     cli_examples_free(&s->test);
     for (size_t i = 0; s->files && i < s->n_files; i++)
@@ -440,11 +375,6 @@ void cli_sft_free(cli_sft *s)
     free(s->files);
     free(s->order);
     free(s->kept);
-    free(s->renderer);
-    free(s->log_dir);
-    free(s->last_rolling);
-    free(s->state_path);
-    free(s->sampler_path);
 }
 
 /* ---- the plan ---- */
@@ -453,14 +383,14 @@ void cli_sft_show_plan(const cli_sft *s)
 {
     char tokens[CLI_SHORT_TEXT], first[CLI_SHORT_TEXT], last[CLI_SHORT_TEXT],
         parameters[CLI_SHORT_TEXT];
-    const cli_app *app = s->app;
-    const cli_model_facts *m = cli_model_find(s->model);
+    const cli_app *app = s->job.app;
+    const cli_model_facts *m = cli_model_find(s->job.model);
     int64_t rank = cli_int(app, "lora-rank");
     cli_format_count((int64_t)s->train.n_tokens, tokens);
     cli_format_number(cli_sft_rate(s, 0), first);
-    (void)snprintf(last, sizeof last, "%.3g", cli_sft_rate(s, s->total_steps - 1));
-    cli_note(app, "model      %s%s%s", s->model, s->renderer ? ", renderer " : "",
-             s->renderer ? s->renderer : "");
+    (void)snprintf(last, sizeof last, "%.3g", cli_sft_rate(s, s->job.total_steps - 1));
+    cli_note(app, "model      %s%s%s", s->job.model, s->job.renderer ? ", renderer " : "",
+             s->job.renderer ? s->job.renderer : "");
     cli_note(app, "data       %zu example%s, %s tokens, longest %zu%s", s->train.n,
              plural(s->train.n), tokens, s->train.n_longest, s->train.n_cut ? "" : ", none cut");
     if (s->train.n_cut)
@@ -471,8 +401,8 @@ void cli_sft_show_plan(const cli_sft *s)
     if (s->test.n)
         cli_note(app, "test       %zu example%s held out", s->test.n, plural(s->test.n));
     cli_note(app, "steps      %zu of %zu example%s, %zu batch%s an epoch, %zu epoch%s",
-             s->total_steps, s->batch_size, plural(s->batch_size), s->n_batches,
-             s->n_batches == 1 ? "" : "es", s->epochs, plural(s->epochs));
+             s->job.total_steps, s->batch_size, plural(s->batch_size), s->job.n_batches,
+             s->job.n_batches == 1 ? "" : "es", s->job.epochs, plural(s->job.epochs));
     cli_note(app, "rate       %s to %s, %s%s", first, last, cli_text(app, "lr-schedule"),
              cli_int(app, "warmup-steps") ? " after the warm-up" : "");
     if (m && m->mlp) {
@@ -484,50 +414,17 @@ void cli_sft_show_plan(const cli_sft *s)
     } else {
         cli_note(app, "adapter    rank %lld", (long long)rank);
     }
-    cli_note(app, "log        %s", s->log_dir);
-}
-
-static void set_option(json_t *v, const cli_app *app, const cli_option *o)
-{
-    const char *key = o->cookbook ? o->cookbook : o->name;
-    const char *text = cli_text(app, o->name);
-    int64_t whole;
-    double number;
-    if (o->kind == CLI_FLAG)
-        json_object_set_new(v, key, json_boolean(cli_flag(app, o->name)));
-    else if (!text)
-        json_object_set_new(v, key, json_null());
-    else if ((o->kind == CLI_COUNT || o->kind == CLI_INT) && cli_parse_int(text, &whole))
-        json_object_set_new(v, key, json_integer(whole));
-    else if (o->kind == CLI_NUMBER && cli_parse_number(text, &number))
-        json_object_set_new(v, key, json_real(number));
-    else
-        json_object_set_new(v, key, cli_json_text(text));
+    cli_note(app, "log        %s", s->job.log_dir);
 }
 
 json_t *cli_sft_config(const cli_sft *s)
 {
-    json_t *v = json_object(), *given = json_object(), *files = json_array();
-    for (const cli_option *o = s->app->command->options; o->name; o++) {
-        set_option(v, s->app, o);
-        const cli_value *value = cli_value_of(s->app, o->name);
-        if (value && !o->repeats)
-            json_object_set_new(given, o->name,
-                                o->kind == CLI_FLAG ? json_boolean(value->on)
-                                                    : cli_json_text(value->text));
-    }
-    for (size_t i = 0; i < s->n_files; i++) {
-        char *whole = realpath(s->files[i].path, NULL);
-        json_array_append_new(files, cli_json_text(whole ? whole : s->files[i].path));
-        free(whole);
-    }
-    json_object_set_new(v, "model_name", cli_json_text(s->model));
-    json_object_set(v, "dataset", json_array_get(files, 0));
+    const char **paths = calloc(s->n_files + 1, sizeof *paths);
+    for (size_t i = 0; paths && i < s->n_files; i++)
+        paths[i] = s->files[i].path;
+    json_t *v = cli_job_config(&s->job, paths, paths ? s->n_files : 0);
+    free(paths);
     json_object_set_new(v, "learning_rate", json_real(s->rate));
     json_object_set_new(v, "batch_size", json_integer((json_int_t)s->batch_size));
-    json_object_set_new(v, "log_path", cli_json_text(s->log_dir));
-    json_object_set_new(
-        v, "tinkc",
-        json_pack("{s:s,s:o,s:o}", "version", tinkc_version(), "files", files, "options", given));
     return v;
 }

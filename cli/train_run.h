@@ -3,13 +3,10 @@
 #define CLI_TRAIN_RUN_H
 
 #include "examples.h"
-#include "train_log.h"
+#include "train_job.h"
 
 typedef struct cli_sft {
-    cli_app *app;
-    const char *model;
-    char *renderer; /* NULL = the model's own template */
-    tinkc_tokenizer *tokenizer;
+    cli_job job;
     cli_data_file *files;
     size_t n_files;
     cli_examples train, test;
@@ -19,24 +16,10 @@ typedef struct cli_sft {
     size_t n_kept;
 
     size_t n_turning; /* conversations in which the assistant speaks more than once */
-    size_t batch_size, n_batches, epochs, total_steps;
+    size_t batch_size;
     double rate;
-    tinkc_trainer *trainer;
-    cli_trainlog log;
-    char *log_dir;
-    cli_claim claim; /* of log_dir */
-
-    size_t step; /* next to run, over all epochs */
-    size_t elapsed_tokens;
-    int64_t begun_ms, last_save_ms;
-    size_t last_save_tokens;
-    char *last_rolling; /* path to delete when the next is there */
-    char *state_path, *sampler_path;
-    json_t *pending;   /* what goes into the next step's row: evaluation, times; NULL = nothing */
-    json_t *spans;     /* where the time of the next step's row went; NULL = nothing yet */
     size_t max_length; /* tokens; 0 = no limit is known */
     double smooth_tokens_s;
-    size_t first_step; /* where this process began */
 } cli_sft;
 
 /* Reads, checks, renders; settles batch size, steps and rate. 0, or an exit code. */
@@ -51,7 +34,7 @@ const size_t *cli_sft_batch(cli_sft *, size_t step, size_t *n);
 /* All settings as JSON for config.json. */
 json_t *cli_sft_config(const cli_sft *);
 
-/* Trains from sft->step on. 0, or an exit code. */
+/* Trains from job.step on. 0, or an exit code. */
 int cli_sft_run(cli_sft *);
 
 #endif

@@ -21,7 +21,7 @@ static void show_wait(cli_app *app, tinkc_future *f, const char *label, int64_t 
     if (app->events)
         (void)tinkc_queue_run(app->events, 0, NULL);
     const char *status = app->failing[0] ? app->failing : tinkc_future_status(f, &why, NULL);
-    /* A failed attempt is told soon, and once; what merely takes long, every half minute. */
+    /* A failed attempt is reported soon, and once; a long wait every half minute. */
     bool failing = *said_ms == begun_ms && now - begun_ms >= 2000 && app->failing[0];
     if (now - begun_ms >= 1000 && app->draws) {
         cli_status(app, false, "%s: %s %s", what, status, took);

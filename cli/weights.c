@@ -122,17 +122,13 @@ static void settle_format(cli_asked *asked)
     asked->chat = asked->renderer || tinkc_tokenizer_template(asked->tokenizer, NULL) != NULL;
 }
 
-int cli_open_sampler(cli_app *app, cli_asked *asked)
+/* Names are settled: finds out about them, opens the tokenizer and the sampler. */
+static int open_asked(cli_app *app, cli_asked *asked)
 {
     tinkc_error err = { 0 };
-    *asked = (cli_asked){ 0 };
-    int bad = cli_connect(app);
-    if (bad)
-        return bad;
-    name_weights(app, asked);
     if (!asked->model_path && !asked->base_model)
         return cli_fail(app, "usage", "name one with -m, or: tinkc config set model NAME",
-                        "which model?");
+                        "no model was named");
     if (asked->model_path && !asked->base_model)
         learn_about(app, asked, &err);
     if (!err.code)
@@ -145,12 +141,36 @@ int cli_open_sampler(cli_app *app, cli_asked *asked)
         asked->sampler = tinkc_future_sampler(f, 0, &err);
     tinkc_future_free(f);
     if (err.code) {
-        bad = cli_fail_error(app, &err, NULL);
+        int bad = cli_fail_error(app, &err, NULL);
         cli_close_sampler(asked);
         return bad;
     }
     settle_format(asked);
     return 0;
+}
+
+int cli_open_sampler(cli_app *app, cli_asked *asked)
+{
+    *asked = (cli_asked){ 0 };
+    int bad = cli_connect(app);
+    if (bad)
+        return bad;
+    name_weights(app, asked);
+    return open_asked(app, asked);
+}
+
+int cli_open_named(cli_app *app, const char *name, cli_asked *asked)
+{
+    *asked = (cli_asked){ 0 };
+    int bad = cli_connect(app);
+    if (bad)
+        return bad;
+    asked->model_path = cli_sampler_path_of(name);
+    if (!asked->model_path && strncmp(name, "tinker://", 9) == 0)
+        asked->model_path = strdup(name);
+    if (!asked->model_path)
+        asked->base_model = strdup(name);
+    return open_asked(app, asked);
 }
 
 void cli_close_sampler(cli_asked *asked)

@@ -17,7 +17,7 @@ typedef struct cli_asked {
     char *model_path; /* NULL = the base model itself */
     char *renderer;   /* --renderer, else the run's own, else the model's; NULL = its template */
     bool chat;        /* has a chat format */
-    bool raw;         /* a base model: plain text is continued unless told otherwise */
+    bool raw;         /* a base model: plain text is continued unless asked not to */
 } cli_asked;
 
 /* The renderer that a path's run was trained with; yours. NULL = it does not say, or it is somebody
@@ -25,6 +25,8 @@ typedef struct cli_asked {
 char *cli_run_renderer(cli_app *, const char *path, tinkc_error *err);
 /* Connects and opens. 0, or an exit code after reporting. */
 int cli_open_sampler(cli_app *, cli_asked *out);
+/* The same for a name that is not -m: a base model, a tinker:// path, a log directory. */
+int cli_open_named(cli_app *, const char *name, cli_asked *out);
 void cli_close_sampler(cli_asked *);
 
 #endif

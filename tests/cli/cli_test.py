@@ -315,7 +315,7 @@ def broken_files(quiet, checks):
     exits(2, "run", "list", env={"TINKC_TIMEOUT": "soon"}, says="TINKC_TIMEOUT: 'soon' is not a duration")
     (folder / "config.toml").write_text('[train.sft]\ntrain_mlp = "off"\ntrain_attn = 0\ntrain_unembed = "no"\n')
     (folder / "credentials.toml").chmod(0o600)
-    exits(2, "train", "sft", "no.jsonl", "--dry-run", "-m", "x", env=env, says="nothing is left to train")
+    exits(2, "train", "sft", "no.jsonl", "--dry-run", "-m", "x", env=env, says="nothing to train")
     exits(2, "train", "sft", "no.jsonl", "train_mlp=Flase", says="--train-mlp: 'Flase' is not yes or no")
 
 
@@ -381,7 +381,7 @@ def configuration():
     exits(2, "run", "list", "--config-file", "bad.toml", cwd=project, says="bad.toml:1:")
     check("logout", tinkc("auth", "logout", env=env).returncode == 0 and "secret" not in secret.read_text())
     exits(2, "config", "set", "modle", "x", env=env, says="did you mean model?")
-    exits(4, "auth", "login", "--api-key-file", "-", stdin="hello\n", env=env, says="no Tinker credential")
+    exits(4, "auth", "login", "--api-key-file", "-", stdin="hello\n", env=env, says="not a Tinker credential")
 
 
 def documentation():
@@ -750,7 +750,7 @@ def more_commands():
         p.send_signal(signal.SIGINT)
         _, err = p.communicate(timeout=120)
         check(f"{verb} that is interrupted", p.returncode == 130 and sorted(os.listdir(folder)) == left and
-              (verb == "export" or "goes on where it stopped" in err), (p.returncode, os.listdir(folder), err))
+              (verb == "export" or "run the same command again" in err), (p.returncode, os.listdir(folder), err))
     check("nothing left behind", not [n for n in os.listdir(home) if "partial" in n], os.listdir(home))
     r = tinkc("billing", "usage", "-7d", "--json")
     check("billing of a week", r.returncode == 0, r)
@@ -1000,9 +1000,9 @@ def local_work():
     r = tinkc(*how, stdin="".join(json.dumps(dict(f, prompt="x")) + "\n" for f in bad_fields), env=env)
     got = [json.loads(l) for l in r.stdout.splitlines()]
     check("fields that make no sense", r.returncode == 9 and all(list(f)[0] in v["error"] for f, v in zip(bad_fields, got)) and len(got) == len(bad_fields), r)
-    for args, says in ((("--raw", "-s", "a", "x"), "no place for --system"), (("--raw", "--messages", "-"), "no place for --messages"),
+    for args, says in ((("--raw", "-s", "a", "x"), "has no effect"), (("--raw", "--messages", "-"), "has no effect"),
                        (("--resume", "x"), "--resume needs --batch"), (("-j", "3", "x"), "--jobs needs --batch"), (("--batch", "-", "x"), "more than one prompt"),
-                       (("--batch", "-", "--drop-system"), "--as-conversation"), (("--batch", "-", "--stream"), "cannot be had"),
+                       (("--batch", "-", "--drop-system"), "--as-conversation"), (("--batch", "-", "--stream"), "cannot be combined"),
                        (("--batch", "-", "-j", "0"), "from 1 to 2000")):
         exits(2, "sample", *args, "-m", "m", env=gone, says=says)
     ids = pathlib.Path(home, "ids.json")
@@ -1054,7 +1054,7 @@ def local_work():
             break
     before = sorted(os.listdir(pathlib.Path(home, "twice")))
     for how in ("resume", "delete"):
-        r = exits(5, *train[:-1], "--log-dir", "twice", "--if-exists", how, env=dict(env, XDG_DATA_HOME=f"{home}/another-store"), says="another process trains into it")
+        r = exits(5, *train[:-1], "--log-dir", "twice", "--if-exists", how, env=dict(env, XDG_DATA_HOME=f"{home}/another-store"), says="another process is training into")
     check("one run at a time in a folder", sorted(os.listdir(pathlib.Path(home, "twice"))) == before, r)
     p.send_signal(signal.SIGINT)
     time.sleep(0.01)  # two signals at once would be one
@@ -1078,7 +1078,7 @@ def local_work():
     r = tinkc("sample", "--local", "--temperature", "0", "What is 7 + 5?", env=env)
     check("what a killed server left", r.returncode == 0 and "served" not in r.stderr and "12" in r.stdout, r)
     for name, line, code, says in (("no-messages", '{"instruction": "a", "output": "b"}', 6, "data convert --from alpaca"),
-                                   ("nothing", "", 6, "holds no conversations"),
+                                   ("nothing", "", 6, "there are no conversations in"),
                                    ("untrained", '{"messages":[{"role":"user","content":"x"}]}', 6, "has a token that is trained on")):
         path = pathlib.Path(home, name + ".jsonl")
         path.write_text(line + "\n")

@@ -1,0 +1,125 @@
+/* recipe_options.c - option tables of the recipes: train rl, dpo, distill, sweep; eval; env.
+ *
+ * Tables only. Options that several recipes share are macros, so that they have one help text.
+ */
+#include "recipe_options.h"
+
+/* clang-format off */
+
+#define WHOLE(n, v, s, h)         { .name = n, .kind = CLI_COUNT, .value = v, .standard = s, .help = h }
+#define REAL(n, s, h)             { .name = n, .kind = CLI_NUMBER, .value = "X", .standard = s, .help = h }
+#define TEXT(n, v, h)             { .name = n, .kind = CLI_TEXT, .value = v, .help = h }
+#define MANY(n, v, h)             { .name = n, .kind = CLI_TEXT, .value = v, .help = h, .repeats = true }
+#define TIME(n, s, h)             { .name = n, .kind = CLI_DURATION, .value = "DURATION", .standard = s, .help = h }
+#define FLAG(n, h)                { .name = n, .kind = CLI_FLAG, .help = h }
+#define ON(n, c, h)               { .name = n, .kind = CLI_FLAG, .standard = "on", .cookbook = c, .help = h }
+#define FIELD(n, k, v, s, c, h)   { .name = n, .kind = k, .value = v, .standard = s, .cookbook = c, .help = h }
+
+#define MODEL                                                                                      \
+    { .name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "M", .complete = "model",         \
+      .cookbook = "model_name", .help = "base model, tinker:// path, log directory or local folder" }, \
+    FIELD("renderer", CLI_TEXT, "NAME", NULL, "renderer_name",                                     \
+          "chat format; default: the run's own, else the model's")
+
+/* The adapter, the optimizer, checkpoints and the log directory: as in train sft. */
+#define TRAINING(rate, rank, warm)                                                                 \
+    FIELD("lr", CLI_NUMBER, "X", rate, "learning_rate", "learning rate"),                          \
+    FIELD("lora-rank", CLI_COUNT, "N", rank, "lora_rank", "rank of the adapter"),                  \
+    ON("train-mlp", "train_mlp", "adapt the MLPs"),                                                \
+    ON("train-attn", "train_attn", "adapt attention"),                                             \
+    ON("train-unembed", "train_unembed", "adapt the output layer"),                                \
+    FIELD("adam-beta1", CLI_NUMBER, "X", "0.9", "adam_beta1", "Adam"),                             \
+    FIELD("adam-beta2", CLI_NUMBER, "X", "0.95", "adam_beta2", "Adam"),                            \
+    FIELD("adam-eps", CLI_NUMBER, "X", "1e-8", "adam_eps", "Adam"),                                \
+    REAL("weight-decay", "0", "Adam"),                                                             \
+    REAL("grad-clip", "0", "largest gradient norm; 0 = no limit"),                                 \
+    FIELD("save-every", CLI_COUNT, "N", "20", "save_every", "steps between checkpoints; 0 = none"), \
+    FIELD("save-every-tokens", CLI_COUNT, "N", "0", "save_every_tokens", "or tokens"),             \
+    FIELD("save-every-seconds", CLI_COUNT, "N", "0", "save_every_seconds", "or seconds"),          \
+    FIELD("ttl", CLI_TEXT, "DURATION", "7d", "ttl_seconds",                                        \
+          "life of periodic checkpoints; never is allowed"),                                       \
+    FIELD("rolling-save-every", CLI_COUNT, "N", "0", "rolling_save_every",                         \
+          "steps between rolling states"),                                                         \
+    FIELD("rolling-ttl", CLI_DURATION, "DURATION", "2h", "rolling_ttl_seconds", "their life"),     \
+    { .name = "from", .kind = CLI_TEXT, .value = "PATH", .complete = "checkpoint",                 \
+      .cookbook = "load_checkpoint_path", .help = "start from these weights" },                    \
+    FIELD("log-dir", CLI_DIR, "DIR", NULL, "log_path", "default: tinkc-runs/RUN_NAME"),            \
+    { .name = "if-exists", .kind = CLI_CHOICE, .value = "WHAT",                                    \
+      .choices = "ask|resume|delete|raise", .cookbook = "behavior_if_log_dir_exists",              \
+      .help = "when the log directory is there" },                                                 \
+    FLAG("resume", "--if-exists resume"),                                                          \
+    WHOLE("seed", "N", NULL, "of the adapter and of sampling; default: a random one, kept with the run"), \
+    FIELD("shuffle-seed", CLI_COUNT, "N", "0", "shuffle_seed", "order of the data"),               \
+    MANY("metadata", "K=V", "kept with the run; may be repeated"),                                 \
+    TEXT("hook", "CMD", "a program that gets the events on its standard input"),                   \
+    { .name = "config", .kind = CLI_FILE, .value = "FILE",                                         \
+      .help = "settings of an earlier run: its config.toml; options given here win" },             \
+    { .name = "prices", .kind = CLI_FILE, .value = "FILE",                                         \
+      .help = "prices for the estimate of --dry-run: lines MODEL PREFILL SAMPLE TRAIN in $ per million tokens" }, \
+    FLAG("dry-run", "plan only, no network")
+
+#define PROMPTS                                                                                    \
+    { .name = "data", .kind = CLI_FILE, .value = "FILE", .repeats = true, .cookbook = "dataset",   \
+      .help = "prompts; the same as an argument" },                                                \
+    TEXT("prompt-field", "KEY", "where a row's prompt is; default: messages, prompt, question, problem or input"), \
+    TEXT("answer-field", "KEY", "where its answer is; default: answer, solution, target or label"), \
+    TEXT("system", "TEXT", "system message before every prompt"),                                  \
+    TEXT("tag-field", "KEY", "rows are told apart in the metrics by this member")
+
+#define REWARDS                                                                                    \
+    MANY("grader", "SPEC",                                                                         \
+         "exact, contains, regex[:PATTERN], number, boxed-math, json-schema[:FILE], rubric; @W at its end is its weight; may be repeated"), \
+    TEXT("reward-cmd", "CMD", "a command that grades: one JSON line for each rollout, one back"),  \
+    WHOLE("reward-procs", "N", "4", "how many of it at once"),                                     \
+    TEXT("reward-url", "URL", "the same by HTTP POST"),                                            \
+    TIME("reward-timeout", "60s", "longest wait for a grade"),                                     \
+    TEXT("rubric", "FILE", "what the rubric's model looks for; a row's own \"rubric\" wins"),      \
+    TEXT("grader-model", "M", "the model that grades by the rubric")
+
+#define EPISODES(tokens, heat)                                                                     \
+    FIELD("max-tokens", CLI_COUNT, "N", tokens, "max_tokens", "longest answer, in tokens"),        \
+    FIELD("temperature", CLI_NUMBER, "X", heat, "temperature", "0 = greedy"),                      \
+    REAL("top-p", "1", "sample from the most likely tokens that make up this share"),              \
+    TIME("sample-timeout", "300s", "longest wait for one answer"),                                 \
+    TEXT("env-cmd", "CMD", "an environment of several turns: see docs/protocol.md"),               \
+    WHOLE("env-procs", "N", "1", "how many of it at once"),                                        \
+    TIME("env-timeout", "60s", "longest wait for one step of it"),                                 \
+    WHOLE("max-turns", "N", "16", "longest episode, in answers"),                                  \
+    WHOLE("max-episode-tokens", "N", "32768", "longest episode, in tokens")
+
+const cli_option cli_train_rl_options[] = {
+    MODEL,
+    PROMPTS,
+    FIELD("group-size", CLI_COUNT, "N", "4", "group_size", "answers to each prompt"),
+    FIELD("groups-per-batch", CLI_COUNT, "N", "100", "groups_per_batch", "prompts in a step"),
+    WHOLE("epochs", "N", "1", "times through the prompts"),
+    FIELD("max-steps", CLI_COUNT, "N", NULL, "max_steps", "stop after so many"),
+    REWARDS,
+    EPISODES("256", "1"),
+    WHOLE("max-concurrent", "N", "256", "episodes at once"),
+    { .name = "loss", .kind = CLI_CHOICE, .value = "NAME", .standard = "importance_sampling",
+      .choices = "importance_sampling|ppo|cispo|dro|gspo", .cookbook = "loss_fn", .help = "loss" },
+    MANY("loss-config", "K=X", "a setting of the loss, such as clip_low_threshold=0.8"),
+    { .name = "advantage", .kind = CLI_CHOICE, .value = "HOW", .standard = "mean",
+      .choices = "mean|std|leave-one-out",
+      .help = "reward less the group's mean; also divided by its deviation; or less the mean of the others" },
+    FIELD("num-substeps", CLI_COUNT, "N", "1", "num_substeps", "optimizer steps for a batch"),
+    FIELD("kl-coef", CLI_NUMBER, "X", "0", "kl_penalty_coef", "weight of the KL against the reference"),
+    FIELD("kl-discount", CLI_NUMBER, "X", "0", "kl_discount_factor", "of the KL of later tokens"),
+    TEXT("kl-reference", "M", "the reference; default: the weights that the run starts from"),
+    FIELD("max-steps-off-policy", CLI_COUNT, "N", "1", "max_steps_off_policy",
+          "steps that sampling runs ahead of training; 0 = none"),
+    FIELD("remove-constant-groups", CLI_FLAG, NULL, NULL, "remove_constant_reward_groups",
+          "leave groups out whose rewards are all equal"),
+    { .name = "test-data", .kind = CLI_FILE, .value = "FILE", .help = "prompts to evaluate on" },
+    WHOLE("test-size", "N", "0", "prompts held out"),
+    FIELD("eval-every", CLI_COUNT, "N", "20", "eval_every", "steps between evaluations; 0 = none"),
+    REAL("eval-temperature", "0", "temperature of evaluations"),
+    TRAINING("1e-5", "32", 0),
+    { 0 }
+};
+const char *const cli_train_rl_examples[] = {
+    "tinkc train rl sums.jsonl --grader number --group-size 8 --groups-per-batch 32",
+    "tinkc train rl tasks.jsonl --reward-cmd 'python3 grade.py' --kl-coef 0.02",
+    "tinkc train rl rows.jsonl --env-cmd build/examples/guess_env --max-turns 8", NULL
+};

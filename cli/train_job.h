@@ -1,0 +1,73 @@
+/* train_job.h - one training run, whatever the recipe: what it stands on and where it stands.
+ *
+ * A recipe embeds a cli_job, fills in the steps, opens it, and moves `step` as it trains.
+ */
+#ifndef CLI_TRAIN_JOB_H
+#define CLI_TRAIN_JOB_H
+
+#include "train_log.h"
+
+typedef struct cli_job {
+    cli_app *app;
+    const char *model;
+    char *renderer; /* NULL = the model's own template */
+    tinkc_tokenizer *tokenizer;
+    tinkc_trainer *trainer;
+    cli_trainlog log;
+    char *log_dir;
+    cli_claim claim; /* of log_dir */
+    bool resumed;
+
+    size_t step, total_steps; /* next to run; where it ends */
+    size_t n_batches, epochs; /* n_batches 0 = the recipe has no epochs */
+    size_t first_step;        /* where this process began */
+    size_t elapsed_tokens;
+    int64_t begun_ms, last_save_ms;
+    size_t last_save_tokens;
+    char *last_rolling; /* path to delete when the next is there */
+    char *state_path, *sampler_path;
+    json_t *pending;      /* what goes into the next step's row: evaluation, times; NULL = nothing */
+    json_t *spans;        /* where the time of the next step's row went; NULL = nothing yet */
+    /* Called before a checkpoint is taken; false with err set keeps it from being taken. NULL = none */
+    bool (*before_save)(void *user, tinkc_error *err);
+    void *before_save_user;
+    json_t *record_extra; /* members that every checkpoint record has; NULL = none */
+} cli_job;
+
+/* Settles model, renderer and tokenizer. 0, or an exit code after reporting. */
+int cli_job_find_model(cli_job *);
+/* Takes the folder, connects, opens the trainer (from the last checkpoint of a run that is resumed)
+ * and the log, and writes config.json. 0, or an exit code after reporting. */
+int cli_job_open(cli_job *, const json_t *config);
+/* All options as JSON for config.json: by the cookbook's names, and as they were given. Yours. */
+json_t *cli_job_config(const cli_job *, const char *const *files, size_t n);
+void cli_job_free(cli_job *);
+
+/* Begins: the "start" event, signals, retries. */
+void cli_job_start(cli_job *);
+/* After a signal: what is trained is saved, and how to continue is said. The exit code. */
+int cli_job_stop_early(cli_job *);
+/* After a failure: reports it and how to continue. The exit code. */
+int cli_job_failed(cli_job *, const tinkc_error *);
+/* The "end" event and the last lines. */
+void cli_job_goodbye(cli_job *);
+
+/* Saves state and sampler weights (a rolling one: state alone) and writes the record. */
+bool cli_job_checkpoint(cli_job *, bool final, bool rolling, tinkc_error *err);
+bool cli_job_every(const cli_app *, const char *option, size_t step);
+bool cli_job_save_due(const cli_job *, size_t step);
+bool cli_job_rolling_due(const cli_job *, size_t step);
+
+/* The status line after a step: a bar, the recipe's own words, the time that is left. */
+void cli_job_show_step(const cli_job *, size_t step, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* An event: to --json, to --hook. The value is borrowed. */
+void cli_job_tell(cli_job *, const char *event, json_t *v);
+json_t *cli_job_number(double); /* null if not finite */
+void cli_job_add_metrics(json_t *, const tinkc_metrics *);
+void cli_job_span(cli_job *, const char *name, int64_t begun_ms, int64_t ended_ms);
+void cli_job_write_spans(cli_job *, size_t step);
+/* For the row of the step that comes next; name is "time/...". */
+void cli_job_note_time(cli_job *, const char *name, int64_t begun_ms);
+
+#endif

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# An RL run that is killed again and again, anywhere, and resumed each time ends with the weights of a run that
+# was left alone, to the last bit, and trains on no rollout twice. Then: graders, environments and data that
+# break the rules are named, nothing is trained on them, and the run can be resumed.
+set -u
+build=$(realpath "$1"); tinkc=$build/tinkc
+[ -x "$tinkc" ] || { echo "skipped: tinkc was not built"; exit 77; }
+command -v python3 > /dev/null || { echo "skipped: python3 is not installed"; exit 77; }
+TINKC_NANO=$(realpath models/nano); export TINKC_NANO
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+export HOME=$work; unset TINKER_API_KEY TINKER_BASE_URL
+cd "$work" || exit 1
+fail() { echo "FAILED: $*"; [ -f err ] && tail -n 5 err; exit 1; }
+for i in 1 2 3 4 5 6 7 8; do echo "{\"prompt\": \"What is $i$i + 1$i?\", \"answer\": \"$i$i + 1$i = $((i * 11 + 10 + i))\"}"; done > sums.jsonl
+common="--local -q --group-size 3 --groups-per-batch 2 --max-tokens 12 --lora-rank 8 --lr 1e-3 --seed 1 --save-every 2"
+
+# ---- killed ten times ----
+rl="train rl sums.jsonl $common --grader exact --max-steps 8 --epochs 9 --test-size 2 --eval-every 3 --max-steps-off-policy 1"
+"$tinkc" $rl --log-dir whole 2> err || fail "the whole run"
+marks() { { cat part/metrics.jsonl part/checkpoints.jsonl 2> /dev/null; ls part 2> /dev/null | grep iteration_; } | wc -l; }
+kills=0; RANDOM=7
+"$tinkc" $rl --log-dir part 2> err & p=$!
+while [ $kills -lt 10 ]; do
+    target=$(($(marks) + 1 + RANDOM % 2))
+    while kill -0 $p 2> /dev/null && [ "$(marks)" -lt $target ]; do sleep 0.01; done
+    kill -KILL $p 2> /dev/null || break
+    wait $p 2> /dev/null
+    kills=$((kills + 1))
+    "$tinkc" train resume part -q 2> err & p=$!
+done
+wait $p || fail "the last resume"
+for run in whole part; do
+    path=$(python3 -c 'import json,sys; print([json.loads(l)["sampler_path"] for l in open(sys.argv[1] + "/checkpoints.jsonl") if "final" in l][-1])' $run)
+    "$tinkc" checkpoint download "$path" -o "$run-weights" --local -q > /dev/null 2> err || fail "download of $run"
+done
+find whole-weights part-weights -name '*.safetensors' | sort > files
+[ "$(wc -l < files)" -ge 2 ] || fail "weights: $(cat files)"
+cmp "$(head -n 1 files)" "$(tail -n 1 files)" || fail "the weights differ after $kills kills"
+python3 - <<'PY' || fail "the metrics differ"
+import json
+def rows(path):
+    return [{k: v for k, v in json.loads(l).items() if not k.startswith("time/")} for l in open(path + "/metrics.jsonl")]
+whole, part = rows("whole"), rows("part")
+assert [r["step"] for r in part] == list(range(9)), [r["step"] for r in part]
+assert whole == part, [(a, b) for a, b in zip(whole, part) if a != b][:1]
+assert whole[0]["sampling_client/step_max"] == 0 and whole[5]["sampling_client/step_max"] == 4
+assert "test/env/all/correct" in whole[3] and whole[3]["env/all/total_episodes"] == 6
+PY
+echo "killed $kills times: same weights"
+"$tinkc" train resume part -q 2> err && "$tinkc" train resume part 2>&1 | grep -q "nothing is left" || fail "a run that is done"
+
+# ---- what is refused before anything is sent ----
+refuse() { # exit code, words, arguments
+    local code=$1 words=$2; shift 2
+    "$tinkc" "$@" > out 2> err; local got=$?
+    [ $got = "$code" ] || fail "exit $got instead of $code: $*"
+    grep -qF -- "$words" err || fail "no \"$words\" from: $*"
+}
+printf '{"prompt": "a"}\n{"prompt": "b", "answer": "c"}\nnot json\n{"answer": "x"}\n{"prompt": [1], "answer": 2}\n' > bad.jsonl
+refuse 6 "bad.jsonl:1: the row has no answer" train rl bad.jsonl $common --grader exact
+refuse 6 "bad.jsonl:3: not a JSON object" train rl bad.jsonl $common --grader exact
+refuse 6 "bad.jsonl:4: the row has no prompt" train rl bad.jsonl $common --grader exact
+refuse 6 "bad.jsonl:5: the prompt is neither" train rl bad.jsonl $common --grader exact
+refuse 2 "nothing says what an answer is worth" train rl sums.jsonl $common
+refuse 2 "no grader is called exakt" train rl sums.jsonl $common --grader exakt
+refuse 2 "is not NAME=NUMBER" train rl sums.jsonl $common --grader exact --loss-config clip
+refuse 13 "does not accept --loss ppo" train rl sums.jsonl $common --grader exact --loss ppo --loss-config nosuch=1 --log-dir x1
+[ ! -e bad ] && [ ! -e x1/metrics.jsonl ] || [ ! -s x1/metrics.jsonl ] || fail "a refused run trained"
+"$tinkc" train rl sums.jsonl $common --grader exact --dry-run --prices /dev/stdin <<< "nano 1 2 3" 2> err || fail "--dry-run"
+
+# ---- graders that break the rules ----
+grade() { # what it does with a line, words in the log
+    rm -rf g; local status
+    "$tinkc" train rl sums.jsonl --local --group-size 2 --groups-per-batch 1 --max-tokens 3 --lora-rank 8 --seed 1 --max-steps 1 \
+        --reward-procs 1 --reward-timeout 1s --log-dir g --reward-cmd "$1" > out 2> err; status=$?
+    [ $status != 0 ] || fail "trained with: $1"
+    grep -qF -- "$2" err || fail "no \"$2\" with: $1"
+    grep -q "sums.jsonl:[0-9]" err || grep -q "times in a row" err || fail "no line is named with: $1"
+    [ ! -s g/metrics.jsonl ] || fail "trained with: $1"
+}
+grade 'exit 3' 'ended with status 3'
+grade 'while read l; do echo garbage; done' 'not a JSON object'
+grade 'while read l; do echo "{\"id\": 77777, \"reward\": 1}"; done' 'was not asked'
+grade 'sleep 100' 'did not answer within 1000 ms'
+cat > grader.py <<'PY'
+import json, sys
+for line in sys.stdin:
+    r = json.loads(line)
+    reply = {"id": r["id"], "reward": float(len(r["text"]) % 3), "metrics": {"length": len(r["text"])}}
+    if sys.argv[1] == "nan": reply["reward"] = float("nan")
+    if sys.argv[1] == "text": reply["reward"] = "good"
+    if sys.argv[1] == "error": reply = {"id": r["id"], "error": "no opinion"}
+    print(json.dumps(reply), flush=True)
+    if sys.argv[1] == "twice": print(json.dumps(reply), flush=True)
+    print("graded", r["id"], file=sys.stderr, flush=True)
+PY
+grade 'python3 grader.py nan' 'not a JSON object'
+grade 'python3 grader.py text' 'no finite number under "reward"'
+grade 'python3 grader.py error' 'no opinion'
+# The run that failed is taken up again once the grader is fixed.
+cp grader.py fixed.py; sed -i 's/sys.argv\[1\] == "error"/False/' grader.py
+"$tinkc" train resume g -q 2> err || fail "resume after the grader was fixed"
+grep -q '"env/all/length"' g/metrics.jsonl || fail "the grader's own metric"
+grep -q "graded" g/logs.log || fail "the grader's standard error is not in the log"
+rm -rf g; "$tinkc" train rl sums.jsonl $common --max-steps 1 --log-dir g --reward-procs 1 --reward-cmd 'python3 grader.py twice' 2> err || fail "twice"
+grep -q "has answered already" g/logs.log || fail "a second answer is not named"
+echo "graders that break the rules are named"
