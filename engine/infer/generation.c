@@ -27,6 +27,12 @@ static bool check_request(const tke_infer *e, const tke_gen_request *r, tinkc_er
             return tkc_fail(err, TINKC_E_BAD_REQUEST,
                             "prompt token %d at %zu is outside the vocabulary of %zu",
                             (int)r->prompt[i], i, c->vocab);
+    for (size_t i = 0; i < (r->n_prompt - 1) * r->n_targets; i++)
+        if (r->target_tokens[i] < -1 || r->target_tokens[i] >= (int64_t)c->vocab)
+            return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                            "target_prompt_logprobs: token %d at %zu is outside the vocabulary of "
+                            "%zu",
+                            (int)r->target_tokens[i], i, c->vocab);
     if (!(r->rule.temperature >= 0) || !isfinite(r->rule.temperature))
         return tkc_fail(err, TINKC_E_BAD_REQUEST, "temperature must be at least 0");
     if (!(r->rule.top_p > 0 && r->rule.top_p <= 1))
@@ -52,6 +58,8 @@ static bool copy_request(tke_gen *g, tinkc_error *err)
     tke_gen_request *r = &g->r;
     r->prompt = copy(&g->arena, r->prompt, r->n_prompt, sizeof *r->prompt, err);
     r->stop_tokens = copy(&g->arena, r->stop_tokens, r->n_stop_tokens, sizeof *r->stop_tokens, err);
+    r->target_tokens = copy(&g->arena, r->target_tokens, (r->n_prompt - 1) * r->n_targets,
+                            sizeof *r->target_tokens, err);
     tinkc_str *strings = copy(&g->arena, r->stop_strings, r->n_stop_strings, sizeof *strings, err);
     for (size_t i = 0; strings && i < r->n_stop_strings; i++) {
         strings[i].data = tkc_arena_str(&g->arena, strings[i], err);
@@ -62,10 +70,41 @@ static bool copy_request(tke_gen *g, tinkc_error *err)
     return !tkc_failed(err);
 }
 
+static float *fill(tkc_arena *arena, size_t n, float value, tinkc_error *err)
+{
+    float *to = tkc_arena_array(arena, n ? n : 1, sizeof *to, err);
+    for (size_t i = 0; to && i < n; i++)
+        to[i] = value;
+    return to;
+}
+
+/* Room for what is wanted of the prompt's positions, if anything is. */
+static bool make_scores(tke_gen *g, tinkc_error *err)
+{
+    const tke_gen_request *r = &g->r;
+    size_t k = r->topk_prompt_logprobs, last = r->prompt_logprobs_last_n, rows = r->n_prompt - 1;
+    size_t n_alternatives = rows * r->n_alternatives;
+    if (!r->prompt_logprobs && !k && !r->n_targets && !r->n_alternatives)
+        return true;
+    g->first_logprob = last && last < r->n_prompt ? r->n_prompt - last : 1; /* 0 has no context */
+    g->n_scored = r->n_targets || r->n_alternatives ? 1 : g->first_logprob;
+    g->prompt_logprobs = fill(&g->arena, r->n_prompt, NAN, err);
+    g->topk_tokens = tkc_arena_array(&g->arena, r->n_prompt * k + 1, sizeof(int32_t), err);
+    g->topk_logprobs = fill(&g->arena, r->n_prompt * k, -99999.0f, err);
+    g->target_logprobs = fill(&g->arena, rows * r->n_targets, 0, err);
+    g->alternatives = tkc_arena_array(&g->arena, n_alternatives + 1, sizeof(int32_t), err);
+    g->alternative_logprobs = fill(&g->arena, n_alternatives, 0, err);
+    g->alternatives_bad = tkc_arena_array(&g->arena, n_alternatives + 1, sizeof(bool), err);
+    g->alternative_rule = (tke_sample_rule){ .temperature = r->rule.temperature,
+                                             .top_p = 1,
+                                             .logprobs = TKE_LOGPROBS_RAW };
+    return !tkc_failed(err);
+}
+
 static bool make_results(tke_gen *g, tinkc_error *err)
 {
     tke_gen_request *r = &g->r;
-    size_t k = r->topk_prompt_logprobs, top = r->topk_sample_logprobs;
+    size_t top = r->topk_sample_logprobs;
     g->seqs = tkc_arena_array(&g->arena, r->n_samples, sizeof *g->seqs, err);
     for (size_t i = 0; g->seqs && i < r->n_samples; i++) {
         g->seqs[i].gen = g;
@@ -76,22 +115,7 @@ static bool make_results(tke_gen *g, tinkc_error *err)
             g->seqs[i].next_topk_logprobs = tkc_arena_array(&g->arena, top, sizeof(float), err);
         }
     }
-    if (!r->prompt_logprobs && !k)
-        return !tkc_failed(err);
-    g->prompt_logprobs = tkc_arena_array(&g->arena, r->n_prompt, sizeof(float), err);
-    size_t last = r->prompt_logprobs_last_n;
-    size_t none =
-        last && last < r->n_prompt ? r->n_prompt - last : 1; /* nothing precedes the first */
-    for (size_t i = 0; g->prompt_logprobs && i < none; i++)
-        g->prompt_logprobs[i] = NAN;
-    g->n_prompt_logprobs = none;
-    if (k) {
-        g->topk_tokens = tkc_arena_array(&g->arena, r->n_prompt * k, sizeof(int32_t), err);
-        g->topk_logprobs = tkc_arena_array(&g->arena, r->n_prompt * k, sizeof(float), err);
-        for (size_t i = 0; g->topk_logprobs && i < none * k; i++)
-            g->topk_logprobs[i] = -99999.0f;
-    }
-    return !tkc_failed(err);
+    return !tkc_failed(err) && make_scores(g, err);
 }
 
 tke_gen *tke_gen_new(tke_infer *e, const tke_gen_request *r, tinkc_error *err)
@@ -298,19 +322,39 @@ tke_sequence tke_gen_sequence(const tke_gen *g, size_t sample)
                            s->topk,   s->topk_logprobs };
 }
 
+static bool scored(const tke_gen *g)
+{
+    return g->prompt_logprobs && g->n_scored == g->r.n_prompt;
+}
+
 const float *tke_gen_prompt_logprobs(const tke_gen *g)
 {
-    return g->n_prompt_logprobs == g->r.n_prompt ? g->prompt_logprobs : NULL;
+    return scored(g) ? g->prompt_logprobs : NULL;
 }
 
 const int32_t *tke_gen_topk_tokens(const tke_gen *g)
 {
-    return tke_gen_prompt_logprobs(g) ? g->topk_tokens : NULL;
+    return scored(g) && g->r.topk_prompt_logprobs ? g->topk_tokens : NULL;
 }
 
 const float *tke_gen_topk_logprobs(const tke_gen *g)
 {
-    return tke_gen_prompt_logprobs(g) ? g->topk_logprobs : NULL;
+    return scored(g) && g->r.topk_prompt_logprobs ? g->topk_logprobs : NULL;
+}
+
+const float *tke_gen_target_logprobs(const tke_gen *g)
+{
+    return scored(g) && g->r.n_targets ? g->target_logprobs : NULL;
+}
+
+const int32_t *tke_gen_alternatives(const tke_gen *g)
+{
+    return scored(g) && g->r.n_alternatives ? g->alternatives : NULL;
+}
+
+const float *tke_gen_alternative_logprobs(const tke_gen *g)
+{
+    return scored(g) && g->r.n_alternatives ? g->alternative_logprobs : NULL;
 }
 
 size_t tke_gen_cache_hits(const tke_gen *g)

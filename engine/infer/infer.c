@@ -248,10 +248,9 @@ static void reuse_prefix(tke_infer *e, tke_seq *s, tinkc_error *err)
     tke_gen *g = s->gen;
     int32_t tokens[TKE_BLOCK_TOKENS];
     size_t most = (tke_seq_length(s) - 1) / TKE_BLOCK_TOKENS;
-    if (g->prompt_logprobs &&
-        g->n_prompt_logprobs < g->r.n_prompt && /* what is scored is computed */
-        (g->n_prompt_logprobs - 1) / TKE_BLOCK_TOKENS < most)
-        most = (g->n_prompt_logprobs - 1) / TKE_BLOCK_TOKENS;
+    if (g->prompt_logprobs && g->n_scored < g->r.n_prompt && /* what is scored is computed */
+        (g->n_scored - 1) / TKE_BLOCK_TOKENS < most)
+        most = (g->n_scored - 1) / TKE_BLOCK_TOKENS;
     assert(!s->n_blocks && !s->n_computed && !s->serial); /* who waits holds nothing */
     for (size_t b = 0; b < most && !e->o.no_prefix_cache; b++) {
         tokens_of_block(s, b, tokens);
@@ -290,8 +289,7 @@ static void admit(tke_infer *e)
     while (e->n_running < e->o.max_running && (s = next_waiting(e))) {
         tinkc_error err = { 0 };
         tke_gen *g = s->gen;
-        if (g->r.max_tokens == 0 &&
-            (!g->prompt_logprobs || g->n_prompt_logprobs == g->r.n_prompt)) {
+        if (g->r.max_tokens == 0 && (!g->prompt_logprobs || g->n_scored == g->r.n_prompt)) {
             tke_gen_finish(g, &err);
             continue;
         }

@@ -50,6 +50,13 @@ typedef struct tke_gen_request {
     bool prompt_logprobs;
     size_t prompt_logprobs_last_n; /* of so many tokens at its end only; 0 = of all */
     size_t topk_prompt_logprobs;
+    /* Ids to score at each prompt position after the first: [n_prompt - 1, n_targets], row i is
+     * position i + 1; -1 = none. Copied. */
+    const int32_t *target_tokens;
+    size_t n_targets;
+    /* So many tokens drawn at each prompt position after the first, at the rule's temperature and
+     * with no other filter. Their random numbers are not those of the samples. */
+    size_t n_alternatives;
     size_t topk_sample_logprobs; /* beside each token that is drawn, the likeliest */
     tke_token_bytes_fn *token_bytes;
     void *token_user;
@@ -93,6 +100,11 @@ const float *tke_gen_prompt_logprobs(const tke_gen *);
 /* [n_prompt, k]; row 0 and what is missing: token 0, -99999. */
 const int32_t *tke_gen_topk_tokens(const tke_gen *);
 const float *tke_gen_topk_logprobs(const tke_gen *);
+/* [n_prompt - 1, n_targets]: 0 where there is no target. */
+const float *tke_gen_target_logprobs(const tke_gen *);
+/* [n_prompt - 1, n_alternatives], with the model's own log-probs. */
+const int32_t *tke_gen_alternatives(const tke_gen *);
+const float *tke_gen_alternative_logprobs(const tke_gen *);
 size_t tke_gen_cache_hits(const tke_gen *); /* prompt tokens served from the cache */
 
 /* ---- memory ---- */

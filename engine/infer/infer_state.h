@@ -48,8 +48,15 @@ struct tke_gen {
     bool forked; /* the prompt is computed, all samples run */
     bool done, cancelled, hits_counted;
     size_t longest_stop;
+    /* Of the prompt; not NULL = its positions are scored */
     float *prompt_logprobs;
-    size_t n_prompt_logprobs; /* entries that are there */
+    size_t first_logprob; /* entries before it are NaN */
+    size_t n_scored;      /* positions whose scores are there */
+    float *target_logprobs;
+    int32_t *alternatives;
+    float *alternative_logprobs;
+    bool *alternatives_bad;
+    tke_sample_rule alternative_rule;
     int32_t *topk_tokens;
     float *topk_logprobs;
     size_t cache_hits;

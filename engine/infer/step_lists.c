@@ -84,27 +84,31 @@ static bool add_top(tke_infer *e, const tke_top *t, tinkc_error *err)
     return true;
 }
 
-/* The next token of a sequence, and the likeliest beside it. */
-static bool add_draw(tke_infer *e, tke_seq *s, size_t want, tinkc_error *err)
+static bool add_draw(tke_infer *e, const tke_draw *d, tinkc_error *err)
 {
-    const tke_gen_request *r = &s->gen->r;
     size_t n = e->step.n_draws;
     tke_draw *grown = tkc_grow(NULL, e->draws, &e->cap_draws, n + 1, sizeof *grown, err);
     if (!grown)
         return false;
     e->draws = grown;
-    e->draws[e->step.n_draws++] = (tke_draw){ .want = want,
-                                              .rule = &r->rule,
-                                              .seed = r->seed,
-                                              .sample = s->sample,
-                                              .position = (uint32_t)s->n,
-                                              .token = &s->next_token,
-                                              .logprob = &s->next_logprob,
-                                              .bad = &s->bad };
-    if (!s->next_topk)
-        return true;
+    e->draws[e->step.n_draws++] = *d;
+    return true;
+}
+
+/* The next token of a sequence, and the likeliest beside it. */
+static bool add_next(tke_infer *e, tke_seq *s, size_t want, tinkc_error *err)
+{
+    const tke_gen_request *r = &s->gen->r;
+    tke_draw draw = { .want = want,
+                      .rule = &r->rule,
+                      .seed = r->seed,
+                      .sample = s->sample,
+                      .position = (uint32_t)s->n,
+                      .token = &s->next_token,
+                      .logprob = &s->next_logprob,
+                      .bad = &s->bad };
     tke_top top = { want, r->topk_sample_logprobs, s->next_topk, s->next_topk_logprobs };
-    return add_top(e, &top, err);
+    return add_draw(e, &draw, err) && (!s->next_topk || add_top(e, &top, err));
 }
 
 /* The log-prob of the prompt token at position `at`, and the likeliest there. */
@@ -112,12 +116,36 @@ static bool add_prompt_scores(tke_infer *e, tke_gen *g, size_t at, size_t want, 
 {
     size_t k = g->r.topk_prompt_logprobs;
     tke_score score = { want, g->r.prompt[at], &g->prompt_logprobs[at] };
-    tke_top top = { want, k, NULL, NULL };
-    if (k) {
-        top.tokens = g->topk_tokens + at * k;
-        top.logprobs = g->topk_logprobs + at * k;
-    }
+    tke_top top = { want, k, g->topk_tokens + at * k, g->topk_logprobs + at * k };
+    if (at < g->first_logprob)
+        return true;
     return add_score(e, &score, err) && (!k || add_top(e, &top, err));
+}
+
+/* The request's own ids at that position, and tokens drawn in place of the prompt's. */
+static bool add_prompt_others(tke_infer *e, tke_gen *g, size_t at, size_t want, tinkc_error *err)
+{
+    const uint32_t not_a_sample = UINT32_C(1) << 31; /* samples are numbered from 0 */
+    size_t first = (at - 1) * g->r.n_targets;
+    for (size_t i = first; i < first + g->r.n_targets; i++) {
+        tke_score score = { want, g->r.target_tokens[i], &g->target_logprobs[i] };
+        if (score.token >= 0 && !add_score(e, &score, err))
+            return false;
+    }
+    first = (at - 1) * g->r.n_alternatives;
+    for (size_t i = 0; i < g->r.n_alternatives; i++) {
+        tke_draw draw = { .want = want,
+                          .rule = &g->alternative_rule,
+                          .seed = g->r.seed,
+                          .sample = not_a_sample | (uint32_t)i,
+                          .position = (uint32_t)at,
+                          .token = &g->alternatives[first + i],
+                          .logprob = &g->alternative_logprobs[first + i],
+                          .bad = &g->alternatives_bad[first + i] };
+        if (!add_draw(e, &draw, err))
+            return false;
+    }
+    return true;
 }
 
 /* What a position's logits are wanted for: the next prompt token, the next token of its sequence.
@@ -125,19 +153,20 @@ static bool add_prompt_scores(tke_infer *e, tke_gen *g, size_t at, size_t want, 
 static bool add_wants(tke_infer *e, const tke_entry *x, size_t pos, tinkc_error *err)
 {
     tke_gen *g = x->seq->gen;
-    bool prompt = g->prompt_logprobs && pos + 1 < g->r.n_prompt && pos + 1 >= g->n_prompt_logprobs;
+    bool prompt = g->prompt_logprobs && pos + 1 < g->r.n_prompt && pos + 1 >= g->n_scored;
     bool sample = pos + 1 == tke_seq_length(x->seq) && g->r.max_tokens > 0;
     size_t want = e->step.n_wants;
     if (!prompt && !sample)
         return true;
     assert(want < e->max_rows);
     e->wants[e->step.n_wants++] = x->row + pos - x->first_pos;
-    if (prompt && !add_prompt_scores(e, g, pos + 1, want, err))
+    if (prompt && (!add_prompt_scores(e, g, pos + 1, want, err) ||
+                   !add_prompt_others(e, g, pos + 1, want, err)))
         return false;
     if (sample && g->forked)
-        return add_draw(e, x->seq, want, err);
+        return add_next(e, x->seq, want, err);
     for (size_t i = 0; sample && i < g->r.n_samples; i++)
-        if (!add_draw(e, &g->seqs[i], want, err))
+        if (!add_next(e, &g->seqs[i], want, err))
             return false;
     return true;
 }
@@ -164,15 +193,29 @@ static bool make_step(tke_infer *e, tinkc_error *err)
     return true;
 }
 
+static bool any_bad(const tke_gen *g)
+{
+    for (size_t i = 0; i < (g->r.n_prompt - 1) * g->r.n_alternatives; i++)
+        if (g->alternatives_bad[i])
+            return true;
+    return false;
+}
+
 /* Prompt positions are computed in order: the count moves to the last one filled. */
-static void count_prompt_logprobs(tke_infer *e)
+static void count_scored(tke_infer *e)
 {
     for (size_t i = 0; i < e->n_entries; i++) {
         tke_gen *g = e->entries[i].seq->gen;
         size_t end = e->entries[i].first_pos + e->entries[i].n_rows + 1;
         end = end < g->r.n_prompt ? end : g->r.n_prompt;
-        if (g->prompt_logprobs && end > g->n_prompt_logprobs)
-            g->n_prompt_logprobs = end;
+        if (!g->prompt_logprobs || end <= g->n_scored)
+            continue;
+        g->n_scored = end;
+        if (end == g->r.n_prompt && any_bad(g)) {
+            tinkc_error err = { 0 };
+            tkc_fail(&err, TINKC_E_SERVER, "the logits are not finite");
+            tke_gen_finish(g, &err);
+        }
     }
 }
 
@@ -180,6 +223,6 @@ bool tke_step_go(tke_infer *e, tinkc_error *err)
 {
     if (!make_step(e, err) || !e->ops->step_run(e->sampler, &e->step, err))
         return false;
-    count_prompt_logprobs(e);
+    count_scored(e);
     return true;
 }

@@ -523,6 +523,102 @@ static void test_scores_of_a_prompts_end(void **state)
     tke_infer_free(f);
 }
 
+static void refused(const world *w, const tke_gen_request *r, int32_t code, const char *text)
+{
+    tinkc_error err = { 0 };
+    tke_infer *e = engine_of(w, (tke_infer_options){ .kv_bytes = 1 });
+    assert_null(tke_infer_add(e, r, &err));
+    assert_int_equal(err.code, code);
+    assert_non_null(strstr(err.message, text));
+    tke_infer_free(e);
+}
+
+/* Ids of the request's own at prompt positions: scored as the prompt's own are. */
+static void test_targets_at_prompt_positions(void **state)
+{
+    enum { K = 3 };
+    world *w = *state;
+    tke_infer *e, *f;
+    int32_t targets[(PROMPT - 1) * K];
+    tke_gen_request r = request_of(w);
+    r.n_samples = 1;
+    r.topk_prompt_logprobs = 1;
+    tke_gen *plain = alone(w, &r, &e);
+    for (size_t i = 0; i < PROMPT - 1; i++) {
+        targets[i * K] = w->prompt[i + 1];
+        targets[i * K + 1] = -1;
+        targets[i * K + 2] = tke_gen_topk_tokens(plain)[i + 1];
+    }
+    r.topk_prompt_logprobs = 0;
+    r.target_tokens = targets;
+    r.n_targets = K;
+    r.prompt_logprobs = true;
+    r.prompt_logprobs_last_n = 2; /* says nothing about targets */
+    tke_gen *g = alone(w, &r, &f);
+    const float *lp = tke_gen_target_logprobs(g);
+    for (size_t i = 0; i < PROMPT - 1; i++) {
+        assert_true(lp[i * K] == tke_gen_prompt_logprobs(plain)[i + 1]);
+        assert_true(lp[i * K + 1] == 0);
+        assert_true(lp[i * K + 2] == tke_gen_topk_logprobs(plain)[i + 1]);
+        assert_true(i < PROMPT - 3 ? isnan(tke_gen_prompt_logprobs(g)[i + 1])
+                                   : tke_gen_prompt_logprobs(g)[i + 1] == lp[i * K]);
+    }
+    assert_null(tke_gen_alternatives(g));
+    assert_same(plain, g);
+    targets[7] = VOCAB;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "outside the vocabulary");
+    targets[7] = -2;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "outside the vocabulary");
+    tke_infer_free(e);
+    tke_infer_free(f);
+}
+
+/* Tokens drawn at prompt positions: the same in chunks and in company, with the model's log-probs;
+ * samples are as without them. */
+static void test_alternatives_at_prompt_positions(void **state)
+{
+    enum { K = 4 };
+    world *w = *state;
+    tke_infer *e, *f, *h, *plain_engine, *cold_engine;
+    tke_gen_request r = request_of(w), scoring = r, cold;
+    tke_gen *plain = alone(w, &r, &plain_engine);
+    r.n_alternatives = K;
+    tke_gen *g = alone(w, &r, &e);
+    const int32_t *tokens = tke_gen_alternatives(g);
+    assert_same(plain, g);
+    size_t differ = 0;
+    for (size_t i = 0; i < (PROMPT - 1) * K; i++) {
+        assert_true(tokens[i] >= 0 && tokens[i] < VOCAB);
+        differ += tokens[i] != tokens[i / K * K];
+    }
+    assert_true(differ > PROMPT); /* draws are independent of each other */
+    scoring.max_tokens = 0;
+    scoring.n_samples = 1;
+    scoring.target_tokens = tokens;
+    scoring.n_targets = K;
+    tke_gen *scores = alone(w, &scoring, &f);
+    assert_memory_equal(tke_gen_target_logprobs(scores), tke_gen_alternative_logprobs(g),
+                        (PROMPT - 1) * K * sizeof(float));
+    h = engine_of(w, (tke_infer_options){ .prefill_chunk = 7 });
+    tke_gen_request noise = request_of(w);
+    noise.prompt = w->prompt + 3;
+    add(h, &noise);
+    tke_gen *again = add(h, &r);
+    finish_all(h);
+    assert_memory_equal(tke_gen_alternatives(again), tokens, (PROMPT - 1) * K * sizeof *tokens);
+    cold = r;
+    cold.rule.temperature = 0;
+    cold.topk_prompt_logprobs = 1;
+    tke_gen *best = alone(w, &cold, &cold_engine);
+    for (size_t i = 0; i < (PROMPT - 1) * K; i++)
+        assert_int_equal(tke_gen_alternatives(best)[i], tke_gen_topk_tokens(best)[i / K + 1]);
+    tke_infer_free(e);
+    tke_infer_free(f);
+    tke_infer_free(h);
+    tke_infer_free(plain_engine);
+    tke_infer_free(cold_engine);
+}
+
 static void test_prompt_of_one_token(void **state)
 {
     world *w = *state;
@@ -530,6 +626,8 @@ static void test_prompt_of_one_token(void **state)
     tke_gen_request r = request_of(w);
     r.n_prompt = 1;
     r.prompt_logprobs = true;
+    r.n_alternatives = 3;
+    r.n_targets = 2;
     tke_gen *g = alone(w, &r, &e);
     assert_true(isnan(tke_gen_prompt_logprobs(g)[0]));
     assert_int_equal(tke_gen_sequence(g, 0).n, TOKENS);
@@ -540,16 +638,6 @@ static void test_prompt_of_one_token(void **state)
 }
 
 /* ---- errors ---- */
-
-static void refused(const world *w, const tke_gen_request *r, int32_t code, const char *text)
-{
-    tinkc_error err = { 0 };
-    tke_infer *e = engine_of(w, (tke_infer_options){ .kv_bytes = 1 });
-    assert_null(tke_infer_add(e, r, &err));
-    assert_int_equal(err.code, code);
-    assert_non_null(strstr(err.message, text));
-    tke_infer_free(e);
-}
 
 static void test_faulty_requests(void **state)
 {
@@ -627,6 +715,8 @@ int main(void)
         cmocka_unit_test(test_top_k_of_prompts),
         cmocka_unit_test(test_top_k_of_samples),
         cmocka_unit_test(test_scores_of_a_prompts_end),
+        cmocka_unit_test(test_targets_at_prompt_positions),
+        cmocka_unit_test(test_alternatives_at_prompt_positions),
         cmocka_unit_test(test_prompt_of_one_token),
         cmocka_unit_test(test_faulty_requests),
         cmocka_unit_test(test_cancel),
