@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/str.h"
+#include "server/http.h"
 
 enum { MAX_AHEAD = 1 << 20 };
 
@@ -28,11 +29,13 @@ tke_exchange *tke_exchange_new(struct tke_http *http, const tke_mhd *mhd, const 
         return NULL;
     tkc_ref_init(&x->refs);
     x->http = http;
+    x->svc = http->svc;
     x->mhd = mhd;
     x->start_ns = tkc_monotonic_ns();
     x->content_length = -1;
     tkc_arena_init(&x->arena, a, 0);
-    tkc_buf_init(&x->body, a, TKC_BUF_NO_MAX);
+    tkc_buf_init(&x->body, tke_service_body_allocator(http->svc), TKC_BUF_NO_MAX);
+    tke_service_gauge(http->svc, TKE_GAUGE_EXCHANGES, 1);
     tkc_buf_init(&x->out, a, TKC_BUF_NO_MAX);
     pthread_mutex_init(&x->lock, NULL);
     x->uri = tkc_arena_cstr(&x->arena, uri, &err);
@@ -53,12 +56,21 @@ void tke_exchange_drop(tke_exchange *x)
     if (!tkc_ref_drop(&x->refs))
         return;
     const tinkc_allocator *a = x->arena.a;
+    tke_service_gauge(x->svc, TKE_GAUGE_EXCHANGES, -1);
     tkc_buf_free(&x->body);
     tkc_buf_free(&x->out);
     tkc_arena_free(&x->arena);
     pthread_mutex_destroy(&x->lock);
     pthread_cond_destroy(&x->room);
     tkc_release(a, x, sizeof *x);
+}
+
+const char *tke_exchange_header(const tke_exchange *x, const char *name)
+{
+    for (size_t i = 0; i + 1 < x->n_headers; i += 2)
+        if (tkc_str_is_nocase(tkc_str(x->headers[i]), name))
+            return x->headers[i + 1];
+    return NULL;
 }
 
 /* Locks: needs x->lock. There is something for the connection to do. */

@@ -10,6 +10,8 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/thread.h"
+#include "server/http_guard.h"
+#include "server/key_ring.h"
 #include "server/mhd.h"
 #include "service/service.h"
 
@@ -23,12 +25,13 @@ enum {
     TKE_X_SENT         /* the response is queued */
 };
 
-enum { TKE_X_KEY = 1, TKE_X_SIZE, TKE_X_HEADERS, TKE_X_BUSY };
+enum { TKE_X_KEY = 1, TKE_X_SIZE, TKE_X_HEADERS, TKE_X_BUSY, TKE_X_GUARD };
 
 typedef struct tke_exchange {
     tinkc_reply reply; /* first: the service knows it by this */
     tkc_refs refs;
     struct tke_http *http;
+    tke_service *svc; /* outlives it: only its threads and the library's touch an exchange */
     struct tke_exchange *next, *prev; /* all that are with the service; http->lock */
     const tke_mhd *mhd;
     struct MHD_Connection *connection;
@@ -39,7 +42,11 @@ typedef struct tke_exchange {
     /* the request: constant once it is handed over */
     const char *method;
     const char *uri; /* path and query as they came */
-    char owner[32];
+    tke_identity who;
+    const char *host;    /* NULL = none was given */
+    tke_verdict verdict; /* of the guard */
+    int64_t max_body;    /* of this path */
+    bool typed;          /* the body is said to be JSON or protobuf */
     char base_url[300];
     const char *headers[2 * TKE_MAX_HEADERS + 1];
     size_t n_headers;
@@ -77,6 +84,8 @@ tke_exchange *tke_exchange_new(struct tke_http *, const tke_mhd *, const tinkc_a
                                const char *uri);
 void tke_exchange_keep(tke_exchange *);
 void tke_exchange_drop(tke_exchange *);
+/* A header of the request, or NULL. */
+const char *tke_exchange_header(const tke_exchange *, const char *name);
 /* Fills in the reply's functions. */
 void tke_exchange_open_reply(tke_exchange *);
 /* Thread: the connection's. Sends what there is; MHD_NO closes the connection. */
@@ -91,7 +100,7 @@ void tke_exchange_cut(tke_exchange *);
 /* The connection is through with it. */
 void tke_exchange_closed(tke_exchange *, bool complete);
 
-/* server.c */
+/* http_request.c */
 void tke_http_over(tke_exchange *); /* the service has ended or failed it */
 
 #endif

@@ -49,6 +49,40 @@ bool tke_token_secret_load(tke_token_secret *secret, tke_store *store, const tin
     return !tkc_failed(err);
 }
 
+/* ---- the salt ---- */
+
+static bool count_rows(const tke_row *row, void *user, tinkc_error *err)
+{
+    (void)err;
+    *(int64_t *)user = tke_row_i64(row, 0);
+    return true;
+}
+
+bool tke_owner_salt_load(tke_owner_salt *salt, tke_store *store, const tinkc_clock *clock,
+                         tinkc_error *err)
+{
+    unsigned char *at = salt->bytes;
+    int64_t n_sessions = 0;
+    if (!tke_store_query(store,
+                         "SELECT value FROM meta WHERE key IN ('salt.0', 'salt.1') ORDER BY key",
+                         take_part, &at, err, "") ||
+        !tke_store_query(store, "SELECT count(*) FROM sessions", count_rows, &n_sessions, err, ""))
+        return false;
+    if (at != salt->bytes || n_sessions)
+        return true;
+    tke_txn *txn = tke_txn_new(store, err);
+    for (int i = 0; i < 2; i++) {
+        char key[24];
+        int64_t value = (int64_t)tkc_random(clock) | 1; /* never all zero */
+        memcpy(salt->bytes + 8 * (size_t)i, &value, sizeof value);
+        (void)snprintf(key, sizeof key, "salt.%d", i);
+        tke_txn_exec(txn, "INSERT OR REPLACE INTO meta(key, value) VALUES(?, ?)", "ti", key, value);
+    }
+    tke_txn_commit(txn, NULL, NULL);
+    tke_store_sync(store);
+    return !tkc_failed(err);
+}
+
 /* ---- signing ---- */
 
 static void sha256(const void *a, size_t a_len, const void *b, size_t b_len,
@@ -93,17 +127,20 @@ static bool add_base64url(tkc_buf *out, const void *bytes, size_t len, tinkc_err
 
 /* ---- tokens ---- */
 
-static bool write_claims(const char *owner, int64_t now_s, tkc_buf *out, tinkc_error *err)
+static bool write_claims(const tke_token_claims *c, int64_t now_s, tkc_buf *out, tinkc_error *err)
 {
     tkc_jsonw j;
-    char sub[64];
-    (void)snprintf(sub, sizeof sub, "tinkc:user:%.40s", owner);
+    char sub[64], id[64];
+    (void)snprintf(sub, sizeof sub, "tinkc:user:%.40s", c->owner);
+    (void)snprintf(id, sizeof id, "%s.%llu", c->key_id, (unsigned long long)c->generation);
     tkc_jsonw_open(&j, out, err);
     tkc_jsonw_object(&j);
     tkc_jsonw_key(&j, "iss");
     tkc_jsonw_cstr(&j, "tinkc");
     tkc_jsonw_key(&j, "sub");
     tkc_jsonw_cstr(&j, sub);
+    tkc_jsonw_key(&j, "jti");
+    tkc_jsonw_cstr(&j, id);
     tkc_jsonw_key(&j, "iat");
     tkc_jsonw_i64(&j, now_s);
     tkc_jsonw_key(&j, "exp");
@@ -112,15 +149,15 @@ static bool write_claims(const char *owner, int64_t now_s, tkc_buf *out, tinkc_e
     return !tkc_failed(err);
 }
 
-bool tke_token_make(const tke_token_secret *secret, const char *owner, int64_t now_us, tkc_buf *out,
-                    tinkc_error *err)
+bool tke_token_make(const tke_token_secret *secret, const tke_token_claims *who, int64_t now_us,
+                    tkc_buf *out, tinkc_error *err)
 {
     static const char head[] = "{\"alg\":\"HS256\",\"typ\":\"JWT\"}";
     unsigned char signature[TKC_SHA256_BYTES];
     tkc_buf claims;
     size_t from = out->len;
     tkc_buf_init(&claims, NULL, TKC_BUF_NO_MAX);
-    bool ok = write_claims(owner, now_us / 1000000, &claims, err) &&
+    bool ok = write_claims(who, now_us / 1000000, &claims, err) &&
               add_base64url(out, head, sizeof head - 1, err) && tkc_buf_char(out, '.', err) &&
               add_base64url(out, claims.data, claims.len, err);
     if (ok)
@@ -146,8 +183,18 @@ static bool is_signed(const tke_token_secret *secret, const char *token)
     return same;
 }
 
-bool tke_token_check(const tke_token_secret *secret, const char *token, int64_t now_us, char *owner,
-                     size_t owner_size)
+/* "KEY.GENERATION"; a token from before there were keys in tokens has none. */
+static void read_key(const char *jti, tke_token_claims *out)
+{
+    tinkc_str rest = tkc_str(jti ? jti : ""), id;
+    if (!tkc_str_cut(&rest, '.', &id) || id.len >= sizeof out->key_id || !rest.data)
+        return;
+    memcpy(out->key_id, id.data, id.len);
+    (void)tkc_parse_u64(rest, &out->generation);
+}
+
+bool tke_token_check(const tke_token_secret *secret, const char *token, int64_t now_us,
+                     tke_token_claims *out)
 {
     tkc_arena arena;
     tkc_jwt claims;
@@ -158,9 +205,12 @@ bool tke_token_check(const tke_token_secret *secret, const char *token, int64_t 
     bool ok = tkc_jwt_read(token, &arena, &claims, &err) && claims.exp_us != TINKC_NO_TIME &&
               claims.exp_us > now_us && claims.sub &&
               tkc_starts_with(tkc_str(claims.sub), "tinkc:user:") &&
-              strlen(claims.sub) - OWNER_PREFIX < owner_size;
-    if (ok)
-        (void)snprintf(owner, owner_size, "%s", claims.sub + OWNER_PREFIX);
+              strlen(claims.sub) - OWNER_PREFIX < sizeof out->owner;
+    *out = (tke_token_claims){ 0 };
+    if (ok) {
+        (void)snprintf(out->owner, sizeof out->owner, "%s", claims.sub + OWNER_PREFIX);
+        read_key(claims.jti, out);
+    }
     tkc_arena_free(&arena);
     return ok;
 }

@@ -22,7 +22,8 @@ static void transport_release(void *self)
 static void transport_send(void *self, const tinkc_request *request, tinkc_reply *reply)
 {
     const tke_service *svc = self;
-    tke_service_handle(self, request, reply, "default", svc->set.openai ? TKE_CALL_OPENAI : 0);
+    static const tke_caller local = { "default", "", 0 };
+    tke_service_handle(self, request, reply, &local, svc->set.openai ? TKE_CALL_OPENAI : 0);
 }
 
 static void transport_cancel(void *self, tinkc_reply *reply)

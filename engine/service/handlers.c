@@ -37,7 +37,10 @@ void tke_front_token(tke_call *call)
         return;
     }
     tkc_buf_init(&token, svc->a, TKC_BUF_NO_MAX);
-    tke_token_make(&svc->token_secret, call->owner, tkc_wall_us(svc->clock), &token, &call->err);
+    tke_token_claims claims = { .generation = call->caller->generation };
+    (void)snprintf(claims.owner, sizeof claims.owner, "%s", call->owner);
+    (void)snprintf(claims.key_id, sizeof claims.key_id, "%s", call->caller->key_id);
+    tke_token_make(svc->token_secret, &claims, tkc_wall_us(svc->clock), &token, &call->err);
     const char *text = tkc_buf_terminate(&token, &call->err);
     if (text)
         tke_answer(call, &tkc_auth_token_response_type, &(tkc_auth_token_response){ .jwt = text });
@@ -46,10 +49,10 @@ void tke_front_token(tke_call *call)
     tkc_buf_free(&token);
 }
 
-bool tke_service_token_owner(tke_service *svc, const char *token, char *owner, size_t owner_size)
+bool tke_service_token_read(tke_service *svc, const char *token, tke_token_claims *out)
 {
     return svc->set.jwt_auth &&
-           tke_token_check(&svc->token_secret, token, tkc_wall_us(svc->clock), owner, owner_size);
+           tke_token_check(svc->token_secret, token, tkc_wall_us(svc->clock), out);
 }
 
 void tke_front_dynamic_config(tke_call *call)
@@ -311,12 +314,68 @@ static bool may_run_while_draining(const tke_call *call)
            tkc_cstr_eq(call->request->method, "GET");
 }
 
+/* Only passes and prompts have a reason to be large; what else is sent is kept for long. */
+static int64_t body_limit(const tke_service *svc, const tkc_endpoint *endpoint)
+{
+    enum { PLAIN = 1 << 20 };
+    int64_t max = tke_service_max_body(svc);
+    int32_t id = endpoint ? endpoint->id : TKC_EP_SAMPLE;
+    bool large = id == TKC_EP_FORWARD_BACKWARD || id == TKC_EP_FORWARD || id == TKC_EP_SAMPLE ||
+                 id == TKC_EP_STREAM_SAMPLE || id == TKC_EP_TELEMETRY;
+    return large || max < PLAIN ? max : PLAIN;
+}
+
+static const char *const own_paths[] = { "/api/v1/readyz", "/readyz",  "/api/v1/status",
+                                         "/status",        "/metrics", "/api/v1/cancel_future" };
+
+static bool is_own_path(tinkc_str path)
+{
+    for (size_t i = 0; i < sizeof own_paths / sizeof *own_paths; i++)
+        if (tkc_str_is(path, own_paths[i]))
+            return true;
+    return false;
+}
+
+static bool is_public_path(tinkc_str path)
+{
+    return tkc_starts_with(path, "/api/v1/archives/") || tkc_str_is(path, "/api/v1/healthz") ||
+           tkc_str_is(path, "/readyz") || tkc_str_is(path, "/api/v1/readyz");
+}
+
+bool tke_service_is_openai(tinkc_str uri)
+{
+    return tkc_starts_with(uri, "/v1/") || tkc_starts_with(uri, "/oai/api/v1/");
+}
+
+tke_path_info tke_service_path(tke_service *svc, const char *method, tinkc_str uri, bool openai)
+{
+    tinkc_error err = { 0 };
+    tkc_arena arena;
+    tkc_route route = { 0 };
+    tinkc_str path;
+    if (!tkc_str_cut(&uri, '?', &path))
+        path = uri;
+    tkc_arena_init(&arena, svc->a, 1 << 16);
+    bool like_openai = openai && tke_service_is_openai(path);
+    bool get = tkc_cstr_eq(method, "GET") || tkc_cstr_eq(method, "HEAD");
+    (void)tkc_route_find(tkc_str(get ? "GET" : method), path, &arena, &route, &err);
+    int32_t id = route.endpoint ? route.endpoint->id : -1;
+    bool exists = like_openai || is_own_path(path) || (route.status && route.status != 404);
+    const tke_path_info info = {
+        .max_body = like_openai || route.endpoint ? body_limit(svc, route.endpoint) : 1 << 20,
+        .needs_key = exists && !is_public_path(path),
+        .is_pass = id == TKC_EP_FORWARD_BACKWARD || id == TKC_EP_FORWARD,
+    };
+    tkc_arena_free(&arena);
+    return info;
+}
+
 /* Unpacks the body if a header says it is packed. `space` holds what was unpacked. */
 static bool unpack(tke_call *call, tkc_buf *space)
 {
     const char *how = tke_call_header(call, "Content-Encoding");
     tinkc_bytes body = call->request->body;
-    size_t max = (size_t)tke_service_max_body(call->svc);
+    size_t max = (size_t)body_limit(call->svc, call->route.endpoint);
     call->body = tkc_strn((const char *)body.data, body.len);
     if (!how || !*how || tkc_cstr_eq(how, "identity"))
         return true;
@@ -336,22 +395,24 @@ static bool unpack(tke_call *call, tkc_buf *space)
     if (call->err.cause == TINKC_E_TOO_LARGE)
         tke_refuse_after(call, tke_front_refused(call), 413, "too_large",
                          "The body is larger than %lld bytes when unpacked", (long long)max);
+    else if (call->err.code == TINKC_E_MEMORY)
+        tke_refuse(call, 503, "memory",
+                   "Requests under way take all the memory there is for them; "
+                   "try again");
     else
         tke_refuse_after(call, tke_front_refused(call), 422, "unprocessable",
                          "The body cannot be unpacked: %s", call->err.message);
     return false;
 }
 
-/* Only passes and prompts have a reason to be large; what else is sent is kept for long. */
 static bool fits(tke_call *call)
 {
-    enum { PLAIN = 1 << 20 };
-    int32_t id = call->route.endpoint ? call->route.endpoint->id : TKC_EP_SAMPLE;
-    if (call->body.len <= PLAIN || id == TKC_EP_FORWARD_BACKWARD || id == TKC_EP_FORWARD ||
-        id == TKC_EP_SAMPLE || id == TKC_EP_STREAM_SAMPLE || id == TKC_EP_TELEMETRY)
+    int64_t max = body_limit(call->svc, call->route.endpoint);
+    if ((int64_t)call->body.len <= max)
         return true;
-    tke_refuse_after(call, tke_front_refused(call), 413, "too_large",
-                     "The body of %s may have %d bytes", call->route.endpoint->path, (int)PLAIN);
+    tke_refuse_after(
+        call, tke_front_refused(call), 413, "too_large", "The body of %s may have %lld bytes",
+        call->route.endpoint ? call->route.endpoint->path : "this path", (long long)max);
     return false;
 }
 
@@ -373,6 +434,15 @@ static tke_front_fn *find_handler(tke_call *call, tinkc_str path)
     return NULL;
 }
 
+/* Does it count against its owner's requests a minute? What clients do by themselves does not. */
+static bool is_counted(const tke_call *call)
+{
+    int32_t id = call->route.endpoint ? call->route.endpoint->id : -1;
+    return id != TKC_EP_RETRIEVE_FUTURE && id != TKC_EP_HEARTBEAT && id != TKC_EP_TELEMETRY &&
+           id != TKC_EP_HEALTH && id != TKC_EP_CLIENT_CONFIG && id != TKC_EP_DYNAMIC_CONFIG &&
+           id != TKC_EP_AUTH_TOKEN;
+}
+
 void tke_front(tke_call *call)
 {
     tinkc_str path = tkc_str(call->request->path), rest = path, before;
@@ -381,9 +451,12 @@ void tke_front(tke_call *call)
         call->query = rest;
     }
     call->body = tkc_strn((const char *)call->request->body.data, call->request->body.len);
+    call->openai = (call->flags & TKE_CALL_OPENAI) && tke_service_is_openai(path);
+    if (call->openai && tkc_starts_with(path, "/oai/api"))
+        path = tkc_strn(path.data + 8, path.len - 8);
+    call->path = path;
     if (own_path(call, path))
         return;
-    call->openai = (call->flags & TKE_CALL_OPENAI) && tkc_starts_with(path, "/v1/");
     tke_front_fn *handler = call->openai ? tke_openai_find(call, path) : find_handler(call, path);
     if (!handler)
         return;
@@ -397,20 +470,30 @@ void tke_front(tke_call *call)
                          (long long)tke_service_max_body(call->svc));
         return;
     }
+    if ((call->flags & TKE_CALL_UNTYPED) && call->body.len) {
+        tke_refuse_after(call, tke_front_refused(call), 415, "unsupported_type",
+                         "Content-Type must be application/json or application/x-protobuf");
+        return;
+    }
+    if (is_counted(call) && !tke_quota_request(call))
+        return;
     tkc_buf space;
-    tkc_buf_init(&space, call->svc->a, TKC_BUF_NO_MAX);
+    tkc_buf_init(&space, &call->svc->bodies.allocator, TKC_BUF_NO_MAX);
     if (unpack(call, &space) && fits(call))
         handler(call);
     tkc_buf_free(&space);
 }
 
 void tke_service_handle(tke_service *svc, const tinkc_request *request, tinkc_reply *reply,
-                        const char *owner, uint32_t flags)
+                        const tke_caller *caller, uint32_t flags)
 {
-    tke_call call = {
-        .svc = svc, .request = request, .reply = reply, .owner = owner, .flags = flags
-    };
-    tkc_arena_init(&call.arena, svc->a, 0);
+    tke_call call = { .svc = svc,
+                      .request = request,
+                      .reply = reply,
+                      .owner = caller->owner,
+                      .caller = caller,
+                      .flags = flags };
+    tkc_arena_init(&call.arena, &svc->bodies.allocator, 0);
     pthread_mutex_lock(&svc->lock);
     svc->n_requests++;
     pthread_mutex_unlock(&svc->lock);

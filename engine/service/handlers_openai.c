@@ -579,15 +579,16 @@ static void front_models(tke_call *call)
 static void front_model(tke_call *call)
 {
     tke_service *svc = call->svc;
-    tinkc_str path = tkc_str(call->request->path), before;
     tkc_jsonw w;
     tkc_buf out;
-    tkc_str_cut(&path, '?', &before);
     size_t n = strlen(MODEL_PATH);
-    const char *id =
-        tkc_percent_decode(tkc_strn(before.data + n, before.len - n), &call->arena, &call->err);
+    const char *id = tkc_percent_decode(tkc_strn(call->path.data + n, call->path.len - n),
+                                        &call->arena, &call->err);
     if (!id) {
-        refuse_failure(call, "model");
+        if (tkc_failed(&call->err))
+            refuse_failure(call, "model");
+        else
+            refuse(call, "model", "the model's name in the path is not percent-encoded text");
         return;
     }
     tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);

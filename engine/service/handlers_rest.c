@@ -453,8 +453,6 @@ void tke_front_archive(tke_call *call)
     (void)snprintf(token, sizeof token, "%016llx%016llx",
                    (unsigned long long)tkc_random(svc->clock),
                    (unsigned long long)tkc_random(svc->clock));
-    char *folder =
-        tke_checkpoint_folder(svc, &call->arena, c->run_id, c->kind, c->name, &call->err);
     const char *base = svc->set.public_url[0] ? svc->set.public_url : call->request->base_url;
     char *url = tkc_arena_printf(&call->arena, &call->err, "%s/api/v1/archives/%s",
                                  base && *base ? base : "http://engine.local", token);
@@ -462,8 +460,8 @@ void tke_front_archive(tke_call *call)
     tke_archive *archive = tkc_zalloc(svc->a, sizeof *archive, &call->err);
     if (archive) {
         archive->token = tke_copy(svc, token, &call->err);
-        archive->folder = tke_copy(svc, folder, &call->err);
-        archive->training = c->kind == TKE_CKPT_TRAINING;
+        archive->owner = tke_copy(svc, call->owner, &call->err);
+        archive->checkpoint = c;
         archive->expires_ms = tkc_now_ms(svc->clock) + svc->set.archive_ms;
         tkc_map_set(&svc->archives, tkc_str(token), archive, NULL, &call->err);
     }
@@ -488,7 +486,7 @@ typedef struct download {
     tinkc_reply *reply;
     char *folder;
     int64_t from, until; /* until -1 = to the end */
-    bool training, ranged;
+    bool ranged;
 } download;
 
 static bool write_part(void *user, const void *data, size_t len)
@@ -558,18 +556,28 @@ static void read_range(tke_call *call, download *d)
     d->until = text.len ? last + 1 : -1;
 }
 
+/* Locks: needs svc->lock. Who was given the link may lose the right to it before it expires. */
+static bool may_fetch(tke_service *svc, const tke_archive *archive)
+{
+    const tke_checkpoint *c = archive->checkpoint;
+    return archive->expires_ms > tkc_now_ms(svc->clock) && tke_checkpoint_visible(svc, c) &&
+           (c->is_public || tkc_cstr_eq(c->owner, archive->owner));
+}
+
 void tke_front_download(tke_call *call, tinkc_str token)
 {
     tke_service *svc = call->svc;
     download *d = tkc_zalloc(svc->a, sizeof *d, &call->err);
     pthread_mutex_lock(&svc->lock);
     const tke_archive *archive = tkc_map_get(&svc->archives, token);
-    if (archive && archive->expires_ms <= tkc_now_ms(svc->clock))
+    if (archive && !may_fetch(svc, archive))
         archive = NULL;
     bool full = svc->n_downloads >= TKE_MAX_DOWNLOADS;
     if (archive && d && !full) {
-        d->folder = tke_copy(svc, archive->folder, &call->err);
-        d->training = archive->training;
+        const tke_checkpoint *c = archive->checkpoint;
+        char *folder =
+            tke_checkpoint_folder(svc, &call->arena, c->run_id, c->kind, c->name, &call->err);
+        d->folder = tke_copy(svc, folder, &call->err);
         svc->n_downloads += d->folder != NULL;
     }
     pthread_mutex_unlock(&svc->lock);

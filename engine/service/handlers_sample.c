@@ -318,6 +318,10 @@ static bool take_params(tke_call *call, const tkc_sample_request *in, tke_job *j
 
 bool tke_sample_fill(tke_call *call, const tkc_sample_request *in, tke_job *job)
 {
+    if (!tke_quota_tokens(call->svc, call->owner, &call->err)) {
+        tke_refuse(call, 403, "quota_tokens", "%s", call->err.message);
+        return false;
+    }
     return take_prompt(call, in, job) && take_params(call, in, job);
 }
 

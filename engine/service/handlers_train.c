@@ -198,16 +198,20 @@ void tke_check_job(tke_job *job, const tke_run *run)
     switch (job->kind) {
     case TKE_JOB_PASS:
     case TKE_JOB_FORWARD:
-        check_pass(job, run);
+        if (job->replayed || tke_quota_tokens(job->svc, run->owner, &job->invalid))
+            check_pass(job, run);
         break;
     case TKE_JOB_OPTIM:
         tke_adam_check(&job->in.optim.adam, &job->invalid);
         break;
     case TKE_JOB_SAVE:
-        check_save(job);
+        if (job->replayed || tke_quota_storage(job->svc, run->owner, &job->invalid))
+            check_save(job);
         break;
     case TKE_JOB_SAVE_SAMPLER:
-        check_save_sampler(job);
+        if (job->replayed || !job->in.save_sampler.path ||
+            tke_quota_storage(job->svc, run->owner, &job->invalid))
+            check_save_sampler(job);
         break;
     case TKE_JOB_LOAD:
         check_load(job);

@@ -137,7 +137,7 @@ static void forget_keys(tke_service *svc, int64_t now_ms)
             continue;
         tkc_map_remove(&svc->archives, tkc_str(one->token));
         tkc_release_str(svc->a, one->token);
-        tkc_release_str(svc->a, one->folder);
+        tkc_release_str(svc->a, one->owner);
         tkc_release(svc->a, one, sizeof *one);
     }
     pthread_mutex_unlock(&svc->lock);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/digest.h"
+#include "base/mem.h"
 
 /* Two lanes of multiply and rotate with different odd constants (from splitmix and Weyl sequences),
  * eight bytes a step: fast enough for bodies of megabytes, 128 bits against chance. */
@@ -87,14 +88,31 @@ void tke_uuid(const tinkc_clock *clock, char out[TKE_UUID_TEXT])
                    (unsigned long long)(b & 0xffffffffffffu));
 }
 
-void tke_owner_of_key(tinkc_str key, char out[TKE_OWNER_TEXT])
+static void hash_key(const tke_owner_salt *salt, const char *purpose, tinkc_str key,
+                     char hex[TKC_SHA256_HEX])
 {
     tkc_digest sum;
-    char hex[TKC_SHA256_HEX];
     tkc_sha256_init(&sum);
+    if (!tkc_all_zero(salt->bytes, sizeof salt->bytes))
+        tkc_digest_add(&sum, salt->bytes, sizeof salt->bytes);
+    tkc_digest_add(&sum, purpose, strlen(purpose));
     tkc_digest_add(&sum, key.data, key.len);
     tkc_digest_hex(&sum, hex);
+    explicit_bzero(&sum, sizeof sum);
+}
+
+void tke_owner_of_key(const tke_owner_salt *salt, tinkc_str key, char out[TKE_OWNER_TEXT])
+{
+    char hex[TKC_SHA256_HEX];
+    hash_key(salt, "", key, hex);
     (void)snprintf(out, TKE_OWNER_TEXT, "key-%.16s", hex);
+}
+
+void tke_id_of_key(const tke_owner_salt *salt, tinkc_str key, char out[17])
+{
+    char hex[TKC_SHA256_HEX];
+    hash_key(salt, "id:", key, hex);
+    (void)snprintf(out, 17, "%.16s", hex);
 }
 
 /* Half a byte at a time: small enough to read, fast enough for a log on a disk. */

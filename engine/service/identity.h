@@ -26,9 +26,16 @@ bool tke_hash_eq(tke_hash128 a, tke_hash128 b);
 enum { TKE_UUID_TEXT = 37 };
 void tke_uuid(const tinkc_clock *, char out[TKE_UUID_TEXT]);
 
-/* "key-" and 16 hex digits of the key's hash. */
+/* Owners and ids of keys are hashes with the store's own salt, so that neither can be looked up in a
+ * table of likely keys, nor compared between servers. A store from before there was one has none. */
+typedef struct tke_owner_salt {
+    unsigned char bytes[16]; /* all zero = none */
+} tke_owner_salt;
+/* "key-" and 16 hex digits. */
 enum { TKE_OWNER_TEXT = 21 };
-void tke_owner_of_key(tinkc_str key, char out[TKE_OWNER_TEXT]);
+void tke_owner_of_key(const tke_owner_salt *, tinkc_str key, char out[TKE_OWNER_TEXT]);
+/* 16 hex digits. */
+void tke_id_of_key(const tke_owner_salt *, tinkc_str key, char out[17]);
 
 /* CRC-32C, as the journal's records use it. */
 uint32_t tke_crc32c(uint32_t seed, const void *bytes, size_t len);

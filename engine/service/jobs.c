@@ -78,6 +78,7 @@ const char *tke_category(const tinkc_error *err)
     case TINKC_E_EXISTS:
     case TINKC_E_UNSUPPORTED:
     case TINKC_E_CANCELLED:
+    case TINKC_E_TOO_LARGE:
         return "user";
     default:
         return "server";
@@ -370,6 +371,7 @@ void tke_job_fail(tke_job *job, const tinkc_error *why)
     tkc_buf_clear(&job->result);
     job->error = (tinkc_error){ 0 };
     tkc_error_copy(&job->error, why);
+    tke_hide_paths(&job->error);
     if (!tkc_failed(&job->error))
         tkc_fail(&job->error, TINKC_E_STATE, "the request failed for an unknown reason");
     finish(job);

@@ -413,9 +413,10 @@ void tke_state_free_all(tke_service *svc)
     for (size_t at = 0; (e = tkc_map_next(&svc->archives, &at));) {
         tke_archive *archive = e->value;
         forget(svc, archive->token);
-        forget(svc, archive->folder);
+        forget(svc, archive->owner);
         tkc_release(svc->a, archive, sizeof *archive);
     }
+    tke_tenants_free(svc);
     for (size_t at = 0; (e = tkc_map_next(&svc->idempotent, &at));)
         tke_idempotent_free(svc, e->value);
     tkc_map *maps[] = { &svc->jobs,     &svc->samplers, &svc->checkpoints, &svc->runs,

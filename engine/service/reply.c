@@ -57,6 +57,9 @@ int32_t tke_failure_status(const tinkc_error *err, const char **code_out)
     } else if (err->code == TINKC_E_UNPROCESSABLE || err->code == TINKC_E_BAD_RESPONSE) {
         status = 422;
         code = "unprocessable";
+    } else if (err->code == TINKC_E_TOO_LARGE) {
+        status = 403;
+        code = "quota";
     } else if (tkc_code_category(err->code) == TINKC_BY_CALLER) {
         status = err->code == TINKC_E_NOT_FOUND ? 404 : err->code == TINKC_E_FORBIDDEN ? 403 : 400;
         code = status == 404 ? "not_found" : status == 403 ? "forbidden" : "bad_request";
@@ -70,11 +73,45 @@ int32_t tke_failure_status(const tinkc_error *err, const char **code_out)
     return status;
 }
 
+/* A path of the file system, as system calls name it: from a '/' at the start of a word to its end
+ * or to the ':' behind it. What is left is what clients can use: "train_state.json: No space left". */
+void tke_hide_paths(tinkc_error *err)
+{
+    char *out = err->message;
+    if (err->code != TINKC_E_FILE && err->code != TINKC_E_STORE && err->code != TINKC_E_MODEL)
+        return;
+    for (const char *at = err->message; *at;) {
+        bool starts = *at == '/' && (at == err->message || strchr(" '\"(", at[-1]));
+        size_t n = starts ? strcspn(at, " '\":,;)") : 1, keep = n;
+        for (size_t i = 0; starts && i < n; i++)
+            keep = at[i] == '/' ? n - i - 1 : keep; /* the last part */
+        memmove(out, at + n - keep, keep);
+        out += keep;
+        at += n;
+    }
+    *out = '\0';
+}
+
 void tke_send_failure(tinkc_reply *reply, const tinkc_allocator *a, const tinkc_error *err)
 {
     const char *code;
     int32_t status = tke_failure_status(err, &code);
-    send_error(reply, a, status, code, err->message);
+    tinkc_error shown = *err;
+    tke_hide_paths(&shown);
+    send_error(reply, a, status, code, shown.message);
+}
+
+void tke_refuse_for(tke_call *call, int64_t retry_after_s, const char *code, const char *format,
+                    ...)
+{
+    char detail[600], seconds[32];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(detail, sizeof detail, format, args);
+    va_end(args);
+    (void)snprintf(seconds, sizeof seconds, "%lld", (long long)retry_after_s);
+    call->reply->header(call->reply, "Retry-After", seconds);
+    tke_refuse(call, 429, code, "%s", detail);
 }
 
 void tke_refuse(tke_call *call, int32_t status, const char *code, const char *format, ...)

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/heap.h"
+
 /* ---- settings ---- */
 
 typedef struct setting {
@@ -269,6 +271,7 @@ static void free_parts(tke_service *svc)
     tke_state_free_all(svc);
     tkc_map_free(&svc->usage);
     tke_device_close(svc->device);
+    tkc_secret_free(svc->token_secret, sizeof *svc->token_secret);
     svc->clock->release(svc->clock->self);
     pthread_mutex_destroy(&svc->lock);
     pthread_mutex_destroy(&svc->tokenizer_lock);
@@ -280,8 +283,9 @@ static void free_parts(tke_service *svc)
 
 static void init_maps(tke_service *svc)
 {
-    tkc_map *maps[] = { &svc->bases,    &svc->sessions,    &svc->runs,  &svc->samplers,  &svc->jobs,
-                        &svc->archives, &svc->checkpoints, &svc->usage, &svc->idempotent };
+    tkc_map *maps[] = { &svc->bases,      &svc->sessions, &svc->runs,        &svc->samplers,
+                        &svc->jobs,       &svc->archives, &svc->checkpoints, &svc->usage,
+                        &svc->idempotent, &svc->tenants };
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         tkc_map_init(maps[i], svc->a);
     svc->samples_end = &svc->samples;
@@ -316,8 +320,10 @@ static bool start(tke_service *svc, const tinkc_engine_options *o, tinkc_error *
     if (!svc->results)
         return false;
     svc->epoch = tke_store_epoch(svc->store);
-    if (svc->set.jwt_auth &&
-        !tke_token_secret_load(&svc->token_secret, svc->store, svc->clock, err))
+    svc->token_secret = tkc_secret_alloc(sizeof *svc->token_secret, err);
+    if (!svc->token_secret || !tke_owner_salt_load(&svc->owner_salt, svc->store, svc->clock, err))
+        return false;
+    if (svc->set.jwt_auth && !tke_token_secret_load(svc->token_secret, svc->store, svc->clock, err))
         return false;
     if (!tke_boot(svc, err))
         return false;
@@ -361,6 +367,15 @@ static void fail_leftovers(tke_service *svc)
     }
 }
 
+/* A quarter of the memory, so that a server under load still trains; never less than one body of the
+ * usual size needs. */
+static size_t body_budget(const tke_settings *set)
+{
+    const int64_t least = (int64_t)128 << 20;
+    int64_t quarter = set->memory_bytes / 4;
+    return (size_t)(quarter > least ? quarter : least);
+}
+
 tke_service *tke_service_new(const tinkc_engine_options *options, tinkc_error *err)
 {
     static const tinkc_engine_options none;
@@ -382,6 +397,7 @@ tke_service *tke_service_new(const tinkc_engine_options *options, tinkc_error *e
     atomic_init(&svc->gone, NULL);
     pthread_mutex_init(&svc->lock, NULL);
     pthread_mutex_init(&svc->tokenizer_lock, NULL);
+    tke_budget_init(&svc->bodies, svc->a, body_budget(&set));
     init_maps(svc);
     if (!start(svc, o, err)) {
         if (svc->has_worker)
@@ -550,7 +566,7 @@ typedef struct counts {
     uint64_t value;
 } counts;
 
-enum { N_COUNTS = 14 };
+enum { N_COUNTS = 18 };
 
 static void take_counts(tke_service *svc, counts c[N_COUNTS])
 {
@@ -580,6 +596,13 @@ static void take_counts(tke_service *svc, counts c[N_COUNTS])
         { "adapter_bytes", "Memory of weights, gradients and moments", svc->adapter_bytes },
         { "snapshot_bytes", "Memory of snapshots for sampling", svc->snapshot_bytes },
         { "result_bytes", "Memory of results not yet dropped", (uint64_t)svc->result_bytes },
+        { "queued_bytes", "Memory of training requests not yet run", svc->queued_bytes },
+        { "request_bytes", "Memory of requests being read and decoded",
+          tke_budget_used(&svc->bodies) },
+        { "exchanges", "HTTP requests and their answers under way",
+          (uint64_t)atomic_load(&svc->gauges[TKE_GAUGE_EXCHANGES]) },
+        { "connections", "HTTP connections",
+          (uint64_t)atomic_load(&svc->gauges[TKE_GAUGE_CONNECTIONS]) },
     };
     memcpy(c, now, sizeof now);
     pthread_mutex_unlock(&svc->lock);
@@ -665,8 +688,12 @@ bool tke_service_status(tke_service *svc, const char *owner, tkc_buf *out, tinkc
         tkc_jsonw_bool(&w, run->adapter != NULL);
         tkc_jsonw_end(&w);
     }
-    pthread_mutex_unlock(&svc->lock);
     tkc_jsonw_end(&w);
+    if (owner) {
+        tkc_jsonw_key(&w, "quota");
+        tke_quota_write(svc, owner, &w);
+    }
+    pthread_mutex_unlock(&svc->lock);
     tkc_jsonw_end(&w);
     tkc_buf_terminate(out, err);
     return !tkc_failed(err);
@@ -676,6 +703,23 @@ bool tke_service_openai(const tke_service *svc, bool wanted, bool *on, tinkc_err
 {
     *on = wanted || svc->set.openai;
     return !*on || tke_openai_possible(err);
+}
+
+void tke_service_gauge(tke_service *svc, int32_t gauge, int64_t change)
+{
+    atomic_fetch_add(&svc->gauges[gauge], change);
+}
+
+const tinkc_allocator *tke_service_body_allocator(tke_service *svc)
+{
+    return &svc->bodies.allocator;
+}
+
+void tke_service_owner_of_key(tke_service *svc, tinkc_str key, char owner[32],
+                              char key_id[TKE_KEY_ID])
+{
+    tke_owner_of_key(&svc->owner_salt, key, owner);
+    tke_id_of_key(&svc->owner_salt, key, key_id);
 }
 
 void tke_service_set_gone(tke_service *svc, tke_gone_fn *gone)

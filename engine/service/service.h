@@ -31,20 +31,37 @@ bool tke_service_ready(tke_service *);
 /* From now on everything but polls, heartbeats and reads is refused with 503. */
 void tke_service_drain(tke_service *);
 
+/* Who asks. key_id "" = nobody was asked for a key. */
+typedef struct tke_caller {
+    const char *owner; /* "default" where there are no keys */
+    const char *key_id;
+    uint64_t generation; /* of the key */
+} tke_caller;
+
 enum {
     /* Whether the answer arrived is said later, by tke_service_delivered. Without it an answer
      * counts as delivered when it has ended. */
     TKE_CALL_REMOTE = 1u << 0,
     /* The body was too large; what is given is its beginning. It will be refused with 413. */
     TKE_CALL_CUT_OFF = 1u << 1,
-    /* Paths under /v1/ are OpenAI's, not unknown. */
-    TKE_CALL_OPENAI = 1u << 2
+    /* Paths under /v1/ and /oai/api/v1/ are OpenAI's, not unknown. */
+    TKE_CALL_OPENAI = 1u << 2,
+    /* Nothing says that the body is JSON or protobuf: if there is one, it is refused with 415. */
+    TKE_CALL_UNTYPED = 1u << 3
 };
 
-/* Takes the request until the reply has ended or failed; never waits. `owner` says whose request
- * it is ("default" where there are no keys); copied. */
-void tke_service_handle(tke_service *, const tinkc_request *, tinkc_reply *, const char *owner,
+/* Takes the request until the reply has ended or failed; never waits. The caller is copied. */
+void tke_service_handle(tke_service *, const tinkc_request *, tinkc_reply *, const tke_caller *,
                         uint32_t flags);
+
+/* What is known of a request before its body is read. */
+typedef struct tke_path_info {
+    int64_t max_body; /* as it comes, packed or not */
+    bool needs_key;   /* false: health, archives (their names are secrets), what does not exist */
+    bool is_pass;     /* a training request: its number counts, even if its body is refused */
+} tke_path_info;
+tke_path_info tke_service_path(tke_service *, const char *method, tinkc_str uri, bool openai);
+bool tke_service_is_openai(tinkc_str uri);
 /* The answer is no longer wanted: a poll or a stream is ended soon, anything else goes on. */
 void tke_service_cancel(tke_service *, tinkc_reply *);
 /* A reply that had no room takes more now. */
@@ -57,8 +74,35 @@ tke_service *tke_engine_service(tinkc_engine *);
 /* In-process: whoever acquires it keeps the service. */
 const tinkc_transport *tke_service_transport(tke_service *);
 
-/* Whose token this is; false where there are no tokens, or it is none that counts. */
-bool tke_service_token_owner(tke_service *, const char *token, char *owner, size_t owner_size);
+/* What a token says; false where there are no tokens, or it is none that counts. Whether its key is
+ * still one is for the asker to say. */
+enum { TKE_KEY_ID = 17 };
+typedef struct tke_token_claims {
+    char owner[32];
+    char key_id[TKE_KEY_ID];
+    uint64_t generation;
+} tke_token_claims;
+bool tke_service_token_read(tke_service *, const char *token, tke_token_claims *out);
+
+/* Whose data a key's owner sees, and a name for the key itself; neither gives the key away. */
+void tke_service_owner_of_key(tke_service *, tinkc_str key, char owner[32],
+                              char key_id[TKE_KEY_ID]);
+
+/* What an owner may use; 0 = no limit. */
+typedef struct tke_quota {
+    int64_t requests_per_minute;
+    int64_t tokens_per_day;
+    int64_t storage_bytes;
+} tke_quota;
+void tke_service_set_quota(tke_service *, const char *owner, const tke_quota *);
+
+/* Numbers of a shell's own that status and metrics show. Any thread, no locks. */
+enum { TKE_GAUGE_EXCHANGES = 0, TKE_GAUGE_CONNECTIONS, TKE_N_GAUGES };
+void tke_service_gauge(tke_service *, int32_t gauge, int64_t change);
+
+/* Memory for requests that are being read and decoded: all of them together have a bound, a part of
+ * the engine's memory. What does not fit is E_MEMORY: the request is answered 503. */
+const tinkc_allocator *tke_service_body_allocator(tke_service *);
 
 /* Shall a shell set TKE_CALL_OPENAI? If the engine's setting says so, or its own options (wanted).
  * False: err says why it cannot. */

@@ -14,6 +14,7 @@
 #include "base/thread.h"
 #include "infer/infer.h"
 #include "service/identity.h"
+#include "service/memory_budget.h"
 #include "service/auth_token.h"
 #include "service/run_state.h"
 #include "service/service.h"
@@ -312,10 +313,16 @@ typedef struct tke_run {
 
 typedef struct tke_archive { /* a download that may be fetched without a key */
     char *token;
-    char *folder;
+    char *owner;                /* who asked: its right to the checkpoint is looked at again */
+    tke_checkpoint *checkpoint; /* never freed */
     int64_t expires_ms;
-    bool training;
 } tke_archive;
+
+typedef struct tke_tenant { /* an owner; svc->lock */
+    tke_quota quota;
+    int64_t minute, n_requests; /* in that minute */
+    int64_t day, n_tokens;      /* on that day */
+} tke_tenant;
 
 typedef struct tke_idempotent { /* answers to X-Idempotency-Key of create_session, copy_weights */
     char *key;                  /* of whom, for what */
@@ -331,7 +338,10 @@ struct tke_service {
     tkc_log log;
     const tinkc_clock *clock;
     tke_settings set;
-    tke_token_secret token_secret;
+    tke_token_secret *token_secret; /* in secret pages; constant */
+    tke_owner_salt owner_salt;      /* constant */
+    tke_budget bodies;              /* of requests under way */
+    _Atomic int64_t gauges[TKE_N_GAUGES];
     tke_store *store;
     tke_device *device;              /* the worker's */
     tke_device_reason device_reason; /* why this one; constant */
@@ -357,6 +367,7 @@ struct tke_service {
     tkc_map jobs;                      /* request id */
     tkc_map archives;                  /* token */
     tkc_map idempotent;                /* key */
+    tkc_map tenants;                   /* owner */
     tke_job *samples, **samples_end;   /* not yet with the generator */
     size_t n_samples, n_sample_tokens; /* queued or running */
     tke_waiter *first_waiter, *last_waiter;
@@ -390,8 +401,10 @@ typedef struct tke_call {
     const tinkc_request *request;
     tinkc_reply *reply;
     const char *owner;
+    const tke_caller *caller;
     uint32_t flags;
     tkc_route route;
+    tinkc_str path; /* without query; OpenAI's as if under /v1/ */
     tinkc_str query;
     tinkc_str body; /* after decompression */
     bool openai;    /* refusals have OpenAI's form */
@@ -406,12 +419,17 @@ void tke_send_json(tinkc_reply *, int32_t status, tinkc_str body);
 /* {"detail", "code"}; any status. */
 void tke_send_error(tinkc_reply *, const tinkc_allocator *a, int32_t status, const char *code,
                     const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* What a client is not to see of an error: where our files are. */
+void tke_hide_paths(tinkc_error *);
 /* The status and code that fit what is in err. */
 int32_t tke_failure_status(const tinkc_error *err, const char **code);
 void tke_send_failure(tinkc_reply *, const tinkc_allocator *a, const tinkc_error *err);
 /* Encodes and sends; 200. */
 void tke_answer(tke_call *, const tkc_message *, const void *msg);
 void tke_refuse(tke_call *, int32_t status, const char *code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* 429, and when to come back. */
+void tke_refuse_for(tke_call *, int64_t retry_after_s, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* The same, once a transaction is committed; txn NULL = at once. */
 void tke_refuse_after(tke_call *, tke_txn *, int32_t status, const char *code, const char *format,
@@ -709,6 +727,19 @@ void tke_streams_ping(tke_service *, int64_t now_ms);
 /* The stream that answers into this reply: go on writing; forget about it. False = none does. */
 bool tke_stream_resume(tke_service *, tinkc_reply *);
 bool tke_stream_cancel(tke_service *, tinkc_reply *);
+
+/* ---- tenants.c ---- */
+
+/* Counts a request; false: answered, its owner has made too many. No locks. */
+bool tke_quota_request(tke_call *);
+/* False: err (TOO_LARGE) says what is used up. No locks. */
+bool tke_quota_tokens(tke_service *, const char *owner, tinkc_error *err);
+bool tke_quota_storage(tke_service *, const char *owner, tinkc_error *err);
+/* Locks: needs svc->lock, for these. */
+void tke_tenant_used(tke_service *, const char *owner, int64_t tokens);
+int64_t tke_tenant_storage(tke_service *, const char *owner);
+void tke_quota_write(tke_service *, const char *owner, tkc_jsonw *);
+void tke_tenants_free(tke_service *);
 
 /* ---- usage.c ---- */
 

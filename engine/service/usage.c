@@ -58,6 +58,8 @@ void tke_usage_add(tke_service *svc, const char *owner, const char *session_id,
     }
     if (c)
         c->count += count;
+    if (kind == TKE_USE_TRAINING || kind == TKE_USE_PREFILL || kind == TKE_USE_SAMPLED)
+        tke_tenant_used(svc, owner, count);
     pthread_mutex_unlock(&svc->lock);
 }
 

@@ -49,6 +49,8 @@ static void read_claims(tkc_json *j, tkc_jwt *out)
             out->iss = text_claim(j);
         else if (tkc_str_is(key, "org_id"))
             out->org_id = text_claim(j);
+        else if (tkc_str_is(key, "jti"))
+            out->jti = text_claim(j);
         else
             (void)tkc_json_skip(j);
     }

@@ -10,6 +10,7 @@ typedef struct tkc_jwt {
     const char *email;
     const char *iss;
     const char *org_id;
+    const char *jti;
 } tkc_jwt;
 
 /* Errors: TOKEN (not three parts, not base64url, not a JSON object); the token is not repeated. */

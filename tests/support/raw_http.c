@@ -45,8 +45,9 @@ tkc_buf raw_talk(int fd, const char *host, const char *head, const void *body, s
     tkc_buf_init(&all, NULL, TKC_BUF_NO_MAX);
     tkc_buf request;
     tkc_buf_init(&request, NULL, TKC_BUF_NO_MAX);
-    tkc_buf_printf(&request, &err, "%s\r\nHost: %s\r\nContent-Length: %zu\r\n\r\n", head, host,
-                   len);
+    bool typed = !len || strstr(head, "\r\nContent-Type:");
+    tkc_buf_printf(&request, &err, "%s\r\nHost: %s%s\r\nContent-Length: %zu\r\n\r\n", head, host,
+                   typed ? "" : "\r\nContent-Type: application/json", len);
     tkc_buf_add(&request, body, len, &err);
     assert_int_equal(send(fd, request.data, request.len, MSG_NOSIGNAL), request.len);
     tkc_buf_free(&request);

@@ -60,7 +60,7 @@ static int dial(const tinkc_server *server)
 
 static tkc_buf talk(int fd, const char *head, const void *body, size_t len)
 {
-    return raw_talk(fd, "here", head, body, len);
+    return raw_talk(fd, "localhost", head, body, len);
 }
 
 static void expect(const tinkc_server *server, const char *head, const char *body,
@@ -196,7 +196,7 @@ static void keys_are_asked_for_first(void **state)
     (void)state;
     const char *const keys[] = { "tml-one", NULL };
     tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys });
-    const char head[] = "POST /api/v1/asample HTTP/1.1\r\nHost: here\r\nX-API-Key: tml-no\r\n"
+    const char head[] = "POST /api/v1/asample HTTP/1.1\r\nHost: localhost\r\nX-API-Key: tml-no\r\n"
                         "Content-Length: 500000000\r\n\r\n";
     int fd = dial(server);
     char said[300] = "";
@@ -213,7 +213,9 @@ static int begin_body(const tinkc_server *server, const char *body, size_t len)
     char head[200];
     int fd = dial(server);
     snprintf(head, sizeof head,
-             "POST /api/v1/telemetry HTTP/1.1\r\nHost: here\r\nContent-Length: %zu\r\n\r\n", len);
+             "POST /api/v1/telemetry HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+             "application/json\r\nContent-Length: %zu\r\n\r\n",
+             len);
     assert_int_equal(send(fd, head, strlen(head), MSG_NOSIGNAL), strlen(head));
     for (size_t sent = 0; sent < len - 1;) {
         ssize_t n = send(fd, body + sent, len - 1 - sent, MSG_NOSIGNAL);
@@ -312,8 +314,9 @@ static void slow_clients(void **state)
     enum { SLOW = 200 };
     tinkc_server *server = serve(NULL);
     int fds[SLOW];
-    const char half[] = "POST /api/v1/create_session HTTP/1.1\r\nHost: here\r\nContent-Le";
-    const char no_body[] = "POST /api/v1/telemetry HTTP/1.1\r\nHost: here\r\nContent-Length: 99\r\n"
+    const char half[] = "POST /api/v1/create_session HTTP/1.1\r\nHost: localhost\r\nContent-Le";
+    const char no_body[] = "POST /api/v1/telemetry HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                           "application/json\r\nContent-Length: 99\r\n"
                            "\r\n{";
     for (int i = 0; i < SLOW; i++) {
         const char *text = i % 2 ? half : no_body;
@@ -455,10 +458,10 @@ static void archives(void **state)
     int fd = dial(server);
     tkc_buf got = talk(fd, head, "", 0);
     assert_non_null(strstr(got.data, "HTTP/1.1 302"));
-    const char *at = strstr(got.data, "Location: http://here/api/v1/archives/");
+    const char *at = strstr(got.data, "Location: http://localhost/api/v1/archives/");
     assert_non_null(at);
     char token[64];
-    snprintf(token, sizeof token, "%.32s", at + strlen("Location: http://here/api/v1/archives/"));
+    snprintf(token, sizeof token, "%.32s", at + strlen("Location: http://localhost/api/v1/archives/"));
     tkc_buf_free(&got);
     snprintf(head, sizeof head, "GET /api/v1/archives/%s HTTP/1.1", token);
     tkc_buf whole = talk(fd, head, "", 0);
@@ -515,7 +518,8 @@ static int begin_to_read(const tinkc_server *server, const char *archive)
 {
     char request[300], byte;
     int fd = dial(server);
-    int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", archive);
+    int n =
+        snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", archive);
     assert_int_equal(send(fd, request, (size_t)n, MSG_NOSIGNAL), n);
     assert_int_equal(recv(fd, &byte, 1, 0), 1);
     return fd;
@@ -554,7 +558,8 @@ static void stops_with_open_polls(void **state)
     char request[400], body[200];
     snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", parked);
     int n = snprintf(request, sizeof request,
-                     "POST /api/v1/retrieve_future HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n"
+                     "POST /api/v1/retrieve_future HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                     "application/json\r\nContent-Length: %zu\r\n"
                      "\r\n%s",
                      strlen(body), body);
     assert_int_equal(send(fd, request, (size_t)n, MSG_NOSIGNAL), n);
@@ -611,7 +616,7 @@ static void stops_while_the_threads_are_busy(void **state)
 {
     (void)state;
     enum { TIMES = 100, CONNECTIONS = 8 };
-    static const char request[] = "GET /api/v1/healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    static const char request[] = "GET /api/v1/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     char path[200], url[300];
     snprintf(path, sizeof path, "%s/again", scratch);
     for (int i = 0; i < TIMES; i++) {

@@ -616,10 +616,11 @@ static int dial(const char *url)
 static void send_post(int fd, const char *header, const char *body)
 {
     char text[1000];
-    int n = snprintf(text, sizeof text,
-                     "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s"
-                     "Content-Length: %zu\r\n\r\n%s",
-                     header, strlen(body), body);
+    int n =
+        snprintf(text, sizeof text,
+                 "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s"
+                 "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+                 header, strlen(body), body);
     assert_int_equal(write(fd, text, (size_t)n), n);
 }
 
@@ -658,7 +659,8 @@ static void keys_as_bearer(void **state)
 
 static void expect_models(tinkc_engine *e, bool option, const char *status)
 {
-    static const char get[] = "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    static const char get[] =
+        "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     tinkc_error err = { 0 };
     char text[4000];
     tinkc_server *server = tinkc_engine_serve(e, &(tinkc_serve_options){ .openai = option }, &err);

@@ -1,0 +1,116 @@
+/* http.h - the parts of a server and what they share. Internal to engine/server.
+ *
+ *     server.c        starting, stopping, the public functions
+ *     listener.c      the socket
+ *     connections.c   who is connected, since when, and who has to go
+ *     http_guard.c    which requests a browser or a proxy must not be able to make
+ *     key_ring.c      keys, whose they are, quotas
+ *     http_request.c  from bytes to the service, through the checks above
+ *     exchange.c      from the service back to bytes
+ *
+ * Locks: http->lock guards the lists; it is a leaf, except that an exchange's own lock may be taken
+ * inside it. Nothing waits or does I/O under it but shutdown(2).
+ */
+#ifndef TKE_SERVER_HTTP_H
+#define TKE_SERVER_HTTP_H
+
+#include <netinet/in.h>
+
+#include "page/page.h"
+#include "server/exchange.h"
+#include "server/http_guard.h"
+#include "server/key_ring.h"
+
+/* A connection. Made when it is accepted, ended when it is closed; MHD's socket_context. */
+typedef struct tke_peer {
+    struct tke_peer *next, *prev; /* http->peers, newest first; http->lock */
+    struct tke_http *http;
+    char *uri;                 /* of the request whose head is being read; its thread's */
+    int fd;                    /* constant */
+    unsigned char address[16]; /* constant; IPv4 as in IPv6; all zero on a unix socket */
+    bool local;                /* constant: a unix socket */
+    /* http->lock */
+    int32_t state; /* TKE_PEER_* */
+    bool first;    /* nothing was answered on it yet */
+    bool ended;    /* it was told to go */
+    int64_t since_ns;
+    size_t n_body; /* of the body that is being read */
+} tke_peer;
+
+enum { TKE_PEER_HEAD = 0, TKE_PEER_BODY, TKE_PEER_BUSY };
+
+typedef struct tke_http {
+    tkc_refs refs; /* the handle's, and one for each exchange */
+    const tinkc_allocator *a;
+    const tke_mhd *mhd;
+    tke_service *svc;
+    struct MHD_Daemon *daemon;
+    int listen_fd;
+    tke_key_ring *keys;
+    tke_guard guard;
+    char *socket_path;
+    char url[160];
+    tinkc_log_fn *access_log;
+    void *access_log_user;
+    bool metrics;
+    bool openai;    /* asked for by the engine's setting or by our options */
+    tke_page *page; /* NULL = none is served */
+    bool page_chat; /* it may sample through OpenAI's form */
+    size_t max_peers, max_per_address;
+    int64_t head_ns; /* by then the head of a first request is there */
+
+    _Atomic size_t body_bytes; /* of all requests that are being read or answered */
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    tke_peer *peers;
+    size_t n_peers;
+    tke_exchange *active;      /* with the service */
+    size_t n_active, n_unsent; /* n_unsent: handed over, and not yet off their connections */
+    bool stopping;             /* takes nothing more; polls are ended */
+    bool cutting;              /* the grace is over: everything is */
+    bool stopped;
+    pthread_t timer;
+    pthread_cond_t tick;
+    bool has_timer, end_timer;
+} tke_http;
+
+/* ---- listener.c ---- */
+
+bool tke_listen(tke_http *, const tinkc_serve_options *, tinkc_error *err);
+/* "http://10.0.0.5:8000": where this connection reached us, whatever its Host says. */
+void tke_local_url(const tke_http *, int fd, char *out, size_t size);
+
+/* ---- connections.c ---- */
+
+/* How many connections there may be, below what the process may open, with a reserve for files. */
+void tke_peers_limit(tke_http *, const tinkc_serve_options *);
+/* MHD's callbacks. */
+enum MHD_Result tke_peer_accept(void *http, const struct sockaddr *, socklen_t);
+void tke_peer_notify(void *http, struct MHD_Connection *, void **context,
+                     enum MHD_ConnectionNotificationCode);
+tke_peer *tke_peer_of(const tke_http *, struct MHD_Connection *);
+/* It begins to do something else. */
+void tke_peer_is(tke_peer *, int32_t state);
+void tke_peer_read(tke_peer *, size_t bytes);
+/* A thread that closes connections whose time is over. */
+bool tke_peers_watch(tke_http *, tinkc_error *err);
+void tke_peers_unwatch(tke_http *);
+
+/* ---- http_request.c: MHD's callbacks ---- */
+
+void *tke_request_begin(void *http, const char *uri, struct MHD_Connection *);
+enum MHD_Result tke_request_handle(void *http, struct MHD_Connection *, const char *url,
+                                   const char *method, const char *version, const char *data,
+                                   size_t *size, void **context);
+void tke_request_completed(void *http, struct MHD_Connection *, void **context,
+                           enum MHD_RequestTerminationCode);
+
+/* The service, or the page, is told that nobody wants the answer. */
+void tke_request_cancel(tke_http *, tke_exchange *);
+
+/* ---- server.c ---- */
+
+void tke_http_drop(tke_http *);
+
+#endif

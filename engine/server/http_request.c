@@ -1,0 +1,487 @@
+/* http_request.c - from a connection to the service: who asks, what may be refused before it is
+ * read, how much memory a body may take.
+ *
+ * Threads: libmicrohttpd's. None of them waits: a request that is not answered at once leaves its
+ * connection suspended. May touch: the service through service.h alone.
+ *
+ * Who owns what. The record of a connection (tke_peer) is made and ended by the library's
+ * notification, and the text of the request line is its. An exchange is made on the first call of the
+ * handler, because only from then on does the library promise to call `completed`: what is allocated
+ * before that, for a request whose head turns out to be too large, would be lost.
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "base/json_write.h"
+#include "base/str.h"
+#include "server/http.h"
+#include "server/page_gate.h"
+
+enum { BODIES = 2 /* as many of the largest size are in memory at once; small ones always are */ };
+
+/* ---- refusing ---- */
+
+static bool is_openai(const tke_http *h, const tke_exchange *x)
+{
+    return h->openai && tke_service_is_openai(tkc_str(x->uri));
+}
+
+static void write_refusal(tkc_buf *out, const char *code, const char *detail, tinkc_error *err)
+{
+    tkc_jsonw w;
+    tkc_jsonw_open(&w, out, err);
+    tkc_jsonw_object(&w);
+    tkc_jsonw_key(&w, "detail");
+    tkc_jsonw_cstr(&w, detail);
+    tkc_jsonw_key(&w, "code");
+    tkc_jsonw_cstr(&w, code);
+    tkc_jsonw_end(&w);
+}
+
+static void refuse(tke_exchange *x, int32_t status, const char *code, const char *detail)
+{
+    tinkc_error err = { 0 };
+    tkc_buf_clear(&x->out);
+    if (is_openai(x->http, x))
+        tke_openai_error(&x->out, status, code, NULL, detail, &err);
+    else
+        write_refusal(&x->out, code, detail, &err);
+    x->status = status;
+    x->n_reply_headers = 0;
+    x->reply_headers[x->n_reply_headers++] = "Content-Type";
+    x->reply_headers[x->n_reply_headers++] = "application/json";
+    if (x->refusal == TKE_X_GUARD) { /* what follows on this connection may not be what it seems */
+        x->reply_headers[x->n_reply_headers++] = "Connection";
+        x->reply_headers[x->n_reply_headers++] = "close";
+    }
+    x->ended = true;
+}
+
+static enum MHD_Result answer_refusal(tke_exchange *x)
+{
+    static const struct {
+        int32_t status;
+        const char *code, *detail;
+    } texts[] = {
+        [TKE_X_KEY] = { 401, "unauthorized", "Invalid API key" },
+        [TKE_X_SIZE] = { 413, "too_large", "The body is too large" },
+        [TKE_X_HEADERS] = { 431, "too_many_headers", "There are too many headers" },
+        [TKE_X_BUSY] = { 503, "busy", "Too many large requests at once; try again" },
+    };
+    if (x->refusal == TKE_X_GUARD)
+        refuse(x, x->verdict.status, x->verdict.code, x->verdict.detail);
+    else
+        refuse(x, texts[x->refusal].status, texts[x->refusal].code, texts[x->refusal].detail);
+    return tke_exchange_answer(x);
+}
+
+/* ---- the head ---- */
+
+/* Keeps the request line, and takes the query out of the library's sight: it would parse it into
+ * its own pool, and a query of a thousand names leaves the connection without an answer. The service
+ * reads queries itself. The text is in the library's read buffer, which it changes in the same way
+ * right after this call. */
+void *tke_request_begin(void *cls, const char *uri, struct MHD_Connection *connection)
+{
+    tke_http *h = cls;
+    tinkc_error err = { 0 };
+    tke_peer *p = tke_peer_of(h, connection);
+    char *query = strchr((char *)(uintptr_t)uri, '?');
+    if (p && p->uri)
+        tkc_release_str(h->a, p->uri);
+    if (p)
+        p->uri = tkc_copy_str(h->a, tkc_str(uri), &err);
+    if (query)
+        query[1] = '\0';
+    return NULL;
+}
+
+static bool is_credential(const char *name)
+{
+    return strcasecmp(name, "X-API-Key") == 0 || strcasecmp(name, "Authorization") == 0;
+}
+
+static void note_value(tke_head_values *v, const char *name, const char *value)
+{
+    const struct {
+        const char *name;
+        const char **value;
+        size_t *n;
+    } known[] = { { "Host", &v->host, &v->n_host },
+                  { "Origin", &v->origin, NULL },
+                  { "Sec-Fetch-Site", &v->fetch_site, NULL },
+                  { "Sec-Fetch-Mode", &v->fetch_mode, NULL },
+                  { "Content-Length", &v->content_length, &v->n_content_length },
+                  { "Transfer-Encoding", &v->transfer_encoding, &v->n_transfer_encoding } };
+    v->bad_name |= !tke_header_name_ok(name);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcasecmp(name, known[i].name) == 0) {
+            *known[i].value = value;
+            if (known[i].n)
+                ++*known[i].n;
+        }
+}
+
+typedef struct head {
+    tke_exchange *x;
+    tke_head_values values;
+    const char *key, *bearer; /* in the library's buffer */
+} head;
+
+static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const char *name,
+                                   const char *value)
+{
+    head *in = cls;
+    tke_exchange *x = in->x;
+    tinkc_error err = { 0 };
+    (void)kind;
+    value = value ? value : "";
+    if (x->n_headers + 2 > 2 * TKE_MAX_HEADERS) {
+        x->refusal = TKE_X_HEADERS;
+        return MHD_NO;
+    }
+    if (is_credential(name)) { /* not kept: the service needs the owner only */
+        *(strcasecmp(name, "X-API-Key") == 0 ? &in->key : &in->bearer) = value;
+        return MHD_YES;
+    }
+    const char *n = tkc_arena_cstr(&x->arena, name, &err);
+    const char *v = tkc_arena_cstr(&x->arena, value, &err);
+    if (!n || !v) {
+        x->refusal = TKE_X_BUSY;
+        return MHD_NO;
+    }
+    note_value(&in->values, n, v);
+    x->headers[x->n_headers++] = n;
+    x->headers[x->n_headers++] = v;
+    return MHD_YES;
+}
+
+/* Credentials are overwritten in the library's buffer, which is kept as long as the connection. */
+static void wipe(const char *secret)
+{
+    if (secret)
+        explicit_bzero((char *)(uintptr_t)secret, strlen(secret));
+}
+
+static bool identify(tke_http *h, tke_exchange *x, const head *in)
+{
+    const char *key = in->key;
+    if (!key && in->bearer && strncasecmp(in->bearer, "Bearer ", 7) == 0 && is_openai(h, x))
+        key = in->bearer + 7 + strspn(in->bearer + 7, " ");
+    bool known = tke_key_ring_identify(h->keys, key, &x->who);
+    wipe(in->key);
+    wipe(in->bearer);
+    return known;
+}
+
+/* What is known of a path: the service's, or the page's, which sends samples below /ui. */
+static tke_path_info path_of(tke_http *h, tke_exchange *x, const char *method)
+{
+    bool ui = h->page && tke_gate_is_ui(x->uri);
+    x->to_page = ui && tke_page_owns(x->uri);
+    x->from_page = ui && !x->to_page;
+    if (x->to_page)
+        return (tke_path_info){ .max_body = 1 << 20, .needs_key = !tke_page_is_public(x->uri) };
+    return tke_service_path(h->svc, method, tkc_str(x->uri + (ui ? strlen("/ui") : 0)),
+                            h->openai || ui);
+}
+
+/* Only the head is here: what can be refused already is, before memory is spent on a body. */
+static enum MHD_Result look_at_head(tke_http *h, tke_exchange *x, const char *method,
+                                    const char *version)
+{
+    enum { SMALL = 1 << 20 }; /* read to its end all the same, so that the answer arrives */
+    head in = { .x = x, .values = { .method = method, .version = version } };
+    tke_path_info path = path_of(h, x, method);
+    int64_t n = 0;
+    x->method = "";
+    x->max_body = path.max_body;
+    (void)h->mhd->values(x->connection, MHD_HEADER_KIND, take_header, &in);
+    x->headers[x->n_headers] = NULL;
+    bool known = identify(h, x, &in);
+    const char *length = in.values.content_length;
+    bool parsed = length && tkc_parse_i64(tkc_str(length), &n);
+    x->verdict = tke_guard_check(&h->guard, &in.values);
+    x->too_large = parsed && n > x->max_body;
+    x->host = in.values.host;
+    x->typed = tke_guard_type_ok(tke_exchange_header(x, "Content-Type"));
+    if (x->refusal)
+        return n > SMALL ? answer_refusal(x) : MHD_YES;
+    if (x->verdict.status)
+        x->refusal = TKE_X_GUARD;
+    else if (!known && path.needs_key)
+        x->refusal = TKE_X_KEY;
+    else if (x->too_large && !path.is_pass)
+        x->refusal = TKE_X_SIZE; /* passes are read on: their numbers must not be lost */
+    bool unclear = x->verdict.status == 400; /* nobody knows where its body ends */
+    return x->refusal && (unclear || n > SMALL) ? answer_refusal(x) : MHD_YES;
+}
+
+/* ---- the body ---- */
+
+static void take_body(tke_http *h, tke_exchange *x, const char *data, size_t len)
+{
+    tinkc_error err = { 0 };
+    enum { HEAD = 4096 }; /* of a body that is too large: it may say which request this was */
+    size_t max = (size_t)x->max_body;
+    if (x->refusal)
+        return; /* read to the end, or the answer might not arrive; but not kept */
+    if (!x->too_large && x->body.len + len <= max) {
+        x->counted += len;
+        size_t all = atomic_fetch_add(&h->body_bytes, len) + len;
+        size_t bound = BODIES * (size_t)tke_service_max_body(h->svc);
+        if ((all <= bound || x->body.len == 0) && tkc_buf_add(&x->body, data, len, &err))
+            return;
+        x->refusal = TKE_X_BUSY;
+        tkc_buf_free(&x->body);
+        atomic_fetch_sub(&h->body_bytes, x->counted);
+        x->counted = 0;
+        return;
+    }
+    x->too_large = true;
+    if (x->body.len > HEAD)
+        x->body.len = HEAD;
+    size_t room = HEAD - x->body.len;
+    (void)tkc_buf_add(&x->body, data, len < room ? len : room, &err);
+}
+
+/* ---- the whole request ---- */
+
+/* Puts it among those that the service has. False: we are stopping. */
+static bool enlist(tke_http *h, tke_exchange *x)
+{
+    pthread_mutex_lock(&h->lock);
+    bool ok = !h->stopping;
+    if (ok) {
+        x->listed = x->handed_over = true;
+        h->n_unsent++;
+        x->prev = NULL;
+        x->next = h->active;
+        if (x->next)
+            x->next->prev = x;
+        h->active = x;
+        h->n_active++;
+    }
+    pthread_mutex_unlock(&h->lock);
+    return ok;
+}
+
+/* Is it one of those that are ended because we stop? */
+static bool is_unwanted(tke_http *h, const tke_exchange *x)
+{
+    pthread_mutex_lock(&h->lock);
+    bool unwanted = h->cutting || (h->stopping && x->is_poll);
+    pthread_mutex_unlock(&h->lock);
+    return unwanted;
+}
+
+void tke_http_over(tke_exchange *x)
+{
+    tke_http *h = x->http;
+    pthread_mutex_lock(&h->lock);
+    if (x->listed) {
+        *(x->prev ? &x->prev->next : &h->active) = x->next;
+        if (x->next)
+            x->next->prev = x->prev;
+        assert(h->n_active > 0);
+        h->n_active--;
+        x->listed = false;
+        pthread_cond_broadcast(&h->changed);
+    }
+    pthread_mutex_unlock(&h->lock);
+}
+
+static enum MHD_Result send_metrics(tke_http *h, tke_exchange *x)
+{
+    tinkc_error err = { 0 };
+    x->status = 200;
+    x->reply_headers[0] = "Content-Type";
+    x->reply_headers[1] = "text/plain; version=0.0.4";
+    x->n_reply_headers = 2;
+    x->ended = true;
+    tke_service_metrics(h->svc, &x->out, &err);
+    tkc_buf_printf(&x->out, &err,
+                   "# HELP tinkc_body_bytes Bodies of requests that are being read or answered\n"
+                   "# TYPE tinkc_body_bytes gauge\ntinkc_body_bytes %zu\n",
+                   atomic_load(&h->body_bytes));
+    return tke_exchange_answer(x);
+}
+
+/* Links that are given out start with this: a name of ours, or the address that was reached. */
+static void set_base_url(const tke_http *h, tke_exchange *x)
+{
+    const tke_peer *p = tke_peer_of(h, x->connection);
+    if (x->host && tke_guard_knows(&h->guard, x->host))
+        (void)snprintf(x->base_url, sizeof x->base_url, "http://%.280s", x->host);
+    else
+        tke_local_url(h, p ? p->fd : -1, x->base_url, sizeof x->base_url);
+}
+
+void tke_request_cancel(tke_http *h, tke_exchange *x)
+{
+    if (x->to_page)
+        tke_page_cancel(h->page, &x->reply);
+    else
+        tke_service_cancel(h->svc, &x->reply);
+}
+
+/* Below /ui: may whoever sent it have an answer? The page itself holds no data: anybody may. */
+static bool may_enter_page(const tke_http *h, const tke_exchange *x)
+{
+    const tke_gate_request from = { .host = x->host,
+                                    .origin = tke_exchange_header(x, "Origin"),
+                                    .fetch_site = tke_exchange_header(x, "Sec-Fetch-Site") };
+    return tke_page_is_public(x->uri) ||
+           tke_gate_allows(&from, h->url, !tke_key_ring_is_empty(h->keys));
+}
+
+/* What a request below /ui is refused for, and what its answer says. False: answered. */
+static bool enter_page(tke_http *h, tke_exchange *x)
+{
+    if (!may_enter_page(h, x))
+        refuse(x, 403, "forbidden", "The page is for this machine and its own origin only");
+    else if (x->from_page && !h->page_chat)
+        refuse(x, 404, "not_found", "This server cannot sample texts");
+    else {
+        for (const char *const *pair = tke_gate_headers(); *pair; pair++)
+            x->reply_headers[x->n_reply_headers++] = *pair;
+        return true;
+    }
+    return false;
+}
+
+/* Hands it over; from now on it may end at any time. */
+static void hand_over(tke_http *h, tke_exchange *x)
+{
+    const tke_caller caller = { x->who.owner, x->who.key_id, x->who.generation };
+    uint32_t flags = TKE_CALL_REMOTE | (x->too_large ? TKE_CALL_CUT_OFF : 0u) |
+                     (h->openai || x->from_page ? TKE_CALL_OPENAI : 0u) |
+                     (x->typed ? 0u : TKE_CALL_UNTYPED);
+    x->inside = true;
+    if (x->to_page)
+        tke_page_handle(h->page, &x->request, &x->reply, x->who.owner);
+    else
+        tke_service_handle(h->svc, &x->request, &x->reply, &caller, flags);
+}
+
+static enum MHD_Result dispatch(tke_http *h, tke_exchange *x, const char *method)
+{
+    tinkc_error err = { 0 };
+    bool bodiless = tkc_cstr_eq(method, "HEAD"); /* a GET whose body the library leaves out */
+    x->method = tkc_arena_cstr(&x->arena, bodiless ? "GET" : method, &err);
+    if (x->refusal)
+        return answer_refusal(x);
+    if (h->metrics && tkc_cstr_eq(x->uri, "/metrics"))
+        return send_metrics(h, x);
+    set_base_url(h, x);
+    bool ui = x->to_page || x->from_page;
+    x->is_poll = strstr(x->uri, "/retrieve_future") || (ui && tke_page_is_stream(x->uri));
+    if (ui && !enter_page(h, x))
+        return tke_exchange_answer(x);
+    x->request = (tinkc_request){ .method = x->method,
+                                  .path = x->uri + (x->from_page ? strlen("/ui") : 0),
+                                  .base_url = x->base_url,
+                                  .headers = x->headers,
+                                  .body = { (const unsigned char *)x->body.data, x->body.len } };
+    if (!x->method || !enlist(h, x)) {
+        refuse(x, 503, "stopping", "The server is stopping");
+        return tke_exchange_answer(x);
+    }
+    tke_exchange_keep(x); /* the service's count */
+    tke_exchange_open_reply(x);
+    hand_over(h, x);
+    if (is_unwanted(h, x)) /* whoever ended all others may have been before it was there */
+        tke_request_cancel(h, x);
+    return tke_exchange_wait(x);
+}
+
+/* ---- the library's calls ---- */
+
+static tke_exchange *exchange_of(tke_http *h, struct MHD_Connection *connection, tke_peer *p)
+{
+    tke_exchange *x = p && p->uri ? tke_exchange_new(h, h->mhd, h->a, p->uri) : NULL;
+    if (!x)
+        return NULL;
+    x->connection = connection;
+    tkc_ref_keep(&h->refs);
+    tke_peer_is(p, TKE_PEER_BODY);
+    return x;
+}
+
+enum MHD_Result tke_request_handle(void *cls, struct MHD_Connection *connection, const char *url,
+                                   const char *method, const char *version, const char *data,
+                                   size_t *size, void **context)
+{
+    tke_http *h = cls;
+    tke_peer *p = tke_peer_of(h, connection);
+    (void)url;
+    if (!*context)
+        *context = exchange_of(h, connection, p);
+    tke_exchange *x = *context;
+    if (!x)
+        return MHD_NO; /* no memory: the connection is closed */
+    pthread_mutex_lock(&x->lock);
+    int32_t state = x->state;
+    pthread_mutex_unlock(&x->lock);
+    if (state == TKE_X_ANSWERING)
+        return tke_exchange_answer(x);
+    if (state != TKE_X_READING)
+        return MHD_YES;
+    if (!x->method)
+        return look_at_head(h, x, method, version);
+    if (*size) {
+        tke_peer_read(p, *size);
+        take_body(h, x, data, *size);
+        *size = 0;
+        return MHD_YES;
+    }
+    tke_peer_is(p, TKE_PEER_BUSY);
+    return dispatch(h, x, method);
+}
+
+static void log_access(tke_http *h, tke_exchange *x)
+{
+    char line[700];
+    if (!h->access_log)
+        return;
+    pthread_mutex_lock(&x->lock); /* the service may still be at it */
+    int status = (int)x->status;
+    pthread_mutex_unlock(&x->lock);
+    double ms = (double)(tkc_monotonic_ns() - x->start_ns) / 1e6;
+    (void)snprintf(line, sizeof line, "%s %.400s %d %llu %.1fms %s", x->method ? x->method : "-",
+                   x->uri, status, (unsigned long long)x->n_sent, ms, x->who.owner);
+    tkc_redact(line, strlen(line));
+    h->access_log(TINKC_LOG_INFO, line, h->access_log_user);
+}
+
+void tke_request_completed(void *cls, struct MHD_Connection *connection, void **context,
+                           enum MHD_RequestTerminationCode code)
+{
+    tke_http *h = cls;
+    tke_exchange *x = *context;
+    tke_peer *p = tke_peer_of(h, connection);
+    *context = NULL;
+    if (!x)
+        return;
+    if (p)
+        tke_peer_is(p, TKE_PEER_HEAD);
+    bool whole = code == MHD_REQUEST_TERMINATED_COMPLETED_OK;
+    tke_exchange_closed(x, whole);
+    atomic_fetch_sub(&h->body_bytes, x->counted);
+    if (whole && x->future[0])
+        tke_service_delivered(h->svc, x->future);
+    log_access(h, x);
+    pthread_mutex_lock(&h->lock);
+    bool unfinished = x->listed;
+    assert(!x->handed_over || h->n_unsent > 0);
+    h->n_unsent -= x->handed_over;
+    pthread_cond_broadcast(&h->changed);
+    pthread_mutex_unlock(&h->lock);
+    if (unfinished)
+        tke_request_cancel(h, x);
+    tke_exchange_drop(x);
+    tke_http_drop(h);
+}

@@ -1,0 +1,155 @@
+/* tenants.c - what each owner uses and may use: requests a minute, tokens a day, bytes of storage.
+ *
+ * A tenant is known from its first request on and as long as the service lives; there are as many as
+ * keys. Refusals name the limit, what was used, and when to come back.
+ */
+#include "service/service_state.h"
+
+#define DAY_US ((int64_t)86400 * 1000000)
+
+/* Locks: needs svc->lock. NULL: memory is short, and nothing is limited. */
+static tke_tenant *tenant_of(tke_service *svc, const char *owner)
+{
+    tinkc_error ignored = { 0 };
+    tke_tenant *t = tkc_map_get(&svc->tenants, tkc_str(owner));
+    if (t)
+        return t;
+    t = tkc_zalloc(svc->a, sizeof *t, &ignored);
+    if (t && !tkc_map_set(&svc->tenants, tkc_str(owner), t, NULL, &ignored)) {
+        tkc_release(svc->a, t, sizeof *t);
+        return NULL;
+    }
+    return t;
+}
+
+void tke_tenants_free(tke_service *svc)
+{
+    const tkc_map_entry *e;
+    for (size_t at = 0; (e = tkc_map_next(&svc->tenants, &at));)
+        tkc_release(svc->a, e->value, sizeof(tke_tenant));
+    tkc_map_free(&svc->tenants);
+}
+
+void tke_service_set_quota(tke_service *svc, const char *owner, const tke_quota *quota)
+{
+    pthread_mutex_lock(&svc->lock);
+    tke_tenant *t = tenant_of(svc, owner);
+    if (t)
+        t->quota = *quota;
+    pthread_mutex_unlock(&svc->lock);
+}
+
+/* Locks: needs svc->lock. Counters of a minute or a day that is over begin again. */
+static void turn_over(tke_service *svc, tke_tenant *t)
+{
+    int64_t now_us = tkc_wall_us(svc->clock), minute = now_us / 60000000, day = now_us / DAY_US;
+    if (t->minute != minute) {
+        t->minute = minute;
+        t->n_requests = 0;
+    }
+    if (t->day != day) {
+        t->day = day;
+        t->n_tokens = 0;
+    }
+}
+
+void tke_tenant_used(tke_service *svc, const char *owner, int64_t tokens)
+{
+    tke_tenant *t = tenant_of(svc, owner);
+    if (!t)
+        return;
+    turn_over(svc, t);
+    t->n_tokens += tokens;
+}
+
+int64_t tke_tenant_storage(tke_service *svc, const char *owner)
+{
+    const tkc_map_entry *e;
+    int64_t sum = 0;
+    for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));) {
+        const tke_checkpoint *c = e->value;
+        if (c->state == TKE_CKPT_DONE && tkc_cstr_eq(c->owner, owner))
+            sum += c->bytes;
+    }
+    return sum;
+}
+
+bool tke_quota_request(tke_call *call)
+{
+    tke_service *svc = call->svc;
+    pthread_mutex_lock(&svc->lock);
+    tke_tenant *t = tenant_of(svc, call->owner);
+    int64_t limit = 0, left_s = 60 - tkc_wall_us(svc->clock) / 1000000 % 60;
+    bool over = false;
+    if (t) {
+        turn_over(svc, t);
+        limit = t->quota.requests_per_minute;
+        over = limit && t->n_requests >= limit;
+        t->n_requests += !over;
+    }
+    pthread_mutex_unlock(&svc->lock);
+    if (over)
+        tke_refuse_for(call, left_s, "quota_requests",
+                       "This key may make %lld requests a minute; try again in %lld s",
+                       (long long)limit, (long long)left_s);
+    return !over;
+}
+
+bool tke_quota_tokens(tke_service *svc, const char *owner, tinkc_error *err)
+{
+    int64_t limit = 0, used = 0;
+    pthread_mutex_lock(&svc->lock);
+    tke_tenant *t = tenant_of(svc, owner);
+    if (t) {
+        turn_over(svc, t);
+        limit = t->quota.tokens_per_day;
+        used = t->n_tokens;
+    }
+    pthread_mutex_unlock(&svc->lock);
+    return !limit || used < limit
+               ? true
+               : tkc_fail(err, TINKC_E_TOO_LARGE,
+                          "this key's %lld tokens a day are used up (%lld were used); more from "
+                          "midnight UTC on",
+                          (long long)limit, (long long)used);
+}
+
+bool tke_quota_storage(tke_service *svc, const char *owner, tinkc_error *err)
+{
+    int64_t limit = 0, used = 0;
+    pthread_mutex_lock(&svc->lock);
+    tke_tenant *t = tenant_of(svc, owner);
+    limit = t ? t->quota.storage_bytes : 0;
+    used = limit ? tke_tenant_storage(svc, owner) : 0;
+    pthread_mutex_unlock(&svc->lock);
+    return !limit || used < limit
+               ? true
+               : tkc_fail(err, TINKC_E_TOO_LARGE,
+                          "this key's %lld bytes of checkpoints are used up (%lld are stored); "
+                          "delete some",
+                          (long long)limit, (long long)used);
+}
+
+void tke_quota_write(tke_service *svc, const char *owner, tkc_jsonw *w)
+{
+    tke_tenant *t = tenant_of(svc, owner);
+    const tke_tenant none = { 0 };
+    if (t)
+        turn_over(svc, t);
+    const tke_tenant *now = t ? t : &none;
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = { { "requests_per_minute", now->quota.requests_per_minute },
+                    { "requests_this_minute", now->n_requests },
+                    { "tokens_per_day", now->quota.tokens_per_day },
+                    { "tokens_today", now->n_tokens },
+                    { "storage_bytes", now->quota.storage_bytes },
+                    { "storage_bytes_used", tke_tenant_storage(svc, owner) } };
+    tkc_jsonw_object(w);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        tkc_jsonw_key(w, numbers[i].name);
+        tkc_jsonw_i64(w, numbers[i].value);
+    }
+    tkc_jsonw_end(w);
+}
