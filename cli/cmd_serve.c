@@ -190,6 +190,18 @@ static const char **log_folders(const cli_app *app, bool keys)
     return list;
 }
 
+/* --allow-host. A list; yours. */
+static const char **allowed_hosts(const cli_app *app)
+{
+    size_t n = 0;
+    while (cli_text_at(app, "allow-host", n))
+        n++;
+    const char **list = calloc(n + 1, sizeof *list);
+    for (size_t i = 0; list && i < n; i++)
+        list[i] = cli_text_at(app, "allow-host", i);
+    return list;
+}
+
 int cli_serve(cli_app *app)
 {
     tinkc_error err = { 0 };
@@ -208,6 +220,7 @@ int cli_serve(cli_app *app)
     if (!bad && cli_int(app, "port") > 65535)
         bad = cli_fail(app, "usage", NULL, "--port must be at most 65535");
     if (!bad) {
+        const char **hosts = allowed_hosts(app);
         tinkc_serve_options o = { .host = cli_text(app, "host"),
                                   .unix_socket = cli_text(app, "unix"),
                                   .api_keys = (const char *const *)keys,
@@ -216,8 +229,10 @@ int cli_serve(cli_app *app)
                                   .port = (int32_t)cli_int(app, "port"),
                                   .metrics = cli_flag(app, "metrics"),
                                   .page = cli_flag(app, "page"),
-                                  .log_dirs = logs };
+                                  .log_dirs = logs,
+                                  .allow_hosts = hosts };
         tinkc_server *server = tinkc_engine_serve(app->engine, &o, &err);
+        free(hosts);
         if (server) {
             char *published = publish(app, tinkc_server_url(server), keys != NULL);
             announce(app, tinkc_server_url(server), keys != NULL);

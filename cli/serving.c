@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "term.h"
 #include "text.h"
@@ -16,6 +17,7 @@ static sigset_t stop_signals(void)
     sigemptyset(&stops);
     sigaddset(&stops, SIGINT);
     sigaddset(&stops, SIGTERM);
+    sigaddset(&stops, SIGHUP); /* reads the keys again */
     return stops;
 }
 
@@ -25,19 +27,34 @@ void cli_serving_block_signals(bool block)
     pthread_sigmask(block ? SIG_BLOCK : SIG_UNBLOCK, &stops, NULL);
 }
 
+/* Keys that others on this machine can read are no secret; a pipe or a terminal has no mode. */
+static int check_mode(cli_app *app, const char *path)
+{
+    struct stat st;
+    if (strcmp(path, "-") == 0 || stat(path, &st) != 0 || !S_ISREG(st.st_mode) ||
+        !(st.st_mode & (S_IRWXG | S_IRWXO)))
+        return 0;
+    return cli_fail(app, "usage", "chmod 600 it",
+                    "%s: other users of this machine can read or change these keys", path);
+}
+
 char **cli_serving_keys(cli_app *app, int *bad)
 {
     size_t len, n = 0;
     if (*bad || !cli_given(app, "auth-token-file"))
         return NULL;
+    if ((*bad = check_mode(app, cli_text(app, "auth-token-file"))))
+        return NULL;
     char *text = cli_read_all(app, cli_text(app, "auth-token-file"), &len, bad);
     char **keys = text ? calloc(len / 2 + 2, sizeof *keys) : NULL;
     for (char *p = text; keys && *p;) {
         size_t line = strcspn(p, "\r\n");
-        if (line)
+        if (line && *p != '#')
             keys[n++] = strndup(p, line);
         p += line + strspn(p + line, "\r\n");
     }
+    if (text)
+        explicit_bzero(text, len);
     free(text);
     if (!*bad && n == 0)
         *bad =
@@ -47,17 +64,40 @@ char **cli_serving_keys(cli_app *app, int *bad)
 
 void cli_serving_free(char **list)
 {
-    for (size_t i = 0; list && list[i]; i++)
+    for (size_t i = 0; list && list[i]; i++) {
+        explicit_bzero(list[i], strlen(list[i]));
         free(list[i]);
+    }
     free(list);
+}
+
+/* A file that cannot be read, or holds no key, leaves the keys as they were. */
+static void reload_keys(cli_app *app, tinkc_server *server)
+{
+    tinkc_error err = { 0 };
+    int bad = 0;
+    size_t n = 0;
+    if (!cli_given(app, "auth-token-file") || strcmp(cli_text(app, "auth-token-file"), "-") == 0) {
+        cli_note(app, "SIGHUP: there is no file of keys to read again");
+        return;
+    }
+    char **keys = cli_serving_keys(app, &bad);
+    while (keys && keys[n])
+        n++;
+    if (!bad && tinkc_server_set_keys(server, (const char *const *)keys, &err))
+        cli_note(app, "SIGHUP: %zu keys are accepted from now on", n);
+    else
+        cli_note(app, "SIGHUP: the keys stay as they were%s%s", err.code ? ": " : "", err.message);
+    cli_serving_free(keys);
 }
 
 int cli_serving_run(cli_app *app, tinkc_server *server)
 {
     sigset_t stops = stop_signals();
     int number = 0;
-    while (sigwait(&stops, &number) != 0)
-        ;
+    while (sigwait(&stops, &number) != 0 || number == SIGHUP)
+        if (number == SIGHUP)
+            reload_keys(app, server);
     pthread_sigmask(SIG_UNBLOCK, &stops, NULL); /* a second signal ends the program */
     cli_note(app, "stopping; requests under way have %d s", GRACE_MS / 1000);
     tinkc_server_stop(server, GRACE_MS, NULL);

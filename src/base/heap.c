@@ -6,10 +6,11 @@
 
 #include <fcntl.h>
 #include <malloc.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "base/str.h"
 
 static size_t whole_pages(size_t size)
 {
@@ -55,15 +56,17 @@ tkc_heap tkc_heap_now(void)
     struct mallinfo2 now = mallinfo2();
     tkc_heap out = { .used = now.uordblks + now.hblkhd, .unused = now.fordblks };
     char text[128];
-    unsigned long long all, resident, shared;
+    uint64_t pages[3] = { 0 };
+    tinkc_str rest, part;
     int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
     if (fd >= 0)
         (void)close(fd);
     text[n > 0 ? n : 0] = '\0';
-    if (sscanf(text, "%llu %llu %llu", &all, &resident, &shared) == 3) {
-        out.resident = (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
-        out.resident_files = (size_t)shared * (size_t)sysconf(_SC_PAGESIZE);
-    }
+    rest = tkc_str(text); /* size, resident, shared, in pages */
+    for (size_t i = 0; i < 3 && tkc_str_cut(&rest, ' ', &part); i++)
+        (void)tkc_parse_u64(part, &pages[i]);
+    out.resident = (size_t)pages[1] * (size_t)sysconf(_SC_PAGESIZE);
+    out.resident_files = (size_t)pages[2] * (size_t)sysconf(_SC_PAGESIZE);
     return out;
 }

@@ -769,6 +769,10 @@ def more_commands():
     exits(2, "config", "set", "color", "purple", says="not one of auto|always|never")
     exits(2, "serve", "--port", "99999", says="--port", env={"XDG_DATA_HOME": home + "/served"})
     exits(2, "serve", "--host", "0.0.0.0", says="--auth-token-file", env={"XDG_DATA_HOME": home + "/served"})
+    keys = pathlib.Path(home, "server-keys")
+    keys.write_text("# ours\ntml-one requests=100\ntml-two\n")
+    keys.chmod(0o644)
+    exits(2, "serve", "--port", "0", "--auth-token-file", keys, says="other users of this machine", env={"XDG_DATA_HOME": home + "/served"})
     for option, name in (("--max-context", "max_context"), ("--max-batch-tokens", "max_batch_tokens"), ("--max-adapters", "max_models")):
         exits(2, "serve", option, "99999999999", says=f"setting {name}: '99999999999' is not a whole number from 0 to", env={"XDG_DATA_HOME": home + "/served"})
         exits(2, "serve", option, "-1", says=option, env={"XDG_DATA_HOME": home + "/served"})
@@ -1063,6 +1067,30 @@ def local_work():
     check("the second SIGINT leaves", p.returncode == 130 and "train resume" in err, (p.returncode, err))
     r = tinkc("whoami", "--local", env=env)
     check("whoami here", r.returncode == 0 and "no accounts" in r.stdout, r)
+    keys = pathlib.Path(home, "reloaded-keys")
+    keys.touch(mode=0o600)
+    keys.write_text("tml-one\ntml-two\n")
+    p = subprocess.Popen([build / "tinkc", "serve", "--port", "0", "--store", f"{home}/keyed", "--auth-token-file", keys], env=whole,
+                         cwd=home, text=True, stderr=subprocess.PIPE)
+    while "TINKER_BASE_URL" not in (line := p.stderr.readline()):
+        pass
+    keyed = {"TINKER_BASE_URL": line.split("=")[1].strip()}
+    check("a key counts", tinkc("run", "list", env={**keyed, "TINKER_API_KEY": "tml-one"}).returncode == 0)
+    keys.write_text("tml-two\ntml-three tokens=1000000\n")
+    p.send_signal(signal.SIGHUP)
+    while (line := p.stderr.readline()) and "SIGHUP" not in line:
+        pass
+    check("SIGHUP reads the keys again", "2 keys" in line, line)
+    codes = [tinkc("run", "list", env={**keyed, "TINKER_API_KEY": f"tml-{k}"}).returncode for k in ("one", "two", "three")]
+    check("and only those count", codes == [4, 0, 0], codes)
+    keys.write_text("")
+    p.send_signal(signal.SIGHUP)
+    while (line := p.stderr.readline()) and "stay as they were" not in line:
+        pass
+    check("an empty file changes nothing", tinkc("run", "list", env={**keyed, "TINKER_API_KEY": "tml-two"}).returncode == 0)
+    p.terminate()
+    check("it ends in good order", p.wait() == 0)
+    p.communicate()
     limits = ("--max-context", "64", "--max-batch-tokens", "16", "--max-adapters", "1")
     p = subprocess.Popen([build / "tinkc", "serve", "--port", "0", *limits], env=whole, cwd=home, text=True, stderr=subprocess.PIPE)
     while "TINKER_API_KEY" not in p.stderr.readline():
