@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/heap.h"
 #include "base/str.h"
 #include "server/http.h"
 
@@ -174,6 +175,7 @@ tinkc_server *tinkc_engine_serve(tinkc_engine *engine, const tinkc_serve_options
     pthread_mutex_init(&h->lock, NULL);
     if (o->max_body_bytes)
         tke_service_set_max_body(svc, o->max_body_bytes);
+    tkc_heap_map_large();
     server->http = h;
     if (start(h, o, err))
         return server;

@@ -5,6 +5,7 @@
 #include <assert.h>
 
 #include "base/file.h"
+#include "base/heap.h"
 #include "service/service_state.h"
 
 /* Sessions without a sign of life: their models go to sleep, nothing of them is lost. */
@@ -54,27 +55,93 @@ static void forget_spill(tke_service *svc, tke_sampler *s)
     s->spill = NULL;
 }
 
+/* Locks: needs svc->lock. Its weights go; samples that run have a count of their own. */
+static void drop_weights(tke_service *svc, tke_sampler *s)
+{
+    if (s->spill)
+        forget_spill(svc, s);
+    if (!s->snapshot)
+        return;
+    assert(svc->snapshot_bytes >= tke_snapshot_bytes(s->snapshot));
+    svc->snapshot_bytes -= tke_snapshot_bytes(s->snapshot);
+    tke_snapshot_drop(s->snapshot);
+    s->snapshot = NULL;
+    svc->room_changes++;
+}
+
+static bool holds_weights(const tke_sampler *s)
+{
+    return s->ephemeral && (s->snapshot || s->spill);
+}
+
+/* Locks: needs svc->lock. Of a session's ephemeral samplers, how many were used after this one? */
+static int64_t used_later(tke_service *svc, const tke_sampler *than)
+{
+    const tkc_map_entry *e;
+    int64_t n = 0;
+    for (size_t at = 0; (e = tkc_map_next(&svc->samplers, &at));) {
+        const tke_sampler *s = e->value;
+        n += holds_weights(s) && s->session == than->session && s->used_ms > than->used_ms;
+    }
+    return n;
+}
+
+/* Ephemeral saves are made at every step by those who sample while they train, and nobody deletes
+ * them. They go with their session, after an hour without a sample, and when there are newer ones
+ * enough, if they have not been used for a minute. */
 static void drop_ephemeral(tke_service *svc, int64_t now_ms)
 {
     const tkc_map_entry *e;
+    enum { IN_USE_MS = 60000 };
     int64_t after = svc->set.session_timeout_ms + svc->set.ephemeral_grace_ms;
     pthread_mutex_lock(&svc->lock);
     for (size_t at = 0; (e = tkc_map_next(&svc->samplers, &at));) {
         tke_sampler *s = e->value;
-        if (!s->ephemeral || !s->session || !s->session->expired ||
-            now_ms - s->session->seen_ms <= after)
+        if (!holds_weights(s))
             continue;
-        if (s->spill)
-            forget_spill(svc, s);
-        if (!s->snapshot)
-            continue;
-        assert(svc->snapshot_bytes >= tke_snapshot_bytes(s->snapshot));
-        svc->snapshot_bytes -= tke_snapshot_bytes(s->snapshot);
-        tke_snapshot_drop(s->snapshot);
-        s->snapshot = NULL;
-        svc->room_changes++;
+        bool over = s->session && s->session->expired && now_ms - s->session->seen_ms > after;
+        int64_t unused_ms = now_ms - s->used_ms;
+        if (over || unused_ms > svc->set.ephemeral_idle_ms ||
+            (unused_ms > IN_USE_MS && used_later(svc, s) >= svc->set.max_ephemeral))
+            drop_weights(svc, s);
     }
     pthread_mutex_unlock(&svc->lock);
+}
+
+/* ---- memory ---- */
+
+/* Locks: needs svc->lock. Is there anything to do, or about to be? */
+static bool is_idle(tke_service *svc)
+{
+    const tkc_map_entry *e;
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        const tke_run *run = e->value;
+        if (run->queue || run->create || run->loaded)
+            return false;
+    }
+    return !svc->n_samples && !svc->n_images && !svc->queued_bytes;
+}
+
+static void ask_for_release(tke_service *svc, int64_t now_ms)
+{
+    pthread_mutex_lock(&svc->lock);
+    if (!is_idle(svc)) {
+        svc->idle_since_ms = 0;
+    } else if (!svc->idle_since_ms) {
+        svc->idle_since_ms = now_ms;
+    } else if (!svc->released && now_ms - svc->idle_since_ms >= svc->set.idle_release_ms) {
+        svc->released = svc->wants_release = true;
+        pthread_cond_signal(&svc->work);
+    }
+    pthread_mutex_unlock(&svc->lock);
+}
+
+/* Under load nobody is ever idle: what the C library holds for nobody goes back all the same. */
+static void trim(void)
+{
+    enum { WORTH_IT = 64 << 20 };
+    if (tkc_heap_now().unused > WORTH_IT)
+        tkc_heap_trim();
 }
 
 static void ask_for_images(tke_service *svc, int64_t now_ms)
@@ -164,6 +231,7 @@ void *tke_housekeeping_main(void *arg)
             tke_gaps_expire(svc, now);
             ask_for_images(svc, now);
             tke_streams_ping(svc, now);
+            ask_for_release(svc, now);
             if (results_overflow(svc))
                 tke_results_reap(svc, now);
         }
@@ -178,6 +246,7 @@ void *tke_housekeeping_main(void *arg)
             tke_sessions_forget(svc, now);
             reap_checkpoints(svc);
             forget_keys(svc, now);
+            trim();
         }
         pthread_mutex_lock(&svc->lock);
         if (svc->stop) {

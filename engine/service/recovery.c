@@ -204,6 +204,7 @@ static bool sampler_row(const tke_row *row, void *user, tinkc_error *err)
     s->base_model = tke_copy(svc, text_of(&b->arena, row, 2, err), err);
     s->ephemeral = ephemeral;
     s->spill_seq = tke_row_i64(row, 6);
+    s->used_ms = tkc_now_ms(svc->clock);
     if (ephemeral)
         s->spill = tke_copy(svc, path, err);
     else

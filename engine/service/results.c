@@ -155,12 +155,14 @@ void tke_result_count(tke_service *svc, tke_job *job)
         job->result_bytes = (int64_t)job->result.len;
     assert(job->result_bytes >= 0 && job->state == TKE_DONE);
     svc->result_bytes += job->result_bytes;
+    svc->result_memory += job->spill ? 0 : job->result_bytes;
 }
 
 void tke_result_uncount(tke_service *svc, tke_job *job)
 {
     assert(job->result_bytes >= 0 && svc->result_bytes >= job->result_bytes);
     svc->result_bytes -= job->result_bytes;
+    svc->result_memory -= job->spill ? 0 : job->result_bytes;
 }
 
 static bool is_over(const tke_service *svc, const tke_job *job, int64_t now_ms)

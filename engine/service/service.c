@@ -40,6 +40,9 @@ static const setting known[] = {
     SECONDS(seq_gap_timeout, 1, 1000000),
     SECONDS(session_timeout, 1, 100000000),
     SECONDS(ephemeral_grace, 0, 100000000),
+    SECONDS(ephemeral_idle, 1, 100000000),
+    INT(max_ephemeral, 1, 1, 1 << 20),
+    SECONDS(idle_release, 0, 100000000),
     SECONDS(session_keep, 1, 1000000000),
     INT(max_idle_sessions, 1, 0, 1 << 24),
     INT(max_lora_rank, 1, 1, 65536),
@@ -179,6 +182,9 @@ static void default_settings(tke_settings *s)
                          .seq_gap_timeout_ms = 660000,
                          .session_timeout_ms = 300000,
                          .ephemeral_grace_ms = 3600000,
+                         .ephemeral_idle_ms = 3600000,
+                         .max_ephemeral = 64,
+                         .idle_release_ms = 30000,
                          .session_keep_ms = 604800000,
                          .max_idle_sessions = 10000,
                          .max_lora_rank = 256,
@@ -558,145 +564,6 @@ bool tke_service_ready(tke_service *svc)
     bool ready = svc->bases.n_live > 0;
     pthread_mutex_unlock(&svc->lock);
     return ready;
-}
-
-typedef struct counts {
-    const char *name;
-    const char *help;
-    uint64_t value;
-} counts;
-
-enum { N_COUNTS = 18 };
-
-static void take_counts(tke_service *svc, counts c[N_COUNTS])
-{
-    const tkc_map_entry *e;
-    uint64_t awake = 0, queued = 0, waiters = 0;
-    pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-        const tke_run *run = e->value;
-        awake += run->adapter != NULL;
-        for (const tke_job *job = run->queue; job; job = job->next)
-            queued++;
-    }
-    for (const tke_waiter *w = svc->first_waiter; w; w = w->next)
-        waiters++;
-    const counts now[N_COUNTS] = {
-        { "requests_total", "Requests taken in", svc->n_requests },
-        { "trained_tokens_total", "Tokens of finished passes", svc->n_tokens_trained },
-        { "sampled_tokens_total", "Tokens generated", svc->n_tokens_sampled },
-        { "prefilled_tokens_total", "Prompt tokens computed", svc->n_tokens_prefilled },
-        { "base_models", "Base models registered", svc->bases.n_live },
-        { "sessions", "Sessions known", svc->sessions.n_live },
-        { "runs", "Training runs known", svc->runs.n_live },
-        { "runs_in_memory", "Training runs whose weights are in memory", awake },
-        { "queued_training_requests", "Training requests not yet started", queued },
-        { "samples_in_flight", "Samples queued or running", svc->n_samples },
-        { "open_polls", "Polls that wait for a result", waiters },
-        { "adapter_bytes", "Memory of weights, gradients and moments", svc->adapter_bytes },
-        { "snapshot_bytes", "Memory of snapshots for sampling", svc->snapshot_bytes },
-        { "result_bytes", "Memory of results not yet dropped", (uint64_t)svc->result_bytes },
-        { "queued_bytes", "Memory of training requests not yet run", svc->queued_bytes },
-        { "request_bytes", "Memory of requests being read and decoded",
-          tke_budget_used(&svc->bodies) },
-        { "exchanges", "HTTP requests and their answers under way",
-          (uint64_t)atomic_load(&svc->gauges[TKE_GAUGE_EXCHANGES]) },
-        { "connections", "HTTP connections",
-          (uint64_t)atomic_load(&svc->gauges[TKE_GAUGE_CONNECTIONS]) },
-    };
-    memcpy(c, now, sizeof now);
-    pthread_mutex_unlock(&svc->lock);
-}
-
-bool tke_service_metrics(tke_service *svc, tkc_buf *out, tinkc_error *err)
-{
-    counts c[N_COUNTS];
-    take_counts(svc, c);
-    for (size_t i = 0; i < N_COUNTS; i++)
-        tkc_buf_printf(out, err, "# HELP tinkc_%s %s\n# TYPE tinkc_%s %s\ntinkc_%s %llu\n",
-                       c[i].name, c[i].help, c[i].name,
-                       tkc_ends_with(tkc_str(c[i].name), "_total") ? "counter" : "gauge", c[i].name,
-                       (unsigned long long)c[i].value);
-    return !tkc_failed(err);
-}
-
-/* What computes, why it does, and what fills its memory. */
-static void write_device(tke_service *svc, tkc_jsonw *w)
-{
-    enum { MOST = 16 };
-    tke_device_info info;
-    tke_memory_use uses[MOST];
-    svc->device->ops->info(svc->device, &info);
-    size_t n = svc->device->ops->memory(svc->device, uses, MOST);
-    tkc_jsonw_key(w, "device");
-    tkc_jsonw_object(w);
-    tkc_jsonw_key(w, "name");
-    tkc_jsonw_cstr(w, info.name);
-    tkc_jsonw_key(w, "text");
-    tkc_jsonw_cstr(w, info.text);
-    tkc_jsonw_key(w, "reason");
-    tkc_jsonw_cstr(w, svc->device_reason.text);
-    if (info.memory_bytes) {
-        tkc_jsonw_key(w, "memory_bytes");
-        tkc_jsonw_u64(w, info.memory_bytes);
-        tkc_jsonw_key(w, "memory_free_bytes");
-        tkc_jsonw_u64(w, info.memory_free);
-    }
-    tkc_jsonw_key(w, "memory");
-    tkc_jsonw_object(w);
-    for (size_t i = 0; i < n && i < MOST; i++) {
-        tkc_jsonw_key(w, uses[i].name);
-        tkc_jsonw_u64(w, uses[i].bytes);
-    }
-    tkc_jsonw_end(w);
-    tkc_jsonw_end(w);
-}
-
-bool tke_service_status(tke_service *svc, const char *owner, tkc_buf *out, tinkc_error *err)
-{
-    counts c[N_COUNTS];
-    tkc_jsonw w;
-    const tkc_map_entry *e;
-    take_counts(svc, c);
-    tkc_jsonw_open(&w, out, err);
-    tkc_jsonw_object(&w);
-    for (size_t i = 0; i < N_COUNTS; i++) {
-        tkc_jsonw_key(&w, c[i].name);
-        tkc_jsonw_u64(&w, c[i].value);
-    }
-    tkc_jsonw_key(&w, "memory_bytes");
-    tkc_jsonw_i64(&w, svc->set.memory_bytes);
-    write_device(svc, &w);
-    tkc_jsonw_key(&w, "models");
-    tkc_jsonw_array(&w);
-    pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; (e = tkc_map_next(&svc->bases, &at));)
-        tkc_jsonw_cstr(&w, e->key);
-    tkc_jsonw_end(&w);
-    tkc_jsonw_key(&w, "training_runs");
-    tkc_jsonw_array(&w);
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-        const tke_run *run = e->value;
-        if (owner && !tkc_cstr_eq(run->owner, owner))
-            continue;
-        tkc_jsonw_object(&w);
-        tkc_jsonw_key(&w, "id");
-        tkc_jsonw_cstr(&w, run->id);
-        tkc_jsonw_key(&w, "next_seq_id");
-        tkc_jsonw_i64(&w, run->next_seq);
-        tkc_jsonw_key(&w, "in_memory");
-        tkc_jsonw_bool(&w, run->adapter != NULL);
-        tkc_jsonw_end(&w);
-    }
-    tkc_jsonw_end(&w);
-    if (owner) {
-        tkc_jsonw_key(&w, "quota");
-        tke_quota_write(svc, owner, &w);
-    }
-    pthread_mutex_unlock(&svc->lock);
-    tkc_jsonw_end(&w);
-    tkc_buf_terminate(out, err);
-    return !tkc_failed(err);
 }
 
 bool tke_service_openai(const tke_service *svc, bool wanted, bool *on, tinkc_error *err)

@@ -39,9 +39,12 @@ typedef struct tke_settings {
     int64_t result_grace_ms, result_ttl_ms, result_store_bytes, result_spill_bytes;
     int64_t seq_gap_timeout_ms;
     int64_t session_timeout_ms;
-    int64_t session_keep_ms;   /* of a session that never trained, in silence */
-    int64_t max_idle_sessions; /* of those, and expired */
-    int64_t ephemeral_grace_ms;
+    int64_t session_keep_ms;    /* of a session that never trained, in silence */
+    int64_t max_idle_sessions;  /* of those, and expired */
+    int64_t ephemeral_grace_ms; /* after its session has expired */
+    int64_t ephemeral_idle_ms;  /* without a sample */
+    int64_t idle_release_ms;    /* without work: work space and free heap go back */
+    int64_t max_ephemeral;      /* of one run; beyond, those unused longest go */
     int64_t max_lora_rank;
     int64_t lora_alpha;
     int64_t unit_tokens;
@@ -375,8 +378,12 @@ struct tke_service {
     size_t n_images;    /* being written */
     size_t n_file_work; /* on the thread for files, or on its way there, or being recorded */
     size_t adapter_bytes, snapshot_bytes;
-    int64_t result_bytes;
+    int64_t result_bytes;  /* of all results */
+    int64_t result_memory; /* of those that are not in files */
     size_t queued_bytes;
+    int64_t idle_since_ms; /* nothing is queued or running since; 0 = something is */
+    bool wants_release;    /* the worker gives back what only work needs */
+    bool released;         /* it has, since there was last something to do */
     size_t n_downloads;
     uint64_t turn;
     uint64_t room_changes; /* counts every release of memory */

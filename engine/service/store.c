@@ -583,6 +583,12 @@ const char *tke_store_folder(const tke_store *s)
     return s->folder;
 }
 
+int64_t tke_store_memory(const tke_store *s)
+{
+    (void)s; /* SQLite counts for the whole process */
+    return sqlite3_memory_used();
+}
+
 int64_t tke_store_epoch(const tke_store *s)
 {
     return s->epoch;

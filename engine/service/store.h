@@ -34,6 +34,8 @@ bool tke_store_durable(const tke_store *);
 const char *tke_store_folder(const tke_store *); /* NULL in memory */
 /* Counts the openings of this folder: the first is 1. */
 int64_t tke_store_epoch(const tke_store *);
+/* Bytes that the database holds in memory. Any thread. */
+int64_t tke_store_memory(const tke_store *);
 
 /* ---- writing ---- */
 

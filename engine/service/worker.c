@@ -12,6 +12,7 @@
  */
 #include <assert.h>
 
+#include "base/heap.h"
 #include "service/service_state.h"
 
 enum { MAX_JOBS = 64 }; /* in one work item */
@@ -289,13 +290,45 @@ static bool work_once(tke_service *svc)
     return chore != NULL;
 }
 
+/* Nothing has been asked for in a while: work space and the cache of prompts go back to the system.
+ * Both are made again by the first request that needs them, and no result depends on them. */
+static void release_idle(tke_service *svc)
+{
+    size_t at = 0;
+    for (;;) {
+        pthread_mutex_lock(&svc->lock);
+        const tkc_map_entry *e = tkc_map_next(&svc->bases, &at);
+        pthread_mutex_unlock(&svc->lock);
+        if (!e)
+            break;
+        tke_base *base = e->value;
+        if (base->infer && tke_infer_n_unfinished(base->infer))
+            continue;
+        tke_infer_free(base->infer);
+        tke_trainer_free(base->trainer);
+        base->infer = NULL;
+        base->trainer = NULL;
+    }
+    tkc_heap_trim();
+}
+
 void *tke_worker_main(void *arg)
 {
     tke_service *svc = arg;
     for (;;) {
         bool did = work_once(svc);
         pthread_mutex_lock(&svc->lock);
-        bool stop = svc->stop;
+        bool stop = svc->stop, release = svc->wants_release && !did;
+        svc->wants_release &= !release;
+        if (did) { /* the time without work begins again */
+            svc->idle_since_ms = 0;
+            svc->released = false;
+        }
+        if (release && !stop) {
+            pthread_mutex_unlock(&svc->lock);
+            release_idle(svc);
+            pthread_mutex_lock(&svc->lock);
+        }
         /* What can be done without having been signalled is looked for twice a second. */
         if (!did && !stop) /* samples that are left wait for a file to be written */
             tkc_cond_wait_until(&svc->work, &svc->lock, tkc_deadline_ns(svc->samples ? 5 : 500));

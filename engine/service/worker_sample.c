@@ -24,7 +24,9 @@ static tke_snapshot *find_snapshot(tke_service *svc, tke_job *job, bool *wait, t
         found = s->snapshot ? tke_snapshot_keep(s->snapshot) : NULL;
         folder = s->spill ? tkc_arena_cstr(&job->arena, s->spill, err) : NULL;
         if (!found && !folder)
-            tkc_fail(err, TINKC_E_NOT_FOUND, "the weights of this sampling session are gone");
+            tkc_fail(err, TINKC_E_NOT_FOUND,
+                     "the weights of this sampling session are gone: it was not used for long, or "
+                     "many newer ones were made; save under a name what is needed for longer");
     } else if (c) {
         *wait = c->state == TKE_CKPT_PENDING;
         found = c->snapshot ? tke_snapshot_keep(c->snapshot) : NULL;

@@ -54,7 +54,7 @@ void tkc_heap_map_large(void)
 tkc_heap tkc_heap_now(void)
 {
     struct mallinfo2 now = mallinfo2();
-    tkc_heap out = { .used = now.uordblks + now.hblkhd, .unused = now.fordblks };
+    tkc_heap out = { .unused = now.fordblks, .pages = tkc_pages_held() };
     char text[128];
     uint64_t pages[3] = { 0 };
     tinkc_str rest, part;

@@ -12,8 +12,8 @@ void tkc_secret_free(void *ptr, size_t size); /* NULL allowed */
 /* Gives memory that the C library holds without need back to the system. Slow: when idle only. */
 void tkc_heap_trim(void);
 typedef struct tkc_heap {
-    size_t used;           /* in blocks that are in use, mapped ones included */
     size_t unused;         /* held by the C library, in use by nobody */
+    size_t pages;          /* of tkc_alloc_pages, touched or not */
     size_t resident;       /* of the whole process, files that are mapped included; 0 = unknown */
     size_t resident_files; /* of that, pages of files */
 } tkc_heap;

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -131,6 +132,8 @@ void tkc_release_aligned(void *ptr)
 
 enum { LARGE_PAGE = 2 << 20 };
 
+static _Atomic size_t pages_held;
+
 void *tkc_alloc_pages(size_t size, tinkc_error *err)
 {
     /* Asked for with room to spare, so that what is kept begins at a large page. */
@@ -152,13 +155,22 @@ void *tkc_alloc_pages(size_t size, tinkc_error *err)
     if (wide - skip > kept)
         munmap(got + skip + kept, wide - skip - kept);
     (void)madvise(got + skip, kept, MADV_HUGEPAGE); /* where the system has them */
+    atomic_fetch_add(&pages_held, kept);
     return got + skip;
 }
 
 void tkc_release_pages(void *ptr, size_t size)
 {
-    if (ptr)
-        munmap(ptr, (size + 4095) / 4096 * 4096);
+    size_t kept = (size + 4095) / 4096 * 4096;
+    if (!ptr)
+        return;
+    munmap(ptr, kept);
+    atomic_fetch_sub(&pages_held, kept);
+}
+
+size_t tkc_pages_held(void)
+{
+    return atomic_load(&pages_held);
 }
 
 bool tkc_all_zero(const void *bytes, size_t len)

@@ -40,6 +40,7 @@ void tkc_release_aligned(void *ptr);
  * into at random, which large pages serve best. No hook. */
 void *tkc_alloc_pages(size_t size, tinkc_error *err);
 void tkc_release_pages(void *ptr, size_t size);
+size_t tkc_pages_held(void); /* bytes, of the whole process */
 
 /* False on overflow, and *out is then untouched. */
 bool tkc_add_size(size_t x, size_t y, size_t *out);

@@ -171,6 +171,7 @@ def engine(b):
 
 
 def with_key():
+    (work / "keys").touch(mode=0o600)
     (work / "keys").write_text("tml-right\n")
     server = Server("ui", "tinkc-runs", "--auth-token-file", "keys")
     b = browser.Browser(browser.find())
