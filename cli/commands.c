@@ -992,7 +992,6 @@ static const cli_option serve_options[] = {
       .kind = CLI_FILE,
       .value = "FILE",
       .help = "keys that clients must send, one a line; read again on SIGHUP" },
-    { .name = "device", .kind = CLI_TEXT, .value = "D", .standard = "auto", .help = "auto or cpu" },
     { .name = "dtype",
       .kind = CLI_TEXT,
       .value = "T",
