@@ -4,6 +4,7 @@
  * If you add a command here, add its function to commands.h; nothing else needs to know.
  */
 #include "commands.h"
+#include "metric_exports.h"
 #include "recipe_options.h"
 
 #include <string.h>
@@ -770,6 +771,7 @@ static const cli_option train_sft_options[] = {
       .kind = CLI_TEXT,
       .value = "CMD",
       .help = "a program that gets the events on its standard input" },
+    CLI_EXPORT_OPTIONS,
     { .name = "dry-run", .kind = CLI_FLAG, .help = "plan only, no network" },
     { 0 }
 };

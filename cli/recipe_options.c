@@ -4,6 +4,8 @@
  */
 #include "recipe_options.h"
 
+#include "metric_exports.h"
+
 /* clang-format off */
 
 #define WHOLE(n, v, s, h)         { .name = n, .kind = CLI_COUNT, .value = v, .standard = s, .help = h }
@@ -52,6 +54,7 @@
     FIELD("shuffle-seed", CLI_COUNT, "N", "0", "shuffle_seed", "order of the data"),               \
     MANY("metadata", "K=V", "kept with the run; may be repeated"),                                 \
     TEXT("hook", "CMD", "a program that gets the events on its standard input"),                   \
+    CLI_EXPORT_OPTIONS,                                                                            \
     { .name = "config", .kind = CLI_FILE, .value = "FILE",                                         \
       .help = "settings of an earlier run: its config.toml; options given here win" },             \
     { .name = "prices", .kind = CLI_FILE, .value = "FILE",                                         \

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "config_file.h"
+#include "metric_exports.h"
 #include "models.h"
 #include "out.h"
 #include "recent_ids.h"
@@ -258,6 +259,7 @@ static int open_log(cli_job *j, const json_t *config, bool resume, bool start_ov
         return cli_fail(j->app, "local_io", NULL, "%s: %s", j->log_dir, strerrordesc_np(errno));
     int bad = cli_trainlog_open(j->app, j->log_dir, cli_text(j->app, "hook"), &j->log);
     bad = bad ? bad : cli_trainlog_config(j->app, j->log_dir, config);
+    bad = bad ? bad : cli_exports_open(j->app, j->log_dir, config, j->step, &j->log.exports);
     return bad ? bad : cli_trainlog_code(j->app, j->log_dir);
 }
 

@@ -13,6 +13,7 @@
 
 #include "files.h"
 #include "gitinfo.h"
+#include "metric_exports.h"
 #include "out.h"
 #include "text.h"
 
@@ -136,6 +137,7 @@ void cli_trainlog_close(cli_trainlog *log)
         fclose(log->text);
     if (log->hook)
         pclose(log->hook);
+    cli_exports_close(log->exports);
     free(log->folder);
     *log = (cli_trainlog){ 0 };
 }
@@ -153,6 +155,7 @@ static bool on_disk(FILE *f)
 
 bool cli_trainlog_metrics(cli_trainlog *log, const json_t *v)
 {
+    cli_exports_row(log->exports, v);
     return append(log->metrics, v);
 }
 
@@ -281,6 +284,7 @@ static bool remove_iterations(const char *folder)
 
 bool cli_trainlog_remove(const char *folder)
 {
+    cli_exports_remove(folder);
     bool ok = remove_iterations(folder);
     for (size_t i = 0; i < sizeof run_files / sizeof *run_files; i++) {
         char *path = cli_printf("%s/%s", folder, run_files[i]);

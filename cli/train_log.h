@@ -17,7 +17,8 @@
 typedef struct cli_trainlog {
     char *folder;
     FILE *metrics, *checkpoints, *spans, *text;
-    FILE *hook; /* --hook: gets the events too */
+    FILE *hook;                  /* --hook: gets the events too */
+    struct cli_exports *exports; /* --tensorboard, --wandb: get the metrics too; NULL = none */
 } cli_trainlog;
 
 /* A folder that this process alone writes a run into, until it is released. */

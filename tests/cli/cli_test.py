@@ -85,7 +85,7 @@ def grammar():
     exits(2, "checkpoint", "set-ttl", "tinker://run-1/weights/000020", says="--ttl")
     exits(2, "checkpoint", "set-ttl", "tinker://run-1/weights/000020", "--ttl", "0", says="above 0")
     exits(2, "checkpoint", "info", "run-1/weights/x", says="invalid checkpoint path")
-    exits(2, "train", "sft", "wandb_project=x", says="no counterpart")
+    exits(2, "train", "sft", "wandb_name=x", says="no counterpart")
     for r in (tinkc("-f", "json", "run", "list"), tinkc("run", "list", "-f", "json"), tinkc("run", "list", "--json")):
         check("format anywhere", json.loads(r.stdout)["total_count"] == 3, r.stdout)
     check("alias", tinkc("run", "ls", "-f", "id").stdout == "run-1\nrun-2\nrun-3\n")

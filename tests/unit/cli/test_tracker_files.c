@@ -1,0 +1,185 @@
+/* test_tracker_files.c - what --tensorboard and --wandb write, byte by byte. That the packages read it
+ * is what tests/interop/test_trackers.sh shows. */
+#include <dirent.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "support/check.h"
+#include "support/tiny_model.h"
+#include "tfevents.h"
+#include "wandb_run.h"
+
+static char *folder;
+
+static int setup(void **state)
+{
+    (void)state;
+    folder = tiny_folder();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tiny_model_remove(folder);
+    return 0;
+}
+
+static uint64_t le(const unsigned char *p, size_t n)
+{
+    uint64_t v = 0;
+    for (size_t i = n; i-- > 0;)
+        v = v << 8 | p[i];
+    return v;
+}
+
+/* Path of the only entry of a folder that begins so. */
+static void only_entry(const char *in, const char *begin, char out[700])
+{
+    DIR *d = opendir(in);
+    assert_non_null(d);
+    size_t n = 0;
+    for (const struct dirent *e; (e = readdir(d));)
+        if (strncmp(e->d_name, begin, strlen(begin)) == 0) {
+            snprintf(out, 700, "%.400s/%.250s", in, e->d_name);
+            n++;
+        }
+    closedir(d);
+    assert_int_equal(n, 1);
+}
+
+static unsigned char *read_whole(const char *path, size_t *len)
+{
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    unsigned char *data = malloc(1 << 20);
+    *len = fread(data, 1, 1 << 20, f);
+    fclose(f);
+    return data;
+}
+
+static void test_a_number_of_the_standard(void **state)
+{
+    (void)state;
+    uint32_t crc = 0xe3069283; /* of "123456789" */
+    assert_int_equal(cli_masked_crc32c("123456789", 9),
+                     (uint32_t)((crc >> 15 | crc << 17) + 0xa282ead8));
+}
+
+static void test_event_records_are_framed(void **state)
+{
+    cli_tfevents t;
+    char path[700], below[600];
+    (void)state;
+    json_t *row =
+        json_pack("{s:i,s:f,s:s,s:o}", "step", 3, "loss", 1.5, "text", "x", "null", json_null());
+    assert_true(cli_tfevents_open(&t, folder, 3));
+    assert_true(cli_tfevents_row(&t, row));
+    assert_true(cli_tfevents_close(&t));
+    json_decref(row);
+    snprintf(below, sizeof below, "%s/tensorboard", folder);
+    only_entry(below, "events.out.tfevents.", path);
+    size_t len, n = 0, at = 0;
+    unsigned char *data = read_whole(path, &len);
+    for (; at < len; n++) {
+        size_t size = (size_t)le(data + at, 8);
+        assert_int_equal(le(data + at + 8, 4), cli_masked_crc32c(data + at, 8));
+        assert_int_equal(le(data + at + 12 + size, 4), cli_masked_crc32c(data + at + 12, size));
+        if (n == 0)
+            assert_non_null(memmem(data + at + 12, size, "brain.Event:2", 13));
+        if (n == 2) { /* tag "loss", 1.5 as a float; nothing of the others */
+            assert_non_null(memmem(data + at + 12, size, "\x0a\x04loss\x15\x00\x00\xc0\x3f", 11));
+            assert_null(memmem(data + at + 12, size, "text", 4));
+        }
+        at += 12 + size + 4;
+    }
+    assert_int_equal(n, 3);
+    free(data);
+    cli_tfevents_remove(folder);
+    assert_int_equal(access(below, F_OK), -1);
+}
+
+/* Walks the pieces of a file; how many records are whole. No piece may begin where none fits. */
+static size_t count_records(const unsigned char *data, size_t len, size_t *pieces)
+{
+    size_t n = 0, at = 7;
+    bool inside = false;
+    for (*pieces = 0; at + 7 <= len;) {
+        size_t room = 32768 - at % 32768;
+        if (room < 7) {
+            at += room;
+            continue;
+        }
+        size_t size = (size_t)le(data + at + 4, 2);
+        int type = data[at + 6];
+        assert_true(type >= 1 && type <= 4 && size + 7 <= room);
+        assert_true(inside == (type == 3 || type == 4));
+        inside = type == 2 || type == 3;
+        n += !inside;
+        ++*pieces;
+        at += 7 + size;
+    }
+    assert_int_equal(at, len);
+    assert_false(inside);
+    return n;
+}
+
+static void test_long_records_are_cut_into_blocks(void **state)
+{
+    cli_wandb w;
+    char below[600], run[700], path[700], text[700];
+    size_t len, pieces;
+    (void)state;
+    json_t *config = json_object(), *row = json_pack("{s:i,s:f}", "step", 0, "loss", 1.5);
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    for (int i = 0; i < 200; i++) { /* 140 KB: a first, three middle ones, a last */
+        char key[20];
+        snprintf(key, sizeof key, "k%d", i);
+        json_object_set_new(config, key, json_string(text));
+    }
+    assert_true(cli_wandb_open(&w, folder, "p", "n", config));
+    for (int i = 0; i < 400; i++)
+        assert_true(cli_wandb_row(&w, row));
+    assert_true(cli_wandb_close(&w));
+    snprintf(below, sizeof below, "%s/wandb", folder);
+    only_entry(below, "offline-run-", run);
+    only_entry(run, "run-", path);
+    unsigned char *data = read_whole(path, &len);
+    assert_memory_equal(data, ":W&B\xe1\xbe\0", 7);
+    assert_int_equal(count_records(data, len, &pieces), 2 + 2 * 400 + 1);
+    assert_true(pieces >= 2 + 2 * 400 + 1 + 4);
+    free(data);
+    json_decref(config);
+    json_decref(row);
+}
+
+static void test_a_continued_run_keeps_its_id(void **state)
+{
+    cli_wandb w;
+    char below[600], run[700], id[CLI_WANDB_ID + 1];
+    (void)state;
+    json_t *config = json_object();
+    assert_true(cli_wandb_open(&w, folder, NULL, NULL, config));
+    memcpy(id, w.id, sizeof id);
+    assert_true(cli_wandb_close(&w));
+    assert_true(cli_wandb_open(&w, folder, NULL, NULL, config));
+    assert_string_equal(w.id, id);
+    assert_true(cli_wandb_close(&w));
+    snprintf(below, sizeof below, "%s/wandb", folder);
+    only_entry(below, "offline-run-", run);
+    cli_wandb_remove(folder);
+    assert_int_equal(access(below, F_OK), -1);
+    json_decref(config);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_number_of_the_standard),
+        cmocka_unit_test_setup_teardown(test_event_records_are_framed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_long_records_are_cut_into_blocks, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_continued_run_keeps_its_id, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
