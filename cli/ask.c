@@ -38,7 +38,7 @@ static bool stop_at_tokens(tinkc_sampling *out, const int32_t *tokens, size_t n)
 /* The chat format's own, else the tokens that end an answer: not every server knows these. As
  * tokens where each is one: servers that decode without special tokens would never find the text.
  */
-static bool stop_as_usual(const cli_asked *asked, bool raw, tinkc_sampling *out)
+bool cli_stop_as_usual(const cli_asked *asked, bool raw, tinkc_sampling *out)
 {
     enum { MOST = 64 };
     int32_t ids[MOST];
@@ -61,7 +61,7 @@ static bool set_stops(const cli_app *app, const cli_asked *asked, bool raw, tink
 {
     size_t n = count_given(app, "stop"), m = count_given(app, "stop-token");
     if (!n && !m)
-        return stop_as_usual(asked, raw, out);
+        return cli_stop_as_usual(asked, raw, out);
     const char **texts = calloc(n + 1, sizeof *texts);
     int32_t *ids = calloc(m + 1, sizeof *ids);
     int64_t id = 0;

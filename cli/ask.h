@@ -10,6 +10,8 @@ int cli_check_sampling(const cli_app *);
 /* Sampling numbers and stops as given on the command line, which were checked; lists are yours
  * (cli_free_sampling). */
 int cli_sampling_options(cli_app *, const cli_asked *, bool raw, tinkc_sampling *out);
+/* Stops where an answer in the model's chat format ends, or (raw) a text. False: out of memory. */
+bool cli_stop_as_usual(const cli_asked *, bool raw, tinkc_sampling *out);
 void cli_free_sampling(tinkc_sampling *);
 /* The same from a JSON object's members (a batch line), over what is there. False with *why saying
  * which of them makes no sense. */

@@ -5,6 +5,7 @@
  */
 #include "commands.h"
 #include "metric_exports.h"
+#include "train_samples.h"
 #include "recipe_options.h"
 
 #include <string.h>
@@ -772,6 +773,7 @@ static const cli_option train_sft_options[] = {
       .value = "CMD",
       .help = "a program that gets the events on its standard input" },
     CLI_EXPORT_OPTIONS,
+    CLI_SAMPLE_OPTIONS,
     { .name = "dry-run", .kind = CLI_FLAG, .help = "plan only, no network" },
     { 0 }
 };

@@ -122,6 +122,7 @@ bool cli_trainlog_rewind(const char *folder, size_t step)
 {
     return rewrite_rows(folder, "metrics.jsonl", step, false) &&
            rewrite_rows(folder, "timing_spans.jsonl", step, false) &&
+           rewrite_rows(folder, "samples.jsonl", step, false) &&
            rewrite_rows(folder, "checkpoints.jsonl", 0, true);
 }
 
@@ -137,6 +138,8 @@ void cli_trainlog_close(cli_trainlog *log)
         fclose(log->text);
     if (log->hook)
         pclose(log->hook);
+    if (log->samples)
+        fclose(log->samples);
     cli_exports_close(log->exports);
     free(log->folder);
     *log = (cli_trainlog){ 0 };
@@ -162,6 +165,13 @@ bool cli_trainlog_metrics(cli_trainlog *log, const json_t *v)
 bool cli_trainlog_spans(cli_trainlog *log, const json_t *v)
 {
     return append(log->spans, v);
+}
+
+bool cli_trainlog_sample(cli_trainlog *log, const json_t *v)
+{
+    if (!log->samples)
+        log->samples = open_log(log->folder, "samples.jsonl", "ae");
+    return log->samples && append(log->samples, v);
 }
 
 /* A run continues from here: what was measured so far must be there, then. Rows of the steps since
@@ -247,8 +257,9 @@ json_t *cli_trainlog_records(const char *folder, const char *key)
 }
 
 /* Everything that a run writes. The first ones tell that there was one. */
-static const char *const run_files[] = { "config.json", "metrics.jsonl",      "checkpoints.jsonl",
-                                         "code.diff",   "timing_spans.jsonl", "logs.log" };
+static const char *const run_files[] = { "config.json",  "metrics.jsonl",      "checkpoints.jsonl",
+                                         "code.diff",    "timing_spans.jsonl", "logs.log",
+                                         "samples.jsonl" };
 enum { TELLING = 3 };
 
 bool cli_trainlog_exists(const char *folder)

@@ -4,6 +4,7 @@
  *     code.diff           the repository here and its local changes, rewritten at each start
  *     metrics.jsonl       one object a step
  *     checkpoints.jsonl   one object a checkpoint
+ *     samples.jsonl       one object for each answer that was kept; made by the first
  *     timing_spans.jsonl  one object a step: what it spent its time on
  *     logs.log            the command line, then what was said
  *
@@ -17,6 +18,7 @@
 typedef struct cli_trainlog {
     char *folder;
     FILE *metrics, *checkpoints, *spans, *text;
+    FILE *samples;               /* NULL = none yet */
     FILE *hook;                  /* --hook: gets the events too */
     struct cli_exports *exports; /* --tensorboard, --wandb: get the metrics too; NULL = none */
 } cli_trainlog;
@@ -43,6 +45,7 @@ void cli_trainlog_close(cli_trainlog *);
 bool cli_trainlog_metrics(cli_trainlog *, const json_t *);
 bool cli_trainlog_spans(cli_trainlog *, const json_t *);
 bool cli_trainlog_checkpoint(cli_trainlog *, const json_t *);
+bool cli_trainlog_sample(cli_trainlog *, const json_t *);
 void cli_trainlog_event(const cli_app *, cli_trainlog *, const json_t *);
 /* Writes code.diff where there is a repository. 0, or an exit code after reporting. */
 int cli_trainlog_code(const cli_app *, const char *folder);

@@ -17,6 +17,7 @@
 #include "out.h"
 #include "term.h"
 #include "text.h"
+#include "train_samples.h"
 
 /* ---- preparing ---- */
 
@@ -303,6 +304,28 @@ static void warn_failed(const cli_rl *r, const tinkc_rl_report *report)
         }
 }
 
+/* The conversation up to its last answer, which is apart; NULL = it cannot be read. */
+static json_t *prompt_of(const tinkc_rollout *one)
+{
+    json_t *messages = json_loads(one->messages_json ? one->messages_json : "", 0, NULL);
+    size_t n = json_array_size(messages);
+    if (n)
+        json_array_remove(messages, n - 1);
+    return messages;
+}
+
+/* A few answers of each step are kept for people to look at. */
+static void note_samples(cli_rl *r, const tinkc_rl_report *report)
+{
+    enum { GROUPS = 2 };
+    for (size_t g = 0; g < report->n_groups && g < GROUPS; g++) {
+        const tinkc_rollout *one =
+            tinkc_group_count(report->groups[g]) ? tinkc_group_at(report->groups[g], 0) : NULL;
+        if (one && !one->error)
+            cli_samples_note(&r->job, report->step, prompt_of(one), one->text, &one->reward);
+    }
+}
+
 static void record_step(cli_rl *r, const tinkc_rl_report *report, int64_t begun_ms)
 {
     cli_job *j = &r->job;
@@ -320,6 +343,7 @@ static void record_step(cli_rl *r, const tinkc_rl_report *report, int64_t begun_
     if (!cli_trainlog_metrics(&j->log, v))
         cli_warn(j->app, "%s/metrics.jsonl cannot be written", j->log_dir);
     cli_job_tell(j, "step", v);
+    note_samples(r, report);
     warn_failed(r, report);
     double seconds = (double)(cli_now_ms() - begun_ms) / 1000;
     cli_job_show_step(j, report->step, "reward %.3f  trained %zu  %zu steps old  %.0f tok/s",

@@ -13,6 +13,7 @@
 #include "term.h"
 #include "text.h"
 #include "train_run.h"
+#include "train_samples.h"
 
 enum { MAX_IN_FLIGHT = 9 };
 
@@ -208,7 +209,7 @@ static bool eval_due(const cli_sft *s, size_t step)
 
 static bool pause_due(const cli_sft *s, size_t step)
 {
-    return cli_job_save_due(&s->job, step) || eval_due(s, step) ||
+    return cli_job_save_due(&s->job, step) || eval_due(s, step) || cli_samples_due(&s->job, step) ||
            cli_job_rolling_due(&s->job, step);
 }
 
@@ -216,6 +217,8 @@ static bool pause_due(const cli_sft *s, size_t step)
 static bool between_steps(cli_sft *s, tinkc_error *err)
 {
     if (eval_due(s, s->job.step) && !evaluate(s, err))
+        return false;
+    if (cli_samples_due(&s->job, s->job.step) && !cli_samples_take(&s->job))
         return false;
     if (cli_job_save_due(&s->job, s->job.step))
         return cli_job_checkpoint(&s->job, false, false, err);
@@ -270,7 +273,8 @@ int cli_sft_run(cli_sft *s)
         return cli_job_stop_early(&s->job);
     if (ok && s->job.step > s->job.first_step) {
         bool wanted = cli_int(s->job.app, "eval-every") > 0;
-        ok = (!wanted || evaluate(s, &err)) && cli_job_checkpoint(&s->job, true, false, &err);
+        ok = (!wanted || evaluate(s, &err)) && cli_samples_take(&s->job) &&
+             cli_job_checkpoint(&s->job, true, false, &err);
         if (cli_stop_signal())
             return cli_job_stop_early(&s->job);
     }
