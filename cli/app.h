@@ -80,6 +80,9 @@ struct cli_app {
     void (*on_retry)(const tinkc_event *, void *user);
     void *on_retry_user;
 
+    const char *store;             /* of the link below; NULL = none. Borrowed */
+    int store_fd, store_folder_fd; /* store_link.c */
+
     const char *const *session_metadata; /* pairs for a session that is made; NULL = none */
     FILE *log_file; /* notes, warnings and errors go there too, or NULL; borrowed */
 };
@@ -197,12 +200,13 @@ const char *cli_model(const cli_app *);
 const char *cli_renderer(const cli_app *, const char *model);
 /* The tokenizer of a model name or folder. Yours; NULL with err set. */
 tinkc_tokenizer *cli_tokenizer(cli_app *, const char *model, tinkc_error *err);
+/* Makes a folder known to the local engine under a name, now and later. 0, or an exit code after
+ * reporting. */
+int cli_add_model(cli_app *, const char *name, const char *folder);
 /* Where the shipped model lies; NULL if it was not installed. */
 const char *cli_nano_folder(void);
 /* The user's data folder for the local store, made if missing; NULL = cannot. */
 const char *cli_store_folder(const cli_app *);
-/* A file in a store that says at which address `tinkc serve` offers it to everybody; yours. */
-char *cli_serving_file(const char *store);
 void cli_disconnect(cli_app *);
 
 /* ---- signals ---- */

@@ -133,6 +133,37 @@ int cli_sampling_options(cli_app *app, const cli_asked *asked, bool raw, tinkc_s
     return 0;
 }
 
+/* What the service says about the base model; -1 = nothing. */
+static int64_t ask_context(cli_app *app, const cli_asked *asked)
+{
+    tinkc_error err = { 0 }; /* a convenience: the service refuses what does not fit */
+    tinkc_future *f = tinkc_capabilities_get(app->client, &err);
+    const tinkc_capabilities *all =
+        cli_wait(app, f, NULL, &err) ? tinkc_future_capabilities(f, 0, &err) : NULL;
+    const tinkc_model *m =
+        all && asked->base_model ? tinkc_capabilities_find(all, asked->base_model) : NULL;
+    int64_t context = m && m->max_context_length > 0 ? m->max_context_length : -1;
+    tinkc_future_free(f);
+    return context;
+}
+
+void cli_clamp_tokens(cli_app *app, cli_asked *asked, size_t n_prompt, tinkc_sampling *how)
+{
+    enum { SMALL = 1024 }; /* fits into any model: not worth a question */
+    if (n_prompt + (size_t)how->max_tokens <= SMALL)
+        return;
+    if (asked->context == 0)
+        asked->context = ask_context(app, asked);
+    int64_t left = asked->context - (int64_t)n_prompt;
+    if (asked->context < 0 || left < 1 || how->max_tokens <= left)
+        return;
+    cli_note(app,
+             "--max-tokens lowered from %d to %lld: the model's context is %lld tokens, the prompt "
+             "has %zu",
+             (int)how->max_tokens, (long long)left, (long long)asked->context, n_prompt);
+    how->max_tokens = (int32_t)left;
+}
+
 void cli_free_sampling(tinkc_sampling *s)
 {
     free((void *)(uintptr_t)s->stop);

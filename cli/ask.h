@@ -13,6 +13,8 @@ int cli_sampling_options(cli_app *, const cli_asked *, bool raw, tinkc_sampling 
 /* Stops where an answer in the model's chat format ends, or (raw) a text. False: out of memory. */
 bool cli_stop_as_usual(const cli_asked *, bool raw, tinkc_sampling *out);
 void cli_free_sampling(tinkc_sampling *);
+/* Lowers max_tokens to what the model's context leaves behind a prompt, with a note. */
+void cli_clamp_tokens(cli_app *, cli_asked *, size_t n_prompt, tinkc_sampling *);
 /* The same from a JSON object's members (a batch line), over what is there. False with *why saying
  * which of them makes no sense. */
 bool cli_sampling_members(const json_t *, tinkc_sampling *, char why[CLI_WHY]);

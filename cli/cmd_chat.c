@@ -97,7 +97,10 @@ static bool answer(chat *c)
     int64_t begun = cli_now_ms();
     screen s = { .c = c };
     cli_forget_signal();
-    if (cli_render_prompt(&c->asked, c->messages, &prompt, &err) &&
+    bool rendered = cli_render_prompt(&c->asked, c->messages, &prompt, &err);
+    if (rendered)
+        cli_clamp_tokens(c->app, &c->asked, prompt.len, &c->how);
+    if (rendered &&
         !cli_stream(c->app, &c->asked, &prompt, &c->how, show_piece, &s, &all, &stop, &err))
         ask_plain(c, &prompt, &s, &all, &stop, &err);
     bool interrupted = cli_stop_signal() != 0;

@@ -15,6 +15,7 @@
 #include "doctor.h"
 #include "serving.h"
 #include "out.h"
+#include "store_link.h"
 #include "term.h"
 #include "text.h"
 
@@ -255,6 +256,30 @@ static void cpu_features(char *out, size_t cap)
 #endif
 }
 
+/* Who has the local store open, and whether commands share it. */
+static void check_store(doctor *d)
+{
+    const char *store = cli_store_folder(d->app);
+    if (!store)
+        return;
+    if (!cli_store_shared(d->app)) {
+        cli_config_value(d, "store.sharing", CHECK_OK, NULL,
+                         "off (share_store): one command at a time can use the store");
+        return;
+    }
+    json_t *status = cli_store_link_status(store);
+    const json_t *users = json_object_get(status, "users");
+    if (!status)
+        cli_config_value(d, "store.sharing", CHECK_OK, NULL, "on; no command uses the store now");
+    else
+        cli_config_value(
+            d, "store.sharing", CHECK_OK, NULL, "on; process %lld serves it to %zu command%s%s%s",
+            (long long)json_integer_value(json_object_get(status, "pid")), json_array_size(users),
+            json_array_size(users) == 1 ? "" : "s", json_array_size(users) ? ": " : "",
+            json_array_size(users) ? json_string_value(json_array_get(users, 0)) : "");
+    json_decref(status);
+}
+
 static void check_machine(doctor *d)
 {
     struct utsname u;
@@ -272,6 +297,7 @@ static void check_machine(doctor *d)
                          "ulimit -n 4096", "%llu open files allowed",
                          (unsigned long long)files.rlim_cur);
     check_space(d, "machine.store", cli_store_folder(d->app));
+    check_store(d);
     const char *tmp = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
     check_space(d, "machine.tmp", tmp);
     struct statfs kind;

@@ -313,6 +313,18 @@ static void add_renderers(json_t *v, json_t *rows, const cli_model_facts *m)
     json_object_set_new(v, "renderers", names);
 }
 
+/* A base model is a folder to runs that were trained on it; this says where that is now. */
+int cli_model_add(cli_app *app)
+{
+    if (!cli_wants_local(app))
+        return cli_fail(app, "usage", "add --local", "models are added to the local engine only");
+    int bad = cli_add_model(app, app->args[0], app->args[1]);
+    return bad ? bad
+               : cli_print_done(
+                     app, json_pack("{s:s, s:s}", "name", app->args[0], "folder", app->args[1]),
+                     "%s is in %s", app->args[0], app->args[1]);
+}
+
 int cli_model_info(cli_app *app)
 {
     int bad;

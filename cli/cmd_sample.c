@@ -328,6 +328,8 @@ int cli_sample(cli_app *app)
         if (!bad)
             bad = cli_sampling_options(app, &asked, p.raw, &how);
         if (!bad)
+            cli_clamp_tokens(app, &asked, p.ids.len, &how);
+        if (!bad)
             bad = ask_once(app, &asked, &p, &how);
         cli_free_sampling(&how);
     }

@@ -1,5 +1,6 @@
 /* cmd_serve.c - `tinkc serve`: the engine behind the Tinker HTTP API. */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,11 +9,19 @@
 #include "config_file.h"
 #include "hub_models.h"
 #include "serving.h"
+#include "store_host.h"
+#include "store_link.h"
+#include "store_models.h"
 #include "term.h"
 #include "text.h"
 
-static int32_t durability(const char *name)
+/* Where other commands share the store, they go on with another process when this one ends: nothing
+ * that was accepted may be lost then. */
+static int32_t durability(const cli_app *app)
 {
+    const char *name = cli_text(app, "durability");
+    if (!name)
+        name = cli_store_shared(app) ? "journal" : "snapshot";
     return strcmp(name, "checkpoint") == 0 ? TINKC_DURABILITY_CHECKPOINT
            : strcmp(name, "journal") == 0  ? TINKC_DURABILITY_JOURNAL
                                            : TINKC_DURABILITY_SNAPSHOT;
@@ -71,23 +80,56 @@ static int read_settings(cli_app *app, settings *s)
     return 0;
 }
 
+static const char *store_of(const cli_app *app)
+{
+    return cli_given(app, "store") ? cli_text(app, "store") : cli_store_folder(app);
+}
+
+/* Commands that use the store through each other end sooner or later; this one waits for them, and
+ * says so. A signal ends the wait. */
+static tinkc_engine *wait_for_store(cli_app *app, const tinkc_engine_options *o, tinkc_error *err)
+{
+    bool said = false;
+    for (;;) {
+        *err = (tinkc_error){ 0 };
+        tinkc_engine *engine = tinkc_engine_new(o, err);
+        json_t *who = !engine && err->cause == TINKC_E_CONFLICT && cli_store_shared(app)
+                          ? cli_store_link_status(o->store)
+                          : NULL;
+        if (!who)
+            return engine;
+        if (!said)
+            cli_note(app, "the store is in use (%s); waiting until that ends",
+                     json_string_value(json_array_get(json_object_get(who, "users"), 0))
+                         ? json_string_value(json_array_get(json_object_get(who, "users"), 0))
+                         : "another command");
+        said = true;
+        json_decref(who);
+        cli_serving_block_signals(false);
+        (void)poll(NULL, 0, 200);
+        cli_serving_block_signals(true);
+    }
+}
+
 static int open_engine(cli_app *app)
 {
     tinkc_error err = { 0 };
     settings set = { .n = 0 };
     int bad = read_settings(app, &set);
     tinkc_engine_options o = {
-        .store = cli_given(app, "store") ? cli_text(app, "store") : cli_store_folder(app),
+        .store = store_of(app),
         .device = cli_text(app, "device"),
         .dtype = cli_text(app, "dtype"),
         .threads = (int32_t)cli_int(app, "threads"),
         .memory_bytes = cli_int(app, "memory"),
         .session_timeout_ms = cli_int(app, "session-timeout") * 1000,
-        .durability = durability(cli_text(app, "durability")),
+        .durability = durability(app),
         .max_lora_rank = (int32_t)cli_int(app, "max-rank"),
         .settings = set.pairs,
     };
-    app->engine = bad ? NULL : tinkc_engine_new(&o, &err);
+    app->engine = bad ? NULL : wait_for_store(app, &o, &err);
+    if (app->engine && o.store)
+        cli_store_models_restore(app->engine, o.store);
     for (size_t i = 0; i < set.n; i++)
         free(set.texts[i]);
     return bad ? bad : app->engine ? 0 : cli_fail_error(app, &err, NULL);
@@ -148,17 +190,18 @@ static void log_access(int32_t level, const char *line, void *user)
     fprintf((FILE *)user, "%s\n", line);
 }
 
-/* Others on this machine that want the same store find it; NULL = not published. Yours. */
-static char *publish(cli_app *app, const char *url, bool keys)
+/* Other commands on this machine use the store through this process; NULL = they cannot. */
+static cli_store_host *share_store(cli_app *app)
 {
-    const char *store = cli_given(app, "store") ? cli_text(app, "store") : cli_store_folder(app);
-    char *path = store && !keys && !cli_given(app, "unix") ? cli_serving_file(store) : NULL;
-    FILE *f = path ? fopen(path, "we") : NULL;
-    if (f) {
-        fprintf(f, "%s\n", url);
-        fclose(f);
-    }
-    return path;
+    tinkc_error err = { 0 };
+    const char *store = store_of(app);
+    cli_store_host *host =
+        store && cli_store_shared(app)
+            ? cli_store_host_start(app->engine, store, cli_text(app, "device"), &err)
+            : NULL;
+    if (err.code)
+        cli_warn(app, "other commands cannot use this store meanwhile: %s", err.message);
+    return host;
 }
 
 static void announce(cli_app *app, const char *url, bool keys)
@@ -234,12 +277,10 @@ int cli_serve(cli_app *app)
         tinkc_server *server = tinkc_engine_serve(app->engine, &o, &err);
         free(hosts);
         if (server) {
-            char *published = publish(app, tinkc_server_url(server), keys != NULL);
+            cli_store_host *host = share_store(app);
             announce(app, tinkc_server_url(server), keys != NULL);
             bad = cli_serving_run(app, server);
-            if (published)
-                (void)unlink(published);
-            free(published);
+            cli_store_host_stop(host, 0);
         } else {
             bad = cli_serving_failed(app, &err);
         }

@@ -349,6 +349,7 @@ static const cli_option model_info_options[] = { { .name = "rank",
                                                    .standard = "32",
                                                    .help = "LoRA rank to count parameters for" },
                                                  { 0 } };
+static const char *const model_add_examples[] = { "tinkc model add /old/place/mine ./mine", NULL };
 static const char *const model_info_examples[] = { "tinkc model info Qwen/Qwen3-8B", NULL };
 
 static const char *const sampler_info_examples[] = { "tinkc sampler info ID", NULL };
@@ -443,6 +444,9 @@ static const char *const whoami_examples[] = { "tinkc whoami --json", NULL };
 /* ---- work ---- */
 
 static const cli_option sample_options[] = {
+    { .name = "force",
+      .kind = CLI_FLAG,
+      .help = "load the model even if it does not fit into memory" },
     MODEL_OPTION,
     { .name = "base-model",
       .kind = CLI_TEXT,
@@ -526,6 +530,9 @@ static const char *const sample_examples[] = {
 };
 
 static const cli_option chat_options[] = {
+    { .name = "force",
+      .kind = CLI_FLAG,
+      .help = "load the model even if it does not fit into memory" },
     MODEL_OPTION,
     { .name = "system",
       .letter = 's',
@@ -553,6 +560,9 @@ static const char *const chat_examples[] = { "tinkc chat",
                                              NULL };
 
 static const cli_option logprobs_options[] = {
+    { .name = "force",
+      .kind = CLI_FLAG,
+      .help = "load the model even if it does not fit into memory" },
     MODEL_OPTION,
     RENDERER_OPTION,
     { .name = "text", .kind = CLI_TEXT, .value = "TEXT", .help = "the text itself" },
@@ -566,6 +576,9 @@ static const char *const logprobs_examples[] = { "echo \"the cat sat\" | tinkc l
                                                  NULL };
 
 static const cli_option train_sft_options[] = {
+    { .name = "force",
+      .kind = CLI_FLAG,
+      .help = "load the model even if it does not fit into memory" },
     MODEL_OPTION,
     { .name = "data",
       .kind = CLI_FILE,
@@ -1018,9 +1031,8 @@ static const cli_option serve_options[] = {
     { .name = "durability",
       .kind = CLI_CHOICE,
       .value = "LEVEL",
-      .standard = "snapshot",
       .choices = "checkpoint|snapshot|journal",
-      .help = "what survives a crash" },
+      .help = "what survives a crash; default: journal if the store is shared, else snapshot" },
     { .name = "session-timeout",
       .kind = CLI_DURATION,
       .value = "DURATION",
@@ -1363,6 +1375,15 @@ const cli_command cli_commands[] = {
       .examples = model_info_examples,
       .run = cli_model_info,
       .arg_kind = "model" },
+    { .noun = "model",
+      .verb = "add",
+      .args = "NAME FOLDER",
+      .min_args = 2,
+      .max_args = 2,
+      .summary = "tell the local engine where a base model lies",
+      .options = NULL,
+      .examples = model_add_examples,
+      .run = cli_model_add },
     { .noun = "sampler",
       .verb = "info",
       .args = "SAMPLER_ID",
@@ -1842,6 +1863,18 @@ const cli_command cli_commands[] = {
       .options = NULL,
       .examples = version_examples,
       .run = cli_version },
+    { .noun = "__store-host",
+      .any_profile = true,
+      .any_config = true,
+      .verb = NULL,
+      .args = "STORE FD DEVICE",
+      .min_args = 3,
+      .max_args = 3,
+      .summary = "share a store between commands",
+      .options = NULL,
+      .examples = NULL,
+      .run = cli_store_host_main,
+      .hidden = true },
     { .noun = "__complete",
       .any_profile = true,
       .any_config = true,

@@ -31,6 +31,7 @@ int cli_session_move(cli_app *);
 int cli_session_export_trace(cli_app *);
 int cli_model_list(cli_app *);
 int cli_model_info(cli_app *);
+int cli_model_add(cli_app *);
 int cli_sampler_info(cli_app *);
 int cli_billing_usage(cli_app *);
 int cli_audit_list(cli_app *);
@@ -75,7 +76,8 @@ int cli_config_use_profile(cli_app *);
 int cli_config_profiles(cli_app *);
 int cli_api(cli_app *);
 int cli_completion(cli_app *);
-int cli_complete(cli_app *); /* hidden: answers the shells */
+int cli_complete(cli_app *);        /* hidden: answers the shells */
+int cli_store_host_main(cli_app *); /* hidden: store_host.c */
 int cli_man(cli_app *);
 int cli_help(cli_app *);
 int cli_version(cli_app *);

@@ -24,6 +24,7 @@ const char *const cli_profile_keys[] = { "base_url",
                                          "time",
                                          "telemetry",
                                          "retry_for",
+                                         "share_store",
                                          "timeout",
                                          "columns",
                                          "api_key",
@@ -335,7 +336,8 @@ static const cli_option *option_of_part(const char *part)
 bool cli_config_check_value(const char *key, const char *value, char why[CLI_WHY])
 {
     const cli_option *o = option_of_part(key);
-    if (strcmp(key, "telemetry") == 0 && strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
+    if ((strcmp(key, "telemetry") == 0 || strcmp(key, "share_store") == 0) &&
+        strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
         return (void)snprintf(why, CLI_WHY, "'%.60s' is not true or false", value), false;
     return !o || cli_check_value(o, value, why);
 }

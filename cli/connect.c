@@ -11,6 +11,10 @@
 #include "config_file.h"
 #include "files.h"
 #include "hub_models.h"
+#include "model_folder.h"
+#include "store_host.h"
+#include "store_link.h"
+#include "store_models.h"
 #include "term.h"
 #include "text.h"
 
@@ -75,12 +79,32 @@ static const char *setting(const cli_app *app, const char *option, const char *k
     return text && *text ? text : cli_config_get(app, key, NULL);
 }
 
+static bool is_model_folder(const char *folder)
+{
+    return has_file(folder, "config.json") && has_file(folder, "tokenizer.json");
+}
+
+/* On the local engine a folder's model is named by its whole path, wherever the command runs. */
+static const char *whole_name(const char *model)
+{
+    static char *given, *whole;
+    if (given && strcmp(given, model) == 0)
+        return whole;
+    free(given);
+    free(whole);
+    given = strdup(model);
+    whole = realpath(model, NULL);
+    return whole ? whole : model;
+}
+
 const char *cli_model(const cli_app *app)
 {
     const char *model = cli_text(app, "model");
     if (!model)
         model = cli_config_get(app, "model", NULL);
-    return model ? model : cli_wants_local(app) ? "nano" : NULL;
+    if (!cli_wants_local(app))
+        return model;
+    return !model ? "nano" : is_model_folder(model) ? whole_name(model) : model;
 }
 
 const char *cli_renderer(const cli_app *app, const char *model)
@@ -114,22 +138,16 @@ bool cli_wants_local(const cli_app *app)
     return !url && !has_credential(app);
 }
 
-/* Said once, so that nobody trains on the wrong machine unawares. */
+/* Said by the commands that compute, so that nobody trains on the wrong machine unawares. */
 static void say_local(const cli_app *app)
 {
     const char *url = setting(app, "base-url", "base_url");
-    if (!cli_flag(app, "local") && !url)
+    if (!cli_flag(app, "local") && !url && strcmp(app->command->noun, "train") == 0)
         cli_note(app, "no key is configured: using the engine inside this program (tinkc auth "
                       "login to use the service)");
 }
 
 /* ---- the engine ---- */
-
-static bool add_nano(tinkc_engine *engine, tinkc_error *err)
-{
-    const char *nano = cli_nano_folder();
-    return nano ? tinkc_engine_add_model(engine, "nano", nano, err) : true;
-}
 
 /* Only these need the weights of the model that is named; others may run beside it. */
 static bool needs_weights(const cli_app *app)
@@ -141,80 +159,101 @@ static bool needs_weights(const cli_app *app)
     return false;
 }
 
-/* A model named as a folder is made known to the engine under its own name; one named as on a hub
- * lies in `pulled`. */
-static bool add_named(cli_app *app, tinkc_engine *engine, const char *pulled, tinkc_error *err)
+static bool looks_like_path(const char *model)
+{
+    size_t n = strlen(model);
+    return model[0] == '/' || model[0] == '.' || model[0] == '~' || (n && model[n - 1] == '/');
+}
+
+/* A path that is neither a model nor a log directory cannot be what was meant. */
+static int check_path(const cli_app *app, const char *model)
+{
+    if (!looks_like_path(model) || has_file(model, "checkpoints.jsonl"))
+        return 0;
+    if (access(model, F_OK) != 0)
+        return cli_fail(app, "not_found", NULL, "there is no such folder: %s", model);
+    return cli_fail(app, "not_found",
+                    "a model's folder has config.json, tokenizer.json and *.safetensors",
+                    "%s is neither a model nor a log directory", model);
+}
+
+/* The folder of the model that the command names: a folder of the user's, or one that was pulled from
+ * a hub; yours, NULL = it is named otherwise. Pulling comes before the store is opened: it may take
+ * long. *name is what the engine is to call it; yours. */
+static char *named_folder(cli_app *app, char **name, int *bad)
 {
     const char *model = cli_model(app);
-    if (model && pulled)
-        return tinkc_engine_add_model(engine, model, pulled, err);
-    if (!model || !has_file(model, "config.json") || !has_file(model, "tokenizer.json"))
-        return true;
-    return tinkc_engine_add_model(engine, model, model, err);
+    char *folder = NULL;
+    if (!model)
+        return NULL;
+    if (needs_weights(app) && cli_is_hub_name(model)) {
+        folder = cli_hub_model(app, model, bad);
+        *name = folder ? strdup(model) : NULL;
+    } else if (is_model_folder(model)) {
+        folder = strdup(model);
+        *name = strdup(model);
+    } else if (needs_weights(app)) {
+        *bad = check_path(app, model);
+    }
+    if (folder && !*bad && needs_weights(app) && !cli_flag(app, "force"))
+        *bad = cli_model_fits(app, folder);
+    return folder;
 }
 
-char *cli_serving_file(const char *store)
-{
-    return cli_printf("%s/serving", store);
-}
-
-/* The address of a `tinkc serve` that has the store open; yours, NULL = it is somebody else. */
-static char *served_at(const char *store)
-{
-    char line[512] = "", *path = cli_serving_file(store);
-    FILE *f = path ? fopen(path, "re") : NULL;
-    bool ok = f && fgets(line, sizeof line, f);
-    if (f)
-        fclose(f);
-    free(path);
-    line[strcspn(line, "\n")] = '\0';
-    return ok && strncmp(line, "http://", 7) == 0 ? strdup(line) : NULL;
-}
-
-/* What an earlier server left when it was killed: the process that has the store open may say so. */
-static void forget_server(const char *store)
-{
-    char *path = store ? cli_serving_file(store) : NULL;
-    if (path)
-        (void)unlink(path);
-    free(path);
-}
-
-/* *served is set instead where a server of ours has the store; yours. `pulled` as in add_named. */
-static int open_store(cli_app *app, const char *pulled, char **served)
+/* The store in this process: nobody else can use it meanwhile. */
+static int open_alone(cli_app *app, const char *store, const char *name, const char *folder)
 {
     tinkc_error err = { 0 };
-    const char *store = cli_store_folder(app);
-    if (!store)
-        cli_warn(app, "no folder for the store can be made: nothing will be kept");
     app->engine = tinkc_engine_new(
         &(tinkc_engine_options){ .store = store, .device = cli_text(app, "device") }, &err);
-    if (app->engine)
-        forget_server(store);
-    if (err.code == TINKC_E_STORE && store && (*served = served_at(store)))
-        return 0;
     if (err.code == TINKC_E_STORE && err.cause == TINKC_E_CONFLICT)
         return cli_fail(
             app, "local_io",
-            "wait until it ends; or let one tinkc serve have it, and all others use that", "%s",
+            "wait until it ends, or share the store: unset TINKC_SHARE_STORE and share_store", "%s",
             err.message);
-    if (app->engine && add_nano(app->engine, &err))
-        add_named(app, app->engine, pulled, &err);
+    if (app->engine && cli_store_models_add(app->engine, store, &err) && folder &&
+        tinkc_engine_add_model(app->engine, name, folder, &err) && store)
+        (void)cli_store_models_set(store, name, folder);
     return err.code ? cli_fail_error(app, &err, "local engine") : 0;
 }
 
-/* Pulling comes first: it may take long, and others need the store meanwhile. */
-static int open_engine(cli_app *app, char **served)
+static int open_shared(cli_app *app, const char *store, const char *name, const char *folder)
+{
+    tinkc_error err = { 0 };
+    int bad = cli_store_link_open(app, store);
+    if (!bad && folder && !cli_store_link_model(app, name, folder, &err))
+        bad = cli_fail_error(app, &err, NULL);
+    return bad;
+}
+
+static int open_engine(cli_app *app)
 {
     int bad = 0;
-    const char *model = cli_model(app);
-    char *pulled = NULL;
-    if (model && needs_weights(app) && cli_is_hub_name(model))
-        pulled = cli_hub_model(app, model, &bad);
+    char *name = NULL, *folder = named_folder(app, &name, &bad);
+    const char *store = cli_store_folder(app);
+    if (!bad && !store)
+        cli_warn(app, "no folder for the store can be made: nothing will be kept");
     if (!bad)
-        bad = open_store(app, pulled, served);
-    free(pulled);
+        bad = store && cli_store_shared(app) ? open_shared(app, store, name, folder)
+                                             : open_alone(app, store, name, folder);
+    free(name);
+    free(folder);
     return bad;
+}
+
+int cli_add_model(cli_app *app, const char *name, const char *folder)
+{
+    tinkc_error err = { 0 };
+    char *whole = realpath(folder, NULL);
+    int bad = whole ? cli_connect(app)
+                    : cli_fail(app, "not_found", NULL, "there is no such folder: %s", folder);
+    const char *store = cli_store_folder(app);
+    if (!bad && app->engine && tinkc_engine_add_model(app->engine, name, whole, &err) && store)
+        (void)cli_store_models_set(store, name, whole);
+    else if (!bad && !app->engine)
+        (void)cli_store_link_model(app, name, whole, &err);
+    free(whole);
+    return bad ? bad : err.code ? cli_fail_error(app, &err, NULL) : 0;
 }
 
 /* ---- the client ---- */
@@ -325,6 +364,7 @@ static void note_retry(const tinkc_event *e, void *user)
 {
     cli_app *app = user;
     char left[CLI_SHORT_TEXT];
+    cli_store_link_keep(app);
     cli_format_duration((double)e->left_ms / 1000, left);
     (void)snprintf(app->failing, sizeof app->failing, "%.120s; trying again%s%s", e->text,
                    e->left_ms > 0 ? " for " : "", e->left_ms > 0 ? left : "");
@@ -357,19 +397,18 @@ static int open_client(cli_app *app)
     if (!cli_wants_local(app))
         return connect_service(app, &o);
     say_local(app);
-    char *url = NULL;
-    int bad = open_engine(app, &url);
-    if (url) {
-        cli_note(app, "the store is served at %s: using that", url);
-        o.base_url = url;
-        o.api_key = "tml-local";
-        app->client = tinkc_client_new(&o, &err);
-        free(url);
-        return app->client ? 0 : cli_fail_error(app, &err, NULL);
-    }
+    int bad = open_engine(app);
+    char socket[64];
     if (bad)
         return bad;
-    o.transport = tinkc_engine_transport(app->engine);
+    if (app->engine) {
+        o.transport = tinkc_engine_transport(app->engine);
+    } else {
+        o.base_url = "http://localhost";
+        o.api_key = "tml-local";
+        (void)cli_store_socket(app->store, "engine.sock", &app->store_folder_fd, socket);
+        o.unix_socket = socket;
+    }
     app->client = tinkc_client_new(&o, &err);
     return app->client ? 0 : cli_fail_error(app, &err, "local engine");
 }
@@ -417,6 +456,7 @@ void cli_disconnect(cli_app *app)
         tinkc_client_close(app->client, cli_stop_count() > 1 ? 0 : 2000, NULL);
     tinkc_client_free(app->client);
     tinkc_engine_free(app->engine);
+    cli_store_link_close(app);
     app->client = NULL;
     app->engine = NULL;
 }
@@ -430,6 +470,23 @@ tinkc_tokenizer *cli_tokenizer(cli_app *app, const char *model, tinkc_error *err
         return tinkc_tokenizer_open(model, NULL, err);
     if (strcmp(model, "nano") == 0 && cli_nano_folder())
         return tinkc_tokenizer_open(cli_nano_folder(), NULL, err);
+    const char *store = cli_wants_local(app) ? cli_store_folder(app) : NULL;
+    char *folder = store ? cli_store_models_get(store, model) : NULL;
+    if (folder && has_file(folder, "tokenizer.json")) {
+        tinkc_tokenizer *remembered = tinkc_tokenizer_open(folder, NULL, err);
+        free(folder);
+        return remembered;
+    }
+    if (folder) {
+        char *why =
+            cli_printf("the base model %s was in %s, which is not there any more; say where it is "
+                       "now with: tinkc model add %s FOLDER",
+                       model, folder, model);
+        tinkc_error_set(err, TINKC_E_MODEL, why ? why : "out of memory");
+        free(why);
+        free(folder);
+        return NULL;
+    }
     if (cli_connect(app) != 0) {
         tinkc_error_set(err, TINKC_E_CLOSED, "no connection to fetch the tokenizer with");
         return NULL;

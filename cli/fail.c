@@ -242,6 +242,14 @@ int cli_bad_lines_end(cli_bad_lines *b, const char *path, const char *hint)
     return bad;
 }
 
+/* "http 400: " says nothing to a user whose engine is on this machine. */
+static const char *without_status(const char *message)
+{
+    const char *digits = strncmp(message, "http ", 5) == 0 ? message + 5 : "";
+    size_t n = strspn(digits, "0123456789");
+    return n && strncmp(digits + n, ": ", 2) == 0 ? digits + n + 2 : message;
+}
+
 int cli_fail_error_at(const cli_app *app, const char *file, int line, const tinkc_error *err,
                       const char *what)
 {
@@ -251,8 +259,11 @@ int cli_fail_error_at(const cli_app *app, const char *file, int line, const tink
     cli_problem_of(err, &p);
     p.file = file;
     p.line = line;
+    const char *text = app->engine || app->store ? without_status(err->message) : err->message;
+    if (text != err->message)
+        (void)snprintf(p.message, sizeof p.message, "%s", text);
     if (what && what[0])
-        (void)snprintf(p.message, sizeof p.message, "%.200s: %.300s", what, err->message);
+        (void)snprintf(p.message, sizeof p.message, "%.200s: %.300s", what, text);
     return cli_report(app, &p);
 }
 

@@ -148,6 +148,7 @@ static const struct {
       "TINKER_PROJECT_ID       project of new sessions\n"
       "TINKER_LOG              info or debug: as -v and -vv\n"
       "TINKER_TELEMETRY        1 switches telemetry on; it is off otherwise\n"
+      "TINKC_SHARE_STORE       0: commands do not share the local store\n"
       "TINKC_FORMAT, TINKC_QUIET, TINKC_NO_PROGRESS, TINKC_TIME, TINKC_PROFILE, "
       "TINKC_CONFIG_FILE,\n"
       "TINKC_TIMEOUT, TINKC_RETRY_FOR, TINKC_OFFLINE   stand in for the options of these names\n"

@@ -5,6 +5,7 @@
 
 #include "config_file.h"
 #include "conversations.h"
+#include "model_folder.h"
 #include "models.h"
 #include "out.h"
 #include "shuffle.h"
@@ -208,11 +209,8 @@ static int settle_rate(cli_sft *s)
 {
     const char *text = cli_text(s->job.app, "lr");
     if (strcmp(text, "auto") == 0) {
-        s->rate = cli_model_suggested_rate(s->job.model);
-        if (s->rate > 0)
-            return 0;
-        return cli_fail(s->job.app, "usage", "5e-4 is a usual start for LoRA: --lr 5e-4",
-                        "no learning rate is known for %s", s->job.model);
+        s->rate = cli_model_default_rate(s->job.model, s->job.model, s->rate_why);
+        return 0;
     }
     if (!cli_parse_number(text, &s->rate) || s->rate <= 0)
         return cli_fail(s->job.app, "usage", NULL, "--lr: '%s' is not a number above 0", text);
@@ -403,8 +401,9 @@ void cli_sft_show_plan(const cli_sft *s)
     cli_note(app, "steps      %zu of %zu example%s, %zu batch%s an epoch, %zu epoch%s",
              s->job.total_steps, s->batch_size, plural(s->batch_size), s->job.n_batches,
              s->job.n_batches == 1 ? "" : "es", s->job.epochs, plural(s->job.epochs));
-    cli_note(app, "rate       %s to %s, %s%s", first, last, cli_text(app, "lr-schedule"),
-             cli_int(app, "warmup-steps") ? " after the warm-up" : "");
+    cli_note(app, "rate       %s to %s, %s%s%s%s", first, last, cli_text(app, "lr-schedule"),
+             cli_int(app, "warmup-steps") ? " after the warm-up" : "", s->rate_why[0] ? "; " : "",
+             s->rate_why);
     if (m && m->mlp) {
         cli_format_count(rank * ((cli_flag(app, "train-mlp") ? m->mlp : 0) +
                                  (cli_flag(app, "train-attn") ? m->attn : 0) +

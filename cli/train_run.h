@@ -18,6 +18,7 @@ typedef struct cli_sft {
     size_t n_turning; /* conversations in which the assistant speaks more than once */
     size_t batch_size;
     double rate;
+    char rate_why[96]; /* of a default; "" = it was given */
     size_t max_length; /* tokens; 0 = no limit is known */
     double smooth_tokens_s;
 } cli_sft;

@@ -4,7 +4,7 @@
 
 #include "app.h"
 
-/* The last sampler_path in DIR/checkpoints.jsonl; yours, NULL if it is no log directory. */
+/* The last sampler_path in DIR/checkpoints.jsonl; yours, NULL if it is not a log directory. */
 char *cli_sampler_path_of(const char *folder);
 /* The same for any member of the last record that has it ("state_path"). */
 char *cli_last_record(const char *folder, const char *key);
@@ -16,6 +16,7 @@ typedef struct cli_asked {
     char *base_model; /* NULL = not known */
     char *model_path; /* NULL = the base model itself */
     char *renderer;   /* --renderer, else the run's own, else the model's; NULL = its template */
+    int64_t context;  /* tokens that the model can see; 0 = not asked yet, -1 = not known */
     bool chat;        /* has a chat format */
     bool raw;         /* a base model: plain text is continued unless asked not to */
 } cli_asked;

@@ -226,7 +226,10 @@ static bool choose_family(parser *p)
             p->c->arch = known[i].type;
             return true;
         }
-    return refuse(p, "architecture", name);
+    return tkc_fail(p->err, TINKC_E_UNSUPPORTED,
+                    "%s: architecture '%.*s' is not supported; supported are %s, %s and %s",
+                    p->what, (int)(name.len < 60 ? name.len : 60), name.data ? name.data : "",
+                    known[0].architecture, known[1].architecture, known[2].architecture);
 }
 
 static bool choose_rope(parser *p)

@@ -1,0 +1,19 @@
+/* model_folder.h - what a model's folder says about itself without loading it. */
+#ifndef CLI_MODEL_FOLDER_H
+#define CLI_MODEL_FOLDER_H
+
+#include "app.h"
+
+/* Of config.json, also where it is nested in text_config; 0 = it does not say. */
+int64_t cli_folder_number(const char *folder, const char *key);
+/* "llama", "qwen3", ...; yours, NULL = it does not say. */
+char *cli_folder_type(const char *folder);
+/* Whether the weights fit into the memory that is free. 0, or an exit code after reporting needed and
+ * available bytes; --force is the way around it. */
+int cli_model_fits(const cli_app *, const char *folder);
+
+/* For LoRA on any model: the same formula with what its folder says (NULL = it has none). *why says in
+ * a few words what it was made from. */
+double cli_model_default_rate(const char *name, const char *folder, char why[96]);
+
+#endif
