@@ -23,7 +23,8 @@ typedef struct cli_prompt_options {
 /* Reads the files of the command line (arguments and --data), or one file. 0, or an exit code after
  * reporting every bad line. */
 int cli_prompts_read(cli_app *, const cli_prompt_options *, cli_prompts *out);
-int cli_prompts_read_file(cli_app *, const char *path, const cli_prompt_options *, cli_prompts *out);
+int cli_prompts_read_file(cli_app *, const char *path, const cli_prompt_options *,
+                          cli_prompts *out);
 /* In an order that depends on the seed alone. */
 bool cli_prompts_shuffle(cli_prompts *, uint64_t seed);
 /* Moves the last n into another set. */

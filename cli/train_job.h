@@ -26,8 +26,8 @@ typedef struct cli_job {
     size_t last_save_tokens;
     char *last_rolling; /* path to delete when the next is there */
     char *state_path, *sampler_path;
-    json_t *pending;      /* what goes into the next step's row: evaluation, times; NULL = nothing */
-    json_t *spans;        /* where the time of the next step's row went; NULL = nothing yet */
+    json_t *pending; /* what goes into the next step's row: evaluation, times; NULL = nothing */
+    json_t *spans;   /* where the time of the next step's row went; NULL = nothing yet */
     /* Called before a checkpoint is taken; false with err set keeps it from being taken. NULL = none */
     bool (*before_save)(void *user, tinkc_error *err);
     void *before_save_user;
