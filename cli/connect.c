@@ -211,9 +211,10 @@ static int open_alone(cli_app *app, const char *store, const char *name, const c
             app, "local_io",
             "wait until it ends, or share the store: unset TINKC_SHARE_STORE and share_store", "%s",
             err.message);
-    if (app->engine && cli_store_models_add(app->engine, store, &err) && folder &&
-        tinkc_engine_add_model(app->engine, name, folder, &err) && store)
+    if (app->engine && folder && tinkc_engine_add_model(app->engine, name, folder, &err) && store)
         (void)cli_store_models_set(store, name, folder);
+    if (app->engine && !err.code)
+        (void)cli_store_models_add(app->engine, store, &err);
     return err.code ? cli_fail_error(app, &err, "local engine") : 0;
 }
 

@@ -123,8 +123,16 @@ static void take_model(cli_store_host *h, const user *u, char *rest)
         tinkc_error_set(&err, TINKC_E_ARGUMENT, "model: a name and a folder are needed");
     } else {
         *tab = '\0';
+        char *known = cli_store_models_get(h->store, rest);
         if (tinkc_engine_add_model(h->engine, rest, tab + 1, &err))
             (void)cli_store_models_set(h->store, rest, tab + 1);
+        else if (err.code == TINKC_E_EXISTS && known && strcmp(known, tab + 1) == 0)
+            err = (tinkc_error){ 0 }; /* it was remembered */
+        else if (err.code == TINKC_E_EXISTS && known)
+            tinkc_error_set(
+                (err = (tinkc_error){ 0 }, &err), TINKC_E_EXISTS,
+                "the model is open from another folder; wait until no command uses the store");
+        free(known);
     }
     if (err.code)
         answer_error(u, &err);

@@ -38,7 +38,7 @@ shows '0 messages left'
 keys "/nonsense" Enter
 shows 'unknown command'
 keys C-c
-shows 'once more to leave'
+shows 'press again to leave'
 keys "Spell cat." Enter
 shows 'c-a-t'
 keys "/new" Enter
@@ -71,7 +71,7 @@ gone 'leave'
 keys C-u C-l
 gone 'clear|leave'
 keys C-c
-shows 'once more to leave'
+shows 'press again to leave'
 keys C-c
 left_with 130
 chat
