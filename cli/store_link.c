@@ -236,15 +236,21 @@ int cli_store_link_open(cli_app *app, const char *store)
     return cli_fail_error(app, &err, "local engine");
 }
 
+/* The host has closed the connection: it ends, or was killed. */
+static bool has_gone(int fd)
+{
+    struct pollfd p = { fd, POLLIN, 0 };
+    char byte;
+    return poll(&p, 1, 0) > 0 && recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
+}
+
 void cli_store_link_keep(cli_app *app)
 {
-    struct pollfd p = { app->store_fd, POLLIN, 0 };
     tinkc_error err = { 0 };
-    char byte;
-    if (!app->store || app->store_fd < 0 || poll(&p, 1, 0) <= 0 ||
-        recv(app->store_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
+    if (!app->store || (app->store_fd >= 0 && !has_gone(app->store_fd)))
         return;
-    close(app->store_fd);
+    if (app->store_fd >= 0)
+        close(app->store_fd);
     app->store_fd = -1;
     if (link_up(app, app->store, &err) > 0)
         cli_note(
@@ -266,11 +272,12 @@ bool cli_store_link_model(cli_app *app, const char *name, const char *folder, ti
 void cli_store_link_close(cli_app *app)
 {
     char line[LINE];
-    if (!app->store || app->store_fd < 0)
+    if (!app->store)
         return;
-    if (write_line(app->store_fd, "leave"))
+    if (app->store_fd >= 0 && write_line(app->store_fd, "leave"))
         (void)read_line(app->store_fd, line, cli_stop_count() > 1 ? 0 : END_MS);
-    close(app->store_fd);
+    if (app->store_fd >= 0)
+        close(app->store_fd);
     close(app->store_folder_fd);
     app->store_fd = app->store_folder_fd = -1;
     app->store = NULL;

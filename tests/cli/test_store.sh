@@ -21,7 +21,7 @@ says() { # TEXT FILE
 }
 until_() { # SECONDS COMMAND...
     for _ in $(seq $(($1 * 10))); do "${@:2}" > /dev/null 2>&1 && return 0; sleep 0.1; done
-    fail "waited $1 s in vain for: ${*:2}"
+    fail "waited $1 s in vain for: ${*:2}" train.out
 }
 lines_in() { [ "$(wc -l < "$1")" -ge "$2" ]; }
 for i in 1 2 3 4; do
