@@ -1,7 +1,10 @@
 /* infer.c - which sequences run: admission, room in the cache, preemption, forks.
  *
- * Requests are served in order of arrival. A sequence that finds no room pushes the youngest out;
- * that one gives up its blocks and is computed again later, with the same result.
+ * The rows of a step are shared. Small requests (little work in all) get theirs first. While there
+ * is one, large requests have a few rows together, so that a step stays short; otherwise tenants
+ * share the rows evenly, whoever was served least first. A request alone has all of them. A sequence
+ * that finds no room pushes the youngest of the largest request out; that one gives up its blocks
+ * and is computed again later, with the same result. No result depends on any of this.
  *
  * May touch: the engine's lists and blocks. Must not: compute (that is the device's work).
  */
@@ -11,7 +14,14 @@
 #include <string.h>
 #include "infer/infer_state.h"
 
-enum { DEFAULT_CHUNK = 512, DEFAULT_RUNNING = 256 };
+enum {
+    DEFAULT_CHUNK = 512,
+    DEFAULT_RUNNING = 256,
+    SMALL_WORK = 512, /* tokens, prompt and samples */
+    LARGE_ROWS = 8,   /* of all large requests of a tenant, beside small ones */
+    LARGE_CHUNK = 64, /* and of their prompts */
+    CALM_STEPS = 128  /* steps stay short for so long: whoever asked for little asks again soon */
+};
 static const size_t default_kv = (size_t)256 << 20;
 
 /* ---- life ---- */
@@ -104,6 +114,10 @@ tke_gen *tke_infer_add(tke_infer *e, const tke_gen_request *r, tinkc_error *err)
         tke_gen_destroy(g);
         return NULL;
     }
+    size_t work;
+    bool counted =
+        tkc_mul_size(r->n_samples, r->max_tokens, &work) && tkc_add_size(work, r->n_prompt, &work);
+    g->small = counted && work <= SMALL_WORK;
     g->order = e->next_order++;
     g->prev = e->last;
     if (e->last)
@@ -271,30 +285,79 @@ static void reuse_prefix(tke_infer *e, tke_seq *s, tinkc_error *err)
     }
 }
 
-/* The oldest sequence that waits. */
+static size_t n_running_of(const tke_infer *e, const tke_gen *g)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < e->n_running; i++)
+        n += e->running[i]->gen == g && e->running[i]->state == TKE_SEQ_RUNNING;
+    return n;
+}
+
+static tke_seq *waiting_of(tke_gen *g)
+{
+    for (size_t i = 0; !g->done && i < g->r.n_samples; i++)
+        if (g->seqs[i].state == TKE_SEQ_WAITING)
+            return &g->seqs[i];
+    return NULL;
+}
+
+/* The sequence to start next: of a request that has none running, else the oldest that waits. */
 static tke_seq *next_waiting(tke_infer *e)
 {
-    if (!e->n_waiting)
-        return NULL;
-    for (tke_gen *g = e->first; g; g = g->next)
-        for (size_t i = 0; !g->done && i < g->r.n_samples; i++)
-            if (g->seqs[i].state == TKE_SEQ_WAITING)
-                return &g->seqs[i];
-    return NULL;
+    tke_seq *oldest = NULL;
+    for (tke_gen *g = e->first; g && e->n_waiting; g = g->next) {
+        tke_seq *s = waiting_of(g);
+        if (s && n_running_of(e, g) == 0)
+            return s;
+        oldest = oldest ? oldest : s;
+    }
+    return oldest;
+}
+
+/* The running sequence that is given up first: the youngest of the request that has most of them;
+ * of requests that have one each, of the youngest request. */
+static tke_seq *first_to_go(const tke_infer *e)
+{
+    tke_seq *victim = NULL;
+    size_t most = 0;
+    for (size_t i = 0, n; i < e->n_running; i += n) { /* those of one request lie together */
+        for (n = 1; i + n < e->n_running && e->running[i + n]->gen == e->running[i]->gen;)
+            n++;
+        if (n >= most) {
+            most = n;
+            victim = e->running[i + n - 1];
+        }
+    }
+    return victim;
+}
+
+/* Room for the first sequence of a request, from one that has several. False: none has. */
+static bool make_way(tke_infer *e, const tke_gen *waiting)
+{
+    tke_seq *victim = e->n_running ? first_to_go(e) : NULL;
+    if (!victim || victim->gen == waiting || n_running_of(e, victim->gen) < 2)
+        return false;
+    preempt(e, victim);
+    return true;
 }
 
 static void admit(tke_infer *e)
 {
     tke_seq *s;
-    while (e->n_running < e->o.max_running && (s = next_waiting(e))) {
+    while ((s = next_waiting(e))) {
         tinkc_error err = { 0 };
         tke_gen *g = s->gen;
+        bool first = n_running_of(e, g) == 0; /* nobody waits for the whole of another request */
+        if (e->n_running >= e->o.max_running && !first)
+            return;
         if (g->r.max_tokens == 0 && (!g->prompt_logprobs || g->n_scored == g->r.n_prompt)) {
             tke_gen_finish(g, &err);
             continue;
         }
         reuse_prefix(e, s, &err);
         size_t need = blocks_for(tke_seq_length(s) + 1) - s->n_blocks;
+        while (first && need > tke_kv_available(&e->kv) && make_way(e, g))
+            ;
         if (need > tke_kv_available(&e->kv) && e->n_running > 0) {
             tke_seq_release_blocks(s);
             return;
@@ -306,16 +369,16 @@ static void admit(tke_infer *e)
 
 /* ---- room ---- */
 
-/* A block for a sequence: from the cache, or from the youngest that runs. -1 when that is the
+/* A block for a sequence: from the cache, or from one that has to go. -1 when that is the
  * sequence itself, which has then been put aside. */
 static int32_t find_block(tke_infer *e, tke_seq *s)
 {
     int32_t id;
     while ((id = tke_kv_take(&e->kv)) < 0) {
         assert(e->n_running > 0); /* somebody holds what is gone: tke_infer_add saw to it */
-        tke_seq *youngest = e->running[e->n_running - 1];
-        preempt(e, youngest);
-        if (youngest == s)
+        tke_seq *victim = first_to_go(e);
+        preempt(e, victim);
+        if (victim == s)
             return -1;
     }
     return id;
@@ -355,32 +418,113 @@ static bool make_room(tke_infer *e, tke_seq *s, size_t n)
 
 /* ---- a step ---- */
 
-/* Rows of this step, oldest sequences first. */
-static void choose_entries(tke_infer *e)
+typedef struct share {  /* what may still be computed */
+    size_t rows, chunk; /* chunk: of them, of prompts */
+    size_t seqs;
+} share;
+
+static size_t least(size_t a, size_t b)
 {
-    size_t chunk = e->o.prefill_chunk, rows = e->max_rows;
-    e->n_entries = 0;
-    for (size_t i = 0; i < e->n_running && e->n_entries < e->o.max_running && rows;) {
+    return a < b ? a : b;
+}
+
+/* Rows of one request (g NULL = of all), oldest sequences first, as far as the share goes. */
+static void take_rows(tke_infer *e, tke_gen *g, share *left)
+{
+    for (size_t i = 0; i < e->n_running && left->seqs && left->rows;) {
         tke_seq *s = e->running[i];
-        if (s->state != TKE_SEQ_RUNNING) { /* its request failed while making room */
-            i++;
+        if (s->state != TKE_SEQ_RUNNING || (g && s->gen != g)) {
+            i++; /* its request failed while making room, or is another */
             continue;
         }
-        size_t left = tke_seq_length(s) - s->n_computed, n = left;
-        if (left > 1 && n > chunk)
-            n = chunk;
-        if (n > rows)
-            n = rows;
+        size_t todo = tke_seq_length(s) - s->n_computed;
+        size_t n = least(todo > 1 ? least(todo, left->chunk) : todo, left->rows);
         if (n == 0 || !make_room(e, s, n)) {
             i += i < e->n_running && e->running[i] == s;
             continue;
         }
-        if (left > 1)
-            chunk -= n;
-        rows -= n;
+        left->chunk -= todo > 1 ? n : 0;
+        left->rows -= n;
+        left->seqs--;
+        s->gen->served += n;
         e->entries[e->n_entries++] =
             (tke_entry){ .seq = s, .first_pos = s->n_computed, .n_rows = n };
         i++;
+    }
+}
+
+/* What the tenant of a request has been given for the requests it has here. */
+static uint64_t tenant_served(const tke_infer *e, const tke_gen *g)
+{
+    uint64_t sum = 0;
+    for (const tke_gen *o = e->first; o; o = o->next)
+        sum += !o->done && o->r.tenant == g->r.tenant ? o->served : 0;
+    return sum;
+}
+
+/* The request to look at next in this step: small ones first, then by what their tenants had. */
+static tke_gen *next_to_serve(tke_infer *e)
+{
+    tke_gen *best = NULL;
+    uint64_t best_served = 0;
+    for (tke_gen *g = e->first; g; g = g->next) {
+        if (g->done || g->in_step == e->n_steps)
+            continue;
+        uint64_t served = g->small ? g->served : tenant_served(e, g);
+        bool before = !best || (g->small && !best->small) ||
+                      (g->small == best->small && served < best_served);
+        if (before) {
+            best = g;
+            best_served = served;
+        }
+    }
+    return best;
+}
+
+static size_t count_tenants(const tke_infer *e)
+{
+    size_t n = 0;
+    for (const tke_gen *g = e->first; g; g = g->next) {
+        bool seen = g->done;
+        for (const tke_gen *o = e->first; o != g && !seen; o = o->next)
+            seen = !o->done && o->r.tenant == g->r.tenant;
+        n += !seen;
+    }
+    return n ? n : 1;
+}
+
+/* Is there a small request, or was there one a moment ago? A new one waits for the step at hand. */
+static bool any_small(tke_infer *e)
+{
+    for (const tke_gen *g = e->first; g; g = g->next)
+        if (!g->done && g->small)
+            e->calm_until = e->n_steps + CALM_STEPS;
+    return e->n_steps < e->calm_until;
+}
+
+/* Rows of this step. */
+static void choose_entries(tke_infer *e)
+{
+    share all = { e->max_rows, e->o.prefill_chunk, e->o.max_running };
+    e->n_entries = 0;
+    e->n_steps++;
+    bool small = any_small(e);
+    if (e->n_unfinished <= 1 && !small) {
+        take_rows(e, NULL, &all);
+        return;
+    }
+    size_t fair = e->o.max_running / count_tenants(e);
+    size_t seqs = small ? LARGE_ROWS : fair > LARGE_ROWS ? fair : LARGE_ROWS;
+    for (tke_gen *g; all.rows && all.seqs && (g = next_to_serve(e));) {
+        bool bounded = !g->small;
+        share own = { all.rows, bounded && small ? least(all.chunk, LARGE_CHUNK) : all.chunk,
+                      bounded ? least(all.seqs, seqs) : all.seqs };
+        const share given = own;
+        g->in_step = e->n_steps;
+        take_rows(e, g, &own);
+        all.rows -= given.rows - own.rows;
+        all.chunk -= given.chunk - own.chunk;
+        all.seqs -= given.seqs - own.seqs;
     }
 }
 

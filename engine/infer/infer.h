@@ -60,7 +60,8 @@ typedef struct tke_gen_request {
     size_t topk_sample_logprobs; /* beside each token that is drawn, the likeliest */
     tke_token_bytes_fn *token_bytes;
     void *token_user;
-    void *user; /* for you: tke_gen_user */
+    uint64_t tenant; /* whose request it is: rows of a step are shared between tenants */
+    void *user;      /* for you: tke_gen_user */
 } tke_gen_request;
 
 /* Queues a request; it runs in later steps. Errors: BAD_REQUEST, MEMORY (can never fit). */

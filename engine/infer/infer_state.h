@@ -47,6 +47,9 @@ struct tke_gen {
     size_t n_done;
     bool forked; /* the prompt is computed, all samples run */
     bool done, cancelled, hits_counted;
+    bool small;       /* little work in all: it goes before large ones */
+    uint64_t served;  /* rows computed for it */
+    uint64_t in_step; /* the last step that it was looked at for */
     size_t longest_stop;
     /* Of the prompt; not NULL = its positions are scored */
     float *prompt_logprobs;
@@ -78,7 +81,9 @@ struct tke_infer {
     tke_gen *done_first, *done_last;
     size_t n_unfinished;
     uint64_t next_order;
-    tke_seq **running; /* oldest first */
+    uint64_t n_steps;    /* so far */
+    uint64_t calm_until; /* until that step large requests have few rows */
+    tke_seq **running;   /* oldest first */
     size_t n_running, cap_running;
     size_t n_waiting;
     tke_infer_stats stats;

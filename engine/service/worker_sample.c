@@ -88,6 +88,14 @@ static void fail_sample(tke_service *svc, tke_job *job, const tinkc_error *why)
     }
 }
 
+static uint64_t tenant_number(const char *owner)
+{
+    tke_hasher h;
+    tke_hash_begin(&h);
+    tke_hash_str(&h, owner);
+    return tke_hash_end(&h).lo;
+}
+
 /* Gives one sample to its generator. False: it has to wait for a file. */
 static bool start(tke_service *svc, tke_job *job)
 {
@@ -107,6 +115,7 @@ static bool start(tke_service *svc, tke_job *job)
     if (!tkc_failed(&err)) {
         job->in.sample.gen.snapshot = snapshot;
         job->in.sample.gen.user = job;
+        job->in.sample.gen.tenant = tenant_number(job->owner);
         job->in.sample.running = tke_infer_add(base->infer, &job->in.sample.gen, &err);
     }
     tke_snapshot_drop(snapshot);

@@ -698,6 +698,50 @@ static void test_cancel(void **state)
     tke_infer_free(f);
 }
 
+/* A small request is done after a few steps, however much a large one before it asks for: whether
+ * rows or room in the cache are short. */
+static void test_small_requests_do_not_wait(void **state)
+{
+    const world *w = *state;
+    static const struct {
+        size_t kv_bytes, max_running;
+    } cases[] = { { 4 << 20, 16 }, { 300000, 64 } };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        tinkc_error err = { 0 };
+        tke_infer *e = engine_of(w, (tke_infer_options){ .kv_bytes = cases[c].kv_bytes,
+                                                         .max_running = cases[c].max_running });
+        tke_gen_request large = request_of(w), small = request_of(w);
+        large.n_samples = 64;
+        large.max_tokens = 40;
+        large.never_stop = small.never_stop = true;
+        large.tenant = 1;
+        small.n_prompt = 10;
+        small.n_samples = 1;
+        small.max_tokens = 4;
+        small.tenant = 2;
+        tke_gen *hog = tke_infer_add(e, &large, &err);
+        for (int i = 0; i < 20; i++)
+            assert_true(tke_infer_step(e));
+        for (int round = 0; round < 3; round++) {
+            int steps = 0;
+            tke_gen *g = tke_infer_add(e, &small, &err);
+            assert_non_null(g);
+            while (!tke_gen_done(g) && steps++ < 100)
+                tke_infer_step(e);
+            assert_true(steps <= 6);
+            assert_int_equal(tke_gen_sequence(g, 0).n, 4);
+            assert_false(tke_gen_done(hog));
+            tke_gen_free(g);
+        }
+        while (!tke_gen_done(hog)) /* and the large one is not starved either */
+            assert_true(tke_infer_step(e));
+        for (size_t i = 0; i < 64; i++)
+            assert_int_equal(tke_gen_sequence(hog, i).n, 40);
+        tke_gen_free(hog);
+        tke_infer_free(e);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -720,6 +764,7 @@ int main(void)
         cmocka_unit_test(test_prompt_of_one_token),
         cmocka_unit_test(test_faulty_requests),
         cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_small_requests_do_not_wait),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
