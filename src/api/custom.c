@@ -259,6 +259,7 @@ static void evaluated(tkc_task *task)
     custom *c = TKC_OWNER(task, custom, evaluated_task);
     if (!tkc_op_is_done(&c->f)) {
         if (c->second) {
+            tkc_pass_report_to(c->second, &c->f); /* kept until second_done */
             begin_pass(c, c->second, &c->second_task);
             c->second_begun = true;
             show_second(c);

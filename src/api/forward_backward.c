@@ -70,6 +70,7 @@ typedef struct part {
     tinkc_error offload_err;
     int32_t state;
     tkc_arena arena;
+    const char *request_id; /* once accepted, in the arena; NULL without memory */
     tkc_buf answer; /* the result's bytes, which the outcome points into */
     tinkc_fwdbwd outcome;
 } part;
@@ -96,7 +97,8 @@ struct pass {
     bool send_failed; /* because one could not be sent */
     tinkc_error failure;
     tinkc_metrics extra;
-    size_t helpers; /* that still work on a part */
+    tinkc_future *outer; /* told of parts as well; NULL = none. Complete only after this pass */
+    size_t helpers;      /* that still work on a part */
 };
 
 /* ---- what is sent ---- */
@@ -334,6 +336,11 @@ bool tkc_pass_add_metric(tinkc_future *f, const char *name, double value, tinkc_
     return tkc_metrics_put(&s->extra, name, value, &f->arena, err);
 }
 
+void tkc_pass_report_to(tinkc_future *f, tinkc_future *outer)
+{
+    ((pass *)f)->outer = outer;
+}
+
 void tkc_pass_lend_turn(tinkc_future *f, void (*settled)(void *arg), void *arg)
 {
     pass *s = (pass *)f;
@@ -422,6 +429,10 @@ static void part_ready(part *p)
     bool last = s->n_ready == s->n;
     pthread_cond_broadcast(&s->f.shared.cond);
     pthread_mutex_unlock(&s->f.shared.lock);
+    tkc_emit(s->f.client, s->outer ? s->outer : &s->f,
+             &(tinkc_event){ .kind = TINKC_EVENT_PART,
+                             .part = p->index,
+                             .request_id = p->request_id });
     if (last)
         complete_pass(s);
 }
@@ -481,6 +492,8 @@ static void await_part(part *p, tinkc_str request_id)
 {
     pass *s = p->pass;
     tinkc_trainer *t = s->trainer;
+    tinkc_error ignored = { 0 };
+    p->request_id = tkc_arena_str(&p->arena, request_id, &ignored);
     if (p->index == 0 || !s->f.shared.request_id)
         tkc_op_request_id(&s->f, request_id);
     p->promise.client = t->client;

@@ -33,4 +33,7 @@ const tinkc_fwdbwd *tkc_pass_part(tinkc_future *pass, size_t i, int64_t timeout_
 /* Checks a loss name and its settings. */
 bool tkc_loss_check(const char *loss, const tinkc_loss_options *, tinkc_error *err);
 
+/* Whose parts these are, too: a custom loss's future, which outlives the pass. Thread: I/O. */
+void tkc_pass_report_to(tinkc_future *pass, tinkc_future *outer);
+
 #endif

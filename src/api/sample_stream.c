@@ -19,10 +19,10 @@ typedef struct stream_op {
     tinkc_sampler *sampler; /* a reference */
     tkc_call *call;
     tkc_buf body;
-    tkc_task resume_task; /* needs the lock: */
-    pthread_mutex_t lock;
+    tkc_task resume_task, event_task;
+    pthread_mutex_t lock; /* a leaf; of what follows */
     tkc_buf pending;
-    bool resume_posted, full;
+    bool resume_posted, event_posted, full;
 } stream_op;
 
 struct tinkc_deltas {
@@ -40,14 +40,41 @@ struct tinkc_deltas {
 
 /* ---- the transport's side ---- */
 
+static void run_event(tkc_task *task)
+{
+    stream_op *op = TKC_OWNER(task, stream_op, event_task);
+    pthread_mutex_lock(&op->lock);
+    op->event_posted = false;
+    pthread_mutex_unlock(&op->lock);
+    tkc_emit(op->f.client, &op->f, &(tinkc_event){ .kind = TINKC_EVENT_TOKENS });
+    tkc_future_drop(&op->f);
+}
+
+/* Tells those who listen that there is something to read. Any thread while the operation runs: its
+ * loop takes tasks until then. */
+static void post_event(stream_op *op)
+{
+    pthread_mutex_lock(&op->lock);
+    bool post = !op->event_posted;
+    op->event_posted = true;
+    pthread_mutex_unlock(&op->lock);
+    if (!post)
+        return;
+    tkc_future_keep(&op->f);
+    tkc_loop_post(op->f.client->loop, &op->event_task);
+}
+
 static bool on_bytes(void *user, const void *data, size_t len)
 {
     stream_op *op = user;
     tinkc_error err = { 0 };
     pthread_mutex_lock(&op->lock);
+    bool was_empty = op->pending.len == 0;
     bool ok = tkc_buf_add(&op->pending, data, len, &err);
     op->full = op->pending.len >= ROOM;
     pthread_mutex_unlock(&op->lock);
+    if (was_empty)
+        post_event(op);
     pthread_mutex_lock(&op->f.shared.lock);
     pthread_cond_broadcast(&op->f.shared.cond);
     pthread_mutex_unlock(&op->f.shared.lock);
@@ -95,6 +122,14 @@ static void explain(const tkc_call *call, tinkc_error *err)
     tkc_arena_free(&arena);
 }
 
+/* The end is an event as well, and comes after it can be seen. */
+static void end_stream(stream_op *op, const tinkc_error *err)
+{
+    tkc_op_complete(&op->f, err);
+    tkc_emit(op->f.client, &op->f, &(tinkc_event){ .kind = TINKC_EVENT_TOKENS });
+    tkc_op_release(&op->f);
+}
+
 static void stream_done(tkc_call *call)
 {
     stream_op *op = call->owner;
@@ -105,7 +140,7 @@ static void stream_done(tkc_call *call)
     }
     op->call = NULL;
     tkc_call_free(call);
-    tkc_op_finish(&op->f, &err);
+    end_stream(op, &err);
 }
 
 static void stream_start(tinkc_future *f)
@@ -120,7 +155,7 @@ static void stream_stop(tinkc_future *f, const tinkc_error *why)
     stream_op *op = (stream_op *)f;
     tkc_call_free(op->call);
     op->call = NULL;
-    tkc_op_finish(f, why);
+    end_stream(op, why);
 }
 
 static void stream_destroy(tinkc_future *f)
@@ -185,6 +220,7 @@ tinkc_deltas *tinkc_sample_stream(tinkc_sampler *sampler, const int32_t *prompt,
     op->sampler = sampler;
     tkc_sampler_keep(sampler);
     op->resume_task.run = run_resume;
+    op->event_task.run = run_event;
     pthread_mutex_init(&op->lock, NULL);
     tkc_buf_init(&op->pending, client->a, TKC_BUF_NO_MAX);
     tkc_buf_init(&op->body, client->a, TKC_BUF_NO_MAX);
@@ -200,6 +236,30 @@ tinkc_deltas *tinkc_sample_stream(tinkc_sampler *sampler, const int32_t *prompt,
     tkc_buf_init(&d->chunk, client->a, TKC_BUF_NO_MAX);
     tkc_op_submit(&op->f);
     return d;
+}
+
+bool tinkc_deltas_on_event(tinkc_deltas *d, tinkc_queue *queue, uint32_t mask, tinkc_event_fn *fn,
+                           void *user, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local))
+        return false;
+    if (!d)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "deltas: must not be NULL");
+    if (!tinkc_future_on_event(&d->op->f, queue, mask, fn, user, err))
+        return false;
+    stream_op *op = d->op;
+    pthread_mutex_lock(&op->lock);
+    bool some = op->pending.len > 0;
+    pthread_mutex_unlock(&op->lock);
+    pthread_mutex_lock(&op->f.shared.lock);
+    bool done = op->f.shared.done;
+    if (some && !done)
+        post_event(op);
+    pthread_mutex_unlock(&op->f.shared.lock);
+    if (done) /* its loop may have ended */
+        tkc_emit(op->f.client, &op->f, &(tinkc_event){ .kind = TINKC_EVENT_TOKENS });
+    return true;
 }
 
 void tinkc_deltas_free(tinkc_deltas *d)

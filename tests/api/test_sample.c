@@ -428,6 +428,81 @@ static void sampler_of_a_trainer(void **state)
     tinkc_trainer_free(t);
 }
 
+typedef struct listening {
+    tinkc_deltas *deltas;
+    size_t events, tokens;
+    bool last;
+    int32_t code; /* how it ended */
+} listening;
+
+static void take_tokens(const tinkc_event *event, void *user)
+{
+    listening *l = user;
+    tinkc_error err = { 0 };
+    const tinkc_delta *delta;
+    assert_int_equal(event->kind, TINKC_EVENT_TOKENS);
+    l->events++;
+    while ((delta = tinkc_deltas_next(l->deltas, 0, &err)) != NULL) {
+        l->tokens += delta->tokens.len;
+        l->last |= delta->last;
+    }
+    if (err.code != TINKC_E_TIMEOUT)
+        l->code = err.code ? err.code : -1; /* -1: a clean end */
+}
+
+/* Two tokens a second apart and the end: each is an event, and no call waits. */
+static void tokens_are_events(void **state)
+{
+    fixture *x = *state;
+    static const char body[] = "data: {\"event_type\":\"token\",\"token_id\":7}\n\n"
+                               "data: {\"event_type\":\"token\",\"token_id\":8}\n\n"
+                               "data: {\"event_type\":\"done\",\"finish_reason\":\"stop\"}\n\n";
+    tinkc_sampling o = short_answer();
+    tinkc_mock_always(x->mock, "POST", "/api/v1/stream_sample",
+                      &(tinkc_mock_answer){ .body = body, .drip_ms = 20, .delay_ms = 1000 },
+                      &x->err);
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    listening l = { .deltas = tinkc_sample_stream(x->sampler, prompt, 5, &o, &x->err) };
+    assert_true(
+        tinkc_deltas_on_event(l.deltas, queue, TINKC_EVENT_TOKENS, take_tokens, &l, &x->err));
+    assert_int_equal(tinkc_queue_run(queue, 0, &x->err), 0);
+    size_t seen_one = 0;
+    for (int i = 0; i < 400 && !l.last; i++) {
+        tinkc_mock_settle(x->mock, 5000, &x->err);
+        tinkc_mock_advance(x->mock, 20);
+        tinkc_mock_settle(x->mock, 5000, &x->err);
+        tinkc_queue_run(queue, 0, &x->err);
+        seen_one += l.tokens == 1;
+    }
+    assert_ok(&x->err);
+    assert_true(l.last && l.tokens == 2 && seen_one > 0);
+    assert_true(l.events > 2);
+    tinkc_deltas_free(l.deltas);
+    tinkc_queue_free(queue);
+}
+
+/* Whoever comes late is told of what is there; an error is an event, too. */
+static void the_end_of_a_stream_is_an_event(void **state)
+{
+    fixture *x = *state;
+    tinkc_sampling o = short_answer();
+    tinkc_mock_always(x->mock, "POST", "/api/v1/stream_sample",
+                      &(tinkc_mock_answer){ .status = 403, .body = "{\"detail\":\"no\"}" },
+                      &x->err);
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    listening l = { .deltas = tinkc_sample_stream(x->sampler, prompt, 5, &o, &x->err) };
+    tinkc_mock_settle(x->mock, 5000, &x->err); /* it is over */
+    assert_true(
+        tinkc_deltas_on_event(l.deltas, queue, TINKC_EVENT_TOKENS, take_tokens, &l, &x->err));
+    assert_int_equal(tinkc_queue_run(queue, 5000, &x->err), 1);
+    assert_int_equal(l.code, TINKC_E_FORBIDDEN);
+    tinkc_deltas_free(l.deltas);
+    assert_false(tinkc_deltas_on_event(NULL, queue, 1, take_tokens, &l, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+    x->err = (tinkc_error){ 0 };
+    tinkc_queue_free(queue);
+}
+
 int main(void)
 {
 #define WITH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
@@ -445,6 +520,8 @@ int main(void)
         WITH(a_copy_ends_while_it_asks),
         WITH(travels_to_another_client),
         WITH(sampler_of_a_trainer),
+        WITH(tokens_are_events),
+        WITH(the_end_of_a_stream_is_an_event),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

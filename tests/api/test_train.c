@@ -620,7 +620,8 @@ static void results_in_json_only_where_they_are_accepted(void **state)
     fixture *x = *state;
     static const char json[] =
         "{\"loss_fn_output_type\":\"ArrayRecord\",\"loss_fn_outputs\":[{\"logprobs\":{\"data\":"
-        "[-1,-1,-1,-1,-1,-1,-1],\"dtype\":\"float32\",\"shape\":[7]}}],\"metrics\":{\"loss:sum\":1.0}}";
+        "[-1,-1,-1,-1,-1,-1,-1],\"dtype\":\"float32\",\"shape\":[7]}}],\"metrics\":{\"loss:sum\":1."
+        "0}}";
     tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
                       &(tinkc_mock_answer){ .body = json }, &x->err);
     add_examples(x, 1, 8);
@@ -711,6 +712,75 @@ static int setup_via_load(void **state)
     return make(state, "{\"create_model_via_load_weights\":true}");
 }
 
+/* ---- events ---- */
+
+typedef struct parts_seen {
+    size_t n, part[8];
+} parts_seen;
+
+static void take_part(const tinkc_event *event, void *user)
+{
+    parts_seen *seen = user;
+    assert_int_equal(event->kind, TINKC_EVENT_PART);
+    assert_true(event->request_id[0] != '\0');
+    if (seen->n < 8)
+        seen->part[seen->n++] = event->part;
+}
+
+/* An event loop learns of each part when it is there, of a loss of one's own too. */
+static void parts_are_events(void **state)
+{
+    fixture *x = *state;
+    parts_seen seen = { 0 };
+    add_examples(x, 5, 8);
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    assert_true(
+        tinkc_client_on_event(x->client, queue, TINKC_EVENT_PART, take_part, &seen, &x->err));
+    tinkc_future *f =
+        tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    while (seen.n < 3 && tinkc_queue_run(queue, 5000, &x->err))
+        ;
+    assert_ok(&x->err);
+    assert_int_equal(seen.n, 3);
+    bool there[3] = { false };
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(seen.part[i] < 3);
+        there[seen.part[i]] = true;
+        const tinkc_fwdbwd *part = tinkc_future_part(f, seen.part[i], 0, &x->err);
+        assert_ok(&x->err); /* without waiting */
+        assert_int_equal(tinkc_fwdbwd_first(part), 2 * seen.part[i]);
+    }
+    assert_true(there[0] && there[1] && there[2]);
+    tinkc_future_free(f);
+    tinkc_queue_free(queue);
+}
+
+static bool zero_loss(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    (void)user, (void)err;
+    tinkc_loss_set(loss, 0);
+    return true;
+}
+
+static void parts_of_a_custom_loss_are_events_of_its_future(void **state)
+{
+    fixture *x = *state;
+    parts_seen seen = { 0 };
+    add_examples(x, 3, 8);
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    tinkc_future *f =
+        tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, zero_loss, NULL, &x->err);
+    assert_true(tinkc_future_on_event(f, queue, TINKC_EVENT_PART, take_part, &seen, &x->err));
+    while (seen.n < 2 && tinkc_queue_run(queue, 5000, &x->err))
+        ;
+    assert_ok(&x->err);
+    assert_int_equal(seen.n, 2); /* of the second pass alone */
+    assert_non_null(tinkc_future_part(f, seen.part[1], 0, &x->err));
+    assert_true(tinkc_future_wait(f, 5000, &x->err));
+    tinkc_future_free(f);
+    tinkc_queue_free(queue);
+}
+
 int main(void)
 {
 #define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, teardown)
@@ -737,6 +807,9 @@ int main(void)
         WITH(a_checkpoint_that_is_no_lora_is_refused, setup),
         WITH(one_request_is_enough_where_the_service_says_so, setup_via_load),
         cmocka_unit_test(the_token_of_another_account_is_exchanged),
+        cmocka_unit_test_setup_teardown(parts_are_events, setup_chunks, teardown),
+        cmocka_unit_test_setup_teardown(parts_of_a_custom_loss_are_events_of_its_future,
+                                        setup_chunks, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

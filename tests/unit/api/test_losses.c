@@ -1,9 +1,10 @@
-/* test_losses.c - gradients of the ready-made losses against finite differences. */
+/* test_losses.c - gradients of the ready-made losses and of tapes against finite differences. */
 #include <math.h>
 #include <string.h>
 
 #include "api/loss_priv.h"
 #include "support/api_support.h"
+#include "tinkc/tape.h"
 
 enum { N = 4, LEN = 6 };
 
@@ -138,11 +139,230 @@ static void reverse_kl_gradients(void **state)
     close_bench(&b);
 }
 
+/* ---- tapes: the losses that people write, in about ten lines each ---- */
+
+typedef struct given {
+    const float *rows[N];
+    double numbers[N];
+} given;
+
+static bool grpo(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    const given *g = user;
+    tinkc_tape *t = tinkc_tape_new(loss, err);
+    tinkc_var ratio =
+        tinkc_tape_exp(t, tinkc_tape_sub(t, tinkc_tape_logprobs(t), tinkc_tape_tokens(t, g->rows)));
+    tinkc_var gain = tinkc_tape_sequences(t, g->numbers);
+    tinkc_var safe = tinkc_tape_clamp(t, ratio, 0.8, 1.2);
+    tinkc_var best =
+        tinkc_tape_min(t, tinkc_tape_mul(t, ratio, gain), tinkc_tape_mul(t, safe, gain));
+    tinkc_var sum = tinkc_tape_sum(t, tinkc_tape_mul(t, best, tinkc_tape_weights(t)));
+    return tinkc_tape_backward(t, tinkc_tape_neg(t, sum), err);
+}
+
+static bool dpo(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    const tinkc_dpo *o = user;
+    tinkc_tape *t = tinkc_tape_new(loss, err);
+    tinkc_var sums =
+        tinkc_tape_sum_tokens(t, tinkc_tape_mul(t, tinkc_tape_logprobs(t), tinkc_tape_weights(t)));
+    tinkc_var d = tinkc_tape_sub(t, sums, tinkc_tape_sequences(t, o->reference));
+    tinkc_var margin =
+        tinkc_tape_sub(t, tinkc_tape_slice(t, d, 0, 2), tinkc_tape_slice(t, d, 1, 2));
+    tinkc_var scaled = tinkc_tape_mul(t, margin, tinkc_tape_number(t, -o->beta));
+    return tinkc_tape_backward(t, tinkc_tape_mean(t, tinkc_tape_softplus(t, scaled)), err);
+}
+
+/* k3 against a reference, plus an entropy bonus. */
+static bool kl_and_entropy(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    const given *g = user;
+    tinkc_tape *t = tinkc_tape_new(loss, err);
+    tinkc_var lp = tinkc_tape_logprobs(t), one = tinkc_tape_number(t, 1);
+    tinkc_var x = tinkc_tape_sub(t, tinkc_tape_tokens(t, g->rows), lp);
+    tinkc_var k3 = tinkc_tape_sub(t, tinkc_tape_sub(t, tinkc_tape_exp(t, x), x), one);
+    tinkc_var kl = tinkc_tape_mean(t, tinkc_tape_mean_tokens(t, k3));
+    tinkc_var bonus = tinkc_tape_mul(t, tinkc_tape_mean(t, lp), tinkc_tape_number(t, 0.01));
+    return tinkc_tape_backward(t, tinkc_tape_add(t, kl, bonus), err);
+}
+
+/* Whatever else there is: division, logarithm, max, sigmoid, a value used twice, one that passes no
+ * gradient, clamps on both sides. */
+static bool everything(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    const given *g = user;
+    tinkc_tape *t = tinkc_tape_new(loss, err);
+    tinkc_var lp = tinkc_tape_logprobs(t);
+    tinkc_var p = tinkc_tape_exp(t, lp);
+    tinkc_var q = tinkc_tape_div(t, p, tinkc_tape_sub(t, tinkc_tape_number(t, 1.5), p));
+    tinkc_var odds = tinkc_tape_log(t, q);
+    tinkc_var top = tinkc_tape_max(t, odds, tinkc_tape_sequences(t, g->numbers));
+    tinkc_var gate = tinkc_tape_sigmoid(t, tinkc_tape_sum_tokens(t, tinkc_tape_mul(t, lp, p)));
+    tinkc_var frozen = tinkc_tape_constant(t, p);
+    tinkc_var cut = tinkc_tape_clamp(t, lp, -1.63, -0.65);
+    tinkc_var all = tinkc_tape_add(t, tinkc_tape_mul(t, top, gate), tinkc_tape_mul(t, frozen, cut));
+    return tinkc_tape_backward(t, tinkc_tape_mean(t, all), err);
+}
+
+static void tape_gradients(void **state)
+{
+    (void)state;
+    static const float weights[LEN] = { 0, 1, 1, 0.5f, 1, 1 };
+    static const double reference[N] = { -3.1, -2.0, -4.0, -5.5 };
+    float old[N][LEN];
+    given g = { .numbers = { 1.0, -0.5, 0.25, -2.0 } };
+    bench b;
+    open_bench(&b, (int64_t[]){ LEN }, 1, weights);
+    for (size_t i = 0; i < N; i++) {
+        g.rows[i] = old[i];
+        for (size_t k = 0; k < LEN;
+             k++) /* ratios inside and outside of the clamp, none at its edge */
+            old[i][k] = b.logprobs[i][k] + 0.11f * (float)((int)((i + 2 * k) % 7) - 3) + 0.013f;
+    }
+    compare_with_differences(&b, grpo, &g);
+    compare_with_differences(&b, kl_and_entropy, &g);
+    tinkc_dpo o = { .reference = reference, .n = N, .beta = 0.3 };
+    compare_with_differences(&b, dpo, &o);
+    /* The same number and the same gradients as the ready one. */
+    float ready[N][LEN];
+    double value = evaluate(&b, tinkc_loss_dpo, &o);
+    memcpy(ready, b.grads, sizeof ready);
+    assert_true(fabs(value - evaluate(&b, dpo, &o)) < 1e-12);
+    for (size_t i = 0; i < N; i++)
+        for (size_t k = 0; k < LEN; k++)
+            assert_true(fabsf(ready[i][k] - b.grads[i][k]) < 1e-7f);
+    close_bench(&b);
+}
+
+/* `constant` differs from its differences on purpose: compare with the gradient worked out by hand
+ * where it stands alone, and with differences without it. */
+static bool through_constant(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    tinkc_tape *t = tinkc_tape_new(loss, err);
+    tinkc_var lp = tinkc_tape_logprobs(t);
+    (void)user;
+    return tinkc_tape_backward(
+        t, tinkc_tape_sum(t, tinkc_tape_mul(t, tinkc_tape_constant(t, lp), lp)), err);
+}
+
+static void tape_of_everything(void **state)
+{
+    (void)state;
+    static const float weights[LEN] = { 1, 1, 1, 1, 1, 1 };
+    given g = { .numbers = { -1.3, -0.9, -4.0, 3.0 } };
+    bench b;
+    open_bench(&b, (int64_t[]){ LEN }, 1, weights);
+    evaluate(&b, through_constant, NULL);
+    for (size_t i = 0; i < N; i++)
+        for (size_t k = 0; k < LEN; k++)
+            assert_true(b.grads[i][k] == b.logprobs[i][k]); /* not twice that */
+    /* Gradient of everything, with the frozen factor taken out of the differences. */
+    double h = 1.0 / 256;
+    float exact[N][LEN];
+    evaluate(&b, everything, &g);
+    memcpy(exact, b.grads, sizeof exact);
+    for (size_t i = 0; i < N; i++)
+        for (size_t k = 0; k < LEN; k++) {
+            float at = b.logprobs[i][k];
+            double cut = fmin(fmax((double)at, -1.63), -0.65);
+            b.logprobs[i][k] = at + (float)h;
+            double above = evaluate(&b, everything, &g) - exp((double)at + h) * cut / (N * LEN);
+            b.logprobs[i][k] = at - (float)h;
+            double below = evaluate(&b, everything, &g) - exp((double)at - h) * cut / (N * LEN);
+            b.logprobs[i][k] = at;
+            double cut_above = fmin(fmax((double)at + h, -1.63), -0.65);
+            double cut_below = fmin(fmax((double)at - h, -1.63), -0.65);
+            /* what is left of frozen * cut after its first-order part in the frozen factor */
+            double mixed = (exp((double)at + h) - exp((double)at)) * (cut_above - cut) -
+                           (exp((double)at - h) - exp((double)at)) * (cut_below - cut);
+            double slope = (above - below - mixed / (N * LEN)) / (2 * h);
+            assert_true(fabs(slope - (double)exact[i][k]) < 1e-4);
+        }
+    close_bench(&b);
+}
+
+static bool mistaken(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    int which = *(const int *)user;
+    tinkc_tape *t = tinkc_tape_new(loss, err);
+    tinkc_var lp = tinkc_tape_logprobs(t), seq = tinkc_tape_sum_tokens(t, lp);
+    tinkc_var none = { 77 }, v = lp;
+    switch (which) {
+    case 0: /* not a number */
+        break;
+    case 1:
+        v = tinkc_tape_add(t, tinkc_tape_slice(t, seq, 0, 2), seq);
+        break;
+    case 2:
+        v = tinkc_tape_exp(t, none);
+        break;
+    case 3:
+        v = tinkc_tape_sum_tokens(t, seq);
+        break;
+    case 4:
+        v = tinkc_tape_slice(t, lp, 0, 1);
+        break;
+    case 5:
+        v = tinkc_tape_slice(t, seq, N, 1);
+        break;
+    case 6:
+        v = tinkc_tape_clamp(t, lp, 1, 0);
+        break;
+    case 7:
+        v = tinkc_tape_tokens(t, NULL);
+        break;
+    default:
+        v = tinkc_tape_sequences(t, NULL);
+        break;
+    }
+    /* What follows a mistake does no harm, and the first one is reported. */
+    tinkc_var end = which ? tinkc_tape_sum(t, tinkc_tape_mul(t, v, lp)) : lp;
+    assert_true(isnan(tinkc_tape_value(t, end)));
+    return tinkc_tape_backward(t, end, err);
+}
+
+static void mistakes_on_a_tape_are_reported(void **state)
+{
+    (void)state;
+    static const char *const messages[] = {
+        "tinkc_tape_backward: the loss must be one number",
+        "tinkc_tape_add: the two values have shapes",
+        "tinkc_tape_exp: a value that is not on this tape",
+        "tinkc_tape_sum_tokens: needs a value with one number a token",
+        "tinkc_tape_slice: needs a value with one number a sequence",
+        "tinkc_tape_slice: step is 0, or first lies past the end",
+        "tinkc_tape_clamp: low must not be above high",
+        "tinkc_tape_tokens: rows must not be NULL",
+        "tinkc_tape_sequences: values must not be NULL",
+    };
+    static const float weights[LEN] = { 1, 1, 1, 1, 1, 1 };
+    bench b;
+    open_bench(&b, (int64_t[]){ LEN }, 1, weights);
+    for (int i = 0; i < (int)(sizeof messages / sizeof *messages); i++) {
+        tinkc_error err = { 0 };
+        tinkc_loss loss = { .batch = b.batch, .forward = &b.forward, .grads = b.grad_rows };
+        assert_false(mistaken(&loss, &i, &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+        if (!strstr(err.message, messages[i]))
+            fail_msg("%s", err.message);
+        tkc_arena_free(&loss.arena);
+    }
+    tinkc_error err = { 0 };
+    assert_null(tinkc_tape_new(NULL, &err));
+    err = (tinkc_error){ 0 };
+    assert_false(tinkc_tape_backward(NULL, (tinkc_var){ 0 }, &err));
+    assert_int_equal(tinkc_tape_exp(NULL, (tinkc_var){ 0 }).index, -1);
+    close_bench(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dpo_gradients),
         cmocka_unit_test(reverse_kl_gradients),
+        cmocka_unit_test(tape_gradients),
+        cmocka_unit_test(tape_of_everything),
+        cmocka_unit_test(mistakes_on_a_tape_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
