@@ -54,21 +54,20 @@ class Run {
   }
 }
 
-// ---- which curves stand together ----
+// ---- which curves stand together; one: names for the same thing ----
 
 const panels = [
   { id: "loss", title: "Loss", keys: [["train_mean_nll", "train"], ["test/nll", "test"], ["dpo_loss", "dpo"], ["loss", ""],
-      ["train/loss", "train"], ["optim/loss", ""]], like: /(^|\/)(loss|nll)$/ },
+      ["train/loss", "train"]], like: /(^|\/)(loss|nll)$/ },
   { id: "reward", title: "Reward", keys: [["env/all/reward/total", "train"], ["test/env/all/reward/total", "test"],
       ["reward/mean", "train"], ["reward", ""], ["accuracy", "accuracy"]], like: /reward/ },
-  { id: "rate", title: "Learning rate", keys: [["learning_rate", ""], ["optim/lr", ""]], like: /(^|\/)lr$/ },
-  { id: "speed", title: "Throughput, tokens/s", keys: [["tokens/s", ""], ["tok/s", ""]], like: /tokens_per_s/ },
+  { id: "rate", title: "Learning rate", one: true, keys: [["learning_rate", ""], ["optim/lr", ""]], like: /(^|\/)lr$/ },
+  { id: "speed", title: "Throughput, tokens/s", one: true, keys: [["tokens/s", ""], ["tok/s", ""]], like: /tokens_per_s/ },
 ];
 
 function keysOf(panel, runs) {
   const has = (name) => runs.some((r) => r.series.has(name));
   const known = panel.keys.filter(([name]) => has(name));
-  if (panel.id === "rate") known.splice(1); // the same under two names
   if (known.length) return known;
   const all = new Set(runs.flatMap((r) => [...r.series.keys()]));
   return [...all].filter((n) => panel.like.test(n)).slice(0, 2).map((n) => [n, n]);
@@ -271,10 +270,11 @@ class RunsView {
     return li;
   }
 
-  seriesFor(keys, runs) {
-    const many = keys.length > 1, out = [];
+  // one: names that mean the same; a run is drawn once, by the first that it has.
+  seriesFor(keys, runs, one) {
+    const many = keys.length > 1 && !one, out = [];
     for (const run of runs)
-      keys.forEach(([name, label], i) => {
+      (one ? keys.filter(([name]) => run.series.has(name)).slice(0, 1) : keys).forEach(([name, label], i) => {
         const s = run.series.get(name);
         if (s && s.y.length) out.push({ name: (runs.length > 1 ? run.name : label || run.name) +
             (runs.length > 1 && many && label ? " " + label : ""),
@@ -305,8 +305,8 @@ class RunsView {
     for (const panel of panels) {
       const keys = keysOf(panel, runs);
       keys.forEach(([name]) => this.used.add(name));
-      const series = this.seriesFor(keys, runs);
-      if (!series.length && panel.id !== "loss") { this.drop(panel.id); continue; }
+      const series = this.seriesFor(keys, runs, panel.one);
+      if (!series.length && (panel.id !== "loss" || runs.some((r) => r.series.size))) { this.drop(panel.id); continue; }
       const c = this.chart(panel.id, panel.title, this.grid);
       if (panel.id === "rate") c.smoothing = 0;
       c.set(series);

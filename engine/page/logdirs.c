@@ -37,7 +37,8 @@ bool tke_logdirs_init(tke_logdirs *l, const tinkc_allocator *a, const char *cons
         n++;
     *l = (tke_logdirs){ .a = a };
     tkc_map_init(&l->runs, a);
-    l->roots = tkc_zalloc(a, (n + 1) * sizeof *l->roots, err);
+    l->cap_roots = n + 1;
+    l->roots = tkc_zalloc(a, l->cap_roots * sizeof *l->roots, err);
     for (size_t i = 0; l->roots && i < n; i++) {
         if (!(l->roots[i] = tkc_copy_str(a, tkc_str(roots[i]), err)))
             break;
@@ -68,10 +69,9 @@ void tke_logdirs_free(tke_logdirs *l)
     for (size_t at = 0; (e = tkc_map_next(&l->runs, &at));)
         free_run(l, e->value);
     tkc_map_free(&l->runs);
-    size_t n = 0;
-    for (; l->roots && l->roots[n]; n++)
-        tkc_release_str(l->a, l->roots[n]);
-    tkc_release(l->a, l->roots, (n + 1) * sizeof *l->roots);
+    for (size_t i = 0; i < l->n_roots; i++)
+        tkc_release_str(l->a, l->roots[i]);
+    tkc_release(l->a, l->roots, l->cap_roots * sizeof *l->roots);
     *l = (tke_logdirs){ 0 };
 }
 

@@ -36,7 +36,7 @@ typedef struct tke_logged_run {
 typedef struct tke_logdirs {
     const tinkc_allocator *a;
     char **roots;
-    size_t n_roots;
+    size_t n_roots, cap_roots; /* copied; places in the array */
     tkc_map runs;     /* id -> tke_logged_run */
     uint64_t version; /* grows with every change */
     uint64_t removed; /* version when a run was last found missing */

@@ -320,6 +320,77 @@ static void test_a_long_run_is_thinned_out(void **state)
     tinkc_text_free(&html);
 }
 
+/* ---- memory ---- */
+
+typedef struct failing { /* the n-th allocation fails; knows how many bytes are out */
+    size_t left, bytes;
+} failing;
+
+static void *failing_alloc(size_t size, void *user)
+{
+    failing *f = user;
+    void *p = f->left && f->left-- ? malloc(size ? size : 1) : NULL;
+    f->bytes += p ? size : 0;
+    return p;
+}
+
+static void *failing_resize(void *ptr, size_t old_size, size_t new_size, void *user)
+{
+    failing *f = user;
+    void *p = f->left && f->left-- ? realloc(ptr, new_size ? new_size : 1) : NULL;
+    f->bytes += p ? new_size - old_size : 0;
+    return p;
+}
+
+static void failing_release(void *ptr, size_t size, void *user)
+{
+    ((failing *)user)->bytes -= ptr ? size : 0;
+    free(ptr);
+}
+
+/* Scans, describes and reads; true if it got through. */
+static bool look_once(const tinkc_allocator *a)
+{
+    tinkc_error err = { 0 };
+    tke_logdirs logs;
+    tkc_buf out;
+    tke_lines place;
+    const tkc_map_entry *e;
+    const char *roots[] = { folder, NULL };
+    tkc_buf_init(&out, a, TKC_BUF_NO_MAX);
+    bool ok = tke_logdirs_init(&logs, a, roots, &err) && tke_logdirs_scan(&logs, &err);
+    for (size_t at = 0; ok && (e = tkc_map_next(&logs.runs, &at));) {
+        const tke_logged_run *run = e->value;
+        int fd = tke_run_open(run, TKE_RUN_METRICS);
+        ok = tke_run_describe(run, 0, &out, &err) && fd >= 0 &&
+             tke_lines_read(fd, 0, true, &out, &place, &err);
+        if (fd >= 0)
+            close(fd);
+        ok = ok && place.left_out == 0 && run->last && run->config;
+    }
+    tkc_buf_free(&out);
+    tke_logdirs_free(&logs);
+    return ok;
+}
+
+/* Whichever allocation fails: no crash, nothing stays out. */
+static void test_short_memory(void **state)
+{
+    (void)state;
+    make_folder("a");
+    put("a/metrics.jsonl", "{\"step\":0,\"loss\":2}\n");
+    put("a/config.json", "{\"model_name\":\"nano\"}");
+    put("a/checkpoints.jsonl", "{\"name\":\"x\"}\n");
+    bool through = false;
+    for (size_t n = 0; !through; n++) {
+        failing f = { .left = n };
+        tinkc_allocator a = { failing_alloc, failing_resize, failing_release, &f };
+        assert_true(n < 1000);
+        through = look_once(&a);
+        assert_int_equal(f.bytes, 0);
+    }
+}
+
 /* ---- who may ask ---- */
 
 static void test_other_origins_are_refused(void **state)
@@ -370,6 +441,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_names_become_utf8, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_report_holds_the_data, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_long_run_is_thinned_out, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_short_memory, setup, teardown),
         cmocka_unit_test(test_other_origins_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
