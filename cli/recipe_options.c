@@ -126,3 +126,119 @@ const char *const cli_train_rl_examples[] = {
     "tinkc train rl tasks.jsonl --reward-cmd 'python3 grade.py' --kl-coef 0.02",
     "tinkc train rl rows.jsonl --env-cmd build/examples/guess_env --max-turns 8", NULL
 };
+
+#define EPOCHS(batch, length)                                                                      \
+    FIELD("batch-size", CLI_COUNT, "N", batch, "batch_size", "examples in a step"),                \
+    FIELD("epochs", CLI_COUNT, "N", "1", "num_epochs", "times through the data"),                  \
+    FIELD("max-steps", CLI_COUNT, "N", NULL, "max_steps", "stop after so many"),                   \
+    FIELD("max-length", CLI_COUNT, "N", length, "max_length", "longest example in tokens"),        \
+    { .name = "lr-schedule", .kind = CLI_CHOICE, .value = "HOW", .standard = "linear",             \
+      .choices = "linear|cosine|constant", .cookbook = "lr_schedule", .help = "how it falls" },    \
+    WHOLE("warmup-steps", "N", "0", "steps that lead from 0 to the full rate, before the schedule"), \
+    WHOLE("test-size", "N", "0", "examples held out")
+
+const cli_option cli_train_dpo_options[] = {
+    MODEL,
+    { .name = "data", .kind = CLI_FILE, .value = "FILE", .repeats = true, .cookbook = "dataset",
+      .help = "pairs; the same as an argument" },
+    { .name = "loss", .kind = CLI_CHOICE, .value = "NAME", .standard = "dpo", .choices = "dpo|ipo|kto",
+      .help = "kto takes single examples that are marked good or bad" },
+    FIELD("dpo-beta", CLI_NUMBER, "X", "0.1", "dpo_beta", "how far the model may move from the reference"),
+    FLAG("length-normalized", "log-probabilities of an answer are divided by its length"),
+    TEXT("reference", "M", "the reference; default: the weights that the run starts from"),
+    EPOCHS("256", "8192"),
+    FIELD("eval-every", CLI_COUNT, "N", "10", "eval_every", "steps between evaluations; 0 = none"),
+    TRAINING("1e-5", "32", 0),
+    { 0 }
+};
+const char *const cli_train_dpo_examples[] = {
+    "tinkc train dpo pairs.jsonl --batch-size 32 --test-size 100",
+    "tinkc train dpo thumbs.jsonl --loss kto", NULL
+};
+
+const cli_option cli_train_distill_options[] = {
+    MODEL,
+    PROMPTS,
+    MANY("teacher", "M", "the model to learn from; with several, one for each file of prompts"),
+    { .name = "context", .kind = CLI_FILE, .value = "FILE",
+      .help = "a system prompt that the teacher alone sees: its effect is learnt" },
+    FLAG("off-policy", "learn the teacher's most likely tokens on given conversations"),
+    WHOLE("targets", "N", "20", "how many of them at each place, with --off-policy"),
+    FIELD("group-size", CLI_COUNT, "N", "4", "group_size", "answers to each prompt"),
+    FIELD("groups-per-batch", CLI_COUNT, "N", "1024", "groups_per_batch", "prompts in a step"),
+    FIELD("kl-coef", CLI_NUMBER, "X", "1", "kl_penalty_coef", "weight of the distance from the teacher"),
+    FIELD("kl-discount", CLI_NUMBER, "X", "0", "kl_discount_factor", "of the distance of later tokens"),
+    EPISODES("4096", "1"),
+    WHOLE("max-concurrent", "N", "256", "samples at once"),
+    FIELD("num-substeps", CLI_COUNT, "N", "1", "num_substeps", "optimizer steps for a batch"),
+    FIELD("max-steps-off-policy", CLI_COUNT, "N", "1", "max_steps_off_policy",
+          "steps that sampling runs ahead of training; 0 = none"),
+    EPOCHS("128", "16384"),
+    REWARDS,
+    { .name = "test-data", .kind = CLI_FILE, .value = "FILE", .help = "prompts to evaluate on" },
+    FIELD("eval-every", CLI_COUNT, "N", "20", "eval_every", "steps between evaluations; 0 = none"),
+    REAL("eval-temperature", "0", "temperature of evaluations"),
+    TRAINING("1e-4", "128", 0),
+    { 0 }
+};
+const char *const cli_train_distill_examples[] = {
+    "tinkc train distill prompts.jsonl -m Qwen/Qwen3-8B-Base --teacher Qwen/Qwen3-8B",
+    "tinkc train distill prompts.jsonl --teacher nano --context rules.txt",
+    "tinkc train distill chats.jsonl --teacher Qwen/Qwen3-32B --off-policy", NULL
+};
+
+const cli_option cli_train_sweep_options[] = {
+    MANY("grid", "OPTION=A,B", "values of an option of the recipe; with several, all combinations"),
+    WHOLE("parallel", "N", "2", "runs at once, on one engine or service"),
+    TEXT("metric", "KEY", "what the table is sorted by; default: the recipe's own"),
+    { .name = "log-dir", .kind = CLI_DIR, .value = "DIR", .help = "default: tinkc-runs/sweep-TIME; one folder below it for each run" },
+    FLAG("dry-run", "print the runs, start none"),
+    { 0 }
+};
+const char *const cli_train_sweep_examples[] = {
+    "tinkc train sweep --grid lr=1e-4,3e-4,1e-3 --grid lora-rank=8,32 -- sft data.jsonl",
+    "tinkc train sweep --grid lr=1e-5,4e-5 -- rl sums.jsonl --grader number", NULL
+};
+
+const cli_option cli_eval_run_options[] = {
+    MODEL,
+    PROMPTS,
+    REWARDS,
+    EPISODES("32768", "0.6"),
+    { .name = "number", .letter = 'n', .kind = CLI_COUNT, .value = "N", .standard = "1",
+      .help = "answers to each prompt; more than one gives pass@k" },
+    { .name = "concurrency", .letter = 'j', .kind = CLI_COUNT, .value = "N", .standard = "64",
+      .help = "episodes at once" },
+    FLAG("multiple-choice", "rows have \"choices\" and the right one; the most likely one is the answer"),
+    WHOLE("limit", "N", "0", "only the first N rows; 0 = all"),
+    WHOLE("seed", "N", "0", "of sampling"),
+    { .name = "save-dir", .kind = CLI_DIR, .value = "DIR", .help = "default: tinkc-evals/DATA-MODEL; a rerun continues there" },
+    REAL("min-score", NULL, "fail (exit 12) if the score is below"),
+    { 0 }
+};
+const char *const cli_eval_run_examples[] = {
+    "tinkc eval run test.jsonl -m tinkc-runs/a --grader number --max-tokens 512",
+    "tinkc eval run test.jsonl --grader boxed-math -n 8",
+    "tinkc eval run quiz.jsonl --multiple-choice --min-score 0.6", NULL
+};
+const cli_option cli_eval_show_options[] = {
+    WHOLE("number", "N", "5", "samples to show"),
+    FLAG("wrong", "only those that are not right"),
+    { 0 }
+};
+const char *const cli_eval_show_examples[] = { "tinkc eval show tinkc-evals/test-nano --wrong", NULL };
+const cli_option cli_eval_compare_options[] = {
+    WHOLE("number", "N", "10", "examples to show side by side"),
+    FLAG("all", "also those on which both agree"),
+    { 0 }
+};
+const char *const cli_eval_compare_examples[] = { "tinkc eval compare evals/before evals/after", NULL };
+
+const cli_option cli_env_check_options[] = {
+    TEXT("row", "JSON", "the row that episodes are reset with; default: {}"),
+    TIME("timeout-each", "10s", "longest wait for an answer"),
+    { 0 }
+};
+const char *const cli_env_check_examples[] = {
+    "tinkc env check build/examples/guess_env", "tinkc env check 'python3 my_env.py' --row '{\"level\": 2}'", NULL
+};

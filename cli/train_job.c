@@ -82,6 +82,35 @@ int cli_job_find_model(cli_job *j)
     return 0;
 }
 
+/* ---- the log directory's name ---- */
+
+char *cli_job_log_dir(const cli_job *j, const char *data_path, double rate, const char *what)
+{
+    char when[CLI_SHORT_TEXT], number[CLI_SHORT_TEXT];
+    if (cli_given(j->app, "log-dir"))
+        return strdup(cli_text(j->app, "log-dir"));
+    const char *slash = strrchr(data_path, '/');
+    char *data = strdup(strcmp(data_path, "-") == 0 ? "stdin" : slash ? slash + 1 : data_path);
+    char *model = strdup(j->model), *dot = data ? strrchr(data, '.') : NULL;
+    if (dot)
+        *dot = '\0';
+    for (char *p = model; p && *p; p++)
+        if (*p == '/' || *p == ':')
+            *p = '-';
+    const char *short_model = model;
+    while (short_model && (*short_model == '-' || *short_model == '.'))
+        short_model++;
+    cli_format_iso(cli_now_us(), when);
+    when[10] = when[13] = '-';
+    when[16] = '\0';
+    cli_format_number(rate, number);
+    char *out = cli_printf("tinkc-runs/%s-%s-%lldrank-%slr-%s-%s", data, short_model,
+                           (long long)cli_int(j->app, "lora-rank"), number, what, when);
+    free(data);
+    free(model);
+    return out;
+}
+
 /* ---- a log directory that is there already ---- */
 
 /* "ask" on a terminal; otherwise what was given, or "raise". */
@@ -270,6 +299,35 @@ int cli_job_open(cli_job *j, const json_t *config)
     bad = bad ? bad : cli_connect(j->app);
     bad = bad ? bad : open_trainer(j, j->resumed);
     return bad ? bad : open_log(j, config, j->resumed, start_over);
+}
+
+/* ---- the learning rate ---- */
+
+/* First the warm-up, in a line from 0; what steps are left are the schedule's, from its beginning. */
+double cli_job_rate(const cli_job *j, double rate, size_t step)
+{
+    const char *schedule = cli_text(j->app, "lr-schedule");
+    size_t warm = (size_t)cli_int(j->app, "warmup-steps");
+    if (step < warm)
+        return rate * ((double)step / (double)warm);
+    double t = (double)(step - warm) / (double)(j->total_steps - warm), scale = 1;
+    if (strcmp(schedule, "linear") == 0)
+        scale = 1 - t;
+    else if (strcmp(schedule, "cosine") == 0)
+        scale = 0.5 * (1 + cos(3.14159265358979323846 * t));
+    return rate * scale;
+}
+
+tinkc_adam cli_job_adam(const cli_app *app, double rate)
+{
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    adam.learning_rate = rate;
+    adam.beta1 = cli_number(app, "adam-beta1");
+    adam.beta2 = cli_number(app, "adam-beta2");
+    adam.eps = cli_number(app, "adam-eps");
+    adam.weight_decay = cli_number(app, "weight-decay");
+    adam.grad_clip_norm = cli_number(app, "grad-clip");
+    return adam;
 }
 
 /* ---- telling ---- */

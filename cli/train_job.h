@@ -36,12 +36,19 @@ typedef struct cli_job {
 
 /* Settles model, renderer and tokenizer. 0, or an exit code after reporting. */
 int cli_job_find_model(cli_job *);
+/* --log-dir, else tinkc-runs/{data}-{model}-{rank}rank-{rate}lr-{what}-{time}. Yours. */
+char *cli_job_log_dir(const cli_job *, const char *data_path, double rate, const char *what);
 /* Takes the folder, connects, opens the trainer (from the last checkpoint of a run that is resumed)
  * and the log, and writes config.json. 0, or an exit code after reporting. */
 int cli_job_open(cli_job *, const json_t *config);
 /* All options as JSON for config.json: by the cookbook's names, and as they were given. Yours. */
 json_t *cli_job_config(const cli_job *, const char *const *files, size_t n);
 void cli_job_free(cli_job *);
+
+/* The learning rate of a step by --lr-schedule and --warmup-steps. */
+double cli_job_rate(const cli_job *, double rate, size_t step);
+/* The optimizer as the options say, but for the rate. */
+tinkc_adam cli_job_adam(const cli_app *, double rate);
 
 /* Begins: the "start" event, signals, retries. */
 void cli_job_start(cli_job *);

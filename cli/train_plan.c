@@ -217,20 +217,9 @@ static int settle_rate(cli_sft *s)
     return 0;
 }
 
-/* First the warm-up, in a line from 0; what steps are left are the schedule's, from its beginning.
- */
 double cli_sft_rate(const cli_sft *s, size_t step)
 {
-    const char *schedule = cli_text(s->job.app, "lr-schedule");
-    size_t warm = (size_t)cli_int(s->job.app, "warmup-steps");
-    if (step < warm)
-        return s->rate * ((double)step / (double)warm);
-    double t = (double)(step - warm) / (double)(s->job.total_steps - warm), scale = 1;
-    if (strcmp(schedule, "linear") == 0)
-        scale = 1 - t;
-    else if (strcmp(schedule, "cosine") == 0)
-        scale = 0.5 * (1 + cos(3.14159265358979323846 * t));
-    return s->rate * scale;
+    return cli_job_rate(&s->job, s->rate, step);
 }
 
 enum { MOST_EPOCHS = 1000000 }; /* so that steps can be counted */
@@ -284,33 +273,11 @@ static int settle_length(cli_sft *s)
 
 /* ---- names ---- */
 
-/* {dataset}-{model}-{rank}rank-{lr}lr-{batch}batch-{time}, below tinkc-runs. */
-static char *usual_log_dir(const cli_sft *s)
+static char *log_dir_of(const cli_sft *s)
 {
-    char when[CLI_SHORT_TEXT], rate[CLI_SHORT_TEXT];
-    const char *file = s->files[0].path, *slash = strrchr(file, '/');
-    if (strcmp(file, "-") == 0)
-        file = "stdin";
-    char *data = strdup(slash ? slash + 1 : file), *model = strdup(s->job.model);
-    char *dot = data ? strrchr(data, '.') : NULL;
-    if (dot)
-        *dot = '\0';
-    for (char *p = model; p && *p; p++)
-        if (*p == '/' || *p == ':')
-            *p = '-';
-    const char *short_model = model;
-    while (*short_model == '-' || *short_model == '.')
-        short_model++;
-    cli_format_iso(cli_now_us(), when);
-    when[10] = '-';
-    when[13] = '-';
-    when[16] = '\0';
-    cli_format_number(s->rate, rate);
-    char *out = cli_printf("tinkc-runs/%s-%s-%lldrank-%slr-%zubatch-%s", data, short_model,
-                           (long long)cli_int(s->job.app, "lora-rank"), rate, s->batch_size, when);
-    free(data);
-    free(model);
-    return out;
+    char what[40];
+    (void)snprintf(what, sizeof what, "%zubatch", s->batch_size);
+    return cli_job_log_dir(&s->job, s->files[0].path, s->rate, what);
 }
 
 /* ---- the renderer ---- */
@@ -358,8 +325,7 @@ int cli_sft_prepare(cli_app *app, cli_sft *s)
     bad = bad ? bad : settle_batch(s);
     bad = bad ? bad : settle_rate(s);
     if (!bad)
-        s->job.log_dir =
-            cli_given(app, "log-dir") ? strdup(cli_text(app, "log-dir")) : usual_log_dir(s);
+        s->job.log_dir = log_dir_of(s);
     return bad;
 }
 

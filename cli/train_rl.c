@@ -98,30 +98,9 @@ int cli_rl_prepare(cli_app *app, cli_rl *r)
 
 char *cli_rl_log_dir(const cli_rl *r, const char *what)
 {
-    char when[CLI_SHORT_TEXT], rate[CLI_SHORT_TEXT];
-    const cli_app *app = r->job.app;
-    if (cli_given(app, "log-dir"))
-        return strdup(cli_text(app, "log-dir"));
-    char *data = strdup(strcmp(r->prompts.dataset, "-") == 0 ? "stdin" : r->prompts.dataset);
-    char *model = strdup(r->job.model), *dot = data ? strrchr(data, '.') : NULL;
-    if (dot)
-        *dot = '\0';
-    for (char *p = model; p && *p; p++)
-        if (*p == '/' || *p == ':')
-            *p = '-';
-    const char *short_model = model;
-    while (short_model && (*short_model == '-' || *short_model == '.'))
-        short_model++;
-    cli_format_iso(cli_now_us(), when);
-    when[10] = when[13] = '-';
-    when[16] = '\0';
-    cli_format_number(cli_number(app, "lr"), rate);
-    char *out = cli_printf("tinkc-runs/%s-%s-%lldrank-%slr-%s-seed%lld-%s", data, short_model,
-                           (long long)cli_int(app, "lora-rank"), rate, what,
-                           (long long)cli_int(app, "seed"), when);
-    free(data);
-    free(model);
-    return out;
+    char text[200];
+    (void)snprintf(text, sizeof text, "%s-seed%lld", what, (long long)cli_int(r->job.app, "seed"));
+    return cli_job_log_dir(&r->job, r->prompts.paths[0], cli_number(r->job.app, "lr"), text);
 }
 
 /* ---- references ---- */
@@ -418,13 +397,7 @@ static int open_loop(cli_rl *r)
 {
     tinkc_error err = { 0 };
     const cli_app *app = r->job.app;
-    tinkc_adam adam = TINKC_ADAM_INIT;
-    adam.learning_rate = cli_number(app, "lr");
-    adam.beta1 = cli_number(app, "adam-beta1");
-    adam.beta2 = cli_number(app, "adam-beta2");
-    adam.eps = cli_number(app, "adam-eps");
-    adam.weight_decay = cli_number(app, "weight-decay");
-    adam.grad_clip_norm = cli_number(app, "grad-clip");
+    tinkc_adam adam = cli_job_adam(app, cli_number(app, "lr"));
     r->how.adam = adam;
     r->how.rollouts = cli_rollout_options(app, &r->rewards, r->job.tokenizer, r->job.renderer);
     r->how.references = r->samplers;

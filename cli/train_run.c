@@ -43,13 +43,7 @@ static void send_step(cli_sft *s, size_t step, flight *out, tinkc_error *err)
     int64_t begun_ms = cli_now_ms();
     const size_t *which = cli_sft_batch(s, step, &n);
     tinkc_batch *batch = tinkc_batch_new(app->client, err);
-    tinkc_adam adam = TINKC_ADAM_INIT;
-    adam.learning_rate = cli_sft_rate(s, step);
-    adam.beta1 = cli_number(app, "adam-beta1");
-    adam.beta2 = cli_number(app, "adam-beta2");
-    adam.eps = cli_number(app, "adam-eps");
-    adam.weight_decay = cli_number(app, "weight-decay");
-    adam.grad_clip_norm = cli_number(app, "grad-clip");
+    tinkc_adam adam = cli_job_adam(app, cli_sft_rate(s, step));
     *out = (flight){ .step = step, .begun_ms = begun_ms };
     if (!which)
         tinkc_error_set(err, TINKC_E_MEMORY, "out of memory");

@@ -1,0 +1,286 @@
+/* eval_results.c - an evaluation on disk, and what it comes to. Must not: need a model or a network. */
+#include "eval_results.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <dirent.h>
+#include <unistd.h>
+
+#include "out.h"
+#include "text.h"
+
+/* ---- writing ---- */
+
+json_t *cli_eval_line(const char *benchmark, size_t index, const char *example_id,
+                      const tinkc_rollout *r)
+{
+    json_t *turns = json_array(), *metrics = json_object(),
+           *said = json_loads(r->messages_json, 0, NULL);
+    for (size_t i = 0; i < json_array_size(said); i++) {
+        const json_t *m = json_array_get(said, i);
+        bool last = i + 1 == json_array_size(said);
+        json_array_append_new(
+            turns, json_pack("{s:O,s:O,s:o}", "role", json_object_get(m, "role"), "content",
+                             json_object_get(m, "content"), "token_count",
+                             last ? json_integer((json_int_t)r->sampled_tokens) : json_null()));
+    }
+    for (size_t i = 0; r->metric_names[i]; i++)
+        json_object_set_new(metrics, r->metric_names[i], json_real(r->metric_values[i]));
+    json_t *v = json_pack("{s:I,s:s,s:s,s:I,s:o,s:s,s:s?,s:f,s:o,s:s?,s:s,s:f}", "idx",
+                          (json_int_t)index, "benchmark", benchmark, "example_id", example_id,
+                          "sample", (json_int_t)r->index, "turns", turns, "text", r->text, "answer",
+                          r->answer, "reward", r->reward, "metrics", metrics, "error", r->error,
+                          "stop_reason", r->stop_reason == TINKC_STOP ? "stop" : "length",
+                          "time_seconds", (double)r->took_ms / 1000);
+    json_decref(said);
+    return v;
+}
+
+/* ---- reading ---- */
+
+static char *copy_of(const json_t *v)
+{
+    if (json_is_string(v))
+        return strdup(json_string_value(v));
+    return v && !json_is_null(v) ? json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+}
+
+static char *last_question(const json_t *turns)
+{
+    const json_t *found = NULL;
+    for (size_t i = 0; i < json_array_size(turns); i++) {
+        const json_t *t = json_array_get(turns, i);
+        const char *role = json_string_value(json_object_get(t, "role"));
+        if (role && strcmp(role, "assistant") != 0)
+            found = json_object_get(t, "content");
+    }
+    char *text = copy_of(found);
+    return text ? text : strdup("");
+}
+
+/* The harness has one metric of each task under its own name. */
+static bool harness_reward(const json_t *v, double *out)
+{
+    static const char *const names[] = { "exact_match", "acc", "acc_norm", "pass@1", "f1" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (json_is_number(json_object_get(v, names[i]))) {
+            *out = json_number_value(json_object_get(v, names[i]));
+            return true;
+        }
+    return false;
+}
+
+static bool row_of(const json_t *v, cli_eval_row *out)
+{
+    const json_t *id = json_object_get(v, "example_id"), *reward = json_object_get(v, "reward");
+    const json_t *stop = json_object_get(v, "stop_reason");
+    *out = (cli_eval_row){ 0 };
+    if (!id && json_object_get(v, "doc_id")) { /* lm-evaluation-harness */
+        const json_t *text = json_array_get(json_object_get(v, "filtered_resps"), 0);
+        if (!harness_reward(v, &out->reward))
+            return false;
+        out->example_id = copy_of(json_object_get(v, "doc_id"));
+        out->text = copy_of(json_is_array(text) ? json_array_get(text, 0) : text);
+        out->answer = copy_of(json_object_get(v, "target"));
+        out->prompt = strdup("");
+    } else if (id && json_is_number(reward)) {
+        out->example_id = copy_of(id);
+        out->reward = json_number_value(reward);
+        out->text = copy_of(json_object_get(v, "text"));
+        out->answer = copy_of(json_object_get(v, "answer"));
+        out->error = copy_of(json_object_get(v, "error"));
+        out->prompt = last_question(json_object_get(v, "turns"));
+        out->truncated = json_is_string(stop) && strcmp(json_string_value(stop), "length") == 0;
+    }
+    if (!out->text)
+        out->text = strdup("");
+    return out->example_id != NULL;
+}
+
+static bool keep(cli_eval *e, const cli_eval_row *row)
+{
+    if (e->n == e->cap) {
+        size_t cap = e->cap ? 2 * e->cap : 64;
+        cli_eval_row *grown = realloc(e->rows, cap * sizeof *grown);
+        if (!grown)
+            return false;
+        e->rows = grown;
+        e->cap = cap;
+    }
+    e->rows[e->n++] = *row;
+    return true;
+}
+
+static void free_row(cli_eval_row *r)
+{
+    free(r->example_id);
+    free(r->text);
+    free(r->prompt);
+    free(r->answer);
+    free(r->error);
+}
+
+bool cli_eval_load(const char *file, cli_eval *out)
+{
+    FILE *f = fopen(file, "re");
+    char *line = NULL;
+    size_t cap = 0;
+    *out = (cli_eval){ 0 };
+    while (f && getline(&line, &cap, f) > 0) {
+        json_t *v = json_loads(line, 0, NULL);
+        cli_eval_row row;
+        if (v && row_of(v, &row) && !keep(out, &row))
+            free_row(&row);
+        if (v && !out->name && json_is_string(json_object_get(v, "benchmark")))
+            out->name = strdup(json_string_value(json_object_get(v, "benchmark")));
+        json_decref(v);
+    }
+    free(line);
+    if (f)
+        fclose(f);
+    return f != NULL;
+}
+
+/* The folder itself, or the only benchmark in it. */
+static char *find_file(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
+        return strdup(path);
+    char *file = cli_printf("%s/trajectories.jsonl", path);
+    if (file && access(file, R_OK) == 0)
+        return file;
+    free(file);
+    file = NULL;
+    DIR *d = opendir(path);
+    for (const struct dirent *e; d && !file && (e = readdir(d));) {
+        file = e->d_name[0] == '.' ? NULL : cli_printf("%s/%s/trajectories.jsonl", path, e->d_name);
+        if (file && access(file, R_OK) != 0) {
+            free(file);
+            file = NULL;
+        }
+    }
+    if (d)
+        closedir(d);
+    return file;
+}
+
+int cli_eval_read(cli_app *app, const char *path, cli_eval *out)
+{
+    char *file = find_file(path);
+    *out = (cli_eval){ 0 };
+    bool found = file && cli_eval_load(file, out);
+    free(file);
+    if (!found || out->n == 0)
+        return cli_fail(app, "not_found",
+                        "it is a folder that `tinkc eval run` wrote, or samples of the "
+                        "lm-evaluation-harness",
+                        "%s holds no evaluation", path);
+    if (!out->name)
+        out->name = strdup(path);
+    return 0;
+}
+
+void cli_eval_free(cli_eval *e)
+{
+    for (size_t i = 0; i < e->n; i++)
+        free_row(&e->rows[i]);
+    free(e->rows);
+    free(e->name);
+    *e = (cli_eval){ 0 };
+}
+
+size_t cli_eval_count(const cli_eval *e, const char *example_id)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < e->n; i++)
+        n += !e->rows[i].error && strcmp(e->rows[i].example_id, example_id) == 0;
+    return n;
+}
+
+/* ---- what it comes to ---- */
+
+typedef struct example {
+    const char *id;
+    size_t n, right;
+    double sum;
+} example;
+
+static int by_id(const void *a, const void *b)
+{
+    return strcmp(((const example *)a)->id, ((const example *)b)->id);
+}
+
+/* One for each example, in order of ids. */
+static example *gather(const cli_eval *e, size_t *n)
+{
+    example *all = calloc(e->n + 1, sizeof *all);
+    size_t used = 0;
+    for (size_t i = 0; all && i < e->n; i++)
+        if (!e->rows[i].error)
+            all[used++] =
+                (example){ e->rows[i].example_id, 1, e->rows[i].reward >= 0.5, e->rows[i].reward };
+    if (all)
+        qsort(all, used, sizeof *all, by_id);
+    size_t at = 0;
+    for (size_t i = 1; i < used; i++) {
+        if (strcmp(all[at].id, all[i].id) == 0) {
+            all[at].n++;
+            all[at].right += all[i].right;
+            all[at].sum += all[i].sum;
+        } else {
+            all[++at] = all[i];
+        }
+    }
+    *n = used ? at + 1 : 0;
+    return all;
+}
+
+static json_t *pass_at_k(const example *all, size_t n)
+{
+    json_t *out = json_object();
+    size_t most = 0;
+    char name[32];
+    for (size_t i = 0; i < n; i++)
+        most = all[i].n > most ? all[i].n : most;
+    for (size_t k = 1; k <= most && most > 1; k *= 2) {
+        double sum = 0;
+        size_t counted = 0;
+        for (size_t i = 0; i < n; i++)
+            if (all[i].n >= k) {
+                sum += tinkc_recipe_pass_at_k(all[i].n, all[i].right, k);
+                counted++;
+            }
+        (void)snprintf(name, sizeof name, "%zu", k);
+        json_object_set_new(out, name, json_real(sum / (double)counted));
+    }
+    return out;
+}
+
+json_t *cli_eval_result(const cli_eval *e, double seconds)
+{
+    size_t n, right = 0, errors = 0, truncated = 0;
+    example *all = gather(e, &n);
+    double *scores = calloc(n + 1, sizeof *scores);
+    for (size_t i = 0; scores && i < n; i++) {
+        scores[i] = all[i].sum / (double)all[i].n;
+        right += scores[i] >= 0.5;
+    }
+    for (size_t i = 0; i < e->n; i++) {
+        errors += e->rows[i].error != NULL;
+        truncated += e->rows[i].truncated;
+    }
+    tinkc_interval ci = tinkc_recipe_bootstrap(scores, scores ? n : 0, 0.95, 0);
+    json_t *v = json_pack(
+        "{s:s,s:o,s:[oo],s:I,s:I,s:I,s:I,s:f,s:o}", "name", e->name ? e->name : "", "score",
+        isfinite(ci.mean) ? json_real(ci.mean) : json_null(), "interval_95",
+        isfinite(ci.low) ? json_real(ci.low) : json_null(),
+        isfinite(ci.high) ? json_real(ci.high) : json_null(), "num_examples", (json_int_t)n,
+        "num_correct", (json_int_t)right, "num_errors", (json_int_t)errors, "num_truncated",
+        (json_int_t)truncated, "time_seconds", seconds, "pass_at_k", pass_at_k(all, n));
+    free(all);
+    free(scores);
+    return v;
+}

@@ -1,0 +1,40 @@
+/* eval_results.h - an evaluation on disk: trajectories.jsonl and result.json, in the cookbook's form. */
+#ifndef CLI_EVAL_RESULTS_H
+#define CLI_EVAL_RESULTS_H
+
+#include <tinkc/recipes.h>
+
+#include "app.h"
+
+typedef struct cli_eval_row { /* one answer */
+    char *example_id;
+    char *text;   /* the last answer */
+    char *prompt; /* the last thing that was asked, or "" */
+    char *answer; /* or NULL */
+    char *error;  /* or NULL */
+    double reward;
+    bool truncated;
+} cli_eval_row;
+
+typedef struct cli_eval {
+    char *name;
+    cli_eval_row *rows;
+    size_t n, cap;
+} cli_eval;
+
+/* One line of trajectories.jsonl. Yours. */
+json_t *cli_eval_line(const char *benchmark, size_t index, const char *example_id,
+                      const tinkc_rollout *);
+/* Reads a folder with trajectories.jsonl (or one above it), or a file of samples as the
+ * lm-evaluation-harness writes them. A torn last line is ignored. 0, or an exit code. */
+int cli_eval_read(cli_app *, const char *path, cli_eval *out);
+/* The same without a complaint if there is nothing. */
+bool cli_eval_load(const char *file, cli_eval *out);
+void cli_eval_free(cli_eval *);
+/* How many answers without an error there are for an example. */
+size_t cli_eval_count(const cli_eval *, const char *example_id);
+
+/* score, interval, counts, pass@k: the content of result.json. Yours. */
+json_t *cli_eval_result(const cli_eval *, double seconds);
+
+#endif

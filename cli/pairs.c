@@ -1,0 +1,256 @@
+/* pairs.c - preferences in the forms that are in use, rendered and checked line by line.
+ *
+ *     {"prompt", "chosen", "rejected"}                 texts, or messages in any of the three
+ *     {"chosen": [messages], "rejected": [messages]}   whole conversations
+ *     {"input": {"messages"}, "preferred_output", "non_preferred_output"}
+ *     {"comparison": {"prompt_conversation", "completion_A", "completion_B"}, "label": "A"}
+ *     {"prompt", "completion", "label": true}          unpaired, for KTO
+ */
+#include "pairs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "dataset.h"
+#include "out.h"
+#include "text.h"
+
+typedef struct reading {
+    cli_app *app;
+    const tinkc_tokenizer *tokenizer;
+    const char *renderer;
+    cli_pairs *out;
+    cli_bad_lines bad;
+    const char *path;
+    size_t max_length;
+} reading;
+
+/* ---- conversations ---- */
+
+/* A text by this role, or messages as they are. A new reference; NULL = neither. */
+static json_t *messages_of(const json_t *v, const char *role)
+{
+    if (json_is_string(v))
+        return json_pack("[{s:s,s:O}]", "role", role, "content", v);
+    if (!json_is_array(v))
+        return NULL;
+    for (size_t i = 0; i < json_array_size(v); i++)
+        if (!json_is_string(json_object_get(json_array_get(v, i), "role")) ||
+            !json_object_get(json_array_get(v, i), "content"))
+            return NULL;
+    return json_copy((json_t *)(uintptr_t)v);
+}
+
+/* The prompt and an answer as one conversation. An answer that is a whole conversation stands alone. */
+static json_t *join(const json_t *prompt, const json_t *answer)
+{
+    json_t *said = messages_of(answer, "assistant"), *asked = NULL;
+    const char *first = json_string_value(json_object_get(json_array_get(said, 0), "role"));
+    if (!said || !first)
+        return json_decref(said), NULL;
+    if (strcmp(first, "assistant") != 0)
+        return said;
+    asked = prompt ? messages_of(prompt, "user") : NULL;
+    if (asked)
+        json_array_extend(asked, said);
+    json_decref(said);
+    return asked;
+}
+
+typedef struct sides {
+    json_t *chosen, *rejected;
+    const char *why;
+    bool good, tie;
+} sides;
+
+static const json_t *at(const json_t *v, const char *key)
+{
+    return json_object_get(v, key);
+}
+
+static sides paired(const json_t *row)
+{
+    sides s = { 0 };
+    const json_t *c = at(row, "comparison");
+    if (c) {
+        const char *label = json_string_value(at(row, "label"));
+        bool b = label && strcmp(label, "B") == 0;
+        s.tie = label && strcmp(label, "Tie") == 0;
+        s.chosen = join(at(c, "prompt_conversation"), at(c, b ? "completion_B" : "completion_A"));
+        s.rejected = join(at(c, "prompt_conversation"), at(c, b ? "completion_A" : "completion_B"));
+        s.why = "\"comparison\" needs prompt_conversation, completion_A, completion_B, and a label "
+                "A, B or Tie";
+    } else if (at(row, "preferred_output")) {
+        const json_t *prompt = at(at(row, "input"), "messages");
+        s.chosen = join(prompt, at(row, "preferred_output"));
+        s.rejected = join(prompt, at(row, "non_preferred_output"));
+        s.why = "needs input.messages, preferred_output and non_preferred_output";
+    } else {
+        const json_t *prompt = at(row, "prompt") ? at(row, "prompt") : at(row, "question");
+        s.chosen = join(prompt, at(row, "chosen"));
+        s.rejected = join(prompt, at(row, "rejected"));
+        s.why = "needs \"chosen\" and \"rejected\": texts with a \"prompt\", or messages";
+    }
+    return s;
+}
+
+static sides single(const json_t *row)
+{
+    const json_t *label = at(row, "label");
+    sides s = { .chosen = join(at(row, "prompt"), at(row, "completion")),
+                .good = json_is_true(label) || json_integer_value(label) == 1,
+                .why = "needs \"prompt\", \"completion\" and \"label\": true or false" };
+    if (!json_is_boolean(label) && !json_is_integer(label)) {
+        json_decref(s.chosen);
+        s.chosen = NULL;
+    }
+    return s;
+}
+
+/* ---- tokens ---- */
+
+static bool render(reading *r, const json_t *messages, cli_side *out, tinkc_error *err)
+{
+    tinkc_tokens ids = { 0 };
+    tinkc_floats weights = { 0 };
+    tinkc_chat_options how = { .renderer = r->renderer, .train_on = TINKC_TRAIN_LAST_ASSISTANT };
+    char *text = json_dumps(messages, JSON_COMPACT);
+    bool ok = text && tinkc_chat_train(r->tokenizer, text, &how, &ids, &weights, NULL, err);
+    size_t len = ids.len < r->max_length ? ids.len : r->max_length, trained = 0;
+    for (size_t i = 1; ok && i < len; i++)
+        trained += weights.data[i] > 0;
+    if (ok && trained == 0) {
+        tinkc_error_set(err, TINKC_E_ARGUMENT, "the answer has no token within --max-length");
+        ok = false;
+    }
+    if (ok) {
+        r->out->n_cut += len < ids.len;
+        r->out->n_tokens += len;
+        *out = (cli_side){ .ids = malloc(len * sizeof *out->ids),
+                           .weights = malloc(len * sizeof *out->weights),
+                           .len = len };
+        ok = out->ids && out->weights;
+        if (ok) {
+            memcpy(out->ids, ids.data, len * sizeof *out->ids);
+            memcpy(out->weights, weights.data, len * sizeof *out->weights);
+        }
+    }
+    free(text);
+    tinkc_tokens_free(&ids);
+    tinkc_floats_free(&weights);
+    return ok;
+}
+
+static void free_pair(cli_pair *p)
+{
+    free(p->chosen.ids);
+    free(p->chosen.weights);
+    free(p->rejected.ids);
+    free(p->rejected.weights);
+    free(p->where);
+}
+
+static void keep(reading *r, const sides *s, size_t number)
+{
+    tinkc_error err = { 0 };
+    cli_pairs *p = r->out;
+    cli_pair one = { .good = s->good, .where = cli_printf("%s:%zu", r->path, number) };
+    if (p->n == p->cap) {
+        size_t cap = p->cap ? 2 * p->cap : 64;
+        cli_pair *grown = realloc(p->items, cap * sizeof *grown);
+        if (grown) {
+            p->items = grown;
+            p->cap = cap;
+        }
+    }
+    bool ok = p->n < p->cap && render(r, s->chosen, &one.chosen, &err) &&
+              (p->unpaired || render(r, s->rejected, &one.rejected, &err));
+    if (ok) {
+        p->items[p->n++] = one;
+        return;
+    }
+    free_pair(&one);
+    cli_bad_line(&r->bad, r->path, number, "render", err.code ? err.message : "out of memory");
+}
+
+static void take_row(reading *r, const json_t *row, size_t number)
+{
+    sides s = r->out->unpaired ? single(row) : paired(row);
+    if (s.tie)
+        ;
+    else if (!s.chosen || (!r->out->unpaired && !s.rejected))
+        cli_bad_line(&r->bad, r->path, number, "pair", s.why);
+    else if (!r->out->unpaired && json_equal(s.chosen, s.rejected))
+        cli_bad_line(&r->bad, r->path, number, "equal",
+                     "chosen and rejected are equal: there is nothing to prefer");
+    else
+        keep(r, &s, number);
+    json_decref(s.chosen);
+    json_decref(s.rejected);
+}
+
+static int read_one(reading *r, const char *path)
+{
+    cli_data_file f;
+    cli_lines lines;
+    cli_span line;
+    int bad = cli_data_open(r->app, path, &f);
+    if (bad)
+        return bad;
+    char **paths = realloc(r->out->paths, (r->out->n_paths + 1) * sizeof *paths);
+    if (paths) {
+        r->out->paths = paths;
+        paths[r->out->n_paths++] = strdup(path);
+    }
+    r->path = path;
+    cli_lines_open(&lines, &f);
+    while (cli_lines_next(&lines, &line)) {
+        json_error_t why;
+        json_t *row = json_loadb(line.data, line.len, JSON_REJECT_DUPLICATES, &why);
+        if (json_is_object(row))
+            take_row(r, row, lines.number);
+        else
+            cli_bad_line(&r->bad, path, lines.number, "json", row ? "not a JSON object" : why.text);
+        json_decref(row);
+    }
+    cli_data_close(&f);
+    return 0;
+}
+
+int cli_pairs_read(cli_app *app, const tinkc_tokenizer *tokenizer, const char *renderer,
+                   bool unpaired, cli_pairs *out)
+{
+    reading r = { .app = app,
+                  .tokenizer = tokenizer,
+                  .renderer = renderer,
+                  .out = out,
+                  .max_length = (size_t)cli_int(app, "max-length") };
+    int bad = 0;
+    *out = (cli_pairs){ .unpaired = unpaired };
+    cli_bad_lines_begin(&r.bad, app);
+    for (size_t i = 0; i < app->n_args && !bad; i++)
+        bad = read_one(&r, app->args[i]);
+    for (size_t i = 0; cli_text_at(app, "data", i) && !bad; i++)
+        bad = read_one(&r, cli_text_at(app, "data", i));
+    if (!bad && out->n_paths == 0)
+        return cli_fail(app, "usage", "tinkc train dpo PAIRS.jsonl", "no pairs were given");
+    if (bad)
+        r.bad.n = 0;
+    int unusable =
+        cli_bad_lines_end(&r.bad, out->n_paths == 1 ? out->paths[0] : NULL, "nothing was sent");
+    bad = bad ? bad : unusable;
+    return !bad && out->n == 0
+               ? cli_fail(app, "data_invalid", NULL, "%s holds no preferences", out->paths[0])
+               : bad;
+}
+
+void cli_pairs_free(cli_pairs *p)
+{
+    for (size_t i = 0; i < p->n; i++)
+        free_pair(&p->items[i]);
+    for (size_t i = 0; i < p->n_paths; i++)
+        free(p->paths[i]);
+    free(p->paths);
+    free(p->items);
+    *p = (cli_pairs){ 0 };
+}
