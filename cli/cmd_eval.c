@@ -88,10 +88,60 @@ static char *example_id(const tinkc_task *t)
     return text;
 }
 
+/* What decides the answers and their grades: all options but where results go and how fast. */
+static json_t *settings_of(const evaluation *e)
+{
+    static const char *const free_to_change[] = { "number",    "concurrency", "limit",
+                                                  "save-dir",  "min-score",   "reward-procs",
+                                                  "env-procs", "data" };
+    json_t *v = json_pack("{s:s?,s:s?}", "base_model", e->model.base_model, "model_path",
+                          e->model.model_path);
+    for (const cli_option *o = e->app->command->options; o->name; o++) {
+        bool skip = strcmp(o->name, "model") == 0;
+        for (size_t i = 0; i < sizeof free_to_change / sizeof *free_to_change; i++)
+            skip = skip || strcmp(o->name, free_to_change[i]) == 0;
+        for (size_t i = 0; !skip && o->repeats && cli_text_at(e->app, o->name, i); i++) {
+            char *name = cli_printf("%s.%zu", o->name, i);
+            json_object_set_new(v, name, cli_json_text(cli_text_at(e->app, o->name, i)));
+            free(name);
+        }
+        if (!skip && !o->repeats && cli_text(e->app, o->name))
+            json_object_set_new(v, o->name, cli_json_text(cli_text(e->app, o->name)));
+        if (!skip && o->kind == CLI_FLAG)
+            json_object_set_new(v, o->name, json_boolean(cli_flag(e->app, o->name)));
+    }
+    return v;
+}
+
+/* A folder continues an evaluation with the same settings only. */
+static int settle_settings(evaluation *e)
+{
+    char *path = cli_printf("%s/settings.json", e->folder);
+    json_t *now = settings_of(e), *then = path ? json_load_file(path, 0, NULL) : NULL;
+    int bad = 0;
+    if (then && !json_equal(now, then)) {
+        bad = cli_fail(e->app, "exists", "give another --save-dir, or remove it",
+                       "%s holds an evaluation with other settings", e->folder);
+    } else if (!then) {
+        cli_save save;
+        cli_save_begin(&save, path ? path : "", 0666);
+        if (save.f)
+            cli_write_json(save.f, now, 2);
+        bad = cli_save_end(&save, e->app, true);
+    }
+    json_decref(now);
+    json_decref(then);
+    free(path);
+    return bad;
+}
+
 static int open_output(evaluation *e)
 {
     if (!cli_make_folder(e->folder, 0777))
         return cli_fail(e->app, "local_io", NULL, "%s: %s", e->folder, strerrordesc_np(errno));
+    int bad = settle_settings(e);
+    if (bad)
+        return bad;
     if (cli_eval_load(e->file, &e->before) && e->before.n)
         cli_note(e->app, "%s has %zu answers already: continuing", e->folder, e->before.n);
     e->out = fopen(e->file, "ae");
@@ -147,6 +197,7 @@ static bool run_pool(evaluation *e, tinkc_error *err)
         cli_rollout_options(e->app, &e->rewards, e->model.tokenizer, e->model.renderer);
     o.max_concurrent = (int32_t)cli_int(e->app, "concurrency");
     o.no_logprobs = true;
+    o.context_length = (int32_t)cli_context_length(e->app, e->model.base_model, err);
     char **ids = calloc(e->prompts.n + 1, sizeof *ids);
     tinkc_rollouts *pool = ids ? tinkc_rollouts_new(e->app->client, &o, err) : NULL;
     size_t added = pool ? add_rows(e, pool, ids, err) : 0;

@@ -261,13 +261,7 @@ static int settle_length(cli_sft *s)
     int bad = cli_connect(s->job.app);
     if (bad)
         return bad;
-    tinkc_future *f = tinkc_capabilities_get(s->job.app->client, &err);
-    if (cli_wait(s->job.app, f, NULL, &err)) {
-        const tinkc_model *m =
-            tinkc_capabilities_find(tinkc_future_capabilities(f, 0, &err), s->job.model);
-        s->max_length = m && m->max_context_length > 0 ? (size_t)m->max_context_length : 0;
-    }
-    tinkc_future_free(f);
+    s->max_length = (size_t)cli_context_length(s->job.app, s->job.model, &err);
     return err.code ? cli_fail_error(s->job.app, &err, NULL) : 0;
 }
 

@@ -400,6 +400,7 @@ static int open_loop(cli_rl *r)
     tinkc_adam adam = cli_job_adam(app, cli_number(app, "lr"));
     r->how.adam = adam;
     r->how.rollouts = cli_rollout_options(app, &r->rewards, r->job.tokenizer, r->job.renderer);
+    r->how.rollouts.context_length = (int32_t)cli_context_length(r->job.app, r->job.model, &err);
     r->how.references = r->samplers;
     r->how.n_references = r->n_references;
     r->how.reference_system = r->context;
@@ -409,6 +410,8 @@ static int open_loop(cli_rl *r)
     r->how.substeps = (size_t)cli_int(app, "num-substeps");
     r->how.max_steps_off_policy = (size_t)cli_int(app, "max-steps-off-policy");
     r->how.first_step = r->job.step;
+    if (err.code)
+        return cli_fail_error(app, &err, NULL);
     tinkc_rl_hooks hooks = { .user = r, .tick = tick, .record = record, .recall = recall };
     r->rl = tinkc_rl_new(app->client, r->job.trainer, &r->how, &hooks, &err);
     for (size_t i = 0; i < r->prompts.n && !err.code; i++)

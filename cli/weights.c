@@ -173,6 +173,18 @@ int cli_open_named(cli_app *app, const char *name, cli_asked *asked)
     return open_asked(app, asked);
 }
 
+int64_t cli_context_length(cli_app *app, const char *model, tinkc_error *err)
+{
+    int64_t length = 0;
+    tinkc_future *f = tinkc_capabilities_get(app->client, err);
+    if (cli_wait(app, f, NULL, err)) {
+        const tinkc_model *m = tinkc_capabilities_find(tinkc_future_capabilities(f, 0, err), model);
+        length = m && m->max_context_length > 0 ? m->max_context_length : 0;
+    }
+    tinkc_future_free(f);
+    return length;
+}
+
 void cli_close_sampler(cli_asked *asked)
 {
     tinkc_sampler_free(asked->sampler);

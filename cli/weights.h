@@ -28,6 +28,9 @@ char *cli_run_renderer(cli_app *, const char *path, tinkc_error *err);
 int cli_open_sampler(cli_app *, cli_asked *out);
 /* The same for a name that is not -m: a base model, a tinker:// path, a log directory. */
 int cli_open_named(cli_app *, const char *name, cli_asked *out);
+/* The model's longest context in tokens as the service reports it; 0 = it does not. Needs a
+ * connection. */
+int64_t cli_context_length(cli_app *, const char *model, tinkc_error *err);
 void cli_close_sampler(cli_asked *);
 
 #endif

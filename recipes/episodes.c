@@ -259,6 +259,12 @@ static void send_sample(episode *e, const int32_t *prompt, size_t len, tinkc_err
     const tkr_rollout *r = record_of(e);
     tinkc_sampling how = TINKC_SAMPLING_INIT;
     int64_t left = (int64_t)p->how.max_episode_tokens - (int64_t)r->tokens.len;
+    if (p->how.context_length && p->how.context_length - (int64_t)len < left)
+        left = p->how.context_length - (int64_t)len;
+    if (left < 1) {
+        tkc_fail(err, TINKC_E_ARGUMENT, "the prompt of %zu tokens fills the model's context", len);
+        return;
+    }
     how.max_tokens = left < p->how.max_tokens ? (int32_t)left : p->how.max_tokens;
     how.temperature = (float)p->how.temperature;
     how.top_p = (float)p->how.top_p;
@@ -652,7 +658,8 @@ static bool check_options(const tinkc_rollout_options *o, tinkc_error *err)
         !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools))
         return tkc_fail(err, TINKC_E_ARGUMENT, "rollouts: reserved fields must be zero");
     if (!(o->temperature >= 0) || !(o->top_p >= 0 && o->top_p <= 1) || o->max_tokens < 0 ||
-        o->max_concurrent < 0 || o->max_turns < 0 || o->max_episode_tokens < 0)
+        o->max_concurrent < 0 || o->max_turns < 0 || o->max_episode_tokens < 0 ||
+        o->context_length < 0 || o->reserved_int)
         return tkc_fail(err, TINKC_E_ARGUMENT, "rollouts: a setting is out of range");
     return true;
 }

@@ -183,11 +183,13 @@ typedef struct tinkc_rollout_options {
     int32_t                max_concurrent;  /* episodes at once; 0 = 256                      */
     int32_t                max_turns;       /* 0 = 16                                         */
     int32_t                max_episode_tokens; /* read and sampled; 0 = 32 768                */
+    int32_t                context_length;  /* of the model: answers end there; 0 = not known */
+    int32_t                reserved_int;
     bool                   no_logprobs;     /* a sample without log-probabilities will do     */
     bool                   reserved_bools[7];
     uint64_t               reserved[4];
 } tinkc_rollout_options;
-TINKC_PIN_SIZE(tinkc_rollout_options, 152);
+TINKC_PIN_SIZE(tinkc_rollout_options, 160);
 
 TINKC_API tinkc_rollouts *tinkc_rollouts_new(tinkc_client *, const tinkc_rollout_options *,
                                              tinkc_error *);

@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# eval, env check, train dpo, distill and sweep as a user runs them, on the engine with the shipped model: they do
+# what they say, resume to the same numbers, and refuse what cannot be used by file and line.
+set -u
+build=$(realpath "$1"); tinkc=$build/tinkc
+[ -x "$tinkc" ] || { echo "skipped: tinkc was not built"; exit 77; }
+command -v python3 > /dev/null || { echo "skipped: python3 is not installed"; exit 77; }
+source=$PWD; TINKC_NANO=$(realpath models/nano); export TINKC_NANO
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+export HOME=$work; unset TINKER_API_KEY TINKER_BASE_URL
+cd "$work" || exit 1
+fail() { echo "FAILED: $*"; tail -n 5 err 2> /dev/null; exit 1; }
+run() { "$tinkc" "$@" > out 2> err || fail "exit $?: $*"; }
+refuse() { # exit code, words, arguments
+    local code=$1 words=$2; shift 2
+    "$tinkc" "$@" > out 2> err; local got=$?
+    [ $got = "$code" ] || fail "exit $got instead of $code: $*"
+    grep -qF -- "$words" err || grep -qF -- "$words" out || fail "no \"$words\" from: $*"
+}
+rows() { # file, key: the values of a metric, one a line
+    python3 -c 'import json,sys; [print(json.loads(l)[sys.argv[2]]) for l in open(sys.argv[1] + "/metrics.jsonl") if sys.argv[2] in json.loads(l)]' "$1" "$2" > values; cat values
+}
+same() { # two runs have the same metrics, times aside
+    python3 - "$1" "$2" <<'PY' || fail "$1 and $2 differ"
+import json, sys
+def rows(path):
+    return [{k: v for k, v in json.loads(l).items() if not k.startswith("time/")} for l in open(path + "/metrics.jsonl")]
+a, b = rows(sys.argv[1]), rows(sys.argv[2])
+assert a == b and len(a) > 2, [(x, y) for x, y in zip(a, b) if x != y][:1] or (len(a), len(b))
+PY
+}
+kill_at() { # steps, arguments: killed outright once so many are in metrics.jsonl, then resumed
+    local steps=$1; shift
+    "$tinkc" "$@" --log-dir part > out 2> err & local p=$!
+    while kill -0 $p 2> /dev/null && [ "$(cat part/metrics.jsonl 2> /dev/null | wc -l)" -lt "$steps" ]; do sleep 0.01; done
+    kill -KILL $p 2> /dev/null; wait $p 2> /dev/null
+    run train resume part
+}
+for i in 1 2 3 4 5 6 7 8; do
+    a=$((i * 7 + 10)) b=$((i * 5 + 12)) s=$((i * 12 + 22))
+    echo "{\"id\": $i, \"prompt\": \"What is $a + $b?\", \"answer\": \"$s\"}" >> sums.jsonl
+    echo "{\"prompt\": \"What is $a + $b?\", \"chosen\": \"$a + $b = $s\", \"rejected\": \"$s\"}" >> pairs.jsonl
+    echo "{\"messages\": [{\"role\": \"user\", \"content\": \"What is $a + $b?\"}, {\"role\": \"assistant\", \"content\": \"$a + $b = $s\"}]}" >> chats.jsonl
+done
+
+# ---- environments ----
+for env in "$build/examples/guess_env" "$build/examples/calculator_env" "python3 $source/examples/guess_env.py"; do
+    run env check "$env"; grep -q FAILED out && fail "$env"
+done
+refuse 12 'did not answer within 500 ms' env check 'sleep 100' --timeout-each 0.5
+refuse 12 'nothing to answer' env check cat
+refuse 12 'was not asked' env check 'while read l; do echo "{\"id\": 9}"; done'
+small="--local -q --group-size 2 --groups-per-batch 2 --max-tokens 8 --lora-rank 8 --seed 1 --max-steps 2 --lr 1e-3"
+echo '{"level": 1}' > rows.jsonl
+run train rl rows.jsonl $small --env-cmd "$build/examples/guess_env" --epochs 4 --log-dir guess
+[ "$(rows guess env/all/turns_per_episode | head -n 1 | cut -c 1)" -ge 1 ] || fail "turns"
+rows guess env/all/guesses | grep -q . || fail "the environment's metric"
+refuse 9 'limit of turns' train rl rows.jsonl $small --env-cmd "$build/examples/guess_env" --max-turns 2 --log-dir endless
+
+# ---- evaluation ----
+eval="eval run sums.jsonl --local -q --grader number --max-tokens 16 --temperature 1"
+run $eval -n 4 --save-dir e1 --json
+python3 - <<'PY' || fail "result.json"
+import json
+r = json.load(open("e1/sums/result.json"))
+assert r["num_examples"] == 8 and r["num_errors"] == 0 and set(r["pass_at_k"]) == {"1", "2", "4"}, r
+assert r["interval_95"][0] <= r["score"] <= r["interval_95"][1] and abs(r["pass_at_k"]["1"] - r["score"]) < 1e-9, r
+lines = [json.loads(l) for l in open("e1/sums/trajectories.jsonl")]
+assert len(lines) == 32 and lines[0]["turns"][0]["role"] == "user" and lines[0]["example_id"] in "12345678", lines[0]
+PY
+# Cut off in the middle of a line: only what is missing is asked again, with the same result.
+cp -r e1 e2; head -c 3000 e1/sums/trajectories.jsonl > e2/sums/trajectories.jsonl; run $eval -n 4 --save-dir e2
+[ "$(grep -c sample e2/sums/trajectories.jsonl)" -lt 64 ] || fail "a rerun began again"
+python3 -c 'import json; a, b = [json.load(open(f"{d}/sums/result.json")) for d in ("e1", "e2")]; assert a["num_examples"] == b["num_examples"] == 8' || fail "resumed evaluation"
+refuse 5 "other settings" $eval --grader exact --save-dir e1
+run eval run sums.jsonl --local -q --grader exact --max-tokens 16 --temperature 0 --save-dir e3
+run eval compare e1 e3 --json; python3 -c 'import json; c = json.load(open("out")); assert c["common"] == 8 == c["both"] + c["only_first"] + c["only_second"] + c["neither"]' || fail compare
+run eval show e1 --wrong
+refuse 12 "below --min-score" eval run sums.jsonl --local -q --grader exact --max-tokens 2 --temperature 0 --save-dir e4 --min-score 0.99
+printf '{"doc_id": 1, "target": "42", "filtered_resps": ["42"], "exact_match": 1.0}\n' > samples_x.jsonl
+run eval show samples_x.jsonl
+echo '{"prompt": "What is 2 + 3?", "choices": ["7", "5"], "answer": 1}' > choice.jsonl
+run eval run choice.jsonl --local -q --multiple-choice --save-dir e5; grep -q 1.0000 out || fail "multiple choice"
+echo '{"prompt": "What is 2 + 3?", "choices": ["7", "5"], "answer": "x"}' > choice2.jsonl
+refuse 6 "choice2.jsonl:1: the answer is none of the choices" eval run choice2.jsonl --local -q --multiple-choice
+refuse 3 "holds no evaluation" eval show nowhere
+
+# ---- preferences ----
+dpo="train dpo pairs.jsonl --local -q --batch-size 2 --lr 1e-3 --lora-rank 8 --seed 1 --save-every 2 --test-size 2 --eval-every 2"
+run $dpo --log-dir whole; [ "$(rows whole dpo_loss | head -n 1 | cut -c 1-6)" = 0.6931 ] || fail "the first loss is log 2"
+[ "$(rows whole margin | head -n 1)" = 0.0 ] || fail "the reference is not the start"
+kill_at 2 $dpo; same whole part; rm -rf part
+printf '{"prompt": "a", "chosen": "x", "rejected": "x"}\n{"prompt": "a"}\n' > bad.jsonl
+refuse 6 "bad.jsonl:1: chosen and rejected are equal" train dpo bad.jsonl --local -q
+refuse 6 "bad.jsonl:2: needs \"chosen\"" train dpo bad.jsonl --local -q
+for loss in ipo "dpo --length-normalized"; do run train dpo pairs.jsonl --local -q --batch-size 4 --lora-rank 8 --loss $loss --log-dir "d-${loss%% *}"; done
+echo '{"prompt": "What is 1 + 1?", "completion": "2", "label": true}' > thumbs.jsonl
+echo '{"prompt": "What is 1 + 2?", "completion": "4", "label": false}' >> thumbs.jsonl
+run train dpo thumbs.jsonl --local -q --lora-rank 8 --loss kto --log-dir d-kto
+
+# ---- distillation ----
+distill="train distill sums.jsonl --local -q --teacher whole --group-size 2 --groups-per-batch 2 --max-tokens 8 --lora-rank 8 --seed 1 --lr 1e-3 --save-every 2 --max-steps 4"
+run $distill --log-dir dist; rows dist teacher_kl | grep -q . || fail "teacher_kl"
+kill_at 3 $distill; same dist part; rm -rf part
+echo "Answer with the word banana." > context
+run train distill sums.jsonl --local -q --teacher nano --context context --group-size 2 --groups-per-batch 2 --max-tokens 8 --lora-rank 8 --max-steps 1 --log-dir ctx
+python3 -c 'import json; r = json.loads(open("ctx/metrics.jsonl").readline()); assert r["teacher_kl"] != 0' || fail "the context changes nothing"
+run train distill chats.jsonl --local -q --teacher whole --off-policy --targets 4 --batch-size 4 --lora-rank 8 --seed 1 --log-dir off
+rows off train/loss | grep -q . || fail "off-policy loss"
+"$tinkc" train distill sums.jsonl --local -q --teacher "$work/other" --group-size 2 --groups-per-batch 2 > out 2> err && fail "a teacher that is not there"
+
+# ---- sweep ----
+run train sweep --local --grid lr=1e-3,1e-2 --grid lora-rank=4,8 --log-dir sweep --json -- sft chats.jsonl --batch-size 4 --max-steps 2
+python3 - <<'PY' || fail "the sweep's table"
+import json
+runs = json.load(open("out"))["runs"]
+assert len(runs) == 4 and all(r["status"] == "done" for r in runs), runs
+assert [r["metric"] for r in runs] == sorted(r["metric"] for r in runs), runs
+PY
+refuse 2 "has no option --nosuch" train sweep --local --grid nosuch=1 -- sft chats.jsonl
+echo "recipes: all as they should be"
