@@ -45,12 +45,14 @@ int cli_eval_check_choices(cli_app *app, const cli_prompts *p)
         json_t *row = json_loads(p->items[i].row_json, 0, NULL);
         const json_t *choices = json_object_get(row, "choices");
         const char *colon = strrchr(p->items[i].where, ':');
-        size_t line = (size_t)strtoull(colon ? colon + 1 : "0", NULL, 10);
+        int64_t line = 0;
+        (void)cli_parse_int(colon ? colon + 1 : "0", &line);
         const char *path = p->paths[p->file[i]];
         if (!are_choices(choices))
-            cli_bad_line(&bad, path, line, "choices", "\"choices\" is not a list of 2 to 64 texts");
+            cli_bad_line(&bad, path, (size_t)line, "choices",
+                         "\"choices\" is not a list of 2 to 64 texts");
         else if (right_choice(choices, p->items[i].answer) < 0)
-            cli_bad_line(&bad, path, line, "answer",
+            cli_bad_line(&bad, path, (size_t)line, "answer",
                          "the answer is none of the choices, nor their number or letter");
         json_decref(row);
     }

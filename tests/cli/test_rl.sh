@@ -69,10 +69,10 @@ refuse 13 "does not accept --loss ppo" train rl sums.jsonl $common --grader exac
 "$tinkc" train rl sums.jsonl $common --grader exact --dry-run --prices /dev/stdin <<< "nano 1 2 3" 2> err || fail "--dry-run"
 
 # ---- graders that break the rules ----
-grade() { # what it does with a line, words in the log
+grade() { # what it does with a line, words in the log, its time
     rm -rf g; local status
     "$tinkc" train rl sums.jsonl --local --group-size 2 --groups-per-batch 1 --max-tokens 3 --lora-rank 8 --seed 1 --max-steps 1 \
-        --reward-procs 1 --reward-timeout 1s --log-dir g --reward-cmd "$1" > out 2> err; status=$?
+        --reward-procs 1 --reward-timeout "${3:-60s}" --log-dir g --reward-cmd "$1" > out 2> err; status=$?
     [ $status != 0 ] || fail "trained with: $1"
     grep -qF -- "$2" err || fail "no \"$2\" with: $1"
     grep -q "sums.jsonl:[0-9]" err || grep -q "times in a row" err || fail "no line is named with: $1"
@@ -81,7 +81,7 @@ grade() { # what it does with a line, words in the log
 grade 'exit 3' 'ended with status 3'
 grade 'while read l; do echo garbage; done' 'not a JSON object'
 grade 'while read l; do echo "{\"id\": 77777, \"reward\": 1}"; done' 'was not asked'
-grade 'sleep 100' 'did not answer within 1000 ms'
+grade 'sleep 100' 'did not answer within 1000 ms' 1s
 cat > grader.py <<'PY'
 import json, sys
 for line in sys.stdin:
