@@ -3,6 +3,7 @@
  * Pure data, and long because all of it is in one place. The order of rows is the order of help.
  * If you add a command here, add its function to commands.h; nothing else needs to know.
  */
+#include "adapter_start.h"
 #include "commands.h"
 #include "metric_exports.h"
 #include "train_samples.h"
@@ -448,6 +449,7 @@ static const cli_option sample_options[] = {
       .kind = CLI_FLAG,
       .help = "load the model even if it does not fit into memory" },
     MODEL_OPTION,
+    CLI_FROM_ADAPTER,
     { .name = "base-model",
       .kind = CLI_TEXT,
       .value = "ID",
@@ -534,6 +536,7 @@ static const cli_option chat_options[] = {
       .kind = CLI_FLAG,
       .help = "load the model even if it does not fit into memory" },
     MODEL_OPTION,
+    CLI_FROM_ADAPTER,
     { .name = "system",
       .letter = 's',
       .kind = CLI_TEXT,
@@ -564,6 +567,7 @@ static const cli_option logprobs_options[] = {
       .kind = CLI_FLAG,
       .help = "load the model even if it does not fit into memory" },
     MODEL_OPTION,
+    CLI_FROM_ADAPTER,
     RENDERER_OPTION,
     { .name = "text", .kind = CLI_TEXT, .value = "TEXT", .help = "the text itself" },
     { .name = "messages", .kind = CLI_FLAG, .help = "the input is JSON messages" },
@@ -746,6 +750,7 @@ static const cli_option train_sft_options[] = {
       .complete = "checkpoint",
       .cookbook = "load_checkpoint_path",
       .help = "start from these weights" },
+    CLI_FROM_ADAPTER,
     { .name = "log-dir",
       .kind = CLI_DIR,
       .value = "DIR",

@@ -4,6 +4,7 @@
  */
 #include "recipe_options.h"
 
+#include "adapter_start.h"
 #include "metric_exports.h"
 
 /* clang-format off */
@@ -45,6 +46,7 @@
     FIELD("rolling-ttl", CLI_DURATION, "DURATION", "2h", "rolling_ttl_seconds", "their life"),     \
     { .name = "from", .kind = CLI_TEXT, .value = "PATH", .complete = "checkpoint",                 \
       .cookbook = "load_checkpoint_path", .help = "start from these weights" },                    \
+    CLI_FROM_ADAPTER,                                                                              \
     FIELD("log-dir", CLI_DIR, "DIR", NULL, "log_path", "default: tinkc-runs/RUN_NAME"),            \
     { .name = "if-exists", .kind = CLI_CHOICE, .value = "WHAT",                                    \
       .choices = "ask|resume|delete|raise", .cookbook = "behavior_if_log_dir_exists",              \

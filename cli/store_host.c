@@ -4,6 +4,7 @@
  *
  *     use TEXT            it uses the store from now on; TEXT says what it does  -> ok DEVICE
  *     model NAME<TAB>DIR  makes a folder's model known, and remembers it     -> ok | error ...
+ *     adapter BASE<TAB>DIR  takes a PEFT adapter into the store   -> ok PATH<TAB>PATH | error ...
  *     status              -> one line of JSON
  *     leave               -> "others" if somebody else uses the store; else "ended" once the engine has
  *                            written everything down
@@ -140,6 +141,26 @@ static void take_model(cli_store_host *h, const user *u, char *rest)
         answer(u, "ok\n");
 }
 
+/* Answers with the paths of its weights for training and for sampling. */
+static void take_adapter(cli_store_host *h, const user *u, char *rest)
+{
+    tinkc_error err = { 0 };
+    tinkc_text weights = { 0 }, sampler = { 0 };
+    char *tab = strchr(rest, '\t'), *line = NULL;
+    if (tab)
+        *tab = '\0';
+    tinkc_import_options o = { .adapter = tab ? tab + 1 : NULL, .base_model = rest };
+    if (tinkc_engine_import(h->engine, &o, &weights, &sampler, &err))
+        line = cli_printf("ok %s\t%s\n", weights.data, sampler.data);
+    if (line)
+        answer(u, line);
+    else
+        answer_error(u, &err);
+    free(line);
+    tinkc_text_free(&weights);
+    tinkc_text_free(&sampler);
+}
+
 static void take_line(cli_store_host *h, user *u, char *line)
 {
     if (strncmp(line, "use ", 4) == 0) {
@@ -150,6 +171,8 @@ static void take_line(cli_store_host *h, user *u, char *line)
         answer(u, ok);
     } else if (strncmp(line, "model ", 6) == 0) {
         take_model(h, u, line + 6);
+    } else if (strncmp(line, "adapter ", 8) == 0) {
+        take_adapter(h, u, line + 8);
     } else if (strcmp(line, "status") == 0) {
         answer_status(h, u);
     } else if (strcmp(line, "leave") == 0) {

@@ -269,6 +269,23 @@ bool cli_store_link_model(cli_app *app, const char *name, const char *folder, ti
     return ok;
 }
 
+char *cli_store_link_adapter(cli_app *app, const char *base, const char *folder, bool training,
+                             tinkc_error *err)
+{
+    char line[LINE], *request = cli_printf("adapter %s\t%s", base, folder), *tab;
+    bool ok = request && !strpbrk(base, "\t\n") && !strchr(folder, '\n');
+    if (!ok)
+        tinkc_error_set(err, TINKC_E_ARGUMENT, "the adapter's folder has control characters");
+    ok = ok && ask(app->store_fd, request, line, err);
+    free(request);
+    if (!ok || strncmp(line, "ok ", 3) != 0 || !(tab = strchr(line, '\t'))) {
+        tinkc_error_set(err, TINKC_E_STORE, "the store's process gave no usable answer");
+        return NULL;
+    }
+    *tab = '\0';
+    return strdup(training ? line + 3 : tab + 1);
+}
+
 void cli_store_link_close(cli_app *app)
 {
     char line[LINE];

@@ -20,6 +20,10 @@ int cli_store_link_open(cli_app *, const char *store);
 void cli_store_link_keep(cli_app *);
 /* Makes a model known to the engine and remembers its folder. False with err set. */
 bool cli_store_link_model(cli_app *, const char *name, const char *folder, tinkc_error *err);
+/* Takes a PEFT adapter into the store: the path of its weights, for training or for sampling; yours.
+ * NULL with err set. */
+char *cli_store_link_adapter(cli_app *, const char *base, const char *folder, bool training,
+                             tinkc_error *err);
 /* Leaves; the last command waits until the store is written. Does nothing without a link. */
 void cli_store_link_close(cli_app *);
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapter_start.h"
 #include "config_file.h"
 #include "metric_exports.h"
 #include "models.h"
@@ -58,20 +59,38 @@ static int choose_renderer(cli_job *j, const char *given)
     return 0;
 }
 
+/* From here on the adapter is weights like any others: --from. */
+static int start_from_adapter(cli_app *app)
+{
+    if (!cli_has_adapter(app) || cli_flag(app, "dry-run"))
+        return 0;
+    if (cli_text(app, "from"))
+        return cli_fail(app, "usage", NULL, "--from and --from-adapter exclude each other");
+    int bad = cli_connect(app);
+    char *path = bad ? NULL : cli_adapter_path(app, true, &bad);
+    return path ? cli_give_value(app, "from", path, "the adapter") : bad;
+}
+
 int cli_job_find_model(cli_job *j)
 {
     tinkc_error err = { 0 };
     cli_app *app = j->app;
+    int bad = cli_adapter_model(app);
+    if (bad)
+        return bad;
     j->model = cli_model(app);
     if (!j->model)
         return cli_fail(app, "usage", "name one with -m", "no model was named");
     if (strncmp(j->model, "tinker://", 9) == 0)
         return cli_fail(app, "usage", "name its base model with -m, and the weights with --from",
                         "%s is not a base model", j->model);
+    bad = start_from_adapter(app);
+    if (bad)
+        return bad;
     const char *given = cli_text(app, "renderer");
     if (!given)
         given = cli_config_get(app, "renderer", NULL);
-    int bad = choose_renderer(j, given);
+    bad = choose_renderer(j, given);
     if (bad)
         return bad;
     j->tokenizer = cli_tokenizer(app, j->model, &err);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapter_start.h"
 #include "config_file.h"
 #include "models.h"
 #include "out.h"
@@ -152,10 +153,19 @@ static int open_asked(cli_app *app, cli_asked *asked)
 int cli_open_sampler(cli_app *app, cli_asked *asked)
 {
     *asked = (cli_asked){ 0 };
-    int bad = cli_connect(app);
+    int bad = cli_adapter_model(app);
+    bad = bad ? bad : cli_connect(app);
     if (bad)
         return bad;
     name_weights(app, asked);
+    if (cli_has_adapter(app)) {
+        free(asked->model_path);
+        asked->model_path = cli_adapter_path(app, false, &bad);
+    }
+    if (bad) {
+        cli_close_sampler(asked);
+        return bad;
+    }
     return open_asked(app, asked);
 }
 

@@ -95,6 +95,14 @@ void tinkc_engine_free(tinkc_engine *engine)
     tkc_release(a, engine, sizeof *engine);
 }
 
+bool tinkc_engine_import(tinkc_engine *engine, const tinkc_import_options *o, tinkc_text *weights,
+                         tinkc_text *sampler, tinkc_error *err)
+{
+    tinkc_error local;
+    return enter(engine, &err, &local) &&
+           tke_service_import(engine->svc, o, weights, sampler, err);
+}
+
 bool tinkc_engine_add_model(tinkc_engine *engine, const char *name, const char *folder,
                             tinkc_error *err)
 {

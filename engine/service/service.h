@@ -24,6 +24,10 @@ void tke_service_drop(tke_service *);
 
 bool tke_service_add_model(tke_service *, const char *name, const char *folder, tinkc_error *err);
 bool tke_service_flush(tke_service *, int64_t timeout_ms, tinkc_error *err);
+/* adapter_import.c: as tinkc_engine_import. Waits; never on the worker's thread. */
+bool tke_service_import(tke_service *, const tinkc_import_options *, tinkc_text *weights,
+                        tinkc_text *sampler, tinkc_error *err);
+
 /* owner: of the runs that are listed; NULL = everybody's. */
 bool tke_service_status(tke_service *, const char *owner, tkc_buf *out, tinkc_error *err);
 bool tke_service_metrics(tke_service *, tkc_buf *out, tinkc_error *err);

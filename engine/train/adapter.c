@@ -109,15 +109,20 @@ static void init_tensor(const tke_tensor_ref *ref, uint64_t seed, tke_real *a)
         a[e] = (tke_real)tke_lora_init(hash, seed, ref->cols, e);
 }
 
+void tke_layout_init(const tke_lora_layout *l, uint64_t seed, tke_real *reals)
+{
+    tke_tensor_ref ref;
+    for (size_t place = 0; tke_layout_next(l, &place, &ref);)
+        if (!ref.is_b)
+            init_tensor(&ref, seed, reals + ref.offset);
+}
+
 static bool init_weights(tke_adapter *a, tinkc_error *err)
 {
     tke_view view;
-    tke_tensor_ref ref;
     if (!tke_view_open(&view, a->device, a->weights, a->layout->n_floats, err))
         return false;
-    for (size_t place = 0; tke_layout_next(a->layout, &place, &ref);)
-        if (!ref.is_b)
-            init_tensor(&ref, a->spec.seed, view.data + ref.offset);
+    tke_layout_init(a->layout, a->spec.seed, view.data);
     return tke_view_close(&view, a->device, a->weights, err);
 }
 

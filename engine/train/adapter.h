@@ -93,6 +93,10 @@ bool tke_adapter_probe(const tke_model *, const char *folder, tke_adapter_spec *
 bool tke_adapter_load(tke_adapter *, const char *folder, bool optimizer, tinkc_error *err);
 /* A folder as a snapshot, for sampling. */
 tke_snapshot *tke_snapshot_read(tke_device *, tke_model *, const char *folder, tinkc_error *err);
+/* Writes a folder's adapter into another, whole and in our own spelling: matrices that it does not have
+ * get a fresh A (of `seed`) and a B of zeros, so that training can begin there. *spec is what it is. */
+bool tke_adapter_convert(const tke_model *, const char *from, const char *to, uint64_t seed,
+                         const tke_adapter_save *, tke_adapter_spec *spec, tinkc_error *err);
 /* Would tke_snapshot_read accept the folder? Needs no device. */
 bool tke_adapter_check(const tke_model *, const char *folder, tinkc_error *err);
 

@@ -269,10 +269,36 @@ static bool refuse_set(tkc_json *j, const char *key, const char *path, tinkc_err
     return tkc_fail(err, TINKC_E_UNSUPPORTED, "%s: %s is not supported", path, key);
 }
 
+/* Members that would change what the adapter means, and that are not known here. */
+static const char *const refused[] = { "use_dora",
+                                       "rank_pattern",
+                                       "alpha_pattern",
+                                       "modules_to_save",
+                                       "fan_in_fan_out",
+                                       "lora_bias",
+                                       "layer_replication",
+                                       "target_parameters",
+                                       "use_qalora",
+                                       "trainable_token_indices",
+                                       "alora_invocation_tokens",
+                                       NULL };
+
+/* A member whose text must be this one. */
+static bool expect_text(tkc_json *j, const char *key, const char *want, const char *path,
+                        tinkc_error *err)
+{
+    tinkc_str text = tkc_json_string(j);
+    if (tkc_failed(err) || tkc_str_is_nocase(text, want))
+        return !tkc_failed(err);
+    return tkc_fail(err, TINKC_E_UNSUPPORTED, "%s: %s \"%.*s\" is not supported (\"%s\" is)", path,
+                    key, (int)(text.len < 40 ? text.len : 40), text.data, want);
+}
+
 static bool read_config(folder *f, tinkc_error *err)
 {
     tkc_json j;
     tinkc_str key;
+    bool rslora = false;
     double rank = 0, alpha = 0;
     tinkc_bytes text = tkc_read_file(&f->arena, f->config_path, CONFIG_MAX, err);
     if (tkc_failed(err))
@@ -281,17 +307,22 @@ static bool read_config(folder *f, tinkc_error *err)
     j.code = TINKC_E_MODEL;
     if (tkc_json_object(&j))
         while (tkc_json_key(&j, &key)) {
-            static const char *const refused[] = { "use_dora",        "use_rslora",
-                                                   "rank_pattern",    "alpha_pattern",
-                                                   "modules_to_save", "fan_in_fan_out" };
             size_t i = 0;
-            while (i < 6 && !tkc_str_is(key, refused[i]))
+            while (refused[i] && !tkc_str_is(key, refused[i]))
                 i++;
+            bool is_text = tkc_json_peek(&j) == TKC_JSON_STRING;
             if (tkc_str_is(key, "r"))
                 rank = tkc_json_double(&j);
             else if (tkc_str_is(key, "lora_alpha"))
                 alpha = tkc_json_double(&j);
-            else if (i < 6)
+            else if (tkc_str_is(key, "use_rslora"))
+                rslora = tkc_json_peek(&j) == TKC_JSON_TRUE ? tkc_json_bool(&j)
+                                                            : (tkc_json_skip(&j), false);
+            else if (is_text && tkc_str_is(key, "peft_type"))
+                expect_text(&j, "peft_type", "LORA", f->config_path, err);
+            else if (is_text && tkc_str_is(key, "bias"))
+                expect_text(&j, "bias", "none", f->config_path, err);
+            else if (refused[i])
                 refuse_set(&j, refused[i], f->config_path, err);
             else
                 tkc_json_skip(&j);
@@ -303,7 +334,7 @@ static bool read_config(folder *f, tinkc_error *err)
         return tkc_fail(err, TINKC_E_MODEL, "%s: r or lora_alpha is missing or does not fit",
                         f->config_path);
     f->spec.rank = (int32_t)rank;
-    f->spec.alpha = alpha;
+    f->spec.alpha = rslora ? alpha * sqrt(rank) : alpha; /* alpha / sqrt(r) = alpha' / r */
     return true;
 }
 
@@ -336,6 +367,10 @@ static bool folder_open(folder *f, const char *path, tinkc_error *err)
     f->optimizer_path = tkc_path_join(&f->arena, path, optimizer_file, err);
     if (tkc_failed(err))
         return false;
+    char *pickle = tkc_path_join(&f->arena, path, "adapter_model.bin", err);
+    if (pickle && !tkc_is_file(f->weights_path) && tkc_is_file(pickle))
+        return tkc_fail(err, TINKC_E_UNSUPPORTED,
+                        "%s is a Python pickle: save the adapter as safetensors", pickle);
     if (!tkc_is_file(f->weights_path) || !tkc_is_file(f->config_path))
         return tkc_fail(err, TINKC_E_MODEL, "%s: %s or %s is missing", path, weights_file,
                         config_file);
@@ -384,6 +419,20 @@ static bool read_block(const tke_tensor_file *file, const tke_lora_layout *l, co
     return true;
 }
 
+/* The first tensor of the file that stands for nothing in the layout. */
+static const char *stray_tensor(const tke_tensor_file *file, const tke_lora_layout *l)
+{
+    for (size_t i = 0; i < file->n_tensors; i++) {
+        tke_tensor_ref ref;
+        bool known = false;
+        for (size_t place = 0; !known && tke_layout_next(l, &place, &ref);)
+            known = find_tensor(file, &ref, "") == &file->tensors[i];
+        if (!known)
+            return file->tensors[i].name;
+    }
+    return "";
+}
+
 static bool read_weights(folder *f, const tke_lora_layout *l, bool partial, tke_real *block,
                          tinkc_error *err)
 {
@@ -391,9 +440,11 @@ static bool read_weights(folder *f, const tke_lora_layout *l, bool partial, tke_
     if (!read_block(&f->weights, l, "", partial, f->weights_path, block, &n, err))
         return false;
     if (n != f->weights.n_tensors)
-        return tkc_fail(err, TINKC_E_MODEL,
-                        "%s: %zu of its %zu tensors belong to no matrix of the model",
-                        f->weights_path, f->weights.n_tensors - n, f->weights.n_tensors);
+        return tkc_fail(
+            err, TINKC_E_MODEL,
+            "%s: %zu of its %zu tensors belong to no matrix of the model, such as '%.120s'",
+            f->weights_path, f->weights.n_tensors - n, f->weights.n_tensors,
+            stray_tensor(&f->weights, l));
     return true;
 }
 
@@ -437,6 +488,29 @@ bool tke_adapter_check(const tke_model *m, const char *path, tinkc_error *err)
     if (l)
         reals = tke_reals_new(l, err);
     bool ok = reals && read_weights(&f, l, true, reals, err);
+    tkc_release_aligned(reals);
+    tke_layout_free(l);
+    folder_close(&f);
+    return ok;
+}
+
+bool tke_adapter_convert(const tke_model *m, const char *from, const char *to, uint64_t seed,
+                         const tke_adapter_save *save, tke_adapter_spec *spec, tinkc_error *err)
+{
+    folder f;
+    tke_lora_layout *l = NULL;
+    tke_real *reals = NULL;
+    if (folder_open(&f, from, err)) {
+        f.spec.seed = seed;
+        l = tke_layout_new(m, &f.spec, err);
+    }
+    if (l)
+        reals = tke_reals_new(l, err);
+    if (reals)
+        tke_layout_init(l, seed, reals);
+    bool ok = reals && read_weights(&f, l, true, reals, err) &&
+              write_weights(l, reals, &f.spec, to, save, err);
+    *spec = f.spec;
     tkc_release_aligned(reals);
     tke_layout_free(l);
     folder_close(&f);

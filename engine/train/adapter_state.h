@@ -45,6 +45,9 @@ tke_real *tke_reals_new(const tke_lora_layout *, tinkc_error *err);
 tke_snapshot *tke_snapshot_new(tke_device *, const tke_model *, const tke_adapter_spec *,
                                tinkc_error *err);
 
+/* A fresh A of every matrix, into numbers of the layout in host memory. */
+void tke_layout_init(const tke_lora_layout *, uint64_t seed, tke_real *reals);
+
 /* Walks the tensors of a layout: A and B of every adapted matrix. */
 typedef struct tke_tensor_ref {
     const tke_weight *weight; /* the matrix; its path names the tensor */

@@ -704,9 +704,78 @@ def export_merged():
         check("--to hosted", any("model.unembed_tokens" in n for n in names) and not any("lm_head" in n for n in names))
 
 
+def scores(w, *args):
+    """Log-probabilities of a text's tokens; a text says what went wrong."""
+    pathlib.Path(w.home, "text").write_text("hello world, how are you?")
+    r = w.run("logprobs", *args, "text", "--json", timeout=300)
+    return [t["logprob"] for t in json.loads(r.stdout)["tokens"][1:]] if r.returncode == 0 else r.stderr
+
+
+def from_adapter():
+    with World() as w:
+        random_adapter(os.path.join(w.home, "a"), ["q_proj", "v_proj", "lm_head"], rank=3, alpha=24)
+        w.run("export", "a", "--to", "merged", "-o", "m")
+        plain, merged = scores(w, "-m", "nano"), scores(w, "-m", "m")
+        adapted = scores(w, "--from-adapter", "a")
+        check("logprobs --from-adapter", isinstance(adapted, list) and len(adapted) == len(merged) > 3, adapted)
+        check("the adapter counts", max(abs(a - b) for a, b in zip(plain, adapted)) > 0.05, (plain, adapted))
+        check("and gives what merging gives", max(abs(a - b) for a, b in zip(merged, adapted)) < 0.05, (merged, adapted))
+        before = w.run("run", "list", "--json").stdout
+        check("again gives the same bits, and no second run", scores(w, "--from-adapter", "a", "-m", "nano") == adapted
+              and w.run("run", "list", "--json").stdout == before)
+        hosted = w.run("export", "a", "--to", "hosted", "-o", "h")
+        check("the service's names are read, too", scores(w, "--from-adapter", "h") == adapted, hosted.stderr)
+        rows = [{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}] * 4
+        pathlib.Path(w.home, "d.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+        r = w.run("train", "sft", "d.jsonl", "--from-adapter", "a", "--batch-size", "4", "--log-dir", "run",
+                  "--lr", "0.001", timeout=300)
+        trained = scores(w, "-m", "run")
+        check("train --from-adapter", r.returncode == 0 and isinstance(trained, list), r.stderr[-500:])
+        check("training starts from the adapter", isinstance(trained, list)
+              and 0 < max(abs(a - b) for a, b in zip(trained, adapted)) < 0.6
+              and max(abs(a - b) for a, b in zip(trained, adapted)) < max(abs(a - b) for a, b in zip(trained, plain)),
+              (trained, adapted, plain))
+        w.run("checkpoint", "download", json.loads(pathlib.Path(w.home, "run/checkpoints.jsonl").read_text()
+              .splitlines()[-1])["sampler_path"], "-o", "t", "--flat")
+        got = read_safetensors(next(pathlib.Path(w.home, "t").rglob("adapter_model.safetensors")))
+        name = "base_model.model.model.layers.0.self_attn.k_proj.lora_B.weight"
+        check("matrices that the adapter did not have are trained as well", name in got and any(got[name][2]))
+
+
+def from_adapter_refused():
+    with World() as w:
+        for key, value, says in (("use_dora", True, "use_dora"), ("rank_pattern", {"q_proj": 4}, "rank_pattern"),
+                                 ("modules_to_save", ["lm_head"], "modules_to_save"), ("bias", "all", "bias"),
+                                 ("peft_type", "LOHA", "LOHA"), ("r", 4, "shape"), ("r", 0, "lora_alpha"),
+                                 ("lora_bias", True, "lora_bias")):
+            folder = pathlib.Path(w.home, f"{key}-{value if not isinstance(value, (dict, list)) else 'x'}")
+            random_adapter(folder, ["q_proj"])
+            config = json.loads((folder / "adapter_config.json").read_text())
+            (folder / "adapter_config.json").write_text(json.dumps(dict(config, **{key: value})))
+            r = w.run("sample", "hi", "--from-adapter", folder, "--max-tokens", "1")
+            check(f"{key}={value} is refused by name", r.returncode != 0 and says in r.stderr, r.stderr)
+        folder = pathlib.Path(w.home, "stray")
+        random_adapter(folder, ["q_proj"])
+        data = (folder / "adapter_model.safetensors").read_bytes()
+        (folder / "adapter_model.safetensors").write_bytes(data.replace(b"layers.7.self_attn.q_proj", b"layers.9.self_attn.q_proj"))
+        r = w.run("sample", "hi", "--from-adapter", folder, "--max-tokens", "1")
+        check("a stray tensor is named", r.returncode != 0 and "layers.9.self_attn.q_proj" in r.stderr, r.stderr)
+        (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")
+        r = w.run("sample", "hi", "--from-adapter", folder, "--max-tokens", "1")
+        check("a pickle is refused", r.returncode != 0 and "pickle" in r.stderr, r.stderr)
+        r = w.run("sample", "hi", "--from-adapter", "nowhere", "--max-tokens", "1")
+        check("no such adapter", r.returncode != 0 and "nowhere" in r.stderr, r.stderr)
+        scaled = pathlib.Path(w.home, "rs"), pathlib.Path(w.home, "plain")
+        for folder, alpha in zip(scaled, (8, 16)):
+            random_adapter(folder, ["q_proj"], rank=4, alpha=alpha)
+        config = json.loads((scaled[0] / "adapter_config.json").read_text())
+        (scaled[0] / "adapter_config.json").write_text(json.dumps(dict(config, use_rslora=True)))
+        check("rank-stabilised scaling", scores(w, "--from-adapter", "rs") == scores(w, "--from-adapter", "plain"))
+
+
 groups = [pull_layout, pull_choice, pull_revisions, pull_pages, pull_faults, pull_refusals, pull_hostile, pull_offline,
           pull_resume, pull_twice, model_by_name, model_prompt, push_adapter, push_refusals, push_large, push_trained,
-          export_gguf, export_merged]
+          export_gguf, export_merged, from_adapter, from_adapter_refused]
 try:
     for group in groups:
         if not wanted or group.__name__ in wanted:
