@@ -80,6 +80,7 @@ struct cli_app {
     void (*on_retry)(const tinkc_event *, void *user);
     void *on_retry_user;
 
+    char status_line[400];         /* stays on the screen while the command waits; "" = none */
     const char *store;             /* of the link below; NULL = none. Borrowed */
     int store_fd, store_folder_fd; /* store_link.c */
 

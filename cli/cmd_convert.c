@@ -6,92 +6,9 @@
 #include "dataset.h"
 #include "files.h"
 #include "out.h"
+#include "row_forms.h"
 #include "term.h"
 #include "text.h"
-
-static json_t *message(const char *role, const char *content)
-{
-    return json_pack("{s:s,s:s}", "role", role, "content", content ? content : "");
-}
-
-static const char *text_of(const json_t *v, const char *key)
-{
-    return json_string_value(json_object_get(v, key));
-}
-
-/* {"conversations": [{"from": "human", "value": ...}]} */
-static json_t *from_sharegpt(const json_t *v)
-{
-    json_t *turns = json_object_get(v, "conversations"), *turn, *out = json_array();
-    size_t i;
-    json_array_foreach(turns, i, turn)
-    {
-        const char *from = text_of(turn, "from"), *value = text_of(turn, "value");
-        if (!from || !value)
-            return json_decref(out), NULL;
-        const char *role = strcmp(from, "human") == 0 || strcmp(from, "user") == 0 ? "user"
-                           : strcmp(from, "system") == 0                           ? "system"
-                                                                                   : "assistant";
-        json_array_append_new(out, message(role, value));
-    }
-    return json_array_size(out) ? out : (json_decref(out), NULL);
-}
-
-static json_t *exchange(const char *ask, const char *answer)
-{
-    if (!ask || !answer)
-        return NULL;
-    json_t *out = json_array();
-    json_array_append_new(out, message("user", ask));
-    json_array_append_new(out, message("assistant", answer));
-    return out;
-}
-
-/* {"instruction", "input", "output"} */
-static json_t *from_alpaca(const json_t *v)
-{
-    const char *ask = text_of(v, "instruction"), *more = text_of(v, "input"),
-               *answer = text_of(v, "output");
-    if (!ask || !answer)
-        return NULL;
-    char *whole = more && *more ? cli_printf("%s\n\n%s", ask, more) : strdup(ask);
-    json_t *out = exchange(whole, answer);
-    free(whole);
-    return out;
-}
-
-/* {"messages": [...]} already; or {"prompt", "completion"} */
-static json_t *from_openai(const json_t *v)
-{
-    json_t *messages = json_object_get(v, "messages");
-    if (json_is_array(messages))
-        return json_incref(messages);
-    const char *ask = text_of(v, "prompt"), *answer = text_of(v, "completion");
-    return exchange(ask, answer);
-}
-
-/* {"prompt" | "question", "chosen" | "answer" | "response"}: the good answer is kept. */
-static json_t *from_pairs(const json_t *v)
-{
-    static const char *const asks[] = { "prompt", "question", "input" };
-    static const char *const answers[] = { "chosen", "answer", "response", "output" };
-    const char *ask = NULL, *answer = NULL;
-    for (size_t i = 0; i < 3 && !ask; i++)
-        ask = text_of(v, asks[i]);
-    for (size_t i = 0; i < 4 && !answer; i++)
-        answer = text_of(v, answers[i]);
-    return exchange(ask, answer);
-}
-
-typedef json_t *convert_fn(const json_t *);
-
-static const struct {
-    const char *name;
-    convert_fn *fn;
-} forms[] = { { "sharegpt", from_sharegpt },
-              { "alpaca", from_alpaca },
-              { "openai", from_openai },
-              { "pairs", from_pairs } };
 
 static void put(FILE *f, json_t *messages)
 {
@@ -103,7 +20,7 @@ static void put(FILE *f, json_t *messages)
 
 /* What goes where, and what could not. */
 typedef struct conversion {
-    convert_fn *fn;
+    const cli_row_form *form; /* NULL = whichever fits */
     FILE *to;
     const char *path;
     cli_bad_lines broken;
@@ -113,10 +30,12 @@ typedef struct conversion {
 /* `place`: which line or item it is. */
 static void convert_one(conversion *c, const json_t *v, size_t place)
 {
-    json_t *messages = v ? c->fn(v) : NULL;
+    json_t *messages = !v ? NULL : c->form ? c->form->convert(v) : cli_row_messages(v, NULL);
     if (!messages) {
         cli_bad_line(&c->broken, c->path, place, v ? "form" : "json",
-                     v ? "not of this form" : "not JSON");
+                     !v        ? "not JSON"
+                     : c->form ? "not of this form"
+                               : "not of any known form");
         return;
     }
     put(c->to, messages);
@@ -148,7 +67,8 @@ static void convert_text(conversion *c, const char *text)
         while (n && strchr("\r\n", p[n - 1]))
             n--;
         char *part = strndup(p, n);
-        put(c->to, exchange("", part));
+        put(c->to, json_pack("[{s:s,s:s},{s:s,s:s}]", "role", "user", "content", "", "role",
+                             "assistant", "content", part ? part : ""));
         free(part);
         p = end ? end + strspn(end, "\r\n") : p + strlen(p);
     }
@@ -160,9 +80,6 @@ int cli_data_convert(cli_app *app)
     size_t len;
     const char *from = cli_text(app, "from"), *target = cli_text(app, "output");
     conversion c = { .path = app->args[0] };
-    if (!from)
-        return cli_fail(app, "usage", "sharegpt, alpaca, openai, pairs or text",
-                        "--from is needed");
     char *all = cli_read_all(app, app->args[0], &len, &bad);
     if (!all)
         return bad;
@@ -177,14 +94,12 @@ int cli_data_convert(cli_app *app)
     cli_save_begin(&s, target, 0666);
     c.to = s.f;
     cli_bad_lines_begin(&c.broken, app);
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (strcmp(forms[i].name, from) == 0)
-            c.fn = forms[i].fn;
-    if (c.to && c.fn)
-        convert_json(&c, text, len);
-    else if (c.to)
+    c.form = cli_row_form_named(from);
+    if (c.to && strcmp(from, "text") == 0)
         convert_text(&c, text);
-    bad = cli_bad_lines_end(&c.broken, app->args[0], "see the form with: tinkc help data convert");
+    else if (c.to)
+        convert_json(&c, text, len);
+    bad = cli_bad_lines_end(&c.broken, app->args[0], "tinkc data convert --help shows the forms");
     int unsaved = cli_save_end(&s, app, !bad);
     bad = bad ? bad : unsaved;
     if (!bad && strcmp(target, "-") != 0)
@@ -194,4 +109,12 @@ int cli_data_convert(cli_app *app)
             "%s: %zu conversation%s", target, c.n, c.n == 1 ? "" : "s");
     free(all);
     return bad;
+}
+
+void cli_data_forms(FILE *f)
+{
+    fputs("Forms of rows, as JSON lines or one JSON array:\n", f);
+    for (size_t i = 0; cli_row_form_at(i); i++)
+        fprintf(f, "  %-11s %s\n", cli_row_form_at(i)->name, cli_row_form_at(i)->example);
+    fputs("  text        paragraphs of plain text (only for convert)\n", f);
 }

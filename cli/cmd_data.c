@@ -7,6 +7,7 @@
 #include "conversations.h"
 #include "files.h"
 #include "out.h"
+#include "row_forms.h"
 #include "shuffle.h"
 #include "term.h"
 #include "text.h"
@@ -306,7 +307,7 @@ static int preview_plain(cli_app *app, const cli_data_file *f, json_t *out)
     cli_lines_open(&lines, f);
     for (int64_t n = cli_int(app, "number"); n > 0 && cli_lines_next(&lines, &line); n--) {
         json_t *v = json_loadb(line.data, line.len, 0, NULL), *m;
-        json_t *messages = json_object_get(v, "messages");
+        json_t *messages = cli_row_messages(v, NULL);
         size_t i;
         if (!json_is_array(messages))
             cli_bad_line(&broken, f->path, lines.number, "messages",
@@ -317,6 +318,7 @@ static int preview_plain(cli_app *app, const cli_data_file *f, json_t *out)
         json_array_foreach(out ? NULL : messages, i, m) print_message(app, m);
         if (messages && !out)
             putchar('\n');
+        json_decref(messages);
         json_decref(v);
     }
     return cli_bad_lines_end(&broken, f->path, "see: tinkc data check");
@@ -350,8 +352,11 @@ static int preview_rendered(cli_app *app, const cli_data_file *f, const cli_exam
     cli_lines_open(&lines, f);
     for (int64_t n = cli_int(app, "number"); n > 0 && cli_lines_next(&lines, &line); n--) {
         tinkc_error err = { 0 };
+        char *owned;
+        line = cli_row_line(line, &owned);
         if (!cli_examples_add(&set, how, line, (uint32_t)lines.number, 0, &err))
             cli_bad_line(&broken, f->path, lines.number, "render", err.message);
+        free(owned);
     }
     for (size_t i = 0; i < set.n; i++) {
         if (out)

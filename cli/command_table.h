@@ -8,6 +8,7 @@
 #define CLI_COMMAND_TABLE_H
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stddef.h>
 
 typedef struct cli_app cli_app;
@@ -53,6 +54,7 @@ typedef struct cli_command {
     const cli_column *columns;   /* what --columns knows; NULL = it depends on the data */
     const char *const *examples; /* list; each "command\0" with a comment before it by "# " */
     int (*run)(cli_app *);
+    void (*more)(FILE *);   /* writes what else the help shows, lines indented by two; or NULL */
     int min_args, max_args; /* max -1 = any number */
     bool fields;            /* positional name=value means a cookbook field */
     bool hidden;

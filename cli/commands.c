@@ -870,8 +870,11 @@ static const char *const data_split_examples[] = { "tinkc data split d.jsonl --t
 static const cli_option data_convert_options[] = { { .name = "from",
                                                      .kind = CLI_CHOICE,
                                                      .value = "FORM",
-                                                     .choices = "sharegpt|alpaca|openai|pairs|text",
-                                                     .help = "what the file is" },
+                                                     .standard = "auto",
+                                                     .choices =
+                                                         "auto|openai|sharegpt|alpaca|"
+                                                         "completion|preference|verl|pairs|text",
+                                                     .help = "form of its rows" },
                                                    { .name = "output",
                                                      .letter = 'o',
                                                      .kind = CLI_FILE,
@@ -880,7 +883,8 @@ static const cli_option data_convert_options[] = { { .name = "from",
                                                      .help = "output file" },
                                                    { 0 } };
 static const char *const data_convert_examples[] = {
-    "tinkc data convert s.json --from sharegpt -o d.jsonl", NULL
+    "tinkc data convert s.json -o d.jsonl", "tinkc data convert s.json --from sharegpt -o d.jsonl",
+    NULL
 };
 
 static const cli_option logs_show_options[] = {
@@ -1566,6 +1570,7 @@ const cli_command cli_commands[] = {
       .summary = "check conversation files, line by line",
       .options = data_check_options,
       .examples = data_check_examples,
+      .more = cli_data_forms,
       .run = cli_data_check },
     { .noun = "data",
       .verb = "stats",
@@ -1602,6 +1607,7 @@ const cli_command cli_commands[] = {
       .summary = "convert other formats to conversations",
       .options = data_convert_options,
       .examples = data_convert_examples,
+      .more = cli_data_forms,
       .run = cli_data_convert },
     { .noun = "eval",
       .verb = "run",

@@ -10,7 +10,7 @@ extern const cli_column cli_run_columns[], cli_checkpoint_columns[], cli_session
 /* Options and examples that stand beside their command. */
 extern const cli_option cli_pull_options[], cli_push_options[], cli_export_options[];
 extern const char *const cli_pull_examples[], *const cli_push_examples[],
-    *const cli_export_examples[];
+                                                  *const cli_export_examples[];
 
 int cli_run_list(cli_app *);
 int cli_run_info(cli_app *);
@@ -59,6 +59,7 @@ int cli_data_stats(cli_app *);
 int cli_data_preview(cli_app *);
 int cli_data_split(cli_app *);
 int cli_data_convert(cli_app *);
+void cli_data_forms(FILE *);
 int cli_logs_show(cli_app *);
 int cli_logs_tail(cli_app *);
 int cli_logs_plot(cli_app *);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ordered_pool.h"
+#include "row_forms.h"
 #include "term.h"
 
 enum { BLOCK_BYTES = 256 << 10 };
@@ -114,7 +115,8 @@ static void work_on(void *piece, void *user)
     cli_lines lines = { b->text.data, b->text.data + b->text.len, 0 };
     cli_span line;
     cli_convo facts;
-    while (!b->no_memory && cli_lines_next(&lines, &line)) {
+    for (char *owned = NULL; !b->no_memory && cli_lines_next(&lines, &line); free(owned)) {
+        line = cli_row_line(line, &owned);
         if (!cli_check_conversation(c->file->path, lines.number, line,
                                     c->how->train_on == TINKC_TRAIN_MARKED, &facts, note, b)) {
             b->n_broken++;

@@ -219,6 +219,23 @@ static void count_role(cli_convo *f, cli_span role)
     f->n_tool += cli_span_is(role, "tool");
 }
 
+/* A role that no template knows trains nothing, or the wrong thing; one that is nearly a known role
+ * is a slip. */
+static void check_role(check *c, cli_span role, size_t i)
+{
+    static const char *const known[] = { "user", "assistant", "system", "tool", "developer" };
+    char name[40], text[160];
+    for (size_t k = 0; k < 5; k++)
+        if (cli_span_is(role, known[k]))
+            return;
+    (void)snprintf(name, sizeof name, "%.*s", (int)(role.len < 39 ? role.len : 39), role.data);
+    const char *near = cli_nearest(name, known, 5);
+    (void)snprintf(text, sizeof text, "unknown role '%s'%s%s%s", name,
+                   near ? "; did you mean " : "", near ? near : "",
+                   near ? "?" : "; templates know system, user, assistant and tool");
+    complain_at(c, near ? CLI_LEVEL_ERROR : CLI_LEVEL_WARNING, "role", text, i);
+}
+
 static void check_message(check *c, size_t i)
 {
     cli_span key, role = { NULL, 0 };
@@ -253,9 +270,11 @@ static void check_message(check *c, size_t i)
     if (c->scan.fault)
         return;
     if (!role.data)
-        complain_at(c, CLI_LEVEL_ERROR, "role", "role is missing or no text", i);
-    else
+        complain_at(c, CLI_LEVEL_ERROR, "role", "role is missing or not a text", i);
+    else {
+        check_role(c, role, i);
         count_role(c->facts, role);
+    }
     if (!content && !calls)
         complain_at(c, CLI_LEVEL_ERROR, "content", "content is missing", i);
 }
@@ -271,13 +290,7 @@ static void note_member(check *c, cli_span key)
 
 static const char *form_of(const char *others)
 {
-    if (strstr(others, "\"conversations\""))
-        return ": tinkc data convert --from sharegpt";
-    if (strstr(others, "\"instruction\""))
-        return ": tinkc data convert --from alpaca";
-    if (strstr(others, "\"prompt\""))
-        return ": tinkc data convert --from pairs";
-    return strstr(others, "\"text\"") ? ": tinkc data convert --from text" : "";
+    return others[0] ? "; tinkc data convert --help shows the forms that are known" : "";
 }
 
 static void check_members(check *c, bool *found)

@@ -107,6 +107,10 @@ void cli_help_command(const cli_app *app, const cli_command *c, bool whole)
         for (const cli_option *o = cli_globals; o->name; o++)
             put_option(o);
     }
+    if (c->more) {
+        putchar('\n');
+        c->more(stdout);
+    }
     if (c->examples) {
         puts("\nExamples:");
         for (const char *const *e = c->examples; *e; e++)

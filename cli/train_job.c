@@ -404,8 +404,9 @@ void cli_job_show_step(const cli_job *j, size_t step, const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    cli_status(j->app, step + 1 == j->total_steps, "%s step %zu/%zu  %s  ETA %s", bar, step + 1,
-               j->total_steps, text, left);
+    (void)snprintf(j->app->status_line, sizeof j->app->status_line, "%s step %zu/%zu  %s  ETA %s",
+                   bar, step + 1, j->total_steps, text, left);
+    cli_status(j->app, step + 1 == j->total_steps, "%s", j->app->status_line);
 }
 
 /* ---- where the time goes ---- */
@@ -581,6 +582,8 @@ void cli_job_start(cli_job *j)
     json_t *start = json_pack("{s:I,s:I,s:s}", "step", (json_int_t)j->step, "total_steps",
                               (json_int_t)j->total_steps, "log_path", j->log_dir);
     j->begun_ms = j->last_save_ms = cli_now_ms();
+    (void)snprintf(j->app->status_line, sizeof j->app->status_line, "step %zu/%zu", j->step,
+                   j->total_steps);
     j->first_step = j->step;
     j->last_save_tokens = j->elapsed_tokens;
     j->app->on_retry = tell_retry;
@@ -627,6 +630,9 @@ int cli_job_failed(cli_job *j, const tinkc_error *err)
 
 void cli_job_free(cli_job *j)
 {
+    if (j->app)
+        j->app->status_line[0] = '\0';
+    cli_progress_clear();
     json_decref(j->pending);
     json_decref(j->spans);
     json_decref(j->record_extra);

@@ -109,7 +109,11 @@ static void show_step(cli_sft *s, size_t step, double nll, double rate)
 
 static void record_step(cli_sft *s, const flight *f, const score *sc, const tinkc_metrics *optim)
 {
-    double rate = cli_sft_rate(s, f->step), seconds = (double)(cli_now_ms() - f->sent_ms) / 1000;
+    /* Steps overlap: one begins to count when the one before it has ended. */
+    int64_t now_ms = cli_now_ms(),
+            since_ms = f->sent_ms > s->settled_ms ? f->sent_ms : s->settled_ms;
+    double rate = cli_sft_rate(s, f->step), seconds = (double)(now_ms - since_ms) / 1000;
+    s->settled_ms = now_ms;
     double now = seconds > 0 ? (double)sc->tokens / seconds : 0;
     s->smooth_tokens_s = s->smooth_tokens_s > 0 ? 0.8 * s->smooth_tokens_s + 0.2 * now : now;
     s->job.elapsed_tokens += sc->tokens;
@@ -131,7 +135,7 @@ static void record_step(cli_sft *s, const flight *f, const score *sc, const tink
     json_object_set_new(v, "time/get_batch", json_real((double)(f->sent_ms - f->begun_ms) / 1000));
     json_object_set_new(v, "time/step", json_real(seconds));
     cli_job_span(&s->job, "get_batch", f->begun_ms, f->sent_ms);
-    cli_job_span(&s->job, "step", f->sent_ms, cli_now_ms());
+    cli_job_span(&s->job, "step", since_ms, now_ms);
     cli_job_write_spans(&s->job, f->step);
     if (!cli_trainlog_metrics(&s->job.log, v))
         cli_warn(s->job.app, "%s/metrics.jsonl cannot be written", s->job.log_dir);

@@ -21,6 +21,7 @@ typedef struct cli_sft {
     char rate_why[96]; /* of a default; "" = it was given */
     size_t max_length; /* tokens; 0 = no limit is known */
     double smooth_tokens_s;
+    int64_t settled_ms; /* when the last step came back; 0 = none has */
 } cli_sft;
 
 /* Reads, checks, renders; settles batch size, steps and rate. 0, or an exit code. */

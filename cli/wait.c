@@ -8,7 +8,8 @@
 #include "term.h"
 #include "text.h"
 
-/* On a terminal a status line after a second; elsewhere a line when an attempt has failed, and one
+/* On a terminal the command's own line, else a status line after a second; what the service says about
+ * a request that merely takes its time is for -v. Elsewhere a line when an attempt has failed, and one
  * every 30 s. */
 static void show_wait(cli_app *app, tinkc_future *f, const char *label, int64_t begun_ms,
                       int64_t *said_ms)
@@ -20,13 +21,21 @@ static void show_wait(cli_app *app, tinkc_future *f, const char *label, int64_t 
     cli_format_duration((double)(now - begun_ms) / 1000, took);
     if (app->events)
         (void)tinkc_queue_run(app->events, 0, NULL);
-    const char *status = app->failing[0] ? app->failing : tinkc_future_status(f, &why, NULL);
+    const char *status = app->failing[0] ? app->failing
+                         : app->verbose  ? tinkc_future_status(f, &why, NULL)
+                                         : "";
     /* A failed attempt is reported soon, and once; a long wait every half minute. */
     bool failing = *said_ms == begun_ms && now - begun_ms >= 2000 && app->failing[0];
-    if (now - begun_ms >= 1000 && app->draws) {
-        cli_status(app, false, "%s: %s %s", what, status, took);
+    const char *colon = status[0] ? ": " : "";
+    if (app->status_line[0] && app->draws) {
+        if (now - begun_ms < 1000)
+            cli_status(app, false, "%s", app->status_line);
+        else
+            cli_status(app, false, "%s  (%s%s%s %s)", app->status_line, what, colon, status, took);
+    } else if (now - begun_ms >= 1000 && app->draws) {
+        cli_status(app, false, "%s%s%s %s", what, colon, status, took);
     } else if (failing || now - *said_ms >= 30000) {
-        cli_note(app, "%s: %s %s", what, status, took);
+        cli_note(app, "%s%s%s %s", what, colon, status, took);
         *said_ms = now;
     }
     tinkc_text_free(&why);
@@ -64,7 +73,8 @@ static bool wait_for(cli_app *app, tinkc_future *f, const char *label, int patie
         if (bar)
             show_bytes(bar, f);
         if (done) {
-            cli_progress_clear();
+            if (!app->status_line[0]) /* it stays until the next one replaces it */
+                cli_progress_clear();
             return true;
         }
         if (over || slice.code != TINKC_E_TIMEOUT) {

@@ -1105,7 +1105,7 @@ def local_work():
     p.communicate()
     r = tinkc("sample", "--local", "--temperature", "0", "What is 7 + 5?", env=env)
     check("what a killed server left", r.returncode == 0 and "served" not in r.stderr and "12" in r.stdout, r)
-    for name, line, code, says in (("no-messages", '{"instruction": "a", "output": "b"}', 6, "data convert --from alpaca"),
+    for name, line, code, says in (("no-messages", '{"foo": "a", "bar": "b"}', 6, "data convert --help"),
                                    ("nothing", "", 6, "there are no conversations in"),
                                    ("untrained", '{"messages":[{"role":"user","content":"x"}]}', 6, "has a token that is trained on")):
         path = pathlib.Path(home, name + ".jsonl")
