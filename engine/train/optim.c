@@ -81,7 +81,8 @@ bool tke_optim_step(tke_adapter *a, const tke_adam_params *p, tke_metric *metric
         return tkc_fail(
             err, TINKC_E_BAD_REQUEST,
             "the step would make weights that are not finite (learning_rate %g, gradient "
-            "norm %g); nothing changed, the gradient is kept",
+            "norm %g); nothing changed and the gradient is kept: try again with a smaller "
+            "learning_rate or with grad_clip_norm",
             p->learning_rate, norm);
     a->step++;
     if (!norm_of(a, a->weights, &param_norm, err))

@@ -45,7 +45,8 @@ def new_model(session, number):
 
 
 def step(model, number):
-    adam = dict(learning_rate=1e-4, beta1=0.9, beta2=0.95, eps=1e-12, weight_decay=0.0, grad_clip_norm=0.0)
+    """Clipped, because a damaged weight may be any float and its gradient as large."""
+    adam = dict(learning_rate=1e-4, beta1=0.9, beta2=0.95, eps=1e-12, weight_decay=0.0, grad_clip_norm=1.0)
     return {"model_id": model, "seq_id": number, "adam_params": adam}
 
 
