@@ -24,5 +24,10 @@ echo "$out" | grep -q '^step 0  dpo_loss 0.6931' || { echo "the first loss is no
 # hello is the README's program, word for word, and answers.
 if [ -e models/nano/config.json ]; then
     diff <(sed -n '/^```c/,/^```/p' README.md | sed '1d;$d') <(tail -n +2 examples/hello.c) || { echo "the README's program differs"; exit 1; }
+    # So is the guide's program, and it learns.
+    diff <(sed -n '/^```c/,/^```/p' docs/guide/reinforcement-learning.md | sed '1d;$d') examples/grpo.c || { echo "the guide's program differs"; exit 1; }
+    out=$("$1/examples/grpo")
+    echo "$out"
+    awk '{ r[NR] = $4 } END { exit !(r[7] + r[8] > r[1] + r[2] + 0.2) }' <<< "$out" || { echo "grpo does not learn"; exit 1; }
     [ "$("$1/examples/hello")" = 12 ] || { echo "hello does not answer"; exit 1; }
 fi
