@@ -115,14 +115,17 @@ async function readFile(run, name, take) {
       const got = await api.get(`/ui/runs/${run.id}/${name}?from=${place.next}`);
       if (got.from !== place.next) take(null);
       take(got.rows);
+      if (name === "metrics") run.leftOut += got.left_out;
       more = got.more && got.next !== place.next;
       place.next = got.next;
       place.seen = got.size;
     }
     place.failed = 0;
+    run.problem = "";
   } catch (e) {
     place.failed = (place.failed || 0) + 1;
-    if (e.status !== 404 && place.failed > 3) announce(`${run.name}: ${e.message}`);
+    run.problem = e.status === 401 ? "" : e.message;
+    take([]);
   }
   place.busy = false;
   if (!place.failed) readFile(run, name, take); // it may have grown meanwhile

@@ -43,7 +43,7 @@ class Run {
   addRows(rows) {
     for (const row of rows) {
       const step = row.step;
-      if (!Number.isFinite(step)) { this.leftOut++; continue; }
+      if (!Number.isFinite(step)) continue; // not a row of a step
       const seconds = row["time/step"] ?? row["time/total"];
       const tokens = row.num_tokens ?? row["env/all/total_ac_tokens"];
       if (seconds > 0) this.elapsed += seconds;
@@ -264,7 +264,8 @@ class RunsView {
     li.querySelector("label").title = run.about.path + (run.about.changed_ms ? ", " + fmtAgo(run.about.changed_ms) : "");
     li.querySelector(".run-name").textContent = run.name;
     li.querySelector(".run-value").textContent = loss === undefined ? "" : fmt(loss);
-    fill(li.querySelector(".run-sub"), h("span", { class: "state " + run.status }, run.status),
+    const fault = run.problem || (run.leftOut ? run.leftOut + " unreadable lines" : "");
+    fill(li.querySelector(".run-sub"), fault ? h("span", { class: "error-text" }, fault) : null, h("span", { class: "state " + run.status }, run.status),
       [last.step === undefined ? "no step yet" : "step " + last.step, run.kind, c.model_name]
         .filter(Boolean).map((t) => h("span", {}, String(t))));
     return li;
