@@ -1125,6 +1125,18 @@ static const cli_option doctor_options[] = {
 static const char *const doctor_examples[] = { "tinkc doctor --json", "tinkc doctor --online",
                                                NULL };
 
+static const char *const store_check_examples[] = { "tinkc store check", "tinkc store check DIR -v",
+                                                    NULL };
+static const cli_option store_repair_options[] = {
+    { .name = "key-file",
+      .kind = CLI_FILE,
+      .value = "FILE",
+      .help = "its first word is the key whose runs a rebuilt store holds; none = a server without "
+              "keys" },
+    { 0 }
+};
+static const char *const store_repair_examples[] = { "tinkc store repair DIR", NULL };
+
 /* ---- tool ---- */
 
 static const cli_option config_list_options[] = {
@@ -1803,6 +1815,26 @@ const cli_command cli_commands[] = {
       .options = doctor_options,
       .examples = doctor_examples,
       .run = cli_doctor },
+    { .noun = "store",
+      .any_profile = true,
+      .verb = "check",
+      .args = "[DIR]",
+      .min_args = 0,
+      .max_args = 1,
+      .summary = "read every checkpoint of a store and compare it with its checksums",
+      .options = NULL,
+      .examples = store_check_examples,
+      .run = cli_store_check },
+    { .noun = "store",
+      .any_profile = true,
+      .verb = "repair",
+      .args = "[DIR]",
+      .min_args = 0,
+      .max_args = 1,
+      .summary = "move damaged checkpoints aside, make a lost database again from the files",
+      .options = store_repair_options,
+      .examples = store_repair_examples,
+      .run = cli_store_repair },
     { .noun = "config",
       .any_profile = true,
       .verb = "list",
@@ -1983,6 +2015,7 @@ const char *cli_noun_summary(const char *noun)
         { "env", "environments of several turns" },
         { "logs", "metrics of a training run" },
         { "tokenizer", "text, tokens, chat templates" },
+        { "store", "the engine's checkpoints on disk" },
         { "config", "settings and profiles" },
     };
     for (size_t i = 0; i < sizeof nouns / sizeof *nouns; i++)

@@ -74,6 +74,8 @@ int cli_serve(cli_app *);
 int cli_ui(cli_app *);
 int cli_logs_report(cli_app *);
 int cli_doctor(cli_app *);
+int cli_store_check(cli_app *);
+int cli_store_repair(cli_app *);
 int cli_config_list(cli_app *);
 int cli_config_get_command(cli_app *);
 int cli_config_set(cli_app *);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "service/service_state.h"
+#include "service/unrecorded.h"
 
 /* ---- life ---- */
 
@@ -267,19 +268,23 @@ void tke_job_complete(tke_job *job)
     tke_job_drop(job);
 }
 
-static void row_committed(void *user, const tinkc_error *err)
-{
-    tke_job *job = user;
-    if (tkc_failed(err)) /* training goes on; only its protection against a crash is weaker */
-        tkc_log_line(&job->svc->log, TINKC_LOG_WARN, "%s: not recorded: %s", job->request_id,
-                     err->message);
-    tke_job_complete(job);
-}
-
 static bool needs_row(const tke_job *job)
 {
     return job->run && job->seq > 0 && job->kind != TKE_JOB_UNLOAD &&
            tke_store_durable(job->svc->store);
+}
+
+static void row_committed(void *user, const tinkc_error *err)
+{
+    tke_job *job = user;
+    if (tkc_failed(err)) { /* training goes on; only its protection against a crash is weaker */
+        tkc_log_line(&job->svc->log, TINKC_LOG_WARN, "%s: not recorded: %s", job->request_id,
+                     err->message);
+        if (needs_row(job))
+            (void)tke_unrecorded_add(job->svc->store, job->run->id, job->seq, job->kind,
+                                     job->failed && !job->touched);
+    }
+    tke_job_complete(job);
 }
 
 /* Results outlive a restart for the last KEPT_RESULTS requests of a run, more than any client has

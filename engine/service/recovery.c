@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "service/journal.h"
 #include "service/service_state.h"
+#include "service/unrecorded.h"
 
 static const char *text_of(tkc_arena *arena, const tke_row *row, int column, tinkc_error *err)
 {
@@ -213,6 +214,36 @@ static bool sampler_row(const tke_row *row, void *user, tinkc_error *err)
     if (hash.len == sizeof s->hash)
         memcpy(&s->hash, hash.data, sizeof s->hash);
     return !tkc_failed(err);
+}
+
+/* A request that was answered when the disk was full: its number is settled, and gets its row. */
+static bool settle_unrecorded(const tke_unrecorded *r, void *user, tinkc_error *err)
+{
+    booting *b = user;
+    const tkc_map_entry *e;
+    for (size_t at = 0; (e = tkc_map_next(&b->svc->runs, &at));) {
+        tke_run *run = e->value;
+        const tke_seen *seen = tke_run_seen(run, r->seq);
+        bool known = seen && seen->state != TKE_SEEN_NOT && seen->state != TKE_SEEN_REFUSED;
+        if (known || r->seq > INT32_MAX || !tke_hash_eq(tke_unrecorded_run(run->id), r->run))
+            continue;
+        if (!tke_run_see(b->svc, run, r->seq, r->kind, (tke_hash128){ 0 }, 0, TKE_SEEN_DONE, err))
+            return false;
+        tke_run_seen(run, r->seq)->failed = r->failed;
+        tke_txn_exec(b->forget,
+                     "INSERT OR IGNORE INTO requests(run_id, seq_id, kind, request_id, state) "
+                     "VALUES(?, ?, ?, '', ?)",
+                     "tiii", run->id, r->seq, (int64_t)r->kind,
+                     (int64_t)(r->failed ? TKE_ROW_FAILED : TKE_ROW_DONE));
+    }
+    return true;
+}
+
+static void unrecorded_settled(void *user, const tinkc_error *err)
+{
+    tke_service *svc = user;
+    if (!tkc_failed(err))
+        tke_unrecorded_clear(svc->store); /* and makes it where there was none */
 }
 
 /* ---- states on disk ---- */
@@ -555,7 +586,9 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
                         "SELECT run_id, kind, name, created_us, bytes, public, expires_us, seq_id "
                         "FROM checkpoints",
                         checkpoint_row, &b, err, "");
-    tke_txn_commit(b.forget, NULL, NULL);
+    ok = ok && tke_unrecorded_each(s, settle_unrecorded, &b, err);
+    tke_txn_exec(b.forget, "SELECT 1", "");
+    tke_txn_commit(b.forget, unrecorded_settled, svc);
     for (size_t at = 0; ok && (e = tkc_map_next(&svc->runs, &at));) {
         adopt(svc, e->value, TKE_CKPT_TRAINING, &b.arena);
         adopt(svc, e->value, TKE_CKPT_SAMPLER, &b.arena);

@@ -66,7 +66,7 @@ typedef struct tke_settings {
     char public_url[256];    /* where clients see us; empty = where they asked */
     int32_t sample_logprobs; /* TKE_LOGPROBS_* */
     int32_t adapter_dtype;   /* of sampler checkpoints */
-    int32_t adapter_names; /* TKE_NAMING_* */
+    int32_t adapter_names;   /* TKE_NAMING_* */
     int32_t durability;
     int32_t threads;
     int32_t compute; /* precision of products */

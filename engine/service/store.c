@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -91,6 +92,7 @@ struct tke_store {
     char *root;   /* where files go: folder, or a private one that ends with the store */
     int lock_fd;
     int64_t epoch;
+    bool rebuild; /* a missing database is made, whatever else is there */
 
     /* The writer's thread only (before it starts and after it ended: the opener's). */
     sqlite3 *db;
@@ -482,10 +484,22 @@ static bool prepare_folders(tke_store *s, tkc_arena *arena, tinkc_error *err)
            tkc_make_dirs(runs, err);
 }
 
+/* Rows hold the secret of tokens: nobody else reads them, in whatever folder they are. SQLite gives
+ * its other files the mode of this one. */
+static bool keep_private(const char *path, tinkc_error *err)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return tkc_fail_errno(err, "%s", path);
+    bool ok = fchmod(fd, 0600) == 0 ? true : tkc_fail_errno(err, "%s", path);
+    (void)close(fd);
+    return ok;
+}
+
 static bool open_db(tke_store *s, tkc_arena *arena, tinkc_error *err)
 {
     const char *path = s->folder ? tkc_path_join(arena, s->folder, "meta.db", err) : ":memory:";
-    if (!path)
+    if (!path || (s->folder && !keep_private(path, err)))
         return false;
     int rc = sqlite3_open_v2(
         path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
@@ -509,21 +523,40 @@ static bool open_db(tke_store *s, tkc_arena *arena, tinkc_error *err)
                            err, "");
 }
 
+/* Checkpoints without a database: somebody lost it, and an empty one in its place would hide them. */
+static bool has_database(tke_store *s, tkc_arena *arena, tinkc_error *err)
+{
+    char *db = tkc_path_join(arena, s->folder, "meta.db", err);
+    if (!db || tkc_is_file(db) || s->rebuild || !tke_store_has_checkpoints(s->folder))
+        return !tkc_failed(err);
+    return tkc_fail(err, TINKC_E_STORE,
+                    "store %s has checkpoints but no meta.db; 'tinkc store repair %s' makes it "
+                    "again from the files",
+                    s->folder, s->folder);
+}
+
 static bool open_folder(tke_store *s, const char *folder, tkc_arena *arena, tinkc_error *err)
 {
     if (!folder)
         return true;
     s->folder = tkc_copy_str(s->a, tkc_str(folder), err);
     return s->folder && tkc_make_dirs(folder, err) && take_lock(s, arena, err) &&
-           prepare_folders(s, arena, err);
+           has_database(s, arena, err) && prepare_folders(s, arena, err);
 }
 
 tke_store *tke_store_open(const tinkc_allocator *a, const tkc_log *log, const char *folder,
                           tinkc_error *err)
 {
+    return tke_store_open_as(a, log, folder, false, err);
+}
+
+tke_store *tke_store_open_as(const tinkc_allocator *a, const tkc_log *log, const char *folder,
+                             bool rebuild, tinkc_error *err)
+{
     tke_store *s = tkc_zalloc(a, sizeof *s, err);
     if (!s)
         return NULL;
+    s->rebuild = rebuild;
     s->a = a;
     s->log = log;
     s->lock_fd = -1;

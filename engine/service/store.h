@@ -24,9 +24,12 @@ typedef struct tke_txn tke_txn;
 typedef struct tke_row tke_row;
 
 /* folder NULL = in memory. Creates what is missing, empties tmp/, raises the boot epoch.
- * Errors: STORE (in use, damaged, made by a newer version), FILE. */
+ * Errors: STORE (in use, damaged, its database lost, made by a newer version), FILE. */
 tke_store *tke_store_open(const tinkc_allocator *a, const tkc_log *log, const char *folder,
                           tinkc_error *err);
+/* rebuild: make a database where checkpoints have lost theirs, instead of refusing. */
+tke_store *tke_store_open_as(const tinkc_allocator *a, const tkc_log *log, const char *folder,
+                             bool rebuild, tinkc_error *err);
 /* Commits what is queued, then closes. NULL allowed. */
 void tke_store_close(tke_store *);
 
@@ -84,6 +87,8 @@ bool tke_store_place(tke_store *, const char *temp, const char *final_path, tink
 void tke_store_take_back(tke_store *, const char *temp, const char *final_path);
 /* Fills a folder with links to the regular files of another; with copies where that cannot be. */
 bool tke_link_folder(const char *from, const char *to, tinkc_error *err);
+/* Is there any run with a checkpoint or an image below this folder? */
+bool tke_store_has_checkpoints(const char *folder);
 /* Bytes of all regular files in a folder. */
 int64_t tke_folder_bytes(const char *path);
 /* False when fewer than `reserve` bytes are free. In memory: true. */

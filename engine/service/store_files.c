@@ -99,6 +99,38 @@ bool tke_link_folder(const char *from, const char *to, tinkc_error *err)
     return ok;
 }
 
+static bool any_entry(int at, const char *name)
+{
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    bool any = false;
+    if (fd >= 0 && !dir)
+        close(fd);
+    for (struct dirent *e; dir && !any && (e = readdir(dir));)
+        any = e->d_name[0] != '.';
+    if (dir)
+        closedir(dir);
+    return any;
+}
+
+bool tke_store_has_checkpoints(const char *folder)
+{
+    static const char *const parts[] = { "weights", "sampler_weights", "external_weights",
+                                         "image.0", "image.1" };
+    char runs[4096], part[600];
+    (void)snprintf(runs, sizeof runs, "%s/runs", folder);
+    DIR *dir = opendir(runs);
+    bool any = false;
+    for (struct dirent *e; dir && !any && (e = readdir(dir));)
+        for (size_t i = 0; e->d_name[0] != '.' && i < sizeof parts / sizeof *parts; i++) {
+            (void)snprintf(part, sizeof part, "%s/%s", e->d_name, parts[i]);
+            any |= any_entry(dirfd(dir), part);
+        }
+    if (dir)
+        closedir(dir);
+    return any;
+}
+
 int64_t tke_folder_bytes(const char *path)
 {
     int64_t sum = 0;

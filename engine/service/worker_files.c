@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/file.h"
+#include "service/checksums.h"
 #include "service/journal.h"
 #include "service/service_state.h"
 
@@ -165,7 +166,8 @@ static bool load_source(tke_service *svc, tke_run *run, tke_adapter *adapter, ti
         pthread_mutex_lock(&svc->lock);
         char *source = tke_copy(svc, run->source, &why);
         pthread_mutex_unlock(&svc->lock);
-        done = !tkc_failed(&why) && (!source || tke_adapter_load(adapter, source, true, &why));
+        done = !tkc_failed(&why) && (!source || (tke_sums_check(source, &why) &&
+                                                 tke_adapter_load(adapter, source, true, &why)));
         if (source)
             tkc_release_str(svc->a, source);
         if (!done && tries) /* not the asker's fault, whatever is wrong with the files */
@@ -443,7 +445,7 @@ static bool write_folder(writing *w)
         char *path = tkc_path_join(&w->arena, w->temp, TKE_METADATA_FILE, err);
         ok = path && tkc_write_file(path, w->metadata.data, w->metadata.len, 0600, err);
     }
-    return ok && tkc_write_file(mark, "", 0, 0600, err) &&
+    return ok && tke_sums_write(w->temp, err) && tkc_write_file(mark, "", 0, 0600, err) &&
            (!tke_store_durable(svc->store) || tke_sync_folder(w->temp, err));
 }
 
@@ -932,7 +934,8 @@ static bool load_from(tke_service *svc, tke_job *job, tinkc_error *err)
         return tkc_fail(err, TINKC_E_MODEL,
                         "the checkpoint is of '%.100s', this model is of '%.100s'", other_base,
                         run->base_model);
-    return folder && (tke_adapter_load(run->adapter, folder, job->in.load.optimizer, err) ||
+    return folder && ((tke_sums_check(folder, err) &&
+                       tke_adapter_load(run->adapter, folder, job->in.load.optimizer, err)) ||
                       name_checkpoint(err, folder, job->in.load.path));
 }
 

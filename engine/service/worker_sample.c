@@ -5,6 +5,7 @@
  */
 #include <assert.h>
 
+#include "service/checksums.h"
 #include "service/service_state.h"
 
 /* ---- which weights ---- */
@@ -39,7 +40,8 @@ static tke_snapshot *find_snapshot(tke_service *svc, tke_job *job, bool *wait, t
     pthread_mutex_unlock(&svc->lock);
     if (found || *wait || !folder || tkc_failed(err))
         return found;
-    found = tke_snapshot_read(svc->device, base->model, folder, err);
+    found = tke_sums_check(folder, err) ? tke_snapshot_read(svc->device, base->model, folder, err)
+                                        : NULL;
     if (!found)
         return NULL;
     size_t bytes = tke_snapshot_bytes(found);

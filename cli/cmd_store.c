@@ -1,0 +1,59 @@
+/* cmd_store.c - `tinkc store check|repair`: is everything in the engine's store as it was written? */
+#include <stdlib.h>
+#include <string.h>
+
+#include <tinkc/engine.h>
+
+#include "commands.h"
+#include "term.h"
+#include "text.h"
+
+typedef struct told {
+    const cli_app *app;
+    bool all; /* also what is in order */
+} told;
+
+static void report(const char *line, bool bad, void *user)
+{
+    const told *t = user;
+    if (bad || t->all)
+        fprintf(stdout, "%s%s\n", bad ? "damaged: " : "", line);
+}
+
+static int run(cli_app *app, bool repair)
+{
+    tinkc_error err = { 0 };
+    told t = { app, repair || app->verbose > 0 };
+    const char *folder = app->n_args ? app->args[0] : cli_store_folder(app);
+    char *key = NULL;
+    int bad = 0;
+    if (!folder)
+        return cli_fail(app, "usage", "tinkc store check DIR", "which store?");
+    if (repair && cli_given(app, "key-file")) {
+        size_t len;
+        key = cli_read_all(app, cli_text(app, "key-file"), &len, &bad);
+        if (key)
+            key[strcspn(key, " \r\n")] = '\0';
+    }
+    if (!bad && tinkc_store_check(
+                    folder, &(tinkc_store_check_options){ .repair = repair, .owner_key = key },
+                    report, &t, &err))
+        cli_note(app, "%s: everything in it is as it was written", folder);
+    else if (!bad)
+        bad = cli_fail_error(app, &err,
+                             repair || err.cause == TINKC_E_CONFLICT
+                                 ? NULL
+                                 : "tinkc store repair moves what is damaged aside");
+    free(key);
+    return bad;
+}
+
+int cli_store_check(cli_app *app)
+{
+    return run(app, false);
+}
+
+int cli_store_repair(cli_app *app)
+{
+    return run(app, true);
+}

@@ -1,0 +1,27 @@
+/* unrecorded.h - requests that were answered while the disk took no more rows.
+ *
+ * Their numbers must not be forgotten: after a restart the next number would wait for one that never
+ * comes again. So the store has a file of fixed size, written when the store is made, whose blocks
+ * exist already: putting a record into it needs no room. At the next start its records become rows.
+ */
+#ifndef TKE_SERVICE_UNRECORDED_H
+#define TKE_SERVICE_UNRECORDED_H
+
+#include "service/identity.h"
+#include "service/store.h"
+
+typedef struct tke_unrecorded {
+    tke_hash128 run; /* of the run's id */
+    int64_t seq;
+    int32_t kind; /* TKE_JOB_* */
+    bool failed;  /* and changed nothing */
+} tke_unrecorded;
+
+tke_hash128 tke_unrecorded_run(const char *run_id);
+/* Thread: the store's writer, or before it has work. False: no record could be kept. */
+bool tke_unrecorded_add(tke_store *, const char *run_id, int64_t seq, int32_t kind, bool failed);
+typedef bool tke_unrecorded_fn(const tke_unrecorded *, void *user, tinkc_error *err);
+bool tke_unrecorded_each(tke_store *, tke_unrecorded_fn *fn, void *user, tinkc_error *err);
+void tke_unrecorded_clear(tke_store *);
+
+#endif

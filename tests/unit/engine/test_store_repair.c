@@ -1,0 +1,170 @@
+/* test_store_repair.c - what happens to a store after it was written: bits that flip, a database that
+ * is lost; and who may read it. */
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "support/service_world.h"
+
+static int32_t mode_of(const char *folder, const char *name)
+{
+    char path[600];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_mode & 0777;
+}
+
+static void save_as(const tinkc_transport *t, const char *model, int seq, const char *name)
+{
+    const char *promise =
+        service_json(t, 200, "POST", "/api/v1/save_weights",
+                     "{\"model_id\":\"%s\",\"seq_id\":%d,\"path\":\"%s\"}", model, seq, name);
+    service_wait(t, hold(json_field(promise, "request_id")));
+}
+
+static const char *load(const tinkc_transport *t, const char *model, int seq, const char *path)
+{
+    return hold(json_field(service_json(t, 200, "POST", "/api/v1/load_weights",
+                                        "{\"model_id\":\"%s\",\"seq_id\":%d,\"path\":\"%s\","
+                                        "\"optimizer\":true}",
+                                        model, seq, path),
+                           "request_id"));
+}
+
+/* The n-th byte from the end of a file turns into another. */
+static void flip(const char *path, long from_end)
+{
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    fseek(f, -from_end, SEEK_END);
+    int byte = fgetc(f);
+    fseek(f, -from_end, SEEK_END);
+    fputc(byte ^ 1, f);
+    fclose(f);
+}
+
+typedef struct seen {
+    size_t n_bad;
+    char last[700];
+} seen;
+
+static void note(const char *line, bool bad, void *user)
+{
+    seen *s = user;
+    s->n_bad += bad;
+    if (bad)
+        snprintf(s->last, sizeof s->last, "%s", line);
+}
+
+static void flipped_bits_are_noticed(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *store = tiny_folder(), path[700], checkpoint[300];
+    tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 1);
+    save_as(t, model, 3, "good");
+    save_as(t, model, 4, "bad");
+    snprintf(path, sizeof path, "%s/runs/%s/weights/bad/adapter_model.safetensors", store, model);
+    flip(path, 5); /* the last bits of a weight: it would load, and be wrong */
+    snprintf(checkpoint, sizeof checkpoint, "tinker://%s/weights/bad", model);
+    service_wait_failure(t, load(t, model, 5, checkpoint), "user", "is damaged");
+    snprintf(checkpoint, sizeof checkpoint, "tinker://%s/weights/good", model);
+    service_wait(t, load(t, model, 6, checkpoint));
+    seen s = { 0 };
+    assert_false(tinkc_store_check(store, NULL, note, &s, &err)); /* it is open */
+    assert_int_equal(err.cause, TINKC_E_CONFLICT);
+    tinkc_engine_free(engine);
+
+    err = (tinkc_error){ 0 };
+    assert_false(tinkc_store_check(store, NULL, note, &s, &err));
+    assert_int_equal(err.code, TINKC_E_STORE);
+    assert_int_equal(s.n_bad, 1);
+    assert_non_null(strstr(s.last, "weights/bad"));
+    err = (tinkc_error){ 0 };
+    assert_true(
+        tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, note, &s, &err));
+    s = (seen){ 0 };
+    (void)tinkc_store_check(store, NULL, note, &s,
+                            &err); /* its row is taken out at the next start */
+    engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
+    t = tinkc_engine_transport(engine);
+    const char *list = service_json(t, 200, "GET", "/api/v1/checkpoints", "%s", "");
+    assert_non_null(strstr(list, "weights/good"));
+    assert_null(strstr(list, "weights/bad"));
+    tinkc_engine_free(engine);
+    tiny_model_remove(store);
+}
+
+static void a_lost_database_is_noticed(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *store = tiny_folder(), command[700], path[300];
+    tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 2);
+    save_as(t, model, 5, "kept");
+    double loss = service_loss(t, model, 6, text_a, N);
+    tinkc_engine_free(engine);
+    snprintf(command, sizeof command, "rm -f '%s'/meta.db*", store);
+    assert_int_equal(system(command), 0);
+    assert_null(tinkc_engine_new(&(tinkc_engine_options){ .store = store }, &err));
+    assert_int_equal(err.code, TINKC_E_STORE);
+    assert_non_null(strstr(err.message, "tinkc store repair"));
+    seen s = { 0 };
+    err = (tinkc_error){ 0 };
+    assert_false(tinkc_store_check(store, NULL, note, &s, &err));
+    err = (tinkc_error){ 0 };
+    assert_true(
+        tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, note, &s, &err));
+    /* The checkpoint is there, and what it loads is what was saved. */
+    engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
+    t = tinkc_engine_transport(engine);
+    const char *other = hold(service_model(t, service_session(t), 0, "tiny", 4, 8));
+    snprintf(path, sizeof path, "tinker://%s/weights/kept", model);
+    service_wait(t, load(t, other, 1, path));
+    assert_true(service_loss(t, other, 2, text_a, N) == loss);
+    tinkc_engine_free(engine);
+    /* A database that is not one is put aside. */
+    snprintf(command, sizeof command, "echo rubbish > '%s'/meta.db; rm -f '%s'/meta.db-*", store,
+             store);
+    assert_int_equal(system(command), 0);
+    err = (tinkc_error){ 0 };
+    assert_true(
+        tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, note, &s, &err));
+    assert_ok(err);
+    tiny_model_remove(store);
+}
+
+static void nobody_else_reads_it(void **state)
+{
+    (void)state;
+    char *store = tiny_folder(), path[600];
+    mode_t before = umask(0);
+    tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
+    service_session(tinkc_engine_transport(engine));
+    assert_int_equal(mode_of(store, "meta.db"), 0600);
+    assert_int_equal(mode_of(store, "meta.db-wal"), 0600);
+    assert_int_equal(mode_of(store, "unrecorded"), 0600);
+    tinkc_engine_free(engine);
+    snprintf(path, sizeof path, "%s/meta.db", store); /* one from before */
+    assert_int_equal(chmod(path, 0644), 0);
+    tinkc_engine_free(world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL));
+    assert_int_equal(mode_of(store, "meta.db"), 0600);
+    umask(before);
+    tiny_model_remove(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(flipped_bits_are_noticed),
+        cmocka_unit_test(a_lost_database_is_noticed),
+        cmocka_unit_test(nobody_else_reads_it),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
