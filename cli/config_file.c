@@ -367,8 +367,36 @@ static bool check_setting(const reader *r, const char *key, const char *value)
     return add_finding(r->app, r->layer, fatal, text, NULL) == 0 && !fatal;
 }
 
-/* Whether a file of this layer may set this key. */
-static bool check_key(const reader *r, const char *key)
+/* Whether a path stays below the folder that the project file lies in. */
+static bool stays_inside(const char *path)
+{
+    if (path[0] == '/' || path[0] == '~')
+        return false;
+    for (const char *p = path; (p = strstr(p, "..")) != NULL; p += 2)
+        if ((p == path || p[-1] == '/') && (p[2] == '\0' || p[2] == '/'))
+            return false;
+    return true;
+}
+
+/* A repository that was cloned must not run commands, send data, delete or overwrite by its settings. */
+static bool check_project_option(const reader *r, const cli_option *o, const char *value)
+{
+    static const char *const never[] = { "save", "output", "force", "yes", NULL };
+    if (o->value && strcmp(o->value, "CMD") == 0)
+        return bad_file(r, "a project file may not name a command to run");
+    if (o->value && strcmp(o->value, "URL") == 0)
+        return bad_file(r, "a project file may not name an address");
+    if (listed(never, o->name))
+        return bad_file(r, "a project file may not set what writes or overwrites files");
+    if (strcmp(o->name, "if-exists") == 0 && strcmp(value, "delete") == 0)
+        return bad_file(r, "a project file may not ask for a run to be deleted");
+    if (strcmp(o->name, "log-dir") == 0 && !stays_inside(value))
+        return bad_file(r, "a project file's log_dir must be inside the project");
+    return true;
+}
+
+/* Whether a file of this layer may set this key to this value. */
+static bool check_key(const reader *r, const char *key, const char *value)
 {
     const char *last = strrchr(key, '.');
     last = last ? last + 1 : key;
@@ -379,8 +407,10 @@ static bool check_key(const reader *r, const char *key)
             !listed(harmless, key))
             return bad_file(r, "a project file may set only model, renderer, format, columns, "
                                "profile, train.* and chat.*");
-        if (strcmp(last, "hook") == 0)
-            return bad_file(r, "a project file may not name a command to run");
+        const cli_command *command;
+        const cli_option *option = option_of_key(key, &command);
+        if (option && !check_project_option(r, option, value))
+            return false;
     }
     if (r->layer != CLI_LAYER_CREDENTIALS && cli_config_is_secret(last))
         return bad_file(r, "secrets belong into credentials.toml");
@@ -412,7 +442,7 @@ static bool read_line(reader *r)
     if (!(*r->at == '[' ? read_array(r, value, sizeof value, &m)
                         : read_scalar(r, value, sizeof value, &m)))
         return bad_file(r, "a value is needed: \"text\", a number, true, false or an array");
-    return check_key(r, key) && check_setting(r, key, value) && add_setting(r, key, value);
+    return check_key(r, key, value) && check_setting(r, key, value) && add_setting(r, key, value);
 }
 
 static void read_text(reader *r)

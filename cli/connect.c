@@ -117,7 +117,8 @@ const char *cli_renderer(const cli_app *app, const char *model)
 static char *read_key_file(cli_app *app, const char *path, int *bad)
 {
     size_t len;
-    char *text = cli_read_all(app, path, &len, bad);
+    *bad = cli_check_secret_file(app, path);
+    char *text = *bad ? NULL : cli_read_all(app, path, &len, bad);
     if (text)
         text[strcspn(text, "\r\n")] = '\0';
     return text;

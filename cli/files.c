@@ -146,3 +146,13 @@ void cli_place_free(cli_place *p)
     free(p->copy);
     *p = (cli_place){ 0 };
 }
+
+int cli_check_secret_file(const cli_app *app, const char *path)
+{
+    struct stat st;
+    if (strcmp(path, "-") == 0 || stat(path, &st) != 0 || !S_ISREG(st.st_mode) ||
+        !(st.st_mode & (S_IRWXG | S_IRWXO)))
+        return 0;
+    return cli_fail(app, "usage", "chmod 600 it",
+                    "%s: other users of this machine can read or change this secret", path);
+}

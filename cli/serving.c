@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "files.h"
 #include "term.h"
 #include "text.h"
 
@@ -27,23 +28,12 @@ void cli_serving_block_signals(bool block)
     pthread_sigmask(block ? SIG_BLOCK : SIG_UNBLOCK, &stops, NULL);
 }
 
-/* Keys that others on this machine can read are no secret; a pipe or a terminal has no mode. */
-static int check_mode(cli_app *app, const char *path)
-{
-    struct stat st;
-    if (strcmp(path, "-") == 0 || stat(path, &st) != 0 || !S_ISREG(st.st_mode) ||
-        !(st.st_mode & (S_IRWXG | S_IRWXO)))
-        return 0;
-    return cli_fail(app, "usage", "chmod 600 it",
-                    "%s: other users of this machine can read or change these keys", path);
-}
-
 char **cli_serving_keys(cli_app *app, int *bad)
 {
     size_t len, n = 0;
     if (*bad || !cli_given(app, "auth-token-file"))
         return NULL;
-    if ((*bad = check_mode(app, cli_text(app, "auth-token-file"))))
+    if ((*bad = cli_check_secret_file(app, cli_text(app, "auth-token-file"))))
         return NULL;
     char *text = cli_read_all(app, cli_text(app, "auth-token-file"), &len, bad);
     char **keys = text ? calloc(len / 2 + 2, sizeof *keys) : NULL;

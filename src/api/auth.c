@@ -209,18 +209,22 @@ static bool spawn_shell(const char *command, int out_fd, pid_t *pid, tinkc_error
            tkc_fail(err, TINKC_E_CREDENTIAL_CMD, "credential command: could not be started");
 }
 
-/* It has said all it can say. One that lingers nevertheless is ended: nobody waits for it for
- * ever. */
-static void end_command(const tkc_auth *auth, pid_t pid, bool now)
+/* Its output has ended. One that runs on nevertheless is ended after a while. Returns its exit status; 0
+ * where it was ended here. */
+static int end_command(const tkc_auth *auth, pid_t pid, bool now)
 {
+    int status = 0;
+    bool ended_here = now;
     int64_t deadline = tkc_monotonic_ns() + (int64_t)COMMAND_GRACE_MS * 1000000;
     for (;;) {
-        pid_t gone = waitpid(pid, NULL, now ? 0 : WNOHANG);
+        pid_t gone = waitpid(pid, &status, now ? 0 : WNOHANG);
         if (gone == pid || (gone < 0 && errno != EINTR))
-            return;
+            return gone != pid || ended_here ? 0
+                   : WIFEXITED(status)       ? WEXITSTATUS(status)
+                                             : 128 + WTERMSIG(status);
         if (now)
             continue;
-        now = atomic_load(&auth->command_stop) || tkc_monotonic_ns() > deadline;
+        ended_here = now = atomic_load(&auth->command_stop) || tkc_monotonic_ns() > deadline;
         if (now)
             kill(-pid, SIGKILL);
         else
@@ -247,7 +251,10 @@ static void run_command(tkc_offload *o)
         bool ended = read_output(auth, fds[0], &out, err);
         if (!ended)
             kill(-pid, SIGKILL);
-        end_command(auth, pid, !ended);
+        int status = end_command(auth, pid, !ended);
+        if (status)
+            tkc_fail(err, TINKC_E_CREDENTIAL_CMD, "credential command: failed with exit status %d",
+                     status);
     }
     close(fds[0]);
     tinkc_str text = tkc_str_trim(tkc_buf_view(&out));

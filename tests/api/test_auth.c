@@ -162,13 +162,15 @@ static void credential_commands(void **state)
     (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mock = new_mock(CONFIG_CMD, &err);
-    tinkc_client_options o = { .credential_cmd = "echo '  tml-from-command '; exit 3" };
+    tinkc_client_options o = { .credential_cmd = "echo '  tml-from-command '" };
     tinkc_client *client = mock_client(mock, &o, &err);
     assert_true(tinkc_client_connect(client, 20000, &err));
     assert_ok(&err);
     assert_string_equal(request_header(nth_request(mock, "/api/v1/auth/token", 0), "X-API-Key"),
                         "tml-from-command");
     end(client, mock);
+    o.credential_cmd = "echo tml-x; exit 3"; /* whatever it printed */
+    assert_int_equal(connect_code(CONFIG_CMD, &o, 0), TINKC_E_CREDENTIAL_CMD);
     o.credential_cmd = "true";
     assert_int_equal(connect_code(CONFIG_CMD, &o, 0), TINKC_E_CREDENTIAL_CMD);
     o.credential_cmd = "echo a; echo b";

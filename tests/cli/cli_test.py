@@ -838,6 +838,21 @@ def settings():
     exits(2, "run", "list", "--config-file", folder, says="cannot be read")
     (folder / ".tinkc.toml").write_text('[train.sft]\nhook = "rm -rf /"\n')
     exits(2, "run", "list", cwd=folder, says=".tinkc.toml:2:")
+    for line, says in (('if_exists = "delete"', "may not ask for a run to be deleted"), ('log_dir = "/tmp/x"', "inside the project"),
+                       ('log_dir = "a/../../x"', "inside the project"), ('log_dir = "~/x"', "inside the project"),
+                       ('behavior_if_log_dir_exists = "delete"', "may not ask"), ('log_path = "../x"', "inside the project")):
+        (folder / ".tinkc.toml").write_text("[train.sft]\n" + line + "\n")
+        exits(2, "run", "list", cwd=folder, says=says)
+    for section, line in (("train.rl", 'reward_cmd = "x"'), ("train.rl", 'reward_url = "http://x"'), ("chat", 'save = "x"')):
+        (folder / ".tinkc.toml").write_text(f"[{section}]\n{line}\n")
+        exits(2, "run", "list", cwd=folder, says="a project file may not")
+    (folder / ".tinkc.toml").write_text('[train.sft]\nlog_dir = "runs/a"\nif_exists = "resume"\n')
+    check("a project's own folder", tinkc("run", "list", cwd=folder).returncode == 0)
+    (folder / "open.key").write_text("tml-x\n")
+    (folder / "open.key").chmod(0o644)
+    exits(2, "run", "list", "--api-key-file", folder / "open.key", says="other users of this machine can read")
+    (folder / "open.key").chmod(0o600)
+    check("a key of one's own", tinkc("run", "list", "--api-key-file", folder / "open.key").returncode == 0)
     (folder / ".tinkc.toml").unlink()
     (folder / "sys" / "tinkc").mkdir(parents=True)
     (folder / "sys" / "tinkc" / "config.toml").write_text('[defaults]\nformat = "id"\n')
