@@ -641,19 +641,18 @@ static void advance(sample_op *op)
 {
     tinkc_error err = { 0 };
     while (op->state < STATE_SEND) {
-        if (op->state == STATE_COUNT && !op->in) {
-            if (!enter(op, &err))
-                break;
-            continue;
+        bool enters = op->state == STATE_COUNT && !op->in;
+        if (enters ? !enter(op, &err) : !acquire(op, &err)) {
+            /* A callback that came from inside acquire has moved the sample on, perhaps up to its
+             * end: nothing of it may be looked at here. */
+            if (tkc_failed(&err))
+                finish(op, &err);
+            return;
         }
-        if (!acquire(op, &err))
-            break;
-        op->state++;
+        if (!enters)
+            op->state++;
     }
-    if (tkc_failed(&err))
-        finish(op, &err);
-    else if (op->state == STATE_SEND)
-        submit(op);
+    submit(op);
 }
 
 static void sample_start(tinkc_future *f)
