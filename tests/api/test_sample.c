@@ -286,6 +286,7 @@ static void travels_to_another_client(void **state)
     assert_ok(&x->err);
     assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/client/config"), 0);
     assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/create_session"), 0);
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/asample"), 1);
     tinkc_future_free(f);
     tinkc_sampler_free(copy);
     tinkc_text_free(&text);
