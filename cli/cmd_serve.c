@@ -213,6 +213,11 @@ static void announce(cli_app *app, const char *url, bool keys)
     cli_note(app, "  export TINKER_BASE_URL=%s", url);
     if (!keys)
         cli_note(app, "  export TINKER_API_KEY=tml-local");
+    if (cli_flag(app, "openai") && !cli_given(app, "unix")) {
+        cli_note(app, "for OpenAI's clients:");
+        cli_note(app, "  export OPENAI_BASE_URL=%s/v1%s", url,
+                 keys ? "" : " OPENAI_API_KEY=tml-local");
+    }
     if (cli_flag(app, "page") && !cli_given(app, "unix"))
         cli_note(app, "to look at it: %s/", url);
     cli_serving_ready(app, url);

@@ -273,6 +273,13 @@ static tke_front_fn *const handlers[TKC_EP_COUNT] = {
     [TKC_EP_STORAGE] = tke_front_storage,
 };
 
+/* "/health" is what OpenAI's clients and their load balancers ask. */
+static bool is_ready_path(tinkc_str path)
+{
+    return tkc_str_is(path, "/api/v1/readyz") || tkc_str_is(path, "/readyz") ||
+           tkc_str_is(path, "/health");
+}
+
 /* Paths that the protocol does not know: for people, monitors and downloads. True: answered. */
 static bool own_path(tke_call *call, tinkc_str path)
 {
@@ -288,7 +295,7 @@ static bool own_path(tke_call *call, tinkc_str path)
         tke_cancel_future(call);
         return true;
     }
-    if (get && (tkc_str_is(path, "/api/v1/readyz") || tkc_str_is(path, "/readyz"))) {
+    if (get && is_ready_path(path)) {
         if (tke_service_ready(call->svc))
             tke_send_json(call->reply, 200, tkc_str("{\"status\":\"ok\"}"));
         else
@@ -325,8 +332,9 @@ static int64_t body_limit(const tke_service *svc, const tkc_endpoint *endpoint)
     return large || max < PLAIN ? max : PLAIN;
 }
 
-static const char *const own_paths[] = { "/api/v1/readyz", "/readyz",  "/api/v1/status",
-                                         "/status",        "/metrics", "/api/v1/cancel_future" };
+static const char *const own_paths[] = { "/api/v1/readyz",       "/readyz", "/health",
+                                         "/api/v1/status",       "/status", "/metrics",
+                                         "/api/v1/cancel_future" };
 
 static bool is_own_path(tinkc_str path)
 {
@@ -339,7 +347,7 @@ static bool is_own_path(tinkc_str path)
 static bool is_public_path(tinkc_str path)
 {
     return tkc_starts_with(path, "/api/v1/archives/") || tkc_str_is(path, "/api/v1/healthz") ||
-           tkc_str_is(path, "/readyz") || tkc_str_is(path, "/api/v1/readyz");
+           is_ready_path(path);
 }
 
 bool tke_service_is_openai(tinkc_str uri)

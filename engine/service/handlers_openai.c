@@ -247,6 +247,65 @@ static bool read_member(tkc_json *j, tinkc_str key, asked *in)
     return true;
 }
 
+/* What clients send along and this server does not act on: harmless with these values (any, where none
+ * are listed), refused by name with others. */
+static const struct {
+    const char *name, *values; /* without white space, divided by '|' */
+} neutral[] = {
+    { "user", NULL },
+    { "metadata", NULL },
+    { "store", NULL },
+    { "service_tier", NULL },
+    { "safety_identifier", NULL },
+    { "prompt_cache_key", NULL },
+    { "frequency_penalty", "0|0.0" },
+    { "presence_penalty", "0|0.0" },
+    { "logit_bias", "{}" },
+    { "response_format", "{\"type\":\"text\"}" },
+    { "tool_choice", "\"auto\"|\"none\"" },
+    { "parallel_tool_calls", "true" },
+    { "modalities", "[\"text\"]" },
+    { "best_of", "1" },
+    { "suffix", "\"\"" },
+    { "top_k", "-1|0" },
+    { "min_p", "0|0.0" },
+    { "repetition_penalty", "1|1.0" },
+};
+
+static bool is_listed(const char *values, tinkc_str value)
+{
+    tinkc_str rest = tkc_str(values), one;
+    while (tkc_str_cut(&rest, '|', &one))
+        if (tkc_str_eq(one, value))
+            return true;
+    return tkc_str_eq(rest, value);
+}
+
+/* A member that is none of ours: true if it changes nothing. */
+static bool may_ignore(tke_call *call, tinkc_str key, tinkc_str value)
+{
+    char plain[64], text[200];
+    size_t n = 0;
+    for (size_t i = 0; i < value.len && n < sizeof plain; i++)
+        if (!strchr(" \t\r\n", value.data[i]))
+            plain[n++] = value.data[i];
+    for (size_t i = 0; i < sizeof neutral / sizeof *neutral; i++)
+        if (tkc_str_is(key, neutral[i].name)) {
+            if (!neutral[i].values || is_listed(neutral[i].values, tkc_strn(plain, n)))
+                return true;
+            (void)snprintf(text, sizeof text, "%s: this value is not supported by this server%s",
+                           neutral[i].name,
+                           tkc_str_is(key, "response_format") ? "; only {\"type\": \"text\"} is"
+                                                              : "");
+            return refuse(call, neutral[i].name, text);
+        }
+    char *name = tkc_arena_str(&call->arena, tkc_strn(key.data, key.len < 60 ? key.len : 60),
+                               &(tinkc_error){ 0 });
+    (void)snprintf(text, sizeof text, "the parameter '%s' is not supported by this server",
+                   name ? name : "");
+    return refuse(call, name, text);
+}
+
 static bool read_body(tke_call *call, asked *in)
 {
     tkc_json j;
@@ -258,9 +317,11 @@ static bool read_body(tke_call *call, asked *in)
         while (!wrong && tkc_json_key(&j, &key)) {
             if (tkc_json_null(&j))
                 continue;
-            if (!read_member(&j, key, in))
-                tkc_json_skip(&j);
-            else if (tkc_failed(&call->err))
+            if (!read_member(&j, key, in)) {
+                tinkc_str value = tkc_json_skip(&j);
+                if (!tkc_failed(&call->err) && !may_ignore(call, key, value))
+                    return false;
+            } else if (tkc_failed(&call->err))
                 wrong = tkc_arena_str(&call->arena, key, &(tinkc_error){ 0 });
         }
     tkc_json_close(&j);

@@ -504,6 +504,20 @@ static void one_model(void **state)
     json_decref(v);
 }
 
+static void what_changes_nothing_is_accepted(void **state)
+{
+    (void)state;
+    json_decref(
+        ask("/v1/completions",
+            "{\"model\":\"nano\",\"prompt\":\"a\",\"max_tokens\":1,\"user\":\"me\",\"metadata\":{"
+            "\"a\":\"b\"},"
+            "\"frequency_penalty\":0,\"presence_penalty\":0.0,\"logit_bias\":{ },\"best_of\":1,"
+            "\"response_format\":{ \"type\": \"text\" },\"top_k\":-1,\"no_such\":null}"));
+    json_t *health = parse(service_json(t, 200, "GET", "/health", "%s", ""));
+    assert_string_equal(json_string_value(json_object_get(health, "status")), "ok");
+    json_decref(health);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -539,6 +553,15 @@ static void refusals(void **state)
 #define WITH(param, value)                                                                         \
     { 400, "completions", param, "bad_request",                                                    \
       "{\"model\":\"nano\",\"prompt\":\"a\",\"" param "\":" value "}" }
+        WITH("response_format", "{\"type\": \"json_object\"}"),
+        WITH("response_format", "{\"type\": \"json_schema\", \"json_schema\": {}}"),
+        WITH("frequency_penalty", "0.5"),
+        WITH("presence_penalty", "-1"),
+        WITH("logit_bias", "{\"5\": 100}"),
+        WITH("tool_choice", "\"required\""),
+        WITH("best_of", "3"),
+        WITH("no_such_parameter", "1"),
+        WITH("messages", "[]"),
         WITH("n", "0"),
         WITH("n", "9"),
         WITH("n", "1.5"),
@@ -811,6 +834,7 @@ int main(void)
         cmocka_unit_test(echoes_and_logprobs),
         cmocka_unit_test(logprobs_of_chats),
         cmocka_unit_test(one_model),
+        cmocka_unit_test(what_changes_nothing_is_accepted),
         cmocka_unit_test(refusals),
         cmocka_unit_test(keys_as_bearer),
         cmocka_unit_test(on_by_option_or_setting),
