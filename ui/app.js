@@ -132,7 +132,7 @@ async function readFile(run, name, take) {
 }
 
 class LiveSource {
-  constructor(show) { this.show = show; this.hello = null; }
+  constructor(show, named) { this.show = show; this.named = named; this.hello = null; }
   canChat() { return Boolean(this.hello?.chat && this.models); }
   empty() {
     return emptyState("No runs yet", h("p", {}, "A run appears here as soon as ", h("code", {}, "tinkc train"), " writes its first step."),
@@ -142,7 +142,11 @@ class LiveSource {
     const changed = () => this.show();
     readFile(run, "metrics", (rows) => { if (rows) run.addRows(rows); else run.reset(); changed(); });
     for (const name of ["samples", "checkpoints"])
-      readFile(run, name, (rows) => { if (rows) run[name].push(...rows); else run[name] = []; changed(); });
+      readFile(run, name, (rows) => { 
+        if (rows) run[name].push(...rows); else run[name] = [];
+        changed();
+        if (name === "checkpoints") this.named();
+      });
   }
   chat(path) { openChat(path); }
   download(path) { download(path); }
@@ -189,7 +193,7 @@ function start() {
   live.el = document.getElementById("live");
   setupTheme(document.getElementById("theme"));
   setupKey();
-  const source = new LiveSource(() => runs.later());
+  const source = new LiveSource(() => runs.later(), () => playground.relabel());
   const runs = new RunsView(document.getElementById("view-runs"), source);
   const playground = new Playground(document.getElementById("view-playground"), api, (p) => runs.nameOf(p));
   const engine = new EngineView(document.getElementById("view-engine"),

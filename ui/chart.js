@@ -321,7 +321,7 @@ class Chart {
       found.slice(0, 12).map((f) => h("div", { class: "tip-row" },
         h("span", { class: "key" + (f.s.dash ? " dashed" : ""), vars: { "--c": f.s.color } }, f.s.name),
         h("b", {}, this.format(f.y)),
-        f.s.smoothed ? h("span", { class: "muted" }, this.format(f.raw)) : null)));
+        h("span", { class: "muted" }, f.s.smoothed ? this.format(f.raw) : ""))));
     this.tip.hidden = false;
     const w = this.tip.offsetWidth, room = this.plot.clientWidth;
     const left = px + 12 + w > room ? px - 12 - w : px + 12;

@@ -64,12 +64,19 @@ class Playground {
     fill(this.note);
     const before = wanted || this.model.value;
     const checkpoints = this.models.filter((m) => m.startsWith("tinker://"));
-    const option = (id) => h("option", { value: id, title: id }, this.nameOf(id) || id.replace(/^tinker:\/\/([^/]{8})[^/]*\/sampler_weights\//, "$1… / "));
+    const option = (id) => h("option", { value: id, title: id }, this.label(id));
     fill(this.model, this.models.filter((m) => !m.startsWith("tinker://")).map(option),
       checkpoints.length ? h("optgroup", { label: "Checkpoints" }, checkpoints.map(option)) : null);
     if (wanted && !this.models.includes(wanted)) this.info.textContent = "this checkpoint is not in the server's store";
     if (this.models.includes(before)) this.model.value = before;
   }
+
+  label(id) {
+    return this.nameOf(id) || id.replace(/^tinker:\/\/([^/]{8})[^/]*\/sampler_weights\//, "$1… / ");
+  }
+
+  // The runs that wrote checkpoints have become known.
+  relabel() { for (const o of this.model.options) o.textContent = this.label(o.value); }
 
   show() {
     if (!this.messages.length)

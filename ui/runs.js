@@ -213,7 +213,7 @@ class RunsView {
     this.refresh();
   }
 
-  selected() { return [...this.runs.values()].filter((r) => this.chosen.has(r.id)); }
+  selected() { return [...this.runs.values()].filter((r) => this.chosen.has(r.id)).sort((a, b) => a.name.localeCompare(b.name)); }
   visible() { return this.sorted().filter((r) => (r.name + " " + (r.about.config?.model_name || "")).toLowerCase().includes(this.filter)); }
 
   refresh() {
@@ -399,6 +399,7 @@ class RunsView {
 
 function promptText(p) {
   if (typeof p === "string") return p;
+  if (Array.isArray(p) && p.length === 1 && p[0]?.role === "user") return String(p[0].content);
   if (Array.isArray(p)) return p.map((m) => (m && typeof m === "object" ? `${m.role}: ${m.content}` : String(m))).join("\n");
   return p === undefined || p === null ? "" : JSON.stringify(p);
 }
