@@ -320,6 +320,7 @@ void tke_front_get_info(tke_call *call)
         return;
     pthread_mutex_lock(&call->svc->lock);
     bool unloaded = run->is.life == TKE_RUN_UNLOADED;
+    int64_t next_seq = tke_run_next_number(run);
     pthread_mutex_unlock(&call->svc->lock);
     if (unloaded) {
         tke_refuse(call, 404, "not_found", "Model was unloaded");
@@ -335,6 +336,8 @@ void tke_front_get_info(tke_call *call)
     }
     out.is_lora = (tkc_opt_bool)TKC_SOME(true);
     out.lora_rank = (tkc_opt_i64)TKC_SOME(run->spec.rank);
+    if (next_seq)
+        out.next_seq_id = (tkc_opt_i64)TKC_SOME(next_seq);
     tke_answer(call, &tkc_get_info_response_type, &out);
 }
 

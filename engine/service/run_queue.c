@@ -54,6 +54,19 @@ tke_job *tke_run_head(const tke_run *run)
     return job->kind == TKE_JOB_UNLOAD || job->seq == run->next_seq ? job : NULL;
 }
 
+int64_t tke_run_next_number(const tke_run *run)
+{
+    int64_t next = run->next_seq;
+    for (const tke_job *job = run->queue; job; job = job->next) {
+        if (job->kind == TKE_JOB_UNLOAD)
+            continue;
+        if (job->seq != next)
+            return 0;
+        next++;
+    }
+    return next;
+}
+
 void tke_run_skip_settled(tke_run *run)
 {
     for (const tke_seen *seen; (seen = tke_run_seen(run, run->next_seq)); run->next_seq++) {

@@ -514,6 +514,9 @@ void tke_run_insert(tke_run *, tke_job *);
 tke_job *tke_run_head(const tke_run *);
 /* Takes the head out; the next seq_id's turn comes. */
 tke_job *tke_run_take(tke_run *);
+/* The number that the run's next request must have; 0 = one before those that wait never arrived.
+ * Locks: needs svc->lock. */
+int64_t tke_run_next_number(const tke_run *);
 /* Moves on past numbers that need not run: used up, or known to be done. */
 void tke_run_skip_settled(tke_run *);
 /* Nothing came of a number: nobody waits for it once a higher one is there, nor after a restart,

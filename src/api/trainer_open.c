@@ -1,8 +1,9 @@
-/* trainer_open.c - new trainers: from a base model, or from a checkpoint.
+/* trainer_open.c - new trainers: from a base model, from a checkpoint, or on a model that is there.
  *
  *     lora:        create_model -> promise -> trainer
  *     from state:  load_weights with a new model's number -> promise -> trainer      (one request)
  *               or weights_info -> create_model -> promise -> trainer -> load -> promise
+ *     live:        get_info -> trainer; or, if that has no number, training_run -> error
  *
  * Which of the two ways from a checkpoint is the service's choice (create_model_via_load_weights).
  */
@@ -21,6 +22,7 @@ typedef struct opening {
     tkc_lora_config lora;
     const char *base_model; /* NULL = the checkpoint's */
     const char *path;       /* NULL = a new LoRA */
+    const char *model_id;   /* one that is there; NULL = neither of the two above */
     const char *access_token;
     const char *const *metadata;
     tkc_optimizer_config optimizer; /* type NULL = not said: Adam */
@@ -323,6 +325,98 @@ static void create_via_load(opening *o)
     submit(o, TKC_EP_LOAD_WEIGHTS, &message, via_load_submitted);
 }
 
+/* ---- a model that is there ---- */
+
+static bool read_answer(opening *o, tkc_call *call, const tkc_message *type, void *answer,
+                        tinkc_error *err)
+{
+    o->call = NULL;
+    *err = call->err;
+    if (err->code)
+        tkc_op_error_body(&o->f, call->body);
+    else
+        (void)tkc_message_decode(type, tkc_strn((const char *)call->body.data, call->body.len),
+                                 TINKC_E_BAD_RESPONSE, &o->f.arena, answer, err);
+    tkc_call_free(call);
+    return !err->code;
+}
+
+static void ask(opening *o, const tkc_call_spec *spec, const tkc_message *type, const void *message,
+                void (*done)(tkc_call *))
+{
+    tinkc_error err = { 0 };
+    o->call = type ? tkc_call_with(o->f.client, spec, type, message, &err)
+                   : tkc_call_new(o->f.client, spec, &err);
+    if (!o->call) {
+        fail(o, &err);
+        return;
+    }
+    o->call->f = &o->f;
+    o->call->owner = o;
+    o->call->done = done;
+    tkc_call_start(o->call);
+}
+
+/* Only the service knows the next number, and this one does not say: what is left is a checkpoint. */
+static void run_told(tkc_call *call)
+{
+    opening *o = call->owner;
+    tkc_training_run run = { 0 };
+    tinkc_error ignored, err = { 0 };
+    (void)read_answer(o, call, &tkc_training_run_type, &run, &ignored);
+    const tkc_checkpoint *last = run.last_checkpoint;
+    if (last && last->tinker_path && last->tinker_path[0])
+        tkc_fail(&err, TINKC_E_SEQUENCE,
+                 "the service does not say the model's next sequence number: resume from %.250s",
+                 last->tinker_path);
+    else
+        tkc_fail(&err, TINKC_E_SEQUENCE,
+                 "the service does not say the model's next sequence number, and no checkpoint of "
+                 "it was saved: start again");
+    fail(o, &err);
+}
+
+static void ask_run(opening *o)
+{
+    tinkc_error err = { 0 };
+    tkc_buf path;
+    const char *const ids[] = { o->model_id, NULL };
+    tkc_call_spec spec = tkc_call_to(TKC_EP_TRAINING_RUN);
+    tkc_buf_init(&path, o->f.client->a, TKC_BUF_NO_MAX);
+    tkc_endpoint_path(tkc_endpoint_get(TKC_EP_TRAINING_RUN), ids, &path, &err);
+    spec.path = tkc_buf_terminate(&path, &err);
+    if (tkc_failed(&err))
+        fail(o, &err);
+    else
+        ask(o, &spec, NULL, NULL, run_told);
+    tkc_buf_free(&path);
+}
+
+static void model_told(tkc_call *call)
+{
+    opening *o = call->owner;
+    tkc_get_info_response info = { 0 };
+    tinkc_error err;
+    if (!read_answer(o, call, &tkc_get_info_response_type, &info, &err)) {
+        fail(o, &err);
+        return;
+    }
+    o->base_model = info.model_data.model_name ? info.model_data.model_name : info.model_name;
+    if (info.next_seq_id.is != TKC_GIVEN || info.next_seq_id.value < 1) {
+        ask_run(o);
+    } else if (make_trainer(o, o->model_id)) {
+        o->trainer->io.next_seq = info.next_seq_id.value;
+        tkc_op_finish(&o->f, NULL);
+    }
+}
+
+static void ask_model(opening *o)
+{
+    tkc_call_spec spec = tkc_call_to(TKC_EP_GET_INFO);
+    ask(o, &spec, &tkc_get_info_request_type, &(tkc_get_info_request){ .model_id = o->model_id },
+        model_told);
+}
+
 /* ---- life ---- */
 
 static void session_ready(tkc_ready_wait *wait, const tinkc_error *err)
@@ -330,6 +424,8 @@ static void session_ready(tkc_ready_wait *wait, const tinkc_error *err)
     opening *o = TKC_OWNER(wait, opening, ready);
     if (err)
         fail(o, err);
+    else if (o->model_id)
+        ask_model(o);
     else if (!o->path)
         create_model(o);
     else if (o->f.client->io.flags.create_model_via_load_weights)
@@ -397,19 +493,24 @@ static void keep_optimizer(opening *o, const char *name, tinkc_error *err)
         o->optimizer.version = (tkc_opt_i64)TKC_SOME(1);
 }
 
-static opening *opening_new(tinkc_client *client, bool from_state, tinkc_error *err)
+enum { FROM_BASE = 0, FROM_STATE, FROM_LIVE };
+
+static opening *opening_new(tinkc_client *client, int32_t how, tinkc_error *err)
 {
     static const tkc_op_class lora = { "trainer_open", "trainer",    sizeof(opening),
                                        opening_start,  opening_stop, opening_destroy };
     static const tkc_op_class state = { "trainer_open_from", "trainer",    sizeof(opening),
                                         opening_start,       opening_stop, opening_destroy };
+    static const tkc_op_class live = { "trainer_open_live", "trainer",    sizeof(opening),
+                                       opening_start,       opening_stop, opening_destroy };
+    static const tkc_op_class *const classes[] = { &lora, &state, &live };
     if (!tkc_client_check(client, err))
         return NULL;
     if (client->imported) {
         tkc_fail(err, TINKC_E_NO_SESSION, "the client of an imported sampler makes no trainers");
         return NULL;
     }
-    return (opening *)tkc_op_new(client, from_state ? &state : &lora, err);
+    return (opening *)tkc_op_new(client, classes[how], err);
 }
 
 /* In the order of the calls, like everything that has a number. */
@@ -457,7 +558,7 @@ tinkc_future *tinkc_trainer_open(tinkc_client *client, const tinkc_lora_options 
     tinkc_error local;
     if (!tkc_enter(&err, &local) || !check_lora(options, err))
         return NULL;
-    opening *o = opening_new(client, false, err);
+    opening *o = opening_new(client, FROM_BASE, err);
     if (!o)
         return NULL;
     o->base_model = keep_text(o, options->base_model, err);
@@ -490,7 +591,7 @@ tinkc_future *tinkc_trainer_open_from(tinkc_client *client, const tinkc_state_op
     tinkc_error local;
     if (!tkc_enter(&err, &local) || !tkc_state_check(options, err))
         return NULL;
-    opening *o = opening_new(client, true, err);
+    opening *o = opening_new(client, FROM_STATE, err);
     if (!o)
         return NULL;
     o->path = keep_text(o, options->path, err);
@@ -500,6 +601,26 @@ tinkc_future *tinkc_trainer_open_from(tinkc_client *client, const tinkc_state_op
     o->with_optimizer = options->with_optimizer;
     keep_optimizer(o, options->optimizer, err);
     return submit_opening(o, err);
+}
+
+tinkc_future *tinkc_trainer_open_live(tinkc_client *client, const char *model_id, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local))
+        return NULL;
+    if (!model_id || !model_id[0]) {
+        tkc_fail(err, TINKC_E_ARGUMENT, "model_id: must not be empty");
+        return NULL;
+    }
+    opening *o = opening_new(client, FROM_LIVE, err);
+    if (!o)
+        return NULL;
+    o->model_id = keep_text(o, model_id, err);
+    if (tkc_failed(err)) {
+        tkc_future_drop(&o->f);
+        return NULL;
+    }
+    return tkc_op_submit(&o->f);
 }
 
 tinkc_trainer *tinkc_future_trainer(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)
@@ -533,4 +654,12 @@ tinkc_trainer *tinkc_trainer_new_from(tinkc_client *client, const tinkc_state_op
     if (!tkc_enter(&err, &local))
         return NULL;
     return wait_for_trainer(tinkc_trainer_open_from(client, options, err), err);
+}
+
+tinkc_trainer *tinkc_trainer_new_live(tinkc_client *client, const char *model_id, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local))
+        return NULL;
+    return wait_for_trainer(tinkc_trainer_open_live(client, model_id, err), err);
 }

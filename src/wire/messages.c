@@ -269,6 +269,7 @@ static const tkc_field get_info_response[] = {
     FIELD(is_lora, TKC_OPT_BOOL, NULLABLE),
     FIELD(lora_rank, TKC_OPT_I64, NULLABLE),
     FIELD(model_name, TKC_STR, NULLABLE),
+    FIELD(next_seq_id, TKC_OPT_I64, NULLABLE),
     TAG("get_info", NULLABLE),
     SELF,
 };

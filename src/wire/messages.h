@@ -177,6 +177,8 @@ typedef struct tkc_get_info_response {
     tkc_opt_bool is_lora;
     tkc_opt_i64 lora_rank;
     const char *model_name;
+    tkc_opt_i64
+        next_seq_id; /* of this server alone: of the next request, if none is missing before */
     tinkc_str json;
 } tkc_get_info_response;
 extern const tkc_message tkc_get_info_response_type;

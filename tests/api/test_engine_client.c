@@ -1,5 +1,6 @@
 /* test_engine_client.c - our own client on the engine: in process and over a socket, with the same
  * numbers. */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -205,11 +206,65 @@ static void the_engine_outlives_its_handle(void **state)
     tinkc_client_free(client);
 }
 
+static double loss_now(tinkc_client *client, tinkc_trainer *trainer, bool backward,
+                       tinkc_error *err)
+{
+    tinkc_batch *batch = batch_of(client, NULL, err);
+    tinkc_future *f = backward
+                          ? tinkc_forward_backward(trainer, batch, TINKC_CROSS_ENTROPY, NULL, err)
+                          : tinkc_forward(trainer, batch, TINKC_CROSS_ENTROPY, NULL, err);
+    double loss = tinkc_fwdbwd_metric(tinkc_future_fwdbwd(f, WAIT, err), "loss:sum", -1);
+    tinkc_future_free(f);
+    tinkc_batch_free(batch);
+    return loss;
+}
+
+/* A program that ends in the middle, with a step that it never waited for; the next one takes the
+ * model up with all of it done. */
+static void a_live_model_survives_its_program(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char model[200];
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    adam.learning_rate = 1e-2;
+    tinkc_client_options options = { .transport = tinkc_engine_transport(engine) };
+    tinkc_client *first = tinkc_client_new(&options, &err);
+    tinkc_trainer *trainer =
+        tinkc_trainer_new(first, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
+    double before = loss_now(first, trainer, true, &err);
+    tinkc_future *step = tinkc_optim_step(trainer, &adam, &err);
+    while (tinkc_future_stage(step) < TINKC_STAGE_ACCEPTED)
+        sched_yield();
+    (void)snprintf(model, sizeof model, "%s", tinkc_trainer_id(trainer));
+    tinkc_future_free(step);
+    tinkc_trainer_free(trainer);
+    tinkc_client_free(first);
+    assert_ok(err);
+
+    tinkc_client *second = tinkc_client_new(&options, &err);
+    trainer = tinkc_trainer_new_live(second, model, &err);
+    assert_ok(err);
+    double after = loss_now(second, trainer, true, &err);
+    assert_ok(err);
+    assert_true(after < before - 0.01); /* the step was taken */
+    step = tinkc_optim_step(trainer, &adam, &err);
+    assert_true(tinkc_future_wait(step, WAIT, &err));
+    assert_true(loss_now(second, trainer, false, &err) < after - 0.01);
+    assert_ok(err);
+    tinkc_future_free(step);
+    tinkc_trainer_free(trainer);
+    assert_null(tinkc_trainer_new_live(second, "nobody:train:0", &err));
+    assert_int_equal(err.code, TINKC_E_NOT_FOUND);
+    tinkc_client_free(second);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_process_and_over_a_socket),
         cmocka_unit_test(the_engine_outlives_its_handle),
+        cmocka_unit_test(a_live_model_survives_its_program),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

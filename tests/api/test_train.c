@@ -781,6 +781,59 @@ static void parts_of_a_custom_loss_are_events_of_its_future(void **state)
     tinkc_queue_free(queue);
 }
 
+/* ---- models that are there ---- */
+
+static void a_live_model_is_taken_up_again(void **state)
+{
+    fixture *x = *state;
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    static const char info[] = "{\"model_id\":\"mock-session-1:train:0\",\"model_data\":{"
+                               "\"model_name\":\"mock/nano\"},\"next_seq_id\":41}";
+    tinkc_mock_once(x->mock, NULL, "/api/v1/get_info", &(tinkc_mock_answer){ .body = info },
+                    &x->err);
+    tinkc_trainer *t = tinkc_trainer_new_live(x->client, "mock-session-1:train:0", &x->err);
+    assert_ok(&x->err);
+    assert_string_equal(tinkc_trainer_id(t), "mock-session-1:train:0");
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/create_model"), 1); /* the fixture's */
+    tinkc_future *f = tinkc_optim_step(t, &adam, &x->err);
+    assert_true(tinkc_future_wait(f, 5000, &x->err));
+    assert_int_equal(seq_of(nth_request(x->mock, "/api/v1/optim_step", 0)), 41);
+    tinkc_future_free(f);
+    tinkc_trainer_free(t);
+}
+
+/* A service that does not say the number: the error names what is left. */
+static void a_live_model_without_a_number_names_the_checkpoint(void **state)
+{
+    fixture *x = *state;
+    static const char *const runs[] = {
+        "{\"training_run_id\":\"r\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true,"
+        "\"last_request_time\":\"2026-01-01T00:00:00Z\",\"last_checkpoint\":{\"checkpoint_id\":"
+        "\"weights/7\",\"checkpoint_type\":\"training\",\"time\":\"2026-01-01T00:00:00Z\","
+        "\"tinker_path\":\"tinker://r/weights/7\"}}",
+        "{\"training_run_id\":\"r\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true,"
+        "\"last_request_time\":\"2026-01-01T00:00:00Z\"}",
+        "{}",
+    };
+    static const char *const messages[] = { "resume from tinker://r/weights/7",
+                                            "no checkpoint of it was saved",
+                                            "no checkpoint of it was saved" };
+    for (size_t i = 0; i < 3; i++) {
+        tinkc_mock_once(x->mock, NULL, "/api/v1/training_runs/mock-session-1:train:0",
+                        &(tinkc_mock_answer){ .body = runs[i] }, &x->err);
+        assert_null(tinkc_trainer_new_live(x->client, "mock-session-1:train:0", &x->err));
+        assert_int_equal(x->err.code, TINKC_E_SEQUENCE);
+        assert_non_null(strstr(x->err.message, messages[i]));
+        x->err = (tinkc_error){ 0 };
+    }
+    assert_null(tinkc_trainer_new_live(x->client, "unknown", &x->err));
+    assert_int_equal(x->err.code, TINKC_E_NOT_FOUND);
+    x->err = (tinkc_error){ 0 };
+    assert_null(tinkc_trainer_new_live(x->client, "", &x->err));
+    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+    x->err = (tinkc_error){ 0 };
+}
+
 int main(void)
 {
 #define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, teardown)
@@ -810,6 +863,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(parts_are_events, setup_chunks, teardown),
         cmocka_unit_test_setup_teardown(parts_of_a_custom_loss_are_events_of_its_future,
                                         setup_chunks, teardown),
+        cmocka_unit_test_setup_teardown(a_live_model_is_taken_up_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_live_model_without_a_number_names_the_checkpoint, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,7 +104,7 @@ static const wire_sample wire_samples[] = {
     { &tkc_get_info_response_type,
       "{\"model_id\":\"m\",\"model_data\":{\"arch\":\"llama\",\"model_name\":\"acme/tiny-8b\","
       "\"tokenizer_id\":\"acme/tok\"},\"is_lora\":true,\"lora_rank\":16,\"model_name\":\"n\","
-      "\"type\":\"get_info\"}" },
+      "\"next_seq_id\":4,\"type\":\"get_info\"}" },
     { &tkc_unload_model_request_type, "{\"model_id\":\"m\",\"type\":\"unload_model\"}" },
     { &tkc_unload_model_result_type, "{\"model_id\":\"m\",\"type\":\"unload_model\"}" },
     { &tkc_dimuon_step_request_type,
