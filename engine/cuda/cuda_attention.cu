@@ -1,100 +1,81 @@
 /* cuda_attention.cu - attention forward, packed and paged, for many rows and for few.
  *
- * One source for all: with NARROW the four warps hold the same 16 rows and a quarter of the columns of o each
- * (decoding), else 16 rows each and all columns (training, prompts).
+ * Both forms meet the key blocks of a row in the same order with the same instructions: scores along d, the running
+ * maximum, weights, their sum, then o = o * shrink + weights times values.
  */
 #include "cuda/cuda_attention.cuh"
 
-/* Weights of one key block: s becomes exp2(s * scale - max), sum and shrink follow. Rows g and g + 8 of the warp. */
-DEVICE void weigh(float s[KEYS / 8][4], const int pos[2], int key0, int window, float scale2, float max[2], float sum[2],
-                  float shrink[2])
+/* Scores of one key block: -inf where the mask says (unless `all` are seen), and the largest of each row (g and g + 8 of
+ * the warp). */
+DEVICE void mask_scores(float s[KEYS / 8][4], const int pos[2], int key0, int window, bool all, float top[2])
 {
     int t = (threadIdx.x % 4) * 2;
+    if (!all) {
+#pragma unroll
+        for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                int key = key0 + j * 8 + t + e % 2, own = pos[e / 2];
+                s[j][e] = key <= own && (window <= 0 || key > own - window) ? s[j][e] : -INFINITY;
+            }
+    }
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float top = -INFINITY, part = 0;
-        int first = window > 0 ? pos[half] - window + 1 : 0;
+        top[half] = fmaxf(s[0][half * 2], s[0][half * 2 + 1]);
 #pragma unroll
-        for (int j = 0; j < KEYS / 8; j++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                int key = key0 + j * 8 + t + e;
-                float *x = &s[j][half * 2 + e];
-                *x = key <= pos[half] && key >= first ? __fmul_rn(*x, scale2) : -INFINITY;
-                top = fmaxf(top, *x);
-            }
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        top = fmaxf(max[half], top);
-        float base = top == -INFINITY ? 0 : top;
-        shrink[half] = exp2_fast(__fsub_rn(max[half], base));
-        max[half] = top;
-#pragma unroll
-        for (int j = 0; j < KEYS / 8; j++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                float *x = &s[j][half * 2 + e];
-                *x = exp2_fast(__fsub_rn(*x, base));
-                part = __fadd_rn(part, *x);
-            }
-        part = __fadd_rn(part, __shfl_xor_sync(0xffffffffu, part, 1));
-        part = __fadd_rn(part, __shfl_xor_sync(0xffffffffu, part, 2));
-        sum[half] = __fmaf_rn(sum[half], shrink[half], part);
+        for (int j = 1; j < KEYS / 8; j++)
+            top[half] = fmaxf(top[half], fmaxf(s[j][half * 2], s[j][half * 2 + 1]));
+        top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 1));
+        top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 2));
     }
 }
 
-template <int D, bool PAGED, bool NARROW> __global__ void __launch_bounds__(THREADS) forward(tcu_attention p)
+/* What exponents are taken from: the running maximum, scaled; 0 before any key is seen. */
+DEVICE float base_of(float max, float scale2)
 {
-    enum { ROWS = NARROW ? 16 : 64, COLS = NARROW ? D / WARPS : D };
-    extern __shared__ __align__(128) unsigned char shared[];
-    bf16 *qt = (bf16 *)shared, *kt = qt + ROWS * D, *vt = kt + 2 * KEYS * D;
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_head = blockIdx.y;
-    tcu_span s = p.spans[blockIdx.x];
-    if (s.end <= s.begin)
-        return;
-    rows_of r = rows_make(p, s, kv_head);
-    int m0 = NARROW ? 0 : warp * 16, c0 = NARROW ? warp * COLS : 0;
-    int low = p.window > 0 && s.begin >= p.window ? s.begin - p.window + 1 : 0;
-    int block = low / KEYS, last = (s.end - 1) / KEYS;
-    load_rows<ROWS, D>(r, p.q, 0, qt);
-    load_keys<D, PAGED>(p, s, kv_head, p.k, p.ldk, block * KEYS, s.end, kt);
-    copy_commit();
-    load_keys<D, PAGED>(p, s, kv_head, p.v, p.ldv, block * KEYS, s.end, vt);
-    copy_commit();
+    return max == -INFINITY ? 0 : __fmul_rn(max, scale2);
+}
 
-    float o[COLS / 8][4] = {}, max[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 }, shrink[2];
-    float scale2 = p.scale * 1.4426950408889634f;
-    int row[2] = { m0 + lane / 4, m0 + lane / 4 + 8 };
-    int pos[2] = { row[0] < r.n ? row_position(r, row[0]) : -1, row[1] < r.n ? row_position(r, row[1]) : -1 };
-    for (int stage = 0; block <= last; block++, stage ^= 1) {
-        bool more = block < last;
-        if (more) {
-            load_keys<D, PAGED>(p, s, kv_head, p.k, p.ldk, (block + 1) * KEYS, s.end, kt + (stage ^ 1) * KEYS * D);
-            copy_commit();
-            copy_wait<2>();
-        } else {
-            copy_wait<1>();
-        }
-        __syncthreads();
-        float w[KEYS / 8][4];
-        scores<D, KEYS / 8>(w, qt, m0, kt + stage * KEYS * D, 0);
-        weigh(w, pos, block * KEYS, p.window, scale2, max, sum, shrink);
-        if (more) {
-            load_keys<D, PAGED>(p, s, kv_head, p.v, p.ldv, (block + 1) * KEYS, s.end, vt + (stage ^ 1) * KEYS * D);
-            copy_commit();
-            copy_wait<2>();
-        } else {
-            copy_wait<0>();
-        }
-        __syncthreads();
+/* exp2(s * scale2 - base) */
+DEVICE float power(float s, float scale2, float base)
+{
+    return exp2_fast(__fmaf_rn(s, scale2, -base));
+}
+
+/* s becomes its weights; part: the sum of each row. */
+DEVICE void weigh(float s[KEYS / 8][4], float scale2, const float base[2], float part[2])
+{
 #pragma unroll
-        for (int j = 0; j < COLS / 8; j++)
+    for (int half = 0; half < 2; half++) {
+        part[half] = 0;
 #pragma unroll
-            for (int e = 0; e < 4; e++)
-                o[j][e] = __fmul_rn(o[j][e], shrink[e / 2]);
-        gather<D, COLS / 8, KEYS / 16>(o, w, vt + stage * KEYS * D, 0, c0);
-        __syncthreads();
+        for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float *x = &s[j][half * 2 + e];
+                *x = power(*x, scale2, base[half]);
+                part[half] = __fadd_rn(part[half], *x);
+            }
+        part[half] = __fadd_rn(part[half], __shfl_xor_sync(0xffffffffu, part[half], 1));
+        part[half] = __fadd_rn(part[half], __shfl_xor_sync(0xffffffffu, part[half], 2));
     }
+}
+
+template <int NB> DEVICE void shrink_all(float o[NB][4], const float shrink[2])
+{
+#pragma unroll
+    for (int j = 0; j < NB; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            o[j][e] = __fmul_rn(o[j][e], shrink[e / 2]);
+}
+
+/* Columns c0 .. of the rows' results. */
+template <int NB>
+DEVICE void store_rows(const tcu_attention &p, const rows_of &r, const int row[2], const float max[2], const float sum[2],
+                       float scale2, float o[NB][4], int c0)
+{
+    int lane = threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         if (row[half] >= r.n)
@@ -102,9 +83,9 @@ template <int D, bool PAGED, bool NARROW> __global__ void __launch_bounds__(THRE
         int64_t at = row_head(r, row[half]);
         float over = __frcp_rn(sum[half]);
         if (p.lse && lane % 4 == 0)
-            p.lse[at] = max[half] + log2f(sum[half]);
+            p.lse[at] = base_of(max[half], scale2) + log2f(sum[half]);
 #pragma unroll
-        for (int j = 0; j < COLS / 8; j++) {
+        for (int j = 0; j < NB; j++) {
             int c = c0 + j * 8 + (lane % 4) * 2;
             if (c < p.d)
                 *(uint32_t *)(p.o + at * p.d + c) =
@@ -113,21 +94,238 @@ template <int D, bool PAGED, bool NARROW> __global__ void __launch_bounds__(THRE
     }
 }
 
-template <int D, bool PAGED, bool NARROW> static int run(const tcu_attention *p, tcu_stream stream)
+/* ---- many rows: 16 a warp ---- */
+
+template <int D, bool PAGED> __global__ void __launch_bounds__(THREADS) wide_form(tcu_attention p)
 {
-    size_t bytes = ((NARROW ? 16 : 64) + 4 * KEYS) * D * sizeof(bf16);
-    cudaError_t e = cudaFuncSetAttribute(forward<D, PAGED, NARROW>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    extern __shared__ __align__(128) unsigned char shared[];
+    bf16 *qt = (bf16 *)shared, *kt = qt + 64 * D, *vt = kt + 2 * KEYS * D;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_head = blockIdx.y, m0 = warp * 16;
+    tcu_span s = p.spans[blockIdx.x];
+    if (s.end <= s.begin)
+        return;
+    rows_of r = rows_make(p, s, kv_head);
+    int low = p.window > 0 && s.begin >= p.window ? s.begin - p.window + 1 : 0;
+    int block = low / KEYS, last = (s.end - 1) / KEYS;
+    load_rows<64, D>(r, p.q, 0, qt);
+    load_keys<D, PAGED>(p, s, kv_head, p.k, p.ldk, block * KEYS, s.end, kt);
+    copy_commit();
+    load_keys<D, PAGED>(p, s, kv_head, p.v, p.ldv, block * KEYS, s.end, vt);
+    copy_commit();
+
+    float o[D / 8][4] = {}, max[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 };
+    float scale2 = p.scale * 1.4426950408889634f;
+    int row[2] = { m0 + lane / 4, m0 + lane / 4 + 8 };
+    int pos[2] = { row[0] < r.n ? row_position(r, row[0]) : -1, row[1] < r.n ? row_position(r, row[1]) : -1 };
+    for (int stage = 0; block <= last; block++, stage ^= 1) {
+        bool more = block < last;
+        if (more)
+            load_keys<D, PAGED>(p, s, kv_head, p.k, p.ldk, (block + 1) * KEYS, s.end, kt + (stage ^ 1) * KEYS * D);
+        copy_commit();
+        copy_wait<2>();
+        __syncthreads();
+        float w[KEYS / 8][4], top[2], base[2], part[2], shrink[2];
+        bool all = block * KEYS + KEYS - 1 <= s.begin && p.window <= 0; /* every key by every row */
+        scores<D, KEYS / 8>(w, qt, m0, kt + stage * KEYS * D, 0);
+        mask_scores(w, pos, block * KEYS, p.window, all, top);
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            top[half] = fmaxf(max[half], top[half]);
+            base[half] = base_of(top[half], scale2);
+            shrink[half] = power(max[half], scale2, base[half]);
+            max[half] = top[half];
+        }
+        weigh(w, scale2, base, part);
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            sum[half] = __fmaf_rn(sum[half], shrink[half], part[half]);
+        if (more)
+            load_keys<D, PAGED>(p, s, kv_head, p.v, p.ldv, (block + 1) * KEYS, s.end, vt + (stage ^ 1) * KEYS * D);
+        copy_commit();
+        copy_wait<2>();
+        __syncthreads();
+        shrink_all<D / 8>(o, shrink);
+        gather<D, D / 8, KEYS / 16>(o, w, vt + stage * KEYS * D, 0, 0);
+        __syncthreads();
+    }
+    store_rows<D / 8>(p, r, row, max, sum, scale2, o, 0);
+}
+
+/* ---- few rows: 16 in all. Four key blocks at a time, one a warp; then a quarter of the columns a warp ---- */
+
+enum { BLOCKS = WARPS, CHUNK = BLOCKS * KEYS };
+
+template <int D> struct few_shared {
+    bf16 q[16 * D], k[CHUNK * D], v[CHUNK * D], w[BLOCKS][16 * KEYS];
+    float top[BLOCKS][16], part[BLOCKS][16];
+};
+
+/* Blocks of the cache that hold positions key0 .. key0 + 255. Asked for long before they are needed. */
+enum { ENTRIES = CHUNK / TCU_CACHE_TOKENS };
+
+template <bool PAGED> DEVICE void find_blocks(const tcu_attention &p, const tcu_span &s, int key0, int32_t ids[ENTRIES])
+{
+#pragma unroll
+    for (int e = 0; PAGED && e < ENTRIES; e++)
+        ids[e] = key0 + e * TCU_CACHE_TOKENS < s.end ? __ldg(p.tables + s.table + key0 / TCU_CACHE_TOKENS + e) : 0;
+}
+
+/* Their keys (or values). */
+template <int D, bool PAGED>
+DEVICE void load_chunk(const tcu_attention &p, const tcu_span &s, int kv_head, const bf16 *x, int64_t ld, int key0,
+                       const int32_t ids[ENTRIES], bf16 *tile)
+{
+    enum { PER = D / 8, STEP = THREADS / PER };
+    int i0 = threadIdx.x / PER, c = threadIdx.x % PER;
+#pragma unroll
+    for (int n = 0; n < CHUNK / STEP; n++) {
+        int i = i0 + n * STEP;
+        bool valid = key0 + i < s.end && c * 8 < p.d;
+        const bf16 *from = x;
+        if (PAGED)
+            from += (int64_t)ids[n * STEP / TCU_CACHE_TOKENS] * ld + (kv_head * TCU_CACHE_TOKENS + i % TCU_CACHE_TOKENS) * p.d + c * 8;
+        else
+            from += (int64_t)(s.origin + key0 + i) * ld + kv_head * p.d + c * 8;
+        copy16(tile + swizzle<D>(i, c), valid ? from : x, valid);
+    }
+}
+
+/* o += weights of block `i` times columns c0 .. of its values. */
+template <int D, int NB> DEVICE void gather_few(float o[NB][4], const bf16 *w, const bf16 *v, int c0)
+{
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int step = 0; step < KEYS / 16; step++) {
+        uint32_t f[4];
+        ldmatrix(f, w + swizzle<KEYS>(lane & 15, step * 2 + (lane >> 4)));
+#pragma unroll
+        for (int j = 0; j < NB; j += 2) {
+            uint32_t g[4];
+            ldmatrix_turned(g, v + swizzle<D>(step * 16 + (lane & 15), c0 / 8 + j + (lane >> 4)));
+            mma(o[j], f, g[0], g[1]);
+            mma(o[j + 1], f, g[2], g[3]);
+        }
+    }
+}
+
+template <int D, bool PAGED> __global__ void __launch_bounds__(THREADS) narrow_form(tcu_attention p)
+{
+    let_others_start();
+    wait_for_others();
+    enum { COLS = D / WARPS };
+    extern __shared__ __align__(128) unsigned char raw[];
+    few_shared<D> &t = *(few_shared<D> *)raw;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_head = blockIdx.y, g = lane / 4;
+    tcu_span s = p.spans[blockIdx.x];
+    if (s.end <= s.begin)
+        return;
+    rows_of r = rows_make(p, s, kv_head);
+    int low = p.window > 0 && s.begin >= p.window ? s.begin - p.window + 1 : 0;
+    int last = (s.end - 1) / KEYS;
+    int32_t ids[ENTRIES];
+    find_blocks<PAGED>(p, s, low / KEYS * KEYS, ids);
+    load_rows<16, D>(r, p.q, 0, t.q);
+    load_chunk<D, PAGED>(p, s, kv_head, p.k, p.ldk, low / KEYS * KEYS, ids, t.k);
+    copy_commit();
+    load_chunk<D, PAGED>(p, s, kv_head, p.v, p.ldv, low / KEYS * KEYS, ids, t.v);
+    copy_commit();
+    float o[COLS / 8][4] = {}, max[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 };
+    float scale2 = p.scale * 1.4426950408889634f;
+    int row[2] = { g, g + 8 };
+    int pos[2] = { row[0] < r.n ? row_position(r, row[0]) : -1, row[1] < r.n ? row_position(r, row[1]) : -1 };
+    for (int first = low / KEYS; first <= last; first += BLOCKS) {
+        int block = first + warp, next = (first + BLOCKS) * KEYS;
+        bool more = first + BLOCKS <= last;
+        float w[KEYS / 8][4], top[2], run[2][BLOCKS + 1], part[2];
+        find_blocks<PAGED>(p, s, next, ids);
+        copy_wait<1>();
+        __syncthreads();
+        scores<D, KEYS / 8>(w, t.q, 0, t.k + warp * KEYS * D, 0);
+        mask_scores(w, pos, block * KEYS, p.window, block * KEYS + KEYS - 1 <= s.begin && p.window <= 0, top);
+        if (lane % 4 == 0) {
+            t.top[warp][g] = top[0];
+            t.top[warp][g + 8] = top[1];
+        }
+        __syncthreads();
+        if (more)
+            load_chunk<D, PAGED>(p, s, kv_head, p.k, p.ldk, next, ids, t.k);
+        copy_commit();
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            run[half][0] = max[half];
+#pragma unroll
+            for (int i = 0; i < BLOCKS; i++)
+                run[half][i + 1] = fmaxf(run[half][i], t.top[i][row[half]]);
+        }
+        float base[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float mine = run[half][1];
+#pragma unroll
+            for (int i = 1; i < BLOCKS; i++)
+                mine = warp == i ? run[half][i + 1] : mine;
+            base[half] = base_of(mine, scale2);
+        }
+        weigh(w, scale2, base, part);
+#pragma unroll
+        for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+                *(uint32_t *)(t.w[warp] + swizzle<KEYS>(row[half], j) + lane % 4 * 2) = pack(w[j][half * 2], w[j][half * 2 + 1]);
+        if (lane % 4 == 0) {
+            t.part[warp][g] = part[0];
+            t.part[warp][g + 8] = part[1];
+        }
+        copy_wait<1>();
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < BLOCKS; i++) {
+            if (first + i > last)
+                break;
+            float shrink[2];
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                shrink[half] = power(run[half][i], scale2, base_of(run[half][i + 1], scale2));
+                sum[half] = __fmaf_rn(sum[half], shrink[half], t.part[i][row[half]]);
+                max[half] = run[half][i + 1];
+            }
+            shrink_all<COLS / 8>(o, shrink);
+            gather_few<D, COLS / 8>(o, t.w[i], t.v + i * KEYS * D, warp * COLS);
+        }
+        __syncthreads();
+        if (more)
+            load_chunk<D, PAGED>(p, s, kv_head, p.v, p.ldv, next, ids, t.v);
+        copy_commit();
+    }
+    store_rows<COLS / 8>(p, r, row, max, sum, scale2, o, warp * COLS);
+}
+
+/* ---- launches ---- */
+
+template <int D, bool PAGED> static int run_wide(const tcu_attention *p, tcu_stream stream)
+{
+    size_t bytes = (64 + 4 * KEYS) * D * sizeof(bf16);
+    cudaError_t e = cudaFuncSetAttribute(wide_form<D, PAGED>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     if (e)
         return e;
-    forward<D, PAGED, NARROW><<<dim3(p->n_spans, p->n_kv_heads), THREADS, bytes, stream>>>(*p);
+    wide_form<D, PAGED><<<dim3(p->n_spans, p->n_kv_heads), THREADS, bytes, stream>>>(*p);
     return cudaGetLastError();
+}
+
+template <int D, bool PAGED> static int run_narrow(const tcu_attention *p, tcu_stream stream)
+{
+    size_t bytes = sizeof(few_shared<D>);
+    cudaError_t e = cudaFuncSetAttribute(narrow_form<D, PAGED>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    if (e)
+        return e;
+    return launch(narrow_form<D, PAGED>, dim3(p->n_spans, p->n_kv_heads), THREADS, bytes, stream, *p);
 }
 
 template <int D> static int choose(const tcu_attention *p, bool narrow, tcu_stream stream)
 {
     if (p->tables)
-        return narrow ? run<D, true, true>(p, stream) : run<D, true, false>(p, stream);
-    return narrow ? run<D, false, true>(p, stream) : run<D, false, false>(p, stream);
+        return narrow ? run_narrow<D, true>(p, stream) : run_wide<D, true>(p, stream);
+    return narrow ? run_narrow<D, false>(p, stream) : run_wide<D, false>(p, stream);
 }
 
 int32_t tcu_span_tokens(int32_t n_heads, int32_t n_kv_heads, bool narrow)

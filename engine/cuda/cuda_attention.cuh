@@ -22,6 +22,7 @@ DEVICE float exp2_fast(float x)
 typedef struct rows_of { /* the rows of a tile */
     int group, head, n_heads, d;
     int origin, begin, n; /* n: rows that are there */
+    uint32_t magic;       /* of the division by group */
 } rows_of;
 
 DEVICE rows_of rows_make(const tcu_attention &p, const tcu_span &s, int kv_head)
@@ -34,18 +35,26 @@ DEVICE rows_of rows_make(const tcu_attention &p, const tcu_span &s, int kv_head)
     r.origin = s.origin;
     r.begin = s.begin;
     r.n = (s.end - s.begin) * r.group;
+    r.magic = 0xffffffffu / (uint32_t)r.group + 1; /* 0 for a group of 1 */
     return r;
+}
+
+/* Token of row i: i / group, exact while i * group is below 2^32. */
+DEVICE int row_token(const rows_of &r, int i)
+{
+    return r.magic ? (int)__umulhi((uint32_t)i, r.magic) : i;
 }
 
 DEVICE int row_position(const rows_of &r, int i)
 {
-    return r.begin + i / r.group;
+    return r.begin + row_token(r, i);
 }
 
 /* Index of row i among [rows][n_heads]. */
 DEVICE int64_t row_head(const rows_of &r, int i)
 {
-    return (int64_t)(r.origin + row_position(r, i)) * r.n_heads + r.head + i % r.group;
+    int token = row_token(r, i);
+    return (int64_t)(r.origin + r.begin + token) * r.n_heads + r.head + i - token * r.group;
 }
 
 /* Copies rows i0 .. i0 + ROWS - 1 of x [rows][n_heads d] into a tile [ROWS][D], zero where there is none. */
@@ -60,22 +69,41 @@ template <int ROWS, int D> DEVICE void load_rows(const rows_of &r, const bf16 *x
     }
 }
 
+/* The same rows of two matrices into two tiles: addresses are made once. */
+template <int ROWS, int D> DEVICE void load_rows_of_two(const rows_of &r, const bf16 *x, const bf16 *y, int i0, bf16 *tx, bf16 *ty)
+{
+#pragma unroll
+    for (int at = threadIdx.x; at < ROWS * (D / 8); at += THREADS) {
+        int i = at / (D / 8), c = at % (D / 8);
+        bool valid = i0 + i < r.n && c * 8 < r.d;
+        int64_t from = valid ? row_head(r, i0 + i) * r.d + c * 8 : 0;
+        int to = swizzle<D>(i, c);
+        copy16(tx + to, x + from, valid);
+        copy16(ty + to, y + from, valid);
+    }
+}
+
 /* Copies the keys (or values) at positions key0 .. key0 + 63 into a tile [64][D]; none from `end` on. */
 template <int D, bool PAGED>
 DEVICE void load_keys(const tcu_attention &p, const tcu_span &s, int kv_head, const bf16 *x, int64_t ld, int key0,
                       int end, bf16 *tile)
 {
+    enum { PER = D / 8, STEP = THREADS / PER, ENTRIES = KEYS / TCU_CACHE_TOKENS };
+    int i0 = threadIdx.x / PER, c = threadIdx.x % PER;
+    int32_t ids[ENTRIES];
 #pragma unroll
-    for (int at = threadIdx.x; at < KEYS * (D / 8); at += THREADS) {
-        int i = at / (D / 8), c = at % (D / 8), pos = key0 + i;
-        bool valid = pos < end && c * 8 < p.d;
+    for (int e = 0; PAGED && e < ENTRIES; e++) /* all at once: each alone would wait for memory */
+        ids[e] = key0 + e * TCU_CACHE_TOKENS < end ? __ldg(p.tables + s.table + key0 / TCU_CACHE_TOKENS + e) : 0;
+#pragma unroll
+    for (int n = 0; n < KEYS / STEP; n++) {
+        int i = i0 + n * STEP;
+        bool valid = key0 + i < end && c * 8 < p.d;
         const bf16 *from = x;
-        if (valid && PAGED)
-            from = x + (int64_t)__ldg(p.tables + s.table + pos / TCU_CACHE_TOKENS) * ld +
-                   (kv_head * TCU_CACHE_TOKENS + pos % TCU_CACHE_TOKENS) * p.d + c * 8;
-        else if (valid)
-            from = x + (int64_t)(s.origin + pos) * ld + kv_head * p.d + c * 8;
-        copy16(tile + swizzle<D>(i, c), from, valid);
+        if (PAGED)
+            from += (int64_t)ids[n * STEP / TCU_CACHE_TOKENS] * ld + (kv_head * TCU_CACHE_TOKENS + i % TCU_CACHE_TOKENS) * p.d + c * 8;
+        else
+            from += (int64_t)(s.origin + key0 + i) * ld + kv_head * p.d + c * 8;
+        copy16(tile + swizzle<D>(i, c), valid ? from : x, valid);
     }
 }
 

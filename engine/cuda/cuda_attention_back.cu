@@ -8,7 +8,8 @@
 /* s -> weights exp2(s * scale2 - lse), in place; zero where the mask says. */
 DEVICE float weight(float s, bool seen, float scale2, float lse)
 {
-    return seen ? exp2_fast(__fmaf_rn(s, scale2, -lse)) : 0.0f;
+    float w = exp2_fast(__fmaf_rn(s, scale2, -lse));
+    return seen ? w : 0.0f;
 }
 
 DEVICE bool sees(int pos, int key, int window)
@@ -19,13 +20,15 @@ DEVICE bool sees(int pos, int key, int window)
 template <int D> __global__ void __launch_bounds__(THREADS) back_rows(tcu_attention p)
 {
     extern __shared__ __align__(128) unsigned char shared[];
-    bf16 *qt = (bf16 *)shared, *ot = qt + 64 * D, *kt = ot + 64 * D, *vt = kt + KEYS * D;
+    bf16 *qt = (bf16 *)shared, *ot = qt + 64 * D, *both = ot + 64 * D; /* two stages of keys and values */
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_head = blockIdx.y, m0 = warp * 16;
     tcu_span s = p.spans[blockIdx.x];
     rows_of r = rows_make(p, s, kv_head);
     int low = p.window > 0 && s.begin >= p.window ? s.begin - p.window + 1 : 0;
     load_rows<64, D>(r, p.q, 0, qt);
     load_rows<64, D>(r, p.d_o, 0, ot);
+    load_keys<D, false>(p, s, kv_head, p.k, p.ldk, low / KEYS * KEYS, s.end, both);
+    load_keys<D, false>(p, s, kv_head, p.v, p.ldv, low / KEYS * KEYS, s.end, both + KEYS * D);
     copy_commit();
     float scale2 = p.scale * 1.4426950408889634f, lse[2], delta[2], dq[D / 8][4] = {};
     int row[2] = { m0 + lane / 4, m0 + lane / 4 + 8 }, pos[2];
@@ -36,25 +39,29 @@ template <int D> __global__ void __launch_bounds__(THREADS) back_rows(tcu_attent
         lse[half] = there ? p.lse[row_head(r, row[half])] : 0;
         delta[half] = there ? p.delta[row_head(r, row[half])] : 0;
     }
-    for (int block = low / KEYS; block * KEYS < s.end; block++) {
-        __syncthreads();
-        load_keys<D, false>(p, s, kv_head, p.k, p.ldk, block * KEYS, s.end, kt);
-        load_keys<D, false>(p, s, kv_head, p.v, p.ldv, block * KEYS, s.end, vt);
+    for (int block = low / KEYS, stage = 0; block * KEYS < s.end; block++, stage ^= 1) {
+        bf16 *kt = both + stage * 2 * KEYS * D, *vt = kt + KEYS * D, *next = both + (stage ^ 1) * 2 * KEYS * D;
+        if ((block + 1) * KEYS < s.end) {
+            load_keys<D, false>(p, s, kv_head, p.k, p.ldk, (block + 1) * KEYS, s.end, next);
+            load_keys<D, false>(p, s, kv_head, p.v, p.ldv, (block + 1) * KEYS, s.end, next + KEYS * D);
+        }
         copy_commit();
-        copy_wait<0>();
+        copy_wait<1>();
         __syncthreads();
         float w[KEYS / 8][4], dw[KEYS / 8][4];
         scores<D, KEYS / 8>(w, qt, m0, kt, 0);
         scores<D, KEYS / 8>(dw, ot, m0, vt, 0);
+        bool all = block * KEYS + KEYS - 1 <= s.begin && p.window <= 0; /* every key by every row */
 #pragma unroll
         for (int j = 0; j < KEYS / 8; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 int half = e / 2, key = block * KEYS + j * 8 + (lane % 4) * 2 + e % 2;
-                float x = weight(w[j][e], sees(pos[half], key, p.window), scale2, lse[half]);
+                float x = weight(w[j][e], all || sees(pos[half], key, p.window), scale2, lse[half]);
                 w[j][e] = x * (dw[j][e] - delta[half]) * p.scale;
             }
         gather<D, D / 8, KEYS / 16>(dq, w, kt, 0, 0);
+        __syncthreads();
     }
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -76,14 +83,15 @@ enum { TILE = 32 }; /* rows of queries at a time */
 template <int D>
 DEVICE void load_stage(const tcu_attention &p, const rows_of &r, int i0, bf16 *qt, bf16 *ot, float *stat)
 {
-    load_rows<TILE, D>(r, p.q, i0, qt);
-    load_rows<TILE, D>(r, p.d_o, i0, ot);
-    copy_commit();
+    load_rows_of_two<TILE, D>(r, p.q, p.d_o, i0, qt, ot);
     if (threadIdx.x < TILE) {
         bool there = i0 + (int)threadIdx.x < r.n;
-        stat[threadIdx.x] = there ? p.lse[row_head(r, i0 + threadIdx.x)] : 0;
-        stat[TILE + threadIdx.x] = there ? p.delta[row_head(r, i0 + threadIdx.x)] : 0;
+        int64_t at = there ? row_head(r, i0 + threadIdx.x) : 0;
+        copy4(stat + threadIdx.x, p.lse + at); /* of no use where there is no row: its position is -1 */
+        copy4(stat + TILE + threadIdx.x, p.delta + at);
+        ((int *)stat)[2 * TILE + threadIdx.x] = there ? row_position(r, i0 + threadIdx.x) : -1;
     }
+    copy_commit();
 }
 
 template <int D> __global__ void __launch_bounds__(THREADS) back_keys(tcu_attention p)
@@ -106,14 +114,16 @@ template <int D> __global__ void __launch_bounds__(THREADS) back_keys(tcu_attent
     for (int i0 = 0, stage = 0; i0 < r.n; i0 += TILE, stage ^= 1) {
         if (i0 + TILE < r.n) {
             load_stage<D>(p, r, i0 + TILE, qt + (stage ^ 1) * TILE * D, ot + (stage ^ 1) * TILE * D,
-                          stat + (stage ^ 1) * 2 * TILE);
+                          stat + (stage ^ 1) * 3 * TILE);
             copy_wait<1>();
         } else {
             copy_wait<0>();
         }
         __syncthreads();
         const bf16 *q = qt + stage * TILE * D, *d_o = ot + stage * TILE * D;
-        const float *lse = stat + stage * 2 * TILE, *delta = lse + TILE;
+        const float *lse = stat + stage * 3 * TILE, *delta = lse + TILE;
+        const int *position = (const int *)(lse + 2 * TILE);
+        bool all = p.window <= 0 && position[0] >= s.begin + KEYS - 1 && i0 + TILE <= r.n; /* every row sees every key */
         float w[TILE / 8][4], dw[TILE / 8][4];
         scores<D, TILE / 8>(w, kt, m0, q, 0);
         scores<D, TILE / 8>(dw, vt, m0, d_o, 0);
@@ -122,8 +132,7 @@ template <int D> __global__ void __launch_bounds__(THREADS) back_keys(tcu_attent
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 int i = j * 8 + (lane % 4) * 2 + e % 2, half = e / 2;
-                int pos = i0 + i < r.n ? row_position(r, i0 + i) : -1;
-                w[j][e] = weight(w[j][e], sees(pos, key[half], p.window), scale2, lse[i]);
+                w[j][e] = weight(w[j][e], all || sees(position[i], key[half], p.window), scale2, lse[i]);
                 dw[j][e] = w[j][e] * (dw[j][e] - delta[i]) * p.scale;
             }
         gather<D, D / 8, TILE / 16>(dv, w, d_o, 0, 0);
@@ -170,7 +179,7 @@ int tcu_attention_delta(const tcu_bf16 *d_o, const tcu_bf16 *o, float *delta, in
 
 template <int D> static int rows_sweep(const tcu_attention *p, tcu_stream stream)
 {
-    size_t bytes = (2 * 64 + 2 * KEYS) * D * sizeof(bf16);
+    size_t bytes = (2 * 64 + 4 * KEYS) * D * sizeof(bf16);
     cudaError_t e = cudaFuncSetAttribute(back_rows<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     if (e)
         return e;
@@ -180,7 +189,7 @@ template <int D> static int rows_sweep(const tcu_attention *p, tcu_stream stream
 
 template <int D> static int keys_sweep(const tcu_attention *p, tcu_stream stream)
 {
-    size_t bytes = (2 * KEYS + 4 * TILE) * D * sizeof(bf16) + 4 * TILE * sizeof(float);
+    size_t bytes = (2 * KEYS + 4 * TILE) * D * sizeof(bf16) + 6 * TILE * sizeof(float);
     cudaError_t e = cudaFuncSetAttribute(back_keys<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     if (e)
         return e;

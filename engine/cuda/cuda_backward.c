@@ -5,18 +5,20 @@
  */
 #include "cuda/cuda_trainer.h"
 
+/* Gradients of the adapters leave most of the card idle, so they run beside the large product. x and dx are different
+ * buffers, and nothing below writes what they read before the join. */
 bool tcu_group_back(tcu_device *d, const tcu_back *b, tinkc_error *err)
 {
     const tcu_lora *p = &b->lora;
-    if (!tcu_ok(d, tcu_lora_dlow(p, b->dy, b->dlow, d->stream), "dlow", err) ||
-        !tcu_ok(d, tcu_lora_db(p, b->dy, b->low, d->stream), "dB", err) ||
-        !tcu_ok(d, tcu_lora_da(p, b->dlow, b->x, d->stream), "dA", err))
+    if (!tcu_ok(d, tcu_lora_dlow(p, b->dy, b->dlow, d->stream), "dlow", err) || !tcu_fork(d, 2, err) ||
+        !tcu_ok(d, tcu_lora_db(p, b->dy, b->low, d->beside[0]), "dB", err) ||
+        !tcu_ok(d, tcu_lora_da(p, b->dlow, b->x, d->beside[1]), "dA", err))
         return false;
-    if (!b->dx)
-        return true;
     tcu_product q = { .turned = true, .x = b->dy, .w = b->w, .y = b->dx, .ldx = p->ld_out, .ldy = p->in, .m = b->m,
                       .n = p->in, .k = p->ld_out, .valid = b->valid };
-    return tcu_multiply(d, &q, err) && tcu_ok(d, tcu_lora_dx(p, b->dlow, b->dx, d->stream), "dx of an adapter", err);
+    if (b->dx && (!tcu_multiply(d, &q, err) || !tcu_ok(d, tcu_lora_dx(p, b->dlow, b->dx, d->stream), "dx of an adapter", err)))
+        return false;
+    return tcu_join(d, 2, err);
 }
 
 static tcu_back back_of(tcu_trainer *t, size_t layer, int of, const tcu_bf16 *x, const tcu_bf16 *dy, tcu_bf16 *dx)
@@ -43,12 +45,12 @@ static bool mlp_back(tcu_trainer *t, size_t layer, tcu_acts *a, tinkc_error *err
     float eps = (float)m->config.rms_eps;
     int32_t n = t->rows.n;
     bool lowest = layer == 0 && !t->batch->attn; /* nothing below wants a gradient */
-    tcu_back down = back_of(t, layer, TCU_DOWN, a->m, t->dy, a->m), gu = back_of(t, layer, TCU_GATE_UP, a->b, a->gu, t->tmp);
+    tcu_back down = back_of(t, layer, TCU_DOWN, a->m, t->dy, t->dm), gu = back_of(t, layer, TCU_GATE_UP, a->b, a->gu, t->tmp);
     if (lowest)
         gu.dx = NULL;
     return tcu_ok(d, tcu_swiglu(a->gu, a->m, n, m->inner, d->stream), "SwiGLU", err) &&
-           tcu_group_back(d, &down, err) && /* m becomes dm */
-           tcu_ok(d, tcu_swiglu_back(a->gu, a->m, a->gu, n, m->inner, d->stream), "SwiGLU", err) &&
+           tcu_group_back(d, &down, err) &&
+           tcu_ok(d, tcu_swiglu_back(a->gu, t->dm, a->gu, n, m->inner, d->stream), "SwiGLU", err) &&
            tcu_ok(d, tcu_add_norm(a->h_mid, NULL, NULL, l->norm_post, eps, a->b, n, m->hidden, d->stream), "a norm", err) &&
            tcu_group_back(d, &gu, err) &&
            (lowest || tcu_ok(d, tcu_norm_back(a->h_mid, l->norm_post, eps, t->tmp, false, t->dh, t->dy, n, m->hidden,

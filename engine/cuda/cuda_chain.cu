@@ -3,6 +3,7 @@
  * `chain` serves any number of rows (the check of the library's algorithms, and the fallback); `small` is for few rows,
  * where reading the weight once is the floor: the weight streams through shared memory, a warp owns 8 or 16 of its rows.
  */
+#include <limits.h>
 #include "cuda/cuda_chain.cuh"
 
 template <bool TURNED> using whole = shape<128, 128, 2, 4, false, TURNED>;
@@ -62,24 +63,42 @@ template <int MT, int NT, int W> struct few {
     enum { BYTES = STAGES * STAGE * 2 };
 };
 
-template <typename F> DEVICE void few_load_w(const bf16 *w, int n0, int n, int k0, int k, bf16 *tile)
+/* A thread's 16-byte pieces of a tile of ROWS rows that moves along k: addresses are made once, since a warp alone on its
+ * scheduler waits for every instruction. */
+template <int ROWS, int BK, int THREADS> struct pieces {
+    enum { N = (ROWS * BK / 8 + THREADS - 1) / THREADS };
+    const bf16 *from[N];
+    int to[N], room[N]; /* room: k at which the piece is past the end; 0 = no such row */
+};
+
+template <int ROWS, int BK, int THREADS> DEVICE void aim(pieces<ROWS, BK, THREADS> &p, const bf16 *x, int rows, int k)
 {
 #pragma unroll
-    for (int at = threadIdx.x; at < F::COLS * (F::BK / 8); at += F::THREADS) {
-        int r = at / (F::BK / 8), c = at % (F::BK / 8);
-        bool valid = n0 + r < n && k0 + c * 8 < k;
-        copy16(tile + swizzle<F::BK>(r, c), valid ? w + (int64_t)(n0 + r) * k + k0 + c * 8 : w, valid);
+    for (int i = 0; i < p.N; i++) {
+        int at = threadIdx.x + i * THREADS, r = at / (BK / 8), c = at % (BK / 8);
+        bool there = r < rows && r < ROWS;
+        p.from[i] = x + (int64_t)(there ? r : 0) * k + c * 8;
+        p.to[i] = swizzle<BK>(r, c);
+        p.room[i] = there ? k - c * 8 : 0;
     }
 }
 
-template <typename F> DEVICE void few_load_x(const bf16 *x, int m, int k0, int k, bf16 *tile)
+/* Piece i of the tile at k0; rows that are not there stay as they are. Without a branch, so that it can be issued while a
+ * product is waited for. */
+template <typename P> DEVICE void fetch_one(const P &p, int i, int k0, bf16 *tile)
+{
+    uint32_t to = (uint32_t)__cvta_generic_to_shared(tile + p.to[i]);
+    int bytes = k0 < p.room[i] ? 16 : 0;
+    const bf16 *from = p.from[i] + (bytes ? k0 : 0);
+    asm volatile("{ .reg .pred q; setp.ne.b32 q, %3, 0; @q cp.async.cg.shared.global [%0],[%1],16,%2; }" ::"r"(to), "l"(from),
+                 "r"(bytes), "r"(p.room[i]));
+}
+
+template <typename P> DEVICE void fetch(const P &p, int k0, bf16 *tile)
 {
 #pragma unroll
-    for (int at = threadIdx.x; at < F::ROWS * (F::BK / 8); at += F::THREADS) {
-        int r = at / (F::BK / 8), c = at % (F::BK / 8);
-        bool valid = r < m && k0 + c * 8 < k;
-        copy16(tile + swizzle<F::BK>(r, c), valid ? x + (int64_t)r * k + k0 + c * 8 : x, valid);
-    }
+    for (int i = 0; i < P::N; i++)
+        fetch_one(p, i, k0, tile);
 }
 
 typedef struct job { /* y[m][n] = x[m][k] w[n][k]^T; blocks from `blocks` on make low = A x of the adapters' tiles */
@@ -116,41 +135,36 @@ template <typename F> DEVICE bool find(job &p, int *n0, bool *adapter)
     return *n0 < p.n;
 }
 
-DEVICE void wait_for_others(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-DEVICE void let_others_start(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-
-template <typename F, int MT, int NT> DEVICE void few_tile(float acc[MT][NT][4], const bf16 *tx, const bf16 *tw, int mine)
+/* acc += a tile; `between(step)` is called after each step of 16, while its products are under way. */
+template <typename F, int MT, int NT, typename B>
+DEVICE void few_tile(float acc[MT][NT][4], const bf16 *tx, const bf16 *tw, int mine, B between)
 {
     int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int pair = 0; pair < F::BK / 32; pair++) { /* two steps of 16 */
-        uint32_t fx[2][MT][4], fw[NT][4];
+    uint32_t fx[2][2][MT][4], fw[2][NT][4]; /* one pair of steps ahead */
+    auto load = [&](int pair, int to) {
 #pragma unroll
         for (int i = 0; i < MT; i++)
 #pragma unroll
             for (int s = 0; s < 2; s++)
-                ldmatrix(fx[s][i], tx + swizzle<F::BK>(i * 16 + (lane & 15), pair * 4 + s * 2 + (lane >> 4)));
+                ldmatrix(fx[to][s][i], tx + swizzle<F::BK>(i * 16 + (lane & 15), pair * 4 + s * 2 + (lane >> 4)));
 #pragma unroll
         for (int j = 0; j < NT; j++)
-            ldmatrix(fw[j], tw + swizzle<F::BK>(mine + j * 8 + (lane & 7), pair * 4 + (lane >> 3)));
+            ldmatrix(fw[to][j], tw + swizzle<F::BK>(mine + j * 8 + (lane & 7), pair * 4 + (lane >> 3)));
+    };
+    load(0, 0);
 #pragma unroll
-        for (int s = 0; s < 2; s++)
+    for (int pair = 0; pair < F::BK / 32; pair++) {
+        if (pair + 1 < F::BK / 32)
+            load(pair + 1, (pair + 1) % 2);
+#pragma unroll
+        for (int s = 0; s < 2; s++) {
 #pragma unroll
             for (int i = 0; i < MT; i++)
 #pragma unroll
                 for (int j = 0; j < NT; j++)
-                    mma(acc[i][j], fx[s][i], fw[j][s * 2], fw[j][s * 2 + 1]);
+                    mma(acc[i][j], fx[pair % 2][s][i], fw[pair % 2][j][s * 2], fw[pair % 2][j][s * 2 + 1]);
+            between(pair * 2 + s);
+        }
     }
 }
 
@@ -161,31 +175,49 @@ template <int MT, int NT, int W, bool WIDE> __global__ void __launch_bounds__(W 
     bf16 *xt = (bf16 *)shared, *wt = xt + F::STAGES * F::ROWS * F::BK;
     int lane = threadIdx.x % 32, n0, mine = threadIdx.x / 32 * NT * 8, tiles = (p.k + F::BK - 1) / F::BK;
     bool adapter;
-    if (!find<F>(p, &n0, &adapter))
+    let_others_start();
+    if (!find<F>(p, &n0, &adapter)) {
+        wait_for_others();
         return;
+    }
+    pieces<F::COLS, F::BK, F::THREADS> w;
+    pieces<F::ROWS, F::BK, F::THREADS> x;
+    aim(w, p.w + (int64_t)n0 * p.k, p.n - n0, p.k);
     for (int s = 0; s < F::STAGES - 1; s++) /* the weights wait for nobody */
         if (s < tiles)
-            few_load_w<F>(p.w, n0, p.n, s * F::BK, p.k, wt + s * F::COLS * F::BK);
+            fetch(w, s * F::BK, wt + s * F::COLS * F::BK);
+    for (int i = threadIdx.x; i < F::STAGES * F::ROWS * F::BK / 8; i += F::THREADS)
+        ((uint4 *)xt)[i] = make_uint4(0, 0, 0, 0);
+    aim(x, p.x, p.m, p.k);
+    __syncthreads();
     wait_for_others();
     for (int s = 0; s < F::STAGES - 1; s++) {
         if (s < tiles)
-            few_load_x<F>(p.x, p.m, s * F::BK, p.k, xt + s * F::ROWS * F::BK);
+            fetch(x, s * F::BK, xt + s * F::ROWS * F::BK);
         copy_commit(); /* the first holds all weights so far */
     }
     float acc[MT][NT][4] = {};
-    for (int tile = 0; tile < tiles; tile++) {
-        int next = tile + F::STAGES - 1;
+    for (int tile = 0, stage = 0, next = F::STAGES - 1; tile < tiles; tile++) {
         copy_wait<F::STAGES - 2>();
         __syncthreads();
-        if (next < tiles) {
-            few_load_w<F>(p.w, n0, p.n, next * F::BK, p.k, wt + next % F::STAGES * F::COLS * F::BK);
-            few_load_x<F>(p.x, p.m, next * F::BK, p.k, xt + next % F::STAGES * F::ROWS * F::BK);
-        }
+        int ahead = tile + F::STAGES - 1 < tiles ? (tile + F::STAGES - 1) * F::BK : INT_MAX; /* past the end: nothing is read */
+        bf16 *to_w = wt + next * F::COLS * F::BK, *to_x = xt + next * F::ROWS * F::BK;
+        few_tile<F, MT, NT>(acc, xt + stage * F::ROWS * F::BK, wt + stage * F::COLS * F::BK, mine, [&](int step) {
+            enum { STEPS = F::BK / 16, PW = (w.N + STEPS - 1) / STEPS, PX = (x.N + STEPS - 1) / STEPS };
+#pragma unroll
+            for (int i = step * PW; i < (step + 1) * PW; i++)
+                if (i < w.N)
+                    fetch_one(w, i, ahead, to_w);
+#pragma unroll
+            for (int i = step * PX; i < (step + 1) * PX; i++)
+                if (i < x.N)
+                    fetch_one(x, i, ahead, to_x);
+        });
         copy_commit();
-        few_tile<F, MT, NT>(acc, xt + tile % F::STAGES * F::ROWS * F::BK, wt + tile % F::STAGES * F::COLS * F::BK, mine);
+        stage = stage + 1 == F::STAGES ? 0 : stage + 1;
+        next = next + 1 == F::STAGES ? 0 : next + 1;
     }
     copy_wait<0>();
-    let_others_start();
 #pragma unroll
     for (int i = 0; i < MT; i++)
 #pragma unroll
@@ -210,37 +242,20 @@ template <int MT, int NT, int W, bool WIDE> static int run_few(job p, tcu_stream
         return e;
     p.blocks = (p.n + F::COLS - 1) / F::COLS;
     p.per_tile = p.low ? (p.lora.n * p.lora.most + F::COLS - 1) / F::COLS : 0;
-    cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute overlap = {};
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = dim3(p.blocks + p.per_tile * p.lora.n_tiles);
-    config.blockDim = dim3(F::THREADS);
-    config.dynamicSmemBytes = F::BYTES;
-    config.stream = stream;
-    config.attrs = &overlap;
-    config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, few_rows<MT, NT, W, WIDE>, p);
+    return launch(few_rows<MT, NT, W, WIDE>, dim3(p.blocks + p.per_tile * p.lora.n_tiles), F::THREADS, F::BYTES, stream, p);
 }
 
-/* As many warps in a block as still leave a block for every multiprocessor. */
-template <int MT, int NT, bool WIDE> static int choose_few(const job &p, tcu_stream stream)
-{
-    enum { BLOCKS = 120 };
-    if (p.n / (8 * NT * 4) >= BLOCKS)
-        return run_few<MT, NT, 4, WIDE>(p, stream);
-    if (p.n / (8 * NT * 2) >= BLOCKS)
-        return run_few<MT, NT, 2, WIDE>(p, stream);
-    return run_few<MT, 1, 1, WIDE>(p, stream);
-}
-
+/* As many columns in a block as still leave a block for every multiprocessor. */
 template <bool WIDE> static int small_of(const job &p, int rows, tcu_stream stream)
 {
-    if (rows <= 16)
-        return choose_few<1, 1, WIDE>(p, stream);
-    if (rows <= 32)
-        return choose_few<2, 2, WIDE>(p, stream);
-    return choose_few<4, 2, WIDE>(p, stream);
+    enum { BLOCKS = 120 };
+    if (rows > 32)
+        return p.n / 64 >= BLOCKS ? run_few<4, 2, 4, WIDE>(p, stream) : run_few<4, 1, 4, WIDE>(p, stream);
+    if (rows > 16)
+        return p.n / 64 >= BLOCKS ? run_few<2, 2, 4, WIDE>(p, stream) : run_few<2, 1, 4, WIDE>(p, stream);
+    if (p.n / 32 >= BLOCKS)
+        return run_few<1, 1, 4, WIDE>(p, stream);
+    return p.n / 16 >= BLOCKS ? run_few<1, 1, 2, WIDE>(p, stream) : run_few<1, 1, 1, WIDE>(p, stream);
 }
 
 int tcu_small(bool wide, const tcu_bf16 *x, const tcu_bf16 *w, void *y, int64_t ldy, int32_t m, int32_t n, int32_t k,

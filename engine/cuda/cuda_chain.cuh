@@ -17,14 +17,14 @@ typedef struct operand {
     const tcu_step *steps; /* k as the row: which rows; NULL = 0, 1, 2, ... */
 } operand;
 
-template <int BM_, int BN_, int WM_, int WN_, bool AT_, bool BT_> struct shape {
+template <int BM_, int BN_, int WM_, int WN_, bool AT_, bool BT_, int BK_ = 32, int STAGES_ = 4> struct shape {
     enum {
         BM = BM_,
         BN = BN_,
-        BK = 32,
+        BK = BK_,
         WM = WM_,
         WN = WN_,
-        STAGES = 4,
+        STAGES = STAGES_,
         THREADS = WM_ * WN_ * 32,
         MT = BM_ / WM_ / 16,
         NT = BN_ / WN_ / 8,
@@ -37,6 +37,27 @@ template <int BM_, int BN_, int WM_, int WN_, bool AT_, bool BT_> struct shape {
 template <int WIDTH, int BK, int THREADS, bool TURNED> DEVICE void load_operand(const operand &o, int k0, int k, bf16 *tile)
 {
     enum { PER = TURNED ? WIDTH / 8 : BK / 8, COUNT = WIDTH * BK / 8 };
+    int base = k0;
+    bool straight = !TURNED || !o.steps;
+    if (!straight && k0 + BK <= k) { /* whole steps one behind the other are plain rows */
+        tcu_step first = o.steps[k0 / TCU_STEP_ROWS], last = o.steps[k0 / TCU_STEP_ROWS + BK / TCU_STEP_ROWS - 1];
+        straight = last.row - first.row == BK - TCU_STEP_ROWS && last.n == TCU_STEP_ROWS;
+        base = first.row;
+    }
+    enum { APART = THREADS / PER }; /* rows between a thread's pieces: a multiple of 8, so they are swizzled alike */
+    int r0 = threadIdx.x / PER, c0 = threadIdx.x % PER;
+    if (straight && k0 + BK <= k && (TURNED || WIDTH <= o.n)) {
+        bool there = !TURNED || c0 * 8 < o.n;
+        const bf16 *from = TURNED ? o.at + (int64_t)(base + r0) * o.ld + c0 * 8 : o.at + (int64_t)r0 * o.ld + k0 + c0 * 8;
+        bf16 *to = tile + (TURNED ? swizzle<WIDTH>(r0, c0) : swizzle<BK>(r0, c0));
+        from = there ? from : o.at;
+        int64_t step = there ? APART * o.ld : 0;
+#pragma unroll
+        for (int i = 0; i < (COUNT + THREADS - 1) / THREADS; i++, from += step)
+            if (COUNT % THREADS == 0 || (int)threadIdx.x + i * THREADS < COUNT)
+                copy16(to + i * APART * (TURNED ? WIDTH : BK), from, there);
+        return;
+    }
 #pragma unroll
     for (int at = threadIdx.x; at < COUNT; at += THREADS) {
         int r = at / PER, c = at % PER;
@@ -46,12 +67,12 @@ template <int WIDTH, int BK, int THREADS, bool TURNED> DEVICE void load_operand(
             valid = r < o.n && k0 + c * 8 < k;
             offset = (int64_t)r * o.ld + k0 + c * 8;
         } else {
-            int row = k0 + r;
-            valid = row < k && c * 8 < o.n;
-            if (o.steps && valid) {
-                tcu_step s = o.steps[row / TCU_STEP_ROWS];
-                valid = row % TCU_STEP_ROWS < s.n;
-                row = s.row + row % TCU_STEP_ROWS;
+            int row = base + r;
+            valid = k0 + r < k && c * 8 < o.n;
+            if (!straight && valid) {
+                tcu_step s = o.steps[(k0 + r) / TCU_STEP_ROWS];
+                valid = r % TCU_STEP_ROWS < s.n;
+                row = s.row + r % TCU_STEP_ROWS;
             }
             offset = (int64_t)row * o.ld + c * 8;
         }
@@ -109,8 +130,10 @@ DEVICE void chain(float acc[S::MT][S::NT][4], const operand &a, const operand &b
                                                         step * 2 + ((lane >> 3) & 1)));
                 else
                     ldmatrix_turned(fb[j], tb + swizzle<S::BN>(step * 16 + (lane & 15), n0 / 8 + j * 2 + (lane >> 4)));
-                for (int e = 0; SCALED && e < 4; e++)
-                    fb[j][e] = scale_pair(fb[j][e], scale);
+                if (SCALED && scale != 1)
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        fb[j][e] = scale_pair(fb[j][e], scale);
             }
 #pragma unroll
             for (int i = 0; i < S::MT; i++)

@@ -61,8 +61,13 @@ static bool open_parts(tcu_device *d, tinkc_error *err)
         !tcu_ok(d, cudaGetDeviceProperties(&d->props, d->index), "reading the device", err) ||
         !tcu_ok(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "making a stream", err) ||
         !tcu_ok(d, cudaStreamCreateWithFlags(&d->side, cudaStreamNonBlocking), "making a stream", err) ||
+        !tcu_ok(d, cudaEventCreateWithFlags(&d->forked, cudaEventDisableTiming), "making an event", err) ||
         !tcu_ok(d, cudaMallocHost((void **)&d->sums, 4 * sizeof *d->sums), "pinning memory", err))
         return false;
+    for (int i = 0; i < 2; i++)
+        if (!tcu_ok(d, cudaStreamCreateWithFlags(&d->beside[i], cudaStreamNonBlocking), "making a stream", err) ||
+            !tcu_ok(d, cudaEventCreateWithFlags(&d->joined[i], cudaEventDisableTiming), "making an event", err))
+            return false;
     cudaDriverGetVersion(&d->driver);
     return tcu_gemm_open(d, err);
 }
@@ -95,6 +100,14 @@ void tcu_close(tcu_device *d)
         cudaStreamDestroy(d->stream);
     if (d->side)
         cudaStreamDestroy(d->side);
+    if (d->forked)
+        cudaEventDestroy(d->forked);
+    for (int i = 0; i < 2; i++) {
+        if (d->beside[i])
+            cudaStreamDestroy(d->beside[i]);
+        if (d->joined[i])
+            cudaEventDestroy(d->joined[i]);
+    }
     pthread_mutex_destroy(&d->lock);
     tkc_release(NULL, d, sizeof *d);
 }
@@ -135,6 +148,25 @@ bool tcu_ok(tcu_device *d, int rc, const char *what, tinkc_error *err)
         return tkc_fail(err, TINKC_E_SERVER, "cuda: the card failed (%s); restart the engine", cudaGetErrorString(rc));
     cudaGetLastError();
     return tkc_fail(err, TINKC_E_SERVER, "cuda: %s: %s", what, cudaGetErrorString(rc));
+}
+
+bool tcu_fork(tcu_device *d, int ways, tinkc_error *err)
+{
+    if (!tcu_ok(d, cudaEventRecord(d->forked, d->stream), "fork", err))
+        return false;
+    for (int i = 0; i < ways; i++)
+        if (!tcu_ok(d, cudaStreamWaitEvent(d->beside[i], d->forked, 0), "fork", err))
+            return false;
+    return true;
+}
+
+bool tcu_join(tcu_device *d, int ways, tinkc_error *err)
+{
+    for (int i = 0; i < ways; i++)
+        if (!tcu_ok(d, cudaEventRecord(d->joined[i], d->beside[i]), "join", err) ||
+            !tcu_ok(d, cudaStreamWaitEvent(d->stream, d->joined[i], 0), "join", err))
+            return false;
+    return true;
 }
 
 /* ---- memory ---- */

@@ -10,7 +10,8 @@
 #include "base/mem.h"
 #include "cuda/cuda_state.h"
 
-enum { WORKSPACE = 32 << 20, TRIES = 8, CHECK_ROWS = 128 };
+enum { WORKSPACE = 32 << 20, TRIES = 16, CHECK_ROWS = 128, TIMED = 5 };
+enum how { OWN = 0, SMALL, LIBRARY };
 
 /* Compared with the definition in 45.6 billion elements without a difference (docs/gpu.md). */
 static const int exact_ids[] = { 66, 41, 42, 21, 23, 24 };
@@ -37,6 +38,7 @@ bool tcu_algorithm_exact(int id, int split_k, int reduction)
     X(cublasLtMatmulDescSetAttribute)                                                                                   \
     X(cublasLtMatrixLayoutCreate)                                                                                       \
     X(cublasLtMatrixLayoutDestroy)                                                                                      \
+    X(cublasLtMatrixLayoutSetAttribute)                                                                                 \
     X(cublasLtMatmulPreferenceCreate)                                                                                   \
     X(cublasLtMatmulPreferenceDestroy)                                                                                  \
     X(cublasLtMatmulPreferenceSetAttribute)                                                                             \
@@ -62,9 +64,9 @@ static bool bind(void *library, tcu_lt *lt)
 
 struct tcu_plan {
     bool turned, wide;
-    int32_t m, n, k;
+    int32_t m, n, k, parts;
     int64_t ldx, ldy;
-    bool library; /* else our own kernel */
+    int how;
     cublasLtMatmulAlgo_t algo;
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c;
@@ -119,17 +121,28 @@ void tcu_gemm_close(tcu_device *d)
 
 /* ---- plans ---- */
 
+static bool set_batch(const tcu_lt *lt, cublasLtMatrixLayout_t layout, int32_t count, int64_t stride)
+{
+    return !lt->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count) &&
+           !lt->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride);
+}
+
 /* Column-major as the library sees it: y^T [n, m] = op(w) x^T. */
 static bool describe(const tcu_lt *lt, tcu_plan *p)
 {
     cublasOperation_t op = p->turned ? CUBLAS_OP_N : CUBLAS_OP_T;
-    uint64_t n = (uint64_t)p->n, k = (uint64_t)p->k, m = (uint64_t)p->m;
-    return !lt->cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) &&
-           !lt->cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op, sizeof op) &&
-           !(p->turned ? lt->cublasLtMatrixLayoutCreate(&p->a, CUDA_R_16BF, n, k, p->n) :
-                         lt->cublasLtMatrixLayoutCreate(&p->a, CUDA_R_16BF, k, n, p->k)) &&
-           !lt->cublasLtMatrixLayoutCreate(&p->b, CUDA_R_16BF, k, m, p->ldx) &&
-           !lt->cublasLtMatrixLayoutCreate(&p->c, p->wide ? CUDA_R_32F : CUDA_R_16BF, n, m, p->ldy);
+    int32_t parts = p->parts ? p->parts : 1;
+    uint64_t n = (uint64_t)p->n, k = (uint64_t)(p->k / parts), m = (uint64_t)p->m;
+    bool made = !lt->cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) &&
+                !lt->cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op, sizeof op) &&
+                !(p->turned ? lt->cublasLtMatrixLayoutCreate(&p->a, CUDA_R_16BF, n, k, p->n) :
+                              lt->cublasLtMatrixLayoutCreate(&p->a, CUDA_R_16BF, k, n, p->k)) &&
+                !lt->cublasLtMatrixLayoutCreate(&p->b, CUDA_R_16BF, k, m, p->ldx) &&
+                !lt->cublasLtMatrixLayoutCreate(&p->c, p->wide ? CUDA_R_32F : CUDA_R_16BF, n, m, p->ldy);
+    if (!made || !p->parts)
+        return made;
+    return set_batch(lt, p->a, parts, p->turned ? (int64_t)k * p->n : (int64_t)k) && set_batch(lt, p->b, parts, (int64_t)k) &&
+           set_batch(lt, p->c, parts, (int64_t)p->m * p->ldy);
 }
 
 static int ask(tcu_gemm *g, tcu_plan *p, cublasLtMatmulHeuristicResult_t *results)
@@ -174,6 +187,7 @@ static bool check(tcu_device *d, const tcu_plan *p, const tcu_product *q, tinkc_
 {
     tcu_gemm *g = &d->gemm;
     int32_t rows = q->valid < CHECK_ROWS ? q->valid : CHECK_ROWS;
+    int32_t k = p->parts ? p->k / p->parts : p->k; /* of the first part, which stands for the others */
     size_t width = (size_t)p->ldy * (p->wide ? 4 : 2), bytes = (size_t)rows * width;
     void *expected = tcu_take(d, bytes, TCU_FOR_OTHER, err);
     bool same = expected && call(d, p, q);
@@ -183,7 +197,7 @@ static bool check(tcu_device *d, const tcu_plan *p, const tcu_product *q, tinkc_
         *g->differing = 0;
         same = tcu_ok(d, cudaMemcpyAsync(expected, got, bytes, cudaMemcpyDeviceToDevice, d->stream), "checking", err) &&
                tcu_ok(d, tcu_chain(p->turned, p->wide, q->x + (size_t)first * (size_t)p->ldx, p->ldx, q->w,
-                                   p->turned ? p->n : p->k, expected, p->ldy, rows, p->n, p->k, d->stream), "checking", err) &&
+                                   p->turned ? p->n : p->k, expected, p->ldy, rows, p->n, k, d->stream), "checking", err) &&
                tcu_ok(d, tcu_differ(p->wide, expected, got, (int64_t)rows * p->ldy, g->differing, d->stream), "checking",
                       err) &&
                tcu_wait(d, err) && *g->differing == 0;
@@ -193,18 +207,68 @@ static bool check(tcu_device *d, const tcu_plan *p, const tcu_product *q, tinkc_
     return same;
 }
 
+static bool run_small(tcu_device *d, const tcu_product *q)
+{
+    return !tcu_small(q->wide, q->x, q->w, q->y, q->ldy, q->m, q->n, q->k, NULL, NULL, d->stream);
+}
+
+static bool run_plan(tcu_device *d, const tcu_plan *p, const tcu_product *q)
+{
+    return p->how == SMALL ? run_small(d, q) : call(d, p, q);
+}
+
+/* Milliseconds of a few runs; the largest number there is if it does not run. */
+static float time_of(tcu_device *d, const tcu_plan *p, const tcu_product *q)
+{
+    cudaEvent_t begin = NULL, end = NULL;
+    float ms = 1e30f;
+    bool ok = !cudaEventCreate(&begin) && !cudaEventCreate(&end) && run_plan(d, p, q);
+    cudaEventRecord(begin, d->stream);
+    for (int i = 0; i < TIMED && ok; i++)
+        ok = run_plan(d, p, q);
+    cudaEventRecord(end, d->stream);
+    if (ok && !cudaEventSynchronize(end))
+        cudaEventElapsedTime(&ms, begin, end);
+    if (begin)
+        cudaEventDestroy(begin);
+    if (end)
+        cudaEventDestroy(end);
+    return ok ? ms : 1e30f;
+}
+
+/* The fastest of those in the table that pass the check; our own kernels if none does. Bits do not depend on it. */
 static void choose(tcu_device *d, tcu_plan *p, const tcu_product *q, tinkc_error *err)
 {
     cublasLtMatmulHeuristicResult_t results[TRIES];
+    float times[TRIES], best = 1e30f;
     int got = describe(d->gemm.lt, p) ? ask(&d->gemm, p, results) : 0;
-    for (int i = 0; i < got && !p->library && !tkc_failed(err); i++) {
-        if (!in_table(d->gemm.lt, &results[i].algo))
-            continue;
+    bool few = q->m <= TCU_SMALL_ROWS && !q->turned && q->ldx == q->k && q->k % 8 == 0 && !q->parts;
+    p->how = LIBRARY;
+    for (int i = 0; i < got; i++) {
         p->algo = results[i].algo;
-        p->library = check(d, p, q, err);
+        times[i] = in_table(d->gemm.lt, &p->algo) ? time_of(d, p, q) : 1e30f;
     }
-    if (!p->library)
-        d->gemm.fallbacks++;
+    if (few) {
+        p->how = SMALL;
+        best = time_of(d, p, q);
+    }
+    int how = few ? SMALL : OWN;
+    for (;;) {
+        int fastest = -1;
+        for (int i = 0; i < got; i++)
+            if (times[i] < best && (fastest < 0 || times[i] < times[fastest]))
+                fastest = i;
+        if (fastest < 0 || tkc_failed(err))
+            break;
+        p->algo = results[fastest].algo;
+        if (check(d, p, q, err)) {
+            how = LIBRARY;
+            break;
+        }
+        times[fastest] = 1e30f;
+    }
+    p->how = how;
+    d->gemm.fallbacks += how == OWN;
 }
 
 static tcu_plan *find(tcu_device *d, const tcu_product *q, tinkc_error *err)
@@ -213,7 +277,7 @@ static tcu_plan *find(tcu_device *d, const tcu_product *q, tinkc_error *err)
     for (size_t i = 0; i < g->n_plans; i++) {
         tcu_plan *p = &g->plans[i];
         if (p->m == q->m && p->n == q->n && p->k == q->k && p->turned == q->turned && p->wide == q->wide &&
-            p->ldx == q->ldx && p->ldy == q->ldy)
+            p->ldx == q->ldx && p->ldy == q->ldy && p->parts == q->parts)
             return p;
     }
     tcu_plan *grown = tkc_grow(NULL, g->plans, &g->cap_plans, g->n_plans + 1, sizeof *grown, err);
@@ -221,28 +285,41 @@ static tcu_plan *find(tcu_device *d, const tcu_product *q, tinkc_error *err)
         return NULL;
     g->plans = grown;
     tcu_plan *p = &g->plans[g->n_plans++];
-    *p = (tcu_plan){ .turned = q->turned, .wide = q->wide, .m = q->m, .n = q->n, .k = q->k, .ldx = q->ldx, .ldy = q->ldy };
+    *p = (tcu_plan){ .turned = q->turned, .wide = q->wide, .m = q->m, .n = q->n, .k = q->k, .ldx = q->ldx, .ldy = q->ldy,
+                      .parts = q->parts };
     choose(d, p, q, err);
     return tkc_failed(err) ? NULL : p;
 }
 
+bool tcu_prefers_small(tcu_device *d, const tcu_product *q, tinkc_error *err)
+{
+    tcu_plan *p = q->m <= TCU_SMALL_ROWS ? find(d, q, err) : NULL;
+    return p && p->how == SMALL;
+}
+
+/* Part by part with our own kernel. */
+static bool multiply_own(tcu_device *d, const tcu_product *q, tinkc_error *err)
+{
+    int32_t parts = q->parts ? q->parts : 1, k = q->k / parts;
+    for (int32_t i = 0; i < parts; i++) {
+        const tcu_bf16 *w = q->w + (q->turned ? (int64_t)i * k * q->n : (int64_t)i * k);
+        float *y = (float *)q->y + (int64_t)i * q->m * q->ldy;
+        if (!tcu_ok(d, tcu_chain(q->turned, q->wide, q->x + (int64_t)i * k, q->ldx, w, q->turned ? q->n : q->k,
+                                 q->parts ? y : q->y, q->ldy, q->m, q->n, k, d->stream), "product", err))
+            return false;
+    }
+    return true;
+}
+
 bool tcu_multiply(tcu_device *d, const tcu_product *q, tinkc_error *err)
 {
-    if (tkc_failed(err))
-        return false;
-    if (q->m <= TCU_SMALL_ROWS && !q->turned && q->ldx == q->k && q->k % 8 == 0)
-        return tcu_ok(d, tcu_small(q->wide, q->x, q->w, q->y, q->ldy, q->m, q->n, q->k, NULL, NULL, d->stream),
-                      "multiplying few rows", err);
-    tcu_plan *p = find(d, q, err);
+    tcu_plan *p = tkc_failed(err) ? NULL : find(d, q, err);
     if (!p)
         return false;
-    if (p->library && call(d, p, q)) {
-        tcu_mark(d, "product");
-        return true;
-    }
-    if (p->library)
+    if (p->how == OWN)
+        return multiply_own(d, q, err);
+    if (!run_plan(d, p, q))
         return tkc_fail(err, TINKC_E_SERVER, "cuda: a product of %d x %d x %d failed", q->m, q->n, q->k);
-    return tcu_ok(d, tcu_chain(q->turned, q->wide, q->x, q->ldx, q->w, q->turned ? q->n : q->k, q->y, q->ldy, q->m, q->n,
-                               q->k, d->stream),
-                  "multiplying", err);
+    tcu_mark(d, "product");
+    return true;
 }

@@ -39,7 +39,10 @@ typedef struct tcu_product {
     int64_t ldx, ldy;
     int32_t m, n, k;
     int32_t valid; /* rows of x that hold numbers; the others may hold anything */
+    int32_t parts; /* 0, or: k is cut into so many; y is fp32 [parts][m][ldy], one chain each */
 } tcu_product;
 bool tcu_multiply(struct tcu_device *, const tcu_product *, tinkc_error *err);
+/* Does our own kernel for few rows multiply this one best? */
+bool tcu_prefers_small(struct tcu_device *, const tcu_product *, tinkc_error *err);
 
 #endif

@@ -11,8 +11,11 @@ enum { THREADS = 1024 };
 
 __global__ void __launch_bounds__(THREADS) log_sum(const float *z, int64_t ldz, int v, float *max_out, float *log_out)
 {
+    let_others_start();
+    wait_for_others();
     const float *row = z + blockIdx.x * ldz;
     float max = -INFINITY, sum = 0;
+#pragma unroll 4
     for (int i = threadIdx.x * 4; i < v; i += THREADS * 4) {
         float4 x = *(const float4 *)(row + i); /* ldz is a multiple of 8 */
         float top = fmaxf(fmaxf(x.x, i + 1 < v ? x.y : -INFINITY), fmaxf(i + 2 < v ? x.z : -INFINITY, i + 3 < v ? x.w : -INFINITY));
@@ -106,8 +109,7 @@ __global__ void __launch_bounds__(THREADS) head_back(float *z, int64_t ldz, int 
 
 int tcu_log_sum(const float *z, int64_t ldz, int32_t rows, int32_t v, float *max, float *out, tcu_stream stream)
 {
-    log_sum<<<rows, THREADS, 0, stream>>>(z, ldz, v, max, out);
-    return cudaGetLastError();
+    return launch(log_sum, dim3(rows), THREADS, 0, stream, z, ldz, v, max, out);
 }
 
 int tcu_score(const float *z, int64_t ldz, const int32_t *row, int32_t per, const int32_t *token, const float *max,

@@ -219,6 +219,8 @@ int tcu_top_k(const float *z, int64_t ldz, int32_t v, const float *max, const fl
 /* ---- small things ---- */
 
 int tcu_round(const float *x, tcu_bf16 *y, int64_t n, tcu_stream);
+/* y = bf16(the sum over parts, in order); parts lie n apart. */
+int tcu_join_parts(const float *x, int32_t parts, tcu_bf16 *y, int64_t n, tcu_stream);
 int tcu_random(tcu_bf16 *p, int64_t n, uint32_t seed, float scale, tcu_stream);
 
 #ifdef __cplusplus

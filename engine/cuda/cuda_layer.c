@@ -39,12 +39,15 @@ bool tcu_group_forward(const tcu_rows *r, size_t layer, int of, const tcu_bf16 *
     tcu_product q = { .x = x, .w = matrix_of(l, of), .y = y, .ldx = p.in, .ldy = p.ld_out, .m = r->padded, .n = p.ld_out,
                       .k = p.in, .valid = r->n };
     bool few = p.tile_rows == 16;
-    if (few && r->padded <= TCU_SMALL_ROWS) { /* one launch for both */
+    if (few && tcu_prefers_small(d, &q, err)) { /* one launch for both */
         if (!tcu_ok(d, tcu_small(false, x, q.w, y, q.ldy, q.m, q.n, q.k, &p, low, d->stream), "multiplying few rows", err))
             return false;
     } else {
-        int rc = few ? tcu_small(false, x, NULL, NULL, 0, 0, 0, p.in, &p, low, d->stream) : tcu_lora_low(&p, x, low, d->stream);
-        if (!tcu_ok(d, rc, "multiplying with an adapter", err) || !tcu_multiply(d, &q, err))
+        bool adapters = p.most > 0;
+        if ((adapters && !tcu_fork(d, 1, err)) ||
+            !tcu_ok(d, few ? tcu_small(false, x, NULL, NULL, 0, 0, 0, p.in, &p, low, d->beside[0]) : tcu_lora_low(&p, x, low, d->beside[0]),
+                    "multiplying with an adapter", err) ||
+            !tcu_multiply(d, &q, err) || (adapters && !tcu_join(d, 1, err)))
             return false;
     }
     return tcu_ok(d, tcu_lora_high(&p, low, bias_of(l, of), y, d->stream), "adding an adapter", err);

@@ -60,6 +60,29 @@ static bool chunk_forward(tcu_trainer *t, const tcu_chunk *c, float *lp_card, ti
                                c->n * (int32_t)k, d->stream), "log-probs", err);
 }
 
+int32_t tcu_head_parts(const tcu_model *m)
+{
+    int32_t parts = m->hidden <= 1024 ? 4 : m->hidden <= 2560 ? 2 : 1;
+    return m->vocab % (8 * parts) ? 1 : parts;
+}
+
+/* dx = dz W of a chunk, the vocabulary in parts that are added in order. */
+static bool head_dx(tcu_trainer *t, const tcu_chunk *c, const tcu_bf16 *dz, tcu_bf16 *dx, tinkc_error *err)
+{
+    tcu_model *m = t->model;
+    tcu_device *d = m->device;
+    int32_t parts = tcu_head_parts(m);
+    tcu_product q = { .turned = true, .x = dz, .w = m->head, .y = dx, .ldx = tcu_pad_vocab(m) * 2, .ldy = m->hidden,
+                      .m = product_rows(t, c), .n = m->hidden, .k = m->vocab, .valid = c->n };
+    if (parts == 1)
+        return tcu_multiply(d, &q, err);
+    q.parts = parts;
+    q.wide = true;
+    q.y = t->parts;
+    return tcu_multiply(d, &q, err) && tcu_ok(d, tcu_join_parts(t->parts, parts, dx, (int64_t)q.m * m->hidden, d->stream),
+                                              "adding parts", err);
+}
+
 /* dz in the place of z, gradients of the head's adapters, dx of the chunk into t->tmp. */
 static bool chunk_backward(tcu_trainer *t, const tcu_chunk *c, const float *g_card, tinkc_error *err)
 {
@@ -78,10 +101,10 @@ static bool chunk_backward(tcu_trainer *t, const tcu_chunk *c, const float *g_ca
                              !tcu_ok(d, tcu_lora_db(&p, dz_of_rows, t->low_head, d->stream), "dB", err) ||
                              !tcu_ok(d, tcu_lora_da(&p, t->dlow_head, t->shared.a, d->stream), "dA", err)))
         return false;
-    tcu_product q = { .turned = true, .x = dz, .w = m->head, .y = dx, .ldx = ldz * 2, .ldy = m->hidden,
-                      .m = product_rows(t, c), .n = m->hidden, .k = m->vocab, .valid = c->n };
-    return !below || (tcu_multiply(d, &q, err) &&
-                      (!t->head_adapters || tcu_ok(d, tcu_lora_dx(&p, t->dlow_head, t->tmp, d->stream), "dx of an adapter", err)));
+    if (!below)
+        return true;
+    return head_dx(t, c, dz, dx, err) &&
+           (!t->head_adapters || tcu_ok(d, tcu_lora_dx(&p, t->dlow_head, t->tmp, d->stream), "dx of an adapter", err));
 }
 
 static bool any_gradient(const float *g, size_t n)

@@ -56,77 +56,125 @@ template <int BM, bool BACK> __global__ void to_low(tcu_lora p, const bf16 *x, b
     });
 }
 
-DEVICE float2 pair_load(const bf16 *p)
+/* Eight neighbours as they are stored. */
+DEVICE void fetch8(const bf16 *p, uint4 v[1])
 {
-    return unpack(*(const uint32_t *)p);
+    v[0] = *(const uint4 *)p;
 }
 
-DEVICE float2 pair_load(const float *p)
+DEVICE void fetch8(const float *p, uint4 v[2])
 {
-    return *(const float2 *)p;
+    v[0] = ((const uint4 *)p)[0];
+    v[1] = ((const uint4 *)p)[1];
 }
 
-DEVICE void pair_store(bf16 *p, float2 x)
+DEVICE void widen8(const uint4 *v, const bf16 *, float x[8])
 {
-    *(uint32_t *)p = pack(x.x, x.y);
+    const uint32_t *w = &v->x;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float2 pair = unpack(w[i]);
+        x[2 * i] = pair.x;
+        x[2 * i + 1] = pair.y;
+    }
 }
 
-DEVICE void pair_store(float *p, float2 x)
+DEVICE void widen8(const uint4 *v, const float *, float x[8])
 {
-    *(float2 *)p = x;
+    *(uint4 *)x = v[0];
+    *(uint4 *)(x + 4) = v[1];
 }
 
-/* y = bf16((y + bias) + scale B low), or dx = bf16(dx + dlow A) */
-template <int BM, bool BACK, typename T> __global__ void from_low(tcu_lora p, const bf16 *low, const float *bias, T *y)
+DEVICE void store8(bf16 *p, const float x[8])
 {
-    typedef shape<BM, 64, BM / 16, BM == 16 ? 4 : 1, false, BACK> S;
-    __shared__ __align__(128) bf16 shared[S::BYTES / 2];
+    *(uint4 *)p = make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7]));
+}
+
+DEVICE void store8(float *p, const float x[8])
+{
+    *(float4 *)p = *(const float4 *)x;
+    *(float4 *)(p + 4) = *(const float4 *)(x + 4);
+}
+
+/* y = bf16((y + bias) + scale B low), or dx = bf16(dx + dlow A). Rows of y have room for whole pieces of 8. */
+template <int BM, bool BACK, typename T> __global__ void __launch_bounds__(128) from_low(tcu_lora p, const bf16 *low, const float *bias, T *y)
+{
+    let_others_start();
+    wait_for_others();
+    typedef shape<BM, 64, BM / 16, BM == 16 ? 4 : 1, false, BACK, 32, 2> S;
+    enum { PER = S::BN / 8, PIECES = S::BM * PER / S::THREADS, STAGING = S::BM * (S::BN + 4) * 4 };
+    __shared__ __align__(128) unsigned char shared[(int)STAGING > (int)S::BYTES ? (int)STAGING : (int)S::BYTES];
+    float *sums = (float *)shared;
     place at;
     tcu_tile t = p.tiles[blockIdx.x];
     bool any = find(p, blockIdx.x, &at);
     if (t.segment < 0 || (!any && !bias))
         return;
-    int module = BACK ? 0 : blockIdx.z, n0 = blockIdx.y * S::BN, columns = BACK ? p.in : p.out[module];
-    if (n0 >= columns)
-        return;
-    float acc[S::MT][S::NT][4] = {}, scale = BACK ? 1 : at.s.scale;
-    if (any) {
-        int k = BACK ? at.g.n * at.s.padded : at.s.padded;
-        const bf16 *b = at.s.operands + (BACK ? at.g.a + n0 : at.g.b[module] + (int64_t)n0 * k);
-        operand oa = { low + (int64_t)at.row * p.ld_low + module * at.s.padded, p.ld_low, at.n, NULL };
-        operand ob = { b, BACK ? p.in : k, columns - n0, NULL };
-        chain<S, false>(acc, oa, ob, k, 1, shared);
-    }
+    int module = BACK ? 0 : blockIdx.z, columns = BACK ? p.in : p.out[module], k = BACK ? at.g.n * at.s.padded : at.s.padded;
     int64_t ld = BACK ? p.in : p.ld_out;
-    T *to = y + at.row * ld + (BACK ? 0 : out_before(p, module)) + n0;
-    const float *add = bias ? bias + out_before(p, module) + n0 : NULL;
-    each<S>(acc, [&](int i, int j, float *v) {
-        if (i >= at.n || n0 + j >= columns)
-            return;
-        float2 old = pair_load(to + i * ld + j);
-        if (add) {
-            old.x = __fadd_rn(old.x, add[j]);
-            old.y = __fadd_rn(old.y, add[j + 1]);
+    float scale = BACK ? 1 : at.s.scale;
+    for (int n0 = blockIdx.y * S::BN; n0 < columns; n0 += gridDim.y * S::BN) {
+        T *to = y + at.row * ld + (BACK ? 0 : out_before(p, module)) + n0;
+        const float *add = bias ? bias + out_before(p, module) + n0 : NULL;
+        float acc[S::MT][S::NT][4] = {};
+        uint4 old[PIECES][sizeof(T) / 2];
+#pragma unroll
+        for (int i = 0; i < PIECES; i++) {
+            int piece = threadIdx.x + i * S::THREADS, r = piece / PER, c = piece % PER * 8;
+            if (r < at.n && n0 + c < columns)
+                fetch8(to + r * ld + c, old[i]);
         }
         if (any) {
-            old.x = __fadd_rn(old.x, __fmul_rn(scale, v[0]));
-            old.y = __fadd_rn(old.y, __fmul_rn(scale, v[1]));
+            const bf16 *b = at.s.operands + (BACK ? at.g.a + n0 : at.g.b[module] + (int64_t)n0 * k);
+            operand oa = { low + (int64_t)at.row * p.ld_low + module * at.s.padded, p.ld_low, at.n, NULL };
+            operand ob = { b, BACK ? p.in : k, columns - n0, NULL };
+            chain<S, false>(acc, oa, ob, k, 1, (bf16 *)shared);
         }
-        pair_store(to + i * ld + j, old);
-    });
+        __syncthreads();
+        each<S>(acc, [&](int i, int j, float *v) { *(float2 *)(sums + i * (S::BN + 4) + j) = make_float2(v[0], v[1]); });
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < PIECES; i++) {
+            int piece = threadIdx.x + i * S::THREADS, r = piece / PER, c = piece % PER * 8;
+            if (r >= at.n || n0 + c >= columns)
+                continue;
+            float x[8];
+            widen8(old[i], to, x);
+#pragma unroll
+            for (int e = 0; e < 8; e++) {
+                if (add && n0 + c + e < columns)
+                    x[e] = __fadd_rn(x[e], add[c + e]);
+                if (any)
+                    x[e] = __fadd_rn(x[e], __fmul_rn(scale, sums[r * (S::BN + 4) + c + e]));
+            }
+            store8(to + r * ld + c, x);
+        }
+        __syncthreads();
+    }
 }
+
+enum { STEPS = 1024 }; /* steps looked up at a time */
 
 /* Continues an fp32 accumulator [rows][ld] over the tokens of a segment. */
 template <typename S, bool SCALED>
-DEVICE void grow(const operand &a, const operand &b, int k, float scale, int rows, int columns, float *grads, int64_t ld,
-                 bf16 *shared)
+DEVICE void grow(operand a, operand b, const tcu_step *steps, int n_steps, float scale, int rows, int columns, float *grads,
+                 int64_t ld, bf16 *shared)
 {
     float acc[S::MT][S::NT][4];
+    tcu_step *near = (tcu_step *)(shared + S::BYTES / 2);
+    a.steps = b.steps = near;
     each<S>(acc, [&](int i, int j, float *v) {
         for (int e = 0; e < 2; e++)
             v[e] = i < rows && j + e < columns ? grads[i * ld + j + e] : 0;
     });
-    chain<S, SCALED>(acc, a, b, k, scale, shared);
+    for (int first = 0; first < n_steps; first += STEPS) {
+        int n = min(n_steps - first, (int)STEPS);
+        __syncthreads();
+        for (int i = threadIdx.x; i < n; i += S::THREADS)
+            near[i] = steps[first + i];
+        __syncthreads();
+        chain<S, SCALED>(acc, a, b, n * TCU_STEP_ROWS, scale, shared);
+    }
     each<S>(acc, [&](int i, int j, float *v) {
         for (int e = 0; e < 2; e++)
             if (i < rows && j + e < columns)
@@ -134,11 +182,14 @@ DEVICE void grow(const operand &a, const operand &b, int k, float scale, int row
     });
 }
 
+typedef shape<32, 64, 1, 4, true, true, 128, 4> shape_a; /* many tokens in flight: their number is what takes time */
+typedef shape<64, 32, 4, 1, true, true, 128, 4> shape_b;
+
 /* grid: columns of x, rows of A, segment * matrices. */
 __global__ void __launch_bounds__(128) grow_a(tcu_lora p, const bf16 *dlow, const bf16 *x)
 {
-    typedef shape<32, 64, 1, 4, true, true> S;
-    __shared__ __align__(128) bf16 shared[S::BYTES / 2];
+    typedef shape_a S;
+    extern __shared__ __align__(128) unsigned char shared[];
     tcu_segment s = p.segments[blockIdx.z / p.n];
     int module = blockIdx.z % p.n, m0 = blockIdx.y * S::BM, n0 = blockIdx.x * S::BN;
     if (!s.rank || !s.grads || m0 >= s.rank)
@@ -146,17 +197,17 @@ __global__ void __launch_bounds__(128) grow_a(tcu_lora p, const bf16 *dlow, cons
     const tcu_group *g = &s.groups[p.group];
     if (!g->n)
         return;
-    operand a = { dlow + module * s.padded + m0, p.ld_low, s.padded - m0, p.steps + s.first_step };
-    operand b = { x + n0, p.in, p.in - n0, p.steps + s.first_step };
+    operand a = { dlow + module * s.padded + m0, p.ld_low, s.padded - m0, NULL };
+    operand b = { x + n0, p.in, p.in - n0, NULL };
     float *grads = s.grads + g->master_a + (int64_t)(module * s.rank + m0) * p.in + n0;
-    grow<S, false>(a, b, s.n_steps * TCU_STEP_ROWS, 1, s.rank - m0, p.in - n0, grads, p.in, shared);
+    grow<S, false>(a, b, p.steps + s.first_step, s.n_steps, 1, s.rank - m0, p.in - n0, grads, p.in, (bf16 *)shared);
 }
 
 /* grid: rows of B, columns of B, segment * matrices. */
 __global__ void __launch_bounds__(128) grow_b(tcu_lora p, const bf16 *dy, const bf16 *low)
 {
-    typedef shape<64, 32, 4, 1, true, true> S;
-    __shared__ __align__(128) bf16 shared[S::BYTES / 2];
+    typedef shape_b S;
+    extern __shared__ __align__(128) unsigned char shared[];
     tcu_segment s = p.segments[blockIdx.z / p.n];
     int module = blockIdx.z % p.n, m0 = blockIdx.x * S::BM, n0 = blockIdx.y * S::BN;
     if (!s.rank || !s.grads || n0 >= s.rank || m0 >= p.out[module])
@@ -164,10 +215,10 @@ __global__ void __launch_bounds__(128) grow_b(tcu_lora p, const bf16 *dy, const 
     const tcu_group *g = &s.groups[p.group];
     if (!g->n)
         return;
-    operand a = { dy + out_before(p, module) + m0, p.ld_out, p.out[module] - m0, p.steps + s.first_step };
-    operand b = { low + module * s.padded + n0, p.ld_low, s.padded - n0, p.steps + s.first_step };
+    operand a = { dy + out_before(p, module) + m0, p.ld_out, p.out[module] - m0, NULL };
+    operand b = { low + module * s.padded + n0, p.ld_low, s.padded - n0, NULL };
     float *grads = s.grads + g->master_b[module] + (int64_t)m0 * s.rank + n0;
-    grow<S, true>(a, b, s.n_steps * TCU_STEP_ROWS, s.scale, p.out[module] - m0, s.rank - n0, grads, s.rank, shared);
+    grow<S, true>(a, b, p.steps + s.first_step, s.n_steps, s.scale, p.out[module] - m0, s.rank - n0, grads, s.rank, (bf16 *)shared);
 }
 
 /* ---- launches ---- */
@@ -195,14 +246,12 @@ int tcu_lora_low(const tcu_lora *p, const tcu_bf16 *x, tcu_bf16 *low, tcu_stream
 
 template <typename T> static int high(const tcu_lora *p, const bf16 *low, const float *bias, T *y, tcu_stream stream)
 {
-    dim3 grid(p->n_tiles, tiles_of(most_out(p), 64), p->n);
+    dim3 grid(p->n_tiles, tiles_of(most_out(p), p->tile_rows == 16 ? 64 : 256), p->n);
     if ((!p->most && !bias) || !p->n_tiles)
         return 0;
     if (p->tile_rows == 16)
-        from_low<16, false, T><<<grid, 128, 0, stream>>>(*p, low, bias, y);
-    else
-        from_low<64, false, T><<<grid, 128, 0, stream>>>(*p, low, bias, y);
-    return cudaGetLastError();
+        return launch(from_low<16, false, T>, grid, 128, 0, stream, *p, low, bias, y);
+    return launch(from_low<64, false, T>, grid, 128, 0, stream, *p, low, bias, y);
 }
 
 int tcu_lora_high(const tcu_lora *p, const tcu_bf16 *low, const float *bias, tcu_bf16 *y, tcu_stream stream)
@@ -227,15 +276,19 @@ int tcu_lora_dx(const tcu_lora *p, const tcu_bf16 *dlow, tcu_bf16 *dx, tcu_strea
 {
     if (!p->most || !p->n_tiles)
         return 0;
-    from_low<64, true, bf16><<<dim3(p->n_tiles, tiles_of(p->in, 64)), 128, 0, stream>>>(*p, dlow, NULL, dx);
-    return cudaGetLastError();
+    return launch(from_low<64, true, bf16>, dim3(p->n_tiles, tiles_of(p->in, 256)), 128, 0, stream, *p, dlow, nullptr, dx);
 }
 
 int tcu_lora_da(const tcu_lora *p, const tcu_bf16 *dlow, const tcu_bf16 *x, tcu_stream stream)
 {
     if (!p->most || !p->n_segments)
         return 0;
-    grow_a<<<dim3(tiles_of(p->in, 64), tiles_of(p->most, 32), p->n_segments * p->n), 128, 0, stream>>>(*p, dlow, x);
+    int bytes = shape_a::BYTES + STEPS * (int)sizeof(tcu_step);
+    cudaError_t e = cudaFuncSetAttribute(grow_a, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (e)
+        return e;
+    dim3 grid(tiles_of(p->in, 64), tiles_of(p->most, 32), p->n_segments * p->n);
+    grow_a<<<grid, 128, bytes, stream>>>(*p, dlow, x);
     return cudaGetLastError();
 }
 
@@ -243,7 +296,11 @@ int tcu_lora_db(const tcu_lora *p, const tcu_bf16 *dy, const tcu_bf16 *low, tcu_
 {
     if (!p->most || !p->n_segments)
         return 0;
+    int bytes = shape_b::BYTES + STEPS * (int)sizeof(tcu_step);
+    cudaError_t e = cudaFuncSetAttribute(grow_b, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (e)
+        return e;
     dim3 grid(tiles_of(most_out(p), 64), tiles_of(p->most, 32), p->n_segments * p->n);
-    grow_b<<<grid, 128, 0, stream>>>(*p, dy, low);
+    grow_b<<<grid, 128, bytes, stream>>>(*p, dy, low);
     return cudaGetLastError();
 }

@@ -46,6 +46,7 @@ static void take_backward(walk *w, const tcu_model *m, size_t n, size_t most, tc
 {
     TAKE(w, t->dh, n * (size_t)m->hidden);
     TAKE(w, t->dy, n * (size_t)m->hidden);
+    TAKE(w, t->dm, n * (size_t)m->inner);
     TAKE(w, t->d_o, n * (size_t)m->q_width);
     TAKE(w, t->dq, n * (size_t)m->q_width);
     TAKE(w, t->dk, n * (size_t)m->k_width);
@@ -85,6 +86,7 @@ static void place(walk *w, const tke_microbatch_size *s, size_t n_kept, tcu_trai
     TAKE(w, t->max, chunk);
     TAKE(w, t->log_sum, chunk);
     TAKE(w, t->fix, chunk * s->max_k);
+    TAKE(w, t->parts, s->depth == TKE_DEPTH_ALL ? chunk * h * (size_t)tcu_head_parts(m) : 1);
     TAKE(w, t->low_head, n * most);
     TAKE(w, t->dlow_head, n * most);
 }

@@ -9,6 +9,8 @@ enum { THREADS = 256, MOST = 8 }; /* a thread holds up to MOST float4: rows of u
 
 __global__ void __launch_bounds__(THREADS) embed(const int32_t *ids, const bf16 *e, float *h, int n)
 {
+    let_others_start();
+    wait_for_others();
     int64_t row = blockIdx.x, id = ids[row] < 0 ? 0 : ids[row];
     for (int i = threadIdx.x; i < n; i += THREADS)
         h[row * n + i] = wide(e[id * n + i]);
@@ -45,6 +47,8 @@ DEVICE float4 norm4(float4 x, float rho, float4 w)
 __global__ void __launch_bounds__(THREADS) add_norm(const int32_t *which, const float *h, const bf16 *y, float *h_out,
                                                     const float *w, float eps, bf16 *a, int n)
 {
+    let_others_start();
+    wait_for_others();
     int64_t to = blockIdx.x, from = which ? which[to] : to;
     const float4 *in = (const float4 *)(h + from * n);
     const uint2 *add = y ? (const uint2 *)(y + from * n) : NULL;
@@ -183,6 +187,8 @@ DEVICE void head_rotate(head_row &r, const tcu_heads &p, int pos, float sign)
 /* One warp a head: queries, keys, and (into a cache) values. */
 __global__ void heads_forward(tcu_heads p, const bf16 *qkv, bf16 *q, bf16 *k, tcu_paged cache)
 {
+    let_others_start();
+    wait_for_others();
     int row = blockIdx.x, head = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32, half = p.d / 2;
     int pos = p.positions[row];
     bool value = head >= p.n_heads + p.n_kv_heads, key = !value && head >= p.n_heads;
@@ -252,6 +258,8 @@ DEVICE float sigmoid(float x)
 /* Two numbers a lane of a word; n is a multiple of 8. */
 template <bool BACK> __global__ void swiglu(const bf16 *gu, const bf16 *dm, bf16 *out, int64_t count, int n)
 {
+    let_others_start();
+    wait_for_others();
     int64_t at = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) * 8;
     if (at >= count)
         return;
@@ -284,6 +292,16 @@ __global__ void round_numbers(const float *x, bf16 *y, int64_t n)
         y[i] = narrow(x[i]);
 }
 
+__global__ void join_parts(const float *x, int parts, bf16 *y, int64_t n)
+{
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
+        float sum = x[i];
+        for (int p = 1; p < parts; p++)
+            sum += x[p * n + i];
+        y[i] = narrow(sum);
+    }
+}
+
 __global__ void random_numbers(bf16 *p, int64_t n, uint32_t seed, float scale)
 {
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
@@ -299,22 +317,19 @@ __global__ void random_numbers(bf16 *p, int64_t n, uint32_t seed, float scale)
 
 int tcu_embed(const int32_t *ids, const tcu_bf16 *e, float *h, int32_t rows, int32_t n, tcu_stream stream)
 {
-    embed<<<rows, THREADS, 0, stream>>>(ids, e, h, n);
-    return cudaGetLastError();
+    return launch(embed, dim3(rows), THREADS, 0, stream, ids, e, h, n);
 }
 
 int tcu_add_norm(const float *h, const tcu_bf16 *y, float *h_out, const float *w, float eps, tcu_bf16 *a, int32_t rows,
                  int32_t n, tcu_stream stream)
 {
-    add_norm<<<rows, THREADS, 0, stream>>>(NULL, h, y, h_out, w, eps, a, n);
-    return cudaGetLastError();
+    return launch(add_norm, dim3(rows), THREADS, 0, stream, nullptr, h, y, h_out, w, eps, a, n);
 }
 
 int tcu_pick_norm(const int32_t *which, const float *h, const tcu_bf16 *y, const float *w, float eps, tcu_bf16 *a,
                   int32_t rows, int32_t n, tcu_stream stream)
 {
-    add_norm<<<rows, THREADS, 0, stream>>>(which, h, y, NULL, w, eps, a, n);
-    return cudaGetLastError();
+    return launch(add_norm, dim3(rows), THREADS, 0, stream, which, h, y, nullptr, w, eps, a, n);
 }
 
 int tcu_norm_back(const float *x, const float *w, float eps, const tcu_bf16 *dy, bool first, float *dh, tcu_bf16 *dh16,
@@ -329,8 +344,7 @@ int tcu_heads_forward(const tcu_heads *p, const tcu_bf16 *qkv, tcu_bf16 *q, tcu_
 {
     tcu_paged none = {};
     int heads = p->n_heads + p->n_kv_heads * (cache ? 2 : 1);
-    heads_forward<<<dim3(p->rows, (heads + 7) / 8), 256, 0, stream>>>(*p, qkv, q, k, cache ? *cache : none);
-    return cudaGetLastError();
+    return launch(heads_forward, dim3(p->rows, (heads + 7) / 8), 256, 0, stream, *p, qkv, q, k, cache ? *cache : none);
 }
 
 int tcu_heads_back(const tcu_heads *p, const tcu_bf16 *qkv, const tcu_bf16 *dq, const tcu_bf16 *dk, tcu_bf16 *dqkv,
@@ -342,8 +356,7 @@ int tcu_heads_back(const tcu_heads *p, const tcu_bf16 *qkv, const tcu_bf16 *dq, 
 
 int tcu_swiglu(const tcu_bf16 *gu, tcu_bf16 *m, int64_t rows, int32_t n, tcu_stream stream)
 {
-    swiglu<false><<<(unsigned)((rows * n / 8 + 255) / 256), 256, 0, stream>>>(gu, NULL, m, rows * n, n);
-    return cudaGetLastError();
+    return launch(swiglu<false>, dim3((unsigned)((rows * n / 8 + 255) / 256)), 256, 0, stream, gu, nullptr, m, rows * n, n);
 }
 
 int tcu_swiglu_back(const tcu_bf16 *gu, const tcu_bf16 *dm, tcu_bf16 *dgu, int64_t rows, int32_t n, tcu_stream stream)
@@ -355,6 +368,12 @@ int tcu_swiglu_back(const tcu_bf16 *gu, const tcu_bf16 *dm, tcu_bf16 *dgu, int64
 int tcu_round(const float *x, tcu_bf16 *y, int64_t n, tcu_stream stream)
 {
     round_numbers<<<1024, 256, 0, stream>>>(x, y, n);
+    return cudaGetLastError();
+}
+
+int tcu_join_parts(const float *x, int32_t parts, tcu_bf16 *y, int64_t n, tcu_stream stream)
+{
+    join_parts<<<1024, 256, 0, stream>>>(x, parts, y, n);
     return cudaGetLastError();
 }
 

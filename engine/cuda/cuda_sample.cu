@@ -71,6 +71,7 @@ template <int WEIGHT> DEVICE uint32_t search(const row &r, u64 want, u64 *before
 template <typename F> DEVICE u64 total(const row &r, F f)
 {
     u64 sum = 0;
+#pragma unroll 8
     for (int i = threadIdx.x; i < r.v; i += THREADS)
         sum += f(r.z[i]);
     __shared__ u64 all;
@@ -136,67 +137,105 @@ DEVICE double uniform(u64 seed, uint32_t sample, uint32_t position)
     return (double)(((u64)c1 << 32 | c0) >> 11) * 0x1p-53;
 }
 
-/* Sums of all threads before this one. */
-DEVICE u64 scan(u64 x, u64 *all)
+typedef struct found { /* of a range of ids: mass above the threshold, ids that equal it */
+    u64 above, same;
+} found;
+
+/* Of ids begin .. end - 1, by one warp; every lane gets it. Exact, so in any order. */
+DEVICE found look(const row &r, int begin, int end)
 {
-    __shared__ u64 sums[THREADS / 32];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    u64 upto = x;
-    for (int d = 1; d < 32; d <<= 1) {
-        u64 other = __shfl_up_sync(0xffffffffu, upto, d);
-        if (lane >= d)
-            upto += other;
+    found f = { 0, 0 };
+    for (int i = begin + threadIdx.x % 32; i < end; i += 32) {
+        float z = r.z[i];
+        uint32_t key = key_of(z);
+        f.same += key == r.least;
+        f.above += key > r.least && z != -INFINITY ? mass_of(r, z) : 0;
     }
-    __syncthreads();
-    if (lane == 31)
-        sums[warp] = upto;
-    __syncthreads();
-    u64 before = 0, whole = 0;
-    for (int i = 0; i < THREADS / 32; i++) {
-        before += i < warp ? sums[i] : 0;
-        whole += sums[i];
+    for (int d = 16; d; d >>= 1) {
+        f.above += __shfl_xor_sync(0xffffffffu, f.above, d);
+        f.same += __shfl_xor_sync(0xffffffffu, f.same, d);
     }
-    *all = whole;
-    return before + upto - x;
+    return f;
 }
 
-DEVICE u64 kept(const row &r, float z, u64 *equals_seen)
+/* What a range keeps, with `before` equal ids before it; `one` is the mass of an equal id. */
+DEVICE u64 kept(const row &r, const found &f, u64 before, u64 one)
 {
-    uint32_t key = key_of(z);
-    if (z == -INFINITY || key < r.least || (key == r.least && (*equals_seen)++ >= r.equals))
-        return 0;
-    return mass_of(r, z);
+    u64 room = r.equals > before ? r.equals - before : 0;
+    return f.above + one * (f.same < room ? f.same : room);
 }
 
-/* Each thread has a run of ids; the one that holds the target finds it. */
+/* The block's warps look at a part each of ids begin .. end - 1. Which part holds the target? Returns its first id;
+ * *target and *same become relative to it. */
+DEVICE int narrow_down(const row &r, int begin, int end, u64 one, u64 *target, u64 *same, int *part_end)
+{
+    __shared__ found parts[THREADS / 32];
+    int warps = THREADS / 32, size = (end - begin + warps - 1) / warps, warp = threadIdx.x / 32;
+    int from = min(begin + warp * size, end), to = min(from + size, end);
+    found f = look(r, from, to);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        parts[warp] = f;
+    __syncthreads();
+    int at = 0;
+    for (; at < warps - 1; at++) {
+        u64 mass = kept(r, parts[at], *same, one);
+        if (*target < mass)
+            break;
+        *target -= mass;
+        *same += parts[at].same;
+    }
+    from = min(begin + at * size, end);
+    *part_end = min(from + size, end);
+    return from;
+}
+
+/* The first id whose running mass is above the target, among ids begin .. end - 1, by one warp. */
+DEVICE int pick(const row &r, int begin, int end, u64 one, u64 target, u64 same)
+{
+    int lane = threadIdx.x % 32, last = begin;
+    for (int i0 = begin; i0 < end; i0 += 32) {
+        int i = i0 + lane;
+        float z = i < end ? r.z[i] : -INFINITY;
+        uint32_t key = i < end ? key_of(z) : 0;
+        unsigned equal = __ballot_sync(0xffffffffu, i < end && key == r.least);
+        u64 before = same + __popc(equal & ((1u << lane) - 1));
+        u64 mine = z == -INFINITY || key < r.least || (key == r.least && before >= r.equals) ? 0 : mass_of(r, z), upto = mine;
+        for (int d = 1; d < 32; d <<= 1) {
+            u64 other = __shfl_up_sync(0xffffffffu, upto, d);
+            upto += lane >= d ? other : 0;
+        }
+        unsigned hit = __ballot_sync(0xffffffffu, upto > target), some = __ballot_sync(0xffffffffu, mine > 0);
+        if (hit)
+            return i0 + __ffs(hit) - 1;
+        last = some ? i0 + 31 - __clz(some) : last;
+        target -= __shfl_sync(0xffffffffu, upto, 31);
+        same += __popc(equal);
+    }
+    return last;
+}
+
 DEVICE int draw(const row &r, double u, u64 *sum_out)
 {
     __shared__ int token;
-    int run = (r.v + THREADS - 1) / THREADS, begin = min((int)threadIdx.x * run, r.v), end = min(begin + run, r.v);
-    u64 same = 0, ignored, mine = 0, sum;
-    for (int i = begin; i < end; i++)
-        same += key_of(r.z[i]) == r.least;
-    u64 same_before = scan(same, &ignored), seen = same_before;
-    for (int i = begin; i < end; i++)
-        mine += kept(r, r.z[i], &seen);
-    u64 before = scan(mine, &sum), target = (u64)(u * (double)sum);
-    if (target >= sum)
-        target = sum - 1;
-    if (threadIdx.x == 0)
-        token = 0;
-    __syncthreads();
-    if (target >= before && target < before + mine) {
-        seen = same_before;
-        for (int i = begin; i < end; i++) {
-            before += kept(r, r.z[i], &seen);
-            if (before > target) {
-                token = i;
-                break;
-            }
-        }
+    u64 all = total(r, [&](float z) { return z != -INFINITY && key_of(z) > r.least ? mass_of(r, z) : 0; }), one = 0, same = 0;
+    if (r.least) { /* equal ids have equal masses */
+        u64 count = total(r, [&](float z) { return (u64)(key_of(z) == r.least); });
+        u64 mass = total(r, [&](float z) { return key_of(z) == r.least ? mass_of(r, z) : 0; });
+        one = count ? mass / count : 0;
+        all += one * (count < r.equals ? count : r.equals);
+    }
+    u64 target = (u64)(u * (double)all);
+    target = target >= all ? all - 1 : target;
+    int end, begin = narrow_down(r, 0, r.v, one, &target, &same, &end);
+    begin = narrow_down(r, begin, end, one, &target, &same, &end);
+    if (threadIdx.x < 32) {
+        int found = pick(r, begin, end, one, target, same);
+        if (threadIdx.x == 0)
+            token = found;
     }
     __syncthreads();
-    *sum_out = sum;
+    *sum_out = all;
     return token;
 }
 

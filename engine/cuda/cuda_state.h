@@ -19,7 +19,9 @@ typedef struct tcu_device {
     tke_device base;
     int index;
     cudaStream_t stream;
-    cudaStream_t side; /* for reads by other threads */
+    cudaStream_t side;   /* for reads by other threads */
+    cudaStream_t beside[2]; /* work that runs beside the stream's, between tcu_fork and tcu_join */
+    cudaEvent_t forked, joined[2];
     struct cudaDeviceProp props;
     int driver; /* 13000 = 13.0 */
     tcu_gemm gemm;
@@ -50,6 +52,9 @@ const char *tcu_purpose_name(int purpose);
 bool tcu_probe(int index, tinkc_error *err);
 tcu_device *tcu_open(int index, tinkc_error *err);
 void tcu_close(tcu_device *); /* NULL allowed */
+/* From fork on `beside` may go on after what is queued; from join on the stream waits for it. */
+bool tcu_fork(tcu_device *, int ways, tinkc_error *err);
+bool tcu_join(tcu_device *, int ways, tinkc_error *err);
 /* Marks the end of what was queued last. */
 void tcu_mark(tcu_device *, const char *what);
 /* Records the failure of a call; returns false if there was one. rc is a cudaError_t. */

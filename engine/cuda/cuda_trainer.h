@@ -30,9 +30,9 @@ struct tcu_trainer {
     float *h, **h_in; /* h_in: [n_layers], depth ALL */
     tcu_acts shared, *kept;
     float *dh, *delta;
-    tcu_bf16 *dy, *tmp, *d_o, *dq, *dk, *dqkv, *dlow;
+    tcu_bf16 *dy, *dm, *tmp, *d_o, *dq, *dk, *dqkv, *dlow;
     int32_t chunk; /* rows */
-    float *z, *max, *log_sum, *fix;
+    float *z, *max, *log_sum, *fix, *parts;
     tcu_bf16 *low_head, *dlow_head;
 };
 
@@ -43,6 +43,9 @@ bool tcu_trainer_layer(tcu_trainer *, size_t layer, const float *h, const tcu_bf
 /* The normed output (in shared.a), logits chunk by chunk, losses, and down to dh and dy. */
 bool tcu_trainer_head(tcu_trainer *, tinkc_error *err);
 bool tcu_trainer_backward(tcu_trainer *, tinkc_error *err);
+/* In how many parts the vocabulary is added up in the gradient of the head's input: more for narrow models, whose
+ * product would leave most of the card idle. Depends on the model alone. */
+int32_t tcu_head_parts(const tcu_model *);
 bool tcu_trainer_stopped(const tcu_trainer *, tinkc_error *err);
 /* The reverse of tcu_group_forward: gradients of the group's adapters; dx = dy W + dlow A unless NULL. */
 typedef struct tcu_back {

@@ -69,6 +69,12 @@ DEVICE void copy16(void *to, const void *from, bool valid)
     asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(at), "l"(from), "r"(n));
 }
 
+DEVICE void copy4(void *to, const void *from)
+{
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.ca.shared.global [%0],[%1],4;" ::"r"(at), "l"(from));
+}
+
 DEVICE void copy_commit(void)
 {
     asm volatile("cp.async.commit_group;");
@@ -88,6 +94,42 @@ template <int COLS> DEVICE int swizzle(int r, int c)
     if (COLS == 32)
         return r * COLS + ((c ^ ((r >> 1) & 3)) << 3);
     return r * COLS + ((c ^ (r & 7)) << 3);
+}
+
+/* ---- kernels one behind the other (sm_90 on) ----
+ *
+ * A kernel launched by launch() may be brought to the multiprocessors while the one before it still runs. It must call
+ * wait_for_others before it reads or writes anything that the other touches, and in every block, also one with nothing
+ * to do: only then does "finished" mean that all before it have finished too. */
+
+DEVICE void wait_for_others(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+DEVICE void let_others_start(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+template <typename... P, typename... A>
+static int launch(void (*kernel)(P...), dim3 grid, int threads, size_t shared, cudaStream_t stream, A... args)
+{
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = grid;
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    config.attrs = &overlap;
+    config.numAttrs = 1;
+    return cudaLaunchKernelEx(&config, kernel, P(args)...);
 }
 
 /* ---- sums ---- */
