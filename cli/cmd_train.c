@@ -7,6 +7,7 @@
 #include "out.h"
 #include "term.h"
 #include "text.h"
+#include "train_config.h"
 #include "train_run.h"
 
 /* ---- the commands ---- */
@@ -38,7 +39,8 @@ int cli_train_sft(cli_app *app)
     char *commit = cli_flag(app, "dry-run") ? NULL : cli_git_commit();
     const char *const about[] = { "recipe_name", "sft", commit ? "git_rev" : NULL, commit, NULL };
     app->session_metadata = about;
-    int bad = cli_sft_prepare(app, &s);
+    int bad = cli_train_config_take(app);
+    bad = bad ? bad : cli_sft_prepare(app, &s);
     if (!bad) {
         cli_sft_show_plan(&s);
         preview(&s);
@@ -88,7 +90,7 @@ static int take_settings(cli_app *app, const json_t *config, const char *origin)
                                         : NULL;
         if (cli_given(app, o->name) || strcmp(o->name, "data") == 0 ||
             strcmp(o->name, "log-dir") == 0 || strcmp(o->name, "if-exists") == 0 ||
-            strcmp(o->name, "resume") == 0)
+            strcmp(o->name, "resume") == 0 || strcmp(o->name, "config") == 0)
             continue;
         for (size_t i = 0; json_is_array(v) && i < json_array_size(v) && !bad; i++)
             bad = cli_give_value(app, o->name, as_text(json_array_get(v, i)), origin);

@@ -13,6 +13,7 @@
 #include "gitinfo.h"
 #include "term.h"
 #include "text.h"
+#include "train_config.h"
 #include "train_epochs.h"
 #include "train_rl.h"
 
@@ -293,6 +294,9 @@ static int off_policy(cli_app *app)
 
 int cli_train_distill(cli_app *app)
 {
+    int bad = cli_train_config_take(app);
+    if (bad)
+        return bad;
     if (!cli_text_at(app, "teacher", 0))
         return cli_fail(app, "usage", "name the model to learn from: --teacher M",
                         "no teacher was given");
@@ -300,7 +304,7 @@ int cli_train_distill(cli_app *app)
     const char *const about[] = { "recipe_name", "distill", commit ? "git_rev" : NULL, commit,
                                   NULL };
     app->session_metadata = about;
-    int bad = cli_flag(app, "off-policy") ? off_policy(app) : on_policy(app);
+    bad = cli_flag(app, "off-policy") ? off_policy(app) : on_policy(app);
     cli_disconnect(app);
     app->session_metadata = NULL;
     free(commit);

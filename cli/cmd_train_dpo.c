@@ -16,6 +16,7 @@
 #include "shuffle.h"
 #include "term.h"
 #include "text.h"
+#include "train_config.h"
 #include "train_epochs.h"
 #include "weights.h"
 
@@ -357,7 +358,8 @@ int cli_train_dpo(cli_app *app)
     char *commit = cli_flag(app, "dry-run") ? NULL : cli_git_commit();
     const char *const about[] = { "recipe_name", "dpo", commit ? "git_rev" : NULL, commit, NULL };
     app->session_metadata = about;
-    int bad = prepare(app, &d);
+    int bad = cli_train_config_take(app);
+    bad = bad ? bad : prepare(app, &d);
     if (!bad)
         show_plan(&d);
     if (!bad)

@@ -6,6 +6,7 @@
 #include "gitinfo.h"
 #include "prices.h"
 #include "text.h"
+#include "train_config.h"
 #include "train_rl.h"
 
 static int settle_rewards(const cli_rl *r)
@@ -132,7 +133,8 @@ int cli_train_rl(cli_app *app)
     char *commit = cli_flag(app, "dry-run") ? NULL : cli_git_commit();
     const char *const about[] = { "recipe_name", "rl", commit ? "git_rev" : NULL, commit, NULL };
     app->session_metadata = about;
-    int bad = cli_rl_prepare(app, &r);
+    int bad = cli_train_config_take(app);
+    bad = bad ? bad : cli_rl_prepare(app, &r);
     bad = bad ? bad : settle_rewards(&r);
     bad = bad ? bad : settle_loss(&r);
     if (!bad) {

@@ -792,6 +792,10 @@ static const cli_option train_sft_options[] = {
       .help = "a program that gets the events on its standard input" },
     CLI_EXPORT_OPTIONS,
     CLI_SAMPLE_OPTIONS,
+    { .name = "config",
+      .kind = CLI_FILE,
+      .value = "FILE",
+      .help = "settings of an earlier run: its config.toml; options given here win" },
     { .name = "dry-run", .kind = CLI_FLAG, .help = "plan only, no network" },
     { 0 }
 };

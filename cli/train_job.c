@@ -19,6 +19,7 @@
 #include "recent_ids.h"
 #include "term.h"
 #include "text.h"
+#include "train_config.h"
 #include "weights.h"
 
 /* ---- the model and its renderer ---- */
@@ -307,6 +308,7 @@ static int open_log(cli_job *j, const json_t *config, bool resume, bool start_ov
         return cli_fail(j->app, "local_io", NULL, "%s: %s", j->log_dir, strerrordesc_np(errno));
     int bad = cli_trainlog_open(j->app, j->log_dir, cli_text(j->app, "hook"), &j->log);
     bad = bad ? bad : cli_trainlog_config(j->app, j->log_dir, config);
+    bad = bad ? bad : cli_train_config_write(j->app, j->log_dir, config);
     bad = bad ? bad : cli_exports_open(j->app, j->log_dir, config, j->step, &j->log.exports);
     return bad ? bad : cli_trainlog_code(j->app, j->log_dir);
 }

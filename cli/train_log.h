@@ -1,6 +1,7 @@
 /* train_log.h - a run's log directory, in the cookbook's layout.
  *
  *     config.json         all settings, rewritten at each start
+ *     config.toml         the same to edit and to give to --config
  *     code.diff           the repository here and its local changes, rewritten at each start
  *     metrics.jsonl       one object a step
  *     checkpoints.jsonl   one object a checkpoint

@@ -109,6 +109,13 @@ run train distill chats.jsonl --local -q --teacher whole --off-policy --targets 
 rows off train/loss | grep -q . || fail "off-policy loss"
 "$tinkc" train distill sums.jsonl --local -q --teacher "$work/other" --group-size 2 --groups-per-batch 2 > out 2> err && fail "a teacher that is not there"
 
+# ---- config.toml: the same settings give the same run ----
+run train dpo --local -q --config whole/config.toml --log-dir again; same whole again
+cmp -s whole/config.toml again/config.toml || fail "config.toml is not written back as it was"
+echo 'nosuch = 1' >> again/config.toml
+refuse 2 "again/config.toml:$(wc -l < again/config.toml): train dpo has no setting nosuch" train dpo --local -q --config again/config.toml
+refuse 2 "settings of another recipe" train rl --local -q --config whole/config.toml
+
 # ---- sweep ----
 run train sweep --local --grid lr=1e-3,1e-2 --grid lora-rank=4,8 --log-dir sweep --json -- sft chats.jsonl --batch-size 4 --max-steps 2
 python3 - <<'PY' || fail "the sweep's table"
