@@ -23,3 +23,12 @@ clean_up() {
     [ "$1" = 0 ] || { echo "--- server's log"; tail -30 "$work/log"; }
     rm -rf "$work"
 }
+
+# The Python SDK and numpy in an environment of their own, $build/venv-NAME. False where they cannot be had.
+install() { # NAME REQUIREMENT
+    local venv=$build/venv-$1
+    [ -x "$venv/bin/python" ] && "$venv/bin/python" -c 'import tinker, numpy' 2> /dev/null && return 0
+    rm -rf "$venv"
+    python3 -m venv "$venv" > /dev/null 2>&1 &&
+        timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check "$2" numpy > "$build/venv-$1.log" 2>&1
+}

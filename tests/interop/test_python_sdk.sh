@@ -4,14 +4,6 @@
 set -u
 . "$(dirname "$0")/server.sh" tests/tinkc_serve "${1:-}"
 
-install() { # NAME REQUIREMENT
-    local venv=$build/venv-$1
-    [ -x "$venv/bin/python" ] && "$venv/bin/python" -c 'import tinker, numpy' 2> /dev/null && return 0
-    rm -rf "$venv"
-    python3 -m venv "$venv" > /dev/null 2>&1 &&
-        timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check "$2" numpy > "$build/venv-$1.log" 2>&1
-}
-
 one() { # NAME [SETTING VALUE]
     local venv=$build/venv-$1 work pid url
     start_server ${2:+--set "$2" "$3"}

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Our recipes and the Python SDK with the cookbook's formulas (numpy) agree: sft, rl, dpo and distill, 20 steps each
+# against the same server. Exits 77 where the SDK cannot be installed.
+set -u
+. "$(dirname "$0")/server.sh" tests/tinkc_serve "${1:-}"
+[ -x "$build/tinkc" ] || { echo "skipped: tinkc was not built"; exit 77; }
+install 0.25 tinker==0.25.0 || { echo "skipped: tinker==0.25.0 cannot be installed (no package index?)"; exit 77; }
+build=$(realpath "$build")
+start_server
+export HOME=$work TINKC_NANO=$model TINKER_BASE_URL=$url TINKER_API_KEY=tml-agree
+tinkc=$(realpath "$build/tinkc")
+(cd "$work" && TINKER_TELEMETRY=0 timeout 800 "$build/venv-0.25/bin/python" "$here/recipes_agree.py" "$tinkc" "$url")
+rc=$?
+kill "$pid" 2> /dev/null
+wait "$pid" 2> /dev/null
+clean_up $rc
+exit $rc
