@@ -1,6 +1,6 @@
 """The page in headless Chromium: it loads, curves move while a training runs, a chat streams, a key is
 asked for, nothing is said on the console and nobody else is asked. Leaves screenshots in BUILD/ui."""
-import json, os, pathlib, re, shutil, signal, subprocess, sys, tempfile, time
+import json, os, pathlib, re, shutil, signal, subprocess, sys, tarfile, tempfile, time
 import browser
 
 build = pathlib.Path(sys.argv[1]).resolve()
@@ -145,6 +145,17 @@ def controls(b):
     check(not unnamed, f"everything that can be operated has a name {unnamed or ''}")
 
 
+def download(b):
+    """A checkpoint by its button: a whole archive with the adapter in it."""
+    b.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(work / "downloads"))
+    b.wait("document.querySelector('td.actions button[title=Download]')", "checkpoints can be downloaded")
+    b.eval("document.querySelector('td.actions button[title=Download]').click()")
+    end = time.monotonic() + 60
+    while not (found := list((work / "downloads").glob("*.tar"))) and time.monotonic() < end:
+        time.sleep(0.05)
+    check(found and "adapter_model.safetensors" in tarfile.open(found[0]).getnames(), f"a checkpoint is downloaded: {[f.name for f in found]}")
+
+
 def chat(b):
     b.wait("document.querySelector('td.actions button[title=\"Sample from it\"]')", "checkpoints can be sampled from")
     b.eval("document.querySelector('td.actions button[title=\"Sample from it\"]').click()")
@@ -197,6 +208,8 @@ def with_key():
 
 def report(b):
     tinkc("logs", "report", "tinkc-runs", "-o", "report.html")
+    b.open("about:blank")
+    b.wait("location.href === 'about:blank'", "the page is closed, with its attempts to reach the server")
     before = len(b.requests)
     b.open((work / "report.html").as_uri())
     b.wait("document.body.classList.contains('report') && document.querySelectorAll('.chart').length >= 3", "a report shows its charts")
@@ -221,6 +234,7 @@ def main():
         several_runs(b)
         shoot(b, "runs")
         controls(b)
+        download(b)
         chat(b)
         engine(b)
         is_quiet(b)
