@@ -45,6 +45,15 @@ gpu: ## the engine with its module for NVIDIA GPUs (needs nvcc)
 maths: ## the engine's maths with a C compiler alone (build/maths)
 	@tools/build-maths
 
+tidy: all ## clang-tidy with the checks of .clang-tidy
+	@tools/check-tidy build
+
+coverage: ## lines and branches that the tests reach, by folder
+	@tools/coverage
+
+abidiff: all ## binary interface against the last tag (REF=... another commit)
+	@tools/check-abi $(REF)
+
 format: ## clang-format over everything but include/
 	@git ls-files '*.c' '*.h' | grep -v '^include/' | xargs clang-format -i
 
@@ -63,4 +72,4 @@ clean: ## remove build/
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
-.PHONY: all test check asan tsan shake torture fuzz mutants bench maths format abi install uninstall clean help
+.PHONY: all test check asan tsan shake torture fuzz mutants bench maths format abi install uninstall clean help tidy coverage abidiff
