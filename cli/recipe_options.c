@@ -6,6 +6,7 @@
 
 #include "adapter_start.h"
 #include "metric_exports.h"
+#include "train_samples.h"
 
 /* clang-format off */
 
@@ -150,6 +151,7 @@ const cli_option cli_train_dpo_options[] = {
     TEXT("reference", "M", "the reference; default: the weights that the run starts from"),
     EPOCHS("256", "8192"),
     FIELD("eval-every", CLI_COUNT, "N", "10", "eval_every", "steps between evaluations; 0 = none"),
+    CLI_SAMPLE_OPTIONS,
     TRAINING("1e-5", "32", 0),
     { 0 }
 };

@@ -8,6 +8,7 @@
 #include "shuffle.h"
 #include "term.h"
 #include "text.h"
+#include "train_samples.h"
 
 int cli_epochs_plan(cli_epochs *e)
 {
@@ -71,6 +72,8 @@ static bool between_steps(cli_epochs *e, tinkc_error *err)
     int64_t every = cli_int(j->app, "eval-every");
     if (e->evaluate && every > 0 && j->step % (size_t)every == 0 && !evaluate(e, err))
         return false;
+    if (cli_samples_due(j, j->step) && !cli_samples_take(j))
+        return false;
     if (cli_job_save_due(j, j->step))
         return cli_job_checkpoint(j, false, false, err);
     if (cli_job_rolling_due(j, j->step))
@@ -124,7 +127,8 @@ int cli_epochs_run(cli_epochs *e)
         ok = between_steps(e, &err) && one_step(e, &err);
     if (ok && !cli_stop_signal()) {
         bool wanted = e->evaluate && cli_int(j->app, "eval-every") > 0;
-        ok = (!wanted || evaluate(e, &err)) && cli_job_checkpoint(j, true, false, &err);
+        ok = (!wanted || evaluate(e, &err)) && cli_samples_take(j) &&
+             cli_job_checkpoint(j, true, false, &err);
     }
     free(e->order);
     e->order = NULL;

@@ -11,10 +11,17 @@
 
 enum { MAX_PROMPTS = 32 };
 
+/* Whether the recipe has such prompts, and some were given. */
+static bool has_prompts(const cli_job *j)
+{
+    static const char name[] = "sample-prompt";
+    return cli_find_option(j->app->command, name, sizeof name - 1) && cli_text_at(j->app, name, 0);
+}
+
 bool cli_samples_due(const cli_job *j, size_t step)
 {
-    int64_t every = cli_int(j->app, "sample-every");
-    return cli_text_at(j->app, "sample-prompt", 0) && every > 0 && step % (size_t)every == 0;
+    int64_t every = has_prompts(j) ? cli_int(j->app, "sample-every") : 0;
+    return every > 0 && step % (size_t)every == 0; /* also before the first: that is the base */
 }
 
 void cli_samples_note(cli_job *j, size_t step, json_t *prompt, const char *completion,
@@ -69,7 +76,7 @@ bool cli_samples_take(cli_job *j)
     int64_t begun_ms = cli_now_ms();
     cli_asked asked = { .tokenizer = j->tokenizer, .renderer = j->renderer, .chat = true };
     tinkc_sampling how = TINKC_SAMPLING_INIT;
-    if (!cli_text_at(j->app, "sample-prompt", 0))
+    if (!has_prompts(j))
         return true;
     how.max_tokens = (int32_t)cli_int(j->app, "sample-tokens");
     how.temperature = 0; /* so that answers differ by the weights alone */
