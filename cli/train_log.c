@@ -257,10 +257,10 @@ json_t *cli_trainlog_records(const char *folder, const char *key)
 }
 
 /* Everything that a run writes. The first ones tell that there was one. */
-static const char *const run_files[] = { "config.json",        "metrics.jsonl",
-                                         "checkpoints.jsonl",  "code.diff",
-                                         "timing_spans.jsonl", "logs.log",
-                                         "config.toml",        "reference_logprobs.json" };
+static const char *const run_files[] = {
+    "config.json", "metrics.jsonl", "checkpoints.jsonl",       "code.diff",    "timing_spans.jsonl",
+    "logs.log",    "config.toml",   "reference_logprobs.json", "samples.jsonl"
+};
 enum { TELLING = 3 };
 
 bool cli_trainlog_exists(const char *folder)
