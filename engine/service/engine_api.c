@@ -99,8 +99,7 @@ bool tinkc_engine_import(tinkc_engine *engine, const tinkc_import_options *o, ti
                          tinkc_text *sampler, tinkc_error *err)
 {
     tinkc_error local;
-    return enter(engine, &err, &local) &&
-           tke_service_import(engine->svc, o, weights, sampler, err);
+    return enter(engine, &err, &local) && tke_service_import(engine->svc, o, weights, sampler, err);
 }
 
 bool tinkc_engine_add_model(tinkc_engine *engine, const char *name, const char *folder,

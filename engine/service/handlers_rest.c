@@ -32,9 +32,11 @@ static void fill_checkpoint(tke_call *call, const tke_checkpoint *c, tkc_checkpo
 {
     *out = (tkc_checkpoint){ 0 };
     out->checkpoint_id =
-        tkc_arena_printf(&call->arena, &call->err, "%s/%s",
-                         c->kind == TKE_CKPT_SAMPLER ? "sampler_weights" : "weights", c->name);
-    out->checkpoint_type = (tkc_name){ c->kind == TKE_CKPT_SAMPLER ? "sampler" : "training", 0 };
+        tkc_arena_printf(&call->arena, &call->err, "%s/%s", tke_kind_name(c->kind), c->name);
+    out->checkpoint_type = (tkc_name){ c->kind == TKE_CKPT_SAMPLER    ? "sampler"
+                                       : c->kind == TKE_CKPT_EXTERNAL ? "external"
+                                                                      : "training",
+                                       0 };
     out->time.us = c->created_us;
     out->tinker_path = c->path;
     out->size_bytes = (tkc_opt_i64)TKC_SOME(c->bytes);
@@ -293,10 +295,11 @@ static tke_checkpoint *named(tke_call *call, bool public_too)
 {
     tke_service *svc = call->svc;
     tinkc_str id = tkc_str(call->route.ckpt);
-    if (!tkc_starts_with(id, "weights/") && !tkc_starts_with(id, "sampler_weights/")) {
+    if (!tkc_starts_with(id, "weights/") && !tkc_starts_with(id, "sampler_weights/") &&
+        !tkc_starts_with(id, "external_weights/")) {
         tke_refuse(call, 400, "bad_request",
-                   "Invalid checkpoint identifier. Expected format 'weights/<name>' or "
-                   "'sampler_weights/<name>'");
+                   "Invalid checkpoint identifier. Expected format 'weights/<name>', "
+                   "'sampler_weights/<name>' or 'external_weights/<name>'");
         return NULL;
     }
     char *path = tkc_arena_printf(&call->arena, &call->err, "tinker://%s/%s", call->route.id,
@@ -336,8 +339,13 @@ static void publish(tke_call *call, tke_checkpoint *c, bool is_public)
 {
     tke_service *svc = call->svc;
     pthread_mutex_lock(&svc->lock);
+    bool changed = c->is_public != is_public;
     c->is_public = is_public;
     pthread_mutex_unlock(&svc->lock);
+    if (!changed) {
+        tke_send_json(call->reply, 200, tkc_str("{\"changed\":false}"));
+        return;
+    }
     tke_txn *txn = tke_txn_new(svc->store, &call->err);
     tke_txn_exec(txn,
                  "UPDATE checkpoints SET public = ? WHERE run_id = ? AND kind = ? AND name = ?",
@@ -443,19 +451,15 @@ static void http_date(int64_t wall_us, char out[40])
                    (int)(of_day / 60 % 60), (int)(of_day % 60));
 }
 
-void tke_front_archive(tke_call *call)
+/* A name for a checkpoint that whoever has it may fetch for a while. NULL: call->err says why. */
+static const char *make_link(tke_call *call, tke_checkpoint *c)
 {
     tke_service *svc = call->svc;
-    tke_checkpoint *c = named(call, true);
-    if (!c)
-        return;
-    char token[40], expires[40];
+    char token[40];
     (void)snprintf(token, sizeof token, "%016llx%016llx",
                    (unsigned long long)tkc_random(svc->clock),
                    (unsigned long long)tkc_random(svc->clock));
     const char *base = svc->set.public_url[0] ? svc->set.public_url : call->request->base_url;
-    char *url = tkc_arena_printf(&call->arena, &call->err, "%s/api/v1/archives/%s",
-                                 base && *base ? base : "http://engine.local", token);
     pthread_mutex_lock(&svc->lock);
     tke_archive *archive = tkc_zalloc(svc->a, sizeof *archive, &call->err);
     if (archive) {
@@ -466,7 +470,68 @@ void tke_front_archive(tke_call *call)
         tkc_map_set(&svc->archives, tkc_str(token), archive, NULL, &call->err);
     }
     pthread_mutex_unlock(&svc->lock);
-    if (tkc_failed(&call->err)) {
+    char *url = tkc_arena_printf(&call->arena, &call->err, "%s/api/v1/archives/%s",
+                                 base && *base ? base : "http://engine.local", token);
+    return tkc_failed(&call->err) ? NULL : url;
+}
+
+/* What a checkpoint is made of for others; the order is that of archives. */
+static const char *const shown_files[] = { "adapter_config.json",   "adapter_model.safetensors",
+                                           "optimizer.safetensors", "train_state.json",
+                                           "checkpoint_complete",   NULL };
+
+void tke_front_external_urls(tke_call *call)
+{
+    tke_service *svc = call->svc;
+    tke_checkpoint *c = named(call, true);
+    if (!c)
+        return;
+    if (c->kind != TKE_CKPT_EXTERNAL) {
+        tke_refuse(call, 400, "bad_request",
+                   "'%.150s' is not external weights: save_weights_external writes them", c->path);
+        return;
+    }
+    const char *link = make_link(call, c);
+    char *folder =
+        tke_checkpoint_folder(svc, &call->arena, c->run_id, c->kind, c->name, &call->err);
+    tkc_buf out;
+    tkc_jsonw w;
+    char when[TKC_TIME_TEXT];
+    tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);
+    tkc_jsonw_open(&w, &out, &call->err);
+    tkc_jsonw_object(&w);
+    tkc_jsonw_key(&w, "urls");
+    tkc_jsonw_object(&w);
+    for (const char *const *name = shown_files; *name && link && folder; name++) {
+        char *path = tkc_path_join(&call->arena, folder, *name, &call->err);
+        char *url = tkc_arena_printf(&call->arena, &call->err, "%s/%s", link, *name);
+        if (!path || !url || !tkc_is_file(path) || tkc_cstr_eq(*name, "checkpoint_complete"))
+            continue;
+        tkc_jsonw_key(&w, *name);
+        tkc_jsonw_cstr(&w, url);
+    }
+    tkc_jsonw_end(&w);
+    tkc_format_time(tkc_wall_us(svc->clock) + svc->set.archive_ms * 1000, true, when);
+    tkc_jsonw_key(&w, "expires");
+    tkc_jsonw_cstr(&w, when);
+    tkc_jsonw_end(&w);
+    if (tkc_failed(&call->err))
+        tke_send_failure(call->reply, svc->a, &call->err);
+    else
+        tke_send_json(call->reply, 200, tkc_buf_view(&out));
+    tkc_buf_free(&out);
+    tke_audit_add(svc, call->owner, "checkpoint.archive", c->run_id, c->path, NULL);
+}
+
+void tke_front_archive(tke_call *call)
+{
+    tke_service *svc = call->svc;
+    tke_checkpoint *c = named(call, true);
+    char expires[40];
+    if (!c)
+        return;
+    const char *url = make_link(call, c);
+    if (!url) {
         tke_send_failure(call->reply, svc->a, &call->err);
         return;
     }
@@ -485,6 +550,7 @@ typedef struct download {
     const tinkc_allocator *a;
     tinkc_reply *reply;
     char *folder;
+    char *file;          /* one file as it is; NULL = all of them as an archive */
     int64_t from, until; /* until -1 = to the end */
     bool ranged;
 } download;
@@ -495,46 +561,90 @@ static bool write_part(void *user, const void *data, size_t len)
     return reply->write(reply, data, len);
 }
 
-static void run_download(tkc_job *job)
+/* Says what comes: all of it, or a part. False: answered, there is no such part. */
+static bool begin_download(const download *d, const char *type, int64_t total, int64_t until)
 {
-    static const char *const names[] = { "adapter_config.json",   "adapter_model.safetensors",
-                                         "optimizer.safetensors", "train_state.json",
-                                         "checkpoint_complete",   NULL };
-    download *d = (download *)job;
     tinkc_reply *reply = d->reply;
-    tinkc_error err = { 0 };
-    tke_tar tar;
     char text[96];
-    if (!tke_tar_plan(&tar, d->folder, names, &err)) {
-        tke_send_error(reply, d->a, 404, "not_found", "The checkpoint was deleted");
-        goto done;
-    }
-    int64_t until = d->until < 0 || d->until > tar.total ? tar.total : d->until;
     if (d->ranged && d->from >= until) {
-        tke_send_error(reply, d->a, 416, "bad_range", "The archive has %lld bytes",
-                       (long long)tar.total);
-        goto done;
+        tke_send_error(reply, d->a, 416, "bad_range", "There are %lld bytes", (long long)total);
+        return false;
     }
     reply->status(reply, d->ranged ? 206 : 200);
-    reply->header(reply, "Content-Type", "application/x-tar");
+    reply->header(reply, "Content-Type", type);
     reply->header(reply, "Accept-Ranges", "bytes");
     (void)snprintf(text, sizeof text, "%lld", (long long)(until - d->from));
     reply->header(reply, "Content-Length", text);
     if (d->ranged) {
         (void)snprintf(text, sizeof text, "bytes %lld-%lld/%lld", (long long)d->from,
-                       (long long)until - 1, (long long)tar.total);
+                       (long long)until - 1, (long long)total);
         reply->header(reply, "Content-Range", text);
     }
-    if (tke_tar_send(&tar, d->from, until, write_part, reply, &err))
-        reply->end(reply);
+    return true;
+}
+
+static void send_archive(const download *d)
+{
+    tinkc_error err = { 0 };
+    tke_tar tar;
+    if (!tke_tar_plan(&tar, d->folder, shown_files, &err)) {
+        tke_send_error(d->reply, d->a, 404, "not_found", "The checkpoint was deleted");
+        return;
+    }
+    int64_t until = d->until < 0 || d->until > tar.total ? tar.total : d->until;
+    if (!begin_download(d, "application/x-tar", tar.total, until))
+        return;
+    if (tke_tar_send(&tar, d->from, until, write_part, d->reply, &err))
+        d->reply->end(d->reply);
     else
-        reply->fail(reply, TINKC_E_CONNECTION, err.message);
-done:
+        d->reply->fail(d->reply, TINKC_E_CONNECTION, err.message);
+}
+
+static void send_file(const download *d)
+{
+    enum { PIECE = 1 << 18 };
+    tinkc_error err = { 0 };
+    tkc_arena arena;
+    tkc_mapping file = { 0 };
+    tkc_arena_init(&arena, d->a, 0);
+    char *path = tkc_path_join(&arena, d->folder, d->file, &err);
+    bool mapped = path && tkc_map_file(path, &file, &err);
+    tkc_arena_free(&arena);
+    if (!mapped) {
+        tke_send_error(d->reply, d->a, 404, "not_found", "There is no such file");
+        return;
+    }
+    int64_t total = (int64_t)file.len, until = d->until < 0 || d->until > total ? total : d->until;
+    if (begin_download(d, "application/octet-stream", total, until)) {
+        bool wanted = true;
+        for (int64_t at = d->from; wanted && at < until; at += PIECE)
+            wanted = write_part(d->reply, (const char *)file.data + at,
+                                (size_t)(until - at < PIECE ? until - at : PIECE));
+        d->reply->end(d->reply);
+    }
+    tkc_unmap_file(&file);
+}
+
+static void free_download(download *d)
+{
+    if (d->file)
+        tkc_release_str(d->a, d->file);
+    if (d->folder)
+        tkc_release_str(d->a, d->folder);
+    tkc_release(d->a, d, sizeof *d);
+}
+
+static void run_download(tkc_job *job)
+{
+    download *d = (download *)job;
+    if (d->file)
+        send_file(d);
+    else
+        send_archive(d);
     pthread_mutex_lock(&d->svc->lock);
     d->svc->n_downloads--;
     pthread_mutex_unlock(&d->svc->lock);
-    tkc_release_str(d->a, d->folder);
-    tkc_release(d->a, d, sizeof *d);
+    free_download(d);
 }
 
 /* "bytes=5-", "bytes=5-9", "bytes=-" is none. One range only. */
@@ -564,26 +674,47 @@ static bool may_fetch(tke_service *svc, const tke_archive *archive)
            (c->is_public || tkc_cstr_eq(c->owner, archive->owner));
 }
 
-void tke_front_download(tke_call *call, tinkc_str token)
+/* Is it one of the files that are shown? */
+static bool is_shown(tinkc_str name)
+{
+    for (const char *const *one = shown_files; *one; one++)
+        if (tkc_str_is(name, *one))
+            return true;
+    return false;
+}
+
+/* "TOKEN" or "TOKEN/FILE". */
+void tke_front_download(tke_call *call, tinkc_str rest)
 {
     tke_service *svc = call->svc;
+    tinkc_str token = rest;
     download *d = tkc_zalloc(svc->a, sizeof *d, &call->err);
+    if (!d) {
+        tke_refuse(call, 503, "memory", "out of memory");
+        return;
+    }
+    d->svc = svc;
+    d->a = svc->a;
+    d->reply = call->reply;
+    bool one = tkc_str_find(rest, '/') != rest.len && tkc_str_cut(&rest, '/', &token);
+    if (one)
+        d->file = tkc_copy_str(svc->a, rest, &call->err);
     pthread_mutex_lock(&svc->lock);
     const tke_archive *archive = tkc_map_get(&svc->archives, token);
-    if (archive && !may_fetch(svc, archive))
+    if (archive && (!may_fetch(svc, archive) || (one && !is_shown(rest))))
         archive = NULL;
     bool full = svc->n_downloads >= TKE_MAX_DOWNLOADS;
-    if (archive && d && !full) {
+    if (archive && !full) {
         const tke_checkpoint *c = archive->checkpoint;
         char *folder =
             tke_checkpoint_folder(svc, &call->arena, c->run_id, c->kind, c->name, &call->err);
         d->folder = tke_copy(svc, folder, &call->err);
-        svc->n_downloads += d->folder != NULL;
     }
+    bool ready = d->folder && !tkc_failed(&call->err);
+    svc->n_downloads += ready;
     pthread_mutex_unlock(&svc->lock);
-    if (!archive || !d || !d->folder) {
-        if (d)
-            tkc_release(svc->a, d, sizeof *d);
+    if (!ready) {
+        free_download(d);
         if (!archive)
             tke_refuse(call, 404, "not_found", "No such archive, or its time is over");
         else
@@ -591,9 +722,6 @@ void tke_front_download(tke_call *call, tinkc_str token)
                        full ? "Too many downloads at once; try again" : "out of memory");
         return;
     }
-    d->svc = svc;
-    d->a = svc->a;
-    d->reply = call->reply;
     d->base.run = run_download;
     read_range(call, d);
     if (!tkc_pool_submit(svc->downloads, &d->base, &call->err)) {
@@ -601,8 +729,7 @@ void tke_front_download(tke_call *call, tinkc_str token)
         pthread_mutex_lock(&svc->lock);
         svc->n_downloads--;
         pthread_mutex_unlock(&svc->lock);
-        tkc_release_str(svc->a, d->folder);
-        tkc_release(svc->a, d, sizeof *d);
+        free_download(d);
     }
 }
 

@@ -258,6 +258,73 @@ static bool take_stop(tke_call *call, const tkc_stop *stop, tke_job *job)
     return true;
 }
 
+bool tke_keep_i64s(tkc_arena *arena, tinkc_i64s in, tinkc_i64s *out, tinkc_error *err)
+{
+    *out = (tinkc_i64s){ NULL, 0 };
+    if (!in.data)
+        return true;
+    int64_t *copy = tkc_arena_array(arena, in.len + 1, sizeof *copy, err);
+    if (!copy)
+        return false;
+    memcpy(copy, in.data, in.len * sizeof *copy);
+    *out = (tinkc_i64s){ copy, in.len };
+    return true;
+}
+
+/* Ids to score at positions of the prompt: [prompt - 1, K], -1 = none; a sparse tensor names its
+ * cells. The answer has the same layout, so the request's is kept. */
+static bool take_targets(tke_call *call, const tkc_sample_request *in, tke_job *job)
+{
+    const tkc_tensor *t = &in->target_prompt_logprobs;
+    tke_gen_request *gen = &job->in.sample.gen;
+    int64_t rows = (int64_t)gen->n_prompt - 1;
+    const tke_config *config = tke_model_config(job->in.sample.base->model);
+    if (!t->dtype)
+        return true;
+    if (!tkc_tensor_check(t, "target_prompt_logprobs", &call->err))
+        return refuse(call, call->err.message);
+    if (t->dtype != TINKC_I64 || t->shape.len != 2 || t->shape.data[0] != rows ||
+        t->shape.data[1] < 1 || t->shape.data[1] > call->svc->set.max_topk)
+        return refuse(call,
+                      "target_prompt_logprobs must be int64, with the prompt's length less one "
+                      "rows and at most max_topk columns");
+    size_t k = (size_t)t->shape.data[1], cells = (size_t)rows * k;
+    int32_t *ids = tkc_arena_array(&job->arena, cells + 1, sizeof *ids, &call->err);
+    tkc_tensor *kept = tkc_arena_alloc(&job->arena, sizeof *kept, &call->err);
+    if (!ids || !kept)
+        return refuse_memory(call);
+    memset(ids, 0xff, cells * sizeof *ids);
+    for (size_t i = 0, row = 0; i < t->count; i++) {
+        int64_t id = ((const int64_t *)t->data)[i];
+        while (t->sparse && (int64_t)i >= t->crow.data[row + 1])
+            row++;
+        size_t cell = t->sparse ? row * k + (size_t)t->col.data[i] : i;
+        if (id < -1 || id >= (int64_t)config->vocab)
+            return refuse(call, "target_prompt_logprobs has an id that is not in the vocabulary");
+        ids[cell] = (int32_t)id;
+    }
+    *kept = (tkc_tensor){ .shape = t->shape, .count = t->count, .sparse = t->sparse };
+    if (!tke_keep_i64s(&job->arena, t->shape, &kept->shape, &call->err) ||
+        !tke_keep_i64s(&job->arena, t->crow, &kept->crow, &call->err) ||
+        !tke_keep_i64s(&job->arena, t->col, &kept->col, &call->err))
+        return refuse_memory(call);
+    job->in.sample.targets = kept;
+    gen->target_tokens = ids;
+    gen->n_targets = k;
+    return true;
+}
+
+static bool take_alternatives(tke_call *call, const tkc_sample_request *in, tke_job *job)
+{
+    int64_t k = in->prompt_alt_tokens_k.value;
+    if (k < 0 || k > call->svc->set.max_topk)
+        return refuse(call, "prompt_alt_tokens_k must be from 0 to max_topk");
+    if (k && job->in.sample.gen.n_prompt < 2)
+        return refuse(call, "prompt_alt_tokens_k needs a prompt of two tokens or more");
+    job->in.sample.gen.n_alternatives = (size_t)k;
+    return true;
+}
+
 static bool take_params(tke_call *call, const tkc_sample_request *in, tke_job *job)
 {
     const tke_settings *set = &call->svc->set;
@@ -313,7 +380,8 @@ static bool take_params(tke_call *call, const tkc_sample_request *in, tke_job *j
     gen->topk_sample_logprobs = (size_t)in->topk_sample_logprobs.value;
     uint64_t seed = p->seed.is == TKC_GIVEN ? p->seed.value : tkc_random(call->svc->clock);
     gen->seed = seed & 0x7fffffffffffffffu;
-    return take_stop(call, &p->stop, job);
+    return take_stop(call, &p->stop, job) && take_targets(call, in, job) &&
+           take_alternatives(call, in, job);
 }
 
 bool tke_sample_fill(tke_call *call, const tkc_sample_request *in, tke_job *job)
@@ -345,6 +413,11 @@ static tke_hash128 hash_sample(const tkc_sample_request *in, const tke_gen_reque
     tke_hash_i64(&h, in->topk_prompt_logprobs);
     tke_hash_i64(&h, in->topk_sample_logprobs.value);
     tke_hash_i64(&h, in->prompt_logprobs_last_n.value);
+    if (gen->n_targets)
+        tke_hash_add(&h, gen->target_tokens,
+                     (gen->n_prompt - 1) * gen->n_targets * sizeof(int32_t));
+    if (gen->n_alternatives)
+        tke_hash_i64(&h, (int64_t)gen->n_alternatives);
     return tke_hash_end(&h);
 }
 
@@ -525,8 +598,9 @@ void tke_sample_stream(tke_call *call, tke_job *const *jobs, size_t n,
 
 static void start_stream(tke_call *call, const tkc_sample_request *in, tke_job *job)
 {
-    if (in->num_samples != 1 || job->in.sample.gen.prompt_logprobs) {
-        refuse(call, "A stream has one sample and no prompt logprobs");
+    const tke_gen_request *gen = &job->in.sample.gen;
+    if (in->num_samples != 1 || gen->prompt_logprobs || gen->n_targets || gen->n_alternatives) {
+        refuse(call, "A stream has one sample and nothing that is said of the prompt");
         return;
     }
     job->in.sample.stream_user = tke_stream_native_user(job, &call->err);
@@ -569,4 +643,27 @@ void tke_front_sample(tke_call *call)
             submit_sample(call, &in, job);
     }
     tke_job_drop(job);
+}
+
+/* A copy of a sampling client asks for a number of its own, so that its requests have other names than
+ * those of the original. */
+void tke_front_join(tke_call *call)
+{
+    tke_service *svc = call->svc;
+    tkc_join_sampling_session_request in;
+    int64_t number = 0;
+    if (!tke_call_decode(call, &tkc_join_sampling_session_request_type, &in))
+        return;
+    pthread_mutex_lock(&svc->lock);
+    tke_sampler *s = tke_find_sampler(svc, in.sampling_session_id);
+    bool mine = s && tkc_cstr_eq(s->owner, call->owner);
+    if (mine)
+        number = ++s->n_clients;
+    pthread_mutex_unlock(&svc->lock);
+    if (!mine)
+        tke_refuse(call, 404, "not_found", "Unknown sampling session '%.150s'",
+                   in.sampling_session_id ? in.sampling_session_id : "");
+    else
+        tke_answer(call, &tkc_join_sampling_session_response_type,
+                   &(tkc_join_sampling_session_response){ .client_counter = number });
 }

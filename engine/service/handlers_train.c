@@ -172,6 +172,20 @@ static void check_save(tke_job *job)
         tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST, "%s", tke_wrong_ttl(r->ttl_seconds));
 }
 
+static void check_external(tke_job *job)
+{
+    const tkc_save_external_request *r = &job->in.save_external;
+    if (!tke_name_ok(r->path))
+        tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST,
+                 "Invalid checkpoint name '%.100s': letters, digits, '_', '.' and '-', at most 255",
+                 r->path ? r->path : "");
+    else if (r->age_encryption_recipients && r->age_encryption_recipients[0])
+        tkc_fail(&job->invalid, TINKC_E_UNSUPPORTED,
+                 "age_encryption_recipients: this server does not encrypt what it saves");
+    else if (tke_wrong_ttl(r->ttl_seconds))
+        tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST, "%s", tke_wrong_ttl(r->ttl_seconds));
+}
+
 static void check_load(tke_job *job)
 {
     const char *run, *name;
@@ -212,6 +226,10 @@ void tke_check_job(tke_job *job, const tke_run *run)
         if (job->replayed || !job->in.save_sampler.path ||
             tke_quota_storage(job->svc, run->owner, &job->invalid))
             check_save_sampler(job);
+        break;
+    case TKE_JOB_EXTERNAL:
+        if (job->replayed || tke_quota_storage(job->svc, run->owner, &job->invalid))
+            check_external(job);
         break;
     case TKE_JOB_LOAD:
         check_load(job);
@@ -304,7 +322,6 @@ void tke_front_save_sampler(tke_call *call)
     accept_training(call, TKE_JOB_SAVE_SAMPLER, false);
 }
 
-/* Not offered, but it has a number: it has its turn, and fails there. */
 void tke_front_save_external(tke_call *call)
 {
     accept_training(call, TKE_JOB_EXTERNAL, false);

@@ -164,8 +164,8 @@ static bool checkpoint_row(const tke_row *row, void *user, tinkc_error *err)
     tke_service *svc = b->svc;
     const char *run_id = text_of(&b->arena, row, 0, err);
     const char *name = text_of(&b->arena, row, 2, err);
-    int32_t kind = tke_row_i64(row, 1) ? TKE_CKPT_SAMPLER : TKE_CKPT_TRAINING;
-    if (!run_id || !tke_name_ok(name))
+    int32_t kind = (int32_t)tke_row_i64(row, 1);
+    if (!run_id || !tke_name_ok(name) || kind < 0 || kind > TKE_CKPT_EXTERNAL)
         return true;
     char *folder = tke_checkpoint_folder(svc, &b->arena, run_id, kind, name, err);
     if (!folder || !is_whole(svc, folder)) { /* it was being deleted, or somebody else did it */
@@ -344,7 +344,7 @@ static bool is_settled(const replay *p, const tke_journal_record *r, const tke_j
     if (!seen || seen->state != TKE_SEEN_DONE || !before)
         return false;
     if (r->kind != TKE_JOB_SAVE_SAMPLER)
-        return r->kind == TKE_JOB_SAVE || r->kind == TKE_JOB_FORWARD;
+        return r->kind == TKE_JOB_SAVE || r->kind == TKE_JOB_FORWARD || r->kind == TKE_JOB_EXTERNAL;
     tkc_arena arena;
     tinkc_error err = { 0 };
     tkc_save_for_sampler_result out = { 0 };
@@ -440,7 +440,7 @@ static void mark_lost(tke_service *svc, tke_run *run)
     for (int64_t seq = run->lost_from; seq <= (int64_t)run->n_seen; seq++) {
         tke_seen *seen = tke_run_seen(run, seq);
         if (seen->state != TKE_SEEN_DONE || seen->kind == TKE_JOB_SAVE ||
-            seen->kind == TKE_JOB_SAVE_SAMPLER)
+            seen->kind == TKE_JOB_SAVE_SAMPLER || seen->kind == TKE_JOB_EXTERNAL)
             continue; /* what was saved is there */
         seen->state = TKE_SEEN_LOST;
         (void)snprintf(id, sizeof id, "%u-%s:%lld", (unsigned)seen->epoch, run->id, (long long)seq);
@@ -525,8 +525,7 @@ static bool restore_create(tke_service *svc, tke_run *run, tinkc_error *err)
 static void adopt(tke_service *svc, tke_run *run, int32_t kind, tkc_arena *arena)
 {
     tinkc_error err = { 0 };
-    char *parent = tke_store_run_path(
-        svc->store, arena, run->id, kind == TKE_CKPT_SAMPLER ? "sampler_weights" : "weights", &err);
+    char *parent = tke_store_run_path(svc->store, arena, run->id, tke_kind_name(kind), &err);
     DIR *folder = parent ? opendir(parent) : NULL;
     char path[512];
     if (!folder)
@@ -536,8 +535,8 @@ static void adopt(tke_service *svc, tke_run *run, int32_t kind, tkc_arena *arena
         struct stat st;
         if (!tke_name_ok(entry->d_name))
             continue;
-        (void)snprintf(path, sizeof path, "tinker://%s/%s/%s", run->id,
-                       kind == TKE_CKPT_SAMPLER ? "sampler_weights" : "weights", entry->d_name);
+        (void)snprintf(path, sizeof path, "tinker://%s/%s/%s", run->id, tke_kind_name(kind),
+                       entry->d_name);
         char *full = tkc_path_join(arena, parent, entry->d_name, &err);
         if (tkc_map_has(&svc->checkpoints, tkc_str(path)) || !full || !is_whole(svc, full))
             continue;
@@ -592,6 +591,7 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
     for (size_t at = 0; ok && (e = tkc_map_next(&svc->runs, &at));) {
         adopt(svc, e->value, TKE_CKPT_TRAINING, &b.arena);
         adopt(svc, e->value, TKE_CKPT_SAMPLER, &b.arena);
+        adopt(svc, e->value, TKE_CKPT_EXTERNAL, &b.arena);
     }
     tke_store_sync(s); /* the database is the writer's as long as it has work */
     ok = ok && tke_store_query(s,

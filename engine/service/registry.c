@@ -150,8 +150,7 @@ tke_checkpoint *tke_checkpoint_add(tke_service *svc, const char *run_id, int32_t
     tkc_buf_init(&path, svc->a, TKC_BUF_NO_MAX);
     if (!c)
         return NULL;
-    tkc_buf_printf(&path, err, "tinker://%s/%s/%s", run_id,
-                   kind == TKE_CKPT_SAMPLER ? "sampler_weights" : "weights", name);
+    tkc_buf_printf(&path, err, "tinker://%s/%s/%s", run_id, tke_kind_name(kind), name);
     if (tkc_buf_terminate(&path, err))
         c->path = tke_copy(svc, path.data, err);
     c->run_id = tke_copy(svc, run_id, err);
@@ -209,6 +208,12 @@ void tke_checkpoint_restore(tke_service *svc, tke_checkpoint *added, tke_checkpo
 
 /* ---- names ---- */
 
+const char *tke_kind_name(int32_t kind)
+{
+    static const char *const names[] = { "weights", "sampler_weights", "external_weights" };
+    return names[kind < 0 || kind > TKE_CKPT_EXTERNAL ? 0 : kind];
+}
+
 bool tke_name_ok(const char *name)
 {
     size_t n = name ? strlen(name) : 0;
@@ -236,12 +241,15 @@ bool tke_path_split(tkc_arena *arena, const char *path, const char **run, int32_
         if (n < 3)
             parts[n] = part;
     if (n != 3 || !parts[0].len || !parts[2].len ||
-        !(tkc_str_is(parts[1], "weights") || tkc_str_is(parts[1], "sampler_weights")))
+        !(tkc_str_is(parts[1], "weights") || tkc_str_is(parts[1], "sampler_weights") ||
+          tkc_str_is(parts[1], "external_weights")))
         return tkc_fail(err, TINKC_E_PATH,
                         "Invalid path '%.200s'. Expected tinker://<run>/weights/<name> or "
                         "tinker://<run>/sampler_weights/<name>",
                         path);
-    *kind = tkc_str_is(parts[1], "weights") ? TKE_CKPT_TRAINING : TKE_CKPT_SAMPLER;
+    *kind = tkc_str_is(parts[1], "weights")           ? TKE_CKPT_TRAINING
+            : tkc_str_is(parts[1], "sampler_weights") ? TKE_CKPT_SAMPLER
+                                                      : TKE_CKPT_EXTERNAL;
     *run = tkc_arena_str(arena, parts[0], err);
     *name = tkc_arena_str(arena, parts[2], err);
     return !tkc_failed(err);
@@ -250,8 +258,7 @@ bool tke_path_split(tkc_arena *arena, const char *path, const char **run, int32_
 char *tke_checkpoint_folder(tke_service *svc, tkc_arena *arena, const char *run_id, int32_t kind,
                             const char *name, tinkc_error *err)
 {
-    char *part = tkc_arena_printf(arena, err, "%s/%s",
-                                  kind == TKE_CKPT_SAMPLER ? "sampler_weights" : "weights", name);
+    char *part = tkc_arena_printf(arena, err, "%s/%s", tke_kind_name(kind), name);
     return part ? tke_store_run_path(svc->store, arena, run_id, part, err) : NULL;
 }
 

@@ -296,9 +296,10 @@ bool tke_decode_job(tke_job *job, tinkc_str body, bool is_pb, bool forward, cons
         ok = decode_load(job, body, model_id, seq, err);
         break;
     case TKE_JOB_EXTERNAL:
-        tkc_fail(err, TINKC_E_UNPROCESSABLE,
-                 "this server saves no external weights: save_weights_for_sampler writes adapters "
-                 "in PEFT's form");
+        ok = tkc_message_decode(&tkc_save_external_request_type, body, TINKC_E_UNPROCESSABLE,
+                                &job->arena, &job->in.save_external, err);
+        *model_id = job->in.save_external.model_id;
+        *seq = job->in.save_external.seq_id;
         break;
     default:
         break;

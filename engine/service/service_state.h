@@ -114,7 +114,7 @@ typedef struct tke_session {
 /* ---- checkpoints ---- */
 
 #define TKE_METADATA_FILE "user_metadata.json"
-enum { TKE_CKPT_TRAINING = 0, TKE_CKPT_SAMPLER = 1 };
+enum { TKE_CKPT_TRAINING = 0, TKE_CKPT_SAMPLER = 1, TKE_CKPT_EXTERNAL = 2 };
 enum { TKE_CKPT_PENDING = 0, TKE_CKPT_DONE, TKE_CKPT_GONE };
 /* Whatever its name stands for by now: is it being written, is it there, has it failed? */
 enum { TKE_DISK_WRITING = 0, TKE_DISK_THERE, TKE_DISK_FAILED };
@@ -146,6 +146,7 @@ typedef struct tke_sampler {
     char *spill;                /* folder of an ephemeral one on disk */
     int64_t spill_seq;          /* of the save that wrote it */
     int64_t used_ms;
+    int64_t n_clients; /* copies that asked for a number of their own; the original has 0 */
     bool ephemeral;
     tke_hash128 hash;
 } tke_sampler;
@@ -162,7 +163,7 @@ enum {
     TKE_JOB_LOAD,
     TKE_JOB_UNLOAD,
     TKE_JOB_SAMPLE,
-    TKE_JOB_EXTERNAL /* save_weights_external, which always fails */
+    TKE_JOB_EXTERNAL /* save_weights_external: an adapter in the form that other programs read */
 };
 enum { TKE_QUEUED = 0, TKE_RUNNING, TKE_COMMITTING, TKE_DONE };
 /* The column requests.state: done; failed, and changed nothing; done, with the protobuf of a pass
@@ -222,6 +223,7 @@ typedef struct tke_job {
         } optim;
         tkc_save_weights_request save;
         tkc_save_for_sampler_request save_sampler;
+        tkc_save_external_request save_external;
         struct {
             const char *path;
             bool optimizer;
@@ -233,8 +235,9 @@ typedef struct tke_job {
             tke_checkpoint *checkpoint;
             tke_gen_request gen;
             tke_gen *running;
-            tke_stream *stream; /* NULL: its result is polled for */
-            void *stream_user;  /* the style's, for this job */
+            tke_stream *stream;        /* NULL: its result is polled for */
+            void *stream_user;         /* the style's, for this job */
+            const tkc_tensor *targets; /* the layout of target_prompt_logprobs; NULL = none */
             bool cancelled;
         } sample;
     } in;
@@ -558,6 +561,8 @@ void tke_checkpoint_written(tke_checkpoint *);
  * or still being written. old NULL = there was none. */
 void tke_checkpoint_restore(tke_service *, tke_checkpoint *added, tke_checkpoint *old);
 bool tke_name_ok(const char *name);
+/* "weights", "sampler_weights", "external_weights": the folder, and the part of a path. */
+const char *tke_kind_name(int32_t kind);
 /* Splits tinker://RUN/KIND/NAME into the arena. */
 bool tke_path_split(tkc_arena *, const char *path, const char **run, int32_t *kind,
                     const char **name, tinkc_error *err);
@@ -582,6 +587,7 @@ void tke_front_create_session(tke_call *);
 void tke_front_heartbeat(tke_call *);
 void tke_front_create_sampling_session(tke_call *);
 void tke_front_sampler(tke_call *);
+void tke_front_join(tke_call *);
 void tke_front_create_model(tke_call *);
 void tke_front_get_info(tke_call *);
 void tke_front_unload(tke_call *);
@@ -593,6 +599,8 @@ void tke_front_load(tke_call *);
 void tke_front_sample(tke_call *);
 /* The parts of it. Each false: answered. The base and checkpoint to sample from; the prompt and the
  * parameters; into the queue, to be answered in this style. */
+/* A copy in the arena; data NULL stays so. */
+bool tke_keep_i64s(tkc_arena *, tinkc_i64s, tinkc_i64s *out, tinkc_error *err);
 bool tke_sample_target(tke_call *, const tkc_sample_request *, tke_job *);
 bool tke_sample_fill(tke_call *, const tkc_sample_request *, tke_job *);
 void tke_sample_stream(tke_call *, tke_job *const *jobs, size_t n, const tke_stream_style *);
@@ -621,6 +629,7 @@ void tke_checkpoint_store(tke_txn *, const tke_checkpoint *);
 /* What is wrong with the life of a checkpoint; NULL = nothing. */
 const char *tke_wrong_ttl(tkc_opt_i64 seconds);
 void tke_front_archive(tke_call *);
+void tke_front_external_urls(tke_call *);
 void tke_front_download(tke_call *, tinkc_str token);
 void tke_front_sessions(tke_call *);
 void tke_front_session(tke_call *);

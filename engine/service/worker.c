@@ -149,7 +149,7 @@ static void run_one(tke_service *svc, tke_job *job)
         break;
     case TKE_JOB_SAVE:
     case TKE_JOB_SAVE_SAMPLER:
-    case TKE_JOB_EXTERNAL: /* never valid: it is failed there */
+    case TKE_JOB_EXTERNAL:
         tke_work_save(svc, job);
         break;
     case TKE_JOB_LOAD:

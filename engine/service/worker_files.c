@@ -474,6 +474,12 @@ static void submit(writing *w, void (*run)(tkc_job *))
 static bool encode_saved(writing *w)
 {
     const char *path = w->checkpoint->path;
+    tkc_buf_clear(&w->job->result);
+    if (w->job->kind == TKE_JOB_EXTERNAL)
+        return tkc_message_encode(&tkc_save_external_result_type,
+                                  &(tkc_save_external_result){
+                                      .path = path, .size_bytes = TKC_SOME(w->checkpoint->bytes) },
+                                  &w->job->result, &w->err);
     if (w->job->kind == TKE_JOB_SAVE)
         return tkc_message_encode(&tkc_save_weights_result_type,
                                   &(tkc_save_weights_result){ .path = path }, &w->job->result,
@@ -578,6 +584,7 @@ static void write_checkpoint(tkc_job *base)
     c->created_us = tkc_wall_us(svc->clock);
     c->expires_us = w->expires_us ? c->created_us + w->expires_us : 0;
     pthread_mutex_unlock(&svc->lock);
+    (void)encode_saved(w); /* again, now that the size is known */
     tke_txn *txn = tke_txn_new(svc->store, &err);
     tke_checkpoint_store(txn, c);
     tke_job_add_row(txn, w->job);
@@ -590,8 +597,7 @@ static tke_checkpoint *take_name(tke_service *svc, tke_job *job, int32_t kind, c
 {
     char path[512];
     tinkc_error *err = &w->err;
-    (void)snprintf(path, sizeof path, "tinker://%s/%s/%s", job->run->id,
-                   kind == TKE_CKPT_SAMPLER ? "sampler_weights" : "weights", name);
+    (void)snprintf(path, sizeof path, "tinker://%s/%s/%s", job->run->id, tke_kind_name(kind), name);
     tke_checkpoint *c = tke_find_checkpoint(svc, path, NULL);
     if (c && c->seq_id == job->seq && c->state == TKE_CKPT_DONE) {
         *done_before = true; /* it was saved before a crash, and only the answer got lost */
@@ -601,8 +607,8 @@ static tke_checkpoint *take_name(tke_service *svc, tke_job *job, int32_t kind, c
      * save failed then, and this one is not repeated. */
     bool own = c && c->seq_id == 0 && job->replayed;
     if (c && !overwrite && !own) {
-        tkc_fail(err, TINKC_E_EXISTS, "Checkpoint '%s/%.200s' already exists",
-                 kind == TKE_CKPT_SAMPLER ? "sampler_weights" : "weights", name);
+        tkc_fail(err, TINKC_E_EXISTS, "Checkpoint '%s/%.200s' already exists", tke_kind_name(kind),
+                 name);
         return NULL;
     }
     w->replaced = c;
@@ -885,6 +891,11 @@ void tke_work_save(tke_service *svc, tke_job *job)
         const tkc_save_weights_request in = job->in.save;
         save_named(svc, job, TKE_CKPT_TRAINING, in.path, in.overwrite, in.ttl_seconds,
                    in.user_metadata.json);
+        return;
+    }
+    if (job->kind == TKE_JOB_EXTERNAL) {
+        const tkc_save_external_request in = job->in.save_external;
+        save_named(svc, job, TKE_CKPT_EXTERNAL, in.path, false, in.ttl_seconds, (tinkc_str){ 0 });
         return;
     }
     const tkc_save_for_sampler_request in = job->in.save_sampler;

@@ -163,6 +163,54 @@ static tkc_topk sampled_topk(tke_sequence q, size_t k)
                        .rows = (uint32_t)q.n };
 }
 
+/* In the layout that was asked in. */
+static bool encode_targets(tke_job *job, const tke_gen *gen, tkc_tensor *out, tinkc_error *err)
+{
+    const tkc_tensor *like = job->in.sample.targets;
+    const tke_gen_request *in = &job->in.sample.gen;
+    const float *dense = tke_gen_target_logprobs(gen);
+    if (!like || !dense)
+        return true;
+    *out = *like;
+    out->dtype = TINKC_F32;
+    out->data = dense;
+    if (!like->sparse)
+        return true;
+    float *cells = tkc_arena_array(&job->arena, like->count + 1, sizeof *cells, err);
+    for (size_t i = 0, row = 0; cells && i < like->count; i++) {
+        while ((int64_t)i >= like->crow.data[row + 1])
+            row++;
+        cells[i] = dense[row * in->n_targets + (size_t)like->col.data[i]];
+    }
+    out->data = cells;
+    return cells != NULL;
+}
+
+static bool encode_alternatives(tke_job *job, const tke_gen *gen, tkc_sample_response *out,
+                                tinkc_error *err)
+{
+    const tke_gen_request *in = &job->in.sample.gen;
+    const int32_t *tokens = tke_gen_alternatives(gen);
+    if (!in->n_alternatives || !tokens)
+        return true;
+    size_t cells = (in->n_prompt - 1) * in->n_alternatives;
+    int64_t *wide = tkc_arena_array(&job->arena, cells + 1, sizeof *wide, err);
+    int64_t *shape = tkc_arena_array(&job->arena, 2, sizeof *shape, err);
+    if (!wide || !shape)
+        return false;
+    for (size_t i = 0; i < cells; i++)
+        wide[i] = tokens[i];
+    shape[0] = (int64_t)in->n_prompt - 1;
+    shape[1] = (int64_t)in->n_alternatives;
+    out->alt_tokens =
+        (tkc_tensor){ .data = wide, .count = cells, .shape = { shape, 2 }, .dtype = TINKC_I64 };
+    out->alt_logprobs = (tkc_tensor){ .data = tke_gen_alternative_logprobs(gen),
+                                      .count = cells,
+                                      .shape = { shape, 2 },
+                                      .dtype = TINKC_F32 };
+    return true;
+}
+
 static bool encode_sample(tke_job *job, const tke_gen *gen, tinkc_error *err)
 {
     const tke_gen_request *in = &job->in.sample.gen;
@@ -196,6 +244,9 @@ static bool encode_sample(tke_job *job, const tke_gen *gen, tinkc_error *err)
                                .k = (uint32_t)in->topk_prompt_logprobs,
                                .rows = (uint32_t)in->n_prompt };
     }
+    if (!encode_targets(job, gen, &out.target_prompt_logprobs, err) ||
+        !encode_alternatives(job, gen, &out, err))
+        return false;
     out.prompt_cache_hit_tokens = (int32_t)tke_gen_cache_hits(gen);
     job->result_is_pb = true;
     return tkc_sample_response_to_pb(&out, &job->result, err);

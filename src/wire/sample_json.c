@@ -11,6 +11,7 @@
 
 #include "base/str.h"
 #include "wire/sample_message.h"
+#include "wire/tensor.h"
 
 /* ---- writing ---- */
 
@@ -73,6 +74,19 @@ bool tkc_sample_response_to_json(const tkc_sample_response *r, tkc_buf *out, tin
         tkc_jsonw_array(&w);
         for (size_t i = 0; i < r->topk.rows && !tkc_failed(err); i++)
             write_topk_row(&w, &r->topk, i);
+        tkc_jsonw_end(&w);
+    }
+    if (r->target_prompt_logprobs.dtype) {
+        tkc_jsonw_key(&w, "target_prompt_logprobs");
+        tkc_tensor_write(&w, &r->target_prompt_logprobs);
+    }
+    if (r->alt_tokens.dtype) {
+        tkc_jsonw_key(&w, "prompt_alt_tokens");
+        tkc_jsonw_object(&w);
+        tkc_jsonw_key(&w, "tokens");
+        tkc_tensor_write(&w, &r->alt_tokens);
+        tkc_jsonw_key(&w, "logprobs");
+        tkc_tensor_write(&w, &r->alt_logprobs);
         tkc_jsonw_end(&w);
     }
     tkc_jsonw_key(&w, "prompt_cache_hit_tokens");

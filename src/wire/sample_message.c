@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "wire/answer.h"
 #include "wire/bulk.h"
+#include "wire/tensor.h"
 
 /* ---- requests ---- */
 
@@ -74,6 +75,24 @@ static void read_stop(tkc_json *j, void *member)
 
 static const tkc_custom stop_codec = { stop_given, write_stop, read_stop };
 
+static bool tensor_given(const void *member)
+{
+    return ((const tkc_tensor *)member)->dtype != 0;
+}
+
+static void write_tensor(tkc_jsonw *w, const void *member)
+{
+    tkc_tensor_write(w, member);
+}
+
+static void read_optional_tensor(tkc_json *j, void *member)
+{
+    if (!tkc_json_null(j))
+        tkc_tensor_read(j, member);
+}
+
+static const tkc_custom tensor_codec = { tensor_given, write_tensor, read_optional_tensor };
+
 #define PARAMS_DEFAULTS                                                                            \
     {                                                                                              \
         .temperature = 1.0f, .top_k = -1, .top_p = 1.0f                                            \
@@ -109,9 +128,11 @@ static const tkc_field request_fields[] = {
     { "topk_sample_logprobs", TKC_OPT_I64, TKC_NULLABLE, offsetof(T, topk_sample_logprobs), NULL },
     { "prompt_logprobs_last_n", TKC_OPT_I64, TKC_NULLABLE, offsetof(T, prompt_logprobs_last_n),
       NULL },
+    { "target_prompt_logprobs", TKC_CUSTOM, 0, offsetof(T, target_prompt_logprobs), &tensor_codec },
+    { "prompt_alt_tokens_k", TKC_OPT_I64, TKC_NULLABLE, offsetof(T, prompt_alt_tokens_k), NULL },
     { "type", TKC_CONST, 0, 0, "sample" },
 };
-const tkc_message tkc_sample_request_type = { "sample request", sizeof(T), request_fields, 12,
+const tkc_message tkc_sample_request_type = { "sample request", sizeof(T), request_fields, 14,
                                               &request_defaults };
 #undef T
 
@@ -152,11 +173,23 @@ static size_t sequence_size(const tinkc_sequence *s, const tkc_topk *t)
            given_size(t->ids.data, topk_size(t));
 }
 
+static size_t optional_tensor_size(const tkc_tensor *t)
+{
+    return t->dtype ? tkc_pb_size_bytes(tkc_tensor_pb_size(t)) : 0;
+}
+
+static size_t alternatives_size(const tkc_sample_response *r)
+{
+    return optional_tensor_size(&r->alt_tokens) + optional_tensor_size(&r->alt_logprobs);
+}
+
 static size_t response_size(const tkc_sample_response *r)
 {
     size_t size = given_size(r->prompt_logprobs.data, r->prompt_logprobs.len * 4) +
                   given_size(r->topk.ids.data, topk_size(&r->topk)) +
-                  number_size((uint64_t)r->prompt_cache_hit_tokens);
+                  number_size((uint64_t)r->prompt_cache_hit_tokens) +
+                  optional_tensor_size(&r->target_prompt_logprobs) +
+                  (r->alt_tokens.dtype ? tkc_pb_size_bytes(alternatives_size(r)) : 0);
     for (size_t i = 0; i < r->sequences.len; i++)
         size += tkc_pb_size_bytes(sequence_size(&r->sequences.data[i], topk_of(r, i)));
     return size;
@@ -186,6 +219,13 @@ static unsigned char *put_topk(unsigned char *at, uint32_t field, const tkc_topk
     at = put_some(at, 2, t->logprobs.data, t->logprobs.len * 4);
     at = put_number(at, 3, t->k);
     return put_number(at, 4, t->rows);
+}
+
+static unsigned char *put_optional_tensor(unsigned char *at, uint32_t field, const tkc_tensor *t)
+{
+    if (!t->dtype)
+        return at;
+    return tkc_tensor_pb_put(tkc_pb_put_head(at, field, tkc_tensor_pb_size(t)), t);
 }
 
 static unsigned char *put_sequence(unsigned char *at, const tinkc_sequence *s, const tkc_topk *t)
@@ -226,6 +266,12 @@ bool tkc_sample_response_to_pb(const tkc_sample_response *r, tkc_buf *out, tinkc
     at = put_given(at, 2, r->prompt_logprobs.data, r->prompt_logprobs.len * 4);
     at = put_topk(at, 3, &r->topk);
     at = put_number(at, 4, (uint64_t)r->prompt_cache_hit_tokens);
+    at = put_optional_tensor(at, 5, &r->target_prompt_logprobs);
+    if (r->alt_tokens.dtype) {
+        at = tkc_pb_put_head(at, 6, alternatives_size(r));
+        at = put_optional_tensor(at, 1, &r->alt_tokens);
+        at = put_optional_tensor(at, 2, &r->alt_logprobs);
+    }
     size_t written = (size_t)((char *)at - (out->data + out->len));
     if (written != size)
         return tkc_fail(err, TINKC_E_STATE, "a response of %zu bytes was measured as %zu", written,
@@ -305,6 +351,19 @@ static bool read_sequence(reading *r, tinkc_bytes bytes)
     return logprobs.len == 0 || tkc_bulk_f32s(b, logprobs, &out->logprobs);
 }
 
+static bool read_alternatives(const tkc_bulk *b, tinkc_bytes bytes, tkc_sample_response *out)
+{
+    tkc_pb p;
+    tkc_pb_open(&p, bytes);
+    while (tkc_pb_next(&p)) {
+        bool tokens = tkc_pb_is(&p, 1, TKC_PB_BYTES);
+        if ((tokens || tkc_pb_is(&p, 2, TKC_PB_BYTES)) &&
+            !tkc_tensor_pb_read(b, p.bytes, tokens ? &out->alt_tokens : &out->alt_logprobs))
+            return false;
+    }
+    return tkc_bulk_done(b, &p);
+}
+
 static bool read_field(reading *r, const tkc_pb *p)
 {
     tkc_sample_response *out = r->out;
@@ -314,6 +373,10 @@ static bool read_field(reading *r, const tkc_pb *p)
         return tkc_bulk_f32s(r->b, p->bytes, &out->prompt_logprobs);
     if (tkc_pb_is(p, 3, TKC_PB_BYTES))
         return read_topk(r->b, p->bytes, &out->topk);
+    if (tkc_pb_is(p, 5, TKC_PB_BYTES))
+        return tkc_tensor_pb_read(r->b, p->bytes, &out->target_prompt_logprobs);
+    if (tkc_pb_is(p, 6, TKC_PB_BYTES))
+        return read_alternatives(r->b, p->bytes, out);
     if (tkc_pb_is(p, 4, TKC_PB_VARINT))
         out->prompt_cache_hit_tokens = (int32_t)(uint32_t)p->number;
     return true;

@@ -37,6 +37,8 @@ typedef struct tkc_sample_request {
     int64_t topk_prompt_logprobs;
     tkc_opt_i64 topk_sample_logprobs; /* this and the next: from 0.36 on, sent when used */
     tkc_opt_i64 prompt_logprobs_last_n;
+    tkc_tensor target_prompt_logprobs; /* ids to score, [prompt - 1, K]; dtype 0 = none */
+    tkc_opt_i64 prompt_alt_tokens_k;
 } tkc_sample_request;
 extern const tkc_message tkc_sample_request_type;
 
@@ -62,6 +64,8 @@ typedef struct tkc_sample_response {
     tinkc_f32s prompt_logprobs;   /* NaN = none; data NULL = not asked for */
     tkc_topk topk;                /* of the prompt */
     int32_t prompt_cache_hit_tokens;
+    tkc_tensor target_prompt_logprobs; /* dtype 0 = not asked for, so for the next two */
+    tkc_tensor alt_tokens, alt_logprobs;
 } tkc_sample_response;
 
 bool tkc_sample_response_to_pb(const tkc_sample_response *, tkc_buf *out, tinkc_error *err);

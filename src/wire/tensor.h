@@ -2,6 +2,7 @@
 #ifndef TKC_WIRE_TENSOR_H
 #define TKC_WIRE_TENSOR_H
 
+#include "wire/bulk.h"
 #include "wire/train_message.h"
 
 /* The product; false if negative or too large. */
@@ -15,5 +16,10 @@ const void *tkc_widen(const void *data, size_t count, int32_t dtype, tkc_arena *
 /* {"data": [...], "dtype": "float32", "shape": [...], ...} */
 void tkc_tensor_write(tkc_jsonw *, const tkc_tensor *);
 void tkc_tensor_read(tkc_json *, tkc_tensor *);
+
+/* message Tensor: the bytes it takes, the bytes, and back. */
+size_t tkc_tensor_pb_size(const tkc_tensor *);
+unsigned char *tkc_tensor_pb_put(unsigned char *at, const tkc_tensor *);
+bool tkc_tensor_pb_read(const tkc_bulk *, tinkc_bytes, tkc_tensor *out);
 
 #endif

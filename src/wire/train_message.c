@@ -10,6 +10,7 @@
 
 #include "base/str.h"
 #include "wire/bulk.h"
+#include "wire/tensor.h"
 
 size_t tkc_dtype_size(int32_t dtype)
 {
@@ -78,7 +79,7 @@ static size_t sparse_size(const tkc_tensor *t)
            optional_bytes_size(t->col.len * 8);
 }
 
-static size_t tensor_size(const tkc_tensor *t)
+size_t tkc_tensor_pb_size(const tkc_tensor *t)
 {
     size_t encoding = t->sparse ? sparse_size(t) : data_bytes(t);
     size_t dtype = t->dtype ? 1 + tkc_pb_size_varint((uint64_t)t->dtype) : 0;
@@ -87,7 +88,7 @@ static size_t tensor_size(const tkc_tensor *t)
 
 static size_t input_size(const tkc_named_tensor *t)
 {
-    return tkc_pb_size_bytes(strlen(t->name)) + tkc_pb_size_bytes(tensor_size(&t->tensor));
+    return tkc_pb_size_bytes(strlen(t->name)) + tkc_pb_size_bytes(tkc_tensor_pb_size(&t->tensor));
 }
 
 static size_t datum_size(const tkc_datum *d)
@@ -144,7 +145,7 @@ static unsigned char *put_chunk(unsigned char *at, const tinkc_chunk *c)
     return at;
 }
 
-static unsigned char *put_tensor(unsigned char *at, const tkc_tensor *t)
+unsigned char *tkc_tensor_pb_put(unsigned char *at, const tkc_tensor *t)
 {
     assert(tkc_dtype_size(t->dtype)); /* tkc_forward_backward_check has looked */
     if (t->sparse) {
@@ -169,8 +170,8 @@ static unsigned char *put_datum(unsigned char *at, const tkc_datum *d)
         const tkc_named_tensor *input = &d->inputs.data[i];
         at = tkc_pb_put_head(at, 2, input_size(input));
         at = tkc_pb_put_bytes(at, 1, input->name, strlen(input->name));
-        at = tkc_pb_put_head(at, 2, tensor_size(&input->tensor));
-        at = put_tensor(at, &input->tensor);
+        at = tkc_pb_put_head(at, 2, tkc_tensor_pb_size(&input->tensor));
+        at = tkc_tensor_pb_put(at, &input->tensor);
     }
     return at;
 }
@@ -352,7 +353,7 @@ static bool read_sparse(const tkc_bulk *b, tinkc_bytes bytes, tkc_tensor *out)
            keep_indices(b, part[3], &out->col, &out->ragged);
 }
 
-static bool read_tensor(const tkc_bulk *b, tinkc_bytes bytes, tkc_tensor *out)
+bool tkc_tensor_pb_read(const tkc_bulk *b, tinkc_bytes bytes, tkc_tensor *out)
 {
     tkc_pb p;
     tinkc_bytes body = { NULL, 0 };
@@ -378,7 +379,7 @@ static bool read_input(const tkc_bulk *b, tinkc_bytes entry, tkc_named_tensor *o
     if (!tkc_bulk_entry(b, entry, &out->name, &value))
         return false;
     bool given = tkc_pb_is(&value, 2, TKC_PB_BYTES);
-    return read_tensor(b, given ? value.bytes : (tinkc_bytes){ NULL, 0 }, &out->tensor);
+    return tkc_tensor_pb_read(b, given ? value.bytes : (tinkc_bytes){ NULL, 0 }, &out->tensor);
 }
 
 static bool read_datum(const tkc_bulk *b, tinkc_bytes bytes, tkc_datum *out)

@@ -1,0 +1,150 @@
+/* test_service_newest.c - what clients from 0.30 to 0.36 ask for: external weights and their links,
+ * scores of chosen ids and alternatives at prompt positions, numbers for copies of samplers. */
+#include <math.h>
+
+#include "support/service_world.h"
+
+static const char *wait_for(const tinkc_transport *t, const char *promise)
+{
+    return service_wait(t, hold(json_field(promise, "request_id")));
+}
+
+static void external_weights(void **state)
+{
+    (void)state;
+    char *store = tiny_folder(), path[400];
+    tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    const char *saved = hold(wait_for(
+        t, service_json(t, 200, "POST", "/api/v1/save_weights_external",
+                        "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"out\",\"ttl_seconds\":3600}",
+                        model)));
+    assert_non_null(strstr(saved, "/external_weights/out\""));
+    assert_true(json_number(saved, "size_bytes") > 100);
+    service_wait_failure(
+        t,
+        hold(json_field(service_json(t, 200, "POST", "/api/v1/save_weights_external",
+                                     "{\"model_id\":\"%s\",\"seq_id\":2,\"path\":\"secret\","
+                                     "\"age_encryption_recipients\":[\"age1x\"]}",
+                                     model),
+                        "request_id")),
+        "user", "age_encryption_recipients");
+    const char *list = service_json(t, 200, "GET", "/api/v1/checkpoints", "%s", "");
+    assert_non_null(strstr(list, "\"checkpoint_type\":\"external\""));
+    snprintf(path, sizeof path,
+             "/api/v1/training_runs/%s/checkpoints/external_weights/out/external_weights_urls",
+             model);
+    const char *urls = hold(service_json(t, 200, "GET", path, "%s", ""));
+    assert_non_null(strstr(urls, "\"expires\":\""));
+    const char *link = hold(json_field(urls, "adapter_model.safetensors"));
+    answer a = service_call(t, "GET", strstr(link, "/api/v1/"), NULL, "", 0);
+    assert_int_equal(a.status, 200);
+    assert_true(a.body.len > 100);
+    answer_free(&a);
+    /* Nothing else of the store can be had with the same link. */
+    snprintf(path, sizeof path, "%s", strstr(link, "/api/v1/"));
+    strcpy(strrchr(path, '/'), "/checksums");
+    service_json(t, 404, "GET", path, "%s", "");
+    strcpy(strrchr(path, '/'), "/..");
+    service_json(t, 404, "GET", path, "%s", "");
+    /* It is still there after a restart, and can be deleted. */
+    tinkc_engine_free(engine);
+    engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
+    t = tinkc_engine_transport(engine);
+    snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/external_weights/out", model);
+    answer gone = service_call(t, "DELETE", path, NULL, "", 0);
+    assert_int_equal(gone.status, 204);
+    answer_free(&gone);
+    tinkc_engine_free(engine);
+    tiny_model_remove(store);
+}
+
+static void targets_and_alternatives(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = world_open(NULL, 0, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *sampled = hold(wait_for(
+        t, service_json(t, 200, "POST", "/api/v1/asample",
+                        "{\"base_model\":\"tiny\",\"num_samples\":1,\"prompt_logprobs\":true,"
+                        "\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,5,9]}]},"
+                        "\"sampling_params\":{\"max_tokens\":1,\"seed\":1},"
+                        "\"target_prompt_logprobs\":{\"data\":[5,-1,9,7],\"dtype\":\"int64\","
+                        "\"shape\":[2,2]},\"prompt_alt_tokens_k\":3}")));
+    const char *targets = strstr(sampled, "\"target_prompt_logprobs\"");
+    const char *alternatives = strstr(sampled, "\"prompt_alt_tokens\"");
+    assert_true(targets && alternatives);
+    /* The ids of the prompt itself score as its log-probs do. */
+    double scores[4], own[3];
+    const char *at = strchr(targets, '[');
+    for (int i = 0; i < 4; i++)
+        scores[i] = strtod(at + 1, (char **)&at);
+    at = strchr(strstr(sampled, "\"prompt_logprobs\""), '[');
+    at = strchr(at, ',');
+    for (int i = 1; i < 3; i++)
+        own[i] = strtod(at + 1, (char **)&at);
+    assert_true(scores[0] == own[1] && scores[2] == own[2]);
+    assert_true(scores[1] == 0 && scores[3] < 0);
+    assert_non_null(strstr(alternatives, "\"shape\":[2,3]"));
+    static const char *const bad[] = {
+        "\"target_prompt_logprobs\":{\"data\":[5],\"dtype\":\"int64\",\"shape\":[1,1]}",
+        "\"target_prompt_logprobs\":{\"data\":[5,64],\"dtype\":\"int64\",\"shape\":[2,1]}",
+        "\"target_prompt_logprobs\":{\"data\":[5,-2],\"dtype\":\"int64\",\"shape\":[2,1]}",
+        "\"target_prompt_logprobs\":{\"data\":[5,6],\"dtype\":\"float32\",\"shape\":[2,1]}",
+        "\"prompt_alt_tokens_k\":-1",
+        "\"prompt_alt_tokens_k\":100000",
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        service_json(t, 400, "POST", "/api/v1/asample",
+                     "{\"base_model\":\"tiny\",\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\","
+                     "\"tokens\":[1,5,9]}]},\"sampling_params\":{\"max_tokens\":1},%s}",
+                     bad[i]);
+    tinkc_engine_free(engine);
+}
+
+static void copies_get_numbers(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = world_open(NULL, 0, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *made = service_json(
+        t, 200, "POST", "/api/v1/create_sampling_session",
+        "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"base_model\":\"tiny\"}",
+        service_session(t));
+    const char *id = hold(json_field(made, "sampling_session_id"));
+    for (int i = 1; i < 4; i++)
+        assert_int_equal(json_number(service_json(t, 200, "POST", "/api/v1/join_sampling_session",
+                                                  "{\"sampling_session_id\":\"%s\"}", id),
+                                     "client_counter"),
+                         i);
+    service_json(t, 404, "POST", "/api/v1/join_sampling_session",
+                 "{\"sampling_session_id\":\"%s\"}", "nobody");
+    tinkc_engine_free(engine);
+}
+
+static void published_twice(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = world_open(NULL, 0, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    wait_for(t, service_json(t, 200, "POST", "/api/v1/save_weights",
+                             "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"a\"}", model));
+    char path[300];
+    snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/weights/a/publish", model);
+    assert_null(strstr(service_json(t, 200, "POST", path, "%s", ""), "changed"));
+    assert_non_null(strstr(service_json(t, 200, "POST", path, "%s", ""), "\"changed\":false"));
+    tinkc_engine_free(engine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(external_weights),
+        cmocka_unit_test(targets_and_alternatives),
+        cmocka_unit_test(copies_get_numbers),
+        cmocka_unit_test(published_twice),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
