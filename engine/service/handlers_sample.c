@@ -258,7 +258,8 @@ static bool take_stop(tke_call *call, const tkc_stop *stop, tke_job *job)
     return true;
 }
 
-bool tke_keep_i64s(tkc_arena *arena, tinkc_i64s in, tinkc_i64s *out, tinkc_error *err)
+/* A copy in the arena; data NULL stays so. */
+static bool keep_i64s(tkc_arena *arena, tinkc_i64s in, tinkc_i64s *out, tinkc_error *err)
 {
     *out = (tinkc_i64s){ NULL, 0 };
     if (!in.data)
@@ -304,9 +305,9 @@ static bool take_targets(tke_call *call, const tkc_sample_request *in, tke_job *
         ids[cell] = (int32_t)id;
     }
     *kept = (tkc_tensor){ .shape = t->shape, .count = t->count, .sparse = t->sparse };
-    if (!tke_keep_i64s(&job->arena, t->shape, &kept->shape, &call->err) ||
-        !tke_keep_i64s(&job->arena, t->crow, &kept->crow, &call->err) ||
-        !tke_keep_i64s(&job->arena, t->col, &kept->col, &call->err))
+    if (!keep_i64s(&job->arena, t->shape, &kept->shape, &call->err) ||
+        !keep_i64s(&job->arena, t->crow, &kept->crow, &call->err) ||
+        !keep_i64s(&job->arena, t->col, &kept->col, &call->err))
         return refuse_memory(call);
     job->in.sample.targets = kept;
     gen->target_tokens = ids;

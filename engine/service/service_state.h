@@ -599,8 +599,6 @@ void tke_front_load(tke_call *);
 void tke_front_sample(tke_call *);
 /* The parts of it. Each false: answered. The base and checkpoint to sample from; the prompt and the
  * parameters; into the queue, to be answered in this style. */
-/* A copy in the arena; data NULL stays so. */
-bool tke_keep_i64s(tkc_arena *, tinkc_i64s, tinkc_i64s *out, tinkc_error *err);
 bool tke_sample_target(tke_call *, const tkc_sample_request *, tke_job *);
 bool tke_sample_fill(tke_call *, const tkc_sample_request *, tke_job *);
 void tke_sample_stream(tke_call *, tke_job *const *jobs, size_t n, const tke_stream_style *);

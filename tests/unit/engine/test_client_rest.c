@@ -281,12 +281,20 @@ static void copies_and_notes(world *w)
     tinkc_future_free(f);
 }
 
-/* What this server does not offer is said clearly, and blocks nothing. */
-static void what_is_not_offered(world *w)
+/* External weights are saved in order with everything else, and deleted like any checkpoint. */
+static void external_weights(world *w)
 {
     tinkc_adam adam = TINKC_ADAM_INIT;
-    refused(tinkc_trainer_save_external(w->trainer, "hf", NULL, &w->err), TINKC_E_REQUEST_FAILED,
-            "no external weights");
+    tinkc_future *saved = tinkc_trainer_save_external(w->trainer, "hf", NULL, &w->err);
+    assert_true(tinkc_future_wait(saved, 20000, &w->err));
+    tinkc_future_free(saved);
+    tinkc_checkpoints *list = tinkc_checkpoints_list(w->client, NULL, &w->err);
+    const tinkc_checkpoint *c;
+    while ((c = tinkc_checkpoints_next(list, &w->err)) && !strstr(c->path, "/external_weights/hf"))
+        ;
+    assert_non_null(c);
+    done(w, tinkc_checkpoint_delete(w->client, c->path, &w->err));
+    tinkc_checkpoints_free(list);
     done(w, tinkc_optim_step(w->trainer, &adam, &w->err));
 }
 
@@ -356,7 +364,7 @@ static void whole(int way)
     records_agree(&w);
     changes_hold(&w);
     searches_agree(&w);
-    what_is_not_offered(&w);
+    external_weights(&w);
     if (way != UNIX)
         pages_of_sessions(&w);
     downloads_fit(&w);
