@@ -21,11 +21,12 @@ class EngineView {
     this.speed = new Chart({ title: "Tokens per second", link: this.link, xName: "", xFormat: ago, span: 60 });
     this.queue = new Chart({ title: "Queue", link: this.link, xName: "", xFormat: ago, span: 60, whole: true });
     this.about = h("div", { class: "block" });
+    this.parts = h("section", { class: "block", "aria-label": "Memory by what it is for" });
     this.checks = h("section", { class: "block", "aria-label": "Checkpoints in the store" });
     this.note = h("div", {});
     this.body = h("div", { class: "content narrow", hidden: true },
       h("div", { class: "tiles" }, Object.values(this.tiles).map((t) => t.el)),
-      h("div", { class: "chart-grid" }, this.speed.el, this.queue.el), this.about, this.checks);
+      h("div", { class: "chart-grid" }, this.speed.el, this.queue.el), this.about, this.parts, this.checks);
     fill(host, this.note, this.body);
     fill(this.note, h("div", { class: "skeleton", "aria-label": "Loading" }, h("div", {}), h("div", {})));
   }
@@ -70,8 +71,13 @@ class EngineView {
     this.bar.style.setProperty("--part", Math.min(1, used / (s.memory_bytes || 1)));
     this.bar.setAttribute("aria-valuemax", s.memory_bytes);
     this.bar.setAttribute("aria-valuenow", used);
+    if (s.memory?.resident) {
+      t.memory.value.textContent = fmtBytes(s.memory.resident);
+      t.memory.sub.textContent = `resident; ${fmtBytes(used)} of ${fmtBytes(s.memory_bytes)} for runs and samplers`;
+    }
     this.curves();
     this.table();
+    this.memoryParts(s.memory || {});
   }
 
   curves() {
@@ -90,7 +96,9 @@ class EngineView {
     if (key === this.tableKey) return;
     this.tableKey = key;
     const awake = s.training_runs.filter((r) => r.in_memory).length;
+    const d = s.device;
     fill(this.about, h("h2", {}, "Models and runs"),
+      d?.name ? h("p", { title: d.reason || "" }, "Device: ", h("span", { class: "tag" }, d.name), h("span", { class: "muted" }, d.text || "")) : null,
       h("p", {}, "Models: ", s.models.map((m) => h("span", { class: "tag" }, m)), " ",
         h("span", { class: "muted" }, `${s.sessions} sessions, ${s.training_runs.length} training runs, ${awake} of them in memory`)),
       s.training_runs.length ? h("div", { class: "table-box" }, h("table", {},
@@ -98,6 +106,15 @@ class EngineView {
         h("tbody", {}, s.training_runs.slice(-50).reverse().map((r) => h("tr", {}, h("td", { class: "path" }, r.id),
           h("td", { class: "num" }, String(r.next_seq_id)), h("td", {}, r.in_memory ? "in memory" : "on disk")))))) : null);
     this.loadCheckpoints();
+  }
+
+  memoryParts(memory) {
+    const parts = Object.entries(memory).filter(([name, n]) => n > 0 && !name.startsWith("resident")).sort((a, b) => b[1] - a[1]);
+    const most = parts[0]?.[1] || 1;
+    this.parts.hidden = !parts.length;
+    fill(this.parts, h("h2", {}, "Memory"), h("dl", { class: "parts" }, parts.map(([name, n]) => [
+      h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, h("span", { class: "num" }, fmtBytes(n)),
+        h("span", { class: "meter", "aria-hidden": "true", vars: { "--part": String(n / most) } }))])));
   }
 
   async loadCheckpoints() {
