@@ -242,10 +242,10 @@ int cli_bad_lines_end(cli_bad_lines *b, const char *path, const char *hint)
     return bad;
 }
 
-/* "http 400: " says nothing to a user whose engine is on this machine. */
+/* "HTTP 400: " says nothing to a user whose engine is on this machine. */
 static const char *without_status(const char *message)
 {
-    const char *digits = strncmp(message, "http ", 5) == 0 ? message + 5 : "";
+    const char *digits = strncmp(message, "HTTP ", 5) == 0 ? message + 5 : "";
     size_t n = strspn(digits, "0123456789");
     return n && strncmp(digits + n, ": ", 2) == 0 ? digits + n + 2 : message;
 }

@@ -88,7 +88,7 @@ static void list_remove(tkc_token_wait *wait)
     wait->list = NULL;
 }
 
-/* Those who are in the list now; whoever asks again meanwhile waits for the next. */
+/* Those who are in the list now; who asks again meanwhile waits for the next. */
 static void list_tell(wait_list *list, const char *token, const tinkc_error *err)
 {
     size_t n = 0;

@@ -1,6 +1,6 @@
 /* body.h - the body of a request: bytes in memory and whole files, one behind the other.
  *
- * Files are not held in memory: they are open, and read when they are sent, each attempt anew. A
+ * Files are not held in memory: they are open, and read when they are sent, again for each attempt. A
  * file that has changed meanwhile is an error and not half of a body.
  */
 #ifndef TKC_API_BODY_H

@@ -1,6 +1,6 @@
 /* body_stream.h - an answer whose body is pulled piece by piece, from any thread.
  *
- * A pull is an operation (operation.h): closing the client ends it, its owner lets go of it with
+ * A pull is an operation (operation.h): closing the client ends it, its owner releases it with
  * tkc_pull_free. Between the transport and the reader lies a buffer of bounded size; while it is
  * full the transport is held back.
  */
@@ -47,7 +47,7 @@ size_t tkc_pull_next(tkc_pull *, const void **bytes, int64_t timeout_ms, tinkc_e
  * in for him: what belongs to the reader is its own meanwhile. It must not wait, nor call back into
  * the pull. Before the start. */
 void tkc_pull_take(tkc_pull *, size_t (*take)(void *arg, const void *bytes, size_t len), void *arg);
-/* Ends it early. Whoever waits in _read is woken with CANCELLED. Any thread. */
+/* Ends it early. A thread that waits in _read is woken with CANCELLED. Any thread. */
 void tkc_pull_cancel(tkc_pull *);
 void tkc_pull_free(tkc_pull *);
 

@@ -51,7 +51,7 @@ typedef struct reply {
     void (*sink_head)(void *user);
     void *sink_user;
 
-    /* Whoever the transport calls from, one at a time; the I/O thread after the end. */
+    /* The thread that the transport calls from, one at a time; the I/O thread after the end. */
     tkc_arena arena; /* headers both ways */
     const char **headers;
     size_t n_headers, cap_headers;
@@ -199,7 +199,7 @@ static void on_fail(tinkc_reply *pub, int32_t code, const char *message)
 
 /* ---- errors from answers ---- */
 
-void tkc_status_error(tinkc_error *err, int32_t status, tinkc_bytes body)
+void tkc_status_error(tinkc_error *err, int32_t status, tinkc_bytes body, bool local)
 {
     tinkc_error ignored = { 0 };
     tkc_error_body text = { 0 };
@@ -210,7 +210,11 @@ void tkc_status_error(tinkc_error *err, int32_t status, tinkc_bytes body)
                               &ignored);
     const char *detail = text.detail ? text.detail : "";
     char line[360];
-    (void)snprintf(line, sizeof line, "http %d%s%s", (int)status, detail[0] ? ": " : "", detail);
+    if (local && detail[0])
+        (void)snprintf(line, sizeof line, "%s", detail);
+    else
+        (void)snprintf(line, sizeof line, "%s %d%s%s", local ? "refused with status" : "HTTP",
+                       (int)status, detail[0] ? ": " : "", detail);
     for (char *c = line; *c; c++)
         if ((unsigned char)*c < ' ')
             *c = ' ';
@@ -495,6 +499,8 @@ static bool is_final(const inner *c)
     const reply *r = c->reply;
     if (c->last || (r && r->sunk))
         return true;
+    if (c->spec.probe && c->call.err.http_status == 500)
+        return true;
     return c->call.err.http_status == 409 &&
            (c->spec.conflict_final || (c->spec.conflict_ends && c->call.retried));
 }
@@ -599,7 +605,7 @@ static void apply_pool_rule(inner *c)
         return;
     --*left;
     c->call.err = (tinkc_error){ 0 };
-    tkc_fail(&c->call.err, TINKC_E_CONNECTION, "http 400 without a body: the connection is stale");
+    tkc_fail(&c->call.err, TINKC_E_CONNECTION, "HTTP 400 without a body: the connection is stale");
 }
 
 static void emit_exchange(inner *c, const reply *r)
@@ -635,7 +641,8 @@ static void read_outcome(inner *c, reply *r)
     else if (r->code)
         tkc_fail(&call->err, r->code, "%s", r->message[0] ? r->message : "no answer");
     else if (!is_success(r->status))
-        tkc_status_error(&call->err, r->status, call->body);
+        tkc_status_error(&call->err, r->status, call->body,
+                         (c->client->transport->flags & TINKC_TRANSPORT_LOCAL) != 0);
     if (r->code || r->status == 408 || r->status >= 500 || r->too_large || r->no_memory)
         call->may_have_run = true;
     if (call->err.code) {

@@ -87,7 +87,7 @@ struct tinkc_client {
         pthread_mutex_t lock;
         pthread_cond_t cond;    /* closing has come to its end */
         bool closed;            /* takes no new work */
-        bool close_done;        /* the I/O side has let go of everything */
+        bool close_done;        /* the I/O side has released everything */
         size_t workers;         /* downloads whose thread has not come back; close waits for them */
         bool ending;            /* end_task has been posted */
         int64_t running;        /* operations that are not complete */

@@ -176,7 +176,7 @@ static bool files_are_there(download_op *op)
     return true;
 }
 
-/* Takes over what an earlier run left, if it fits. False: begin anew. */
+/* Takes over what an earlier run left, if it fits. False: begin again. */
 static bool load_state(download_op *op, bool unpacks)
 {
     tinkc_error err = { 0 };
@@ -458,7 +458,7 @@ static bool download_to_disk(download_op *op, tinkc_error *err)
     if (!resumed && !clear_partial(op, err))
         return false;
     bool ok = fetch_once(op, unpacks, err);
-    if (!ok && resumed && op->source.changed) { /* other bytes than last time: all anew, once */
+    if (!ok && resumed && op->source.changed) { /* other bytes than last time: all again, once */
         *err = (tinkc_error){ 0 };
         op->source.changed = false;
         ok = clear_partial(op, err) && fetch_once(op, unpacks, err);
@@ -528,7 +528,7 @@ static void download_start(tinkc_future *f)
 static void download_stop(tinkc_future *f, const tinkc_error *why)
 {
     tkc_stopper_stop(&op_of(f)->stop);
-    tkc_op_complete(f, why); /* the worker lets go of the operation when it ends */
+    tkc_op_complete(f, why); /* the worker releases the operation when it ends */
 }
 
 static void download_destroy(tinkc_future *f)

@@ -46,7 +46,7 @@ bool tkc_outlet_write(const tkc_outlet *, tkc_stopper *, const void *bytes, size
 /* ---- a source of bytes ---- */
 
 /* Bytes of one address from a place on. A broken connection is taken up again with Range; an
- * address that is no longer good is asked for anew. */
+ * address that is no longer good is asked for again. */
 typedef struct tkc_source {
     tinkc_client *client;
     tkc_stopper *stop;
@@ -63,7 +63,7 @@ typedef struct tkc_source {
     char etag[256];          /* "" = none; given by the owner when he resumes */
     bool keep_head;          /* remember the first head's headers in `head` */
     const char *const *head; /* pairs, in the arena; NULL = none yet */
-    bool changed;            /* the other side has different bytes now: begin anew */
+    bool changed;            /* the other side has different bytes now: begin again */
     /* its own */
     tkc_pull *pull;
     int64_t skip;     /* bytes to drop: the other side does not know Range */

@@ -323,7 +323,7 @@ static bool take_up_again(tkc_source *s, tinkc_error *err)
     return true;
 }
 
-/* Bytes that were there already: the other side began anew. False if that was all of them. */
+/* Bytes that were there already: the other side began again. False if that was all of them. */
 static bool drop_skipped(tkc_source *s, size_t *n, const void **bytes)
 {
     size_t drop = (int64_t)*n < s->skip ? *n : (size_t)s->skip;

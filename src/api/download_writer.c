@@ -1,6 +1,6 @@
 /* download_writer.c - a thread that writes to the disk what another has made ready.
  *
- * Between the two lies a ring of a few blocks: whoever is faster waits for the other, so that the
+ * Between the two lies a ring of a few blocks: the faster side waits for the other, so that the
  * slower one alone sets the pace and the memory stays the same however long the file is. One maker.
  */
 #include "api/download.h"

@@ -13,7 +13,11 @@
  * when it is cancelled. Numbers that the service may have seen and has not confirmed then become
  * the trainer's business.
  *
- * May touch: the trainer's I/O side, the client's byte budget.
+ * Chunks are protobuf. A service that answers 415, or 500 to the first it ever gets, may know JSON
+ * alone (SkyRL 0.3): the chunk is sent again as JSON, and what was accepted is remembered for the
+ * address, so that nobody waits out a retry window for an encoding.
+ *
+ * May touch: the trainer's I/O side, the client's byte budget, the shared limits under their lock.
  */
 #include "api/forward_backward.h"
 
@@ -63,6 +67,8 @@ typedef struct part {
     source *source; /* a reference, while it is written */
     tkc_buf body;   /* between writing and sending */
     const char *encoding;
+    bool json;       /* protobuf was refused, here or before */
+    bool tried_json; /* because of a 500; if JSON is refused too, it was an ordinary one */
     tkc_claim claim;
     tkc_call *call;
     tkc_promise promise;
@@ -71,7 +77,7 @@ typedef struct part {
     int32_t state;
     tkc_arena arena;
     const char *request_id; /* once accepted, in the arena; NULL without memory */
-    tkc_buf answer; /* the result's bytes, which the outcome points into */
+    tkc_buf answer;         /* the result's bytes, which the outcome points into */
     tinkc_fwdbwd outcome;
 } part;
 
@@ -203,14 +209,16 @@ static bool pack(tkc_buf *body, tinkc_error *err)
 }
 
 /* Thread: any; `from` is constant. */
-static bool write_range(const source *from, const range *r, tkc_buf *out, const char **encoding,
-                        tinkc_error *err)
+static bool write_range(const source *from, const range *r, bool json, tkc_buf *out,
+                        const char **encoding, tinkc_error *err)
 {
     tkc_forward_backward_request request = from->request;
     request.seq_id = r->seq;
     request.data.data = from->request.data.data + r->first;
     request.data.len = r->n;
-    *encoding = from->packed ? "zstd" : NULL;
+    *encoding = from->packed && !json ? "zstd" : NULL;
+    if (json)
+        return tkc_forward_backward_to_json(&request, out, err);
     return tkc_forward_backward_to_pb(&request, out, err) && (!from->packed || pack(out, err));
 }
 
@@ -429,10 +437,9 @@ static void part_ready(part *p)
     bool last = s->n_ready == s->n;
     pthread_cond_broadcast(&s->f.shared.cond);
     pthread_mutex_unlock(&s->f.shared.lock);
-    tkc_emit(s->f.client, s->outer ? s->outer : &s->f,
-             &(tinkc_event){ .kind = TINKC_EVENT_PART,
-                             .part = p->index,
-                             .request_id = p->request_id });
+    tkc_emit(
+        s->f.client, s->outer ? s->outer : &s->f,
+        &(tinkc_event){ .kind = TINKC_EVENT_PART, .part = p->index, .request_id = p->request_id });
     if (last)
         complete_pass(s);
 }
@@ -501,6 +508,7 @@ static void await_part(part *p, tinkc_str request_id)
     p->promise.request_type =
         tkc_endpoint_get(s->forward_only ? TKC_EP_FORWARD : TKC_EP_FORWARD_BACKWARD)->request_type;
     p->promise.wants_protobuf = true;
+    p->promise.accepts_json = p->json;
     p->promise.pause_prefix = t->io.pause_prefix;
     p->promise.pause_gate = &t->io.pause_gate;
     p->promise.roundtrip_ms = tkc_now_ms(t->client->clock) - s->begun_ms;
@@ -516,13 +524,14 @@ typedef struct unconfirmed_part {
     const tinkc_allocator *a;
     source *source; /* a reference */
     range range;
+    bool json;
 } unconfirmed_part;
 
 static bool write_unconfirmed_part(tkc_unconfirmed *unconfirmed, tkc_buf *out,
                                    const char **encoding, tinkc_error *err)
 {
     const unconfirmed_part *p = TKC_OWNER(unconfirmed, unconfirmed_part, unconfirmed);
-    return write_range(p->source, &p->range, out, encoding, err);
+    return write_range(p->source, &p->range, p->json, out, encoding, err);
 }
 
 static void free_unconfirmed_part(tkc_unconfirmed *unconfirmed)
@@ -532,6 +541,12 @@ static void free_unconfirmed_part(tkc_unconfirmed *unconfirmed)
     tkc_release(p->a, p, sizeof *p);
 }
 
+/* Older services have an endpoint of its own for passes without gradients. */
+static int32_t endpoint_of(const part *p)
+{
+    return p->json && p->pass->forward_only ? TKC_EP_FORWARD : TKC_EP_FORWARD_BACKWARD;
+}
+
 static tkc_unconfirmed *keep_unconfirmed(const part *p, bool retry_fully, tinkc_error *err)
 {
     const pass *s = p->pass;
@@ -539,13 +554,15 @@ static tkc_unconfirmed *keep_unconfirmed(const part *p, bool retry_fully, tinkc_
     if (!gone)
         return NULL;
     gone->unconfirmed = (tkc_unconfirmed){ .seq = p->range.seq,
-                                           .endpoint = TKC_EP_FORWARD_BACKWARD,
+                                           .endpoint = endpoint_of(p),
+                                           .json = p->json,
                                            .bytes = (size_t)p->range.bytes,
                                            .retry_fully = retry_fully,
                                            .write = write_unconfirmed_part,
                                            .free = free_unconfirmed_part };
     gone->a = s->f.client->a;
     gone->range = p->range;
+    gone->json = p->json;
     gone->source = s->source;
     tkc_ref_keep(&s->source->refs);
     return &gone->unconfirmed;
@@ -696,6 +713,43 @@ static void part_accepted(part *p, const tkc_call *call)
     go_on(s);
 }
 
+static int32_t accepted_encoding(const pass *s)
+{
+    tkc_shared_limits *limits = s->f.client->limits;
+    pthread_mutex_lock(&limits->lock);
+    int32_t encoding = limits->pass_encoding;
+    pthread_mutex_unlock(&limits->lock);
+    return encoding;
+}
+
+/* A JSON chunk that needed retries proves nothing: what was in the way may have passed. */
+static void note_encoding(const part *p, const tkc_call *call)
+{
+    tkc_shared_limits *limits = p->pass->f.client->limits;
+    if (p->json && call->retried)
+        return;
+    pthread_mutex_lock(&limits->lock);
+    limits->pass_encoding = p->json ? TKC_ENC_JSON : TKC_ENC_PROTOBUF;
+    pthread_mutex_unlock(&limits->lock);
+}
+
+static bool is_worth_json(const part *p, const tkc_call *call)
+{
+    if (p->json || p->tried_json || p->pass->failing || !p->pass->source)
+        return false;
+    return call->status == 415 ||
+           (call->status == 500 && accepted_encoding(p->pass) != TKC_ENC_PROTOBUF);
+}
+
+/* The service takes no JSON either: back to protobuf, with all its retries. */
+static bool is_json_refused(const part *p, const tkc_call *call)
+{
+    return p->json && p->tried_json && !p->pass->failing && p->pass->source &&
+           call->status >= 400 && call->status < 500;
+}
+
+static void begin_writing(part *p);
+
 static void submit_done(tkc_call *call)
 {
     part *p = call->owner;
@@ -704,7 +758,17 @@ static void submit_done(tkc_call *call)
     p->call = NULL;
     int32_t fate = tkc_submit_fate(call);
     if (fate == TKC_SUBMIT_ACCEPTED) {
+        note_encoding(p, call);
         part_accepted(p, call);
+    } else if (is_worth_json(p, call)) {
+        tkc_client_log(s->f.client, TINKC_LOG_INFO,
+                       "the service refuses protobuf (status %d): trying JSON", (int)call->status);
+        p->json = true;
+        p->tried_json = call->status == 500;
+        begin_writing(p);
+    } else if (is_json_refused(p, call)) {
+        p->json = false;
+        begin_writing(p);
     } else {
         tkc_op_error_body(&s->f, call->body);
         part_failed(p, &call->err,
@@ -721,9 +785,11 @@ static void send_part(part *p)
     tinkc_error err = p->offload_err;
     if (!p->encoding)
         headers[0] = NULL;
-    tkc_call_spec spec = tkc_call_to(TKC_EP_FORWARD_BACKWARD);
+    tkc_call_spec spec = tkc_call_to(endpoint_of(p));
     spec.headers = headers;
     spec.body = &p->body;
+    spec.content_type = p->json ? TKC_TYPE_JSON : TKC_TYPE_PROTOBUF;
+    spec.probe = !p->json && !p->tried_json && accepted_encoding(s) != TKC_ENC_PROTOBUF;
     if (!tkc_failed(&err))
         p->call = tkc_call_new(s->f.client, &spec, &err);
     tkc_buf_free(&p->body);
@@ -744,7 +810,7 @@ static void send_part(part *p)
 static void write_part(tkc_offload *o)
 {
     part *p = TKC_OWNER(o, part, offload);
-    (void)write_range(p->source, &p->range, &p->body, &p->encoding, &p->offload_err);
+    (void)write_range(p->source, &p->range, p->json, &p->body, &p->encoding, &p->offload_err);
 }
 
 static void part_written(tkc_offload *o)
@@ -762,11 +828,9 @@ static void part_written(tkc_offload *o)
     }
 }
 
-/* Its bytes are free. */
-static void budget_granted(tkc_claim *claim)
+static void begin_writing(part *p)
 {
-    part *p = TKC_OWNER(claim, part, claim);
-    assert(p->state == PART_CLAIMING && p->pass->source && p->range.seq > 0);
+    assert(p->pass->source && p->range.seq > 0);
     p->state = PART_WRITING;
     p->pass->helpers++;
     p->source = p->pass->source;
@@ -780,6 +844,15 @@ static void budget_granted(tkc_claim *claim)
         write_part(&p->offload);
         part_written(&p->offload);
     }
+}
+
+/* Its bytes are free. */
+static void budget_granted(tkc_claim *claim)
+{
+    part *p = TKC_OWNER(claim, part, claim);
+    assert(p->state == PART_CLAIMING);
+    p->json = accepted_encoding(p->pass) == TKC_ENC_JSON;
+    begin_writing(p);
 }
 
 static void begin_part(part *p)

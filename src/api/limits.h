@@ -60,6 +60,7 @@ typedef struct tkc_shared_limits {
     tkc_budget sample_bytes;    /* of prompts under way */
     tkc_budget inflight_bytes;  /* of results under way */
     int64_t backoff_until_ms;   /* INT64_MIN = never */
+    int32_t pass_encoding;      /* TKC_ENC_* that passes were accepted in; 0 = none yet */
     struct tkc_shared_limits *next;
     bool is_public; /* in the process-wide list */
 } tkc_shared_limits;

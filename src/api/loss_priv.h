@@ -5,7 +5,7 @@
 #include "api/train_batch.h"
 #include "api/outcome.h"
 
-/* Lives on the stack of whoever calls the user's function. */
+/* Lives on the stack of the code that calls the user's function. */
 struct tinkc_loss {
     const tinkc_batch *batch;
     const tinkc_fwdbwd *forward;

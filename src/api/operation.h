@@ -59,7 +59,7 @@ struct tinkc_future {
     tinkc_client *client; /* a reference */
     tkc_refs refs;
 
-    /* Written by whoever runs the operation before it completes, read by anybody after. */
+    /* Written by the thread that runs the operation before it completes, read by anybody after. */
     tkc_arena arena; /* results live here */
     void *result;
     tinkc_bytes error_body;
@@ -132,7 +132,7 @@ void tkc_future_drop(tinkc_future *f); /* a reference, not the user's handle: ca
 /* What the caller can see meanwhile. f may be NULL in all of them. Any thread. */
 void tkc_op_stage(tinkc_future *f, int32_t stage);
 void tkc_op_status(tinkc_future *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* From now on `inner` does its work: whoever looks at f sees that. The object holds it to its end.
+/* From now on `inner` does its work: f shows its state. The object holds it to its end.
  */
 void tkc_op_works_through(tinkc_future *f, tinkc_future *inner);
 /* How an exchange of it ended: another failure in a row, or all is well again. */
@@ -146,7 +146,7 @@ void tkc_op_error_body(tinkc_future *f, tinkc_bytes body);
 /* Every public result getter: waits, checks the kind, returns f->result (never NULL on success). */
 void *tkc_future_get(tinkc_future *f, const char *kind, int64_t timeout_ms, tinkc_error *err);
 
-/* Tells whoever listens to the future's or the client's events. f may be NULL. The texts are
+/* Reports to listeners of the future's or the client's events. f may be NULL. The texts are
  * copied. Never fails: without memory the event is lost. Thread: I/O. */
 void tkc_emit(tinkc_client *, tinkc_future *f, const tinkc_event *event);
 

@@ -34,8 +34,8 @@ typedef struct tkc_fwdbwd_expected {
 bool tkc_fwdbwd_read(tinkc_fwdbwd *out, tinkc_bytes body, bool is_protobuf,
                      const tkc_fwdbwd_expected *, tkc_arena *, tinkc_error *err);
 
-/* Parts in order become one: outputs one after the other, metrics by their reduction (client.md
- * 4.10). Keys that cannot be combined are left out; log may be NULL. */
+/* Parts in order become one: outputs one after the other, metrics by the reduction
+ * behind the colon of their names. Keys that cannot be combined are left out; log may be NULL. */
 bool tkc_fwdbwd_combine(tinkc_fwdbwd *out, const tinkc_fwdbwd *const *parts, size_t n, tkc_arena *,
                         tinkc_client *log, tinkc_error *err);
 

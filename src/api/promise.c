@@ -1,4 +1,4 @@
-/* promise.c - the polling state machine of client.md 4.2 to 4.6.
+/* promise.c - the polling state machine (docs/failures.md, retry layer "poll").
  *
  *     poll -> answer -> classify -> done
  *      ^                   | try again: now, after a pause, or when bytes are free
@@ -81,7 +81,7 @@ static void poll_soon(tkc_promise *p)
     poll_after(p, soon_ms(p));
 }
 
-/* The last poll failed: there is no end to this, so whoever looks must see it. */
+/* The last poll failed: there is no end to this, so it must be visible. */
 static void poll_in_trouble(tkc_promise *p, int64_t ms)
 {
     tkc_op_status(p->f, "the result cannot be fetched: %.40s, next try in %.1f s", p->err.message,
@@ -395,7 +395,7 @@ static void on_json(tkc_promise *p, tkc_call *call)
     default:
         break;
     }
-    if (p->wants_protobuf && !p->client->accept_json_results) {
+    if (p->wants_protobuf && !p->client->accept_json_results && !p->accepts_json) {
         tkc_fail(&err, TINKC_E_BAD_RESPONSE, "the result came as JSON: the service is too old");
         fail(p, &err);
         return;

@@ -312,7 +312,7 @@ static bool take(pager *p, const page *pg, size_t *index, tinkc_error *err)
     return false;
 }
 
-/* Waits for the page that was asked for. A fetch that the caller cancelled is asked for anew. */
+/* Waits for the page that was asked for. A fetch that the caller cancelled is asked for again. */
 static bool await_page(pager *p, tinkc_error *err)
 {
     for (bool again = true;; again = false) {

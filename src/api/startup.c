@@ -3,7 +3,7 @@
  *     nothing -> settings -> token -> [ready for plain calls] -> dynamic settings -> session
  *             -> [ready for training and sampling], heartbeat every 10 s
  *
- * Whoever needs more than there is waits in a list; the first of them sets the machine going. A
+ * An operation that needs more than there is waits in a list; the first of them sets the machine going. A
  * failure is told to all who wait, and the next one who comes tries again.
  *
  * May touch: the client's I/O side.

@@ -6,7 +6,7 @@
 
 tkc_boot *tkc_boot_new(tinkc_client *, tinkc_error *err);
 void tkc_boot_free(tkc_boot *);
-/* Ends timers and calls; whoever waits is told TINKC_E_CLOSED. Thread: I/O. */
+/* Ends timers and calls; those who wait get TINKC_E_CLOSED. Thread: I/O. */
 void tkc_boot_stop(tkc_boot *);
 
 /* Starts from what an earlier client knew: the service's settings as JSON, and for an imported

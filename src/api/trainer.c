@@ -247,6 +247,8 @@ static bool send_lost(tinkc_trainer *t)
     spec.retries = unconfirmed->retry_fully ? TKC_RETRIES_DEFAULT : 0;
     spec.window = unconfirmed->retry_fully;
     spec.headers = headers;
+    if (unconfirmed->json)
+        spec.content_type = TKC_TYPE_JSON;
     spec.body = &t->io.resend.body;
     t->io.resend.call = tkc_call_new(t->client, &spec, err);
     if (!t->io.resend.call)
@@ -339,7 +341,7 @@ void tkc_turn_leave(tinkc_trainer *t, tkc_turn *turn)
     if (ran)
         t->io.head_runs = false;
     if (!t->io.first && t->io.resend.call)
-        end_resend(t); /* nobody waits for it any more: the next one begins anew */
+        end_resend(t); /* nobody waits for it any more: the next one begins again */
     run_head(t);
 }
 

@@ -27,6 +27,7 @@ struct tkc_unconfirmed {
     tkc_unconfirmed *next;
     int64_t seq;
     int32_t endpoint; /* TKC_EP_* */
+    bool json;        /* whatever the endpoint's row says */
     size_t bytes;     /* about; large ones are written on a helper */
     bool retry_fully; /* its sender was cancelled: it has had none of its retries yet */
     /* Writes the body; *encoding "zstd" = packed. Thread: I/O or a helper. */

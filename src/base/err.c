@@ -263,7 +263,7 @@ size_t tinkc_error_line(const tinkc_error *err, char *buf, size_t cap)
         len = (size_t)n;
         if (err->http_status)
             len +=
-                (size_t)snprintf(line + len, sizeof line - len, ", http %d", (int)err->http_status);
+                (size_t)snprintf(line + len, sizeof line - len, ", status %d", (int)err->http_status);
         if (err->request_id[0])
             len += (size_t)snprintf(line + len, sizeof line - len, ", request %s", err->request_id);
         len += (size_t)snprintf(line + len, sizeof line - len, ")");

@@ -32,7 +32,7 @@ bool tkc_json_close(tkc_json *j)
     skip_space(j);
     if (!tkc_failed(j->err) && j->at < j->end)
         tkc_json_fail(j, "text after the value");
-    assert(tkc_failed(j->err) || j->depth == 0); /* whoever entered a container has left it */
+    assert(tkc_failed(j->err) || j->depth == 0); /* every container that was entered was left */
     return !tkc_failed(j->err);
 }
 

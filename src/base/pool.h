@@ -1,7 +1,7 @@
 /* pool.h - a few helper threads that run jobs off the thread that must not wait.
  *
  * Threads start on first need. Jobs run in order of arrival; there is no limit on how many wait,
- * because whoever submits has already been admitted elsewhere.
+ * because what is submitted has already been admitted elsewhere.
  */
 #ifndef TKC_BASE_POOL_H
 #define TKC_BASE_POOL_H

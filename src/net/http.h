@@ -15,7 +15,7 @@ typedef struct tkc_http tkc_http;
 typedef struct tkc_http_options {
     const char *base_url;    /* the service; unix_socket is used for it alone          */
     const char *unix_socket; /* NULL = TCP                                             */
-    const char *proxy;       /* NULL = $HTTPS_PROXY and kin, read now; "" = none       */
+    const char *proxy;       /* NULL = $HTTPS_PROXY and similar, read now; "" = none       */
     const char *ca_file;     /* NULL = $SSL_CERT_FILE and _DIR, read now, else the system's */
     int32_t max_connections; /* 0 = 1 000; lowered to what the process may open        */
     const tkc_log *log;      /* NULL = silent; must outlive the transport              */

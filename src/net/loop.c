@@ -4,7 +4,7 @@
  * Must not:  know what tasks and timers are for, call anything with its lock held.
  *
  * Timers lie in a pairing heap built from links inside the timers, so that arming one can never
- * fail for want of memory. A task is taken off the list before it runs and is not touched after.
+ * fail for lack of memory. A task is taken off the list before it runs and is not touched after.
  */
 #include "net/loop.h"
 

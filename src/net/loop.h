@@ -45,7 +45,7 @@ struct tkc_timer {
 
 /* What waits for sockets. Thread: the loop's.
  *
- * Two calls, because what `prepare` does may end an exchange, and whoever hears of it may arm a
+ * Two calls, because what `prepare` does may end an exchange, and its callback may arm a
  * timer: the loop looks at its timers between the two. */
 typedef struct tkc_loop_waiter {
     void *self;

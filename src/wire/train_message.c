@@ -319,7 +319,7 @@ static bool read_chunk(const tkc_bulk *b, tinkc_bytes bytes, tinkc_chunk *out)
     }
 }
 
-/* Elements of a type that is not known stay bytes: whoever checks the tensor refuses it. */
+/* Elements of a type that is not known stay bytes: tkc_tensor_check refuses the tensor. */
 static bool keep_elements(const tkc_bulk *b, tinkc_bytes bytes, tkc_tensor *out)
 {
     size_t size = tkc_dtype_size(out->dtype);

@@ -239,7 +239,7 @@ static bool named(const weather *w, const char *name)
     return strcmp(w->name, name) == 0;
 }
 
-/* client.md 4.3 and 4.4 */
+/* The table of polls in docs/failures.md. */
 static int32_t expect_poll(const request_kind *kind, const weather *w)
 {
     if (named(w, "410"))
@@ -421,8 +421,8 @@ static void attempts_wait_as_the_service_says(void **state)
     tinkc_mock_free(mock);
 }
 
-/* Appendix IV: 1 2 4 8 16, eight times 30, 29, then the end. */
-static void layer_x_fills_its_window(void **state)
+/* 1 2 4 8 16, eight times 30, 29, then the end. */
+static void the_window_is_filled(void **state)
 {
     (void)state;
     static const int64_t gaps[] = { 1, 2, 4, 8, 16, 30, 30, 30, 30, 30, 30, 30, 30, 29 };
@@ -472,7 +472,7 @@ static void attempts_end_with_the_window(void **state)
     }
 }
 
-/* Appendix IV: connection errors 1 2 4 8 16 30 30; after a 503 it begins anew. */
+/* Connection errors: 1 2 4 8 16 30 30; after a 503 it begins again. */
 static void c07_c26_polls_back_off_and_say_who_they_are(void **state)
 {
     (void)state;
@@ -512,7 +512,7 @@ int main(void)
         cmocka_unit_test(one_bad_answer_is_survived),
         cmocka_unit_test(c06_the_service_decides_about_retries),
         cmocka_unit_test(attempts_wait_as_the_service_says),
-        cmocka_unit_test(layer_x_fills_its_window),
+        cmocka_unit_test(the_window_is_filled),
         cmocka_unit_test(attempts_end_with_the_window),
         cmocka_unit_test(c07_c26_polls_back_off_and_say_who_they_are),
     };

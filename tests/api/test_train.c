@@ -781,6 +781,90 @@ static void parts_of_a_custom_loss_are_events_of_its_future(void **state)
     tinkc_queue_free(queue);
 }
 
+/* ---- services that know JSON alone ---- */
+
+#define PASS    "/api/v1/forward_backward"
+#define FORWARD "/api/v1/forward"
+
+typedef struct json_service {
+    int32_t refuses; /* status for protobuf */
+    size_t protobuf, json;
+} json_service;
+
+static bool refuse_protobuf(const tinkc_request *request, tinkc_mock_answer *answer, void *user)
+{
+    json_service *s = user;
+    if (strcmp(request->path, PASS) != 0 && strcmp(request->path, FORWARD) != 0)
+        return false;
+    const char *type = request_header(request, "Content-Type");
+    if (strcmp(type, "application/json") != 0) {
+        s->protobuf++;
+        *answer = (tinkc_mock_answer){ .status = s->refuses, .body = "Internal Server Error" };
+        return true;
+    }
+    s->json++;
+    assert_null(request_header(request, "Content-Encoding"));
+    *answer = (tinkc_mock_answer){ .body = "{\"request_id\":\"json-1\"}" };
+    return true;
+}
+
+static void passes_fall_back_to_json(void **state)
+{
+    fixture *x = *state;
+    static const char result[] =
+        "{\"loss_fn_output_type\":\"ArrayRecord\",\"loss_fn_outputs\":[{\"logprobs\":{\"data\":"
+        "[-1,-1,-1,-1,-1,-1,-1],\"dtype\":\"float32\",\"shape\":[7]}}],\"metrics\":{\"loss:sum\":7}"
+        "}";
+    static const int32_t statuses[] = { 415, 500 };
+    add_examples(x, 1, 8);
+    for (size_t k = 0; k < 2; k++) {
+        json_service s = { .refuses = statuses[k] };
+        tinkc_client *client = mock_client(x->mock, NULL, &x->err); /* a limit record of its own */
+        tinkc_trainer *t = tinkc_trainer_new(client, &lora, &x->err);
+        tinkc_mock_compute(x->mock, refuse_protobuf, &s, &x->err);
+        for (size_t i = 0; i < 3; i++) {
+            tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future",
+                            &(tinkc_mock_answer){ .body = result }, &x->err);
+            tinkc_future *f =
+                i == 1 ? tinkc_forward(t, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err)
+                       : tinkc_forward_backward(t, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+            const tinkc_fwdbwd *out = tinkc_future_fwdbwd(f, 5000, &x->err); /* at once */
+            assert_ok(&x->err);
+            assert_true(tinkc_fwdbwd_metric(out, "loss:sum", 0) == 7);
+            tinkc_future_free(f);
+        }
+        assert_int_equal(s.protobuf, 1); /* and never again */
+        assert_int_equal(s.json, 3);
+        assert_int_equal(tinkc_mock_count(x->mock, FORWARD), k + 1);
+        const tinkc_request *r = nth_request(x->mock, PASS, 3 * k + 1);
+        assert_non_null(strstr((const char *)r->body.data, "\"forward_backward_input\":"));
+        assert_non_null(strstr((const char *)r->body.data, "\"seq_id\":1"));
+        tinkc_mock_compute(x->mock, NULL, NULL, &x->err);
+        tinkc_trainer_free(t);
+        tinkc_client_free(client);
+    }
+}
+
+/* Where protobuf was accepted once, a 500 is what it says: it is retried as it is. */
+static void a_500_after_protobuf_was_accepted_is_retried(void **state)
+{
+    fixture *x = *state;
+    add_examples(x, 1, 8);
+    for (size_t i = 0; i < 2; i++) {
+        if (i == 1)
+            tinkc_mock_once(x->mock, NULL, PASS, &(tinkc_mock_answer){ .status = 500 }, &x->err);
+        tinkc_future *f =
+            tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+        assert_true(run_until_done(x->mock, f, 60000));
+        assert_true(tinkc_future_wait(f, 0, &x->err));
+        tinkc_future_free(f);
+    }
+    assert_int_equal(tinkc_mock_count(x->mock, PASS), 3);
+    for (size_t i = 0; i < 3; i++)
+        assert_string_equal(request_header(nth_request(x->mock, PASS, i), "Content-Type"),
+                            "application/x-protobuf");
+}
+
 /* ---- models that are there ---- */
 
 static void a_live_model_is_taken_up_again(void **state)
@@ -865,6 +949,9 @@ int main(void)
                                         setup_chunks, teardown),
         cmocka_unit_test_setup_teardown(a_live_model_is_taken_up_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_live_model_without_a_number_names_the_checkpoint, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(passes_fall_back_to_json, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_500_after_protobuf_was_accepted_is_retried, setup,
                                         teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

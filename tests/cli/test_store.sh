@@ -101,7 +101,7 @@ errors_are_true() {
     "$tinkc" sample --temperature 0 --max-tokens 100000 "What is 7 + 5?" > out 2> note || fail "sampling" note
     says "lowered from 100000 to" note
     refused "nosuch" run info nosuch
-    ! grep -q "http 4" out || fail "an HTTP status without HTTP" out
+    ! grep -qi "http 4" out || fail "an HTTP status without HTTP" out
 }
 
 folders_are_models

@@ -104,7 +104,7 @@ static void an_error_becomes_a_line(void **state)
     tkc_fail(&err, TINKC_E_NOT_FOUND, "no such run");
     err.http_status = 404;
     strcpy(err.request_id, "r-17");
-    const char *want = "no such run (TINKC_E_NOT_FOUND, http 404, request r-17)";
+    const char *want = "no such run (TINKC_E_NOT_FOUND, status 404, request r-17)";
     assert_int_equal(tinkc_error_line(&err, line, sizeof line), strlen(want));
     assert_string_equal(line, want);
     assert_int_equal(tinkc_error_line(&err, small, sizeof small), strlen(want));
