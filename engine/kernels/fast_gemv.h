@@ -16,26 +16,40 @@ typedef struct few {
     int64_t lda;
 } few;
 
-/* 2 VW columns from n, k .. k + 2 VW, of a weight in bf16. Both halves are transposed first, so that
- * their two chains run side by side. */
+/* 2 VW columns from n, k .. k + 2 VW, of a weight in bf16: VW columns are transposed in registers and
+ * used before the next are loaded; their chains are independent, so the processor works on both. */
 INLINE void few_pairs(const few *f, int64_t n, int64_t k, int rows, vf acc[][2])
 {
     const tke_matrix *b = &f->g->b;
-    vi r[2][VW];
     for (int half = 0; half < 2; half++) {
+        vi r[VW];
         for (int i = 0; i < VW; i++)
-            r[half][i] = vi_load((const uint16_t *)b->data + (n + half * VW + i) * b->ld + k);
-        v_transpose(r[half]);
+            r[i] = vi_load((const uint16_t *)b->data + (n + half * VW + i) * b->ld + k);
+        v_transpose(r);
+        for (int i = 0; i < VW; i++)
+            for (int m = 0; m < rows; m++) {
+                const float *x = f->a + m * f->lda + k + 2 * i;
+                acc[m][half] = v_fma(v_set(x[0]), v_pair_first(r[i]), acc[m][half]);
+                acc[m][half] = v_fma(v_set(x[1]), v_pair_second(r[i]), acc[m][half]);
+            }
     }
-    for (int i = 0; i < VW; i++)
-        for (int m = 0; m < rows; m++) {
-            const float *x = f->a + m * f->lda + k + 2 * i;
-            vf x0 = v_set(x[0]), x1 = v_set(x[1]);
-            acc[m][0] = v_fma(x0, v_pair_first(r[0][i]), acc[m][0]);
-            acc[m][1] = v_fma(x0, v_pair_first(r[1][i]), acc[m][1]);
-            acc[m][0] = v_fma(x1, v_pair_second(r[0][i]), acc[m][0]);
-            acc[m][1] = v_fma(x1, v_pair_second(r[1][i]), acc[m][1]);
-        }
+}
+
+/* Sends for what is used a few steps later: further along the same rows, at their end the beginning
+ * of the next columns' rows. Further ahead is slower: what comes early is gone again. */
+INLINE void fetch_soon(const tke_matrix *b, int64_t n, int64_t n_end, int64_t k, int64_t n_k)
+{
+    enum { STEPS = 4 };
+    k += STEPS * 2 * VW;
+    if (k >= n_k) {
+        k -= n_k;
+        n += TILE_N;
+    }
+    if (n + TILE_N > n_end || k >= n_k)
+        return;
+    const char *at = (const char *)b->data + (n * b->ld + k) * 2;
+    for (int i = 0; i < TILE_N; i++, at += b->ld * 2)
+        __builtin_prefetch(at, 0, 3);
 }
 
 /* Any type, any number of columns, n_k <= VW along k. */
@@ -67,12 +81,8 @@ INLINE void few_columns(const few *f, const tile *t, int64_t n, int64_t n_end, i
     if (t->from_c)
         load_tile(t, rows, acc);
     if (g->b.dtype == TKE_BF16 && t->columns == TILE_N) {
-        bool more = n + 2 * TILE_N <= n_end;
         for (; k + 2 * VW <= g->k; k += 2 * VW) {
-            if (more) {
-                fetch_ahead(&g->b, n + TILE_N, k);
-                fetch_ahead(&g->b, n + TILE_N + VW, k);
-            }
+            fetch_soon(&g->b, n, n_end, k, g->k);
             few_pairs(f, n, k, rows, acc);
         }
     }
