@@ -3,16 +3,17 @@
 #include <tinkc/engine.h>
 #include <tinkc/tinkc.h>
 
-int main(void)
+int main(int argc, char **argv)
 {
+    const char *folder = argc > 1 ? argv[1] : "models/nano";
     tinkc_error err = { 0 }; /* once set, every later call is a no-op: look once, at the end */
     tinkc_engine *engine = tinkc_engine_new(NULL, &err);
-    tinkc_engine_add_model(engine, "nano", "models/nano", &err);
+    tinkc_engine_add_model(engine, "nano", folder, &err);
     tinkc_client *client = tinkc_client_new(
         &(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
     tinkc_sampler *sampler =
         tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "nano" }, &err);
-    tinkc_tokenizer *tok = tinkc_tokenizer_open("models/nano", NULL, &err);
+    tinkc_tokenizer *tok = tinkc_tokenizer_open(folder, NULL, &err);
 
     tinkc_tokens prompt = { 0 };
     tinkc_text text = { 0 };

@@ -80,7 +80,19 @@ command_is_at_home() {
     [ "$answer" = 12 ] || { echo "the installed command says: $answer"; return 1; }
 }
 
+# The README's program, in a folder of its own, with the compile line that stands below it.
+readme_program() {
+    mkdir -p "$work/elsewhere"
+    sed -n '/^```c/,/^```/p' README.md | sed '1d;$d' > "$work/elsewhere/hello.c"
+    line=$(sed -n 's/^    \(cc hello.c .*\)$/\1/p' README.md)
+    [ -n "$line" ] || { echo "the README has no compile line"; return 1; }
+    (cd "$work/elsewhere" && sh -c "$line") || return 1
+    answer=$("$work/elsewhere/hello" "$work/usr/share/tinkc/models/nano")
+    [ "$answer" = 12 ] || { echo "the README's program says: $answer"; return 1; }
+}
+
 links_through_pkg_config
+readme_program
 links_through_cmake
 command_is_at_home
 every_header_stands_alone
