@@ -20,8 +20,9 @@ function niceTicks(lo, hi, n) {
 
 function logTicks(lo, hi, n) {
   const ticks = [], a = Math.floor(Math.log10(lo)), b = Math.ceil(Math.log10(hi));
-  const factors = b - a <= 1 ? [1, 2, 3, 5, 7] : b - a <= 3 ? [1, 2, 5] : [1];
-  const every = Math.max(1, Math.ceil((b - a) / n));
+  const decades = Math.log10(hi / lo);
+  const factors = decades <= 1.2 ? [1, 2, 3, 5, 7] : decades <= 3 ? [1, 2, 5] : [1];
+  const every = Math.max(1, Math.ceil(decades / n));
   for (let e = a; e <= b; e += every)
     for (const f of factors) {
       const v = f * 10 ** e;

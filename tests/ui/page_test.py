@@ -70,6 +70,24 @@ def shoot(b, name):
 
 # ---- parts ----
 
+def helpers(b):
+    """The sums behind the charts, by their own values."""
+    for script, want in (
+            ("niceTicks(0, 10, 5)", [0, 2, 4, 6, 8, 10]), ("niceTicks(-1, 1, 4)", [-1, -0.5, 0, 0.5, 1]), ("niceTicks(3, 3, 5)", [3]),
+            ("logTicks(0.09, 11, 5)", [0.1, 0.2, 0.5, 1, 2, 5, 10]), ("logTicks(1e-9, 1, 5)", [1e-9, 1e-7, 1e-5, 1e-3, 0.1]),
+            ("[...smooth([1, 1, 1], 0.9)].map((v) => Math.round(v * 1e9) / 1e9)", [1, 1, 1]), ("[...smooth([2, 0], 0.5)].map((v) => v.toFixed(3))", ["2.000", "0.667"]),
+            ("smooth([3, 4], 0)", [3, 4]), ("[nearest([1, 2, 4], 3.1), nearest([1, 2, 4], -5), nearest([1, 2, 4], 99)]", [2, 0, 2]),
+            ("[0, 1e-5, 0.12345, 42, 12345, 1234567, NaN, null].map(fmt)", ["0", "1e-5", "0.1235", "42", "12345", "1.23M", "–", "–"]),
+            ("[0, 1023, 1536, 2 ** 31].map(fmtBytes)", ["0 B", "1023 B", "1.5 KiB", "2.0 GiB"]),
+            ("spread([1, 2, 3, 4, 5], 3)", [1, 3, 5]), ("percent(Math.log(0.25))", "25.0 %"),
+            ("(() => { const r = new Run({ id: 'x', name: 'x' }, 0); r.addRows([{ step: 0, a: 1 }, { step: 1, a: 2 }, { step: 2, a: 3 }, { step: 1, a: 9 }]);"
+             " return [r.series.get('a').step, r.series.get('a').y]; })()", [[0, 1], [1, 9]])):
+        got = b.eval(script)
+        same = json.dumps(got) == json.dumps(want) or (isinstance(want, list) and len(got) == len(want) and all(
+            isinstance(w, (int, float)) and abs(g - w) <= 1e-9 * max(1, abs(w)) for g, w in zip(got, want)))
+        check(same, f"{script[:60]} is {want}" + ("" if same else f", not {got}"))
+
+
 def make_data():
     lesson = subprocess.run([build / "tools" / "pirate", "lesson", "480", "1"], capture_output=True, check=True).stdout
     (work / "lesson.jsonl").write_bytes(lesson)
@@ -230,6 +248,7 @@ def main():
         b.open(server.url + "/")
         b.wait("document.querySelector('.live.on')", "the feed is open")
         b.wait("document.querySelector('.empty-title')?.textContent === 'No runs yet'", "an empty page says so")
+        helpers(b)
         curves_move(b)
         several_runs(b)
         shoot(b, "runs")
