@@ -453,6 +453,99 @@ static bool is_counted(const tke_call *call)
            id != TKC_EP_AUTH_TOKEN;
 }
 
+/* ---- texts ----
+ * What a template or a pattern costs is its author's to say. It is bounded, but for as long as it
+ * takes no thread may be held that answers others, health checks and the end of the server included:
+ * such requests are finished by threads of their own. */
+
+enum { MOST_TEXTS = 256 }; /* waiting for those threads */
+
+typedef struct tke_deferred {
+    tkc_job base;
+    struct tke_deferred *next; /* svc->deferred; svc->lock, so for `cancelled` */
+    bool cancelled;
+    tke_call call;
+    tke_caller caller;
+    char owner[64], key_id[TKE_KEY_ID];
+    tkc_buf space; /* what call.body may point into */
+    tke_front_fn *handler;
+} deferred;
+
+static void run_deferred(tkc_job *base)
+{
+    deferred *d = (deferred *)base;
+    tke_service *svc = d->call.svc;
+    tinkc_reply *reply = d->call.reply;
+    pthread_mutex_lock(&svc->lock);
+    bool wanted = !d->cancelled;
+    pthread_mutex_unlock(&svc->lock);
+    if (wanted)
+        d->handler(&d->call);
+    else
+        reply->fail(reply, TINKC_E_CONNECTION, "the request was cancelled");
+    pthread_mutex_lock(&svc->lock);
+    deferred **at = &svc->deferred;
+    while (*at != d)
+        at = &(*at)->next;
+    *at = d->next;
+    svc->n_texts--;
+    bool late = wanted && d->cancelled; /* while the handler ran */
+    pthread_mutex_unlock(&svc->lock);
+    if (late)
+        (void)tke_stream_cancel(svc, reply);
+    tkc_buf_free(&d->space);
+    tkc_arena_free(&d->call.arena);
+    tkc_release(svc->a, d, sizeof *d);
+}
+
+bool tke_deferred_cancel(tke_service *svc, const tinkc_reply *reply)
+{
+    bool found = false;
+    pthread_mutex_lock(&svc->lock);
+    for (deferred *d = svc->deferred; d && !found; d = d->next)
+        if (d->call.reply == reply)
+            found = d->cancelled = true;
+    pthread_mutex_unlock(&svc->lock);
+    return found;
+}
+
+/* Takes the call and what holds its body. False: answered. */
+static bool defer(tke_call *call, tkc_buf *space, tke_front_fn *handler)
+{
+    tke_service *svc = call->svc;
+    deferred *d = tkc_zalloc(svc->a, sizeof *d, &call->err);
+    pthread_mutex_lock(&svc->lock);
+    bool room = svc->n_texts < MOST_TEXTS;
+    svc->n_texts += room && d;
+    pthread_mutex_unlock(&svc->lock);
+    if (!d || !room) {
+        tkc_release(svc->a, d, sizeof *d);
+        tke_refuse(call, room ? 503 : 429, room ? "memory" : "busy",
+                   room ? "out of memory" : "Too many texts are waiting; slow down");
+        return false;
+    }
+    d->call = *call;
+    d->space = *space;
+    d->handler = handler;
+    d->caller = *call->caller;
+    (void)snprintf(d->owner, sizeof d->owner, "%s", call->owner);
+    (void)snprintf(d->key_id, sizeof d->key_id, "%s", call->caller->key_id);
+    d->caller.owner = d->call.owner = d->owner;
+    d->caller.key_id = d->key_id;
+    d->call.caller = &d->caller;
+    tkc_arena_init(&call->arena, &svc->bodies.allocator, 0); /* the old one is the copy's */
+    d->base.run = run_deferred;
+    pthread_mutex_lock(&svc->lock);
+    d->next = svc->deferred;
+    svc->deferred = d;
+    pthread_mutex_unlock(&svc->lock);
+    if (!tkc_pool_submit(svc->texts, &d->base, &d->call.err)) {
+        d->call.err = (tinkc_error){ 0 };
+        run_deferred(&d->base); /* better late than never */
+    }
+    return true;
+}
+
 void tke_front(tke_call *call)
 {
     tinkc_str path = tkc_str(call->request->path), rest = path, before;
@@ -489,8 +582,13 @@ void tke_front(tke_call *call)
         return;
     tkc_buf space;
     tkc_buf_init(&space, &call->svc->bodies.allocator, TKC_BUF_NO_MAX);
-    if (unpack(call, &space) && fits(call))
-        handler(call);
+    if (unpack(call, &space) && fits(call)) {
+        bool text = call->openai && call->body.len; /* a template is rendered, a tokenizer runs */
+        if (!text)
+            handler(call);
+        else if (defer(call, &space, handler))
+            return;
+    }
     tkc_buf_free(&space);
 }
 

@@ -573,7 +573,8 @@ void tke_service_cancel(tke_service *svc, tinkc_reply *reply)
     tke_waiter *w = take_waiter_of(svc, reply);
     pthread_mutex_unlock(&svc->lock);
     if (!w) { /* everything but polls and streams ends by itself soon */
-        (void)tke_stream_cancel(svc, reply);
+        if (!tke_deferred_cancel(svc, reply)) /* first: it may be about to become a stream */
+            (void)tke_stream_cancel(svc, reply);
         return;
     }
     tkc_release(svc->a, w, sizeof *w);

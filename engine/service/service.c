@@ -270,6 +270,7 @@ static void wake_housekeeper(void *arg)
 static void free_parts(tke_service *svc)
 {
     tke_usage_flush(svc);
+    tkc_pool_free(svc->texts);
     tkc_pool_free(svc->downloads);
     tkc_pool_free(svc->results);
     tkc_pool_free(svc->files);
@@ -323,7 +324,8 @@ static bool start(tke_service *svc, const tinkc_engine_options *o, tinkc_error *
     svc->downloads =
         svc->files ? tkc_pool_new(svc->a, TKE_MAX_DOWNLOADS, "tinkc-archives", err) : NULL;
     svc->results = svc->downloads ? tkc_pool_new(svc->a, 1, "tinkc-results", err) : NULL;
-    if (!svc->results)
+    svc->texts = svc->results ? tkc_pool_new(svc->a, 2, "tinkc-texts", err) : NULL;
+    if (!svc->texts)
         return false;
     svc->epoch = tke_store_epoch(svc->store);
     svc->token_secret = tkc_secret_alloc(sizeof *svc->token_secret, err);
@@ -436,6 +438,8 @@ void tke_service_drop(tke_service *svc)
     if (tke_store_durable(svc->store) && svc->set.durability >= TINKC_DURABILITY_SNAPSHOT &&
         !tke_service_flush(svc, 60000, &err))
         tkc_log_line(&svc->log, TINKC_LOG_ERROR, "images could not be written: %s", err.message);
+    tkc_pool_free(svc->texts); /* what they queue is still run or failed below */
+    svc->texts = NULL;
     stop_threads(svc);
     tke_polls_close(svc);
     tkc_pool_free(svc->downloads);

@@ -353,6 +353,7 @@ struct tke_service {
     tke_device_reason device_reason; /* why this one; constant */
     tkc_pool *files;                 /* one thread: tensor files */
     tkc_pool *downloads; /* slow readers wait here and nowhere else: a thread for each */
+    tkc_pool *texts;     /* two threads: templates and tokenizers of requests */
     tkc_pool *results;   /* one thread: reads results that are in files */
     int64_t epoch;
     atomic_bool draining;
@@ -388,6 +389,8 @@ struct tke_service {
     bool wants_release;    /* the worker gives back what only work needs */
     bool released;         /* it has, since there was last something to do */
     size_t n_downloads;
+    struct tke_deferred *deferred; /* all of them */
+    size_t n_texts;                /* requests that wait for, or are with, the threads for texts */
     uint64_t turn;
     uint64_t room_changes; /* counts every release of memory */
     tkc_map usage;         /* counters not yet in the store */
@@ -579,6 +582,8 @@ void tke_front(tke_call *);
 /* A body that is refused may still say whose request it was: then its number holds up no
  * successor. What to commit before the refusal; NULL = nothing. */
 tke_txn *tke_front_refused(tke_call *);
+/* A request that waits for the threads for texts is not wanted any more. False: it is none of those. */
+bool tke_deferred_cancel(tke_service *, const tinkc_reply *);
 void tke_front_health(tke_call *);
 void tke_front_config(tke_call *);
 void tke_front_token(tke_call *);

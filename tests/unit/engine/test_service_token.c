@@ -57,11 +57,12 @@ static void signed_as_others_do(void **state)
     (void)state;
     char token[600];
     make("default", (int64_t)1700000000 * S, token);
-    assert_string_equal(token,
-                        "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9."
-                        "eyJpc3MiOiJ0aW5rYyIsInN1YiI6InRpbmtjOnVzZXI6ZGVmYXVsdCIsImp0aSI6IjAxMjM0NT"
-                        "Y3ODlhYmNkZWYuMyIsImlhdCI6MTcwMDAwMDAwMCwiZXhwIjoxNzAwMDg2NDAwfQ."
-                        "7Yd07CDi8oBElDtlb6rJYyjFbpP7pToEknHOWIG6SO4");
+    assert_string_equal(
+        token,
+        "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9."
+        "eyJpc3MiOiJ0aW5rYyIsInN1YiI6InRpbmtjOnVzZXI6ZGVmYXVsdCIsIm9yZ19pZCI6InRpbmtjOm9yZzpsb2NhbC"
+        "IsImp0aSI6IjAxMjM0NTY3ODlhYmNkZWYuMyIsImlhdCI6MTcwMDAwMDAwMCwiZXhwIjoxNzAwMDg2NDAwfQ."
+        "YllsMvEKhERoEvQmJbqI6UqwsnD8Ezt1JtmOqqTcUgg");
 }
 
 typedef struct world {
