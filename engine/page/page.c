@@ -299,7 +299,7 @@ static void answer(tke_page *page, const ask *q)
     if (ok)
         return;
     if (!run)
-        send_error(q->reply, 404, "not_found", "There is no such run any more");
+        send_error(q->reply, 404, "not_found", "There is no such run; it may have been removed");
     else if (fd < 0)
         send_error(q->reply, 404, "not_found", "The run has no such file");
     else
@@ -325,7 +325,8 @@ static void add_hello(const tke_page *page, tkc_buf *out, tinkc_error *err)
     add_event(out, "hello", tkc_str(text), err);
 }
 
-/* All of them for whoever has seen none or has to forget some; else what changed. */
+/* A viewer that has seen none, or that must drop a removed run, gets all of them; others get the
+ * changed ones. */
 static void add_runs(const tke_page *page, const viewer *v, tkc_buf *out, tinkc_error *err)
 {
     const tkc_map_entry *e;
@@ -396,7 +397,7 @@ static void end_viewer(tke_page *page, viewer *v)
     pthread_mutex_unlock(&page->lock);
     if (!v->greeted)
         v->reply->status(v->reply, 503);
-    v->reply->end(v->reply); /* whoever cancels it from now on finds nobody */
+    v->reply->end(v->reply); /* a later cancel finds no viewer and does nothing */
     tkc_release(page->a, v, sizeof *v);
 }
 

@@ -1,4 +1,4 @@
-/* page_gate.h - who may see the page, and what browsers are told about it. No I/O, no state. */
+/* page_gate.h - access control of the page, and the headers of its answers. No I/O, no state. */
 #ifndef TKE_SERVER_PAGE_GATE_H
 #define TKE_SERVER_PAGE_GATE_H
 

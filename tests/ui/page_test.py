@@ -38,7 +38,7 @@ class Server:
 
 
 def last_step(b, title):
-    """The newest step of any curve in this chart, from what a screen reader is told; -1 = none."""
+    """The newest step of any curve in this chart, from the text for screen readers; -1 = none."""
     label = b.eval(f"[...document.querySelectorAll('.plot-over')].map((c) => c.getAttribute('aria-label')).find((t) => t.startsWith({json.dumps(title)})) || ''")
     steps = re.findall(r"at step ([0-9.]+)(k?)", label)
     return max((float(n) * (1000 if k else 1) for n, k in steps), default=-1)

@@ -102,7 +102,7 @@ static void test_numbers_alone(void **state)
                 "[{\"s\":\"NaN \\\" NaN\",\"n\":null}]", &place);
 }
 
-/* A line longer than everything that is read at once is passed over, and reading goes on. */
+/* A line longer than everything that is read at once is skipped; the lines after it are read. */
 static void test_an_endless_line_is_passed_over(void **state)
 {
     tinkc_error err = { 0 };
