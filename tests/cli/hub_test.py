@@ -393,6 +393,9 @@ def push_adapter():
         check("push: the source is untouched", not (folder / "README.md").exists())
         lines = [json.loads(l) for e in w.hub.log if "/commit/" in e["line"] for l in e["body"].splitlines()]
         check("push: commit message", lines[0]["value"]["summary"] == "first", lines[0])
+        asked = json.loads(next(e["body"] for e in w.hub.log if "repos/create" in e["line"]))
+        check("push: private in the words of old and new hubs", asked["private"] is True
+              and asked["visibility"] == "private", asked)
         leaks = [e["line"] for e in w.hub.log if e["store"] and "Authorization" in e["headers"]]
         check("push: signed addresses get no token", not leaks, leaks)
         commits, before = len(w.hub.repos["me/adapter"].commits), len(w.hub.log)
@@ -646,6 +649,55 @@ def export_gguf():
                   and not os.path.exists(os.path.join(w.home, "bad.gguf")), r.stderr)
 
 
+def write_safetensors(path, tensors):
+    head, blob = {}, b""
+    for name, (shape, values) in tensors.items():
+        raw = struct.pack(f"<{len(values)}f", *values)
+        head[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(blob), len(blob) + len(raw)]}
+        blob += raw
+    text = json.dumps(head).encode()
+    pathlib.Path(path).write_bytes(struct.pack("<Q", len(text)) + text + blob)
+
+
+def export_llama():
+    with World() as w:
+        folder, r, h, d, heads, kv = pathlib.Path(w.home, "l"), random.Random(3), 64, 16, 4, 2
+        folder.mkdir()
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(nano / name, folder)
+        (folder / "config.json").write_text(json.dumps(
+            {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": h, "intermediate_size": 96,
+             "num_hidden_layers": 1, "num_attention_heads": heads, "num_key_value_heads": kv, "vocab_size": 4096,
+             "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "hidden_act": "silu",
+             "rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                                                      "high_freq_factor": 4.0, "original_max_position_embeddings": 64}}))
+        shapes = {"model.embed_tokens": [4096, h], "lm_head": [4096, h], "model.norm": [h],
+                  "model.layers.0.input_layernorm": [h], "model.layers.0.post_attention_layernorm": [h],
+                  "model.layers.0.self_attn.q_proj": [heads * d, h], "model.layers.0.self_attn.k_proj": [kv * d, h],
+                  "model.layers.0.self_attn.v_proj": [kv * d, h], "model.layers.0.self_attn.o_proj": [h, heads * d],
+                  "model.layers.0.mlp.gate_proj": [96, h], "model.layers.0.mlp.up_proj": [96, h],
+                  "model.layers.0.mlp.down_proj": [h, 96]}
+        values = {n + ".weight": (s, [r.uniform(-1, 1) for _ in range(s[0] * (s[1] if len(s) > 1 else 1))])
+                  for n, s in shapes.items()}
+        write_safetensors(folder / "model.safetensors", values)
+        r = w.run("export", "l", "--to", "gguf", "--type", "f32", "-o", "l.gguf")
+        check("gguf of a llama", r.returncode == 0, r.stderr)
+        keys, gguf = read_gguf(os.path.join(w.home, "l.gguf"))
+        for ours, theirs, n, turned in (("attn_q", "q_proj", heads, True), ("attn_k", "k_proj", kv, True),
+                                        ("attn_v", "v_proj", kv, False)):
+            flat = struct.unpack(f"<{n * d * h}f", values_bytes := gguf[f"blk.0.{ours}.weight"][2])
+            source = struct.unpack(f"<{n * d * h}f", struct.pack(f"<{n * d * h}f",
+                                                                 *values[f"model.layers.0.self_attn.{theirs}.weight"][1]))
+            ok = all(flat[row * h:(row + 1) * h] == source[at * h:(at + 1) * h]
+                     for row in range(n * d)
+                     for at in [row // d * d + (row % d % 2 * (d // 2) + row % d // 2 if turned else row % d)])
+            check(f"gguf of a llama: rows of {ours}", ok and len(values_bytes) == n * d * h * 4)
+        factors = struct.unpack("<8f", gguf["rope_freqs.weight"][2])
+        check("gguf of a llama: rope factors run from 1 to 8", factors[0] == 1 and abs(factors[-1] - 8) < 1e-4
+              and list(factors) == sorted(factors), factors)
+        check("gguf of a llama: a head of its own", "output.weight" in gguf and keys["general.architecture"] == "llama")
+
+
 def random_adapter(folder, targets, rank=2, alpha=8, names="lm_head"):
     """A PEFT adapter of nano with non-zero A and B, and what it holds."""
     shapes = {"q_proj": ("self_attn", 384, 384), "v_proj": ("self_attn", 384, 128), "down_proj": ("mlp", 1024, 384)}
@@ -661,15 +713,9 @@ def random_adapter(folder, targets, rank=2, alpha=8, names="lm_head"):
         stem = f"base_model.model.{names}"
         tensors[f"{stem}.lora_A.weight"] = ([rank, 384], [r.uniform(-1, 1) / 16 for _ in range(rank * 384)])
         tensors[f"{stem}.lora_B.weight"] = ([4096, rank], [r.uniform(-1, 1) / 16 for _ in range(rank * 4096)])
-    head, blob = {}, b""
-    for name, (shape, values) in tensors.items():
-        raw = struct.pack(f"<{len(values)}f", *values)
-        head[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(blob), len(blob) + len(raw)]}
-        blob += raw
-    text = json.dumps(head).encode()
     folder = pathlib.Path(folder)
     folder.mkdir()
-    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + blob)
+    write_safetensors(folder / "adapter_model.safetensors", tensors)
     (folder / "adapter_config.json").write_text(json.dumps(
         {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "target_modules": targets, "bias": "none",
          "base_model_name_or_path": "nano"}))
@@ -775,7 +821,7 @@ def from_adapter_refused():
 
 groups = [pull_layout, pull_choice, pull_revisions, pull_pages, pull_faults, pull_refusals, pull_hostile, pull_offline,
           pull_resume, pull_twice, model_by_name, model_prompt, push_adapter, push_refusals, push_large, push_trained,
-          export_gguf, export_merged, from_adapter, from_adapter_refused]
+          export_gguf, export_llama, export_merged, from_adapter, from_adapter_refused]
 try:
     for group in groups:
         if not wanted or group.__name__ in wanted:
