@@ -63,13 +63,25 @@ abi: all ## rewrite abi/exports.txt
 install: all ## install below PREFIX (DESTDIR is honoured)
 	@cmake --install build --prefix $(PREFIX)
 
-uninstall: ## remove what install wrote
-	@xargs rm -fv < build/install_manifest.txt
+uninstall: ## remove what install wrote (DESTDIR is honoured)
+	@tools/uninstall build "$(DESTDIR)"
+
+deb: ## Debian packages (build/deb)
+	@packaging/make-deb
+
+static: ## one tinkc for any x86-64 Linux (build/static/tinkc)
+	@packaging/make-static
+
+dist: ## a source archive that is the same for everybody, with checksums (build/dist)
+	@packaging/make-dist
+
+arm64: ## cross-build for arm64 and run its tests under qemu
+	@packaging/test-arm64
 
 clean: ## remove build/
 	@rm -rf build
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 14
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
-.PHONY: all test check asan tsan shake torture fuzz mutants bench maths format abi install uninstall clean help tidy coverage abidiff
+.PHONY: all test check asan tsan shake torture fuzz mutants bench maths format abi install uninstall clean help tidy coverage abidiff deb static dist arm64

@@ -1,7 +1,7 @@
 /* compiled_cache.c - the compiled form of a vocabulary: a block of tables in a file.
  *
  * Beside its source (tokenizer.json.tkc), or in the user's cache folder where the model's folder
- * is read-only. Written whole and renamed into place; stale when size and time of the source have
+ * is read-only or not the user's own: another user's, the system's, or a cache that others manage. Written whole and renamed into place; stale when size and time of the source have
  * changed and its contents too; trusted only if it is ours (owner, mode) and passes all checks.
  */
 #include <stdio.h>
@@ -105,15 +105,27 @@ bool tkc_cache_read(const char *source, const char *user_cache, tkc_tables *out)
     return in_user_cache(source, user_cache, path) && read_one(path, source, &now, out);
 }
 
-/* A folder that nobody may write is left alone, even by root. */
+/* Installed by a package manager, which would not know the file. */
+static bool is_system_path(const char *source)
+{
+    char full[PATH_MAX_LEN];
+    return realpath(source, full) &&
+           (strncmp(full, "/usr/", 5) == 0 || strncmp(full, "/opt/", 5) == 0 ||
+            strncmp(full, "/nix/", 5) == 0 || strncmp(full, "/gnu/", 5) == 0);
+}
+
+/* A folder that nobody may write is left alone, even by root; so is one that is not the user's own. A
+ * link is a name in a cache that somebody else manages. */
 static bool may_write_beside(const char *source)
 {
     char folder[PATH_MAX_LEN];
     struct stat st;
+    if (lstat(source, &st) != 0 || !S_ISREG(st.st_mode) || is_system_path(source))
+        return false;
     const char *slash = strrchr(source, '/');
     int n = slash ? snprintf(folder, sizeof folder, "%.*s", (int)(slash - source + 1), source)
                   : snprintf(folder, sizeof folder, "./");
-    return n > 0 && n < (int)sizeof folder && stat(folder, &st) == 0 &&
+    return n > 0 && n < (int)sizeof folder && stat(folder, &st) == 0 && st.st_uid == geteuid() &&
            (st.st_mode & (S_IWUSR | S_IWGRP | S_IWOTH)) && access(folder, W_OK) == 0;
 }
 

@@ -60,6 +60,45 @@ C
     "$work/cmake/b/app"
 }
 
+# tinkc::tinkc-engine alone brings the client along.
+engine_brings_the_client() {
+    mkdir -p "$work/engine"
+    cat > "$work/engine/app.c" << 'C'
+#include <tinkc/engine.h>
+#include <tinkc/tinkc.h>
+
+int main(void)
+{
+    tinkc_error err = { 0 };
+    tinkc_engine *engine = tinkc_engine_new(NULL, &err);
+    tinkc_client *client =
+        tinkc_client_new(&(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
+    tinkc_client_free(client);
+    tinkc_engine_free(engine);
+    return err.code != 0;
+}
+C
+    cat > "$work/engine/CMakeLists.txt" << 'C'
+cmake_minimum_required(VERSION 3.16)
+project(consumer C)
+find_package(tinkc REQUIRED)
+add_executable(app app.c)
+target_link_libraries(app PRIVATE tinkc::tinkc-engine)
+C
+    cmake -S "$work/engine" -B "$work/engine/b" -DCMAKE_PREFIX_PATH="$work/usr" > "$work/log" 2>&1 &&
+        cmake --build "$work/engine/b" >> "$work/log" 2>&1 || { tail "$work/log"; return 1; }
+    "$work/engine/b/app"
+}
+
+# A staged installation goes without a trace.
+goes_without_a_trace() {
+    mkdir -p "$work/stage"
+    DESTDIR=$work/stage cmake --install "$build" --prefix /opt/x > "$work/log" 2>&1 || { tail "$work/log"; return 1; }
+    tools/uninstall "$build" "$work/stage" > /dev/null
+    left=$(find "$work/stage" -mindepth 1 | head -5)
+    [ -z "$left" ] || { echo "uninstall leaves: $left"; return 1; }
+}
+
 every_header_stands_alone() {
     for header in $(cd "$work/usr/include" && find tinkc -name '*.h'); do
         echo "#include <$header>" > "$work/one.c"
@@ -94,6 +133,8 @@ readme_program() {
 links_through_pkg_config
 readme_program
 links_through_cmake
+engine_brings_the_client
 command_is_at_home
 every_header_stands_alone
+goes_without_a_trace
 echo "install: found and used"

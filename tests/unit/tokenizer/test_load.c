@@ -704,6 +704,29 @@ static void test_cache_elsewhere(void **state)
     assert_true(tkc_remove_tree(home, &err));
 }
 
+/* A link, as in a hub's cache: its folder belongs to somebody else, even if we may write it. */
+static void test_cache_of_a_link(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tinkc-model-XXXXXX", links[] = "/tmp/tinkc-links-XXXXXX";
+    char home[] = "/tmp/tinkc-home-XXXXXX", source[300], name[300], compiled[310];
+    tinkc_error err = { 0 };
+    snprintf(source, sizeof source, "%s", copy_to_folder(folder, false));
+    assert_true(mkdtemp(home) && mkdtemp(links));
+    snprintf(name, sizeof name, "%s/tokenizer.json", links);
+    snprintf(compiled, sizeof compiled, "%s.tkc", name);
+    assert_int_equal(symlink(source, name), 0);
+    assert_int_equal(setenv("XDG_CACHE_HOME", home, 1), 0);
+    expect_works(open_cached(links), false);
+    assert_false(tkc_is_file(compiled));
+    snprintf(compiled, sizeof compiled, "%s.tkc", source);
+    assert_false(tkc_is_file(compiled));
+    expect_works(open_cached(links), true); /* from the user's cache */
+    assert_true(tkc_remove_tree(folder, &err));
+    assert_true(tkc_remove_tree(links, &err));
+    assert_true(tkc_remove_tree(home, &err));
+}
+
 /* Who hands the folder in, as a client does, is not asked about the environment again. */
 static void test_cache_folder_handed_in(void **state)
 {
@@ -806,6 +829,7 @@ int main(void)
         cmocka_unit_test(test_cache),
         cmocka_unit_test(test_damaged_block),
         cmocka_unit_test(test_cache_elsewhere),
+        cmocka_unit_test(test_cache_of_a_link),
         cmocka_unit_test(test_cache_folder_handed_in),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_added_twice),
