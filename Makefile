@@ -69,14 +69,8 @@ uninstall: ## remove what install wrote (DESTDIR is honoured)
 deb: ## Debian packages (build/deb)
 	@packaging/make-deb
 
-static: ## one tinkc for any x86-64 Linux (build/static/tinkc)
-	@packaging/make-static
-
 dist: ## a source archive that is the same for everybody, with checksums (build/dist)
 	@packaging/make-dist
-
-arm64: ## cross-build for arm64 and run its tests under qemu
-	@packaging/test-arm64
 
 clean: ## remove build/
 	@rm -rf build
@@ -84,4 +78,4 @@ clean: ## remove build/
 help: ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
-.PHONY: all test check asan tsan shake torture fuzz mutants bench maths format abi install uninstall clean help tidy coverage abidiff deb static dist arm64
+.PHONY: all test check asan tsan shake torture fuzz mutants bench maths format abi install uninstall clean help tidy coverage abidiff deb dist
