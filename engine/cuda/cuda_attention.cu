@@ -210,8 +210,6 @@ template <int D, int NB> DEVICE void gather_few(float o[NB][4], const bf16 *w, c
 
 template <int D, bool PAGED> __global__ void __launch_bounds__(THREADS) narrow_form(tcu_attention p)
 {
-    let_others_start();
-    wait_for_others();
     enum { COLS = D / WARPS };
     extern __shared__ __align__(128) unsigned char raw[];
     few_shared<D> &t = *(few_shared<D> *)raw;

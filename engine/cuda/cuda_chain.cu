@@ -175,22 +175,18 @@ template <int MT, int NT, int W, bool WIDE> __global__ void __launch_bounds__(W 
     bf16 *xt = (bf16 *)shared, *wt = xt + F::STAGES * F::ROWS * F::BK;
     int lane = threadIdx.x % 32, n0, mine = threadIdx.x / 32 * NT * 8, tiles = (p.k + F::BK - 1) / F::BK;
     bool adapter;
-    let_others_start();
-    if (!find<F>(p, &n0, &adapter)) {
-        wait_for_others();
+    if (!find<F>(p, &n0, &adapter))
         return;
-    }
     pieces<F::COLS, F::BK, F::THREADS> w;
     pieces<F::ROWS, F::BK, F::THREADS> x;
     aim(w, p.w + (int64_t)n0 * p.k, p.n - n0, p.k);
-    for (int s = 0; s < F::STAGES - 1; s++) /* the weights wait for nobody */
+    for (int s = 0; s < F::STAGES - 1; s++)
         if (s < tiles)
             fetch(w, s * F::BK, wt + s * F::COLS * F::BK);
     for (int i = threadIdx.x; i < F::STAGES * F::ROWS * F::BK / 8; i += F::THREADS)
         ((uint4 *)xt)[i] = make_uint4(0, 0, 0, 0);
     aim(x, p.x, p.m, p.k);
     __syncthreads();
-    wait_for_others();
     for (int s = 0; s < F::STAGES - 1; s++) {
         if (s < tiles)
             fetch(x, s * F::BK, xt + s * F::ROWS * F::BK);

@@ -99,8 +99,6 @@ DEVICE void store8(float *p, const float x[8])
 /* y = bf16((y + bias) + scale B low), or dx = bf16(dx + dlow A). Rows of y have room for whole pieces of 8. */
 template <int BM, bool BACK, typename T> __global__ void __launch_bounds__(128) from_low(tcu_lora p, const bf16 *low, const float *bias, T *y)
 {
-    let_others_start();
-    wait_for_others();
     typedef shape<BM, 64, BM / 16, BM == 16 ? 4 : 1, false, BACK, 32, 2> S;
     enum { PER = S::BN / 8, PIECES = S::BM * PER / S::THREADS, STAGING = S::BM * (S::BN + 4) * 4 };
     __shared__ __align__(128) unsigned char shared[(int)STAGING > (int)S::BYTES ? (int)STAGING : (int)S::BYTES];

@@ -9,8 +9,6 @@ enum { THREADS = 256, MOST = 8 }; /* a thread holds up to MOST float4: rows of u
 
 __global__ void __launch_bounds__(THREADS) embed(const int32_t *ids, const bf16 *e, float *h, int n)
 {
-    let_others_start();
-    wait_for_others();
     int64_t row = blockIdx.x, id = ids[row] < 0 ? 0 : ids[row];
     for (int i = threadIdx.x; i < n; i += THREADS)
         h[row * n + i] = wide(e[id * n + i]);
@@ -47,8 +45,6 @@ DEVICE float4 norm4(float4 x, float rho, float4 w)
 __global__ void __launch_bounds__(THREADS) add_norm(const int32_t *which, const float *h, const bf16 *y, float *h_out,
                                                     const float *w, float eps, bf16 *a, int n)
 {
-    let_others_start();
-    wait_for_others();
     int64_t to = blockIdx.x, from = which ? which[to] : to;
     const float4 *in = (const float4 *)(h + from * n);
     const uint2 *add = y ? (const uint2 *)(y + from * n) : NULL;
@@ -187,8 +183,6 @@ DEVICE void head_rotate(head_row &r, const tcu_heads &p, int pos, float sign)
 /* One warp a head: queries, keys, and (into a cache) values. */
 __global__ void heads_forward(tcu_heads p, const bf16 *qkv, bf16 *q, bf16 *k, tcu_paged cache)
 {
-    let_others_start();
-    wait_for_others();
     int row = blockIdx.x, head = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32, half = p.d / 2;
     int pos = p.positions[row];
     bool value = head >= p.n_heads + p.n_kv_heads, key = !value && head >= p.n_heads;
@@ -258,8 +252,6 @@ DEVICE float sigmoid(float x)
 /* Two numbers a lane of a word; n is a multiple of 8. */
 template <bool BACK> __global__ void swiglu(const bf16 *gu, const bf16 *dm, bf16 *out, int64_t count, int n)
 {
-    let_others_start();
-    wait_for_others();
     int64_t at = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) * 8;
     if (at >= count)
         return;

@@ -11,6 +11,9 @@ enum { FEW = 256, FEW_STEP = 16, MANY_STEP = 256 };
 
 int32_t tcu_pad_rows(int64_t n)
 {
+    for (int32_t few = 1; few < FEW_STEP; few *= 2)
+        if (n <= few)
+            return few;
     int64_t step = n <= FEW ? FEW_STEP : MANY_STEP;
     return (int32_t)((n + step - 1) / step * step);
 }

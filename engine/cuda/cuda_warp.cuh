@@ -96,40 +96,13 @@ template <int COLS> DEVICE int swizzle(int r, int c)
     return r * COLS + ((c ^ (r & 7)) << 3);
 }
 
-/* ---- kernels one behind the other (sm_90 on) ----
- *
- * A kernel launched by launch() may be brought to the multiprocessors while the one before it still runs. It must call
- * wait_for_others before it reads or writes anything that the other touches, and in every block, also one with nothing
- * to do: only then does "finished" mean that all before it have finished too. */
-
-DEVICE void wait_for_others(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-DEVICE void let_others_start(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
+/* ---- launches ---- */
 
 template <typename... P, typename... A>
 static int launch(void (*kernel)(P...), dim3 grid, int threads, size_t shared, cudaStream_t stream, A... args)
 {
-    cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute overlap = {};
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = grid;
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared;
-    config.stream = stream;
-    config.attrs = &overlap;
-    config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, kernel, P(args)...);
+    kernel<<<grid, threads, shared, stream>>>(P(args)...);
+    return cudaGetLastError();
 }
 
 /* ---- sums ---- */

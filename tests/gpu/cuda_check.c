@@ -683,7 +683,7 @@ static void check_sampling(void)
                 passed += kept[j] ? mass[j] : 0;
             outside += drawn[i].token < 0 || drawn[i].token >= V || !kept[drawn[i].token];
             bad += drawn[i].bad != 0;
-            chi += passed / all / (ROWS * 8);
+            chi += (passed + mass[drawn[i].token] / 2) / all / (ROWS * 8);
             off += !(fabs(log(mass[drawn[i].token] / total) - drawn[i].logprob) < 1e-4);
         }
         char name[96];

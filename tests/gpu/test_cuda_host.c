@@ -1,0 +1,151 @@
+/* The host side of the CUDA backend without a card: tables, memory plan, the list of algorithms, error texts. */
+#include "tests/support/check.h"
+
+#include <string.h>
+#include "cuda/cuda_state.h"
+
+static void only_known_algorithms(void **state)
+{
+    (void)state;
+    static const int exact[] = { 66, 41, 42, 21, 23, 24 }, other[] = { 13, 16, 0, 1, 20, 67, -1 };
+    for (size_t i = 0; i < sizeof exact / sizeof *exact; i++) {
+        assert_true(tcu_algorithm_exact(exact[i], 0, 0));
+        assert_true(tcu_algorithm_exact(exact[i], 1, 0));
+        assert_false(tcu_algorithm_exact(exact[i], 2, 0)); /* split-K */
+        assert_false(tcu_algorithm_exact(exact[i], 1, 1)); /* a reduction */
+    }
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        assert_false(tcu_algorithm_exact(other[i], 1, 0));
+}
+
+static void steps_begin_with_their_datum(void **state)
+{
+    (void)state;
+    const int64_t starts[] = { 0, 5, 37, 53 };
+    tcu_step steps[8];
+    assert_int_equal(tcu_count_steps(starts, 3), 4);
+    tcu_fill_steps(starts, 3, steps);
+    static const tcu_step want[] = { { 0, 5 }, { 5, 16 }, { 21, 16 }, { 37, 16 } };
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(steps[i].row, want[i].row);
+        assert_int_equal(steps[i].n, want[i].n);
+    }
+}
+
+static void tiles_stay_in_their_segment(void **state)
+{
+    (void)state;
+    tke_segment segments[] = { { .begin = 0, .end = 70 }, { .begin = 70, .end = 75 }, { .begin = 75, .end = 300 } };
+    tcu_tile tiles[16];
+    size_t n = tcu_fill_tiles(segments, 3, 64, 200, 64, tiles);
+    static const tcu_tile want[] = { { 0, 64, 6 }, { 1, 70, 5 }, { 2, 75, 64 }, { 2, 139, 61 } };
+    assert_int_equal(n, 4);
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(tiles[i].segment, want[i].segment);
+        assert_int_equal(tiles[i].row, want[i].row);
+        assert_int_equal(tiles[i].n, want[i].n);
+    }
+}
+
+static void segments_know_their_steps(void **state)
+{
+    (void)state;
+    const int64_t starts[] = { 0, 20, 40, 60 };
+    tke_segment segments[] = { { .begin = 0, .end = 40 }, { .begin = 40, .end = 60 } };
+    tcu_step steps[8];
+    tcu_segment out[2];
+    tcu_fill_steps(starts, 3, steps);
+    tcu_fill_segments(segments, 2, steps, 6, 0, 60, out);
+    assert_int_equal(out[0].first_step, 0);
+    assert_int_equal(out[0].n_steps, 4);
+    assert_int_equal(out[1].first_step, 4);
+    assert_int_equal(out[1].n_steps, 2);
+    tcu_fill_segments(segments, 2, steps, 6, 20, 56, out); /* a chunk of the head */
+    assert_int_equal(out[0].first_step, 2);
+    assert_int_equal(out[0].n_steps, 2);
+    assert_int_equal(out[1].n_steps, 1);
+    assert_int_equal(out[0].rank, 0); /* no adapter */
+}
+
+static void rows_are_padded(void **state)
+{
+    (void)state;
+    assert_int_equal(tcu_pad_rows(1), 1);
+    assert_int_equal(tcu_pad_rows(3), 4);
+    assert_int_equal(tcu_pad_rows(9), 16);
+    assert_int_equal(tcu_pad_rows(17), 32);
+    assert_int_equal(tcu_pad_rows(256), 256);
+    assert_int_equal(tcu_pad_rows(257), 512);
+    assert_int_equal(tcu_padded_rank(1), 16);
+    assert_int_equal(tcu_padded_rank(32), 32);
+    assert_int_equal(tcu_padded_rank(0), 0);
+}
+
+static tcu_model plan_model(void)
+{
+    tcu_model m = { .hidden = 1024, .inner = 3072, .vocab = 4096, .q_width = 2048, .k_width = 1024, .qkv_width = 4096 };
+    m.config.n_layers = 4;
+    m.config.n_heads = 16;
+    m.config.n_kv_heads = 8;
+    m.config.head_dim = 128;
+    return m;
+}
+
+static void memory_plan_grows_with_what_is_kept(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tcu_model m = plan_model();
+    tke_device_trainer_options o = { .memory_bytes = 1 << 30 };
+    tcu_trainer *t = tcu_trainer_new(&m, &o, &err);
+    assert_non_null(t);
+    tke_microbatch_size s = { .n = 1000, .max_rank = 32, .max_k = 1, .depth = TKE_DEPTH_ALL };
+    size_t least = tcu_trainer_bytes(t, &s, TKE_KEEP_NONE), all = tcu_trainer_bytes(t, &s, TKE_KEEP_ALL);
+    assert_true(least < all);
+    s.depth = TKE_DEPTH_NONE;
+    assert_true(tcu_trainer_bytes(t, &s, TKE_KEEP_ALL) < least);
+    s.n = 2000;
+    s.depth = TKE_DEPTH_ALL;
+    assert_true(tcu_trainer_bytes(t, &s, TKE_KEEP_NONE) > least);
+    assert_int_equal(tcu_trainer_memory(t), 1 << 30);
+}
+
+static void groups_have_the_models_sizes(void **state)
+{
+    (void)state;
+    tcu_layer layer = { .group = { 4, 5, 6, 7 } };
+    tcu_model m = plan_model();
+    m.layers = &layer;
+    m.head_group = 16;
+    tcu_lora qkv = tcu_lora_of(&m, 0, TCU_QKV, 32), down = tcu_lora_of(&m, 0, TCU_DOWN, 32);
+    assert_int_equal(qkv.n, 3);
+    assert_int_equal(qkv.ld_out, 4096);
+    assert_int_equal(qkv.ld_low, 96);
+    assert_int_equal(qkv.group, 4);
+    assert_int_equal(down.in, 3072);
+    assert_int_equal(down.out[0], 1024);
+    assert_int_equal(tcu_lora_of(&m, 0, TCU_HEAD, 16).group, 16);
+}
+
+/* With a card this is no test; without one the words say what is missing. */
+static void a_missing_card_is_named(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    if (tcu_probe(-1, &err))
+        skip();
+    assert_int_equal(err.code, TINKC_E_UNSUPPORTED);
+    assert_true(strstr(err.message, "cuda: no driver") || strstr(err.message, "cuda: the driver is too old") ||
+                strstr(err.message, "cuda: no device") || strstr(err.message, "compute capability"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_known_algorithms),        cmocka_unit_test(steps_begin_with_their_datum),
+        cmocka_unit_test(tiles_stay_in_their_segment),  cmocka_unit_test(segments_know_their_steps),
+        cmocka_unit_test(rows_are_padded),              cmocka_unit_test(memory_plan_grows_with_what_is_kept),
+        cmocka_unit_test(groups_have_the_models_sizes), cmocka_unit_test(a_missing_card_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
