@@ -37,10 +37,10 @@ typedef struct tke_logdirs {
     const tinkc_allocator *a;
     char **roots;
     size_t n_roots, cap_roots; /* copied; places in the array */
-    tkc_map runs;     /* id -> tke_logged_run */
-    uint64_t version; /* grows with every change */
-    uint64_t removed; /* version when a run was last found missing */
-    bool too_many;    /* there are more than TKE_MAX_RUNS */
+    tkc_map runs;              /* id -> tke_logged_run */
+    uint64_t version;          /* grows with every change */
+    uint64_t removed;          /* version when a run was last found missing */
+    bool too_many;             /* there are more than TKE_MAX_RUNS */
 } tke_logdirs;
 
 bool tke_logdirs_init(tke_logdirs *, const tinkc_allocator *, const char *const *roots,
