@@ -68,7 +68,16 @@ static double sgemm_rate(void)
         if (sgemm)
             sgemm(ROW_MAJOR, PLAIN, PLAIN, N, N, N, 1, a, N, b, N, 0, b + N * N, N);
         else
-            tke_linear_backward(cpu, N, N, N, a, tke_matrix_real(b, N), b + N * N, false);
+            tke_gemm_run(cpu, &(tke_gemm){ .form = TKE_NN,
+                                           .m = N,
+                                           .n = N,
+                                           .k = N,
+                                           .alpha = 1,
+                                           .a = a,
+                                           .lda = N,
+                                           .b = tke_matrix_real(b, N),
+                                           .c = b + N * N,
+                                           .ldc = N });
         double rate = 2.0 * N * N * N / (double)(tkc_monotonic_ns() - start);
         best = rate > best ? rate : best;
     }

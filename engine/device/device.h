@@ -17,7 +17,7 @@
  * any thread; the device takes its own lock there.
  *
  * Errors: every function that can fail returns false (or NULL) and fills err: MEMORY if the device
- * has none left (the request fails, the device goes on), SERVER if the device itself has failed
+ * has none left (the request fails, the device keeps working), SERVER if the device itself has failed
  * (every later call fails likewise), CANCELLED if *stop was set.
  */
 #ifndef TKE_DEVICE_DEVICE_H

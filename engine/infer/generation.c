@@ -41,7 +41,7 @@ static bool check_request(const tke_infer *e, const tke_gen_request *r, tinkc_er
         return tkc_fail(err, TINKC_E_BAD_REQUEST,
                         "stop strings need tokenizer.json in the model folder");
     if (r->snapshot && tke_snapshot_model(r->snapshot) != e->model)
-        return tkc_fail(err, TINKC_E_STATE, "the snapshot stands on another model");
+        return tkc_fail(err, TINKC_E_STATE, "the snapshot belongs to another model");
     return true;
 }
 

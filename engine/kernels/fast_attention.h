@@ -459,7 +459,7 @@ static void attention_backward(const tke_attention_back *call, void *scratch)
         memset(call->g.dq + i * b.ldq + call->kv_head * b.group * b.d, 0,
                (size_t)(b.group * b.d) * sizeof(float));
     int64_t keys_end = call->part == TKE_BACK_KEYS ? call->end : b.end_row;
-    /* Blocks of keys are counted from 0, whoever takes them: the order of sums depends on it. */
+    /* Blocks of keys are counted from 0, in every call: the order of sums depends on it. */
     assert(call->part != TKE_BACK_KEYS || call->begin % KEYS == 0);
     for (b.first = call->part == TKE_BACK_KEYS ? call->begin : 0; b.first < keys_end;
          b.first += KEYS) {

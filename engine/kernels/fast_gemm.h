@@ -189,7 +189,7 @@ typedef struct tile {
     const float *a, *b;
     float *c;
     int64_t k, ldc, columns;
-    bool from_c; /* go on from what is in c */
+    bool from_c; /* continue from what is in c */
     /* NULL, or where the left side of the next tile lies: as many rows, next_ld bytes apart,
      * next_step bytes of each for AHEAD steps of k. They are sent for a few at a time: all at once
      * would fill the queue of misses, and then wait. */

@@ -119,35 +119,3 @@ void tke_gemm_run(tke_cpu *cpu, const tke_gemm *call)
 {
     run_batch(cpu, call, 1);
 }
-
-void tke_linear(tke_cpu *cpu, int64_t rows, int64_t in, int64_t out, const tke_real *x,
-                tke_matrix w, tke_real *y, bool accumulate)
-{
-    tke_gemm_run(cpu, &(tke_gemm){ .form = TKE_NT,
-                                   .accumulate = accumulate,
-                                   .m = rows,
-                                   .n = out,
-                                   .k = in,
-                                   .alpha = 1,
-                                   .a = x,
-                                   .lda = in,
-                                   .b = w,
-                                   .c = y,
-                                   .ldc = out });
-}
-
-void tke_linear_backward(tke_cpu *cpu, int64_t rows, int64_t in, int64_t out, const tke_real *dy,
-                         tke_matrix w, tke_real *dx, bool accumulate)
-{
-    tke_gemm_run(cpu, &(tke_gemm){ .form = TKE_NN,
-                                   .accumulate = accumulate,
-                                   .m = rows,
-                                   .n = in,
-                                   .k = out,
-                                   .alpha = 1,
-                                   .a = dy,
-                                   .lda = out,
-                                   .b = w,
-                                   .c = dx,
-                                   .ldc = in });
-}

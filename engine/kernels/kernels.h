@@ -71,12 +71,6 @@ void tke_gemm_run(tke_cpu *, const tke_gemm *);
 /* Products that do not depend on each other (q, k, v; segments of adapters), as one loop. */
 void tke_gemm_run_all(tke_cpu *, const tke_gemm *calls, size_t n_calls);
 
-/* The three usual ones, alpha 1: y = x w^T (+ y), dx = dy w (+ dx). */
-void tke_linear(tke_cpu *, int64_t rows, int64_t in, int64_t out, const tke_real *x, tke_matrix w,
-                tke_real *y, bool accumulate);
-void tke_linear_backward(tke_cpu *, int64_t rows, int64_t in, int64_t out, const tke_real *dy,
-                         tke_matrix w, tke_real *dx, bool accumulate);
-
 /* ---- rows ---- */
 
 /* out[i] = e[ids[i]]; ids are below e's number of rows. */

@@ -40,7 +40,7 @@ static tke_tensor_file *open_shard(opened *m, tkc_map *by_name, tinkc_str name, 
     if (file)
         return file;
     if (!plain_name(name)) {
-        tkc_fail(err, TINKC_E_MODEL, "%s: '%.*s' is no file name", index,
+        tkc_fail(err, TINKC_E_MODEL, "%s: '%.*s' is not a file name in this folder", index,
                  (int)(name.len < 60 ? name.len : 60), name.data);
         return NULL;
     }
@@ -53,7 +53,7 @@ static tke_tensor_file *open_shard(opened *m, tkc_map *by_name, tinkc_str name, 
     if (!path)
         return NULL;
     if (!tkc_is_file(path)) {
-        tkc_fail(err, TINKC_E_MODEL, "%s: there is no such file, but the index names it", path);
+        tkc_fail(err, TINKC_E_MODEL, "%s: the index names this file, but it does not exist", path);
         return NULL;
     }
     assert(m->files);

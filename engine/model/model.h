@@ -44,7 +44,7 @@ typedef struct tke_layer {
     size_t window;                             /* 0 = attends to everything before */
 } tke_layer;
 
-/* Read directly by whoever has one; nothing changes after opening. */
+/* Callers read it directly; nothing changes after opening. */
 typedef struct tke_model {
     tke_config config;
     tke_layer *layers;        /* [n_layers] */

@@ -293,7 +293,7 @@ static bool choose_sizes(parser *p)
         !size_ok(p, "head_dim", s->head_dim, TKE_MAX_HEAD_DIM))
         return false;
     if (s->heads % s->kv_heads)
-        return bad(p, "num_attention_heads is no multiple of num_key_value_heads");
+        return bad(p, "num_attention_heads is not a multiple of num_key_value_heads");
     if (s->heads / s->kv_heads > TKE_MAX_HEAD_GROUP)
         return bad(p, "num_attention_heads is too many times num_key_value_heads");
     if (s->head_dim % 2)
@@ -415,7 +415,7 @@ bool tke_config_load(tke_config *c, const char *folder, tkc_arena *arena, tinkc_
     if (!path || !beside)
         return false;
     if (!tkc_is_file(path))
-        return tkc_fail(err, TINKC_E_MODEL, "%s: there is no such file", path);
+        return tkc_fail(err, TINKC_E_MODEL, "%s: file not found", path);
     tinkc_bytes text = tkc_read_file(arena, path, CONFIG_MAX, err);
     if (tkc_is_file(beside))
         generation = tkc_read_file(arena, beside, CONFIG_MAX, err);

@@ -210,11 +210,6 @@ const tke_adapter_spec *tke_adapter_get_spec(const tke_adapter *a)
     return &a->spec;
 }
 
-const tke_model *tke_adapter_model(const tke_adapter *a)
-{
-    return a->model;
-}
-
 int64_t tke_adapter_step(const tke_adapter *a)
 {
     return a->step;
@@ -295,11 +290,6 @@ size_t tke_snapshot_bytes(const tke_snapshot *s)
     return s->layout->n_floats * sizeof(tke_real);
 }
 
-const tke_adapter_spec *tke_snapshot_spec(const tke_snapshot *s)
-{
-    return &s->spec;
-}
-
 uint64_t tke_snapshot_id(const tke_snapshot *s)
 {
     return s->id;
@@ -359,11 +349,6 @@ void tke_state_free(tke_state *s)
     tke_layout_free(s->layout);
     tke_model_drop(s->model);
     tkc_release(NULL, s, sizeof *s);
-}
-
-size_t tke_state_bytes(const tke_state *s)
-{
-    return 4 * s->layout->n_floats * sizeof(tke_real);
 }
 
 const tke_adapter_spec *tke_state_spec(const tke_state *s)

@@ -31,7 +31,6 @@ void tke_adapter_free(tke_adapter *); /* NULL allowed */
 size_t tke_adapter_bytes(const tke_model *, const tke_adapter_spec *);
 
 const tke_adapter_spec *tke_adapter_get_spec(const tke_adapter *);
-const tke_model *tke_adapter_model(const tke_adapter *);
 int64_t tke_adapter_step(const tke_adapter *); /* t of Adam */
 /* Trained parameters: the sum of rank * (in + out) over the adapted matrices. */
 size_t tke_adapter_n_params(const tke_adapter *);
@@ -45,7 +44,6 @@ tke_snapshot *tke_snapshot_take(const tke_adapter *, tinkc_error *err); /* a cop
 tke_snapshot *tke_snapshot_keep(const tke_snapshot *);
 void tke_snapshot_drop(tke_snapshot *); /* any thread; NULL allowed */
 size_t tke_snapshot_bytes(const tke_snapshot *);
-const tke_adapter_spec *tke_snapshot_spec(const tke_snapshot *);
 /* Never reused in a process: what the prefix cache is keyed by. */
 uint64_t tke_snapshot_id(const tke_snapshot *);
 const tke_lora *tke_snapshot_lora(const tke_snapshot *);
@@ -74,7 +72,6 @@ bool tke_snapshot_write(const tke_snapshot *, const char *folder, const tke_adap
 typedef struct tke_state tke_state;
 tke_state *tke_state_take(const tke_adapter *, tinkc_error *err);
 void tke_state_free(tke_state *); /* NULL allowed */
-size_t tke_state_bytes(const tke_state *);
 const tke_adapter_spec *tke_state_spec(const tke_state *);
 /* adapter_model.safetensors, adapter_config.json, optimizer.safetensors. train_state.json is the
  * caller's: it must keep step, alpha, rank, flags, seed (tke_state_step and tke_state_spec). */

@@ -2,7 +2,7 @@
  * its base model.
  *
  * Works on files alone, tensor by tensor: nothing is widened as a whole. A half-made target is
- * removed. May touch: the three folders it is told.
+ * removed. May touch: the three folders of its options.
  */
 #include <stdio.h>
 #include <string.h>
@@ -213,7 +213,8 @@ static bool merge_tensor(tke_export *j, merged *m, const tke_file_tensor *w,
     if (!a || !b)
         return true;
     if (w->n_dims != 2)
-        return tkc_fail(j->err, TINKC_E_MODEL, "%s: '%s' is no matrix", j->o->base_model, w->name);
+        return tkc_fail(j->err, TINKC_E_MODEL, "%s: '%s' is not a matrix", j->o->base_model,
+                        w->name);
     unsigned char *out = tkc_arena_alloc(&m->data, w->n_bytes, j->err);
     t->data = out;
     return out && merge_rows(j, w, a, b, out);

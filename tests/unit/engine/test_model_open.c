@@ -202,7 +202,7 @@ static void test_faulty_folders(void **state)
     char path[512];
     opening_fails("/nowhere/at/all", TINKC_E_MODEL, "not a folder", "/nowhere");
     char *folder = tiny_folder();
-    opening_fails(folder, TINKC_E_MODEL, "config.json", "no such file");
+    opening_fails(folder, TINKC_E_MODEL, "config.json", "file not found");
     tiny_write(folder, "config.json", LLAMA "}");
     opening_fails(folder, TINKC_E_MODEL, "neither", folder);
     tiny_write(folder, "model.safetensors", "short");
@@ -211,9 +211,9 @@ static void test_faulty_folders(void **state)
     unlink(path);
     tiny_write(folder, "model.safetensors.index.json",
                "{\"weight_map\":{\"a\":\"../../etc/passwd\"}}");
-    opening_fails(folder, TINKC_E_MODEL, "no file name", "../../etc");
+    opening_fails(folder, TINKC_E_MODEL, "not a file name", "../../etc");
     tiny_write(folder, "model.safetensors.index.json", "{\"weight_map\":{\"a\":\"gone.st\"}}");
-    opening_fails(folder, TINKC_E_MODEL, "gone.st", "no such file");
+    opening_fails(folder, TINKC_E_MODEL, "gone.st", "does not exist");
     tiny_write(folder, "model.safetensors.index.json", "{}");
     opening_fails(folder, TINKC_E_MODEL, "weight_map", "index.json");
     tiny_model_remove(folder);
