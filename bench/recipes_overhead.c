@@ -185,9 +185,9 @@ int main(int argc, char **argv)
     if (!err.code)
         measure_share(&s, &err);
     if (!err.code)
-        measure_memory(&s, &err);
-    if (!err.code)
         measure_batch(&s, &err);
+    if (!err.code)
+        measure_memory(&s, &err);
     if (err.code)
         fprintf(stderr, "recipes: %s\n", err.message);
     tinkc_reward_free(s.grader);
