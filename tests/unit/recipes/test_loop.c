@@ -374,11 +374,13 @@ static void expect_same_bits(size_t lag)
     rl = new_rl(t, &reward, lag, 0, &d2, NULL, NULL);
     run(rl, 2, NULL);
     assert_true(tinkc_rl_settle(rl, &err));
+    assert_int_equal(d2.recorded, 2 + lag); /* none is half sampled */
     char name[40];
     (void)snprintf(name, sizeof name, "lag%zu", lag);
     tinkc_future *saved = tinkc_trainer_save(t, name, NULL, &err);
     assert_true(tinkc_future_wait(saved, 60000, &err));
-    run(rl, 3, NULL); /* lost: the run ends before the next checkpoint */
+    if (lag != 1)
+        run(rl, 3, NULL); /* lost: the run ends before the next checkpoint */
     tinkc_rl_free(rl);
     tinkc_trainer_free(t);
     t = tinkc_trainer_new_from(
