@@ -222,6 +222,7 @@ static void test_turns(void **state)
     o.max_turns = 3;
     g = roll(&o, &(tinkc_task){ .row_json = "{}", .where = "rows.jsonl:4" }, 1);
     assert_non_null(strstr(tinkc_group_at(g, 0)->error, "limit of turns"));
+    assert_int_equal(tinkc_group_at(g, 0)->turns, 3);
     assert_non_null(strstr(tinkc_group_at(g, 0)->error, "rows.jsonl:4"));
     tinkc_group_free(g);
     tinkc_env_free(env);
@@ -417,6 +418,31 @@ static void test_resume_off_policy(void **state)
     expect_same_bits(2);
 }
 
+/* With a grader that is slower than training, the batch that is sampled ahead is half graded when a
+ * step ends; settling waits for it. */
+static void test_settle(void **state)
+{
+    tinkc_error err = { 0 };
+    disk d = { 0 };
+    (void)state;
+    tinkc_reward *reward = tinkc_reward_command("while read -r l; do i=${l#*:}; sleep 0.3; echo "
+                                                "\"{\\\"id\\\":${i%%,*},\\\"reward\\\":1}\"; "
+                                                "done 2>/dev/null || exit 1",
+                                                1, 0, NULL, NULL, &err);
+    tinkc_trainer *t = new_trainer();
+    tinkc_rl *rl = new_rl(t, &reward, 1, 0, &d, NULL, NULL);
+    assert_non_null(tinkc_rl_step(rl, STEPS, &err));
+    assert_ok(err);
+    assert_int_equal(d.recorded, 1);
+    assert_true(tinkc_rl_settle(rl, &err));
+    assert_int_equal(d.recorded, 2);
+    tinkc_rl_free(rl);
+    tinkc_trainer_free(t);
+    tinkc_reward_free(reward);
+    for (size_t i = 0; i < STEPS + 4; i++)
+        tinkc_text_free(&d.text[i]);
+}
+
 static void test_staleness(void **state)
 {
     tinkc_error err = { 0 };
@@ -518,6 +544,7 @@ int main(void)
         cmocka_unit_test(test_resume_on_policy),
         cmocka_unit_test(test_resume_off_policy),
         cmocka_unit_test(test_staleness),
+        cmocka_unit_test(test_settle),
         cmocka_unit_test(test_losses),
         cmocka_unit_test(test_nothing_usable),
     };
