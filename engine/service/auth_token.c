@@ -140,7 +140,7 @@ static bool write_claims(const tke_token_claims *c, int64_t now_s, tkc_buf *out,
     tkc_jsonw_key(&j, "sub");
     tkc_jsonw_cstr(&j, sub);
     tkc_jsonw_key(&j, "org_id");
-    tkc_jsonw_cstr(&j, "tinkc:org:local");
+    tkc_jsonw_cstr(&j, "local");
     tkc_jsonw_key(&j, "jti");
     tkc_jsonw_cstr(&j, id);
     tkc_jsonw_key(&j, "iat");

@@ -80,6 +80,7 @@ void tke_front_capabilities(tke_call *call)
         const tke_base *base = e->value;
         tkc_supported_model one = { .model_name = base->name };
         one.max_context_length = (tkc_opt_i64)TKC_SOME((int64_t)base->context);
+        one.trainable = one.sampleable = (tkc_opt_bool)TKC_SOME(true);
         size_t i = n++;
         for (; i > 0 && strcmp(models[i - 1].model_name, one.model_name) > 0; i--)
             models[i] = models[i - 1];

@@ -632,6 +632,13 @@ void tke_front_sample(tke_call *call)
                    call->err.message);
         return;
     }
+    const char *unknown =
+        tke_unknown_field(&call->arena, call->body, &tkc_sample_request_type, NULL);
+    if (unknown) {
+        tke_refuse(call, 400, "unknown_field", "This server does not know the field '%.100s'",
+                   unknown);
+        return;
+    }
     tke_job *job = tke_job_new(svc, TKE_JOB_SAMPLE, NULL, call->owner, &call->err);
     if (!job) {
         tke_send_failure(call->reply, svc->a, &call->err);

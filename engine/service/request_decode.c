@@ -263,6 +263,26 @@ static bool fail_at_its_turn(tke_job *job, tinkc_str body, bool is_pb, const cha
     return true;
 }
 
+/* Passes are read by a decoder of their own; what they may ask for is their loss's to say. */
+static void refuse_unknown(tke_job *job, tinkc_str body)
+{
+    static const char *const optim[] = { "adam_params", "type", NULL };
+    const tkc_message *type = job->kind == TKE_JOB_SAVE ? &tkc_save_weights_request_type
+                              : job->kind == TKE_JOB_SAVE_SAMPLER
+                                  ? &tkc_save_for_sampler_request_type
+                              : job->kind == TKE_JOB_EXTERNAL ? &tkc_save_external_request_type
+                              : job->kind == TKE_JOB_OPTIM    ? &tkc_optim_step_request_type
+                                                              : NULL;
+    const char *unknown =
+        type && !job->replayed
+            ? tke_unknown_field(&job->arena, body, type, job->kind == TKE_JOB_OPTIM ? optim : NULL)
+            : NULL;
+    if (unknown)
+        tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST,
+                 "this server does not know the field '%.100s'%s", unknown,
+                 tkc_cstr_eq(unknown, "optimizer_params") ? ": it has Adam only" : "");
+}
+
 bool tke_decode_job(tke_job *job, tinkc_str body, bool is_pb, bool forward, const char **model_id,
                     tkc_opt_i64 *seq, tinkc_error *err)
 {
@@ -306,6 +326,7 @@ bool tke_decode_job(tke_job *job, tinkc_str body, bool is_pb, bool forward, cons
     }
     if (!ok)
         return fail_at_its_turn(job, body, is_pb, model_id, seq, err);
+    refuse_unknown(job, body);
     job->hash = tke_job_hash(job);
     return true;
 }

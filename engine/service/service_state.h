@@ -657,6 +657,13 @@ void tke_front_telemetry(tke_call *);
 void tke_front_audit(tke_call *);
 void tke_front_usage(tke_call *);
 
+/* ---- unknown_fields.c ---- */
+
+/* A member of a JSON object that this message has not, and that says something; NULL = none. more: names
+ * that are known all the same, ended by NULL. The name is in the arena. */
+const char *tke_unknown_field(tkc_arena *, tinkc_str body, const tkc_message *,
+                              const char *const *more);
+
 /* ---- request_decode.c: the bodies of training requests ---- */
 
 /* Whose request a body is, and which; seq absent: it does not say. */

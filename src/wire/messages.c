@@ -509,6 +509,8 @@ const tkc_message tkc_cancel_future_request_type =
 static const tkc_field supported_model[] = {
     FIELD(model_name, TKC_STR, NULLABLE),
     FIELD(max_context_length, TKC_OPT_I64, NULLABLE),
+    FIELD(trainable, TKC_OPT_BOOL, NULLABLE),
+    FIELD(sampleable, TKC_OPT_BOOL, NULLABLE),
     SELF,
 };
 const tkc_message tkc_supported_model_type = MESSAGE(supported_model, "supported model", NULL);

@@ -340,6 +340,7 @@ extern const tkc_message tkc_cancel_future_request_type;
 typedef struct tkc_supported_model {
     const char *model_name;
     tkc_opt_i64 max_context_length;
+    tkc_opt_bool trainable, sampleable;
     tinkc_str json;
 } tkc_supported_model;
 extern const tkc_message tkc_supported_model_type;

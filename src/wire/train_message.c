@@ -411,6 +411,23 @@ static bool read_datum(const tkc_bulk *b, tinkc_bytes bytes, tkc_datum *out)
     return !tkc_failed(b->err);
 }
 
+/* From 0.36 on the configuration comes twice: numbers as before, and all values in a second map, where
+ * they may be texts. Is this entry of that map one? */
+static bool is_text_entry(tinkc_bytes entry)
+{
+    tkc_pb p, value;
+    tkc_pb_open(&p, entry);
+    while (tkc_pb_next(&p)) {
+        if (!tkc_pb_is(&p, 2, TKC_PB_BYTES))
+            continue;
+        tkc_pb_open(&value, p.bytes);
+        while (tkc_pb_next(&value))
+            if (tkc_pb_is(&value, 2, TKC_PB_BYTES))
+                return true;
+    }
+    return false;
+}
+
 static bool read_field(const tkc_bulk *b, const tkc_pb *p, tkc_datum *data, size_t *n,
                        tkc_forward_backward_request *out)
 {
@@ -422,6 +439,8 @@ static bool read_field(const tkc_bulk *b, const tkc_pb *p, tkc_datum *data, size
         return read_datum(b, p->bytes, &data[(*n)++]);
     if (tkc_pb_is(p, 4, TKC_PB_BYTES))
         return (out->loss_fn = tkc_bulk_str(b, p->bytes)) != NULL;
+    if (tkc_pb_is(p, 7, TKC_PB_BYTES) && is_text_entry(p->bytes))
+        return tkc_bulk_fail(b, "loss_fn_config has texts: the losses here take numbers");
     if (tkc_pb_is(p, 6, TKC_PB_VARINT))
         out->forward_only = p->number != 0;
     return true;

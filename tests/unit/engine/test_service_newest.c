@@ -103,6 +103,40 @@ static void targets_and_alternatives(void **state)
     tinkc_engine_free(engine);
 }
 
+/* Nothing in a request is ignored in silence. */
+static void unknown_fields(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = world_open(NULL, 0, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    static const struct {
+        int status;
+        const char *more;
+    } cases[] = { { 200, "\"new_default\":false,\"other\":null,\"third\":[],\"fourth\":0" },
+                  { 400, "\"presence_penalty\":0.5" },
+                  { 400, "\"logit_bias\":{\"5\":1}" } };
+    for (size_t i = 0; i < 3; i++) {
+        const char *said = service_json(t, cases[i].status, "POST", "/api/v1/asample",
+                                        "{\"base_model\":\"tiny\",\"prompt\":{\"chunks\":[{"
+                                        "\"type\":\"encoded_text\",\"tokens\":"
+                                        "[1,5,9]}]},\"sampling_params\":{\"max_tokens\":1},%s}",
+                                        cases[i].more);
+        assert_true(cases[i].status == 200 || strstr(said, "unknown_field"));
+    }
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    service_wait_failure(
+        t,
+        hold(json_field(service_json(t, 200, "POST", "/api/v1/save_weights",
+                                     "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"a\","
+                                     "\"encrypt_with\":\"x\"}",
+                                     model),
+                        "request_id")),
+        "user", "encrypt_with");
+    const char *models = service_json(t, 200, "GET", "/api/v1/get_server_capabilities", "%s", "");
+    assert_non_null(strstr(models, "\"trainable\":true,\"sampleable\":true"));
+    tinkc_engine_free(engine);
+}
+
 static void copies_get_numbers(void **state)
 {
     (void)state;
@@ -141,9 +175,8 @@ static void published_twice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(external_weights),
-        cmocka_unit_test(targets_and_alternatives),
-        cmocka_unit_test(copies_get_numbers),
+        cmocka_unit_test(external_weights), cmocka_unit_test(targets_and_alternatives),
+        cmocka_unit_test(unknown_fields),   cmocka_unit_test(copies_get_numbers),
         cmocka_unit_test(published_twice),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -58,11 +58,10 @@ static void signed_as_others_do(void **state)
     char token[600];
     make("default", (int64_t)1700000000 * S, token);
     assert_string_equal(
-        token,
-        "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9."
-        "eyJpc3MiOiJ0aW5rYyIsInN1YiI6InRpbmtjOnVzZXI6ZGVmYXVsdCIsIm9yZ19pZCI6InRpbmtjOm9yZzpsb2NhbC"
-        "IsImp0aSI6IjAxMjM0NTY3ODlhYmNkZWYuMyIsImlhdCI6MTcwMDAwMDAwMCwiZXhwIjoxNzAwMDg2NDAwfQ."
-        "YllsMvEKhERoEvQmJbqI6UqwsnD8Ezt1JtmOqqTcUgg");
+        token, "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9."
+               "eyJpc3MiOiJ0aW5rYyIsInN1YiI6InRpbmtjOnVzZXI6ZGVmYXVsdCIsIm9yZ19pZCI6ImxvY2FsIiwianR"
+               "pIjoiMDEyMzQ1Njc4OWFiY2RlZi4zIiwiaWF0IjoxNzAwMDAwMDAwLCJleHAiOjE3MDAwODY0MDB9."
+               "0rhP0Y5NGcZipUXyt100ai2ZUEoV0N8YtsDqBCGCuCI");
 }
 
 typedef struct world {

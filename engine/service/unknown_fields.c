@@ -1,0 +1,64 @@
+/* unknown_fields.c - what a request asks for and this server does not know.
+ *
+ * Nothing in a request is ignored in silence: a field that is not known and says something is refused
+ * by its name. One that says nothing (null, false, 0, an empty text, list or object) is a newer
+ * client's default, and harmless.
+ */
+#include "service/service_state.h"
+
+static bool is_known(const tkc_message *type, tinkc_str key, const char *const *more)
+{
+    for (size_t i = 0; i < type->n_fields; i++)
+        if (type->fields[i].name && tkc_str_is(key, type->fields[i].name))
+            return true;
+    for (; more && *more; more++)
+        if (tkc_str_is(key, *more))
+            return true;
+    return false;
+}
+
+/* Reads the value. Does it say anything? */
+static bool says_something(tkc_json *j)
+{
+    tinkc_str key;
+    switch (tkc_json_peek(j)) {
+    case TKC_JSON_NULL:
+        tkc_json_skip(j);
+        return false;
+    case TKC_JSON_TRUE:
+    case TKC_JSON_FALSE:
+        return tkc_json_bool(j);
+    case TKC_JSON_NUMBER: {
+        double number = tkc_json_double(j);
+        return number < 0 || number > 0;
+    }
+    case TKC_JSON_STRING:
+        return tkc_json_string(j).len > 0;
+    default:
+        break;
+    }
+    tkc_json ahead = *j;
+    bool any = tkc_json_peek(j) == TKC_JSON_ARRAY
+                   ? tkc_json_array(&ahead) && tkc_json_item(&ahead)
+                   : tkc_json_object(&ahead) && tkc_json_key(&ahead, &key);
+    tkc_json_skip(j);
+    return any;
+}
+
+const char *tke_unknown_field(tkc_arena *arena, tinkc_str body, const tkc_message *type,
+                              const char *const *more)
+{
+    tinkc_error err = { 0 };
+    tkc_json j;
+    tinkc_str key;
+    const char *found = NULL;
+    tkc_json_open(&j, body, arena, &err);
+    if (tkc_json_object(&j))
+        while (!found && tkc_json_key(&j, &key)) {
+            if (is_known(type, key, more))
+                tkc_json_skip(&j);
+            else if (says_something(&j))
+                found = tkc_arena_str(arena, key, &err);
+        }
+    return tkc_failed(&err) ? NULL : found;
+}
