@@ -4,7 +4,9 @@
  * refused for what is in it, because its sender has used that number up already. It is queued, and
  * its future fails at its turn. Only envelopes that cannot be read are refused.
  */
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "service/service_state.h"
 
@@ -329,6 +331,7 @@ void tke_front_save_external(tke_call *call)
 
 void tke_front_get_info(tke_call *call)
 {
+    char folder[PATH_MAX];
     tkc_get_info_request in;
     if (!tke_call_decode(call, &tkc_get_info_request_type, &in))
         return;
@@ -348,8 +351,10 @@ void tke_front_get_info(tke_call *call)
     out.model_data.model_name = run->base_model;
     if (base) {
         out.model_data.arch = tke_model_config(base->model)->arch;
+        bool local = !call->caller->key_id[0]; /* no keys: the client is on this machine */
+        bool shared = call->svc->set.share_disk || local;
         out.model_data.tokenizer_id =
-            call->svc->set.share_disk ? base->model->folder : run->base_model;
+            shared && realpath(base->model->folder, folder) ? folder : run->base_model;
     }
     out.is_lora = (tkc_opt_bool)TKC_SOME(true);
     out.lora_rank = (tkc_opt_i64)TKC_SOME(run->spec.rank);
