@@ -232,12 +232,13 @@ static void orphan(tkr_children *c, child *p)
     int index = (int)(p - c->all);
     for (bool again = true; again;) {
         again = false;
-        for (ask *a = c->first; a && !again; a = a->next) {
+        for (ask *a = c->first; a; a = a->next) {
             if (!a->sent || a->child != index)
                 continue;
             if (a->bound || a->attempts >= c->how.attempts) {
                 finish(c, a, NULL, c->why);
                 again = true; /* the list may have changed */
+                break;
             } else {
                 a->sent = false;
                 a->child = TKR_ANY_CHILD;
@@ -432,7 +433,7 @@ static void kill_slow(tkr_children *c)
     int64_t now = tkr_now_ms();
     for (bool again = true; again;) {
         again = false;
-        for (ask *a = c->first; a && !again; a = a->next)
+        for (ask *a = c->first; a; a = a->next)
             if (a->sent && now >= a->deadline_ms) {
                 char why[WHY];
                 (void)snprintf(why, sizeof why, "did not answer within %lld ms and was killed",
@@ -440,6 +441,7 @@ static void kill_slow(tkr_children *c)
                 a->attempts = c->how.attempts; /* it has had its time */
                 end_child(c, &c->all[a->child], why);
                 again = true;
+                break;
             }
     }
 }

@@ -105,3 +105,32 @@ grep -q "graded" g/logs.log || fail "the grader's standard error is not in the l
 rm -rf g; "$tinkc" train rl sums.jsonl $common --max-steps 1 --log-dir g --reward-procs 1 --reward-cmd 'python3 grader.py twice' 2> err || fail "twice"
 grep -q "has answered already" g/logs.log || fail "a second answer is not named"
 echo "graders that break the rules are named"
+
+# ---- a grader at a URL, which sees no credential; a model that grades; the losses ----
+cat > serve.py <<'PY'
+import http.server, json
+class Grader(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        r = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        secret = any(k.lower() in ("authorization", "x-api-key") for k in self.headers)
+        body = json.dumps({"id": r["id"], "error": "a credential came"} if secret else {"id": r["id"], "reward": r["id"] % 2}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Grader)
+print(server.server_port, flush=True)
+server.serve_forever()
+PY
+python3 serve.py > port & web=$!
+while [ ! -s port ]; do sleep 0.05; done
+tiny="train rl sums.jsonl --local -q --group-size 2 --groups-per-batch 2 --max-tokens 4 --lora-rank 8 --seed 1 --max-steps 1"
+"$tinkc" $tiny --reward-url "http://127.0.0.1:$(cat port)/grade" --log-dir url 2> err; status=$?
+kill $web; wait $web 2> /dev/null
+[ $status = 0 ] || fail "--reward-url"
+refuse 2 "must begin with http" $tiny --reward-url ftp://x
+echo "Is it kind?" > rubric
+refuse 9 "no number from 0 to 10" $tiny --grader rubric --grader-model nano --rubric rubric --log-dir rub
+for loss in ppo cispo dro gspo; do "$tinkc" $tiny --grader number --loss $loss --log-dir "l-$loss" 2> err || fail "--loss $loss"; done
+echo "rewards by URL and by rubric, every loss"
