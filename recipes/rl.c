@@ -17,7 +17,7 @@
 #include "recipes/children.h"
 #include "recipes/envmetrics.h"
 #include "recipes/episodes.h"
-#include "recipes/reference.h"
+#include "recipes/reference_logprobs.h"
 
 typedef struct weights { /* a snapshot to sample from */
     struct weights *next;

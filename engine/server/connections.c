@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "server/http.h"
+#include "server/http_server.h"
 
 enum {
     DEFAULT_CONNECTIONS = 4096,

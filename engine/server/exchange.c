@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/str.h"
-#include "server/http.h"
+#include "server/http_server.h"
 
 enum { MAX_AHEAD = 1 << 20 };
 

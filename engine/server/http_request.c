@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/json_write.h"
 #include "base/str.h"
-#include "server/http.h"
+#include "server/http_server.h"
 #include "server/page_gate.h"
 
 enum { BODIES = 2 /* as many of the largest size are in memory at once; small ones always are */ };

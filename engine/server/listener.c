@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "server/http.h"
+#include "server/http_server.h"
 
 static bool is_loopback(const struct sockaddr *address)
 {

@@ -1,5 +1,5 @@
 /* server.c - tinkc_engine_serve: a listening socket in front of the service. Starting and stopping;
- * http.h says where the rest is.
+ * http_server.h says where the rest is.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/heap.h"
 #include "base/str.h"
-#include "server/http.h"
+#include "server/http_server.h"
 
 enum {
     FRONT_THREADS = 4,

@@ -1,4 +1,4 @@
-/* http.h - the parts of a server and what they share. Internal to engine/server.
+/* http_server.h - the parts of a server and what they share. Internal to engine/server.
  *
  *     server.c        starting, stopping, the public functions
  *     listener.c      the socket
@@ -11,8 +11,8 @@
  * Locks: http->lock guards the lists; it is a leaf, except that an exchange's own lock may be taken
  * inside it. Nothing waits or does I/O under it but shutdown(2).
  */
-#ifndef TKE_SERVER_HTTP_H
-#define TKE_SERVER_HTTP_H
+#ifndef TKE_SERVER_HTTP_SERVER_H
+#define TKE_SERVER_HTTP_SERVER_H
 
 #include <netinet/in.h>
 

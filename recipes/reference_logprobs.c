@@ -1,9 +1,9 @@
-/* reference.c - log-probabilities of sampled tokens under other weights: a reference or a teacher.
+/* reference_logprobs.c - log-probabilities of sampled tokens under other weights: a reference or a teacher.
  *
  * With a context for the reference alone, the prompt that it reads is another; the sampled tokens
  * behind it are the same, token for token.
  */
-#include "recipes/reference.h"
+#include "recipes/reference_logprobs.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* reference.h - what other weights say about the tokens of a rollout. */
+/* reference_logprobs.h - what other weights say about the tokens of a rollout. */
 #ifndef TKR_REFERENCE_H
 #define TKR_REFERENCE_H
 
