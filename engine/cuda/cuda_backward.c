@@ -10,22 +10,39 @@
 bool tcu_group_back(tcu_device *d, const tcu_back *b, tinkc_error *err)
 {
     const tcu_lora *p = &b->lora;
-    if (!tcu_ok(d, tcu_lora_dlow(p, b->dy, b->dlow, d->stream), "dlow", err) || !tcu_fork(d, 2, err) ||
+    if (!tcu_ok(d, tcu_lora_dlow(p, b->dy, b->dlow, d->stream), "dlow", err) ||
+        !tcu_fork(d, 2, err) ||
         !tcu_ok(d, tcu_lora_db(p, b->dy, b->low, d->beside[0]), "dB", err) ||
         !tcu_ok(d, tcu_lora_da(p, b->dlow, b->x, d->beside[1]), "dA", err))
         return false;
-    tcu_product q = { .turned = true, .x = b->dy, .w = b->w, .y = b->dx, .ldx = p->ld_out, .ldy = p->in, .m = b->m,
-                      .n = p->in, .k = p->ld_out, .valid = b->valid };
-    if (b->dx && (!tcu_multiply(d, &q, err) || !tcu_ok(d, tcu_lora_dx(p, b->dlow, b->dx, d->stream), "dx of an adapter", err)))
+    tcu_product q = { .turned = true,
+                      .x = b->dy,
+                      .w = b->w,
+                      .y = b->dx,
+                      .ldx = p->ld_out,
+                      .ldy = p->in,
+                      .m = b->m,
+                      .n = p->in,
+                      .k = p->ld_out,
+                      .valid = b->valid };
+    if (b->dx && (!tcu_multiply(d, &q, err) ||
+                  !tcu_ok(d, tcu_lora_dx(p, b->dlow, b->dx, d->stream), "dx of an adapter", err)))
         return false;
     return tcu_join(d, 2, err);
 }
 
-static tcu_back back_of(tcu_trainer *t, size_t layer, int of, const tcu_bf16 *x, const tcu_bf16 *dy, tcu_bf16 *dx)
+static tcu_back back_of(tcu_trainer *t, size_t layer, int of, const tcu_bf16 *x, const tcu_bf16 *dy,
+                        tcu_bf16 *dx)
 {
     const tcu_layer *l = &t->model->layers[layer];
-    tcu_back b = { .lora = tcu_lora_of(t->model, layer, of, t->rows.most), .x = x, .dy = dy, .dx = dx, .dlow = t->dlow,
-                   .m = t->rows.padded, .valid = t->rows.n, .low = tcu_trainer_acts(t, layer)->low[of] };
+    tcu_back b = { .lora = tcu_lora_of(t->model, layer, of, t->rows.most),
+                   .x = x,
+                   .dy = dy,
+                   .dx = dx,
+                   .dlow = t->dlow,
+                   .m = t->rows.padded,
+                   .valid = t->rows.n,
+                   .low = tcu_trainer_acts(t, layer)->low[of] };
     b.w = of == TCU_QKV ? l->qkv : of == TCU_O ? l->o : of == TCU_GATE_UP ? l->gu : l->down;
     b.lora.segments = t->rows.lora.segments;
     b.lora.tiles = t->rows.lora.tiles;
@@ -45,16 +62,22 @@ static bool mlp_back(tcu_trainer *t, size_t layer, tcu_acts *a, tinkc_error *err
     float eps = (float)m->config.rms_eps;
     int32_t n = t->rows.n;
     bool lowest = layer == 0 && !t->batch->attn; /* nothing below wants a gradient */
-    tcu_back down = back_of(t, layer, TCU_DOWN, a->m, t->dy, t->dm), gu = back_of(t, layer, TCU_GATE_UP, a->b, a->gu, t->tmp);
+    tcu_back down = back_of(t, layer, TCU_DOWN, a->m, t->dy, t->dm),
+             gu = back_of(t, layer, TCU_GATE_UP, a->b, a->gu, t->tmp);
     if (lowest)
         gu.dx = NULL;
     return tcu_ok(d, tcu_swiglu(a->gu, a->m, n, m->inner, d->stream), "SwiGLU", err) &&
            tcu_group_back(d, &down, err) &&
            tcu_ok(d, tcu_swiglu_back(a->gu, t->dm, a->gu, n, m->inner, d->stream), "SwiGLU", err) &&
-           tcu_ok(d, tcu_add_norm(a->h_mid, NULL, NULL, l->norm_post, eps, a->b, n, m->hidden, d->stream), "a norm", err) &&
+           tcu_ok(
+               d,
+               tcu_add_norm(a->h_mid, NULL, NULL, l->norm_post, eps, a->b, n, m->hidden, d->stream),
+               "a norm", err) &&
            tcu_group_back(d, &gu, err) &&
-           (lowest || tcu_ok(d, tcu_norm_back(a->h_mid, l->norm_post, eps, t->tmp, false, t->dh, t->dy, n, m->hidden,
-                                              d->stream), "a norm", err));
+           (lowest || tcu_ok(d,
+                             tcu_norm_back(a->h_mid, l->norm_post, eps, t->tmp, false, t->dh, t->dy,
+                                           n, m->hidden, d->stream),
+                             "a norm", err));
 }
 
 static tcu_attention attention_of(tcu_trainer *t, size_t layer, const tcu_acts *a)
@@ -93,15 +116,24 @@ static bool attention_back(tcu_trainer *t, size_t layer, tcu_acts *a, tinkc_erro
     keys.spans = t->key_spans;
     keys.n_spans = t->n_key_spans;
     if (!tcu_group_back(d, &o, err) ||
-        !tcu_ok(d, tcu_attention_delta(t->d_o, a->o, t->delta, (int64_t)n * heads.n_heads, heads.d, d->stream), "attention delta", err) ||
+        !tcu_ok(d,
+                tcu_attention_delta(t->d_o, a->o, t->delta, (int64_t)n * heads.n_heads, heads.d,
+                                    d->stream),
+                "attention delta", err) ||
         !tcu_ok(d, tcu_attention_dq(&rows, d->stream), "attention dq", err) ||
         !tcu_ok(d, tcu_attention_dkv(&keys, d->stream), "attention dk, dv", err) ||
-        !tcu_ok(d, tcu_heads_back(&heads, a->qkv, t->dq, t->dk, t->dqkv, d->stream), "the rotation", err) ||
-        !tcu_ok(d, tcu_add_norm(t->h_in[layer], NULL, NULL, l->norm_in, eps, a->a, n, m->hidden, d->stream), "a norm", err) ||
+        !tcu_ok(d, tcu_heads_back(&heads, a->qkv, t->dq, t->dk, t->dqkv, d->stream), "the rotation",
+                err) ||
+        !tcu_ok(d,
+                tcu_add_norm(t->h_in[layer], NULL, NULL, l->norm_in, eps, a->a, n, m->hidden,
+                             d->stream),
+                "a norm", err) ||
         !tcu_group_back(d, &qkv, err))
         return false;
-    return !layer || tcu_ok(d, tcu_norm_back(t->h_in[layer], l->norm_in, eps, t->tmp, false, t->dh, t->dy, n, m->hidden,
-                                             d->stream), "a norm", err);
+    return !layer || tcu_ok(d,
+                            tcu_norm_back(t->h_in[layer], l->norm_in, eps, t->tmp, false, t->dh,
+                                          t->dy, n, m->hidden, d->stream),
+                            "a norm", err);
 }
 
 bool tcu_trainer_backward(tcu_trainer *t, tinkc_error *err)

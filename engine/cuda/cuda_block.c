@@ -44,7 +44,8 @@ static bool make_groups(tcu_block *b, const tke_lora_layout *l, tinkc_error *err
     b->n_operands = (size_t)at;
     b->has_head = host && host[l->n_groups - 1].n > 0;
     b->groups = host ? tcu_take(b->device, bytes, TCU_FOR_ADAPTERS, err) : NULL;
-    bool ok = b->groups && tcu_upload(b->device, b->groups, host, bytes, err) && tcu_wait(b->device, err);
+    bool ok =
+        b->groups && tcu_upload(b->device, b->groups, host, bytes, err) && tcu_wait(b->device, err);
     tkc_release(NULL, host, bytes);
     return ok;
 }
@@ -78,7 +79,8 @@ void tcu_block_free(tcu_block *b)
 bool tcu_block_zero(tcu_block *b, tinkc_error *err)
 {
     b->fresh = false;
-    return tcu_ok(b->device, cudaMemsetAsync(b->data, 0, b->n * sizeof *b->data, b->device->stream), "clearing", err) &&
+    return tcu_ok(b->device, cudaMemsetAsync(b->data, 0, b->n * sizeof *b->data, b->device->stream),
+                  "clearing", err) &&
            tcu_wait(b->device, err);
 }
 
@@ -86,8 +88,8 @@ bool tcu_block_copy(tcu_block *to, const tcu_block *from, tinkc_error *err)
 {
     to->fresh = false;
     return tcu_ok(to->device,
-                  cudaMemcpyAsync(to->data, from->data, to->n * sizeof *to->data, cudaMemcpyDeviceToDevice,
-                                  to->device->stream),
+                  cudaMemcpyAsync(to->data, from->data, to->n * sizeof *to->data,
+                                  cudaMemcpyDeviceToDevice, to->device->stream),
                   "copying an adapter", err) &&
            tcu_wait(to->device, err); /* another thread may read it next */
 }
@@ -95,7 +97,8 @@ bool tcu_block_copy(tcu_block *to, const tcu_block *from, tinkc_error *err)
 bool tcu_block_write(tcu_block *b, const float *from, tinkc_error *err)
 {
     b->fresh = false;
-    return tcu_upload(b->device, b->data, from, b->n * sizeof *from, err) && tcu_wait(b->device, err);
+    return tcu_upload(b->device, b->data, from, b->n * sizeof *from, err) &&
+           tcu_wait(b->device, err);
 }
 
 bool tcu_block_read(const tcu_block *b, float *to, tinkc_error *err)
@@ -113,7 +116,9 @@ bool tcu_block_ready(tcu_block *b, const tke_lora_layout *layout, tinkc_error *e
     if (!b->operands)
         return false;
     if (!b->fresh)
-        b->fresh = tcu_ok(d, tcu_operands(b->data, b->groups, b->n_groups, b->rank, b->padded, b->operands, d->stream),
+        b->fresh = tcu_ok(d,
+                          tcu_operands(b->data, b->groups, b->n_groups, b->rank, b->padded,
+                                       b->operands, d->stream),
                           "rounding an adapter", err);
     return b->fresh;
 }
@@ -138,7 +143,8 @@ static bool reserve_parts(tcu_device *d, size_t n, tinkc_error *err)
 
 static bool fetch_sum(tcu_device *d, size_t n, double *sum, tinkc_error *err)
 {
-    if (!tcu_ok(d, tcu_sum_parts(d->parts, (int64_t)n, d->parts + n, d->stream), "adding up", err) ||
+    if (!tcu_ok(d, tcu_sum_parts(d->parts, (int64_t)n, d->parts + n, d->stream), "adding up",
+                err) ||
         !tcu_download(d, d->sums, d->parts + n, sizeof *d->sums, err))
         return false;
     *sum = d->sums[0];
@@ -149,7 +155,9 @@ bool tcu_block_squares(const tcu_block *b, double *sum, tinkc_error *err)
 {
     tcu_device *d = b->device;
     size_t n = parts_of(b->n);
-    return reserve_parts(d, n, err) && tcu_ok(d, tcu_sum_squares(b->data, (int64_t)b->n, d->parts, d->stream), "adding up", err) &&
+    return reserve_parts(d, n, err) &&
+           tcu_ok(d, tcu_sum_squares(b->data, (int64_t)b->n, d->parts, d->stream), "adding up",
+                  err) &&
            fetch_sum(d, n, sum, err);
 }
 
@@ -166,8 +174,8 @@ static tcu_adam adam_numbers(const tke_adam *o)
                        .eps = (float)o->eps };
 }
 
-bool tcu_block_adam(const tke_adam *o, const tcu_block *g, tcu_block *theta, tcu_block *m, tcu_block *v, double *moved,
-                    tinkc_error *err)
+bool tcu_block_adam(const tke_adam *o, const tcu_block *g, tcu_block *theta, tcu_block *m,
+                    tcu_block *v, double *moved, tinkc_error *err)
 {
     tcu_device *d = theta->device;
     tcu_adam a = adam_numbers(o);
@@ -175,7 +183,9 @@ bool tcu_block_adam(const tke_adam *o, const tcu_block *g, tcu_block *theta, tcu
     if (!reserve_parts(d, n, err))
         return false;
     for (int apply = 0; apply < 2; apply++) { /* first only look */
-        if (!tcu_ok(d, tcu_adam_step(&a, apply, g->data, theta->data, m->data, v->data, (int64_t)theta->n, d->parts, d->stream),
+        if (!tcu_ok(d,
+                    tcu_adam_step(&a, apply, g->data, theta->data, m->data, v->data,
+                                  (int64_t)theta->n, d->parts, d->stream),
                     "the optimizer step", err) ||
             (!apply && !fetch_sum(d, n, moved, err)))
             return false;

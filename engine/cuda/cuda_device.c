@@ -31,8 +31,9 @@ static bool check_driver(tinkc_error *err)
     dlclose(driver);
     if (!known || version < NEEDED_DRIVER)
         return tkc_fail(err, TINKC_E_UNSUPPORTED,
-                        "cuda: the driver is too old: it supports CUDA %d.%d, %d.%d is needed", version / 1000,
-                        version % 1000 / 10, NEEDED_DRIVER / 1000, NEEDED_DRIVER % 1000 / 10);
+                        "cuda: the driver is too old: it supports CUDA %d.%d, %d.%d is needed",
+                        version / 1000, version % 1000 / 10, NEEDED_DRIVER / 1000,
+                        NEEDED_DRIVER % 1000 / 10);
     return true;
 }
 
@@ -46,11 +47,13 @@ bool tcu_probe(int index, tinkc_error *err)
         return tkc_fail(err, TINKC_E_UNSUPPORTED, "cuda: no device (%s)",
                         e == cudaSuccess ? "the driver sees none" : cudaGetErrorString(e));
     if (device >= count)
-        return tkc_fail(err, TINKC_E_UNSUPPORTED, "cuda: there is no device %d; the driver sees %d", device, count);
+        return tkc_fail(err, TINKC_E_UNSUPPORTED, "cuda: there is no device %d; the driver sees %d",
+                        device, count);
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
     if (major * 10 + minor < NEEDED_CAPABILITY)
-        return tkc_fail(err, TINKC_E_UNSUPPORTED, "cuda: device %d has compute capability %d.%d, 8.0 is needed", device,
+        return tkc_fail(err, TINKC_E_UNSUPPORTED,
+                        "cuda: device %d has compute capability %d.%d, 8.0 is needed", device,
                         major, minor);
     return true;
 }
@@ -59,14 +62,19 @@ static bool open_parts(tcu_device *d, tinkc_error *err)
 {
     if (!tcu_ok(d, cudaSetDevice(d->index), "choosing the device", err) ||
         !tcu_ok(d, cudaGetDeviceProperties(&d->props, d->index), "reading the device", err) ||
-        !tcu_ok(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "making a stream", err) ||
-        !tcu_ok(d, cudaStreamCreateWithFlags(&d->side, cudaStreamNonBlocking), "making a stream", err) ||
-        !tcu_ok(d, cudaEventCreateWithFlags(&d->forked, cudaEventDisableTiming), "making an event", err) ||
+        !tcu_ok(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "making a stream",
+                err) ||
+        !tcu_ok(d, cudaStreamCreateWithFlags(&d->side, cudaStreamNonBlocking), "making a stream",
+                err) ||
+        !tcu_ok(d, cudaEventCreateWithFlags(&d->forked, cudaEventDisableTiming), "making an event",
+                err) ||
         !tcu_ok(d, cudaMallocHost((void **)&d->sums, 4 * sizeof *d->sums), "pinning memory", err))
         return false;
     for (int i = 0; i < 2; i++)
-        if (!tcu_ok(d, cudaStreamCreateWithFlags(&d->beside[i], cudaStreamNonBlocking), "making a stream", err) ||
-            !tcu_ok(d, cudaEventCreateWithFlags(&d->joined[i], cudaEventDisableTiming), "making an event", err))
+        if (!tcu_ok(d, cudaStreamCreateWithFlags(&d->beside[i], cudaStreamNonBlocking),
+                    "making a stream", err) ||
+            !tcu_ok(d, cudaEventCreateWithFlags(&d->joined[i], cudaEventDisableTiming),
+                    "making an event", err))
             return false;
     cudaDriverGetVersion(&d->driver);
     return tcu_gemm_open(d, err);
@@ -117,10 +125,12 @@ void tcu_close(tcu_device *d)
 /* After these the context is lost and nothing on the card can be trusted. */
 static bool is_fatal(int rc)
 {
-    return rc == cudaErrorIllegalAddress || rc == cudaErrorLaunchFailure || rc == cudaErrorECCUncorrectable ||
-           rc == cudaErrorHardwareStackError || rc == cudaErrorIllegalInstruction || rc == cudaErrorMisalignedAddress ||
+    return rc == cudaErrorIllegalAddress || rc == cudaErrorLaunchFailure ||
+           rc == cudaErrorECCUncorrectable || rc == cudaErrorHardwareStackError ||
+           rc == cudaErrorIllegalInstruction || rc == cudaErrorMisalignedAddress ||
            rc == cudaErrorAssert || rc == cudaErrorNoDevice || rc == cudaErrorDeviceUninitialized ||
-           rc == cudaErrorDevicesUnavailable || rc == cudaErrorLaunchTimeout || rc == cudaErrorUnknown;
+           rc == cudaErrorDevicesUnavailable || rc == cudaErrorLaunchTimeout ||
+           rc == cudaErrorUnknown;
 }
 
 void tcu_mark(tcu_device *d, const char *what)
@@ -145,7 +155,8 @@ bool tcu_ok(tcu_device *d, int rc, const char *what, tinkc_error *err)
     if (is_fatal(rc))
         d->dead = true;
     if (d->dead)
-        return tkc_fail(err, TINKC_E_SERVER, "cuda: the card failed (%s); restart the engine", cudaGetErrorString(rc));
+        return tkc_fail(err, TINKC_E_SERVER, "cuda: the card failed (%s); restart the engine",
+                        cudaGetErrorString(rc));
     cudaGetLastError();
     return tkc_fail(err, TINKC_E_SERVER, "cuda: %s: %s", what, cudaGetErrorString(rc));
 }
@@ -188,8 +199,9 @@ void *tcu_take(tcu_device *d, size_t bytes, int purpose, tinkc_error *err)
     if (e == cudaErrorMemoryAllocation) {
         cudaGetLastError();
         tcu_memory(d, &left, &total);
-        tkc_fail(err, TINKC_E_MEMORY, "cuda: %zu MiB for %s do not fit on the card: %zu of %zu MiB are free", bytes >> 20,
-                 purposes[purpose], left >> 20, total >> 20);
+        tkc_fail(err, TINKC_E_MEMORY,
+                 "cuda: %zu MiB for %s do not fit on the card: %zu of %zu MiB are free",
+                 bytes >> 20, purposes[purpose], left >> 20, total >> 20);
         return NULL;
     }
     if (!tcu_ok(d, e, "taking memory", err))
@@ -213,19 +225,22 @@ void tcu_give(tcu_device *d, void *at, size_t bytes, int purpose)
 
 bool tcu_upload(tcu_device *d, void *to, const void *from, size_t bytes, tinkc_error *err)
 {
-    return tcu_ok(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, d->stream), "copying to the card", err);
+    return tcu_ok(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, d->stream),
+                  "copying to the card", err);
 }
 
 bool tcu_download(tcu_device *d, void *to, const void *from, size_t bytes, tinkc_error *err)
 {
-    return tcu_ok(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, d->stream), "copying from the card", err) &&
+    return tcu_ok(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, d->stream),
+                  "copying from the card", err) &&
            tcu_wait(d, err);
 }
 
 bool tcu_fetch(tcu_device *d, void *to, const void *from, size_t bytes, tinkc_error *err)
 {
     cudaSetDevice(d->index);
-    return tcu_ok(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, d->side), "copying from the card", err) &&
+    return tcu_ok(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, d->side),
+                  "copying from the card", err) &&
            tcu_ok(d, cudaStreamSynchronize(d->side), "copying from the card", err);
 }
 

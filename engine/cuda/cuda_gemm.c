@@ -28,21 +28,21 @@ bool tcu_algorithm_exact(int id, int split_k, int reduction)
 
 /* ---- the library ---- */
 
-#define FUNCTIONS(X)                                                                                                    \
-    X(cublasLtCreate)                                                                                                   \
-    X(cublasLtDestroy)                                                                                                  \
-    X(cublasLtGetVersion)                                                                                               \
-    X(cublasLtMatmul)                                                                                                   \
-    X(cublasLtMatmulDescCreate)                                                                                         \
-    X(cublasLtMatmulDescDestroy)                                                                                        \
-    X(cublasLtMatmulDescSetAttribute)                                                                                   \
-    X(cublasLtMatrixLayoutCreate)                                                                                       \
-    X(cublasLtMatrixLayoutDestroy)                                                                                      \
-    X(cublasLtMatrixLayoutSetAttribute)                                                                                 \
-    X(cublasLtMatmulPreferenceCreate)                                                                                   \
-    X(cublasLtMatmulPreferenceDestroy)                                                                                  \
-    X(cublasLtMatmulPreferenceSetAttribute)                                                                             \
-    X(cublasLtMatmulAlgoGetHeuristic)                                                                                   \
+#define FUNCTIONS(X)                                                                               \
+    X(cublasLtCreate)                                                                              \
+    X(cublasLtDestroy)                                                                             \
+    X(cublasLtGetVersion)                                                                          \
+    X(cublasLtMatmul)                                                                              \
+    X(cublasLtMatmulDescCreate)                                                                    \
+    X(cublasLtMatmulDescDestroy)                                                                   \
+    X(cublasLtMatmulDescSetAttribute)                                                              \
+    X(cublasLtMatrixLayoutCreate)                                                                  \
+    X(cublasLtMatrixLayoutDestroy)                                                                 \
+    X(cublasLtMatrixLayoutSetAttribute)                                                            \
+    X(cublasLtMatmulPreferenceCreate)                                                              \
+    X(cublasLtMatmulPreferenceDestroy)                                                             \
+    X(cublasLtMatmulPreferenceSetAttribute)                                                        \
+    X(cublasLtMatmulAlgoGetHeuristic)                                                              \
     X(cublasLtMatmulAlgoConfigGetAttribute)
 
 typedef struct tcu_lt {
@@ -54,8 +54,8 @@ typedef struct tcu_lt {
 static bool bind(void *library, tcu_lt *lt)
 {
     bool all = true;
-#define BIND(name)                                                                                                      \
-    lt->name = (__typeof__(&name))(uintptr_t)dlsym(library, #name);                                                     \
+#define BIND(name)                                                                                 \
+    lt->name = (__typeof__(&name))(uintptr_t)dlsym(library, #name);                                \
     all = all && lt->name;
     FUNCTIONS(BIND)
 #undef BIND
@@ -74,7 +74,8 @@ struct tcu_plan {
 
 bool tcu_gemm_open(tcu_device *d, tinkc_error *err)
 {
-    static const char *const names[] = { "libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so" };
+    static const char *const names[] = { "libcublasLt.so.13", "libcublasLt.so.12",
+                                         "libcublasLt.so" };
     tcu_gemm *g = &d->gemm;
     for (size_t i = 0; i < sizeof names / sizeof *names && !g->library; i++)
         g->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
@@ -83,12 +84,14 @@ bool tcu_gemm_open(tcu_device *d, tinkc_error *err)
         return false;
     g->lt = lt;
     if (!g->library || !bind(g->library, lt))
-        return tkc_fail(err, TINKC_E_UNSUPPORTED, "cuda: cuBLASLt (libcublasLt.so.13) was not found");
+        return tkc_fail(err, TINKC_E_UNSUPPORTED,
+                        "cuda: cuBLASLt (libcublasLt.so.13) was not found");
     g->version = lt->cublasLtGetVersion();
     if (lt->cublasLtCreate((cublasLtHandle_t *)&g->handle) != CUBLAS_STATUS_SUCCESS)
         return tkc_fail(err, TINKC_E_SERVER, "cuda: cuBLASLt did not start");
     g->workspace = tcu_take(d, WORKSPACE, TCU_FOR_OTHER, err);
-    return g->workspace && tcu_ok(d, cudaMallocHost((void **)&g->differing, sizeof *g->differing), "pinning memory", err);
+    return g->workspace && tcu_ok(d, cudaMallocHost((void **)&g->differing, sizeof *g->differing),
+                                  "pinning memory", err);
 }
 
 static void plan_free(const tcu_lt *lt, tcu_plan *p)
@@ -121,10 +124,13 @@ void tcu_gemm_close(tcu_device *d)
 
 /* ---- plans ---- */
 
-static bool set_batch(const tcu_lt *lt, cublasLtMatrixLayout_t layout, int32_t count, int64_t stride)
+static bool set_batch(const tcu_lt *lt, cublasLtMatrixLayout_t layout, int32_t count,
+                      int64_t stride)
 {
-    return !lt->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count) &&
-           !lt->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride);
+    return !lt->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                                 sizeof count) &&
+           !lt->cublasLtMatrixLayoutSetAttribute(
+               layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride);
 }
 
 /* Column-major as the library sees it: y^T [n, m] = op(w) x^T. */
@@ -133,15 +139,17 @@ static bool describe(const tcu_lt *lt, tcu_plan *p)
     cublasOperation_t op = p->turned ? CUBLAS_OP_N : CUBLAS_OP_T;
     int32_t parts = p->parts ? p->parts : 1;
     uint64_t n = (uint64_t)p->n, k = (uint64_t)(p->k / parts), m = (uint64_t)p->m;
-    bool made = !lt->cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) &&
-                !lt->cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op, sizeof op) &&
-                !(p->turned ? lt->cublasLtMatrixLayoutCreate(&p->a, CUDA_R_16BF, n, k, p->n) :
-                              lt->cublasLtMatrixLayoutCreate(&p->a, CUDA_R_16BF, k, n, p->k)) &&
-                !lt->cublasLtMatrixLayoutCreate(&p->b, CUDA_R_16BF, k, m, p->ldx) &&
-                !lt->cublasLtMatrixLayoutCreate(&p->c, p->wide ? CUDA_R_32F : CUDA_R_16BF, n, m, p->ldy);
+    bool made =
+        !lt->cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) &&
+        !lt->cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op, sizeof op) &&
+        !(p->turned ? lt->cublasLtMatrixLayoutCreate(&p->a, CUDA_R_16BF, n, k, p->n)
+                    : lt->cublasLtMatrixLayoutCreate(&p->a, CUDA_R_16BF, k, n, p->k)) &&
+        !lt->cublasLtMatrixLayoutCreate(&p->b, CUDA_R_16BF, k, m, p->ldx) &&
+        !lt->cublasLtMatrixLayoutCreate(&p->c, p->wide ? CUDA_R_32F : CUDA_R_16BF, n, m, p->ldy);
     if (!made || !p->parts)
         return made;
-    return set_batch(lt, p->a, parts, p->turned ? (int64_t)k * p->n : (int64_t)k) && set_batch(lt, p->b, parts, (int64_t)k) &&
+    return set_batch(lt, p->a, parts, p->turned ? (int64_t)k * p->n : (int64_t)k) &&
+           set_batch(lt, p->b, parts, (int64_t)k) &&
            set_batch(lt, p->c, parts, (int64_t)p->m * p->ldy);
 }
 
@@ -153,10 +161,12 @@ static int ask(tcu_gemm *g, tcu_plan *p, cublasLtMatmulHeuristicResult_t *result
     int got = 0;
     if (g->lt->cublasLtMatmulPreferenceCreate(&preference))
         return 0;
-    g->lt->cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
-                                                sizeof workspace);
-    g->lt->cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &none, sizeof none);
-    if (g->lt->cublasLtMatmulAlgoGetHeuristic(g->handle, p->desc, p->a, p->b, p->c, p->c, preference, TRIES, results, &got))
+    g->lt->cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    g->lt->cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &none, sizeof none);
+    if (g->lt->cublasLtMatmulAlgoGetHeuristic(g->handle, p->desc, p->a, p->b, p->c, p->c,
+                                              preference, TRIES, results, &got))
         got = 0;
     g->lt->cublasLtMatmulPreferenceDestroy(preference);
     return got;
@@ -167,10 +177,12 @@ static bool in_table(const tcu_lt *lt, const cublasLtMatmulAlgo_t *algo)
     int id = -1, split = 0;
     uint32_t reduction = 0;
     size_t written;
-    lt->cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id, &written);
-    lt->cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split, sizeof split, &written);
-    lt->cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &reduction, sizeof reduction,
+    lt->cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id,
                                              &written);
+    lt->cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split,
+                                             sizeof split, &written);
+    lt->cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+                                             &reduction, sizeof reduction, &written);
     return tcu_algorithm_exact(id, split, (int)reduction);
 }
 
@@ -178,8 +190,8 @@ static bool call(tcu_device *d, const tcu_plan *p, const tcu_product *q)
 {
     const float one = 1, zero = 0;
     tcu_gemm *g = &d->gemm;
-    return !g->lt->cublasLtMatmul(g->handle, p->desc, &one, q->w, p->a, q->x, p->b, &zero, q->y, p->c, q->y, p->c, &p->algo,
-                                  g->workspace, WORKSPACE, d->stream);
+    return !g->lt->cublasLtMatmul(g->handle, p->desc, &one, q->w, p->a, q->x, p->b, &zero, q->y,
+                                  p->c, q->y, p->c, &p->algo, g->workspace, WORKSPACE, d->stream);
 }
 
 /* Does the choice give the chain's bits on these operands, in its first and last rows? */
@@ -187,7 +199,8 @@ static bool check(tcu_device *d, const tcu_plan *p, const tcu_product *q, tinkc_
 {
     tcu_gemm *g = &d->gemm;
     int32_t rows = q->valid < CHECK_ROWS ? q->valid : CHECK_ROWS;
-    int32_t k = p->parts ? p->k / p->parts : p->k; /* of the first part, which stands for the others */
+    int32_t k =
+        p->parts ? p->k / p->parts : p->k; /* of the first part, which stands for the others */
     size_t width = (size_t)p->ldy * (p->wide ? 4 : 2), bytes = (size_t)rows * width;
     void *expected = tcu_take(d, bytes, TCU_FOR_OTHER, err);
     bool same = expected && call(d, p, q);
@@ -195,11 +208,17 @@ static bool check(tcu_device *d, const tcu_plan *p, const tcu_product *q, tinkc_
         int32_t first = end ? q->valid - rows : 0;
         const char *got = (const char *)q->y + (size_t)first * width;
         *g->differing = 0;
-        same = tcu_ok(d, cudaMemcpyAsync(expected, got, bytes, cudaMemcpyDeviceToDevice, d->stream), "checking", err) &&
-               tcu_ok(d, tcu_chain(p->turned, p->wide, q->x + (size_t)first * (size_t)p->ldx, p->ldx, q->w,
-                                   p->turned ? p->n : p->k, expected, p->ldy, rows, p->n, k, d->stream), "checking", err) &&
-               tcu_ok(d, tcu_differ(p->wide, expected, got, (int64_t)rows * p->ldy, g->differing, d->stream), "checking",
-                      err) &&
+        same = tcu_ok(d, cudaMemcpyAsync(expected, got, bytes, cudaMemcpyDeviceToDevice, d->stream),
+                      "checking", err) &&
+               tcu_ok(d,
+                      tcu_chain(p->turned, p->wide, q->x + (size_t)first * (size_t)p->ldx, p->ldx,
+                                q->w, p->turned ? p->n : p->k, expected, p->ldy, rows, p->n, k,
+                                d->stream),
+                      "checking", err) &&
+               tcu_ok(d,
+                      tcu_differ(p->wide, expected, got, (int64_t)rows * p->ldy, g->differing,
+                                 d->stream),
+                      "checking", err) &&
                tcu_wait(d, err) && *g->differing == 0;
     }
     tcu_give(d, expected, bytes, TCU_FOR_OTHER);
@@ -276,8 +295,8 @@ static tcu_plan *find(tcu_device *d, const tcu_product *q, tinkc_error *err)
     tcu_gemm *g = &d->gemm;
     for (size_t i = 0; i < g->n_plans; i++) {
         tcu_plan *p = &g->plans[i];
-        if (p->m == q->m && p->n == q->n && p->k == q->k && p->turned == q->turned && p->wide == q->wide &&
-            p->ldx == q->ldx && p->ldy == q->ldy && p->parts == q->parts)
+        if (p->m == q->m && p->n == q->n && p->k == q->k && p->turned == q->turned &&
+            p->wide == q->wide && p->ldx == q->ldx && p->ldy == q->ldy && p->parts == q->parts)
             return p;
     }
     tcu_plan *grown = tkc_grow(NULL, g->plans, &g->cap_plans, g->n_plans + 1, sizeof *grown, err);
@@ -285,8 +304,14 @@ static tcu_plan *find(tcu_device *d, const tcu_product *q, tinkc_error *err)
         return NULL;
     g->plans = grown;
     tcu_plan *p = &g->plans[g->n_plans++];
-    *p = (tcu_plan){ .turned = q->turned, .wide = q->wide, .m = q->m, .n = q->n, .k = q->k, .ldx = q->ldx, .ldy = q->ldy,
-                      .parts = q->parts };
+    *p = (tcu_plan){ .turned = q->turned,
+                     .wide = q->wide,
+                     .m = q->m,
+                     .n = q->n,
+                     .k = q->k,
+                     .ldx = q->ldx,
+                     .ldy = q->ldy,
+                     .parts = q->parts };
     choose(d, p, q, err);
     return tkc_failed(err) ? NULL : p;
 }
@@ -304,8 +329,11 @@ static bool multiply_own(tcu_device *d, const tcu_product *q, tinkc_error *err)
     for (int32_t i = 0; i < parts; i++) {
         const tcu_bf16 *w = q->w + (q->turned ? (int64_t)i * k * q->n : (int64_t)i * k);
         float *y = (float *)q->y + (int64_t)i * q->m * q->ldy;
-        if (!tcu_ok(d, tcu_chain(q->turned, q->wide, q->x + (int64_t)i * k, q->ldx, w, q->turned ? q->n : q->k,
-                                 q->parts ? y : q->y, q->ldy, q->m, q->n, k, d->stream), "product", err))
+        if (!tcu_ok(d,
+                    tcu_chain(q->turned, q->wide, q->x + (int64_t)i * k, q->ldx, w,
+                              q->turned ? q->n : q->k, q->parts ? y : q->y, q->ldy, q->m, q->n, k,
+                              d->stream),
+                    "product", err))
             return false;
     }
     return true;
@@ -319,7 +347,8 @@ bool tcu_multiply(tcu_device *d, const tcu_product *q, tinkc_error *err)
     if (p->how == OWN)
         return multiply_own(d, q, err);
     if (!run_plan(d, p, q))
-        return tkc_fail(err, TINKC_E_SERVER, "cuda: a product of %d x %d x %d failed", q->m, q->n, q->k);
+        return tkc_fail(err, TINKC_E_SERVER, "cuda: a product of %d x %d x %d failed", q->m, q->n,
+                        q->k);
     tcu_mark(d, "product");
     return true;
 }

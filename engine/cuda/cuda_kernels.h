@@ -4,7 +4,7 @@
  * returns cudaSuccess (0) or the error of the launch. Matrices are row-major; a row is a token.
  *
  * Rounding points (docs/gpu.md): weights and activations are bf16, sums fp32. base = bf16(W x);
- * y = bf16((base + bias) + scale * (B low)), low = bf16(A x). The residual stream is fp32. Both the packed and the
+ * y = bf16(fma(scale, B low, base + bias)), low = bf16(A x). The residual stream is fp32. Both the packed and the
  * paged path run these same kernels.
  */
 #ifndef TKE_CUDA_KERNELS_H
@@ -30,8 +30,9 @@ extern "C" {
 
 enum { TCU_GROUP_MAX = 3, TCU_LORA_ROWS = 64, TCU_STEP_ROWS = 16 };
 
-typedef struct tcu_group { /* of one adapter; offsets in elements; rank is padded to 16 in the operands */
-    int32_t n;             /* matrices; 0 = none */
+typedef struct
+    tcu_group { /* of one adapter; offsets in elements; rank is padded to 16 in the operands */
+    int32_t n;  /* matrices; 0 = none */
     int32_t in;
     int64_t a;                /* operands: A [n * padded, in] */
     int64_t b[TCU_GROUP_MAX]; /* operands: B [out, padded] */
@@ -51,7 +52,7 @@ typedef struct tcu_segment { /* rows of one adapter */
     float *grads; /* or NULL */
 } tcu_segment;
 
-typedef struct tcu_tile { /* up to tile_rows rows of one segment */
+typedef struct tcu_tile {    /* up to tile_rows rows of one segment */
     int32_t segment, row, n; /* segment -1 = nothing to do */
 } tcu_tile;
 typedef struct tcu_step { /* 1 to 16 rows of one datum */
@@ -73,7 +74,8 @@ typedef struct tcu_lora {
 
 int tcu_lora_low(const tcu_lora *, const tcu_bf16 *x, tcu_bf16 *low, tcu_stream);
 /* y = bf16((y + bias) + scale B low); bias may be NULL, rows without an adapter get the bias alone */
-int tcu_lora_high(const tcu_lora *, const tcu_bf16 *low, const float *bias, tcu_bf16 *y, tcu_stream);
+int tcu_lora_high(const tcu_lora *, const tcu_bf16 *low, const float *bias, tcu_bf16 *y,
+                  tcu_stream);
 /* The same into fp32: z += scale B low. */
 int tcu_lora_logits(const tcu_lora *, const tcu_bf16 *low, float *z, tcu_stream);
 int tcu_lora_dlow(const tcu_lora *, const tcu_bf16 *dy, tcu_bf16 *dlow, tcu_stream);
@@ -84,60 +86,64 @@ int tcu_lora_db(const tcu_lora *, const tcu_bf16 *dy, const tcu_bf16 *low, tcu_s
 /* ---- products with the definition's bits, by our own kernels ---- */
 
 /* c[m][n] = a[m][k] b, with b [n][k] (turned false) or [k][n] (true); c is bf16 or fp32. */
-int tcu_chain(bool turned, bool wide, const tcu_bf16 *a, int64_t lda, const tcu_bf16 *b, int64_t ldb, void *c,
-              int64_t ldc, int32_t m, int32_t n, int32_t k, tcu_stream);
+int tcu_chain(bool turned, bool wide, const tcu_bf16 *a, int64_t lda, const tcu_bf16 *b,
+              int64_t ldb, void *c, int64_t ldc, int32_t m, int32_t n, int32_t k, tcu_stream);
 enum { TCU_SMALL_ROWS = 64 };
 /* The same for up to TCU_SMALL_ROWS rows, b [n][k] dense: reads the weight once. k must be a multiple of 8. With an
  * adapter list low = A x is made by blocks of the same launch; n = 0: only that, for any number of rows in tiles. */
-int tcu_small(bool wide, const tcu_bf16 *x, const tcu_bf16 *w, void *y, int64_t ldy, int32_t m, int32_t n, int32_t k,
-              const tcu_lora *, tcu_bf16 *low, tcu_stream);
+int tcu_small(bool wide, const tcu_bf16 *x, const tcu_bf16 *w, void *y, int64_t ldy, int32_t m,
+              int32_t n, int32_t k, const tcu_lora *, tcu_bf16 *low, tcu_stream);
 /* Adds to *count the elements in which two outputs differ. */
-int tcu_differ(bool wide, const void *a, const void *b, int64_t count, uint64_t *differing, tcu_stream);
+int tcu_differ(bool wide, const void *a, const void *b, int64_t count, uint64_t *differing,
+               tcu_stream);
 
 /* ---- rows ---- */
 
 int tcu_embed(const int32_t *ids, const tcu_bf16 *e, float *h, int32_t rows, int32_t n, tcu_stream);
 /* h += y (y may be NULL), written to h_out (may be h); a = bf16(norm(h_out) * w) if a. */
-int tcu_add_norm(const float *h, const tcu_bf16 *y, float *h_out, const float *w, float eps, tcu_bf16 *a, int32_t rows,
-                 int32_t n, tcu_stream);
+int tcu_add_norm(const float *h, const tcu_bf16 *y, float *h_out, const float *w, float eps,
+                 tcu_bf16 *a, int32_t rows, int32_t n, tcu_stream);
 /* a = bf16(norm(h + y) * w) of rows picked by number. */
-int tcu_pick_norm(const int32_t *which, const float *h, const tcu_bf16 *y, const float *w, float eps, tcu_bf16 *a, int32_t rows, int32_t n,
-                  tcu_stream);
+int tcu_pick_norm(const int32_t *which, const float *h, const tcu_bf16 *y, const float *w,
+                  float eps, tcu_bf16 *a, int32_t rows, int32_t n, tcu_stream);
 /* dh (+)= gradient of norm(x) at dy; also rounded to dh16. first: dh is written, not added to. */
-int tcu_norm_back(const float *x, const float *w, float eps, const tcu_bf16 *dy, bool first, float *dh, tcu_bf16 *dh16,
-                  int32_t rows, int32_t n, tcu_stream);
+int tcu_norm_back(const float *x, const float *w, float eps, const tcu_bf16 *dy, bool first,
+                  float *dh, tcu_bf16 *dh16, int32_t rows, int32_t n, tcu_stream);
 
 typedef struct tcu_heads {
     int32_t rows, n_heads, n_kv_heads, d;
-    int32_t ld;                    /* of qkv: [q | k | v] */
-    const float *q_norm, *k_norm;  /* [d] or NULL */
-    const float *cosine, *sine;    /* [pos][d/2] */
-    const int32_t *positions;      /* [rows]; -1 = a row that is not there */
+    int32_t ld;                   /* of qkv: [q | k | v] */
+    const float *q_norm, *k_norm; /* [d] or NULL */
+    const float *cosine, *sine;   /* [pos][d/2] */
+    const int32_t *positions;     /* [rows]; -1 = a row that is not there */
     float eps;
 } tcu_heads;
 /* qkv -> q [rows][n_heads d], k [rows][n_kv_heads d]: norm, rotation. With cache != NULL keys and values go there
  * instead of k: slots[row] = block * 16 + place. */
 typedef struct tcu_paged {
-    tcu_bf16 *data; /* of the layer: block b at data + b * stride; keys, then values, [head][16][d] */
+    tcu_bf16
+        *data; /* of the layer: block b at data + b * stride; keys, then values, [head][16][d] */
     int64_t stride, values;
     const int32_t *slots;
 } tcu_paged;
-int tcu_heads_forward(const tcu_heads *, const tcu_bf16 *qkv, tcu_bf16 *q, tcu_bf16 *k, const tcu_paged *, tcu_stream);
+int tcu_heads_forward(const tcu_heads *, const tcu_bf16 *qkv, tcu_bf16 *q, tcu_bf16 *k,
+                      const tcu_paged *, tcu_stream);
 /* dq, dk (rotated) -> in dqkv, back through rotation and norm. */
-int tcu_heads_back(const tcu_heads *, const tcu_bf16 *qkv, const tcu_bf16 *dq, const tcu_bf16 *dk, tcu_bf16 *dqkv,
-                   tcu_stream);
+int tcu_heads_back(const tcu_heads *, const tcu_bf16 *qkv, const tcu_bf16 *dq, const tcu_bf16 *dk,
+                   tcu_bf16 *dqkv, tcu_stream);
 /* gu: [rows][2 n], gate then up. */
 int tcu_swiglu(const tcu_bf16 *gu, tcu_bf16 *m, int64_t rows, int32_t n, tcu_stream);
-int tcu_swiglu_back(const tcu_bf16 *gu, const tcu_bf16 *dm, tcu_bf16 *dgu, int64_t rows, int32_t n, tcu_stream);
+int tcu_swiglu_back(const tcu_bf16 *gu, const tcu_bf16 *dm, tcu_bf16 *dgu, int64_t rows, int32_t n,
+                    tcu_stream);
 
 /* ---- attention: causal, grouped heads; keys in blocks of 64 from position 0 ---- */
 
 enum { TCU_MAX_HEAD_DIM = 128, TCU_MAX_HEAD_GROUP = 64, TCU_KEY_BLOCK = 64, TCU_CACHE_TOKENS = 16 };
 
-typedef struct tcu_span {   /* tokens of one sequence that one block of threads takes */
-    int32_t origin;         /* row of position 0: row = origin + position; may be negative */
-    int32_t begin, end;     /* positions */
-    int32_t table;          /* paged: where its block ids begin in tables; packed: length of the sequence */
+typedef struct tcu_span { /* tokens of one sequence that one block of threads takes */
+    int32_t origin;       /* row of position 0: row = origin + position; may be negative */
+    int32_t begin, end;   /* positions */
+    int32_t table; /* paged: where its block ids begin in tables; packed: length of the sequence */
 } tcu_span;
 
 typedef struct tcu_attention {
@@ -145,12 +151,12 @@ typedef struct tcu_attention {
     float scale;
     const tcu_span *spans;
     int32_t n_spans;
-    const tcu_bf16 *q;      /* [rows][n_heads d] */
-    const tcu_bf16 *k, *v;  /* packed: [rows][ld]; paged: of the layer, by blocks */
-    int64_t ldk, ldv;       /* packed: of rows; paged: from block to block */
-    const int32_t *tables;  /* paged: block ids; NULL = packed */
-    tcu_bf16 *o;            /* [rows][n_heads d] */
-    float *lse;             /* [rows][n_heads], base 2, or NULL */
+    const tcu_bf16 *q;     /* [rows][n_heads d] */
+    const tcu_bf16 *k, *v; /* packed: [rows][ld]; paged: of the layer, by blocks */
+    int64_t ldk, ldv;      /* packed: of rows; paged: from block to block */
+    const int32_t *tables; /* paged: block ids; NULL = packed */
+    tcu_bf16 *o;           /* [rows][n_heads d] */
+    float *lse;            /* [rows][n_heads], base 2, or NULL */
     /* backward */
     const tcu_bf16 *d_o;
     const float *delta;     /* [rows][n_heads] */
@@ -162,7 +168,8 @@ typedef struct tcu_attention {
 int32_t tcu_span_tokens(int32_t n_heads, int32_t n_kv_heads, bool narrow);
 int tcu_attention_forward(const tcu_attention *, bool narrow, tcu_stream);
 /* delta = sum of d_o * o of each head */
-int tcu_attention_delta(const tcu_bf16 *d_o, const tcu_bf16 *o, float *delta, int64_t heads, int32_t d, tcu_stream);
+int tcu_attention_delta(const tcu_bf16 *d_o, const tcu_bf16 *o, float *delta, int64_t heads,
+                        int32_t d, tcu_stream);
 /* spans are those of the wide form */
 int tcu_attention_dq(const tcu_attention *, tcu_stream);
 /* spans are blocks of 64 keys: begin a multiple of 64, table = length of the sequence */
@@ -171,27 +178,29 @@ int tcu_attention_dkv(const tcu_attention *, tcu_stream);
 /* ---- the head ---- */
 
 /* For rows of logits z [rows][ldz], vocabulary v: max and log of the sum of exp(z - max). */
-int tcu_log_sum(const float *z, int64_t ldz, int32_t rows, int32_t v, float *max, float *log_sum, tcu_stream);
+int tcu_log_sum(const float *z, int64_t ldz, int32_t rows, int32_t v, float *max, float *log_sum,
+                tcu_stream);
 /* lp[i] = z[row[i]][token[i]] - max - log_sum, 0 where the token is negative; row NULL: i / per */
-int tcu_score(const float *z, int64_t ldz, const int32_t *row, int32_t per, const int32_t *token, const float *max,
-              const float *log_sum, float *lp, int32_t n, tcu_stream);
+int tcu_score(const float *z, int64_t ldz, const int32_t *row, int32_t per, const int32_t *token,
+              const float *max, const float *log_sum, float *lp, int32_t n, tcu_stream);
 /* dz (bf16, in the place of z, rows ldz * 2 apart) = g at the targets - (sum of g) softmax(z); zero rows for g = 0.
  * targets, g, fix (scratch): [rows][k]. Columns v .. ldz become zero. */
-int tcu_head_back(float *z, int64_t ldz, int32_t rows, int32_t v, const float *max, const float *log_sum,
-                  const int32_t *targets, const float *g, float *fix, int32_t k, tcu_stream);
+int tcu_head_back(float *z, int64_t ldz, int32_t rows, int32_t v, const float *max,
+                  const float *log_sum, const int32_t *targets, const float *g, float *fix,
+                  int32_t k, tcu_stream);
 
 /* ---- blocks of adapters ---- */
 
-int tcu_operands(const float *master, const tcu_group *groups, int32_t n_groups, int32_t rank, int32_t padded,
-                 tcu_bf16 *operands, tcu_stream);
+int tcu_operands(const float *master, const tcu_group *groups, int32_t n_groups, int32_t rank,
+                 int32_t padded, tcu_bf16 *operands, tcu_stream);
 typedef struct tcu_adam {
     float step, decay, clip, one1, one2, beta2, root, eps;
 } tcu_adam;
 enum { TCU_SUM_BLOCK = 8192 };
 /* parts[i]: squares of the change of numbers i * TCU_SUM_BLOCK ...; not finite if a new number or moment is not. Writes
  * nothing unless `apply`. */
-int tcu_adam_step(const tcu_adam *, bool apply, const float *g, float *theta, float *m, float *v, int64_t n, double *parts,
-                  tcu_stream);
+int tcu_adam_step(const tcu_adam *, bool apply, const float *g, float *theta, float *m, float *v,
+                  int64_t n, double *parts, tcu_stream);
 int tcu_sum_squares(const float *x, int64_t n, double *parts, tcu_stream);
 /* sum of parts in order */
 int tcu_sum_parts(const double *parts, int64_t n, double *out, tcu_stream);
@@ -210,11 +219,12 @@ typedef struct tcu_drawn {
     int32_t token, bad;
     float logprob;
 } tcu_drawn;
-int tcu_sample(const float *z, int64_t ldz, int32_t v, const float *max, const float *log_sum, const tcu_draw *,
-               int32_t n, tcu_drawn *out, tcu_stream);
+int tcu_sample(const float *z, int64_t ldz, int32_t v, const float *max, const float *log_sum,
+               const tcu_draw *, int32_t n, tcu_drawn *out, tcu_stream);
 /* The k likeliest of row which[i], best first, the lower id on ties: tokens and lp [n][ld], ks[i] of them. */
-int tcu_top_k(const float *z, int64_t ldz, int32_t v, const float *max, const float *log_sum, const int32_t *which,
-              const int32_t *ks, int32_t n, int32_t *tokens, float *lp, int32_t ld, tcu_stream);
+int tcu_top_k(const float *z, int64_t ldz, int32_t v, const float *max, const float *log_sum,
+              const int32_t *which, const int32_t *ks, int32_t n, int32_t *tokens, float *lp,
+              int32_t ld, tcu_stream);
 
 /* ---- small things ---- */
 

@@ -14,7 +14,10 @@ static const tcu_bf16 *matrix_of(const tcu_layer *l, int of)
 
 static const float *bias_of(const tcu_layer *l, int of)
 {
-    return of == TCU_QKV ? l->bias_qkv : of == TCU_O ? l->bias_o : of == TCU_GATE_UP ? l->bias_gu : l->bias_down;
+    return of == TCU_QKV       ? l->bias_qkv
+           : of == TCU_O       ? l->bias_o
+           : of == TCU_GATE_UP ? l->bias_gu
+                               : l->bias_down;
 }
 
 /* The batch's tables with a group's sizes. */
@@ -30,27 +33,38 @@ static tcu_lora join(const tcu_rows *r, size_t layer, int of)
     return p;
 }
 
-bool tcu_group_forward(const tcu_rows *r, size_t layer, int of, const tcu_bf16 *x, tcu_bf16 *low, tcu_bf16 *y,
-                       tinkc_error *err)
+bool tcu_group_forward(const tcu_rows *r, size_t layer, int of, const tcu_bf16 *x, tcu_bf16 *low,
+                       tcu_bf16 *y, tinkc_error *err)
 {
     tcu_device *d = r->model->device;
     const tcu_layer *l = &r->model->layers[layer];
     tcu_lora p = join(r, layer, of);
-    tcu_product q = { .x = x, .w = matrix_of(l, of), .y = y, .ldx = p.in, .ldy = p.ld_out, .m = r->padded, .n = p.ld_out,
-                      .k = p.in, .valid = r->n };
+    tcu_product q = { .x = x,
+                      .w = matrix_of(l, of),
+                      .y = y,
+                      .ldx = p.in,
+                      .ldy = p.ld_out,
+                      .m = r->padded,
+                      .n = p.ld_out,
+                      .k = p.in,
+                      .valid = r->n };
     bool few = p.tile_rows == 16;
     if (few && tcu_prefers_small(d, &q, err)) { /* one launch for both */
-        if (!tcu_ok(d, tcu_small(false, x, q.w, y, q.ldy, q.m, q.n, q.k, &p, low, d->stream), "multiplying few rows", err))
+        if (!tcu_ok(d, tcu_small(false, x, q.w, y, q.ldy, q.m, q.n, q.k, &p, low, d->stream),
+                    "multiplying few rows", err))
             return false;
     } else {
         bool adapters = p.most > 0;
         if ((adapters && !tcu_fork(d, 1, err)) ||
-            !tcu_ok(d, few ? tcu_small(false, x, NULL, NULL, 0, 0, 0, p.in, &p, low, d->beside[0]) : tcu_lora_low(&p, x, low, d->beside[0]),
+            !tcu_ok(d,
+                    few ? tcu_small(false, x, NULL, NULL, 0, 0, 0, p.in, &p, low, d->beside[0])
+                        : tcu_lora_low(&p, x, low, d->beside[0]),
                     "multiplying with an adapter", err) ||
             !tcu_multiply(d, &q, err) || (adapters && !tcu_join(d, 1, err)))
             return false;
     }
-    return tcu_ok(d, tcu_lora_high(&p, low, bias_of(l, of), y, d->stream), "adding an adapter", err);
+    return tcu_ok(d, tcu_lora_high(&p, low, bias_of(l, of), y, d->stream), "adding an adapter",
+                  err);
 }
 
 tcu_heads tcu_heads_of(const tcu_rows *r, size_t layer)
@@ -78,25 +92,31 @@ tcu_attention tcu_attention_of(const tcu_model *m, size_t layer)
                             .scale = (float)(1.0 / sqrt((double)m->config.head_dim)) };
 }
 
-bool tcu_block_before(const tcu_rows *r, size_t layer, const float *h, const tcu_bf16 *y, float *h_in, tcu_acts *t,
-                      const tcu_paged *cache, tinkc_error *err)
+bool tcu_block_before(const tcu_rows *r, size_t layer, const float *h, const tcu_bf16 *y,
+                      float *h_in, tcu_acts *t, const tcu_paged *cache, tinkc_error *err)
 {
     tcu_model *m = r->model;
     tcu_device *d = m->device;
     tcu_heads heads = tcu_heads_of(r, layer);
-    return tcu_ok(d, tcu_add_norm(h, y, y || h_in != h ? h_in : NULL, m->layers[layer].norm_in, heads.eps, t->a, r->n,
-                                  m->hidden, d->stream), "a norm", err) &&
+    return tcu_ok(d,
+                  tcu_add_norm(h, y, y || h_in != h ? h_in : NULL, m->layers[layer].norm_in,
+                               heads.eps, t->a, r->n, m->hidden, d->stream),
+                  "a norm", err) &&
            tcu_group_forward(r, layer, TCU_QKV, t->a, t->low[TCU_QKV], t->qkv, err) &&
-           tcu_ok(d, tcu_heads_forward(&heads, t->qkv, t->q, t->k, cache, d->stream), "the rotation", err);
+           tcu_ok(d, tcu_heads_forward(&heads, t->qkv, t->q, t->k, cache, d->stream),
+                  "the rotation", err);
 }
 
-bool tcu_block_after(const tcu_rows *r, size_t layer, const float *h_in, tcu_acts *t, bool output, tinkc_error *err)
+bool tcu_block_after(const tcu_rows *r, size_t layer, const float *h_in, tcu_acts *t, bool output,
+                     tinkc_error *err)
 {
     tcu_model *m = r->model;
     tcu_device *d = m->device;
     float eps = (float)m->config.rms_eps;
     if (!tcu_group_forward(r, layer, TCU_O, t->o, t->low[TCU_O], t->y, err) ||
-        !tcu_ok(d, tcu_add_norm(h_in, t->y, t->h_mid, m->layers[layer].norm_post, eps, t->b, r->n, m->hidden, d->stream),
+        !tcu_ok(d,
+                tcu_add_norm(h_in, t->y, t->h_mid, m->layers[layer].norm_post, eps, t->b, r->n,
+                             m->hidden, d->stream),
                 "a norm", err) ||
         !tcu_group_forward(r, layer, TCU_GATE_UP, t->b, t->low[TCU_GATE_UP], t->gu, err) ||
         !tcu_ok(d, tcu_swiglu(t->gu, t->m, r->n, m->inner, d->stream), "SwiGLU", err))
@@ -104,5 +124,6 @@ bool tcu_block_after(const tcu_rows *r, size_t layer, const float *h_in, tcu_act
     if (output)
         return tcu_group_forward(r, layer, TCU_DOWN, t->m, t->low[TCU_DOWN], t->y, err);
     tcu_lora p = join(r, layer, TCU_DOWN);
-    return tcu_ok(d, tcu_lora_low(&p, t->m, t->low[TCU_DOWN], d->stream), "multiplying with an adapter", err);
+    return tcu_ok(d, tcu_lora_low(&p, t->m, t->low[TCU_DOWN], d->stream),
+                  "multiplying with an adapter", err);
 }

@@ -46,18 +46,30 @@ static bool chunk_forward(tcu_trainer *t, const tcu_chunk *c, float *lp_card, ti
     tcu_device *d = m->device;
     int64_t ldz = tcu_pad_vocab(m);
     size_t k = t->batch->size.max_k;
-    tcu_product q = { .wide = true, .x = t->shared.a + (size_t)c->begin * (size_t)m->hidden, .w = m->head, .y = t->z,
-                      .ldx = m->hidden, .ldy = ldz, .m = product_rows(t, c), .n = m->vocab, .k = m->hidden, .valid = c->n };
+    tcu_product q = { .wide = true,
+                      .x = t->shared.a + (size_t)c->begin * (size_t)m->hidden,
+                      .w = m->head,
+                      .y = t->z,
+                      .ldx = m->hidden,
+                      .ldy = ldz,
+                      .m = product_rows(t, c),
+                      .n = m->vocab,
+                      .k = m->hidden,
+                      .valid = c->n };
     if (!tcu_multiply(d, &q, err))
         return false;
     if (t->head_adapters) {
         tcu_lora p = head_tables(t, &c->lora, ldz);
-        if (!tcu_ok(d, tcu_lora_logits(&p, t->low_head, t->z - (int64_t)c->begin * ldz, d->stream), "adding an adapter", err))
+        if (!tcu_ok(d, tcu_lora_logits(&p, t->low_head, t->z - (int64_t)c->begin * ldz, d->stream),
+                    "adding an adapter", err))
             return false;
     }
-    return tcu_ok(d, tcu_log_sum(t->z, ldz, c->n, m->vocab, t->max, t->log_sum, d->stream), "log-sum-exp", err) &&
-           tcu_ok(d, tcu_score(t->z, ldz, NULL, (int32_t)k, t->targets + (size_t)c->begin * k, t->max, t->log_sum, lp_card,
-                               c->n * (int32_t)k, d->stream), "log-probs", err);
+    return tcu_ok(d, tcu_log_sum(t->z, ldz, c->n, m->vocab, t->max, t->log_sum, d->stream),
+                  "log-sum-exp", err) &&
+           tcu_ok(d,
+                  tcu_score(t->z, ldz, NULL, (int32_t)k, t->targets + (size_t)c->begin * k, t->max,
+                            t->log_sum, lp_card, c->n * (int32_t)k, d->stream),
+                  "log-probs", err);
 }
 
 int32_t tcu_head_parts(const tcu_model *m)
@@ -67,24 +79,35 @@ int32_t tcu_head_parts(const tcu_model *m)
 }
 
 /* dx = dz W of a chunk, the vocabulary in parts that are added in order. */
-static bool head_dx(tcu_trainer *t, const tcu_chunk *c, const tcu_bf16 *dz, tcu_bf16 *dx, tinkc_error *err)
+static bool head_dx(tcu_trainer *t, const tcu_chunk *c, const tcu_bf16 *dz, tcu_bf16 *dx,
+                    tinkc_error *err)
 {
     tcu_model *m = t->model;
     tcu_device *d = m->device;
     int32_t parts = tcu_head_parts(m);
-    tcu_product q = { .turned = true, .x = dz, .w = m->head, .y = dx, .ldx = tcu_pad_vocab(m) * 2, .ldy = m->hidden,
-                      .m = product_rows(t, c), .n = m->hidden, .k = m->vocab, .valid = c->n };
+    tcu_product q = { .turned = true,
+                      .x = dz,
+                      .w = m->head,
+                      .y = dx,
+                      .ldx = tcu_pad_vocab(m) * 2,
+                      .ldy = m->hidden,
+                      .m = product_rows(t, c),
+                      .n = m->hidden,
+                      .k = m->vocab,
+                      .valid = c->n };
     if (parts == 1)
         return tcu_multiply(d, &q, err);
     q.parts = parts;
     q.wide = true;
     q.y = t->parts;
-    return tcu_multiply(d, &q, err) && tcu_ok(d, tcu_join_parts(t->parts, parts, dx, (int64_t)q.m * m->hidden, d->stream),
-                                              "adding parts", err);
+    return tcu_multiply(d, &q, err) &&
+           tcu_ok(d, tcu_join_parts(t->parts, parts, dx, (int64_t)q.m * m->hidden, d->stream),
+                  "adding parts", err);
 }
 
 /* dz in the place of z, gradients of the head's adapters, dx of the chunk into t->tmp. */
-static bool chunk_backward(tcu_trainer *t, const tcu_chunk *c, const float *g_card, tinkc_error *err)
+static bool chunk_backward(tcu_trainer *t, const tcu_chunk *c, const float *g_card,
+                           tinkc_error *err)
 {
     tcu_model *m = t->model;
     tcu_device *d = m->device;
@@ -94,17 +117,22 @@ static bool chunk_backward(tcu_trainer *t, const tcu_chunk *c, const float *g_ca
     tcu_bf16 *dz_of_rows = dz - (int64_t)c->begin * ldz * 2;
     bool below = t->batch->size.depth == TKE_DEPTH_ALL;
     tcu_lora p = head_tables(t, &c->lora, ldz * 2);
-    if (!tcu_ok(d, tcu_head_back(t->z, ldz, c->n, m->vocab, t->max, t->log_sum, t->targets + (size_t)c->begin * k, g_card,
-                                 t->fix, (int32_t)k, d->stream), "the gradient of the logits", err))
+    if (!tcu_ok(d,
+                tcu_head_back(t->z, ldz, c->n, m->vocab, t->max, t->log_sum,
+                              t->targets + (size_t)c->begin * k, g_card, t->fix, (int32_t)k,
+                              d->stream),
+                "the gradient of the logits", err))
         return false;
-    if (t->head_adapters && (!tcu_ok(d, tcu_lora_dlow(&p, dz_of_rows, t->dlow_head, d->stream), "dlow", err) ||
-                             !tcu_ok(d, tcu_lora_db(&p, dz_of_rows, t->low_head, d->stream), "dB", err) ||
-                             !tcu_ok(d, tcu_lora_da(&p, t->dlow_head, t->shared.a, d->stream), "dA", err)))
+    if (t->head_adapters &&
+        (!tcu_ok(d, tcu_lora_dlow(&p, dz_of_rows, t->dlow_head, d->stream), "dlow", err) ||
+         !tcu_ok(d, tcu_lora_db(&p, dz_of_rows, t->low_head, d->stream), "dB", err) ||
+         !tcu_ok(d, tcu_lora_da(&p, t->dlow_head, t->shared.a, d->stream), "dA", err)))
         return false;
     if (!below)
         return true;
     return head_dx(t, c, dz, dx, err) &&
-           (!t->head_adapters || tcu_ok(d, tcu_lora_dx(&p, t->dlow_head, t->tmp, d->stream), "dx of an adapter", err));
+           (!t->head_adapters ||
+            tcu_ok(d, tcu_lora_dx(&p, t->dlow_head, t->tmp, d->stream), "dx of an adapter", err));
 }
 
 static bool any_gradient(const float *g, size_t n)
@@ -130,9 +158,12 @@ static bool run_chunk(tcu_trainer *t, const tcu_chunk *c, bool want_g, tinkc_err
     if (b->size.depth == TKE_DEPTH_NONE || !want_g)
         return true;
     if (!any_gradient(x.g, count))
-        return tcu_ok(d, cudaMemsetAsync(t->tmp + (size_t)c->begin * width, 0, (size_t)c->n * width * sizeof *t->tmp,
-                                         d->stream), "clearing", err);
-    return tcu_upload(d, x.g_card, x.g, count * sizeof *x.g, err) && chunk_backward(t, c, x.g_card, err) &&
+        return tcu_ok(d,
+                      cudaMemsetAsync(t->tmp + (size_t)c->begin * width, 0,
+                                      (size_t)c->n * width * sizeof *t->tmp, d->stream),
+                      "clearing", err);
+    return tcu_upload(d, x.g_card, x.g, count * sizeof *x.g, err) &&
+           chunk_backward(t, c, x.g_card, err) &&
            tcu_wait(d, err); /* before the next chunk's log-probs take the place of these */
 }
 
@@ -142,7 +173,8 @@ bool tcu_trainer_head(tcu_trainer *t, tinkc_error *err)
     tcu_device *d = m->device;
     if (t->head_adapters) {
         tcu_lora p = head_tables(t, &t->rows.lora, 0);
-        if (!tcu_ok(d, tcu_lora_low(&p, t->shared.a, t->low_head, d->stream), "multiplying with an adapter", err))
+        if (!tcu_ok(d, tcu_lora_low(&p, t->shared.a, t->low_head, d->stream),
+                    "multiplying with an adapter", err))
             return false;
     }
     for (int sweep = t->batch->sweep ? 0 : 1; sweep < 2; sweep++)
@@ -151,6 +183,8 @@ bool tcu_trainer_head(tcu_trainer *t, tinkc_error *err)
                 return false;
     if (t->batch->size.depth != TKE_DEPTH_ALL)
         return true;
-    return tcu_ok(d, tcu_norm_back(t->h, m->norm, (float)m->config.rms_eps, t->tmp, true, t->dh, t->dy, t->rows.n, m->hidden,
-                                   d->stream), "a norm", err);
+    return tcu_ok(d,
+                  tcu_norm_back(t->h, m->norm, (float)m->config.rms_eps, t->tmp, true, t->dh, t->dy,
+                                t->rows.n, m->hidden, d->stream),
+                  "a norm", err);
 }

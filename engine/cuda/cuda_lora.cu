@@ -104,14 +104,14 @@ template <int BM, bool BACK, typename T> __global__ void __launch_bounds__(128) 
     __shared__ __align__(128) unsigned char shared[(int)STAGING > (int)S::BYTES ? (int)STAGING : (int)S::BYTES];
     float *sums = (float *)shared;
     place at;
-    tcu_tile t = p.tiles[blockIdx.x];
-    bool any = find(p, blockIdx.x, &at);
+    tcu_tile t = p.tiles[blockIdx.y];
+    bool any = find(p, blockIdx.y, &at);
     if (t.segment < 0 || (!any && !bias))
         return;
     int module = BACK ? 0 : blockIdx.z, columns = BACK ? p.in : p.out[module], k = BACK ? at.g.n * at.s.padded : at.s.padded;
     int64_t ld = BACK ? p.in : p.ld_out;
     float scale = BACK ? 1 : at.s.scale;
-    for (int n0 = blockIdx.y * S::BN; n0 < columns; n0 += gridDim.y * S::BN) {
+    for (int n0 = blockIdx.x * S::BN; n0 < columns; n0 += gridDim.x * S::BN) {
         T *to = y + at.row * ld + (BACK ? 0 : out_before(p, module)) + n0;
         const float *add = bias ? bias + out_before(p, module) + n0 : NULL;
         float acc[S::MT][S::NT][4] = {};
@@ -136,14 +136,19 @@ template <int BM, bool BACK, typename T> __global__ void __launch_bounds__(128) 
             int piece = threadIdx.x + i * S::THREADS, r = piece / PER, c = piece % PER * 8;
             if (r >= at.n || n0 + c >= columns)
                 continue;
-            float x[8];
+            float x[8], extra[8];
             widen8(old[i], to, x);
+            *(float4 *)extra = *(const float4 *)(sums + r * (S::BN + 4) + c);
+            *(float4 *)(extra + 4) = *(const float4 *)(sums + r * (S::BN + 4) + c + 4);
+            if (add) {
 #pragma unroll
-            for (int e = 0; e < 8; e++) {
-                if (add && n0 + c + e < columns)
-                    x[e] = __fadd_rn(x[e], add[c + e]);
-                if (any)
-                    x[e] = __fadd_rn(x[e], __fmul_rn(scale, sums[r * (S::BN + 4) + c + e]));
+                for (int e = 0; e < 8; e++)
+                    x[e] = n0 + c + e < columns ? __fadd_rn(x[e], add[c + e]) : x[e];
+            }
+            if (any) {
+#pragma unroll
+                for (int e = 0; e < 8; e++)
+                    x[e] = __fmaf_rn(scale, extra[e], x[e]);
             }
             store8(to + r * ld + c, x);
         }
@@ -244,7 +249,7 @@ int tcu_lora_low(const tcu_lora *p, const tcu_bf16 *x, tcu_bf16 *low, tcu_stream
 
 template <typename T> static int high(const tcu_lora *p, const bf16 *low, const float *bias, T *y, tcu_stream stream)
 {
-    dim3 grid(p->n_tiles, tiles_of(most_out(p), p->tile_rows == 16 ? 64 : 256), p->n);
+    dim3 grid(tiles_of(most_out(p), p->tile_rows == 16 ? 64 : 256), p->n_tiles, p->n); /* neighbours side by side in a row */
     if ((!p->most && !bias) || !p->n_tiles)
         return 0;
     if (p->tile_rows == 16)
@@ -274,7 +279,7 @@ int tcu_lora_dx(const tcu_lora *p, const tcu_bf16 *dlow, tcu_bf16 *dx, tcu_strea
 {
     if (!p->most || !p->n_tiles)
         return 0;
-    return launch(from_low<64, true, bf16>, dim3(p->n_tiles, tiles_of(p->in, 256)), 128, 0, stream, *p, dlow, nullptr, dx);
+    return launch(from_low<64, true, bf16>, dim3(tiles_of(p->in, 256), p->n_tiles), 128, 0, stream, *p, dlow, nullptr, dx);
 }
 
 int tcu_lora_da(const tcu_lora *p, const tcu_bf16 *dlow, const tcu_bf16 *x, tcu_stream stream)

@@ -63,7 +63,8 @@ static int32_t chunk_rows(int32_t padded)
 static void place(walk *w, const tke_microbatch_size *s, size_t n_kept, tcu_trainer *t)
 {
     const tcu_model *m = t->model;
-    size_t n = (size_t)tcu_pad_rows((int64_t)s->n), most = (size_t)tcu_padded_rank(s->max_rank), h = (size_t)m->hidden;
+    size_t n = (size_t)tcu_pad_rows((int64_t)s->n), most = (size_t)tcu_padded_rank(s->max_rank),
+           h = (size_t)m->hidden;
     size_t layers = m->config.n_layers, chunk = (size_t)(t->chunk = chunk_rows((int32_t)n));
     tcu_acts unused;
     float *none;
@@ -133,7 +134,8 @@ static bool reserve(tcu_trainer *t, const tke_microbatch_size *s, tinkc_error *e
         tcu_give(d, t->block, t->bytes, TCU_FOR_WORK);
         t->bytes = 0;
         t->block = tcu_take(d, bytes, TCU_FOR_WORK, err);
-        if (!t->block || !tcu_ok(d, cudaMemsetAsync(t->block, 0, bytes, d->stream), "clearing", err))
+        if (!t->block ||
+            !tcu_ok(d, cudaMemsetAsync(t->block, 0, bytes, d->stream), "clearing", err))
             return false;
         t->bytes = bytes;
     }
@@ -218,7 +220,8 @@ static size_t fill_spans(const tke_microbatch *b, int32_t tokens, tcu_span *out)
         int32_t length = (int32_t)(b->starts[i + 1] - b->starts[i]);
         for (int32_t at = 0; at < length; at += tokens, n++)
             if (out)
-                out[n] = (tcu_span){ (int32_t)b->starts[i], at, at + tokens < length ? at + tokens : length, length };
+                out[n] = (tcu_span){ (int32_t)b->starts[i], at,
+                                     at + tokens < length ? at + tokens : length, length };
     }
     return n;
 }
@@ -231,7 +234,8 @@ static bool cut_chunks(tcu_trainer *t, const tcu_step *steps, size_t n_steps, ti
         tcu_chunk c = { .begin = steps[i].row };
         for (; i < n_steps && steps[i].row + steps[i].n - c.begin <= t->chunk; i++)
             c.n = steps[i].row + steps[i].n - c.begin;
-        tcu_chunk *grown = tkc_grow(NULL, t->chunks, &t->cap_chunks, t->n_chunks + 1, sizeof *grown, err);
+        tcu_chunk *grown =
+            tkc_grow(NULL, t->chunks, &t->cap_chunks, t->n_chunks + 1, sizeof *grown, err);
         if (!grown)
             return false;
         t->chunks = grown;
@@ -240,11 +244,14 @@ static bool cut_chunks(tcu_trainer *t, const tcu_step *steps, size_t n_steps, ti
     return true;
 }
 
-static size_t feed_bytes(const tcu_trainer *t, const tke_microbatch *b, size_t n_steps, size_t n_spans, size_t n_keys)
+static size_t feed_bytes(const tcu_trainer *t, const tke_microbatch *b, size_t n_steps,
+                         size_t n_spans, size_t n_keys)
 {
     size_t n = b->size.n, tiles = n / TCU_LORA_ROWS + b->n_segments + 1, tables = 1 + t->n_chunks;
-    return n * (2 + b->size.max_k) * sizeof(int32_t) + n_steps * sizeof(tcu_step) + (n_spans + n_keys) * sizeof(tcu_span) +
-           tables * (b->n_segments * sizeof(tcu_segment) + tiles * sizeof(tcu_tile) + 2 * ALIGN) + 16 * ALIGN;
+    return n * (2 + b->size.max_k) * sizeof(int32_t) + n_steps * sizeof(tcu_step) +
+           (n_spans + n_keys) * sizeof(tcu_span) +
+           tables * (b->n_segments * sizeof(tcu_segment) + tiles * sizeof(tcu_tile) + 2 * ALIGN) +
+           16 * ALIGN;
 }
 
 static const void *put_copy(tcu_feed *f, const void *from, size_t bytes)
@@ -257,12 +264,15 @@ static const void *put_copy(tcu_feed *f, const void *from, size_t bytes)
 }
 
 /* Tables of the rows [begin, end). */
-static tcu_lora put_tables(tcu_feed *f, const tke_microbatch *b, int32_t begin, int32_t end, const tcu_step *steps,
-                           size_t n_steps, const tcu_step *steps_card)
+static tcu_lora put_tables(tcu_feed *f, const tke_microbatch *b, int32_t begin, int32_t end,
+                           const tcu_step *steps, size_t n_steps, const tcu_step *steps_card)
 {
-    tcu_lora l = { .steps = steps_card, .n_segments = (int32_t)b->n_segments, .tile_rows = TCU_LORA_ROWS };
+    tcu_lora l = { .steps = steps_card,
+                   .n_segments = (int32_t)b->n_segments,
+                   .tile_rows = TCU_LORA_ROWS };
     tcu_segment *segments = tcu_feed_put(f, b->n_segments * sizeof *segments, &l.segments);
-    l.n_tiles = (int32_t)tcu_fill_tiles(b->segments, b->n_segments, begin, end, TCU_LORA_ROWS, NULL);
+    l.n_tiles =
+        (int32_t)tcu_fill_tiles(b->segments, b->n_segments, begin, end, TCU_LORA_ROWS, NULL);
     tcu_tile *tiles = tcu_feed_put(f, (size_t)l.n_tiles * sizeof *tiles, &l.tiles);
     assert(segments && tiles);
     tcu_fill_segments(b->segments, b->n_segments, steps, n_steps, begin, end, segments);
@@ -285,7 +295,8 @@ static bool make_tables(tcu_trainer *t, const tke_microbatch *b, tinkc_error *er
 {
     tcu_model *m = t->model;
     tcu_device *d = m->device;
-    int32_t most, tokens = tcu_span_tokens((int32_t)m->config.n_heads, (int32_t)m->config.n_kv_heads, false);
+    int32_t most,
+        tokens = tcu_span_tokens((int32_t)m->config.n_heads, (int32_t)m->config.n_kv_heads, false);
     size_t n_steps = tcu_count_steps(b->starts, b->n_seqs);
     if (!tcu_ready_segments(b->segments, b->n_segments, &most, &t->head_adapters, err))
         return false;
@@ -297,11 +308,16 @@ static bool make_tables(tcu_trainer *t, const tke_microbatch *b, tinkc_error *er
     t->n_spans = (int32_t)fill_spans(b, tokens, NULL);
     t->n_key_spans = (int32_t)fill_spans(b, TCU_KEY_BLOCK, NULL);
     bool ok = cut_chunks(t, steps, n_steps, err) &&
-              tcu_feed_reserve(d, &t->feed, feed_bytes(t, b, n_steps, (size_t)t->n_spans, (size_t)t->n_key_spans), err) &&
-              tcu_feed_reserve(d, &t->exchange, 2 * ((size_t)t->chunk * b->size.max_k * sizeof(float) + ALIGN), err);
+              tcu_feed_reserve(
+                  d, &t->feed,
+                  feed_bytes(t, b, n_steps, (size_t)t->n_spans, (size_t)t->n_key_spans), err) &&
+              tcu_feed_reserve(d, &t->exchange,
+                               2 * ((size_t)t->chunk * b->size.max_k * sizeof(float) + ALIGN), err);
     if (ok) {
         tcu_feed *f = &t->feed;
-        t->rows = (tcu_rows){ .model = m, .n = (int32_t)b->size.n, .padded = tcu_pad_rows((int64_t)b->size.n) };
+        t->rows = (tcu_rows){ .model = m,
+                              .n = (int32_t)b->size.n,
+                              .padded = tcu_pad_rows((int64_t)b->size.n) };
         t->rows.most = tcu_padded_rank(b->size.max_rank);
         t->rows.ids = put_copy(f, b->ids, b->size.n * sizeof *b->ids);
         t->rows.positions = put_copy(f, b->positions, b->size.n * sizeof *b->positions);
@@ -310,7 +326,9 @@ static bool make_tables(tcu_trainer *t, const tke_microbatch *b, tinkc_error *er
         t->rows.lora = put_tables(f, b, 0, t->rows.n, steps, n_steps, card);
         put_spans(t, b, tokens);
         for (size_t i = 0; t->head_adapters && i < t->n_chunks; i++)
-            t->chunks[i].lora = put_tables(f, b, t->chunks[i].begin, t->chunks[i].begin + t->chunks[i].n, steps, n_steps, card);
+            t->chunks[i].lora =
+                put_tables(f, b, t->chunks[i].begin, t->chunks[i].begin + t->chunks[i].n, steps,
+                           n_steps, card);
         ok = tcu_feed_send(d, f, err);
     }
     tkc_release(NULL, steps, n_steps * sizeof *steps);
@@ -334,8 +352,8 @@ tcu_acts *tcu_trainer_acts(tcu_trainer *t, size_t layer)
     return &t->shared;
 }
 
-bool tcu_trainer_layer(tcu_trainer *t, size_t layer, const float *h, const tcu_bf16 *y, float *h_in, bool output,
-                       tinkc_error *err)
+bool tcu_trainer_layer(tcu_trainer *t, size_t layer, const float *h, const tcu_bf16 *y, float *h_in,
+                       bool output, tinkc_error *err)
 {
     tcu_model *m = t->model;
     tcu_acts *a = tcu_trainer_acts(t, layer);
@@ -351,7 +369,8 @@ bool tcu_trainer_layer(tcu_trainer *t, size_t layer, const float *h, const tcu_b
     p.ldv = m->qkv_width;
     p.o = a->o;
     p.lse = a->lse;
-    return tcu_ok(m->device, tcu_attention_forward(&p, false, m->device->stream), "attention", err) &&
+    return tcu_ok(m->device, tcu_attention_forward(&p, false, m->device->stream), "attention",
+                  err) &&
            tcu_block_after(&t->rows, layer, h_in, a, output, err);
 }
 
@@ -364,7 +383,10 @@ static bool forward(tcu_trainer *t, tinkc_error *err)
     size_t layers = m->config.n_layers;
     const float *h = all ? t->h_in[0] : t->h;
     const tcu_bf16 *y = NULL;
-    if (!tcu_ok(d, tcu_embed(t->rows.ids, m->embed, all ? t->h_in[0] : t->h, t->rows.n, m->hidden, d->stream), "embedding", err))
+    if (!tcu_ok(d,
+                tcu_embed(t->rows.ids, m->embed, all ? t->h_in[0] : t->h, t->rows.n, m->hidden,
+                          d->stream),
+                "embedding", err))
         return false;
     for (size_t i = 0; i < layers; i++) {
         tcu_acts *a = tcu_trainer_acts(t, i);
@@ -373,14 +395,17 @@ static bool forward(tcu_trainer *t, tinkc_error *err)
         h = a->h_mid;
         y = a->y;
     }
-    return tcu_ok(d, tcu_add_norm(h, y, t->h, m->norm, (float)m->config.rms_eps, t->shared.a, t->rows.n, m->hidden, d->stream),
+    return tcu_ok(d,
+                  tcu_add_norm(h, y, t->h, m->norm, (float)m->config.rms_eps, t->shared.a,
+                               t->rows.n, m->hidden, d->stream),
                   "a norm", err);
 }
 
 bool tcu_trainer_run(tcu_trainer *t, const tke_microbatch *b, tinkc_error *err)
 {
     t->batch = b;
-    bool ok = !tkc_failed(err) && reserve(t, &b->size, err) && make_tables(t, b, err) && forward(t, err) &&
-              tcu_trainer_head(t, err) && (b->size.depth != TKE_DEPTH_ALL || tcu_trainer_backward(t, err));
+    bool ok = !tkc_failed(err) && reserve(t, &b->size, err) && make_tables(t, b, err) &&
+              forward(t, err) && tcu_trainer_head(t, err) &&
+              (b->size.depth != TKE_DEPTH_ALL || tcu_trainer_backward(t, err));
     return tcu_wait(t->model->device, err) && ok; /* the tables are ours again */
 }

@@ -19,7 +19,7 @@ typedef struct tcu_device {
     tke_device base;
     int index;
     cudaStream_t stream;
-    cudaStream_t side;   /* for reads by other threads */
+    cudaStream_t side;      /* for reads by other threads */
     cudaStream_t beside[2]; /* work that runs beside the stream's, between tcu_fork and tcu_join */
     cudaEvent_t forked, joined[2];
     struct cudaDeviceProp props;
@@ -30,7 +30,7 @@ typedef struct tcu_device {
     bool dead;
     double *parts; /* sums of blocks */
     size_t n_parts;
-    double *sums; /* [4], of the host, pinned */
+    double *sums;                /* [4], of the host, pinned */
     struct tcu_profile *profile; /* NULL = nobody asks */
 } tcu_device;
 
@@ -39,11 +39,18 @@ typedef struct tcu_profile {
     struct {
         cudaEvent_t at;
         const char *what;
-    } *marks;
+    } * marks;
     size_t n, cap;
 } tcu_profile;
 
-enum tcu_purpose { TCU_FOR_WEIGHTS = 0, TCU_FOR_CACHE, TCU_FOR_WORK, TCU_FOR_ADAPTERS, TCU_FOR_OTHER, TCU_PURPOSES };
+enum tcu_purpose {
+    TCU_FOR_WEIGHTS = 0,
+    TCU_FOR_CACHE,
+    TCU_FOR_WORK,
+    TCU_FOR_ADAPTERS,
+    TCU_FOR_OTHER,
+    TCU_PURPOSES
+};
 const char *tcu_purpose_name(int purpose);
 
 /* ---- cuda_device.c ---- */
@@ -62,7 +69,8 @@ bool tcu_ok(tcu_device *, int rc, const char *what, tinkc_error *err);
 void *tcu_take(tcu_device *, size_t bytes, int purpose, tinkc_error *err);
 void tcu_give(tcu_device *, void *at, size_t bytes, int purpose); /* NULL allowed; any thread */
 bool tcu_upload(tcu_device *, void *to, const void *from, size_t bytes, tinkc_error *err);
-bool tcu_download(tcu_device *, void *to, const void *from, size_t bytes, tinkc_error *err); /* waits */
+bool tcu_download(tcu_device *, void *to, const void *from, size_t bytes,
+                  tinkc_error *err); /* waits */
 bool tcu_wait(tcu_device *, tinkc_error *err);
 /* On any thread; what is read was finished before. */
 bool tcu_fetch(tcu_device *, void *to, const void *from, size_t bytes, tinkc_error *err);
@@ -73,7 +81,8 @@ typedef struct tcu_feed {
     unsigned char *host, *card;
     size_t size, used;
 } tcu_feed;
-bool tcu_feed_reserve(tcu_device *, tcu_feed *, size_t bytes, tinkc_error *err); /* waits when it must grow */
+bool tcu_feed_reserve(tcu_device *, tcu_feed *, size_t bytes,
+                      tinkc_error *err); /* waits when it must grow */
 void tcu_feed_free(tcu_device *, tcu_feed *);
 /* Room for bytes: the host's address; *card = where the kernels will find it. NULL when it is full. */
 void *tcu_feed_put(tcu_feed *, size_t bytes, void *card);
@@ -132,21 +141,22 @@ bool tcu_block_read(const tcu_block *, float *to, tinkc_error *err);
 bool tcu_block_zero(tcu_block *, tinkc_error *err);
 bool tcu_block_squares(const tcu_block *, double *sum, tinkc_error *err);
 /* All or nothing: if a new number is not finite, nothing changes and *moved is NaN. */
-bool tcu_block_adam(const tke_adam *, const tcu_block *g, tcu_block *theta, tcu_block *m, tcu_block *v, double *moved,
-                    tinkc_error *err);
+bool tcu_block_adam(const tke_adam *, const tcu_block *g, tcu_block *theta, tcu_block *m,
+                    tcu_block *v, double *moved, tinkc_error *err);
 /* The bf16 operands of weights of this layout, made if they are not there. */
 bool tcu_block_ready(tcu_block *, const tke_lora_layout *, tinkc_error *err);
 
 /* ---- cuda_tables.c: segments, tiles, steps, spans from a batch's description ---- */
 
 /* Tiles of up to tile_rows rows of one segment, for rows [begin, end); out NULL = only count. */
-size_t tcu_fill_tiles(const tke_segment *, size_t n, int32_t begin, int32_t end, int32_t tile_rows, tcu_tile *out);
+size_t tcu_fill_tiles(const tke_segment *, size_t n, int32_t begin, int32_t end, int32_t tile_rows,
+                      tcu_tile *out);
 /* Steps of up to 16 rows, sequence by sequence. starts: [n_seqs + 1]. */
 size_t tcu_count_steps(const int64_t *starts, size_t n_seqs);
 void tcu_fill_steps(const int64_t *starts, size_t n_seqs, tcu_step *out);
 /* The segments of rows [begin, end), which lie between steps; steps may be NULL. */
-void tcu_fill_segments(const tke_segment *, size_t n, const tcu_step *steps, size_t n_steps, int32_t begin, int32_t end,
-                       tcu_segment *out);
+void tcu_fill_segments(const tke_segment *, size_t n, const tcu_step *steps, size_t n_steps,
+                       int32_t begin, int32_t end, tcu_segment *out);
 /* Makes the operands of all adapters; *most = the largest padded rank, *head = does one adapt the head? */
 bool tcu_ready_segments(const tke_segment *, size_t n, int32_t *most, bool *head, tinkc_error *err);
 /* A group's sizes, for kernels; of: TCU_QKV ... TCU_HEAD. */
@@ -172,13 +182,14 @@ typedef struct tcu_acts { /* activations of a layer */
 } tcu_acts;
 
 /* y = W x with adapters and bias; `low` stays for the backward pass. */
-bool tcu_group_forward(const tcu_rows *, size_t layer, int of, const tcu_bf16 *x, tcu_bf16 *low, tcu_bf16 *y,
-                       tinkc_error *err);
+bool tcu_group_forward(const tcu_rows *, size_t layer, int of, const tcu_bf16 *x, tcu_bf16 *low,
+                       tcu_bf16 *y, tinkc_error *err);
 /* h (+ y of the layer before, if any) -> a, qkv, q and k or, with a cache, q alone. h_in gets h + y. */
-bool tcu_block_before(const tcu_rows *, size_t layer, const float *h, const tcu_bf16 *y, float *h_in, tcu_acts *,
-                      const tcu_paged *, tinkc_error *err);
+bool tcu_block_before(const tcu_rows *, size_t layer, const float *h, const tcu_bf16 *y,
+                      float *h_in, tcu_acts *, const tcu_paged *, tinkc_error *err);
 /* o -> h_mid, b, gu, m and, if wanted, y: what is added to h_mid. */
-bool tcu_block_after(const tcu_rows *, size_t layer, const float *h_in, tcu_acts *, bool output, tinkc_error *err);
+bool tcu_block_after(const tcu_rows *, size_t layer, const float *h_in, tcu_acts *, bool output,
+                     tinkc_error *err);
 tcu_attention tcu_attention_of(const tcu_model *, size_t layer);
 tcu_heads tcu_heads_of(const tcu_rows *, size_t layer);
 

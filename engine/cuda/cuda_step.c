@@ -102,7 +102,8 @@ static bool make_buffers(tcu_sampler *s, tinkc_error *err)
     walk w = { .at = s->block };
     if (s->block)
         place(&w, s);
-    return s->block && tcu_ok(d, cudaMemsetAsync(s->block, 0, s->bytes, d->stream), "clearing", err);
+    return s->block &&
+           tcu_ok(d, cudaMemsetAsync(s->block, 0, s->bytes, d->stream), "clearing", err);
 }
 
 static bool make_cache(tcu_sampler *s, tinkc_error *err)
@@ -171,8 +172,10 @@ const tke_device_cache *tcu_sampler_cache(const tcu_sampler *s)
 bool tcu_sampler_copy(tcu_sampler *s, int32_t to, int32_t from, tinkc_error *err)
 {
     tcu_device *d = s->model->device;
-    return tcu_ok(d, cudaMemcpyAsync(s->data + (size_t)to * s->stride, s->data + (size_t)from * s->stride,
-                                     s->cache.block_bytes, cudaMemcpyDeviceToDevice, d->stream),
+    return tcu_ok(d,
+                  cudaMemcpyAsync(s->data + (size_t)to * s->stride,
+                                  s->data + (size_t)from * s->stride, s->cache.block_bytes,
+                                  cudaMemcpyDeviceToDevice, d->stream),
                   "copying a block of the cache", err);
 }
 
@@ -180,7 +183,8 @@ bool tcu_sampler_copy(tcu_sampler *s, int32_t to, int32_t from, tinkc_error *err
 static bool reserve_low(tcu_sampler *s, int32_t most, tinkc_error *err)
 {
     static const size_t sizes[TCU_GROUPS] = { 3, 1, 2, 1 };
-    size_t rows = s->max_padded, at = 0, bytes = (rows * 7 + LOGIT_ROWS) * (size_t)most * sizeof(tcu_bf16);
+    size_t rows = s->max_padded, at = 0,
+           bytes = (rows * 7 + LOGIT_ROWS) * (size_t)most * sizeof(tcu_bf16);
     tcu_device *d = s->model->device;
     if (most <= s->low_most)
         return true;
@@ -189,7 +193,8 @@ static bool reserve_low(tcu_sampler *s, int32_t most, tinkc_error *err)
     s->low_most = 0;
     s->low_bytes = bytes;
     s->low_block = tcu_take(d, bytes, TCU_FOR_WORK, err);
-    if (!s->low_block || !tcu_ok(d, cudaMemsetAsync(s->low_block, 0, bytes, d->stream), "clearing", err))
+    if (!s->low_block ||
+        !tcu_ok(d, cudaMemsetAsync(s->low_block, 0, bytes, d->stream), "clearing", err))
         return false;
     for (int g = 0; g < TCU_GROUPS; g++) {
         s->acts.low[g] = s->low_block + at;
@@ -205,7 +210,8 @@ static bool reserve_low(tcu_sampler *s, int32_t most, tinkc_error *err)
 /* Pure decoding: one row of each sequence, all wanted, one draw of each. */
 static bool is_decoding(const tke_step *j)
 {
-    if (j->n > FEW_ROWS || j->n_seqs != j->n || j->n_wants != j->n || j->n_draws != j->n || j->n_scores || j->n_tops)
+    if (j->n > FEW_ROWS || j->n_seqs != j->n || j->n_wants != j->n || j->n_draws != j->n ||
+        j->n_scores || j->n_tops)
         return false;
     for (size_t i = 0; i < j->n; i++)
         if (j->draws[i].want != i)
@@ -224,9 +230,10 @@ static size_t table_entries(const tke_step *j)
 static size_t feed_bytes(const tcu_sampler *s, const tke_step *j)
 {
     size_t rows = s->max_padded, lists = j->n_scores * 2 + j->n_tops * 2 + j->n_wants;
-    return rows * (4 * sizeof(int32_t) + 2 * sizeof(tcu_segment) + 4 * sizeof(tcu_tile) + 2 * sizeof(tcu_span)) +
-           lists * sizeof(int32_t) + (j->n_draws + FEW_ROWS) * sizeof(tcu_draw) + table_entries(j) * sizeof(int32_t) +
-           ((size_t)1 << 20) + 24 * ALIGN;
+    return rows * (4 * sizeof(int32_t) + 2 * sizeof(tcu_segment) + 4 * sizeof(tcu_tile) +
+                   2 * sizeof(tcu_span)) +
+           lists * sizeof(int32_t) + (j->n_draws + FEW_ROWS) * sizeof(tcu_draw) +
+           table_entries(j) * sizeof(int32_t) + ((size_t)1 << 20) + 24 * ALIGN;
 }
 
 static void *put(tcu_sampler *s, size_t bytes, void *card)
@@ -251,7 +258,8 @@ static void put_rows(tcu_sampler *s, const tke_step *j)
         for (size_t r = 0; r < j->seqs[i].n_rows; r++) {
             size_t pos = j->seqs[i].first_pos + r;
             slots[j->seqs[i].first_row + r] =
-                j->seqs[i].blocks[pos / TKE_BLOCK_TOKENS] * TKE_BLOCK_TOKENS + (int32_t)(pos % TKE_BLOCK_TOKENS);
+                j->seqs[i].blocks[pos / TKE_BLOCK_TOKENS] * TKE_BLOCK_TOKENS +
+                (int32_t)(pos % TKE_BLOCK_TOKENS);
         }
 }
 
@@ -265,13 +273,14 @@ static int32_t round_up(size_t n)
 }
 
 /* Segments and tiles of n rows; with `room` (a graph's rows) places do not depend on how many there are. */
-static tcu_lora put_tables(tcu_sampler *s, const tke_segment *segments, size_t n_segments, int32_t rows, int32_t tile_rows,
-                           size_t room)
+static tcu_lora put_tables(tcu_sampler *s, const tke_segment *segments, size_t n_segments,
+                           int32_t rows, int32_t tile_rows, size_t room)
 {
     tcu_lora l = { .n_segments = (int32_t)n_segments, .tile_rows = tile_rows };
     size_t n_tiles = tcu_fill_tiles(segments, n_segments, 0, rows, tile_rows, NULL);
     size_t cap = room ? (size_t)round_up(room) : n_tiles;
-    tcu_segment *table = put(s, (room > n_segments ? room : n_segments) * sizeof *table, &l.segments);
+    tcu_segment *table =
+        put(s, (room > n_segments ? room : n_segments) * sizeof *table, &l.segments);
     tcu_tile *tiles = put(s, cap * sizeof *tiles, &l.tiles);
     tcu_fill_segments(segments, n_segments, NULL, 0, 0, rows, table);
     tcu_fill_tiles(segments, n_segments, 0, rows, tile_rows, tiles);
@@ -288,7 +297,8 @@ static void put_spans(tcu_sampler *s, const tke_step *j, bool fixed)
     int32_t few = tcu_span_tokens((int32_t)c->n_heads, (int32_t)c->n_kv_heads, true);
     int32_t many = tcu_span_tokens((int32_t)c->n_heads, (int32_t)c->n_kv_heads, false);
     size_t room = fixed ? (size_t)s->rows.padded : j->n, table = 0;
-    tcu_span *narrow = put(s, room * sizeof *narrow, &s->narrow), *wide = put(s, room * sizeof *wide, &s->wide);
+    tcu_span *narrow = put(s, room * sizeof *narrow, &s->narrow),
+             *wide = put(s, room * sizeof *wide, &s->wide);
     s->n_narrow = s->n_wide = 0;
     for (size_t i = 0; i < j->n_seqs; i++) {
         const tke_step_seq *q = &j->seqs[i];
@@ -296,7 +306,8 @@ static void put_spans(tcu_sampler *s, const tke_step *j, bool fixed)
         bool is_narrow = (int32_t)q->n_rows <= few;
         for (int32_t at = begin; at < end; at += is_narrow ? few : many) {
             int32_t last = at + (is_narrow ? few : many);
-            tcu_span span = { (int32_t)q->first_row - begin, at, last < end ? last : end, (int32_t)table };
+            tcu_span span = { (int32_t)q->first_row - begin, at, last < end ? last : end,
+                              (int32_t)table };
             if (is_narrow)
                 narrow[s->n_narrow++] = span;
             else
@@ -312,7 +323,8 @@ static void put_block_ids(tcu_sampler *s, const tke_step *j)
 {
     int32_t *ids = put(s, table_entries(j) * sizeof *ids, &s->tables);
     for (size_t i = 0; i < j->n_seqs; i++) {
-        size_t n = (j->seqs[i].first_pos + j->seqs[i].n_rows + TKE_BLOCK_TOKENS - 1) / TKE_BLOCK_TOKENS;
+        size_t n =
+            (j->seqs[i].first_pos + j->seqs[i].n_rows + TKE_BLOCK_TOKENS - 1) / TKE_BLOCK_TOKENS;
         memcpy(ids, j->seqs[i].blocks, n * sizeof *ids);
         ids += n;
     }
@@ -326,9 +338,14 @@ static void put_draws(tcu_sampler *s, const tke_step *j, size_t room)
         const tke_draw *d = &j->draws[i];
         draws[i] = (tcu_draw){ .want = -1 };
         if (i < j->n_draws)
-            draws[i] = (tcu_draw){ .want = (int32_t)(d->want % LOGIT_ROWS), .logprobs = d->rule->logprobs, .sample = d->sample,
-                                   .position = d->position, .seed = d->seed, .temperature = d->rule->temperature,
-                                   .top_p = d->rule->top_p, .top_k = d->rule->top_k };
+            draws[i] = (tcu_draw){ .want = (int32_t)(d->want % LOGIT_ROWS),
+                                   .logprobs = d->rule->logprobs,
+                                   .sample = d->sample,
+                                   .position = d->position,
+                                   .seed = d->seed,
+                                   .temperature = d->rule->temperature,
+                                   .top_p = d->rule->top_p,
+                                   .top_k = d->rule->top_k };
     }
     s->n_draws = (int32_t)n;
 }
@@ -341,7 +358,8 @@ static void put_lists(tcu_sampler *s, const tke_step *j)
         want[i] = (int32_t)(j->scores[i].want % LOGIT_ROWS);
         token[i] = j->scores[i].token;
     }
-    int32_t *top = put(s, j->n_tops * sizeof *top, &s->top_want), *k = put(s, j->n_tops * sizeof *k, &s->top_k);
+    int32_t *top = put(s, j->n_tops * sizeof *top, &s->top_want),
+            *k = put(s, j->n_tops * sizeof *k, &s->top_k);
     s->most_top = 0;
     for (size_t i = 0; i < j->n_tops; i++) {
         top[i] = (int32_t)(j->tops[i].want % LOGIT_ROWS);
@@ -373,9 +391,11 @@ static bool put_wants(tcu_sampler *s, const tke_step *j, bool fixed, tinkc_error
         else
             segments[n++] = (tke_segment){ .begin = i, .end = i + 1, .lora = j->segments[at].lora };
     }
-    s->want_tables = put_tables(s, segments, n, (int32_t)j->n_wants, 16, fixed ? (size_t)s->rows.padded : 0);
+    s->want_tables =
+        put_tables(s, segments, n, (int32_t)j->n_wants, 16, fixed ? (size_t)s->rows.padded : 0);
     for (size_t c = 0; c * LOGIT_ROWS < j->n_wants; c++) {
-        int32_t end = (int32_t)((c + 1) * LOGIT_ROWS < j->n_wants ? (c + 1) * LOGIT_ROWS : j->n_wants);
+        int32_t end =
+            (int32_t)((c + 1) * LOGIT_ROWS < j->n_wants ? (c + 1) * LOGIT_ROWS : j->n_wants);
         s->chunk_tiles[c + 1] = (int32_t)tcu_fill_tiles(segments, n, 0, end, 16, NULL);
     }
     if (fixed)
@@ -387,7 +407,8 @@ static bool put_wants(tcu_sampler *s, const tke_step *j, bool fixed, tinkc_error
 static bool put_outputs(tcu_sampler *s, const tke_step *j, tinkc_error *err)
 {
     size_t n = (size_t)s->n_draws, tops = j->n_tops * (size_t)s->most_top;
-    size_t bytes = j->n_scores * sizeof(float) + tops * 8 + (n + FEW_ROWS) * sizeof(tcu_drawn) + 8 * ALIGN;
+    size_t bytes =
+        j->n_scores * sizeof(float) + tops * 8 + (n + FEW_ROWS) * sizeof(tcu_drawn) + 8 * ALIGN;
     const void *before = s->out.card;
     if (!tcu_feed_reserve(s->model->device, &s->out, bytes, err))
         return false;
@@ -405,17 +426,20 @@ static bool make_tables(tcu_sampler *s, const tke_step *j, bool fixed, tinkc_err
     int32_t most;
     const void *before = s->feed.card;
     bool few = j->n <= FEW_ROWS;
-    if (!tcu_ready_segments(j->segments, j->n_segments, &most, &s->head_adapters, err) || !reserve_low(s, most, err) ||
+    if (!tcu_ready_segments(j->segments, j->n_segments, &most, &s->head_adapters, err) ||
+        !reserve_low(s, most, err) ||
         !tcu_feed_reserve(s->model->device, &s->feed, feed_bytes(s, j), err))
         return false;
     if (before != s->feed.card)
         drop_graphs(s);
-    s->rows = (tcu_rows){ .model = s->model, .n = (int32_t)j->n, .padded = tcu_pad_rows((int64_t)j->n), .most = most };
+    s->rows = (tcu_rows){
+        .model = s->model, .n = (int32_t)j->n, .padded = tcu_pad_rows((int64_t)j->n), .most = most
+    };
     if (fixed)
         s->rows.n = s->rows.padded;
     put_rows(s, j);
-    s->rows.lora = put_tables(s, j->segments, j->n_segments, (int32_t)j->n, few ? 16 : TCU_LORA_ROWS,
-                              fixed ? (size_t)s->rows.padded : 0);
+    s->rows.lora = put_tables(s, j->segments, j->n_segments, (int32_t)j->n,
+                              few ? 16 : TCU_LORA_ROWS, fixed ? (size_t)s->rows.padded : 0);
     put_spans(s, j, fixed);
     if (!put_wants(s, j, fixed, err))
         return false;
@@ -427,12 +451,15 @@ static bool make_tables(tcu_sampler *s, const tke_step *j, bool fixed, tinkc_err
 
 /* ---- the launches of a step ---- */
 
-static bool run_layer(tcu_sampler *s, size_t layer, const float *h, const tcu_bf16 *y, tinkc_error *err)
+static bool run_layer(tcu_sampler *s, size_t layer, const float *h, const tcu_bf16 *y,
+                      tinkc_error *err)
 {
     tcu_model *m = s->model;
     tcu_device *d = m->device;
     size_t values = (size_t)m->k_width * TKE_BLOCK_TOKENS;
-    tcu_paged cache = { .data = s->data + layer * 2 * values, .stride = (int64_t)s->stride, .values = (int64_t)values,
+    tcu_paged cache = { .data = s->data + layer * 2 * values,
+                        .stride = (int64_t)s->stride,
+                        .values = (int64_t)values,
                         .slots = s->slots };
     tcu_attention p = tcu_attention_of(m, layer);
     p.k = cache.data;
@@ -458,7 +485,8 @@ static bool run_layers(tcu_sampler *s, tinkc_error *err)
     tcu_device *d = m->device;
     const float *h = s->h;
     const tcu_bf16 *y = NULL;
-    if (!tcu_ok(d, tcu_embed(s->rows.ids, m->embed, s->h, s->rows.n, m->hidden, d->stream), "embedding", err))
+    if (!tcu_ok(d, tcu_embed(s->rows.ids, m->embed, s->h, s->rows.n, m->hidden, d->stream),
+                "embedding", err))
         return false;
     for (size_t i = 0; i < m->config.n_layers; i++) {
         if (!run_layer(s, i, h, y, err))
@@ -477,10 +505,20 @@ static bool run_logits(tcu_sampler *s, int32_t first, int32_t n, tinkc_error *er
     int64_t ldz = tcu_pad_vocab(m);
     int32_t padded = tcu_pad_rows(n);
     tcu_lora p = tcu_lora_of(m, 0, TCU_HEAD, s->rows.most);
-    tcu_product q = { .wide = true, .x = s->hf, .w = m->head, .y = s->z, .ldx = m->hidden, .ldy = ldz, .m = padded,
-                      .n = m->vocab, .k = m->hidden, .valid = n };
-    if (!tcu_ok(d, tcu_pick_norm(s->wants + first, s->acts.h_mid, s->acts.y, m->norm, (float)m->config.rms_eps, s->hf, n,
-                                 m->hidden, d->stream), "a norm", err) ||
+    tcu_product q = { .wide = true,
+                      .x = s->hf,
+                      .w = m->head,
+                      .y = s->z,
+                      .ldx = m->hidden,
+                      .ldy = ldz,
+                      .m = padded,
+                      .n = m->vocab,
+                      .k = m->hidden,
+                      .valid = n };
+    if (!tcu_ok(d,
+                tcu_pick_norm(s->wants + first, s->acts.h_mid, s->acts.y, m->norm,
+                              (float)m->config.rms_eps, s->hf, n, m->hidden, d->stream),
+                "a norm", err) ||
         !tcu_multiply(d, &q, err))
         return false;
     if (s->head_adapters) {
@@ -490,13 +528,18 @@ static bool run_logits(tcu_sampler *s, int32_t first, int32_t n, tinkc_error *er
         p.n_tiles = tile[1] - tile[0];
         p.tile_rows = s->want_tables.tile_rows;
         p.ld_out = (int32_t)ldz;
-        if (!tcu_ok(d, tcu_small(false, s->hf - (int64_t)first * m->hidden, NULL, NULL, 0, 0, 0, m->hidden, &p,
-                                 s->low_head - (int64_t)first * p.ld_low, d->stream), "multiplying with an adapter", err) ||
-            !tcu_ok(d, tcu_lora_logits(&p, s->low_head - (int64_t)first * p.ld_low, s->z - (int64_t)first * ldz, d->stream),
+        if (!tcu_ok(d,
+                    tcu_small(false, s->hf - (int64_t)first * m->hidden, NULL, NULL, 0, 0, 0,
+                              m->hidden, &p, s->low_head - (int64_t)first * p.ld_low, d->stream),
+                    "multiplying with an adapter", err) ||
+            !tcu_ok(d,
+                    tcu_lora_logits(&p, s->low_head - (int64_t)first * p.ld_low,
+                                    s->z - (int64_t)first * ldz, d->stream),
                     "adding an adapter", err))
             return false;
     }
-    return tcu_ok(d, tcu_log_sum(s->z, ldz, n, m->vocab, s->max, s->log_sum, d->stream), "log-sum-exp", err);
+    return tcu_ok(d, tcu_log_sum(s->z, ldz, n, m->vocab, s->max, s->log_sum, d->stream),
+                  "log-sum-exp", err);
 }
 
 /* The part of the lists that belongs to a chunk of wanted rows. */
@@ -509,11 +552,13 @@ static void next_part(const tke_step *j, size_t end, part *p)
     p->scores += p->n_scores;
     p->tops += p->n_tops;
     p->draws += p->n_draws;
-    for (p->n_scores = 0; p->scores + p->n_scores < j->n_scores && j->scores[p->scores + p->n_scores].want < end;)
+    for (p->n_scores = 0;
+         p->scores + p->n_scores < j->n_scores && j->scores[p->scores + p->n_scores].want < end;)
         p->n_scores++;
     for (p->n_tops = 0; p->tops + p->n_tops < j->n_tops && j->tops[p->tops + p->n_tops].want < end;)
         p->n_tops++;
-    for (p->n_draws = 0; p->draws + p->n_draws < j->n_draws && j->draws[p->draws + p->n_draws].want < end;)
+    for (p->n_draws = 0;
+         p->draws + p->n_draws < j->n_draws && j->draws[p->draws + p->n_draws].want < end;)
         p->n_draws++;
 }
 
@@ -523,13 +568,20 @@ static bool run_results(tcu_sampler *s, const part *p, tinkc_error *err)
     tcu_device *d = m->device;
     int64_t ldz = tcu_pad_vocab(m);
     size_t ld = (size_t)s->most_top;
-    return tcu_ok(d, tcu_score(s->z, ldz, s->score_want + p->scores, 1, s->score_token + p->scores, s->max, s->log_sum,
-                               s->score_out + p->scores, (int32_t)p->n_scores, d->stream), "log-probs", err) &&
-           tcu_ok(d, tcu_top_k(s->z, ldz, m->vocab, s->max, s->log_sum, s->top_want + p->tops, s->top_k + p->tops,
-                               (int32_t)p->n_tops, s->top_tokens + p->tops * ld, s->top_out + p->tops * ld, (int32_t)ld,
-                               d->stream), "the likeliest tokens", err) &&
-           tcu_ok(d, tcu_sample(s->z, ldz, m->vocab, s->max, s->log_sum, s->draws + p->draws, (int32_t)p->n_draws,
-                                s->drawn + p->draws, d->stream), "drawing", err);
+    return tcu_ok(d,
+                  tcu_score(s->z, ldz, s->score_want + p->scores, 1, s->score_token + p->scores,
+                            s->max, s->log_sum, s->score_out + p->scores, (int32_t)p->n_scores,
+                            d->stream),
+                  "log-probs", err) &&
+           tcu_ok(d,
+                  tcu_top_k(s->z, ldz, m->vocab, s->max, s->log_sum, s->top_want + p->tops,
+                            s->top_k + p->tops, (int32_t)p->n_tops, s->top_tokens + p->tops * ld,
+                            s->top_out + p->tops * ld, (int32_t)ld, d->stream),
+                  "the likeliest tokens", err) &&
+           tcu_ok(d,
+                  tcu_sample(s->z, ldz, m->vocab, s->max, s->log_sum, s->draws + p->draws,
+                             (int32_t)p->n_draws, s->drawn + p->draws, d->stream),
+                  "drawing", err);
 }
 
 static bool run_plain(tcu_sampler *s, const tke_step *j, tinkc_error *err)
@@ -556,11 +608,15 @@ static bool run_decoding(tcu_sampler *s, tinkc_error *err)
 
 static graph *find_graph(tcu_sampler *s)
 {
-    graph key = { .padded = s->rows.padded, .n_tiles = s->rows.lora.n_tiles, .most = s->rows.most, .head = s->head_adapters,
+    graph key = { .padded = s->rows.padded,
+                  .n_tiles = s->rows.lora.n_tiles,
+                  .most = s->rows.most,
+                  .head = s->head_adapters,
                   .feed = s->feed.card };
     for (size_t i = 0; i < s->n_graphs; i++) {
         graph *g = &s->graphs[i];
-        if (g->padded == key.padded && g->n_tiles == key.n_tiles && g->most == key.most && g->head == key.head)
+        if (g->padded == key.padded && g->n_tiles == key.n_tiles && g->most == key.most &&
+            g->head == key.head)
             return g;
     }
     if (s->n_graphs == GRAPHS)
@@ -573,7 +629,8 @@ static bool capture(tcu_sampler *s, graph *g, tinkc_error *err)
 {
     tcu_device *d = s->model->device;
     cudaGraph_t made = NULL;
-    if (!tcu_ok(d, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeRelaxed), "capturing a step", err))
+    if (!tcu_ok(d, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeRelaxed),
+                "capturing a step", err))
         return false;
     bool ok = run_decoding(s, err);
     int rc = cudaStreamEndCapture(d->stream, &made);
@@ -603,7 +660,8 @@ static void hand_over(const tcu_sampler *s, const tke_step *j)
     const tcu_feed *f = &s->out;
     const tcu_drawn *drawn = (const void *)(f->host + ((const unsigned char *)s->drawn - f->card));
     const float *scores = (const void *)(f->host + ((const unsigned char *)s->score_out - f->card));
-    const int32_t *tokens = (const void *)(f->host + ((const unsigned char *)s->top_tokens - f->card));
+    const int32_t *tokens =
+        (const void *)(f->host + ((const unsigned char *)s->top_tokens - f->card));
     const float *tops = (const void *)(f->host + ((const unsigned char *)s->top_out - f->card));
     for (size_t i = 0; i < j->n_draws; i++) {
         *j->draws[i].token = drawn[i].token;
@@ -625,8 +683,10 @@ bool tcu_sampler_run(tcu_sampler *s, const tke_step *j, tinkc_error *err)
     if (tkc_failed(err) || !make_tables(s, j, fixed, err))
         return false;
     bool ok = fixed ? run_graph(s, err) : run_plain(s, j, err);
-    ok = ok && (!s->out.used || tcu_ok(d, cudaMemcpyAsync(s->out.host, s->out.card, s->out.used, cudaMemcpyDeviceToHost,
-                                                          d->stream), "copying results", err));
+    ok = ok && (!s->out.used || tcu_ok(d,
+                                       cudaMemcpyAsync(s->out.host, s->out.card, s->out.used,
+                                                       cudaMemcpyDeviceToHost, d->stream),
+                                       "copying results", err));
     if (!tcu_wait(d, err) || !ok) /* the tables are ours again */
         return false;
     hand_over(s, j);

@@ -40,10 +40,11 @@ static void device_close(tke_device *d)
 static void device_info(tke_device *base, tke_device_info *out)
 {
     tcu_device *d = device_of(base);
-    *out = (tke_device_info){ .microbatch_tokens = GOOD_TOKENS, .capability = d->props.major * 10 + d->props.minor };
+    *out = (tke_device_info){ .microbatch_tokens = GOOD_TOKENS,
+                              .capability = d->props.major * 10 + d->props.minor };
     snprintf(out->name, sizeof out->name, "cuda:%d", d->index);
-    snprintf(out->text, sizeof out->text, "%.80s, CUDA %d.%d driver, cuBLASLt %zu", d->props.name, d->driver / 1000,
-             d->driver % 1000 / 10, d->gemm.version);
+    snprintf(out->text, sizeof out->text, "%.80s, CUDA %d.%d driver, cuBLASLt %zu", d->props.name,
+             d->driver / 1000, d->driver % 1000 / 10, d->gemm.version);
     tcu_memory(d, &out->memory_free, &out->memory_bytes);
 }
 
@@ -96,19 +97,22 @@ static bool block_zero(tke_device *d, tke_block *b, size_t n, tinkc_error *err)
     return tcu_block_zero(block_of(b), err);
 }
 
-static bool block_copy(tke_device *d, tke_block *to, const tke_block *from, size_t n, tinkc_error *err)
+static bool block_copy(tke_device *d, tke_block *to, const tke_block *from, size_t n,
+                       tinkc_error *err)
 {
     (void)d, (void)n;
     return tcu_block_copy(block_of(to), block_of(from), err);
 }
 
-static bool block_write(tke_device *d, tke_block *to, const tke_real *from, size_t n, tinkc_error *err)
+static bool block_write(tke_device *d, tke_block *to, const tke_real *from, size_t n,
+                        tinkc_error *err)
 {
     (void)d, (void)n;
     return tcu_block_write(block_of(to), from, err);
 }
 
-static bool block_read(tke_device *d, const tke_block *from, tke_real *to, size_t n, tinkc_error *err)
+static bool block_read(tke_device *d, const tke_block *from, tke_real *to, size_t n,
+                       tinkc_error *err)
 {
     (void)d, (void)n;
     return tcu_block_read(block_of(from), to, err);
@@ -120,7 +124,8 @@ static tke_real *block_host(tke_device *d, const tke_block *b)
     return NULL;
 }
 
-static bool block_squares(tke_device *d, const tke_block *b, size_t n, double *out, tinkc_error *err)
+static bool block_squares(tke_device *d, const tke_block *b, size_t n, double *out,
+                          tinkc_error *err)
 {
     (void)d, (void)n;
     return tcu_block_squares(block_of(b), out, err);
@@ -137,8 +142,8 @@ static bool block_finite(tke_device *d, const tke_block *b, size_t n, bool *out,
     return true;
 }
 
-static bool adam(tke_device *d, const tke_adam *a, size_t n, const tke_block *g, tke_block *theta, tke_block *m, tke_block *v,
-                 double *moved, tinkc_error *err)
+static bool adam(tke_device *d, const tke_adam *a, size_t n, const tke_block *g, tke_block *theta,
+                 tke_block *m, tke_block *v, double *moved, tinkc_error *err)
 {
     (void)d, (void)n;
     return tcu_block_adam(a, block_of(g), block_of(theta), block_of(m), block_of(v), moved, err);
@@ -146,7 +151,8 @@ static bool adam(tke_device *d, const tke_adam *a, size_t n, const tke_block *g,
 
 /* ---- training and sampling ---- */
 
-static tke_device_trainer *trainer_new(tke_device_model *m, const tke_device_trainer_options *o, tinkc_error *err)
+static tke_device_trainer *trainer_new(tke_device_model *m, const tke_device_trainer_options *o,
+                                       tinkc_error *err)
 {
     return (tke_device_trainer *)tcu_trainer_new((tcu_model *)m, o, err);
 }
@@ -166,7 +172,8 @@ static size_t trainer_memory(const tke_device_trainer *t)
     return tcu_trainer_memory((const tcu_trainer *)t);
 }
 
-static size_t microbatch_bytes(const tke_device_trainer *t, const tke_microbatch_size *s, int32_t keep)
+static size_t microbatch_bytes(const tke_device_trainer *t, const tke_microbatch_size *s,
+                               int32_t keep)
 {
     return tcu_trainer_bytes((const tcu_trainer *)t, s, keep);
 }
@@ -176,7 +183,8 @@ static bool microbatch_run(tke_device_trainer *t, const tke_microbatch *b, tinkc
     return tcu_trainer_run((tcu_trainer *)t, b, err);
 }
 
-static tke_device_sampler *sampler_new(tke_device_model *m, const tke_device_sampler_options *o, tinkc_error *err)
+static tke_device_sampler *sampler_new(tke_device_model *m, const tke_device_sampler_options *o,
+                                       tinkc_error *err)
 {
     return (tke_device_sampler *)tcu_sampler_new((tcu_model *)m, o, err);
 }

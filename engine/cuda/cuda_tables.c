@@ -28,12 +28,14 @@ static int32_t smaller(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
-size_t tcu_fill_tiles(const tke_segment *s, size_t n, int32_t begin, int32_t end, int32_t tile_rows, tcu_tile *out)
+size_t tcu_fill_tiles(const tke_segment *s, size_t n, int32_t begin, int32_t end, int32_t tile_rows,
+                      tcu_tile *out)
 {
     size_t count = 0;
     for (size_t i = 0; i < n; i++) {
         int32_t last = smaller((int32_t)s[i].end, end);
-        for (int32_t row = larger((int32_t)s[i].begin, begin); row < last; row += tile_rows, count++)
+        for (int32_t row = larger((int32_t)s[i].begin, begin); row < last;
+             row += tile_rows, count++)
             if (out)
                 out[count] = (tcu_tile){ (int32_t)i, row, smaller(tile_rows, last - row) };
     }
@@ -52,11 +54,13 @@ void tcu_fill_steps(const int64_t *starts, size_t n_seqs, tcu_step *out)
 {
     for (size_t i = 0; i < n_seqs; i++)
         for (int64_t row = starts[i]; row < starts[i + 1]; row += TCU_STEP_ROWS)
-            *out++ = (tcu_step){ (int32_t)row, smaller(TCU_STEP_ROWS, (int32_t)(starts[i + 1] - row)) };
+            *out++ =
+                (tcu_step){ (int32_t)row, smaller(TCU_STEP_ROWS, (int32_t)(starts[i + 1] - row)) };
 }
 
 /* Steps of rows [begin, end): whole ones, since begin and end lie between steps. */
-static void find_steps(const tcu_step *steps, size_t n, int32_t begin, int32_t end, tcu_segment *out)
+static void find_steps(const tcu_step *steps, size_t n, int32_t begin, int32_t end,
+                       tcu_segment *out)
 {
     size_t first = 0, last;
     while (first < n && steps[first].row < begin)
@@ -67,15 +71,16 @@ static void find_steps(const tcu_step *steps, size_t n, int32_t begin, int32_t e
     out->n_steps = (int32_t)(last - first);
 }
 
-void tcu_fill_segments(const tke_segment *s, size_t n, const tcu_step *steps, size_t n_steps, int32_t begin, int32_t end,
-                       tcu_segment *out)
+void tcu_fill_segments(const tke_segment *s, size_t n, const tcu_step *steps, size_t n_steps,
+                       int32_t begin, int32_t end, tcu_segment *out)
 {
     for (size_t i = 0; i < n; i++) {
         const tcu_block *w = s[i].lora ? (const tcu_block *)s[i].lora->weights : NULL;
         const tcu_block *grads = (const tcu_block *)s[i].grads;
         out[i] = (tcu_segment){ .begin = (int32_t)s[i].begin, .end = (int32_t)s[i].end };
         if (steps)
-            find_steps(steps, n_steps, larger(out[i].begin, begin), smaller(out[i].end, end), &out[i]);
+            find_steps(steps, n_steps, larger(out[i].begin, begin), smaller(out[i].end, end),
+                       &out[i]);
         if (!w)
             continue;
         out[i].scale = s[i].lora->scale;

@@ -38,8 +38,8 @@ struct tcu_trainer {
 
 tcu_acts *tcu_trainer_acts(tcu_trainer *, size_t layer);
 /* One layer's forward from h_in; with output, y is what its down projection adds. */
-bool tcu_trainer_layer(tcu_trainer *, size_t layer, const float *h, const tcu_bf16 *y, float *h_in, bool output,
-                       tinkc_error *err);
+bool tcu_trainer_layer(tcu_trainer *, size_t layer, const float *h, const tcu_bf16 *y, float *h_in,
+                       bool output, tinkc_error *err);
 /* The normed output (in shared.a), logits chunk by chunk, losses, and down to dh and dy. */
 bool tcu_trainer_head(tcu_trainer *, tinkc_error *err);
 bool tcu_trainer_backward(tcu_trainer *, tinkc_error *err);

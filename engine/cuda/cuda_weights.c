@@ -124,8 +124,10 @@ static bool load_matrix(loader *l, const tke_weight *w, tcu_bf16 *to)
 
 static bool load_vector(loader *l, const float *from, size_t n, float *to)
 {
-    return !from || tcu_ok(l->d, cudaMemcpyAsync(to, from, n * sizeof *to, cudaMemcpyHostToDevice, l->d->stream),
-                           "loading weights", l->err);
+    return !from ||
+           tcu_ok(l->d,
+                  cudaMemcpyAsync(to, from, n * sizeof *to, cudaMemcpyHostToDevice, l->d->stream),
+                  "loading weights", l->err);
 }
 
 /* The matrices of a group, one behind the other. */
@@ -143,11 +145,14 @@ static bool load_group(loader *l, const tke_group *g, tcu_bf16 *to, float *bias)
 
 static bool load_layer(loader *l, const tke_config *c, const tke_layer *from, tcu_layer *to)
 {
-    return load_group(l, from->qkv, to->qkv, to->bias_qkv) && load_group(l, from->o, to->o, to->bias_o) &&
-           load_group(l, from->gate_up, to->gu, to->bias_gu) && load_group(l, from->down, to->down, to->bias_down) &&
+    return load_group(l, from->qkv, to->qkv, to->bias_qkv) &&
+           load_group(l, from->o, to->o, to->bias_o) &&
+           load_group(l, from->gate_up, to->gu, to->bias_gu) &&
+           load_group(l, from->down, to->down, to->bias_down) &&
            load_vector(l, from->norm_in, c->hidden, to->norm_in) &&
            load_vector(l, from->norm_post, c->hidden, to->norm_post) &&
-           load_vector(l, from->q_norm, c->head_dim, to->q_norm) && load_vector(l, from->k_norm, c->head_dim, to->k_norm);
+           load_vector(l, from->q_norm, c->head_dim, to->q_norm) &&
+           load_vector(l, from->k_norm, c->head_dim, to->k_norm);
 }
 
 static bool load_all(tcu_model *m, const tke_model *s, tinkc_error *err)
@@ -156,9 +161,12 @@ static bool load_all(tcu_model *m, const tke_model *s, tinkc_error *err)
     loader l = { .d = d, .err = err };
     bool ok = true;
     for (int i = 0; i < 2 && ok; i++)
-        ok = tcu_ok(d, cudaMallocHost((void **)&l.stage[i], STAGE_ELEMENTS * sizeof(tcu_bf16)), "pinning memory", err) &&
-             tcu_ok(d, cudaEventCreateWithFlags(&l.done[i], cudaEventDisableTiming), "loading weights", err);
-    ok = ok && load_matrix(&l, &s->embed, m->embed) && (m->config.tied || load_matrix(&l, &s->head.w[0], m->head)) &&
+        ok = tcu_ok(d, cudaMallocHost((void **)&l.stage[i], STAGE_ELEMENTS * sizeof(tcu_bf16)),
+                    "pinning memory", err) &&
+             tcu_ok(d, cudaEventCreateWithFlags(&l.done[i], cudaEventDisableTiming),
+                    "loading weights", err);
+    ok = ok && load_matrix(&l, &s->embed, m->embed) &&
+         (m->config.tied || load_matrix(&l, &s->head.w[0], m->head)) &&
          load_vector(&l, s->norm, m->config.hidden, m->norm);
     for (size_t i = 0; ok && i < m->config.n_layers; i++)
         ok = load_layer(&l, &m->config, &s->layers[i], &m->layers[i]);
@@ -201,16 +209,21 @@ static bool supported(const tke_model *m, tinkc_error *err)
     const tke_config *c = &m->config;
     size_t group = c->n_heads / c->n_kv_heads;
     if (c->head_dim % 8 || c->head_dim > TCU_MAX_HEAD_DIM || group > TCU_MAX_HEAD_GROUP)
-        return tkc_fail(err, TINKC_E_UNSUPPORTED,
-                        "cuda: heads of %zu numbers, %zu to a key head, are not supported (up to %d, %d)", c->head_dim, group,
-                        TCU_MAX_HEAD_DIM, TCU_MAX_HEAD_GROUP);
+        return tkc_fail(
+            err, TINKC_E_UNSUPPORTED,
+            "cuda: heads of %zu numbers, %zu to a key head, are not supported (up to %d, %d)",
+            c->head_dim, group, TCU_MAX_HEAD_DIM, TCU_MAX_HEAD_GROUP);
     if (c->hidden % 8 || c->inner % 8 || c->hidden > 8192)
-        return tkc_fail(err, TINKC_E_UNSUPPORTED, "cuda: widths %zu and %zu are not supported (multiples of 8, up to 8192)",
+        return tkc_fail(err, TINKC_E_UNSUPPORTED,
+                        "cuda: widths %zu and %zu are not supported (multiples of 8, up to 8192)",
                         c->hidden, c->inner);
     for (size_t i = 0; i < c->n_layers; i++) {
         const tke_layer *l = &m->layers[i];
-        if (!l->qkv || l->qkv->n != 3 || !l->o || !l->gate_up || l->gate_up->n != 2 || !l->down || l->n_groups != TCU_GROUPS)
-            return tkc_fail(err, TINKC_E_UNSUPPORTED, "cuda: layer %zu of %s is of a kind that runs on the CPU only", i, c->arch);
+        if (!l->qkv || l->qkv->n != 3 || !l->o || !l->gate_up || l->gate_up->n != 2 || !l->down ||
+            l->n_groups != TCU_GROUPS)
+            return tkc_fail(err, TINKC_E_UNSUPPORTED,
+                            "cuda: layer %zu of %s is of a kind that runs on the CPU only", i,
+                            c->arch);
     }
     return true;
 }
@@ -220,8 +233,8 @@ static bool fits(tcu_model *m, tinkc_error *err)
     size_t left = 0, total = 0;
     if (!tcu_memory(m->device, &left, &total) || m->bytes <= left)
         return true;
-    return tkc_fail(err, TINKC_E_MEMORY, "cuda: the model needs %zu MiB on the card, %zu are free", m->bytes >> 20,
-                    left >> 20);
+    return tkc_fail(err, TINKC_E_MEMORY, "cuda: the model needs %zu MiB on the card, %zu are free",
+                    m->bytes >> 20, left >> 20);
 }
 
 tcu_model *tcu_model_new(tcu_device *d, tke_model *s, tinkc_error *err)
@@ -260,7 +273,8 @@ void tcu_model_free(tcu_model *m)
     if (!m)
         return;
     tcu_give(m->device, m->block, m->bytes, TCU_FOR_WEIGHTS);
-    tcu_give(m->device, m->cosine, 2 * m->n_positions * (m->config.head_dim / 2) * sizeof(float), TCU_FOR_WEIGHTS);
+    tcu_give(m->device, m->cosine, 2 * m->n_positions * (m->config.head_dim / 2) * sizeof(float),
+             TCU_FOR_WEIGHTS);
     tkc_release(NULL, m->layers, m->config.n_layers * sizeof *m->layers);
     tkc_release(NULL, m, sizeof *m);
 }

@@ -20,10 +20,10 @@ static void die(const char *what)
     exit(2);
 }
 
-#define CK(x)                                                                                                           \
-    do {                                                                                                                \
-        if (!(x))                                                                                                       \
-            die(#x);                                                                                                    \
+#define CK(x)                                                                                      \
+    do {                                                                                           \
+        if (!(x))                                                                                  \
+            die(#x);                                                                               \
     } while (0)
 #define RC(x) CK(tcu_ok(device, (x), #x, &err))
 
@@ -115,10 +115,22 @@ static uint64_t differing(bool wide, const void *a, const void *b, int64_t n)
     return r;
 }
 
-static void one_product(int n, int k, int m, bool turned, bool wide, size_t copies, const tcu_bf16 *x, const tcu_bf16 *w, void *y, void *z)
+static void one_product(int n, int k, int m, bool turned, bool wide, size_t copies,
+                        const tcu_bf16 *x, const tcu_bf16 *w, void *y, void *z)
 {
     char name[128];
-    product_case c = { .q = { .turned = turned, .wide = wide, .x = x, .w = w, .y = z, .ldx = k, .ldy = n, .m = m, .n = n, .k = k, .valid = m }, .copies = copies };
+    product_case c = { .q = { .turned = turned,
+                              .wide = wide,
+                              .x = x,
+                              .w = w,
+                              .y = z,
+                              .ldx = k,
+                              .ldy = n,
+                              .m = m,
+                              .n = n,
+                              .k = k,
+                              .valid = m },
+                       .copies = copies };
     double floor_us = fmax(2.0 * n * k / 4.3e6, 2.0 * m * n * k / 790e6);
     double small = 0;
     uint64_t off = 0;
@@ -141,21 +153,27 @@ static void one_product(int n, int k, int m, bool turned, bool wide, size_t copi
         failures += off_lib != 0;
         lib = median_us(run_product, &c, m > 4096 ? 3 : 10, 5);
     }
-    snprintf(name, sizeof name, "%s %s N %6d K %6d M %6d", turned ? "NN" : "NT", wide ? "fp32" : "bf16", n, k, m);
-    printf("%s small %8.1f us (%llu differ)  library %8.1f us (%llu differ%s)  floor %8.1f us  share %.2f\n", name, small,
-           (unsigned long long)off, lib, (unsigned long long)off_lib, device->gemm.fallbacks > before ? ", FALLBACK" : "", floor_us,
-           floor_us / lib);
+    snprintf(name, sizeof name, "%s %s N %6d K %6d M %6d", turned ? "NN" : "NT",
+             wide ? "fp32" : "bf16", n, k, m);
+    printf("%s small %8.1f us (%llu differ)  library %8.1f us (%llu differ%s)  floor %8.1f us  "
+           "share %.2f\n",
+           name, small, (unsigned long long)off, lib, (unsigned long long)off_lib,
+           device->gemm.fallbacks > before ? ", FALLBACK" : "", floor_us, floor_us / lib);
 }
 
 static void check_products(void)
 {
-    static const int shapes[][2] = { { 4096, 1024 }, { 1024, 3072 }, { 6144, 1024 }, { 6144, 4096 }, { 4096, 4096 }, { 24576, 4096 }, { 4096, 12288 }, { 2560, 9728 }, { 19456, 2560 } };
+    static const int shapes[][2] = { { 4096, 1024 },  { 1024, 3072 }, { 6144, 1024 },
+                                     { 6144, 4096 },  { 4096, 4096 }, { 24576, 4096 },
+                                     { 4096, 12288 }, { 2560, 9728 }, { 19456, 2560 } };
     static const int rows[] = { 1, 8, 17, 64, 128, 256, 2048, 16384 };
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         int n = shapes[s][0], k = shapes[s][1];
         size_t one = (size_t)n * (size_t)k, copies = (size_t)200e6 / (one * 2) + 1;
-        tcu_bf16 *x = card((size_t)16384 * (size_t)(k > n ? k : n) * 2), *w = card(one * copies * 2);
-        void *y = card((size_t)16384 * (size_t)(k > n ? k : n) * 4), *z = card((size_t)16384 * (size_t)(k > n ? k : n) * 4);
+        tcu_bf16 *x = card((size_t)16384 * (size_t)(k > n ? k : n) * 2),
+                 *w = card(one * copies * 2);
+        void *y = card((size_t)16384 * (size_t)(k > n ? k : n) * 4),
+             *z = card((size_t)16384 * (size_t)(k > n ? k : n) * 4);
         RC(tcu_random(x, 16384ll * (k > n ? k : n), 1, 1, device->stream));
         for (size_t c = 0; c < copies; c++)
             RC(tcu_random(w + c * one, (int64_t)one, 2, .05f, device->stream));
@@ -169,7 +187,8 @@ static void check_products(void)
         one_product(n, k, 8, false, true, copies, x, w, y, z);
         drop(x), drop(w), drop(y), drop(z);
     }
-    printf("products: %zu choices checked, %zu fallbacks\n", device->gemm.checked, device->gemm.fallbacks);
+    printf("products: %zu choices checked, %zu fallbacks\n", device->gemm.checked,
+           device->gemm.fallbacks);
 }
 
 /* ---- attention ---- */
@@ -202,7 +221,8 @@ typedef struct heads_case {
 static void reference(heads_case *c, int row0, int length)
 {
     int d = c->d, group = c->heads / c->kv;
-    double scale = 1 / sqrt((double)d), *p = malloc((size_t)length * 8), *dp = malloc((size_t)length * 8);
+    double scale = 1 / sqrt((double)d), *p = malloc((size_t)length * 8),
+           *dp = malloc((size_t)length * 8);
     for (int i = 0; i < length; i++)
         for (int h = 0; h < c->heads; h++) {
             size_t at = ((size_t)(row0 + i) * (size_t)c->heads + (size_t)h) * (size_t)d;
@@ -256,12 +276,15 @@ static int32_t fill_spans(const heads_case *c, int32_t tokens, tcu_span *out)
     int32_t n = 0, row = 0;
     for (int s = 0; s < c->n_seqs; row += c->lengths[s++])
         for (int at = 0; at < c->lengths[s]; at += tokens)
-            out[n++] = (tcu_span){ row, at, at + tokens < c->lengths[s] ? at + tokens : c->lengths[s], c->lengths[s] };
+            out[n++] =
+                (tcu_span){ row, at, at + tokens < c->lengths[s] ? at + tokens : c->lengths[s],
+                            c->lengths[s] };
     return n;
 }
 
 /* Keys and values of the packed rows into blocks of 16, shuffled; block ids of each sequence one behind the other. */
-static void make_pages(const heads_case *c, uint16_t *k, uint16_t *v, int32_t *tables, size_t n_blocks, int32_t *where)
+static void make_pages(const heads_case *c, uint16_t *k, uint16_t *v, int32_t *tables,
+                       size_t n_blocks, int32_t *where)
 {
     int32_t used = 0, row = 0, entry = 0;
     for (int s = 0; s < c->n_seqs; row += c->lengths[s++]) {
@@ -272,8 +295,12 @@ static void make_pages(const heads_case *c, uint16_t *k, uint16_t *v, int32_t *t
             int32_t block = tables[entry - 1];
             for (int h = 0; h < c->kv; h++)
                 for (int e = 0; e < c->d; e++) {
-                    size_t to = (((size_t)block * (size_t)c->kv + (size_t)h) * 16 + (size_t)(pos % 16)) * (size_t)c->d + (size_t)e;
-                    size_t from = ((size_t)(row + pos) * (size_t)c->kv + (size_t)h) * (size_t)c->d + (size_t)e;
+                    size_t to =
+                        (((size_t)block * (size_t)c->kv + (size_t)h) * 16 + (size_t)(pos % 16)) *
+                            (size_t)c->d +
+                        (size_t)e;
+                    size_t from = ((size_t)(row + pos) * (size_t)c->kv + (size_t)h) * (size_t)c->d +
+                                  (size_t)e;
                     k[to] = c->k[from];
                     v[to] = c->v[from];
                 }
@@ -285,25 +312,35 @@ static void attention_case(int heads, int kv, int d, int window)
 {
     static const int lengths[] = { 1, 63, 64, 65, 200, 333, 17 };
     char name[96];
-    heads_case c = { .heads = heads, .kv = kv, .d = d, .window = window, .lengths = lengths, .n_seqs = 7 };
+    heads_case c = {
+        .heads = heads, .kv = kv, .d = d, .window = window, .lengths = lengths, .n_seqs = 7
+    };
     for (int s = 0; s < c.n_seqs; s++)
         c.rows += lengths[s];
     size_t nq = (size_t)(c.rows * heads * d), nk = (size_t)(c.rows * kv * d), n_blocks = 97;
-    c.q = random_host(nq, 1, 2), c.k = random_host(nk, 2, 2), c.v = random_host(nk, 3, 1), c.d_o = random_host(nq, 4, 1);
+    c.q = random_host(nq, 1, 2), c.k = random_host(nk, 2, 2), c.v = random_host(nk, 3, 1),
+    c.d_o = random_host(nq, 4, 1);
     c.o = calloc(nq, 8), c.dq = calloc(nq, 8), c.dk = calloc(nk, 8), c.dv = calloc(nk, 8);
     for (int s = 0, row = 0; s < c.n_seqs; row += lengths[s++])
         reference(&c, row, lengths[s]);
     tcu_span *spans = malloc((size_t)c.rows * sizeof *spans);
-    tcu_attention p = { .n_heads = heads, .n_kv_heads = kv, .d = d, .window = window, .scale = (float)(1 / sqrt((double)d)) };
-    tcu_bf16 *o = card(nq * 2), *o2 = card(nq * 2), *dq = card(nq * 2), *dk = card(nk * 2), *dv = card(nk * 2);
+    tcu_attention p = { .n_heads = heads,
+                        .n_kv_heads = kv,
+                        .d = d,
+                        .window = window,
+                        .scale = (float)(1 / sqrt((double)d)) };
+    tcu_bf16 *o = card(nq * 2), *o2 = card(nq * 2), *dq = card(nq * 2), *dk = card(nk * 2),
+             *dv = card(nk * 2);
     float *delta = card((size_t)(c.rows * heads) * 4);
-    p.q = to_card(c.q, nq * 2), p.k = to_card(c.k, nk * 2), p.v = to_card(c.v, nk * 2), p.d_o = to_card(c.d_o, nq * 2);
+    p.q = to_card(c.q, nq * 2), p.k = to_card(c.k, nk * 2), p.v = to_card(c.v, nk * 2),
+    p.d_o = to_card(c.d_o, nq * 2);
     p.lse = card((size_t)(c.rows * heads) * 4);
     p.ldk = p.ldv = p.lddv = kv * d;
     p.o = o, p.dq = dq, p.dk = dk, p.dv = dv, p.delta = delta;
     p.n_spans = fill_spans(&c, tcu_span_tokens(heads, kv, false), spans);
     p.spans = to_card(spans, (size_t)p.n_spans * sizeof *spans);
-    cudaMemset(o, 0xee, nq * 2), cudaMemset(dq, 0xee, nq * 2), cudaMemset(dk, 0xee, nk * 2), cudaMemset(dv, 0xee, nk * 2);
+    cudaMemset(o, 0xee, nq * 2), cudaMemset(dq, 0xee, nq * 2), cudaMemset(dk, 0xee, nk * 2),
+        cudaMemset(dv, 0xee, nk * 2);
     RC(tcu_attention_forward(&p, false, device->stream));
     RC(tcu_attention_delta(p.d_o, o, delta, (int64_t)c.rows * heads, d, device->stream));
     RC(tcu_attention_dq(&p, device->stream));
@@ -311,14 +348,17 @@ static void attention_case(int heads, int kv, int d, int window)
     keys.n_spans = fill_spans(&c, 64, spans);
     keys.spans = to_card(spans, (size_t)keys.n_spans * sizeof *spans);
     RC(tcu_attention_dkv(&keys, device->stream));
-    double off[4] = { distance(o, c.o, nq), distance(dq, c.dq, nq), distance(dk, c.dk, nk), distance(dv, c.dv, nk) };
+    double off[4] = { distance(o, c.o, nq), distance(dq, c.dq, nq), distance(dk, c.dk, nk),
+                      distance(dv, c.dv, nk) };
     static const char *const parts[] = { "o", "dq", "dk", "dv" };
     for (int i = 0; i < 4; i++) {
-        snprintf(name, sizeof name, "attention %d/%d heads of %d, window %d: %s", heads, kv, d, window, parts[i]);
+        snprintf(name, sizeof name, "attention %d/%d heads of %d, window %d: %s", heads, kv, d,
+                 window, parts[i]);
         verdict(off[i] < 1e-2, name, off[i]);
     }
     /* packed narrow, paged narrow, paged wide: the same bits */
-    uint16_t *pk = calloc(n_blocks * 16 * (size_t)(kv * d), 2), *pv = calloc(n_blocks * 16 * (size_t)(kv * d), 2);
+    uint16_t *pk = calloc(n_blocks * 16 * (size_t)(kv * d), 2),
+             *pv = calloc(n_blocks * 16 * (size_t)(kv * d), 2);
     int32_t tables[256], where[8];
     make_pages(&c, pk, pv, tables, n_blocks, where);
     for (int form = 0; form < 3; form++) {
@@ -328,7 +368,8 @@ static void attention_case(int heads, int kv, int d, int window)
         t.o = o2;
         t.n_spans = fill_spans(&c, tcu_span_tokens(heads, kv, narrow), spans);
         if (form) {
-            t.k = to_card(pk, n_blocks * 16 * (size_t)(kv * d) * 2), t.v = to_card(pv, n_blocks * 16 * (size_t)(kv * d) * 2);
+            t.k = to_card(pk, n_blocks * 16 * (size_t)(kv * d) * 2),
+            t.v = to_card(pv, n_blocks * 16 * (size_t)(kv * d) * 2);
             t.ldk = t.ldv = 16 * kv * d;
             t.tables = to_card(tables, sizeof tables);
             for (int i = 0, s = -1; i < t.n_spans; i++) {
@@ -388,7 +429,8 @@ static data make_data(const int *lengths, size_t n_seqs, size_t vocab, uint64_t 
         d.n += (size_t)lengths[s];
     }
     d.starts[n_seqs] = (int64_t)d.n;
-    d.ids = malloc(d.n * 4), d.positions = malloc(d.n * 4), d.targets = malloc(d.n * 4), d.weights = malloc(d.n * 4);
+    d.ids = malloc(d.n * 4), d.positions = malloc(d.n * 4), d.targets = malloc(d.n * 4),
+    d.weights = malloc(d.n * 4);
     float *f = malloc(d.n * 4);
     random_floats(f, d.n, seed, 1);
     for (size_t i = 0, s = 0; i < d.n; i++) {
@@ -407,15 +449,25 @@ static data make_data(const int *lengths, size_t n_seqs, size_t vocab, uint64_t 
     return d;
 }
 
-static tke_microbatch batch_of(const data *d, const tke_segment *segments, size_t n_segments, size_t rank, int32_t depth, run *r)
+static tke_microbatch batch_of(const data *d, const tke_segment *segments, size_t n_segments,
+                               size_t rank, int32_t depth, run *r)
 {
-    return (tke_microbatch){ .size = { .n = d->n, .max_rank = rank, .max_k = 1, .depth = depth }, .ids = d->ids,
-                             .positions = d->positions, .starts = d->starts, .n_seqs = d->n_seqs, .segments = segments,
-                             .n_segments = n_segments, .attn = true, .targets = d->targets, .losses = losses, .user = r };
+    return (tke_microbatch){ .size = { .n = d->n, .max_rank = rank, .max_k = 1, .depth = depth },
+                             .ids = d->ids,
+                             .positions = d->positions,
+                             .starts = d->starts,
+                             .n_seqs = d->n_seqs,
+                             .segments = segments,
+                             .n_segments = n_segments,
+                             .attn = true,
+                             .targets = d->targets,
+                             .losses = losses,
+                             .user = r };
 }
 
 /* Log-probs of the rows of sequence `seq` by the sampler: prompts in chunks of `chunk` (0 = whole), bits in lp. */
-static void sample_rows(tcu_sampler *s, const data *d, size_t seq, size_t chunk, const tke_lora *lora, const int32_t *blocks, float *lp)
+static void sample_rows(tcu_sampler *s, const data *d, size_t seq, size_t chunk,
+                        const tke_lora *lora, const int32_t *blocks, float *lp)
 {
     size_t length = (size_t)(d->starts[seq + 1] - d->starts[seq]), row = (size_t)d->starts[seq];
     for (size_t at = 0; at < length;) {
@@ -428,8 +480,17 @@ static void sample_rows(tcu_sampler *s, const data *d, size_t seq, size_t chunk,
             wants[i] = i;
             scores[i] = (tke_score){ i, d->targets[row + at + i], &lp[row + at + i] };
         }
-        tke_step j = { .n = n, .ids = d->ids + row + at, .positions = d->positions + row + at, .segments = &segment,
-                       .n_segments = 1, .seqs = &q, .n_seqs = 1, .wants = wants, .n_wants = n, .scores = scores, .n_scores = n };
+        tke_step j = { .n = n,
+                       .ids = d->ids + row + at,
+                       .positions = d->positions + row + at,
+                       .segments = &segment,
+                       .n_segments = 1,
+                       .seqs = &q,
+                       .n_seqs = 1,
+                       .wants = wants,
+                       .n_wants = n,
+                       .scores = scores,
+                       .n_scores = n };
         CK(tcu_sampler_run(s, &j, &err));
         at += n;
         free(wants), free(scores);
@@ -445,11 +506,14 @@ static size_t count_bits(const float *a, const float *b, size_t n)
 }
 
 /* All sequences decode together, one token each a step, with graphs; greedy draws are thrown away. */
-static void decode_rows(tcu_sampler *s, const data *d, const tke_lora *lora, int32_t (*blocks)[64], float *lp)
+static void decode_rows(tcu_sampler *s, const data *d, const tke_lora *lora, int32_t (*blocks)[64],
+                        float *lp)
 {
     size_t longest = 0;
     for (size_t i = 0; i < d->n_seqs; i++)
-        longest = d->starts[i + 1] - d->starts[i] > (int64_t)longest ? (size_t)(d->starts[i + 1] - d->starts[i]) : longest;
+        longest = d->starts[i + 1] - d->starts[i] > (int64_t)longest
+                      ? (size_t)(d->starts[i + 1] - d->starts[i])
+                      : longest;
     tke_sample_rule greedy = { .top_p = 1 };
     for (size_t pos = 0; pos < longest; pos++) {
         int32_t ids[64], positions[64], tokens[64];
@@ -470,8 +534,17 @@ static void decode_rows(tcu_sampler *s, const data *d, const tke_lora *lora, int
             n++;
         }
         tke_segment segment = { .begin = 0, .end = n, .lora = lora };
-        tke_step j = { .n = n, .ids = ids, .positions = positions, .segments = &segment, .n_segments = 1, .seqs = seqs, .n_seqs = n,
-                       .wants = wants, .n_wants = n, .draws = draws, .n_draws = n };
+        tke_step j = { .n = n,
+                       .ids = ids,
+                       .positions = positions,
+                       .segments = &segment,
+                       .n_segments = 1,
+                       .seqs = seqs,
+                       .n_seqs = n,
+                       .wants = wants,
+                       .n_wants = n,
+                       .draws = draws,
+                       .n_draws = n };
         CK(tcu_sampler_run(s, &j, &err)); /* as a graph */
         j.scores = scores, j.n_scores = n;
         CK(tcu_sampler_run(s, &j, &err)); /* plainly, for the log-probs */
@@ -487,11 +560,13 @@ static void model_case(const shape *sh, size_t rank, uint32_t train)
     char name[128];
     world *w = world_new(sh, true, 5);
     tke_lora_layout *l = layout_new(w, rank, train);
-    float *theta = calloc(l->n_floats, 4), *grads = malloc(l->n_floats * 4), *other = malloc(l->n_floats * 4);
+    float *theta = calloc(l->n_floats, 4), *grads = malloc(l->n_floats * 4),
+          *other = malloc(l->n_floats * 4);
     for (size_t i = 0; i < l->n_groups; i++) {
         const tke_lora_group *g = &l->groups[i];
         for (size_t j = 0; j < g->n; j++) {
-            random_floats(theta + g->a + j * rank * g->in, rank * g->in, 100 + i * 3 + j, 1 / sqrtf((float)g->in));
+            random_floats(theta + g->a + j * rank * g->in, rank * g->in, 100 + i * 3 + j,
+                          1 / sqrtf((float)g->in));
             random_floats(theta + g->b[j], g->out[j] * rank, 900 + i * 3 + j, 0.2f);
         }
     }
@@ -500,7 +575,8 @@ static void model_case(const shape *sh, size_t rank, uint32_t train)
     float *lp = malloc(d.n * 4), *lp2 = malloc(d.n * 4);
     tcu_model *m = tcu_model_new(device, &w->model, &err);
     CK(m);
-    tcu_block *weights = tcu_block_new(device, l->n_floats, &err), *g = tcu_block_new(device, l->n_floats, &err);
+    tcu_block *weights = tcu_block_new(device, l->n_floats, &err),
+              *g = tcu_block_new(device, l->n_floats, &err);
     CK(weights && g && tcu_block_write(weights, theta, &err));
     tke_lora lora = { l, (tke_block *)weights, (float)scale };
     tke_segment segment = { .begin = 0, .end = d.n, .lora = &lora, .grads = (tke_block *)g };
@@ -508,7 +584,9 @@ static void model_case(const shape *sh, size_t rank, uint32_t train)
     tcu_trainer *t = tcu_trainer_new(m, &o, &err);
     CK(t);
     run r = { d.weights, lp, 0 };
-    tke_microbatch b = batch_of(&d, &segment, 1, rank, train & ~(uint32_t)TKE_TRAIN_UNEMBED ? TKE_DEPTH_ALL : TKE_DEPTH_HEAD, &r);
+    tke_microbatch b =
+        batch_of(&d, &segment, 1, rank,
+                 train & ~(uint32_t)TKE_TRAIN_UNEMBED ? TKE_DEPTH_ALL : TKE_DEPTH_HEAD, &r);
     b.attn = train & TKE_TRAIN_ATTN;
     CK(tcu_trainer_run(t, &b, &err));
     CK(tcu_block_read(g, grads, &err));
@@ -531,22 +609,34 @@ static void model_case(const shape *sh, size_t rank, uint32_t train)
     for (int dir = 0; dir < 2; dir++) {
         double eps = 1e-3, value[2], expect = 0, length = 0;
         for (size_t i = 0; i < l->n_floats; i++) {
-            double v = dir ? (grads[i] > 0 ? 1 : grads[i] < 0 ? -1 : 0) * fabs((double)other[i]) / sqrt((double)l->n_floats) : grads[i] / norm;
+            double v = dir ? (grads[i] > 0   ? 1
+                              : grads[i] < 0 ? -1
+                                             : 0) *
+                                 fabs((double)other[i]) / sqrt((double)l->n_floats)
+                           : grads[i] / norm;
             expect += v * grads[i];
             length += v * v;
         }
         float *moved = malloc(l->n_floats * 4);
         for (int side = 0; side < 2; side++) {
             for (size_t i = 0; i < l->n_floats; i++) {
-                double v = dir ? (grads[i] > 0 ? 1 : grads[i] < 0 ? -1 : 0) * fabs((double)other[i]) / sqrt((double)l->n_floats) : grads[i] / norm;
+                double v = dir ? (grads[i] > 0   ? 1
+                                  : grads[i] < 0 ? -1
+                                                 : 0) *
+                                     fabs((double)other[i]) / sqrt((double)l->n_floats)
+                               : grads[i] / norm;
                 moved[i] = theta[i] + (float)((side ? -eps : eps) * v);
             }
-            value[side] = world_loss(w, l, moved, scale, d.ids, d.starts, d.n_seqs, d.targets, d.weights, NULL);
+            value[side] = world_loss(w, l, moved, scale, d.ids, d.starts, d.n_seqs, d.targets,
+                                     d.weights, NULL);
         }
         free(moved);
         along = (value[0] - value[1]) / (2 * eps);
         rn = along / expect;
-        verdict(fabs(rn - 1) < 3e-2, dir ? "  gradient along another direction / expected" : "  gradient along itself / its norm", rn);
+        verdict(fabs(rn - 1) < 3e-2,
+                dir ? "  gradient along another direction / expected"
+                    : "  gradient along itself / its norm",
+                rn);
         (void)length;
     }
     /* recomputed, split in two, in company: the same bits */
@@ -555,7 +645,8 @@ static void model_case(const shape *sh, size_t rank, uint32_t train)
     CK(tcu_block_zero(g, &err));
     r.lp = lp2;
     CK(tcu_trainer_run(t2, &b, &err) && tcu_block_read(g, other, &err));
-    verdict(count_bits(lp, lp2, d.n) + count_bits(grads, other, l->n_floats) == 0, "  bits: recomputed", (double)count_bits(grads, other, l->n_floats));
+    verdict(count_bits(lp, lp2, d.n) + count_bits(grads, other, l->n_floats) == 0,
+            "  bits: recomputed", (double)count_bits(grads, other, l->n_floats));
     CK(tcu_block_zero(g, &err));
     for (int half = 0; half < 2; half++) {
         data part = d;
@@ -573,7 +664,9 @@ static void model_case(const shape *sh, size_t rank, uint32_t train)
         CK(tcu_trainer_run(t, &bp, &err));
     }
     CK(tcu_block_read(g, other, &err));
-    verdict(count_bits(lp, lp2, d.n) + count_bits(grads, other, l->n_floats) == 0, "  bits: split in two", (double)(count_bits(lp, lp2, d.n) + count_bits(grads, other, l->n_floats)));
+    verdict(count_bits(lp, lp2, d.n) + count_bits(grads, other, l->n_floats) == 0,
+            "  bits: split in two",
+            (double)(count_bits(lp, lp2, d.n) + count_bits(grads, other, l->n_floats)));
     /* trainer = sampler */
     tke_device_sampler_options so = { .cache_bytes = 64 << 20, .max_rows = 512, .max_seqs = 64 };
     tcu_sampler *s = tcu_sampler_new(m, &so, &err);
@@ -592,8 +685,10 @@ static void model_case(const shape *sh, size_t rank, uint32_t train)
     }
     memset(lp2, 0, d.n * 4);
     decode_rows(s, &d, &lora, blocks, lp2);
-    verdict(count_bits(lp, lp2, d.n) == 0, "  bits: trainer = sampler, decoding in company", (double)count_bits(lp, lp2, d.n));
-    tcu_sampler_free(s), tcu_trainer_free(t), tcu_trainer_free(t2), tcu_block_free(weights), tcu_block_free(g), tcu_model_free(m);
+    verdict(count_bits(lp, lp2, d.n) == 0, "  bits: trainer = sampler, decoding in company",
+            (double)count_bits(lp, lp2, d.n));
+    tcu_sampler_free(s), tcu_trainer_free(t), tcu_trainer_free(t2), tcu_block_free(weights),
+        tcu_block_free(g), tcu_model_free(m);
 }
 
 static void check_model(void)
@@ -651,7 +746,8 @@ static void check_sampling(void)
     static const struct {
         double temperature, top_p;
         int64_t top_k;
-    } rules[] = { { 1, 1, 0 }, { 0.7, 1, 0 }, { 1, 1, 5 }, { 1, 0.9, 0 }, { 1.3, 0.5, 40 }, { 1, 0.01, 0 }, { 2, 1, 1 }, { 0.1, 0.95, 1000 } };
+    } rules[] = { { 1, 1, 0 },      { 0.7, 1, 0 },  { 1, 1, 5 }, { 1, 0.9, 0 },
+                  { 1.3, 0.5, 40 }, { 1, 0.01, 0 }, { 2, 1, 1 }, { 0.1, 0.95, 1000 } };
     float *z = malloc(ROWS * LD * sizeof *z), *max = card(ROWS * 4), *sum = card(ROWS * 4);
     double *mass = malloc(V * sizeof *mass);
     bool *kept = malloc(V);
@@ -666,7 +762,13 @@ static void check_sampling(void)
         size_t outside = 0, off = 0, bad = 0;
         double chi = 0;
         for (size_t i = 0; i < ROWS * 8; i++)
-            draws[i] = (tcu_draw){ .want = (int32_t)(i % ROWS), .seed = 42, .sample = (uint32_t)i, .position = 3, .temperature = rules[r].temperature, .top_p = rules[r].top_p, .top_k = rules[r].top_k };
+            draws[i] = (tcu_draw){ .want = (int32_t)(i % ROWS),
+                                   .seed = 42,
+                                   .sample = (uint32_t)i,
+                                   .position = 3,
+                                   .temperature = rules[r].temperature,
+                                   .top_p = rules[r].top_p,
+                                   .top_k = rules[r].top_k };
         tcu_draw *dc = to_card(draws, sizeof draws);
         tcu_drawn *oc = card(sizeof drawn);
         RC(tcu_sample(zc, LD, V, max, sum, dc, ROWS * 8, oc, device->stream));
@@ -687,7 +789,8 @@ static void check_sampling(void)
             off += !(fabs(log(mass[drawn[i].token] / total) - drawn[i].logprob) < 1e-4);
         }
         char name[96];
-        snprintf(name, sizeof name, "sampling T %g top_p %g top_k %lld: outside, log-probs off", rules[r].temperature, rules[r].top_p, (long long)rules[r].top_k);
+        snprintf(name, sizeof name, "sampling T %g top_p %g top_k %lld: outside, log-probs off",
+                 rules[r].temperature, rules[r].top_p, (long long)rules[r].top_k);
         verdict(outside + off + bad == 0, name, (double)(outside + off + bad));
         if (rules[r].top_k != 1 && rules[r].top_p > 0.1)
             verdict(chi > 0.4 && chi < 0.6, "  where draws fall, mean of the uniform", chi);
@@ -717,7 +820,8 @@ static tcu_model *load_large(int which, world **w)
     double t = seconds_now();
     tcu_model *m = tcu_model_new(device, &(*w)->model, &err);
     CK(m);
-    printf("%s: %zu MiB of weights on the card in %.2f s\n", large[which].name, m->bytes >> 20, seconds_now() - t);
+    printf("%s: %zu MiB of weights on the card in %.2f s\n", large[which].name, m->bytes >> 20,
+           seconds_now() - t);
     return m;
 }
 
@@ -755,7 +859,8 @@ static void print_profile(void)
         all += ms;
     }
     for (size_t i = 0; i < n; i++)
-        printf("    %-34s %6zu calls %9.2f ms %5.1f %%\n", lines[i].what, lines[i].n, lines[i].ms, 100 * lines[i].ms / all);
+        printf("    %-34s %6zu calls %9.2f ms %5.1f %%\n", lines[i].what, lines[i].n, lines[i].ms,
+               100 * lines[i].ms / all);
     device->profile = NULL;
 }
 
@@ -767,8 +872,10 @@ static void speed_train(const char *name, size_t tokens, bool profile)
     tke_lora_layout *l = layout_new(w, 32, TKE_TRAIN_ATTN | TKE_TRAIN_MLP);
     float *theta = malloc(l->n_floats * 4);
     random_floats(theta, l->n_floats, 5, 0.02f);
-    tcu_block *weights = tcu_block_new(device, l->n_floats, &err), *g = tcu_block_new(device, l->n_floats, &err);
-    tcu_block *m1 = tcu_block_new(device, l->n_floats, &err), *v1 = tcu_block_new(device, l->n_floats, &err);
+    tcu_block *weights = tcu_block_new(device, l->n_floats, &err),
+              *g = tcu_block_new(device, l->n_floats, &err);
+    tcu_block *m1 = tcu_block_new(device, l->n_floats, &err),
+              *v1 = tcu_block_new(device, l->n_floats, &err);
     CK(weights && g && m1 && v1 && tcu_block_write(weights, theta, &err));
     size_t n_seqs = tokens / 2048;
     for (size_t i = 0; i < n_seqs; i++)
@@ -783,8 +890,9 @@ static void speed_train(const char *name, size_t tokens, bool profile)
     tke_microbatch b = batch_of(&d, &segment, 1, 32, TKE_DEPTH_ALL, &r);
     double t0 = seconds_now(), best = 1e9;
     CK(tcu_trainer_run(t, &b, &err));
-    printf("  first microbatch %.2f s, work space %zu MiB, %zu shapes checked, %zu fallbacks\n", seconds_now() - t0,
-           device->used[TCU_FOR_WORK] >> 20, device->gemm.checked, device->gemm.fallbacks);
+    printf("  first microbatch %.2f s, work space %zu MiB, %zu shapes checked, %zu fallbacks\n",
+           seconds_now() - t0, device->used[TCU_FOR_WORK] >> 20, device->gemm.checked,
+           device->gemm.fallbacks);
     for (int i = 0; i < 4; i++) {
         double s = seconds_now(), moved;
         CK(tcu_trainer_run(t, &b, &err));
@@ -793,21 +901,24 @@ static void speed_train(const char *name, size_t tokens, bool profile)
         best = fmin(best, seconds_now() - s);
     }
     double rate = (double)d.n / best;
-    printf("TRAIN %s, %zu tokens: %.0f tokens/s, %.1f TFLOP/s, %.0f %% of 790 (lp %g)\n", name, d.n, rate,
-           rate * gflop[which] / 1e3, rate * gflop[which] / 7.9e3, (double)lp[5]);
+    printf("TRAIN %s, %zu tokens: %.0f tokens/s, %.1f TFLOP/s, %.0f %% of 790 (lp %g)\n", name, d.n,
+           rate, rate * gflop[which] / 1e3, rate * gflop[which] / 7.9e3, (double)lp[5]);
     if (profile) {
         start_profile(20000);
         CK(tcu_trainer_run(t, &b, &err));
         print_profile();
     }
-    tcu_trainer_free(t), tcu_block_free(weights), tcu_block_free(g), tcu_block_free(m1), tcu_block_free(v1), tcu_model_free(m);
+    tcu_trainer_free(t), tcu_block_free(weights), tcu_block_free(g), tcu_block_free(m1),
+        tcu_block_free(v1), tcu_model_free(m);
     world_free(w);
 }
 
-static void decode_once(tcu_sampler *s, const char *name, int which, size_t batch, size_t context, const tke_lora *lora, bool profile)
+static void decode_once(tcu_sampler *s, const char *name, int which, size_t batch, size_t context,
+                        const tke_lora *lora, bool profile)
 {
     size_t steps = 48, per = (context + steps + 16) / 16;
-    int32_t *ids = malloc(batch * 4), *positions = malloc(batch * 4), *tokens = malloc(batch * 4), *blocks = malloc(batch * per * 4);
+    int32_t *ids = malloc(batch * 4), *positions = malloc(batch * 4), *tokens = malloc(batch * 4),
+            *blocks = malloc(batch * per * 4);
     float *lp = malloc(batch * 4);
     bool *bad = malloc(batch);
     size_t *wants = malloc(batch * sizeof *wants);
@@ -819,13 +930,23 @@ static void decode_once(tcu_sampler *s, const char *name, int which, size_t batc
         blocks[i] = (int32_t)(i % tcu_sampler_cache(s)->n_blocks);
     for (size_t step = 0; step < steps; step++) {
         for (size_t i = 0; i < batch; i++) {
-            ids[i] = (int32_t)(i * 37 + step), positions[i] = (int32_t)(context + step), wants[i] = i;
+            ids[i] = (int32_t)(i * 37 + step), positions[i] = (int32_t)(context + step),
+            wants[i] = i;
             seqs[i] = (tke_step_seq){ i, 1, context + step, blocks + i * per };
             draws[i] = (tke_draw){ i, &rule, i, 0, (uint32_t)step, &tokens[i], &lp[i], &bad[i] };
         }
         tke_segment segment = { .begin = 0, .end = batch, .lora = lora };
-        tke_step j = { .n = batch, .ids = ids, .positions = positions, .segments = &segment, .n_segments = 1, .seqs = seqs,
-                       .n_seqs = batch, .wants = wants, .n_wants = batch, .draws = draws, .n_draws = batch };
+        tke_step j = { .n = batch,
+                       .ids = ids,
+                       .positions = positions,
+                       .segments = &segment,
+                       .n_segments = 1,
+                       .seqs = seqs,
+                       .n_seqs = batch,
+                       .wants = wants,
+                       .n_wants = batch,
+                       .draws = draws,
+                       .n_draws = batch };
         double t = seconds_now();
         if (profile && step == 0)
             start_profile(4000);
@@ -840,11 +961,17 @@ static void decode_once(tcu_sampler *s, const char *name, int which, size_t batc
         best = fmin(best, times[i]);
     }
     const shape *sh = &large[which];
-    double bytes = (double)(sh->layers * (sh->hidden * (sh->heads + 2 * sh->kv_heads) * sh->d + sh->hidden * sh->heads * sh->d + 3 * sh->hidden * sh->inner) + sh->vocab * sh->hidden) * 2 +
-                   (double)batch * (double)context * (double)(sh->layers * 2 * sh->kv_heads * sh->d) * 2;
+    double bytes =
+        (double)(sh->layers * (sh->hidden * (sh->heads + 2 * sh->kv_heads) * sh->d +
+                               sh->hidden * sh->heads * sh->d + 3 * sh->hidden * sh->inner) +
+                 sh->vocab * sh->hidden) *
+            2 +
+        (double)batch * (double)context * (double)(sh->layers * 2 * sh->kv_heads * sh->d) * 2;
     double rate = (double)batch * (double)(steps - 8) / sum;
-    printf("DECODE %s batch %zu context %zu%s: %.0f tokens/s, %.0f us a step (best %.0f), %.0f %% of the limit by bytes\n", name,
-           batch, context, lora ? " rank 32" : "", rate, 1e6 * sum / (double)(steps - 8), 1e6 * best, 100 * bytes / 4.3e12 / (sum / (double)(steps - 8)));
+    printf("DECODE %s batch %zu context %zu%s: %.0f tokens/s, %.0f us a step (best %.0f), %.0f %% "
+           "of the limit by bytes\n",
+           name, batch, context, lora ? " rank 32" : "", rate, 1e6 * sum / (double)(steps - 8),
+           1e6 * best, 100 * bytes / 4.3e12 / (sum / (double)(steps - 8)));
 }
 
 static void speed_decode(const char *name, bool profile)
@@ -858,7 +985,9 @@ static void speed_decode(const char *name, bool profile)
     tcu_block *weights = tcu_block_new(device, l->n_floats, &err);
     CK(weights && tcu_block_write(weights, theta, &err));
     tke_lora lora = { l, (tke_block *)weights, 1 };
-    tke_device_sampler_options so = { .cache_bytes = (size_t)48 << 30, .max_rows = 768, .max_seqs = 256 };
+    tke_device_sampler_options so = { .cache_bytes = (size_t)48 << 30,
+                                      .max_rows = 768,
+                                      .max_seqs = 256 };
     tcu_sampler *s = tcu_sampler_new(m, &so, &err);
     CK(s);
     static const size_t batches[] = { 1, 64, 256 };
@@ -890,7 +1019,8 @@ static void speed_attention(void)
     static const int contexts[] = { 64, 256, 1024, 4096 }, batches[] = { 1, 16, 64, 256 };
     int heads = 16, kv = 8, d = 128, layers = 28;
     size_t values = (size_t)(kv * d) * 16, stride = (size_t)layers * 2 * values, n_blocks = 20000;
-    tcu_bf16 *cache = card(n_blocks * stride * 2), *q = card((size_t)(256 * heads * d) * 2), *o = card((size_t)(256 * heads * d) * 2);
+    tcu_bf16 *cache = card(n_blocks * stride * 2), *q = card((size_t)(256 * heads * d) * 2),
+             *o = card((size_t)(256 * heads * d) * 2);
     RC(tcu_random(cache, (int64_t)(n_blocks * stride), 1, 1, device->stream));
     RC(tcu_random(q, 256 * heads * d, 1, 1, device->stream));
     for (int b = 0; b < 4; b++)
@@ -902,12 +1032,25 @@ static void speed_attention(void)
                 spans[i] = (tcu_span){ i - context + 1, context - 1, context, i * per };
             for (int i = 0; i < batch * per; i++)
                 tables[i] = (int32_t)((size_t)i * 7919 % n_blocks);
-            alone a = { .p = { .n_heads = heads, .n_kv_heads = kv, .d = d, .scale = 0.09f, .n_spans = batch, .q = q, .k = cache, .v = cache + values,
-                               .ldk = (int64_t)stride, .ldv = (int64_t)stride, .o = o }, .layers = 28, .layer_stride = 2 * values };
+            alone a = { .p = { .n_heads = heads,
+                               .n_kv_heads = kv,
+                               .d = d,
+                               .scale = 0.09f,
+                               .n_spans = batch,
+                               .q = q,
+                               .k = cache,
+                               .v = cache + values,
+                               .ldk = (int64_t)stride,
+                               .ldv = (int64_t)stride,
+                               .o = o },
+                        .layers = 28,
+                        .layer_stride = 2 * values };
             a.p.spans = to_card(spans, (size_t)batch * sizeof *spans);
             a.p.tables = to_card(tables, (size_t)(batch * per) * 4);
-            double us = median_us(run_alone, &a, 28, 5), bytes = (double)batch * context * 2 * kv * d * 2;
-            printf("attention alone, batch %3d context %4d: %8.1f us, %5.0f GB/s\n", batch, context, us, bytes / us / 1e3);
+            double us = median_us(run_alone, &a, 28, 5),
+                   bytes = (double)batch * context * 2 * kv * d * 2;
+            printf("attention alone, batch %3d context %4d: %8.1f us, %5.0f GB/s\n", batch, context,
+                   us, bytes / us / 1e3);
         }
 }
 
@@ -919,7 +1062,8 @@ int main(int argc, char **argv)
     device = tcu_open(0, &err);
     if (!device)
         die("opening");
-    printf("%s, driver %d, cuBLASLt %zu\n", device->props.name, device->driver, device->gemm.version);
+    printf("%s, driver %d, cuBLASLt %zu\n", device->props.name, device->driver,
+           device->gemm.version);
     if (all || strcmp(mode, "products") == 0)
         check_products();
     if (all || strcmp(mode, "attention") == 0)

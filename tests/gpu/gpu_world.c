@@ -75,11 +75,21 @@ world *world_new(const shape *s, bool own, uint64_t seed)
         w->numbers = malloc(w->n_numbers * 2);
         random_bf16(w->numbers, 1 << 20, seed, 0.03f);
         for (size_t i = 1 << 20; i < w->n_numbers; i += 1 << 20)
-            memcpy(w->numbers + i, w->numbers, 2 * (w->n_numbers - i < 1 << 20 ? w->n_numbers - i : 1 << 20));
+            memcpy(w->numbers + i, w->numbers,
+                   2 * (w->n_numbers - i < 1 << 20 ? w->n_numbers - i : 1 << 20));
     }
-    m->config = (tke_config){ .arch = "qwen3", .hidden = s->hidden, .inner = s->inner, .n_layers = s->layers,
-                              .n_heads = s->heads, .n_kv_heads = s->kv_heads, .head_dim = s->d, .vocab = s->vocab,
-                              .context = s->context, .rms_eps = 1e-6, .tied = s->tied, .qk_norm = s->qk_norm };
+    m->config = (tke_config){ .arch = "qwen3",
+                              .hidden = s->hidden,
+                              .inner = s->inner,
+                              .n_layers = s->layers,
+                              .n_heads = s->heads,
+                              .n_kv_heads = s->kv_heads,
+                              .head_dim = s->d,
+                              .vocab = s->vocab,
+                              .context = s->context,
+                              .rms_eps = 1e-6,
+                              .tied = s->tied,
+                              .qk_norm = s->qk_norm };
     m->layers = calloc(s->layers, sizeof *m->layers);
     m->n_groups = s->layers * 4 + 1;
     w->groups = calloc(m->n_groups, sizeof *w->groups);
@@ -90,10 +100,21 @@ world *world_new(const shape *s, bool own, uint64_t seed)
         uint64_t base = seed + i * 100;
         l->groups = g;
         l->n_groups = 4;
-        g[0] = (tke_group){ .n = 3, .train = TKE_TRAIN_ATTN, .w = { weight(w, q, s->hidden, s->bias, own, base + 1), weight(w, k, s->hidden, s->bias, own, base + 2), weight(w, k, s->hidden, s->bias, own, base + 3) } };
-        g[1] = (tke_group){ .n = 1, .train = TKE_TRAIN_ATTN, .w = { weight(w, s->hidden, q, false, own, base + 4) } };
-        g[2] = (tke_group){ .n = 2, .train = TKE_TRAIN_MLP, .w = { weight(w, s->inner, s->hidden, false, own, base + 5), weight(w, s->inner, s->hidden, false, own, base + 6) } };
-        g[3] = (tke_group){ .n = 1, .train = TKE_TRAIN_MLP, .w = { weight(w, s->hidden, s->inner, false, own, base + 7) } };
+        g[0] = (tke_group){ .n = 3,
+                            .train = TKE_TRAIN_ATTN,
+                            .w = { weight(w, q, s->hidden, s->bias, own, base + 1),
+                                   weight(w, k, s->hidden, s->bias, own, base + 2),
+                                   weight(w, k, s->hidden, s->bias, own, base + 3) } };
+        g[1] = (tke_group){ .n = 1,
+                            .train = TKE_TRAIN_ATTN,
+                            .w = { weight(w, s->hidden, q, false, own, base + 4) } };
+        g[2] = (tke_group){ .n = 2,
+                            .train = TKE_TRAIN_MLP,
+                            .w = { weight(w, s->inner, s->hidden, false, own, base + 5),
+                                   weight(w, s->inner, s->hidden, false, own, base + 6) } };
+        g[3] = (tke_group){ .n = 1,
+                            .train = TKE_TRAIN_MLP,
+                            .w = { weight(w, s->hidden, s->inner, false, own, base + 7) } };
         for (size_t j = 0; j < 4; j++, index++) {
             g[j].index = index;
             g[j].slot = j;
@@ -139,7 +160,9 @@ tke_lora_layout *layout_new(const world *w, size_t rank, uint32_t train)
         tke_lora_group *to = &l->groups[i];
         if (!(g->train & train))
             continue;
-        *to = (tke_lora_group){ .of = g, .n = g->n, .in = g->w[0].in, .rank = rank, .a = l->n_floats };
+        *to = (tke_lora_group){
+            .of = g, .n = g->n, .in = g->w[0].in, .rank = rank, .a = l->n_floats
+        };
         l->n_floats += (g->n * rank * to->in + 15) / 16 * 16;
         for (size_t j = 0; j < g->n; j++) {
             to->out[j] = g->w[j].out;
@@ -158,8 +181,8 @@ static double at(const tke_weight *w, size_t i)
 }
 
 /* y[o] = W x + bias + scale B (A x) for matrix j of a group */
-static void linear(const tke_group *g, size_t j, const tke_lora_layout *l, const float *adapter, double scale, const double *x,
-                   double *y)
+static void linear(const tke_group *g, size_t j, const tke_lora_layout *l, const float *adapter,
+                   double scale, const double *x, double *y)
 {
     const tke_weight *w = &g->w[j];
     const tke_lora_group *a = l ? &l->groups[g->index] : NULL;
@@ -192,14 +215,16 @@ static void rotate(const world *w, double *x, size_t pos)
 {
     size_t half = w->model.config.head_dim / 2;
     for (size_t j = 0; j < half; j++) {
-        double c = cos((double)pos * w->model.rope_frequency[j]), s = sin((double)pos * w->model.rope_frequency[j]);
+        double c = cos((double)pos * w->model.rope_frequency[j]),
+               s = sin((double)pos * w->model.rope_frequency[j]);
         double a = x[j], b = x[half + j];
         x[j] = a * c - b * s;
         x[half + j] = b * c + a * s;
     }
 }
 
-static void attend(const tke_config *c, const tke_layer *l, const double *q, const double *k, const double *v, size_t pos, double *o)
+static void attend(const tke_config *c, const tke_layer *l, const double *q, const double *k,
+                   const double *v, size_t pos, double *o)
 {
     size_t d = c->head_dim, group = c->n_heads / c->n_kv_heads, kd = c->n_kv_heads * d;
     size_t first = l->window && pos + 1 > l->window ? pos + 1 - l->window : 0;
@@ -224,12 +249,15 @@ static void attend(const tke_config *c, const tke_layer *l, const double *q, con
     free(s);
 }
 
-static void run_layer(const world *w, size_t layer, const tke_lora_layout *lora, const float *adapter, double scale, size_t n, double *h)
+static void run_layer(const world *w, size_t layer, const tke_lora_layout *lora,
+                      const float *adapter, double scale, size_t n, double *h)
 {
     const tke_config *c = &w->model.config;
     const tke_layer *l = &w->model.layers[layer];
-    size_t H = c->hidden, I = c->inner, d = c->head_dim, qd = c->n_heads * d, kd = c->n_kv_heads * d;
-    double *a = malloc(H * 8), *q = malloc(n * qd * 8), *k = malloc(n * kd * 8), *v = malloc(n * kd * 8), *o = malloc(qd * 8);
+    size_t H = c->hidden, I = c->inner, d = c->head_dim, qd = c->n_heads * d,
+           kd = c->n_kv_heads * d;
+    double *a = malloc(H * 8), *q = malloc(n * qd * 8), *k = malloc(n * kd * 8),
+           *v = malloc(n * kd * 8), *o = malloc(qd * 8);
     double *g = malloc(I * 8), *u = malloc(I * 8), *y = malloc(H * 8);
     for (size_t t = 0; t < n; t++) {
         rms(h + t * H, l->norm_in, H, a);
@@ -260,8 +288,9 @@ static void run_layer(const world *w, size_t layer, const tke_lora_layout *lora,
     free(a), free(q), free(k), free(v), free(o), free(g), free(u), free(y);
 }
 
-double world_loss(const world *w, const tke_lora_layout *lora, const float *adapter, double scale, const int32_t *ids,
-                  const int64_t *starts, size_t n_seqs, const int32_t *targets, const float *weights, double *lp)
+double world_loss(const world *w, const tke_lora_layout *lora, const float *adapter, double scale,
+                  const int32_t *ids, const int64_t *starts, size_t n_seqs, const int32_t *targets,
+                  const float *weights, double *lp)
 {
     const tke_config *c = &w->model.config;
     size_t H = c->hidden;

@@ -26,8 +26,9 @@ tke_lora_layout *layout_new(const world *, size_t rank, uint32_t train);
 void random_floats(float *, size_t n, uint64_t seed, float scale);
 
 /* Sum of weights[i] * log-prob of targets[i], in double; lp (may be NULL) gets the log-probs. starts: [n_seqs + 1]. */
-double world_loss(const world *, const tke_lora_layout *, const float *adapter, double scale, const int32_t *ids,
-                  const int64_t *starts, size_t n_seqs, const int32_t *targets, const float *weights, double *lp);
+double world_loss(const world *, const tke_lora_layout *, const float *adapter, double scale,
+                  const int32_t *ids, const int64_t *starts, size_t n_seqs, const int32_t *targets,
+                  const float *weights, double *lp);
 
 double seconds_now(void);
 

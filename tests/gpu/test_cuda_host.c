@@ -35,7 +35,9 @@ static void steps_begin_with_their_datum(void **state)
 static void tiles_stay_in_their_segment(void **state)
 {
     (void)state;
-    tke_segment segments[] = { { .begin = 0, .end = 70 }, { .begin = 70, .end = 75 }, { .begin = 75, .end = 300 } };
+    tke_segment segments[] = { { .begin = 0, .end = 70 },
+                               { .begin = 70, .end = 75 },
+                               { .begin = 75, .end = 300 } };
     tcu_tile tiles[16];
     size_t n = tcu_fill_tiles(segments, 3, 64, 200, 64, tiles);
     static const tcu_tile want[] = { { 0, 64, 6 }, { 1, 70, 5 }, { 2, 75, 64 }, { 2, 139, 61 } };
@@ -83,7 +85,12 @@ static void rows_are_padded(void **state)
 
 static tcu_model plan_model(void)
 {
-    tcu_model m = { .hidden = 1024, .inner = 3072, .vocab = 4096, .q_width = 2048, .k_width = 1024, .qkv_width = 4096 };
+    tcu_model m = { .hidden = 1024,
+                    .inner = 3072,
+                    .vocab = 4096,
+                    .q_width = 2048,
+                    .k_width = 1024,
+                    .qkv_width = 4096 };
     m.config.n_layers = 4;
     m.config.n_heads = 16;
     m.config.n_kv_heads = 8;
@@ -100,7 +107,8 @@ static void memory_plan_grows_with_what_is_kept(void **state)
     tcu_trainer *t = tcu_trainer_new(&m, &o, &err);
     assert_non_null(t);
     tke_microbatch_size s = { .n = 1000, .max_rank = 32, .max_k = 1, .depth = TKE_DEPTH_ALL };
-    size_t least = tcu_trainer_bytes(t, &s, TKE_KEEP_NONE), all = tcu_trainer_bytes(t, &s, TKE_KEEP_ALL);
+    size_t least = tcu_trainer_bytes(t, &s, TKE_KEEP_NONE),
+           all = tcu_trainer_bytes(t, &s, TKE_KEEP_ALL);
     assert_true(least < all);
     s.depth = TKE_DEPTH_NONE;
     assert_true(tcu_trainer_bytes(t, &s, TKE_KEEP_ALL) < least);
@@ -135,17 +143,23 @@ static void a_missing_card_is_named(void **state)
     if (tcu_probe(-1, &err))
         skip();
     assert_int_equal(err.code, TINKC_E_UNSUPPORTED);
-    assert_true(strstr(err.message, "cuda: no driver") || strstr(err.message, "cuda: the driver is too old") ||
-                strstr(err.message, "cuda: no device") || strstr(err.message, "compute capability"));
+    assert_true(strstr(err.message, "cuda: no driver") ||
+                strstr(err.message, "cuda: the driver is too old") ||
+                strstr(err.message, "cuda: no device") ||
+                strstr(err.message, "compute capability"));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_known_algorithms),        cmocka_unit_test(steps_begin_with_their_datum),
-        cmocka_unit_test(tiles_stay_in_their_segment),  cmocka_unit_test(segments_know_their_steps),
-        cmocka_unit_test(rows_are_padded),              cmocka_unit_test(memory_plan_grows_with_what_is_kept),
-        cmocka_unit_test(groups_have_the_models_sizes), cmocka_unit_test(a_missing_card_is_named),
+        cmocka_unit_test(only_known_algorithms),
+        cmocka_unit_test(steps_begin_with_their_datum),
+        cmocka_unit_test(tiles_stay_in_their_segment),
+        cmocka_unit_test(segments_know_their_steps),
+        cmocka_unit_test(rows_are_padded),
+        cmocka_unit_test(memory_plan_grows_with_what_is_kept),
+        cmocka_unit_test(groups_have_the_models_sizes),
+        cmocka_unit_test(a_missing_card_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
