@@ -20,6 +20,9 @@
 
 enum { MAX_FILES = 100 * 1000, MAX_NAME = 4096 };
 
+/* A few bytes of an archive can stand for any number of zeros; no checkpoint has any. */
+static const int64_t MAX_HOLES = (int64_t)256 << 20;
+
 /* ---- libarchive ---- */
 
 typedef struct library_table {
@@ -95,8 +98,9 @@ typedef struct unpacker {
     void *user;
     tinkc_error *err;
     struct archive *archive;
-    int64_t base; /* of the source, where the archive reader began */
-    int64_t left; /* bytes that may still be written; -1 = any number */
+    int64_t base;  /* of the source, where the archive reader began */
+    int64_t left;  /* bytes that may still be written; -1 = any number */
+    int64_t holes; /* bytes of sparse files that were not sent */
     tkc_writer *writer;
 } unpacker;
 
@@ -200,6 +204,12 @@ static bool put_zeros(unpacker *u, out_file *f, int64_t until)
     static const char zeros[4 * 1024]; /* constant data is part of the library's file */
     while (f->size < until) {
         int64_t n = until - f->size;
+        if (u->left < 0 &&
+            (u->holes += n < (int64_t)sizeof zeros ? n : (int64_t)sizeof zeros) > MAX_HOLES)
+            return tkc_fail(u->err, TINKC_E_UNSAFE_ARCHIVE,
+                            "archive: sparse files with holes of more than %lld MiB; max_bytes "
+                            "allows more",
+                            (long long)(MAX_HOLES >> 20));
         if (!tkc_stopper_sleep(u->source->stop, 0))
             return tkc_fail(u->err, TINKC_E_CANCELLED, "the download was stopped");
         if (!put(u, f, zeros, n < (int64_t)sizeof zeros ? (size_t)n : sizeof zeros))

@@ -797,6 +797,28 @@ static void digests_of_files_on_disk(void **state)
     close_world(&w);
 }
 
+/* A megabyte of zeros for each byte that is sent: it ends long before the disk is full. */
+static void sparse_archives_are_bounded(void **state)
+{
+    static world w;
+    char command[700];
+    (void)state;
+    open_world(&w);
+    snprintf(command, sizeof command,
+             "cd '%s' && truncate -s 8G hole && tar --format=gnu -cSf hole.tar hole && rm hole",
+             w.dir);
+    assert_int_equal(system(command), 0);
+    snprintf(command, sizeof command, "%s/hole.tar", w.dir);
+    FILE *f = fopen(command, "rb");
+    w.s.archive.len = fread(w.s.archive.data, 1, w.s.archive.len, f);
+    fclose(f);
+    tinkc_future_free(download(&w, (tinkc_download_options){ 0 }));
+    assert_int_equal(w.err.code, TINKC_E_UNSAFE_ARCHIVE);
+    assert_non_null(strstr(w.err.message, "max_bytes"));
+    assert_false(there(&w, NAME));
+    close_world(&w);
+}
+
 static void limits_hold(void **state)
 {
     static world w;
@@ -894,6 +916,7 @@ int main(void)
         cmocka_unit_test(a_pipe_that_nobody_reads),
         cmocka_unit_test(digests_may_be_left_out),
         cmocka_unit_test(digests_of_files_on_disk),
+        cmocka_unit_test(sparse_archives_are_bounded),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(stopping_is_quick),
         cmocka_unit_test(plain_files_by_address),
