@@ -1,10 +1,10 @@
-"""Damaged requests against a server: it must answer each with a clear status and go on.
+"""Damaged and hostile requests against a server: it must answer each with a clear status and go on.
 
 Usage: hostile.py URL. Valid JSON and protobuf bodies are changed at random (with a fixed seed) and
 sent to every endpoint. No answer may be a 5xx, every refusal must be {"detail", "code"}, and no
 number that a damaged training request used up may hold up the next one.
 """
-import copy, http.client, json, random, struct, sys
+import copy, http.client, json, random, socket, struct, sys
 from urllib.parse import urlparse
 
 URL = urlparse(sys.argv[1])
@@ -157,10 +157,77 @@ def json_bodies(session, rounds):
     print(f"ok: {rounds} changed JSON bodies")
 
 
+# ---- heads and paths ----
+
+def raw(data, timeout=20):
+    """What comes back for bytes on a connection of their own; "" if it is just closed."""
+    with socket.create_connection((URL.hostname, URL.port), timeout=timeout) as s:
+        said = b""
+        try:
+            s.sendall(data)
+            while chunk := s.recv(65536):
+                said += chunk
+                head, _, body = said.partition(b"\r\n\r\n")
+                length = [l for l in head.lower().split(b"\r\n") if l.startswith(b"content-length:")]
+                if length and len(body) >= int(length[0][15:]):
+                    break
+        except ConnectionError:  # a refusal may close before everything was read
+            pass
+        return said
+
+
+def status_of(said):
+    return int(said.split()[1]) if said.startswith(b"HTTP/1.") else 0
+
+
+def heads(rounds):
+    """Heads that are changed at random, pages of other sites, queries without end: never a 5xx, never silence."""
+    good = b"GET /api/v1/healthz?limit=1 HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\nConnection: close\r\n\r\n"
+    for _ in range(rounds):
+        said = raw(damaged(good[:-2]) + b"\r\n\r\n", timeout=60)
+        check(status_of(said) < 500 or status_of(said) == 505, f"a damaged head: {said[:300]}")
+    for n in (10, 1000, 5000, 15000, 30000):
+        said = raw(b"GET /?" + b"a&" * n + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        check(400 <= status_of(said) < 500, f"a query of {n} names: {said[:300]}")
+    body = b'{"tags":[],"sdk_version":"x"}'
+    for header in (b"Content-Type: text/plain", b"Content-Type: application/json\r\nOrigin: https://evil.example",
+                   b"Content-Type: application/json\r\nSec-Fetch-Site: cross-site"):
+        said = raw(b"POST /api/v1/create_session HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + header +
+                   b"\r\nContent-Length: " + str(len(body)).encode() + b"\r\n\r\n" + body)
+        check(status_of(said) in (403, 415), f"{header}: {said[:300]}")
+    check(status_of(raw(b"GET /api/v1/healthz HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")) == 403, "a foreign Host")
+    print(f"ok: {rounds} damaged heads, long queries, foreign pages")
+
+
+def paths(rounds):
+    parts = ["api", "v1", "training_runs", "checkpoints", "weights", "sessions", "samplers", "archives", "archive", "publish", "ttl",
+             "..", "%2e%2e", "%00", "%zz", "%", "a" * 3000, "\u00e9", "external_weights_urls", "status", "", "~", "*"]
+    for _ in range(rounds):
+        path = "/" + "/".join(rng.choice(parts) for _ in range(rng.randrange(1, 8)))
+        said = raw(f"{rng.choice(['GET', 'POST', 'DELETE', 'PUT', 'HEAD', 'OPTIONS'])} {path} HTTP/1.1\r\nHost: localhost\r\n"
+                   "Connection: close\r\n\r\n".encode("utf-8"))
+        check(status_of(said) < 500, f"{path[:200]}: {said[:300]}")
+    print(f"ok: {rounds} paths")
+
+
+def nothing_is_left():
+    """The server holds no request of ours any more."""
+    for _ in range(200):
+        status = json.loads(raw(b"GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").split(b"\r\n\r\n", 1)[1])
+        if status["exchanges"] <= 1:  # this one
+            print("ok: no exchange is left")
+            return
+    raise SystemExit(f"FAILED: {status['exchanges']} exchanges are left")
+
+
 def main():
+    heads(150)
+    paths(400)
     _, made = post("create_session", {"tags": [], "sdk_version": "x"})
     protobuf(made["session_id"], 600)
     json_bodies(made["session_id"], 1500)
+    connection.close()
+    nothing_is_left()
 
 
 main()
