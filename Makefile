@@ -21,6 +21,8 @@ tsan: ## the tests under ThreadSanitizer
 	@cmake --preset tsan > /dev/null && cmake --build build/tsan -j $(JOBS)
 	@ctest --test-dir build/tsan -j $(JOBS) --output-on-failure -LE slow
 
+soak: all ## ten minutes of load by 32 clients; prints the memory curve (SOAK_S, SOAK_CLIENTS)
+	@bash tests/interop/soak.sh build $(or $(SOAK_S),600) $(or $(SOAK_CLIENTS),32)
 shake: ## the same with threads that stumble; SHAKE is the seed
 	@cmake --preset tsan > /dev/null && cmake --build build/tsan -j $(JOBS)
 	@$(CC) -O1 -Wall -Wextra -shared -fPIC -o build/tsan/shake.so tests/preload/shake.c
@@ -78,4 +80,4 @@ clean: ## remove build/
 help: ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
-.PHONY: all test check asan tsan shake torture fuzz mutants bench maths format abi install uninstall clean help tidy coverage abidiff deb dist
+.PHONY: all test check asan tsan soak shake torture fuzz mutants bench maths format abi install uninstall clean help tidy coverage abidiff deb dist

@@ -719,6 +719,8 @@ bool tke_work_base(tke_service *, tke_base *, tinkc_error *err);
 bool tke_work_room(tke_service *, size_t bytes);
 /* The same for one more snapshot: those that can be read again give way to it. */
 void tke_work_snapshot_room(tke_service *, size_t bytes);
+/* All that can be read again. */
+void tke_work_forget_snapshots(tke_service *);
 /* Locks: needs svc->lock. Are max_models in memory? staying: not counting those about to leave. */
 bool tke_models_full(const tke_service *, bool staying);
 void tke_work_wait_room(tke_service *, tke_run *, tke_job *);

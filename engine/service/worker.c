@@ -309,6 +309,7 @@ static void release_idle(tke_service *svc)
         base->infer = NULL;
         base->trainer = NULL;
     }
+    tke_work_forget_snapshots(svc);
     tkc_heap_trim();
 }
 

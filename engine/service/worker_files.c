@@ -120,6 +120,14 @@ bool tke_work_room(tke_service *svc, size_t bytes)
     return fits;
 }
 
+void tke_work_forget_snapshots(tke_service *svc)
+{
+    pthread_mutex_lock(&svc->lock);
+    while (evict_snapshot(svc))
+        ;
+    pthread_mutex_unlock(&svc->lock);
+}
+
 void tke_work_snapshot_room(tke_service *svc, size_t bytes)
 {
     (void)tke_work_room(svc, bytes);
