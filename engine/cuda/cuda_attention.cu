@@ -319,11 +319,16 @@ template <int D, bool PAGED> static int run_narrow(const tcu_attention *p, tcu_s
     return launch(narrow_form<D, PAGED>, dim3(p->n_spans, p->n_kv_heads), THREADS, bytes, stream, *p);
 }
 
+/* A chip without room for the narrow form takes the wide one: the same bits. */
 template <int D> static int choose(const tcu_attention *p, bool narrow, tcu_stream stream)
 {
-    if (p->tables)
-        return narrow ? run_narrow<D, true>(p, stream) : run_wide<D, true>(p, stream);
-    return narrow ? run_narrow<D, false>(p, stream) : run_wide<D, false>(p, stream);
+    int e = cudaErrorInvalidValue;
+    if (narrow)
+        e = p->tables ? run_narrow<D, true>(p, stream) : run_narrow<D, false>(p, stream);
+    if (e != cudaErrorInvalidValue)
+        return e;
+    cudaGetLastError();
+    return p->tables ? run_wide<D, true>(p, stream) : run_wide<D, false>(p, stream);
 }
 
 int32_t tcu_span_tokens(int32_t n_heads, int32_t n_kv_heads, bool narrow)

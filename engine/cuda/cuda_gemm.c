@@ -271,7 +271,7 @@ static void choose(tcu_device *d, tcu_plan *p, const tcu_product *q, tinkc_error
         p->how = SMALL;
         best = time_of(d, p, q);
     }
-    int how = few ? SMALL : OWN;
+    int how = best < 1e30f ? SMALL : OWN;
     for (;;) {
         int fastest = -1;
         for (int i = 0; i < got; i++)

@@ -156,7 +156,7 @@ template <int BM, bool BACK, typename T> __global__ void __launch_bounds__(128) 
     }
 }
 
-enum { STEPS = 1024 }; /* steps looked up at a time */
+enum { STEPS = 256 }; /* steps looked up at a time; with the tiles in 99 KB, what the smallest chip gives a block */
 
 /* Continues an fp32 accumulator [rows][ld] over the tokens of a segment. */
 template <typename S, bool SCALED>

@@ -34,7 +34,8 @@ target_include_directories(tinkc-engine-cuda PRIVATE ${CMAKE_SOURCE_DIR}/include
 target_include_directories(tinkc-engine-cuda SYSTEM PRIVATE ${CUDA_ROOT}/include)
 target_compile_options(tinkc-engine-cuda PRIVATE -ffunction-sections -fdata-sections)
 target_link_libraries(tinkc-engine-cuda PRIVATE ${CUDART_STATIC} dl rt pthread m)
-target_link_options(tinkc-engine-cuda PRIVATE -Wl,--no-undefined -Wl,--gc-sections -Wl,--exclude-libs,ALL)
+target_link_options(tinkc-engine-cuda PRIVATE -Wl,--no-undefined -Wl,--gc-sections
+                    -Wl,--version-script=${CMAKE_SOURCE_DIR}/engine/cuda/module.map)
 install(TARGETS tinkc-engine-cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
 # The checks that need a card; tools/check-gpu runs them.
