@@ -17,6 +17,7 @@
 #include "support/check.h"
 #include "support/service_call.h"
 #include "support/tiny_model.h"
+#include "tinkc/tinkc.h"
 
 static char *folder;
 static tinkc_engine *engine;
@@ -252,6 +253,55 @@ static void links_do_not_echo_host(void **state)
     snprintf(head, sizeof head,
              "GET /api/v1/training_runs/%s/checkpoints/weights/a/archive HTTP/1.0\r\n\r\n", model);
     assert_non_null(strstr(ask(server, head), "Location: http://127.0.0.1:"));
+    tinkc_server_free(server);
+}
+
+static void post(const tinkc_server *server, const char *key, const char *path, const char *status)
+{
+    char head[600];
+    snprintf(head, sizeof head, "POST %s HTTP/1.1\r\nHost: h\r\nX-API-Key: %s\r\nContent-Length: 0",
+             path, key);
+    expect(server, head, status, "");
+}
+
+/* What was public when the link was given is not any more: the link ends with it. */
+static void links_end_with_their_right(void **state)
+{
+    (void)state;
+    static const char *const keys[] = { "tml-one", "tml-two", NULL };
+    tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys });
+    tinkc_error err = { 0 };
+    tinkc_client *client = tinkc_client_new(
+        &(tinkc_client_options){
+            .api_key = "tml-one", .base_url = tinkc_server_url(server), .proxy = "" },
+        &err);
+    tinkc_trainer *trainer =
+        tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
+    tinkc_future *saved = tinkc_trainer_save(trainer, "shared", NULL, &err);
+    const char *path = hold(tinkc_future_path(saved, 20000, &err));
+    assert_ok(err);
+    char run[200], at[400], link[300];
+    snprintf(run, sizeof run, "%.*s", (int)(strstr(path, "/weights/") - path - 9), path + 9);
+    snprintf(at, sizeof at, "/api/v1/training_runs/%s/checkpoints/weights/shared/publish", run);
+    post(server, "tml-one", at, "200");
+    snprintf(at, sizeof at,
+             "GET /api/v1/training_runs/%s/checkpoints/weights/shared/archive HTTP/1.1\r\nHost: "
+             "localhost\r\nX-API-Key: tml-two\r\n\r\n",
+             run);
+    const char *location = strstr(ask(server, at), "/api/v1/archives/");
+    assert_non_null(location);
+    snprintf(link, sizeof link, "GET %.*s HTTP/1.1\r\nHost: h", (int)strcspn(location, "\r"),
+             location);
+    expect(server, link, "200", "");
+    snprintf(at, sizeof at,
+             "DELETE /api/v1/training_runs/%s/checkpoints/weights/shared/publish HTTP/1.1\r\nHost: "
+             "h\r\nX-API-Key: tml-one",
+             run);
+    expect(server, at, "200", "");
+    expect(server, link, "404", "not_found");
+    tinkc_future_free(saved);
+    tinkc_trainer_free(trainer);
+    tinkc_client_free(client);
     tinkc_server_free(server);
 }
 
@@ -558,6 +608,7 @@ int main(void)
         cmocka_unit_test(hosts),
         cmocka_unit_test(pages_elsewhere),
         cmocka_unit_test(links_do_not_echo_host),
+        cmocka_unit_test(links_end_with_their_right),
         cmocka_unit_test(strict_heads),
         cmocka_unit_test(unknown_paths_need_no_key),
         cmocka_unit_test(slow_heads_end),

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "service/service_state.h"
 #include "support/service_world.h"
 
 static int32_t mode_of(const char *folder, const char *name)
@@ -159,12 +160,34 @@ static void nobody_else_reads_it(void **state)
     tiny_model_remove(store);
 }
 
+/* Clients are told what is wrong, not where our files are. */
+static void paths_stay_here(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t code;
+        const char *said, *shown;
+    } rows[] = {
+        { TINKC_E_FILE, "/srv/store/tmp/3/a.json: No space left", "a.json: No space left" },
+        { TINKC_E_STORE, "the file '/a/b/c' is bad", "the file 'c' is bad" },
+        { TINKC_E_MODEL, "tinker://run/weights/a: damaged", "tinker://run/weights/a: damaged" },
+        { TINKC_E_BAD_REQUEST, "POST /api/v1/x: no", "POST /api/v1/x: no" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { .code = rows[i].code };
+        snprintf(err.message, sizeof err.message, "%s", rows[i].said);
+        tke_hide_paths(&err);
+        assert_string_equal(err.message, rows[i].shown);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flipped_bits_are_noticed),
         cmocka_unit_test(a_lost_database_is_noticed),
         cmocka_unit_test(nobody_else_reads_it),
+        cmocka_unit_test(paths_stay_here),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
