@@ -506,7 +506,7 @@ static void quotas(void **state)
              "application/json\r\nContent-Length: %zu\r\n\r\n%s",
              sizeof sample - 1, sample);
     assert_non_null(strstr(ask(server, request), "HTTP/1.1 200"));
-    for (int tries = 0; tries < 1000 && !strstr(ask(server, request), "403"); tries++)
+    for (int tries = 0; tries < 1000 && !strstr(ask(server, request), "HTTP/1.1 403"); tries++)
         usleep(10000); /* until the first has been counted */
     assert_non_null(strstr(ask(server, request), "quota_tokens"));
     assert_false(tinkc_server_set_keys(server, bad, &err));
