@@ -535,6 +535,7 @@ static void packed_bodies(void **state)
     memcpy(request + n, packed.data, packed.len);
     const char *said = ask_bytes(server, request, (size_t)n + packed.len);
     assert_non_null(strstr(said, "HTTP/1.1 413")); /* this path takes a megabyte, packed or not */
+    assert_non_null(strstr(said, "1048576 bytes when unpacked")); /* and is stopped there */
     assert_true(tkc_heap_now().resident < before + ((size_t)16 << 20));
     expect(server,
            "POST /api/v1/create_session HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
