@@ -173,9 +173,9 @@ class Chart {
 
   draw() {
     if (!this.plot.isConnected) return;
+    this.drawLegend(); // first: a legend of two lines leaves less height for the plot
     const g = this.size(this.base), at = this.layout();
     this.at = at;
-    this.drawLegend();
     this.note.textContent = at ? "" : this.series.some((s) => s.x.length) && this.log
       ? "no positive values to show on a logarithmic scale" : "no values yet";
     if (at) {
