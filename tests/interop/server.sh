@@ -25,10 +25,13 @@ clean_up() {
 }
 
 # The Python SDK and numpy in an environment of their own, $build/venv-NAME. False where they cannot be had.
-install() { # NAME REQUIREMENT
+install() { # NAME REQUIREMENT; several tests share an environment and may start at once
     local venv=$build/venv-$1
-    [ -x "$venv/bin/python" ] && "$venv/bin/python" -c 'import tinker, numpy' 2> /dev/null && return 0
-    rm -rf "$venv"
-    python3 -m venv "$venv" > /dev/null 2>&1 &&
-        timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check "$2" numpy > "$build/venv-$1.log" 2>&1
+    (
+        flock 9
+        [ -x "$venv/bin/python" ] && "$venv/bin/python" -c 'import tinker, numpy' 2> /dev/null && exit 0
+        rm -rf "$venv"
+        python3 -m venv "$venv" > /dev/null 2>&1 &&
+            timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check "$2" numpy > "$build/venv-$1.log" 2>&1
+    ) 9> "$venv.lock"
 }
