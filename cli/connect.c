@@ -481,7 +481,7 @@ tinkc_tokenizer *cli_tokenizer(cli_app *app, const char *model, tinkc_error *err
     }
     if (folder) {
         char *why =
-            cli_printf("the base model %s was in %s, which is not there any more; say where it is "
+            cli_printf("the base model %s was in %s, which no longer exists; say where it is "
                        "now with: tinkc model add %s FOLDER",
                        model, folder, model);
         tinkc_error_set(err, TINKC_E_MODEL, why ? why : "out of memory");

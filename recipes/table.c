@@ -37,7 +37,7 @@ static tkr_entry *make(tkr_table *t, const char *name, tinkc_error *err)
     return &entries[t->n++];
 }
 
-static bool put(tkr_table *t, const char *name, double value, double weight, bool anew,
+static bool put(tkr_table *t, const char *name, double value, double weight, bool replace,
                 tinkc_error *err)
 {
     tkr_entry *e = tkc_failed(err) ? NULL : find(t, name);
@@ -45,7 +45,7 @@ static bool put(tkr_table *t, const char *name, double value, double weight, boo
         e = make(t, name, err);
     if (!e)
         return false;
-    if (anew)
+    if (replace)
         *e = (tkr_entry){ 0 };
     e->sum += value * weight;
     e->weight += weight;

@@ -1,6 +1,6 @@
 /* adapter_import.c - adapters from elsewhere as checkpoints: to sample from, and to train further.
  *
- * The adapter is written anew in our own spelling, which checks every name and shape against the base
+ * The adapter is rewritten with our own names, which checks every name and shape against the base
  * model. Its run is named after what is in it (digest of files and base model), so that the same adapter
  * is taken in once, however often it is asked for. Order as for copies: the rows of the run, the folder,
  * the checkpoint's row; a sudden end leaves nothing that can be seen, and the next import completes it.

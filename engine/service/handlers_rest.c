@@ -310,7 +310,7 @@ static tke_checkpoint *named(tke_call *call, bool public_too)
         c = NULL;
     bool written = c && c->state == TKE_CKPT_DONE;
     pthread_mutex_unlock(&svc->lock);
-    if (c && !written) { /* for the first time, anew, or again after a restart */
+    if (c && !written) { /* the first time, rewritten, or again after a restart */
         tke_refuse(call, 503, "busy", "Checkpoint '%.200s' is being written", path);
         return NULL;
     }

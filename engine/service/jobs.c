@@ -154,7 +154,7 @@ static void send_answer(tke_job *job, tinkc_reply *reply, const tkc_answer *answ
 
 static void send_fetched(tke_result_read *r, tinkc_bytes bytes, const tinkc_error *err)
 {
-    if (tkc_failed(err)) { /* as if it had expired: a sample is asked for anew */
+    if (tkc_failed(err)) { /* as if it had expired: the client samples again */
         tke_send_error(r->reply, r->job->svc->a, 410, "gone", "The result of '%.150s' is gone: %s",
                        r->job->request_id, err->message);
         return;

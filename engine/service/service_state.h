@@ -74,7 +74,7 @@ typedef struct tke_settings {
     bool strict, strict_steps;
     bool emit_elementwise_loss;
     bool jwt_auth;    /* keys are exchanged for tokens */
-    bool openai;      /* /v1/chat/completions and kin are served */
+    bool openai;      /* /v1/chat/completions and similar are served */
     bool use_pyqwest; /* tell the official SDK to use its other transport */
     bool share_disk;  /* clients may open our model folders: say so in tokenizer_id */
 } tke_settings;
@@ -204,7 +204,7 @@ typedef struct tke_job {
     int64_t done_ms, delivered_ms;
     tke_waiter *waiters;
     const char *reason; /* static: why it does not run; NULL = it is its turn or before it */
-    bool paused;        /* for want of capacity */
+    bool paused;        /* for lack of capacity */
 
     /* the request; gone once it has run */
     tkc_arena arena;
@@ -506,7 +506,7 @@ void tke_result_fetch(tke_result_read *); /* consumes it: from tkc_zalloc(svc->a
 void tke_result_count(tke_service *, tke_job *);
 void tke_result_uncount(tke_service *, tke_job *);
 /* Keeper. Drops results whose time is over; if there are too many, delivered ones, oldest first.
- * What nobody has fetched is never dropped for want of room. */
+ * What nobody has fetched is never dropped for lack of room. */
 void tke_results_reap(tke_service *, int64_t now_ms);
 
 /* ---- run_queue.c: order, replays, gaps ---- */
@@ -699,8 +699,8 @@ void tke_work_save(tke_service *, tke_job *);
 void tke_work_load(tke_service *, tke_job *);
 void tke_work_unload(tke_service *, tke_job *);
 /* Has the run's adapter in memory. False with err: it cannot be; without: there is no room yet.
- * anew: as if nothing were stored. */
-bool tke_work_wake(tke_service *, tke_run *, bool anew, tinkc_error *err);
+ * from_scratch: as if nothing were stored. */
+bool tke_work_wake(tke_service *, tke_run *, bool from_scratch, tinkc_error *err);
 /* Images and journal of a run that is no more. Any thread. */
 void tke_run_remove_files(tke_service *, const tke_run *);
 /* Takes a copy of the run's state and has it written. */

@@ -187,7 +187,7 @@ static bool load_source(tke_service *svc, tke_run *run, tke_adapter *adapter, ti
     return done;
 }
 
-bool tke_work_wake(tke_service *svc, tke_run *run, bool anew, tinkc_error *err)
+bool tke_work_wake(tke_service *svc, tke_run *run, bool from_scratch, tinkc_error *err)
 {
     if (run->adapter)
         return true;
@@ -205,7 +205,7 @@ bool tke_work_wake(tke_service *svc, tke_run *run, bool anew, tinkc_error *err)
         return false;
     }
     tke_adapter *adapter = tke_adapter_new(svc->device, run->base->model, &run->spec, err);
-    if (adapter && !anew && !load_source(svc, run, adapter, err)) {
+    if (adapter && !from_scratch && !load_source(svc, run, adapter, err)) {
         tke_adapter_free(adapter);
         adapter = NULL;
     }
@@ -958,7 +958,7 @@ static bool load_from(tke_service *svc, tke_job *job, tinkc_error *err)
                       name_checkpoint(err, folder, job->in.load.path));
 }
 
-/* What was loaded may be deleted or saved anew under the same name a moment later. So a load that
+/* What was loaded may be deleted or saved again under the same name a moment later. So a load that
  * a restart would have to repeat is answered, and followed by others, only when an image has it. */
 static bool needs_image(const tke_service *svc, const tke_job *job)
 {

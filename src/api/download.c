@@ -331,7 +331,7 @@ static bool hand_on(download_op *op, tinkc_error *err)
     size_t n;
     while ((n = tkc_source_next(&op->source, &bytes, err)) > 0)
         if (!op->o.write(op->o.write_user, bytes, n))
-            return tkc_fail(err, TINKC_E_CANCELLED, "the download was not wanted any more");
+            return tkc_fail(err, TINKC_E_CANCELLED, "the receiver ended the download");
     return !tkc_failed(err);
 }
 

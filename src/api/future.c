@@ -81,8 +81,8 @@ void *tkc_future_get(tinkc_future *f, const char *kind, int64_t timeout_ms, tink
     if (!tkc_enter(&err, &local) || !check(f, err))
         return NULL;
     if (strcmp(f->class->kind, kind) != 0) {
-        tkc_fail(err, TINKC_E_ARGUMENT, "future: of %s, whose result is no %s", f->class->operation,
-                 kind);
+        tkc_fail(err, TINKC_E_ARGUMENT, "future: of %s, whose result is not a %s",
+                 f->class->operation, kind);
         return NULL;
     }
     return tinkc_future_wait(f, timeout_ms, err) ? f->result : NULL;

@@ -447,7 +447,7 @@ tinkc_future *tinkc_audit_get(tinkc_client *client, const char *event_type, cons
         return NULL;
     }
     if (day && !is_day(day)) {
-        tkc_fail(err, TINKC_E_ARGUMENT, "day is no date of the form YYYY-MM-DD");
+        tkc_fail(err, TINKC_E_ARGUMENT, "day must have the form YYYY-MM-DD");
         return NULL;
     }
     tkc_buf query;
@@ -536,8 +536,7 @@ static bool check_time(const char *text, const char *name, tinkc_error *err)
 {
     int64_t us;
     if (!text || !tkc_parse_time(text, strlen(text), &us))
-        return tkc_fail(err, TINKC_E_ARGUMENT, "%s is no time of the form YYYY-MM-DDTHH:MM:SSZ",
-                        name);
+        return tkc_fail(err, TINKC_E_ARGUMENT, "%s must have the form YYYY-MM-DDTHH:MM:SSZ", name);
     return true;
 }
 

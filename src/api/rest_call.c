@@ -261,7 +261,8 @@ static bool check_headers(const char *const *headers, tinkc_error *err)
         if (!h[1])
             return tkc_fail(err, TINKC_E_ARGUMENT, "headers: \"%.60s\" has no value", h[0]);
         if (!h[0][0] || h[0][strcspn(h[0], " \t\r\n:\"(),/;<=>?@[\\]{}")])
-            return tkc_fail(err, TINKC_E_ARGUMENT, "headers: \"%.60s\" is no header's name", h[0]);
+            return tkc_fail(err, TINKC_E_ARGUMENT, "headers: \"%.60s\" is not a valid header name",
+                            h[0]);
         for (const char *c = h[1]; *c; c++)
             if (((unsigned char)*c < 0x20 && *c != '\t') || *c == 0x7f)
                 return tkc_fail(err, TINKC_E_ARGUMENT,

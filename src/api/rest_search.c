@@ -21,7 +21,7 @@ tinkc_future *tinkc_session_finish(tinkc_client *client, const char *session_id,
     if (!tkc_enter(&err, &local) || !tkc_check_id(session_id, "session_id", err))
         return NULL;
     if (how < TINKC_FINISH_SUCCESS || how > TINKC_FINISH_INTERRUPTED) {
-        tkc_fail(err, TINKC_E_ARGUMENT, "how %d is no TINKC_FINISH_*", how);
+        tkc_fail(err, TINKC_E_ARGUMENT, "how %d is not a TINKC_FINISH_* value", how);
         return NULL;
     }
     tkc_finish_session_request msg = { .reason = { .type = names[how] }, .detail = detail };

@@ -523,7 +523,7 @@ bool tinkc_client_report(tinkc_client *client, const char *event_name, const cha
     if (!event_name || !*event_name)
         return tkc_fail(err, TINKC_E_ARGUMENT, "event_name is empty");
     if (severity < TINKC_LOG_DEFAULT || severity > TINKC_LOG_DEBUG)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "severity %d is no TINKC_LOG_*", severity);
+        return tkc_fail(err, TINKC_E_ARGUMENT, "severity %d is not a TINKC_LOG_* value", severity);
     if (data_json && !is_json_object(client, data_json, err))
         return false;
     return tkc_telemetry_note(client, event_name, tkc_str(data_json), severity);

@@ -142,7 +142,7 @@ static void refuse_waiting(tinkc_trainer *t)
         refuse_head(t);
 }
 
-/* ---- mending ---- */
+/* ---- sending unconfirmed numbers again ---- */
 
 enum { OFFLOAD_BYTES = 256 * 1024 };
 

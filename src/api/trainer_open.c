@@ -213,7 +213,8 @@ static void info_done(tkc_call *call)
                                  TINKC_E_BAD_RESPONSE, &o->f.arena, &info, &err);
     tkc_call_free(call);
     if (!err.code && (!info.is_lora || info.lora_rank.is != TKC_GIVEN || info.lora_rank.value < 1))
-        tkc_fail(&err, TINKC_E_NOT_LORA, "path: %.300s is no LoRA or has no rank", o->path);
+        tkc_fail(&err, TINKC_E_NOT_LORA, "path: %.300s is not a LoRA adapter or has no rank",
+                 o->path);
     if (err.code) {
         fail(o, &err);
         return;

@@ -247,7 +247,7 @@ static bool read_messages(tkc_chat *c, const char *json)
         return tkc_fail(c->err, TINKC_E_ARGUMENT, "messages: the conversation is empty");
     for (size_t i = 0; i < v.l->len; i++)
         if (v.l->items[i].kind != TKC_JV_DICT)
-            return tkc_fail(c->err, TINKC_E_ARGUMENT, "messages: message %zu is no object", i);
+            return tkc_fail(c->err, TINKC_E_ARGUMENT, "messages: message %zu is not an object", i);
     for (size_t i = 0; c->source->cookbook && i < v.l->len; i++)
         if (!unfold_thinking(c, &v.l->items[i]))
             return false;

@@ -28,7 +28,7 @@ static bool check_options(request *r, const tinkc_encode_options *options)
         !tkc_all_zero(options->reserved_bools, sizeof options->reserved_bools))
         return tkc_fail(r->err, TINKC_E_ARGUMENT, "options: reserved fields must be zero");
     if (options->special < TINKC_SPECIAL_ALL || options->special > TINKC_SPECIAL_NONE)
-        return tkc_fail(r->err, TINKC_E_ARGUMENT, "options.special: %d is no choice",
+        return tkc_fail(r->err, TINKC_E_ARGUMENT, "options.special: %d is not a valid value",
                         options->special);
     if (options->threads < 0 || options->threads > 1024)
         return tkc_fail(r->err, TINKC_E_ARGUMENT, "options.threads: %d is not 0 to 1024",

@@ -270,7 +270,7 @@ static tkc_jv filter_urlencode(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *ar
     while (it && tkc_j_next(ev, it, &pair)) {
         pair = tkc_j_list(ev, pair, TKC_JV_LIST);
         if (tkc_jv_failed(pair) || pair.l->len != 2)
-            return tkc_j_fail(ev, "urlencode: an item is no pair");
+            return tkc_j_fail(ev, "urlencode: an item is not a pair");
         if ((n++ && !tkc_j_put(ev, "&", 1)) || !put_url(ev, pair.l->items[0], true) ||
             !tkc_j_put(ev, "=", 1) || !put_url(ev, pair.l->items[1], true))
             return tkc_jv_fail;

@@ -348,7 +348,7 @@ static bool lex_string(lexer *lx)
             if (raw.data[i] != '\\')
                 out[n++] = raw.data[i++];
             else if (!unescape(raw, &i, out, &n))
-                return fail(lx, "a string has an escape that is no character");
+                return fail(lx, "a string has an invalid escape");
         }
         text = (tinkc_str){ out, n };
     }

@@ -252,7 +252,7 @@ static tkc_jv build_dict(tkc_jev *ev, const tkc_jargs *args, uint8_t kind, const
         while (it && tkc_j_next(ev, it, &pair)) {
             pair = tkc_j_list(ev, pair, TKC_JV_LIST);
             if (tkc_jv_failed(pair) || pair.l->len != 2)
-                return tkc_j_fail(ev, "%s: an item is no pair", what);
+                return tkc_j_fail(ev, "%s: an item is not a pair", what);
             if (!tkc_jdict_set(ev, out.d, pair.l->items[0], pair.l->items[1]))
                 return tkc_jv_fail;
         }

@@ -122,7 +122,7 @@ static tkc_jv float_math(tkc_jev *ev, int op, double a, double b)
         if (a == 0 && b < 0)
             return tkc_j_fail(ev, "0.0 cannot be raised to a negative power");
         if (a < 0 && b != floor(b) && isfinite(b))
-            return tkc_j_fail(ev, "a power that is no real number");
+            return tkc_j_fail(ev, "the result of ** is not a real number");
         return tkc_jv_float(pow(a, b));
     }
 }

@@ -182,7 +182,7 @@ static void merge_decoder(config *c, tkc_arena *temp)
     while (tkc_json_key(&j, &key)) {
         decoder_entry entry;
         if (!tkc_parse_i64(key, &entry.id)) {
-            tkc_json_fail(&j, "a key that is no id");
+            tkc_json_fail(&j, "a key is not a token id");
             break;
         }
         entry.token = tkc_read_added_token(&j, &c->tok->arena, &given);

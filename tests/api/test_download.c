@@ -406,7 +406,7 @@ static void the_next_run_goes_on(void **state)
         const char *partial = i == 2 ? NAME ".tar.partial" : NAME ".partial";
         assert_true(there(&w, partial));
         assert_false(there(&w, i == 2 ? NAME ".tar" : NAME));
-        if (i == 1) { /* other bytes of the same length: all anew */
+        if (i == 1) { /* other bytes of the same length: all from the start */
             w.s.etag = "ETag: \"two\"\r\n";
             w.s.archive.len = 0;
             for (size_t k = 0; k < sizeof w.big; k++)

@@ -249,7 +249,7 @@ static void serial_chunks_that_never_left_give_their_numbers_back(void **state)
 
 /* ---- lost and refused chunks ---- */
 
-/* Chunk 2 is accepted, chunk 3 is lost, chunk 1 never leaves: all of them are mended. */
+/* Chunk 2 is accepted, chunk 3 is lost, chunk 1 never leaves: all of them are sent again. */
 static void a_lost_chunk_is_mended_with_its_number(void **state)
 {
     fixture *x = *state;

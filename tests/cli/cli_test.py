@@ -284,7 +284,7 @@ def online(quiet, checks):
 
 
 def broken_files(quiet, checks):
-    """A configuration that is broken is a finding of the doctor, and no obstacle to mending it."""
+    """A configuration that is broken is a finding of the doctor, and does not prevent repairing it."""
     folder = pathlib.Path(home, "broken", "tinkc")
     folder.mkdir(parents=True)
     env = dict(quiet, XDG_CONFIG_HOME=str(folder.parent), EDITOR="true")
@@ -925,7 +925,7 @@ def run_files(train, env, data):
           abs(spans[0]["spans"][0]["wall_end"] - time.time()) < 300, spans)
     check("times in the metrics", {"time/get_batch", "time/step", "time/evals"} <= set(lines("metrics.jsonl")[0]), r.stdout)
     r = tinkc(*train, "--log-dir", "run", "--max-steps", "1", "--if-exists", "delete", env=env, cwd=repository, timeout=600)
-    check("delete begins anew", len(lines("timing_spans.jsonl")) == 1 and len(lines("metrics.jsonl")) == 1, r)
+    check("delete starts over", len(lines("timing_spans.jsonl")) == 1 and len(lines("metrics.jsonl")) == 1, r)
     for schedule, shares in (("constant", [0, .5, 1, 1, 1, 1]), ("linear", [0, .5, 1, .75, .5, .25]), ("cosine", [0, .5, 1, .853553391, .5, .146446609])):
         r = tinkc(*train, "--log-dir", "warm", "--if-exists", "delete", "--max-steps", "6", "--warmup-steps", "2", "--lr", "0.001", "--lr-schedule",
                   schedule, env=env, timeout=600)

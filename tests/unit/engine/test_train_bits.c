@@ -678,7 +678,7 @@ static void test_saved_state_goes_on_with_equal_bits(void **state)
     }
     assert_memory_equal(adapter_weights(a), adapter_weights(fresh),
                         tke_adapter_lora(a)->layout->n_floats * sizeof(float));
-    /* weights only: moments and step begin anew */
+    /* weights only: moments and step start from zero */
     assert_true(tke_adapter_load(fresh, folder, false, &err));
     assert_int_equal(tke_adapter_step(fresh), 0);
     assert_true(size_of_grads(fresh) == 0);

@@ -107,7 +107,7 @@ static size_t count_in_run(const tkc_added_token *token, tinkc_str pattern, char
     return found;
 }
 
-/* A search that began anew at each place, or white space that was looked through for each token in
+/* A search that started again at each place, or white space that was looked through for each token in
  * it, would take hours. */
 static void test_long(void **state)
 {

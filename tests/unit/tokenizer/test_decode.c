@@ -86,7 +86,7 @@ static void test_half_is_held_back(void **state)
     }
     assert_true(tinkc_decoder_push(d, ids.data + 3, 1, &out, &err));
     assert_string_equal(out.data, "\xF0\x9F\x98\x80");
-    /* What is left is replaced at the end, and the decoder begins anew. */
+    /* What is left is replaced at the end, and the decoder starts over. */
     out.len = 0;
     assert_true(tinkc_decoder_push(d, ids.data, 2, &out, &err));
     assert_true(tinkc_decoder_finish(d, &out, &err));
