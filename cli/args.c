@@ -198,8 +198,10 @@ static const char *wanted(const cli_option *o)
         [CLI_DURATION] = "a duration such as 90, 30s, 5m, 2h, 7d",
         [CLI_SIZE] = "a size such as 4096, 64K, 2G",
         [CLI_DATE] = "a date such as 2026-01-31, 2026-01-31T12:00Z, yesterday, -7d",
+        [CLI_FILE] = "a path",
+        [CLI_DIR] = "a folder",
     };
-    return o->kind == CLI_CHOICE ? o->choices : words[o->kind] ? words[o->kind] : "text";
+    return o->kind == CLI_CHOICE ? o->choices : words[o->kind];
 }
 
 bool cli_check_value(const cli_option *o, const char *text, char why[CLI_WHY])

@@ -74,11 +74,7 @@ static bool between_steps(cli_epochs *e, tinkc_error *err)
         return false;
     if (cli_samples_due(j, j->step) && !cli_samples_take(j))
         return false;
-    if (cli_job_save_due(j, j->step))
-        return cli_job_checkpoint(j, false, false, err);
-    if (cli_job_rolling_due(j, j->step))
-        return cli_job_checkpoint(j, false, true, err);
-    return true;
+    return cli_job_save_if_due(j, err);
 }
 
 static bool one_step(cli_epochs *e, tinkc_error *err)

@@ -577,6 +577,14 @@ bool cli_job_rolling_due(const cli_job *j, size_t step)
     return step > j->first_step && cli_job_every(j->app, "rolling-save-every", step);
 }
 
+bool cli_job_save_if_due(cli_job *j, tinkc_error *err)
+{
+    bool whole = cli_job_save_due(j, j->step);
+    if (!whole && !cli_job_rolling_due(j, j->step))
+        return true;
+    return cli_job_checkpoint(j, false, !whole, err);
+}
+
 /* ---- the beginning and the end ---- */
 
 void cli_job_start(cli_job *j)

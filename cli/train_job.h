@@ -64,6 +64,8 @@ bool cli_job_checkpoint(cli_job *, bool final, bool rolling, tinkc_error *err);
 bool cli_job_every(const cli_app *, const char *option, size_t step);
 bool cli_job_save_due(const cli_job *, size_t step);
 bool cli_job_rolling_due(const cli_job *, size_t step);
+/* The checkpoint that is due after the current step, if one is. */
+bool cli_job_save_if_due(cli_job *, tinkc_error *err);
 
 /* The status line after a step: a bar, the recipe's own words, the time that is left. */
 void cli_job_show_step(const cli_job *, size_t step, const char *format, ...)

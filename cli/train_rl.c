@@ -343,11 +343,7 @@ static bool between_steps(cli_rl *r, tinkc_error *err)
     cli_job *j = &r->job;
     if (eval_due(r) && !evaluate(r, err))
         return false;
-    if (cli_job_save_due(j, j->step))
-        return cli_job_checkpoint(j, false, false, err);
-    if (cli_job_rolling_due(j, j->step))
-        return cli_job_checkpoint(j, false, true, err);
-    return true;
+    return cli_job_save_if_due(j, err);
 }
 
 static bool train(cli_rl *r, tinkc_error *err)

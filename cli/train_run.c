@@ -218,11 +218,7 @@ static bool between_steps(cli_sft *s, tinkc_error *err)
         return false;
     if (cli_samples_due(&s->job, s->job.step) && !cli_samples_take(&s->job))
         return false;
-    if (cli_job_save_due(&s->job, s->job.step))
-        return cli_job_checkpoint(&s->job, false, false, err);
-    if (cli_job_rolling_due(&s->job, s->job.step))
-        return cli_job_checkpoint(&s->job, false, true, err);
-    return true;
+    return cli_job_save_if_due(&s->job, err);
 }
 
 /* ---- the loop ---- */
