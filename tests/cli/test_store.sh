@@ -46,7 +46,7 @@ folders_are_models() {
     "$tinkc" checkpoint list -f id > out 2>&1 && lines_in out 2 || fail "listing checkpoints" out
     mv mine moved
     ! "$tinkc" sample -m run --max-tokens 4 hi > out 2>&1 || fail "a model that is gone was sampled" out
-    says "$work/mine, which is not there any more" out
+    says "$work/mine, which no longer exists" out
     says "tinkc model add" out
     "$tinkc" model add "$work/mine" ./moved > out 2>&1 || fail "model add" out
     "$tinkc" sample -m run --max-tokens 4 hi > out 2>&1 || fail "sampling from the new place" out
