@@ -36,6 +36,19 @@ int cli_data_open(cli_app *app, const char *path, cli_data_file *out)
     return bad;
 }
 
+int cli_data_note_path(const cli_app *app, char ***paths, size_t *n, const char *path)
+{
+    char *copy = strdup(path);
+    char **grown = copy ? realloc(*paths, (*n + 1) * sizeof *grown) : NULL;
+    if (!grown) {
+        free(copy);
+        return cli_fail(app, "internal", NULL, "out of memory");
+    }
+    *paths = grown;
+    grown[(*n)++] = copy;
+    return 0;
+}
+
 void cli_data_close(cli_data_file *f)
 {
     if (f->mapped)

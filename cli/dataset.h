@@ -21,6 +21,8 @@ typedef struct cli_data_file {
 
 /* Reads a file ("-" = stdin). 0, or an exit code after reporting. */
 int cli_data_open(cli_app *, const char *path, cli_data_file *out);
+/* Notes a file that was read: *paths grows by a copy of `path`. 0, or the exit status of the failure. */
+int cli_data_note_path(const cli_app *, char ***paths, size_t *n, const char *path);
 void cli_data_close(cli_data_file *);
 
 /* The next line that is not blank: its text and number; false at the end. */

@@ -197,10 +197,10 @@ static int read_one(reading *r, const char *path)
     int bad = cli_data_open(r->app, path, &f);
     if (bad)
         return bad;
-    char **paths = realloc(r->out->paths, (r->out->n_paths + 1) * sizeof *paths);
-    if (paths) {
-        r->out->paths = paths;
-        paths[r->out->n_paths++] = strdup(path);
+    bad = cli_data_note_path(r->app, &r->out->paths, &r->out->n_paths, path);
+    if (bad) {
+        cli_data_close(&f);
+        return bad;
     }
     r->path = path;
     cli_lines_open(&lines, &f);

@@ -141,13 +141,11 @@ static int read_one(reading *r, const char *path)
     int bad = cli_data_open(r->app, path, &f);
     if (bad)
         return bad;
-    char **paths = realloc(r->out->paths, (r->out->n_paths + 1) * sizeof *paths);
-    if (!paths) {
+    bad = cli_data_note_path(r->app, &r->out->paths, &r->out->n_paths, path);
+    if (bad) {
         cli_data_close(&f);
-        return cli_fail(r->app, "internal", NULL, "out of memory");
+        return bad;
     }
-    r->out->paths = paths;
-    paths[r->out->n_paths++] = strdup(path);
     r->path = path;
     cli_lines_open(&lines, &f);
     while (cli_lines_next(&lines, &line))
