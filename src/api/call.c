@@ -643,6 +643,12 @@ static void read_outcome(inner *c, reply *r)
     else if (!is_success(r->status))
         tkc_status_error(&call->err, r->status, call->body,
                          (c->client->transport->flags & TINKC_TRANSPORT_LOCAL) != 0);
+    else if (!call->body.len && r->status == 200 &&
+             (c->spec.pool == TINKC_POOL_TRAIN || c->spec.pool == TINKC_POOL_RETRIEVE)) {
+        /* These answers always have a body: a server that stops may end one after its head. */
+        tkc_fail(&call->err, TINKC_E_CONNECTION, "the connection ended before the answer's body");
+        call->may_have_run = true;
+    }
     if (r->code || r->status == 408 || r->status >= 500 || r->too_large || r->no_memory)
         call->may_have_run = true;
     if (call->err.code) {
