@@ -643,9 +643,8 @@ static void read_outcome(inner *c, reply *r)
     else if (!is_success(r->status))
         tkc_status_error(&call->err, r->status, call->body,
                          (c->client->transport->flags & TINKC_TRANSPORT_LOCAL) != 0);
-    else if (!call->body.len && r->status == 200 &&
-             (c->spec.pool == TINKC_POOL_TRAIN || c->spec.pool == TINKC_POOL_RETRIEVE)) {
-        /* These answers always have a body: a server that stops may end one after its head. */
+    else if (!call->body.len && r->status == 200 && c->spec.pool == TINKC_POOL_RETRIEVE) {
+        /* A poll's answer always has a body: a server that stops may end one after its head. */
         tkc_fail(&call->err, TINKC_E_CONNECTION, "the connection ended before the answer's body");
         call->may_have_run = true;
     }
