@@ -111,7 +111,7 @@ static void complain(check *c, int level, const char *code, const char *message)
 
 static void complain_at(check *c, int level, const char *code, const char *what, size_t i)
 {
-    char text[160];
+    char text[200];
     (void)snprintf(text, sizeof text, "message %zu: %s", i + 1, what);
     complain(c, level, code, text);
 }
