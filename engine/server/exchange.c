@@ -114,6 +114,8 @@ static void reply_header(tinkc_reply *reply, const char *name, const char *value
     if (n && v) {
         x->reply_headers[x->n_reply_headers++] = n;
         x->reply_headers[x->n_reply_headers++] = v;
+    } else {
+        x->incomplete = true;
     }
 }
 
@@ -130,7 +132,9 @@ static bool reply_write(tinkc_reply *reply, const void *data, size_t len)
         tkc_buf_clear(&x->out);
         x->taken = 0;
     }
-    bool ok = !x->gone && !x->cut && tkc_buf_add(&x->out, data, len, &err);
+    bool wanted = !x->gone && !(x->cut && x->streaming);
+    bool ok = wanted && tkc_buf_add(&x->out, data, len, &err);
+    x->incomplete |= !ok;
     if (x->streaming)
         wake(x);
     pthread_mutex_unlock(&x->lock);
@@ -142,7 +146,7 @@ static void finish(tke_exchange *x, bool failed)
     pthread_mutex_lock(&x->lock);
     assert(!x->ended); /* a reply ends once */
     x->ended = true;
-    x->failed = failed;
+    x->failed = failed || x->incomplete; /* a part of an answer must not look like all of it */
     wake(x);
     pthread_mutex_unlock(&x->lock);
     tke_http_over(x);

@@ -75,8 +75,9 @@ typedef struct tke_exchange {
     bool is_events;
     bool ended, failed; /* the service is through */
     bool gone;          /* the connection is */
-    bool cut;           /* nobody shall wait for it any more */
-    bool inside;        /* we are inside tke_service_handle: writing must not wait */
+    bool cut;           /* nobody waits for a streamed answer any more; it ends early */
+    bool incomplete; /* something that was written is missing in it: it must not be sent as whole */
+    bool inside;     /* we are inside tke_service_handle: writing must not wait */
 } tke_exchange;
 
 /* Made when the request line has been read. NULL: memory is short. */
@@ -95,7 +96,8 @@ enum MHD_Result tke_exchange_answer(tke_exchange *);
 enum MHD_Result tke_exchange_wait(tke_exchange *);
 /* Has the peer closed its connection? libmicrohttpd does not look while it waits for us. */
 bool tke_exchange_peer_gone(tinkc_reply *);
-/* Whoever writes to it is told to stop; what is there still goes out. */
+/* A streamed answer is ended: its writer is refused, and the connection closed. An answer that is
+ * gathered first still goes out whole. */
 void tke_exchange_cut(tke_exchange *);
 /* The connection is through with it. */
 void tke_exchange_closed(tke_exchange *, bool complete);

@@ -72,7 +72,7 @@ refuse 13 "does not accept --loss ppo" train rl sums.jsonl $common --grader exac
 grade() { # what it does with a line, words in the log, its time
     rm -rf g; local status
     "$tinkc" train rl sums.jsonl --local --group-size 2 --groups-per-batch 1 --max-tokens 3 --lora-rank 8 --seed 1 --max-steps 1 \
-        --reward-procs 1 --reward-timeout "${3:-60s}" --log-dir g --reward-cmd "$1" > out 2> err; status=$?
+        --reward-procs 1 --reward-timeout "${3:-600s}" --log-dir g --reward-cmd "$1" > out 2> err; status=$?
     [ $status != 0 ] || fail "trained with: $1"
     grep -qF -- "$2" err || fail "no \"$2\" with: $1"
     grep -q "sums.jsonl:[0-9]" err || grep -q "times in a row" err || fail "no line is named with: $1"

@@ -1,6 +1,8 @@
 /* test_server_http.c - the server over real sockets: keys, limits, events, archives, stopping. */
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -235,22 +237,29 @@ static void end_body(int fd, const char *status)
     close(fd);
 }
 
-/* Waits until the server has read so much of bodies that have not ended. */
-static void wait_for_bodies(const tinkc_server *server, size_t bytes)
+/* Waits until a number in /metrics has this value. */
+static void wait_for_metric(const tinkc_server *server, const char *name, size_t value)
 {
-    static const char name[] = "\ntinkc_body_bytes ";
+    char line[100];
+    snprintf(line, sizeof line, "\n%s ", name);
     for (int tries = 0; tries < 100000; tries++) {
         int fd = dial(server);
         tkc_buf got = talk(fd, "GET /metrics HTTP/1.1", "", 0);
-        const char *at = strstr(got.data, name);
+        const char *at = strstr(got.data, line);
         assert_non_null(at);
-        bool there = strtoull(at + sizeof name - 1, NULL, 10) == bytes;
+        bool there = strtoull(at + strlen(line), NULL, 10) == value;
         tkc_buf_free(&got);
         close(fd);
         if (there)
             return;
     }
-    fail_msg("the server has not read %zu bytes", bytes);
+    fail_msg("%s is not %zu", name, value);
+}
+
+/* Waits until the server has read so much of bodies that have not ended. */
+static void wait_for_bodies(const tinkc_server *server, size_t bytes)
+{
+    wait_for_metric(server, "tinkc_body_bytes", bytes);
 }
 
 /* Bodies that are being read are counted together: the third large one is one too many. */
@@ -461,7 +470,8 @@ static void archives(void **state)
     const char *at = strstr(got.data, "Location: http://localhost/api/v1/archives/");
     assert_non_null(at);
     char token[64];
-    snprintf(token, sizeof token, "%.32s", at + strlen("Location: http://localhost/api/v1/archives/"));
+    snprintf(token, sizeof token, "%.32s",
+             at + strlen("Location: http://localhost/api/v1/archives/"));
     tkc_buf_free(&got);
     snprintf(head, sizeof head, "GET /api/v1/archives/%s HTTP/1.1", token);
     tkc_buf whole = talk(fd, head, "", 0);
@@ -545,6 +555,16 @@ static void slow_readers(void **state)
     tinkc_server_free(server);
 }
 
+static void send_json(int fd, const char *path, const char *body)
+{
+    char request[800];
+    int n = snprintf(request, sizeof request,
+                     "POST /api/v1/%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                     "application/json\r\nContent-Length: %zu\r\n\r\n%s",
+                     path, strlen(body), body);
+    (void)!send(fd, request, (size_t)n, MSG_NOSIGNAL); /* the server may have closed it */
+}
+
 /* Polls do not keep a server from stopping. */
 static void stops_with_open_polls(void **state)
 {
@@ -553,27 +573,139 @@ static void stops_with_open_polls(void **state)
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 1));
     const char *parked = hold(service_step(t, model, 2, 1e-2));
-    tinkc_server *server = serve(NULL);
+    tinkc_server *server = serve(&(tinkc_serve_options){ .metrics = true });
     int fd = dial(server);
-    char request[400], body[200];
+    char body[200];
     snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", parked);
-    int n = snprintf(request, sizeof request,
-                     "POST /api/v1/retrieve_future HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
-                     "application/json\r\nContent-Length: %zu\r\n"
-                     "\r\n%s",
-                     strlen(body), body);
-    assert_int_equal(send(fd, request, (size_t)n, MSG_NOSIGNAL), n);
-    /* Another request on another connection, answered while the poll hangs. */
-    expect(server, "GET /api/v1/healthz HTTP/1.1", "", "200", "\"ok\"");
+    send_json(fd, "retrieve_future", body);
+    wait_for_metric(server, "tinkc_open_polls", 1); /* other requests are answered while it hangs */
     assert_false(tinkc_server_wait(server, 0, &err));
     assert_int_equal(err.code, TINKC_E_TIMEOUT);
     err = (tinkc_error){ 0 };
-    assert_true(tinkc_server_stop(server, 5000, &err));
+    assert_true(tinkc_server_stop(server, 60000, &err));
     assert_true(tinkc_server_wait(server, 0, &err));
     char byte;
     assert_true(recv(fd, &byte, 1, 0) <= 0);
     close(fd);
     tinkc_server_free(server);
+}
+
+/* ---- stopping under load ---- */
+
+typedef struct asker {
+    pthread_t thread;
+    int fd;
+    const char *sampler; /* NULL: it polls `parked` */
+    const char *parked;
+    _Atomic int *n_running;
+    int number, n_answers;
+    char wrong[300]; /* "" = nothing */
+} asker;
+
+/* One answer. True: it is whole, and *body its text. */
+static bool read_answer(asker *k, int fd, char *text, size_t size, const char **body)
+{
+    size_t len = 0;
+    for (ssize_t n; len + 1 < size && (n = recv(fd, text + len, size - 1 - len, 0)) > 0;) {
+        text[len += (size_t)n] = '\0';
+        const char *end = strstr(text, "\r\n\r\n"), *length = strstr(text, "Content-Length: ");
+        if (!end || !length)
+            continue;
+        *body = end + 4;
+        size_t want = strtoul(length + 16, NULL, 10);
+        if (len < (size_t)(*body - text) + want)
+            continue;
+        if (!want)
+            snprintf(k->wrong, sizeof k->wrong, "an empty answer: %.200s", text);
+        k->n_answers++;
+        return want > 0;
+    }
+    text[len] = '\0';
+    if (len)
+        snprintf(k->wrong, sizeof k->wrong, "a part of an answer: %.200s", text);
+    return false;
+}
+
+/* Samples and polls on one connection until the server has closed it. */
+static void *ask(void *arg)
+{
+    asker *k = arg;
+    char text[8000], request[600];
+    const char *body = "";
+    bool told = false;
+    int fd = k->fd;
+    for (int i = 0;; i++) {
+        if (k->sampler) {
+            snprintf(request, sizeof request,
+                     "{\"sampling_session_id\":\"%s\",\"seq_id\":%d,\"prompt\":{\"chunks\":[{"
+                     "\"type\":\"encoded_text\",\"tokens\":[3,5]}]},\"sampling_params\":{"
+                     "\"max_tokens\":2,\"seed\":%d}}",
+                     k->sampler, k->number * 100000 + i, i);
+            send_json(fd, "asample", request);
+            if (!read_answer(k, fd, text, sizeof text, &body) || !strstr(body, "\"request_id\":\""))
+                break;
+            const char *id = strstr(body, "\"request_id\":\"") + strlen("\"request_id\":\"");
+            snprintf(request, sizeof request, "{\"request_id\":\"%.*s\"}", (int)strcspn(id, "\""),
+                     id);
+        } else {
+            snprintf(request, sizeof request, "{\"request_id\":\"%s\"}", k->parked);
+        }
+        if (!told)
+            atomic_fetch_add(k->n_running, 1);
+        told = true;
+        send_json(fd, "retrieve_future", request);
+        if (!read_answer(k, fd, text, sizeof text, &body))
+            break;
+    }
+    if (!told)
+        atomic_fetch_add(k->n_running, 1);
+    close(fd);
+    return NULL;
+}
+
+/* Whatever is under way when a server stops is answered whole, or its connection is closed without a
+ * status line: never half an answer, and never an empty one. */
+static void stops_between_answers(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 30, ASKERS = 12 };
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t));
+    const char *model = hold(service_model(t, session, 0, "tiny", 4, 1));
+    const char *parked = hold(service_step(t, model, 2, 1e-2));
+    for (int round = 0; round < ROUNDS; round++) {
+        tinkc_error err = { 0 };
+        asker askers[ASKERS];
+        _Atomic int n_running = 0;
+        int n_answers = 0;
+        tinkc_server *server = serve(NULL);
+        const char *sampler = hold(json_field(
+            service_json(
+                t, 200, "POST", "/api/v1/create_sampling_session",
+                "{\"session_id\":\"%s\",\"sampling_session_seq_id\":%d,\"base_model\":\"tiny\"}",
+                session, round),
+            "sampling_session_id"));
+        for (int i = 0; i < ASKERS; i++) {
+            askers[i] = (asker){ .fd = dial(server),
+                                 .sampler = i % 3 ? sampler : NULL,
+                                 .parked = parked,
+                                 .n_running = &n_running,
+                                 .number = i };
+            assert_int_equal(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
+        }
+        while (atomic_load(&n_running) < ASKERS)
+            sched_yield();
+        assert_true(tinkc_server_stop(server, 60000, &err));
+        for (int i = 0; i < ASKERS; i++)
+            pthread_join(askers[i].thread, NULL);
+        for (int i = 0; i < ASKERS; i++) {
+            if (askers[i].wrong[0])
+                fail_msg("round %d: %s", round, askers[i].wrong);
+            n_answers += askers[i].n_answers;
+        }
+        assert_true(n_answers > 0);
+        tinkc_server_free(server);
+    }
 }
 
 static void *stop_server(void *server)
@@ -653,6 +785,7 @@ int main(void)
         cmocka_unit_test(slow_readers),
         cmocka_unit_test(archives),
         cmocka_unit_test(stops_with_open_polls),
+        cmocka_unit_test(stops_between_answers),
         cmocka_unit_test(answers_while_it_stops),
         cmocka_unit_test(stops_while_the_threads_are_busy),
     };
