@@ -1,13 +1,10 @@
-/* rest_search.c - sessions: looked for, and ended.
+/* rest_search.c - sessions: searched for, and finished.
  *
- * May touch: its arguments, wire messages, tkc_rest_call. Must not: know of threads, sockets or
+ * May touch: its arguments, wire messages, the pager. Must not: know of threads, sockets or
  * retries.
  */
-#include <string.h>
-
 #include "api/client_priv.h"
-#include "api/rest_priv.h"
-#include "base/json_read.h"
+#include "api/pager.h"
 #include "base/str.h"
 
 /* ---- ending ---- */
@@ -49,19 +46,6 @@ static size_t list_length(const char *const *list)
     return n;
 }
 
-static bool is_json(const char *text)
-{
-    tinkc_error bad = { 0 };
-    tkc_arena arena;
-    tkc_json j;
-    tkc_arena_init(&arena, NULL, 1 << 20);
-    tkc_json_open(&j, tkc_str(text), &arena, &bad);
-    tkc_json_skip(&j);
-    bool ok = tkc_json_close(&j);
-    tkc_arena_free(&arena);
-    return ok;
-}
-
 static bool check_search(const tinkc_search_options *o, tinkc_error *err)
 {
     const uint32_t all = TINKC_SESSION_ACTIVE | TINKC_SESSION_CANCELLED | TINKC_SESSION_FAILED |
@@ -75,8 +59,8 @@ static bool check_search(const tinkc_search_options *o, tinkc_error *err)
         return tkc_fail(err, TINKC_E_ARGUMENT, "states: unknown bits");
     if (list_length(o->user_metadata) % 2)
         return tkc_fail(err, TINKC_E_ARGUMENT, "user_metadata: a name without a value");
-    if (o->cursor && !is_json(o->cursor))
-        return tkc_fail(err, TINKC_E_ARGUMENT, "cursor: not from tinkc_session_page_cursor");
+    if (o->limit < 0)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "limit is negative");
     if (o->owners && (!o->owners[0] || list_length(o->owners) > OWNERS_MAX))
         return tkc_fail(err, TINKC_E_ARGUMENT, "owners: must be from 1 to %d", OWNERS_MAX);
     return tkc_scope_name(o->scope, err) != NULL;
@@ -90,12 +74,6 @@ static tkc_search_owner owner_of(const tinkc_search_options *o)
 }
 
 /* ---- the answer ---- */
-
-struct tinkc_session_page {
-    const tinkc_session_summary *sessions;
-    size_t n;
-    const char *cursor;
-};
 
 static void fill_session(tinkc_session_summary *to, const tkc_session_summary *from)
 {
@@ -120,27 +98,27 @@ static void fill_session(tinkc_session_summary *to, const tkc_session_summary *f
 static bool decode_found(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     tkc_search_response msg = { 0 };
+    const char **ids;
+    unsigned char *items;
     if (!tkc_rest_decode(f, answer, &tkc_search_response_type, &msg, err))
         return false;
-    tinkc_session_page *found = tkc_arena_zalloc(&f->arena, sizeof *found, err);
-    tinkc_session_summary *all =
-        found ? tkc_arena_array(&f->arena, msg.sessions.len, sizeof *all, err) : NULL;
-    if (!all)
+    tkc_page *p =
+        tkc_page_new(f, msg.sessions.len, sizeof(tinkc_session_summary), &ids, &items, err);
+    if (!p)
         return false;
-    for (size_t i = 0; i < msg.sessions.len; i++)
-        fill_session(&all[i], &msg.sessions.data[i]);
-    found->sessions = all;
-    found->n = msg.sessions.len;
-    if (msg.next_cursor.len)
-        found->cursor = tkc_arena_str(&f->arena, msg.next_cursor, err);
-    f->result = found;
-    return !tkc_failed(err);
+    for (size_t i = 0; i < p->n; i++) {
+        fill_session((tinkc_session_summary *)(void *)items + i, &msg.sessions.data[i]);
+        ids[i] = msg.sessions.data[i].session_id;
+    }
+    p->cursor = msg.next_cursor;
+    return true;
 }
 
-static tinkc_future *ask(tinkc_client *client, const tinkc_search_options *o, tinkc_error *err)
+static tinkc_future *ask(tkc_pager *p, int64_t limit, tinkc_error *err)
 {
-    static const tkc_rest_class class = { "session_search", "found" };
+    static const tkc_rest_class class = { "search_list", "page" };
     static const char *const no_pairs[] = { NULL };
+    const tinkc_search_options *o = p->question;
     tkc_search_status wanted[N_STATES];
     size_t n = 0;
     for (size_t i = 0; i < N_STATES; i++)
@@ -152,46 +130,93 @@ static tinkc_future *ask(tinkc_client *client, const tinkc_search_options *o, ti
         .user_metadata = { .pairs = o->user_metadata ? o->user_metadata : no_pairs },
         .display_name = o->display_name && o->display_name[0] ? o->display_name : NULL,
         .owner = owner_of(o),
-        .limit = o->page_size ? o->page_size : PAGE_DEFAULT,
-        .cursor = tkc_str(o->cursor),
+        .limit = limit,
+        .cursor = tkc_pager_cursor(p),
     };
     if (n) {
         msg.statuses.data = wanted;
         msg.statuses.len = n;
     }
     return tkc_rest_start(
-        client, &class, &(tkc_rest_request){ .endpoint = TKC_EP_SEARCH_SESSIONS, .message = &msg },
-        decode_found, err);
+        p->client, &class,
+        &(tkc_rest_request){ .endpoint = TKC_EP_SEARCH_SESSIONS, .message = &msg }, decode_found,
+        err);
 }
 
-tinkc_future *tinkc_session_search(tinkc_client *client, const tinkc_search_options *options,
-                                   tinkc_error *err)
+/* ---- the list ---- */
+
+struct tinkc_search {
+    tkc_pager p;
+};
+
+static const char *const *copy_list(tkc_arena *arena, const char *const *list, tinkc_error *err)
 {
+    size_t n = list_length(list);
+    const char **copy = list ? tkc_arena_array(arena, n + 1, sizeof *copy, err) : NULL;
+    for (size_t i = 0; copy && i < n; i++)
+        if (!(copy[i] = tkc_arena_cstr(arena, list[i], err)))
+            return NULL;
+    if (copy)
+        copy[n] = NULL;
+    return copy;
+}
+
+/* Pages are asked for later, so nothing of the caller's may be pointed at. */
+static const tinkc_search_options *copy_options(tkc_arena *arena, const tinkc_search_options *o,
+                                                tinkc_error *err)
+{
+    tinkc_search_options *copy = tkc_arena_alloc(arena, sizeof *copy, err);
+    if (!copy)
+        return NULL;
+    *copy = *o;
+    copy->session_id = o->session_id ? tkc_arena_cstr(arena, o->session_id, err) : NULL;
+    copy->display_name = o->display_name ? tkc_arena_cstr(arena, o->display_name, err) : NULL;
+    copy->project_ids = copy_list(arena, o->project_ids, err);
+    copy->user_metadata = copy_list(arena, o->user_metadata, err);
+    copy->owners = copy_list(arena, o->owners, err);
+    return copy;
+}
+
+tinkc_search *tinkc_search_list(tinkc_client *client, const tinkc_search_options *options,
+                                tinkc_error *err)
+{
+    static const tkc_list_kind kind = { .page_size = PAGE_DEFAULT, .by_cursor = true, .ask = ask };
     static const tinkc_search_options none;
     const tinkc_search_options *o = options ? options : &none;
     tinkc_error local;
     if (!tkc_enter(&err, &local) || !check_search(o, err))
         return NULL;
-    return ask(client, o, err);
+    tkc_pager *p = tkc_pager_new(client, &kind, o->limit, 0, o->page_size, err);
+    if (p)
+        p->question = copy_options(&p->texts, o, err);
+    if (tkc_failed(err)) {
+        tkc_pager_free(p);
+        return NULL;
+    }
+    return (tinkc_search *)(void *)p;
 }
 
-const tinkc_session_page *tinkc_future_session_page(tinkc_future *f, int64_t timeout_ms,
-                                                    tinkc_error *err)
+const tinkc_session_summary *tinkc_search_next(tinkc_search *list, tinkc_error *err)
 {
-    return tkc_future_get(f, "found", timeout_ms, err);
+    tinkc_error local;
+    size_t i;
+    const tkc_page *pg =
+        tkc_enter(&err, &local) ? tkc_pager_next((tkc_pager *)list, &i, err) : NULL;
+    return pg ? (const tinkc_session_summary *)(const void *)pg->items + i : NULL;
 }
 
-size_t tinkc_session_page_count(const tinkc_session_page *found)
+tinkc_future *tinkc_search_fetch(tinkc_search *list, tinkc_error *err)
 {
-    return found ? found->n : 0;
+    tinkc_error local;
+    return tkc_enter(&err, &local) ? tkc_pager_fetch((tkc_pager *)list, err) : NULL;
 }
 
-const tinkc_session_summary *tinkc_session_page_at(const tinkc_session_page *found, size_t i)
+size_t tinkc_search_ready(const tinkc_search *list)
 {
-    return found && i < found->n ? &found->sessions[i] : NULL;
+    return tkc_pager_ready((const tkc_pager *)list);
 }
 
-const char *tinkc_session_page_cursor(const tinkc_session_page *found)
+void tinkc_search_free(tinkc_search *list)
 {
-    return found ? found->cursor : NULL;
+    tkc_pager_free((tkc_pager *)list);
 }

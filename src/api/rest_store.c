@@ -61,35 +61,40 @@ tinkc_future *tinkc_checkpoint_copy(tinkc_client *client, const char *path,
 /* ---- external weights ---- */
 
 struct tinkc_links {
-    const char *const *pairs; /* file, address */
+    const tinkc_link *links;
     size_t n;
     int64_t expires_us;
 };
 
-/* An address that may be handed on is an absolute one. */
-static bool check_links(const char *const *pairs, size_t n, tinkc_error *err)
+/* The address is for other programs, so it must be an absolute one. */
+static bool check_link(const tinkc_link *link, tinkc_error *err)
 {
-    for (size_t i = 0; i < n; i++) {
-        tinkc_str url = tkc_str(pairs[2 * i + 1]);
-        if (!tkc_starts_with(url, "https://") && !tkc_starts_with(url, "http://"))
-            return tkc_fail(err, TINKC_E_BAD_RESPONSE, "the address of \"%.100s\" is not absolute",
-                            pairs[2 * i]);
-    }
+    tinkc_str url = tkc_str(link->url);
+    if (!tkc_starts_with(url, "https://") && !tkc_starts_with(url, "http://"))
+        return tkc_fail(err, TINKC_E_BAD_RESPONSE, "the address of \"%.100s\" is not absolute",
+                        link->name);
     return true;
 }
 
 static bool decode_links(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     tkc_external_urls_response msg = { 0 };
-    tinkc_links *links = tkc_arena_zalloc(&f->arena, sizeof *links, err);
-    if (!links || !tkc_rest_decode(f, answer, &tkc_external_urls_response_type, &msg, err))
+    tinkc_links *out = tkc_arena_zalloc(&f->arena, sizeof *out, err);
+    if (!out || !tkc_rest_decode(f, answer, &tkc_external_urls_response_type, &msg, err))
         return false;
-    links->pairs = msg.urls.pairs;
-    while (links->pairs && links->pairs[2 * links->n])
-        links->n++;
-    links->expires_us = tkc_time_us(&msg.expires);
-    f->result = links;
-    return check_links(links->pairs, links->n, err);
+    const char *const *pairs = msg.urls.pairs;
+    while (pairs && pairs[2 * out->n])
+        out->n++;
+    tinkc_link *links = tkc_arena_array(&f->arena, out->n, sizeof *links, err);
+    for (size_t i = 0; links && i < out->n; i++) {
+        links[i] = (tinkc_link){ .name = pairs[2 * i], .url = pairs[2 * i + 1] };
+        if (!check_link(&links[i], err))
+            return false;
+    }
+    out->links = links;
+    out->expires_us = tkc_time_us(&msg.expires);
+    f->result = out;
+    return links != NULL;
 }
 
 tinkc_future *tinkc_checkpoint_links(tinkc_client *client, const char *path, tinkc_error *err)
@@ -121,14 +126,9 @@ size_t tinkc_links_count(const tinkc_links *links)
     return links ? links->n : 0;
 }
 
-const char *tinkc_links_name(const tinkc_links *links, size_t i)
+const tinkc_link *tinkc_links_at(const tinkc_links *links, size_t i)
 {
-    return links && i < links->n ? links->pairs[2 * i] : NULL;
-}
-
-const char *tinkc_links_url(const tinkc_links *links, size_t i)
-{
-    return links && i < links->n ? links->pairs[2 * i + 1] : NULL;
+    return links && i < links->n ? &links->links[i] : NULL;
 }
 
 int64_t tinkc_links_expires_us(const tinkc_links *links)

@@ -71,7 +71,6 @@ static const tinkc_search_options search_all = {
     .project_ids = projects,
     .user_metadata = meta,
     .owners = owners,
-    .cursor = "{\"last_created_at\":\"2026-03-04T05:06:07Z\",\"last_session_id\":\"s-9\"}",
     .states = TINKC_SESSION_ACTIVE | TINKC_SESSION_FINISHED,
     .page_size = 2,
 };
@@ -83,10 +82,19 @@ MAKE(make_links, tinkc_checkpoint_links(c, EXTERNAL, err))
 MAKE(make_storage, tinkc_storage_get(c, NULL, err))
 MAKE(make_storage_project, tinkc_storage_get(c, "p 1", err))
 MAKE(make_finish, tinkc_session_finish(c, "s-1", TINKC_FINISH_SUCCESS, NULL, err))
-MAKE(make_finish_told, tinkc_session_finish(c, "s-1", TINKC_FINISH_INTERRUPTED, "ctrl-c", err))
-MAKE(make_search, tinkc_session_search(c, NULL, err))
-MAKE(make_search_wide, tinkc_session_search(c, &search_wide, err))
-MAKE(make_search_all, tinkc_session_search(c, &search_all, err))
+MAKE(make_finish_detail, tinkc_session_finish(c, "s-1", TINKC_FINISH_INTERRUPTED, "ctrl-c", err))
+
+/* The first page of a search; the list may be freed while it is under way. */
+static tinkc_future *search(tinkc_client *c, const tinkc_search_options *o, tinkc_error *err)
+{
+    tinkc_search *list = tinkc_search_list(c, o, err);
+    tinkc_future *f = tinkc_search_fetch(list, err);
+    tinkc_search_free(list);
+    return f;
+}
+MAKE(make_search, search(c, NULL, err))
+MAKE(make_search_wide, search(c, &search_wide, err))
+MAKE(make_search_all, search(c, &search_all, err))
 
 static void check_copy(tinkc_future *f)
 {
@@ -100,10 +108,10 @@ static void check_links(tinkc_future *f)
     const tinkc_links *l = tinkc_future_links(f, 0, &err);
     assert_ok(&err);
     assert_int_equal(tinkc_links_count(l), 2);
-    assert_string_equal(tinkc_links_name(l, 0), "config.json");
-    assert_string_equal(tinkc_links_url(l, 1), "https://x/b?sig=1");
-    assert_null(tinkc_links_name(l, 2));
-    assert_null(tinkc_links_url(l, 2));
+    assert_string_equal(tinkc_links_at(l, 0)->name, "config.json");
+    assert_string_equal(tinkc_links_at(l, 1)->url, "https://x/b?sig=1");
+    assert_null(tinkc_links_at(l, 2));
+    assert_null(tinkc_links_at(NULL, 0));
     assert_int_equal(tinkc_links_expires_us(l), 1772600767000000);
     assert_int_equal(tinkc_links_count(NULL), 0);
 }
@@ -124,41 +132,6 @@ static void check_storage(tinkc_future *f)
     assert_true(isnan(tinkc_storage_at(s, 1)->usd_per_month));
     assert_null(tinkc_storage_at(s, 2));
     assert_true(isnan(tinkc_storage_usd_per_gigabyte_month(NULL)));
-}
-
-static void check_found(tinkc_future *f)
-{
-    tinkc_error err = { 0 };
-    const tinkc_session_page *found = tinkc_future_session_page(f, 0, &err);
-    assert_ok(&err);
-    assert_int_equal(tinkc_session_page_count(found), 3);
-    const tinkc_session_summary *s = tinkc_session_page_at(found, 0);
-    assert_string_equal(s->session_id, "s-1");
-    assert_string_equal(s->owner, "urn:a");
-    assert_string_equal(s->display_name, "nightly");
-    assert_int_equal(s->created_us, 1772600767000000);
-    assert_int_equal(s->state_bit, TINKC_SESSION_FINISHED);
-    assert_string_equal(s->state, "client_finished");
-    assert_int_equal(s->checkpoints, 4);
-    assert_int_equal(s->storage_bytes, 77);
-    assert_string_equal(s->user_metadata[1], "blue");
-    assert_null(tinkc_session_page_at(found, 1)->state);
-    assert_int_equal(tinkc_session_page_at(found, 1)->storage_bytes, -1);
-    assert_string_equal(tinkc_session_page_at(found, 2)->state, "asleep"); /* not known to us */
-    assert_int_equal(tinkc_session_page_at(found, 2)->state_bit, 0);
-    assert_null(tinkc_session_page_at(found, 3));
-    assert_string_equal(tinkc_session_page_cursor(found),
-                        "{\"last_created_at\":\"2026-03-04T05:06:07Z\",\"last_session_id\":"
-                        "\"s-1\",\"more\":[1]}");
-}
-
-static void check_last_page(tinkc_future *f)
-{
-    tinkc_error err = { 0 };
-    const tinkc_session_page *found = tinkc_future_session_page(f, 0, &err);
-    assert_ok(&err);
-    assert_int_equal(tinkc_session_page_count(found), 0);
-    assert_null(tinkc_session_page_cursor(found));
 }
 
 static void check_run(tinkc_future *f)
@@ -291,6 +264,11 @@ static const char found_json[] =
     "\"project_id\":\"p-1\",\"status\":{\"type\":\"asleep\"},\"checkpoints_count\":0}],"
     "\"next_cursor\":{\"last_created_at\":\"2026-03-04T05:06:07Z\",\"last_session_id\":\"s-1\","
     "\"more\":[1]}}";
+static const char last_json[] =
+    "{\"sessions\":[{\"session_id\":\"s-1\",\"created_at\":\"2026-03-04T05:06:07Z\",\"owner\":"
+    "\"urn:a\",\"project_id\":\"p-1\",\"checkpoints_count\":0},{\"session_id\":\"s-9\","
+    "\"created_at\":\"2026-03-04T05:06:06Z\",\"owner\":\"urn:a\",\"project_id\":\"p-1\","
+    "\"checkpoints_count\":0}],\"next_cursor\":null}";
 static const char storage_json[] =
     "{\"effective_rate_usd_per_gigabyte_month\":0.25,\"data\":[{\"project_id\":\"p-1\","
     "\"org_user_urn\":\"urn:a\",\"user_email\":\"a@b.c\",\"checkpoint_count\":3,\"size_bytes\":"
@@ -361,20 +339,19 @@ static const row rows[] = {
       check_storage },
     { "finish", make_finish, "POST", "/api/v1/sessions/s-1/finish",
       "{\"reason\":{\"type\":\"success\"}}", NULL, NULL },
-    { "finish and say why", make_finish_told, "POST", "/api/v1/sessions/s-1/finish",
+    { "finish and say why", make_finish_detail, "POST", "/api/v1/sessions/s-1/finish",
       "{\"reason\":{\"type\":\"interrupted\"},\"detail\":\"ctrl-c\"}", NULL, NULL },
     { "search", make_search, "POST", "/api/v1/sessions/search",
-      "{\"user_metadata\":{},\"owner\":{\"type\":\"own\"},\"limit\":50}", found_json, check_found },
+      "{\"user_metadata\":{},\"owner\":{\"type\":\"own\"},\"limit\":50}", found_json, NULL },
     { "search everywhere", make_search_wide, "POST", "/api/v1/sessions/search",
       "{\"user_metadata\":{},\"owner\":{\"type\":\"accessible\"},\"limit\":50}",
-      "{\"sessions\":[],\"next_cursor\":null}", check_last_page },
+      "{\"sessions\":[],\"next_cursor\":null}", NULL },
     { "search with everything", make_search_all, "POST", "/api/v1/sessions/search",
       "{\"session_id\":\"s-1\",\"project_ids\":[\"p-1\",\"p-2\"],\"user_metadata\":{\"team\":"
       "\"blue\"},\"display_name\":\"night ly\",\"owner\":{\"type\":\"user\",\"owner_urns\":"
       "[\"urn:a\"]},\"statuses\":[{\"type\":\"active\"},{\"type\":\"client_finished\"}],"
-      "\"limit\":2,\"cursor\":{\"last_created_at\":\"2026-03-04T05:06:07Z\","
-      "\"last_session_id\":\"s-9\"}}",
-      found_json, check_found },
+      "\"limit\":2}",
+      found_json, NULL },
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
@@ -405,6 +382,55 @@ static void each_call_sends_and_reads(void **state)
         tinkc_future_free(f);
         close_world(&w);
     }
+}
+
+/* A search is a list: pages are linked by the cursor, which goes back as it came, unknown fields
+ * included; a session that comes twice is given once; what was asked for is a copy. */
+static void a_search_follows_its_cursor(void **state)
+{
+    (void)state;
+    world w;
+    open_world(&w);
+    tinkc_mock_once(w.mock, NULL, "/api/v1/sessions/search",
+                    &(tinkc_mock_answer){ .body = found_json }, &w.err);
+    tinkc_mock_once(w.mock, NULL, "/api/v1/sessions/search",
+                    &(tinkc_mock_answer){ .body = last_json }, &w.err);
+    char name[] = "night";
+    tinkc_search *list =
+        tinkc_search_list(w.client, &(tinkc_search_options){ .display_name = name }, &w.err);
+    name[0] = 'x';
+    assert_int_equal(tinkc_mock_count(w.mock, NULL), 0); /* nothing is asked for yet */
+    const tinkc_session_summary *s = tinkc_search_next(list, &w.err);
+    assert_ok(&w.err);
+    assert_string_equal(s->session_id, "s-1");
+    assert_string_equal(s->owner, "urn:a");
+    assert_string_equal(s->display_name, "nightly");
+    assert_int_equal(s->created_us, 1772600767000000);
+    assert_int_equal(s->state_bit, TINKC_SESSION_FINISHED);
+    assert_string_equal(s->state, "client_finished");
+    assert_int_equal(s->checkpoints, 4);
+    assert_int_equal(s->storage_bytes, 77);
+    assert_string_equal(s->user_metadata[1], "blue");
+    assert_int_equal(tinkc_search_ready(list), 2);
+    s = tinkc_search_next(list, &w.err);
+    assert_null(s->state);
+    assert_int_equal(s->storage_bytes, -1);
+    s = tinkc_search_next(list, &w.err);
+    assert_string_equal(s->state, "asleep"); /* not known to us */
+    assert_int_equal(s->state_bit, 0);
+    assert_string_equal(tinkc_search_next(list, &w.err)->session_id, "s-9");
+    assert_null(tinkc_search_next(list, &w.err));
+    assert_ok(&w.err);
+    assert_int_equal(tinkc_mock_count(w.mock, NULL), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const tinkc_request *q = tinkc_mock_request(w.mock, i);
+        assert_non_null(memmem(q->body.data, q->body.len, "\"night\"", 7));
+        const char *cursor = ",\"cursor\":{\"last_created_at\":\"2026-03-04T05:06:07Z\","
+                             "\"last_session_id\":\"s-1\",\"more\":[1]}";
+        assert_true(i == (memmem(q->body.data, q->body.len, cursor, strlen(cursor)) != NULL));
+    }
+    tinkc_search_free(list);
+    close_world(&w);
 }
 
 static void answers_without_a_result_may_have_a_body(void **state)
@@ -448,14 +474,14 @@ static void newer_calls_refuse_what_is_wrong(void **state)
     WRONG(tinkc_checkpoint_links(w.client, PATH, &w.err), PATH, "external");
     WRONG(tinkc_session_finish(w.client, "", 0, NULL, &w.err), ARGUMENT, "session_id");
     WRONG(tinkc_session_finish(w.client, "s", 3, NULL, &w.err), ARGUMENT, "how");
-#define SEARCH(...) tinkc_session_search(w.client, &(tinkc_search_options){ __VA_ARGS__ }, &w.err)
+#define SEARCH(...) tinkc_search_list(w.client, &(tinkc_search_options){ __VA_ARGS__ }, &w.err)
     WRONG(SEARCH(.page_size = 201), ARGUMENT, "page_size");
     WRONG(SEARCH(.states = 16), ARGUMENT, "states");
     WRONG(SEARCH(.user_metadata = odd), ARGUMENT, "user_metadata");
     WRONG(SEARCH(.owners = none), ARGUMENT, "owners");
     WRONG(SEARCH(.owners = many), ARGUMENT, "owners");
     WRONG(SEARCH(.scope = 7), ARGUMENT, "scope");
-    WRONG(SEARCH(.cursor = "no JSON"), ARGUMENT, "");
+    WRONG(SEARCH(.limit = -1), ARGUMENT, "limit");
     WRONG(SEARCH(.reserved = { 1 }), ARGUMENT, "reserved");
     assert_int_equal(tinkc_mock_count(w.mock, NULL), 0);
     close_world(&w);
@@ -816,6 +842,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_sends_and_reads),
+        cmocka_unit_test(a_search_follows_its_cursor),
         cmocka_unit_test(answers_without_a_result_may_have_a_body),
         cmocka_unit_test(newer_calls_refuse_what_is_wrong),
         cmocka_unit_test(a_copy_names_its_project_and_hides_its_token),

@@ -108,7 +108,10 @@ static tinkc_future *b_storage(world *x)
 }
 static tinkc_future *b_search(world *x)
 {
-    return tinkc_session_search(x->client, NULL, &x->err);
+    tinkc_search *list = tinkc_search_list(x->client, NULL, &x->err);
+    tinkc_future *f = tinkc_search_fetch(list, &x->err);
+    tinkc_search_free(list);
+    return f;
 }
 static tinkc_future *b_finish(world *x)
 {

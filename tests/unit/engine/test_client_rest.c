@@ -148,10 +148,12 @@ static void changes_hold(world *w)
 
 static size_t found(world *w, const tinkc_search_options *o)
 {
-    tinkc_future *f = tinkc_session_search(w->client, o, &w->err);
-    size_t n = tinkc_session_page_count(tinkc_future_session_page(f, 20000, &w->err));
+    tinkc_search *list = tinkc_search_list(w->client, o, &w->err);
+    size_t n = 0;
+    while (tinkc_search_next(list, &w->err))
+        n++;
     assert_ok(&w->err);
-    tinkc_future_free(f);
+    tinkc_search_free(list);
     return n;
 }
 
@@ -170,9 +172,8 @@ static void searches_agree(world *w)
     static const char *const elsewhere[] = { "other", NULL };
     static const char *const noted[] = { "team", "blue", NULL };
     static const char *const wrong[] = { "team", "red", NULL };
-    tinkc_future *f = tinkc_session_search(w->client, NULL, &w->err);
-    const tinkc_session_summary *s =
-        tinkc_session_page_at(tinkc_future_session_page(f, 20000, &w->err), 0);
+    tinkc_search *sessions = tinkc_search_list(w->client, NULL, &w->err);
+    const tinkc_session_summary *s = tinkc_search_next(sessions, &w->err);
     assert_ok(&w->err);
     assert_string_equal(s->session_id, w->session);
     assert_string_equal(s->display_name, "Nightly Run");
@@ -181,7 +182,7 @@ static void searches_agree(world *w)
     assert_int_equal(s->checkpoints, 1);
     assert_true(s->storage_bytes > 0);
     assert_string_equal(s->user_metadata[1], "blue");
-    tinkc_future_free(f);
+    tinkc_search_free(sessions);
     const struct {
         tinkc_search_options o;
         size_t n;
@@ -202,7 +203,7 @@ static void searches_agree(world *w)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (found(w, &rows[i].o) != rows[i].n)
             fail_msg("search %zu does not find %zu", i, rows[i].n);
-    f = tinkc_storage_get(w->client, NULL, &w->err);
+    tinkc_future *f = tinkc_storage_get(w->client, NULL, &w->err);
     const tinkc_storage *all = tinkc_future_storage(f, 20000, &w->err);
     assert_int_equal(tinkc_storage_count(all), 1);
     assert_string_equal(tinkc_storage_at(all, 0)->project_id, "project");
@@ -231,21 +232,15 @@ static void pages_of_sessions(world *w)
     }
     size_t n = 0;
     int64_t last = INT64_MAX;
-    char cursor[300];
-    tinkc_search_options page = { .page_size = 2 };
-    for (bool more = true; more;) {
-        tinkc_future *f = tinkc_session_search(w->client, &page, &w->err);
-        const tinkc_session_page *got = tinkc_future_session_page(f, 20000, &w->err);
-        assert_ok(&w->err);
-        for (size_t i = 0; i < tinkc_session_page_count(got); i++, n++) {
-            assert_true(tinkc_session_page_at(got, i)->created_us <= last);
-            last = tinkc_session_page_at(got, i)->created_us;
-        }
-        more = tinkc_session_page_cursor(got) != NULL;
-        snprintf(cursor, sizeof cursor, "%s", more ? tinkc_session_page_cursor(got) : "");
-        page.cursor = cursor;
-        tinkc_future_free(f);
+    tinkc_search *list =
+        tinkc_search_list(w->client, &(tinkc_search_options){ .page_size = 2 }, &w->err);
+    for (const tinkc_session_summary *s; (s = tinkc_search_next(list, &w->err)); n++) {
+        assert_true(s->created_us <= last);
+        last = s->created_us;
     }
+    assert_ok(&w->err);
+    tinkc_search_free(list);
+    assert_int_equal(found(w, &(tinkc_search_options){ .page_size = 2, .limit = 3 }), 3);
     assert_int_equal(n, MORE + 1);
     for (size_t i = 0; i < MORE; i++)
         tinkc_client_free(others[i]);
@@ -311,13 +306,14 @@ static void a_finished_session_takes_no_more(world *w)
         done(w, tinkc_session_finish(w->client, w->session,
                                      i ? TINKC_FINISH_ERRORED : TINKC_FINISH_SUCCESS, "done",
                                      &w->err));
-    tinkc_future *f = tinkc_session_search(w->client, NULL, &w->err);
-    const tinkc_session_page *got = tinkc_future_session_page(f, 20000, &w->err);
-    const tinkc_session_summary *s = tinkc_session_page_at(got, tinkc_session_page_count(got) - 1);
+    tinkc_search *list =
+        tinkc_search_list(w->client, &(tinkc_search_options){ .session_id = w->session }, &w->err);
+    const tinkc_session_summary *s = tinkc_search_next(list, &w->err);
+    assert_ok(&w->err);
     assert_string_equal(s->session_id, w->session);
     assert_int_equal(s->state_bit, TINKC_SESSION_FINISHED);
     assert_non_null(memmem(s->json.data, s->json.len, "\"success\"", 9));
-    tinkc_future_free(f);
+    tinkc_search_free(list);
     refused(tinkc_optim_step(w->trainer, &adam, &w->err), TINKC_E_GONE, "finished");
     refused(tinkc_sample(sampler, (int32_t[]){ 1 }, 1, 1, &o, &w->err), TINKC_E_GONE, "finished");
     refused(tinkc_trainer_open(w->client, &(tinkc_lora_options){ .base_model = "nano" }, &w->err),
