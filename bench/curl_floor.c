@@ -1,5 +1,5 @@
 /* curl_floor.c - what a bare program costs that opens libcurl and makes one GET: the floor under
- * everything that speaks HTTP through it. Links nothing of ours; bench/client.sh puts it beside us.
+ * everything that speaks HTTP through it. Links nothing of ours; bench/client_cost.sh puts it beside us.
  *
  *     curl_floor URL
  */

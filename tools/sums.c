@@ -39,7 +39,8 @@ int main(int argc, char **argv)
         seen[minus][a][b] = true;
         int x = a + LOW, y = b + LOW, z = minus ? x - y : x + y;
         char op = minus ? '-' : '+';
-        printf("{\"prompt\": \"What is %d %c %d?\", \"answer\": \"%d %c %d = %d\"}\n", x, op, y, x, op, y, z);
+        printf("{\"prompt\": \"What is %d %c %d?\", \"answer\": \"%d %c %d = %d\"}\n", x, op, y, x,
+               op, y, z);
         n--;
     }
     return 0;

@@ -47,7 +47,7 @@ static const setting known[] = {
     INT(max_idle_sessions, 1, 0, 1 << 24),
     INT(max_lora_rank, 1, 1, 65536),
     INT(lora_alpha, 1, 1, 65536),
-    INT(unit_tokens, 1, 1, 1 << 30),
+    INT(microbatch_tokens, 1, 1, 1 << 30),
     { "train_share", offsetof(tke_settings, train_share), -1, 0, 1 },
     INT(kv_bytes, 1, 1 << 20, INT64_MAX),
     INT(prefill_chunk, 1, 1, 1 << 20),
@@ -189,7 +189,7 @@ static void default_settings(tke_settings *s)
                          .max_idle_sessions = 10000,
                          .max_lora_rank = 256,
                          .lora_alpha = 32,
-                         .unit_tokens = 8192,
+                         .microbatch_tokens = 8192,
                          .train_share = 0.5,
                          .prefill_chunk = 512,
                          .max_sample_queue = 2000,
@@ -243,8 +243,8 @@ static bool read_options(tke_settings *s, const tinkc_engine_options *o, tinkc_e
         return false;
     if (s->pending_status != 200 && s->pending_status != 408)
         return tkc_fail(err, TINKC_E_ARGUMENT, "setting pending_status: 200 or 408");
-    if (s->max_batch_tokens && s->unit_tokens > s->max_batch_tokens)
-        s->unit_tokens = s->max_batch_tokens;
+    if (s->max_batch_tokens && s->microbatch_tokens > s->max_batch_tokens)
+        s->microbatch_tokens = s->max_batch_tokens;
     if (!s->train_memory_bytes)
         s->train_memory_bytes =
             s->memory_bytes / 2 < (int64_t)4 << 30 ? s->memory_bytes / 2 : (int64_t)4 << 30;

@@ -47,7 +47,7 @@ typedef struct tke_settings {
     int64_t max_ephemeral;      /* of one run; beyond, those unused longest go */
     int64_t max_lora_rank;
     int64_t lora_alpha;
-    int64_t unit_tokens;
+    int64_t microbatch_tokens;
     double train_share;
     int64_t kv_bytes, prefill_chunk;
     int64_t max_context;      /* of every base model; 0 = the model's own */

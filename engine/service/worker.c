@@ -114,7 +114,7 @@ static void fill_with_passes(tke_service *svc, work_item *item, tke_run *run)
 {
     assert(run->adapter && run->base && !run->loaded);
     uint64_t before = svc->turn;
-    int64_t share = svc->set.unit_tokens / (int64_t)count_pass_runs(svc, run->base);
+    int64_t share = svc->set.microbatch_tokens / (int64_t)count_pass_runs(svc, run->base);
     if (share < 1)
         share = 1;
     for (tke_run *next = run; next && item->n < MAX_JOBS; next = next_run(svc, run->base, before)) {

@@ -91,12 +91,12 @@ static bool ready_trainer(tke_service *svc, tke_base *base, tinkc_error *err)
         return true;
     if (!tke_work_base(svc, base, err))
         return false;
-    base->trainer =
-        tke_trainer_new(base->loaded,
-                        &(tke_trainer_options){ .memory_bytes = (size_t)svc->set.train_memory_bytes,
-                                                .unit_tokens = (size_t)svc->set.unit_tokens,
-                                                .keep = svc->set.keep },
-                        err);
+    base->trainer = tke_trainer_new(
+        base->loaded,
+        &(tke_trainer_options){ .memory_bytes = (size_t)svc->set.train_memory_bytes,
+                                .microbatch_tokens = (size_t)svc->set.microbatch_tokens,
+                                .keep = svc->set.keep },
+        err);
     return base->trainer != NULL;
 }
 

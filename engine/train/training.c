@@ -23,7 +23,7 @@ struct tke_trainer {
     tke_device *device;
     tke_model *model;
     tke_device_trainer *work;
-    size_t unit_tokens;
+    size_t microbatch_tokens;
 };
 
 tke_trainer *tke_trainer_new(tke_device_model *m, const tke_trainer_options *o, tinkc_error *err)
@@ -38,7 +38,7 @@ tke_trainer *tke_trainer_new(tke_device_model *m, const tke_trainer_options *o, 
     t->ops = m->device->ops;
     t->model = tke_model_keep(m->model);
     t->ops->info(t->device, &info);
-    t->unit_tokens = o->unit_tokens ? o->unit_tokens : info.microbatch_tokens;
+    t->microbatch_tokens = o->microbatch_tokens ? o->microbatch_tokens : info.microbatch_tokens;
     t->work = t->ops->trainer_new(
         m, &(tke_device_trainer_options){ o->memory_bytes, o->keep, o->stop }, err);
     if (t->work)
@@ -245,7 +245,7 @@ static size_t rank_of(const tke_item *item)
 static bool too_large(const tke_trainer *t, const tke_microbatch_size *size)
 {
     size_t allowed = t->ops->trainer_memory(t->work);
-    if (size->n > t->unit_tokens || bytes_of(t, size) > allowed)
+    if (size->n > t->microbatch_tokens || bytes_of(t, size) > allowed)
         return true;
     return size->n > GOOD_TOKENS && t->ops->microbatch_bytes(t->work, size, TKE_KEEP_ALL) > allowed;
 }

@@ -21,7 +21,7 @@
 
 typedef struct tke_trainer_options {
     size_t memory_bytes;       /* for activations and work space; 0 = by the device */
-    size_t unit_tokens;        /* most tokens in a microbatch; 0 = by the device. A longer datum
+    size_t microbatch_tokens;  /* most tokens in a microbatch; 0 = by the device. A longer datum
                                   makes one of its own */
     int32_t keep;              /* TKE_KEEP_*: activations of layers, or recompute; same bits */
     const _Atomic(bool) *stop; /* set from outside: passes fail with TINKC_E_CANCELLED soon */

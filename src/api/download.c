@@ -339,16 +339,16 @@ static bool pour_out(download_op *op, tinkc_error *err)
 {
     const void *bytes;
     size_t n;
-    tkc_outlet outlet;
-    if (!tkc_outlet_open(&outlet, op->o.fd, err))
+    tkc_fd_sink sink;
+    if (!tkc_fd_sink_open(&sink, op->o.fd, err))
         return false;
-    op->source.outlet = &outlet;
+    op->source.sink = &sink;
     while ((n = tkc_source_next(&op->source, &bytes, err)) > 0)
-        if (!tkc_outlet_write(&outlet, &op->stop, bytes, n, err))
+        if (!tkc_fd_sink_write(&sink, &op->stop, bytes, n, err))
             break;
-    tkc_source_end(&op->source); /* nobody uses the outlet any more */
+    tkc_source_end(&op->source); /* nobody uses the sink any more */
     op->source_open = false;
-    tkc_outlet_close(&outlet);
+    tkc_fd_sink_close(&sink);
     return !tkc_failed(err);
 }
 

@@ -30,18 +30,18 @@ bool tkc_stopper_sleep(tkc_stopper *, int64_t ms);
 
 /* ---- a descriptor of the caller's as the target ---- */
 
-typedef struct tkc_outlet {
+typedef struct tkc_fd_sink {
     int fd;       /* the caller's */
     int ready_fd; /* the same pipe or device, opened so that writing takes what fits; -1 = none */
     bool is_socket;
-} tkc_outlet;
-bool tkc_outlet_open(tkc_outlet *, int fd, tinkc_error *err);
-void tkc_outlet_close(tkc_outlet *);
+} tkc_fd_sink;
+bool tkc_fd_sink_open(tkc_fd_sink *, int fd, tinkc_error *err);
+void tkc_fd_sink_close(tkc_fd_sink *);
 /* What fits now; 0 also for a failure, which the next _write then meets. Any thread. */
-size_t tkc_outlet_try(const tkc_outlet *, const void *bytes, size_t len);
+size_t tkc_fd_sink_try(const tkc_fd_sink *, const void *bytes, size_t len);
 /* All of it, until stopped. */
-bool tkc_outlet_write(const tkc_outlet *, tkc_stopper *, const void *bytes, size_t len,
-                      tinkc_error *err);
+bool tkc_fd_sink_write(const tkc_fd_sink *, tkc_stopper *, const void *bytes, size_t len,
+                       tinkc_error *err);
 
 /* ---- a source of bytes ---- */
 
@@ -53,7 +53,7 @@ typedef struct tkc_source {
     tinkc_future *f;            /* whose progress it is; NULL = nobody's */
     const char *path;           /* tinker://...: where addresses come from; NULL = url is all */
     const char *const *headers; /* more pairs: a hub's token; NULL = none */
-    const tkc_outlet *outlet; /* takes bytes that fit at once: they are not lent; NULL = all are */
+    const tkc_fd_sink *sink; /* takes bytes that fit at once: they are not lent; NULL = all are */
     tkc_arena arena;
     char *url;               /* NULL = has to be asked for */
     int64_t pos;             /* of the next byte */

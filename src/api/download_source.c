@@ -155,7 +155,7 @@ static size_t take_for_reader(void *user, const void *bytes, size_t len)
     if (s->skip > 0 || (s->max_bytes > 0 && end > s->max_bytes) ||
         (s->total >= 0 && end > s->total))
         return 0;
-    size_t n = tkc_outlet_try(s->outlet, bytes, len);
+    size_t n = tkc_fd_sink_try(s->sink, bytes, len);
     s->travelled += (int64_t)n;
     if (n)
         count_bytes(s, n, &none);
@@ -182,7 +182,7 @@ static bool start_pull(tkc_source *s, tinkc_error *err)
                                .accept = "*/*",
                                .headers = make_headers(s, list, 24, range, sizeof range) };
         tkc_pull_sink(s->pull, &spec);
-        if (s->outlet)
+        if (s->sink)
             tkc_pull_take(s->pull, take_for_reader, s);
         tkc_call *call = tkc_call_new(s->client, &spec, err);
         if (call) {

@@ -171,7 +171,8 @@ static void run_pass(world *w, tke_adapter *a, tke_pass *p)
     tke_pass *list[1] = { p };
     data[0].weights = w->weights;
     data[1] = data[0];
-    tke_trainer *t = tke_trainer_new(w->loaded, &(tke_trainer_options){ .unit_tokens = 8 }, &err);
+    tke_trainer *t =
+        tke_trainer_new(w->loaded, &(tke_trainer_options){ .microbatch_tokens = 8 }, &err);
     assert_non_null(t);
     *p = (tke_pass){ .adapter = a, .backward = true, .data = data, .n_data = 2 };
     assert_true(tke_loss_parse(&p->loss, tkc_str("cross_entropy"), NULL, 0, false, &err));

@@ -401,7 +401,7 @@ static void a_short_queue_is_not_starved(void **state)
 {
     (void)state;
     tinkc_error err = { 0 };
-    const char *const settings[] = { "unit_tokens", "8", NULL };
+    const char *const settings[] = { "microbatch_tokens", "8", NULL };
     tinkc_engine *engine = open_engine(settings, false);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t));

@@ -221,9 +221,10 @@ static void test_recomputing_changes_no_bit(void **state)
 
 static void test_unit_size_changes_no_bit(void **state)
 {
-    compare_options(*state, (tke_trainer_options){ .unit_tokens = 1 });
-    compare_options(*state, (tke_trainer_options){ .unit_tokens = 100 });
-    compare_options(*state, (tke_trainer_options){ .unit_tokens = 180, .keep = TKE_KEEP_NONE });
+    compare_options(*state, (tke_trainer_options){ .microbatch_tokens = 1 });
+    compare_options(*state, (tke_trainer_options){ .microbatch_tokens = 100 });
+    compare_options(*state,
+                    (tke_trainer_options){ .microbatch_tokens = 180, .keep = TKE_KEEP_NONE });
 }
 
 /* A budget between nothing and everything: some layers are kept, some not. */

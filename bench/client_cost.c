@@ -1,10 +1,10 @@
-/* client.c - what the client costs: samples by the thousand, and the smallest useful program.
+/* client_cost.c - what the client costs: samples by the thousand, and the smallest useful program.
  *
  *     client serve            a service that answers at once; prints its URL, ends with stdin
  *     client sample URL N     N samples in flight at the same time, all of them waited for
  *     client start URL        makes a client, lists the runs, ends
  *
- * Each prints one line of JSON about itself: processor time, memory, what came back. client.sh runs
+ * Each prints one line of JSON about itself: processor time, memory, what came back. client_cost.sh runs
  * them against each other and puts the Python SDK beside them.
  */
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* test_loop.c - rollouts and reinforcement learning on the engine with the shipped model: what is
+/* test_rl_loop.c - rollouts and reinforcement learning on the engine with the shipped model: what is
  * trained is what was sampled, and an interrupted run ends with the same bits. */
 #include <math.h>
 #include <stdlib.h>

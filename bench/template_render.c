@@ -1,4 +1,4 @@
-/* template.c - what it costs to render a conversation, once its template is parsed.
+/* template_render.c - what it costs to render a conversation, once its template is parsed.
  *
  *     template [TEMPLATE.jinja ...]
  *

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# template.sh [BUILD]: rendering a chat of 20 messages, ours and Jinja2's beside it where it can be
+# template_render.sh [BUILD]: rendering a chat of 20 messages, ours and Jinja2's beside it where it can be
 # installed. Takes the shared templates too, where they are there.
 set -eu
 cd "$(dirname "$0")/.."
@@ -13,11 +13,11 @@ for name in Qwen-Qwen3-0.6B Qwen3.5-4B meta-llama-Llama-3.1-8B-Instruct deepseek
 done
 echo "ours:"
 status=0
-"$build/bench/template" "${files[@]}" || status=1
+"$build/bench/template_render" "${files[@]}" || status=1
 if [ -x "$venv/bin/python" ] && "$venv/bin/python" -c 'import jinja2' 2> /dev/null ||
     { python3 -m venv "$venv" && "$venv/bin/pip" install -q jinja2==3.1.6; } > /dev/null 2>&1; then
     echo "Jinja2:"
-    "$venv/bin/python" bench/template.py "${files[@]}"
+    "$venv/bin/python" bench/template_render.py "${files[@]}"
 else
     echo "Jinja2 cannot be installed here (no package index within reach): no figures beside ours."
 fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# client.sh [BUILD]: what the client costs, with the Python SDK beside it where it can be installed.
+# client_cost.sh [BUILD]: what the client costs, with the Python SDK beside it where it can be installed.
 # Starts a stub service of ours on loopback; measures, in processes of their own,
 #   - 10,000 samples in flight at the same time (Python: 2,000),
 #   - a program that makes a client and lists runs, and beside it one that only opens libcurl and
@@ -16,14 +16,14 @@ work=$(mktemp -d)
 trap 'exec 3>&-; wait; rm -rf "$work"' EXIT
 
 mkfifo "$work/stdin"
-"$build/bench/client" serve < "$work/stdin" > "$work/url" 2> "$work/log" &
+"$build/bench/client_cost" serve < "$work/stdin" > "$work/url" 2> "$work/log" &
 exec 3> "$work/stdin"
 for _ in $(seq 100); do [ -s "$work/url" ] && break; sleep 0.05; done
 url=$(cat "$work/url")
 
-"$build/bench/client" sample "$url" "$samples" | tee "$work/sample"
-"$build/bench/client" start "$url" > /dev/null # once for the page cache
-"$build/bench/client" start "$url" | tee "$work/start"
+"$build/bench/client_cost" sample "$url" "$samples" | tee "$work/sample"
+"$build/bench/client_cost" start "$url" > /dev/null # once for the page cache
+"$build/bench/client_cost" start "$url" | tee "$work/start"
 "$build/bench/curl_floor" "$url/" > /dev/null
 "$build/bench/curl_floor" "$url/" | tee "$work/floor"
 
@@ -38,8 +38,8 @@ else
     echo "The Python SDK cannot be installed here (no package index within reach): no figures beside ours."
 fi
 if [ $have_python = yes ]; then
-    "$venv/bin/python" bench/client.py sample "$url" "$python_samples" 2> /dev/null | tee "$work/python_sample"
-    "$venv/bin/python" bench/client.py start "$url" 2> /dev/null | tee "$work/python_start"
+    "$venv/bin/python" bench/client_cost.py sample "$url" "$python_samples" 2> /dev/null | tee "$work/python_sample"
+    "$venv/bin/python" bench/client_cost.py start "$url" 2> /dev/null | tee "$work/python_start"
 fi
 
 strip -o "$work/lib" "$(readlink -f "$build/libtinkc.so")"

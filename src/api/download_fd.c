@@ -1,4 +1,4 @@
-/* download_outlet.c - bytes of a download into a descriptor of the caller's.
+/* download_fd.c - bytes of a download into a descriptor of the caller's.
  *
  * May touch: that descriptor, by writing. Must not: change its mode, which other processes may
  * share, or wait without looking whether the download was stopped.
@@ -25,11 +25,11 @@ static int open_again(int fd)
     return open(name, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 }
 
-bool tkc_outlet_open(tkc_outlet *o, int fd, tinkc_error *err)
+bool tkc_fd_sink_open(tkc_fd_sink *o, int fd, tinkc_error *err)
 {
     struct stat st;
     int mode = fcntl(fd, F_GETFL);
-    *o = (tkc_outlet){ .fd = fd, .ready_fd = -1 };
+    *o = (tkc_fd_sink){ .fd = fd, .ready_fd = -1 };
     if (mode < 0 || fstat(fd, &st) != 0)
         return tkc_fail_errno(err, "descriptor %d", fd);
     if ((mode & O_ACCMODE) == O_RDONLY) {
@@ -42,7 +42,7 @@ bool tkc_outlet_open(tkc_outlet *o, int fd, tinkc_error *err)
     return true;
 }
 
-void tkc_outlet_close(tkc_outlet *o)
+void tkc_fd_sink_close(tkc_fd_sink *o)
 {
     if (o->ready_fd >= 0)
         close(o->ready_fd);
@@ -50,7 +50,7 @@ void tkc_outlet_close(tkc_outlet *o)
 }
 
 /* As much as fits, without waiting. False: this descriptor knows no such thing. */
-static bool write_ready(const tkc_outlet *o, const void *bytes, size_t len, ssize_t *n)
+static bool write_ready(const tkc_fd_sink *o, const void *bytes, size_t len, ssize_t *n)
 {
     if (o->is_socket)
         *n = send(o->fd, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -61,14 +61,14 @@ static bool write_ready(const tkc_outlet *o, const void *bytes, size_t len, ssiz
     return true;
 }
 
-size_t tkc_outlet_try(const tkc_outlet *o, const void *bytes, size_t len)
+size_t tkc_fd_sink_try(const tkc_fd_sink *o, const void *bytes, size_t len)
 {
     ssize_t n;
     return write_ready(o, bytes, len, &n) && n > 0 ? (size_t)n : 0;
 }
 
 /* Waits a moment for room. False: the download was stopped. */
-static bool wait_for_room(const tkc_outlet *o, tkc_stopper *stop, tinkc_error *err)
+static bool wait_for_room(const tkc_fd_sink *o, tkc_stopper *stop, tinkc_error *err)
 {
     struct pollfd fd = { .fd = o->fd, .events = POLLOUT };
     (void)poll(&fd, 1, LOOK_MS);
@@ -76,8 +76,8 @@ static bool wait_for_room(const tkc_outlet *o, tkc_stopper *stop, tinkc_error *e
            tkc_fail(err, TINKC_E_CANCELLED, "the download was stopped");
 }
 
-bool tkc_outlet_write(const tkc_outlet *o, tkc_stopper *stop, const void *bytes, size_t len,
-                      tinkc_error *err)
+bool tkc_fd_sink_write(const tkc_fd_sink *o, tkc_stopper *stop, const void *bytes, size_t len,
+                       tinkc_error *err)
 {
     const char *from = bytes;
     while (len) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""template.py TEMPLATE.jinja ...: the same rendering as bench/template.c, by Jinja2."""
+"""template_render.py TEMPLATE.jinja ...: the same rendering as bench/template_render.c, by Jinja2."""
 import pathlib, sys, time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/data/templates"))

@@ -1,4 +1,4 @@
-"""The Python SDK under the same load as bench/client.c: `client.py sample URL N` or `client.py start URL`."""
+"""The Python SDK under the same load as bench/client_cost.c: `client_cost.py sample URL N` or `client_cost.py start URL`."""
 import json, os, resource, sys, time
 
 begun = time.monotonic()
