@@ -389,8 +389,12 @@ int cli_doctor(cli_app *app)
     static const cli_column columns[] = {
         { .name = "status", .header = "Status", .path = "status", .standard = true },
         { .name = "id", .header = "Check", .path = "id", .standard = true },
-        { .name = "message", .header = "Finding", .path = "message", .standard = true },
-        { .name = "hint", .header = "Hint", .path = "hint", .standard = true },
+        { .name = "message",
+          .header = "Finding",
+          .path = "message",
+          .fit = CLI_FIT_WRAP,
+          .standard = true },
+        { .name = "hint", .header = "Hint", .path = "hint", .fit = CLI_FIT_NOTE, .standard = true },
         { 0 }
     };
     doctor d = { .app = app, .checks = json_array(), .begun_ms = cli_now_ms() };

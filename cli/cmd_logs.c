@@ -132,7 +132,9 @@ static void choose_metrics(const cli_app *app, const json_t *rows,
             size_t len = strcspn(p, ",");
             bool more = p[len] == ',';
             p[len] = '\0';
-            columns[n++] = (cli_column){ .name = p, .header = p, .path = p, .standard = true };
+            columns[n++] = (cli_column){
+                .name = p, .header = p, .path = p, .kind = CLI_CELL_NUMBER, .standard = true
+            };
             p += len + more;
         }
     }
@@ -141,9 +143,11 @@ static void choose_metrics(const cli_app *app, const json_t *rows,
         for (size_t r = 0; r < json_array_size(rows) && !seen; r++)
             seen = json_object_get(json_array_get(rows, r), usual[i]) != NULL;
         if (seen)
-            columns[n++] = (cli_column){
-                .name = usual[i], .header = usual[i], .path = usual[i], .standard = true
-            };
+            columns[n++] = (cli_column){ .name = usual[i],
+                                         .header = usual[i],
+                                         .path = usual[i],
+                                         .kind = CLI_CELL_NUMBER,
+                                         .standard = true };
     }
     columns[n] = (cli_column){ 0 };
 }
@@ -157,11 +161,13 @@ static int show_checkpoints(cli_app *app, const char *folder)
         { .name = "sampler",
           .header = "Sampler Path",
           .path = "sampler_path",
+          .fit = CLI_FIT_LINE,
           .standard = true,
           .cut_left = true },
         { .name = "state",
           .header = "State Path",
           .path = "state_path",
+          .fit = CLI_FIT_LINE,
           .standard = true,
           .cut_left = true },
         { 0 }

@@ -463,7 +463,12 @@ const cli_column cli_audit_columns[] = {
       .standard = true },
     { .name = "event", .header = "Event", .path = "event", .standard = true },
     { .name = "run", .header = "Run", .path = "model_id", .standard = true },
-    { .name = "path", .header = "Path", .path = "tinker_path", .cut_left = true, .standard = true },
+    { .name = "path",
+      .header = "Path",
+      .path = "tinker_path",
+      .fit = CLI_FIT_LINE,
+      .cut_left = true,
+      .standard = true },
     { .name = "purpose", .header = "Purpose", .path = "purpose", .standard = true },
     { 0 }
 };

@@ -76,7 +76,7 @@ const cli_column cli_run_columns[] = {
     { .name = "id", .header = "Run ID", .path = "training_run_id", .standard = true },
     { .name = "model", .header = "Base Model", .path = "base_model", .standard = true },
     { .name = "owner", .header = "Owner", .path = "model_owner" },
-    { .name = "lora", .header = "LoRA", .cell = lora_cell, .standard = true },
+    { .name = "lora", .header = "LoRA", .cell = lora_cell, .spare = true, .standard = true },
     { .name = "updated",
       .header = "Last Update",
       .path = "last_request_time",

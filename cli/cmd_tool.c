@@ -56,7 +56,11 @@ int cli_config_list(cli_app *app)
 {
     static const cli_column columns[] = {
         { .name = "key", .header = "Key", .path = "key", .standard = true },
-        { .name = "value", .header = "Value", .path = "value", .standard = true },
+        { .name = "value",
+          .header = "Value",
+          .path = "value",
+          .fit = CLI_FIT_WRAP,
+          .standard = true },
         { .name = "origin",
           .header = "Origin",
           .path = "origin",

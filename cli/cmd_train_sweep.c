@@ -230,7 +230,12 @@ static const cli_column columns[] = {
       .kind = CLI_CELL_NUMBER,
       .standard = true },
     { .name = "status", .header = "Status", .path = "status", .standard = true },
-    { .name = "log_path", .header = "Log", .path = "log_path", .standard = true },
+    { .name = "log_path",
+      .header = "Log",
+      .path = "log_path",
+      .fit = CLI_FIT_LINE,
+      .cut_left = true,
+      .standard = true },
     { 0 }
 };
 

@@ -266,6 +266,12 @@ static char *plain_text(const json_t *v)
     return fclose(f) == 0 ? text : NULL;
 }
 
+/* 12.4, 0.0571, 9.5e-05; and whole from 100 up. */
+static char *three_digits(double v)
+{
+    return cli_printf(fabs(v) >= 100 && fabs(v) < 1e15 ? "%.0f" : "%.3g", v);
+}
+
 static char *cell_text(const cli_app *app, const cli_column *c, const json_t *item, bool people)
 {
     char *text = NULL;
@@ -281,6 +287,8 @@ static char *cell_text(const cli_app *app, const cli_column *c, const json_t *it
             text = size_text(v, people);
         else if (c->kind == CLI_CELL_BOOL && people)
             text = strdup(json_is_true(v) ? "Yes" : "No");
+        else if (c->kind == CLI_CELL_NUMBER && people && json_is_real(v))
+            text = three_digits(json_real_value(v));
         else
             text = plain_text(v);
     }
@@ -288,8 +296,6 @@ static char *cell_text(const cli_app *app, const cli_column *c, const json_t *it
 }
 
 /* ---- columns ---- */
-
-enum { MAX_COLUMNS = 32 };
 
 static int unknown_column(const cli_app *app, const cli_column *columns, const char *name)
 {
@@ -308,7 +314,7 @@ static int choose_columns(const cli_app *app, const cli_column *all, const cli_c
         cli_find_option(app->command, "columns", 7) ? cli_text(app, "columns") : NULL;
     *n = 0;
     if (!names) {
-        for (const cli_column *c = all; c->name && *n < MAX_COLUMNS; c++)
+        for (const cli_column *c = all; c->name && *n < CLI_MAX_COLUMNS; c++)
             if (c->standard)
                 chosen[(*n)++] = c;
         return 0;
@@ -318,7 +324,7 @@ static int choose_columns(const cli_app *app, const cli_column *all, const cli_c
             printf("%s\t%s\n", c->name, c->header);
         return 0;
     }
-    for (const char *p = names; *p && *n < MAX_COLUMNS;) {
+    for (const char *p = names; *p && *n < CLI_MAX_COLUMNS;) {
         size_t len = strcspn(p, ",");
         char name[64];
         const char *from = p;
@@ -341,136 +347,21 @@ static int choose_columns(const cli_app *app, const cli_column *all, const cli_c
 
 /* ---- tables ---- */
 
-typedef struct grid {
-    size_t n_rows, n_columns;
-    char **cells; /* row by row, the header first; escaped */
-    size_t widths[MAX_COLUMNS];
-    bool cut_left[MAX_COLUMNS];
-} grid;
-
-static bool grid_init(grid *g, size_t n_rows, size_t n_columns)
-{
-    *g = (grid){ .n_rows = n_rows, .n_columns = n_columns };
-    g->cells = calloc(n_rows * n_columns + 1, sizeof *g->cells);
-    return g->cells != NULL;
-}
-
-static void grid_set(grid *g, size_t row, size_t column, char *text)
-{
-    char *safe = cli_escape(text ? text : "");
-    free(text);
-    g->cells[row * g->n_columns + column] = safe;
-    size_t width = safe ? cli_width(safe) : 0;
-    if (width > g->widths[column])
-        g->widths[column] = width;
-}
-
-static void grid_free(grid *g)
-{
-    for (size_t i = 0; g->cells && i < g->n_rows * g->n_columns; i++)
-        free(g->cells[i]);
-    free(g->cells);
-}
-
-/* Takes cells from the widest columns (never the first) until the line fits. */
-static void fit(grid *g, size_t width)
-{
-    enum { LEAST = 4 };
-    for (;;) {
-        size_t total = g->n_columns ? 2 * (g->n_columns - 1) : 0, widest = 0;
-        for (size_t c = 0; c < g->n_columns; c++) {
-            total += g->widths[c];
-            if (c && (!widest || g->widths[c] > g->widths[widest]))
-                widest = c;
-        }
-        if (total <= width || !widest || g->widths[widest] <= LEAST)
-            return;
-        size_t over = total - width, spare = g->widths[widest] - LEAST;
-        size_t second = LEAST;
-        for (size_t c = 1; c < g->n_columns; c++)
-            if (c != widest && g->widths[c] > second && g->widths[c] < g->widths[widest])
-                second = g->widths[c];
-        size_t step = g->widths[widest] - second;
-        step = step < 1 ? 1 : step;
-        step = step > over ? over : step;
-        g->widths[widest] -= step > spare ? spare : step;
-    }
-}
-
-static void put_cell(const cli_app *app, const char *text, size_t width, bool left, bool last)
-{
-    const char *dots = app->utf8 ? "…" : "~";
-    size_t cells = cli_width(text);
-    if (cells <= width) {
-        fputs(text, stdout);
-    } else if (left) {
-        const char *from = text;
-        while (cli_width(from) > width - 1) /* a wide character takes two cells */
-            from += cli_cut(from, 1) ? cli_cut(from, 1) : cli_cut(from, 2);
-        printf("%s%s", dots, from);
-        cells = 1 + cli_width(from);
-    } else {
-        printf("%.*s%s", (int)cli_cut(text, width - 1), text, dots);
-        cells = width;
-    }
-    if (!last && cells < width)
-        printf("%*s", (int)(width - cells), "");
-}
-
-static void put_row(const cli_app *app, const grid *g, size_t row, const char *style)
-{
-    for (size_t c = 0; c < g->n_columns; c++) {
-        fputs(c ? "  " : "", stdout);
-        fputs(app->color ? style : "", stdout);
-        put_cell(app, g->cells[row * g->n_columns + c], g->widths[c], g->cut_left[c],
-                 c + 1 == g->n_columns);
-        fputs(app->color && *style ? "\033[0m" : "", stdout);
-    }
-    fputc('\n', stdout);
-}
-
-static void put_rule(const cli_app *app, const grid *g)
-{
-    for (size_t c = 0; c < g->n_columns; c++) {
-        fputs(c ? "  " : "", stdout);
-        for (size_t i = 0; i < g->widths[c]; i++)
-            fputs(app->utf8 ? "─" : "-", stdout);
-    }
-    fputc('\n', stdout);
-}
-
-static void print_grid(const cli_app *app, grid *g, const char *title)
-{
-    size_t width = app->truncate ? cli_term_width(app) : 0;
-    if (width)
-        fit(g, width);
-    if (title) {
-        char *safe = cli_escape(title);
-        printf("%s\n", safe ? safe : title);
-        free(safe);
-    }
-    if (g->n_rows > 1 && app->headers) {
-        put_row(app, g, 0, "\033[1m");
-        put_rule(app, g);
-    }
-    for (size_t r = 1; r < g->n_rows; r++)
-        put_row(app, g, r, "");
-}
-
 static int print_table(const cli_app *app, const cli_list *list, const cli_column **columns,
                        size_t n, const json_t *items)
 {
-    grid g;
-    if (!grid_init(&g, json_array_size(items) + 1, n))
+    bool asked = cli_find_option(app->command, "columns", 7) && cli_given(app, "columns");
+    cli_table *t = cli_table_new(json_array_size(items), n);
+    if (!t)
         return cli_fail(app, "internal", NULL, "out of memory");
     for (size_t c = 0; c < n; c++) {
-        grid_set(&g, 0, c, strdup(columns[c]->header));
-        g.cut_left[c] = columns[c]->cut_left;
+        cli_table_column(t, c, columns[c]->fit, columns[c]->cut_left, columns[c]->spare && !asked);
+        cli_table_set(t, 0, c, strdup(columns[c]->header));
         for (size_t r = 0; r < json_array_size(items); r++)
-            grid_set(&g, r + 1, c, cell_text(app, columns[c], json_array_get(items, r), true));
+            cli_table_set(t, r + 1, c, cell_text(app, columns[c], json_array_get(items, r), true));
     }
-    print_grid(app, &g, list->title);
-    grid_free(&g);
+    cli_table_print(app, t, list->title, app->truncate ? cli_term_width(app) : 0);
+    cli_table_free(t);
     return 0;
 }
 
@@ -585,7 +476,7 @@ static int print_json_list(const cli_app *app, const cli_list *list, const json_
 
 int cli_check_columns(const cli_app *app)
 {
-    const cli_column *chosen[MAX_COLUMNS], *all = app->command->columns;
+    const cli_column *chosen[CLI_MAX_COLUMNS], *all = app->command->columns;
     size_t n = 1;
     int bad = all ? choose_columns(app, all, chosen, &n) : 0;
     return bad ? bad : n ? 0 : -1;
@@ -593,7 +484,7 @@ int cli_check_columns(const cli_app *app)
 
 int cli_print_list(const cli_app *app, const cli_list *list, const json_t *items)
 {
-    const cli_column *columns[MAX_COLUMNS];
+    const cli_column *columns[CLI_MAX_COLUMNS];
     size_t n;
     int bad = choose_columns(app, list->columns, columns, &n);
     if (bad || n == 0)
@@ -652,7 +543,11 @@ int cli_print_record(const cli_app *app, const char *title, const json_t *rows,
 {
     static const cli_column columns[] = {
         { .name = "property", .header = "Property", .cell = label_cell, .standard = true },
-        { .name = "value", .header = "Value", .cell = value_cell, .standard = true },
+        { .name = "value",
+          .header = "Value",
+          .cell = value_cell,
+          .fit = CLI_FIT_WRAP,
+          .standard = true },
         { 0 }
     };
     cli_progress_clear();

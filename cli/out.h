@@ -7,7 +7,9 @@
 #define CLI_OUT_H
 
 #include "app.h"
+#include "fit_table.h"
 
+/* NUMBER: people see three digits of a fraction. */
 enum { CLI_CELL_TEXT, CLI_CELL_SIZE, CLI_CELL_TIME, CLI_CELL_BOOL, CLI_CELL_NUMBER };
 
 struct cli_column {
@@ -21,6 +23,8 @@ struct cli_column {
     int kind;      /* CLI_CELL_* of what path gives                         */
     bool cut_left; /* a path: its end says more than its beginning          */
     bool standard; /* shown when --columns was not given                    */
+    bool spare;    /* left out of a table that is too wide, unless asked for */
+    int fit;       /* CLI_FIT_* (fit_table.h)                                   */
 };
 
 typedef struct cli_list {

@@ -134,6 +134,38 @@ def formats():
     check("compat times", '"2025-01-02 03:04:05+00:00"' in r.stdout and "new_field" not in r.stdout, r.stdout)
 
 
+def tables():
+    """At 80 and 120 columns: what people need is there whole, nothing is wider than the terminal."""
+    quiet = {"HF_HUB_OFFLINE": "1"}
+    findings = json.loads(tinkc("doctor", "--offline", "--json", env=quiet).stdout)["checks"]
+    paths = [c["tinker_path"] for c in json.loads(tinkc("checkpoint", "list", "--json").stdout)["checkpoints"]]
+    run = pathlib.Path(home, "digits")
+    run.mkdir()
+    (run / "metrics.jsonl").write_text('{"step": 0, "train_mean_nll": 12.396500454335992, "learning_rate": 9.499999999999998e-05}\n'
+                                       '{"step": 1, "train_mean_nll": 1234.56789, "num_tokens": 1234567, "learning_rate": 0.0005}\n')
+    for width in (80, 120):
+        env = dict(quiet, COLUMNS=str(width))
+        r = tinkc("doctor", "--offline", "-f", "table", env=env)
+        flat = "".join(r.stdout.split())
+        for c in findings:
+            if c["id"] not in ("terminal", "machine.store", "machine.tmp"):  # these change from run to run
+                check(f"{c['id']} whole at {width}", "".join(c["message"].split()) in flat and "".join((c["hint"] or "").split()) in flat, r.stdout)
+        check(f"doctor within {width}", max(map(len, r.stdout.splitlines())) <= width and "\u2026" not in r.stdout, r.stdout)
+        check("no blanks at ends of broken lines", not re.search(r"\w $", r.stdout, re.M), r.stdout)
+        r = tinkc("checkpoint", "list", "-f", "table", "--time", "iso", env=env)
+        check(f"paths whole at {width}", all(re.search(rf"\s{re.escape(p)}$", r.stdout, re.M) for p in paths), r.stdout)
+        check(f"checkpoints within {width}", max(map(len, r.stdout.splitlines())) <= width, r.stdout)
+        rows = [line.split() for line in tinkc("logs", "show", run, "-f", "table", env=env).stdout.splitlines()[3:]]
+        check(f"three digits at {width}", rows == [["0", "12.4", "9.5e-05"], ["1", "1235", "0.0005", "1234567"]], rows)
+    check("all digits for programs", "12.396500454335992" in tinkc("logs", "show", run, "-f", "tsv").stdout)
+    r = tinkc("run", "list", "-f", "table", env={"COLUMNS": "40"})
+    check("what is left out is said", "LoRA" not in r.stdout and r.stderr == "not shown at this width: LoRA (--no-trunc shows all)\n", r)
+    r = tinkc("run", "list", "-f", "table", "-c", "id,lora,model,updated,status", env={"COLUMNS": "40"})
+    check("what was asked for stays", "LoRA" in r.stdout and r.stderr == "", r)
+    r = tinkc("run", "list", "-f", "table", "--no-trunc", env={"COLUMNS": "40"})
+    check("--no-trunc shows all", "LoRA" in r.stdout and "Qwen/Qwen3-8B" in r.stdout and r.stderr == "", r)
+
+
 def errors():
     rows = [("missing", 3, "not_found"), ("forbidden", 4, "permission_denied"), ("rejected", 4, "auth_rejected"),
             ("invalid", 6, "invalid_request"), ("unprocessable", 6, "invalid_request"), ("limited", 7, "rate_limited"),
@@ -1133,7 +1165,7 @@ def local_work():
     check("broken config.json", r.returncode in (2, 3) and "error:" in r.stderr, r)
 
 
-for group in (grammar, formats, errors, unknown_names, dead_server, profiles, doctor, changes, downloads, configuration, documentation, completions, data, lists,
+for group in (grammar, formats, tables, errors, unknown_names, dead_server, profiles, doctor, changes, downloads, configuration, documentation, completions, data, lists,
               compatibility, json_everywhere, odd_bytes, signals, prompts, more_commands, settings, local_work):
     if not wanted or group.__name__ in wanted:
         group()
