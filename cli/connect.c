@@ -201,6 +201,30 @@ static char *named_folder(cli_app *app, char **name, int *bad)
     return folder;
 }
 
+/* Where the weights lie that a log directory's run stands on; yours, NULL = not known. */
+static char *logged_folder(const char *log_dir, const char *store)
+{
+    char *model = has_file(log_dir, "checkpoints.jsonl") ? cli_logged_model(log_dir) : NULL;
+    if (!model || is_model_folder(model))
+        return model;
+    char *folder = store ? cli_store_models_get(store, model) : NULL;
+    free(model);
+    return folder;
+}
+
+/* Large weights are read now, with a bar, and not while a request waits for them. */
+static int load_weights(const cli_app *app, const char *named, const char *store)
+{
+    const char *model = cli_model(app);
+    if (!needs_weights(app))
+        return 0;
+    char *logged = named || !model ? NULL : logged_folder(model, store);
+    const char *folder = named ? named : logged;
+    int bad = folder ? cli_load_weights(app, folder) : 0;
+    free(logged);
+    return bad;
+}
+
 /* The store in this process: nobody else can use it meanwhile. */
 static int open_alone(cli_app *app, const char *store, const char *name, const char *folder)
 {
@@ -235,6 +259,8 @@ static int open_engine(cli_app *app)
     const char *store = cli_store_folder(app);
     if (!bad && !store)
         cli_warn(app, "no folder for the store can be made: nothing will be kept");
+    if (!bad)
+        bad = load_weights(app, folder, store);
     if (!bad)
         bad = store && cli_store_shared(app) ? open_shared(app, store, name, folder)
                                              : open_alone(app, store, name, folder);

@@ -1,12 +1,16 @@
-/* model_folder.c - config.json and the sizes of the weights. Touches the folder and /proc/meminfo. */
+/* model_folder.c - config.json and the weights. Touches the folder, /proc/meminfo and the status line. */
 #include "model_folder.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "models.h"
+#include "term.h"
 #include "text.h"
 
 static json_t *load_config(const char *folder)
@@ -47,19 +51,33 @@ static bool is_weights(const char *name)
     return n > 12 && strcmp(name + n - 12, ".safetensors") == 0;
 }
 
-static int64_t weight_bytes(const char *folder)
+/* Calls fn for every file of weights until it returns false. */
+static void each_weights(const char *folder, bool (*fn)(const char *path, void *user), void *user)
 {
-    int64_t total = 0;
     DIR *dir = opendir(folder);
-    for (const struct dirent *e; dir && (e = readdir(dir));) {
-        struct stat file;
+    bool more = true;
+    for (const struct dirent *e; dir && more && (e = readdir(dir));) {
         char *path = is_weights(e->d_name) ? cli_printf("%s/%s", folder, e->d_name) : NULL;
-        if (path && stat(path, &file) == 0)
-            total += file.st_size;
+        more = !path || fn(path, user);
         free(path);
     }
     if (dir)
         closedir(dir);
+}
+
+static bool add_size(const char *path, void *user)
+{
+    int64_t *total = user;
+    struct stat file;
+    if (stat(path, &file) == 0)
+        *total += file.st_size;
+    return true;
+}
+
+static int64_t weight_bytes(const char *folder)
+{
+    int64_t total = 0;
+    each_weights(folder, add_size, &total);
     return total;
 }
 
@@ -92,6 +110,88 @@ int cli_model_fits(const cli_app *app, const char *folder)
                     "%s does not fit into memory: its weights are %s (%lld bytes), %s (%lld bytes) "
                     "are available",
                     folder, needed, (long long)bytes, free_text, (long long)available);
+}
+
+/* ---- reading ahead ---- */
+
+enum { SHOWN_FROM = 1 << 30, PIECE = 16 << 20 };
+
+typedef struct reading {
+    cli_progress bar;
+    int64_t done, total;
+    bool cold; /* something had to be read */
+} reading;
+
+/* Whether the file cache has every page of this piece. */
+static bool is_cached(int fd, int64_t at, size_t len)
+{
+    enum { PAGE = 4096 }; /* the smallest there is: enough places in any case */
+    static unsigned char pages[PIECE / PAGE];
+    void *map = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, at);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), n = (len + page - 1) / page;
+    bool all = map != MAP_FAILED && mincore(map, len, pages) == 0;
+    for (size_t i = 0; all && i < n; i++)
+        all = pages[i] & 1;
+    if (map != MAP_FAILED)
+        munmap(map, len);
+    return all;
+}
+
+/* A fault of the file is the engine's to report, so reading merely ends there. */
+static bool read_piece(int fd, int64_t at, size_t len)
+{
+    static char buffer[1 << 20];
+    (void)posix_fadvise(fd, at, (off_t)len, POSIX_FADV_WILLNEED);
+    for (size_t have = 0; have < len;) {
+        ssize_t n = pread(fd, buffer, sizeof buffer, at + (int64_t)have);
+        if (n <= 0)
+            return false;
+        have += (size_t)n;
+    }
+    return true;
+}
+
+static bool read_file(const char *path, void *user)
+{
+    reading *r = user;
+    struct stat file;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool ok = fd >= 0 && fstat(fd, &file) == 0;
+    for (int64_t at = 0; ok && at < file.st_size && !cli_stop_signal(); at += PIECE) {
+        int64_t left = file.st_size - at;
+        size_t len = left < PIECE ? (size_t)left : PIECE;
+        if (!is_cached(fd, at, len)) {
+            r->cold = true;
+            ok = read_piece(fd, at, len);
+        }
+        r->done += (int64_t)len;
+        if (r->cold)
+            cli_progress_step(&r->bar, r->done, r->total, NULL);
+    }
+    if (fd >= 0)
+        close(fd);
+    return ok && !cli_stop_signal();
+}
+
+int cli_load_weights(const cli_app *app, const char *folder)
+{
+    reading r = { .total = weight_bytes(folder) };
+    if (r.total <= SHOWN_FROM || r.total > available_bytes())
+        return 0;
+    cli_catch_signals();
+    cli_progress_begin(&r.bar, app, "loading the weights", r.total, true);
+    each_weights(folder, read_file, &r);
+    cli_progress_end(&r.bar);
+    return cli_stop_signal() ? cli_stop_exit() : 0;
+}
+
+char *cli_logged_model(const char *log_dir)
+{
+    json_t *config = load_config(log_dir);
+    const char *name = json_string_value(json_object_get(config, "model_name"));
+    char *copy = name ? strdup(name) : NULL;
+    json_decref(config);
+    return copy;
 }
 
 double cli_model_default_rate(const char *name, const char *folder, char why[96])

@@ -12,6 +12,13 @@ char *cli_folder_type(const char *folder);
  * available bytes; --force is the way around it. */
 int cli_model_fits(const cli_app *, const char *folder);
 
+/* Reads the weights of a model above 1 GB into the system's file cache, in order and with a bar: the
+ * engine maps them and would otherwise stop at every page. What is cached already is not read again; a
+ * model that does not fit is left alone. 0, or the exit code after a signal. */
+int cli_load_weights(const cli_app *, const char *folder);
+/* The model that a log directory's run was trained from; yours, NULL = it does not say. */
+char *cli_logged_model(const char *log_dir);
+
 /* For LoRA on any model: the same formula with what its folder says (NULL = it has none). *why says in
  * a few words what it was made from. */
 double cli_model_default_rate(const char *name, const char *folder, char why[96]);
