@@ -226,10 +226,38 @@ static void nothing_is_nothing(void **state)
     assert_int_equal(tinkc_mock_count(mock, NULL), 0);
 }
 
+/* The _INIT macros and their functions agree in every byte, whatever was there before. */
+static void functions_for_macros(void **state)
+{
+    (void)state;
+    static const tinkc_adam adam = TINKC_ADAM_INIT;
+    static const tinkc_dimuon dimuon = TINKC_DIMUON_INIT;
+    static const tinkc_sampling sampling = TINKC_SAMPLING_INIT;
+    tinkc_adam a;
+    tinkc_dimuon d;
+    tinkc_sampling s;
+    memset(&a, 0xA5, sizeof a);
+    memset(&d, 0xA5, sizeof d);
+    memset(&s, 0xA5, sizeof s);
+    tinkc_adam_init(&a);
+    tinkc_dimuon_init(&d);
+    tinkc_sampling_init(&s);
+    assert_memory_equal(&a, &adam, sizeof a);
+    assert_memory_equal(&d, &dimuon, sizeof d);
+    assert_memory_equal(&s, &sampling, sizeof s);
+    tinkc_adam_init(NULL);
+    tinkc_dimuon_init(NULL);
+    tinkc_sampling_init(NULL);
+}
+
 int main(void)
 {
 #define WITH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-    const struct CMUnitTest tests[] = { WITH(batches), WITH(inputs), WITH(training), WITH(sampling),
-                                        WITH(nothing_is_nothing) };
+    const struct CMUnitTest tests[] = { WITH(batches),
+                                        WITH(inputs),
+                                        WITH(training),
+                                        WITH(sampling),
+                                        WITH(nothing_is_nothing),
+                                        cmocka_unit_test(functions_for_macros) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
