@@ -5,7 +5,7 @@
 #include "cuda/cuda_kernels.h"
 #include "cuda/cuda_warp.cuh"
 
-enum { THREADS = 256, MOST = 8 }; /* a thread holds up to MOST float4: rows of up to 8192 numbers */
+enum { THREADS = 256, PIECE = THREADS * 4 }; /* in a norm a thread holds M float4: rows of up to M * PIECE numbers */
 
 __global__ void __launch_bounds__(THREADS) embed(const int32_t *ids, const bf16 *e, float *h, int n)
 {
@@ -41,20 +41,22 @@ DEVICE float4 norm4(float4 x, float rho, float4 w)
     return make_float4(w.x * (x.x * rho), w.y * (x.y * rho), w.z * (x.z * rho), w.w * (x.w * rho));
 }
 
-/* n is a multiple of 4. */
+/* Norms are instances by width, so that a short row takes few registers and many rows are under way. n is a multiple of 4. */
+template <int M>
 __global__ void __launch_bounds__(THREADS) add_norm(const int32_t *which, const float *h, const bf16 *y, float *h_out,
                                                     const float *w, float eps, bf16 *a, int n)
 {
     int64_t to = blockIdx.x, from = which ? which[to] : to;
     const float4 *in = (const float4 *)(h + from * n);
     const uint2 *add = y ? (const uint2 *)(y + from * n) : NULL;
-    float4 x[MOST];
+    float4 x[M], weights[M];
     float sum = 0;
 #pragma unroll
-    for (int j = 0; j < MOST; j++) {
+    for (int j = 0; j < M; j++) {
         int i = threadIdx.x + j * THREADS;
         if (i * 4 >= n)
             break;
+        weights[j] = a ? ((const float4 *)w)[i] : make_float4(0, 0, 0, 0); /* asked for before the sum is waited for */
         x[j] = in[i];
         if (add)
             x[j] = add_pairs(x[j], add[i]);
@@ -66,22 +68,23 @@ __global__ void __launch_bounds__(THREADS) add_norm(const int32_t *which, const 
         return;
     float rho = rsqrtf(block_sum(sum) / (float)n + eps);
 #pragma unroll
-    for (int j = 0; j < MOST; j++) {
+    for (int j = 0; j < M; j++) {
         int i = threadIdx.x + j * THREADS;
         if (i * 4 >= n)
             break;
-        ((uint2 *)(a + to * n))[i] = pack4(norm4(x[j], rho, ((const float4 *)w)[i]));
+        ((uint2 *)(a + to * n))[i] = pack4(norm4(x[j], rho, weights[j]));
     }
 }
 
+template <int M>
 __global__ void __launch_bounds__(THREADS) norm_back(const float *x, const float *w, float eps, const bf16 *dy, bool first,
                                                      float *dh, bf16 *dh16, int n)
 {
     int64_t row = blockIdx.x;
-    float4 v[MOST], d[MOST];
+    float4 v[M], d[M];
     float squares = 0, dot = 0;
 #pragma unroll
-    for (int j = 0; j < MOST; j++) {
+    for (int j = 0; j < M; j++) {
         int i = threadIdx.x + j * THREADS;
         if (i * 4 >= n)
             break;
@@ -95,7 +98,7 @@ __global__ void __launch_bounds__(THREADS) norm_back(const float *x, const float
     float rho = rsqrtf(block_sum(squares) / (float)n + eps);
     float back = rho * rho * rho * block_sum(dot) / (float)n;
 #pragma unroll
-    for (int j = 0; j < MOST; j++) {
+    for (int j = 0; j < M; j++) {
         int i = threadIdx.x + j * THREADS;
         if (i * 4 >= n)
             break;
@@ -312,23 +315,45 @@ int tcu_embed(const int32_t *ids, const tcu_bf16 *e, float *h, int32_t rows, int
     return launch(embed, dim3(rows), THREADS, 0, stream, ids, e, h, n);
 }
 
+template <int M>
+static int run_norm(const int32_t *which, const float *h, const bf16 *y, float *h_out, const float *w, float eps, bf16 *a,
+                    int rows, int n, tcu_stream stream)
+{
+    return launch(add_norm<M>, dim3(rows), THREADS, 0, stream, which, h, y, h_out, w, eps, a, n);
+}
+
+template <int M>
+static int run_norm_back(const float *x, const float *w, float eps, const bf16 *dy, bool first, float *dh, bf16 *dh16, int rows,
+                         int n, tcu_stream stream)
+{
+    return launch(norm_back<M>, dim3(rows), THREADS, 0, stream, x, w, eps, dy, first, dh, dh16, n);
+}
+
+/* The instance whose threads hold a row of n numbers. */
+#define FOR_WIDTH(f, n, ...)                                                                                                   \
+    ((n) <= PIECE     ? f<1>(__VA_ARGS__) :                                                                                \
+     (n) <= 2 * PIECE ? f<2>(__VA_ARGS__) :                                                                                \
+     (n) <= 3 * PIECE ? f<3>(__VA_ARGS__) :                                                                                \
+     (n) <= 4 * PIECE ? f<4>(__VA_ARGS__) :                                                                                \
+     (n) <= 8 * PIECE ? f<8>(__VA_ARGS__) :                                                                                \
+                            (int)cudaErrorInvalidValue)
+
 int tcu_add_norm(const float *h, const tcu_bf16 *y, float *h_out, const float *w, float eps, tcu_bf16 *a, int32_t rows,
                  int32_t n, tcu_stream stream)
 {
-    return launch(add_norm, dim3(rows), THREADS, 0, stream, nullptr, h, y, h_out, w, eps, a, n);
+    return FOR_WIDTH(run_norm, n, NULL, h, y, h_out, w, eps, a, rows, n, stream);
 }
 
 int tcu_pick_norm(const int32_t *which, const float *h, const tcu_bf16 *y, const float *w, float eps, tcu_bf16 *a,
                   int32_t rows, int32_t n, tcu_stream stream)
 {
-    return launch(add_norm, dim3(rows), THREADS, 0, stream, which, h, y, nullptr, w, eps, a, n);
+    return FOR_WIDTH(run_norm, n, which, h, y, NULL, w, eps, a, rows, n, stream);
 }
 
 int tcu_norm_back(const float *x, const float *w, float eps, const tcu_bf16 *dy, bool first, float *dh, tcu_bf16 *dh16,
                   int32_t rows, int32_t n, tcu_stream stream)
 {
-    norm_back<<<rows, THREADS, 0, stream>>>(x, w, eps, dy, first, dh, dh16, n);
-    return cudaGetLastError();
+    return FOR_WIDTH(run_norm_back, n, x, w, eps, dy, first, dh, dh16, rows, n, stream);
 }
 
 int tcu_heads_forward(const tcu_heads *p, const tcu_bf16 *qkv, tcu_bf16 *q, tcu_bf16 *k, const tcu_paged *cache,
