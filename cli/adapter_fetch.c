@@ -36,7 +36,7 @@ static void remove_partial(const char *dir, const char *name)
     free(state);
 }
 
-int cli_fetch_adapter(cli_app *app, const char *path, const char *beside, char **folder)
+int cli_fetch_adapter(cli_app *app, cli_wanted_files *w, const char *beside, char **folder)
 {
     tinkc_error err = { 0 };
     int bad = cli_connect(app);
@@ -46,11 +46,11 @@ int cli_fetch_adapter(cli_app *app, const char *path, const char *beside, char *
     char *dir = slash ? strndup(beside, (size_t)(slash - beside) + (slash == beside)) : NULL;
     char *name = cli_printf(".%s.adapter-%d", slash ? slash + 1 : beside, (int)getpid());
     tinkc_download_options o = { .dir = dir, .name = name, .replace = true, .no_resume = true };
-    tinkc_future *f = tinkc_checkpoint_download(app->client, path, &o, &err);
-    if (cli_wait_bytes(app, f, "Downloading archive", &err))
+    tinkc_future *f = cli_fetch_files(app, w, &o, &err);
+    if (f)
         *folder = strdup(tinkc_download_target(tinkc_future_download(f, 0, &err)));
     else
-        bad = cli_stop_signal() ? cli_stop_exit() : cli_fail_error(app, &err, path);
+        bad = cli_stop_signal() ? cli_stop_exit() : cli_fail_error(app, &err, w->path);
     tinkc_future_free(f);
     if (bad) {
         cli_disconnect(app); /* its thread may still be writing */

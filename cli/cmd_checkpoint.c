@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint_files.h"
 #include "checkpoints.h"
 #include "commands.h"
 #include "recent_ids.h"
@@ -402,12 +403,42 @@ int cli_checkpoint_set_ttl(cli_app *app)
 
 /* ---- url, copy ---- */
 
+/* External weights: an address for each file. */
+static int show_links(cli_app *app)
+{
+    tinkc_error err = { 0 };
+    int bad = 0;
+    json_t *urls = json_object();
+    tinkc_future *f = tinkc_checkpoint_links(app->client, app->args[0], &err);
+    if (cli_wait(app, f, "addresses", &err)) {
+        const tinkc_links *links = tinkc_future_links(f, 0, &err);
+        for (size_t i = 0; i < tinkc_links_count(links); i++) {
+            json_object_set_new(urls, tinkc_links_name(links, i),
+                                cli_json_text(tinkc_links_url(links, i)));
+            if (app->format != CLI_JSON)
+                printf("%s\t%s\n", tinkc_links_name(links, i), tinkc_links_url(links, i));
+        }
+        if (app->format == CLI_JSON) {
+            json_t *v = json_pack("{s:s,s:O}", "tinker_path", app->args[0], "urls", urls);
+            bad = cli_print_json(app, v);
+            json_decref(v);
+        }
+    } else {
+        bad = cli_fail_error(app, &err, NULL);
+    }
+    json_decref(urls);
+    tinkc_future_free(f);
+    return bad;
+}
+
 int cli_checkpoint_url(cli_app *app)
 {
     tinkc_error err = { 0 };
     int bad = cli_connect(app);
     if (bad)
         return bad;
+    if (cli_path_kind(app->args[0]) == TINKC_CHECKPOINT_EXTERNAL)
+        return show_links(app);
     tinkc_future *f = tinkc_checkpoint_archive(app->client, app->args[0], &err);
     if (cli_wait(app, f, "archive", &err)) {
         const tinkc_archive *a = tinkc_future_archive(f, 0, &err);

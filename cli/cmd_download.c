@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint_files.h"
 #include "commands.h"
 #include "files.h"
 #include "out.h"
@@ -53,8 +54,7 @@ static int report_failed_download(cli_app *app, const cli_place *place, const ti
 int cli_checkpoint_download(cli_app *app)
 {
     tinkc_error err = { 0 };
-    tinkc_path parsed;
-    if (!tinkc_path_parse(app->args[0], &parsed, &err))
+    if (!cli_path_kind(app->args[0]))
         return cli_fail(app, "usage", "paths look like tinker://RUN/weights/NAME",
                         "invalid checkpoint path: %s", app->args[0]);
     int bad = cli_connect(app);
@@ -75,8 +75,8 @@ int cli_checkpoint_download(cli_app *app)
         o.keep_archive = true;
         cli_place_begin(&place, archive, &o);
     }
-    tinkc_future *f = tinkc_checkpoint_download(app->client, app->args[0], &o, &err);
-    if (!cli_wait_bytes(app, f, "Downloading archive", &err))
+    tinkc_future *f = cli_fetch_files(app, &(cli_wanted_files){ .path = app->args[0] }, &o, &err);
+    if (!f)
         bad = report_failed_download(app, &place, &err);
     else if (!place.piped)
         bad = show_download(app, tinkc_future_download(f, 0, &err));

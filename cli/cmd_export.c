@@ -108,6 +108,16 @@ static int find_base(export *x)
     return bad;
 }
 
+/* A log directory also knows the training checkpoint, for services that give out no sampler's. */
+static int fetch_source(export *x)
+{
+    char *training = x->path ? cli_last_record(x->source, "state_path") : NULL;
+    cli_wanted_files w = { .path = x->path ? x->path : x->source, .training = training };
+    int bad = cli_fetch_adapter(x->app, &w, x->target, &x->fetched);
+    free(training);
+    return bad;
+}
+
 static int find_source(export *x)
 {
     int bad = 0;
@@ -119,7 +129,7 @@ static int find_source(export *x)
     if (!x->path && is_folder(x->source))
         x->adapter = x->source;
     else
-        bad = cli_fetch_adapter(x->app, x->path ? x->path : x->source, x->target, &x->fetched);
+        bad = fetch_source(x);
     if (!x->adapter)
         x->adapter = x->fetched;
     bool needed = strcmp(x->to, "merged") == 0 || strcmp(x->to, "gguf") == 0;

@@ -71,6 +71,7 @@ typedef struct push { /* one run of the command */
     cli_app *app;
     const char *source; /* as given, or the checkpoint of a log directory */
     char *from_log;     /* yours */
+    char *training;     /* likewise: the training checkpoint of the log directory; NULL = none */
     char *temp;         /* everything below goes at the end */
     char *files;        /* the folder with the source's files */
     char *staging;      /* what is pushed */
@@ -78,6 +79,7 @@ typedef struct push { /* one run of the command */
     cli_card card;
     char *base_model;
     bool local;
+    bool external; /* came as external weights: they have no mark of completeness */
 } push;
 
 /* ---- the source's files ---- */
@@ -118,7 +120,7 @@ static int check_files(const push *p)
     if (has(folder, "adapter_config.json") && !has(folder, "adapter_model.safetensors") &&
         !has(folder, "adapter_model.bin"))
         return cli_fail(p->app, "input", NULL, "%s does not contain a PEFT adapter", p->source);
-    if (!p->local && !has(folder, "checkpoint_complete"))
+    if (!p->local && !p->external && !has(folder, "checkpoint_complete"))
         return cli_fail(p->app, "input", "the checkpoint was not saved whole",
                         "%s is missing 'checkpoint_complete'", p->source);
     return 0;
@@ -151,7 +153,9 @@ static int get_files(push *p)
         p->files = strdup(p->source);
     } else {
         char *beside = cli_printf("%s/source", p->temp);
-        bad = cli_fetch_adapter(p->app, p->source, beside ? beside : "source", &p->files);
+        cli_wanted_files w = { .path = p->source, .training = p->training };
+        bad = cli_fetch_adapter(p->app, &w, beside ? beside : "source", &p->files);
+        p->external = w.external;
         free(beside);
         if (!bad)
             learn(p);
@@ -498,6 +502,7 @@ int cli_checkpoint_push_hf(cli_app *app)
     if (cli_int(app, "jobs") < 1 || cli_int(app, "jobs") > 64)
         return cli_fail(app, "usage", NULL, "--jobs must be 1 to 64");
     p.from_log = cli_sampler_path_of(p.source);
+    p.training = p.from_log ? cli_last_record(p.source, "state_path") : NULL;
     p.source = p.from_log ? p.from_log : p.source;
     p.local = !p.from_log && is_folder(p.source);
     int bad = get_files(&p);
@@ -510,7 +515,8 @@ int cli_checkpoint_push_hf(cli_app *app)
     if (!bad)
         bad = push_files(&p);
     cli_remove_folder(p.temp);
-    char *all[] = { p.from_log, p.temp, p.files, p.staging, p.repo, p.revision, p.base_model };
+    char *all[] = { p.from_log, p.training, p.temp,     p.files,
+                    p.staging,  p.repo,     p.revision, p.base_model };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     return bad;

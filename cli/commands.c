@@ -1312,6 +1312,8 @@ const cli_command cli_commands[] = {
       .min_args = 1,
       .max_args = 1,
       .summary = "print the signed address of the archive",
+      .details =
+          "External weights have an address for each file: one line each, name, tab, address.",
       .options = NULL,
       .examples = checkpoint_url_examples,
       .run = cli_checkpoint_url,

@@ -5,7 +5,9 @@
  * then ends as soon as it can; the operation's memory stays until it has.
  *
  * On disk: NAME.partial (a folder while unpacking, else a file) and NAME.partial.state, which says
- * which bytes it is made of. Both are gone once NAME is there.
+ * which bytes it is made of. Both are gone once NAME is there. External weights have no state: each of
+ * their files has an address of its own and nothing says that they belong to one save, so another
+ * run begins again.
  */
 #include "api/download.h"
 
@@ -49,6 +51,7 @@ typedef struct download_op {
     int64_t state_written_ns;
     int64_t newest_mark; /* where a failed run can be taken up */
     bool source_open;
+    bool external; /* files with an address each, instead of an archive */
 } download_op;
 
 static download_op *op_of(tinkc_future *f)
@@ -275,7 +278,7 @@ static bool copy_bytes(download_op *op, tkc_writer *writer, int fd, tkc_digest *
     size_t n;
     bool wrote_state = false;
     while ((n = tkc_source_next(&op->source, &bytes, err)) > 0) {
-        if (!wrote_state && !write_state(op, 0, err))
+        if (!wrote_state && !op->external && !write_state(op, 0, err))
             return false;
         wrote_state = true;
         errno = tkc_writer_add(writer, fd, bytes, n);
@@ -301,26 +304,102 @@ static bool fetch_bytes(download_op *op, int fd, tkc_digest *digest, tinkc_error
     return ok && (!fault || tkc_fail_errno(err, "%s", op->partial));
 }
 
-static bool save_file(download_op *op, tinkc_error *err)
+/* All of the source into the file at `path`, from where the source is; `name` is its name in the list. */
+static bool save_file(download_op *op, const char *path, const char *name, tinkc_error *err)
 {
     char hex[TKC_SHA256_HEX];
     tkc_digest digest;
     int64_t from = op->source.pos;
     int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (from ? 0 : O_TRUNC);
-    int fd = open(op->partial, flags, 0666);
+    int fd = open(path, flags, 0666);
     if (fd < 0)
-        return tkc_fail_errno(err, "%s", op->partial);
+        return tkc_fail_errno(err, "%s", path);
     tkc_sha256_init(&digest);
-    bool ok = (op->o.no_digests || digest_existing(fd, op->partial, &digest, from, err)) &&
-              (lseek(fd, (off_t)from, SEEK_SET) >= 0 || tkc_fail_errno(err, "%s", op->partial)) &&
+    bool ok = (op->o.no_digests || digest_existing(fd, path, &digest, from, err)) &&
+              (lseek(fd, (off_t)from, SEEK_SET) >= 0 || tkc_fail_errno(err, "%s", path)) &&
               fetch_bytes(op, fd, &digest, err);
     if (close(fd) != 0 && ok)
-        ok = tkc_fail_errno(err, "%s", op->partial);
+        ok = tkc_fail_errno(err, "%s", path);
     if (!ok)
         return false;
     tkc_digest_hex(&digest, hex);
-    op->result.list.n = 0;
-    return tkc_file_list_add(&op->result.list, op->name, hex, op->source.pos, err);
+    return tkc_file_list_add(&op->result.list, name, hex, op->source.pos, err);
+}
+
+/* ---- external weights ---- */
+
+static void close_source(download_op *op)
+{
+    if (op->source_open)
+        tkc_source_end(&op->source);
+    op->source_open = false;
+}
+
+static void open_source(download_op *op)
+{
+    tkc_source_init(&op->source, op->f.client, &op->stop, &op->f);
+    op->source_open = true;
+    op->source.path = op->path;
+    op->source.max_bytes = op->o.max_bytes;
+}
+
+/* One file into the partial folder, in folders of its own if its name says so. */
+static bool fetch_link(download_op *op, const char *name, const char *url, tinkc_error *err)
+{
+    tkc_arena *arena = &op->f.arena;
+    int64_t before = op->source.before + op->source.pos, travelled = op->source.travelled;
+    if (op->o.max_bytes && before >= op->o.max_bytes)
+        return tkc_fail(err, TINKC_E_BAD_RESPONSE, "larger than max_bytes");
+    char *path = tkc_path_join(arena, op->partial, name, err);
+    char *slash = path ? strrchr(path, '/') : NULL;
+    if (slash) {
+        *slash = 0;
+        tkc_make_dirs(path, err);
+        *slash = '/';
+    }
+    if (tkc_failed(err))
+        return false;
+    close_source(op);
+    open_source(op);
+    op->source.file = name;
+    op->source.url = tkc_arena_cstr(&op->source.arena, url, err);
+    op->source.before = before;
+    op->source.travelled = travelled;
+    if (op->o.max_bytes)
+        op->source.max_bytes = op->o.max_bytes - before;
+    return !tkc_failed(err) && save_file(op, path, name, err);
+}
+
+/* A file that would lie outside the folder, or where another one does, makes all of them suspect. */
+static bool check_links(const tinkc_links *links, tinkc_error *err)
+{
+    size_t n = tinkc_links_count(links);
+    if (n == 0)
+        return tkc_fail(err, TINKC_E_BAD_RESPONSE, "external weights: the service names no files");
+    for (size_t i = 0; i < n; i++) {
+        const char *name = tinkc_links_name(links, i);
+        if (!tkc_is_safe_name(name))
+            return tkc_fail(err, TINKC_E_UNSAFE_ARCHIVE, "external weights: unsafe name '%.200s'",
+                            name);
+    }
+    return true;
+}
+
+static bool fetch_links(download_op *op, tinkc_error *err)
+{
+    tinkc_future *f = tinkc_checkpoint_links(op->f.client, op->path, err);
+    const tinkc_links *links = NULL;
+    if (tkc_stopper_wait(&op->stop, f, err))
+        links = tinkc_future_links(f, 0, err);
+    bool ok = links && check_links(links, err);
+    if (ok && mkdir(op->partial, 0777) != 0 && errno != EEXIST)
+        ok = tkc_fail_errno(err, "%s", op->partial);
+    for (size_t i = 0; ok && i < tinkc_links_count(links); i++) {
+        const char *name = tkc_arena_cstr(&op->f.arena, tinkc_links_name(links, i), err);
+        ok = name && fetch_link(op, name, tinkc_links_url(links, i), err);
+    }
+    tinkc_future_free(f);
+    return ok;
 }
 
 /* ---- handing the bytes to the caller ---- */
@@ -434,16 +513,18 @@ static bool place(download_op *op, bool flat, tinkc_error *err)
 
 static bool fetch_once(download_op *op, bool unpacks, tinkc_error *err)
 {
-    return unpacks ? unpack_checkpoint(op, err) : save_file(op, err);
+    if (op->external)
+        return fetch_links(op, err);
+    if (unpacks)
+        return unpack_checkpoint(op, err);
+    op->result.list.n = 0;
+    return save_file(op, op->partial, op->name, err);
 }
 
 static bool begin_source(download_op *op, tinkc_error *err)
 {
-    tkc_source_init(&op->source, op->f.client, &op->stop, &op->f);
-    op->source_open = true;
-    op->source.path = op->path;
+    open_source(op);
     op->source.url = op->url ? tkc_arena_cstr(&op->source.arena, op->url, err) : NULL;
-    op->source.max_bytes = op->o.max_bytes;
     return !tkc_failed(err);
 }
 
@@ -454,7 +535,7 @@ static bool download_to_disk(download_op *op, tinkc_error *err)
         return false;
     if (!flat && !op->o.replace && exists(op->target))
         return tkc_fail(err, TINKC_E_EXISTS, "%s is there already", op->target);
-    bool resumed = load_state(op, unpacks);
+    bool resumed = !op->external && load_state(op, unpacks);
     if (!resumed && !clear_partial(op, err))
         return false;
     bool ok = fetch_once(op, unpacks, err);
@@ -463,7 +544,7 @@ static bool download_to_disk(download_op *op, tinkc_error *err)
         op->source.changed = false;
         ok = clear_partial(op, err) && fetch_once(op, unpacks, err);
     }
-    if (!ok && op->source.pos == 0) { /* nothing came: nothing to go on from */
+    if (!ok && (op->source.pos == 0 || op->external)) { /* nothing to go on from */
         tinkc_error ignored = { 0 };
         clear_partial(op, &ignored);
     }
@@ -491,8 +572,7 @@ static void *worker(void *arg)
 {
     download_op *op = arg;
     run_download(op, &op->err);
-    if (op->source_open)
-        tkc_source_end(&op->source);
+    close_source(op);
     tkc_loop_post(op->f.client->loop, &op->after);
     return NULL;
 }
@@ -643,11 +723,15 @@ tinkc_future *tinkc_checkpoint_download(tinkc_client *client, const char *path,
 {
     tinkc_error local;
     tinkc_path parts;
-    if (!tkc_enter(&err, &local) || !tinkc_path_parse(path, &parts, err))
+    if (!tkc_enter(&err, &local) || !tkc_tinker_path_any(path, &parts, err))
         return NULL;
     download_op *op = new_op(client, &checkpoint_class, options, err);
     if (!op)
         return NULL;
+    op->external = parts.kind == TINKC_CHECKPOINT_EXTERNAL;
+    if (op->external && (op->o.keep_archive || op->o.write || op->o.fd))
+        tkc_fail(err, TINKC_E_ARGUMENT,
+                 "external weights are separate files: there is no archive to keep or hand on");
     op->path = op->what = tkc_arena_cstr(&op->f.arena, path, err);
     char *name = op->path ? name_of_path(&op->f.arena, op->path, err) : NULL;
     if (name && op->o.keep_archive && !op->o.name)

@@ -28,6 +28,9 @@ void tkc_stopper_stop(tkc_stopper *);
 /* Sleeps; false if stopped. */
 bool tkc_stopper_sleep(tkc_stopper *, int64_t ms);
 
+/* Waits until f is done, or the stop, which cancels it. NULL is a failure. */
+bool tkc_stopper_wait(tkc_stopper *, tinkc_future *f, tinkc_error *err);
+
 /* ---- a descriptor of the caller's as the target ---- */
 
 typedef struct tkc_fd_sink {
@@ -50,12 +53,14 @@ bool tkc_fd_sink_write(const tkc_fd_sink *, tkc_stopper *, const void *bytes, si
 typedef struct tkc_source {
     tinkc_client *client;
     tkc_stopper *stop;
-    tinkc_future *f;            /* whose progress it is; NULL = nobody's */
-    const char *path;           /* tinker://...: where addresses come from; NULL = url is all */
+    tinkc_future *f;  /* whose progress it is; NULL = nobody's */
+    const char *path; /* tinker://...: where addresses come from; NULL = url is all */
+    const char *file; /* of external weights: which of their addresses; NULL = an archive */
     const char *const *headers; /* more pairs: a hub's token; NULL = none */
     const tkc_fd_sink *sink; /* takes bytes that fit at once: they are not lent; NULL = all are */
     tkc_arena arena;
     char *url;               /* NULL = has to be asked for */
+    int64_t before;          /* bytes of the files that came first, for the progress */
     int64_t pos;             /* of the next byte */
     int64_t total;           /* -1 = not known */
     int64_t travelled;       /* bytes that came over the network */

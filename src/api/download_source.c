@@ -100,7 +100,7 @@ static bool count_bytes(tkc_source *s, size_t n, tinkc_error *err)
     s->pos += (int64_t)n;
     s->failures = 0;
     s->moved_ms = tkc_now_ms(s->client->clock);
-    tkc_op_progress(s->f, s->pos, s->total);
+    tkc_op_progress(s->f, s->before + s->pos, s->file ? -1 : s->total);
     if (s->max_bytes > 0 && s->pos > s->max_bytes)
         return tkc_fail(err, TINKC_E_BAD_RESPONSE, "larger than max_bytes");
     if (s->total >= 0 && s->pos > s->total)
@@ -108,18 +108,39 @@ static bool count_bytes(tkc_source *s, size_t n, tinkc_error *err)
     return true;
 }
 
+bool tkc_stopper_wait(tkc_stopper *s, tinkc_future *f, tinkc_error *err)
+{
+    if (!f)
+        return false;
+    if (!waits_for(s, NULL, f))
+        tinkc_future_cancel(f);
+    bool ok = tinkc_future_wait(f, TINKC_FOREVER, err);
+    waits_for(s, NULL, NULL);
+    return ok;
+}
+
+/* Where `name` lies, among all files of the checkpoint; NULL = it is not among them any more. */
+static const char *link_of(tinkc_future *f, const char *name)
+{
+    const tinkc_links *links = tinkc_future_links(f, 0, NULL);
+    for (size_t i = 0; i < tinkc_links_count(links); i++)
+        if (strcmp(tinkc_links_name(links, i), name) == 0)
+            return tinkc_links_url(links, i);
+    return NULL;
+}
+
 /* Asks the service for an address that is good now. */
 static bool ask_address(tkc_source *s, tinkc_error *err)
 {
-    tinkc_future *f = tinkc_checkpoint_archive(s->client, s->path, err);
-    if (!f)
-        return false;
-    if (!waits_for(s->stop, NULL, f))
-        tinkc_future_cancel(f);
-    const tinkc_archive *archive = tinkc_future_archive(f, TINKC_FOREVER, err);
-    if (archive)
-        s->url = tkc_arena_cstr(&s->arena, archive->url, err);
-    waits_for(s->stop, NULL, NULL);
+    tinkc_future *f = s->file ? tinkc_checkpoint_links(s->client, s->path, err)
+                              : tinkc_checkpoint_archive(s->client, s->path, err);
+    if (tkc_stopper_wait(s->stop, f, err)) {
+        const char *url = s->file ? link_of(f, s->file) : tinkc_future_archive(f, 0, err)->url;
+        if (url)
+            s->url = tkc_arena_cstr(&s->arena, url, err);
+        else
+            tkc_fail(err, TINKC_E_NOT_FOUND, "%s: no longer a file of %s", s->file, s->path);
+    }
     tinkc_future_free(f);
     return !tkc_failed(err);
 }

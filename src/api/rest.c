@@ -199,8 +199,16 @@ static bool copy_span(char out[TKC_ID_TEXT], tinkc_str s, tinkc_error *err)
 bool tkc_path_ids_parse(const char *path, tkc_path_ids *out, tinkc_error *err)
 {
     tinkc_path parts;
-    return tinkc_path_parse(path, &parts, err) && copy_span(out->run, parts.run_id, err) &&
-           copy_span(out->checkpoint, parts.checkpoint_id, err);
+    if (!tkc_tinker_path_any(path, &parts, err) || !copy_span(out->run, parts.run_id, err) ||
+        !copy_span(out->checkpoint, parts.checkpoint_id, err))
+        return false;
+    if (strchr(out->checkpoint, '/'))
+        return true;
+    /* tinker://RUN/NAME */
+    int n = snprintf(out->checkpoint, sizeof out->checkpoint, "sampler_weights/%.*s",
+                     (int)parts.name.len, parts.name.data);
+    return n < TKC_ID_TEXT ||
+           tkc_fail(err, TINKC_E_PATH, "path: longer than %d bytes", TKC_ID_TEXT - 1);
 }
 
 tinkc_future *tinkc_run_get_by_path(tinkc_client *client, const char *path, int32_t scope,

@@ -25,7 +25,9 @@ typedef struct archive_op {
     tinkc_future f;
     tkc_call *call;
     tkc_timer timer;
-    char *path; /* in the arena */
+    char *path;          /* in the arena */
+    char *plain;         /* the same with the checkpoint's name alone, not yet tried; NULL = none */
+    tinkc_error missing; /* what the whole id met, if the name alone is tried */
     int64_t begun_ms;
     int32_t rounds, failures;
 } archive_op;
@@ -96,11 +98,28 @@ static int64_t archive_pause(archive_op *op, const tinkc_error *err)
     return err->retry_after_ms > wait ? err->retry_after_ms : wait;
 }
 
+/* SkyRL's routes know a sampler's archive by its name alone, although its lists say
+ * sampler_weights/NAME. A service that knows the whole id is never asked twice. */
+static bool archive_by_name(archive_op *op, int32_t status)
+{
+    if (status != 404 || !op->plain)
+        return false;
+    op->missing = op->call->err;
+    op->path = op->plain;
+    op->plain = NULL;
+    tkc_op_error_body(&op->f, op->call->body);
+    tkc_call_free(op->call);
+    archive_ask(op);
+    return true;
+}
+
 static void archive_answered(tkc_call *call)
 {
     archive_op *op = call->owner;
     tinkc_error err = call->err;
     const char *location = call->status == 302 ? tkc_call_header(call, "location") : NULL;
+    if (archive_by_name(op, call->status))
+        return;
     if (location || !err.code) {
         err = (tinkc_error){ 0 };
         if (location)
@@ -121,7 +140,10 @@ static void archive_answered(tkc_call *call)
             tkc_loop_arm(op->f.client->loop, &op->timer, pause);
             return;
         }
-        tkc_op_error_body(&op->f, call->body);
+        if (op->missing.code)
+            err = op->missing;
+        else
+            tkc_op_error_body(&op->f, call->body);
     }
     tkc_call_free(call);
     op->call = NULL;
@@ -190,15 +212,19 @@ tinkc_future *tinkc_checkpoint_archive(tinkc_client *client, const char *path, t
     tinkc_error local;
     tinkc_path parts;
     if (!tkc_enter(&err, &local) || !tkc_client_check(client, err) ||
-        !tinkc_path_parse(path, &parts, err))
+        !tkc_tinker_path_any(path, &parts, err))
         return NULL;
     tinkc_future *f = tkc_op_new(client, &archive_class, err);
     if (!f)
         return NULL;
     const char *run = tkc_arena_str(&f->arena, parts.run_id, err);
     const char *checkpoint = tkc_arena_str(&f->arena, parts.checkpoint_id, err);
-    if (run && checkpoint)
+    const char *name = tkc_arena_str(&f->arena, parts.name, err);
+    if (run && checkpoint && name) {
         archive_of(f)->path = job_path(f, TKC_EP_ARCHIVE, run, checkpoint, err);
+        if (parts.kind == TINKC_CHECKPOINT_SAMPLER && strcmp(name, checkpoint) != 0)
+            archive_of(f)->plain = job_path(f, TKC_EP_ARCHIVE, run, name, err);
+    }
     if (tkc_failed(err)) {
         tkc_future_drop(f);
         return NULL;

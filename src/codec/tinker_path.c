@@ -28,19 +28,41 @@ static bool split_id(tinkc_str text, int32_t *kind, tinkc_str *name)
     return *kind != 0 && tkc_str_find(*name, '/') == name->len;
 }
 
-bool tkc_tinker_path(tinkc_str text, tinkc_path *out, tinkc_error *err)
+/* tinker://RUN/REST; neither part is empty. */
+static bool split_run(tinkc_str text, tinkc_path *out)
 {
     static const char prefix[] = "tinker://";
     if (!text.data || !tkc_starts_with(text, prefix))
-        return bad_path(text, err);
+        return false;
     tinkc_str rest = tkc_strn(text.data + strlen(prefix), text.len - strlen(prefix));
     size_t slash = tkc_str_find(rest, '/');
-    if (slash == 0 || slash == rest.len)
+    if (slash == 0 || slash + 1 >= rest.len)
+        return false;
+    *out = (tinkc_path){ .run_id = tkc_strn(rest.data, slash) };
+    out->checkpoint_id = tkc_strn(rest.data + slash + 1, rest.len - slash - 1);
+    return true;
+}
+
+bool tkc_tinker_path(tinkc_str text, tinkc_path *out, tinkc_error *err)
+{
+    tinkc_path found;
+    if (!split_run(text, &found) || !split_id(found.checkpoint_id, &found.kind, &found.name))
         return bad_path(text, err);
-    tinkc_path found = { .run_id = tkc_strn(rest.data, slash) };
-    found.checkpoint_id = tkc_strn(rest.data + slash + 1, rest.len - slash - 1);
-    if (!split_id(found.checkpoint_id, &found.kind, &found.name))
-        return bad_path(text, err);
+    *out = found;
+    return true;
+}
+
+bool tkc_tinker_path_any(const char *path, tinkc_path *out, tinkc_error *err)
+{
+    tinkc_path found;
+    tinkc_str text = tkc_str(path);
+    if (!path)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "path: must not be NULL");
+    if (!split_run(text, &found) ||
+        tkc_str_find(found.checkpoint_id, '/') < found.checkpoint_id.len)
+        return tkc_tinker_path(text, out, err);
+    found.kind = TINKC_CHECKPOINT_SAMPLER;
+    found.name = found.checkpoint_id;
     *out = found;
     return true;
 }

@@ -69,7 +69,10 @@ typedef struct service {
     size_t break_at;  /* the n-th next transfers end after so many bytes of body; 0 = never */
     int breaks, behaviour;
     bool no_range, gone_once, no_length, down;
-    int archives, transfers, ranges;
+    bool by_name;     /* knows archives by the checkpoint's name alone, as SkyRL does */
+    const char *evil; /* one more file of the external weights; NULL = none */
+    int archives, transfers, ranges, links;
+    char link_text[1000];
     char seen_key[64];
     char url[128];
     char headers[512];
@@ -112,14 +115,37 @@ static void serve_bytes(service *s, const stub_request *r, stub_answer *a)
     }
 }
 
+static void serve_links(service *s, stub_answer *a)
+{
+    const char *url = stub_url(server);
+    int n = snprintf(s->link_text, sizeof s->link_text,
+                     "{\"urls\":{\"config.json\":\"%s/store/one?sig=%d\","
+                     "\"sub/model.bin\":\"%s/store/two?sig=%d\"",
+                     url, s->links, url, s->links);
+    if (s->evil)
+        n += snprintf(s->link_text + n, sizeof s->link_text - (size_t)n, ",\"%s\":\"%s/store/x\"",
+                      s->evil, url);
+    snprintf(s->link_text + n, sizeof s->link_text - (size_t)n,
+             "},\"expires\":\"2030-01-01T00:00:00Z\"}");
+    s->links++;
+    a->body = s->link_text;
+}
+
 static void serve(const stub_request *r, stub_answer *a, void *user)
 {
     service *s = user;
     a->headers = "Content-Type: application/json\r\n";
     if (strstr(r->path, "/client/config")) {
         a->body = "{}";
+    } else if (strstr(r->path, "/external_weights_urls")) {
+        serve_links(s, a);
     } else if (strstr(r->path, "/archive")) {
         s->archives++;
+        if (s->by_name && !strstr(r->path, "/checkpoints/final/archive")) {
+            a->status = strstr(r->path, "/checkpoints/gone/") ? 422 : 404;
+            a->body = "{\"detail\":\"Not Found\"}";
+            return;
+        }
         if (s->down) {
             a->status = 500;
             return;
@@ -896,9 +922,133 @@ static void plain_files_by_address(void **state)
     close_world(&w);
 }
 
+/* ---- external weights: an address for each file ---- */
+
+#define EXTERNAL "tinker://run:train:0/external_weights/out"
+#define FOLDER   "run:train:0_external_weights_out"
+
+static tinkc_future *download_external(world *w, tinkc_download_options o)
+{
+    if (!o.write && !o.fd)
+        o.dir = w->dir;
+    tinkc_future *f = tinkc_checkpoint_download(w->client, EXTERNAL, &o, &w->err);
+    if (f)
+        tinkc_future_wait(f, 30000, &w->err);
+    return f;
+}
+
+static void external_weights_are_files(void **state)
+{
+    static world w;
+    (void)state;
+    open_world(&w);
+    w.s.break_at = 70000, w.s.breaks = 2, w.s.behaviour = STUB_RESET;
+    tinkc_future *f = download_external(&w, (tinkc_download_options){ 0 });
+    assert_ok(&w.err);
+    const tinkc_download *got = tinkc_future_download(f, 0, &w.err);
+    check_content(&w, FOLDER "/config.json", w.s.archive.data, w.s.archive.len);
+    check_content(&w, FOLDER "/sub/model.bin", w.s.archive.data, w.s.archive.len);
+    assert_false(there(&w, FOLDER ".partial"));
+    assert_int_equal(w.s.links, 1);
+    assert_int_equal(w.s.archives, 0);
+    assert_string_equal(w.s.seen_key, "");
+    assert_int_equal(tinkc_download_count(got), 2);
+    assert_string_equal(tinkc_download_at(got, 1)->name, "sub/model.bin");
+    assert_int_equal(tinkc_download_at(got, 1)->size_bytes, w.s.archive.len);
+    assert_int_equal(tinkc_download_bytes(got), 2 * w.s.archive.len);
+    int64_t done, total;
+    tinkc_future_progress(f, &done, &total);
+    assert_int_equal(done, 2 * w.s.archive.len);
+    tinkc_future_free(f);
+    tinkc_future_free(download_external(&w, (tinkc_download_options){ .flat = true }));
+    assert_ok(&w.err);
+    assert_true(there(&w, "sub/model.bin"));
+    close_world(&w);
+}
+
+static void an_expired_link_is_asked_for_again(void **state)
+{
+    static world w;
+    (void)state;
+    open_world(&w);
+    w.s.gone_once = true;
+    tinkc_future_free(download_external(&w, (tinkc_download_options){ 0 }));
+    assert_ok(&w.err);
+    assert_int_equal(w.s.links, 2);
+    check_content(&w, FOLDER "/config.json", w.s.archive.data, w.s.archive.len);
+    close_world(&w);
+}
+
+static void external_weights_have_limits(void **state)
+{
+    static const char *const evil[] = { "../out", "/etc/x", "a/../../b", "" };
+    static world w;
+    (void)state;
+    for (size_t i = 0; i < sizeof evil / sizeof *evil; i++) {
+        open_world(&w);
+        w.s.evil = evil[i];
+        tinkc_future_free(download_external(&w, (tinkc_download_options){ 0 }));
+        assert_int_equal(w.err.code, TINKC_E_UNSAFE_ARCHIVE);
+        assert_int_equal(w.s.transfers, 0);
+        close_world(&w);
+    }
+    open_world(&w);
+    int64_t one = (int64_t)w.s.archive.len;
+    tinkc_future_free(download_external(&w, (tinkc_download_options){ .max_bytes = one + 10 }));
+    assert_int_equal(w.err.code, TINKC_E_BAD_RESPONSE);
+    assert_false(there(&w, FOLDER));
+    assert_false(there(&w, FOLDER ".partial"));
+    w.err = (tinkc_error){ 0 };
+    tinkc_future_free(download_external(&w, (tinkc_download_options){ .max_bytes = 2 * one }));
+    assert_ok(&w.err);
+    const tinkc_download_options refused[] = { { .keep_archive = true }, { .fd = 1 } };
+    for (size_t i = 0; i < 2; i++) {
+        assert_null(download_external(&w, refused[i]));
+        assert_int_equal(w.err.code, TINKC_E_ARGUMENT);
+        w.err = (tinkc_error){ 0 };
+    }
+    close_world(&w);
+}
+
+/* Servers whose archives are known by a name alone, and whose paths may have no kind. */
+static void archives_by_name(void **state)
+{
+    static const char *const paths[] = { PATH, "tinker://run:train:0/final" };
+    static const int asked[] = { 2, 1 };
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        static world w;
+        open_world(&w);
+        w.s.by_name = true;
+        tinkc_download_options o = { .dir = w.dir, .name = "mine" };
+        tinkc_future *f = tinkc_checkpoint_download(w.client, paths[i], &o, &w.err);
+        assert_true(tinkc_future_wait(f, 30000, &w.err));
+        assert_ok(&w.err);
+        assert_int_equal(w.s.archives, asked[i]);
+        check_content(&w, "mine/deep/er/model.bin", w.big, sizeof w.big);
+        tinkc_future_free(f);
+        /* What is missing under both names is reported as the whole one met it. */
+        f = tinkc_checkpoint_archive(w.client, "tinker://r/sampler_weights/gone", &w.err);
+        assert_false(tinkc_future_wait(f, 30000, &w.err));
+        assert_int_equal(w.err.code, TINKC_E_NOT_FOUND);
+        tinkc_future_free(f);
+        w.err = (tinkc_error){ 0 };
+        w.s.archives = 0; /* only samplers have two names */
+        f = tinkc_checkpoint_archive(w.client, "tinker://r/weights/gone", &w.err);
+        assert_false(tinkc_future_wait(f, 30000, &w.err));
+        assert_int_equal(w.s.archives, 1);
+        tinkc_future_free(f);
+        close_world(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(external_weights_are_files),
+        cmocka_unit_test(an_expired_link_is_asked_for_again),
+        cmocka_unit_test(external_weights_have_limits),
+        cmocka_unit_test(archives_by_name),
         cmocka_unit_test(unpacks_with_digests),
         cmocka_unit_test(names_and_places),
         cmocka_unit_test(existing_targets_stay),

@@ -390,6 +390,44 @@ def downloads():
     check("nothing half-made", leftovers == [], leftovers)
 
 
+def external_weights():
+    """Services that give no archives: an address for each file, made from a training checkpoint if need be."""
+    def asked(since):
+        return [f"{m} {p.split('?')[0]}" for m, p, _ in server.seen[since:]]
+
+    external = "tinker://run-1/external_weights/out"
+    r = tinkc("checkpoint", "url", external)
+    check("links", r.returncode == 0 and f"adapter_config.json\t{url}/file/adapter_config.json\n" in r.stdout, r)
+    r = tinkc("checkpoint", "url", external, "--json")
+    check("links as JSON", json.loads(r.stdout)["urls"]["adapter_model.safetensors"].endswith("/file/adapter_model.safetensors"), r)
+    r = tinkc("checkpoint", "download", external, "-o", "ext")
+    folder = pathlib.Path(home, "ext", "run-1_external_weights_out")
+    check("external download", r.returncode == 0 and (folder / "adapter_model.safetensors").stat().st_size == 5000, r)
+    exits(2, "checkpoint", "download", external, "-o", "ext2", "--archive", "x.tar", says="separate files")
+    since = len(server.seen)
+    r = tinkc("checkpoint", "download", "tinker://sealed/weights/0004", "-o", "ext")
+    folder = pathlib.Path(home, "ext", "sealed_weights_0004")
+    check("refused archive", r.returncode == 0 and "external weights" in r.stderr
+          and (folder / "adapter_model.safetensors").stat().st_size == 5000, r)
+    save = next(json.loads(b) for m, p, b in server.seen[since:] if p.endswith("/save_weights_external"))
+    check("for an hour", save["ttl_seconds"] == 3600, save)
+    check("then deleted", [x for x in asked(since) if x.startswith("DELETE")]
+          == ["DELETE /api/v1/training_runs/export-1/checkpoints/external_weights/download"], asked(since))
+    since = len(server.seen)
+    exits(6, "checkpoint", "download", "tinker://sealed/sampler_weights/0004", "-o", "ext", says="training checkpoints only")
+    exits(3, "checkpoint", "download", "tinker://missing/weights/0004", "-o", "ext")
+    check("no run for nothing", not any("create_model" in x or "load_weights" in x for x in asked(since)), asked(since))
+    log = pathlib.Path(home, "sealed-run")
+    log.mkdir()
+    (log / "checkpoints.jsonl").write_text(json.dumps({"state_path": "tinker://sealed/weights/0004",
+                                                       "sampler_path": "tinker://sealed/sampler_weights/0004"}) + "\n")
+    since = len(server.seen)
+    tinkc("export", str(log), "-o", "exported-log")
+    check("export from the training checkpoint", "GET /file/adapter_config.json" in asked(since), asked(since))
+    r = tinkc("checkpoint", "download", "tinker://run-1/final", "-o", "plain")
+    check("a path without a kind", r.returncode == 0 and pathlib.Path(home, "plain", "run-1_final").is_dir(), r)
+
+
 def configuration():
     env = {"TINKER_API_KEY": None, "TINKER_BASE_URL": None}
     check("set", tinkc("config", "set", "base_url", url, env=env).returncode == 0)
@@ -1191,7 +1229,7 @@ def local_work():
     check("broken config.json", r.returncode in (2, 3) and "error:" in r.stderr, r)
 
 
-for group in (grammar, formats, tables, errors, unknown_names, dead_server, profiles, doctor, changes, downloads, configuration, documentation, completions, data, lists,
+for group in (grammar, formats, tables, errors, unknown_names, dead_server, profiles, doctor, changes, downloads, external_weights, configuration, documentation, completions, data, lists,
               compatibility, json_everywhere, odd_bytes, signals, loading, prompts, more_commands, settings, local_work):
     if not wanted or group.__name__ in wanted:
         group()

@@ -40,6 +40,16 @@ def archive():
     return out.getvalue()
 
 
+FILES = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"y" * 5000}
+
+
+def promised(h, path, query, body):
+    """Results of what was promised: the id says which."""
+    what = json.loads(body)["request_id"]
+    h.answer(200, {"load": {"type": "load_weights", "path": None}, "create": {"model_id": "export-1"},
+                   "external": {"path": "tinker://export-1/external_weights/download"}}[what])
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -98,6 +108,11 @@ def one_run(h, path, query, body):
         return h.answer(200, run(int(name.split("-")[1])))
     if tail == "checkpoints":
         return h.answer(200, {"checkpoints": CHECKPOINTS, "cursor": None})
+    if name in ("sealed", "export-1") and tail.endswith("/archive"):
+        return h.answer(400, {"detail": "archives are no longer made"})
+    if tail.endswith("/external_weights_urls"):
+        base = f"http://{h.headers['Host']}/file/"
+        return h.answer(200, {"urls": {n: base + n for n in FILES}, "expires": "2030-01-01T00:00:00Z"})
     if tail.endswith("/stalled/archive"):
         return h.answer(302, None, [("Location", f"http://{h.headers['Host']}/stalled.tar")])
     if tail.endswith("/archive"):
@@ -127,8 +142,8 @@ ROUTES = [
     ("/api/v1/training_runs", page("training_runs", [run(i) for i in range(1, 4)])),
     ("/api/v1/checkpoints", page("checkpoints", CHECKPOINTS)),
     ("/api/v1/training_runs/", one_run),
-    ("/api/v1/weights_info", lambda h, p, q, b: h.answer(200, {"base_model": "Qwen/Qwen3-8B", "is_lora": True,
-                                                               "lora_rank": 32})),
+    ("/api/v1/weights_info", lambda h, p, q, b: h.answer(404, {"detail": "no such run"}) if b"//missing/" in b else
+     h.answer(200, {"base_model": "Qwen/Qwen3-8B", "is_lora": True, "lora_rank": 32})),
     ("/api/v1/sessions", lambda h, *a: h.answer(200, {"sessions": ["s-1", "s-2"]})),
     ("/api/v1/sessions/", lambda h, *a: h.answer(200, {"training_run_ids": ["run-1"], "sampler_ids": ["smp-1"]})),
     ("/api/v1/samplers/", lambda h, *a: h.answer(200, {"sampler_id": "smp-1", "base_model": "Qwen/Qwen3-8B",
@@ -142,6 +157,13 @@ ROUTES = [
         "sessions": {"s-1": {"user_metadata": {"a": "b,c"}}}})),
     ("/api/v1/sessions/s-1/trace_export", lambda h, *a: h.answer(200, {
         "status": "ready", "url": f"http://{h.headers['Host']}/trace"})),
+    ("/api/v1/create_session", lambda h, *a: h.answer(200, {"session_id": "s-9"})),
+    ("/api/v1/session_heartbeat", lambda h, *a: h.answer(200, {})),
+    ("/api/v1/create_model", lambda h, *a: h.answer(200, {"request_id": "create", "model_id": "export-1"})),
+    ("/api/v1/load_weights", lambda h, *a: h.answer(200, {"request_id": "load"})),
+    ("/api/v1/save_weights_external", lambda h, *a: h.answer(200, {"request_id": "external"})),
+    ("/api/v1/retrieve_future", promised),
+    ("/file/", lambda h, path, *a: h.answer(200, None, body=FILES[path[len("/file/"):]])),
     ("/trace", lambda h, *a: h.answer(200, None, body=b"the trace")),
     ("/archive.tar", lambda h, *a: h.answer(200, None, body=archive())),
     ("/stalled.tar", lambda h, *a: stall(h)),
