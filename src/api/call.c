@@ -557,7 +557,8 @@ static void window_outcome(inner *c)
 {
     tinkc_client *client = c->client;
     const tinkc_error *err = &c->call.err;
-    bool pause = err->http_status == 402 &&
+    /* Only a call that waits here says so: a poll's pause is announced by its promise. */
+    bool pause = err->http_status == 402 && c->spec.window &&
                  tkc_billing_pauses(client, 402, tkc_str(err->message), c->call.f);
     c->call.paused = pause;
     if (c->spec.backpressure && (err->http_status == 429 || pause)) {
