@@ -413,10 +413,10 @@ static int show_links(cli_app *app)
     if (cli_wait(app, f, "addresses", &err)) {
         const tinkc_links *links = tinkc_future_links(f, 0, &err);
         for (size_t i = 0; i < tinkc_links_count(links); i++) {
-            json_object_set_new(urls, tinkc_links_name(links, i),
-                                cli_json_text(tinkc_links_url(links, i)));
+            const tinkc_link *link = tinkc_links_at(links, i);
+            json_object_set_new(urls, link->name, cli_json_text(link->url));
             if (app->format != CLI_JSON)
-                printf("%s\t%s\n", tinkc_links_name(links, i), tinkc_links_url(links, i));
+                printf("%s\t%s\n", link->name, link->url);
         }
         if (app->format == CLI_JSON) {
             json_t *v = json_pack("{s:s,s:O}", "tinker_path", app->args[0], "urls", urls);

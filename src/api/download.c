@@ -377,7 +377,7 @@ static bool check_links(const tinkc_links *links, tinkc_error *err)
     if (n == 0)
         return tkc_fail(err, TINKC_E_BAD_RESPONSE, "external weights: the service names no files");
     for (size_t i = 0; i < n; i++) {
-        const char *name = tinkc_links_name(links, i);
+        const char *name = tinkc_links_at(links, i)->name;
         if (!tkc_is_safe_name(name))
             return tkc_fail(err, TINKC_E_UNSAFE_ARCHIVE, "external weights: unsafe name '%.200s'",
                             name);
@@ -395,8 +395,8 @@ static bool fetch_links(download_op *op, tinkc_error *err)
     if (ok && mkdir(op->partial, 0777) != 0 && errno != EEXIST)
         ok = tkc_fail_errno(err, "%s", op->partial);
     for (size_t i = 0; ok && i < tinkc_links_count(links); i++) {
-        const char *name = tkc_arena_cstr(&op->f.arena, tinkc_links_name(links, i), err);
-        ok = name && fetch_link(op, name, tinkc_links_url(links, i), err);
+        const char *name = tkc_arena_cstr(&op->f.arena, tinkc_links_at(links, i)->name, err);
+        ok = name && fetch_link(op, name, tinkc_links_at(links, i)->url, err);
     }
     tinkc_future_free(f);
     return ok;

@@ -124,8 +124,8 @@ static const char *link_of(tinkc_future *f, const char *name)
 {
     const tinkc_links *links = tinkc_future_links(f, 0, NULL);
     for (size_t i = 0; i < tinkc_links_count(links); i++)
-        if (strcmp(tinkc_links_name(links, i), name) == 0)
-            return tinkc_links_url(links, i);
+        if (strcmp(tinkc_links_at(links, i)->name, name) == 0)
+            return tinkc_links_at(links, i)->url;
     return NULL;
 }
 
