@@ -664,7 +664,7 @@ static void wrong_arguments_send_nothing(void **state)
     REFUSED(tinkc_run_get(w.client, "a/../../b", 0, &e), TINKC_E_ARGUMENT);
     REFUSED(tinkc_run_get(w.client, "a?b", 0, &e), TINKC_E_ARGUMENT);
     REFUSED(tinkc_run_get(NULL, "a", 0, &e), TINKC_E_ARGUMENT);
-    REFUSED(tinkc_run_get_by_path(w.client, "tinker://a/b", 0, &e), TINKC_E_PATH);
+    REFUSED(tinkc_run_get_by_path(w.client, "tinker://a/b/c", 0, &e), TINKC_E_PATH);
     REFUSED(tinkc_checkpoint_get(w.client, "http://a", &e), TINKC_E_PATH);
     REFUSED(tinkc_checkpoint_delete(w.client, "tinker://a/weights/", &e), TINKC_E_PATH);
     REFUSED(tinkc_checkpoint_set_ttl(w.client, PATH, 0, &e), TINKC_E_ARGUMENT);
