@@ -28,6 +28,9 @@ shake: ## the same with threads that stumble; SHAKE is the seed
 	@$(CC) -O1 -Wall -Wextra -shared -fPIC -o build/tsan/shake.so tests/preload/shake.c
 	@SHAKE=$(SHAKE) LD_PRELOAD=$(CURDIR)/build/tsan/shake.so ctest --test-dir build/tsan -j $(JOBS) --output-on-failure -LE slow
 
+powerloss: all ## lose power at every moment of a service's life, in every way; takes minutes
+	@TINKC_POWER_LOSS=all build/tests/test_torture.power_loss
+
 torture: all ## let the n-th allocation fail, for every n
 	@tools/torture build
 
@@ -80,4 +83,4 @@ clean: ## remove build/
 help: ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
-.PHONY: all test check asan tsan soak shake torture fuzz mutants bench maths format abi install uninstall clean help tidy coverage abidiff deb dist
+.PHONY: all test check asan tsan soak shake powerloss torture fuzz mutants bench maths format abi install uninstall clean help tidy coverage abidiff deb dist

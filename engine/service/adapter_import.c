@@ -140,12 +140,8 @@ static bool place(import *x, char *temp, int32_t kind)
     tke_service *svc = x->svc;
     tinkc_error *err = x->err;
     char *target = tke_checkpoint_folder(svc, &x->arena, x->run_id, kind, x->name, err);
-    char *parent = target ? tkc_arena_cstr(&x->arena, target, err) : NULL;
-    if (!parent)
-        return false;
-    *strrchr(parent, '/') = '\0';
-    if ((tke_store_durable(svc->store) && !tke_sync_folder(temp, err)) ||
-        !tkc_make_dirs(parent, err) || !tke_store_place(svc->store, temp, target, err))
+    if (!target || (tke_store_durable(svc->store) && !tke_sync_folder(temp, err)) ||
+        !tke_store_place(svc->store, temp, target, err))
         return false;
     tke_txn *txn = tke_txn_new(svc->store, err);
     pthread_mutex_lock(&svc->lock);

@@ -99,14 +99,12 @@ static bool place_links(copying *c)
     const tke_checkpoint *from = c->source, *to = c->copy;
     char *folder = tke_checkpoint_folder(svc, &c->arena, from->run_id, from->kind, from->name, err);
     c->target = tke_checkpoint_folder(svc, &c->arena, to->run_id, to->kind, to->name, err);
-    char *parent = c->target ? tkc_arena_cstr(&c->arena, c->target, err) : NULL;
-    c->temp = parent ? tke_store_temp(svc->store, &c->arena, err) : NULL;
+    c->temp = c->target ? tke_store_temp(svc->store, &c->arena, err) : NULL;
     if (!folder || !c->temp)
         return false;
-    *strrchr(parent, '/') = '\0';
     return tke_link_folder(folder, c->temp, err) &&
            (!tke_store_durable(svc->store) || tke_sync_folder(c->temp, err)) &&
-           tkc_make_dirs(parent, err) && tke_store_place(svc->store, c->temp, c->target, err);
+           tke_store_place(svc->store, c->temp, c->target, err);
 }
 
 static void write_copy(tkc_job *base)

@@ -69,7 +69,7 @@ bool tke_journal_append(tke_store *s, const char *run, const tke_journal_record 
     char *folder = tke_store_run_path(s, &arena, run, NULL, err);
     char *path = tke_store_run_path(s, &arena, run, "journal", err);
     put_record(&bytes, r, err);
-    if (tkc_failed(err) || !tkc_make_dirs(folder, err))
+    if (tkc_failed(err) || !tkc_make_lasting_dirs(folder, err))
         goto done;
     fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     struct stat st;

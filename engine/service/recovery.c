@@ -188,6 +188,16 @@ static bool checkpoint_row(const tke_row *row, void *user, tinkc_error *err)
     return true;
 }
 
+/* The folder of an ephemeral sampler. Rows name it by its whole path; the store may have been moved
+ * or copied since. */
+static const char *in_this_store(booting *b, const char *path, tinkc_error *err)
+{
+    const char *part = NULL;
+    for (const char *at = path; at && (at = strstr(at, "/runs/")); at++)
+        part = at + 1;
+    return part ? tkc_path_join(&b->arena, tke_store_folder(b->svc->store), part, err) : path;
+}
+
 static bool sampler_row(const tke_row *row, void *user, tinkc_error *err)
 {
     booting *b = user;
@@ -196,6 +206,8 @@ static bool sampler_row(const tke_row *row, void *user, tinkc_error *err)
     const char *path = text_of(&b->arena, row, 3, err);
     bool ephemeral = tke_row_i64(row, 4) != 0;
     tinkc_bytes hash = tke_row_blob(row, 5);
+    if (ephemeral)
+        path = in_this_store(b, path, err);
     if (!session || (ephemeral && (!path || !is_whole(svc, path))))
         return !tkc_failed(err);
     tke_sampler *s = tke_sampler_add(svc, text_of(&b->arena, row, 0, err), session->owner, err);

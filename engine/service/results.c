@@ -64,7 +64,7 @@ static char *write_result(tke_job *job, tkc_arena *arena, tinkc_error *err)
     }
     char *folder = tke_store_run_path(job->svc->store, arena, job->run->id, "results", err);
     char *path = lasting_path(job, arena, err);
-    return path && tkc_make_dirs(folder, err) &&
+    return path && tkc_make_lasting_dirs(folder, err) &&
                    tkc_write_file(path, job->result.data, job->result.len, 0600, err)
                ? path
                : NULL;

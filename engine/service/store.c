@@ -481,7 +481,7 @@ static bool prepare_folders(tke_store *s, tkc_arena *arena, tinkc_error *err)
     char *tmp = tkc_path_join(arena, s->folder, "tmp", err);
     char *runs = tkc_path_join(arena, s->folder, "runs", err);
     return tmp && runs && tkc_remove_tree(tmp, err) && tkc_make_dirs(tmp, err) &&
-           tkc_make_dirs(runs, err);
+           tkc_make_lasting_dirs(runs, err);
 }
 
 /* Rows hold the secret of tokens: nobody else reads them, in whatever folder they are. SQLite gives
@@ -540,7 +540,7 @@ static bool open_folder(tke_store *s, const char *folder, tkc_arena *arena, tink
     if (!folder)
         return true;
     s->folder = tkc_copy_str(s->a, tkc_str(folder), err);
-    return s->folder && tkc_make_dirs(folder, err) && take_lock(s, arena, err) &&
+    return s->folder && tkc_make_lasting_dirs(folder, err) && take_lock(s, arena, err) &&
            has_database(s, arena, err) && prepare_folders(s, arena, err);
 }
 

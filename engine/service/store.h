@@ -80,7 +80,7 @@ char *tke_store_run_path(tke_store *, tkc_arena *, const char *run, const char *
 char *tke_store_temp(tke_store *, tkc_arena *, tinkc_error *err);
 /* Syncs every file in the folder and the folder itself. */
 bool tke_sync_folder(const char *path, tinkc_error *err);
-/* Moves a finished, synced folder to its final name. Something that is there already is replaced
+/* Moves a finished, synced folder to its final name, making its parent. What has it is replaced
  * in one step, and then has the name `temp`: the caller removes it, or takes it all back. */
 bool tke_store_place(tke_store *, const char *temp, const char *final_path, tinkc_error *err);
 /* Undoes it: what was there before is there again, or nothing; the new folder is removed. */

@@ -39,8 +39,21 @@ bool tke_sync_folder(const char *path, tinkc_error *err)
     return ok;
 }
 
+static bool make_parent(const tke_store *s, const char *path, tinkc_error *err)
+{
+    char parent[4096];
+    size_t len = (size_t)(strrchr(path, '/') - path);
+    if (len >= sizeof parent)
+        return tkc_fail(err, TINKC_E_FILE, "%s: path too long", path);
+    memcpy(parent, path, len);
+    parent[len] = '\0';
+    return tke_store_durable(s) ? tkc_make_lasting_dirs(parent, err) : tkc_make_dirs(parent, err);
+}
+
 bool tke_store_place(tke_store *s, const char *temp, const char *final_path, tinkc_error *err)
 {
+    if (!make_parent(s, final_path, err))
+        return false;
     /* Swapped in one step, so that at every moment one whole folder has the name. */
     if (rename(temp, final_path) != 0 &&
         ((errno != ENOTEMPTY && errno != EEXIST) ||

@@ -22,6 +22,8 @@ static int open_file(tke_store *s, int flags)
     tkc_arena_init(&arena, NULL, 0);
     char *path = tkc_path_join(&arena, tke_store_folder(s), "unrecorded", &ignored);
     int fd = path ? open(path, flags | O_CLOEXEC, 0600) : -1;
+    if (fd >= 0 && flags & O_CREAT)
+        (void)tkc_sync_parent(path, &ignored); /* or a power loss takes the file with its name */
     tkc_arena_free(&arena);
     return fd;
 }

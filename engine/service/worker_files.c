@@ -457,16 +457,6 @@ static bool write_folder(writing *w)
            (!tke_store_durable(svc->store) || tke_sync_folder(w->temp, err));
 }
 
-static bool make_parent(writing *w)
-{
-    char *parent = tkc_arena_cstr(&w->arena, w->target, &w->err);
-    char *slash = parent ? strrchr(parent, '/') : NULL;
-    if (!slash)
-        return false;
-    *slash = '\0';
-    return tkc_make_dirs(parent, &w->err);
-}
-
 static void submit(writing *w, void (*run)(tkc_job *))
 {
     w->base.run = run;
@@ -582,7 +572,7 @@ static void write_checkpoint(tkc_job *base)
     tke_service *svc = w->svc;
     tke_checkpoint *c = w->checkpoint;
     tinkc_error err = { 0 };
-    if (tkc_failed(&w->err) || !encode_saved(w) || !write_folder(w) || !make_parent(w) ||
+    if (tkc_failed(&w->err) || !encode_saved(w) || !write_folder(w) ||
         !tke_store_place(svc->store, w->temp, w->target, &w->err)) {
         save_failed(w);
         return;
@@ -807,7 +797,7 @@ static void write_spill(tkc_job *base)
     writing *w = (writing *)base;
     tke_service *svc = w->svc;
     tke_sampler *s = w->sampler;
-    bool placed = !tkc_failed(&w->err) && write_folder(w) && make_parent(w) &&
+    bool placed = !tkc_failed(&w->err) && write_folder(w) &&
                   tke_store_place(svc->store, w->temp, w->target, &w->err);
     tinkc_error none = { 0 };
     if (!placed) {
@@ -1061,7 +1051,7 @@ static void place_image(void *user, const tinkc_error *err)
     pthread_mutex_lock(&svc->lock);
     bool wanted = w->run->is.life != TKE_RUN_UNLOADED;
     pthread_mutex_unlock(&svc->lock);
-    if (wanted && !tkc_failed(&w->err) && make_parent(w) &&
+    if (wanted && !tkc_failed(&w->err) &&
         tke_store_place(svc->store, w->temp, w->target, &w->err) &&
         svc->set.durability == TINKC_DURABILITY_JOURNAL)
         tke_journal_trim(svc->store, w->run->id, w->next_seq, &w->err);

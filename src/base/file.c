@@ -164,7 +164,7 @@ bool tkc_is_dir(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-bool tkc_make_dirs(const char *path, tinkc_error *err)
+static bool make_dirs(const char *path, bool lasting, tinkc_error *err)
 {
     char part[4096];
     size_t len = strlen(path);
@@ -176,11 +176,24 @@ bool tkc_make_dirs(const char *path, tinkc_error *err)
             continue;
         char kept = part[i];
         part[i] = '\0';
-        if (mkdir(part, 0700) != 0 && (errno != EEXIST || !tkc_is_dir(part)))
+        bool made = mkdir(part, 0700) == 0;
+        if (!made && (errno != EEXIST || !tkc_is_dir(part)))
             return tkc_fail_errno(err, "%s", part);
+        if (made && lasting && !tkc_sync_parent(part, err))
+            return false;
         part[i] = kept;
     }
     return true;
+}
+
+bool tkc_make_dirs(const char *path, tinkc_error *err)
+{
+    return make_dirs(path, false, err);
+}
+
+bool tkc_make_lasting_dirs(const char *path, tinkc_error *err)
+{
+    return make_dirs(path, true, err);
 }
 
 static bool remove_at(int parent, const char *name, const char *path, tinkc_error *err);

@@ -27,6 +27,8 @@ bool tkc_is_file(const char *path);
 bool tkc_is_dir(const char *path);
 /* Makes a folder and its parents (mode 0700); one that is there is fine. */
 bool tkc_make_dirs(const char *path, tinkc_error *err);
+/* The same; each name that it adds survives a power loss. */
+bool tkc_make_lasting_dirs(const char *path, tinkc_error *err);
 /* Removes a folder and all that is in it, following no links. Missing is fine. */
 bool tkc_remove_tree(const char *path, tinkc_error *err);
 /* "a/b" from "a" and "b"; an absolute b wins. */
