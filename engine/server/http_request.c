@@ -356,7 +356,7 @@ static bool enter_page(tke_http *h, tke_exchange *x)
 /* Hands it over; from now on it may end at any time. */
 static void hand_over(tke_http *h, tke_exchange *x)
 {
-    const tke_caller caller = { x->who.owner, x->who.key_id, x->who.generation };
+    const tke_caller caller = { x->who.owner, x->who.key_id, x->who.generation, x->who.email };
     uint32_t flags = TKE_CALL_REMOTE | (x->too_large ? TKE_CALL_CUT_OFF : 0u) |
                      (h->openai || x->from_page ? TKE_CALL_OPENAI : 0u) |
                      (x->typed ? 0u : TKE_CALL_UNTYPED);

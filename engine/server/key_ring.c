@@ -56,11 +56,23 @@ static bool read_amount(tinkc_str text, int64_t *out)
            (*out *= scale, true);
 }
 
-static bool read_quota(tinkc_str word, tke_quota *quota)
+static bool read_email(tinkc_str text, char out[TKE_EMAIL])
+{
+    size_t at = tkc_str_find(text, '@');
+    if (!at || at + 1 >= text.len || text.len >= TKE_EMAIL)
+        return false;
+    memcpy(out, text.data, text.len);
+    out[text.len] = '\0';
+    return true;
+}
+
+static bool read_option(tinkc_str word, tke_quota *quota, char email[TKE_EMAIL])
 {
     tinkc_str value = word, name;
     if (!tkc_str_cut(&value, '=', &name) || !value.data)
         return false;
+    if (tkc_str_is(name, "email"))
+        return read_email(value, email);
     int64_t *at = tkc_str_is(name, "requests")  ? &quota->requests_per_minute
                   : tkc_str_is(name, "tokens")  ? &quota->tokens_per_day
                   : tkc_str_is(name, "storage") ? &quota->storage_bytes
@@ -68,22 +80,21 @@ static bool read_quota(tinkc_str word, tke_quota *quota)
     return at && read_amount(value, at);
 }
 
-static bool read_line(const char *line, size_t number, tinkc_str *text, tke_quota *quota,
-                      tinkc_error *err)
+static bool read_line(const char *line, size_t number, tinkc_str *text, key *k, tinkc_error *err)
 {
     tinkc_str rest = tkc_str(line), word;
     *text = tkc_strn("", 0);
-    *quota = (tke_quota){ 0 };
     while (tkc_str_cut(&rest, ' ', &word)) {
         if (!word.len)
             continue;
         if (!text->len)
             *text = word;
-        else if (!read_quota(word, quota))
-            return tkc_fail(err, TINKC_E_ARGUMENT,
-                            "api_keys: key %zu: expected requests=N, tokens=N or storage=N behind "
-                            "it, N above 0",
-                            number);
+        else if (!read_option(word, &k->quota, k->who.email))
+            return tkc_fail(
+                err, TINKC_E_ARGUMENT,
+                "api_keys: key %zu: expected requests=N, tokens=N or storage=N, N above "
+                "0, or email=NAME@HOST after the key",
+                number);
     }
     if (!text->len)
         return tkc_fail(err, TINKC_E_ARGUMENT, "api_keys: key %zu is empty", number);
@@ -105,7 +116,7 @@ static bool read_lines(tke_key_ring *r, const char *const *lines, keys *out, tin
     for (size_t i = 0; at && i < n; i++) {
         key *k = &out->list[i];
         tinkc_str text;
-        if (!read_line(lines[i], i, &text, &k->quota, err))
+        if (!read_line(lines[i], i, &text, k, err))
             break;
         memcpy(at, text.data, text.len);
         at[text.len] = '\0';

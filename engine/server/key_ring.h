@@ -11,7 +11,8 @@
 
 typedef struct tke_key_ring tke_key_ring;
 
-/* lines: "KEY [requests=N] [tokens=N] [storage=N]", ended by NULL; NULL = no keys: anyone may come.
+/* lines: "KEY [requests=N] [tokens=N] [storage=N] [email=ADDRESS]", ended by NULL; NULL = no keys,
+ * anyone may come. The address is what whoami answers; nothing is sent to it.
  * Errors: ARGUMENT names the line, never the key. */
 tke_key_ring *tke_key_ring_new(tke_service *, const char *const *lines, tinkc_error *err);
 void tke_key_ring_free(tke_key_ring *); /* NULL allowed */
@@ -23,6 +24,7 @@ typedef struct tke_identity {
     char owner[32];
     char key_id[TKE_KEY_ID];
     uint64_t generation;
+    char email[TKE_EMAIL]; /* "" = none given */
 } tke_identity;
 
 /* Whose key or token this is; NULL = none was given. False: nobody's. Any thread. */

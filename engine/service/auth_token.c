@@ -11,7 +11,7 @@
 #include "codec/base64.h"
 #include "codec/jwt.h"
 
-enum { SHA256_BLOCK = 64, OWNER_PREFIX = sizeof "tinkc:user:" - 1 };
+enum { SHA256_BLOCK = 64, OWNER_PREFIX = sizeof TKE_USER_URN - 1 };
 
 /* ---- the secret ---- */
 
@@ -130,8 +130,8 @@ static bool add_base64url(tkc_buf *out, const void *bytes, size_t len, tinkc_err
 static bool write_claims(const tke_token_claims *c, int64_t now_s, tkc_buf *out, tinkc_error *err)
 {
     tkc_jsonw j;
-    char sub[64], id[64];
-    (void)snprintf(sub, sizeof sub, "tinkc:user:%.40s", c->owner);
+    char sub[TKE_URN_TEXT], id[64];
+    tke_owner_urn(c->owner, sub);
     (void)snprintf(id, sizeof id, "%s.%llu", c->key_id, (unsigned long long)c->generation);
     tkc_jsonw_open(&j, out, err);
     tkc_jsonw_object(&j);
@@ -140,7 +140,11 @@ static bool write_claims(const tke_token_claims *c, int64_t now_s, tkc_buf *out,
     tkc_jsonw_key(&j, "sub");
     tkc_jsonw_cstr(&j, sub);
     tkc_jsonw_key(&j, "org_id");
-    tkc_jsonw_cstr(&j, "local");
+    tkc_jsonw_cstr(&j, TKE_ORG);
+    if (c->email[0]) {
+        tkc_jsonw_key(&j, "email");
+        tkc_jsonw_cstr(&j, c->email);
+    }
     tkc_jsonw_key(&j, "jti");
     tkc_jsonw_cstr(&j, id);
     tkc_jsonw_key(&j, "iat");
@@ -206,7 +210,7 @@ bool tke_token_check(const tke_token_secret *secret, const char *token, int64_t 
     tkc_arena_init(&arena, NULL, 1 << 16);
     bool ok = tkc_jwt_read(token, &arena, &claims, &err) && claims.exp_us != TINKC_NO_TIME &&
               claims.exp_us > now_us && claims.sub &&
-              tkc_starts_with(tkc_str(claims.sub), "tinkc:user:") &&
+              tkc_starts_with(tkc_str(claims.sub), TKE_USER_URN) &&
               strlen(claims.sub) - OWNER_PREFIX < sizeof out->owner;
     *out = (tke_token_claims){ 0 };
     if (ok) {

@@ -82,7 +82,7 @@ static void copy_recorded(void *user, const tinkc_error *err)
     tke_checkpoint_written(c->copy);
     pthread_cond_signal(&svc->work); /* somebody may wait for it to be written */
     pthread_mutex_unlock(&svc->lock);
-    tke_audit_add(svc, c->copy->owner, "checkpoint.copy", c->copy->run_id, c->source->path, NULL);
+    tke_audit_add(svc, c->copy->owner, "checkpoint_copy", c->copy->run_id, c->source->path, NULL);
     send_path(c->reply, svc->a, c->copy->path);
     copying_free(c);
 }

@@ -22,7 +22,7 @@ static void transport_release(void *self)
 static void transport_send(void *self, const tinkc_request *request, tinkc_reply *reply)
 {
     const tke_service *svc = self;
-    static const tke_caller local = { "default", "", 0 };
+    static const tke_caller local = { "default", "", 0, NULL };
     tke_service_handle(self, request, reply, &local, svc->set.openai ? TKE_CALL_OPENAI : 0);
 }
 

@@ -40,6 +40,11 @@ void tke_front_token(tke_call *call)
     tke_token_claims claims = { .generation = call->caller->generation };
     (void)snprintf(claims.owner, sizeof claims.owner, "%s", call->owner);
     (void)snprintf(claims.key_id, sizeof claims.key_id, "%s", call->caller->key_id);
+    const char *email = call->caller->email;
+    if (email && *email)
+        (void)snprintf(claims.email, sizeof claims.email, "%s", email);
+    else /* nobody can be reached there, and no client needs to */
+        (void)snprintf(claims.email, sizeof claims.email, "%s@localhost", call->owner);
     tke_token_make(svc->token_secret, &claims, tkc_wall_us(svc->clock), &token, &call->err);
     const char *text = tkc_buf_terminate(&token, &call->err);
     if (text)
@@ -533,6 +538,7 @@ static bool defer(tke_call *call, tkc_buf *space, tke_front_fn *handler)
     (void)snprintf(d->key_id, sizeof d->key_id, "%s", call->caller->key_id);
     d->caller.owner = d->call.owner = d->owner;
     d->caller.key_id = d->key_id;
+    d->caller.email = NULL; /* only a token exchange needs it */
     d->call.caller = &d->caller;
     tkc_arena_init(&call->arena, &svc->bodies.allocator, 0); /* the old one is the copy's */
     d->base.run = run_deferred;

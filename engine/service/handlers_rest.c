@@ -139,11 +139,18 @@ static const tkc_checkpoint *last_checkpoint(tke_call *call, const tke_run *run,
     return out;
 }
 
+const char *tke_call_urn(tke_call *call, const char *owner)
+{
+    char urn[TKE_URN_TEXT];
+    tke_owner_urn(owner, urn);
+    return tkc_arena_str(&call->arena, tkc_str(urn), &call->err);
+}
+
 static void fill_run(tke_call *call, const tke_run *run, tkc_training_run *out)
 {
     *out = (tkc_training_run){ .training_run_id = run->id,
                                .base_model = run->base_model,
-                               .model_owner = run->owner,
+                               .model_owner = tke_call_urn(call, run->owner),
                                .is_lora = true,
                                .corrupted = run->corrupted,
                                .lora_rank = TKC_SOME(run->spec.rank),
@@ -331,7 +338,7 @@ static void delete_checkpoint(tke_call *call, tke_checkpoint *c)
         tke_refuse(call, 404, "not_found", "No checkpoint '%.200s'", c->path);
         return;
     }
-    tke_audit_add(svc, c->owner, "checkpoint.delete", c->run_id, c->path, NULL);
+    tke_audit_add(svc, c->owner, "checkpoint_delete", c->run_id, c->path, NULL);
     tke_checkpoint_delete(svc, c, call->reply);
 }
 
@@ -351,16 +358,17 @@ static void publish(tke_call *call, tke_checkpoint *c, bool is_public)
                  "UPDATE checkpoints SET public = ? WHERE run_id = ? AND kind = ? AND name = ?",
                  "itit", (int64_t)is_public, c->run_id, (int64_t)c->kind, c->name);
     tke_answer_after(call, txn, 200, tkc_str("{}"));
-    tke_audit_add(svc, c->owner, is_public ? "checkpoint.publish" : "checkpoint.unpublish",
+    tke_audit_add(svc, c->owner, is_public ? "checkpoint_publish" : "checkpoint_unpublish",
                   c->run_id, c->path, NULL);
 }
 
 const char *tke_wrong_ttl(tkc_opt_i64 ttl)
 {
-    static const int64_t most = 100000000000; /* about the year 5000: clients can read that */
-    if (ttl.is != TKC_GIVEN || (ttl.value > 0 && ttl.value <= most))
+    enum { HOUR = 3600, TEN_YEARS = 3653 * 24 * HOUR }; /* what the SDK documents */
+    if (ttl.is != TKC_GIVEN || (ttl.value >= HOUR && ttl.value <= TEN_YEARS))
         return NULL;
-    return ttl.value <= 0 ? "ttl_seconds must be positive" : "ttl_seconds is too large";
+    return ttl.value < HOUR ? "ttl_seconds must be at least 3600 (one hour)"
+                            : "ttl_seconds must be at most 315619200 (ten years)";
 }
 
 static void set_ttl(tke_call *call, tke_checkpoint *c)
@@ -384,7 +392,7 @@ static void set_ttl(tke_call *call, tke_checkpoint *c)
                  "UPDATE checkpoints SET expires_us = ? WHERE run_id = ? AND kind = ? AND name = ?",
                  "itit", expires_us, c->run_id, (int64_t)c->kind, c->name);
     tke_answer_after(call, txn, 200, tkc_str("{}"));
-    tke_audit_add(svc, c->owner, "checkpoint.ttl", c->run_id, c->path, NULL);
+    tke_audit_add(svc, c->owner, "checkpoint_ttl_set", c->run_id, c->path, NULL);
 }
 
 void tke_front_checkpoint_change(tke_call *call)
@@ -520,7 +528,7 @@ void tke_front_external_urls(tke_call *call)
     else
         tke_send_json(call->reply, 200, tkc_buf_view(&out));
     tkc_buf_free(&out);
-    tke_audit_add(svc, call->owner, "checkpoint.archive", c->run_id, c->path, NULL);
+    tke_audit_add(svc, call->owner, "checkpoint_read", c->run_id, c->path, "download");
 }
 
 void tke_front_archive(tke_call *call)
@@ -541,7 +549,7 @@ void tke_front_archive(tke_call *call)
     reply->header(reply, "Location", url);
     reply->header(reply, "Expires", expires);
     reply->end(reply);
-    tke_audit_add(svc, call->owner, "checkpoint.archive", c->run_id, c->path, NULL);
+    tke_audit_add(svc, call->owner, "checkpoint_read", c->run_id, c->path, "download");
 }
 
 typedef struct download {

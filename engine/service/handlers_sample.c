@@ -31,8 +31,10 @@ static bool find_target(tke_call *call, const char *base_model, const char *mode
         tke_refuse(call, 400, "bad_request", "%s", call->err.message);
         return false;
     }
+    t->base = tke_base_named(call, base_model);
+    if (t->base)
+        base_model = t->base->name;
     pthread_mutex_lock(&svc->lock);
-    t->base = tke_find_base(svc, base_model);
     bool foreign = false, mismatch = false;
     if (model_path) {
         t->checkpoint = tke_find_checkpoint(svc, model_path, &expired_us);
@@ -139,6 +141,9 @@ void tke_front_create_sampling_session(tke_call *call)
         tke_send_failure(call->reply, svc->a, &call->err);
     if (status != 200)
         return;
+    if (t.checkpoint && !known)
+        tke_audit_add(svc, call->owner, "checkpoint_read", t.checkpoint->run_id, t.checkpoint->path,
+                      "sampling");
     tkc_buf body;
     tkc_buf_init(&body, svc->a, TKC_BUF_NO_MAX);
     tkc_message_encode(&tkc_create_sampling_session_response_type,
@@ -151,20 +156,52 @@ void tke_front_create_sampling_session(tke_call *call)
     tkc_buf_free(&body);
 }
 
+/* The Python SDK's SamplingClient loads its tokenizer by the name of the base model: a folder, or a
+ * repository on the Hugging Face hub. A name without an owner ("nano") is neither, so a client that may
+ * open the folder is given that; it is accepted as a name too. Other callers want the name: the SDK's
+ * REST client says which method asks, other clients that they are not Python. */
+static const char *openable_name(tke_call *call, const tke_base *base, const char *name)
+{
+    const char *runtime = tke_call_header(call, "X-Stainless-Runtime");
+    bool python = runtime && (strstr(runtime, "CPython") || strstr(runtime, "PyPy"));
+    if (!base || !python || tke_call_header(call, "X-SDK-Method") || strchr(name, '/'))
+        return name;
+    const char *folder = tke_shared_folder(call, base);
+    if (!folder || strchr(folder, ':')) /* it cuts names at a colon */
+        return name;
+    size_t slashes = 0;
+    for (const char *at = folder; *at; at++)
+        slashes += *at == '/';
+    /* With exactly two it drops the last part, as of "owner/model/variant". */
+    return slashes == 2 ? tkc_arena_printf(&call->arena, &call->err, "%s/", folder) : folder;
+}
+
 void tke_front_sampler(tke_call *call)
 {
     tke_service *svc = call->svc;
+    tkc_sampler_response out = { 0 };
+    const tke_base *base = NULL;
     pthread_mutex_lock(&svc->lock);
     const tke_sampler *s = tke_find_sampler(svc, call->route.id);
-    if (s && tkc_cstr_eq(s->owner, call->owner)) {
-        tke_answer_locked(call, &tkc_sampler_response_type,
-                          &(tkc_sampler_response){ .sampler_id = s->id,
-                                                   .base_model = s->base_model,
-                                                   .model_path = s->model_path });
-        return;
+    bool mine = s && tkc_cstr_eq(s->owner, call->owner);
+    if (mine) { /* copied: its session may be forgotten meanwhile */
+        base = s->base;
+        out.sampler_id = tkc_arena_str(&call->arena, tkc_str(s->id), &call->err);
+        out.base_model = tkc_arena_str(&call->arena, tkc_str(s->base_model), &call->err);
+        out.model_path =
+            s->model_path ? tkc_arena_str(&call->arena, tkc_str(s->model_path), &call->err) : NULL;
     }
     pthread_mutex_unlock(&svc->lock);
-    tke_refuse(call, 404, "not_found", "Unknown sampler '%.100s'", call->route.id);
+    if (!mine) {
+        tke_refuse(call, 404, "not_found", "Unknown sampler '%.100s'", call->route.id);
+        return;
+    }
+    if (!tkc_failed(&call->err))
+        out.base_model = openable_name(call, base, out.base_model);
+    if (tkc_failed(&call->err))
+        tke_send_failure(call->reply, svc->a, &call->err);
+    else
+        tke_answer(call, &tkc_sampler_response_type, &out);
 }
 
 /* ---- samples ---- */

@@ -138,7 +138,9 @@ static bool fits(tke_call *call, const tkc_search_request *q, const tke_session 
                  (q->display_name && has_words(s->display_name, q->display_name));
     if (!tkc_cstr_eq(s->owner, call->owner) || !(any || named) || !has_state(q, s))
         return false;
-    if (tkc_cstr_eq(q->owner.type, "user") && !in_list(q->owner.owner_urns, s->owner))
+    char urn[TKE_URN_TEXT];
+    tke_owner_urn(s->owner, urn);
+    if (tkc_cstr_eq(q->owner.type, "user") && !in_list(q->owner.owner_urns, urn))
         return false;
     if (q->project_ids && !in_list(q->project_ids, s->project_id))
         return false;
@@ -169,7 +171,7 @@ static void fill_summary(tke_call *call, const tke_session *s, tkc_session_summa
     int64_t bytes = 0;
     *out = (tkc_session_summary){ .session_id = s->id,
                                   .created_at = { .us = s->created_us },
-                                  .owner = s->owner,
+                                  .owner = tke_call_urn(call, s->owner),
                                   .project_id = s->project_id ? s->project_id : "",
                                   .display_name = s->display_name,
                                   .user_metadata = { .json = tkc_str(s->user_metadata) } };
@@ -281,6 +283,7 @@ void tke_front_storage(tke_call *call)
     const char *only = tke_call_query(call, "project_id");
     tkc_storage_response out = { 0 };
     size_t n = 0;
+    const char *urn = tke_call_urn(call, call->owner);
     pthread_mutex_lock(&svc->lock);
     tkc_storage_item *items =
         tkc_arena_array(&call->arena, svc->sessions.n_live + 1, sizeof *items, &call->err);
@@ -292,7 +295,7 @@ void tke_front_storage(tke_call *call)
             (only && !tkc_cstr_eq(only, project)))
             continue;
         tkc_storage_item *item = item_of(items, &n, project);
-        item->org_user_urn = c->owner;
+        item->org_user_urn = urn;
         item->checkpoint_count++;
         item->size_bytes += c->bytes;
         item->size_gigabytes = (double)item->size_bytes / 1e9;

@@ -27,11 +27,37 @@ static tke_run *run_of(tke_call *call, const char *model_id)
     return mine ? run : NULL;
 }
 
-static tke_base *base_of(tke_service *svc, const char *name)
+const char *tke_shared_folder(tke_call *call, const tke_base *base)
 {
+    char folder[PATH_MAX];
+    bool local = !call->caller->key_id[0]; /* no keys: the client is on this machine */
+    if (!(local || call->svc->set.share_disk) || !realpath(base->model->folder, folder))
+        return NULL;
+    return tkc_arena_str(&call->arena, tkc_str(folder), &call->err);
+}
+
+tke_base *tke_base_named(tke_call *call, const char *name)
+{
+    tke_service *svc = call->svc;
+    const tkc_map_entry *e;
     pthread_mutex_lock(&svc->lock);
     tke_base *base = tke_find_base(svc, name);
+    size_t n = 0;
+    tke_base **all =
+        !base && name && name[0] == '/'
+            ? tkc_arena_array(&call->arena, svc->bases.n_live + 1, sizeof *all, &call->err)
+            : NULL;
+    for (size_t at = 0; all && (e = tkc_map_next(&svc->bases, &at));)
+        all[n++] = e->value; /* never freed while the service lives */
     pthread_mutex_unlock(&svc->lock);
+    size_t len = name ? strlen(name) : 0;
+    while (len > 1 && name[len - 1] == '/')
+        len--;
+    for (size_t i = 0; !base && i < n; i++) {
+        const char *folder = tke_shared_folder(call, all[i]);
+        if (folder && tkc_str_is(tkc_strn(name, len), folder))
+            base = all[i];
+    }
     return base;
 }
 
@@ -331,7 +357,6 @@ void tke_front_save_external(tke_call *call)
 
 void tke_front_get_info(tke_call *call)
 {
-    char folder[PATH_MAX];
     tkc_get_info_request in;
     if (!tke_call_decode(call, &tkc_get_info_request_type, &in))
         return;
@@ -351,10 +376,8 @@ void tke_front_get_info(tke_call *call)
     out.model_data.model_name = run->base_model;
     if (base) {
         out.model_data.arch = tke_model_config(base->model)->arch;
-        bool local = !call->caller->key_id[0]; /* no keys: the client is on this machine */
-        bool shared = call->svc->set.share_disk || local;
-        out.model_data.tokenizer_id =
-            shared && realpath(base->model->folder, folder) ? folder : run->base_model;
+        const char *folder = tke_shared_folder(call, base);
+        out.model_data.tokenizer_id = folder ? folder : run->base_model;
     }
     out.is_lora = (tkc_opt_bool)TKC_SOME(true);
     out.lora_rank = (tkc_opt_i64)TKC_SOME(run->spec.rank);
@@ -433,7 +456,7 @@ static bool check_create(tke_call *call, const tkc_create_model_request *in,
                    "At least one of train_unembed, train_mlp, or train_attn must be True");
     } else if (in->model_seq_id < 0) {
         tke_refuse(call, 400, "bad_request", "model_seq_id must not be negative");
-    } else if (!base_of(svc, in->base_model)) {
+    } else if (!tke_base_named(call, in->base_model)) {
         tkc_buf names;
         tkc_buf_init(&names, svc->a, TKC_BUF_NO_MAX);
         available_models(svc, &names, &call->err);
@@ -618,10 +641,17 @@ void tke_front_create_model(tke_call *call)
         lora.rank = 32;
     if (!check_create(call, &in, &lora))
         return;
+    tke_base *base =
+        tke_base_named(call, in.base_model); /* known a moment ago: memory, if at all */
+    if (!base) {
+        tke_send_failure(call->reply, svc->a, &call->err);
+        return;
+    }
+    in.base_model = base->name;
     new_run n = { .session_id = in.session_id,
                   .model_seq = in.model_seq_id,
                   .base_model = in.base_model,
-                  .base = base_of(svc, in.base_model),
+                  .base = base,
                   .metadata = &in.user_metadata };
     n.hash = hash_create(in.base_model, &lora, NULL, false, &in.user_metadata);
     uint64_t seed = lora.seed.is == TKC_GIVEN ? lora.seed.value : tkc_random(svc->clock);

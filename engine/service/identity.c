@@ -108,6 +108,11 @@ void tke_owner_of_key(const tke_owner_salt *salt, tinkc_str key, char out[TKE_OW
     (void)snprintf(out, TKE_OWNER_TEXT, "key-%.16s", hex);
 }
 
+void tke_owner_urn(const char *owner, char out[TKE_URN_TEXT])
+{
+    (void)snprintf(out, TKE_URN_TEXT, TKE_USER_URN "%.63s", owner);
+}
+
 void tke_id_of_key(const tke_owner_salt *salt, tinkc_str key, char out[17])
 {
     char hex[TKC_SHA256_HEX];

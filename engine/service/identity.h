@@ -34,6 +34,12 @@ typedef struct tke_owner_salt {
 /* "key-" and 16 hex digits. */
 enum { TKE_OWNER_TEXT = 21 };
 void tke_owner_of_key(const tke_owner_salt *, tinkc_str key, char out[TKE_OWNER_TEXT]);
+/* What clients call an owner, and the organization that all owners of a store belong to. */
+#define TKE_ORG      "local"
+#define TKE_ORG_URN  "tml:organization:" TKE_ORG
+#define TKE_USER_URN "tml:organization_user:"
+enum { TKE_URN_TEXT = sizeof TKE_USER_URN + 64 };
+void tke_owner_urn(const char *owner, char out[TKE_URN_TEXT]);
 /* 16 hex digits. */
 void tke_id_of_key(const tke_owner_salt *, tinkc_str key, char out[17]);
 

@@ -40,6 +40,7 @@ typedef struct tke_caller {
     const char *owner; /* "default" where there are no keys */
     const char *key_id;
     uint64_t generation; /* of the key */
+    const char *email;   /* for whoami; "" or NULL = none */
 } tke_caller;
 
 enum {
@@ -80,11 +81,12 @@ const tinkc_transport *tke_service_transport(tke_service *);
 
 /* What a token says; false where there are no tokens, or it is none that counts. Whether its key is
  * still one is for the asker to say. */
-enum { TKE_KEY_ID = 17 };
+enum { TKE_KEY_ID = 17, TKE_EMAIL = 128 };
 typedef struct tke_token_claims {
     char owner[32];
     char key_id[TKE_KEY_ID];
     uint64_t generation;
+    char email[TKE_EMAIL]; /* written, not read back; "" = none */
 } tke_token_claims;
 bool tke_service_token_read(tke_service *, const char *token, tke_token_claims *out);
 

@@ -653,6 +653,13 @@ const char *tke_finish_reason(const char *type);
 bool tke_checkpoint_visible(tke_service *, const tke_checkpoint *);
 /* Answers and gives svc->lock back; the message may point to what it guards. */
 void tke_answer_locked(tke_call *, const tkc_message *, const void *msg);
+/* Where a client on this machine finds a model's files, in the call's arena; NULL: the caller is not to
+ * open them (it has a key and share_disk is off). Reads the disk: needs no lock, must hold none. */
+const char *tke_shared_folder(tke_call *, const tke_base *);
+/* A base model by its name, or by its folder if the caller may open that. NULL: there is none. */
+tke_base *tke_base_named(tke_call *, const char *name);
+/* An owner as clients know it; in the call's arena, NULL if that is full (call->err says so). */
+const char *tke_call_urn(tke_call *, const char *owner);
 void tke_front_telemetry(tke_call *);
 void tke_front_audit(tke_call *);
 void tke_front_usage(tke_call *);
@@ -785,6 +792,7 @@ enum {
 void tke_usage_add(tke_service *, const char *owner, const char *session_id, const char *base_model,
                    int32_t kind, int64_t count);
 void tke_usage_flush(tke_service *);
+/* event: "<resource>_<action>", as the SDK documents it. Locks: none needed. */
 void tke_audit_add(tke_service *, const char *owner, const char *event, const char *model_id,
                    const char *path, const char *purpose);
 

@@ -107,30 +107,90 @@ typedef struct reading {
     tinkc_reply *reply;
     char owner[64];
     int64_t from_us, until_us;
-    bool checkpoints_only;
     tkc_arena arena;
     tkc_buf out;
     tkc_jsonw w;
 } reading;
 
+static void key_or_null(tkc_jsonw *w, const char *key, tinkc_str text)
+{
+    tkc_jsonw_key(w, key);
+    if (text.data && text.len)
+        tkc_jsonw_str(w, text);
+    else
+        tkc_jsonw_null(w);
+}
+
+/* Who did it: the run's session, or a person. Saves come from sessions; what else is asked for with a
+ * key alone. */
+static void audit_actor(reading *r, tinkc_str action, tinkc_str model_id)
+{
+    tinkc_str session = model_id, rest = model_id;
+    bool by_session = tkc_str_is(action, "create") && tkc_str_cut(&rest, ':', &session);
+    char urn[TKE_URN_TEXT];
+    tkc_jsonw_key(&r->w, "actor");
+    tkc_jsonw_object(&r->w);
+    tkc_jsonw_key(&r->w, "type");
+    tkc_jsonw_cstr(&r->w, by_session ? "session" : "user");
+    tke_owner_urn(r->owner, urn);
+    tkc_jsonw_key(&r->w, by_session ? "session_id" : "urn");
+    tkc_jsonw_str(&r->w, by_session ? session : tkc_str(urn));
+    tkc_jsonw_end(&r->w);
+}
+
+static void audit_details(reading *r, tinkc_str action, tinkc_str model_id, tinkc_str path,
+                          tinkc_str purpose)
+{
+    tkc_jsonw_key(&r->w, "event_details");
+    tkc_jsonw_object(&r->w);
+    tkc_jsonw_key(&r->w, "organization_urn");
+    tkc_jsonw_cstr(&r->w, TKE_ORG_URN);
+    audit_actor(r, action, model_id);
+    tkc_jsonw_key(&r->w, "resource");
+    tkc_jsonw_cstr(&r->w, "checkpoint");
+    key_or_null(&r->w, "model_id", model_id);
+    key_or_null(&r->w, "tinker_path", path);
+    tkc_jsonw_key(&r->w, "action");
+    tkc_jsonw_object(&r->w);
+    tkc_jsonw_key(&r->w, "type");
+    tkc_jsonw_str(&r->w, action);
+    if (purpose.data)
+        key_or_null(&r->w, "purpose", purpose);
+    tkc_jsonw_end(&r->w);
+    tkc_jsonw_end(&r->w);
+}
+
+/* Stores of earlier versions have names such as "checkpoint.save". */
+static tinkc_str action_of(tinkc_str event)
+{
+    enum { RESOURCE = sizeof "checkpoint_" - 1 };
+    tinkc_str action =
+        event.len > RESOURCE ? tkc_strn(event.data + RESOURCE, event.len - RESOURCE) : event;
+    if (tkc_str_is(action, "save"))
+        return tkc_str("create");
+    if (tkc_str_is(action, "ttl"))
+        return tkc_str("ttl_set");
+    return tkc_str_is(action, "archive") ? tkc_str("read") : action;
+}
+
 static bool audit_row(const tke_row *row, void *user, tinkc_error *err)
 {
     reading *r = user;
-    char when[TKC_TIME_TEXT];
+    char when[TKC_TIME_TEXT], event[64];
+    tinkc_str action = action_of(tke_row_text(row, 1)), model_id = tke_row_text(row, 2);
+    tinkc_str path = tke_row_text(row, 3), purpose = tke_row_text(row, 4);
     (void)err;
     tkc_format_time(tke_row_i64(row, 0), true, when);
+    (void)snprintf(event, sizeof event, "checkpoint_%.*s", (int)action.len, action.data);
     tkc_jsonw_object(&r->w);
     tkc_jsonw_key(&r->w, "timestamp");
     tkc_jsonw_cstr(&r->w, when);
-    static const char *const names[] = { "event", "model_id", "tinker_path", "purpose" };
-    for (int i = 0; i < 4; i++) {
-        tinkc_str text = tke_row_text(row, i + 1);
-        tkc_jsonw_key(&r->w, names[i]);
-        if (text.data)
-            tkc_jsonw_str(&r->w, text);
-        else
-            tkc_jsonw_null(&r->w);
-    }
+    tkc_jsonw_key(&r->w, "event");
+    tkc_jsonw_cstr(&r->w, event);
+    audit_details(r, action, model_id, path, purpose);
+    key_or_null(&r->w, "model_id", model_id); /* what clients before 0.36 read */
+    key_or_null(&r->w, "tinker_path", path);
+    key_or_null(&r->w, "purpose", purpose);
     tkc_jsonw_end(&r->w);
     return true;
 }
@@ -145,21 +205,11 @@ static bool read_audit(tke_store *store, void *user, tinkc_error *err)
     bool ok = tke_store_query(
         store,
         "SELECT time_us, event, model_id, tinker_path, purpose FROM audit WHERE owner = ? AND "
-        "time_us >= ? AND time_us < ? AND (? = 0 OR event LIKE 'checkpoint.%') ORDER BY time_us, "
-        "id",
-        audit_row, r, err, "tiii", r->owner, r->from_us, r->until_us, (int64_t)r->checkpoints_only);
+        "time_us >= ? AND time_us < ? ORDER BY time_us, id",
+        audit_row, r, err, "tii", r->owner, r->from_us, r->until_us);
     tkc_jsonw_end(&r->w);
     tkc_jsonw_end(&r->w);
     return ok;
-}
-
-static void key_or_null(tkc_jsonw *w, const char *key, tinkc_str text)
-{
-    tkc_jsonw_key(w, key);
-    if (text.data && text.len)
-        tkc_jsonw_str(w, text);
-    else
-        tkc_jsonw_null(w);
 }
 
 static bool usage_row(const tke_row *row, void *user, tinkc_error *err)
@@ -169,7 +219,9 @@ static bool usage_row(const tke_row *row, void *user, tinkc_error *err)
     static const char *const types[] = { "training", "sampling_prefill", "sampling_prefill",
                                          "sampling_sample", "checkpoint" };
     int64_t kind = tke_row_i64(row, 3);
+    char urn[TKE_URN_TEXT];
     (void)err;
+    tke_owner_urn(r->owner, urn);
     if (kind < 0 || kind > TKE_USE_CHECKPOINT)
         return true;
     tkc_jsonw_object(&r->w);
@@ -180,7 +232,7 @@ static bool usage_row(const tke_row *row, void *user, tinkc_error *err)
     tkc_format_time(tke_row_i64(row, 0) + HOUR_US, false, when);
     tkc_jsonw_cstr(&r->w, when);
     key_or_null(&r->w, "base_model", tke_row_text(row, 2));
-    key_or_null(&r->w, "user_id", tkc_str(r->owner));
+    key_or_null(&r->w, "user_id", tkc_str(urn));
     key_or_null(&r->w, "session_id", tke_row_text(row, 1));
     tkc_jsonw_key(&r->w, "event_info");
     tkc_jsonw_object(&r->w);
@@ -249,8 +301,7 @@ static void send_reading(void *user, const tinkc_error *err)
     tkc_release(r->svc->a, r, sizeof *r);
 }
 
-static void start_reading(tke_call *call, int64_t from_us, int64_t until_us, bool checkpoints_only,
-                          tke_txn_fn *fn)
+static void start_reading(tke_call *call, int64_t from_us, int64_t until_us, tke_txn_fn *fn)
 {
     tke_service *svc = call->svc;
     reading *r = tkc_zalloc(svc->a, sizeof *r, &call->err);
@@ -262,7 +313,6 @@ static void start_reading(tke_call *call, int64_t from_us, int64_t until_us, boo
     r->reply = call->reply;
     r->from_us = from_us;
     r->until_us = until_us;
-    r->checkpoints_only = checkpoints_only;
     (void)snprintf(r->owner, sizeof r->owner, "%s", call->owner);
     tkc_buf_init(&r->out, svc->a, TKC_BUF_NO_MAX);
     tke_txn *txn = tke_txn_new(svc->store, &call->err);
@@ -274,8 +324,15 @@ void tke_front_audit(tke_call *call)
 {
     const char *type = tke_call_query(call, "event_type"), *day = tke_call_query(call, "day");
     int64_t from_us = tkc_wall_us(call->svc->clock) / (24 * HOUR_US) * (24 * HOUR_US);
-    if (type && *type && !tkc_cstr_eq(type, "all") && !tkc_cstr_eq(type, "checkpoints")) {
-        tke_refuse(call, 400, "bad_request", "event_type must be 'all' or 'checkpoints'");
+    static const char *const none[] = { "projects", "teams", "organizations", NULL };
+    const char *const *kind = none;
+    bool ours = !type || !*type || tkc_cstr_eq(type, "all") || tkc_cstr_eq(type, "checkpoints");
+    while (*kind && !tkc_cstr_eq(*kind, type))
+        kind++;
+    if (!ours && !*kind) {
+        tke_refuse(call, 400, "bad_request",
+                   "event_type must be 'all', 'checkpoints', 'projects', 'teams' or "
+                   "'organizations'");
         return;
     }
     if (day && *day) {
@@ -286,8 +343,8 @@ void tke_front_audit(tke_call *call)
             return;
         }
     }
-    start_reading(call, from_us, from_us + 24 * HOUR_US, tkc_cstr_eq(type, "checkpoints"),
-                  read_audit);
+    /* This server has no projects, teams or organizations to manage: nothing happens to them. */
+    start_reading(call, from_us, ours ? from_us + 24 * HOUR_US : from_us, read_audit);
 }
 
 void tke_front_usage(tke_call *call)
@@ -309,5 +366,5 @@ void tke_front_usage(tke_call *call)
         return;
     }
     tke_usage_flush(call->svc);
-    start_reading(call, from_us, until_us, false, read_usage);
+    start_reading(call, from_us, until_us, read_usage);
 }

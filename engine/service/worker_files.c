@@ -549,7 +549,7 @@ static void checkpoint_recorded(void *user, const tinkc_error *err)
     pthread_mutex_unlock(&svc->lock);
     tke_usage_add(svc, w->run->owner, w->run->session->id, w->run->base_model, TKE_USE_CHECKPOINT,
                   1);
-    tke_audit_add(svc, w->run->owner, "checkpoint.save", w->run->id, w->checkpoint->path, NULL);
+    tke_audit_add(svc, w->run->owner, "checkpoint_create", w->run->id, w->checkpoint->path, NULL);
     keep_last(svc, w->run, w->checkpoint->kind);
     tke_job_complete(w->job);
     writing_free(w);
@@ -948,6 +948,15 @@ static bool load_from(tke_service *svc, tke_job *job, tinkc_error *err)
                       name_checkpoint(err, folder, job->in.load.path));
 }
 
+static void audit_load(tke_service *svc, tke_job *job)
+{
+    const char *path = job->in.load.path, *run_id, *name;
+    tinkc_error ignored = { 0 };
+    int32_t kind;
+    if (tke_path_split(&job->arena, path, &run_id, &kind, &name, &ignored))
+        tke_audit_add(svc, job->run->owner, "checkpoint_read", run_id, path, "training");
+}
+
 /* What was loaded may be deleted or saved again under the same name a moment later. So a load that
  * a restart would have to repeat is answered, and followed by others, only when an image has it. */
 static bool needs_image(const tke_service *svc, const tke_job *job)
@@ -987,6 +996,7 @@ void tke_work_load(tke_service *svc, tke_job *job)
             &tkc_load_weights_result_type,
             &(tkc_load_weights_result){ .path = job->in.load.path, .model_id = run->id },
             &job->result, &err);
+        audit_load(svc, job);
     }
     if (creates)
         run_made(svc, run, &err);

@@ -144,7 +144,7 @@ def json_bodies(session, rounds):
                          "lora_config": {"rank": 2, "seed": 1}},
         "forward_backward": {"model_id": model, "seq_id": 1, "forward_backward_input": data},
         "optim_step": step(model, 1),
-        "save_weights": {"model_id": model, "seq_id": 1, "path": "b", "ttl_seconds": 100, "overwrite": True},
+        "save_weights": {"model_id": model, "seq_id": 1, "path": "b", "ttl_seconds": 3600, "overwrite": True},
         "save_weights_for_sampler": {"model_id": model, "seq_id": 1, "path": "b"},
         "load_weights": {"model_id": model, "seq_id": 1, "path": path, "optimizer": True},
         "asample": sample, "stream_sample": {**sample, "num_samples": 1},

@@ -488,8 +488,8 @@ static void quotas(void **state)
 {
     (void)state;
     static const char *const keys[] = { "tml-few requests=3 storage=1", "tml-many tokens=5", NULL };
-    static const char *const bad[] = { "tml-x requests=0", NULL };
-    tinkc_error err = { 0 };
+    static const char *const bad[] = { "tml-x requests=0", "tml-x email=", "tml-x email=ada",
+                                       "tml-x email=@", "tml-x colour=red" };
     tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys });
     for (int i = 0; i < 3; i++)
         with_key(server, "tml-few", "200");
@@ -509,8 +509,11 @@ static void quotas(void **state)
     for (int tries = 0; tries < 1000 && !strstr(ask(server, request), "HTTP/1.1 403"); tries++)
         usleep(10000); /* until the first has been counted */
     assert_non_null(strstr(ask(server, request), "quota_tokens"));
-    assert_false(tinkc_server_set_keys(server, bad, &err));
-    assert_null(strstr(err.message, "tml-x")); /* a key is never repeated */
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        tinkc_error err = { 0 };
+        assert_false(tinkc_server_set_keys(server, (const char *const[]){ bad[i], NULL }, &err));
+        assert_null(strstr(err.message, "tml-x")); /* a key is never repeated */
+    }
     tinkc_server_free(server);
 }
 

@@ -250,7 +250,7 @@ static void checkpoints(void **state)
     service_wait_failure(t, save(t, model, 2, "a", ""), "user",
                          "Checkpoint 'weights/a' already exists");
     service_wait(t, save(t, model, 3, "a", ",\"overwrite\":true"));
-    service_wait(t, save(t, model, 4, "short", ",\"ttl_seconds\":100"));
+    service_wait(t, save(t, model, 4, "short", ",\"ttl_seconds\":3600"));
     char list[200];
     snprintf(list, sizeof list, "/api/v1/training_runs/%s/checkpoints", model);
     answer a = service_call(t, "GET", list, NULL, NULL, 0);
@@ -258,7 +258,7 @@ static void checkpoints(void **state)
     assert_non_null(strstr(a.body.data, "\"weights/short\""));
     assert_non_null(strstr(a.body.data, "\"expires_at\":\"20"));
     answer_free(&a);
-    tinkc_mock_advance(mock, 101000);
+    tinkc_mock_advance(mock, 3601000);
     a = service_call(t, "GET", list, NULL, NULL, 0);
     assert_null(strstr(a.body.data, "\"weights/short\""));
     answer_free(&a);
@@ -273,10 +273,12 @@ static void checkpoints(void **state)
     assert_non_null(strstr(a.body.data, "Invalid checkpoint identifier. Expected format"));
     answer_free(&a);
     snprintf(bare, sizeof bare, "%s/weights/a/ttl", list);
-    service_json(t, 400, "PUT", bare, "{\"ttl_seconds\":0}");
-    service_json(t, 200, "PUT", bare, "{\"ttl_seconds\":10}");
+    service_json(t, 400, "PUT", bare, "{\"ttl_seconds\":3599}");
+    service_json(t, 400, "PUT", bare, "{\"ttl_seconds\":315619201}");
+    service_json(t, 200, "PUT", bare, "{\"ttl_seconds\":315619200}");
+    service_json(t, 200, "PUT", bare, "{\"ttl_seconds\":3600}");
     service_json(t, 200, "PUT", bare, "{\"ttl_seconds\":null}");
-    tinkc_mock_advance(mock, 20000);
+    tinkc_mock_advance(mock, 3601000);
     assert_int_equal(plain(t, "DELETE", "%s/weights/a", list), 204);
     assert_int_equal(plain(t, "DELETE", "%s/weights/a", list), 404);
     service_wait(t, save(t, model, 5, "a", "")); /* the name is free again */
@@ -369,7 +371,13 @@ static void what_was_used(void **state)
     answer_free(&a);
     assert_int_equal(plain(t, "GET", "/api/v1/billing/usage/events?starting_on=x"), 400);
     a = service_call(t, "GET", "/api/v1/audit?event_type=checkpoints", NULL, NULL, 0);
-    assert_non_null(strstr(a.body.data, "\"event\":\"checkpoint.save\""));
+    assert_non_null(strstr(a.body.data, "\"event\":\"checkpoint_create\",\"event_details\":{"
+                                        "\"organization_urn\":\"tml:organization:local\","
+                                        "\"actor\":{\"type\":\"session\",\"session_id\":\""));
+    assert_non_null(strstr(a.body.data, "\"action\":{\"type\":\"create\"}}"));
+    answer_free(&a);
+    a = service_call(t, "GET", "/api/v1/audit?event_type=teams", NULL, NULL, 0);
+    assert_string_equal(a.body.data, "{\"entries\":[]}");
     answer_free(&a);
     assert_int_equal(plain(t, "GET", "/api/v1/audit?event_type=nonsense"), 400);
     snprintf(path, sizeof path, "/api/v1/sessions/%s", session);

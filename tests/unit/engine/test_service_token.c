@@ -16,7 +16,9 @@ static void make(const char *owner, int64_t now_us, char out[600])
     tinkc_error err = { 0 };
     tkc_buf token;
     tkc_buf_init(&token, NULL, TKC_BUF_NO_MAX);
-    tke_token_claims who = { .key_id = "0123456789abcdef", .generation = 3 };
+    tke_token_claims who = { .key_id = "0123456789abcdef",
+                             .generation = 3,
+                             .email = "ada@example.org" };
     snprintf(who.owner, sizeof who.owner, "%s", owner);
     assert_true(tke_token_make(&ours, &who, now_us, &token, &err));
     snprintf(out, 600, "%.*s", (int)token.len, token.data);
@@ -59,9 +61,10 @@ static void signed_as_others_do(void **state)
     make("default", (int64_t)1700000000 * S, token);
     assert_string_equal(
         token, "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9."
-               "eyJpc3MiOiJ0aW5rYyIsInN1YiI6InRpbmtjOnVzZXI6ZGVmYXVsdCIsIm9yZ19pZCI6ImxvY2FsIiwianR"
-               "pIjoiMDEyMzQ1Njc4OWFiY2RlZi4zIiwiaWF0IjoxNzAwMDAwMDAwLCJleHAiOjE3MDAwODY0MDB9."
-               "0rhP0Y5NGcZipUXyt100ai2ZUEoV0N8YtsDqBCGCuCI");
+               "eyJpc3MiOiJ0aW5rYyIsInN1YiI6InRtbDpvcmdhbml6YXRpb25fdXNlcjpkZWZhdWx0Iiwib3JnX2lk"
+               "IjoibG9jYWwiLCJlbWFpbCI6ImFkYUBleGFtcGxlLm9yZyIsImp0aSI6IjAxMjM0NTY3ODlhYmNkZWYu"
+               "MyIsImlhdCI6MTcwMDAwMDAwMCwiZXhwIjoxNzAwMDg2NDAwfQ."
+               "FbwpbXedQhVtRTMFFg4Bu9q6iVfsJ32bSQjte3HKcWY");
 }
 
 typedef struct world {
@@ -73,7 +76,7 @@ typedef struct world {
 
 static void open_world(world *w, const char *jwt, const char *key)
 {
-    static const char *const keys[] = { "tml-first", "tml-second", NULL };
+    static const char *const keys[] = { "tml-first email=ada@example.org", "tml-second", NULL };
     const char *const settings[] = { "jwt_auth", jwt, NULL };
     *w = (world){ 0 };
     w->engine =
@@ -107,7 +110,12 @@ static void whoami(void **state)
         tinkc_future *f = tinkc_identity_get(w.client, &w.err);
         const tinkc_identity *who = tinkc_future_identity(f, 20000, &w.err);
         assert_ok(&w.err);
-        assert_true(strncmp(who->user_urn, "tinkc:user:key-", 15) == 0);
+        assert_true(strncmp(who->user_urn, "tml:organization_user:key-", 26) == 0);
+        assert_string_equal(who->org_urn, "tml:organization:local");
+        if (i == 0)
+            assert_string_equal(who->email, "ada@example.org");
+        else
+            assert_non_null(strstr(who->email, "@localhost"));
         if (i == 0)
             snprintf(first, sizeof first, "%s", who->user_urn);
         else

@@ -221,16 +221,16 @@ static void save_rules(void **state)
     }
     const char *promise = service_json(f.t, 200, "POST", "/api/v1/save_weights",
                                        "{\"model_id\":\"%s\",\"seq_id\":%lld,\"path\":\"a\","
-                                       "\"ttl_seconds\":0}",
+                                       "\"ttl_seconds\":3599}",
                                        f.model, (long long)next_seq++);
     service_wait_failure(f.t, json_field(promise, "request_id"), "user",
-                         "ttl_seconds must be positive");
+                         "ttl_seconds must be at least 3600 (one hour)");
     promise = service_json(f.t, 200, "POST", "/api/v1/save_weights",
                            "{\"model_id\":\"%s\",\"seq_id\":%lld,\"path\":\"a\","
-                           "\"ttl_seconds\":4611686018427387904}",
+                           "\"ttl_seconds\":315619201}",
                            f.model, (long long)next_seq++);
     service_wait_failure(f.t, json_field(promise, "request_id"), "user",
-                         "ttl_seconds is too large");
+                         "ttl_seconds must be at most 315619200 (ten years)");
     promise = service_json(f.t, 200, "POST", "/api/v1/save_weights_for_sampler",
                            "{\"model_id\":\"%s\",\"seq_id\":%lld}", f.model, (long long)next_seq++);
     service_wait_failure(f.t, json_field(promise, "request_id"), "user", "exactly one of");
