@@ -809,6 +809,8 @@ static void cancelled_and_too_many(void **state)
     service_json(p, 429, "POST", "/v1/completions", "%s",
                  "{\"model\":\"nano\",\"prompt\":\"a\",\"stream\":true}");
     p->cancel(p->self, &w.reply);
+    for (int k = 0; k < 5000 && !w.over; k++) /* its handler may just be returning */
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     assert_int_equal(w.over, 2);
     int status = 429; /* until the worker has seen it */
     for (int k = 0; k < 5000 && status == 429; k++) {
