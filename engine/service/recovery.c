@@ -606,6 +606,7 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
         adopt(svc, e->value, TKE_CKPT_EXTERNAL, &b.arena);
     }
     tke_store_sync(s); /* the database is the writer's as long as it has work */
+    ok = ok && tke_tenants_load(svc, err);
     ok = ok && tke_store_query(s,
                                "SELECT id, session_id, base_model, model_path, ephemeral, hash, "
                                "seq FROM samplers",

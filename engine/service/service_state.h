@@ -778,6 +778,8 @@ void tke_tenant_used(tke_service *, const char *owner, int64_t tokens);
 int64_t tke_tenant_storage(tke_service *, const char *owner);
 void tke_quota_write(tke_service *, const char *owner, tkc_jsonw *);
 void tke_tenants_free(tke_service *);
+/* At the start, before any thread: what was used today. */
+bool tke_tenants_load(tke_service *, tinkc_error *err);
 
 /* ---- usage.c ---- */
 

@@ -190,7 +190,9 @@ bool tke_service_status(tke_service *svc, const char *owner, tkc_buf *out, tinkc
         tkc_jsonw_end(&w);
     }
     tkc_jsonw_end(&w);
-    if (owner) {
+    if (owner) { /* as the access log names it; the key cannot be found from it */
+        tkc_jsonw_key(&w, "owner");
+        tkc_jsonw_cstr(&w, owner);
         tkc_jsonw_key(&w, "quota");
         tke_quota_write(svc, owner, &w);
     }

@@ -1,7 +1,9 @@
 /* tenants.c - what each owner uses and may use: requests a minute, tokens a day, bytes of storage.
  *
  * A tenant is known from its first request on and as long as the service lives; there are as many as
- * keys. Refusals name the limit, what was used, and when to come back.
+ * keys. Tokens of today are counted on after a restart, from the table of usage; what was used in the
+ * seconds before a sudden end may be missing there. Refusals name the limit, what was used, and when
+ * to come back.
  */
 #include "service/service_state.h"
 
@@ -60,6 +62,29 @@ void tke_tenant_used(tke_service *svc, const char *owner, int64_t tokens)
         return;
     turn_over(svc, t);
     t->n_tokens += tokens;
+}
+
+static bool tenant_row(const tke_row *row, void *user, tinkc_error *err)
+{
+    char owner[64];
+    tinkc_str text = tke_row_text(row, 0);
+    (void)err;
+    if (text.data && text.len < sizeof owner) {
+        memcpy(owner, text.data, text.len);
+        owner[text.len] = '\0';
+        tke_tenant_used(user, owner, tke_row_i64(row, 1));
+    }
+    return true;
+}
+
+bool tke_tenants_load(tke_service *svc, tinkc_error *err)
+{
+    int64_t today_us = tkc_wall_us(svc->clock) / DAY_US * DAY_US;
+    return tke_store_query(svc->store,
+                           "SELECT owner, sum(count) FROM usage WHERE bucket_us >= ? AND kind IN "
+                           "(?, ?, ?) GROUP BY owner",
+                           tenant_row, svc, err, "iiii", today_us, (int64_t)TKE_USE_TRAINING,
+                           (int64_t)TKE_USE_PREFILL, (int64_t)TKE_USE_SAMPLED);
 }
 
 int64_t tke_tenant_storage(tke_service *svc, const char *owner)
