@@ -28,8 +28,9 @@ shake: ## the same with threads that stumble; SHAKE is the seed
 	@$(CC) -O1 -Wall -Wextra -shared -fPIC -o build/tsan/shake.so tests/preload/shake.c
 	@SHAKE=$(SHAKE) LD_PRELOAD=$(CURDIR)/build/tsan/shake.so ctest --test-dir build/tsan -j $(JOBS) --output-on-failure -LE slow
 
-powerloss: all ## lose power at every moment of a service's life, in every way; takes minutes
+powerloss: all ## lose power, or end, at every moment of a service's life, in every way; takes minutes
 	@TINKC_POWER_LOSS=all build/tests/test_torture.power_loss
+	@TINKC_FAILPOINTS=all build/tests/test_torture.failpoints
 
 torture: all ## let the n-th allocation fail, for every n
 	@tools/torture build

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/str.h"
+#include "service/failpoint.h"
 
 /* Behind the length and the checksum, both u32: little-endian, as on this machine. */
 typedef struct head {
@@ -69,7 +70,8 @@ bool tke_journal_append(tke_store *s, const char *run, const tke_journal_record 
     char *folder = tke_store_run_path(s, &arena, run, NULL, err);
     char *path = tke_store_run_path(s, &arena, run, "journal", err);
     put_record(&bytes, r, err);
-    if (tkc_failed(err) || !tkc_make_lasting_dirs(folder, err))
+    if (tkc_failed(err) || !tkc_make_lasting_dirs(folder, err) ||
+        !TKE_FAILPOINT("journal.begun", err))
         goto done;
     fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     struct stat st;
@@ -77,7 +79,8 @@ bool tke_journal_append(tke_store *s, const char *run, const tke_journal_record 
         tkc_fail_errno(err, "%s", path);
         goto done;
     }
-    if (!tkc_write_all(fd, bytes.data, bytes.len) || fdatasync(fd) != 0) {
+    if (!tkc_write_all(fd, bytes.data, bytes.len) || !TKE_FAILPOINT("journal.written", err) ||
+        fdatasync(fd) != 0) {
         tkc_fail_errno(err, "%s", path);
         /* Half a record would hide every later one. */
         if (ftruncate(fd, st.st_size) != 0)
@@ -142,7 +145,8 @@ bool tke_journal_trim(tke_store *s, const char *run, int64_t seq, tinkc_error *e
     tkc_arena_init(&arena, NULL, 0);
     tkc_buf_init(&t.kept, NULL, TKC_BUF_NO_MAX);
     char *path = tke_store_run_path(s, &arena, run, "journal", err);
-    if (path && tkc_is_file(path) && read_records(path, keep_newer, &t, err))
+    if (path && tkc_is_file(path) && read_records(path, keep_newer, &t, err) &&
+        TKE_FAILPOINT("journal.kept", err))
         tkc_write_file(path, t.kept.data ? t.kept.data : "", t.kept.len, 0600, err);
     tkc_buf_free(&t.kept);
     tkc_arena_free(&arena);

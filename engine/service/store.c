@@ -22,6 +22,7 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "base/thread.h"
+#include "service/failpoint.h"
 
 enum { SCHEMA_VERSION = 1, MAX_STATEMENTS = 64 };
 
@@ -335,7 +336,7 @@ static void run_txn(tke_store *s, tke_txn *t)
 static void write_group(tke_store *s, tke_txn *first)
 {
     tinkc_error err = { 0 }, ignored = { 0 };
-    bool begun = run_sql(s, "BEGIN IMMEDIATE", &err);
+    bool begun = run_sql(s, "BEGIN IMMEDIATE", &err) && TKE_FAILPOINT("store.begun", &err);
     for (tke_txn *t = first; t; t = t->next) {
         if (begun || !t->has_sql)
             run_txn(s, t);
@@ -348,8 +349,11 @@ static void write_group(tke_store *s, tke_txn *first)
                 tkc_fail(&err, TINKC_E_STORE, "the store undid a transaction");
         }
     }
-    if (begun && !run_sql(s, "COMMIT", &err) && !sqlite3_get_autocommit(s->db))
+    if (begun && TKE_FAILPOINT("store.written", &err))
+        run_sql(s, "COMMIT", &err);
+    if (!sqlite3_get_autocommit(s->db))
         run_sql(s, "ROLLBACK", &ignored);
+    (void)TKE_FAILPOINT("store.committed", &ignored);
     if (tkc_failed(&err))
         tkc_log_line(s->log, TINKC_LOG_ERROR, "%s", err.message);
     for (tke_txn *next; first; first = next) {

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/str.h"
+#include "service/failpoint.h"
 #include "service/store.h"
 
 static bool sync_path(int folder_fd, const char *name, tinkc_error *err)
@@ -52,14 +53,15 @@ static bool make_parent(const tke_store *s, const char *path, tinkc_error *err)
 
 bool tke_store_place(tke_store *s, const char *temp, const char *final_path, tinkc_error *err)
 {
-    if (!make_parent(s, final_path, err))
+    if (!make_parent(s, final_path, err) || !TKE_FAILPOINT("place.begun", err))
         return false;
     /* Swapped in one step, so that at every moment one whole folder has the name. */
     if (rename(temp, final_path) != 0 &&
         ((errno != ENOTEMPTY && errno != EEXIST) ||
          renameat2(AT_FDCWD, temp, AT_FDCWD, final_path, RENAME_EXCHANGE) != 0))
         return tkc_fail_errno(err, "%s", final_path);
-    if (!tke_store_durable(s) || tkc_sync_parent(final_path, err))
+    if (TKE_FAILPOINT("place.moved", err) &&
+        (!tke_store_durable(s) || tkc_sync_parent(final_path, err)))
         return true;
     tke_store_take_back(s, temp, final_path);
     return false;

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "service/checksums.h"
+#include "service/failpoint.h"
 #include "service/journal.h"
 #include "service/service_state.h"
 
@@ -445,7 +446,7 @@ static bool write_folder(writing *w)
         return tkc_fail(err, TINKC_E_STORE, "too little room on the disk");
     w->temp = tke_store_temp(svc->store, &w->arena, err);
     char *mark = w->temp ? tkc_path_join(&w->arena, w->temp, "checkpoint_complete", err) : NULL;
-    if (!mark)
+    if (!mark || !TKE_FAILPOINT("folder.begun", err))
         return false;
     bool ok = w->state ? tke_state_write(w->state, w->temp, &save, err) && write_train_state(w)
                        : tke_snapshot_write(w->snapshot, w->temp, &save, err);
@@ -453,7 +454,8 @@ static bool write_folder(writing *w)
         char *path = tkc_path_join(&w->arena, w->temp, TKE_METADATA_FILE, err);
         ok = path && tkc_write_file(path, w->metadata.data, w->metadata.len, 0600, err);
     }
-    return ok && tke_sums_write(w->temp, err) && tkc_write_file(mark, "", 0, 0600, err) &&
+    return ok && TKE_FAILPOINT("folder.tensors", err) && tke_sums_write(w->temp, err) &&
+           tkc_write_file(mark, "", 0, 0600, err) && TKE_FAILPOINT("folder.marked", err) &&
            (!tke_store_durable(svc->store) || tke_sync_folder(w->temp, err));
 }
 
@@ -577,6 +579,7 @@ static void write_checkpoint(tkc_job *base)
         save_failed(w);
         return;
     }
+    (void)TKE_FAILPOINT("checkpoint.placed", &err);
     pthread_mutex_lock(&svc->lock);
     c->bytes = tke_folder_bytes(w->target);
     c->created_us = tkc_wall_us(svc->clock);
@@ -727,6 +730,7 @@ static void delete_folder(tkc_job *base)
             if (d->temp && !tke_store_place(svc->store, folder, d->temp, &err))
                 tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s", err.message);
         }
+        (void)TKE_FAILPOINT("delete.moved", &err);
         tke_txn_exec(txn, "DELETE FROM checkpoints WHERE run_id = ? AND kind = ? AND name = ?",
                      "tit", c->run_id, (int64_t)c->kind, c->name);
     }
@@ -804,6 +808,7 @@ static void write_spill(tkc_job *base)
         spill_recorded(w, &none);
         return;
     }
+    (void)TKE_FAILPOINT("spill.placed", &none);
     tke_txn *txn = tke_txn_new(svc->store, &none);
     tke_txn_exec(txn,
                  "INSERT OR REPLACE INTO samplers(id, session_id, seq, owner, base_model, "
@@ -1063,7 +1068,7 @@ static void place_image(void *user, const tinkc_error *err)
     pthread_mutex_unlock(&svc->lock);
     if (wanted && !tkc_failed(&w->err) &&
         tke_store_place(svc->store, w->temp, w->target, &w->err) &&
-        svc->set.durability == TINKC_DURABILITY_JOURNAL)
+        TKE_FAILPOINT("image.placed", &w->err) && svc->set.durability == TINKC_DURABILITY_JOURNAL)
         tke_journal_trim(svc->store, w->run->id, w->next_seq, &w->err);
     image_over(w);
 }
