@@ -75,6 +75,18 @@ uninstall: ## remove what install wrote (DESTDIR is honoured)
 deb: ## Debian packages (build/deb)
 	@packaging/make-deb
 
+static: ## one program that runs on any x86-64 Linux (build/static)
+	@packaging/make-static
+
+container: static ## an image from scratch with that program, where podman or docker can run
+	@packaging/make-container
+
+arm64: ## cross-build for arm64 and run the tests under qemu (build/arm64)
+	@packaging/make-arm64
+
+firstday: ## install the packages on a bare Debian root and use them for a day (root, debootstrap)
+	@packaging/first-day
+
 dist: ## a source archive that is the same for everybody, with checksums (build/dist)
 	@packaging/make-dist
 
@@ -84,4 +96,4 @@ clean: ## remove build/
 help: ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
-.PHONY: all test check asan tsan soak shake powerloss torture fuzz mutants bench maths format abi install uninstall clean help tidy coverage abidiff deb dist
+.PHONY: all test check asan tsan soak shake powerloss torture fuzz mutants bench maths format abi install uninstall clean help tidy coverage abidiff deb dist static container arm64 firstday

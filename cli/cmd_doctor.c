@@ -262,9 +262,10 @@ static void check_store(doctor *d)
     const char *store = cli_store_folder(d->app);
     if (!store)
         return;
-    if (!cli_store_shared(d->app)) {
+    const char *off = cli_store_not_shared(d->app);
+    if (off) {
         cli_config_value(d, "store.sharing", CHECK_OK, NULL,
-                         "off (share_store): one command at a time can use the store");
+                         "off (%s): one command at a time can use the store", off);
         return;
     }
     json_t *status = cli_store_link_status(store);

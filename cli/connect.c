@@ -190,7 +190,8 @@ static char *named_folder(cli_app *app, char **name, int *bad)
     if (needs_weights(app) && cli_is_hub_name(model)) {
         folder = cli_hub_model(app, model, bad);
         *name = folder ? strdup(model) : NULL;
-    } else if (is_model_folder(model)) {
+    } else if (*model == '/' &&
+               is_model_folder(model)) { /* not the shipped one's name in a folder "nano" */
         folder = strdup(model);
         *name = strdup(model);
     } else if (needs_weights(app)) {

@@ -27,11 +27,19 @@ enum {
     END_MS = 60000     /* until the last one has written the store */
 };
 
-bool cli_store_shared(const cli_app *app)
+const char *cli_store_not_shared(const cli_app *app)
 {
     const char *env = getenv("TINKC_SHARE_STORE");
     const char *value = env && *env ? env : cli_config_get(app, "share_store", NULL);
-    return !value || (strcmp(value, "0") != 0 && strcmp(value, "false") != 0);
+    if (value && (strcmp(value, "0") == 0 || strcmp(value, "false") == 0))
+        return "share_store";
+    /* The host is this program started again; sockets are reached through a descriptor. */
+    return access("/proc/self/exe", X_OK) == 0 ? NULL : "/proc is not mounted";
+}
+
+bool cli_store_shared(const cli_app *app)
+{
+    return !cli_store_not_shared(app);
 }
 
 /* ---- lines ---- */

@@ -10,7 +10,8 @@
 
 #include "app.h"
 
-/* Whether commands share the store. */
+/* Why commands do not share the store; NULL if they do. */
+const char *cli_store_not_shared(const cli_app *);
 bool cli_store_shared(const cli_app *);
 
 /* Connects, and starts the host if need be; waits visibly while a store is busy. 0, or an exit code

@@ -34,6 +34,14 @@ ends_alone() { # no process is left behind
     "$tinkc" doctor --json | grep -q 'no command uses the store now' || fail "a process still has the store"
 }
 
+a_folder_called_nano() { # beside the user is not the shipped model, and does not clash with it
+    mkdir -p beside && cp -r "$root/models/nano" beside/nano
+    for share in 1 0; do
+        (cd beside && TINKC_SHARE_STORE=$share "$tinkc" sample --temperature 0 "What is 7 + 5?") > out 2>&1 || fail "beside a folder called nano" out
+        says 12 out
+    done
+}
+
 folders_are_models() {
     cp -r "$root/models/nano" mine
     steps run 2 -m ./mine > out 2>&1 || fail "training a folder's model" out
@@ -104,6 +112,7 @@ errors_are_true() {
     ! grep -qi "http 4" out || fail "an HTTP status without HTTP" out
 }
 
+a_folder_called_nano
 folders_are_models
 commands_share_the_store
 another_takes_over
