@@ -1,7 +1,8 @@
 /* test_failures.c - every kind of request meets every kind of bad weather.
  *
  * Each case is a fresh client on a fresh mock: one path answers badly, always or once, and the
- * table says how the future must end, or that it must still be trying. Time is the mock's.
+ * table says how the future must end, or that it must still be trying, how many requests that takes,
+ * and how far apart they are. Time is the mock's. test_retry_gaps.c has the figures of each layer.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -267,14 +268,78 @@ static int32_t expect(const request_kind *kind, const weather *w)
     return w->code;
 }
 
-/* How often the request must have been sent; 0 = not checked. */
+/* Rounds of a window of 300 s whose exchanges take no time: 0, 1, 3, 7, 15, 31, 61, ... 271, 300 s. */
+enum { WINDOW_ROUNDS = 15, BARE_400S = 16, BILLING_POLLS = 3600 / 5 + 2 };
+
+static bool takes_time(const weather *w)
+{
+    return w->answer.fault == TINKC_FAULT_SILENT || w->answer.fault == TINKC_FAULT_DRIP;
+}
+
+/* How often the request must have been sent; 0 = it depends on the spread of the pauses, which
+ * check_gaps bounds. */
 static size_t expect_count(const request_kind *kind, const weather *w)
 {
-    if (kind->family != CALL || named(w, "402") || named(w, "bare 400"))
-        return 0;
-    if (!w->retried)
+    bool polls = kind->family == POLL, sample = kind->family == SAMPLE;
+    if (named(w, "402"))
+        return polls || kind->window ? sample ? 0 : BILLING_POLLS : 1;
+    if (named(w, "bare 400"))
+        return polls          ? BARE_400S + 3 + 1
+               : sample       ? BARE_400S + 1
+               : kind->window ? WINDOW_ROUNDS
+                              : 1;
+    if (!w->retried || (polls && named(w, "409")))
         return 1;
-    return kind->window ? 0 : (size_t)kind->retries + 1;
+    if (!kind->window)
+        return (size_t)kind->retries + 1;
+    bool plain = kind->retries == 0 && !w->answer.headers && !takes_time(w);
+    return plain ? WINDOW_ROUNDS : 0;
+}
+
+/* The shortest pause before a repetition, in milliseconds. */
+static int64_t least_gap(const request_kind *kind, const weather *w)
+{
+    bool lost = w->code == TINKC_E_CONNECTION || w->code == TINKC_E_NET_TIMEOUT;
+    bool full = w->answer.status == 429;
+    int64_t own = kind->family == CALL   ? kind->retries ? 375 : 1000
+                  : kind->family == POLL ? lost || full ? 1000 : 100
+                  : full                 ? 1000
+                                         : 375;
+    if (named(w, "402") && kind->family != SAMPLE)
+        return 5000;
+    if (named(w, "402") || (named(w, "bare 400") && kind->family != POLL))
+        return 375;
+    if (named(w, "bare 400"))
+        return 100;
+    if (named(w, "410")) /* of a sample's promise: sampled again, which takes another poll */
+        return 0;
+    int64_t asked = named(w, "429 ms") ? 1500 : named(w, "429 s") ? 7000 : 0;
+    return asked > own ? asked : own;
+}
+
+/* Every pause lies between what its layer waits at least, and its cap; an exchange that the peer lets
+ * hang takes up to a minute of its own. The last of a window may be cut short. */
+static void check_gaps(scene *x, const request_kind *kind, const weather *w, size_t count,
+                       bool done)
+{
+    static const int64_t CAP_MS = 30 * 1000 + 250, HANG_MS = 65 * 1000;
+    int64_t least = least_gap(kind, w), most = CAP_MS + (takes_time(w) ? HANG_MS : 0), last = 0;
+    size_t n = 0;
+    for (size_t i = 0; tinkc_mock_request(x->mock, i); i++) {
+        if (!request_is_to(tinkc_mock_request(x->mock, i), kind->path))
+            continue;
+        int64_t at = tinkc_mock_request_ms(x->mock, i), gap = at - last;
+        last = at;
+        if (n++ == 0)
+            continue;
+        bool cut = done && n == count;
+        bool as_json = n == 2 && kind->start == pass && named(w, "500"); /* not a repetition */
+        if ((gap < least && !cut && !as_json) || gap > most) {
+            print_error("%s x %s: request %zu came after %lld ms\n", kind->name, w->name, n,
+                        (long long)gap);
+            fail();
+        }
+    }
 }
 
 static void fail_case(const request_kind *kind, const weather *w, const char *what,
@@ -298,6 +363,7 @@ static void run_case(const request_kind *kind, const weather *w)
      * hour; what keeps trying does so without end. */
     bool done = run_until_done(x.mock, f, wanted == KEEPS_TRYING ? 1800000 : 5400000);
     size_t count = tinkc_mock_count(x.mock, kind->path);
+    check_gaps(&x, kind, w, count, done);
     if (wanted == KEEPS_TRYING) {
         if (done)
             (void)tinkc_future_wait(f, 0, &x.err);
@@ -328,7 +394,9 @@ static void run_case(const request_kind *kind, const weather *w)
 static void c11_every_request_in_every_weather(void **state)
 {
     (void)state;
+    static const char good[] = "{\"request_id\":\"a\",\"status\":\"ok\"}";
     memset(oversized, ' ', sizeof oversized);
+    memcpy(oversized, good, sizeof good - 1); /* only its size is wrong */
     for (size_t k = 0; k < N_KINDS; k++)
         for (size_t w = 0; w < N_WEATHER; w++)
             run_case(&all_kinds[k], &all_weather[w]);
@@ -472,6 +540,25 @@ static void attempts_end_with_the_window(void **state)
     }
 }
 
+/* Results of passes and samples are asked for as protobuf. */
+static void large_results_are_asked_for_as_protobuf(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < N_KINDS; k++) {
+        const request_kind *kind = &all_kinds[k];
+        scene x;
+        if (kind->family != POLL)
+            continue;
+        open_scene(&x, kind);
+        tinkc_future *f = kind->start(&x);
+        assert_true(run_until_done(x.mock, f, 60000));
+        assert_string_equal(request_header(nth_request(x.mock, kind->path, 0), "Accept"),
+                            kind->start == step ? "application/json" : "application/x-protobuf");
+        tinkc_future_free(f);
+        close_scene(&x);
+    }
+}
+
 /* Connection errors: 1 2 4 8 16 30 30; after a 503 it begins again. */
 static void c07_c26_polls_back_off_and_say_who_they_are(void **state)
 {
@@ -486,6 +573,11 @@ static void c07_c26_polls_back_off_and_say_who_they_are(void **state)
                     &x.err);
     tinkc_mock_once(x.mock, NULL, "/api/v1/retrieve_future",
                     &(tinkc_mock_answer){ .fault = TINKC_FAULT_REFUSED }, &x.err);
+    tinkc_mock_once(x.mock, NULL, "/api/v1/optim_step",
+                    &(tinkc_mock_answer){ .body = "{\"request_id\":\"r\"}", .delay_ms = 250 },
+                    &x.err);
+    tinkc_mock_always(x.mock, NULL, "/api/v1/retrieve_future",
+                      &(tinkc_mock_answer){ .body = "{\"type\":\"optim_step\"}" }, &x.err);
     tinkc_future *f = step(&x);
     assert_true(run_until_done(x.mock, f, 600000));
     (void)tinkc_future_wait(f, 0, &x.err);
@@ -495,10 +587,14 @@ static void c07_c26_polls_back_off_and_say_who_they_are(void **state)
                              nth_request_ms(x.mock, "/api/v1/retrieve_future", i),
                          gaps[i]);
     const tinkc_request *first = nth_request(x.mock, "/api/v1/retrieve_future", 0);
-    assert_string_equal(request_header(first, "X-Tinker-Request-Iteration"), "0");
+    for (size_t i = 0; i < 10; i++) {
+        const tinkc_request *poll = nth_request(x.mock, "/api/v1/retrieve_future", i);
+        assert_int_equal(atoi(request_header(poll, "X-Tinker-Request-Iteration")), i);
+        assert_string_equal(request_header(poll, "Accept"), "application/json");
+    }
     assert_string_equal(request_header(first, "X-Tinker-Request-Type"), "OptimStep");
     assert_string_equal(request_header(first, "X-Stainless-Raw-Response"), "raw");
-    assert_non_null(request_header(first, "X-Tinker-Create-Promise-Roundtrip-Time"));
+    assert_string_equal(request_header(first, "X-Tinker-Create-Promise-Roundtrip-Time"), "0.25");
     assert_null(request_header(nth_request(x.mock, "/api/v1/retrieve_future", 1),
                                "X-Tinker-Create-Promise-Roundtrip-Time"));
     tinkc_future_free(f);
@@ -515,6 +611,7 @@ int main(void)
         cmocka_unit_test(the_window_is_filled),
         cmocka_unit_test(attempts_end_with_the_window),
         cmocka_unit_test(c07_c26_polls_back_off_and_say_who_they_are),
+        cmocka_unit_test(large_results_are_asked_for_as_protobuf),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

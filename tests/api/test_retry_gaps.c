@@ -215,6 +215,131 @@ static void polls_without_connection(void **state)
     close_scene(&x);
 }
 
+/* A 400 whose body is not a JSON error may come from a proxy: three more polls, spaced like all quick
+ * answers, then it is believed. */
+static void bad_requests_of_polls(void **state)
+{
+    (void)state;
+    static const int64_t want[] = { 100, 200, 400 };
+    scene x;
+    open_scene(&x, NULL, NULL);
+    tinkc_mock_always(x.mock, NULL, POLL, &(tinkc_mock_answer){ .status = 400, .body = "<html>" },
+                      &x.err);
+    tinkc_future *f = step(&x);
+    assert_true(run_until_done(x.mock, f, 600000));
+    assert_false(tinkc_future_wait(f, 0, &x.err));
+    assert_int_equal(x.err.code, TINKC_E_BAD_REQUEST);
+    assert_int_equal(tinkc_mock_count(x.mock, POLL), 4);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(gap(&x, POLL, i), want[i]);
+    tinkc_future_free(f);
+    close_scene(&x);
+}
+
+/* "Try again" is answered at once, but never more often than ten times a second, and each quick answer
+ * doubles the distance up to a second. An answer that took its second is followed at once. */
+static void quick_answers_are_spaced(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t took, gap;
+    } polls[] = { { 0, 100 },     { 0, 200 }, { 150, 400 },   { 0, 800 },  { 0, 1000 }, { 0, 1000 },
+                  { 1500, 1500 }, { 0, 100 }, { 1000, 1000 }, { 30, 100 }, { 999, 999 } };
+    enum { N = sizeof polls / sizeof *polls };
+    scene x;
+    open_scene(&x, NULL, NULL);
+    for (size_t i = 0; i < N; i++)
+        tinkc_mock_once(
+            x.mock, NULL, POLL,
+            &(tinkc_mock_answer){ .body = "{\"type\":\"try_again\"}", .delay_ms = polls[i].took },
+            &x.err);
+    tinkc_future *f = step(&x);
+    assert_true(run_until_done(x.mock, f, 600000));
+    assert_true(tinkc_future_wait(f, 0, &x.err));
+    for (size_t i = 0; i < N; i++)
+        if (gap(&x, POLL, i) != polls[i].gap)
+            fail_msg("poll %zu: %lld ms", i, (long long)gap(&x, POLL, i));
+    tinkc_future_free(f);
+    close_scene(&x);
+}
+
+/* Any answer of the service begins the back-off of lost connections again. */
+static void answers_begin_the_backoff_again(void **state)
+{
+    (void)state;
+    static const tinkc_mock_answer answers[] = {
+        { .body = "{\"type\":\"try_again\"}" },
+        { .status = 408 },
+        { .status = 500 },
+        { .status = 400, .body = "<html>" },
+    };
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+        tinkc_mock_answer lost = { .fault = TINKC_FAULT_REFUSED };
+        scene x;
+        open_scene(&x, NULL, NULL);
+        tinkc_mock_once(x.mock, NULL, POLL, &lost, &x.err);
+        tinkc_mock_once(x.mock, NULL, POLL, &lost, &x.err);
+        tinkc_mock_once(x.mock, NULL, POLL, &answers[i], &x.err);
+        tinkc_mock_once(x.mock, NULL, POLL, &lost, &x.err);
+        tinkc_future *f = step(&x);
+        assert_true(run_until_done(x.mock, f, 600000));
+        assert_int_equal(gap(&x, POLL, 0), 1000);
+        assert_int_equal(gap(&x, POLL, 1), 2000);
+        assert_int_equal(gap(&x, POLL, 3), 1000);
+        tinkc_future_free(f);
+        close_scene(&x);
+    }
+}
+
+/* A poll's answer always has a body: without one the connection was lost behind the head. */
+static void an_empty_answer_to_a_poll_is_a_lost_connection(void **state)
+{
+    (void)state;
+    scene x;
+    open_scene(&x, NULL, NULL);
+    tinkc_mock_once(x.mock, NULL, POLL, &(tinkc_mock_answer){ .status = 200, .body = "" }, &x.err);
+    tinkc_mock_once(x.mock, NULL, POLL, &(tinkc_mock_answer){ .fault = TINKC_FAULT_REFUSED },
+                    &x.err);
+    tinkc_future *f = step(&x);
+    assert_true(run_until_done(x.mock, f, 600000));
+    assert_true(tinkc_future_wait(f, 0, &x.err));
+    assert_int_equal(gap(&x, POLL, 0), 1000);
+    assert_int_equal(gap(&x, POLL, 1), 2000);
+    tinkc_future_free(f);
+    close_scene(&x);
+}
+
+static int32_t health_code(scene *x)
+{
+    tinkc_error err = { 0 };
+    tinkc_future *f = tinkc_health_check(x->client, &err);
+    assert_true(run_until_done(x->mock, f, 600000));
+    (void)tinkc_future_wait(f, 0, &err);
+    tinkc_future_free(f);
+    return err.code;
+}
+
+/* A kind of request takes 16 bare 400s for stale connections; each success gives one back. */
+static void stale_connections_have_a_budget(void **state)
+{
+    (void)state;
+    scene x;
+    open_scene(&x, NULL, NULL);
+    tinkc_mock_always(x.mock, NULL, HEALTH, &(tinkc_mock_answer){ .status = 400 }, &x.err);
+    for (size_t i = 0; i < 16; i++)
+        assert_int_equal(health_code(&x), TINKC_E_CONNECTION);
+    assert_int_equal(health_code(&x), TINKC_E_BAD_REQUEST);
+    for (size_t i = 0; i < 2; i++)
+        tinkc_mock_once(x.mock, NULL, HEALTH, &(tinkc_mock_answer){ .body = "{\"status\":\"ok\"}" },
+                        &x.err);
+    assert_int_equal(health_code(&x), TINKC_OK);
+    assert_int_equal(health_code(&x), TINKC_OK);
+    assert_int_equal(health_code(&x), TINKC_E_CONNECTION);
+    assert_int_equal(health_code(&x), TINKC_E_CONNECTION);
+    assert_int_equal(health_code(&x), TINKC_E_BAD_REQUEST);
+    close_scene(&x);
+}
+
 /* Resampling: half a second doubling to ten, plus or minus a quarter, a new number each time. */
 static void samples_are_repeated(void **state)
 {
@@ -289,6 +414,28 @@ static void backoff_of_samples(void **state)
         close_scene(&x);
     }
     free(prompt);
+}
+
+/* Those that were held back do not come all at once. */
+static void held_back_samples_are_spread(void **state)
+{
+    (void)state;
+    int64_t low = INT64_MAX, high = 0;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        scene x;
+        open_scene(&x, NULL, NULL);
+        tinkc_mock_seed(x.mock, seed);
+        tinkc_mock_once(x.mock, NULL, SAMPLE, &(tinkc_mock_answer){ .status = 429 }, &x.err);
+        tinkc_future *f = sample(&x);
+        assert_true(run_until_done(x.mock, f, 600000));
+        int64_t took = gap(&x, SAMPLE, 0);
+        low = took < low ? took : low;
+        high = took > high ? took : high;
+        tinkc_future_free(f);
+        close_scene(&x);
+    }
+    assert_in_range(low, 1000, 1080);
+    assert_in_range(high, 1170, 1249);
 }
 
 /* ---- zero is not "not given" ---- */
@@ -403,6 +550,12 @@ int main(void)
         cmocka_unit_test(the_window_obeys_the_headers),
         cmocka_unit_test(polls_obey_the_headers),
         cmocka_unit_test(polls_without_connection),
+        cmocka_unit_test(bad_requests_of_polls),
+        cmocka_unit_test(quick_answers_are_spaced),
+        cmocka_unit_test(answers_begin_the_backoff_again),
+        cmocka_unit_test(an_empty_answer_to_a_poll_is_a_lost_connection),
+        cmocka_unit_test(stale_connections_have_a_budget),
+        cmocka_unit_test(held_back_samples_are_spread),
         cmocka_unit_test(samples_are_repeated),
         cmocka_unit_test(samples_are_spread),
         cmocka_unit_test(backoff_of_samples),

@@ -47,10 +47,16 @@ const char *request_header(const tinkc_request *request, const char *name)
     return NULL;
 }
 
+bool request_is_to(const tinkc_request *request, const char *path)
+{
+    size_t len = strchr(path, '?') ? strlen(request->path) : strcspn(request->path, "?");
+    return len == strlen(path) && strncmp(request->path, path, len) == 0;
+}
+
 static bool find_nth(tinkc_mock *mock, const char *path, size_t i, size_t *at)
 {
     for (size_t k = 0; tinkc_mock_request(mock, k); k++)
-        if (strcmp(tinkc_mock_request(mock, k)->path, path) == 0 && i-- == 0) {
+        if (request_is_to(tinkc_mock_request(mock, k), path) && i-- == 0) {
             *at = k;
             return true;
         }

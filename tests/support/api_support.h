@@ -24,6 +24,8 @@ bool run_until_done(tinkc_mock *mock, tinkc_future *f, int64_t limit_ms);
 
 /* Value of a header of a recorded request; NULL = none. */
 const char *request_header(const tinkc_request *request, const char *name);
+/* A path without a query stands for all of its queries, as in tinkc_mock_count. */
+bool request_is_to(const tinkc_request *request, const char *path);
 /* The i-th recorded request to this path. */
 const tinkc_request *nth_request(tinkc_mock *mock, const char *path, size_t i);
 int64_t nth_request_ms(tinkc_mock *mock, const char *path, size_t i);
