@@ -182,6 +182,8 @@ static bool read_output(tkc_auth *auth, int fd, tkc_buf *out, tinkc_error *err)
             continue;
         if (n <= 0)
             return true;
+        if (out->len + (size_t)n > CREDENTIAL_MAX)
+            return tkc_fail(err, TINKC_E_CREDENTIAL_CMD, "credential command: printed over 64 KiB");
         if (!tkc_buf_add(out, piece, (size_t)n, err))
             return false;
     }

@@ -1,7 +1,10 @@
 /* test_telemetry.c - what is told to the service, when, and what never is. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "support/api_support.h"
 
@@ -324,6 +327,170 @@ static void wrong_reports_are_refused(void **state)
     close_world(&w);
 }
 
+/* The first event of this name in what was sent; NULL = none. */
+static const char *find_event(world *w, const char *name, size_t nth)
+{
+    for (size_t k = 0; k < sent(w); k++)
+        for (const char *at = body(w, k); (at = strstr(at, name)); at++)
+            if (nth-- == 0)
+                return at;
+    return NULL;
+}
+
+/* Each failed round of a call is told, with its number and whether another follows. */
+static void failed_calls_carry_their_fields(void **state)
+{
+    static const char event[] = "InternalClientHolder.execute_with_retries.exception";
+    static const char *const fields[][2] = {
+        { "\"is_retryable\":true,\"is_user_error\":false,\"attempt_count\":1,",
+          "\"elapsed_time\":0" },
+        { "\"is_retryable\":true,\"is_user_error\":true,\"attempt_count\":2,",
+          "\"elapsed_time\":1" },
+        { "\"is_retryable\":false,\"is_user_error\":true,\"attempt_count\":3,",
+          "\"elapsed_time\":3" },
+    };
+    world w;
+    (void)state;
+    open_world(&w, TINKC_TELEMETRY_ON);
+    tinkc_trainer *t =
+        tinkc_trainer_new(w.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w.err);
+    static const int32_t statuses[] = { 500, 429, 422 };
+    for (size_t i = 0; i < 3; i++)
+        tinkc_mock_once(w.mock, NULL, "/api/v1/save_weights",
+                        &(tinkc_mock_answer){ .status = statuses[i] }, &w.err);
+    tinkc_future *f = tinkc_trainer_save(t, "a", NULL, &w.err);
+    assert_true(run_until_done(w.mock, f, 60000));
+    pass_ms(&w, 20000);
+    for (size_t i = 0; i < 3; i++) {
+        const char *at = find_event(&w, event, i);
+        assert_non_null(at);
+        const char *end = strstr(at, "\"elapsed_time\""), *status = strstr(at, "\"status_code\":");
+        assert_true(end && status && status < end);
+        assert_int_equal(atoi(status + strlen("\"status_code\":")), statuses[i]);
+        const char *found = strstr(at, fields[i][0]);
+        if (!found || found > end || strncmp(end, fields[i][1], strlen(fields[i][1])) != 0)
+            fail_msg("event %zu: %.400s", i, at);
+        assert_non_null(strstr(at, "\"func\":\"/api/v1/save_weights\""));
+    }
+    assert_null(find_event(&w, event, 3));
+    tinkc_future_free(f);
+    tinkc_trainer_free(t);
+    close_world(&w);
+}
+
+/* A pause for billing is known at the service: polls in it are not told. */
+static void pauses_for_billing_are_not_told(void **state)
+{
+    world w;
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    (void)state;
+    open_world(&w, TINKC_TELEMETRY_ON);
+    tinkc_trainer *t =
+        tinkc_trainer_new(w.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w.err);
+    tinkc_mock_once(w.mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .status = 402 },
+                    &w.err);
+    tinkc_future *f = tinkc_optim_step(t, &adam, &w.err);
+    assert_true(run_until_done(w.mock, f, 60000));
+    assert_true(tinkc_future_wait(f, 0, &w.err));
+    pass_ms(&w, 20000);
+    assert_null(find_event(&w, "APIFuture.result_async", 0));
+    tinkc_future_free(f);
+    tinkc_trainer_free(t);
+    close_world(&w);
+}
+
+static void process_of(char out[64])
+{
+    world w;
+    open_world(&w, TINKC_TELEMETRY_ON);
+    tinkc_client_report(w.client, "x", NULL, TINKC_LOG_INFO, &w.err);
+    pass_ms(&w, 10000);
+    const char *at = strstr(body(&w, 0), "\"process_uuid\":\"");
+    assert_non_null(at);
+    (void)snprintf(out, 64, "%.36s", at + strlen("\"process_uuid\":\""));
+    close_world(&w);
+}
+
+/* All clients of a process have its identity; a forked child has one of its own. */
+static void a_forked_child_is_another_process(void **state)
+{
+    char first[64], second[64], child[64] = "";
+    int ends[2];
+    (void)state;
+    process_of(first);
+    process_of(second);
+    assert_int_equal(strlen(first), 36);
+    assert_string_equal(first, second);
+    assert_int_equal(pipe(ends), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        process_of(child);
+        _exit(write(ends[1], child, sizeof child) == sizeof child ? 0 : 1);
+    }
+    close(ends[1]);
+    assert_int_equal(read(ends[0], child, sizeof child), sizeof child);
+    close(ends[0]);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(strlen(child), 36);
+    assert_string_not_equal(first, child);
+}
+
+static atomic_int warnings;
+
+static void count_warnings(int32_t level, const char *line, void *user)
+{
+    (void)user;
+    if (level == TINKC_LOG_WARN && strstr(line, "telemetry could not be sent"))
+        atomic_fetch_add(&warnings, 1);
+}
+
+/* What is lost is said, once a minute at most. Attempts are a second apart. */
+static void lost_batches_are_logged(void **state)
+{
+    world w = { 0 };
+    (void)state;
+    w.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w.err);
+    tinkc_mock_always(w.mock, "POST", TELEMETRY, &(tinkc_mock_answer){ .status = 500 }, &w.err);
+    w.client = mock_client(
+        w.mock, &(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_ON, .log = count_warnings },
+        &w.err);
+    atomic_store(&warnings, 0);
+    static const int said[] = { 1, 1, 1, 1, 2 }; /* at 12, 27, 42, 57, 72 s */
+    for (size_t i = 0; i < 5; i++) {
+        tinkc_client_report(w.client, "x", NULL, TINKC_LOG_INFO, &w.err);
+        pass_ms(&w, 10000);
+        pass_ms(&w, 1000);
+        pass_ms(&w, 1000);
+        pass_ms(&w, 3000);
+        assert_int_equal(sent(&w), 3 * (i + 1));
+        assert_int_equal(atomic_load(&warnings), said[i]);
+    }
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(
+            nth_request_ms(w.mock, TELEMETRY, i + 1) - nth_request_ms(w.mock, TELEMETRY, i), 1000);
+    close_world(&w);
+}
+
+/* $TINKER_TELEMETRY switches it on and off where the options say nothing. */
+static void the_environment_switches_telemetry(void **state)
+{
+    static const struct {
+        const char *value;
+        bool on;
+    } ways[] = { { "1", true },  { "on", true },   { "TRUE", true }, { "yes", true },
+                 { "0", false }, { "off", false }, { "", false } };
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        world w;
+        setenv("TINKER_TELEMETRY", ways[i].value, 1);
+        open_world(&w, TINKC_TELEMETRY_DEFAULT);
+        unsetenv("TINKER_TELEMETRY");
+        assert_int_equal(tinkc_client_report(w.client, "x", NULL, TINKC_LOG_INFO, &w.err),
+                         ways[i].on);
+        close_world(&w);
+    }
+}
+
 /* A poll that fails is told with the fields that the Python SDK sends. */
 static void failed_polls_carry_their_fields(void **state)
 {
@@ -396,6 +563,11 @@ int main(void)
         cmocka_unit_test(a_silent_endpoint_does_not_hold_the_close),
         cmocka_unit_test(wrong_reports_are_refused),
         cmocka_unit_test(failed_polls_carry_their_fields),
+        cmocka_unit_test(failed_calls_carry_their_fields),
+        cmocka_unit_test(pauses_for_billing_are_not_told),
+        cmocka_unit_test(a_forked_child_is_another_process),
+        cmocka_unit_test(lost_batches_are_logged),
+        cmocka_unit_test(the_environment_switches_telemetry),
     };
     return cmocka_run_group_tests_name("telemetry", tests, NULL, NULL);
 }

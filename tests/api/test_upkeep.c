@@ -436,6 +436,7 @@ static void a_command_that_prints_without_end_is_stopped(void **state)
     open_scene(&x, "{\"pjwt_auth_enabled\":true}", &o);
     once(&x, TOKEN, 200, token_answer(3600));
     assert_false(tinkc_client_connect(x.client, 20000, &x.err));
+    assert_int_equal(x.err.code, TINKC_E_CREDENTIAL_CMD);
     assert_int_equal(tinkc_mock_count(x.mock, TOKEN), 0);
     close_scene(&x);
 }
@@ -568,6 +569,66 @@ static void polls_and_samples_pause_for_billing(void **state)
     close_scene(&x);
 }
 
+/* ---- what is repeated is told ---- */
+
+static void check_event(const kept_event *e, int32_t status, int64_t wait_ms, int64_t left_ms)
+{
+    assert_int_equal(e->http_status, status);
+    assert_int_equal(e->wait_ms, wait_ms);
+    assert_int_equal(e->left_ms, left_ms);
+}
+
+static void each_layer_tells_of_its_retries(void **state)
+{
+    static scene x;
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    tinkc_retry_options plain = { .has_jitter = true, .max_attempts = 2 };
+    tinkc_client_options few = { .max_retries = TINKC_ZERO, .retry_window_ms = 10000 };
+    (void)state;
+    open_scene(&x, NULL, &few);
+    tinkc_trainer *t = new_trainer(&x);
+    tinkc_sampler *s = tinkc_sampler_new(
+        x.client, &(tinkc_sampler_options){ .base_model = "mock/nano", .retry = &plain }, &x.err);
+    take_events(&x);
+    x.n_events = 0;
+    once(&x, SAVE, 500, "{}");
+    once(&x, SAVE, 503, "{}");
+    tinkc_future *f = tinkc_trainer_save(t, "a", NULL, &x.err);
+    assert_true(run_until_done(x.mock, f, 60000));
+    tinkc_future_free(f);
+    take_events(&x);
+    assert_int_equal(count_events(&x, TINKC_EVENT_RETRY), 2);
+    check_event(nth_event(&x, TINKC_EVENT_RETRY, 0), 500, 1000, 10000);
+    check_event(nth_event(&x, TINKC_EVENT_RETRY, 1), 503, 2000, 9000);
+    assert_int_equal(nth_event(&x, TINKC_EVENT_RETRY, 1)->elapsed_ms, 1000);
+    assert_int_equal(count_events(&x, TINKC_EVENT_EXCHANGE), 4); /* three submits, one poll */
+    assert_int_equal(nth_event(&x, TINKC_EVENT_EXCHANGE, 1)->http_status, 503);
+    x.n_events = 0;
+    once(&x, POLL, 429, "{}");
+    o.max_tokens = 1;
+    f = tinkc_sample(s, (int32_t[]){ 1 }, 1, 1, &o, &x.err);
+    assert_true(run_until_done(x.mock, f, 60000));
+    tinkc_future_free(f);
+    take_events(&x);
+    assert_int_equal(count_events(&x, TINKC_EVENT_RETRY), 1);
+    check_event(nth_event(&x, TINKC_EVENT_RETRY, 0), 429, 1000, TINKC_FOREVER);
+    x.n_events = 0;
+    once(&x, SAMPLE, 429, "{}");
+    once(&x, POLL, 410, "{}");
+    f = tinkc_sample(s, (int32_t[]){ 1 }, 1, 1, &o, &x.err);
+    assert_true(run_until_done(x.mock, f, 60000));
+    assert_true(tinkc_future_wait(f, 0, &x.err));
+    tinkc_future_free(f);
+    take_events(&x);
+    assert_int_equal(count_events(&x, TINKC_EVENT_BACKOFF), 1);
+    check_event(nth_event(&x, TINKC_EVENT_BACKOFF, 0), 429, 1000, TINKC_FOREVER);
+    assert_int_equal(count_events(&x, TINKC_EVENT_RETRY), 1); /* sampled again */
+    check_event(nth_event(&x, TINKC_EVENT_RETRY, 0), 410, 500, TINKC_FOREVER);
+    tinkc_sampler_free(s);
+    tinkc_trainer_free(t);
+    close_scene(&x);
+}
+
 /* ---- the queue at the service ---- */
 
 static void pauses_of_the_queue_are_logged_each_minute(void **state)
@@ -624,6 +685,7 @@ int main(void)
         cmocka_unit_test(no_retries_means_no_billing_pause),
         cmocka_unit_test(polls_and_samples_pause_for_billing),
         cmocka_unit_test(pauses_of_the_queue_are_logged_each_minute),
+        cmocka_unit_test(each_layer_tells_of_its_retries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

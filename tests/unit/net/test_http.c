@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -481,7 +482,62 @@ static void test_proxy(void **state)
     close_fixture(&fx);
     unsetenv("REQUEST_METHOD");
     unsetenv("HTTP_PROXY");
+
+    /* all_proxy serves both kinds of address, unless one has its own. A CONNECT names the host. */
+    setenv("all_proxy", stub_url(s), 1);
+    open_with(&fx, &(tkc_http_options){ 0 });
+    drop(get(&fx, "http://service.invalid", "/all"));
+    assert_string_equal(seen_path, "http://service.invalid/all");
+    drop(get(&fx, "https://secure.invalid", "/all"));
+    assert_string_equal(seen_path, "secure.invalid:443");
+    close_fixture(&fx);
+    setenv("https_proxy", stub_url(s), 1);
+    setenv("all_proxy", "http://127.0.0.1:1", 1);
+    open_with(&fx, &(tkc_http_options){ 0 });
+    drop(get(&fx, "https://own.invalid", "/x"));
+    assert_string_equal(seen_path, "own.invalid:443");
+    close_fixture(&fx);
+    unsetenv("https_proxy");
+    unsetenv("all_proxy");
     stub_stop(s);
+}
+
+/* ---- how many connections ---- */
+
+static void keep_line(int32_t level, const char *line, void *user)
+{
+    (void)level;
+    (void)snprintf(user, 200, "%s", line);
+}
+
+/* What is said about the limit where the process may open so many files; "" = nothing. */
+static const char *limit_line(rlim_t files, int32_t wanted)
+{
+    static char line[200];
+    struct rlimit before, less;
+    fixture fx;
+    line[0] = '\0';
+    tkc_log log = { .fn = keep_line, .user = line, .level = TINKC_LOG_INFO };
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    less = before;
+    less.rlim_cur = files;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &less), 0);
+    open_with(&fx, &(tkc_http_options){ .proxy = "", .max_connections = wanted, .log = &log });
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    close_fixture(&fx);
+    return line;
+}
+
+/* A thousand connections unless the options say otherwise; 64 descriptors, or half of very few, are left
+ * to the program. */
+static void test_connections_leave_room_for_files(void **state)
+{
+    (void)state;
+    assert_non_null(strstr(limit_line(300, 0), "at most 236 connections instead of 1000"));
+    assert_non_null(strstr(limit_line(300, 237), "at most 236 connections instead of 237"));
+    assert_string_equal(limit_line(300, 236), "");
+    assert_non_null(strstr(limit_line(128, 0), "at most 64 connections"));
+    assert_non_null(strstr(limit_line(100, 0), "at most 50 connections"));
 }
 
 /* ---- redirects ---- */
@@ -843,6 +899,13 @@ static void test_tls(void **state)
     snprintf(url, sizeof url, "https://127.0.0.1:%d", port);
     snprintf(ca, sizeof ca, "%s/c.pem", dir);
 
+    setenv("SSL_CERT_FILE", ca, 1); /* for lack of an option; read when the client is made */
+    open_with(&fx, &(tkc_http_options){ .proxy = "" });
+    unsetenv("SSL_CERT_FILE");
+    a = get_once_it_listens(&fx, url, "/fine");
+    drop(a);
+    close_fixture(&fx);
+
     open_with(&fx, &(tkc_http_options){ .proxy = "", .ca_file = ca });
     a = get_once_it_listens(&fx, url, "/fine");
     drop(a);
@@ -953,6 +1016,49 @@ static void test_http2_shares_connections(void **state)
     remove_folder(dir);
 }
 
+/* Training requests never share a connection, whatever the protocol allows: each is large, and one that
+ * is lost must not take others with it. No more of them run at once than there are connections. */
+static void test_training_has_a_connection_for_each_request(void **state)
+{
+    enum { N = 20, SHARE = 8 };
+    char dir[] = "/tmp/tinkc-h2-XXXXXX", url[64], ca[64];
+    static answer *all[N];
+    fixture fx;
+    (void)state;
+    if (system("openssl version >/dev/null 2>&1 && nghttpd --version >/dev/null 2>&1") != 0) {
+        print_message("openssl or nghttpd is not installed: HTTP/2 is not tested\n");
+        skip();
+    }
+    assert_non_null(mkdtemp(dir));
+    int port = stub_dead_port();
+    pid_t server = start_h2_server(dir, port);
+    assert_true(server > 0);
+    snprintf(url, sizeof url, "https://127.0.0.1:%d", port);
+    snprintf(ca, sizeof ca, "%s/c.pem", dir);
+    open_with(&fx, &(tkc_http_options){ .proxy = "", .ca_file = ca, .max_connections = SHARE });
+    drop(get_once_it_listens(&fx, url, "/x"));
+    answer *a = make(&fx, "GET", url, "/x"); /* one that could be shared */
+    a->request.pool = TINKC_POOL_TRAIN;
+    drop(exchange(a));
+    for (int i = 0; i < N; i++) {
+        all[i] = make(&fx, "GET", url, "/x");
+        all[i]->request.pool = TINKC_POOL_TRAIN;
+        post(all[i], send_now);
+    }
+    for (int i = 0; i < N; i++) {
+        await(all[i]);
+        assert_int_equal(all[i]->status, 200);
+        drop(all[i]);
+    }
+    close_fixture(&fx);
+    kill(server, SIGTERM);
+    waitpid(server, NULL, 0);
+    int n = connections_in(dir) - 1; /* without that of the first */
+    if (n < SHARE / 2 || n > SHARE)
+        fail_msg("%d connections for %d requests", n, N + 1);
+    remove_folder(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -978,6 +1084,8 @@ int main(void)
         cmocka_unit_test(test_all_cancelled_while_busy),
         cmocka_unit_test(test_tls),
         cmocka_unit_test(test_http2_shares_connections),
+        cmocka_unit_test(test_training_has_a_connection_for_each_request),
+        cmocka_unit_test(test_connections_leave_room_for_files),
     };
     unsetenv("http_proxy");
     unsetenv("HTTP_PROXY");
