@@ -111,7 +111,7 @@ every_header_stands_alone() {
 
 # The command with its pages, its completion and its model, from wherever it lies.
 command_is_at_home() {
-    for file in man/man1/tinkc.1 man/man1/tinkc-train.1 bash-completion/completions/tinkc \
+    for file in man/man1/tinkc.1 man/man1/tinkc-train.1 man/man3/libtinkc.3 man/man3/tinkc_sample.3 bash-completion/completions/tinkc \
         zsh/site-functions/_tinkc fish/vendor_completions.d/tinkc.fish; do
         [ -s "$work/usr/share/$file" ] || { echo "share/$file is missing"; return 1; }
     done
