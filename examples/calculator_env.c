@@ -9,6 +9,7 @@
  */
 #include <jansson.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,75 +32,22 @@ static episode *find(json_int_t id)
     return NULL;
 }
 
-/* ---- the tool: + - * / and brackets ---- */
-
-typedef struct reader {
-    const char *at;
-    int depth;
-    int bad;
-} reader;
-
-static double read_sum(reader *r);
-
-static double read_factor(reader *r)
-{
-    r->at += strspn(r->at, " ");
-    if (*r->at == '-' && r->depth++ < 64) {
-        r->at++;
-        return -read_factor(r);
-    }
-    if (*r->at == '(' && r->depth++ < 64) {
-        r->at++;
-        double value = read_sum(r);
-        r->at += strspn(r->at, " ");
-        r->bad |= *r->at != ')';
-        r->at += *r->at == ')';
-        return value;
-    }
-    char *end;
-    double value = strtod(r->at, &end);
-    r->bad |= end == r->at || *r->at < '0' || *r->at > '9';
-    r->at = end;
-    return value;
-}
-
-static double read_product(reader *r)
-{
-    double value = read_factor(r);
-    for (;;) {
-        r->at += strspn(r->at, " ");
-        char op = *r->at;
-        if (r->bad || (op != '*' && op != '/'))
-            return value;
-        r->at++;
-        double other = read_factor(r);
-        value = op == '*' ? value * other : value / other;
-    }
-}
-
-static double read_sum(reader *r)
-{
-    double value = read_product(r);
-    for (;;) {
-        r->at += strspn(r->at, " ");
-        char op = *r->at;
-        if (r->bad || (op != '+' && op != '-'))
-            return value;
-        r->at++;
-        double other = read_product(r);
-        value = op == '+' ? value + other : value - other;
-    }
-}
+/* ---- the tool: one of + - * / between two numbers ---- */
 
 static void calculate(const char *expression, char out[64])
 {
-    reader r = { expression, 0, 0 };
-    double value = read_sum(&r);
-    r.at += strspn(r.at, " \n");
-    if (r.bad || *r.at || !isfinite(value))
-        (void)snprintf(out, 64, "error: not an expression");
-    else
+    char *end, *last;
+    double a = strtod(expression, &end);
+    bool ok = end != expression;
+    end += strspn(end, " ");
+    char op = *end ? *end++ : '\0';
+    double b = strtod(end, &last);
+    double value = op == '+' ? a + b : op == '-' ? a - b : op == '*' ? a * b : a / b;
+    last += strspn(last, " \n");
+    if (ok && op && strchr("+-*/", op) && last != end && !*last && isfinite(value))
         (void)snprintf(out, 64, "%.10g", value);
+    else
+        (void)snprintf(out, 64, "error: not two numbers with + - * / between them");
 }
 
 /* ---- the episode ---- */
@@ -119,8 +67,9 @@ static json_t *reset(json_int_t id, const json_t *row, unsigned long long seed)
     return json_pack("{s:[{s:s,s:s}],s:[{s:s,s:{s:s,s:s,s:{s:s,s:{s:{s:s}},s:[s]}}}]}", "messages",
                      "role", "user", "content", question ? question : text, "tools", "type",
                      "function", "function", "name", "calculate", "description",
-                     "the value of an arithmetic expression", "parameters", "type", "object",
-                     "properties", "expression", "type", "string", "required", "expression");
+                     "adds, subtracts, multiplies or divides two numbers", "parameters", "type",
+                     "object", "properties", "expression", "type", "string", "required",
+                     "expression");
 }
 
 /* What the model wants calculated; NULL = it does not. */

@@ -1,13 +1,11 @@
 /* dpo.c - preferences instead of answers: direct preference optimisation with a loss of one's own.
  *
  * Examples come in pairs, the better one first. A reference model's log-probabilities say how
- * likely both were before; the loss pulls the pair apart from there. Talks to the mock unless
- * $TINKER_API_KEY is set.
+ * likely both were before; the loss pulls the pair apart from there. On the engine in this process.
  */
 #include <stdio.h>
-#include <stdlib.h>
 
-#include <tinkc/sys/mock.h>
+#include <tinkc/engine.h>
 #include <tinkc/tinkc.h>
 
 enum { PAIRS = 2, LEN = 6 };
@@ -45,7 +43,7 @@ static void train(tinkc_trainer *trainer, const tinkc_batch *batch, tinkc_dpo *d
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const int32_t examples[2 * PAIRS][LEN] = {
         { 5, 6, 7, 40, 41, 42 },
@@ -56,14 +54,12 @@ int main(void)
     tinkc_error err = { 0 };
     double reference[2 * PAIRS] = { 0 };
     tinkc_dpo dpo = { .reference = reference, .n = 2 * PAIRS, .beta = 0.1 };
-    tinkc_client_options options = { 0 };
-    tinkc_mock *mock = getenv("TINKER_API_KEY") ? NULL : tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-    if (mock)
-        options.transport = tinkc_mock_transport(mock);
-
-    tinkc_client *client = tinkc_client_new(&options, &err);
-    tinkc_trainer *trainer = tinkc_trainer_new(
-        client, &(tinkc_lora_options){ .base_model = "Qwen/Qwen3-8B", .rank = 8 }, &err);
+    tinkc_engine *engine = tinkc_engine_new(NULL, &err);
+    tinkc_engine_add_model(engine, "nano", argc > 1 ? argv[1] : "models/nano", &err);
+    tinkc_client *client = tinkc_client_new(
+        &(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
+    tinkc_trainer *trainer =
+        tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "nano", .rank = 8 }, &err);
     tinkc_batch *batch = tinkc_batch_new(client, &err);
     for (size_t i = 0; i < 2 * PAIRS; i++)
         tinkc_batch_add_sft(batch, examples[i], LEN, 3, &err); /* three tokens of question */
@@ -74,7 +70,7 @@ int main(void)
     tinkc_batch_free(batch);
     tinkc_trainer_free(trainer);
     tinkc_client_free(client);
-    tinkc_mock_free(mock);
+    tinkc_engine_free(engine);
     if (err.code)
         fprintf(stderr, "dpo: %s (%s)\n", err.message, tinkc_code_name(err.code));
     return err.code != 0;

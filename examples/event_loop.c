@@ -1,13 +1,12 @@
 /* event_loop.c - many samples in a loop of your own: poll, run what has finished, go on.
  *
  * A queue has a descriptor that is readable while callbacks wait. They run inside tinkc_queue_run,
- * on this thread, so nothing here needs a lock. Talks to the mock unless $TINKER_API_KEY is set.
+ * on this thread, so nothing here needs a lock. On the engine in this process.
  */
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-#include <tinkc/sys/mock.h>
+#include <tinkc/engine.h>
 #include <tinkc/tinkc.h>
 
 enum { N = 100 };
@@ -35,24 +34,23 @@ static void on_event(const tinkc_event *event, void *user)
     printf("%s: %s\n", event->operation, event->text); /* why something waits */
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     tinkc_error err = { 0 };
     tally t = { 0 };
-    tinkc_client_options options = { 0 };
-    tinkc_mock *mock = getenv("TINKER_API_KEY") ? NULL : tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-    if (mock)
-        options.transport = tinkc_mock_transport(mock);
-
-    tinkc_client *client = tinkc_client_new(&options, &err);
+    tinkc_engine *engine = tinkc_engine_new(NULL, &err);
+    tinkc_engine_add_model(engine, "nano", argc > 1 ? argv[1] : "models/nano", &err);
+    tinkc_client *client = tinkc_client_new(
+        &(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
     tinkc_sampler *sampler =
-        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "Qwen/Qwen3-8B" }, &err);
+        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "nano" }, &err);
     tinkc_queue *queue = tinkc_queue_new(client, &err);
     tinkc_client_on_event(client, queue, TINKC_EVENT_QUEUE | TINKC_EVENT_BACKOFF, on_event, NULL,
                           &err);
 
     tinkc_sampling how = TINKC_SAMPLING_INIT;
     how.max_tokens = 16;
+    how.never_stop = true;
     for (int32_t i = 0; i < N && !err.code; i++) {
         int32_t prompt[] = { 1, 2, 3, i };
         tinkc_future *f = tinkc_sample(sampler, prompt, 4, 1, &how, &err);
@@ -67,7 +65,7 @@ int main(void)
     tinkc_queue_free(queue);
     tinkc_sampler_free(sampler);
     tinkc_client_free(client);
-    tinkc_mock_free(mock);
+    tinkc_engine_free(engine);
     if (err.code)
         fprintf(stderr, "event_loop: %s (%s)\n", err.message, tinkc_code_name(err.code));
     return err.code != 0 || t.finished != N || t.failed;

@@ -128,6 +128,11 @@ readme_program() {
     (cd "$work/elsewhere" && sh -c "$line") || return 1
     answer=$("$work/elsewhere/hello" "$work/usr/share/tinkc/models/nano")
     [ "$answer" = 12 ] || { echo "the README's program says: $answer"; return 1; }
+    cp examples/hello_hosted.c "$work/elsewhere" # its variant for the hosted service needs the client alone
+    # shellcheck disable=SC2046,SC2086
+    (cd "$work/elsewhere" && cc $strict hello_hosted.c $(pkg-config --cflags --libs tinkc) -o hello_hosted) || return 1
+    # shellcheck disable=SC2046,SC2086
+    c++ -std=c++17 $strict examples/wrapper.cpp $(pkg-config --cflags --libs tinkc-engine tinkc) -o "$work/elsewhere/wrapper"
 }
 
 links_through_pkg_config
