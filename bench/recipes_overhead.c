@@ -4,11 +4,9 @@
  *
  * Three figures. The loop's share: CPU time of the thread that runs 64 concurrent episodes of RL on the engine,
  * beside that of the whole process. Memory: what 10,000 rollouts in flight hold, on a sampler that never answers. A
- * full batch: how many samples the engine has in flight during an evaluation of 1,000 prompts, sampled from its
- * status; idle is a moment with none.
+ * full batch: during an evaluation of 1,000 prompts, by the engine's own counters: steps of sampling, tokens in a
+ * step, and how often the worker found nothing to do (an idle step).
  */
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,12 +110,9 @@ static void measure_memory(stand *s, tinkc_error *err)
 
 /* ---- a full batch ---- */
 
-typedef struct watch {
-    tinkc_engine *engine;
-    atomic_bool stop;
-    size_t looks, idle;
-    double sum;
-} watch;
+typedef struct counters {
+    double steps, waits, tokens;
+} counters;
 
 /* The first number behind "key": in the engine's status; -1 = none. */
 static double number_of(const char *json, const char *key)
@@ -126,28 +121,22 @@ static double number_of(const char *json, const char *key)
     return at ? strtod(at + strlen(key), NULL) : -1;
 }
 
-static void *look(void *arg)
+static counters read_counters(tinkc_engine *engine, tinkc_error *err)
 {
-    watch *w = arg;
     tinkc_text text = { 0 };
-    while (!atomic_load(&w->stop)) {
-        double n = number_of(tinkc_engine_status(w->engine, &text, NULL), "\"samples_in_flight\":");
-        w->looks++;
-        w->idle += n <= 0;
-        w->sum += n > 0 ? n : 0;
-        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
-    }
+    const char *json = tinkc_engine_status(engine, &text, err);
+    counters c = { number_of(json, "\"sample_steps_total\":"),
+                   number_of(json, "\"worker_waits_total\":"),
+                   number_of(json, "\"sampled_tokens_total\":") };
     tinkc_text_free(&text);
-    return NULL;
+    return c;
 }
 
 static void measure_batch(stand *s, tinkc_error *err)
 {
-    enum { PROMPTS = 1000 };
+    enum { PROMPTS = 1000, AT_ONCE = 64 };
     char prompt[96];
-    pthread_t thread;
-    watch w = { .engine = s->engine };
-    tinkc_rollout_options o = options_of(s, 64);
+    tinkc_rollout_options o = options_of(s, AT_ONCE);
     tinkc_sampler *sampler =
         tinkc_sampler_new(s->client, &(tinkc_sampler_options){ .base_model = "nano" }, err);
     tinkc_rollouts *p = tinkc_rollouts_new(s->client, &o, err);
@@ -155,19 +144,18 @@ static void measure_batch(stand *s, tinkc_error *err)
         tinkc_task t = task_of(prompt, i);
         tinkc_rollouts_add(p, sampler, &t, 1, (uint64_t)i, (uint64_t)i, err);
     }
-    pthread_create(&thread, NULL, look, &w);
+    counters before = read_counters(s->engine, err);
     double wall = seconds_of(CLOCK_MONOTONIC);
     for (tinkc_group *g; (g = tinkc_rollouts_next(p, TINKC_FOREVER, err));)
         tinkc_group_free(g);
     wall = seconds_of(CLOCK_MONOTONIC) - wall;
-    atomic_store(&w.stop, true);
-    pthread_join(thread, NULL);
-    printf("eval, 1000 prompts, 64 at once: %.1f s, %.0f samples in flight on average, idle at "
-           "%.1f %% "
-           "of %zu "
-           "looks (goal: below 5 %%)\n",
-           wall, w.looks ? w.sum / (double)w.looks : 0,
-           w.looks ? 100 * (double)w.idle / (double)w.looks : 0, w.looks);
+    counters after = read_counters(s->engine, err);
+    double steps = after.steps - before.steps, waits = after.waits - before.waits;
+    printf(
+        "eval, 1000 prompts, %d at once: %.1f s, %.0f steps of %.0f tokens on average, %.0f idle "
+        "(%.1f %%, goal: below 5 %%)\n",
+        AT_ONCE, wall, steps, steps > 0 ? (after.tokens - before.tokens) / steps : 0, waits,
+        100 * waits / (steps + waits));
     tinkc_rollouts_free(p);
     tinkc_sampler_free(sampler);
 }

@@ -204,6 +204,9 @@ tinkc_tokenizer *cli_tokenizer(cli_app *, const char *model, tinkc_error *err);
 /* Makes a folder known to the local engine under a name, now and later. 0, or an exit code after
  * reporting. */
 int cli_add_model(cli_app *, const char *name, const char *folder);
+/* A second model beside the command's own (a teacher, a reference, a grader): on the local engine a
+ * folder or a name of the hub is made known. What the service calls it; yours. */
+char *cli_add_named(cli_app *, const char *model, int *bad);
 /* Where the shipped model lies; NULL if it was not installed. */
 const char *cli_nano_folder(void);
 /* The user's data folder for the local store, made if missing; NULL = cannot. */

@@ -33,14 +33,12 @@ typedef struct dpo {
 
 static size_t n_sides(const dpo *d)
 {
-    return d->pairs.unpaired ? d->pairs.n : 2 * d->pairs.n;
+    return 2 * d->pairs.n;
 }
 
 static cli_side *side(const dpo *d, size_t i)
 {
-    return d->pairs.unpaired ? &d->pairs.items[i].chosen
-           : i % 2           ? &d->pairs.items[i / 2].rejected
-                             : &d->pairs.items[i / 2].chosen;
+    return i % 2 ? &d->pairs.items[i / 2].rejected : &d->pairs.items[i / 2].chosen;
 }
 
 static double weigh(const cli_side *s, tinkc_f32s lp)
@@ -151,16 +149,20 @@ typedef struct filled {
     size_t n, tokens;
 } filled;
 
-static bool fill(const dpo *d, const size_t *which, size_t n, filled *out, tinkc_error *err)
+/* Which side of each pair goes into a batch. */
+enum { BOTH, FIRST, SECOND };
+
+static bool fill(const dpo *d, const size_t *which, size_t n, int sides, filled *out,
+                 tinkc_error *err)
 {
-    size_t each = d->pairs.unpaired ? 1 : 2;
+    size_t each = sides == BOTH ? 2 : 1;
     *out = (filled){ .batch = tinkc_batch_new(d->job.app->client, err), .n = n * each };
     out->reference = calloc(out->n + 1, sizeof *out->reference);
     out->good = calloc(out->n + 1, sizeof *out->good);
     if (!out->reference || !out->good)
         tinkc_error_set(err, TINKC_E_MEMORY, "out of memory");
     for (size_t i = 0; i < out->n && !err->code; i++) {
-        const cli_side *s = side(d, which[i / each] * each + i % each);
+        const cli_side *s = side(d, which[i / each] * 2 + (sides == SECOND ? 1 : i % each));
         out->reference[i] = s->reference;
         out->good[i] = d->pairs.items[which[i / each]].good;
         out->tokens += s->len;
@@ -176,12 +178,35 @@ static void empty(filled *f)
     free(f->good);
 }
 
-static tinkc_preference loss_of(const dpo *d, const filled *f)
+/* KTO: how far the policy is from the reference, from answers that belong to other prompts. 0 for the
+ * losses that do not need it, or with err set. */
+static double estimate_kl(dpo *d, const size_t *which, size_t n, json_t *row, tinkc_error *err)
+{
+    filled f;
+    double kl = 0;
+    if (d->kind != TINKC_PREFER_KTO)
+        return 0;
+    tinkc_future *pass = NULL;
+    if (fill(d, which, n, SECOND, &f, err))
+        pass = tinkc_forward(d->job.trainer, f.batch, TINKC_CROSS_ENTROPY, NULL, err);
+    if (cli_wait_through(d->job.app, pass, "estimating the KL", err)) {
+        kl = tinkc_recipe_kto_kl(tinkc_future_fwdbwd(pass, 0, err), f.batch, f.reference, f.n,
+                                 cli_flag(d->job.app, "length-normalized"), err);
+        d->job.elapsed_tokens += f.tokens;
+        json_object_set_new(row, "kl", cli_job_number(kl));
+    }
+    tinkc_future_free(pass);
+    empty(&f);
+    return kl;
+}
+
+static tinkc_preference loss_of(const dpo *d, const filled *f, double kl)
 {
     return (tinkc_preference){ .reference = f->reference,
                                .good = f->good,
                                .n = f->n,
                                .beta = cli_number(d->job.app, "dpo-beta"),
+                               .kl = kl,
                                .kind = d->kind,
                                .by_length = cli_flag(d->job.app, "length-normalized") };
 }
@@ -198,8 +223,9 @@ static bool step(void *user, const size_t *which, size_t n, double rate, json_t 
     for (size_t i = 0; i < n; i++)
         picked[i] = d->train[which[i]];
     tinkc_future *pass = NULL, *moved = NULL;
-    if (fill(d, picked, n, &f, err)) {
-        tinkc_preference loss = loss_of(d, &f);
+    double kl = estimate_kl(d, picked, n, row, err);
+    if (fill(d, picked, n, d->pairs.unpaired ? FIRST : BOTH, &f, err)) {
+        tinkc_preference loss = loss_of(d, &f, kl);
         tinkc_adam adam = cli_job_adam(d->job.app, rate);
         pass = tinkc_forward_backward_custom(d->job.trainer, f.batch, TINKC_CUSTOM_TOGETHER, NULL,
                                              tinkc_recipe_loss_preference, &loss, err);
@@ -229,12 +255,12 @@ static bool evaluate(void *user, json_t *row, tinkc_error *err)
     dpo *d = user;
     filled f;
     tinkc_future *pass = NULL;
-    if (fill(d, d->test, d->n_test, &f, err))
+    if (fill(d, d->test, d->n_test, BOTH, &f, err))
         pass = tinkc_forward(d->job.trainer, f.batch, TINKC_CROSS_ENTROPY, NULL, err);
     bool ok = cli_wait(d->job.app, pass, "evaluating", err);
     double right = 0, margin = 0, nll = 0, tokens = 0, beta = cli_number(d->job.app, "dpo-beta");
     const tinkc_fwdbwd *got = ok ? tinkc_future_fwdbwd(pass, 0, err) : NULL;
-    for (size_t i = 0; ok && i + 1 < f.n && !d->pairs.unpaired; i += 2) {
+    for (size_t i = 0; ok && i + 1 < f.n; i += 2) {
         double r[2];
         for (size_t k = 0; k < 2; k++) {
             tinkc_f32s lp = tinkc_tensor_f32s(tinkc_fwdbwd_output(got, i + k, "logprobs"));

@@ -153,7 +153,7 @@ static void say_local(const cli_app *app)
 /* Only these need the weights of the model that is named; others may run beside it. */
 static bool needs_weights(const cli_app *app)
 {
-    static const char *const nouns[] = { "sample", "chat", "logprobs", "train" };
+    static const char *const nouns[] = { "sample", "chat", "logprobs", "train", "eval" };
     for (size_t i = 0; i < sizeof nouns / sizeof *nouns; i++)
         if (strcmp(app->command->noun, nouns[i]) == 0)
             return true;
@@ -178,12 +178,11 @@ static int check_path(const cli_app *app, const char *model)
                     "%s is neither a model nor a log directory", model);
 }
 
-/* The folder of the model that the command names: a folder of the user's, or one that was pulled from
- * a hub; yours, NULL = it is named otherwise. Pulling comes before the store is opened: it may take
- * long. *name is what the engine is to call it; yours. */
-static char *named_folder(cli_app *app, char **name, int *bad)
+/* The folder of a model: a folder of the user's, or one that was pulled from a hub; yours, NULL = it is
+ * named otherwise. Pulling comes before the store is opened: it may take long. *name is what the
+ * engine is to call it; yours. */
+static char *named_folder(cli_app *app, const char *model, char **name, int *bad)
 {
-    const char *model = cli_model(app);
     char *folder = NULL;
     if (!model)
         return NULL;
@@ -256,7 +255,7 @@ static int open_shared(cli_app *app, const char *store, const char *name, const 
 static int open_engine(cli_app *app)
 {
     int bad = 0;
-    char *name = NULL, *folder = named_folder(app, &name, &bad);
+    char *name = NULL, *folder = named_folder(app, cli_model(app), &name, &bad);
     const char *store = cli_store_folder(app);
     if (!bad && !store)
         cli_warn(app, "no folder for the store can be made: nothing will be kept");
@@ -283,6 +282,20 @@ int cli_add_model(cli_app *app, const char *name, const char *folder)
         (void)cli_store_link_model(app, name, whole, &err);
     free(whole);
     return bad ? bad : err.code ? cli_fail_error(app, &err, NULL) : 0;
+}
+
+char *cli_add_named(cli_app *app, const char *model, int *bad)
+{
+    char *name = NULL;
+    if (!cli_wants_local(app))
+        return strdup(model);
+    char *whole = is_model_folder(model) ? realpath(model, NULL) : NULL;
+    char *folder = named_folder(app, whole ? whole : model, &name, bad);
+    if (folder && name && !*bad)
+        *bad = cli_add_model(app, name, folder);
+    free(folder);
+    free(whole);
+    return name ? name : strdup(model);
 }
 
 /* ---- the client ---- */

@@ -189,6 +189,53 @@ static void take_row(reading *r, const json_t *row, size_t number)
     json_decref(s.rejected);
 }
 
+/* ---- mismatched answers ---- */
+
+/* Where the answer begins: after the prompt's tokens. */
+static size_t answer_start(const cli_side *s)
+{
+    size_t i = 0;
+    while (i < s->len && !(s->weights[i] > 0))
+        i++;
+    return i;
+}
+
+/* The prompt of one row with the answer of another, cut at the length limit. */
+static bool cross(const cli_side *prompt, const cli_side *answer, size_t most, cli_side *out)
+{
+    size_t head = answer_start(prompt), from = answer_start(answer), tail = answer->len - from;
+    if (head >= most)
+        return false;
+    tail = tail < most - head ? tail : most - head;
+    *out = (cli_side){ .ids = malloc((head + tail) * sizeof *out->ids),
+                       .weights = malloc((head + tail) * sizeof *out->weights),
+                       .len = head + tail };
+    if (!out->ids || !out->weights)
+        return false;
+    memcpy(out->ids, prompt->ids, head * sizeof *out->ids);
+    memcpy(out->weights, prompt->weights, head * sizeof *out->weights);
+    memcpy(out->ids + head, answer->ids + from, tail * sizeof *out->ids);
+    memcpy(out->weights + head, answer->weights + from, tail * sizeof *out->weights);
+    return true;
+}
+
+/* KTO compares with answers that do not belong to their prompts: each row takes those of the next. */
+static int cross_all(const reading *r)
+{
+    cli_pairs *p = r->out;
+    if (p->n < 2)
+        return cli_fail(r->app, "data_invalid", "give more rows, or pairs with --loss dpo",
+                        "KTO needs at least two answers: it estimates the KL from answers that "
+                        "belong to other prompts");
+    for (size_t i = 0; i < p->n; i++) {
+        cli_pair *one = &p->items[i];
+        if (!cross(&one->chosen, &p->items[(i + 1) % p->n].chosen, r->max_length, &one->rejected))
+            return cli_fail(r->app, "internal", NULL, "out of memory");
+        p->n_tokens += one->rejected.len;
+    }
+    return 0;
+}
+
 static int read_one(reading *r, const char *path)
 {
     cli_data_file f;
@@ -239,9 +286,9 @@ int cli_pairs_read(cli_app *app, const tinkc_tokenizer *tokenizer, const char *r
     int unusable =
         cli_bad_lines_end(&r.bad, out->n_paths == 1 ? out->paths[0] : NULL, "nothing was sent");
     bad = bad ? bad : unusable;
-    return !bad && out->n == 0
-               ? cli_fail(app, "data_invalid", NULL, "%s holds no preferences", out->paths[0])
-               : bad;
+    if (!bad && out->n == 0)
+        return cli_fail(app, "data_invalid", NULL, "%s holds no preferences", out->paths[0]);
+    return !bad && unpaired ? cross_all(&r) : bad;
 }
 
 void cli_pairs_free(cli_pairs *p)

@@ -12,7 +12,7 @@ typedef struct cli_side { /* one answer in its conversation, as tokens */
 } cli_side;
 
 typedef struct cli_pair {
-    cli_side chosen, rejected; /* unpaired: chosen alone */
+    cli_side chosen, rejected; /* unpaired: the answer, and the next row's answer to this prompt */
     bool good;                 /* unpaired */
     char *where;
 } cli_pair;

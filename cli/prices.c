@@ -1,7 +1,8 @@
 /* prices.c - what a plan would cost.
  *
- * Prices change and are not ours to say, so there is no table in the program: the user keeps one, as
- * lines of MODEL PREFILL SAMPLE TRAIN in dollars per million tokens. '#' begins a comment.
+ * The user's table comes first: lines of MODEL PREFILL SAMPLE TRAIN in dollars per million tokens, '#'
+ * begins a comment. Without one, the few prices below are used for hosted models; they are dated, since
+ * the service changes them (Qwen3-8B cost a third less in January 2026), and the output says so.
  */
 #include "prices.h"
 
@@ -15,6 +16,28 @@
 typedef struct price {
     double prefill, sample, train;
 } price;
+
+#define PRICES_READ "2026-10-07"
+#define PRICES_PAGE "https://tinker-docs.thinkingmachines.ai/tinker/models/"
+
+/* As published on PRICES_PAGE on that day, without temporary discounts. Only what could be checked. */
+static const struct {
+    const char *model;
+    price price;
+} published[] = {
+    { "Qwen/Qwen3-8B", { 0.195, 0.60, 0.44 } },
+    { "thinkingmachines/Inkling", { 3.74, 9.36, 11.22 } },
+};
+
+static bool find_published(const char *model, price *out)
+{
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++)
+        if (strcmp(published[i].model, model) == 0) {
+            *out = published[i].price;
+            return true;
+        }
+    return false;
+}
 
 static bool next_word(char **at, char **word)
 {
@@ -68,6 +91,13 @@ static int find_price(cli_app *app, const char *path, const char *model, price *
     return bad ? -bad : found;
 }
 
+static double cost_of(const cli_tokens_planned *t, const price *p)
+{
+    return ((double)t->prefill * p->prefill + (double)t->sample * p->sample +
+            (double)t->train * p->train) /
+           1e6;
+}
+
 int cli_show_cost(cli_app *app, const char *model, const cli_tokens_planned *t)
 {
     char prefill[CLI_SHORT_TEXT], sample[CLI_SHORT_TEXT], train[CLI_SHORT_TEXT];
@@ -83,13 +113,20 @@ int cli_show_cost(cli_app *app, const char *model, const cli_tokens_planned *t)
     if (found < 0)
         return -found;
     if (found)
-        cli_note(app, "cost       at most $%.2f",
-                 ((double)t->prefill * p.prefill + (double)t->sample * p.sample +
-                  (double)t->train * p.train) /
-                     1e6);
+        cli_note(app, "cost       at most $%.2f", cost_of(t, &p));
     else if (path)
         cli_note(app, "cost       %s has no line for %s", path, model);
-    else if (!cli_wants_local(app))
-        cli_note(app, "cost       not known: give a table with --prices FILE");
+    else if (cli_wants_local(app))
+        cli_note(app, "cost       none: it runs on this machine");
+    else if (find_published(model, &p))
+        cli_note(app,
+                 "cost       at most $%.2f by the prices of " PRICES_READ
+                 "; --prices FILE gives newer ones (" PRICES_PAGE ")",
+                 cost_of(t, &p));
+    else
+        cli_note(app,
+                 "cost       no price of %s is known: write MODEL PREFILL SAMPLE TRAIN in dollars "
+                 "per million tokens into a file and give it with --prices (" PRICES_PAGE ")",
+                 model);
     return 0;
 }

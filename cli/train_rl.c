@@ -105,6 +105,18 @@ char *cli_rl_log_dir(const cli_rl *r, const char *what)
 
 /* ---- references ---- */
 
+/* Whether every id stands for the same bytes. */
+static bool same_vocabulary(const tinkc_tokenizer *a, const tinkc_tokenizer *b)
+{
+    int32_t n = tinkc_tokenizer_size(a);
+    for (int32_t i = 0; i < n; i++) {
+        tinkc_bytes x = tinkc_tokenizer_bytes(a, i), y = tinkc_tokenizer_bytes(b, i);
+        if (x.len != y.len || (x.len && memcmp(x.data, y.data, x.len) != 0))
+            return false;
+    }
+    return n == tinkc_tokenizer_size(b);
+}
+
 /* The same text must become the same tokens, or its log-probabilities mean nothing. */
 static bool same_tokens(const tinkc_tokenizer *a, const tinkc_tokenizer *b)
 {
@@ -116,7 +128,7 @@ static bool same_tokens(const tinkc_tokenizer *a, const tinkc_tokenizer *b)
                 x.len == y.len && memcmp(x.data, y.data, x.len * sizeof *x.data) == 0;
     tinkc_tokens_free(&x);
     tinkc_tokens_free(&y);
-    return same && tinkc_tokenizer_size(a) == tinkc_tokenizer_size(b);
+    return same && same_vocabulary(a, b);
 }
 
 int cli_rl_add_reference(cli_rl *r, const char *name)

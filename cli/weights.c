@@ -179,8 +179,11 @@ int cli_open_named(cli_app *app, const char *name, cli_asked *asked)
     if (!asked->model_path && strncmp(name, "tinker://", 9) == 0)
         asked->model_path = strdup(name);
     if (!asked->model_path)
-        asked->base_model = strdup(name);
-    return open_asked(app, asked);
+        asked->base_model = cli_add_named(app, name, &bad);
+    if (!bad)
+        return open_asked(app, asked);
+    cli_close_sampler(asked);
+    return bad;
 }
 
 int64_t cli_context_length(cli_app *app, const char *model, tinkc_error *err)

@@ -75,6 +75,43 @@ bool tkr_last_number(const char *text, double *out)
     return found;
 }
 
+/* Whether what was read so far ends with "/" or "out of": then a 10 is the scale, not a grade. */
+static bool names_scale(tinkc_str before)
+{
+    before = tkc_str_trim(before);
+    return tkc_ends_with(before, "/") || tkc_ends_with(before, "out of");
+}
+
+static tinkc_str last_line(const char *text)
+{
+    tinkc_str all = tkc_str_trim(tkc_str(text));
+    for (size_t i = all.len; i > 0; i--)
+        if (all.data[i - 1] == '\n')
+            return tkc_strn(all.data + i, all.len - i);
+    return all;
+}
+
+bool tkr_read_grade(const char *text, double *out)
+{
+    tinkc_str line = last_line(text); /* the text's end ends it too, so a number cannot run over */
+    size_t found = 0;
+    for (size_t i = 0; i < line.len;) {
+        double value;
+        bool minus = line.data[i] == '-' && i && is_digit(line.data[i - 1]);
+        size_t n = minus ? 0 : number_at(line.data + i, &value);
+        if (n && value == 10 && found && names_scale(tkc_strn(line.data, i)))
+            ;
+        else if (n && found && value != *out)
+            return false;
+        else if (n) {
+            *out = value;
+            found++;
+        }
+        i += n ? n : 1;
+    }
+    return found && *out >= 0 && *out <= 10;
+}
+
 bool tkr_same_number(double a, double b)
 {
     double scale = fmax(1, fmax(fabs(a), fabs(b)));

@@ -6,6 +6,9 @@
 
 /* The last number in a text ("1,234.5", "-3e4"); false = there is none. */
 bool tkr_last_number(const char *text, double *out);
+/* The grade that a model was asked for: the one number from 0 to 10 in the last line of its answer.
+ * "7/10" and "7 out of 10" are 7. False = there is none, it is out of range, or there are several. */
+bool tkr_read_grade(const char *text, double *out);
 /* Whether two numbers are the same answer: to 1e-6, relative or absolute. */
 bool tkr_same_number(double a, double b);
 /* What the last \boxed{...} holds; data NULL = there is none, or it is not closed. */

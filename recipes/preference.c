@@ -5,8 +5,8 @@
  *
  *     DPO   mean of -log sigmoid(beta * m)
  *     IPO   mean of (m - 1 / (2 beta))^2
- *     KTO   mean of 1 - sigmoid(beta * (r - kl)) for good examples, 1 - sigmoid(beta * (kl - r))
- * else
+ *     KTO   mean of 1 - sigmoid(beta * (r - kl)) for good examples, of 1 - sigmoid(beta * (kl - r))
+ *           for bad ones; kl is a constant, the mean of r over mismatched examples, at least 0
  */
 #include <math.h>
 
@@ -28,17 +28,22 @@ static double softplus(double x)
     return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
 }
 
-static sums sum_of(const tinkc_loss *loss, size_t i, const tinkc_preference *how)
+static sums sum_up(tinkc_f32s lp, tinkc_f32s w, double reference, bool by_length)
 {
-    tinkc_f32s lp = tinkc_tensor_f32s(tinkc_loss_logprobs(loss, i));
-    tinkc_f32s w = tinkc_tensor_f32s(tinkc_batch_tensor(tinkc_loss_batch(loss), i, "weights"));
     double value = 0, count = 0;
     for (size_t k = 0; k < lp.len && k < w.len; k++) {
         value += (double)w.data[k] * (double)lp.data[k];
         count += (double)w.data[k];
     }
-    double scale = how->by_length && count > 0 ? count : 1;
-    return (sums){ (value - how->reference[i]) / scale, scale };
+    double scale = by_length && count > 0 ? count : 1;
+    return (sums){ (value - reference) / scale, scale };
+}
+
+static sums sum_of(const tinkc_loss *loss, size_t i, const tinkc_preference *how)
+{
+    return sum_up(tinkc_tensor_f32s(tinkc_loss_logprobs(loss, i)),
+                  tinkc_tensor_f32s(tinkc_batch_tensor(tinkc_loss_batch(loss), i, "weights")),
+                  how->reference[i], how->by_length);
 }
 
 /* d loss / d r, spread over the example's tokens. */
@@ -49,6 +54,23 @@ static void push(tinkc_loss *loss, size_t i, double slope, double scale)
     float *grad = tinkc_loss_grad(loss, i);
     for (size_t k = 0; grad && k < lp.len && k < w.len; k++)
         grad[k] = (float)(slope * (double)w.data[k] / scale);
+}
+
+double tinkc_recipe_kto_kl(const tinkc_fwdbwd *got, const tinkc_batch *batch,
+                           const double *reference, size_t n, bool by_length, tinkc_error *err)
+{
+    double sum = 0;
+    if (!tkc_failed(err) && (!got || !reference || !n || tinkc_batch_count(batch) != n))
+        tkc_fail(err, TINKC_E_ARGUMENT, "kto_kl: needs a reference for each example");
+    for (size_t i = 0; i < n && !tkc_failed(err); i++) {
+        sums one = sum_up(tinkc_tensor_f32s(tinkc_fwdbwd_output(got, i, "logprobs")),
+                          tinkc_tensor_f32s(tinkc_batch_tensor(batch, i, "weights")), reference[i],
+                          by_length);
+        sum += one.value;
+    }
+    if (!tkc_failed(err) && !isfinite(sum))
+        tkc_fail(err, TINKC_E_BAD_RESPONSE, "kto_kl: a log-probability is not finite");
+    return tkc_failed(err) || sum < 0 ? 0 : sum / (double)n;
 }
 
 typedef struct totals {

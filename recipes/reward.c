@@ -368,10 +368,10 @@ static void on_verdict(tinkc_future *f, void *user)
     const tinkc_sequence *s = tinkc_samples_at(tinkc_future_samples(f, 0, &err), 0);
     if (s)
         tinkc_decode(a->reward->tokenizer, s->tokens.data, s->tokens.len, &text, &err);
-    bool ok =
-        !err.code && text.data && tkr_last_number(text.data, &grade) && grade >= 0 && grade <= 10;
+    bool ok = !err.code && text.data && tkr_read_grade(text.data, &grade);
     (void)snprintf(why, sizeof why, "%s%.120s",
-                   err.code ? err.message : "the rubric's model gave no number from 0 to 10: ",
+                   err.code ? err.message
+                            : "the rubric's model gave no single number from 0 to 10: ",
                    err.code || !text.data ? "" : text.data);
     a->future = NULL;
     a->waits = false;

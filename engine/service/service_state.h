@@ -395,6 +395,7 @@ struct tke_service {
     uint64_t room_changes; /* counts every release of memory */
     tkc_map usage;         /* counters not yet in the store */
     uint64_t n_requests, n_tokens_trained, n_tokens_sampled, n_tokens_prefilled;
+    uint64_t n_sample_steps, n_worker_waits;
     bool stop;
 
     /* worker */

@@ -11,7 +11,7 @@ typedef struct counts {
     uint64_t value;
 } counts;
 
-enum { N_COUNTS = 18, MAX_PARTS = 32 };
+enum { N_COUNTS = 20, MAX_PARTS = 32 };
 
 static void take_counts(tke_service *svc, counts c[N_COUNTS])
 {
@@ -31,6 +31,9 @@ static void take_counts(tke_service *svc, counts c[N_COUNTS])
         { "trained_tokens_total", "Tokens of finished passes", svc->n_tokens_trained },
         { "sampled_tokens_total", "Tokens generated", svc->n_tokens_sampled },
         { "prefilled_tokens_total", "Prompt tokens computed", svc->n_tokens_prefilled },
+        { "sample_steps_total", "Steps of sampling, each a token for every running sample",
+          svc->n_sample_steps },
+        { "worker_waits_total", "Times that the worker found nothing to do", svc->n_worker_waits },
         { "base_models", "Base models registered", svc->bases.n_live },
         { "sessions", "Sessions known", svc->sessions.n_live },
         { "runs", "Training runs known", svc->runs.n_live },

@@ -331,8 +331,11 @@ void *tke_worker_main(void *arg)
             pthread_mutex_lock(&svc->lock);
         }
         /* What can be done without having been signalled is looked for twice a second. */
-        if (!did && !stop) /* samples that are left wait for a file to be written */
+        if (!did && !stop) {
+            svc->n_worker_waits++;
+            /* samples that are left wait for a file to be written */
             tkc_cond_wait_until(&svc->work, &svc->lock, tkc_deadline_ns(svc->samples ? 5 : 500));
+        }
         pthread_mutex_unlock(&svc->lock);
         if (stop)
             break;

@@ -336,8 +336,11 @@ void tke_work_samples_step(tke_service *svc)
         pthread_mutex_unlock(&svc->lock);
         if (!base)
             break;
-        if (base->infer && tke_infer_n_unfinished(base->infer))
-            (void)tke_infer_step(base->infer);
+        if (base->infer && tke_infer_n_unfinished(base->infer) && tke_infer_step(base->infer)) {
+            pthread_mutex_lock(&svc->lock);
+            svc->n_sample_steps++;
+            pthread_mutex_unlock(&svc->lock);
+        }
         if (base->infer)
             collect(svc, base->infer);
     }

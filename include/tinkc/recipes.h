@@ -334,6 +334,12 @@ typedef struct tinkc_preference {
 } tinkc_preference;
 TINKC_PIN_SIZE(tinkc_preference, 80);
 
+/* KTO's estimate of the KL between policy and reference: the mean of log(policy / reference) over
+ * examples whose answers belong to other prompts, at least 0. The outputs are those of a forward pass
+ * over the batch; reference holds one sum(weights * logprobs) for each example. 0 with err set. */
+TINKC_API double tinkc_recipe_kto_kl(const tinkc_fwdbwd *, const tinkc_batch *, const double *reference,
+                                     size_t n, bool by_length, tinkc_error *);
+
 /* user: const tinkc_preference *. A tinkc_loss_fn. Metrics dpo_loss, accuracy, margin,
  * chosen_reward, rejected_reward. */
 TINKC_API bool tinkc_recipe_loss_preference(tinkc_loss *, void *user, tinkc_error *);

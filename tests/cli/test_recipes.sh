@@ -96,7 +96,15 @@ refuse 6 "bad.jsonl:2: needs \"chosen\"" train dpo bad.jsonl --local -q
 for loss in ipo "dpo --length-normalized"; do run train dpo pairs.jsonl --local -q --batch-size 4 --lora-rank 8 --loss $loss --log-dir "d-${loss%% *}"; done
 echo '{"prompt": "What is 1 + 1?", "completion": "2", "label": true}' > thumbs.jsonl
 echo '{"prompt": "What is 1 + 2?", "completion": "4", "label": false}' >> thumbs.jsonl
-run train dpo thumbs.jsonl --local -q --lora-rank 8 --loss kto --log-dir d-kto
+for i in 3 4 5 6 7 8; do echo "{\"prompt\": \"What is $i + $i?\", \"completion\": \"$i + $i = $((2 * i))\", \"label\": $([ $((i % 2)) = 0 ] && echo true || echo false)}" >> thumbs.jsonl; done
+run train dpo thumbs.jsonl --local -q --lora-rank 8 --loss kto --batch-size 4 --epochs 8 --lr 3e-3 --seed 1 --log-dir d-kto
+python3 - <<'PY' || fail "the KL of KTO"
+import json
+rows = [json.loads(l) for l in open("d-kto/metrics.jsonl")]
+assert rows[0]["kl"] == 0 and abs(rows[0]["dpo_loss"] - 0.5) < 1e-6, rows[0]  # the policy is the reference
+assert all(r["kl"] >= 0 for r in rows if "kl" in r) and any(r["kl"] > 0 for r in rows if "kl" in r), [r.get("kl") for r in rows]
+PY
+head -n 1 thumbs.jsonl > thumb.jsonl; refuse 6 "at least two answers" train dpo thumb.jsonl --local -q --loss kto
 
 # ---- distillation ----
 distill="train distill sums.jsonl --local -q --teacher whole --group-size 2 --groups-per-batch 2 --max-tokens 8 --lora-rank 8 --seed 1 --lr 1e-3 --save-every 2 --max-steps 4"
@@ -108,6 +116,18 @@ python3 -c 'import json; r = json.loads(open("ctx/metrics.jsonl").readline()); a
 run train distill chats.jsonl --local -q --teacher whole --off-policy --targets 4 --batch-size 4 --lora-rank 8 --seed 1 --log-dir off
 rows off train/loss | grep -q . || fail "off-policy loss"
 "$tinkc" train distill sums.jsonl --local -q --teacher "$work/other" --group-size 2 --groups-per-batch 2 > out 2> err && fail "a teacher that is not there"
+# Two entries of the vocabulary change places: the sizes agree and most texts do too, the tokens do not.
+cp -rL "$TINKC_NANO" other; chmod -R u+w other; rm -f other/*.cache
+python3 - other/tokenizer.json <<'PY'
+import json, sys
+t = json.load(open(sys.argv[1])); v = t["model"]["vocab"]
+a, b = [k for k in v if v[k] in (250, 251)]
+v[a], v[b] = v[b], v[a]
+json.dump(t, open(sys.argv[1], "w"))
+PY
+refuse 6 "other has another tokenizer than nano" train distill sums.jsonl --local -q -m nano --teacher "$work/other" --group-size 2 --groups-per-batch 2 --log-dir tok
+refuse 6 "other has another tokenizer than nano" train rl sums.jsonl --local -q -m nano --grader number --kl-coef 0.1 --kl-reference "$work/other" --log-dir tok
+[ ! -s tok/metrics.jsonl ] || fail "trained with another tokenizer"
 
 # ---- config.toml: the same settings give the same run ----
 run train dpo --local -q --config whole/config.toml --log-dir again; same whole again

@@ -3,7 +3,7 @@
 # was left alone, to the last bit, and trains on no rollout twice. Then: graders, environments and data that
 # break the rules are named, nothing is trained on them, and the run can be resumed.
 set -u
-build=$(realpath "$1"); tinkc=$build/tinkc
+source=$PWD; build=$(realpath "$1"); tinkc=$build/tinkc
 [ -x "$tinkc" ] || { echo "skipped: tinkc was not built"; exit 77; }
 command -v python3 > /dev/null || { echo "skipped: python3 is not installed"; exit 77; }
 TINKC_NANO=$(realpath models/nano); export TINKC_NANO
@@ -66,7 +66,23 @@ refuse 2 "no grader is called exakt" train rl sums.jsonl $common --grader exakt
 refuse 2 "is not NAME=NUMBER" train rl sums.jsonl $common --grader exact --loss-config clip
 refuse 13 "does not accept --loss ppo" train rl sums.jsonl $common --grader exact --loss ppo --loss-config nosuch=1 --log-dir x1
 [ ! -e bad ] && [ ! -e x1/metrics.jsonl ] || [ ! -s x1/metrics.jsonl ] || fail "a refused run trained"
-"$tinkc" train rl sums.jsonl $common --grader exact --dry-run --prices /dev/stdin <<< "nano 1 2 3" 2> err || fail "--dry-run"
+cost() { # words, arguments: what --dry-run says of the cost
+    local words=$1; shift
+    "$tinkc" train rl sums.jsonl --group-size 2 --groups-per-batch 2 --max-tokens 9 --grader exact --dry-run "$@" > out 2> err < prices || fail "--dry-run $*"
+    grep -qF -- "$words" err || fail "no \"$words\" from --dry-run $*"
+}
+echo "nano 1 2 3" > prices
+cost "cost       at most \$0.0" --local --prices prices
+cost "cost       none: it runs on this machine" --local
+mkdir hub-model; cp "$TINKC_NANO"/tokenizer* hub-model/
+python3 "$source/tests/support/hub_server.py" Qwen/Qwen3-8B=hub-model Qwen/Qwen3-4B=hub-model > hub & hub=$!
+while [ ! -s hub ]; do sleep 0.05; done
+HF_ENDPOINT=$(grep -o 'http://[^ ]*' hub | head -n 1); export HF_ENDPOINT TINKER_API_KEY=tml-test
+cost "by the prices of 2026-10-07; --prices FILE gives newer ones" -m Qwen/Qwen3-8B
+cost "no price of Qwen/Qwen3-4B is known: write MODEL PREFILL SAMPLE TRAIN" -m Qwen/Qwen3-4B
+cost "prices has no line for Qwen/Qwen3-8B" -m Qwen/Qwen3-8B --prices prices
+kill $hub; wait $hub 2> /dev/null; unset HF_ENDPOINT TINKER_API_KEY
+printf 'nano 1 2\n' > prices2; refuse 2 "prices2:1: not a line of prices" train rl sums.jsonl $common --grader exact --dry-run --prices prices2
 
 # ---- graders that break the rules ----
 grade() { # what it does with a line, words in the log, its time
@@ -131,6 +147,49 @@ kill $web; wait $web 2> /dev/null
 [ $status = 0 ] || fail "--reward-url"
 refuse 2 "must begin with http" $tiny --reward-url ftp://x
 echo "Is it kind?" > rubric
-refuse 9 "no number from 0 to 10" $tiny --grader rubric --grader-model nano --rubric rubric --log-dir rub
+refuse 9 "no single number from 0 to 10" $tiny --grader rubric --grader-model nano --rubric rubric --log-dir rub
 for loss in ppo cispo dro gspo; do "$tinkc" $tiny --grader number --loss $loss --log-dir "l-$loss" 2> err || fail "--loss $loss"; done
 echo "rewards by URL and by rubric, every loss"
+
+# ---- a service without the loss, as SkyRL answers (HTTP 422): said before anything is sampled ----
+cat > proxy.py <<'PY'
+import http.client, http.server, json, sys
+def relay(handler):
+    body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+    print(handler.command, handler.path, file=log, flush=True)
+    if handler.path.startswith("/api/v1/forward"):
+        status, kind, data = 422, "application/json", json.dumps({"detail": [{"type": "literal_error", "loc": ["body", "loss_fn"],
+            "msg": "Input should be 'cross_entropy', 'importance_sampling', 'ppo', 'cispo'", "input": "dro"}]}).encode()
+    else:
+        link = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
+        link.request(handler.command, handler.path, body, {k: v for k, v in handler.headers.items() if k.lower() not in ("host", "connection")})
+        answer = link.getresponse()
+        status, kind, data = answer.status, answer.getheader("Content-Type", "application/json"), answer.read()
+    handler.send_response(status)
+    handler.send_header("Content-Type", kind)
+    handler.send_header("Content-Length", str(len(data)))
+    handler.end_headers()
+    handler.wfile.write(data)
+class Proxy(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    do_GET = do_POST = do_DELETE = do_PUT = relay
+    def log_message(self, *_): pass
+log = open("proxied", "w")
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+print(server.server_port, flush=True)
+server.serve_forever()
+PY
+"$tinkc" serve --port 0 --ready-fd 3 3> ready > served 2>&1 & serve=$!
+while [ ! -s ready ]; do kill -0 $serve 2> /dev/null || fail "serve: $(cat served)"; sleep 0.05; done
+python3 proxy.py "$(grep -o '[0-9]*$' ready)" > proxy-port & proxy=$!
+while [ ! -s proxy-port ]; do sleep 0.05; done
+export TINKER_API_KEY=tml-dummy
+"$tinkc" train rl sums.jsonl -q -m nano --base-url "http://127.0.0.1:$(cat proxy-port)" --group-size 2 --groups-per-batch 2 --max-tokens 4 --lora-rank 8 --max-steps 1 \
+    --grader number --loss dro --log-dir sky > out 2> err; status=$?
+kill $proxy $serve; wait $proxy $serve 2> /dev/null; unset TINKER_API_KEY
+[ $status != 0 ] || fail "trained with a loss that the service lacks"
+grep -q "does not accept --loss dro" err || fail "the missing loss is not named"
+grep -q "forward" proxied || fail "the loss was not tried: $(cat proxied)"
+! grep -q "sample\b" proxied || fail "sampled before the loss was known to work"
+[ ! -s sky/metrics.jsonl ] || fail "a step was recorded"
+echo "a loss that the service lacks is named before the first step"

@@ -1,4 +1,5 @@
 /* test_graders.c - what each grader takes for right, and what it refuses to grade. */
+#include "recipes/mathtext.h"
 #include "support/check.h"
 #include "tinkc/recipes.h"
 
@@ -142,12 +143,54 @@ static void test_weights(void **state)
     tinkc_reward_free(r);
 }
 
+/* What a grading model may say: numbers, scales, two grades at once, anything else. */
+static void test_grades(void **state)
+{
+    static const struct {
+        const char *text;
+        double grade; /* -1 = none */
+    } rows[] = {
+        { "7", 7 },
+        { " 7.5\n", 7.5 },
+        { "0", 0 },
+        { "10", 10 },
+        { "10/10", 10 },
+        { "7/10", 7 },
+        { "Grade: 8 out of 10.", 8 },
+        { "**9**", 9 },
+        { "<think>3? no, 5</think>\n6", 6 },
+        { "It has 3 faults.\n\n4\n", 4 },
+        { "7 7", 7 },
+        { "7 or 8", -1 },
+        { "between 5 and 6", -1 },
+        { "5-6", -1 },
+        { "11", -1 },
+        { "-1", -1 },
+        { "100", -1 },
+        { "1e9", -1 },
+        { "good", -1 },
+        { "", -1 },
+        { "/10", 10 },
+        { "\xff\xfe", -1 },
+        { "nan", -1 },
+        { "7\nthanks", -1 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double grade = -1;
+        if (!tkr_read_grade(rows[i].text, &grade))
+            grade = -1;
+        if (grade != rows[i].grade)
+            fail_msg("\"%s\": %g instead of %g", rows[i].text, grade, rows[i].grade);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_texts),   cmocka_unit_test(test_schema),
         cmocka_unit_test(test_refused), cmocka_unit_test(test_bounded),
-        cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_weights), cmocka_unit_test(test_grades),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
