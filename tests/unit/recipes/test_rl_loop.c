@@ -1,7 +1,10 @@
 /* test_rl_loop.c - rollouts and reinforcement learning on the engine with the shipped model: what is
  * trained is what was sampled, and an interrupted run ends with the same bits. */
+#include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "support/check.h"
 #include "tinkc/engine.h"
@@ -259,7 +262,7 @@ static void test_failed_rewards(void **state)
 
 /* ---- the loop ---- */
 
-enum { STEPS = 4 };
+enum { STEPS = 4, GROUP_SIZE = 3, BATCH = 6 };
 
 typedef struct disk {
     tinkc_text text[STEPS + 4];
@@ -302,8 +305,8 @@ static tinkc_rl *new_rl(tinkc_trainer *t, tinkc_reward **reward, size_t lag, siz
                                          .rewards = reward,
                                          .n_rewards = 1 },
                            .adam = TINKC_ADAM_INIT,
-                           .group_size = 3,
-                           .groups_per_batch = 2,
+                           .group_size = GROUP_SIZE,
+                           .groups_per_batch = BATCH / GROUP_SIZE,
                            .max_steps_off_policy = lag,
                            .first_step = first,
                            .seed = 11,
@@ -418,24 +421,32 @@ static void test_resume_off_policy(void **state)
     expect_same_bits(2);
 }
 
-/* With a grader that is slower than training, the batch that is sampled ahead is half graded when a
- * step ends; settling waits for it. */
+/* The grader answers the first batch at once and the second one only when the gate is open: the batch
+ * that is sampled ahead is not graded when a step ends, and settling waits for it. */
 static void test_settle(void **state)
 {
     tinkc_error err = { 0 };
     disk d = { 0 };
+    char folder[] = "/tmp/tinkc-gate-XXXXXX", gate[64], command[400];
     (void)state;
-    tinkc_reward *reward = tinkc_reward_command("while read -r l; do i=${l#*:}; sleep 0.3; echo "
-                                                "\"{\\\"id\\\":${i%%,*},\\\"reward\\\":1}\"; "
-                                                "done 2>/dev/null || exit 1",
-                                                1, 0, NULL, NULL, &err);
+    assert_non_null(mkdtemp(folder));
+    snprintf(gate, sizeof gate, "%s/open", folder);
+    snprintf(
+        command, sizeof command,
+        "n=0; while read -r l; do i=${l#*:}; n=$((n + 1)); while [ $n -gt %d ] && [ ! -e %s ]; "
+        "do sleep 0.01; done; echo \"{\\\"id\\\":${i%%%%,*},\\\"reward\\\":1}\"; done",
+        BATCH, gate);
+    tinkc_reward *reward = tinkc_reward_command(command, 1, 0, NULL, NULL, &err);
     tinkc_trainer *t = new_trainer();
     tinkc_rl *rl = new_rl(t, &reward, 1, 0, &d, NULL, NULL);
     assert_non_null(tinkc_rl_step(rl, STEPS, &err));
     assert_ok(err);
     assert_int_equal(d.recorded, 1);
+    assert_int_equal(close(open(gate, O_CREAT | O_WRONLY, 0600)), 0);
     assert_true(tinkc_rl_settle(rl, &err));
     assert_int_equal(d.recorded, 2);
+    assert_int_equal(unlink(gate), 0);
+    assert_int_equal(rmdir(folder), 0);
     tinkc_rl_free(rl);
     tinkc_trainer_free(t);
     tinkc_reward_free(reward);
