@@ -431,12 +431,11 @@ static void test_settle(void **state)
     (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(gate, sizeof gate, "%s/open", folder);
-    snprintf(
-        command, sizeof command,
-        "n=0; while read -r l; do i=${l#*:}; n=$((n + 1)); while [ $n -gt %d ] && [ ! -e %s ]; "
-        "do sleep 0.01; done; echo \"{\\\"id\\\":${i%%%%,*},\\\"reward\\\":1}\"; done",
-        BATCH, gate);
-    tinkc_reward *reward = tinkc_reward_command(command, 1, 0, NULL, NULL, &err);
+    snprintf(command, sizeof command,
+             "while read -r l; do i=${l#*:}; i=${i%%%%,*}; while [ $i -gt %d ] && [ ! -e %s ]; do "
+             "sleep 0.05; done; echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; done",
+             BATCH, gate);
+    tinkc_reward *reward = tinkc_reward_command(command, 2 * BATCH, 0, NULL, NULL, &err);
     tinkc_trainer *t = new_trainer();
     tinkc_rl *rl = new_rl(t, &reward, 1, 0, &d, NULL, NULL);
     assert_non_null(tinkc_rl_step(rl, STEPS, &err));
