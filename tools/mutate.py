@@ -1,0 +1,487 @@
+"""Reads C sources, finds the places where small faults fit, and writes the source with all of them.
+
+A fault is an alternative that runs only while TINKC_FAULT(number) holds, so one build carries every
+fault and trying one costs no compilation. What is planted, by operator:
+
+    negated   the condition of an if or a while
+    operator  < <=  > >=  == !=  && ||  + -  * /  += -=  << >>  | & swapped for its neighbour
+    number    a decimal constant, one more; a fraction, doubled
+    truth     true and false
+    removed   an assignment or a call
+    constant  an enumerator with a value, or #define NAME NUMBER: one more, and doubled
+    table     in static data: numbers, numbers in strings ("512"), true and false, enumerators of the same
+              file, flags of wire messages (MUST and NULLABLE become 0)
+
+What is not planted, because no test of behaviour can see it:
+
+    - what a log line says, and whether it is written: only its level and the secrets in it are promised
+    - releases (free, close, unlink of a temporary file): the leak checker of `make asan` owns those
+    - locks, thread attributes, asserts: ThreadSanitizer and the debug builds own those
+    - sizes that only speed depends on: first capacities, buffer, block and chunk sizes (PERF below)
+    - hexadecimal masks, characters, and string texts: tests of formats hold whole outputs against these
+    - fractions below 1e-4: guards against division by zero
+"""
+import collections, hashlib, random, re
+
+TOKEN = re.compile(r"""(?P<space>\s+|//[^\n]*|/\*.*?\*/)
+    |(?P<pre>^[ \t]*\#(?:[^\n\\]|\\.|\\\n)*)
+    |(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+    |(?P<number>\.?\d(?:[eEpP][+-]|[\w.])*)
+    |(?P<name>[A-Za-z_]\w*)
+    |(?P<op>->|\+\+|--|<<=|>>=|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|<<|>>|\.\.\.|.)""",
+                   re.X | re.S | re.M)
+Token = collections.namedtuple("Token", "kind text begin end")
+Site = collections.namedtuple("Site", "begin end kind changes function line detail")
+Fault = collections.namedtuple("Fault", "path function line operator before after key")
+
+SWAPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&",
+         "+": "-", "-": "+", "*": "/", "/": "*", "+=": "-=", "-=": "+=", "<<": ">>", ">>": "<<", "|": "&"}
+# Calls that are left alone with their arguments, and calls whose loss alone no behaviour shows.
+UNSEEN = re.compile(r"^(assert|perror|va_start|va_end|log_\w+|(?:\w+_)?(?:log|debug|warn|trace|note|logf)(?:_\w+)?|\w*_log\w*|TKC_\w+)$")
+KEPT = re.compile(r"^(free|close|.*_(free|destroy|unlock|lock|end|init|release|close|unref|decref|drop|discard)|memset|fflush|"
+                  r"pthread_\w+|unlink|madvise|posix_fadvise|clearerr|closedir|fclose)$")
+PERF = re.compile(r"CAPACITY|INITIAL|BUFFER|_BUF$|CHUNK|BLOCK|GRAIN|STACK|PREFETCH|ALIGN|BATCH_BYTES|SLAB|PAGE_BYTES|READ_SIZE|READ_AT_ONCE|"
+                  r"COPY_BYTES|PIECE")
+PERF_CALL = re.compile(r"^\w*_(reserve|grow|room)$")
+TYPES = ("char", "int", "void", "float", "double", "const", "uint8_t", "uint32_t", "int64_t", "size_t", "uint64_t", "int32_t")
+NEVER = ("assert", "va_arg", "offsetof", "TKC_OWNER", "__asm__", "_Static_assert")
+FLAGS = {"MUST": "0", "NULLABLE": "0", "TKC_MUST": "0", "TKC_NULLABLE": "0"}
+SITE_CAP, TABLE_CAP = 4, 40
+
+
+def tokens_of(text):
+    out = [Token(m.lastgroup, m.group(), m.start(), m.end()) for m in TOKEN.finditer(text)]
+    return [t for t in out if t.kind not in ("space", "pre")]
+
+
+def closing(tokens, at):
+    """Index of the bracket that closes the one at `at`."""
+    pairs, depth = {"(": ")", "{": "}", "[": "]"}, 0
+    for i in range(at, len(tokens)):
+        if tokens[i].text in pairs:
+            depth += 1
+        elif tokens[i].text in pairs.values():
+            depth -= 1
+            if depth == 0:
+                return i
+    raise ValueError("bracket is not closed")
+
+
+def changed_number(text):
+    """The constant one off, or None: masks, hex and tiny fractions are left alone."""
+    if re.fullmatch(r"\d+[uUlL]*", text):
+        return re.sub(r"^\d+", lambda m: str(int(m.group()) + 1), text)
+    m = re.fullmatch(r"((?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?)([fF]?)", text)
+    if not m or 0 < float(m.group(1)) < 1e-4:
+        return None
+    return repr(float(m.group(1)) * 2 or 1.0) + m.group(2)
+
+
+def unary(tokens, i, first):
+    if i == first:
+        return True
+    before = tokens[i - 1]
+    return before.kind == "op" and before.text not in (")", "]") or before.text in ("return", "sizeof", "case")
+
+
+def is_type_star(tokens, i):
+    return tokens[i + 1].text in (")", ",", "*", "const") or tokens[i - 1].text in TYPES
+
+
+def changes_of(tokens, first, last):
+    """Alternatives of tokens[first..last): (operator, place, new text) by replacing one token."""
+    for i in range(first, last):
+        t, new, what = tokens[i], None, None
+        if t.kind == "op" and t.text in SWAPS and not (t.text in "+-*" and unary(tokens, i, first)):
+            if t.text in "*/" and not (tokens[i - 1].kind in ("name", "number") or tokens[i - 1].text == ")"):
+                continue
+            if t.text == "*" and is_type_star(tokens, i):
+                continue
+            new, what = SWAPS[t.text], "operator"
+        elif t.kind == "number":
+            new, what = changed_number(t.text), "number"
+        elif t.text in ("true", "false"):
+            new, what = {"true": "false", "false": "true"}[t.text], "truth"
+        if new:
+            yield what, i, new
+
+
+def flat(tokens, first, last, at=None, new=None):
+    return " ".join(new if i == at else tokens[i].text for i in range(first, last))
+
+
+class Source:
+    """One file: the places where faults fit, and its text with them."""
+
+    def __init__(self, path, text):
+        self.path, self.text = path, text
+        self.tokens = tokens_of(text)
+        self.sites, self.bodies, self.enums = [], [], {}
+        self.find_enums()
+        self.find()
+
+    # ---- walking over the file ----
+
+    def find_enums(self):
+        """Enumerator -> another one of the same enum, for the rows of tables."""
+        t = self.tokens
+        for i in range(len(t) - 1):
+            if t[i].text == "enum" and "{" in (t[i + 1].text, t[i + 2].text):
+                begin = i + 1 if t[i + 1].text == "{" else i + 2
+                end = closing(t, begin)
+                names = [t[k].text for k in range(begin + 1, end)
+                         if t[k].kind == "name" and t[k - 1].text in "{," and t[k + 1].text in "=,}"]
+                for k, name in enumerate(names):
+                    if len(names) > 1 and not re.match(r"N_|.*(COUNT|_N)$", name):
+                        self.enums[name] = names[k - 1]
+
+    def find(self):
+        t, i, begin = self.tokens, 0, 0
+        while i < len(t):
+            text = t[i].text
+            if text == "=" and i > begin:
+                stop = self.semicolon(i, len(t))
+                self.table(begin, i, stop, None)
+                i = begin = stop + 1
+                continue
+            if text == "{":
+                end = closing(t, i)
+                if i and t[i - 1].text == ")":
+                    name = self.function_name(i)
+                    self.bodies.append((name, i, end))
+                    self.statements(i + 1, end, name)
+                    begin = end + 1
+                elif "enum" in (t[i - 1].text, t[i - 2].text if i > 1 else ""):
+                    self.enumerators(i, end)
+                i = end
+            elif text == ";":
+                begin = i + 1
+            i += 1
+        for m in re.finditer(r"^#define[ \t]+([A-Z]\w*)[ \t]+(\d+)[ \t]*(?:/\*.*\*/)?$", self.text, re.M):
+            self.constant(m.end(), m.group(1), int(m.group(2)))
+
+    def enumerators(self, begin, end):
+        """NAME = NUMBER, where the number is a figure and not a place in a list."""
+        t, stop = self.tokens, self.semicolon(end + 1, len(self.tokens))
+        if stop >= len(t):
+            return
+        for i in range(begin, end - 2):
+            if t[i].kind == "name" and t[i + 1].text == "=" and t[i + 2].text.isdigit():
+                k = i + 2
+                while k < end and t[k].text != ",":
+                    k += 1
+                value = flat(t, i + 2, k)
+                if re.fullmatch(r"[\d *]+", value) and eval(value) > 1:
+                    self.constant(t[stop].end, t[i].text, eval(value))
+
+    def constant(self, at, name, value):
+        if PERF.search(name):
+            return
+        line = self.text.count("\n", 0, at) + 1
+        changes = [("constant", f"{name} = {value}", f"{name} = {new}", None) for new in (value + 1, value * 2)]
+        self.sites.append(Site(at, at, "constant", changes, name, line, (name, value)))
+
+    def function_name(self, brace):
+        depth, i = 0, brace - 1
+        while i > 0:
+            depth += {")": 1, "(": -1}.get(self.tokens[i].text, 0)
+            if depth == 0:
+                return self.tokens[i - 1].text
+            i -= 1
+        return "?"
+
+    def semicolon(self, i, end):
+        while i < end and self.tokens[i].text != ";":
+            i = closing(self.tokens, i) if self.tokens[i].text in "([{" else i
+            i += 1
+        return i
+
+    def line_of(self, at):
+        return self.text.count("\n", 0, self.tokens[at].begin) + 1
+
+    # ---- statements ----
+
+    def statements(self, i, end, function):
+        t = self.tokens
+        while i < end:
+            word = t[i].text
+            if word in ("if", "while", "switch", "for") and t[i + 1].text == "(":
+                close = closing(t, i + 1)
+                if word in ("if", "while"):
+                    self.site(i + 2, close, "condition", i + 2, close, function)
+                elif word == "for":
+                    self.for_condition(i + 2, close, function)
+                i = close + 2 if word == "while" and t[close + 1].text == ";" else close + 1
+            elif word in ("{", "}", ";", "else", "do"):
+                i += 1
+            elif word in ("case", "default") or (t[i].kind == "name" and t[i + 1].text == ":"):
+                while t[i].text != ":":
+                    i += 1
+                i += 1
+            elif t[i].kind == "name" and t[i + 1].text == "(" and t[closing(t, i + 1) + 1].text == "{":
+                i = closing(t, i + 1) + 1  # a macro that is a loop
+            else:
+                i = self.plain(i, end, function)
+
+    def plain(self, i, end, function):
+        t, stop = self.tokens, self.semicolon(i, end)
+        if stop >= end:
+            return end
+        word = t[i].text
+        if word == "return":
+            if stop > i + 1:
+                self.site(i, stop + 1, "return", i + 1, stop, function)
+        elif word == "static":
+            equals = next((k for k in range(i, stop) if t[k].text == "="), None)
+            if equals:
+                self.table(i, equals, stop, function)
+        elif word in ("break", "continue", "goto", "typedef", "enum", "union"):
+            pass
+        elif self.is_expression(i):
+            self.site(i, stop + 1, "statement", i, stop, function)
+        else:
+            self.declaration(i, stop, function)
+        return stop + 1
+
+    def is_expression(self, i):
+        t = self.tokens
+        if t[i].kind == "op":
+            return t[i].text in ("*", "(", "++", "--")
+        return t[i].kind == "name" and t[i].text not in TYPES and t[i + 1].text in ("(", "=", "->", ".", "[", "++", "--", "+=", "-=", "*=",
+                                                        "/=", "|=", "&=", "^=", "<<=", ">>=", "%=")
+
+    def declaration(self, i, stop, function):
+        """The value that a declared variable starts with; of a list in braces each value by itself."""
+        t, k = self.tokens, i
+        while k < stop and t[k].text != "=":
+            if t[k].text in ",(":
+                return
+            k += 1
+        if k >= stop:
+            return
+        if t[k + 1].text == "{":
+            return self.values(k + 1, stop, function)
+        m = k + 1
+        while m < stop:
+            if t[m].text == ",":
+                return
+            m = closing(t, m) if t[m].text in "([{" else m
+            m += 1
+        self.site(k + 1, stop, "value", k + 1, stop, function)
+
+    def values(self, brace, stop, function):
+        t, end = self.tokens, closing(self.tokens, brace)
+        if end != stop - 1 or flat(t, brace, end + 1) == "{ 0 }":
+            return
+        first = i = brace + 1
+        while i <= end:
+            if t[i].text in ("{", "="):
+                first = i + 1
+            elif t[i].text in (",", "}"):
+                if i > first and t[first].text not in (".", "["):
+                    self.site(first, i, "value", first, i, function)
+                first = i + 1
+            elif t[i].text in ("(", "["):
+                i = closing(t, i)
+            i += 1
+
+    def for_condition(self, first, last, function):
+        t, stops, i = self.tokens, [], first
+        while i < last:
+            if t[i].text == ";":
+                stops.append(i)
+            i = closing(t, i) if t[i].text in "([{" else i
+            i += 1
+        if len(stops) == 2 and stops[1] > stops[0] + 1:
+            self.site(stops[0] + 1, stops[1], "loop", stops[0] + 1, stops[1], function)
+
+    def site(self, begin, end, kind, first, last, function):
+        t = self.tokens
+        if any(x.text in NEVER for x in t[first:last]):
+            return
+        # `(void) call(...)`, `call(...)`, `ok = ok && call(...)`: the first called name decides.
+        called = t[first].text if t[first].kind == "name" else ""
+        if UNSEEN.match(called) and t[first + 1].text == "(":
+            return
+        whole, found = flat(t, first, last), []
+        if not PERF_CALL.match(called):
+            found = [(what, whole, flat(t, first, last, at, new), None) for what, at, new in changes_of(t, first, last)]
+        if len(found) > SITE_CAP:
+            picked = random.Random(whole + function).sample(found, SITE_CAP)
+            found = sorted(picked, key=found.index)
+        if kind == "condition":
+            single = len(found) == 1 and found[0][0] == "operator" and re.search(r"==|!=", whole) and last - first < 6
+            if not single:
+                found.insert(0, ("negated", whole, f"! ( {whole} )", None))
+        if kind == "statement" and not (called and KEPT.match(called)) and whole != "( void ) 0":
+            if not re.match(r"\( void \) \w+$", whole):
+                found.insert(0, ("removed", whole, "", None))
+        if found:
+            self.sites.append(Site(t[begin].begin, t[end - 1].end, kind, found, function, self.line_of(begin), None))
+
+    # ---- static data ----
+
+    def table(self, begin, equals, stop, function):
+        """static T NAME = ...; or static T NAME[] = { ... }; each change is a copy of the whole value."""
+        t = self.tokens
+        head = t[begin:equals]
+        if stop >= len(t) or "const" not in [x.text for x in head] or any(x.text in NEVER for x in head):
+            return
+        k = equals - 1
+        while k > begin and t[k].text == "]":
+            while t[k].text != "[":
+                k -= 1
+            k -= 1
+        name = t[k].text
+        if t[k].kind != "name" or PERF.search(name.upper()):
+            return
+        found = []
+        for i in range(equals + 1, stop):
+            new = self.changed_cell(i)
+            if new and t[i - 1].text != "[" and t[i + 1].text != "]":
+                near = slice(max(equals + 1, i - 6), min(stop, i + 4))
+                before = " ".join(x.text for x in t[near])
+                after = " ".join(new if x is t[i] else x.text for x in t[near])
+                found.append(("table", f"{name}: {before}", f"{name}: {after}", (i, new)))
+        if len(found) > TABLE_CAP:
+            found = sorted(random.Random(name).sample(found, TABLE_CAP), key=found.index)
+        if found:
+            static = any(x.text == "static" for x in head)
+            detail = (name, begin, equals, stop, function is not None, static)
+            self.sites.append(Site(t[begin].begin, t[stop].end, "table", found, function or name, self.line_of(begin), detail))
+
+    def changed_cell(self, i):
+        t = self.tokens[i]
+        if t.kind == "number":
+            # A lone 0 is "nothing given", the end of a list or a place holder.
+            return changed_number(t.text) if t.text != "0" else None
+        if t.kind == "string" and re.fullmatch(r'"\d+(\.\d+)?"', t.text):
+            return '"' + changed_number(t.text[1:-1]) + '"'
+        if t.text in ("true", "false"):
+            return {"true": "false", "false": "true"}[t.text]
+        if t.kind == "name":
+            return FLAGS.get(t.text) or self.enums.get(t.text)
+        return None
+
+    # ---- writing ----
+
+    def faults(self):
+        seen = collections.Counter()
+        for site in self.sites:
+            for change in site.changes:
+                what, before, after, cell = change
+                base = f"{self.path}:{site.function}:{what}:{before} => {after}"
+                seen[base] += 1
+                key = hashlib.sha256(f"{base}#{seen[base]}".encode()).hexdigest()[:10]
+                line = self.line_of(cell[0]) if cell else site.line
+                yield site, change, Fault(self.path, site.function, line, what, before, after, key)
+
+    def witnesses(self):
+        """Key of a fault in a table -> the functions that read the table (none: anybody may)."""
+        readers = {}
+        for site, _, fault in self.faults():
+            if site.kind == "table" and not site.detail[4]:
+                name = site.detail[0]
+                if name not in readers:
+                    readers[name] = [f for f, i, end in self.bodies if any(x.text == name for x in self.tokens[i:end])]
+                yield fault.key, readers[name]
+
+    def written(self, numbers):
+        """The text with the faults in `numbers` (key -> number), and where each stands in it."""
+        planted = collections.defaultdict(list)
+        for site, change, fault in self.faults():
+            if fault.key in numbers:
+                planted[site.begin, site.end, site.function].append((numbers[fault.key], change))
+        out, done = [], 0
+        for site in sorted(self.sites, key=lambda s: (s.begin, s.end)):
+            here = planted.get((site.begin, site.end, site.function))
+            if not here or site.begin < done:
+                continue
+            out += [self.text[done:site.begin], self.alternatives(site, here)]
+            done = site.end
+        if not out:
+            return self.text, []
+        text = HEAD + "".join(out) + self.text[done:]
+        where = [(number, m.start() + 1, int(m.group(1))) for number, line in enumerate(text.split("\n"), 1)
+                 for m in re.finditer(r"TINKC_FAULT(?:_ON)?\((\d+)\)", line)]
+        return text, where
+
+    def alternatives(self, site, planted):
+        original = self.text[site.begin:site.end]
+        rows = [(f"TINKC_FAULT({number})", change[2]) for number, change in planted]
+        if site.kind == "constant":
+            name, value = site.detail
+            return (f"\n#undef {name}\n#define {name} (" + " ".join(f"{on} ? {new.split()[-1]} :" for on, new in rows) +
+                    f" {value})\n")
+        if site.kind == "table":
+            return self.table_text(site, planted, original)
+        if site.kind == "statement":
+            return "{ " + " else ".join(f"if ({on}) {{ {new} ; }}" for on, new in rows) + f" else {{ {original} }} }}"
+        if site.kind == "return":
+            return "{ " + " ".join(f"if ({on}) return {new};" for on, new in rows) + f" {original} }}"
+        return "(" + " ".join(f"{on} ? ({new}) :" for on, new in rows) + f" ({original}))"
+
+    def table_text(self, site, planted, original):
+        """The table, writable, and after it a copy for each fault that is laid over it at the start."""
+        name, begin, equals, stop, local, static = site.detail
+        t, depth, out = self.tokens, 0, []
+        for i in range(begin, equals):  # const goes, but for what stands inside a struct's body
+            depth += {"{": 1, "}": -1}.get(t[i].text, 0)
+            if not (t[i].text == "const" and depth == 0 and static):
+                out.append(t[i].text)
+        lines = [" ".join(out) + " " + self.text[t[equals].begin:t[stop].end]]
+        copies = []
+        for number, (_, _, _, (at, new)) in planted:
+            value = self.text[t[equals].begin:t[at].begin] + new + self.text[t[at].end:t[stop].end]
+            lines.append(f"static const __typeof__({name}) {name}_{number} {value}")
+            on = "TINKC_FAULT" if local else "TINKC_FAULT_ON"
+            copies.append(f"if ({on}({number})) tinkc_overlay((void *)&{name}, &{name}_{number}, sizeof {name});")
+        if local:
+            return "\n".join(lines + copies)
+        return "\n".join(lines + [f"__attribute__((constructor(102))) static void tinkc_lay_{name}(void) {{",
+                                  "tinkc_fault_start();", *copies, "}"])
+
+
+HEAD = '#include "tinkc_fault.h"\n'
+FAULT_H = r"""/* Written by tools/mutants: is this fault the one that is switched on? */
+#ifndef TINKC_FAULT_H
+#define TINKC_FAULT_H
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#define TINKC_HIDDEN __attribute__((weak, visibility("hidden")))
+TINKC_HIDDEN int tinkc_fault_now = -2;
+TINKC_HIDDEN unsigned char *tinkc_fault_map = 0;
+__attribute__((constructor(101), unused)) static void tinkc_fault_start(void)
+{
+    if (tinkc_fault_now != -2)
+        return;
+    const char *on = getenv("TINKC_MUTANT"), *map = getenv("TINKC_MUTANT_MAP");
+    tinkc_fault_now = on ? atoi(on) : -1;
+    int fd = map ? open(map, O_RDWR | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        void *at = mmap(0, TINKC_FAULTS, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        tinkc_fault_map = at == MAP_FAILED ? 0 : (unsigned char *)at;
+        close(fd);
+    }
+}
+static inline __attribute__((unused)) int tinkc_fault(int n)
+{
+    if (__builtin_expect(tinkc_fault_map != 0, 0))
+        tinkc_fault_map[n] = 1;
+    return __builtin_expect(tinkc_fault_now == n, 0);
+}
+/* A table that headers declare const lies on pages that are read-only. */
+static inline __attribute__((unused)) void tinkc_overlay(void *to, const void *from, size_t len)
+{
+    uintptr_t page = (uintptr_t)to & ~(uintptr_t)4095;
+    mprotect((void *)page, (uintptr_t)to + len - page, PROT_READ | PROT_WRITE);
+    memcpy(to, from, len);
+}
+#define TINKC_FAULT(n) tinkc_fault(n)
+#define TINKC_FAULT_ON(n) (tinkc_fault_now == (n))
+#endif
+"""
