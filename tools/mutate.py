@@ -20,6 +20,11 @@ What is not planted, because no test of behaviour can see it:
     - sizes that only speed depends on: first capacities, buffer, block and chunk sizes (PERF below)
     - hexadecimal masks, characters, and string texts: tests of formats hold whole outputs against these
     - fractions below 1e-4: guards against division by zero
+    - < for <= and > for >= where both sides being equal gives the same: the smaller, the larger, the distance
+      of two (`a < b ? a : b`, `if (a > most) most = a;`, `a > b ? a - b : 0`)
+    - descriptors compared with 0: 0 itself is never handed out while standard input is open
+
+-1 stands for "none" nearly everywhere, so it becomes 0 and not -2.
 """
 import collections, hashlib, random, re
 
@@ -88,6 +93,44 @@ def is_type_star(tokens, i):
     return tokens[i + 1].text in (")", ",", "*", "const") or tokens[i - 1].text in TYPES
 
 
+def operand(tokens, i, step, first, last):
+    """The simple operand that ends (step -1) or begins (step 1) at i: names, members, indexes, numbers, calls."""
+    k, depth = i, 0
+    while first <= k < last:
+        text = tokens[k].text
+        depth += {")": 1, "]": 1, "(": -1, "[": -1}.get(text, 0) * -step
+        if depth < 0 or depth == 0 and text not in (")", "]", "(", "[", "->", ".") and tokens[k].kind == "op":
+            break
+        k += step
+    return tokens[k + 1:i + 1] if step < 0 else tokens[i:k]
+
+
+def text_of(tokens):
+    return " ".join(t.text for t in tokens)
+
+
+def same_when_equal(tokens, i, first, last):
+    """Does L < R against L <= R make no difference, because L == R gives the same either way?"""
+    left, right = text_of(operand(tokens, i - 1, -1, first, last)), text_of(operand(tokens, i + 1, 1, first, last))
+    end = i + 1 + len(operand(tokens, i + 1, 1, first, last))
+    if not left or not right:
+        return False
+    plain = lambda text: re.sub(r"\( (?:u?int\d+_t|size_t|int|float|double|long) \) ", "", text).replace(left, right)
+    if end < last and tokens[end].text == "?":
+        colon = next((k for k in range(end, last) if tokens[k].text == ":"), None)
+        if colon:
+            yes = plain(text_of(tokens[end + 1:colon]))
+            rest = plain(text_of(tokens[colon + 1:last]))
+            yes = "0" if yes in (f"{right} - {right}", f"( {right} - {right} )") else yes
+            return re.match(re.escape(yes) + r"(?: [),;:]|$)", rest) is not None
+    if end == last and tokens[last].text == ")":  # if (a > most) most = a;
+        k = last + 1 + (tokens[last + 1].text == "{")
+        stop = next((m for m in range(k, min(k + 30, len(tokens))) if tokens[m].text == ";"), k)
+        sides = plain(text_of(tokens[k:stop])).split(" = ")
+        return len(sides) == 2 and sides[0] == sides[1]
+    return False
+
+
 def changes_of(tokens, first, last):
     """Alternatives of tokens[first..last): (operator, place, new text) by replacing one token."""
     for i in range(first, last):
@@ -97,9 +140,15 @@ def changes_of(tokens, first, last):
                 continue
             if t.text == "*" and is_type_star(tokens, i):
                 continue
+            if t.text in ("<", "<=", ">", ">=") and (same_when_equal(tokens, i, first, last) or
+                                                    re.search(r"fd$", tokens[i - 1].text)):
+                continue
             new, what = SWAPS[t.text], "operator"
         elif t.kind == "number":
-            new, what = changed_number(t.text), "number"
+            if t.text == "0" and re.search(r"fd$", tokens[i - 2].text) and tokens[i - 1].text in ("<", ">="):
+                continue
+            none = t.text == "1" and tokens[i - 1].text == "-" and unary(tokens, i - 1, first)
+            new, what = "0" if none else changed_number(t.text), "number"
         elif t.text in ("true", "false"):
             new, what = {"true": "false", "false": "true"}[t.text], "truth"
         if new:
