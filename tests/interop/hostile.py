@@ -1,10 +1,10 @@
 """Damaged and hostile requests against a server: it must answer each with a clear status and go on.
 
-Usage: hostile.py URL. Valid JSON and protobuf bodies are changed at random (with a fixed seed) and
-sent to every endpoint. No answer may be a 5xx, every refusal must be {"detail", "code"}, and no
-number that a damaged training request used up may hold up the next one.
+Usage: hostile.py URL [SECONDS]. First each attack that has a name, then, until the time is over, valid heads, paths, JSON and protobuf
+bodies that are changed at random (with a fixed seed) and sent to every endpoint. No answer may be a 5xx, every refusal must be
+{"detail", "code"}, no number that a damaged training request used up may hold up the next one, and nothing may be left at the end.
 """
-import copy, http.client, json, random, socket, struct, sys
+import copy, http.client, json, random, socket, struct, sys, threading, time
 from urllib.parse import urlparse
 
 URL = urlparse(sys.argv[1])
@@ -85,8 +85,8 @@ def damaged(data):
     return bytes(data)
 
 
-def protobuf(session, rounds):
-    model, number = new_model(session, 0), 0
+def protobuf(session, model_number, rounds):
+    model, number = new_model(session, model_number), 0
     for _ in range(rounds):
         number += 1
         head = part(1, model.encode()) + b"\x10" + varint(number)
@@ -127,10 +127,10 @@ def changed(body):
     return text[:rng.randrange(len(text))] if rng.random() < 0.1 else text
 
 
-def json_bodies(session, rounds):
-    model = new_model(session, 1)
+def json_bodies(session, model_number, rounds):
+    model = new_model(session, model_number)
     _, made = post("create_sampling_session",
-                   {"session_id": session, "sampling_session_seq_id": 0, "base_model": "nano"})
+                   {"session_id": session, "sampling_session_seq_id": 100 + model_number, "base_model": "nano"})
     prompt = {"chunks": [{"type": "encoded_text", "tokens": [5, 6, 7]}]}
     sample = {"sampling_session_id": made["sampling_session_id"], "num_samples": 2, "prompt": prompt,
               "sampling_params": {"max_tokens": 3, "seed": 1, "stop": ["x"], "temperature": 1.0}}
@@ -140,7 +140,7 @@ def json_bodies(session, rounds):
     path = f"tinker://{model}/weights/a"
     bodies = {
         "create_session": {"tags": ["a"], "user_metadata": {"a": "b"}, "sdk_version": "x"},
-        "create_model": {"session_id": session, "model_seq_id": 1, "base_model": "nano",
+        "create_model": {"session_id": session, "model_seq_id": model_number, "base_model": "nano",
                          "lora_config": {"rank": 2, "seed": 1}},
         "forward_backward": {"model_id": model, "seq_id": 1, "forward_backward_input": data},
         "optim_step": step(model, 1),
@@ -210,6 +210,100 @@ def paths(rounds):
     print(f"ok: {rounds} paths")
 
 
+# ---- attacks with a name ----
+
+def two_readings():
+    """Heads that a proxy in front may read in another way than the server does."""
+    body = b'{"tags":[],"sdk_version":"x"}'
+    start = b"POST /api/v1/create_session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    n = str(len(body)).encode()
+    for lines in (b"Content-Length: " + n + b"\r\nContent-Length: 3\r\n", b"Content-Length: " + n + b"\r\nTransfer-Encoding: chunked\r\n",
+                  b"Content-Length: +" + n + b"\r\n", b"Content-Length: 0x1d\r\n", b"Content-Length: -1\r\n",
+                  b"Transfer-Encoding: chunked, identity\r\n", b"Host: evil.example\r\nContent-Length: " + n + b"\r\n",
+                  b"X y: 1\r\nContent-Length: " + n + b"\r\n"):
+        status = status_of(raw(start + lines + b"Connection: close\r\n\r\n" + body))
+        check(status == 0 or 400 <= status < 500, f"{lines}: {status}")
+    print("ok: heads with two readings")
+
+
+def slow_peers(n):
+    """Peers that begin a request and go no further keep nobody else out."""
+    halves = (b"POST /api/v1/create_session HTTP/1.1\r\nHost: localhost\r\nContent-Le", b"GET /api/v1/hea", b"",
+              b"POST /api/v1/telemetry HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{")
+    peers = [socket.create_connection((URL.hostname, URL.port), timeout=20) for _ in range(n)]
+    for i, peer in enumerate(peers):
+        peer.sendall(halves[i % len(halves)])
+    for _ in range(10):
+        check(status_of(raw(b"GET /api/v1/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")) == 200, "health beside slow peers")
+    for peer in peers:
+        peer.close()
+    print(f"ok: {n} slow peers")
+
+
+def bomb(mib):
+    """A zstd frame of blocks that each repeat one byte 128 KiB long: 4 bytes on the wire for each."""
+    block = (128 << 10) << 3 | 1 << 1
+    return b"\x28\xb5\x2f\xfd\x00\x58" + (block.to_bytes(3, "little") + b" ") * (8 * mib) + (1).to_bytes(3, "little")
+
+
+def packed_bodies():
+    """Small bodies that unpack to gigabytes, four at once: refused, and the memory does not follow."""
+    def resident():
+        said = raw(b"GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        return json.loads(said.split(b"\r\n\r\n", 1)[1])["memory"]["resident"] >> 20
+    before, answers = resident(), []
+
+    def send(path, mib):
+        body = bomb(mib)
+        head = (f"POST /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Encoding: zstd\r\n"
+                f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n")
+        answers.append((path, status_of(raw(head.encode() + body, timeout=120))))
+
+    threads = [threading.Thread(target=send, args=(path, 2048)) for path in ("create_session", "asample", "forward_backward", "telemetry")]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    check(len(answers) == 4 and all(status == 413 for _, status in answers), f"packed bodies: {answers}")
+    check(resident() < before + 1500, f"packed bodies: {before} MiB became {resident()} MiB")
+    print("ok: packed bodies")
+
+
+def hog(session):
+    """A sample of many long sequences is under way: small ones and health are answered, and it can be cancelled."""
+    prompt = {"chunks": [{"type": "encoded_text", "tokens": [5, 6, 7]}]}
+    _, made = post("create_sampling_session", {"session_id": session, "sampling_session_seq_id": 7, "base_model": "nano"})
+    ask = {"sampling_session_id": made["sampling_session_id"], "prompt": prompt}
+    _, large = post("asample", {**ask, "seq_id": 0, "num_samples": 256, "sampling_params": {"max_tokens": 400, "seed": 1}})
+    for i in range(1, 4):
+        _, small = post("asample", {**ask, "seq_id": i, "num_samples": 1, "sampling_params": {"max_tokens": 4, "seed": i}})
+        check("sequences" in wait(small["request_id"]), "a small sample beside a large one")
+    status, still = post("retrieve_future", {"request_id": large["request_id"]})
+    check(status in (200, 408), f"the large sample: {status} {still}")
+    post("cancel_future", {"request_id": large["request_id"]})
+    wait(large["request_id"])
+    print("ok: a large sample held up no small one")
+
+
+def ruinous_step(session):
+    """A step that would ruin the weights fails and changes nothing."""
+    model = new_model(session, 5)
+    data = {"loss_fn": "cross_entropy", "data": [{"model_input": {"chunks": [{"type": "encoded_text", "tokens": [5, 6, 7]}]}, "loss_fn_inputs": {
+        "target_tokens": {"data": [6, 7, 8], "dtype": "int64"}, "weights": {"data": [1, 1, 1], "dtype": "float32"}}}]}
+
+    def loss(number):
+        _, promise = post("forward", {"model_id": model, "seq_id": number, "forward_input": data})
+        return wait(promise["request_id"])["metrics"]["loss:sum"]
+
+    before = loss(1)
+    _, promise = post("forward_backward", {"model_id": model, "seq_id": 2, "forward_backward_input": data})
+    wait(promise["request_id"])
+    _, promise = post("optim_step", {**step(model, 3), "adam_params": {**step(model, 3)["adam_params"], "learning_rate": 1e38}})
+    check("error" in wait(promise["request_id"]), "a learning rate of 1e38")
+    check(loss(4) == before, "a step that failed was applied")
+    print("ok: a ruinous step changed nothing")
+
+
 def nothing_is_left():
     """The server holds no request of ours any more."""
     for _ in range(200):
@@ -221,13 +315,27 @@ def nothing_is_left():
 
 
 def main():
-    heads(150)
-    paths(400)
+    seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 15
+    end, rounds = time.monotonic() + seconds, 0
     _, made = post("create_session", {"tags": [], "sdk_version": "x"})
-    protobuf(made["session_id"], 600)
-    json_bodies(made["session_id"], 1500)
+    session = made["session_id"]
+    two_readings()
+    slow_peers(100)
+    packed_bodies()
+    hog(session)
+    ruinous_step(session)
+    heads(50)
+    paths(100)
+    while rounds == 0 or time.monotonic() < end:
+        protobuf(session, 10 + 2 * rounds, 60)
+        json_bodies(session, 11 + 2 * rounds, 150)
+        if rounds:
+            heads(10)
+            paths(40)
+        rounds += 1
     connection.close()
     nothing_is_left()
+    print(f"ok: {rounds} rounds in {seconds:.0f} s or more")
 
 
 main()

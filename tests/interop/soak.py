@@ -1,8 +1,9 @@
 """A server under steady load: its memory and its store must end where they began.
 
 Usage: soak.py URL [SECONDS [CLIENTS]]. Clients train, save, sample and fetch results in a loop, each in a session of its own. Once
-it is warm (a tenth of the time) memory is read every few seconds, and the curve is printed; after the clients are gone the server has
-a minute to give back what it holds. Fails if what stays resident, files not counted, is more than 20 % above the warm value.
+it is warm (a tenth of the time) memory is read every few seconds, and the curve is printed. After the clients are gone the server writes
+its last images (autosave_s, a minute) and then gives back what it holds for work (idle_release_s, half a minute); it has three minutes
+for both. Fails if what stays resident, files not counted, is more than 20 % above the warm value.
 """
 import http.client, json, sys, threading, time
 from urllib.parse import urlparse
@@ -97,11 +98,12 @@ def main():
     for t in threads:
         t.join()
     end, _ = memory()
-    for _ in range(60):
-        if end <= warm:
-            break
+    peak, idle_since = end, time.monotonic()
+    while time.monotonic() - idle_since < 180 and end > warm / 2:
         time.sleep(1)
         end, parts = memory()
+        peak = max(peak, end)
+    print(f"idle: {peak:.0f} MiB fell to {end:.0f} MiB within {time.monotonic() - idle_since:.0f} s")
     print(f"{counts['steps']} steps, {counts['samples']} samples, {counts['saves']} saves, {counts['failures']} failures")
     print(f"warm {warm:.0f} MiB, afterwards {end:.0f} MiB")
     if first_failure:
