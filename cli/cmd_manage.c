@@ -314,15 +314,33 @@ static void add_renderers(json_t *v, json_t *rows, const cli_model_facts *m)
 }
 
 /* A base model is a folder to runs that were trained on it; this says where that is now. */
+/* A model that was a folder is named by its whole path, also when the folder is gone: that of its
+ * parent, then. Yours. */
+static char *whole_name(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    if (name[0] != '.' || !slash)
+        return strdup(name);
+    char *parent = strndup(name, (size_t)(slash - name)), *whole = realpath(name, NULL);
+    char *above = whole || !parent ? NULL : realpath(parent, NULL);
+    if (above)
+        whole = cli_printf("%s%s", above, slash);
+    free(above);
+    free(parent);
+    return whole ? whole : strdup(name);
+}
+
 int cli_model_add(cli_app *app)
 {
     if (!cli_wants_local(app))
         return cli_fail(app, "usage", "add --local", "models are added to the local engine only");
-    int bad = cli_add_model(app, app->args[0], app->args[1]);
-    return bad ? bad
-               : cli_print_done(
-                     app, json_pack("{s:s, s:s}", "name", app->args[0], "folder", app->args[1]),
-                     "%s is in %s", app->args[0], app->args[1]);
+    char *name = whole_name(app->args[0]);
+    int bad = cli_add_model(app, name ? name : "", app->args[1]);
+    if (!bad)
+        bad = cli_print_done(app, json_pack("{s:s, s:s}", "name", name, "folder", app->args[1]),
+                             "%s is in %s", name, app->args[1]);
+    free(name);
+    return bad;
 }
 
 int cli_model_info(cli_app *app)

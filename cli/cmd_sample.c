@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ask.h"
 #include "sample_batch.h"
@@ -424,6 +425,9 @@ int cli_logprobs(cli_app *app)
     tinkc_error err = { 0 };
     if (cli_given(app, "text") && app->n_args)
         return cli_fail(app, "usage", NULL, "give either --text or a file");
+    if (app->n_args && strcmp(app->args[0], "-") != 0 && access(app->args[0], F_OK) != 0)
+        return cli_fail(app, "not_found", "to score a text itself, write --text TEXT",
+                        "there is no such file: %s", app->args[0]);
     if (cli_flag(app, "tokens") && cli_flag(app, "messages"))
         return cli_fail(app, "usage", NULL, "give either --tokens or --messages");
     if (cli_flag(app, "sum") && cli_flag(app, "bpb"))

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "config_file.h"
+#include "store_models.h"
 #include "term.h"
 #include "text.h"
 
@@ -158,16 +159,31 @@ char *cli_hub_model(cli_app *app, const char *model, int *bad)
     return folder;
 }
 
+/* The folder that the store knows under this name, if it is still there (tinkc model add). */
+static char *remembered_folder(const cli_app *app, const char *name)
+{
+    const char *store = cli_store_folder(app);
+    char *folder = store ? cli_store_models_get(store, name) : NULL;
+    if (folder && access(folder, R_OK) == 0)
+        return folder;
+    free(folder);
+    return NULL;
+}
+
 char *cli_base_folder(cli_app *app, const char *name, int *bad)
 {
     *bad = 0;
     if (strcmp(name, "nano") == 0 && cli_nano_folder())
         return strdup(cli_nano_folder());
+    char *remembered = remembered_folder(app, name);
+    if (remembered)
+        return remembered;
     if (cli_is_hub_name(name))
         return cli_hub_model(app, name, bad);
     if (access(name, R_OK) == 0)
         return strdup(name);
-    *bad = cli_fail(app, "not_found", "name a folder, or a model of the hub as ORG/NAME",
+    *bad = cli_fail(app, "not_found",
+                    "if it has moved: tinkc model add NAME FOLDER; else name a folder or ORG/NAME",
                     "%s: no such model folder", name);
     return NULL;
 }

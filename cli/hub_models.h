@@ -21,7 +21,7 @@ bool cli_is_hub_name(const char *model);
 /* The folder of a model on the hub: from the cache; else it is pulled after a question (--yes answers
  * it). Yours; NULL with *bad an exit code after reporting. */
 char *cli_hub_model(cli_app *, const char *model, int *bad);
-/* The folder of a base model: "nano", a folder, or a hub's name as above. Yours; NULL with *bad an exit
+/* The folder of a base model: "nano", one that the store remembers, a folder, or a hub's name as above. Yours; NULL with *bad an exit
  * code after reporting. */
 char *cli_base_folder(cli_app *, const char *name, int *bad);
 

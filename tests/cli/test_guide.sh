@@ -39,4 +39,30 @@ for page in "$root"/docs/guide/*.md; do
         done
     done < commands
 done
+# What stands for the user's own folder in your-model.md is the shipped model.
+cp -r "$root/models/nano" my-model
+grep -E '^    tinkc ' "$root/docs/guide/your-model.md" | sed 's/ *#.*//; s/^    //' | grep -vE 'Qwen' > commands
+grep -q 'model add' commands && grep -q -- '--to merged' commands || fail "your-model.md" commands
+while read -r command; do
+    case $command in
+    *"model add"*) mkdir new && mv my-model new/ ;;
+    *"train sft"*) command="$command --batch-size 6 --lora-rank 4 --max-steps 1" ;;
+    esac
+    sh -c "$command" < /dev/null > out 2>&1 || fail "docs/guide/your-model.md: $command" out
+done < commands
+# Functions and types that the guide names are in the headers; messages that it explains are in the sources.
+for name in $(grep -ohE '\btinkc_[a-z0-9_]+\b|\bTINKC_[A-Z0-9_]+\b' "$root"/docs/guide/*.md | sort -u); do
+    case $name in tinkc_version) ;; TINKC_NANO | TINKC_SHARE_STORE) continue ;; esac
+    grep -rqw "$name" "$root/include" || fail "the guide names $name, which no header has"
+done
+python3 - "$root" << 'P' || fail "messages.md"
+import pathlib, re, sys
+root = pathlib.Path(sys.argv[1])
+text = "".join(p.read_text() for d in ("cli", "src", "engine", "recipes", "include") for p in (root / d).rglob("*.[ch]"))
+text = re.sub(r'"\s*\n\s*"', "", text)  # texts that are broken over lines
+rows = re.findall(r"^\| `([^`]+)` \|", (root / "docs/guide/messages.md").read_text(), re.M)
+lost = [row for row in rows for part in re.split(r"\bX\b", row) if len(part.strip()) > 3 and part.strip() not in text]
+print(f"{len(rows)} messages; not in the sources: {lost}")
+sys.exit(bool(lost) or len(rows) < 35)
+P
 echo "guide: its commands run, its links lead somewhere"
