@@ -70,7 +70,7 @@ import os, sys
 print(f"data check: {os.path.getsize(sys.argv[1]) / 1e6 / (float(sys.argv[2]) / 1000):.0f} MB/s")
 PY
 # 400 MB from the same server: handed on as they come beside curl into nothing, unpacked onto the disk beside
-# curl into a file, and what this disk takes when nothing but a plain writer uses it. The first call makes
+# curl into a file, and what this disk takes when only a plain writer uses it. The first call makes
 # the archive.
 if command -v curl > /dev/null; then
     curl -s -o /dev/null "$TINKER_BASE_URL/archive.tar"

@@ -251,7 +251,7 @@ static int64_t number(int argc, char **argv, int i, int64_t otherwise)
 {
     int64_t n = otherwise;
     if (i < argc && (!tkc_parse_i64(tkc_str(argv[i]), &n) || n < 0 || n > 4096)) {
-        fprintf(stderr, "engine_decode: '%s' is no number\n", argv[i]);
+        fprintf(stderr, "engine_decode: '%s' is not a number\n", argv[i]);
         exit(2);
     }
     return n;

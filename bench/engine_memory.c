@@ -45,7 +45,7 @@ static int64_t number(int argc, char **argv, int i, int64_t otherwise)
 {
     int64_t n = otherwise;
     if (i < argc && (!tkc_parse_i64(tkc_str(argv[i]), &n) || n < 1)) {
-        fprintf(stderr, "engine_memory: '%s' is no number\n", argv[i]);
+        fprintf(stderr, "engine_memory: '%s' is not a number\n", argv[i]);
         exit(2);
     }
     return n;

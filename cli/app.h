@@ -76,7 +76,7 @@ struct cli_app {
     int64_t retry_window_ms;
     int64_t trouble_ms, next_try_ms; /* since when attempts fail, 0 = they do not; the next one */
     char trouble[200];
-    /* Told of each failed attempt besides, or NULL; runs while somebody waits. */
+    /* Called for each failed attempt as well, or NULL; runs during a wait. */
     void (*on_retry)(const tinkc_event *, void *user);
     void *on_retry_user;
 
@@ -106,7 +106,8 @@ const char *cli_text_at(const cli_app *, const char *name, size_t i);
 int cli_parse(cli_app *, int argc, char **argv);
 
 enum { CLI_WHY = 256 };
-/* Reports that there is no such command (or verb of a noun), with the nearest one; its exit code. */
+/* Reports that there is no such command (or verb of a noun), with the nearest one; its exit code.
+ * */
 int cli_unknown_command(const cli_app *, const char *noun, const char *verb);
 /* Whether an option takes this value; if not, *why says what it takes: "'x' is not a number". */
 bool cli_check_value(const cli_option *, const char *text, char why[CLI_WHY]);

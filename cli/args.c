@@ -396,7 +396,7 @@ static const cli_option *option_of_noun(const char *noun, const char *word)
     return whole ? cli_find_option(NULL, word + 2, len) : cli_find_letter(NULL, word[1]);
 }
 
-/* The next word that is no option, from w->at on, leaving options for later; NULL = none. */
+/* The next word that is not an option, from w->at on, leaving options for later; NULL = none. */
 static char *take_word(words *w, const char *noun)
 {
     for (int i = w->at; i < w->argc; i++) {

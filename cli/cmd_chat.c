@@ -401,7 +401,8 @@ static void run_verb(chat *c, const char *line)
 
 /* ---- reading ---- */
 
-/* A line, or several: one that ends in '\' goes on, and so does what begins with three quotes. */
+/* A line, or several: one that ends in '\' continues, and so does text that begins with three
+ * quotes. */
 static char *read_message(int *interrupted)
 {
     char *line = cli_edit_line("> ", interrupted), *text = NULL;
@@ -412,7 +413,7 @@ static char *read_message(int *interrupted)
     if (!quoted && !(line[0] && line[strlen(line) - 1] == '\\'))
         return line;
     FILE *f = open_memstream(&text, &size);
-    bool begun = false; /* quotes alone on the first or last line are no lines of the message */
+    bool begun = false; /* a first or last line of quotes alone is not part of the message */
     for (char *p = quoted ? line + 3 : line; f;) {
         size_t n = strlen(p);
         bool last = quoted ? n >= 3 && strcmp(p + n - 3, "\"\"\"") == 0 : !n || p[n - 1] != '\\';

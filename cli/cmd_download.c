@@ -38,7 +38,7 @@ static int show_download(cli_app *app, const tinkc_download *d)
     return bad;
 }
 
-/* What went wrong, and how to go on where that is possible. */
+/* What went wrong, and how to continue where that is possible. */
 static int report_failed_download(cli_app *app, const cli_place *place, const tinkc_error *err)
 {
     int bad = cli_place_fault(app, place, err);

@@ -126,7 +126,7 @@ static int check_files(const push *p)
     return 0;
 }
 
-/* What the service knows of the weights; that it does not say is no failure. */
+/* What the service knows of the weights; silence is not a failure. */
 static void learn(push *p)
 {
     tinkc_error err = { 0 };
@@ -272,7 +272,8 @@ static int complete_config(push *p)
     return bad;
 }
 
-/* Checkpoints may spell the output projection as the service does; loaders look for PEFT's names. */
+/* Checkpoints may spell the output projection as the service does; loaders look for PEFT's names.
+ * */
 static int use_peft_names(push *p)
 {
     static const char *const names[] = { "adapter_model.safetensors", "adapter_config.json" };

@@ -365,7 +365,8 @@ static int read_scored(cli_app *app, const cli_asked *asked, tinkc_tokens *ids)
     return err.code ? cli_fail_error(app, &err, NULL) : bad;
 }
 
-/* Over the tokens that have a score and are text: the first has none, and marks are no bytes. */
+/* Over the tokens that have a score and are text: the first has none, and special tokens are not
+ * bytes. */
 static double bits_per_byte(const cli_asked *asked, const tinkc_tokens *ids, tinkc_f32s scores)
 {
     double sum = 0;

@@ -15,8 +15,8 @@
 #include "term.h"
 #include "text.h"
 
-/* Where other commands share the store, they go on with another process when this one ends: nothing
- * that was accepted may be lost then. */
+/* Where other commands share the store, they continue with another process when this one ends:
+ * nothing that was accepted may be lost then. */
 static int32_t durability(const cli_app *app)
 {
     const char *name = cli_text(app, "durability");
@@ -135,7 +135,8 @@ static int open_engine(cli_app *app)
     return bad ? bad : app->engine ? 0 : cli_fail_error(app, &err, NULL);
 }
 
-/* A model of a hub, pulled if need be: signals end that, and only the server waits for them itself. */
+/* A model of a hub, pulled if need be: signals end that, and only the server waits for them itself.
+ * */
 static char *get_model(cli_app *app, const char *model, int *bad)
 {
     cli_serving_block_signals(false);

@@ -66,7 +66,7 @@ void cli_lines_open(cli_lines *l, const cli_data_file *f)
         l->at += 3;
 }
 
-/* Not by strchr: a NUL is no blank. */
+/* Not by strchr: a NUL is not a blank. */
 static bool is_blank(char c)
 {
     return c == ' ' || c == '\t' || c == '\r';

@@ -1,4 +1,4 @@
-/* files.c - folders and files. Touches nothing but the paths it is given. */
+/* files.c - folders and files. Touches only the paths it is given. */
 #include "files.h"
 
 #include <errno.h>

@@ -11,12 +11,12 @@ bool cli_make_folder(const char *path, mode_t mode);
 /* The same for everything above a file. */
 bool cli_make_parents(const char *path, mode_t mode);
 
-/* Whether other users can read or change a file with a secret; a pipe or a terminal has no mode. 0, or
- * an exit code after reporting. */
+/* Whether other users can read or change a file with a secret; a pipe or a terminal has no mode. 0,
+ * or an exit code after reporting. */
 int cli_check_secret_file(const cli_app *, const char *path);
 
 /* A file on its way: it appears under its name only when all of it was written. "-" is stdout, and
- * what is no regular file (a pipe, a device) is written as it comes. */
+ * what is not a regular file (a pipe, a device) is written as it comes. */
 typedef struct cli_save {
     FILE *f; /* NULL = it could not be opened; cli_save_end then says so */
     char *target, *beside;

@@ -183,7 +183,7 @@ static const struct {
       "    base_url = \"https://...\"\n"
       "    model = \"Qwen/Qwen3-8B\"\n" },
     { "paths",
-      "tinker://RUN/weights/NAME           weights and optimizer: to go on training\n"
+      "tinker://RUN/weights/NAME           weights and optimizer: to continue training\n"
       "tinker://RUN/sampler_weights/NAME   weights alone: to sample, download, export\n\n"
       "Wherever a model is named, a log directory of `tinkc train` means its last sampler weights\n"
       "and a folder with config.json a local model for the engine in this program.\n" },

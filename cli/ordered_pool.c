@@ -1,6 +1,6 @@
 /* ordered_pool.c - a ring of pieces between the threads that work and the one that delivers.
  *
- * Touches nothing but its ring. Must not: call anything of the caller's under the lock but `take`,
+ * Touches only its ring. Must not: call anything of the caller's under the lock but `take`,
  * which is short.
  */
 #include "ordered_pool.h"

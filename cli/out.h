@@ -70,7 +70,7 @@ int cli_print_done(const cli_app *, json_t *object, const char *format, ...)
 /* One JSON value: indent 2, or -1 for one line. Keys in order, UTF-8 as it is, shortest numbers. */
 void cli_write_json(FILE *, const json_t *, int indent);
 int cli_print_json(const cli_app *, const json_t *);
-/* A JSON string of any text: one that is no UTF-8, such as a file's name may be, comes escaped. */
+/* A JSON string of any text: bytes that are not UTF-8, which a file name may have, are escaped. */
 json_t *cli_json_text(const char *);
 
 /* Text of a model's or the service's making; on a terminal its control characters (but tabs and

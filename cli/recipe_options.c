@@ -70,7 +70,7 @@
     TEXT("prompt-field", "KEY", "where a row's prompt is; default: messages, prompt, question, problem or input"), \
     TEXT("answer-field", "KEY", "where its answer is; default: answer, solution, target or label"), \
     TEXT("system", "TEXT", "system message before every prompt"),                                  \
-    TEXT("tag-field", "KEY", "rows are told apart in the metrics by this member")
+    TEXT("tag-field", "KEY", "metrics are also reported for each value of this member")
 
 #define REWARDS                                                                                    \
     MANY("grader", "SPEC",                                                                         \

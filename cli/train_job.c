@@ -324,7 +324,8 @@ int cli_job_open(cli_job *j, const json_t *config)
 
 /* ---- the learning rate ---- */
 
-/* First the warm-up, in a line from 0; what steps are left are the schedule's, from its beginning. */
+/* First the warm-up, in a line from 0; what steps are left are the schedule's, from its beginning.
+ * */
 double cli_job_rate(const cli_job *j, double rate, size_t step)
 {
     const char *schedule = cli_text(j->app, "lr-schedule");
@@ -603,7 +604,7 @@ void cli_job_start(cli_job *j)
     cli_catch_signals();
 }
 
-/* After a signal: what is trained is saved, and how to go on is said. */
+/* After a signal: the trained weights are saved, and the command to continue is printed. */
 int cli_job_stop_early(cli_job *j)
 {
     tinkc_error err = { 0 };

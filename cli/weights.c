@@ -38,7 +38,7 @@ char *cli_sampler_path_of(const char *folder)
 }
 
 /* What a path's run says of itself: its base model and its renderer, each yours and NULL if it does
- * not say. That the run is somebody else's is no failure. The path may have any form that begins
+ * not say. A run of somebody else is not a failure. The path may have any form that begins
  * with its run. */
 static void ask_run(cli_app *app, const char *path, char **base_model, char **renderer,
                     tinkc_error *err)

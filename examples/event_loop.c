@@ -1,4 +1,4 @@
-/* event_loop.c - many samples in a loop of your own: poll, run what has finished, go on.
+/* event_loop.c - many samples in a loop of your own: poll, run what has finished, continue.
  *
  * A queue has a descriptor that is readable while callbacks wait. They run inside tinkc_queue_run,
  * on this thread, so nothing here needs a lock. On the engine in this process.

@@ -7,7 +7,7 @@
 
 enum { STEPS = 8, TASKS = 64 };
 
-/* Sums. Only a whole equation counts; nothing but the reward says so. */
+/* Sums. Only a whole equation counts, and only the reward shows it. */
 static void add_tasks(tinkc_rl *rl, tinkc_error *err)
 {
     for (int i = 0; i < TASKS; i++) {

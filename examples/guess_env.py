@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """guess_env.py - the environment of guess_env.c in Python: guess a number from 1 to 100.
 
-Speaks the line protocol of docs/protocol.md. Needs nothing but Python:
+Speaks the line protocol of docs/protocol.md. Needs only Python:
 
     tinkc env check 'python3 examples/guess_env.py'
     tinkc train rl rows.jsonl --env-cmd 'python3 examples/guess_env.py'

@@ -479,7 +479,7 @@ void tkr_children_free(tkr_children *c)
         release_ask(a);
     }
     c->first = NULL;
-    c->how.log = NULL; /* its owner may be gone, and an end that we asked for is no news */
+    c->how.log = NULL; /* its owner may be gone, and an end that we asked for is not worth a line */
     for (size_t i = 0; c->all && i < c->how.processes; i++) {
         reap(c, &c->all[i], "is not needed any more");
         tkc_buf_free(&c->all[i].sending);

@@ -1,7 +1,7 @@
 /* mathtext.c - numbers and formulas in the text of an answer.
  *
  * Formulas are compared by their letters after what has no meaning is taken out, and as numbers
- * where both are numbers. This is no algebra: x+1 and 1+x differ. Must not: fail on any bytes.
+ * where both are numbers. This is not algebra: x+1 and 1+x differ. Must not: fail on any bytes.
  */
 #include "recipes/mathtext.h"
 

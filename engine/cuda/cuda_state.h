@@ -1,9 +1,9 @@
 /* cuda_state.h - what the host side of the CUDA backend is made of. Private to engine/cuda.
  *
- * One device has one stream; everything is queued on it in order, and waited for where results are read (block_read, which
- * any thread may call, has a stream of its own). A call that
- * fails leaves the device usable unless the card itself is lost, which `dead` remembers. [one thread: the worker; blocks
- * may be freed by any thread, under the device's lock]
+ * One device has one stream; everything is queued on it in order, and waited for where results are
+ * read (block_read, which any thread may call, has a stream of its own). A call that fails leaves
+ * the device usable unless the card itself is lost, which `dead` remembers. [one thread: the
+ * worker; blocks may be freed by any thread, under the device's lock]
  */
 #ifndef TKE_CUDA_STATE_H
 #define TKE_CUDA_STATE_H
@@ -34,7 +34,8 @@ typedef struct tcu_device {
     struct tcu_profile *profile; /* NULL = nobody asks */
 } tcu_device;
 
-/* Time by the name of what was queued, for benchmarks: the device's stream is marked after each call. */
+/* Time by the name of what was queued, for benchmarks: the device's stream is marked after each
+ * call. */
 typedef struct tcu_profile {
     struct {
         cudaEvent_t at;
@@ -59,7 +60,7 @@ const char *tcu_purpose_name(int purpose);
 bool tcu_probe(int index, tinkc_error *err);
 tcu_device *tcu_open(int index, tinkc_error *err);
 void tcu_close(tcu_device *); /* NULL allowed */
-/* From fork on `beside` may go on after what is queued; from join on the stream waits for it. */
+/* From fork on `beside` may continue after what is queued; from join on the stream waits for it. */
 bool tcu_fork(tcu_device *, int ways, tinkc_error *err);
 bool tcu_join(tcu_device *, int ways, tinkc_error *err);
 /* Marks the end of what was queued last. */
@@ -84,7 +85,8 @@ typedef struct tcu_feed {
 bool tcu_feed_reserve(tcu_device *, tcu_feed *, size_t bytes,
                       tinkc_error *err); /* waits when it must grow */
 void tcu_feed_free(tcu_device *, tcu_feed *);
-/* Room for bytes: the host's address; *card = where the kernels will find it. NULL when it is full. */
+/* Room for bytes: the host's address; *card = where the kernels will find it. NULL when it is full.
+ * */
 void *tcu_feed_put(tcu_feed *, size_t bytes, void *card);
 bool tcu_feed_send(tcu_device *, tcu_feed *, tinkc_error *err);
 
@@ -157,7 +159,8 @@ void tcu_fill_steps(const int64_t *starts, size_t n_seqs, tcu_step *out);
 /* The segments of rows [begin, end), which lie between steps; steps may be NULL. */
 void tcu_fill_segments(const tke_segment *, size_t n, const tcu_step *steps, size_t n_steps,
                        int32_t begin, int32_t end, tcu_segment *out);
-/* Makes the operands of all adapters; *most = the largest padded rank, *head = does one adapt the head? */
+/* Makes the operands of all adapters; *most = the largest padded rank, *head = does one adapt the
+ * head? */
 bool tcu_ready_segments(const tke_segment *, size_t n, int32_t *most, bool *head, tinkc_error *err);
 /* A group's sizes, for kernels; of: TCU_QKV ... TCU_HEAD. */
 tcu_lora tcu_lora_of(const tcu_model *, size_t layer, int of, int32_t most);
@@ -184,7 +187,8 @@ typedef struct tcu_acts { /* activations of a layer */
 /* y = W x with adapters and bias; `low` stays for the backward pass. */
 bool tcu_group_forward(const tcu_rows *, size_t layer, int of, const tcu_bf16 *x, tcu_bf16 *low,
                        tcu_bf16 *y, tinkc_error *err);
-/* h (+ y of the layer before, if any) -> a, qkv, q and k or, with a cache, q alone. h_in gets h + y. */
+/* h (+ y of the layer before, if any) -> a, qkv, q and k or, with a cache, q alone. h_in gets h +
+ * y. */
 bool tcu_block_before(const tcu_rows *, size_t layer, const float *h, const tcu_bf16 *y,
                       float *h_in, tcu_acts *, const tcu_paged *, tinkc_error *err);
 /* o -> h_mid, b, gu, m and, if wanted, y: what is added to h_mid. */

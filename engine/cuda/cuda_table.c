@@ -1,6 +1,7 @@
-/* cuda_table.c - the CUDA backend behind the seam: the table of device functions that the module exports.
+/* cuda_table.c - the CUDA backend behind the seam: the table of device functions that the module
+ * exports.
  *
- * May touch: nothing but the functions of cuda_state.h. Must not: compute.
+ * May touch: only the functions of cuda_state.h. Must not: compute.
  */
 #include <math.h>
 #include <stdio.h>

@@ -2,9 +2,9 @@
  *
  * The rows of a step are shared. Small requests (little work in all) get theirs first. While there
  * is one, large requests have a few rows together, so that a step stays short; otherwise tenants
- * share the rows evenly, whoever was served least first. A request alone has all of them. A sequence
- * that finds no room pushes the youngest of the largest request out; that one gives up its blocks
- * and is computed again later, with the same result. No result depends on any of this.
+ * share the rows evenly, the request that was served least first. A request alone has all of them.
+ * A sequence that finds no room pushes the youngest of the largest request out; that one gives up
+ * its blocks and is computed again later, with the same result. No result depends on any of this.
  *
  * May touch: the engine's lists and blocks. Must not: compute (that is the device's work).
  */
@@ -20,7 +20,8 @@ enum {
     SMALL_WORK = 512, /* tokens, prompt and samples */
     LARGE_ROWS = 8,   /* of all large requests of a tenant, beside small ones */
     LARGE_CHUNK = 64, /* and of their prompts */
-    CALM_STEPS = 128  /* steps stay short for so long: whoever asked for little asks again soon */
+    /* steps stay short for so long: a client of small requests sends the next one soon */
+    CALM_STEPS = 128
 };
 static const size_t default_kv = (size_t)256 << 20;
 

@@ -202,7 +202,7 @@ static void lse_update(int64_t rows, int64_t n, const float *z, int64_t ldz, flo
             if (top == -INFINITY && any_nan(piece, z + j))
                 sum[i] = NAN;
             if (top == -INFINITY)
-                continue; /* nothing but -inf so far */
+                continue; /* only -inf so far */
             sum[i] = __builtin_fmaf(sum[i], exp_of(max[i] - top), sum_of_exp(piece, z + j, top));
             max[i] = top;
         }

@@ -250,7 +250,7 @@ static void lse_piece(int64_t n, const tke_real *z, tke_real *max, tke_real *sum
         if (z[j] > top || z[j] != z[j])
             top = z[j];
     if (top == -(tke_real)INFINITY)
-        return; /* nothing but -inf so far */
+        return; /* only -inf so far */
     for (int64_t j = 0; j < n; j++)
         piece += tke_real_exp(z[j] - top);
     *sum = *sum * tke_real_exp(*max - top) + piece;

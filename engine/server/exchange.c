@@ -1,8 +1,8 @@
 /* exchange.c - answers on their way from the service to a connection.
  *
  * Small answers are gathered and sent with their length. Events and archives go out while they are
- * being made: the connection reads what is there, and sleeps when there is nothing. Whoever makes
- * an archive waits while the connection is slow; events never wait (they are few and small).
+ * being made: the connection reads what is there, and sleeps when there is nothing. The code that
+ * makes an archive waits while the connection is slow; events never wait (they are few and small).
  */
 #include "server/exchange.h"
 
@@ -89,7 +89,8 @@ static void wake(tke_exchange *x)
 static void reply_status(tinkc_reply *reply, int32_t status)
 {
     tke_exchange *x = of(reply);
-    pthread_mutex_lock(&x->lock); /* the connection may be closed, and told of, at any time */
+    /* the connection may be closed, and reported closed, at any time */
+    pthread_mutex_lock(&x->lock);
     x->status = status;
     pthread_mutex_unlock(&x->lock);
 }
@@ -164,7 +165,7 @@ static void reply_fail(tinkc_reply *reply, int32_t code, const char *message)
     finish(of(reply), true);
 }
 
-/* Events never wait: whoever sends many looks here first. */
+/* Events never wait: a sender of many looks here first. */
 static size_t reply_room(tinkc_reply *reply)
 {
     tke_exchange *x = of(reply);

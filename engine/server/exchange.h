@@ -57,7 +57,7 @@ typedef struct tke_exchange {
     bool to_page;           /* the page answers it, not the service */
     bool from_page;         /* the service does, and its path began with /ui */
     bool listed, cancelled; /* http->lock */
-    bool handed_over;       /* once listed, for ever; http->lock */
+    bool handed_over;       /* once listed, forever; http->lock */
     tinkc_request request;
 
     /* the answer */

@@ -5,9 +5,9 @@
  * connection suspended. May touch: the service through service.h alone.
  *
  * Who owns what. The record of a connection (tke_peer) is made and ended by the library's
- * notification, and the text of the request line is its. An exchange is made on the first call of the
- * handler, because only from then on does the library promise to call `completed`: what is allocated
- * before that, for a request whose head turns out to be too large, would be lost.
+ * notification, and the text of the request line is its. An exchange is made on the first call of
+ * the handler, because only from then on does the library promise to call `completed`: what is
+ * allocated before that, for a request whose head turns out to be too large, would be lost.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -81,9 +81,9 @@ static enum MHD_Result answer_refusal(tke_exchange *x)
 /* ---- the head ---- */
 
 /* Keeps the request line, and takes the query out of the library's sight: it would parse it into
- * its own pool, and a query of a thousand names leaves the connection without an answer. The service
- * reads queries itself. The text is in the library's read buffer, which it changes in the same way
- * right after this call. */
+ * its own pool, and a query of a thousand names leaves the connection without an answer. The
+ * service reads queries itself. The text is in the library's read buffer, which it changes in the
+ * same way right after this call. */
 void *tke_request_begin(void *cls, const char *uri, struct MHD_Connection *connection)
 {
     tke_http *h = cls;
@@ -328,7 +328,7 @@ void tke_request_cancel(tke_http *h, tke_exchange *x)
         tke_service_cancel(h->svc, &x->reply);
 }
 
-/* Below /ui: may whoever sent it have an answer? The page itself holds no data: anybody may. */
+/* Below /ui: may this client have an answer? The page itself holds no data, so it is public. */
 static bool may_enter_page(const tke_http *h, const tke_exchange *x)
 {
     const tke_gate_request from = { .host = x->host,
@@ -393,7 +393,7 @@ static enum MHD_Result dispatch(tke_http *h, tke_exchange *x, const char *method
     tke_exchange_keep(x); /* the service's count */
     tke_exchange_open_reply(x);
     hand_over(h, x);
-    if (is_unwanted(h, x)) /* whoever ended all others may have been before it was there */
+    if (is_unwanted(h, x)) /* the call that ended all others may have come before it was listed */
         tke_request_cancel(h, x);
     return tke_exchange_wait(x);
 }

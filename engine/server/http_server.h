@@ -32,7 +32,7 @@ typedef struct tke_peer {
     /* http->lock */
     int32_t state; /* TKE_PEER_* */
     bool first;    /* nothing was answered on it yet */
-    bool ended;    /* it was told to go */
+    bool ended;    /* it was asked to close */
     int64_t since_ns;
     size_t n_body; /* of the body that is being read */
 } tke_peer;
@@ -106,7 +106,7 @@ enum MHD_Result tke_request_handle(void *http, struct MHD_Connection *, const ch
 void tke_request_completed(void *http, struct MHD_Connection *, void **context,
                            enum MHD_RequestTerminationCode);
 
-/* The service, or the page, is told that nobody wants the answer. */
+/* Tells the service, or the page, that the answer is no longer wanted. */
 void tke_request_cancel(tke_http *, tke_exchange *);
 
 /* ---- server.c ---- */

@@ -15,7 +15,7 @@ enum {
     FRONT_THREADS = 4,
     IDLE_TIMEOUT_S = 120,
     CONNECTION_MEMORY = 64 * 1024,
-    SPARE_CONNECTIONS = 8 /* for each thread: accepted so that an idle one can be told to go */
+    SPARE_CONNECTIONS = 8 /* for each thread: accepted so that an idle one can be closed */
 };
 
 struct tinkc_server {
@@ -282,7 +282,7 @@ bool tinkc_server_stop(tinkc_server *server, int64_t grace_ms, tinkc_error *err)
     /* New requests are answered 503 from here on. The library could stop listening at once, but
      * its threads and that call both take the socket out of an epoll set, and it aborts the process
      * when the threads were first. */
-    cancel_active(h, true); /* polls are no work; their askers come back */
+    cancel_active(h, true); /* polls are not work; their clients ask again */
     bool clean = drained(h, true, grace_ms);
     if (!clean) {
         pthread_mutex_lock(&h->lock);
@@ -290,7 +290,7 @@ bool tinkc_server_stop(tinkc_server *server, int64_t grace_ms, tinkc_error *err)
         pthread_mutex_unlock(&h->lock);
         cancel_active(h, false);
         /* The library must not be stopped while a connection of its is suspended; what is left now
-         * waits for a commit or has been told to stop. */
+         * waits for a commit or has been asked to stop. */
         while (!drained(h, false, 1000))
             ;
     }

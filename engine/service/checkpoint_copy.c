@@ -2,10 +2,10 @@
  *
  * The files of a checkpoint never change, so a copy links them: it takes no room, and stays when
  * the original goes. First the rows of the run are committed, then the folder is moved into place,
- * then its own row is committed, and then the caller is told. A sudden end leaves nothing, a run
- * without a checkpoint, or a whole copy. Threads: a front thread begins, the thread for files links
- * (so that a save or a delete of the original comes wholly before or after), the store's writer
- * ends it.
+ * then its own row is committed, and then the caller is answered. A sudden end leaves nothing, a
+ * run without a checkpoint, or a whole copy. Threads: a front thread begins, the thread for files
+ * links (so that a save or a delete of the original comes wholly before or after), the store's
+ * writer ends it.
  */
 #include <assert.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* handlers_openai.c - /v1/models, /v1/completions and /v1/chat/completions, as OpenAI's clients ask.
+/* handlers_openai.c - /v1/models, /v1/completions and /v1/chat/completions, as OpenAI's clients
+ * ask.
  *
  * A request becomes a sample like any other: the same queue, the same limits. Members that are not
  * known are ignored, those that are known are checked. Tokenizers are opened when a model is first
@@ -79,7 +80,7 @@ static const tinkc_tokenizer *tokenizer_of(tke_service *svc, tke_base *base, tin
     return tok;
 }
 
-/* tke_token_bytes_fn: marks are no text. */
+/* tke_token_bytes_fn: special tokens are not text. */
 static size_t token_bytes(void *user, int32_t token, const char **bytes)
 {
     const tinkc_tokenizer *tok = user;
@@ -247,8 +248,8 @@ static bool read_member(tkc_json *j, tinkc_str key, asked *in)
     return true;
 }
 
-/* What clients send along and this server does not act on: harmless with these values (any, where none
- * are listed), refused by name with others. */
+/* What clients send along and this server does not act on: harmless with these values (any, where
+ * none are listed), refused by name with others. */
 static const struct {
     const char *name, *values; /* without white space, divided by '|' */
 } neutral[] = {

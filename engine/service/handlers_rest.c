@@ -459,7 +459,7 @@ static void http_date(int64_t wall_us, char out[40])
                    (int)(of_day / 60 % 60), (int)(of_day % 60));
 }
 
-/* A name for a checkpoint that whoever has it may fetch for a while. NULL: call->err says why. */
+/* A name for a checkpoint that lets its bearer fetch it for a while. NULL: call->err says why. */
 static const char *make_link(tke_call *call, tke_checkpoint *c)
 {
     tke_service *svc = call->svc;

@@ -589,7 +589,7 @@ static void submit_sample(tke_call *call, const tkc_sample_request *in, tke_job 
         send_promise(call, id, in->num_samples);
 }
 
-/* There will be no stream: nobody but the styles knows what their users hold. */
+/* Without a stream, only the style knows what its user data holds. */
 static void give_up(tke_job *const *jobs, size_t n, const tke_stream_style *style,
                     const tinkc_error *why)
 {
@@ -690,8 +690,8 @@ void tke_front_sample(tke_call *call)
     tke_job_drop(job);
 }
 
-/* A copy of a sampling client asks for a number of its own, so that its requests have other names than
- * those of the original. */
+/* A copy of a sampling client asks for a number of its own, so that its requests have other names
+ * than those of the original. */
 void tke_front_join(tke_call *call)
 {
     tke_service *svc = call->svc;

@@ -1,6 +1,6 @@
 /* handlers_search.c - sessions looked for and ended, and what their checkpoints take up.
  *
- * Everybody sees his own sessions only, so "accessible" finds what "own" finds.
+ * Owners see only their own sessions, so "accessible" finds what "own" finds.
  */
 #include <assert.h>
 #include <stdlib.h>

@@ -41,7 +41,8 @@ static bool remove_spill(tke_store *store, void *user, tinkc_error *err)
     return !tkc_failed(err);
 }
 
-/* Locks: needs svc->lock. The row goes with the files: who asks is told that they are gone. */
+/* Locks: needs svc->lock. The row goes with the files: a later request is answered that they are
+ * gone. */
 static void forget_spill(tke_service *svc, tke_sampler *s)
 {
     tinkc_error err = { 0 };

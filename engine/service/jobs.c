@@ -1,6 +1,6 @@
 /* jobs.c - futures: their life, who waits for them, how long their results are kept.
  *
- * A job is counted: the map of retrievable jobs holds one, whoever works on it another. An open
+ * A job is counted: the map of retrievable jobs holds one, the worker that runs it another. An open
  * poll costs a small struct in a list that is ordered by deadline (all polls are held equally
  * long), never a thread. Answers are written outside the lock.
  */
@@ -41,7 +41,7 @@ void tke_job_drop(tke_job *job)
 {
     if (!job || !tkc_ref_drop(&job->refs))
         return;
-    assert(!job->waiters); /* a poll is answered by whoever ends the job */
+    assert(!job->waiters); /* the code that ends a job answers its polls */
     if (job->kind == TKE_JOB_SAMPLE && job->in.sample.sampler)
         atomic_fetch_sub(&job->in.sample.sampler->session->pins, 1);
     const tinkc_allocator *a = job->svc->a;
@@ -204,7 +204,7 @@ static void send_done(tke_job *job, tinkc_reply *reply, bool proto, bool metadat
     }
 }
 
-/* What a poll is told when its time has come and there is no result. Without locks. */
+/* The answer to a poll whose time is up without a result. Without locks. */
 static void send_pending(tke_job *job, tinkc_reply *reply, bool paused, const char *reason)
 {
     send_answer(job, reply,
@@ -277,7 +277,7 @@ static bool needs_row(const tke_job *job)
 static void row_committed(void *user, const tinkc_error *err)
 {
     tke_job *job = user;
-    if (tkc_failed(err)) { /* training goes on; only its protection against a crash is weaker */
+    if (tkc_failed(err)) { /* training continues; only its protection against a crash is weaker */
         tkc_log_line(&job->svc->log, TINKC_LOG_WARN, "%s: not recorded: %s", job->request_id,
                      err->message);
         if (needs_row(job))
@@ -409,8 +409,8 @@ static int32_t status_of_unknown(tke_call *call, const char *id, tke_txn **txn)
     tke_run *run = tkc_map_get(&svc->runs, name);
     bool numbered = tkc_parse_i64(last, &seq);
     if (epoch < svc->epoch) {
-        /* Accepted before a sudden end, and had not run: whoever asks is told that it is lost, and
-         * goes on with the next number. */
+        /* Accepted before a sudden end, and had not run: a poll is answered that it is lost, and
+         * the client continues with the next number. */
         if (run && numbered && seq > 0 && tkc_cstr_eq(run->owner, call->owner))
             *txn = tke_run_refused(svc, run, seq);
         return 410;

@@ -1,4 +1,4 @@
-/* memory_budget.c - counting before allocating. Touches nothing but its own counter. */
+/* memory_budget.c - counting before allocating. Touches only its own counter. */
 #include "service/memory_budget.h"
 
 static bool take(tke_budget *b, size_t n)

@@ -6,10 +6,10 @@
 
 /* One choice on its way. */
 typedef struct tke_openai_choice {
-    tkc_buf held;      /* bytes that may yet turn out to be no text */
+    tkc_buf held;      /* bytes that may turn out not to be text */
     size_t n_seen;     /* tokens of the sequence that went into held */
     size_t n_sent;     /* bytes that left it again, as text */
-    size_t n_told;     /* tokens whose log-probs are told, those of an echo too */
+    size_t n_told;     /* tokens whose log-probs are sent, those of an echo too */
     size_t told_bytes; /* of those that were generated */
     size_t told_chars; /* of all */
     bool begun, finished;

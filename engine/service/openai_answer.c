@@ -132,7 +132,7 @@ static size_t find_stop(const tke_gen_request *r, tinkc_str s)
     return first;
 }
 
-/* How many bytes can be told already: whole characters that begin no stop string. */
+/* How many bytes can be sent already: whole characters that begin no stop string. */
 static size_t certain(const tke_gen_request *r, tinkc_str s)
 {
     size_t keep = 0;
@@ -434,7 +434,7 @@ static int32_t fail_whole(const tinkc_error *why, tkc_buf *out, tinkc_error *err
     return status;
 }
 
-/* The choices of one part, kept until all are there: they are told in the order of the prompts. */
+/* The choices of one part, kept until all are there: they are sent in the order of the prompts. */
 static void keep_choices(tke_openai_part *p, const tke_gen *gen, tinkc_error *err)
 {
     tkc_buf text;

@@ -1,13 +1,13 @@
-/* recovery.c - what a service finds in its store, and where each run goes on.
+/* recovery.c - what a service finds in its store, and where each run continues.
  *
  * Order: rows become objects; checkpoints are compared with the folders that are there; each run
  * finds the newest whole state on disk (an image or a named checkpoint) and counts what happened
  * after it. With a journal that is executed again; without one it is lost, and the run says so
  * rather than going on from other weights than its client believes. Runs before any thread.
  *
- * Which state a journalled run goes on from follows from rows and records alone, never from what an
- * earlier start did: a start may itself be cut short, any number of times, and changes nothing that
- * the next one looks at.
+ * Which state a journalled run continues from follows from rows and records alone, never from what
+ * an earlier start did: a start may itself be cut short, any number of times, and changes nothing
+ * that the next one looks at.
  */
 #include <assert.h>
 #include <dirent.h>
@@ -337,7 +337,7 @@ typedef struct replay {
 } replay;
 
 /* The first request in the journal that has no answer on disk. A state that contains it would leave
- * it without one for good, so the run goes on from an older state and repeats it. */
+ * it without one for good, so the run continues from an older state and repeats it. */
 static bool note_unanswered(const tke_journal_record *r, void *user, tinkc_error *err)
 {
     replay *p = user;
@@ -423,7 +423,7 @@ static bool replay_record(const tke_journal_record *r, void *user, tinkc_error *
     return true;
 }
 
-/* ---- where a run goes on ---- */
+/* ---- where a run continues ---- */
 
 static bool changes_state(uint8_t kind)
 {
@@ -507,7 +507,7 @@ static bool recover_run(tke_service *svc, tke_run *run, tkc_arena *arena, tinkc_
     count_lost(run, from);
     if (run->lost_from)
         mark_lost(svc, run);
-    if (!run->queue && last >= from) /* nothing to repeat: go on behind the last that was done */
+    if (!run->queue && last >= from) /* nothing to repeat: continue behind the last that was done */
         run->next_seq = last + 1;
     const tke_job *newest = run->queue;
     while (newest && newest->next)

@@ -303,7 +303,7 @@ static void free_session(tke_service *svc, tke_session *s)
 }
 
 /* ---- forgetting sessions ----
- * A session that never trained has nothing but samplers on what exists without it. What it used
+ * A session that never trained has only samplers on what exists without it. What it used
  * stays in the accounts, so its row does too; the next start passes over it. */
 
 static int longest_silence_first(const void *a, const void *b)

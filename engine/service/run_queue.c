@@ -257,7 +257,8 @@ static void take_in(tke_call *call, tke_run *run, tke_job *job, int64_t number, 
 {
     tke_service *svc = call->svc;
     assert(o->is_new && o->status == 200);
-    /* Whoever everybody else waits for always finds room. */
+    /* The next request of the run is always admitted: all others wait for it, so refusing it
+     * could stop the run for good. */
     if (number > run->next_seq &&
         svc->queued_bytes + job->arena.taken > (size_t)svc->set.max_queued_bytes) {
         refuse(o, 429, "busy", "Too much is queued already; slow down", 0, 0);

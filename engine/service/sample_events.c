@@ -1,8 +1,9 @@
 /* sample_events.c - samples as server-sent events (docs/stream.md).
  *
  * Events are made by the worker and wait in the stream's own buffer; they are written as far as the
- * reply has room, so that a slow reader holds nobody back. The worker, the housekeeper (who sends signs
- * of life) and the client's thread (who says that there is room again) meet at the stream's lock.
+ * reply has room, so that a slow reader holds nobody back. The worker, the housekeeper (who sends
+ * signs of life) and the client's thread (who says that there is room again) meet at the stream's
+ * lock.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@ struct tke_stream {
     _Atomic int64_t quiet_ms; /* nothing was written since */
     tke_service *svc;
     const tke_stream_style *style; /* constant */
-    bool remote;                   /* constant: the peer may go away without our being told */
+    bool remote;                   /* constant: the peer may go away unnoticed */
     pthread_mutex_t lock;          /* guards all below; svc->lock is never taken inside it */
     tinkc_reply *reply;            /* NULL once it has ended */
     tkc_buf out;                   /* events not yet written */
@@ -265,7 +266,7 @@ static tke_stream *find(tke_service *svc, const tinkc_reply *reply)
 {
     pthread_mutex_lock(&svc->lock);
     tke_stream *s = svc->streams;
-    while (s && s->key != reply) /* newest first, so an old one of the same address is no harm */
+    while (s && s->key != reply) /* newest first, so an old one at the same address does no harm */
         s = s->next;
     if (s)
         tkc_ref_keep(&s->refs);

@@ -4,9 +4,9 @@
  * below it knows which of them a request came through.
  *
  * Threads: shells call from any number of threads; they parse, check, record and queue, and never
- * wait. One worker owns all weights, gradients and caches. A housekeeper thread runs timers (long polls,
- * sessions, gaps, images), one thread writes tensor files, the store has its writer. All shared
- * state is behind one lock under which nothing waits and nothing is computed.
+ * wait. One worker owns all weights, gradients and caches. A housekeeper thread runs timers (long
+ * polls, sessions, gaps, images), one thread writes tensor files, the store has its writer. All
+ * shared state is behind one lock under which nothing waits and nothing is computed.
  */
 #ifndef TKE_SERVICE_SERVICE_H
 #define TKE_SERVICE_SERVICE_H
@@ -67,7 +67,7 @@ typedef struct tke_path_info {
 } tke_path_info;
 tke_path_info tke_service_path(tke_service *, const char *method, tinkc_str uri, bool openai);
 bool tke_service_is_openai(tinkc_str uri);
-/* The answer is no longer wanted: a poll or a stream is ended soon, anything else goes on. */
+/* The answer is no longer wanted: a poll or a stream is ended soon, anything else continues. */
 void tke_service_cancel(tke_service *, tinkc_reply *);
 /* A reply that had no room takes more now. */
 void tke_service_resume(tke_service *, tinkc_reply *);
@@ -76,7 +76,7 @@ void tke_service_resume(tke_service *, tinkc_reply *);
 void tke_service_delivered(tke_service *, const char *request_id);
 
 tke_service *tke_engine_service(tinkc_engine *);
-/* In-process: whoever acquires it keeps the service. */
+/* In-process: a reference to it keeps the service alive. */
 const tinkc_transport *tke_service_transport(tke_service *);
 
 /* What a token says; false where there are no tokens, or it is none that counts. Whether its key is

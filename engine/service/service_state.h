@@ -28,8 +28,8 @@
 
 /* ---- settings (engine.md appendix D) ---- */
 
-/* How saved adapters spell the output projection. AUTO: as PEFT does where the model has one of its own,
- * as the hosted service does where it is the embedding: tools that merge look for it there. */
+/* How saved adapters spell the output projection. AUTO: as PEFT does where the model has one of its
+ * own, as the hosted service does where it is the embedding: tools that merge look for it there. */
 enum { TKE_NAMING_AUTO = 0, TKE_NAMING_PEFT, TKE_NAMING_HOSTED };
 
 typedef struct tke_settings {
@@ -101,7 +101,7 @@ typedef struct tke_session {
     char *user_metadata; /* JSON; NULL = none */
     char *project_id;
     char *display_name;             /* NULL = none */
-    _Atomic(const char *) finished; /* static: how its client says it ended; NULL = it goes on */
+    _Atomic(const char *) finished; /* static: how its client says it ended; NULL = it continues */
     char *finish_detail;
     int64_t created_us;
     int64_t seen_ms;
@@ -256,7 +256,7 @@ typedef struct tke_job {
 
 enum { TKE_RUN_BY_LOAD = 1 << 8 }; /* beside TKE_TRAIN_* in the column runs.flags */
 /* What is known of a seq_id for the life of its run. Refused: nothing came of it so far; its sender
- * may use it again, or go on with a higher one, and then it is a tomb: it will never run. */
+ * may use it again, or continue with a higher one, and then it is a tomb: it will never run. */
 enum {
     TKE_SEEN_NOT = 0,
     TKE_SEEN_PENDING,
@@ -583,7 +583,8 @@ void tke_front(tke_call *);
 /* A body that is refused may still say whose request it was: then its number holds up no
  * successor. What to commit before the refusal; NULL = nothing. */
 tke_txn *tke_front_refused(tke_call *);
-/* A request that waits for the threads for texts is not wanted any more. False: it is none of those. */
+/* A request that waits for the threads for texts is not wanted any more. False: it is none of
+ * those. */
 bool tke_deferred_cancel(tke_service *, const tinkc_reply *);
 void tke_front_health(tke_call *);
 void tke_front_config(tke_call *);
@@ -646,9 +647,9 @@ void tke_front_save_external(tke_call *);
 void tke_front_copy_weights(tke_call *);
 /* Refuses what a session is asked for: 404, 403 or 410. */
 void tke_refuse_session(tke_call *, int32_t status, const char *id, const char *finished);
-/* True after an answer: its client has finished it; `finished` NULL = it goes on. */
+/* True after an answer: its client has finished it; `finished` NULL = it continues. */
 bool tke_session_over(tke_call *, const char *id, const char *finished);
-/* Static: the same text, or NULL if it is no way to finish. */
+/* Static: the same text, or NULL if it is not a way to finish. */
 const char *tke_finish_reason(const char *type);
 /* There and not expired. Locks: needs svc->lock. */
 bool tke_checkpoint_visible(tke_service *, const tke_checkpoint *);
@@ -667,8 +668,8 @@ void tke_front_usage(tke_call *);
 
 /* ---- unknown_fields.c ---- */
 
-/* A member of a JSON object that this message has not, and that says something; NULL = none. more: names
- * that are known all the same, ended by NULL. The name is in the arena. */
+/* A member of a JSON object that this message has not, and that says something; NULL = none. more:
+ * names that are known all the same, ended by NULL. The name is in the arena. */
 const char *tke_unknown_field(tkc_arena *, tinkc_str body, const tkc_message *,
                               const char *const *more);
 
@@ -680,7 +681,7 @@ typedef struct tke_head {
     tkc_opt_i64 seq;
     bool whole; /* the body can be parsed to its end, whatever is in it */
 } tke_head;
-/* False: it cannot be told. */
+/* False: not known. */
 bool tke_read_head(tkc_arena *, tinkc_str body, bool is_pb, tke_head *out);
 /* Decodes a training request's body into a job, for the front and for the journal's replay. kind is
  * a TKE_JOB_*; forward: a pass without gradients, whatever the body says. *model_id and *seq are
@@ -699,8 +700,8 @@ void *tke_housekeeping_main(void *svc);
 /* All of these: thread worker, no locks held. */
 void tke_work_passes(tke_service *, tke_job **jobs, size_t n);
 void tke_work_optim(tke_service *, tke_job *);
-/* A run that was rolled back by a crash takes no passes, steps and saves until it is told which
- * weights to go on from: what was asked for meant others. True: job->invalid says so. */
+/* A run that was rolled back by a crash takes no passes, steps and saves until it is given the
+ * weights to continue from: what was asked for meant others. True: job->invalid says so. */
 bool tke_work_refuse_lost(tke_job *);
 void tke_work_create(tke_service *, tke_job *);
 void tke_work_save(tke_service *, tke_job *);
@@ -715,7 +716,7 @@ void tke_run_remove_files(tke_service *, const tke_run *);
 void tke_work_image(tke_service *, tke_run *);
 void tke_work_sleep(tke_service *, tke_run *);
 /* Any thread, no locks. Something for the thread for files begins, and is over: until then that
- * thread and the store's writer are kept. What goes on with more work begins it before it ends. */
+ * thread and the store's writer are kept. Work that leads to more work begins it before it ends. */
 void tke_file_work_begin(tke_service *);
 void tke_file_work_end(tke_service *);
 /* Any thread, no locks. The files and the row of a checkpoint that nobody can find any more go;
@@ -759,11 +760,11 @@ tke_stream *tke_stream_new(tke_call *, const tke_stream_style *, size_t n_jobs);
 /* Worker: events for what has come since the last call. */
 void tke_stream_tokens(const tke_job *, const tke_gen *);
 /* Worker: the last of this job; `why` NULL = as the generator says. When one fails the others need
- * not go on. The stream is gone for the caller. */
+ * not continue. The stream is gone for the caller. */
 void tke_stream_end(const tke_job *, const tke_gen *, const tinkc_error *why);
 bool tke_stream_closed(tke_stream *);
 void tke_streams_ping(tke_service *, int64_t now_ms);
-/* The stream that answers into this reply: go on writing; forget about it. False = none does. */
+/* The stream that answers into this reply: continue writing; forget about it. False = none does. */
 bool tke_stream_resume(tke_service *, tinkc_reply *);
 bool tke_stream_cancel(tke_service *, tinkc_reply *);
 

@@ -391,7 +391,7 @@ static void *writer(void *arg)
 
 /* ---- reading ---- */
 
-/* One connection, no lock of its own: whoever reads must be the writer, or the writer idle. */
+/* One connection, no lock of its own: a reader must be the writer, or the writer idle. */
 static bool may_read(tke_store *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -527,7 +527,8 @@ static bool open_db(tke_store *s, tkc_arena *arena, tinkc_error *err)
                            err, "");
 }
 
-/* Checkpoints without a database: somebody lost it, and an empty one in its place would hide them. */
+/* Checkpoints without a database: somebody lost it, and an empty one in its place would hide them.
+ * */
 static bool has_database(tke_store *s, tkc_arena *arena, tinkc_error *err)
 {
     char *db = tkc_path_join(arena, s->folder, "meta.db", err);

@@ -1,4 +1,4 @@
-/* tar.c - ustar archives of regular files at the top level. Touches the files it is told. */
+/* tar.c - ustar archives of regular files at the top level. Touches the files it is given. */
 #include "service/tar.h"
 
 #include <fcntl.h>

@@ -2,8 +2,8 @@
  *
  * Byte-level vocabularies write each byte as a printable character: those that are printable
  * already stand for themselves, the other 68 are moved to U+0100 and up, in order. Added tokens
- * are written as they are. May touch: the file it is told. Must not: depend on the tokenizer layer,
- * which a build may leave out.
+ * are written as they are. May touch: the file it is given. Must not: depend on the tokenizer
+ * layer, which a build may leave out.
  */
 #include "service/vocab.h"
 

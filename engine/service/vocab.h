@@ -24,7 +24,7 @@ size_t tke_vocab_token_bytes(void *vocab, int32_t token, const char **bytes);
 /* How many bytes at the start of s are whole UTF-8 characters; what is left may yet become one.
  * Bytes that can never become one count as whole. */
 size_t tke_utf8_whole(tinkc_str s);
-/* Appends s; bytes that are no UTF-8 become U+FFFD. */
+/* Appends s; bytes that are not UTF-8 become U+FFFD. */
 bool tke_utf8_clean(tkc_buf *out, tinkc_str s, tinkc_error *err);
 
 #endif

@@ -181,7 +181,7 @@ void tke_work_wait_room(tke_service *svc, tke_run *run, tke_job *job)
     pthread_mutex_unlock(&svc->lock);
 }
 
-/* A run whose state is damaged can still be told to load another; nothing else, until it has. */
+/* A run whose state is damaged can still load another; nothing else, until it has. */
 static bool wake_for_load(tke_service *svc, tke_run *run, const tke_job *load, tinkc_error *err)
 {
     *err = (tinkc_error){ 0 };

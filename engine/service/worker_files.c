@@ -1,8 +1,8 @@
 /* worker_files.c - the worker's dealings with disks: models made, saved, loaded, put to sleep.
  *
- * The worker takes a copy of what is to be written, and goes on; one thread writes files. A folder
- * is written under another name, synced, moved into place, recorded, and only then reported. While
- * that is under way its checkpoint is "pending": the name is taken, but nobody can see it.
+ * The worker takes a copy of what is to be written, and continues; one thread writes files. A
+ * folder is written under another name, synced, moved into place, recorded, and only then reported.
+ * While that is under way its checkpoint is "pending": the name is taken, but nobody can see it.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -182,7 +182,7 @@ static bool load_source(tke_service *svc, tke_run *run, tke_adapter *adapter, ti
         if (!done && tries) /* not the asker's fault, whatever is wrong with the files */
             tkc_fail(err, TINKC_E_STORE,
                      "the stored state of this run cannot be read: %.300s; load a checkpoint "
-                     "(load_weights) to go on",
+                     "(load_weights) to continue",
                      why.message);
     }
     return done;
@@ -383,7 +383,7 @@ static void writing_free(writing *w)
     tke_file_work_end(svc);
 }
 
-/* Enough to go on exactly where this state was. */
+/* Enough to continue exactly where this state was. */
 static bool write_train_state(writing *w)
 {
     tkc_buf out;
@@ -686,7 +686,7 @@ static void delete_recorded(void *user, const tinkc_error *err)
     tke_file_work_end(svc);
 }
 
-/* A run may go on from this very folder, if it was the newest state at the last start: then it
+/* A run may continue from this very folder, if it was the newest state at the last start: then it
  * becomes the run's image instead. */
 static bool becomes_image(tke_service *svc, tke_run *run, const char *folder, tkc_arena *arena)
 {
@@ -757,8 +757,9 @@ void tke_checkpoint_delete(tke_service *svc, tke_checkpoint *c, tinkc_reply *rep
 }
 
 /* ---- ephemeral samplers ----
- * With a store the answer goes out when the sampler is on disk: whoever has its name can go on
- * sampling after a sudden end. What cannot be written is kept in memory, and said in the log. */
+ * With a store the answer goes out when the sampler is on disk: a client that has its name can
+ * continue sampling after a sudden end. What cannot be written is kept in memory, and said in the
+ * log. */
 
 static bool encode_ephemeral(tke_job *job, const char *sampler_id, tinkc_error *err)
 {

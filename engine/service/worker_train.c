@@ -139,7 +139,7 @@ bool tke_work_refuse_lost(tke_job *job)
         return false;
     tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST,
              "the server stopped suddenly and requests from seq_id %lld on were lost; this run is "
-             "back at its state after seq_id %lld; load a checkpoint (load_weights) to go on",
+             "back at its state after seq_id %lld; load a checkpoint (load_weights) to continue",
              (long long)run->lost_from, (long long)run->lost_after);
     return true;
 }

@@ -403,7 +403,7 @@ static bool read_tensor(const tke_tensor_file *file, const tke_tensor_ref *ref, 
     return true;
 }
 
-/* All tensors of a layout, and nothing but them. */
+/* All tensors of a layout, and only them. */
 static bool read_block(const tke_tensor_file *file, const tke_lora_layout *l, const char *prefix,
                        bool partial, const char *path, tke_real *block, size_t *n_found,
                        tinkc_error *err)

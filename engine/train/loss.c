@@ -110,7 +110,7 @@ static tke_real ppo(const tke_loss *loss, const tke_token *t, tke_real *g, tke_l
  * token's own; no gradient through it (arXiv 2507.18071, the form with an advantage per token). */
 static tke_real gspo(const tke_loss *loss, const tke_token *t, tke_real *g, tke_loss_sums *sums)
 {
-    const double most = 10; /* exp of more says nothing but "far away" */
+    const double most = 10; /* exp of more says only "far away" */
     policy p;
     if (!policy_of(t, &p))
         return 0;
@@ -213,7 +213,7 @@ static const tke_loss_row rows[] = {
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
-/* Names of the protocol that are no losses here, and why. */
+/* Names of the protocol that are not losses here, and why. */
 static const struct {
     const char *name, *why;
 } refused[] = {

@@ -274,7 +274,7 @@ const struct tinkc_response *tkc_pull_head(tkc_pull *p, int64_t timeout_ms, tink
     return head;
 }
 
-/* Needs shared.lock. Half of the buffer is free again: the transport may go on. */
+/* Needs shared.lock. Half of the buffer is free again: the transport may continue. */
 static void let_transport_go_on(tkc_pull *p)
 {
     if (!p->shared.held || p->shared.bytes.len > BUFFER_BYTES / 2 || p->shared.resume_posted ||
@@ -400,7 +400,7 @@ struct tinkc_stream {
     tkc_queue_item item;
     pthread_mutex_t lock; /* of the next two; a leaf but for the queue's */
     bool lined_up;        /* the item is on the queue */
-    bool told;            /* fn was called and nothing has been read since */
+    bool notified;        /* fn was called and nothing has been read since */
 };
 
 tinkc_stream *tinkc_stream_open(tinkc_client *client, const tinkc_http_options *options,
@@ -448,7 +448,7 @@ static void line_up(void *arg)
 {
     tinkc_stream *s = arg;
     pthread_mutex_lock(&s->lock);
-    bool push = s->queue && !s->lined_up && !s->told;
+    bool push = s->queue && !s->lined_up && !s->notified;
     s->lined_up = s->lined_up || push;
     if (push && !tkc_queue_push(s->queue, &s->item))
         s->lined_up = false;
@@ -460,7 +460,7 @@ static void run_ready(tkc_queue_item *item)
     tinkc_stream *s = TKC_OWNER(item, tinkc_stream, item);
     pthread_mutex_lock(&s->lock);
     s->lined_up = false;
-    s->told = true;
+    s->notified = true;
     pthread_mutex_unlock(&s->lock);
     s->fn(s, s->user);
 }
@@ -471,7 +471,7 @@ static void after_read(tinkc_stream *s)
     if (!s->queue)
         return;
     pthread_mutex_lock(&s->lock);
-    s->told = false;
+    s->notified = false;
     pthread_mutex_unlock(&s->lock);
     if (tkc_pull_ready(s->pull))
         line_up(s);
@@ -509,7 +509,7 @@ bool tinkc_stream_on_ready(tinkc_stream *s, tinkc_queue *queue, tinkc_stream_fn 
         tkc_queue_drop(s->queue);
     }
     s->queue = fn ? queue : NULL;
-    s->lined_up = s->told = false;
+    s->lined_up = s->notified = false;
     if (!fn)
         return true;
     tkc_queue_keep(queue);

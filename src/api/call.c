@@ -492,8 +492,8 @@ static bool status_retries(int32_t status)
     return status == 408 || status == 409 || status == 429 || status >= 500;
 }
 
-/* What no further attempt can resend: a conflict that says "it is so already", a body of which a part
- * has gone to its reader, or an answer that nobody needs so much any more. */
+/* What no further attempt can resend: a conflict that says "it is so already", a body of which a
+ * part has gone to its reader, or an answer that nobody needs so much any more. */
 static bool is_final(const inner *c)
 {
     const reply *r = c->reply;
@@ -658,7 +658,7 @@ static void read_outcome(inner *c, reply *r)
     }
 }
 
-/* A poll that ran out at the service is no trouble: the result is not ready, that is all. */
+/* A poll that timed out at the service is not a failure: the result is not ready yet. */
 static void note_exchange(inner *c)
 {
     static const tinkc_error fine;
@@ -683,7 +683,7 @@ static void attempt_ended(inner *c)
     bool special = r->too_large || r->no_memory || r->body_err.code;
     int32_t retries =
         c->spec.retries == TKC_RETRIES_DEFAULT ? client->max_retries : c->spec.retries;
-    int64_t left = window_left(c); /* attempts do not go on beyond it either */
+    int64_t left = window_left(c); /* attempts do not continue beyond it either */
     if (is_final(c) || left <= 0)
         retries = 0;
     if (!special && !client->no_retries && c->attempt < retries && attempt_retries(c)) {

@@ -71,8 +71,8 @@ struct tkc_call {
     struct tkc_call_inner *inner; /* call.c */
 };
 
-/* What the table says about an endpoint: all of a spec but its body and, where the path has ids, its
- * path (rest_priv.h fills those in). */
+/* What the table says about an endpoint: all of a spec but its body and, where the path has ids,
+ * its path (rest_priv.h fills those in). */
 tkc_call_spec tkc_call_to(int32_t endpoint);
 /* A call of an endpoint whose body is this message. `spec` is tkc_call_to's, changed where the call
  * differs. Any thread. */
@@ -82,7 +82,7 @@ tkc_call *tkc_call_with(tinkc_client *, const tkc_call_spec *spec, const tkc_mes
 tkc_call *tkc_call_new(tinkc_client *, const tkc_call_spec *, tinkc_error *err);
 /* Thread: I/O. `done` never comes from inside it. */
 void tkc_call_start(tkc_call *);
-/* Ends it: `done` does not come any more, the transport is told to let go. NULL allowed. Thread:
+/* Ends it: `done` is not called, and the transport is asked to cancel. NULL allowed. Thread:
  * I/O; any before it was started. Allowed inside `done`. */
 void tkc_call_free(tkc_call *);
 /* Moves the last answer's body into *out (which must be empty): for results that keep it. */
@@ -103,8 +103,8 @@ int32_t tkc_call_status(const tkc_call *);     /* 0 = no status yet */
 int64_t tkc_call_elapsed_ms(const tkc_call *); /* since the call began */
 /* tkc_emit with the endpoint's method and path as the event's request. Thread: I/O. */
 void tkc_emit_about(tinkc_client *, tinkc_future *, int32_t endpoint, const tinkc_event *);
-/* err from a status outside 2xx and its body: code, http_status, message, flags. `local`: no HTTP took
- * place, so the message does not speak of it. */
+/* err from a status outside 2xx and its body: code, http_status, message, flags. `local`: no HTTP
+ * took place, so the message does not speak of it. */
 void tkc_status_error(tinkc_error *err, int32_t status, tinkc_bytes body, bool local);
 
 /* ---- the common case: one request, one answer, one result ---- */

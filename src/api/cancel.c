@@ -1,7 +1,7 @@
-/* cancel.c - cancelled samples, told to the service one by one behind everybody's back.
+/* cancel.c - reports cancelled samples to the service, one by one, in the background.
  *
  * Without it the service works on them until it notices that nobody asks any more. Thousands may be
- * cancelled at once: only as many are told at a time as the service says.
+ * cancelled at once: only as many are reported at a time as the service allows.
  *
  * May touch: the client's I/O side. Must not: hold a future, or fail anything.
  */
@@ -21,7 +21,7 @@ struct tkc_errand {
 
 static void go_on(tinkc_client *client);
 
-static void told(tkc_call *call)
+static void reported(tkc_call *call)
 {
     struct tkc_errand *e = call->owner;
     tinkc_client *client = e->client;
@@ -67,7 +67,7 @@ void tkc_cancel_at_service(tinkc_client *client, const char *request_id)
     }
     *e = (struct tkc_errand){ .client = client, .call = call };
     call->owner = e;
-    call->done = told;
+    call->done = reported;
     if (client->io.cancels.first)
         client->io.cancels.last->next = e;
     else

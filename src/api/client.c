@@ -1,4 +1,4 @@
-/* client.c - the client's life: made, used by many, closed or let go.
+/* client.c - the client's life: made, used by many, closed or freed.
  *
  * Two ways to end. tinkc_client_close completes everything that runs and stops the I/O thread while
  * handles still exist. Letting go of the last handle, future, trainer or sampler ends the client
@@ -259,7 +259,7 @@ void tkc_client_reply_back(tinkc_client *client)
     stop_if_drained(client);
 }
 
-/* Lets go of everything, at once. Thread: I/O. Idempotent. */
+/* Releases everything at once. Thread: I/O. Idempotent. */
 static void end_io(tinkc_client *client)
 {
     assert(tkc_loop_is_current(client->loop));

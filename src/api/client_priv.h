@@ -22,7 +22,7 @@ enum { TKC_N_POOLS = 8 }; /* TINKC_POOL_* */
 /* Somebody who waits for the start-up to get as far as he needs; part of a larger object. */
 typedef struct tkc_ready_wait tkc_ready_wait;
 struct tkc_ready_wait {
-    void (*ready)(tkc_ready_wait *, const tinkc_error *err); /* err NULL = go on. Thread: I/O */
+    void (*ready)(tkc_ready_wait *, const tinkc_error *err); /* err NULL = continue. Thread: I/O */
     int32_t need;                                            /* TKC_NEED_* */
     tkc_ready_wait *next, *prev;
     bool waiting;
@@ -70,9 +70,9 @@ struct tinkc_client {
     bool no_retries, conflict_recovery, accept_json_results, telemetry_on;
     bool imported; /* stands behind an imported sampler: makes no session of its own */
     tkc_shared_limits *limits;
-    struct tkc_telemetry *telemetry; /* NULL = off */
+    struct tkc_telemetry *telemetry;   /* NULL = off */
     struct tkc_tokenizers *tokenizers; /* tokenizer_fetch.c: by model name */
-    pthread_mutex_t budget_lock;     /* of fwdbwd_bytes */
+    pthread_mutex_t budget_lock;       /* of fwdbwd_bytes */
 
     tkc_task close_task, end_task;
     tkc_timer close_timer;

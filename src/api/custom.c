@@ -196,7 +196,7 @@ typedef struct custom {
     bool together, second_begun;
 } custom;
 
-/* Everybody who will come back to this operation holds a reference of his own. */
+/* Each callback that will come back to this operation holds a reference of its own. */
 
 static void leave_if_over(custom *c)
 {

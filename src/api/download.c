@@ -544,7 +544,7 @@ static bool download_to_disk(download_op *op, tinkc_error *err)
         op->source.changed = false;
         ok = clear_partial(op, err) && fetch_once(op, unpacks, err);
     }
-    if (!ok && (op->source.pos == 0 || op->external)) { /* nothing to go on from */
+    if (!ok && (op->source.pos == 0 || op->external)) { /* nothing to resume from */
         tinkc_error ignored = { 0 };
         clear_partial(op, &ignored);
     }
@@ -587,7 +587,7 @@ static void after_worker(tkc_task *task)
     tkc_client_worker(client, false);
     if (!tkc_failed(&op->err))
         op->f.result = &op->result;
-    /* If it was stopped meanwhile it has completed already; this then only lets go. */
+    /* If it was stopped meanwhile it has completed already; this then only releases it. */
     tkc_op_finish(&op->f, &op->err);
     tkc_client_reply_back(client); /* the last thing: it may end the loop */
 }

@@ -2,7 +2,7 @@
  * that knows libarchive, which is opened on first use.
  *
  * An archive comes from outside: nothing in it may name a place outside the target folder, and
- * nothing but plain files and folders is made, so no link can ever lead out of it.
+ * only plain files and folders are made, so no link can ever lead out of it.
  */
 #include "api/download.h"
 

@@ -96,15 +96,16 @@ struct pass {
     int64_t begun_ms;
     bool parallel, forward_only;
     bool submitting;            /* has the turn, its own or a lent one */
-    void (*settled)(void *arg); /* the turn is lent by somebody, who is told once */
+    void (*settled)(void *arg); /* the turn is borrowed: called once when it may go back */
     void *settled_arg;
     bool released;    /* the I/O thread's reference is gone */
     bool failing;     /* no new chunk is sent */
     bool send_failed; /* because one could not be sent */
     tinkc_error failure;
     tinkc_metrics extra;
-    tinkc_future *outer; /* told of parts as well; NULL = none. Complete only after this pass */
-    size_t helpers;      /* that still work on a part */
+    /* gets the parts' events as well; NULL = none. Complete only after this pass */
+    tinkc_future *outer;
+    size_t helpers; /* that still work on a part */
 };
 
 /* ---- what is sent ---- */
@@ -918,7 +919,7 @@ static bool end_submits(pass *s)
     return left;
 }
 
-/* Lets go of everything at once, but for what a helper has in its hands. */
+/* Releases everything at once, except what a helper thread is working on. */
 static void pass_stop(tinkc_future *f, const tinkc_error *why)
 {
     pass *s = (pass *)f;

@@ -24,7 +24,7 @@ static tinkc_future *to_look_at(const tinkc_future *f)
                : NULL;
 }
 
-/* The same, for how it goes on: one that works through another shows that one's state. */
+/* The same, for how it continues: one that works through another shows that one's state. */
 static tinkc_future *to_follow(const tinkc_future *cf)
 {
     tinkc_future *f = to_look_at(cf);

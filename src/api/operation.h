@@ -114,7 +114,7 @@ tinkc_future *tkc_op_submit(tinkc_future *f);
 /* The same, for one who must know: false = it is complete, and neither start nor stop will come. */
 bool tkc_op_try_submit(tinkc_future *f);
 
-/* The one completion. err NULL or without a code = success. Later calls do nothing but the
+/* The one completion. err NULL or without a code = success. Later calls do only the
  * release. After tkc_op_finish f may be gone. Thread: I/O. */
 void tkc_op_finish(tinkc_future *f, const tinkc_error *err);
 void tkc_op_complete(tinkc_future *f, const tinkc_error *err); /* keeps the reference */

@@ -103,7 +103,8 @@ static int32_t log_level_from_env(void)
     return TINKC_LOG_DEFAULT;
 }
 
-/* One write, so that lines of several threads do not mix. Nobody can be told if it fails. */
+/* One write, so that lines of several threads do not mix. There is nobody to report a failure to.
+ * */
 static void log_to_stderr(int32_t level, const char *line, void *user)
 {
     static const char *const names[] = { "", "error", "warning", "info", "debug" };

@@ -4,7 +4,7 @@
  * reached or a page brings nothing new; a short page does not end it, because services cut pages
  * for reasons of their own. A list by cursor ends with the page that has none. Items that a moving
  * list gives twice are recognised by their id and left out, which also ends a list whose service
- * sends the same page for ever. [one thread]
+ * sends the same page forever. [one thread]
  *
  * May touch: futures, the kind's ask. Must not: know an endpoint or a message.
  */

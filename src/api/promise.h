@@ -48,8 +48,8 @@ struct tkc_promise {
 void tkc_promise_start(tkc_promise *, tinkc_str request_id);
 /* Moves the result's body into *out, which must be empty: for results that keep it. In `done`. */
 void tkc_promise_take_body(tkc_promise *, tkc_buf *out);
-/* Ends it whatever its state, and frees what it holds; nothing to do is fine. The service goes on.
- * Thread: I/O, or any if it was never started. */
+/* Ends it whatever its state, and frees what it holds; nothing to do is fine. The service
+ * continues. Thread: I/O, or any if it was never started. */
 void tkc_promise_end(tkc_promise *);
 
 #endif

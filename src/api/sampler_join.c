@@ -3,7 +3,7 @@
  * Samples are numbered within their sampling session, and a copy in another process must not use
  * the numbers of the original or of another copy. Where the service's settings say so it hands out
  * the blocks; elsewhere a copy takes one at random (sampler.c). The first sample asks; those that
- * come meanwhile wait. A failure is told to all who wait, and the next one who comes asks again.
+ * come meanwhile wait. A failure goes to all that wait, and the next sample asks again.
  *
  * May touch: the sampler's I/O side.
  */

@@ -3,8 +3,8 @@
  *     nothing -> settings -> token -> [ready for plain calls] -> dynamic settings -> session
  *             -> [ready for training and sampling], heartbeat every 10 s
  *
- * An operation that needs more than there is waits in a list; the first of them sets the machine going. A
- * failure is told to all who wait, and the next one who comes tries again.
+ * An operation that needs more than there is waits in a list; the first of them sets the machine
+ * going. A failure goes to all that wait, and the next call tries again.
  *
  * May touch: the client's I/O side.
  * Must not:  start anything that nobody has asked for.
@@ -62,7 +62,7 @@ static void wait_remove(tkc_boot *boot, tkc_ready_wait *wait)
     wait->waiting = false;
 }
 
-/* Lets go everybody whose need is met; each may change the list. */
+/* Continues every call whose need is met; each may change the list. */
 static void tell_ready(tkc_boot *boot)
 {
     tkc_ready_wait *wait = boot->first;
@@ -119,7 +119,7 @@ static void fail_step(tkc_boot *boot, const tinkc_error *err)
 {
     boot->busy = false;
     tell_failed(boot, err);
-    if (boot->first) /* came while the others were told */
+    if (boot->first) /* came while the others were called */
         advance(boot);
 }
 

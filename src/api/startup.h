@@ -1,4 +1,5 @@
-/* startup.h - what a client does before and beside its work: settings, token, session, heartbeat. */
+/* startup.h - what a client does before and beside its work: settings, token, session, heartbeat.
+ * */
 #ifndef TKC_API_STARTUP_H
 #define TKC_API_STARTUP_H
 
@@ -15,7 +16,7 @@ bool tkc_boot_seed(tkc_boot *, tinkc_str config_json, int64_t refresh_interval_s
                    const char *session_id, tinkc_error *err);
 
 /* What a later client can start from, as a JSON object; with `secrets` also what another process
- * needs to go on with this session. Thread: I/O. */
+ * needs to continue with this session. Thread: I/O. */
 bool tkc_boot_save(tinkc_client *, bool secrets, const char *sampler_id, tkc_buf *out,
                    tinkc_error *err);
 

@@ -2,7 +2,7 @@
  *
  * Anybody puts events in, under a lock of its own. The I/O thread takes up to 100 at a time, every
  * ten seconds or at once after an error, and posts them. A batch that fails three times is dropped
- * and counted: a slow or broken endpoint holds nothing but the queue.
+ * and counted: a slow or broken endpoint holds only the queue.
  *
  * May touch: the client's clock, loop and calls. Must not: wait, hold a future back, or let a
  * credential through: every text passes tkc_redact before it is queued.
@@ -388,7 +388,7 @@ static void queue_session_end(tkc_telemetry *t)
     enqueue(t, &event, false);
 }
 
-/* Ended by the user, or the same failure told again: nothing the service should hear of. */
+/* Ended by the user, or the same failure once more: not worth reporting. */
 static bool is_worth_telling(const tinkc_error *err)
 {
     switch (err->code) {

@@ -55,7 +55,7 @@ struct tinkc_trainer {
     /* The I/O thread only. */
     struct {
         tkc_turn *first, *last;
-        bool head_runs; /* the first has been told to go */
+        bool head_runs; /* the first has been started */
         int64_t next_seq;
         tinkc_error broken;           /* code 0 = whole */
         tkc_unconfirmed *unconfirmed; /* in order; not empty only when broken */
@@ -90,7 +90,8 @@ void tkc_turn_leave(tinkc_trainer *, tkc_turn *);
 /* Numbers for n requests; they may be given back while the turn lasts. */
 int64_t tkc_turn_take(tinkc_trainer *, size_t n);
 void tkc_turn_give_back(tinkc_trainer *, size_t n);
-/* Numbers are unconfirmed: those behind fail. `unconfirmed` (a list; NULL: no way to resend it) is taken over. */
+/* Numbers are unconfirmed: those behind fail. `unconfirmed` (a list; NULL: no way to resend it) is
+ * taken over. */
 void tkc_trainer_break(tinkc_trainer *, const tinkc_error *why, tkc_unconfirmed *unconfirmed);
 
 /* What became of a submit. */

@@ -41,11 +41,11 @@ typedef struct opening {
 
 static void fail(opening *o, const tinkc_error *err)
 {
-    tinkc_error told = *err;
+    tinkc_error noted = *err;
     if (o->trainer && o->loading) /* the model stays at the service: say which */
-        (void)snprintf(told.message, sizeof told.message, "%.280s (model %.90s was made)",
+        (void)snprintf(noted.message, sizeof noted.message, "%.280s (model %.90s was made)",
                        err->message, o->trainer->model_id);
-    tkc_op_finish(&o->f, &told);
+    tkc_op_finish(&o->f, &noted);
 }
 
 /* ---- requests ---- */
@@ -358,7 +358,8 @@ static void ask(opening *o, const tkc_call_spec *spec, const tkc_message *type, 
     tkc_call_start(o->call);
 }
 
-/* Only the service knows the next number, and this one does not say: what is left is a checkpoint. */
+/* Only the service knows the next number, and this one does not say: what is left is a checkpoint.
+ * */
 static void run_told(tkc_call *call)
 {
     opening *o = call->owner;

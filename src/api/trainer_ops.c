@@ -1,7 +1,7 @@
-/* trainer_ops.c - a trainer's operations that are one request each: step, save, load, unload, and the
- * save that opens a sampler.
+/* trainer_ops.c - a trainer's operations that are one request each: step, save, load, unload, and
+ * the save that opens a sampler.
  *
- *     queued -> turn -> submit -> accepted (turn goes on) -> promise -> result
+ *     queued -> turn -> submit -> accepted (the next turn starts) -> promise -> result
  *
  * A submit that is under way when its future is cancelled ends with it. Its place in the service's
  * sequence is taken, so the trainer sends it again before the next operation goes.
@@ -257,7 +257,7 @@ static void step_start(tinkc_future *f)
     tkc_turn_join(s->trainer, &s->turn);
 }
 
-/* Lets go of everything at once. A submit that is out has a number that must not be forgotten: it
+/* Releases everything at once. A submit that is out has a number that must not be forgotten: it
  * is sent again when the next operation's turn comes. */
 static void step_stop(tinkc_future *f, const tinkc_error *why)
 {

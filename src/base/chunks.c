@@ -86,7 +86,7 @@ bool tkc_chunks_add(tkc_chunks *q, const void *bytes, size_t len, tinkc_error *e
     return true;
 }
 
-/* Lets go of a first piece that is read out; the last one serves again from its beginning. */
+/* Releases a first piece that was read to its end; the last one is used again from its start. */
 static void leave_first(tkc_chunks *q)
 {
     tkc_chunk *c = q->first;

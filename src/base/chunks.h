@@ -25,7 +25,7 @@ void tkc_chunks_free(tkc_chunks *);
 bool tkc_chunks_add(tkc_chunks *, const void *bytes, size_t len, tinkc_error *err);
 /* The oldest bytes, as many as lie together; 0 = none are held. */
 size_t tkc_chunks_peek(tkc_chunks *, const void **bytes);
-/* Lets go of the oldest n bytes; n is at most what was peeked. */
+/* Releases the oldest n bytes; n is at most what was peeked. */
 void tkc_chunks_drop(tkc_chunks *, size_t n);
 
 #endif

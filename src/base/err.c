@@ -117,7 +117,7 @@ int32_t tkc_code_of_status(int32_t http_status)
 }
 
 /* Copies what fits, whole characters only, as one line of UTF-8: messages carry names from outside,
- * so control characters become spaces and bytes that are no characters become '?'. lines: line
+ * so control characters become spaces and bytes that are not characters become '?'. lines: line
  * breaks and tabs stay. */
 static void put_text(char *out, size_t cap, const char *text, size_t len, bool lines)
 {
@@ -262,8 +262,8 @@ size_t tinkc_error_line(const tinkc_error *err, char *buf, size_t cap)
         int n = snprintf(line, sizeof line, "%s (%s", err->message, tinkc_code_name(err->code));
         len = (size_t)n;
         if (err->http_status)
-            len +=
-                (size_t)snprintf(line + len, sizeof line - len, ", status %d", (int)err->http_status);
+            len += (size_t)snprintf(line + len, sizeof line - len, ", status %d",
+                                    (int)err->http_status);
         if (err->request_id[0])
             len += (size_t)snprintf(line + len, sizeof line - len, ", request %s", err->request_id);
         len += (size_t)snprintf(line + len, sizeof line - len, ")");

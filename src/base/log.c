@@ -10,7 +10,7 @@
 static const struct {
     const char *text;
     size_t keep;
-    size_t least; /* fewer secret bytes than this are no secret: "eyJ" in prose */
+    size_t least; /* fewer secret bytes than this are not a secret: "eyJ" in prose */
 } marks[] = {
     { "tml-", 4, 1 },
     { "eyJ", 3, 8 },

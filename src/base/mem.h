@@ -1,7 +1,7 @@
 /* mem.h - the only door to memory: allocator hooks, growth, checked sizes.
  *
  * `a` NULL means malloc and friends. Sizes are given back on release, because a caller's allocator
- * is told them. Every failure is TINKC_E_MEMORY in err.
+ * gets them. Every failure is TINKC_E_MEMORY in err.
  */
 #ifndef TKC_BASE_MEM_H
 #define TKC_BASE_MEM_H
@@ -36,8 +36,8 @@ void tkc_release_str(const tinkc_allocator *a, char *s);
 void *tkc_alloc_aligned(size_t alignment, size_t size, tinkc_error *err);
 void tkc_release_aligned(void *ptr);
 
-/* Zeroed pages straight from the system, taken as they are touched: for large tables that are looked
- * into at random, which large pages serve best. No hook. */
+/* Zeroed pages straight from the system, taken as they are touched: for large tables that are
+ * looked into at random, which large pages serve best. No hook. */
 void *tkc_alloc_pages(size_t size, tinkc_error *err);
 void tkc_release_pages(void *ptr, size_t size);
 size_t tkc_pages_held(void); /* bytes, of the whole process */

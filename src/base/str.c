@@ -1,4 +1,4 @@
-/* str.c - spans of text, numbers to and from text. May touch: nothing but its arguments. */
+/* str.c - spans of text, numbers to and from text. May touch: only its arguments. */
 #include "base/str.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* pb.c - reads protobuf's wire form. May touch: nothing but the reader. */
+/* pb.c - reads protobuf's wire form. May touch: only the reader. */
 #include "codec/pb.h"
 
 #include <assert.h>

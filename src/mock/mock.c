@@ -1,4 +1,4 @@
-/* mock.c - a transport that answers from a script, and a clock that stands still until told.
+/* mock.c - a transport that answers from a script, and a clock that stands still until it is moved.
  *
  * Answers without delay are given inside `send`; the others lie in a list until tinkc_mock_advance
  * reaches their time, and are then given on the thread that advances.

@@ -1,6 +1,7 @@
 /* curl_lib.h - libcurl as a table of functions, opened on first use.
  *
- * Only src/net/http*.c and fetch.c include this; nothing else in the library knows that curl exists.
+ * Only src/net/http*.c and fetch.c include this; nothing else in the library knows that curl
+ * exists.
  */
 #ifndef TKC_NET_CURL_LIB_H
 #define TKC_NET_CURL_LIB_H
@@ -36,7 +37,7 @@ typedef struct tkc_curl {
     void (*slist_free_all)(struct curl_slist *);
 } tkc_curl;
 
-/* The same table for everybody; opens and starts libcurl at the first call. NULL if it is not
+/* One table for all; opens and starts libcurl at the first call. NULL if it is not
  * there, too old, or resolves names on the calling thread. Any thread. Errors: UNSUPPORTED. */
 const tkc_curl *tkc_curl_get(tinkc_error *err);
 

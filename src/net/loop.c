@@ -42,7 +42,7 @@ struct tkc_loop {
     struct {
         tkc_timer *root;
         uint64_t order;
-        tkc_loop_waiter waiter; /* zeroed: nothing but wake_fd to wait for */
+        tkc_loop_waiter waiter; /* zeroed: only wake_fd to wait for */
     } io;
 };
 
@@ -245,7 +245,7 @@ static void wait_in_poll(int wake_fd, int64_t timeout_ms)
     (void)poll(&fd, 1, limit);
 }
 
-/* True if there is something to wait for: nothing posted, not told to stop. `limit_ms`: the most
+/* True if there is something to wait for: nothing posted, not asked to stop. `limit_ms`: the most
  * that the sockets can wait. */
 static bool begin_wait(tkc_loop *loop, int64_t limit_ms, int64_t *timeout_ms)
 {
@@ -400,7 +400,7 @@ void tkc_loop_abandon(tkc_loop *loop, void (*last)(void *arg), void *arg)
         pthread_detach(loop->thread);
     }
     pthread_mutex_unlock(&loop->shared.lock);
-    if (ended) { /* it ended before it could be told: finish in its place */
+    if (ended) { /* it ended before it could be asked: finish in its place */
         pthread_join(loop->thread, NULL);
         free_loop(loop);
         if (last)

@@ -77,14 +77,14 @@ bool tkc_loop_is_current(const tkc_loop *); /* true on the loop's own thread */
 int64_t tkc_loop_now_ms(const tkc_loop *);
 
 /* Thread: the loop's. Arming an armed timer moves it. delay_ms below 0 counts as 0; TINKC_FOREVER
- * is no delay but "never": the timer is disarmed. */
+ * is not a delay but "never": the timer is disarmed. */
 void tkc_loop_arm(tkc_loop *, tkc_timer *, int64_t delay_ms);
 void tkc_loop_disarm(tkc_loop *, tkc_timer *);
 
 /* Plugs in what waits for sockets; NULL takes it out again. Thread: the loop's. */
 void tkc_loop_set_waiter(tkc_loop *, const tkc_loop_waiter *);
 
-/* Counts work that goes on elsewhere for this loop (helper threads), so that it does not look
+/* Counts work that continues elsewhere for this loop (helper threads), so that it does not look
  * idle meanwhile. Any thread. */
 void tkc_loop_busy(tkc_loop *, int32_t change);
 

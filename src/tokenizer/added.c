@@ -1,6 +1,6 @@
 /* added.c - a small automaton of added tokens behind a filter on the first byte. Pure once made.
  *
- * A trie whose nodes know where the search goes on when the text leaves it (Aho and Corasick), so
+ * A trie whose nodes know where the search continues when the text leaves it (Aho and Corasick), so
  * that each byte is looked at a bounded number of times, however long the tokens are.
  */
 #include "tokenizer/added.h"
@@ -55,7 +55,7 @@ static void insert(tkc_added_set *s, tinkc_str pattern, int32_t token)
         s->nodes[at].token = token;
 }
 
-/* Where the search goes on behind node `at`, whose fail is known, with this byte. */
+/* Where the search continues behind node `at`, whose fail is known, with this byte. */
 static uint32_t fail_of(const tkc_added_set *s, uint32_t at, uint8_t byte)
 {
     uint32_t child = 0;

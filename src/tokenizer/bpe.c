@@ -287,14 +287,14 @@ int64_t tkc_bpe_heap(const tkc_tables *t, tkc_bpe_work *w, const unsigned char *
  * for its own bytes, and each two neighbours stay apart when they are merged by themselves: the
  * first merge over any border would also happen between these two alone. So the row is unique, for
  * each prefix of the text as well, and can be looked for from the left: the longest token first,
- * shorter ones where it does not go on. A place where nothing goes on is marked and never tried
+ * shorter ones where it leads nowhere. A dead end is marked and never tried
  * again, therefore each place is tried once. */
 
 typedef struct walk {
     const tkc_tables *t;
     const unsigned char *p;
     size_t len;
-    uint64_t *dead; /* a bit for each place where nothing goes on */
+    uint64_t *dead; /* a bit for each dead end */
     uint32_t last_left, last_right;
     bool last_stays; /* the answer for the pair asked last */
     /* The tokens that begin at `found_at`, shortest first. They do again wherever the `looked`

@@ -1,6 +1,6 @@
 /* chat.c - conversations as text: which template, which variables, going on with the last message.
  *
- * Parsed templates are kept with their tokenizer, so each text is parsed once whoever asks.
+ * Parsed templates are kept with their tokenizer, so each text is parsed once.
  * May touch: the template engine, the tokenizer's slot for chats.
  */
 #include "tokenizer/chat.h"
@@ -402,7 +402,7 @@ static tkc_jv tag_parts(tkc_chat *c, tkc_jv parts, tkc_jv *text)
         out.l->items[i] = part;
         return out;
     }
-    tkc_fail(c->err, TINKC_E_ARGUMENT, "messages: the last one has no text to go on with");
+    tkc_fail(c->err, TINKC_E_ARGUMENT, "messages: the last one has no text to continue");
     return tkc_jv_fail;
 }
 
@@ -421,8 +421,7 @@ static tkc_jv tag_messages(tkc_chat *c, const char *field, tkc_jv *text)
     } else if (v && v->kind == TKC_JV_LIST) {
         value = tag_parts(c, *v, text);
     } else {
-        tkc_fail(c->err, TINKC_E_ARGUMENT, "messages: the last one has no '%s' to go on with",
-                 field);
+        tkc_fail(c->err, TINKC_E_ARGUMENT, "messages: the last one has no '%s' to continue", field);
     }
     tkc_jv copy = tkc_jv_failed(value) ? value : copy_dict(c, *last);
     if (tkc_jv_failed(copy) || !set(c, copy, field, value))
@@ -453,8 +452,8 @@ static bool run_continued(tkc_chat *c, const char *field, tkc_rendered *out)
         }
     if (at == s.len || !contains(s, tkc_j_strip(tkc_jv_text(text), NULL, true, true)))
         return tkc_fail(c->err, TINKC_E_TEMPLATE,
-                        "the template does not write the last message as it is, so that it cannot "
-                        "be gone on with");
+                        "the template changes the text of the last message, so it cannot be "
+                        "continued");
     bool whole = s.len - at >= sizeof tag - 1 && memcmp(s.data + at, tag, sizeof tag - 1) == 0;
     s.len = at;
     out->text = whole ? s : tkc_j_strip(s, NULL, false, true);

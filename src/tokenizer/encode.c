@@ -267,7 +267,7 @@ static void work_on(crew *c)
         pthread_mutex_lock(&c->lock);
         tkc_error_copy(&c->err, &err);
         pthread_mutex_unlock(&c->lock);
-        atomic_store(&c->next, c->n); /* the others need not go on */
+        atomic_store(&c->next, c->n); /* the others need not continue */
     }
 }
 

@@ -48,7 +48,7 @@ tkc_scratch *tkc_scratch_take(const tinkc_tokenizer *tok, tinkc_error *err)
 
 void tkc_scratch_return(const tinkc_tokenizer *tok, tkc_scratch *s)
 {
-    enum { KEEP = 1 << 20 }; /* one long text should not hold its memory for ever */
+    enum { KEEP = 1 << 20 }; /* one long text should not hold its memory forever */
     tinkc_tokenizer *shared = (tinkc_tokenizer *)(uintptr_t)tok;
     if (!s)
         return;
@@ -384,8 +384,8 @@ static place leave(tkc_encoder *e, const queue *q, place at)
     return at;
 }
 
-/* Goes on behind what was written to `out` itself, at p; with room for the ids of what lies before
- * `kept`. */
+/* Continues behind what was written to `out` itself, at p; with room for the ids of what lies
+ * before `kept`. */
 static place come_back(tkc_encoder *e, const unsigned char *p, const unsigned char *kept)
 {
     if (!tkc_encoder_room(e, (kept > p ? (size_t)(kept - p) : 0) + SPARE))
@@ -467,7 +467,7 @@ static const uint8_t kinds_space[256] = ASCII_KINDS(P, 0, 0);
 #undef P
 
 /* Length of the ASCII word at q, looking at sixteen bytes: letters, or capitals and then small
- * letters. 16 = it may go on. */
+ * letters. 16 = it may continue. */
 TKC_INLINE size_t word_length(const unsigned char *q, bool cased)
 {
 #ifdef __SSE2__

@@ -108,7 +108,7 @@ typedef struct tkc_jrange {
 
 enum { TKC_JVIEW_KEYS, TKC_JVIEW_VALUES, TKC_JVIEW_ITEMS };
 
-/* What map, select and their kin do to each item. */
+/* What map, select and similar filters do to each item. */
 enum {
     TKC_JSTAGE_NONE,
     TKC_JSTAGE_MAP_ATTR,
@@ -368,8 +368,8 @@ void tkc_jev_init(tkc_jev *, const tkc_jtemplate *, tkc_arena *, const tkc_jlimi
 bool tkc_jev_run(tkc_jev *, const tkc_jdict *variables);
 void tkc_jev_free(tkc_jev *);
 
-/* Counts work; false when the template has had its share. Whoever reads or writes bytes or items that
- * the template chose pays for them, before or right after. */
+/* Counts work; false when the template has had its share. Code that reads or writes bytes or items
+ * that the template chose pays for them, before or right after. */
 bool tkc_j_charge(tkc_jev *, size_t steps);
 static inline bool tkc_j_touch(tkc_jev *ev, size_t bytes)
 {

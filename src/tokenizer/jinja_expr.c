@@ -738,7 +738,7 @@ tkc_jnode *tkc_jp_target(tkc_jparser *p, const char *end, bool with_namespace, b
     if (!tkc_jp_push(p, &items, first))
         return NULL;
     while (tkc_jp_skip_op(p, ",")) {
-        /* `for a, in x` is no tuple, as in the reference */
+        /* `for a, in x` is not a tuple, as in the reference */
         if (tkc_jp_is_op(p, ")") || (!end && (at_tuple_end(p, end) || tkc_jp_is_op(p, "="))))
             break;
         tkc_jnode *next = one_target(p, end, with_namespace);

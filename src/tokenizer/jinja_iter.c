@@ -1,7 +1,7 @@
 /* jinja_iter.c - walking over values, and the lazy filters that stand on a walk.
  *
- * map, select and their kin do their work when they are walked, once, as Python's generators do.
- * May touch: the run.
+ * map, select and similar filters do their work when they are walked, once, as Python's generators
+ * do. May touch: the run.
  */
 #include "tokenizer/jinja.h"
 

@@ -298,7 +298,7 @@ static bool unescape(tinkc_str s, size_t *at, char *out, size_t *n)
         *at += 2;
         return true;
     }
-    if (c == '\n') { /* a line that goes on */
+    if (c == '\n') { /* a line that continues */
         *at += 2;
         return true;
     }

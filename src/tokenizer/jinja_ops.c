@@ -329,7 +329,7 @@ tkc_jv tkc_j_attr(tkc_jev *ev, tkc_jv object, tkc_jstr *name)
     if (object.kind == TKC_JV_UNDEFINED)
         return tkc_j_fail_undefined(ev, object);
     if (object.kind == TKC_JV_DICT) {
-        /* most names are no methods of a dict: look at its keys first where that is certain */
+        /* most names are not methods of a dict: look at its keys first where that is certain */
         bool unsafe = false;
         tinkc_str s = { name->data, name->len };
         if (!tkc_j_find_method(object, s, &unsafe) && !unsafe) {
@@ -580,7 +580,7 @@ int64_t tkc_j_loop_length(tkc_jev *ev, tkc_jloop *loop)
         loop->length = tkc_jv_length(ev, loop->whole);
         return loop->length;
     }
-    /* not known: walk the rest now and go on with the list of it */
+    /* not known: walk the rest now and continue with the list of it */
     tkc_jv rest = tkc_jv_list(ev, TKC_JV_LIST, 0), item;
     while (!tkc_jv_failed(rest) && tkc_j_next(ev, loop->iter, &item))
         if (!tkc_jv_push(ev, rest.l, item))

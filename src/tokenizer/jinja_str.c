@@ -210,7 +210,7 @@ static const char *find_first(tinkc_str s, tinkc_str needle)
     return needle.len ? memmem(s.data, s.len, needle.data, needle.len) : s.data;
 }
 
-/* (needle, start, end) of find and its kin: the part of self to look in, as bytes. */
+/* (needle, start, end) of find and similar methods: the part of self to look in, as bytes. */
 static bool window(tkc_jev *ev, tkc_jv self, const tkc_jargs *args, const char *what,
                    tkc_jv *needle, tinkc_str *out)
 {

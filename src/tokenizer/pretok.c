@@ -239,7 +239,7 @@ static bool run_scanner(const run *r, size_t k, span s)
     return true;
 }
 
-/* Matches and what lies between them; an empty match is no piece, but cuts. */
+/* Matches and what lies between them; an empty match is not a piece, but it cuts. */
 static bool run_regex(const run *r, size_t k, span s)
 {
     const tkc_step *step = &r->p->steps[k];

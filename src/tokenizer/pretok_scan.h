@@ -129,7 +129,7 @@ static inline const unsigned char *tkc_scan_space(const unsigned char *p, const 
     return q < end && last > p ? last : q;
 }
 
-/* cl100k and its kin:
+/* cl100k and similar patterns:
  * (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|
  * \s*[\r\n]+|\s+(?!\S)|\s+ */
 TKC_INLINE const unsigned char *tkc_scan_cl100k(const unsigned char *p, const unsigned char *end,

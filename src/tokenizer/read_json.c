@@ -176,7 +176,7 @@ static bool add_merge(reader *r, tinkc_str left, tinkc_str right)
     size_t n = convert(r->map, left, out);
     size_t m = n == SIZE_MAX ? SIZE_MAX : convert(r->map, right, out + n);
     if (m == SIZE_MAX)
-        return unsupported(r, "model: a merge of tokens that are no byte-level text, such as",
+        return unsupported(r, "model: a merge of tokens that are not byte-level text, such as",
                            left);
     int32_t a = tkc_find_word(t, out, n), b = tkc_find_word(t, out + n, m);
     int32_t whole = find_whole(r, t, out, n + m);
@@ -328,7 +328,7 @@ static void read_top(reader *r)
 
 /* ---- added tokens ---- */
 
-/* Tokens that are no byte-level text, by their text as the file spells it: text to id + 1. */
+/* Tokens that are not byte-level text, by their text as the file spells it: text to id + 1. */
 static bool note_literal(reader *r, tinkc_str text, int64_t id)
 {
     return tkc_map_set(&r->literals, text, (void *)(uintptr_t)(id + 1), NULL, r->err);

@@ -1,5 +1,5 @@
-/* read_meta.c - what surrounds the model in tokenizer.json: added tokens, normalizer, pre-tokenizer,
- * post-processor, decoder.
+/* read_meta.c - what surrounds the model in tokenizer.json: added tokens, normalizer,
+ * pre-tokenizer, post-processor, decoder.
  *
  * May touch: the tokenizer that is being made. What it does not know it refuses by name.
  */
@@ -313,7 +313,7 @@ bool tkc_read_meta(tinkc_tokenizer *tok, tinkc_error *err)
     j.code = TINKC_E_TOKENIZER;
     if (tkc_json_object(&j))
         while (!tkc_failed(err) && tkc_json_key(&j, &key)) {
-            j.begin = j.at; /* what is wrong is told by its place in the part */
+            j.begin = j.at; /* errors give the position within the part */
             if (tkc_str_is(key, "added_tokens"))
                 read_added_tokens(tok, &j);
             else if (tkc_str_is(key, "normalizer"))

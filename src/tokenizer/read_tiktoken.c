@@ -30,7 +30,7 @@ static int base64_digit(unsigned char c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Length of what was decoded, SIZE_MAX if it is no base64. */
+/* Length of what was decoded, SIZE_MAX if it is not base64. */
 static size_t decode_base64(tinkc_str text, unsigned char *out)
 {
     size_t n = 0, len = text.len;

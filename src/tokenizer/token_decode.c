@@ -1,6 +1,6 @@
 /* token_decode.c - tokens back to text, at once or as they come. May touch: the caller's text.
  *
- * Bytes are gathered first; what is no UTF-8 becomes U+FFFD, one for each maximal part that could
+ * Bytes are gathered first; what is not UTF-8 becomes U+FFFD, one for each maximal part that could
  * have begun a character. A decoder keeps back at most three bytes that may still become one.
  */
 #include <assert.h>
@@ -115,7 +115,7 @@ static bool append(tinkc_text *out, const void *bytes, size_t len, tinkc_error *
     return true;
 }
 
-/* Appends `len` bytes with U+FFFD for what is no UTF-8. What could still become a character goes
+/* Appends `len` bytes with U+FFFD for what is not UTF-8. What could still become a character goes
  * to *left; with left NULL it is replaced as well. */
 static bool append_repaired(tinkc_text *out, const unsigned char *p, size_t len, tail *left,
                             tinkc_error *err)
@@ -150,7 +150,7 @@ static void terminate(tinkc_text *out)
         out->data[out->len] = '\0';
 }
 
-/* Mends out->data[from, len) in place of itself; see append_repaired. */
+/* Repairs out->data[from, len) in place; see append_repaired. */
 static bool repair(tinkc_text *out, size_t from, tail *left, tinkc_error *err)
 {
     unsigned char *p = (unsigned char *)out->data + from;

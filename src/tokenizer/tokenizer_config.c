@@ -1,5 +1,5 @@
-/* tokenizer_config.c - tokenizer_config.json: names of special tokens, tokens that tokenizer.json lacks,
- * begin and end marks, chat templates; and what a tiktoken file leaves to its wrapper.
+/* tokenizer_config.c - tokenizer_config.json: names of special tokens, tokens that tokenizer.json
+ * lacks, begin and end marks, chat templates; and what a tiktoken file leaves to its wrapper.
  *
  * May touch: the tokenizer that is being made.
  */
@@ -362,7 +362,7 @@ typedef struct known_ranks {
     } special[5];
 } known_ranks;
 
-/* Rank files say nothing about themselves; these are told by their size. */
+/* Rank files say nothing about themselves; these are recognised by their size. */
 static const known_ranks known[] = {
     { 199998, TKC_SCAN_O200K, { { "<|endoftext|>", 199999 }, { "<|endofprompt|>", 200018 } } },
     { 100256,

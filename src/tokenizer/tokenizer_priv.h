@@ -66,7 +66,7 @@ struct tinkc_tokenizer {
     size_t n_added;
     tkc_map added_index;          /* text to place + 1 in added */
     const tkc_added_token **late; /* by id, from the size of the tables on; NULL = none */
-    tkc_map literals;             /* tokens that are no byte-level text, to id + 1 */
+    tkc_map literals;             /* tokens that are not byte-level text, to id + 1 */
     bool literals_known;          /* else there is no such index */
     tkc_added_set *raw_set;       /* looked for in the text as it is */
     tkc_added_set *norm_set;      /* looked for in what is left, once it is normalised */

@@ -68,7 +68,7 @@ typedef struct tkc_time {
 } tkc_time;
 
 /* A free-form map. For encoding: `json` if given, else `pairs` (NULL = absent, an empty list = {}).
- * After decoding both: json as received; in pairs a value that is no string is its JSON text. */
+ * After decoding both: json as received; in pairs a value that is not a string is its JSON text. */
 typedef struct tkc_metadata {
     const char *const *pairs;
     tinkc_str json;

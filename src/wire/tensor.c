@@ -49,7 +49,7 @@ bool tkc_tensor_check(const tkc_tensor *t, const char *name, tinkc_error *err)
     if (*tkc_dtype_name(t->dtype) == '\0')
         return bad(name, "its element type is not known", err);
     if (t->ragged)
-        return bad(name, "its bytes are no whole number of elements", err);
+        return bad(name, "its length in bytes is not a multiple of the element size", err);
     if (!tkc_shape_count(t->shape, &count))
         return bad(name, "its shape is negative or too large", err);
     if (t->sparse)

@@ -27,7 +27,7 @@ typedef struct tkc_tensor {
     tinkc_i64s col;  /* count */
     int32_t dtype;   /* TINKC_F32, _I64, _I32, _BF16 */
     bool sparse;
-    bool ragged; /* read from bytes that were no whole number of elements */
+    bool ragged; /* the bytes read did not end with a whole element */
 } tkc_tensor;
 
 typedef struct tkc_named_tensor {
@@ -59,7 +59,6 @@ bool tkc_tensor_check(const tkc_tensor *, const char *name, tinkc_error *err);
  * if it is dense already. The tensor must have passed tkc_tensor_check; a few bytes of CSR can
  * unfold to 1 GiB, so a server compares the shape with what it expects first. */
 bool tkc_tensor_dense(const tkc_tensor *, tkc_arena *, tinkc_tensor *out, tinkc_error *err);
-
 
 /* Whether it can be written at all; the writers check it too. Errors: UNSUPPORTED (image pointer),
  * ARGUMENT, TENSOR. */

@@ -1,5 +1,5 @@
-/* train_result.c - results of forward_backward: protobuf and JSON, both ways. May touch: what it was
- * given.
+/* train_result.c - results of forward_backward: protobuf and JSON, both ways. May touch: what it
+ * was given.
  *
  * A result is a list of records; each holds, field by field, the tensors of its datums back to
  * back. Reading checks everything once, so that taking a datum's tensor out of it later cannot fail
@@ -142,7 +142,7 @@ static bool read_tensor(const tkc_bulk *b, tinkc_bytes bytes, tkc_batched_tensor
     if (*tkc_dtype_name(out->dtype) == '\0')
         return tkc_bulk_fail(b, "an element type that is not known");
     if (offsets.len % 8 != 0)
-        return tkc_bulk_fail(b, "offsets that are no whole number of 64-bit numbers");
+        return tkc_bulk_fail(b, "offsets: the length is not a multiple of 8 bytes");
     out->data = (tinkc_bytes){ tkc_bulk_view(b, data, tkc_dtype_size(out->dtype)), data.len };
     out->offsets = (tinkc_i64s){ tkc_bulk_view(b, offsets, 8), offsets.len / 8 };
     return out->data.data && out->offsets.data;

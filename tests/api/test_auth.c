@@ -207,7 +207,7 @@ static void a_command_that_lingers_is_not_waited_for(void **state)
 }
 
 /* Telemetry waits for the command while the settings arrive that put tokens in its place; then the
- * client ends. Whoever waits must be found where he began to wait. */
+ * client ends. A waiting call must be found where it began to wait. */
 static void the_way_to_a_credential_changes_while_one_waits(void **state)
 {
     (void)state;

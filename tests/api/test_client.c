@@ -166,7 +166,7 @@ static void c43_a_rate_limit_holds_for_the_key(void **state)
     stub_stop(server);
 }
 
-/* A session that is over takes no more heartbeats and is told none. */
+/* A session that is over takes no more heartbeats and is sent none. */
 static void a_session_that_is_over_has_no_heartbeat(void **state)
 {
     (void)state;

@@ -399,7 +399,7 @@ static void a_service_that_is_down_is_told_once(void **state)
     close_world(&w);
 }
 
-/* Breaks off for good in one run; the next run goes on where the last whole file ended. */
+/* Breaks off for good in one run; the next run continues where the last whole file ended. */
 static void the_next_run_goes_on(void **state)
 {
     (void)state;
@@ -755,7 +755,7 @@ static void a_pipe_that_nobody_reads(void **state)
     tinkc_client_free(w.client);
     w.client = NULL;
     close(ends[1]);
-    /* The end is seen only once the worker has let go of its own opening of the pipe. */
+    /* The end is seen only once the worker has closed its own descriptor of the pipe. */
     char block[4096];
     while (read(ends[0], block, sizeof block) > 0)
         ;
@@ -763,7 +763,7 @@ static void a_pipe_that_nobody_reads(void **state)
     close_world(&w);
 }
 
-/* A run that left them out, and one that wants them and goes on from there. */
+/* A run that left them out, and one that wants them and continues from there. */
 static void digests_may_be_left_out(void **state)
 {
     static world w;

@@ -1,5 +1,5 @@
 /* test_engine_overfit.c - the whole way on the model that ships: learn eight sequences by heart,
- * say them back, save, start again, load, go on with the same bits. */
+ * say them back, save, start again, load, continue with the same bits. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -514,7 +514,7 @@ static void the_window_is_filled(void **state)
     close_scene(&x);
 }
 
-/* The attempts of one exchange do not go on beyond the window of the operation. */
+/* The attempts of one exchange do not continue beyond the window of the operation. */
 static void attempts_end_with_the_window(void **state)
 {
     (void)state;

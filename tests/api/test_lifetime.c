@@ -609,7 +609,7 @@ static void trouble_while_polling_is_seen(void **state)
 }
 
 /* A service that is not there at all: the submit's own attempts count too; waiting at the service
- * is no trouble. */
+ * does no harm. */
 static void trouble_while_sending_is_seen(void **state)
 {
     fixture *x = *state;

@@ -510,7 +510,7 @@ static void a_slow_reader_holds_the_server(void **state)
         now = stub_sent(s);
     } while (before != now);
     assert_true(now < 16 * 1024 * 1024);
-    for (size_t all = 0; all < 32 * 1024 * 1024;) { /* and it goes on as we read */
+    for (size_t all = 0; all < 32 * 1024 * 1024;) { /* and it continues as we read */
         size_t n = tinkc_stream_read(stream, buf, sizeof buf, 10000, &err);
         assert_true(n > 0);
         all += n;

@@ -228,7 +228,7 @@ static void cancelled_samples_are_told(void **state)
         if (enabled)
             assert_non_null(
                 strstr((const char *)nth_request(mock, path, 0)->body.data, "{\"request_id\":\""));
-        /* One that never reached the service is not told of; closing with errands left is fine. */
+        /* One that never reached the service is not reported; closing with reports left is fine. */
         tinkc_mock_always(mock, NULL, "/api/v1/asample",
                           &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
         for (size_t i = 0; i < MANY; i++)
@@ -482,7 +482,7 @@ static void tokens_are_events(void **state)
     tinkc_queue_free(queue);
 }
 
-/* Whoever comes late is told of what is there; an error is an event, too. */
+/* A late subscriber gets what is there already; an error is an event, too. */
 static void the_end_of_a_stream_is_an_event(void **state)
 {
     fixture *x = *state;

@@ -482,7 +482,7 @@ static void closed_while_room_is_being_granted(void **state_)
     end_world(x, "sample", "room", "close");
 }
 
-/* An allocator at which the client's helpers stop until they are let go. */
+/* An allocator at which the client's helpers stop until they are released. */
 typedef struct gate {
     counting memory;
     pthread_mutex_t lock;

@@ -25,5 +25,14 @@ touch "$tree/src/b/one.c"
 expect check-names "src/a/one.c, src/b/one.c" "$tools/check-names" "$tree"
 rm "$tree/src/b/one.c"
 
+for text in '/* waits for whoever comes */' 'const char *m = "the file is no archive";' '/* the search\n * goes on */'; do
+    printf "$text\n" > "$tree/src/a/one.c"
+    expect check-words "src/a/one.c:[12]: " "$tools/check-words" "$tree"
+done
+printf 'int told; /* there is no such file */\n' > "$tree/src/a/one.c"
+"$tools/check-words" "$tree" > /dev/null || { echo "check-words: refuses a good tree"; status=1; }
+echo "The server lets go of it." > "$tree/page.md"
+expect check-words "page.md:1: \"lets go of\"" "$tools/check-words" "$tree"
+
 [ $status = 0 ] && echo "style checks: each notices its fault"
 exit $status

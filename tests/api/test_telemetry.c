@@ -160,7 +160,7 @@ static void the_queue_has_an_end(void **state)
                       &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &w.err);
     for (int i = 0; i < 12000; i++)
         kept += tinkc_client_report(w.client, "tick", NULL, TINKC_LOG_DEBUG, &w.err);
-    assert_ok(&w.err); /* dropping is no error */
+    assert_ok(&w.err); /* dropping is not an error */
     assert_int_equal(kept, 10000);
     assert_int_equal(said, 1); /* and not two thousand times */
     close_world(&w);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The library builds without the tokenizer: the same functions, none of its dependencies, and who
-# calls one is told. Both halves of the build matrix are looked at: $1 has it, the other is made here.
+# calls one gets an error that says so. Both halves of the build matrix are looked at: $1 has it, the other is made here.
 set -eu
 with=$1/libtinkc.so
 [ -e "$with" ] || { echo "skipped: $with was not built"; exit 77; }

@@ -301,7 +301,7 @@ def online(quiet, checks):
     check("no key", r.returncode == 12 and r.stderr == "" and v["service.health"]["status"] == "ok" and
           v["credential.present"]["status"] == v["service.credential"]["status"] == "fail", r)
     r = tinkc("doctor", "--json", env=none)
-    check("which is no failure otherwise", r.returncode == 0 and checks(r)["service.credential"]["status"] == "skip", r)
+    check("which is not a failure otherwise", r.returncode == 0 and checks(r)["service.credential"]["status"] == "skip", r)
     r = tinkc("doctor", "--online", "--json", env=dict(quiet, TINKER_BASE_URL="http://127.0.0.1:9"))
     v = checks(r)
     check("nobody there", r.returncode == 12 and v["network.tcp"]["status"] == v["service.health"]["status"] == "fail" and
@@ -704,7 +704,7 @@ def json_everywhere():
 
 
 def odd_bytes():
-    """Names and texts that are no UTF-8: refused, or shown escaped, and never left out."""
+    """Names and texts that are not UTF-8: refused, or shown escaped, and never left out."""
     name = os.fsencode(home) + b"/odd\xff.jsonl"
     with open(name, "wb") as f:
         f.write(b'{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"yo"}]}\n')
@@ -724,7 +724,7 @@ def odd_bytes():
         exits(6, "sample", "--local", stdin="a\0b", env=env, says="not UTF-8 text")
         exits(6, "chat", "--local", stdin="", env=env, says="the prompt is empty")
         r = tinkc("chat", "--local", "--temperature", "0", stdin="What is 7 + 5?\n", env=env)
-        check("the shell's line end is no part of a message", r.stdout == "12\n", r)
+        check("the shell's line end is not part of a message", r.stdout == "12\n", r)
     for folder in ("", "relative"):
         r = tinkc("config", "path", "--json", env={"HOME": folder})
         check(f"HOME={folder!r} is none", json.loads(r.stdout)["user"] is None, r)
@@ -873,7 +873,7 @@ def more_commands():
         exits(2, "serve", option, "99999999999", says=f"setting {name}: '99999999999' is not a whole number from 0 to", env={"XDG_DATA_HOME": home + "/served"})
         exits(2, "serve", option, "-1", says=option, env={"XDG_DATA_HOME": home + "/served"})
     r = exits(8, "run", "list", "--retry-for", "3", "-vv", says="connection refused", env={"TINKER_BASE_URL": "http://127.0.0.1:1"})
-    check("it gives up when told, and says meanwhile why it waits", 2000 < waited_ms(r) <= 3000 and "trying again" in r.stderr, r)
+    check("it gives up when asked to, and says meanwhile why it waits", 2000 < waited_ms(r) <= 3000 and "trying again" in r.stderr, r)
     check("compat version", tinkc("version", "--json", env={"TINKC_COMPAT": "1"}).stdout.startswith("tinker 0."))
     info = json.loads(tinkc("checkpoint", "info", "tinker://run-1/sampler_weights/final", "--json", env={"TINKC_COMPAT": "1"}).stdout)
     check("compat adds no keys", list(info)[-2:] == ["is_lora", "lora_rank"] and "base_model" not in info, info)
@@ -970,7 +970,7 @@ def settings():
 
 
 def lost_server(train, env):
-    """The service goes away in the middle: attempts are told, then it is a network failure that can be resumed."""
+    """The service goes away in the middle: attempts are reported, then it is a network failure that can be resumed."""
     whole = {k: v for k, v in dict(base_env, **env).items() if v}
     server_process = subprocess.Popen([build / "tinkc", "serve", "--port", "0", "--store", f"{home}/lost-store"], env=whole, cwd=home,
                                       text=True, stderr=subprocess.PIPE)
@@ -1010,7 +1010,7 @@ def run_files(train, env, data):
     log = (run / "logs.log").read_text().splitlines()
     check("logs.log begins with the command line", "train sft" in log[0] and str(data) in log[0] and
           all(re.match(r"^[a-z_]+:\d+ \[(INFO|WARNING|ERROR)\] ", l) for l in log), log)
-    check("and goes on with what was said", any("test loss" in l for l in log) and "to talk    tinkc chat -m tinker://" in log[-1], log)
+    check("and continues with what was said", any("test loss" in l for l in log) and "to talk    tinkc chat -m tinker://" in log[-1], log)
     if has_git:
         commit = git("rev-parse", "HEAD").stdout.strip()
         diff = (run / "code.diff").read_text()
@@ -1092,9 +1092,9 @@ def local_work():
     ask = {"role": "user", "content": "What is 3 + 4?"}
     own, other = ({"messages": [{"role": "system", "content": c}, ask]} for c in ("Be brief.", "Be kind."))
     text = "".join(json.dumps(l) + "\n" for l in (own, other, {"prompt": ask["content"]}, {"messages": [ask]}, own, other))
-    plain, told = ([json.loads(l)["sequences"] for l in tinkc(*how, *s, stdin=text, env=env).stdout.splitlines()] for s in ((), ("-s", "Be brief.")))
+    plain, brief = ([json.loads(l)["sequences"] for l in tinkc(*how, *s, stdin=text, env=env).stdout.splitlines()] for s in ((), ("-s", "Be brief.")))
     check("no system message unless asked", plain[2] == plain[3] != plain[0] and plain[:2] == plain[4:], plain)
-    check("a batch's system message", told == [plain[0], plain[1], plain[0], plain[0], plain[0], plain[1]], (plain, told))
+    check("a batch's system message", brief == [plain[0], plain[1], plain[0], plain[0], plain[0], plain[1]], (plain, brief))
     r = tinkc(*how, "--as-conversation", "-s", "Be brief.", stdin=json.dumps({"prompt": "x"}) + "\n", env=env)
     check("and in conversations", json.loads(r.stdout)["messages"][:2] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "x"}], r)
     r = tinkc(*how, "--as-conversation", "--drop-system", "-s", "Be brief.", stdin=json.dumps({"prompt": "x"}) + "\n", env=env)

@@ -138,7 +138,7 @@ def pull_revisions():
             check(f"revision {rev}", r.returncode == 0 and json.loads(r.stdout)["commit"] == commit
                   and w.snapshot("org/model", commit)["config.json"] == text, r.stderr)
         check("reference with slashes", (w.repo("org/model") / "refs/refs/pr/7").read_text() == old)
-        check("a commit is no reference", not (w.repo("org/model") / "refs" / old).exists())
+        check("a commit is not a reference", not (w.repo("org/model") / "refs" / old).exists())
         r = w.run("pull", "org/model@nope")
         check("unknown revision", r.returncode == 3 and "no such revision" in r.stderr and "404" in r.stderr, r.stderr)
         r = w.run("pull", "org/model@../../x")
@@ -541,7 +541,7 @@ def push_trained():
 # ---- export ----
 
 def read_gguf(path):
-    """(keys, {name: (type, shape, bytes)}) of a GGUF file, with nothing but struct."""
+    """(keys, {name: (type, shape, bytes)}) of a GGUF file, with only struct."""
     data, at = pathlib.Path(path).read_bytes(), 0
 
     def take(form):
@@ -638,7 +638,7 @@ def export_gguf():
         r = w.run("export", "nano", "--to", "gguf", "-o", "bf16.gguf")
         check("gguf: an existing file stays", r.returncode == 5 and "there already" in r.stderr, (r.returncode, r.stderr))
         r = w.run("export", "nano", "--to", "peft", "-o", "x")
-        check("a model is no adapter", r.returncode != 0, r.stderr)
+        check("a model is not an adapter", r.returncode != 0, r.stderr)
         bad = pathlib.Path(w.home, "bad")
         shutil.copytree(nano, bad)
         text = (bad / "tokenizer.json").read_text()

@@ -14,7 +14,7 @@ json() { python3 -c "import json,sys; v=json.load(sys.stdin); print($1)"; }
 "$build/tools/pirate" lesson 160 1 > "$work/d.jsonl"
 tinkc data check "$work/d.jsonl" -m models/nano || fail "data check"
 
-# Stopped in the middle: exit 130, a checkpoint, a word on how to go on.
+# Stopped in the middle: exit 130, a checkpoint, a word on how to continue.
 "$build/tinkc" --local train sft "$work/d.jsonl" --epochs 4 --batch-size 8 --lora-rank 8 --seed 1 --save-every 0 --log-dir "$work/run" \
     --json > "$work/events.jsonl" 2> "$work/stderr" &
 pid=$!

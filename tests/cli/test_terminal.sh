@@ -65,7 +65,7 @@ gone 'leave|line' # only then does what is seen come of the keys below
 keys Up Up
 shows '> /a line'
 keys C-c
-keys "clear" # the line is gone, and nobody is told how to leave
+keys "clear" # the line is gone, and the hint how to leave does not come
 shows '> clear$'
 gone 'leave'
 keys C-u C-l

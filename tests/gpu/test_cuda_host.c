@@ -1,4 +1,5 @@
-/* The host side of the CUDA backend without a card: tables, memory plan, the list of algorithms, error texts. */
+/* The host side of the CUDA backend without a card: tables, memory plan, the list of algorithms,
+ * error texts. */
 #include "tests/support/check.h"
 
 #include <string.h>
@@ -135,7 +136,7 @@ static void groups_have_the_models_sizes(void **state)
     assert_int_equal(tcu_lora_of(&m, 0, TCU_HEAD, 16).group, 16);
 }
 
-/* With a card this is no test; without one the words say what is missing. */
+/* With a card this tests nothing; without one the message says what is missing. */
 static void a_missing_card_is_named(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-"""Damaged and hostile requests against a server: it must answer each with a clear status and go on.
+"""Damaged and hostile requests against a server: it must answer each with a clear status and continue.
 
 Usage: hostile.py URL [SECONDS]. First each attack that has a name, then, until the time is over, valid heads, paths, JSON and protobuf
 bodies that are changed at random (with a fixed seed) and sent to every endpoint. No answer may be a 5xx, every refusal must be
@@ -96,7 +96,7 @@ def protobuf(session, model_number, rounds):
         elif status == 200:
             wait(promise["request_id"])
     _, promise = post("optim_step", step(model, number + 1))
-    check("metrics" in wait(promise["request_id"]), "training goes on after damaged passes")
+    check("metrics" in wait(promise["request_id"]), "training continues after damaged passes")
     print(f"ok: {rounds} damaged passes")
 
 

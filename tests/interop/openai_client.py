@@ -66,12 +66,12 @@ chat = client.chat.completions.create(model="nano", messages=question, temperatu
 content = chat.choices[1].logprobs.content
 check("tokens of a chat", b"".join(bytes(t.bytes) for t in content).decode(), "12")
 check("greedy too", [t.top_logprobs[0].token for t in content], [t.token for t in content])
-told = []
+sent = []
 for e in client.chat.completions.create(model="nano", messages=question, temperature=0, logprobs=True, top_logprobs=2,
                                         stream=True):
     for c in e.choices:
-        told += c.logprobs.content if c.logprobs else []
-check("the same in events", told, content)
+        sent += c.logprobs.content if c.logprobs else []
+check("the same in events", sent, content)
 
 refused(openai.NotFoundError, "model_not_found", "model", model="nobody", prompt="x")
 refused(openai.BadRequestError, "bad_request", "temperature", model="nano", prompt="x", temperature=-1)

@@ -187,7 +187,7 @@ def more_losses(service):
 
 
 def refusals(service):
-    """What cannot be done is said in words, at once, and the session goes on."""
+    """What cannot be done is said in words, at once, and the session continues."""
     def refused(what, call, *words):
         try:
             call()
@@ -221,7 +221,7 @@ def refusals(service):
     other = service.create_lora_training_client(base_model="nano", rank=8)
     refused("weights of another rank", lambda: other.load_state(saved).result(), "rank 4")
     check(other.optim_step(types.AdamParams()).result().metrics["optim/step"] == 1.0,
-          "and training goes on")
+          "and training continues")
 
 
 def copied_sampler(service):
@@ -264,7 +264,7 @@ def failures(client):
     except tinker.RequestFailedError as e:
         check("no_such_loss" in str(e), "an unknown loss fails")
     client.optim_step(types.AdamParams(learning_rate=0.0)).result()
-    check(True, "training goes on after failures")
+    check(True, "training continues after failures")
 
 
 def save_and_load(service, client):
@@ -378,13 +378,13 @@ async def asynchronous(service):
     await awaited(one.load_state_async(saved))
     check(np.array_equal(before, logprobs_of(await awaited(one.forward_async(probe, "cross_entropy")))),
           "load_state_async")
-    check((await train(one, 1))[1] == 1.0, "load_state without the optimizer starts it anew")
+    check((await train(one, 1))[1] == 1.0, "load_state without the optimizer resets it")
     await awaited(one.load_state_with_optimizer_async(saved))
     check((await train(one, 1))[1] == 4.0, "load_state_with_optimizer_async brings its steps back")
     both = await service.create_training_client_from_state_with_optimizer_async(saved)
     check(np.array_equal(before, logprobs_of(await awaited(both.forward_async(probe, "cross_entropy")))),
           "create_training_client_from_state_with_optimizer_async")
-    check((await train(both, 1))[1] == 4.0, "and its optimizer goes on")
+    check((await train(both, 1))[1] == 4.0, "and its optimizer continues")
     plain = await service.create_training_client_from_state_async(saved)
     check((await train(plain, 1))[1] == 1.0, "create_training_client_from_state_async has none")
     path = (await awaited(both.save_weights_for_sampler_async("async-sampler"))).path
@@ -504,7 +504,7 @@ def newer_calls(service, saved):
         check({r.training_run_id for r in runs} == {p.split("/")[2] for p in (copy, again)},
               "copies are in runs of their own")
         heir = service.create_training_client_from_state_with_optimizer(copy)
-        check(heir.get_info().lora_rank == info.lora_rank, "training goes on from a copy")
+        check(heir.get_info().lora_rank == info.lora_rank, "training continues from a copy")
         try:
             rest.copy_weights(saved + "x", "project-8").result()
             check(False, "a copy of nothing")

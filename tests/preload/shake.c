@@ -5,7 +5,7 @@
  * processor, sometimes for a millisecond, rarely for twenty. A sanitizer in the same program still
  * sees every call. $SHAKE is the seed; the same seed gives each thread the same stumbles.
  *
- * May touch: the C library and the kernel alone; it is no part of any library of ours.
+ * May touch: the C library and the kernel alone; it is not part of any library.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

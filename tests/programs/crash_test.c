@@ -4,7 +4,7 @@
  *
  * First each client's run is done once undisturbed: its losses and samples by step are the truth,
  * since the data of a step depends on its number alone. Then the same against a server that is
- * killed with SIGKILL at random moments and started anew on the same store, ROUNDS times; every
+ * killed with SIGKILL at random moments and started again on the same store, ROUNDS times; every
  * third time the new one is killed too, while it starts. Clients behave as clients do: they send
  * the same request again until it is answered, and every other step they send the optimizer's step
  * behind the pass without waiting for it. They also overwrite a checkpoint, load what they saved,
@@ -249,7 +249,7 @@ static void pass_text(const client *c, char *out, size_t size)
         t[8]);
 }
 
-/* Goes back to the newest checkpoint that was reported saved, or begins anew. */
+/* Goes back to the newest checkpoint that was reported saved, or begins again. */
 static void roll_back(client *c)
 {
     char text[300];

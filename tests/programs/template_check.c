@@ -4,7 +4,7 @@
  *
  * CASES.json: {name: {"messages": [...], "tools": ..., "kwargs": {...}}}. GOLDEN.json: {file:
  * {"bos_token", "eos_token", "results": {case: {"text": ...} or {"error": ...}}}}; or, for
- * conversations whose last message goes on, {"cases": {name: messages}, "results": {file: {case:
+ * conversations whose last message continues, {"cases": {name: messages}, "results": {file: {case:
  * {"text"} or {"error"}}}}, which takes the marks of begin and end from golden.json beside it.
  * Prints how many passed and failed and the first ten differences; exits with 1 if any failed, 2 if
  * a file cannot be used. The clock stands at 2025-07-26 15:04:05.

@@ -127,7 +127,8 @@ static void on_done(tinkc_future *f, void *user)
     ++*(int *)user;
 }
 
-/* A pass that is cancelled while two of its chunks are out, and a step that has to mend that. */
+/* A pass that is cancelled while two of its chunks are out, and a step that has to send them again.
+ * */
 static void change_mind(tinkc_mock *mock, tinkc_trainer *t, const tinkc_batch *batch)
 {
     tinkc_error err = { 0 };
@@ -292,7 +293,7 @@ static long run_with(long n, bool after)
     scenario();
     alarm(0);
     atomic_store(&armed, false);
-    /* The last to let go may be the I/O thread, which then frees the client behind our back. */
+    /* The last reference may be the I/O thread's, which then frees the client behind our back. */
     long left = atomic_load(&live) - before;
     for (int i = 0; left > 0 && i < 2000; i++) {
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);

@@ -1,4 +1,4 @@
-/* ledger.h - an allocator that counts what is out and fails when told: for leaks, for sizes that
+/* ledger.h - an allocator that counts what is out and fails on request: for leaks, for sizes that
  * must be given back as they were asked for, and for running out of memory at every place in turn.
  */
 #ifndef TEST_LEDGER_H

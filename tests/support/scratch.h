@@ -1,4 +1,4 @@
-/* scratch.h - an arena and a buffer for each test of a program, made anew for every one of them.
+/* scratch.h - an arena and a buffer for each test of a program, made new for each of them.
  * Hand set_up and tear_down to cmocka_unit_test_setup_teardown. */
 #ifndef TINKC_TESTS_SCRATCH_H
 #define TINKC_TESTS_SCRATCH_H

@@ -53,7 +53,7 @@ static inline tinkc_engine *world_open(const char *store, int32_t durability,
 }
 
 /* Copies a store as it is on disk at this moment: a machine that lost power. A copy that a file was
- * moved away from under is of no moment: all anew. */
+ * moved away from under does not matter: all is made again. */
 static inline char *copy_store(const char *store)
 {
     char *copy = tiny_folder();

@@ -2,7 +2,7 @@
  *
  * A connection reads one request, asks the test's function, then writes what the answer's behaviour
  * says. Pipelined requests wait in the input buffer. Errors of the test machine itself (no socket,
- * no memory) end the program: a test cannot go on then.
+ * no memory) end the program: a test cannot continue then.
  */
 #include "support/stub_server.h"
 

@@ -378,7 +378,7 @@ static void map_keys_are_any_bytes(void **state)
     tkc_map_free(&map);
 }
 
-/* Adding and removing for ever neither grows the table nor loses anything. */
+/* Adding and removing forever neither grows the table nor loses anything. */
 static void maps_do_not_grow_by_churn(void **state)
 {
     (void)state;

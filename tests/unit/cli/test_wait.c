@@ -47,7 +47,7 @@ static bool script_wait(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)
 {
     (void)f, (void)timeout_ms;
     script.waits++;
-    assert_true(script.waits < 50); /* nobody waits for ever */
+    assert_true(script.waits < 50); /* nobody waits forever */
     if (!complete_now()) {
         tinkc_error_set(err, TINKC_E_TIMEOUT, "not complete yet");
         return false;

@@ -302,7 +302,7 @@ static void a_finished_session_takes_no_more(world *w)
     assert_ok(&w->err);
     refused(tinkc_session_finish(w->client, "nobody", 0, NULL, &w->err), TINKC_E_NOT_FOUND,
             "nobody");
-    for (int i = 0; i < 2; i++) /* saying it again is no error and changes nothing */
+    for (int i = 0; i < 2; i++) /* saying it again is not an error and changes nothing */
         done(w, tinkc_session_finish(w->client, w->session,
                                      i ? TINKC_FINISH_ERRORED : TINKC_FINISH_SUCCESS, "done",
                                      &w->err));

@@ -316,7 +316,7 @@ static void refused_bodies_use_their_number(void **state)
     serve_default_limit();
 }
 
-/* Many that begin and do not go on cost the others nothing. */
+/* Many that begin and do not continue cost the others nothing. */
 static void slow_clients(void **state)
 {
     (void)state;
@@ -504,7 +504,7 @@ static const char *large_checkpoint(void)
     return model;
 }
 
-/* Over a socket with small buffers, so that whoever does not read holds his archive up. */
+/* Over a socket with small buffers, so that a client that does not read holds its archive up. */
 static tinkc_server *serve_archive(char path_of_archive[static 100])
 {
     char path[200], head[300];
@@ -663,8 +663,8 @@ static void *ask(void *arg)
     return NULL;
 }
 
-/* Whatever is under way when a server stops is answered whole, or its connection is closed without a
- * status line: never half an answer, and never an empty one. */
+/* Whatever is under way when a server stops is answered whole, or its connection is closed without
+ * a status line: never half an answer, and never an empty one. */
 static void stops_between_answers(void **state)
 {
     (void)state;
@@ -714,7 +714,7 @@ static void *stop_server(void *server)
     return tinkc_server_stop(server, 120000, &err) ? server : NULL;
 }
 
-/* What has begun comes to its end; what comes now is told so. */
+/* What has begun is finished; what comes now is refused. */
 static void answers_while_it_stops(void **state)
 {
     (void)state;
@@ -742,8 +742,8 @@ static void answers_while_it_stops(void **state)
     tinkc_server_free(server);
 }
 
-/* Threads of the HTTP library look at the listening descriptor until they have ended: whoever takes
- * it away from them before races with them. */
+/* Threads of the HTTP library look at the listening descriptor until they have ended: the code that
+ * takes it away from them before races with them. */
 static void stops_while_the_threads_are_busy(void **state)
 {
     (void)state;

@@ -3,7 +3,7 @@
  *
  * This program has its own write, rename and the like: while a fault is set, calls on a path that
  * contains its text fail, SQLite's included. What must hold each time: the request fails with
- * category server and a text that says why, nothing half written is left, training goes on, and
+ * category server and a text that says why, nothing half written is left, training continues, and
  * once there is room again the same request works.
  */
 #include <dirent.h>
@@ -391,7 +391,7 @@ static void damage(const char *path, long at, bool cut)
     close(fd);
 }
 
-/* No damage crashes anything; what can be told from the file is told; training goes on. */
+/* No damage crashes anything; damage that shows in the file is reported; training continues. */
 static void damaged_checkpoints(void **state)
 {
     (void)state;
@@ -432,7 +432,8 @@ static void damaged_checkpoints(void **state)
     tiny_model_remove(store);
 }
 
-/* A run whose image is damaged says so, and goes on from a checkpoint that it is told to load. */
+/* A run whose image is damaged says so, and continues from a checkpoint that it is asked to load.
+ * */
 static void damaged_images(void **state)
 {
     (void)state;
@@ -458,8 +459,8 @@ static void damaged_images(void **state)
     tiny_model_remove(store);
 }
 
-/* A request that fails because the disk is full is settled for its client, who goes on with the next
- * number; so must the server, after a sudden end. */
+/* A request that fails because the disk is full is settled for its client, who continues with the
+ * next number; so must the server, after a sudden end. */
 static void numbers_survive_a_full_disk(void **state)
 {
     (void)state;

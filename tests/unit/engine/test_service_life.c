@@ -115,7 +115,7 @@ static double sessions_known(tinkc_engine *engine)
     return n;
 }
 
-/* Time goes on meanwhile: a thread that is late may have let go of a session a moment ago. */
+/* Time passes meanwhile: a thread that is late may have released a session a moment ago. */
 static void await_sessions(tinkc_engine *engine, tinkc_mock *mock, double n)
 {
     for (int i = 0; i < 3000 && sessions_known(engine) != n; i++) {
@@ -262,7 +262,7 @@ static void checkpoints(void **state)
     a = service_call(t, "GET", list, NULL, NULL, 0);
     assert_null(strstr(a.body.data, "\"weights/short\""));
     answer_free(&a);
-    /* publish twice is no conflict; a bare name is refused with the words of the service */
+    /* publish twice is not a conflict; a bare name is refused with the words of the service */
     assert_int_equal(plain(t, "POST", "%s/weights/a/publish", list), 200);
     assert_int_equal(plain(t, "POST", "%s/weights/a/publish", list), 200);
     assert_int_equal(plain(t, "DELETE", "%s/weights/a/publish", list), 200);
@@ -483,7 +483,8 @@ static void too_little_memory(void **state)
     tinkc_engine_free(engine);
 }
 
-/* The place for files is not usable: the save fails, training goes on, and later it works again. */
+/* The place for files is not usable: the save fails, training continues, and later it works again.
+ * */
 static void a_disk_in_trouble(void **state)
 {
     (void)state;

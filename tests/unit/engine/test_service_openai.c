@@ -308,7 +308,7 @@ static void stop_strings_are_cut_off(void **state)
         assert_string_equal(e.text, want);
         assert_string_equal(e.finish, "stop");
     }
-    /* what was held back for a stop that did not come is told in the end */
+    /* what was held back for a stop that did not come is sent in the end */
     char body[300];
     snprintf(body, sizeof body,
              "{\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":0,\"stream\":true,"
@@ -480,7 +480,7 @@ static void logprobs_of_chats(void **state)
         assert_true(json_real_value(json_object_get(one, "logprob")) ==
                     json_real_value(json_object_get(json_array_get(top, 0), "logprob")));
     }
-    assert_string_equal(text, "12"); /* its end is no text, and not told */
+    assert_string_equal(text, "12"); /* its end is not text, and not sent */
     json_decref(v);
 }
 

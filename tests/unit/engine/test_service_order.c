@@ -143,7 +143,7 @@ static void send_half(const tinkc_transport *t, const char *model, int seq)
                  model, seq);
 }
 
-/* Whoever was refused may use the number again, or go on with the next; then it is used up. */
+/* A refused client may use the number again, or continue with the next; then it is used up. */
 static void a_refused_number_is_free_until_the_next(void **state)
 {
     (void)state;
@@ -166,7 +166,8 @@ static void a_refused_number_is_free_until_the_next(void **state)
     tinkc_engine_free(engine);
 }
 
-/* Questions about models that are just being made, or let go; a race would be seen by a sanitizer.
+/* Questions about models that are just being made, or released; a race would be seen by a
+ * sanitizer.
  */
 static void asked_while_they_are_made(void **state)
 {

@@ -266,7 +266,7 @@ static void samplers_come_back(void **state)
     tiny_model_remove(store);
 }
 
-/* A run that was rolled back saves nothing under a name that means later weights, and being told so
+/* A run that was rolled back saves nothing under a name that means later weights, and being refused
  * survives the next end, whether it comes suddenly or in good order. */
 static void rolled_back_runs_save_nothing(void **state)
 {
@@ -396,7 +396,7 @@ static void bad_stores(void **state)
 
     err = (tinkc_error){ 0 };
     tiny_write(store, "meta.db",
-               "this is no database, and it is long enough to be looked at ....."
+               "not a database, and long enough that its first page is read ....."
                "................................................................");
     char path[300];
     snprintf(path, sizeof path, "%s/meta.db-wal", store);
@@ -412,7 +412,7 @@ static void bad_stores(void **state)
     tiny_model_remove(store);
 }
 
-/* A checkpoint whose bytes were damaged is refused; training goes on. */
+/* A checkpoint whose bytes were damaged is refused; training continues. */
 static void damaged_checkpoint(void **state)
 {
     (void)state;

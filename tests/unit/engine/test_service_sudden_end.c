@@ -154,7 +154,7 @@ static void saved_again_after_deleting(void **state)
     tiny_model_remove(store);
 }
 
-/* A run that goes on from a named checkpoint does not lose its weights with it. */
+/* A run that continues from a named checkpoint does not lose its weights with it. */
 static void the_state_of_a_run_outlives_its_checkpoint(void **state)
 {
     (void)state;
@@ -276,7 +276,8 @@ static void failures_are_no_losses(void **state)
     }
 }
 
-/* A number that a client was told is lost is not waited for after the next sudden end either. */
+/* A number that was reported lost to its client is not waited for after the next sudden end either.
+ * */
 static void what_is_known_to_be_lost_stays_so(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_store_repair.c - what happens to a store after it was written: bits that flip, a database that
- * is lost; and who may read it. */
+/* test_store_repair.c - what happens to a store after it was written: bits that flip, a database
+ * that is lost; and who may read it. */
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -160,7 +160,7 @@ static void nobody_else_reads_it(void **state)
     tiny_model_remove(store);
 }
 
-/* Clients are told what is wrong, not where our files are. */
+/* Clients learn what is wrong, not where our files are. */
 static void paths_stay_here(void **state)
 {
     (void)state;

@@ -82,7 +82,7 @@ static void test_schema(void **state)
         { "{\"if\":{\"type\":\"number\"},\"then\":{\"minimum\":2},\"else\":{\"minLength\":3}}", "1",
           0 },
         { "{\"$ref\":\"#/$defs/n\",\"$defs\":{\"n\":{\"multipleOf\":0.1}}}", "0.3", 1 },
-        { "{\"$ref\":\"#\"}", "1", 0 }, /* for ever: ends at its depth */
+        { "{\"$ref\":\"#\"}", "1", 0 }, /* forever: ends at its depth */
         { "{\"patternProperties\":{\"^x\":{\"type\":\"string\"}}}", "{\"xa\":1}", 0 },
         { "{\"dependentRequired\":{\"a\":[\"b\"]}}", "{\"a\":1}", 0 },
         { "{}", "{\"a\":1", 0 }, /* not JSON */

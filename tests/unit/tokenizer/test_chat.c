@@ -685,7 +685,7 @@ static void nano_trains(void **state)
     assert_view_of(tok, talk, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_ALL_TOKENS },
                    "[" HEAD "yo<|im_end|>" MID "fine<|im_end|>\n]#");
     assert_null(tinkc_chat_stops(tok, NULL, &err)[0]);
-    /* sampling goes on exactly where training put its weight */
+    /* sampling continues exactly where training put its weight */
     tinkc_tokens prompt = { 0 }, ids = { 0 };
     tinkc_floats weights = { 0 };
     static const char asks[] = "[{\"role\": \"user\", \"content\": \"2+2?\"}]";

@@ -39,7 +39,7 @@ static void assert_refuses(const char *text, size_t len, const char *part)
     assert_int_equal(o.err.code, TINKC_E_TEMPLATE);
     if (!strstr(o.err.message, part))
         fail_msg("\"%s\" does not say \"%s\"", o.err.message, part);
-    /* generous: sanitizers and a busy machine; without limits these would run for ever */
+    /* generous: sanitizers and a busy machine; without limits these would run forever */
     assert_true(tkc_monotonic_ns() - begin < 20 * 1000000000LL);
     tinkc_text_free(&o.text);
 }
@@ -347,8 +347,8 @@ typedef struct big_values {
     uint64_t seed; /* of the hashes in it */
 } big_values;
 
-/* s: blanks; t: text; u: upper case Greek; tags: "<"; comments: "<!--"; n, m: equal lists of numbers;
- * w: a list of words; d: a dict. */
+/* s: blanks; t: text; u: upper case Greek; tags: "<"; comments: "<!--"; n, m: equal lists of
+ * numbers; w: a list of words; d: a dict. */
 static void make_big(big_values *b)
 {
     static const char *const texts[][2] = { { "s", " " },           { "t", "abcdefg " },

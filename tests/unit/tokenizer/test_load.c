@@ -333,7 +333,7 @@ static void test_left_out(void **state)
     tinkc_tokenizer_free(tok);
 }
 
-/* An empty match is no piece, but the text is cut there. */
+/* An empty match is not a piece, but the text is cut there. */
 static void test_empty_matches(void **state)
 {
     (void)state;

@@ -274,7 +274,7 @@ static void check_fails(tkc_tensor t, const char *part)
         fail_msg("%s", err.message);
 }
 
-/* Half an element is no malformed protobuf: the tensor is read, and refused when it is checked. */
+/* Half an element is not malformed protobuf: the tensor is read, and refused when it is checked. */
 static void half_elements_are_found_by_the_check(void **state)
 {
     (void)state;
