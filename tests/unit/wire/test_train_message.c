@@ -300,7 +300,7 @@ static void half_elements_are_found_by_the_check(void **state)
         assert_ok(err);
         const tkc_tensor *t = tkc_datum_input(&read.data.data[0], "a");
         assert_non_null(t);
-        check_fails(*t, "whole number");
+        check_fails(*t, "not a multiple of the element");
     }
 }
 
@@ -372,7 +372,7 @@ static void tensors_are_checked(void **state)
     assert_true(tkc_tensor_check(&good, "w", &err));
     assert_true(tkc_tensor_check(&inputs_a[0].tensor, "w", &err));
     t = good, t.dtype = 0, check_fails(t, "element type");
-    t = good, t.ragged = true, check_fails(t, "whole number");
+    t = good, t.ragged = true, check_fails(t, "not a multiple of the element");
     t = good, t.shape.len = 1, check_fails(t, "two dimensions");
     t = good, t.crow.len = 3, check_fails(t, "row pointer");
     t = good, t.crow.len = 0, check_fails(t, "row pointer");
