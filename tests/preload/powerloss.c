@@ -7,7 +7,7 @@
  * rest is kept or not as `way` says. What remains is applied in the order of the list, to nothing.
  *
  * May touch: the C library and the kernel alone. SQLite's shared-memory file is left out: it is made
- * again by whoever opens the database first.
+ * again by the process that opens the database first.
  */
 #include "preload/powerloss.h"
 
