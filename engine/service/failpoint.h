@@ -19,7 +19,7 @@
 #define TKE_FAILPOINTS(X)                                                                          \
     X("store.begun", true, "a transaction has begun and has no statement yet")                     \
     X("store.written", true, "its statements have run, it is not committed")                       \
-    X("store.committed", false, "it is committed, nobody has been told")                           \
+    X("store.committed", false, "it is committed, nobody has been answered")                       \
     X("journal.begun", true, "a request is about to be appended to the journal")                   \
     X("journal.written", true, "it is appended, not synced")                                       \
     X("journal.kept", true, "what a trim keeps is read, the journal is not replaced")              \
@@ -34,7 +34,7 @@
     X("delete.moved", false, "a deleted checkpoint is moved away, its row is still there")
 
 #ifdef TINKC_FAILPOINTS
-/* True: go on. False: err (STORE) says that this is a test. */
+/* True: continue. False: err (STORE) says that this is a test. */
 bool tke_failpoint(const char *name, tinkc_error *err);
 #define TKE_FAILPOINT(name, err) tke_failpoint(name, err)
 #else

@@ -1,7 +1,7 @@
 /* store_script.h - a client with a script for a store, what it was promised at each point, and how to
  * find out whether that holds after an end that nobody announced.
  *
- * Each answer is a promise. After an end the client goes on as a client does: it asks for what it was
+ * Each answer is a promise. After an end the client continues as a client does: it asks for what it was
  * promised, sends the request that was not answered once more, and continues. Either the numbers are
  * those of a run that nothing happened to or, where the durability does not promise that, the service
  * says that they are lost. Hand prepare and teardown to cmocka_run_group_tests.
@@ -191,13 +191,13 @@ static inline bool act(tinkc_engine *engine, const action *a)
 
 static int32_t durability; /* of the engines that are opened */
 
-/* From its first action to the last; told(n) when n have been answered. False: one was not, and *done is
+/* From its first action to the last; answered(n) when n have been answered. False: one was not, and *done is
  * how many were. The engine is closed in any case. */
-static inline bool play(const char *store, void (*told)(int n), int *done)
+static inline bool play(const char *store, void (*answered)(int n), int *done)
 {
     tinkc_engine *engine = world_open(store, durability, settings);
     bool ok = true;
-    for (*done = 0; ok && *done < N_ACTIONS; ok ? told(++*done) : (void)0) {
+    for (*done = 0; ok && *done < N_ACTIONS; ok ? answered(++*done) : (void)0) {
         if (script[*done].kind == RESTART) {
             tinkc_engine_free(engine);
             engine = world_open(store, durability, settings);

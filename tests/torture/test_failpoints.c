@@ -3,7 +3,7 @@
  * This program is linked with files of the service that have failpoints. For each of them, and for each
  * time that the script of support/store_script.h passes it (a few of them in the normal run, all with
  * TINKC_FAILPOINTS=all), a child plays the script and is killed there; then the script says what must
- * hold. For those that may fail, the step fails instead: the request says so, training goes on, and
+ * hold. For those that may fail, the step fails instead: the request says so, training continues, and
  * the store is whole.
  */
 #include <stdio.h>
