@@ -74,7 +74,7 @@ static const char *sample(tinkc_sampler *sampler, const tinkc_tokenizer *tok, co
     return answer;
 }
 
-/* Until an answer is no call: the messages so far are a JSON array without its brackets. What the
+/* Until an answer is not a call: the messages so far are a JSON array without its brackets. What the
  * model writes comes from outside: here it has neither quotes nor line ends, else it is refused. */
 static bool converse(tinkc_sampler *sampler, const tinkc_tokenizer *tok, const char *question,
                      tinkc_error *err)

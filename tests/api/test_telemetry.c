@@ -1,4 +1,4 @@
-/* test_telemetry.c - what is told to the service, when, and what never is. */
+/* test_telemetry.c - what is reported to the service, when, and what never is. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -337,7 +337,7 @@ static const char *find_event(world *w, const char *name, size_t nth)
     return NULL;
 }
 
-/* Each failed round of a call is told, with its number and whether another follows. */
+/* Each failed round of a call is reported, with its number and whether another follows. */
 static void failed_calls_carry_their_fields(void **state)
 {
     static const char event[] = "InternalClientHolder.execute_with_retries.exception";
@@ -378,7 +378,7 @@ static void failed_calls_carry_their_fields(void **state)
     close_world(&w);
 }
 
-/* A pause for billing is known at the service: polls in it are not told. */
+/* A pause for billing is known at the service: polls in it are not reported. */
 static void pauses_for_billing_are_not_told(void **state)
 {
     world w;
@@ -491,7 +491,7 @@ static void the_environment_switches_telemetry(void **state)
     }
 }
 
-/* A poll that fails is told with the fields that the Python SDK sends. */
+/* A poll that fails is reported with the fields that the Python SDK sends. */
 static void failed_polls_carry_their_fields(void **state)
 {
     (void)state;

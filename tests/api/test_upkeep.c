@@ -569,7 +569,7 @@ static void polls_and_samples_pause_for_billing(void **state)
     close_scene(&x);
 }
 
-/* ---- what is repeated is told ---- */
+/* ---- what is repeated is reported ---- */
 
 static void check_event(const kept_event *e, int32_t status, int64_t wait_ms, int64_t left_ms)
 {
