@@ -45,25 +45,38 @@ static void tell(int n)
     put(p.model, sizeof p.model, model);
     put(p.second, sizeof p.second, second);
     put(p.sampler, sizeof p.sampler, sampler);
-    if (to_parent >= 0)
-        assert_int_equal(write(to_parent, &p, sizeof p), sizeof p);
+    if (write(to_parent, &p, sizeof p) != (ssize_t)sizeof p)
+        _exit(4);
+}
+
+/* The child: a program of its own, because sanitizers want no threads after fork. */
+static int play_alone(char **args)
+{
+    int done;
+    durability = (int32_t)strtol(args[1], NULL, 10);
+    model_folder = args[2];
+    to_parent = (int)strtol(args[3], NULL, 10);
+    return play(args[0], tell, &done) ? 0 : 3;
 }
 
 /* Plays the script in a child that is killed at the point. False: it did not come that far. */
 static bool crash_at(const char *store, const char *point, int times, progress *last)
 {
-    int ends[2], status, done;
-    char how[100];
+    int ends[2], status;
+    char how[100], level[12], fd[12];
     *last = (progress){ 0 };
     assert_int_equal(pipe(ends), 0);
     snprintf(how, sizeof how, "%s@%d=crash", point, times);
+    snprintf(level, sizeof level, "%d", (int)durability);
+    snprintf(fd, sizeof fd, "%d", ends[1]);
+    setenv("TINKC_FAILPOINT", how, 1);
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        setenv("TINKC_FAILPOINT", how, 1);
-        to_parent = ends[1];
-        _exit(play(store, tell, &done) ? 0 : 3);
+        execl("/proc/self/exe", "test_failpoints", store, level, model_folder, fd, (char *)NULL);
+        _exit(5);
     }
+    unsetenv("TINKC_FAILPOINT");
     close(ends[1]);
     for (progress p; read(ends[0], &p, sizeof p) == (ssize_t)sizeof p;)
         *last = p;
@@ -186,8 +199,10 @@ static void an_error_at_each(void **state)
     assert_int_equal(n_violations, 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 5)
+        return play_alone(argv + 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_end_at_each),
         cmocka_unit_test(an_error_at_each),
