@@ -67,7 +67,7 @@ struct tinkc_client {
     int64_t billing_pause_ms; /* as in the options: 0 = what the flags say */
     int64_t max_response_bytes;
     int32_t max_retries;
-    bool no_retries, conflict_recovery, accept_json_results, telemetry_on;
+    bool no_retries, conflict_recovery, telemetry_on;
     bool imported; /* stands behind an imported sampler: makes no session of its own */
     tkc_shared_limits *limits;
     struct tkc_telemetry *telemetry;   /* NULL = off */

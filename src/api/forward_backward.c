@@ -509,7 +509,6 @@ static void await_part(part *p, tinkc_str request_id)
     p->promise.request_type =
         tkc_endpoint_get(s->forward_only ? TKC_EP_FORWARD : TKC_EP_FORWARD_BACKWARD)->request_type;
     p->promise.wants_protobuf = true;
-    p->promise.accepts_json = p->json;
     p->promise.pause_prefix = t->io.pause_prefix;
     p->promise.pause_gate = &t->io.pause_gate;
     p->promise.roundtrip_ms = tkc_now_ms(t->client->clock) - s->begun_ms;

@@ -315,7 +315,6 @@ bool tkc_options_apply(tinkc_client *client, const tinkc_client_options *o, tink
     client->max_retries = (int32_t)tkc_number_or(o->max_retries, 10);
     client->no_retries = o->no_retries;
     client->conflict_recovery = o->conflict_recovery;
-    client->accept_json_results = o->accept_json_results;
     return true;
 }
 

@@ -395,11 +395,6 @@ static void on_json(tkc_promise *p, tkc_call *call)
     default:
         break;
     }
-    if (p->wants_protobuf && !p->client->accept_json_results && !p->accepts_json) {
-        tkc_fail(&err, TINKC_E_BAD_RESPONSE, "the result came as JSON: the service is too old");
-        fail(p, &err);
-        return;
-    }
     p->body = call->body;
     finish(p);
 }

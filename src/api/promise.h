@@ -14,7 +14,6 @@ struct tkc_promise {
     tinkc_client *client;
     tinkc_future *f;          /* whose it is, for stage, status and events */
     const char *request_type; /* "ForwardBackward": static */
-    bool accepts_json;        /* wants_protobuf, but the request went as JSON, too */
     const char *pause_prefix; /* of the log line when the service pauses it: "Training for X" */
     bool wants_protobuf;
     bool sampling;               /* another wording of the same line */

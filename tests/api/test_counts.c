@@ -26,8 +26,7 @@ static int setup(void **state)
 {
     fixture *x = calloc(1, sizeof *x);
     x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
-    x->client =
-        mock_client(x->mock, &(tinkc_client_options){ .accept_json_results = true }, &x->err);
+    x->client = mock_client(x->mock, NULL, &x->err);
     x->trainer = tinkc_trainer_new(
         x->client, &(tinkc_lora_options){ .base_model = "mock/nano", .rank = 8 }, &x->err);
     x->sampler = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" },

@@ -504,11 +504,33 @@ static void the_end_of_a_stream_is_an_event(void **state)
     tinkc_queue_free(queue);
 }
 
+/* Servers without protobuf answer in JSON, whatever was asked for. */
+static void results_may_be_json(void **state)
+{
+    fixture *x = *state;
+    static const char json[] =
+        "{\"type\":\"sample\",\"sequences\":[{\"stop_reason\":\"length\",\"tokens\":[7,8],"
+        "\"logprobs\":[-0.5,-0.25]}],\"prompt_logprobs\":[null,-1.5,-2.0]}";
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    o.max_tokens = 2;
+    o.prompt_logprobs = true;
+    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
+                      &(tinkc_mock_answer){ .body = json }, &x->err);
+    tinkc_future *f = tinkc_sample(x->sampler, (int32_t[]){ 1, 2, 3 }, 3, 1, &o, &x->err);
+    const tinkc_samples *s = tinkc_future_samples(f, 5000, &x->err);
+    assert_ok(&x->err);
+    assert_int_equal(tinkc_samples_at(s, 0)->tokens.data[1], 8);
+    assert_true(tinkc_samples_at(s, 0)->logprobs.data[1] == -0.25f);
+    assert_true(tinkc_samples_prompt_logprobs(s).data[1] == -1.5f);
+    tinkc_future_free(f);
+}
+
 int main(void)
 {
 #define WITH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
         WITH(samples_come_with_logprobs),
+        WITH(results_may_be_json),
         WITH(new_tokens_have_candidates_too),
         WITH(logprobs_are_those_of_the_prompt),
         WITH(c19_rate_limit_slows_everybody),
