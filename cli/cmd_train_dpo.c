@@ -366,7 +366,8 @@ static int train(dpo *d)
     json_t *config = cli_job_config(&d->job, (const char *const *)d->pairs.paths, d->pairs.n_paths);
     int bad = cli_job_open(&d->job, config);
     json_decref(config);
-    bad = bad ? bad : settle_reference(d);
+    if (!bad && d->job.step < d->job.total_steps)
+        bad = settle_reference(d);
     return bad ? bad : cli_epochs_run(&d->loop);
 }
 

@@ -249,6 +249,27 @@ static tinkc_trainer *from_path(cli_job *j, const char *path, bool optimizer,
                         "loading the checkpoint", err);
 }
 
+static size_t step_of(const cli_job *j, const json_t *record)
+{
+    return (size_t)json_integer_value(json_object_get(record, "epoch")) * j->n_batches +
+           (size_t)json_integer_value(json_object_get(record, "batch"));
+}
+
+/* Whether the folder's run has taken all its steps and saved the last one; then j->step says so. Loading
+ * its weights would make a run at the service that nobody trains. */
+static bool is_finished(cli_job *j)
+{
+    json_t *records = cli_trainlog_records(j->log_dir, "state_path");
+    size_t n = json_array_size(records);
+    const json_t *last = n ? json_array_get(records, n - 1) : NULL;
+    bool done =
+        last && json_is_true(json_object_get(last, "final")) && step_of(j, last) >= j->total_steps;
+    if (done)
+        j->step = step_of(j, last);
+    json_decref(records);
+    return done;
+}
+
 /* The newest record whose state can still be loaded; older ones are tried in turn. */
 static bool resume_state(cli_job *j, const char *const *pairs, tinkc_error *err)
 {
@@ -260,8 +281,7 @@ static bool resume_state(cli_job *j, const char *const *pairs, tinkc_error *err)
         *err = (tinkc_error){ 0 };
         j->trainer = from_path(j, path, true, pairs, err);
         if (j->trainer) {
-            j->step = (size_t)json_integer_value(json_object_get(r, "epoch")) * j->n_batches +
-                      (size_t)json_integer_value(json_object_get(r, "batch"));
+            j->step = step_of(j, r);
             j->elapsed_tokens = (size_t)json_integer_value(json_object_get(r, "elapsed_tokens"));
             j->state_path = strdup(path);
             if (json_is_true(json_object_get(r, "rolling")))
@@ -317,6 +337,8 @@ int cli_job_open(cli_job *j, const json_t *config)
 {
     bool start_over = false;
     int bad = settle_folder(j, &j->resumed, &start_over);
+    if (!bad && j->resumed && is_finished(j))
+        return 0;
     bad = bad ? bad : cli_connect(j->app);
     bad = bad ? bad : open_trainer(j, j->resumed);
     return bad ? bad : open_log(j, config, j->resumed, start_over);

@@ -39,7 +39,8 @@ int cli_job_find_model(cli_job *);
 /* --log-dir, else tinkc-runs/{data}-{model}-{rank}rank-{rate}lr-{what}-{time}. Yours. */
 char *cli_job_log_dir(const cli_job *, const char *data_path, double rate, const char *what);
 /* Takes the folder, connects, opens the trainer (from the last checkpoint of a run that is resumed)
- * and the log, and writes config.json. 0, or an exit code after reporting. */
+ * and the log, and writes config.json. A run that is resumed and has no steps left gets neither:
+ * compare step and total_steps first. 0, or an exit code after reporting. */
 int cli_job_open(cli_job *, const json_t *config);
 /* All options as JSON for config.json: by the cookbook's names, and as they were given. Yours. */
 json_t *cli_job_config(const cli_job *, const char *const *files, size_t n);

@@ -43,4 +43,11 @@ stop_at INT 2; "$tinkc" train resume part -q || exit 1; same "stopped by Ctrl-C"
 stop_at KILL 5; printf '{"step": 99, "tr' >> part/metrics.jsonl; printf '{"name": "0000' >> part/checkpoints.jsonl
 "$tinkc" train resume part -q || exit 1; same "killed, with torn lines"
 stop_at KILL 1; "$tinkc" train resume part -q || exit 1; same "killed before the first checkpoint"
-echo "resumed runs equal the whole one"
+# A finished run has nothing left: no run is made for it, and nothing in its folder changes.
+runs() { "$tinkc" run list --local --limit 0 -f id | wc -l; }
+before=$(runs); sum=$(cat whole/*.json* | sha256sum)
+"$tinkc" train resume whole 2> err || { echo "FAILED: resume of a finished run"; cat err; exit 1; }
+grep -q "nothing is left to do: 8 of 8 steps are done" err || { echo "FAILED: not said"; cat err; exit 1; }
+[ "$(runs)" = "$before" ] && [ "$before" -ge 4 ] || { echo "FAILED: $before runs became $(runs)"; exit 1; }
+[ "$(cat whole/*.json* | sha256sum)" = "$sum" ] || { echo "FAILED: the finished run's files changed"; exit 1; }
+echo "resumed runs equal the whole one; finished ones stay as they are"
