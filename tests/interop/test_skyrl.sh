@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SkyRL's server (JAX on the processor, the shipped model) against tinkc: list, train, sample, download, resume.
 #
-#     TINKC_SKYRL=/path/to/python   a Python that has skyrl[tinker,jax], with uv on its PATH
-#     TINKC_SKYRL=install           makes such an environment below the build folder: gigabytes, because of torch
+#     SKYRL=/path/to/python   a Python that has skyrl[tinker,jax], with uv on its PATH
+#     SKYRL=install           makes such an environment below the build folder: gigabytes, because of torch
 #
 # Exits 77 where neither is given or the packages cannot be had.
 set -u
 . "$(dirname "$0")/server.sh" tinkc "${1:-}"
 
-case "${TINKC_SKYRL:-}" in
-"") echo "skipped: SkyRL needs gigabytes of packages; see the head of $0 (TINKC_SKYRL)"; exit 77 ;;
+case "${SKYRL:-}" in
+"") echo "skipped: SkyRL needs gigabytes of packages; see the head of $0 (SKYRL)"; exit 77 ;;
 install)
     python=$build/venv-skyrl/bin/python
     if ! "$python" -c 'import skyrl.tinker.api' 2> /dev/null; then
@@ -18,7 +18,7 @@ install)
             timeout 3000 "$build/venv-skyrl/bin/pip" install -q --disable-pip-version-check uv 'skyrl[tinker,jax]' > "$build/venv-skyrl.log" 2>&1 ||
             { echo "skipped: skyrl cannot be installed (no package index?)"; exit 77; }
     fi ;;
-*) python=$TINKC_SKYRL ;;
+*) python=$SKYRL ;;
 esac
 python=$(realpath -s "$python")
 venv=$(dirname "$(dirname "$python")")
