@@ -20,9 +20,14 @@ clean() {
 trap clean EXIT
 quietly() { "$@" > "$work/log" 2>&1 || { tail -5 "$work/log"; exit 1; }; }
 inside() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 "$@"; }
-mkdir -p build/debs
-debootstrap --variant=minbase --include=ca-certificates --cache-dir="$top/build/debs" bookworm "$root" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} > "$work/log" 2>&1 ||
-    { tail -3 "$work/log"; echo "skipped: no bare root can be made"; exit 77; }
+# Made once; remove build/bare-root.tar to make it again.
+if [ -s build/bare-root.tar ]; then
+    mkdir "$root" && tar -xpf build/bare-root.tar -C "$root"
+else
+    debootstrap --variant=minbase --include=ca-certificates bookworm "$root" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} > "$work/log" 2>&1 ||
+        { tail -3 "$work/log"; echo "skipped: no bare root can be made"; exit 77; }
+    tar -cpf build/bare-root.new -C "$root" --exclude='./var/cache/apt/archives/*.deb' --exclude='./proc/*' . && mv build/bare-root.new build/bare-root.tar
+fi
 mount -t proc proc "$root/proc"
 cp build/deb/*.deb "$root/tmp/"
 cp /etc/resolv.conf "$root/etc/" 2> /dev/null || true
