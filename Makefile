@@ -57,7 +57,7 @@ tidy: all ## clang-tidy with the checks of .clang-tidy
 coverage: ## lines and branches that the tests reach, by folder
 	@tools/coverage
 
-abidiff: all ## binary interface against the last tag (REF=... another commit)
+abidiff: all ## binary interface against the last tag, or abi/baseline (REF=... a commit)
 	@tools/check-abi $(REF)
 
 format: ## clang-format over everything but include/

@@ -189,15 +189,6 @@ void tke_gaps_expire(tke_service *svc, int64_t now_ms)
     }
 }
 
-void tke_request_id(const tke_service *svc, uint32_t epoch, const char *run, int64_t seq,
-                    tkc_buf *out, tinkc_error *err)
-{
-    (void)svc;
-    tkc_buf_clear(out);
-    tkc_buf_printf(out, err, "%u-%s:%lld", (unsigned)epoch, run, (long long)seq);
-    tkc_buf_terminate(out, err);
-}
-
 /* ---- arrival ---- */
 
 typedef struct outcome {

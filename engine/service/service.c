@@ -603,11 +603,6 @@ const tinkc_allocator *tke_service_allocator(const tke_service *svc)
     return svc->a;
 }
 
-const tkc_log *tke_service_log(const tke_service *svc)
-{
-    return &svc->log;
-}
-
 int64_t tke_service_max_body(const tke_service *svc)
 {
     return atomic_load(&svc->max_body);

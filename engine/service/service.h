@@ -122,7 +122,6 @@ typedef bool tke_gone_fn(tinkc_reply *);
 void tke_service_set_gone(tke_service *, tke_gone_fn *);
 
 const tinkc_allocator *tke_service_allocator(const tke_service *);
-const tkc_log *tke_service_log(const tke_service *);
 int64_t tke_service_max_body(const tke_service *);
 void tke_service_set_max_body(tke_service *, int64_t bytes);
 

@@ -533,8 +533,6 @@ tke_txn *tke_run_refused(tke_service *, tke_run *, int64_t seq);
 void tke_run_settle_refused(tke_run *, int64_t arrived);
 /* Fails what waits behind a hole. Returns the jobs, linked by next, with `invalid` set. */
 tke_job *tke_run_give_up(tke_run *);
-void tke_request_id(const tke_service *, uint32_t epoch, const char *run, int64_t seq, tkc_buf *out,
-                    tinkc_error *err);
 /* Front: accepts or replays a training request of a run; consumes the job; answers the call. */
 void tke_run_accept(tke_call *, tke_run *, tke_job *, tkc_opt_i64 seq, tinkc_str journal_body);
 void tke_gaps_expire(tke_service *, int64_t now_ms);

@@ -445,11 +445,6 @@ int64_t tke_row_i64(const tke_row *row, int column)
     return sqlite3_column_int64(row->stmt, column);
 }
 
-bool tke_row_null(const tke_row *row, int column)
-{
-    return sqlite3_column_type(row->stmt, column) == SQLITE_NULL;
-}
-
 /* ---- opening and closing ---- */
 
 static bool take_lock(tke_store *s, tkc_arena *arena, tinkc_error *err)

@@ -69,7 +69,6 @@ bool tke_store_query(tke_store *, const char *sql, tke_row_fn *fn, void *user, t
 tinkc_str tke_row_text(const tke_row *, int column); /* data NULL for null */
 tinkc_bytes tke_row_blob(const tke_row *, int column);
 int64_t tke_row_i64(const tke_row *, int column);
-bool tke_row_null(const tke_row *, int column);
 
 /* ---- folders ---- */
 

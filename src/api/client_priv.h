@@ -94,10 +94,7 @@ struct tinkc_client {
         tkc_pool *helpers;      /* NULL until first need */
         const char *session_id; /* NULL until there is one */
         int64_t next_model_seq, next_sampler_seq;
-        tinkc_queue *event_queue;
-        tinkc_event_fn *event_fn;
-        void *event_user;
-        uint32_t event_mask;
+        tkc_event_receiver events;
         uint32_t event_any; /* kinds that anybody listens to, futures included */
     } shared;
 

@@ -240,12 +240,9 @@ static void leave_client(tinkc_queue *queue)
 {
     tinkc_client *client = queue->client;
     pthread_mutex_lock(&client->shared.lock);
-    bool bound = client->shared.event_queue == queue;
-    if (bound) {
-        client->shared.event_queue = NULL;
-        client->shared.event_fn = NULL;
-        client->shared.event_mask = 0;
-    }
+    bool bound = client->shared.events.queue == queue;
+    if (bound)
+        client->shared.events = (tkc_event_receiver){ 0 };
     pthread_mutex_unlock(&client->shared.lock);
     if (bound)
         tkc_queue_drop(queue);
@@ -305,21 +302,12 @@ static void drop_event(tkc_queue_item *item)
 static void run_event(tkc_queue_item *item)
 {
     event_item *e = TKC_OWNER(item, event_item, item);
-    tinkc_event_fn *fn;
-    void *user;
-    if (e->f) {
-        pthread_mutex_lock(&e->f->shared.lock);
-        fn = e->f->shared.event_fn;
-        user = e->f->shared.event_user;
-        pthread_mutex_unlock(&e->f->shared.lock);
-    } else {
-        pthread_mutex_lock(&e->client->shared.lock);
-        fn = e->client->shared.event_fn;
-        user = e->client->shared.event_user;
-        pthread_mutex_unlock(&e->client->shared.lock);
-    }
-    if (fn)
-        fn(&e->event, user);
+    pthread_mutex_t *lock = e->f ? &e->f->shared.lock : &e->client->shared.lock;
+    pthread_mutex_lock(lock);
+    tkc_event_receiver to = e->f ? e->f->shared.events : e->client->shared.events;
+    pthread_mutex_unlock(lock);
+    if (to.fn)
+        to.fn(&e->event, to.user);
     free_event(e);
 }
 
@@ -373,9 +361,9 @@ void tkc_emit(tinkc_client *client, tinkc_future *f, const tinkc_event *event)
     tinkc_queue *queue = NULL;
     if (f) {
         pthread_mutex_lock(&f->shared.lock);
-        assert(!f->shared.event_mask || f->shared.event_queue);
-        if (f->shared.event_mask & event->kind) {
-            queue = f->shared.event_queue;
+        assert(!f->shared.events.mask || f->shared.events.queue);
+        if (f->shared.events.mask & event->kind) {
+            queue = f->shared.events.queue;
             tkc_queue_keep(queue);
         }
         if (!full.request_id)
@@ -388,9 +376,9 @@ void tkc_emit(tinkc_client *client, tinkc_future *f, const tinkc_event *event)
     }
     queue = NULL;
     pthread_mutex_lock(&client->shared.lock);
-    assert(!client->shared.event_mask || client->shared.event_queue);
-    if (client->shared.event_mask & event->kind) {
-        queue = client->shared.event_queue;
+    assert(!client->shared.events.mask || client->shared.events.queue);
+    if (client->shared.events.mask & event->kind) {
+        queue = client->shared.events.queue;
         tkc_queue_keep(queue);
     }
     pthread_mutex_unlock(&client->shared.lock);
@@ -400,25 +388,29 @@ void tkc_emit(tinkc_client *client, tinkc_future *f, const tinkc_event *event)
     }
 }
 
+bool tkc_events_receive(tkc_event_receiver *receiver, pthread_mutex_t *lock, tkc_event_receiver to,
+                        tinkc_error *err)
+{
+    bool on = to.fn && to.mask;
+    if (on && !to.queue)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "queue: must not be NULL");
+    if (on)
+        tkc_queue_keep(to.queue);
+    pthread_mutex_lock(lock);
+    tinkc_queue *old = receiver->queue;
+    *receiver = on ? to : (tkc_event_receiver){ 0 };
+    pthread_mutex_unlock(lock);
+    if (old)
+        tkc_queue_drop(old);
+    return true;
+}
+
 bool tinkc_client_on_event(tinkc_client *client, tinkc_queue *queue, uint32_t mask,
                            tinkc_event_fn *fn, void *user, tinkc_error *err)
 {
     tinkc_error local;
     if (!tkc_enter(&err, &local) || !tkc_client_check(client, err))
         return false;
-    bool on = fn && mask;
-    if (on && !queue)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "queue: must not be NULL");
-    if (on)
-        tkc_queue_keep(queue);
-    pthread_mutex_lock(&client->shared.lock);
-    tinkc_queue *old = client->shared.event_queue;
-    client->shared.event_queue = on ? queue : NULL;
-    client->shared.event_fn = on ? fn : NULL;
-    client->shared.event_user = user;
-    client->shared.event_mask = on ? mask : 0;
-    pthread_mutex_unlock(&client->shared.lock);
-    if (old)
-        tkc_queue_drop(old);
-    return true;
+    return tkc_events_receive(&client->shared.events, &client->shared.lock,
+                              (tkc_event_receiver){ queue, fn, user, mask }, err);
 }

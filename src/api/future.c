@@ -112,11 +112,10 @@ void tinkc_future_cancel(tinkc_future *f)
 static void unbind(tinkc_future *f)
 {
     pthread_mutex_lock(&f->shared.lock);
-    tinkc_queue *done_queue = f->shared.done_queue, *event_queue = f->shared.event_queue;
+    tinkc_queue *done_queue = f->shared.done_queue, *event_queue = f->shared.events.queue;
     f->shared.done_fn = NULL;
-    f->shared.event_fn = NULL;
-    f->shared.event_mask = 0; /* a mask without a queue would be a trap for who emits */
-    f->shared.done_queue = f->shared.event_queue = NULL;
+    f->shared.done_queue = NULL;
+    f->shared.events = (tkc_event_receiver){ 0 };
     pthread_mutex_unlock(&f->shared.lock);
     if (done_queue) {
         if (tkc_queue_remove(done_queue, &f->done_item))

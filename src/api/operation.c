@@ -303,8 +303,8 @@ void tkc_future_drop(tinkc_future *f)
         f->class->destroy(f);
     if (f->shared.done_queue)
         tkc_queue_drop(f->shared.done_queue);
-    if (f->shared.event_queue)
-        tkc_queue_drop(f->shared.event_queue);
+    if (f->shared.events.queue)
+        tkc_queue_drop(f->shared.events.queue);
     tkc_arena_free(&f->arena);
     pthread_cond_destroy(&f->shared.cond);
     pthread_mutex_destroy(&f->shared.lock);
@@ -464,19 +464,6 @@ bool tinkc_future_on_event(tinkc_future *f, tinkc_queue *queue, uint32_t mask, t
         return tkc_fail(err, TINKC_E_ARGUMENT, "future: must not be NULL");
     if (!tkc_client_check(f->client, err))
         return false;
-    bool on = fn && mask;
-    if (on && !queue)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "queue: must not be NULL");
-    if (on)
-        tkc_queue_keep(queue);
-    pthread_mutex_lock(&f->shared.lock);
-    tinkc_queue *old = f->shared.event_queue;
-    f->shared.event_queue = on ? queue : NULL;
-    f->shared.event_fn = on ? fn : NULL;
-    f->shared.event_user = user;
-    f->shared.event_mask = on ? mask : 0;
-    pthread_mutex_unlock(&f->shared.lock);
-    if (old)
-        tkc_queue_drop(old);
-    return true;
+    return tkc_events_receive(&f->shared.events, &f->shared.lock,
+                              (tkc_event_receiver){ queue, fn, user, mask }, err);
 }

@@ -53,6 +53,18 @@ struct tkc_queue_item {
     bool is_event;
 };
 
+/* Who gets the events of a client or a future. Guarded by its owner's lock. */
+typedef struct tkc_event_receiver {
+    tinkc_queue *queue; /* a reference; never NULL while mask is not 0 */
+    tinkc_event_fn *fn;
+    void *user;
+    uint32_t mask;
+} tkc_event_receiver;
+
+/* Replaces the receiver; fn NULL or mask 0 = none from now on. Takes the lock itself. */
+bool tkc_events_receive(tkc_event_receiver *, pthread_mutex_t *lock, tkc_event_receiver to,
+                        tinkc_error *err);
+
 struct tinkc_future {
     /* set by tkc_op_new, constant after */
     const tkc_op_class *class;
@@ -87,10 +99,7 @@ struct tinkc_future {
         tinkc_queue *done_queue;
         tinkc_done_fn *done_fn;
         void *done_user;
-        tinkc_queue *event_queue;
-        tinkc_event_fn *event_fn;
-        void *event_user;
-        uint32_t event_mask;
+        tkc_event_receiver events;
     } shared;
     tkc_queue_item done_item; /* the queue's, while queued; it then counts as a reference */
 

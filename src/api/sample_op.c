@@ -85,11 +85,6 @@ typedef struct sample_op {
     bool only_logprobs;
 } sample_op;
 
-struct tinkc_samples {
-    tkc_sample_response r;
-    tkc_buf bytes; /* what r points into */
-};
-
 static void advance(sample_op *op);
 static void begin_attempt(sample_op *op);
 
@@ -235,58 +230,6 @@ static void stuck_fired(tkc_timer *timer)
 
 /* ---- results ---- */
 
-static bool bad_count(tinkc_error *err, const char *what, size_t got, size_t want)
-{
-    return tkc_fail(err, TINKC_E_BAD_RESPONSE, "sample result: %zu %s where %zu are due", got, what,
-                    want);
-}
-
-/* Tokens of the prompt; 0 = only the service knows, because of images. */
-static size_t prompt_tokens(const tkc_sample_request *q)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < q->prompt.chunks.len; i++) {
-        if (q->prompt.chunks.data[i].kind != TINKC_CHUNK_TOKENS)
-            return 0;
-        n += q->prompt.chunks.data[i].tokens.len;
-    }
-    return n;
-}
-
-/* Fewer candidates a row are possible where the vocabulary is small; more were not asked for. */
-static bool check_topk(const tkc_topk *t, size_t rows, int64_t k, const char *what,
-                       tinkc_error *err)
-{
-    if (!t->ids.data)
-        return true;
-    if (rows && t->rows != rows)
-        return bad_count(err, what, t->rows, rows);
-    return t->k <= k || bad_count(err, "candidates a token", t->k, (size_t)k);
-}
-
-/* Every list whose length the request decides: callers index by their own counts. */
-static bool check_counts(const tkc_sample_request *q, const tkc_sample_response *r,
-                         tinkc_error *err)
-{
-    size_t prompt = prompt_tokens(q);
-    if (r->sequences.len != (uint64_t)q->num_samples)
-        return bad_count(err, "sequences", r->sequences.len, (size_t)q->num_samples);
-    if (r->prompt_logprobs.data && prompt && r->prompt_logprobs.len != prompt)
-        return bad_count(err, "log-probs of the prompt", r->prompt_logprobs.len, prompt);
-    if (!check_topk(&r->topk, prompt, q->topk_prompt_logprobs, "top-k rows of the prompt", err))
-        return false;
-    for (size_t i = 0; i < r->sequences.len; i++) {
-        const tinkc_sequence *s = &r->sequences.data[i];
-        if (s->logprobs.data && s->logprobs.len != s->tokens.len)
-            return bad_count(err, "log-probs of a sequence", s->logprobs.len, s->tokens.len);
-        if (r->sampled_topk &&
-            !check_topk(&r->sampled_topk[i], s->tokens.len, q->topk_sample_logprobs.value,
-                        "top-k rows of a sequence", err))
-            return false;
-    }
-    return true;
-}
-
 static void decode(tkc_offload *o)
 {
     inside *in = TKC_OWNER(o, inside, offload);
@@ -304,7 +247,7 @@ static void decode(tkc_offload *o)
         tkc_sample_response_from_json(tkc_strn((const char *)body.data, body.len), &op->f.arena,
                                       &samples->r, &in->err);
     if (!tkc_failed(&in->err))
-        (void)check_counts(&op->request, &samples->r, &in->err);
+        (void)tkc_sample_check_counts(&op->request, &samples->r, &in->err);
     if (!tkc_failed(&in->err) && op->only_logprobs && !samples->r.prompt_logprobs.data)
         tkc_fail(&in->err, TINKC_E_BAD_RESPONSE, "the answer holds no prompt log-probabilities");
 }
@@ -686,137 +629,6 @@ static void sample_destroy(tinkc_future *f)
 
 /* ---- public calls ---- */
 
-static bool check_stop(const tinkc_sampling *o, tinkc_error *err)
-{
-    bool texts = o->stop && o->stop[0];
-    if (texts && o->n_stop_tokens)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "stop: strings and tokens exclude each other");
-    if (o->never_stop && (texts || o->n_stop_tokens))
-        return tkc_fail(err, TINKC_E_ARGUMENT, "never_stop: excludes stop and stop_tokens");
-    if (o->n_stop_tokens && !o->stop_tokens)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "stop_tokens: must not be NULL");
-    for (size_t i = 0; i < o->n_stop_tokens; i++)
-        if (o->stop_tokens[i] < 0)
-            return tkc_fail(err, TINKC_E_ARGUMENT, "stop_tokens: token %zu is negative", i);
-    for (size_t i = 0; texts && o->stop[i]; i++)
-        if (!o->stop[i][0])
-            return tkc_fail(err, TINKC_E_ARGUMENT, "stop: text %zu is empty", i);
-    return true;
-}
-
-bool tkc_sampling_check(const tinkc_sampling *o, tinkc_error *err)
-{
-    if (!o)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "sampling: must not be NULL");
-    if (!tkc_all_zero(o->reserved, sizeof o->reserved) || o->reserved_bools[0])
-        return tkc_fail(err, TINKC_E_ARGUMENT, "reserved: must be zero");
-    if (!isfinite(o->temperature) || o->temperature < 0)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "temperature: must be a number of 0 or more");
-    if (!(o->top_p > 0 && o->top_p <= 1))
-        return tkc_fail(err, TINKC_E_ARGUMENT,
-                        "top_p: must lie above 0 and up to 1; start from TINKC_SAMPLING_INIT");
-    if (o->top_k < -1 || o->top_k == 0)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "top_k: must be 1 or more, or -1");
-    if (o->max_tokens < -1)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "max_tokens: must be 0 or more, or -1");
-    if (o->topk_prompt_logprobs < 0)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "topk_prompt_logprobs: must not be negative");
-    if (o->topk_sample_logprobs < 0)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "topk_sample_logprobs: must not be negative");
-    if (o->prompt_logprobs_last_n < 0 || (o->prompt_logprobs_last_n && !o->prompt_logprobs))
-        return tkc_fail(err, TINKC_E_ARGUMENT, "prompt_logprobs_last_n: %s",
-                        o->prompt_logprobs_last_n < 0 ? "must not be negative"
-                                                      : "needs prompt_logprobs");
-    if (o->has_seed && o->seed > INT64_MAX)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "seed: must be below 2^63");
-    return check_stop(o, err);
-}
-
-static bool copy_stop(tkc_stop *to, const tinkc_sampling *o, tkc_arena *arena, tinkc_error *err)
-{
-    size_t n = 0;
-    while (o->stop && o->stop[n])
-        n++;
-    if (o->n_stop_tokens) {
-        int32_t *ids = tkc_arena_array(arena, o->n_stop_tokens, sizeof *ids, err);
-        if (ids)
-            memcpy(ids, o->stop_tokens, o->n_stop_tokens * sizeof *ids);
-        *to = (tkc_stop){ .kind = TKC_STOP_TOKENS, .tokens = { ids, o->n_stop_tokens } };
-    } else if (n || o->never_stop) { /* an empty list: stop at nothing */
-        const char **texts = tkc_arena_array(arena, n + 1, sizeof *texts, err);
-        for (size_t i = 0; texts && i < n; i++)
-            texts[i] = tkc_arena_cstr(arena, o->stop[i], err);
-        *to = (tkc_stop){ .kind = TKC_STOP_STRINGS, .strings = (const char *const *)texts };
-    }
-    return !tkc_failed(err);
-}
-
-static bool copy_prompt(tkc_sample_request *to, const tinkc_chunk *chunks, size_t n,
-                        tkc_arena *arena, tinkc_error *err)
-{
-    tinkc_chunk *copies = tkc_arena_array(arena, n, sizeof *copies, err);
-    if (!copies)
-        return false;
-    for (size_t i = 0; i < n; i++) {
-        copies[i] = chunks[i];
-        int32_t *ids = tkc_arena_array(arena, chunks[i].tokens.len, sizeof *ids, err);
-        unsigned char *bytes = tkc_arena_alloc(arena, chunks[i].bytes.len, err);
-        if (!ids || !bytes)
-            return false;
-        if (chunks[i].tokens.len)
-            memcpy(ids, chunks[i].tokens.data, chunks[i].tokens.len * sizeof *ids);
-        if (chunks[i].bytes.len)
-            memcpy(bytes, chunks[i].bytes.data, chunks[i].bytes.len);
-        copies[i].tokens.data = ids;
-        copies[i].bytes.data = bytes;
-        copies[i].location = tkc_arena_cstr(arena, chunks[i].location, err);
-    }
-    to->prompt.chunks.data = copies;
-    to->prompt.chunks.len = n;
-    return !tkc_failed(err);
-}
-
-bool tkc_sample_fill(tkc_sample_request *to, tinkc_sampler *sampler, const tinkc_chunk *chunks,
-                     size_t n_chunks, size_t n_samples, const tinkc_sampling *o, tkc_arena *arena,
-                     tinkc_error *err)
-{
-    tkc_message_init(&tkc_sample_request_type, to);
-    to->sampling_session_id = sampler->id;
-    to->num_samples = (int64_t)n_samples;
-    to->prompt_logprobs = (tkc_opt_bool)TKC_SOME(o->prompt_logprobs);
-    to->topk_prompt_logprobs = o->topk_prompt_logprobs;
-    if (o->topk_sample_logprobs)
-        to->topk_sample_logprobs = (tkc_opt_i64)TKC_SOME(o->topk_sample_logprobs);
-    if (o->prompt_logprobs_last_n)
-        to->prompt_logprobs_last_n = (tkc_opt_i64)TKC_SOME(o->prompt_logprobs_last_n);
-    tkc_sampling_params *p = &to->sampling_params;
-    if (o->max_tokens >= 0)
-        p->max_tokens = (tkc_opt_i64)TKC_SOME(o->max_tokens);
-    if (o->has_seed)
-        p->seed = (tkc_opt_seed)TKC_SOME(o->seed);
-    p->temperature = o->temperature;
-    p->top_p = o->top_p;
-    p->top_k = o->top_k;
-    return copy_stop(&p->stop, o, arena, err) && copy_prompt(to, chunks, n_chunks, arena, err);
-}
-
-bool tkc_sampler_check(tinkc_sampler *sampler, tinkc_error *err)
-{
-    if (!sampler)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "sampler: must not be NULL");
-    return tkc_client_check_open(sampler->client, err);
-}
-
-bool tkc_prompt_check(const int32_t *prompt, size_t len, tinkc_error *err)
-{
-    if (!prompt || !len)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "prompt: must not be empty");
-    for (size_t i = 0; i < len; i++)
-        if (prompt[i] < 0)
-            return tkc_fail(err, TINKC_E_ARGUMENT, "prompt: token %zu is negative", i);
-    return true;
-}
-
 static tinkc_future *sample_chunks(tinkc_sampler *sampler, const tinkc_chunk *chunks, size_t n,
                                    size_t n_samples, const tinkc_sampling *o, bool only_logprobs,
                                    tinkc_error *err)
@@ -909,63 +721,4 @@ tinkc_future *tinkc_logprobs_input(tinkc_sampler *sampler, const tinkc_input *pr
 {
     tinkc_sampling o = scoring();
     return sample_an_input(sampler, prompt, 1, &o, true, err);
-}
-
-/* ---- answers ---- */
-
-const tinkc_samples *tinkc_future_samples(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)
-{
-    return tkc_future_get(f, "samples", timeout_ms, err);
-}
-
-size_t tinkc_samples_count(const tinkc_samples *s)
-{
-    return s ? s->r.sequences.len : 0;
-}
-
-const tinkc_sequence *tinkc_samples_at(const tinkc_samples *s, size_t i)
-{
-    return s && i < s->r.sequences.len ? &s->r.sequences.data[i] : NULL;
-}
-
-tinkc_f32s tinkc_samples_prompt_logprobs(const tinkc_samples *s)
-{
-    return s ? s->r.prompt_logprobs : (tinkc_f32s){ 0 };
-}
-
-int64_t tinkc_samples_cached_tokens(const tinkc_samples *s)
-{
-    return s ? s->r.prompt_cache_hit_tokens : 0;
-}
-
-static size_t candidates(const tkc_topk *topk, size_t i, const int32_t **ids,
-                         const float **logprobs)
-{
-    const int32_t *row_ids = NULL;
-    const float *row_logprobs = NULL;
-    size_t n = topk ? tkc_topk_row(topk, i, &row_ids, &row_logprobs) : 0;
-    if (ids)
-        *ids = n ? row_ids : NULL;
-    if (logprobs)
-        *logprobs = n ? row_logprobs : NULL;
-    return n;
-}
-
-size_t tinkc_samples_topk(const tinkc_samples *s, size_t i, const int32_t **ids,
-                          const float **logprobs)
-{
-    return candidates(s ? &s->r.topk : NULL, i, ids, logprobs);
-}
-
-size_t tinkc_samples_sampled_topk(const tinkc_samples *s, size_t k, size_t i, const int32_t **ids,
-                                  const float **logprobs)
-{
-    bool any = s && s->r.sampled_topk && k < s->r.sequences.len;
-    return candidates(any ? &s->r.sampled_topk[k] : NULL, i, ids, logprobs);
-}
-
-tinkc_f32s tinkc_future_logprobs(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)
-{
-    const tinkc_samples *s = tkc_future_get(f, "logprobs", timeout_ms, err);
-    return s ? s->r.prompt_logprobs : (tinkc_f32s){ 0 };
 }

@@ -1,4 +1,5 @@
-/* sample_op.h - what sampling and streaming share. */
+/* sample_op.h - what the files of sampling share: the request (sample_request.c), the operation
+ * (sample_op.c), the result (sample_result.c) and streams (sample_stream.c). */
 #ifndef TKC_API_SAMPLE_OP_H
 #define TKC_API_SAMPLE_OP_H
 
@@ -13,5 +14,15 @@ bool tkc_sampling_check(const tinkc_sampling *, tinkc_error *err);
 bool tkc_sample_fill(tkc_sample_request *to, tinkc_sampler *, const tinkc_chunk *chunks,
                      size_t n_chunks, size_t n_samples, const tinkc_sampling *, tkc_arena *,
                      tinkc_error *err);
+
+/* What a sample's future has as its result. */
+struct tinkc_samples {
+    tkc_sample_response r;
+    tkc_buf bytes; /* what r points into */
+};
+
+/* Every list whose length the request decides: callers index by their own counts. */
+bool tkc_sample_check_counts(const tkc_sample_request *, const tkc_sample_response *,
+                             tinkc_error *err);
 
 #endif
