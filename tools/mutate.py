@@ -18,7 +18,8 @@ What is not planted, because no test of behaviour can see it:
     - releases (free, close, unlink of a temporary file): the leak checker of `make asan` owns those
     - locks, thread attributes, asserts: ThreadSanitizer and the debug builds own those
     - sizes that only speed depends on: first capacities, buffer, block and chunk sizes (PERF below)
-    - hexadecimal masks, characters, and string texts: tests of formats hold whole outputs against these
+    - how long a loop sleeps before it looks again
+    - hexadecimal masks, modes of files, characters, and string texts: tests of formats hold whole outputs against these
     - fractions below 1e-4: guards against division by zero
     - < for <= and > for >= where both sides being equal gives the same: the smaller, the larger, the distance
       of two (`a < b ? a : b`, `if (a > most) most = a;`, `a > b ? a - b : 0`)
@@ -42,8 +43,8 @@ Fault = collections.namedtuple("Fault", "path function line operator before afte
 SWAPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&",
          "+": "-", "-": "+", "*": "/", "/": "*", "+=": "-=", "-=": "+=", "<<": ">>", ">>": "<<", "|": "&"}
 # Calls that are left alone with their arguments, and calls whose loss alone no behaviour shows.
-UNSEEN = re.compile(r"^(assert|perror|va_start|va_end|log_\w+|(?:\w+_)?(?:log|debug|warn|trace|note|logf)(?:_\w+)?|\w*_log\w*|TKC_\w+)$")
-KEPT = re.compile(r"^(free|close|.*_(free|destroy|unlock|lock|end|init|release|close|unref|decref|drop|discard)|memset|fflush|"
+UNSEEN = re.compile(r"^(assert|perror|va_start|va_end|log_\w+|(?:\w+_)?(?:log|debug|warn|trace|note|logf)(?:_\w+)?|\w*_log\w*|nanosleep|usleep|TKC_\w+)$")
+KEPT = re.compile(r"^(free|close|.*_(free|cleanup|destroy|unlock|lock|end|init|release|close|unref|decref|drop|discard)|memset|fflush|"
                   r"pthread_\w+|unlink|madvise|posix_fadvise|clearerr|closedir|fclose)$")
 PERF = re.compile(r"CAPACITY|INITIAL|BUFFER|_BUF$|CHUNK|BLOCK|GRAIN|STACK|PREFETCH|ALIGN|BATCH_BYTES|SLAB|PAGE_BYTES|READ_SIZE|READ_AT_ONCE|"
                   r"COPY_BYTES|PIECE")
@@ -74,6 +75,8 @@ def closing(tokens, at):
 
 def changed_number(text):
     """The constant one off, or None: masks, hex and tiny fractions are left alone."""
+    if re.fullmatch(r"0\d+", text):
+        return None  # octal: the mode of a file
     if re.fullmatch(r"\d+[uUlL]*", text):
         return re.sub(r"^\d+", lambda m: str(int(m.group()) + 1), text)
     m = re.fullmatch(r"((?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?)([fF]?)", text)

@@ -406,6 +406,18 @@ static void claims_are_read(void **state)
     assert_string_equal(t.sub, "urn:u:1");
     assert_string_equal(t.email, "");
     assert_string_equal(t.iss, "passport-x");
+    assert_true(!t.org_id && !t.jti);
+    /* {"jti":"t9","org_id":"org-4","other":[1,{"exp":1}],"exp":-1} */
+    assert_true(
+        tkc_jwt_read("a.eyJqdGkiOiJ0OSIsIm9yZ19pZCI6Im9yZy00Iiwib3RoZXIiOlsxLHsiZXhwIjoxfV0s"
+                     "ImV4cCI6LTF9.c",
+                     &arena, &t, &err));
+    assert_string_equal(t.jti, "t9");
+    assert_string_equal(t.org_id, "org-4");
+    assert_true(t.exp_us == -1000000);
+    /* {"exp":1e13}: beyond what a time can be */
+    assert_true(tkc_jwt_read("a.eyJleHAiOjFlMTN9.c", &arena, &t, &err));
+    assert_true(t.exp_us == TINKC_NO_TIME);
     /* {"exp":"soon","sub":7} */
     assert_true(tkc_jwt_read("a.eyJleHAiOiJzb29uIiwic3ViIjo3fQ.b", &arena, &t, &err));
     assert_true(t.exp_us == TINKC_NO_TIME && !t.sub && !t.email);

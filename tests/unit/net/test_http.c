@@ -351,7 +351,10 @@ static void test_methods(void **state)
     } rows[] = { { "POST", "{\"a\":1}", "Content-Length: 7" },
                  { "POST", NULL, "Content-Length: 0" },
                  { "PUT", "{}", "Content-Length: 2" },
+                 { "PATCH", NULL, "Content-Length: 0" },
+                 { "DELETE", "{}", "Content-Length: 2" },
                  { "DELETE", NULL, NULL },
+                 { "HEAD", NULL, NULL },
                  { "GET", NULL, NULL } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         answer *a = make(fx, rows[i].method, fx->url, "/m");

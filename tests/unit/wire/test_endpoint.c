@@ -2,6 +2,8 @@
 #include "support/check.h"
 #include "support/scratch.h"
 
+#include <stdio.h>
+
 #include "wire/endpoint.h"
 
 static void every_endpoint_leads_to_itself(void **state)
@@ -30,6 +32,35 @@ static void every_endpoint_leads_to_itself(void **state)
     }
     assert_null(tkc_endpoint_get(TKC_EP_COUNT));
     assert_null(tkc_endpoint_get(-1));
+}
+
+/* The connections a call uses, what must be there before it, how it is retried, how long its answer
+ * may be silent, and how it and its result are written. */
+static void every_endpoint_keeps_its_terms(void **state)
+{
+    (void)state;
+    static const char *const pools[] = { "session",  "sample",    "train",  "rest",
+                                         "retrieve", "telemetry", "config", "auth" };
+    static const char *const needs[] = { "nothing", "config", "session" };
+    static const char *const retries[] = { "-", "attempts", "window", "attempts+window" };
+    static const char *const encodings[] = { "-", "json", "protobuf" };
+    char line[512], found[512];
+    FILE *file = fopen("tests/data/wire/endpoints.txt", "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) && line[0] == '#')
+        ;
+    for (int32_t id = 0; id < TKC_EP_COUNT; id++) {
+        const tkc_endpoint *e = tkc_endpoint_get(id);
+        snprintf(found, sizeof found, "%s %s %s pool=%s needs=%s retries=%s silence=%d %s->%s %s\n",
+                 e->name, e->method, e->path, pools[e->pool], needs[e->need], retries[e->retries],
+                 (int)e->timeout_ms, encodings[e->request_encoding], encodings[e->result_encoding],
+                 e->request_type ? e->request_type : "-");
+        assert_string_equal(found, line);
+        if (!fgets(line, sizeof line, file))
+            line[0] = 0;
+    }
+    assert_int_equal(line[0], 0); /* no line without an endpoint */
+    fclose(file);
 }
 
 static void paths_are_escaped(void **state)
@@ -102,6 +133,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_endpoint_leads_to_itself),
+        cmocka_unit_test(every_endpoint_keeps_its_terms),
         cmocka_unit_test(paths_are_escaped),
         cmocka_unit_test(other_paths_are_404_or_405),
         cmocka_unit_test(checkpoints_take_one_segment_or_two),
