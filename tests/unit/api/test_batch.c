@@ -1,0 +1,316 @@
+/* Batches: the examples that each way of adding makes, arrays of every element type, sparse and
+ * packed ones, and what is refused with nothing changed. */
+#include <math.h>
+#include <string.h>
+
+#include "api/train_batch.h"
+#include "support/api_support.h"
+#include "tinkc/train.h"
+
+static tinkc_mock *mock;
+static tinkc_client *client;
+static tinkc_batch *batch;
+static tinkc_error err;
+static const int32_t ids[] = { 10, 11, 12, 13, 14 };
+
+static int open_batch(void **state)
+{
+    (void)state;
+    err = (tinkc_error){ 0 };
+    mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
+    client = mock_client(mock, NULL, &err);
+    batch = tinkc_batch_new(client, &err);
+    assert_int_equal(err.code, 0);
+    return 0;
+}
+
+static int close_batch(void **state)
+{
+    (void)state;
+    tinkc_batch_free(batch);
+    tinkc_client_free(client);
+    tinkc_mock_free(mock);
+    return 0;
+}
+
+static void assert_f32s(size_t i, const char *name, const float *wanted, size_t n)
+{
+    const tinkc_tensor *t = tinkc_batch_tensor(batch, i, name);
+    assert_non_null(t);
+    tinkc_f32s found = tinkc_tensor_f32s(t);
+    assert_int_equal(found.len, n);
+    assert_memory_equal(found.data, wanted, n * sizeof *wanted);
+    assert_int_equal(tinkc_tensor_i64s(t).len, 0);
+}
+
+static void assert_i64s(size_t i, const char *name, const int64_t *wanted, size_t n)
+{
+    const tinkc_tensor *t = tinkc_batch_tensor(batch, i, name);
+    assert_non_null(t);
+    tinkc_i64s found = tinkc_tensor_i64s(t);
+    assert_int_equal(found.len, n);
+    assert_memory_equal(found.data, wanted, n * sizeof *wanted);
+    assert_int_equal(tinkc_tensor_f32s(t).len, 0);
+}
+
+static void assert_reads(size_t i, const int32_t *wanted, size_t n)
+{
+    tinkc_tokens found = { 0 };
+    assert_true(tinkc_input_tokens(tinkc_batch_input(batch, i), &found, &err));
+    assert_int_equal(found.len, n);
+    assert_memory_equal(found.data, wanted, n * sizeof *wanted);
+    tinkc_tokens_free(&found);
+}
+
+static void refused(bool done, int32_t code, const char *says)
+{
+    assert_false(done);
+    assert_int_equal(err.code, code);
+    if (!strstr(err.message, says))
+        fail_msg("\"%s\" does not say \"%s\"", err.message, says);
+    err = (tinkc_error){ 0 };
+}
+
+static void next_tokens_are_learnt_after_the_context(void **state)
+{
+    (void)state;
+    static const int64_t targets[] = { 11, 12, 13, 14 };
+    assert_true(tinkc_batch_add_sft(batch, ids, 5, 2, &err));
+    assert_true(tinkc_batch_add_sft(batch, ids, 5, 0, &err));
+    assert_true(tinkc_batch_add_sft(batch, ids, 2, 1, &err));
+    assert_int_equal(tinkc_batch_count(batch), 3);
+    assert_reads(0, ids, 4);
+    assert_i64s(0, "target_tokens", targets, 4);
+    assert_f32s(0, "weights", (float[]){ 0, 1, 1, 1 }, 4);
+    assert_f32s(1, "weights", (float[]){ 1, 1, 1, 1 }, 4);
+    assert_reads(2, ids, 1);
+    assert_i64s(2, "target_tokens", targets, 1);
+    assert_f32s(2, "weights", (float[]){ 1 }, 1);
+    assert_null(tinkc_batch_tensor(batch, 0, "logprobs"));
+    assert_null(tinkc_batch_tensor(batch, 3, "weights"));
+    assert_null(tinkc_batch_tensor(batch, 0, NULL));
+    assert_null(tinkc_batch_input(batch, 3));
+    refused(tinkc_batch_add_sft(batch, ids, 5, 5, &err), TINKC_E_ARGUMENT, "context");
+    refused(tinkc_batch_add_sft(batch, ids, 1, 0, &err), TINKC_E_ARGUMENT, "at least 2");
+    refused(tinkc_batch_add_sft(batch, NULL, 5, 0, &err), TINKC_E_ARGUMENT, "ids");
+    refused(tinkc_batch_add_sft(batch, (int32_t[]){ 1, 2, -3 }, 3, 0, &err), TINKC_E_ARGUMENT,
+            "token 2");
+    assert_int_equal(tinkc_batch_count(batch), 3);
+}
+
+static void weights_belong_to_the_tokens_learnt(void **state)
+{
+    (void)state;
+    static const float weights[] = { 9, 0.5f, -1, 0, 2 };
+    assert_true(tinkc_batch_add_weighted(batch, ids, 5, weights, &err));
+    assert_f32s(0, "weights", weights + 1, 4);
+    assert_reads(0, ids, 4);
+    refused(tinkc_batch_add_weighted(batch, ids, 5, NULL, &err), TINKC_E_ARGUMENT, "weights");
+    refused(tinkc_batch_add_weighted(batch, ids, 3, (float[]){ 1, 1, INFINITY }, &err),
+            TINKC_E_ARGUMENT, "number 2 is not finite");
+    assert_int_equal(tinkc_batch_count(batch), 1);
+}
+
+/* Over the prompt both are zero; the first sampled token is the target of the last prompt token. */
+static void sampled_answers_carry_logprobs_and_advantages(void **state)
+{
+    (void)state;
+    static const float logprobs[] = { -0.5f, -1.5f }, advantages[] = { 2, -3 };
+    static const int64_t targets[] = { 11, 12, 13, 14 };
+    assert_true(tinkc_batch_add_rl(batch, ids, 5, 3, logprobs, advantages, &err));
+    assert_reads(0, ids, 4);
+    assert_i64s(0, "target_tokens", targets, 4);
+    assert_f32s(0, "logprobs", (float[]){ 0, 0, -0.5f, -1.5f }, 4);
+    assert_f32s(0, "advantages", (float[]){ 0, 0, 2, -3 }, 4);
+    assert_true(tinkc_batch_add_rl(batch, ids, 2, 1, logprobs, advantages, &err));
+    assert_f32s(1, "logprobs", logprobs, 1);
+    assert_f32s(1, "advantages", advantages, 1);
+    refused(tinkc_batch_add_rl(batch, ids, 5, 0, logprobs, advantages, &err), TINKC_E_ARGUMENT,
+            "context");
+    refused(tinkc_batch_add_rl(batch, ids, 5, 5, logprobs, advantages, &err), TINKC_E_ARGUMENT,
+            "context");
+    refused(tinkc_batch_add_rl(batch, ids, 5, 3, NULL, advantages, &err), TINKC_E_ARGUMENT,
+            "logprobs");
+    refused(tinkc_batch_add_rl(batch, ids, 5, 3, logprobs, (float[]){ 1, NAN }, &err),
+            TINKC_E_ARGUMENT, "advantages: number 1");
+    assert_int_equal(tinkc_batch_count(batch), 2);
+}
+
+/* Floats of every width travel as 32-bit, integers as 64-bit. */
+static void every_element_type_is_read(void **state)
+{
+    (void)state;
+    static const double wide[] = { 0.5, -2, 1e-3 };
+    static const uint16_t bf16[] = { 0x3F80, 0xC040, 0 }; /* 1, -3, 0 */
+    static const uint16_t f16[] = { 0x3C00, 0xC200, 0x0001, 0x8000, 0x7BFF };
+    static const int32_t narrow[] = { -7, 2147483647 };
+    assert_true(tinkc_batch_add_tokens(batch, ids, 3, &err));
+    assert_true(tinkc_batch_set(
+        batch, "f64", &(tinkc_array){ .data = wide, .count = 3, .dtype = TINKC_F64 }, &err));
+    assert_true(tinkc_batch_set(
+        batch, "bf16", &(tinkc_array){ .data = bf16, .count = 3, .dtype = TINKC_BF16 }, &err));
+    assert_true(tinkc_batch_set(
+        batch, "f16", &(tinkc_array){ .data = f16, .count = 5, .dtype = TINKC_F16 }, &err));
+    assert_true(tinkc_batch_set(
+        batch, "i32", &(tinkc_array){ .data = narrow, .count = 2, .dtype = TINKC_I32 }, &err));
+    assert_true(tinkc_batch_set_i64(batch, "i64", (int64_t[]){ INT64_MIN, 1 }, 2, &err));
+    assert_true(tinkc_batch_set_f32(batch, "f32", (float[]){ 0.25f }, 1, &err));
+    assert_f32s(0, "f64", (float[]){ 0.5f, -2, 1e-3f }, 3);
+    assert_f32s(0, "bf16", (float[]){ 1, -3, 0 }, 3);
+    assert_f32s(0, "f16", (float[]){ 1, -3, 0x1p-24f, -0.0f, 65504 }, 5);
+    assert_i64s(0, "i32", (int64_t[]){ -7, 2147483647 }, 2);
+    assert_i64s(0, "i64", (int64_t[]){ INT64_MIN, 1 }, 2);
+    assert_f32s(0, "f32", (float[]){ 0.25f }, 1);
+    refused(tinkc_batch_set(
+                batch, "big",
+                &(tinkc_array){ .data = (double[]){ 0, 1e39 }, .count = 2, .dtype = TINKC_F64 },
+                &err),
+            TINKC_E_TENSOR, "number 1 does not fit 32 bits");
+    refused(tinkc_batch_set(
+                batch, "nan",
+                &(tinkc_array){ .data = (uint16_t[]){ 0x7E00 }, .count = 1, .dtype = TINKC_F16 },
+                &err),
+            TINKC_E_TENSOR, "number 0 is not finite");
+    refused(tinkc_batch_set(
+                batch, "inf",
+                &(tinkc_array){ .data = (uint16_t[]){ 0x7C00 }, .count = 1, .dtype = TINKC_F16 },
+                &err),
+            TINKC_E_TENSOR, "number 0 is not finite");
+    refused(tinkc_batch_set_f32(batch, "f32", (float[]){ 1 }, 1, &err), TINKC_E_ARGUMENT,
+            "f32 is set already");
+}
+
+/* Stored values and places make the dense matrix that is shown, whoever did the packing. */
+static void sparse_and_packed_arrays_are_shown_dense(void **state)
+{
+    (void)state;
+    static const int64_t shape[] = { 3, 4 }, row_ptr[] = { 0, 1, 1, 3 }, col[] = { 2, 0, 3 };
+    static const float values[] = { 5, 6, 7 };
+    static const float dense[] = { 0, 0, 5, 0, 0, 0, 0, 0, 6, 0, 0, 7 };
+    static const int64_t whole[] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0 };
+    static const float full[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3 };
+    assert_true(tinkc_batch_add_tokens(batch, ids, 3, &err));
+    tinkc_array sparse = { .data = values,
+                           .count = 3,
+                           .shape = shape,
+                           .ndim = 2,
+                           .row_ptr = row_ptr,
+                           .col = col,
+                           .dtype = TINKC_F32 };
+    assert_true(tinkc_batch_set(batch, "sparse", &sparse, &err));
+    size_t before = tinkc_batch_bytes(batch);
+    tinkc_array plain = {
+        .data = dense, .count = 12, .shape = shape, .ndim = 2, .dtype = TINKC_F32, .may_pack = true
+    };
+    assert_true(tinkc_batch_set(batch, "packed", &plain, &err));
+    assert_int_equal(tinkc_batch_bytes(batch) - before, 3 * 4 + 8 * (4 + 3));
+    before = tinkc_batch_bytes(batch);
+    plain.may_pack = false;
+    assert_true(tinkc_batch_set(batch, "plain", &plain, &err));
+    assert_int_equal(tinkc_batch_bytes(batch) - before, 12 * 4);
+    before = tinkc_batch_bytes(batch);
+    plain.data = full; /* packing would not make it smaller */
+    plain.may_pack = true;
+    assert_true(tinkc_batch_set(batch, "full", &plain, &err));
+    assert_int_equal(tinkc_batch_bytes(batch) - before, 12 * 4);
+    tinkc_array integers = {
+        .data = whole, .count = 12, .shape = shape, .ndim = 2, .dtype = TINKC_I64, .may_pack = true
+    };
+    before = tinkc_batch_bytes(batch);
+    assert_true(tinkc_batch_set(batch, "integers", &integers, &err));
+    assert_int_equal(tinkc_batch_bytes(batch) - before, 8 + 8 * (4 + 1));
+    assert_f32s(0, "sparse", dense, 12);
+    assert_f32s(0, "packed", dense, 12);
+    assert_f32s(0, "plain", dense, 12);
+    assert_f32s(0, "full", full, 12);
+    assert_i64s(0, "integers", whole, 12);
+    const tinkc_tensor *t = tinkc_batch_tensor(batch, 0, "packed");
+    assert_int_equal(t->ndim, 2);
+    assert_memory_equal(t->shape, shape, sizeof shape);
+    assert_ptr_equal(t, tinkc_batch_tensor(batch, 0, "packed"));
+}
+
+static void arrays_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    static const float v[9] = { 0 };
+    static const int64_t shape[] = { 3, 3, 1, 1, 1, 1, 1, 1, 1 }, rows[] = { 0, 1, 1, 1 },
+                         col[] = { 0 };
+    static const int64_t below[] = { 3, -3 }, above[] = { 3, (int64_t)INT32_MAX + 1 };
+    tinkc_array good = { .data = v, .count = 9, .shape = shape, .ndim = 2, .dtype = TINKC_F32 }, a;
+    refused(tinkc_batch_set(batch, "x", &good, &err), TINKC_E_ARGUMENT, "no example");
+    assert_true(tinkc_batch_add_tokens(batch, ids, 1, &err));
+    size_t before = tinkc_batch_bytes(batch);
+#define REFUSED(code, says, ...)                                                                   \
+    do {                                                                                           \
+        a = good;                                                                                  \
+        __VA_ARGS__;                                                                               \
+        refused(tinkc_batch_set(batch, "x", &a, &err), code, says);                                \
+    } while (0)
+    REFUSED(TINKC_E_ARGUMENT, "reserved", a.reserved[3] = 1);
+    REFUSED(TINKC_E_ARGUMENT, "reserved", a.reserved_bools[2] = true);
+    REFUSED(TINKC_E_TENSOR, "element type: 0", a.dtype = 0);
+    REFUSED(TINKC_E_TENSOR, "element type", a.dtype = TINKC_F64 + 1);
+    REFUSED(TINKC_E_ARGUMENT, "data must not be NULL", a.data = NULL);
+    REFUSED(TINKC_E_TENSOR, "ndim", a.ndim = 0);
+    REFUSED(TINKC_E_TENSOR, "ndim", a.ndim = 9);
+    REFUSED(TINKC_E_TENSOR, "dimension 1", a.shape = below);
+    REFUSED(TINKC_E_TENSOR, "x", a.count = 8);
+    REFUSED(TINKC_E_TENSOR, "both dimensions", a.row_ptr = rows; a.col = col; a.shape = NULL);
+    REFUSED(TINKC_E_TENSOR, "both dimensions", a.row_ptr = rows; a.col = col; a.ndim = 3);
+    REFUSED(TINKC_E_TENSOR, "row_ptr without col", a.row_ptr = rows; a.count = 1);
+    REFUSED(TINKC_E_TENSOR, "dimension 1", a.row_ptr = rows; a.col = col; a.count = 1;
+            a.shape = above);
+    refused(tinkc_batch_set(batch, "", &good, &err), TINKC_E_ARGUMENT, "name");
+    refused(tinkc_batch_set(batch, NULL, &good, &err), TINKC_E_ARGUMENT, "name");
+    refused(tinkc_batch_set(batch, "x", NULL, &err), TINKC_E_ARGUMENT, "array");
+    assert_int_equal(tinkc_batch_bytes(batch), before);
+    assert_null(tinkc_batch_tensor(batch, 0, "x"));
+    good.ndim = 8; /* as many as there may be */
+    assert_true(tinkc_batch_set(batch, "x", &good, &err));
+    assert_int_equal(tinkc_batch_tensor(batch, 0, "x")->ndim, 8);
+}
+
+/* What stands beside the targets must speak for as many positions. */
+static void numbers_beside_the_targets_are_counted(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "weights", "logprobs", "advantages" };
+    static const int64_t targets[] = { 1, 2, 3 };
+    static const float v[3] = { 0 };
+    refused(tkc_batch_check(batch, &err), TINKC_E_ARGUMENT, "empty");
+    refused(tkc_batch_check(NULL, &err), TINKC_E_ARGUMENT, "NULL");
+    for (size_t i = 0; i < 3; i++) {
+        tinkc_batch_clear(batch);
+        assert_true(tinkc_batch_add_sft(batch, ids, 5, 1, &err));
+        assert_true(tinkc_batch_add_tokens(batch, ids, 3, &err));
+        assert_true(tinkc_batch_set_i64(batch, "target_tokens", targets, 3, &err));
+        assert_true(tkc_batch_check(batch, &err));
+        assert_true(tinkc_batch_set_f32(batch, names[i], v, 2, &err));
+        refused(tkc_batch_check(batch, &err), TINKC_E_TENSOR, "example 1 has 2");
+        assert_int_equal(tinkc_batch_count(batch), 2);
+    }
+    tinkc_batch_clear(batch);
+    assert_int_equal(tinkc_batch_count(batch), 0);
+    assert_int_equal(tinkc_batch_bytes(batch), 0);
+    assert_true(tinkc_batch_add_tokens(batch, ids, 3, &err));
+    assert_true(tinkc_batch_set_f32(batch, "others", v, 2, &err)); /* any other name, any length */
+    assert_true(tkc_batch_check(batch, &err));
+    assert_int_equal(tinkc_batch_count(NULL), 0);
+    assert_int_equal(tinkc_batch_bytes(NULL), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_batch, close_batch)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(next_tokens_are_learnt_after_the_context),
+        TEST(weights_belong_to_the_tokens_learnt),
+        TEST(sampled_answers_carry_logprobs_and_advantages),
+        TEST(every_element_type_is_read),
+        TEST(sparse_and_packed_arrays_are_shown_dense),
+        TEST(arrays_that_do_not_fit_are_refused),
+        TEST(numbers_beside_the_targets_are_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
