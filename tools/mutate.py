@@ -428,15 +428,14 @@ class Source:
                 line = self.line_of(cell[0]) if cell else site.line
                 yield site, change, Fault(self.path, site.function, line, what, before, after, key)
 
-    def witnesses(self):
-        """Key of a fault in a table -> the functions that read the table (none: anybody may)."""
-        readers = {}
-        for site, _, fault in self.faults():
-            if site.kind == "table" and not site.detail[4]:
-                name = site.detail[0]
-                if name not in readers:
-                    readers[name] = [f for f, i, end in self.bodies if any(x.text == name for x in self.tokens[i:end])]
-                yield fault.key, readers[name]
+    def readers(self, name):
+        """The bodies of the functions that read a table: (first brace, last brace)."""
+        return [(i, end) for _, i, end in self.bodies if any(x.text == name for x in self.tokens[i:end])]
+
+    def read_elsewhere(self):
+        """Keys of the faults in tables that no function of this file reads."""
+        return [fault.key for site, _, fault in self.faults()
+                if site.kind == "table" and not site.detail[4] and not self.readers(site.detail[0])]
 
     def written(self, numbers):
         """The text with the faults in `numbers` (key -> number), and where each stands in it."""
@@ -444,13 +443,20 @@ class Source:
         for site, change, fault in self.faults():
             if fault.key in numbers:
                 planted[site.begin, site.end, site.function].append((numbers[fault.key], change))
-        out, done = [], 0
-        for site in sorted(self.sites, key=lambda s: (s.begin, s.end)):
+        pieces = []  # (begin, end, new text)
+        for site in self.sites:
             here = planted.get((site.begin, site.end, site.function))
-            if not here or site.begin < done:
-                continue
-            out += [self.text[done:site.begin], self.alternatives(site, here)]
-            done = site.end
+            if here:
+                pieces.append((site.begin, site.end, self.alternatives(site, here)))
+            if here and site.kind == "table" and not site.detail[4]:
+                marks = "".join(f"(void)TINKC_FAULT({number});" for number, _ in here)  # for the map alone
+                at = [self.tokens[i].end for i, _ in self.readers(site.detail[0])]
+                pieces += [(begin, begin, marks) for begin in at]
+        out, done = [], 0
+        for begin, end, new in sorted(pieces, key=lambda p: p[:2]):
+            if begin >= done:
+                out += [self.text[done:begin], new]
+                done = end
         if not out:
             return self.text, []
         text = HEAD + "".join(out) + self.text[done:]
