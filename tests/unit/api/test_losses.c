@@ -123,6 +123,46 @@ static void dpo_gradients(void **state)
     close_bench(&b);
 }
 
+static double metric(const tinkc_loss *loss, const char *name)
+{
+    return tinkc_metrics_get(&loss->metrics, name, NAN); /* NaN is close to nothing */
+}
+
+/* The figures beside the loss, from their definitions: a reward is beta times what the policy gives
+ * an answer above the reference; the margin is chosen minus rejected. */
+static void dpo_reports_its_rewards(void **state)
+{
+    (void)state;
+    bench b;
+    static const float weights[LEN] = { 0, 0, 1, 1, 1, 0.5f };
+    static const double reference[N] = { -3.1, -2.0, -9.0, -1.5 };
+    tinkc_dpo dpo = { .reference = reference, .n = N, .beta = 0.3 };
+    double reward[N], total = 0;
+    tinkc_error err = { 0 };
+    open_bench(&b, (int64_t[]){ LEN }, 1, weights);
+    for (size_t i = 0; i < N; i++) {
+        reward[i] = -reference[i];
+        for (size_t k = 0; k < LEN; k++)
+            reward[i] += (double)weights[k] * (double)b.logprobs[i][k];
+        reward[i] *= 0.3;
+    }
+    int right = (reward[0] > reward[1]) + (reward[2] > reward[3]);
+    assert_int_equal(right, 1); /* one pair of each kind */
+    for (size_t i = 0; i < N; i += 2)
+        total += log1p(exp(reward[i + 1] - reward[i]));
+    tinkc_loss loss = { .batch = b.batch, .forward = &b.forward, .grads = b.grad_rows };
+    assert_true(tinkc_loss_dpo(&loss, &dpo, &err));
+    assert_true(fabs(metric(&loss, "dpo_loss") - total / 2) < 1e-9);
+    assert_true(fabs(loss.value - total / 2) < 1e-9);
+    assert_true(fabs(metric(&loss, "accuracy") - 0.5) < 1e-12);
+    assert_true(fabs(metric(&loss, "chosen_reward") - (reward[0] + reward[2]) / 2) < 1e-9);
+    assert_true(fabs(metric(&loss, "rejected_reward") - (reward[1] + reward[3]) / 2) < 1e-9);
+    assert_true(
+        fabs(metric(&loss, "margin") - (reward[0] + reward[2] - reward[1] - reward[3]) / 2) < 1e-9);
+    tkc_arena_free(&loss.arena);
+    close_bench(&b);
+}
+
 static void reverse_kl_gradients(void **state)
 {
     (void)state;
@@ -358,11 +398,9 @@ static void mistakes_on_a_tape_are_reported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dpo_gradients),
-        cmocka_unit_test(reverse_kl_gradients),
-        cmocka_unit_test(tape_gradients),
-        cmocka_unit_test(tape_of_everything),
-        cmocka_unit_test(mistakes_on_a_tape_are_reported),
+        cmocka_unit_test(dpo_gradients),        cmocka_unit_test(dpo_reports_its_rewards),
+        cmocka_unit_test(reverse_kl_gradients), cmocka_unit_test(tape_gradients),
+        cmocka_unit_test(tape_of_everything),   cmocka_unit_test(mistakes_on_a_tape_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
