@@ -180,7 +180,7 @@ static void every_element_type_is_read(void **state)
             "f32 is set already");
 }
 
-/* Stored values and places make the dense matrix that is shown, whoever did the packing. */
+/* Stored values and places make the dense matrix that is shown, whether the caller or the library packed it. */
 static void sparse_and_packed_arrays_are_shown_dense(void **state)
 {
     (void)state;
