@@ -36,13 +36,24 @@ int64_t cli_folder_number(const char *folder, const char *key)
     return n > 0 ? n : 0;
 }
 
-char *cli_folder_type(const char *folder)
+/* A text of config.json; yours, NULL = it does not say. */
+static char *config_text(const char *folder, const char *key)
 {
     json_t *config = load_config(folder);
-    const char *type = json_string_value(member(config, "model_type"));
-    char *copy = type ? strdup(type) : NULL;
+    const char *text = json_string_value(member(config, key));
+    char *copy = text ? strdup(text) : NULL;
     json_decref(config);
     return copy;
+}
+
+char *cli_folder_type(const char *folder)
+{
+    return config_text(folder, "model_type");
+}
+
+char *cli_logged_model(const char *log_dir)
+{
+    return config_text(log_dir, "model_name");
 }
 
 static bool is_weights(const char *name)
@@ -183,15 +194,6 @@ int cli_load_weights(const cli_app *app, const char *folder)
     each_weights(folder, read_file, &r);
     cli_progress_end(&r.bar);
     return cli_stop_signal() ? cli_stop_exit() : 0;
-}
-
-char *cli_logged_model(const char *log_dir)
-{
-    json_t *config = load_config(log_dir);
-    const char *name = json_string_value(json_object_get(config, "model_name"));
-    char *copy = name ? strdup(name) : NULL;
-    json_decref(config);
-    return copy;
 }
 
 double cli_model_default_rate(const char *name, const char *folder, char why[96])
