@@ -47,6 +47,8 @@ typedef struct cli_value { /* one option as given */
 
 typedef struct cli_config cli_config; /* config_file.h */
 
+enum { CLI_COMPAT_OLD = 25, CLI_COMPAT_NEW = 36 }; /* releases whose output differs */
+
 struct cli_app {
     const cli_command *command;
     const char *program; /* argv[0]'s last part */
@@ -62,7 +64,9 @@ struct cli_app {
     const char *fields; /* of --json=FIELDS, or NULL */
     int time_style;
     int verbose;
-    bool quiet, color, progress, headers, truncate, yes, compat, offline;
+    bool quiet, color, progress, headers, truncate, yes, offline;
+    /* Whose output is printed: 0 = our own, else the Python command's of release 0.N. */
+    int compat;
     bool stdout_tty, stderr_tty, stdin_tty, utf8;
     bool draws; /* stderr is a terminal on which a line can be rewritten */
     int64_t started_ms;
@@ -142,6 +146,9 @@ typedef struct cli_problem {
 int cli_report(const cli_app *, const cli_problem *);
 /* A problem of our own finding: code, hint (may be NULL), then a format and what belongs to it. */
 #define cli_fail(app, code, ...) cli_fail_at((app), __FILE_NAME__, __LINE__, (code), __VA_ARGS__)
+/* Wrong arguments that a command finds, not the parser: the Python command leaves with 1 then. */
+#define cli_fail_checked(app, ...)                                                                 \
+    ((void)cli_fail((app), "usage", __VA_ARGS__), (app)->compat ? CLI_EXIT_FAILED : CLI_EXIT_USAGE)
 int cli_fail_at(const cli_app *, const char *file, int line, const char *code, const char *hint,
                 const char *format, ...) __attribute__((format(printf, 6, 7)));
 /* A failure of the library; `what` says what was being done, or NULL. */

@@ -60,8 +60,10 @@ bool cli_checkpoint_wanted(const cli_app *app, const tinkc_checkpoint *c)
 {
     const char *type = cli_text(app, "type");
     if (type) {
-        bool sampler = strncmp(type, "sampler", 7) == 0;
-        if (c->kind != (sampler ? TINKC_CHECKPOINT_SAMPLER : TINKC_CHECKPOINT_TRAINING))
+        int kind = strncmp(type, "sampler", 7) == 0    ? TINKC_CHECKPOINT_SAMPLER
+                   : strncmp(type, "external", 8) == 0 ? TINKC_CHECKPOINT_EXTERNAL
+                                                       : TINKC_CHECKPOINT_TRAINING;
+        if (c->kind != kind)
             return false;
     }
     if (cli_given(app, "before") &&
@@ -284,8 +286,8 @@ int cli_checkpoint_info(cli_app *app)
     tinkc_path parsed;
     const char *path = app->args[0];
     if (!tinkc_path_parse(path, &parsed, &err))
-        return cli_fail(app, "usage", "paths look like tinker://RUN/weights/NAME",
-                        "invalid checkpoint path: %s", path);
+        return cli_fail_checked(app, "paths look like tinker://RUN/weights/NAME",
+                                "invalid checkpoint path: %s", path);
     int bad = cli_connect(app);
     if (bad)
         return bad;
@@ -391,12 +393,12 @@ int cli_checkpoint_set_ttl(cli_app *app)
 {
     bool remove = cli_flag(app, "remove");
     if (!cli_given(app, "ttl") && !remove)
-        return cli_fail(app, "usage", NULL, "must specify either --ttl <seconds> or --remove");
+        return cli_fail_checked(app, NULL, "must specify either --ttl <seconds> or --remove");
     if (cli_given(app, "ttl") && remove)
-        return cli_fail(app, "usage", NULL, "cannot specify both --ttl and --remove");
+        return cli_fail_checked(app, NULL, "cannot specify both --ttl and --remove");
     if (!remove && cli_int(app, "ttl") <= 0)
-        return cli_fail(app, "usage", "to keep it without a limit: --remove",
-                        "--ttl must be above 0");
+        return cli_fail_checked(app, "to keep it without a limit: --remove",
+                                "--ttl must be above 0");
     return change_all(app, set_ttl, remove ? 0 : cli_int(app, "ttl"),
                       remove ? "kept without a limit" : "time to live set");
 }

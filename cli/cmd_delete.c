@@ -158,7 +158,10 @@ static int report(cli_app *app, const deletion *d, bool cancelled)
             json_object_set_new(v, "cancelled", json_boolean(cancelled));
             json_object_set_new(v, "not_attempted", json_integer((json_int_t)d->not_attempted));
         }
-        cli_write_json(stdout, v, app->compat || app->format == CLI_JSONL ? -1 : 2);
+        if (app->compat)
+            cli_write_python_json(stdout, v, -1);
+        else
+            cli_write_json(stdout, v, app->format == CLI_JSONL ? -1 : 2);
         fputc('\n', stdout);
         json_decref(v);
     } else if (!cancelled) {
@@ -177,9 +180,9 @@ static int report(cli_app *app, const deletion *d, bool cancelled)
         return app->compat ? 0 : CLI_EXIT_DECLINED;
     if (cli_stop_signal())
         return cli_stop_exit();
-    if (!d->failed)
+    if (!d->failed || app->compat) /* the Python command leaves with 0 whatever has failed */
         return 0;
-    return app->compat ? 1 : d->done ? CLI_EXIT_PARTLY : d->last_exit;
+    return d->done ? CLI_EXIT_PARTLY : d->last_exit;
 }
 
 int cli_checkpoint_delete(cli_app *app)
@@ -190,7 +193,9 @@ int cli_checkpoint_delete(cli_app *app)
         bad = cli_connect(app);
     if (!bad)
         d.items = gather(app, &bad);
-    if (!bad && json_array_size(d.items) == 0) {
+    if (!bad && json_array_size(d.items) == 0 && app->compat) {
+        printf("No checkpoints found for run %s matching filters\n", cli_text(app, "run-id"));
+    } else if (!bad && json_array_size(d.items) == 0) {
         if (app->format != CLI_JSON)
             cli_note(app, "No checkpoints found for %s matching filters",
                      cli_text(app, "run-id") ? cli_text(app, "run-id") : "these paths");

@@ -57,6 +57,11 @@ int cli_checkpoint_download(cli_app *app)
     if (!cli_path_kind(app->args[0]))
         return cli_fail(app, "usage", "paths look like tinker://RUN/weights/NAME",
                         "invalid checkpoint path: %s", app->args[0]);
+    tinkc_path parsed;
+    if (app->compat == CLI_COMPAT_NEW && tinkc_path_parse(app->args[0], &parsed, NULL) &&
+        parsed.kind == TINKC_CHECKPOINT_SAMPLER)
+        return cli_fail_checked(app, "training checkpoints and external weights can be",
+                                "sampler checkpoints cannot be downloaded: %s", app->args[0]);
     int bad = cli_connect(app);
     if (bad)
         return bad;

@@ -195,8 +195,18 @@ int cli_session_export_trace(cli_app *app)
 
 /* ---- models ---- */
 
-static json_t *model_json(const char *name, int64_t context)
+/* What the service says of a model; NULL where it does not offer it. */
+static json_t *model_json(const cli_app *app, const char *name, const tinkc_model *m)
 {
+    static const char *const keys[] = { "model_name", "max_context_length", "trainable",
+                                        "sampleable" };
+    if (app->compat && m) {
+        json_t *sent = cli_record_json(m->json);
+        json_t *out = cli_in_order(app, sent, keys, sizeof keys / sizeof *keys);
+        json_decref(sent);
+        return out;
+    }
+    int64_t context = m ? m->max_context_length : 0;
     const cli_model_facts *f = cli_model_find(name);
     double rate = cli_model_suggested_rate(name);
     json_t *v = json_pack("{s:s}", "model_name", name);
@@ -255,20 +265,24 @@ int cli_model_list(cli_app *app)
         return bad;
     const tinkc_capabilities *all = tinkc_future_capabilities(f, 0, &err);
     json_t *items = json_array();
+    const char *part = app->n_args ? app->args[0] : NULL;
     size_t total = tinkc_capabilities_count(all), limit = (size_t)cli_int(app, "limit");
     for (size_t i = (size_t)cli_int(app, "offset"); i < total; i++) {
         const tinkc_model *m = tinkc_capabilities_at(all, i);
         bool known = cli_model_find(m->name) != NULL;
-        json_t *item = model_json(m->name, m->max_context_length);
+        json_t *item = model_json(app, m->name, m);
         bad = bad ? bad : cli_check_keys(app, item);
         if ((known || !cli_flag(app, "supported")) && cli_passes(app, item) &&
-            (!limit || json_array_size(items) < limit))
+            (!part || strcasestr(m->name, part)) && (!limit || json_array_size(items) < limit))
             json_array_append(items, item);
         json_decref(item);
     }
     cli_arrange(app, items);
     bad = bad ? bad : cli_check_filters(app);
-    if (!bad) {
+    if (!bad && part && json_array_size(items) == 0) {
+        bad = cli_fail(app, "not_found", "see all of them: tinkc model list",
+                       "no model of this service has '%s' in its name", part);
+    } else if (!bad) {
         char *title = cli_list_title("model", (int64_t)json_array_size(items), (int64_t)total, "");
         cli_list spec = {
             .key = "models", .title = title, .columns = cli_model_columns, .total = (int64_t)total
@@ -357,7 +371,7 @@ int cli_model_info(cli_app *app)
         tinkc_future_free(f);
         return cli_fail(app, "not_found", "see: tinkc model list", "model not found: %s", name);
     }
-    json_t *v = model_json(name, m ? m->max_context_length : 0), *rows = json_array();
+    json_t *v = model_json(app, name, m), *rows = json_array();
     char text[CLI_SHORT_TEXT];
     double rate = cli_model_suggested_rate(name);
     cli_row(rows, "Model", name);
@@ -417,7 +431,7 @@ int cli_sampler_info(cli_app *app)
  * is an answer, not a failure. */
 static int show_nobody(cli_app *app)
 {
-    json_t *rows = json_array(), *v = json_pack("{s:n,s:n}", "user_urn", "email");
+    json_t *rows = json_array(), *v = json_pack("{s:n,s:n,s:n}", "user_urn", "org_urn", "email");
     cli_row(rows, "User",
             cli_wants_local(app) ? "none: the engine in this process has no accounts"
                                  : "unknown: an API key does not name a user");
@@ -434,8 +448,10 @@ int cli_whoami(cli_app *app)
     if (cli_wait(app, f, NULL, &err)) {
         const tinkc_identity *me = tinkc_future_identity(f, 0, &err);
         json_t *rows = json_array();
-        json_t *v = json_pack("{s:s,s:s?}", "user_urn", me->user_urn, "email", me->email);
+        json_t *v = json_pack("{s:s,s:s?,s:s?}", "user_urn", me->user_urn, "org_urn",
+                              me->org_urn && *me->org_urn ? me->org_urn : NULL, "email", me->email);
         cli_row(rows, "User", me->user_urn);
+        cli_row(rows, "Organization", me->org_urn);
         cli_row(rows, "Email", me->email);
         bad = cli_show_record(app, NULL, rows, v);
     } else {

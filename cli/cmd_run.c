@@ -14,10 +14,14 @@ const char *const cli_time_keys[] = { "time", "last_request_time", "expires_at",
 
 json_t *cli_checkpoint_json(const cli_app *app, const json_t *sent)
 {
-    static const char *const keys[] = { "checkpoint_id", "checkpoint_type", "time",
-                                        "tinker_path",   "size_bytes",      "public",
-                                        "expires_at" };
-    return cli_in_order(app, sent, keys, sizeof keys / sizeof *keys);
+    static const char *const old[] = { "checkpoint_id", "checkpoint_type", "time",
+                                       "tinker_path",   "size_bytes",      "public",
+                                       "expires_at" };
+    static const char *const now[] = { "checkpoint_id", "checkpoint_type", "time",
+                                       "tinker_path",   "size_bytes",      "public",
+                                       "user_metadata", "expires_at" };
+    return app->compat == CLI_COMPAT_NEW ? cli_in_order(app, sent, now, sizeof now / sizeof *now)
+                                         : cli_in_order(app, sent, old, sizeof old / sizeof *old);
 }
 
 json_t *cli_in_order(const cli_app *app, const json_t *sent, const char *const *keys, size_t n)

@@ -204,7 +204,7 @@ static const cli_option checkpoint_list_options[] = {
     { .name = "type",
       .kind = CLI_CHOICE,
       .value = "KIND",
-      .choices = "weights|sampler_weights|training|sampler",
+      .choices = "weights|sampler_weights|external_weights|training|sampler|external",
       .help = "only this kind" },
     { .name = "before", .kind = CLI_DATE, .value = "DATE", .help = "created before" },
     { .name = "after", .kind = CLI_DATE, .value = "DATE", .help = "created after" },
@@ -249,7 +249,7 @@ static const cli_option checkpoint_delete_options[] = {
     { .name = "type",
       .kind = CLI_CHOICE,
       .value = "KIND",
-      .choices = "weights|sampler_weights|training|sampler",
+      .choices = "weights|sampler_weights|external_weights|training|sampler|external",
       .help = "only this kind" },
     { .name = "before", .kind = CLI_DATE, .value = "DATE", .help = "created before" },
     { .name = "after", .kind = CLI_DATE, .value = "DATE", .help = "created after" },
@@ -342,7 +342,8 @@ static const cli_option model_list_options[] = {
     { .name = "supported", .kind = CLI_FLAG, .help = "only those we can tokenize" },
     { 0 }
 };
-static const char *const model_list_examples[] = { "tinkc model list --json", NULL };
+static const char *const model_list_examples[] = { "tinkc model list --json",
+                                                   "tinkc model list qwen3", NULL };
 
 static const cli_option model_info_options[] = { { .name = "rank",
                                                    .kind = CLI_COUNT,
@@ -370,6 +371,23 @@ static const cli_option billing_usage_options[] = {
       .help = "comma-separated columns" },
     { 0 }
 };
+static const cli_option billing_storage_options[] = {
+    { .name = "project-id", .kind = CLI_TEXT, .value = "ID", .help = "only of this project" },
+    { .name = "csv",
+      .kind = CLI_FILE,
+      .value = "FILE",
+      .help = "rows as CSV; - is standard output" },
+    { .name = "columns",
+      .letter = 'c',
+      .kind = CLI_TEXT,
+      .value = "LIST",
+      .complete = "column",
+      .help = "comma-separated columns" },
+    { 0 }
+};
+static const char *const billing_storage_examples[] = { "tinkc billing checkpoint-storage --json",
+                                                        NULL };
+
 static const char *const billing_usage_examples[] = {
     "tinkc billing usage -- -7d now --group-by base_model", NULL
 };
@@ -380,7 +398,7 @@ static const cli_option audit_list_options[] = {
       .kind = CLI_CHOICE,
       .value = "TYPE",
       .standard = "all",
-      .choices = "all|checkpoints",
+      .choices = "all|checkpoints|projects|teams|organizations",
       .help = "which events" },
     { .name = "columns",
       .letter = 'c',
@@ -392,28 +410,30 @@ static const cli_option audit_list_options[] = {
 };
 static const char *const audit_list_examples[] = { "tinkc audit list --day yesterday", NULL };
 
-static const cli_option audit_sync_options[] = { { .name = "output",
-                                                   .letter = 'o',
-                                                   .kind = CLI_DIR,
-                                                   .value = "DIR",
-                                                   .standard = "audit_logs",
-                                                   .help = "where" },
-                                                 { .name = "backfill-days",
-                                                   .kind = CLI_COUNT,
-                                                   .value = "N",
-                                                   .standard = "7",
-                                                   .help = "how far back" },
-                                                 { .name = "every",
-                                                   .kind = CLI_DURATION,
-                                                   .value = "DURATION",
-                                                   .help = "repeat at this interval" },
-                                                 { .name = "type",
-                                                   .kind = CLI_CHOICE,
-                                                   .value = "TYPE",
-                                                   .standard = "all",
-                                                   .choices = "all|checkpoints",
-                                                   .help = "which events" },
-                                                 { 0 } };
+static const cli_option audit_sync_options[] = {
+    { .name = "output",
+      .letter = 'o',
+      .kind = CLI_DIR,
+      .value = "DIR",
+      .standard = "audit_logs",
+      .help = "where" },
+    { .name = "backfill-days",
+      .kind = CLI_COUNT,
+      .value = "N",
+      .standard = "7",
+      .help = "how far back" },
+    { .name = "every",
+      .kind = CLI_DURATION,
+      .value = "DURATION",
+      .help = "repeat at this interval" },
+    { .name = "type",
+      .kind = CLI_CHOICE,
+      .value = "TYPE",
+      .standard = "all",
+      .choices = "all|checkpoints|projects|teams|organizations",
+      .help = "which events" },
+    { 0 }
+};
 static const char *const audit_sync_examples[] = { "tinkc audit sync -o audit --every 1h", NULL };
 
 static const cli_option auth_login_options[] = {
@@ -440,6 +460,7 @@ static const cli_option auth_token_options[] = {
 };
 static const char *const auth_token_examples[] = { "eval \"$(tinkc auth token --export)\"", NULL };
 
+static const char *const auth_whoami_examples[] = { "tinkc auth whoami --json", NULL };
 static const char *const whoami_examples[] = { "tinkc whoami --json", NULL };
 
 /* ---- work ---- */
@@ -1384,10 +1405,10 @@ const cli_command cli_commands[] = {
       .run = cli_session_export_trace },
     { .noun = "model",
       .verb = "list",
-      .args = "",
+      .args = "[SUBSTRING]",
       .min_args = 0,
-      .max_args = 0,
-      .summary = "list the models the service offers",
+      .max_args = 1,
+      .summary = "list the models the service offers, or those whose name has SUBSTRING",
       .options = model_list_options,
       .examples = model_list_examples,
       .columns = cli_model_columns,
@@ -1429,6 +1450,16 @@ const cli_command cli_commands[] = {
       .options = billing_usage_options,
       .examples = billing_usage_examples,
       .run = cli_billing_usage },
+    { .noun = "billing",
+      .verb = "checkpoint-storage",
+      .args = "",
+      .min_args = 0,
+      .max_args = 0,
+      .summary = "show what all checkpoints take up now, by project and owner",
+      .options = billing_storage_options,
+      .examples = billing_storage_examples,
+      .columns = cli_storage_columns,
+      .run = cli_billing_storage },
     { .noun = "audit",
       .verb = "list",
       .args = "",
@@ -1485,6 +1516,15 @@ const cli_command cli_commands[] = {
       .options = auth_token_options,
       .examples = auth_token_examples,
       .run = cli_auth_token },
+    { .noun = "auth",
+      .verb = "whoami",
+      .args = "",
+      .min_args = 0,
+      .max_args = 0,
+      .summary = "show who you are",
+      .options = NULL,
+      .examples = auth_whoami_examples,
+      .run = cli_whoami },
     { .noun = "whoami",
       .verb = NULL,
       .args = "",
@@ -2012,7 +2052,7 @@ const char *cli_noun_summary(const char *noun)
         { "session", "sessions and their traces" },
         { "model", "models the service offers" },
         { "sampler", "samplers" },
-        { "billing", "usage" },
+        { "billing", "usage and storage" },
         { "audit", "the audit log" },
         { "auth", "credentials" },
         { "train", "fine-tune" },

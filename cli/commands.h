@@ -5,7 +5,7 @@
 #include "out.h"
 
 extern const cli_column cli_run_columns[], cli_checkpoint_columns[], cli_session_columns[],
-    cli_model_columns[], cli_audit_columns[];
+    cli_model_columns[], cli_audit_columns[], cli_storage_columns[];
 
 /* Options and examples that stand beside their command. */
 extern const cli_option cli_pull_options[], cli_push_options[], cli_export_options[];
@@ -34,6 +34,7 @@ int cli_model_info(cli_app *);
 int cli_model_add(cli_app *);
 int cli_sampler_info(cli_app *);
 int cli_billing_usage(cli_app *);
+int cli_billing_storage(cli_app *);
 int cli_audit_list(cli_app *);
 int cli_audit_sync(cli_app *);
 int cli_auth_login(cli_app *);

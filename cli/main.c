@@ -145,13 +145,26 @@ static void guard_streams(void)
             (void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
 }
 
+/* TINKC_COMPAT: "1" is the newest release we know, "0.25.0" that one or the nearest before. */
+static int compat_release(const char *program)
+{
+    const char *asked = getenv("TINKC_COMPAT");
+    int minor = 0;
+    for (const char *p = asked && strncmp(asked, "0.", 2) == 0 ? asked + 2 : "";
+         *p >= '0' && *p <= '9' && minor < 1000; p++)
+        minor = 10 * minor + (*p - '0');
+    if (minor)
+        return minor < CLI_COMPAT_NEW ? CLI_COMPAT_OLD : CLI_COMPAT_NEW;
+    return strcmp(program, "tinker") == 0 || (asked && strcmp(asked, "1") == 0) ? CLI_COMPAT_NEW
+                                                                                : 0;
+}
+
 int main(int argc, char **argv)
 {
     guard_streams();
     const char *name = argc > 0 && argv[0] ? argv[0] : "tinkc", *slash = strrchr(name, '/');
-    const char *compat = getenv("TINKC_COMPAT");
     cli_app app = { .program = slash ? slash + 1 : name, .started_ms = cli_now_ms() };
-    app.compat = strcmp(app.program, "tinker") == 0 || (compat && strcmp(compat, "1") == 0);
+    app.compat = compat_release(app.program);
     app.headers = app.truncate = app.progress = true;
     app.deadline_ms = INT64_MAX;
     app.format = wants_json(argc, argv) ? CLI_JSON : CLI_TABLE;

@@ -12,12 +12,38 @@
 
 /* ---- JSON ---- */
 
-static void write_string(FILE *f, const char *s, size_t len)
+/* How JSON is written. step: spaces that a level is set in, 0 = all on one line. python: as its json
+ * module does it, ASCII alone and a space after each mark on one line too. */
+typedef struct layout {
+    int step;
+    bool python;
+} layout;
+
+/* One character from beyond ASCII as \uXXXX, or two of them; its bytes are counted into *i. */
+static void write_escaped(FILE *f, const char *s, size_t len, size_t *i)
+{
+    unsigned char c = (unsigned char)s[*i];
+    int more = c >= 0xF0 ? 3 : c >= 0xE0 ? 2 : 1;
+    unsigned code = c & (0x3Fu >> more);
+    for (; more > 0 && *i + 1 < len; more--)
+        code = code << 6 | ((unsigned char)s[++*i] & 0x3Fu);
+    if (code >= 0x10000)
+        fprintf(f, "\\u%04x", 0xD800 + ((code - 0x10000) >> 10));
+    fprintf(f, "\\u%04x", code >= 0x10000 ? 0xDC00 + (code & 0x3FF) : code);
+}
+
+static void write_string(FILE *f, const char *s, size_t len, bool python)
 {
     fputc('"', f);
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)s[i];
-        if (c == '"' || c == '\\')
+        if (python && (c == '\b' || c == '\f'))
+            fputs(c == '\b' ? "\\b" : "\\f", f);
+        else if (python && c == 0x7F)
+            fputc(c, f);
+        else if (python && c >= 0x80)
+            write_escaped(f, s, len, &i);
+        else if (c == '"' || c == '\\')
             fprintf(f, "\\%c", c);
         else if (c == '\n')
             fputs("\\n", f);
@@ -39,32 +65,37 @@ static void new_line(FILE *f, int indent)
         fprintf(f, "\n%*s", indent, "");
 }
 
-static void write_value(FILE *f, const json_t *v, int indent, int step);
+static void write_value(FILE *f, const json_t *v, int indent, layout how);
 
-static void write_members(FILE *f, const json_t *v, int indent, int step)
+static const char *comma(layout how)
+{
+    return how.python && !how.step ? ", " : ",";
+}
+
+static void write_members(FILE *f, const json_t *v, int indent, layout how)
 {
     const char *key;
     json_t *member;
     bool first = true;
     json_object_foreach((json_t *)(uintptr_t)v, key, member)
     {
-        fputs(first ? "" : ",", f);
+        fputs(first ? "" : comma(how), f);
         new_line(f, indent);
-        write_string(f, key, strlen(key));
-        fputs(step ? ": " : ":", f);
-        write_value(f, member, indent, step);
+        write_string(f, key, strlen(key), how.python);
+        fputs(how.step || how.python ? ": " : ":", f);
+        write_value(f, member, indent, how);
         first = false;
     }
 }
 
-static void write_value(FILE *f, const json_t *v, int indent, int step)
+static void write_value(FILE *f, const json_t *v, int indent, layout how)
 {
     char number[CLI_SHORT_TEXT];
-    int inner = indent >= 0 ? indent + step : -1;
+    int inner = indent >= 0 ? indent + how.step : -1;
     switch (v ? json_typeof(v) : JSON_NULL) {
     case JSON_OBJECT:
         fputc('{', f);
-        write_members(f, v, inner, step);
+        write_members(f, v, inner, how);
         if (json_object_size(v))
             new_line(f, indent);
         fputc('}', f);
@@ -72,16 +103,16 @@ static void write_value(FILE *f, const json_t *v, int indent, int step)
     case JSON_ARRAY:
         fputc('[', f);
         for (size_t i = 0; i < json_array_size(v); i++) {
-            fputs(i ? "," : "", f);
+            fputs(i ? comma(how) : "", f);
             new_line(f, inner);
-            write_value(f, json_array_get(v, i), inner, step);
+            write_value(f, json_array_get(v, i), inner, how);
         }
         if (json_array_size(v))
             new_line(f, indent);
         fputc(']', f);
         break;
     case JSON_STRING:
-        write_string(f, json_string_value(v), json_string_length(v));
+        write_string(f, json_string_value(v), json_string_length(v), how.python);
         break;
     case JSON_INTEGER:
         fprintf(f, "%lld", (long long)json_integer_value(v));
@@ -103,7 +134,22 @@ static void write_value(FILE *f, const json_t *v, int indent, int step)
 
 void cli_write_json(FILE *f, const json_t *v, int indent)
 {
-    write_value(f, v, indent < 0 ? -1 : 0, indent < 0 ? 0 : indent);
+    write_value(f, v, indent < 0 ? -1 : 0, (layout){ .step = indent < 0 ? 0 : indent });
+}
+
+void cli_write_python_json(FILE *f, const json_t *v, int indent)
+{
+    write_value(f, v, indent < 0 ? -1 : 0, (layout){ indent < 0 ? 0 : indent, true });
+}
+
+static void print_whole(const cli_app *app, const json_t *v)
+{
+    int indent = app->format == CLI_JSONL ? -1 : 2;
+    if (app->compat)
+        cli_write_python_json(stdout, v, indent);
+    else
+        cli_write_json(stdout, v, indent);
+    fputc('\n', stdout);
 }
 
 const json_t *cli_json_at(const json_t *v, const char *path)
@@ -203,8 +249,7 @@ int cli_print_json(const cli_app *app, const json_t *v)
     if (bad)
         return bad;
     json_t *picked = app->fields && json_is_object(v) ? pick_fields(v, app->fields) : NULL;
-    cli_write_json(stdout, picked ? picked : v, app->format == CLI_JSONL ? -1 : 2);
-    fputc('\n', stdout);
+    print_whole(app, picked ? picked : v);
     json_decref(picked);
     return 0;
 }
@@ -468,8 +513,7 @@ static int print_json_list(const cli_app *app, const cli_list *list, const json_
             json_object_set_new(whole, "total_count", json_integer(list->total));
         json_object_set_new(whole, "shown_count", json_integer((json_int_t)n));
     }
-    cli_write_json(stdout, whole, 2);
-    fputc('\n', stdout);
+    print_whole(app, whole);
     json_decref(whole);
     return 0;
 }

@@ -69,6 +69,8 @@ int cli_print_done(const cli_app *, json_t *object, const char *format, ...)
 
 /* One JSON value: indent 2, or -1 for one line. Keys in order, UTF-8 as it is, shortest numbers. */
 void cli_write_json(FILE *, const json_t *, int indent);
+/* As Python's json module writes it; indent -1: on one line. */
+void cli_write_python_json(FILE *, const json_t *, int indent);
 int cli_print_json(const cli_app *, const json_t *);
 /* A JSON string of any text: bytes that are not UTF-8, which a file name may have, are escaped. */
 json_t *cli_json_text(const char *);
