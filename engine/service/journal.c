@@ -1,4 +1,12 @@
-/* journal.c - the request log of a run. May touch: runs/RUN/journal, and nothing else. */
+/* journal.c - the request log of a run: what was accepted and is not yet in an image.
+ *
+ * A record is appended and synced before its request is acknowledged, so an acknowledged request
+ * can be done again after a sudden end. Records are read up to the first that is not whole: only
+ * the last append can be torn, because each one is synced before the next. Hence a failed append
+ * must not leave bytes behind. Written by the thread that accepts a run's requests, one at a time.
+ *
+ * May touch: runs/RUN/journal, and nothing else.
+ */
 #include "service/journal.h"
 
 #include <assert.h>
@@ -34,7 +42,8 @@ static void put_record(tkc_buf *out, const tke_journal_record *r, tinkc_error *e
     tkc_buf_str(out, r->body, err);
 }
 
-/* Takes the next whole record off *rest. */
+/* Takes the next whole record off *rest. Length and checksum come from disk: both are checked
+ * before the body is believed. */
 static bool take_record(tinkc_str *rest, tke_journal_record *r)
 {
     uint32_t len, crc;
@@ -85,7 +94,7 @@ bool tke_journal_append(tke_store *s, const char *run, const tke_journal_record 
         /* Half a record would hide every later one. */
         if (ftruncate(fd, st.st_size) != 0)
             tkc_fail_errno(err, "%s", path);
-    } else if (st.st_size == 0) {
+    } else if (st.st_size == 0) { /* new: its name must survive a power loss too */
         tkc_sync_parent(path, err);
     }
 done:
@@ -106,6 +115,7 @@ static bool read_records(const char *path, tke_journal_fn *fn, void *user, tinkc
     while (!tkc_failed(err) && take_record(&rest, &r))
         if (!fn(&r, user, err) && !tkc_failed(err))
             tkc_fail(err, TINKC_E_STORE, "%s: record %lld cannot be used", path, (long long)r.seq);
+    /* Later records would lie behind the torn one, where nobody reads. */
     size_t whole = file.len - rest.len;
     tkc_unmap_file(&file);
     if (!tkc_failed(err) && rest.len && truncate(path, (off_t)whole) != 0)
@@ -138,6 +148,7 @@ static bool keep_newer(const tke_journal_record *r, void *user, tinkc_error *err
     return !tkc_failed(err);
 }
 
+/* Replaced as a whole: at every moment one complete journal has the name. */
 bool tke_journal_trim(tke_store *s, const char *run, int64_t seq, tinkc_error *err)
 {
     tkc_arena arena;

@@ -1,4 +1,9 @@
-/* memory_budget.c - counting before allocating. Touches only its own counter. */
+/* memory_budget.c - an allocator that counts first and allocates then.
+ *
+ * The count is taken before the memory, so many threads together never exceed the limit, not even
+ * for a moment; a failed allocation gives its count back. Used for what a request may make the
+ * server decode. May touch: its counter, the allocator below it.
+ */
 #include "service/memory_budget.h"
 
 static bool take(tke_budget *b, size_t n)
@@ -32,6 +37,7 @@ static void *budget_resize(void *ptr, size_t old_size, size_t new_size, void *us
 {
     tke_budget *b = user;
     tinkc_error ignored = { 0 };
+    /* Growth is counted before, shrinking after: the count is never below what is held. */
     if (new_size > old_size && !take(b, new_size - old_size))
         return NULL;
     void *got = tkc_resize(b->from, ptr, old_size, new_size, &ignored);

@@ -375,8 +375,8 @@ static void fail_leftovers(tke_service *svc)
     }
 }
 
-/* A quarter of the memory, so that a server under load still trains; never less than one body of the
- * usual size needs. */
+/* A quarter of the memory, so that a server under load still trains; never less than one body of
+ * the usual size needs. */
 static size_t body_budget(const tke_settings *set)
 {
     const int64_t least = (int64_t)128 << 20;
@@ -438,6 +438,8 @@ void tke_service_drop(tke_service *svc)
     if (tke_store_durable(svc->store) && svc->set.durability >= TINKC_DURABILITY_SNAPSHOT &&
         !tke_service_flush(svc, 60000, &err))
         tkc_log_line(&svc->log, TINKC_LOG_ERROR, "images could not be written: %s", err.message);
+    /* The order matters: each pool may still feed those that are ended after it, and every job that
+     * is left is failed once nothing can complete it any more. */
     tkc_pool_free(svc->texts); /* what they queue is still run or failed below */
     svc->texts = NULL;
     stop_threads(svc);
@@ -530,6 +532,8 @@ static bool anything_dirty(tke_service *svc)
     return svc->n_images > 0;
 }
 
+/* Waits until every run's state is on disk. A run may change while its image is written, so it is
+ * asked for again in the loop; new requests must have stopped, or this lasts until the deadline. */
 bool tke_service_flush(tke_service *svc, int64_t timeout_ms, tinkc_error *err)
 {
     const tkc_map_entry *e;

@@ -25,6 +25,7 @@ static bool sync_path(int folder_fd, const char *name, tinkc_error *err)
     return ok;
 }
 
+/* Files first, then the folder: a name that survives must not lead to bytes that did not. */
 bool tke_sync_folder(const char *path, tinkc_error *err)
 {
     DIR *folder = opendir(path);
@@ -67,6 +68,8 @@ bool tke_store_place(tke_store *s, const char *temp, const char *final_path, tin
     return false;
 }
 
+/* Undoes tke_store_place. If the exchange works, `temp` holds what was there before (place swapped
+ * them); otherwise the name was new. */
 void tke_store_take_back(tke_store *s, const char *temp, const char *final_path)
 {
     tinkc_error ignored = { 0 };
@@ -93,6 +96,8 @@ static bool copy_file(const char *from, const char *to, const char *name, tinkc_
     return !tkc_failed(err);
 }
 
+/* Hard links where the file system has them: checkpoints are never changed in place, so sharing
+ * bytes is safe. */
 bool tke_link_folder(const char *from, const char *to, tinkc_error *err)
 {
     struct stat st;

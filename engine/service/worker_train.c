@@ -57,6 +57,8 @@ static bool make_record(tke_job *job, const tke_pass *pass, size_t first, size_t
     return true;
 }
 
+/* Datums of the same form lie in one record, so that a result of thousands of examples has a few
+ * records; the client takes them apart by their offsets. */
 static bool encode_pass(tke_job *job, const tke_pass *pass, tinkc_error *err)
 {
     tkc_array_record *records = tkc_arena_array(&job->arena, pass->n_data, sizeof *records, err);
@@ -100,6 +102,7 @@ static bool ready_trainer(tke_service *svc, tke_base *base, tinkc_error *err)
     return base->trainer != NULL;
 }
 
+/* A failed pass changed nothing, so the run is not dirty; `strict_steps` counts it. */
 static void count_pass(tke_service *svc, tke_job *job, bool failed)
 {
     tke_run *run = job->run;

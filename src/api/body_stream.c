@@ -1,6 +1,6 @@
 /* body_stream.c - bodies as they come: tkc_pull, and the public stream on top of it.
  *
- * The transport writes on its own thread (sink), the reader reads on his; they meet under
+ * The transport writes on its own thread (sink), the reader reads on its own; they meet under
  * shared.lock and nowhere else. The operation around them belongs to the I/O thread.
  */
 #include "api/body_stream.h"
@@ -28,8 +28,8 @@ struct tkc_pull {
         tkc_chunks bytes;
         size_t lent; /* of them, by tkc_pull_next */
         bool flows;  /* the last tkc_pull_next found a lot */
-        size_t want; /* the reader sleeps until so many are here; 0 = he does not sleep */
-        bool asleep; /* in tkc_pull_next, with no time limit: nobody but the I/O thread wakes him */
+        size_t want; /* the reader sleeps until so many are here; 0 = it does not sleep */
+        bool asleep; /* in tkc_pull_next, with no time limit: only the I/O thread wakes it */
         bool head_ready, ended, held, resume_posted;
         tinkc_error err;
         struct tinkc_response head;

@@ -22,8 +22,8 @@ struct tinkc_response {
  * sink or `done` runs. */
 bool tkc_response_fill(struct tinkc_response *, const tkc_call *, tkc_arena *, tinkc_error *err);
 
-/* Checks the options of tinkc_http_call and tinkc_stream_open and makes a call of them. What the call
- * needs of them is copied. */
+/* Checks the options of tinkc_http_call and tinkc_stream_open and makes a call of them. What the
+ * call needs of them is copied. */
 tkc_call *tkc_call_from_options(tinkc_client *, const tinkc_http_options *,
                                 const tkc_call_spec *base, tinkc_error *err);
 
@@ -44,7 +44,7 @@ size_t tkc_pull_read(tkc_pull *, void *buf, size_t cap, int64_t timeout_ms, tink
 size_t tkc_pull_next(tkc_pull *, const void **bytes, int64_t timeout_ms, tinkc_error *err);
 /* While a reader sleeps in tkc_pull_next, for as long as it takes, bytes that come are offered to
  * `take` first, on the I/O thread, and only what it leaves is kept and wakes the reader. It stands
- * in for him: what belongs to the reader is its own meanwhile. It must not wait, nor call back into
+ * in for it: what belongs to the reader is its own meanwhile. It must not wait, nor call back into
  * the pull. Before the start. */
 void tkc_pull_take(tkc_pull *, size_t (*take)(void *arg, const void *bytes, size_t len), void *arg);
 /* Ends it early. A thread that waits in _read is woken with CANCELLED. Any thread. */

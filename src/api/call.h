@@ -34,7 +34,7 @@ typedef struct tkc_call_spec {
     int32_t retries;     /* layer attempt: how many more; 0 = none, TKC_RETRIES_DEFAULT */
     bool window;         /* layer window as well */
     bool backpressure;   /* 429 and a pausing 402 come back at once (sampling) */
-    bool conflict_ends;  /* a 409 on a repeated attempt is final: somebody has it already */
+    bool conflict_ends;  /* a 409 on a repeated attempt is final: an earlier attempt was accepted */
     bool conflict_final; /* any 409 is final: "it is so already" */
     bool probe;          /* a 500 is final: the caller has another way to say the same */
     bool no_redirects;
@@ -104,7 +104,7 @@ int64_t tkc_call_elapsed_ms(const tkc_call *); /* since the call began */
 /* tkc_emit with the endpoint's method and path as the event's request. Thread: I/O. */
 void tkc_emit_about(tinkc_client *, tinkc_future *, int32_t endpoint, const tinkc_event *);
 /* err from a status outside 2xx and its body: code, http_status, message, flags. `local`: no HTTP
- * took place, so the message does not speak of it. */
+ * took place, so the message does not mention it. */
 void tkc_status_error(tinkc_error *err, int32_t status, tinkc_bytes body, bool local);
 
 /* ---- the common case: one request, one answer, one result ---- */

@@ -1,4 +1,4 @@
-/* custom.c - a loss of the user's own: forward, his function, backward with his gradients.
+/* custom.c - a loss of the user's own: forward, the function, backward with its gradients.
  *
  * The service's cross-entropy is L = sum(-logprob * weight). With weight = -dC/dlogprob its
  * gradient is that of C, whatever C is. So the second pass is an ordinary one with other weights.
@@ -189,7 +189,7 @@ typedef struct custom {
     tkc_queue_item item;
     tkc_turn turn; /* held over both passes if `together` */
     tkc_task first_task, evaluated_task, second_task;
-    tinkc_future *first, *second; /* the passes: handles of ours */
+    tinkc_future *first, *second; /* the passes: our own handles */
     tinkc_future *begun;          /* the second, once it is under way; needs f.shared.lock */
     tinkc_error err;              /* of the evaluation */
     size_t unsettled;             /* passes that still need the turn */
@@ -394,7 +394,7 @@ static tinkc_future *run_here(tinkc_trainer *trainer, const tinkc_batch *batch, 
     return second ? tkc_op_submit(second) : NULL;
 }
 
-/* The user's function with a mark of ours: it has run. */
+/* The user's function, and a note that it has run. */
 typedef struct marked {
     tinkc_loss_fn *fn;
     void *user;

@@ -65,7 +65,7 @@ typedef struct tkc_source {
     int64_t total;           /* -1 = not known */
     int64_t travelled;       /* bytes that came over the network */
     int64_t max_bytes;       /* 0 = no limit */
-    char etag[256];          /* "" = none; given by the owner when he resumes */
+    char etag[256];          /* "" = none; given by the owner for a resumed download */
     bool keep_head;          /* remember the first head's headers in `head` */
     const char *const *head; /* pairs, in the arena; NULL = none yet */
     bool changed;            /* the other side has different bytes now: begin again */
@@ -83,7 +83,7 @@ size_t tkc_source_next(tkc_source *, const void **bytes, tinkc_error *err);
 
 /* ---- writing, on a thread of its own ---- */
 
-/* Worth it where the maker has work of his own meanwhile: digests. NULL is a writer, too: it writes
+/* Worth it where the producer has other work meanwhile: digests. NULL is a writer, too: it writes
  * at once. */
 typedef struct tkc_writer tkc_writer;
 tkc_writer *tkc_writer_new(const tinkc_allocator *, tinkc_error *err);

@@ -1,7 +1,7 @@
 /* download_source.c - bytes of one address, whatever happens to the connection.
  *
- * Runs on a thread that may wait. May touch: pulls (body_stream.h), futures. Must not: write files, or
- * send a credential: addresses are signed, or bring headers of their own.
+ * Runs on a thread that may wait. May touch: pulls (body_stream.h), futures. Must not: write files,
+ * or send a credential: addresses are signed, or bring headers of their own.
  */
 #include "api/download.h"
 
@@ -167,7 +167,7 @@ static const char *const *make_headers(tkc_source *s, const char **list, size_t 
 }
 
 /* The I/O thread, in the place of a reader that sleeps. What the reader has to judge is left to
- * him: bytes to drop, and too many of them. */
+ * it: bytes to drop, and too many of them. */
 static size_t take_for_reader(void *user, const void *bytes, size_t len)
 {
     tkc_source *s = user;

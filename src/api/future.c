@@ -52,6 +52,7 @@ static bool outcome(tinkc_future *f, tinkc_error *err)
     return false;
 }
 
+/* On the I/O thread a wait would block the very work it waits for: refused, unless it is a look. */
 bool tinkc_future_wait(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)
 {
     tinkc_error local;
@@ -88,7 +89,8 @@ void *tkc_future_get(tinkc_future *f, const char *kind, int64_t timeout_ms, tink
     return tinkc_future_wait(f, timeout_ms, err) ? f->result : NULL;
 }
 
-/* Tells the I/O thread that there is news. Needs f->shared.lock. */
+/* Has the I/O thread look at cancel and limit. Posted at most once at a time, and the task holds a
+ * reference, so the future outlives it. Needs f->shared.lock. */
 static void post_control(tinkc_future *f)
 {
     if (f->shared.done || !f->shared.submitted || f->shared.control_posted)
@@ -108,7 +110,8 @@ void tinkc_future_cancel(tinkc_future *f)
     pthread_mutex_unlock(&f->shared.lock);
 }
 
-/* Takes both receivers away, so that no callback starts any more. */
+/* Takes both receivers away, so that no new callback starts. Queues are dropped outside the lock:
+ * the last reference frees a queue, which takes locks of its own. */
 static void unbind(tinkc_future *f)
 {
     pthread_mutex_lock(&f->shared.lock);

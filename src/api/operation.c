@@ -257,6 +257,8 @@ void tkc_future_watch(tinkc_future *f, tkc_task *task)
     pthread_mutex_unlock(&f->shared.lock);
 }
 
+/* A helper gives its object back to the I/O thread. After the close that thread has ended: then the
+ * helper is the last and runs the task itself. Both sides decide under one lock. */
 void tkc_client_hand_over(tinkc_client *client, tkc_task *task)
 {
     pthread_mutex_lock(&client->shared.lock);
@@ -298,7 +300,7 @@ void tkc_future_drop(tinkc_future *f)
         return;
     tinkc_client *client = f->client;
     assert(!f->io.listed && !f->done_item.queued);  /* either would count */
-    assert(f->shared.done || !f->shared.submitted); /* nobody's future goes unanswered */
+    assert(f->shared.done || !f->shared.submitted); /* every future completes */
     if (f->class->destroy)
         f->class->destroy(f);
     if (f->shared.done_queue)
@@ -372,7 +374,7 @@ void tkc_op_exchanged(tinkc_future *f, const tinkc_error *err)
         f->shared.trouble_attempts += f->shared.trouble_attempts < INT32_MAX;
     } else if (f->shared.trouble) {
         f->shared.trouble_attempts = 0;
-        f->shared.status[0] = '\0'; /* it spoke of the trouble */
+        f->shared.status[0] = '\0'; /* it described the failure */
     }
     f->shared.trouble = err->code;
     pthread_mutex_unlock(&f->shared.lock);

@@ -1,7 +1,7 @@
 /* own_tokenizer.c - the tokenizer of a trainer or sampler: asked for once, then kept.
  *
  * The service says which model it is; where its tokenizer comes from is tokenizer.h's business.
- * The lock is held while the first caller fetches, so that others wait for him instead of fetching
+ * The lock is held while the first caller fetches, so that others wait for it instead of fetching
  * the same files.
  */
 #include "api/sampler.h"

@@ -103,7 +103,7 @@ static void free_inside(sample_op *op)
     tkc_loop *loop = op->f.client->loop;
     if (!in)
         return;
-    assert(!in->offloaded && !op->late); /* nobody else has it in his hands */
+    assert(!in->offloaded && !op->late); /* no helper is working on it */
     op->in = NULL;
     tkc_loop_disarm(loop, &in->backoff);
     tkc_loop_disarm(loop, &in->retry);
@@ -131,7 +131,7 @@ static void finish(sample_op *op, const tinkc_error *err)
     tkc_op_finish(&op->f, err);
 }
 
-/* Now, whatever it is at. What a helper has in its hands goes when that comes back. */
+/* Now, in any state. What a helper is working on is released when the helper returns. */
 static void end_early(sample_op *op, const tinkc_error *err)
 {
     inside *in = op->in;
@@ -320,7 +320,7 @@ static void accepted(sample_op *op, tkc_call *call)
     tkc_promise_start(&in->promise, tkc_str(answer.request_id));
 }
 
-/* The service is full: everybody with this key waits, not only this sample. */
+/* The service is full: all samples of this key wait, not only this one. */
 static void slow_down(sample_op *op, const tinkc_error *err)
 {
     tinkc_client *client = op->f.client;

@@ -241,7 +241,7 @@ static void drop_batch(tkc_telemetry *t, const char *why)
                        (unsigned long long)dropped);
 }
 
-/* Whatever is next: the batch at hand again, another one, or rest. */
+/* The next step: the current batch again, another one, or nothing. */
 static void go_on(tkc_telemetry *t)
 {
     tinkc_error err = { 0 };

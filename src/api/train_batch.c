@@ -601,7 +601,7 @@ static const tkc_tensor *find_input(const tkc_example *e, const char *name)
     return NULL;
 }
 
-/* For how many positions it speaks. */
+/* How many positions it covers. */
 static size_t rows_of(const tkc_tensor *t)
 {
     return t->shape.len ? (size_t)t->shape.data[0] : t->count;

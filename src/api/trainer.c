@@ -4,8 +4,8 @@
  * sent and never confirmed must not be forgotten: the trainer is broken until that request, sent
  * again under the same number, has been accepted. One attempt is made when the next operation's
  * turn comes; if it fails, that operation and all behind it fail at once with TINKC_E_SEQUENCE. (A
- * request that was merely cancelled has not met bad weather yet: its attempt is a whole call with
- * retries.) Nothing is sent when nobody waits.
+ * request that was only cancelled has not failed yet: its attempt is a whole call with retries.)
+ * Nothing is sent while no operation waits.
  *
  * May touch: the trainer's I/O side. Must not: know what operations send.
  */
@@ -233,7 +233,7 @@ static void resent(tkc_call *call)
     tkc_trainer_drop(t);
 }
 
-/* The body is written: off it goes, if anybody still waits for it. */
+/* The body is written: it is sent, unless the operation has ended meanwhile. */
 static bool send_lost(tinkc_trainer *t)
 {
     tkc_unconfirmed *unconfirmed = t->io.unconfirmed;
@@ -381,7 +381,7 @@ int32_t tkc_submit_fate(const tkc_call *call)
 {
     if (call->err.code == TINKC_OK)
         return TKC_SUBMIT_ACCEPTED;
-    /* Any other refusal speaks for itself alone: one before it may have got through. */
+    /* Another refusal says nothing about the attempts before it: one may have been accepted. */
     return is_wrong(call) || !call->may_have_run ? TKC_SUBMIT_NOT_TAKEN : TKC_SUBMIT_UNCONFIRMED;
 }
 

@@ -61,7 +61,7 @@ static tkc_opt_i64 *seq_of(const step *s)
     return (tkc_opt_i64 *)(void *)((char *)s->message + s->how->seq_offset);
 }
 
-/* Before anybody can learn of the failure. */
+/* Before the failure is visible to anyone. */
 static void before_completion(step *s, const tinkc_error *err)
 {
     if (s->how->endpoint == TKC_EP_UNLOAD_MODEL && err && err->code)

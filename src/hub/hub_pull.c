@@ -183,7 +183,7 @@ static bool check_digest(transfer *t, tinkc_error *err)
     tkc_digest_hex(&t->digest, hex);
     if (strcmp(hex, t->file->digest) == 0)
         return fsync(t->fd) == 0 || tkc_fail_errno(err, "%s", t->part);
-    (void)!ftruncate(t->fd, 0); /* wrong bytes are of no use to the next run */
+    (void)!ftruncate(t->fd, 0); /* the next run must not continue from wrong bytes */
     return tkc_fail(
         err, TINKC_E_BAD_RESPONSE,
         "%s of %s: checksum mismatch: the bytes are not those that the hub's list names",

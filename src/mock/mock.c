@@ -632,7 +632,7 @@ int64_t tinkc_mock_settle(tinkc_mock *mock, int64_t timeout_ms, tinkc_error *err
         quiet = all_idle(mock, &due) ? quiet + 1 : 0;
         if (quiet == 0) {
             if (tkc_monotonic_ns() > deadline) {
-                tkc_fail(err, TINKC_E_TIMEOUT, "the clients on the mock do not come to rest");
+                tkc_fail(err, TINKC_E_TIMEOUT, "the clients on the mock are still busy");
                 return TINKC_FOREVER;
             }
             nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);

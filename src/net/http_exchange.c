@@ -113,7 +113,7 @@ static void give_notes(tkc_exchange *x)
                                                         : "");
 }
 
-/* The head is complete. False: nobody wants the rest. */
+/* The head is complete. False: the rest is not wanted. */
 static bool give_head_end(tkc_exchange *x)
 {
     give_notes(x);
