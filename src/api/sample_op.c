@@ -247,7 +247,7 @@ static void decode(tkc_offload *o)
         tkc_sample_response_from_json(tkc_strn((const char *)body.data, body.len), &op->f.arena,
                                       &samples->r, &in->err);
     if (!tkc_failed(&in->err))
-        (void)tkc_sample_check_counts(&op->request, &samples->r, &in->err);
+        (void)tkc_samples_check(samples, &op->request, &op->f.arena, &in->err);
     if (!tkc_failed(&in->err) && op->only_logprobs && !samples->r.prompt_logprobs.data)
         tkc_fail(&in->err, TINKC_E_BAD_RESPONSE, "the answer holds no prompt log-probabilities");
 }

@@ -19,10 +19,17 @@ bool tkc_sample_fill(tkc_sample_request *to, tinkc_sampler *, const tinkc_chunk 
 struct tinkc_samples {
     tkc_sample_response r;
     tkc_buf bytes; /* what r points into */
+    tinkc_f32s targets;
+    const int32_t *alt_ids; /* alt_k for each prompt token after the first; NULL = none */
+    tinkc_f32s alt_logprobs;
+    size_t alt_k;
 };
 
-/* Every list whose length the request decides: callers index by their own counts. */
-bool tkc_sample_check_counts(const tkc_sample_request *, const tkc_sample_response *,
-                             tinkc_error *err);
+/* Tokens of the prompt; 0 = only the service knows, because of images. */
+size_t tkc_prompt_tokens(const tkc_sample_request *);
+
+/* Checks s->r against what was asked for and fills in the rest. Every list has the length that the
+ * request decides: callers index by their own counts. */
+bool tkc_samples_check(tinkc_samples *s, const tkc_sample_request *, tkc_arena *, tinkc_error *err);
 
 #endif

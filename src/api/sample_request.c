@@ -51,6 +51,11 @@ bool tkc_sampling_check(const tinkc_sampling *o, tinkc_error *err)
         return tkc_fail(err, TINKC_E_ARGUMENT, "prompt_logprobs_last_n: %s",
                         o->prompt_logprobs_last_n < 0 ? "must not be negative"
                                                       : "needs prompt_logprobs");
+    if (o->targets_each < 0 || (o->target_tokens != NULL) != (o->targets_each > 0))
+        return tkc_fail(err, TINKC_E_ARGUMENT,
+                        "target_tokens: comes with targets_each, of 1 or more");
+    if (o->prompt_alt_tokens < 0)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "prompt_alt_tokens: must not be negative");
     if (o->has_seed && o->seed > INT64_MAX)
         return tkc_fail(err, TINKC_E_ARGUMENT, "seed: must be below 2^63");
     return check_stop(o, err);
@@ -100,6 +105,39 @@ static bool copy_prompt(tkc_sample_request *to, const tinkc_chunk *chunks, size_
     return !tkc_failed(err);
 }
 
+/* Both need to know where each prompt token is. */
+static bool fill_prompt_work(tkc_sample_request *to, const tinkc_sampling *o, tkc_arena *arena,
+                             tinkc_error *err)
+{
+    size_t tokens = tkc_prompt_tokens(to), each = (size_t)o->targets_each, cells;
+    const char *field = each ? "target_tokens" : "prompt_alt_tokens";
+    if (!each && !o->prompt_alt_tokens)
+        return true;
+    if (tokens < 2)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "%s: the prompt must be two tokens or more%s", field,
+                        tokens ? "" : ", without images or audio");
+    if (o->prompt_alt_tokens)
+        to->prompt_alt_tokens_k = (tkc_opt_i64)TKC_SOME(o->prompt_alt_tokens);
+    if (!each)
+        return true;
+    if (!tkc_mul_size(tokens - 1, each, &cells))
+        return tkc_fail_memory(err);
+    int64_t *ids = tkc_arena_array(arena, cells, sizeof *ids, err);
+    int64_t *shape = tkc_arena_array(arena, 2, sizeof *shape, err);
+    if (!ids || !shape)
+        return false;
+    for (size_t i = 0; i < cells; i++) {
+        if (o->target_tokens[i] < -1)
+            return tkc_fail(err, TINKC_E_ARGUMENT, "target_tokens: %zu is below -1", i);
+        ids[i] = o->target_tokens[i];
+    }
+    shape[0] = (int64_t)(tokens - 1);
+    shape[1] = (int64_t)each;
+    to->target_prompt_logprobs =
+        (tkc_tensor){ .data = ids, .count = cells, .shape = { shape, 2 }, .dtype = TINKC_I64 };
+    return true;
+}
+
 bool tkc_sample_fill(tkc_sample_request *to, tinkc_sampler *sampler, const tinkc_chunk *chunks,
                      size_t n_chunks, size_t n_samples, const tinkc_sampling *o, tkc_arena *arena,
                      tinkc_error *err)
@@ -121,7 +159,8 @@ bool tkc_sample_fill(tkc_sample_request *to, tinkc_sampler *sampler, const tinkc
     p->temperature = o->temperature;
     p->top_p = o->top_p;
     p->top_k = o->top_k;
-    return copy_stop(&p->stop, o, arena, err) && copy_prompt(to, chunks, n_chunks, arena, err);
+    return copy_stop(&p->stop, o, arena, err) && copy_prompt(to, chunks, n_chunks, arena, err) &&
+           fill_prompt_work(to, o, arena, err);
 }
 
 bool tkc_sampler_check(tinkc_sampler *sampler, tinkc_error *err)

@@ -12,8 +12,7 @@ static bool bad_count(tinkc_error *err, const char *what, size_t got, size_t wan
                     want);
 }
 
-/* Tokens of the prompt; 0 = only the service knows, because of images. */
-static size_t prompt_tokens(const tkc_sample_request *q)
+size_t tkc_prompt_tokens(const tkc_sample_request *q)
 {
     size_t n = 0;
     for (size_t i = 0; i < q->prompt.chunks.len; i++) {
@@ -35,10 +34,10 @@ static bool check_topk(const tkc_topk *t, size_t rows, int64_t k, const char *wh
     return t->k <= k || bad_count(err, "candidates a token", t->k, (size_t)k);
 }
 
-bool tkc_sample_check_counts(const tkc_sample_request *q, const tkc_sample_response *r,
-                             tinkc_error *err)
+static bool check_counts(const tkc_sample_request *q, const tkc_sample_response *r,
+                         tinkc_error *err)
 {
-    size_t prompt = prompt_tokens(q);
+    size_t prompt = tkc_prompt_tokens(q);
     if (r->sequences.len != (uint64_t)q->num_samples)
         return bad_count(err, "sequences", r->sequences.len, (size_t)q->num_samples);
     if (r->prompt_logprobs.data && prompt && r->prompt_logprobs.len != prompt)
@@ -55,6 +54,63 @@ bool tkc_sample_check_counts(const tkc_sample_request *q, const tkc_sample_respo
             return false;
     }
     return true;
+}
+
+/* A dense tensor of log-probabilities with this many cells. A service that does not know the request's
+ * field answers without it: that must not look like an answer. */
+static bool take_logprobs(const tkc_tensor *t, size_t cells, const char *field, tinkc_f32s *out,
+                          tinkc_error *err)
+{
+    if (!t->dtype)
+        return tkc_fail(err, TINKC_E_BAD_RESPONSE,
+                        "sample result: nothing for %s; the service may not know it", field);
+    if (t->dtype != TINKC_F32 || t->sparse || t->count != cells)
+        return tkc_fail(err, TINKC_E_BAD_RESPONSE,
+                        "sample result: %s: %zu cells of another layout where %zu are due", field,
+                        t->count, cells);
+    *out = (tinkc_f32s){ t->data, t->count };
+    return true;
+}
+
+static bool take_targets(const tkc_sample_request *q, tinkc_samples *s, tinkc_error *err)
+{
+    const tkc_tensor *asked = &q->target_prompt_logprobs;
+    return !asked->dtype || take_logprobs(&s->r.target_prompt_logprobs, asked->count,
+                                          "target_tokens", &s->targets, err);
+}
+
+static bool take_alt_tokens(const tkc_sample_request *q, tinkc_samples *s, tkc_arena *arena,
+                            tinkc_error *err)
+{
+    size_t k = q->prompt_alt_tokens_k.is == TKC_GIVEN ? (size_t)q->prompt_alt_tokens_k.value : 0;
+    size_t cells = k ? (tkc_prompt_tokens(q) - 1) * k : 0;
+    const tkc_tensor *t = &s->r.alt_tokens;
+    if (!k)
+        return true;
+    if (!take_logprobs(&s->r.alt_logprobs, cells, "prompt_alt_tokens", &s->alt_logprobs, err))
+        return false;
+    if (t->dtype != TINKC_I64 || t->sparse || t->count != cells)
+        return tkc_fail(err, TINKC_E_BAD_RESPONSE,
+                        "sample result: prompt_alt_tokens: %zu ids where %zu are due", t->count,
+                        cells);
+    int32_t *ids = tkc_arena_array(arena, cells, sizeof *ids, err);
+    for (size_t i = 0; ids && i < cells; i++) {
+        int64_t id = ((const int64_t *)t->data)[i];
+        if (id < 0 || id > INT32_MAX)
+            return tkc_fail(err, TINKC_E_BAD_RESPONSE,
+                            "sample result: prompt_alt_tokens: an id is out of range");
+        ids[i] = (int32_t)id;
+    }
+    s->alt_ids = ids;
+    s->alt_k = k;
+    return ids != NULL;
+}
+
+bool tkc_samples_check(tinkc_samples *s, const tkc_sample_request *q, tkc_arena *arena,
+                       tinkc_error *err)
+{
+    return check_counts(q, &s->r, err) && take_targets(q, s, err) &&
+           take_alt_tokens(q, s, arena, err);
 }
 
 /* ---- what callers read ---- */
@@ -108,6 +164,22 @@ size_t tinkc_samples_sampled_topk(const tinkc_samples *s, size_t k, size_t i, co
 {
     bool any = s && s->r.sampled_topk && k < s->r.sequences.len;
     return candidates(any ? &s->r.sampled_topk[k] : NULL, i, ids, logprobs);
+}
+
+tinkc_f32s tinkc_samples_target_logprobs(const tinkc_samples *s)
+{
+    return s ? s->targets : (tinkc_f32s){ 0 };
+}
+
+size_t tinkc_samples_alt_tokens(const tinkc_samples *s, size_t i, const int32_t **ids,
+                                const float **logprobs)
+{
+    bool any = s && s->alt_k && i > 0 && i <= s->alt_logprobs.len / s->alt_k;
+    if (ids)
+        *ids = any ? s->alt_ids + (i - 1) * s->alt_k : NULL;
+    if (logprobs)
+        *logprobs = any ? s->alt_logprobs.data + (i - 1) * s->alt_k : NULL;
+    return any ? s->alt_k : 0;
 }
 
 tinkc_f32s tinkc_future_logprobs(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)

@@ -205,9 +205,13 @@ tinkc_deltas *tinkc_sample_stream(tinkc_sampler *sampler, const int32_t *prompt,
     if (!tkc_enter(&err, &local) || !tkc_sampler_check(sampler, err) ||
         !tkc_prompt_check(prompt, len, err) || !tkc_sampling_check(o, err))
         return NULL;
-    if (o->prompt_logprobs || o->topk_prompt_logprobs || o->topk_sample_logprobs) {
-        tkc_fail(err, TINKC_E_ARGUMENT, "%s: a stream has no place for them",
-                 o->topk_sample_logprobs ? "topk_sample_logprobs" : "prompt_logprobs");
+    const char *extra = o->topk_sample_logprobs                         ? "topk_sample_logprobs"
+                        : o->target_tokens                              ? "target_tokens"
+                        : o->prompt_alt_tokens                          ? "prompt_alt_tokens"
+                        : o->prompt_logprobs || o->topk_prompt_logprobs ? "prompt_logprobs"
+                                                                        : NULL;
+    if (extra) {
+        tkc_fail(err, TINKC_E_ARGUMENT, "%s: a stream has no place for them", extra);
         return NULL;
     }
     tinkc_client *client = sampler->client;

@@ -224,6 +224,21 @@ static void read_topk(tkc_json *j, tkc_sample_response *out)
     out->topk = (tkc_topk){ { ids, cells }, { logprobs, cells }, (uint32_t)k, (uint32_t)rows };
 }
 
+static void read_alt_tokens(tkc_json *j, tkc_sample_response *out)
+{
+    tinkc_str key;
+    if (tkc_json_null(j) || !tkc_json_object(j))
+        return;
+    while (tkc_json_key(j, &key)) {
+        if (tkc_str_is(key, "tokens"))
+            tkc_tensor_read(j, &out->alt_tokens);
+        else if (tkc_str_is(key, "logprobs"))
+            tkc_tensor_read(j, &out->alt_logprobs);
+        else
+            (void)tkc_json_skip(j);
+    }
+}
+
 static void read_response(tkc_json *j, tkc_sample_response *out)
 {
     tinkc_str key;
@@ -238,6 +253,11 @@ static void read_response(tkc_json *j, tkc_sample_response *out)
             out->prompt_logprobs = read_floats(j);
         } else if (tkc_str_is(key, "topk_prompt_logprobs")) {
             read_topk(j, out);
+        } else if (tkc_str_is(key, "target_prompt_logprobs")) {
+            if (!tkc_json_null(j))
+                tkc_tensor_read(j, &out->target_prompt_logprobs);
+        } else if (tkc_str_is(key, "prompt_alt_tokens")) {
+            read_alt_tokens(j, out);
         } else if (tkc_str_is(key, "prompt_cache_hit_tokens") && !tkc_json_null(j)) {
             int64_t n = tkc_json_i64(j);
             out->prompt_cache_hit_tokens = n < 0 ? 0 : n > INT32_MAX ? INT32_MAX : (int32_t)n;

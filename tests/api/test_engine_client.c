@@ -95,6 +95,33 @@ static void train(tinkc_client *client, tinkc_trainer *trainer, numbers *out)
     tinkc_future_free(step);
 }
 
+/* The prompt's own tokens as targets have the prompt's log-probabilities; draws have some of their own. */
+static void score_prompt(tinkc_sampler *sampler)
+{
+    tinkc_error err = { 0 };
+    tinkc_sampling how = TINKC_SAMPLING_INIT;
+    const int32_t targets[] = { text[1], -1, text[2], -1 }, *ids;
+    const float *logprobs;
+    how.max_tokens = 1;
+    how.prompt_logprobs = true;
+    how.target_tokens = targets;
+    how.targets_each = 2;
+    how.prompt_alt_tokens = 3;
+    tinkc_future *f = tinkc_sample(sampler, text, 3, 1, &how, &err);
+    const tinkc_samples *s = tinkc_future_samples(f, WAIT, &err);
+    assert_ok(err);
+    tinkc_f32s prompt = tinkc_samples_prompt_logprobs(s), target = tinkc_samples_target_logprobs(s);
+    assert_int_equal(target.len, 4);
+    assert_true(target.data[0] == prompt.data[1] && target.data[2] == prompt.data[2]);
+    assert_true(target.data[1] == 0 && target.data[3] == 0);
+    for (size_t i = 1; i < 3; i++) {
+        assert_int_equal(tinkc_samples_alt_tokens(s, i, &ids, &logprobs), 3);
+        for (size_t k = 0; k < 3; k++)
+            assert_true(ids[k] >= 0 && logprobs[k] < 0);
+    }
+    tinkc_future_free(f);
+}
+
 static void sample(tinkc_trainer *trainer, numbers *out)
 {
     tinkc_error err = { 0 };
@@ -112,6 +139,7 @@ static void sample(tinkc_trainer *trainer, numbers *out)
     memcpy(out->sampled, q->logprobs.data, sizeof out->sampled);
     tinkc_future_free(f);
 
+    score_prompt(sampler);
     size_t n = 0;
     bool last = false;
     tinkc_deltas *stream = tinkc_sample_stream(sampler, text, 3, &how, &err);

@@ -504,6 +504,111 @@ static void the_end_of_a_stream_is_an_event(void **state)
     tinkc_queue_free(queue);
 }
 
+/* ---- what else a prompt can be asked for ---- */
+
+#define SEQUENCE                                                                                   \
+    "\"type\":\"sample\",\"sequences\":[{\"stop_reason\":\"length\",\"tokens\":[7],"               \
+    "\"logprobs\":[-0.5]}]"
+#define TARGETS                                                                                    \
+    "\"target_prompt_logprobs\":{\"data\":[-1.0,0.0,-2.0,-3.0],\"dtype\":\"float32\",\"shape\":["  \
+    "2,2]}"
+#define ALT(ids)                                                                                   \
+    "\"prompt_alt_tokens\":{\"tokens\":{\"data\":" ids ",\"dtype\":\"int64\",\"shape\":[2,2]},"    \
+    "\"logprobs\":{\"data\":[-0.1,-0.2,-0.3,-0.4],\"dtype\":\"float32\",\"shape\":[2,2]}}"
+
+static tinkc_sampling prompt_work(void)
+{
+    static const int32_t targets[] = { 5, -1, 6, 7 };
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    o.max_tokens = 1;
+    o.target_tokens = targets;
+    o.targets_each = 2;
+    o.prompt_alt_tokens = 2;
+    return o;
+}
+
+static void prompts_are_scored_and_drawn_from(void **state)
+{
+    fixture *x = *state;
+    tinkc_sampling o = prompt_work();
+    const int32_t *ids;
+    const float *logprobs;
+    tinkc_mock_always(
+        x->mock, NULL, "/api/v1/retrieve_future",
+        &(tinkc_mock_answer){ .body = "{" SEQUENCE "," TARGETS "," ALT("[11,12,13,14]") "}" },
+        &x->err);
+    tinkc_future *f = tinkc_sample(x->sampler, (int32_t[]){ 1, 2, 3 }, 3, 1, &o, &x->err);
+    const tinkc_samples *s = tinkc_future_samples(f, 5000, &x->err);
+    assert_ok(&x->err);
+    const char *sent = (const char *)nth_request(x->mock, "/api/v1/asample", 0)->body.data;
+    assert_non_null(strstr(sent, "\"prompt_alt_tokens_k\":2"));
+    const char *tensor = strstr(sent, "\"target_prompt_logprobs\":{");
+    assert_non_null(tensor);
+    assert_non_null(strstr(tensor, "[5,-1,6,7]"));
+    assert_non_null(strstr(tensor, "[2,2]"));
+    assert_non_null(strstr(tensor, "\"int64\""));
+    tinkc_f32s targets = tinkc_samples_target_logprobs(s);
+    assert_int_equal(targets.len, 4);
+    assert_true(targets.data[0] == -1 && targets.data[1] == 0 && targets.data[3] == -3);
+    assert_int_equal(tinkc_samples_alt_tokens(s, 0, &ids, &logprobs), 0);
+    assert_null(ids);
+    assert_int_equal(tinkc_samples_alt_tokens(s, 2, &ids, &logprobs), 2);
+    assert_true(ids[0] == 13 && ids[1] == 14 && logprobs[1] == -0.4f);
+    assert_int_equal(tinkc_samples_alt_tokens(s, 3, &ids, NULL), 0);
+    tinkc_future_free(f);
+}
+
+/* An answer without them, or with other counts, is none. */
+static void prompt_work_that_is_missing_is_an_error(void **state)
+{
+    fixture *x = *state;
+    static const char *const bodies[][2] = {
+        { "{" SEQUENCE "," ALT("[11,12,13,14]") "}", "target_tokens; the service may not know it" },
+        { "{" SEQUENCE "," TARGETS "}", "prompt_alt_tokens; the service may not know it" },
+        { "{" SEQUENCE "," TARGETS "," ALT("[11,12,13]") "}", "" },
+        { "{" SEQUENCE "," TARGETS "," ALT("[11,12,13,-4]") "}", "out of range" },
+        { "{" SEQUENCE
+          ",\"target_prompt_logprobs\":{\"data\":[-1.0],\"dtype\":\"float32\",\"shape\":"
+          "[1,1]}," ALT("[11,12,13,14]") "}",
+          "1 cells of another layout where 4 are due" },
+    };
+    tinkc_sampling o = prompt_work();
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        tinkc_error err = { 0 };
+        tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
+                          &(tinkc_mock_answer){ .body = bodies[i][0] }, &x->err);
+        tinkc_future *f = tinkc_sample(x->sampler, (int32_t[]){ 1, 2, 3 }, 3, 1, &o, &x->err);
+        assert_false(tinkc_future_wait(f, 5000, &err));
+        assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+        assert_non_null(strstr(err.message, bodies[i][1]));
+        tinkc_future_free(f);
+    }
+}
+
+static void prompt_work_is_checked(void **state)
+{
+    fixture *x = *state;
+    static const int32_t bad[] = { 5, -2 };
+    tinkc_sampling rows[5];
+    for (size_t i = 0; i < 5; i++)
+        tinkc_sampling_init(&rows[i]);
+    rows[0].targets_each = 1;
+    rows[1].target_tokens = bad;
+    rows[2].prompt_alt_tokens = -1;
+    rows[3].target_tokens = bad, rows[3].targets_each = 2;
+    rows[4].prompt_alt_tokens = 1;
+    for (size_t i = 0; i < 5; i++) {
+        tinkc_error err = { 0 };
+        size_t len = i == 4 ? 1 : 2;
+        assert_null(tinkc_sample(x->sampler, (int32_t[]){ 1, 2 }, len, 1, &rows[i], &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    }
+    tinkc_error err = { 0 };
+    assert_null(tinkc_sample_stream(x->sampler, (int32_t[]){ 1, 2 }, 2, &rows[4], &err));
+    assert_non_null(strstr(err.message, "prompt_alt_tokens"));
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/asample"), 0);
+}
+
 /* Servers without protobuf answer in JSON, whatever was asked for. */
 static void results_may_be_json(void **state)
 {
@@ -531,6 +636,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH(samples_come_with_logprobs),
         WITH(results_may_be_json),
+        WITH(prompts_are_scored_and_drawn_from),
+        WITH(prompt_work_that_is_missing_is_an_error),
+        WITH(prompt_work_is_checked),
         WITH(new_tokens_have_candidates_too),
         WITH(logprobs_are_those_of_the_prompt),
         WITH(c19_rate_limit_slows_everybody),

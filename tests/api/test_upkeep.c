@@ -384,7 +384,7 @@ static void tokens_of_unknown_or_middling_life(void **state)
     static scene x;
     static const struct {
         int64_t ends_s, renewed_s;
-    } lives[] = { { 0, 60 }, { 599, 299 }, { 600, 300 }, { 900, 600 } };
+    } lives[] = { { 0, 60 }, { 400, 200 }, { 600, 300 }, { 900, 600 } };
     (void)state;
     for (size_t i = 0; i < sizeof lives / sizeof *lives; i++) {
         open_with_token(&x, lives[i].ends_s, NULL);

@@ -28,7 +28,8 @@ command -v uv > /dev/null || { echo "skipped: uv is not installed"; rm -rf "$wor
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 tinkc=$(realpath "$build/tinkc"); pirate=$(realpath "$build/tools/pirate")
 cd "$work" || exit 1
-setsid "$python" -m skyrl.tinker.api --host 127.0.0.1 --port "$port" --base-model "$model" --backend jax \
+# It starts its engine with the flags of the uv that started it.
+setsid uv run --no-project --active -m skyrl.tinker.api --host 127.0.0.1 --port "$port" --base-model "$model" --backend jax \
     --backend-config '{"max_lora_adapters": 3, "max_lora_rank": 8}' --checkpoints-base "$work/checkpoints" \
     --database-url "sqlite:///$work/skyrl.db" > "$work/log" 2>&1 &
 pid=$!
@@ -36,10 +37,11 @@ export TINKER_BASE_URL=http://127.0.0.1:$port TINKER_API_KEY=tml-any TINKER_TELE
 failed=0
 say() { # NAME COMMAND...: the command must succeed; its output is shown if it does not
     if "${@:2}" > out 2> err; then echo "ok: $1"; else
-        echo "FAILED: $1"; tail -5 out err; failed=1; fi
+        echo "FAILED: $1"; tail -n 5 out err; failed=1; fi
 }
 ready() { for _ in $(seq 1200); do curl -fs "$TINKER_BASE_URL/api/v1/healthz" > /dev/null && return; kill -0 $pid || return; sleep 0.2; done; return 1; }
 say "the server starts" ready
+[ $failed = 0 ] || { clean_up 1; exit 1; }
 say "model list" "$tinkc" model list
 "$pirate" lesson 12 1 > d.jsonl
 say "train sft" "$tinkc" train sft d.jsonl -m "$model" --log-dir run -q --batch-size 4 --max-steps 2 --lora-rank 8 --seed 1
