@@ -280,7 +280,9 @@ static void refuse_unknown(tke_job *job, tinkc_str body)
     if (unknown)
         tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST,
                  "this server does not know the field '%.100s'%s", unknown,
-                 tkc_cstr_eq(unknown, "optimizer_params") ? ": it has Adam only" : "");
+                 tkc_cstr_eq(unknown, "optimizer_params")
+                     ? ": its only optimizer is adamw, set by adam_params"
+                     : "");
 }
 
 bool tke_decode_job(tke_job *job, tinkc_str body, bool is_pb, bool forward, const char **model_id,
@@ -324,9 +326,9 @@ bool tke_decode_job(tke_job *job, tinkc_str body, bool is_pb, bool forward, cons
     default:
         break;
     }
+    refuse_unknown(job, body); /* first: a foreign field explains why one of ours is missing */
     if (!ok)
         return fail_at_its_turn(job, body, is_pb, model_id, seq, err);
-    refuse_unknown(job, body);
     job->hash = tke_job_hash(job);
     return true;
 }

@@ -208,6 +208,34 @@ static void step_rules(void **state)
     }
 }
 
+/* What newer clients can ask for and whose formula nobody has published: refused by its name. */
+static void unpublished(void **state)
+{
+    (void)state;
+    static const char *const losses[] = { "stable_reinforce", "custom" };
+    for (size_t i = 0; i < 2; i++) {
+        char body[300];
+        snprintf(body, sizeof body,
+                 "{\"loss_fn\":\"%s\",\"data\":[{" INPUT("[1,2]") ",\"loss_fn_inputs\":{" TARGETS
+                                                                  "," WEIGHTS "}}]}",
+                 losses[i]);
+        pass_fails(losses[i], body);
+    }
+    const char *session = service_session(f.t);
+    const char *said = service_json(f.t, 400, "POST", "/api/v1/create_model",
+                                    "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":"
+                                    "\"tiny\",\"lora_config\":{\"rank\":4},"
+                                    "\"optimizer_config\":{\"type\":\"dimuon\",\"version\":1}}",
+                                    session);
+    assert_non_null(strstr(said, "dimuon"));
+    const char *promise = service_json(
+        f.t, 200, "POST", "/api/v1/optim_step",
+        "{\"model_id\":\"%s\",\"seq_id\":%lld,\"optimizer_params\":{\"type\":\"dimuon\","
+        "\"learning_rate\":0.001}}",
+        f.model, (long long)next_seq++);
+    service_wait_failure(f.t, json_field(promise, "request_id"), "user", "optimizer_params");
+}
+
 static void save_rules(void **state)
 {
     (void)state;
@@ -575,15 +603,25 @@ static void strict_rules(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(create_model_rules),   cmocka_unit_test(create_model_replays),
-        cmocka_unit_test(pass_rules),           cmocka_unit_test(too_long),
-        cmocka_unit_test(step_rules),           cmocka_unit_test(save_rules),
-        cmocka_unit_test(envelope_rules),       cmocka_unit_test(sample_rules),
-        cmocka_unit_test(sample_replays),       cmocka_unit_test(pass_exceptions),
-        cmocka_unit_test(session_rules),        cmocka_unit_test(unloaded_models),
-        cmocka_unit_test(strict_rules),         cmocka_unit_test(no_holes),
-        cmocka_unit_test(no_holes_in_protobuf), cmocka_unit_test(forward_is_forward),
-        cmocka_unit_test(large_nonsense),       cmocka_unit_test(checkpoints_that_do_not_fit),
+        cmocka_unit_test(create_model_rules),
+        cmocka_unit_test(create_model_replays),
+        cmocka_unit_test(pass_rules),
+        cmocka_unit_test(too_long),
+        cmocka_unit_test(step_rules),
+        cmocka_unit_test(unpublished),
+        cmocka_unit_test(save_rules),
+        cmocka_unit_test(envelope_rules),
+        cmocka_unit_test(sample_rules),
+        cmocka_unit_test(sample_replays),
+        cmocka_unit_test(pass_exceptions),
+        cmocka_unit_test(session_rules),
+        cmocka_unit_test(unloaded_models),
+        cmocka_unit_test(strict_rules),
+        cmocka_unit_test(no_holes),
+        cmocka_unit_test(no_holes_in_protobuf),
+        cmocka_unit_test(forward_is_forward),
+        cmocka_unit_test(large_nonsense),
+        cmocka_unit_test(checkpoints_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
