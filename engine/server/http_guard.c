@@ -110,10 +110,10 @@ bool tke_header_name_ok(const char *name)
 static tke_verdict check_length(const tke_head_values *h)
 {
     if (h->bad_name)
-        return refuse(400, "bad_request", "A header's name has characters that no name has");
+        return refuse(400, "bad_request", "A header name has invalid characters");
     if (h->n_content_length > 1 || h->n_transfer_encoding > 1 ||
         (h->n_content_length && h->n_transfer_encoding))
-        return refuse(400, "bad_request", "The request says its length more than once");
+        return refuse(400, "bad_request", "The request gives its length more than once");
     if (h->content_length && (!*h->content_length || strlen(h->content_length) > 18 ||
                               strspn(h->content_length, "0123456789") != strlen(h->content_length)))
         return refuse(400, "bad_request", "Content-Length is not a number");
@@ -129,7 +129,7 @@ tke_verdict tke_guard_check(const tke_guard *g, const tke_head_values *h)
         return v;
     bool needs_host = h->version && strcmp(h->version, "HTTP/1.1") == 0;
     if (h->n_host > 1 || (needs_host && h->n_host == 0))
-        return refuse(400, "bad_request", "A request has exactly one Host");
+        return refuse(400, "bad_request", "A request must have exactly one Host header");
     if (h->host && *h->host && !host_alone(h->host).len)
         return refuse(400, "bad_request", "Host is not a name or an address");
     if (g->bound && g->needs_known_host && h->host && !tke_guard_knows(g, h->host))

@@ -199,7 +199,7 @@ bool tinkc_server_set_keys(tinkc_server *server, const char *const *api_keys, ti
         return false;
     if (!server || !api_keys || !api_keys[0])
         return tkc_fail(err, TINKC_E_ARGUMENT,
-                        server ? "api_keys is empty: a server that has keys keeps having some"
+                        server ? "api_keys is empty: a server with keys must keep at least one"
                                : "server is NULL");
     if (tke_key_ring_is_empty(server->http->keys))
         return tkc_fail(err, TINKC_E_ARGUMENT, "the server was started without keys");

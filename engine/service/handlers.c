@@ -33,7 +33,8 @@ void tke_front_token(tke_call *call)
     tke_service *svc = call->svc;
     tkc_buf token;
     if (!svc->set.jwt_auth) {
-        tke_refuse(call, 404, "not_found", "This server exchanges no tokens");
+        tke_refuse(call, 404, "not_found",
+                   "This server does not exchange keys for tokens (setting jwt_auth)");
         return;
     }
     tkc_buf_init(&token, svc->a, TKC_BUF_NO_MAX);
@@ -413,7 +414,7 @@ static bool unpack(tke_call *call, tkc_buf *space)
                          "The body is larger than %lld bytes when unpacked", (long long)max);
     else if (call->err.code == TINKC_E_MEMORY)
         tke_refuse(call, 503, "memory",
-                   "Requests under way take all the memory there is for them; "
+                   "Requests under way use all the memory that is reserved for them; "
                    "try again");
     else
         tke_refuse_after(call, tke_front_refused(call), 422, "unprocessable",

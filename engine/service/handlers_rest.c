@@ -724,7 +724,7 @@ void tke_front_download(tke_call *call, tinkc_str rest)
     if (!ready) {
         free_download(d);
         if (!archive)
-            tke_refuse(call, 404, "not_found", "No such archive, or its time is over");
+            tke_refuse(call, 404, "not_found", "No such archive, or its link has expired");
         else
             tke_refuse(call, 503, full ? "busy" : "memory",
                        full ? "Too many downloads at once; try again" : "out of memory");

@@ -497,8 +497,8 @@ bool tke_sample_target(tke_call *call, const tkc_sample_request *in, tke_job *jo
     else if (!mine)
         tke_refuse(call, 403, "forbidden", "You do not have access to this sampling session");
     else if (!usable && !tke_session_over(call, in->sampling_session_id, finished))
-        tke_refuse(call, 400, "unknown_model", "The base model '%s' is not available here now",
-                   base_model);
+        tke_refuse(call, 400, "unknown_model",
+                   "The base model '%s' is not registered on this server now", base_model);
     return usable;
 }
 
@@ -638,7 +638,7 @@ static void start_stream(tke_call *call, const tkc_sample_request *in, tke_job *
 {
     const tke_gen_request *gen = &job->in.sample.gen;
     if (in->num_samples != 1 || gen->prompt_logprobs || gen->n_targets || gen->n_alternatives) {
-        refuse(call, "A stream has one sample and nothing that is said of the prompt");
+        refuse(call, "A stream has one sample and no log-probs of the prompt");
         return;
     }
     job->in.sample.stream_user = tke_stream_native_user(job, &call->err);

@@ -226,7 +226,7 @@ static bool read_search(tke_call *call, tkc_search_request *q, tkc_search_cursor
              (!tkc_message_decode(&tkc_search_cursor_type, q->cursor, TINKC_E_UNPROCESSABLE,
                                   &call->arena, from, &call->err) ||
               from->last_created_at.us == TINKC_NO_TIME))
-        wrong = "cursor is not one of ours";
+        wrong = "cursor is not from this server";
     if (wrong)
         tke_refuse(call, 422, "unprocessable", "%s", wrong);
     return !wrong;

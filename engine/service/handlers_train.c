@@ -161,8 +161,7 @@ static void check_pass(tke_job *job, const tke_run *run)
                         err))
         return;
     if (tke_loss_row_of(&job->in.pass.loss)->beta > 0 && !job->in.pass.loss.n_keys_given)
-        tkc_log_line(&job->svc->log, TINKC_LOG_WARN, "%s: dro without beta: 0.05 is taken",
-                     run->id);
+        tkc_log_line(&job->svc->log, TINKC_LOG_WARN, "%s: dro without beta: 0.05 is used", run->id);
     job->in.pass.data = tkc_arena_array(&job->arena, r->data.len, sizeof(tke_datum), err);
     if (!job->in.pass.data)
         return;
@@ -621,8 +620,8 @@ static bool check_optimizer(tke_call *call, const tkc_optimizer_config *config)
 {
     if (!config || tkc_cstr_eq(config->type, "adamw"))
         return true;
-    tke_refuse(call, 400, "bad_request", "The optimizer '%.60s' is not offered here; adamw is",
-               config->type);
+    tke_refuse(call, 400, "bad_request",
+               "The optimizer '%.60s' is not supported by this server; adamw is", config->type);
     return false;
 }
 

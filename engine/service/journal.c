@@ -3,7 +3,8 @@
  * A record is appended and synced before its request is acknowledged, so an acknowledged request
  * can be done again after a sudden end. Records are read up to the first that is not whole: only
  * the last append can be torn, because each one is synced before the next. Hence a failed append
- * must not leave bytes behind. Written by the thread that accepts a run's requests, one at a time.
+ * must not leave bytes behind. Appended and trimmed on the store's writer thread alone, so the two
+ * never meet.
  *
  * May touch: runs/RUN/journal, and nothing else.
  */

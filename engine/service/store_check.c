@@ -84,8 +84,7 @@ static void rebuild_run(checking *c, const char *run_id, const described *d)
     const char *mark = strstr(run_id, ":train:");
     int64_t number = 0, now_us = tkc_wall_us(tkc_clock_real());
     if (!mark || !d->base_model || d->rank < 1 || !tkc_parse_i64(tkc_str(mark + 7), &number)) {
-        tell(c, true, "%s: nothing in its folders says what it is of; it cannot be rebuilt",
-             run_id);
+        tell(c, true, "%s: its folders do not name its base model; it cannot be rebuilt", run_id);
         c->n_left++;
         return;
     }
@@ -293,7 +292,7 @@ bool tinkc_store_check(const char *folder, const tinkc_store_check_options *opti
     bool good = c.repair ? c.n_left == 0 : c.n_bad == 0;
     return !tkc_failed(err) &&
            (good ? true
-                 : tkc_fail(err, TINKC_E_STORE, "%zu of what was found is damaged or missing%s",
+                 : tkc_fail(err, TINKC_E_STORE, "%zu entries are damaged or missing%s",
                             c.repair ? c.n_left : c.n_bad,
                             c.repair ? " and could not be repaired" : ""));
 }

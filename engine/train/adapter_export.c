@@ -399,7 +399,7 @@ static bool check_options(const tinkc_adapter_options *o, tinkc_error *err)
     if (o->gguf_type && !plain)
         return tkc_fail(err, TINKC_E_ARGUMENT, "gguf_type is for GGUF alone");
     if (tkc_is_dir(o->target) || tkc_is_file(o->target))
-        return tkc_fail(err, TINKC_E_EXISTS, "%s: it is there already", o->target);
+        return tkc_fail(err, TINKC_E_EXISTS, "%s: already exists", o->target);
     return true;
 }
 

@@ -336,7 +336,7 @@ static bool take_up_again(tkc_source *s, tinkc_error *err)
     if (err->retry_after_ms > pause)
         pause = err->retry_after_ms;
     pause = pause < PAUSE_CAP_MS ? pause : PAUSE_CAP_MS;
-    tkc_client_log(s->client, TINKC_LOG_INFO, "download: %s; going on in %lld ms", err->message,
+    tkc_client_log(s->client, TINKC_LOG_INFO, "download: %s; next try in %lld ms", err->message,
                    (long long)pause);
     if (!tkc_stopper_sleep(s->stop, pause))
         return false;

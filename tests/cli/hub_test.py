@@ -636,7 +636,7 @@ def export_gguf():
         norm = base["model.norm.weight"][2]
         check("gguf: norms are f32", list(struct.unpack("<384f", tensors["output_norm.weight"][2])) == bf16(norm))
         r = w.run("export", "nano", "--to", "gguf", "-o", "bf16.gguf")
-        check("gguf: an existing file stays", r.returncode == 5 and "there already" in r.stderr, (r.returncode, r.stderr))
+        check("gguf: an existing file stays", r.returncode == 5 and "already exists" in r.stderr, (r.returncode, r.stderr))
         r = w.run("export", "nano", "--to", "peft", "-o", "x")
         check("a model is not an adapter", r.returncode != 0, r.stderr)
         bad = pathlib.Path(w.home, "bad")
