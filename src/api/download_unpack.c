@@ -144,7 +144,9 @@ static bool check_entry(unpacker *u, struct archive_entry *entry, const char *na
     if (type != AE_IFREG && type != AE_IFDIR)
         return tkc_fail(u->err, TINKC_E_UNSAFE_ARCHIVE, "archive: neither file nor folder: %.200s",
                         name ? name : "?");
-    if (!tkc_is_safe_name(name))
+    /* Python's tarfile writes a folder that is added under no name as "/": it is the target itself. */
+    bool itself = type == AE_IFDIR && tkc_cstr_eq(name, "/");
+    if (!itself && !tkc_is_safe_name(name))
         return tkc_fail(u->err, TINKC_E_UNSAFE_ARCHIVE, "archive: a path that leads outside");
     if (u->list->n >= MAX_FILES)
         return tkc_fail(u->err, TINKC_E_BAD_RESPONSE, "archive: more than %d files", MAX_FILES);

@@ -91,6 +91,41 @@ static void defaults_of_a_new_lora(void **state)
     tinkc_mock_free(mock);
 }
 
+/* Chunks of a pass end at a number of examples or of bytes, whichever comes first. */
+static size_t chunks_with(const char *config)
+{
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/client/config", &(tinkc_mock_answer){ .body = config },
+                      &err);
+    tinkc_client *client = mock_client(mock, NULL, &err);
+    tinkc_trainer *t =
+        tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &err);
+    tinkc_batch *batch = tinkc_batch_new(client, &err);
+    for (size_t i = 0; i < 6; i++)
+        tinkc_batch_add_sft(batch, prompt, PROMPT, 1, &err);
+    tinkc_future *f = tinkc_forward_backward(t, batch, TINKC_CROSS_ENTROPY, NULL, &err);
+    assert_true(run_until_done(mock, f, 60000));
+    assert_true(tinkc_future_wait(f, 0, &err));
+    size_t n = tinkc_mock_count(mock, "/api/v1/forward_backward");
+    tinkc_future_free(f);
+    tinkc_batch_free(batch);
+    tinkc_trainer_free(t);
+    tinkc_client_free(client);
+    tinkc_mock_free(mock);
+    return n;
+}
+
+static void chunks_of_a_pass(void **state)
+{
+    (void)state;
+    assert_int_equal(chunks_with("{}"), 1);
+    assert_int_equal(chunks_with("{\"fwdbwd_max_chunk_len\":4}"), 2);
+    assert_int_equal(chunks_with("{\"fwdbwd_max_chunk_bytes_count\":1}"), 6);
+    assert_int_equal(chunks_with("{\"fwdbwd_max_chunk_bytes_count\":1,\"fwdbwd_max_chunk_len\":4}"),
+                     6);
+}
+
 /* ---- flags of the service ---- */
 
 typedef struct scene {
@@ -251,6 +286,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_under_way),
         cmocka_unit_test(defaults_of_a_new_lora),
+        cmocka_unit_test(chunks_of_a_pass),
         cmocka_unit_test(the_service_switches_resampling_off),
         cmocka_unit_test(samples_without_progress_end),
         cmocka_unit_test(one_sample_is_progress_for_all),

@@ -506,6 +506,7 @@ static void unsafe_archives_are_refused(void **state)
         { "..", NULL, '5' },
         { "block", NULL, '4' },
         { "a/..", NULL, '0' },
+        { "/etc", NULL, '5' },
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -524,6 +525,79 @@ static void unsafe_archives_are_refused(void **state)
         assert_false(there(&w, "evil"));
         close_world(&w);
     }
+}
+
+/* As SkyRL packs them: the folder itself is an entry, by the name of "/". */
+static void the_folder_itself_may_be_an_entry(void **state)
+{
+    static const char *const names[] = { "/", "./", "." };
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        static world w;
+        open_world(&w);
+        w.s.archive.len = 0;
+        tar_raw(&w.s.archive, names[i], '5', NULL, NULL, 0);
+        tar_raw(&w.s.archive, "inside", '0', NULL, "fine", 4);
+        tar_end(&w.s.archive);
+        tinkc_future_free(download(&w, (tinkc_download_options){ 0 }));
+        assert_ok(&w.err);
+        check_content(&w, NAME "/inside", "fine", 4);
+        close_world(&w);
+    }
+}
+
+/* How long it pauses after a 503 with this header, as it says in the log; then it is stopped. */
+static void keep_pause(int32_t level, const char *line, void *user)
+{
+    const char *at = strstr(line, "going on in ");
+    (void)level;
+    if (at)
+        atomic_store((atomic_llong *)user, atoll(at + strlen("going on in ")));
+}
+
+static void serve_full(const stub_request *r, stub_answer *a, void *user)
+{
+    if (strstr(r->path, "/client/config")) {
+        a->body = "{}";
+        return;
+    }
+    a->status = 503;
+    a->headers = user;
+}
+
+static int64_t pause_after(const char *header)
+{
+    tinkc_error err = { 0 };
+    atomic_llong pause = 0;
+    char url[128];
+    server = stub_start(NULL, serve_full, (void *)(uintptr_t)header);
+    tinkc_client *client = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
+                                                                     .base_url = stub_url(server),
+                                                                     .proxy = "",
+                                                                     .max_retries = TINKC_ZERO,
+                                                                     .log = keep_pause,
+                                                                     .log_user = &pause,
+                                                                     .log_level = TINKC_LOG_INFO },
+                                            &err);
+    snprintf(url, sizeof url, "%s/store/x", stub_url(server));
+    tinkc_future *f = tinkc_url_download(
+        client, url, &(tinkc_download_options){ .dir = "/tmp", .name = "tinkc-none" }, &err);
+    assert_ok(&err);
+    for (int i = 0; i < 2000 && !atomic_load(&pause); i++)
+        (void)tinkc_future_wait(f, 10, &(tinkc_error){ 0 });
+    tinkc_future_cancel(f);
+    tinkc_future_free(f);
+    tinkc_client_free(client);
+    stub_stop(server);
+    return atomic_load(&pause);
+}
+
+static void downloads_pause_as_the_server_asks(void **state)
+{
+    (void)state;
+    assert_int_equal(pause_after("X-Other: 1\r\n"), 100);
+    assert_int_equal(pause_after("Retry-After: 3\r\n"), 3000);
+    assert_int_equal(pause_after("Retry-After: 9\r\n"), 5000); /* its cap */
 }
 
 static void damaged_archives_are_refused(void **state)
@@ -1058,6 +1132,8 @@ int main(void)
         cmocka_unit_test(the_next_run_goes_on),
         cmocka_unit_test(compressed_archives),
         cmocka_unit_test(unsafe_archives_are_refused),
+        cmocka_unit_test(the_folder_itself_may_be_an_entry),
+        cmocka_unit_test(downloads_pause_as_the_server_asks),
         cmocka_unit_test(damaged_archives_are_refused),
         cmocka_unit_test(bytes_go_to_the_caller),
         cmocka_unit_test(bytes_go_into_a_descriptor),
