@@ -605,6 +605,8 @@ static void apply_write(built *b, const record *r, size_t len)
         set_length(b, r->node, (size_t)r->at);
         return;
     }
+    if (!len) /* torn at its first byte */
+        return;
     size_t end = (size_t)r->at + len;
     if (end > b->nodes[r->node].len)
         set_length(b, r->node, end);
