@@ -263,8 +263,8 @@ static void list_task(void *arg, int64_t task, int32_t worker)
         const tke_draw *d = &p->draws[c->draw + i];
         tinkc_error err = { 0 };
         const tke_real *z = logits_of(c, d->want, &norm);
-        *d->bad = !tke_sample_draw(z, vocab, norm, d->rule, d->seed, d->sample, d->position,
-                                   &c->s->spaces[worker], d->token, d->logprob, &err);
+        *d->bad =
+            !tke_sample_draw(z, vocab, norm, d, &c->s->spaces[worker], d->token, d->logprob, &err);
     } else if (i - c->n_draws < c->n_tops) {
         const tke_top *t = &p->tops[c->top + i - c->n_draws];
         const tke_real *z = logits_of(c, t->want, &norm);

@@ -18,7 +18,8 @@ bool tke_sample_space_init(tke_sample_space *s, size_t vocab, tinkc_error *err)
     *s = (tke_sample_space){ .n = vocab };
     s->mass = tkc_alloc(NULL, vocab * sizeof *s->mass, err);
     s->order = tkc_alloc(NULL, vocab * sizeof *s->order, err);
-    if (s->mass && s->order)
+    s->masked = tkc_alloc(NULL, vocab * sizeof *s->masked, err);
+    if (s->mass && s->order && s->masked)
         return true;
     tke_sample_space_free(s);
     return false;
@@ -28,6 +29,7 @@ void tke_sample_space_free(tke_sample_space *s)
 {
     tkc_release(NULL, s->mass, s->n * sizeof *s->mass);
     tkc_release(NULL, s->order, s->n * sizeof *s->order);
+    tkc_release(NULL, s->masked, s->n * sizeof *s->masked);
     *s = (tke_sample_space){ 0 };
 }
 
@@ -188,21 +190,31 @@ static float logprob_of(const tke_real *z, size_t n, tke_norm norm, const tke_sa
     return (float)(((double)z[token] - top) / rule->temperature - log(sum));
 }
 
-bool tke_sample_draw(const tke_real *z, size_t n, tke_norm norm, const tke_sample_rule *rule,
-                     uint64_t seed, uint32_t sample, uint32_t position, tke_sample_space *s,
-                     int32_t *token, float *logprob, tinkc_error *err)
+/* The logits with nothing but the allowed tokens. */
+static const tke_real *mask(const tke_real *z, size_t n, const uint32_t *allowed,
+                            tke_sample_space *s)
 {
+    for (size_t i = 0; i < n; i++)
+        s->masked[i] = allowed[i / 32] >> i % 32 & 1 ? z[i] : (tke_real)-INFINITY;
+    return s->masked;
+}
+
+bool tke_sample_draw(const tke_real *z, size_t n, tke_norm norm, const tke_draw *d,
+                     tke_sample_space *s, int32_t *token, float *logprob, tinkc_error *err)
+{
+    const tke_sample_rule *rule = d->rule;
+    const tke_real *from = d->allowed ? mask(z, n, d->allowed, s) : z;
     if (rule->temperature == 0) { /* no mass is needed */
         size_t best = 0;
-        if (!find_best(z, n, &best, err))
+        if (!find_best(from, n, &best, err))
             return false;
         *token = (int32_t)best;
         *logprob = (float)tke_log_prob(z[best], norm); /* under every setting */
         return true;
     }
-    if (!tke_sample_filter(z, n, rule, s, err))
+    if (!tke_sample_filter(from, n, rule, s, err))
         return false;
-    *token = draw(s->mass, n, tke_uniform(seed, sample, position));
+    *token = draw(s->mass, n, tke_uniform(d->seed, d->sample, d->position));
     *logprob = logprob_of(z, n, norm, rule, s->mass, *token);
     return true;
 }

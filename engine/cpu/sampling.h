@@ -10,8 +10,9 @@
 
 /* Work space for one vocabulary; zeroed = empty. */
 typedef struct tke_sample_space {
-    double *mass;   /* [V]: e_v of what is kept, else 0 */
-    int32_t *order; /* [V] */
+    double *mass;     /* [V]: e_v of what is kept, else 0 */
+    int32_t *order;   /* [V] */
+    tke_real *masked; /* [V]: logits, -inf for what may not be drawn */
     size_t n;
 } tke_sample_space;
 bool tke_sample_space_init(tke_sample_space *, size_t vocab, tinkc_error *err);
@@ -30,10 +31,9 @@ static inline tke_real tke_log_prob(tke_real logit, tke_norm norm)
     return (logit - norm.max) - norm.log_sum;
 }
 
-/* One token and its log-prob. */
-bool tke_sample_draw(const tke_real *logits, size_t n, tke_norm, const tke_sample_rule *,
-                     uint64_t seed, uint32_t sample, uint32_t position, tke_sample_space *,
-                     int32_t *token, float *logprob, tinkc_error *err);
+/* One token and its log-prob: of d, all but where it is wanted from and where the results go. */
+bool tke_sample_draw(const tke_real *logits, size_t n, tke_norm, const tke_draw *d,
+                     tke_sample_space *, int32_t *token, float *logprob, tinkc_error *err);
 
 /* The k most probable tokens, descending, lower id first on ties; beyond n: token 0, -99999. */
 void tke_top_k(const tke_real *logits, size_t n, tke_norm, size_t k, int32_t *tokens,

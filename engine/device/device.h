@@ -27,7 +27,7 @@
 #include "tensor/adam.h"
 
 /* Raised whenever a struct or function that a module sees changes. */
-enum { TKE_DEVICE_ABI = 1 };
+enum { TKE_DEVICE_ABI = 2 };
 
 typedef struct tke_device_ops tke_device_ops;
 
@@ -175,6 +175,9 @@ typedef struct tke_draw { /* one token by a rule */
     int32_t *token;
     float *logprob;
     bool *bad; /* set to whether there was nothing to draw from: logits that are not finite */
+    /* The only tokens that may be drawn: bit t % 32 of word t / 32; NULL = all. Only for devices that
+     * have `masks`. Log-probs are those of all logits nevertheless. */
+    const uint32_t *allowed;
 } tke_draw;
 
 typedef struct tke_step {
@@ -200,6 +203,7 @@ typedef struct tke_step {
 struct tke_device_ops {
     uint32_t abi;     /* TKE_DEVICE_ABI */
     const char *kind; /* "cpu", "cuda" */
+    bool masks;       /* it heeds tke_draw.allowed */
 
     /* Errors: UNSUPPORTED, with the reason in words: no driver, one that is too old, no device. */
     tke_device *(*open)(const tke_device_options *, tinkc_error *err);

@@ -40,6 +40,11 @@ static bool check_request(const tke_infer *e, const tke_gen_request *r, tinkc_er
     if (r->n_stop_strings && !r->token_bytes)
         return tkc_fail(err, TINKC_E_BAD_REQUEST,
                         "stop strings need tokenizer.json in the model folder");
+    if (r->constraint && !e->ops->masks)
+        return tkc_fail(err, TINKC_E_UNSUPPORTED,
+                        "constrained sampling is not supported on this device");
+    if (r->constraint && tke_token_order_size(r->constraint->tokens) > c->vocab)
+        return tkc_fail(err, TINKC_E_STATE, "the constraint is for another vocabulary");
     if (r->snapshot && tke_snapshot_model(r->snapshot) != e->model)
         return tkc_fail(err, TINKC_E_STATE, "the snapshot belongs to another model");
     return true;
@@ -101,6 +106,75 @@ static bool make_scores(tke_gen *g, tinkc_error *err)
     return !tkc_failed(err);
 }
 
+/* ---- constraints ---- */
+
+static void allow(uint32_t *mask, int32_t token)
+{
+    mask[token / 32] |= UINT32_C(1) << token % 32;
+}
+
+/* The tokens that end a text. */
+static void allow_ends(const tke_gen *g, uint32_t *mask)
+{
+    const tke_config *c = tke_model_config(g->engine->model);
+    for (size_t i = 0; i < c->n_eos; i++)
+        if (c->eos[i] >= 0 && (size_t)c->eos[i] < c->vocab)
+            allow(mask, c->eos[i]);
+    for (size_t i = 0; i < g->r.n_stop_tokens; i++)
+        if (g->r.stop_tokens[i] >= 0 && (size_t)g->r.stop_tokens[i] < c->vocab)
+            allow(mask, g->r.stop_tokens[i]);
+}
+
+/* What may follow where the text stands. False: nothing, or err is set. */
+static bool find_allowed(tke_gen *g, tke_seq *s, tinkc_error *err)
+{
+    const tke_constraint *c = g->r.constraint;
+    bool end = tke_grammar_may_end(c->grammar, s->grammar);
+    bool any =
+        tke_constraint_mask(c, s->grammar, g->r.max_tokens - s->n, &g->masks, s->allowed, err);
+    if (end && !g->r.never_stop)
+        allow_ends(g, s->allowed);
+    return !tkc_failed(err) && (any || (end && !g->r.never_stop));
+}
+
+static bool make_constraint(tke_gen *g, tinkc_error *err)
+{
+    const tke_gen_request *r = &g->r;
+    size_t words = tke_mask_words(tke_model_config(g->engine->model)->vocab);
+    if (!r->constraint || !r->max_tokens)
+        return true;
+    g->masks.arena = &g->arena;
+    for (size_t i = 0; i < r->n_samples && !tkc_failed(err); i++) {
+        tke_seq *s = &g->seqs[i];
+        s->grammar = tkc_arena_zalloc(&g->arena, sizeof *s->grammar, err);
+        s->allowed = tkc_arena_array(&g->arena, words, sizeof *s->allowed, err);
+        if (tkc_failed(err))
+            break;
+        tke_grammar_start(r->constraint->grammar, s->grammar);
+        if (!find_allowed(g, s, err) && !tkc_failed(err))
+            tkc_fail(err, TINKC_E_BAD_REQUEST,
+                     "max_tokens of %zu is too small: the shortest text that fits has %lld bytes",
+                     r->max_tokens,
+                     (long long)tke_grammar_cost(r->constraint->grammar, s->grammar));
+    }
+    return !tkc_failed(err);
+}
+
+/* Behind a token that was drawn: true = the text is complete. */
+static bool follow(tke_seq *s, int32_t token, tinkc_error *err)
+{
+    tke_gen *g = s->gen;
+    if (!tke_constraint_step(g->r.constraint, s->grammar, token))
+        return tkc_fail(err, TINKC_E_STATE, "a token was drawn that the constraint does not allow");
+    if (s->grammar->depth == 0)
+        return true;
+    if (s->n >= g->r.max_tokens)
+        return tke_grammar_may_end(g->r.constraint->grammar, s->grammar);
+    if (!find_allowed(g, s, err) && !tkc_failed(err))
+        tkc_fail(err, TINKC_E_SERVER, "no token continues the text under its constraint");
+    return false;
+}
+
 static bool make_results(tke_gen *g, tinkc_error *err)
 {
     tke_gen_request *r = &g->r;
@@ -115,7 +189,7 @@ static bool make_results(tke_gen *g, tinkc_error *err)
             g->seqs[i].next_topk_logprobs = tkc_arena_array(&g->arena, top, sizeof(float), err);
         }
     }
-    return !tkc_failed(err) && make_scores(g, err);
+    return !tkc_failed(err) && make_scores(g, err) && make_constraint(g, err);
 }
 
 tke_gen *tke_gen_new(tke_infer *e, const tke_gen_request *r, tinkc_error *err)
@@ -284,6 +358,8 @@ void tke_seq_append(tke_seq *s, int32_t token, float logprob)
         s->logprobs[s->n++] = logprob;
         stop = stops_at_token(g, token);
         stop = stops_at_bytes(s, token, &err) || stop;
+        if (!stop && s->grammar && !tkc_failed(&err))
+            stop = follow(s, token, &err);
     }
     if (tkc_failed(&err))
         tke_gen_finish(g, &err);

@@ -14,6 +14,7 @@
 #ifndef TKE_INFER_INFER_H
 #define TKE_INFER_INFER_H
 
+#include "constrain/token_mask.h"
 #include "train/adapter.h"
 
 typedef struct tke_infer_options {
@@ -30,9 +31,6 @@ typedef struct tke_gen tke_gen; /* one request: a prompt and its samples */
 /* The model is borrowed. */
 tke_infer *tke_infer_new(tke_device_model *, const tke_infer_options *, tinkc_error *err);
 void tke_infer_free(tke_infer *); /* requests that are left end with it: free them before */
-
-/* The bytes of a token, for stop strings. Returns their number; 0 for an unknown id. */
-typedef size_t tke_token_bytes_fn(void *user, int32_t token, const char **bytes);
 
 typedef struct tke_gen_request {
     const tke_snapshot *snapshot; /* kept until the request ends; NULL = the bare model */
@@ -57,9 +55,12 @@ typedef struct tke_gen_request {
     /* So many tokens drawn at each prompt position after the first, at the rule's temperature and
      * with no other filter. Their random numbers are not those of the samples. */
     size_t n_alternatives;
-    size_t topk_sample_logprobs; /* beside each token that is drawn, the likeliest */
-    tke_token_bytes_fn *token_bytes;
+    size_t topk_sample_logprobs;     /* beside each token that is drawn, the likeliest */
+    tke_token_bytes_fn *token_bytes; /* for stop strings */
     void *token_user;
+    /* What may be sampled; both parts are borrowed until the request is done. NULL = anything. A sample
+     * always fits it in full: near max_tokens only what can still be ended is drawn. */
+    const tke_constraint *constraint;
     uint64_t tenant; /* whose request it is: rows of a step are shared between tenants */
     void *user;      /* for you: tke_gen_user */
 } tke_gen_request;

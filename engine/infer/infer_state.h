@@ -33,7 +33,9 @@ typedef struct tke_seq { /* one sample of a request */
     int32_t *topk; /* [n, k] */
     float *topk_logprobs;
     size_t cap_topk, cap_topk_logprobs;
-    bool bad; /* there was nothing to draw from */
+    bool bad;                   /* there was nothing to draw from */
+    tke_grammar_state *grammar; /* with a constraint: where the text stands */
+    uint32_t *allowed;          /* and what may follow */
 } tke_seq;
 
 struct tke_gen {
@@ -63,6 +65,7 @@ struct tke_gen {
     int32_t *topk_tokens;
     float *topk_logprobs;
     size_t cache_hits;
+    tke_mask_cache masks;
     tinkc_error err;
 };
 

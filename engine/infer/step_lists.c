@@ -106,7 +106,8 @@ static bool add_next(tke_infer *e, tke_seq *s, size_t want, tinkc_error *err)
                       .position = (uint32_t)s->n,
                       .token = &s->next_token,
                       .logprob = &s->next_logprob,
-                      .bad = &s->bad };
+                      .bad = &s->bad,
+                      .allowed = s->allowed };
     tke_top top = { want, r->topk_sample_logprobs, s->next_topk, s->next_topk_logprobs };
     return add_draw(e, &draw, err) && (!s->next_topk || add_top(e, &top, err));
 }

@@ -65,6 +65,7 @@ bool tke_openai_possible(tinkc_error *err)
 
 void tke_base_free_tokenizer(tke_base *base)
 {
+    tke_token_order_free(base->order);
     tinkc_tokenizer_free(base->tokenizer);
 }
 
@@ -91,6 +92,19 @@ static size_t token_bytes(void *user, int32_t token, const char **bytes)
     return b.len;
 }
 
+/* The model's tokens by their bytes; NULL: err says why. It stays until the service ends. */
+static tke_token_order *order_of(tke_service *svc, tke_base *base, const tinkc_tokenizer *tok,
+                                 tinkc_error *err)
+{
+    pthread_mutex_lock(&svc->tokenizer_lock);
+    if (!base->order)
+        base->order = tke_token_order_new(tke_model_config(base->model)->vocab, token_bytes,
+                                          (void *)(uintptr_t)tok, err);
+    tke_token_order *order = base->order;
+    pthread_mutex_unlock(&svc->tokenizer_lock);
+    return order;
+}
+
 /* ---- what is asked ---- */
 
 enum { MOST_STOPS = 4, MOST_STOP_BYTES = 4096, DEFAULT_MAX_TOKENS = 16 };
@@ -102,8 +116,9 @@ typedef struct prompt {
 
 typedef struct asked {
     bool chat;
-    tinkc_str model, messages, tools; /* data NULL = not given */
-    prompt *prompts;                  /* of a chat: one, that is not filled in */
+    tinkc_str model, messages; /* data NULL = not given */
+    tke_answer_form form;      /* of a chat */
+    prompt *prompts;           /* of a chat: one, that is not filled in */
     size_t n_prompts;
     bool stream, usage, echo, logprobs;
     tkc_opt_i64 max_tokens, seed;
@@ -217,7 +232,11 @@ static bool read_member(tkc_json *j, tinkc_str key, asked *in)
     else if (tkc_str_is(key, "messages") && in->chat)
         in->messages = read_array(j);
     else if (tkc_str_is(key, "tools") && in->chat)
-        in->tools = read_array(j);
+        in->form.tools = read_array(j);
+    else if (tkc_str_is(key, "tool_choice") && in->chat)
+        in->form.tool_choice = tkc_json_skip(j);
+    else if (tkc_str_is(key, "response_format") && in->chat)
+        in->form.response_format = tkc_json_skip(j);
     else if (tkc_str_is(key, "max_tokens") ||
              (in->chat && tkc_str_is(key, "max_completion_tokens")))
         in->max_tokens = read_i64(j);
@@ -294,10 +313,10 @@ static bool may_ignore(tke_call *call, tinkc_str key, tinkc_str value)
         if (tkc_str_is(key, neutral[i].name)) {
             if (!neutral[i].values || is_listed(neutral[i].values, tkc_strn(plain, n)))
                 return true;
-            (void)snprintf(text, sizeof text, "%s: this value is not supported by this server%s",
-                           neutral[i].name,
-                           tkc_str_is(key, "response_format") ? "; only {\"type\": \"text\"} is"
-                                                              : "");
+            (void)snprintf(
+                text, sizeof text, "%s: this value is not supported by this server%s",
+                neutral[i].name,
+                tkc_str_is(key, "response_format") ? " here; /v1/chat/completions takes more" : "");
             return refuse(call, neutral[i].name, text);
         }
     char *name = tkc_arena_str(&call->arena, tkc_strn(key.data, key.len < 60 ? key.len : 60),
@@ -400,8 +419,8 @@ static bool encode_prompt(tke_call *call, const asked *in, const prompt *p,
     } else {
         tinkc_chat_options how = { .generation_prompt = true };
         const char *messages = tkc_arena_str(&call->arena, in->messages, &call->err);
-        if (in->tools.data)
-            how.tools_json = tkc_arena_str(&call->arena, in->tools, &call->err);
+        if (in->form.offers)
+            how.tools_json = tkc_arena_str(&call->arena, in->form.tools, &call->err);
         if (!tkc_failed(&call->err))
             (void)tinkc_chat_encode(tok, messages, &how, space, &call->err);
         if (tkc_failed(&call->err))
@@ -467,6 +486,54 @@ static bool fill(tke_call *call, const asked *in, tkc_sample_request *out, tinkc
     return true;
 }
 
+/* Names the member in front of what err says. */
+static bool refuse_form(tke_call *call, const char *param)
+{
+    char text[400];
+    const char *code;
+    int32_t status = tke_failure_status(&call->err, &code);
+    bool theirs = call->err.code == TINKC_E_BAD_REQUEST || call->err.code == TINKC_E_UNSUPPORTED;
+    (void)snprintf(text, sizeof text, "%s: %.300s", param, call->err.message);
+    tke_openai_refuse(call, theirs ? 400 : status, theirs ? "bad_request" : code, param, text);
+    return false;
+}
+
+/* What response_format and tool_choice allow, if they say anything. */
+static bool take_constraint(tke_call *call, const asked *in, const tinkc_tokenizer *tok,
+                            tke_job *job)
+{
+    const char *param;
+    tke_service *svc = call->svc;
+    const tke_grammar *g = tke_form_grammar(&in->form, &job->arena, &param, &call->err);
+    if (tkc_failed(&call->err))
+        return refuse_form(call, param);
+    if (!g)
+        return true;
+    if (!svc->device->ops->masks)
+        tkc_fail(&call->err, TINKC_E_UNSUPPORTED,
+                 "constrained sampling is not supported on this device");
+    tke_constraint *c = tkc_arena_alloc(&job->arena, sizeof *c, &call->err);
+    if (c)
+        *c = (tke_constraint){ g, order_of(svc, job->in.sample.base, tok, &call->err) };
+    if (tkc_failed(&call->err))
+        return refuse_form(call, param);
+    job->in.sample.gen.constraint = c;
+    return true;
+}
+
+/* How the model writes calls: known by its template. */
+static bool settle_form(tke_call *call, asked *in, const tinkc_tokenizer *tok)
+{
+    const char *param = NULL;
+    return !in->chat ||
+           tke_form_style(&in->form,
+                          tinkc_tokenizer_template(tok, "tool_use")
+                              ? tinkc_tokenizer_template(tok, "tool_use")
+                              : tinkc_tokenizer_template(tok, NULL),
+                          &param, &call->err) ||
+           refuse_form(call, param);
+}
+
 /* tke_token_bytes_fn: every token has a name. */
 static size_t token_name(void *user, int32_t token, const char **bytes)
 {
@@ -483,6 +550,7 @@ static void start(tke_call *call, const asked *in, tke_job *const *jobs)
                                .logprobs = in->logprobs,
                                .top = (size_t)in->top,
                                .usage = in->usage,
+                               .calls = in->form.style,
                                .names = token_name };
     like.model = tkc_arena_str(&call->arena, in->model, &call->err);
     (void)snprintf(like.id, sizeof like.id, "%s-%016llx", in->chat ? "chatcmpl" : "cmpl",
@@ -503,7 +571,7 @@ static void start(tke_call *call, const asked *in, tke_job *const *jobs)
 }
 
 /* One prompt becomes a job, not yet in a queue. NULL: answered. */
-static tke_job *make_job(tke_call *call, const asked *in, const prompt *p, const char *model,
+static tke_job *make_job(tke_call *call, asked *in, const prompt *p, const char *model,
                          tinkc_tokens *space)
 {
     tke_service *svc = call->svc;
@@ -519,8 +587,9 @@ static tke_job *make_job(tke_call *call, const asked *in, const prompt *p, const
         const tinkc_tokenizer *tok = tokenizer_of(svc, job->in.sample.base, &call->err);
         if (!tok)
             refuse_failure(call, "model");
-        else if (encode_prompt(call, in, p, tok, space, &tokens) &&
-                 fill(call, in, &request, tokens, job) && take_stops(call, in, tok, job))
+        else if (settle_form(call, in, tok) && encode_prompt(call, in, p, tok, space, &tokens) &&
+                 fill(call, in, &request, tokens, job) && take_stops(call, in, tok, job) &&
+                 take_constraint(call, in, tok, job))
             return job;
     }
     tke_job_drop(job);
@@ -536,8 +605,13 @@ static void complete(tke_call *call, bool chat)
         in.prompts = &only;
         in.n_prompts = 1;
     }
+    const char *param = NULL;
     if (!read_body(call, &in) || !check(call, &in))
         return;
+    if (!tke_form_read(&in.form, &call->arena, &param, &call->err)) {
+        refuse_form(call, param);
+        return;
+    }
     char *model = tkc_arena_str(&call->arena, in.model, &call->err);
     tke_job **jobs = tkc_arena_array(&call->arena, in.n_prompts, sizeof(tke_job *), &call->err);
     if (!model || !jobs) {

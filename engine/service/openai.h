@@ -2,7 +2,7 @@
 #ifndef TKE_SERVICE_OPENAI_H
 #define TKE_SERVICE_OPENAI_H
 
-#include "service/service_state.h"
+#include "service/openai_format.h"
 
 /* One choice on its way. */
 typedef struct tke_openai_choice {
@@ -31,6 +31,7 @@ typedef struct tke_openai_answer {
     char id[40];
     int64_t created_s;
     bool chat, echo, logprobs;
+    int32_t calls;             /* TKE_CALLS_*: how calls stand in the text */
     size_t top;                /* log-probs of so many other tokens beside each */
     bool usage;                /* of a stream: a last event says how many tokens */
     tke_token_bytes_fn *names; /* the bytes of every token, marks too */

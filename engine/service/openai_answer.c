@@ -132,9 +132,10 @@ static size_t find_stop(const tke_gen_request *r, tinkc_str s)
     return first;
 }
 
-/* How many bytes can be sent already: whole characters that begin no stop string. */
-static size_t certain(const tke_gen_request *r, tinkc_str s)
+/* How many bytes can be sent already: whole characters that begin no stop string and no call. */
+static size_t certain(const tke_openai_part *p, const tke_openai_choice *c, tinkc_str s)
 {
+    const tke_gen_request *r = &p->job->in.sample.gen;
     size_t keep = 0;
     for (size_t i = 0; i < r->n_stop_strings; i++) {
         tinkc_str stop = r->stop_strings[i];
@@ -143,7 +144,11 @@ static size_t certain(const tke_gen_request *r, tinkc_str s)
             n--;
         keep = n > keep ? n : keep;
     }
-    return tke_utf8_whole(tkc_strn(s.data, s.len - keep));
+    size_t n = tke_utf8_whole(tkc_strn(s.data, s.len - keep));
+    /* A call that is the whole answer shows at its first character. */
+    if (p->answer->calls == TKE_CALLS_BARE && c->n_sent)
+        return n;
+    return tke_calls_certain(p->answer->calls, tkc_strn(s.data, n));
 }
 
 /* Moves text that is certain from held to *text. */
@@ -154,7 +159,7 @@ static void take_text(const tke_openai_part *p, tke_openai_choice *c, tke_sequen
     take_tokens(p, c, q, last, err);
     tinkc_str held = tkc_buf_view(&c->held);
     size_t n = held.len == 0 ? 0
-               : !last       ? certain(r, held)
+               : !last       ? certain(p, c, held)
                : q.stopped   ? find_stop(r, held)
                              : held.len;
     tke_utf8_clean(text, tkc_strn(held.data, n), err);
@@ -394,34 +399,95 @@ static void write_usage(const tke_openai_answer *a, tkc_jsonw *w)
     tkc_jsonw_end(w);
 }
 
-static const char *finish_reason(tke_sequence q)
+static const char *finish_reason(tke_sequence q, size_t n_calls)
 {
-    return q.stopped ? "stop" : "length";
+    return n_calls ? "tool_calls" : q.stopped ? "stop" : "length";
+}
+
+/* ---- calls of functions ---- */
+
+typedef struct said { /* the end of a choice, or all of it: text, then calls */
+    tinkc_str text;
+    tke_tool_call calls[TKE_MOST_CALLS];
+    size_t n_calls;
+} said;
+
+static said take_calls(const tke_openai_part *p, tinkc_str text, tkc_arena *arena)
+{
+    said s = { .text = text };
+    size_t before;
+    s.n_calls = tke_calls_read(p->answer->calls, text, arena, s.calls, &before);
+    if (s.n_calls)
+        s.text = tkc_str_trim(tkc_strn(text.data, before));
+    return s;
+}
+
+static void write_calls(const tke_openai_part *p, tkc_jsonw *w, size_t choice, const said *s,
+                        bool index)
+{
+    char id[80];
+    tkc_jsonw_key(w, "tool_calls");
+    tkc_jsonw_array(w);
+    for (size_t i = 0; i < s->n_calls; i++) {
+        (void)snprintf(id, sizeof id, "call_%s_%zu_%zu", p->answer->id, p->index + choice, i);
+        tkc_jsonw_object(w);
+        if (index) {
+            tkc_jsonw_key(w, "index");
+            tkc_jsonw_i64(w, (int64_t)i);
+        }
+        tkc_jsonw_key(w, "id");
+        tkc_jsonw_cstr(w, id);
+        tkc_jsonw_key(w, "type");
+        tkc_jsonw_cstr(w, "function");
+        tkc_jsonw_key(w, "function");
+        tkc_jsonw_object(w);
+        tkc_jsonw_key(w, "name");
+        tkc_jsonw_str(w, s->calls[i].name);
+        tkc_jsonw_key(w, "arguments");
+        tkc_jsonw_str(w, s->calls[i].arguments);
+        tkc_jsonw_end(w);
+        tkc_jsonw_end(w);
+    }
+    tkc_jsonw_end(w);
+}
+
+static void write_message(const tke_openai_part *p, tkc_jsonw *w, size_t choice, const said *s)
+{
+    tkc_jsonw_key(w, "message");
+    tkc_jsonw_object(w);
+    tkc_jsonw_key(w, "role");
+    tkc_jsonw_cstr(w, "assistant");
+    tkc_jsonw_key(w, "content");
+    if (s->n_calls && !s->text.len)
+        tkc_jsonw_null(w);
+    else
+        tkc_jsonw_str(w, s->text);
+    if (s->n_calls)
+        write_calls(p, w, choice, s, false);
+    tkc_jsonw_end(w);
 }
 
 static void write_choice(tke_openai_part *p, tkc_jsonw *w, size_t i, tinkc_str text,
                          const tke_gen *gen)
 {
     tke_sequence q = tke_gen_sequence(gen, i);
+    tkc_arena arena;
+    tkc_arena_init(&arena, p->answer->arena.a, 0);
+    said s = take_calls(p, text, &arena);
     tkc_jsonw_object(w);
     tkc_jsonw_key(w, "index");
     tkc_jsonw_i64(w, (int64_t)(p->index + i));
     if (p->answer->chat) {
-        tkc_jsonw_key(w, "message");
-        tkc_jsonw_object(w);
-        tkc_jsonw_key(w, "role");
-        tkc_jsonw_cstr(w, "assistant");
-        tkc_jsonw_key(w, "content");
-        tkc_jsonw_str(w, text);
-        tkc_jsonw_end(w);
+        write_message(p, w, i, &s);
     } else {
         tkc_jsonw_key(w, "text");
         tkc_jsonw_str(w, text);
     }
     write_logprobs(p, &p->choices[i], w, gen, q);
     tkc_jsonw_key(w, "finish_reason");
-    tkc_jsonw_cstr(w, finish_reason(q));
+    tkc_jsonw_cstr(w, finish_reason(q, s.n_calls));
     tkc_jsonw_end(w);
+    tkc_arena_free(&arena);
 }
 
 /* ---- whole answers ---- */
@@ -501,6 +567,7 @@ typedef struct piece {
     tinkc_str text;
     const char *finish; /* NULL = more will come */
     bool role;          /* the first of a message */
+    const said *calls;  /* NULL = text */
 } piece;
 
 static void piece_event(tke_openai_part *p, size_t i, piece what, const tke_gen *gen, tkc_buf *out,
@@ -519,7 +586,9 @@ static void piece_event(tke_openai_part *p, size_t i, piece what, const tke_gen 
             tkc_jsonw_key(&w, "role");
             tkc_jsonw_cstr(&w, "assistant");
         }
-        if (!what.finish) {
+        if (what.calls) {
+            write_calls(p, &w, i, what.calls, true);
+        } else if (!what.finish) {
             tkc_jsonw_key(&w, "content");
             tkc_jsonw_str(&w, what.text);
         }
@@ -560,13 +629,21 @@ static void send_choice(tke_openai_part *p, size_t i, const tke_gen *gen, tkc_bu
         take_echo(p, &text, err);
     c->begun = true;
     take_text(p, c, q, q.done, &text, err);
-    if (text.len)
-        piece_event(p, i, (piece){ .text = text_of(&text) }, gen, out, err);
+    tkc_arena arena;
+    tkc_arena_init(&arena, p->answer->arena.a, 0);
+    said s = { .text = text_of(&text) };
+    if (q.done)
+        s = take_calls(p, s.text, &arena);
+    if (s.text.len)
+        piece_event(p, i, (piece){ .text = s.text }, gen, out, err);
+    if (s.n_calls)
+        piece_event(p, i, (piece){ .text = tkc_str(""), .calls = &s }, gen, out, err);
     if (q.done) {
         c->finished = true;
-        piece_event(p, i, (piece){ .text = tkc_str(""), .finish = finish_reason(q) }, gen, out,
-                    err);
+        piece_event(p, i, (piece){ .text = tkc_str(""), .finish = finish_reason(q, s.n_calls) },
+                    gen, out, err);
     }
+    tkc_arena_free(&arena);
     tkc_buf_free(&text);
 }
 

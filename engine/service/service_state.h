@@ -88,6 +88,7 @@ typedef struct tke_base {
     size_t context;                    /* that we offer: the model's own, or less */
     int64_t added_us;                  /* constant */
     struct tinkc_tokenizer *tokenizer; /* opened when text is first asked for; tokenizer_lock */
+    tke_token_order *order;            /* for constraints: made likewise, used by the worker */
     /* worker */
     tke_device_model *loaded; /* its weights on the device; NULL until first used */
     tke_trainer *trainer;

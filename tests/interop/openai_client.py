@@ -1,5 +1,5 @@
 """The openai package against a server with --openai: openai_client.py URL. Ends with 1 on a difference."""
-import sys
+import json, sys
 
 import openai
 
@@ -72,6 +72,28 @@ for e in client.chat.completions.create(model="nano", messages=question, tempera
     for c in e.choices:
         sent += c.logprobs.content if c.logprobs else []
 check("the same in events", sent, content)
+
+schema = {"type": "object", "properties": {"sum": {"type": "integer", "minimum": 0, "maximum": 99},
+                                           "unit": {"type": ["string", "null"], "maxLength": 8}},
+          "required": ["sum", "unit"], "additionalProperties": False}
+for seed in range(5):
+    form = client.chat.completions.create(model="nano", messages=question, seed=seed, max_tokens=60, response_format={
+        "type": "json_schema", "json_schema": {"name": "sum", "strict": True, "schema": schema}})
+    value = json.loads(form.choices[0].message.content)
+    check("members", list(value), ["sum", "unit"])
+    check("their types", (type(value["sum"]), 0 <= value["sum"] <= 99, isinstance(value["unit"], (str, type(None)))), (int, True, True))
+anything = client.chat.completions.create(model="nano", messages=question, max_tokens=30, response_format={"type": "json_object"})
+check("an object", type(json.loads(anything.choices[0].message.content)), dict)
+events = client.chat.completions.create(model="nano", messages=question, seed=1, max_tokens=60, stream=True, response_format={
+    "type": "json_schema", "json_schema": {"name": "sum", "schema": schema}})
+json.loads("".join(c.delta.content or "" for e in events for c in e.choices))
+for members, param in [({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"format": "date"}}}}, "response_format"),
+                       ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools")]:
+    try:
+        client.chat.completions.create(model="nano", messages=question, **members)
+        sys.exit(f"{members} was accepted")
+    except openai.BadRequestError as e:
+        check(f"refusal of {members}", e.param, param)
 
 refused(openai.NotFoundError, "model_not_found", "model", model="nobody", prompt="x")
 refused(openai.BadRequestError, "bad_request", "temperature", model="nano", prompt="x", temperature=-1)

@@ -161,8 +161,11 @@ static void check_draw(tkc_json *j, const sampling_case *c, tke_sample_space *sp
         tke_sample_rule rule = { c->temperature, c->top_p, c->top_k, k };
         int32_t got = -1;
         float lp = NAN;
-        if (!tke_sample_draw(c->logits, c->n, norm_of(c), &rule, seed_of(seed), (uint32_t)sample,
-                             (uint32_t)position, space, &got, &lp, &err))
+        tke_draw d = { .rule = &rule,
+                       .seed = seed_of(seed),
+                       .sample = (uint32_t)sample,
+                       .position = (uint32_t)position };
+        if (!tke_sample_draw(c->logits, c->n, norm_of(c), &d, space, &got, &lp, &err))
             die(&err);
         e->token += got != token;
         worst(&e->lp, fabs((double)lp - want[k]) / fmax(1, fabs(want[k])));

@@ -91,7 +91,9 @@ static void test_frequencies(void **state)
     for (uint32_t i = 0; i < N; i++) {
         int32_t token;
         assert_true(
-            tke_sample_draw(z, 4, norm_of(z, 4), &rule, 5, i % 7, i, &s, &token, &lp, &err));
+            tke_sample_draw(z, 4, norm_of(z, 4),
+                            &(tke_draw){ .rule = &rule, .seed = 5, .sample = i % 7, .position = i },
+                            &s, &token, &lp, &err));
         count[token]++;
         assert_true(fabs(exp((double)lp) - (token + 1) / 10.0) < 1e-6);
     }
@@ -112,11 +114,13 @@ static void test_log_prob_settings(void **state)
     double want[3] = { 2 - log(half), 4 - log(whole), 0 };
     for (int k = 0; k < 3; k++) {
         tke_sample_rule rule = { 2, 1, 1, k };
-        assert_true(tke_sample_draw(z, 3, norm_of(z, 3), &rule, 1, 0, 0, &s, &token, &lp, &err));
+        assert_true(tke_sample_draw(z, 3, norm_of(z, 3), &(tke_draw){ .rule = &rule, .seed = 1 },
+                                    &s, &token, &lp, &err));
         assert_int_equal(token, 2);
         assert_true(fabs((double)lp - want[k]) < 1e-6);
         rule.temperature = 0; /* raw under every setting */
-        assert_true(tke_sample_draw(z, 3, norm_of(z, 3), &rule, 1, 0, 0, &s, &token, &lp, &err));
+        assert_true(tke_sample_draw(z, 3, norm_of(z, 3), &(tke_draw){ .rule = &rule, .seed = 1 },
+                                    &s, &token, &lp, &err));
         assert_true(fabs((double)lp - want[1]) < 1e-6);
     }
     tke_sample_space_free(&s);
