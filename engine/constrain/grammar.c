@@ -691,7 +691,7 @@ static void add_firsts(const tke_grammar *g, tke_node *n)
     }
 }
 
-/* Two branches of one node that begin alike cannot be told apart. */
+/* Two branches of one node that begin alike cannot be distinguished. */
 static bool check_branches(const tke_grammar *g, const tke_node *n, tinkc_error *err)
 {
     uint64_t seen[4] = { 0 };

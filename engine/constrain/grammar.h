@@ -21,7 +21,7 @@ enum tke_node_kind {
     TKE_NODE_OBJECT, /* these members, in this order */
     TKE_NODE_MAP,    /* any members */
     TKE_NODE_ARRAY,
-    TKE_NODE_EITHER /* one of several nodes, told apart by their first bytes */
+    TKE_NODE_EITHER /* one of several nodes, distinguished by their first bytes */
 };
 
 typedef struct tke_member { /* of an object */

@@ -190,7 +190,7 @@ static float logprob_of(const tke_real *z, size_t n, tke_norm norm, const tke_sa
     return (float)(((double)z[token] - top) / rule->temperature - log(sum));
 }
 
-/* The logits with nothing but the allowed tokens. */
+/* The logits of the allowed tokens; -inf for the others. */
 static const tke_real *mask(const tke_real *z, size_t n, const uint32_t *allowed,
                             tke_sample_space *s)
 {
