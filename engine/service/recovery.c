@@ -3,7 +3,7 @@
  * Order: rows become objects; checkpoints are compared with the folders that are there; each run
  * finds the newest whole state on disk (an image or a named checkpoint) and counts what happened
  * after it. With a journal that is executed again; without one it is lost, and the run says so
- * rather than going on from other weights than its client believes. Runs before any thread.
+ * rather than continue from other weights than its client expects. Runs before any thread.
  *
  * Which state a journalled run continues from follows from rows and records alone, never from what
  * an earlier start did: a start may itself be cut short, any number of times, and changes nothing

@@ -448,7 +448,7 @@ static bool move_into_place(download_op *op, const char *from, const char *to, t
         return false;
     if (exists(to)) {
         if (!op->o.replace)
-            return tkc_fail(err, TINKC_E_EXISTS, "%s is there already", to);
+            return tkc_fail(err, TINKC_E_EXISTS, "%s: already exists", to);
         if (rename(to, old) != 0)
             return tkc_fail_errno(err, "%s", to);
         replaced = true;
@@ -490,7 +490,7 @@ static bool place_flat(download_op *op, bool check, tinkc_error *err)
         if (!to)
             return false;
         if (check && !op->o.replace && exists(to))
-            return tkc_fail(err, TINKC_E_EXISTS, "%s is there already", to);
+            return tkc_fail(err, TINKC_E_EXISTS, "%s: already exists", to);
         if (!check && exists(from) && !move_into_place(op, from, to, err))
             return false;
     }
@@ -534,7 +534,7 @@ static bool download_to_disk(download_op *op, tinkc_error *err)
     if (!tkc_is_dir(op->dir) && !tkc_make_dirs(op->dir, err))
         return false;
     if (!flat && !op->o.replace && exists(op->target))
-        return tkc_fail(err, TINKC_E_EXISTS, "%s is there already", op->target);
+        return tkc_fail(err, TINKC_E_EXISTS, "%s: already exists", op->target);
     bool resumed = !op->external && load_state(op, unpacks);
     if (!resumed && !clear_partial(op, err))
         return false;

@@ -260,7 +260,7 @@ static tinkc_hub_snapshot *get_files(job *j, const char *repo, const char *revis
     }
     if (j->hub->offline) {
         tkc_fail(err, TINKC_E_OFFLINE,
-                 "the tokenizer of %s is not in %s, and the hub is off limits (--offline, "
+                 "the tokenizer of %s is not in %s, and the hub is switched off (--offline, "
                  "HF_HUB_OFFLINE)",
                  repo, j->hub->cache);
         return NULL;

@@ -453,7 +453,7 @@ static bool pull_into(tinkc_hub *h, const tinkc_pull_options *o, tinkc_hub_snaps
         return false;
     if (h->offline)
         return tkc_fail(err, TINKC_E_OFFLINE,
-                        "%s cannot be pulled: downloads are switched off (--offline, HF_HUB_OFFLINE)",
+                        "%s cannot be pulled: the hub is switched off (--offline, HF_HUB_OFFLINE)",
                         o->repo);
     tkc_fetcher *f = tkc_fetcher_new(h->a, &h->fetch, err);
     bool ok = f && tkc_hub_ask_commit(&r, f, err) && tkc_hub_ask_files(&r, f, o, s, err);

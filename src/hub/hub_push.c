@@ -528,7 +528,7 @@ static bool check_options(const tinkc_hub *h, const tinkc_push_options *o, tinkc
         return tkc_fail(err, TINKC_E_FILE, "%s: no such folder", o->folder);
     if (h->offline && !o->dry_run)
         return tkc_fail(err, TINKC_E_OFFLINE,
-                        "%s cannot be pushed: downloads are switched off (--offline, HF_HUB_OFFLINE)",
+                        "%s cannot be pushed: the hub is switched off (--offline, HF_HUB_OFFLINE)",
                         o->repo);
     if (!h->token && !o->dry_run)
         return tkc_fail(err, TINKC_E_NO_CREDENTIAL,

@@ -1,4 +1,4 @@
-/* chat.c - conversations as text: which template, which variables, going on with the last message.
+/* chat.c - conversations as text: which template, which variables, continuing the last message.
  *
  * Parsed templates are kept with their tokenizer, so each text is parsed once.
  * May touch: the template engine, the tokenizer's slot for chats.
@@ -366,7 +366,7 @@ bool tkc_chat_run(tkc_chat *c, tkc_jv messages, bool generation_prompt, tkc_rend
     return ok;
 }
 
-/* ---- going on with the last message ---- */
+/* ---- continuing the last message ---- */
 
 static const char tag[] = "CONTINUE_FINAL_MESSAGE_TAG ";
 

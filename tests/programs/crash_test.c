@@ -498,7 +498,7 @@ static int64_t size_of(const char *folder, const char *name)
 }
 
 /* What was reported saved is listed and whole; what is listed is whole. Called with the server up
- * and clients going on. */
+ * and clients continuing. */
 static void check_saves(client *clients)
 {
     for (int i = 0; i < CLIENTS; i++) {
