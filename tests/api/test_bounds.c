@@ -138,7 +138,8 @@ typedef struct scene {
 static void open_scene(scene *x, const char *config, const tinkc_retry_options *retry)
 {
     tinkc_client_options o = { .retry_window_ms = TINKC_ZERO };
-    *x = (scene){ .mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err) };
+    *x = (scene){ 0 }; /* the error first: the next call reads it */
+    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
     tinkc_mock_always(x->mock, NULL, "/api/v1/client/config",
                       &(tinkc_mock_answer){ .body = config }, &x->err);
     x->client = mock_client(x->mock, &o, &x->err);
