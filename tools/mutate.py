@@ -48,7 +48,7 @@ KEPT = re.compile(r"^(free|close|.*_(free|cleanup|destroy|unlock|lock|end|init|r
                   r"pthread_\w+|unlink|madvise|posix_fadvise|clearerr|closedir|fclose)$")
 PERF = re.compile(r"CAPACITY|INITIAL|BUFFER|_BUF$|CHUNK|BLOCK|GRAIN|STACK|PREFETCH|ALIGN|BATCH_BYTES|SLAB|PAGE_BYTES|READ_SIZE|READ_AT_ONCE|"
                   r"COPY_BYTES|PIECE")
-PERF_CALL = re.compile(r"^\w*_(reserve|grow|room)$")
+PERF_CALL = re.compile(r"^(\w*_(reserve|grow|room)|tkc_arena_init|posix_fadvise|madvise)$")
 TYPES = ("char", "int", "void", "float", "double", "const", "uint8_t", "uint32_t", "int64_t", "size_t", "uint64_t", "int32_t")
 NEVER = ("assert", "va_arg", "offsetof", "TKC_OWNER", "__asm__", "_Static_assert")
 FLAGS = {"MUST": "0", "NULLABLE": "0", "TKC_MUST": "0", "TKC_NULLABLE": "0"}
@@ -352,8 +352,9 @@ class Source:
         if any(x.text in NEVER for x in t[first:last]):
             return
         # `(void) call(...)`, `call(...)`, `ok = ok && call(...)`: the first called name decides.
-        called = t[first].text if t[first].kind == "name" else ""
-        if UNSEEN.match(called) and t[first + 1].text == "(":
+        skip = 3 if flat(t, first, first + 3) == "( void )" else 0
+        called = t[first + skip].text if t[first + skip].kind == "name" else ""
+        if UNSEEN.match(called) and t[first + skip + 1].text == "(":
             return
         whole, found = flat(t, first, last), []
         if not PERF_CALL.match(called):

@@ -391,6 +391,67 @@ static void dates_are_read(void **state)
             fail_msg("%s was read", bad[i]);
 }
 
+/* Dates of HTTP and mail: zones by name and number, times without seconds, two-digit years. */
+static void dates_in_all_their_forms(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t seconds; /* since 1970; -1 = refused */
+    } rows[] = {
+        { "Wed, 27 May 2026 20:00:00 GMT", 1779912000 },
+        { "27 May 2026 20:00:00 GMT", 1779912000 },
+        { "Wed, 27 May 2026 20:00 GMT", 1779912000 },
+        { "Wednesday, 27-May-26 20:00:00 GMT", 1779912000 },
+        { "Wed May 27 20:00:00 2026", 1779912000 },
+        { "Wed May  7 08:00:01 2026", 1778140801 },
+        { "Wed, 27 May 2026 20:00:00 +0000", 1779912000 },
+        { "Wed, 27 May 2026 22:30:00 +0230", 1779912000 },
+        { "Wed, 27 May 2026 18:15:00 -0145", 1779912000 },
+        { "Wed, 27 May 2026 15:00:00 EST", 1779912000 },
+        { "Wed, 27 May 2026 16:00:00 EDT", 1779912000 },
+        { "Wed, 27 May 2026 14:00:00 CST", 1779912000 },
+        { "Wed, 27 May 2026 15:00:00 CDT", 1779912000 },
+        { "Wed, 27 May 2026 13:00:00 MST", 1779912000 },
+        { "Wed, 27 May 2026 14:00:00 mdt", 1779912000 },
+        { "Wed, 27 May 2026 12:00:00 PST", 1779912000 },
+        { "Wed, 27 May 2026 13:00:00 PDT", 1779912000 },
+        { "Wed, 27 May 2026 20:00:00 XYZ", 1779912000 }, /* unknown names are UTC */
+        { "Thu, 01 Jan 1970 00:00:00 GMT", 0 },
+        { "Thu, 01-Jan-70 00:00:00 GMT", 0 },
+        { "Sun, 31-Dec-68 23:59:59 GMT", 3124223999 }, /* 00 to 68 are this century */
+        { "Sat, 31 Dec 2016 23:59:60 GMT", 1483228800 },
+        { "29 Feb 2024 00:00:00 GMT", 1709164800 },
+        { "29 Feb 2026 00:00:00 GMT", -1 },
+        { "31 Apr 2026 00:00:00 GMT", -1 },
+        { "0 May 2026 00:00:00 GMT", -1 },
+        { "32 May 2026 00:00:00 GMT", -1 },
+        { "27 May 2026 24:00:00 GMT", -1 },
+        { "27 May 2026 20:60:00 GMT", -1 },
+        { "27 May 2026 20:00:61 GMT", -1 },
+        { "27 May 2026 20:00:0 GMT", -1 },
+        { "27 May 2026 20:0:00 GMT", -1 },
+        { "27 May 2026 20 GMT", -1 },
+        { "27 May 2026 20:00:00:00 GMT", -1 },
+        { "27 May 2026 20:00:00 +0260", -1 },
+        { "27 May 2026 20:00:00 +02:0", -1 },
+        { "27 May 2026 20:00:00 G1T", -1 },
+        { "27 May 126 20:00:00 GMT", -1 },
+        { "27 Mai 2026 20:00:00 GMT", -1 },
+        { "We, 27 May 2026 20:00:00 GMT", -1 },
+        { "Wed May 27 20:00:00 2026 GMT", -1 },
+        { "Wed", -1 },
+        { "", -1 },
+        { "Wed, 27 May 2026 20:00:00 GMTGMTGMTGMTGMTGMTGMTGMTGMTGMTGMTGMTGMTGMT", -1 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int64_t at = -1;
+        bool read = tkc_parse_http_date(tkc_str(rows[i].text), &at);
+        if (read != (rows[i].seconds >= 0) || (read && at != rows[i].seconds * 1000000))
+            fail_msg("%s: %d, %lld", rows[i].text, (int)read, (long long)(at / 1000000));
+    }
+}
+
 /* ---- tokens ---- */
 
 static void claims_are_read(void **state)
@@ -480,6 +541,7 @@ int main(void)
         cmocka_unit_test(varints_of_every_length),
         cmocka_unit_test(fields_of_every_wire_type),
         cmocka_unit_test(retry_headers_of_the_description),
+        cmocka_unit_test(dates_in_all_their_forms),
         cmocka_unit_test(dates_are_read),
         cmocka_unit_test(claims_are_read),
         cmocka_unit_test(audio_heads_of_the_description),
