@@ -724,6 +724,30 @@ static void test_header_injection(void **state)
     drop(a);
 }
 
+/* A header of the caller's own replaces ours and is sent once; one without a value is sent, too. */
+static void test_own_headers(void **state)
+{
+    fixture *fx = *state;
+    static const char *const own[] = {
+        "accept-ENCODING", "identity", "Content-Type", "text/x-own", "X-Empty", "", NULL
+    };
+    answer *a = make(fx, "POST", fx->url, "/x");
+    a->request.headers = own;
+    a->request.body = (tinkc_bytes){ (const unsigned char *)"{}", 2 };
+    exchange(a);
+    assert_int_equal(a->status, 200);
+    const char *encoding = strcasestr(seen_headers, "accept-encoding:");
+    assert_non_null(encoding);
+    assert_null(strcasestr(encoding + 1, "accept-encoding:"));
+    assert_non_null(strstr(seen_headers, "identity"));
+    const char *type = strcasestr(seen_headers, "content-type:");
+    assert_non_null(type);
+    assert_null(strcasestr(type + 1, "content-type:"));
+    assert_non_null(strstr(seen_headers, "text/x-own"));
+    assert_non_null(strstr(seen_headers, "X-Empty:"));
+    drop(a);
+}
+
 static void test_unwanted_body(void **state)
 {
     fixture *fx = *state;
@@ -1081,6 +1105,7 @@ int main(void)
         cmocka_unit_test(test_no_connection),
         cmocka_unit_test(test_a_timer_armed_by_a_failure_fires),
         cmocka_unit_test_setup_teardown(test_header_injection, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_own_headers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unwanted_body, setup, teardown),
         cmocka_unit_test_setup_teardown(test_slow_reader_holds_the_sender, setup, teardown),
         cmocka_unit_test(test_cancel),
