@@ -206,6 +206,9 @@ static void errors_are_told_at_once(void **state)
     assert_non_null(strstr(body(&w, 0), "\"event_name\":\"user_error\""));
     assert_non_null(strstr(body(&w, 0), "\"error_type\":\"TINKC_E_NOT_FOUND\""));
     assert_non_null(strstr(body(&w, 0), "\"status_code\":404"));
+    assert_non_null(strstr(body(&w, 0), "\"operation\":\"run_get\""));
+    assert_non_null(strstr(body(&w, 0), "\"body\":\"{\\\"detail\\\":\\\"gone\\\"}\""));
+    assert_non_null(strstr(body(&w, 0), "\"severity\":\"WARNING\""));
     f = tinkc_run_get(w.client, "y", TINKC_OWNED, &w.err);
     assert_false(tinkc_future_wait(f, 5000, NULL));
     tinkc_future_free(f);
