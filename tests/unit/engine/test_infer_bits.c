@@ -667,6 +667,55 @@ static void test_faulty_requests(void **state)
     r.prompt = bad;
     r.n_prompt = 2;
     refused(w, &r, TINKC_E_BAD_REQUEST, "outside the vocabulary");
+    bad[1] = -1;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "token -1 at 1");
+}
+
+/* The largest values that are taken, and the first beyond them. */
+static void test_edges_of_requests(void **state)
+{
+    world *w = *state;
+    tke_gen_request good = request_of(w), r = good;
+    tke_infer *e = engine_of(w, (tke_infer_options){ 0 });
+    static const int32_t last[2] = { 0, VOCAB - 1 };
+    int32_t targets[2] = { -1, VOCAB - 1 };
+    good.n_samples = 1;
+    good.max_tokens = 1;
+    r = good;
+    r.max_tokens = 256 - PROMPT;
+    tke_gen_free(add(e, &r));
+    r.max_tokens++;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "context window");
+    r.n_prompt = 1;
+    r.max_tokens = 257;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "context window: 1 + 257 > 256");
+    r = good;
+    r.prompt = last;
+    r.n_prompt = 2;
+    tke_gen_free(add(e, &r));
+    r = good;
+    r.rule.temperature = 0;
+    tke_gen_free(add(e, &r));
+    r.rule.temperature = INFINITY;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "temperature");
+    r.rule.temperature = NAN;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "temperature");
+    r = good;
+    r.rule.top_p = 1.001f;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "top_p");
+    r.rule.top_p = NAN;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "top_p");
+    r = good;
+    r.n_prompt = 3;
+    r.target_tokens = targets;
+    r.n_targets = 1;
+    tke_gen_free(add(e, &r));
+    targets[0] = -2;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "token -2 at 0");
+    targets[0] = 0;
+    targets[1] = VOCAB;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "at 1 is outside the vocabulary");
+    tke_infer_free(e);
 }
 
 static void test_cancel(void **state)
@@ -763,6 +812,7 @@ int main(void)
         cmocka_unit_test(test_alternatives_at_prompt_positions),
         cmocka_unit_test(test_prompt_of_one_token),
         cmocka_unit_test(test_faulty_requests),
+        cmocka_unit_test(test_edges_of_requests),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_small_requests_do_not_wait),
     };
