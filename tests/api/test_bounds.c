@@ -224,8 +224,8 @@ static void samples_without_progress_end(void **state)
 static bool poll_of_the_first(const tinkc_request *r, tinkc_mock_answer *a, void *user)
 {
     (void)user;
-    if (strcmp(r->path, "/api/v1/retrieve_future") != 0 || !r->body.data ||
-        !strstr((const char *)r->body.data, "first"))
+    if (strcmp(r->path, "/api/v1/retrieve_future") != 0 ||
+        !memmem(r->body.data, r->body.len, "first", strlen("first")))
         return false;
     a->body = "{\"type\":\"try_again\"}";
     a->delay_ms = 5000;

@@ -549,10 +549,10 @@ static void the_folder_itself_may_be_an_entry(void **state)
 /* How long it pauses after a 503 with this header, as it says in the log; then it is stopped. */
 static void keep_pause(int32_t level, const char *line, void *user)
 {
-    const char *at = strstr(line, "going on in ");
+    const char *at = strstr(line, "next try in ");
     (void)level;
-    if (at)
-        atomic_store((atomic_llong *)user, atoll(at + strlen("going on in ")));
+    if (at && strstr(line, "download: "))
+        atomic_store((atomic_llong *)user, atoll(at + strlen("next try in ")));
 }
 
 static void serve_full(const stub_request *r, stub_answer *a, void *user)
@@ -584,7 +584,9 @@ static int64_t pause_after(const char *header)
         client, url, &(tinkc_download_options){ .dir = "/tmp", .name = "tinkc-none" }, &err);
     assert_ok(&err);
     for (int i = 0; i < 2000 && !atomic_load(&pause); i++)
-        (void)tinkc_future_wait(f, 10, &(tinkc_error){ 0 });
+        if (!tinkc_future_wait(f, 10, &err) && err.code == TINKC_E_TIMEOUT)
+            err = (tinkc_error){ 0 };
+    assert_ok(&err);
     tinkc_future_cancel(f);
     tinkc_future_free(f);
     tinkc_client_free(client);
