@@ -48,12 +48,16 @@ static struct {
     int n_nodes;
 } log_ = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
+/* The C library's own function; several threads may look for it at once. */
 #define REAL(name, ...)                                                                            \
     __extension__({                                                                                \
         static __typeof__(&name) next;                                                             \
-        if (!next)                                                                                 \
-            *(void **)&next = dlsym(RTLD_NEXT, #name);                                             \
-        next(__VA_ARGS__);                                                                         \
+        __typeof__(&name) found = __atomic_load_n(&next, __ATOMIC_ACQUIRE);                        \
+        if (!found) {                                                                              \
+            *(void **)&found = dlsym(RTLD_NEXT, #name);                                            \
+            __atomic_store_n(&next, found, __ATOMIC_RELEASE);                                      \
+        }                                                                                          \
+        found(__VA_ARGS__);                                                                        \
     })
 
 static void stop(const char *why)
