@@ -25,7 +25,21 @@ void tke_front_config(tke_call *call)
     out.use_pyqwest_transport = call->svc->set.use_pyqwest;
     out.create_model_via_load_weights = false;
     out.pjwt_auth_enabled = call->svc->set.jwt_auth;
-    tke_answer(call, &tkc_config_response_type, &out);
+    if (!call->svc->set.use_retrieve_futures) {
+        tke_answer(call, &tkc_config_response_type, &out);
+        return;
+    }
+    tkc_buf body; /* our own client has no use for the flag, so the message does not have it */
+    tkc_buf_init(&body, call->svc->a, TKC_BUF_NO_MAX);
+    if (tkc_message_encode(&tkc_config_response_type, &out, &body, &call->err)) {
+        body.len--; /* the last brace */
+        tkc_buf_printf(&body, &call->err, ",\"sample_use_retrieve_futures\":true}");
+    }
+    if (tkc_failed(&call->err))
+        tke_send_failure(call->reply, call->svc->a, &call->err);
+    else
+        tke_send_json(call->reply, 200, tkc_buf_view(&body));
+    tkc_buf_free(&body);
 }
 
 void tke_front_token(tke_call *call)
@@ -304,6 +318,11 @@ static bool own_path(tke_call *call, tinkc_str path)
         tke_cancel_future(call);
         return true;
     }
+    if (tkc_str_is(path, "/api/v1/retrieve_futures") &&
+        tkc_cstr_eq(call->request->method, "POST")) {
+        tke_front_futures(call);
+        return true;
+    }
     if (get && is_ready_path(path)) {
         if (tke_service_ready(call->svc))
             tke_send_json(call->reply, 200, tkc_str("{\"status\":\"ok\"}"));
@@ -341,9 +360,14 @@ static int64_t body_limit(const tke_service *svc, const tkc_endpoint *endpoint)
     return large || max < PLAIN ? max : PLAIN;
 }
 
-static const char *const own_paths[] = { "/api/v1/readyz",       "/readyz", "/health",
-                                         "/api/v1/status",       "/status", "/metrics",
-                                         "/api/v1/cancel_future" };
+static const char *const own_paths[] = { "/api/v1/readyz",
+                                         "/readyz",
+                                         "/health",
+                                         "/api/v1/status",
+                                         "/status",
+                                         "/metrics",
+                                         "/api/v1/cancel_future",
+                                         "/api/v1/retrieve_futures" };
 
 static bool is_own_path(tinkc_str path)
 {

@@ -237,6 +237,44 @@ static void unlink_waiter(tke_service *svc, tke_waiter *w)
     *(w->next ? &w->next->prev : &svc->last_waiter) = w->prev;
 }
 
+/* Takes a poll off its job's list. Locks: needs svc->lock. */
+static void detach_waiter(tke_waiter *w)
+{
+    for (tke_waiter **at = &w->job->waiters; *at; at = &(*at)->next_of_job)
+        if (*at == w) {
+            *at = w->next_of_job;
+            break;
+        }
+}
+
+/* Without locks, when the poll has been answered. */
+static void free_waiter(tke_service *svc, tke_waiter *w)
+{
+    if (w->many) {
+        tkc_release_str(svc->a, w->many->sampler);
+        tkc_release(svc->a, w->many, sizeof *w->many);
+        pthread_mutex_lock(&svc->lock);
+        svc->n_many--;
+        pthread_mutex_unlock(&svc->lock);
+    }
+    tkc_release(svc->a, w, sizeof *w);
+}
+
+/* Polls that are held on other samples of the session, in front of `waiters`. Locks: needs svc->lock. */
+static tke_waiter *take_many(tke_service *svc, const tke_job *job, tke_waiter *waiters)
+{
+    for (tke_waiter *w = svc->n_many ? svc->first_waiter : NULL, *next; w; w = next) {
+        next = w->next;
+        if (!w->many || !tke_many_wants(w->many, job))
+            continue;
+        detach_waiter(w);
+        unlink_waiter(svc, w);
+        w->next_of_job = waiters;
+        waiters = w;
+    }
+    return waiters;
+}
+
 void tke_job_complete(tke_job *job)
 {
     tke_service *svc = job->svc;
@@ -257,13 +295,20 @@ void tke_job_complete(tke_job *job)
     job->waiters = NULL;
     for (tke_waiter *w = waiters; w; w = w->next_of_job)
         unlink_waiter(svc, w);
+    if (job->kind == TKE_JOB_SAMPLE) {
+        job->done_number = ++svc->n_samples_done;
+        waiters = take_many(svc, job, waiters);
+    }
     pthread_cond_broadcast(&svc->idle);
     pthread_mutex_unlock(&svc->lock);
     tkc_arena_free(&job->arena);
     for (tke_waiter *next; waiters; waiters = next) {
         next = waiters->next_of_job;
-        send_done(job, waiters->reply, waiters->proto, waiters->metadata, waiters->remote);
-        tkc_release(svc->a, waiters, sizeof *waiters);
+        if (waiters->many)
+            tke_many_answer(svc, waiters->many, waiters->reply);
+        else
+            send_done(job, waiters->reply, waiters->proto, waiters->metadata, waiters->remote);
+        free_waiter(svc, waiters);
     }
     tke_job_drop(job);
 }
@@ -423,12 +468,12 @@ static int32_t status_of_unknown(tke_call *call, const char *id, tke_txn **txn)
     return run || tkc_map_has(&svc->samplers, name) ? 410 : 404;
 }
 
-static bool add_waiter(tke_call *call, tke_job *job, bool proto, bool metadata)
+tke_waiter *tke_poll_hold(tke_call *call, tke_job *job, bool proto, bool metadata)
 {
     tke_service *svc = call->svc;
     tke_waiter *w = tkc_zalloc(svc->a, sizeof *w, &call->err);
     if (!w)
-        return false;
+        return NULL;
     assert(job->state != TKE_DONE); /* nobody would wake it */
     w->job = job;
     w->reply = call->reply;
@@ -444,7 +489,7 @@ static bool add_waiter(tke_call *call, tke_job *job, bool proto, bool metadata)
     svc->last_waiter = w;
     if (svc->first_waiter == w)
         pthread_cond_signal(&svc->timer);
-    return true;
+    return w;
 }
 
 void tke_retrieve_future(tke_call *call)
@@ -466,7 +511,7 @@ void tke_retrieve_future(tke_call *call)
     else if (job->state == TKE_DONE)
         tke_job_keep(job);
     else
-        status = add_waiter(call, job, proto, in.allow_metadata_only) ? 0 : 503;
+        status = tke_poll_hold(call, job, proto, in.allow_metadata_only) ? 0 : 503;
     pthread_mutex_unlock(&svc->lock);
     if (status == 200) {
         send_done(job, call->reply, proto, in.allow_metadata_only, call->flags & TKE_CALL_REMOTE);
@@ -520,18 +565,17 @@ int64_t tke_poll_expire(tke_service *svc, int64_t now_ms)
         }
         tke_job *job = w->job;
         unlink_waiter(svc, w);
-        for (tke_waiter **at = &job->waiters; *at; at = &(*at)->next_of_job)
-            if (*at == w) {
-                *at = w->next_of_job;
-                break;
-            }
+        detach_waiter(w);
         const tke_job *cause = holds_up(job);
         bool paused = cause->paused;
         const char *reason = cause->reason ? cause->reason : hole_before(job);
         tke_job_keep(job);
         pthread_mutex_unlock(&svc->lock);
-        send_pending(job, w->reply, paused, reason);
-        tkc_release(svc->a, w, sizeof *w);
+        if (w->many)
+            tke_many_answer(svc, w->many, w->reply);
+        else
+            send_pending(job, w->reply, paused, reason);
+        free_waiter(svc, w);
         tke_job_drop(job);
     }
 }
@@ -547,7 +591,7 @@ void tke_polls_close(tke_service *svc)
     for (tke_waiter *next; all; all = next) {
         next = all->next;
         tke_send_error(all->reply, svc->a, 503, "stopping", "The server is stopping");
-        tkc_release(svc->a, all, sizeof *all);
+        free_waiter(svc, all);
     }
 }
 
@@ -557,11 +601,7 @@ static tke_waiter *take_waiter_of(tke_service *svc, tinkc_reply *reply)
     for (tke_waiter *w = svc->first_waiter; w; w = w->next)
         if (w->reply == reply) {
             unlink_waiter(svc, w);
-            for (tke_waiter **at = &w->job->waiters; *at; at = &(*at)->next_of_job)
-                if (*at == w) {
-                    *at = w->next_of_job;
-                    break;
-                }
+            detach_waiter(w);
             return w;
         }
     return NULL;
@@ -577,7 +617,7 @@ void tke_service_cancel(tke_service *svc, tinkc_reply *reply)
             (void)tke_stream_cancel(svc, reply);
         return;
     }
-    tkc_release(svc->a, w, sizeof *w);
+    free_waiter(svc, w);
     reply->fail(reply, TINKC_E_CONNECTION, "the poll was cancelled");
 }
 

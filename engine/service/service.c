@@ -70,6 +70,7 @@ static const setting known[] = {
     FLAG(share_disk),
     FLAG(jwt_auth),
     FLAG(use_pyqwest),
+    FLAG(use_retrieve_futures),
     FLAG(openai),
 };
 

@@ -76,6 +76,7 @@ typedef struct tke_settings {
     bool jwt_auth;    /* keys are exchanged for tokens */
     bool openai;      /* /v1/chat/completions and similar are served */
     bool use_pyqwest; /* tell the official SDK to use its other transport */
+    bool use_retrieve_futures; /* the SDK polls for all samples of a session at once */
     bool share_disk;  /* clients may open our model folders: say so in tokenizer_id */
 } tke_settings;
 
@@ -177,6 +178,12 @@ enum {
     TKE_ROW_REFUSED /* its body was refused, or lost before it had run */
 };
 
+typedef struct tke_many { /* a poll for whichever sample of a sampling session ends next */
+    char *sampler;
+    int64_t clone; /* which of the copies of the sampler asks; 0 = the first */
+    int64_t after; /* samples with higher done_number are news */
+} tke_many;
+
 typedef struct tke_waiter {         /* an open poll */
     struct tke_waiter *next, *prev; /* all of them, in order of their deadlines */
     struct tke_waiter *next_of_job;
@@ -184,6 +191,7 @@ typedef struct tke_waiter {         /* an open poll */
     tinkc_reply *reply;
     int64_t deadline_ms;
     bool proto, metadata, remote;
+    tke_many *many; /* NULL = for its job alone */
 } tke_waiter;
 
 typedef struct tke_stream tke_stream;
@@ -203,6 +211,7 @@ typedef struct tke_job {
     bool delivered;
     bool replayed; /* re-executed from the journal: its row may be there already */
     int64_t done_ms, delivered_ms;
+    int64_t done_number; /* of samples: their order of completion, from 1 */
     tke_waiter *waiters;
     const char *reason; /* static: why it does not run; NULL = it is its turn or before it */
     bool paused;        /* for lack of capacity */
@@ -379,6 +388,8 @@ struct tke_service {
     tke_job *samples, **samples_end;   /* not yet with the generator */
     size_t n_samples, n_sample_tokens; /* queued or running */
     tke_waiter *first_waiter, *last_waiter;
+    size_t n_many; /* of them, those that wait for any sample of a session */
+    int64_t n_samples_done;
     tke_stream *streams;
     size_t n_images;    /* being written */
     size_t n_file_work; /* on the thread for files, or on its way there, or being recorded */
@@ -477,6 +488,12 @@ void tke_job_fail(tke_job *, const tinkc_error *why);
 void tke_job_add_row(tke_txn *, tke_job *);
 /* Makes it retrievable now, without a row. No locks. */
 void tke_job_complete(tke_job *);
+/* Holds a poll until its job is done or its time is over. Locks: needs svc->lock. */
+tke_waiter *tke_poll_hold(tke_call *, tke_job *, bool proto, bool metadata);
+/* futures_poll.c. The first needs svc->lock, the second must not have it. */
+bool tke_many_wants(const tke_many *, const tke_job *);
+void tke_many_answer(tke_service *, const tke_many *, tinkc_reply *);
+void tke_front_futures(tke_call *);
 void tke_retrieve_future(tke_call *);
 void tke_cancel_future(tke_call *);
 /* Keeper. Locks: none. Answers polls whose time has come; returns the next deadline. */

@@ -28,6 +28,9 @@ for which in ${TINKC_SDKS:-"0.25:tinker==0.25.0" "newest:tinker"}; do
         if [ "$1" = 0.25 ]; then # over the SDK's second transport too
             one "$1" use_pyqwest on || exit 1
         fi
+        if [ "$1" = newest ]; then # and with its one poll for all samples
+            one "$1" use_retrieve_futures on || exit 1
+        fi
         ran=1
     else
         echo "skipped: $2 cannot be installed (no package index?)"

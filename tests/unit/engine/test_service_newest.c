@@ -172,12 +172,70 @@ static void published_twice(void **state)
     tinkc_engine_free(engine);
 }
 
+/* ---- one poll for all samples of a sampling session ---- */
+
+static const char *poll_all(const tinkc_transport *t, int status, const char *sampler,
+                            int64_t clone, double cursor)
+{
+    return service_json(t, status, "POST", "/api/v1/retrieve_futures",
+                        "{\"target\":{\"type\":\"sampling_session\",\"sampling_session_id\":\"%s\","
+                        "\"cloned_sampler_id\":%lld},\"prev_cursor\":%.0f,"
+                        "\"retrieved_request_ids\":[\"nobody's\"]}",
+                        sampler, (long long)clone, cursor);
+}
+
+static const char *start_sample(const tinkc_transport *t, const char *sampler, int64_t number)
+{
+    return hold(json_field(
+        service_json(t, 200, "POST", "/api/v1/asample",
+                     "{\"sampling_session_id\":\"%s\",\"seq_id\":%lld,\"prompt\":{\"chunks\":[{"
+                     "\"type\":\"encoded_text\",\"tokens\":[1,2]}]},\"num_samples\":1,"
+                     "\"sampling_params\":{\"max_tokens\":4}}",
+                     sampler, (long long)number),
+        "request_id"));
+}
+
+static void one_poll_for_all(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = world_open(NULL, TINKC_DURABILITY_SNAPSHOT, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *sampler = hold(json_field(
+        service_json(
+            t, 200, "POST", "/api/v1/create_sampling_session",
+            "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"base_model\":\"tiny\"}",
+            service_session(t)),
+        "sampling_session_id"));
+    poll_all(t, 404, "no-such-sampler", 0, 0);
+    service_json(t, 422, "POST", "/api/v1/retrieve_futures", "%s", "{\"target\":{}}");
+    poll_all(t, 408, sampler, 0, 0); /* nothing is under way */
+    const char *ids[] = { start_sample(t, sampler, 1), start_sample(t, sampler, 2),
+                          start_sample(t, sampler, 3) };
+    const char *copy = start_sample(t, sampler, 7000000001);
+    double cursor = 0;
+    for (size_t seen = 0, polls = 0; seen < 3; polls++) { /* held until there is news */
+        assert_true(polls < 3);
+        const char *news = hold(poll_all(t, 200, sampler, 0, cursor));
+        for (size_t i = 0; i < 3; i++)
+            seen += strstr(news, ids[i]) != NULL;
+        assert_null(strstr(news, copy)); /* that is another client's */
+        assert_non_null(strstr(news, "{\"state\":\"finished\",\"request_id\":\""));
+        assert_true(json_number(news, "response_payload_uncompressed_size") > 0);
+        assert_true(json_number(news, "cursor") > cursor);
+        cursor = json_number(news, "cursor");
+    }
+    poll_all(t, 408, sampler, 0, cursor); /* all of them were reported */
+    assert_non_null(strstr(poll_all(t, 200, sampler, 7, 0), copy));
+    service_wait(t, ids[0]); /* the result itself is fetched as ever */
+    tinkc_engine_free(engine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(external_weights), cmocka_unit_test(targets_and_alternatives),
         cmocka_unit_test(unknown_fields),   cmocka_unit_test(copies_get_numbers),
-        cmocka_unit_test(published_twice),
+        cmocka_unit_test(published_twice),  cmocka_unit_test(one_poll_for_all),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

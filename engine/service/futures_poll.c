@@ -1,0 +1,200 @@
+/* futures_poll.c - retrieve_futures: one poll for all samples of a sampling session.
+ *
+ * The answer lists the requests of the session that have ended since a cursor; results are fetched one
+ * by one with retrieve_future as ever. A poll that finds nothing is held like any other, on one of the
+ * samples that are still under way, and is answered by the end of whichever ends first.
+ *
+ * The cursor counts the samples that this process has finished. A restart forgets the samples that
+ * were under way, so a client that only listens here would wait forever. Clients therefore poll this
+ * way only if the setting use_retrieve_futures is on.
+ */
+#include <stdio.h>
+
+#include "service/service_state.h"
+
+enum {
+    CLONE_NUMBERS = 1000000000
+}; /* a copy of a sampler numbers its requests from its id times this */
+
+static bool read_target(tkc_json *j, tkc_arena *arena, tke_many *out, tinkc_error *err)
+{
+    tinkc_str key;
+    if (!tkc_json_object(j))
+        return false;
+    while (tkc_json_key(j, &key)) {
+        if (tkc_str_is(key, "sampling_session_id"))
+            out->sampler = tkc_arena_str(arena, tkc_json_string(j), err);
+        else if (tkc_str_is(key, "cloned_sampler_id"))
+            out->clone = (int64_t)tkc_json_double(j);
+        else if (tkc_str_is(key, "type") && !tkc_str_is(tkc_json_string(j), "sampling_session"))
+            return tkc_fail(err, TINKC_E_BAD_REQUEST, "target.type must be 'sampling_session'");
+        else if (!tkc_str_is(key, "type"))
+            tkc_json_skip(j);
+    }
+    return true;
+}
+
+/* The client has these: their results may go. */
+static void read_retrieved(tke_call *call, tkc_json *j)
+{
+    if (tkc_json_array(j))
+        while (tkc_json_item(j)) {
+            const char *id = tkc_arena_str(&call->arena, tkc_json_string(j), &call->err);
+            pthread_mutex_lock(&call->svc->lock);
+            const tke_job *job = id ? tkc_map_get(&call->svc->jobs, tkc_str(id)) : NULL;
+            bool mine = job && tkc_cstr_eq(job->owner, call->owner);
+            pthread_mutex_unlock(&call->svc->lock);
+            if (mine)
+                tke_service_delivered(call->svc, id);
+        }
+}
+
+static bool read_request(tke_call *call, tke_many *out)
+{
+    tkc_json j;
+    tinkc_str key;
+    tkc_json_open(&j, call->body, &call->arena, &call->err);
+    if (tkc_json_object(&j))
+        while (tkc_json_key(&j, &key)) {
+            if (tkc_str_is(key, "target"))
+                read_target(&j, &call->arena, out, &call->err);
+            else if (tkc_str_is(key, "prev_cursor"))
+                out->after = (int64_t)tkc_json_double(&j);
+            else if (tkc_str_is(key, "retrieved_request_ids"))
+                read_retrieved(call, &j);
+            else /* timeout: polls are held for long_poll_s */
+                tkc_json_skip(&j);
+        }
+    if (!tkc_failed(&call->err) && out->sampler)
+        return true;
+    tke_refuse(call, 422, "unprocessable", "%s",
+               tkc_failed(&call->err) ? call->err.message
+                                      : "target.sampling_session_id is missing");
+    return false;
+}
+
+/* Ids of samples are "EPOCH-SAMPLER:NUMBER". */
+static bool is_of(const tke_job *job, const tke_many *many)
+{
+    tinkc_str rest = tkc_str(job->request_id), epoch;
+    size_t n = strlen(many->sampler);
+    int64_t number;
+    return job->kind == TKE_JOB_SAMPLE && tkc_str_cut(&rest, '-', &epoch) && rest.len > n + 1 &&
+           memcmp(rest.data, many->sampler, n) == 0 && rest.data[n] == ':' &&
+           tkc_parse_i64(tkc_strn(rest.data + n + 1, rest.len - n - 1), &number) &&
+           number / CLONE_NUMBERS == many->clone;
+}
+
+bool tke_many_wants(const tke_many *many, const tke_job *job)
+{
+    return is_of(job, many);
+}
+
+static void write_one(tkc_jsonw *w, const tke_job *job)
+{
+    tkc_jsonw_object(w);
+    tkc_jsonw_key(w, "state");
+    tkc_jsonw_cstr(w, job->failed ? "failed" : "finished");
+    tkc_jsonw_key(w, "request_id");
+    tkc_jsonw_cstr(w, job->request_id);
+    if (!job->failed) {
+        tkc_jsonw_key(w, "response_payload_uncompressed_size");
+        tkc_jsonw_i64(w, job->result_bytes);
+    }
+    tkc_jsonw_end(w);
+}
+
+/* Writes what has ended since the cursor; returns how many. *waiting: one that has not, or NULL.
+ * Locks: needs svc->lock. */
+static size_t write_ended(tke_service *svc, const tke_many *many, tkc_buf *out, tke_job **waiting,
+                          tinkc_error *err)
+{
+    const tkc_map_entry *e;
+    tkc_jsonw w;
+    int64_t cursor = many->after;
+    size_t n = 0;
+    *waiting = NULL;
+    tkc_jsonw_open(&w, out, err);
+    tkc_jsonw_object(&w);
+    tkc_jsonw_key(&w, "completions");
+    tkc_jsonw_array(&w);
+    for (size_t at = 0; (e = tkc_map_next(&svc->jobs, &at));) {
+        tke_job *job = e->value;
+        if (!is_of(job, many))
+            continue;
+        if (job->state != TKE_DONE) {
+            *waiting = job;
+        } else if (job->done_number > many->after) {
+            write_one(&w, job);
+            cursor = job->done_number > cursor ? job->done_number : cursor;
+            n++;
+        }
+    }
+    tkc_jsonw_end(&w);
+    tkc_jsonw_key(&w, "cursor");
+    tkc_jsonw_i64(&w, cursor);
+    tkc_jsonw_end(&w);
+    return n;
+}
+
+void tke_many_answer(tke_service *svc, const tke_many *many, tinkc_reply *reply)
+{
+    tinkc_error err = { 0 };
+    tke_job *waiting;
+    tkc_buf out;
+    tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);
+    pthread_mutex_lock(&svc->lock);
+    write_ended(svc, many, &out, &waiting, &err);
+    pthread_mutex_unlock(&svc->lock);
+    if (tkc_failed(&err))
+        tke_send_failure(reply, svc->a, &err);
+    else
+        tke_send_json(reply, 200, tkc_buf_view(&out));
+    tkc_buf_free(&out);
+}
+
+/* Holds the poll on one of the samples. Locks: needs svc->lock. */
+static bool hold(tke_call *call, const tke_many *many, tke_job *on)
+{
+    tke_service *svc = call->svc;
+    tke_many *copy = tkc_zalloc(svc->a, sizeof *copy, &call->err);
+    char *sampler = copy ? tke_copy(svc, many->sampler, &call->err) : NULL;
+    tke_waiter *w = sampler ? tke_poll_hold(call, on, false, false) : NULL;
+    if (w) {
+        *copy = (tke_many){ sampler, many->clone, many->after };
+        w->many = copy;
+        svc->n_many++;
+        return true;
+    }
+    if (sampler)
+        tkc_release_str(svc->a, sampler);
+    tkc_release(svc->a, copy, sizeof *copy);
+    return false;
+}
+
+void tke_front_futures(tke_call *call)
+{
+    tke_service *svc = call->svc;
+    tke_many many = { 0 };
+    tke_job *waiting;
+    tkc_buf out;
+    if (!read_request(call, &many))
+        return;
+    tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);
+    pthread_mutex_lock(&svc->lock);
+    const tke_sampler *s = tke_find_sampler(svc, many.sampler);
+    bool mine = s && tkc_cstr_eq(s->owner, call->owner);
+    size_t n = mine ? write_ended(svc, &many, &out, &waiting, &call->err) : 0;
+    bool held = mine && !n && waiting && hold(call, &many, waiting);
+    pthread_mutex_unlock(&svc->lock);
+    if (!mine)
+        tke_refuse(call, 404, "not_found", "Unknown sampler '%.100s'", many.sampler);
+    else if (!held && tkc_failed(&call->err))
+        tke_send_failure(call->reply, svc->a, &call->err);
+    else if (n)
+        tke_send_json(call->reply, 200, tkc_buf_view(&out));
+    else if (!held) /* nothing to wait for: clients ask again after a second */
+        tke_refuse(call, 408, "nothing_pending", "No sample of '%.100s' is under way",
+                   many.sampler);
+    tkc_buf_free(&out);
+}
