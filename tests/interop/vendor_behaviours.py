@@ -10,7 +10,7 @@ import tinker
 from tinker import types
 
 TINKC, MODEL = map(os.path.abspath, sys.argv[1:3])
-BASE, RANK, KEY = os.path.basename(MODEL), 8, "tml-behaviours"
+BASE, RANK, SEED, KEY = os.path.basename(MODEL), 8, 7, "tml-behaviours"
 USER = "tml:organization_user:"
 HOUR = 3600
 behaviours = []
@@ -90,7 +90,8 @@ class World:
         self.tokenizer = self.service.create_sampling_client(base_model=BASE).get_tokenizer()
 
     def new_run(self):
-        return self.service.create_lora_training_client(base_model=BASE, rank=RANK, user_metadata={"made_by": "behaviours"})
+        """With a seed: a run that learns today learns every day."""
+        return self.service.create_lora_training_client(base_model=BASE, rank=RANK, seed=SEED, user_metadata={"made_by": "behaviours"})
 
     def prompt(self, text):
         return types.ModelInput.from_ints(self.tokenizer.encode(text))
@@ -193,10 +194,12 @@ def archive_link(w, parsed):
 def sampler_serves_trained_weights(w):
     tokens = w.tokenizer.encode("Violet herons compile nothing on Sundays.")
     client, datum = w.new_run(), supervised(w.tokenizer.encode("Violet herons compile nothing on Sundays."))
-    for _ in range(60):
-        train(client, datum, 1, rate=1e-2)
+    for _ in range(200):
+        train(client, datum, 1)
         if loss_of(client, datum) / (len(tokens) - 1) < 0.02:
             break
+    else:
+        raise AssertionError("200 steps did not learn one sentence")
     path = client.save_weights_for_sampler("by-heart", ttl_seconds=HOUR).result().path
     sampler = w.service.create_sampling_client(model_path=path)
     out = sampler.sample(types.ModelInput.from_ints(tokens[:1]), 1,
