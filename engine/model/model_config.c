@@ -251,19 +251,20 @@ static bool choose_rope(parser *p)
     if (!(c->rope_theta > 1) || !isfinite(c->rope_theta))
         return bad(p, "rope_theta must be above 1");
     if (c->rope != TKE_ROPE_DEFAULT && !(c->rope_factor >= 1 && isfinite(c->rope_factor)))
-        return bad(p, "the rope scaling's factor must be at least 1");
+        return bad(p, "rope_scaling: factor must be at least 1");
     if (c->rope == TKE_ROPE_YARN && c->rope_original == 0)
         c->rope_original = (double)p->s.context;
     if (c->rope == TKE_ROPE_LLAMA3 &&
         !(c->rope_low > 0 && c->rope_high > c->rope_low && isfinite(c->rope_high)))
-        return bad(p, "low_freq_factor and high_freq_factor do not fit");
+        return bad(p, "rope_scaling: low_freq_factor must be above 0 and below high_freq_factor");
     if ((c->rope == TKE_ROPE_LLAMA3 || c->rope == TKE_ROPE_YARN) &&
         !(c->rope_original >= 1 && c->rope_original < MAX_CONTEXT))
-        return bad(p, "original_max_position_embeddings does not fit");
+        return bad(p, "rope_scaling: original_max_position_embeddings is out of range");
     if (c->rope == TKE_ROPE_YARN && !(c->rope_beta_fast > 0 && c->rope_beta_slow > 0 &&
                                       c->rope_attention >= 0 && isfinite(c->rope_beta_fast) &&
                                       isfinite(c->rope_beta_slow) && isfinite(c->rope_attention)))
-        return bad(p, "the numbers of yarn do not fit");
+        return bad(p, "rope_scaling (yarn): beta_fast and beta_slow must be above 0, "
+                      "attention_factor at least 0");
     return true;
 }
 
@@ -349,7 +350,7 @@ static bool judge(parser *p, tkc_arena *arena)
         return false;
     c->rms_eps = s->eps;
     if (!(c->rms_eps > 0 && c->rms_eps < 1))
-        return bad(p, "rms_norm_eps does not fit");
+        return bad(p, "rms_norm_eps must be above 0 and below 1");
     c->tied = s->tied == 1;
     c->bias_qkv = c->family == TKE_QWEN2 || s->attention_bias == 1;
     c->bias_o = c->family != TKE_QWEN2 && s->attention_bias == 1;

@@ -331,7 +331,7 @@ static bool read_config(folder *f, tinkc_error *err)
     if (tkc_failed(err))
         return false;
     if (!(rank >= 1 && rank <= 65536) || !(alpha > 0 && alpha < 1e9))
-        return tkc_fail(err, TINKC_E_MODEL, "%s: r or lora_alpha is missing or does not fit",
+        return tkc_fail(err, TINKC_E_MODEL, "%s: r or lora_alpha is missing or out of range",
                         f->config_path);
     f->spec.rank = (int32_t)rank;
     f->spec.alpha = rslora ? alpha * sqrt(rank) : alpha; /* alpha / sqrt(r) = alpha' / r */
