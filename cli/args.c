@@ -348,7 +348,7 @@ static int field(cli_app *app, const char *word)
         return add_value(app, o, word + len + 1, true, "command line");
     }
     return cli_fail(app, "usage", "to name a file with '=' in it, write ./ before it",
-                    "there is no counterpart for the field '%.*s'", (int)len, word);
+                    "this command does not take the cookbook field '%.*s'", (int)len, word);
 }
 
 /* "-5", "-0.5", "-7d": there is no option that begins with a digit. */

@@ -85,7 +85,8 @@ static int call_once(cli_app *app, const tinkc_http_options *call, int64_t *next
             putchar('\n');
         if (status >= 400) {
             cli_problem p = { .code = status_code(status), .status = status };
-            (void)snprintf(p.message, sizeof p.message, "the service answered %d", (int)status);
+            (void)snprintf(p.message, sizeof p.message, "the service answered with status %d",
+                           (int)status);
             bad = cli_report(app, &p);
         }
     } else {

@@ -31,8 +31,8 @@ static char *read_key(cli_app *app, int *bad)
         return key;
     }
     if (!app->stdin_tty) {
-        *bad =
-            cli_fail(app, "usage", "tinkc auth login --api-key-file FILE", "no terminal to ask on");
+        *bad = cli_fail(app, "usage", "tinkc auth login --api-key-file FILE",
+                        "cannot ask for the API key: standard input is not a terminal");
         return NULL;
     }
     key = cli_read_secret("API key (not shown): ");

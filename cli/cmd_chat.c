@@ -171,8 +171,9 @@ static int load_from(chat *c, const char *path)
     json_t *messages = json_is_array(v) ? v : json_object_get(v, "messages");
     free(text);
     if (!json_is_array(messages)) {
-        bad = cli_fail(c->app, "data_invalid", "an array of {\"role\", \"content\"}", "%s: %s",
-                       path, v ? "not messages" : why.text);
+        bad = cli_fail(c->app, "data_invalid",
+                       "the file must hold an array of {\"role\", \"content\"}", "%s: %s", path,
+                       v ? "not a list of messages" : why.text);
         json_decref(v);
         return bad;
     }

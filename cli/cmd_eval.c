@@ -55,7 +55,7 @@ static int check(evaluation *e)
     bool choices = cli_flag(app, "multiple-choice");
     if (!choices && e->rewards.n == 0 && !e->rewards.wants_model && !e->rewards.env)
         return cli_fail(app, "usage", "--grader number, --reward-cmd CMD, or --multiple-choice",
-                        "nothing says what an answer is worth");
+                        "no grader was given");
     e->n = (size_t)cli_int(app, "number");
     if (e->n < 1 || e->n > 65536 || cli_int(app, "concurrency") < 1)
         return cli_fail(app, "usage", NULL, "-n must be from 1 to 65536, and -j above 0");

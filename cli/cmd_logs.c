@@ -414,7 +414,7 @@ int cli_logs_plot(cli_app *app)
         y[n++] = json_number_value(v);
     }
     if (n == 0)
-        bad = cli_fail(app, "not_found", "see: tinkc logs show DIR --json", "no numbers named '%s'",
+        bad = cli_fail(app, "not_found", "see: tinkc logs show DIR --json", "no metric named '%s'",
                        name);
     else if (app->format == CLI_JSON) {
         json_t *points = json_array();

@@ -121,7 +121,7 @@ static int check_files(const push *p)
         !has(folder, "adapter_model.bin"))
         return cli_fail(p->app, "input", NULL, "%s does not contain a PEFT adapter", p->source);
     if (!p->local && !p->external && !has(folder, "checkpoint_complete"))
-        return cli_fail(p->app, "input", "the checkpoint was not saved whole",
+        return cli_fail(p->app, "input", "the checkpoint was not saved completely; save it again",
                         "%s is missing 'checkpoint_complete'", p->source);
     return 0;
 }

@@ -95,8 +95,9 @@ static json_t *read_messages(cli_app *app, const char *path, int *bad)
     else if (json_is_array(json_object_get(v, "messages")))
         out = json_incref(json_object_get(v, "messages"));
     else if (text)
-        *bad = cli_fail(app, "data_invalid", "an array of {\"role\", \"content\"}",
-                        "%s: not messages", path);
+        *bad =
+            cli_fail(app, "data_invalid", "the file must hold an array of {\"role\", \"content\"}",
+                     "%s: not a list of messages", path);
     json_decref(v);
     free(text);
     return out;

@@ -38,7 +38,7 @@ static int run(cli_app *app, bool repair)
     if (!bad && tinkc_store_check(
                     folder, &(tinkc_store_check_options){ .repair = repair, .owner_key = key },
                     report, &t, &err))
-        cli_note(app, "%s: everything in it is as it was written", folder);
+        cli_note(app, "%s: the store is intact", folder);
     else if (!bad)
         bad = cli_fail_error(app, &err,
                              repair || err.cause == TINKC_E_CONFLICT

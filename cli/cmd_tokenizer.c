@@ -114,7 +114,8 @@ static int check_ids(cli_app *app, const tinkc_tokenizer *t, const tinkc_tokens 
 {
     for (size_t i = 0; i < ids->len; i++)
         if (ids->data[i] < 0 || ids->data[i] >= tinkc_tokenizer_size(t))
-            return cli_fail(app, "data_invalid", NULL, "id %d is out of range: below %d",
+            return cli_fail(app, "data_invalid", NULL,
+                            "token id %d is out of range: ids must be 0 or more and below %d",
                             (int)ids->data[i], (int)tinkc_tokenizer_size(t));
     return 0;
 }

@@ -129,8 +129,8 @@ int cli_train_resume(cli_app *app)
     const char *verb = json_is_string(recipe) ? json_string_value(recipe) : "sft";
     app->command = cli_find("train", verb);
     if (!app->command || app->command->run == cli_train_resume) {
-        bad = cli_fail(app, "config_invalid", NULL, "%s/config.json: no recipe is called %s",
-                       folder, verb);
+        bad = cli_fail(app, "config_invalid", NULL, "%s/config.json: unknown recipe '%s'", folder,
+                       verb);
         json_decref(config);
         return bad;
     }

@@ -161,9 +161,9 @@ static bool take_targets(const off *o, soft *s, tinkc_future *f, tinkc_error *er
     if (!s->targets || !s->weights)
         tinkc_error_set(err, TINKC_E_MEMORY, "out of memory");
     else if (got && tinkc_samples_topk(got, rows, NULL, NULL) == 0)
-        tinkc_error_set(
-            err, TINKC_E_UNSUPPORTED,
-            "the service gives no candidates for prompt tokens, so there are no soft targets");
+        tinkc_error_set(err, TINKC_E_UNSUPPORTED,
+                        "--off-policy needs top-k log-probabilities of prompt tokens, and the "
+                        "service returns none");
     for (size_t i = 0; !err->code && i < rows; i++)
         fill_row(o, s, i, got);
     return !err->code;

@@ -120,15 +120,17 @@ static int settle_reference(dpo *d)
     if (d->job.resumed && read_cache(d))
         return 0;
     if (d->job.step > 0 && !named)
-        return cli_fail(
-            app, "data_invalid", "name it with --reference, or begin again with --if-exists delete",
-            "%s/reference_logprobs.json is missing, and the weights have moved on", d->job.log_dir);
+        return cli_fail(app, "data_invalid",
+                        "name it with --reference, or begin again with --if-exists delete",
+                        "%s/reference_logprobs.json is missing and cannot be computed again from "
+                        "the trained weights",
+                        d->job.log_dir);
     int bad = named ? cli_open_named(app, named, &asked) : 0;
     tinkc_sampler *own = NULL;
     if (!named) {
         tinkc_future *f = tinkc_trainer_open_sampler(d->job.trainer, NULL, &err);
-        own = cli_wait(app, f, "taking the reference", &err) ? tinkc_future_sampler(f, 0, &err)
-                                                             : NULL;
+        own = cli_wait(app, f, "preparing the reference", &err) ? tinkc_future_sampler(f, 0, &err)
+                                                                : NULL;
         tinkc_future_free(f);
     }
     if (!bad && !err.code)

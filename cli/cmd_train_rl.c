@@ -15,7 +15,7 @@ static int settle_rewards(const cli_rl *r)
     if (r->rewards.n == 0 && !r->rewards.wants_model && !r->rewards.env)
         return cli_fail(app, "usage",
                         "--grader number, --reward-cmd CMD, --reward-url URL or --env-cmd CMD",
-                        "nothing says what an answer is worth");
+                        "no grader was given");
     if (cli_int(app, "group-size") < 2)
         return cli_fail(app, "usage", NULL,
                         "--group-size must be at least 2: answers are compared within their group");

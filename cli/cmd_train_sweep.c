@@ -93,7 +93,8 @@ static int plan(sweep *s)
     for (size_t i = 0; i < s->n_axes; i++)
         s->n_runs *= s->axes[i].n;
     if (!bad && s->n_runs > MOST_RUNS)
-        return cli_fail(app, "usage", NULL, "%zu runs are more than %d", s->n_runs, MOST_RUNS);
+        return cli_fail(app, "usage", NULL, "--grid gives %zu runs; at most %d are allowed",
+                        s->n_runs, MOST_RUNS);
     cli_format_iso(cli_now_us(), when);
     when[13] = when[16] = '-';
     when[19] = '\0';
@@ -277,7 +278,7 @@ static int show_table(sweep *s)
     free(title);
     json_decref(items);
     return !bad && failed ? cli_fail(s->app, "partial_failure", "the reason is in DIR/SETTINGS.log",
-                                     "%zu of %zu runs did not end well", failed, s->n_runs)
+                                     "%zu of %zu runs failed", failed, s->n_runs)
                           : bad;
 }
 
@@ -312,8 +313,8 @@ int cli_train_sweep(cli_app *app)
     int bad = plan(s);
     const cli_command *recipe = cli_find("train", app->args[0]);
     if (!bad && (!recipe || recipe->run == cli_train_sweep || recipe->run == cli_train_resume))
-        bad = cli_fail(app, "usage", "sft, rl, dpo or distill", "no recipe is called %s",
-                       app->args[0]);
+        bad =
+            cli_fail(app, "usage", "sft, rl, dpo or distill", "unknown recipe '%s'", app->args[0]);
     for (size_t i = 0; i < s->n_axes && !bad; i++)
         if (!cli_find_option(recipe, s->axes[i].option, strlen(s->axes[i].option)))
             bad = cli_fail(app, "usage", NULL, "train %s has no option --%s", app->args[0],

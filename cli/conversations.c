@@ -99,7 +99,7 @@ static void render(cli_block *b, const cli_example_options *how, cli_span line, 
         note(NULL, number, CLI_LEVEL_ERROR, "render", text, b);
     } else if (reasoning && leaves_reasoning_out(how->renderer)) {
         note(NULL, number, CLI_LEVEL_WARNING, "reasoning",
-             "an answer has <think> in it, which the renderer leaves to other formats", b);
+             "an answer has <think> in it, but this renderer is for answers without reasoning", b);
     }
     if (b->set.n_empty > empty)
         note(NULL, number, CLI_LEVEL_WARNING, "untrained", "no token of it is learnt", b);

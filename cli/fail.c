@@ -161,7 +161,7 @@ static void print_text(const cli_app *app, const cli_problem *p)
     free(message);
     print_detail(p->detail);
     if (app->verbose && (p->request_id[0] || p->status))
-        fprintf(stderr, "  http status %d, request %s\n", p->status,
+        fprintf(stderr, "  status %d, request %s\n", p->status,
                 p->request_id[0] ? p->request_id : "not known");
     if (app->verbose && p->file)
         fprintf(stderr, "  found at %s:%d\n", p->file, p->line);

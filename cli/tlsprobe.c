@@ -75,7 +75,7 @@ static void shake_hands(ssl_connection *c, int fd, const char *host, cli_tls *ou
     (void)lib.control(c, SET_SERVER_NAME, NAME_IS_HOST, name);
     (void)lib.set_host(c, name);
     if (lib.set_fd(c, fd) != 1 || lib.connect(c) != 1) {
-        (void)snprintf(out->fault, sizeof out->fault, "no handshake came about");
+        (void)snprintf(out->fault, sizeof out->fault, "the TLS handshake failed");
         return;
     }
     (void)snprintf(out->version, sizeof out->version, "%s", lib.version(c));

@@ -166,7 +166,7 @@ static int fail_no_examples(const cli_sft *s)
     char hint[160];
     if (s->train.n_empty == 0)
         return cli_fail(app, "data_invalid", NULL, "there are no conversations in %s%s",
-                        s->files[0].path, s->n_files > 1 ? ", nor do the others" : "");
+                        s->files[0].path, s->n_files > 1 ? ", nor in the other files" : "");
     (void)snprintf(hint, sizeof hint,
                    "see: tinkc data preview %.60s; --train-on %s and --max-length %lld decide",
                    s->files[0].path, cli_text(app, "train-on"),

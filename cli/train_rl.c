@@ -135,7 +135,8 @@ int cli_rl_add_reference(cli_rl *r, const char *name)
 {
     cli_app *app = r->job.app;
     if (r->n_references == CLI_MOST_TEACHERS)
-        return cli_fail(app, "usage", NULL, "more than %d teachers", CLI_MOST_TEACHERS);
+        return cli_fail(app, "usage", NULL, "at most %d --teacher models can be given",
+                        CLI_MOST_TEACHERS);
     cli_asked *one = &r->references[r->n_references];
     int bad = cli_open_named(app, name, one);
     if (bad)

@@ -16,8 +16,8 @@ static bool decode_health(tinkc_future *f, const tkc_call *answer, tinkc_error *
     f->result = f;
     if (r.status && strcmp(r.status, "ok") == 0)
         return true;
-    return tkc_fail(err, TINKC_E_SERVER, "the service says that it is %.100s",
-                    r.status ? r.status : "not well");
+    return tkc_fail(err, TINKC_E_SERVER, "health check failed: the service reports %.100s",
+                    r.status ? r.status : "no status");
 }
 
 tinkc_future *tinkc_health_check(tinkc_client *client, tinkc_error *err)

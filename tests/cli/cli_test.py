@@ -85,7 +85,7 @@ def grammar():
     exits(2, "checkpoint", "set-ttl", "tinker://run-1/weights/000020", says="--ttl")
     exits(2, "checkpoint", "set-ttl", "tinker://run-1/weights/000020", "--ttl", "0", says="above 0")
     exits(2, "checkpoint", "info", "run-1/weights/x", says="invalid checkpoint path")
-    exits(2, "train", "sft", "wandb_name=x", says="no counterpart")
+    exits(2, "train", "sft", "wandb_name=x", says="does not take the cookbook field")
     for r in (tinkc("-f", "json", "run", "list"), tinkc("run", "list", "-f", "json"), tinkc("run", "list", "--json")):
         check("format anywhere", json.loads(r.stdout)["total_count"] == 3, r.stdout)
     check("alias", tinkc("run", "ls", "-f", "id").stdout == "run-1\nrun-2\nrun-3\n")
@@ -1054,7 +1054,7 @@ def run_files(train, env, data):
     exits(2, *plan, "--epochs", "9223372036854775807", env=env, says="--epochs")
     exits(3, "chat", "--local", "--load", "no-such", env=env, says="error: no-such")
     (repository / "bad.json").write_text("{}")
-    exits(6, "chat", "--local", "--load", repository / "bad.json", env=env, says="not messages")
+    exits(6, "chat", "--local", "--load", repository / "bad.json", env=env, says="not a list of messages")
     exits(2, "logs", "show", run, "--metric", "nope", says="known fields: step, epoch")
     r = tinkc("data", "split", data, "--test", "1", "-o", f"{home}/a\x1b[31mb")
     check("names are shown safely", r.returncode == 0 and "\x1b" not in r.stderr and "\\x1b[31m" in r.stderr, r)

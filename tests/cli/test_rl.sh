@@ -61,7 +61,7 @@ refuse 6 "bad.jsonl:1: the row has no answer" train rl bad.jsonl $common --grade
 refuse 6 "bad.jsonl:3: not a JSON object" train rl bad.jsonl $common --grader exact
 refuse 6 "bad.jsonl:4: the row has no prompt" train rl bad.jsonl $common --grader exact
 refuse 6 "bad.jsonl:5: the prompt is neither" train rl bad.jsonl $common --grader exact
-refuse 2 "nothing says what an answer is worth" train rl sums.jsonl $common
+refuse 2 "no grader was given" train rl sums.jsonl $common
 refuse 2 "no grader is called exakt" train rl sums.jsonl $common --grader exakt
 refuse 2 "is not NAME=NUMBER" train rl sums.jsonl $common --grader exact --loss-config clip
 refuse 13 "does not accept --loss ppo" train rl sums.jsonl $common --grader exact --loss ppo --loss-config nosuch=1 --log-dir x1
