@@ -58,7 +58,7 @@ static void check_tool(doctor *d)
                      nano ? nano : "");
     if (d->online)
         cli_config_value(d, "tool.release", CHECK_SKIP, NULL,
-                         "not known: this build names no place where releases are announced");
+                         "not checked: this build has no address to look up releases");
 }
 
 /* Another tinkc that a shell would find first. */
@@ -77,8 +77,7 @@ static void check_path(doctor *d)
             bool same = strcmp(self, other) == 0;
             cli_config_value(
                 d, "tool.path", same ? CHECK_OK : CHECK_WARN, "change PATH, or give the whole path",
-                same ? "%s is the one on the PATH" : "%s stands before this one on the PATH",
-                other);
+                same ? "%s is the one on the PATH" : "%s comes before this one on the PATH", other);
             return;
         }
         p += len + (p[len] == ':');
@@ -122,8 +121,8 @@ static void check_file(doctor *d, int layer, const char *id, const char *file)
         if (f->layer != layer)
             continue;
         cli_config_value(d, f->error ? id : "config.key", f->error ? CHECK_FAIL : CHECK_WARN,
-                         f->hint ? f->hint : "correct it; what stands behind an error is not read",
-                         "%s", f->text);
+                         f->hint ? f->hint : "fix it; the lines after an error are not read", "%s",
+                         f->text);
         broken = broken || f->error;
     }
     if (!broken)
@@ -184,15 +183,14 @@ static void check_expiry(doctor *d, const char *token)
     char when[CLI_SHORT_TEXT];
     int64_t end = token_end(token);
     if (end <= 0 || end > INT64_MAX / 1000000) {
-        cli_config_value(d, "credential.expiry", CHECK_SKIP, NULL,
-                         "the token does not say when it ends");
+        cli_config_value(d, "credential.expiry", CHECK_SKIP, NULL, "the token has no expiry time");
         return;
     }
     bool over = end * 1000000 <= cli_now_us();
     cli_format_iso(end * 1000000, when);
     cli_config_value(d, "credential.expiry", over ? CHECK_FAIL : CHECK_OK,
                      "get a fresh one: tinkc auth login",
-                     over ? "the token ended at %s" : "the token is good until %s", when);
+                     over ? "the token expired at %s" : "the token is valid until %s", when);
 }
 
 static bool check_credential(doctor *d)
@@ -358,7 +356,7 @@ static void check_hub(doctor *d, bool begun)
                  cli_config_get(d->app, "hf_token", NULL);
     cli_config_value(d, "hub.token", token ? CHECK_OK : CHECK_SKIP, NULL, "%s",
                      token ? "there is one"
-                           : "none in HF_TOKEN: only open repositories can be read");
+                           : "no token (HF_TOKEN, hf_token): only public repositories can be read");
     cli_doctor_hub_reach(d, begun);
     check_cache(d);
 }

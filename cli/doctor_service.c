@@ -170,7 +170,7 @@ static void check_route(doctor *d, const char *url)
         cli_config_value(d, "network.dns", CHECK_FAIL, "check the address and the name server",
                          "%s: %s", l.host, gai_strerror(l.fault));
     else
-        cli_config_value(d, "network.dns", CHECK_OK, NULL, "%s is known", l.host);
+        cli_config_value(d, "network.dns", CHECK_OK, NULL, "%s resolves", l.host);
     if (!l.fault)
         check_tcp(d, &l, tls);
     if (l.found)
@@ -188,11 +188,11 @@ static void check_tls(doctor *d, const char *url, const tinkc_error *err)
     if (!tls)
         cli_config_value(d, "network.tls", CHECK_SKIP, NULL, "the address is plain http");
     else if (err->code && !refused)
-        cli_config_value(d, "network.tls", CHECK_SKIP, NULL, "it did not come to that");
+        cli_config_value(d, "network.tls", CHECK_SKIP, NULL, "not checked: the request failed");
     else
         cli_config_value(
             d, "network.tls", refused ? CHECK_FAIL : CHECK_OK,
-            "check the clock, SSL_CERT_FILE and SSL_CERT_DIR, or a proxy that looks inside",
+            "check the clock, SSL_CERT_FILE and SSL_CERT_DIR, or a proxy that decrypts TLS",
             "%s: %s", version,
             !refused          ? "the chain is trusted"
             : d->tls.fault[0] ? d->tls.fault
@@ -275,7 +275,8 @@ static void check_call(doctor *d, int64_t first_ms)
                 continue;
             long long skew = (long long)(cli_now_us() / 1000000 - theirs);
             cli_config_value(d, "network.clock", skew > 30 || skew < -30 ? CHECK_WARN : CHECK_OK,
-                             "set this clock right", "this clock is %lld s off the service's",
+                             "correct the clock of this machine",
+                             "the clock of this machine differs from the service's by %lld s",
                              skew);
         }
     }
@@ -289,10 +290,11 @@ static void check_token(doctor *d, question *q)
     const tinkc_token *t = answered(d, q) ? tinkc_future_token(q->f, 0, &q->err) : NULL;
     if (t && t->expires_us > 0) {
         cli_format_iso(t->expires_us, when);
-        cli_config_value(d, "service.token", CHECK_OK, NULL, "a token came, good until %s", when);
+        cli_config_value(d, "service.token", CHECK_OK, NULL, "received a token, valid until %s",
+                         when);
     } else {
         cli_config_value(d, "service.token", CHECK_SKIP, NULL, "%s",
-                         t ? "a token came" : q->err.message);
+                         t ? "received a token" : q->err.message);
     }
 }
 
@@ -331,7 +333,7 @@ static void check_account(doctor *d)
     if (err.code)
         failed(d, "service.settings", &err, "");
     else
-        cli_config_value(d, "service.settings", CHECK_OK, NULL, "they came");
+        cli_config_value(d, "service.settings", CHECK_OK, NULL, "received");
     check_token(d, &token);
     check_models(d, &models);
     forget(&token);
@@ -402,7 +404,7 @@ void cli_doctor_service(doctor *d, bool credential)
         check_account(d);
     else
         cli_config_value(d, "service.credential", d->online ? CHECK_FAIL : CHECK_SKIP,
-                         "tinkc auth login", "there is none to try");
+                         "tinkc auth login", "no credential to try");
 }
 
 /* ---- hub ---- */
@@ -441,7 +443,7 @@ void cli_doctor_hub_reach(doctor *d, bool begun)
     cli_config_value(d, "hub.reach", known && !fault ? CHECK_OK : CHECK_WARN,
                      "tokenizers that are not cached cannot be fetched; a local folder still works",
                      "%s: %s", hub_url(),
-                     !known  ? "its name is not known"
+                     !known  ? "its name cannot be resolved"
                      : fault ? strerrordesc_np(fault)
                              : "connects");
 }
