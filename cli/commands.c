@@ -82,7 +82,8 @@
           .cookbook = "top_k",                                                                     \
           .help = "sample from this many tokens; -1 = all" },                                      \
     {                                                                                              \
-        .name = "seed", .kind = CLI_COUNT, .value = "N", .help = "the same answer again"           \
+        .name = "seed", .kind = CLI_COUNT, .value = "N",                                           \
+        .help = "the same seed gives the same answer"                                              \
     }
 
 const cli_option cli_globals[] = {
@@ -339,7 +340,7 @@ static const char *const session_export_trace_examples[] = {
 
 static const cli_option model_list_options[] = {
     LIST_OPTIONS,
-    { .name = "supported", .kind = CLI_FLAG, .help = "only those we can tokenize" },
+    { .name = "supported", .kind = CLI_FLAG, .help = "only models that tinkc knows" },
     { 0 }
 };
 static const char *const model_list_examples[] = { "tinkc model list --json",
@@ -660,7 +661,7 @@ static const cli_option train_sft_options[] = {
       .standard = "linear",
       .choices = "linear|cosine|constant",
       .cookbook = "lr_schedule",
-      .help = "how it falls" },
+      .help = "learning-rate schedule" },
     { .name = "warmup-steps",
       .kind = CLI_COUNT,
       .value = "N",
@@ -740,19 +741,19 @@ static const cli_option train_sft_options[] = {
       .value = "N",
       .standard = "0",
       .cookbook = "save_every_tokens",
-      .help = "or tokens" },
+      .help = "tokens between checkpoints; 0 = none" },
     { .name = "save-every-seconds",
       .kind = CLI_COUNT,
       .value = "N",
       .standard = "0",
       .cookbook = "save_every_seconds",
-      .help = "or seconds" },
+      .help = "seconds between checkpoints; 0 = none" },
     { .name = "ttl",
       .kind = CLI_TEXT,
       .value = "DURATION",
       .standard = "7d",
       .cookbook = "ttl_seconds",
-      .help = "life of periodic checkpoints; never is allowed" },
+      .help = "time until periodic checkpoints expire, or never" },
     { .name = "rolling-save-every",
       .kind = CLI_COUNT,
       .value = "N",
@@ -764,7 +765,7 @@ static const cli_option train_sft_options[] = {
       .value = "DURATION",
       .standard = "2h",
       .cookbook = "rolling_ttl_seconds",
-      .help = "their life" },
+      .help = "time until rolling states expire" },
     { .name = "from",
       .kind = CLI_TEXT,
       .value = "PATH",
@@ -782,7 +783,7 @@ static const cli_option train_sft_options[] = {
       .value = "WHAT",
       .choices = "ask|resume|delete|raise",
       .cookbook = "behavior_if_log_dir_exists",
-      .help = "when the log directory is there" },
+      .help = "what to do if the log directory exists" },
     { .name = "resume", .kind = CLI_FLAG, .help = "--if-exists resume" },
     { .name = "seed", .kind = CLI_COUNT, .value = "N", .help = "LoRA initialisation" },
     { .name = "shuffle-seed",
@@ -1418,7 +1419,7 @@ const cli_command cli_commands[] = {
       .args = "NAME",
       .min_args = 1,
       .max_args = 1,
-      .summary = "show all we know about a model",
+      .summary = "show details of a model",
       .options = model_info_options,
       .examples = model_info_examples,
       .run = cli_model_info,
@@ -1437,7 +1438,7 @@ const cli_command cli_commands[] = {
       .args = "SAMPLER_ID",
       .min_args = 1,
       .max_args = 1,
-      .summary = "show what a sampler stands on",
+      .summary = "show a sampler's base model and weights",
       .options = NULL,
       .examples = sampler_info_examples,
       .run = cli_sampler_info },
@@ -1877,7 +1878,7 @@ const cli_command cli_commands[] = {
       .args = "[DIR]",
       .min_args = 0,
       .max_args = 1,
-      .summary = "move damaged checkpoints aside, make a lost database again from the files",
+      .summary = "move damaged checkpoints aside, rebuild a lost database from the files",
       .options = store_repair_options,
       .examples = store_repair_examples,
       .run = cli_store_repair },
@@ -1949,7 +1950,7 @@ const cli_command cli_commands[] = {
       .args = "NAME",
       .min_args = 1,
       .max_args = 1,
-      .summary = "make a profile the usual one",
+      .summary = "make a profile the default",
       .options = NULL,
       .examples = config_use_profile_examples,
       .run = cli_config_use_profile,

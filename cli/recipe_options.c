@@ -38,20 +38,20 @@
     REAL("weight-decay", "0", "Adam"),                                                             \
     REAL("grad-clip", "0", "largest gradient norm; 0 = no limit"),                                 \
     FIELD("save-every", CLI_COUNT, "N", "20", "save_every", "steps between checkpoints; 0 = none"), \
-    FIELD("save-every-tokens", CLI_COUNT, "N", "0", "save_every_tokens", "or tokens"),             \
-    FIELD("save-every-seconds", CLI_COUNT, "N", "0", "save_every_seconds", "or seconds"),          \
+    FIELD("save-every-tokens", CLI_COUNT, "N", "0", "save_every_tokens", "tokens between checkpoints; 0 = none"), \
+    FIELD("save-every-seconds", CLI_COUNT, "N", "0", "save_every_seconds", "seconds between checkpoints; 0 = none"), \
     FIELD("ttl", CLI_TEXT, "DURATION", "7d", "ttl_seconds",                                        \
-          "life of periodic checkpoints; never is allowed"),                                       \
+          "time until periodic checkpoints expire, or never"),                                     \
     FIELD("rolling-save-every", CLI_COUNT, "N", "0", "rolling_save_every",                         \
           "steps between rolling states"),                                                         \
-    FIELD("rolling-ttl", CLI_DURATION, "DURATION", "2h", "rolling_ttl_seconds", "their life"),     \
+    FIELD("rolling-ttl", CLI_DURATION, "DURATION", "2h", "rolling_ttl_seconds", "time until rolling states expire"), \
     { .name = "from", .kind = CLI_TEXT, .value = "PATH", .complete = "checkpoint",                 \
       .cookbook = "load_checkpoint_path", .help = "start from these weights" },                    \
     CLI_FROM_ADAPTER,                                                                              \
     FIELD("log-dir", CLI_DIR, "DIR", NULL, "log_path", "default: tinkc-runs/RUN_NAME"),            \
     { .name = "if-exists", .kind = CLI_CHOICE, .value = "WHAT",                                    \
       .choices = "ask|resume|delete|raise", .cookbook = "behavior_if_log_dir_exists",              \
-      .help = "when the log directory is there" },                                                 \
+      .help = "what to do if the log directory exists" },                                          \
     FLAG("resume", "--if-exists resume"),                                                          \
     WHOLE("seed", "N", NULL, "of the adapter and of sampling; default: a random one, kept with the run"), \
     FIELD("shuffle-seed", CLI_COUNT, "N", "0", "shuffle_seed", "order of the data"),               \
@@ -136,7 +136,7 @@ const char *const cli_train_rl_examples[] = {
     FIELD("max-steps", CLI_COUNT, "N", NULL, "max_steps", "stop after so many"),                   \
     FIELD("max-length", CLI_COUNT, "N", length, "max_length", "longest example in tokens"),        \
     { .name = "lr-schedule", .kind = CLI_CHOICE, .value = "HOW", .standard = "linear",             \
-      .choices = "linear|cosine|constant", .cookbook = "lr_schedule", .help = "how it falls" },    \
+      .choices = "linear|cosine|constant", .cookbook = "lr_schedule", .help = "learning-rate schedule" }, \
     WHOLE("warmup-steps", "N", "0", "steps that lead from 0 to the full rate, before the schedule"), \
     WHOLE("test-size", "N", "0", "examples held out")
 
