@@ -259,7 +259,13 @@ def pull_offline():
 
 
 def partial_size(w, name):
-    return sum(p.stat().st_size for p in w.repo(name).glob("blobs/*.incomplete")) if w.repo(name).exists() else 0
+    total = 0
+    for p in w.repo(name).glob("blobs/*.incomplete"):
+        try:
+            total += p.stat().st_size
+        except FileNotFoundError:  # complete by now, under another name
+            pass
+    return total
 
 
 def pull_resume():
