@@ -1,4 +1,4 @@
-/* curl_lib.c - opens libcurl once and checks that it is one we can live with.
+/* curl_lib.c - opens libcurl once and checks that its version and features are sufficient.
  *
  * May touch: base/dl.h, a lock and a table of its own. Must not: make any transfer.
  */
@@ -39,7 +39,7 @@ static const tkc_dl_symbol symbols[] = {
     { NULL, 0 },
 };
 
-/* 7.67.0 is the first that can limit the streams of one connection. */
+/* 7.67.0 is the first version with CURLMOPT_MAX_CONCURRENT_STREAMS. */
 enum { OLDEST_VERSION = 0x074300 };
 
 static struct {
@@ -48,8 +48,8 @@ static struct {
     tkc_curl table;
 } library = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* A libcurl that resolves names synchronously would stop every request of a client while one name
- * is looked up. */
+/* A libcurl that resolves names synchronously would block all requests of a client during each
+ * lookup. */
 static bool check_library(const tkc_curl *curl, tinkc_error *err)
 {
     const curl_version_info_data *info = curl->version_info(CURLVERSION_NOW);
@@ -65,9 +65,9 @@ static bool check_library(const tkc_curl *curl, tinkc_error *err)
     return true;
 }
 
-/* libcurl brings two dozen libraries along, TLS twice. Were all their tables read at once and kept,
- * a small program would need 10 MB for its first request; so the largest come one by one, and what
- * was read is given back after each step: 6 MB. (docs/http.md) */
+/* libcurl loads about two dozen libraries, including two TLS libraries. Loading them all at once
+ * costs a small program 10 MB of resident memory at its first request. Loading the largest one by
+ * one and releasing the pages that were only read after each step costs 6 MB (docs/http.md). */
 static bool start_library(tkc_curl *table, tinkc_error *err)
 {
     static const char *const largest[] = { "libcrypto.so.3", "libgnutls.so.30", NULL };

@@ -37,8 +37,8 @@ typedef struct tkc_curl {
     void (*slist_free_all)(struct curl_slist *);
 } tkc_curl;
 
-/* One table for all; opens and starts libcurl at the first call. NULL if it is not
- * there, too old, or resolves names on the calling thread. Any thread. Errors: UNSUPPORTED. */
+/* One table per process; the first call opens and initialises libcurl. NULL if libcurl is missing,
+ * too old, or resolves names on the calling thread. Any thread. Errors: UNSUPPORTED. */
 const tkc_curl *tkc_curl_get(tinkc_error *err);
 
 #endif

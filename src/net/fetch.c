@@ -1,4 +1,4 @@
-/* fetch.c - one HTTP request at a time, with libcurl, on the thread that asks.
+/* fetch.c - one HTTP request at a time, with libcurl, on the caller's thread.
  *
  * May touch: libcurl through curl_lib.h, the descriptor of a body. Must not: retry, or carry a
  * token to another origin (redirects are followed here and not by libcurl for that reason).
@@ -27,9 +27,9 @@ typedef struct hop { /* one request on the way along redirects */
     tkc_fetcher *f;
     tkc_fetch *r;
     const char *url;
-    bool foreign; /* another origin than the first: no token, no headers that could name the user */
+    bool foreign; /* not the first origin: no token, no headers that could identify the user */
     bool head_seen;
-    int64_t at; /* of the body */
+    int64_t at; /* offset in the body */
     struct curl_slist *lines;
     tinkc_error *err;
     char detail[CURL_ERROR_SIZE];
@@ -144,7 +144,7 @@ static size_t on_body(char *data, size_t size, size_t n, void *user)
         return r->take(r, data, len, h->err) ? len : 0;
     if (r->text.len + len <= r->max_text)
         return tkc_buf_add(&r->text, data, len, h->err) ? len : 0;
-    if (!is_good(r)) /* the beginning of an error's text is enough */
+    if (!is_good(r)) /* keep only the beginning of an error text */
         return len;
     tkc_fail(h->err, TINKC_E_BAD_RESPONSE, "the answer is longer than %zu bytes", r->max_text);
     return 0;
@@ -353,7 +353,7 @@ static bool run_hop(hop *h)
         if (result == CURLE_OK && h->r->status == 0)
             tkc_fail(h->err, TINKC_E_CONNECTION, "the answer has no status");
         else if (result == CURLE_OK)
-            see_head(h); /* of an answer without a body */
+            see_head(h); /* for an answer without a body */
         else
             explain(h, result);
     }
@@ -362,8 +362,8 @@ static bool run_hop(hop *h)
     return !tkc_failed(h->err);
 }
 
-/* Where the answer redirects to; NULL = nowhere, or err is set. A method with a body is repeated
- * only where the status says so. */
+/* The target of a redirect; NULL = not a redirect, or err is set. A request with a body is repeated
+ * only if the status asks for it. */
 static const char *redirect(hop *h, tkc_arena *arena)
 {
     int32_t s = h->r->status;

@@ -2,17 +2,17 @@
  *
  * May touch: base/, net/loop.h, its own epoll set, libcurl through curl_lib.h.
  * Must not:  wait anywhere but in wait_for_sockets, retry, or call libcurl from inside one of its
- *            callbacks. Thread: the loop's, but for _new.
+ *            callbacks. Thread: the loop's, except _new.
  *
  * Each kind has a multi handle of its own, so that a heartbeat never shares a connection with a
- * large upload. libcurl tells through callbacks which sockets it watches and when it wants to be
- * called; one epoll set waits for all of them and for the loop's wake-up descriptor.
+ * large upload. libcurl reports through callbacks which sockets it watches and when it wants to
+ * be called; one epoll set waits for all of them and for the loop's wake-up descriptor.
  *
- * Replies call back into us (a finished poll sends the next one), also from inside libcurl's
- * callbacks. So send, cancel and resume only write down what is wanted; the next round does it.
+ * Replies call back into this file (a finished poll sends the next one), also from inside libcurl's
+ * callbacks. So send, cancel and resume only record the request; the next round carries it out.
  *
  * More requests than connections wait in a queue here, first come first served: over HTTP/1.1 each
- * long poll holds a connection, and libcurl's own queue would count the waiting as connecting.
+ * long poll holds a connection, and libcurl's own queue would count queueing as connect time.
  */
 #include "net/http_internal.h"
 
@@ -27,10 +27,10 @@
 
 enum {
     DEFAULT_CONNECTIONS = 1000,
-    SPARE_DESCRIPTORS = 64,   /* left to the host out of what the process may open */
-    ALWAYS_ALLOWED = 8,       /* connections that every kind has */
+    SPARE_DESCRIPTORS = 64,   /* of the process's limit, left to the host program */
+    ALWAYS_ALLOWED = 8,       /* connections that every kind may open */
     STREAMS_EACH = 50,        /* requests on one HTTP/2 connection */
-    POOL_IDLE_MS = 60 * 1000, /* then its connections are closed */
+    POOL_IDLE_MS = 60 * 1000, /* after this, an idle pool's connections are closed */
     EVENTS_AT_ONCE = 128
 };
 
@@ -47,9 +47,9 @@ static size_t descriptor_limit(void)
     return n > 2 * SPARE_DESCRIPTORS ? n - SPARE_DESCRIPTORS : n / 2;
 }
 
-/* How many connections a kind may have, idle ones included. The parts add up to the whole, so
- * that kinds do not wait for one another: long polls hold a connection each, submissions are
- * short, the rest is rare. */
+/* How many connections a kind may have, idle ones included. The shares add up to the limit, so
+ * kinds never wait for each other: long polls hold a connection each, submissions are short, the
+ * rest is rare. */
 static size_t share_of(const tkc_http_pool *pool)
 {
     static const size_t parts[TKC_HTTP_POOLS] = {
@@ -68,7 +68,7 @@ static bool may_start(const tkc_http_pool *pool)
     return pool->n_active < share_of(pool) * each;
 }
 
-/* ---- what libcurl asks of us ---- */
+/* ---- libcurl's socket and timer callbacks ---- */
 
 static uint64_t socket_mark(const tkc_http_pool *pool, curl_socket_t s)
 {
@@ -193,7 +193,7 @@ static void forget_todo(tkc_exchange *x)
     x->in_todo = false;
 }
 
-/* Takes it out of every list. The reply must end after this, and not before: it may send. */
+/* Removes it from every list. End the reply only after this: ending it may call send. */
 static void detach(tkc_exchange *x)
 {
     tkc_http *http = x->pool->http;
@@ -228,8 +228,8 @@ static bool is_connected(const tkc_exchange *x)
     return since > 0;
 }
 
-/* The peer is silent for too long only if we listen and are past connecting, which has a limit of
- * its own. */
+/* Silence counts as a timeout only while receiving is not paused and after connecting, which has
+ * its own limit. */
 static void on_exchange_idle(tkc_timer *timer)
 {
     tkc_exchange *x = TKC_OWNER(timer, tkc_exchange, idle_timer);
@@ -260,8 +260,8 @@ static void arm_idle(tkc_exchange *x)
         tkc_loop_arm(x->pool->http->loop, &x->idle_timer, limit);
 }
 
-/* Left to itself libcurl opens a connection for each request that finds the others full. Only for
- * kinds that talk to the service alone: hosts of one pool need not all know HTTP/2. */
+/* By default libcurl opens another connection whenever the existing ones are full. The limit
+ * applies only to kinds that talk to the service alone: other pools may hold hosts without HTTP/2. */
 static void limit_http2(tkc_http_pool *pool)
 {
     bool bulk = pool->kind == TINKC_POOL_RETRIEVE || pool->kind == TINKC_POOL_SAMPLE;
@@ -300,7 +300,7 @@ static void finish_exchange(tkc_exchange *x, CURLcode result)
     tkc_http_pool *pool = x->pool;
     tkc_http *http = pool->http;
     http->curl->multi_remove_handle(pool->multi, x->easy);
-    /* The reply may send from inside its end, and looks at slot no more. */
+    /* Ending the reply may call send; the reply does not use slot after this. */
     x->reply->slot = NULL;
     tinkc_reply *reply = x->reply;
     if (!tkc_exchange_finish(x, result)) {
@@ -364,7 +364,7 @@ static void collect(tkc_http_pool *pool)
     }
 }
 
-/* Calls libcurl where its time has come; returns how long until the next such time. */
+/* Calls libcurl for every pool whose timer is due; returns the time until the next one. */
 static int64_t run_curl_timers(tkc_http *http)
 {
     int64_t next = TINKC_FOREVER;
@@ -421,7 +421,7 @@ static int64_t prepare_sockets(void *self)
     start_waiting(http);
     uint64_t sent_before = http->sent;
     int64_t wait = run_curl_timers(http);
-    /* A reply that ended just now may have asked for more. */
+    /* A reply that ended in this round may have sent another request. */
     return has_work(http) || sent_before != http->sent ? 0 : wait;
 }
 
@@ -444,7 +444,7 @@ static void wait_for_sockets(void *self, int wake_fd, int64_t timeout_ms)
 
 /* ---- the transport ---- */
 
-/* The first request opens libcurl and takes over the loop's waiting. */
+/* Called by the first request: opens libcurl and becomes the loop's waiter. */
 static bool begin(tkc_http *http, tinkc_error *err)
 {
     if (tkc_failed(err) || http->curl)
@@ -525,7 +525,7 @@ static char *copy(tkc_http *http, const char *text, tinkc_error *err)
     return text && *text ? tkc_copy_str(http->a, tkc_str(text), err) : NULL;
 }
 
-/* HTTP_PROXY in capitals is not read inside a web server, which sets it from a request's header. */
+/* Upper-case HTTP_PROXY is not read under CGI, where a client sets it with a "Proxy:" header. */
 static void read_proxies(tkc_http *http, const char *given, tinkc_error *err)
 {
     const char *all = environment("all_proxy", "ALL_PROXY");

@@ -1,10 +1,10 @@
-/* http_exchange.c - one request on one easy handle: options in, callbacks out, errors in words.
+/* http_exchange.c - one request on one easy handle: options, callbacks, error texts.
  *
  * May touch: the exchange and its easy handle. Must not: add to or remove from a multi handle,
- * wait, or keep anything of the reply after it has ended. Thread: the loop's.
+ * wait, or use the reply after it has ended. Thread: the loop's.
  *
- * Redirects are followed here and not by libcurl, because libcurl would carry our credential
- * headers along to another host.
+ * Redirects are followed here and not by libcurl, because libcurl would send our credential headers
+ * to another host.
  */
 #include "net/http_internal.h"
 
@@ -14,14 +14,14 @@
 #include "base/str.h"
 #include "codec/url.h"
 
-/* ---- where it goes ---- */
+/* ---- the URL ---- */
 
 static bool is_https(const char *url)
 {
     return strncasecmp(url, "https:", 6) == 0;
 }
 
-/* The base URL's path stays; exactly one slash stands between it and the request's. */
+/* Keeps the base URL's path and joins it to the request's with exactly one slash. */
 static bool first_url(tkc_exchange *x, tinkc_error *err)
 {
     const char *base = x->request->base_url, *path = x->request->path;
@@ -53,7 +53,7 @@ static bool is_redirect(int32_t status)
     return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
-/* "HTTP/1.1 200 OK" or "HTTP/2 200". Interim statuses are not handed on. */
+/* "HTTP/1.1 200 OK" or "HTTP/2 200". Interim (1xx) statuses are not passed on. */
 static void on_status_line(tkc_exchange *x, tinkc_str line)
 {
     size_t space = tkc_str_find(line, ' ');
@@ -67,8 +67,7 @@ static void on_status_line(tkc_exchange *x, tinkc_str line)
     x->status = (int32_t)status;
     x->head_done = false;
     x->holding = is_redirect(x->status) && !x->request->no_redirects;
-    /* An edge proxy that answers 400 may mean this connection: the next attempt gets a fresh one.
-     */
+    /* A 400 from an edge proxy may concern this connection: the next attempt opens a new one. */
     if (x->status == 400)
         x->pool->http->curl->easy_setopt(x->easy, CURLOPT_FORBID_REUSE, 1L);
     x->held.len = 0;
@@ -98,7 +97,7 @@ static void give_header(tkc_exchange *x, const char *name)
     x->reply->header(x->reply, name, name + strlen(name) + 1);
 }
 
-/* Notes about the exchange, for those who look at raw answers. */
+/* Notes about the exchange, for callers that inspect raw answers. */
 static void give_notes(tkc_exchange *x)
 {
     long version = 0;
@@ -113,7 +112,7 @@ static void give_notes(tkc_exchange *x)
                                                         : "");
 }
 
-/* The head is complete. False: the rest is not wanted. */
+/* The head is complete. False: the reply does not want the rest. */
 static bool give_head_end(tkc_exchange *x)
 {
     give_notes(x);
@@ -167,7 +166,7 @@ static size_t on_body(char *data, size_t size, size_t n, void *user)
     return len;
 }
 
-/* Called often; the only place that sees how an upload goes. */
+/* Called often; upload progress is seen only here. */
 static int on_progress(void *user, curl_off_t dl_total, curl_off_t dl_now, curl_off_t ul_total,
                        curl_off_t ul_now)
 {
@@ -182,7 +181,7 @@ static int on_progress(void *user, curl_off_t dl_total, curl_off_t dl_now, curl_
     return 0;
 }
 
-/* A body that is read as it is sent. */
+/* Reads a streamed request body. */
 static size_t on_read(char *to, size_t size, size_t n, void *user)
 {
     tkc_exchange *x = user;
@@ -195,7 +194,7 @@ static size_t on_read(char *to, size_t size, size_t n, void *user)
     return got ? got : CURL_READFUNC_ABORT;
 }
 
-/* libcurl begins again on another connection. */
+/* libcurl rewinds the body to resend it on another connection. */
 static int on_seek(void *user, curl_off_t offset, int origin)
 {
     tkc_exchange *x = user;
@@ -207,7 +206,8 @@ static int on_seek(void *user, curl_off_t offset, int origin)
 
 /* ---- options ---- */
 
-/* What another origin may see: nothing that could be a credential or name the user. */
+/* Whether another origin may see the header: nothing that may hold a credential or identify the
+ * user. */
 static bool may_travel(const char *name)
 {
     static const char *const harmless[] = { "accept", "accept-encoding", "content-type",
@@ -254,8 +254,8 @@ static bool add_headers(tkc_exchange *x, bool *has_type, bool *has_encoding, tin
     return !tkc_failed(err);
 }
 
-/* libcurl copies texts and may find no memory for it; a request without its proxy or authorities
- * must not go out. */
+/* libcurl copies strings and can run out of memory; a request without its proxy or CA file must not
+ * be sent. */
 static void set_text(tkc_exchange *x, CURLoption option, const char *value, tinkc_error *err)
 {
     if (x->pool->http->curl->easy_setopt(x->easy, option, value) != CURLE_OK)
@@ -310,7 +310,7 @@ static void set_route(const tkc_http *http, tkc_exchange *x, tinkc_error *err)
         set_text(x, CURLOPT_UNIX_SOCKET_PATH, http->unix_socket, err);
         proxy = NULL;
     }
-    /* "" keeps libcurl from looking at the environment, which was read when the client was made. */
+    /* "" keeps libcurl from reading the environment, which was read when the client was created. */
     set_text(x, CURLOPT_PROXY, proxy ? proxy : "", err);
     set_text(x, CURLOPT_NOPROXY, http->no_proxy ? http->no_proxy : "", err);
     if (https) {
@@ -339,8 +339,8 @@ static void set_callbacks(const tkc_curl *curl, tkc_exchange *x)
     curl->easy_setopt(x->easy, CURLOPT_ERRORBUFFER, x->error_text);
 }
 
-/* Thousands of exchanges at once must not hold large buffers; a few may. Downloads, which come
- * through the pool of plain calls, cost a system call for each buffer. */
+/* Thousands of concurrent exchanges must not hold large buffers; a few may. Downloads run in the
+ * pool of plain calls, and each buffer costs them a system call. */
 static long buffer_size(const tkc_exchange *x)
 {
     if (x->pool->kind == TINKC_POOL_REST && x->pool->n_active <= 4)
@@ -353,7 +353,7 @@ static void set_limits(const tkc_curl *curl, tkc_exchange *x)
     int64_t connect = x->request->connect_timeout_ms;
     curl->easy_setopt(x->easy, CURLOPT_NOSIGNAL, 1L);
 #if LIBCURL_VERSION_NUM >= 0x075700
-    /* Otherwise giving up on a name waits until the resolver's thread has come back. */
+    /* Otherwise cancelling a name lookup waits for the resolver's thread to return. */
     curl->easy_setopt(x->easy, CURLOPT_QUICK_EXIT, 1L);
 #endif
     curl->easy_setopt(x->easy, CURLOPT_TCP_KEEPALIVE, 1L);
@@ -394,8 +394,8 @@ bool tkc_exchange_prepare(tkc_exchange *x, tinkc_error *err)
     set_route(http, x, err);
     set_callbacks(curl, x);
     set_limits(curl, x);
-    /* A caller who names encodings gets the bytes as they come; otherwise libcurl decodes all it
-     * knows. */
+    /* A caller that sets Accept-Encoding gets the bytes undecoded; otherwise libcurl decodes every
+     * encoding it supports. */
     if (!has_encoding)
         set_text(x, CURLOPT_ACCEPT_ENCODING, "", err);
     curl->easy_setopt(x->easy, CURLOPT_HTTPHEADER, x->headers);
@@ -498,7 +498,7 @@ static void give_failure(tkc_exchange *x, CURLcode result)
         x->reply->fail(x->reply, code, text);
 }
 
-/* A redirect that cannot be followed is an answer like any other, without its body. */
+/* A redirect that cannot be followed is passed on as an ordinary answer, without its body. */
 static void give_held(tkc_exchange *x)
 {
     x->reply->status(x->reply, x->status);
@@ -516,7 +516,7 @@ static bool fail_redirect(tkc_exchange *x, const char *text)
     return false;
 }
 
-/* Turns the exchange to the place a redirect names. False: the reply has ended. */
+/* Points the exchange at the redirect's target. False: the reply has ended. */
 static bool follow(tkc_exchange *x, const char *target)
 {
     tkc_http *http = x->pool->http;

@@ -1,5 +1,5 @@
 /* http_internal.h - what http.c (pools, dispatch, waiting) and http_exchange.c (one request on one
- * easy handle) share. Nobody else includes it. */
+ * easy handle) share. No other file includes it. */
 #ifndef TKC_NET_HTTP_INTERNAL_H
 #define TKC_NET_HTTP_INTERNAL_H
 
@@ -12,7 +12,7 @@ enum { TKC_HTTP_POOLS = 8, TKC_HTTP_MAX_REDIRECTS = 10 };
 typedef struct tkc_http_pool tkc_http_pool;
 typedef struct tkc_exchange tkc_exchange;
 
-/* One request. Waits in its pool's queue, then is active on an easy handle, then is gone. */
+/* One request. Waits in its pool's queue, then is active on an easy handle, then is freed. */
 struct tkc_exchange {
     tkc_http_pool *pool;
     const tinkc_request *request; /* borrowed until the reply has ended */
@@ -29,13 +29,13 @@ struct tkc_exchange {
     tkc_timer idle_timer;
     int64_t last_activity_ms;
     int64_t seen_bytes; /* both ways, as last reported */
-    uint64_t body_at;   /* of a body that is read as it is sent */
+    uint64_t body_at;   /* offset in a streamed body */
     tkc_buf held;       /* header lines of a redirect: "name\0value\0"... */
-    int32_t status;     /* of the answer at hand; 0 = no status line yet */
+    int32_t status;     /* of the current answer; 0 = no status line yet */
     int32_t redirects;
-    bool foreign;    /* another origin than the request's: no credential */
-    bool become_get; /* a redirect turned the method into GET */
-    bool holding;    /* a redirect: nothing is handed on yet */
+    bool foreign;    /* not the request's origin: no credential */
+    bool become_get; /* a redirect changed the method to GET */
+    bool holding;    /* a redirect: nothing is passed on yet */
     bool head_done, paused, unwanted, status_given;
     char error_text[CURL_ERROR_SIZE];
 };
@@ -43,13 +43,13 @@ struct tkc_exchange {
 struct tkc_http_pool {
     tkc_http *http;
     int32_t kind;
-    CURLM *multi; /* made on first use, closed when it has been idle for long */
+    CURLM *multi; /* created on first use, closed after POOL_IDLE_MS without requests */
     tkc_exchange *waiting, **waiting_end;
     tkc_exchange *running;
     size_t n_active, n_waiting;
-    int64_t curl_due_ms; /* when libcurl wants to be called; -1 = not */
-    bool http2;          /* its answers came over HTTP/2: many requests share a connection */
-    long host_limit;     /* connections that libcurl may open; 0 = any number */
+    int64_t curl_due_ms; /* when libcurl wants to be called; -1 = never */
+    bool http2;          /* answers came over HTTP/2: many requests share a connection */
+    long host_limit;     /* connections that libcurl may open; 0 = no limit */
     tkc_timer idle_timer;
 };
 
@@ -79,7 +79,7 @@ bool tkc_exchange_finish(tkc_exchange *, CURLcode result);
 /* Releases what belongs to the exchange while it is active. */
 void tkc_exchange_clear(tkc_exchange *);
 
-/* The code and the text for a failed transfer. */
+/* The error code for a failed transfer, and its message. */
 int32_t tkc_http_explain(CURLcode result, long os_error, const char *detail, bool got_status,
                          char *text, size_t cap);
 

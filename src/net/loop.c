@@ -3,8 +3,9 @@
  * May touch: base/, its own lock, its wake-up descriptor, the clock it was given.
  * Must not:  know what tasks and timers are for, call anything with its lock held.
  *
- * Timers lie in a pairing heap built from links inside the timers, so that arming one can never
- * fail for lack of memory. A task is taken off the list before it runs and is not touched after.
+ * Timers form a pairing heap through links inside the timers, so arming one cannot fail for lack of
+ * memory. A task leaves the list before it runs and is not touched afterwards: its `run` may free
+ * it.
  */
 #include "net/loop.h"
 
@@ -32,7 +33,7 @@ struct tkc_loop {
         int64_t due_ms; /* of the next timer, when waiting */
         bool waiting;   /* the thread is in, or about to enter, its wait */
         bool woken;     /* wake_fd has been written and not yet read */
-        bool jumped;    /* the clock has moved since the timers were last looked at */
+        bool jumped;    /* the clock has moved since the timers were last checked */
         bool stop, ended, abandoned;
         void (*end_fn)(void *arg);
         void *end_arg;
@@ -53,7 +54,7 @@ static bool fires_before(const tkc_timer *x, const tkc_timer *y)
     return x->due_ms != y->due_ms ? x->due_ms < y->due_ms : x->order < y->order;
 }
 
-/* Two roots become one. prev of a first child is its parent, of others the sibling before. */
+/* Merges two roots. prev of a first child is its parent; of the others, the previous sibling. */
 static tkc_timer *meld(tkc_timer *x, tkc_timer *y)
 {
     if (!x || !y)
@@ -71,7 +72,7 @@ static tkc_timer *meld(tkc_timer *x, tkc_timer *y)
     return x;
 }
 
-/* Melds a list of siblings: in pairs from the left, then the pairs from the right. */
+/* Merges a list of siblings: in pairs from the left, then the pairs from the right. */
 static tkc_timer *meld_siblings(tkc_timer *list)
 {
     tkc_timer *pairs = NULL;
@@ -176,7 +177,7 @@ static void clock_jumped(void *arg)
     pthread_mutex_unlock(&loop->shared.lock);
 }
 
-/* For clocks that tests move. Any thread. */
+/* For tests that move the clock. Any thread. */
 static bool is_idle(void *arg, int64_t *due_ms)
 {
     tkc_loop *loop = arg;
@@ -221,7 +222,8 @@ static void run_tasks(tkc_loop *loop)
     }
 }
 
-/* Only those that were due at the beginning: a timer that arms itself for now waits a round. */
+/* Fires only the timers due at the start: a timer that rearms itself with delay 0 waits a round, so
+ * it cannot starve the sockets. */
 static void fire_timers(tkc_loop *loop)
 {
     pthread_mutex_lock(&loop->shared.lock);
@@ -245,8 +247,8 @@ static void wait_in_poll(int wake_fd, int64_t timeout_ms)
     (void)poll(&fd, 1, limit);
 }
 
-/* True if there is something to wait for: nothing posted, not asked to stop. `limit_ms`: the most
- * that the sockets can wait. */
+/* True if the thread may wait: nothing is posted and no stop was requested. `limit_ms`: the longest
+ * that the waiter allows. */
 static bool begin_wait(tkc_loop *loop, int64_t limit_ms, int64_t *timeout_ms)
 {
     tkc_timer *next = loop->io.root;
@@ -295,7 +297,7 @@ static void free_loop(tkc_loop *loop)
 static void *loop_main(void *arg)
 {
     tkc_loop *loop = arg;
-    /* tkc_loop_new holds the lock until loop->thread is written. */
+    /* tkc_loop_new holds the lock until loop->thread is set. */
     pthread_mutex_lock(&loop->shared.lock);
     pthread_mutex_unlock(&loop->shared.lock);
     while (!finished(loop)) {
@@ -305,7 +307,7 @@ static void *loop_main(void *arg)
         const tkc_loop_waiter *waiter = &loop->io.waiter;
         int64_t prepared = waiter->wait ? waiter->prepare(waiter->self) : TINKC_FOREVER;
         bool waits = begin_wait(loop, prepared, &timeout_ms);
-        /* Sockets get their turn in every round, also when there is no time to wait. */
+        /* Sockets are served in every round, even if there is no time to wait. */
         if (waiter->wait)
             waiter->wait(waiter->self, loop->wake_fd, waits ? timeout_ms : 0);
         else if (waits)
@@ -400,7 +402,7 @@ void tkc_loop_abandon(tkc_loop *loop, void (*last)(void *arg), void *arg)
         pthread_detach(loop->thread);
     }
     pthread_mutex_unlock(&loop->shared.lock);
-    if (ended) { /* it ended before it could be asked: finish in its place */
+    if (ended) { /* the thread has ended already: free the loop here */
         pthread_join(loop->thread, NULL);
         free_loop(loop);
         if (last)

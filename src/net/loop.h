@@ -1,16 +1,15 @@
 /* loop.h - the one I/O thread of a client: posted tasks, timers, a wake-up descriptor.
  *
- * Everything that a client does on its own happens here, one thing at a time, so most of the code
- * above needs no locks. Tasks and timers are parts of larger objects: posting and arming allocate
- * nothing and cannot fail.
+ * All background work of a client runs here, one piece at a time, so most of the code above needs
+ * no locks. Tasks and timers are embedded in larger objects: posting and arming allocate nothing
+ * and cannot fail.
  *
  *     static void answer(tkc_task *task) { struct op *op = TKC_OWNER(task, struct op, task); ... }
  *     op->task.run = answer;
  *     tkc_loop_post(loop, &op->task);            // from any thread
  *
- * Time is that of the tinkc_clock given; a test's clock moves by jumps and wakes the loop itself.
- * What waits for sockets plugs in as a tkc_loop_waiter; without one the loop
- * waits in poll(2).
+ * Time comes from the given tinkc_clock; a test's clock moves in jumps and wakes the loop itself.
+ * Code that waits for sockets plugs in as a tkc_loop_waiter; without one the loop waits in poll(2).
  */
 #ifndef TKC_NET_LOOP_H
 #define TKC_NET_LOOP_H
@@ -20,7 +19,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-/* The object a task or timer is part of. */
+/* The object that contains a task or timer. */
 #define TKC_OWNER(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
 typedef struct tkc_loop tkc_loop;
@@ -37,33 +36,32 @@ typedef struct tkc_timer tkc_timer;
 struct tkc_timer {
     void (*fire)(tkc_timer *);
     int64_t due_ms;
-    uint64_t order; /* of arming: equal times fire in this order */
+    uint64_t order; /* sequence number of arming: equal times fire in this order */
     bool armed;
     /* the loop's: a pairing heap through its members */
     tkc_timer *child, *sibling, *prev;
 };
 
-/* What waits for sockets. Thread: the loop's.
+/* Waits for sockets. Thread: the loop's.
  *
- * Two calls, because what `prepare` does may end an exchange, and its callback may arm a
- * timer: the loop looks at its timers between the two. */
+ * Two calls, because `prepare` may end an exchange whose callback arms a timer: the loop checks its
+ * timers between the two. */
 typedef struct tkc_loop_waiter {
     void *self;
-    /* Does all that is due. Returns how long until it has to be called again (TINKC_FOREVER = no
-     * such time). */
+    /* Does everything that is due. Returns the time until it must be called again (TINKC_FOREVER =
+     * never). */
     int64_t (*prepare)(void *self);
-    /* Waits until wake_fd is readable, something of its own happens, or timeout_ms (TINKC_FOREVER =
-     * none) has passed. Calls nobody back before it waits. It must not read wake_fd. */
+    /* Waits until wake_fd is readable, one of its sockets is ready, or timeout_ms (TINKC_FOREVER =
+     * none) has passed. It must not run callbacks before it waits, nor read wake_fd. */
     void (*wait)(void *self, int wake_fd, int64_t timeout_ms);
 } tkc_loop_waiter;
 
-/* Starts the thread. The clock is acquired until the loop is freed. */
+/* Starts the thread. Holds a reference to the clock until the loop is freed. */
 tkc_loop *tkc_loop_new(const tinkc_allocator *a, const tinkc_clock *clock, tinkc_error *err);
 
-/* Asks the thread to end after what it is doing now; posted tasks that have not run yet are still
- * run first. Any thread. Idempotent. */
+/* Asks the thread to end; tasks that are already posted run first. Any thread. Idempotent. */
 void tkc_loop_stop(tkc_loop *);
-/* Waits up to timeout_ms for the thread to have ended after tkc_loop_stop, then frees the loop.
+/* After tkc_loop_stop: waits up to timeout_ms for the thread to end, then frees the loop.
  * False = it has not ended yet: nothing is freed and it may be called again. Never on the loop's
  * own thread. */
 bool tkc_loop_join(tkc_loop *, int64_t timeout_ms);
@@ -77,15 +75,15 @@ bool tkc_loop_is_current(const tkc_loop *); /* true on the loop's own thread */
 int64_t tkc_loop_now_ms(const tkc_loop *);
 
 /* Thread: the loop's. Arming an armed timer moves it. delay_ms below 0 counts as 0; TINKC_FOREVER
- * is not a delay but "never": the timer is disarmed. */
+ * disarms the timer. */
 void tkc_loop_arm(tkc_loop *, tkc_timer *, int64_t delay_ms);
 void tkc_loop_disarm(tkc_loop *, tkc_timer *);
 
-/* Plugs in what waits for sockets; NULL takes it out again. Thread: the loop's. */
+/* Sets the waiter; NULL removes it. Thread: the loop's. */
 void tkc_loop_set_waiter(tkc_loop *, const tkc_loop_waiter *);
 
-/* Counts work that continues elsewhere for this loop (helper threads), so that it does not look
- * idle meanwhile. Any thread. */
+/* Counts work for this loop that runs on helper threads, so that the loop does not look idle
+ * meanwhile. Any thread. */
 void tkc_loop_busy(tkc_loop *, int32_t change);
 
 #endif
