@@ -1,8 +1,8 @@
-/* hub_cache.c - what the disk has, in the layout of Hugging Face's own library:
+/* hub_cache.c - the cache on disk, in the layout of Hugging Face's own library:
  *
- *     models--ORG--NAME/blobs/DIGEST            the bytes, named by what they are
+ *     models--ORG--NAME/blobs/DIGEST            the bytes, named by their digest
  *     models--ORG--NAME/snapshots/COMMIT/FILE   a link to its blob
- *     models--ORG--NAME/refs/main               the commit that a name stood for
+ *     models--ORG--NAME/refs/main               the commit that a name last meant
  *     .locks/models--ORG--NAME/DIGEST.lock      held while a blob is written
  *
  * May touch: files below the cache folder. Must not: use the network.
@@ -32,7 +32,7 @@ static bool is_plain(char c)
            c == '_' || c == '-';
 }
 
-/* Names become parts of paths and addresses: letters, digits and "._-", at most one slash. */
+/* Names become parts of paths and URLs: only letters, digits and "._-", at most one slash. */
 static bool check_name(const char *name, tinkc_error *err)
 {
     size_t slashes = 0, len = strlen(name);
@@ -99,7 +99,7 @@ bool tkc_hub_repo_init(tkc_hub_repo *r, tinkc_hub *hub, const char *name, const 
     return !tkc_failed(err);
 }
 
-/* ---- what is there ---- */
+/* ---- cached files ---- */
 
 bool tkc_hub_cached_commit(tkc_hub_repo *r, tinkc_error *err)
 {
@@ -211,7 +211,7 @@ bool tkc_hub_link(const tkc_hub_repo *r, const char *path, const char *digest, t
         if (strcmp(there, target) == 0)
             return true;
     }
-    (void)unlink(name); /* a copy, or a link to something else: this commit says what it must be */
+    (void)unlink(name); /* a copy, or a link to another blob: this commit decides */
     if (symlink(target, name) == 0 || errno == EEXIST)
         return true;
     return link(blob, name) == 0 || errno == EEXIST || tkc_fail_errno(err, "%s", name);

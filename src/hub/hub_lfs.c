@@ -2,9 +2,9 @@
  *
  * A file is one piece (basic transfer) or many (the hub's multipart transfer). Threads take pieces from
  * one queue; the one that sends a file's last piece completes and verifies it. Which pieces of a
- * multipart file have arrived is noted in CACHE/.uploads/DIGEST, so that a push that was stopped
- * continues there; files that are complete are known to the hub. Addresses of pieces are signed: they
- * get no token.
+ * multipart file have arrived is noted in CACHE/.uploads/DIGEST, so that an interrupted push can
+ * resume; the hub itself knows which files are complete. URLs of pieces are signed: no token is
+ * sent to them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,15 +25,15 @@
 
 enum { SHOW_MS = 100, PARTS_MAX = 20000, NOTE_MAX = 64 * 1024 * 1024, NOTE_AGE_S = 12 * 3600 };
 
-typedef struct object { /* one file on its way */
+typedef struct object { /* one file being uploaded */
     tkc_hub_upload *file;
     const char *href, *verify; /* of the upload (basic) or of its completion; verify NULL = none */
     const char **header;       /* pairs of the basic upload */
     int64_t part_size;         /* 0 = basic */
     size_t n_parts, n_left;
-    const char **urls, **etags; /* by part; etag NULL = not there yet */
-    const char *note;           /* the file that remembers */
-    bool resumed;               /* urls come from the note, and may be too old */
+    const char **urls, **etags; /* by part; etag NULL = not sent yet */
+    const char *note;           /* path of the note */
+    bool resumed;               /* urls come from the note and may have expired */
 } object;
 
 typedef struct sending {
@@ -47,7 +47,7 @@ typedef struct sending {
     int32_t running, done_files;
     int64_t done, moved;
     const char *current;
-    bool stale; /* a note was too old: ask again */
+    bool stale; /* URLs of a note had expired: ask the hub again */
     tinkc_error err;
 } sending;
 
@@ -94,8 +94,8 @@ static bool is_address(const char *url)
     return strncmp(url, "https://", 8) == 0 || strncmp(url, "http://", 7) == 0;
 }
 
-/* header of an upload: "chunk_size" and "00001", "00002"... of a multipart transfer, else what the
- * basic one sends. Parts are numbered from 1 without a gap. */
+/* header of an upload: "chunk_size" and "00001", "00002"... of a multipart transfer, else the
+ * headers of a basic one. Parts are numbered from 1 without a gap. */
 static void read_header(sending *s, object *o, tkc_json *j, tinkc_error *err)
 {
     tkc_arena *arena = s->p->repo.arena;
@@ -154,7 +154,7 @@ static void read_action(sending *s, object *o, tkc_json *j, bool verify, tinkc_e
     }
 }
 
-/* { "message": ... } of an object that the hub does not take. */
+/* { "message": ... } of an object that the hub rejects. */
 static void read_refusal(tkc_json *j, tinkc_str oid, tinkc_error *err)
 {
     tinkc_str key, text = { 0 };
@@ -219,7 +219,7 @@ static void read_object(sending *s, tkc_json *j, tinkc_error *err)
         }
     }
     o.file = tkc_failed(err) ? NULL : find_object(s->p, oid);
-    if (tkc_failed(err) || !o.file || !has_actions) /* without actions: it is there already */
+    if (tkc_failed(err) || !o.file || !has_actions) /* without actions: the hub has it already */
         return;
     if (check_parts(&o, err)) {
         o.n_parts = o.part_size ? o.n_parts : 1;
@@ -264,7 +264,7 @@ static bool ask_batch(sending *s, tinkc_error *err)
     return !tkc_failed(err);
 }
 
-/* ---- notes: what has arrived of a multipart file ----
+/* ---- notes: which parts of a multipart file have arrived ----
  *
  *     tinkc-upload 1 REPO SIZE PART_SIZE
  *     href ADDRESS
@@ -287,7 +287,7 @@ static bool write_note(const object *o, const tkc_hub_push *p, tinkc_error *err)
     return ok;
 }
 
-/* Behind the others; that it is lost only costs the part. */
+/* Appends to the note. If the line is lost, the part is sent again. */
 static void note_part(const object *o, size_t part, const char *etag)
 {
     char line[600];
@@ -318,7 +318,7 @@ static void read_etag(object *o, tkc_arena *arena, tinkc_str line, tinkc_error *
             tkc_arena_str(arena, tkc_strn(rest.data + space + 1, rest.len - space - 1), err);
 }
 
-/* Takes the addresses and the parts of an earlier push, if its note is of this file and not too old. */
+/* Takes URLs and finished parts of an earlier push, if its note is for this file and recent. */
 static bool read_note(object *o, const tkc_hub_push *p, tinkc_error *err)
 {
     struct stat st;
@@ -337,7 +337,7 @@ static bool read_note(object *o, const tkc_hub_push *p, tinkc_error *err)
     old.etags = tkc_arena_array(arena, o->n_parts + 1, sizeof *old.etags, err);
     size_t n = 0;
     while (!tkc_failed(err) && tkc_str_cut(&rest, '\n', &line) &&
-           rest.data) { /* the last may be torn */
+           rest.data) { /* the last line may be incomplete */
         const char *url = after(arena, line, "url ", err);
         if (url && n < o->n_parts)
             old.urls[n++] = url;
@@ -385,7 +385,7 @@ typedef struct piece {
     sending *s;
     object *o;
     size_t part;
-    int64_t counted; /* bytes of it that progress shows */
+    int64_t counted; /* bytes already added to the progress */
 } piece;
 
 static void count(piece *x, int64_t sent)
@@ -402,7 +402,7 @@ static void on_sent(tkc_fetch *r, int64_t bytes)
     count(r->user, bytes);
 }
 
-/* One request to an address of the batch's: no token, unless it is the hub itself that verifies. */
+/* One request to a URL from the batch call: no token, unless the hub itself verifies. */
 static bool call(sending *s, tkc_fetcher *f, tkc_fetch *r, const char *what, bool with_token,
                  tinkc_error *err)
 {
@@ -465,7 +465,7 @@ static bool post_json(sending *s, tkc_fetcher *f, const char *url, const tkc_buf
     return ok;
 }
 
-/* All parts are there: says so, and asks whether the object is as it should be. */
+/* All parts have arrived: completes the object, then asks the hub to verify it. */
 static bool complete(sending *s, object *o, tkc_fetcher *f, tinkc_error *err)
 {
     tkc_buf text;
@@ -522,7 +522,7 @@ static bool take_piece(sending *s, piece *x)
     return found;
 }
 
-/* True for the piece that was its object's last. */
+/* True if the piece was its object's last. */
 static bool finish_piece(piece *x)
 {
     pthread_mutex_lock(&x->s->lock);
@@ -600,7 +600,7 @@ static bool run_workers(sending *s, tinkc_error *err)
     return !tkc_failed(err);
 }
 
-/* Objects whose parts had all arrived when an earlier push was stopped: only the end is missing. */
+/* Objects whose parts all arrived before an earlier push stopped: only completion is missing. */
 static bool complete_old(sending *s, tinkc_error *err)
 {
     for (size_t i = 0; i < s->n && !tkc_failed(err); i++)
@@ -614,7 +614,7 @@ static bool send_once(tkc_hub_push *p, bool *stale, tinkc_error *err)
 {
     sending s = { .p = p, .stale = *stale };
     bool ok = ask_batch(&s, err);
-    for (size_t i = 0; i < p->n; i++) /* what needs no transfer counts as done */
+    for (size_t i = 0; i < p->n; i++) /* files that need no transfer count as done */
         s.done += p->files[i].size;
     for (size_t i = 0; ok && i < s.n; i++)
         s.done -= s.objects[i].file->size;
@@ -637,6 +637,6 @@ bool tkc_hub_send_objects(tkc_hub_push *p, tinkc_error *err)
         return !tkc_failed(err);
     if (!stale)
         return false;
-    *err = (tinkc_error){ 0 }; /* addresses of the earlier push are no longer good */
+    *err = (tinkc_error){ 0 }; /* URLs of the earlier push have expired */
     return send_once(p, &stale, err);
 }

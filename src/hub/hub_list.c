@@ -1,7 +1,7 @@
-/* hub_list.c - what the hub has: the commit of a revision, its files, and which of them are wanted.
+/* hub_list.c - listing the hub: the commit of a revision, its files, and which of them are wanted.
  *
- * Everything that comes back is a stranger's: paths, digests and sizes are checked here, before any
- * of them becomes part of a path. May touch: the network.
+ * Answers are untrusted: paths, digests and sizes are checked here, before any of them becomes part
+ * of a path. May touch: the network.
  */
 #include <fnmatch.h>
 #include <string.h>
@@ -151,7 +151,7 @@ static bool is_tokenizer_file(const char *path)
     return tkc_hub_matches(names, path);
 }
 
-/* The same weights for other programs: not wanted beside safetensors. */
+/* The same weights in another format: not wanted beside safetensors. */
 static bool is_other_form(const char *path)
 {
     static const char *const forms[] = { "*.bin",       "*.pt",      "*.pth",    "*.ckpt",
@@ -171,7 +171,7 @@ static bool has_safetensors(const tinkc_hub_snapshot *s)
     return false;
 }
 
-/* Leaves what the options want. */
+/* Keeps only the files that the options select. */
 static void choose(tinkc_hub_snapshot *s, const tinkc_pull_options *o)
 {
     bool given = (o->include && o->include[0]) || (o->exclude && o->exclude[0]);
@@ -248,7 +248,7 @@ static bool add_listed(tkc_hub_repo *r, tinkc_hub_snapshot *s, const listed *l, 
     const char *digest = tkc_arena_str(r->arena, large ? l->lfs : l->oid, err);
     tinkc_hub_file file = { .name = path, .digest = digest, .size = l->size, .is_lfs = large };
     if (!is_hex(large ? l->lfs : l->oid, large ? 64 : 40) || l->size < 0)
-        file.size = -1; /* wrong; fatal only if the file is wanted */
+        file.size = -1; /* invalid; an error only if the file is wanted */
     return tkc_hub_snapshot_add(s, &file, err);
 }
 
@@ -266,7 +266,8 @@ static bool read_page(tkc_hub_repo *r, tinkc_hub_snapshot *s, tinkc_str text, ti
     return tkc_json_close(&j);
 }
 
-/* Link: <https://...cursor=...>; rel="next". Only on the hub itself: the token goes there. */
+/* Link: <https://...cursor=...>; rel="next". It must be on the hub itself: the token is
+ * sent there. */
 static const char *next_page(tkc_hub_repo *r, const tkc_fetch *f, tinkc_error *err)
 {
     tinkc_str rest = tkc_str(tkc_fetch_header(f, "link")), part;

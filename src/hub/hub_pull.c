@@ -1,9 +1,8 @@
 /* hub_pull.c - files from the hub into the cache: several at once, continued, checked.
  *
- * A pull has one thread for each transfer; the caller's thread shows progress. Workers share a
- * queue under a lock and touch nothing else of each other. Blobs get their names once their digest
- * is right, and the snapshot its links once all blobs are there, so whatever has a name can be
- * used.
+ * A pull has one thread for each transfer; the caller's thread shows progress. Workers share only
+ * the queue, under a lock. A blob gets its name after its digest was verified, and the snapshot
+ * gets its links after all blobs are there, so every file that has its final name is complete.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,11 +23,11 @@ typedef struct pull {
     tinkc_hub *hub;
     const tkc_hub_repo *repo;
     tinkc_hub_snapshot *snapshot;
-    atomic_int waits; /* workers that wait for another process's lock */
+    atomic_int waits; /* workers waiting for another process's lock */
 
     pthread_mutex_t lock; /* guards the rest; a leaf */
     pthread_cond_t changed;
-    size_t next; /* of the queue */
+    size_t next; /* in the queue */
     const size_t *order;
     int32_t running, done_files;
     int64_t done_bytes, moved_bytes;
@@ -43,7 +42,7 @@ typedef struct transfer {
     const tinkc_hub_file *file;
     const char *part; /* the .incomplete file */
     int fd;
-    int64_t have, skip; /* bytes on disk; bytes of the answer that are there already */
+    int64_t have, skip; /* bytes on disk; bytes of the answer to skip because they are on disk */
     tkc_digest digest;
     tkc_hub_patience patience;
     tkc_arena *arena;
@@ -89,7 +88,7 @@ static bool add_existing(transfer *t, tinkc_error *err)
     return !tkc_failed(err);
 }
 
-/* Takes what an earlier run left: its bytes go into the digest, too many of them begin again. */
+/* Resumes what an earlier run left: hashes its bytes; starts over if there are too many. */
 static bool take_up(transfer *t, tinkc_error *err)
 {
     struct stat st;
@@ -103,7 +102,7 @@ static bool take_up(transfer *t, tinkc_error *err)
     return add_existing(t, err);
 }
 
-/* "bytes 100-199/200" must begin where we are and be of a file of the right length. */
+/* "bytes 100-199/200" must begin at our offset and name the expected file size. */
 static bool is_our_range(const transfer *t, const char *text)
 {
     int64_t from = -1, total = -1;
@@ -174,7 +173,7 @@ static void ask_rest(transfer *t, tkc_fetcher *f, tkc_fetch *r, const char *url,
     else if (!tkc_failed(err))
         return;
     if (r->status >= 200 && r->status < 300)
-        err->http_status = 0; /* what failed came after the status */
+        err->http_status = 0; /* the failure came after the status */
 }
 
 static bool check_digest(transfer *t, tinkc_error *err)
@@ -183,7 +182,7 @@ static bool check_digest(transfer *t, tinkc_error *err)
     tkc_digest_hex(&t->digest, hex);
     if (strcmp(hex, t->file->digest) == 0)
         return fsync(t->fd) == 0 || tkc_fail_errno(err, "%s", t->part);
-    (void)!ftruncate(t->fd, 0); /* the next run must not continue from wrong bytes */
+    (void)!ftruncate(t->fd, 0); /* the next run must not resume from wrong bytes */
     return tkc_fail(
         err, TINKC_E_BAD_RESPONSE,
         "%s of %s: checksum mismatch: the bytes are not those that the hub's list names",
@@ -213,7 +212,7 @@ static bool is_there(const char *blob, int64_t size)
     return stat(blob, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == size;
 }
 
-/* With the lock held. */
+/* Locks: needs the blob's lock file. */
 static bool write_blob(transfer *t, tkc_fetcher *f, const char *blob, tinkc_error *err)
 {
     t->fd = open(t->part, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
@@ -233,11 +232,11 @@ static void fetch_file(pull *p, tkc_fetcher *f, const tinkc_hub_file *file, tink
     t.part = blob ? tkc_arena_printf(&arena, err, "%s.incomplete", blob) : NULL;
     int lock = t.part ? tkc_hub_lock(p->repo, &arena, file->digest, t.part, &p->waits, err) : -1;
     if (lock >= 0) {
-        if (is_there(blob, file->size)) /* another process was quicker */
+        if (is_there(blob, file->size)) /* another process has downloaded it */
             count(p, file->size, 0, file->name);
         else
             write_blob(&t, f, blob, err);
-        close(lock); /* the file stays: who waits for it must wait for the same one */
+        close(lock); /* do not unlink: waiters must all lock the same file */
     }
     tkc_arena_free(&arena);
 }
@@ -286,7 +285,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* The caller's thread, until all workers have ended. */
+/* Runs on the caller's thread until all workers have ended. */
 static void watch(pull *p, const tinkc_pull_options *o, int64_t total)
 {
     bool more = true;
@@ -336,7 +335,7 @@ static void format_size(int64_t bytes, char out[32])
     snprintf(out, 32, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
 }
 
-/* Marks what the cache has; *missing counts the bytes that have to come. */
+/* Marks the files that the cache has; *missing = bytes to download. */
 static bool look_around(const tkc_hub_repo *r, tinkc_hub_snapshot *s, int64_t *missing,
                         int64_t *total, tinkc_error *err)
 {
@@ -378,7 +377,7 @@ static bool check_space(const tkc_hub_repo *r, int64_t missing, tinkc_error *err
                     r->name, need, r->hub->cache, have);
 }
 
-/* Largest first, so that none of them is left over for the end. */
+/* Largest first, so that no single large transfer runs alone at the end. */
 static size_t *largest_first(tkc_arena *arena, const tinkc_hub_snapshot *s, tinkc_error *err)
 {
     size_t *order = tkc_arena_array(arena, s->n, sizeof *order, err);
@@ -391,7 +390,7 @@ static size_t *largest_first(tkc_arena *arena, const tinkc_hub_snapshot *s, tink
     return order;
 }
 
-/* What others look for to know that a folder can be used gets its name last. */
+/* Files whose presence tells other programs that the folder is usable are linked last. */
 static bool is_marker(const char *name)
 {
     static const char *const markers[] = { "tokenizer.json", "tiktoken.model", "merges.txt",
@@ -406,7 +405,7 @@ static bool link_all(const tkc_hub_repo *r, const tinkc_hub_snapshot *s, tinkc_e
             if (is_marker(s->files[i].name) == (last == 1) &&
                 !tkc_hub_link(r, s->files[i].name, s->files[i].digest, err))
                 return false;
-    return tkc_hub_write_ref(r, err);
+    return tkc_hub_write_ref(r, err); /* last: the ref promises that all links are there */
 }
 
 static bool download(const tkc_hub_repo *r, const tinkc_pull_options *o, tinkc_hub_snapshot *s,
@@ -496,7 +495,7 @@ static bool has_tokenizer(const tinkc_hub_snapshot *s, tkc_arena *arena)
            has(s, arena, "merges.txt");
 }
 
-/* The first shard that an index names and that is not there; NULL = all are. */
+/* The first shard named in an index that is missing; NULL = all are present. */
 static const char *missing_shard(const tinkc_hub_snapshot *s, tkc_arena *arena, tinkc_error *err)
 {
     tkc_json j;

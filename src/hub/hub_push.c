@@ -62,9 +62,9 @@ static const char *api(tkc_hub_push *p, const char *what, tinkc_error *err)
                             p->o->create_pr && strcmp(what, "branch") ? "?create_pr=1" : "");
 }
 
-/* ---- where it goes ---- */
+/* ---- the repository ---- */
 
-/* A name without an organisation is one of the user's own. */
+/* A name without an organisation belongs to the user. */
 static bool complete_name(tkc_hub_push *p, tinkc_error *err)
 {
     tkc_fetch r;
@@ -122,7 +122,7 @@ static bool check_private(tkc_hub_push *p, tinkc_error *err)
                                    p->repo.name));
 }
 
-/* Hubs know "private" or, newer ones, "visibility"; what they made of it is looked at. */
+/* Older hubs read "private", newer ones "visibility"; check_private then verifies the result. */
 static bool create_repo(tkc_hub_push *p, tinkc_error *err)
 {
     tkc_buf text;
@@ -149,7 +149,7 @@ static bool create_repo(tkc_hub_push *p, tinkc_error *err)
     tkc_jsonw_end(&w);
     bool ok = post(p, url, "application/json", tkc_buf_view(&text), 409, &answer, err);
     tkc_buf_free(&text);
-    bool made = answer.data != NULL; /* 409: it was there, and keeps what it is */
+    bool made = answer.data != NULL; /* 409: it exists and keeps its visibility */
     return ok && (!made || p->o->is_public || check_private(p, err));
 }
 
@@ -188,7 +188,8 @@ static bool add_file(tkc_hub_push *p, const char *path, const char *full, int64_
     return true;
 }
 
-/* Links to files are followed (a snapshot in the cache consists of them), links to folders not. */
+/* Links to files are followed (a snapshot in the cache consists of them), links to folders are
+ * not. */
 static bool scan(tkc_hub_push *p, const char *folder, const char *prefix, int depth,
                  tinkc_error *err)
 {
@@ -229,7 +230,7 @@ static void sort_files(tkc_hub_push *p)
     }
 }
 
-/* ---- what the hub wants to do with each ---- */
+/* ---- preupload: how each file is sent ---- */
 
 static tkc_hub_upload *find_file(tkc_hub_push *p, tinkc_str path)
 {
@@ -264,7 +265,7 @@ static bool write_sample(tkc_jsonw *w, const tkc_hub_upload *f, tinkc_error *err
     return true;
 }
 
-/* Git's or LFS's name of the file's bytes. */
+/* The Git or LFS object id of the file. */
 static bool digest_file(tkc_hub_push *p, const tkc_hub_upload *f, bool lfs, char *hex,
                         tinkc_error *err)
 {
@@ -323,7 +324,7 @@ static void read_mode(tkc_hub_push *p, tkc_json *j, tinkc_error *err)
     if (!f)
         return;
     f->ignored = ignored;
-    f->is_lfs = tkc_str_is(mode, "lfs") && f->size > 0; /* empty ones cannot be objects */
+    f->is_lfs = tkc_str_is(mode, "lfs") && f->size > 0; /* an empty file cannot be an LFS object */
     if (f->ignored)
         return;
     if (f->is_lfs && digest_file(p, f, true, f->sha256, err))
@@ -435,7 +436,7 @@ static void write_content(tkc_hub_push *p, tkc_jsonw *w, const tkc_hub_upload *f
     tkc_arena_free(&arena);
 }
 
-/* One line for each file; how many. */
+/* Writes one line per file; returns how many. */
 static size_t write_commit(tkc_hub_push *p, tkc_buf *text, tinkc_error *err)
 {
     tkc_jsonw w;
@@ -492,7 +493,7 @@ static bool commit(tkc_hub_push *p, tinkc_hub_snapshot *s, tinkc_error *err)
     tkc_buf_init(&text, p->repo.hub->a, TKC_BUF_NO_MAX);
     size_t lines = write_commit(p, &text, err);
     bool ok = !tkc_failed(err);
-    if (ok && lines == 0) { /* nothing differs: an empty commit would say otherwise */
+    if (ok && lines == 0) { /* nothing differs: make no empty commit */
         ok = tkc_hub_ask_commit(&p->repo, p->fetcher, err);
         s->commit = p->repo.commit;
         s->url = ok ? tkc_arena_printf(&s->arena, err, "%s/%s/commit/%s", p->repo.hub->url,

@@ -1,4 +1,4 @@
-/* hub_session.c - a hub: what the environment says, requests with retries, statuses in words.
+/* hub_session.c - a hub session: the environment, requests with retries, messages for statuses.
  *
  * May touch: the environment (once, in tinkc_hub_new), the network through net/fetch.h.
  */
@@ -63,7 +63,7 @@ static const char *pick(tkc_arena *arena, const char *given, const char *otherwi
     return text ? tkc_arena_cstr(arena, text, err) : NULL;
 }
 
-/* Checked, and without a slash at its end. */
+/* Checks the URL and removes a trailing slash. */
 static bool set_url(tinkc_hub *h, const char *url, tinkc_error *err)
 {
     tkc_url parsed;
@@ -95,7 +95,7 @@ static bool read_places(tinkc_hub *h, const tinkc_hub_options *o, tinkc_error *e
     return !tkc_failed(err);
 }
 
-/* ---- life ---- */
+/* ---- new and free ---- */
 
 static bool check_options(const tinkc_hub_options *o, tinkc_error *err)
 {
@@ -253,7 +253,7 @@ bool tkc_hub_try_again(tinkc_hub *h, tkc_hub_patience *p, const tkc_fetch *r, ti
     return true;
 }
 
-/* What a status means for `what`, and what to do. */
+/* The error for a status: what it means for `what`, and what to do. */
 static void explain_status(tinkc_hub *h, const tkc_fetch *r, const char *what, tinkc_error *err)
 {
     const char *reason = tkc_fetch_header(r, "x-error-message");

@@ -261,7 +261,8 @@ static void arm_idle(tkc_exchange *x)
 }
 
 /* By default libcurl opens another connection whenever the existing ones are full. The limit
- * applies only to kinds that talk to the service alone: other pools may hold hosts without HTTP/2. */
+ * applies only to kinds that talk to the service alone: other pools may hold hosts without
+ * HTTP/2. */
 static void limit_http2(tkc_http_pool *pool)
 {
     bool bulk = pool->kind == TINKC_POOL_RETRIEVE || pool->kind == TINKC_POOL_SAMPLE;
