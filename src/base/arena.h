@@ -1,7 +1,7 @@
-/* arena.h - memory that ends all at once: one arena for each request, response, batch.
+/* arena.h - memory that is released all at once: one arena for each request, response, batch.
  *
- * Blocks grow geometrically; nothing inside is released by itself, so most code that works on an
- * arena needs no cleanup. An arena has a maximum, because what fills it often comes from outside.
+ * Blocks grow geometrically; single allocations are never released, so most code that works on an
+ * arena needs no cleanup. An arena has a maximum, because its size often depends on outside input.
  * [one thread]
  */
 #ifndef TKC_BASE_ARENA_H
@@ -23,10 +23,10 @@ typedef struct tkc_arena {
 void tkc_arena_init(tkc_arena *, const tinkc_allocator *a, size_t max);
 /* Releases everything; the arena may be used again. */
 void tkc_arena_free(tkc_arena *);
-/* Empties it but keeps its largest block for what comes next. */
+/* Empties it but keeps its largest block for reuse. */
 void tkc_arena_reset(tkc_arena *);
 
-/* Aligned to 16 bytes; contents undefined. Over `max`: TINKC_E_MEMORY with a text that says so. */
+/* Aligned to 16 bytes; contents undefined. Over `max`: TINKC_E_MEMORY; the message says so. */
 void *tkc_arena_alloc(tkc_arena *, size_t size, tinkc_error *err);
 void *tkc_arena_zalloc(tkc_arena *, size_t size, tinkc_error *err);
 /* n items of `size` bytes, zeroed; the product is checked. */

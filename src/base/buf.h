@@ -21,7 +21,8 @@ void tkc_buf_init(tkc_buf *, const tinkc_allocator *a, size_t max);
 void tkc_buf_free(tkc_buf *);
 void tkc_buf_clear(tkc_buf *); /* keeps the memory */
 
-/* Room for `more` bytes behind len; returns where they go, or NULL. Advance len yourself. */
+/* Makes room for `more` bytes after len; returns a pointer to it, or NULL. The caller advances
+ * len. */
 char *tkc_buf_room(tkc_buf *, size_t more, tinkc_error *err);
 
 bool tkc_buf_add(tkc_buf *, const void *bytes, size_t len, tinkc_error *err);
@@ -33,7 +34,7 @@ bool tkc_buf_printf(tkc_buf *, tinkc_error *err, const char *format, ...)
 bool tkc_buf_i64(tkc_buf *, int64_t value, tinkc_error *err);
 bool tkc_buf_u64(tkc_buf *, uint64_t value, tinkc_error *err);
 
-/* Puts a NUL behind the bytes (not counted in len) and returns them; NULL on failure. */
+/* Appends a NUL (not counted in len) and returns the bytes; NULL on failure. */
 const char *tkc_buf_terminate(tkc_buf *, tinkc_error *err);
 
 static inline tinkc_str tkc_buf_view(const tkc_buf *b)

@@ -35,8 +35,8 @@ void tkc_chunks_free(tkc_chunks *q)
     tkc_chunks_init(q, q->a);
 }
 
-/* A piece for at least `len` bytes. Pieces grow with what is held: an answer of a few bytes costs
- * little, a long one is handed on in long runs. */
+/* A piece for at least `len` bytes. Pieces grow with the amount held: a short answer costs little,
+ * a long one is passed on in long runs. */
 static tkc_chunk *new_piece(tkc_chunks *q, size_t len, tinkc_error *err)
 {
     size_t cap = q->len * 2, whole;
@@ -86,7 +86,7 @@ bool tkc_chunks_add(tkc_chunks *q, const void *bytes, size_t len, tinkc_error *e
     return true;
 }
 
-/* Releases a first piece that was read to its end; the last one is used again from its start. */
+/* Releases the first piece once it is read to its end; the last piece is reused from its start. */
 static void leave_first(tkc_chunks *q)
 {
     tkc_chunk *c = q->first;
@@ -108,7 +108,7 @@ size_t tkc_chunks_peek(tkc_chunks *q, const void **bytes)
 {
     if (!q->len)
         return 0;
-    assert(q->first->from < q->first->to); /* empty pieces are left at once */
+    assert(q->first->from < q->first->to); /* empty pieces are released at once */
     *bytes = q->first->data + q->first->from;
     return q->first->to - q->first->from;
 }

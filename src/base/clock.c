@@ -35,7 +35,7 @@ static uint64_t real_random(void *self)
     uint64_t value;
     if (getrandom(&value, sizeof value, 0) == (ssize_t)sizeof value)
         return value;
-    /* Only an old kernel early at boot gets here; time alone still spreads retries. */
+    /* Reached only on an old kernel early at boot; the time alone still spreads retries. */
     value = (uint64_t)tkc_monotonic_ns() * 0x9E3779B97F4A7C15u;
     return value ^ value >> 29;
 }
@@ -72,7 +72,7 @@ double tkc_random_unit(const tinkc_clock *clock)
     return (double)(tkc_random(clock) >> 11) * 0x1p-53;
 }
 
-/* Both directions after Howard Hinnant's description: years begin in March, eras have 400 years. */
+/* Both directions use Howard Hinnant's algorithm: years begin in March, eras have 400 years. */
 void tkc_civil_from_days(int64_t days, int32_t *year, int32_t *month, int32_t *day)
 {
     days += 719468;
@@ -89,7 +89,7 @@ void tkc_civil_from_days(int64_t days, int32_t *year, int32_t *month, int32_t *d
 
 int64_t tkc_days_from_civil(int32_t year, int32_t month, int32_t day)
 {
-    assert(month >= 1 && month <= 12); /* who reads a date from outside has looked */
+    assert(month >= 1 && month <= 12); /* callers check dates from outside */
     int64_t y = (int64_t)year - (month <= 2);
     int64_t era = (y >= 0 ? y : y - 399) / 400;
     int64_t year_of_era = y - era * 400;
@@ -187,7 +187,7 @@ bool tkc_parse_time(const char *text, size_t len, int64_t *wall_us)
     int64_t days = tkc_days_from_civil(year, month, day);
     int32_t y, m, d;
     tkc_civil_from_days(days, &y, &m, &d);
-    if (d != day) /* the 31st of a month that has none */
+    if (d != day) /* no such day in this month, such as April 31 */
         return false;
     int64_t seconds = days * 86400 + hour * 3600 + minute * 60 + second - offset_s;
     *wall_us = seconds * 1000000 + micros;

@@ -1,4 +1,4 @@
-/* clock.h - time and chance: the machine's, or what a test hands in. */
+/* clock.h - time and random numbers: the machine's, or those of a test. */
 #ifndef TKC_BASE_CLOCK_H
 #define TKC_BASE_CLOCK_H
 
@@ -22,13 +22,13 @@ static inline uint64_t tkc_random(const tinkc_clock *clock)
 /* Uniform in [0, 1). */
 double tkc_random_unit(const tinkc_clock *clock);
 
-/* Nanoseconds of the machine's monotonic clock: for measuring, never for deciding. */
+/* Nanoseconds of the machine's monotonic clock: for measuring only. Decisions use a tinkc_clock. */
 int64_t tkc_monotonic_ns(void);
 
 /* "2026-11-15T09:30:00Z" or with microseconds ("...00.123456Z"); terminated. */
 enum { TKC_TIME_TEXT = 32 };
 void tkc_format_time(int64_t wall_us, bool with_micros, char out[TKC_TIME_TEXT]);
-/* RFC 3339 with any offset, a space instead of T, or no zone (then UTC). False if it is none. */
+/* RFC 3339 with any offset, a space instead of T, or no zone (then UTC). False if malformed. */
 bool tkc_parse_time(const char *text, size_t len, int64_t *wall_us);
 
 /* Civil date from days since 1970 and back; proleptic Gregorian. */

@@ -63,8 +63,8 @@ static bool has_instructions(void)
            (b & 1u << 29) != 0;
 }
 
-/* The same block with the processor's own rounds, which want the state as ABEF and CDGH and do two
- * rounds at a time; w holds the last sixteen words of the schedule in fours. */
+/* The same block with the processor's SHA instructions, which take the state as ABEF and CDGH and
+ * do two rounds at a time; w holds the last sixteen words of the schedule in groups of four. */
 __attribute__((target("sha,sse4.1"))) static void block256_hardware(uint32_t s[8],
                                                                     const unsigned char *p)
 {
@@ -179,7 +179,7 @@ size_t tkc_digest_bytes(tkc_digest *d, unsigned char *out)
         tail[pad + (size_t)i] = (unsigned char)(bits >> (56 - 8 * i));
     assert(pad >= 1 && pad + 8 <= sizeof tail);
     tkc_digest_add(d, tail, pad + 8);
-    assert(d->total % 64 == 0); /* nothing waits for the rest of a block */
+    assert(d->total % 64 == 0); /* the padding ended on a block boundary */
     for (size_t i = 0; i < n; i++)
         out[i] = (unsigned char)(d->state[i / 4] >> (24 - 8 * (i % 4)));
     return n;

@@ -1,5 +1,4 @@
-/* digest.h - SHA-256 and SHA-1 over bytes as they come. For checking what was downloaded, not for
- * keeping secrets. */
+/* digest.h - incremental SHA-256 and SHA-1. For checking downloads, not for protecting secrets. */
 #ifndef TKC_BASE_DIGEST_H
 #define TKC_BASE_DIGEST_H
 
@@ -19,7 +18,7 @@ typedef struct tkc_digest {
 void tkc_sha256_init(tkc_digest *);
 void tkc_sha1_init(tkc_digest *);
 void tkc_digest_add(tkc_digest *, const void *data, size_t len);
-/* 32 or 20 bytes; how many. The digest is used up, so by the next. */
+/* Writes 32 or 20 bytes and returns how many. Ends the digest, as does tkc_digest_hex. */
 size_t tkc_digest_bytes(tkc_digest *, unsigned char *out);
 /* Lower-case hex, terminated: 64 or 40 digits. */
 void tkc_digest_hex(tkc_digest *, char *out);

@@ -1,4 +1,4 @@
-/* dl.c - dlopen behind few functions. */
+/* dl.c - dlopen and symbol lookup. */
 #include "base/dl.h"
 
 #include <assert.h>
@@ -29,10 +29,10 @@ static bool was_there(const tkc_dl_mark *mark, uintptr_t at)
     for (size_t i = 0; i < mark->n; i++)
         if (mark->at[i] == at)
             return true;
-    return mark->n == TKC_DL_MAX_OBJECTS; /* not all were noted: leave everything alone */
+    return mark->n == TKC_DL_MAX_OBJECTS; /* the list may be incomplete: release nothing */
 }
 
-/* Code that was changed while it was bound must not be read from the file again. */
+/* Code that relocation has changed must not be read from the file again. */
 static bool has_text_relocations(const struct dl_phdr_info *info)
 {
     for (size_t i = 0; i < info->dlpi_phnum; i++) {

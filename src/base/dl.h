@@ -1,4 +1,4 @@
-/* dl.h - libraries opened on first use, so that programs which never need them start fast.
+/* dl.h - libraries opened on first use, so that programs that never need them start fast.
  *
  * Each heavy dependency sits behind one file that fills a struct of function pointers with this.
  */
@@ -14,26 +14,26 @@ typedef struct tkc_dl_symbol {
     size_t offset; /* of the function pointer in the table */
 } tkc_dl_symbol;
 
-/* Opens the first of `sonames` (a list) that is there and looks up all symbols (ended by a NULL
+/* Opens the first of `sonames` (a list) that exists and looks up all symbols (ended by a NULL
  * name). The library stays open for the life of the process. False: TINKC_E_UNSUPPORTED with the
  * reason. Thread-safe as long as the caller serialises writes to its own table. */
 bool tkc_dl_load(const char *const *sonames, const tkc_dl_symbol *symbols, void *table,
                  tinkc_error *err);
 
-/* Opens a library that others need, if it is there. */
+/* Opens a library that others depend on, if it exists. */
 void tkc_dl_open(const char *soname);
 
-/* What is loaded at this moment. */
+/* The libraries that are loaded at this moment. */
 enum { TKC_DL_MAX_OBJECTS = 256 };
 typedef struct tkc_dl_mark {
-    uintptr_t at[TKC_DL_MAX_OBJECTS]; /* where each begins */
+    uintptr_t at[TKC_DL_MAX_OBJECTS]; /* start address of each */
     size_t n;
 } tkc_dl_mark;
 void tkc_dl_mark_now(tkc_dl_mark *);
 
-/* Gives back the pages that were only read of everything loaded since. Binding a library reads its
- * symbol and relocation tables, which nobody looks at again; what is needed comes back from the page
- * cache. Only of libraries that are new: in older ones a debugger or a hook may have changed code. */
+/* Releases the read-only pages of all libraries loaded since. Binding a library reads its symbol
+ * and relocation tables, which are not used again; pages that are needed come back from the page
+ * cache. Older libraries are left alone: a debugger or a hook may have changed their code. */
 void tkc_dl_give_back(const tkc_dl_mark *since);
 
 #endif

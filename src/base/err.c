@@ -1,7 +1,7 @@
 /* err.c - the table of error codes, and how a tinkc_error is filled in.
  *
- * One table drives names, flags and categories; retry decisions and telemetry read nothing else.
- * Touches only the caller's struct: no allocation, no locks, no globals but constants.
+ * One table holds names, flags and categories; retry decisions and telemetry use only this table.
+ * Touches only the caller's struct: no allocation, no locks, no globals except constants.
  */
 #include "base/err.h"
 
@@ -116,9 +116,9 @@ int32_t tkc_code_of_status(int32_t http_status)
     return TINKC_E_HTTP;
 }
 
-/* Copies what fits, whole characters only, as one line of UTF-8: messages carry names from outside,
- * so control characters become spaces and bytes that are not characters become '?'. lines: line
- * breaks and tabs stay. */
+/* Copies what fits, whole characters only, as one line of UTF-8. Messages contain names from
+ * outside, so control characters become spaces and invalid bytes become '?'. lines: keep line
+ * breaks and tabs. */
 static void put_text(char *out, size_t cap, const char *text, size_t len, bool lines)
 {
     size_t at = 0;
@@ -147,7 +147,7 @@ static void put_message(tinkc_error *err, const char *text, size_t len)
 
 static void put_code(tinkc_error *err, int32_t code)
 {
-    assert(code != TINKC_OK); /* a failure that reads as success */
+    assert(code != TINKC_OK); /* it would read as success */
     err->code = code;
     err->category = tkc_code_category(code);
     err->flags = tinkc_code_flags(code);
@@ -166,7 +166,7 @@ bool tkc_vfail(tinkc_error *err, int32_t code, const char *format, va_list args)
 {
     if (tkc_failed(err))
         return false;
-    char text[sizeof err->message + 8]; /* a character more than fits shows where to cut */
+    char text[sizeof err->message + 8]; /* one character more than fits shows where to cut */
     int n = vsnprintf(text, sizeof text, format, args);
     size_t len = n < 0 ? 0 : (size_t)n;
     put_code(err, code);

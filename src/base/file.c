@@ -1,4 +1,4 @@
-/* file.c - files and folders. May touch: the file system. Must not: follow what it removes. */
+/* file.c - files and folders. May touch: the file system. Must not: follow links while removing. */
 #include "base/file.h"
 
 #include <assert.h>
@@ -19,7 +19,7 @@ static bool read_exact(int fd, unsigned char *data, size_t len)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
-            errno = n == 0 ? EIO : errno; /* it shrank while we read */
+            errno = n == 0 ? EIO : errno; /* the file shrank during the read */
             return false;
         }
         assert((size_t)n <= len);
@@ -32,7 +32,7 @@ static bool read_exact(int fd, unsigned char *data, size_t len)
 int tkc_open_regular(const char *path, size_t *size, tinkc_error *err)
 {
     struct stat st;
-    /* Not waiting: a pipe without writer would hold us up, and is refused below. */
+    /* O_NONBLOCK: opening a pipe without a writer would block; pipes are rejected below. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || fstat(fd, &st) != 0) {
         tkc_fail_errno(err, "%s", path);
@@ -213,7 +213,7 @@ static bool remove_entries(int fd, const char *path, tinkc_error *err)
     return ok;
 }
 
-/* Recursion is as deep as the tree, whose descriptors the system limits. */
+/* Recursion is as deep as the tree; the limit on open descriptors bounds it. */
 static bool remove_at(int parent, const char *name, const char *path, tinkc_error *err)
 {
     if (unlinkat(parent, name, 0) == 0 || errno == ENOENT)

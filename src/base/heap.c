@@ -27,7 +27,7 @@ void *tkc_secret_alloc(size_t size, tinkc_error *err)
         return NULL;
     }
     (void)madvise(got, n, MADV_DONTDUMP);
-    (void)mlock(got, n); /* beyond the user's limit it stays swappable */
+    (void)mlock(got, n); /* over RLIMIT_MEMLOCK the pages stay swappable */
     return got;
 }
 
@@ -47,7 +47,7 @@ void tkc_heap_trim(void)
 void tkc_heap_map_large(void)
 {
     enum { LARGE = 1 << 18 };
-    (void)mallopt(M_MMAP_THRESHOLD, LARGE); /* setting it also ends its growth */
+    (void)mallopt(M_MMAP_THRESHOLD, LARGE); /* setting it also stops its automatic growth */
     (void)mallopt(M_TRIM_THRESHOLD, 4 * LARGE);
 }
 

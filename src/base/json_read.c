@@ -32,7 +32,7 @@ bool tkc_json_close(tkc_json *j)
     skip_space(j);
     if (!tkc_failed(j->err) && j->at < j->end)
         tkc_json_fail(j, "text after the value");
-    assert(tkc_failed(j->err) || j->depth == 0); /* every container that was entered was left */
+    assert(tkc_failed(j->err) || j->depth == 0); /* every entered container was left */
     return !tkc_failed(j->err);
 }
 
@@ -97,7 +97,7 @@ bool tkc_json_array(tkc_json *j)
     return enter(j, TKC_JSON_ARRAY, "an array is needed");
 }
 
-/* Behind a member: true if another follows (its comma is consumed), false behind the bracket. */
+/* After a member: true if another follows (its comma is consumed), false after the bracket. */
 static bool another(tkc_json *j, char closing)
 {
     if (tkc_failed(j->err))
@@ -205,7 +205,7 @@ static char *put_utf8(char *out, uint32_t c)
     return out;
 }
 
-/* *p stands behind "\u"; moves it behind the escape, or behind both of a surrogate pair. */
+/* *p points after "\u"; moves it past the escape, or past both escapes of a surrogate pair. */
 static bool read_unicode(const char **p, const char *end, uint32_t *c)
 {
     uint32_t low;
@@ -246,7 +246,7 @@ static tinkc_str unescape(tkc_json *j, const char *from, const char *end)
             return (tinkc_str){ NULL, 0 };
         }
     }
-    assert(out <= start + room); /* an escape is never shorter than what it stands for */
+    assert(out <= start + room); /* an escape is never shorter than its character */
     *out = '\0';
     return (tinkc_str){ start, (size_t)(out - start) };
 }
@@ -337,7 +337,7 @@ bool tkc_json_null(tkc_json *j)
     return tkc_json_peek(j) == TKC_JSON_NULL && word(j, "null");
 }
 
-/* ---- passing over ---- */
+/* ---- skipping ---- */
 
 static void skip_container(tkc_json *j, int kind);
 
@@ -401,8 +401,8 @@ static size_t count_elements(const tkc_json *j)
     return n;
 }
 
-/* The usual element: up to 18 digits with a comma or the bracket right behind them. Anything else
- * is left to the careful reader. */
+/* The usual element: up to 18 digits followed directly by a comma or the bracket. Anything else is
+ * left to the general reader. */
 static bool quick_integer(tkc_json *j, int64_t *out)
 {
     const char *p = j->at, *end = j->end;

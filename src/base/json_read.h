@@ -11,9 +11,9 @@
  *     tkc_json_close(&j);                // nothing may follow the value
  *     if (tkc_failed(err)) ...
  *
- * After a failure every call answers "nothing" and reads no further; loops end by themselves.
+ * After a failure every call returns an empty value and reads no further, so loops end.
  * Errors are TINKC_E_BAD_RESPONSE unless j.code is changed after opening; they name the byte.
- * Strings must be UTF-8; lone surrogates in \u escapes are refused. Depth is limited to 256.
+ * Strings must be UTF-8; lone surrogates in \u escapes are rejected. Depth is limited to 256.
  */
 #ifndef TKC_BASE_JSON_READ_H
 #define TKC_BASE_JSON_READ_H
@@ -35,7 +35,7 @@ enum { TKC_JSON_MAX_DEPTH = 256 };
 
 typedef struct tkc_json {
     const char *begin, *at, *end;
-    tkc_arena *arena; /* where strings with escapes go; others are spans into the text */
+    tkc_arena *arena; /* for strings with escapes; others are spans into the text */
     tinkc_error *err;
     int32_t code; /* of errors */
     int32_t depth;
@@ -52,24 +52,24 @@ int tkc_json_peek(tkc_json *);
 /* Enter a container: false (and an error) if the next value is something else. */
 bool tkc_json_object(tkc_json *);
 bool tkc_json_array(tkc_json *);
-/* Moves to the next member or element: false behind the last one, which is then left. */
+/* Moves to the next member or element: false after the last one; the container is then left. */
 bool tkc_json_key(tkc_json *, tinkc_str *key);
 bool tkc_json_item(tkc_json *);
 
-/* Read a value of this type, or fail. Numbers: i64 refuses fractions and overflow (1e3 and 5.0
- * are accepted as integers). */
+/* Read a value of this type, or fail. i64 rejects fractions and overflow (1e3 and 5.0 are accepted
+ * as integers). */
 tinkc_str tkc_json_string(tkc_json *);
 int64_t tkc_json_i64(tkc_json *);
 double tkc_json_double(tkc_json *);
 bool tkc_json_bool(tkc_json *);
-bool tkc_json_null(tkc_json *); /* true if a null was there and is consumed; never fails */
-/* Passes over one value of any kind; returns its text. */
+bool tkc_json_null(tkc_json *); /* true if the next value was null (consumed); never fails */
+/* Skips one value of any kind; returns its text. */
 tinkc_str tkc_json_skip(tkc_json *);
 
-/* Records a failure at the place where the reader stands. */
+/* Records a failure at the reader's position. */
 bool tkc_json_fail(tkc_json *, const char *what);
 
-/* A whole array of numbers at once, into memory of the arena: the quick path for long ones. */
+/* A whole array of numbers at once, in the arena: the fast path for long arrays. */
 tinkc_i32s tkc_json_i32s(tkc_json *);
 tinkc_i64s tkc_json_i64s(tkc_json *);
 tinkc_f32s tkc_json_f32s(tkc_json *); /* null becomes NaN */

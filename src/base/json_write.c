@@ -20,7 +20,7 @@ static void separate(tkc_jsonw *w)
     w->comma = true;
 }
 
-/* Before every value. In an object its key came first; outside of everything there is one value. */
+/* Called before every value. In an object its key came first; the top level has one value. */
 static void begin_value(tkc_jsonw *w)
 {
     assert(tkc_failed(w->err) || w->named || (w->depth ? w->is_array[w->depth] : !w->comma));
@@ -85,7 +85,7 @@ static void put_string(tkc_jsonw *w, tinkc_str s)
         put_escape(w, c);
         from = i + 1;
     }
-    if (from < s.len) /* an empty span may have no address to count from */
+    if (from < s.len) /* the data of an empty span may be NULL */
         tkc_buf_add(w->out, s.data + from, s.len - from, w->err);
     tkc_buf_char(w->out, '"', w->err);
 }
@@ -169,7 +169,7 @@ void tkc_jsonw_raw(tkc_jsonw *w, tinkc_str json)
     tkc_buf_str(w->out, json, w->err);
 }
 
-/* Digits of one number behind `out`; returns behind them. At most 20 bytes. */
+/* Writes the digits of one number to `out`; returns their end. At most 20 bytes. */
 static char *put_digits(char *out, int64_t value)
 {
     char digits[20];
@@ -185,8 +185,8 @@ static char *put_digits(char *out, int64_t value)
     return out + (sizeof digits - at);
 }
 
-/* One of the two arrays is NULL. Long ones are written a block at a time, so that room is asked for
- * seldom; near the buffer's maximum each number asks for what it needs. */
+/* One of the two arrays is NULL. Long arrays are written in blocks, so that the buffer rarely
+ * grows; near the buffer's maximum each number asks only for the room it needs. */
 static void put_integers(tkc_jsonw *w, const int32_t *narrow, const int64_t *wide, size_t n)
 {
     enum { BLOCK = 256, LONGEST = 21 };

@@ -1,4 +1,4 @@
-/* json_write.h - JSON into a tkc_buf: commas, escapes and numbers are its business.
+/* json_write.h - JSON into a tkc_buf: handles commas, escapes and numbers.
  *
  *     tkc_jsonw w;
  *     tkc_jsonw_open(&w, &buf, err);
@@ -6,7 +6,7 @@
  *     tkc_jsonw_key(&w, "rank"); tkc_jsonw_i64(&w, 32);
  *     tkc_jsonw_end(&w);
  *
- * Output is compact and UTF-8 (nothing above U+001F is escaped but '"' and '\'). Non-finite numbers
+ * Output is compact and UTF-8 (above U+001F only '"' and '\' are escaped). Non-finite numbers
  * are TINKC_E_ARGUMENT: JSON has none.
  */
 #ifndef TKC_BASE_JSON_WRITE_H
@@ -20,7 +20,7 @@ typedef struct tkc_jsonw {
     tkc_buf *out;
     tinkc_error *err;
     int32_t depth;
-    bool comma;                             /* a value came before, here */
+    bool comma;                             /* a value came before at this level */
     bool named;                             /* a key waits for its value */
     bool is_array[TKC_JSONW_MAX_DEPTH + 1]; /* which bracket closes each level */
 } tkc_jsonw;
@@ -39,9 +39,9 @@ void tkc_jsonw_double(tkc_jsonw *, double value);
 void tkc_jsonw_float(tkc_jsonw *, float value);
 void tkc_jsonw_bool(tkc_jsonw *, bool value);
 void tkc_jsonw_null(tkc_jsonw *);
-void tkc_jsonw_raw(tkc_jsonw *, tinkc_str json); /* a value that is JSON already */
+void tkc_jsonw_raw(tkc_jsonw *, tinkc_str json); /* a value that is already JSON */
 
-/* Whole arrays, the quick way. */
+/* Whole arrays: the fast path. */
 void tkc_jsonw_i32s(tkc_jsonw *, const int32_t *values, size_t n);
 void tkc_jsonw_i64s(tkc_jsonw *, const int64_t *values, size_t n);
 void tkc_jsonw_f32s(tkc_jsonw *, const float *values, size_t n); /* NaN becomes null */

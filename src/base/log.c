@@ -10,7 +10,7 @@
 static const struct {
     const char *text;
     size_t keep;
-    size_t least; /* fewer secret bytes than this are not a secret: "eyJ" in prose */
+    size_t least; /* fewer bytes than this are not a secret: "eyJ" in prose */
 } marks[] = {
     { "tml-", 4, 1 },
     { "eyJ", 3, 8 },
@@ -31,7 +31,7 @@ static bool secret_byte(char c)
            c == '_' || c == '.' || c == '%' || c == '+' || c == '/' || c == '=' || c == '~';
 }
 
-/* How many bytes behind a mark at the start of `s` are to be redacted; 0 = no mark, no secret. */
+/* How many bytes to redact after a mark at the start of `s`; 0 = no mark or no secret. */
 static size_t secret_at(tinkc_str s, size_t *keep)
 {
     for (size_t m = 0; m < sizeof marks / sizeof *marks; m++) {

@@ -9,7 +9,7 @@
 
 static uint64_t hash_key(const tkc_map *map, tinkc_str key)
 {
-    /* FNV of the key, then mixed with the seed so that chosen keys do not collide on purpose. */
+    /* FNV of the key, then mixed with the seed so that crafted keys do not collide. */
     uint64_t h = map->seed;
     for (size_t i = 0; i < key.len; i++) {
         h = (h ^ (unsigned char)key.data[i]) * 0x9FB21C651E98DF25u;
@@ -60,7 +60,7 @@ bool tkc_map_has(const tkc_map *map, tinkc_str key)
 
 static void put_slot(tkc_map *map, size_t index)
 {
-    assert(index < map->n_slots); /* else the search for a free one would not end */
+    assert(index < map->n_slots); /* else the search for a free slot would not end */
     size_t i = map->entries[index].hash & (map->n_slots - 1);
     while (map->slots[i])
         i = (i + 1) & (map->n_slots - 1);
@@ -68,7 +68,7 @@ static void put_slot(tkc_map *map, size_t index)
     map->slots[i] = (uint32_t)(index + 1);
 }
 
-/* Drops removed entries, then makes the table twice as large as what is left needs. */
+/* Drops removed entries, then makes the table twice as large as the rest needs. */
 static bool rebuild(tkc_map *map, tinkc_error *err)
 {
     size_t n_slots = 16;

@@ -1,6 +1,6 @@
 /* map.h - text to pointer, in order of insertion.
  *
- * Keys are copied. The hash is seeded per map, so hostile keys cannot make it slow. [one thread]
+ * Keys are copied. The hash is seeded per map, so crafted keys cannot make it slow. [one thread]
  */
 #ifndef TKC_BASE_MAP_H
 #define TKC_BASE_MAP_H
@@ -29,16 +29,16 @@ void tkc_map_init(tkc_map *, const tinkc_allocator *a);
 /* Releases keys and table; what the values point to is the caller's. */
 void tkc_map_free(tkc_map *);
 
-/* NULL if the key is not there. */
+/* NULL if the key is absent. */
 void *tkc_map_get(const tkc_map *, tinkc_str key);
 bool tkc_map_has(const tkc_map *, tinkc_str key);
-/* Adds or replaces; *old (may be NULL) receives the value that was there. */
+/* Adds or replaces; *old (may be NULL) receives the previous value. */
 bool tkc_map_set(tkc_map *, tinkc_str key, void *value, void **old, tinkc_error *err);
-/* The value that was there, or NULL. */
+/* Returns the removed value, or NULL. */
 void *tkc_map_remove(tkc_map *, tinkc_str key);
 
-/* Walks the live entries: start with *place = 0; NULL at the end. Removing the entry at hand is
- * allowed, adding is not. */
+/* Walks the live entries: start with *place = 0; NULL at the end. Removing the current entry
+ * is allowed, adding is not. */
 const tkc_map_entry *tkc_map_next(const tkc_map *, size_t *place);
 
 #endif

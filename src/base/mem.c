@@ -136,7 +136,7 @@ static _Atomic size_t pages_held;
 
 void *tkc_alloc_pages(size_t size, tinkc_error *err)
 {
-    /* Asked for with room to spare, so that what is kept begins at a large page. */
+    /* Over-allocate, so that the part that is kept begins at a large page. */
     size_t wide;
     if (!tkc_add_size(size, LARGE_PAGE, &wide)) {
         tkc_fail_memory(err);
@@ -154,7 +154,7 @@ void *tkc_alloc_pages(size_t size, tinkc_error *err)
     assert(kept >= size && kept <= wide - skip);
     if (wide - skip > kept)
         munmap(got + skip + kept, wide - skip - kept);
-    (void)madvise(got + skip, kept, MADV_HUGEPAGE); /* where the system has them */
+    (void)madvise(got + skip, kept, MADV_HUGEPAGE); /* a hint: the system may ignore it */
     atomic_fetch_add(&pages_held, kept);
     return got + skip;
 }

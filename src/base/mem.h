@@ -1,17 +1,17 @@
-/* mem.h - the only door to memory: allocator hooks, growth, checked sizes.
+/* mem.h - all memory comes from here: allocator hooks, growth, checked sizes.
  *
- * `a` NULL means malloc and friends. Sizes are given back on release, because a caller's allocator
- * gets them. Every failure is TINKC_E_MEMORY in err.
+ * `a` NULL means malloc, realloc and free. Releasing takes the size, because it is passed to the
+ * caller's allocator. Every failure is TINKC_E_MEMORY in err.
  */
 #ifndef TKC_BASE_MEM_H
 #define TKC_BASE_MEM_H
 
 #include "base/err.h"
 
-/* Size 0 gives a block that may be released, not NULL. */
+/* Size 0 returns a valid block, not NULL. */
 void *tkc_alloc(const tinkc_allocator *a, size_t size, tinkc_error *err);
 void *tkc_zalloc(const tinkc_allocator *a, size_t size, tinkc_error *err);
-/* NULL on failure, and then the old block is as it was. */
+/* NULL on failure; the old block is then unchanged. */
 void *tkc_resize(const tinkc_allocator *a, void *ptr, size_t old_size, size_t new_size,
                  tinkc_error *err);
 void tkc_release(const tinkc_allocator *a, void *ptr, size_t size);
@@ -36,11 +36,11 @@ void tkc_release_str(const tinkc_allocator *a, char *s);
 void *tkc_alloc_aligned(size_t alignment, size_t size, tinkc_error *err);
 void tkc_release_aligned(void *ptr);
 
-/* Zeroed pages straight from the system, taken as they are touched: for large tables that are
- * looked into at random, which large pages serve best. No hook. */
+/* Zeroed pages straight from the system, backed as they are touched: for large tables with random
+ * access, which benefit from large pages. No hook. */
 void *tkc_alloc_pages(size_t size, tinkc_error *err);
 void tkc_release_pages(void *ptr, size_t size);
-size_t tkc_pages_held(void); /* bytes, of the whole process */
+size_t tkc_pages_held(void); /* bytes, in the whole process */
 
 /* False on overflow, and *out is then untouched. */
 bool tkc_add_size(size_t x, size_t y, size_t *out);

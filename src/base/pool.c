@@ -7,7 +7,7 @@
 #include "base/thread.h"
 
 struct tkc_pool {
-    const tinkc_allocator *a; /* constant after _new, so for the next two */
+    const tinkc_allocator *a; /* constant after _new, as are the next two */
     size_t n_threads;
     char name[16];
 
@@ -16,7 +16,7 @@ struct tkc_pool {
     pthread_cond_t work;
     tkc_job *first, **last;
     size_t n_started, n_idle;
-    size_t n_queued; /* an idle thread that was woken still counts as idle until it has the lock */
+    size_t n_queued; /* a woken thread still counts as idle until it has the lock */
     bool ending;
     pthread_t threads[];
 };
@@ -88,7 +88,7 @@ bool tkc_pool_submit(tkc_pool *pool, tkc_job *job, tinkc_error *err)
     bool ok = true;
     assert(job->run);
     pthread_mutex_lock(&pool->lock);
-    assert(!pool->ending); /* who frees a pool has stopped using it */
+    assert(!pool->ending); /* no submit during or after tkc_pool_free */
     if (pool->n_queued >= pool->n_idle && pool->n_started < pool->n_threads) {
         tinkc_error why = { 0 };
         if (tkc_thread_start(&pool->threads[pool->n_started], run_jobs, pool, pool->name, &why))
@@ -99,7 +99,7 @@ bool tkc_pool_submit(tkc_pool *pool, tkc_job *job, tinkc_error *err)
         }
     }
     if (ok) {
-        assert(pool->n_started > 0); /* somebody will run it */
+        assert(pool->n_started > 0); /* some thread will run it */
         job->next = NULL;
         *pool->last = job;
         pool->last = &job->next;

@@ -175,7 +175,7 @@ static double parse_decimal(const char *text)
     return strtod_l(text, NULL, c_locale);
 }
 
-/* Those that are exact in double arithmetic. */
+/* The powers of ten that are exact in a double. */
 static const double powers[] = { 1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                  1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
                                  1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22 };
@@ -236,7 +236,7 @@ bool tkc_parse_double(tinkc_str s, bool special, double *out)
         return special && parse_special(s, out);
     if (parse_short(s, out))
         return true;
-    char copy[2048]; /* more digits than any double needs to be exact */
+    char copy[2048]; /* more digits than any double needs */
     if (n >= sizeof copy)
         return false;
     memcpy(copy, s.data, n);
@@ -254,7 +254,7 @@ static const char *special_name(double value)
     return NULL;
 }
 
-/* Rewrites C's "1.5e-07" digits in the way Python's repr lays them out. */
+/* Rewrites C's "1.5e-07" in the format of Python's repr. */
 static size_t lay_out(const char *scientific, char *out)
 {
     char digits[TKC_NUMBER_MAX];
@@ -283,7 +283,7 @@ static size_t lay_out(const char *scientific, char *out)
                                (int)(exponent < 0 ? -exponent : exponent));
         return at;
     }
-    /* Digits before the point, then behind it; a missing one on either side is a zero. */
+    /* Digits before the point, then after it; an empty side becomes a zero. */
     for (int64_t i = 0; i <= exponent; i++)
         out[at++] = i < (int64_t)n_digits ? digits[i] : '0';
     if (exponent < 0)
@@ -338,9 +338,9 @@ static bool few_digits(double value, int most, bool as_float, char *text, size_t
     return false;
 }
 
-/* Fewest digits that read back equal. More digits come closer, so that they can be sought by
- * halving; but at a power of two the neighbours below are nearer than those above, and closer may
- * still be too far: there every length is tried. */
+/* Fewest digits that read back equal. More digits are closer, so the number of digits is found by
+ * binary search. Except at a power of two: there the neighbour below is nearer than the one above,
+ * and closer may still be too far, so every length is tried. */
 static size_t format_shortest(double value, int most, bool as_float, char *out)
 {
     char text[TKC_NUMBER_MAX + 16];

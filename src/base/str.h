@@ -5,7 +5,7 @@
 #include <string.h>
 #include "base/err.h"
 
-/* A span over a C string; NULL gives an empty one. */
+/* A span over a C string; empty for NULL. */
 tinkc_str tkc_str(const char *s);
 static inline tinkc_str tkc_strn(const char *s, size_t len)
 {
@@ -19,7 +19,7 @@ bool tkc_str_is_nocase(tinkc_str a, const char *b);
 bool tkc_cstr_eq(const char *a, const char *b); /* NULL equals only NULL */
 bool tkc_starts_with(tinkc_str s, const char *prefix);
 bool tkc_ends_with(tinkc_str s, const char *suffix);
-/* strcmp's order over bytes. */
+/* Byte order, as in strcmp. */
 int tkc_str_compare(tinkc_str a, tinkc_str b);
 
 /* Without ASCII white space at both ends. */
@@ -30,27 +30,27 @@ size_t tkc_str_find(tinkc_str s, char c);
  * when nothing is left. "a,,b" gives "a", "", "b". */
 bool tkc_str_cut(tinkc_str *rest, char c, tinkc_str *part);
 
-/* Whole text must be the number; no white space, no sign "+". False if it is not, or too large. */
+/* The whole text must be the number, without white space or "+". False if not, or too large. */
 bool tkc_parse_i64(tinkc_str s, int64_t *out);
 bool tkc_parse_u64(tinkc_str s, uint64_t *out);
-/* JSON's grammar, plus "inf", "-inf", "nan" in any case where `special` is set. */
+/* JSON's grammar, plus "inf", "-inf", "nan" in any case if `special` is set. */
 bool tkc_parse_double(tinkc_str s, bool special, double *out);
 
 enum { TKC_NUMBER_MAX = 32 };
 /* The shortest digits that read back as the same number, as Python's repr writes them: "0.1",
  * "1e-05", "3.0". Terminated; returns the length. inf and nan become "inf", "-inf", "nan". */
 size_t tkc_format_double(double value, char out[TKC_NUMBER_MAX]);
-/* The same for a 32-bit float: digits enough for float, not for double. */
+/* The same for a 32-bit float: the shortest digits that read back as the same float. */
 size_t tkc_format_float(float value, char out[TKC_NUMBER_MAX]);
 
-/* Length of the UTF-8 character at p, of which `left` bytes (at least 1) may be read; 0 if it is none:
- * overlong, a surrogate, too large, cut off. */
+/* Length of the UTF-8 character at p, of which `left` bytes (at least 1) may be read; 0 if it is
+ * invalid: overlong, a surrogate, too large, cut off. */
 size_t tkc_utf8_length(const void *p, size_t left);
 
-/* FNV-1a: for tables in memory whose keys are not hostile. */
+/* FNV-1a: for tables in memory whose keys are trusted. */
 uint64_t tkc_hash(const void *bytes, size_t len);
 
-/* Takes as long whether the difference is early or late; lengths may show. */
+/* The time depends only on the lengths, not on where the bytes differ. */
 bool tkc_equal_secret(tinkc_str a, tinkc_str b);
 
 #endif

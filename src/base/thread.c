@@ -45,7 +45,7 @@ bool tkc_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t d
 bool tkc_thread_start(pthread_t *thread, void *(*run)(void *), void *arg, const char *name,
                       tinkc_error *err)
 {
-    assert(strlen(name) < 16); /* the system refuses longer ones, and the thread would have none */
+    assert(strlen(name) < 16); /* the system rejects longer names, leaving the thread unnamed */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -59,7 +59,7 @@ bool tkc_thread_start(pthread_t *thread, void *(*run)(void *), void *arg, const 
 
 size_t tkc_stack_left(void)
 {
-    static _Thread_local uintptr_t low, high; /* asked for once: the main thread reads a file */
+    static _Thread_local uintptr_t low, high; /* cached: for the main thread libc reads a file */
     if (!high) {
         pthread_attr_t attr;
         void *start = NULL;

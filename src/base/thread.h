@@ -12,7 +12,7 @@
 
 bool tkc_cond_init(pthread_cond_t *, tinkc_error *err);
 /* Waits until signalled or until deadline_ns of tkc_monotonic_ns (INT64_MAX = no deadline). False
- * when the deadline has passed. Wakes early now and then, as conditions do. */
+ * when the deadline has passed. May wake spuriously. */
 bool tkc_cond_wait_until(pthread_cond_t *, pthread_mutex_t *, int64_t deadline_ns);
 /* timeout_ms (TINKC_FOREVER allowed) from now as a deadline for the above. */
 int64_t tkc_deadline_ns(int64_t timeout_ms);
@@ -22,8 +22,8 @@ int64_t tkc_deadline_ns(int64_t timeout_ms);
 bool tkc_thread_start(pthread_t *, void *(*run)(void *), void *arg, const char *name,
                       tinkc_error *err);
 
-/* How many bytes of its stack the calling thread has left, for code that calls itself as often as
- * its input says. SIZE_MAX where that cannot be known (a stack that the host made itself). */
+/* How many bytes of stack the calling thread has left, for code whose recursion depth depends on
+ * input. SIZE_MAX if unknown (a stack that the host program set up itself). */
 size_t tkc_stack_left(void);
 
 /* Counts handles on an object. */
@@ -35,10 +35,10 @@ static inline void tkc_ref_init(tkc_refs *r)
 static inline void tkc_ref_keep(tkc_refs *r)
 {
     unsigned before = atomic_fetch_add_explicit(r, 1u, memory_order_relaxed);
-    assert(before > 0); /* who has none cannot make a second one */
+    assert(before > 0); /* only a holder may add a reference */
     (void)before;
 }
-/* True for the last: the caller then ends the object. */
+/* True for the last reference: the caller then frees the object. */
 static inline bool tkc_ref_drop(tkc_refs *r)
 {
     unsigned before = atomic_fetch_sub_explicit(r, 1u, memory_order_acq_rel);

@@ -1,4 +1,4 @@
-/* types.c - the growable arrays and version marks of the public headers. May touch: mem. */
+/* types.c - the growable arrays and version functions of the public headers. May touch: mem. */
 #include <assert.h>
 #include <string.h>
 
@@ -46,8 +46,8 @@ const char *tinkc_version_detail(const char *name)
     return NULL;
 }
 
-/* Grows *data by `len` items and returns where they go. Each public array has the same first
- * three fields but another item type, so the callers pass them one by one. */
+/* Grows the array by `more` items and returns where they go. Each public array has the same first
+ * three fields but a different item type, so the callers pass them one by one. */
 static void *append_room(const tinkc_allocator *a, void *data, size_t *cap, size_t len, size_t more,
                          size_t item, tinkc_error *err)
 {
