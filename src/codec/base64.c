@@ -38,7 +38,7 @@ static int value_of(char c, bool url)
     return c == (url ? '_' : '/') ? 63 : -1;
 }
 
-/* text without padding; its length is not 1 more than a multiple of 4. */
+/* `text` has no padding, and its length modulo 4 is not 1. */
 static bool decode_body(tinkc_str text, bool url, unsigned char *out)
 {
     assert(text.len % 4 != 1);

@@ -14,7 +14,7 @@ typedef struct tkc_dmel {
     size_t head; /* bytes before the payload */
 } tkc_dmel;
 
-/* Errors: TENSOR. dims[0] is the chunk's length in tokens; no dimension at all is an error. */
+/* Errors: TENSOR. dims[0] is the chunk's length in tokens; zero dimensions is an error. */
 bool tkc_dmel_read(const void *bytes, size_t len, tkc_dmel *out, tinkc_error *err);
 
 #endif

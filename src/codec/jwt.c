@@ -1,4 +1,4 @@
-/* jwt.c - claims of a token, unverified. May touch: the arena. Must not repeat the token in errors.
+/* jwt.c - claims of a token, unverified. May touch: the arena. Must not quote the token in errors.
  */
 #include "codec/jwt.h"
 
@@ -9,7 +9,7 @@
 #include "base/str.h"
 #include "codec/base64.h"
 
-/* A claim that is a string without NUL, else nothing. */
+/* A claim that is a string without NUL; anything else is ignored. */
 static const char *text_claim(tkc_json *j)
 {
     if (tkc_json_peek(j) != TKC_JSON_STRING) {
@@ -68,7 +68,7 @@ bool tkc_jwt_read(const char *token, tkc_arena *arena, tkc_jwt *out, tinkc_error
         return tkc_fail(err, TINKC_E_TOKEN, "the token is not a JWT: it has not three parts");
     if (!tkc_base64url_decode(payload, arena, &bytes, err))
         return tkc_fail(err, TINKC_E_TOKEN, "the token's claims are not base64url");
-    assert(bytes.data && !bytes.data[bytes.len]); /* decoded texts are terminated */
+    assert(bytes.data && !bytes.data[bytes.len]); /* decoded text is terminated */
     tkc_json_open(&j, tkc_strn((const char *)bytes.data, bytes.len), arena, &bad);
     read_claims(&j, out);
     if (tkc_json_close(&j))

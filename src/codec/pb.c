@@ -58,7 +58,7 @@ static bool take_bytes(tkc_pb *p)
     return true;
 }
 
-/* Groups (wire types 3 and 4) are long gone from the protocol and refused. */
+/* Groups (wire types 3 and 4) are obsolete and rejected. */
 static bool take_value(tkc_pb *p)
 {
     switch (p->wire) {

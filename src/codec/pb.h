@@ -1,8 +1,8 @@
 /* pb.h - protobuf's wire form: a reader that gives views, and a writer into memory of known size.
  *
- * A reader never allocates and never reads outside its bytes; a malformed field stops it with
- * `bad` set, and every later call answers "nothing". The writer does not check for room: the
- * caller has measured with the tkc_pb_size_* functions, which mirror the writing ones.
+ * A reader never allocates and never reads outside its bytes; a malformed field stops it and sets
+ * `bad`, and every later call returns false. The writer does not check for room: the caller has
+ * measured with the tkc_pb_size_* functions, which mirror the writing ones.
  */
 #ifndef TKC_CODEC_PB_H
 #define TKC_CODEC_PB_H
@@ -17,7 +17,7 @@ enum { TKC_PB_VARINT = 0, TKC_PB_FIXED64 = 1, TKC_PB_BYTES = 2, TKC_PB_FIXED32 =
 
 typedef struct tkc_pb {
     const unsigned char *at, *end;
-    uint32_t field; /* of the field read last */
+    uint32_t field; /* number of the last field read */
     uint32_t wire;
     uint64_t number;   /* VARINT, FIXED */
     tinkc_bytes bytes; /* BYTES: a view */
@@ -27,7 +27,7 @@ typedef struct tkc_pb {
 void tkc_pb_open(tkc_pb *, tinkc_bytes);
 /* Reads the next field whole: false at the end or when malformed. */
 bool tkc_pb_next(tkc_pb *);
-/* True if the field read last is this one, of this wire type. */
+/* True if the last field read has this number and wire type. */
 static inline bool tkc_pb_is(const tkc_pb *p, uint32_t field, uint32_t wire)
 {
     return p->field == field && p->wire == wire;

@@ -47,7 +47,7 @@ static bool month(tinkc_str s, int64_t *out)
     return false;
 }
 
-/* Two digits: 00 to 68 are this century, as mail readers take it. */
+/* Two digits: 00 to 68 are this century, as in mail. */
 static bool year(tinkc_str s, int64_t *out)
 {
     if (number(s, 4, 4, out))
@@ -70,7 +70,7 @@ static bool time_of_day(tinkc_str s, date *d)
     return s.data == NULL;
 }
 
-/* "+0200", or a name. Names that are not known are UTC, as mail says. */
+/* "+0200", or a name. Unknown names are UTC, as in mail. */
 static bool zone(tinkc_str s, int64_t *minutes)
 {
     static const struct {
@@ -111,7 +111,7 @@ static bool read_date(tinkc_str text, date *d)
             return false;
         word = next_word(&text);
     }
-    if (month(word, &d->month)) /* the form of C's asctime */
+    if (month(word, &d->month)) /* C's asctime format */
         return number(next_word(&text), 1, 2, &d->day) && time_of_day(next_word(&text), d) &&
                year(next_word(&text), &d->year) && next_word(&text).len == 0;
     return number(word, 1, 2, &d->day) && month(next_word(&text), &d->month) &&
@@ -131,7 +131,7 @@ bool tkc_parse_http_date(tinkc_str text, int64_t *wall_us)
     assert(d.year >= 0 && d.year <= 9999 && d.month >= 1 && d.month <= 12);
     int64_t days = tkc_days_from_civil((int32_t)d.year, (int32_t)d.month, (int32_t)d.day);
     tkc_civil_from_days(days, &y, &m, &day);
-    if (day != d.day) /* the 31st of a month that has none */
+    if (day != d.day) /* no such day in this month, such as April 31 */
         return false;
     int64_t seconds = days * 86400 + d.hour * 3600 + d.minute * 60 + d.second;
     *wall_us = (seconds - d.zone_minutes * 60) * 1000000;
@@ -140,8 +140,8 @@ bool tkc_parse_http_date(tinkc_str text, int64_t *wall_us)
 
 /* ---- headers ---- */
 
-/* A number as Python's float() reads it: spaces around, a sign, no digit on one side of the point.
- */
+/* A number as Python's float() reads it: spaces around it, a sign, digits on only one side of the
+ * point. */
 static bool loose_number(const char *text, double *out)
 {
     char copy[64] = "";
@@ -178,7 +178,7 @@ int64_t tkc_retry_after_ms(const char *retry_after_ms, const char *retry_after, 
         ms *= 1000;
     else if (retry_after && tkc_parse_http_date(tkc_str(retry_after), &at))
         ms = ((double)at - (double)now_wall_us) / 1000;
-    if (!(ms > 0 && ms <= 60000)) /* also what is not a number */
+    if (!(ms > 0 && ms <= 60000)) /* also rejects NaN */
         return 0;
     return (int64_t)ceil(ms);
 }

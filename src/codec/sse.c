@@ -1,9 +1,9 @@
 /* sse.c - event streams: an incremental reader and a writer. May touch: the parser's own memory.
  *
- * Bytes are gathered until a line is whole; only whole lines are checked to be UTF-8 and looked at.
- * A '\r' at the end of what was fed may be half of "\r\n", so the next '\n' is then passed over.
+ * Bytes are collected until a line is complete; only complete lines are validated and parsed.
+ * A '\r' at the end of the input may be half of "\r\n", so a '\n' that follows is skipped.
  *
- *     feed -> pending bytes -> lines -> fields gathered -> blank line -> event
+ *     feed -> pending bytes -> lines -> collected fields -> blank line -> event
  */
 #include "codec/sse.h"
 
@@ -18,14 +18,14 @@
 struct tinkc_sse_parser {
     const tinkc_allocator *a;
     size_t max;
-    tkc_buf pending; /* fed and not yet made into lines */
-    size_t at;       /* where the next line begins in it */
-    size_t scanned;  /* how far it is known to hold no line end, from `at` */
+    tkc_buf pending; /* fed but not yet split into lines */
+    size_t at;       /* start of the next line in it */
+    size_t scanned;  /* bytes after `at` known to hold no line end */
     tkc_buf data, event, id;
     int64_t retry_ms;
     bool has_data, has_event;
     bool skip_newline; /* the last line ended with '\r' */
-    bool begun;        /* the byte-order mark has been looked for */
+    bool begun;        /* the byte-order mark was checked for */
     bool ended;
     tinkc_sse out;
 };
@@ -59,7 +59,7 @@ void tinkc_sse_free(tinkc_sse_parser *p)
     tkc_release(p->a, p, sizeof *p);
 }
 
-/* Drops what has been made into lines. */
+/* Drops the bytes already split into lines. */
 static void compact(tinkc_sse_parser *p)
 {
     if (p->at == 0)
@@ -89,7 +89,7 @@ static bool too_large(tinkc_error *err)
     return tkc_fail(err, TINKC_E_BAD_RESPONSE, "event stream: an event is too large");
 }
 
-/* The next whole line, without its end. False if there is none yet. */
+/* The next complete line, without its end. False if there is none yet. */
 static bool next_line(tinkc_sse_parser *p, tinkc_str *line)
 {
     assert(p->at + p->scanned <= p->pending.len);
@@ -157,7 +157,7 @@ static bool take_line(tinkc_sse_parser *p, tinkc_str line, tinkc_error *err)
     return take_field(p, tkc_strn(line.data, colon), value, err);
 }
 
-/* Behind a blank line: an event, if there is data or a name. The id stays. */
+/* After a blank line: an event, if there is data or a name. The id is kept for the next one. */
 static const tinkc_sse *dispatch(tinkc_sse_parser *p, tinkc_error *err)
 {
     bool something = p->has_data || p->has_event;

@@ -1,4 +1,4 @@
-/* tinker_path.c - tinker://RUN/KIND/NAME. Pure but for the text it fills. */
+/* tinker_path.c - tinker://RUN/KIND/NAME. Pure, except for the text it fills. */
 #include "codec/tinker_path.h"
 
 #include <string.h>

@@ -1,6 +1,5 @@
-/* url.c - URLs taken apart, normalised, joined; ids as path segments. May touch: the arena or
- * buffer it was given. Must not put what stands before an '@' into a message: it may be a password.
- */
+/* url.c - URLs parsed, normalised, joined; ids as path segments. May touch: the arena or buffer it
+ * was given. Must not put the part before an '@' into a message: it may be a password. */
 #include "codec/url.h"
 
 #include <assert.h>
@@ -153,7 +152,7 @@ static bool is_absolute(const char *s)
            (t.len > 8 && tkc_str_is_nocase(tkc_strn(s, 8), "https://"));
 }
 
-/* Takes "." and ".." segments out of a path that begins with '/', in place. */
+/* Removes "." and ".." segments from a path that begins with '/', in place. */
 static void remove_dots(char *path)
 {
     char *out = path;

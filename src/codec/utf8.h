@@ -1,4 +1,4 @@
-/* utf8.h - is it UTF-8? */
+/* utf8.h - UTF-8 validation. */
 #ifndef TKC_CODEC_UTF8_H
 #define TKC_CODEC_UTF8_H
 
@@ -6,7 +6,7 @@
 
 /* Strict: no overlong forms, surrogates, or code points above U+10FFFF. */
 bool tkc_utf8_valid(const void *bytes, size_t len);
-/* How many bytes from the start are whole, valid characters. */
+/* Length of the longest prefix of complete, valid characters. */
 size_t tkc_utf8_prefix(const void *bytes, size_t len);
 
 #endif

@@ -27,7 +27,7 @@ static bool too_large(size_t max, tinkc_error *err)
     return false;
 }
 
-/* Unpacks piece by piece, so that what a frame claims costs nothing until it is there. */
+/* Decompresses in pieces, so that memory follows the actual data, not the size a frame claims. */
 static bool unpack(ZSTD_DStream *stream, ZSTD_inBuffer in, size_t max, tkc_buf *out,
                    tinkc_error *err)
 {
