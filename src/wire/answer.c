@@ -23,7 +23,7 @@ static const tkc_name categories[] = {
 
 /* ---- reading ---- */
 
-/* A string, or NULL where something else stands: an answer is sorted as well as it can be. */
+/* A string, or NULL for any other type: classifying an answer tolerates malformed members. */
 static const char *loose_string(tkc_json *j)
 {
     if (tkc_json_peek(j) == TKC_JSON_STRING)
@@ -41,7 +41,7 @@ static tkc_name loose_name(tkc_json *j, const tkc_name *table)
     return out;
 }
 
-/* Any value as text: a message that is an object is still better than none. */
+/* Any value as text: a message that is an object is better than none. */
 static const char *any_text(tkc_json *j)
 {
     if (tkc_json_peek(j) == TKC_JSON_STRING)
@@ -235,7 +235,7 @@ static void read_error_member(tkc_json *j, tinkc_str key, tkc_error_body *out, i
     }
 }
 
-/* Cuts at a character's edge and takes line ends out: it becomes one line of a message. */
+/* Truncates at a character boundary and removes line ends, so that it fits a one-line message. */
 static const char *plain_text(tinkc_str body, tkc_arena *arena, tinkc_error *err)
 {
     enum { MOST = 300 };

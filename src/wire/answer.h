@@ -1,4 +1,4 @@
-/* answer.h - what retrieve_future says in JSON, and what errors look like. */
+/* answer.h - JSON answers of retrieve_future, and error bodies. */
 #ifndef TKC_WIRE_ANSWER_H
 #define TKC_WIRE_ANSWER_H
 
@@ -7,7 +7,7 @@
 enum { TKC_QUEUE_ACTIVE = 1, TKC_QUEUE_CAPACITY, TKC_QUEUE_RATE_LIMIT };
 enum { TKC_CATEGORY_UNKNOWN = 1, TKC_CATEGORY_SERVER, TKC_CATEGORY_USER };
 
-/* A future's state, in the order in which a client tests. */
+/* A future's state, in the order in which a client tests for it. */
 enum { TKC_ANSWER_RESULT = 0, TKC_ANSWER_TRY_AGAIN, TKC_ANSWER_METADATA, TKC_ANSWER_FAILED };
 
 typedef struct tkc_answer {
@@ -17,11 +17,11 @@ typedef struct tkc_answer {
     const char *queue_state_reason; /* NULL = none */
     int64_t response_payload_size;  /* METADATA */
     const char *error;              /* FAILED; never NULL then */
-    tkc_name category;              /* FAILED: TKC_CATEGORY_*; UNKNOWN where not said */
+    tkc_name category;              /* FAILED: TKC_CATEGORY_*; UNKNOWN if absent */
 } tkc_answer;
 
-/* Sorts a JSON body of status 200 or 408. Names are read in either case. A RESULT is then decoded
- * from the same text by the message of its endpoint. Errors: BAD_RESPONSE (not a JSON object). */
+/* Classifies a JSON body of status 200 or 408. Names are case-insensitive. A RESULT is then decoded
+ * from the same text by its endpoint's message. Errors: BAD_RESPONSE (not a JSON object). */
 bool tkc_answer_read(tinkc_str json, tkc_arena *, tkc_answer *, tinkc_error *err);
 /* Writes TRY_AGAIN, METADATA or FAILED. */
 bool tkc_answer_write(const tkc_answer *, tkc_buf *out, tinkc_error *err);
@@ -35,7 +35,7 @@ typedef struct tkc_error_body {
 } tkc_error_body;
 
 /* Reads {"detail": "..."}, the list form of 422, {"error": ...} and {"message": ...}; any other
- * text is the detail itself, cut at 300 bytes. Never fails but for memory. */
+ * text is the detail itself, cut at 300 bytes. Fails only if memory is exhausted. */
 bool tkc_error_body_read(tinkc_str body, tkc_arena *, tkc_error_body *, tinkc_error *err);
 bool tkc_error_body_write(const tkc_error_body *, tkc_buf *out, tinkc_error *err);
 

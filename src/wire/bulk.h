@@ -1,4 +1,4 @@
-/* bulk.h - inside the wire layer: what the readers of protobuf messages share. */
+/* bulk.h - internal to the wire layer: shared by the readers of protobuf messages. */
 #ifndef TKC_WIRE_BULK_H
 #define TKC_WIRE_BULK_H
 
@@ -10,7 +10,7 @@
 #error "a big-endian machine needs swapping readers and writers here"
 #endif
 
-/* Where decoded things go and how failures are named. */
+/* Where decoded data goes, and how errors name the message. */
 typedef struct tkc_bulk {
     tkc_arena *arena;
     tinkc_error *err;
@@ -24,13 +24,13 @@ bool tkc_bulk_done(const tkc_bulk *, const tkc_pb *);
 
 /* A terminated copy; UTF-8 without NUL, or a failure and NULL. */
 const char *tkc_bulk_str(const tkc_bulk *, tinkc_bytes);
-/* The bytes themselves if they lie on a multiple of `align`, else a copy. NULL on failure only:
- * empty bytes give some pointer. */
+/* The bytes themselves if they are aligned to `align`, else a copy. NULL only on failure: empty
+ * bytes return a non-NULL pointer. */
 const void *tkc_bulk_view(const tkc_bulk *, tinkc_bytes, size_t align);
 bool tkc_bulk_i32s(const tkc_bulk *, tinkc_bytes, tinkc_i32s *out);
 bool tkc_bulk_f32s(const tkc_bulk *, tinkc_bytes, tinkc_f32s *out);
 
-/* How often a field of length-delimited form occurs in a message. */
+/* How often a length-delimited field occurs in a message. */
 size_t tkc_bulk_count(tinkc_bytes message, uint32_t field);
 /* All values of a repeated int64, packed or not. */
 bool tkc_bulk_varints(const tkc_bulk *, tinkc_bytes message, uint32_t field, tinkc_i64s *out);

@@ -1,4 +1,5 @@
-/* endpoint.c - the table of endpoints, paths out of it and back. May touch: what it was given. */
+/* endpoint.c - the table of endpoints, from endpoint to path and back. May touch: what it was
+ * given. */
 #include "wire/endpoint.h"
 
 #include <assert.h>
@@ -82,7 +83,7 @@ const tkc_endpoint *tkc_endpoint_get(int32_t id)
 {
     if (id < 0 || id >= TKC_EP_COUNT)
         return NULL;
-    assert(endpoints[id].id == id && endpoints[id].path); /* a row that was forgotten */
+    assert(endpoints[id].id == id && endpoints[id].path); /* fails if a row is missing */
     return &endpoints[id];
 }
 
@@ -105,7 +106,7 @@ bool tkc_endpoint_path(const tkc_endpoint *e, const char *const *ids, tkc_buf *o
     return !tkc_failed(err);
 }
 
-/* ---- back: a path to its endpoint ---- */
+/* ---- from a path to its endpoint ---- */
 
 enum { MAX_SEGMENTS = 10 };
 
@@ -114,7 +115,7 @@ typedef struct segments {
     size_t n;
 } segments;
 
-/* Splits behind the leading '/'. False if there are too many to be one of ours. */
+/* Splits after the leading '/'. False if there are more segments than any endpoint has. */
 static bool split(tinkc_str path, segments *out)
 {
     out->n = 0;

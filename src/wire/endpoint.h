@@ -1,4 +1,4 @@
-/* endpoint.h - the table of endpoints: one for client and server. */
+/* endpoint.h - the table of endpoints, shared by client and server. */
 #ifndef TKC_WIRE_ENDPOINT_H
 #define TKC_WIRE_ENDPOINT_H
 
@@ -26,7 +26,7 @@ enum {
     TKC_EP_SAVE_EXTERNAL,
     TKC_EP_LOAD_WEIGHTS,
     TKC_EP_SAMPLE,
-    TKC_EP_STREAM_SAMPLE, /* not of the official service: a sample as events */
+    TKC_EP_STREAM_SAMPLE, /* not in the official service: a sample as events */
     TKC_EP_RETRIEVE_FUTURE,
     TKC_EP_CANCEL_FUTURE,
     TKC_EP_CAPABILITIES,
@@ -60,11 +60,11 @@ enum { TKC_ENC_NONE = 0, TKC_ENC_JSON, TKC_ENC_PROTOBUF };
 #define TKC_TYPE_JSON     "application/json"
 #define TKC_TYPE_PROTOBUF "application/x-protobuf"
 
-/* What a client must have before the first attempt leaves. */
+/* What a client must have before it sends the first attempt. */
 enum {
     TKC_NEED_NOTHING = 0, /* used by the start-up itself                          */
     TKC_NEED_CONFIG,      /* the service's settings and a token: plain REST calls */
-    TKC_NEED_SESSION      /* a session as well: whatever trains or samples        */
+    TKC_NEED_SESSION      /* a session as well: everything that trains or samples */
 };
 
 /* Retry layers around one request (docs/failures.md). The third, poll, belongs to
@@ -74,8 +74,8 @@ enum {
     TKC_RETRY_WINDOW = 2    /* window: the operation as a whole, for up to 300 s */
 };
 
-/* The one place that knows an endpoint: the client makes its calls from the row (tkc_call_to), the
- * server finds its handler by it. CONTRIBUTING.md says which files a new one touches. */
+/* The only definition of an endpoint: the client makes its calls from the row (tkc_call_to), the
+ * server finds its handler by it. CONTRIBUTING.md lists the files that a new endpoint touches. */
 typedef struct tkc_endpoint {
     int32_t id;                 /* TKC_EP_* */
     const char *name;           /* "create_model" */
@@ -86,9 +86,9 @@ typedef struct tkc_endpoint {
     uint8_t request_encoding;   /* TKC_ENC_* */
     uint8_t retries;            /* TKC_RETRY_*, as bits */
     uint8_t result_encoding;    /* of the answer, or of the future's result */
-    int32_t timeout_ms;         /* silence of one attempt; 0 = the client's idle_timeout_ms */
+    int32_t timeout_ms;         /* idle timeout of one attempt; 0 = the client's idle_timeout_ms */
     const char *request_type;   /* X-Tinker-Request-Type while polling; NULL = not a future */
-    const tkc_message *request; /* NULL = no body, or a bulky one of its own (forward_backward) */
+    const tkc_message *request; /* NULL = no body, or a bulk format of its own (forward_backward) */
     const tkc_message *result;  /* of the future; NULL = not a future, or protobuf */
 } tkc_endpoint;
 
@@ -100,12 +100,12 @@ const tkc_endpoint *tkc_endpoint_get(int32_t id);
 bool tkc_endpoint_path(const tkc_endpoint *, const char *const *ids, tkc_buf *out,
                        tinkc_error *err);
 
-/* For a server: which endpoint a request means. `path` is without query, not decoded; ids are
- * decoded into the arena. False only if memory is out; a path that means nothing has a status. */
+/* For a server: the endpoint of a request. `path` has no query and is not decoded; ids are decoded
+ * into the arena. False only if memory is exhausted; an unknown path gives a status. */
 typedef struct tkc_route {
     const tkc_endpoint *endpoint; /* NULL unless status is 200 */
     const char *id;               /* {id}; NULL = the path has none */
-    const char *ckpt; /* {ckpt}: "weights/NAME", or a bare name, which the caller refuses */
+    const char *ckpt; /* {ckpt}: "weights/NAME", or a bare name, which the caller rejects */
     int32_t status;   /* 200, 404 or 405 */
 } tkc_route;
 bool tkc_route_find(tinkc_str method, tinkc_str path, tkc_arena *, tkc_route *out,

@@ -1,5 +1,5 @@
 /* message_codec.c - the one encoder and the one decoder of JSON messages. May touch: what it was given.
- * Must not know any particular message. */
+ * Must not depend on any particular message. */
 #include "wire/message_codec.h"
 
 #include <assert.h>
@@ -58,7 +58,7 @@ static bool time_given(const tkc_time *t)
     return t->text || (t->us != 0 && t->us != TINKC_NO_TIME);
 }
 
-/* Is there something to write? Members that cannot be absent always are. */
+/* Whether there is something to write. Members that cannot be absent are always written. */
 static bool is_given(const tkc_field *f, const void *member)
 {
     const void *pointer;
@@ -91,7 +91,7 @@ static bool is_given(const tkc_field *f, const void *member)
         return ((const tinkc_str *)member)->data != NULL;
     case TKC_CUSTOM:
         return ((const tkc_custom *)f->type)->given(member);
-    case TKC_OBJECTS: /* where none and null are the same, none is left out */
+    case TKC_OBJECTS: /* where null is allowed, an empty array is left out */
         memcpy(&items, member, sizeof items);
         return items.len || !(f->flags & TKC_NULLABLE);
     case TKC_SELF:
@@ -156,7 +156,7 @@ static void write_objects(tkc_jsonw *w, const tkc_message *m, const raw_array *i
 
 static void write_map(tkc_jsonw *w, const tkc_message *m, const raw_array *items)
 {
-    assert(m->size >= sizeof(const char *)); /* items begin with their keys */
+    assert(m->size >= sizeof(const char *)); /* an item begins with its key */
     tkc_jsonw_object(w);
     for (size_t i = 0; i < items->len; i++) {
         const char *item = (const char *)items->data + i * m->size, *key;
@@ -325,7 +325,7 @@ void *tkc_read_grow(tkc_json *j, void *items, size_t len, size_t *cap, size_t si
 {
     if (len < *cap)
         return items;
-    assert(len <= *cap); /* what is copied below is there */
+    assert(len <= *cap); /* the source of the copy below is valid */
     size_t wanted = *cap ? *cap * 2 : 4;
     void *more = tkc_arena_array(j->arena, wanted, size, j->err);
     if (!more)
@@ -433,7 +433,7 @@ static void read_const(tkc_json *j, const tkc_field *f)
         tkc_json_fail(j, "not the text that belongs here");
 }
 
-/* RFC 3339 text, or a number of seconds (of milliseconds, if it is very large). */
+/* RFC 3339 text, or a number of seconds (milliseconds if it is very large). */
 static void read_time(tkc_json *j, tkc_time *out)
 {
     int kind = tkc_json_peek(j);
@@ -453,7 +453,7 @@ static void read_time(tkc_json *j, tkc_time *out)
     out->us = fits ? (int64_t)(seconds * 1e6) : TINKC_NO_TIME;
 }
 
-/* An integer, or text that is one. */
+/* An integer, or a string that holds one. */
 static int64_t read_i64(tkc_json *j)
 {
     int64_t value = 0;
@@ -640,7 +640,7 @@ static void read_null(const tkc_field *f, void *member)
     }
 }
 
-/* Puts "field: " in front of the message of an error that has just been recorded. */
+/* Prefixes the message of a new error with "field: ". */
 static void name_field(tinkc_error *err, const char *field, int32_t code)
 {
     char text[sizeof err->message];

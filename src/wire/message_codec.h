@@ -6,14 +6,14 @@
  *   - All bytes zero is a valid empty message; tkc_message_init fills in the protocol's defaults.
  *   - A string is `const char *`, terminated; NULL = absent. After decoding it lies in the arena,
  *     as does everything else the message points to (the text may be dropped). U+0000 inside a
- *     string is refused.
- *   - Where absent, null and a value are three things, the member is a tkc_opt_*.
- *   - An enumeration is a tkc_name: a value this code does not know keeps its text.
- *   - `tinkc_str json` holds the object as it was received, unknown fields and all.
+ *     string is rejected.
+ *   - If absent, null and a value differ in meaning, the member is a tkc_opt_*.
+ *   - An enumeration is a tkc_name: an unknown value keeps its text.
+ *   - `tinkc_str json` holds the object as received, including unknown fields.
  *
  * Encoding leaves absent members out and never writes null except where a tkc_opt_* says TKC_NULL.
  * Decoding ignores unknown fields, accepts 3.0 and "3" where an integer is declared and an integer
- * where a float is declared, refuses everything else, and names the field: "cursor.limit: ...".
+ * where a float is declared, rejects everything else, and names the field: "cursor.limit: ...".
  */
 #ifndef TKC_WIRE_MESSAGE_CODEC_H
 #define TKC_WIRE_MESSAGE_CODEC_H
@@ -82,7 +82,7 @@ typedef struct tkc_numbers {
     size_t len;
 } tkc_numbers;
 
-/* Its value, or if_absent. */
+/* The value of `name`, or if_absent. */
 double tkc_numbers_get(const tkc_numbers *, const char *name, double if_absent);
 
 /* An array of structs. */
@@ -126,7 +126,7 @@ enum {
     TKC_NULLABLE = 2, /* decoding: null counts as absent (in a tkc_opt_*: as TKC_NULL)     */
     TKC_NOCASE = 4,   /* TKC_NAME: letters of either case                                 */
     TKC_EXACT = 8,    /* TKC_NAME: a text that is not in the table is an error            */
-    TKC_SENT = 16     /* encoding: as TKC_MUST; who decodes says himself what is missing   */
+    TKC_SENT = 16     /* encoding: as TKC_MUST; decoding: the caller checks for it itself  */
 };
 
 typedef struct tkc_custom {
@@ -159,20 +159,20 @@ void tkc_message_init(const tkc_message *, void *msg);
 bool tkc_message_encode(const tkc_message *, const void *msg, tkc_buf *out, tinkc_error *err);
 void tkc_message_write(const tkc_message *, const void *msg, tkc_jsonw *w);
 
-/* Fills *msg, which it initialises first. `code` is that of errors in the text: a client gives
+/* Initialises *msg, then fills it. `code` is the code for errors in the text: a client passes
  * TINKC_E_BAD_RESPONSE, a server TINKC_E_UNPROCESSABLE. */
 bool tkc_message_decode(const tkc_message *, tinkc_str json, int32_t code, tkc_arena *arena,
                         void *msg, tinkc_error *err);
 void tkc_message_read(const tkc_message *, tkc_json *j, void *msg);
 
-/* ---- for customs ---- */
+/* ---- for TKC_CUSTOM readers and writers ---- */
 
 /* The next value as a terminated string in the arena; NULL after a failure. */
 const char *tkc_read_cstr(tkc_json *j);
 /* An array of strings as a list. */
 const char *const *tkc_read_strs(tkc_json *j);
-/* Room for one more item behind `len` of an array in the arena that grows by doubling; new items
- * are zero. NULL on failure. Begin with items NULL and *cap 0. */
+/* Makes room for one more item after the first `len` of an array in the arena, which grows by
+ * doubling; new items are zero. NULL on failure. Begin with items NULL and *cap 0. */
 void *tkc_read_grow(tkc_json *j, void *items, size_t len, size_t *cap, size_t size);
 /* Writes text, failing with ARGUMENT if it is not UTF-8. */
 void tkc_write_text(tkc_jsonw *w, const char *text);

@@ -1,13 +1,13 @@
-/* messages.c - the tables of all JSON messages. Data only: what each field is called, what it is
- * and when it must be there. wire/message_codec.c does the work. */
+/* messages.c - the tables of all JSON messages. Data only: each field's name, type and whether it
+ * is required. wire/message_codec.c does the work. */
 #include "wire/messages.h"
 
 #include <stddef.h>
 
 #include "tinkc/rest.h"
 
-/* JSON name and member are the same, but where a table says otherwise. In every table T is the
- * struct at hand. */
+/* JSON name and member are the same unless a table says otherwise. In every table T is the struct
+ * that it describes. */
 #define FIELD(member, kind, flags)                                                                 \
     {                                                                                              \
 #member, kind, flags, offsetof(T, member), NULL                                            \

@@ -1,15 +1,16 @@
-/* messages.h - every JSON request and response of the protocol but the bulky ones.
+/* messages.h - every JSON request and response of the protocol except the bulk ones.
  *
  * `X` is described by the table X_type: tkc_message_encode(&tkc_create_session_request_type, ...).
- * Members are in the order in which the official client sends them. Bulky messages are in
- * wire/train_message.h and wire/sample_message.h; answers of retrieve_future and error bodies in wire/answer.h.
+ * Members are in the order in which the official client sends them. Bulk messages are in
+ * wire/train_message.h and wire/sample_message.h; answers of retrieve_future and error bodies in
+ * wire/answer.h.
  */
 #ifndef TKC_WIRE_MESSAGES_H
 #define TKC_WIRE_MESSAGES_H
 
 #include "wire/message_codec.h"
 
-/* {}: for bodies that carry nothing, and answers of which nothing is read. */
+/* {}: for empty bodies, and for answers whose contents are not read. */
 typedef struct tkc_empty {
     char unused;
 } tkc_empty;
@@ -53,7 +54,7 @@ extern const tkc_message tkc_config_response_type;
 
 typedef struct tkc_dynamic_config_response {
     int64_t refresh_interval_sec;
-    bool sample_cancel_enabled; /* tell the service of samples that nobody waits for any more */
+    bool sample_cancel_enabled; /* notify the service of samples that are no longer awaited */
     int64_t sample_cancel_max_batch_size;
     tinkc_str json;
 } tkc_dynamic_config_response;
@@ -131,7 +132,7 @@ typedef struct tkc_lora_config {
 } tkc_lora_config;
 extern const tkc_message tkc_lora_config_type;
 
-/* Newer clients say which; without it, it is Adam. */
+/* Sent by newer clients; absent = Adam. */
 typedef struct tkc_optimizer_config {
     const char *type; /* adamw, dimuon */
     tkc_opt_i64 version;
@@ -152,7 +153,7 @@ typedef struct tkc_create_model_result {
 } tkc_create_model_result;
 extern const tkc_message tkc_create_model_result_type;
 
-/* The answer of everything that is finished later. */
+/* The answer to every request whose result is fetched later. */
 typedef struct tkc_untyped_future {
     const char *request_id;
     const char *model_id;
@@ -207,7 +208,7 @@ typedef struct tkc_optim_step_request {
 } tkc_optim_step_request;
 extern const tkc_message tkc_optim_step_request_type;
 
-/* The same call for another optimizer than Adam. */
+/* The same call for an optimizer other than Adam. */
 typedef struct tkc_dimuon_params {
     double learning_rate, grad_clip_norm, beta1;
 } tkc_dimuon_params;
@@ -256,7 +257,7 @@ typedef struct tkc_save_for_sampler_result {
 } tkc_save_for_sampler_result;
 extern const tkc_message tkc_save_for_sampler_result_type;
 
-/* Weights in the form that other programs read. */
+/* Weights in a format that other programs read. */
 typedef struct tkc_save_external_request {
     const char *model_id;
     const char *path; /* the checkpoint's name */
@@ -351,7 +352,7 @@ typedef struct tkc_capabilities_response {
 } tkc_capabilities_response;
 extern const tkc_message tkc_capabilities_response_type;
 
-/* offset, limit and total are all required where there is a cursor. */
+/* If there is a cursor, offset, limit and total are all required. */
 typedef struct tkc_cursor {
     int64_t offset, limit, total_count;
 } tkc_cursor;
@@ -415,9 +416,9 @@ typedef struct tkc_archive_response {
 } tkc_archive_response;
 extern const tkc_message tkc_archive_response_type;
 
-/* Where each file of external weights lies. */
+/* The URL of each file of external weights. */
 typedef struct tkc_external_urls_response {
-    tkc_metadata urls; /* file to address */
+    tkc_metadata urls; /* file to URL */
     tkc_time expires;
 } tkc_external_urls_response;
 extern const tkc_message tkc_external_urls_response_type;
@@ -456,7 +457,7 @@ typedef struct tkc_search_status {
     const char *const *reasons;
 } tkc_search_status;
 
-/* Where the next page begins. A client passes it back as it came. */
+/* Where the next page begins. A client passes it back unchanged. */
 typedef struct tkc_search_cursor {
     tkc_time last_created_at;
     const char *last_session_id;
@@ -487,7 +488,7 @@ typedef struct tkc_session_summary {
     tkc_time created_at;
     const char *owner;
     const char *project_id;
-    const tkc_session_status *status; /* NULL = neither ended nor known to run */
+    const tkc_session_status *status; /* NULL = not ended and not known to be running */
     int64_t checkpoints_count;
     const char *display_name;
     tkc_metadata user_metadata;
@@ -498,7 +499,7 @@ extern const tkc_message tkc_session_summary_type;
 
 typedef struct tkc_search_response {
     TKC_ARRAY(tkc_session_summary) sessions;
-    tinkc_str next_cursor; /* empty = that was all */
+    tinkc_str next_cursor; /* empty = last page */
 } tkc_search_response;
 extern const tkc_message tkc_search_response_type;
 
@@ -524,7 +525,7 @@ typedef struct tkc_audit_response {
 } tkc_audit_response;
 extern const tkc_message tkc_audit_response_type;
 
-/* Which members count is said by type: TINKC_USAGE_*. */
+/* `type` (TINKC_USAGE_*) says which members are valid. */
 typedef struct tkc_usage_info {
     tkc_name type;
     tkc_opt_bool cached;
@@ -553,7 +554,7 @@ typedef struct tkc_usage_response {
 } tkc_usage_response;
 extern const tkc_message tkc_usage_response_type;
 
-/* What lies at the service now, by project and owner. */
+/* What the service stores now, by project and owner. */
 typedef struct tkc_storage_item {
     const char *project_id, *org_user_urn, *user_email, *user_name;
     int64_t checkpoint_count, size_bytes;
@@ -573,7 +574,7 @@ extern const tkc_message tkc_storage_response_type;
 enum { TKC_EVENT_SESSION_START = 1, TKC_EVENT_SESSION_END, TKC_EVENT_EXCEPTION, TKC_EVENT_GENERIC };
 enum { TKC_DEBUG = 1, TKC_INFO, TKC_WARNING, TKC_ERROR, TKC_CRITICAL };
 
-/* Members behind `timestamp` belong to some kinds of event only. */
+/* Members after `timestamp` belong to some kinds of event only. */
 typedef struct tkc_telemetry_event {
     tkc_name event; /* TKC_EVENT_* */
     const char *event_id;

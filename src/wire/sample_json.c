@@ -151,7 +151,7 @@ static void read_sequences(tkc_json *j, tkc_sample_response *out)
     out->sequences.len = n;
 }
 
-/* One pass to learn the size of the matrices: rows, and the longest of them. */
+/* One pass to find the size of the matrices: the number of rows and the longest row. */
 static bool measure_topk(tkc_json j, size_t *rows, size_t *k)
 {
     *rows = *k = 0;
@@ -195,7 +195,7 @@ static void read_topk_row(tkc_json *j, size_t k, int32_t *ids, float *logprobs)
     if (tkc_json_null(j) || !tkc_json_array(j))
         return;
     for (size_t i = 0; tkc_json_item(j); i++) {
-        assert(i < k); /* measured before */
+        assert(i < k); /* k was measured before */
         read_cell(j, &ids[i], &logprobs[i]);
     }
 }
@@ -205,7 +205,7 @@ static void read_topk(tkc_json *j, tkc_sample_response *out)
     size_t rows, k, cells;
     if (tkc_json_null(j) || !measure_topk(*j, &rows, &k))
         return;
-    /* One long row among many empty ones must not cost more memory than the text is worth. */
+    /* One long row among many empty ones must not cost far more memory than the text is long. */
     size_t bound = 4096 + 4 * (size_t)(j->end - j->begin);
     if (!tkc_mul_size(rows, k, &cells) || cells > bound || k > UINT32_MAX || rows > UINT32_MAX) {
         tkc_json_fail(j, "too many candidates");

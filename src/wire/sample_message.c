@@ -54,7 +54,7 @@ static const char *const *one_string(tkc_json *j)
     return list;
 }
 
-/* Numbers or strings: the first element decides; a mixed array fails at its odd one. */
+/* Numbers or strings: the first element decides; a mixed array fails at the first that differs. */
 static void read_stop(tkc_json *j, void *member)
 {
     tkc_stop *stop = member;
@@ -311,12 +311,12 @@ static bool read_topk(const tkc_bulk *b, tinkc_bytes bytes, tkc_topk *out)
     return tkc_bulk_i32s(b, ids, &out->ids) && tkc_bulk_f32s(b, logprobs, &out->logprobs);
 }
 
-/* A response while it is read. */
+/* A response while it is being read. */
 typedef struct reading {
     const tkc_bulk *b;
     tkc_sample_response *out;
     tinkc_sequence *sequences; /* room for n */
-    tkc_topk *topk;            /* likewise, from the first sequence on that has any */
+    tkc_topk *topk;            /* likewise; allocated at the first sequence that has any */
     size_t n;
 } reading;
 

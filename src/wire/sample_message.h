@@ -1,5 +1,6 @@
-/* sample_message.h - the bulky messages of sampling: asample requests (JSON) and their results (protobuf,
- * or JSON for older clients). The rules of wire/train_message.h about views hold here too. */
+/* sample_message.h - the bulk messages of sampling: asample requests (JSON) and their results
+ * (protobuf, or JSON for older clients). The rules of wire/train_message.h about views apply here
+ * too. */
 #ifndef TKC_WIRE_SAMPLE_MESSAGE_H
 #define TKC_WIRE_SAMPLE_MESSAGE_H
 
@@ -42,13 +43,13 @@ typedef struct tkc_sample_request {
 } tkc_sample_request;
 extern const tkc_message tkc_sample_request_type;
 
-/* What the client counts for its dispatch budget: 10 per text token, bytes of images and dmel, the
- * length of pointers. */
+/* The size that the client's dispatch budget counts: 10 per text token, the bytes of images and
+ * dmel, the length of image pointers. */
 size_t tkc_model_input_estimate(const tinkc_chunk *chunks, size_t n);
 
 /* ---- results ---- */
 
-/* In both matrices an unused cell holds token 0 and this. */
+/* An unused cell holds token 0 in the ids and this value in the logprobs. */
 #define TKC_TOPK_NONE (-99999.0f)
 
 /* The best k candidates at each of `rows` positions, row by row. */
@@ -64,7 +65,7 @@ typedef struct tkc_sample_response {
     tinkc_f32s prompt_logprobs;   /* NaN = none; data NULL = not asked for */
     tkc_topk topk;                /* of the prompt */
     int32_t prompt_cache_hit_tokens;
-    tkc_tensor target_prompt_logprobs; /* dtype 0 = not asked for, so for the next two */
+    tkc_tensor target_prompt_logprobs; /* dtype 0 = not asked for, as for the next two */
     tkc_tensor alt_tokens, alt_logprobs;
 } tkc_sample_response;
 

@@ -1,4 +1,4 @@
-/* tensor.c - tensors of datums: checked, made dense, and in JSON. May touch: what it was given. */
+/* tensor.c - tensors of datums: checks, conversion to dense, JSON. May touch: what it was given. */
 #include "wire/tensor.h"
 
 #include <assert.h>
@@ -91,7 +91,7 @@ int32_t tkc_wide_dtype(int32_t dtype)
     return dtype == TINKC_I64 || dtype == TINKC_I32 ? TINKC_I64 : TINKC_F32;
 }
 
-/* Stored values into a matrix of zeros. A cell that is stored twice keeps the last value. */
+/* Copies the stored values into a zero matrix. A cell that is stored twice keeps the last value. */
 static const void *scatter(const tkc_tensor *t, const void *values, size_t size, tkc_arena *arena,
                            tinkc_error *err)
 {
@@ -173,7 +173,7 @@ static tinkc_i64s optional_list(tkc_json *j)
     return tkc_json_null(j) ? (tinkc_i64s){ NULL, 0 } : tkc_json_i64s(j);
 }
 
-/* `data` may come before the type that says how to read it, so its place is kept. */
+/* `data` may come before the dtype that says how to read it, so its position is kept. */
 static void read_members(tkc_json *j, tkc_tensor *out, tkc_json *data)
 {
     tinkc_str key;

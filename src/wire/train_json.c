@@ -1,5 +1,5 @@
-/* train_json.c - forward_backward requests and what models read, as JSON. May touch: what it was
- * given. */
+/* train_json.c - forward_backward requests and model inputs as JSON. May touch: what it was given.
+ */
 #include <assert.h>
 #include <stddef.h>
 #include <string.h>
@@ -138,7 +138,7 @@ static void read_chunk_member(tkc_json *j, tinkc_str key, chunk_parts *out)
     }
 }
 
-/* The type decides, never what happens to be there. */
+/* The type decides, never which members are present. */
 static void finish_chunk(tkc_json *j, chunk_parts *p, tinkc_chunk *out)
 {
     assert(!p->chunk.bytes.data); /* data and dmel wait until the type is known */
@@ -238,7 +238,7 @@ static bool has_input(const tkc_named_tensor *inputs, size_t n, tinkc_str name)
 
 static void read_inputs(tkc_json *j, void *member)
 {
-    enum { MOST = 1000 }; /* names are few; a limit keeps the search for doubles cheap */
+    enum { MOST = 1000 }; /* a limit keeps the search for duplicate names cheap */
     inputs_span out = { NULL, 0 };
     tkc_named_tensor *inputs = NULL;
     size_t cap = 0;

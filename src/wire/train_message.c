@@ -1,6 +1,6 @@
 /* train_message.c - forward_backward requests as protobuf, both ways. May touch: what it was given.
  *
- * Writing goes twice over the request: once to measure, once to copy, so that a batch of many
+ * Writing makes two passes over the request, to measure and to copy, so that a batch of many
  * megabytes costs one allocation and one memcpy of each payload.
  */
 #include "wire/train_message.h"
@@ -59,7 +59,7 @@ static size_t optional_bytes_size(size_t len)
     return len ? tkc_pb_size_bytes(len) : 0;
 }
 
-/* Of the message inside a Chunk: EncodedTextChunk, ImageChunk or DmelChunk. */
+/* Size of the message inside a Chunk: EncodedTextChunk, ImageChunk or DmelChunk. */
 static size_t chunk_body_size(const tinkc_chunk *c)
 {
     if (c->kind == TINKC_CHUNK_TOKENS)
@@ -130,7 +130,7 @@ static unsigned char *put_number(unsigned char *at, uint32_t field, uint64_t val
 static unsigned char *put_chunk(unsigned char *at, const tinkc_chunk *c)
 {
     size_t body = chunk_body_size(c);
-    assert(c->kind != TINKC_CHUNK_IMAGE_POINTER); /* check_chunk refuses it */
+    assert(c->kind != TINKC_CHUNK_IMAGE_POINTER); /* check_chunk rejects it */
     uint32_t member = c->kind == TINKC_CHUNK_TOKENS ? 1 : c->kind == TINKC_CHUNK_IMAGE ? 2 : 3;
     at = tkc_pb_put_head(at, 1, tkc_pb_size_bytes(body));
     at = tkc_pb_put_head(at, member, body);
@@ -147,7 +147,7 @@ static unsigned char *put_chunk(unsigned char *at, const tinkc_chunk *c)
 
 unsigned char *tkc_tensor_pb_put(unsigned char *at, const tkc_tensor *t)
 {
-    assert(tkc_dtype_size(t->dtype)); /* tkc_forward_backward_check has looked */
+    assert(tkc_dtype_size(t->dtype)); /* tkc_forward_backward_check has checked it */
     if (t->sparse) {
         at = tkc_pb_put_head(at, 2, sparse_size(t));
         at = put_optional(at, 1, t->data, data_bytes(t));
@@ -319,7 +319,7 @@ static bool read_chunk(const tkc_bulk *b, tinkc_bytes bytes, tinkc_chunk *out)
     }
 }
 
-/* Elements of a type that is not known stay bytes: tkc_tensor_check refuses the tensor. */
+/* Elements of an unknown type stay bytes: tkc_tensor_check rejects the tensor. */
 static bool keep_elements(const tkc_bulk *b, tinkc_bytes bytes, tkc_tensor *out)
 {
     size_t size = tkc_dtype_size(out->dtype);
@@ -411,8 +411,8 @@ static bool read_datum(const tkc_bulk *b, tinkc_bytes bytes, tkc_datum *out)
     return !tkc_failed(b->err);
 }
 
-/* From 0.36 on the configuration comes twice: numbers as before, and all values in a second map, where
- * they may be texts. Is this entry of that map one? */
+/* Since 0.36 the configuration is sent twice: numbers as before, and all values in a second map,
+ * where they may be strings. True if this entry of the second map is a string. */
 static bool is_text_entry(tinkc_bytes entry)
 {
     tkc_pb p, value;

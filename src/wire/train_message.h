@@ -1,8 +1,8 @@
-/* train_message.h - the bulky messages of training: forward_backward requests and their results.
+/* train_message.h - the bulk messages of training: forward_backward requests and their results.
  *
- * Both travel as protobuf; the JSON forms are those of older clients and of curl. Encoding copies
- * each payload once, into a buffer sized exactly beforehand. Decoding gives views into the bytes
- * where they lie aligned for their type and copies into the arena where they do not, so the bytes
+ * Both are sent as protobuf; the JSON forms serve older clients and curl. Encoding copies each
+ * payload once, into a buffer of exactly the right size. Decoding returns views into the bytes
+ * where they are aligned for their type and copies in the arena where they are not, so the bytes
  * must live as long as the message. Element bytes are little-endian, as on this machine.
  */
 #ifndef TKC_WIRE_TRAIN_MESSAGE_H
@@ -11,9 +11,9 @@
 #include "tinkc/train.h"
 #include "wire/message_codec.h"
 
-/* 0 if the type is not known. */
+/* 0 if the type is unknown. */
 size_t tkc_dtype_size(int32_t dtype);
-/* "float32", "int64" and, beyond the JSON protocol, "int32", "bfloat16"; "" and 0 if not known. */
+/* "float32", "int64" and, beyond the JSON protocol, "int32", "bfloat16"; "" and 0 if unknown. */
 const char *tkc_dtype_name(int32_t dtype);
 int32_t tkc_dtype_of(tinkc_str name);
 
@@ -27,7 +27,7 @@ typedef struct tkc_tensor {
     tinkc_i64s col;  /* count */
     int32_t dtype;   /* TINKC_F32, _I64, _I32, _BF16 */
     bool sparse;
-    bool ragged; /* the bytes read did not end with a whole element */
+    bool ragged; /* the bytes read did not end on an element boundary */
 } tkc_tensor;
 
 typedef struct tkc_named_tensor {
@@ -49,7 +49,7 @@ typedef struct tkc_forward_backward_request {
     bool forward_only;
 } tkc_forward_backward_request;
 
-/* NULL if the datum has no such input. */
+/* NULL if absent. */
 const tkc_tensor *tkc_datum_input(const tkc_datum *, const char *name);
 
 /* Checks one tensor by itself: known type, shape against count, row pointers and columns in range.
@@ -60,7 +60,7 @@ bool tkc_tensor_check(const tkc_tensor *, const char *name, tinkc_error *err);
  * unfold to 1 GiB, so a server compares the shape with what it expects first. */
 bool tkc_tensor_dense(const tkc_tensor *, tkc_arena *, tinkc_tensor *out, tinkc_error *err);
 
-/* Whether it can be written at all; the writers check it too. Errors: UNSUPPORTED (image pointer),
+/* Whether it can be encoded; the writers check it too. Errors: UNSUPPORTED (image pointer),
  * ARGUMENT, TENSOR. */
 bool tkc_forward_backward_check(const tkc_forward_backward_request *, tinkc_error *err);
 size_t tkc_forward_backward_pb_size(const tkc_forward_backward_request *);
@@ -77,11 +77,11 @@ bool tkc_forward_backward_from_json(tinkc_str, int32_t code, tkc_arena *,
 
 /* ---- results ---- */
 
-/* One field of a run of datums, back to back. */
+/* One field of several datums, back to back. */
 typedef struct tkc_batched_tensor {
     const char *name;
     tinkc_bytes data;    /* aligned for the type */
-    tinkc_i64s offsets;  /* of bytes, n_datums + 1 */
+    tinkc_i64s offsets;  /* byte offsets, n_datums + 1 of them */
     tinkc_i64s trailing; /* shape of one datum without its first dimension */
     int32_t dtype;
 } tkc_batched_tensor;
@@ -93,7 +93,7 @@ typedef struct tkc_array_record {
 } tkc_array_record;
 
 typedef struct tkc_forward_backward_output {
-    const char *type; /* "TorchLossReturn"; what stands behind the last ':' after decoding */
+    const char *type; /* "TorchLossReturn"; after decoding, the part after the last ':' */
     TKC_ARRAY(tkc_array_record) records;
     tkc_numbers metrics;
     size_t n_datums; /* of all records */
@@ -106,13 +106,13 @@ bool tkc_output_from_pb(tinkc_bytes, tkc_arena *, tkc_forward_backward_output *,
 bool tkc_output_to_json(const tkc_forward_backward_output *, tkc_buf *out, tinkc_error *err);
 bool tkc_output_from_json(tinkc_str, tkc_arena *, tkc_forward_backward_output *, tinkc_error *err);
 
-/* Field `name` of datum i: widened to f32 or i64, with its shape, in the arena or a view. False
- * without an error if there is none. */
+/* Field `name` of datum i: converted to f32 or i64, with its shape, in the arena or a view. False
+ * without an error if there is no such field. */
 bool tkc_output_tensor(const tkc_forward_backward_output *, size_t i, const char *name, tkc_arena *,
                        tinkc_tensor *out, tinkc_error *err);
 
-/* For a server: the fields of one datum, dense; then records out of all of them, as few as agree in
- * type and trailing shape allow. Elements are copied into the arena. */
+/* For a server: the fields of one datum, dense. Rows are then grouped into records: as few as
+ * differences in type and trailing shape allow. Elements are copied into the arena. */
 typedef struct tkc_output_row {
     TKC_ARRAY(tkc_named_tensor) fields;
 } tkc_output_row;
@@ -121,7 +121,7 @@ bool tkc_output_from_rows(const tkc_output_row *rows, size_t n, tkc_arena *,
 
 /* ---- shared with wire/sample_message.h ---- */
 
-/* {"chunks": [...]}: what a model reads, in JSON. */
+/* {"chunks": [...]}: a model's input, in JSON. */
 typedef struct tkc_model_input {
     TKC_ARRAY(tinkc_chunk) chunks;
 } tkc_model_input;

@@ -2,8 +2,8 @@
  * was given.
  *
  * A result is a list of records; each holds, field by field, the tensors of its datums back to
- * back. Reading checks everything once, so that taking a datum's tensor out of it later cannot fail
- * but for memory.
+ * back. Reading checks everything once, so that extracting a datum's tensor later can only fail
+ * for lack of memory.
  */
 #include <assert.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #include "wire/bulk.h"
 #include "wire/tensor.h"
 
-/* More datums than any request can have: a bound on what a hostile answer makes us count to. */
+/* More datums than any request can have: bounds the work that a hostile answer can cause. */
 #define MOST_DATUMS ((int64_t)1 << 24)
 
 /* ---- protobuf: writing ---- */
@@ -226,7 +226,7 @@ static bool check_record(const tkc_bulk *b, const tkc_array_record *r,
     return true;
 }
 
-/* Where no record says how many datums it has, its first field does. */
+/* If no record gives its number of datums, it follows from the record's first field. */
 static void count_by_fields(tkc_array_record *records, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -256,7 +256,7 @@ static bool finish_records(const tkc_bulk *b, tkc_array_record *records, size_t 
     return true;
 }
 
-/* "module:Class" becomes "Class"; nothing at all, without records, is "ArrayRecord". */
+/* "module:Class" becomes "Class"; an empty type without records becomes "ArrayRecord". */
 static const char *short_type(const char *type, size_t n_records)
 {
     if (n_records == 0)
@@ -291,7 +291,7 @@ bool tkc_output_from_pb(tinkc_bytes bytes, tkc_arena *arena, tkc_forward_backwar
     return tkc_bulk_numbers(&b, bytes, 3, &out->metrics);
 }
 
-/* ---- taking tensors out ---- */
+/* ---- extracting tensors ---- */
 
 static bool slice(const tkc_batched_tensor *t, size_t i, tkc_arena *arena, tinkc_tensor *out,
                   tinkc_error *err)
@@ -351,7 +351,7 @@ static bool same_kind(const tkc_tensor *a, const tkc_tensor *b)
            (x.len == 0 || memcmp(x.data, y.data, x.len * sizeof *x.data) == 0);
 }
 
-/* May both lie in one record? The rows are known to have the same names. */
+/* Whether both fit in one record. The rows are known to have the same names. */
 static bool same_record(const tkc_output_row *a, const tkc_output_row *b)
 {
     for (size_t i = 0; i < a->fields.len; i++)
@@ -508,10 +508,10 @@ static bool has_name(const tkc_named_tensor *fields, size_t n, tinkc_str name)
     return false;
 }
 
-/* The fields of one datum. Those behind count on each name standing there once. */
+/* The fields of one datum. Later code relies on each name being unique. */
 static void read_row(tkc_json *j, tkc_output_row *out)
 {
-    enum { MOST = 1000 }; /* names are few; a limit keeps the search for doubles cheap */
+    enum { MOST = 1000 }; /* a limit keeps the search for duplicate names cheap */
     tkc_named_tensor *fields = NULL;
     size_t n = 0, cap = 0;
     tinkc_str key;
