@@ -1,7 +1,8 @@
-/* added.c - a small automaton of added tokens behind a filter on the first byte. Pure once made.
+/* added.c - finds added tokens: an Aho-Corasick automaton with a filter on the first byte. Pure
+ * once built.
  *
- * A trie whose nodes know where the search continues when the text leaves it (Aho and Corasick), so
- * that each byte is looked at a bounded number of times, however long the tokens are.
+ * Each trie node knows where the search continues when the text leaves the trie, so each byte is
+ * examined a bounded number of times, however long the tokens are.
  */
 #include "tokenizer/added.h"
 
@@ -9,8 +10,8 @@
 
 typedef struct node {
     uint32_t child, sibling; /* 0 = none */
-    uint32_t fail;           /* the longest end of this text that is a beginning; 0 = none */
-    uint32_t ends;           /* the longest end of it, or itself, that is a token; 0 = none */
+    uint32_t fail;           /* the longest proper suffix that is a prefix of a token; 0 = none */
+    uint32_t ends;           /* the longest suffix, itself included, that is a token; 0 = none */
     uint32_t depth;          /* its length */
     int32_t token;           /* index, -1 = none ends here */
     uint8_t byte;
@@ -21,7 +22,7 @@ struct tkc_added_set {
     node *nodes; /* 0 is the root */
     uint32_t n_nodes;
     uint32_t first[256]; /* the root's children by byte */
-    int only;            /* the one first byte there is, or -1 */
+    int only;            /* the only first byte of all tokens, or -1 */
 };
 
 static uint32_t child_of(const tkc_added_set *s, uint32_t at, uint8_t byte)
@@ -51,11 +52,11 @@ static void insert(tkc_added_set *s, tinkc_str pattern, int32_t token)
         }
         at = child;
     }
-    if (s->nodes[at].token < 0) /* of equal patterns the first counts */
+    if (s->nodes[at].token < 0) /* the first of equal patterns wins */
         s->nodes[at].token = token;
 }
 
-/* Where the search continues behind node `at`, whose fail is known, with this byte. */
+/* Where the search continues from node `at`, whose fail is known, with this byte. */
 static uint32_t fail_of(const tkc_added_set *s, uint32_t at, uint8_t byte)
 {
     uint32_t child = 0;
@@ -66,7 +67,7 @@ static uint32_t fail_of(const tkc_added_set *s, uint32_t at, uint8_t byte)
     return child;
 }
 
-/* From short texts to long ones: `row` has room for all nodes. */
+/* In order of depth, because each fail depends on shorter texts. `row` has room for all nodes. */
 static void set_fails(tkc_added_set *s, uint32_t *row)
 {
     size_t n = 1;
@@ -117,7 +118,7 @@ tkc_added_set *tkc_added_set_new(tkc_arena *arena, const tkc_added_token *const 
     return s;
 }
 
-/* The next byte that can begin a token, from `at` on; len = none. */
+/* The next byte from `at` that can begin a token; len = none. */
 static size_t next_first(const tkc_added_set *s, const unsigned char *p, size_t len, size_t at)
 {
     if (s->only >= 0) {
@@ -129,7 +130,7 @@ static size_t next_first(const tkc_added_set *s, const unsigned char *p, size_t 
     return at;
 }
 
-/* The first token in the text from *from on, the longest of those that begin there; -1 = none. */
+/* The leftmost token at or after *from, the longest of those that begin there; -1 = none. */
 static int32_t find(const tkc_added_set *s, const unsigned char *p, size_t len, size_t *from,
                     size_t *taken)
 {
@@ -141,7 +142,7 @@ static int32_t find(const tkc_added_set *s, const unsigned char *p, size_t len, 
         uint32_t child = child_of(s, at, p[i]);
         while (at && !child) {
             at = s->nodes[at].fail;
-            /* What is found stands until something can begin before it, or there as well. */
+            /* A match is final once no match can begin at or before it any more. */
             if (found >= 0 && i - s->nodes[at].depth > *from)
                 return found;
             child = child_of(s, at, p[i]);
@@ -188,7 +189,7 @@ static void swallow_space(const tkc_added_token *token, const unsigned char *tex
         m->start = start > floor ? start : floor;
     if (token->lstrip && m->start < floor)
         m->start = floor;
-    if (token->rstrip && m->end < floor) /* white space that the one before swallowed */
+    if (token->rstrip && m->end < floor) /* white space that the previous token took */
         m->end = floor;
     while (token->rstrip && m->end < len) {
         const unsigned char *p = text + m->end;
@@ -214,8 +215,8 @@ bool tkc_added_next(const tkc_added_set *s, const unsigned char *text, size_t le
         if ((skip_special && token->special) ||
             (token->single_word && !stands_alone(text, len, start, end)))
             continue;
-        /* A token inside white space that the one before swallowed is a token all the same, and
-         * what is behind it is text again: so does the reference. */
+        /* A token inside white space that the previous token took is still a token, and the text
+         * after it is text again, as in the reference. */
         *out = (tkc_added_match){ start, end, token };
         swallow_space(token, text, len, search->done, out);
         search->done = out->end;

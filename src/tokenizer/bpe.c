@@ -25,9 +25,9 @@ static void *work_room(tkc_bpe_work *w, size_t bytes, tinkc_error *err)
     return w->data;
 }
 
-/* ---- the plain way: look for the lowest rank, merge, again ---- */
+/* ---- short pieces: find the lowest rank, merge, repeat ---- */
 
-/* The bytes as tokens with the ranks of their pairs. Returns how many. */
+/* Fills in the bytes as tokens, with the ranks of their pairs. Returns how many. */
 static inline size_t start_short(const tkc_tables *t, const unsigned char *p, size_t len,
                                  uint32_t *ids, uint32_t *ranks)
 {
@@ -49,8 +49,7 @@ static inline size_t start_short(const tkc_tables *t, const unsigned char *p, si
 }
 
 /* Merges n tokens, whose pairs have these ranks, until nothing is left to merge. whole (may be
- * NULL): the rank before which nothing may be merged to a token; 0 is returned if something would.
- */
+ * NULL): for each token the rank before which it must not be merged; returns 0 if it would be. */
 static inline size_t merge_short(const tkc_tables *t, uint32_t *ids, uint32_t *ranks,
                                  uint32_t *whole, size_t n, int32_t *out)
 {
@@ -70,7 +69,7 @@ static inline size_t merge_short(const tkc_tables *t, uint32_t *ids, uint32_t *r
         n--;
         for (size_t i = best + 1; i < n; i++) {
             ids[i] = ids[i + 1];
-            ranks[i] = ranks[i + 1]; /* the last is of no pair, and of no use */
+            ranks[i] = ranks[i + 1]; /* the last entry has no pair and is not used */
             if (whole)
                 whole[i] = whole[i + 1];
         }
@@ -97,9 +96,9 @@ size_t tkc_bpe_short(const tkc_tables *t, const unsigned char *p, size_t len, in
     return len ? merge_short(t, ids, ranks, NULL, start_short(t, p, len, ids, ranks), out) : 0;
 }
 
-/* ---- by characters: the same, but from whole characters on ---- */
+/* ---- by characters: the same, starting from whole characters ---- */
 
-/* What the character at p becomes by itself, as the cache has it or as it is found. */
+/* The tokens of the character at p by itself, from the cache or computed. */
 static inline const tkc_char_entry *char_tokens(const tkc_tables *t, tkc_char_entry *chars,
                                                 uint32_t c, const unsigned char *p, size_t len)
 {
@@ -115,13 +114,13 @@ static inline const tkc_char_entry *char_tokens(const tkc_tables *t, tkc_char_en
         entry->ids[i] = (uint32_t)ids[i];
         entry->made = made > entry->made ? made : entry->made;
         if (t->flags[ids[i]] & TKC_TOKEN_IRREGULAR)
-            entry->made = UINT32_MAX; /* then nothing is known about the order */
+            entry->made = UINT32_MAX; /* the order of the merges is unknown */
     }
     return entry;
 }
 
-/* Whether both tokens, merged side by side from their bytes, become whole before any merge reaches
- * over the border between them. */
+/* Whether both tokens, merged side by side from their bytes, are complete before any merge crosses
+ * the border between them. */
 static bool whole_first(const tkc_tables *t, uint32_t left, uint32_t right)
 {
     const tkc_split *l = &t->split[left], *r = &t->split[right];
@@ -135,14 +134,13 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* The characters as tokens, with the ranks of their pairs. Returns how many, or 0 if it is not
- * certain that they become whole before they merge with each other.
+/* Fills in the characters as tokens, with the ranks of their pairs. Returns how many, or 0 if it is
+ * not certain that characters are complete before they merge with each other.
  *
- * whole[i]: before this rank nothing may be merged to token i. That is where its character is
- * whole, and where no token holds a part of one character beside another no more is needed: merges
- * inside the one know nothing of the other. Where there is such a token, a neighbour that grew
- * early could take a part of the character beside it: then both must be whole before either grows.
- */
+ * whole[i]: token i must not be merged before this rank, at which its character is complete. That
+ * is enough if no token holds part of one character next to another: merges inside one character
+ * then do not affect the other. If there is such a token, a neighbour that grew early could take
+ * part of the next character, so both must be complete before either grows. */
 static size_t start_chars(const tkc_tables *t, tkc_char_entry *chars, const unsigned char *p,
                           size_t len, uint32_t *ids, uint32_t *ranks, uint32_t *whole)
 {
@@ -164,7 +162,7 @@ static size_t start_chars(const tkc_tables *t, tkc_char_entry *chars, const unsi
             }
         }
         for (uint32_t i = 0; i < entry->n; i++) {
-            ranks[n] = TKC_NO_RANK; /* or the tokens of a character were one */
+            ranks[n] = TKC_NO_RANK; /* else the tokens of a character would be one token */
             whole[n] = i ? entry->made : made;
             ids[n++] = entry->ids[i];
         }
@@ -186,7 +184,7 @@ size_t tkc_bpe_chars(const tkc_tables *t, tkc_char_entry *chars, const unsigned 
     return n ? n : tkc_bpe_short(t, p, len, out);
 }
 
-/* ---- the heap: (rank, position) in order, entries that no longer hold are dropped ---- */
+/* ---- the heap: entries in order of (rank, position); stale entries are dropped ---- */
 
 typedef struct heap_symbol {
     uint32_t id, prev, next; /* UINT32_MAX = none; a merged-away symbol has id UINT32_MAX */
@@ -215,7 +213,7 @@ static uint64_t pop_heap(uint64_t *heap, size_t *n)
     return top;
 }
 
-/* Puts the pair that begins with symbol i on the heap, if it merges. */
+/* Pushes the pair that begins with symbol i, if it can merge. */
 static void push_pair(const tkc_tables *t, const heap_symbol *s, uint32_t i, uint64_t *heap,
                       size_t *n)
 {
@@ -283,12 +281,12 @@ int64_t tkc_bpe_heap(const tkc_tables *t, tkc_bpe_work *w, const unsigned char *
 
 /* ---- the walk ----
  *
- * A row of tokens is what the merges give for a text if and only if each token is what they give
- * for its own bytes, and each two neighbours stay apart when they are merged by themselves: the
- * first merge over any border would also happen between these two alone. So the row is unique, for
- * each prefix of the text as well, and can be looked for from the left: the longest token first,
- * shorter ones where it leads nowhere. A dead end is marked and never tried
- * again, therefore each place is tried once. */
+ * A sequence of tokens is the merge result for a text if and only if each token is the merge result
+ * for its own bytes and no two neighbours merge across their border when merged by themselves: the
+ * first merge across any border would also happen between these two alone. So the sequence is
+ * unique, also for each prefix of the text, and can be searched from the left: the longest token
+ * first, shorter ones after a dead end. A dead end is marked and never tried again, so each
+ * position is tried once. */
 
 typedef struct walk {
     const tkc_tables *t;
@@ -296,9 +294,9 @@ typedef struct walk {
     size_t len;
     uint64_t *dead; /* a bit for each dead end */
     uint32_t last_left, last_right;
-    bool last_stays; /* the answer for the pair asked last */
-    /* The tokens that begin at `found_at`, shortest first. They do again wherever the `looked`
-     * bytes that decided it come again; 0 = the end of the text decided. */
+    bool last_stays; /* the answer for the last pair asked about */
+    /* The tokens that begin at `found_at`, shortest first. The same tokens begin wherever the
+     * `looked` bytes that decided it repeat; 0 = the end of the text decided. */
     size_t found_at, looked, n_found;
     int32_t found[TKC_BPE_LONG_TOKEN];
 } walk;
@@ -326,7 +324,7 @@ static void find_tokens(walk *w, size_t at)
 {
     if (w->looked && w->looked <= w->len - at &&
         memcmp(w->p + w->found_at, w->p + at, w->looked) == 0)
-        return; /* long runs of one character end here */
+        return; /* the fast path for long runs of one character */
     w->found_at = at;
     w->looked = w->n_found = 0;
     for (uint32_t node = 0; at < w->len && w->n_found < TKC_BPE_LONG_TOKEN; at++) {
@@ -340,7 +338,7 @@ static void find_tokens(walk *w, size_t at)
     }
 }
 
-/* For tokens whose merges are out of order: merge the two for real. */
+/* For tokens whose merges are out of order: actually merges the two. */
 static bool stays_by_trial(const tkc_tables *t, uint32_t left, uint32_t right)
 {
     unsigned char both[2 * TKC_BPE_LONG_TOKEN];
@@ -374,7 +372,7 @@ static bool is_dead(const walk *w, size_t at)
     return w->dead[at >> 6] >> (at & 63) & 1;
 }
 
-/* The longest token of at most max bytes that can follow `before` (-1: nothing) at `at`. */
+/* The longest token of at most max bytes at `at` that can follow `before` (-1: none). */
 static int32_t next_token(walk *w, size_t at, size_t max, int32_t before)
 {
     find_tokens(w, at);
@@ -415,7 +413,7 @@ int64_t tkc_bpe_walk(const tkc_tables *t, tkc_bpe_work *work, const unsigned cha
             max = SIZE_MAX;
             continue;
         }
-        if (n == 0) /* cannot happen with sound tables */
+        if (n == 0) /* cannot happen with valid tables */
             return tkc_bpe_heap(t, work, p, len, out, err);
         w.dead[at >> 6] |= UINT64_C(1) << (at & 63);
         size_t taken = tkc_token_text(t, (uint32_t)out[--n]).len;

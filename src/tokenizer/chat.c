@@ -14,14 +14,14 @@
 
 typedef struct kept {
     struct kept *next;
-    const char *text; /* the address tells which: texts of a tokenizer and of renderers stay */
+    const char *text; /* compared by address: texts of a tokenizer and of renderers never move */
     tinkc_template *t;
 } kept;
 
 typedef struct cache {
     const tinkc_allocator *a;
     kept *first;
-    char *stop; /* where answers end in the model's own template, if its end tokens do not say */
+    char *stop; /* where answers end in the model's template, if its end tokens do not tell */
     const char *stops[2];
 } cache;
 
@@ -54,7 +54,7 @@ static cache *cache_of(tinkc_tokenizer *tok, tinkc_error *err)
 
 const char *const *tkc_chat_keep_stop(const tinkc_tokenizer *tok, tinkc_str stop, tinkc_error *err)
 {
-    /* The tokenizer is constant but for this slot, which has a lock of its own. */
+    /* The tokenizer is constant except for this slot, which has its own lock. */
     tinkc_tokenizer *shared = (tinkc_tokenizer *)(uintptr_t)tok;
     pthread_mutex_lock(&shared->chat.lock);
     cache *s = cache_of(shared, err);
@@ -196,7 +196,7 @@ static bool has_type(tkc_chat *c, tkc_jv part, const char *type)
     return v && v->kind == TKC_JV_STR && tkc_str_is(tkc_jv_text(*v), type);
 }
 
-/* The texts under `key` of all parts of a type, one behind the other. */
+/* The texts of all parts of a type, joined. */
 static tkc_jv joined_parts(tkc_chat *c, tkc_jv parts, const char *type)
 {
     tkc_jv out = tkc_jv_view(&c->reader, "", 0);
@@ -212,7 +212,7 @@ static tkc_jv joined_parts(tkc_chat *c, tkc_jv parts, const char *type)
 
 static tkc_jv copy_dict(tkc_chat *c, tkc_jv from);
 
-/* The cookbook keeps reasoning as parts of the content; templates want it in a field of its own. */
+/* The cookbook keeps reasoning as parts of the content; templates expect a separate field. */
 static bool unfold_thinking(tkc_chat *c, tkc_jv *message)
 {
     const tkc_jv *content = tkc_jdict_str(&c->reader, message->d, tkc_str("content"));
@@ -267,7 +267,7 @@ bool tkc_chat_open(tkc_chat *c, const tkc_chat_source *source, const char *messa
     tkc_arena_init(&c->arena, source->t->a, 0);
     tkc_arena_init(&c->scratch, source->t->a, 0);
     tkc_jev_init(&c->reader, &source->t->jinja, &c->arena, &c->limits, err);
-    c->reader.steps_left = INT64_MAX; /* the caller's own data, not the template's doing */
+    c->reader.steps_left = INT64_MAX; /* the caller's data is not charged to the template */
     c->reader.mem_left = SIZE_MAX;
     c->base = tkc_jv_dict(&c->reader, TKC_JV_DICT);
     c->wins = tkc_jv_dict(&c->reader, TKC_JV_DICT);
@@ -307,7 +307,7 @@ tinkc_str tkc_chat_field(tkc_chat *c, size_t i, const char *key)
 
 /* ---- rendering ---- */
 
-/* messages, tools, documents, add_generation_prompt, special tokens; then what wins over them. */
+/* messages, tools, documents, add_generation_prompt, special tokens; then what overrides them. */
 static bool variables(tkc_chat *c, tkc_jev *ev, tkc_jv messages, bool generation_prompt,
                       tkc_jv *out)
 {
@@ -326,7 +326,7 @@ static bool variables(tkc_chat *c, tkc_jev *ev, tkc_jv messages, bool generation
     return true;
 }
 
-/* Where the message ends that the template makes up by itself; 0 = there is none. */
+/* Where the system message that the template adds by itself ends; 0 = there is none. */
 static size_t made_up_system(tinkc_str text)
 {
     static const char begin[] = "<|start|>system<|message|>", end[] = "<|end|>";
@@ -358,7 +358,7 @@ bool tkc_chat_run(tkc_chat *c, tkc_jv messages, bool generation_prompt, tkc_rend
     if (tkc_jv_failed(messages))
         return false;
     tkc_jev_init(&ev, &c->source->t->jinja, &c->scratch, &c->limits, err);
-    ev.seed = c->reader.seed; /* the tables inside the messages were made with it */
+    ev.seed = c->reader.seed; /* the hash tables inside the messages were built with it */
     bool ok = variables(c, &ev, messages, generation_prompt, &vars) && tkc_jev_run(&ev, vars.d) &&
               keep_result(c, &ev, out, err);
     tkc_jev_free(&ev);
@@ -406,7 +406,7 @@ static tkc_jv tag_parts(tkc_chat *c, tkc_jv parts, tkc_jv *text)
     return tkc_jv_fail;
 }
 
-/* The messages with the tag behind a field of the last one. */
+/* The messages with the tag appended to a field of the last one. */
 static tkc_jv tag_messages(tkc_chat *c, const char *field, tkc_jv *text)
 {
     tkc_jv out = tkc_j_list(&c->reader, c->messages, TKC_JV_LIST);

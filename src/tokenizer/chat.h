@@ -1,14 +1,14 @@
-/* chat.h - conversations to text: what the files about chats share.
+/* chat.h - conversations to text: shared by the chat files.
  *
- * A chat is opened once from the caller's JSON and may then be rendered several times, whole or in
- * part: the training view needs that. [one thread]
+ * A chat is opened once from the caller's JSON and may then be rendered several times, completely
+ * or in part, as the training view needs. [one thread]
  */
 #ifndef TKC_TOKENIZER_CHAT_H
 #define TKC_TOKENIZER_CHAT_H
 
 #include "tokenizer/template.h"
 
-/* A special token as a template knows it: bos_token and its text. */
+/* A special token as a template sees it: bos_token and its text. */
 typedef struct tkc_chat_name {
     const char *name;
     tinkc_str text;
@@ -23,7 +23,7 @@ typedef struct tkc_chat_source {
     size_t n_names;
     const char *preset; /* variables of a renderer, a JSON object; NULL = none */
     bool cookbook;      /* messages may have parts of type "thinking", as the cookbook's do */
-    bool cut_system;    /* leave out the system message that the template makes up */
+    bool cut_system;    /* leave out the system message that the template adds */
     bool no_thinking;   /* reasoning in a message is an error */
 } tkc_chat_source;
 
@@ -35,22 +35,22 @@ typedef struct tkc_renderer {
     const char *const *stops;
     bool cut_system, no_thinking, unsupported;
 } tkc_renderer;
-/* NULL if there is none of that name. */
+/* NULL if there is no such renderer. */
 const tkc_renderer *tkc_find_renderer(const char *name);
 
 typedef struct tkc_chat {
     const tkc_chat_source *source;
     tkc_arena arena;   /* messages, variables, kept texts */
     tkc_arena scratch; /* of one rendering */
-    tkc_jev reader;    /* what the values were made with */
+    tkc_jev reader;    /* the evaluator that made the values */
     tkc_jlimits limits;
     tinkc_error *err;
     tkc_jv messages; /* list of dicts */
-    tkc_jv base;     /* dict: every variable but messages and add_generation_prompt */
+    tkc_jv base;     /* dict: every variable except messages and add_generation_prompt */
     tkc_jv wins;     /* dict: the caller's own variables */
 } tkc_chat;
 
-/* What one rendering gave. */
+/* The result of one rendering. */
 typedef struct tkc_rendered {
     tinkc_str text; /* in the chat's arena */
     tkc_jspan *spans;
@@ -62,25 +62,25 @@ typedef struct tkc_rendered {
 bool tkc_chat_open(tkc_chat *, const tkc_chat_source *, const char *messages_json,
                    const tinkc_chat_options *, tinkc_error *err);
 void tkc_chat_close(tkc_chat *);
-/* Renders a list of messages. `err` may be another than the chat's: a rendering that may fail. */
+/* Renders a list of messages. Pass an err other than the chat's for a rendering that may fail. */
 bool tkc_chat_run(tkc_chat *, tkc_jv messages, bool generation_prompt, tkc_rendered *out,
                   tinkc_error *err);
 /* The first n messages, as a list. */
 tkc_jv tkc_chat_first(tkc_chat *, size_t n);
-/* The string under a key of message i; data NULL = it is none. */
+/* The string under a key of message i; data NULL = not a string. */
 tinkc_str tkc_chat_field(tkc_chat *, size_t i, const char *key);
 
-/* All of tinkc_chat_render but the search for the template. */
+/* tinkc_chat_render without the search for the template. */
 bool tkc_chat_text(const tkc_chat_source *, const char *messages_json, const tinkc_chat_options *,
                    tinkc_text *out, tinkc_error *err);
-/* What the public functions on chats demand of their arguments. */
+/* Checks the arguments of the public chat functions. */
 bool tkc_chat_check(const tinkc_tokenizer *, const char *messages_json, const tinkc_chat_options *,
                     const void *out, const char *what, tinkc_error *err);
 /* The template, special tokens and renderer for a tokenizer and options. */
 bool tkc_chat_source_of(const tinkc_tokenizer *, const tinkc_chat_options *, tkc_chat_source *out,
                         tinkc_error *err);
 
-/* A list with one stop, kept with the tokenizer. Any thread. */
+/* A list with one stop, stored in the tokenizer. Any thread. */
 const char *const *tkc_chat_keep_stop(const tinkc_tokenizer *, tinkc_str stop, tinkc_error *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* chat_names.c - the cookbook's renderers by name, and which one it recommends for a model.
  *
  * Most renderers are the model's own template with a variable or two; three are formats of the
- * cookbook and have a template here. Those mark every message's output with a generation block,
- * which tells the training view where it is. May touch: nothing; tables only.
+ * cookbook and have a template here. These wrap every message's output in a generation block, which
+ * shows the training view where it is. May touch: nothing; tables only.
  */
 #include "tokenizer/chat.h"
 
@@ -101,7 +101,7 @@ const tkc_renderer *tkc_find_renderer(const char *name)
     return NULL;
 }
 
-/* Which renderer is recommended; the first matching line counts. */
+/* Which renderer is recommended; the first matching row wins. */
 static const char *const models[][2] = {
     { "Qwen/Qwen3-VL-30B-A3B-Instruct", "qwen3_vl_instruct" },
     { "Qwen/Qwen3-VL-235B-A22B-Instruct", "qwen3_vl_instruct" },

@@ -1,15 +1,15 @@
-/* chat_train.c - the training view of a conversation: which tokens are whose.
+/* chat_train.c - the training view of a conversation: which tokens belong to which message.
  *
- * A message is written as a header, then its output: content and mark of the end. Only outputs are
- * trained. Where they lie in the rendered text is found in this order, and each finding is checked
- * against the text of the whole conversation:
+ * A message is rendered as a header, then its output: the content and the end mark. Only outputs
+ * are trained. Their place in the rendered text is found by the first of these that works, and each
+ * result is checked against the text of the whole conversation:
  *
- *   1. generation blocks: the template says it itself (less what the generation prompt supplies);
- *   2. prefixes: the conversation up to the message with the generation prompt, and up to behind
- * it, are both beginnings of the whole text;
- *   3. probing: the message is written once more with a mark in place of its content. What stays
- * the same before and behind is not the message's own. The header is recognised by the generation
- *      prompt, the end by what the template writes when the message is the last one.
+ *   1. generation blocks: the template marks the output (less what the generation prompt supplies);
+ *   2. prefixes: the conversation before the message with the generation prompt, and the
+ *      conversation including the message, are both prefixes of the whole text;
+ *   3. probing: the message is rendered again with a mark in place of its content. Text before and
+ *      after the mark that stays the same is not the message's own. The header is recognised by the
+ *      generation prompt, the end by what the template writes when the message is the last one.
  *
  * What cannot be found is TINKC_E_UNSUPPORTED, never guessed. May touch: chat.h, the encoder.
  */
@@ -19,7 +19,7 @@
 #include "tokenizer/chat.h"
 #include "tokenizer/tokenizer_priv.h"
 
-/* Characters for private use: no conversation has them, and every template lets them through. */
+/* Private-use characters: conversations do not contain them, and templates pass them through. */
 static const char mark[] = "\xEF\xA3\xB0tinkc\xEF\xA3\xB1";
 
 typedef struct view {
@@ -28,12 +28,12 @@ typedef struct view {
     tinkc_error *err;
     tkc_chat chat;
     bool *chosen; /* for each message of the conversation */
-    /* of the example at hand */
+    /* of the current example */
     size_t n;
     tkc_rendered whole;
     tkc_jspan *spans;
     size_t n_spans;
-    tinkc_str prompt; /* what the generation prompt adds; data NULL = not known yet */
+    tinkc_str prompt; /* the text that the generation prompt adds; data NULL = not known yet */
 } view;
 
 /* ---- small tools ---- */
@@ -63,7 +63,7 @@ static size_t common_suffix(tinkc_str a, tinkc_str b, size_t most)
     return i;
 }
 
-/* A rendering that the template may refuse: that is an answer, not a failure. */
+/* A rendering that the template may reject: that is a result, not a failure. */
 static bool try_render(view *v, tkc_jv messages, bool generation_prompt, tkc_rendered *out)
 {
     tinkc_error inner = { 0 };
@@ -81,7 +81,7 @@ static bool is_role(view *v, size_t i, const char *role)
     return tkc_str_is(tkc_chat_field(&v->chat, i, "role"), role);
 }
 
-/* Does s end with a token of this kind? */
+/* Whether s ends with a token of this kind. */
 static bool ends_with_token(const tinkc_tokenizer *tok, tinkc_str s, bool special_only)
 {
     for (size_t i = 0; i < tok->n_added; i++) {
@@ -94,7 +94,7 @@ static bool ends_with_token(const tinkc_tokenizer *tok, tinkc_str s, bool specia
     return false;
 }
 
-/* White space behind the mark of the end is not the message's: "<|im_end|>\n" ends at ">". */
+/* White space after the end mark is not part of the message: "<|im_end|>\n" ends at ">". */
 static size_t without_tail(const view *v, size_t begin, size_t end)
 {
     tinkc_str s = { v->whole.text.data + begin, end - begin };
@@ -119,8 +119,8 @@ static size_t whole_tokens(view *v, tinkc_str s, size_t most)
     return fit;
 }
 
-/* What the generation prompt adds behind messages; empty if nothing. Without it the template may
- * write an end mark instead: then the prompt begins where the two texts part. */
+/* The text that the generation prompt adds after messages; may be empty. Without the prompt the
+ * template may write an end mark instead: the prompt then begins where the two texts differ. */
 static bool find_prompt(view *v, tkc_jv before, const tkc_rendered *with, tinkc_str *out)
 {
     tkc_rendered without;
@@ -134,8 +134,9 @@ static bool find_prompt(view *v, tkc_jv before, const tkc_rendered *with, tinkc_
     return same > 0;
 }
 
-/* Where the last message ends: some templates write a mark of their own behind everything unless
- * the assistant is to speak. Only what still has its end mark without that counts. */
+/* Where the last message ends: some templates append a mark of their own to the conversation unless
+ * there is a generation prompt. That mark is left out only if the rest still ends with an end
+ * mark. */
 static size_t own_end(view *v, size_t begin, size_t end)
 {
     tkc_rendered asked;
@@ -230,7 +231,7 @@ static tkc_jv with_mark(view *v, size_t k, size_t n)
     return list;
 }
 
-/* Where the mark stands, if it does exactly once. */
+/* Where the mark is, if it occurs exactly once. */
 static bool find_mark(tinkc_str text, size_t *at)
 {
     size_t n = sizeof mark - 1;
@@ -241,7 +242,7 @@ static bool find_mark(tinkc_str text, size_t *at)
     return memmem(hit + n, text.len - *at - n, mark, n) == NULL;
 }
 
-/* The special token at the beginning of s, behind white space: where it ends, or 0. */
+/* The end of the special token at the beginning of s, after white space; 0 = none. */
 static size_t first_mark(const view *v, tinkc_str s)
 {
     size_t skip = s.len - tkc_j_strip(s, NULL, true, false).len;
@@ -251,9 +252,9 @@ static size_t first_mark(const view *v, tinkc_str s)
     return 0;
 }
 
-/* How much of what follows the content is the message's own end: what the template also writes when
- * the message is the last. If it then writes another mark (<|return|> for <|end|>), the mark that
- * is here counts. */
+/* How much of the text after the content belongs to the message's end: what the template also
+ * writes when the message is the last. If it then writes another mark (<|return|> for <|end|>), the
+ * mark found here is used. */
 static size_t end_of_message(view *v, size_t k, size_t content_end)
 {
     tinkc_str tail = tkc_strn(v->whole.text.data + content_end, v->whole.text.len - content_end);
@@ -281,8 +282,8 @@ static bool begins_with_token(const tinkc_tokenizer *tok, tinkc_str s)
     return false;
 }
 
-/* Of the first n bytes of the prompt, those that may count as a header: all of it; or whole tokens
- * with a mark among them, if what is left out begins with a mark of its own (an opened <think>). */
+/* How many of the first n bytes of the prompt may count as a header: all of the prompt; or whole
+ * tokens that include a mark, if the part left out begins with another mark (an open <think>). */
 static size_t part_of_prompt(view *v, tinkc_str prompt, size_t n)
 {
     if (n >= prompt.len)
@@ -316,7 +317,7 @@ static bool find_prompt_before(view *v, tinkc_str prompt, size_t content, size_t
             place = at;
         }
     }
-    /* a beginning that reaches exactly to the content is the header, if it says anything */
+    /* a prefix that ends exactly at the content is the header, if it contains a word */
     bool exact = place + best == content && has_word(tkc_strn(prompt.data, best));
     size_t part = exact ? best : part_of_prompt(v, prompt, best);
     *start = place + part;
@@ -325,12 +326,12 @@ static bool find_prompt_before(view *v, tinkc_str prompt, size_t content, size_t
 
 static bool find_header(view *v, size_t content, size_t *start)
 {
-    /* some templates write a newline before the prompt that they leave out between messages */
+    /* some templates write a newline before the prompt but not between messages */
     return find_prompt_before(v, v->prompt, content, start) ||
            find_prompt_before(v, tkc_j_strip(v->prompt, NULL, true, false), content, start);
 }
 
-/* Makes sure that v->prompt is known, by asking the template about any conversation. */
+/* Sets v->prompt if it is not known yet, by rendering some conversation. */
 static bool learn_prompt(view *v, size_t k)
 {
     tkc_rendered with;
@@ -387,7 +388,7 @@ static bool by_probing(view *v, size_t k, tkc_jspan *span)
 
 /* ---- an example ---- */
 
-/* Generation blocks, if there is one for each message or for each of the assistant's. */
+/* Generation blocks, if there is one for each message or for each assistant message. */
 static bool by_blocks(view *v, size_t k, tkc_jspan *span)
 {
     size_t answers = 0, index = 0;
@@ -437,7 +438,7 @@ static bool append_weight(tinkc_floats *weights, float w, size_t n, tinkc_error 
     return true;
 }
 
-/* Is a token cut by the beginning or the end of a span? */
+/* Whether the beginning or the end of a span cuts a token. */
 static bool cuts_token(const view *v, const tinkc_sizes *places)
 {
     size_t k = 0;
@@ -467,7 +468,8 @@ static bool weigh_tokens(const view *v, const tinkc_sizes *places, tinkc_floats 
     return true;
 }
 
-/* A token would reach across an edge: sampling never makes it, since the prompt ends there. */
+/* For when a token would cross an edge: sampling never produces it, because the prompt ends
+ * there. */
 static bool encode_parts(view *v, tinkc_tokens *out, tinkc_floats *weights)
 {
     size_t at = 0;
@@ -506,7 +508,7 @@ static bool encode_example(view *v, tinkc_tokens *out, tinkc_floats *weights)
     return ok;
 }
 
-/* The first n messages, of which those from `from` on that are chosen are trained. */
+/* An example of the first n messages; the chosen ones from `from` on are trained. */
 static bool add_example(view *v, size_t n, size_t from, tinkc_tokens *out, tinkc_floats *weights,
                         tinkc_sizes *ends)
 {
@@ -534,7 +536,7 @@ static bool add_example(view *v, size_t n, size_t from, tinkc_tokens *out, tinkc
 
 /* ---- which messages ---- */
 
-/* "trainable" belongs to one rule alone, and is not the template's business. */
+/* "trainable" is used by one rule only and is removed before rendering. */
 static bool take_trainable(view *v, size_t i, bool *marked)
 {
     tkc_jev *ev = &v->chat.reader;
@@ -663,7 +665,7 @@ bool tinkc_chat_train(const tinkc_tokenizer *tok, const char *messages_json,
               set(&v, v.chat.base, "tinkc_training", tkc_jv_bool(true)) && choose(&v) &&
               add_examples(&v, out, weights, ends);
     tkc_chat_close(&v.chat);
-    if (!ok) { /* nothing half done is left behind */
+    if (!ok) { /* leave no partial result */
         out->len = had[0];
         weights->len = had[1];
         if (ends)
@@ -674,7 +676,7 @@ bool tinkc_chat_train(const tinkc_tokenizer *tok, const char *messages_json,
 
 /* ---- where an answer ends ---- */
 
-/* The mark behind an answer in the model's own template; empty if there is none. */
+/* The mark after an answer in the model's own template; empty if there is none. */
 static tinkc_str answer_end(view *v, const tkc_chat_source *source)
 {
     static const char ask[] = "[{\"role\": \"user\", \"content\": \"x\"},"

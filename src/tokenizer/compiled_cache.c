@@ -1,8 +1,10 @@
 /* compiled_cache.c - the compiled form of a vocabulary: a block of tables in a file.
  *
- * Beside its source (tokenizer.json.tkc), or in the user's cache folder where the model's folder
- * is read-only or not the user's own: another user's, the system's, or a cache that others manage. Written whole and renamed into place; stale when size and time of the source have
- * changed and its contents too; trusted only if it is ours (owner, mode) and passes all checks.
+ * Stored beside its source (tokenizer.json.tkc), or in the user's cache folder if the model's
+ * folder is read-only or not the user's own: another user's, the system's, or a cache that other
+ * programs manage. Written to a temporary file and renamed. Stale if the source's size has changed,
+ * or its time and its contents have. Trusted only if owner and mode are right and it passes all
+ * checks.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,8 +56,8 @@ static bool in_user_cache(const char *source, const char *folder, char out[PATH_
     return n > 0 && n < PATH_MAX_LEN;
 }
 
-/* Ours or root's, and nobody else may write it: the checks of a block keep us from wild reads, not
- * from wrong tokens. */
+/* Owned by us or root, and writable by no one else: the checks of a block prevent wild reads, not
+ * wrong tokens. */
 static bool is_trusted(const char *path)
 {
     struct stat st;
@@ -105,7 +107,7 @@ bool tkc_cache_read(const char *source, const char *user_cache, tkc_tables *out)
     return in_user_cache(source, user_cache, path) && read_one(path, source, &now, out);
 }
 
-/* Installed by a package manager, which would not know the file. */
+/* Installed by a package manager, which would not know about our file. */
 static bool is_system_path(const char *source)
 {
     char full[PATH_MAX_LEN];
@@ -114,8 +116,8 @@ static bool is_system_path(const char *source)
             strncmp(full, "/nix/", 5) == 0 || strncmp(full, "/gnu/", 5) == 0);
 }
 
-/* A folder that nobody may write is left alone, even by root; so is one that is not the user's own. A
- * link is a name in a cache that somebody else manages. */
+/* A read-only folder is left alone, even by root; so is one that is not the user's own. A link
+ * means that the file is in a cache that another program manages. */
 static bool may_write_beside(const char *source)
 {
     char folder[PATH_MAX_LEN];
