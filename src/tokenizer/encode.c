@@ -2,7 +2,7 @@
  *
  * May touch: a scratch from the tokenizer's cache, the caller's arrays, threads of its own while a
  * call lasts. The result never depends on the number of threads: a text is cut only where every
- * pre-tokeniser ends a piece whatever stands around.
+ * pre-tokeniser ends a piece regardless of context.
  */
 #include <assert.h>
 #include <string.h>
@@ -62,7 +62,7 @@ static bool put_id(text_job *t, int32_t id, size_t start, size_t end)
     return true;
 }
 
-/* Text without added tokens of the first kind, normalised: looks for those of the second. */
+/* Normalised text between the raw added tokens: finds the added tokens of normalised text. */
 static bool encode_normal(text_job *t, const unsigned char *p, size_t len, size_t base)
 {
     const tkc_added_set *set = t->special == TINKC_SPECIAL_NONE ? NULL : t->e.tok->norm_set;
@@ -78,7 +78,7 @@ static bool encode_normal(text_job *t, const unsigned char *p, size_t len, size_
         size_t end = found ? m.start : len;
         tkc_origins rest = { 0 };
         if (end < done) {
-            ; /* found in what the token before swallowed */
+            ; /* found in white space that the previous token took */
         } else if (origins) {
             rest = (tkc_origins){ origins->data + done, end - done, 0 };
             t->e.origins = &rest;
@@ -117,7 +117,7 @@ static bool encode_between(text_job *t, size_t from, size_t to)
     return ok;
 }
 
-/* [from, to) of the text, well-formed: looks for the added tokens of the first kind. */
+/* [from, to) of the text, well-formed: finds the added tokens of the raw text. */
 static bool encode_valid(text_job *t, size_t from, size_t to)
 {
     const tkc_added_set *set = t->special == TINKC_SPECIAL_NONE ? NULL : t->e.tok->raw_set;
@@ -127,7 +127,7 @@ static bool encode_valid(text_job *t, size_t from, size_t to)
     assert(from <= to);
     while (tkc_added_next(set, t->text + from, to - from, t->special == TINKC_SPECIAL_SOME, &search,
                           &m)) {
-        bool gap = from + m.start > done; /* else found in what the token before swallowed */
+        bool gap = from + m.start > done; /* else inside white space that the last token took */
         if ((gap && !encode_between(t, done, from + m.start)) ||
             !put_id(t, m.token->id, from + m.start, from + m.end))
             return false;
@@ -136,7 +136,7 @@ static bool encode_valid(text_job *t, size_t from, size_t to)
     return encode_between(t, done, to);
 }
 
-/* ---- the cuts of Kimi's wrapper ---- */
+/* ---- how Kimi's wrapper splits text ---- */
 
 /* Python's str.isspace. */
 static bool python_space(uint32_t c)
@@ -144,8 +144,8 @@ static bool python_space(uint32_t c)
     return (c >= 0x1C && c <= 0x1F) || tkc_class_of(c) & TKC_SPACE;
 }
 
-/* It encodes 400 000 characters at a time, and inside them cuts after every 25 000 in a row that
- * are all white space or all not. */
+/* It encodes 400 000 characters at a time, and inside them splits runs of white space and of other
+ * characters after every 25 000. */
 static bool encode_kimi(text_job *t, size_t from, size_t to)
 {
     enum { CHUNK = 400000, RUN = 25000 };
@@ -177,7 +177,7 @@ static bool encode_checked(text_job *t, size_t from, size_t to)
     return t->e.tok->kimi_cuts ? encode_kimi(t, from, to) : encode_valid(t, from, to);
 }
 
-/* With any_bytes: well-formed spans by themselves, a token for each byte between them. */
+/* With any_bytes: encodes each well-formed span separately, and one token per byte between them. */
 static bool encode_any(text_job *t, size_t len)
 {
     for (size_t at = 0; at < len;) {
@@ -250,7 +250,7 @@ typedef struct crew {
     part *parts;
     size_t n;
     atomic_size_t next;
-    pthread_mutex_t lock; /* of the first failure */
+    pthread_mutex_t lock; /* guards the first failure */
     tinkc_error err;
 } crew;
 
@@ -267,7 +267,7 @@ static void work_on(crew *c)
         pthread_mutex_lock(&c->lock);
         tkc_error_copy(&c->err, &err);
         pthread_mutex_unlock(&c->lock);
-        atomic_store(&c->next, c->n); /* the others need not continue */
+        atomic_store(&c->next, c->n); /* stops the other threads */
     }
 }
 
@@ -277,7 +277,7 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* Encodes all parts on up to `threads` threads, this one among them. */
+/* Encodes all parts on up to `threads` threads, including this one. */
 static bool run_crew(const request *r, part *parts, size_t n, size_t threads)
 {
     crew c = { .r = r, .parts = parts, .n = n };
@@ -289,7 +289,7 @@ static bool run_crew(const request *r, part *parts, size_t n, size_t threads)
     while (started + 1 < threads && started + 1 < n && started < 64 &&
            tkc_thread_start(&ids[started], thread_main, &c, "tinkc-encode", &ignored))
         started++;
-    work_on(&c); /* whatever could not be started is done here */
+    work_on(&c); /* also does the work of threads that could not be started */
     for (size_t i = 0; i < started; i++)
         pthread_join(ids[i], NULL);
     pthread_mutex_destroy(&c.lock);
@@ -302,8 +302,8 @@ static bool ascii_letter(char c)
     return (unsigned char)((c | 0x20) - 'a') < 26;
 }
 
-/* The next place at or behind `at` where each family ends a piece: between a letter and a space
- * that a letter follows. The text's length if there is none. */
+/* The next place at or after `at` where every family ends a piece: between a letter and a space
+ * that is followed by a letter. The text's length if there is none. */
 static size_t cut_behind(tinkc_str text, size_t at)
 {
     for (; at + 1 < text.len; at++)
@@ -313,7 +313,8 @@ static size_t cut_behind(tinkc_str text, size_t at)
     return text.len;
 }
 
-/* True if nothing looks over such a cut: a known family, no added token with a space in it. */
+/* True if nothing depends on text across such a cut: a known family, no added token with a space or
+ * with rules about its surroundings. */
 static bool may_cut(const request *r)
 {
     const tinkc_tokenizer *tok = r->tok;
@@ -385,7 +386,7 @@ static bool encode_span(request *r, tinkc_str text, tinkc_tokens *out, tinkc_siz
     tkc_scratch *s = tkc_scratch_take(r->tok, r->err);
     bool ok = s && encode_text(r, s, text, out, offsets);
     tkc_scratch_return(r->tok, s);
-    if (!ok) { /* nothing of a text that failed is left in the caller's arrays */
+    if (!ok) { /* remove a failed text's tokens from the caller's arrays */
         out->len = before;
         if (offsets)
             offsets->len = before_offsets;
@@ -422,7 +423,7 @@ size_t tinkc_encode_count(const tinkc_tokenizer *tok, const char *text, size_t l
     return n;
 }
 
-/* Few, long texts are cut as well, each by itself; many short ones go one to a job. */
+/* If there are few texts, long ones are split one by one; many short texts are one job each. */
 bool tinkc_encode_many(const tinkc_tokenizer *tok, const tinkc_str *texts, size_t n,
                        const tinkc_encode_options *options, tinkc_tokens *out, tinkc_sizes *ends,
                        tinkc_error *err)

@@ -3,7 +3,7 @@
  * May touch: the scratch and the output of its encoder. Must not: take locks, or allocate for a
  * word that the cache knows.
  *
- * Most text is ASCII words, so those are scanned sixteen bytes at a time without a branch for each
+ * Most text is ASCII words, so these are scanned sixteen bytes at a time without a branch per
  * letter; everything else goes through the family's scanner. The loop is written once and compiled
  * for each family.
  */
@@ -19,13 +19,13 @@
 
 /* ---- scratch ---- */
 
-/* Whole large pages: the system gives none for less. */
+/* A multiple of a large page: the system uses none for less. */
 enum { LARGE_PAGE = 2 << 20 };
 static const size_t caches_size = (sizeof(tkc_caches) + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
 
 tkc_scratch *tkc_scratch_take(const tinkc_tokenizer *tok, tinkc_error *err)
 {
-    /* The cache is the one part of a tokenizer that changes; it has its own lock. */
+    /* The cache is a part of the tokenizer that changes; it has its own lock. */
     tinkc_tokenizer *shared = (tinkc_tokenizer *)(uintptr_t)tok;
     pthread_mutex_lock(&shared->cache.lock);
     tkc_scratch *s = shared->cache.first;
@@ -48,7 +48,7 @@ tkc_scratch *tkc_scratch_take(const tinkc_tokenizer *tok, tinkc_error *err)
 
 void tkc_scratch_return(const tinkc_tokenizer *tok, tkc_scratch *s)
 {
-    enum { KEEP = 1 << 20 }; /* one long text should not hold its memory forever */
+    enum { KEEP = 1 << 20 }; /* do not keep the memory of one long text forever */
     tinkc_tokenizer *shared = (tinkc_tokenizer *)(uintptr_t)tok;
     if (!s)
         return;
@@ -115,8 +115,8 @@ static const uint64_t keep[16][2] = {
     { UINT64_MAX, 0xFFFFFFFFFFFFFF },
 };
 
-/* mark: length, with the top bit for parts of pieces where whole pieces follow another rule. Reads
- * sixteen bytes. */
+/* mark: the length, with the top bit set for parts of pieces if whole pieces follow another rule.
+ * Reads sixteen bytes. */
 TKC_INLINE key key_of(const unsigned char *p, size_t len, uint64_t mark)
 {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -166,8 +166,8 @@ static void keep_phrase(tkc_scratch *s, const unsigned char *p, size_t len, uint
     memcpy(entry->ids, ids, n * sizeof *ids);
 }
 
-/* Where the part of a piece that begins at p ends: between two characters that no token holds
- * together. */
+/* The end of the part that begins at p: between two characters that no token contains side by
+ * side. */
 TKC_INLINE const unsigned char *part_end(const tkc_tables *t, const unsigned char *p,
                                          const unsigned char *end)
 {
@@ -183,14 +183,14 @@ TKC_INLINE const unsigned char *part_end(const tkc_tables *t, const unsigned cha
     return at;
 }
 
-/* The ids of a word by the vocabulary or by BPE. Returns how many it wrote; at most len of them.
- * `flag`: what a token needs to be taken whole. */
+/* The ids of a word, from the vocabulary or by BPE. Returns how many it wrote, at most len.
+ * `flag`: the flag that a token needs to be used for the whole word. */
 static size_t merge_word(const tkc_encoder *e, const unsigned char *p, size_t len, uint8_t flag,
                          int32_t *out)
 {
     bool foreign = p[len - 1] >= 0x80 && e->t->all_bytes;
-    /* Merges find a whole word by themselves, unless such words follow a rule of their own; and
-     * what can be cut is none. */
+    /* Merges find a token for the whole word anyway, unless whole words follow their own rule
+     * (ignore_merges). A word that can be cut is not a single token. */
     bool look = !foreign || (e->t->ignore_merges && flag == TKC_TOKEN_WHOLE &&
                              part_end(e->t, p, p + len) == p + len);
     int32_t id = look ? tkc_find_word(e->t, p, len) : -1;
@@ -202,8 +202,8 @@ static size_t merge_word(const tkc_encoder *e, const unsigned char *p, size_t le
                    : tkc_bpe_short(e->t, p, len, out);
 }
 
-/* A word that its line of the cache does not have: from the cache of words with more ids, or new.
- * Returns how many ids it wrote; at most len of them. */
+/* A word that is not in its cache line: from the cache of words with more ids, or new. Returns how
+ * many ids it wrote, at most len. */
 static __attribute__((noinline)) size_t new_word(const tkc_encoder *e, const unsigned char *p,
                                                  size_t len, key k, tkc_word_entry *slot,
                                                  int32_t *out)
@@ -243,9 +243,9 @@ TKC_INLINE int32_t *put_word(const tkc_encoder *e, const unsigned char *p, size_
     return out + slot->n;
 }
 
-/* Words on their way: each is looked up some words after its line of the cache was asked for, which
- * hides how far away that line is. */
-enum { QUEUE = 16, SPARE = 32 }; /* SPARE: ids written beyond what words have */
+/* Queued words: each is looked up some words after its cache line was prefetched, which hides the
+ * memory latency. */
+enum { QUEUE = 16, SPARE = 32 }; /* SPARE: room for ids written past the last one */
 typedef struct queue {
     struct {
         key k;
@@ -255,7 +255,7 @@ typedef struct queue {
     } word[QUEUE];
 } queue;
 
-/* Where the text stands, and its ids: handed on by value, so that the loop has it in registers. */
+/* Position in the text and in the output: passed by value, so that it stays in registers. */
 typedef struct place {
     const unsigned char *p; /* NULL = failed */
     int32_t *out;
@@ -283,7 +283,7 @@ TKC_INLINE place push_word(const tkc_encoder *e, queue *q, place at, size_t len,
     return n + 1 == QUEUE ? flush(e, q, at) : at;
 }
 
-/* The key of a word wherever it stands. */
+/* The key of a word at any position, also close to the end of the text. */
 TKC_INLINE key any_key(const tkc_encoder *e, const unsigned char *p, size_t len, uint64_t mark)
 {
     if (p < e->readable)
@@ -329,8 +329,8 @@ static bool has_high(const unsigned char *p, size_t len)
     return all & UINT64_C(0x8080808080808080);
 }
 
-/* Whether a piece may be cut where no token reaches over: bytes that are left out bring others
- * together that do not stand side by side. */
+/* Whether a piece may be cut where no token crosses. Not if a byte has no token: bytes that are
+ * left out make others adjacent that were not. */
 static bool may_cut(const tkc_encoder *e, const unsigned char *p, size_t len)
 {
     return e->t->all_bytes && has_high(p, len);
@@ -343,7 +343,7 @@ static bool put_in_parts(tkc_encoder *e, const unsigned char *p, size_t len);
 static __attribute__((noinline)) bool put_phrase(tkc_encoder *e, const unsigned char *p, size_t len,
                                                  uint8_t flag, bool parts)
 {
-    enum { MANY_CHARACTERS = 32 }; /* such pieces of other scripts hardly ever come twice */
+    enum { MANY_CHARACTERS = 32 }; /* longer pieces of other scripts rarely repeat */
     uint64_t hash = 0;
     bool cut = parts && may_cut(e, p, len),
          remember = len <= (cut ? MANY_CHARACTERS : TKC_PHRASE_BYTES);
@@ -359,8 +359,8 @@ static __attribute__((noinline)) bool put_phrase(tkc_encoder *e, const unsigned 
         }
     }
     size_t before = e->out->len;
-    /* Merges would give a reachable token as well, so only another rule needs the look, and only
-     * where nothing can be cut. */
+    /* Merges would find a reachable token too, so the lookup is needed only under another rule
+     * (ignore_merges), and only if the piece cannot be cut. */
     bool look = len <= e->t->max_len &&
                 (!cut || (e->t->ignore_merges && part_end(e->t, p, p + len) == p + len));
     int32_t id = look ? tkc_find_word(e->t, p, len) : -1;
@@ -376,7 +376,7 @@ static __attribute__((noinline)) bool put_phrase(tkc_encoder *e, const unsigned 
     return true;
 }
 
-/* Ends the quick way for a while: what is queued is written, and `out` knows of it. */
+/* Leaves the fast path: writes the queued words and updates the length of `out`. */
 static place leave(tkc_encoder *e, const queue *q, place at)
 {
     at = flush(e, q, at);
@@ -384,8 +384,8 @@ static place leave(tkc_encoder *e, const queue *q, place at)
     return at;
 }
 
-/* Continues behind what was written to `out` itself, at p; with room for the ids of what lies
- * before `kept`. */
+/* Returns to the fast path at p, after the ids that were written to `out` directly; makes room for
+ * the ids of the text before `kept`. */
 static place come_back(tkc_encoder *e, const unsigned char *p, const unsigned char *kept)
 {
     if (!tkc_encoder_room(e, (kept > p ? (size_t)(kept - p) : 0) + SPARE))
@@ -393,10 +393,10 @@ static place come_back(tkc_encoder *e, const unsigned char *p, const unsigned ch
     return (place){ .p = p, .out = e->out->data + e->out->len };
 }
 
-/* Cuts [at.p, end), a piece or what is left of one, into parts that are merged by themselves, and
- * takes those that begin before `stop`. There is room for the ids of what lies before `kept`, and
- * there is again afterwards. Where whole pieces follow another rule than merges (ignore_merges),
- * parts are words of another kind. */
+/* Cuts [at.p, end), a piece or the rest of one, into parts that are merged separately, and encodes
+ * those that begin before `stop`. There must be room for the ids of the text before `kept`, and
+ * there is again afterwards. If whole pieces follow their own rule (ignore_merges), parts have
+ * cache keys of their own. */
 static place push_parts(tkc_encoder *e, queue *q, place at, const unsigned char *end,
                         const unsigned char *stop, const unsigned char *kept)
 {
@@ -418,7 +418,7 @@ static place push_parts(tkc_encoder *e, queue *q, place at, const unsigned char 
 
 static bool put_in_parts(tkc_encoder *e, const unsigned char *p, size_t len)
 {
-    enum { LONGEST = 1 << 16 }; /* of what room is made for at once */
+    enum { LONGEST = 1 << 16 }; /* bytes of text for which room is made at once */
     const unsigned char *end = p + len;
     while (p < end) {
         const unsigned char *stop = end - p > LONGEST ? p + LONGEST : end;
@@ -443,7 +443,7 @@ static bool encode_piece(tkc_encoder *e, const unsigned char *p, size_t len)
 
 enum { LETTER = 1, PREFIX = 2, CASED = 4, QUOTE_ENDS = 8, SAFE = 32, BLOCK = 1 << 14 };
 
-/* What an ASCII byte is to the quick path: a letter, or something that may stand before a word and
+/* The kind of an ASCII byte on the fast path: a letter, or a byte that may precede a word and
  * belong to it. */
 static const uint8_t kinds_any[256], kinds_no_quote[256], kinds_space[256];
 
@@ -494,8 +494,8 @@ TKC_INLINE size_t word_length(const unsigned char *q, bool cased)
 #endif
 }
 
-/* Length of the word at p if it is one of ASCII letters that fits into the cache, with what may
- * stand before it; 0 if it is not, or may be. */
+/* Length of the word at p, with the byte that may precede it, if it consists of ASCII letters and
+ * fits into the cache; 0 if not, or if that is uncertain. */
 TKC_INLINE size_t quick_word(const unsigned char *p, const uint8_t *kinds, int flags)
 {
     uint8_t kind = kinds[p[0]];
@@ -508,8 +508,8 @@ TKC_INLINE size_t quick_word(const unsigned char *p, const uint8_t *kinds, int f
     return len <= TKC_WORD_BYTES && ends ? len : 0;
 }
 
-/* A piece too long for the cache of words: in parts that go through the queue with the words around
- * it, or by itself. */
+/* A piece too long for the word cache: in parts that go through the queue like other words, or by
+ * itself. */
 static __attribute__((noinline)) place push_long(tkc_encoder *e, queue *q, place at,
                                                  const unsigned char *next,
                                                  const unsigned char *stop)
@@ -522,7 +522,7 @@ static __attribute__((noinline)) place push_long(tkc_encoder *e, queue *q, place
     return encode_piece(e, p, len) ? come_back(e, next, stop) : (place){ 0 };
 }
 
-/* The words that begin before `stop`, which lies at least SAFE bytes before the end. */
+/* Queues the words that begin before `stop`, which is at least SAFE bytes before the end. */
 TKC_INLINE place push_until(tkc_encoder *e, queue *q, place at, const unsigned char *stop,
                             const unsigned char *end, tkc_scan_fn *scan, const uint8_t *kinds,
                             int flags)
@@ -601,7 +601,7 @@ static bool gap_deepseek(tkc_encoder *e, const unsigned char *p, const unsigned 
     return encode_loop(e, p, end, tkc_scanners[TKC_SCAN_DEEPSEEK], kinds_any, 0);
 }
 
-/* ---- the long way: any chain, offsets ---- */
+/* ---- the slow path: any chain, offsets ---- */
 
 /* Where the token bytes [from, to) of a piece lie in the text. */
 static void place_of(const tkc_encoder *e, size_t from, size_t to, size_t out[2])

@@ -1,7 +1,7 @@
 /* encoder.h - one thread's encoding of one text: pieces into tokens through caches of words.
  *
- * A scratch holds what an encoder may remember: it belongs to one encoder at a time and goes back
- * to the tokenizer's cache with its caches warm. Caches only ever repeat what BPE has said.
+ * A scratch holds an encoder's caches: it belongs to one encoder at a time and returns to the
+ * tokenizer with its caches warm. Caches only repeat earlier results of BPE.
  */
 #ifndef TKC_TOKENIZER_ENCODER_H
 #define TKC_TOKENIZER_ENCODER_H
@@ -22,7 +22,7 @@ enum {
     TKC_PHRASE_IDS = 32
 };
 
-/* Two to a cache line, the newer first. The last byte of the key is its length, so no key is all
+/* Two per cache line, the newer first. The last byte of the key is its length, so no key is all
  * zeros. */
 typedef struct tkc_word_entry {
     uint64_t lo, hi;
@@ -30,7 +30,7 @@ typedef struct tkc_word_entry {
     uint32_t n;
 } tkc_word_entry;
 
-/* A line of its own. */
+/* One per cache line. */
 typedef struct tkc_split_entry {
     uint64_t lo, hi;
     int32_t ids[TKC_SPLIT_IDS];
@@ -44,7 +44,7 @@ typedef struct tkc_phrase_entry {
     int32_t ids[TKC_PHRASE_IDS];
 } tkc_phrase_entry;
 
-/* One block, so that it lies in few large pages: the first text pays for each page it touches. */
+/* One block, so that it needs few large pages: the first text pays for each page it touches. */
 typedef struct tkc_caches {
     tkc_word_entry words[2 << TKC_WORD_BITS];
     tkc_split_entry splits[1 << TKC_SPLIT_BITS];
@@ -53,7 +53,7 @@ typedef struct tkc_caches {
 } tkc_caches;
 
 struct tkc_scratch {
-    tkc_scratch *next; /* on the cache */
+    tkc_scratch *next; /* in the tokenizer's list of free ones */
     const tinkc_allocator *a;
     tkc_caches *caches;
     tkc_bpe_work work;
@@ -72,9 +72,9 @@ typedef struct tkc_encoder {
     tkc_scratch *s;
     tinkc_tokens *out;
     tinkc_sizes *offsets;          /* NULL = not wanted */
-    const unsigned char *readable; /* sixteen bytes can be read at what lies before it */
-    size_t base;                   /* offset of the text at hand */
-    const tkc_origins *origins;    /* of the text at hand, if it was normalised; else NULL */
+    const unsigned char *readable; /* sixteen bytes can be read at any position before it */
+    size_t base;                   /* offset of the current text */
+    const tkc_origins *origins;    /* of the current text, if it was normalised; else NULL */
     tkc_regex_budget budget;       /* of the whole text */
     tinkc_error *err;
 } tkc_encoder;
@@ -84,6 +84,5 @@ bool tkc_encoder_room(tkc_encoder *, size_t n);
 
 /* Encodes text between added tokens: pre-tokenises it and appends its tokens. Well-formed UTF-8. */
 bool tkc_encode_gap(tkc_encoder *, const unsigned char *p, size_t len);
-
 
 #endif

@@ -1,9 +1,9 @@
-/* jinja.h - the template engine as its own files see it: values, nodes, the running template.
+/* jinja.h - the template engine's internal header: values, nodes, the running template.
  *
  * A template is parsed once into nodes that never change (jinja_lex.c, jinja_parse.c), its names
  * are resolved to numbered slots (jinja_scope.c), and then any number of threads may run it, each
- * with an evaluator of its own (jinja_exec.c, jinja_eval.c). Everything a run makes lives in the
- * run's arena. Templates and variables are hostile: depth, steps, memory and output are counted.
+ * with its own evaluator (jinja_exec.c, jinja_eval.c). Everything that a run creates is in the
+ * run's arena. Templates and variables are untrusted: depth, steps, memory and output are limited.
  */
 #ifndef TKC_TOKENIZER_JINJA_H
 #define TKC_TOKENIZER_JINJA_H
@@ -19,7 +19,7 @@ __extension__ typedef __int128 tkc_i128;
 
 enum {
     TKC_JV_FAIL = 0, /* an error is recorded */
-    TKC_JV_MISSING,  /* an empty slot or an argument that was not given; never seen by templates */
+    TKC_JV_MISSING,  /* an empty slot or a missing argument; never visible to templates */
     TKC_JV_UNDEFINED,
     TKC_JV_NONE,
     TKC_JV_BOOL,
@@ -33,7 +33,7 @@ enum {
     TKC_JV_DICT,
     TKC_JV_NAMESPACE,
     TKC_JV_RANGE,
-    TKC_JV_ITER, /* a generator: can be walked once */
+    TKC_JV_ITER, /* a generator: can be iterated once */
     TKC_JV_VIEW, /* dict.keys(), .values(), .items() */
     TKC_JV_MACRO,
     TKC_JV_LOOP,
@@ -49,7 +49,7 @@ typedef struct tkc_jev tkc_jev;
 typedef struct tkc_jnode tkc_jnode;
 typedef struct tkc_jact tkc_jact;
 
-/* Text of a template or a run. chars is SIZE_MAX while nobody has counted. */
+/* Text of a template or a run. chars is SIZE_MAX until it is counted. */
 typedef struct tkc_jstr {
     const char *data;
     size_t len, chars;
@@ -118,11 +118,11 @@ enum {
 };
 
 typedef struct tkc_jiter {
-    tkc_jv over; /* what is walked; MISSING when `from` is */
-    size_t at;   /* place in it */
+    tkc_jv over; /* what is iterated; MISSING if `from` is used instead */
+    size_t at;   /* position in it */
     struct tkc_jiter *from;
     int32_t stage;
-    int32_t depth; /* how many iterators stand on each other */
+    int32_t depth; /* length of the chain of iterators */
     bool reject, done;
     const tkc_jfunc *fn; /* filter or test; NULL = truth */
     tkc_jargs *args;
@@ -135,15 +135,15 @@ typedef struct tkc_jiter {
 
 typedef struct tkc_jmacro {
     const tkc_jnode *node; /* MACRO or CALL_BLOCK */
-    tkc_jact *act;         /* where it was made */
+    tkc_jact *act;         /* where it was created */
 } tkc_jmacro;
 
 typedef struct tkc_jloop {
     tkc_jiter *iter;
-    const tkc_jnode *recursive; /* the loop's node if it may call itself */
-    tkc_jact *act;              /* where the node stands */
+    const tkc_jnode *recursive; /* the loop's node if it is recursive */
+    tkc_jact *act;              /* the activation that contains the node */
     tkc_jv current, before, after, changed;
-    tkc_jv whole; /* what is walked, if its length is known */
+    tkc_jv whole; /* what is iterated, if its length is known */
     int64_t index0, length, depth0;
 } tkc_jloop;
 
@@ -224,7 +224,7 @@ enum {
     TKC_JOP_NOT_IN
 };
 
-/* Where a name's value is when a frame is entered. */
+/* Where a name's value comes from when a frame is entered. */
 enum { TKC_JLOAD_RESOLVE, TKC_JLOAD_ALIAS, TKC_JLOAD_UNDEFINED };
 
 typedef struct tkc_jload {
@@ -368,8 +368,8 @@ void tkc_jev_init(tkc_jev *, const tkc_jtemplate *, tkc_arena *, const tkc_jlimi
 bool tkc_jev_run(tkc_jev *, const tkc_jdict *variables);
 void tkc_jev_free(tkc_jev *);
 
-/* Counts work; false when the template has had its share. Code that reads or writes bytes or items
- * that the template chose pays for them, before or right after. */
+/* Counts work; false when the template has used up its steps. Code that reads or writes bytes or
+ * items chosen by the template must charge for them, before or right after. */
 bool tkc_j_charge(tkc_jev *, size_t steps);
 static inline bool tkc_j_touch(tkc_jev *ev, size_t bytes)
 {
@@ -383,7 +383,7 @@ static inline bool tkc_j_decode(tkc_jev *ev, size_t bytes)
 void *tkc_j_alloc(tkc_jev *, size_t size);
 /* TINKC_E_TEMPLATE with the line; returns the failure value. */
 tkc_jv tkc_j_fail(tkc_jev *, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Says why an undefined value cannot be used. */
+/* Fails with the reason why an undefined value cannot be used. */
 tkc_jv tkc_j_fail_undefined(tkc_jev *, tkc_jv undefined);
 bool tkc_j_enter(tkc_jev *); /* one level deeper; false = too deep */
 static inline void tkc_j_leave(tkc_jev *ev)
@@ -403,7 +403,7 @@ tkc_jv tkc_jv_undefined(void);
 tkc_jv tkc_jv_view(tkc_jev *, const char *data, size_t len);
 /* A copy. */
 tkc_jv tkc_jv_cstr(tkc_jev *, const char *text);
-/* What the output buffer holds from `mark` on, taken off it. */
+/* Removes the end of the output buffer, from `mark` on, and returns it as a string. */
 tkc_jv tkc_jv_take(tkc_jev *, size_t mark);
 tkc_jv tkc_jv_list(tkc_jev *, uint8_t kind, size_t cap);
 bool tkc_jv_push(tkc_jev *, tkc_jlist *, tkc_jv item);
@@ -436,7 +436,7 @@ bool tkc_jv_same(tkc_jv a, tkc_jv b); /* `is` */
 bool tkc_jv_equal(tkc_jev *, tkc_jv a, tkc_jv b);
 bool tkc_jv_less(tkc_jev *, tkc_jv a, tkc_jv b, const char *op, bool or_equal);
 bool tkc_jv_contains(tkc_jev *, tkc_jv box, tkc_jv item);
-/* -1 = it has none (an error is recorded). */
+/* -1 = it has no length (an error is recorded). */
 int64_t tkc_jv_length(tkc_jev *, tkc_jv);
 
 /* ---- text of values: jinja_text.c ---- */
@@ -470,36 +470,36 @@ enum {
     TKC_JCHAR_CASED
 };
 bool tkc_j_is(uint32_t c, int what);
-/* The value of a decimal digit of any script; -1 = it is none. */
+/* The value of a decimal digit of any script; -1 = not a digit. */
 int tkc_j_decimal(uint32_t c);
 enum { TKC_JCASE_LOWER, TKC_JCASE_UPPER, TKC_JCASE_TITLE, TKC_JCASE_SWAP, TKC_JCASE_CAPITAL };
 /* Appends s in another case to the output buffer. */
 bool tkc_j_write_case(tkc_jev *, tinkc_str s, int how);
 tkc_jv tkc_jv_case(tkc_jev *, tkc_jv s, int how);
 tinkc_str tkc_j_strip(tinkc_str s, const tinkc_str *chars, bool left, bool right);
-/* Byte place of the n-th character; chars past the end give len. */
+/* Byte offset of the n-th character; past the end: len. */
 size_t tkc_j_place(tkc_jstr *s, size_t n);
 
 /* ---- operators and access: jinja_ops.c ---- */
 
-/* With & < > ' " as HTML writes them. */
+/* Escapes & < > ' " for HTML. */
 tkc_jv tkc_jv_escape(tkc_jev *, tkc_jv);
 tkc_jv tkc_j_binary(tkc_jev *, int op, tkc_jv a, tkc_jv b);
 tkc_jv tkc_j_attr(tkc_jev *, tkc_jv object, tkc_jstr *name);
-/* What an object has by itself, items not asked. */
+/* An object's own attribute, without looking at its items. */
 tkc_jv tkc_j_own_attr(tkc_jev *, tkc_jv object, tkc_jstr *name, bool *found);
 tkc_jv tkc_j_item(tkc_jev *, tkc_jv object, tkc_jv key);
-/* How many items a loop has; walks the rest if that is not known. -1 = failed. */
+/* How many items a loop has; reads the rest if that is not known. -1 = failed. */
 int64_t tkc_j_loop_length(tkc_jev *, tkc_jloop *);
 tkc_jv tkc_j_slice(tkc_jev *, tkc_jv object, tkc_jv start, tkc_jv stop, tkc_jv step);
 /* Walks "a.b.0" as filters with attribute= do. */
 tkc_jv tkc_j_path(tkc_jev *, tkc_jv attribute);
 tkc_jv tkc_j_follow(tkc_jev *, tkc_jv item, tkc_jv path, const tkc_jv *fallback);
 
-/* ---- walking: jinja_iter.c ---- */
+/* ---- iteration: jinja_iter.c ---- */
 
 tkc_jiter *tkc_j_iter(tkc_jev *, tkc_jv over);
-/* A walk over `from` that does something to each item; its fields are the caller's to fill. */
+/* An iterator that applies a stage to each item of `from`; the caller fills in its fields. */
 tkc_jiter *tkc_j_stage(tkc_jev *, tkc_jv from, int stage);
 /* False at the end or after a failure. */
 bool tkc_j_next(tkc_jev *, tkc_jiter *, tkc_jv *item);

@@ -1,4 +1,4 @@
-/* jinja_char.c - characters as Python sees them: classes, cases, white space.
+/* jinja_char.c - characters with Python's rules: classes, cases, white space.
  *
  * Simple cases come from utf8proc; those that turn one character into several are listed here
  * (Unicode's SpecialCasing, the unconditional part). May touch: utf8proc, the output buffer.
@@ -243,7 +243,7 @@ static bool is_number_word(uint32_t c)
 
 int tkc_j_decimal(uint32_t c)
 {
-    /* digits come in rows of ten; where rows touch, they do so from a place that divides by ten */
+    /* digits come in rows of ten; adjacent rows begin at a multiple of ten */
     if (category(c) != UTF8PROC_CATEGORY_ND)
         return -1;
     if (c >= 0x1D7CE && c <= 0x1D7FF)

@@ -1,6 +1,6 @@
 /* jinja_eval.c - expressions of a running template, and calls.
  *
- * Every node costs a step and a level of depth, so neither time nor the C stack can run away.
+ * Every node costs a step and a level of depth, so time and C stack are bounded.
  * May touch: the run.
  */
 #include "tokenizer/jinja.h"
@@ -212,7 +212,7 @@ tkc_jv tkc_j_call(tkc_jev *ev, tkc_jv callee, const tkc_jargs *args)
     }
 }
 
-/* obj.method(...) without making a bound method first: by far the most common call. */
+/* obj.method(...) without creating a bound method first: by far the most common call. */
 static bool method_of(tkc_jev *ev, tkc_jact *act, const tkc_jnode *callee, tkc_jv *self,
                       const tkc_jfunc **fn, tkc_jv *value)
 {

@@ -1,6 +1,6 @@
 /* jinja_exec.c - statements of a running template: output, conditions, loops, macros, blocks.
  *
- * All output goes into one buffer. What a macro or a set block writes is taken off its end again
+ * All output goes into one buffer. The output of a macro or a set block is removed from its end
  * when it is done. May touch: the run.
  */
 #include "tokenizer/jinja.h"
@@ -26,7 +26,7 @@ static bool new_act(tkc_jev *ev, tkc_jact *parent, int32_t n_slots, tkc_jact **o
     return true;
 }
 
-/* Runs a body and takes what it wrote off the output. A loop may be left from inside. */
+/* Runs a body and removes its output from the buffer. The body may break out of a loop. */
 static outcome capture(tkc_jev *ev, tkc_jact *act, const tkc_jlistof *body, tkc_jv *out)
 {
     size_t mark = ev->out.len;
@@ -49,7 +49,7 @@ static bool bind_keyword(tkc_jev *ev, tkc_jact *act, const tkc_jnode *n, const t
             continue;
         tkc_jv *slot = &act->slots[n->arg_slots[i]];
         if (slot->kind != TKC_JV_MISSING && n->kwargs_slot >= 0)
-            break; /* it was given by place: this one is for kwargs */
+            break; /* already given by position: this one goes to kwargs */
         if (slot->kind != TKC_JV_MISSING) {
             tkc_j_fail(ev, "macro: argument '%.*s' is given twice",
                        (int)(name.len < 60 ? name.len : 60), name.data);
@@ -71,7 +71,7 @@ static bool bind_keyword(tkc_jev *ev, tkc_jact *act, const tkc_jnode *n, const t
     return tkc_jdict_set(ev, rest->d, (tkc_jv){ .kind = TKC_JV_STR, .s = kw->name }, kw->value);
 }
 
-/* Positional, keyword and special arguments into the macro's slots. */
+/* Puts positional, keyword and special arguments into the macro's slots. */
 static bool bind_macro(tkc_jev *ev, tkc_jact *act, const tkc_jnode *n, const tkc_jargs *args,
                        const tkc_jv *caller)
 {
@@ -236,7 +236,7 @@ static bool advance(tkc_jev *ev, tkc_jloop *loop)
 /* The iterations of a loop whose activation is `act`. */
 static outcome run_loop(tkc_jev *ev, tkc_jact *act, const tkc_jnode *n, tkc_jloop *loop)
 {
-    bool ran = false; /* a body came to its end; one left early does not count */
+    bool ran = false; /* a body ran to its end; one that was left early does not count */
     while (advance(ev, loop)) {
         tkc_j_enter_frame(ev, act, &n->frame);
         act->slots[n->loop_slot] = (tkc_jv){ .kind = TKC_JV_LOOP, .loop = loop };
@@ -257,7 +257,7 @@ static outcome run_loop(tkc_jev *ev, tkc_jact *act, const tkc_jnode *n, tkc_jloo
     return exec_list(ev, act, &n->other);
 }
 
-/* A recursive loop is a function: its own variables, and its text as the result. */
+/* A recursive loop is a function: it has its own variables and returns its text. */
 static tkc_jv run_recursive(tkc_jev *ev, tkc_jact *outer, const tkc_jnode *n, tkc_jv over,
                             int64_t depth0)
 {
@@ -446,7 +446,7 @@ void tkc_jev_init(tkc_jev *ev, const tkc_jtemplate *t, tkc_arena *arena, const t
     ev->next_look = ev->max_steps - 1;
     ev->max_ms = limits && limits->max_ms > 0 ? limits->max_ms : USUAL_MS;
     ev->deadline_ns = tkc_monotonic_ns() + ev->max_ms * 1000000;
-    /* Strings that are built up piece by piece need more than the text they end in. */
+    /* Strings that are built in pieces need more memory than their final text. */
     ev->max_mem = ((size_t)bytes < (size_t)1 << 40 ? (size_t)bytes : (size_t)1 << 40) * 4;
     if (ev->max_mem < (size_t)16 << 20)
         ev->max_mem = (size_t)16 << 20;

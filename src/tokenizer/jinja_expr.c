@@ -1,4 +1,4 @@
-/* jinja_expr.c - the parser's half for expressions.
+/* jinja_expr.c - the parser's half that reads expressions.
  *
  * Precedence, loosest first: a if b else c, or, and, not, comparisons, + -, ~, * / // %, **, unary
  * minus, filters and tests, then .name [item] (call). May touch: the parser's arenas.
@@ -74,7 +74,7 @@ static tkc_jnode *parse_number(tkc_jparser *p)
     return n;
 }
 
-/* Adjacent string literals are one. */
+/* Adjacent string literals are joined. */
 static tkc_jnode *parse_strings(tkc_jparser *p)
 {
     size_t total = 0;
@@ -220,7 +220,7 @@ static bool is_assignment(const tkc_jparser *p)
            tkc_str_is(p->at[1].text, "=");
 }
 
-/* One argument of a call, of whatever form. */
+/* One argument of a call, of any form. */
 static bool parse_argument(tkc_jparser *p, tkc_jnode *owner, tkc_jcall *call, tkc_jnodes *pos,
                            tkc_jnodes *kw)
 {
@@ -378,7 +378,7 @@ tkc_jnode *tkc_jp_postfix(tkc_jparser *p, tkc_jnode *n)
 
 /* ---- filters and tests ---- */
 
-/* A name that may have dots, looked up in a table when the node is made. */
+/* A name that may have dots, looked up in a table when the node is created. */
 static bool parse_function_name(tkc_jparser *p, tkc_jnode *n)
 {
     if (p->at->kind != TKC_JT_NAME)
@@ -526,7 +526,7 @@ static tkc_jnode *parse_product(tkc_jparser *p)
             int32_t line = p->at->line;
             p->at++;
             n = binary(p, ops[i].op, line, n, parse_power(p));
-            i = (size_t)-1; /* look again from the first */
+            i = (size_t)-1; /* start again with the first */
         }
     return n;
 }
@@ -560,7 +560,7 @@ static tkc_jnode *parse_sum(tkc_jparser *p)
     return n;
 }
 
-/* The comparison at hand, consumed; -1 = none. */
+/* Consumes a comparison operator and returns it; -1 = none. */
 static int comparison(tkc_jparser *p)
 {
     static const char *const ops[] = { "==", "!=", "<", "<=", ">", ">=" };

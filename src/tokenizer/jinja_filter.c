@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Text of a value, as most filters on strings begin. */
+/* The text of a value: the first step of most string filters. */
 static bool as_text(tkc_jev *ev, const tkc_jv *v, tkc_jv *out)
 {
     *out = tkc_jv_str(ev, *v);
@@ -152,7 +152,7 @@ static tkc_jv filter_indent(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
         return tkc_jv_fail;
     size_t mark = ev->out.len;
     tinkc_str t = tkc_jv_text(*v);
-    bool ends = t.len && t.data[t.len - 1] == '\n'; /* then one more, empty line follows */
+    bool ends = t.len && t.data[t.len - 1] == '\n'; /* then an empty line follows */
     if (tkc_jv_truth(a[1]) && !tkc_j_write(ev, spaces))
         return tkc_jv_fail;
     size_t n = lines.l->len + (ends || t.len == 0);
@@ -293,7 +293,8 @@ static size_t entity(tinkc_str s, char *out)
     return 0;
 }
 
-/* Behind these places nothing closes a tag or a comment, so nothing is looked for there twice. */
+/* After these positions nothing closes a tag or a comment, so no search runs to the end
+ * repeatedly. */
 typedef struct markup_ends {
     size_t tag, comment;
 } markup_ends;
@@ -308,7 +309,7 @@ static void find_ends(tinkc_str t, markup_ends *ends)
     ends->comment = 0;
 }
 
-/* Behind the tag or comment that begins at i; 0 if none does. */
+/* The end of the tag or comment that begins at i; 0 if none does. */
 static size_t markup_end(tinkc_str t, size_t i, const markup_ends *ends)
 {
     tinkc_str rest = tkc_strn(t.data + i, t.len - i);
@@ -360,8 +361,8 @@ static tkc_jv filter_striptags(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *ar
 
 /* ---- numbers ---- */
 
-/* A number's text as Python's int() and float() want it: no white space around it, every decimal
- * digit in ASCII, no underscores but between two digits. data NULL = no number, or no memory. */
+/* Normalises a number's text for int() and float(): no white space around it, every decimal digit
+ * in ASCII, underscores only between two digits. data NULL = not a number, or no memory. */
 static tinkc_str plain_number(tkc_jev *ev, tinkc_str s)
 {
     size_t whole = s.len;
@@ -569,7 +570,7 @@ static tkc_jv filter_round(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
         return tkc_j_fail(ev, "round: method must be common, ceil or floor");
     double unit = pow(10, (double)precision), scaled = tkc_jv_to_double(*v) * unit;
     double whole = tkc_str_is(method, "ceil") ? ceil(scaled) : floor(scaled);
-    return tkc_jv_float((whole == 0 ? 0.0 : whole) / unit); /* an integer there: no minus zero */
+    return tkc_jv_float((whole == 0 ? 0.0 : whole) / unit); /* an integer in Python: no -0.0 */
 }
 
 /* ---- others ---- */

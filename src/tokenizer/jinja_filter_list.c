@@ -1,10 +1,10 @@
-/* jinja_filter_list.c - filters that take or give lists: sorting, grouping, choosing.
+/* jinja_filter_list.c - filters that take or return lists: sorting, grouping, selecting.
  * May touch: the run. */
 #include "tokenizer/jinja_func.h"
 
 #include <string.h>
 
-/* A generator over a list that is finished already. */
+/* A generator over a complete list. */
 static tkc_jv lazy(tkc_jev *ev, tkc_jv list)
 {
     tkc_jiter *it = tkc_j_iter(ev, list);
@@ -63,7 +63,7 @@ static tkc_jv filter_join(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
     if (!tkc_j_bind(ev, args, "join", params, 2, 0, a))
         return tkc_jv_fail;
     tkc_jv path = tkc_j_path(ev, a[1]);
-    /* items may be lazy and write to the buffer while they are made, so they are made first */
+    /* lazy items may write to the buffer while they are computed, so compute them all first */
     tkc_jv items = tkc_jv_failed(path) ? path : tkc_j_list(ev, *v, TKC_JV_LIST);
     tkc_jv between = a[0].kind == TKC_JV_MISSING ? tkc_jv_undefined() : tkc_jv_str(ev, a[0]);
     if (tkc_jv_failed(items) || tkc_jv_failed(between))
@@ -107,8 +107,7 @@ static tkc_jargs *copy_args(tkc_jev *ev, const tkc_jargs *args, size_t skip)
     return copy;
 }
 
-/* None, 0 and the like give nothing to map or select from, and nothing is asked of the arguments.
- */
+/* None, 0 and similar values have no items to map or select; the arguments are then not checked. */
 static tkc_jv nothing(tkc_jev *ev)
 {
     tkc_jv empty = tkc_jv_list(ev, TKC_JV_LIST, 0);
@@ -197,8 +196,8 @@ typedef struct keyed {
     tkc_jv key, item;
 } keyed;
 
-/* How to order: listed = the reference compares lists of one key, so what is equal is not ordered,
- * even if it could not be. */
+/* How to order. listed: the reference compares lists of one key, so equal keys are never compared
+ * with "<", even if they do not support it. */
 typedef struct order {
     bool reverse, listed;
 } order;
@@ -442,7 +441,7 @@ static tkc_jv filter_sum(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
     return tkc_failed(ev->err) ? tkc_jv_fail : total;
 }
 
-/* ---- cutting into pieces ---- */
+/* ---- batches and slices ---- */
 
 static bool part_args(tkc_jev *ev, const tkc_jargs *args, const char *what, int64_t least,
                       int64_t *n, tkc_jv *fill)
@@ -469,7 +468,7 @@ static tkc_jv filter_batch(tkc_jev *ev, const tkc_jv *v, const tkc_jargs *args)
         return tkc_jv_fail;
     tkc_jiter *it = tkc_j_iter(ev, *v);
     while (it && tkc_j_next(ev, it, &item)) {
-        if ((int64_t)part.l->len == n) { /* n = 0: an empty part, then all */
+        if ((int64_t)part.l->len == n) { /* n = 0: an empty part, then everything */
             if (!tkc_jv_push(ev, out.l, part))
                 return tkc_jv_fail;
             part = tkc_jv_list(ev, TKC_JV_LIST, 0);

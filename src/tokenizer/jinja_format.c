@@ -169,7 +169,7 @@ static bool put_float(tkc_jev *ev, const spec *f, double value, char usual_align
     return put_padded(ev, f, sign_text(f, negative), tkc_strn(text, len), len, usual_align);
 }
 
-/* What is not ASCII in a representation, as escapes: ascii() of Python. */
+/* Escapes non-ASCII characters in a representation, as Python's ascii() does. */
 static tkc_jv escape_ascii(tkc_jev *ev, tkc_jv v)
 {
     if (tkc_jv_failed(v))
@@ -200,7 +200,7 @@ typedef struct percent {
     tkc_jv args;
     size_t used;
     bool keyed;
-    bool markup; /* what is put in is escaped */
+    bool markup; /* inserted values are escaped */
 } percent;
 
 static tkc_jv next_arg(percent *p)
@@ -293,7 +293,7 @@ static bool percent_char(percent *p, spec *f, tkc_jv v)
 {
     int64_t code;
     char text[4];
-    f->precision = -1; /* neither means anything here */
+    f->precision = -1; /* neither has a meaning here */
     if (f->align == '=') {
         f->align = '>';
         f->fill[0] = ' ';
@@ -403,7 +403,7 @@ tkc_jv tkc_j_percent(tkc_jev *ev, tkc_jv format, tkc_jv args)
                 return tkc_jv_fail;
         }
     }
-    /* what can be indexed might have been a mapping, so it need not be used up */
+    /* an indexable argument might have been a mapping, so it may stay unused */
     bool indexed = args.kind == TKC_JV_LIST || args.kind == TKC_JV_DICT ||
                    args.kind == TKC_JV_UNDEFINED || args.kind == TKC_JV_RANGE;
     size_t given = args.kind == TKC_JV_TUPLE ? args.l->len : indexed ? 0 : 1;

@@ -1,7 +1,7 @@
-/* jinja_iter.c - walking over values, and the lazy filters that stand on a walk.
+/* jinja_iter.c - iteration over values, and the lazy filters that build on it.
  *
- * map, select and similar filters do their work when they are walked, once, as Python's generators
- * do. May touch: the run.
+ * map, select and similar filters do their work when they are iterated, once, as Python's
+ * generators do. May touch: the run.
  */
 #include "tokenizer/jinja.h"
 
@@ -105,7 +105,7 @@ static bool passes(tkc_jev *ev, const tkc_jiter *it, tkc_jv v)
     return tkc_jv_truth(it->fn->call(ev, &v, it->args)) != it->reject;
 }
 
-/* What a stage makes of an item; *keep false: nothing. */
+/* Applies a stage to an item; *keep false: the item is dropped. */
 static bool through_stage(tkc_jev *ev, tkc_jiter *it, tkc_jv *item, bool *keep)
 {
     *keep = true;

@@ -1,9 +1,9 @@
 /* jinja_lex.c - cuts a template into tokens, doing all white space control on the way.
  *
- * The rules are those of an environment with trim_blocks and lstrip_blocks: a newline behind a
- * block tag or comment goes, blanks before one go if it is the first thing on its line, "-" takes
- * all white space on its side and "+" switches the rules off there. May touch: the arena it was
- * given.
+ * The rules are those of an environment with trim_blocks and lstrip_blocks: a newline after a block
+ * tag or comment is removed, blanks before one are removed if it is the first thing on its line,
+ * "-" removes all white space on its side and "+" disables the rules there. May touch: the arena it
+ * was given.
  */
 #include "tokenizer/jinja.h"
 
@@ -15,10 +15,10 @@ typedef struct lexer {
     tinkc_str s; /* newlines normalised */
     size_t at;
     int32_t line;
-    bool line_starting; /* what was consumed last ended a line */
+    bool line_starting; /* the last consumed text ended a line */
     tkc_jtoken *tokens;
     size_t n, cap;
-    char *open; /* brackets that wait for their end */
+    char *open; /* open brackets */
     size_t n_open, cap_open;
 } lexer;
 
@@ -82,7 +82,7 @@ static void advance(lexer *lx, size_t to)
     lx->at = to;
 }
 
-/* Where white space from `at` on ends. */
+/* The end of the white space at `at`. */
 static size_t space_end(const lexer *lx, size_t at)
 {
     while (at < lx->s.len) {
@@ -94,7 +94,7 @@ static size_t space_end(const lexer *lx, size_t at)
     return at;
 }
 
-/* What a tag's sign and the lstrip rule leave of the text before it. */
+/* The text before a tag, after its sign and the lstrip rule were applied. */
 static tinkc_str strip_before(const lexer *lx, tinkc_str text, char sign, bool is_variable)
 {
     if (sign == '-')
@@ -113,7 +113,7 @@ static tinkc_str strip_before(const lexer *lx, tinkc_str text, char sign, bool i
 }
 
 /* The end of a block tag or comment whose delimiter is `close`: "-%}", "+%}" or "%}", with the
- * white space it takes along. 0 = it is not here. */
+ * white space it removes. 0 = no end here. */
 static size_t tag_end(const lexer *lx, size_t at, char close, bool trim)
 {
     char sign = at < lx->s.len ? lx->s.data[at] : '\0';
@@ -128,7 +128,7 @@ static size_t tag_end(const lexer *lx, size_t at, char close, bool trim)
     return i;
 }
 
-/* If `word` stands at `at` between optional white space, where it ends; else 0. */
+/* The end of `word` at `at`, with optional white space around it; 0 if it is not there. */
 static size_t skip_word(const lexer *lx, size_t at, const char *word)
 {
     at = space_end(lx, at);
@@ -138,7 +138,7 @@ static size_t skip_word(const lexer *lx, size_t at, const char *word)
     return space_end(lx, at + n);
 }
 
-/* Behind "{% raw %}": everything up to "{% endraw %}" is text. */
+/* After "{% raw %}": everything up to "{% endraw %}" is text. */
 static bool lex_raw(lexer *lx)
 {
     size_t begin = lx->at;
@@ -215,7 +215,7 @@ static size_t digits(const lexer *lx, size_t ahead, int base)
     return i - ahead;
 }
 
-/* Length of a fraction or exponent behind `n` digits; 0 = it is an integer. */
+/* Length of a fraction or exponent after `n` digits; 0 = it is an integer. */
 static size_t float_length(const lexer *lx, size_t n)
 {
     size_t i = n;
@@ -319,7 +319,7 @@ static bool unescape(tinkc_str s, size_t *at, char *out, size_t *n)
             *at += 6;
         }
     } else {
-        out[(*n)++] = '\\'; /* no escape: the backslash stays */
+        out[(*n)++] = '\\'; /* not an escape: keep the backslash */
         *at += 1;
         return c != 'N';
     }
@@ -425,7 +425,7 @@ static bool lex_inside(lexer *lx)
     return lex_operator(lx);
 }
 
-/* Behind "{{" or "{%": tokens up to the end of the tag. */
+/* After "{{" or "{%": tokens up to the end of the tag. */
 static bool lex_tag(lexer *lx, bool is_variable)
 {
     lx->n_open = 0;

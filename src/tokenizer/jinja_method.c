@@ -1,7 +1,7 @@
 /* jinja_method.c - methods of lists, dicts and the rest, and the functions every template has.
  *
- * Methods that change their object are known by name and refused: templates run in a sandbox.
- * strftime_now is the only way to the outside, and it only reads the clock. May touch: the run.
+ * Methods that change their object are known and rejected: templates run in a sandbox. strftime_now
+ * is the only access to the outside, and it only reads the clock. May touch: the run.
  */
 #include "tokenizer/jinja_func.h"
 
@@ -235,7 +235,7 @@ static tkc_jv global_range(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *arg
     return (tkc_jv){ .kind = TKC_JV_RANGE, .range = r };
 }
 
-/* The pairs that dict() and namespace() are made of. */
+/* Builds the result of dict() and namespace() from their arguments. */
 static tkc_jv build_dict(tkc_jev *ev, const tkc_jargs *args, uint8_t kind, const char *what)
 {
     tkc_jv out = tkc_jv_dict(ev, kind);
@@ -328,7 +328,7 @@ static int format_iso_week(char *out, size_t cap, char c, const struct tm *tm)
     return c == 'G' ? snprintf(out, cap, "%ld", year) : snprintf(out, cap, "%02ld", year % 100);
 }
 
-/* The conversions that are made of others; NULL = it is none of them. */
+/* The conversions that combine others; NULL = not one of them. */
 static const char *compound_time(char c)
 {
     static const struct {
@@ -351,7 +351,7 @@ static const char *compound_time(char c)
     return NULL;
 }
 
-/* The conversions that are one number. -1 = it is none of them. */
+/* The conversions that are one number. -1 = not one of them. */
 static int format_time_number(char *out, size_t cap, char c, const struct tm *tm, int64_t micros)
 {
     const int day = tm->tm_wday, hour = tm->tm_hour, hour12 = hour % 12 ? hour % 12 : 12;
@@ -387,8 +387,8 @@ static int format_time_number(char *out, size_t cap, char c, const struct tm *tm
     return -1;
 }
 
-/* One conversion that is not made of others; names of days and months are English whatever the
- * locale. -1 = there is no such conversion. */
+/* One conversion that does not combine others; names of days and months are English in every
+ * locale. -1 = no such conversion. */
 static int format_time_part(char *out, size_t cap, char c, const struct tm *tm, int64_t micros,
                             bool utc)
 {
@@ -398,7 +398,7 @@ static int format_time_part(char *out, size_t cap, char c, const struct tm *tm, 
                                           "May",       "June",     "July",     "August",
                                           "September", "October",  "November", "December" };
     bool morning = tm->tm_hour < 12;
-    struct tm copy = *tm; /* both functions that need it put it right */
+    struct tm copy = *tm; /* mktime and timegm modify it */
     switch (c) {
     case 'a':
         return snprintf(out, cap, "%.3s", days[tm->tm_wday]);

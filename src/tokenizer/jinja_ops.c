@@ -1,7 +1,7 @@
 /* jinja_ops.c - operators, attributes, items and slices, with Python's rules.
  *
- * The sandbox lives here: names that begin with an underscore and methods that change their object
- * answer with an undefined value that cannot be used. May touch: the run.
+ * The sandbox is here: names that begin with an underscore and methods that change their object
+ * yield an undefined value that cannot be used. May touch: the run.
  */
 #include "tokenizer/jinja.h"
 
@@ -89,7 +89,7 @@ static double float_modulo(double a, double b)
     return m;
 }
 
-/* Python's way: from the remainder, so that both fit each other. */
+/* Computed from the remainder, as in Python, so that both are consistent. */
 static double float_floor_div(double a, double b)
 {
     double rest = fmod(a, b), q = (a - rest) / b;
@@ -286,7 +286,7 @@ static tkc_jv macro_attr(tkc_jev *ev, tkc_jv object, tkc_jstr *name)
     return v;
 }
 
-/* What the object has by itself, before its items are asked. */
+/* The object's own attributes, before its items are tried. */
 tkc_jv tkc_j_own_attr(tkc_jev *ev, tkc_jv object, tkc_jstr *name, bool *found)
 {
     tinkc_str s = { name->data, name->len };
@@ -329,7 +329,7 @@ tkc_jv tkc_j_attr(tkc_jev *ev, tkc_jv object, tkc_jstr *name)
     if (object.kind == TKC_JV_UNDEFINED)
         return tkc_j_fail_undefined(ev, object);
     if (object.kind == TKC_JV_DICT) {
-        /* most names are not methods of a dict: look at its keys first where that is certain */
+        /* most names are not methods of a dict: then only its keys need a lookup */
         bool unsafe = false;
         tinkc_str s = { name->data, name->len };
         if (!tkc_j_find_method(object, s, &unsafe) && !unsafe) {
@@ -473,7 +473,7 @@ static tkc_jv slice_string(tkc_jev *ev, tkc_jv object, const int64_t r[3])
     } else {
         bool ascii = tkc_jstr_chars(s) == s->len;
         size_t mark = ev->out.len, *places = NULL;
-        if (!ascii) { /* one pass to know where each character begins */
+        if (!ascii) { /* one pass to find where each character begins */
             size_t n = tkc_jstr_chars(s), k = 0;
             places = tkc_j_alloc(ev, (n + 1) * sizeof *places);
             if (!places)
@@ -580,7 +580,7 @@ int64_t tkc_j_loop_length(tkc_jev *ev, tkc_jloop *loop)
         loop->length = tkc_jv_length(ev, loop->whole);
         return loop->length;
     }
-    /* not known: walk the rest now and continue with the list of it */
+    /* unknown: read the rest now and continue with the resulting list */
     tkc_jv rest = tkc_jv_list(ev, TKC_JV_LIST, 0), item;
     while (!tkc_jv_failed(rest) && tkc_j_next(ev, loop->iter, &item))
         if (!tkc_jv_push(ev, rest.l, item))

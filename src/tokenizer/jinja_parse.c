@@ -1,6 +1,6 @@
-/* jinja_parse.c - the parser's half for statements, and what both halves use.
+/* jinja_parse.c - the parser's half that reads statements, and functions for both halves.
  *
- * Makes nodes in the template's arena. Nesting is counted, so that no input makes the parser's own
+ * Creates nodes in the template's arena. Nesting is limited, so that no input makes the parser's
  * recursion deep. May touch: arenas, the tokens.
  */
 #include "tokenizer/jinja_parse.h"
@@ -98,7 +98,7 @@ static tkc_jstr *new_string(tkc_jparser *p, tinkc_str s)
     if (!data)
         return NULL;
     *str = (tkc_jstr){ data, s.len, SIZE_MAX };
-    (void)tkc_jstr_chars(str); /* templates are shared by threads: counted now, never later */
+    (void)tkc_jstr_chars(str); /* count now: threads share templates, a later write would race */
     return str;
 }
 
@@ -194,8 +194,8 @@ static bool at_one_of(const tkc_jparser *p, const char *const *ends)
     return false;
 }
 
-/* Text and tags up to a tag whose name is in `ends`, which is left behind its "{%"; ends NULL: up
- * to the end of the template. */
+/* Text and tags up to a tag whose name is in `ends`; stops after its "{%". ends NULL: up to the end
+ * of the template. */
 static bool parse_body(tkc_jparser *p, const char *const *ends, tkc_jlistof *out)
 {
     tkc_jnodes items = { 0 };
@@ -333,7 +333,7 @@ static bool parse_signature(tkc_jparser *p, tkc_jnode *n)
     return tkc_jp_finish(p, &args, &n->list) && tkc_jp_finish(p, &defaults, &n->other);
 }
 
-/* A body that is a function of its own: loops outside do not count. */
+/* A body that is a separate function: loops outside do not count. */
 static bool parse_function_body(tkc_jparser *p, const char *end, tkc_jnode *n)
 {
     int32_t loops = p->loops;

@@ -1,4 +1,4 @@
-/* jinja_parse.h - what the two halves of the parser share: statements and expressions. */
+/* jinja_parse.h - shared by the two halves of the parser: statements and expressions. */
 #ifndef TKC_TOKENIZER_JINJA_PARSE_H
 #define TKC_TOKENIZER_JINJA_PARSE_H
 
@@ -13,8 +13,8 @@ typedef struct tkc_jparser {
     tinkc_error *err;
     const tkc_jtoken *at;
     int32_t nesting;
-    int32_t loops;    /* how many loops enclose this place, inside the same function */
-    int32_t in_for;   /* how many `for` tags enclose this place, whatever is between */
+    int32_t loops;    /* how many loops enclose this position, inside the same function */
+    int32_t in_for;   /* how many `for` tags enclose this position, across functions */
     tkc_jstr **names; /* interned; open addressing */
     size_t n_names, cap_names;
 } tkc_jparser;
@@ -26,7 +26,7 @@ typedef struct tkc_jnodes {
 } tkc_jnodes;
 
 tkc_jnode *tkc_jp_node(tkc_jparser *, int kind, int32_t line);
-/* Makes `child` count for the depth of `node`; false = too deep. */
+/* Includes `child` in the depth of `node`; false = too deep. */
 bool tkc_jp_adopt(tkc_jparser *, tkc_jnode *node, const tkc_jnode *child);
 bool tkc_jp_push(tkc_jparser *, tkc_jnodes *, tkc_jnode *);
 bool tkc_jp_finish(tkc_jparser *, const tkc_jnodes *, tkc_jlistof *out);
@@ -46,10 +46,10 @@ bool tkc_jp_expect_op(tkc_jparser *, const char *op);
 tkc_jnode *tkc_jp_expression(tkc_jparser *, bool with_condition);
 /* `end`: a name at which a bare tuple may end ("in", "recursive"), or NULL. */
 tkc_jnode *tkc_jp_tuple(tkc_jparser *, bool with_condition, const char *end, bool parenthesised);
-/* What may be written to. */
+/* An assignment target. */
 tkc_jnode *tkc_jp_target(tkc_jparser *, const char *end, bool with_namespace, bool with_tuple);
 tkc_jnode *tkc_jp_name_target(tkc_jparser *);
-/* A filter chain: |f|g(x). start_inline: the first name stands without its bar. */
+/* A filter chain: |f|g(x). start_inline: the first name has no "|". */
 tkc_jnode *tkc_jp_filters(tkc_jparser *, tkc_jnode *input, bool start_inline);
 tkc_jnode *tkc_jp_postfix(tkc_jparser *, tkc_jnode *);
 tkc_jnode *tkc_jp_unary(tkc_jparser *, bool with_filters);

@@ -1,13 +1,13 @@
 /* jinja_scope.c - gives every name of a template a numbered slot, before it ever runs.
  *
- * Each body (template, loop, macro, set block, ...) is a frame. A frame is first looked through
- * without entering the frames inside it, so that it is known which names it reads and writes; then
- * its names are resolved and the inner frames follow. What a frame must do when it is entered is
- * written down as loads: take a variable of the caller, copy a name of an outer frame (so that
- * writing it stays inside), or begin without a value. The order of looking decides corner cases,
- * and follows what Jinja does: a name that only some branches of an `if` write still has its outer
- * value in the others. Frames share the slots of the function they stand in; macros, call blocks
- * and recursive loops are functions. May touch: the template's nodes and arena, scratch.
+ * Each body (template, loop, macro, set block, ...) is a frame. A frame is first scanned without
+ * entering the frames inside it, to find which names it reads and writes; then its names are
+ * resolved and the inner frames follow. What a frame must do when it is entered is recorded as
+ * loads: take a variable of the caller, copy a name of an outer frame (so that writes stay inside),
+ * or begin without a value. The order of scanning decides corner cases and follows Jinja: a name
+ * that only some branches of an `if` write still has its outer value in the others. Frames share
+ * the slots of the function that contains them; macros, call blocks and recursive loops are
+ * functions. May touch: the template's nodes and arena, scratch.
  */
 #include "tokenizer/jinja.h"
 
@@ -159,7 +159,7 @@ static bool push_change(scoper *sc, changes *list, entry *e, state st)
     return true;
 }
 
-/* Every change of an entry goes through here, so that a branch can be taken back. */
+/* Every change of an entry must go through here, so that a branch can be undone. */
 static bool change_to(scoper *sc, entry *e, state st)
 {
     if (!push_change(sc, &sc->journal, e, e->now))
@@ -203,7 +203,7 @@ static entry *declare(scoper *sc, symbols *s, tkc_jstr *name)
     return e && define(sc, e, LOAD_PARAMETER, NULL, true) ? e : NULL;
 }
 
-/* ---- looking through a frame ---- */
+/* ---- scanning a frame ---- */
 
 static bool visit_list(scoper *sc, symbols *s, const tkc_jlistof *list)
 {
@@ -213,7 +213,7 @@ static bool visit_list(scoper *sc, symbols *s, const tkc_jlistof *list)
     return true;
 }
 
-/* Takes back what was changed since `mark` and notes it in `out`. */
+/* Undoes the changes since `mark` and records them in `out`. */
 static bool end_branch(scoper *sc, size_t mark, changes *out)
 {
     sc->stamp++;
@@ -376,7 +376,7 @@ static int32_t global_index(scoper *sc, tkc_jstr *name)
     return e->slot;
 }
 
-/* Writes down what the frame does when it is entered. */
+/* Records what the frame does when it is entered. */
 static bool finish_frame(scoper *sc, const symbols *s, tkc_jframe *out)
 {
     out->loads = tkc_arena_array(sc->arena, s->n + 1, sizeof *out->loads, sc->err);
@@ -483,7 +483,7 @@ static bool resolve_for(scoper *sc, symbols *s, tkc_jnode *n, tkc_jstr *loop_nam
     return true;
 }
 
-/* Does the body read `name` before it writes it? */
+/* Whether the body reads `name` before it writes it. */
 static bool reads(const tkc_jnode *n, const tkc_jstr *name, bool *written);
 
 static bool list_reads(const tkc_jlistof *list, const tkc_jstr *name, bool *written)

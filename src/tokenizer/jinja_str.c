@@ -23,7 +23,7 @@ static bool need_int(tkc_jev *ev, tkc_jv v, const char *what, int64_t fallback, 
     return false;
 }
 
-/* A part of `whole`, which keeps its mark of being markup. */
+/* A part of `whole`; it is markup if `whole` is. */
 static tkc_jv part_of(tkc_jev *ev, tkc_jv whole, tinkc_str part)
 {
     tkc_jv v = tkc_jv_view(ev, part.data, part.len);
@@ -193,7 +193,7 @@ static tkc_jv str_removesuffix(tkc_jev *ev, const tkc_jv *self, const tkc_jargs 
 
 /* ---- looking for parts ---- */
 
-/* Looks at every place, so a long needle in a long text is paid for. */
+/* Compares at every position, so a long needle in a long text is charged for. */
 static const char *find_last(tkc_jev *ev, tinkc_str s, tinkc_str needle)
 {
     if (needle.len > s.len ||
@@ -336,7 +336,7 @@ static tkc_jv split_spaces(tkc_jev *ev, tkc_jv self, int64_t limit)
     while (!tkc_jv_failed(out) && rest.len) {
         size_t i = 0, end = 0;
         if (limit == 0)
-            end = rest.len; /* as it is, white space at its end included */
+            end = rest.len; /* unchanged, including white space at its end */
         while (limit != 0 && i < rest.len) {
             end = i;
             if (tkc_j_is_space(tkc_j_char(rest, &i)))
@@ -378,7 +378,7 @@ static void reverse_items(tkc_jlist *l)
     }
 }
 
-/* From the right: parts come last first, then are turned around. */
+/* From the right: parts are found last first, then reversed. */
 static tkc_jv rsplit_at(tkc_jev *ev, tkc_jv self, const tinkc_str *sep, int64_t limit)
 {
     tkc_jv out = tkc_jv_list(ev, TKC_JV_LIST, 0);
@@ -576,7 +576,7 @@ tkc_jv tkc_j_replace(tkc_jev *ev, tkc_jv self, tkc_jv from, tkc_jv to, int64_t l
             if (!hit)
                 break;
             at = (size_t)(hit - rest.data);
-        } else if (!first) { /* "" stands before each character and at the end */
+        } else if (!first) { /* "" matches before each character and at the end */
             if (rest.len == 0)
                 break;
             (void)tkc_j_char(rest, &at);
@@ -605,7 +605,7 @@ static tkc_jv str_replace(tkc_jev *ev, const tkc_jv *self, const tkc_jargs *args
     return tkc_j_replace(ev, *self, a[0], a[1], limit < 0 ? -1 : limit);
 }
 
-/* ---- filling up ---- */
+/* ---- padding ---- */
 
 static bool put_times(tkc_jev *ev, tinkc_str fill, int64_t n)
 {

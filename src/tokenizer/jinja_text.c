@@ -157,7 +157,7 @@ static bool put_range(tkc_jev *ev, const tkc_jrange *r)
     return tkc_j_put(ev, text, (size_t)n);
 }
 
-/* Things that Python prints with an address, and the loop variable. */
+/* Objects that Python prints with an address, and the loop variable. */
 static bool put_object(tkc_jev *ev, tkc_jv v)
 {
     if (v.kind == TKC_JV_LOOP) {
@@ -246,7 +246,7 @@ typedef struct dumper {
     tkc_jev *ev;
     bool ascii, sort_keys, pretty;
     tinkc_str item, key, indent;
-    int64_t n_indent; /* how often `indent` stands for one level */
+    int64_t n_indent; /* how many times `indent` is written per level */
 } dumper;
 
 static bool put_json_escape(dumper *j, uint32_t c)
@@ -341,7 +341,7 @@ static bool dump_key(dumper *j, tkc_jv key)
     }
 }
 
-/* The order of keys: as they came, or sorted (insertion sort: few keys, and counted). */
+/* The order of keys: as inserted, or sorted (insertion sort: few keys, and charged). */
 static bool key_order(dumper *j, const tkc_jdict *d, size_t *order)
 {
     for (size_t i = 0; i < d->len; i++) {
@@ -521,7 +521,7 @@ tkc_jv tkc_jv_from_json(tkc_jev *ev, tinkc_str json, int32_t code, const char *w
     tinkc_error inner = { 0 };
     tkc_json j;
     tinkc_error *outer = ev->err;
-    /* What is read here is the caller's, not the template's doing: it costs no steps. */
+    /* The caller's data is not charged to the template: it costs no steps. */
     int64_t steps = ev->steps_left;
     size_t mem = ev->mem_left;
     ev->steps_left = INT64_MAX;

@@ -15,14 +15,14 @@ const tkc_jv tkc_jv_missing = { .kind = TKC_JV_MISSING };
 const tkc_jv tkc_jv_none = { .kind = TKC_JV_NONE };
 
 enum {
-    SMALL_DICT = 8,      /* up to here a dict is searched from its beginning */
-    STEPS_A_LOOK = 10000 /* between two looks at the clock */
+    SMALL_DICT = 8,      /* up to this size a dict is searched linearly */
+    STEPS_A_LOOK = 10000 /* between two checks of the clock */
 };
 
 /* ---- counters ---- */
 
-/* Steps are an estimate of work; the clock has the last word, so that an operation that costs more
- * than it was charged for cannot hold a thread for long. */
+/* Steps only estimate work; the clock is checked too, so that an operation that costs more than it
+ * was charged cannot block a thread for long. */
 static bool in_time(tkc_jev *ev)
 {
     ev->next_look = ev->steps_left - STEPS_A_LOOK;
@@ -106,7 +106,7 @@ tkc_jv tkc_jv_i128(tkc_jev *ev, tkc_i128 i)
 tkc_jv tkc_jv_view(tkc_jev *ev, const char *data, size_t len)
 {
     tkc_jstr *s = tkc_j_alloc(ev, sizeof *s);
-    if (!s || !tkc_j_touch(ev, len)) /* its characters will be counted, once */
+    if (!s || !tkc_j_touch(ev, len)) /* charges for counting its characters, once */
         return tkc_jv_fail;
     *s = (tkc_jstr){ len ? data : "", len, SIZE_MAX };
     return (tkc_jv){ .kind = TKC_JV_STR, .s = s };
@@ -341,7 +341,7 @@ bool tkc_jdict_set(tkc_jev *ev, tkc_jdict *d, tkc_jv key, tkc_jv value)
     return true;
 }
 
-/* ---- asking ---- */
+/* ---- queries ---- */
 
 bool tkc_jv_is_integer(tkc_jv v)
 {

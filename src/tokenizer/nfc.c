@@ -1,7 +1,7 @@
 /* nfc.c - NFC, piece by piece around the characters that can change; utf8proc does the rest.
  *
- * The reference's tables are of Unicode 9.0: younger characters neither decompose nor compose nor
- * move. They are left where they are and the text on both sides is normalised by itself.
+ * The reference's tables are of Unicode 9.0: newer characters neither decompose nor compose nor
+ * move. They stay where they are, and the text on both sides is normalised separately.
  */
 #include "tokenizer/nfc.h"
 
@@ -75,7 +75,7 @@ static bool copy_same(const unsigned char *text, size_t from, size_t to, tkc_buf
                           note_origin(o, to - from, from, to, true, err));
 }
 
-/* Normalises [from, to), which has no young characters. */
+/* Normalises [from, to), which has no characters newer than Unicode 9.0. */
 static bool change(const unsigned char *text, size_t from, size_t to, tkc_buf *out, tkc_origins *o,
                    tinkc_error *err)
 {
@@ -104,7 +104,7 @@ static bool change(const unsigned char *text, size_t from, size_t to, tkc_buf *o
     return note_change(o, text, from, to, tkc_strn(out->data + before, out->len - before), err);
 }
 
-/* Normalises [from, to), cut at its young characters. */
+/* Normalises [from, to), split at its newer characters. */
 static bool change_around_young(const unsigned char *text, size_t from, size_t to, tkc_buf *out,
                                 tkc_origins *o, tinkc_error *err)
 {
@@ -135,7 +135,7 @@ bool tkc_nfc(const unsigned char *text, size_t len, tkc_buf *out, tkc_origins *o
     if (o)
         o->len = 0;
     for (; at < len; at += tkc_nfc_prefix(text + at, len - at)) {
-        /* From the character before, which a mark may join, to the next that starts afresh. */
+        /* From the previous character, which a mark may combine with, to the next starter. */
         size_t from = at > copied ? (size_t)(tkc_char_before(text + at) - text) : at;
         for (const unsigned char *p; at < len; at = (size_t)(p - text)) {
             p = text + at;

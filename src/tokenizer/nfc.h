@@ -1,20 +1,20 @@
-/* nfc.h - Unicode normalisation form C as the reference does it: by Unicode 9.0. */
+/* nfc.h - Unicode normalisation form C with the reference's tables: Unicode 9.0. */
 #ifndef TKC_TOKENIZER_NFC_H
 #define TKC_TOKENIZER_NFC_H
 
 #include "base/buf.h"
 
-/* Where each byte of the normalised text comes from: two numbers a byte, where the changed part
- * that it belongs to begins and ends in the text. */
+/* Where each byte of the normalised text comes from: two numbers per byte, the beginning and the
+ * end in the text of the changed part that it belongs to. */
 typedef struct tkc_origins {
     uint32_t (*data)[2];
     size_t len, cap;
 } tkc_origins;
 void tkc_origins_free(tkc_origins *);
 
-/* Replaces *out by the normal form of well-formed text, unless no character of it can change: then
- * *changes is false and *out as it was. origins may be NULL; texts of 4 GiB and more are refused
- * with it. */
+/* Replaces *out with the normal form of well-formed text. If no character can change, *changes is
+ * false and *out is unchanged. origins may be NULL; with it, texts of 4 GiB and more are
+ * rejected. */
 bool tkc_nfc(const unsigned char *text, size_t len, tkc_buf *out, tkc_origins *origins,
              bool *changes, tinkc_error *err);
 

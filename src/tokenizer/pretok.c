@@ -83,7 +83,8 @@ static bool add_split(tkc_pretok *p, tkc_json *j, const raw_step *raw)
     step->drop_gaps = removed && raw->invert;
     if (!raw->literal && !step->drop_matches)
         step->scanner = tkc_scanner_of_pattern(raw->pattern.data, raw->pattern.len);
-    /* Scanners do not tell matches from gaps; those that leave gaps cannot drop them. */
+    /* Scanners do not distinguish matches from gaps, so scanners that leave gaps cannot drop
+     * them. */
     if (step->drop_gaps && step->scanner >= TKC_SCAN_DEEPSEEK)
         step->scanner = TKC_SCAN_NONE;
     if (raw->pattern.len == 0)
@@ -106,7 +107,7 @@ static bool add_byte_level(tkc_pretok *p, tkc_json *j, const raw_step *raw)
     return true;
 }
 
-/* True if the step was the last one: ByteLevel, behind which nothing sees text any more. */
+/* True if the step was the last one: ByteLevel, after which no step sees text. */
 static bool add_raw(tkc_pretok *p, tkc_json *j, const raw_step *raw)
 {
     if (tkc_str_is(raw->type, "Split"))
@@ -143,7 +144,7 @@ static bool read_sequence(tkc_pretok *p, tkc_json *outer, tinkc_str steps)
     return last;
 }
 
-/* DeepSeek's three patterns have a scanner together. */
+/* DeepSeek's three patterns share one scanner. */
 static void join_deepseek(tkc_pretok *p)
 {
     static const int chain[] = { TKC_SCAN_NUMBERS3, TKC_SCAN_CJK, TKC_SCAN_DEEPSEEK_WORD };
@@ -211,7 +212,7 @@ typedef struct run {
     tinkc_error *err;
 } run;
 
-/* A span on its way through the chain: see tkc_piece_fn. */
+/* A span that passes through the chain: see tkc_piece_fn. */
 typedef struct span {
     const unsigned char *p;
     size_t len, skew, origin;
@@ -239,7 +240,7 @@ static bool run_scanner(const run *r, size_t k, span s)
     return true;
 }
 
-/* Matches and what lies between them; an empty match is not a piece, but it cuts. */
+/* Matches and the text between them; an empty match is not a piece, but it cuts. */
 static bool run_regex(const run *r, size_t k, span s)
 {
     const tkc_step *step = &r->p->steps[k];

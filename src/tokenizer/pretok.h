@@ -12,29 +12,29 @@ typedef struct tkc_step {
     int scanner;      /* TKC_SCAN_*, or NONE: the regex */
     tkc_regex *regex; /* the step owns it */
     bool drop_matches, drop_gaps;
-    bool prefix_space; /* a piece that does not begin with a space is given one first */
-    bool joined;       /* no splitting here: the step only gives the space */
+    bool prefix_space; /* a piece that does not begin with a space gets one */
+    bool joined;       /* does not split: the step only adds the space */
 } tkc_step;
 
 typedef struct tkc_pretok {
     tkc_step steps[TKC_MAX_STEPS];
     size_t n;
-    int fast; /* the scanner, if there is just one step and it only scans; else NONE */
+    int fast; /* the scanner, if there is only one step and it only scans; else NONE */
 } tkc_pretok;
 
-/* Reads the "pre_tokenizer" of a tokenizer.json. Features that are not supported are refused by
- * name. The chain must end in ByteLevel. */
+/* Reads the "pre_tokenizer" of a tokenizer.json. Unsupported features are rejected with
+ * an error that names them. The chain must end in ByteLevel. */
 bool tkc_pretok_read(tkc_pretok *, tkc_json *j);
 /* The chain of one scanner. */
 void tkc_pretok_scanner(tkc_pretok *, int scanner);
 void tkc_pretok_free(tkc_pretok *);
 
-/* Called for each piece. Its first `skew` bytes (0 or 1) are not of the text; the others are what
- * the text has at `origin`. False ends the walk. */
+/* Called for each piece. Its first `skew` bytes (0 or 1) are not in the text; the others are the
+ * text at `origin`. Returning false stops. */
 typedef bool tkc_piece_fn(void *self, const unsigned char *p, size_t len, size_t skew,
                           size_t origin);
 
-/* True if a step matches a pattern that no scanner knows. */
+/* True if a step uses a pattern that has no scanner. */
 bool tkc_pretok_has_regex(const tkc_pretok *);
 
 /* Runs the chain over well-formed text. budget: of the patterns; NULL = no limit. */

@@ -52,7 +52,7 @@ static uchar *scan_numbers3(uchar *p, uchar *end)
 
 /* ---- DeepSeek ----
  *
- * Three patterns one after the other, each seeing the pieces of the one before alone: numbers in
+ * Three patterns in sequence, each applied separately to the pieces of the one before: numbers in
  * threes; runs of Chinese characters and kana; words. A run in the third pattern therefore ends at
  * a number, and where Chinese begins or ends, as if the text ended there. */
 
@@ -70,12 +70,12 @@ static uchar *scan_cjk(uchar *p, uchar *end)
     return q;
 }
 
-/* What the third pattern sees at a place: its class, or IS_END. */
+/* What the third pattern sees at a position: its class, or IS_END. */
 enum { IS_END = 0x100 };
 typedef struct view {
     uchar *end;
     bool whole; /* the pattern alone, without the two before it */
-    bool cjk;   /* of the segment at hand */
+    bool cjk;   /* of the current segment */
 } view;
 
 static inline unsigned see(const view *v, uchar *p, uchar **next)
@@ -119,7 +119,7 @@ static uchar *deepseek_space(const view *v, uchar *p)
 }
 
 /* [!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|
- * \s*[\r\n]+|\s+(?!\S)|\s+, and what matches none of it up to where something does. */
+ * \s*[\r\n]+|\s+(?!\S)|\s+, and text that matches none of them, up to the next match. */
 static uchar *deepseek_word(const view *v, uchar *p)
 {
     uchar *next, *behind;

@@ -1,8 +1,8 @@
 /* pretok_scan.h - the pre-tokenisation patterns of the model families, written out by hand.
  *
- * Each family's pattern is a row of alternatives tried in order at the place where the piece
- * before ended; what follows says what they come to. All of them cover the whole text. A scanner
- * is given well-formed UTF-8 and looks at nothing outside [p, end).
+ * Each family's pattern is a list of alternatives, tried in order where the previous piece ended;
+ * the functions below implement them by hand. All patterns cover the whole text. A scanner takes
+ * well-formed UTF-8 and reads nothing outside [p, end).
  *
  * Families differ by a few flags only, so the body is written once and the compiler makes a copy
  * for each set of flags.
@@ -20,7 +20,7 @@ enum {
     TKC_SCAN_QWEN35,        /* as qwen2, marks join letters */
     TKC_SCAN_O200K,         /* gpt-oss */
     TKC_SCAN_TEKKEN,        /* as o200k, no contractions, digits one by one: Nemotron 3 */
-    TKC_SCAN_KIMI,          /* as o200k, runs of Han apart, no slash at the end of punctuation */
+    TKC_SCAN_KIMI,          /* as o200k, runs of Han separate, no slash at the end of punctuation */
     TKC_SCAN_DEEPSEEK,      /* the whole chain of three patterns */
     TKC_SCAN_NUMBER,        /* \p{N} */
     TKC_SCAN_NUMBERS3,      /* \p{N}{1,3} */
@@ -35,8 +35,8 @@ extern tkc_scan_fn *const tkc_scanners[TKC_SCANS];
 
 /* The scanner for the text of a pattern, or TKC_SCAN_NONE. */
 int tkc_scanner_of_pattern(const char *pattern, size_t len);
-/* The text of a scanner's pattern, for the regex engine to be held against; NULL if it has none of
- * its own. */
+/* The text of a scanner's pattern, for tests against the regex engine; NULL if it has none of its
+ * own. */
 const char *tkc_pattern_of_scanner(int scanner);
 
 /* ---- flags ---- */
@@ -46,7 +46,7 @@ enum {
     TKC_F_DIGITS3 = 2, /* numbers in threes, else one by one */
     TKC_F_SUFFIX = 4,  /* contractions end a word, as in o200k */
     TKC_F_SLASH = 8,   /* a slash may end punctuation */
-    TKC_F_HAN = 16     /* runs of Han are apart */
+    TKC_F_HAN = 16     /* runs of Han are separate */
 };
 
 #define TKC_INLINE static inline __attribute__((always_inline))
@@ -63,7 +63,7 @@ TKC_INLINE uint8_t tkc_class_at(const unsigned char *p, const unsigned char **ne
     return class;
 }
 
-/* Behind the run of characters that have one of the bits. */
+/* The end of the run of characters that have one of the bits. */
 TKC_INLINE const unsigned char *tkc_run_of(const unsigned char *p, const unsigned char *end,
                                            uint8_t bits)
 {
@@ -103,7 +103,7 @@ static inline size_t tkc_contraction(const unsigned char *p, const unsigned char
     return p[1] == 0xC5 && p[2] == 0xBF ? 3 : 0;
 }
 
-/* Up to `most` numbers; p stands on the first. */
+/* Up to `most` numbers; p points to the first. */
 TKC_INLINE const unsigned char *tkc_scan_numbers(const unsigned char *p, const unsigned char *end,
                                                  int most)
 {
@@ -113,8 +113,8 @@ TKC_INLINE const unsigned char *tkc_scan_numbers(const unsigned char *p, const u
     return p;
 }
 
-/* A run of white space: to behind its last newline if it has one; else without its last character
- * if something follows, which may want it as its first; else all of it. */
+/* A run of white space: up to and including its last newline if it has one; else without its last
+ * character if text follows, because that may begin the next piece; else all of it. */
 static inline const unsigned char *tkc_scan_space(const unsigned char *p, const unsigned char *end)
 {
     const unsigned char *q = p, *last = p, *newline = NULL, *next;
@@ -205,7 +205,7 @@ TKC_INLINE const unsigned char *tkc_cased_word(const unsigned char *s, const uns
     uint8_t class;
     while (q < end && tkc_in_upper(class = tkc_class_at(q, &next), flags)) {
         if (!(class & TKC_UPPER))
-            both = next; /* this one could also be the last lower */
+            both = next; /* this character could also be the last lower */
         q = next;
     }
     *uppers = q;

@@ -12,7 +12,7 @@
 
 /* ---- byte-level text ---- */
 
-/* Code points 0 to 0x143 to bytes; 256 = stands for none. */
+/* Code points 0 to 0x143 to bytes; 256 = no byte. */
 static void make_alphabet(uint16_t map[0x144])
 {
     uint32_t next = 0x100;
@@ -65,8 +65,8 @@ typedef struct reader {
     size_t n_tokens, cap_tokens;
     tkc_merge *merges;
     size_t n_merges, cap_merges;
-    tinkc_str merges_text; /* if they come before the vocabulary */
-    uint32_t last_whole;   /* what the merge before made */
+    tinkc_str merges_text; /* set if they come before the vocabulary */
+    uint32_t last_whole;   /* the result of the previous merge */
     bool has_vocab, has_merges, has_model, ignore_merges, needs_all_bytes;
     tinkc_str added, normalizer, pre_tokenizer, post_processor, decoder;
     tkc_builder *builder;
@@ -84,7 +84,7 @@ static bool unsupported(reader *r, const char *where, tinkc_str what)
                     (int)(what.len < 100 ? what.len : 100), what.data);
 }
 
-/* A reader of a part of the file, whose places are those of the file. */
+/* A reader of a part of the file; errors give positions in the whole file. */
 static void open_part(const reader *r, tkc_json *j, tinkc_str part)
 {
     tkc_json_open(j, part, r->temp, r->err);
@@ -93,7 +93,7 @@ static void open_part(const reader *r, tkc_json *j, tinkc_str part)
         j->begin = r->j.begin;
 }
 
-/* Arrays that grow in an arena: the old half is left behind. */
+/* Arrays that grow in an arena: the old block is not reused. */
 static void *grow_array(reader *r, void *old, size_t *cap, size_t n, size_t item)
 {
     if (n < *cap)
@@ -146,8 +146,8 @@ static bool read_vocab(reader *r)
     return !tkc_failed(r->err);
 }
 
-/* What a merge makes. Lists are in the order of their tokens: mostly it is what the merge before
- * made, or the token behind that. */
+/* The result of a merge. Merges are listed in the order of their results, so it is mostly that of
+ * the previous merge, or the next token. */
 static int32_t find_whole(reader *r, const tkc_tables *t, const unsigned char *p, size_t len)
 {
     for (uint32_t id = r->last_whole; id <= r->last_whole + 1 && id < t->n; id++) {
@@ -163,7 +163,7 @@ static int32_t find_whole(reader *r, const tkc_tables *t, const unsigned char *p
     return found;
 }
 
-/* Left and right as byte-level text, converted side by side. */
+/* Left and right as byte-level text, converted next to each other. */
 static bool add_merge(reader *r, tinkc_str left, tinkc_str right)
 {
     unsigned char both[2048], *out = both;
@@ -257,7 +257,7 @@ static void read_model_option(reader *r, tinkc_str key)
         r->ignore_merges = !tkc_json_null(&r->j) && tkc_json_bool(&r->j);
     } else if (tkc_str_is(key, "unk_token") || tkc_str_is(key, "fuse_unk") ||
                tkc_str_is(key, "byte_fallback")) {
-        /* Of no effect where each byte has a token; that is checked at the end. */
+        /* Has no effect if each byte has a token; that is checked at the end. */
         tinkc_str value = tkc_json_skip(&r->j);
         r->needs_all_bytes |= !is_unset(value);
     } else if (tkc_str_is(key, "dropout") || tkc_str_is(key, "continuing_subword_prefix") ||
@@ -328,7 +328,7 @@ static void read_top(reader *r)
 
 /* ---- added tokens ---- */
 
-/* Tokens that are not byte-level text, by their text as the file spells it: text to id + 1. */
+/* Tokens that are not byte-level text, by their text as in the file: text to id + 1. */
 static bool note_literal(reader *r, tinkc_str text, int64_t id)
 {
     return tkc_map_set(&r->literals, text, (void *)(uintptr_t)(id + 1), NULL, r->err);
@@ -342,7 +342,7 @@ static bool note_literals(reader *r)
     return true;
 }
 
-/* The id of a token by its text as the file spells it; -1 = none. */
+/* The id of a token by its text as in the file; -1 = none. */
 static int64_t id_of_text(const reader *r, tinkc_str text, unsigned char *room)
 {
     size_t n = convert(r->map, text, room);
@@ -378,12 +378,12 @@ static void write_added(tkc_jsonw *w, const tkc_added_token *token)
 typedef struct added_list {
     tkc_added_token *tokens;
     size_t n, cap;
-    tkc_map index; /* text to place + 1 */
+    tkc_map index; /* text to index + 1 */
     int64_t next_id;
 } added_list;
 
-/* As the reference hands out ids: one that the vocabulary has, else the next, counted from the size
- * of the vocabulary. The id in the file counts for nothing. */
+/* Assigns ids as the reference does: the id in the vocabulary, else the next one, counted from the
+ * size of the vocabulary. The id in the file is ignored. */
 static bool take_id(reader *r, added_list *l, tkc_added_token *token, unsigned char *room)
 {
     tinkc_str text = tkc_strn(token->text, token->len);
@@ -392,14 +392,14 @@ static bool take_id(reader *r, added_list *l, tkc_added_token *token, unsigned c
         id = l->next_id++;
         if (!add_token(r, text, id) || !note_literal(r, text, id))
             return false;
-        /* Decoded through the byte alphabet where that is possible, but never encoded to. */
+        /* Decoded through the byte alphabet if possible, but never produced by encoding. */
         r->tokens[r->n_tokens - 1].is_bytes = false;
     }
     token->id = (int32_t)id;
     return true;
 }
 
-/* A text that comes again: what is said last counts, and special it stays. */
+/* If a text repeats, the last entry wins, but a token once special stays special. */
 static bool add_listed(reader *r, added_list *l, tkc_added_token token, unsigned char *room)
 {
     tinkc_str text = tkc_strn(token.text, token.len);
@@ -494,7 +494,7 @@ bool tkc_read_tokenizer_json(tinkc_str text, tkc_origin origin, tkc_tables *out,
     make_alphabet(r.map);
     tkc_json_open(&r.j, text, temp, err);
     r.j.code = TINKC_E_TOKENIZER;
-    /* No text grows by conversion, and added tokens are in the file as well. */
+    /* Conversion never makes a text longer, and added tokens are in the file as well. */
     r.bytes = tkc_arena_alloc(temp, text.len + 1, err);
     if (!r.bytes)
         return false;

@@ -1,8 +1,8 @@
 /* read_legacy.c - folders without tokenizer.json: vocab.json and merges.txt, with added_tokens.json
- * and special_tokens_map.json where they are there.
+ * and special_tokens_map.json if they exist.
  *
- * Such files say nothing of the pre-tokeniser; the class named in tokenizer_config.json does. What
- * the files hold is written down as a tokenizer.json in memory, which is then read like any other.
+ * Such files do not name the pre-tokeniser; the class in tokenizer_config.json does. The contents
+ * are rewritten as a tokenizer.json in memory, which is then read like any other.
  * May touch: the model's folder.
  */
 #include <string.h>
@@ -43,7 +43,8 @@ static tinkc_str read_part(legacy *l, const char *name, size_t max)
     return tkc_strn((const char *)bytes.data, bytes.len);
 }
 
-/* tokenizer_class of the config: which of the two known pipelines; NULL = another one, refused. */
+/* tokenizer_class of the config: which of the two known pipelines; NULL = another one (an
+ * error). */
 static const char *pipeline(legacy *l)
 {
     tinkc_str config = read_part(l, "tokenizer_config.json", TKC_MAX_CONFIG_FILE), key;
@@ -75,7 +76,7 @@ static const char *pipeline(legacy *l)
     return NULL;
 }
 
-/* "left right" a line, behind a line with the version. */
+/* "left right" per line, after a line with the version. */
 static bool write_merges(legacy *l, tkc_jsonw *w, tinkc_str merges)
 {
     tinkc_str line;
@@ -144,7 +145,7 @@ static bool write_added(legacy *l, tkc_jsonw *w)
     return !tkc_failed(l->err);
 }
 
-/* The vocabulary becomes part of a larger text, so it must be one object and nothing else. */
+/* The vocabulary is inserted into a larger text, so it must be exactly one object. */
 static bool check_vocab(legacy *l, tinkc_str vocab)
 {
     tkc_json j;

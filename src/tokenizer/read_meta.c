@@ -1,7 +1,8 @@
 /* read_meta.c - what surrounds the model in tokenizer.json: added tokens, normalizer,
  * pre-tokenizer, post-processor, decoder.
  *
- * May touch: the tokenizer that is being made. What it does not know it refuses by name.
+ * May touch: the tokenizer being built. Unknown features are rejected with an error that names
+ * them.
  */
 #include <string.h>
 
@@ -60,7 +61,7 @@ tkc_added_token *tkc_find_added(const tinkc_tokenizer *tok, tinkc_str text)
     return place ? &tok->added[place - 1] : NULL;
 }
 
-/* The array doubles in the arena; the old half is left behind. */
+/* The array doubles in the arena; the old block is not reused. */
 static tkc_added_token *append_added(tinkc_tokenizer *tok, tkc_added_token token, tinkc_error *err)
 {
     size_t n = tok->n_added;
@@ -295,7 +296,7 @@ static void read_decoder(tkc_json *j)
 
 /* ---- all of it ---- */
 
-/* What the reader of JSON says does not tell of which part. */
+/* The JSON reader's message does not say which part failed. */
 static void name_part(tinkc_error *err, tinkc_str part)
 {
     if (tkc_failed(err) && tkc_starts_with(tkc_str(err->message), "JSON: "))
@@ -343,7 +344,7 @@ bool tkc_read_meta(tinkc_tokenizer *tok, tinkc_error *err)
 
 /* ---- indexing ---- */
 
-/* What is looked for in normalised text is the normal form of the token. */
+/* In normalised text, the pattern is the normal form of the token. */
 static bool normal_pattern(tinkc_tokenizer *tok, const tkc_added_token *token, tinkc_str *out,
                            tinkc_error *err)
 {
@@ -385,7 +386,7 @@ static bool index_added(tinkc_tokenizer *tok, bool normalized, tkc_added_set **s
     return !tkc_failed(err);
 }
 
-/* Tokens that came after the tables were made. */
+/* Tokens that were added after the tables were built. */
 static bool index_late(tinkc_tokenizer *tok, tinkc_error *err)
 {
     size_t n = (size_t)tok->size - tok->tables.n;

@@ -1,13 +1,13 @@
-/* read_tiktoken.c - rank files: "<base64> <rank>" a line. The rank is the id.
+/* read_tiktoken.c - rank files: "<base64> <rank>" per line. The rank is the id.
  *
- * A pair merges when its bytes together are a token, by the rank of that token; so each way to cut
- * a token in two tokens is a merge of its rank.
+ * A pair merges if its bytes together are a token, with the rank of that token; so each way to
+ * split a token into two tokens is a merge of its rank.
  */
 #include <string.h>
 
 #include "tokenizer/load.h"
 
-/* Real ones have up to 256 bytes. Looking for all splits takes time like the square of it. */
+/* Real tokens have up to 256 bytes. Finding all splits takes quadratic time. */
 enum { LONGEST = 2048 };
 
 typedef struct reader {

@@ -1,4 +1,4 @@
-/* regex.c - PCRE2 behind our own door. The only file that knows it.
+/* regex.c - a wrapper around PCRE2. The only file that uses it.
  *
  * May touch: PCRE2. Must not: treat a limit that was hit as "no match".
  */
@@ -18,9 +18,9 @@ struct tkc_regex {
     pcre2_match_context *context;
 };
 
-/* PCRE2 counts steps for each place where a match may begin. A match of a long piece may take steps
- * for each of its bytes; one call covers so few places that it ends soon, and between two calls the
- * clock is looked at. */
+/* PCRE2's limit on steps applies to each position where a match may begin. A match of a long piece
+ * may take steps for each of its bytes; one call covers only a few positions, so that it ends soon,
+ * and the clock is checked between calls. */
 enum {
     STEPS_A_MATCH = 1 << 20,
     STEPS_A_BYTE = 16,
@@ -58,8 +58,8 @@ static bool begins(const translation *t, const char *text)
     "\\t-\\r "                                                                                     \
     "\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
 
-/* The properties that are the same on both sides, once what has joined them since Unicode 14 is
- * written out. `more`: those characters; NULL = they are asked for by name (tkc_young_next). */
+/* The properties that are the same in PCRE2 and the reference once the characters added since
+ * Unicode 14 are listed. `more`: those characters; NULL = looked up by name (tkc_young_next). */
 static const struct property {
     const char *name, *pcre2, *more;
 } properties[] = {
@@ -120,7 +120,7 @@ static const struct property {
       "\\x{1612E}\\x{16D40}-\\x{16D6C}\\x{18CFF}\\x{1B132}\\x{1B155}\\x{1DF25}-\\x{1DF2A}"
       "\\x{1E030}-\\x{1E06D}\\x{1E08F}\\x{1E4D0}-\\x{1E4EB}\\x{1E5D0}-\\x{1E5ED}\\x{1E5F0}"
       "\\x{2B739}\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}" },
-    /* Scripts: by themselves PCRE2 takes their names for script extensions. */
+    /* Scripts: without "sc:" PCRE2 reads their names as script extensions. */
     { "Latin", "sc:Latin", "\\x{A7CB}-\\x{A7CD}\\x{A7DA}-\\x{A7DC}\\x{1DF25}-\\x{1DF2A}" },
     { "Greek", "sc:Greek", "" },
     { "Cyrillic", "sc:Cyrillic", "\\x{1C89}-\\x{1C8A}\\x{1E030}-\\x{1E06D}\\x{1E08F}" },
@@ -171,7 +171,7 @@ static bool put_property(translation *t, const char *name)
     return ok;
 }
 
-/* What \w is inside a class; by itself it is also the numbers of Latin-1. */
+/* \w inside a class; outside a class it also contains the numbers of Latin-1. */
 static bool put_word(translation *t)
 {
     static const char *const parts[] = { "L", "M", "Nd", "Nl", "Pc" };
@@ -184,15 +184,14 @@ static bool put_word(translation *t)
                         "\\x{1F170}-\\x{1F189}");
 }
 
-/* \b and \B, between what \w is here: PCRE2's own does not know marks for parts of words. */
+/* \b and \B, for \w as defined here: PCRE2's own does not treat marks as parts of words. */
 static bool put_boundary(translation *t, bool negated)
 {
     static const char *const parts[] = { "(?<=[", "])(?", "[", "])|(?<![", "])(?", "[", "]))" };
     bool ok = put(t, "(?:");
     for (size_t i = 0; ok && i < sizeof parts / sizeof *parts; i++) {
         ok = put(t, parts[i]);
-        if (ok &&
-            (i == 1 || i == 4)) /* the look ahead: not a word behind one, a word behind none */
+        if (ok && (i == 1 || i == 4)) /* the lookahead: no word after a word, a word after none */
             ok = put(t, (i == 1) != negated ? "!" : "=");
         if (ok && (i == 0 || i == 2 || i == 3 || i == 5))
             ok = put_word(t);
@@ -215,7 +214,7 @@ static bool put_digit(translation *t)
     return put_property(t, "Nd");
 }
 
-/* A set of characters, as part of a class or as one by itself. */
+/* A set of characters, as part of a class or as its own class. */
 static bool put_set(translation *t, const char *from, bool (*members)(translation *), bool negated)
 {
     t->at += strlen(from);
@@ -251,7 +250,7 @@ static bool put_property_escape(translation *t)
     return put(t, negated ? "[^" : "[") && put_property(t, p->name) && put(t, "]");
 }
 
-/* An escape, *at standing on the backslash. */
+/* An escape; *at points to the backslash. */
 static bool put_escape(translation *t)
 {
     if (t->end - t->at < 2)
@@ -290,11 +289,11 @@ static bool put_escape(translation *t)
         t->at += 2;
         return put(t, "\\x0B");
     }
-    /* What other letters mean to PCRE2 is not what they mean to the reference; one of them cuts
-     * characters in two. */
+    /* Other letters have a different meaning in PCRE2 than in the reference; one of them splits
+     * characters. */
     if (((c | 0x20) >= 'a' && (c | 0x20) <= 'z') && !strchr("tnrfaebBAzZxc", c))
         return refuse(t, (char[]){ '\\', c, '\0' });
-    /* A code point in braces goes as a whole. */
+    /* Copy a code point in braces as a whole. */
     const char *brace = t->end - t->at > 2 && t->at[2] == '{' && c == 'x'
                             ? memchr(t->at, '}', (size_t)(t->end - t->at))
                             : NULL;
@@ -304,8 +303,8 @@ static bool put_escape(translation *t)
     return ok;
 }
 
-/* A class, *at standing on its bracket; nested classes and intersections are refused, but for the
- * one form that the field uses: [A&&[^B]]. */
+/* A class; *at points to its bracket. Nested classes and intersections are rejected, except the one
+ * form that models use: [A&&[^B]]. */
 static bool put_class(translation *t)
 {
     size_t start = t->out->len;
@@ -360,7 +359,7 @@ static bool put_class(translation *t)
     return put(t, "]");
 }
 
-/* {n,m} at *at: its length, 0 if it is none. */
+/* {n,m} at *at: its length, 0 if it is not an interval. */
 static size_t interval_length(const translation *t)
 {
     const char *p = t->at + 1;
@@ -370,7 +369,8 @@ static size_t interval_length(const translation *t)
     return p < t->end && *p == '}' && digits ? (size_t)(p - t->at) + 1 : 0;
 }
 
-/* An interval; a plus behind it repeats again, so what it binds to is wrapped. */
+/* An interval. A plus after it is another repetition (possessive in PCRE2), so the atom with its
+ * interval is wrapped in a group. */
 static bool put_interval(translation *t, size_t n)
 {
     bool ok = true;
@@ -392,7 +392,7 @@ static bool put_interval(translation *t, size_t n)
     return ok;
 }
 
-/* Behind "(?": true if it means the same on both sides. */
+/* After "(?": true if it means the same in PCRE2 and the reference. */
 static bool is_known_group(const translation *t)
 {
     const char *p = t->at + 2;
@@ -479,7 +479,7 @@ static pcre2_code *compile(tinkc_str pattern, uint32_t options, tinkc_error *err
         tkc_fail(err, TINKC_E_TOKENIZER, "regular expression: %s at byte %zu", text, (size_t)place);
         return NULL;
     }
-    /* Without a JIT on this machine the interpreter serves. */
+    /* Without JIT support the interpreter is used. */
     (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
     return code;
 }
@@ -555,7 +555,7 @@ static bool in_time(const search *s)
                     (long long)s->budget->allowed_ms);
 }
 
-/* Once more with a large stack of its own, for patterns that need it. */
+/* Tries again with a large separate stack, for patterns that need it. */
 static int match_with_stack(const search *s, size_t from)
 {
     pcre2_jit_stack *stack = pcre2_jit_stack_create(1 << 16, JIT_STACK_MAX, NULL);
@@ -593,7 +593,7 @@ static size_t next_char(const search *s, size_t at)
     return at;
 }
 
-/* The first match at or behind `from`, empty or not: 1 found, 0 none, -1 failed. */
+/* The first match at or after `from`, empty or not: 1 found, 0 none, -1 failed. */
 static int match_from(const search *s, size_t from)
 {
     size_t steps = STEPS_A_MATCH;
@@ -628,7 +628,7 @@ int tkc_regex_next(const tkc_regex *r, const unsigned char *text, size_t len, tk
         if (found <= 0)
             break;
         const PCRE2_SIZE *at = pcre2_get_ovector_pointer(s.data);
-        /* As the reference does: an empty match right behind the last one is passed over. */
+        /* As in the reference, an empty match directly after the last one is skipped. */
         again = at[0] == at[1] && w->any && at[1] == w->end;
         if (again) {
             w->from = next_char(&s, w->from);

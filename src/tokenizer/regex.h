@@ -1,9 +1,9 @@
-/* regex.h - patterns that no scanner knows, through PCRE2 with its JIT.
+/* regex.h - patterns that have no scanner, through PCRE2 with its JIT.
  *
- * The files write Oniguruma's syntax; it is rewritten where PCRE2 means something else, and refused
- * by name where it cannot be. PCRE2's Unicode data is older than the reference's: what has joined a
- * property since is written into the pattern, and properties for which that is not known are
- * refused.
+ * Tokenizer files use Oniguruma's syntax. It is rewritten where PCRE2 means something else, and
+ * rejected with an error that names it where that is not possible. PCRE2's Unicode data is older
+ * than the reference's: characters that have joined a property since are added to the pattern, and
+ * properties for which they are not known are rejected.
  */
 #ifndef TKC_TOKENIZER_REGEX_H
 #define TKC_TOKENIZER_REGEX_H
@@ -16,24 +16,24 @@ typedef struct tkc_regex tkc_regex;
 /* The pattern in PCRE2's syntax, appended to *out. */
 bool tkc_regex_translate(tinkc_str pattern, tkc_buf *out, tinkc_error *err);
 
-/* literal: the text itself is looked for. Errors: TOKENIZER, with the place. */
+/* literal: searches for the text itself. Errors: TOKENIZER, with the position. */
 tkc_regex *tkc_regex_new(tinkc_str pattern, bool literal, tinkc_error *err);
 void tkc_regex_free(tkc_regex *);
 
-/* Goes from match to match through a text. Zeroed = at its beginning. */
+/* Iterates over the matches in a text. Zeroed = at its beginning. */
 typedef struct tkc_regex_walk {
-    size_t from;       /* where to look next */
-    size_t start, end; /* the match at hand; it may be empty */
+    size_t from;       /* where the next search begins */
+    size_t start, end; /* the current match; may be empty */
     bool any;          /* there was one */
 } tkc_regex_walk;
 
-/* How long the patterns of a tokenizer may take over one text. Patterns come from model files, and
+/* How long the patterns of a tokenizer may take on one text. Patterns come from model files, and
  * some need exponential time. Zeroed = no limit. */
 typedef struct tkc_regex_budget {
     int64_t deadline_ns, allowed_ms;
 } tkc_regex_budget;
 
-/* A second, and ten microseconds for each byte: a hundred times what patterns in use need. */
+/* A second, plus ten microseconds per byte: a hundred times what real patterns need. */
 void tkc_regex_budget_start(tkc_regex_budget *, size_t len);
 
 /* The next match in well-formed text: 1 found, 0 none, -1 failed (budget, limits, memory: err is

@@ -1,6 +1,6 @@
-/* tables.c - the block of tables: its layout, its checks, looking things up in it.
+/* tables.c - the block of tables: its layout, its checks, lookups.
  *
- * May touch: the block. Must not: believe anything in it before attach has checked it.
+ * May touch: the block. Must not: trust anything in it before attach has checked it.
  */
 #include "tokenizer/tables.h"
 
@@ -71,12 +71,11 @@ int32_t tkc_find_word(const tkc_tables *t, const unsigned char *p, size_t len)
     }
 }
 
-/* Walks back in time along the border between two tokens. At each moment a last part of `left`
- * stands beside a first part of `right`; the border is crossed if those two merge before either is
- * merged into its own side. Going back, the part that was made last is taken apart first, and the
- * rank of its merge is the time until which its own part was free. Of equal ranks the leftmost
- * pair goes first: to the left of the border that is the part's own merge, to the right of it the
- * crossing one. */
+/* Undoes merges along the border between two tokens, from the last to the first. At each step a
+ * last part of `left` is next to a first part of `right`; the border is crossed if those two merge
+ * before either is merged into its own side. The part that was merged last is split first, and the
+ * rank of its merge is the time until which its own part was free. Of equal ranks the leftmost pair
+ * merges first: left of the border that is the part's own merge, right of it the crossing one. */
 bool tkc_pair_stays(const tkc_tables *t, uint32_t left, uint32_t right, uint32_t limit)
 {
     for (;;) {
@@ -102,7 +101,7 @@ static bool bad_block(tinkc_error *err)
     return tkc_fail(err, TINKC_E_TOKENIZER, "the compiled tokenizer is damaged");
 }
 
-/* Section `which` as an array of n items; NULL if it has another size. */
+/* Section `which` as an array of n items; NULL if its size differs. */
 static const void *section(const tkc_block_header *h, int which, uint64_t n, size_t item)
 {
     const tkc_block_section *s = &h->sections[which];
@@ -117,7 +116,7 @@ static bool power_of_two(uint64_t n)
     return n != 0 && (n & (n - 1)) == 0;
 }
 
-/* A hash table's size in slots: what its section holds; 0 if that is not a power of two. */
+/* A hash table's size in slots, from its section; 0 if that is not a power of two. */
 static uint64_t slots_of(const tkc_block_header *h, int which, size_t item)
 {
     uint64_t n = h->sections[which].len / item;
@@ -182,7 +181,7 @@ static bool check_tokens(const tkc_tables *t, const tkc_block_header *h)
         const tkc_split *s = &t->split[i];
         if (s->left >= t->n || s->right >= t->n)
             return false;
-        /* What pair_stays walks along must come to an end. */
+        /* Guarantees that the loop in tkc_pair_stays ends. */
         if (s->made && (t->split[s->left].made >= s->made || t->split[s->right].made >= s->made))
             return false;
     }
@@ -242,7 +241,7 @@ void tkc_tables_free(tkc_tables *t)
         tkc_mapping m = { t->block, t->block_len };
         tkc_unmap_file(&m);
     } else if (t->block) {
-        /* Cast away const: it was ours to write while it was built. */
+        /* Cast away const: we allocated the block and built it. */
         tkc_release_aligned((void *)(uintptr_t)t->block);
     }
     *t = (tkc_tables){ 0 };

@@ -1,8 +1,8 @@
 /* tables.h - everything BPE needs, in one block of memory: built from a file's vocabulary, or
  * mapped from the compiled form of an earlier run.
  *
- * The block holds offsets only, no pointers. tkc_tables_attach checks it to the last index before
- * anybody uses it, so a damaged or hostile file is an error and never a wild read. Immutable.
+ * The block holds only offsets, no pointers. tkc_tables_attach checks every index before the block
+ * is used, so a damaged or hostile file is an error and never a wild read. Immutable.
  */
 #ifndef TKC_TOKENIZER_TABLES_H
 #define TKC_TOKENIZER_TABLES_H
@@ -11,14 +11,14 @@
 
 enum {
     TKC_TOKEN_KNOWN = 1,     /* the id is in use */
-    TKC_TOKEN_BYTES = 2,     /* text of the byte-level vocabulary: encoding may give it */
+    TKC_TOKEN_BYTES = 2,     /* text of the byte-level vocabulary: encoding may produce it */
     TKC_TOKEN_REACHABLE = 4, /* its own text merges into it */
-    TKC_TOKEN_IRREGULAR = 8, /* reachable, but its merges do not come in order of rank */
-    TKC_TOKEN_WHOLE = 16,    /* a piece with exactly its text becomes it */
+    TKC_TOKEN_IRREGULAR = 8, /* reachable, but its merges are not in order of rank */
+    TKC_TOKEN_WHOLE = 16,    /* a piece with exactly its text becomes this token */
     TKC_TOKEN_SOUND = 32     /* its text is well-formed by itself */
 };
 
-/* What a block was made from, to tell whether it is stale. */
+/* What a block was built from, to detect that it is stale. */
 typedef struct tkc_origin {
     uint64_t size, mtime_ns, hash;
 } tkc_origin;
@@ -26,7 +26,7 @@ typedef struct tkc_origin {
 typedef struct tkc_word_slot {
     uint32_t tag; /* of the hash; 0 = free */
     int32_t id;
-    uint32_t offset, len; /* of its text: as in the table of offsets, but a step nearer */
+    uint32_t offset, len; /* of its text: copied from the offset table to save a lookup */
 } tkc_word_slot;
 
 /* A merge in eight bytes: left (20 bits), right (20), rank (24). All ones = a free slot. */
@@ -35,18 +35,18 @@ enum { TKC_MAX_IDS = (1 << 20) - 1, TKC_MAX_RANKS = (1 << 24) - 1 };
 #define TKC_NO_RANK UINT32_MAX
 
 typedef struct tkc_split {
-    uint32_t left, right; /* what a reachable token was last merged from; bytes: itself */
+    uint32_t left, right; /* the last merge of a reachable token; bytes: itself */
     uint32_t made;        /* rank of that merge + 1; bytes: 0 */
 } tkc_split;
 
 typedef struct tkc_trie_node {
-    uint32_t child; /* the first; they end where those of the next node begin */
+    uint32_t child; /* the first child; children end where those of the next node begin */
     int32_t token;  /* reachable token that ends here, or -1 */
 } tkc_trie_node;
 
 typedef struct tkc_tables {
     uint32_t n;             /* ids are below it */
-    uint32_t max_len;       /* of any token that encoding may give */
+    uint32_t max_len;       /* of any token that encoding may produce */
     bool ignore_merges;     /* a whole piece in the vocabulary wins over merges */
     bool all_bytes;         /* each byte has a token */
     bool regular;           /* no token is IRREGULAR */
@@ -73,7 +73,7 @@ typedef struct tkc_tables {
     tinkc_str meta;           /* the rest of the tokenizer's file, as JSON */
     tkc_origin origin;
 
-    /* Who owns the block. */
+    /* Ownership of the block. */
     const void *block;
     size_t block_len;
     bool mapped;
@@ -84,40 +84,40 @@ typedef struct tkc_tables {
 typedef struct tkc_vocab_token {
     tinkc_str text; /* raw bytes */
     uint32_t id;
-    bool is_bytes; /* false: literal text that encoding never gives */
+    bool is_bytes; /* false: literal text that encoding never produces */
 } tkc_vocab_token;
 
 typedef struct tkc_merge {
     uint32_t left, right, rank, id;
 } tkc_merge;
 
-/* Two steps, because merges are spelled with tokens: first the tokens are indexed, then the merges,
- * found by tkc_find_word in tkc_builder_tables, are handed in. All memory is of `temp`. */
+/* Two steps, because merges refer to tokens by text: first the tokens are indexed, then the merges,
+ * looked up with tkc_find_word in tkc_builder_tables, are passed in. All memory is from `temp`. */
 typedef struct tkc_builder tkc_builder;
 tkc_builder *tkc_builder_new(const tkc_vocab_token *tokens, size_t n, tkc_arena *temp,
                              tinkc_error *err);
-/* Only words, texts and flags are there so far. */
+/* Only words, texts and flags are set at this point. */
 const tkc_tables *tkc_builder_tables(const tkc_builder *);
 
-/* More tokens: `tokens` is the old list and n - old n that encoding never gives. */
+/* Adds tokens: `tokens` is the old list followed by tokens that encoding never produces. */
 bool tkc_builder_add(tkc_builder *, const tkc_vocab_token *tokens, size_t n);
 
 typedef struct tkc_merges {
-    const tkc_merge *data; /* in order of rank; of equal pairs the last counts */
+    const tkc_merge *data; /* in order of rank; the last of equal pairs wins */
     size_t n;
     bool ignore_merges;
     tinkc_str meta;
     tkc_origin origin;
 } tkc_merges;
-/* Makes the block. Errors: TOKENIZER, MEMORY. */
+/* Builds the block. Errors: TOKENIZER, MEMORY. */
 bool tkc_builder_finish(tkc_builder *, const tkc_merges *, tkc_tables *out);
 
-/* Checks a block, which tkc_tables_free then ends (munmap if `mapped`), and points into it. On
- * failure the block stays the caller's. */
+/* Checks a block and points into it. Takes ownership: tkc_tables_free releases it (munmap if
+ * `mapped`). On failure the block stays the caller's. */
 bool tkc_tables_attach(tkc_tables *, const void *block, size_t len, bool mapped, tinkc_error *err);
 void tkc_tables_free(tkc_tables *);
 
-/* A hash of bytes for our own files: quick, not for strangers' keys. */
+/* A fast hash for our own files; not for untrusted keys. */
 uint64_t tkc_block_hash(const void *data, size_t len);
 
 /* ---- looking up ---- */
@@ -130,7 +130,7 @@ static inline uint64_t tkc_load64(const unsigned char *p)
 }
 
 uint64_t tkc_word_hash(const unsigned char *p, size_t len);
-/* The token with exactly this text; -1 = none. Whatever its flags. */
+/* The token with exactly this text, regardless of its flags; -1 = none. */
 int32_t tkc_find_word(const tkc_tables *, const unsigned char *p, size_t len);
 
 static inline uint64_t tkc_pair_hash(uint32_t left, uint32_t right)
@@ -145,7 +145,7 @@ static inline uint64_t tkc_pair_key(uint32_t left, uint32_t right)
     return (uint64_t)left << 44 | (uint64_t)right << 24;
 }
 
-/* The rank of the merge of two tokens, or TKC_NO_RANK. What it makes: t->merged[rank]. */
+/* The rank of the merge of two tokens, or TKC_NO_RANK. The result is t->merged[rank]. */
 static inline uint32_t tkc_pair_rank(const tkc_tables *t, uint32_t left, uint32_t right)
 {
     uint64_t h = tkc_pair_hash(left, right), bit = h >> t->filter_shift;
@@ -165,14 +165,14 @@ static inline tinkc_bytes tkc_token_text(const tkc_tables *t, uint32_t id)
     return (tinkc_bytes){ t->text + t->offset[id], t->offset[id + 1] - t->offset[id] };
 }
 
-/* A token that is in the vocabulary as it is, not as byte-level text. */
+/* A token that is in the vocabulary as plain text, not as byte-level text. */
 static inline bool tkc_is_literal(const tkc_tables *t, uint32_t id)
 {
     return (t->flags[id] & (TKC_TOKEN_KNOWN | TKC_TOKEN_BYTES)) == TKC_TOKEN_KNOWN;
 }
 
-/* True if the merges of `left` and `right` side by side never reach over the border between them
- * before rank `limit` (UINT32_MAX: ever). Both must be reachable and regular. */
+/* True if the merges of `left` and `right` side by side do not cross the border between them before
+ * rank `limit` (UINT32_MAX: ever). Both must be reachable and regular. */
 bool tkc_pair_stays(const tkc_tables *, uint32_t left, uint32_t right, uint32_t limit);
 
 #endif

@@ -1,8 +1,8 @@
 /* tables_build.c - from a vocabulary and its merges to the block of tables.
  *
- * May touch: the vocabulary it is given, the block it makes. What is derived here (which tokens
- * their own merges reach, how they come about, where a text can be cut) is what lets encoding run
- * in time proportional to the text; bpe.c says why it is exact.
+ * May touch: the vocabulary it is given, the block it builds. The data derived here (which tokens
+ * are reachable by merges, from which parts, where a text can be cut) lets encoding run in linear
+ * time; bpe.c explains why it is exact.
  */
 #include <assert.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "tokenizer/tables_layout.h"
 #include "tokenizer/unicode.h"
 
-enum { MAX_PROBES = 4096 }; /* a vocabulary made to collide is refused, not suffered */
+enum { MAX_PROBES = 4096 }; /* a vocabulary crafted to collide is rejected */
 
 typedef struct tkc_builder build;
 struct tkc_builder {
@@ -20,7 +20,7 @@ struct tkc_builder {
     tkc_merges m;
     tkc_arena *temp;
     tinkc_error *err;
-    tkc_tables t; /* points into the arrays below while they are made */
+    tkc_tables t; /* points into the arrays below while they are built */
     uint32_t *offset;
     unsigned char *text;
     uint8_t *flags;
@@ -190,7 +190,7 @@ static bool index_pairs(build *b)
     return true;
 }
 
-/* Every piece begins with merges of single bytes: those have a table of their own. */
+/* Every piece begins with merges of single bytes, so these have their own table. */
 static bool index_byte_pairs(build *b)
 {
     b->byte_pairs = tkc_arena_array(b->temp, 65536, sizeof *b->byte_pairs, b->err);
@@ -203,15 +203,15 @@ static bool index_byte_pairs(build *b)
     return b->byte_pairs != NULL;
 }
 
-/* ---- which tokens their own text becomes ---- */
+/* ---- which tokens are reachable: their own text merges into them ---- */
 
 static bool is_settled(const build *b, uint32_t id, uint32_t before_rank)
 {
     return b->flags[id] & TKC_TOKEN_REACHABLE && b->split[id].made <= before_rank;
 }
 
-/* In order of rank: a merge makes its token from its own text if both parts come about before it
- * and nothing crosses the border between them earlier. */
+/* In order of rank: a merge produces its token from the token's own text if both parts are complete
+ * before it and no merge crosses the border between them earlier. */
 static void settle_in_order(build *b)
 {
     for (size_t i = 0; i < b->m.n; i++) {
@@ -227,7 +227,7 @@ static void settle_in_order(build *b)
     }
 }
 
-/* What is left: try it. */
+/* The rest is decided by merging for real. */
 static bool settle_by_trial(build *b)
 {
     int32_t *ids = tkc_arena_alloc(b->temp, ((size_t)b->t.max_len + 1) * sizeof *ids, b->err);
@@ -349,7 +349,7 @@ static uint64_t head_of(tinkc_bytes text)
     return v;
 }
 
-/* Least significant byte first; returns whichever of the two arrays holds the result. */
+/* Radix sort, least significant byte first; returns the array that holds the result. */
 static sort_key *sort_heads(sort_key *from, sort_key *to, size_t n)
 {
     for (int shift = 0; shift < 64; shift += 8) {
@@ -374,8 +374,8 @@ static bool text_before(const build *b, uint32_t x, uint32_t y)
     return order < 0 || (order == 0 && a.len < c.len);
 }
 
-/* Sorts keys[0, n), whose heads are equal: groups are small in any real vocabulary, and heap sort
- * keeps its bound in the others. */
+/* Sorts keys[0, n), whose heads are equal. Groups are small in real vocabularies; heap sort bounds
+ * the time for all others. */
 static void sort_group(const build *b, sort_key *keys, size_t n)
 {
     for (size_t end = n, start = n / 2; end > 1;) {
@@ -424,7 +424,8 @@ typedef struct range {
     uint32_t lo, hi; /* of the sorted tokens: those that begin with a node's text */
 } range;
 
-/* Node by node in order of depth, so that the children of each follow those of the one before. */
+/* Node by node in order of depth, so that each node's children follow those of the previous
+ * node. */
 static bool make_nodes(build *b, const sort_key *keys, size_t n, size_t max_nodes)
 {
     range *ranges = tkc_arena_alloc(b->temp, max_nodes * sizeof *ranges, b->err);
@@ -470,7 +471,7 @@ static bool make_trie(build *b)
     return b->nodes && b->labels && make_nodes(b, keys, n, most);
 }
 
-/* ---- putting it together ---- */
+/* ---- assembling the block ---- */
 
 typedef struct part {
     int which;
@@ -552,7 +553,8 @@ bool tkc_builder_add(tkc_builder *b, const tkc_vocab_token *tokens, size_t n)
         return true;
     b->tokens = tokens;
     b->n_tokens = n;
-    /* With larger ids than all others their texts lie behind, and the index stays true. */
+    /* If the new ids are larger than all others, their texts are at the end and the index stays
+     * valid. */
     return count_tokens(b) && lay_out_texts(b) && (behind || index_words(b));
 }
 

@@ -1,4 +1,4 @@
-/* tables_layout.h - what the block of tables looks like in memory and on disk. */
+/* tables_layout.h - the layout of the block of tables, in memory and on disk. */
 #ifndef TKC_TOKENIZER_TABLES_LAYOUT_H
 #define TKC_TOKENIZER_TABLES_LAYOUT_H
 
@@ -38,7 +38,7 @@ typedef struct tkc_block_header {
     char magic[8];
     uint32_t byte_order, flags;
     uint64_t total;    /* bytes of the whole block */
-    uint64_t checksum; /* of everything behind the header */
+    uint64_t checksum; /* of everything after the header */
     tkc_origin origin;
     uint32_t n, n_nodes, max_len, n_ranks;
     uint64_t unused; /* keeps the size a multiple of 16 */

@@ -1,4 +1,4 @@
-/* template.c - the public face of the template engine: parse, render, free.
+/* template.c - the public API of the template engine: parse, render, free.
  * May touch: the engine's entry points (jinja.h). */
 #include "tokenizer/template.h"
 

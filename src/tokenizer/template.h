@@ -1,4 +1,4 @@
-/* template.h - a parsed chat template as the files of this layer see it. */
+/* template.h - a parsed chat template, internal to the tokenizer. */
 #ifndef TKC_TOKENIZER_TEMPLATE_H
 #define TKC_TOKENIZER_TEMPLATE_H
 

@@ -1,7 +1,8 @@
-/* token_decode.c - tokens back to text, at once or as they come. May touch: the caller's text.
+/* token_decode.c - tokens back to text, at once or incrementally. May touch: the caller's text.
  *
- * Bytes are gathered first; what is not UTF-8 becomes U+FFFD, one for each maximal part that could
- * have begun a character. A decoder keeps back at most three bytes that may still become one.
+ * Bytes are collected first; invalid UTF-8 becomes U+FFFD, one for each maximal part that could
+ * have begun a character. A decoder holds back at most three bytes that may still become a
+ * character.
  */
 #include <assert.h>
 #include <string.h>
@@ -43,16 +44,16 @@ static char *text_room(tinkc_text *out, size_t more, tinkc_error *err)
     return grown + out->len;
 }
 
-/* An id that is not in the tables, or one that needs a look. */
+/* An id that is not in the tables, or that needs a closer look. */
 static tinkc_bytes unusual(const tinkc_tokenizer *tok, int32_t id)
 {
     return tinkc_tokenizer_bytes(tok, id);
 }
 
-/* Where a text under construction may not be well-formed: tokens that hold parts of characters
- * stand in runs, and only those need a look. */
+/* Where the text being built may be ill-formed: tokens that hold parts of characters form runs, and
+ * only these are checked. */
 typedef struct runs {
-    size_t start; /* of the run at hand, SIZE_MAX = none */
+    size_t start; /* of the current run, SIZE_MAX = none */
     bool broken;  /* a run was not well-formed */
 } runs;
 
@@ -65,8 +66,8 @@ static void end_run(runs *r, const char *data, size_t end)
     r->start = SIZE_MAX;
 }
 
-/* Appends the bytes of all ids. Short tokens are copied sixteen bytes at a time: the room behind
- * them is ours, and the text behind the last token is never read. */
+/* Appends the bytes of all ids. Short tokens are copied sixteen bytes at a time: the room after
+ * them is reserved, and nothing after the last token's text is ever read. */
 static bool gather(const tinkc_tokenizer *tok, const int32_t *ids, size_t len, bool skip_special,
                    runs *r, tinkc_text *out, tinkc_error *err)
 {
@@ -115,8 +116,8 @@ static bool append(tinkc_text *out, const void *bytes, size_t len, tinkc_error *
     return true;
 }
 
-/* Appends `len` bytes with U+FFFD for what is not UTF-8. What could still become a character goes
- * to *left; with left NULL it is replaced as well. */
+/* Appends `len` bytes with U+FFFD for invalid UTF-8. Bytes that could still become a character go
+ * to *left; with left NULL they are replaced as well. */
 static bool append_repaired(tinkc_text *out, const unsigned char *p, size_t len, tail *left,
                             tinkc_error *err)
 {
@@ -205,7 +206,7 @@ const char *tinkc_decode(const tinkc_tokenizer *tok, const int32_t *ids, size_t 
     return tinkc_decode_span(tok, ids, len, NULL, out, err) && out->data ? out->data : "";
 }
 
-/* ---- as they come ---- */
+/* ---- incremental decoding ---- */
 
 tinkc_decoder *tinkc_decoder_new(const tinkc_tokenizer *tok, const tinkc_decode_options *options,
                                  tinkc_error *err)

@@ -1,7 +1,7 @@
 /* tokenizer_config.c - tokenizer_config.json: names of special tokens, tokens that tokenizer.json
  * lacks, begin and end marks, chat templates; and what a tiktoken file leaves to its wrapper.
  *
- * May touch: the tokenizer that is being made.
+ * May touch: the tokenizer being built.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -252,7 +252,7 @@ static void set_names(config *c)
     }
 }
 
-/* With either flag in the config the marks follow it, whatever the JSON says. */
+/* If the config has either flag, it decides about the marks, not tokenizer.json. */
 static void set_marks(config *c)
 {
     tinkc_tokenizer *tok = c->tok;
@@ -269,7 +269,7 @@ static void set_marks(config *c)
     tok->suffix[0] = eos;
 }
 
-/* ---- what ends an answer ---- */
+/* ---- ids that end an answer ---- */
 
 static void add_end(tinkc_tokenizer *tok, int64_t id)
 {
@@ -309,7 +309,7 @@ static void set_ends(config *c, tinkc_str generation, tkc_arena *temp)
     tkc_fail_before(c->err, "generation_config.json: ");
 }
 
-/* The tokens that the config names, and what follows from them. */
+/* The tokens that the config names, and the settings derived from them. */
 static void take_tokens(config *c, tkc_arena *temp)
 {
     tinkc_error *err = c->err;
@@ -362,7 +362,7 @@ typedef struct known_ranks {
     } special[5];
 } known_ranks;
 
-/* Rank files say nothing about themselves; these are recognised by their size. */
+/* Rank files carry no description; these are recognised by their size. */
 static const known_ranks known[] = {
     { 199998, TKC_SCAN_O200K, { { "<|endoftext|>", 199999 }, { "<|endofprompt|>", 200018 } } },
     { 100256,

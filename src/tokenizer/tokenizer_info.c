@@ -1,4 +1,4 @@
-/* tokenizer_info.c - what a tokenizer knows: sizes, special tokens, texts of tokens and templates.
+/* tokenizer_info.c - queries: sizes, special tokens, texts of tokens and templates.
  * Reads only. */
 #include "tokenizer/bpe.h"
 #include "tokenizer/load.h"
@@ -35,8 +35,8 @@ static tinkc_str text_of(const tkc_tables *t, uint32_t id)
     return tkc_strn((const char *)text.data, text.len);
 }
 
-/* A token of the vocabulary whose text is not byte-level text. They are few and seldom asked for,
- * so there is an index only where opening needed one. */
+/* A token of the vocabulary whose text is not byte-level text. They are few and rarely looked up,
+ * so there is an index only if opening needed one. */
 static int32_t literal_id(const tinkc_tokenizer *tok, tinkc_str token)
 {
     const tkc_tables *t = &tok->tables;

@@ -1,4 +1,4 @@
-/* tokenizer_open.c - tinkc_tokenizer_open and _parse: which files there are, in which order they are read.
+/* tokenizer_open.c - tinkc_tokenizer_open and _parse: finds the files and reads them in order.
  *
  * May touch: the model's folder, the compiled form (compiled_cache.c).
  */
@@ -13,7 +13,7 @@
 #include "tokenizer/encoder.h"
 #include "tokenizer/load.h"
 
-/* ---- making and ending ---- */
+/* ---- new and free ---- */
 
 static tinkc_tokenizer *new_tokenizer(const tinkc_tokenizer_options *o, tinkc_error *err)
 {
@@ -35,7 +35,7 @@ static tinkc_tokenizer *new_tokenizer(const tinkc_tokenizer_options *o, tinkc_er
 
 tinkc_tokenizer *tinkc_tokenizer_keep(const tinkc_tokenizer *tok)
 {
-    tinkc_tokenizer *mine = (tinkc_tokenizer *)(uintptr_t)tok; /* the count is not part of it */
+    tinkc_tokenizer *mine = (tinkc_tokenizer *)(uintptr_t)tok; /* only the count changes */
     if (mine)
         tkc_ref_keep(&mine->refs);
     return mine;
@@ -93,7 +93,7 @@ static tinkc_str unpack(tinkc_bytes packed, const char *path, tkc_arena *temp, t
     return tkc_strn(text, n);
 }
 
-/* A small file beside the tokenizer; nothing if it is not there. */
+/* A small file beside the tokenizer; empty if it does not exist. */
 static tinkc_str read_beside(const char *folder, const char *name, tkc_arena *temp,
                              tinkc_error *err)
 {
@@ -111,7 +111,7 @@ static bool is_tiktoken_name(const char *path)
            tkc_ends_with(s, ".tiktoken") || tkc_ends_with(s, ".tiktoken.zst");
 }
 
-/* The only file in a folder that is a tiktoken rank file by its name; NULL if there is none. */
+/* The only file in a folder whose name is that of a tiktoken rank file; NULL if there is none. */
 static char *find_ranks(const char *folder, tkc_arena *temp, tinkc_error *err)
 {
     char *found = NULL;
@@ -212,7 +212,7 @@ static bool open_tables(tinkc_tokenizer *tok, const char *source, const char *us
     return true;
 }
 
-/* Everything but the tables, from the folder; source NULL = it has only vocab.json and merges.txt;
+/* Everything except the tables, from the folder; source NULL = only vocab.json and merges.txt;
  * defaults NULL = none. */
 static bool open_rest(tinkc_tokenizer *tok, const char *folder, const char *source,
                       const char *defaults, tkc_arena *temp, tinkc_error *err)

@@ -1,8 +1,8 @@
-/* tokenizer_priv.h - the tokenizer as the files of this layer see it.
+/* tokenizer_priv.h - the tokenizer's internal struct.
  *
- * A tokenizer is immutable once it is handed out: tables (one block, built or mapped), a few small
- * things read from the model's folder, and a cache of scratch memory that encoders borrow. Only the
- * cache and the slot for chat templates change afterwards, each under its own lock.
+ * A tokenizer is immutable once it is returned to the caller: tables (one block, built or mapped),
+ * some data read from the model's folder, and a cache of scratch memory that encoders borrow. Only
+ * the cache and the slot for chat templates change afterwards, each under its own lock.
  */
 #ifndef TKC_TOKENIZER_TOKENIZER_PRIV_H
 #define TKC_TOKENIZER_TOKENIZER_PRIV_H
@@ -15,7 +15,7 @@
 #include "tokenizer/pretok.h"
 #include "tokenizer/tables.h"
 
-/* The named special tokens of tokenizer_config.json, as chat templates know them. */
+/* The named special tokens of tokenizer_config.json, as chat templates see them. */
 enum {
     TKC_NAME_BOS,
     TKC_NAME_EOS,
@@ -39,7 +39,7 @@ typedef struct tkc_template_text {
     tinkc_str text;   /* terminated as well */
 } tkc_template_text;
 
-/* An added token: found in the text before anything else looks at it. */
+/* An added token: found in the text before any other processing. */
 typedef struct tkc_added_token {
     const char *text; /* terminated; may hold NUL bytes, so len counts */
     size_t len;
@@ -48,39 +48,39 @@ typedef struct tkc_added_token {
 } tkc_added_token;
 
 typedef struct tkc_added_set tkc_added_set; /* added.h */
-typedef struct tkc_scratch tkc_scratch;     /* scratch.h */
+typedef struct tkc_scratch tkc_scratch;     /* encoder.h */
 
 struct tinkc_tokenizer {
     /* Set while opening, constant after. */
     const tinkc_allocator *a;
-    tkc_arena arena;    /* all that is small below */
+    tkc_arena arena;    /* owns the small data below */
     const char *source; /* path or "memory" */
     tkc_tables tables;
     tkc_pretok pretok;
     bool nfc;                 /* the normalizer is NFC */
     bool tiktoken;            /* from a rank file */
-    bool kimi_cuts;           /* the model's wrapper cuts long runs before it encodes */
-    bool named_specials_only; /* skip_special drops only what the config names (tiktoken form) */
+    bool kimi_cuts;           /* the model's wrapper splits long runs before it encodes */
+    bool named_specials_only; /* skip_special drops only tokens that the config names (tiktoken) */
     int32_t size;             /* every id is below it */
     tkc_added_token *added;
     size_t n_added;
-    tkc_map added_index;          /* text to place + 1 in added */
-    const tkc_added_token **late; /* by id, from the size of the tables on; NULL = none */
+    tkc_map added_index;          /* text to index + 1 in added */
+    const tkc_added_token **late; /* by id minus the size of the tables; NULL = none */
     tkc_map literals;             /* tokens that are not byte-level text, to id + 1 */
     bool literals_known;          /* else there is no such index */
-    tkc_added_set *raw_set;       /* looked for in the text as it is */
-    tkc_added_set *norm_set;      /* looked for in what is left, once it is normalised */
-    int32_t *extra_special;       /* ids that the config names besides the seven */
+    tkc_added_set *raw_set;       /* found in the raw text */
+    tkc_added_set *norm_set;      /* found in the rest, after normalisation */
+    int32_t *extra_special;       /* further special ids that the config names */
     size_t n_extra_special;
     unsigned char *special_ids; /* a bit for each id: dropped by skip_special */
     tkc_special_token specials[TKC_NAMES];
-    int32_t *prefix, *suffix; /* marks that add_special puts around a text */
+    int32_t *prefix, *suffix; /* ids that add_special puts around a text */
     size_t n_prefix, n_suffix;
     int32_t *ends; /* ids that end an answer */
     size_t n_ends;
     tkc_template_text *templates; /* "default" first, if there is one */
     size_t n_templates;
-    const char *tokenizer_class; /* of the config; "" = not said */
+    const char *tokenizer_class; /* of the config; "" = absent */
 
     tkc_refs refs; /* any thread */
 
@@ -90,7 +90,7 @@ struct tinkc_tokenizer {
         tkc_scratch *first;
     } cache;
 
-    /* The chat layer's parsed templates: made on first use, ended with the tokenizer. */
+    /* The chat layer's parsed templates: created on first use, freed with the tokenizer. */
     struct {
         pthread_mutex_t lock;
         void *value;
@@ -100,7 +100,7 @@ struct tinkc_tokenizer {
 
 /* The text of the template with this name (NULL = "default"); NULL if there is none. */
 const tkc_template_text *tkc_find_template(const tinkc_tokenizer *, const char *name);
-/* The id of a token of the vocabulary by its text as files spell it; -1 = none. */
+/* The id of a token of the vocabulary by its text as in the files; -1 = none. */
 int32_t tkc_spelled_id(const tinkc_tokenizer *, tinkc_str text);
 /* The id of exactly this token, added or ordinary; -1 = none. */
 int32_t tkc_token_id(const tinkc_tokenizer *, tinkc_str token);

@@ -26,8 +26,8 @@ size_t tkc_put_char(unsigned char out[4], uint32_t c)
     return 4;
 }
 
-/* What the second byte may be depends on the first: overlong forms, surrogates and what is beyond
- * U+10FFFF show there. */
+/* The valid range of the second byte depends on the first: overlong forms, surrogates and code
+ * points above U+10FFFF are detected there. */
 static bool second_fits(unsigned char first, unsigned char second)
 {
     switch (first) {
@@ -109,8 +109,8 @@ static size_t ascii_prefix(const unsigned char *p, size_t len)
     return i;
 }
 
-/* Length of the run of three-byte characters at p whose lead bytes need no second look (most
- * scripts of the world); *check gathers their NFC flags if `flags`. */
+/* Length of the run of three-byte characters at p whose lead bytes need no further check (most
+ * scripts); *check collects their NFC flags if `flags`. */
 static inline size_t three_byte_run(const unsigned char *p, size_t len, bool flags, uint8_t *check)
 {
     size_t at = 0;

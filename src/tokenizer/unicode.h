@@ -1,4 +1,4 @@
-/* unicode.h - UTF-8 and the character classes that pre-tokenisation asks about.
+/* unicode.h - UTF-8 and the character classes that pre-tokenisation needs.
  *
  * Tables: unicode_data.c (Unicode 16.0, written by tools/unicode-tables).
  */
@@ -20,7 +20,7 @@ enum {
     TKC_NUMBER = 16,
     TKC_PUNCT = 32, /* P and S */
     TKC_SPACE = 64, /* White_Space */
-    TKC_HAN = 128   /* the script, whatever the category */
+    TKC_HAN = 128   /* the script, in any category */
 };
 
 enum { TKC_NFC_CHECK = 1, TKC_NFC_YOUNG = 2 };
@@ -40,7 +40,7 @@ static inline uint8_t tkc_nfc_of(uint32_t c)
     return tkc_nfc_blocks[tkc_nfc_index[c >> 7]][c & 127];
 }
 
-/* The character at *p, which must be well-formed; moves *p behind it. */
+/* The character at *p, which must be well-formed; moves *p past it. */
 static inline uint32_t tkc_next_char(const unsigned char **p)
 {
     const unsigned char *s = *p;
@@ -66,7 +66,7 @@ static inline size_t tkc_char_bytes(unsigned char lead)
     return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
 }
 
-/* Where the character before p begins; p must stand behind a whole one. */
+/* Where the character before p begins; p must follow a complete character. */
 static inline const unsigned char *tkc_char_before(const unsigned char *p)
 {
     do
@@ -75,19 +75,18 @@ static inline const unsigned char *tkc_char_before(const unsigned char *p)
     return p;
 }
 
-/* \w where the reference looks around a token that must stand alone: letters, marks, digits,
- * numbers that are letters, circled letters, connecting punctuation, joiners. */
+/* \w as the reference uses it around single_word tokens: letters, marks, digits, numbers that are
+ * letters, circled letters, connecting punctuation, joiners. */
 bool tkc_is_word_char(uint32_t c);
 
-/* Characters that PCRE2's tables may not know yet. */
+/* Characters that may be missing from PCRE2's tables. */
 typedef struct tkc_young_range {
     uint32_t from, to;
     char category[3];
     uint8_t han;
 } tkc_young_range;
 
-/* The next of them behind `last` (NULL = the first) that has a property ("L", "Lu", "Nd", "Han").
- */
+/* The next of them after `last` (NULL = the first) that has a property ("L", "Lu", "Nd", "Han"). */
 const tkc_young_range *tkc_young_next(const tkc_young_range *last, const char *property);
 
 /* Writes c as UTF-8 and returns its length. */
@@ -96,10 +95,10 @@ size_t tkc_put_char(unsigned char out[4], uint32_t c);
 /* Length of the longest well-formed prefix. *needs_nfc (may be NULL) is set if a character in it
  * may change under NFC. */
 size_t tkc_utf8_sound(const unsigned char *p, size_t len, bool *needs_nfc);
-/* How much of well-formed text, from its beginning, has no character that may change under NFC. */
+/* Length of the longest prefix of well-formed text with no character that may change under NFC. */
 size_t tkc_nfc_prefix(const unsigned char *p, size_t len);
-/* The ill-formed sequence at p: how many bytes one U+FFFD stands for (the maximal subpart), 1 to
- * 3. *may_go_on: the bytes end before it is decided, and more could make it whole. */
+/* The ill-formed sequence at p: how many bytes one U+FFFD replaces (the maximal subpart), 1 to 3.
+ * *may_go_on: the input ends inside the sequence, and more bytes could complete it. */
 size_t tkc_utf8_broken(const unsigned char *p, size_t len, bool *may_go_on);
 
 #endif

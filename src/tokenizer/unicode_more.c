@@ -1,5 +1,5 @@
-/* unicode_more.c - characters that the class tables do not tell apart, and those that are younger
- * than Unicode 14, which is what PCRE2 10.42 knows. Data of Unicode 16.0. Pure functions.
+/* unicode_more.c - characters that the class tables do not distinguish, and those newer than
+ * Unicode 14, the version of PCRE2 10.42. Data of Unicode 16.0. Pure functions.
  */
 #include "tokenizer/unicode.h"
 
