@@ -1,9 +1,9 @@
 /* hub.h - models from a Hugging Face-compatible hub, and back to it.
  *
- * Pulled files lie in the standard cache (models--ORG--NAME/{blobs,refs,snapshots}), so that Python
- * finds what was pulled here and the other way round. No client and no account with the service is
- * needed. Calls that wait run transfers on threads of their own; tinkc_hub_stop ends them from any
- * thread. Names, paths, sizes and digests that the hub sends are checked before they are used.
+ * Pulled files are stored in the standard cache (models--ORG--NAME/{blobs,refs,snapshots}), shared
+ * with Python's library. No client and no account with the service is needed. Calls that wait run
+ * transfers on their own threads; tinkc_hub_stop ends them from any thread. Names, paths, sizes and
+ * digests that the hub sends are checked before they are used.
  */
 #ifndef TINKC_HUB_H
 #define TINKC_HUB_H

@@ -1,8 +1,8 @@
 /* recipes.h - the loops of post-training: rollouts in groups, rewards, environments, reinforcement
- * learning, preferences, distillation, evaluation. Only for those who link libtinkc-recipes.
+ * learning, preferences, distillation, evaluation. Only for programs that link libtinkc-recipes.
  *
- * One rule stands above all others: the tokens and log-probabilities that were sampled are what is
- * trained. Nothing here decodes a text and encodes it again to train on it.
+ * The most important rule: training uses exactly the tokens and log-probabilities that were
+ * sampled. Nothing here decodes a text and encodes it again to train on it.
  *
  * The pieces can be used one by one. From the top down:
  *
@@ -203,7 +203,7 @@ TINKC_API bool tinkc_rollouts_add(tinkc_rollouts *, tinkc_sampler *, const tinkc
 /* Waits for the next group whose episodes have all ended, in any order. Yours; NULL with TIMEOUT,
  * or with a clean err when nothing is left. Failed episodes do not fail the call: see their error. */
 TINKC_API tinkc_group *tinkc_rollouts_next(tinkc_rollouts *, int64_t timeout_ms, tinkc_error *);
-/* Does what can be done without the caller, for up to timeout_ms or until something has happened. */
+/* Advances the episodes for up to timeout_ms, or until something has happened. */
 TINKC_API bool tinkc_rollouts_run(tinkc_rollouts *, int64_t timeout_ms, tinkc_error *);
 /* Groups that were added and not taken yet; episodes that run now. */
 TINKC_API size_t tinkc_rollouts_pending(const tinkc_rollouts *);
