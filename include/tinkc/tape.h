@@ -24,10 +24,10 @@
  *     // KL to a reference (the k3 estimate): mean of exp(x) - x - 1,  x = reference - logprobs
  *     // Entropy bonus: add coefficient * sum(logprobs * weights) to the loss
  *
- * A value is a number, one number a sequence, or one number a token of each sequence. Two values of
- * different kinds go together: a number counts for everything, a sequence's for all its tokens. What
- * cannot go together, and any other mistake, is remembered and reported by tinkc_tape_backward; until
- * then every call may be given what the one before returned.
+ * A value is a number, one number per sequence, or one number per token of each sequence. Two
+ * values of different kinds broadcast: a number to everything, a sequence's number to all its
+ * tokens. Values that cannot be combined, and any other mistake, are recorded and reported by
+ * tinkc_tape_backward; until then every call accepts what the one before returned.
  */
 #ifndef TINKC_TAPE_H
 #define TINKC_TAPE_H
@@ -48,9 +48,9 @@ typedef struct tinkc_var { /* a value on a tape; copy it freely */
  * it, and tinkc_tape_backward fails. */
 TINKC_API tinkc_tape *tinkc_tape_new(tinkc_loss *, tinkc_error *);
 
-/* ---- where values come from ---- */
+/* ---- inputs ---- */
 
-/* The log-probabilities, one for each token: what the gradients are taken by. */
+/* The log-probabilities, one for each token: gradients are taken with respect to them. */
 TINKC_API tinkc_var tinkc_tape_logprobs(tinkc_tape *);
 /* The batch's weights, one for each token; 1 where an example has none. */
 TINKC_API tinkc_var tinkc_tape_weights(tinkc_tape *);
@@ -78,7 +78,7 @@ TINKC_API tinkc_var tinkc_tape_clamp(tinkc_tape *, tinkc_var a, double low, doub
 /* The same value, through which no gradient passes. */
 TINKC_API tinkc_var tinkc_tape_constant(tinkc_tape *, tinkc_var a);
 
-/* ---- many to fewer ---- */
+/* ---- reductions ---- */
 
 /* Over the tokens of each sequence; the mean of none is 0. */
 TINKC_API tinkc_var tinkc_tape_sum_tokens(tinkc_tape *, tinkc_var a);
