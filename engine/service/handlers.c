@@ -1,7 +1,7 @@
-/* handlers.c - where requests come in: routing, decompression, and the small endpoints.
+/* handlers.c - entry point of all requests: routing, decompression, and the small endpoints.
  *
  * Thread: any front thread. Handlers parse, check, record and queue; none of them waits, computes
- * or reads a file. May touch: svc under its lock, the store through transactions.
+ * or reads tensors. May touch: svc under its lock, the store through transactions.
  */
 #include <stdio.h>
 
@@ -21,7 +21,7 @@ void tke_front_config(tke_call *call)
     tkc_config_response out;
     tkc_message_init(&tkc_config_response_type, &out);
     out.sample_max_concurrent_requests = call->svc->set.max_sample_queue;
-    out.sample_enable_stuck_detection = false; /* a processor may be slow and still get there */
+    out.sample_enable_stuck_detection = false; /* a slow CPU is not stuck */
     out.use_pyqwest_transport = call->svc->set.use_pyqwest;
     out.create_model_via_load_weights = false;
     out.pjwt_auth_enabled = call->svc->set.jwt_auth;
@@ -29,7 +29,7 @@ void tke_front_config(tke_call *call)
         tke_answer(call, &tkc_config_response_type, &out);
         return;
     }
-    tkc_buf body; /* our own client has no use for the flag, so the message does not have it */
+    tkc_buf body; /* not in the message: our own client does not use the flag */
     tkc_buf_init(&body, call->svc->a, TKC_BUF_NO_MAX);
     if (tkc_message_encode(&tkc_config_response_type, &out, &body, &call->err)) {
         body.len--; /* the last brace */
@@ -58,7 +58,7 @@ void tke_front_token(tke_call *call)
     const char *email = call->caller->email;
     if (email && *email)
         (void)snprintf(claims.email, sizeof claims.email, "%s", email);
-    else /* nobody can be reached there, and no client needs to */
+    else /* a placeholder: no client sends mail to it */
         (void)snprintf(claims.email, sizeof claims.email, "%s@localhost", call->owner);
     tke_token_make(svc->token_secret, &claims, tkc_wall_us(svc->clock), &token, &call->err);
     const char *text = tkc_buf_terminate(&token, &call->err);
@@ -110,7 +110,7 @@ void tke_front_capabilities(tke_call *call)
     tkc_capabilities_response out = { 0 };
     out.supported_models.data = models;
     out.supported_models.len = n;
-    /* Beyond the protocol: what the log-probs of samples mean under a temperature. */
+    /* Not in the protocol: how temperature affects the log-probs of samples. */
     static const char *const meanings[] = { "scaled", "raw", "processed" };
     tkc_buf body;
     tkc_buf_init(&body, svc->a, TKC_BUF_NO_MAX);
@@ -195,7 +195,7 @@ void tke_front_create_session(tke_call *call)
     tke_session *before = tke_find_session(svc, tke_known_key(svc, key));
     if (before) {
         (void)snprintf(id, sizeof id, "%s", before->id);
-        tke_session_store(txn, before, tags, in.sdk_version); /* should that have failed before */
+        tke_session_store(txn, before, tags, in.sdk_version); /* in case that failed before */
     } else {
         tke_session *s = tke_session_add(svc, id, call->owner, &call->err);
         if (s) {
@@ -296,14 +296,14 @@ static tke_front_fn *const handlers[TKC_EP_COUNT] = {
     [TKC_EP_STORAGE] = tke_front_storage,
 };
 
-/* "/health" is what OpenAI's clients and their load balancers ask. */
+/* "/health" is the path that OpenAI's clients and load balancers use. */
 static bool is_ready_path(tinkc_str path)
 {
     return tkc_str_is(path, "/api/v1/readyz") || tkc_str_is(path, "/readyz") ||
            tkc_str_is(path, "/health");
 }
 
-/* Paths that the protocol does not know: for people, monitors and downloads. True: answered. */
+/* Paths outside the protocol: status, monitoring, downloads. True: answered. */
 static bool own_path(tke_call *call, tinkc_str path)
 {
     static const char archives[] = "/api/v1/archives/";
@@ -349,7 +349,7 @@ static bool may_run_while_draining(const tke_call *call)
            tkc_cstr_eq(call->request->method, "GET");
 }
 
-/* Only passes and prompts have a reason to be large; what else is sent is kept for long. */
+/* Only passes and prompts can be large. Other bodies get a low limit: their contents are stored. */
 static int64_t body_limit(const tke_service *svc, const tkc_endpoint *endpoint)
 {
     enum { PLAIN = 1 << 20 };
@@ -411,7 +411,7 @@ tke_path_info tke_service_path(tke_service *svc, const char *method, tinkc_str u
     return info;
 }
 
-/* Unpacks the body if a header says it is packed. `space` holds what was unpacked. */
+/* Decompresses the body if Content-Encoding says so; `space` holds the result. */
 static bool unpack(tke_call *call, tkc_buf *space)
 {
     const char *how = tke_call_header(call, "Content-Encoding");
@@ -457,7 +457,7 @@ static bool fits(tke_call *call)
     return false;
 }
 
-/* Who answers a path of the protocol. NULL: answered, there is nobody. */
+/* The handler of a protocol path. NULL: there is none, and the call is answered. */
 static tke_front_fn *find_handler(tke_call *call, tinkc_str path)
 {
     if (!tkc_route_find(tkc_str(call->request->method), path, &call->arena, &call->route,
@@ -475,7 +475,8 @@ static tke_front_fn *find_handler(tke_call *call, tinkc_str path)
     return NULL;
 }
 
-/* Does it count against its owner's requests a minute? What clients do by themselves does not. */
+/* Does it count against the owner's requests per minute? Requests that SDKs send on their own do
+ * not. */
 static bool is_counted(const tke_call *call)
 {
     int32_t id = call->route.endpoint ? call->route.endpoint->id : -1;
@@ -485,20 +486,20 @@ static bool is_counted(const tke_call *call)
 }
 
 /* ---- texts ----
- * What a template or a pattern costs is its author's to say. It is bounded, but for as long as it
- * takes no thread may be held that answers others, health checks and the end of the server included:
- * such requests are finished by threads of their own. */
+ * The cost of a template or a pattern depends on its author. It is bounded, but must not block a
+ * front thread, which also serves health checks and shutdown. So requests with text run on threads
+ * of their own. */
 
-enum { MOST_TEXTS = 256 }; /* waiting for those threads */
+enum { MOST_TEXTS = 256 }; /* waiting for or running on those threads */
 
 typedef struct tke_deferred {
     tkc_job base;
-    struct tke_deferred *next; /* svc->deferred; svc->lock, so for `cancelled` */
+    struct tke_deferred *next; /* in svc->deferred; svc->lock guards it and `cancelled` */
     bool cancelled;
     tke_call call;
     tke_caller caller;
     char owner[64], key_id[TKE_KEY_ID];
-    tkc_buf space; /* what call.body may point into */
+    tkc_buf space; /* call.body may point into it */
     tke_front_fn *handler;
 } deferred;
 
@@ -540,7 +541,7 @@ bool tke_deferred_cancel(tke_service *svc, const tinkc_reply *reply)
     return found;
 }
 
-/* Takes the call and what holds its body. False: answered. */
+/* Takes over the call and the buffer of its body. False: answered. */
 static bool defer(tke_call *call, tkc_buf *space, tke_front_fn *handler)
 {
     tke_service *svc = call->svc;
@@ -565,7 +566,7 @@ static bool defer(tke_call *call, tkc_buf *space, tke_front_fn *handler)
     d->caller.key_id = d->key_id;
     d->caller.email = NULL; /* only a token exchange needs it */
     d->call.caller = &d->caller;
-    tkc_arena_init(&call->arena, &svc->bodies.allocator, 0); /* the old one is the copy's */
+    tkc_arena_init(&call->arena, &svc->bodies.allocator, 0); /* the copy owns the old one */
     d->base.run = run_deferred;
     pthread_mutex_lock(&svc->lock);
     d->next = svc->deferred;
@@ -573,7 +574,7 @@ static bool defer(tke_call *call, tkc_buf *space, tke_front_fn *handler)
     pthread_mutex_unlock(&svc->lock);
     if (!tkc_pool_submit(svc->texts, &d->base, &d->call.err)) {
         d->call.err = (tinkc_error){ 0 };
-        run_deferred(&d->base); /* better late than never */
+        run_deferred(&d->base); /* slow on this thread, but answered */
     }
     return true;
 }
@@ -615,7 +616,7 @@ void tke_front(tke_call *call)
     tkc_buf space;
     tkc_buf_init(&space, &call->svc->bodies.allocator, TKC_BUF_NO_MAX);
     if (unpack(call, &space) && fits(call)) {
-        bool text = call->openai && call->body.len; /* a template is rendered, a tokenizer runs */
+        bool text = call->openai && call->body.len; /* needs a template or a tokenizer */
         if (!text)
             handler(call);
         else if (defer(call, &space, handler))

@@ -1,10 +1,9 @@
-/* handlers_openai.c - /v1/models, /v1/completions and /v1/chat/completions, as OpenAI's clients
- * ask.
+/* handlers_openai.c - the OpenAI API: /v1/models, /v1/completions and /v1/chat/completions.
  *
- * A request becomes a sample like any other: the same queue, the same limits. Members that are not
- * known are ignored, those that are known are checked. Tokenizers are opened when a model is first
- * asked for text, and kept. Thread: any front thread. May touch: svc under its lock, the model's
- * folder (to open its tokenizer, under tokenizer_lock alone).
+ * A request becomes an ordinary sample, with the same queue and limits. Known members are checked;
+ * others are ignored if they cannot change the result, and refused by name if they can. A model's
+ * tokenizer is opened at its first request with text, and kept. Thread: any front thread. May
+ * touch: svc under its lock, the model's folder (to open its tokenizer, under tokenizer_lock only).
  */
 #include <stdio.h>
 
@@ -22,7 +21,7 @@ void tke_openai_refuse(tke_call *call, int32_t status, const char *code, const c
     tinkc_error err = { 0 };
     tkc_buf body;
     if (tkc_cstr_eq(code, "unknown_model") || tkc_cstr_eq(code, "not_found")) {
-        status = 404; /* what a client of this form looks for */
+        status = 404; /* the status and code that OpenAI's clients check */
         code = "model_not_found";
         param = "model";
     } else if (tkc_cstr_eq(code, "prompt_too_long")) {
@@ -43,7 +42,7 @@ static bool refuse(tke_call *call, const char *param, const char *text)
     return false;
 }
 
-/* What call->err says; by the caller's fault if its code says so. */
+/* Refuses with call->err; 404 becomes 400. */
 static bool refuse_failure(tke_call *call, const char *param)
 {
     const char *code;
@@ -105,7 +104,7 @@ static tke_token_order *order_of(tke_service *svc, tke_base *base, const tinkc_t
     return order;
 }
 
-/* ---- what is asked ---- */
+/* ---- the request ---- */
 
 enum { MOST_STOPS = 4, MOST_STOP_BYTES = 4096, DEFAULT_MAX_TOKENS = 16 };
 
@@ -118,7 +117,7 @@ typedef struct asked {
     bool chat;
     tinkc_str model, messages; /* data NULL = not given */
     tke_answer_form form;      /* of a chat */
-    prompt *prompts;           /* of a chat: one, that is not filled in */
+    prompt *prompts;           /* of a chat: one, left empty */
     size_t n_prompts;
     bool stream, usage, echo, logprobs;
     tkc_opt_i64 max_tokens, seed;
@@ -178,7 +177,7 @@ static void read_prompt(tkc_json *j, asked *in)
         tkc_json_fail(j, wanted);
         return;
     }
-    tkc_json ahead = *j; /* what is in the list says what it is a list of */
+    tkc_json ahead = *j; /* the first item tells what the list holds */
     int inside = kind == TKC_JSON_ARRAY && tkc_json_array(&ahead) && tkc_json_item(&ahead)
                      ? tkc_json_peek(&ahead)
                      : TKC_JSON_NUMBER;
@@ -222,7 +221,7 @@ static tkc_opt_i64 read_i64(tkc_json *j)
     return (tkc_opt_i64)TKC_SOME(tkc_json_i64(j));
 }
 
-/* One member; false: it is none of ours. */
+/* Reads one member; false: not one that we support. */
 static bool read_member(tkc_json *j, tinkc_str key, asked *in)
 {
     if (tkc_str_is(key, "model"))
@@ -267,8 +266,8 @@ static bool read_member(tkc_json *j, tinkc_str key, asked *in)
     return true;
 }
 
-/* What clients send along and this server does not act on: harmless with these values (any, where
- * none are listed), refused by name with others. */
+/* Members that clients send and this server does not act on: accepted with these values (any value
+ * if none are listed), refused by name with others. */
 static const struct {
     const char *name, *values; /* without white space, divided by '|' */
 } neutral[] = {
@@ -301,7 +300,7 @@ static bool is_listed(const char *values, tinkc_str value)
     return tkc_str_eq(rest, value);
 }
 
-/* A member that is none of ours: true if it changes nothing. */
+/* For an unsupported member: true if it changes nothing, else the call is answered. */
 static bool may_ignore(tke_call *call, tinkc_str key, tinkc_str value)
 {
     char plain[64], text[200];
@@ -376,7 +375,7 @@ static bool refuse_range(tke_call *call, const char *param, const char *what, in
 static bool check(tke_call *call, const asked *in)
 {
     const tke_settings *set = &call->svc->set;
-    int64_t least = in->echo ? 0 : 1; /* an echo alone tells what a text is worth */
+    int64_t least = in->echo ? 0 : 1; /* an echo alone gives log-probs of a text */
     if (!in->model.data)
         return refuse(call, "model", "model is required");
     if (in->chat && !in->messages.data)
@@ -402,9 +401,9 @@ static bool check(tke_call *call, const asked *in)
     return check_stop(call, in);
 }
 
-/* ---- from what is asked to a sample ---- */
+/* ---- from request to sample ---- */
 
-/* The tokens of one prompt; those of a text in *space. */
+/* The tokens of one prompt; if it is text, they are in *space. */
 static bool encode_prompt(tke_call *call, const asked *in, const prompt *p,
                           const tinkc_tokenizer *tok, tinkc_tokens *space, tinkc_i32s *out)
 {
@@ -430,7 +429,8 @@ static bool encode_prompt(tke_call *call, const asked *in, const prompt *p,
     return true;
 }
 
-/* The model's ends, and strings; one that is exactly a mark stops as the token that it is. */
+/* Stops at the model's end tokens and at the strings; a string that is a special token stops as
+ * one. */
 static bool take_stops(tke_call *call, const asked *in, const tinkc_tokenizer *tok, tke_job *job)
 {
     tke_gen_request *gen = &job->in.sample.gen;
@@ -482,11 +482,12 @@ static bool fill(tke_call *call, const asked *in, tkc_sample_request *out, tinkc
     if (!tke_sample_fill(call, out, job))
         return false;
     job->in.sample.gen.topk_sample_logprobs = in->logprobs ? (size_t)in->top : 0;
-    job->in.sample.gen.rule.logprobs = TKE_LOGPROBS_RAW; /* as those beside them are */
+    job->in.sample.gen.rule.logprobs =
+        TKE_LOGPROBS_RAW; /* the top log-probs beside them are raw too */
     return true;
 }
 
-/* Names the member in front of what err says. */
+/* Refuses with call->err, prefixed by the name of the member. */
 static bool refuse_form(tke_call *call, const char *param)
 {
     char text[400];
@@ -498,7 +499,7 @@ static bool refuse_form(tke_call *call, const char *param)
     return false;
 }
 
-/* What response_format and tool_choice allow, if they say anything. */
+/* The constraint from response_format and tool_choice, if any. */
 static bool take_constraint(tke_call *call, const asked *in, const tinkc_tokenizer *tok,
                             tke_job *job)
 {
@@ -521,7 +522,7 @@ static bool take_constraint(tke_call *call, const asked *in, const tinkc_tokeniz
     return true;
 }
 
-/* How the model writes calls: known by its template. */
+/* The model's template tells how it writes tool calls. */
 static bool settle_form(tke_call *call, asked *in, const tinkc_tokenizer *tok)
 {
     const char *param = NULL;
@@ -534,7 +535,7 @@ static bool settle_form(tke_call *call, asked *in, const tinkc_tokenizer *tok)
            refuse_form(call, param);
 }
 
-/* tke_token_bytes_fn: every token has a name. */
+/* tke_token_bytes_fn that includes special tokens. */
 static size_t token_name(void *user, int32_t token, const char **bytes)
 {
     tinkc_bytes b = tinkc_tokenizer_bytes(user, token);
@@ -628,7 +629,7 @@ static void complete(tke_call *call, bool chat)
     tinkc_tokens_free(&space);
 }
 
-#else /* without the tokenizer the setting is refused, so nobody gets here */
+#else /* without a tokenizer the setting is refused, so this is not reached */
 
 bool tke_openai_possible(tinkc_error *err)
 {

@@ -1,6 +1,7 @@
-/* handlers_rest.c - reading and managing: runs, checkpoints, sessions, archives.
+/* handlers_rest.c - reading and managing runs, checkpoints, sessions and archives.
  *
- * Reads come from memory. What belongs to somebody else answers 404, as if it were not there.
+ * Reads are served from memory. An object of another owner is answered with 404, as if it did not
+ * exist.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +60,8 @@ static int newest_first(const void *a, const void *b)
     return strcmp(one->path, two->path);
 }
 
-/* All visible checkpoints of an owner (run_id NULL) or of a run, newest first; in the arena. */
+/* All visible checkpoints of the caller (run_id NULL) or of a run, newest first; in the arena.
+ * Locks: needs svc->lock. */
 static const tke_checkpoint **collect(tke_call *call, const char *run_id, size_t *n)
 {
     tke_service *svc = call->svc;
@@ -79,7 +81,7 @@ static const tke_checkpoint **collect(tke_call *call, const char *run_id, size_t
     return all;
 }
 
-/* Cuts a page out of n items. */
+/* Reads limit and offset of the query. False: answered. */
 static bool take_page(tke_call *call, int64_t fallback, size_t n, tkc_cursor *cursor)
 {
     if (!tke_call_query_i64(call, "limit", fallback, &cursor->limit) ||
@@ -215,7 +217,7 @@ static const tke_run **collect_runs(tke_call *call, const char *project, size_t 
     return all;
 }
 
-/* Encodes under the lock (what messages point to may change), sends outside it. */
+/* Encodes under the lock (the message points to guarded strings), unlocks, then sends. */
 void tke_answer_locked(tke_call *call, const tkc_message *type, const void *msg)
 {
     tke_service *svc = call->svc;
@@ -296,8 +298,8 @@ void tke_front_run_checkpoints(tke_call *call)
 
 /* ---- one checkpoint ---- */
 
-/* The checkpoint that the path of the request names, if it is the caller's. Answers otherwise.
- * public_too: also somebody else's that is public. */
+/* The checkpoint that the request's path names, if it is the caller's; else answers and returns
+ * NULL. public_too: also public ones of other owners. */
 static tke_checkpoint *named(tke_call *call, bool public_too)
 {
     tke_service *svc = call->svc;
@@ -317,7 +319,7 @@ static tke_checkpoint *named(tke_call *call, bool public_too)
         c = NULL;
     bool written = c && c->state == TKE_CKPT_DONE;
     pthread_mutex_unlock(&svc->lock);
-    if (c && !written) { /* the first time, rewritten, or again after a restart */
+    if (c && !written) { /* new, overwritten, or repeated after a restart */
         tke_refuse(call, 503, "busy", "Checkpoint '%.200s' is being written", path);
         return NULL;
     }
@@ -364,7 +366,7 @@ static void publish(tke_call *call, tke_checkpoint *c, bool is_public)
 
 const char *tke_wrong_ttl(tkc_opt_i64 ttl)
 {
-    enum { HOUR = 3600, TEN_YEARS = 3653 * 24 * HOUR }; /* what the SDK documents */
+    enum { HOUR = 3600, TEN_YEARS = 3653 * 24 * HOUR }; /* the SDK's documented limits */
     if (ttl.is != TKC_GIVEN || (ttl.value >= HOUR && ttl.value <= TEN_YEARS))
         return NULL;
     return ttl.value < HOUR ? "ttl_seconds must be at least 3600 (one hour)"
@@ -459,7 +461,8 @@ static void http_date(int64_t wall_us, char out[40])
                    (int)(of_day / 60 % 60), (int)(of_day % 60));
 }
 
-/* A name for a checkpoint that lets its bearer fetch it for a while. NULL: call->err says why. */
+/* A link with which anyone can download the checkpoint until it expires. NULL: call->err says
+ * why. */
 static const char *make_link(tke_call *call, tke_checkpoint *c)
 {
     tke_service *svc = call->svc;
@@ -483,7 +486,7 @@ static const char *make_link(tke_call *call, tke_checkpoint *c)
     return tkc_failed(&call->err) ? NULL : url;
 }
 
-/* What a checkpoint is made of for others; the order is that of archives. */
+/* The files of a checkpoint that clients may download, in the order of the archive. */
 static const char *const shown_files[] = { "adapter_config.json",   "adapter_model.safetensors",
                                            "optimizer.safetensors", "train_state.json",
                                            "checkpoint_complete",   NULL };
@@ -558,7 +561,7 @@ typedef struct download {
     const tinkc_allocator *a;
     tinkc_reply *reply;
     char *folder;
-    char *file;          /* one file as it is; NULL = all of them as an archive */
+    char *file;          /* one file; NULL = all as an archive */
     int64_t from, until; /* until -1 = to the end */
     bool ranged;
 } download;
@@ -569,7 +572,7 @@ static bool write_part(void *user, const void *data, size_t len)
     return reply->write(reply, data, len);
 }
 
-/* Says what comes: all of it, or a part. False: answered, there is no such part. */
+/* Sends status and headers, for all bytes or a range. False: answered, the range is invalid. */
 static bool begin_download(const download *d, const char *type, int64_t total, int64_t until)
 {
     tinkc_reply *reply = d->reply;
@@ -655,7 +658,7 @@ static void run_download(tkc_job *job)
     free_download(d);
 }
 
-/* "bytes=5-", "bytes=5-9", "bytes=-" is none. One range only. */
+/* Reads "bytes=5-" or "bytes=5-9"; one range only. Anything else is ignored, and all is sent. */
 static void read_range(tke_call *call, download *d)
 {
     const char *header = tke_call_header(call, "Range");
@@ -674,7 +677,7 @@ static void read_range(tke_call *call, download *d)
     d->until = text.len ? last + 1 : -1;
 }
 
-/* Locks: needs svc->lock. Who was given the link may lose the right to it before it expires. */
+/* Locks: needs svc->lock. Checks access again: who asked for the link may have lost it since. */
 static bool may_fetch(tke_service *svc, const tke_archive *archive)
 {
     const tke_checkpoint *c = archive->checkpoint;
@@ -682,7 +685,6 @@ static bool may_fetch(tke_service *svc, const tke_archive *archive)
            (c->is_public || tkc_cstr_eq(c->owner, archive->owner));
 }
 
-/* Is it one of the files that are shown? */
 static bool is_shown(tinkc_str name)
 {
     for (const char *const *one = shown_files; *one; one++)

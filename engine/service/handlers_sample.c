@@ -1,7 +1,7 @@
 /* handlers_sample.c - sampling sessions and samples.
  *
- * Sampling has no sequence to protect, so what is wrong with a request is said at once. Too many
- * requests get 429, which costs nothing and makes no future; clients wait and send the same again.
+ * Samples have no order to protect (unlike training requests), so an invalid request is refused at
+ * once. Too many requests get 429, which is cheap and makes no future; clients wait and retry.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -157,9 +157,9 @@ void tke_front_create_sampling_session(tke_call *call)
 }
 
 /* The Python SDK's SamplingClient loads its tokenizer by the name of the base model: a folder, or a
- * repository on the Hugging Face hub. A name without an owner ("nano") is neither, so a client that may
- * open the folder is given that; it is accepted as a name too. Other callers want the name: the SDK's
- * REST client says which method asks, other clients that they are not Python. */
+ * repository on the Hugging Face hub. A name without an owner ("nano") is neither, so a client that
+ * may open the folder gets its path; requests accept the path as a name too. Other callers get the
+ * name: the SDK's REST client sends X-SDK-Method, and other clients do not report Python. */
 static const char *openable_name(tke_call *call, const tke_base *base, const char *name)
 {
     const char *runtime = tke_call_header(call, "X-Stainless-Runtime");
@@ -167,12 +167,12 @@ static const char *openable_name(tke_call *call, const tke_base *base, const cha
     if (!base || !python || tke_call_header(call, "X-SDK-Method") || strchr(name, '/'))
         return name;
     const char *folder = tke_shared_folder(call, base);
-    if (!folder || strchr(folder, ':')) /* it cuts names at a colon */
+    if (!folder || strchr(folder, ':')) /* the SDK cuts names at a colon */
         return name;
     size_t slashes = 0;
     for (const char *at = folder; *at; at++)
         slashes += *at == '/';
-    /* With exactly two it drops the last part, as of "owner/model/variant". */
+    /* With exactly two slashes the SDK drops the last part, as in "owner/model/variant". */
     return slashes == 2 ? tkc_arena_printf(&call->arena, &call->err, "%s/", folder) : folder;
 }
 
@@ -218,7 +218,7 @@ static bool refuse_memory(tke_call *call)
     return false;
 }
 
-/* The prompt's tokens, back to back, in the job's arena. */
+/* Concatenates the prompt's tokens in the job's arena. */
 static bool take_prompt(tke_call *call, const tkc_sample_request *in, tke_job *job)
 {
     tke_gen_request *gen = &job->in.sample.gen;
@@ -295,7 +295,7 @@ static bool take_stop(tke_call *call, const tkc_stop *stop, tke_job *job)
     return true;
 }
 
-/* A copy in the arena; data NULL stays so. */
+/* Copies into the arena; NULL data stays NULL. */
 static bool keep_i64s(tkc_arena *arena, tinkc_i64s in, tinkc_i64s *out, tinkc_error *err)
 {
     *out = (tinkc_i64s){ NULL, 0 };
@@ -309,8 +309,8 @@ static bool keep_i64s(tkc_arena *arena, tinkc_i64s in, tinkc_i64s *out, tinkc_er
     return true;
 }
 
-/* Ids to score at positions of the prompt: [prompt - 1, K], -1 = none; a sparse tensor names its
- * cells. The answer has the same layout, so the request's is kept. */
+/* Token ids to score at each position of the prompt: [prompt - 1, K], -1 = none; a sparse tensor
+ * lists only some cells. The answer has the same layout, so the layout is kept. */
 static bool take_targets(tke_call *call, const tkc_sample_request *in, tke_job *job)
 {
     const tkc_tensor *t = &in->target_prompt_logprobs;
@@ -459,7 +459,6 @@ static tke_hash128 hash_sample(const tkc_sample_request *in, const tke_gen_reque
     return tke_hash_end(&h);
 }
 
-/* The sampler or the model that a request names. */
 bool tke_sample_target(tke_call *call, const tkc_sample_request *in, tke_job *job)
 {
     tke_service *svc = call->svc;
@@ -502,7 +501,7 @@ bool tke_sample_target(tke_call *call, const tkc_sample_request *in, tke_job *jo
     return usable;
 }
 
-/* Locks: needs svc->lock. For n more? */
+/* Is there room for n more samples? Locks: needs svc->lock. */
 static bool has_room(const tke_service *svc, size_t n)
 {
     return (int64_t)(svc->n_samples + n) <= svc->set.max_sample_queue &&
@@ -522,7 +521,7 @@ static void enqueue(tke_service *svc, tke_job *job)
     pthread_cond_signal(&svc->work);
 }
 
-/* Newer clients (from 0.30) want a name for each sequence with the promise. */
+/* The SDK (from 0.30) expects a name for each sequence in the future. */
 static void send_promise(tke_call *call, const char *id, int64_t n_samples)
 {
     char name[240];
@@ -589,7 +588,7 @@ static void submit_sample(tke_call *call, const tkc_sample_request *in, tke_job 
         send_promise(call, id, in->num_samples);
 }
 
-/* Without a stream, only the style knows what its user data holds. */
+/* Frees the jobs' user data when no stream exists to do it: only the style knows how. */
 static void give_up(tke_job *const *jobs, size_t n, const tke_stream_style *style,
                     const tinkc_error *why)
 {
@@ -619,7 +618,7 @@ void tke_sample_stream(tke_call *call, tke_job *const *jobs, size_t n,
         return;
     }
     pthread_mutex_lock(&svc->lock);
-    bool room = has_room(svc, n); /* others may have come meanwhile */
+    bool room = has_room(svc, n); /* others may have arrived since the first check */
     for (size_t i = 0; i < n; i++) {
         jobs[i]->in.sample.stream = stream;
         if (room) {
@@ -648,7 +647,7 @@ static void start_stream(tke_call *call, const tkc_sample_request *in, tke_job *
         refuse_memory(call);
 }
 
-/* Can the body be parsed, whatever is in it? */
+/* Is the body well-formed JSON? */
 static bool is_json(tke_call *call)
 {
     tinkc_error err = { 0 };
@@ -690,8 +689,8 @@ void tke_front_sample(tke_call *call)
     tke_job_drop(job);
 }
 
-/* A copy of a sampling client asks for a number of its own, so that its requests have other names
- * than those of the original. */
+/* A copy of a sampling client gets a number of its own, so that its request ids differ from those
+ * of the original. */
 void tke_front_join(tke_call *call)
 {
     tke_service *svc = call->svc;

@@ -1,8 +1,9 @@
 /* handlers_train.c - training requests: models, passes, steps, saves, loads.
  *
- * The rule that shapes this file: a training request whose model and seq_id can be read is never
- * refused for what is in it, because its sender has used that number up already. It is queued, and
- * its future fails at its turn. Only envelopes that cannot be read are refused.
+ * Rule: a training request whose model and seq_id can be read is never refused for its contents,
+ * because the client has already used that seq_id and later requests would wait for it. It is
+ * queued with job->invalid set, and its future fails at its turn. Only requests whose model or
+ * seq_id cannot be read are refused.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -10,7 +11,7 @@
 
 #include "service/service_state.h"
 
-/* ---- what requests have in common ---- */
+/* ---- shared by the handlers ---- */
 
 /* The caller's run, or NULL after an answer. Runs live as long as the service. */
 static tke_run *run_of(tke_call *call, const char *model_id)
@@ -70,7 +71,7 @@ static const char *flags_text(uint32_t train)
     return names[train & 7];
 }
 
-/* ---- what is wrong inside ---- */
+/* ---- checks of a request's contents ---- */
 
 static bool datum_tokens(tke_job *job, const tkc_datum *d, tke_datum *out, size_t index)
 {
@@ -127,7 +128,7 @@ static bool datum_input(tke_job *job, const tkc_named_tensor *t, size_t vocab, s
 static bool check_datum(tke_job *job, const tke_base *base, const tkc_datum *d, size_t index)
 {
     const tke_config *config = tke_model_config(base->model);
-    /* What an earlier start accepted is done again, whatever this one offers. */
+    /* A replayed request was accepted before a restart, perhaps with a larger context. */
     size_t context = job->replayed ? config->context : base->context;
     tinkc_error *err = &job->invalid;
     tke_datum *out = &job->in.pass.data[index];
@@ -435,7 +436,7 @@ static void available_models(tke_service *svc, tkc_buf *out, tinkc_error *err)
     tkc_buf_terminate(out, err);
 }
 
-/* True if the request can be granted; else it has been answered. */
+/* False: the request is invalid, and has been answered. */
 static bool check_create(tke_call *call, const tkc_create_model_request *in,
                          const tkc_lora_config *lora)
 {
@@ -544,7 +545,7 @@ static tke_run *add_run(tke_call *call, const new_run *n, tke_session *session, 
     return run;
 }
 
-/* Makes the run, or finds that it was made by the same request before. */
+/* Makes the run, or answers with the existing one if the same request made it before. */
 static void make_run(tke_call *call, const new_run *n)
 {
     tke_service *svc = call->svc;
@@ -601,7 +602,7 @@ static void make_run(tke_call *call, const new_run *n)
     tkc_buf_free(&body);
 }
 
-/* False after an answer: not even an empty server could hold it. */
+/* False after an answer: it would not fit even if the server were empty. */
 static bool can_ever_fit(tke_call *call, const new_run *n)
 {
     int64_t memory = call->svc->set.memory_bytes;
@@ -615,7 +616,7 @@ static bool can_ever_fit(tke_call *call, const new_run *n)
     return false;
 }
 
-/* False after an answer: not one that is offered here. */
+/* False after an answer: this optimizer is not supported. */
 static bool check_optimizer(tke_call *call, const tkc_optimizer_config *config)
 {
     if (!config || tkc_cstr_eq(config->type, "adamw"))
@@ -640,8 +641,7 @@ void tke_front_create_model(tke_call *call)
         lora.rank = 32;
     if (!check_create(call, &in, &lora))
         return;
-    tke_base *base =
-        tke_base_named(call, in.base_model); /* known a moment ago: memory, if at all */
+    tke_base *base = tke_base_named(call, in.base_model); /* NULL only if memory ran out */
     if (!base) {
         tke_send_failure(call->reply, svc->a, &call->err);
         return;
@@ -671,7 +671,7 @@ void tke_front_create_model(tke_call *call)
     tke_job_drop(n.job);
 }
 
-/* load_weights that makes its own model: the checkpoint says what it is like. */
+/* load_weights without a model_id: makes a model like the one that the checkpoint is of. */
 static void create_from_checkpoint(tke_call *call, const tkc_load_weights_request *in)
 {
     tke_service *svc = call->svc;
@@ -722,7 +722,7 @@ static void create_from_checkpoint(tke_call *call, const tkc_load_weights_reques
 void tke_front_load(tke_call *call)
 {
     tkc_load_weights_request in;
-    tinkc_error ignored = { 0 }; /* who takes it says what is wrong */
+    tinkc_error ignored = { 0 }; /* accept_training decodes again and reports it */
     if (!tkc_message_decode(&tkc_load_weights_request_type, call->body, TINKC_E_UNPROCESSABLE,
                             &call->arena, &in, &ignored) ||
         in.model_id)

@@ -1,8 +1,9 @@
-/* jobs.c - futures: their life, who waits for them, how long their results are kept.
+/* jobs.c - futures: their lifetime, the polls that wait for them, and how results are delivered.
  *
- * A job is counted: the map of retrievable jobs holds one, the worker that runs it another. An open
- * poll costs a small struct in a list that is ordered by deadline (all polls are held equally
- * long), never a thread. Answers are written outside the lock.
+ * A job is reference-counted: the map of retrievable jobs holds one reference, the worker that runs
+ * it another. An open poll costs one small struct in a list ordered by deadline (all polls are held
+ * for the same time), never a thread. Answers are written without the lock, because
+ * writing calls into the transport.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -41,7 +42,7 @@ void tke_job_drop(tke_job *job)
 {
     if (!job || !tkc_ref_drop(&job->refs))
         return;
-    assert(!job->waiters); /* the code that ends a job answers its polls */
+    assert(!job->waiters); /* tke_job_complete answers the polls */
     if (job->kind == TKE_JOB_SAMPLE && job->in.sample.sampler)
         atomic_fetch_sub(&job->in.sample.sampler->session->pins, 1);
     const tinkc_allocator *a = job->svc->a;
@@ -88,7 +89,8 @@ const char *tke_category(const tinkc_error *err)
 
 /* ---- answering polls ---- */
 
-/* Passes and samples are kept as protobuf; who did not ask for that gets them as JSON. */
+/* Results of passes and samples are stored as protobuf; converts one for a client that wants
+ * JSON. */
 static bool result_as_json(tke_job *job, tinkc_bytes bytes, tkc_buf *out, tinkc_error *err)
 {
     assert(job->result_is_pb && !job->failed);
@@ -154,13 +156,13 @@ static void send_answer(tke_job *job, tinkc_reply *reply, const tkc_answer *answ
 
 static void send_fetched(tke_result_read *r, tinkc_bytes bytes, const tinkc_error *err)
 {
-    if (tkc_failed(err)) { /* as if it had expired: the client samples again */
+    if (tkc_failed(err)) { /* answered like an expired result: the client samples again */
         tke_send_error(r->reply, r->job->svc->a, 410, "gone", "The result of '%.150s' is gone: %s",
                        r->job->request_id, err->message);
         return;
     }
     if (!r->remote)
-        tke_service_delivered(r->job->svc, r->job->request_id); /* before anybody knows of it */
+        tke_service_delivered(r->job->svc, r->job->request_id); /* before the client has it */
     send_bytes(r->job, r->reply, r->proto, bytes);
 }
 
@@ -181,7 +183,7 @@ static void send_result(tke_job *job, tinkc_reply *reply, bool proto, bool remot
     tke_result_fetch(r);
 }
 
-/* Without locks; the job is done. */
+/* Locks: none held. The job is done. */
 static void send_done(tke_job *job, tinkc_reply *reply, bool proto, bool metadata, bool remote)
 {
     tke_service *svc = job->svc;
@@ -204,7 +206,7 @@ static void send_done(tke_job *job, tinkc_reply *reply, bool proto, bool metadat
     }
 }
 
-/* The answer to a poll whose time is up without a result. Without locks. */
+/* Answers a poll that timed out without a result. Locks: none held. */
 static void send_pending(tke_job *job, tinkc_reply *reply, bool paused, const char *reason)
 {
     send_answer(job, reply,
@@ -237,7 +239,7 @@ static void unlink_waiter(tke_service *svc, tke_waiter *w)
     *(w->next ? &w->next->prev : &svc->last_waiter) = w->prev;
 }
 
-/* Takes a poll off its job's list. Locks: needs svc->lock. */
+/* Removes a poll from its job's list. Locks: needs svc->lock. */
 static void detach_waiter(tke_waiter *w)
 {
     for (tke_waiter **at = &w->job->waiters; *at; at = &(*at)->next_of_job)
@@ -247,7 +249,7 @@ static void detach_waiter(tke_waiter *w)
         }
 }
 
-/* Without locks, when the poll has been answered. */
+/* After the poll has been answered. Locks: none held. */
 static void free_waiter(tke_service *svc, tke_waiter *w)
 {
     if (w->many) {
@@ -260,7 +262,8 @@ static void free_waiter(tke_service *svc, tke_waiter *w)
     tkc_release(svc->a, w, sizeof *w);
 }
 
-/* Polls that are held on other samples of the session, in front of `waiters`. Locks: needs svc->lock. */
+/* Prepends to `waiters` the polls that are held on other samples of the session and also want this
+ * job. Locks: needs svc->lock. */
 static tke_waiter *take_many(tke_service *svc, const tke_job *job, tke_waiter *waiters)
 {
     for (tke_waiter *w = svc->n_many ? svc->first_waiter : NULL, *next; w; w = next) {
@@ -279,7 +282,7 @@ void tke_job_complete(tke_job *job)
 {
     tke_service *svc = job->svc;
     pthread_mutex_lock(&svc->lock);
-    assert(job->state != TKE_DONE); /* a future completes once */
+    assert(job->state != TKE_DONE); /* a future completes only once */
     assert(svc->queued_bytes >= job->queued_bytes);
     job->state = TKE_DONE;
     job->done_ms = tkc_now_ms(svc->clock);
@@ -322,7 +325,7 @@ static bool needs_row(const tke_job *job)
 static void row_committed(void *user, const tinkc_error *err)
 {
     tke_job *job = user;
-    if (tkc_failed(err)) { /* training continues; only its protection against a crash is weaker */
+    if (tkc_failed(err)) { /* training continues, but a crash may lose this request */
         tkc_log_line(&job->svc->log, TINKC_LOG_WARN, "%s: not recorded: %s", job->request_id,
                      err->message);
         if (needs_row(job))
@@ -332,9 +335,9 @@ static void row_committed(void *user, const tinkc_error *err)
     tke_job_complete(job);
 }
 
-/* Results outlive a restart for the last KEPT_RESULTS requests of a run, more than any client has
- * under way. Those of passes only with a journal: there a client notices a restart only as a pause,
- * and the state that is loaded then may lie behind that pass. */
+/* Results of the last KEPT_RESULTS requests of a run survive a restart; no client has more in
+ * flight. Results of passes survive only with a journal: there a restart looks like a pause to the
+ * client, and the state that is loaded afterwards may be older than the pass. */
 enum { KEPT_RESULTS = 1000 };
 
 static bool keeps_tensors(const tke_job *job)
@@ -350,7 +353,7 @@ static int64_t row_state(const tke_job *job)
     return keeps_tensors(job) ? TKE_ROW_TENSORS : TKE_ROW_DONE;
 }
 
-/* What is kept of the answer, in `text` if it has to be written first. */
+/* The part of the answer that is stored; `text` holds it if it has to be encoded first. */
 static tinkc_bytes row_result(const tke_job *job, tkc_buf *text, tinkc_error *err)
 {
     const tkc_buf *from = &job->result;
@@ -361,7 +364,7 @@ static tinkc_bytes row_result(const tke_job *job, tkc_buf *text, tinkc_error *er
                          text, err);
         from = text;
     } else if (job->result_is_pb && (!keeps_tensors(job) || tke_result_is_large(job))) {
-        return (tinkc_bytes){ 0 }; /* not kept, or in a file */
+        return (tinkc_bytes){ 0 }; /* not stored, or stored in a file */
     }
     return (tinkc_bytes){ (const unsigned char *)from->data, from->len };
 }
@@ -374,7 +377,7 @@ void tke_job_add_row(tke_txn *txn, tke_job *job)
     if (!needs_row(job))
         return;
     pthread_mutex_lock(&svc->lock);
-    assert(job->state != TKE_DONE && job->seq >= 1); /* a row is written before the answer */
+    assert(job->state != TKE_DONE && job->seq >= 1); /* the row is written before the answer */
     int64_t asked_us = job->run->last_request_us;
     job->state = TKE_COMMITTING;
     pthread_mutex_unlock(&svc->lock);
@@ -443,7 +446,7 @@ static bool split_id(const char *id, int64_t *epoch, tinkc_str *name, tinkc_str 
     return true;
 }
 
-/* An id that is in no table: never issued (404), or its result is gone (410)? */
+/* For an id that is not in svc->jobs: 404 if it was never issued, 410 if its result is gone. */
 static int32_t status_of_unknown(tke_call *call, const char *id, tke_txn **txn)
 {
     tke_service *svc = call->svc;
@@ -454,8 +457,8 @@ static int32_t status_of_unknown(tke_call *call, const char *id, tke_txn **txn)
     tke_run *run = tkc_map_get(&svc->runs, name);
     bool numbered = tkc_parse_i64(last, &seq);
     if (epoch < svc->epoch) {
-        /* Accepted before a sudden end, and had not run: a poll is answered that it is lost, and
-         * the client continues with the next number. */
+        /* Accepted before a crash and never run: the poll reports that the result is lost, and the
+         * client continues with the next number. */
         if (run && numbered && seq > 0 && tkc_cstr_eq(run->owner, call->owner))
             *txn = tke_run_refused(svc, run, seq);
         return 410;
@@ -474,7 +477,7 @@ tke_waiter *tke_poll_hold(tke_call *call, tke_job *job, bool proto, bool metadat
     tke_waiter *w = tkc_zalloc(svc->a, sizeof *w, &call->err);
     if (!w)
         return NULL;
-    assert(job->state != TKE_DONE); /* nobody would wake it */
+    assert(job->state != TKE_DONE); /* a poll on a finished job would never be woken */
     w->job = job;
     w->reply = call->reply;
     w->deadline_ms = tkc_now_ms(svc->clock) + svc->set.long_poll_ms;
@@ -484,7 +487,7 @@ tke_waiter *tke_poll_hold(tke_call *call, tke_job *job, bool proto, bool metadat
     w->next_of_job = job->waiters;
     job->waiters = w;
     w->prev = svc->last_waiter;
-    assert(!w->prev || w->prev->deadline_ms <= w->deadline_ms); /* all are held equally long */
+    assert(!w->prev || w->prev->deadline_ms <= w->deadline_ms); /* all are held for the same time */
     *(w->prev ? &w->prev->next : &svc->first_waiter) = w;
     svc->last_waiter = w;
     if (svc->first_waiter == w)
@@ -533,7 +536,7 @@ void tke_retrieve_future(tke_call *call)
 
 /* ---- time ---- */
 
-/* The job whose turn it is before this one, if it is paused. Locks: needs svc->lock. */
+/* The paused job that this one waits behind, or the job itself. Locks: needs svc->lock. */
 static const tke_job *holds_up(const tke_job *job)
 {
     const tke_run *run = job->run;
@@ -544,7 +547,7 @@ static const tke_job *holds_up(const tke_job *job)
     return run->queue && run->queue->paused ? run->queue : job;
 }
 
-/* Why a job waits that nothing holds up but the order. Locks: needs svc->lock. */
+/* The reason if a job waits only for an earlier seq_id, else NULL. Locks: needs svc->lock. */
 static const char *hole_before(const tke_job *job)
 {
     const tke_run *run = job->run;
@@ -595,7 +598,7 @@ void tke_polls_close(tke_service *svc)
     }
 }
 
-/* The answer of a poll is no longer wanted. True if it was a poll. */
+/* Unlinks the poll that answers into `reply`; NULL if there is none. Locks: needs svc->lock. */
 static tke_waiter *take_waiter_of(tke_service *svc, tinkc_reply *reply)
 {
     for (tke_waiter *w = svc->first_waiter; w; w = w->next)
@@ -612,7 +615,7 @@ void tke_service_cancel(tke_service *svc, tinkc_reply *reply)
     pthread_mutex_lock(&svc->lock);
     tke_waiter *w = take_waiter_of(svc, reply);
     pthread_mutex_unlock(&svc->lock);
-    if (!w) { /* everything but polls and streams ends by itself soon */
+    if (!w) {                                 /* all other requests end soon by themselves */
         if (!tke_deferred_cancel(svc, reply)) /* first: it may be about to become a stream */
             (void)tke_stream_cancel(svc, reply);
         return;

@@ -1,9 +1,9 @@
 /* openai_answer.c - completions in OpenAI's form: a whole answer, or server-sent events.
  *
- * Text ends before the token or string that stopped it. While a sequence grows, what could become a
- * stop string and half characters are held back, so that no event has to be taken back. Thread: the
- * worker's, under the stream's lock. May touch: the answer and its buffer. Must not: read files,
- * take the service's lock.
+ * Text ends before the token or string that stopped it. While a sequence grows, incomplete
+ * characters and text that may become a stop string or a tool call are held back, because an event
+ * cannot be withdrawn. Thread: the worker's, under the stream's lock. May touch: the answer and its
+ * buffer. Must not: read files, take the service's lock.
  */
 #include "service/openai.h"
 
@@ -73,11 +73,11 @@ void tke_openai_answer_free(tke_openai_answer *a, size_t n_choices)
         for (size_t k = 0; k < n_choices; k++)
             tkc_buf_free(&a->parts[i].choices[k].held);
     }
-    tkc_arena arena = a->arena; /* it is in there itself */
+    tkc_arena arena = a->arena; /* the arena holds `a` itself */
     tkc_arena_free(&arena);
 }
 
-/* A part is over, for good or ill. True: it was the last, and the answer can be ended. */
+/* A part has finished or failed. True: it was the last, so the answer can be completed. */
 static bool part_over(tke_openai_part *p, const tke_gen *gen, const tinkc_error *why)
 {
     tke_openai_answer *a = p->answer;
@@ -103,7 +103,7 @@ static bool is_end(const tke_openai_part *p, int32_t token)
     return tke_model_is_eos(p->job->in.sample.base->model, token);
 }
 
-/* The bytes of what is new in a sequence, behind those that are held. */
+/* Appends the bytes of new tokens to the text that is held. */
 static void take_tokens(const tke_openai_part *p, tke_openai_choice *c, tke_sequence q, bool last,
                         tinkc_error *err)
 {
@@ -119,7 +119,7 @@ static void take_tokens(const tke_openai_part *p, tke_openai_choice *c, tke_sequ
     }
 }
 
-/* Where the first stop string begins; the length if there is none. */
+/* The offset of the first stop string; s.len if there is none. */
 static size_t find_stop(const tke_gen_request *r, tinkc_str s)
 {
     size_t first = s.len;
@@ -132,7 +132,8 @@ static size_t find_stop(const tke_gen_request *r, tinkc_str s)
     return first;
 }
 
-/* How many bytes can be sent already: whole characters that begin no stop string and no call. */
+/* How many bytes can be sent now: complete characters that cannot begin a stop string or a tool
+ * call. */
 static size_t certain(const tke_openai_part *p, const tke_openai_choice *c, tinkc_str s)
 {
     const tke_gen_request *r = &p->job->in.sample.gen;
@@ -145,13 +146,13 @@ static size_t certain(const tke_openai_part *p, const tke_openai_choice *c, tink
         keep = n > keep ? n : keep;
     }
     size_t n = tke_utf8_whole(tkc_strn(s.data, s.len - keep));
-    /* A call that is the whole answer shows at its first character. */
+    /* A bare call is the whole answer: once text was sent, no call can follow. */
     if (p->answer->calls == TKE_CALLS_BARE && c->n_sent)
         return n;
     return tke_calls_certain(p->answer->calls, tkc_strn(s.data, n));
 }
 
-/* Moves text that is certain from held to *text. */
+/* Moves text that can be sent from held to *text. */
 static void take_text(const tke_openai_part *p, tke_openai_choice *c, tke_sequence q, bool last,
                       tkc_buf *text, tinkc_error *err)
 {
@@ -171,7 +172,7 @@ static void take_text(const tke_openai_part *p, tke_openai_choice *c, tke_sequen
     c->held.len -= n;
 }
 
-/* The prompt's own text, in front of a choice that is to repeat it. */
+/* The prompt's text, for a choice that echoes it. */
 static void take_echo(const tke_openai_part *p, tkc_buf *text, tinkc_error *err)
 {
     const tke_gen_request *r = &p->job->in.sample.gen;
@@ -194,14 +195,14 @@ static tinkc_str text_of(const tkc_buf *b)
 
 /* ---- log-probs ---- */
 
-typedef struct told { /* a token, and what stands beside it */
+typedef struct told { /* a token with its log-probs */
     int32_t token;
     float logprob; /* NaN: the first of a prompt */
     const int32_t *top;
     const float *top_logprobs;
 } told;
 
-/* The i-th token of a choice, those of an echo first. */
+/* The i-th token of a choice, counting the echoed prompt first. */
 static told told_at(const tke_openai_part *p, const tke_gen *gen, tke_sequence q, size_t i)
 {
     const tke_openai_answer *a = p->answer;
@@ -241,10 +242,10 @@ static void write_logprob(tkc_jsonw *w, float logprob)
     else if (isnan(logprob))
         tkc_jsonw_null(w);
     else
-        tkc_jsonw_float(w, -9999.0f); /* what JSON can hold */
+        tkc_jsonw_float(w, -9999.0f); /* JSON has no infinity */
 }
 
-/* "token", "logprob", "bytes": the members of chats. */
+/* The members "token", "logprob" and "bytes" of a chat's log-probs. */
 static void write_token(const tke_openai_part *p, tkc_jsonw *w, int32_t token, float logprob)
 {
     const char *bytes = "";
@@ -344,7 +345,7 @@ static void text_logprobs(const tke_openai_part *p, tke_openai_choice *c, tkc_js
     tkc_jsonw_end(w);
 }
 
-/* The member "logprobs": of the tokens that began in the text that has left since the last call. */
+/* The member "logprobs": of the tokens whose text was sent since the last call. */
 static void write_logprobs(const tke_openai_part *p, tke_openai_choice *c, tkc_jsonw *w,
                            const tke_gen *gen, tke_sequence q)
 {
@@ -404,7 +405,7 @@ static const char *finish_reason(tke_sequence q, size_t n_calls)
     return n_calls ? "tool_calls" : q.stopped ? "stop" : "length";
 }
 
-/* ---- calls of functions ---- */
+/* ---- tool calls ---- */
 
 typedef struct said { /* the end of a choice, or all of it: text, then calls */
     tinkc_str text;
@@ -500,7 +501,7 @@ static int32_t fail_whole(const tinkc_error *why, tkc_buf *out, tinkc_error *err
     return status;
 }
 
-/* The choices of one part, kept until all are there: they are sent in the order of the prompts. */
+/* Stores the choices of one part until all are done: they are sent in the order of the prompts. */
 static void keep_choices(tke_openai_part *p, const tke_gen *gen, tinkc_error *err)
 {
     tkc_buf text;
@@ -613,7 +614,7 @@ static void piece_event(tke_openai_part *p, size_t i, piece what, const tke_gen 
     end_event(&w, out, err);
 }
 
-/* What is new of one choice; the end of it too, if it has come. */
+/* Sends the new text of one choice, and its end if it is done. */
 static void send_choice(tke_openai_part *p, size_t i, const tke_gen *gen, tkc_buf *out,
                         tinkc_error *err)
 {

@@ -1,13 +1,14 @@
-/* recovery.c - what a service finds in its store, and where each run continues.
+/* recovery.c - rebuilds the service from its store at startup and finds where each run continues.
  *
- * Order: rows become objects; checkpoints are compared with the folders that are there; each run
- * finds the newest whole state on disk (an image or a named checkpoint) and counts what happened
- * after it. With a journal that is executed again; without one it is lost, and the run says so
- * rather than continue from other weights than its client expects. Runs before any thread.
+ * Order: rows become objects; checkpoints are compared with the folders that exist; each run finds
+ * the newest complete state on disk (an image or a named checkpoint) and the requests that ran
+ * after it. With a journal those are executed again. Without one they are lost, and the run refuses
+ * further passes rather than continue from weights its client does not expect. Called before any
+ * thread starts.
  *
- * Which state a journalled run continues from follows from rows and records alone, never from what
- * an earlier start did: a start may itself be cut short, any number of times, and changes nothing
- * that the next one looks at.
+ * The state that a journalled run continues from is derived only from rows and journal records,
+ * never from what an earlier start did: a start may itself be interrupted, any number of times, and
+ * must not change anything that the next start reads.
  */
 #include <assert.h>
 #include <dirent.h>
@@ -25,11 +26,10 @@ static const char *text_of(tkc_arena *arena, const tke_row *row, int column, tin
     return s.data ? tkc_arena_str(arena, s, err) : NULL;
 }
 
-/* A transient arena for each row: rows are copied into objects. */
 typedef struct booting {
     tke_service *svc;
     tkc_arena arena;
-    tke_txn *forget; /* rows that stand for nothing */
+    tke_txn *forget; /* corrections to rows, found while loading */
 } booting;
 
 /* ---- rows ---- */
@@ -85,7 +85,7 @@ static bool run_row(const tke_row *row, void *user, tinkc_error *err)
     return !tkc_failed(err);
 }
 
-/* A finished request whose answer is still known can be asked for again. */
+/* Makes the stored result of a finished request retrievable again. */
 static bool restore_job(tke_service *svc, tke_run *run, int32_t kind, int64_t seq, const char *id,
                         tinkc_str result, bool is_pb, tinkc_error *err)
 {
@@ -146,7 +146,7 @@ static bool is_whole(tke_service *svc, const char *folder)
     return whole;
 }
 
-/* A checkpoint's metadata is where its tensors are, so that one step moves both. */
+/* The metadata is in the checkpoint's folder, so that one rename moves it with the tensors. */
 static void read_metadata(tke_service *svc, tke_checkpoint *c, const char *folder, tkc_arena *arena)
 {
     tinkc_error err = { 0 };
@@ -168,7 +168,7 @@ static bool checkpoint_row(const tke_row *row, void *user, tinkc_error *err)
     if (!run_id || !tke_name_ok(name) || kind < 0 || kind > TKE_CKPT_EXTERNAL)
         return true;
     char *folder = tke_checkpoint_folder(svc, &b->arena, run_id, kind, name, err);
-    if (!folder || !is_whole(svc, folder)) { /* it was being deleted, or somebody else did it */
+    if (!folder || !is_whole(svc, folder)) { /* deleted here or by someone else */
         tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s: its files are gone", folder ? folder : name);
         tke_txn_exec(b->forget,
                      "DELETE FROM checkpoints WHERE run_id = ? AND kind = ? AND name = ?", "tit",
@@ -188,8 +188,8 @@ static bool checkpoint_row(const tke_row *row, void *user, tinkc_error *err)
     return true;
 }
 
-/* The folder of an ephemeral sampler. Rows name it by its whole path; the store may have been moved
- * or copied since. */
+/* The folder of an ephemeral sampler in this store. Rows hold absolute paths, and the store may
+ * have been moved or copied since. */
 static const char *in_this_store(booting *b, const char *path, tinkc_error *err)
 {
     const char *part = NULL;
@@ -228,7 +228,7 @@ static bool sampler_row(const tke_row *row, void *user, tinkc_error *err)
     return !tkc_failed(err);
 }
 
-/* A request that was answered when the disk was full: its number is settled, and gets its row. */
+/* Writes the missing row of a request that was answered while the disk was full. */
 static bool settle_unrecorded(const tke_unrecorded *r, void *user, tinkc_error *err)
 {
     booting *b = user;
@@ -255,16 +255,16 @@ static void unrecorded_settled(void *user, const tinkc_error *err)
 {
     tke_service *svc = user;
     if (!tkc_failed(err))
-        tke_unrecorded_clear(svc->store); /* and makes it where there was none */
+        tke_unrecorded_clear(svc->store); /* creates the file if it is missing */
 }
 
 /* ---- states on disk ---- */
 
 typedef struct found {
     char *folder;
-    int64_t next_seq; /* 0 = not a whole state */
+    int64_t next_seq; /* 0 = not a complete state */
     int64_t n_passes, n_tokens, n_failed, created_us;
-    int32_t slot; /* of an image; -1 = a named checkpoint */
+    int32_t slot; /* of an image; -1 = named checkpoint */
 } found;
 
 static void read_state(tkc_arena *arena, const char *folder, found *out)
@@ -309,7 +309,7 @@ static void consider(tke_service *svc, tkc_arena *arena, char *folder, int32_t s
         *best = one;
 }
 
-/* The newest state with next_seq of at most max. */
+/* The newest state whose next_seq is at most max. */
 static found newest_state(tke_service *svc, tke_run *run, int64_t max, tkc_arena *arena,
                           tinkc_error *err)
 {
@@ -336,8 +336,9 @@ typedef struct replay {
     int64_t from;
 } replay;
 
-/* The first request in the journal that has no answer on disk. A state that contains it would leave
- * it without one for good, so the run continues from an older state and repeats it. */
+/* Finds the first request in the journal that has no answer on disk. From a state that already
+ * contains it, it would never get an answer, so the run continues from an older state and repeats
+ * it. */
 static bool note_unanswered(const tke_journal_record *r, void *user, tinkc_error *err)
 {
     replay *p = user;
@@ -349,7 +350,7 @@ static bool note_unanswered(const tke_journal_record *r, void *user, tinkc_error
     return true;
 }
 
-/* Is what this request did, and its answer, there without repeating it? */
+/* True if the request's effect and its answer both exist, so it need not be repeated. */
 static bool is_settled(const replay *p, const tke_journal_record *r, const tke_job *before)
 {
     const tke_seen *seen = tke_run_seen(p->run, r->seq);
@@ -369,7 +370,8 @@ static bool is_settled(const replay *p, const tke_journal_record *r, const tke_j
     return known;
 }
 
-/* A request that failed fails again, in the same words: what made it fail may not happen twice. */
+/* A request that failed must fail again, with the same message, even if its cause is gone: the
+ * client has seen it fail. */
 static void fail_again(tke_job *job, const tke_job *before)
 {
     tkc_arena arena;
@@ -396,7 +398,7 @@ static bool replay_record(const tke_journal_record *r, void *user, tinkc_error *
     (void)snprintf(id, sizeof id, "%u-%s:%lld", (unsigned)r->epoch, p->run->id, (long long)r->seq);
     tke_job *before = tkc_map_get(&svc->jobs, tkc_str(id));
     if ((before && before->state != TKE_DONE) || is_settled(p, r, before))
-        return true; /* the same record twice; or nothing to do */
+        return true; /* a duplicate record, or nothing to repeat */
     const tke_seen *seen = tke_run_seen(p->run, r->seq);
     bool failed = seen && seen->state == TKE_SEEN_DONE && seen->failed;
     tke_job *job = tke_job_new(svc, r->kind, id, p->run->owner, err);
@@ -411,7 +413,7 @@ static bool replay_record(const tke_journal_record *r, void *user, tinkc_error *
     job->replayed = true;
     if (failed)
         fail_again(job, before);
-    if (before) { /* its answer is known; it is computed once more, to the same end */
+    if (before) { /* its answer is known; computing it again gives the same */
         tke_result_uncount(svc, before);
         tkc_map_remove(&svc->jobs, tkc_str(id));
         tke_job_drop(before);
@@ -430,7 +432,7 @@ static bool changes_state(uint8_t kind)
     return kind == TKE_JOB_PASS || kind == TKE_JOB_OPTIM || kind == TKE_JOB_LOAD;
 }
 
-/* Requests that were executed after the state we have, and cannot be executed again. */
+/* Finds the first request that ran after the loaded state and cannot be executed again. */
 static void count_lost(tke_run *run, int64_t from)
 {
     for (int64_t seq = from; seq <= (int64_t)run->n_seen; seq++) {
@@ -453,7 +455,7 @@ static void mark_lost(tke_service *svc, tke_run *run)
         tke_seen *seen = tke_run_seen(run, seq);
         if (seen->state != TKE_SEEN_DONE || seen->kind == TKE_JOB_SAVE ||
             seen->kind == TKE_JOB_SAVE_SAMPLER || seen->kind == TKE_JOB_EXTERNAL)
-            continue; /* what was saved is there */
+            continue; /* saved files still exist */
         seen->state = TKE_SEEN_LOST;
         (void)snprintf(id, sizeof id, "%u-%s:%lld", (unsigned)seen->epoch, run->id, (long long)seq);
         tke_job *job = tkc_map_remove(&svc->jobs, tkc_str(id));
@@ -473,8 +475,8 @@ static bool read_journal(tke_service *svc, tke_run *run, tke_journal_fn *fn, rep
     return !tkc_failed(&err);
 }
 
-/* Requests start in the order of their numbers: one that has left no trace below one that has an
- * answer came to nothing, and nobody waits for it. The last that has one, or 0. */
+/* Requests start in the order of their numbers, so a number without a trace below an answered one
+ * never ran and never will: marks it so. Returns the last answered number, or 0. */
 static int64_t bury_holes(tke_run *run)
 {
     int64_t last = (int64_t)run->n_seen;
@@ -507,18 +509,18 @@ static bool recover_run(tke_service *svc, tke_run *run, tkc_arena *arena, tinkc_
     count_lost(run, from);
     if (run->lost_from)
         mark_lost(svc, run);
-    if (!run->queue && last >= from) /* nothing to repeat: continue behind the last that was done */
+    if (!run->queue && last >= from) /* nothing to repeat: continue after the last that ran */
         run->next_seq = last + 1;
     const tke_job *newest = run->queue;
     while (newest && newest->next)
         newest = newest->next;
-    assert(!newest || newest->seq >= run->next_seq); /* nothing is repeated that the state has */
+    assert(!newest || newest->seq >= run->next_seq); /* the state has nothing of it */
     tke_run_settle_refused(run, newest ? newest->seq : 0);
     assert(run->next_seq >= from && (!run->lost_from || run->lost_from >= from));
     return !tkc_failed(err);
 }
 
-/* The answer of create_model, for a client that asks again. */
+/* Makes the answer of create_model retrievable again. */
 static bool restore_create(tke_service *svc, tke_run *run, tinkc_error *err)
 {
     tkc_buf out;
@@ -605,7 +607,7 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
         adopt(svc, e->value, TKE_CKPT_SAMPLER, &b.arena);
         adopt(svc, e->value, TKE_CKPT_EXTERNAL, &b.arena);
     }
-    tke_store_sync(s); /* the database is the writer's as long as it has work */
+    tke_store_sync(s); /* the writer thread owns the database while it has work */
     ok = ok && tke_tenants_load(svc, err);
     ok = ok && tke_store_query(s,
                                "SELECT id, session_id, base_model, model_path, ephemeral, hash, "
@@ -618,7 +620,7 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
         if (run->is.life == TKE_RUN_UNLOADED || run->is.life == TKE_RUN_FAILED)
             continue;
         ok = recover_run(svc, run, &b.arena, err) && restore_create(svc, run, err);
-        if (run->by_load && !run->source) { /* it never came to hold what it was made from */
+        if (run->by_load && !run->source) { /* its checkpoint was never loaded */
             tke_run_on(run, TKE_ON_NOT_MADE);
             run->error = tke_copy(svc, "the server stopped before it was loaded", err);
         } else if (run->is.life == TKE_RUN_CREATING) {

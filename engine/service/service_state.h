@@ -1,9 +1,10 @@
-/* service_state.h - what the service knows: sessions, runs, samplers, checkpoints, jobs. Internal.
+/* service_state.h - the service's state: sessions, runs, samplers, checkpoints, jobs. Internal.
  *
- * Every field is guarded by svc->lock unless it stands under "worker". Objects live until the
- * service ends, except jobs (counted, dropped some time after their result was fetched) and
- * sessions that never trained, with their samplers (forgotten after long silence, under the lock:
- * who uses one outside it pins its session).
+ * Every field is guarded by svc->lock unless it is under "worker", which only that thread touches,
+ * or is marked otherwise. Objects live until the service ends, with two exceptions: jobs are
+ * reference-counted and dropped some time after their result was fetched; sessions that never
+ * trained are forgotten, with their samplers, after a long time without requests. That happens
+ * under the lock, so code that uses a sampler outside the lock must pin its session first.
  */
 #ifndef TKE_SERVICE_SERVICE_STATE_H
 #define TKE_SERVICE_SERVICE_STATE_H
@@ -26,10 +27,11 @@
 #include "wire/sample_message.h"
 #include "wire/train_message.h"
 
-/* ---- settings (engine.md appendix D) ---- */
+/* ---- settings ---- */
 
-/* How saved adapters spell the output projection. AUTO: as PEFT does where the model has one of its
- * own, as the hosted service does where it is the embedding: tools that merge look for it there. */
+/* How saved adapters name the output projection. AUTO: as PEFT does if the model has one of its
+ * own; as the hosted service does if it is tied to the embedding, where tools that merge look for
+ * it. */
 enum { TKE_NAMING_AUTO = 0, TKE_NAMING_PEFT, TKE_NAMING_HOSTED };
 
 typedef struct tke_settings {
@@ -39,31 +41,31 @@ typedef struct tke_settings {
     int64_t result_grace_ms, result_ttl_ms, result_store_bytes, result_spill_bytes;
     int64_t seq_gap_timeout_ms;
     int64_t session_timeout_ms;
-    int64_t session_keep_ms;    /* of a session that never trained, in silence */
-    int64_t max_idle_sessions;  /* of those, and expired */
+    int64_t session_keep_ms;    /* of a session that never trained, without requests */
+    int64_t max_idle_sessions;  /* how many of those are kept once expired */
     int64_t ephemeral_grace_ms; /* after its session has expired */
     int64_t ephemeral_idle_ms;  /* without a sample */
-    int64_t idle_release_ms;    /* without work: work space and free heap go back */
-    int64_t max_ephemeral;      /* of one run; beyond, those unused longest go */
+    int64_t idle_release_ms;    /* without work: frees work space and unused heap */
+    int64_t max_ephemeral;      /* per session; beyond it the least recently used go */
     int64_t max_lora_rank;
     int64_t lora_alpha;
     int64_t microbatch_tokens;
     double train_share;
     int64_t kv_bytes, prefill_chunk;
     int64_t max_context;      /* of every base model; 0 = the model's own */
-    int64_t max_batch_tokens; /* of a unit and of a step of samples; 0 = as they are */
-    int64_t max_models;       /* training runs in memory at once; 0 = what memory holds */
+    int64_t max_batch_tokens; /* of a microbatch and of a sampling step; 0 = no limit */
+    int64_t max_models;       /* training runs in memory at once; 0 = as many as fit */
     int64_t max_sample_queue, max_num_samples, max_topk;
     int64_t max_queued_tokens;
-    int64_t max_queued_bytes; /* of training requests that have not ended, in memory */
+    int64_t max_queued_bytes; /* of unfinished training requests, in memory */
     int64_t autosave_ms;
     int64_t disk_reserve;
     int64_t max_body_bytes;
     int64_t memory_bytes, train_memory_bytes;
-    int64_t snapshot_memory_bytes; /* of snapshots that are on disk too */
+    int64_t snapshot_memory_bytes; /* of snapshots that are also on disk */
     int64_t archive_ms;
     int64_t keep_last_k;     /* checkpoints of each kind and run; 0 = all */
-    char public_url[256];    /* where clients see us; empty = where they asked */
+    char public_url[256];    /* base of links; empty = as in the request */
     int32_t sample_logprobs; /* TKE_LOGPROBS_* */
     int32_t adapter_dtype;   /* of sampler checkpoints */
     int32_t adapter_names;   /* TKE_NAMING_* */
@@ -73,11 +75,11 @@ typedef struct tke_settings {
     int32_t keep;    /* TKE_KEEP_* */
     bool strict, strict_steps;
     bool emit_elementwise_loss;
-    bool jwt_auth;    /* keys are exchanged for tokens */
-    bool openai;      /* /v1/chat/completions and similar are served */
-    bool use_pyqwest; /* tell the official SDK to use its other transport */
+    bool jwt_auth;             /* keys are exchanged for tokens */
+    bool openai;               /* /v1/chat/completions and similar are served */
+    bool use_pyqwest;          /* tell the official SDK to use its other transport */
     bool use_retrieve_futures; /* the SDK polls for all samples of a session at once */
-    bool share_disk;  /* clients may open our model folders: say so in tokenizer_id */
+    bool share_disk;           /* clients may open our model folders: say so in tokenizer_id */
 } tke_settings;
 
 /* ---- base models ---- */
@@ -86,10 +88,10 @@ typedef struct tke_base {
     char *name;
     tke_model *model;
     tke_vocab *vocab;                  /* NULL: the folder has no tokenizer.json */
-    size_t context;                    /* that we offer: the model's own, or less */
+    size_t context;                    /* offered to clients: the model's own, or less */
     int64_t added_us;                  /* constant */
-    struct tinkc_tokenizer *tokenizer; /* opened when text is first asked for; tokenizer_lock */
-    tke_token_order *order;            /* for constraints: made likewise, used by the worker */
+    struct tinkc_tokenizer *tokenizer; /* opened on first use; tokenizer_lock */
+    tke_token_order *order;            /* for constraints: made on first use, tokenizer_lock */
     /* worker */
     tke_device_model *loaded; /* its weights on the device; NULL until first used */
     tke_trainer *trainer;
@@ -103,14 +105,14 @@ typedef struct tke_session {
     char *user_metadata; /* JSON; NULL = none */
     char *project_id;
     char *display_name;             /* NULL = none */
-    _Atomic(const char *) finished; /* static: how its client says it ended; NULL = it continues */
+    _Atomic(const char *) finished; /* static: how its client finished it; NULL = active */
     char *finish_detail;
     int64_t created_us;
     int64_t seen_ms;
-    size_t n_runs;       /* ever made: with one it is never forgotten */
+    size_t n_runs;       /* ever made; a session with runs is never forgotten */
     _Atomic size_t pins; /* raised under svc->lock only */
     bool expired;
-    bool forgotten; /* leaves the maps in this very moment */
+    bool forgotten; /* is being removed from the maps */
 } tke_session;
 
 /* ---- checkpoints ---- */
@@ -118,7 +120,7 @@ typedef struct tke_session {
 #define TKE_METADATA_FILE "user_metadata.json"
 enum { TKE_CKPT_TRAINING = 0, TKE_CKPT_SAMPLER = 1, TKE_CKPT_EXTERNAL = 2 };
 enum { TKE_CKPT_PENDING = 0, TKE_CKPT_DONE, TKE_CKPT_GONE };
-/* Whatever its name stands for by now: is it being written, is it there, has it failed? */
+/* What is on disk for this object, even if another object has its name by now. */
 enum { TKE_DISK_WRITING = 0, TKE_DISK_THERE, TKE_DISK_FAILED };
 
 typedef struct tke_checkpoint {
@@ -130,8 +132,8 @@ typedef struct tke_checkpoint {
     int32_t disk; /* TKE_DISK_* */
     bool is_public;
     int64_t created_us, bytes;
-    int64_t seq_id;     /* of the save; 0 = found as a folder that had no row and did not tell */
-    int64_t expires_us; /* 0 = never */
+    int64_t seq_id;         /* of the save; 0 = unknown (a folder without a row) */
+    int64_t expires_us;     /* 0 = never */
     tke_snapshot *snapshot; /* resident, or NULL; counted in svc->snapshot_bytes */
     int64_t used_ms;
 } tke_checkpoint;
@@ -148,7 +150,7 @@ typedef struct tke_sampler {
     char *spill;                /* folder of an ephemeral one on disk */
     int64_t spill_seq;          /* of the save that wrote it */
     int64_t used_ms;
-    int64_t n_clients; /* copies that asked for a number of their own; the original has 0 */
+    int64_t n_clients; /* numbers given to copies; the original has 0 */
     bool ephemeral;
     tke_hash128 hash;
 } tke_sampler;
@@ -168,30 +170,29 @@ enum {
     TKE_JOB_EXTERNAL /* save_weights_external: an adapter in the form that other programs read */
 };
 enum { TKE_QUEUED = 0, TKE_RUNNING, TKE_COMMITTING, TKE_DONE };
-/* The column requests.state: done; failed, and changed nothing; done, with the protobuf of a pass
- * as its result; failed, and changed the state of its run none the less. */
+/* The column requests.state. */
 enum {
     TKE_ROW_DONE = 1,
-    TKE_ROW_FAILED,
-    TKE_ROW_TENSORS,
-    TKE_ROW_FAILED_STEP,
-    TKE_ROW_REFUSED /* its body was refused, or lost before it had run */
+    TKE_ROW_FAILED,      /* and changed nothing */
+    TKE_ROW_TENSORS,     /* done; the result is a pass's protobuf */
+    TKE_ROW_FAILED_STEP, /* but changed the state of its run */
+    TKE_ROW_REFUSED      /* its body was refused, or lost before it ran */
 };
 
-typedef struct tke_many { /* a poll for whichever sample of a sampling session ends next */
+typedef struct tke_many { /* a poll for the next sample of a sampling session to end */
     char *sampler;
     int64_t clone; /* which of the copies of the sampler asks; 0 = the first */
-    int64_t after; /* samples with higher done_number are news */
+    int64_t after; /* only samples with a higher done_number are reported */
 } tke_many;
 
 typedef struct tke_waiter {         /* an open poll */
-    struct tke_waiter *next, *prev; /* all of them, in order of their deadlines */
+    struct tke_waiter *next, *prev; /* in the list of all polls, by deadline */
     struct tke_waiter *next_of_job;
     struct tke_job *job;
     tinkc_reply *reply;
     int64_t deadline_ms;
     bool proto, metadata, remote;
-    tke_many *many; /* NULL = for its job alone */
+    tke_many *many; /* NULL = waits for its job only */
 } tke_waiter;
 
 typedef struct tke_stream tke_stream;
@@ -209,17 +210,17 @@ typedef struct tke_job {
     bool held; /* not yet in the journal */
     bool in_map;
     bool delivered;
-    bool replayed; /* re-executed from the journal: its row may be there already */
+    bool replayed; /* re-executed from the journal: its row may already exist */
     int64_t done_ms, delivered_ms;
     int64_t done_number; /* of samples: their order of completion, from 1 */
     tke_waiter *waiters;
-    const char *reason; /* static: why it does not run; NULL = it is its turn or before it */
+    const char *reason; /* static: why it cannot run at its turn; NULL = no reason */
     bool paused;        /* for lack of capacity */
 
-    /* the request; gone once it has run */
+    /* the request; freed when the job completes */
     tkc_arena arena;
     size_t queued_bytes; /* counted in svc->queued_bytes */
-    tinkc_error invalid; /* found at arrival, reported at its turn */
+    tinkc_error invalid; /* found on arrival, reported at its turn */
     union {
         struct {
             const tkc_forward_backward_request *request;
@@ -240,12 +241,12 @@ typedef struct tke_job {
             bool creates;
         } load;
         struct {
-            tke_sampler *sampler; /* NULL: base and checkpoint directly; its session is pinned */
+            tke_sampler *sampler; /* its session is pinned; NULL: base, checkpoint */
             tke_base *base;
             tke_checkpoint *checkpoint;
             tke_gen_request gen;
             tke_gen *running;
-            tke_stream *stream;        /* NULL: its result is polled for */
+            tke_stream *stream;        /* NULL: the client polls for the result */
             void *stream_user;         /* the style's, for this job */
             const tkc_tensor *targets; /* the layout of target_prompt_logprobs; NULL = none */
             bool cancelled;
@@ -254,19 +255,20 @@ typedef struct tke_job {
 
     /* the result */
     tkc_buf result;       /* empty if it is in a file */
-    int64_t result_bytes; /* wherever it is; once it is done */
+    int64_t result_bytes; /* in memory or in a file; set when done */
     char *spill;          /* the file; NULL = in memory */
     bool result_is_pb;
     bool failed;
-    bool touched; /* failed, but the run is not what it was before */
+    bool touched; /* failed, but changed the run */
     tinkc_error error;
 } tke_job;
 
 /* ---- runs ---- */
 
 enum { TKE_RUN_BY_LOAD = 1 << 8 }; /* beside TKE_TRAIN_* in the column runs.flags */
-/* What is known of a seq_id for the life of its run. Refused: nothing came of it so far; its sender
- * may use it again, or continue with a higher one, and then it is a tomb: it will never run. */
+/* What is known of a seq_id for the life of its run. REFUSED: its request was refused; the client
+ * may use the number again. If it continues with a higher number instead, the state becomes TOMB:
+ * the number will never run. */
 enum {
     TKE_SEEN_NOT = 0,
     TKE_SEEN_PENDING,
@@ -287,28 +289,28 @@ typedef struct tke_run {
     char *id, *owner;
     tke_session *session;
     int64_t model_seq;
-    _Atomic(tke_base *) base; /* NULL: its model is not registered now; once set it stays */
+    _Atomic(tke_base *) base; /* NULL: not registered yet; once set it stays */
     char *base_model;
     tke_adapter_spec spec;
     char *user_metadata; /* JSON; NULL = none */
     int64_t created_us, last_request_us;
-    tke_run_states is; /* moved by tke_run_on alone */
-    bool corrupted;    /* a fact for clients: it lost requests, or its state could not be read */
+    tke_run_states is; /* changed only by tke_run_on */
+    bool corrupted;    /* shown to clients: requests or the state were lost */
     bool by_load;      /* constant: made from a checkpoint, not from a seed */
     tke_hash128 hash;  /* of its create request */
     char *create_request_id;
     char *error; /* why it failed */
 
     /* order */
-    tke_job *create;  /* until it has run */
-    tke_job *loaded;  /* a load that is answered when an image holds what it loaded */
+    tke_job *create;  /* NULL once it has run */
+    tke_job *loaded;  /* a load that waits for an image before it is answered */
     tke_job *queue;   /* arrived, not started; by seq_id */
-    int64_t next_seq; /* the one to run next */
+    int64_t next_seq; /* the seq_id that runs next */
     tke_seen *seen;   /* by seq_id - 1 */
     size_t n_seen, cap_seen;
     int64_t last_arrival_ms;
     uint64_t served;    /* when it last had its turn: smallest first */
-    int64_t lost_from;  /* 0 = nothing lost; else passes, steps, saves are refused until a load */
+    int64_t lost_from;  /* 0 = none; else passes, steps, saves fail until a load */
     int64_t lost_after; /* the state is that after this seq_id */
     int64_t n_failed_passes, n_passes, n_pass_tokens; /* since the last step */
     tke_checkpoint *waits_for;
@@ -318,7 +320,7 @@ typedef struct tke_run {
     int64_t dirty_since_ms; /* 0 = the newest image is current */
     int64_t image_seq;      /* next_seq of the newest image; 0 = none */
     int32_t image_slot;     /* the one to write next: 0 or 1 */
-    char *source;           /* folder of the newest image; NULL = the seed tells all */
+    char *source;           /* folder of the newest state; NULL = start from the seed */
 
     /* worker; NULL while it sleeps on disk */
     tke_adapter *adapter;
@@ -329,7 +331,7 @@ typedef struct tke_run {
 
 typedef struct tke_archive { /* a download that may be fetched without a key */
     char *token;
-    char *owner;                /* who asked: its right to the checkpoint is looked at again */
+    char *owner;                /* who asked; access is checked again at download */
     tke_checkpoint *checkpoint; /* never freed */
     int64_t expires_ms;
 } tke_archive;
@@ -362,7 +364,7 @@ struct tke_service {
     tke_device *device;              /* the worker's */
     tke_device_reason device_reason; /* why this one; constant */
     tkc_pool *files;                 /* one thread: tensor files */
-    tkc_pool *downloads; /* slow readers wait here and nowhere else: a thread for each */
+    tkc_pool *downloads; /* a thread for each, so that slow readers block nothing else */
     tkc_pool *texts;     /* two threads: templates and tokenizers of requests */
     tkc_pool *results;   /* one thread: reads results that are in files */
     int64_t epoch;
@@ -370,12 +372,12 @@ struct tke_service {
     _Atomic int64_t max_body;
 
     _Atomic(tke_gone_fn *) gone;
-    pthread_mutex_t tokenizer_lock; /* while one is opened; svc->lock is never taken inside it */
+    pthread_mutex_t tokenizer_lock; /* to open one; never take svc->lock inside it */
 
     pthread_mutex_t lock;
     pthread_cond_t work;               /* the worker has something to look at */
     pthread_cond_t timer;              /* the housekeeper's next deadline has changed */
-    pthread_cond_t idle;               /* an image was written, a job has ended */
+    pthread_cond_t idle;               /* an image was written, or a job ended */
     tkc_map bases;                     /* name -> tke_base */
     tkc_map sessions;                  /* id */
     tkc_map runs;                      /* id */
@@ -392,17 +394,17 @@ struct tke_service {
     int64_t n_samples_done;
     tke_stream *streams;
     size_t n_images;    /* being written */
-    size_t n_file_work; /* on the thread for files, or on its way there, or being recorded */
+    size_t n_file_work; /* queued or running on the file thread, or being recorded */
     size_t adapter_bytes, snapshot_bytes;
     int64_t result_bytes;  /* of all results */
     int64_t result_memory; /* of those that are not in files */
     size_t queued_bytes;
     int64_t idle_since_ms; /* nothing is queued or running since; 0 = something is */
-    bool wants_release;    /* the worker gives back what only work needs */
-    bool released;         /* it has, since there was last something to do */
+    bool wants_release;    /* the worker should free what only work needs */
+    bool released;         /* it has done so since the last work */
     size_t n_downloads;
     struct tke_deferred *deferred; /* all of them */
-    size_t n_texts;                /* requests that wait for, or are with, the threads for texts */
+    size_t n_texts;                /* requests queued or running on the text threads */
     uint64_t turn;
     uint64_t room_changes; /* counts every release of memory */
     tkc_map usage;         /* counters not yet in the store */
@@ -420,7 +422,7 @@ struct tke_service {
     tinkc_transport transport; /* constant after start */
 };
 
-/* ---- one request on its way (front threads) ---- */
+/* ---- one request in progress (front threads) ---- */
 
 typedef struct tke_call {
     tke_service *svc;
@@ -445,7 +447,7 @@ void tke_send_json(tinkc_reply *, int32_t status, tinkc_str body);
 /* {"detail", "code"}; any status. */
 void tke_send_error(tinkc_reply *, const tinkc_allocator *a, int32_t status, const char *code,
                     const char *format, ...) __attribute__((format(printf, 5, 6)));
-/* What a client is not to see of an error: where our files are. */
+/* Removes what clients must not see from an error: the location of our files. */
 void tke_hide_paths(tinkc_error *);
 /* The status and code that fit what is in err. */
 int32_t tke_failure_status(const tinkc_error *err, const char **code);
@@ -454,7 +456,7 @@ void tke_send_failure(tinkc_reply *, const tinkc_allocator *a, const tinkc_error
 void tke_answer(tke_call *, const tkc_message *, const void *msg);
 void tke_refuse(tke_call *, int32_t status, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* 429, and when to come back. */
+/* 429 with Retry-After. */
 void tke_refuse_for(tke_call *, int64_t retry_after_s, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* The same, once a transaction is committed; txn NULL = at once. */
@@ -477,18 +479,19 @@ tke_job *tke_job_new(tke_service *, int32_t kind, const char *request_id, const 
                      tinkc_error *err);
 void tke_job_keep(tke_job *);
 void tke_job_drop(tke_job *);
-/* Locks: needs svc->lock. Puts it among the retrievable. */
+/* Locks: needs svc->lock. Makes it retrievable by its request_id. */
 bool tke_job_publish(tke_job *, tinkc_error *err);
-/* The end of the work, from any thread without locks: `json` (or job->result, filled in before, if
- * json is empty) is the result. For training requests the row is committed first. */
+/* Ends the job; any thread, no locks held. The result is `json`, or job->result if json is empty.
+ * The row of a training request is committed before its future completes. Consumes a reference. */
 void tke_job_succeed(tke_job *, tinkc_str json);
 void tke_job_fail(tke_job *, const tinkc_error *why);
-/* For results that are promised together with something else: fills in the row of a job whose
- * result is in job->result. Once the transaction is committed: tke_job_complete. */
+/* For results that are committed together with other rows: adds the row of a job whose result is in
+ * job->result. After the commit, call tke_job_complete. */
 void tke_job_add_row(tke_txn *, tke_job *);
-/* Makes it retrievable now, without a row. No locks. */
+/* Completes the future and answers its polls, without a row. No locks held. Consumes a
+ * reference. */
 void tke_job_complete(tke_job *);
-/* Holds a poll until its job is done or its time is over. Locks: needs svc->lock. */
+/* Holds a poll until its job is done or the poll times out. Locks: needs svc->lock. */
 tke_waiter *tke_poll_hold(tke_call *, tke_job *, bool proto, bool metadata);
 /* futures_poll.c. The first needs svc->lock, the second must not have it. */
 bool tke_many_wants(const tke_many *, const tke_job *);
@@ -496,26 +499,26 @@ void tke_many_answer(tke_service *, const tke_many *, tinkc_reply *);
 void tke_front_futures(tke_call *);
 void tke_retrieve_future(tke_call *);
 void tke_cancel_future(tke_call *);
-/* Keeper. Locks: none. Answers polls whose time has come; returns the next deadline. */
+/* Housekeeper. Locks: none held. Answers polls that have timed out; returns the next deadline. */
 int64_t tke_poll_expire(tke_service *, int64_t now_ms);
-/* Answers every open poll with 503: the service ends. */
+/* Answers every open poll with 503, when the service ends. */
 void tke_polls_close(tke_service *);
 const char *tke_category(const tinkc_error *err);
 
-/* ---- results.c: where results are and how long ---- */
+/* ---- results.c: where results are stored, and for how long ---- */
 
-/* Is this result one for a file? */
+/* Is this result large enough for a file? */
 bool tke_result_is_large(const tke_job *);
 /* tke_txn_fn with a job as user: moves its result to a file. One that cannot be written stays in
  * memory. Thread: the store's writer. */
 bool tke_result_spill(tke_store *, void *job, tinkc_error *err);
-/* The file of a run's request, if it is there: a result that outlived a restart. */
+/* Finds the file of a result that survived a restart. */
 bool tke_result_find(tke_job *, tinkc_error *err);
-/* Calls send with the bytes of the result, now or on another thread; err set: they are gone. */
+/* Calls send with the result's bytes, now or on another thread; err is set if they are gone. */
 typedef struct tke_result_read tke_result_read;
 struct tke_result_read {
     tkc_job base;
-    tke_job *job; /* one count */
+    tke_job *job; /* holds a reference */
     tinkc_reply *reply;
     bool proto, remote;
     void (*send)(tke_result_read *, tinkc_bytes, const tinkc_error *err);
@@ -524,8 +527,8 @@ void tke_result_fetch(tke_result_read *); /* consumes it: from tkc_zalloc(svc->a
 /* Locks: needs svc->lock, for both. */
 void tke_result_count(tke_service *, tke_job *);
 void tke_result_uncount(tke_service *, tke_job *);
-/* Keeper. Drops results whose time is over; if there are too many, delivered ones, oldest first.
- * What nobody has fetched is never dropped for lack of room. */
+/* Housekeeper. Drops expired results and, if there are too many, delivered ones, oldest first. A
+ * result that was not fetched is never dropped for lack of room. */
 void tke_results_reap(tke_service *, int64_t now_ms);
 
 /* ---- run_queue.c: order, replays, gaps ---- */
@@ -539,17 +542,17 @@ void tke_run_insert(tke_run *, tke_job *);
 tke_job *tke_run_head(const tke_run *);
 /* Takes the head out; the next seq_id's turn comes. */
 tke_job *tke_run_take(tke_run *);
-/* The number that the run's next request must have; 0 = one before those that wait never arrived.
- * Locks: needs svc->lock. */
+/* The number that the run's next request must have; 0 = a number below those that wait is
+ * missing. */
 int64_t tke_run_next_number(const tke_run *);
-/* Moves on past numbers that need not run: used up, or known to be done. */
+/* Advances next_seq past numbers that need not run: used up, or known to be done. */
 void tke_run_skip_settled(tke_run *);
-/* Nothing came of a number: nobody waits for it once a higher one is there, nor after a restart,
- * once the transaction is committed. NULL: there is nothing to commit. */
+/* Marks a number as refused, so later requests do not wait for it once a higher one arrives; after
+ * the commit this also holds after a restart. NULL: nothing to commit. */
 tke_txn *tke_run_refused(tke_service *, tke_run *, int64_t seq);
-/* A number has arrived: refused ones below it are used up. */
+/* A number has arrived: refused ones below it will never run. */
 void tke_run_settle_refused(tke_run *, int64_t arrived);
-/* Fails what waits behind a hole. Returns the jobs, linked by next, with `invalid` set. */
+/* Removes the jobs that wait behind a missing number: linked by next, with `invalid` set. */
 tke_job *tke_run_give_up(tke_run *);
 /* Front: accepts or replays a training request of a run; consumes the job; answers the call. */
 void tke_run_accept(tke_call *, tke_run *, tke_job *, tkc_opt_i64 seq, tinkc_str journal_body);
@@ -561,24 +564,24 @@ tke_base *tke_find_base(tke_service *, const char *name);
 tke_session *tke_find_session(tke_service *, const char *id);
 tke_run *tke_find_run(tke_service *, const char *id);
 tke_sampler *tke_find_sampler(tke_service *, const char *id);
-/* NULL if unknown, expired, gone; *expired_us (may be NULL) tells when. */
+/* NULL if unknown, expired or gone; *expired_us (may be NULL) says when it expired. */
 tke_checkpoint *tke_find_checkpoint(tke_service *, const char *path, int64_t *expired_us);
 void tke_session_touch(tke_service *, tke_session *);
-/* Keeper; takes svc->lock. Sessions that never trained and have been silent for too long, or are
- * too many. */
+/* Housekeeper; takes svc->lock. Forgets sessions that never trained and have had no requests for
+ * too long, or are too many. */
 void tke_sessions_forget(tke_service *, int64_t now_ms);
 tke_session *tke_session_add(tke_service *, const char *id, const char *owner, tinkc_error *err);
-/* Something happened to a run: its states move. An event that cannot happen is a fault of ours. */
+/* Applies an event to a run's states. An event that is impossible in its state is our bug. */
 void tke_run_on(tke_run *, tke_run_event);
 tke_run *tke_run_add(tke_service *, const char *id, const char *owner, tinkc_error *err);
 tke_sampler *tke_sampler_add(tke_service *, const char *id, const char *owner, tinkc_error *err);
 tke_checkpoint *tke_checkpoint_add(tke_service *, const char *run_id, int32_t kind,
                                    const char *name, tinkc_error *err);
 void tke_checkpoint_remove(tke_service *, tke_checkpoint *);
-/* It is on disk and recorded: it can be seen, unless another has taken its name meanwhile. */
+/* It is on disk and recorded: becomes visible, unless another has taken its name meanwhile. */
 void tke_checkpoint_written(tke_checkpoint *);
-/* A new one under an old one's name did not come to be: the old one has its name again, be it there
- * or still being written. old NULL = there was none. */
+/* A save failed: gives the name back to the checkpoint that had it before, written or still being
+ * written. old NULL = there was none. */
 void tke_checkpoint_restore(tke_service *, tke_checkpoint *added, tke_checkpoint *old);
 bool tke_name_ok(const char *name);
 /* "weights", "sampler_weights", "external_weights": the folder, and the part of a path. */
@@ -593,14 +596,13 @@ void tke_state_free_all(tke_service *);
 void tke_idempotent_free(tke_service *, tke_idempotent *);         /* NULL allowed */
 char *tke_copy(tke_service *, const char *text, tinkc_error *err); /* NULL stays NULL */
 
-/* ---- front_*.c: handlers by endpoint ---- */
+/* ---- handlers_*.c: handlers by endpoint ---- */
 
 void tke_front(tke_call *);
-/* A body that is refused may still say whose request it was: then its number holds up no
- * successor. What to commit before the refusal; NULL = nothing. */
+/* If a refused body still tells its model and seq_id, marks that number as refused, so later
+ * requests do not wait for it. Returns what to commit before the refusal; NULL = nothing. */
 tke_txn *tke_front_refused(tke_call *);
-/* A request that waits for the threads for texts is not wanted any more. False: it is none of
- * those. */
+/* Cancels a request that is queued or running on the text threads. False: it is not one. */
 bool tke_deferred_cancel(tke_service *, const tinkc_reply *);
 void tke_front_health(tke_call *);
 void tke_front_config(tke_call *);
@@ -620,8 +622,8 @@ void tke_front_save(tke_call *);
 void tke_front_save_sampler(tke_call *);
 void tke_front_load(tke_call *);
 void tke_front_sample(tke_call *);
-/* The parts of it. Each false: answered. The base and checkpoint to sample from; the prompt and the
- * parameters; into the queue, to be answered in this style. */
+/* Its three steps: find the base and checkpoint to sample from; take the prompt and the parameters;
+ * queue, to be answered in this style. False: answered. */
 bool tke_sample_target(tke_call *, const tkc_sample_request *, tke_job *);
 bool tke_sample_fill(tke_call *, const tkc_sample_request *, tke_job *);
 void tke_sample_stream(tke_call *, tke_job *const *jobs, size_t n, const tke_stream_style *);
@@ -640,14 +642,15 @@ void tke_front_weights_info(tke_call *);
 void tke_front_run_checkpoints(tke_call *);
 void tke_front_checkpoints(tke_call *);
 void tke_front_checkpoint_change(tke_call *); /* delete, publish, unpublish, ttl */
-/* What a call with this key made in the last ten minutes; NULL = nothing. Both: need svc->lock. */
+/* What a call with this key made in the last ten minutes; NULL = nothing. Locks: both need
+ * svc->lock. */
 const char *tke_known_key(tke_service *, const char *key);
 void tke_remember_key(tke_call *, const char *key, const char *made);
-/* Rows of what is new. Lock: as for what they read. */
+/* Add the row of a new object. Locks: what reading the object needs. */
 void tke_session_store(tke_txn *, const tke_session *, const char *tags, const char *sdk_version);
 void tke_run_store(tke_txn *, const tke_run *);
 void tke_checkpoint_store(tke_txn *, const tke_checkpoint *);
-/* What is wrong with the life of a checkpoint; NULL = nothing. */
+/* What is wrong with a checkpoint's ttl; NULL = nothing. */
 const char *tke_wrong_ttl(tkc_opt_i64 seconds);
 void tke_front_archive(tke_call *);
 void tke_front_external_urls(tke_call *);
@@ -661,22 +664,22 @@ void tke_front_search(tke_call *);
 void tke_front_storage(tke_call *);
 void tke_front_save_external(tke_call *);
 void tke_front_copy_weights(tke_call *);
-/* Refuses what a session is asked for: 404, 403 or 410. */
+/* Refuses a request for a session with 404, 403 or 410. */
 void tke_refuse_session(tke_call *, int32_t status, const char *id, const char *finished);
-/* True after an answer: its client has finished it; `finished` NULL = it continues. */
+/* True: the session is finished, and the call was answered. `finished` NULL = active. */
 bool tke_session_over(tke_call *, const char *id, const char *finished);
 /* Static: the same text, or NULL if it is not a way to finish. */
 const char *tke_finish_reason(const char *type);
-/* There and not expired. Locks: needs svc->lock. */
+/* Written and not expired. Locks: needs svc->lock. */
 bool tke_checkpoint_visible(tke_service *, const tke_checkpoint *);
-/* Answers and gives svc->lock back; the message may point to what it guards. */
+/* Answers and releases svc->lock, which the caller holds; the message may point to guarded data. */
 void tke_answer_locked(tke_call *, const tkc_message *, const void *msg);
-/* Where a client on this machine finds a model's files, in the call's arena; NULL: the caller is not to
- * open them (it has a key and share_disk is off). Reads the disk: needs no lock, must hold none. */
+/* The folder of a model's files, in the call's arena; NULL: the caller may not open them (it has a
+ * key and share_disk is off). Reads the disk, so the caller must hold no lock. */
 const char *tke_shared_folder(tke_call *, const tke_base *);
 /* A base model by its name, or by its folder if the caller may open that. NULL: there is none. */
 tke_base *tke_base_named(tke_call *, const char *name);
-/* An owner as clients know it; in the call's arena, NULL if that is full (call->err says so). */
+/* The owner's URN, which clients see; in the call's arena. NULL: call->err says why. */
 const char *tke_call_urn(tke_call *, const char *owner);
 void tke_front_telemetry(tke_call *);
 void tke_front_audit(tke_call *);
@@ -684,69 +687,71 @@ void tke_front_usage(tke_call *);
 
 /* ---- unknown_fields.c ---- */
 
-/* A member of a JSON object that this message has not, and that says something; NULL = none. more:
- * names that are known all the same, ended by NULL. The name is in the arena. */
+/* The name of a member that this message does not have and whose value is not a default (null,
+ * false, 0, empty); NULL = none. more: other known names, ended by NULL. The result is in the
+ * arena. */
 const char *tke_unknown_field(tkc_arena *, tinkc_str body, const tkc_message *,
                               const char *const *more);
 
 /* ---- request_decode.c: the bodies of training requests ---- */
 
-/* Whose request a body is, and which; seq absent: it does not say. */
+/* The model and number of a request; seq absent: the body does not have it. */
 typedef struct tke_head {
     const char *model_id;
     tkc_opt_i64 seq;
-    bool whole; /* the body can be parsed to its end, whatever is in it */
+    bool whole; /* the body can be parsed to its end */
 } tke_head;
 /* False: not known. */
 bool tke_read_head(tkc_arena *, tinkc_str body, bool is_pb, tke_head *out);
-/* Decodes a training request's body into a job, for the front and for the journal's replay. kind is
- * a TKE_JOB_*; forward: a pass without gradients, whatever the body says. *model_id and *seq are
- * what the body says. False: it cannot be parsed, or does not say whose it is; err says why
- * (UNPROCESSABLE). What is wrong inside goes to job->invalid. */
+/* Decodes a training request's body into a job, for handlers and for the journal's replay. forward:
+ * a pass without gradients, even if the body says otherwise. *model_id and *seq are those of the
+ * body. False: it cannot be parsed or has no model_id; err (UNPROCESSABLE) says why. Errors in its
+ * contents go to job->invalid. */
 bool tke_decode_job(tke_job *, tinkc_str body, bool is_pb, bool forward, const char **model_id,
                     tkc_opt_i64 *seq, tinkc_error *err);
 /* The second half, once the run is known: checks against its base model. */
 void tke_check_job(tke_job *, const tke_run *);
 tke_hash128 tke_job_hash(const tke_job *);
 
-/* ---- work_*.c: the worker's hands ---- */
+/* ---- worker_*.c: the worker's operations ---- */
 
 void *tke_worker_main(void *svc);
 void *tke_housekeeping_main(void *svc);
 /* All of these: thread worker, no locks held. */
 void tke_work_passes(tke_service *, tke_job **jobs, size_t n);
 void tke_work_optim(tke_service *, tke_job *);
-/* A run that was rolled back by a crash takes no passes, steps and saves until it is given the
- * weights to continue from: what was asked for meant others. True: job->invalid says so. */
+/* A run that lost requests in a crash accepts no passes, steps or saves until a load: the client
+ * expects other weights. True: refused, job->invalid says why. */
 bool tke_work_refuse_lost(tke_job *);
 void tke_work_create(tke_service *, tke_job *);
 void tke_work_save(tke_service *, tke_job *);
 void tke_work_load(tke_service *, tke_job *);
 void tke_work_unload(tke_service *, tke_job *);
-/* Has the run's adapter in memory. False with err: it cannot be; without: there is no room yet.
- * from_scratch: as if nothing were stored. */
+/* Loads the run's adapter into memory. False with err: impossible; false without: no room yet.
+ * from_scratch: ignores the stored state. */
 bool tke_work_wake(tke_service *, tke_run *, bool from_scratch, tinkc_error *err);
-/* Images and journal of a run that is no more. Any thread. */
+/* Removes images, journal and results of an unloaded run. Any thread. */
 void tke_run_remove_files(tke_service *, const tke_run *);
-/* Takes a copy of the run's state and has it written. */
+/* Copies the run's state and queues it for writing. */
 void tke_work_image(tke_service *, tke_run *);
 void tke_work_sleep(tke_service *, tke_run *);
-/* Any thread, no locks. Something for the thread for files begins, and is over: until then that
- * thread and the store's writer are kept. Work that leads to more work begins it before it ends. */
+/* Any thread, no locks held. Brackets work on the file thread: until it ends, shutdown keeps that
+ * thread and the store's writer alive. Work that leads to more work must begin the next one before
+ * it ends, or shutdown could pass between the two. */
 void tke_file_work_begin(tke_service *);
 void tke_file_work_end(tke_service *);
-/* Any thread, no locks. The files and the row of a checkpoint that nobody can find any more go;
- * then `reply` (may be NULL) is answered 204. */
+/* Any thread, no locks held. Removes the files and the row of a checkpoint that is already out of
+ * the map, then answers `reply` (may be NULL) with 204. */
 void tke_checkpoint_delete(tke_service *, tke_checkpoint *, tinkc_reply *reply);
-/* The weights of a base model on the device, from the first time that they are needed. */
+/* Loads the weights of a base model to the device, on first use. */
 bool tke_work_base(tke_service *, tke_base *, tinkc_error *err);
-/* True if `bytes` more fit; else something is on its way to free memory, or nothing can. */
+/* True if `bytes` more fit in memory. If not, an idle model, if any, has been asked to sleep. */
 bool tke_work_room(tke_service *, size_t bytes);
-/* The same for one more snapshot: those that can be read again give way to it. */
+/* The same for one more snapshot, which evicts others that can be read again from disk. */
 void tke_work_snapshot_room(tke_service *, size_t bytes);
-/* All that can be read again. */
+/* Evicts all snapshots that can be read again from disk. */
 void tke_work_forget_snapshots(tke_service *);
-/* Locks: needs svc->lock. Are max_models in memory? staying: not counting those about to leave. */
+/* Locks: needs svc->lock. Are max_models in memory? staying: without those going to sleep. */
 bool tke_models_full(const tke_service *, bool staying);
 void tke_work_wait_room(tke_service *, tke_run *, tke_job *);
 /* Hands queued samples to the generators. True if any generator has work. */
@@ -756,39 +761,39 @@ void tke_work_samples_stop(tke_service *);
 
 /* ---- sample_events.c ---- */
 
-/* How an answer is written. `whole`: with a status of its own and only at the end; else as events,
- * behind a head that goes out at once. Both functions append to out; the worker's thread, one at a
- * time for all jobs that one stream answers. */
+/* How an answer is written. `whole`: one body at the end, with its own status; otherwise events,
+ * after a head that is sent at once. Both functions append to out, on the worker's thread; calls
+ * for the jobs of one stream never overlap. */
 struct tke_stream_style {
     bool whole;
-    /* What has come since the last call; NULL = nothing before the end. */
+    /* Writes what is new since the last call; NULL = nothing is written before the end. */
     void (*tokens)(void *user, const tke_gen *, tkc_buf *out, tinkc_error *err);
-    /* The last of a job, exactly once; why NULL = as the generator says. Gives up what user holds.
-     * That of the last job returns the status of a whole answer. */
+    /* Called exactly once for each job; why NULL = the generator's result. Frees what user holds.
+     * For the last job it returns the status of a whole answer. */
     int32_t (*end)(void *user, const tke_gen *, const tinkc_error *why, tkc_buf *out,
                    tinkc_error *err);
 };
 extern const tke_stream_style tke_stream_native;
 void *tke_stream_native_user(tke_job *, tinkc_error *err);
 
-/* The stream that answers a call with what n jobs make. NULL: call->err says why. */
+/* A stream that answers a call with the samples of n jobs. NULL: call->err says why. */
 tke_stream *tke_stream_new(tke_call *, const tke_stream_style *, size_t n_jobs);
-/* Worker: events for what has come since the last call. */
+/* Worker: writes events for new tokens. */
 void tke_stream_tokens(const tke_job *, const tke_gen *);
-/* Worker: the last of this job; `why` NULL = as the generator says. When one fails the others need
- * not continue. The stream is gone for the caller. */
+/* Worker: ends this job's part; `why` NULL = the generator's result. If one job fails, the others
+ * need not continue. The caller must not use the stream afterwards. */
 void tke_stream_end(const tke_job *, const tke_gen *, const tinkc_error *why);
 bool tke_stream_closed(tke_stream *);
 void tke_streams_ping(tke_service *, int64_t now_ms);
-/* The stream that answers into this reply: continue writing; forget about it. False = none does. */
+/* For the stream that answers into this reply: writes more; cancels it. False: there is none. */
 bool tke_stream_resume(tke_service *, tinkc_reply *);
 bool tke_stream_cancel(tke_service *, tinkc_reply *);
 
 /* ---- tenants.c ---- */
 
-/* Counts a request; false: answered, its owner has made too many. No locks. */
+/* Counts a request; false: too many, and answered. No locks held. */
 bool tke_quota_request(tke_call *);
-/* False: err (TOO_LARGE) says what is used up. No locks. */
+/* False: err (TOO_LARGE) says which quota is used up. No locks held. */
 bool tke_quota_tokens(tke_service *, const char *owner, tinkc_error *err);
 bool tke_quota_storage(tke_service *, const char *owner, tinkc_error *err);
 /* Locks: needs svc->lock, for these. */
@@ -796,7 +801,7 @@ void tke_tenant_used(tke_service *, const char *owner, int64_t tokens);
 int64_t tke_tenant_storage(tke_service *, const char *owner);
 void tke_quota_write(tke_service *, const char *owner, tkc_jsonw *);
 void tke_tenants_free(tke_service *);
-/* At the start, before any thread: what was used today. */
+/* Reads what was used today, at startup before any thread. */
 bool tke_tenants_load(tke_service *, tinkc_error *err);
 
 /* ---- usage.c ---- */
@@ -819,7 +824,7 @@ void tke_audit_add(tke_service *, const char *owner, const char *event, const ch
 /* ---- recovery.c, journal.c ---- */
 
 bool tke_boot(tke_service *, tinkc_error *err);
-/* When a base model is registered: runs and samplers that name it come to life. */
+/* Connects runs and samplers to a base model that was just registered. Locks: needs svc->lock. */
 void tke_boot_base(tke_service *, tke_base *);
 
 #endif

@@ -1,8 +1,9 @@
-/* worker_files.c - the worker's dealings with disks: models made, saved, loaded, put to sleep.
+/* worker_files.c - the worker's disk operations: models are created, saved, loaded, put to sleep.
  *
- * The worker takes a copy of what is to be written, and continues; one thread writes files. A
- * folder is written under another name, synced, moved into place, recorded, and only then reported.
- * While that is under way its checkpoint is "pending": the name is taken, but nobody can see it.
+ * The worker copies what has to be written and continues; one thread writes all files. A folder is
+ * written under a temporary name, synced, renamed into place, recorded in the store, and only then
+ * reported to the client: keep this order, it is what makes a save durable. Until then its
+ * checkpoint is "pending": the name is taken, but clients cannot see it.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -15,11 +16,11 @@
 
 /* ---- memory ---- */
 
-/* How long a model waits for room before those with work give way. */
+/* How long a model waits for memory before models that have work must yield. */
 static const int64_t long_enough_ns = 2000000000;
 
-/* Locks: needs svc->lock. Of the snapshots in memory that are on disk too, drops the one that was
- * used longest ago. */
+/* Locks: needs svc->lock. Drops the least recently used snapshot among those that are also on disk;
+ * false if there is none. */
 static bool evict_snapshot(tke_service *svc)
 {
     const tkc_map_entry *e;
@@ -48,7 +49,7 @@ static bool evict_snapshot(tke_service *svc)
     return true;
 }
 
-/* Locks: needs svc->lock. Asks the idle model that was served longest ago to go to sleep. */
+/* Locks: needs svc->lock. Asks the least recently served idle model to go to sleep. */
 static void ask_to_sleep(tke_service *svc)
 {
     const tkc_map_entry *e;
@@ -63,9 +64,9 @@ static void ask_to_sleep(tke_service *svc)
         tke_run_on(idle, TKE_ON_ASKED_TO_SLEEP);
 }
 
-/* Locks: needs svc->lock. For one that has waited long: of the models with work the one that was
- * served longest ago sleeps too, and wakes in its turn. One at a time, and only if nobody is about
- * to leave anyway. It does nothing more meanwhile, or its image would never be current. */
+/* Locks: needs svc->lock. If `waiting` has waited long, asks the least recently served model that
+ * has work to sleep; it wakes at its next turn. One at a time, and only if no model is about to
+ * sleep anyway. A yielding model runs nothing more: otherwise its image would never be current. */
 static void ask_to_give_way(tke_service *svc, const tke_run *waiting)
 {
     const tkc_map_entry *e;
@@ -96,8 +97,8 @@ bool tke_models_full(const tke_service *svc, bool staying)
     return svc->set.max_models && n >= svc->set.max_models;
 }
 
-/* May one more model be in memory? If not, one that is idle is asked to leave, no more than one for
- * each that wants its place. */
+/* True if max_models allows one more model in memory. If not, an idle one is asked to sleep, unless
+ * one that is already going to sleep makes the room. */
 static bool room_for_model(tke_service *svc)
 {
     pthread_mutex_lock(&svc->lock);
@@ -156,7 +157,7 @@ static void release_adapter(tke_service *svc, tke_run *run)
     pthread_mutex_lock(&svc->lock);
     run->adapter = NULL;
     tke_run_on(run, TKE_ON_RELEASED);
-    tke_run_on(run, TKE_ON_IMAGE_DROPPED); /* what is released is on disk, or unloaded */
+    tke_run_on(run, TKE_ON_IMAGE_DROPPED); /* a released adapter is on disk, or unloaded */
     assert(run->adapter_bytes > 0 && svc->adapter_bytes >= run->adapter_bytes);
     svc->adapter_bytes -= run->adapter_bytes;
     run->adapter_bytes = 0;
@@ -166,7 +167,8 @@ static void release_adapter(tke_service *svc, tke_run *run)
 
 /* ---- creating and waking ---- */
 
-/* Reads the newest state on disk, if there is one. Its folder may be moved meanwhile. */
+/* Loads the newest state on disk, if any. Tries twice: the folder may be moved during the first
+ * try. */
 static bool load_source(tke_service *svc, tke_run *run, tke_adapter *adapter, tinkc_error *err)
 {
     bool done = false;
@@ -179,7 +181,7 @@ static bool load_source(tke_service *svc, tke_run *run, tke_adapter *adapter, ti
                                                  tke_adapter_load(adapter, source, true, &why)));
         if (source)
             tkc_release_str(svc->a, source);
-        if (!done && tries) /* not the asker's fault, whatever is wrong with the files */
+        if (!done && tries) /* a server error, never the client's fault */
             tkc_fail(err, TINKC_E_STORE,
                      "the stored state of this run cannot be read: %.300s; load a checkpoint "
                      "(load_weights) to continue",
@@ -275,7 +277,7 @@ void tke_run_remove_files(tke_service *svc, const tke_run *run)
 static void unload_recorded(void *user, const tinkc_error *err)
 {
     tke_job *job = user;
-    if (tkc_failed(err)) { /* after a restart it would be there again */
+    if (tkc_failed(err)) { /* a restart would bring the run back */
         tke_job_fail(job, err);
         return;
     }
@@ -306,7 +308,7 @@ void tke_work_unload(tke_service *svc, tke_job *job)
     tke_txn_commit(txn, unload_recorded, job);
 }
 
-/* ---- what is written, by the thread for files ---- */
+/* ---- writing, on the file thread ---- */
 
 void tke_file_work_begin(tke_service *svc)
 {
@@ -330,13 +332,13 @@ typedef struct writing {
     tke_run *run;
     tke_job *job;               /* NULL for images, except those that a load waits for */
     tke_checkpoint *checkpoint; /* NULL for images and spills */
-    tke_checkpoint *replaced;   /* had its name before */
+    tke_checkpoint *replaced;   /* the previous checkpoint of this name */
     tke_sampler *sampler;       /* of a spill */
-    tke_state *state;           /* one of these two */
+    tke_state *state;           /* exactly one of state and snapshot */
     tke_snapshot *snapshot;
     tkc_arena arena;
     char *temp, *target;
-    tinkc_str metadata; /* of a named checkpoint; the job's */
+    tinkc_str metadata; /* of a named checkpoint; borrowed from the job */
     int64_t next_seq, n_passes, n_pass_tokens, n_failed_passes;
     int64_t created_us, expires_us;
     int32_t slot;
@@ -363,7 +365,7 @@ static writing *writing_new(tke_service *svc, tke_run *run, tinkc_error *err)
     return w;
 }
 
-/* Half a folder, or what was replaced; often nothing. */
+/* After a failure: the partial folder. After an exchange: the replaced one. Often nothing. */
 static void remove_temp(writing *w)
 {
     tinkc_error ignored = { 0 };
@@ -383,7 +385,7 @@ static void writing_free(writing *w)
     tke_file_work_end(svc);
 }
 
-/* Enough to continue exactly where this state was. */
+/* Writes all that recovery needs to continue exactly from this state. */
 static bool write_train_state(writing *w)
 {
     tkc_buf out;
@@ -434,7 +436,7 @@ static int32_t choose_names(const writing *w)
     return hosted ? TKE_NAMES_HOSTED : TKE_NAMES_PEFT;
 }
 
-/* Everything up to the last sync; nothing can be seen yet under the final name. */
+/* Writes and syncs the folder under its temporary name; nothing is visible yet. */
 static bool write_folder(writing *w)
 {
     tke_service *svc = w->svc;
@@ -465,7 +467,7 @@ static void submit(writing *w, void (*run)(tkc_job *))
     tinkc_error err = { 0 };
     if (!tkc_pool_submit(w->svc->files, &w->base, &err)) {
         w->err = err;
-        run(&w->base); /* it looks at err first */
+        run(&w->base); /* it checks w->err first */
     }
 }
 
@@ -489,11 +491,11 @@ static bool encode_saved(writing *w)
                               &w->err);
 }
 
-/* Nothing of it is there, and what had the name before has it again. */
+/* Undoes a save: removes its files and gives the name back to the previous checkpoint. */
 static void save_failed(writing *w)
 {
     tke_service *svc = w->svc;
-    remove_temp(w); /* before anybody hears of it */
+    remove_temp(w); /* before the client gets the error */
     if (w->checkpoint) {
         pthread_mutex_lock(&svc->lock);
         tke_checkpoint_restore(svc, w->checkpoint, w->replaced);
@@ -504,8 +506,8 @@ static void save_failed(writing *w)
     writing_free(w);
 }
 
-/* Locks: needs svc->lock. The oldest checkpoint of a kind that is one too many, or NULL. Public
- * ones are somebody else's business too: they neither count nor go. */
+/* Locks: needs svc->lock. The oldest checkpoint of a kind if there are more than keep_last_k, else
+ * NULL. Public ones do not count and are never removed: other users may depend on them. */
 static tke_checkpoint *one_too_many(tke_service *svc, const tke_run *run, int32_t kind)
 {
     const tkc_map_entry *e;
@@ -566,8 +568,8 @@ void tke_checkpoint_store(tke_txn *txn, const tke_checkpoint *c)
                  c->bytes, c->expires_us, c->seq_id);
 }
 
-/* The checkpoint and the answer to its save become known in one transaction: a sudden end leaves
- * both or neither. */
+/* One transaction records the checkpoint and the answer to its save, so a crash leaves both or
+ * neither. */
 static void write_checkpoint(tkc_job *base)
 {
     writing *w = (writing *)base;
@@ -592,7 +594,7 @@ static void write_checkpoint(tkc_job *base)
     tke_txn_commit(txn, checkpoint_recorded, w);
 }
 
-/* Takes the name, or says why not. Locks: needs svc->lock. */
+/* Reserves the name; NULL: w->err says why not. Locks: needs svc->lock. */
 static tke_checkpoint *take_name(tke_service *svc, tke_job *job, int32_t kind, const char *name,
                                  bool overwrite, writing *w, bool *done_before)
 {
@@ -601,11 +603,11 @@ static tke_checkpoint *take_name(tke_service *svc, tke_job *job, int32_t kind, c
     (void)snprintf(path, sizeof path, "tinker://%s/%s/%s", job->run->id, tke_kind_name(kind), name);
     tke_checkpoint *c = tke_find_checkpoint(svc, path, NULL);
     if (c && c->seq_id == job->seq && c->state == TKE_CKPT_DONE) {
-        *done_before = true; /* it was saved before a crash, and only the answer got lost */
+        *done_before = true; /* saved before a crash; only the answer was lost */
         return c;
     }
-    /* A folder from before a crash that does not tell which save it is of is of this one, or the
-     * save failed then, and this one is not repeated. */
+    /* A folder from before a crash that does not record its seq_id was written by this very save:
+     * had the save failed on the existing name then, it would not be repeated now. */
     bool own = c && c->seq_id == 0 && job->replayed;
     if (c && !overwrite && !own) {
         tkc_fail(err, TINKC_E_EXISTS, "Checkpoint '%s/%.200s' already exists", tke_kind_name(kind),
@@ -658,14 +660,14 @@ static void save_named(tke_service *svc, tke_job *job, int32_t kind, const char 
 }
 
 /* ---- deleting ----
- * On the thread for files, so that a save under the same name comes wholly before or after. The
- * folder leaves its place first: a folder without a row would be taken in at the next start. */
+ * On the file thread, so that a save under the same name runs entirely before or after. The folder
+ * is moved away before its row is deleted: recovery adopts a folder that has no row. */
 
 typedef struct deleting {
     tkc_job base;
     tke_service *svc;
     tke_checkpoint *checkpoint;
-    tinkc_reply *reply; /* NULL: nobody waits */
+    tinkc_reply *reply; /* NULL: no client waits */
     tkc_arena arena;
     char *temp;
 } deleting;
@@ -686,8 +688,8 @@ static void delete_recorded(void *user, const tinkc_error *err)
     tke_file_work_end(svc);
 }
 
-/* A run may continue from this very folder, if it was the newest state at the last start: then it
- * becomes the run's image instead. */
+/* A run's newest state may be this very folder, if recovery chose it at startup. Then the folder
+ * becomes the run's image instead of being deleted. */
 static bool becomes_image(tke_service *svc, tke_run *run, const char *folder, tkc_arena *arena)
 {
     tinkc_error err = { 0 };
@@ -704,7 +706,7 @@ static bool becomes_image(tke_service *svc, tke_run *run, const char *folder, tk
         run->source = source;
         run->image_slot = 1 - slot;
         pthread_mutex_unlock(&svc->lock);
-        tkc_remove_tree(folder, &err); /* an older image, now under this name */
+        tkc_remove_tree(folder, &err); /* the older image, which the exchange put here */
         return true;
     }
     if (source)
@@ -757,9 +759,9 @@ void tke_checkpoint_delete(tke_service *svc, tke_checkpoint *c, tinkc_reply *rep
 }
 
 /* ---- ephemeral samplers ----
- * With a store the answer goes out when the sampler is on disk: a client that has its name can
- * continue sampling after a sudden end. What cannot be written is kept in memory, and said in the
- * log. */
+ * With a durable store the answer is sent after the sampler is on disk, so a client that knows its
+ * name can continue sampling after a crash. If writing fails, the sampler stays in memory only and
+ * the log says so. */
 
 static bool encode_ephemeral(tke_job *job, const char *sampler_id, tinkc_error *err)
 {
@@ -819,7 +821,7 @@ static void write_spill(tkc_job *base)
     tke_txn_commit(txn, spill_recorded, w);
 }
 
-/* False: it stays in memory alone, and the caller answers. */
+/* False: it stays in memory only, and the caller answers the job. */
 static bool spill(tke_service *svc, tke_job *job, tke_sampler *s, const char *folder)
 {
     tinkc_error err = { 0 };
@@ -839,7 +841,7 @@ static bool spill(tke_service *svc, tke_job *job, tke_sampler *s, const char *fo
     return true;
 }
 
-/* The same save once more: its sampler reached the disk before a crash, its answer did not. */
+/* True if this repeats a save whose sampler reached the disk before a crash, but not its answer. */
 static bool is_again(const tke_job *job, const tke_sampler *s, const char *folder)
 {
     return s->ephemeral &&
@@ -912,8 +914,8 @@ void tke_work_save(tke_service *svc, tke_job *job)
 
 /* ---- loading ---- */
 
-/* What is wrong with a checkpoint is said of the name that clients know, not of our folder. Returns
- * false. */
+/* Replaces the folder at the start of the message by the checkpoint's path, which clients know.
+ * Returns false. */
 static bool name_checkpoint(tinkc_error *err, const char *folder, const char *path)
 {
     tinkc_error named = { 0 };
@@ -963,8 +965,9 @@ static void audit_load(tke_service *svc, tke_job *job)
         tke_audit_add(svc, job->run->owner, "checkpoint_read", run_id, path, "training");
 }
 
-/* What was loaded may be deleted or saved again under the same name a moment later. So a load that
- * a restart would have to repeat is answered, and followed by others, only when an image has it. */
+/* The loaded checkpoint may be deleted or overwritten right after the load. So if a restart would
+ * have to repeat the load, it is answered, and later requests run, only once an image contains
+ * it. */
 static bool needs_image(const tke_service *svc, const tke_job *job)
 {
     return tke_store_durable(svc->store) &&
@@ -974,9 +977,9 @@ static bool needs_image(const tke_service *svc, const tke_job *job)
 static void answer_with_image(tke_service *svc, tke_job *job)
 {
     pthread_mutex_lock(&svc->lock);
-    assert(!job->run->loaded && job->run->adapter); /* nothing follows before it is answered */
+    assert(!job->run->loaded && job->run->adapter); /* no later request runs yet */
     job->run->loaded = job;
-    tke_run_on(job->run, TKE_ON_IMAGE_ASKED); /* at once, unless one is still being written */
+    tke_run_on(job->run, TKE_ON_IMAGE_ASKED); /* written at once, unless another is in progress */
     pthread_mutex_unlock(&svc->lock);
 }
 
@@ -1043,7 +1046,7 @@ static void image_over(writing *w)
             run->dirty_since_ms = 0;
         svc->room_changes++;
     } else if (!ok) {
-        if (tke_run_goes_to_sleep(run->is)) /* what cannot be written stays in memory */
+        if (tke_run_goes_to_sleep(run->is)) /* without an image it must stay in memory */
             tke_run_on(run, TKE_ON_STAYS);
         run->dirty_since_ms = tkc_now_ms(svc->clock); /* try again after the usual time */
     }
@@ -1057,7 +1060,8 @@ static void image_over(writing *w)
     writing_free(w);
 }
 
-/* Everything that this image contains has its row now. Thread: the store's writer. */
+/* Called when every request that the image contains has its row. Only now may it replace an older
+ * image: recovery cannot use a state with unanswered requests. Thread: the store's writer. */
 static void place_image(void *user, const tinkc_error *err)
 {
     writing *w = user;
@@ -1083,7 +1087,7 @@ static void write_image(tkc_job *base)
         return;
     }
     tke_txn *txn = tke_txn_new(w->svc->store, &err);
-    tke_txn_exec(txn, "SELECT 1", ""); /* fails with the rows before it if they fail */
+    tke_txn_exec(txn, "SELECT 1", ""); /* has SQL, so it fails if its group fails */
     if (w->job)
         tke_job_add_row(txn, w->job);
     tke_txn_commit(txn, place_image, w);
@@ -1106,7 +1110,7 @@ void tke_work_image(tke_service *svc, tke_run *run)
     }
     pthread_mutex_unlock(&svc->lock);
     if (!w) {
-        if (load) /* loaded it is, though not protected */
+        if (load) /* it is loaded, but a crash may lose it */
             tke_job_succeed(load, (tinkc_str){ 0 });
         return;
     }
