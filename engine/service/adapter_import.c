@@ -1,10 +1,11 @@
-/* adapter_import.c - adapters from elsewhere as checkpoints: to sample from, and to train further.
+/* adapter_import.c - imports adapters made elsewhere as checkpoints, to sample from or train
+ * further.
  *
- * The adapter is rewritten with our own names, which checks every name and shape against the base
- * model. Its run is named after what is in it (digest of files and base model), so that the same adapter
- * is taken in once, however often it is asked for. Order as for copies: the rows of the run, the folder,
- * the checkpoint's row; a sudden end leaves nothing that can be seen, and the next import completes it.
- * Thread: the caller's, which may wait.
+ * The adapter is rewritten with our own tensor names, which checks every name and shape against the
+ * base model. The run is named after a digest of the files and the base model, so importing the
+ * same adapter again finds the existing run. Order as for copies: the rows of the run, the folder,
+ * the checkpoint's row; a crash leaves nothing visible, and the next import completes it. Thread:
+ * the caller's, which may wait.
  */
 #include <stdio.h>
 
@@ -75,7 +76,7 @@ static bool add_file(import *x, tkc_digest *d, const char *name)
     return true;
 }
 
-/* The session and run that this adapter always has. */
+/* The names of the session and run, derived from the digest. */
 static bool choose_names(import *x)
 {
     tkc_digest d;
@@ -243,7 +244,7 @@ static bool find_base(import *x)
                                x->o->base_model);
 }
 
-/* Names of checkpoints are plain: the path is checked as any that comes over the wire. */
+/* The name is checked like one in a request. */
 static bool check_name(import *x)
 {
     const char *run, *name;

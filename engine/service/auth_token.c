@@ -1,4 +1,4 @@
-/* auth_token.c - tokens made and checked. May touch: the table meta, where the secret lies. */
+/* auth_token.c - makes and checks tokens. May touch: the table meta, which holds the secret. */
 #include "service/auth_token.h"
 
 #include <stdio.h>
@@ -45,7 +45,7 @@ bool tke_token_secret_load(tke_token_secret *secret, tke_store *store, const tin
         tke_txn_exec(txn, "INSERT OR REPLACE INTO meta(key, value) VALUES(?, ?)", "ti", key, value);
     }
     tke_txn_commit(txn, NULL, NULL);
-    tke_store_sync(store); /* others are about to read */
+    tke_store_sync(store); /* other code reads the database next */
     return !tkc_failed(err);
 }
 
@@ -189,7 +189,7 @@ static bool is_signed(const tke_token_secret *secret, const char *token)
     return same;
 }
 
-/* "KEY.GENERATION"; a token from before there were keys in tokens has none. */
+/* Reads "KEY.GENERATION"; tokens of older versions have no key. */
 static void read_key(const char *jti, tke_token_claims *out)
 {
     tinkc_str rest = tkc_str(jti ? jti : ""), id;

@@ -1,10 +1,10 @@
 /* checkpoint_copy.c - copies of checkpoints: each in a new run that cannot be trained.
  *
- * The files of a checkpoint never change, so a copy links them: it takes no room, and stays when
- * the original goes. First the rows of the run are committed, then the folder is moved into place,
- * then its own row is committed, and then the caller is answered. A sudden end leaves nothing, a
- * run without a checkpoint, or a whole copy. Threads: a front thread begins, the thread for files
- * links (so that a save or a delete of the original comes wholly before or after), the store's
+ * The files of a checkpoint never change, so a copy hard-links them: it takes no space and survives
+ * the deletion of the original. First the rows of the run are committed, then the folder is moved
+ * into place, then its own row is committed, then the caller is answered. A crash leaves nothing, a
+ * run without a checkpoint, or a complete copy. Threads: a front thread begins, the file thread
+ * links (so that a save or a delete of the original runs entirely before or after), the store's
  * writer ends it.
  */
 #include <assert.h>
@@ -20,7 +20,7 @@ typedef struct copying {
     tke_checkpoint *source, *copy;
     tkc_arena arena;
     char *temp, *target;
-    int64_t ttl_us; /* 0 = it stays */
+    int64_t ttl_us; /* 0 = never expires */
     tinkc_error err;
 } copying;
 
@@ -35,7 +35,7 @@ static void copying_free(copying *c)
     tke_file_work_end(svc);
 }
 
-/* Nothing can be seen of it but a run that failed. */
+/* Leaves only a run that failed. */
 static void copy_failed(copying *c)
 {
     tke_service *svc = c->svc;
@@ -80,7 +80,7 @@ static void copy_recorded(void *user, const tinkc_error *err)
     pthread_mutex_lock(&svc->lock);
     assert(c->copy->state == TKE_CKPT_PENDING && c->copy->run->is.life == TKE_RUN_UNLOADED);
     tke_checkpoint_written(c->copy);
-    pthread_cond_signal(&svc->work); /* somebody may wait for it to be written */
+    pthread_cond_signal(&svc->work); /* a load may wait for it to be written */
     pthread_mutex_unlock(&svc->lock);
     tke_audit_add(svc, c->copy->owner, "checkpoint_copy", c->copy->run_id, c->source->path, NULL);
     send_path(c->reply, svc->a, c->copy->path);
@@ -127,17 +127,17 @@ static void write_copy(tkc_job *base)
     tke_txn_commit(txn, copy_recorded, c);
 }
 
-/* The run is known on disk: what is placed now has somebody to belong to. */
+/* The run's row is committed: only now may a folder be placed that belongs to it. */
 static void run_recorded(void *user, const tinkc_error *err)
 {
     copying *c = user;
     tkc_error_copy(&c->err, err);
     c->base.run = write_copy;
     if (!tkc_pool_submit(c->svc->files, &c->base, &c->err))
-        write_copy(&c->base); /* it looks at err first */
+        write_copy(&c->base); /* it checks err first */
 }
 
-/* ---- what is asked ---- */
+/* ---- the request ---- */
 
 /* False after an answer. */
 static bool check(tke_call *call, const tkc_copy_weights_request *in)
@@ -177,8 +177,8 @@ static tke_checkpoint *find_source(tke_call *call, const char *path, refusal *no
     return c;
 }
 
-/* Locks: needs svc->lock. The session that the copy's run is of: the one that is named, or a new
- * one in the project. */
+/* Locks: needs svc->lock. The session of the copy's run: the named one, or a new one in the
+ * project. */
 static tke_session *find_session(tke_call *call, const tkc_copy_weights_request *in, tke_txn *txn,
                                  refusal *no)
 {
@@ -201,7 +201,7 @@ static tke_session *find_session(tke_call *call, const tkc_copy_weights_request 
     return s;
 }
 
-/* Locks: needs svc->lock. A run for the copy alone: it counts as unloaded. */
+/* Locks: needs svc->lock. Adds a run for the copy only; its state is unloaded. */
 static tke_run *add_run(tke_call *call, const tke_run *like, tke_session *session, int64_t number,
                         refusal *no)
 {
@@ -227,7 +227,7 @@ static tke_run *add_run(tke_call *call, const tke_run *like, tke_session *sessio
     return run;
 }
 
-/* Locks: needs svc->lock. Takes the names; false: `no` or call->err says why. */
+/* Locks: needs svc->lock. Reserves the names; false: `no` or call->err says why. */
 static bool reserve(tke_call *call, const tkc_copy_weights_request *in, tke_txn *txn, copying *c,
                     refusal *no)
 {

@@ -1,7 +1,7 @@
 /* checksums.c - a list of the hashes of a folder's files, written once, compared when it is loaded.
  *
- * It notices bits that changed on disk. It does not protect against somebody who can write the
- * folder: that person can write the list as well. May touch: that folder.
+ * It detects corruption on disk. It does not protect against an attacker who can write the folder
+ * and so the list as well. May touch: that folder.
  */
 #include "service/checksums.h"
 
@@ -35,7 +35,7 @@ static bool hash_file(const char *path, char hex[HEX + 1], size_t *size, tinkc_e
     return true;
 }
 
-/* The list cannot hold itself; the mark of completeness is added after it. */
+/* Excludes the list itself, and checkpoint_complete, which is written after it. */
 static bool is_listed(int folder_fd, const char *name)
 {
     struct stat st;
@@ -96,7 +96,7 @@ static bool check_line(const char *folder, tinkc_str line, tkc_arena *arena, tin
     return true;
 }
 
-/* A folder without a list is older than checksums: accepted. */
+/* A folder without a list was written by an older version: accepted. */
 bool tke_sums_check(const char *folder, tinkc_error *err)
 {
     tkc_arena arena;

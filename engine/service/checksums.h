@@ -1,8 +1,8 @@
-/* checksums.h - a list of what the files of a checkpoint held when they were written.
+/* checksums.h - hashes of a checkpoint's files, to detect corruption.
  *
  * A text file named "checksums" in the folder, a line for each file: 32 hex digits (a 128-bit hash
- * of its bytes), its size, its name. It is written last but one, before checkpoint_complete. A folder
- * from before there were such lists has none, and is believed.
+ * of its bytes), its size, its name. It is written last but one, before checkpoint_complete. A
+ * folder without one was written by an older version and is accepted.
  */
 #ifndef TKE_SERVICE_CHECKSUMS_H
 #define TKE_SERVICE_CHECKSUMS_H

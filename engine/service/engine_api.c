@@ -1,4 +1,4 @@
-/* engine_api.c - tinkc_engine_*: the public face of the service, and the in-process transport.
+/* engine_api.c - tinkc_engine_*: the public API of the service, and the in-process transport.
  *
  * The transport hands each request straight to the service: no socket, no thread of its own. It
  * lives in the service, so a client that acquired it may outlive the engine's handle.
@@ -45,7 +45,7 @@ const tinkc_transport *tke_service_transport(tke_service *svc)
 
 struct tinkc_engine {
     tke_service *svc;
-    pid_t pid; /* in a forked child only the memory of the handle is given back */
+    pid_t pid; /* in a forked child only the handle's memory is freed */
 };
 
 static bool enter(const tinkc_engine *engine, tinkc_error **err, tinkc_error *local)

@@ -1,4 +1,4 @@
-/* failpoint.c - what happens at a failpoint. Empty but in test builds; see failpoint.h. */
+/* failpoint.c - what happens at a failpoint. Empty except in test builds; see failpoint.h. */
 #include "service/failpoint.h"
 
 #ifdef TINKC_FAILPOINTS
@@ -9,7 +9,7 @@
 
 #include "base/str.h"
 
-/* Is it this name's turn? *how is what follows "=". */
+/* Does TINKC_FAILPOINT name it, and is the count reached? *how is what follows "=". */
 static bool is_due(const char *name, tinkc_str *how)
 {
     static _Atomic int64_t n_passed;
@@ -39,6 +39,6 @@ bool tke_failpoint(const char *name, tinkc_error *err)
 
 #else
 
-typedef int tke_failpoint_unused; /* a file must have something in it */
+typedef int tke_failpoint_unused; /* C forbids an empty file */
 
 #endif

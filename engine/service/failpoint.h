@@ -1,10 +1,10 @@
 /* failpoint.h - places inside commits at which a test build ends the process or fails.
  *
- * Only files that are compiled with TINKC_FAILPOINTS have them: those of one test program
- * (tests/torture/test_failpoints.c). In the libraries and the command the calls are gone, and so is the
- * name of the environment variable; tests/torture/test_no_failpoints.sh looks.
+ * They exist only in files compiled with TINKC_FAILPOINTS, for one test program
+ * (tests/torture/test_failpoints.c). The libraries and the command contain neither the calls nor
+ * the name of the environment variable; tests/torture/test_no_failpoints.sh checks this.
  *
- *     TINKC_FAILPOINT=NAME=crash     the process is killed when it comes to NAME
+ *     TINKC_FAILPOINT=NAME=crash     the process is killed when it reaches NAME
  *     TINKC_FAILPOINT=NAME=error     the step there fails
  *     TINKC_FAILPOINT=NAME@3=crash   at the third time
  *
@@ -15,7 +15,7 @@
 
 #include "base/err.h"
 
-/* X(name, may it fail there: false = what it stands behind cannot be undone, what is done by then) */
+/* X(name, may it fail there (false: the step before it cannot be undone), what is done by then) */
 #define TKE_FAILPOINTS(X)                                                                          \
     X("store.begun", true, "a transaction has begun and has no statement yet")                     \
     X("store.written", true, "its statements have run, it is not committed")                       \

@@ -1,12 +1,12 @@
 /* futures_poll.c - retrieve_futures: one poll for all samples of a sampling session.
  *
- * The answer lists the requests of the session that have ended since a cursor; results are fetched one
- * by one with retrieve_future as ever. A poll that finds nothing is held like any other, on one of the
- * samples that are still under way, and is answered by the end of whichever ends first.
+ * The answer lists the requests of the session that have ended since a cursor; results are fetched
+ * one by one with retrieve_future as usual. A poll that finds nothing is held like any other, on
+ * one of the unfinished samples, and is answered when the first of them ends.
  *
- * The cursor counts the samples that this process has finished. A restart forgets the samples that
- * were under way, so a client that only listens here would wait forever. Clients therefore poll this
- * way only if the setting use_retrieve_futures is on.
+ * The cursor counts the samples that this process has finished. A restart forgets unfinished
+ * samples, so a client that polls only here would wait forever. Clients therefore poll this way
+ * only if the setting use_retrieve_futures is on.
  */
 #include <stdio.h>
 
@@ -34,7 +34,7 @@ static bool read_target(tkc_json *j, tkc_arena *arena, tke_many *out, tinkc_erro
     return true;
 }
 
-/* The client has these: their results may go. */
+/* The client has these results: marks them as delivered. */
 static void read_retrieved(tke_call *call, tkc_json *j)
 {
     if (tkc_json_array(j))
@@ -104,8 +104,8 @@ static void write_one(tkc_jsonw *w, const tke_job *job)
     tkc_jsonw_end(w);
 }
 
-/* Writes what has ended since the cursor; returns how many. *waiting: one that has not, or NULL.
- * Locks: needs svc->lock. */
+/* Writes the samples that ended since the cursor; returns how many. *waiting: an unfinished one, or
+ * NULL. Locks: needs svc->lock. */
 static size_t write_ended(tke_service *svc, const tke_many *many, tkc_buf *out, tke_job **waiting,
                           tinkc_error *err)
 {
@@ -193,7 +193,7 @@ void tke_front_futures(tke_call *call)
         tke_send_failure(call->reply, svc->a, &call->err);
     else if (n)
         tke_send_json(call->reply, 200, tkc_buf_view(&out));
-    else if (!held) /* nothing to wait for: clients ask again after a second */
+    else if (!held) /* nothing to wait for: clients poll again after a second */
         tke_refuse(call, 408, "nothing_pending", "No sample of '%.100s' is under way",
                    many.sampler);
     tkc_buf_free(&out);

@@ -1,4 +1,4 @@
-/* gunzip.c - the only file of the engine that sees libarchive: as a reader of gzip.
+/* gunzip.c - reads gzip through libarchive; the only file of the engine that uses it.
  *
  * No client of ours sends gzip; others may. Archives are written without the library (tar.c).
  */

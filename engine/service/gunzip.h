@@ -4,9 +4,8 @@
 
 #include "base/buf.h"
 
-/* Appends at most max bytes. Errors: UNPROCESSABLE (not gzip, cut off, or more than max:
- * then err->cause is TOO_LARGE),
- * UNSUPPORTED (no libarchive). */
+/* Appends at most max bytes. Errors: UNPROCESSABLE (not gzip, truncated, or more than max: then
+ * err->cause is TOO_LARGE), UNSUPPORTED (no libarchive). */
 bool tke_gunzip(tinkc_bytes packed, size_t max, tkc_buf *out, tinkc_error *err);
 
 #endif

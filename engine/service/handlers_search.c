@@ -1,4 +1,4 @@
-/* handlers_search.c - sessions looked for and ended, and what their checkpoints take up.
+/* handlers_search.c - searching and finishing sessions, and the storage of their checkpoints.
  *
  * Owners see only their own sessions, so "accessible" finds what "own" finds.
  */
@@ -23,7 +23,7 @@ const char *tke_finish_reason(const char *type)
     return NULL;
 }
 
-/* The first word counts; saying it again changes nothing. */
+/* The first finish counts; later ones change nothing. */
 void tke_front_finish(tke_call *call)
 {
     tke_service *svc = call->svc;
@@ -43,7 +43,7 @@ void tke_front_finish(tke_call *call)
     if (mine && !s->finished) {
         s->finish_detail = tke_copy(svc, in.detail, &call->err);
         s->finished = reason;
-        s->expired = true; /* what it holds in memory may go */
+        s->expired = true; /* its memory may be released */
     }
     if (mine)
         tke_txn_exec(txn,
@@ -77,7 +77,7 @@ void tke_refuse_session(tke_call *call, int32_t status, const char *id, const ch
         (void)tke_session_over(call, id, finished);
 }
 
-/* ---- what fits ---- */
+/* ---- matching ---- */
 
 static bool in_list(const char *const *list, const char *text)
 {
@@ -87,7 +87,7 @@ static bool in_list(const char *const *list, const char *text)
     return false;
 }
 
-/* Every word appears somewhere, in whatever case. */
+/* Does every word appear in the name? Ignores case. */
 static bool has_words(const char *name, const char *words)
 {
     tinkc_str rest = tkc_str(words), word;
@@ -150,9 +150,9 @@ static bool fits(tke_call *call, const tkc_search_request *q, const tke_session 
     return true;
 }
 
-/* ---- a page of it ---- */
+/* ---- pages ---- */
 
-/* Newest first; of those made at the same moment in the order of their ids. */
+/* Newest first; equal times by id. */
 static int by_age(int64_t one_us, const char *one, int64_t two_us, const char *two)
 {
     return one_us != two_us ? (one_us < two_us ? 1 : -1) : strcmp(one, two);

@@ -1,6 +1,6 @@
-/* housekeeping.c - the thread for time: polls, sessions, gaps, images, expiry.
+/* housekeeping.c - the timer thread: polls, sessions, gaps, images, expiry.
  *
- * Nothing here computes or waits for a disk; it marks what is due and wakes those who do it.
+ * It neither computes nor waits for a disk; it marks what is due and wakes the thread that does it.
  */
 #include <assert.h>
 
@@ -8,7 +8,7 @@
 #include "base/heap.h"
 #include "service/service_state.h"
 
-/* Sessions without a sign of life: their models go to sleep, nothing of them is lost. */
+/* Expires sessions without heartbeats: their models go to sleep, and nothing is lost. */
 static void expire_sessions(tke_service *svc, int64_t now_ms)
 {
     const tkc_map_entry *e;
@@ -41,7 +41,7 @@ static bool remove_spill(tke_store *store, void *user, tinkc_error *err)
     return !tkc_failed(err);
 }
 
-/* Locks: needs svc->lock. The row goes with the files: a later request is answered that they are
+/* Locks: needs svc->lock. Removes the row with the files, so later requests report that they are
  * gone. */
 static void forget_spill(tke_service *svc, tke_sampler *s)
 {
@@ -56,7 +56,7 @@ static void forget_spill(tke_service *svc, tke_sampler *s)
     s->spill = NULL;
 }
 
-/* Locks: needs svc->lock. Its weights go; samples that run have a count of their own. */
+/* Locks: needs svc->lock. Drops its weights; running samples hold their own reference. */
 static void drop_weights(tke_service *svc, tke_sampler *s)
 {
     if (s->spill)
@@ -87,9 +87,9 @@ static int64_t used_later(tke_service *svc, const tke_sampler *than)
     return n;
 }
 
-/* Ephemeral saves are made at every step by those who sample while they train, and nobody deletes
- * them. They go with their session, after an hour without a sample, and when there are newer ones
- * enough, if they have not been used for a minute. */
+/* Clients that sample while training make an ephemeral save at every step and never delete it. It
+ * is dropped when its session expires, when it has not been sampled for ephemeral_idle_ms, or when
+ * enough others were used more recently and it has been unused for a minute. */
 static void drop_ephemeral(tke_service *svc, int64_t now_ms)
 {
     const tkc_map_entry *e;
@@ -111,7 +111,7 @@ static void drop_ephemeral(tke_service *svc, int64_t now_ms)
 
 /* ---- memory ---- */
 
-/* Locks: needs svc->lock. Is there anything to do, or about to be? */
+/* Locks: needs svc->lock. Is nothing running or queued? */
 static bool is_idle(tke_service *svc)
 {
     const tkc_map_entry *e;
@@ -137,7 +137,7 @@ static void ask_for_release(tke_service *svc, int64_t now_ms)
     pthread_mutex_unlock(&svc->lock);
 }
 
-/* Under load nobody is ever idle: what the C library holds for nobody goes back all the same. */
+/* Under load the service is never idle, so unused heap is also returned from time to time. */
 static void trim(void)
 {
     enum { WORTH_IT = 64 << 20 };
@@ -166,7 +166,7 @@ static void ask_for_images(tke_service *svc, int64_t now_ms)
     pthread_mutex_unlock(&svc->lock);
 }
 
-/* Expired checkpoints cannot be found any more; here their files go too. */
+/* Removes the files of expired checkpoints, which lookups already ignore. */
 static void reap_checkpoints(tke_service *svc)
 {
     const tkc_map_entry *e;
@@ -255,7 +255,7 @@ void *tke_housekeeping_main(void *arg)
             return NULL;
         }
         int64_t wait = next < now + 1000 ? next - now : 1000;
-        /* A clock that jumps wakes us; a poll that is the first in line does too. */
+        /* Woken early by a clock that jumps, and by a poll that becomes the first in the list. */
         tkc_cond_wait_until(&svc->timer, &svc->lock, tkc_deadline_ns(wait > 0 ? wait : 1));
         pthread_mutex_unlock(&svc->lock);
     }

@@ -7,7 +7,8 @@
 #include "base/mem.h"
 
 /* Two lanes of multiply and rotate with different odd constants (from splitmix and Weyl sequences),
- * eight bytes a step: fast enough for bodies of megabytes, 128 bits against chance. */
+ * eight bytes a step: fast enough for bodies of megabytes, 128 bits against accidental
+ * collisions. */
 static inline uint64_t rotate(uint64_t x, int by)
 {
     return x << by | x >> (64 - by);
@@ -120,7 +121,7 @@ void tke_id_of_key(const tke_owner_salt *salt, tinkc_str key, char out[17])
     (void)snprintf(out, 17, "%.16s", hex);
 }
 
-/* Half a byte at a time: small enough to read, fast enough for a log on a disk. */
+/* Four bits at a time: a small table, and fast enough for a log on disk. */
 static const uint32_t crc_nibble[16] = { 0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1,
                                          0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d,
                                          0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9,

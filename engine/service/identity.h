@@ -9,7 +9,7 @@ typedef struct tke_hash128 {
     uint64_t lo, hi;
 } tke_hash128;
 
-/* Tells a replay from another request under the same number. Not for secrets. */
+/* Tells a repeated request from a different one with the same number. Not cryptographic. */
 typedef struct tke_hasher {
     tke_hash128 h;
     uint64_t len;
@@ -22,19 +22,19 @@ void tke_hash_f64(tke_hasher *, double value);
 tke_hash128 tke_hash_end(tke_hasher *);
 bool tke_hash_eq(tke_hash128 a, tke_hash128 b);
 
-/* Version 4, 36 characters and a NUL. */
+/* UUID version 4: 36 characters and a NUL. */
 enum { TKE_UUID_TEXT = 37 };
 void tke_uuid(const tinkc_clock *, char out[TKE_UUID_TEXT]);
 
-/* Owners and ids of keys are hashes with the store's own salt, so that neither can be looked up in a
- * table of likely keys, nor compared between servers. A store from before there was one has none. */
+/* Owners and key ids are hashes with the store's own salt, so they cannot be looked up in a table
+ * of likely keys, nor compared between servers. Stores of older versions have no salt. */
 typedef struct tke_owner_salt {
     unsigned char bytes[16]; /* all zero = none */
 } tke_owner_salt;
 /* "key-" and 16 hex digits. */
 enum { TKE_OWNER_TEXT = 21 };
 void tke_owner_of_key(const tke_owner_salt *, tinkc_str key, char out[TKE_OWNER_TEXT]);
-/* What clients call an owner, and the organization that all owners of a store belong to. */
+/* The URN of an owner, and the organization that all owners of a store belong to. */
 #define TKE_ORG      "local"
 #define TKE_ORG_URN  "tml:organization:" TKE_ORG
 #define TKE_USER_URN "tml:organization_user:"

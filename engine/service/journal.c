@@ -1,12 +1,11 @@
-/* journal.c - the request log of a run: what was accepted and is not yet in an image.
+/* journal.c - the request log of a run: requests that were accepted and are not yet in an image.
  *
  * A record is appended and synced before its request is acknowledged, so an acknowledged request
- * can be done again after a sudden end. Records are read up to the first that is not whole: only
- * the last append can be torn, because each one is synced before the next. Hence a failed append
- * must not leave bytes behind. Appended and trimmed on the store's writer thread alone, so the two
- * never meet.
+ * can be executed again after a crash. Reading stops at the first incomplete record: only the last
+ * append can be torn, because each one is synced before the next. Hence a failed append must not
+ * leave bytes behind. Only the store's writer thread appends and trims, so the two never overlap.
  *
- * May touch: runs/RUN/journal, and nothing else.
+ * May touch: only runs/RUN/journal.
  */
 #include "service/journal.h"
 
@@ -21,7 +20,7 @@
 #include "base/str.h"
 #include "service/failpoint.h"
 
-/* Behind the length and the checksum, both u32: little-endian, as on this machine. */
+/* Follows the length and the checksum, both u32. All little-endian, the host's order. */
 typedef struct head {
     int64_t seq;
     uint64_t hash_lo, hash_hi;
@@ -43,8 +42,8 @@ static void put_record(tkc_buf *out, const tke_journal_record *r, tinkc_error *e
     tkc_buf_str(out, r->body, err);
 }
 
-/* Takes the next whole record off *rest. Length and checksum come from disk: both are checked
- * before the body is believed. */
+/* Takes the next complete record off *rest. Length and checksum come from disk: both are checked
+ * before the body is used. */
 static bool take_record(tinkc_str *rest, tke_journal_record *r)
 {
     uint32_t len, crc;
@@ -92,7 +91,7 @@ bool tke_journal_append(tke_store *s, const char *run, const tke_journal_record 
     if (!tkc_write_all(fd, bytes.data, bytes.len) || !TKE_FAILPOINT("journal.written", err) ||
         fdatasync(fd) != 0) {
         tkc_fail_errno(err, "%s", path);
-        /* Half a record would hide every later one. */
+        /* A partial record would hide all later ones. */
         if (ftruncate(fd, st.st_size) != 0)
             tkc_fail_errno(err, "%s", path);
     } else if (st.st_size == 0) { /* new: its name must survive a power loss too */
@@ -116,7 +115,7 @@ static bool read_records(const char *path, tke_journal_fn *fn, void *user, tinkc
     while (!tkc_failed(err) && take_record(&rest, &r))
         if (!fn(&r, user, err) && !tkc_failed(err))
             tkc_fail(err, TINKC_E_STORE, "%s: record %lld cannot be used", path, (long long)r.seq);
-    /* Later records would lie behind the torn one, where nobody reads. */
+    /* Records appended after a torn one would never be read: cuts it off. */
     size_t whole = file.len - rest.len;
     tkc_unmap_file(&file);
     if (!tkc_failed(err) && rest.len && truncate(path, (off_t)whole) != 0)
@@ -149,7 +148,7 @@ static bool keep_newer(const tke_journal_record *r, void *user, tinkc_error *err
     return !tkc_failed(err);
 }
 
-/* Replaced as a whole: at every moment one complete journal has the name. */
+/* Replaces the file by rename: at every moment the name has a complete journal. */
 bool tke_journal_trim(tke_store *s, const char *run, int64_t seq, tinkc_error *err)
 {
     tkc_arena arena;

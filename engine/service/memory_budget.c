@@ -1,7 +1,7 @@
-/* memory_budget.c - an allocator that counts first and allocates then.
+/* memory_budget.c - an allocator that counts before it allocates.
  *
- * The count is taken before the memory, so many threads together never exceed the limit, not even
- * for a moment; a failed allocation gives its count back. Used for what a request may make the
+ * Bytes are counted before they are allocated, so many threads together never exceed the limit, not
+ * even for a moment; a failed allocation is subtracted again. Used for what a request may make the
  * server decode. May touch: its counter, the allocator below it.
  */
 #include "service/memory_budget.h"

@@ -1,7 +1,7 @@
-/* memory_budget.h - an allocator with a bound, over another one.
+/* memory_budget.h - an allocator with a limit, on top of another allocator.
  *
- * Everything that is allocated for requests under way goes through one of these, so that many of them
- * together cannot take more than their share, whatever they unpack or decode to.
+ * All memory for requests in progress comes from one of these, so many requests together cannot
+ * take more than their share, no matter what they decompress or decode to.
  */
 #ifndef TKE_SERVICE_MEMORY_BUDGET_H
 #define TKE_SERVICE_MEMORY_BUDGET_H

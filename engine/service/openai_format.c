@@ -1,8 +1,8 @@
-/* openai_format.c - response_format and tools: from what is asked to a grammar, from a text to calls.
+/* openai_format.c - response_format and tools: makes grammars, finds tool calls in text.
  *
- * A call that the model writes of its own will (tool_choice auto) is looked for in the text; one that it
- * must write (required, or a function by name) is sampled under a grammar made of the functions'
- * parameters. May touch: its arguments. Must not: take locks, know of jobs.
+ * With tool_choice auto, calls are looked for in the text that the model writes. With required or a
+ * named function, the answer is sampled under a grammar made of the functions' parameters. May
+ * touch: its arguments. Must not: take locks, know of jobs.
  */
 #include "service/openai_format.h"
 
@@ -205,7 +205,7 @@ static tinkc_str read_schema(tkc_json *j, tinkc_error *err)
     return found;
 }
 
-/* False without err: text, which needs no grammar. */
+/* False without err: plain text, which needs no grammar. */
 static bool read_format(const tke_answer_form *f, tkc_arena *arena, tke_grammar *g,
                         tinkc_error *err)
 {
@@ -254,7 +254,7 @@ const tke_grammar *tke_form_grammar(const tke_answer_form *f, tkc_arena *arena, 
 
 /* ---- answers ---- */
 
-/* How many bytes at the end of a text could be the beginning of a word. */
+/* How many bytes at the end of the text are a prefix of the word. */
 static size_t begins_word(tinkc_str text, tinkc_str word)
 {
     size_t n = word.len - 1 < text.len ? word.len - 1 : text.len;
@@ -273,7 +273,7 @@ size_t tke_calls_certain(int32_t style, tinkc_str text)
     return at ? (size_t)(at - text.data) : text.len - begins_word(text, tkc_str(opening));
 }
 
-/* One call: {"name": X, "arguments" or "parameters": {...}}, and nothing else. */
+/* Reads one call: exactly {"name": X, "arguments" or "parameters": {...}}. */
 static bool read_call(tinkc_str text, tkc_arena *arena, tke_tool_call *out)
 {
     tinkc_error err = { 0 };
@@ -302,7 +302,7 @@ static size_t read_tagged(tinkc_str text, tkc_arena *arena, tke_tool_call *out, 
     for (at = from; at && n < TKE_MOST_CALLS;) {
         at += sizeof opening - 1;
         stop = memmem(at, (size_t)(end - at), closing, sizeof closing - 1);
-        /* The last one may end with the answer: its closing mark may be what stopped it. */
+        /* The last call may lack its closing mark, if that is what stopped the sample. */
         tinkc_str body = tkc_strn(at, (size_t)((stop ? stop : end) - at));
         if (!read_call(tkc_str_trim(body), arena, &out[n]))
             return 0;

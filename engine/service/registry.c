@@ -1,6 +1,6 @@
-/* registry.c - objects by name: making, finding and ending sessions, runs, samplers, checkpoints.
+/* registry.c - makes, finds and frees objects by name: sessions, runs, samplers, checkpoints.
  *
- * Locks: everything here needs svc->lock, except during start and end. Touches memory only.
+ * Locks: everything here needs svc->lock, except during startup and shutdown. Touches memory only.
  */
 #include "service/service_state.h"
 
@@ -139,8 +139,8 @@ static void free_checkpoint(tke_service *svc, tke_checkpoint *c)
     tkc_release(svc->a, c, sizeof *c);
 }
 
-/* A checkpoint object is never freed before the service ends: samplers and jobs point to it. Its
- * name can be taken by a new one. */
+/* A checkpoint object is never freed before the service ends: samplers and jobs hold plain pointers
+ * to it. A new one can take its name. */
 tke_checkpoint *tke_checkpoint_add(tke_service *svc, const char *run_id, int32_t kind,
                                    const char *name, tinkc_error *err)
 {
@@ -164,7 +164,7 @@ tke_checkpoint *tke_checkpoint_add(tke_service *svc, const char *run_id, int32_t
         free_checkpoint(svc, c);
         return NULL;
     }
-    if (old) { /* kept alive for those who still point to it, under a name nobody can ask for */
+    if (old) { /* others still point to it: kept under a name that no request can have */
         tinkc_error ignored = { 0 };
         char key[48];
         (void)snprintf(key, sizeof key, "replaced %p", old);
@@ -262,11 +262,11 @@ char *tke_checkpoint_folder(tke_service *svc, tkc_arena *arena, const char *run_
     return part ? tke_store_run_path(svc->store, arena, run_id, part, err) : NULL;
 }
 
-/* ---- the end ---- */
+/* ---- freeing ---- */
 
 static void free_run(tke_service *svc, tke_run *r)
 {
-    assert(!r->queue && !r->create && !r->loaded); /* nobody is left without an answer */
+    assert(!r->queue && !r->create && !r->loaded); /* all its jobs have been answered */
     tke_adapter_free(r->adapter);
     forget(svc, r->id);
     forget(svc, r->owner);
@@ -303,8 +303,8 @@ static void free_session(tke_service *svc, tke_session *s)
 }
 
 /* ---- forgetting sessions ----
- * A session that never trained has only samplers on what exists without it. What it used
- * stays in the accounts, so its row does too; the next start passes over it. */
+ * A session that never trained owns only samplers, of models and checkpoints that exist without it.
+ * Its row stays, because usage records refer to it; the next start skips it. */
 
 static int longest_silence_first(const void *a, const void *b)
 {
@@ -314,7 +314,7 @@ static int longest_silence_first(const void *a, const void *b)
     return strcmp(one->id, two->id);
 }
 
-/* Locks: needs svc->lock. Those that may go, by the length of their silence; *n of them. */
+/* Locks: needs svc->lock. Sessions that may be forgotten, longest idle first; *n of them. */
 static tke_session **idle_sessions(tke_service *svc, size_t cap, size_t *n)
 {
     const tkc_map_entry *e;
@@ -331,7 +331,7 @@ static tke_session **idle_sessions(tke_service *svc, size_t cap, size_t *n)
     return idle;
 }
 
-/* Locks: needs svc->lock. The samplers of sessions that are marked go, and their rows. */
+/* Locks: needs svc->lock. Removes the samplers of sessions marked `forgotten`, and their rows. */
 static void forget_samplers(tke_service *svc, tke_txn *txn)
 {
     const tkc_map_entry *e;
@@ -339,7 +339,7 @@ static void forget_samplers(tke_service *svc, tke_txn *txn)
         tke_sampler *s = e->value;
         if (!s->session->forgotten)
             continue;
-        assert(!s->ephemeral && !s->snapshot && !s->spill); /* those come of training */
+        assert(!s->ephemeral && !s->snapshot && !s->spill); /* those come only from training */
         tke_txn_exec(txn, "DELETE FROM samplers WHERE id = ?", "t", s->id);
         tkc_map_remove(&svc->samplers, tkc_str(s->id));
         free_sampler(svc, s);

@@ -1,7 +1,7 @@
-/* reply.c - how answers are written, and how the parts of a request are read.
+/* reply.c - writes answers and reads headers, query and body of a request.
  *
- * Touches the call and its reply only. Every answer has a body with its length (or is a 204), since
- * clients take a 400 without one for the fault of a proxy.
+ * Touches the call and its reply only. Every answer has a body with its length (or is a 204),
+ * because clients take a 400 without a body for an error of a proxy.
  */
 #include <stdio.h>
 
@@ -73,8 +73,9 @@ int32_t tke_failure_status(const tinkc_error *err, const char **code_out)
     return status;
 }
 
-/* A path of the file system, as system calls name it: from a '/' at the start of a word to its end
- * or to the ':' behind it. What is left is what clients can use: "train_state.json: No space left". */
+/* Shortens each file system path in the message to its last part. A path begins with '/' at the
+ * start of a word and ends with the word or at a ':'. The rest, such as "train_state.json: No space
+ * left", is what clients can use. */
 void tke_hide_paths(tinkc_error *err)
 {
     char *out = err->message;

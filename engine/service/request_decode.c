@@ -1,14 +1,14 @@
-/* request_decode.c - the bodies of training requests: what they ask for, and what it is known again by.
+/* request_decode.c - decodes the bodies of training requests, and hashes them to recognise repeats.
  *
- * A sender has used up its number when a body arrives, so as much as possible is understood of a
- * bad one: a body that can be parsed, and says whose it is, becomes a job that fails at its turn;
- * of one that cannot be parsed the beginning may still say which number it used. Touches the job
- * and its arena only.
+ * The client has used its seq_id by the time a body arrives, so a bad body is decoded as far as
+ * possible: one that can be parsed and has a model_id becomes a job that fails at its turn; the
+ * beginning of one that cannot be parsed may still tell its number. Touches only the job and its
+ * arena.
  */
 #include "codec/pb.h"
 #include "service/service_state.h"
 
-/* ---- hashes of what was asked ---- */
+/* ---- hashes of requests ---- */
 
 static void hash_tensor(tke_hasher *h, const tkc_tensor *t)
 {
@@ -20,8 +20,8 @@ static void hash_tensor(tke_hasher *h, const tkc_tensor *t)
     tke_hash_add(h, t->col.data, t->col.len * sizeof *t->col.data);
 }
 
-/* Senders of maps vary the order, so names are hashed in theirs. More of them than any request has
- * that could succeed are hashed as they came: looking for the next one takes time. */
+/* Clients send maps in any order, so entries are hashed in the order of their names. More entries
+ * than a valid request can have are hashed as received: sorting takes quadratic time. */
 enum { MANY_NAMES = 64 };
 
 static void hash_inputs(tke_hasher *h, const tkc_datum *d)
@@ -86,7 +86,7 @@ static void hash_pass(tke_hasher *h, const tkc_forward_backward_request *r)
     }
 }
 
-/* Absent metadata adds nothing: what was hashed before there was any is known again. */
+/* Absent metadata adds nothing, so hashes stored before metadata existed still match. */
 static void hash_metadata(tke_hasher *h, const tkc_metadata *m)
 {
     for (const char *const *p = m->pairs; p && *p; p++)
@@ -114,7 +114,7 @@ tke_hash128 tke_job_hash(const tke_job *job)
         tke_hash_i64(&h, job->in.save.overwrite);
         hash_metadata(&h, &job->in.save.user_metadata);
         break;
-    case TKE_JOB_SAVE_SAMPLER: /* the number of the sampling session is left out: retries vary it */
+    case TKE_JOB_SAVE_SAMPLER: /* without sampling_session_seq_id: retries vary it */
         tke_hash_str(&h, job->in.save_sampler.path);
         tke_hash_i64(&h, job->in.save_sampler.ttl_seconds.is == TKC_GIVEN
                              ? job->in.save_sampler.ttl_seconds.value
@@ -184,7 +184,7 @@ static bool decode_load(tke_job *job, tinkc_str body, const char **model_id, tkc
     return true;
 }
 
-/* ---- bodies that are not as they should be ---- */
+/* ---- invalid bodies ---- */
 
 static bool head_from_json(tkc_arena *arena, tinkc_str body, tke_head *out)
 {
@@ -211,8 +211,8 @@ static bool head_from_json(tkc_arena *arena, tinkc_str body, tke_head *out)
     return readable && out->model_id && (out->whole || out->seq.is == TKC_GIVEN);
 }
 
-/* The model and the number come first: they can be read from a body that is cut off, and what seems
- * to be another one behind a fault is none. In a whole body the last one counts, as always. */
+/* The model and the number come first, so they can be read from a truncated body; after an error,
+ * further ones are not trusted. In a complete body the last one counts, as always in protobuf. */
 static bool head_from_pb(tkc_arena *arena, tinkc_str body, tke_head *out)
 {
     tinkc_error err = { 0 };
@@ -243,7 +243,7 @@ bool tke_read_head(tkc_arena *arena, tinkc_str body, bool is_pb, tke_head *out)
     return is_pb ? head_from_pb(arena, body, out) : head_from_json(arena, body, out);
 }
 
-/* What is wrong is inside a body that can be parsed: it has its turn, and fails there. */
+/* The body can be parsed, but its contents are invalid: the job is queued and fails at its turn. */
 static bool fail_at_its_turn(tke_job *job, tinkc_str body, bool is_pb, const char **model_id,
                              tkc_opt_i64 *seq, tinkc_error *err)
 {
@@ -263,7 +263,7 @@ static bool fail_at_its_turn(tke_job *job, tinkc_str body, bool is_pb, const cha
     return true;
 }
 
-/* Passes are read by a decoder of their own; what they may ask for is their loss's to say. */
+/* Not for passes: they have their own decoder, and their loss checks the fields. */
 static void refuse_unknown(tke_job *job, tinkc_str body)
 {
     static const char *const optim[] = { "adam_params", "type", NULL };
@@ -288,7 +288,7 @@ static void refuse_unknown(tke_job *job, tinkc_str body)
 bool tke_decode_job(tke_job *job, tinkc_str body, bool is_pb, bool forward, const char **model_id,
                     tkc_opt_i64 *seq, tinkc_error *err)
 {
-    /* What is decoded points into the body, which must live as long as the job. */
+    /* The decoded request points into the body, which must live as long as the job. */
     char *copy = tkc_arena_str(&job->arena, body, err);
     if (!copy)
         return false;
@@ -326,7 +326,7 @@ bool tke_decode_job(tke_job *job, tinkc_str body, bool is_pb, bool forward, cons
     default:
         break;
     }
-    refuse_unknown(job, body); /* first: a foreign field explains why one of ours is missing */
+    refuse_unknown(job, body); /* first: an unknown field may explain a missing one */
     if (!ok)
         return fail_at_its_turn(job, body, is_pb, model_id, seq, err);
     job->hash = tke_job_hash(job);

@@ -1,9 +1,9 @@
-/* results.c - where results are and how long: small ones in memory, large ones in files.
+/* results.c - where results are stored and for how long: small ones in memory, large ones in files.
  *
- * A result above result_spill_bytes is written to a file before its future completes: below tmp/,
- * which a start empties, or with a journal beside its run, since there it outlives a restart. All
- * of them together may take result_store_bytes; above that, delivered ones go, oldest first, and
- * new passes wait. May touch: those files, and the results of jobs.
+ * A result above result_spill_bytes is written to a file before its future completes: under tmp/,
+ * which is emptied at startup, or with a journal in its run's folder, so that it survives a
+ * restart. All results together may take result_store_bytes; above that, delivered ones are
+ * dropped, oldest first, and new passes wait. May touch: those files, and the results of jobs.
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@ bool tke_result_is_large(const tke_job *job)
 
 /* ---- files ---- */
 
-/* True: it has a place of its own for as long as its run. */
+/* True: its file is in the run's folder and lives as long as the run. */
 static bool is_lasting(const tke_job *job)
 {
     return job->run && job->seq > 0 && tke_store_durable(job->svc->store) &&
@@ -36,7 +36,7 @@ static char *lasting_path(const tke_job *job, tkc_arena *arena, tinkc_error *err
     return tke_store_run_path(job->svc->store, arena, job->run->id, part, err);
 }
 
-/* Without a sync: after a sudden end nobody asks for it. */
+/* Not synced: the file is not used after a crash. */
 static bool write_plain(const char *path, const tkc_buf *bytes, tinkc_error *err)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -112,7 +112,7 @@ static void remove_file(tke_job *job)
         return;
     (void)unlink(job->spill);
     char *slash = strrchr(job->spill, '/');
-    if (slash && !is_lasting(job)) { /* it had a folder of its own */
+    if (slash && !is_lasting(job)) { /* it has a folder of its own under tmp/ */
         *slash = '\0';
         (void)rmdir(job->spill);
         *slash = '/';
@@ -147,7 +147,7 @@ void tke_result_fetch(tke_result_read *r)
         read_and_send(&r->base);
 }
 
-/* ---- how long ---- */
+/* ---- expiry ---- */
 
 void tke_result_count(tke_service *svc, tke_job *job)
 {
@@ -174,7 +174,7 @@ static bool is_over(const tke_service *svc, const tke_job *job, int64_t now_ms)
     return now_ms - job->done_ms > svc->set.result_ttl_ms;
 }
 
-/* Locks: needs svc->lock. Puts it on the list of those that go. */
+/* Locks: needs svc->lock. Moves it from the map to the list of jobs to drop. */
 static void take_out(tke_service *svc, tke_job *job, tke_job **gone)
 {
     assert(job->in_map && job->state == TKE_DONE && !job->waiters);

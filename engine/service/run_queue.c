@@ -1,9 +1,9 @@
-/* run_queue.c - the order of a run's requests: seq_ids, replays, holes.
+/* run_queue.c - the order of a run's requests: seq_ids, repeats, gaps.
  *
- * Requests run strictly in the order of their seq_ids, whatever the order of arrival: what comes
- * early is parked until every smaller number has arrived. A number that comes twice with the same
- * contents is the same request; with other contents it is refused. Memory only; svc->lock guards it
- * all.
+ * Requests run strictly in the order of their seq_ids, no matter in which order they arrive: an
+ * early one waits until every smaller number has arrived. A number that arrives twice with the same
+ * contents is the same request; with other contents it is refused. Touches only memory, all of it
+ * guarded by svc->lock.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -104,7 +104,7 @@ void tke_run_settle_refused(tke_run *run, int64_t arrived)
     tke_run_skip_settled(run);
 }
 
-/* Is there a request with a higher number? */
+/* Has a request with a higher number been accepted? */
 static bool is_passed(tke_run *run, int64_t seq)
 {
     for (const tke_seen *seen; (seen = tke_run_seen(run, ++seq));)
@@ -126,8 +126,8 @@ tke_txn *tke_run_refused(tke_service *svc, tke_run *run, int64_t seq)
         return NULL;
     tke_run_skip_settled(run);
     pthread_cond_signal(&svc->work);
-    /* Whether it is used up is not said here: at the next start that follows from what else is
-     * there, as it does now. */
+    /* The row is REFUSED even if the state is TOMB: recovery derives TOMB from the other rows, as
+     * is_passed does here. */
     tke_txn *txn = tke_store_durable(svc->store) ? tke_txn_new(svc->store, &err) : NULL;
     tke_txn_exec(txn,
                  "INSERT OR IGNORE INTO requests(run_id, seq_id, kind, request_id, state) "
@@ -136,7 +136,7 @@ tke_txn *tke_run_refused(tke_service *svc, tke_run *run, int64_t seq)
     return txn;
 }
 
-/* The parked requests behind a hole, taken out; the numbers up to the last are used up. */
+/* Takes out the requests that wait behind a gap; their numbers and the missing ones are used up. */
 tke_job *tke_run_give_up(tke_run *run)
 {
     tke_job *failed = NULL, **end = &failed;
@@ -208,7 +208,7 @@ static void refuse(outcome *o, int32_t status, const char *code, const char *for
     (void)snprintf(o->detail, sizeof o->detail, format, (long long)a, (long long)b);
 }
 
-/* The number of a request; one that has none gets that behind the newest. */
+/* The request's seq_id; if it has none, the one after the newest. */
 static int64_t number_of(const tke_run *run, tkc_opt_i64 seq)
 {
     int64_t newest = run->next_seq - 1;
@@ -217,7 +217,7 @@ static int64_t number_of(const tke_run *run, tkc_opt_i64 seq)
     return seq.is == TKC_GIVEN ? seq.value : newest + 1;
 }
 
-/* Locks: needs svc->lock. Is it new, was it here before, or is its number used up? */
+/* Locks: needs svc->lock. Is the request new or repeated, or is its number used up? */
 static void recognise(tke_service *svc, tke_run *run, const tke_job *job, int64_t number,
                       outcome *o)
 {
@@ -239,8 +239,8 @@ static void recognise(tke_service *svc, tke_run *run, const tke_job *job, int64_
     (void)snprintf(o->request_id, sizeof o->request_id, "%u-%s:%lld", (unsigned)epoch, run->id,
                    (long long)number);
     if (o->expired && tkc_map_has(&svc->jobs, tkc_str(o->request_id)))
-        o->is_new = o->expired = false; /* it came late, and now comes again */
-    assert(!o->is_new || o->expired || number >= run->next_seq); /* what is behind us is over */
+        o->is_new = o->expired = false; /* it arrived late before, and this is a retry */
+    assert(!o->is_new || o->expired || number >= run->next_seq); /* never below next_seq */
 }
 
 /* Locks: needs svc->lock. Records a new request; queues it, unless it is expired. */
@@ -308,10 +308,10 @@ static void send_accepted(tinkc_reply *reply, const tinkc_allocator *a, const ch
     tkc_buf_free(&body);
 }
 
-/* ---- the journal's turn, before the answer ---- */
+/* ---- journal, then answer ---- */
 
 typedef struct journaled {
-    tke_job *job; /* one count of ours */
+    tke_job *job; /* holds a reference */
     tinkc_reply *reply;
     tke_journal_record record;
     tkc_buf body;
@@ -331,7 +331,7 @@ static void record_written(void *user, const tinkc_error *err)
     pthread_mutex_lock(&svc->lock);
     if (tkc_failed(err))
         tkc_error_copy(&job->invalid, err);
-    assert(job->held && job->state == TKE_QUEUED); /* it could not run before this */
+    assert(job->held && job->state == TKE_QUEUED); /* it cannot run before this */
     job->held = false;
     pthread_cond_signal(&svc->work);
     pthread_mutex_unlock(&svc->lock);
@@ -389,7 +389,7 @@ void tke_run_accept(tke_call *call, tke_run *run, tke_job *job, tkc_opt_i64 seq,
     if (o.is_new && o.status == 200 && !held)
         pthread_cond_signal(&svc->work);
     if (held)
-        tke_job_keep(job); /* the queue's count may end before we are through here */
+        tke_job_keep(job); /* the worker may drop the queue's reference meanwhile */
     pthread_mutex_unlock(&svc->lock);
     if (o.status != 200) {
         tke_refuse(call, o.status, o.code, "%s", o.detail);
@@ -404,7 +404,7 @@ void tke_run_accept(tke_call *call, tke_run *run, tke_job *job, tkc_opt_i64 seq,
         tke_job_complete(job);
     } else if (held) {
         bool waits = write_journal(call, job, journal_body, is_pb, forward);
-        if (!waits) { /* it runs without protection rather than not at all */
+        if (!waits) { /* better to run unprotected than not at all */
             pthread_mutex_lock(&svc->lock);
             job->held = false;
             pthread_cond_signal(&svc->work);

@@ -1,6 +1,6 @@
-/* run_state.c - the transitions of a run, as tables: what is not in them cannot happen.
+/* run_state.c - the transitions of a run, as tables: a transition not listed is impossible.
  *
- * Touches three small integers and nothing else; the diagrams are in the header.
+ * Pure functions of three small integers; the diagrams are in the header.
  */
 #include "service/run_state.h"
 
@@ -12,10 +12,11 @@ typedef struct transition {
 
 static const transition life[] = {
     { TKE_ON_MADE, TKE_RUN_CREATING, TKE_RUN_READY },
-    { TKE_ON_MADE, TKE_RUN_UNLOADING, TKE_RUN_UNLOADING }, /* asked for before it was there */
+    { TKE_ON_MADE, TKE_RUN_UNLOADING,
+      TKE_RUN_UNLOADING }, /* the unload was asked for before it was made */
     { TKE_ON_NOT_MADE, TKE_RUN_CREATING, TKE_RUN_FAILED },
     { TKE_ON_NOT_MADE, TKE_RUN_UNLOADING, TKE_RUN_FAILED },
-    { TKE_ON_NOT_MADE, TKE_RUN_READY, TKE_RUN_FAILED },    /* a start that finds nothing to load */
+    { TKE_ON_NOT_MADE, TKE_RUN_READY, TKE_RUN_FAILED },    /* recovery finds nothing to load */
     { TKE_ON_NOT_MADE, TKE_RUN_UNLOADED, TKE_RUN_FAILED }, /* a copy that could not be written */
     { TKE_ON_UNLOAD_ASKED, TKE_RUN_CREATING, TKE_RUN_UNLOADING },
     { TKE_ON_UNLOAD_ASKED, TKE_RUN_READY, TKE_RUN_UNLOADING },
@@ -75,7 +76,7 @@ static const transition *find(const transition *table, size_t n, tke_run_event e
 
 bool tke_run_move(tke_run_states *s, tke_run_event event)
 {
-    /* Each event belongs to one machine: the order of the enum says to which. */
+    /* Each event belongs to one machine, given by its place in the enum. */
     const transition *t;
     if (event <= TKE_ON_UNLOADED) {
         t = find(life, sizeof life / sizeof *life, event, (int)s->life);

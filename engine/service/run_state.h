@@ -1,7 +1,8 @@
 /* run_state.h - the three state machines of a training run, and the one function that moves them.
  *
- * A run is in one state of each machine. They are apart because their causes are: clients make and
- * unload a run, memory decides where its weights are, durability decides when an image is written.
+ * A run is in one state of each machine. They are separate because their causes are: clients make
+ * and unload a run, memory decides where its weights are, durability decides when an image is
+ * written.
  *
  *   life (column runs.state holds all but UNLOADING, which a restart forgets)
  *
@@ -9,7 +10,7 @@
  *           |                                          |
  *           +--not_made--> FAILED <------not_made------+
  *
- *   memory (run->adapter is there in AWAKE, LEAVING and YIELDING, and only there)
+ *   memory (run->adapter is set exactly in AWAKE, LEAVING and YIELDING)
  *
  *       ASLEEP --no_room--> WAITING --loaded--> AWAKE --asked_to_sleep--> LEAVING
  *          ^                                    |  ^                        | |
@@ -18,8 +19,8 @@
  *          +--------------released---------- YIELDING                         |
  *          +--------------released--------------------------------------------+
  *
- *     A run that yields has work and does not take it until its weights have been written and
- *     released; one that leaves is idle, and work that arrives meanwhile makes it stay.
+ *     A yielding run has work, but runs nothing until its weights have been written and released; a
+ *     leaving run is idle, and work that arrives meanwhile makes it stay.
  *
  *   image (the copy of a run's weights and optimizer on disk)
  *
@@ -29,11 +30,11 @@
  *                               |                      v
  *                               +----(either end)--- WRITING_AGAIN
  *
- *     FAILED behaves as IDLE, except that nobody asks such a run to sleep: its weights exist in
- *     memory alone.
+ *     FAILED behaves like IDLE, except that such a run is not asked to yield: its weights exist
+ *     only in memory.
  *
- * Locks: needs svc->lock for everything here. LIFE may be read without it by the worker, which is
- * the only one to change it after the run was added, unload_asked excepted.
+ * Locks: everything here needs svc->lock. The worker may read `life` without it: only the worker
+ * changes it after the run was added, except for unload_asked.
  */
 #ifndef TKE_SERVICE_RUN_STATE_H
 #define TKE_SERVICE_RUN_STATE_H
@@ -78,7 +79,7 @@ typedef enum tke_run_event {
     TKE_ON_STAYS,
     TKE_ON_RELEASED,
     TKE_ON_IMAGE_ASKED,
-    TKE_ON_IMAGE_DROPPED, /* nobody wants it any more */
+    TKE_ON_IMAGE_DROPPED, /* it is no longer needed */
     TKE_ON_IMAGE_BEGUN,
     TKE_ON_IMAGE_WRITTEN,
     TKE_ON_IMAGE_LOST,
@@ -92,13 +93,13 @@ typedef struct tke_run_states {
     tke_run_image image;
 } tke_run_states;
 
-/* Moves every machine that the event concerns. False: the event is not possible in this state (a
- * fault of the caller; nothing has changed). */
+/* Applies the event. False: it is impossible in this state (a bug of the caller); nothing has
+ * changed. */
 bool tke_run_move(tke_run_states *, tke_run_event);
 
-/* What column runs.state gets. */
+/* The value for the column runs.state. */
 int64_t tke_run_stored_life(tke_run_states);
-/* The life in a row of that column; anything unknown counts as FAILED. */
+/* The life for a value of that column; unknown values count as FAILED. */
 tke_run_life tke_run_life_of_row(int64_t column);
 
 static inline bool tke_run_is_unloaded(tke_run_states s)
@@ -106,7 +107,7 @@ static inline bool tke_run_is_unloaded(tke_run_states s)
     return s.life == TKE_RUN_UNLOADED || s.life == TKE_RUN_UNLOADING;
 }
 
-/* Has it been asked to give its memory back? */
+/* Has it been asked to release its memory? */
 static inline bool tke_run_goes_to_sleep(tke_run_states s)
 {
     return s.memory == TKE_RUN_LEAVING || s.memory == TKE_RUN_YIELDING;

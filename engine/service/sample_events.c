@@ -1,9 +1,8 @@
 /* sample_events.c - samples as server-sent events (docs/stream.md).
  *
- * Events are made by the worker and wait in the stream's own buffer; they are written as far as the
- * reply has room, so that a slow reader holds nobody back. The worker, the housekeeper (who sends
- * signs of life) and the client's thread (who says that there is room again) meet at the stream's
- * lock.
+ * The worker appends events to the stream's own buffer; they are written as far as the reply has
+ * room, so that a slow reader blocks nothing. The stream's lock serializes the worker, the
+ * housekeeper (which sends pings) and the thread that reports new room in the reply.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -13,21 +12,21 @@
 enum { PING_MS = 15000 };
 
 struct tke_stream {
-    tkc_refs refs;            /* the list's and one for each job */
+    tkc_refs refs;            /* one of the list, one of each job */
     tke_stream *next;         /* svc->streams; svc->lock */
     tke_stream *next_ping;    /* the housekeeper's */
-    const tinkc_reply *key;   /* constant: whose stream it is */
+    const tinkc_reply *key;   /* constant: identifies the stream */
     atomic_bool over;         /* the reply has ended */
-    _Atomic int64_t quiet_ms; /* nothing was written since */
+    _Atomic int64_t quiet_ms; /* time of the last write */
     tke_service *svc;
     const tke_stream_style *style; /* constant */
-    bool remote;                   /* constant: the peer may go away unnoticed */
-    pthread_mutex_t lock;          /* guards all below; svc->lock is never taken inside it */
+    bool remote;                   /* constant: the peer may disconnect unnoticed */
+    pthread_mutex_t lock;          /* guards all below; never take svc->lock inside it */
     tinkc_reply *reply;            /* NULL once it has ended */
     tkc_buf out;                   /* events not yet written */
     size_t written;                /* of out */
-    size_t n_jobs;                 /* that have not ended */
-    tinkc_error err;               /* the first thing that could not be written */
+    size_t n_jobs;                 /* jobs that have not ended */
+    tinkc_error err;               /* the first error while writing */
     bool ended, closed;
 };
 
@@ -40,7 +39,7 @@ static void drop(tke_stream *s)
     tkc_release(s->svc->a, s, sizeof *s);
 }
 
-/* Locks: needs s->lock. Writes what fits; ends the reply when everything is out. */
+/* Locks: needs s->lock. Writes what fits; ends the reply when all is written. */
 static void flush(tke_stream *s)
 {
     assert(s->written <= s->out.len);
@@ -109,9 +108,9 @@ bool tke_stream_closed(tke_stream *s)
 
 /* ---- our own events (docs/stream.md) ---- */
 
-typedef struct native { /* lives in its job's arena; the worker's */
+typedef struct native { /* in its job's arena; used only by the worker */
     const tke_vocab *vocab;
-    tkc_buf held;  /* bytes of a character that is not whole yet */
+    tkc_buf held;  /* bytes of an incomplete character */
     size_t n_sent; /* tokens */
 } native;
 
@@ -130,7 +129,7 @@ static void end_event(tkc_jsonw *w, tkc_buf *out, tinkc_error *err)
     tkc_buf_cstr(out, "\n\n", err);
 }
 
-/* Text of what is held plus one more token; what is not a whole character stays held. */
+/* Writes the held bytes and one more token as text; an incomplete character stays held. */
 static void write_text(native *n, tkc_jsonw *w, int32_t token, tinkc_error *err)
 {
     tkc_buf text;
@@ -243,7 +242,7 @@ void tke_stream_end(const tke_job *job, const tke_gen *gen, const tinkc_error *w
     s->closed |= why != NULL;
     bool last = --s->n_jobs == 0;
     if (last && s->style->whole) {
-        if (tkc_failed(&s->err)) { /* half of it is worse than nothing */
+        if (tkc_failed(&s->err)) { /* never send part of an event */
             tkc_buf_clear(&s->out);
             status = 503;
         }
@@ -261,12 +260,13 @@ void tke_stream_end(const tke_job *job, const tke_gen *gen, const tinkc_error *w
 
 /* ---- from outside ---- */
 
-/* The stream of a reply, counted, or NULL. Takes those out of the list that are over. */
+/* The stream of a reply, with a reference, or NULL. Also removes finished ones from the list. */
 static tke_stream *find(tke_service *svc, const tinkc_reply *reply)
 {
     pthread_mutex_lock(&svc->lock);
     tke_stream *s = svc->streams;
-    while (s && s->key != reply) /* newest first, so an old one at the same address does no harm */
+    while (s &&
+           s->key != reply) /* newest first, so an old one with a reused address is not found */
         s = s->next;
     if (s)
         tkc_ref_keep(&s->refs);
@@ -306,8 +306,8 @@ bool tke_stream_cancel(tke_service *svc, tinkc_reply *reply)
     return true;
 }
 
-/* Locks: needs s->lock. Nothing is written before a whole answer's end, so nothing would tell that
- * its reader has gone. */
+/* Locks: needs s->lock. A whole answer writes nothing before its end, so a failed write cannot tell
+ * that the reader has disconnected. */
 static void notice_gone(tke_stream *s)
 {
     tke_gone_fn *gone = atomic_load(&s->svc->gone);

@@ -1,5 +1,4 @@
-/* service.c - putting the parts together: settings, start, end, and what can be seen from outside.
- */
+/* service.c - puts the parts together: settings, startup, shutdown, and calls from outside. */
 #include "service/service_state.h"
 
 #include <stdio.h>
@@ -205,7 +204,7 @@ static void default_settings(tke_settings *s)
                          .emit_elementwise_loss = true };
 }
 
-/* What the caller says, else what TINKC_DEVICE says; NULL = auto. */
+/* The caller's choice, else TINKC_DEVICE; NULL = auto. */
 static const char *device_name(const tinkc_engine_options *o)
 {
     return o->device && *o->device ? o->device : getenv("TINKC_DEVICE");
@@ -359,7 +358,7 @@ static void stop_threads(tke_service *svc)
     }
 }
 
-/* Jobs that will never run now: their futures must not stay open. */
+/* Fails the jobs that will never run, so that no future stays open. */
 static void fail_leftovers(tke_service *svc)
 {
     const tkc_map_entry *e;
@@ -376,8 +375,8 @@ static void fail_leftovers(tke_service *svc)
     }
 }
 
-/* A quarter of the memory, so that a server under load still trains; never less than one body of
- * the usual size needs. */
+/* A quarter of the memory, so that a server under load still trains; at least what one body of the
+ * usual size needs. */
 static size_t body_budget(const tke_settings *set)
 {
     const int64_t least = (int64_t)128 << 20;
@@ -414,7 +413,7 @@ tke_service *tke_service_new(const tinkc_engine_options *options, tinkc_error *e
         tkc_pool_free(svc->files);
         svc->files = NULL;
         fail_leftovers(svc);
-        if (!svc->store) { /* nothing else was begun */
+        if (!svc->store) { /* nothing else was started */
             svc->usage.n_live = 0;
         }
         free_parts(svc);
@@ -439,8 +438,8 @@ void tke_service_drop(tke_service *svc)
     if (tke_store_durable(svc->store) && svc->set.durability >= TINKC_DURABILITY_SNAPSHOT &&
         !tke_service_flush(svc, 60000, &err))
         tkc_log_line(&svc->log, TINKC_LOG_ERROR, "images could not be written: %s", err.message);
-    /* The order matters: each pool may still feed those that are ended after it, and every job that
-     * is left is failed once nothing can complete it any more. */
+    /* The order matters: each pool may still feed those that are stopped after it, and leftover
+     * jobs are failed only when nothing can complete them any more. */
     tkc_pool_free(svc->texts); /* what they queue is still run or failed below */
     svc->texts = NULL;
     stop_threads(svc);
@@ -450,7 +449,7 @@ void tke_service_drop(tke_service *svc)
     tkc_pool_free(svc->results);
     svc->results = NULL;
     pthread_mutex_lock(&svc->lock);
-    while (svc->n_file_work) /* what is recorded may make more: the last deletes the oldest */
+    while (svc->n_file_work) /* a recorded save may start a delete (keep_last) */
         pthread_cond_wait(&svc->idle, &svc->lock);
     pthread_mutex_unlock(&svc->lock);
     tkc_pool_free(svc->files);
@@ -515,7 +514,7 @@ bool tke_service_add_model(tke_service *svc, const char *name, const char *folde
     return true;
 }
 
-/* Locks: needs svc->lock. Has it changed since its last image, and can one be written? */
+/* Locks: needs svc->lock. Has the run changed since its last image, and can one be written? */
 static bool needs_image(const tke_run *run)
 {
     return run->adapter && run->dirty_since_ms && run->is.image != TKE_IMAGE_FAILED;
@@ -533,8 +532,8 @@ static bool anything_dirty(tke_service *svc)
     return svc->n_images > 0;
 }
 
-/* Waits until every run's state is on disk. A run may change while its image is written, so it is
- * asked for again in the loop; new requests must have stopped, or this lasts until the deadline. */
+/* Waits until every run's state is on disk. A run may change while its image is written, so the
+ * loop asks for another one; unless new requests have stopped, this lasts until the deadline. */
 bool tke_service_flush(tke_service *svc, int64_t timeout_ms, tinkc_error *err)
 {
     const tkc_map_entry *e;

@@ -1,7 +1,7 @@
-/* service.h - the one function boundary: an HTTP-shaped request in, an answer into a reply.
+/* service.h - the service's boundary: takes an HTTP-shaped request, answers into a reply.
  *
- * The in-process transport and the HTTP server are thin shells over tke_service_handle; nothing
- * below it knows which of them a request came through.
+ * The in-process transport and the HTTP server (the shells) are thin layers over
+ * tke_service_handle; nothing below it knows which of them a request came through.
  *
  * Threads: shells call from any number of threads; they parse, check, record and queue, and never
  * wait. One worker owns all weights, gradients and caches. A housekeeper thread runs timers (long
@@ -19,23 +19,23 @@ typedef struct tke_service tke_service;
 
 tke_service *tke_service_new(const tinkc_engine_options *, tinkc_error *err);
 void tke_service_keep(tke_service *);
-/* The last to go writes images and stops the threads. NULL allowed. */
+/* The last reference writes images and stops the threads. NULL allowed. */
 void tke_service_drop(tke_service *);
 
 bool tke_service_add_model(tke_service *, const char *name, const char *folder, tinkc_error *err);
 bool tke_service_flush(tke_service *, int64_t timeout_ms, tinkc_error *err);
-/* adapter_import.c: as tinkc_engine_import. Waits; never on the worker's thread. */
+/* adapter_import.c: tinkc_engine_import. Waits, so never call it on the worker's thread. */
 bool tke_service_import(tke_service *, const tinkc_import_options *, tinkc_text *weights,
                         tinkc_text *sampler, tinkc_error *err);
 
-/* owner: of the runs that are listed; NULL = everybody's. */
+/* Lists the runs of this owner; NULL = all. */
 bool tke_service_status(tke_service *, const char *owner, tkc_buf *out, tinkc_error *err);
 bool tke_service_metrics(tke_service *, tkc_buf *out, tinkc_error *err);
 bool tke_service_ready(tke_service *);
-/* From now on everything but polls, heartbeats and reads is refused with 503. */
+/* From now on, refuses with 503 everything except polls, heartbeats and reads. */
 void tke_service_drain(tke_service *);
 
-/* Who asks. key_id "" = nobody was asked for a key. */
+/* The client. key_id "" = the server has no keys. */
 typedef struct tke_caller {
     const char *owner; /* "default" where there are no keys */
     const char *key_id;
@@ -44,32 +44,32 @@ typedef struct tke_caller {
 } tke_caller;
 
 enum {
-    /* Whether the answer arrived is said later, by tke_service_delivered. Without it an answer
-     * counts as delivered when it has ended. */
+    /* The shell calls tke_service_delivered when the answer has arrived. Without this flag an
+     * answer counts as delivered when it has ended. */
     TKE_CALL_REMOTE = 1u << 0,
-    /* The body was too large; what is given is its beginning. It will be refused with 413. */
+    /* The body was too large and is only its beginning; it will be refused with 413. */
     TKE_CALL_CUT_OFF = 1u << 1,
-    /* Paths under /v1/ and /oai/api/v1/ are OpenAI's, not unknown. */
+    /* Paths under /v1/ and /oai/api/v1/ are served (OpenAI's API). */
     TKE_CALL_OPENAI = 1u << 2,
-    /* Nothing says that the body is JSON or protobuf: if there is one, it is refused with 415. */
+    /* Content-Type is neither JSON nor protobuf: a body is refused with 415. */
     TKE_CALL_UNTYPED = 1u << 3
 };
 
-/* Takes the request until the reply has ended or failed; never waits. The caller is copied. */
+/* Borrows the request until the reply has ended or failed; never waits. The caller is copied. */
 void tke_service_handle(tke_service *, const tinkc_request *, tinkc_reply *, const tke_caller *,
                         uint32_t flags);
 
 /* What is known of a request before its body is read. */
 typedef struct tke_path_info {
-    int64_t max_body; /* as it comes, packed or not */
-    bool needs_key;   /* false: health, archives (their names are secrets), what does not exist */
-    bool is_pass;     /* a training request: its number counts, even if its body is refused */
+    int64_t max_body; /* as received, compressed or not */
+    bool needs_key;   /* false: health, archives (the link is the secret), unknown paths */
+    bool is_pass;     /* its seq_id is used even if its body is refused */
 } tke_path_info;
 tke_path_info tke_service_path(tke_service *, const char *method, tinkc_str uri, bool openai);
 bool tke_service_is_openai(tinkc_str uri);
-/* The answer is no longer wanted: a poll or a stream is ended soon, anything else continues. */
+/* Cancels an answer: a poll or a stream ends soon, other requests continue. */
 void tke_service_cancel(tke_service *, tinkc_reply *);
-/* A reply that had no room takes more now. */
+/* A reply that was full has room again. */
 void tke_service_resume(tke_service *, tinkc_reply *);
 /* An answer that carried the header TKE_FUTURE_HEADER was written out in full. */
 #define TKE_FUTURE_HEADER "X-Tinker-Request-Id"
@@ -79,8 +79,8 @@ tke_service *tke_engine_service(tinkc_engine *);
 /* In-process: a reference to it keeps the service alive. */
 const tinkc_transport *tke_service_transport(tke_service *);
 
-/* What a token says; false where there are no tokens, or it is none that counts. Whether its key is
- * still one is for the asker to say. */
+/* Reads a token's claims; false: the server has no tokens, or this one is invalid. The caller must
+ * check that its key still exists. */
 enum { TKE_KEY_ID = 17, TKE_EMAIL = 128 };
 typedef struct tke_token_claims {
     char owner[32];
@@ -90,7 +90,7 @@ typedef struct tke_token_claims {
 } tke_token_claims;
 bool tke_service_token_read(tke_service *, const char *token, tke_token_claims *out);
 
-/* Whose data a key's owner sees, and a name for the key itself; neither gives the key away. */
+/* The owner that a key belongs to, and an id for the key; neither reveals the key. */
 void tke_service_owner_of_key(tke_service *, tinkc_str key, char owner[32],
                               char key_id[TKE_KEY_ID]);
 
@@ -102,22 +102,23 @@ typedef struct tke_quota {
 } tke_quota;
 void tke_service_set_quota(tke_service *, const char *owner, const tke_quota *);
 
-/* Numbers of a shell's own that status and metrics show. Any thread, no locks. */
+/* Numbers of a shell that status and metrics show. Any thread, no locks held. */
 enum { TKE_GAUGE_EXCHANGES = 0, TKE_GAUGE_CONNECTIONS, TKE_N_GAUGES };
 void tke_service_gauge(tke_service *, int32_t gauge, int64_t change);
 
-/* Memory for requests that are being read and decoded: all of them together have a bound, a part of
- * the engine's memory. What does not fit is E_MEMORY: the request is answered 503. */
+/* Memory for requests that are being read and decoded. All of them together share one limit, a part
+ * of the engine's memory; beyond it allocation fails with E_MEMORY and the request is answered
+ * 503. */
 const tinkc_allocator *tke_service_body_allocator(tke_service *);
 
-/* Shall a shell set TKE_CALL_OPENAI? If the engine's setting says so, or its own options (wanted).
- * False: err says why it cannot. */
+/* *on: should a shell set TKE_CALL_OPENAI? Yes if the engine's setting or the shell's own options
+ * (wanted) ask for it. False: err says why it is impossible. */
 bool tke_service_openai(const tke_service *, bool wanted, bool *on, tinkc_error *err);
-/* What is said there when something is refused:
+/* Writes a refusal in OpenAI's form:
  * {"error": {"message", "type", "param", "code"}}; param NULL = null. */
 void tke_openai_error(tkc_buf *out, int32_t status, const char *code, const char *param,
                       const char *text, tinkc_error *err);
-/* How to find out that the peer of a TKE_CALL_REMOTE reply has gone without a word. Any thread. */
+/* Has the peer of a TKE_CALL_REMOTE reply disconnected without notice? Any thread. */
 typedef bool tke_gone_fn(tinkc_reply *);
 void tke_service_set_gone(tke_service *, tke_gone_fn *);
 

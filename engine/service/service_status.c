@@ -1,4 +1,4 @@
-/* service_status.c - what can be seen from outside: counters, memory by name, the device, quotas.
+/* service_status.c - the status report: counters, memory by name, the device, quotas.
  *
  * Reads everything, changes nothing. Locks: takes svc->lock for as long as it copies numbers.
  */
@@ -63,8 +63,8 @@ typedef struct part {
     uint64_t bytes;
 } part;
 
-/* Everything that this process holds: what each part of the service says it has, what the C library
- * keeps without need, and what is left of the resident pages when all of that is taken away. */
+/* All memory of this process: what each part of the service reports, what the C library keeps
+ * unused, and the remaining resident pages. */
 static size_t take_memory(tke_service *svc, part out[MAX_PARTS])
 {
     enum { DEVICE_PARTS = 16 };
@@ -115,7 +115,7 @@ bool tke_service_metrics(tke_service *svc, tkc_buf *out, tinkc_error *err)
     return !tkc_failed(err);
 }
 
-/* What computes, why it does, and what fills its memory. */
+/* The device, why it was chosen, and its memory. */
 static void write_device(tke_service *svc, tkc_jsonw *w)
 {
     enum { MOST = 16 };
@@ -193,7 +193,7 @@ bool tke_service_status(tke_service *svc, const char *owner, tkc_buf *out, tinkc
         tkc_jsonw_end(&w);
     }
     tkc_jsonw_end(&w);
-    if (owner) { /* as the access log names it; the key cannot be found from it */
+    if (owner) { /* as in the access log; does not reveal the key */
         tkc_jsonw_key(&w, "owner");
         tkc_jsonw_cstr(&w, owner);
         tkc_jsonw_key(&w, "quota");

@@ -1,10 +1,10 @@
 /* store.c - the database, its one writer, and the lock on the folder.
  *
- * May touch: SQLite, the store's folder. Must not: know what the rows mean; the schema is here
- * because it must be made before anybody asks, everything else about it is the askers' business.
+ * May touch: SQLite, the store's folder. Must not: know what the rows mean; only the schema is
+ * here, because it must exist before the first query.
  *
- * The writer takes the whole queue, wraps it in one transaction with a savepoint for each asker,
- * commits, and only then tells them. A group that cannot be committed (disk full) fails as a whole.
+ * The writer takes the whole queue, wraps it in one transaction with a savepoint for each tke_txn,
+ * commits, and only then calls back. A group that cannot be committed (disk full) fails as a whole.
  */
 #include "service/store.h"
 
@@ -70,7 +70,7 @@ struct tke_txn {
     tke_txn *next;
     tke_store *store;
     tkc_arena arena;
-    tinkc_error err; /* the first thing that went wrong with it */
+    tinkc_error err; /* its first error */
     statement *first, **last;
     bool has_sql;
     tke_txn_done *done;
@@ -90,17 +90,17 @@ struct tke_store {
     const tinkc_allocator *a;
     const tkc_log *log;
     char *folder; /* NULL in memory */
-    char *root;   /* where files go: folder, or a private one that ends with the store */
+    char *root;   /* of files: folder, or a temporary one, removed on close */
     int lock_fd;
     int64_t epoch;
-    bool rebuild; /* a missing database is made, whatever else is there */
+    bool rebuild; /* make a missing database even if checkpoints exist */
 
-    /* The writer's thread only (before it starts and after it ended: the opener's). */
+    /* Only the writer's thread (before it starts and after it ended: the opener's). */
     sqlite3 *db;
     cached statements[MAX_STATEMENTS];
     size_t n_statements;
 
-    /* Any thread, lock held. A leaf. */
+    /* Any thread, with this lock held; no other lock is taken inside it. */
     pthread_mutex_t lock;
     pthread_cond_t wake, idle;
     tke_txn *first, **last;
@@ -111,7 +111,7 @@ struct tke_store {
     uint64_t next_temp;
 };
 
-/* ---- SQLite's errors in our words ---- */
+/* ---- SQLite's errors ---- */
 
 static bool fail_db(tke_store *s, int rc, tinkc_error *err)
 {
@@ -158,7 +158,7 @@ static sqlite3_stmt *prepared(tke_store *s, const char *sql, tinkc_error *err)
         fail_db(s, rc, err);
         return NULL;
     }
-    if (s->n_statements == MAX_STATEMENTS) { /* throw the oldest out; not expected */
+    if (s->n_statements == MAX_STATEMENTS) { /* evict the oldest; not expected */
         sqlite3_finalize(s->statements[0].stmt);
         memmove(s->statements, s->statements + 1, (MAX_STATEMENTS - 1) * sizeof *s->statements);
         s->n_statements--;
@@ -190,7 +190,7 @@ static bool bind_values(tke_store *s, sqlite3_stmt *stmt, const value *values, s
     return true;
 }
 
-/* Reads the arguments that `types` announces. Text and bytes are borrowed. */
+/* Reads the arguments that `types` describes. Text and bytes are borrowed. */
 static void take_values(value *values, const char *types, va_list *args)
 {
     for (size_t i = 0; types[i]; i++) {
@@ -340,8 +340,8 @@ static void write_group(tke_store *s, tke_txn *first)
     for (tke_txn *t = first; t; t = t->next) {
         if (begun || !t->has_sql)
             run_txn(s, t);
-        /* Some failures, a full disk among them, undo everything since BEGIN by themselves: what
-         * this group had done so far is gone, and the rest must not begin another one. */
+        /* Some failures, such as a full disk, roll back to BEGIN by themselves: this group's work
+         * so far is gone, and the rest must not run outside a transaction. */
         if (begun && sqlite3_get_autocommit(s->db)) {
             begun = false;
             tkc_error_copy(&err, &t->err);
@@ -391,7 +391,7 @@ static void *writer(void *arg)
 
 /* ---- reading ---- */
 
-/* One connection, no lock of its own: a reader must be the writer, or the writer idle. */
+/* One connection without a lock: only the writer may read, or others while it is idle. */
 static bool may_read(tke_store *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -483,8 +483,8 @@ static bool prepare_folders(tke_store *s, tkc_arena *arena, tinkc_error *err)
            tkc_make_lasting_dirs(runs, err);
 }
 
-/* Rows hold the secret of tokens: nobody else reads them, in whatever folder they are. SQLite gives
- * its other files the mode of this one. */
+/* The database holds the token secret, so only its owner may read it, whatever the folder's mode.
+ * SQLite gives its other files the mode of this one. */
 static bool keep_private(const char *path, tinkc_error *err)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -522,8 +522,7 @@ static bool open_db(tke_store *s, tkc_arena *arena, tinkc_error *err)
                            err, "");
 }
 
-/* Checkpoints without a database: somebody lost it, and an empty one in its place would hide them.
- * */
+/* Checkpoints without a database mean that it was lost; a new empty one would hide them. */
 static bool has_database(tke_store *s, tkc_arena *arena, tinkc_error *err)
 {
     char *db = tkc_path_join(arena, s->folder, "meta.db", err);
@@ -618,7 +617,7 @@ const char *tke_store_folder(const tke_store *s)
 
 int64_t tke_store_memory(const tke_store *s)
 {
-    (void)s; /* SQLite counts for the whole process */
+    (void)s; /* SQLite counts per process */
     return sqlite3_memory_used();
 }
 

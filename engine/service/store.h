@@ -1,14 +1,14 @@
-/* store.h - what survives: SQLite rows for what is small, folders for what is large.
+/* store.h - durable state: SQLite rows for small data, folders for tensors.
  *
- * One folder, one process: a lock file keeps a second one out. All writing to the database is done
- * by one thread, which takes everything that is queued into one transaction and then tells each
- * asker; so a promise costs a share of one fsync, and no front thread ever waits for a disk.
+ * A lock file admits one process per folder. One thread writes the database: it commits everything
+ * that is queued as one transaction and then calls back. So a commit costs a share of one fsync,
+ * and front threads never wait for a disk.
  *
  *     tke_txn *t = tke_txn_new(store, err);
  *     tke_txn_exec(t, "INSERT INTO sessions(id, owner) VALUES(?, ?)", "tt", id, owner);
  *     tke_txn_commit(t, when_durable, user);       // called on the writer's thread
  *
- * A store without a folder keeps its rows in memory and forgets them; everything else is the same.
+ * A store without a folder keeps its rows in memory only; everything else is the same.
  * Layout: lock, meta.db, tmp/, runs/RUN/{weights,sampler_weights}/NAME/, runs/RUN/image.{0,1},
  * runs/RUN/journal, spill/.
  */
@@ -27,7 +27,7 @@ typedef struct tke_row tke_row;
  * Errors: STORE (in use, damaged, its database lost, made by a newer version), FILE. */
 tke_store *tke_store_open(const tinkc_allocator *a, const tkc_log *log, const char *folder,
                           tinkc_error *err);
-/* rebuild: make a database where checkpoints have lost theirs, instead of refusing. */
+/* rebuild: makes a new database if checkpoints exist without one, instead of failing. */
 tke_store *tke_store_open_as(const tinkc_allocator *a, const tkc_log *log, const char *folder,
                              bool rebuild, tinkc_error *err);
 /* Commits what is queued, then closes. NULL allowed. */
@@ -35,29 +35,29 @@ void tke_store_close(tke_store *);
 
 bool tke_store_durable(const tke_store *);
 const char *tke_store_folder(const tke_store *); /* NULL in memory */
-/* Counts the openings of this folder: the first is 1. */
+/* How often this folder was opened: the first time is 1. */
 int64_t tke_store_epoch(const tke_store *);
 /* Bytes that the database holds in memory. Any thread. */
 int64_t tke_store_memory(const tke_store *);
 
 /* ---- writing ---- */
 
-/* NULL only when memory is short. Statements that are added to NULL are ignored. */
+/* NULL only if memory is short. Statements added to NULL are ignored. */
 tke_txn *tke_txn_new(tke_store *, tinkc_error *err);
 /* One statement. sql must be static text: it is the key of the statement cache. types: 't' const
  * char * (NULL allowed), 'i' int64_t, 'd' double, 'b' a tinkc_bytes, 'n' no argument, SQL null.
  * Values are copied. A failure is kept and reported by the commit. */
 void tke_txn_exec(tke_txn *, const char *sql, const char *types, ...);
-/* Work on the writer's thread in place of a statement: reads, journal files. */
+/* A call on the writer's thread instead of a statement: for reads and journal files. */
 typedef bool tke_txn_fn(tke_store *, void *user, tinkc_error *err);
 void tke_txn_call(tke_txn *, tke_txn_fn *fn, void *user);
 
 /* Queues it; `done` (may be NULL) is called on the writer's thread once it is on disk or has
- * failed; the others of the same group are not touched by a failure, except that of the commit,
- * and those that have no statement of SQL not even by that. Consumes the txn. */
+ * failed. A failed statement does not affect other transactions of the same group; a failed commit
+ * fails all that have SQL statements. Consumes the txn. */
 typedef void tke_txn_done(void *user, const tinkc_error *err);
 void tke_txn_commit(tke_txn *, tke_txn_done *done, void *user);
-/* Waits until everything queued so far is committed. Never from the writer's thread. */
+/* Waits until everything queued so far is committed. Never call it on the writer's thread. */
 void tke_store_sync(tke_store *);
 
 /* ---- reading: before the writer has work, or from inside a tke_txn_fn ---- */
@@ -79,12 +79,13 @@ char *tke_store_run_path(tke_store *, tkc_arena *, const char *run, const char *
 char *tke_store_temp(tke_store *, tkc_arena *, tinkc_error *err);
 /* Syncs every file in the folder and the folder itself. */
 bool tke_sync_folder(const char *path, tinkc_error *err);
-/* Moves a finished, synced folder to its final name, making its parent. What has it is replaced
- * in one step, and then has the name `temp`: the caller removes it, or takes it all back. */
+/* Moves a finished, synced folder to its final name, and makes its parent. An existing folder is
+ * exchanged atomically and is then named `temp`: the caller removes it or calls take_back. */
 bool tke_store_place(tke_store *, const char *temp, const char *final_path, tinkc_error *err);
-/* Undoes it: what was there before is there again, or nothing; the new folder is removed. */
+/* Undoes tke_store_place: restores the previous folder, if any, and removes the new one. */
 void tke_store_take_back(tke_store *, const char *temp, const char *final_path);
-/* Fills a folder with links to the regular files of another; with copies where that cannot be. */
+/* Fills a folder with hard links to the regular files of another, or copies if links are
+ * impossible. */
 bool tke_link_folder(const char *from, const char *to, tinkc_error *err);
 /* Is there any run with a checkpoint or an image below this folder? */
 bool tke_store_has_checkpoints(const char *folder);

@@ -1,9 +1,8 @@
-/* store_check.c - tinkc_store_check: is everything in a store as it was written, and if not, what can
- * be saved.
+/* store_check.c - tinkc_store_check: verifies a store, and repairs what can be repaired.
  *
  * Reads every byte of every checkpoint and image. With repair, damaged folders are moved to
- * STORE/damaged, and a database that is lost or damaged is made again from what the folders say.
- * Nobody else may have the store open meanwhile.
+ * STORE/damaged, and a database that is lost or damaged is rebuilt from the folders. No other
+ * process may have the store open meanwhile.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -43,7 +42,7 @@ static void tell(checking *c, bool bad, const char *format, ...)
         c->report(line, bad, c->user);
 }
 
-/* ---- what a folder says of its run ---- */
+/* ---- what a folder tells of its run ---- */
 
 typedef struct described {
     const char *base_model;
@@ -78,7 +77,8 @@ static void read_description(checking *c, const char *folder, described *out)
         }
 }
 
-/* A run's row, and that of its session, from its name ("SESSION:train:N") and one of its folders. */
+/* A run's row, and that of its session, from its name ("SESSION:train:N") and one of its
+ * folders. */
 static void rebuild_run(checking *c, const char *run_id, const described *d)
 {
     const char *mark = strstr(run_id, ":train:");
@@ -206,7 +206,7 @@ static bool integrity_row(const tke_row *row, void *user, tinkc_error *err)
     return true;
 }
 
-/* A row whose folder is gone: the next start takes it out. */
+/* Reports a row whose folder is gone; the next start deletes it. */
 static bool checkpoint_row(const tke_row *row, void *user, tinkc_error *err)
 {
     checking *c = user;
@@ -233,7 +233,7 @@ static bool open_store(checking *c, const char *folder, tinkc_error *err)
     c->rebuild = lost && c->repair;
     if (lost && !c->repair) {
         c->n_left++;
-        return true; /* the folders can be looked at all the same */
+        return true; /* the folders can still be checked */
     }
     c->store = tke_store_open_as(NULL, &silent, folder, c->rebuild, err);
     if (c->store || err->cause == TINKC_E_CONFLICT || !c->repair)
@@ -266,7 +266,7 @@ bool tinkc_store_check(const char *folder, const tinkc_store_check_options *opti
     if (!folder || !*folder || !tkc_all_zero(o->reserved, sizeof o->reserved) ||
         !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools))
         return tkc_fail(err, TINKC_E_ARGUMENT, "folder is required, reserved fields must be zero");
-    if (o->owner_key) /* a store that is rebuilt has lost its salt */
+    if (o->owner_key) /* a rebuilt store has no salt */
         tke_owner_of_key(&(tke_owner_salt){ { 0 } }, tkc_str(o->owner_key), owner);
     checking c = {
         .folder = folder, .owner = owner, .report = report, .user = user, .repair = o->repair

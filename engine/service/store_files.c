@@ -25,7 +25,7 @@ static bool sync_path(int folder_fd, const char *name, tinkc_error *err)
     return ok;
 }
 
-/* Files first, then the folder: a name that survives must not lead to bytes that did not. */
+/* Files first, then the folder: after a crash no name may lead to missing bytes. */
 bool tke_sync_folder(const char *path, tinkc_error *err)
 {
     DIR *folder = opendir(path);
@@ -56,7 +56,7 @@ bool tke_store_place(tke_store *s, const char *temp, const char *final_path, tin
 {
     if (!make_parent(s, final_path, err) || !TKE_FAILPOINT("place.begun", err))
         return false;
-    /* Swapped in one step, so that at every moment one whole folder has the name. */
+    /* Exchanged atomically, so that at every moment the name has a complete folder. */
     if (rename(temp, final_path) != 0 &&
         ((errno != ENOTEMPTY && errno != EEXIST) ||
          renameat2(AT_FDCWD, temp, AT_FDCWD, final_path, RENAME_EXCHANGE) != 0))

@@ -35,7 +35,7 @@ bool tke_tar_plan(tke_tar *tar, const char *folder, const char *const *names, ti
     return true;
 }
 
-/* Octal digits with a NUL behind, filling the field; sizes beyond eight gigabytes in base 256. */
+/* Octal digits and a NUL that fill the field; sizes above eight gigabytes in base 256. */
 static void put_number(char *field, size_t width, int64_t value)
 {
     if (value >= (int64_t)1 << (3 * (width - 1))) {
@@ -72,13 +72,13 @@ static void make_header(const tke_tar *tar, const tke_tar_file *file, char h[BLO
 }
 
 typedef struct sending {
-    int64_t at, from, until; /* place in the archive; what is wanted */
+    int64_t at, from, until; /* position in the archive; the wanted range */
     tke_tar_write *write;
     void *user;
     bool stopped;
 } sending;
 
-/* Bytes that lie at s->at: the wanted part goes out. */
+/* Sends the wanted part of the bytes at s->at, and advances. */
 static void send_bytes(sending *s, const char *data, int64_t len)
 {
     int64_t first = s->from > s->at ? s->from - s->at : 0;

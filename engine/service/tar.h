@@ -1,7 +1,7 @@
-/* tar.h - a folder of a few files as a plain tar, any part of it.
+/* tar.h - sends a folder of a few files as a plain tar, or any range of it.
  *
- * Written here and not by libarchive because the layout of a ustar is a sum over file sizes: so the
- * length is known before the first byte, any range can be sent, and nothing is buffered.
+ * Not written by libarchive because the layout of a ustar follows from the file sizes: the length
+ * is known before the first byte, any range can be sent, and nothing is buffered.
  */
 #ifndef TKE_SERVICE_TAR_H
 #define TKE_SERVICE_TAR_H
@@ -23,7 +23,7 @@ typedef struct tke_tar {
     int64_t total; /* bytes of the whole archive */
 } tke_tar;
 
-/* Those of `names` (a list) that are in the folder. folder must outlive the tar. */
+/* Plans an archive of those `names` that exist in the folder. folder must outlive the tar. */
 bool tke_tar_plan(tke_tar *, const char *folder, const char *const *names, tinkc_error *err);
 
 /* Sends bytes [from, until) to `write`; false from it ends. Reads files as it goes. */

@@ -1,9 +1,8 @@
-/* tenants.c - what each owner uses and may use: requests a minute, tokens a day, bytes of storage.
+/* tenants.c - usage and quotas of each owner: requests a minute, tokens a day, bytes of storage.
  *
- * A tenant is known from its first request on and as long as the service lives; there are as many as
- * keys. Tokens of today are counted on after a restart, from the table of usage; what was used in the
- * seconds before a sudden end may be missing there. Refusals name the limit, what was used, and when
- * to come back.
+ * A tenant exists from its first request until the service ends; there are as many as keys. After a
+ * restart today's tokens are read from the usage table; what was used in the seconds before a crash
+ * may be missing. Refusals name the limit, the usage, and when to retry.
  */
 #include "service/service_state.h"
 
@@ -41,7 +40,7 @@ void tke_service_set_quota(tke_service *svc, const char *owner, const tke_quota 
     pthread_mutex_unlock(&svc->lock);
 }
 
-/* Locks: needs svc->lock. Counters of a minute or a day that is over begin again. */
+/* Locks: needs svc->lock. Resets the counters of a minute or a day that is over. */
 static void turn_over(tke_service *svc, tke_tenant *t)
 {
     int64_t now_us = tkc_wall_us(svc->clock), minute = now_us / 60000000, day = now_us / DAY_US;

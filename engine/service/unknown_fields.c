@@ -1,8 +1,7 @@
-/* unknown_fields.c - what a request asks for and this server does not know.
+/* unknown_fields.c - finds fields of a request that this server does not know.
  *
- * Nothing in a request is ignored in silence: a field that is not known and says something is refused
- * by its name. One that says nothing (null, false, 0, an empty text, list or object) is a newer
- * client's default, and harmless.
+ * No field is ignored silently: an unknown field with a value is refused by name. A field without
+ * one (null, false, 0, an empty string, list or object) is a newer client's default, and harmless.
  */
 #include "service/service_state.h"
 
@@ -17,7 +16,7 @@ static bool is_known(const tkc_message *type, tinkc_str key, const char *const *
     return false;
 }
 
-/* Reads the value. Does it say anything? */
+/* Reads a value; false if it is null, false, 0 or empty. */
 static bool says_something(tkc_json *j)
 {
     tinkc_str key;

@@ -1,7 +1,7 @@
-/* unrecorded.c - records in a file whose blocks are there already. Touches STORE/unrecorded alone.
+/* unrecorded.c - records in a preallocated file. Touches only STORE/unrecorded.
  *
- * A record is 40 bytes and ends with a CRC-32C of the rest; all zero is none. Records are put behind
- * each other; a torn one fails its check and is passed over.
+ * A record is 40 bytes and ends with a CRC-32C of the rest; all zero means none. Records are
+ * appended; a torn one fails its check and is skipped.
  */
 #include "service/unrecorded.h"
 

@@ -1,8 +1,9 @@
-/* unrecorded.h - requests that were answered while the disk took no more rows.
+/* unrecorded.h - requests that were answered while the disk was full and their rows were not
+ * written.
  *
- * Their numbers must not be forgotten: after a restart the next number would wait for one that never
- * comes again. So the store has a file of fixed size, written when the store is made, whose blocks
- * exist already: putting a record into it needs no room. At the next start its records become rows.
+ * Their numbers must not be forgotten: after a restart the next number would wait for one that
+ * never arrives again. So the store has a preallocated file of fixed size: writing a record into it
+ * needs no disk space. At the next start its records become rows.
  */
 #ifndef TKE_SERVICE_UNRECORDED_H
 #define TKE_SERVICE_UNRECORDED_H

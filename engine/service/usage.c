@@ -1,6 +1,6 @@
-/* usage.c - what was used by whom (counters by the hour) and who did what (the audit table).
+/* usage.c - usage by owner (hourly counters) and the audit log.
  *
- * Counters gather in memory and go to the store every few seconds; audit entries go at once.
+ * Counters are kept in memory and written to the store every few seconds; audit entries at once.
  */
 #include <stdio.h>
 
@@ -100,7 +100,7 @@ void tke_audit_add(tke_service *svc, const char *owner, const char *event, const
     tke_txn_commit(txn, NULL, NULL);
 }
 
-/* ---- reading them: on the store's thread ---- */
+/* ---- reading, on the store's writer thread ---- */
 
 typedef struct reading {
     tke_service *svc;
@@ -121,8 +121,7 @@ static void key_or_null(tkc_jsonw *w, const char *key, tinkc_str text)
         tkc_jsonw_null(w);
 }
 
-/* Who did it: the run's session, or a person. Saves come from sessions; what else is asked for with a
- * key alone. */
+/* The actor: the run's session for saves, else a person, because other actions need only a key. */
 static void audit_actor(reading *r, tinkc_str action, tinkc_str model_id)
 {
     tinkc_str session = model_id, rest = model_id;
@@ -160,7 +159,7 @@ static void audit_details(reading *r, tinkc_str action, tinkc_str model_id, tink
     tkc_jsonw_end(&r->w);
 }
 
-/* Stores of earlier versions have names such as "checkpoint.save". */
+/* Stores of older versions have names such as "checkpoint.save". */
 static tinkc_str action_of(tinkc_str event)
 {
     enum { RESOURCE = sizeof "checkpoint_" - 1 };
@@ -343,7 +342,7 @@ void tke_front_audit(tke_call *call)
             return;
         }
     }
-    /* This server has no projects, teams or organizations to manage: nothing happens to them. */
+    /* This server does not manage projects, teams or organizations, so they have no events. */
     start_reading(call, from_us, ours ? from_us + 24 * HOUR_US : from_us, read_audit);
 }
 

@@ -1,7 +1,7 @@
 /* vocab.c - token ids to bytes.
  *
- * Byte-level vocabularies write each byte as a printable character: those that are printable
- * already stand for themselves, the other 68 are moved to U+0100 and up, in order. Added tokens
+ * Byte-level vocabularies write each byte as a printable character: printable bytes stand for
+ * themselves, the other 68 are mapped to U+0100 and up, in order. Added tokens
  * are written as they are. May touch: the file it is given. Must not: depend on the tokenizer
  * layer, which a build may leave out.
  */
@@ -40,7 +40,7 @@ static int byte_of(uint32_t c)
     return -1;
 }
 
-/* The text is UTF-8 already: the JSON reader has checked it. */
+/* The JSON reader has checked that the text is valid UTF-8. */
 static uint32_t next_char(tinkc_str s, size_t *at)
 {
     const unsigned char *p = (const unsigned char *)s.data + *at;
@@ -52,7 +52,7 @@ static uint32_t next_char(tinkc_str s, size_t *at)
     return c;
 }
 
-/* "Ġthe" -> " the". A text that is not in the alphabet is kept as it is. */
+/* "Ġthe" -> " the". A text with other characters is kept unchanged. */
 static tinkc_str to_bytes(tke_vocab *v, tinkc_str text, tinkc_error *err)
 {
     char *out = tkc_arena_alloc(&v->arena, text.len ? text.len : 1, err);
@@ -143,7 +143,7 @@ tke_vocab *tke_vocab_parse(const tinkc_allocator *a, tinkc_str json, tinkc_error
     tkc_arena_init(&v->arena, a, 0);
     tkc_arena scratch;
     tkc_arena_init(&scratch, a, 0);
-    /* Added tokens have the last word on their ids, but may stand first in the file: read twice. */
+    /* Added tokens override others, but may come first in the file: read twice. */
     for (int round = 0; round < 2; round++) {
         tkc_json j;
         tinkc_str key;
@@ -207,7 +207,7 @@ size_t tke_vocab_token_bytes(void *vocab, int32_t token, const char **bytes)
 size_t tke_utf8_whole(tinkc_str s)
 {
     const unsigned char *p = (const unsigned char *)s.data;
-    /* Only the last three bytes can be the beginning of a character that is not over yet. */
+    /* An incomplete character has at most three bytes. */
     for (size_t back = 1; back <= 3 && back <= s.len; back++) {
         unsigned char c = p[s.len - back];
         if ((c & 0xC0) == 0x80)

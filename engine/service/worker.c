@@ -1,14 +1,14 @@
 /* worker.c - the worker: one thread that owns all weights and decides what runs next.
  *
  * It takes one work item at a time: passes of any number of runs on one base model, one optimizer
- * step, one save or load, or one iteration of the generators. Runs take turns, the one served
- * longest ago first; passes of several runs share a work item and its tokens evenly. Training and
- * sampling share the time by train_share: the one that is behind goes first, so a short request
- * waits for one work item at most.
+ * step, one save or load, or one iteration of the generators. Runs take turns, the least
+ * recently served first; passes of several runs share a work item and its tokens evenly. Training
+ * and sampling share the time by train_share: the one that is behind runs first, so a short request
+ * waits for at most one work item.
  *
  * Invariants. Only this thread takes jobs from the front of a run's queue, changes run->adapter and
- * begins images; so what it has seen runnable under svc->lock is still runnable when it takes the
- * lock again. It never computes, reads a file or waits under svc->lock.
+ * begins images; so a job that it has seen runnable under svc->lock is still runnable when it takes
+ * the lock again. It never computes, reads a file or waits under svc->lock.
  */
 #include <assert.h>
 
@@ -60,14 +60,14 @@ static tke_job *runnable(tke_service *svc, tke_run *run)
     if (!run->adapter && tke_run_image_is_written(run->is))
         return NULL;
     if (is_pass(job) && svc->result_bytes > svc->set.result_store_bytes) {
-        job->paused = true; /* rather than drop what nobody has fetched yet */
+        job->paused = true; /* results that were not fetched must not be dropped */
         job->reason = "results that were not fetched yet take all the room there is for results";
         return NULL;
     }
     return job;
 }
 
-/* The run whose turn it is: with work, served longest ago. Locks: needs svc->lock. */
+/* The least recently served run that has work. Locks: needs svc->lock. */
 static tke_run *next_run(tke_service *svc, const tke_base *base, uint64_t not_before)
 {
     const tkc_map_entry *e;
@@ -86,7 +86,7 @@ static tke_run *next_run(tke_service *svc, const tke_base *base, uint64_t not_be
     return best;
 }
 
-/* Takes a run's passes up to a share of tokens, at least one. Locks: needs svc->lock. */
+/* Takes at least one pass of a run, and more up to its share of tokens. Locks: needs svc->lock. */
 static void take_passes(work_item *item, tke_run *run, int64_t share)
 {
     for (tke_job *job; item->n < MAX_JOBS && (job = tke_run_head(run)) && is_pass(job);) {
@@ -123,7 +123,7 @@ static void fill_with_passes(tke_service *svc, work_item *item, tke_run *run)
     }
 }
 
-/* Images and sleeps that were asked for. Locks: needs svc->lock. */
+/* A run that was asked for an image or to sleep. Locks: needs svc->lock. */
 static tke_run *housekeeping(tke_service *svc)
 {
     const tkc_map_entry *e;
@@ -162,7 +162,7 @@ static void run_one(tke_service *svc, tke_job *job)
     }
 }
 
-/* Not now: remember to look again when memory has been released. */
+/* Pauses the job until memory has been released. */
 void tke_work_wait_room(tke_service *svc, tke_run *run, tke_job *job)
 {
     pthread_mutex_lock(&svc->lock);
@@ -170,7 +170,7 @@ void tke_work_wait_room(tke_service *svc, tke_run *run, tke_job *job)
         run->room_since_ns = tkc_monotonic_ns();
     tke_run_on(run, TKE_ON_NO_ROOM);
     run->room_seen = svc->room_changes;
-    run->room_retry_ns = tkc_deadline_ns(400); /* others may have become idle meanwhile */
+    run->room_retry_ns = tkc_deadline_ns(400); /* others may have become idle by then */
     job->paused = true;
     job->reason =
         tke_models_full(svc, false)
@@ -181,7 +181,7 @@ void tke_work_wait_room(tke_service *svc, tke_run *run, tke_job *job)
     pthread_mutex_unlock(&svc->lock);
 }
 
-/* A run whose state is damaged can still load another; nothing else, until it has. */
+/* A run whose stored state is damaged can still load a checkpoint, but do nothing else before. */
 static bool wake_for_load(tke_service *svc, tke_run *run, const tke_job *load, tinkc_error *err)
 {
     *err = (tinkc_error){ 0 };
@@ -196,14 +196,14 @@ static bool wake_for_load(tke_service *svc, tke_run *run, const tke_job *load, t
     return awake;
 }
 
-/* One work item of training, begun by `run`; or nothing, if that has to wait for room. */
+/* Runs one work item of training, starting with `run`; nothing if that must wait for memory. */
 static void train(tke_service *svc, tke_run *run)
 {
     tinkc_error err = { 0 };
     work_item item = { 0 };
     pthread_mutex_lock(&svc->lock);
     tke_job *first = run->create ? run->create : tke_run_head(run);
-    assert(first); /* what the worker saw runnable stays so: only it takes jobs from the front */
+    assert(first); /* only the worker takes jobs from the front */
     bool needs_adapter = !run->create && first->kind != TKE_JOB_UNLOAD;
     pthread_mutex_unlock(&svc->lock);
     if (needs_adapter && !run->adapter) {
@@ -216,7 +216,7 @@ static void train(tke_service *svc, tke_run *run)
         }
     }
     pthread_mutex_lock(&svc->lock);
-    if (!run->create) /* that one looks for room itself */
+    if (!run->create) /* creating looks for room itself */
         tke_run_on(run, TKE_ON_ROOM_SETTLED);
     tke_job *job = run->create ? run->create : tke_run_head(run);
     assert(job == first);
@@ -252,7 +252,7 @@ static void tend(tke_service *svc, tke_run *run)
         tke_work_image(svc, run);
 }
 
-/* Time that was not used is not saved up. */
+/* Unused time is not carried over. */
 static bool training_first(tke_service *svc, bool sampling)
 {
     if (!sampling) {
@@ -275,7 +275,7 @@ static bool work_once(tke_service *svc)
         tend(svc, chore);
     int64_t start = tkc_monotonic_ns();
     if (run && training_first(svc, sampling)) {
-        train(svc, run); /* if it has to wait for room, others may have work all the same */
+        train(svc, run); /* even if it must wait for room, others may have work */
         svc->train_ns += tkc_monotonic_ns() - start;
         return true;
     }
@@ -290,8 +290,8 @@ static bool work_once(tke_service *svc)
     return chore != NULL;
 }
 
-/* Nothing has been asked for in a while: work space and the cache of prompts go back to the system.
- * Both are made again by the first request that needs them, and no result depends on them. */
+/* After some time without requests, frees work space and the prompt cache. The first request that
+ * needs them makes them again, and no result depends on them. */
 static void release_idle(tke_service *svc)
 {
     size_t at = 0;
@@ -321,7 +321,7 @@ void *tke_worker_main(void *arg)
         pthread_mutex_lock(&svc->lock);
         bool stop = svc->stop, release = svc->wants_release && !did;
         svc->wants_release &= !release;
-        if (did) { /* the time without work begins again */
+        if (did) { /* the idle time starts again */
             svc->idle_since_ms = 0;
             svc->released = false;
         }
@@ -330,10 +330,10 @@ void *tke_worker_main(void *arg)
             release_idle(svc);
             pthread_mutex_lock(&svc->lock);
         }
-        /* What can be done without having been signalled is looked for twice a second. */
+        /* Looks twice a second for work that was not signalled. */
         if (!did && !stop) {
             svc->n_worker_waits++;
-            /* samples that are left wait for a file to be written */
+            /* remaining samples wait for a file to be written */
             tkc_cond_wait_until(&svc->work, &svc->lock, tkc_deadline_ns(svc->samples ? 5 : 500));
         }
         pthread_mutex_unlock(&svc->lock);

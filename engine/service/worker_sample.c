@@ -1,4 +1,4 @@
-/* worker_sample.c - samples on the worker: which weights, into which generator, out as what.
+/* worker_sample.c - samples on the worker: finds weights, runs generators, encodes results.
  *
  * A sample reads an immutable snapshot, never the weights in training. Snapshots of checkpoints are
  * read when first needed and kept while there is room.
@@ -10,7 +10,7 @@
 
 /* ---- which weights ---- */
 
-/* The snapshot to sample from, one count of it for the caller; NULL without err = the bare model.
+/* The snapshot to sample from, with a reference for the caller; NULL without err = the bare model.
  * *wait: the checkpoint is still being written. */
 static tke_snapshot *find_snapshot(tke_service *svc, tke_job *job, bool *wait, tinkc_error *err)
 {
@@ -98,7 +98,7 @@ static uint64_t tenant_number(const char *owner)
     return tke_hash_end(&h).lo;
 }
 
-/* Gives one sample to its generator. False: it has to wait for a file. */
+/* Gives one sample to its generator. False: it must wait for a file. */
 static bool start(tke_service *svc, tke_job *job)
 {
     tinkc_error err = { 0 };
@@ -145,7 +145,7 @@ bool tke_work_samples_start(tke_service *svc)
         jobs->next = NULL;
         if (start(svc, jobs))
             continue;
-        pthread_mutex_lock(&svc->lock); /* back to the end of the line */
+        pthread_mutex_lock(&svc->lock); /* back to the end of the queue */
         *svc->samples_end = jobs;
         svc->samples_end = &jobs->next;
         pthread_mutex_unlock(&svc->lock);
@@ -163,7 +163,7 @@ static tkc_topk sampled_topk(tke_sequence q, size_t k)
                        .rows = (uint32_t)q.n };
 }
 
-/* In the layout that was asked in. */
+/* Encodes in the layout of the request. */
 static bool encode_targets(tke_job *job, const tke_gen *gen, tkc_tensor *out, tinkc_error *err)
 {
     const tkc_tensor *like = job->in.sample.targets;
@@ -274,7 +274,7 @@ static void forget_running(tke_service *svc, const tke_job *job)
 {
     tke_job **at = &svc->generating;
     while (*at != job) {
-        assert(*at); /* a generator has none but those */
+        assert(*at); /* every sample of a generator is in the list */
         at = &(*at)->next;
     }
     *at = job->next;
@@ -325,7 +325,7 @@ static void collect(tke_service *svc, tke_infer *infer)
         finish(svc, gen);
 }
 
-/* The generators, one step each. Bases are only ever added, under the lock. */
+/* Runs one step of each generator. Bases are only added, never removed, under the lock. */
 void tke_work_samples_step(tke_service *svc)
 {
     size_t at = 0;
@@ -347,7 +347,7 @@ void tke_work_samples_step(tke_service *svc)
     attend_running(svc);
 }
 
-/* The service ends: what is not finished is lost. */
+/* The service ends: unfinished samples are lost. */
 void tke_work_samples_stop(tke_service *svc)
 {
     tinkc_error why = { 0 };

@@ -9,7 +9,7 @@ typedef struct record_parts {
     int64_t trailing[1];
 } record_parts;
 
-/* Were this datum's targets given in two dimensions? Then so are its outputs. */
+/* Does this datum have two-dimensional targets? Then its outputs are too. */
 static bool is_soft(const tke_job *job, size_t i)
 {
     const tkc_tensor *t = tkc_datum_input(&job->in.pass.request->data.data[i], "target_tokens");
@@ -57,8 +57,8 @@ static bool make_record(tke_job *job, const tke_pass *pass, size_t first, size_t
     return true;
 }
 
-/* Datums of the same form lie in one record, so that a result of thousands of examples has a few
- * records; the client takes them apart by their offsets. */
+/* Datums of the same form share one record, so that a result of thousands of examples has only a
+ * few; the client splits them by their offsets. */
 static bool encode_pass(tke_job *job, const tke_pass *pass, tinkc_error *err)
 {
     tkc_array_record *records = tkc_arena_array(&job->arena, pass->n_data, sizeof *records, err);
@@ -204,7 +204,7 @@ static bool encode_step(tke_job *job, const tke_metric *metrics, size_t n, tkc_b
         names[n] = "failed_fwdbwd_since_last_step";
         values[n++] = (double)run->n_failed_passes;
     }
-    /* The client's table has no tag: it accepts results of servers that send another, or none. */
+    /* Not the client's table, which has no tag: it accepts results with another tag or none. */
     static const tkc_field fields[] = {
         { "type", TKC_CONST, 0, 0, "optim_step" },
         { "metrics", TKC_NUMBERS, 0, offsetof(tkc_optim_step_result, metrics), NULL },
@@ -230,7 +230,7 @@ void tke_work_optim(tke_service *svc, tke_job *job)
                  "%lld forward_backward requests failed since the last step",
                  (long long)run->n_failed_passes);
     if (!tkc_failed(&err)) {
-        /* What makes a step fail takes the gradients with it. */
+        /* A failed step has consumed the gradients. */
         job->touched = !tke_optim_step(run->adapter, &job->in.optim.adam, metrics, &n, &err);
         pthread_mutex_lock(&svc->lock);
         if (!run->dirty_since_ms)
