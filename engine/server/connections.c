@@ -1,10 +1,10 @@
-/* connections.c - who is connected, since when, and who has to go.
+/* connections.c - the list of connections, and which of them to close.
  *
- * libmicrohttpd ends a connection that is silent for two minutes. That is not enough against a peer
- * that sends a byte now and then, so each connection also has a time by which its request's head must
- * be there, and a rate at which its body must come. When there are as many connections as there may
- * be, the one that has been idle longest goes. A connection is ended by shutdown(2): its own thread
- * in libmicrohttpd sees the end and closes it, so nobody else ever closes a descriptor.
+ * libmicrohttpd closes a connection that is silent for two minutes. That does not stop a peer that
+ * sends a byte now and then, so each connection also has a deadline for the head of its request and
+ * a minimum rate for its body. At the connection limit, the one that has been idle longest is
+ * closed. A connection is ended by shutdown(2): its own libmicrohttpd thread then closes it, so no
+ * other thread ever closes a descriptor.
  */
 #include <errno.h>
 #include <string.h>
@@ -18,7 +18,7 @@ enum {
     DEFAULT_CONNECTIONS = 4096,
     FILES_IN_RESERVE = 256, /* the store, downloads, models, the host's own */
     HEAD_S = 30,            /* of the first request on a connection, unless options say otherwise */
-    IDLE_S = 120,           /* between the answer to one and the head of the next */
+    IDLE_S = 120,           /* between an answer and the head of the next request */
     BODY_GRACE_S = 60,
     BODY_BYTES_PER_S = 1024 /* after that time, on average */
 };
@@ -67,7 +67,7 @@ enum MHD_Result tke_peer_accept(void *cls, const struct sockaddr *from, socklen_
     return n < h->max_per_address ? MHD_YES : MHD_NO;
 }
 
-/* ---- coming and going ---- */
+/* ---- accepting and closing ---- */
 
 /* Locks: needs h->lock. */
 static void end_peer(tke_peer *p)
@@ -135,7 +135,7 @@ void tke_peer_notify(void *cls, struct MHD_Connection *connection, void **contex
     *context = NULL;
     if (!p)
         return;
-    pthread_mutex_lock(&h->lock); /* before its descriptor is closed, and may be another's */
+    pthread_mutex_lock(&h->lock); /* before its descriptor is closed and may be reused */
     *(p->prev ? &p->prev->next : &h->peers) = p->next;
     if (p->next)
         p->next->prev = p->prev;

@@ -1,8 +1,9 @@
-/* exchange.c - answers on their way from the service to a connection.
+/* exchange.c - sends answers from the service to a connection.
  *
- * Small answers are gathered and sent with their length. Events and archives go out while they are
- * being made: the connection reads what is there, and sleeps when there is nothing. The code that
- * makes an archive waits while the connection is slow; events never wait (they are few and small).
+ * Small answers are buffered and sent with their length. Events and archives are sent while they
+ * are produced: the connection reads what is available and is suspended when there is nothing. The
+ * code that produces an archive waits for a slow connection; events never wait (they are few and
+ * small).
  */
 #include "server/exchange.h"
 
@@ -73,7 +74,7 @@ const char *tke_exchange_header(const tke_exchange *x, const char *name)
     return NULL;
 }
 
-/* Locks: needs x->lock. There is something for the connection to do. */
+/* Locks: needs x->lock. Wakes the connection, which has something to do. */
 static void wake(tke_exchange *x)
 {
     if (x->state == TKE_X_SUSPENDED && !x->gone) {
@@ -145,9 +146,9 @@ static bool reply_write(tinkc_reply *reply, const void *data, size_t len)
 static void finish(tke_exchange *x, bool failed)
 {
     pthread_mutex_lock(&x->lock);
-    assert(!x->ended); /* a reply ends once */
+    assert(!x->ended); /* a reply ends only once */
     x->ended = true;
-    x->failed = failed || x->incomplete; /* a part of an answer must not look like all of it */
+    x->failed = failed || x->incomplete; /* a partial answer must not look complete */
     wake(x);
     pthread_mutex_unlock(&x->lock);
     tke_http_over(x);
@@ -165,7 +166,7 @@ static void reply_fail(tinkc_reply *reply, int32_t code, const char *message)
     finish(of(reply), true);
 }
 
-/* Events never wait: a sender of many looks here first. */
+/* Writing events never waits, so code that sends many checks the room first. */
 static size_t reply_room(tinkc_reply *reply)
 {
     tke_exchange *x = of(reply);
@@ -261,7 +262,7 @@ bool tke_exchange_peer_gone(tinkc_reply *reply)
     char byte;
     pthread_mutex_lock(&x->lock);
     bool gone = x->gone;
-    if (!gone && x->state == TKE_X_SUSPENDED) { /* so the connection stays while we look */
+    if (!gone && x->state == TKE_X_SUSPENDED) { /* so it cannot be closed while we look */
         const union MHD_ConnectionInfo *info =
             x->mhd->info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         gone = info && recv(info->connect_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;

@@ -1,8 +1,8 @@
 /* exchange.h - one HTTP request and its answer, between libmicrohttpd and the service.
  *
- * It is the service's tinkc_reply and the library's request context at once, counted by both: the
- * peer may go away while the service still answers, and the service may have answered long before
- * the last byte is out.
+ * It is both the service's tinkc_reply and the library's request context, and both hold a
+ * reference: the peer may disconnect while the service still answers, and the service may have
+ * answered long before the last byte is sent.
  */
 #ifndef TKE_SERVER_EXCHANGE_H
 #define TKE_SERVER_EXCHANGE_H
@@ -18,7 +18,7 @@
 enum { TKE_MAX_HEADERS = 100, TKE_MAX_REPLY_HEADERS = 12 };
 
 enum {
-    TKE_X_READING = 0, /* its body is still coming */
+    TKE_X_READING = 0, /* its body is being received */
     TKE_X_HANDED,      /* with the service, on the thread that handed it over */
     TKE_X_SUSPENDED,   /* the connection waits for the service */
     TKE_X_ANSWERING,   /* there is something to send */
@@ -28,7 +28,7 @@ enum {
 enum { TKE_X_KEY = 1, TKE_X_SIZE, TKE_X_HEADERS, TKE_X_BUSY, TKE_X_GUARD };
 
 typedef struct tke_exchange {
-    tinkc_reply reply; /* first: the service knows it by this */
+    tinkc_reply reply; /* first: the service identifies it by this */
     tkc_refs refs;
     struct tke_http *http;
     tke_service *svc; /* outlives it: only its threads and the library's touch an exchange */
@@ -41,18 +41,18 @@ typedef struct tke_exchange {
 
     /* the request: constant once it is handed over */
     const char *method;
-    const char *uri; /* path and query as they came */
+    const char *uri; /* path and query as received */
     tke_identity who;
     const char *host;    /* NULL = none was given */
     tke_verdict verdict; /* of the guard */
     int64_t max_body;    /* of this path */
-    bool typed;          /* the body is said to be JSON or protobuf */
+    bool typed;          /* Content-Type is JSON or protobuf */
     char base_url[300];
     const char *headers[2 * TKE_MAX_HEADERS + 1];
     size_t n_headers;
     tkc_buf body;
     size_t counted;  /* of http->body_bytes */
-    int32_t refusal; /* TKE_X_KEY ...: will be refused, whatever comes; 0 = not so far */
+    int32_t refusal; /* TKE_X_KEY ...: will be refused; 0 = not so far */
     bool too_large, is_poll;
     bool to_page;           /* the page answers it, not the service */
     bool from_page;         /* the service does, and its path began with /ui */
@@ -67,17 +67,17 @@ typedef struct tke_exchange {
     int32_t status;
     const char *reply_headers[2 * TKE_MAX_REPLY_HEADERS];
     size_t n_reply_headers;
-    char future[200]; /* whose delivery has to be reported; "" = none */
+    char future[200]; /* future whose delivery must be reported; "" = none */
     tkc_buf out;
     size_t taken;           /* of out, by the connection */
-    int64_t content_length; /* -1 = not said */
-    bool streaming;         /* goes out while it is being made */
+    int64_t content_length; /* -1 = unknown */
+    bool streaming;         /* sent while it is produced */
     bool is_events;
-    bool ended, failed; /* the service is through */
-    bool gone;          /* the connection is */
-    bool cut;           /* nobody waits for a streamed answer any more; it ends early */
-    bool incomplete; /* something that was written is missing in it: it must not be sent as whole */
-    bool inside;     /* we are inside tke_service_handle: writing must not wait */
+    bool ended, failed; /* by the service */
+    bool gone;          /* the connection is closed */
+    bool cut;           /* a streamed answer is ended early */
+    bool incomplete;    /* a write was lost: it must not be sent as complete */
+    bool inside;        /* inside tke_service_handle: writing must not wait */
 } tke_exchange;
 
 /* Made when the request line has been read. NULL: memory is short. */
@@ -89,17 +89,17 @@ void tke_exchange_drop(tke_exchange *);
 const char *tke_exchange_header(const tke_exchange *, const char *name);
 /* Fills in the reply's functions. */
 void tke_exchange_open_reply(tke_exchange *);
-/* Thread: the connection's. Sends what there is; MHD_NO closes the connection. */
+/* Thread: the connection's. Sends what is available; MHD_NO closes the connection. */
 enum MHD_Result tke_exchange_answer(tke_exchange *);
 /* Thread: the connection's, without the lock, after the service has it: suspends unless there is
  * something to send already. */
 enum MHD_Result tke_exchange_wait(tke_exchange *);
-/* Has the peer closed its connection? libmicrohttpd does not look while it waits for us. */
+/* Has the peer closed its connection? libmicrohttpd does not check while it is suspended. */
 bool tke_exchange_peer_gone(tinkc_reply *);
-/* A streamed answer is ended: its writer is refused, and the connection closed. An answer that is
- * gathered first still goes out whole. */
+/* Ends a streamed answer: further writes fail, and the connection is closed. A buffered answer is
+ * still sent in full. */
 void tke_exchange_cut(tke_exchange *);
-/* The connection is through with it. */
+/* The connection no longer uses it. */
 void tke_exchange_closed(tke_exchange *, bool complete);
 
 /* http_request.c */

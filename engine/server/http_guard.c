@@ -1,4 +1,4 @@
-/* http_guard.c - Host, Origin, fetch metadata, and the headers that say how long a request is. */
+/* http_guard.c - checks Host, Origin, fetch metadata, and the headers that give a body's length. */
 #include "server/http_guard.h"
 
 #include <stdarg.h>
@@ -17,7 +17,7 @@ static tke_verdict refuse(int32_t status, const char *code, const char *format, 
 
 /* ---- names ---- */
 
-/* "host" of "host:port" or "[::1]:port"; empty if it cannot be one. */
+/* "host" of "host:port" or "[::1]:port"; empty if invalid. */
 static tinkc_str host_alone(const char *host)
 {
     size_t n = strlen(host), end;
@@ -70,13 +70,13 @@ bool tke_guard_knows(const tke_guard *g, const char *host)
     return (g->bound && !any && tkc_str_is_nocase(bare, g->bound)) || is_allowed(g, host, alone);
 }
 
-/* ---- where a page comes from ---- */
+/* ---- the origin of a page ---- */
 
-/* Does the page come from us, or from a place that was allowed? */
+/* Is the page ours, or from an allowed origin? */
 static bool origin_ok(const tke_guard *g, const char *origin, const char *host)
 {
     const char *rest = strstr(origin, "://");
-    if (!rest) /* "null": a page that hides where it is from */
+    if (!rest) /* "null": an opaque origin */
         return false;
     rest += 3;
     return (host && strcasecmp(rest, host) == 0) || is_allowed(g, rest, host_alone(rest));
@@ -97,7 +97,7 @@ static tke_verdict check_page(const tke_guard *g, const tke_head_values *h)
     return (tke_verdict){ 0 };
 }
 
-/* ---- how long it is ---- */
+/* ---- the length of a body ---- */
 
 bool tke_header_name_ok(const char *name)
 {
@@ -106,7 +106,8 @@ bool tke_header_name_ok(const char *name)
     return *name && strspn(name, token) == strlen(name);
 }
 
-/* A proxy in front of us may believe another of two lengths than libmicrohttpd does: none passes. */
+/* A proxy and libmicrohttpd may choose different ones of two lengths (request smuggling), so a
+ * request with an ambiguous length is refused. */
 static tke_verdict check_length(const tke_head_values *h)
 {
     if (h->bad_name)

@@ -1,9 +1,9 @@
-/* http_guard.h - requests that a web page elsewhere, or a proxy that reads HTTP differently, must
- * not be able to make. Pure functions of header values; nothing here knows of sockets.
+/* http_guard.h - refuses requests forged by foreign web pages or by proxies that parse HTTP
+ * differently. Pure functions of header values; no sockets.
  *
- * A page that a browser shows can send requests to addresses that only its user can reach. It cannot
- * hide where it comes from: Host names the server it believes to talk to (its own name, after DNS
- * rebinding), Origin and Sec-Fetch-Site say whose page it is.
+ * A page in a browser can send requests to addresses that only its user can reach, but it cannot
+ * hide its origin: Host names the server it believes to talk to (its own name, after DNS
+ * rebinding), Origin and Sec-Fetch-Site tell whose page it is.
  */
 #ifndef TKE_SERVER_HTTP_GUARD_H
 #define TKE_SERVER_HTTP_GUARD_H
@@ -13,7 +13,7 @@
 typedef struct tke_guard {
     const char *bound;     /* the address we listen on, as it was given; NULL = a unix socket */
     char **allowed;        /* further names, ended by NULL: "host" or "host:port" */
-    bool needs_known_host; /* there are no keys, or names were given: others are refused */
+    bool needs_known_host; /* no keys, or names were given: other hosts are refused */
 } tke_guard;
 
 typedef struct tke_head_values { /* NULL = the header is not there */
@@ -21,7 +21,7 @@ typedef struct tke_head_values { /* NULL = the header is not there */
     const char *host, *origin, *fetch_site, *fetch_mode;
     const char *content_length, *transfer_encoding;
     size_t n_host, n_content_length, n_transfer_encoding;
-    bool bad_name; /* a header whose name is not one */
+    bool bad_name; /* a header has an invalid name */
 } tke_head_values;
 
 typedef struct tke_verdict {

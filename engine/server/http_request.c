@@ -1,13 +1,13 @@
-/* http_request.c - from a connection to the service: who asks, what may be refused before it is
- * read, how much memory a body may take.
+/* http_request.c - from a connection to the service: identifies the client, refuses early what can
+ * be refused from the head, limits the memory of bodies.
  *
  * Threads: libmicrohttpd's. None of them waits: a request that is not answered at once leaves its
- * connection suspended. May touch: the service through service.h alone.
+ * connection suspended. May touch: the service, only through service.h.
  *
- * Who owns what. The record of a connection (tke_peer) is made and ended by the library's
- * notification, and the text of the request line is its. An exchange is made on the first call of
- * the handler, because only from then on does the library promise to call `completed`: what is
- * allocated before that, for a request whose head turns out to be too large, would be lost.
+ * Ownership. The record of a connection (tke_peer) is made and freed by the library's notification,
+ * and owns the text of the request line. An exchange is made on the first call of the handler,
+ * because only from then on does the library guarantee to call `completed`: anything allocated
+ * earlier would leak for a request whose head turns out to be too large.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
 #include "server/http_server.h"
 #include "server/page_gate.h"
 
-enum { BODIES = 2 /* as many of the largest size are in memory at once; small ones always are */ };
+enum { BODIES = 2 /* of the largest size in memory at once; small ones are not limited */ };
 
 /* ---- refusing ---- */
 
@@ -53,7 +53,8 @@ static void refuse(tke_exchange *x, int32_t status, const char *code, const char
     x->n_reply_headers = 0;
     x->reply_headers[x->n_reply_headers++] = "Content-Type";
     x->reply_headers[x->n_reply_headers++] = "application/json";
-    if (x->refusal == TKE_X_GUARD) { /* what follows on this connection may not be what it seems */
+    if (x->refusal ==
+        TKE_X_GUARD) { /* the framing of later requests on this connection is uncertain */
         x->reply_headers[x->n_reply_headers++] = "Connection";
         x->reply_headers[x->n_reply_headers++] = "close";
     }
@@ -80,10 +81,10 @@ static enum MHD_Result answer_refusal(tke_exchange *x)
 
 /* ---- the head ---- */
 
-/* Keeps the request line, and takes the query out of the library's sight: it would parse it into
- * its own pool, and a query of a thousand names leaves the connection without an answer. The
- * service reads queries itself. The text is in the library's read buffer, which it changes in the
- * same way right after this call. */
+/* Keeps the request line, and hides the query from the library: it would parse the query into its
+ * own pool, and with a thousand names the connection would never be answered. The service parses
+ * queries itself. Writing to the text is safe: it is in the library's read buffer, which the
+ * library changes in the same way right after this call. */
 void *tke_request_begin(void *cls, const char *uri, struct MHD_Connection *connection)
 {
     tke_http *h = cls;
@@ -143,7 +144,7 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
         x->refusal = TKE_X_HEADERS;
         return MHD_NO;
     }
-    if (is_credential(name)) { /* not kept: the service needs the owner only */
+    if (is_credential(name)) { /* not kept: the service needs only the owner */
         *(strcasecmp(name, "X-API-Key") == 0 ? &in->key : &in->bearer) = value;
         return MHD_YES;
     }
@@ -177,7 +178,7 @@ static bool identify(tke_http *h, tke_exchange *x, const head *in)
     return known;
 }
 
-/* What is known of a path: the service's, or the page's, which sends samples below /ui. */
+/* Properties of a path: the service's, or the page's, which sends samples under /ui. */
 static tke_path_info path_of(tke_http *h, tke_exchange *x, const char *method)
 {
     bool ui = h->page && tke_gate_is_ui(x->uri);
@@ -189,11 +190,11 @@ static tke_path_info path_of(tke_http *h, tke_exchange *x, const char *method)
                             h->openai || ui);
 }
 
-/* Only the head is here: what can be refused already is, before memory is spent on a body. */
+/* Refuses what can be refused from the head, before memory is spent on the body. */
 static enum MHD_Result look_at_head(tke_http *h, tke_exchange *x, const char *method,
                                     const char *version)
 {
-    enum { SMALL = 1 << 20 }; /* read to its end all the same, so that the answer arrives */
+    enum { SMALL = 1 << 20 }; /* still read to its end, so that the answer arrives */
     head in = { .x = x, .values = { .method = method, .version = version } };
     tke_path_info path = path_of(h, x, method);
     int64_t n = 0;
@@ -215,8 +216,8 @@ static enum MHD_Result look_at_head(tke_http *h, tke_exchange *x, const char *me
     else if (!known && path.needs_key)
         x->refusal = TKE_X_KEY;
     else if (x->too_large && !path.is_pass)
-        x->refusal = TKE_X_SIZE; /* passes are read on: their numbers must not be lost */
-    bool unclear = x->verdict.status == 400; /* nobody knows where its body ends */
+        x->refusal = TKE_X_SIZE; /* passes are still read: their seq_ids must not be lost */
+    bool unclear = x->verdict.status == 400; /* the end of its body is unknown */
     return x->refusal && (unclear || n > SMALL) ? answer_refusal(x) : MHD_YES;
 }
 
@@ -225,10 +226,10 @@ static enum MHD_Result look_at_head(tke_http *h, tke_exchange *x, const char *me
 static void take_body(tke_http *h, tke_exchange *x, const char *data, size_t len)
 {
     tinkc_error err = { 0 };
-    enum { HEAD = 4096 }; /* of a body that is too large: it may say which request this was */
+    enum { HEAD = 4096 }; /* kept of a body that is too large: it may hold the seq_id */
     size_t max = (size_t)x->max_body;
     if (x->refusal)
-        return; /* read to the end, or the answer might not arrive; but not kept */
+        return; /* read to the end, or the answer might not arrive, but not kept */
     if (!x->too_large && x->body.len + len <= max) {
         x->counted += len;
         size_t all = atomic_fetch_add(&h->body_bytes, len) + len;
@@ -248,9 +249,9 @@ static void take_body(tke_http *h, tke_exchange *x, const char *data, size_t len
     (void)tkc_buf_add(&x->body, data, len < room ? len : room, &err);
 }
 
-/* ---- the whole request ---- */
+/* ---- the complete request ---- */
 
-/* Puts it among those that the service has. False: we are stopping. */
+/* Adds it to the list of active exchanges. False: the server is stopping. */
 static bool enlist(tke_http *h, tke_exchange *x)
 {
     pthread_mutex_lock(&h->lock);
@@ -269,7 +270,7 @@ static bool enlist(tke_http *h, tke_exchange *x)
     return ok;
 }
 
-/* Is it one of those that are ended because we stop? */
+/* Must it be cancelled because the server is stopping? */
 static bool is_unwanted(tke_http *h, const tke_exchange *x)
 {
     pthread_mutex_lock(&h->lock);
@@ -310,7 +311,7 @@ static enum MHD_Result send_metrics(tke_http *h, tke_exchange *x)
     return tke_exchange_answer(x);
 }
 
-/* Links that are given out start with this: a name of ours, or the address that was reached. */
+/* The base of links in answers: one of our names, or the address that the client reached. */
 static void set_base_url(const tke_http *h, tke_exchange *x)
 {
     const tke_peer *p = tke_peer_of(h, x->connection);
@@ -338,7 +339,7 @@ static bool may_enter_page(const tke_http *h, const tke_exchange *x)
            tke_gate_allows(&from, h->url, !tke_key_ring_is_empty(h->keys));
 }
 
-/* What a request below /ui is refused for, and what its answer says. False: answered. */
+/* Checks a request under /ui and adds headers to its answer. False: refused and answered. */
 static bool enter_page(tke_http *h, tke_exchange *x)
 {
     if (!may_enter_page(h, x))
@@ -353,7 +354,7 @@ static bool enter_page(tke_http *h, tke_exchange *x)
     return false;
 }
 
-/* Hands it over; from now on it may end at any time. */
+/* Gives the exchange to the service; from now on it may end at any time. */
 static void hand_over(tke_http *h, tke_exchange *x)
 {
     const tke_caller caller = { x->who.owner, x->who.key_id, x->who.generation, x->who.email };
@@ -390,10 +391,10 @@ static enum MHD_Result dispatch(tke_http *h, tke_exchange *x, const char *method
         refuse(x, 503, "stopping", "The server is stopping");
         return tke_exchange_answer(x);
     }
-    tke_exchange_keep(x); /* the service's count */
+    tke_exchange_keep(x); /* the service's reference */
     tke_exchange_open_reply(x);
     hand_over(h, x);
-    if (is_unwanted(h, x)) /* the call that ended all others may have come before it was listed */
+    if (is_unwanted(h, x)) /* the server may have cancelled all others before it was listed */
         tke_request_cancel(h, x);
     return tke_exchange_wait(x);
 }
@@ -447,7 +448,7 @@ static void log_access(tke_http *h, tke_exchange *x)
     char line[700];
     if (!h->access_log)
         return;
-    pthread_mutex_lock(&x->lock); /* the service may still be at it */
+    pthread_mutex_lock(&x->lock); /* the service may still use it */
     int status = (int)x->status;
     pthread_mutex_unlock(&x->lock);
     double ms = (double)(tkc_monotonic_ns() - x->start_ns) / 1e6;

@@ -2,14 +2,14 @@
  *
  *     server.c        starting, stopping, the public functions
  *     listener.c      the socket
- *     connections.c   who is connected, since when, and who has to go
- *     http_guard.c    which requests a browser or a proxy must not be able to make
- *     key_ring.c      keys, whose they are, quotas
+ *     connections.c   the list of connections, their deadlines and limit
+ *     http_guard.c    refuses requests forged by web pages or proxies
+ *     key_ring.c      keys, their owners, quotas
  *     http_request.c  from bytes to the service, through the checks above
  *     exchange.c      from the service back to bytes
  *
- * Locks: http->lock guards the lists; it is a leaf, except that an exchange's own lock may be taken
- * inside it. Nothing waits or does I/O under it but shutdown(2).
+ * Locks: http->lock guards the lists. The only lock that may be taken inside it is an exchange's
+ * own. Under it nothing waits, and the only system call is shutdown(2).
  */
 #ifndef TKE_SERVER_HTTP_SERVER_H
 #define TKE_SERVER_HTTP_SERVER_H
@@ -25,13 +25,13 @@
 typedef struct tke_peer {
     struct tke_peer *next, *prev; /* http->peers, newest first; http->lock */
     struct tke_http *http;
-    char *uri;                 /* of the request whose head is being read; its thread's */
+    char *uri;                 /* of the request being read; only its thread uses it */
     int fd;                    /* constant */
     unsigned char address[16]; /* constant; IPv4 as in IPv6; all zero on a unix socket */
     bool local;                /* constant: a unix socket */
     /* http->lock */
     int32_t state; /* TKE_PEER_* */
-    bool first;    /* nothing was answered on it yet */
+    bool first;    /* its first request is not answered yet */
     bool ended;    /* it was asked to close */
     int64_t since_ns;
     size_t n_body; /* of the body that is being read */
@@ -40,7 +40,7 @@ typedef struct tke_peer {
 enum { TKE_PEER_HEAD = 0, TKE_PEER_BODY, TKE_PEER_BUSY };
 
 typedef struct tke_http {
-    tkc_refs refs; /* the handle's, and one for each exchange */
+    tkc_refs refs; /* of the handle and of each exchange */
     const tinkc_allocator *a;
     const tke_mhd *mhd;
     tke_service *svc;
@@ -57,7 +57,7 @@ typedef struct tke_http {
     tke_page *page; /* NULL = none is served */
     bool page_chat; /* it may sample through OpenAI's form */
     size_t max_peers, max_per_address;
-    int64_t head_ns; /* by then the head of a first request is there */
+    int64_t head_ns; /* time limit for the head of the first request */
 
     _Atomic size_t body_bytes; /* of all requests that are being read or answered */
 
@@ -66,9 +66,9 @@ typedef struct tke_http {
     tke_peer *peers;
     size_t n_peers;
     tke_exchange *active;      /* with the service */
-    size_t n_active, n_unsent; /* n_unsent: handed over, and not yet off their connections */
-    bool stopping;             /* takes nothing more; polls are ended */
-    bool cutting;              /* the grace is over: everything is */
+    size_t n_active, n_unsent; /* n_unsent: handed over, answer not yet fully sent */
+    bool stopping;             /* no new requests; polls are ended */
+    bool cutting;              /* the grace period is over: everything is ended */
     bool stopped;
     pthread_t timer;
     pthread_cond_t tick;
@@ -78,12 +78,12 @@ typedef struct tke_http {
 /* ---- listener.c ---- */
 
 bool tke_listen(tke_http *, const tinkc_serve_options *, tinkc_error *err);
-/* "http://10.0.0.5:8000": where this connection reached us, whatever its Host says. */
+/* "http://10.0.0.5:8000": the address that this connection reached, regardless of its Host. */
 void tke_local_url(const tke_http *, int fd, char *out, size_t size);
 
 /* ---- connections.c ---- */
 
-/* How many connections there may be, below what the process may open, with a reserve for files. */
+/* Sets the connection limit, from the process's file limit less a reserve for files. */
 void tke_peers_limit(tke_http *, const tinkc_serve_options *);
 /* MHD's callbacks. */
 enum MHD_Result tke_peer_accept(void *http, const struct sockaddr *, socklen_t);
@@ -93,7 +93,7 @@ tke_peer *tke_peer_of(const tke_http *, struct MHD_Connection *);
 /* It begins to do something else. */
 void tke_peer_is(tke_peer *, int32_t state);
 void tke_peer_read(tke_peer *, size_t bytes);
-/* A thread that closes connections whose time is over. */
+/* Starts a thread that closes connections past their deadline. */
 bool tke_peers_watch(tke_http *, tinkc_error *err);
 void tke_peers_unwatch(tke_http *);
 
@@ -106,7 +106,7 @@ enum MHD_Result tke_request_handle(void *http, struct MHD_Connection *, const ch
 void tke_request_completed(void *http, struct MHD_Connection *, void **context,
                            enum MHD_RequestTerminationCode);
 
-/* Tells the service, or the page, that the answer is no longer wanted. */
+/* Cancels the request at the service or the page. */
 void tke_request_cancel(tke_http *, tke_exchange *);
 
 /* ---- server.c ---- */

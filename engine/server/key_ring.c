@@ -22,7 +22,7 @@ typedef struct key {
 typedef struct keys {
     key *list;
     size_t n;
-    char *secret; /* all texts, one behind the other */
+    char *secret; /* all texts, concatenated */
     size_t secret_bytes;
 } keys;
 
@@ -43,7 +43,7 @@ static void keys_free(const tinkc_allocator *a, keys *k)
 
 /* ---- reading lines ---- */
 
-/* A number, or one with K, M or G behind it. */
+/* A number, optionally followed by K, M or G. */
 static bool read_amount(tinkc_str text, int64_t *out)
 {
     int64_t scale = 1;
@@ -194,7 +194,7 @@ bool tke_key_ring_is_empty(tke_key_ring *r)
     return empty;
 }
 
-/* Locks: needs r->lock. Every key is compared, so that time does not tell which was nearly right. */
+/* Locks: needs r->lock. Compares every key, so that timing does not reveal which one matched. */
 static bool find_key(const tke_key_ring *r, const char *given, tke_identity *out)
 {
     bool known = false;
@@ -221,7 +221,7 @@ bool tke_key_ring_identify(tke_key_ring *r, const char *given, tke_identity *out
         known = k && k->who.generation == claims.generation;
         if (known)
             *out = k->who;
-        else if (open) /* a token of a server that once had keys says whose the data is */
+        else if (open) /* a token from when the server had keys still names the owner */
             (void)snprintf(out->owner, sizeof out->owner, "%s", claims.owner);
     }
     pthread_mutex_unlock(&r->lock);

@@ -32,7 +32,7 @@ static bool listen_unix(tke_http *h, const char *path, tinkc_error *err)
     h->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (h->listen_fd < 0)
         return tkc_fail_errno(err, "%s", path);
-    /* A socket that nobody listens on was left behind by a process that is gone. */
+    /* A socket file without a listener was left by a process that has ended. */
     if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode)) {
         int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         bool alive =

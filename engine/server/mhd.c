@@ -1,4 +1,4 @@
-/* mhd.c - where libmicrohttpd is opened. */
+/* mhd.c - loads libmicrohttpd. */
 #include "server/mhd.h"
 
 #include <pthread.h>

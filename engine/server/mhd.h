@@ -1,4 +1,4 @@
-/* mhd.h - libmicrohttpd, opened on first use: the functions we call, and nothing else. */
+/* mhd.h - libmicrohttpd, opened on first use: only the functions that we call. */
 #ifndef TKE_SERVER_MHD_H
 #define TKE_SERVER_MHD_H
 
@@ -25,7 +25,7 @@ typedef struct tke_mhd {
     const char *(*lookup)(struct MHD_Connection *, enum MHD_ValueKind, const char *key);
 } tke_mhd;
 
-/* The table, or NULL (UNSUPPORTED) where the library is not installed. Any thread. */
+/* The table, or NULL (UNSUPPORTED) if the library is not installed. Any thread. */
 const tke_mhd *tke_mhd_load(tinkc_error *err);
 
 #endif

@@ -14,8 +14,8 @@ typedef struct tke_gate_request { /* headers of a request; NULL = not sent */
 /* Is this path the page's, or an OpenAI request of the page? */
 bool tke_gate_is_ui(const char *uri);
 
-/* May a request have an answer? Pages of other origins may not. Where no key is needed the Host
- * must name this machine, or a name that somebody else's DNS points here could read everything. */
+/* May a request be answered? Pages of other origins may not. Without keys the Host must
+ * name this machine; otherwise a foreign DNS name that resolves to it could read everything. */
 bool tke_gate_allows(const tke_gate_request *, const char *own_url, bool keys);
 
 /* Pairs of names and values for every answer below /ui, ended by NULL. */

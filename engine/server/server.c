@@ -1,6 +1,4 @@
-/* server.c - tinkc_engine_serve: a listening socket in front of the service. Starting and stopping;
- * http_server.h says where the rest is.
- */
+/* server.c - tinkc_engine_serve: starts and stops the HTTP server; http_server.h lists the rest. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +13,7 @@ enum {
     FRONT_THREADS = 4,
     IDLE_TIMEOUT_S = 120,
     CONNECTION_MEMORY = 64 * 1024,
-    SPARE_CONNECTIONS = 8 /* for each thread: accepted so that an idle one can be closed */
+    SPARE_CONNECTIONS = 8 /* for each thread: accepted above the limit, to close an idle one */
 };
 
 struct tinkc_server {
@@ -206,7 +204,7 @@ bool tinkc_server_set_keys(tinkc_server *server, const char *const *api_keys, ti
     return tke_key_ring_replace(server->http->keys, api_keys, err);
 }
 
-/* ---- end ---- */
+/* ---- stop ---- */
 
 bool tinkc_server_wait(tinkc_server *server, int64_t timeout_ms, tinkc_error *err)
 {
@@ -225,7 +223,7 @@ bool tinkc_server_wait(tinkc_server *server, int64_t timeout_ms, tinkc_error *er
     return in_time ? true : tkc_fail(err, TINKC_E_TIMEOUT, "the server is still running");
 }
 
-/* Ends open polls, or everything, that the service has of ours. Their connections are closed. */
+/* Cancels our open polls, or all our requests, at the service. Their connections are closed. */
 static void cancel_active(tke_http *h, bool polls_only)
 {
     for (;;) {
@@ -246,13 +244,14 @@ static void cancel_active(tke_http *h, bool polls_only)
     }
 }
 
-/* Locks: needs h->lock. Is anything of ours with the service, or, if `sent`, not yet out? */
+/* Locks: needs h->lock. Does the service have any of our requests; if `sent`, is any answer
+ * unsent? */
 static bool is_busy(const tke_http *h, bool sent)
 {
     return h->n_active || (sent && h->n_unsent);
 }
 
-/* Waits until nothing of ours is with the service; if `sent`, also until its answers are out. */
+/* Waits until the service has none of our requests; if `sent`, also until all answers are sent. */
 static bool drained(tke_http *h, bool sent, int64_t timeout_ms)
 {
     int64_t deadline = tkc_deadline_ns(timeout_ms);
@@ -279,18 +278,18 @@ bool tinkc_server_stop(tinkc_server *server, int64_t grace_ms, tinkc_error *err)
     pthread_mutex_unlock(&h->lock);
     if (!first)
         return tinkc_server_wait(server, TINKC_FOREVER, err);
-    /* New requests are answered 503 from here on. The library could stop listening at once, but
-     * its threads and that call both take the socket out of an epoll set, and it aborts the process
-     * when the threads were first. */
-    cancel_active(h, true); /* polls are not work; their clients ask again */
+    /* New requests are answered 503 from here on. Do not make the library stop listening instead:
+     * its threads and that call both remove the socket from an epoll set, and if the threads are
+     * first, it aborts the process. */
+    cancel_active(h, true); /* polls are not work; their clients poll again */
     bool clean = drained(h, true, grace_ms);
     if (!clean) {
         pthread_mutex_lock(&h->lock);
         h->cutting = true;
         pthread_mutex_unlock(&h->lock);
         cancel_active(h, false);
-        /* The library must not be stopped while a connection of its is suspended; what is left now
-         * waits for a commit or has been asked to stop. */
+        /* The library must not be stopped while one of its connections is suspended; the requests
+         * left now wait for a commit or have been asked to stop. */
         while (!drained(h, false, 1000))
             ;
     }
