@@ -2,10 +2,10 @@
  *
  *     y = W x + (alpha / rank) B (A x)
  *
- * All tensors of an adapter lie in one block of numbers on a device, in the order of layers and
- * modules, so that gradients and moments are blocks of the same layout. The device outlives what is
- * made on it. An adapter belongs to the worker; snapshots are immutable, counted, and share nothing
- * with it.
+ * All tensors of an adapter are in one block of numbers on a device, in the order of layers and
+ * modules, so that gradients and moments are blocks of the same layout. The device must outlive
+ * them. Only the worker uses an adapter; snapshots are immutable, reference-counted, and share
+ * nothing with it.
  */
 #ifndef TKE_TRAIN_ADAPTER_H
 #define TKE_TRAIN_ADAPTER_H
@@ -27,7 +27,7 @@ typedef struct tke_snapshot tke_snapshot;
 /* A seeded, B zero, gradients and moments zero. Errors: ARGUMENT, MEMORY. */
 tke_adapter *tke_adapter_new(tke_device *, tke_model *, const tke_adapter_spec *, tinkc_error *err);
 void tke_adapter_free(tke_adapter *); /* NULL allowed */
-/* What tke_adapter_new would take: weights, gradients, moments. SIZE_MAX if it overflows. */
+/* The memory of an adapter: weights, gradients, moments. SIZE_MAX if it overflows. */
 size_t tke_adapter_bytes(const tke_model *, const tke_adapter_spec *);
 
 const tke_adapter_spec *tke_adapter_get_spec(const tke_adapter *);
@@ -44,12 +44,12 @@ tke_snapshot *tke_snapshot_take(const tke_adapter *, tinkc_error *err); /* a cop
 tke_snapshot *tke_snapshot_keep(const tke_snapshot *);
 void tke_snapshot_drop(tke_snapshot *); /* any thread; NULL allowed */
 size_t tke_snapshot_bytes(const tke_snapshot *);
-/* Never reused in a process: what the prefix cache is keyed by. */
+/* Never reused in a process: the prefix cache uses it as a key. */
 uint64_t tke_snapshot_id(const tke_snapshot *);
 const tke_lora *tke_snapshot_lora(const tke_snapshot *);
 const tke_model *tke_snapshot_model(const tke_snapshot *);
 
-/* What passes read and change: blocks of the layout in tke_adapter_lora(a)->layout. */
+/* The blocks that passes read and change, laid out as tke_adapter_lora(a)->layout. */
 const tke_lora *tke_adapter_lora(const tke_adapter *);
 
 /* ---- files (folders of engine.md 4.4) ---- */
@@ -86,12 +86,12 @@ bool tke_adapter_probe(const tke_model *, const char *folder, tke_adapter_spec *
 
 /* Replaces the weights by a folder's; with `optimizer` also moments, step (from the file's
  * metadata) and pending gradients, else those become zero. Rank, alpha and modules must agree
- * (MODEL, listing both sides). On failure the adapter is as it was. */
+ * (MODEL, listing both sides). On failure the adapter is unchanged. */
 bool tke_adapter_load(tke_adapter *, const char *folder, bool optimizer, tinkc_error *err);
-/* A folder as a snapshot, for sampling. */
+/* Reads a folder as a snapshot, for sampling. */
 tke_snapshot *tke_snapshot_read(tke_device *, tke_model *, const char *folder, tinkc_error *err);
-/* Writes a folder's adapter into another, whole and in our own spelling: matrices that it does not have
- * get a fresh A (of `seed`) and a B of zeros, so that training can begin there. *spec is what it is. */
+/* Writes a folder's adapter into another, complete and with our own tensor names: missing matrices
+ * get a fresh A (from `seed`) and a zero B, so that training can continue from it. Fills *spec. */
 bool tke_adapter_convert(const tke_model *, const char *from, const char *to, uint64_t seed,
                          const tke_adapter_save *, tke_adapter_spec *spec, tinkc_error *err);
 /* Would tke_snapshot_read accept the folder? Needs no device. */

@@ -1,7 +1,7 @@
-/* adapter_export.c - tinkc_adapter_export: a downloaded adapter in another spelling, or merged into
- * its base model.
+/* adapter_export.c - tinkc_adapter_export: converts a downloaded adapter to other tensor names, or
+ * merges it into its base model.
  *
- * Works on files alone, tensor by tensor: nothing is widened as a whole. A half-made target is
+ * Works only on files, tensor by tensor, and never widens a whole tensor. An incomplete target is
  * removed. May touch: the three folders of its options.
  */
 #include <stdio.h>
@@ -29,7 +29,7 @@ static bool is_unembed(const char *name)
            strstr(name, "embed_tokens.");
 }
 
-/* The name in the spelling that was asked for. */
+/* The name in the requested naming. */
 static const char *spelt(tke_export *j, const char *name)
 {
     const char *ab = strstr(name, "lora_A") ? "lora_A" : "lora_B";
@@ -62,7 +62,7 @@ static bool write_tensors(tke_export *j)
            tke_export_advance(j, j->adapter.mapping.len);
 }
 
-/* target_modules in the new spelling; every other member as it is. */
+/* Writes target_modules in the new naming; copies every other member. */
 static void copy_targets(tke_export *j, tkc_json *from, tkc_jsonw *to)
 {
     if (tkc_json_peek(from) != TKC_JSON_ARRAY) {
@@ -197,7 +197,7 @@ static bool merge_rows(tke_export *j, const tke_file_tensor *w, const tke_file_t
     return ok;
 }
 
-typedef struct merged { /* one file of the base on its way to the target */
+typedef struct merged { /* one file of the base model being written to the target */
     tke_tensor_file from;
     tke_file_tensor *list;
     size_t n;
@@ -220,7 +220,7 @@ static bool merge_tensor(tke_export *j, merged *m, const tke_file_tensor *w,
     return out && merge_rows(j, w, a, b, out);
 }
 
-/* untie: the embedding stays as it is, and a head of its own is written beside it. */
+/* untie: the embedding stays unchanged, and a separate head is written. */
 static bool merge_file(tke_export *j, const char *name, bool untie)
 {
     static const char *const metadata[] = { "format", "pt", NULL };
@@ -236,7 +236,7 @@ static bool merge_file(tke_export *j, const char *name, bool untie)
         bool embed = strcmp(w->name, "model.embed_tokens.weight") == 0;
         bool head = strcmp(w->name, "lm_head.weight") == 0;
         if (head && untie)
-            continue; /* tied: what the file says there does not count */
+            continue; /* tied: the file's own head is not used */
         if (embed && untie)
             merge_tensor(j, &m, w, tke_export_head(j, "lora_A"), tke_export_head(j, "lora_B"),
                          "lm_head.weight");
@@ -342,7 +342,7 @@ static bool merge_shards(tke_export *j, const char *index, bool untie)
             }
         }
     tkc_jsonw_end(&to);
-    tkc_jsonw_key(&to, "metadata"); /* readers in Python insist on it */
+    tkc_jsonw_key(&to, "metadata"); /* Python readers require it */
     tkc_jsonw_object(&to);
     tkc_jsonw_key(&to, "total_size");
     tkc_jsonw_i64(&to, j->written);
@@ -386,7 +386,7 @@ static bool merge(tke_export *j)
 
 static bool check_options(const tinkc_adapter_options *o, tinkc_error *err)
 {
-    bool plain = o && o->format == TINKC_ADAPTER_GGUF; /* a model can do without an adapter */
+    bool plain = o && o->format == TINKC_ADAPTER_GGUF; /* GGUF works without an adapter */
     if (!o || (!o->adapter && !plain) || !o->target)
         return tkc_fail(err, TINKC_E_ARGUMENT, "adapter and target are required");
     if (o->format < TINKC_ADAPTER_PEFT || o->format > TINKC_ADAPTER_GGUF)

@@ -1,4 +1,4 @@
-/* adapter_export.h - what the forms of an exported adapter share: the job, and merging row by row.
+/* adapter_export.h - shared by all export formats: the job, and merging row by row.
  * Private to engine/train. */
 #ifndef TKE_TRAIN_ADAPTER_EXPORT_H
 #define TKE_TRAIN_ADAPTER_EXPORT_H
@@ -23,11 +23,11 @@ static inline char *tke_export_path(tke_export *j, const char *folder, const cha
 {
     return tkc_path_join(&j->arena, folder, name, j->err);
 }
-/* Counts, shows; false after a stop. */
+/* Counts and reports progress; false if cancelled. */
 bool tke_export_advance(tke_export *, size_t bytes);
 
 /* lora_A or lora_B of a base tensor ("model.layers.0.self_attn.q_proj.weight"), or of the output
- * projection in any of its spellings; NULL = it has none. */
+ * projection under any of its names; NULL = none. */
 const tke_file_tensor *tke_export_part(tke_export *, const char *base_name, const char *ab);
 const tke_file_tensor *tke_export_head(tke_export *, const char *ab);
 

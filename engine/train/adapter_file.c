@@ -28,8 +28,8 @@ static void tensor_name(const tke_tensor_ref *ref, int names, const char *prefix
              unembed ? "model.unembed_tokens" : ref->weight->path, ab);
 }
 
-/* The tensor of a layout that a name in a file means; NULL if none. Finds the spellings of PEFT, of
- * the hosted service, and of its conversion for tied models. */
+/* Finds a layout's tensor in a file; NULL if missing. Knows the names of PEFT, of the hosted
+ * service, and of its conversion for tied models. */
 static const tke_file_tensor *find_tensor(const tke_tensor_file *f, const tke_tensor_ref *ref,
                                           const char *prefix)
 {
@@ -269,7 +269,7 @@ static bool refuse_set(tkc_json *j, const char *key, const char *path, tinkc_err
     return tkc_fail(err, TINKC_E_UNSUPPORTED, "%s: %s is not supported", path, key);
 }
 
-/* Members that would change what the adapter means, and that are not known here. */
+/* Members that would change the adapter's meaning and are not supported. */
 static const char *const refused[] = { "use_dora",
                                        "rank_pattern",
                                        "alpha_pattern",
@@ -283,7 +283,7 @@ static const char *const refused[] = { "use_dora",
                                        "alora_invocation_tokens",
                                        NULL };
 
-/* A member whose text must be this one. */
+/* Requires that the member has this text. */
 static bool expect_text(tkc_json *j, const char *key, const char *want, const char *path,
                         tinkc_error *err)
 {
@@ -338,7 +338,7 @@ static bool read_config(folder *f, tinkc_error *err)
     return true;
 }
 
-/* Which flags the names of the file stand for. */
+/* Derives the flags from the tensor names of the file. */
 static bool read_flags(folder *f, tinkc_error *err)
 {
     for (size_t i = 0; i < f->weights.n_tensors; i++) {
@@ -378,7 +378,7 @@ static bool folder_open(folder *f, const char *path, tinkc_error *err)
            read_flags(f, err);
 }
 
-/* Reads one tensor into a block. A missing one is a fault unless `partial`. */
+/* Reads one tensor into a block. A missing one is an error unless `partial`. */
 static bool read_tensor(const tke_tensor_file *file, const tke_tensor_ref *ref, const char *prefix,
                         bool partial, const char *path, tke_real *block, bool *found,
                         tinkc_error *err)
@@ -419,7 +419,7 @@ static bool read_block(const tke_tensor_file *file, const tke_lora_layout *l, co
     return true;
 }
 
-/* The first tensor of the file that stands for nothing in the layout. */
+/* The first tensor of the file that is not in the layout. */
 static const char *stray_tensor(const tke_tensor_file *file, const tke_lora_layout *l)
 {
     for (size_t i = 0; i < file->n_tensors; i++) {
@@ -537,7 +537,7 @@ static bool fits(const tke_adapter *a, const folder *f, const char *path, tinkc_
                     flags_text(a->spec.train));
 }
 
-typedef struct loaded { /* everything a load replaces, before it does */
+typedef struct loaded { /* everything that a load replaces; swapped in only when all is read */
     tke_real *weights, *grads, *m, *v;
     int64_t counters[3];
 } loaded;
@@ -568,7 +568,7 @@ static bool read_optimizer(folder *f, const tke_lora_layout *l, loaded *out, tin
     return ok;
 }
 
-/* Reads into the new blocks, through views of them. */
+/* Reads into the new blocks, through host views. */
 static bool read_blocks(folder *f, const tke_adapter *a, bool optimizer, tke_block *blocks[4],
                         loaded *in, tinkc_error *err)
 {

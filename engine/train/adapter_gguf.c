@@ -1,8 +1,8 @@
 /* adapter_gguf.c - a model, with an adapter merged into it, as one GGUF file.
  *
- * Names and shapes are llama.cpp's. Matrices get the type that was asked for, norms and biases stay
- * f32. Llama's q and k are stored for its other way of rotating pairs (neighbours instead of halves),
- * so their rows change places; Qwen's stay. May touch: the model's folder, the adapter, the target.
+ * Names and shapes are llama.cpp's. Matrices get the requested type, norms and biases stay f32.
+ * Llama's q and k are stored for llama.cpp's rotation of neighbouring pairs (not halves), so their
+ * rows are permuted; Qwen's are not. May touch: the model's folder, the adapter, the target.
  */
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,7 @@ typedef struct entry { /* one tensor of the file */
     const tke_weight *w;    /* a matrix, or */
     const tke_real *vector; /* a vector of `cols` */
     size_t rows, cols;
-    size_t heads; /* > 0: rows of each head change places */
+    size_t heads; /* > 0: rows of each head are permuted */
     int type;
     const tke_file_tensor *a, *b; /* NULL = nothing to merge */
 } entry;
@@ -32,7 +32,7 @@ typedef struct writer {
     float *freqs; /* of llama 3's scaling, or NULL */
 } writer;
 
-/* ---- what goes in ---- */
+/* ---- the tensors ---- */
 
 static entry *add(writer *w, const char *name)
 {
@@ -134,7 +134,7 @@ static void gather(writer *w)
         add_layer(w, i);
     add_vector(w, "output_norm.weight", w->model->norm, c->hidden, 0);
     if (c->tied && !trained)
-        return; /* readers take the embedding */
+        return; /* readers use the embedding */
     entry *e = add_matrix(w, "output.weight", &w->model->head.w[0], 0);
     if (e && trained) {
         e->a = tke_export_head(w->j, "lora_A");
@@ -181,7 +181,8 @@ static bool write_rope(writer *w)
     return true;
 }
 
-/* The folder's last part; a snapshot in the hub's cache is called by a commit, which says nothing. */
+/* The folder's last part; a snapshot in the hub's cache is called by a commit, which says
+ * nothing. */
 static tinkc_str model_name(const char *folder)
 {
     tinkc_str s = tkc_str(folder);
@@ -221,7 +222,7 @@ static bool write_keys(writer *w)
 
 /* ---- numbers ---- */
 
-/* Which row of the model stands in row i of the file: pairs (i, i + d/2) become neighbours. */
+/* The model's row for row i of the file: pairs (i, i + d/2) become neighbours. */
 static size_t source_row(const entry *e, size_t i, size_t n)
 {
     if (!e->heads)

@@ -1,4 +1,4 @@
-/* adapter_state.h - what an adapter is made of. Private to engine/train. */
+/* adapter_state.h - the parts of an adapter. Private to engine/train. */
 #ifndef TKE_TRAIN_ADAPTER_STATE_H
 #define TKE_TRAIN_ADAPTER_STATE_H
 
@@ -12,7 +12,7 @@ struct tke_adapter {
     tke_lora_layout *layout;
     tke_lora lora; /* the view of weights that passes read */
     tke_block *weights, *grads, *m, *v;
-    tke_block *work; /* a copy of grads that a pass adds to; made on first need */
+    tke_block *work; /* a copy of grads that a pass adds to; made on first use */
     int64_t step;    /* Adam's t */
     int64_t n_fwdbwd, n_tokens, n_failed; /* since the last step */
 };
@@ -36,10 +36,10 @@ struct tke_state {
     int64_t step, n_fwdbwd, n_tokens;
 };
 
-/* Where an adapter's tensors lie. */
+/* The places of an adapter's tensors in a block. */
 tke_lora_layout *tke_layout_new(const tke_model *, const tke_adapter_spec *, tinkc_error *err);
 void tke_layout_free(tke_lora_layout *); /* NULL allowed */
-/* Zeroed numbers of a layout in host memory; end with tkc_release_aligned. */
+/* Zeroed numbers of a layout in host memory; free with tkc_release_aligned. */
 tke_real *tke_reals_new(const tke_lora_layout *, tinkc_error *err);
 /* A snapshot whose weights are zero. */
 tke_snapshot *tke_snapshot_new(tke_device *, const tke_model *, const tke_adapter_spec *,
@@ -51,12 +51,12 @@ void tke_layout_init(const tke_lora_layout *, uint64_t seed, tke_real *reals);
 /* Walks the tensors of a layout: A and B of every adapted matrix. */
 typedef struct tke_tensor_ref {
     const tke_weight *weight; /* the matrix; its path names the tensor */
-    bool head;                /* the output projection, which files spell in three ways */
+    bool head;                /* the output projection, which has three names in files */
     bool is_b;
     size_t rows, cols; /* [rank, in] or [out, rank] */
     size_t offset;     /* in a block */
 } tke_tensor_ref;
-/* Fills *ref and moves *place on; false at the end. Start with 0. */
+/* Fills *ref and advances *place; false at the end. Start with 0. */
 bool tke_layout_next(const tke_lora_layout *, size_t *place, tke_tensor_ref *ref);
 
 #endif

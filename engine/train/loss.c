@@ -1,8 +1,8 @@
-/* loss.c - the table of losses: what each is called, what it takes, its arithmetic.
+/* loss.c - the table of losses: names, inputs, arithmetic.
  *
- * A loss is one row: its name, keys and inputs as data, and its functions. Nothing outside the row
- * asks which loss it is. May touch: its arguments. Must not: know the model. A token whose weight
- * or advantage is zero gives exactly zero without any exponential.
+ * A loss is one row: its name, keys and inputs as data, and its functions. No code outside the row
+ * depends on which loss it is. May touch: its arguments. Must not: know the model. A token whose
+ * weight or advantage is zero gives exactly zero without any exponential.
  */
 #include "train/loss.h"
 
@@ -69,7 +69,7 @@ static void count(tke_loss_sums *sums, const tke_token *t, const policy *p)
 static bool policy_of(const tke_token *t, policy *p)
 {
     const tke_datum *d = t->datum;
-    assert(d->advantages && d->logprobs); /* tke_datum_bind refuses a datum without */
+    assert(d->advantages && d->logprobs); /* tke_datum_bind refuses a datum without them */
     *p = (policy){ .a = (tke_real)d->advantages[t->i], .q = (tke_real)d->logprobs[t->i] };
     return p->a != 0;
 }
@@ -86,7 +86,7 @@ static tke_real importance_sampling(const tke_loss *loss, const tke_token *t, tk
     return g[0] = -(p.r * p.a);
 }
 
-/* -min(r A, clip(r) A); the gradient flows where the first is chosen. */
+/* -min(r A, clip(r) A); the gradient is nonzero only where the first is chosen. */
 static tke_real clipped_surrogate(const tke_loss *loss, const tke_token *t, policy *p, tke_real *g,
                                   tke_loss_sums *sums)
 {
@@ -213,7 +213,7 @@ static const tke_loss_row rows[] = {
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
-/* Names of the protocol that are not losses here, and why. */
+/* Loss names of the protocol that are not supported, and why. */
 static const struct {
     const char *name, *why;
 } refused[] = {

@@ -1,7 +1,7 @@
-/* loss.h - the loss functions: what they need, what they give for each token.
+/* loss.h - the loss functions: their inputs, and their value for each token.
  *
- * Pure arithmetic on log-probs; no model in sight. Sums over tokens and datums are never divided.
- * Errors that the caller's data explain are TINKC_E_BAD_REQUEST.
+ * Pure arithmetic on log-probs, independent of the model. Sums over tokens and datums are never
+ * divided. Errors caused by the caller's data are TINKC_E_BAD_REQUEST.
  */
 #ifndef TKE_TRAIN_LOSS_H
 #define TKE_TRAIN_LOSS_H
@@ -36,7 +36,7 @@ typedef struct tke_loss_key { /* one entry of loss_fn_config */
 bool tke_loss_parse(tke_loss *, tinkc_str name, const tke_loss_key *keys, size_t n_keys,
                     bool strict, tinkc_error *err);
 
-/* One datum as the maths sees it. Arrays are borrowed; NULL = not given. */
+/* One datum as the losses use it. Arrays are borrowed; NULL = not given. */
 typedef struct tke_datum {
     const int32_t *tokens;
     size_t n;                          /* tokens */
@@ -58,14 +58,14 @@ typedef struct tke_input {
 } tke_input;
 
 /* Fills a datum from named inputs. tokens and n must be set before; `index` is for messages. Names,
- * types, lengths and values are checked; `mask` is passed over unless the loss is strict. */
+ * types, lengths and values are checked; `mask` is ignored unless the loss is strict. */
 bool tke_datum_bind(tke_datum *, const tke_loss *, const tke_input *inputs, size_t n_inputs,
                     bool forward_only, size_t index, tinkc_error *err);
-/* Token ids and length against a model's vocabulary and context. */
+/* Checks token ids and length against a model's vocabulary and context. */
 bool tke_datum_check(const tke_datum *, size_t vocab, size_t context, size_t index,
                      tinkc_error *err);
 
-/* What a request's tokens add up to. Start from zero. */
+/* Sums over a request's tokens. Start from zero. */
 typedef struct tke_loss_sums {
     double loss;
     double ratio, kl;
@@ -73,7 +73,7 @@ typedef struct tke_loss_sums {
     int64_t n_tokens, n_loss_tokens, n_clipped, n_ratio;
 } tke_loss_sums;
 
-/* What a loss over whole sequences learns of one before its tokens' losses. Start from zero. */
+/* What a loss over whole sequences gathers before its tokens' losses. Start from zero. */
 typedef struct tke_loss_whole {
     double log_ratio; /* sum of lp - q over the tokens with loss */
     int64_t n;
@@ -107,7 +107,7 @@ typedef struct tke_loss_row {
     } keys[TKE_LOSS_KEYS];
     float clip_low, clip_high; /* defaults */
     double beta;
-    uint32_t needs, needs_forward, takes; /* inputs that must be there, and others that may */
+    uint32_t needs, needs_forward, takes; /* required inputs, and optional ones */
     bool soft;                            /* several targets for a position */
     bool ratios;                          /* has ratio and clip metrics */
     /* The token's loss, and g[k] = d loss / d lp (g[0] is 0 before). Adds to sums. */

@@ -1,4 +1,4 @@
-/* loss_input.c - a datum from named inputs: names, types, lengths and values are checked.
+/* loss_input.c - makes a datum from named inputs; checks names, types, lengths and values.
  *
  * May touch: its arguments. Must not: compute a loss.
  */

@@ -2,8 +2,8 @@
  *
  * A step is a transaction: weights, moments and the count of steps change together or not at all.
  *
- * May touch: the adapter it is given. Must not: change it when the gradient is not finite, but for
- * zeroing that gradient so that the run can continue.
+ * May touch: the adapter it is given. Must not: change it if the gradient is not finite, except to
+ * zero that gradient so that the run can continue.
  */
 #include <assert.h>
 #include <math.h>

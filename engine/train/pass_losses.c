@@ -1,4 +1,4 @@
-/* pass_losses.c - what a device asks of the passes in its microbatch: targets, losses, gradients.
+/* pass_losses.c - targets, losses and gradients of the passes in a microbatch, for the device.
  *
  * May touch: outputs and sums of the passes. Must not: know the model. Rows come in order, so the
  * sums are added in the order of tokens and datums.
@@ -27,13 +27,13 @@ static void fail_token(const tke_item *item, size_t position, bool loss)
     if (s->failed)
         return;
     s->failed = true;
-    /* Log-probs that are not finite are ours; a ratio that overflows is the request's. */
+    /* Log-probs that are not finite are a server error; a ratio that overflows is the request's. */
     tkc_fail(&s->pass->err, loss ? TINKC_E_BAD_REQUEST : TINKC_E_SERVER,
              "datum %zu: the %s at position %zu is not finite", item->index,
              loss ? "loss (ratio of log-probs)" : "log-prob", position);
 }
 
-/* First sweep: what a loss over whole sequences must know. */
+/* First sweep: gathers what a loss over whole sequences needs. */
 static void row_gather(tke_item *item, size_t position, const tke_real *lp)
 {
     const tke_loss_row *row = tke_loss_row_of(&item->state->pass->loss);
@@ -61,7 +61,7 @@ static void row_loss(const tke_item *item, size_t position, const tke_real *lp, 
         finite = finite && isfinite(g[j]);
     if (!finite)
         fail_token(item, position, true);
-    if (s->failed) /* its gradient is thrown away: spare the work */
+    if (s->failed) /* its gradient is discarded: skip the work */
         memset(g, 0, d->k * sizeof *g);
 }
 

@@ -1,7 +1,6 @@
 /* pass_state.h - passes while the trainer works on them. Private to engine/train.
  *
- * training.c decides what goes into a microbatch and what becomes of its results; pass_losses.c
- * makes the losses of its rows.
+ * training.c fills microbatches and uses their results; pass_losses.c computes the losses of rows.
  */
 #ifndef TKE_TRAIN_PASS_STATE_H
 #define TKE_TRAIN_PASS_STATE_H

@@ -1,10 +1,10 @@
-/* training.c - passes as transactions: what goes into a microbatch, what becomes of it.
+/* training.c - passes as transactions: fills microbatches, commits or discards their results.
  *
  * Datums of all passes are packed, adapter by adapter, into microbatches that fit the memory; each
  * is one forward (and backward) over its rows on the device. Gradients are added to a copy of each
  * adapter's accumulator; the copy takes its place when every pass of that adapter has succeeded. A
- * pass that fails is taken out and the others of its adapter run again: the result is as if the
- * failed one had never been there.
+ * pass that fails is removed and the others of its adapter run again: the result is as if the
+ * failed one had never been sent.
  *
  * May touch: the adapters of its passes. Must not: change anything for a pass that fails; know what
  * kind of device computes.
@@ -16,7 +16,7 @@
 #include "train/adapter_state.h"
 #include "train/pass_state.h"
 
-enum { GOOD_TOKENS = 1024 }; /* from here on more rows make products no faster */
+enum { GOOD_TOKENS = 1024 }; /* more rows than this do not make products faster */
 
 struct tke_trainer {
     const tke_device_ops *ops;
@@ -78,7 +78,7 @@ static int32_t depth_of(const tke_pass *p)
                                                                      : TKE_DEPTH_HEAD;
 }
 
-/* The least that a microbatch needs. */
+/* The minimum memory of a microbatch. */
 static size_t bytes_of(const tke_trainer *t, const tke_microbatch_size *size)
 {
     return t->ops->microbatch_bytes(t->work, size, TKE_KEEP_NONE);
@@ -169,7 +169,7 @@ static void finish_pass(tke_pass_state *s)
 {
     tke_pass_out *o = &s->pass->out;
     const tke_loss_sums *sums = &s->sums;
-    assert(!s->done && !s->failed && !tkc_failed(&s->pass->err)); /* a pass ends once */
+    assert(!s->done && !s->failed && !tkc_failed(&s->pass->err)); /* a pass ends only once */
     assert(sums->n_tokens == (int64_t)o->elementwise_at[s->pass->n_data]);
     double n = sums->n_ratio ? (double)sums->n_ratio : 1;
     o->n_metrics = 0;
@@ -241,7 +241,7 @@ static size_t rank_of(const tke_item *item)
     return adapter ? adapter->layout->rank : 0;
 }
 
-/* Would a microbatch of this size be too large to be a good one? */
+/* Is this size beyond what makes a good microbatch? */
 static bool too_large(const tke_trainer *t, const tke_microbatch_size *size)
 {
     size_t allowed = t->ops->trainer_memory(t->work);
@@ -250,7 +250,7 @@ static bool too_large(const tke_trainer *t, const tke_microbatch_size *size)
     return size->n > GOOD_TOKENS && t->ops->microbatch_bytes(t->work, size, TKE_KEEP_ALL) > allowed;
 }
 
-/* Takes datums from items[first] on, as many as make a good microbatch. */
+/* Takes as many datums from items[first] on as make a good microbatch. */
 static size_t fill(const attempt *a, size_t first, tke_microbatch_size *size)
 {
     size_t i = first;
@@ -267,7 +267,7 @@ static size_t fill(const attempt *a, size_t first, tke_microbatch_size *size)
             break;
         *size = more;
     }
-    assert(i > first); /* a datum that is too long makes one of its own */
+    assert(i > first); /* a datum that is too long gets its own microbatch */
     return i - first;
 }
 
@@ -295,7 +295,7 @@ static void make_segments(tke_microbatch *u, const tke_item *items, tke_segment 
     }
 }
 
-/* Rows of the datums, one behind the other; everything in the arena. */
+/* Concatenates the rows of the datums; everything is in the arena. */
 static bool make_microbatch(tke_microbatch *u, tke_item *items, tkc_arena *arena, tinkc_error *err)
 {
     size_t row = 0, n = u->size.n;
@@ -357,8 +357,8 @@ static bool run_microbatches(attempt *a)
 
 /* ---- attempts ---- */
 
-/* Chooses what runs now: everything that is left, but one pass at a time of an adapter whose passes
- * must run alone. */
+/* Chooses what runs now: all that is left, except that an adapter whose passes must run alone gets
+ * one pass at a time. */
 static size_t choose(tke_pass_state *states, size_t n)
 {
     size_t chosen = 0;
@@ -401,7 +401,7 @@ static bool adapter_succeeded(const tke_pass_state *states, size_t n, const tke_
     return true;
 }
 
-/* Not a number in the sum: the pass is to blame if it was alone, else each must run alone. */
+/* The sum is NaN: if one pass ran, it fails; otherwise each must run alone to find which one. */
 static void blame(tke_pass_state *states, size_t n, const tke_adapter *adapter)
 {
     size_t count = 0;
@@ -435,7 +435,7 @@ static void commit(tke_pass_state *states, size_t n, tke_adapter *adapter)
     }
 }
 
-/* All passes of an adapter have succeeded: is their sum a number? */
+/* All passes of an adapter have succeeded: commits their sum if it is finite. */
 static void settle_adapter(attempt *a, tke_adapter *adapter)
 {
     bool finite = false;
@@ -466,7 +466,7 @@ static void settle(attempt *a)
             a->states[i].done = true;
 }
 
-/* One go over all that is left. False when nothing is left or nothing more can be done. */
+/* One attempt at all that is left. False if nothing is left or nothing more can be done. */
 static bool run_attempt(tke_trainer *t, tke_pass_state *states, size_t n)
 {
     attempt a = { .t = t, .states = states, .n = n };

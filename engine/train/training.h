@@ -7,8 +7,8 @@
  *     if (pass.err.code) ... else use pass.out ...
  *     tke_pass_free(&pass);
  *
- * A microbatch may hold passes of many adapters on one base model; their bits are the same as alone,
- * in any company. Passes of one adapter are taken in the order given. A pass that fails changes
+ * A microbatch may hold passes of many adapters on one base model; each gives the same bits as if
+ * it ran alone. Passes of one adapter are taken in the order given. A pass that fails changes
  * nothing and does not stop the others. [one thread: the worker]
  */
 #ifndef TKE_TRAIN_TRAINING_H
@@ -37,7 +37,7 @@ void tke_trainer_free(tke_trainer *);
  * this rank included: if it is above memory_bytes the pass will fail with TINKC_E_MEMORY. */
 size_t tke_trainer_bytes(const tke_trainer *, size_t n_tokens, size_t max_k,
                          const tke_adapter_spec *);
-/* Changes the budget for passes to come. */
+/* Changes the budget of later passes. */
 void tke_trainer_set_memory(tke_trainer *, size_t memory_bytes);
 
 /* ---- passes ---- */
@@ -48,7 +48,7 @@ typedef struct tke_metric {
 } tke_metric;
 enum { TKE_MAX_METRICS = 12 };
 
-/* Outputs of all datums lie back to back, in the order of the request. */
+/* Outputs of all datums, concatenated in the order of the request. */
 typedef struct tke_pass_out {
     float *logprobs;     /* sum of n*k floats */
     float *elementwise;  /* sum of n floats */
@@ -64,7 +64,7 @@ typedef struct tke_pass {
     tke_loss loss;
     const tke_datum *data;
     size_t n_data;
-    /* filled in: err (BAD_REQUEST = the caller's doing, MEMORY, CANCELLED, SERVER), else out */
+    /* filled in: err (BAD_REQUEST = caused by the caller, MEMORY, CANCELLED, SERVER), else out */
     tinkc_error err;
     tke_pass_out out;
     tkc_arena arena; /* owns out; end with tke_pass_free */
