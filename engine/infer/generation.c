@@ -1,4 +1,4 @@
-/* generation.c - one request: its copies, its samples, when they stop, what it tells.
+/* generation.c - one request: its samples, stop rules and results.
  *
  * May touch: the request and the blocks its sequences hold. Must not: decide what runs.
  */
@@ -83,7 +83,7 @@ static float *fill(tkc_arena *arena, size_t n, float value, tinkc_error *err)
     return to;
 }
 
-/* Room for what is wanted of the prompt's positions, if anything is. */
+/* Allocates the requested scores of the prompt's positions, if any. */
 static bool make_scores(tke_gen *g, tinkc_error *err)
 {
     const tke_gen_request *r = &g->r;
@@ -125,7 +125,7 @@ static void allow_ends(const tke_gen *g, uint32_t *mask)
             allow(mask, g->r.stop_tokens[i]);
 }
 
-/* What may follow where the text stands. False: nothing, or err is set. */
+/* Finds the tokens that may follow the text so far. False: none, or err is set. */
 static bool find_allowed(tke_gen *g, tke_seq *s, tinkc_error *err)
 {
     const tke_constraint *c = g->r.constraint;
@@ -160,7 +160,7 @@ static bool make_constraint(tke_gen *g, tinkc_error *err)
     return !tkc_failed(err);
 }
 
-/* Behind a token that was drawn: true = the text is complete. */
+/* Advances the grammar by a drawn token; true = the text is complete. */
 static bool follow(tke_seq *s, int32_t token, tinkc_error *err)
 {
     tke_gen *g = s->gen;
@@ -321,7 +321,7 @@ static bool stops_at_bytes(tke_seq *s, int32_t token, tinkc_error *err)
     return found;
 }
 
-/* What stands beside the token that is about to be appended. */
+/* Appends the alternatives of the token that is about to be appended. */
 static void append_topk(tke_seq *s, tinkc_error *err)
 {
     size_t k = s->gen->r.topk_sample_logprobs, n = s->n * k;
@@ -367,7 +367,7 @@ void tke_seq_append(tke_seq *s, int32_t token, float logprob)
         tke_seq_finish(s, stop);
 }
 
-/* ---- what callers ask ---- */
+/* ---- results ---- */
 
 void *tke_gen_user(const tke_gen *g)
 {

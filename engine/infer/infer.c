@@ -1,10 +1,10 @@
-/* infer.c - which sequences run: admission, room in the cache, preemption, forks.
+/* infer.c - decides which sequences run: admission, room in the cache, preemption, forks.
  *
- * The rows of a step are shared. Small requests (little work in all) get theirs first. While there
- * is one, large requests have a few rows together, so that a step stays short; otherwise tenants
- * share the rows evenly, the request that was served least first. A request alone has all of them.
- * A sequence that finds no room pushes the youngest of the largest request out; that one gives up
- * its blocks and is computed again later, with the same result. No result depends on any of this.
+ * The rows of a step are shared. Small requests (little total work) get theirs first. While there
+ * is one, all large requests together get only a few rows, so that a step stays short; otherwise
+ * tenants share the rows evenly, the least served request first. A single request gets all of them.
+ * A sequence that finds no room preempts the youngest of the largest request, which gives up its
+ * blocks and is computed again later, with the same result. No result depends on any of this.
  *
  * May touch: the engine's lists and blocks. Must not: compute (that is the device's work).
  */
@@ -106,7 +106,8 @@ tke_gen *tke_infer_add(tke_infer *e, const tke_gen_request *r, tinkc_error *err)
     tke_gen *g = tke_gen_new(e, r, err);
     if (!g)
         return NULL;
-    size_t need = blocks_for(r->n_prompt + r->max_tokens) + 1; /* one while copying a shared one */
+    size_t need =
+        blocks_for(r->n_prompt + r->max_tokens) + 1; /* + 1 while copying a shared block */
     if (need > e->kv.n_blocks) {
         tkc_fail(err, TINKC_E_MEMORY,
                  "a sequence of %zu tokens needs %zu MiB of cache, there are %zu",
@@ -220,7 +221,7 @@ static bool start(tke_infer *e, tke_seq *s, tinkc_error *err)
     return true;
 }
 
-/* Gives up a sequence's blocks; it will be computed again. */
+/* Frees a sequence's blocks; it will be computed again. */
 static void preempt(tke_infer *e, tke_seq *s)
 {
     size_t at = 0;
@@ -257,7 +258,7 @@ static void tokens_of_block(const tke_seq *s, size_t block, int32_t out[TKE_BLOC
         out[i] = tke_seq_token(s, block * TKE_BLOCK_TOKENS + i);
 }
 
-/* Takes what the cache has of a sequence's beginning; at least one token is left to compute. */
+/* Reuses the cached blocks of a sequence's prefix; at least one token is left to compute. */
 static void reuse_prefix(tke_infer *e, tke_seq *s, tinkc_error *err)
 {
     tke_gen *g = s->gen;
@@ -266,7 +267,7 @@ static void reuse_prefix(tke_infer *e, tke_seq *s, tinkc_error *err)
     if (g->prompt_logprobs && g->n_scored < g->r.n_prompt && /* what is scored is computed */
         (g->n_scored - 1) / TKE_BLOCK_TOKENS < most)
         most = (g->n_scored - 1) / TKE_BLOCK_TOKENS;
-    assert(!s->n_blocks && !s->n_computed && !s->serial); /* who waits holds nothing */
+    assert(!s->n_blocks && !s->n_computed && !s->serial); /* a waiting sequence holds no blocks */
     for (size_t b = 0; b < most && !e->o.no_prefix_cache; b++) {
         tokens_of_block(s, b, tokens);
         int32_t id = tke_kv_find(&e->kv, owner_of(g), s->serial, tokens);
@@ -302,7 +303,7 @@ static tke_seq *waiting_of(tke_gen *g)
     return NULL;
 }
 
-/* The sequence to start next: of a request that has none running, else the oldest that waits. */
+/* The sequence to start next: of a request with none running, else the oldest waiting one. */
 static tke_seq *next_waiting(tke_infer *e)
 {
     tke_seq *oldest = NULL;
@@ -315,13 +316,13 @@ static tke_seq *next_waiting(tke_infer *e)
     return oldest;
 }
 
-/* The running sequence that is given up first: the youngest of the request that has most of them;
- * of requests that have one each, of the youngest request. */
+/* The running sequence to preempt first: the youngest of the request with the most running; if all
+ * have one, that of the youngest request. */
 static tke_seq *first_to_go(const tke_infer *e)
 {
     tke_seq *victim = NULL;
     size_t most = 0;
-    for (size_t i = 0, n; i < e->n_running; i += n) { /* those of one request lie together */
+    for (size_t i = 0, n; i < e->n_running; i += n) { /* those of one request are adjacent */
         for (n = 1; i + n < e->n_running && e->running[i + n]->gen == e->running[i]->gen;)
             n++;
         if (n >= most) {
@@ -332,7 +333,7 @@ static tke_seq *first_to_go(const tke_infer *e)
     return victim;
 }
 
-/* Room for the first sequence of a request, from one that has several. False: none has. */
+/* Makes room for the first sequence of a request, from one that has several. False: none has. */
 static bool make_way(tke_infer *e, const tke_gen *waiting)
 {
     tke_seq *victim = e->n_running ? first_to_go(e) : NULL;
@@ -348,7 +349,7 @@ static void admit(tke_infer *e)
     while ((s = next_waiting(e))) {
         tinkc_error err = { 0 };
         tke_gen *g = s->gen;
-        bool first = n_running_of(e, g) == 0; /* nobody waits for the whole of another request */
+        bool first = n_running_of(e, g) == 0; /* a request never waits for all of another */
         if (e->n_running >= e->o.max_running && !first)
             return;
         if (g->r.max_tokens == 0 && (!g->prompt_logprobs || g->n_scored == g->r.n_prompt)) {
@@ -370,13 +371,14 @@ static void admit(tke_infer *e)
 
 /* ---- room ---- */
 
-/* A block for a sequence: from the cache, or from one that has to go. -1 when that is the
- * sequence itself, which has then been put aside. */
+/* A block for a sequence: from the cache, or from a preempted sequence. -1: the sequence itself was
+ * preempted. */
 static int32_t find_block(tke_infer *e, tke_seq *s)
 {
     int32_t id;
     while ((id = tke_kv_take(&e->kv)) < 0) {
-        assert(e->n_running > 0); /* somebody holds what is gone: tke_infer_add saw to it */
+        assert(e->n_running >
+               0); /* running sequences hold all blocks: tke_infer_add checked that one fits */
         tke_seq *victim = first_to_go(e);
         preempt(e, victim);
         if (victim == s)
@@ -386,7 +388,7 @@ static int32_t find_block(tke_infer *e, tke_seq *s)
 }
 
 /* Room for n more positions, with none of the blocks to be written shared. False if the sequence
- * was put aside or failed. */
+ * was preempted or failed. */
 static bool make_room(tke_infer *e, tke_seq *s, size_t n)
 {
     tinkc_error err = { 0 };
@@ -429,7 +431,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Rows of one request (g NULL = of all), oldest sequences first, as far as the share goes. */
+/* Takes rows of one request (g NULL = of all), oldest sequences first, within the share. */
 static void take_rows(tke_infer *e, tke_gen *g, share *left)
 {
     for (size_t i = 0; i < e->n_running && left->seqs && left->rows;) {
@@ -454,7 +456,7 @@ static void take_rows(tke_infer *e, tke_gen *g, share *left)
     }
 }
 
-/* What the tenant of a request has been given for the requests it has here. */
+/* The rows computed for the current requests of a request's tenant. */
 static uint64_t tenant_served(const tke_infer *e, const tke_gen *g)
 {
     uint64_t sum = 0;
@@ -463,7 +465,7 @@ static uint64_t tenant_served(const tke_infer *e, const tke_gen *g)
     return sum;
 }
 
-/* The request to look at next in this step: small ones first, then by what their tenants had. */
+/* The next request to serve in this step: small ones first, then by their tenants' share so far. */
 static tke_gen *next_to_serve(tke_infer *e)
 {
     tke_gen *best = NULL;
@@ -494,7 +496,7 @@ static size_t count_tenants(const tke_infer *e)
     return n ? n : 1;
 }
 
-/* Is there a small request, or was there one a moment ago? A new one waits for the step at hand. */
+/* Is there a small request, or was there one recently? A new one must wait for the current step. */
 static bool any_small(tke_infer *e)
 {
     for (const tke_gen *g = e->first; g; g = g->next)
@@ -503,7 +505,7 @@ static bool any_small(tke_infer *e)
     return e->n_steps < e->calm_until;
 }
 
-/* Rows of this step. */
+/* Chooses the rows of this step. */
 static void choose_entries(tke_infer *e)
 {
     share all = { e->max_rows, e->o.prefill_chunk, e->o.max_running };
@@ -529,7 +531,7 @@ static void choose_entries(tke_infer *e)
     }
 }
 
-/* A request that failed while making room may have had entries already: its blocks are gone. */
+/* Drops entries of requests that failed while making room: their blocks are freed. */
 static void drop_ended(tke_infer *e)
 {
     size_t n = 0;
@@ -539,7 +541,7 @@ static void drop_ended(tke_infer *e)
     e->n_entries = n;
 }
 
-/* Adapters side by side. Few entries, mostly sorted: insertion is fine. */
+/* Groups entries by adapter. Insertion sort: few entries, mostly sorted. */
 static void sort_entries(tke_infer *e)
 {
     size_t row = 0;
@@ -559,7 +561,7 @@ static void sort_entries(tke_infer *e)
     assert(row <= e->max_rows);
 }
 
-/* Gives full blocks their names, so that others find them. */
+/* Publishes full blocks, so that other sequences find them. */
 static void publish(tke_infer *e, tke_seq *s)
 {
     int32_t tokens[TKE_BLOCK_TOKENS];
@@ -571,7 +573,7 @@ static void publish(tke_infer *e, tke_seq *s)
     }
 }
 
-/* The prompt is there: the other samples share its blocks. */
+/* The prompt is computed: the other samples share its blocks. */
 static void fork_samples(tke_infer *e, tke_gen *g)
 {
     tinkc_error err = { 0 };
@@ -622,7 +624,7 @@ static void append_drawn(tke_seq *s)
     tke_seq_append(s, s->next_token, s->next_logprob);
 }
 
-/* What the step drew becomes tokens; prompts that are complete fork. */
+/* Appends the tokens that the step drew; forks the samples of completed prompts. */
 static void take_results(tke_infer *e)
 {
     for (size_t i = 0; i < e->n_entries; i++) {

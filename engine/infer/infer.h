@@ -7,9 +7,8 @@
  *         while ((g = tke_infer_next_done(e))) { ... tke_gen_free(g); }
  *     }
  *
- * A sequence depends on its weights, prompt, parameters and seed alone: not on what else runs, on
- * chunks, on hits of the prefix cache or on having been preempted for lack of memory.
- * [one thread: the worker]
+ * A sequence depends only on its weights, prompt, parameters and seed: not on other requests,
+ * chunks, prefix cache hits, or preemption for lack of memory. [one thread: the worker]
  */
 #ifndef TKE_INFER_INFER_H
 #define TKE_INFER_INFER_H
@@ -30,7 +29,7 @@ typedef struct tke_gen tke_gen; /* one request: a prompt and its samples */
 
 /* The model is borrowed. */
 tke_infer *tke_infer_new(tke_device_model *, const tke_infer_options *, tinkc_error *err);
-void tke_infer_free(tke_infer *); /* requests that are left end with it: free them before */
+void tke_infer_free(tke_infer *); /* free its requests before */
 
 typedef struct tke_gen_request {
     const tke_snapshot *snapshot; /* kept until the request ends; NULL = the bare model */
@@ -46,20 +45,21 @@ typedef struct tke_gen_request {
     size_t n_stop_strings;
     bool never_stop; /* stop = []: not even at the model's own ends */
     bool prompt_logprobs;
-    size_t prompt_logprobs_last_n; /* of so many tokens at its end only; 0 = of all */
+    size_t prompt_logprobs_last_n; /* only of this many tokens at its end; 0 = of all */
     size_t topk_prompt_logprobs;
     /* Ids to score at each prompt position after the first: [n_prompt - 1, n_targets], row i is
      * position i + 1; -1 = none. Copied. */
     const int32_t *target_tokens;
     size_t n_targets;
-    /* So many tokens drawn at each prompt position after the first, at the rule's temperature and
-     * with no other filter. Their random numbers are not those of the samples. */
+    /* This many tokens are drawn at each prompt position after the first, at the rule's temperature
+     * and with no other filter. Their random numbers are not those of the samples. */
     size_t n_alternatives;
-    size_t topk_sample_logprobs;     /* beside each token that is drawn, the likeliest */
+    size_t topk_sample_logprobs;     /* the likeliest tokens, for each drawn one */
     tke_token_bytes_fn *token_bytes; /* for stop strings */
     void *token_user;
-    /* What may be sampled; both parts are borrowed until the request is done. NULL = anything. A sample
-     * always fits it in full: near max_tokens only what can still be ended is drawn. */
+    /* What may be sampled; both parts are borrowed until the request is done. NULL = anything. A
+     * sample always matches it completely: near max_tokens only tokens that allow an end are
+     * drawn. */
     const tke_constraint *constraint;
     uint64_t tenant; /* whose request it is: rows of a step are shared between tenants */
     void *user;      /* for you: tke_gen_user */
@@ -69,7 +69,7 @@ typedef struct tke_gen_request {
 tke_gen *tke_infer_add(tke_infer *, const tke_gen_request *, tinkc_error *err);
 /* Ends it at the next step, as done with TINKC_E_CANCELLED; its samples so far stay readable. */
 void tke_gen_cancel(tke_gen *);
-/* Only when done, or cancelled in passing: takes it out of the engine. NULL allowed. */
+/* Removes it from the engine; cancels it if it is not done. NULL allowed. */
 void tke_gen_free(tke_gen *);
 
 /* One iteration: a chunk of prompts, one token for each running sequence. False when there is
@@ -79,7 +79,7 @@ bool tke_infer_step(tke_infer *);
 tke_gen *tke_infer_next_done(tke_infer *);
 size_t tke_infer_n_unfinished(const tke_infer *); /* requests queued or running */
 
-/* ---- what a request has given so far ---- */
+/* ---- results so far ---- */
 
 typedef struct tke_sequence {
     const int32_t *tokens;

@@ -75,7 +75,7 @@ static void unpublish(tke_kv *kv, int32_t id)
     b->published = false;
 }
 
-/* ---- those kept for their prefix: a list, oldest first ---- */
+/* ---- blocks kept for their prefix: a list, oldest first ---- */
 
 static void list_add(tke_kv *kv, int32_t id)
 {

@@ -1,4 +1,4 @@
-/* kv_cache.h - the paged cache: blocks of 16 positions, counted, found again by what they hold.
+/* kv_cache.h - the paged cache: blocks of 16 positions, reference-counted, found by their content.
  *
  * A block is free, in use (refs > 0), or kept for its prefix (refs 0, published). A published block
  * is named by (owner, parent, its tokens), where parent is the serial of the block before it: two
@@ -34,12 +34,12 @@ typedef struct tke_kv {
 bool tke_kv_init(tke_kv *, const tke_device_ops *, tke_device_sampler *, tinkc_error *err);
 void tke_kv_free(tke_kv *);
 
-/* Blocks that can be had: free ones and those kept for prefixes. */
+/* Available blocks: free ones and those kept for prefixes. */
 static inline size_t tke_kv_available(const tke_kv *kv)
 {
     return kv->n_free + kv->n_kept;
 }
-/* An empty block with one reference, or -1. Forgets the oldest prefix if need be. */
+/* An empty block with one reference, or -1. Evicts the oldest prefix if necessary. */
 int32_t tke_kv_take(tke_kv *);
 void tke_kv_keep(tke_kv *, int32_t id);
 void tke_kv_drop(tke_kv *, int32_t id);
@@ -48,7 +48,7 @@ bool tke_kv_copy(tke_kv *, int32_t to, int32_t from, tinkc_error *err);
 
 /* A published block with these tokens behind `parent`, with one more reference; -1 = none. */
 int32_t tke_kv_find(tke_kv *, uint64_t owner, uint64_t parent, const int32_t *tokens);
-/* Gives a full block its name; returns the serial that its successor names as parent. */
+/* Publishes a full block; returns the serial that its successor uses as parent. */
 uint64_t tke_kv_publish(tke_kv *, int32_t id, uint64_t owner, uint64_t parent,
                         const int32_t *tokens);
 uint64_t tke_kv_serial(const tke_kv *, int32_t id);

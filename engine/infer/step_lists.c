@@ -1,5 +1,5 @@
-/* step_lists.c - one iteration for the device: rows, adapters, blocks, and what is wanted of which
- * logits.
+/* step_lists.c - describes one step to the device: rows, adapters, blocks, and what to compute from
+ * which logits.
  *
  * May touch: the lists of the step, results of sequences in the batch. Must not: decide what runs,
  * or compute.
@@ -202,7 +202,7 @@ static bool any_bad(const tke_gen *g)
     return false;
 }
 
-/* Prompt positions are computed in order: the count moves to the last one filled. */
+/* Prompt positions are computed in order, so one count is enough. */
 static void count_scored(tke_infer *e)
 {
     for (size_t i = 0; i < e->n_entries; i++) {
