@@ -1,8 +1,8 @@
-/* device.c - which device computes: the CPU, or one whose module is opened at run time.
+/* device.c - chooses the device: the CPU, or one whose module is opened at run time.
  *
  * A module is looked for at $TINKC_CUDA_MODULE, beside this library or program, in ../lib, then by
- * name; it stays open until the process ends. May touch: the module. Must not: name a function of
- * it but the one it exports.
+ * name; it stays open until the process ends. May touch: the module. Must not: use any symbol
+ * of it except the one it exports.
  */
 #include "device/device.h"
 

@@ -1,4 +1,4 @@
-/* device.h - the seam between what is computed and where: one table of functions for each device.
+/* device.h - the interface between the engine and its devices: one table of functions for each.
  *
  * Above it: training (passes, transactions), sampling (scheduling, results) and the service. They
  * know a device only by this table and carry no #ifdef for one. Below it: engine/cpu, and modules
@@ -7,8 +7,8 @@
  *
  * A device computes at the level of a microbatch (forward, head with losses, backward) and of a
  * step (a few tokens of many sequences over the paged cache). Weights of a base model lie on it
- * once, for all trainers and samplers. Adapters are blocks of numbers that the device keeps where
- * it likes; the host sees them through block_read and block_write only.
+ * once, for all trainers and samplers. Adapters are blocks of numbers that the device stores
+ * where it likes; the host accesses them only through block_read and block_write.
  *
  * Bits (docs/engine.md): a row's numbers depend on its weights and request alone, and a packed
  * sequence gives the same numbers as the cached steps, on one device and build.
@@ -17,8 +17,8 @@
  * any thread; the device takes its own lock there.
  *
  * Errors: every function that can fail returns false (or NULL) and fills err: MEMORY if the device
- * has none left (the request fails, the device keeps working), SERVER if the device itself has failed
- * (every later call fails likewise), CANCELLED if *stop was set.
+ * has none left (the request fails, the device keeps working), SERVER if the device itself has
+ * failed (every later call fails likewise), CANCELLED if *stop was set.
  */
 #ifndef TKE_DEVICE_DEVICE_H
 #define TKE_DEVICE_DEVICE_H
@@ -89,7 +89,7 @@ enum tke_depth { TKE_DEPTH_NONE = 0, TKE_DEPTH_HEAD, TKE_DEPTH_ALL }; /* how far
 enum { TKE_KEEP_AUTO = 0, TKE_KEEP_NONE, TKE_KEEP_ALL }; /* activations: by memory; not; all */
 
 typedef struct tke_device_trainer_options {
-    size_t memory_bytes;       /* for activations and work space; 0 = what the device thinks best */
+    size_t memory_bytes;       /* for activations and work space; 0 = the device chooses */
     int32_t keep;              /* TKE_KEEP_*: kept or recomputed, the same bits */
     const _Atomic(bool) *stop; /* NULL, or set from outside: a microbatch ends soon, CANCELLED */
 } tke_device_trainer_options;
@@ -174,9 +174,9 @@ typedef struct tke_draw { /* one token by a rule */
     uint32_t sample, position; /* the random number is Philox at these, under the seed */
     int32_t *token;
     float *logprob;
-    bool *bad; /* set to whether there was nothing to draw from: logits that are not finite */
-    /* The only tokens that may be drawn: bit t % 32 of word t / 32; NULL = all. Only for devices that
-     * have `masks`. Log-probs are those of all logits nevertheless. */
+    bool *bad; /* set to true if no token could be drawn: logits are not finite */
+    /* The only tokens that may be drawn: bit t % 32 of word t / 32; NULL = all. Only for devices
+     * that have `masks`. Log-probs are still those of all logits. */
     const uint32_t *allowed;
 } tke_draw;
 
@@ -203,16 +203,16 @@ typedef struct tke_step {
 struct tke_device_ops {
     uint32_t abi;     /* TKE_DEVICE_ABI */
     const char *kind; /* "cpu", "cuda" */
-    bool masks;       /* it heeds tke_draw.allowed */
+    bool masks;       /* supports tke_draw.allowed */
 
     /* Errors: UNSUPPORTED, with the reason in words: no driver, one that is too old, no device. */
     tke_device *(*open)(const tke_device_options *, tinkc_error *err);
-    void (*close)(tke_device *); /* everything made on it is gone by then */
+    void (*close)(tke_device *); /* everything made on it must be freed before */
     void (*info)(tke_device *, tke_device_info *out);
     size_t (*memory)(tke_device *, tke_memory_use *out, size_t room); /* returns lines filled */
 
-    /* Bytes of the device that load would take; 0 = none of its own. Reads nothing of the files but
-     * their heads. */
+    /* Bytes of the device that load would take; 0 = none of its own. Reads only the headers
+     * of files. */
     size_t (*model_bytes)(tke_device *, const tke_model *);
     /* MEMORY before anything is loaded if it cannot fit, with both numbers. */
     tke_device_model *(*model_load)(tke_device *, tke_model *, tinkc_error *err);
@@ -228,10 +228,10 @@ struct tke_device_ops {
                         tinkc_error *err);
     bool (*block_read)(tke_device *, const tke_block *from, tke_real *to, size_t n,
                        tinkc_error *err);
-    /* The block's own numbers where they lie in host memory, NULL elsewhere: spares a copy. */
+    /* The block's own numbers if they are in host memory, else NULL: saves a copy. */
     tke_real *(*block_host)(tke_device *, const tke_block *);
     bool (*block_finite)(tke_device *, const tke_block *, size_t n, bool *out, tinkc_error *err);
-    /* Sum of squares, in double, in an order that depends on n alone. */
+    /* Sum of squares, in double, in an order that depends only on n. */
     bool (*block_squares)(tke_device *, const tke_block *, size_t n, double *out, tinkc_error *err);
     /* One AdamW step as torch does it; g stays. *moved: sum of squares of the change. All or
      * nothing: if a new weight or moment is not finite, nothing changes and *moved is NaN. */
@@ -246,7 +246,7 @@ struct tke_device_ops {
     /* Bytes that a microbatch needs: with TKE_KEEP_NONE the least, with ALL if all is kept. */
     size_t (*microbatch_bytes)(const tke_device_trainer *, const tke_microbatch_size *,
                                int32_t keep);
-    /* Forward, losses, backward. On failure gradient blocks hold anything. */
+    /* Forward, losses, backward. On failure gradient blocks are undefined. */
     bool (*microbatch_run)(tke_device_trainer *, const tke_microbatch *, tinkc_error *err);
 
     tke_device_sampler *(*sampler_new)(tke_device_model *, const tke_device_sampler_options *,
@@ -272,7 +272,7 @@ void tke_device_close(tke_device *); /* NULL allowed */
 /* Is it a name that tke_device_open knows? ARGUMENT if not. */
 bool tke_device_name_check(const char *name, tinkc_error *err);
 
-/* A block's numbers in host memory: its own where they lie there, else a copy. */
+/* A block's numbers in host memory: its own if they are there, else a copy. */
 typedef struct tke_view {
     tke_real *data;
     size_t n;
