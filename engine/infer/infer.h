@@ -69,7 +69,7 @@ typedef struct tke_gen_request {
 tke_gen *tke_infer_add(tke_infer *, const tke_gen_request *, tinkc_error *err);
 /* Ends it at the next step, as done with TINKC_E_CANCELLED; its samples so far stay readable. */
 void tke_gen_cancel(tke_gen *);
-/* Removes it from the engine; cancels it if it is not done. NULL allowed. */
+/* Ends it if it is not done, and removes it from the engine. NULL allowed. */
 void tke_gen_free(tke_gen *);
 
 /* One iteration: a chunk of prompts, one token for each running sequence. False when there is
