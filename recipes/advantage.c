@@ -17,7 +17,7 @@ static double mean_of(const double *x, size_t n)
     return n ? sum / (double)n : 0;
 }
 
-/* The population's, as GRPO's authors use it. */
+/* Population standard deviation, as in the GRPO paper. */
 static double deviation_of(const double *x, size_t n, double mean)
 {
     double sum = 0;

@@ -1,9 +1,9 @@
 /* children.c - commands that answer lines.
  *
  * A child's standard input is a socket, so that writing to a dead one is an error and not a signal;
- * its outputs are pipes. Whatever comes from it is hostile: lines are bounded, must be objects, and
- * must carry the id of a line that waits. A child that breaks a rule is killed, because nothing
- * that it says later can be trusted. May touch: processes it started. Must not: wait.
+ * its outputs are pipes. Its output is untrusted: lines are bounded, must be objects, and must
+ * carry the id of a pending request. A child that breaks a rule is killed, because its later output
+ * cannot be trusted. May touch: processes it started. Must not: wait.
  */
 #include "recipes/children.h"
 
@@ -32,7 +32,7 @@ typedef struct ask {
     uint64_t id;
     char *line; /* with its end */
     size_t len;
-    int child; /* that has it or must have it; TKR_ANY_CHILD */
+    int child; /* the process that has it or must get it, or TKR_ANY_CHILD */
     bool sent, bound;
     size_t attempts;
     int64_t deadline_ms; /* once it was sent */
@@ -93,7 +93,8 @@ static bool open_pipes(int in[2], int out[2], int log[2], tinkc_error *err)
     return tkc_fail_errno(err, "cannot make a pipe for a child process");
 }
 
-/* In a group of its own, so that what it starts can be ended with it. Signals as at a login. */
+/* Starts it in its own process group, so that its descendants can be killed too, with default
+ * signals. */
 static int spawn(pid_t *pid, const char *command, const int in[2], const int out[2],
                  const int log[2])
 {
@@ -152,7 +153,7 @@ static bool start(tkr_children *c, child *p, tinkc_error *err)
     return true;
 }
 
-/* Hands whole lines of what a child wrote to its log on. */
+/* Passes complete lines of a child's standard error to the log. */
 static void pass_log(tkr_children *c, const child *p, tkc_buf *b, bool all)
 {
     size_t from = 0;
@@ -176,7 +177,7 @@ static void describe(int status, char out[64])
         (void)snprintf(out, 64, "ended with status %d", WEXITSTATUS(status));
 }
 
-/* Ends the process for good; `why` NULL = it ended by itself, and its status says how. */
+/* Ends the process; `why` NULL = it ended by itself, and its exit status says how. */
 static void reap(tkr_children *c, child *p, const char *why)
 {
     int status = 0;
@@ -188,7 +189,7 @@ static void reap(tkr_children *c, child *p, const char *why)
     close_fd(&p->in);
     while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
         ;
-    (void)kill(-p->pid, SIGKILL); /* what it left behind */
+    (void)kill(-p->pid, SIGKILL); /* its descendants */
     p->pid = 0;
     describe(status, how);
     (void)snprintf(c->why, sizeof c->why, "%s %s", c->how.name, why ? why : how);
@@ -209,7 +210,7 @@ static void release_ask(ask *a)
     tkc_release(NULL, a, sizeof *a);
 }
 
-/* Takes it out of the list, then calls: the function may ask more. */
+/* Removes it from the list before the callback, which may ask more. */
 static void finish(tkr_children *c, ask *a, const json_t *answer, const char *why)
 {
     for (ask **at = &c->first; *at; at = &(*at)->next)
@@ -226,7 +227,7 @@ static void finish(tkr_children *c, ask *a, const json_t *answer, const char *wh
     release_ask(a);
 }
 
-/* The process died: what it had is sent to another, or fails. Steps of an episode cannot move. */
+/* The process died: its requests go to another, or fail. Steps of an episode cannot move. */
 static void orphan(tkr_children *c, child *p)
 {
     int index = (int)(p - c->all);
@@ -332,7 +333,7 @@ static void flush_child(child *p)
     while (p->pid && p->sending.len) {
         ssize_t n = send(p->in, p->sending.data, p->sending.len, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n <= 0)
-            return; /* full, or dead: then its output has ended, which is seen there */
+            return; /* full, or dead: the end of its output will show it */
         memmove(p->sending.data, p->sending.data + n, p->sending.len - (size_t)n);
         p->sending.len -= (size_t)n;
     }
@@ -394,7 +395,7 @@ static void take_lines(tkr_children *c, child *p)
         end_child(c, p, why);
 }
 
-/* All that can be read now. False at the end. */
+/* Reads all that is available. False at end of file. */
 static bool drain(int fd, tkc_buf *into, tinkc_error *err)
 {
     enum { PIECE = 16384 };
@@ -438,7 +439,7 @@ static void kill_slow(tkr_children *c)
                 char why[WHY];
                 (void)snprintf(why, sizeof why, "did not answer within %lld ms and was killed",
                                (long long)c->how.timeout_ms);
-                a->attempts = c->how.attempts; /* it has had its time */
+                a->attempts = c->how.attempts; /* timed out: do not retry */
                 end_child(c, &c->all[a->child], why);
                 again = true;
                 break;
@@ -479,7 +480,7 @@ void tkr_children_free(tkr_children *c)
         release_ask(a);
     }
     c->first = NULL;
-    c->how.log = NULL; /* its owner may be gone, and an end that we asked for is not worth a line */
+    c->how.log = NULL; /* its owner may be freed, and a requested end needs no log line */
     for (size_t i = 0; c->all && i < c->how.processes; i++) {
         reap(c, &c->all[i], "is not needed any more");
         tkc_buf_free(&c->all[i].sending);

@@ -1,7 +1,7 @@
 /* children.h - commands that answer lines: one JSON object out, one back, by "id".
  *
- * A child is a shell command. It is started on first need, started again when it dies, killed with
- * its whole process group when it takes too long. What it writes to standard error goes to the log,
+ * A child is a shell command. It is started on first use, restarted when it dies, and killed with
+ * its process group when it takes too long. What it writes to standard error goes to the log,
  * line by line. Everything happens inside tkr_children_run, on the caller's thread. */
 #ifndef TKR_CHILDREN_H
 #define TKR_CHILDREN_H
@@ -13,7 +13,7 @@
 
 typedef struct tkr_children tkr_children;
 
-/* Called once for each line that was asked: with the answer, or with NULL and why there is none. */
+/* Called once for each request: with the answer, or with NULL and the reason. */
 typedef void tkr_answer_fn(void *user, const json_t *answer, const char *why);
 
 typedef struct tkr_children_options {
@@ -27,7 +27,7 @@ typedef struct tkr_children_options {
 } tkr_children_options;
 
 tkr_children *tkr_children_new(const tkr_children_options *, tinkc_error *err);
-/* Kills them all; lines that are not answered are dropped without a word. NULL allowed. */
+/* Kills them all; unanswered lines are dropped silently. NULL allowed. */
 void tkr_children_free(tkr_children *);
 
 enum { TKR_ANY_CHILD = -1 };
@@ -37,7 +37,7 @@ bool tkr_children_ask(tkr_children *, uint64_t id, const char *line, int child, 
                       void *user, tinkc_error *err);
 /* A line that is not answered. A child that is not running is not started for it. */
 void tkr_children_tell(tkr_children *, const char *line, int child);
-/* Forgets what was asked for `user`: its function is not called any more. */
+/* Forgets the requests of `user`: its callback is not called any more. */
 void tkr_children_forget(tkr_children *, const void *user);
 /* How many times this child was started: an episode ends with the process it began in. */
 size_t tkr_children_starts(const tkr_children *, int child);

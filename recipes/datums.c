@@ -9,9 +9,9 @@ typedef struct piece {
     size_t begin, first, end;
 } piece;
 
-/* The next one behind *at (0 at first). With split each run of sampled tokens is one of its own,
- * with everything before it as context. False behind the last; an example without a sampled token,
- * or with one in the first place, is passed over. */
+/* The next example after *at (initially 0). With split, each run of sampled tokens is an example of
+ * its own, with everything before it as context. False at the end; skips an example that has no
+ * sampled token, or whose first token is sampled. */
 static bool next_piece(const tinkc_rollout *r, bool split, size_t *at, piece *out)
 {
     while (*at < r->tokens.len) {

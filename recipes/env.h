@@ -11,7 +11,7 @@ size_t tkr_env_starts(const tinkc_env *, int child);
 /* Sends a request (an object; its "id" is put in here). fn may be called before this returns. */
 bool tkr_env_ask(tinkc_env *, int child, json_t *request, tkr_answer_fn *fn, void *user,
                  tinkc_error *err);
-/* The episode is over on our side. */
+/* Tells the environment that the episode is over. */
 void tkr_env_close(tinkc_env *, int child, uint64_t episode);
 void tkr_env_forget(tinkc_env *, const void *user);
 tkr_children *tkr_env_children(const tinkc_env *); /* NULL = a function */

@@ -108,7 +108,7 @@ static void check_seed(checking *c)
     json_decref(second);
 }
 
-/* Plays an episode to its end with answers that any environment must stand. */
+/* Plays a complete episode with answers that every environment must accept. */
 static bool play(checking *c, int episode, const char *const *texts, size_t n,
                  char why[TKR_ENV_WHY])
 {

@@ -36,7 +36,7 @@ typedef struct episode {
     int64_t begun_ms;
 } episode;
 
-struct job { /* one group on its way */
+struct job { /* one group in progress */
     job *next;
     tinkc_group *group;
     tinkc_sampler *sampler;
@@ -157,7 +157,7 @@ static void graded(void *user, size_t which, bool ok, double reward, const json_
         ended(e);
 }
 
-/* The rollout as graders see it: complete but for its reward. */
+/* The rollout as graders see it: complete except for its reward. */
 static const tinkc_rollout *shown(episode *e, tinkc_error *err)
 {
     tkr_rollout *r = record_of(e);
@@ -181,7 +181,7 @@ static void grade(episode *e)
     }
     const tinkc_rollout *seen = shown(e, &err);
     e->asks = err.code ? NULL : tkc_zalloc(NULL, n * sizeof *e->asks, &err);
-    /* One more than there are, so that answers that come at once do not end it under our feet. */
+    /* One extra, so that immediate answers do not end the episode inside this loop. */
     e->waiting = e->asks ? n + 1 : 1;
     for (size_t i = 0; e->asks && i < n; i++) {
         tinkc_error why = { 0 };
@@ -236,7 +236,7 @@ static void sampled(tinkc_future *f, void *user)
     bool ok = !err.code && take_sample(e, s, &err);
     json_t *message =
         ok ? tkr_turn_message(record_of(e)->text.data ? record_of(e)->text.data : "") : NULL;
-    /* In the history the text stands as it was sampled, calls and all. */
+    /* The history keeps the text as it was sampled, including calls. */
     json_t *plain = message ? json_copy(message) : NULL;
     json_object_del(plain, "tool_calls");
     if (ok && (!plain || json_array_append_new(e->messages, plain) != 0))
@@ -296,7 +296,7 @@ static void begin_turn(episode *e)
 
 /* ---- environments ---- */
 
-/* After the first turn: what the environment said is put behind what was sampled. */
+/* After the first turn: appends the environment's messages to the sampled tokens. */
 static bool extend(episode *e, const json_t *before, tinkc_error *err)
 {
     tkr_rollout *r = record_of(e);

@@ -1,4 +1,4 @@
-/* episodes.h - what the loops above know of the pool beyond its public face. */
+/* episodes.h - functions of the pool for the training loops, beyond its public API. */
 #ifndef TKR_EPISODES_H
 #define TKR_EPISODES_H
 

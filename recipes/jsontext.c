@@ -1,4 +1,4 @@
-/* jsontext.c - jansson at its edges. */
+/* jsontext.c - converts between jansson values and text. */
 #include "recipes/jsontext.h"
 
 #include <math.h>

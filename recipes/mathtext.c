@@ -1,7 +1,7 @@
 /* mathtext.c - numbers and formulas in the text of an answer.
  *
- * Formulas are compared by their letters after what has no meaning is taken out, and as numbers
- * where both are numbers. This is not algebra: x+1 and 1+x differ. Must not: fail on any bytes.
+ * Formulas are compared as text after meaningless parts are removed, and as numbers if both are
+ * numbers. This is not algebra: x+1 and 1+x differ. Must not: fail on any bytes.
  */
 #include "recipes/mathtext.h"
 
@@ -153,7 +153,7 @@ tinkc_str tkr_last_boxed(const char *text)
 
 /* ---- formulas ---- */
 
-/* What stands for nothing, or for something shorter; longest first where one begins another. */
+/* Replacements for parts without meaning; a text comes before its own prefixes. */
 static const char *const rewrites[][2] = {
     { "\\left", "" },
     { "\\right", "" },

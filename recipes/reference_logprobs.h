@@ -1,4 +1,4 @@
-/* reference_logprobs.h - what other weights say about the tokens of a rollout. */
+/* reference_logprobs.h - log-probabilities of a rollout's tokens under other weights. */
 #ifndef TKR_REFERENCE_H
 #define TKR_REFERENCE_H
 

@@ -1,8 +1,7 @@
-/* reward.c - what an answer is worth: a grader, a function, a command, a URL, a model with a
- * rubric.
+/* reward.c - rewards: a grader, a function, a command, a URL, or a model with a rubric.
  *
- * Whatever comes back from outside must be one finite number for the rollout that was asked about.
- * Anything else fails that rollout and names it; it never becomes a reward of 0.
+ * An external answer must be one finite number for the rollout in question. Anything else fails
+ * that rollout, with an error that names it; it never becomes a reward of 0.
  */
 #include "recipes/reward.h"
 
@@ -135,7 +134,7 @@ tinkc_reward *tinkc_reward_url(const char *url, int64_t timeout_ms, tinkc_error 
     tinkc_reward *r = tkc_failed(err) ? NULL : make(URL, "url", err);
     if (!r)
         return NULL;
-    /* The key is never sent: the address is another's. */
+    /* The key must never be sent: the URL is a third party's. */
     tinkc_client_options o = { .api_key = "tml-not-sent",
                                .telemetry = TINKC_TELEMETRY_OFF,
                                .log_level = TINKC_LOG_ERROR };

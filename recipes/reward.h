@@ -1,4 +1,4 @@
-/* reward.h - asking what a rollout is worth; the answer comes now or later. */
+/* reward.h - requests the reward of a rollout; the answer may come later. */
 #ifndef TKR_REWARD_H
 #define TKR_REWARD_H
 
@@ -9,7 +9,7 @@
 typedef void tkr_graded_fn(void *user, size_t which, bool ok, double reward, const json_t *metrics,
                            const char *why);
 
-typedef struct tkr_asking { /* stays where it is while it waits */
+typedef struct tkr_asking { /* must not move while it waits */
     tinkc_reward *reward;
     tinkc_future *future;
     tkr_graded_fn *fn;

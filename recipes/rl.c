@@ -3,11 +3,10 @@
  * With a lag of d (max_steps_off_policy) batch b is always sampled from the weights after step b -
  * d (the first ones from those at the beginning), however fast either side is. So the same seed
  * gives the same run, and on a deterministic service the same bits, whether or not it was
- * interrupted: a batch is handed to `record` when it is whole and asked back from `recall` after a
- * restart, and tinkc_rl_settle waits until none is half sampled.
+ * interrupted: a complete batch is passed to `record` and read back by `recall` after a restart,
+ * and tinkc_rl_settle waits until no batch is partially sampled.
  *
- *     step k:  weights k known -> batch k + d begins to be sampled -> batch k is waited for ->
- * trained
+ *     step k:  weights k known -> start sampling batch k + d -> wait for batch k -> train on it
  */
 #include <math.h>
 #include <string.h>
@@ -219,8 +218,8 @@ static size_t usable(const batch *b)
     return n;
 }
 
-/* The last of its groups has come. A batch without a single usable rollout is not recorded, so that
- * a resumed run tries it again. */
+/* All its groups have arrived. A batch without a usable rollout is not recorded, so that a resumed
+ * run samples it again. */
 static bool whole(tinkc_rl *rl, batch *b, tinkc_error *err)
 {
     drop_weights(rl, b->from);

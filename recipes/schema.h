@@ -4,8 +4,7 @@
 
 #include "recipes/jsontext.h"
 
-/* Refuses what it does not implement, by the name of the keyword, so that nothing is silently let
- * through. */
+/* Refuses keywords that are not implemented, by name, so that no constraint is silently ignored. */
 bool tkr_schema_check(const json_t *schema, tinkc_error *err);
 /* Whether the value conforms; err is set only if memory ran out. */
 bool tkr_schema_conforms(const json_t *schema, const json_t *value, tinkc_error *err);

@@ -3,9 +3,8 @@
  * The tokens of an answer are those that were sampled. What the template puts between an answer and
  * the next turn is found in the rendered text: the conversation up to the answer (A) and with what
  * followed (B). If B continues A and A ends with the sampled text and some closing marks, those
- * marks and B's rest are all that must be encoded. Templates that show earlier answers otherwise
- * (thinking that is left out, white space that is trimmed) do not; then the caller begins a new
- * example.
+ * marks and B's rest are all that must be encoded. Templates that change earlier answers
+ * (drop thinking, trim white space) do not allow this; then the caller begins a new example.
  */
 #include "recipes/turns.h"
 
