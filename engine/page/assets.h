@@ -14,7 +14,7 @@ typedef struct tke_asset {
 
 extern const tke_asset tke_assets[]; /* ended by one without a name */
 
-/* NULL: there is none of this name. */
+/* NULL if there is no such file. */
 const tke_asset *tke_asset_find(const char *name, size_t len);
 
 #endif

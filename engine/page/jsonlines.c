@@ -1,4 +1,4 @@
-/* jsonlines.c - whole lines of a file that others are writing. */
+/* jsonlines.c - reads complete lines of a file that another process is writing. */
 #include "page/jsonlines.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ static bool without_nan(tinkc_str line, tkc_buf *out, tinkc_error *err)
     return !tkc_failed(err);
 }
 
-/* Its top-level numbers alone. */
+/* Copies only top-level numbers. */
 static void copy_numbers(tkc_json *j, tkc_jsonw *w)
 {
     tinkc_str key;
@@ -121,7 +121,7 @@ static void take_line(line_reader *r, tinkc_str line)
     r->fn(row, r->user);
 }
 
-/* Everything up to the last line break; a chunk without one is passed over if it is full. */
+/* Takes everything up to the last line break; skips a full chunk that has none. */
 static void take_lines(line_reader *r, tinkc_str chunk)
 {
     const char *at = chunk.data, *end = chunk.data + chunk.len, *stop;

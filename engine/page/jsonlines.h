@@ -1,8 +1,8 @@
 /* jsonlines.h - files of JSON lines, read from a byte offset on.
  *
- * A reader gives the place up to which it has read and gets the whole lines behind it. Nothing is
- * kept between two calls, so any number of readers cost no memory. Files are hostile: what is not
- * one JSON object on a line of bounded length is left out and counted.
+ * A reader passes the offset up to which it has read and gets the complete lines after it. Nothing
+ * is kept between calls, so readers cost no memory. Files are untrusted: a line that is too long or
+ * not a JSON object is skipped and counted.
  */
 #ifndef TKE_PAGE_JSONLINES_H
 #define TKE_PAGE_JSONLINES_H
@@ -18,20 +18,20 @@ enum {
 };
 
 typedef struct tke_lines {
-    int64_t from;    /* where the rows begin: 0 if the file is shorter than was asked for */
+    int64_t from;    /* where the rows begin: 0 if the file is shorter than the offset */
     int64_t next;    /* where the next call continues */
     int64_t size;    /* of the file, when it was looked at */
     size_t rows;     /* how many were written */
     size_t left_out; /* lines that are not a JSON object, or too long */
-    bool more;       /* there are more whole lines, or may be */
+    bool more;       /* there are, or may be, more complete lines */
 } tke_lines;
 
 /* Opens a regular file below a folder, following no link in its last part and never waiting for a
  * pipe. -1 with errno set. */
 int tke_lines_open(int folder, const char *name);
 
-/* Calls `fn` with the rows from byte `from` on, each a JSON object on one line. numbers_only: of
- * each row its numbers alone. False: memory is short, or the file cannot be read. */
+/* Calls `fn` with the rows from byte `from` on, each a JSON object on one line. numbers_only:
+ * only the numbers of each row. False: memory is short, or the file cannot be read. */
 typedef void tke_row_fn(tinkc_str row, void *user);
 bool tke_lines_each(int fd, int64_t from, bool numbers_only, const tinkc_allocator *, tke_row_fn *,
                     void *user, tke_lines *place, tinkc_error *err);

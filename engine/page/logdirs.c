@@ -99,9 +99,9 @@ int tke_run_open(const tke_logged_run *run, int file)
     return fd;
 }
 
-/* ---- what is read of a run ---- */
+/* ---- reading a run ---- */
 
-/* What is said in lists: from config.json, whichever recipe wrote it. */
+/* What the list shows of config.json, from any recipe. */
 static bool read_config(const tke_logdirs *l, tke_logged_run *run, int fd, tinkc_error *err)
 {
     static const char *const wanted[] = { "model_name", "recipe",        "loss_fn",
@@ -211,7 +211,7 @@ static bool read_changed(const tke_logdirs *l, tke_logged_run *run, int file, in
     }
 }
 
-/* Notices what changed in its files, through a folder that is open. */
+/* Detects changes of its files, through the open folder. */
 static bool look_at_run(tke_logdirs *l, tke_logged_run *run, int folder, tinkc_error *err)
 {
     bool changed = run->version == 0;
@@ -341,7 +341,7 @@ static bool search_below(tke_logdirs *l, int folder, const char *path, const cha
     return ok;
 }
 
-/* Takes the open folder. `name`: what it is called below its root; "" = it is the root. */
+/* Consumes the open folder. `name`: relative to its root; "" = the root itself. */
 static bool search(tke_logdirs *l, int folder, const char *path, const char *name, int depth,
                    tinkc_error *err)
 {
@@ -381,7 +381,7 @@ bool tke_logdirs_scan(tke_logdirs *l, tinkc_error *err)
         char path[PATH_MAX];
         int fd = realpath(l->roots[i], path) ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
         if (fd >= 0 && !search(l, fd, path, "", 0, err))
-            return false; /* what was not reached is not forgotten */
+            return false; /* incomplete: do not forget runs that were not reached */
     }
     forget_missing(l);
     return true;

@@ -1,8 +1,8 @@
-/* logdirs.h - the runs below a list of folders: where they are, and what changed since last time.
+/* logdirs.h - finds the runs under a list of folders, and what changed since the last scan.
  *
  * A run is a folder with metrics.jsonl, checkpoints.jsonl or config.json in it. A root that is one
  * is shown; below any other root folders are searched to a bounded depth, following no links. Runs
- * are known by ids that are looked up in a table: no path ever comes from outside. [one thread]
+ * are identified by ids in a table: a client never passes a path. [one thread]
  */
 #ifndef TKE_PAGE_LOGDIRS_H
 #define TKE_PAGE_LOGDIRS_H
@@ -29,7 +29,7 @@ typedef struct tke_logged_run {
     char *config;     /* what the list shows of config.json: a JSON object; NULL = none */
     char *last;       /* the newest row of numbers, a JSON object; NULL = none */
     bool final;       /* its last checkpoint has been taken */
-    bool found;       /* by the scan that is under way */
+    bool found;       /* by the current scan */
     uint64_t version; /* of the change that was last noticed */
 } tke_logged_run;
 
@@ -46,11 +46,11 @@ typedef struct tke_logdirs {
 bool tke_logdirs_init(tke_logdirs *, const tinkc_allocator *, const char *const *roots,
                       tinkc_error *err);
 void tke_logdirs_free(tke_logdirs *);
-/* Looks at every root and run. What cannot be read is not there. False: memory is short. */
+/* Scans every root and run; ignores what cannot be read. False: memory is short. */
 bool tke_logdirs_scan(tke_logdirs *, tinkc_error *err);
 /* NULL: unknown. Until the next scan. */
 const tke_logged_run *tke_logdirs_run(const tke_logdirs *, tinkc_str id);
-/* Opens one of its files. -1: it is not there. */
+/* Opens one of its files; -1 if it does not exist. */
 int tke_run_open(const tke_logged_run *, int file);
 /* "metrics" and so on; -1 = none of them. */
 int tke_run_file_named(tinkc_str name);

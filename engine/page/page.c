@@ -1,8 +1,8 @@
-/* page.c - requests of browsers, and the thread that answers them.
+/* page.c - requests from browsers, and the thread that answers them.
  *
  * Scripts are answered at once. Everything that touches a disk is queued for the thread; viewers
  * (open event streams) are a list that it walks twice a second. Locks: page->lock guards the two
- * lists and is a leaf: nothing is written, read or waited for under it.
+ * lists; no other lock is taken inside it, and nothing is written, read or waited for under it.
  */
 #include "page/page.h"
 
@@ -26,7 +26,7 @@ enum {
     STATUS_EVERY = 2,      /* ticks */
     SCAN_SHARE = 10,       /* a scan takes at most this part of the time: 1/10 */
     ROOM_WANTED = 1 << 18, /* bytes; a reader that is further behind gets no events */
-    STUCK_TICKS = 120      /* so many without room, and it is cut off */
+    STUCK_TICKS = 120      /* closed after this many ticks without room */
 };
 
 typedef struct ask { /* a file is to be read */
@@ -116,7 +116,7 @@ static void send_asset(const tinkc_request *request, tinkc_reply *reply, const t
     reply->end(reply);
 }
 
-/* ---- what is asked for ---- */
+/* ---- requests ---- */
 
 static tinkc_str path_of(const char *uri)
 {
@@ -354,11 +354,11 @@ static void add_status(const tke_page *page, const viewer *v, tkc_buf *out, tink
     if (page->status && page->status(page->status_user, v->owner, &text, &local))
         add_event(out, "status", tkc_buf_view(&text), err);
     else
-        tkc_buf_cstr(out, ":\n\n", err); /* shows that we are there, and whether it is */
+        tkc_buf_cstr(out, ":\n\n", err); /* a ping: also detects a closed connection */
     tkc_buf_free(&text);
 }
 
-/* False: it has to be ended. */
+/* False: the viewer must be ended. */
 static bool feed(tke_page *page, viewer *v)
 {
     tinkc_error err = { 0 };
@@ -401,7 +401,7 @@ static void end_viewer(tke_page *page, viewer *v)
     tkc_release(page->a, v, sizeof *v);
 }
 
-/* The next one after `v` (NULL = the first) that is cancelled, or any. */
+/* The next viewer after `v` (NULL = the first); with `cancelled`, only cancelled ones. */
 static viewer *next_viewer(tke_page *page, const viewer *v, bool cancelled)
 {
     pthread_mutex_lock(&page->lock);
@@ -421,7 +421,7 @@ static void end_cancelled(tke_page *page)
 static void tick(tke_page *page)
 {
     tinkc_error err = { 0 };
-    (void)tke_logdirs_scan(&page->logs, &err); /* where memory is short the next tick tries again */
+    (void)tke_logdirs_scan(&page->logs, &err); /* if memory is short, the next tick tries again */
     for (viewer *v = next_viewer(page, NULL, false), *next; v; v = next) {
         next = next_viewer(page, v, false);
         if (!feed(page, v))
@@ -446,7 +446,7 @@ static ask *take_ask(tke_page *page)
     return q;
 }
 
-/* Sleeps until there is something to do. False: it is the end. */
+/* Waits until there is something to do. False: stop. */
 static bool wait_for_work(tke_page *page, int64_t next_tick_ns)
 {
     pthread_mutex_lock(&page->lock);

@@ -6,9 +6,9 @@
  *     GET /ui/runs/ID/FILE?from=N   rows of metrics, checkpoints or samples from byte N on; config
  *
  * Requests are HTTP-shaped, as the service's are. The page has one thread, which reads files and
- * writes events; callers only queue, so a slow disk or a slow reader holds up nobody else. Both
- * queues are bounded. Knows neither the service nor sockets: what it shows of an engine comes
- * through a function.
+ * writes events; callers only queue, so a slow disk or a slow reader blocks nothing else. Both
+ * queues are bounded. Knows neither the service nor sockets: a callback provides the engine's
+ * status.
  */
 #ifndef TKE_PAGE_PAGE_H
 #define TKE_PAGE_PAGE_H
@@ -36,14 +36,14 @@ void tke_page_free(tke_page *);
 
 /* Is this path one of the page's? "/ui/v1/..." is not: it belongs to the service. */
 bool tke_page_owns(const char *uri);
-/* May anybody have it? The page and its scripts, which hold no data. */
+/* Needs no key: the page and its scripts, which hold no data. */
 bool tke_page_is_public(const char *uri);
-/* A stream that lasts until somebody ends it. */
+/* Is it a stream, which lasts until it is cancelled? */
 bool tke_page_is_stream(const char *uri);
 
-/* Takes the request until the reply has ended; never waits. owner: copied. */
+/* Borrows the request until the reply has ended; never waits. owner is copied. */
 void tke_page_handle(tke_page *, const tinkc_request *, tinkc_reply *, const char *owner);
-/* The answer is no longer wanted: it ends soon. */
+/* Cancels the answer, which ends soon. */
 void tke_page_cancel(tke_page *, const tinkc_reply *);
 
 #endif

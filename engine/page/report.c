@@ -1,7 +1,7 @@
 /* report.c - tinkc_logs_report: the runs of some folders as one HTML file.
  *
- * ui/report.html names the files that it needs as {{app.css}}; {{data}} is what was read. Files
- * that are long are thinned out, so that the result can be mailed.
+ * ui/report.html names the files that it needs as {{app.css}}; {{data}} is the data of the runs.
+ * Long files are sampled, so that the result is small enough to mail.
  */
 #include <string.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ static size_t keys_of(tinkc_str row)
     return n;
 }
 
-/* A row with other numbers than the one before, such as an evaluation, is kept in any case. */
+/* A row with other keys than the one before, such as an evaluation, is always kept. */
 static void keep_some(tinkc_str row, void *user)
 {
     thinner *t = user;
@@ -116,7 +116,7 @@ static void write_data(const tke_logdirs *logs, tkc_buf *out, tinkc_error *err)
     tkc_jsonw_end(&w);
 }
 
-/* JSON inside a script: no '<' may stand in it, or a text of the run could end the script. */
+/* JSON inside a script: '<' is escaped, or a string of the run could end the script. */
 static void add_data(const tkc_buf *data, tkc_buf *out, tinkc_error *err)
 {
     for (size_t from = 0, at; from < data->len; from = at + 1) {
