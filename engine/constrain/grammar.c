@@ -1,9 +1,9 @@
 /* grammar.c - the automaton: one function for each kind of node, and the way to the nearest end.
  *
- * A kind's function looks at one byte and says TAKEN, WRONG, or OVER: the value had ended before the
- * byte, which belongs to what the value is part of. Numbers are cut at 15 digits before and behind the
- * point and 2 of the exponent, white space at one blank, or a new line and 32 blanks: no text is endless
- * but in its strings, lists and maps, and those can always be closed.
+ * A kind's function looks at one byte and returns TAKEN, WRONG, or OVER: the value ended before the
+ * byte, which belongs to the enclosing value. Numbers are limited to 15 digits before and after the
+ * point and 2 in the exponent, white space to one blank, or a new line and 32 blanks: only strings,
+ * lists and maps can be endless, and those can always be closed.
  *
  * May touch: the state. Must not: allocate, know of tokens.
  */
@@ -60,7 +60,7 @@ static bool is_hex(uint8_t b)
     return (b >= '0' && b <= '9') || (b >= 'a' && b <= 'f') || (b >= 'A' && b <= 'F');
 }
 
-/* How many bytes follow the first of a character, and between which limits the next one lies. */
+/* From a character's first byte: how many bytes follow, and the range of the next one. */
 static bool lead(tke_frame *f, uint8_t b)
 {
     uint8_t low = 0x80, high = 0xbf;
@@ -112,7 +112,7 @@ static int character(tke_frame *f, uint8_t b)
     return TAKEN;
 }
 
-/* Four digits; halves of surrogate pairs (D800 to DFFF) are left out. */
+/* Four hex digits, except surrogates (D800 to DFFF). */
 static int hex(tke_frame *f, uint8_t b)
 {
     if (!is_hex(b) || (f->pos == 1 && f->value && b >= '8'))
@@ -161,7 +161,7 @@ static int64_t string_cost(const tke_node *n, const tke_frame *f)
 
 enum { MINUS = 1, DIGITS, ZERO };
 
-/* How many more digits the digits so far need to come into the range; -1 = none do. */
+/* How many more digits bring the number into its range; -1 = impossible. */
 static int more_digits(const tke_node *n, bool minus, int64_t digits)
 {
     int64_t low = minus ? -n->max : n->min, high = minus ? -n->min : n->max, width = 1;
@@ -224,7 +224,7 @@ static bool number_ends(const tke_frame *f)
     return f->phase == DIGITS || f->phase == ZERO || f->phase == FRACTION || f->phase == POWER;
 }
 
-/* A digit: the phase after it, or 0 if none may stand here. */
+/* The phase after a digit, or 0 if no digit is allowed here. */
 static uint16_t after_digit(const tke_frame *f, uint8_t b)
 {
     switch (f->phase) {
@@ -304,7 +304,7 @@ static int choice_step(const tke_node *n, tke_grammar_state *s, tke_frame *f, ui
         return push(s, now->node) ? TAKEN : WRONG;
     }
     if (i + 1 == n->n || !same_start(&n->options[i + 1], now, f->pos))
-        s->depth--; /* nothing longer begins like this */
+        s->depth--; /* no longer option has this prefix */
     return TAKEN;
 }
 
@@ -364,7 +364,7 @@ static int key_step(const tke_node *n, tke_frame *f, uint8_t b)
     return WRONG;
 }
 
-/* The first sign of a key. */
+/* The first byte of a key. */
 static int begin_key(const tke_grammar *g, tke_grammar_state *s, tke_frame *f, uint8_t b)
 {
     const tke_node *n = node_of(g, f);
@@ -396,8 +396,8 @@ static int close_or_more(const tke_grammar *g, tke_grammar_state *s, tke_frame *
     return TAKEN;
 }
 
-/* White space stands where people write it: not before a colon, and behind a value only if the object is
- * closed then. */
+/* White space only where people write it: not before a colon, and after a value only before the
+ * closing brace. */
 static bool may_blank(const tke_node *n, const tke_frame *f)
 {
     return f->phase != COLON &&
@@ -444,7 +444,8 @@ static int64_t rest_cost(const tke_grammar *g, const tke_node *n, size_t from)
     return sum;
 }
 
-/* The cheapest member that may come, or whose key may be the one at hand, and what is required after it. */
+/* The cheapest member that may come next or matches the key so far, with the required ones after
+ * it. */
 static int64_t next_cost(const tke_grammar *g, const tke_node *n, const tke_frame *f)
 {
     int64_t best = TKE_GRAMMAR_ENDLESS;
@@ -658,7 +659,7 @@ void tke_grammar_copy(tke_grammar_state *to, const tke_grammar_state *from)
     memcpy(to->frames, from->frames, from->depth * sizeof *from->frames);
 }
 
-/* ---- what each node costs and begins with ---- */
+/* ---- costs and first bytes of nodes ---- */
 
 static void set_first(tke_node *n, uint8_t byte)
 {

@@ -1,9 +1,9 @@
 /* grammar.h - which bytes may follow: an automaton over the bytes of a JSON text.
  *
- * A grammar is a graph of nodes (string, number, object, ...), made by json_grammar.c. A state is a stack
- * of frames, one for each value that is open; it moves by single bytes, so a token may begin or end in the
- * middle of a character. From every state that can be reached there is an end, and its length is known.
- * Plain values over base alone: no tokens, no batches.
+ * A grammar is a graph of nodes (string, number, object, ...), made by json_grammar.c. A state is a
+ * stack of frames, one for each value that is open; it moves by single bytes, so a token may begin
+ * or end in the middle of a character. From every reachable state the text can be ended, in a known
+ * number of bytes. Depends only on base: no tokens, no batches.
  */
 #ifndef TKE_CONSTRAIN_GRAMMAR_H
 #define TKE_CONSTRAIN_GRAMMAR_H
@@ -11,13 +11,13 @@
 #include "base/arena.h"
 
 enum { TKE_GRAMMAR_DEPTH = 64 };        /* values within values */
-enum { TKE_GRAMMAR_ENDLESS = 1 << 30 }; /* of a cost: there is no end */
+enum { TKE_GRAMMAR_ENDLESS = 1 << 30 }; /* a cost: the text cannot be ended */
 
 enum tke_node_kind {
     TKE_NODE_STRING,
     TKE_NODE_INTEGER,
     TKE_NODE_NUMBER,
-    TKE_NODE_CHOICE, /* one of several texts, each with or without a value behind it */
+    TKE_NODE_CHOICE, /* one of several texts, each optionally followed by a value */
     TKE_NODE_OBJECT, /* these members, in this order */
     TKE_NODE_MAP,    /* any members */
     TKE_NODE_ARRAY,
@@ -25,7 +25,7 @@ enum tke_node_kind {
 };
 
 typedef struct tke_member { /* of an object */
-    tinkc_str key;          /* with its quotes, as it is written */
+    tinkc_str key;          /* with its quotes, as written */
     uint32_t node;
     bool required;
 } tke_member;
@@ -33,7 +33,7 @@ typedef struct tke_member { /* of an object */
 typedef struct tke_option { /* of a choice; ordered by text */
     tinkc_str text;
     bool has_value;
-    uint32_t node;  /* the value behind the text */
+    uint32_t node;  /* the value after the text */
     tinkc_str tail; /* and what follows it */
 } tke_option;
 
@@ -71,14 +71,14 @@ typedef struct tke_grammar_state {
     tke_frame frames[TKE_GRAMMAR_DEPTH];
 } tke_grammar_state;
 
-/* Works out what each node costs and begins with. BAD_REQUEST: there is no finite text. */
+/* Computes the cost and first bytes of each node. BAD_REQUEST: there is no finite text. */
 bool tke_grammar_settle(tke_grammar *, tinkc_error *err);
 void tke_grammar_start(const tke_grammar *, tke_grammar_state *);
-/* Moves by one byte; false = it may not follow, and the state is of no use any more. */
+/* Advances by one byte; false = it may not follow, and the state is invalid. */
 bool tke_grammar_step(const tke_grammar *, tke_grammar_state *, uint8_t byte);
 /* Whether the text may end here. */
 bool tke_grammar_may_end(const tke_grammar *, const tke_grammar_state *);
-/* Bytes that are enough to end it from here. */
+/* The number of bytes that suffices to end the text from here. */
 int64_t tke_grammar_cost(const tke_grammar *, const tke_grammar_state *);
 void tke_grammar_copy(tke_grammar_state *to, const tke_grammar_state *from);
 

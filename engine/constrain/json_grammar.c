@@ -4,8 +4,8 @@
  *     const, minLength, maxLength, minimum, maximum, exclusiveMinimum, exclusiveMaximum (integers),
  *     anyOf (schemas that begin differently), $ref to $defs or definitions
  *
- * Keywords that only describe are passed over; any other is refused by its name. Members are written in
- * the order of the schema, and only those that it names. Must not: know of tokens or requests.
+ * Keywords that only describe are ignored; any other is refused by name. Members are written in the
+ * order of the schema, and only those that it names. Must not: know of tokens or requests.
  */
 #include "constrain/json_grammar.h"
 
@@ -418,7 +418,7 @@ static bool cut_prefix(tinkc_str *s, const char *prefix)
     return true;
 }
 
-/* The node becomes another name of the definition's: an either with one branch. */
+/* Makes the node an alias of the definition's: an either with one branch. */
 static bool make_ref(maker *m, uint32_t at, tinkc_str ref)
 {
     tinkc_str name = ref;
@@ -430,7 +430,7 @@ static bool make_ref(maker *m, uint32_t at, tinkc_str ref)
         if (!tkc_str_eq(d->name, name))
             continue;
         if (!d->made) {
-            d->made = true; /* before its parts, which may name it */
+            d->made = true; /* before its parts, which may refer to it */
             d->node = add_node(m, (tke_node){ .kind = TKE_NODE_EITHER });
             if (tkc_failed(m->err) || !make(m, d->node, d->text))
                 return false;
@@ -489,7 +489,7 @@ static int64_t bound_of(tkc_json *j, schema *s, int64_t past)
     return n + past;
 }
 
-/* Keywords with numbers; false = it is none of them. */
+/* Reads a keyword with a number; false = it is not one. */
 static bool read_count(tkc_json *j, tinkc_str key, schema *s)
 {
     if (tkc_str_is(key, "minLength"))

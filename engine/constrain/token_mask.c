@@ -1,8 +1,8 @@
 /* token_mask.c - walks a vocabulary in the order of its bytes through a grammar.
  *
- * Tokens that begin alike lie together, so each common beginning is walked once: states[d] is the state
- * after d bytes of the token at hand, and what fails at byte d fails for all that share it. Most masks of a
- * text are those of "inside a string": they are kept by state.
+ * Tokens with a common prefix are adjacent, so each prefix is walked once: states[d] is the state
+ * after d bytes of the current token, and a failure at byte d holds for all tokens that share it.
+ * Most masks of a text are those of "inside a string", so masks are cached by state.
  *
  * May touch: its order's work space, the cache. Must not: know of requests, logits, devices.
  */
@@ -32,7 +32,7 @@ struct tke_token_order {
 
 struct tke_kept_mask {
     tke_grammar_state state;
-    int64_t dearest; /* of all tokens that are allowed: what it costs to end after them, at most */
+    int64_t dearest; /* the highest cost to end after an allowed token */
     bool any;
     uint32_t words[];
 };
@@ -134,7 +134,7 @@ typedef struct walk {
     bool any;
 } walk;
 
-/* The state after the token, from the first byte that is not walked yet. Returns how many bytes fit. */
+/* Walks the token from its first unwalked byte. Returns how many bytes fit. */
 static size_t walk_token(const tke_constraint *c, const entry *e, size_t from)
 {
     tke_grammar_state *s = c->tokens->states;
@@ -183,7 +183,7 @@ static size_t slot_of(const tke_grammar_state *s)
     return (size_t)(hash >> 32) % TKE_MASKS_KEPT;
 }
 
-/* The mask of a state with no limit of length, kept for the next time. */
+/* The cached mask of a state, without a limit on length. */
 static const tke_kept_mask *unlimited(const tke_constraint *c, const tke_grammar_state *s,
                                       tke_mask_cache *cache, tinkc_error *err)
 {
@@ -208,7 +208,7 @@ bool tke_constraint_mask(const tke_constraint *c, const tke_grammar_state *s, si
                          tke_mask_cache *cache, uint32_t *mask, tinkc_error *err)
 {
     size_t bytes = tke_mask_words(c->tokens->vocab) * sizeof *mask;
-    int64_t most = left > 0 ? (int64_t)(left - 1) : -1; /* a byte is a token, at worst */
+    int64_t most = left > 0 ? (int64_t)(left - 1) : -1; /* at worst each byte is a token */
     const tke_kept_mask *kept = unlimited(c, s, cache, err);
     if (!kept)
         return false;
