@@ -76,7 +76,7 @@ bool tke_batch_backward(tke_batch *u)
         if (tke_batch_stopped(u))
             return false;
         tke_acts *t = tke_batch_acts(u, i);
-        if (i + u->n_kept + 1 < n_layers) /* the last that was computed is still there */
+        if (i + u->n_kept + 1 < n_layers) /* the last computed layer's activations still exist */
             tke_batch_layer(u, i, u->h_in[i], NULL);
         mlp_backward(u, i, t);
         if (i || u->job->attn)

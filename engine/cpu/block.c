@@ -1,8 +1,8 @@
 /* block.c - the parts of a transformer that training and sampling share: a block without its
  * attention, the logits, rotation tables.
  *
- * May touch: the buffers it is given. Must not: do anything that depends on which rows share a
- * call.
+ * May touch: the buffers it is given. Must not: compute anything that depends on which rows share
+ * a call.
  */
 #include "cpu/block.h"
 

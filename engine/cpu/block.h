@@ -2,7 +2,7 @@
  * block in the two halves around its attention, the logits.
  *
  * Both run this same code, so a token has the same bits in both. Rows are tokens; a segment is a
- * run of rows with one adapter. Nothing here allocates but the rotation tables. Private to
+ * run of rows with one adapter. Only the rotation tables allocate memory. Private to
  * engine/cpu.
  */
 #ifndef TKE_CPU_BLOCK_H
@@ -11,19 +11,19 @@
 #include "device/device.h"
 #include "kernels/kernels.h"
 
-/* On this device a block is its numbers. */
+/* On this device a block is a plain array of numbers. */
 static inline tke_real *tke_block_reals(const tke_block *b)
 {
     return (tke_real *)(uintptr_t)b;
 }
 
-/* Work space is one list of buffers, measured and placed by the same walk. */
+/* Work space is one list of buffers; the same code measures and places them. */
 typedef struct tke_walk {
     tke_real *at; /* NULL = only measure */
     size_t used;
 } tke_walk;
 void tke_take(tke_walk *, tke_real **out, size_t count);
-/* Rows whose logits are held at a time: by vocabulary, within bounds, at most n. */
+/* How many rows of logits to hold at a time: by vocabulary, within bounds, at most n. */
 size_t tke_chunk_rows(const tke_model *, size_t least, size_t most, size_t n);
 
 typedef struct tke_rows { /* what a batch of tokens has in common for all layers */
@@ -51,7 +51,7 @@ typedef struct tke_acts {
     tke_real *low[TKE_LAYER_GROUPS]; /* A x, by tke_group.slot: [group size * max_rank] */
 } tke_acts;
 
-/* y[i] = W_i x (+ bias) (+ adapter) for the matrices of a group. low may not be NULL where a
+/* y[i] = W_i x (+ bias) (+ adapter) for the matrices of a group. low must not be NULL if a
  * segment has an adapter. */
 void tke_group_forward(const tke_rows *, const tke_group *, const tke_real *x, tke_real *const *y,
                        tke_real *low);
@@ -71,8 +71,8 @@ void tke_rows_norm_backward(const tke_rows *, size_t n, const tke_real *x, const
 
 /* h [n, H] -> a, q_pre, k_pre, q, k, v. */
 void tke_block_before_attention(const tke_rows *, size_t layer, const tke_real *h, tke_acts *);
-/* o -> h_mid, b, g, u, m, and h_out (may be h). h_out NULL: all but the down projection, for a
- * recomputation that wants only what the backward pass reads. */
+/* o -> h_mid, b, g, u, m, and h_out (may be h). h_out NULL: leaves out the down
+ * projection, for recomputation, where the backward pass does not read it. */
 void tke_block_after_attention(const tke_rows *, size_t layer, const tke_real *h, tke_acts *,
                                tke_real *h_out);
 
@@ -95,7 +95,7 @@ typedef struct tke_rope_table {
     tke_real *cos_table, *sin_table; /* [n, d/2] */
     size_t n;
 } tke_rope_table;
-/* At least n positions; keeps what is there. Zeroed = empty. */
+/* Grows to at least n positions. Zeroed = empty. */
 bool tke_rope_table_grow(tke_rope_table *, const tke_model *, size_t n, tinkc_error *err);
 void tke_rope_table_free(tke_rope_table *);
 

@@ -1,7 +1,7 @@
 /* decode_step.c - sampling on the CPU: the paged cache's memory, rows of many sequences through the
  * model, logits, draws.
  *
- * The memory of all cache blocks is asked for at once; pages that are never written cost nothing.
+ * The memory of all cache blocks is allocated at once; pages that are never written cost nothing.
  *
  * May touch: its work space and cache, the results that a step's lists point to. Must not: know of
  * requests or decide what runs.
@@ -218,7 +218,7 @@ static void run_layers(tke_device_sampler *s, const tke_step *step, const tke_ro
 
 /* ---- logits ---- */
 
-/* Wants first .. end - 1, whose logits are at hand, and what is asked of them. */
+/* Wants first .. end - 1, whose logits are computed, and their list entries. */
 typedef struct chunk {
     tke_device_sampler *s;
     const tke_step *step;
@@ -276,7 +276,7 @@ static void list_task(void *arg, int64_t task, int32_t worker)
     }
 }
 
-/* The rows of a chunk, one behind the other, and their segments. */
+/* Gathers the rows of a chunk and their segments. */
 static size_t gather(const chunk *c, tke_segment *segments)
 {
     const tke_step *p = c->step;

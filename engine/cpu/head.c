@@ -1,9 +1,9 @@
 /* head.c - the output projection, log-probs and the gradient of the logits, by chunks of rows.
  *
- * The logits of a chunk live only here: log-sum-exp, losses (above the seam) and the gradient of
- * the logits are made in place, so memory is chunk x vocabulary and each logit is computed once;
- * twice when the losses ask for the log-probs of whole sequences first. Rows without gradient are
- * left out of the backward products.
+ * The logits of a chunk live only here: log-sum-exp, losses (a callback) and the gradient of the
+ * logits are computed in place, so memory is chunk x vocabulary and each logit is computed once;
+ * twice if the losses need the log-probs of whole sequences first. Rows without gradient are left
+ * out of the backward products.
  *
  * May touch: the batch's head buffers, dh, gradient blocks. Must not: know what a loss is.
  */

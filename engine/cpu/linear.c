@@ -3,7 +3,7 @@
  * A product with the base weights takes all rows at once; the low-rank products take the rows of
  * their own segment. Products that do not depend on each other are handed to the kernels together.
  *
- * May touch: the buffers it is given, gradient blocks of segments. Must not: do anything that
+ * May touch: the buffers it is given, gradient blocks of segments. Must not: compute anything that
  * depends on which rows share a call. Sums over tokens run in the order of the rows, so that the
  * bits of an adapter's gradient do not depend on how requests were cut into microbatches.
  */
@@ -33,7 +33,7 @@ static void add_call(calls *c, const tke_gemm *g)
         flush(c);
 }
 
-/* One segment's adapter on one group: what the products below have in common. */
+/* One segment's adapter on one group: shared by the products below. */
 typedef struct part {
     const tke_lora_group *g; /* NULL = no adapter here */
     size_t begin;            /* first row */
@@ -272,7 +272,7 @@ void tke_group_backward(const tke_rows *r, const tke_group *group, const tke_rea
         return;
     for (size_t i = 0; i < group->n; i++) {
         add_dx_base(&c, r, &group->w[i], dy[i], dx, i > 0);
-        flush(&c); /* each adds to the one before */
+        flush(&c); /* each adds to the previous result */
     }
     for (size_t s = 0; s < r->n_segments; s++) {
         part p = part_of(r, s, group);

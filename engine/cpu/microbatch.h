@@ -1,4 +1,4 @@
-/* microbatch.h - a microbatch under way on the CPU: its rows, activations and work space.
+/* microbatch.h - a microbatch in progress on the CPU: its rows, activations and work space.
  *
  * forward.c plans the memory and runs the layers, head.c makes log-probs and the gradient of the
  * logits, backward.c goes down through the layers. Private to engine/cpu.

@@ -33,7 +33,7 @@ void tke_sample_space_free(tke_sample_space *s)
     *s = (tke_sample_space){ 0 };
 }
 
-/* The largest logit's id, the lowest on ties. Fails on what no distribution has. */
+/* The id of the largest logit, the lowest on ties. Fails if the logits give no distribution. */
 static bool find_best(const tke_real *z, size_t n, size_t *best, tinkc_error *err)
 {
     bool found = false;
@@ -85,7 +85,7 @@ static size_t make_heap(const tke_real *z, size_t n, int32_t *heap)
     return m;
 }
 
-/* Takes the best off; it then lies behind the heap's end. */
+/* Removes the best, which is then just after the heap's end. */
 static int32_t pop(const tke_real *z, int32_t *heap, size_t *m)
 {
     assert(*m > 0);
@@ -110,7 +110,7 @@ static double keep_top_k(const tke_real *z, size_t n, size_t k, tke_sample_space
     return sum;
 }
 
-/* Keeps a token if the mass before it, best first, is below p of the whole. At most `most`. */
+/* Keeps a token if the mass of the better ones is below p of the total. At most `most`. */
 static void keep_top_p(const tke_real *z, size_t n, double p, double sum, size_t most,
                        tke_sample_space *s)
 {

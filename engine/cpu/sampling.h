@@ -1,7 +1,7 @@
 /* sampling.h - from logits to a token: temperature, top-k, top-p, the draw, the log-probs.
  *
- * All masses and sums are double. Nothing here knows of batches: the token depends on the logits,
- * the parameters and (seed, sample, position) alone.
+ * All masses and sums are double. Independent of batches: the token depends only on the logits,
+ * the parameters and (seed, sample, position).
  */
 #ifndef TKE_CPU_SAMPLING_H
 #define TKE_CPU_SAMPLING_H
@@ -31,7 +31,7 @@ static inline tke_real tke_log_prob(tke_real logit, tke_norm norm)
     return (logit - norm.max) - norm.log_sum;
 }
 
-/* One token and its log-prob: of d, all but where it is wanted from and where the results go. */
+/* Draws one token and its log-prob by the rule in d; does not use d's want and result pointers. */
 bool tke_sample_draw(const tke_real *logits, size_t n, tke_norm, const tke_draw *d,
                      tke_sample_space *, int32_t *token, float *logprob, tinkc_error *err);
 
