@@ -190,7 +190,7 @@ static void put_u16(unsigned char *out, uint16_t h)
     out[1] = (unsigned char)(h >> 8);
 }
 
-/* A scale of the largest magnitude over 127, then 32 whole numbers. False: the scale is not an f16. */
+/* A scale (largest magnitude / 127), then 32 integers. False: the scale does not fit an f16. */
 static bool quantize_block(const float *x, unsigned char *out)
 {
     float most = 0;

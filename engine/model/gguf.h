@@ -1,8 +1,8 @@
 /* gguf.h - writing GGUF files (version 3), the form that llama.cpp and ollama read.
  *
- * First all keys, then all tensors by name and shape, then the file is opened and the tensors' rows are
- * written in the same order. Keys and names are ours; values come from model folders and are checked by
- * who reads those.
+ * First all keys, then all tensors by name and shape, then the file is opened and the tensors' rows
+ * are written in the same order. Keys and names are ours; values come from model folders and are
+ * checked by the code that reads those.
  */
 #ifndef TKE_MODEL_GGUF_H
 #define TKE_MODEL_GGUF_H
@@ -29,7 +29,7 @@ typedef struct tke_gguf {
 } tke_gguf;
 
 void tke_gguf_init(tke_gguf *);
-/* Ends it; a file that was not finished is removed. */
+/* Frees it; an unfinished file is removed. */
 void tke_gguf_end(tke_gguf *);
 
 void tke_gguf_u32(tke_gguf *, const char *key, uint64_t value, tinkc_error *err);
@@ -44,18 +44,19 @@ void tke_gguf_i32s(tke_gguf *, const char *key, const int32_t *values, size_t n,
 void tke_gguf_tensor(tke_gguf *, const char *name, int type, size_t rows, size_t cols,
                      tinkc_error *err);
 
-/* Opens the file beside its name and writes everything that was declared. */
+/* Opens a temporary file beside the final name and writes all that was declared. */
 bool tke_gguf_open(tke_gguf *, const char *path, tkc_arena *, tinkc_error *err);
-/* The next row of the tensor at hand, rounded once to its type. What does not fit is MODEL. */
+/* Writes the next row of the current tensor, rounded once to its type. MODEL: a value does not
+ * fit. */
 bool tke_gguf_row(tke_gguf *, int type, const float *row, size_t cols, const char *name,
                   tinkc_error *err);
-/* Behind the last row of each tensor. */
+/* Call after the last row of each tensor. */
 bool tke_gguf_pad(tke_gguf *, tinkc_error *err);
 /* Syncs and renames. */
 bool tke_gguf_close(tke_gguf *, tinkc_error *err);
 
-/* gguf_vocab.c: the tokenizer and the chat template of a model folder as keys. Only byte-level BPE with
- * a pre-tokenizer that llama.cpp knows; others are UNSUPPORTED, by name. */
+/* gguf_vocab.c: the tokenizer and the chat template of a model folder as keys. Only byte-level BPE
+ * with a pre-tokenizer that llama.cpp knows; others are UNSUPPORTED, by name. */
 bool tke_gguf_vocab(tke_gguf *, const char *folder, const tke_config *, tkc_arena *,
                     tinkc_error *err);
 

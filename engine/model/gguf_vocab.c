@@ -1,8 +1,8 @@
 /* gguf_vocab.c - tokenizer.json, tokenizer_config.json and the chat template as GGUF keys.
  *
- * llama.cpp has its own tokenizers and only takes the tables and the name of a pre-tokenizer: what it
- * does not know is refused here, because text would be cut differently without a word. May touch: the
- * model's folder.
+ * llama.cpp has its own tokenizers and takes only the tables and the name of a pre-tokenizer: one
+ * that it does not know is refused here, because it would silently split text differently. May
+ * touch: the model's folder.
  */
 #include <string.h>
 #include "base/file.h"
@@ -214,7 +214,7 @@ static void read_post(vocab *v, tkc_json *j)
     }
 }
 
-/* llama.cpp's name of the way text is cut; NULL = it has none. */
+/* llama.cpp's name of the pre-tokenizer; NULL = it has none. */
 static const char *pre_name(const vocab *v)
 {
 #define WORDS "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"

@@ -1,7 +1,7 @@
-/* lora.h - where the low-rank weights of an adapter lie in one block of numbers.
+/* lora.h - the layout of an adapter's low-rank weights in one block of numbers.
  *
- * A block is laid out group by group (model.h): first the A's of the group, one behind the other,
- * then its B's. Weights, gradients and moments are blocks of one layout.
+ * A block is laid out group by group (model.h): first the A's of the group, contiguous, then its
+ * B's. Weights, gradients and moments are blocks of one layout.
  */
 #ifndef TKE_MODEL_LORA_H
 #define TKE_MODEL_LORA_H

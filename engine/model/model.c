@@ -26,7 +26,7 @@ typedef struct opened { /* what a tke_model stands in */
 
 /* ---- files ---- */
 
-/* A shard's name comes from outside: it must be a plain name in the same folder. */
+/* A shard's name is untrusted: it must be a plain name in the same folder. */
 static bool plain_name(tinkc_str name)
 {
     return name.len > 0 && name.len < 256 && name.data[0] != '.' &&
@@ -132,7 +132,7 @@ static bool open_files(opened *m, tinkc_error *err)
 
 /* ---- tensors ---- */
 
-/* What is missing or wrong is collected, so that one message tells all. */
+/* Problems are collected, so that one message lists all. */
 typedef struct finder {
     opened *m;
     char list[300];
@@ -317,8 +317,8 @@ static void add_file(tkc_digest *h, opened *m, const char *name, tinkc_error *er
     }
 }
 
-/* The heads of the tensor files and 64 KiB of each end of their data: enough to tell fine-tunes of
- * one architecture apart without reading gigabytes. */
+/* The headers of the tensor files and 64 KiB at each end of their data: enough to tell fine-tunes
+ * of one architecture apart without reading gigabytes. */
 static bool make_fingerprint(opened *m, tinkc_error *err)
 {
     enum { END = 64 << 10 };

@@ -5,8 +5,8 @@
  *     tke_model_drop(m);
  *
  * Matrices stay in the files' own element types and are never widened as a whole; norms and biases
- * are copied to float. After opening nothing changes, so any number of threads may read. Handles
- * are counted: what is built on a model keeps it.
+ * are copied to float. After opening nothing changes, so any number of threads may read. A model
+ * is reference-counted: what is built on it holds a reference.
  */
 #ifndef TKE_MODEL_MODEL_H
 #define TKE_MODEL_MODEL_H
@@ -25,7 +25,7 @@ typedef struct tke_weight { /* a linear layer: [out, in], row-major, as in the f
 enum { TKE_TRAIN_ATTN = 1u << 0, TKE_TRAIN_MLP = 1u << 1, TKE_TRAIN_UNEMBED = 1u << 2 };
 
 /* Matrices that read the same input (q, k, v; gate, up). Adapters follow the groups: the A's of a
- * group lie one behind the other, so that one product serves all of them. */
+ * group are contiguous, so that one product computes all of them. */
 enum { TKE_GROUP_MAX = 3, TKE_LAYER_GROUPS = 4 /* at most */ };
 typedef struct tke_group {
     size_t index;   /* in tke_model.groups, and in every layout */
@@ -62,10 +62,10 @@ typedef struct tke_model {
     char fingerprint[65];
 } tke_model;
 
-/* Reads the heads of the files, checks every tensor, maps the weights.
- * Errors: MODEL (names the file and the fault), UNSUPPORTED (names the feature), FILE. */
+/* Reads the headers of the files, checks every tensor, maps the weights.
+ * Errors: MODEL (names the file and the problem), UNSUPPORTED (names the feature), FILE. */
 tke_model *tke_model_open(const char *folder, tinkc_error *err);
-tke_model *tke_model_keep(const tke_model *); /* one more handle */
+tke_model *tke_model_keep(const tke_model *); /* one more reference */
 void tke_model_drop(tke_model *);             /* NULL allowed */
 
 static inline const tke_config *tke_model_config(const tke_model *m)

@@ -1,7 +1,7 @@
-/* model_config.c - config.json into numbers that can be trusted.
+/* model_config.c - reads and validates config.json.
  *
- * May touch: two files of a folder. Must not: guess. What is unknown and could change a number is
- * refused by its name.
+ * May touch: two files of a folder. Must not: guess. An unknown member that could change a result
+ * is refused by name.
  */
 #include "model/model_config.h"
 
@@ -18,7 +18,7 @@
 enum { MAX_WIDTH = 1 << 20, MAX_LAYERS = 1024, MAX_VOCAB = 1 << 24, MAX_CONTEXT = 1 << 26 };
 enum { CONFIG_MAX = 16 << 20 };
 
-/* What the file said, before it is judged. -1 = absent. */
+/* The values in the file, before validation. -1 = absent. */
 typedef struct said {
     tinkc_str architecture, model_type, act, rope_type;
     int64_t hidden, inner, layers, heads, kv_heads, head_dim, vocab, context;
@@ -209,7 +209,7 @@ static void read_key(parser *p, tinkc_str key)
         tkc_json_skip(j);
 }
 
-/* ---- judging ---- */
+/* ---- validation ---- */
 
 static bool choose_family(parser *p)
 {

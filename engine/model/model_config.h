@@ -1,7 +1,7 @@
-/* model_config.h - what config.json and generation_config.json say, checked; the rope frequencies.
+/* model_config.h - validated values of config.json and generation_config.json; rope frequencies.
  *
- * Features that would change the numbers and are not known here are refused by name
- * (TINKC_E_UNSUPPORTED); everything else that does not fit is TINKC_E_MODEL.
+ * Unknown features that would change the results are refused by name (TINKC_E_UNSUPPORTED); any
+ * other invalid value is TINKC_E_MODEL.
  */
 #ifndef TKE_MODEL_MODEL_CONFIG_H
 #define TKE_MODEL_MODEL_CONFIG_H
@@ -44,7 +44,7 @@ bool tke_config_load(tke_config *, const char *folder, tkc_arena *, tinkc_error 
 bool tke_config_parse(tke_config *, tinkc_str config, tinkc_str generation, const char *what,
                       tkc_arena *, tinkc_error *err);
 
-/* Frequencies f'_j for j < d/2, in double, and the factor of cos and sin (1 but for yarn). */
+/* Frequencies f'_j for j < d/2, in double, and the factor of cos and sin (1 except for yarn). */
 void tke_rope_frequencies(const tke_config *, double *out, double *scale);
 
 #endif

@@ -1,4 +1,4 @@
-/* philox.h - Philox4x32-10: random words from a counter and a key, nothing to carry along. */
+/* philox.h - Philox4x32-10: random words from a counter and a key, without state. */
 #ifndef TKE_MODEL_PHILOX_H
 #define TKE_MODEL_PHILOX_H
 

@@ -1,6 +1,6 @@
 /* safetensors.c - reads and writes tensor files.
  *
- * May touch: files. Must not: believe a header. The whole table is checked before the first tensor
+ * May touch: files. Must not: trust a header. The whole table is checked before the first tensor
  * is handed out, so later code may use n_bytes and dims as they are.
  */
 #include "model/safetensors.h"
@@ -103,7 +103,7 @@ static bool read_offsets(reader *r, int64_t *begin, int64_t *end)
     return !tkc_failed(r->err);
 }
 
-/* The file's own numbers against each other and against its length. */
+/* Checks the header's numbers against each other and the file's length. */
 static bool check_tensor(reader *r, tke_file_tensor *t, int64_t begin, int64_t end)
 {
     size_t bytes = tke_file_dtype_size(t->dtype);

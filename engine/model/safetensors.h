@@ -1,8 +1,8 @@
-/* safetensors.h - tensor files: reading them without trust, writing them whole.
+/* safetensors.h - reads untrusted tensor files, and writes them atomically.
  *
  * A file is mapped, never copied. Everything the header says is checked before anything is used:
  * lengths, shapes, products, bounds, overlaps, holes, names. Errors are TINKC_E_MODEL and name the
- * file and the fault.
+ * file and the problem.
  */
 #ifndef TKE_MODEL_SAFETENSORS_H
 #define TKE_MODEL_SAFETENSORS_H
@@ -55,7 +55,7 @@ typedef struct tke_tensor_file {
 
 /* Zeroed, it may be closed. After a failure nothing is held. */
 bool tke_tensor_file_open(tke_tensor_file *, const char *path, tinkc_error *err);
-/* The same over bytes that the caller keeps; `what` stands for the path in messages. */
+/* The same for bytes that the caller keeps; messages use `what` instead of a path. */
 bool tke_tensor_file_read(tke_tensor_file *, tinkc_bytes bytes, const char *what, tinkc_error *err);
 void tke_tensor_file_close(tke_tensor_file *);
 const tke_file_tensor *tke_tensor_file_find(const tke_tensor_file *, const char *name);
