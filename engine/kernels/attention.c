@@ -82,7 +82,7 @@ static void forward_task(void *arg, int64_t task, int32_t worker)
     l->cpu->set->attention(&part, begin, end < rows ? end : rows, l->cpu->scratch[worker]);
 }
 
-/* What the sets have scratch and tiles for. The configuration of a model is checked against it. */
+/* The limits of the sets' scratch and tiles. A model's configuration is checked against them. */
 static void check_shape(const tke_attention *s)
 {
     assert(s->head_dim > 0 && s->head_dim <= TKE_MAX_HEAD_DIM && s->window >= 0);
@@ -213,8 +213,8 @@ static void part_task(void *arg, int64_t task, int32_t worker)
     l->cpu->set->attention_backward(&back, l->cpu->scratch[worker]);
 }
 
-/* In parts there are seven products where there are five in the whole. That pays where the longest
- * sequence would otherwise keep one thread busy beyond everybody's share. */
+/* In parts there are seven products instead of five. That pays off if the longest sequence would
+ * otherwise keep one thread busy for longer than the others. */
 static bool pays_in_parts(const attention_loop *l)
 {
     double longest = 0, all = 0;

@@ -1,5 +1,5 @@
 /* avx2.c - the kernel set for AVX2, FMA and F16C: the fast kernels in vectors of 8. Compiled for
- * its target whatever the flags of the build; called only where the processor has it. */
+ * its target whatever the build's flags; called only if the processor supports it. */
 #include "kernels/kernel_set.h"
 
 #if defined(__x86_64__) && !defined(TKE_REAL_DOUBLE)

@@ -1,5 +1,5 @@
 /* avx512.c - the kernel set for AVX-512: the fast kernels in vectors of 16. Compiled for its target
- * whatever the flags of the build; called only where the processor has it. */
+ * whatever the build's flags; called only if the processor supports it. */
 #include "kernels/kernel_set.h"
 
 #if defined(__x86_64__) && !defined(TKE_REAL_DOUBLE)

@@ -26,7 +26,7 @@ bool tke_isa_available(int32_t isa)
     return find_set(isa, false) != NULL;
 }
 
-/* The environment's wish, or the best of this machine. */
+/* The set that the environment variable names, or the best of this machine. */
 static bool choose_isa(int32_t *isa, tinkc_error *err)
 {
     static const char *const names[] = { "auto", "ref", "avx2", "avx512" };

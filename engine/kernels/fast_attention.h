@@ -208,7 +208,7 @@ static void attend_tile(const chunk *c, int64_t row, int64_t n, int64_t first)
     }
 }
 
-/* Sends for a block of a cache that will be packed soon; the last one may be short. */
+/* Prefetches a cache block that will be packed soon; the last one may be short. */
 INLINE void fetch_block(const chunk *c, const void *data, int64_t first, int64_t last)
 {
     if (!c->part->keys.ids || first > last)
@@ -343,8 +343,8 @@ INLINE void weigh_back(const back *b, int64_t r)
     }
 }
 
-/* dq of some rows of the query block. Keys that they do not see have ds 0, and count as well: which
- * rows stand together must not show in the bits, not even in the sign of a zero. */
+/* dq of some rows of the query block. Keys that they do not see have ds 0 and are summed too: the
+ * grouping of rows must not change any bit, not even the sign of a zero. */
 static void add_to_queries(const back *b, int64_t r, int64_t n)
 {
     float *dq = b->call->g.dq + (b->row + r) * b->ldq + b->head * b->d;

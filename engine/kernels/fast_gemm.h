@@ -42,8 +42,8 @@ INLINE vf load_wide_part(tke_dtype dtype, const void *data, int64_t at, int64_t 
 
 /* ---- packing b ---- */
 
-/* VW rows of a stored weight at column k, on their way while others are worked on: they are too
- * many streams for the processor to foresee. Rows past the end are harmless. */
+/* Prefetches VW rows of a stored weight at column k: they are too many streams for the hardware
+ * prefetcher. Rows past the end are harmless. */
 INLINE void fetch_ahead(const tke_matrix *b, int64_t row, int64_t k)
 {
     uintptr_t at = (uintptr_t)b->data + (uintptr_t)(row * b->ld + k) * tke_dtype_size(b->dtype);
@@ -314,8 +314,7 @@ static TILE_CODE void tile_by_columns(const tile *t, int64_t rows)
 
 /* ---- the whole ---- */
 
-/* Rows m[0] .. m[1] against one packed block of b. With `packed` the rows of a lie in `a` already.
- */
+/* Rows m[0] .. m[1] against one packed block of b. With `packed` the rows are already in `a`. */
 static void multiply_block(const tke_gemm *g, const int64_t m[2], const int64_t n[2],
                            const int64_t k[2], bool packed, float *a, const float *b)
 {

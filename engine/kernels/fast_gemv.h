@@ -1,8 +1,9 @@
 /* fast_gemv.h - products of a few rows with a stored weight (decoding), for the fast sets. Included
  * by avx2.c and avx512.c after fast_transposed.h.
  *
- * With so few rows packing would cost more than multiplying: columns of the weight are transposed in
- * registers and used at once. The chain of an element is that of fast_gemm.h, so its bits are too.
+ * With so few rows packing would cost more than multiplying: columns of the weight are transposed
+ * in registers and used at once. The chain of an element is that of fast_gemm.h, so its bits are
+ * too.
  */
 #ifndef TKE_KERNELS_FAST_GEMV_H
 #define TKE_KERNELS_FAST_GEMV_H
@@ -16,8 +17,9 @@ typedef struct few {
     int64_t lda;
 } few;
 
-/* 2 VW columns from n, k .. k + 2 VW, of a weight in bf16: VW columns are transposed in registers and
- * used before the next are loaded; their chains are independent, so the processor works on both. */
+/* 2 VW columns from n, k .. k + 2 VW, of a weight in bf16: VW columns are transposed in registers
+ * and used before the next are loaded; their chains are independent, so the processor works on
+ * both. */
 INLINE void few_pairs(const few *f, int64_t n, int64_t k, int rows, vf acc[][2])
 {
     const tke_matrix *b = &f->g->b;
@@ -35,8 +37,8 @@ INLINE void few_pairs(const few *f, int64_t n, int64_t k, int rows, vf acc[][2])
     }
 }
 
-/* Sends for what is used a few steps later: further along the same rows, at their end the beginning
- * of the next columns' rows. Further ahead is slower: what comes early is gone again. */
+/* Prefetches a few steps ahead: further along the same rows, at their end the beginning of the next
+ * columns' rows. Further ahead is slower: early data is evicted before its use. */
 INLINE void fetch_soon(const tke_matrix *b, int64_t n, int64_t n_end, int64_t k, int64_t n_k)
 {
     enum { STEPS = 4 };

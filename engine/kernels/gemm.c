@@ -59,9 +59,8 @@ static void run_task(void *arg, int64_t task, int32_t worker)
 }
 
 /* About how many cycles the largest part of a grid takes for each k: the products, packing its
- * share of a and of b, and, where several parts write to the same rows of c, its lines that wander
- * from core to core (measured; it is what makes thin products slow when they are cut by columns).
- */
+ * share of a and of b, and, where several parts write to the same rows of c, its cache lines that
+ * move between cores (measured; this makes thin products slow when they are split by columns). */
 static double part_cost(const tke_kernel_set *set, const tke_gemm *call, int64_t gm, int64_t gn)
 {
     double rows =

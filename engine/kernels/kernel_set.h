@@ -1,8 +1,8 @@
-/* kernel_set.h - what a kernel set is made of: functions over a range of rows, on one thread.
+/* kernel_set.h - a kernel set: functions over a range of rows, on one thread.
  *
  * The front ends (gemm.c, rows.c, attention.c) split calls into ranges and hand each to a worker;
- * the sets (reference.c, avx2, avx512) know nothing of threads. A set's functions must give a row the
- * same bits in whatever range it comes. Private to engine/kernels.
+ * the sets (reference.c, avx2, avx512) know nothing of threads. A set's functions must give a row
+ * the same bits whatever range it is in. Private to engine/kernels.
  */
 #ifndef TKE_KERNELS_KERNEL_SET_H
 #define TKE_KERNELS_KERNEL_SET_H
@@ -88,7 +88,7 @@ typedef struct tke_kernel_set {
 enum { TKE_SUM_BLOCK = 8192 };
 
 extern const tke_kernel_set tke_set_ref;
-/* NULL where the compiler has no such target. */
+/* NULL if the compiler does not support the target. */
 const tke_kernel_set *tke_set_avx2(void);
 const tke_kernel_set *tke_set_avx512(bool bf16);
 
