@@ -201,7 +201,7 @@ template <int D, int NB> DEVICE void gather_few(float o[NB][4], const bf16 *w, c
 #pragma unroll
         for (int j = 0; j < NB; j += 2) {
             uint32_t g[4];
-            ldmatrix_turned(g, v + swizzle<D>(step * 16 + (lane & 15), c0 / 8 + j + (lane >> 4)));
+            ldmatrix_transposed(g, v + swizzle<D>(step * 16 + (lane & 15), c0 / 8 + j + (lane >> 4)));
             mma(o[j], f, g[0], g[1]);
             mma(o[j + 1], f, g[2], g[3]);
         }

@@ -145,7 +145,7 @@ template <int D, int NB, int KB> DEVICE void gather(float o[NB][4], const float 
 #pragma unroll
         for (int j = 0; j < NB; j += 2) {
             uint32_t g[4];
-            ldmatrix_turned(g, b + swizzle<D>(k0 + step * 16 + (lane & 15), c0 / 8 + j + (lane >> 4)));
+            ldmatrix_transposed(g, b + swizzle<D>(k0 + step * 16 + (lane & 15), c0 / 8 + j + (lane >> 4)));
             mma(o[j], f, g[0], g[1]);
             mma(o[j + 1], f, g[2], g[3]);
         }

@@ -15,7 +15,7 @@ bool tcu_group_back(tcu_device *d, const tcu_back *b, tinkc_error *err)
         !tcu_ok(d, tcu_lora_db(p, b->dy, b->low, d->beside[0]), "dB", err) ||
         !tcu_ok(d, tcu_lora_da(p, b->dlow, b->x, d->beside[1]), "dA", err))
         return false;
-    tcu_product q = { .turned = true,
+    tcu_product q = { .transposed = true,
                       .x = b->dy,
                       .w = b->w,
                       .y = b->dx,

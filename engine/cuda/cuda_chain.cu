@@ -6,17 +6,17 @@
 #include <limits.h>
 #include "cuda/cuda_chain.cuh"
 
-template <bool TURNED> using whole = shape<128, 128, 2, 4, false, TURNED>;
+template <bool TRANSPOSED> using whole = shape<128, 128, 2, 4, false, TRANSPOSED>;
 
-template <bool TURNED, bool WIDE>
+template <bool TRANSPOSED, bool WIDE>
 __global__ void __launch_bounds__(256) product(const bf16 *a, int64_t lda, const bf16 *b, int64_t ldb, void *c, int64_t ldc,
                                                int m, int n, int k)
 {
-    typedef whole<TURNED> S;
+    typedef whole<TRANSPOSED> S;
     extern __shared__ __align__(128) unsigned char shared[];
     int m0 = blockIdx.x * S::BM, n0 = blockIdx.y * S::BN;
     operand oa = { a + m0 * lda, lda, m - m0, NULL };
-    operand ob = { TURNED ? b + n0 : b + n0 * ldb, ldb, n - n0, NULL };
+    operand ob = { TRANSPOSED ? b + n0 : b + n0 * ldb, ldb, n - n0, NULL };
     float acc[S::MT][S::NT][4] = {};
     chain<S, false>(acc, oa, ob, k, 1, (bf16 *)shared);
     each<S>(acc, [&](int i, int j, float *x) {
@@ -31,23 +31,23 @@ __global__ void __launch_bounds__(256) product(const bf16 *a, int64_t lda, const
     });
 }
 
-template <bool TURNED, bool WIDE>
+template <bool TRANSPOSED, bool WIDE>
 static int run_chain(const bf16 *a, int64_t lda, const bf16 *b, int64_t ldb, void *c, int64_t ldc, int m, int n, int k,
                      tcu_stream stream)
 {
-    typedef whole<TURNED> S;
-    cudaError_t e = cudaFuncSetAttribute(product<TURNED, WIDE>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+    typedef whole<TRANSPOSED> S;
+    cudaError_t e = cudaFuncSetAttribute(product<TRANSPOSED, WIDE>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
     if (e)
         return e;
     dim3 grid((m + S::BM - 1) / S::BM, (n + S::BN - 1) / S::BN);
-    product<TURNED, WIDE><<<grid, S::THREADS, S::BYTES, stream>>>(a, lda, b, ldb, c, ldc, m, n, k);
+    product<TRANSPOSED, WIDE><<<grid, S::THREADS, S::BYTES, stream>>>(a, lda, b, ldb, c, ldc, m, n, k);
     return cudaGetLastError();
 }
 
-int tcu_chain(bool turned, bool wide, const tcu_bf16 *a, int64_t lda, const tcu_bf16 *b, int64_t ldb, void *c, int64_t ldc,
+int tcu_chain(bool transposed, bool wide, const tcu_bf16 *a, int64_t lda, const tcu_bf16 *b, int64_t ldb, void *c, int64_t ldc,
               int32_t m, int32_t n, int32_t k, tcu_stream stream)
 {
-    if (turned)
+    if (transposed)
         return wide ? run_chain<true, true>(a, lda, b, ldb, c, ldc, m, n, k, stream) :
                       run_chain<true, false>(a, lda, b, ldb, c, ldc, m, n, k, stream);
     return wide ? run_chain<false, true>(a, lda, b, ldb, c, ldc, m, n, k, stream) :

@@ -33,12 +33,12 @@ template <int BM_, int BN_, int WM_, int WN_, bool AT_, bool BT_, int BK_ = 32, 
     static const bool AT = AT_, BT = BT_;
 };
 
-/* WIDTH rows of BK (turned false), or BK rows of WIDTH. */
-template <int WIDTH, int BK, int THREADS, bool TURNED> DEVICE void load_operand(const operand &o, int k0, int k, bf16 *tile)
+/* WIDTH rows of BK (not transposed), or BK rows of WIDTH. */
+template <int WIDTH, int BK, int THREADS, bool TRANSPOSED> DEVICE void load_operand(const operand &o, int k0, int k, bf16 *tile)
 {
-    enum { PER = TURNED ? WIDTH / 8 : BK / 8, COUNT = WIDTH * BK / 8 };
+    enum { PER = TRANSPOSED ? WIDTH / 8 : BK / 8, COUNT = WIDTH * BK / 8 };
     int base = k0;
-    bool straight = !TURNED || !o.steps;
+    bool straight = !TRANSPOSED || !o.steps;
     if (!straight && k0 + BK <= k) { /* whole steps one behind the other are plain rows */
         tcu_step first = o.steps[k0 / TCU_STEP_ROWS], last = o.steps[k0 / TCU_STEP_ROWS + BK / TCU_STEP_ROWS - 1];
         straight = last.row - first.row == BK - TCU_STEP_ROWS && last.n == TCU_STEP_ROWS;
@@ -46,16 +46,16 @@ template <int WIDTH, int BK, int THREADS, bool TURNED> DEVICE void load_operand(
     }
     enum { APART = THREADS / PER }; /* rows between a thread's pieces: a multiple of 8, so they are swizzled alike */
     int r0 = threadIdx.x / PER, c0 = threadIdx.x % PER;
-    if (straight && k0 + BK <= k && (TURNED || WIDTH <= o.n)) {
-        bool there = !TURNED || c0 * 8 < o.n;
-        const bf16 *from = TURNED ? o.at + (int64_t)(base + r0) * o.ld + c0 * 8 : o.at + (int64_t)r0 * o.ld + k0 + c0 * 8;
-        bf16 *to = tile + (TURNED ? swizzle<WIDTH>(r0, c0) : swizzle<BK>(r0, c0));
+    if (straight && k0 + BK <= k && (TRANSPOSED || WIDTH <= o.n)) {
+        bool there = !TRANSPOSED || c0 * 8 < o.n;
+        const bf16 *from = TRANSPOSED ? o.at + (int64_t)(base + r0) * o.ld + c0 * 8 : o.at + (int64_t)r0 * o.ld + k0 + c0 * 8;
+        bf16 *to = tile + (TRANSPOSED ? swizzle<WIDTH>(r0, c0) : swizzle<BK>(r0, c0));
         from = there ? from : o.at;
         int64_t step = there ? APART * o.ld : 0;
 #pragma unroll
         for (int i = 0; i < (COUNT + THREADS - 1) / THREADS; i++, from += step)
             if (COUNT % THREADS == 0 || (int)threadIdx.x + i * THREADS < COUNT)
-                copy16(to + i * APART * (TURNED ? WIDTH : BK), from, there);
+                copy16(to + i * APART * (TRANSPOSED ? WIDTH : BK), from, there);
         return;
     }
 #pragma unroll
@@ -63,7 +63,7 @@ template <int WIDTH, int BK, int THREADS, bool TURNED> DEVICE void load_operand(
         int r = at / PER, c = at % PER;
         bool valid;
         int64_t offset;
-        if (!TURNED) {
+        if (!TRANSPOSED) {
             valid = r < o.n && k0 + c * 8 < k;
             offset = (int64_t)r * o.ld + k0 + c * 8;
         } else {
@@ -76,7 +76,7 @@ template <int WIDTH, int BK, int THREADS, bool TURNED> DEVICE void load_operand(
             }
             offset = (int64_t)row * o.ld + c * 8;
         }
-        bf16 *to = tile + (TURNED ? swizzle<WIDTH>(r, c) : swizzle<BK>(r, c));
+        bf16 *to = tile + (TRANSPOSED ? swizzle<WIDTH>(r, c) : swizzle<BK>(r, c));
         copy16(to, valid ? o.at + offset : o.at, valid);
     }
 }
@@ -120,7 +120,7 @@ DEVICE void chain(float acc[S::MT][S::NT][4], const operand &a, const operand &b
                 if (!S::AT)
                     ldmatrix(fa[i], ta + swizzle<S::BK>(m0 + i * 16 + (lane & 15), step * 2 + (lane >> 4)));
                 else
-                    ldmatrix_turned(fa[i], ta + swizzle<S::BM>(step * 16 + (lane & 7) + ((lane >> 4) << 3),
+                    ldmatrix_transposed(fa[i], ta + swizzle<S::BM>(step * 16 + (lane & 7) + ((lane >> 4) << 3),
                                                                m0 / 8 + i * 2 + ((lane >> 3) & 1)));
             }
 #pragma unroll
@@ -129,7 +129,7 @@ DEVICE void chain(float acc[S::MT][S::NT][4], const operand &a, const operand &b
                     ldmatrix(fb[j], tb + swizzle<S::BK>(n0 + j * 16 + (lane & 7) + ((lane >> 4) << 3),
                                                         step * 2 + ((lane >> 3) & 1)));
                 else
-                    ldmatrix_turned(fb[j], tb + swizzle<S::BN>(step * 16 + (lane & 15), n0 / 8 + j * 2 + (lane >> 4)));
+                    ldmatrix_transposed(fb[j], tb + swizzle<S::BN>(step * 16 + (lane & 15), n0 / 8 + j * 2 + (lane >> 4)));
                 if (SCALED && scale != 1)
 #pragma unroll
                     for (int e = 0; e < 4; e++)

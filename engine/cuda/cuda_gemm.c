@@ -63,7 +63,7 @@ static bool bind(void *library, tcu_lt *lt)
 }
 
 struct tcu_plan {
-    bool turned, wide;
+    bool transposed, wide;
     int32_t m, n, k, parts;
     int64_t ldx, ldy;
     int how;
@@ -136,19 +136,19 @@ static bool set_batch(const tcu_lt *lt, cublasLtMatrixLayout_t layout, int32_t c
 /* Column-major as the library sees it: y^T [n, m] = op(w) x^T. */
 static bool describe(const tcu_lt *lt, tcu_plan *p)
 {
-    cublasOperation_t op = p->turned ? CUBLAS_OP_N : CUBLAS_OP_T;
+    cublasOperation_t op = p->transposed ? CUBLAS_OP_N : CUBLAS_OP_T;
     int32_t parts = p->parts ? p->parts : 1;
     uint64_t n = (uint64_t)p->n, k = (uint64_t)(p->k / parts), m = (uint64_t)p->m;
     bool made =
         !lt->cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) &&
         !lt->cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op, sizeof op) &&
-        !(p->turned ? lt->cublasLtMatrixLayoutCreate(&p->a, CUDA_R_16BF, n, k, p->n)
-                    : lt->cublasLtMatrixLayoutCreate(&p->a, CUDA_R_16BF, k, n, p->k)) &&
+        !(p->transposed ? lt->cublasLtMatrixLayoutCreate(&p->a, CUDA_R_16BF, n, k, p->n)
+                        : lt->cublasLtMatrixLayoutCreate(&p->a, CUDA_R_16BF, k, n, p->k)) &&
         !lt->cublasLtMatrixLayoutCreate(&p->b, CUDA_R_16BF, k, m, p->ldx) &&
         !lt->cublasLtMatrixLayoutCreate(&p->c, p->wide ? CUDA_R_32F : CUDA_R_16BF, n, m, p->ldy);
     if (!made || !p->parts)
         return made;
-    return set_batch(lt, p->a, parts, p->turned ? (int64_t)k * p->n : (int64_t)k) &&
+    return set_batch(lt, p->a, parts, p->transposed ? (int64_t)k * p->n : (int64_t)k) &&
            set_batch(lt, p->b, parts, (int64_t)k) &&
            set_batch(lt, p->c, parts, (int64_t)p->m * p->ldy);
 }
@@ -211,9 +211,9 @@ static bool check(tcu_device *d, const tcu_plan *p, const tcu_product *q, tinkc_
         same = tcu_ok(d, cudaMemcpyAsync(expected, got, bytes, cudaMemcpyDeviceToDevice, d->stream),
                       "checking", err) &&
                tcu_ok(d,
-                      tcu_chain(p->turned, p->wide, q->x + (size_t)first * (size_t)p->ldx, p->ldx,
-                                q->w, p->turned ? p->n : p->k, expected, p->ldy, rows, p->n, k,
-                                d->stream),
+                      tcu_chain(p->transposed, p->wide, q->x + (size_t)first * (size_t)p->ldx,
+                                p->ldx, q->w, p->transposed ? p->n : p->k, expected, p->ldy, rows,
+                                p->n, k, d->stream),
                       "checking", err) &&
                tcu_ok(d,
                       tcu_differ(p->wide, expected, got, (int64_t)rows * p->ldy, g->differing,
@@ -261,7 +261,8 @@ static void choose(tcu_device *d, tcu_plan *p, const tcu_product *q, tinkc_error
     cublasLtMatmulHeuristicResult_t results[TRIES];
     float times[TRIES], best = 1e30f;
     int got = describe(d->gemm.lt, p) ? ask(&d->gemm, p, results) : 0;
-    bool few = q->m <= TCU_SMALL_ROWS && !q->turned && q->ldx == q->k && q->k % 8 == 0 && !q->parts;
+    bool few =
+        q->m <= TCU_SMALL_ROWS && !q->transposed && q->ldx == q->k && q->k % 8 == 0 && !q->parts;
     p->how = LIBRARY;
     for (int i = 0; i < got; i++) {
         p->algo = results[i].algo;
@@ -295,7 +296,7 @@ static tcu_plan *find(tcu_device *d, const tcu_product *q, tinkc_error *err)
     tcu_gemm *g = &d->gemm;
     for (size_t i = 0; i < g->n_plans; i++) {
         tcu_plan *p = &g->plans[i];
-        if (p->m == q->m && p->n == q->n && p->k == q->k && p->turned == q->turned &&
+        if (p->m == q->m && p->n == q->n && p->k == q->k && p->transposed == q->transposed &&
             p->wide == q->wide && p->ldx == q->ldx && p->ldy == q->ldy && p->parts == q->parts)
             return p;
     }
@@ -304,7 +305,7 @@ static tcu_plan *find(tcu_device *d, const tcu_product *q, tinkc_error *err)
         return NULL;
     g->plans = grown;
     tcu_plan *p = &g->plans[g->n_plans++];
-    *p = (tcu_plan){ .turned = q->turned,
+    *p = (tcu_plan){ .transposed = q->transposed,
                      .wide = q->wide,
                      .m = q->m,
                      .n = q->n,
@@ -327,12 +328,12 @@ static bool multiply_own(tcu_device *d, const tcu_product *q, tinkc_error *err)
 {
     int32_t parts = q->parts ? q->parts : 1, k = q->k / parts;
     for (int32_t i = 0; i < parts; i++) {
-        const tcu_bf16 *w = q->w + (q->turned ? (int64_t)i * k * q->n : (int64_t)i * k);
+        const tcu_bf16 *w = q->w + (q->transposed ? (int64_t)i * k * q->n : (int64_t)i * k);
         float *y = (float *)q->y + (int64_t)i * q->m * q->ldy;
         if (!tcu_ok(d,
-                    tcu_chain(q->turned, q->wide, q->x + (int64_t)i * k, q->ldx, w,
-                              q->turned ? q->n : q->k, q->parts ? y : q->y, q->ldy, q->m, q->n, k,
-                              d->stream),
+                    tcu_chain(q->transposed, q->wide, q->x + (int64_t)i * k, q->ldx, w,
+                              q->transposed ? q->n : q->k, q->parts ? y : q->y, q->ldy, q->m, q->n,
+                              k, d->stream),
                     "product", err))
             return false;
     }

@@ -31,9 +31,9 @@ bool tcu_algorithm_exact(int id, int split_k, int reduction);
 bool tcu_gemm_open(struct tcu_device *, tinkc_error *err);
 void tcu_gemm_close(struct tcu_device *);
 
-/* y[m][n] = x[m][k] w, w stored [n][k] (turned false) or [k][n] (true: dx = dy w). ldx, ldy: of rows. */
+/* y[m][n] = x[m][k] w, w stored [n][k] (not transposed) or [k][n] (transposed: dx = dy w). ldx, ldy: of rows. */
 typedef struct tcu_product {
-    bool turned, wide;
+    bool transposed, wide;
     const tcu_bf16 *x, *w;
     void *y;
     int64_t ldx, ldy;

@@ -85,8 +85,8 @@ int tcu_lora_db(const tcu_lora *, const tcu_bf16 *dy, const tcu_bf16 *low, tcu_s
 
 /* ---- products with the definition's bits, by our own kernels ---- */
 
-/* c[m][n] = a[m][k] b, with b [n][k] (turned false) or [k][n] (true); c is bf16 or fp32. */
-int tcu_chain(bool turned, bool wide, const tcu_bf16 *a, int64_t lda, const tcu_bf16 *b,
+/* c[m][n] = a[m][k] b, with b [n][k] (not transposed) or [k][n] (transposed); c is bf16 or fp32. */
+int tcu_chain(bool transposed, bool wide, const tcu_bf16 *a, int64_t lda, const tcu_bf16 *b,
               int64_t ldb, void *c, int64_t ldc, int32_t m, int32_t n, int32_t k, tcu_stream);
 enum { TCU_SMALL_ROWS = 64 };
 /* The same for up to TCU_SMALL_ROWS rows, b [n][k] dense: reads the weight once. k must be a multiple of 8. With an

@@ -85,7 +85,7 @@ static bool head_dx(tcu_trainer *t, const tcu_chunk *c, const tcu_bf16 *dz, tcu_
     tcu_model *m = t->model;
     tcu_device *d = m->device;
     int32_t parts = tcu_head_parts(m);
-    tcu_product q = { .turned = true,
+    tcu_product q = { .transposed = true,
                       .x = dz,
                       .w = m->head,
                       .y = dx,

@@ -52,7 +52,7 @@ DEVICE void ldmatrix(uint32_t r[4], const void *p)
                  : "r"(at));
 }
 
-DEVICE void ldmatrix_turned(uint32_t r[4], const void *p)
+DEVICE void ldmatrix_transposed(uint32_t r[4], const void *p)
 {
     uint32_t at = (uint32_t)__cvta_generic_to_shared(p);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3},[%4];"

@@ -96,10 +96,10 @@ static void add_layer(writer *w, size_t i)
 {
     const tke_layer *l = &w->model->layers[i];
     const tke_config *c = &w->model->config;
-    bool turned = c->family == TKE_LLAMA;
+    bool permuted = c->family == TKE_LLAMA;
     add_norm(w, i, "attn_norm", l->norm_in, c->hidden);
-    add_layer_matrix(w, i, "attn_q", &l->qkv->w[0], turned ? c->n_heads : 0);
-    add_layer_matrix(w, i, "attn_k", &l->qkv->w[1], turned ? c->n_kv_heads : 0);
+    add_layer_matrix(w, i, "attn_q", &l->qkv->w[0], permuted ? c->n_heads : 0);
+    add_layer_matrix(w, i, "attn_k", &l->qkv->w[1], permuted ? c->n_kv_heads : 0);
     add_layer_matrix(w, i, "attn_v", &l->qkv->w[2], 0);
     add_norm(w, i, "attn_q_norm", l->q_norm, c->head_dim);
     add_norm(w, i, "attn_k_norm", l->k_norm, c->head_dim);

@@ -115,11 +115,11 @@ static uint64_t differing(bool wide, const void *a, const void *b, int64_t n)
     return r;
 }
 
-static void one_product(int n, int k, int m, bool turned, bool wide, size_t copies,
+static void one_product(int n, int k, int m, bool transposed, bool wide, size_t copies,
                         const tcu_bf16 *x, const tcu_bf16 *w, void *y, void *z)
 {
     char name[128];
-    product_case c = { .q = { .turned = turned,
+    product_case c = { .q = { .transposed = transposed,
                               .wide = wide,
                               .x = x,
                               .w = w,
@@ -134,7 +134,7 @@ static void one_product(int n, int k, int m, bool turned, bool wide, size_t copi
     double floor_us = fmax(2.0 * n * k / 4.3e6, 2.0 * m * n * k / 790e6);
     double small = 0;
     uint64_t off = 0;
-    if (m <= TCU_SMALL_ROWS && !turned) {
+    if (m <= TCU_SMALL_ROWS && !transposed) {
         c.small = true;
         cudaMemsetAsync(z, 0xee, (size_t)m * (size_t)n * (wide ? 4 : 2), device->stream);
         run_product(&c, 0);
@@ -153,7 +153,7 @@ static void one_product(int n, int k, int m, bool turned, bool wide, size_t copi
         failures += off_lib != 0;
         lib = median_us(run_product, &c, m > 4096 ? 3 : 10, 5);
     }
-    snprintf(name, sizeof name, "%s %s N %6d K %6d M %6d", turned ? "NN" : "NT",
+    snprintf(name, sizeof name, "%s %s N %6d K %6d M %6d", transposed ? "NN" : "NT",
              wide ? "fp32" : "bf16", n, k, m);
     printf("%s small %8.1f us (%llu differ)  library %8.1f us (%llu differ%s)  floor %8.1f us  "
            "share %.2f\n",

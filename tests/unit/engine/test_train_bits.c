@@ -321,12 +321,12 @@ static void test_permuted_data_permute_outputs(void **state)
     batch *b = batch_of(10, true);
     tke_trainer *t = trainer_of(w, (tke_trainer_options){ 0 });
     tke_adapter *a = adapter_of(w, 4, 7, 9);
-    tke_datum turned[N_DATA];
+    tke_datum reversed[N_DATA];
     for (size_t i = 0; i < N_DATA; i++)
-        turned[i] = b->data[N_DATA - 1 - i];
+        reversed[i] = b->data[N_DATA - 1 - i];
     tke_pass p = { .adapter = a, .loss = loss_of("cispo"), .data = b->data, .n_data = N_DATA };
     tke_pass q = p;
-    q.data = turned;
+    q.data = reversed;
     run(t, &p);
     run(t, &q);
     for (size_t i = 0; i < N_DATA; i++)
