@@ -19,14 +19,14 @@ asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 
 tsan: ## the tests under ThreadSanitizer
 	@cmake --preset tsan > /dev/null && cmake --build build/tsan -j $(JOBS)
-	@ctest --test-dir build/tsan -j $(JOBS) --output-on-failure -LE slow
+	@ctest --test-dir build/tsan -j $(JOBS) --output-on-failure -LE 'slow|one_thread'
 
 soak: all ## ten minutes of load by 32 clients; prints the memory curve (SOAK_S, SOAK_CLIENTS)
 	@bash tests/interop/soak.sh build $(or $(SOAK_S),600) $(or $(SOAK_CLIENTS),32)
 shake: ## the same with threads that stumble; SHAKE is the seed
 	@cmake --preset tsan > /dev/null && cmake --build build/tsan -j $(JOBS)
 	@$(CC) -O1 -Wall -Wextra -shared -fPIC -o build/tsan/shake.so tests/preload/shake.c
-	@SHAKE=$(SHAKE) LD_PRELOAD=$(CURDIR)/build/tsan/shake.so ctest --test-dir build/tsan -j $(JOBS) --output-on-failure -LE slow
+	@SHAKE=$(SHAKE) LD_PRELOAD=$(CURDIR)/build/tsan/shake.so ctest --test-dir build/tsan -j $(JOBS) --output-on-failure -LE 'slow|one_thread'
 
 powerloss: all ## lose power, or end, at every moment of a service's life, in every way; takes minutes
 	@TINKC_POWER_LOSS=all build/tests/test_torture.power_loss
