@@ -51,18 +51,27 @@ static void read_address(const struct sockaddr *from, unsigned char out[16])
     }
 }
 
+/* Locks: needs h->lock. */
+static size_t count_from(const tke_http *h, const unsigned char address[16])
+{
+    size_t n = 0;
+    for (const tke_peer *p = h->peers; p; p = p->next)
+        n += !p->local && !p->ended && memcmp(p->address, address, 16) == 0;
+    return n;
+}
+
+/* Saves work for an address that has its share already. Several threads accept at once, so the limit
+ * itself is kept where the connection is listed (limit_address). */
 enum MHD_Result tke_peer_accept(void *cls, const struct sockaddr *from, socklen_t len)
 {
     tke_http *h = cls;
     unsigned char address[16];
-    size_t n = 0;
     (void)len;
     if (!from || (from->sa_family != AF_INET && from->sa_family != AF_INET6))
         return MHD_YES;
     read_address(from, address);
     pthread_mutex_lock(&h->lock);
-    for (const tke_peer *p = h->peers; p; p = p->next)
-        n += !p->local && !p->ended && memcmp(p->address, address, sizeof address) == 0;
+    size_t n = count_from(h, address);
     pthread_mutex_unlock(&h->lock);
     return n < h->max_per_address ? MHD_YES : MHD_NO;
 }
@@ -89,6 +98,13 @@ static void make_room(tke_http *h)
     }
     if (n > h->max_peers)
         end_peer(oldest ? oldest : h->peers);
+}
+
+/* Locks: needs h->lock. */
+static void limit_address(tke_http *h, tke_peer *newest)
+{
+    if (!newest->local && count_from(h, newest->address) > h->max_per_address)
+        end_peer(newest);
 }
 
 static tke_peer *peer_new(tke_http *h, struct MHD_Connection *connection)
@@ -127,6 +143,7 @@ void tke_peer_notify(void *cls, struct MHD_Connection *connection, void **contex
         h->peers = p;
         h->n_peers++;
         make_room(h);
+        limit_address(h, p);
         pthread_mutex_unlock(&h->lock);
         tke_service_gauge(h->svc, TKE_GAUGE_CONNECTIONS, 1);
         return;
