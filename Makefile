@@ -42,6 +42,9 @@ fuzz: ## run every fuzzer for FUZZ_SECONDS
 mutants: ## plant faults, report which ones a test notices (MUTANTS=150 tries a sample)
 	@tools/mutants --jobs $(JOBS) $(if $(MUTANTS),--sample $(MUTANTS))
 
+mutants-quick: all ## 15 planted faults in each folder, quick tests only
+	@tools/mutants --quick build --each 15 --patience 4 --minutes 5 --bar 45
+
 bench: all ## measure, beside peers in the same run
 	@bench/run build
 
@@ -96,4 +99,4 @@ clean: ## remove build/
 help: ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
-.PHONY: all test check asan tsan soak shake powerloss torture fuzz mutants bench maths format abi install uninstall clean help tidy coverage abidiff deb dist static container arm64 firstday
+.PHONY: all test check asan tsan soak shake powerloss torture fuzz mutants mutants-quick bench maths format abi install uninstall clean help tidy coverage abidiff deb dist static container arm64 firstday
