@@ -125,6 +125,15 @@ static int fail(const char *what, const tinkc_error *err)
 
 /* ---- samples ---- */
 
+static tinkc_client *new_client(const char *url, tinkc_error *err)
+{
+    return tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-bench",
+                                                     .base_url = url,
+                                                     .proxy = "",
+                                                     .telemetry = TINKC_TELEMETRY_OFF },
+                            err);
+}
+
 static int run_samples(const char *url, size_t n)
 {
     tinkc_error err = { 0 };
@@ -132,12 +141,7 @@ static int run_samples(const char *url, size_t n)
     size_t good = 0;
     for (int i = 0; i < PROMPT_TOKENS; i++)
         prompt[i] = 2000 + i;
-    tinkc_client *client =
-        tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-bench",
-                                                  .base_url = url,
-                                                  .proxy = "",
-                                                  .telemetry = TINKC_TELEMETRY_OFF },
-                         &err);
+    tinkc_client *client = new_client(url, &err);
     tinkc_sampler *sampler =
         tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "bench/model" }, &err);
     if (err.code)
@@ -176,12 +180,7 @@ static int run_start(const char *url)
     tinkc_error err = { 0 };
     double begun = now_s();
     size_t n = 0;
-    tinkc_client *client =
-        tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-bench",
-                                                  .base_url = url,
-                                                  .proxy = "",
-                                                  .telemetry = TINKC_TELEMETRY_OFF },
-                         &err);
+    tinkc_client *client = new_client(url, &err);
     tinkc_runs *runs = tinkc_runs_list(client, NULL, &err);
     while (tinkc_runs_next(runs, &err))
         n++;

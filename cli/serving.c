@@ -68,7 +68,7 @@ static void reload_keys(cli_app *app, tinkc_server *server)
     int bad = 0;
     size_t n = 0;
     if (!cli_given(app, "auth-token-file") || strcmp(cli_text(app, "auth-token-file"), "-") == 0) {
-        cli_note(app, "SIGHUP: there is no file of keys to read again");
+        cli_note(app, "SIGHUP: no keys to read again; --auth-token-file names no file");
         return;
     }
     char **keys = cli_serving_keys(app, &bad);

@@ -35,3 +35,19 @@ install() { # NAME REQUIREMENT; several tests share an environment and may start
             timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check "$2" numpy > "$build/venv-$1.log" 2>&1
     ) 9> "$venv.lock"
 }
+
+# Runs FUNCTION NAME for SDK 0.25.0 and for the newest release, each in $build/venv-NAME. Exits 1 when one fails, 77 where
+# neither can be installed. TINKC_SDKS names others ("NAME:REQUIREMENT ...").
+with_each_sdk() { # FUNCTION
+    local which ran=0
+    for which in ${TINKC_SDKS:-"0.25:tinker==0.25.0" "newest:tinker"}; do
+        if install "${which%%:*}" "${which#*:}"; then
+            echo "=== ${which#*:} $("$build/venv-${which%%:*}/bin/pip" list 2> /dev/null | sed -n 's/^tinker  *//p')"
+            "$1" "${which%%:*}" || exit 1
+            ran=1
+        else
+            echo "skipped: ${which#*:} cannot be installed (no package index?)"
+        fi
+    done
+    [ $ran = 1 ] || exit 77
+}

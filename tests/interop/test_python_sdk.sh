@@ -19,21 +19,11 @@ one() { # NAME [SETTING VALUE]
     return $rc
 }
 
-ran=0
-for which in ${TINKC_SDKS:-"0.25:tinker==0.25.0" "newest:tinker"}; do
-    set -- "${which%%:*}" "${which#*:}"
-    if install "$1" "$2"; then
-        echo "=== tinker from venv-$1: $("$build/venv-$1/bin/pip" list 2> /dev/null | sed -n 's/^tinker  *//p')"
-        one "$1" || exit 1
-        if [ "$1" = 0.25 ]; then # over the SDK's second transport too
-            one "$1" use_pyqwest on || exit 1
-        fi
-        if [ "$1" = newest ]; then # and with its one poll for all samples
-            one "$1" use_retrieve_futures on || exit 1
-        fi
-        ran=1
-    else
-        echo "skipped: $2 cannot be installed (no package index?)"
-    fi
-done
-[ $ran = 1 ] || exit 77
+try() { # NAME
+    one "$1" || return 1
+    case $1 in
+    0.25) one "$1" use_pyqwest on ;;            # over the SDK's second transport too
+    newest) one "$1" use_retrieve_futures on ;; # and with its one poll for all samples
+    esac
+}
+with_each_sdk try
