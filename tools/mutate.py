@@ -4,7 +4,8 @@ A fault is an alternative that runs only while TINKC_FAULT(number) holds, so one
 fault and trying one costs no compilation. What is planted, by operator:
 
     negated   the condition of an if or a while
-    operator  < <=  > >=  == !=  && ||  + -  * /  += -=  << >>  | & swapped for its neighbour
+    operator  < <=  > >=  == !=  && ||  + -  * /  += -=  << >>  | & swapped for its neighbour; i < n in the head
+              of a for becomes i + 1 < n, which leaves out the last
     number    a decimal constant, one more; a fraction, doubled
     truth     true and false
     removed   an assignment or a call
@@ -16,6 +17,9 @@ What is not planted, because no test of behaviour can see it:
 
     - what a log line says, and whether it is written: only its level and the secrets in it are promised
     - releases (free, close, unlink of a temporary file): the leak checker of `make asan` owns those
+    - sizes in calls that allocate, and loops that run one past the end: too much room shows nowhere, too little and
+      one too far are what `make asan` is for
+    - (type){ 0 }: as with { 0 }, any first member may be the one that is not zero
     - locks, thread attributes, asserts: ThreadSanitizer and the debug builds own those
     - sizes that only speed depends on: first capacities, buffer, block and chunk sizes (PERF below)
     - how long a loop sleeps before it looks again
@@ -43,11 +47,12 @@ Fault = collections.namedtuple("Fault", "path function line operator before afte
 SWAPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&",
          "+": "-", "-": "+", "*": "/", "/": "*", "+=": "-=", "-=": "+=", "<<": ">>", ">>": "<<", "|": "&"}
 # Calls that are left alone with their arguments, and calls whose loss alone no behaviour shows.
-UNSEEN = re.compile(r"^(assert|perror|va_start|va_end|log_\w+|(?:\w+_)?(?:log|debug|warn|trace|note|logf)(?:_\w+)?|\w*_log\w*|nanosleep|usleep|TKC_\w+)$")
+UNSEEN = re.compile(r"^(?!tke_)(assert|perror|va_start|va_end|tkc_release\w*|log_\w+|(?:\w+_)?(?:log|debug|warn|trace|note|logf)(?:_\w+)?|\w*_log\w*|nanosleep|usleep|TKC_\w+)$")
 KEPT = re.compile(r"^(free|close|.*_(free|cleanup|destroy|unlock|lock|end|init|release|close|unref|decref|drop|discard)|memset|fflush|"
                   r"pthread_\w+|unlink|madvise|posix_fadvise|clearerr|closedir|fclose)$")
 PERF = re.compile(r"CAPACITY|INITIAL|BUFFER|_BUF$|CHUNK|BLOCK|GRAIN|STACK|PREFETCH|ALIGN|BATCH_BYTES|SLAB|PAGE_BYTES|READ_SIZE|READ_AT_ONCE|"
-                  r"COPY_BYTES|PIECE")
+                  r"COPY_BYTES|PIECE|^PAD$")
+ALLOCATES = re.compile(r"^(malloc|calloc|realloc|tkc_(z?alloc|alloc_\w+|resize|grow|arena_(alloc|zalloc|array)))$")
 PERF_CALL = re.compile(r"^(\w*_(reserve|grow|room)|tkc_arena_init|posix_fadvise|madvise)$")
 TYPES = ("char", "int", "void", "float", "double", "const", "uint8_t", "uint32_t", "int64_t", "size_t", "uint64_t", "int32_t")
 NEVER = ("assert", "va_arg", "offsetof", "TKC_OWNER", "__asm__", "_Static_assert")
@@ -118,7 +123,8 @@ def same_when_equal(tokens, i, first, last):
     end = i + 1 + len(operand(tokens, i + 1, 1, first, last))
     if not left or not right:
         return False
-    plain = lambda text: re.sub(r"\( (?:u?int\d+_t|size_t|int|float|double|long) \) ", "", text).replace(left, right)
+    same = re.compile(r"(?<!\S)" + re.escape(left) + r"(?!\S)")
+    plain = lambda text: same.sub(lambda m: right, re.sub(r"\( (?:u?int\d+_t|size_t|int|float|double|long) \) ", "", text))
     if end < last and tokens[end].text == "?":
         colon = next((k for k in range(end, last) if tokens[k].text == ":"), None)
         if colon:
@@ -134,10 +140,15 @@ def same_when_equal(tokens, i, first, last):
     return False
 
 
-def changes_of(tokens, first, last):
+def changes_of(tokens, first, last, loop):
     """Alternatives of tokens[first..last): (operator, place, new text) by replacing one token."""
+    sizes = 0  # before it stand arguments of a call that allocates
     for i in range(first, last):
         t, new, what = tokens[i], None, None
+        if ALLOCATES.match(t.text) and tokens[i + 1].text == "(":
+            sizes = closing(tokens, i + 1)
+        if i < sizes or flat(tokens, max(i - 2, 0), i + 2) == ") { 0 }":
+            continue
         if t.kind == "op" and t.text in SWAPS and not (t.text in "+-*" and unary(tokens, i, first)):
             if t.text in "*/" and not (tokens[i - 1].kind in ("name", "number") or tokens[i - 1].text == ")"):
                 continue
@@ -146,7 +157,7 @@ def changes_of(tokens, first, last):
             if t.text in ("<", "<=", ">", ">=") and (same_when_equal(tokens, i, first, last) or
                                                     re.search(r"fd$", tokens[i - 1].text)):
                 continue
-            new, what = SWAPS[t.text], "operator"
+            new, what = "+ 1 <" if loop and t.text == "<" else SWAPS[t.text], "operator"
         elif t.kind == "number":
             if t.text == "0" and re.search(r"fd$", tokens[i - 2].text) and tokens[i - 1].text in ("<", ">="):
                 continue
@@ -358,7 +369,7 @@ class Source:
             return
         whole, found = flat(t, first, last), []
         if not PERF_CALL.match(called):
-            found = [(what, whole, flat(t, first, last, at, new), None) for what, at, new in changes_of(t, first, last)]
+            found = [(what, whole, flat(t, first, last, at, new), None) for what, at, new in changes_of(t, first, last, kind == "loop")]
         if len(found) > SITE_CAP:
             picked = random.Random(whole + function).sample(found, SITE_CAP)
             found = sorted(picked, key=found.index)
@@ -367,7 +378,7 @@ class Source:
             if not single:
                 found.insert(0, ("negated", whole, f"! ( {whole} )", None))
         if kind == "statement" and not (called and KEPT.match(called)) and whole != "( void ) 0":
-            if not re.match(r"\( void \) \w+$", whole):
+            if not re.match(r"\( void \) \w+( , \( void \) \w+)*$", whole):
                 found.insert(0, ("removed", whole, "", None))
         if found:
             self.sites.append(Site(t[begin].begin, t[end - 1].end, kind, found, function, self.line_of(begin), None))

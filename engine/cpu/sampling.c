@@ -102,25 +102,22 @@ static int32_t pop(const tke_real *z, int32_t *heap, size_t *m)
 static double keep_top_k(const tke_real *z, size_t n, size_t k, tke_sample_space *s)
 {
     double sum = 0;
-    size_t m = make_heap(z, n, s->order), all = m;
+    size_t m = make_heap(z, n, s->order);
     for (size_t taken = 0; m > 0 && taken < k; taken++)
         sum += s->mass[pop(z, s->order, &m)];
-    for (size_t i = 0; i < m && m < all; i++)
+    for (size_t i = 0; i < m; i++)
         s->mass[s->order[i]] = 0;
     return sum;
 }
 
-/* Keeps a token if the mass of the better ones is below p of the total. At most `most`. */
-static void keep_top_p(const tke_real *z, size_t n, double p, double sum, size_t most,
-                       tke_sample_space *s)
+/* Keeps a token if the mass of the better ones is below p of the total; the best always. */
+static void keep_top_p(const tke_real *z, size_t n, double p, double sum, tke_sample_space *s)
 {
     double passed = 0;
     size_t m = make_heap(z, n, s->order);
-    for (size_t taken = 0; m > 0 && taken < most; taken++) {
-        if (taken > 0 && !(passed < p * sum))
-            break;
+    do
         passed += s->mass[pop(z, s->order, &m)];
-    }
+    while (m > 0 && passed < p * sum);
     for (size_t i = 0; i < m; i++)
         s->mass[s->order[i]] = 0;
 }
@@ -143,11 +140,10 @@ bool tke_sample_filter(const tke_real *z, size_t n, const tke_sample_rule *rule,
         s->mass[i] = z[i] == -INFINITY ? 0 : exp(((double)z[i] - top) / rule->temperature);
         sum += s->mass[i];
     }
-    size_t k = rule->top_k > 0 && (uint64_t)rule->top_k < n ? (size_t)rule->top_k : n;
-    if (k < n)
-        sum = keep_top_k(z, n, k, s);
+    if (rule->top_k > 0 && (uint64_t)rule->top_k < n)
+        sum = keep_top_k(z, n, (size_t)rule->top_k, s);
     if (rule->top_p < 1)
-        keep_top_p(z, n, rule->top_p, sum, k, s);
+        keep_top_p(z, n, rule->top_p, sum, s);
     return true;
 }
 

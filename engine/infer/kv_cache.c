@@ -125,7 +125,7 @@ int32_t tke_kv_take(tke_kv *kv)
         return -1;
     int32_t id = kv->free_ids[--kv->n_free];
     assert(kv->blocks[id].refs == 0 && !kv->blocks[id].published);
-    kv->blocks[id] = (tke_kv_block){ .refs = 1, .chain = -1, .prev = -1, .next = -1 };
+    kv->blocks[id] = (tke_kv_block){ .refs = 1 };
     return id;
 }
 
