@@ -18,10 +18,11 @@ typedef struct evaluation {
     cli_asked model;
     cli_rewards rewards;
     cli_prompts prompts;
+    char **ids;                 /* of the prompts */
     char *name, *folder, *file; /* benchmark; SAVE_DIR/NAME; its trajectories.jsonl */
     cli_eval before;            /* what an earlier run left */
     FILE *out;
-    size_t n, done, failed; /* answers to each; rows done in this process; answers that failed */
+    size_t n, failed; /* answers to each prompt; answers that failed in this process */
     int64_t begun_ms;
 } evaluation;
 
@@ -49,6 +50,44 @@ static int settle_names(evaluation *e)
     return e->name && e->file ? 0 : cli_fail(app, "internal", NULL, "out of memory");
 }
 
+/* The row's own id, else where it stands. */
+static char *example_id(const tinkc_task *t)
+{
+    json_t *row = json_loads(t->row_json, 0, NULL);
+    const json_t *id = json_object_get(row, "id");
+    if (!id)
+        id = json_object_get(row, "example_id");
+    const char *slash = strrchr(t->where, '/');
+    char *text = json_is_string(id)    ? strdup(json_string_value(id))
+                 : json_is_integer(id) ? cli_printf("%lld", (long long)json_integer_value(id))
+                                       : strdup(slash ? slash + 1 : t->where);
+    json_decref(row);
+    return text;
+}
+
+/* Answers are kept by id: two prompts with one id would overwrite each other. */
+static int settle_ids(evaluation *e)
+{
+    json_t *seen = json_object();
+    int bad = 0;
+    e->ids = calloc(e->prompts.n + 1, sizeof *e->ids);
+    for (size_t i = 0; e->ids && i < e->prompts.n && !bad; i++) {
+        const tinkc_task *t = &e->prompts.items[i];
+        e->ids[i] = example_id(t);
+        const json_t *before = e->ids[i] ? json_object_get(seen, e->ids[i]) : NULL;
+        if (!e->ids[i])
+            bad = cli_fail(e->app, "internal", NULL, "out of memory");
+        else if (before)
+            bad = cli_fail(e->app, "data_invalid", "give every row an \"id\" of its own, or none",
+                           "%s: id \"%s\" is also that of %s", t->where, e->ids[i],
+                           json_string_value(before));
+        else
+            json_object_set_new(seen, e->ids[i], cli_json_text(t->where));
+    }
+    json_decref(seen);
+    return e->ids ? bad : cli_fail(e->app, "internal", NULL, "out of memory");
+}
+
 static int check(evaluation *e)
 {
     cli_app *app = e->app;
@@ -70,22 +109,8 @@ static int check(evaluation *e)
     }
     if (!bad && choices)
         bad = cli_eval_check_choices(app, &e->prompts);
-    return bad ? bad : settle_names(e);
-}
-
-/* The row's own id, else where it stands. */
-static char *example_id(const tinkc_task *t)
-{
-    json_t *row = json_loads(t->row_json, 0, NULL);
-    const json_t *id = json_object_get(row, "id");
-    if (!id)
-        id = json_object_get(row, "example_id");
-    const char *slash = strrchr(t->where, '/');
-    char *text = json_is_string(id)    ? strdup(json_string_value(id))
-                 : json_is_integer(id) ? cli_printf("%lld", (long long)json_integer_value(id))
-                                       : strdup(slash ? slash + 1 : t->where);
-    json_decref(row);
-    return text;
+    bad = bad ? bad : settle_names(e);
+    return bad ? bad : settle_ids(e);
 }
 
 /* What decides the answers and their grades: all options but where results go and how fast. */
@@ -144,9 +169,15 @@ static int open_output(evaluation *e)
         return bad;
     if (cli_eval_load(e->file, &e->before) && e->before.n)
         cli_note(e->app, "%s has %zu answers already: continuing", e->folder, e->before.n);
-    e->out = fopen(e->file, "ae");
-    return e->out ? 0
-                  : cli_fail(e->app, "local_io", NULL, "%s: %s", e->file, strerrordesc_np(errno));
+    e->out = fopen(e->file, "a+e");
+    if (!e->out)
+        return cli_fail(e->app, "local_io", NULL, "%s: %s", e->file, strerrordesc_np(errno));
+    /* A torn last line ends here, so that it does not swallow the next one. */
+    if (fseek(e->out, -1, SEEK_END) == 0 && fgetc(e->out) != '\n') {
+        fseek(e->out, 0, SEEK_END);
+        fputc('\n', e->out);
+    }
+    return 0;
 }
 
 static bool write_line(evaluation *e, json_t *v)
@@ -161,32 +192,34 @@ static bool write_line(evaluation *e, json_t *v)
 
 /* ---- asking ---- */
 
-static bool take(evaluation *e, tinkc_group *g, const char *id, tinkc_error *err)
+/* A group is one answer; its id is prompt * n + sample. */
+static bool take(evaluation *e, tinkc_group *g, tinkc_error *err)
 {
-    bool ok = true;
-    for (size_t i = 0; i < tinkc_group_count(g); i++)
-        ok = write_line(
-                 e, cli_eval_line(e->name, (size_t)tinkc_group_id(g), id, tinkc_group_at(g, i))) &&
-             ok;
+    size_t i = (size_t)tinkc_group_id(g) / e->n, sample = (size_t)tinkc_group_id(g) % e->n;
+    bool ok = write_line(e, cli_eval_line(e->name, i, e->ids[i], sample, tinkc_group_at(g, 0)));
     tinkc_group_free(g);
     if (!ok)
         tinkc_error_set(err, TINKC_E_FILE, "trajectories.jsonl cannot be written");
     return ok;
 }
 
-/* Rows that are not done yet; ids are yours. */
-static size_t add_rows(evaluation *e, tinkc_rollouts *pool, char **ids, tinkc_error *err)
+static bool is_missing(const evaluation *e, size_t answer)
+{
+    return !cli_eval_has(&e->before, e->ids[answer / e->n], answer % e->n);
+}
+
+/* Adds missing answers from *at on until `most` are in the pool. Each has a seed of its own, whatever is
+ * asked beside it: a continued evaluation gives the answers of an undisturbed one. */
+static size_t top_up(const evaluation *e, tinkc_rollouts *pool, size_t *at, size_t most,
+                     tinkc_error *err)
 {
     size_t added = 0;
     uint64_t seed = (uint64_t)cli_int(e->app, "seed");
-    for (size_t i = 0; i < e->prompts.n && !err->code; i++) {
-        ids[i] = example_id(&e->prompts.items[i]);
-        if (!ids[i] || cli_eval_count(&e->before, ids[i]) >= e->n)
-            continue;
-        if (tinkc_rollouts_add(pool, e->model.sampler, &e->prompts.items[i], e->n, i,
-                               tinkc_recipe_seed(seed, i, 0, 0), err))
-            added++;
-    }
+    for (; *at < e->prompts.n * e->n && added < most && !err->code; ++*at)
+        if (is_missing(e, *at))
+            added +=
+                tinkc_rollouts_add(pool, e->model.sampler, &e->prompts.items[*at / e->n], 1, *at,
+                                   tinkc_recipe_seed(seed, *at / e->n, *at % e->n, 0), err);
     return added;
 }
 
@@ -198,27 +231,29 @@ static bool run_pool(evaluation *e, tinkc_error *err)
     o.max_concurrent = (int32_t)cli_int(e->app, "concurrency");
     o.no_logprobs = true;
     o.context_length = (int32_t)cli_context_length(e->app, e->model.base_model, err);
-    char **ids = calloc(e->prompts.n + 1, sizeof *ids);
-    tinkc_rollouts *pool = ids ? tinkc_rollouts_new(e->app->client, &o, err) : NULL;
-    size_t added = pool ? add_rows(e, pool, ids, err) : 0;
-    cli_progress_begin(&bar, e->app, "Evaluating", (int64_t)added, false);
+    tinkc_rollouts *pool = tinkc_rollouts_new(e->app->client, &o, err);
+    size_t total = 0, at = 0, begun = 0, done = 0, window = 2 * (size_t)o.max_concurrent;
+    for (size_t i = 0; i < e->prompts.n * e->n; i++)
+        total += is_missing(e, i);
+    cli_progress_begin(&bar, e->app, "Evaluating", (int64_t)total, false);
     cli_catch_signals();
-    while (e->done < added && !err->code) {
+    while (done < total && !err->code) {
         tinkc_error slice = { 0 };
+        begun += top_up(e, pool, &at, window - (begun - done), err);
         tinkc_group *g = tinkc_rollouts_next(pool, 100, &slice);
-        if (g && take(e, g, ids[tinkc_group_id(g)], err))
-            e->done++;
+        if (g && take(e, g, err))
+            done++;
         else if (!g && slice.code && slice.code != TINKC_E_TIMEOUT)
             *err = slice;
-        if (cli_stop_signal() || cli_now_ms() > e->app->deadline_ms)
+        if (cli_stop_signal())
             tinkc_error_set(err, TINKC_E_CANCELLED, "interrupted; run it again to continue");
-        cli_progress_step(&bar, (int64_t)e->done, (int64_t)added, NULL);
+        if (cli_now_ms() > e->app->deadline_ms)
+            tinkc_error_set(err, TINKC_E_DEADLINE,
+                            "the time of --timeout is over; run it again to continue");
+        cli_progress_step(&bar, (int64_t)done, (int64_t)total, NULL);
     }
     cli_progress_end(&bar);
     tinkc_rollouts_free(pool);
-    for (size_t i = 0; ids && i < e->prompts.n; i++)
-        free(ids[i]);
-    free(ids);
     return !err->code;
 }
 
@@ -227,15 +262,12 @@ static bool run_choices(evaluation *e, tinkc_error *err)
     cli_progress bar;
     cli_progress_begin(&bar, e->app, "Evaluating", (int64_t)e->prompts.n, false);
     for (size_t i = 0; i < e->prompts.n && !err->code; i++) {
-        char *id = example_id(&e->prompts.items[i]);
-        if (id && cli_eval_count(&e->before, id) == 0) {
-            json_t *v =
-                cli_eval_choose(e->app, &e->model, &e->prompts.items[i], e->name, i, id, err);
+        if (!cli_eval_has(&e->before, e->ids[i], 0)) {
+            json_t *v = cli_eval_choose(e->app, &e->model, &e->prompts.items[i], e->name, i,
+                                        e->ids[i], err);
             if (v && !write_line(e, v))
                 tinkc_error_set(err, TINKC_E_FILE, "trajectories.jsonl cannot be written");
-            e->done++;
         }
-        free(id);
         cli_progress_step(&bar, (int64_t)i + 1, (int64_t)e->prompts.n, NULL);
     }
     cli_progress_end(&bar);
@@ -333,6 +365,9 @@ int cli_eval_run(cli_app *app)
         fclose(e.out);
     cli_rewards_close(&e.rewards);
     cli_close_sampler(&e.model);
+    for (size_t i = 0; e.ids && i < e.prompts.n; i++)
+        free(e.ids[i]);
+    free(e.ids);
     cli_prompts_free(&e.prompts);
     cli_eval_free(&e.before);
     free(e.name);
@@ -376,34 +411,28 @@ int cli_eval_show(cli_app *app)
     return bad;
 }
 
-static const cli_eval_row *find_row(const cli_eval *e, const char *id)
-{
-    for (size_t i = 0; i < e->n; i++)
-        if (!e->rows[i].error && strcmp(e->rows[i].example_id, id) == 0)
-            return &e->rows[i];
-    return NULL;
-}
-
 typedef struct comparison {
     size_t both, only_first, only_second, neither, common;
-    double *differences; /* second less first */
+    double *differences; /* second minus first */
     json_t *examples;
 } comparison;
 
-static void compare_rows(comparison *c, const cli_eval_row *a, const cli_eval_row *b, bool all)
+/* By the mean over an example's answers; the first answer of each is shown. */
+static void compare_examples(comparison *c, const cli_eval_example *a, const cli_eval_example *b,
+                             bool all)
 {
-    bool x = a->reward >= 0.5, y = b->reward >= 0.5;
+    bool x = a->mean >= 0.5, y = b->mean >= 0.5;
     c->both += x && y;
     c->only_first += x && !y;
     c->only_second += !x && y;
     c->neither += !x && !y;
-    c->differences[c->common++] = b->reward - a->reward;
+    c->differences[c->common++] = b->mean - a->mean;
     if (all || x != y)
-        json_array_append_new(c->examples,
-                              json_pack("{s:s,s:s,s:s?,s:f,s:f,s:s,s:s}", "example_id",
-                                        a->example_id, "prompt", a->prompt, "answer", a->answer,
-                                        "first_reward", a->reward, "second_reward", b->reward,
-                                        "first", a->text, "second", b->text));
+        json_array_append_new(
+            c->examples, json_pack("{s:s,s:s,s:s?,s:f,s:f,s:s,s:s}", "example_id",
+                                   a->first->example_id, "prompt", a->first->prompt, "answer",
+                                   a->first->answer, "first_reward", a->mean, "second_reward",
+                                   b->mean, "first", a->first->text, "second", b->first->text));
 }
 
 static int show_comparison(cli_app *app, const comparison *c)
@@ -418,7 +447,7 @@ static int show_comparison(cli_app *app, const comparison *c)
     char text[100];
     (void)snprintf(text, sizeof text, "%+.4f (95%% interval %+.4f to %+.4f)", d.mean, d.low,
                    d.high);
-    cli_row(rows, "Second less first", text);
+    cli_row(rows, "Second minus first", text);
     add_row(rows, "Examples in both", (double)c->common, "%.0f");
     add_row(rows, "Both right", (double)c->both, "%.0f");
     add_row(rows, "Only the first right", (double)c->only_first, "%.0f");
@@ -451,15 +480,17 @@ int cli_eval_compare(cli_app *app)
     cli_eval a, b = { 0 };
     int bad = cli_eval_read(app, app->args[0], &a);
     bad = bad ? bad : cli_eval_read(app, app->args[1], &b);
+    size_t n_a = 0, n_b = 0;
+    cli_eval_example *first = bad ? NULL : cli_eval_examples(&a, &n_a);
+    cli_eval_example *second = bad ? NULL : cli_eval_examples(&b, &n_b);
     comparison c = { .examples = json_array() };
-    c.differences = bad ? NULL : calloc(a.n + 1, sizeof *c.differences);
-    for (size_t i = 0; !bad && c.differences && i < a.n; i++) {
-        const cli_eval_row *first = &a.rows[i];
-        const cli_eval_row *second = !first->error && find_row(&a, first->example_id) == first
-                                         ? find_row(&b, first->example_id)
-                                         : NULL;
-        if (second)
-            compare_rows(&c, first, second, cli_flag(app, "all"));
+    c.differences = calloc(n_a + 1, sizeof *c.differences);
+    for (size_t i = 0, k = 0; i < n_a && k < n_b && c.differences;) {
+        int order = strcmp(first[i].first->example_id, second[k].first->example_id);
+        if (order == 0)
+            compare_examples(&c, &first[i], &second[k], cli_flag(app, "all"));
+        i += order <= 0;
+        k += order >= 0;
     }
     if (!bad && c.common == 0)
         bad = cli_fail(app, "data_invalid", NULL, "%s and %s have no example in common",
@@ -467,6 +498,8 @@ int cli_eval_compare(cli_app *app)
     bad = bad ? bad : show_comparison(app, &c);
     json_decref(c.examples);
     free(c.differences);
+    free(first);
+    free(second);
     cli_eval_free(&a);
     cli_eval_free(&b);
     return bad;

@@ -13,7 +13,7 @@
 
 /* ---- writing ---- */
 
-json_t *cli_eval_line(const char *benchmark, size_t index, const char *example_id,
+json_t *cli_eval_line(const char *benchmark, size_t index, const char *example_id, size_t sample,
                       const tinkc_rollout *r)
 {
     json_t *turns = json_array(), *metrics = json_object(),
@@ -30,7 +30,7 @@ json_t *cli_eval_line(const char *benchmark, size_t index, const char *example_i
         json_object_set_new(metrics, r->metric_names[i], json_real(r->metric_values[i]));
     json_t *v = json_pack("{s:I,s:s,s:s,s:I,s:o,s:s,s:s?,s:f,s:o,s:s?,s:s,s:f}", "idx",
                           (json_int_t)index, "benchmark", benchmark, "example_id", example_id,
-                          "sample", (json_int_t)r->index, "turns", turns, "text", r->text, "answer",
+                          "sample", (json_int_t)sample, "turns", turns, "text", r->text, "answer",
                           r->answer, "reward", r->reward, "metrics", metrics, "error", r->error,
                           "stop_reason", r->stop_reason == TINKC_STOP ? "stop" : "length",
                           "time_seconds", (double)r->took_ms / 1000);
@@ -99,20 +99,6 @@ static bool row_of(const json_t *v, cli_eval_row *out)
     return out->example_id != NULL;
 }
 
-static bool keep(cli_eval *e, const cli_eval_row *row)
-{
-    if (e->n == e->cap) {
-        size_t cap = e->cap ? 2 * e->cap : 64;
-        cli_eval_row *grown = realloc(e->rows, cap * sizeof *grown);
-        if (!grown)
-            return false;
-        e->rows = grown;
-        e->cap = cap;
-    }
-    e->rows[e->n++] = *row;
-    return true;
-}
-
 static void free_row(cli_eval_row *r)
 {
     free(r->example_id);
@@ -122,17 +108,51 @@ static void free_row(cli_eval_row *r)
     free(r->error);
 }
 
+static char *place_key(const char *example_id, long long sample)
+{
+    return cli_printf("%lld %s", sample, example_id);
+}
+
+/* The row is kept or freed. A line that repeats an answer replaces it: a failed one was asked again. */
+static void keep(cli_eval *e, cli_eval_row *row, const json_t *sample)
+{
+    char *key = sample ? place_key(row->example_id, json_integer_value(sample)) : NULL;
+    const json_t *place = key ? json_object_get(e->places, key) : NULL;
+    if (place) {
+        cli_eval_row *before = &e->rows[json_integer_value(place)];
+        free_row(before);
+        *before = *row;
+        free(key);
+        return;
+    }
+    if (e->n == e->cap) {
+        size_t cap = e->cap ? 2 * e->cap : 64;
+        cli_eval_row *grown = realloc(e->rows, cap * sizeof *grown);
+        if (!grown) {
+            free_row(row);
+            free(key);
+            return;
+        }
+        e->rows = grown;
+        e->cap = cap;
+    }
+    if (key)
+        json_object_set_new(e->places, key, json_integer((json_int_t)e->n));
+    free(key);
+    e->rows[e->n++] = *row;
+}
+
 bool cli_eval_load(const char *file, cli_eval *out)
 {
     FILE *f = fopen(file, "re");
     char *line = NULL;
     size_t cap = 0;
-    *out = (cli_eval){ 0 };
+    *out = (cli_eval){ .places = json_object() };
     while (f && getline(&line, &cap, f) > 0) {
         json_t *v = json_loads(line, 0, NULL);
         cli_eval_row row;
-        if (v && row_of(v, &row) && !keep(out, &row))
-            free_row(&row);
+        if (v && row_of(v, &row))
+            keep(out, &row, json_object_get(v, "sample"));
         if (v && !out->name && json_is_string(json_object_get(v, "benchmark")))
             out->name = strdup(json_string_value(json_object_get(v, "benchmark")));
         json_decref(v);
@@ -189,56 +209,56 @@ void cli_eval_free(cli_eval *e)
         free_row(&e->rows[i]);
     free(e->rows);
     free(e->name);
+    json_decref(e->places);
     *e = (cli_eval){ 0 };
 }
 
-size_t cli_eval_count(const cli_eval *e, const char *example_id)
+bool cli_eval_has(const cli_eval *e, const char *example_id, size_t sample)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < e->n; i++)
-        n += !e->rows[i].error && strcmp(e->rows[i].example_id, example_id) == 0;
-    return n;
+    char *key = place_key(example_id, (long long)sample);
+    const json_t *place = key ? json_object_get(e->places, key) : NULL;
+    free(key);
+    return place && !e->rows[json_integer_value(place)].error;
 }
 
 /* ---- what it comes to ---- */
 
-typedef struct example {
-    const char *id;
-    size_t n, right;
-    double sum;
-} example;
-
 static int by_id(const void *a, const void *b)
 {
-    return strcmp(((const example *)a)->id, ((const example *)b)->id);
+    const cli_eval_row *x = ((const cli_eval_example *)a)->first,
+                       *y = ((const cli_eval_example *)b)->first;
+    int order = strcmp(x->example_id, y->example_id);
+    return order ? order : (x > y) - (x < y);
 }
 
-/* One for each example, in order of ids. */
-static example *gather(const cli_eval *e, size_t *n)
+cli_eval_example *cli_eval_examples(const cli_eval *e, size_t *n)
 {
-    example *all = calloc(e->n + 1, sizeof *all);
-    size_t used = 0;
-    for (size_t i = 0; all && i < e->n; i++)
-        if (!e->rows[i].error)
-            all[used++] =
-                (example){ e->rows[i].example_id, 1, e->rows[i].reward >= 0.5, e->rows[i].reward };
-    if (all)
-        qsort(all, used, sizeof *all, by_id);
-    size_t at = 0;
-    for (size_t i = 1; i < used; i++) {
-        if (strcmp(all[at].id, all[i].id) == 0) {
-            all[at].n++;
-            all[at].right += all[i].right;
-            all[at].sum += all[i].sum;
+    cli_eval_example *all = calloc(e->n + 1, sizeof *all);
+    size_t answers = 0, used = 0;
+    for (size_t i = 0; all && i < e->n; i++) {
+        const cli_eval_row *r = &e->rows[i];
+        if (!r->error)
+            all[answers++] = (cli_eval_example){ r, 1, r->reward >= 0.5, r->reward };
+    }
+    if (answers)
+        qsort(all, answers, sizeof *all, by_id);
+    for (size_t i = 0; i < answers; i++) {
+        cli_eval_example *last = used ? &all[used - 1] : NULL;
+        if (last && strcmp(last->first->example_id, all[i].first->example_id) == 0) {
+            last->n++;
+            last->right += all[i].right;
+            last->mean += all[i].mean;
         } else {
-            all[++at] = all[i];
+            all[used++] = all[i];
         }
     }
-    *n = used ? at + 1 : 0;
+    for (size_t i = 0; i < used; i++)
+        all[i].mean /= (double)all[i].n;
+    *n = used;
     return all;
 }
 
-static json_t *pass_at_k(const example *all, size_t n)
+static json_t *pass_at_k(const cli_eval_example *all, size_t n)
 {
     json_t *out = json_object();
     size_t most = 0;
@@ -262,10 +282,10 @@ static json_t *pass_at_k(const example *all, size_t n)
 json_t *cli_eval_result(const cli_eval *e, double seconds)
 {
     size_t n, right = 0, errors = 0, truncated = 0;
-    example *all = gather(e, &n);
+    cli_eval_example *all = cli_eval_examples(e, &n);
     double *scores = calloc(n + 1, sizeof *scores);
     for (size_t i = 0; scores && i < n; i++) {
-        scores[i] = all[i].sum / (double)all[i].n;
+        scores[i] = all[i].mean;
         right += scores[i] >= 0.5;
     }
     for (size_t i = 0; i < e->n; i++) {

@@ -68,10 +68,25 @@ assert r["interval_95"][0] <= r["score"] <= r["interval_95"][1] and abs(r["pass_
 lines = [json.loads(l) for l in open("e1/sums/trajectories.jsonl")]
 assert len(lines) == 32 and lines[0]["turns"][0]["role"] == "user" and lines[0]["example_id"] in "12345678", lines[0]
 PY
-# Cut off in the middle of a line: only what is missing is asked again, with the same result.
-cp -r e1 e2; head -c 3000 e1/sums/trajectories.jsonl > e2/sums/trajectories.jsonl; run $eval -n 4 --save-dir e2
-[ "$(grep -c sample e2/sums/trajectories.jsonl)" -lt 64 ] || fail "a rerun began again"
-python3 -c 'import json; a, b = [json.load(open(f"{d}/sums/result.json")) for d in ("e1", "e2")]; assert a["num_examples"] == b["num_examples"] == 8' || fail "resumed evaluation"
+# Cut off in the middle of a line: only what is missing is asked again, and the answers are those of an undisturbed run. So are more answers later.
+answers() { python3 -c 'import json, sys
+for l in open(sys.argv[1]):
+    try: r = json.loads(l)
+    except ValueError: continue
+    print(r["example_id"], r["sample"], r["text"], r["reward"])' "$1/sums/trajectories.jsonl" | LC_ALL=C sort; }
+answers e1 > answers1
+mkdir -p e2/sums; cp e1/sums/settings.json e2/sums; head -c 3000 e1/sums/trajectories.jsonl > e2/sums/trajectories.jsonl
+run $eval -n 4 --save-dir e2; answers e2 | cmp - answers1 || fail "a continued evaluation has other answers"
+run $eval -n 2 --save-dir e6; run $eval -n 4 --save-dir e6; answers e6 | cmp - answers1 || fail "more answers are not the missing ones"
+python3 -c 'import json; a, b, c = [json.load(open(f"{d}/sums/result.json")) for d in ("e1", "e2", "e6")]; assert all(a[k] == b[k] == c[k] for k in a if k != "time_seconds"), (a, b, c)' || fail "resumed evaluation"
+# A failed answer that is asked again counts once.
+{ sed 's/"error":null/"error":"lost"/; q' e1/sums/trajectories.jsonl; cat e1/sums/trajectories.jsonl; } > e2/sums/trajectories.jsonl
+run eval show e2 --json; python3 -c 'import json; r = json.load(open("out")); assert r["num_errors"] == 0 and set(r["pass_at_k"]) == {"1", "2", "4"}, r' || fail "a failed answer is counted beside its repetition"
+printf '{"id": 1, "prompt": "a", "answer": "1"}\n{"id": "1", "prompt": "b", "answer": "2"}\n' > twins.jsonl
+refuse 6 'twins.jsonl:2: id "1" is also that of twins.jsonl:1' eval run twins.jsonl --local -q --grader number
+# Comparing counts every answer of an example.
+for r in "0 0 1" "1 1 0"; do mkdir -p "c$r"; n=0; for v in $r; do echo "{\"example_id\": \"x\", \"sample\": $((n++)), \"text\": \"t\", \"reward\": $v}"; done > "c$r/trajectories.jsonl"; done
+run eval compare "c0 0 1" "c1 1 0" --json; python3 -c 'import json; c = json.load(open("out")); assert abs(c["difference"] - 1 / 3) < 1e-9 and c["only_second"] == 1, c' || fail "compare looks at one answer only"
 refuse 5 "other settings" $eval --grader exact --save-dir e1
 run eval run sums.jsonl --local -q --grader exact --max-tokens 16 --temperature 0 --save-dir e3
 run eval compare e1 e3 --json; python3 -c 'import json; c = json.load(open("out")); assert c["common"] == 8 == c["both"] + c["only_first"] + c["only_second"] + c["neither"]' || fail compare
