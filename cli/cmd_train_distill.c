@@ -48,14 +48,15 @@ static int read_context(cli_app *app, char **out)
                : bad;
 }
 
-static void show_plan(const cli_job *j, const char *what, size_t n, size_t each)
+static void show_plan(const cli_job *j, const char *what, size_t n, size_t each, const char *unit)
 {
     cli_note(j->app, "model      %s%s%s", j->model, j->renderer ? ", renderer " : "",
              j->renderer ? j->renderer : "");
     for (size_t i = 0; cli_text_at(j->app, "teacher", i); i++)
         cli_note(j->app, "teacher    %s", cli_text_at(j->app, "teacher", i));
-    cli_note(j->app, "data       %zu %s", n, what);
-    cli_note(j->app, "steps      %zu of %zu", j->total_steps, each);
+    cli_note(j->app, "data       %zu %s%s", n, what, n == 1 ? "" : "s");
+    cli_note(j->app, "steps      %zu of %zu %s%s", j->total_steps, each, unit,
+             each == 1 ? "" : "s");
     cli_note(j->app, "log        %s", j->log_dir);
 }
 
@@ -72,7 +73,7 @@ static int on_policy(cli_app *app)
         (void)snprintf(what, sizeof what, "%zugroup-%zubatch-distill", r.group_size,
                        r.groups_per_batch);
         r.job.log_dir = cli_rl_log_dir(&r, what);
-        show_plan(&r.job, "prompts", r.prompts.n, r.groups_per_batch * r.group_size);
+        show_plan(&r.job, "prompt", r.prompts.n, r.groups_per_batch * r.group_size, "answer");
     }
     if (!bad && !cli_flag(app, "dry-run")) {
         bad = open_teachers(&r);
@@ -270,7 +271,7 @@ static int off_policy(cli_app *app)
     bad = bad ? bad : cli_epochs_plan(&o.loop);
     if (!bad) {
         o.job.log_dir = cli_job_log_dir(&o.job, o.file.path, o.loop.rate, "off-policy-distill");
-        show_plan(&o.job, "conversations", o.set.n, o.loop.batch_size);
+        show_plan(&o.job, "conversation", o.set.n, o.loop.batch_size, "conversation");
     }
     if (!bad && !cli_flag(app, "dry-run")) {
         json_t *config = cli_job_config(&o.job, (const char *const *)&o.file.path, 1);

@@ -356,8 +356,8 @@ static void show_plan(const dpo *d)
              d->pairs.unpaired ? "answers" : "pairs", tokens, d->pairs.n_cut);
     if (d->n_test)
         cli_note(app, "test       %zu pairs held out", d->n_test);
-    cli_note(app, "steps      %zu of %zu, %zu epoch%s", d->job.total_steps, d->loop.batch_size,
-             d->job.epochs, d->job.epochs == 1 ? "" : "s");
+    cli_note(app, "steps      %zu of %zu %s, %zu epoch%s", d->job.total_steps, d->loop.batch_size,
+             d->pairs.unpaired ? "answers" : "pairs", d->job.epochs, d->job.epochs == 1 ? "" : "s");
     cli_note(app, "loss       %s, beta %g, rate %g", cli_text(app, "loss"),
              cli_number(app, "dpo-beta"), cli_number(app, "lr"));
     cli_note(app, "log        %s", d->job.log_dir);

@@ -183,6 +183,35 @@ static size_t running(const sweep *s)
     return n;
 }
 
+/* What its log says about its end: the first line of an error, without "error: ". Yours. */
+static char *reason(const run *r)
+{
+    char *path = cli_printf("%s.log", r->folder), *line = NULL, *found = NULL;
+    FILE *f = path ? fopen(path, "re") : NULL;
+    size_t cap = 0;
+    while (f && !found && getline(&line, &cap, f) > 0)
+        if (strncmp(line, "error: ", 7) == 0) {
+            line[strcspn(line, "\n")] = '\0';
+            found = strdup(line + 7);
+        }
+    if (f)
+        fclose(f);
+    free(line);
+    free(path);
+    return found;
+}
+
+static void say_end(const sweep *s, const run *r)
+{
+    if (WIFEXITED(r->status) && WEXITSTATUS(r->status) == 0) {
+        cli_note(s->app, "%s: done", r->name);
+        return;
+    }
+    char *why = reason(r);
+    cli_note(s->app, "%s: failed: %s (%s.log)", r->name, why ? why : "no message", r->folder);
+    free(why);
+}
+
 /* Those that have ended; true if one had. */
 static bool reap(sweep *s)
 {
@@ -193,9 +222,7 @@ static bool reap(sweep *s)
             r->pid = 0;
             r->ended = any = true;
             measure(s, r);
-            cli_note(s->app, "%s: %s", r->name,
-                     WIFEXITED(r->status) && WEXITSTATUS(r->status) == 0 ? "done"
-                                                                         : "failed, see its .log");
+            say_end(s, r);
         }
     }
     return any;
@@ -277,9 +304,12 @@ static int show_table(sweep *s)
     int bad = cli_print_list(s->app, &list, items);
     free(title);
     json_decref(items);
-    return !bad && failed ? cli_fail(s->app, "partial_failure", "the reason is in DIR/SETTINGS.log",
-                                     "%zu of %zu runs failed", failed, s->n_runs)
-                          : bad;
+    char *hint = cli_printf("the reasons are in %s/*.log", s->folder);
+    if (!bad && failed)
+        bad =
+            cli_fail(s->app, "partial_failure", hint, "%zu of %zu runs failed", failed, s->n_runs);
+    free(hint);
+    return bad;
 }
 
 /* ---- the command ---- */

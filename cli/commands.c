@@ -2056,13 +2056,13 @@ const char *cli_noun_summary(const char *noun)
         { "billing", "usage and storage" },
         { "audit", "the audit log" },
         { "auth", "credentials" },
-        { "train", "fine-tune" },
+        { "train", "fine-tune: sft, rl, dpo, distill; sweep, resume" },
         { "data", "training files: check, count, show, split, convert" },
         { "eval", "grade models, compare results" },
-        { "env", "environments of several turns" },
-        { "logs", "metrics of a training run" },
+        { "env", "check an environment for reinforcement learning" },
+        { "logs", "metrics of a training run: show, plot, report" },
         { "tokenizer", "text, tokens, chat templates" },
-        { "store", "the engine's checkpoints on disk" },
+        { "store", "check and repair the engine's checkpoints on disk" },
         { "config", "settings and profiles" },
     };
     for (size_t i = 0; i < sizeof nouns / sizeof *nouns; i++)

@@ -5,6 +5,7 @@
 #include "commands.h"
 #include "out.h"
 #include "plugin.h"
+#include "term.h"
 #include "text.h"
 
 static const struct {
@@ -12,8 +13,9 @@ static const struct {
     const char *nouns; /* in order, separated by blanks */
 } groups[] = {
     { "Manage", "run checkpoint session model sampler billing audit auth whoami" },
-    { "Work", "sample chat logprobs train data logs tokenizer" },
-    { "Local", "serve doctor" },
+    { "Work", "sample chat logprobs train eval env data logs ui tokenizer" },
+    { "Models", "pull export" },
+    { "Local", "serve store doctor" },
     { "Tool", "config api completion man help version" },
 };
 
@@ -66,10 +68,31 @@ void cli_help_noun(const char *noun)
     printf("\nMore: tinkc %s VERB --help\n", noun);
 }
 
-/* "  -m, --model M          help (default: x)" */
-static void put_option(const cli_option *o)
+/* On a terminal, lines end between words; in a pipe they stay whole, for grep. */
+static void put_folded(const cli_app *app, const char *text, size_t indent)
 {
-    char left[96];
+    size_t width = app->stdout_tty ? cli_term_width(app) : SIZE_MAX, at = indent;
+    for (const char *word = text; *word;) {
+        size_t n = strcspn(word, " ");
+        if (at > indent && at + 1 + n > width) {
+            printf("\n%*s", (int)indent, "");
+            at = indent;
+        } else if (at > indent) {
+            putchar(' ');
+            at++;
+        }
+        printf("%.*s", (int)n, word);
+        at += n;
+        word += n + strspn(word + n, " ");
+    }
+    putchar('\n');
+}
+
+/* "  -m, --model M          help (default: x)" */
+static void put_option(const cli_app *app, const cli_option *o)
+{
+    enum { INDENT = 32 };
+    char left[96], text[600];
     bool on = o->kind == CLI_FLAG && o->standard && strcmp(o->standard, "on") == 0;
     (void)snprintf(left, sizeof left, "  %c%c%s --%s%s%s%s%s", o->letter ? '-' : ' ',
                    o->letter ? o->letter : ' ', o->letter ? "," : " ", on ? "[no-]" : "", o->name,
@@ -77,20 +100,16 @@ static void put_option(const cli_option *o)
                    : o->value        ? " "
                                      : "",
                    o->value ? o->value : "", o->optional_value ? "]" : "");
-    put_padded(left, 32);
-    fputs(o->help, stdout);
-    if (o->choices)
-        printf(": %s", o->choices);
-    if (o->standard)
-        printf(" (default: %s)", o->standard);
-    if (o->env)
-        printf(" [$%s]", o->env);
-    putchar('\n');
+    put_padded(left, INDENT);
+    (void)snprintf(text, sizeof text, "%s%s%s%s%s%s%s%s%s", o->help, o->choices ? ": " : "",
+                   o->choices ? o->choices : "", o->standard ? " (default: " : "",
+                   o->standard ? o->standard : "", o->standard ? ")" : "", o->env ? " [$" : "",
+                   o->env ? o->env : "", o->env ? "]" : "");
+    put_folded(app, text, INDENT);
 }
 
 void cli_help_command(const cli_app *app, const cli_command *c, bool whole)
 {
-    (void)app;
     printf("tinkc %s%s%s - %s\n\n", c->noun, c->verb ? " " : "", c->verb ? c->verb : "",
            c->summary);
     printf("Usage: tinkc %s%s%s%s%s [OPTION]...\n", c->noun, c->verb ? " " : "",
@@ -100,12 +119,12 @@ void cli_help_command(const cli_app *app, const cli_command *c, bool whole)
     if (c->options) {
         puts("\nOptions:");
         for (const cli_option *o = c->options; o->name; o++)
-            put_option(o);
+            put_option(app, o);
     }
     if (whole) {
         puts("\nOptions of every command:");
         for (const cli_option *o = cli_globals; o->name; o++)
-            put_option(o);
+            put_option(app, o);
     }
     if (c->more) {
         putchar('\n');

@@ -414,23 +414,39 @@ void cli_job_add_metrics(json_t *v, const tinkc_metrics *m)
         json_object_set_new(v, tinkc_metrics_name(m, i), cli_job_number(tinkc_metrics_value(m, i)));
 }
 
-void cli_job_show_step(const cli_job *j, size_t step, const char *format, ...)
+/* Without a terminal to draw on, a line: for the first step, for the last, and every half a minute. */
+static void print_step(cli_job *j, size_t step, bool first, const char *text)
+{
+    enum { PAUSE_MS = 30000 };
+    bool last = step + 1 == j->total_steps;
+    if (!j->app->progress || (!first && !last && cli_now_ms() - j->last_line_ms < PAUSE_MS))
+        return;
+    j->last_line_ms = cli_now_ms();
+    cli_note(j->app, "%s", text);
+}
+
+void cli_job_show_step(cli_job *j, size_t step, const char *format, ...)
 {
     enum { CELLS = 20 };
-    char left[CLI_SHORT_TEXT], bar[CELLS * 3 + 1], text[200];
+    char left[CLI_SHORT_TEXT], bar[CELLS * 3 + 1], text[200], line[300];
     size_t done = step + 1 - j->first_step, rest = j->total_steps - step - 1;
     double seconds = (double)(cli_now_ms() - j->begun_ms) / 1000;
     va_list args;
     cli_format_duration(done ? seconds / (double)done * (double)rest : 0, left);
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    (void)snprintf(line, sizeof line, "step %zu/%zu  %s  ETA %s", step + 1, j->total_steps, text,
+                   left);
+    if (!j->app->draws) {
+        print_step(j, step, done == 1, line);
+        return;
+    }
     size_t full = CELLS * (step + 1) / j->total_steps, at = 0;
     for (size_t i = 0; i < CELLS; i++)
         at += (size_t)snprintf(bar + at, sizeof bar - at, "%s",
                                j->app->utf8 ? (i < full ? "━" : "─") : (i < full ? "#" : "-"));
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    (void)snprintf(j->app->status_line, sizeof j->app->status_line, "%s step %zu/%zu  %s  ETA %s",
-                   bar, step + 1, j->total_steps, text, left);
+    (void)snprintf(j->app->status_line, sizeof j->app->status_line, "%s %s", bar, line);
     cli_status(j->app, step + 1 == j->total_steps, "%s", j->app->status_line);
 }
 

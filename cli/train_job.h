@@ -22,7 +22,7 @@ typedef struct cli_job {
     size_t n_batches, epochs; /* n_batches 0 = the recipe has no epochs */
     size_t first_step;        /* where this process began */
     size_t elapsed_tokens;
-    int64_t begun_ms, last_save_ms;
+    int64_t begun_ms, last_save_ms, last_line_ms;
     size_t last_save_tokens;
     char *last_rolling; /* path to delete when the next is there */
     char *state_path, *sampler_path;
@@ -69,7 +69,7 @@ bool cli_job_rolling_due(const cli_job *, size_t step);
 bool cli_job_save_if_due(cli_job *, tinkc_error *err);
 
 /* The status line after a step: a bar, the recipe's own words, the time that is left. */
-void cli_job_show_step(const cli_job *, size_t step, const char *format, ...)
+void cli_job_show_step(cli_job *, size_t step, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* An event: to --json, to --hook. The value is borrowed. */
 void cli_job_tell(cli_job *, const char *event, json_t *v);

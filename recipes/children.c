@@ -24,6 +24,7 @@ extern char **environ;
 enum {
     MOST_LINE = 16 << 20,
     MOST_DEATHS = 10, /* in a row, without an answer between them */
+    END_TEXT = 180,   /* how a process ended */
     WHY = 300
 };
 
@@ -44,6 +45,7 @@ typedef struct child {
     pid_t pid; /* 0 = not running */
     int in, out, log;
     tkc_buf sending, reading, logging;
+    char last_log[120]; /* the last line of its standard error: why it died, as a rule */
     size_t n_asks, starts;
 } child;
 
@@ -149,19 +151,39 @@ static bool start(tkr_children *c, child *p, tinkc_error *err)
     p->in = in[1];
     p->out = out[0];
     p->log = log[0];
+    p->last_log[0] = '\0';
     p->starts++;
     return true;
 }
 
+/* Reads all that is available. False at end of file. */
+static bool drain(int fd, tkc_buf *into, tinkc_error *err)
+{
+    enum { PIECE = 16384 };
+    for (;;) {
+        char *room = tkc_buf_room(into, PIECE, err);
+        ssize_t n = room ? read(fd, room, PIECE) : -1;
+        if (n > 0)
+            into->len += (size_t)n;
+        else if (n == 0 || !room)
+            return false;
+        else if (errno != EINTR)
+            return errno == EAGAIN || errno == EWOULDBLOCK;
+    }
+}
+
 /* Passes complete lines of a child's standard error to the log. */
-static void pass_log(tkr_children *c, const child *p, tkc_buf *b, bool all)
+static void pass_log(tkr_children *c, child *p, tkc_buf *b, bool all)
 {
     size_t from = 0;
     for (size_t i = 0; i < b->len; i++)
         if (b->data[i] == '\n' || (all && i + 1 == b->len)) {
             size_t end = b->data[i] == '\n' ? i : i + 1;
-            say(c, TINKC_LOG_INFO, "%s %zu: %.*s", c->how.name, (size_t)(p - c->all),
-                (int)(end - from > 500 ? 500 : end - from), b->data + from);
+            int len = (int)(end - from > 500 ? 500 : end - from);
+            say(c, TINKC_LOG_INFO, "%s %zu: %.*s", c->how.name, (size_t)(p - c->all), len,
+                b->data + from);
+            if (len)
+                (void)snprintf(p->last_log, sizeof p->last_log, "%.*s", len, b->data + from);
             from = i + 1;
         }
     if (from)
@@ -169,19 +191,20 @@ static void pass_log(tkr_children *c, const child *p, tkc_buf *b, bool all)
     b->len -= from;
 }
 
-static void describe(int status, char out[64])
+static void describe(const child *p, int status, char out[END_TEXT])
 {
-    if (WIFSIGNALED(status))
-        (void)snprintf(out, 64, "was killed by signal %d", WTERMSIG(status));
-    else
-        (void)snprintf(out, 64, "ended with status %d", WEXITSTATUS(status));
+    bool killed = WIFSIGNALED(status);
+    (void)snprintf(
+        out, END_TEXT, "%s %d%s%s", killed ? "was killed by signal" : "ended with status",
+        killed ? WTERMSIG(status) : WEXITSTATUS(status), p->last_log[0] ? ": " : "", p->last_log);
 }
 
 /* Ends the process; `why` NULL = it ended by itself, and its exit status says how. */
 static void reap(tkr_children *c, child *p, const char *why)
 {
     int status = 0;
-    char how[64];
+    char how[END_TEXT];
+    tinkc_error err = { 0 };
     if (!p->pid)
         return;
     if (why)
@@ -191,9 +214,11 @@ static void reap(tkr_children *c, child *p, const char *why)
         ;
     (void)kill(-p->pid, SIGKILL); /* its descendants */
     p->pid = 0;
-    describe(status, how);
-    (void)snprintf(c->why, sizeof c->why, "%s %s", c->how.name, why ? why : how);
+    if (p->log >= 0)
+        (void)drain(p->log, &p->logging, &err); /* what it wrote just before it ended */
     pass_log(c, p, &p->logging, true);
+    describe(p, status, how);
+    (void)snprintf(c->why, sizeof c->why, "%s %s", c->how.name, why ? why : how);
     close_fd(&p->out);
     close_fd(&p->log);
     tkc_buf_clear(&p->sending);
@@ -364,8 +389,7 @@ static bool take_line(tkr_children *c, child *p, const char *line, size_t len, c
         (void)snprintf(why, WHY, "wrote a line that is not a JSON object: %.*s",
                        (int)(len > 80 ? 80 : len), line);
     } else {
-        (void)snprintf(why, WHY,
-                       "answered an id that it was not asked or has answered already: %.*s",
+        (void)snprintf(why, WHY, "answered an unknown id, or one that has its answer already: %.*s",
                        (int)(len > 80 ? 80 : len), line);
     }
     json_decref(v);
@@ -393,22 +417,6 @@ static void take_lines(tkr_children *c, child *p)
     }
     if (!ok)
         end_child(c, p, why);
-}
-
-/* Reads all that is available. False at end of file. */
-static bool drain(int fd, tkc_buf *into, tinkc_error *err)
-{
-    enum { PIECE = 16384 };
-    for (;;) {
-        char *room = tkc_buf_room(into, PIECE, err);
-        ssize_t n = room ? read(fd, room, PIECE) : -1;
-        if (n > 0)
-            into->len += (size_t)n;
-        else if (n == 0 || !room)
-            return false;
-        else if (errno != EINTR)
-            return errno == EAGAIN || errno == EWOULDBLOCK;
-    }
 }
 
 static void receive(tkr_children *c, child *p)

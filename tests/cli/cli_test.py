@@ -456,6 +456,9 @@ def configuration():
 
 def documentation():
     table = json.loads(tinkc("help", "--json").stdout)
+    first_page = tinkc("--help").stdout
+    for noun in {c["noun"] for c in table["commands"]}:
+        check(f"{noun} on the first page of help", re.search(rf"^  {noun} {{2,}}\S", first_page, re.M))
     for c in table["commands"]:
         words = [c["noun"]] + ([c["verb"]] if "verb" in c else [])
         text = tinkc(*words, "--help").stdout

@@ -49,7 +49,8 @@ for env in "$build/examples/guess_env" "$build/examples/calculator_env" "python3
 done
 refuse 12 'did not answer within 500 ms' env check 'sleep 100' --timeout-each 0.5
 refuse 12 'nothing to answer' env check cat
-refuse 12 'was not asked' env check 'while read l; do echo "{\"id\": 9}"; done'
+refuse 12 'ended with status 127: ' env check no-such-command-here
+refuse 12 'unknown id' env check 'while read l; do echo "{\"id\": 9}"; done'
 small="--local -q --group-size 2 --groups-per-batch 2 --max-tokens 8 --lora-rank 8 --seed 1 --max-steps 2 --lr 1e-3"
 echo '{"level": 1}' > rows.jsonl
 run train rl rows.jsonl $small --env-cmd "$build/examples/guess_env" --epochs 4 --log-dir guess
@@ -102,7 +103,9 @@ refuse 3 "holds no evaluation" eval show nowhere
 
 # ---- preferences ----
 dpo="train dpo pairs.jsonl --local -q --batch-size 2 --lr 1e-3 --lora-rank 8 --seed 1 --save-every 2 --test-size 2 --eval-every 2"
-run $dpo --log-dir whole; [ "$(rows whole dpo_loss | head -n 1 | cut -c 1-6)" = 0.6931 ] || fail "the first loss is log 2"
+run $dpo --log-dir whole; grep -q "step" err && fail "-q is not quiet"
+run ${dpo/ -q/} --log-dir lines --max-steps 3; [ "$(grep -c "^step [13]/3  dpo_loss " err)" = 2 ] || fail "no lines of progress in a pipe"
+[ "$(rows whole dpo_loss | head -n 1 | cut -c 1-6)" = 0.6931 ] || fail "the first loss is log 2"
 [ "$(rows whole margin | head -n 1)" = 0.0 ] || fail "the reference is not the start"
 kill_at 2 $dpo; same whole part; rm -rf part
 printf '{"prompt": "a", "chosen": "x", "rejected": "x"}\n{"prompt": "a"}\n' > bad.jsonl
@@ -159,5 +162,6 @@ runs = json.load(open("out"))["runs"]
 assert len(runs) == 4 and all(r["status"] == "done" for r in runs), runs
 assert [r["metric"] for r in runs] == sorted(r["metric"] for r in runs), runs
 PY
+refuse 10 "lr=x: failed: --lr: 'x' is not a number above 0 (sweep2/lr=x.log)" train sweep --local --grid lr=x --log-dir sweep2 -- sft chats.jsonl
 refuse 2 "has no option --nosuch" train sweep --local --grid nosuch=1 -- sft chats.jsonl
 echo "recipes: all as they should be"

@@ -96,7 +96,7 @@ grade() { # what it does with a line, words in the log, its time
 }
 grade 'exit 3' 'ended with status 3'
 grade 'while read l; do echo garbage; done' 'not a JSON object'
-grade 'while read l; do echo "{\"id\": 77777, \"reward\": 1}"; done' 'was not asked'
+grade 'while read l; do echo "{\"id\": 77777, \"reward\": 1}"; done' 'unknown id'
 grade 'sleep 100' 'did not answer within 1000 ms' 1s
 cat > grader.py <<'PY'
 import json, sys
@@ -119,7 +119,7 @@ cp grader.py fixed.py; sed -i 's/sys.argv\[1\] == "error"/False/' grader.py
 grep -q '"env/all/length"' g/metrics.jsonl || fail "the grader's own metric"
 grep -q "graded" g/logs.log || fail "the grader's standard error is not in the log"
 rm -rf g; "$tinkc" train rl sums.jsonl $common --max-steps 1 --log-dir g --reward-procs 1 --reward-cmd 'python3 grader.py twice' 2> err || fail "twice"
-grep -q "has answered already" g/logs.log || fail "a second answer is not named"
+grep -q "has its answer already" g/logs.log || fail "a second answer is not named"
 echo "graders that break the rules are named"
 
 # ---- a grader at a URL, which sees no credential; a model that grades; the losses ----

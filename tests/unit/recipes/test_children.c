@@ -140,11 +140,13 @@ static void expect_rules(const char *command, const char *word)
 static void test_broken_rules(void **state)
 {
     (void)state;
+    expect_rules("echo first >&2; read -r l; echo no such module >&2; exit 4",
+                 "ended with status 4: no such module");
     expect_rules(EACH "echo hello; done", "not a JSON object");
     expect_rules(EACH "echo '[1]'; done", "not a JSON object");
-    expect_rules(EACH "echo '{\"id\":99,\"reward\":1}'; done", "was not asked");
-    expect_rules(EACH "echo '{\"id\":\"1\",\"reward\":1}'; done", "was not asked");
-    expect_rules(EACH "echo '{\"reward\":1}'; done", "was not asked");
+    expect_rules(EACH "echo '{\"id\":99,\"reward\":1}'; done", "unknown id");
+    expect_rules(EACH "echo '{\"id\":\"1\",\"reward\":1}'; done", "unknown id");
+    expect_rules(EACH "echo '{\"reward\":1}'; done", "unknown id");
     expect_rules("read -r l; head -c 20000000 /dev/zero | tr '\\0' x; sleep 9", "16 MiB");
 }
 
@@ -158,7 +160,7 @@ static void test_answers_twice(void **state)
                           1, 1, 20000, 2, &s);
     assert_ok(err);
     assert_int_equal(s.answers + s.failures, 2);
-    assert_non_null(strstr(s.log, "has answered already"));
+    assert_non_null(strstr(s.log, "has its answer already"));
 }
 
 static void test_useless(void **state)
