@@ -191,7 +191,7 @@ void tke_peer_read(tke_peer *p, size_t bytes)
 
 /* ---- time ---- */
 
-static bool is_late(const tke_peer *p, int64_t now_ns)
+bool tke_peer_is_late(const tke_peer *p, int64_t now_ns)
 {
     int64_t age_ns = now_ns - p->since_ns, age_s = age_ns / 1000000000;
     if (p->state == TKE_PEER_HEAD)
@@ -207,7 +207,7 @@ static void *watch(void *arg)
     while (!h->end_timer) {
         int64_t now = tkc_monotonic_ns();
         for (tke_peer *p = h->peers; p; p = p->next)
-            if (!p->ended && is_late(p, now))
+            if (!p->ended && tke_peer_is_late(p, now))
                 end_peer(p);
         tkc_cond_wait_until(&h->tick, &h->lock,
                             tkc_deadline_ns(h->head_ns < 2000000000 ? 50 : 1000));

@@ -93,6 +93,8 @@ tke_peer *tke_peer_of(const tke_http *, struct MHD_Connection *);
 /* It begins to do something else. */
 void tke_peer_is(tke_peer *, int32_t state);
 void tke_peer_read(tke_peer *, size_t bytes);
+/* Locks: needs http->lock. Has it been silent or slow for too long? */
+bool tke_peer_is_late(const tke_peer *, int64_t now_ns);
 /* Starts a thread that closes connections past their deadline. */
 bool tke_peers_watch(tke_http *, tinkc_error *err);
 void tke_peers_unwatch(tke_http *);

@@ -52,7 +52,7 @@ static bool read_amount(tinkc_str text, int64_t *out)
         scale = last == 'K' ? 1 << 10 : last == 'M' ? 1 << 20 : 1 << 30;
         text.len--;
     }
-    return tkc_parse_i64(text, out) && *out > 0 && *out < INT64_MAX / scale &&
+    return tkc_parse_i64(text, out) && *out > 0 && *out <= INT64_MAX / scale &&
            (*out *= scale, true);
 }
 

@@ -46,7 +46,7 @@ static bool listen_unix(tke_http *h, const char *path, tinkc_error *err)
     mode_t before = umask(0077);
     int bad = bind(h->listen_fd, (struct sockaddr *)(void *)&address, sizeof address);
     umask(before);
-    if (bad || listen(h->listen_fd, 512) != 0)
+    if (bad || listen(h->listen_fd, SOMAXCONN) != 0)
         return tkc_fail(err, TINKC_E_CONNECTION, "%s: cannot listen there", path);
     h->socket_path = tkc_copy_str(h->a, tkc_str(path), err);
     (void)snprintf(h->url, sizeof h->url, "unix:%.140s", path);
@@ -69,7 +69,7 @@ static bool listen_tcp(tke_http *h, const char *host, int32_t port, tinkc_error 
     if (h->listen_fd >= 0)
         setsockopt(h->listen_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     bool bound = h->listen_fd >= 0 && bind(h->listen_fd, found->ai_addr, found->ai_addrlen) == 0 &&
-                 listen(h->listen_fd, 512) == 0;
+                 listen(h->listen_fd, SOMAXCONN) == 0;
     int why = errno;
     bool v6 = found->ai_family == AF_INET6;
     freeaddrinfo(found);

@@ -17,6 +17,7 @@ typedef struct library {
     int (*format_raw)(struct archive *);
     int (*open_memory)(struct archive *, const void *, size_t);
     int (*next_header)(struct archive *, struct archive_entry **);
+    int (*filter_code)(struct archive *, int);
     la_ssize_t (*read_data)(struct archive *, void *, size_t);
     int (*end)(struct archive *);
 } library;
@@ -29,6 +30,7 @@ static const tkc_dl_symbol symbols[] = {
     { "archive_read_support_format_raw", offsetof(library, format_raw) },
     { "archive_read_open_memory", offsetof(library, open_memory) },
     { "archive_read_next_header", offsetof(library, next_header) },
+    { "archive_filter_code", offsetof(library, filter_code) },
     { "archive_read_data", offsetof(library, read_data) },
     { "archive_read_free", offsetof(library, end) },
     { NULL, 0 },
@@ -50,16 +52,16 @@ static bool load(tinkc_error *err)
 bool tke_gunzip(tinkc_bytes packed, size_t max, tkc_buf *out, tinkc_error *err)
 {
     struct archive_entry *entry;
-    if (packed.len < 2 || packed.data[0] != 0x1f || packed.data[1] != 0x8b)
-        return tkc_fail(err, TINKC_E_UNPROCESSABLE, "not gzip");
     if (!load(err))
         return false;
     struct archive *a = la.read_new();
     if (!a)
         return tkc_fail_memory(err);
+    /* What it does not take for gzip, the library would pass on as it is. */
     bool ok = la.filter_gzip(a) == ARCHIVE_OK && la.format_raw(a) == ARCHIVE_OK &&
               la.open_memory(a, packed.data, packed.len) == ARCHIVE_OK &&
-              la.next_header(a, &entry) == ARCHIVE_OK;
+              la.next_header(a, &entry) == ARCHIVE_OK &&
+              la.filter_code(a, 0) == ARCHIVE_FILTER_GZIP;
     if (!ok)
         tkc_fail(err, TINKC_E_UNPROCESSABLE, "not gzip");
     while (ok) {
