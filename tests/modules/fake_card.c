@@ -1,21 +1,48 @@
-/* fake_card.c - a device module for tests: no card, or built for another engine. FAKE_CARD says. */
+/* fake_card.c - a device module for tests: no card, one that opens and closes, or built for another
+ * engine. FAKE_CARD says which; FAKE_CARD_CLOSED is set when the card is closed. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "device/device.h"
 
-static tke_device *no_driver(const tke_device_options *o, tinkc_error *err)
+static tke_device_ops ops;
+static tke_device card = { .ops = &ops };
+static int32_t index_of_card;
+
+static tke_device *open_card(const tke_device_options *o, tinkc_error *err)
 {
+    const char *mode = getenv("FAKE_CARD");
+    index_of_card = o->index;
+    if (mode && strcmp(mode, "works") == 0)
+        return &card;
     err->code = TINKC_E_UNSUPPORTED;
-    strcpy(err->message, o->index ? "cuda: no device 7" : "cuda: no driver");
+    if (o->index)
+        snprintf(err->message, sizeof err->message, "cuda: no device %d", (int)o->index);
+    else
+        strcpy(err->message, "cuda: no driver");
     return NULL;
+}
+
+static void close_card(tke_device *d)
+{
+    (void)d;
+    setenv("FAKE_CARD_CLOSED", "1", 1);
+}
+
+static void describe(tke_device *d, tke_device_info *out)
+{
+    (void)d;
+    snprintf(out->name, sizeof out->name, "card %d", (int)index_of_card);
 }
 
 __attribute__((visibility("default"))) const tke_device_ops *tinkc_engine_cuda(uint32_t abi);
 
 const tke_device_ops *tinkc_engine_cuda(uint32_t abi)
 {
-    static tke_device_ops ops = { .kind = "cuda", .open = no_driver };
     const char *mode = getenv("FAKE_CARD");
+    ops = (tke_device_ops){
+        .kind = "cuda", .open = open_card, .close = close_card, .info = describe
+    };
     ops.abi = mode && strcmp(mode, "old") == 0 ? abi - 1 : abi;
     return mode && strcmp(mode, "refuse") == 0 ? NULL : &ops;
 }

@@ -1,10 +1,12 @@
 /* test_device.c - which device is chosen and what is said about it; a device that fails. */
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "infer/infer.h"
@@ -17,9 +19,11 @@
 static void test_names(void **state)
 {
     (void)state;
-    static const char *const good[] = { NULL, "", "auto", "cpu", "cuda", "cuda:0", "cuda:12" };
-    static const char *const bad[] = { "gpu",     "CPU",     "cuda:",      "cuda:x",
-                                       "cuda:-1", "cuda:1 ", "cuda:12345", "cudas" };
+    static const char *const good[] = { NULL,   "",       "auto",   "cpu",
+                                        "cuda", "cuda:0", "cuda:9", "cuda:999" };
+    static const char *const bad[] = { "gpu",     "CPU",     "cuda:",     "cuda:x",
+                                       "cuda:-1", "cuda:1 ", "cuda:1000", "cudas",
+                                       "cuda:/",  "cuda::",  "xcuda" };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         tinkc_error err = { 0 };
         assert_true(tke_device_name_check(good[i], &err));
@@ -61,12 +65,182 @@ static void test_no_card(void **state)
     setenv("TINKC_CUDA_MODULE", FAKE_CARD_MODULE, 1);
     expect_no_card("cuda", "cuda: no driver");
     expect_no_card("cuda:7", "cuda: no device 7");
+    expect_no_card("cuda:90", "cuda: no device 90");
+    expect_no_card("cuda:123", "cuda: no device 123");
+    expect_no_card("cuda:0", "cuda: no driver");
     setenv("FAKE_CARD", "old", 1);
     expect_no_card("cuda", "belongs to another version of the engine");
     setenv("FAKE_CARD", "refuse", 1);
     expect_no_card("cuda", "belongs to another version of the engine");
     unsetenv("FAKE_CARD");
     unsetenv("TINKC_CUDA_MODULE");
+}
+
+/* The card is taken where it can be used, and closed again. */
+static void test_card(void **state)
+{
+    static const struct {
+        const char *name, *card, *why;
+    } rows[] = { { NULL, "card 0", "the first card that can be used" },
+                 { "", "card 0", "the first card that can be used" },
+                 { "auto", "card 0", "the first card that can be used" },
+                 { "cuda", "card 0", "asked for by name" },
+                 { "cuda:21", "card 21", "asked for by name" } };
+    tke_device_info info;
+    tke_device_reason why;
+    (void)state;
+    setenv("TINKC_CUDA_MODULE", FAKE_CARD_MODULE, 1);
+    setenv("FAKE_CARD", "works", 1);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        unsetenv("FAKE_CARD_CLOSED");
+        tke_device *d =
+            tke_device_open(rows[i].name, &(tke_device_options){ .index = 5 }, &why, &err);
+        assert_non_null(d);
+        d->ops->info(d, &info);
+        assert_string_equal(info.name, rows[i].card);
+        assert_string_equal(why.text, rows[i].why);
+        assert_null(getenv("FAKE_CARD_CLOSED"));
+        tke_device_close(d);
+        assert_non_null(getenv("FAKE_CARD_CLOSED"));
+    }
+    tinkc_error failed = { .code = TINKC_E_FILE };
+    assert_null(tke_device_open("cuda", &(tke_device_options){ 0 }, &why, &failed));
+    assert_int_equal(failed.code, TINKC_E_FILE); /* after an error nothing is opened */
+    assert_string_equal(why.text, "");
+    tke_device_close(NULL);
+    unsetenv("FAKE_CARD");
+    unsetenv("FAKE_CARD_CLOSED");
+    unsetenv("TINKC_CUDA_MODULE");
+}
+
+/* ---- where the module is looked for ---- */
+
+/* In a copy of this program: says what becomes of a card asked for by name. */
+static int say_what_is_found(void)
+{
+    tinkc_error err = { 0 };
+    tke_device *d = tke_device_open("cuda", &(tke_device_options){ 0 }, NULL, &err);
+    puts(d ? "found" : err.message);
+    tke_device_close(d);
+    return 0;
+}
+
+static void expect_found(const char *folder, const char *environment, const char *said)
+{
+    char command[1500], line[300] = "";
+    snprintf(command, sizeof command, "FAKE_CARD=works %s '%s/bin/program' look", environment,
+             folder);
+    FILE *out = popen(command, "r");
+    assert_non_null(out);
+    assert_non_null(fgets(line, sizeof line, out));
+    assert_int_equal(pclose(out), 0);
+    line[strcspn(line, "\n")] = '\0';
+    assert_string_equal(line, said);
+}
+
+static void shell(const char *format, const char *folder)
+{
+    char command[1500];
+    snprintf(command, sizeof command, format, folder, folder, folder);
+    assert_int_equal(system(command), 0);
+}
+
+#define NOT_FOUND                                                                                  \
+    "cuda: no module (libtinkc-engine-cuda.so not found next to the engine or in "                 \
+    "TINKC_CUDA_MODULE)"
+
+static void test_places(void **state)
+{
+    (void)state;
+    char own[PATH_MAX] = "", elsewhere[PATH_MAX + 100], *folder = tiny_folder();
+    assert_true(readlink("/proc/self/exe", own, sizeof own - 1) > 0);
+    shell("mkdir -p '%s/bin' '%s/lib' '%s/else'", folder);
+    snprintf(elsewhere, sizeof elsewhere,
+             "ln '%s' '%%s/bin/program' 2>/dev/null || cp '%s' '%%s/bin/program'", own, own);
+    shell(elsewhere, folder);
+    expect_found(folder, "", NOT_FOUND);
+    expect_found(folder, "TINKC_CUDA_MODULE=", NOT_FOUND);
+    shell("cp '" FAKE_CARD_MODULE "' '%s/else/libtinkc-engine-cuda.so'", folder);
+    expect_found(folder, "", NOT_FOUND);
+    snprintf(elsewhere, sizeof elsewhere, "LD_LIBRARY_PATH='%s/else'", folder);
+    expect_found(folder, elsewhere, "found"); /* by name */
+    snprintf(elsewhere, sizeof elsewhere, "TINKC_CUDA_MODULE='%s/else/libtinkc-engine-cuda.so'",
+             folder);
+    expect_found(folder, elsewhere, "found");
+    shell("mv '%s/else/libtinkc-engine-cuda.so' '%s/lib'", folder);
+    expect_found(folder, "", "found");
+    shell("mv '%s/lib/libtinkc-engine-cuda.so' '%s/bin'", folder);
+    expect_found(folder, "", "found");
+    tiny_model_remove(folder);
+}
+
+/* ---- views of blocks that are not in host memory ---- */
+
+static tke_real on_card[4];
+static bool card_fails;
+static int n_reads, n_writes;
+
+static tke_real *not_here(tke_device *d, const tke_block *b)
+{
+    (void)d, (void)b;
+    return NULL;
+}
+
+static bool read_card(tke_device *d, const tke_block *from, tke_real *to, size_t n,
+                      tinkc_error *err)
+{
+    (void)d, (void)from;
+    n_reads++;
+    if (card_fails)
+        return tkc_fail(err, TINKC_E_SERVER, "cuda: the card has failed");
+    memcpy(to, on_card, n * sizeof *to);
+    return true;
+}
+
+static bool write_card(tke_device *d, tke_block *to, const tke_real *from, size_t n,
+                       tinkc_error *err)
+{
+    (void)d, (void)to;
+    n_writes++;
+    if (card_fails)
+        return tkc_fail(err, TINKC_E_SERVER, "cuda: the card has failed");
+    memcpy(on_card, from, n * sizeof *from);
+    return true;
+}
+
+static void test_views(void **state)
+{
+    (void)state;
+    static const tke_device_ops ops = { .block_host = not_here,
+                                        .block_read = read_card,
+                                        .block_write = write_card };
+    tke_device d = { .ops = &ops };
+    tke_block *block = (tke_block *)(void *)on_card;
+    tinkc_error err = { 0 };
+    tke_view v;
+    for (int i = 0; i < 4; i++)
+        on_card[i] = (tke_real)i;
+    assert_true(tke_view_open(&v, &d, block, 4, &err));
+    assert_true(v.copied && v.n == 4 && v.data != on_card && v.data[3] == 3);
+    v.data[1] = 7;
+    assert_true(tke_view_close(&v, &d, NULL, &err)); /* nothing was changed */
+    assert_true(!v.data && !v.copied && v.n == 0);
+    assert_true(on_card[1] == 1 && n_writes == 0);
+    assert_true(tke_view_open(&v, &d, block, 4, &err));
+    v.data[1] = 7;
+    assert_true(tke_view_close(&v, &d, block, &err));
+    assert_true(on_card[1] == 7 && n_writes == 1);
+    assert_true(tke_view_open(&v, &d, block, 4, &err));
+    card_fails = true;
+    assert_false(tke_view_close(&v, &d, block, &err));
+    assert_string_equal(err.message, "cuda: the card has failed");
+    assert_null(v.data);
+    err = (tinkc_error){ 0 };
+    assert_false(tke_view_open(&v, &d, block, 4, &err));
+    assert_string_equal(err.message, "cuda: the card has failed");
+    assert_true(!v.data && !v.copied && n_reads == 4 && n_writes == 2);
+    card_fails = false;
 }
 
 static void test_cpu_by_name(void **state)
@@ -122,6 +296,21 @@ static int teardown(void **state)
     tke_model_drop(w->model);
     tiny_model_remove(w->folder);
     return 0;
+}
+
+static void test_views_of_the_cpu(void **state)
+{
+    world *w = *state;
+    tinkc_error err = { 0 };
+    tke_view v;
+    tke_block *b = w->device->ops->block_new(w->device, 3, &err);
+    assert_true(tke_view_open(&v, w->device, b, 3, &err));
+    assert_true(!v.copied && v.n == 3);
+    assert_ptr_equal(v.data, w->device->ops->block_host(w->device, b)); /* its own, not a copy */
+    v.data[2] = 5;
+    assert_true(tke_view_close(&v, w->device, b, &err));
+    assert_true(w->device->ops->block_host(w->device, b)[2] == 5);
+    w->device->ops->block_free(w->device, b);
 }
 
 static int n_runs; /* of the function that fails the second time */
@@ -281,12 +470,18 @@ static void test_failing_optimizer(void **state)
     tke_adapter_free(a);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "look") == 0)
+        return say_what_is_found();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_no_card),
         cmocka_unit_test(test_cpu_by_name),
+        cmocka_unit_test(test_card),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_views_of_the_cpu),
         cmocka_unit_test(test_failing_microbatch),
         cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_failing_step),

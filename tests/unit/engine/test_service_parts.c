@@ -1,0 +1,864 @@
+/* test_service_parts.c - the service's small parts, byte by byte: archives, the file of unrecorded
+ * requests, journal records, vocabularies, gzip, budgets of memory, hashes and identities. What they
+ * write is on disks and in databases, so it must not change. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "service/gunzip.h"
+#include "service/journal.h"
+#include "service/memory_budget.h"
+#include "service/tar.h"
+#include "service/unrecorded.h"
+#include "service/vocab.h"
+#include "support/check.h"
+#include "support/tiny_model.h"
+
+static const tkc_log silent;
+
+static tke_store *open_store(const char *folder)
+{
+    tinkc_error err = { 0 };
+    tke_store *s = tke_store_open(NULL, &silent, folder, &err);
+    assert_ok(err);
+    return s;
+}
+
+/* ---- archives ---- */
+
+enum { BLOCK = 512 };
+
+typedef struct gathered {
+    tkc_buf all;
+    size_t calls, stop_after; /* 0 = never */
+} gathered;
+
+static bool gather(void *user, const void *data, size_t len)
+{
+    gathered *g = user;
+    tinkc_error err = { 0 };
+    assert_true(len > 0);
+    assert_true(tkc_buf_add(&g->all, data, len, &err));
+    return ++g->calls != g->stop_after;
+}
+
+static void put_text(char *block, size_t at, const char *text)
+{
+    memcpy(block + at, text, strlen(text) + 1);
+}
+
+/* A ustar header (POSIX.1-1988): name, mode, uid, gid, size, mtime, sum, type, magic, version. */
+static void header_is(const char *have, const char *name, const char *size, const char *mtime)
+{
+    char want[BLOCK] = { 0 }, sum[8];
+    unsigned total = 0;
+    put_text(want, 0, name);
+    put_text(want, 100, "0000644");
+    put_text(want, 108, "0000000");
+    put_text(want, 116, "0000000");
+    put_text(want, 124, size);
+    put_text(want, 136, mtime);
+    memcpy(want + 148, "        0ustar\0", 9);
+    memcpy(want + 257,
+           "ustar\0"
+           "00",
+           8);
+    for (size_t i = 0; i < BLOCK; i++)
+        total += (unsigned char)want[i];
+    snprintf(sum, sizeof sum, "%06o", total);
+    memcpy(want + 148, sum, 7);
+    assert_memory_equal(have, want, BLOCK);
+}
+
+static void file_of(const char *folder, const char *name, char byte, off_t size, time_t at)
+{
+    char path[500];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    for (off_t i = 0; i < size; i++)
+        fputc(byte, f);
+    fclose(f);
+    const struct timeval times[2] = { { .tv_sec = at }, { .tv_sec = at } };
+    assert_int_equal(utimes(path, times), 0);
+}
+
+static void archive_bytes(void **state)
+{
+    (void)state;
+    enum { LARGE = 300000, LARGE_BLOCKS = 300032 };
+    tinkc_error err = { 0 };
+    char *folder = tiny_folder(), path[500];
+    static const char *const names[] = { "a", "none", "link", "folder", "b", "c", "d", NULL };
+    snprintf(path, sizeof path, "%s/folder", folder);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(path, sizeof path, "%s/link", folder);
+    assert_int_equal(symlink("a", path), 0);
+    file_of(folder, "a", 'x', 5, 1000000000);
+    file_of(folder, "b", 'y', BLOCK, 1000000001);
+    file_of(folder, "c", 'z', 0, 1000000002);
+    file_of(folder, "d", 'w', LARGE, 1000000000);
+    tke_tar tar;
+    assert_true(tke_tar_plan(&tar, folder, names, &err));
+    assert_int_equal(tar.n_files, 4);
+    assert_int_equal(tar.total, BLOCK * (2 + 2 + 1 + 1 + 2) + LARGE_BLOCKS);
+    assert_int_equal(tar.mtime, 1000000000); /* of the last */
+    gathered g = { 0 };
+    tkc_buf_init(&g.all, NULL, TKC_BUF_NO_MAX);
+    assert_true(tke_tar_send(&tar, 0, tar.total, gather, &g, &err));
+    assert_int_equal(g.all.len, (size_t)tar.total);
+    const char *at = g.all.data;
+    static const char zeros[2 * BLOCK];
+    header_is(at, "a", "00000000005", "07346545000");
+    assert_memory_equal(at + BLOCK, "xxxxx", 5);
+    assert_memory_equal(at + BLOCK + 5, zeros, BLOCK - 5);
+    header_is(at + 2 * BLOCK, "b", "00000001000", "07346545000");
+    header_is(at + 4 * BLOCK, "c", "00000000000", "07346545000");
+    header_is(at + 5 * BLOCK, "d", "00001111740", "07346545000");
+    for (size_t i = 0; i < LARGE; i++)
+        assert_true(at[6 * BLOCK + i] == 'w');
+    assert_memory_equal(at + 6 * BLOCK + LARGE, zeros, LARGE_BLOCKS - LARGE);
+    assert_memory_equal(at + tar.total - 2 * BLOCK, zeros, 2 * BLOCK);
+    /* Ranges that begin or end at the edge of a part. */
+    static const int64_t edges[] = { 0,      1,      511,    512,    513,    516,    517,
+                                     1023,   1024,   1536,   2048,   2559,   2560,   3071,
+                                     3072,   3073,   265215, 265216, 265217, 303071, 303072,
+                                     303103, 303104, 303105, 304127, 304128 };
+    assert_int_equal(tar.total, 304128);
+    for (size_t i = 0; i < sizeof edges / sizeof *edges; i++)
+        for (size_t k = i; k < sizeof edges / sizeof *edges; k++) {
+            gathered part = { 0 };
+            tkc_buf_init(&part.all, NULL, TKC_BUF_NO_MAX);
+            assert_true(tke_tar_send(&tar, edges[i], edges[k], gather, &part, &err));
+            assert_int_equal(part.all.len, (size_t)(edges[k] - edges[i]));
+            if (part.all.len)
+                assert_memory_equal(part.all.data, at + edges[i], part.all.len);
+            tkc_buf_free(&part.all);
+        }
+    tkc_buf_free(&g.all);
+    tiny_model_remove(folder);
+}
+
+static void archive_ends(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *folder = tiny_folder(), path[500];
+    static const char *const names[] = { "1", "2", "3", "4", "5", "6", "7", "8", "9", NULL };
+    for (size_t i = 0; names[i]; i++)
+        file_of(folder, names[i], 'x', 600000, 1);
+    tke_tar tar;
+    assert_true(tke_tar_plan(&tar, folder, names, &err));
+    assert_int_equal(tar.n_files, 8); /* that many fit */
+    for (size_t n = 1; n <= 6; n++) { /* the reader has gone: nothing more is read or sent */
+        gathered g = { .stop_after = n };
+        tkc_buf_init(&g.all, NULL, TKC_BUF_NO_MAX);
+        assert_true(tke_tar_send(&tar, 0, tar.total, gather, &g, &err));
+        assert_int_equal(g.calls, n);
+        tkc_buf_free(&g.all);
+    }
+    gathered g = { 0 };
+    tkc_buf_init(&g.all, NULL, TKC_BUF_NO_MAX);
+    snprintf(path, sizeof path, "%s/1", folder);
+    assert_int_equal(truncate(path, 100), 0);
+    assert_false(tke_tar_send(&tar, 0, tar.total, gather, &g, &err));
+    assert_int_equal(err.code, TINKC_E_FILE);
+    assert_non_null(strstr(err.message, "changed while it was read"));
+    err = (tinkc_error){ 0 };
+    assert_int_equal(unlink(path), 0);
+    assert_false(tke_tar_send(&tar, 0, tar.total, gather, &g, &err));
+    assert_non_null(strstr(err.message, "1"));
+    err = (tinkc_error){ 0 };
+    assert_true(tke_tar_send(&tar, 0, BLOCK, gather, &g, &err)); /* needs the head alone */
+    assert_false(tke_tar_plan(&tar, "/nonexistent", names, &err));
+    tkc_buf_free(&g.all);
+    tiny_model_remove(folder);
+}
+
+/* Sizes from eight gigabytes on do not fit into eleven octal digits. */
+static void archive_sizes(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *folder = tiny_folder(), path[500];
+    static const char *const names[] = { "big", NULL };
+    static const struct {
+        int64_t size;
+        const char field[13];
+    } rows[] = { { 8589934591, "77777777777" },
+                 { 8589934592, "\x80\0\0\0\0\0\0\2\0\0\0\0" },
+                 { 8589934592 + 0x010203, "\x80\0\0\0\0\0\0\2\0\1\2\3" } };
+    snprintf(path, sizeof path, "%s/big", folder);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int fd = open(path, O_WRONLY | O_CREAT, 0600);
+        assert_int_equal(ftruncate(fd, rows[i].size), 0); /* no blocks behind it */
+        close(fd);
+        tke_tar tar;
+        assert_true(tke_tar_plan(&tar, folder, names, &err));
+        gathered g = { 0 };
+        tkc_buf_init(&g.all, NULL, TKC_BUF_NO_MAX);
+        assert_true(tke_tar_send(&tar, 0, BLOCK, gather, &g, &err));
+        assert_memory_equal(g.all.data + 124, rows[i].field, 12);
+        tkc_buf_free(&g.all);
+    }
+    tiny_model_remove(folder);
+}
+
+/* ---- unrecorded requests ---- */
+
+enum { FILE_BYTES = 65536, RECORD = 40, SLOTS = FILE_BYTES / RECORD };
+
+typedef struct kept {
+    tke_unrecorded r[8];
+    size_t n, stop_after;
+} kept;
+
+static bool keep(const tke_unrecorded *r, void *user, tinkc_error *err)
+{
+    kept *k = user;
+    if (k->n == k->stop_after)
+        return tkc_fail(err, TINKC_E_STORE, "enough");
+    k->r[k->n++] = *r;
+    return true;
+}
+
+static void unrecorded_path(char out[500], const char *folder)
+{
+    snprintf(out, 500, "%s/unrecorded", folder);
+}
+
+static void unrecorded_bytes(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *folder = tiny_folder(), path[500];
+    unsigned char bytes[2 * RECORD], want[2 * RECORD] = { 0 };
+    struct stat st;
+    tke_store *s = open_store(folder);
+    unrecorded_path(path, folder);
+    (void)unlink(path);
+    assert_false(tke_unrecorded_add(s, "run", 1, 2, false)); /* the file must exist before */
+    tke_unrecorded_clear(s);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, FILE_BYTES);
+    assert_true(tke_unrecorded_add(s, "run", 0x0102030405060708, 9, true));
+    assert_true(tke_unrecorded_add(s, "other", 2, 3, false));
+    tke_hash128 run = tke_unrecorded_run("run"), other = tke_unrecorded_run("other");
+    memcpy(want, &run, 16);
+    memcpy(want + 16, "\x08\7\6\5\4\3\2\1\x09\0\0\0\1\0\0\0", 16);
+    memcpy(want + RECORD, &other, 16);
+    memcpy(want + RECORD + 16, "\2\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0", 16);
+    for (int i = 0; i < 2; i++) {
+        uint32_t crc = tke_crc32c(0, want + i * RECORD, 36);
+        memcpy(want + i * RECORD + 36, &crc, 4);
+    }
+    FILE *f = fopen(path, "r+");
+    assert_int_equal(fread(bytes, 1, sizeof bytes, f), sizeof bytes);
+    assert_memory_equal(bytes, want, sizeof want);
+    kept k = { .stop_after = 8 };
+    assert_true(tke_unrecorded_each(s, keep, &k, &err));
+    assert_int_equal(k.n, 2);
+    assert_true(tke_hash_eq(k.r[0].run, run) && tke_hash_eq(k.r[1].run, other));
+    assert_true(k.r[0].seq == 0x0102030405060708 && k.r[0].kind == 9 && k.r[0].failed);
+    assert_true(k.r[1].seq == 2 && k.r[1].kind == 3 && !k.r[1].failed);
+    k = (kept){ .stop_after = 1 }; /* an error of the reader ends it */
+    assert_false(tke_unrecorded_each(s, keep, &k, &err));
+    assert_string_equal(err.message, "enough");
+    err = (tinkc_error){ 0 };
+    /* A torn record is skipped, whichever byte of it is missing; the next one is read. */
+    for (int i = 0; i < RECORD; i++) {
+        fseek(f, i, SEEK_SET);
+        fputc(want[i] ^ 0x10, f);
+        fflush(f);
+        k = (kept){ .stop_after = 8 };
+        assert_true(tke_unrecorded_each(s, keep, &k, &err));
+        assert_int_equal(k.n, 1);
+        assert_true(k.r[0].seq == 2);
+        fseek(f, i, SEEK_SET);
+        fputc(want[i], f);
+        fflush(f);
+    }
+    tke_unrecorded_clear(s);
+    k = (kept){ .stop_after = 8 };
+    assert_true(tke_unrecorded_each(s, keep, &k, &err));
+    assert_int_equal(k.n, 0);
+    fclose(f);
+    tke_store_close(s);
+    tiny_model_remove(folder);
+}
+
+/* The file has a fixed size: the last place in it is used, and then there is none. */
+static void unrecorded_is_full(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *folder = tiny_folder(), path[500];
+    static char full[FILE_BYTES];
+    struct stat st;
+    tke_store *s = open_store(folder);
+    unrecorded_path(path, folder);
+    memset(full, 0xff, sizeof full);
+    memset(full + RECORD * (SLOTS - 1), 0, RECORD);
+    assert_true(tkc_write_file(path, full, sizeof full, 0600, &err));
+    assert_true(tke_unrecorded_add(s, "run", 7, 1, false));
+    assert_false(tke_unrecorded_add(s, "run", 8, 1, false));
+    kept k = { .stop_after = 8 };
+    assert_true(tke_unrecorded_each(s, keep, &k, &err));
+    assert_int_equal(k.n, 1);
+    assert_true(k.r[0].seq == 7);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, FILE_BYTES);
+    tke_store_close(s);
+    tiny_model_remove(folder);
+    s = open_store(NULL); /* in memory: nothing is kept, nothing fails */
+    tke_unrecorded_clear(s);
+    assert_false(tke_unrecorded_add(s, "run", 7, 1, false));
+    assert_true(tke_unrecorded_each(s, keep, &k, &err));
+    assert_int_equal(k.n, 1);
+    tke_store_close(s);
+}
+
+/* ---- the journal ---- */
+
+static const tke_journal_record record = { .seq = 0x0102030405060708,
+                                           .kind = 9,
+                                           .epoch = 0x0a0b0c0d,
+                                           .is_pb = true,
+                                           .forward = false,
+                                           .hash = { 0x1112131415161718, 0x2122232425262728 },
+                                           .body = { "body", 4 } };
+static const char record_bytes[] = "\x24\0\0\0....\x08\7\6\5\4\3\2\1"
+                                   "\x18\x17\x16\x15\x14\x13\x12\x11"
+                                   "\x28\x27\x26\x25\x24\x23\x22\x21"
+                                   "\x0d\x0c\x0b\x0a\x09\1\0\0"
+                                   "body";
+
+typedef struct replay {
+    tke_journal_record last;
+    char body[16];
+    size_t n;
+    bool refuse;
+} replay;
+
+static bool take(const tke_journal_record *r, void *user, tinkc_error *err)
+{
+    replay *to = user;
+    (void)err;
+    to->last = *r;
+    snprintf(to->body, sizeof to->body, "%.*s", (int)r->body.len, r->body.data);
+    to->n++;
+    return !to->refuse;
+}
+
+static tinkc_bytes journal_of(tkc_arena *arena, const char *folder)
+{
+    tinkc_error err = { 0 };
+    char path[500];
+    snprintf(path, sizeof path, "%s/runs/run/journal", folder);
+    tinkc_bytes all = tkc_read_file(arena, path, 1 << 20, &err);
+    assert_ok(err);
+    return all;
+}
+
+static void journal_bytes(void **state)
+{
+    (void)state;
+    enum { LEN = sizeof record_bytes - 1 };
+    tinkc_error err = { 0 };
+    tkc_arena arena;
+    char *folder = tiny_folder(), path[500], text[700];
+    tke_store *s = open_store(folder);
+    tke_journal_record other = { .seq = 1, .kind = 1, .forward = true };
+    replay r = { 0 };
+    tkc_arena_init(&arena, NULL, 0);
+    snprintf(path, sizeof path, "%s/runs/run/journal", folder);
+    assert_true(tke_journal_append(s, "run", &record, &err));
+    tinkc_bytes all = journal_of(&arena, folder);
+    assert_int_equal(all.len, LEN);
+    char want[LEN];
+    memcpy(want, record_bytes, LEN);
+    uint32_t crc = tke_crc32c(0, want + 8, LEN - 8);
+    memcpy(want + 4, &crc, 4);
+    assert_memory_equal(all.data, want, LEN);
+    assert_true(tke_journal_read(s, "run", take, &r, &err));
+    assert_int_equal(r.n, 1);
+    assert_true(r.last.seq == record.seq && r.last.kind == 9 && r.last.epoch == record.epoch &&
+                r.last.is_pb && !r.last.forward && tke_hash_eq(r.last.hash, record.hash));
+    assert_string_equal(r.body, "body");
+    /* The least record has no body. */
+    assert_true(tke_journal_append(s, "run", &other, &err));
+    r = (replay){ 0 };
+    assert_true(tke_journal_read(s, "run", take, &r, &err));
+    assert_int_equal(r.n, 2);
+    assert_true(r.last.seq == 1 && r.last.kind == 1 && r.last.epoch == 0 && !r.last.is_pb &&
+                r.last.forward);
+    assert_string_equal(r.body, "");
+    assert_int_equal(journal_of(&arena, folder).len, LEN + 40);
+    /* A record that cannot be used is an error, and stays. */
+    r = (replay){ .refuse = true };
+    assert_false(tke_journal_read(s, "run", take, &r, &err));
+    assert_int_equal(r.n, 1);
+    snprintf(text, sizeof text, "%s: record %lld cannot be used", path, (long long)record.seq);
+    assert_string_equal(err.message, text);
+    assert_int_equal(err.code, TINKC_E_STORE);
+    err = (tinkc_error){ 0 };
+    assert_int_equal(journal_of(&arena, folder).len, LEN + 40);
+    /* Trimming keeps those from the number on, byte for byte. */
+    assert_true(tke_journal_trim(s, "run", record.seq, &err));
+    all = journal_of(&arena, folder);
+    assert_int_equal(all.len, LEN);
+    assert_memory_equal(all.data, want, LEN);
+    assert_true(tke_journal_trim(s, "run", record.seq + 1, &err));
+    assert_int_equal(journal_of(&arena, folder).len, 0);
+    assert_true(tke_journal_trim(s, "none", 1, &err)); /* there is none */
+    assert_true(tke_journal_read(s, "none", take, &r, &err));
+    tkc_arena_free(&arena);
+    tke_store_close(s);
+    tiny_model_remove(folder);
+}
+
+/* Every byte of the last record may be missing or wrong: it is cut off, and those before it stay. */
+static void torn_journals(void **state)
+{
+    (void)state;
+    enum { LEN = sizeof record_bytes - 1 };
+    tinkc_error err = { 0 };
+    tkc_arena arena;
+    char *folder = tiny_folder(), path[500];
+    tke_store *s = open_store(folder);
+    tkc_arena_init(&arena, NULL, 0);
+    snprintf(path, sizeof path, "%s/runs/run/journal", folder);
+    assert_true(tke_journal_append(s, "run", &record, &err));
+    assert_true(tke_journal_append(s, "run", &record, &err));
+    tinkc_bytes all = journal_of(&arena, folder);
+    for (size_t i = 0; i < 2 * LEN; i++) {
+        char *torn = exact_copy(all.data, 2 * LEN);
+        replay r = { 0 };
+        bool cut = i < LEN; /* first cut off, then a wrong byte */
+        size_t len = cut ? LEN + i : 2 * LEN;
+        if (!cut)
+            torn[i] ^= 0x10;
+        assert_true(tkc_write_file(path, torn, len, 0600, &err));
+        assert_true(tke_journal_read(s, "run", take, &r, &err));
+        assert_int_equal(r.n, 1);
+        assert_int_equal(journal_of(&arena, folder).len, LEN);
+        free_copy(torn, 2 * LEN);
+    }
+    tkc_arena_free(&arena);
+    tke_store_close(s);
+    tiny_model_remove(folder);
+}
+
+/* ---- vocabularies ---- */
+
+static tke_vocab *vocab_of(const char *json)
+{
+    tinkc_error err = { 0 };
+    tke_vocab *v = tke_vocab_parse(NULL, tkc_str(json), &err);
+    assert_ok(err);
+    return v;
+}
+
+/* Byte-level vocabularies: 33-126, 161-172 and 174-255 stand for themselves; the others are U+0100
+ * and up in order: 0-32, 127-160, 173. */
+static void byte_alphabet(void **state)
+{
+    (void)state;
+    char json[40000], *at = json;
+    unsigned wanted[256], n_others = 0;
+    at += sprintf(at, "{\"model\":{\"type\":\"BPE\",\"vocab\":{");
+    for (unsigned b = 0; b < 256; b++) {
+        bool itself = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+        wanted[b] = itself ? b : 256 + n_others++;
+        at += sprintf(at, "%s\"\\u%04x\":%u", b ? "," : "", wanted[b], b);
+    }
+    sprintf(at, "},\"merges\":[]}}");
+    assert_int_equal(n_others, 68);
+    tke_vocab *v = vocab_of(json);
+    for (int b = 0; b < 256; b++) {
+        tinkc_str bytes = tke_vocab_bytes(v, b);
+        assert_int_equal(bytes.len, 1);
+        assert_int_equal((unsigned char)bytes.data[0], b);
+    }
+    assert_int_equal(tke_vocab_bytes(v, 256).len, 0);
+    tke_vocab_free(v);
+}
+
+static void odd_vocabularies(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *bytes;
+    } rows[] = {
+        { "\\u0120a\\u010a", " a\n" },
+        { "\\u0143", "\xad" },
+        { "\\u0144a", "\xc5\x84"
+                      "a" }, /* beyond the alphabet: kept as it is */
+        { "a b", "a b" },    /* so is a plain space */
+        { "\\u0120\\u00ad", "\xc4\xa0\xc2\xad" },
+        { "\\u2581x", "\xe2\x96\x81x" },
+        { "\\ud83d\\ude00", "\xf0\x9f\x98\x80" },
+        { "\\u0120\\ud83d\\ude00", "\xc4\xa0\xf0\x9f\x98\x80" },
+        { "", "" },
+    };
+    char json[300];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(json, sizeof json, "{\"model\":{\"vocab\":{\"%s\":3}}}", rows[i].text);
+        tke_vocab *v = vocab_of(json);
+        assert_str(tke_vocab_bytes(v, 3), rows[i].bytes);
+        for (int id = 0; id < 3; id++)
+            assert_int_equal(tke_vocab_bytes(v, id).len, 0);
+        tke_vocab_free(v);
+    }
+    /* Added tokens count wherever they stand, and are what they say. */
+    static const char *const both[] = {
+        "{\"added_tokens\":[{\"content\":\"\\u0120<x>\",\"id\":1,\"special\":true}],"
+        "\"model\":{\"vocab\":{\"a\":0,\"b\":1}}}",
+        "{\"version\":\"1\",\"model\":{\"vocab\":{\"a\":0,\"b\":1}},"
+        "\"added_tokens\":[{\"id\":1,\"content\":\"\\u0120<x>\"}]}",
+    };
+    for (int i = 0; i < 2; i++) {
+        tke_vocab *v = vocab_of(both[i]);
+        const char *bytes;
+        assert_str(tke_vocab_bytes(v, 0), "a");
+        assert_str(tke_vocab_bytes(v, 1), "\xc4\xa0<x>");
+        assert_int_equal(tke_vocab_token_bytes(v, 1, &bytes), 5);
+        assert_memory_equal(bytes, "\xc4\xa0<x>", 5);
+        tke_vocab_free(v);
+    }
+    tke_vocab *list = vocab_of("{\"model\":{\"vocab\":[[\"a\",0]]}}"); /* another kind of model */
+    assert_int_equal(tke_vocab_bytes(list, 0).len, 0);
+    tke_vocab_free(list);
+    assert_int_equal(tke_vocab_bytes(NULL, 0).len, 0);
+}
+
+static void token_ids(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id;
+        bool ok;
+    } rows[] = { { "0", true }, { "4194303", true }, { "4194304", false }, { "-1", false } };
+    char json[200], text[100];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int added = 0; added < 2; added++) {
+            tinkc_error err = { 0 };
+            snprintf(json, sizeof json,
+                     added ? "{\"added_tokens\":[{\"id\":%s,\"content\":\"a\"}]}"
+                           : "{\"model\":{\"vocab\":{\"a\":%s}}}",
+                     rows[i].id);
+            tke_vocab *v = tke_vocab_parse(NULL, tkc_str(json), &err);
+            assert_int_equal(v != NULL, rows[i].ok);
+            if (v)
+                assert_str(tke_vocab_bytes(v, (int32_t)strtol(rows[i].id, NULL, 10)), "a");
+            else {
+                snprintf(text, sizeof text, "tokenizer.json: token id %s is out of range",
+                         rows[i].id);
+                assert_string_equal(err.message, text);
+                assert_int_equal(err.code, TINKC_E_TOKENIZER);
+            }
+            tke_vocab_free(v);
+        }
+    tinkc_error err = { 0 };
+    assert_null(tke_vocab_parse(NULL, tkc_str("{\"added_tokens\":[{\"content\":\"a\"}]}"), &err));
+    assert_string_equal(err.message, "tokenizer.json: token id -1 is out of range");
+    char *folder = tiny_folder(); /* a folder without the file has no vocabulary, and no error */
+    err = (tinkc_error){ 0 };
+    assert_null(tke_vocab_open(NULL, folder, &err));
+    assert_ok(err);
+    tiny_write(folder, "tokenizer.json", "{\"model\":{\"vocab\":{\"a\":0}}}");
+    tke_vocab *v = tke_vocab_open(NULL, folder, &err);
+    assert_str(tke_vocab_bytes(v, 0), "a");
+    tke_vocab_free(v);
+    tiny_write(folder, "tokenizer.json", "{");
+    assert_null(tke_vocab_open(NULL, folder, &err));
+    assert_int_equal(err.code, TINKC_E_TOKENIZER);
+    tiny_model_remove(folder);
+}
+
+static void utf8_edges(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t whole;
+        const char *clean;
+    } rows[] = {
+        { "", 0, "" },
+        { "a", 1, "a" },
+        { "\xc3", 0, "\xef\xbf\xbd" },
+        { "\xc3\xa9", 2, "\xc3\xa9" },
+        { "\xdf", 0, "\xef\xbf\xbd" },
+        { "\xe0", 0, "\xef\xbf\xbd" },
+        { "\xc1", 1, "\xef\xbf\xbd" }, /* never the first byte of anything */
+        { "a\xe2\x96", 1, "a\xef\xbf\xbd\xef\xbf\xbd" },
+        { "a\xe2", 1, "a\xef\xbf\xbd" },
+        { "\xe2\x96\x81", 3, "\xe2\x96\x81" },
+        { "\xef\xbf", 0, "\xef\xbf\xbd\xef\xbf\xbd" },
+        { "\xf0\x9f\x98", 0, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd" },
+        { "\xf0\x9f", 0, "\xef\xbf\xbd\xef\xbf\xbd" },
+        { "\xf0\x9f\x98\x80", 4, "\xf0\x9f\x98\x80" },
+        { "b\x80", 2, "b\xef\xbf\xbd" },
+        { "\x80\x80\x80", 3, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd" },
+        { "\xff"
+          "c\xfe",
+          2,
+          "\xef\xbf\xbd"
+          "c\xef\xbf\xbd" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tkc_buf out;
+        tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
+        size_t n = strlen(rows[i].text);
+        char *text = exact_copy(rows[i].text, n);
+        assert_int_equal(tke_utf8_whole(tkc_strn(text, n)), rows[i].whole);
+        assert_true(tke_utf8_clean(&out, tkc_strn(text, n), &err));
+        assert_str(tkc_buf_view(&out), rows[i].clean);
+        free_copy(text, n);
+        tkc_buf_free(&out);
+    }
+}
+
+/* ---- gzip ---- */
+
+static void gzip_limits(void **state)
+{
+    (void)state;
+    enum { N = 10 };
+    tkc_arena arena;
+    tkc_arena_init(&arena, NULL, 0);
+    tinkc_bytes packed =
+        unhex(&arena, "1f8b0800000000000203cb48cdc9c95748afca2c0000196ad2df0a000000");
+    for (size_t max = N - 1; max <= N + 1; max++) {
+        tinkc_error err = { 0 };
+        tkc_buf out;
+        tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
+        assert_int_equal(tke_gunzip(packed, max, &out, &err), max >= N);
+        if (max >= N)
+            assert_str(tkc_buf_view(&out), "hello gzip");
+        else {
+            assert_int_equal(err.code, TINKC_E_UNPROCESSABLE);
+            assert_int_equal(err.cause, TINKC_E_TOO_LARGE);
+            assert_string_equal(err.message, "more than 9 bytes");
+        }
+        tkc_buf_free(&out);
+    }
+    for (size_t len = 0; len < packed.len; len++) { /* cut off anywhere */
+        tinkc_error err = { 0 };
+        tkc_buf out;
+        tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
+        char *cut = exact_copy(packed.data, len);
+        if (!tke_gunzip((tinkc_bytes){ (const unsigned char *)cut, len }, N, &out, &err)) {
+            assert_int_equal(err.code, TINKC_E_UNPROCESSABLE);
+            assert_int_equal(err.cause, 0);
+        } else {
+            assert_true(len >= packed.len - 8); /* only the sum at its end is missing */
+        }
+        if (len < 10) /* not even a head */
+            assert_string_equal(err.message, "not gzip");
+        free_copy(cut, len);
+        tkc_buf_free(&out);
+    }
+    static const char *const others[] = { "1f8c0800", "1f8b09000000000000ffcb48cdc9", "28b52ffd" };
+    for (size_t i = 0; i < 3; i++) {
+        tinkc_error err = { 0 };
+        tkc_buf out;
+        tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
+        assert_false(tke_gunzip(unhex(&arena, others[i]), N, &out, &err));
+        assert_string_equal(err.message, "not gzip");
+        tkc_buf_free(&out);
+    }
+    tkc_arena_free(&arena);
+}
+
+/* ---- budgets ---- */
+
+static bool below_fails;
+
+static void *below_alloc(size_t size, void *user)
+{
+    (void)user;
+    return below_fails ? NULL : malloc(size);
+}
+
+static void *below_resize(void *ptr, size_t old_size, size_t size, void *user)
+{
+    (void)user, (void)old_size;
+    return below_fails ? NULL : realloc(ptr, size);
+}
+
+static void below_release(void *ptr, size_t size, void *user)
+{
+    (void)user, (void)size;
+    free(ptr);
+}
+
+static void budgets(void **state)
+{
+    (void)state;
+    static const tinkc_allocator below = { below_alloc, below_resize, below_release, NULL };
+    tke_budget b;
+    tke_budget_init(&b, &below, 100);
+    const tinkc_allocator *a = &b.allocator;
+    assert_int_equal(tke_budget_used(&b), 0);
+    assert_null(a->alloc(101, a->user));
+    assert_int_equal(tke_budget_used(&b), 0);
+    void *one = a->alloc(60, a->user), *two = a->alloc(40, a->user);
+    assert_true(one && two);
+    assert_int_equal(tke_budget_used(&b), 100);
+    assert_null(a->alloc(1, a->user));
+    assert_null(a->resize(two, 40, 41, a->user));
+    assert_int_equal(tke_budget_used(&b), 100);
+    two = a->resize(two, 40, 30, a->user);
+    assert_int_equal(tke_budget_used(&b), 90);
+    two = a->resize(two, 30, 40, a->user);
+    assert_non_null(two);
+    assert_int_equal(tke_budget_used(&b), 100);
+    a->release(one, 60, a->user);
+    assert_int_equal(tke_budget_used(&b), 40);
+    a->release(NULL, 10, a->user);
+    assert_int_equal(tke_budget_used(&b), 40);
+    below_fails = true; /* nothing is counted that was not given */
+    assert_null(a->alloc(10, a->user));
+    assert_null(a->resize(two, 40, 50, a->user));
+    assert_null(a->resize(two, 40, 20, a->user));
+    assert_null(a->resize(two, 40, 40, a->user));
+    below_fails = false;
+    assert_int_equal(tke_budget_used(&b), 40);
+    two = a->resize(two, 40, 40, a->user);
+    assert_int_equal(tke_budget_used(&b), 40);
+    a->release(two, 40, a->user);
+    assert_int_equal(tke_budget_used(&b), 0);
+}
+
+/* ---- hashes and identities ---- */
+
+/* CRC-32C as RFC 3720, appendix B.4, gives it. */
+static void checksums(void **state)
+{
+    (void)state;
+    unsigned char bytes[32];
+    assert_int_equal(tke_crc32c(0, "123456789", 9), 0xe3069283);
+    assert_int_equal(tke_crc32c(tke_crc32c(0, "1234", 4), "56789", 5), 0xe3069283);
+    assert_int_equal(tke_crc32c(0, "", 0), 0);
+    memset(bytes, 0, sizeof bytes);
+    assert_int_equal(tke_crc32c(0, bytes, 32), 0x8a9136aa);
+    memset(bytes, 0xff, sizeof bytes);
+    assert_int_equal(tke_crc32c(0, bytes, 32), 0x62a8ab43);
+    for (int i = 0; i < 32; i++)
+        bytes[i] = (unsigned char)i;
+    assert_int_equal(tke_crc32c(0, bytes, 32), 0x46dd794e);
+}
+
+static void hash_is(tke_hasher *h, uint64_t lo, uint64_t hi)
+{
+    tke_hash128 have = tke_hash_end(h);
+    if (have.lo != lo || have.hi != hi)
+        fail_msg("{ 0x%016llx, 0x%016llx }", (unsigned long long)have.lo,
+                 (unsigned long long)have.hi);
+    assert_true(tke_hash_eq(have, (tke_hash128){ lo, hi }));
+    assert_false(tke_hash_eq(have, (tke_hash128){ lo, hi ^ 1 }));
+    assert_false(tke_hash_eq(have, (tke_hash128){ lo ^ 1, hi }));
+}
+
+/* Hashes of requests are rows of a store: a newer version must find the same. */
+static void request_hashes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t lo, hi;
+    } rows[] = {
+        { NULL, 0x30e6abfb280df248, 0xc6e4cc1d3c4ea892 },
+        { "", 0xe370c1407435f7ef, 0xa49909acf63f1442 },
+        { "a", 0xfbc34eed67bf4001, 0x0fd973d9b55299c6 },
+        { "seven77", 0x699e41e3911bff54, 0x58916185778eaf6d },
+        { "eightt88", 0xbbd0ff348fd91a25, 0x8e1441e55f6e26f6 },
+        { "nine99999", 0x13baa7026ea6396c, 0xd4688b3b6292fda9 },
+        { "sixteen letters.", 0x7ab2889e9cad3b2e, 0x77521c7e5bf7ff08 },
+    };
+    tke_hasher h;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tke_hash_begin(&h);
+        tke_hash_str(&h, rows[i].text);
+        hash_is(&h, rows[i].lo, rows[i].hi);
+    }
+    tke_hash_begin(&h);
+    tke_hash_i64(&h, -5);
+    tke_hash_f64(&h, 0.25);
+    tke_hash_add(&h, "ab", 2);
+    tke_hash_add(&h, "c", 1);
+    hash_is(&h, 0x8f6ec34d751d9582, 0x8debccffe898b357);
+    tke_hash_begin(&h);
+    tke_hash_i64(&h, -5);
+    tke_hash_f64(&h, 0.25);
+    tke_hash_add(&h, "a", 1);
+    tke_hash_add(&h, "bc", 2); /* parts are kept apart */
+    hash_is(&h, 0x006434de9299fe72, 0x41f432f7ae7ff02b);
+}
+
+static uint64_t next_random;
+
+static uint64_t given_random(void *self)
+{
+    (void)self;
+    next_random = ~next_random;
+    return next_random;
+}
+
+static void names(void **state)
+{
+    (void)state;
+    static const tinkc_clock clock = { .random = given_random };
+    char uuid[TKE_UUID_TEXT], owner[TKE_OWNER_TEXT], id[17], urn[TKE_URN_TEXT], longest[80];
+    next_random = ~0x0123456789abcdefu; /* then its opposite */
+    tke_uuid(&clock, uuid);
+    assert_string_equal(uuid, "01234567-89ab-4def-bedc-ba9876543210");
+    next_random = 0x0123456789abcdefu;
+    tke_uuid(&clock, uuid);
+    assert_string_equal(uuid, "fedcba98-7654-4210-8123-456789abcdef");
+    const tke_owner_salt none = { { 0 } };
+    const tke_owner_salt salt = { { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 } };
+    tke_owner_of_key(&none, tkc_str("tml-key"), owner);
+    assert_string_equal(owner, "key-752caf7cf7ae8548");
+    tke_id_of_key(&none, tkc_str("tml-key"), id);
+    assert_string_equal(id, "4ae5afd7bbdb4ec1");
+    tke_owner_of_key(&salt, tkc_str("tml-key"), owner);
+    assert_string_equal(owner, "key-150dbddd7e979c31");
+    tke_id_of_key(&salt, tkc_str("tml-key"), id);
+    assert_string_equal(id, "8153f2bb3558ab75");
+    tke_owner_urn("default", urn);
+    assert_string_equal(urn, "tml:organization_user:default");
+    memset(longest, 'o', sizeof longest);
+    longest[64] = '\0';
+    tke_owner_urn(longest, urn);
+    longest[63] = '\0';
+    assert_string_equal(urn + strlen("tml:organization_user:"), longest);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(archive_bytes),
+        cmocka_unit_test(archive_ends),
+        cmocka_unit_test(archive_sizes),
+        cmocka_unit_test(unrecorded_bytes),
+        cmocka_unit_test(unrecorded_is_full),
+        cmocka_unit_test(journal_bytes),
+        cmocka_unit_test(torn_journals),
+        cmocka_unit_test(byte_alphabet),
+        cmocka_unit_test(odd_vocabularies),
+        cmocka_unit_test(token_ids),
+        cmocka_unit_test(utf8_edges),
+        cmocka_unit_test(gzip_limits),
+        cmocka_unit_test(budgets),
+        cmocka_unit_test(checksums),
+        cmocka_unit_test(request_hashes),
+        cmocka_unit_test(names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
