@@ -1,9 +1,23 @@
 # The engine's module for NVIDIA GPUs, opened at run time: engine/cuda and the few lower files it stands on.
 # It links the CUDA runtime statically and opens the driver and cuBLASLt by name, so it loads anywhere.
-find_program(NVCC nvcc HINTS /usr/local/cuda/bin ENV CUDA_HOME PATH_SUFFIXES bin REQUIRED)
-get_filename_component(CUDA_ROOT ${NVCC} DIRECTORY)
-get_filename_component(CUDA_ROOT ${CUDA_ROOT} DIRECTORY)
-find_library(CUDART_STATIC cudart_static HINTS ${CUDA_ROOT}/lib64 ${CUDA_ROOT}/lib REQUIRED)
+# TINKC_CUDA=AUTO leaves it out where the compiler is missing, and in builds that could not load it.
+if(NOT TINKC_ENGINE OR NOT TINKC_CUDA)
+    return()
+endif()
+if(TINKC_CUDA STREQUAL "AUTO" AND (TINKC_SANITIZE OR TINKC_STATIC OR TINKC_FUZZ OR CMAKE_CROSSCOMPILING))
+    return()
+endif()
+find_program(NVCC nvcc HINTS /usr/local/cuda/bin ENV CUDA_HOME PATH_SUFFIXES bin)
+get_filename_component(CUDA_ROOT "${NVCC}" DIRECTORY)
+get_filename_component(CUDA_ROOT "${CUDA_ROOT}" DIRECTORY)
+find_library(CUDART_STATIC cudart_static HINTS ${CUDA_ROOT}/lib64 ${CUDA_ROOT}/lib)
+if(NOT NVCC OR NOT CUDART_STATIC)
+    if(NOT TINKC_CUDA STREQUAL "AUTO")
+        message(FATAL_ERROR "TINKC_CUDA=ON needs nvcc and libcudart_static.a; set CUDA_HOME, or TINKC_CUDA=OFF")
+    endif()
+    return()
+endif()
+message(STATUS "Module for NVIDIA GPUs: ${NVCC}, for ${TINKC_CUDA_ARCHS} (-DTINKC_CUDA=OFF leaves it out)")
 
 set(cuda_code)
 foreach(arch ${TINKC_CUDA_ARCHS})

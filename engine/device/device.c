@@ -8,9 +8,11 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/mem.h"
 
 static const char module_name[] = "libtinkc-engine-cuda.so";
@@ -47,19 +49,30 @@ bool tke_device_name_check(const char *name, tinkc_error *err)
 
 /* ---- modules ---- */
 
-/* The folder of the library or program that this code is in, with its slash. */
-static bool own_folder(char *out, size_t room)
+/* The file that this code is in. A library is where the loader found it; of the program the loader only knows the
+ * name it was started by, which may be a word from PATH. */
+static bool own_file(char *out, size_t room)
 {
     Dl_info where;
-    if (!dladdr(module_name, &where) || !where.dli_fname)
+    struct link_map *map = NULL;
+    if (!dladdr1(module_name, &where, (void **)&map, RTLD_DL_LINKMAP) || !map)
         return false;
-    const char *slash = strrchr(where.dli_fname, '/');
-    size_t len = slash ? (size_t)(slash - where.dli_fname) + 1 : 0;
-    if (!len || len >= room)
-        return false;
-    memcpy(out, where.dli_fname, len);
-    out[len] = 0;
-    return true;
+    if (!map->l_name || !*map->l_name) {
+        ssize_t n = readlink("/proc/self/exe", out, room - 1);
+        if (n > 0)
+            out[n] = 0;
+        return n > 0;
+    }
+    return (size_t)snprintf(out, room, "%s", map->l_name) < room;
+}
+
+/* Its folder, with the slash. */
+static bool own_folder(char *out, size_t room)
+{
+    char *slash = own_file(out, room) ? strrchr(out, '/') : NULL;
+    if (slash)
+        slash[1] = 0;
+    return slash;
 }
 
 static void *open_module(tinkc_error *err)

@@ -529,7 +529,7 @@ static void decode_rows(tcu_sampler *s, const data *d, const tke_lora *lora, int
             size_t row = (size_t)d->starts[i] + pos;
             ids[n] = d->ids[row], positions[n] = (int32_t)pos, wants[n] = n;
             seqs[n] = (tke_step_seq){ n, 1, pos, blocks[i] };
-            draws[n] = (tke_draw){ n, &greedy, 1, 0, 0, &tokens[n], &ignored[n], &bad[n] };
+            draws[n] = (tke_draw){ n, &greedy, 1, 0, 0, &tokens[n], &ignored[n], &bad[n], NULL };
             scores[n] = (tke_score){ n, d->targets[row], &lp[row] };
             n++;
         }
@@ -933,7 +933,8 @@ static void decode_once(tcu_sampler *s, const char *name, int which, size_t batc
             ids[i] = (int32_t)(i * 37 + step), positions[i] = (int32_t)(context + step),
             wants[i] = i;
             seqs[i] = (tke_step_seq){ i, 1, context + step, blocks + i * per };
-            draws[i] = (tke_draw){ i, &rule, i, 0, (uint32_t)step, &tokens[i], &lp[i], &bad[i] };
+            draws[i] =
+                (tke_draw){ i, &rule, i, 0, (uint32_t)step, &tokens[i], &lp[i], &bad[i], NULL };
         }
         tke_segment segment = { .begin = 0, .end = batch, .lora = lora };
         tke_step j = { .n = batch,
