@@ -483,6 +483,48 @@ static void converse(chat *c)
     cli_edit_end();
 }
 
+/* ---- without a terminal ---- */
+
+/* All of the input is one message. */
+static int take_input(chat *c)
+{
+    int bad;
+    size_t len;
+    char *text = cli_read_all(c->app, "-", &len, &bad);
+    if (text) {
+        len = cli_strip_newline(text, len);
+        bad = cli_check_message(c->app, text, len);
+    }
+    if (text && !bad)
+        say(c, text);
+    free(text);
+    return bad;
+}
+
+/* --turns: each message is asked as it comes, until one fails. A line with a slash is a message too:
+ * what a pipe brings must not write files or start programs. */
+static int take_turns(chat *c)
+{
+    int met = CLI_EDIT_NOT, bad = 0;
+    size_t asked = 0;
+    while (!bad && !c->leaving && !c->exit_code) {
+        char *text = read_message(&met);
+        bool ended = !text || met != CLI_EDIT_NOT;
+        if (!ended && text[strspn(text, " \t\n")]) {
+            bad = cli_check_message(c->app, text, strlen(text));
+            asked++;
+            if (!bad)
+                say(c, text);
+        }
+        free(text);
+        if (ended)
+            break;
+    }
+    if (met != CLI_EDIT_NOT)
+        c->exit_code = cli_stop_exit();
+    return bad || asked || c->exit_code ? bad : cli_check_message(c->app, "", 0);
+}
+
 int cli_chat(cli_app *app)
 {
     chat c = { .app = app, .messages = json_array() };
@@ -500,19 +542,10 @@ int cli_chat(cli_app *app)
     if (!bad && cli_given(app, "system"))
         do_system(&c, cli_text(app, "system"));
     cli_catch_signals();
-    if (!bad && app->stdin_tty) {
+    if (!bad && app->stdin_tty)
         converse(&c);
-    } else if (!bad) {
-        size_t len;
-        char *text = cli_read_all(app, "-", &len, &bad);
-        if (text) {
-            len = cli_strip_newline(text, len);
-            bad = cli_check_message(app, text, len);
-        }
-        if (text && !bad)
-            say(&c, text);
-        free(text);
-    }
+    else if (!bad)
+        bad = cli_flag(app, "turns") ? take_turns(&c) : take_input(&c);
     if (!bad && cli_given(app, "save"))
         bad = save_to(&c, cli_text(app, "save"));
     cli_free_sampling(&c.how);

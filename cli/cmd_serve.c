@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "config_file.h"
 #include "hub_models.h"
+#include "model_folder.h"
 #include "serving.h"
 #include "store_host.h"
 #include "store_link.h"
@@ -145,45 +146,107 @@ static char *get_model(cli_app *app, const char *model, int *bad)
     return folder;
 }
 
-/* "NAME=FOLDER", a folder under its own name, or a name on a hub; "nano" is the shipped one. */
-static int add_model(cli_app *app, const char *text)
+/* ---- models ---- */
+
+typedef struct served {
+    char *name; /* NULL = the engine takes the folder's */
+    char *folder;
+} served;
+typedef struct served_list {
+    served *at;
+    size_t n;
+} served_list;
+
+static void free_models(served_list *list)
 {
-    tinkc_error err = { 0 };
+    for (size_t i = 0; i < list->n; i++) {
+        free(list->at[i].name);
+        free(list->at[i].folder);
+    }
+    free(list->at);
+}
+
+/* "NAME=FOLDER", a folder under its own name, or a name on a hub; "nano" is the shipped one. */
+static int name_model(cli_app *app, const char *text, served *m)
+{
     int bad = 0;
     const char *equals = strchr(text, '=');
-    char *name = equals ? strndup(text, (size_t)(equals - text)) : NULL, *pulled = NULL;
+    m->name = equals ? strndup(text, (size_t)(equals - text)) : NULL;
     const char *folder = equals ? equals + 1 : text;
     if (cli_is_hub_name(folder)) {
-        name = name ? name : strdup(folder);
-        folder = pulled = get_model(app, folder, &bad);
+        m->name = m->name ? m->name : strdup(folder);
+        m->folder = get_model(app, folder, &bad);
+    } else if (!equals && strcmp(text, "nano") == 0 && cli_nano_folder()) {
+        m->name = strdup("nano");
+        m->folder = strdup(cli_nano_folder());
+    } else {
+        m->folder = strdup(folder);
     }
-    if (!equals && strcmp(text, "nano") == 0 && cli_nano_folder()) {
-        name = strdup("nano");
-        folder = cli_nano_folder();
-    }
-    if (!bad && !tinkc_engine_add_model(app->engine, name, folder, &err))
-        bad = cli_fail_error(app, &err, NULL);
-    free(name);
-    free(pulled);
     return bad;
 }
 
-static int add_models(cli_app *app)
+/* A signal ends the reading of large weights; later ones are the server's. */
+static int load_model(cli_app *app, const served *m)
+{
+    int bad = cli_flag(app, "force") ? 0 : cli_model_fits(app, m->folder);
+    if (bad)
+        return bad;
+    cli_serving_block_signals(false);
+    bad = cli_load_weights(app, m->folder);
+    cli_serving_block_signals(true);
+    cli_leave_on_signals();
+    return bad;
+}
+
+/* Before the store is opened: other commands can use it while models are pulled and read. */
+static int take_model(cli_app *app, served_list *list, const char *text)
+{
+    served *m = &list->at[list->n++];
+    int bad = name_model(app, text, m);
+    return bad ? bad : load_model(app, m);
+}
+
+static int take_models(cli_app *app, served_list *list)
 {
     int bad = 0;
     size_t n = 0;
-    for (; !bad && cli_text_at(app, "model", n); n++)
-        bad = add_model(app, cli_text_at(app, "model", n));
-    for (size_t i = 0; !bad && i < app->n_args; i++, n++)
-        bad = add_model(app, app->args[i]);
-    if (!bad && n == 0 && cli_config_get(app, "model", NULL))
-        bad = add_model(app, cli_config_get(app, "model", NULL));
-    else if (!bad && n == 0)
-        bad = cli_nano_folder()
-                  ? add_model(app, "nano")
-                  : cli_fail(app, "usage", "tinkc serve FOLDER", "no model was named");
+    const char *usual = cli_config_get(app, "model", NULL);
+    while (cli_text_at(app, "model", n))
+        n++;
+    list->at = calloc(n + app->n_args + 1, sizeof *list->at);
+    if (!list->at)
+        return cli_fail(app, "internal", NULL, "out of memory");
+    for (size_t i = 0; !bad && i < n; i++)
+        bad = take_model(app, list, cli_text_at(app, "model", i));
+    for (size_t i = 0; !bad && i < app->n_args; i++)
+        bad = take_model(app, list, app->args[i]);
+    if (bad || n + app->n_args)
+        return bad;
+    if (!usual && !cli_nano_folder())
+        return cli_fail(app, "usage", "tinkc serve FOLDER", "no model was named");
+    return take_model(app, list, usual ? usual : "nano");
+}
+
+static int add_models(cli_app *app, const served_list *list)
+{
+    tinkc_error err = { 0 };
+    for (size_t i = 0; i < list->n; i++)
+        if (!tinkc_engine_add_model(app->engine, list->at[i].name, list->at[i].folder, &err))
+            return cli_fail_error(app, &err, NULL);
+    return 0;
+}
+
+static int open_models(cli_app *app)
+{
+    served_list list = { 0 };
+    int bad = take_models(app, &list);
+    bad = bad ? bad : open_engine(app);
+    bad = bad ? bad : add_models(app, &list);
+    free_models(&list);
     return bad;
 }
+
+/* ---- serving ---- */
 
 static void log_access(int32_t level, const char *line, void *user)
 {
@@ -255,9 +318,7 @@ int cli_serve(cli_app *app)
 {
     tinkc_error err = { 0 };
     cli_serving_block_signals(true);
-    int bad = open_engine(app);
-    if (!bad)
-        bad = add_models(app);
+    int bad = open_models(app);
     char **keys = cli_serving_keys(app, &bad);
     const char **logs = log_folders(app, keys != NULL);
     const char *log = cli_text(app, "log");

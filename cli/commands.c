@@ -577,12 +577,15 @@ static const cli_option chat_options[] = {
       .kind = CLI_FILE,
       .value = "FILE",
       .help = "save the conversation at the end" },
+    { .name = "turns",
+      .kind = CLI_FLAG,
+      .help = "without a terminal: each line is a message of its own" },
     { .name = "no-history", .kind = CLI_FLAG, .help = "do not keep the lines you type" },
     { 0 }
 };
 static const char *const chat_examples[] = { "tinkc chat",
                                              "tinkc chat -m tinkc-runs/a -s \"You are a pirate.\"",
-                                             NULL };
+                                             "tinkc chat --turns --json < questions.txt", NULL };
 
 static const cli_option logprobs_options[] = {
     { .name = "force",
@@ -1018,6 +1021,9 @@ static const char *const tokenizer_info_examples[] = { "tinkc tokenizer info -m 
 /* ---- local ---- */
 
 static const cli_option serve_options[] = {
+    { .name = "force",
+      .kind = CLI_FLAG,
+      .help = "load the models even if one does not fit into memory" },
     { .name = "model",
       .letter = 'm',
       .kind = CLI_TEXT,

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <wchar.h>
@@ -42,7 +43,7 @@ enum {
 };
 enum { H_SETSIZE = 1, H_ENTER = 10, H_LOAD = 17, H_SAVE = 18 };
 enum { CC_REFRESH = 4 };
-enum { HISTORY_LINES = 1000, PASTE_MOST = 1 << 20 };
+enum { HISTORY_LINES = 1000, PASTE_MOST = 1 << 20, LINE_MOST = 1 << 30 };
 
 static struct {
     editline *(*init)(const char *, FILE *, FILE *, FILE *);
@@ -62,6 +63,7 @@ static struct {
     history *past;
     char *file;
     const char *prompt;
+    int ahead;   /* bytes that were typed before the line was asked for; -1 = not counted yet */
     bool pastes; /* the terminal marks what is pasted */
 } edit;
 
@@ -114,11 +116,23 @@ static void redraw(editline *el)
     lib.set(el, EL_REFRESH);
 }
 
+/* A Ctrl-D that was typed during an answer, when the terminal read lines: it arrives as a NUL. */
+static char as_typed(char byte)
+{
+    enum { CTRL_D = 4 };
+    if (edit.ahead <= 0)
+        return byte;
+    edit.ahead--;
+    return byte ? byte : CTRL_D;
+}
+
 /* The next character, in place of libedit's own function, which sleeps on when a signal came just
  * before, and takes a key that was typed after the signal for one of the line that it ended. */
 static int read_key(editline *el, wchar_t *out)
 {
     mbstate_t state = { 0 };
+    if (edit.ahead < 0 && ioctl(STDIN_FILENO, FIONREAD, &edit.ahead) != 0)
+        edit.ahead = 0;
     for (;;) {
         char byte;
         int met = cli_wait_input();
@@ -133,6 +147,7 @@ static int read_key(editline *el, wchar_t *out)
             continue;
         if (n <= 0)
             return (int)n;
+        byte = as_typed(byte);
         size_t len = mbrtowc(out, &byte, 1, &state);
         if (len <= 1)
             return 1;
@@ -239,23 +254,51 @@ void cli_edit_end(void)
 
 /* ---- one line ---- */
 
+/* The next byte of a pipe, a file or a plain terminal; -1 at the end or after a signal, also one that
+ * comes just before the wait. */
+static int next_byte(void)
+{
+    static struct {
+        char bytes[4096];
+        ssize_t at, n;
+    } in;
+    while (in.at == in.n) {
+        if (!cli_input_comes())
+            return -1;
+        in.at = 0;
+        in.n = read(STDIN_FILENO, in.bytes, sizeof in.bytes);
+        if (in.n < 0 && (errno == EINTR || errno == EAGAIN))
+            in.n = 0;
+        else if (in.n <= 0)
+            return in.n = 0, -1;
+    }
+    return (unsigned char)in.bytes[in.at++];
+}
+
+/* A NUL must not end the line early, and a line has a longest length: either is marked by a byte that no
+ * text has, so that the line is refused. */
 static char *plain_line(const char *prompt)
 {
+    enum { NO_TEXT = 0xff };
     char *line = NULL;
-    size_t cap = 0;
+    size_t size;
+    int c = 0;
     if (isatty(STDIN_FILENO)) {
         fputs(prompt, stderr);
         fflush(stderr);
-        if (!cli_input_comes())
-            return NULL;
     }
-    ssize_t n = getline(&line, &cap, stdin);
-    if (n < 0) {
-        clearerr(stdin);
-        free(line);
+    FILE *f = open_memstream(&line, &size);
+    if (!f)
         return NULL;
-    }
-    line[strcspn(line, "\r\n")] = '\0';
+    long n = 0;
+    for (; n < LINE_MOST && (c = next_byte()) >= 0 && c != '\n'; n++)
+        putc(c ? c : NO_TEXT, f);
+    if (n == LINE_MOST)
+        putc(NO_TEXT, f);
+    if (fclose(f) != 0 || (c < 0 && n == 0))
+        return free(line), NULL;
+    if (n && line[n - 1] == '\r')
+        line[n - 1] = '\0';
     return line;
 }
 
@@ -264,6 +307,7 @@ static char *edited_line(const char *prompt)
     event e;
     int n = 0;
     edit.prompt = prompt;
+    edit.ahead = -1;
     mark_pastes(true);
     const char *got = lib.gets(edit.el, &n);
     mark_pastes(false);

@@ -2,7 +2,7 @@
 
     cli_test.py BUILD [--update] [GROUP...]     --update rewrites tests/cli/golden after review
 """
-import base64, json, os, pathlib, pty, re, shutil, signal, socket, subprocess, sys, tempfile, time
+import base64, json, os, pathlib, pty, re, shutil, signal, socket, subprocess, sys, tempfile, termios, time
 import stub
 
 here = pathlib.Path(__file__).resolve().parent
@@ -769,11 +769,9 @@ def on_terminal(*args, typed=b"", term="xterm", until=b"]: "):
     return screen.decode(errors="replace"), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def loading():
-    """The bar of a model above 1 GB: nano with a tensor that nothing uses, which is a hole in the file."""
-    nano, model = here.parent.parent / "models/nano", pathlib.Path(home, "large")
-    if not (nano / "config.json").exists() or not (build / "libtinkc-engine.so").exists():
-        return
+def large_model(nano, model):
+    """A copy of nano with a tensor of more than 1 GB that nothing uses, a hole in the file: nothing of it is cached."""
+    shutil.rmtree(model, ignore_errors=True)
     shutil.copytree(nano, model)
     weights = model / "model-00002-of-00002.safetensors"
     data = weights.read_bytes()
@@ -785,14 +783,105 @@ def loading():
     with open(weights, "wb") as f:
         f.write(len(text).to_bytes(8, "little") + text + body)
         f.truncate(8 + len(text) + len(body) + (1200 << 20))
+
+
+def loading():
+    """The bar of a model above 1 GB, and one that does not fit."""
+    nano, model = here.parent.parent / "models/nano", pathlib.Path(home, "large")
+    if not (nano / "config.json").exists() or not (build / "libtinkc-engine.so").exists():
+        return
+    large_model(nano, model)
     ask = ("sample", "--local", "-m", "./large", "--temperature", "0", "What is 7 + 5?")
     screen, code = on_terminal(*ask, until=None)
-    check("a bar while large weights are read", code == 0 and re.search(r"loading the weights [^\r]*1\.[0-9] GB", screen) and "12" in screen, screen)
+    bar = r"loading the weights [^\r]*1\.[0-9] GB"
+    check("a bar while large weights are read", code == 0 and re.search(bar, screen) and "12" in screen, screen)
+    large_model(nano, model)
+    screen, code = on_terminal("serve", "./large", "--port", "0", "--store", "served", until=b"serving; to use it", typed=b"\x03")
+    check("and before a server listens", code == 0 and re.search(bar + ".*serving; to use it", screen, re.DOTALL), (code, screen))
     shutil.rmtree(model)
     shutil.copytree(nano, model)
     screen, code = on_terminal(*ask, until=None)
     check("none for a small model", code == 0 and "loading the weights" not in screen and "12" in screen, screen)
+    with open(model / "more.safetensors", "wb") as f:
+        f.truncate(4 << 40)
+    for args in (("sample", "--local", "-m", "./large", "hi"), ("serve", "./large", "--port", "0", "--store", "served")):
+        exits(1, *args, says="does not fit into memory: its weights are 4.0 TB (43980")
     shutil.rmtree(model)
+
+
+def await_line_mode(fd, lines):
+    """Until the program on a terminal takes lines (or keys): on a terminal of its own it is the only one that changes this."""
+    while bool(termios.tcgetattr(fd)[3] & termios.ICANON) != lines:
+        time.sleep(0.01)
+
+
+def type_during_answer(question, typed):
+    """A chat on a terminal with a server that is stopped from question to keys: the screen and the exit code."""
+    p = subprocess.Popen([build / "tinkc", "serve", "--port", "0", "--store", f"{home}/held"], env=base_env, cwd=home, text=True, stderr=subprocess.PIPE)
+    while "TINKER_BASE_URL" not in (line := p.stderr.readline()):
+        pass
+    env = dict(base_env, TERM="xterm", TINKER_BASE_URL=line.split("=")[1].strip())
+    while "to look at it" not in p.stderr.readline():
+        pass
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.chdir(home)
+        os.execve(build / "tinkc", ["tinkc", "chat", "-m", "nano", "--temperature", "0", "--no-history"], env)
+    screen = b""
+    signal.signal(signal.SIGALRM, lambda *a: os.kill(pid, signal.SIGKILL))
+    signal.alarm(200)
+    try:
+        while b"> " not in screen:
+            screen += os.read(fd, 4096)
+        await_line_mode(fd, False)
+        p.send_signal(signal.SIGSTOP)
+        os.write(fd, b"%")
+        while b"%" not in screen:  # the line is being read
+            screen += os.read(fd, 4096)
+        os.write(fd, b"\x7f\0" + question)  # Ctrl-Space on the empty line
+        await_line_mode(fd, True)
+        os.write(fd, typed)
+        p.send_signal(signal.SIGCONT)
+        while chunk := os.read(fd, 4096):
+            screen += chunk
+    except (OSError, termios.error):
+        pass
+    os.close(fd)
+    signal.alarm(0)
+    p.kill()
+    p.communicate()
+    return screen.decode(errors="replace"), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def chats():
+    nano = here.parent.parent / "models/nano"
+    if not (nano / "config.json").exists() or not (build / "libtinkc-engine.so").exists():
+        return
+    screen, code = type_during_answer(b"What is 7 + 5?\r", b"\x04")
+    check("Ctrl-D during an answer leaves after it", code == 0 and re.search(r"5\?\r\n[^\n]*12\r\n", screen), (code, screen))
+    env = {"TINKER_API_KEY": None, "TINKER_BASE_URL": None, "TINKC_NANO": str(nano)}
+    ask = ("chat", "--local", "--temperature", "0", "--max-tokens", "24", "--json")
+    lines = 'What is 7 + 5?\n\n"""\nWhat is\n2 + 3?\n"""\nSpell \\\ncat.'
+    r = tinkc(*ask, "--turns", "--save", "turns.json", stdin=lines, env=env)
+    answers = [json.loads(l) for l in r.stdout.splitlines()]
+    check("--turns: an answer for each message", r.returncode == 0 and answers[0]["content"] == "12" and len(answers) == 3, r)
+    said = [m["content"] for m in json.loads(pathlib.Path(home, "turns.json").read_text())["messages"] if m["role"] == "user"]
+    check("of one line or several", said == ["What is 7 + 5?", "What is\n2 + 3?", "Spell \ncat."], said)
+    r = tinkc(*ask, "--save", "whole.json", stdin=lines, env=env)
+    said = [m["content"] for m in json.loads(pathlib.Path(home, "whole.json").read_text())["messages"] if m["role"] == "user"]
+    check("without it, all is one message", said == [lines], said)
+    r = tinkc(*ask, "--turns", stdin="/save stolen\n", env=env)
+    check("a line of a pipe is never a command", r.returncode == 0 and r.stdout and not pathlib.Path(home, "stolen").exists(), r)
+    exits(6, *ask[:-1], "--turns", stdin="\n \n", env=env, says="the prompt is empty")
+    exits(6, *ask[:-1], "--turns", stdin="a\0b\nWhat is 7 + 5?\n", env=env, says="not UTF-8 text")
+    p = subprocess.Popen([build / "tinkc", *ask, "--turns"], env={k: v for k, v in dict(base_env, **env).items() if v}, cwd=home, text=True,
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    p.stdin.write("What is 7 + 5?\n")
+    p.stdin.flush()
+    check("answered before the input ends", json.loads(p.stdout.readline())["content"] == "12")
+    p.terminate()
+    check("a signal ends the wait for a line", p.wait(timeout=200) == 143, p.communicate())
+    p.communicate()
 
 
 def prompts():
@@ -1233,7 +1322,7 @@ def local_work():
 
 
 for group in (grammar, formats, tables, errors, unknown_names, dead_server, profiles, doctor, changes, downloads, external_weights, configuration, documentation, completions, data, lists,
-              compatibility, json_everywhere, odd_bytes, signals, loading, prompts, more_commands, settings, local_work):
+              compatibility, json_everywhere, odd_bytes, signals, loading, chats, prompts, more_commands, settings, local_work):
     if not wanted or group.__name__ in wanted:
         group()
 shutil.rmtree(home, ignore_errors=True)
