@@ -114,14 +114,27 @@ static const char *type_of(const json_t *config)
 
 enum { MAX_METRICS = 16 };
 
+/* What a run is looked at by, whatever recipe it is: shown if it occurs. The first that occurs is plotted;
+ * the last two are for the table alone. */
+static const char *const usual_metrics[] = {
+    "train_mean_nll", "env/all/reward/total", "dpo_loss", "teacher_kl", "train/loss", "test/nll",
+    "accuracy",       "learning_rate",        "optim/lr", "num_tokens", "time/step"
+};
+enum { N_USUAL = sizeof usual_metrics / sizeof *usual_metrics, N_FOLLOWED = N_USUAL - 2 };
+
+static bool occurs(const json_t *rows, const char *metric)
+{
+    for (size_t i = 0; i < json_array_size(rows); i++)
+        if (json_is_number(json_object_get(json_array_get(rows, i), metric)))
+            return true;
+    return false;
+}
+
 /* "step" and those asked for, else the usual ones that occur. Names are borrowed or in `storage`.
  */
 static void choose_metrics(const cli_app *app, const json_t *rows,
                            cli_column columns[MAX_METRICS + 1], char *storage, size_t cap)
 {
-    static const char *const usual[] = { "train_mean_nll", "test/nll",  "learning_rate",
-                                         "num_tokens",     "time/step", "env/all/reward/total",
-                                         "optim/lr",       "dpo_loss",  "accuracy" };
     size_t n = 0;
     const char *given = cli_text(app, "metric");
     columns[n++] =
@@ -138,14 +151,11 @@ static void choose_metrics(const cli_app *app, const json_t *rows,
             p += len + more;
         }
     }
-    for (size_t i = 0; !given && i < sizeof usual / sizeof *usual; i++) {
-        bool seen = false;
-        for (size_t r = 0; r < json_array_size(rows) && !seen; r++)
-            seen = json_object_get(json_array_get(rows, r), usual[i]) != NULL;
-        if (seen)
-            columns[n++] = (cli_column){ .name = usual[i],
-                                         .header = usual[i],
-                                         .path = usual[i],
+    for (size_t i = 0; !given && i < N_USUAL; i++) {
+        if (occurs(rows, usual_metrics[i]))
+            columns[n++] = (cli_column){ .name = usual_metrics[i],
+                                         .header = usual_metrics[i],
+                                         .path = usual_metrics[i],
                                          .kind = CLI_CELL_NUMBER,
                                          .standard = true };
     }
@@ -253,6 +263,16 @@ static bool in_list(const char *list, const char *name)
     return false;
 }
 
+static bool is_followed(const char *given, const char *metric)
+{
+    if (given)
+        return in_list(given, metric);
+    for (size_t i = 0; i < N_FOLLOWED; i++)
+        if (strcmp(usual_metrics[i], metric) == 0)
+            return true;
+    return false;
+}
+
 static void print_row(const cli_app *app, const json_t *row)
 {
     const char *given = cli_text(app, "metric"), *key;
@@ -267,8 +287,7 @@ static void print_row(const cli_app *app, const json_t *row)
     printf("step %lld", (long long)json_integer_value(json_object_get(row, "step")));
     json_object_foreach((json_t *)(uintptr_t)row, key, v)
     {
-        if (!json_is_number(v) ||
-            !in_list(given ? given : "train_mean_nll,test/nll,learning_rate", key))
+        if (!json_is_number(v) || !is_followed(given, key))
             continue;
         (void)snprintf(text, sizeof text, "%.6g", json_number_value(v));
         printf("  %s %s", key, text);
@@ -395,6 +414,22 @@ static void draw(const cli_app *app, const double *x, const double *y, size_t n,
     free(c.cells);
 }
 
+static int no_metric(const cli_app *app, const json_t *rows, const char *name)
+{
+    char hint[400] = "";
+    size_t at = 0;
+    const json_t *row = json_array_get(rows, json_array_size(rows) - 1);
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)row, key, v)
+    {
+        if (json_is_number(v) && at + strlen(key) + 16 < sizeof hint)
+            at += (size_t)snprintf(hint + at, sizeof hint - at, "%s%s", at ? ", " : "it has ", key);
+    }
+    return cli_fail(app, "not_found", *hint ? hint : NULL, "%s has no metric%s%s%s", app->args[0],
+                    name ? " named '" : " yet", name ? name : "", name ? "'" : "");
+}
+
 int cli_logs_plot(cli_app *app)
 {
     int bad;
@@ -404,7 +439,10 @@ int cli_logs_plot(cli_app *app)
         return bad;
     json_t *rows = read_rows(f);
     fclose(f);
-    size_t n = 0, all = json_array_size(rows);
+    for (size_t i = 0; !name && i < N_USUAL; i++)
+        if (occurs(rows, usual_metrics[i]))
+            name = usual_metrics[i];
+    size_t n = 0, all = name ? json_array_size(rows) : 0;
     double *x = calloc(all + 1, sizeof *x), *y = calloc(all + 1, sizeof *y);
     for (size_t i = 0; x && y && i < all; i++) {
         const json_t *row = json_array_get(rows, i), *v = json_object_get(row, name);
@@ -413,10 +451,9 @@ int cli_logs_plot(cli_app *app)
         x[n] = json_number_value(json_object_get(row, "step"));
         y[n++] = json_number_value(v);
     }
-    if (n == 0)
-        bad = cli_fail(app, "not_found", "see: tinkc logs show DIR --json", "no metric named '%s'",
-                       name);
-    else if (app->format == CLI_JSON) {
+    if (n == 0) {
+        bad = no_metric(app, rows, name);
+    } else if (app->format == CLI_JSON) {
         json_t *points = json_array();
         for (size_t i = 0; i < n; i++)
             json_array_append_new(points, json_pack("[f,f]", x[i], y[i]));

@@ -8,22 +8,17 @@
 #include "term.h"
 #include "text.h"
 
-typedef struct told {
-    const cli_app *app;
-    bool all; /* also what is in order */
-} told;
-
 static void report(const char *line, bool bad, void *user)
 {
-    const told *t = user;
-    if (bad || t->all)
+    const bool *all = user; /* also what is in order */
+    if (bad || *all)
         fprintf(stdout, "%s%s\n", bad ? "damaged: " : "", line);
 }
 
 static int run(cli_app *app, bool repair)
 {
     tinkc_error err = { 0 };
-    told t = { app, repair || app->verbose > 0 };
+    bool all = repair || app->verbose > 0;
     const char *folder = app->n_args ? app->args[0] : cli_store_folder(app);
     char *key = NULL;
     int bad = 0;
@@ -37,13 +32,16 @@ static int run(cli_app *app, bool repair)
     }
     if (!bad && tinkc_store_check(
                     folder, &(tinkc_store_check_options){ .repair = repair, .owner_key = key },
-                    report, &t, &err))
+                    report, &all, &err))
         cli_note(app, "%s: the store is intact", folder);
-    else if (!bad)
-        bad = cli_fail_error(app, &err,
-                             repair || err.cause == TINKC_E_CONFLICT
-                                 ? NULL
-                                 : "tinkc store repair moves what is damaged aside");
+    else if (!bad) {
+        cli_problem p;
+        cli_problem_of(&err, &p);
+        if (!repair && err.code == TINKC_E_STORE && err.cause != TINKC_E_CONFLICT)
+            (void)snprintf(p.hint, sizeof p.hint,
+                           "tinkc store repair %s moves what is damaged aside", folder);
+        bad = cli_report(app, &p);
+    }
     free(key);
     return bad;
 }

@@ -96,7 +96,7 @@ int cli_logs_report(cli_app *app)
     const char *target = cli_text(app, "output");
     const char **folders = log_folders(app, &bad);
     if (!bad && !*tinkc_logs_report(folders, &html, &err))
-        bad = cli_fail_error(app, &err, "it is the folder that tinkc train wrote");
+        bad = cli_fail_error(app, &err, NULL);
     if (!bad) {
         cli_save save;
         cli_save_begin(&save, target, 0666);

@@ -936,8 +936,7 @@ static const cli_option logs_plot_options[] = {
     { .name = "metric",
       .kind = CLI_TEXT,
       .value = "KEY",
-      .standard = "train_mean_nll",
-      .help = "what to draw" },
+      .help = "what to draw; default: the run's loss or reward" },
     { .name = "height", .kind = CLI_COUNT, .value = "N", .standard = "15", .help = "rows" },
     { 0 }
 };

@@ -227,7 +227,9 @@ static bool open_store(checking *c, const char *folder, tinkc_error *err)
     char *db = tkc_path_join(&c->arena, folder, "meta.db", err);
     if (!tkc_is_dir(folder))
         return tkc_fail(err, TINKC_E_NOT_FOUND, "%s: there is no such folder", folder);
-    bool lost = db && !tkc_is_file(db) && tke_store_has_checkpoints(folder);
+    bool lost = db && !tkc_is_file(db);
+    if (lost && !tke_store_has_checkpoints(folder)) /* opening would make one */
+        return tkc_fail(err, TINKC_E_NOT_FOUND, "%s is not a store: it has no meta.db", folder);
     if (lost)
         tell(c, true, "meta.db is missing");
     c->rebuild = lost && c->repair;

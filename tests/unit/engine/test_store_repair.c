@@ -57,6 +57,22 @@ static void note(const char *line, bool bad, void *user)
         snprintf(s->last, sizeof s->last, "%s", line);
 }
 
+/* A check creates nothing: a folder that is not a store is not made one. */
+static void other_folders_are_refused(void **state)
+{
+    (void)state;
+    for (int repair = 0; repair < 2; repair++) {
+        tinkc_error err = { 0 };
+        seen s = { 0 };
+        char *folder = tiny_folder();
+        assert_false(tinkc_store_check(folder, &(tinkc_store_check_options){ .repair = repair },
+                                       note, &s, &err));
+        assert_int_equal(err.code, TINKC_E_NOT_FOUND);
+        assert_non_null(strstr(err.message, "is not a store"));
+        assert_int_equal(rmdir(folder), 0); /* empty as before */
+    }
+}
+
 static void flipped_bits_are_noticed(void **state)
 {
     (void)state;
@@ -184,6 +200,7 @@ static void paths_stay_here(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(other_folders_are_refused),
         cmocka_unit_test(flipped_bits_are_noticed),
         cmocka_unit_test(a_lost_database_is_noticed),
         cmocka_unit_test(nobody_else_reads_it),
