@@ -445,10 +445,13 @@ static void send_minibatch(tinkc_rl *rl, chosen *c, size_t k, size_t of, sent *o
 
 static void add_service_metrics(tinkc_rl *rl, const tinkc_metrics *m, tinkc_error *err)
 {
-    for (size_t i = 0; i < tinkc_metrics_count(m); i++)
+    for (size_t i = 0; i < tinkc_metrics_count(m); i++) {
+        const char *name = tinkc_metrics_name(m, i);
+        bool placed = strncmp(name, "optim/", 6) == 0; /* some services name them so themselves */
         if (isfinite(tinkc_metrics_value(m, i)))
-            tkr_table_setf(&rl->metrics, tinkc_metrics_value(m, i), err, "optim/%s",
-                           tinkc_metrics_name(m, i));
+            tkr_table_setf(&rl->metrics, tinkc_metrics_value(m, i), err, "%s%s",
+                           placed ? "" : "optim/", name);
+    }
 }
 
 /* How far the weights that trained are from those that sampled. */

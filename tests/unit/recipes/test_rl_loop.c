@@ -506,6 +506,7 @@ static void test_losses(void **state)
         assert_ok(err);
         assert_true(metric(r, "kl_policy_base") == 0);
         assert_true(fabs(metric(r, "optim/entropy")) < 20);
+        assert_true(metric(r, "optim/grad_norm") > 0); /* not optim/optim/grad_norm */
         assert_true(metric(r, "env/all/total_episodes") == 6);
         r = tinkc_rl_step(rl, STEPS, &err);
         assert_ok(err);
