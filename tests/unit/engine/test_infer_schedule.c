@@ -1,0 +1,854 @@
+/* test_infer_schedule.c - what the sampling engine asks of a device, step by step, on a device of the
+ * test's own: its "keys and values" are hashes of the tokens before them, so a sequence that reads a
+ * wrong block, position, adapter or seed draws other tokens than a plain loop over the request. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/str.h"
+#include "constrain/json_grammar.h"
+#include "infer/infer_state.h"
+#include "support/on_device.h"
+#include "support/tiny_model.h"
+
+enum { VOCAB = 130, CONTEXT = 256, BLOCK = TKE_BLOCK_TOKENS, MOST_BLOCKS = 4096, MOST_ROWS = 2048 };
+
+/* ---- the device ---- */
+
+static struct {
+    tke_device_cache cache; /* a sampler begins with it */
+    size_t max_rows, max_seqs;
+    uint64_t content[MOST_BLOCKS][BLOCK];
+    bool echo;             /* every draw repeats the row's own token */
+    int32_t fail_at;       /* the token whose draw fails; -1 = none */
+    size_t rows_of[VOCAB]; /* of the last step, by token */
+    size_t n_rows, n_copies;
+} fake;
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    uint64_t z = a * 0x9E3779B97F4A7C15u + b + 1;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+}
+
+static int32_t drawn(uint64_t h, const tke_sample_rule *rule, uint64_t seed, uint32_t sample,
+                     uint32_t position)
+{
+    uint64_t x = mix(mix(h, seed), (uint64_t)sample << 32 | position);
+    return (int32_t)(mix(x, (uint64_t)(rule->temperature * 64) + (uint64_t)rule->top_k) % 100);
+}
+
+static float scored(uint64_t h, int32_t token)
+{
+    return -(float)(mix(h, (uint64_t)token) % 4096) / 256;
+}
+
+static tke_device_sampler *sampler_new(tke_device_model *m, const tke_device_sampler_options *o,
+                                       tinkc_error *err)
+{
+    (void)m, (void)err;
+    fake.cache = (tke_device_cache){ .n_blocks = o->cache_bytes, .block_bytes = 1 << 20 };
+    fake.max_rows = o->max_rows;
+    fake.max_seqs = o->max_seqs;
+    assert_true(fake.cache.n_blocks <= MOST_BLOCKS && o->max_rows <= MOST_ROWS);
+    memset(fake.content, 0, sizeof fake.content);
+    return (tke_device_sampler *)&fake.cache;
+}
+
+static void sampler_free(tke_device_sampler *s)
+{
+    (void)s;
+}
+
+static const tke_device_cache *sampler_cache(const tke_device_sampler *s)
+{
+    (void)s;
+    return &fake.cache;
+}
+
+static bool cache_copy(tke_device_sampler *s, int32_t to, int32_t from, tinkc_error *err)
+{
+    (void)s, (void)err;
+    memcpy(fake.content[to], fake.content[from], sizeof fake.content[to]);
+    fake.n_copies++;
+    return true;
+}
+
+static void check_segments(const tke_step *p)
+{
+    size_t row = 0, rank = 0;
+    for (size_t i = 0; i < p->n_segments; i++) {
+        const tke_segment *s = &p->segments[i];
+        assert_int_equal(s->begin, row);
+        assert_true(s->end > s->begin);
+        assert_true(i == 0 || p->segments[i - 1].lora != s->lora);
+        assert_null(s->grads);
+        if (s->lora && s->lora->layout->rank > rank)
+            rank = s->lora->layout->rank;
+        row = s->end;
+    }
+    assert_int_equal(row, p->n);
+    assert_int_equal(p->max_rank, rank);
+}
+
+/* Computes the rows of a step, each from the position before it in the cache. */
+static void run_rows(const tke_step *p, uint64_t *h)
+{
+    size_t row = 0, segment = 0;
+    for (size_t i = 0; i < p->n_seqs; i++) {
+        const tke_step_seq *q = &p->seqs[i];
+        assert_int_equal(q->first_row, row);
+        assert_true(q->n_rows > 0);
+        for (size_t k = 0; k < q->n_rows; k++, row++) {
+            size_t pos = q->first_pos + k;
+            while (row >= p->segments[segment].end)
+                segment++;
+            const tke_lora *lora = p->segments[segment].lora;
+            assert_int_equal(p->positions[row], pos);
+            uint64_t before =
+                pos ? fake.content[q->blocks[(pos - 1) / BLOCK]][(pos - 1) % BLOCK] : 0;
+            h[row] = mix(before + (lora ? lora->layout->rank : 0), (uint64_t)p->ids[row]);
+            fake.content[q->blocks[pos / BLOCK]][pos % BLOCK] = h[row];
+            fake.rows_of[p->ids[row]]++;
+        }
+    }
+    assert_int_equal(row, p->n);
+}
+
+static int32_t next_allowed(int32_t token, const uint32_t *allowed)
+{
+    for (int32_t i = 0; allowed && i < VOCAB; i++) {
+        int32_t t = (token + i) % VOCAB;
+        if (allowed[t / 32] >> t % 32 & 1)
+            return t;
+    }
+    return token;
+}
+
+static bool step_run(tke_device_sampler *s, const tke_step *p, tinkc_error *err)
+{
+    uint64_t h[MOST_ROWS];
+    (void)s, (void)err;
+    assert_true(p->n > 0 && p->n <= fake.max_rows && p->n_seqs <= fake.max_seqs);
+    memset(fake.rows_of, 0, sizeof fake.rows_of);
+    fake.n_rows = p->n;
+    check_segments(p);
+    run_rows(p, h);
+    for (size_t i = 1; i < p->n_wants; i++)
+        assert_true(p->wants[i - 1] < p->wants[i]);
+    for (size_t i = 0; i < p->n_scores; i++) {
+        assert_true(i == 0 || p->scores[i - 1].want <= p->scores[i].want);
+        *p->scores[i].logprob = scored(h[p->wants[p->scores[i].want]], p->scores[i].token);
+    }
+    for (size_t i = 0; i < p->n_tops; i++) {
+        const tke_top *t = &p->tops[i];
+        assert_true(i == 0 || p->tops[i - 1].want <= t->want);
+        for (size_t k = 0; k < t->k; k++) {
+            t->tokens[k] = (int32_t)(mix(h[p->wants[t->want]], 1000 + k) % VOCAB);
+            t->logprobs[k] = scored(h[p->wants[t->want]], t->tokens[k]);
+        }
+    }
+    for (size_t i = 0; i < p->n_draws; i++) {
+        const tke_draw *d = &p->draws[i];
+        size_t row = p->wants[d->want];
+        assert_true(i == 0 || p->draws[i - 1].want <= d->want);
+        *d->token =
+            fake.echo ? p->ids[row] : drawn(h[row], d->rule, d->seed, d->sample, d->position);
+        *d->token = next_allowed(*d->token, d->allowed);
+        *d->logprob = scored(h[row], *d->token);
+        *d->bad = *d->token == fake.fail_at;
+    }
+    return true;
+}
+
+static tke_device_ops ops = { .masks = true,
+                              .sampler_new = sampler_new,
+                              .sampler_free = sampler_free,
+                              .sampler_cache = sampler_cache,
+                              .cache_copy = cache_copy,
+                              .step_run = step_run };
+static tke_device device = { .ops = &ops };
+static tke_device_model loaded = { .device = &device };
+
+/* ---- the world ---- */
+
+static char *folder;
+static tke_device *cpu;
+static tke_snapshot *snapshots[2]; /* of rank 1 and 2 */
+
+static int setup(void **state)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    folder = tiny_model_make(
+        &(tiny_model){ .family = "llama", .layers = 1, .vocab = VOCAB, .context = CONTEXT });
+    loaded.model = tke_model_open(folder, &err);
+    assert_string_equal(err.message, "");
+    cpu = device_cpu(1);
+    for (int32_t i = 0; i < 2; i++) {
+        tke_adapter_spec spec = { .rank = i + 1, .train = TKE_TRAIN_MLP };
+        tke_adapter *a = tke_adapter_new(cpu, loaded.model, &spec, &err);
+        snapshots[i] = tke_snapshot_take(a, &err);
+        tke_adapter_free(a);
+    }
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        tke_snapshot_drop(snapshots[i]);
+    tke_model_drop(loaded.model);
+    tke_device_close(cpu);
+    tiny_model_remove(folder);
+    return 0;
+}
+
+static tke_infer *engine_of(size_t blocks, size_t chunk, size_t running, size_t rows)
+{
+    tinkc_error err = { 0 };
+    fake.echo = false;
+    fake.fail_at = -1;
+    fake.n_copies = 0;
+    tke_infer *e = tke_infer_new(
+        &loaded,
+        &(tke_infer_options){
+            .kv_bytes = blocks, .prefill_chunk = chunk, .max_running = running, .max_rows = rows },
+        &err);
+    assert_non_null(e);
+    return e;
+}
+
+static tke_gen *add(tke_infer *e, const tke_gen_request *r)
+{
+    tinkc_error err = { 0 };
+    tke_gen *g = tke_infer_add(e, r, &err);
+    assert_string_equal(err.message, "");
+    return g;
+}
+
+/* ---- what a request gives, computed by itself ---- */
+
+static size_t letter(void *user, int32_t token, const char **bytes)
+{
+    static const char letters[] = "abcdefghij";
+    (void)user;
+    *bytes = &letters[token % 10];
+    return (size_t)(token % 10 < 9); /* one in ten has no bytes */
+}
+
+static uint64_t chain(const tke_gen_request *r, uint64_t h, int32_t token)
+{
+    return mix(h + (r->snapshot ? tke_snapshot_lora(r->snapshot)->layout->rank : 0),
+               (uint64_t)token);
+}
+
+static bool ends(const tke_gen_request *r, int32_t token, const char *text)
+{
+    bool stop = !r->never_stop && token == 1; /* the model's end */
+    for (size_t i = 0; i < r->n_stop_tokens; i++)
+        stop = stop || (!r->never_stop && r->stop_tokens[i] == token);
+    for (size_t i = 0; i < r->n_stop_strings; i++)
+        stop = stop || (r->stop_strings[i].len && strstr(text, r->stop_strings[i].data));
+    return stop;
+}
+
+static void check_sample(const tke_gen *g, const tke_gen_request *r, uint32_t sample, uint64_t h)
+{
+    char text[CONTEXT + 1] = "";
+    tke_sequence s = tke_gen_sequence(g, sample);
+    size_t n = 0;
+    bool stop = false;
+    assert_true(s.done);
+    while (n < r->max_tokens && !stop) {
+        int32_t token = drawn(h, &r->rule, r->seed, sample, (uint32_t)n);
+        const char *bytes;
+        size_t len = letter(NULL, token, &bytes);
+        assert_true(n < s.n);
+        assert_int_equal(s.tokens[n], token);
+        assert_true(s.logprobs[n] == scored(h, token));
+        for (size_t k = 0; k < r->topk_sample_logprobs; k++) {
+            int32_t top = (int32_t)(mix(h, 1000 + k) % VOCAB);
+            assert_int_equal(s.topk_tokens[n * r->topk_sample_logprobs + k], top);
+            assert_true(s.topk_logprobs[n * r->topk_sample_logprobs + k] == scored(h, top));
+        }
+        strncat(text, bytes, len);
+        stop = ends(r, token, text);
+        h = chain(r, h, token);
+        n++;
+    }
+    assert_int_equal(s.n, n);
+    assert_int_equal(s.stopped, stop);
+}
+
+static void check_prompt(const tke_gen *g, const tke_gen_request *r, size_t at, uint64_t h)
+{
+    size_t k = r->topk_prompt_logprobs, last = r->prompt_logprobs_last_n;
+    size_t first = last && last < r->n_prompt ? r->n_prompt - last : 1;
+    if (r->prompt_logprobs)
+        assert_true(at < first ? isnan(tke_gen_prompt_logprobs(g)[at])
+                               : tke_gen_prompt_logprobs(g)[at] == scored(h, r->prompt[at]));
+    for (size_t i = 0; i < k; i++) {
+        int32_t top = at < first ? 0 : (int32_t)(mix(h, 1000 + i) % VOCAB);
+        assert_int_equal(tke_gen_topk_tokens(g)[at * k + i], top);
+        assert_true(tke_gen_topk_logprobs(g)[at * k + i] ==
+                    (at < first ? -99999.0f : scored(h, top)));
+    }
+    for (size_t i = 0; i < r->n_targets; i++) {
+        size_t to = (at - 1) * r->n_targets + i;
+        int32_t token = r->target_tokens[to];
+        assert_true(tke_gen_target_logprobs(g)[to] == (token < 0 ? 0 : scored(h, token)));
+    }
+    for (size_t i = 0; i < r->n_alternatives; i++) {
+        size_t to = (at - 1) * r->n_alternatives + i;
+        tke_sample_rule rule = { .temperature = r->rule.temperature };
+        int32_t token = drawn(h, &rule, r->seed, UINT32_C(1) << 31 | (uint32_t)i, (uint32_t)at);
+        assert_int_equal(tke_gen_alternatives(g)[to], token);
+        assert_true(tke_gen_alternative_logprobs(g)[to] == scored(h, token));
+    }
+}
+
+static void check_result(const tke_gen *g, const tke_gen_request *r)
+{
+    uint64_t h = 0;
+    assert_int_equal(tke_gen_error(g)->code, 0);
+    assert_int_equal(tke_gen_n_samples(g), r->n_samples);
+    assert_ptr_equal(tke_gen_user(g), r->user);
+    for (size_t i = 0; i < r->n_prompt; i++) {
+        if (i > 0)
+            check_prompt(g, r, i, h);
+        h = chain(r, h, r->prompt[i]);
+    }
+    for (uint32_t i = 0; i < r->n_samples; i++)
+        check_sample(g, r, i, h);
+    assert_int_equal(tke_gen_sequence(g, r->n_samples).n, 0);
+    assert_false(tke_gen_sequence(g, r->n_samples).done);
+    assert_int_equal(tke_gen_prompt_logprobs(g) != NULL, r->prompt_logprobs ||
+                                                             r->topk_prompt_logprobs ||
+                                                             r->n_targets || r->n_alternatives);
+    assert_int_equal(tke_gen_topk_tokens(g) != NULL, r->topk_prompt_logprobs > 0);
+    assert_int_equal(tke_gen_topk_logprobs(g) != NULL, r->topk_prompt_logprobs > 0);
+    assert_int_equal(tke_gen_target_logprobs(g) != NULL, r->n_targets > 0);
+    assert_int_equal(tke_gen_alternatives(g) != NULL, r->n_alternatives > 0);
+    assert_int_equal(tke_gen_alternative_logprobs(g) != NULL, r->n_alternatives > 0);
+}
+
+/* ---- any requests in any company ---- */
+
+enum { JOBS = 12, LONGEST = 90 };
+
+typedef struct job {
+    tke_gen_request r;
+    int32_t prompt[LONGEST], targets[LONGEST * 2], stops[2];
+    tinkc_str strings[2];
+    tke_gen *g;
+} job;
+
+static uint64_t dice(uint64_t *state, uint64_t n)
+{
+    return tiny_random(state) % n;
+}
+
+/* Prompts share beginnings, so that blocks are shared; some differ only in their last tokens. */
+static void make_job(job *j, uint64_t *state)
+{
+    *j = (job){ .strings = { { "aa", 2 }, { "bcd", 3 } }, .stops = { 17, 55 } };
+    size_t n = 1 + dice(state, LONGEST - 1), same = dice(state, n + 1);
+    for (size_t i = 0; i < n; i++)
+        j->prompt[i] = (int32_t)(i < same ? i % 7 : dice(state, VOCAB));
+    for (size_t i = 0; i < LONGEST * 2; i++)
+        j->targets[i] = (int32_t)dice(state, VOCAB + 1) - 1;
+    uint64_t owner = dice(state, 3);
+    j->r = (tke_gen_request){
+        .snapshot = owner ? snapshots[owner - 1] : NULL,
+        .prompt = j->prompt,
+        .n_prompt = n,
+        .n_samples = 1 + dice(state, 4),
+        .max_tokens = dice(state, 40),
+        .rule = { .temperature = (double)dice(state, 3), .top_p = 1, .top_k = 5 },
+        .seed = dice(state, 1000),
+        .never_stop = dice(state, 2),
+        .n_stop_tokens = dice(state, 3),
+        .stop_tokens = j->stops,
+        .n_stop_strings = dice(state, 3),
+        .stop_strings = j->strings,
+        .token_bytes = letter,
+        .prompt_logprobs = dice(state, 2),
+        .prompt_logprobs_last_n = dice(state, 30),
+        .topk_prompt_logprobs = dice(state, 3),
+        .target_tokens = j->targets,
+        .n_targets = dice(state, 3) * dice(state, 2),
+        .n_alternatives = dice(state, 3) * dice(state, 2),
+        .topk_sample_logprobs = dice(state, 3),
+        .tenant = dice(state, 3),
+        .user = j
+    };
+}
+
+static void check_books(const tke_infer *e)
+{
+    size_t held = 0;
+    tke_infer_stats s = tke_infer_get_stats(e);
+    for (size_t i = 0; i < e->kv.n_blocks; i++)
+        held += e->kv.blocks[i].refs > 0;
+    assert_int_equal(s.n_blocks, e->kv.n_blocks);
+    assert_int_equal(s.n_free + s.n_cached + held, s.n_blocks);
+}
+
+static void run_jobs(uint64_t seed, size_t blocks, size_t chunk, size_t running, size_t rows)
+{
+    uint64_t state = seed;
+    tke_infer *e = engine_of(blocks, chunk, running, rows);
+    job *jobs = test_calloc(JOBS, sizeof *jobs);
+    size_t done = 0, started = 0;
+    for (int guard = 0; done < JOBS; guard++) {
+        assert_true(guard < 20000);
+        if (started < JOBS && dice(&state, 3) == 0) {
+            job *j = &jobs[started++];
+            make_job(j, &state);
+            j->g = add(e, &j->r);
+        }
+        tke_infer_step(e);
+        check_books(e);
+        for (tke_gen *g; (g = tke_infer_next_done(e)); done++) {
+            job *j = tke_gen_user(g);
+            assert_ptr_equal(j->g, g);
+            assert_true(tke_gen_done(g));
+            check_result(g, &j->r);
+            if (dice(&state, 2))
+                tke_gen_free(g);
+        }
+    }
+    assert_int_equal(tke_infer_n_unfinished(e), 0);
+    assert_false(tke_infer_step(e));
+    tke_infer_stats s = tke_infer_get_stats(e);
+    assert_true(s.n_running == 0 && s.n_waiting == 0 && s.n_free + s.n_cached == s.n_blocks);
+    test_free(jobs);
+    tke_infer_free(e);
+}
+
+static void test_any_company(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        run_jobs(seed, 400, 512, 256, 0); /* room for all */
+        run_jobs(seed, 14, 32, 8, 0);     /* hardly any: they preempt each other */
+        run_jobs(seed, 30, 5, 3, 7);      /* few rows */
+        run_jobs(seed, 20, 16, 1, 1);
+    }
+}
+
+/* What a request points to is copied: the caller's arrays may change at once. */
+static void test_requests_are_copied(void **state)
+{
+    (void)state;
+    uint64_t dies = 77;
+    tke_infer *e = engine_of(100, 16, 8, 0);
+    job *j = test_malloc(2 * sizeof *j);
+    make_job(j, &dies);
+    char strings[2][4] = { "aa", "bcd" };
+    j->strings[0] = (tinkc_str){ strings[0], 2 };
+    j->strings[1] = (tinkc_str){ strings[1], 3 };
+    j->r.n_stop_strings = j->r.n_stop_tokens = j->r.n_targets = 2;
+    j->r.max_tokens = 40;
+    j->r.n_samples = 4;
+    j->r.never_stop = false;
+    j[1] = j[0];
+    j[1].r.prompt = j[1].prompt;
+    j[1].r.target_tokens = j[1].targets;
+    j[1].r.stop_tokens = j[1].stops;
+    j[1].strings[0] = (tinkc_str){ "aa", 2 };
+    j[1].strings[1] = (tinkc_str){ "bcd", 3 };
+    j[1].r.stop_strings = j[1].strings;
+    j[1].r.user = j[0].r.user;
+    tke_gen *g = add(e, &j->r);
+    memset(j->prompt, 0, sizeof j->prompt);
+    memset(j->targets, 0, sizeof j->targets);
+    memset(j->stops, 0, sizeof j->stops);
+    memset(strings, 'x', sizeof strings);
+    j->strings[0] = j->strings[1] = (tinkc_str){ "", 0 };
+    while (tke_infer_step(e))
+        ;
+    check_result(g, &j[1].r);
+    tke_infer_free(e);
+    test_free(j);
+}
+
+/* ---- who gets how many rows ---- */
+
+/* A request whose rows all hold one token, which tells them apart. */
+static tke_gen *add_echo(tke_infer *e, int32_t token, size_t n_prompt, size_t n_samples,
+                         size_t max_tokens, uint64_t tenant)
+{
+    int32_t prompt[CONTEXT];
+    for (size_t i = 0; i < n_prompt; i++)
+        prompt[i] = token;
+    tke_gen_request r = { .prompt = prompt,
+                          .n_prompt = n_prompt,
+                          .n_samples = n_samples,
+                          .max_tokens = max_tokens,
+                          .rule = { .temperature = 1, .top_p = 1 },
+                          .never_stop = true,
+                          .tenant = tenant };
+    fake.echo = true;
+    return add(e, &r);
+}
+
+static void expect_rows(tke_infer *e, size_t steps, int32_t token, size_t want)
+{
+    for (size_t i = 0; i < steps; i++) {
+        assert_true(tke_infer_step(e));
+        if (fake.rows_of[token] != want)
+            fail_msg("step %zu has %zu rows of %d, not %zu", i, fake.rows_of[token], (int)token,
+                     want);
+    }
+}
+
+/* Alone a request gets all rows: chunks of its prompt, then as many samples as may run. */
+static void test_rows_of_one_request(void **state)
+{
+    (void)state;
+    tke_infer *e = engine_of(400, 32, 16, 0);
+    add_echo(e, 7, 100, 20, 40, 0);
+    expect_rows(e, 3, 7, 32);
+    expect_rows(e, 1, 7, 4); /* and the first token of all twenty */
+    assert_int_equal(tke_infer_get_stats(e).tokens_decoded, 20);
+    assert_int_equal(tke_infer_get_stats(e).tokens_prefilled, 100);
+    assert_int_equal(tke_infer_get_stats(e).n_running, 20);
+    expect_rows(e, 39, 7, 16);
+    expect_rows(e, 39, 7, 4);
+    assert_false(tke_infer_step(e));
+    assert_int_equal(tke_infer_get_stats(e).tokens_decoded, 800);
+    /* seven blocks hold a prompt of 100: full ones are shared, the last is copied by all but one */
+    assert_int_equal(fake.n_copies, 19);
+    tke_infer_free(e);
+}
+
+/* Beside a small request a large one has 64 rows of its prompt, then eight, and for 128 steps after. */
+static void test_rows_beside_a_small_request(void **state)
+{
+    (void)state;
+    tke_infer *e = engine_of(400, 512, 32, 0);
+    add_echo(e, 7, 200, 64, 40, 1);
+    tke_gen *small = add_echo(e, 8, 10, 1, 4, 2);
+    expect_rows(e, 1, 7, 64);
+    assert_int_equal(fake.rows_of[8], 10);
+    expect_rows(e, 2, 7, 64);
+    assert_int_equal(fake.rows_of[8], 1);
+    expect_rows(e, 1, 7, 8); /* the rest of its prompt */
+    assert_true(tke_gen_done(small));
+    expect_rows(e, 127, 7, 8);
+    expect_rows(e, 1, 7, 32);
+    tke_infer_free(e);
+}
+
+/* 512 tokens of work are small, 513 are not; a product that overflows is large. */
+static void test_what_is_small(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t prompt, samples, tokens;
+        bool small;
+    } cases[] = {
+        { 12, 10, 50, true }, { 13, 10, 50, false }, { 1, 511, 1, true }, { 1, 512, 1, false }
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tke_infer *e = engine_of(1000, 1024, 600, 0);
+        tke_gen *g = add_echo(e, 8, cases[i].prompt, cases[i].samples, cases[i].tokens, 2);
+        assert_int_equal(g->small, cases[i].small);
+        add_echo(e, 7, 200, 20, 40, 1);
+        expect_rows(e, 1, 7, cases[i].small ? 64 : 200);
+        tke_infer_free(e);
+    }
+}
+
+/* Tenants share the rows evenly, whatever the number of their requests. */
+static void test_tenants_share(void **state)
+{
+    (void)state;
+    tke_infer *e = engine_of(1000, 512, 24, 0);
+    tke_gen *gone = add_echo(e, 3, 1, 1, 1, 9); /* done, but still held: no tenant any more */
+    assert_true(tke_infer_step(e));
+    assert_true(tke_gen_done(gone));
+    for (int i = 0; i < 200; i++) /* until the small one is forgotten */
+        tke_infer_step(e);
+    e->n_steps = 1000;
+    add_echo(e, 4, 1, 30, 100, 1);
+    add_echo(e, 5, 1, 30, 100, 1);
+    add_echo(e, 6, 1, 30, 100, 2);
+    expect_rows(e, 1, 6, 1);
+    for (int i = 0; i < 20; i++) {
+        expect_rows(e, 1, 6, 12);
+        assert_int_equal(fake.rows_of[4], 12);
+        assert_int_equal(fake.rows_of[5], 0);
+    }
+    tke_infer_free(e);
+}
+
+/* With more tenants than eight rows each: the least served first, so none falls behind. */
+static void test_tenants_take_turns(void **state)
+{
+    (void)state;
+    size_t sum[4] = { 0 };
+    tke_infer *e = engine_of(1000, 512, 24, 0);
+    e->n_steps = 1000;
+    tke_gen *old = add_echo(e, 20, 1, 30, 50, 0); /* what is done does not count against a tenant */
+    while (!tke_gen_done(old))
+        tke_infer_step(e);
+    for (int32_t i = 0; i < 4; i++)
+        add_echo(e, 10 + i, 1, 30, 100, (uint64_t)i);
+    for (int step = 0; step < 60; step++) {
+        assert_true(tke_infer_step(e));
+        size_t least = SIZE_MAX, most = 0;
+        for (int i = 0; i < 4; i++) {
+            sum[i] += fake.rows_of[10 + i];
+            assert_true(fake.rows_of[10 + i] == 8 || fake.rows_of[10 + i] <= 1);
+            least = sum[i] < least ? sum[i] : least;
+            most = sum[i] > most ? sum[i] : most;
+        }
+        assert_true(most - least <= 8);
+        assert_int_equal(fake.n_rows, step ? 24 : 4);
+    }
+    tke_infer_free(e);
+}
+
+/* Prompts of a step share its chunk. */
+static void test_prompts_share_the_chunk(void **state)
+{
+    (void)state;
+    tke_infer *e = engine_of(400, 100, 24, 0);
+    e->n_steps = 1000;
+    add_echo(e, 4, 150, 10, 60, 1);
+    add_echo(e, 5, 150, 10, 60, 2);
+    expect_rows(e, 1, 4, 100);
+    assert_int_equal(fake.rows_of[5], 0);
+    expect_rows(e, 1, 5, 100);
+    expect_rows(e, 1, 4, 50);
+    assert_int_equal(fake.rows_of[5], 50);
+    tke_infer_free(e);
+    e = engine_of(400, 100, 24, 0); /* small ones in the order of what they had */
+    add_echo(e, 4, 150, 1, 60, 1);
+    add_echo(e, 5, 150, 1, 60, 1);
+    expect_rows(e, 1, 4, 100);
+    expect_rows(e, 1, 5, 100);
+    expect_rows(e, 1, 4, 50);
+    tke_infer_free(e);
+}
+
+/* ---- room ---- */
+
+/* The youngest sample of the request with the most running goes first. */
+static void test_who_is_preempted(void **state)
+{
+    (void)state;
+    tke_infer *e = engine_of(9, 64, 16, 0);
+    tke_gen *a = add_echo(e, 4, 16, 3, 60, 0), *b = add_echo(e, 5, 16, 1, 60, 0);
+    while (!tke_infer_get_stats(e).preemptions)
+        assert_true(tke_infer_step(e));
+    assert_int_equal(a->seqs[2].state, TKE_SEQ_WAITING);
+    assert_int_equal(a->seqs[1].state, TKE_SEQ_RUNNING);
+    assert_int_equal(b->seqs[0].state, TKE_SEQ_RUNNING);
+    assert_int_equal(tke_infer_get_stats(e).n_waiting, 1);
+    while (tke_infer_step(e))
+        ;
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(tke_gen_sequence(a, i).n, 60);
+    assert_int_equal(tke_gen_sequence(b, 0).n, 60);
+    tke_infer_free(e);
+    e = engine_of(9, 64, 16, 0); /* one each: the younger request */
+    a = add_echo(e, 4, 16, 1, 100, 0);
+    b = add_echo(e, 5, 16, 1, 100, 0);
+    while (!tke_infer_get_stats(e).preemptions)
+        assert_true(tke_infer_step(e));
+    assert_int_equal(b->seqs[0].state, TKE_SEQ_WAITING);
+    tke_infer_free(e);
+}
+
+/* A new request makes way for itself where another has several samples running. */
+static void test_a_new_request_finds_room(void **state)
+{
+    (void)state;
+    tke_infer *e = engine_of(10, 64, 16, 0);
+    tke_gen *a = add_echo(e, 4, 10, 5, 40, 0);
+    while (a->seqs[4].n < 23) /* two blocks each: none is left */
+        assert_true(tke_infer_step(e));
+    assert_int_equal(tke_infer_get_stats(e).preemptions, 0);
+    tke_gen *b = add_echo(e, 5, 20, 1, 10, 0);
+    assert_true(tke_infer_step(e));
+    assert_int_equal(b->seqs[0].state, TKE_SEQ_RUNNING);
+    assert_int_equal(fake.rows_of[5], 20);
+    assert_int_equal(a->seqs[4].state, TKE_SEQ_WAITING);
+    tke_infer_free(e);
+}
+
+/* A sequence needs its blocks and one more; exactly that many are enough. */
+static void test_the_least_cache(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    int32_t prompt[40] = { 0 };
+    tke_gen_request r = {
+        .prompt = prompt, .n_prompt = 33, .n_samples = 1, .max_tokens = 15, .rule = { 1, 1, 0, 0 }
+    };
+    tke_infer *e = engine_of(4, 64, 16, 0);
+    tke_gen *g = add(e, &r);
+    r.max_tokens = 16;
+    assert_null(tke_infer_add(e, &r, &err));
+    assert_int_equal(err.code, TINKC_E_MEMORY);
+    assert_string_equal(err.message, "a sequence of 49 tokens needs 5 MiB of cache, there are 4");
+    while (tke_infer_step(e))
+        ;
+    assert_int_equal(tke_gen_error(g)->code, 0);
+    tke_infer_free(e);
+}
+
+/* ---- ends ---- */
+
+/* Logits that give no token end their request, and no other. */
+static void test_bad_logits(void **state)
+{
+    (void)state;
+    tke_infer *e = engine_of(100, 64, 16, 0);
+    tke_gen *bad = add_echo(e, 4, 10, 2, 8, 0), *good = add_echo(e, 5, 10, 2, 8, 0);
+    for (int i = 0; i < 3; i++)
+        tke_infer_step(e);
+    fake.fail_at = 4;
+    while (tke_infer_step(e))
+        ;
+    assert_int_equal(tke_gen_error(bad)->code, TINKC_E_SERVER);
+    assert_string_equal(tke_gen_error(bad)->message, "the logits are not finite");
+    assert_int_equal(tke_gen_sequence(bad, 0).n, 3);
+    assert_int_equal(tke_gen_error(good)->code, 0);
+    assert_int_equal(tke_gen_sequence(good, 1).n, 8);
+    fake.fail_at = -1;
+    int32_t prompt[3] = { 6, 6, 6 };
+    tke_gen_request r = {
+        .prompt = prompt, .n_prompt = 3, .n_samples = 1, .n_alternatives = 2, .rule = { 1, 1, 0, 0 }
+    };
+    tke_gen *scores = add(e, &r);
+    fake.fail_at = 6;
+    while (tke_infer_step(e))
+        ;
+    assert_int_equal(tke_gen_error(scores)->code, TINKC_E_SERVER);
+    tke_infer_free(e);
+}
+
+static void test_done_in_order(void **state)
+{
+    (void)state;
+    tke_infer *e = engine_of(100, 64, 16, 0);
+    tke_gen *g[4];
+    static const size_t lengths[4] = { 8, 2, 5, 2 };
+    for (int32_t i = 0; i < 4; i++)
+        g[i] = add_echo(e, 4 + i, 4, 1, lengths[i], 0);
+    assert_int_equal(tke_infer_n_unfinished(e), 4);
+    while (tke_infer_step(e))
+        ;
+    tke_gen_free(g[3]); /* in the middle of the list */
+    assert_ptr_equal(tke_infer_next_done(e), g[1]);
+    tke_gen_free(g[0]); /* at its end */
+    assert_ptr_equal(tke_infer_next_done(e), g[2]);
+    assert_null(tke_infer_next_done(e));
+    g[0] = add_echo(e, 4, 4, 1, 2, 0);
+    while (tke_infer_step(e))
+        ;
+    assert_ptr_equal(tke_infer_next_done(e), g[0]);
+    assert_null(tke_infer_next_done(e));
+    tke_infer_free(e);
+}
+
+/* ---- constraints ---- */
+
+static size_t byte_token(void *user, int32_t token, const char **bytes)
+{
+    static char all[VOCAB];
+    (void)user;
+    for (int i = 0; i < VOCAB; i++)
+        all[i] = (char)i;
+    *bytes = &all[token];
+    return token < 128;
+}
+
+static void test_constraints(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_arena arena;
+    tkc_arena_init(&arena, NULL, 0);
+    tke_grammar grammar = { 0 };
+    tke_json_grammar(&grammar, &arena, tkc_str("{\"enum\":[\"ab\",\"abcd\"]}"), &err);
+    tke_token_order *order = tke_token_order_new(VOCAB, byte_token, NULL, &err);
+    assert_string_equal(err.message, "");
+    tke_constraint constraint = { &grammar, order };
+    int32_t prompt[2] = { 5, 6 }, stop = 128;
+    tke_infer *e = engine_of(100, 64, 16, 0);
+    tke_gen_request r = { .prompt = prompt,
+                          .n_prompt = 2,
+                          .n_samples = 8,
+                          .max_tokens = 6,
+                          .rule = { 1, 1, 0, 0 },
+                          .constraint = &constraint,
+                          .stop_tokens = &stop,
+                          .n_stop_tokens = 1 };
+    for (r.max_tokens = 4; r.max_tokens < 8; r.max_tokens++)
+        for (r.seed = 0; r.seed < 6; r.seed++) {
+            tke_gen *g = add(e, &r);
+            while (tke_infer_step(e))
+                ;
+            assert_string_equal(tke_gen_error(g)->message, "");
+            for (size_t i = 0; i < 8; i++) {
+                tke_sequence s = tke_gen_sequence(g, i);
+                char text[16];
+                for (size_t k = 0; k < s.n; k++)
+                    text[k] = (char)s.tokens[k];
+                text[s.n] = '\0';
+                assert_true(strcmp(text, "\"ab\"") == 0 ||
+                            (r.max_tokens >= 6 && strcmp(text, "\"abcd\"") == 0));
+                assert_true(s.stopped);
+            }
+            tke_gen_free(g);
+        }
+    r.max_tokens = 3;
+    assert_null(tke_infer_add(e, &r, &err));
+    assert_int_equal(err.code, TINKC_E_BAD_REQUEST);
+    assert_string_equal(err.message,
+                        "max_tokens of 3 is too small: the shortest text that fits has 4 bytes");
+    ops.masks = false;
+    err = (tinkc_error){ 0 };
+    assert_null(tke_infer_add(e, &r, &err));
+    assert_int_equal(err.code, TINKC_E_UNSUPPORTED);
+    ops.masks = true;
+    tke_infer_free(e);
+    tke_token_order_free(order);
+    tkc_arena_free(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_any_company),
+        cmocka_unit_test(test_requests_are_copied),
+        cmocka_unit_test(test_rows_of_one_request),
+        cmocka_unit_test(test_rows_beside_a_small_request),
+        cmocka_unit_test(test_what_is_small),
+        cmocka_unit_test(test_tenants_share),
+        cmocka_unit_test(test_tenants_take_turns),
+        cmocka_unit_test(test_prompts_share_the_chunk),
+        cmocka_unit_test(test_who_is_preempted),
+        cmocka_unit_test(test_a_new_request_finds_room),
+        cmocka_unit_test(test_the_least_cache),
+        cmocka_unit_test(test_bad_logits),
+        cmocka_unit_test(test_done_in_order),
+        cmocka_unit_test(test_constraints),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
