@@ -115,7 +115,7 @@ static void write_targets(tkc_jsonw *w, uint32_t train, int names)
                                       TKE_TRAIN_MLP,     TKE_TRAIN_ATTN };
     tkc_jsonw_key(w, "target_modules");
     tkc_jsonw_array(w);
-    for (size_t i = 0; i < 8; i++)
+    for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++)
         if (train & flags[i] && !(names == TKE_NAMES_HOSTED && i == 3))
             tkc_jsonw_cstr(w, leaves[i]);
     if (names == TKE_NAMES_HOSTED && train & TKE_TRAIN_UNEMBED)

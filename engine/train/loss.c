@@ -57,7 +57,9 @@ static void clip(const tke_loss *loss, const tke_token *t, policy *p)
     const tke_datum *d = t->datum;
     tke_real low = d->clip_low ? (tke_real)d->clip_low[t->i] : loss->clip_low;
     tke_real high = d->clip_high ? (tke_real)d->clip_high[t->i] : loss->clip_high;
-    p->clipped = p->r < low ? low : p->r > high ? high : p->r;
+    p->clipped = p->r < low ? low : p->r;
+    if (p->clipped > high)
+        p->clipped = high;
 }
 
 static void count(tke_loss_sums *sums, const tke_token *t, const policy *p)

@@ -344,15 +344,16 @@ static bool run_microbatch(attempt *a, tke_item *items, size_t n_items,
 static bool run_microbatches(attempt *a)
 {
     tkc_arena arena;
+    bool ok = true;
     tkc_arena_init(&arena, NULL, 0);
-    for (size_t first = 0, n; first < a->n_items && !tkc_failed(&a->err); first += n) {
+    for (size_t first = 0, n; first < a->n_items && ok; first += n) {
         tke_microbatch_size size;
         n = fill(a, first, &size);
         tkc_arena_reset(&arena);
-        run_microbatch(a, a->items + first, n, &size, &arena);
+        ok = run_microbatch(a, a->items + first, n, &size, &arena);
     }
     tkc_arena_free(&arena);
-    return !tkc_failed(&a->err);
+    return ok;
 }
 
 /* ---- attempts ---- */

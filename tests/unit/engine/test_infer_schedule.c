@@ -350,7 +350,8 @@ typedef struct job {
     tke_gen_request r;
     int32_t prompt[LONGEST], targets[LONGEST * 2], stops[2];
     tinkc_str strings[2];
-    tke_gen *g;
+    tke_gen *g; /* while it runs */
+    bool cancelled;
 } job;
 
 static uint64_t dice(uint64_t *state, uint64_t n)
@@ -417,13 +418,23 @@ static void run_jobs(uint64_t seed, size_t blocks, size_t chunk, size_t running,
             make_job(j, &state);
             j->g = add(e, &j->r);
         }
+        if (started && dice(&state, 30) == 0) {
+            job *j = &jobs[dice(&state, started)];
+            j->cancelled = j->g != NULL;
+            if (j->g)
+                tke_gen_cancel(j->g);
+        }
         tke_infer_step(e);
         check_books(e);
         for (tke_gen *g; (g = tke_infer_next_done(e)); done++) {
             job *j = tke_gen_user(g);
             assert_ptr_equal(j->g, g);
             assert_true(tke_gen_done(g));
-            check_result(g, &j->r);
+            if (tke_gen_error(g)->code)
+                assert_true(j->cancelled && tke_gen_error(g)->code == TINKC_E_CANCELLED);
+            else
+                check_result(g, &j->r);
+            j->g = NULL;
             if (dice(&state, 2))
                 tke_gen_free(g);
         }
