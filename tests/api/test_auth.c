@@ -72,26 +72,26 @@ static void token_is_exchanged_used_and_renewed(void **state)
     tinkc_client *client =
         mock_client(mock, &(tinkc_client_options){ .api_key = "tml-secret" }, &err);
     tinkc_future *f = tinkc_identity_get(client, &err);
-    const tinkc_identity *who = tinkc_future_identity(f, 5000, &err);
+    const tinkc_identity *who = tinkc_future_identity(f, PATIENCE_MS, &err);
     assert_ok(&err);
     assert_string_equal(who->user_urn, "user:one");
     assert_string_equal(who->email, "a@b.c");
     assert_string_equal(who->org_urn, "tml:organization:o-1");
     tinkc_future_free(f);
     f = tinkc_health_check(client, &err);
-    assert_true(tinkc_future_wait(f, 5000, &err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &err));
     tinkc_future_free(f);
     assert_string_equal(request_header(nth_request(mock, "/api/v1/auth/token", 0), "X-API-Key"),
                         "tml-secret");
     assert_non_null(
         strstr(request_header(nth_request(mock, "/api/v1/healthz", 0), "X-API-Key"), ".one"));
     /* Renewed five minutes before its end. */
-    assert_int_equal(tinkc_mock_settle(mock, 5000, &err), 3300 * 1000);
+    assert_int_equal(tinkc_mock_settle(mock, PATIENCE_MS, &err), 3300 * 1000);
     tinkc_mock_advance(mock, 3300 * 1000);
-    tinkc_mock_settle(mock, 5000, &err);
+    tinkc_mock_settle(mock, PATIENCE_MS, &err);
     assert_int_equal(tinkc_mock_count(mock, "/api/v1/auth/token"), 2);
     f = tinkc_token_get(client, &err);
-    assert_non_null(strstr(tinkc_future_token(f, 5000, &err)->jwt, ".two"));
+    assert_non_null(strstr(tinkc_future_token(f, PATIENCE_MS, &err)->jwt, ".two"));
     tinkc_future_free(f);
     end(client, mock);
 }
@@ -104,10 +104,10 @@ static void a_short_lived_token_makes_no_tight_loop(void **state)
     tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
                       &(tinkc_mock_answer){ .body = token_answer("brief", 100) }, &err);
     tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .api_key = "tml-s" }, &err);
-    assert_true(tinkc_client_connect(client, 5000, &err));
-    assert_int_equal(tinkc_mock_settle(mock, 5000, &err), 50 * 1000); /* half its life */
+    assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
+    assert_int_equal(tinkc_mock_settle(mock, PATIENCE_MS, &err), 50 * 1000); /* half its life */
     tinkc_mock_advance(mock, 95 * 1000);
-    assert_int_equal(tinkc_mock_settle(mock, 5000, &err), 10 * 1000); /* never more often */
+    assert_int_equal(tinkc_mock_settle(mock, PATIENCE_MS, &err), 10 * 1000); /* never more often */
     end(client, mock);
 }
 
@@ -121,9 +121,9 @@ static void an_old_token_is_better_than_none(void **state)
     tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
                       &(tinkc_mock_answer){ .status = 403, .body = "{}" }, &err);
     tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .api_key = "tml-s" }, &err);
-    assert_true(tinkc_client_connect(client, 5000, &err));
+    assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
     tinkc_mock_advance(mock, 390 * 1000);
-    tinkc_mock_settle(mock, 5000, &err);
+    tinkc_mock_settle(mock, PATIENCE_MS, &err);
     tinkc_future *f = tinkc_health_check(client, &err);
     assert_true(run_until_done(mock, f, 60000));
     assert_true(tinkc_future_wait(f, 0, &err));
@@ -142,7 +142,7 @@ static int32_t connect_code(const char *config, const tinkc_client_options *o, i
                           &(tinkc_mock_answer){ .status = status, .body = "{}" }, &err);
     tinkc_client *client = mock_client(mock, o, &err);
     assert_ok(&err);
-    (void)tinkc_client_connect(client, 20000, &err);
+    (void)tinkc_client_connect(client, PATIENCE_MS, &err);
     end(client, mock);
     return err.code;
 }
@@ -164,7 +164,7 @@ static void credential_commands(void **state)
     tinkc_mock *mock = new_mock(CONFIG_CMD, &err);
     tinkc_client_options o = { .credential_cmd = "echo '  tml-from-command '" };
     tinkc_client *client = mock_client(mock, &o, &err);
-    assert_true(tinkc_client_connect(client, 20000, &err));
+    assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
     assert_ok(&err);
     assert_string_equal(request_header(nth_request(mock, "/api/v1/auth/token", 0), "X-API-Key"),
                         "tml-from-command");
@@ -200,7 +200,7 @@ static void a_command_that_lingers_is_not_waited_for(void **state)
     tinkc_mock *mock = new_mock(CONFIG_CMD, &err);
     tinkc_client_options o = { .credential_cmd = "echo tml-early; exec >&-; sleep 3600" };
     tinkc_client *client = mock_client(mock, &o, &err);
-    assert_true(tinkc_client_connect(client, 20000, &err));
+    assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
     assert_string_equal(request_header(nth_request(mock, "/api/v1/auth/token", 0), "X-API-Key"),
                         "tml-early");
     end(client, mock); /* waiting for the command would outlast the test's own limit */
@@ -226,7 +226,7 @@ static void the_way_to_a_credential_changes_while_one_waits(void **state)
                                                                 .idle_timeout_ms = 60000 },
                                        &err);
     tinkc_future *f = tinkc_capabilities_get(client, &err);
-    tinkc_mock_settle(mock, 20000, &err); /* the first run of the command is over */
+    tinkc_mock_settle(mock, PATIENCE_MS, &err); /* the first run of the command is over */
     assert_int_equal(tinkc_mock_count(mock, NULL), 1);
     tinkc_client_report(client, "tick", NULL, TINKC_LOG_INFO, &err);
     (void)tinkc_client_connect(client, 50, &(tinkc_error){ 0 }); /* until it is queued */
@@ -249,7 +249,7 @@ static void a_plain_key_names_nobody(void **state)
     tinkc_mock *mock = new_mock(NULL, &err);
     tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .api_key = "tml-s" }, &err);
     tinkc_future *f = tinkc_identity_get(client, &err);
-    assert_null(tinkc_future_identity(f, 5000, &err));
+    assert_null(tinkc_future_identity(f, PATIENCE_MS, &err));
     assert_int_equal(err.code, TINKC_E_NO_IDENTITY);
     tinkc_future_free(f);
     end(client, mock);
@@ -265,19 +265,19 @@ static void a_snapshot_saves_the_questions(void **state)
                       &(tinkc_mock_answer){ .body = token_answer("kept", 3600) }, &err);
     tinkc_client_options o = { .api_key = "tml-s" };
     tinkc_client *client = mock_client(mock, &o, &err);
-    assert_true(tinkc_client_connect(client, 5000, &err));
+    assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
     o.snapshot = tinkc_client_snapshot(client, &text, &err);
     assert_ok(&err);
     assert_null(strstr(o.snapshot, "tml-s"));
     tinkc_client_free(client);
     tinkc_mock_forget(mock);
     client = mock_client(mock, &o, &err);
-    assert_true(tinkc_client_connect(client, 5000, &err));
+    assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
     assert_int_equal(tinkc_mock_count(mock, NULL), 0);
     tinkc_client_free(client);
     o.api_key = "tml-other"; /* another account asks for itself */
     client = mock_client(mock, &o, &err);
-    assert_true(tinkc_client_connect(client, 5000, &err));
+    assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
     assert_int_equal(tinkc_mock_count(mock, NULL), 2);
     end(client, mock);
     o.snapshot = "{\"tinkc\":9}";

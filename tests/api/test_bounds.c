@@ -31,17 +31,17 @@ static size_t submits_with(const char *config, bool accepted, int32_t first_stat
     if (first_status) { /* one sample alone meets it; the others come when its back-off is over */
         tinkc_mock_once(mock, NULL, SAMPLE, &(tinkc_mock_answer){ .status = first_status }, &err);
         f[n++] = tinkc_sample(s, prompt, PROMPT, 1, &o, &err);
-        tinkc_mock_settle(mock, 5000, &err);
+        tinkc_mock_settle(mock, PATIENCE_MS, &err);
         tinkc_mock_advance(mock, 2000);
-        tinkc_mock_settle(mock, 5000, &err);
+        tinkc_mock_settle(mock, PATIENCE_MS, &err);
         if (after_ms > 2000)
             tinkc_mock_advance(mock, after_ms - 2000);
-        tinkc_mock_settle(mock, 5000, &err);
+        tinkc_mock_settle(mock, PATIENCE_MS, &err);
         tinkc_mock_forget(mock);
     }
     for (; n < MANY; n++)
         f[n] = tinkc_sample(s, prompt, PROMPT, 1, &o, &err);
-    tinkc_mock_settle(mock, 20000, &err);
+    tinkc_mock_settle(mock, PATIENCE_MS, &err);
     assert_ok(&err);
     size_t sent = tinkc_mock_count(mock, SAMPLE);
     while (n--)
@@ -193,9 +193,9 @@ static int64_t given_up_after_s(const char *config, const tinkc_retry_options *r
     tinkc_future *f = sample_one(&x);
     int64_t now = 0;
     while (!tinkc_future_done(f) && now < 7300) {
-        tinkc_mock_settle(x.mock, 5000, &x.err);
+        tinkc_mock_settle(x.mock, PATIENCE_MS, &x.err);
         tinkc_mock_advance(x.mock, 1000);
-        tinkc_mock_settle(x.mock, 5000, &x.err);
+        tinkc_mock_settle(x.mock, PATIENCE_MS, &x.err);
         now++;
     }
     bool done = tinkc_future_done(f);
@@ -244,14 +244,14 @@ static void one_sample_is_progress_for_all(void **state)
     tinkc_future *stuck = sample_one(&x);
     int64_t ended_s = 0;
     for (int64_t s = 1; s <= 200 && !ended_s; s++) {
-        tinkc_mock_settle(x.mock, 5000, &x.err);
+        tinkc_mock_settle(x.mock, PATIENCE_MS, &x.err);
         tinkc_mock_advance(x.mock, 1000);
-        tinkc_mock_settle(x.mock, 5000, &x.err);
+        tinkc_mock_settle(x.mock, PATIENCE_MS, &x.err);
         if (tinkc_future_done(stuck))
             ended_s = s;
         if (s == 40) {
             tinkc_future *f = sample_one(&x);
-            assert_true(tinkc_future_wait(f, 5000, &x.err));
+            assert_true(tinkc_future_wait(f, PATIENCE_MS, &x.err));
             tinkc_future_free(f);
         }
     }
@@ -276,7 +276,7 @@ static void answers_may_be_large(void **state)
     tinkc_mock_always(x.mock, NULL, "/api/v1/healthz", &(tinkc_mock_answer){ .body = body },
                       &x.err);
     tinkc_future *f = tinkc_health_check(x.client, &x.err);
-    assert_true(tinkc_future_wait(f, 5000, &x.err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x.err));
     tinkc_future_free(f);
     close_scene(&x);
     free(body);

@@ -17,7 +17,7 @@ static void makes_no_request_before_it_must(void **state)
     tinkc_client *client = mock_client(mock, NULL, &err);
     assert_ok(&err);
     assert_int_equal(tinkc_mock_count(mock, NULL), 0);
-    assert_true(tinkc_client_connect(client, 5000, &err));
+    assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
     assert_int_equal(tinkc_mock_count(mock, NULL), 1);
     assert_string_equal(tinkc_mock_request(mock, 0)->path, "/api/v1/client/config");
     assert_string_equal((const char *)tinkc_mock_request(mock, 0)->body.data,
@@ -32,14 +32,14 @@ static void session_comes_with_heartbeat(void **state)
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
     tinkc_client *client = mock_client(mock, NULL, &err);
-    assert_string_equal(tinkc_client_session_id(client, 5000, &err), "mock-session-1");
+    assert_string_equal(tinkc_client_session_id(client, PATIENCE_MS, &err), "mock-session-1");
     assert_int_equal(tinkc_mock_count(mock, "/api/v1/create_session"), 1);
     assert_int_equal(tinkc_mock_count(mock, "/api/v1/client/dynamic_config"), 1);
     for (int i = 0; i < 6; i++) {
-        assert_int_equal(tinkc_mock_settle(mock, 5000, &err), 10000);
+        assert_int_equal(tinkc_mock_settle(mock, PATIENCE_MS, &err), 10000);
         tinkc_mock_advance(mock, 10000);
     }
-    tinkc_mock_settle(mock, 5000, &err);
+    tinkc_mock_settle(mock, PATIENCE_MS, &err);
     assert_int_equal(tinkc_mock_count(mock, "/api/v1/session_heartbeat"), 6);
     assert_true(tinkc_client_close(client, 1000, &err));
     assert_ok(&err);
@@ -61,9 +61,9 @@ static void every_request_says_who_it_is(void **state)
     };
     tinkc_client *client =
         mock_client(mock, &(tinkc_client_options){ .api_key = "tml-k", .headers = own }, &err);
-    assert_non_null(tinkc_client_session_id(client, 5000, &err));
+    assert_non_null(tinkc_client_session_id(client, PATIENCE_MS, &err));
     tinkc_future *f = tinkc_run_get(client, "r", TINKC_OWNED, &err);
-    (void)tinkc_future_wait(f, 5000, &err);
+    (void)tinkc_future_wait(f, PATIENCE_MS, &err);
     for (size_t i = 0; tinkc_mock_request(mock, i); i++) {
         const tinkc_request *r = tinkc_mock_request(mock, i);
         bool get = strcmp(r->method, "GET") == 0;
@@ -88,82 +88,127 @@ static void every_request_says_who_it_is(void **state)
     tinkc_mock_free(mock);
 }
 
-/* A rate limit of one client slows another with the same key, and none with another. Over real
- * connections: what has a transport or clock of its own shares nothing. */
-typedef struct limited {
-    atomic_int refused;
-    atomic_llong at_ms[3];
-} limited;
+/* ---- a rate limit holds for the key ---- */
 
-static int64_t real_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
+/* Over real connections: what has a transport or clock of its own shares no limits. The first sample is
+ * refused; the others are counted by key. */
+typedef struct limited {
+    const char *pause; /* the header that refuses the first */
+    atomic_int refused;
+    atomic_int n_same, n_other;        /* samples taken */
+    atomic_llong refused_ms, taken_ms; /* when: the first, and the next with its key */
+} limited;
 
 static void serve_limited(const stub_request *r, stub_answer *a, void *user)
 {
-    static const char *const names[] = { "tml-same", "tml-same", "tml-other" };
     limited *l = user;
     char key[40];
     stub_header(r, "X-API-Key", key, sizeof key);
     a->body = "{}";
-    if (strstr(r->path, "create_session"))
+    if (strstr(r->path, "healthz"))
+        a->body = "{\"status\":\"ok\"}";
+    else if (strstr(r->path, "create_session"))
         a->body = "{\"session_id\":\"s\"}";
     else if (strstr(r->path, "dynamic_config"))
         a->body = "{\"refresh_interval_sec\":300}";
     else if (strstr(r->path, "create_sampling_session"))
         a->body = "{\"sampling_session_id\":\"p\"}";
-    else if (strstr(r->path, "asample") && atomic_exchange(&l->refused, 1) == 0) {
-        atomic_store(&l->at_ms[0], real_ms());
+    else if (strstr(r->path, "asample") && !atomic_load(&l->refused)) {
+        atomic_store(&l->refused_ms, patience_now_ms());
+        atomic_store(&l->refused, 1);
         a->status = 429;
-        a->headers = "retry-after-ms: 1500\r\n";
+        a->headers = l->pause;
     } else if (strstr(r->path, "asample")) {
-        int who = strcmp(key, names[2]) == 0 ? 2 : 1;
-        if (!atomic_load(&l->at_ms[who]))
-            atomic_store(&l->at_ms[who], real_ms());
+        bool same = strcmp(key, "tml-same") == 0;
+        if (same && !atomic_load(&l->taken_ms))
+            atomic_store(&l->taken_ms, patience_now_ms());
+        atomic_fetch_add(same ? &l->n_same : &l->n_other, 1);
         a->body = "{\"request_id\":\"q\"}";
     } else if (strstr(r->path, "retrieve_future"))
         a->body = "{\"error\":\"enough\",\"category\":\"user\"}";
 }
 
-static void c43_a_rate_limit_holds_for_the_key(void **state)
-{
-    (void)state;
-    static const char *const keys[] = { "tml-same", "tml-same", "tml-other" };
-    tinkc_error err = { 0 }, ignored = { 0 };
-    limited l = { 0 };
-    tinkc_sampling o = TINKC_SAMPLING_INIT;
+typedef struct trio {
+    limited l;
+    tinkc_error err;
+    stub_server *server;
     tinkc_client *clients[3];
     tinkc_sampler *samplers[3];
     tinkc_future *f[3];
-    stub_server *server = stub_start(NULL, serve_limited, &l);
+} trio;
+
+static void sample_with(trio *x, size_t i)
+{
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    x->f[i] = tinkc_sample(x->samplers[i], (int32_t[]){ 1 }, 1, 1, &o, &x->err);
+}
+
+/* Two clients with one key and a third with another; the first one's sample has been refused. */
+static void open_trio(trio *x, const char *pause)
+{
+    static const char *const keys[] = { "tml-same", "tml-same", "tml-other" };
+    *x = (trio){ .l.pause = pause };
+    x->server = stub_start(NULL, serve_limited, &x->l);
     for (size_t i = 0; i < 3; i++) {
-        clients[i] = tinkc_client_new(&(tinkc_client_options){ .api_key = keys[i],
-                                                               .base_url = stub_url(server),
-                                                               .telemetry = TINKC_TELEMETRY_OFF },
-                                      &err);
-        samplers[i] =
-            tinkc_sampler_new(clients[i], &(tinkc_sampler_options){ .base_model = "m" }, &err);
+        x->clients[i] =
+            tinkc_client_new(&(tinkc_client_options){ .api_key = keys[i],
+                                                      .base_url = stub_url(x->server),
+                                                      .telemetry = TINKC_TELEMETRY_OFF },
+                             &x->err);
+        x->samplers[i] = tinkc_sampler_new(x->clients[i],
+                                           &(tinkc_sampler_options){ .base_model = "m" }, &x->err);
     }
-    assert_ok(&err);
-    f[0] = tinkc_sample(samplers[0], (int32_t[]){ 1 }, 1, 1, &o, &err);
-    while (!atomic_load(&l.refused) || tinkc_future_stage(f[0]) != TINKC_STAGE_QUEUED)
-        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
-    for (size_t i = 1; i < 3; i++)
-        f[i] = tinkc_sample(samplers[i], (int32_t[]){ 1 }, 1, 1, &o, &err);
-    (void)tinkc_future_wait_all(f, 3, 20000, &ignored);
+    assert_ok(&x->err);
+    sample_with(x, 0);
+    wait_until(atomic_load(&x->l.refused) &&
+               (tinkc_future_stage(x->f[0]) == TINKC_STAGE_QUEUED || tinkc_future_done(x->f[0])));
+}
+
+static void close_trio(trio *x)
+{
+    for (size_t i = 0; i < 3; i++) {
+        tinkc_future_free(x->f[i]);
+        tinkc_sampler_free(x->samplers[i]);
+        tinkc_client_free(x->clients[i]);
+    }
+    stub_stop(x->server);
+}
+
+/* It slows another client with the same key, and none with another. */
+static void c43_a_rate_limit_holds_for_the_key(void **state)
+{
+    (void)state;
+    static trio x;
+    tinkc_error ignored = { 0 };
+    open_trio(&x, "retry-after-ms: 60000\r\n");
+    sample_with(&x, 1);
+    sample_with(&x, 2);
+    assert_false(tinkc_future_wait(x.f[2], 50000, &ignored)); /* before the minute is over */
     assert_int_equal(ignored.code, TINKC_E_REQUEST_FAILED);
-    int64_t first = atomic_load(&l.at_ms[0]);
-    assert_true(atomic_load(&l.at_ms[1]) - first >= 1500);
-    assert_true(atomic_load(&l.at_ms[2]) < atomic_load(&l.at_ms[1]));
-    for (size_t i = 0; i < 3; i++) {
-        tinkc_future_free(f[i]);
-        tinkc_sampler_free(samplers[i]);
-        tinkc_client_free(clients[i]);
+    for (int i = 0; i < 5; i++) { /* by now the second would have been sent */
+        tinkc_future *f = tinkc_health_check(x.clients[1], &x.err);
+        assert_true(tinkc_future_wait(f, PATIENCE_MS, &x.err));
+        tinkc_future_free(f);
     }
-    stub_stop(server);
+    assert_int_equal(tinkc_future_stage(x.f[1]), TINKC_STAGE_QUEUED);
+    assert_int_equal(atomic_load(&x.l.n_same), 0);
+    assert_int_equal(atomic_load(&x.l.n_other), 1);
+    close_trio(&x);
+}
+
+static void a_rate_limit_ends(void **state)
+{
+    (void)state;
+    enum { PAUSE_MS = 300 };
+    static trio x;
+    tinkc_error ignored = { 0 };
+    open_trio(&x, "retry-after-ms: 300\r\n");
+    sample_with(&x, 1);
+    (void)tinkc_future_wait_all(x.f, 2, PATIENCE_MS, &ignored);
+    assert_int_equal(ignored.code, TINKC_E_REQUEST_FAILED);
+    assert_int_equal(atomic_load(&x.l.n_same), 2);
+    assert_true(atomic_load(&x.l.taken_ms) - atomic_load(&x.l.refused_ms) >= PAUSE_MS);
+    close_trio(&x);
 }
 
 /* A session that is over takes no more heartbeats and is sent none. */
@@ -174,18 +219,18 @@ static void a_session_that_is_over_has_no_heartbeat(void **state)
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
     tinkc_client *client =
         mock_client(mock, &(tinkc_client_options){ .display_name = "nightly" }, &err);
-    const char *id = tinkc_client_session_id(client, 5000, &err);
+    const char *id = tinkc_client_session_id(client, PATIENCE_MS, &err);
     assert_non_null(strstr((const char *)nth_request(mock, "/api/v1/create_session", 0)->body.data,
                            "\"display_name\":\"nightly\""));
     tinkc_future *f = tinkc_session_finish(client, id, TINKC_FINISH_SUCCESS, NULL, &err);
-    assert_true(tinkc_future_wait(f, 5000, &err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &err));
     tinkc_mock_always(mock, NULL, "/api/v1/session_heartbeat",
                       &(tinkc_mock_answer){ .status = 410, .body = "{}" }, &err);
     for (int i = 0; i < 30; i++) {
-        tinkc_mock_settle(mock, 5000, &err);
+        tinkc_mock_settle(mock, PATIENCE_MS, &err);
         tinkc_mock_advance(mock, 10000);
     }
-    tinkc_mock_settle(mock, 5000, &err);
+    tinkc_mock_settle(mock, PATIENCE_MS, &err);
     assert_ok(&err);
     assert_int_equal(tinkc_mock_count(mock, "/api/v1/session_heartbeat"), 1);
     tinkc_future_free(f);
@@ -274,7 +319,7 @@ static void requests_wait_as_the_header_says(void **state)
         }
         tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
         tinkc_client *client = mock_client(mock, &o, &err);
-        assert_non_null(tinkc_client_session_id(client, 5000, &err));
+        assert_non_null(tinkc_client_session_id(client, PATIENCE_MS, &err));
         const tinkc_request *r = nth_request(mock, "/api/v1/create_session", 0);
         assert_int_equal(r->connect_timeout_ms, given ? 700 : 5000);
         assert_int_equal(r->idle_timeout_ms, given ? 800 : 60000);
@@ -318,7 +363,7 @@ static void the_environment_fills_in_what_is_not_given(void **state)
         set_all(false); /* read once */
         assert_string_equal(tinkc_client_base_url(client),
                             options ? "http://given.example/" : "http://env.example/x/");
-        assert_non_null(tinkc_client_session_id(client, 20000, &err));
+        assert_non_null(tinkc_client_session_id(client, PATIENCE_MS, &err));
         const tinkc_request *token = nth_request(mock, "/api/v1/auth/token", 0);
         const tinkc_request *session = nth_request(mock, "/api/v1/create_session", 0);
         assert_string_equal(request_header(token, "X-API-Key"),
@@ -341,6 +386,7 @@ int main(void)
         cmocka_unit_test(a_session_that_is_over_has_no_heartbeat),
         cmocka_unit_test(every_request_says_who_it_is),
         cmocka_unit_test(c43_a_rate_limit_holds_for_the_key),
+        cmocka_unit_test(a_rate_limit_ends),
         cmocka_unit_test(logs_go_to_stderr_where_the_environment_asks),
         cmocka_unit_test(requests_wait_as_the_header_says),
         cmocka_unit_test(the_environment_fills_in_what_is_not_given),

@@ -66,7 +66,7 @@ static void answer_with(fixture *x, const char *result)
 
 static void expect(fixture *x, tinkc_future *f, const row *r)
 {
-    bool ok = tinkc_future_wait(f, 5000, &x->err);
+    bool ok = tinkc_future_wait(f, PATIENCE_MS, &x->err);
     if (!r->message) {
         assert_ok(&x->err);
         assert_true(ok);
@@ -221,7 +221,7 @@ static void tokens_of_a_stream(void **state)
         tinkc_mock_once(x->mock, NULL, "/api/v1/stream_sample",
                         &(tinkc_mock_answer){ .body = rows[i].result }, &x->err);
         tinkc_deltas *d = tinkc_sample_stream(x->sampler, prompt, PROMPT, &o, &x->err);
-        while (tinkc_deltas_next(d, 5000, &x->err) != NULL)
+        while (tinkc_deltas_next(d, PATIENCE_MS, &x->err) != NULL)
             ;
         if (rows[i].message) {
             assert_int_equal(x->err.code, TINKC_E_BAD_RESPONSE);

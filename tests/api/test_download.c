@@ -211,7 +211,7 @@ static tinkc_future *download(world *w, tinkc_download_options o)
     o.dir = w->dir;
     tinkc_future *f = tinkc_checkpoint_download(w->client, PATH, &o, &w->err);
     if (f)
-        tinkc_future_wait(f, 30000, &w->err);
+        tinkc_future_wait(f, PATIENCE_MS, &w->err);
     return f;
 }
 
@@ -320,7 +320,7 @@ static void existing_targets_stay(void **state)
     tinkc_future *f = tinkc_checkpoint_download(
         once, PATH, &(tinkc_download_options){ .dir = w.dir, .name = "mine", .replace = true },
         &w.err);
-    assert_false(tinkc_future_wait(f, 20000, &w.err));
+    assert_false(tinkc_future_wait(f, PATIENCE_MS, &w.err));
     tinkc_future_free(f);
     tinkc_client_free(once);
     assert_true(there(&w, "mine/old"));
@@ -424,7 +424,7 @@ static void the_next_run_goes_on(void **state)
                                               &w.err);
         tinkc_download_options o = { .dir = w.dir, .keep_archive = i == 2 };
         tinkc_future *f = tinkc_checkpoint_download(once, PATH, &o, &w.err);
-        assert_false(tinkc_future_wait(f, 20000, &w.err));
+        assert_false(tinkc_future_wait(f, PATIENCE_MS, &w.err));
         assert_int_equal(w.err.code, TINKC_E_CONNECTION);
         tinkc_future_free(f);
         tinkc_client_free(once);
@@ -646,7 +646,7 @@ static void bytes_go_to_the_caller(void **state)
         w.s.break_at = 70000;
         tinkc_download_options o = { .write = take, .write_user = &t };
         tinkc_future *f = tinkc_checkpoint_download(w.client, PATH, &o, &w.err);
-        bool ok = tinkc_future_wait(f, 30000, &w.err);
+        bool ok = tinkc_future_wait(f, PATIENCE_MS, &w.err);
         if (i == 2) {
             assert_false(ok);
             assert_int_equal(w.err.code, TINKC_E_CANCELLED);
@@ -713,7 +713,7 @@ static void fetch_through(world *w, bool socket, size_t gulp, int64_t max_bytes)
     open_drain(&d, socket, gulp);
     tinkc_download_options o = { .fd = d.to, .max_bytes = max_bytes };
     tinkc_future *f = tinkc_checkpoint_download(w->client, PATH, &o, &w->err);
-    assert_int_equal(tinkc_future_wait(f, 30000, &w->err), max_bytes == 0);
+    assert_int_equal(tinkc_future_wait(f, PATIENCE_MS, &w->err), max_bytes == 0);
     close_drain(&d);
     if (max_bytes) {
         assert_int_equal(w->err.code, TINKC_E_BAD_RESPONSE);
@@ -769,7 +769,7 @@ static void into_a_file_that_is_open(void **state)
     int fd = open(path, O_WRONLY | O_CREAT, 0600);
     tinkc_download_options o = { .fd = fd };
     tinkc_future *f = tinkc_checkpoint_download(w.client, PATH, &o, &w.err);
-    assert_true(tinkc_future_wait(f, 30000, &w.err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &w.err));
     close(fd);
     check_content(&w, "open.tar", w.s.archive.data, w.s.archive.len);
     tinkc_future_free(f);
@@ -780,7 +780,7 @@ static void fail_into(world *w, int fd, const char *says)
 {
     tinkc_download_options o = { .fd = fd };
     tinkc_future *f = tinkc_checkpoint_download(w->client, PATH, &o, &w->err);
-    assert_false(tinkc_future_wait(f, 30000, &w->err));
+    assert_false(tinkc_future_wait(f, PATIENCE_MS, &w->err));
     assert_int_equal(w->err.code, TINKC_E_FILE);
     assert_non_null(strstr(w->err.message, says));
     tinkc_future_free(f);
@@ -825,7 +825,7 @@ static void a_pipe_that_nobody_reads(void **state)
     while (done < 65536)
         tinkc_future_progress(f, &done, NULL);
     tinkc_future_cancel(f);
-    assert_false(tinkc_future_wait(f, 30000, &w.err));
+    assert_false(tinkc_future_wait(f, PATIENCE_MS, &w.err));
     assert_int_equal(w.err.code, TINKC_E_CANCELLED);
     tinkc_future_free(f);
     tinkc_client_free(w.client);
@@ -855,14 +855,14 @@ static void digests_may_be_left_out(void **state)
                                               &w.err);
         tinkc_download_options o = { .dir = w.dir, .no_digests = true };
         tinkc_future *f = tinkc_checkpoint_download(once, PATH, &o, &w.err);
-        assert_int_equal(tinkc_future_wait(f, 20000, &w.err), !again);
+        assert_int_equal(tinkc_future_wait(f, PATIENCE_MS, &w.err), !again);
         w.err = (tinkc_error){ 0 };
         if (again) {
             tinkc_future_free(f);
             o.no_digests = false;
             f = tinkc_checkpoint_download(once, PATH, &o, &w.err);
         }
-        const tinkc_download *d = tinkc_future_download(f, 20000, &w.err);
+        const tinkc_download *d = tinkc_future_download(f, PATIENCE_MS, &w.err);
         assert_ok(&w.err);
         assert_int_equal(w.s.ranges, again);
         assert_int_equal(tinkc_download_count(d), 3);
@@ -971,7 +971,7 @@ static void stopping_is_quick(void **state)
             tinkc_future_cancel(f);
         }
         if (i != 2) {
-            assert_false(tinkc_future_wait(f, 5000, &err));
+            assert_false(tinkc_future_wait(f, PATIENCE_MS, &err));
             assert_int_equal(err.code, i == 1 ? TINKC_E_CLOSED : TINKC_E_CANCELLED);
             tinkc_future_free(f);
         }
@@ -989,7 +989,7 @@ static void plain_files_by_address(void **state)
     snprintf(url, sizeof url, "%s/store/trace.pftrace?sig=x", stub_url(server));
     tinkc_future *f =
         tinkc_url_download(w.client, url, &(tinkc_download_options){ .dir = w.dir }, &w.err);
-    assert_true(tinkc_future_wait(f, 20000, &w.err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &w.err));
     check_content(&w, "trace.pftrace", w.s.archive.data, w.s.archive.len);
     assert_string_equal(w.s.seen_key, "");
     tinkc_future_free(f);
@@ -1009,7 +1009,7 @@ static tinkc_future *download_external(world *w, tinkc_download_options o)
         o.dir = w->dir;
     tinkc_future *f = tinkc_checkpoint_download(w->client, EXTERNAL, &o, &w->err);
     if (f)
-        tinkc_future_wait(f, 30000, &w->err);
+        tinkc_future_wait(f, PATIENCE_MS, &w->err);
     return f;
 }
 
@@ -1098,20 +1098,20 @@ static void archives_by_name(void **state)
         w.s.by_name = true;
         tinkc_download_options o = { .dir = w.dir, .name = "mine" };
         tinkc_future *f = tinkc_checkpoint_download(w.client, paths[i], &o, &w.err);
-        assert_true(tinkc_future_wait(f, 30000, &w.err));
+        assert_true(tinkc_future_wait(f, PATIENCE_MS, &w.err));
         assert_ok(&w.err);
         assert_int_equal(w.s.archives, asked[i]);
         check_content(&w, "mine/deep/er/model.bin", w.big, sizeof w.big);
         tinkc_future_free(f);
         /* What is missing under both names is reported as the whole one met it. */
         f = tinkc_checkpoint_archive(w.client, "tinker://r/sampler_weights/gone", &w.err);
-        assert_false(tinkc_future_wait(f, 30000, &w.err));
+        assert_false(tinkc_future_wait(f, PATIENCE_MS, &w.err));
         assert_int_equal(w.err.code, TINKC_E_NOT_FOUND);
         tinkc_future_free(f);
         w.err = (tinkc_error){ 0 };
         w.s.archives = 0; /* only samplers have two names */
         f = tinkc_checkpoint_archive(w.client, "tinker://r/weights/gone", &w.err);
-        assert_false(tinkc_future_wait(f, 30000, &w.err));
+        assert_false(tinkc_future_wait(f, PATIENCE_MS, &w.err));
         assert_int_equal(w.s.archives, 1);
         tinkc_future_free(f);
         close_world(&w);

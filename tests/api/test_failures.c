@@ -370,7 +370,7 @@ static void run_case(const request_kind *kind, const weather *w)
         if (done || count < 10)
             fail_case(kind, w, done ? "has ended" : "does not try", &x.err, count);
         tinkc_future_cancel(f);
-        tinkc_mock_settle(x.mock, 5000, &x.err);
+        tinkc_mock_settle(x.mock, PATIENCE_MS, &x.err);
         assert_true(tinkc_future_done(f));
         assert_false(tinkc_future_wait(f, 0, &x.err));
         assert_int_equal(x.err.code, TINKC_E_CANCELLED);
@@ -524,7 +524,7 @@ static void attempts_end_with_the_window(void **state)
         tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
         tinkc_client_options o = { .retry_window_ms = 30000, .idle_timeout_ms = 4000 };
         tinkc_client *client = mock_client(mock, &o, &err);
-        assert_true(tinkc_client_connect(client, 5000, &err));
+        assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
         tinkc_mock_always(mock, NULL, "/api/v1/get_server_capabilities",
                           &(tinkc_mock_answer){ .fault = faults[i] }, &err);
         int64_t begun = tinkc_mock_clock(mock)->now_ms(tinkc_mock_clock(mock)->self);

@@ -179,7 +179,7 @@ static void close_world(world *w)
 static tinkc_tokenizer *fetch(world *w, const char *model)
 {
     tinkc_future *f = tinkc_tokenizer_fetch(w->client, model, NULL, &w->o, &w->err);
-    tinkc_tokenizer *t = tinkc_future_tokenizer(f, 20000, &w->err);
+    tinkc_tokenizer *t = tinkc_future_tokenizer(f, PATIENCE_MS, &w->err);
     tinkc_future_free(f);
     return t;
 }
@@ -280,7 +280,7 @@ static void all_who_ask_wait_for_one_download(void **state)
     tinkc_future_cancel(all[3]); /* one of them changes his mind */
     for (int i = 0; i < N; i++) {
         tinkc_error err = { 0 };
-        tinkc_tokenizer *t = tinkc_future_tokenizer(all[i], 20000, &err);
+        tinkc_tokenizer *t = tinkc_future_tokenizer(all[i], PATIENCE_MS, &err);
         if (i != 3)
             assert_ok(&err);
         tinkc_tokenizer_free(t);
@@ -415,7 +415,7 @@ static void a_close_ends_the_waiting(void **state)
     while (w.h.files < 2)
         usleep(1000);
     tinkc_client_close(w.client, 0, &w.err);
-    assert_null(tinkc_future_tokenizer(f, 5000, &err));
+    assert_null(tinkc_future_tokenizer(f, PATIENCE_MS, &err));
     assert_int_equal(err.code, TINKC_E_CLOSED);
     tinkc_future_free(f);
     close_world(&w);

@@ -86,7 +86,7 @@ static tinkc_future *sample(fixture *x)
 static int32_t code_of(tinkc_future *f)
 {
     tinkc_error err = { 0 };
-    (void)tinkc_future_wait(f, 5000, &err);
+    (void)tinkc_future_wait(f, PATIENCE_MS, &err);
     return err.code;
 }
 
@@ -105,7 +105,7 @@ static void closing_completes_hundreds_at_once(void **state)
     for (size_t i = 0; i < MANY; i++)
         all[i] = i % 4 == 0 ? step(x) : i % 4 == 1 ? pass(x) : sample(x);
     assert_ok(&x->err);
-    tinkc_mock_settle(x->mock, 10000, &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     assert_false(tinkc_client_close(x->client, 0, &x->err)); /* something was cut off */
     assert_ok(&x->err);
     for (size_t i = 0; i < MANY; i++) {
@@ -185,7 +185,7 @@ static void waits_for_all_and_for_any(void **state)
 {
     fixture *x = *state;
     tinkc_future *all[4] = { step(x), NULL, sample(x), step(x) };
-    assert_true(tinkc_future_wait_all(all, 4, 5000, &x->err));
+    assert_true(tinkc_future_wait_all(all, 4, PATIENCE_MS, &x->err));
     tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
                       &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x->err);
     tinkc_future *slow = step(x);
@@ -194,12 +194,12 @@ static void waits_for_all_and_for_any(void **state)
     assert_int_equal(x->err.code, TINKC_E_TIMEOUT);
     x->err = (tinkc_error){ 0 };
     two[1] = all[2];
-    assert_int_equal(tinkc_future_wait_any(two, 2, 5000, &x->err), 1);
+    assert_int_equal(tinkc_future_wait_any(two, 2, PATIENCE_MS, &x->err), 1);
     two[1] = NULL;
     tinkc_future_cancel(slow);
-    assert_int_equal(tinkc_future_wait_any(two, 2, 5000, &x->err), 0);
+    assert_int_equal(tinkc_future_wait_any(two, 2, PATIENCE_MS, &x->err), 0);
     assert_ok(&x->err);
-    assert_false(tinkc_future_wait_all(two, 2, 5000, &x->err));
+    assert_false(tinkc_future_wait_all(two, 2, PATIENCE_MS, &x->err));
     assert_int_equal(x->err.code, TINKC_E_CANCELLED);
     x->err = (tinkc_error){ 0 };
     tinkc_future_free(slow);
@@ -226,12 +226,12 @@ static void queue_runs_callbacks_where_it_is_run(void **state)
         tinkc_future_on_done(sample(x), queue, count_done, &done, &x->err);
     assert_int_equal(poll(&fd, 1, 5000), 1);
     while (done < 10)
-        assert_true(tinkc_queue_run(queue, 5000, &x->err) > 0);
+        assert_true(tinkc_queue_run(queue, PATIENCE_MS, &x->err) > 0);
     assert_ok(&x->err);
     assert_int_equal(poll(&fd, 1, 0), 0);
     /* After completion it comes at the next run; taken away it never comes. */
     tinkc_future *f = step(x);
-    assert_true(tinkc_future_wait(f, 5000, &x->err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
     tinkc_future_on_done(f, queue, count_done, &done, &x->err);
     tinkc_future_on_done(f, queue, NULL, NULL, &x->err);
     assert_int_equal(tinkc_queue_run(queue, 0, &x->err), 0);
@@ -282,9 +282,9 @@ static void c13_cancelling_in_the_queue_moves_the_others_up(void **state)
                     &(tinkc_mock_answer){ .status = 503, .body = "{}" }, &x->err);
     for (size_t i = 0; i < 10; i++)
         all[i] = step(x);
-    tinkc_mock_settle(x->mock, 5000, &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     tinkc_future_cancel(all[4]);
-    tinkc_mock_settle(x->mock, 5000, &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     assert_int_equal(code_of(all[4]), TINKC_E_CANCELLED);
     assert_true(run_until_done(x->mock, all[9], 60000));
     for (size_t i = 0; i < 10; i++) {
@@ -417,8 +417,8 @@ static void waiting_on_the_io_thread_is_refused(void **state)
     tinkc_client_options o = { .log = waits_in_log, .log_level = TINKC_LOG_DEBUG };
     tinkc_client *client = mock_client(mock, &o, &err);
     log_client = client;
-    assert_non_null(tinkc_client_session_id(client, 5000, &err));
-    tinkc_mock_settle(mock, 5000, &err);
+    assert_non_null(tinkc_client_session_id(client, PATIENCE_MS, &err));
+    tinkc_mock_settle(mock, PATIENCE_MS, &err);
     log_client = NULL;
     assert_int_equal(atomic_load(&thread_code), TINKC_E_THREAD);
     tinkc_client_free(client);
@@ -429,7 +429,7 @@ static void a_forked_child_may_only_free(void **state)
 {
     fixture *x = *state;
     tinkc_future *f = step(x);
-    assert_true(tinkc_future_wait(f, 5000, &x->err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
     pid_t pid = fork();
     if (pid == 0) {
         tinkc_error err = { 0 };
@@ -453,7 +453,7 @@ static void a_forked_child_looks_without_waiting(void **state)
 {
     fixture *x = *state;
     tinkc_future *f = step(x);
-    assert_true(tinkc_future_wait(f, 5000, &x->err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
     pthread_mutex_lock(&f->shared.lock);
     pid_t pid = fork();
     if (pid == 0) {
@@ -495,7 +495,7 @@ static void an_event_after_the_free_goes_nowhere(void **state)
     assert_true(tinkc_future_on_event(f, queue, ~0u, no_event, &called, &x->err));
     tkc_future_keep(f); /* as the I/O thread does */
     tinkc_future_free(f);
-    (void)tinkc_mock_settle(x->mock, 30000, &x->err);
+    (void)tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     tkc_emit(x->client, f, &(tinkc_event){ .kind = TINKC_EVENT_RETRY, .text = "late" });
     tkc_future_drop(f);
     while (tinkc_queue_run(queue, 0, &x->err) > 0)
@@ -529,7 +529,7 @@ static void callbacks_move_from_a_queue_that_is_freed(void **state)
         tinkc_queue *to = tinkc_queue_new(x->client, &x->err);
         for (int i = 0; i < N; i++)
             all[i] = tinkc_capabilities_get(x->client, &x->err);
-        assert_true(tinkc_future_wait_all(all, N, 30000, &x->err));
+        assert_true(tinkc_future_wait_all(all, N, PATIENCE_MS, &x->err));
         for (int i = 0; i < N; i++)
             tinkc_future_on_done(all[i], from, count_call, &calls[i], &x->err);
         pthread_t thread;
@@ -552,7 +552,7 @@ static void callbacks_move_from_a_queue_that_is_freed(void **state)
 
 static void settle(fixture *x)
 {
-    assert_int_not_equal(tinkc_mock_settle(x->mock, 30000, &x->err), TINKC_FOREVER);
+    assert_int_not_equal(tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err), TINKC_FOREVER);
     assert_ok(&x->err);
 }
 

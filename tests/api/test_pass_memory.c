@@ -89,11 +89,11 @@ static size_t now(fixture *x)
 static void submit_all(fixture *x, size_t chunks)
 {
     for (int i = 0; i < 200 && tinkc_mock_count(x->mock, "/api/v1/retrieve_future") < chunks; i++) {
-        int64_t next = tinkc_mock_settle(x->mock, 20000, &x->err);
+        int64_t next = tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
         assert_ok(&x->err);
         tinkc_mock_advance(x->mock, next > 0 && next < 100 ? next : 100);
     }
-    tinkc_mock_settle(x->mock, 20000, &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
 }
 
 static void c35_a_pass_holds_its_batch_once(void **state)

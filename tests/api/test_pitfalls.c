@@ -70,7 +70,7 @@ static void c01_submitting_does_not_wait_for_the_network(void **state)
     assert_int_equal(tinkc_future_part_count(f), 50);
     tinkc_mock *other_mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x.err);
     tinkc_client *other = mock_client(other_mock, NULL, &x.err);
-    assert_true(tinkc_client_connect(other, 5000, &x.err));
+    assert_true(tinkc_client_connect(other, PATIENCE_MS, &x.err));
     assert_false(tinkc_client_close(x.client, 0, &x.err));
     assert_true(tinkc_future_done(f));
     tinkc_future_free(f);
@@ -177,13 +177,13 @@ static void c09_images_are_base64_in_samples_and_bytes_in_training(void **state)
     tinkc_sampler *sampler = tinkc_sampler_new(x.client, &nano, &x.err);
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     tinkc_future *f = tinkc_sample_input(sampler, input, 1, &o, &x.err);
-    assert_true(tinkc_future_wait(f, 5000, &x.err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x.err));
     assert_non_null(strstr((const char *)nth_request(x.mock, "/api/v1/asample", 0)->body.data,
                            "\"data\":\"iVBORw0K\""));
     tinkc_batch_add(x.batch, input, &x.err);
     tinkc_batch_set_i64(x.batch, "target_tokens", (int64_t[]){ 1, 2, 3 }, 3, &x.err);
     tinkc_future *p = pass(&x);
-    assert_true(tinkc_future_wait(p, 5000, &x.err));
+    assert_true(tinkc_future_wait(p, PATIENCE_MS, &x.err));
     assert_ok(&x.err);
     tinkc_bytes body = nth_request(x.mock, "/api/v1/forward_backward", 0)->body;
     assert_non_null(memmem(body.data, body.len, "\x89PNG\r\n", 6));
@@ -286,7 +286,7 @@ static void c24_c27_two_clients_two_keys_and_an_environment_that_changes(void **
     setenv("TINKER_API_KEY", "tml-third", 1);
     setenv("TINKER_PROJECT_ID", "p-later", 1);
     for (size_t i = 0; i < 2; i++) {
-        assert_non_null(tinkc_client_session_id(clients[i], 5000, &err));
+        assert_non_null(tinkc_client_session_id(clients[i], PATIENCE_MS, &err));
         for (size_t k = 0; tinkc_mock_request(mocks[i], k); k++)
             assert_string_equal(request_header(tinkc_mock_request(mocks[i], k), "X-API-Key"),
                                 keys[i]);
@@ -315,7 +315,7 @@ static void c29_a_chunk_is_polled_from_its_acceptance_on(void **state)
     tinkc_mock_always(x.mock, NULL, "/api/v1/retrieve_future",
                       &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x.err);
     tinkc_future *f = pass(&x);
-    tinkc_mock_settle(x.mock, 5000, &x.err);
+    tinkc_mock_settle(x.mock, PATIENCE_MS, &x.err);
     assert_int_equal(tinkc_mock_count(x.mock, "/api/v1/retrieve_future"), 1);
     assert_non_null(strstr(
         (const char *)nth_request(x.mock, "/api/v1/retrieve_future", 0)->body.data, "first"));
@@ -333,10 +333,10 @@ static void c33_heartbeats_do_not_wait_for_uploads(void **state)
                       &x.err);
     tinkc_future *f = pass(&x);
     for (int i = 0; i < 5; i++) {
-        tinkc_mock_settle(x.mock, 5000, &x.err);
+        tinkc_mock_settle(x.mock, PATIENCE_MS, &x.err);
         tinkc_mock_advance(x.mock, 10000);
     }
-    tinkc_mock_settle(x.mock, 5000, &x.err);
+    tinkc_mock_settle(x.mock, PATIENCE_MS, &x.err);
     assert_int_equal(tinkc_mock_count(x.mock, "/api/v1/session_heartbeat"), 5);
     assert_int_equal(nth_request(x.mock, "/api/v1/session_heartbeat", 0)->pool, TINKC_POOL_SESSION);
     assert_int_equal(nth_request(x.mock, "/api/v1/forward_backward", 0)->pool, TINKC_POOL_TRAIN);
@@ -360,7 +360,7 @@ static void c36_chunks_under_way_are_bounded_by_the_budget(void **state)
                       &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x.err);
     tinkc_future *f = pass(&x);
     for (int i = 0; i < 60; i++) {
-        int64_t next = tinkc_mock_settle(x.mock, 5000, &x.err);
+        int64_t next = tinkc_mock_settle(x.mock, PATIENCE_MS, &x.err);
         tinkc_mock_advance(x.mock, next < 100 && next > 0 ? next : 100);
     }
     size_t n = tinkc_mock_count(x.mock, "/api/v1/forward_backward");
@@ -390,7 +390,7 @@ static void c39_categories_in_any_case(void **state)
         tinkc_mock_always(x.mock, NULL, "/api/v1/retrieve_future",
                           &(tinkc_mock_answer){ .body = body }, &x.err);
         tinkc_future *f = step(&x);
-        assert_false(tinkc_future_wait(f, 5000, &x.err));
+        assert_false(tinkc_future_wait(f, PATIENCE_MS, &x.err));
         assert_int_equal(x.err.code, TINKC_E_REQUEST_FAILED);
         assert_int_equal(x.err.category, rows[i].category);
         assert_string_equal(x.err.message, "bad thing");
@@ -491,7 +491,7 @@ static void large_results_wait_for_room(void **state)
             .body = "{\"status\":\"complete_metadata\",\"response_payload_size\":99999999}" },
         &x.err);
     tinkc_future *f = pass(&x);
-    assert_true(tinkc_future_wait(f, 5000, &x.err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x.err));
     assert_non_null(
         strstr((const char *)nth_request(x.mock, "/api/v1/retrieve_future", 0)->body.data,
                "\"allow_metadata_only\":true"));
@@ -499,7 +499,7 @@ static void large_results_wait_for_room(void **state)
         strstr((const char *)nth_request(x.mock, "/api/v1/retrieve_future", 1)->body.data,
                "\"allow_metadata_only\":false"));
     tinkc_future *again = pass(&x); /* the room was given back */
-    assert_true(tinkc_future_wait(again, 5000, &x.err));
+    assert_true(tinkc_future_wait(again, PATIENCE_MS, &x.err));
     tinkc_future_free(f);
     tinkc_future_free(again);
     close_fixture(&x);

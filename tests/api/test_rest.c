@@ -20,7 +20,7 @@ static void open_world(world *w)
     *w = (world){ 0 };
     w->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w->err);
     w->client = mock_client(w->mock, NULL, &w->err);
-    assert_true(tinkc_client_connect(w->client, 5000, &w->err));
+    assert_true(tinkc_client_connect(w->client, PATIENCE_MS, &w->err));
     assert_ok(&w->err);
     tinkc_mock_forget(w->mock);
 }
@@ -367,7 +367,7 @@ static void each_call_sends_and_reads(void **state)
                         &w.err);
         tinkc_future *f = r->make(w.client, &w.err);
         assert_ok(&w.err);
-        if (!tinkc_future_wait(f, 5000, &w.err))
+        if (!tinkc_future_wait(f, PATIENCE_MS, &w.err))
             fail_msg("%s: %s", r->name, w.err.message);
         const tinkc_request *q = tinkc_mock_request(w.mock, 0);
         assert_string_equal(q->method, r->method);
@@ -443,7 +443,7 @@ static void answers_without_a_result_may_have_a_body(void **state)
             tinkc_mock_once(w.mock, NULL, rows[i].path,
                             &(tinkc_mock_answer){ .body = "not JSON at all" }, &w.err);
             tinkc_future *f = rows[i].make(w.client, &w.err);
-            assert_true(tinkc_future_wait(f, 5000, &w.err));
+            assert_true(tinkc_future_wait(f, PATIENCE_MS, &w.err));
             tinkc_future_free(f);
             close_world(&w);
         }
@@ -500,7 +500,7 @@ static void a_copy_names_its_project_and_hides_its_token(void **state)
                       &w.err);
     tinkc_future *f[2] = { tinkc_checkpoint_copy(w.client, PATH, NULL, &w.err),
                            tinkc_checkpoint_copy(w.client, PATH, &copy_all, &w.err) };
-    assert_true(tinkc_future_wait_all(f, 2, 5000, &w.err));
+    assert_true(tinkc_future_wait_all(f, 2, PATIENCE_MS, &w.err));
     const tinkc_request *plain = nth_request(w.mock, "/api/v1/copy_weights", 0);
     const tinkc_request *other = nth_request(w.mock, "/api/v1/copy_weights", 1);
     assert_non_null(memmem(plain->body.data, plain->body.len, "\"home\"", 6));
@@ -639,7 +639,7 @@ static void a_conflict_is_final_where_it_says_so_already(void **state)
         open_world(&w);
         tinkc_mock_always(w.mock, NULL, CKPT "*", &(tinkc_mock_answer){ .status = 409 }, &w.err);
         tinkc_future *f = calls[i](w.client, &w.err);
-        assert_false(tinkc_future_wait(f, 5000, &w.err));
+        assert_false(tinkc_future_wait(f, PATIENCE_MS, &w.err));
         assert_int_equal(w.err.code, TINKC_E_CONFLICT);
         assert_int_equal(tinkc_mock_count(w.mock, NULL), 1);
         tinkc_future_free(f);
@@ -693,7 +693,7 @@ static void ids_are_escaped(void **state)
     (void)state;
     open_world(&w);
     tinkc_future *f = tinkc_run_get(w.client, "a b:c%", TINKC_OWNED, &w.err);
-    tinkc_future_wait(f, 5000, NULL);
+    tinkc_future_wait(f, PATIENCE_MS, NULL);
     assert_string_equal(tinkc_mock_request(w.mock, 0)->path,
                         "/api/v1/training_runs/a%20b:c%25?access_scope=owned");
     tinkc_future_free(f);
@@ -824,14 +824,14 @@ static void jobs_can_be_cancelled_and_closed(void **state)
         tinkc_mock_always(w.mock, NULL, "/api/v1/sessions/s-1/trace_export",
                           &(tinkc_mock_answer){ .body = "{\"status\":\"pending\"}" }, &w.err);
         tinkc_future *f = calls[i % 2](w.client, &w.err);
-        tinkc_mock_settle(w.mock, 5000, &w.err);
+        tinkc_mock_settle(w.mock, PATIENCE_MS, &w.err);
         assert_false(tinkc_future_done(f));
         if (i < 2)
             tinkc_future_cancel(f);
         else
             tinkc_client_close(w.client, 0, &w.err);
         tinkc_error err = { 0 };
-        assert_false(tinkc_future_wait(f, 5000, &err));
+        assert_false(tinkc_future_wait(f, PATIENCE_MS, &err));
         assert_int_equal(err.code, i < 2 ? TINKC_E_CANCELLED : TINKC_E_CLOSED);
         tinkc_future_free(f);
         close_world(&w);

@@ -21,7 +21,7 @@ static void open_world(world *w)
     w->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w->err);
     w->client = mock_client(
         w->mock, &(tinkc_client_options){ .base_url = "https://service.example/x" }, &w->err);
-    assert_true(tinkc_client_connect(w->client, 5000, &w->err));
+    assert_true(tinkc_client_connect(w->client, PATIENCE_MS, &w->err));
     assert_ok(&w->err);
     tinkc_mock_forget(w->mock);
 }
@@ -51,7 +51,7 @@ static void a_call_keeps_the_whole_answer(void **state)
                                                              .body_len = 2,
                                                              .idempotency_key = "once" },
                                       &w.err);
-    const tinkc_response *r = tinkc_future_response(f, 5000, &w.err);
+    const tinkc_response *r = tinkc_future_response(f, PATIENCE_MS, &w.err);
     assert_ok(&w.err);
     assert_int_equal(tinkc_response_status(r), 202);
     assert_string_equal((const char *)tinkc_response_body(r).data, "{\"k\":1}");
@@ -80,7 +80,7 @@ static void statuses_are_errors_unless_wanted(void **state)
                       &w.err);
     tinkc_http_options o = { .path = "/api/v1/new" };
     tinkc_future *f = tinkc_http_call(w.client, &o, &w.err);
-    assert_null(tinkc_future_response(f, 5000, &w.err));
+    assert_null(tinkc_future_response(f, PATIENCE_MS, &w.err));
     assert_int_equal(w.err.code, TINKC_E_NOT_FOUND);
     assert_non_null(strstr(w.err.message, "nope"));
     assert_string_equal((const char *)tinkc_future_error_body(f).data, "{\"detail\":\"nope\"}");
@@ -88,7 +88,7 @@ static void statuses_are_errors_unless_wanted(void **state)
     w.err = (tinkc_error){ 0 };
     o.any_status = true;
     f = tinkc_http_call(w.client, &o, &w.err);
-    const tinkc_response *r = tinkc_future_response(f, 5000, &w.err);
+    const tinkc_response *r = tinkc_future_response(f, PATIENCE_MS, &w.err);
     assert_ok(&w.err);
     assert_int_equal(tinkc_response_status(r), 404);
     assert_int_equal(tinkc_response_body(r).len, 17);
@@ -130,7 +130,7 @@ static void strangers_get_no_credential(void **state)
         w.mock,
         &(tinkc_client_options){ .base_url = "https://service.example/x", .api_key = "tml-secret" },
         &w.err);
-    assert_true(tinkc_client_connect(w.client, 5000, &w.err));
+    assert_true(tinkc_client_connect(w.client, PATIENCE_MS, &w.err));
     tinkc_mock_forget(w.mock);
     tinkc_mock_always(w.mock, NULL, "/y", &(tinkc_mock_answer){ .body = "ok" }, &w.err);
     static const char *const urls[] = { "https://other.example/y", "https://service.example/y",
@@ -139,7 +139,7 @@ static void strangers_get_no_credential(void **state)
     for (size_t i = 0; i < 4; i++) {
         tinkc_future *f =
             tinkc_http_call(w.client, &(tinkc_http_options){ .path = urls[i] }, &w.err);
-        assert_true(tinkc_future_wait(f, 5000, &w.err));
+        assert_true(tinkc_future_wait(f, PATIENCE_MS, &w.err));
         tinkc_future_free(f);
         const tinkc_request *q = tinkc_mock_request(w.mock, i);
         if (i == 1)
@@ -218,7 +218,7 @@ static void forms_are_sent_whole(void **state)
         tinkc_http_call(w.client, &(tinkc_http_options){ .path = "/form", .form = form }, &w.err);
     tinkc_form_free(form); /* nothing of it is needed any more */
     unlink(file);
-    assert_true(tinkc_future_wait(f, 5000, &w.err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &w.err));
     const tinkc_request *q = tinkc_mock_request(w.mock, 0);
     const char *type = request_header(q, "content-type");
     assert_memory_equal(type, "multipart/form-data; boundary=", 30);
@@ -247,7 +247,7 @@ static void files_are_bodies(void **state)
         w.client, &(tinkc_http_options){ .path = "/f", .method = "PUT", .body_file = file },
         &w.err);
     unlink(file);
-    assert_true(tinkc_future_wait(f, 5000, &w.err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &w.err));
     assert_int_equal(tinkc_mock_request(w.mock, 0)->body.len, 7);
     tinkc_future_free(f);
     close_world(&w);
@@ -264,21 +264,21 @@ static void a_stream_on_the_mock(void **state)
     open_world(&w);
     tinkc_mock_once(w.mock, "GET", "/s", &(tinkc_mock_answer){ .body = "0123456789" }, &w.err);
     tinkc_stream *s = tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/s" }, &w.err);
-    assert_int_equal(tinkc_response_status(tinkc_stream_head(s, 5000, &w.err)), 200);
-    while ((n = tinkc_stream_read(s, buf, sizeof buf, 5000, &w.err)) > 0) {
+    assert_int_equal(tinkc_response_status(tinkc_stream_head(s, PATIENCE_MS, &w.err)), 200);
+    while ((n = tinkc_stream_read(s, buf, sizeof buf, PATIENCE_MS, &w.err)) > 0) {
         assert_memory_equal(buf, &"0123456789"[all], n);
         all += n;
     }
     assert_ok(&w.err);
     assert_int_equal(all, 10);
-    assert_int_equal(tinkc_stream_read(s, buf, sizeof buf, 5000, &w.err), 0);
+    assert_int_equal(tinkc_stream_read(s, buf, sizeof buf, PATIENCE_MS, &w.err), 0);
     assert_ok(&w.err);
     tinkc_stream_free(s);
 
     tinkc_mock_once(w.mock, "GET", "/s", &(tinkc_mock_answer){ .status = 403, .body = "no" },
                     &w.err);
     s = tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/s" }, &w.err);
-    assert_null(tinkc_stream_head(s, 5000, &w.err));
+    assert_null(tinkc_stream_head(s, PATIENCE_MS, &w.err));
     assert_int_equal(w.err.code, TINKC_E_FORBIDDEN);
     tinkc_stream_free(s);
     w.err = (tinkc_error){ 0 };
@@ -286,8 +286,8 @@ static void a_stream_on_the_mock(void **state)
                     &w.err);
     s = tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/s", .any_status = true },
                           &w.err);
-    assert_int_equal(tinkc_response_status(tinkc_stream_head(s, 5000, &w.err)), 403);
-    assert_int_equal(tinkc_stream_read(s, buf, sizeof buf, 5000, &w.err), 2);
+    assert_int_equal(tinkc_response_status(tinkc_stream_head(s, PATIENCE_MS, &w.err)), 403);
+    assert_int_equal(tinkc_stream_read(s, buf, sizeof buf, PATIENCE_MS, &w.err), 2);
     tinkc_stream_free(s);
     close_world(&w);
 }
@@ -306,7 +306,7 @@ static void a_stream_is_tried_again_until_its_first_byte(void **state)
     tinkc_mock_always(w.mock, "GET", "/s", &(tinkc_mock_answer){ .body = "again" }, &w.err);
     tinkc_stream *s = tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/s" }, &w.err);
     size_t all = 0, n;
-    while ((n = tinkc_stream_read(s, buf + all, sizeof buf - all, 5000, &w.err)) > 0)
+    while ((n = tinkc_stream_read(s, buf + all, sizeof buf - all, PATIENCE_MS, &w.err)) > 0)
         all += n;
     assert_int_equal(w.err.code, TINKC_E_CONNECTION);
     assert_int_equal(all, 5);
@@ -329,7 +329,7 @@ static void a_closed_client_ends_its_streams(void **state)
     w.err = (tinkc_error){ 0 };
     tinkc_client_close(w.client, 0, &w.err);
     tinkc_error err = { 0 };
-    assert_int_equal(tinkc_stream_read(s, buf, 1, 5000, &err), 0);
+    assert_int_equal(tinkc_stream_read(s, buf, 1, PATIENCE_MS, &err), 0);
     assert_int_equal(err.code, TINKC_E_CLOSED);
     tinkc_stream_free(s);
     close_world(&w);
@@ -345,14 +345,14 @@ static void events_are_pulled(void **state)
                                                   "data: last\n\ndata: torn" },
                     &w.err);
     tinkc_stream *s = tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/e" }, &w.err);
-    const tinkc_sse *e = tinkc_stream_event(s, 5000, &w.err);
+    const tinkc_sse *e = tinkc_stream_event(s, PATIENCE_MS, &w.err);
     assert_ok(&w.err);
     assert_string_equal(e->event, "a");
     assert_string_equal(e->data, "1\n2");
     assert_string_equal(e->id, "7");
-    e = tinkc_stream_event(s, 5000, &w.err);
+    e = tinkc_stream_event(s, PATIENCE_MS, &w.err);
     assert_string_equal(e->data, "last");
-    assert_null(tinkc_stream_event(s, 5000, &w.err));
+    assert_null(tinkc_stream_event(s, PATIENCE_MS, &w.err));
     assert_ok(&w.err);
     tinkc_stream_free(s);
     close_world(&w);
@@ -398,7 +398,7 @@ static void notes_of_a_real_exchange(void **state)
     stub_server *s = stub_start(NULL, script, NULL);
     tinkc_client *client = real_client(s, &err);
     tinkc_future *f = tinkc_http_call(client, &(tinkc_http_options){ .path = "/moved" }, &err);
-    const tinkc_response *r = tinkc_future_response(f, 10000, &err);
+    const tinkc_response *r = tinkc_future_response(f, PATIENCE_MS, &err);
     assert_ok(&err);
     snprintf(url, sizeof url, "%s/landed", stub_url(s));
     assert_string_equal(tinkc_response_url(r), url);
@@ -408,7 +408,7 @@ static void notes_of_a_real_exchange(void **state)
     f = tinkc_http_call(
         client, &(tinkc_http_options){ .path = "/moved", .no_redirects = true, .any_status = true },
         &err);
-    r = tinkc_future_response(f, 10000, &err);
+    r = tinkc_future_response(f, PATIENCE_MS, &err);
     assert_int_equal(tinkc_response_status(r), 302);
     tinkc_future_free(f);
     tinkc_client_free(client);
@@ -456,7 +456,7 @@ static void a_head_does_not_wait_for_the_body(void **state)
     tinkc_stream *stream = tinkc_stream_open(client, &(tinkc_http_options){ .path = "/s" }, &err);
     reading r = { 0 };
     tinkc_stream_on_ready(stream, queue, on_ready, &r, &err);
-    const tinkc_response *head = tinkc_stream_head(stream, 20000, &err);
+    const tinkc_response *head = tinkc_stream_head(stream, PATIENCE_MS, &err);
     assert_ok(&err);
     assert_string_equal(tinkc_response_header(head, "x-here"), "already");
     assert_int_equal(tinkc_response_status(head), 200);
@@ -502,7 +502,7 @@ static void a_slow_reader_holds_the_server(void **state)
     tinkc_client *client = real_client(s, &err);
     tinkc_stream *stream =
         tinkc_stream_open(client, &(tinkc_http_options){ .path = "/endless" }, &err);
-    assert_non_null(tinkc_stream_head(stream, 10000, &err));
+    assert_non_null(tinkc_stream_head(stream, PATIENCE_MS, &err));
     uint64_t before, now = stub_sent(s);
     do { /* until the server is stuck */
         before = now;
@@ -511,7 +511,7 @@ static void a_slow_reader_holds_the_server(void **state)
     } while (before != now);
     assert_true(now < 16 * 1024 * 1024);
     for (size_t all = 0; all < 32 * 1024 * 1024;) { /* and it continues as we read */
-        size_t n = tinkc_stream_read(stream, buf, sizeof buf, 10000, &err);
+        size_t n = tinkc_stream_read(stream, buf, sizeof buf, PATIENCE_MS, &err);
         assert_true(n > 0);
         all += n;
     }

@@ -269,7 +269,7 @@ static void totals_and_fetching(void **state)
     assert_int_equal(tinkc_runs_ready(runs), 0);
     assert_int_equal(tinkc_mock_count(w.mock, NULL), 0); /* nothing is asked for yet */
     tinkc_future *f = tinkc_runs_fetch(runs, &w.err);
-    assert_true(tinkc_future_wait(f, 5000, &w.err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &w.err));
     tinkc_future_free(f);
     assert_int_equal(tinkc_runs_ready(runs), 100);
     assert_int_equal(tinkc_runs_total(runs), 150);
@@ -284,7 +284,7 @@ static void totals_and_fetching(void **state)
     assert_ok(&w.err);
     assert_int_equal(n, 150);
     f = tinkc_runs_fetch(runs, &w.err); /* at the end there is nothing to wait for */
-    assert_true(tinkc_future_wait(f, 5000, &w.err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &w.err));
     tinkc_future_free(f);
     assert_int_equal(tinkc_runs_ready(runs), 0);
     tinkc_runs_free(runs);
@@ -323,7 +323,7 @@ static void lists_outlive_what_they_stand_on(void **state)
     tinkc_runs *runs = tinkc_runs_list(w.client, NULL, &w.err);
     tinkc_future *f = tinkc_runs_fetch(runs, &w.err);
     tinkc_runs_free(runs); /* while its fetch may be under way */
-    tinkc_future_wait(f, 5000, NULL);
+    tinkc_future_wait(f, PATIENCE_MS, NULL);
     tinkc_future_free(f);
     runs = tinkc_runs_list(w.client, NULL, &w.err);
     tinkc_client_free(w.client);
@@ -347,7 +347,7 @@ static void a_forked_child_may_only_free(void **state)
     tinkc_stream *stream =
         tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/api/v1/healthz" }, &w.err);
     tinkc_form *form = tinkc_form_new(w.client, &w.err);
-    assert_non_null(tinkc_stream_head(stream, 5000, &w.err));
+    assert_non_null(tinkc_stream_head(stream, PATIENCE_MS, &w.err));
     assert_ok(&w.err);
     tinkc_client_free(w.client); /* the handles alone keep the client */
     w.client = NULL;
@@ -357,7 +357,8 @@ static void a_forked_child_may_only_free(void **state)
         char byte;
         bool ok = !tinkc_runs_next(runs, &err) && err.code == TINKC_E_FORKED;
         err = (tinkc_error){ 0 };
-        ok = ok && !tinkc_stream_read(stream, &byte, 1, 1000, &err) && err.code == TINKC_E_FORKED;
+        ok = ok && !tinkc_stream_read(stream, &byte, 1, PATIENCE_MS, &err) &&
+             err.code == TINKC_E_FORKED;
         tinkc_stream_free(stream);
         tinkc_form_free(form);
         tinkc_runs_free(runs);

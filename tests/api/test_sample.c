@@ -51,7 +51,7 @@ static void samples_come_with_logprobs(void **state)
     o.topk_prompt_logprobs = 3;
     o.prompt_logprobs = true;
     tinkc_future *f = tinkc_sample(x->sampler, prompt, 5, 2, &o, &x->err);
-    const tinkc_samples *s = tinkc_future_samples(f, 5000, &x->err);
+    const tinkc_samples *s = tinkc_future_samples(f, PATIENCE_MS, &x->err);
     assert_ok(&x->err);
     assert_int_equal(tinkc_samples_count(s), 2);
     assert_int_equal(tinkc_samples_at(s, 1)->tokens.len, 6);
@@ -82,7 +82,7 @@ static void new_tokens_have_candidates_too(void **state)
     o.prompt_logprobs = true;
     o.prompt_logprobs_last_n = 2;
     tinkc_future *f = tinkc_sample(x->sampler, prompt, 5, 3, &o, &x->err);
-    const tinkc_samples *s = tinkc_future_samples(f, 5000, &x->err);
+    const tinkc_samples *s = tinkc_future_samples(f, PATIENCE_MS, &x->err);
     assert_ok(&x->err);
     const int32_t *ids;
     const float *logprobs;
@@ -118,7 +118,7 @@ static void logprobs_are_those_of_the_prompt(void **state)
 {
     fixture *x = *state;
     tinkc_future *f = tinkc_logprobs(x->sampler, prompt, 5, &x->err);
-    tinkc_f32s p = tinkc_future_logprobs(f, 5000, &x->err);
+    tinkc_f32s p = tinkc_future_logprobs(f, PATIENCE_MS, &x->err);
     assert_ok(&x->err);
     assert_int_equal(p.len, 5);
     assert_true(isnan(p.data[0]) && p.data[4] < 0);
@@ -133,7 +133,7 @@ static void c19_rate_limit_slows_everybody(void **state)
     tinkc_mock_once(x->mock, "POST", "/api/v1/asample",
                     &(tinkc_mock_answer){ .status = 429, .headers = later }, &x->err);
     tinkc_future *a = tinkc_sample(x->sampler, prompt, 5, 1, &o, &x->err);
-    tinkc_mock_settle(x->mock, 5000, &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     tinkc_future *b = tinkc_sample(x->sampler, prompt, 5, 1, &o, &x->err);
     assert_true(run_until_done(x->mock, a, 60000));
     assert_true(run_until_done(x->mock, b, 60000));
@@ -171,7 +171,7 @@ static void streams_tokens(void **state)
     size_t n = 0;
     const tinkc_delta *delta;
     bool last = false;
-    while ((delta = tinkc_deltas_next(d, 5000, &x->err)) != NULL) {
+    while ((delta = tinkc_deltas_next(d, PATIENCE_MS, &x->err)) != NULL) {
         n += delta->tokens.len;
         assert_int_equal(delta->logprobs.len, delta->tokens.len);
         last = delta->last;
@@ -183,7 +183,7 @@ static void streams_tokens(void **state)
     tinkc_mock_always(x->mock, "POST", "/api/v1/stream_sample",
                       &(tinkc_mock_answer){ .status = 404 }, &x->err);
     d = tinkc_sample_stream(x->sampler, prompt, 5, &o, &x->err);
-    assert_null(tinkc_deltas_next(d, 5000, &x->err));
+    assert_null(tinkc_deltas_next(d, PATIENCE_MS, &x->err));
     assert_int_equal(x->err.code, TINKC_E_UNSUPPORTED);
     tinkc_deltas_free(d);
 }
@@ -214,15 +214,15 @@ static void cancelled_samples_are_told(void **state)
                           &err);
         for (size_t i = 0; i < MANY; i++)
             f[i] = tinkc_sample(s, prompt, 5, 1, &o, &err);
-        tinkc_mock_settle(mock, 5000, &err);
+        tinkc_mock_settle(mock, PATIENCE_MS, &err);
         assert_ok(&err);
         for (size_t i = 0; i < MANY; i++)
             tinkc_future_free(f[i]);
-        tinkc_mock_settle(mock, 5000, &err);
+        tinkc_mock_settle(mock, PATIENCE_MS, &err);
         assert_int_equal(tinkc_mock_count(mock, path), enabled ? 3 : 0);
         for (int i = 0; i < 4; i++) {
             tinkc_mock_advance(mock, 1000);
-            tinkc_mock_settle(mock, 5000, &err);
+            tinkc_mock_settle(mock, PATIENCE_MS, &err);
         }
         assert_int_equal(tinkc_mock_count(mock, path), enabled ? MANY : 0);
         if (enabled)
@@ -233,7 +233,7 @@ static void cancelled_samples_are_told(void **state)
                           &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
         for (size_t i = 0; i < MANY; i++)
             tinkc_future_free(tinkc_sample(s, prompt, 5, 1, &o, &err));
-        tinkc_mock_settle(mock, 5000, &err);
+        tinkc_mock_settle(mock, PATIENCE_MS, &err);
         assert_int_equal(tinkc_mock_count(mock, path), enabled ? MANY : 0);
         assert_ok(&err);
         tinkc_sampler_free(s);
@@ -257,7 +257,7 @@ static void streams_with_pings_and_done(void **state)
     const tinkc_delta *delta;
     size_t n = 0;
     bool last = false;
-    while ((delta = tinkc_deltas_next(d, 5000, &x->err)) != NULL) {
+    while ((delta = tinkc_deltas_next(d, PATIENCE_MS, &x->err)) != NULL) {
         n += delta->tokens.len;
         last = delta->last;
     }
@@ -282,7 +282,7 @@ static void travels_to_another_client(void **state)
     assert_int_equal(tinkc_mock_count(x->mock, NULL), 0);
     assert_string_equal(tinkc_sampler_id(copy), tinkc_sampler_id(x->sampler));
     tinkc_future *f = tinkc_sample(copy, prompt, 5, 1, &o, &x->err);
-    assert_true(tinkc_future_wait(f, 5000, &x->err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
     assert_ok(&x->err);
     assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/client/config"), 0);
     assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/create_session"), 0);
@@ -330,7 +330,7 @@ static void a_copy_asks_for_its_place(void **state)
     tinkc_mock_once(x->mock, "POST", join, &place, &x->err);
     for (int i = 0; i < N; i++)
         all[i] = tinkc_sample(copy, prompt, 5, 1, &o, &x->err);
-    (void)tinkc_mock_settle(x->mock, 30000, &x->err);
+    (void)tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/asample"), 0);
     tinkc_future_cancel(all[1]); /* while the others wait on */
     for (int i = 0; i < N; i++)
@@ -385,7 +385,7 @@ static void a_copy_without_a_place_asks_again(void **state)
     tinkc_mock_once(x->mock, "POST", join, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
                     &x->err);
     tinkc_future *f = tinkc_sample(copy, prompt, 5, 1, &o, &x->err);
-    (void)tinkc_mock_settle(x->mock, 30000, &x->err);
+    (void)tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     tinkc_future_free(f);
     tinkc_mock_once(x->mock, "POST", join, &place, &x->err);
     f = tinkc_sample(copy, prompt, 5, 1, &o, &x->err);
@@ -406,7 +406,7 @@ static void a_copy_ends_while_it_asks(void **state)
                       &x->err);
     tinkc_future *f = tinkc_sample(copy, prompt, 5, 1, &o, &x->err);
     tinkc_future *g = tinkc_sample(copy, prompt, 5, 1, &o, &x->err);
-    (void)tinkc_mock_settle(x->mock, 30000, &x->err);
+    (void)tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     tinkc_sampler_free(copy);
     tinkc_future_free(f);
     tinkc_future_free(g);
@@ -423,7 +423,8 @@ static void sampler_of_a_trainer(void **state)
         strstr((const char *)nth_request(x->mock, "/api/v1/save_weights_for_sampler", 0)->body.data,
                "\"sampling_session_seq_id\":1"));
     tinkc_future *f = tinkc_sampler_info(s, &x->err);
-    assert_string_equal(tinkc_future_sampler_record(f, 5000, &x->err)->base_model, "mock/nano");
+    assert_string_equal(tinkc_future_sampler_record(f, PATIENCE_MS, &x->err)->base_model,
+                        "mock/nano");
     tinkc_future_free(f);
     tinkc_sampler_free(s);
     tinkc_trainer_free(t);
@@ -469,9 +470,9 @@ static void tokens_are_events(void **state)
     assert_int_equal(tinkc_queue_run(queue, 0, &x->err), 0);
     size_t seen_one = 0;
     for (int i = 0; i < 400 && !l.last; i++) {
-        tinkc_mock_settle(x->mock, 5000, &x->err);
+        tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
         tinkc_mock_advance(x->mock, 20);
-        tinkc_mock_settle(x->mock, 5000, &x->err);
+        tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
         tinkc_queue_run(queue, 0, &x->err);
         seen_one += l.tokens == 1;
     }
@@ -492,10 +493,10 @@ static void the_end_of_a_stream_is_an_event(void **state)
                       &x->err);
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
     listening l = { .deltas = tinkc_sample_stream(x->sampler, prompt, 5, &o, &x->err) };
-    tinkc_mock_settle(x->mock, 5000, &x->err); /* it is over */
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err); /* it is over */
     assert_true(
         tinkc_deltas_on_event(l.deltas, queue, TINKC_EVENT_TOKENS, take_tokens, &l, &x->err));
-    assert_int_equal(tinkc_queue_run(queue, 5000, &x->err), 1);
+    assert_int_equal(tinkc_queue_run(queue, PATIENCE_MS, &x->err), 1);
     assert_int_equal(l.code, TINKC_E_FORBIDDEN);
     tinkc_deltas_free(l.deltas);
     assert_false(tinkc_deltas_on_event(NULL, queue, 1, take_tokens, &l, &x->err));
@@ -538,7 +539,7 @@ static void prompts_are_scored_and_drawn_from(void **state)
         &(tinkc_mock_answer){ .body = "{" SEQUENCE "," TARGETS "," ALT("[11,12,13,14]") "}" },
         &x->err);
     tinkc_future *f = tinkc_sample(x->sampler, (int32_t[]){ 1, 2, 3 }, 3, 1, &o, &x->err);
-    const tinkc_samples *s = tinkc_future_samples(f, 5000, &x->err);
+    const tinkc_samples *s = tinkc_future_samples(f, PATIENCE_MS, &x->err);
     assert_ok(&x->err);
     const char *sent = (const char *)nth_request(x->mock, "/api/v1/asample", 0)->body.data;
     assert_non_null(strstr(sent, "\"prompt_alt_tokens_k\":2"));
@@ -578,7 +579,7 @@ static void prompt_work_that_is_missing_is_an_error(void **state)
         tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
                           &(tinkc_mock_answer){ .body = bodies[i][0] }, &x->err);
         tinkc_future *f = tinkc_sample(x->sampler, (int32_t[]){ 1, 2, 3 }, 3, 1, &o, &x->err);
-        assert_false(tinkc_future_wait(f, 5000, &err));
+        assert_false(tinkc_future_wait(f, PATIENCE_MS, &err));
         assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
         assert_non_null(strstr(err.message, bodies[i][1]));
         tinkc_future_free(f);
@@ -622,7 +623,7 @@ static void results_may_be_json(void **state)
     tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
                       &(tinkc_mock_answer){ .body = json }, &x->err);
     tinkc_future *f = tinkc_sample(x->sampler, (int32_t[]){ 1, 2, 3 }, 3, 1, &o, &x->err);
-    const tinkc_samples *s = tinkc_future_samples(f, 5000, &x->err);
+    const tinkc_samples *s = tinkc_future_samples(f, PATIENCE_MS, &x->err);
     assert_ok(&x->err);
     assert_int_equal(tinkc_samples_at(s, 0)->tokens.data[1], 8);
     assert_true(tinkc_samples_at(s, 0)->logprobs.data[1] == -0.25f);

@@ -88,7 +88,7 @@ static tinkc_future *step(fixture *x)
 static tinkc_error outcome(tinkc_future *f)
 {
     tinkc_error err = { 0 };
-    (void)tinkc_future_wait(f, 5000, &err);
+    (void)tinkc_future_wait(f, PATIENCE_MS, &err);
     return err;
 }
 
@@ -122,7 +122,7 @@ static void assert_numbers(fixture *x, const char *path, size_t from, const int6
 
 static void cancelled(fixture *x, tinkc_future *f)
 {
-    tinkc_mock_settle(x->mock, 5000, &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     tinkc_future_cancel(f);
     tinkc_error err = outcome(f);
     assert_int_equal(err.code, TINKC_E_CANCELLED);
@@ -210,7 +210,7 @@ static void nobody_waits_nothing_is_sent(void **state)
     tinkc_mock_always(x->mock, NULL, STEP, &silent, &x->err);
     cancelled(x, step(x));
     tinkc_future *f = step(x);
-    tinkc_mock_settle(x->mock, 5000, &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     assert_numbers(x, STEP, 0, (int64_t[]){ 1, 1 }, 2);
     tinkc_future_cancel(f);
     tinkc_error err = outcome(f);
@@ -297,7 +297,7 @@ static void a_failed_chunk_ends_the_retries_of_the_others(void **state)
                     &(tinkc_mock_answer){ .status = 422, .body = "{\"detail\":\"no\"}" }, &x->err);
     tinkc_mock_always(x->mock, NULL, PASS, &(tinkc_mock_answer){ .status = 503 }, &x->err);
     tinkc_future *f = pass(x), *after = step(x);
-    tinkc_mock_settle(x->mock, 5000, &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     assert_true(tinkc_future_done(f) && tinkc_future_done(after)); /* no time has passed */
     assert_int_equal(outcome(f).code, TINKC_E_UNPROCESSABLE);
     tinkc_error err = outcome(after);
@@ -318,7 +318,7 @@ static void what_is_on_its_way_may_arrive(void **state)
     tinkc_mock_always(x->mock, NULL, PASS, &(tinkc_mock_answer){ .status = 503, .delay_ms = 2000 },
                       &x->err);
     tinkc_future *f = pass(x), *after = step(x);
-    tinkc_mock_settle(x->mock, 5000, &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     assert_true(tinkc_future_done(f));
     assert_false(tinkc_future_done(after));
     assert_true(run_until_done(x->mock, after, 2000));
@@ -339,7 +339,7 @@ static void a_pass_that_failed_sends_no_more_chunks(void **state)
                     &(tinkc_mock_answer){ .body = "{\"error\":\"no\",\"category\":\"user\"}" },
                     &x->err);
     tinkc_future *f = pass(x), *after = step(x);
-    tinkc_mock_settle(x->mock, 5000, &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     assert_true(tinkc_future_done(f) && tinkc_future_done(after));
     assert_int_equal(outcome(f).code, TINKC_E_REQUEST_FAILED);
     assert_int_equal(outcome(after).code, TINKC_OK);

@@ -321,7 +321,7 @@ static bool drive(world *x, tinkc_future *f, int64_t limit_ms)
 {
     tinkc_error err = { 0 };
     for (;;) {
-        int64_t next = tinkc_mock_settle(x->mock, 20000, &err);
+        int64_t next = tinkc_mock_settle(x->mock, PATIENCE_MS, &err);
         if (tinkc_queue_run(x->queue, 0, &err) > 0)
             continue;
         if (tinkc_future_done(f) || err.code || next == TINKC_FOREVER || next > limit_ms)
@@ -335,7 +335,7 @@ static bool drive(world *x, tinkc_future *f, int64_t limit_ms)
 static void run_up_to_the_weather(world *x)
 {
     do
-        tinkc_mock_settle(x->mock, 20000, &x->err);
+        tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     while (tinkc_queue_run(x->queue, 0, &x->err) > 0);
     assert_ok(&x->err);
 }
@@ -363,13 +363,14 @@ static void check_end(world *x, const struct kind *k, tinkc_future *f, int how, 
     else
         (void)tinkc_client_close(x->client, 0, &x->err);
     assert_ok(&x->err);
-    (void)tinkc_future_wait(f, 20000, &err);
+    (void)tinkc_future_wait(f, PATIENCE_MS, &err);
     bool answered = was_done || (racing && err.code == TINKC_E_NOT_FOUND);
     if (!answered && err.code && err.code != codes[how])
         fail_msg("%s, %s, %s: %s", k->name, where, end_names[how], err.message);
     if (err.code == TINKC_E_TIMEOUT)
         fail_msg("%s, %s, %s: never completes", k->name, where, end_names[how]);
-    while (how != CLOSE && x->completions == 0 && tinkc_queue_run(x->queue, 5000, &x->err) > 0)
+    while (how != CLOSE && x->completions == 0 &&
+           tinkc_queue_run(x->queue, PATIENCE_MS, &x->err) > 0)
         ;
     while (tinkc_queue_run(x->queue, 0, &x->err) > 0)
         ;
@@ -469,11 +470,11 @@ static void closed_while_room_is_being_granted(void **state_)
     tinkc_mock_once(x->mock, NULL, polls, &(tinkc_mock_answer){ .body = metadata }, &x->err);
     tinkc_mock_always(x->mock, NULL, polls, &silent, &x->err);
     tinkc_future *older = b_sample(x);
-    tinkc_mock_settle(x->mock, 20000, &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     tinkc_future *newer = b_sample(x);
-    tinkc_mock_settle(x->mock, 20000, &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     tinkc_mock_advance(x->mock, 1000);
-    tinkc_mock_settle(x->mock, 20000, &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     assert_int_equal(tinkc_mock_count(x->mock, polls), 4);
     (void)tinkc_client_close(x->client, 0, &x->err);
     assert_ok(&x->err);
@@ -546,7 +547,7 @@ static void ended_under_a_helper(int how)
         client, &(tinkc_sampler_options){ .base_model = "mock/nano", .retry = &retry }, &err);
     int32_t *prompt = calloc(LONG, sizeof *prompt);
     tinkc_sampling o = TINKC_SAMPLING_INIT;
-    tinkc_mock_settle(mock, 20000, &err);
+    tinkc_mock_settle(mock, PATIENCE_MS, &err);
     gate_move(&g, true);
     tinkc_future *f = tinkc_sample(sampler, prompt, LONG, 1, &o, &err);
     pthread_mutex_lock(&g.lock);
@@ -559,7 +560,7 @@ static void ended_under_a_helper(int how)
         tinkc_mock_advance(mock, 2000); /* nothing has finished for so long */
     else
         (void)tinkc_client_close(client, 0, &err);
-    (void)tinkc_future_wait(f, 20000, &why);
+    (void)tinkc_future_wait(f, PATIENCE_MS, &why);
     assert_int_equal(why.code, how == CANCEL  ? TINKC_E_CANCELLED
                                : how == LIMIT ? TINKC_E_NO_PROGRESS
                                               : TINKC_E_CLOSED);

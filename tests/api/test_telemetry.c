@@ -55,9 +55,9 @@ static size_t sent(world *w)
 
 static void pass_ms(world *w, int64_t ms)
 {
-    tinkc_mock_settle(w->mock, 5000, &w->err);
+    tinkc_mock_settle(w->mock, PATIENCE_MS, &w->err);
     tinkc_mock_advance(w->mock, ms);
-    tinkc_mock_settle(w->mock, 5000, &w->err);
+    tinkc_mock_settle(w->mock, PATIENCE_MS, &w->err);
     assert_ok(&w->err);
 }
 
@@ -69,7 +69,7 @@ static void off_is_off(void **state)
     for (size_t i = 0; i < 2; i++) { /* a transport of one's own: off unless asked for */
         world w;
         open_world(&w, ways[i]);
-        assert_non_null(tinkc_client_session_id(w.client, 5000, &w.err));
+        assert_non_null(tinkc_client_session_id(w.client, PATIENCE_MS, &w.err));
         assert_false(tinkc_client_report(w.client, "x", NULL, TINKC_LOG_INFO, &w.err));
         assert_ok(&w.err);
         pass_ms(&w, 11000);
@@ -84,7 +84,7 @@ static void a_session_begins_and_ends(void **state)
     world w;
     (void)state;
     open_world(&w, TINKC_TELEMETRY_ON);
-    assert_non_null(tinkc_client_session_id(w.client, 5000, &w.err));
+    assert_non_null(tinkc_client_session_id(w.client, PATIENCE_MS, &w.err));
     pass_ms(&w, 9000);
     assert_int_equal(sent(&w), 0);
     pass_ms(&w, 1000);
@@ -199,7 +199,7 @@ static void errors_are_told_at_once(void **state)
     tinkc_mock_always(w.mock, NULL, "/api/v1/training_runs/y*", &(tinkc_mock_answer){ .body = "[" },
                       &w.err);
     tinkc_future *f = tinkc_run_get(w.client, "x", TINKC_OWNED, &w.err);
-    assert_false(tinkc_future_wait(f, 5000, NULL));
+    assert_false(tinkc_future_wait(f, PATIENCE_MS, NULL));
     tinkc_future_free(f);
     pass_ms(&w, 0);
     assert_int_equal(sent(&w), 1);
@@ -210,7 +210,7 @@ static void errors_are_told_at_once(void **state)
     assert_non_null(strstr(body(&w, 0), "\"body\":\"{\\\"detail\\\":\\\"gone\\\"}\""));
     assert_non_null(strstr(body(&w, 0), "\"severity\":\"WARNING\""));
     f = tinkc_run_get(w.client, "y", TINKC_OWNED, &w.err);
-    assert_false(tinkc_future_wait(f, 5000, NULL));
+    assert_false(tinkc_future_wait(f, PATIENCE_MS, NULL));
     tinkc_future_free(f);
     pass_ms(&w, 0);
     assert_int_equal(sent(&w), 2);
@@ -221,7 +221,7 @@ static void errors_are_told_at_once(void **state)
                       &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &w.err);
     f = tinkc_run_get(w.client, "z", TINKC_OWNED, &w.err);
     tinkc_future_cancel(f);
-    tinkc_future_wait(f, 5000, NULL);
+    tinkc_future_wait(f, PATIENCE_MS, NULL);
     tinkc_future_free(f);
     pass_ms(&w, 20000);
     assert_int_equal(sent(&w), 2);
@@ -244,7 +244,7 @@ static void c49_two_clients_tell_their_own_story(void **state)
                           &(tinkc_mock_answer){ .body = answer }, &w[i].err);
     }
     for (size_t i = 0; i < 2; i++) {
-        const char *id = tinkc_client_session_id(w[i].client, 5000, &w[i].err);
+        const char *id = tinkc_client_session_id(w[i].client, PATIENCE_MS, &w[i].err);
         assert_ok(&w[i].err);
         assert_string_equal(id, sessions[i]);
     }
@@ -279,7 +279,7 @@ static void secrets_never_leave(void **state)
                         &(tinkc_mock_answer){ .status = i % 2 ? 422 : 403, .body = leaks[i] },
                         &w.err);
         tinkc_future *f = tinkc_run_get(w.client, "x", TINKC_OWNED, &w.err);
-        assert_false(tinkc_future_wait(f, 5000, NULL));
+        assert_false(tinkc_future_wait(f, PATIENCE_MS, NULL));
         tinkc_future_free(f);
     }
     tinkc_client_report(w.client, "mine", "{\"note\":\"" SECRET "\"}", TINKC_LOG_INFO, &w.err);
@@ -299,7 +299,7 @@ static void a_silent_endpoint_does_not_hold_the_close(void **state)
     open_world(&w, TINKC_TELEMETRY_ON);
     tinkc_mock_always(w.mock, "POST", TELEMETRY,
                       &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &w.err);
-    assert_non_null(tinkc_client_session_id(w.client, 5000, &w.err));
+    assert_non_null(tinkc_client_session_id(w.client, PATIENCE_MS, &w.err));
     tinkc_client_close(w.client, 50, &w.err);
     assert_ok(&w.err);
     close_world(&w);
@@ -463,7 +463,8 @@ static void lost_batches_are_logged(void **state)
         tinkc_client_report(w.client, "x", NULL, TINKC_LOG_INFO, &w.err);
         pass_ms(&w, 10000);
         for (size_t k = 0; k < 2; k++) {
-            assert_int_equal(tinkc_mock_settle(w.mock, 5000, &w.err), 1000); /* the next attempt */
+            assert_int_equal(tinkc_mock_settle(w.mock, PATIENCE_MS, &w.err),
+                             1000); /* the next attempt */
             pass_ms(&w, 1000);
         }
         pass_ms(&w, 3000);

@@ -96,11 +96,11 @@ static void c38_trains_and_the_loss_falls(void **state)
             tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
         tinkc_adam adam = TINKC_ADAM_INIT;
         tinkc_future *step = tinkc_optim_step(x->trainer, &adam, &x->err);
-        const tinkc_fwdbwd *out = tinkc_future_fwdbwd(pass, 5000, &x->err);
+        const tinkc_fwdbwd *out = tinkc_future_fwdbwd(pass, PATIENCE_MS, &x->err);
         losses[i] = tinkc_fwdbwd_metric(out, "loss:sum", NAN);
         assert_int_equal(tinkc_fwdbwd_count(out), 4);
         assert_int_equal(tinkc_fwdbwd_output(out, 3, "logprobs")->count, 9);
-        assert_non_null(tinkc_future_step(step, 5000, &x->err));
+        assert_non_null(tinkc_future_step(step, PATIENCE_MS, &x->err));
         assert_ok(&x->err);
         tinkc_future_free(pass);
         tinkc_future_free(step);
@@ -122,12 +122,12 @@ static void parts_come_back_in_order(void **state)
     assert_ok(&x->err);
     assert_int_equal(tinkc_future_part_count(f), 3);
     for (size_t i = 0; i < 3; i++) {
-        const tinkc_fwdbwd *part = tinkc_future_part(f, i, 5000, &x->err);
+        const tinkc_fwdbwd *part = tinkc_future_part(f, i, PATIENCE_MS, &x->err);
         assert_ok(&x->err);
         assert_int_equal(tinkc_fwdbwd_first(part), 2 * i);
         assert_int_equal(tinkc_fwdbwd_count(part), i < 2 ? 2 : 1);
     }
-    const tinkc_fwdbwd *all = tinkc_future_fwdbwd(f, 5000, &x->err);
+    const tinkc_fwdbwd *all = tinkc_future_fwdbwd(f, PATIENCE_MS, &x->err);
     assert_ok(&x->err);
     assert_int_equal(tinkc_fwdbwd_count(all), 5);
     double sum = 0;
@@ -148,7 +148,7 @@ static void chunks_leave_in_the_right_order(void **state)
     add_examples(x, 5, 8);
     tinkc_future *f =
         tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
-    assert_true(tinkc_future_wait(f, 5000, &x->err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
     assert_ok(&x->err);
     int64_t last = seq_of(nth_request(x->mock, "/api/v1/forward_backward", 2));
     assert_int_equal(last, 1);
@@ -161,7 +161,7 @@ static void serial_chunks_leave_one_by_one(void **state)
     add_examples(x, 5, 8);
     tinkc_future *f =
         tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
-    assert_true(tinkc_future_wait(f, 5000, &x->err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
     for (size_t i = 0; i < 3; i++)
         assert_int_equal(seq_of(nth_request(x->mock, "/api/v1/forward_backward", i)), i + 1);
     tinkc_future_free(f);
@@ -172,7 +172,7 @@ static void packed_chunks_say_so(void **state)
     fixture *x = *state;
     add_examples(x, 3, 40);
     tinkc_future *f = tinkc_forward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
-    assert_true(tinkc_future_wait(f, 5000, &x->err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
     assert_ok(&x->err);
     const tinkc_request *r = nth_request(x->mock, "/api/v1/forward_backward", 0);
     assert_string_equal(request_header(r, "content-encoding"), "zstd");
@@ -186,22 +186,22 @@ static void saves_and_loads(void **state)
     tinkc_future *save = tinkc_trainer_save(x->trainer, "first", NULL, &x->err);
     tinkc_future *sampler = tinkc_trainer_save_for_sampler(
         x->trainer, "s1", &(tinkc_save_options){ .ttl_s = 60 }, &x->err);
-    const char *path = tinkc_future_path(save, 5000, &x->err);
+    const char *path = tinkc_future_path(save, PATIENCE_MS, &x->err);
     assert_ok(&x->err);
     assert_string_equal(path, "tinker://mock-session-1:train:0/weights/first");
-    assert_string_equal(tinkc_future_path(sampler, 5000, &x->err),
+    assert_string_equal(tinkc_future_path(sampler, PATIENCE_MS, &x->err),
                         "tinker://mock-session-1:train:0/sampler_weights/s1");
     tinkc_future *load =
         tinkc_trainer_load(x->trainer, &(tinkc_state_options){ .path = path }, &x->err);
-    assert_string_equal(tinkc_future_path(load, 5000, &x->err), path);
+    assert_string_equal(tinkc_future_path(load, PATIENCE_MS, &x->err), path);
     tinkc_trainer *again = tinkc_trainer_new_from(
         x->client, &(tinkc_state_options){ .path = path, .with_optimizer = true }, &x->err);
     assert_ok(&x->err);
     assert_string_equal(tinkc_trainer_id(again), "mock-session-1:train:1");
     tinkc_future *info = tinkc_trainer_info(again, &x->err);
-    assert_int_equal(tinkc_future_model_info(info, 5000, &x->err)->lora_rank, 8);
+    assert_int_equal(tinkc_future_model_info(info, PATIENCE_MS, &x->err)->lora_rank, 8);
     tinkc_future *gone = tinkc_trainer_unload(again, &x->err);
-    assert_true(tinkc_future_wait(gone, 5000, &x->err));
+    assert_true(tinkc_future_wait(gone, PATIENCE_MS, &x->err));
     assert_null(tinkc_trainer_info(again, &x->err));
     assert_int_equal(x->err.code, TINKC_E_CLOSED);
     x->err = (tinkc_error){ 0 };
@@ -229,7 +229,7 @@ static void unload_again(fixture *x, tinkc_future *failed, int32_t code)
     x->err = (tinkc_error){ 0 };
     tinkc_future_free(failed);
     tinkc_future *info = tinkc_trainer_info(x->trainer, &x->err);
-    assert_true(tinkc_future_wait(info, 5000, &x->err));
+    assert_true(tinkc_future_wait(info, PATIENCE_MS, &x->err));
     tinkc_future_free(info);
 }
 
@@ -261,7 +261,7 @@ static void an_unload_that_fails_can_be_tried_again(void **state)
         unload_again(x, tinkc_trainer_unload(x->trainer, &x->err), ends[i].code);
     }
     tinkc_future *gone = tinkc_trainer_unload(x->trainer, &x->err);
-    assert_true(tinkc_future_wait(gone, 5000, &x->err));
+    assert_true(tinkc_future_wait(gone, PATIENCE_MS, &x->err));
     assert_ok(&x->err);
     assert_null(tinkc_trainer_unload(x->trainer, &x->err));
     assert_int_equal(x->err.code, TINKC_E_CLOSED);
@@ -301,7 +301,7 @@ static void another_optimizer(void **state)
     tinkc_mock_once(x->mock, "POST", "/api/v1/optim_step", &accepted, &x->err);
     tinkc_mock_once(x->mock, "POST", "/api/v1/retrieve_future", &result, &x->err);
     tinkc_future *f = tinkc_dimuon_step(t, &step, &x->err);
-    const tinkc_metrics *m = tinkc_future_step(f, 5000, &x->err);
+    const tinkc_metrics *m = tinkc_future_step(f, PATIENCE_MS, &x->err);
     assert_ok(&x->err);
     assert_true(tinkc_metrics_get(m, "grad_norm:mean", 0) == 2.5);
     assert_string_equal(sent(x, "/api/v1/optim_step", 0),
@@ -318,7 +318,7 @@ static void another_optimizer(void **state)
     tinkc_mock_once(x->mock, "POST", "/api/v1/load_weights", &accepted, &x->err);
     f = tinkc_trainer_open_from(x->client, &from, &x->err);
     assert_ok(&x->err);
-    (void)tinkc_mock_settle(x->mock, 30000, &x->err);
+    (void)tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     assert_non_null(strstr(sent(x, "/api/v1/create_model", 2),
                            "\"optimizer_config\":{\"type\":\"dimuon\",\"version\":2}"));
     tinkc_future_free(f);
@@ -344,7 +344,7 @@ static void saves_with_notes_and_for_others(void **state)
                             tinkc_trainer_save_for_sampler(x->trainer, "b", &o, &x->err),
                             tinkc_trainer_save_external(x->trainer, "c", &e, &x->err),
                             tinkc_trainer_save_external(x->trainer, "d", NULL, &x->err) };
-    assert_true(tinkc_future_wait_all(all, 4, 5000, &x->err));
+    assert_true(tinkc_future_wait_all(all, 4, PATIENCE_MS, &x->err));
     assert_ok(&x->err);
     assert_non_null(
         strstr(sent(x, "/api/v1/save_weights", 0), "\"user_metadata\":{\"stage\":\"two\"}"));
@@ -379,9 +379,9 @@ static void paths_of_other_servers(void **state)
     fixture *x = *state;
     const tinkc_state_options short_path = { .path = "tinker://model_1/final" };
     tinkc_future *load = tinkc_trainer_load(x->trainer, &short_path, &x->err);
-    assert_string_equal(tinkc_future_path(load, 5000, &x->err), short_path.path);
+    assert_string_equal(tinkc_future_path(load, PATIENCE_MS, &x->err), short_path.path);
     tinkc_future *info = tinkc_checkpoint_get(x->client, short_path.path, &x->err);
-    assert_null(tinkc_future_weights(info, 5000, &x->err));
+    assert_null(tinkc_future_weights(info, PATIENCE_MS, &x->err));
     assert_int_equal(x->err.code, TINKC_E_NOT_FOUND); /* it was asked */
     x->err = (tinkc_error){ 0 };
     assert_null(tinkc_trainer_load(x->trainer, &(tinkc_state_options){ .path = "final" }, &x->err));
@@ -413,7 +413,7 @@ static bool plain_loss(tinkc_loss *loss, void *user, tinkc_error *err)
 
 static void check_custom(fixture *x, tinkc_future *f)
 {
-    const tinkc_fwdbwd *out = tinkc_future_fwdbwd(f, 5000, &x->err);
+    const tinkc_fwdbwd *out = tinkc_future_fwdbwd(f, PATIENCE_MS, &x->err);
     assert_ok(&x->err);
     assert_true(tinkc_fwdbwd_metric(out, "mine", 0) > 0);
     assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/forward_backward"), 2);
@@ -457,7 +457,7 @@ static void custom_loss_in_a_queue(void **state)
                                                     queue, plain_loss, &scale, &x->err);
     assert_ok(&x->err);
     tinkc_batch_clear(x->batch); /* it was copied */
-    assert_int_equal(tinkc_queue_run(queue, 5000, &x->err), 1);
+    assert_int_equal(tinkc_queue_run(queue, PATIENCE_MS, &x->err), 1);
     check_custom(x, f);
     tinkc_queue_free(queue);
 }
@@ -476,18 +476,18 @@ static void a_custom_loss_shows_how_its_passes_go(void **state)
                         &(tinkc_mock_answer){ .status = 503 }, &x->err);
     tinkc_future *f =
         tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, plain_loss, &scale, &x->err);
-    (void)tinkc_mock_settle(x->mock, 30000, &x->err);
+    (void)tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     assert_int_equal(tinkc_future_retry_state(f, &attempts, NULL), TINKC_E_SERVER);
     assert_int_equal(attempts, 1);
     assert_int_equal(tinkc_future_stage(f), TINKC_STAGE_ACCEPTED);
     assert_non_null(strstr(tinkc_future_status(f, &text, &x->err), "503"));
     tinkc_mock_advance(x->mock, 1000);
-    (void)tinkc_mock_settle(x->mock, 30000, &x->err);
+    (void)tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     tinkc_mock_advance(x->mock, 1000);
-    (void)tinkc_mock_settle(x->mock, 30000, &x->err);
+    (void)tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     assert_int_equal(tinkc_future_retry_state(f, &attempts, NULL), TINKC_OK);
     assert_non_null(strstr(tinkc_future_status(f, &text, &x->err), "loss function"));
-    assert_int_equal(tinkc_queue_run(queue, 5000, &x->err), 1);
+    assert_int_equal(tinkc_queue_run(queue, PATIENCE_MS, &x->err), 1);
     check_custom(x, f);
     tinkc_text_free(&text);
     tinkc_queue_free(queue);
@@ -503,7 +503,7 @@ static bool bad_loss(tinkc_loss *loss, void *user, tinkc_error *err)
 static void assert_parts(fixture *x, tinkc_future *f)
 {
     for (size_t i = 0; i < 3; i++) {
-        const tinkc_fwdbwd *part = tinkc_future_part(f, i, 5000, &x->err);
+        const tinkc_fwdbwd *part = tinkc_future_part(f, i, PATIENCE_MS, &x->err);
         assert_ok(&x->err);
         assert_int_equal(tinkc_fwdbwd_first(part), 2 * i);
         assert_int_equal(tinkc_fwdbwd_count(part), i < 2 ? 2 : 1);
@@ -512,7 +512,7 @@ static void assert_parts(fixture *x, tinkc_future *f)
     assert_null(tinkc_future_part(f, 3, 0, &x->err));
     assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
     x->err = (tinkc_error){ 0 };
-    assert_int_equal(tinkc_fwdbwd_count(tinkc_future_fwdbwd(f, 5000, &x->err)), 5);
+    assert_int_equal(tinkc_fwdbwd_count(tinkc_future_fwdbwd(f, PATIENCE_MS, &x->err)), 5);
     assert_ok(&x->err);
     tinkc_future_free(f);
 }
@@ -529,7 +529,7 @@ static void custom_losses_have_parts_too(void **state)
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
     tinkc_future *f =
         tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, plain_loss, &scale, &x->err);
-    tinkc_mock_settle(x->mock, 5000, &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     /* Before the loss function has run there is no second pass. */
     assert_int_equal(tinkc_future_part_count(f), 0);
     assert_null(tinkc_future_part(f, 0, 0, &x->err));
@@ -538,11 +538,11 @@ static void custom_losses_have_parts_too(void **state)
     assert_null(tinkc_future_part(f, 0, 5, &x->err));
     assert_int_equal(x->err.code, TINKC_E_TIMEOUT);
     x->err = (tinkc_error){ 0 };
-    assert_int_equal(tinkc_queue_run(queue, 5000, &x->err), 1);
+    assert_int_equal(tinkc_queue_run(queue, PATIENCE_MS, &x->err), 1);
     assert_parts(x, f);
     f = tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, bad_loss, NULL, &x->err);
-    assert_int_equal(tinkc_queue_run(queue, 5000, &x->err), 1);
-    assert_null(tinkc_future_part(f, 0, 5000, &x->err));
+    assert_int_equal(tinkc_queue_run(queue, PATIENCE_MS, &x->err), 1);
+    assert_null(tinkc_future_part(f, 0, PATIENCE_MS, &x->err));
     assert_int_equal(x->err.code, TINKC_E_CALLBACK);
     x->err = (tinkc_error){ 0 };
     tinkc_future_free(f);
@@ -565,7 +565,7 @@ static void custom_loss_that_fails_sends_nothing_more(void **state)
     assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/forward_backward"), 2);
     tinkc_adam adam = TINKC_ADAM_INIT; /* and the trainer works on */
     tinkc_future *f = tinkc_optim_step(x->trainer, &adam, &x->err);
-    assert_true(tinkc_future_wait(f, 5000, &x->err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
     tinkc_future_free(f);
 }
 
@@ -577,14 +577,14 @@ static void freed_queue_ends_a_custom_loss(void **state)
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
     tinkc_future *f = tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER,
                                                     queue, plain_loss, &scale, &x->err);
-    tinkc_mock_settle(x->mock, 5000, &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     tinkc_queue_free(queue);
-    assert_false(tinkc_future_wait(f, 5000, &x->err));
+    assert_false(tinkc_future_wait(f, PATIENCE_MS, &x->err));
     assert_int_equal(x->err.code, TINKC_E_CANCELLED);
     x->err = (tinkc_error){ 0 };
     tinkc_adam adam = TINKC_ADAM_INIT;
     tinkc_future *step = tinkc_optim_step(x->trainer, &adam, &x->err);
-    assert_true(tinkc_future_wait(step, 5000, &x->err));
+    assert_true(tinkc_future_wait(step, PATIENCE_MS, &x->err));
     tinkc_future_free(step);
     tinkc_future_free(f);
 }
@@ -626,7 +626,7 @@ static void results_of_passes_may_be_json(void **state)
                       &(tinkc_mock_answer){ .body = json }, &x->err);
     add_examples(x, 1, 8);
     tinkc_future *f = tinkc_forward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
-    const tinkc_fwdbwd *out = tinkc_future_fwdbwd(f, 5000, &x->err);
+    const tinkc_fwdbwd *out = tinkc_future_fwdbwd(f, PATIENCE_MS, &x->err);
     assert_ok(&x->err);
     assert_true(tinkc_fwdbwd_metric(out, "loss:sum", 0) == 1);
     assert_int_equal(tinkc_fwdbwd_output(out, 0, "logprobs")->count, 7);
@@ -725,7 +725,7 @@ static void parts_are_events(void **state)
         tinkc_client_on_event(x->client, queue, TINKC_EVENT_PART, take_part, &seen, &x->err));
     tinkc_future *f =
         tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
-    while (seen.n < 3 && tinkc_queue_run(queue, 5000, &x->err))
+    while (seen.n < 3 && tinkc_queue_run(queue, PATIENCE_MS, &x->err))
         ;
     assert_ok(&x->err);
     assert_int_equal(seen.n, 3);
@@ -758,12 +758,12 @@ static void parts_of_a_custom_loss_are_events_of_its_future(void **state)
     tinkc_future *f =
         tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, zero_loss, NULL, &x->err);
     assert_true(tinkc_future_on_event(f, queue, TINKC_EVENT_PART, take_part, &seen, &x->err));
-    while (seen.n < 2 && tinkc_queue_run(queue, 5000, &x->err))
+    while (seen.n < 2 && tinkc_queue_run(queue, PATIENCE_MS, &x->err))
         ;
     assert_ok(&x->err);
     assert_int_equal(seen.n, 2); /* of the second pass alone */
     assert_non_null(tinkc_future_part(f, seen.part[1], 0, &x->err));
-    assert_true(tinkc_future_wait(f, 5000, &x->err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
     tinkc_future_free(f);
     tinkc_queue_free(queue);
 }
@@ -815,7 +815,7 @@ static void passes_fall_back_to_json(void **state)
             tinkc_future *f =
                 i == 1 ? tinkc_forward(t, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err)
                        : tinkc_forward_backward(t, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
-            const tinkc_fwdbwd *out = tinkc_future_fwdbwd(f, 5000, &x->err); /* at once */
+            const tinkc_fwdbwd *out = tinkc_future_fwdbwd(f, PATIENCE_MS, &x->err); /* at once */
             assert_ok(&x->err);
             assert_true(tinkc_fwdbwd_metric(out, "loss:sum", 0) == 7);
             tinkc_future_free(f);
@@ -867,7 +867,7 @@ static void a_live_model_is_taken_up_again(void **state)
     assert_string_equal(tinkc_trainer_id(t), "mock-session-1:train:0");
     assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/create_model"), 1); /* the fixture's */
     tinkc_future *f = tinkc_optim_step(t, &adam, &x->err);
-    assert_true(tinkc_future_wait(f, 5000, &x->err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
     assert_int_equal(seq_of(nth_request(x->mock, "/api/v1/optim_step", 0)), 41);
     tinkc_future_free(f);
     tinkc_trainer_free(t);

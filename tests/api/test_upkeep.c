@@ -107,7 +107,7 @@ static void take_events(scene *x)
 static void pass_time(scene *x, int64_t ms)
 {
     while (true) {
-        int64_t next = tinkc_mock_settle(x->mock, 20000, &x->err);
+        int64_t next = tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
         assert_ok(&x->err);
         take_events(x);
         if (next == TINKC_FOREVER || next > ms)
@@ -116,7 +116,7 @@ static void pass_time(scene *x, int64_t ms)
         ms -= next;
     }
     tinkc_mock_advance(x->mock, ms);
-    tinkc_mock_settle(x->mock, 20000, &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     take_events(x);
 }
 
@@ -164,7 +164,7 @@ static void heartbeats_that_fail_are_told_after_two_minutes(void **state)
     static scene x;
     (void)state;
     open_scene(&x, NULL, NULL);
-    assert_non_null(tinkc_client_session_id(x.client, 5000, &x.err));
+    assert_non_null(tinkc_client_session_id(x.client, PATIENCE_MS, &x.err));
     always(&x, BEAT, 500, "{}");
     pass_time(&x, 120000);
     assert_int_equal(tinkc_mock_count(x.mock, BEAT), 12); /* once each: the next is the retry */
@@ -191,7 +191,7 @@ static void a_good_heartbeat_begins_the_count_again(void **state)
     static scene x;
     (void)state;
     open_scene(&x, NULL, NULL);
-    assert_non_null(tinkc_client_session_id(x.client, 5000, &x.err));
+    assert_non_null(tinkc_client_session_id(x.client, PATIENCE_MS, &x.err));
     always(&x, BEAT, 500, "{}");
     pass_time(&x, 100000);
     once(&x, BEAT, 200, "{}"); /* at 110 s */
@@ -210,7 +210,7 @@ static void settings_are_refreshed_as_they_say(void **state)
     (void)state;
     open_scene(&x, NULL, NULL);
     always(&x, SETTINGS, 200, "{\"refresh_interval_sec\":40}");
-    assert_non_null(tinkc_client_session_id(x.client, 5000, &x.err));
+    assert_non_null(tinkc_client_session_id(x.client, PATIENCE_MS, &x.err));
     pass_time(&x, 39000);
     assert_int_equal(tinkc_mock_count(x.mock, SETTINGS), 1);
     pass_time(&x, 2000);
@@ -236,7 +236,7 @@ static void settings_that_cannot_be_refreshed_stay(void **state)
     once(&x, SETTINGS, 500, "{}");
     once(&x, SETTINGS, 200, "{\"refresh_interval_sec\":\"soon\"}");
     always(&x, SETTINGS, 200, "{\"refresh_interval_sec\":300}");
-    assert_non_null(tinkc_client_session_id(x.client, 5000, &x.err));
+    assert_non_null(tinkc_client_session_id(x.client, PATIENCE_MS, &x.err));
     pass_time(&x, 121000);
     assert_int_equal(tinkc_mock_count(x.mock, SETTINGS), 4);
     for (size_t i = 1; i < 4; i++)
@@ -251,7 +251,7 @@ static void without_settings_defaults_hold(void **state)
     (void)state;
     open_scene(&x, NULL, NULL);
     always(&x, SETTINGS, 404, "{}");
-    assert_non_null(tinkc_client_session_id(x.client, 5000, &x.err));
+    assert_non_null(tinkc_client_session_id(x.client, PATIENCE_MS, &x.err));
     pass_time(&x, 299000);
     assert_int_equal(tinkc_mock_count(x.mock, SETTINGS), 1);
     pass_time(&x, 2000);
@@ -270,7 +270,7 @@ static void flags_without_sense_are_refused(void **state)
     (void)state;
     for (size_t i = 0; i < 3; i++) {
         open_scene(&x, configs[i][0], NULL);
-        assert_false(tinkc_client_connect(x.client, 5000, &x.err));
+        assert_false(tinkc_client_connect(x.client, PATIENCE_MS, &x.err));
         assert_int_equal(x.err.code, TINKC_E_BAD_RESPONSE);
         assert_non_null(strstr(x.err.message, configs[i][1]));
         close_scene(&x);
@@ -294,7 +294,7 @@ static void what_the_service_says_to_a_session_is_passed_on(void **state)
     always(&x, SESSION, 200,
            "{\"session_id\":\"s-7\",\"info_message\":\"new model\",\"warning_message\":\"old SDK\","
            "\"error_message\":\"quota gone\"}");
-    assert_string_equal(tinkc_client_session_id(x.client, 5000, &x.err), "s-7");
+    assert_string_equal(tinkc_client_session_id(x.client, PATIENCE_MS, &x.err), "s-7");
     pass_time(&x, 1000);
     assert_int_equal(count_events(&x, TINKC_EVENT_SESSION), 4);
     for (size_t i = 0; i < 4; i++) {
@@ -312,10 +312,10 @@ static void a_failed_start_is_tried_again_by_the_next_call(void **state)
     for (size_t i = 0; i < 3; i++) {
         open_scene(&x, NULL, NULL);
         once(&x, paths[i], 403, "{}");
-        assert_null(tinkc_client_session_id(x.client, 5000, &x.err));
+        assert_null(tinkc_client_session_id(x.client, PATIENCE_MS, &x.err));
         assert_int_equal(x.err.code, TINKC_E_FORBIDDEN);
         x.err = (tinkc_error){ 0 };
-        assert_non_null(tinkc_client_session_id(x.client, 5000, &x.err));
+        assert_non_null(tinkc_client_session_id(x.client, PATIENCE_MS, &x.err));
         assert_int_equal(tinkc_mock_count(x.mock, paths[i]), 2);
         assert_int_equal(tinkc_mock_count(x.mock, CONFIG), i == 0 ? 2 : 1); /* not from scratch */
         close_scene(&x);
@@ -359,7 +359,7 @@ static void renewals_that_fail_are_repeated_every_minute(void **state)
     (void)state;
     open_with_token(&x, 3600, &o);
     always(&x, TOKEN, 500, "{}");
-    assert_true(tinkc_client_connect(x.client, 5000, &x.err));
+    assert_true(tinkc_client_connect(x.client, PATIENCE_MS, &x.err));
     pass_time(&x, 3490 * 1000);
     assert_int_equal(tinkc_mock_count(x.mock, TOKEN), 5);
     for (size_t i = 1; i < 5; i++)
@@ -389,7 +389,7 @@ static void tokens_of_unknown_or_middling_life(void **state)
     for (size_t i = 0; i < sizeof lives / sizeof *lives; i++) {
         open_with_token(&x, lives[i].ends_s, NULL);
         always(&x, TOKEN, 200, token_answer(999999));
-        assert_true(tinkc_client_connect(x.client, 5000, &x.err));
+        assert_true(tinkc_client_connect(x.client, PATIENCE_MS, &x.err));
         pass_time(&x, (lives[i].renewed_s + 1) * 1000);
         assert_int_equal(tinkc_mock_count(x.mock, TOKEN), 2);
         int64_t at = nth_request_ms(x.mock, TOKEN, 1) - nth_request_ms(x.mock, TOKEN, 0);
@@ -423,7 +423,7 @@ static void a_token_as_key_needs_no_command(void **state)
     open_scene(&x, "{\"pjwt_auth_enabled\":true,\"credential_default_source\":\"credential_cmd\"}",
                &o);
     once(&x, TOKEN, 200, token_answer(3600));
-    assert_true(tinkc_client_connect(x.client, 5000, &x.err));
+    assert_true(tinkc_client_connect(x.client, PATIENCE_MS, &x.err));
     assert_string_equal(request_header(nth_request(x.mock, TOKEN, 0), "X-API-Key"), o.api_key);
     close_scene(&x);
 }
@@ -435,7 +435,7 @@ static void a_command_that_prints_without_end_is_stopped(void **state)
     (void)state;
     open_scene(&x, "{\"pjwt_auth_enabled\":true}", &o);
     once(&x, TOKEN, 200, token_answer(3600));
-    assert_false(tinkc_client_connect(x.client, 20000, &x.err));
+    assert_false(tinkc_client_connect(x.client, PATIENCE_MS, &x.err));
     assert_int_equal(x.err.code, TINKC_E_CREDENTIAL_CMD);
     assert_int_equal(tinkc_mock_count(x.mock, TOKEN), 0);
     close_scene(&x);

@@ -114,7 +114,7 @@ static void a_large_file_is_sent_in_little_memory(void **state)
 {
     world *w = *state;
     tinkc_future *f = upload(w);
-    assert_true(tinkc_future_wait(f, 30000, &w->err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &w->err));
     assert_ok(&w->err);
     assert_int_equal(w->len, LARGE);
     assert_true(w->whole);
@@ -132,7 +132,7 @@ static void a_form_with_a_large_file_too(void **state)
         w->client, &(tinkc_http_options){ .path = "/upload", .form = form }, &w->err);
     tinkc_form_free(form);
     unlink(w->file); /* it is open already */
-    assert_true(tinkc_future_wait(f, 30000, &w->err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &w->err));
     assert_ok(&w->err);
     assert_true(w->len > LARGE && w->len < LARGE + 1000);
     assert_true(w->whole);
@@ -146,7 +146,7 @@ static void each_attempt_reads_it_again(void **state)
     w->failures = 1;
     w->redirect = true;
     tinkc_future *f = upload(w);
-    assert_true(tinkc_future_wait(f, 30000, &w->err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &w->err));
     assert_ok(&w->err);
     assert_int_equal(w->seen, 3); /* 503, then 307, then there */
     assert_int_equal(w->len, LARGE);
@@ -160,7 +160,7 @@ static void a_file_that_shrinks_is_an_error(void **state)
     w->failures = 1;
     w->shrink = true;
     tinkc_future *f = upload(w);
-    assert_false(tinkc_future_wait(f, 30000, &w->err));
+    assert_false(tinkc_future_wait(f, PATIENCE_MS, &w->err));
     assert_int_equal(w->err.code, TINKC_E_FILE);
     assert_non_null(strstr(w->err.message, w->file));
     assert_non_null(strstr(w->err.message, "changed while it was sent"));
@@ -187,7 +187,7 @@ static void an_empty_file_is_an_empty_body(void **state)
     world *w = *state;
     assert_int_equal(truncate(w->file, 0), 0);
     tinkc_future *f = upload(w);
-    assert_true(tinkc_future_wait(f, 30000, &w->err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &w->err));
     assert_int_equal(w->seen, 1);
     assert_int_equal(w->len, 0);
     tinkc_future_free(f);

@@ -29,7 +29,7 @@ bool run_until_done(tinkc_mock *mock, tinkc_future *f, int64_t limit_ms)
 {
     tinkc_error err = { 0 };
     while (true) {
-        int64_t next = tinkc_mock_settle(mock, 20000, &err);
+        int64_t next = tinkc_mock_settle(mock, PATIENCE_MS, &err);
         if (tinkc_future_done(f))
             return true;
         if (err.code || next == TINKC_FOREVER || next > limit_ms)

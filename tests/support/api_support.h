@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "support/patience.h"
 #include "tinkc/sys/mock.h"
 #include "tinkc/tinkc.h"
 

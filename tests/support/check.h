@@ -14,6 +14,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/str.h"
+#include "support/patience.h"
 
 /* Fails the test if `err` holds one, showing its message. */
 #define assert_ok(err)                                                                             \

@@ -5,8 +5,8 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "support/patience.h"
 #include "tinkc/types.h"
 
 typedef struct counting {
@@ -49,8 +49,7 @@ static inline tinkc_allocator counting_allocator(counting *c)
 /* True once nothing is out: a client whose handles are gone ends on a thread of its own. */
 static inline bool counting_is_empty_soon(counting *c)
 {
-    for (int i = 0; i < 10000 && atomic_load(&c->bytes); i++)
-        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    wait_until(atomic_load(&c->bytes) == 0);
     return atomic_load(&c->bytes) == 0;
 }
 

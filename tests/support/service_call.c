@@ -10,6 +10,7 @@
 
 #include "base/str.h"
 #include "base/thread.h"
+#include "support/patience.h"
 #include "support/service_call.h"
 
 typedef struct waiting {
@@ -77,14 +78,14 @@ answer service_call(const tinkc_transport *t, const char *method, const char *pa
         .method = method, .path = path, .base_url = "", .headers = headers, .body = { body, len }
     };
     t->send(t->self, &request, &w.reply);
-    int64_t deadline = tkc_deadline_ns(60000);
+    int64_t deadline = tkc_deadline_ns(PATIENCE_MS);
     pthread_mutex_lock(&w.lock);
     while (!w.done && tkc_cond_wait_until(&w.over, &w.lock, deadline))
         ;
     bool done = w.done;
     pthread_mutex_unlock(&w.lock);
     if (!done)
-        fail_msg("%s %s: no answer within a minute", method, path);
+        fail_msg("%s %s: no answer", method, path);
     tkc_buf_terminate(&w.got.body, &err);
     pthread_mutex_destroy(&w.lock);
     pthread_cond_destroy(&w.over);
@@ -192,6 +193,19 @@ const char *service_wait(const tinkc_transport *t, const char *request_id)
     const char *text = keep(a.body.data);
     answer_free(&a);
     return text;
+}
+
+void service_wait_paused(const tinkc_transport *t, const char *request_id, const char *why)
+{
+    int64_t began = patience_now_ms();
+    const char *said;
+    do {
+        said = service_json(t, 408, "POST", "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}",
+                            request_id);
+        if (strstr(said, "paused_capacity") && strstr(said, why))
+            return;
+    } while (patience_lasts(began));
+    fail_msg("%s: not paused because \"%s\": %s", request_id, why, said);
 }
 
 void service_wait_failure(const tinkc_transport *t, const char *request_id, const char *category,

@@ -17,7 +17,7 @@ typedef struct answer {
     tkc_buf body; /* terminated */
 } answer;
 
-/* headers: pairs or NULL. Waits for the end; at most a minute, then the test fails. */
+/* headers: pairs or NULL. Waits for the end, as long as patience lasts; then the test fails. */
 answer service_call(const tinkc_transport *, const char *method, const char *path,
                     const char *const *headers, const void *body, size_t len);
 void answer_free(answer *);
@@ -37,6 +37,8 @@ const char *hold(const char *text);
 answer service_result(const tinkc_transport *, const char *request_id, bool proto);
 /* The JSON of the result; checks that it did not fail (or that it did, with this text inside). */
 const char *service_wait(const tinkc_transport *, const char *request_id);
+/* Polls until its model is paused for lack of capacity, and the answer says why. */
+void service_wait_paused(const tinkc_transport *, const char *request_id, const char *why);
 void service_wait_failure(const tinkc_transport *, const char *request_id, const char *category,
                           const char *text);
 

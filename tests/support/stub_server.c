@@ -417,8 +417,11 @@ static void listen_tcp(stub_server *s)
 {
     struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t len = sizeof a;
+    int one = 1;
     s->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (s->listener < 0 || bind(s->listener, (struct sockaddr *)&a, sizeof a) != 0 ||
+    if (s->listener < 0 ||
+        setsockopt(s->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
+        bind(s->listener, (struct sockaddr *)&a, sizeof a) != 0 ||
         getsockname(s->listener, (struct sockaddr *)&a, &len) != 0)
         die("stub server");
     s->port = ntohs(a.sin_port);
@@ -514,8 +517,7 @@ uint64_t stub_sent(const stub_server *s)
 int stub_dead_port(void)
 {
     stub_server s = { 0 };
-    listen_tcp(&s);
-    close(s.listener);
+    listen_tcp(&s); /* bound and never closed, so that no other process gets it */
     return s.port;
 }
 

@@ -62,7 +62,8 @@ uint64_t stub_connections(const stub_server *); /* accepted so far           */
 uint64_t stub_most_open(const stub_server *);   /* at the same time, so far  */
 uint64_t stub_sent(const stub_server *);        /* bytes written so far      */
 
-/* A port of 127.0.0.1 where nobody listens. */
+/* A port of 127.0.0.1 where nobody listens, this program's until it ends. A server that the test starts
+ * may listen there if it sets SO_REUSEADDR, as servers do. */
 int stub_dead_port(void);
 
 /* The value of a header in a request's lines, into out; "" if it is not there. */

@@ -76,11 +76,11 @@ static void one_record(world *w)
     tinkc_mock_always(w->mock, NULL, "/api/v1/training_runs/R*",
                       &(tinkc_mock_answer){ .body = run_json }, NULL);
     tinkc_future *f = tinkc_run_get(w->client, "R", TINKC_OWNED, &w->err);
-    const tinkc_run *run = tinkc_future_run(f, 5000, &w->err);
+    const tinkc_run *run = tinkc_future_run(f, PATIENCE_MS, &w->err);
     assert_true(run || w->err.code);
     tinkc_future_free(f);
     f = tinkc_checkpoint_set_ttl(w->client, "tinker://R/weights/x", 5, &w->err);
-    tinkc_future_wait(f, 5000, &w->err);
+    tinkc_future_wait(f, PATIENCE_MS, &w->err);
     tinkc_future_free(f);
 }
 
@@ -109,10 +109,10 @@ static void jobs(world *w)
         w->mock, NULL, "/api/v1/sessions/s/trace_export",
         &(tinkc_mock_answer){ .body = "{\"status\":\"ready\",\"url\":\"https://x\"}" }, NULL);
     tinkc_future *f = tinkc_checkpoint_archive(w->client, "tinker://R/weights/x", &w->err);
-    tinkc_future_archive(f, 5000, &w->err);
+    tinkc_future_archive(f, PATIENCE_MS, &w->err);
     tinkc_future_free(f);
     f = tinkc_session_trace(w->client, "s", &w->err);
-    tinkc_future_url(f, 5000, &w->err);
+    tinkc_future_url(f, PATIENCE_MS, &w->err);
     tinkc_future_free(f);
 }
 
@@ -126,7 +126,7 @@ static void a_call_with_a_form(world *w)
     tinkc_form_add_file(form, "f", "/etc/hostname", NULL, &w->err);
     tinkc_future *f = tinkc_http_call(
         w->client, &(tinkc_http_options){ .path = "/form", .form = form, .query = query }, &w->err);
-    const tinkc_response *r = tinkc_future_response(f, 5000, &w->err);
+    const tinkc_response *r = tinkc_future_response(f, PATIENCE_MS, &w->err);
     assert_true(tinkc_response_status(r) == 200 || w->err.code);
     tinkc_future_free(f);
     tinkc_form_free(form);
@@ -138,8 +138,8 @@ static void a_stream_of_events(world *w)
                       NULL);
     tinkc_queue *queue = tinkc_queue_new(w->client, &w->err);
     tinkc_stream *s = tinkc_stream_open(w->client, &(tinkc_http_options){ .path = "/e" }, &w->err);
-    tinkc_stream_head(s, 5000, &w->err);
-    while (tinkc_stream_event(s, 5000, &w->err))
+    tinkc_stream_head(s, PATIENCE_MS, &w->err);
+    while (tinkc_stream_event(s, PATIENCE_MS, &w->err))
         ;
     tinkc_stream_free(s);
     tinkc_queue_free(queue);
@@ -149,7 +149,7 @@ static void reports(world *w)
 {
     for (int i = 0; i < 3; i++)
         tinkc_client_report(w->client, "x", "{\"a\":1}", TINKC_LOG_INFO, &w->err);
-    tinkc_client_session_id(w->client, 5000, &w->err);
+    tinkc_client_session_id(w->client, PATIENCE_MS, &w->err);
     tinkc_client_close(w->client, 2000, NULL);
 }
 
@@ -157,7 +157,7 @@ static void a_file(world *w)
 {
     tinkc_future *f = tinkc_url_download(
         w->client, w->url, &(tinkc_download_options){ .dir = w->dir, .replace = true }, &w->err);
-    const tinkc_download *d = tinkc_future_download(f, 20000, &w->err);
+    const tinkc_download *d = tinkc_future_download(f, PATIENCE_MS, &w->err);
     assert_true(tinkc_download_count(d) == 1 || w->err.code);
     tinkc_future_free(f);
 }
@@ -168,7 +168,7 @@ static void a_tokenizer(world *w)
         w->client, "org/model", NULL,
         &(tinkc_tokenizer_options){ .cache_dir = w->dir, .hub_url = w->url, .offline = true },
         &w->err);
-    tinkc_tokenizer *t = tinkc_future_tokenizer(f, 20000, &w->err);
+    tinkc_tokenizer *t = tinkc_future_tokenizer(f, PATIENCE_MS, &w->err);
     assert_null(t);
     assert_true(w->err.code == TINKC_E_OFFLINE || w->err.code == TINKC_E_MEMORY);
     w->err = (tinkc_error){ 0 };
@@ -201,8 +201,7 @@ static void one_round(scenario_fn *run, long n, int32_t telemetry, const char *d
     atomic_store(&countdown, 0);
     tinkc_client_free(w.client);
     tinkc_mock_free(w.mock);
-    for (int i = 0; i < 2000 && atomic_load(&live); i++) /* a worker on its way out */
-        usleep(1000);
+    wait_until(!atomic_load(&live)); /* a worker on its way out */
     if (atomic_load(&live))
         fail_msg("allocation %ld: %ld blocks are left", n, atomic_load(&live));
 }

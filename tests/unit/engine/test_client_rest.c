@@ -54,7 +54,7 @@ static void open_world(world *w, int way)
     snprintf(w->path, sizeof w->path, "%s", path);
     tinkc_future_free(f);
     snprintf(w->session, sizeof w->session, "%s",
-             tinkc_client_session_id(w->client, 5000, &w->err));
+             tinkc_client_session_id(w->client, PATIENCE_MS, &w->err));
 }
 
 static void close_world(world *w)
@@ -64,7 +64,7 @@ static void close_world(world *w)
     tinkc_trainer_free(w->trainer);
     tinkc_client_free(w->client);
     if (w->server)
-        tinkc_server_stop(w->server, 5000, NULL);
+        tinkc_server_stop(w->server, PATIENCE_MS, NULL);
     tinkc_server_free(w->server);
     tinkc_engine_free(w->engine);
     snprintf(command, sizeof command, "rm -rf %s", w->dir);
@@ -73,7 +73,7 @@ static void close_world(world *w)
 
 static void done(world *w, tinkc_future *f)
 {
-    tinkc_future_wait(f, 20000, &w->err);
+    tinkc_future_wait(f, PATIENCE_MS, &w->err);
     assert_ok(&w->err);
     tinkc_future_free(f);
 }
@@ -111,21 +111,21 @@ static void lists_agree(world *w)
 static void records_agree(world *w)
 {
     tinkc_future *f = tinkc_run_get_by_path(w->client, w->path, TINKC_OWNED, &w->err);
-    assert_string_equal(tinkc_future_run(f, 20000, &w->err)->base_model, "nano");
+    assert_string_equal(tinkc_future_run(f, PATIENCE_MS, &w->err)->base_model, "nano");
     tinkc_future_free(f);
     f = tinkc_session_get(w->client, w->session, TINKC_OWNED, &w->err);
-    assert_string_equal(tinkc_future_session(f, 20000, &w->err)->training_run_ids[0],
+    assert_string_equal(tinkc_future_session(f, PATIENCE_MS, &w->err)->training_run_ids[0],
                         tinkc_trainer_id(w->trainer));
     tinkc_future_free(f);
     f = tinkc_checkpoint_get(w->client, w->path, &w->err);
-    assert_int_equal(tinkc_future_weights(f, 20000, &w->err)->lora_rank, 4);
+    assert_int_equal(tinkc_future_weights(f, PATIENCE_MS, &w->err)->lora_rank, 4);
     tinkc_future_free(f);
     f = tinkc_audit_get(w->client, NULL, NULL, &w->err);
-    assert_true(tinkc_audit_count(tinkc_future_audit(f, 20000, &w->err)) > 0);
+    assert_true(tinkc_audit_count(tinkc_future_audit(f, PATIENCE_MS, &w->err)) > 0);
     tinkc_future_free(f);
     f = tinkc_run_get(w->client, "nobody:train:9", TINKC_OWNED, &w->err);
     tinkc_error err = { 0 };
-    assert_null(tinkc_future_run(f, 20000, &err));
+    assert_null(tinkc_future_run(f, PATIENCE_MS, &err));
     assert_int_equal(err.code, TINKC_E_NOT_FOUND);
     tinkc_future_free(f);
     assert_ok(&w->err);
@@ -160,7 +160,7 @@ static size_t found(world *w, const tinkc_search_options *o)
 static void refused(tinkc_future *f, int32_t code, const char *word)
 {
     tinkc_error err = { 0 };
-    assert_false(tinkc_future_wait(f, 20000, &err));
+    assert_false(tinkc_future_wait(f, PATIENCE_MS, &err));
     assert_int_equal(err.code, code);
     assert_non_null(strstr(err.message, word));
     tinkc_future_free(f);
@@ -204,14 +204,14 @@ static void searches_agree(world *w)
         if (found(w, &rows[i].o) != rows[i].n)
             fail_msg("search %zu does not find %zu", i, rows[i].n);
     tinkc_future *f = tinkc_storage_get(w->client, NULL, &w->err);
-    const tinkc_storage *all = tinkc_future_storage(f, 20000, &w->err);
+    const tinkc_storage *all = tinkc_future_storage(f, PATIENCE_MS, &w->err);
     assert_int_equal(tinkc_storage_count(all), 1);
     assert_string_equal(tinkc_storage_at(all, 0)->project_id, "project");
     assert_int_equal(tinkc_storage_at(all, 0)->checkpoints, 1);
     assert_true(tinkc_storage_at(all, 0)->size_bytes > 0);
     tinkc_future_free(f);
     f = tinkc_storage_get(w->client, "other", &w->err);
-    assert_int_equal(tinkc_storage_count(tinkc_future_storage(f, 20000, &w->err)), 0);
+    assert_int_equal(tinkc_storage_count(tinkc_future_storage(f, PATIENCE_MS, &w->err)), 0);
     tinkc_future_free(f);
     assert_ok(&w->err);
 }
@@ -228,7 +228,7 @@ static void pages_of_sessions(world *w)
         o.transport = tinkc_engine_transport(w->engine);
     for (size_t i = 0; i < MORE; i++) {
         others[i] = tinkc_client_new(&o, &w->err);
-        assert_non_null(tinkc_client_session_id(others[i], 20000, &w->err));
+        assert_non_null(tinkc_client_session_id(others[i], PATIENCE_MS, &w->err));
     }
     size_t n = 0;
     int64_t last = INT64_MAX;
@@ -281,7 +281,7 @@ static void external_weights(world *w)
 {
     tinkc_adam adam = TINKC_ADAM_INIT;
     tinkc_future *saved = tinkc_trainer_save_external(w->trainer, "hf", NULL, &w->err);
-    assert_true(tinkc_future_wait(saved, 20000, &w->err));
+    assert_true(tinkc_future_wait(saved, PATIENCE_MS, &w->err));
     tinkc_future_free(saved);
     tinkc_checkpoints *list = tinkc_checkpoints_list(w->client, NULL, &w->err);
     const tinkc_checkpoint *c;
@@ -328,7 +328,7 @@ static void downloads_fit(world *w)
 {
     tinkc_future *f = tinkc_checkpoint_download(
         w->client, w->path, &(tinkc_download_options){ .dir = w->dir, .name = "got" }, &w->err);
-    const tinkc_download *d = tinkc_future_download(f, 20000, &w->err);
+    const tinkc_download *d = tinkc_future_download(f, PATIENCE_MS, &w->err);
     bool config = false, weights = false, complete = false;
     assert_ok(&w->err);
     for (size_t i = 0; i < tinkc_download_count(d); i++) {
@@ -345,7 +345,7 @@ static void raw_calls_fit(world *w, int way)
 {
     tinkc_future *f =
         tinkc_http_call(w->client, &(tinkc_http_options){ .path = "/api/v1/healthz" }, &w->err);
-    const tinkc_response *r = tinkc_future_response(f, 20000, &w->err);
+    const tinkc_response *r = tinkc_future_response(f, PATIENCE_MS, &w->err);
     assert_ok(&w->err);
     assert_int_equal(tinkc_response_status(r), 200);
     assert_string_equal(tinkc_response_http_version(r), way == IN_PROCESS ? "" : "1.1");

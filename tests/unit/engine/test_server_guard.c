@@ -17,20 +17,29 @@
 #include "support/check.h"
 #include "support/service_call.h"
 #include "support/tiny_model.h"
+#include "tinkc/sys/mock.h"
 #include "tinkc/tinkc.h"
 
 static char *folder;
 static tinkc_engine *engine;
 
-static int setup(void **state)
+/* clock NULL = the machine's. */
+static tinkc_engine *open_engine(const tinkc_clock *clock)
 {
     tinkc_error err = { 0 };
     static const char *const settings[] = { "jwt_auth", "true", NULL };
+    tinkc_engine *e = tinkc_engine_new(
+        &(tinkc_engine_options){ .threads = 1, .settings = settings, .clock = clock }, &err);
+    assert_ok(err);
+    assert_true(tinkc_engine_add_model(e, "tiny", folder, &err));
+    return e;
+}
+
+static int setup(void **state)
+{
     (void)state;
     folder = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 64, .context = 64 });
-    engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .settings = settings }, &err);
-    assert_ok(err);
-    assert_true(tinkc_engine_add_model(engine, "tiny", folder, &err));
+    engine = open_engine(NULL);
     return 0;
 }
 
@@ -42,12 +51,17 @@ static int teardown(void **state)
     return 0;
 }
 
-static tinkc_server *serve(const tinkc_serve_options *options)
+static tinkc_server *serve_on(tinkc_engine *e, const tinkc_serve_options *options)
 {
     tinkc_error err = { 0 };
-    tinkc_server *server = tinkc_engine_serve(engine, options, &err);
+    tinkc_server *server = tinkc_engine_serve(e, options, &err);
     assert_ok(err);
     return server;
+}
+
+static tinkc_server *serve(const tinkc_serve_options *options)
+{
+    return serve_on(engine, options);
 }
 
 static int dial(const tinkc_server *server)
@@ -114,8 +128,7 @@ static double gauge(const char *name)
 /* Waits, in small steps of real time, for what the library's threads are about to do. */
 static void wait_for(const char *name, double value)
 {
-    for (int tries = 0; tries < 3000 && gauge(name) != value; tries++)
-        usleep(10000);
+    wait_until(gauge(name) == value);
     assert_true(gauge(name) == value);
 }
 
@@ -278,7 +291,7 @@ static void links_end_with_their_right(void **state)
     tinkc_trainer *trainer =
         tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
     tinkc_future *saved = tinkc_trainer_save(trainer, "shared", NULL, &err);
-    const char *path = hold(tinkc_future_path(saved, 20000, &err));
+    const char *path = hold(tinkc_future_path(saved, PATIENCE_MS, &err));
     assert_ok(err);
     char run[200], at[400], link[300];
     snprintf(run, sizeof run, "%.*s", (int)(strstr(path, "/weights/") - path - 9), path + 9);
@@ -378,39 +391,41 @@ static bool is_open(int fd)
     return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0;
 }
 
+static int count_open(const int *fds, int n)
+{
+    int n_open = 0;
+    for (int i = 0; i < n; i++)
+        n_open += is_open(fds[i]);
+    return n_open;
+}
+
 /* As many as there may be: the one that was idle longest makes room for the next. */
 static void full_house(void **state)
 {
     (void)state;
     enum { MOST = 20 };
     int fds[MOST + 5];
-    tinkc_server *server =
-        serve(&(tinkc_serve_options){ .max_connections = MOST, .max_per_address = 1000 });
+    tinkc_server *server = serve(&(tinkc_serve_options){
+        .max_connections = MOST, .max_per_address = 1000, .head_timeout_ms = 10 * PATIENCE_MS });
     for (int i = 0; i < MOST + 5; i++) {
         fds[i] = dial(server);
-        for (int tries = 0; tries < 3000 && gauge("connections") < (i < MOST ? i + 1 : MOST);
-             tries++)
-            usleep(1000);
+        wait_until(gauge("connections") >= (i < MOST ? i + 1 : MOST));
     }
     wait_for("connections", MOST);
     expect(server, HEALTH "localhost", "200", "ok"); /* and one more is served */
+    wait_until(!is_open(fds[0]));
     assert_false(is_open(fds[0]));
     assert_true(is_open(fds[MOST + 4]));
     for (int i = 0; i < MOST + 5; i++)
         close(fds[i]);
     tinkc_server_free(server);
     /* One address has no more than its share. */
-    server = serve(&(tinkc_serve_options){ .max_connections = 100, .max_per_address = 3 });
+    server = serve(&(tinkc_serve_options){
+        .max_connections = 100, .max_per_address = 3, .head_timeout_ms = 10 * PATIENCE_MS });
     for (int i = 0; i < MOST; i++)
         fds[i] = dial(server);
-    int n_open = MOST;
-    for (int tries = 0; tries < 10000 && n_open > 3; tries++) {
-        usleep(1000);
-        n_open = 0;
-        for (int i = 0; i < MOST; i++)
-            n_open += is_open(fds[i]);
-    }
-    assert_int_equal(n_open, 3); /* long before the deadline for their heads */
+    wait_until(count_open(fds, MOST) <= 3);
+    assert_int_equal(count_open(fds, MOST), 3); /* long before the deadline for their heads */
     wait_for("connections", 3);
     for (int i = 0; i < MOST; i++)
         close(fds[i]);
@@ -489,19 +504,25 @@ static void keys_taken_away(void **state)
     tinkc_server_free(server);
 }
 
+/* On a clock that stands still: the minute does not end between two requests. */
 static void quotas(void **state)
 {
     (void)state;
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
+    tinkc_engine *timeless = open_engine(tinkc_mock_clock(mock));
     static const char *const keys[] = { "tml-few requests=3 storage=1", "tml-many tokens=5", NULL };
     static const char *const bad[] = { "tml-x requests=0", "tml-x email=", "tml-x email=ada",
                                        "tml-x email=@", "tml-x colour=red" };
-    tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys });
+    tinkc_server *server = serve_on(timeless, &(tinkc_serve_options){ .api_keys = keys });
     for (int i = 0; i < 3; i++)
         with_key(server, "tml-few", "200");
     expect(server, "GET /api/v1/sessions HTTP/1.1\r\nHost: h\r\nX-API-Key: tml-few", "429",
            "Retry-After");
     expect(server, "GET /status HTTP/1.1\r\nHost: h\r\nX-API-Key: tml-few", "200",
            "\"requests_per_minute\":3,\"requests_this_minute\":3");
+    tinkc_mock_advance(mock, 60000);
+    with_key(server, "tml-few", "200");
     static const char sample[] =
         "{\"base_model\":\"tiny\",\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":"
         "[1,2,3]}]},\"num_samples\":1,\"sampling_params\":{\"max_tokens\":8}}";
@@ -511,15 +532,16 @@ static void quotas(void **state)
              "application/json\r\nContent-Length: %zu\r\n\r\n%s",
              sizeof sample - 1, sample);
     assert_non_null(strstr(ask(server, request), "HTTP/1.1 200"));
-    for (int tries = 0; tries < 1000 && !strstr(ask(server, request), "HTTP/1.1 403"); tries++)
-        usleep(10000); /* until the first has been counted */
+    wait_until(strstr(ask(server, request), "HTTP/1.1 403")); /* until the first has been counted */
     assert_non_null(strstr(ask(server, request), "quota_tokens"));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        tinkc_error err = { 0 };
+        err = (tinkc_error){ 0 };
         assert_false(tinkc_server_set_keys(server, (const char *const[]){ bad[i], NULL }, &err));
         assert_null(strstr(err.message, "tml-x")); /* a key is never repeated */
     }
     tinkc_server_free(server);
+    tinkc_engine_free(timeless);
+    tinkc_mock_free(mock);
 }
 
 /* ---- bodies ---- */

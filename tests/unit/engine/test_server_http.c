@@ -242,7 +242,8 @@ static void wait_for_metric(const tinkc_server *server, const char *name, size_t
 {
     char line[100];
     snprintf(line, sizeof line, "\n%s ", name);
-    for (int tries = 0; tries < 100000; tries++) {
+    int64_t began = patience_now_ms();
+    do {
         int fd = dial(server);
         tkc_buf got = talk(fd, "GET /metrics HTTP/1.1", "", 0);
         const char *at = strstr(got.data, line);
@@ -252,7 +253,7 @@ static void wait_for_metric(const tinkc_server *server, const char *name, size_t
         close(fd);
         if (there)
             return;
-    }
+    } while (patience_lasts(began));
     fail_msg("%s is not %zu", name, value);
 }
 
@@ -321,7 +322,7 @@ static void slow_clients(void **state)
 {
     (void)state;
     enum { SLOW = 200 };
-    tinkc_server *server = serve(NULL);
+    tinkc_server *server = serve(&(tinkc_serve_options){ .head_timeout_ms = 10 * PATIENCE_MS });
     int fds[SLOW];
     const char half[] = "POST /api/v1/create_session HTTP/1.1\r\nHost: localhost\r\nContent-Le";
     const char no_body[] = "POST /api/v1/telemetry HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
@@ -337,7 +338,7 @@ static void slow_clients(void **state)
     for (int i = 0; i < SLOW; i += 2)
         close(fds[i]);
     tinkc_error err = { 0 };
-    assert_true(tinkc_server_stop(server, 5000, &err)); /* nor do they hold up the end */
+    assert_true(tinkc_server_stop(server, PATIENCE_MS, &err)); /* nor do they hold up the end */
     tinkc_server_free(server);
     for (int i = 1; i < SLOW; i += 2)
         close(fds[i]);
@@ -760,7 +761,7 @@ static void stops_while_the_threads_are_busy(void **state)
             fds[k] = dial(server);
             assert_true(send(fds[k], request, sizeof request - 1, MSG_NOSIGNAL) > 0);
         }
-        assert_true(tinkc_server_stop(server, 5000, &err));
+        assert_true(tinkc_server_stop(server, PATIENCE_MS, &err));
         assert_int_equal(raw_try_dial(url), -1);
         for (int k = 0; k < CONNECTIONS; k++)
             close(fds[k]);

@@ -246,13 +246,13 @@ static void images(void **state)
         train(t, model, 1 + 2 * (int64_t)i, 1);
         break_disk(at[i].how, at[i].path);
         err = (tinkc_error){ 0 };
-        assert_false(tinkc_engine_flush(engine, 20000, &err)); /* at once, not after 20 seconds */
+        assert_false(tinkc_engine_flush(engine, PATIENCE_MS, &err)); /* at once */
         assert_int_equal(err.code, TINKC_E_STORE);
         mend_disk();
         assert_int_equal(half_folders(store), 0);
     }
     err = (tinkc_error){ 0 };
-    assert_true(tinkc_engine_flush(engine, 20000, &err));
+    assert_true(tinkc_engine_flush(engine, PATIENCE_MS, &err));
     tinkc_engine_free(engine);
     engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
     t = tinkc_engine_transport(engine);

@@ -164,15 +164,7 @@ static void busy_models_do_not(void **state)
     const char *busy = hold(service_model(t, session, 0, "tiny", 4, 7));
     const char *parked = hold(service_step(t, busy, 2, 0.0)); /* waits for 1: it is not idle */
     const char *waiting = create(t, session, 1);
-    char body[200];
-    snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", waiting);
-    for (int i = 0, said = 0; !said; i++) {
-        answer a = service_call(t, "POST", "/api/v1/retrieve_future", NULL, body, strlen(body));
-        assert_int_equal(a.status, 408);
-        said = strstr(a.body.data, "paused_capacity") && strstr(a.body.data, "max_models");
-        answer_free(&a);
-        assert_true(i < 10000);
-    }
+    service_wait_paused(t, waiting, "max_models");
     assert_true(runs_in_memory(t) == 1);
     service_step(t, busy, 1, 0.0);
     service_wait(t, parked);

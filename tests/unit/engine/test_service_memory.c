@@ -52,9 +52,7 @@ static double status_of(tinkc_engine *engine, const char *name)
 /* Waits, in small steps of real time, for what another thread is about to do. */
 static void await(tinkc_engine *engine, const char *name, double value)
 {
-    struct timespec pause = { 0, 5000000 };
-    for (int i = 0; i < 4000 && status_of(engine, name) != value; i++)
-        nanosleep(&pause, NULL);
+    wait_until(status_of(engine, name) == value);
     if (status_of(engine, name) != value)
         fail_msg("%s is %g, not %g", name, status_of(engine, name), value);
 }
@@ -144,11 +142,10 @@ static void ephemeral_saves_expire(void **state)
     assert_int_equal(folders_in(store), 8); /* all of them may still be in use */
     tinkc_mock_advance(mock, 100000);
     service_wait(t, sample(t, samplers[0]));
-    for (int i = 0; i < 3000 && folders_in(store) > 4; i++) {
-        struct timespec pause = { 0, 10000000 };
-        tinkc_mock_advance(mock, 61000);
-        nanosleep(&pause, NULL);
-    }
+    int64_t began = patience_now_ms(); /* looked after once a minute, which passes now and then */
+    for (int tries = 0; folders_in(store) > 4 && patience_lasts(began); tries++)
+        if (tries % 200 == 0)
+            tinkc_mock_advance(mock, 61000);
     assert_true(folders_in(store) <= 4 && folders_in(store) >= 3);
     service_wait(t, sample(t, samplers[0]));
     service_wait(t, sample(t, samplers[7]));

@@ -101,7 +101,7 @@ static void sudden_end_with_a_journal(void **state)
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     train(t, model, 1, 2);
     tinkc_error err = { 0 };
-    assert_true(tinkc_engine_flush(engine, 20000, &err)); /* an image, then more requests */
+    assert_true(tinkc_engine_flush(engine, PATIENCE_MS, &err)); /* an image, then more requests */
     train(t, model, 5, 2);
     const char *pass = hold(service_pass(t, model, 9, text_a, N, false));
     const char *step = hold(service_step(t, model, 10, 1e-2));
@@ -134,7 +134,7 @@ static void refused_numbers(int32_t durability)
     service_json(t, 422, "POST", "/api/v1/optim_step", half, model, 6);
     tinkc_error err = { 0 };
     if (durability != TINKC_DURABILITY_JOURNAL)
-        assert_true(tinkc_engine_flush(engine, 20000, &err));
+        assert_true(tinkc_engine_flush(engine, PATIENCE_MS, &err));
     char *copy = copy_store(store);
     tinkc_engine_free(engine);
     tiny_model_remove(store);

@@ -123,30 +123,22 @@ static void too_many_results(void **state)
     tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, settings);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
-    const char *ids[8], *said = "";
+    const char *ids[8];
     int n = 0;
     for (; n < 5 && result_bytes(engine) <= 900; n++) {
         double before = result_bytes(engine);
         ids[n] = hold(service_pass(t, model, 1 + n, text_a, N, false));
-        for (int tries = 0; tries < 5000 && result_bytes(engine) <= before; tries++)
-            nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+        wait_until(result_bytes(engine) > before);
     }
     assert_in_range(n, 2, 4);
     for (int i = 0; i < 2; i++) /* one that waits, and one behind it */
         ids[n + i] = hold(service_pass(t, model, 1 + n + i, text_a, N, false));
-    for (int i = 0; i < 2000 && !strstr(said, "paused_capacity"); i++) {
-        nanosleep(&(struct timespec){ 0, 2000000 }, NULL);
-        said = hold(service_json(t, 408, "POST", "/api/v1/retrieve_future",
-                                 "{\"request_id\":\"%s\"}", ids[n + 1]));
-    }
-    assert_non_null(strstr(said, "paused_capacity"));
-    assert_non_null(strstr(said, "not fetched"));
+    service_wait_paused(t, ids[n + 1], "not fetched");
     for (int i = 0; i < n; i++)
         assert_non_null(strstr(service_wait(t, ids[i]), "loss:sum")); /* none was dropped */
     for (int i = 0; i < 2; i++)
         assert_non_null(strstr(service_wait(t, ids[n + i]), "loss:sum"));
-    for (int i = 0; i < 5000 && count_files(store) >= n; i++)
-        nanosleep(&(struct timespec){ 0, 10000000 }, NULL);
+    wait_until(count_files(store) < n);
     assert_true(count_files(store) < n); /* dropped ones leave no file */
     tinkc_engine_free(engine);
     tiny_model_remove(store);

@@ -64,7 +64,7 @@ static void a_start_that_is_cut_short(void **state)
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     train(t, model, 1, 2);
-    assert_true(tinkc_engine_flush(engine, 20000, &err));
+    assert_true(tinkc_engine_flush(engine, PATIENCE_MS, &err));
     const char *pass = hold(service_pass(t, model, 5, text_a, N, false));
     const char *step = hold(service_step(t, model, 6, 1e-2));
     const char *save = post(t, "/api/v1/save_weights", model, 7, ",\"path\":\"x\"");
@@ -252,7 +252,7 @@ static void failures_are_no_losses(void **state)
         const tinkc_transport *t = tinkc_engine_transport(engine);
         const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
         train(t, model, 1, 2);
-        assert_true(tinkc_engine_flush(engine, 20000, &err));
+        assert_true(tinkc_engine_flush(engine, PATIENCE_MS, &err));
         const char *bad = hold(service_pass(t, model, 5, beyond, 4, false));
         service_wait_failure(t, bad, "user", "99");
         const char *load = post(t, "/api/v1/load_weights", model, 6,
@@ -314,7 +314,7 @@ static void unloaded_is_unloaded(void **state)
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     train(t, model, 1, 1);
-    assert_true(tinkc_engine_flush(engine, 20000, &err));
+    assert_true(tinkc_engine_flush(engine, PATIENCE_MS, &err));
     train(t, model, 3, 1);
     service_wait(t, json_field(service_json(t, 200, "POST", "/api/v1/unload_model",
                                             "{\"model_id\":\"%s\"}", model),

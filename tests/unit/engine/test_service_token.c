@@ -94,7 +94,7 @@ static void close_world(world *w)
 {
     tinkc_client_close(w->client, 2000, NULL);
     tinkc_client_free(w->client);
-    tinkc_server_stop(w->server, 5000, NULL);
+    tinkc_server_stop(w->server, PATIENCE_MS, NULL);
     tinkc_server_free(w->server);
     tinkc_engine_free(w->engine);
 }
@@ -108,7 +108,7 @@ static void whoami(void **state)
     for (size_t i = 0; i < 2; i++) {
         open_world(&w, "true", given[i]);
         tinkc_future *f = tinkc_identity_get(w.client, &w.err);
-        const tinkc_identity *who = tinkc_future_identity(f, 20000, &w.err);
+        const tinkc_identity *who = tinkc_future_identity(f, PATIENCE_MS, &w.err);
         assert_ok(&w.err);
         assert_true(strncmp(who->user_urn, "tml:organization_user:key-", 26) == 0);
         assert_string_equal(who->org_urn, "tml:organization:local");
@@ -121,14 +121,14 @@ static void whoami(void **state)
         else
             assert_string_not_equal(who->user_urn, first);
         assert_non_null(
-            tinkc_client_session_id(w.client, 20000, &w.err)); /* the token is its key */
+            tinkc_client_session_id(w.client, PATIENCE_MS, &w.err)); /* the token is its key */
         assert_ok(&w.err);
         tinkc_future_free(f);
         close_world(&w);
     }
     open_world(&w, "false", "tml-first");
     tinkc_future *f = tinkc_identity_get(w.client, &w.err);
-    assert_null(tinkc_future_identity(f, 20000, &w.err));
+    assert_null(tinkc_future_identity(f, PATIENCE_MS, &w.err));
     assert_int_equal(w.err.code, TINKC_E_NO_IDENTITY);
     tinkc_future_free(f);
     close_world(&w);

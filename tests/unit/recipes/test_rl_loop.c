@@ -421,8 +421,9 @@ static void test_resume_off_policy(void **state)
     expect_same_bits(2);
 }
 
-/* The grader answers the first batch at once and the second one only when the gate is open: the batch
- * that is sampled ahead is not graded when a step ends, and settling waits for it. */
+/* The first batch holds tasks 0 and 1, the second one 2 and 0. The grader answers task 2 only when the
+ * gate is open: the batch that is sampled ahead is not graded when a step ends, and settling waits for
+ * it. */
 static void test_settle(void **state)
 {
     tinkc_error err = { 0 };
@@ -432,9 +433,9 @@ static void test_settle(void **state)
     assert_non_null(mkdtemp(folder));
     snprintf(gate, sizeof gate, "%s/open", folder);
     snprintf(command, sizeof command,
-             "while read -r l; do i=${l#*:}; i=${i%%%%,*}; while [ $i -gt %d ] && [ ! -e %s ]; do "
-             "sleep 0.05; done; echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; done",
-             BATCH, gate);
+             "while read -r l; do case $l in *'What is 2 '*) while [ ! -e %s ]; do sleep 0.05; "
+             "done;; esac; i=${l#*:}; echo \"{\\\"id\\\":${i%%%%,*},\\\"reward\\\":1}\"; done",
+             gate);
     tinkc_reward *reward = tinkc_reward_command(command, 2 * BATCH, 0, NULL, NULL, &err);
     tinkc_trainer *t = new_trainer();
     tinkc_rl *rl = new_rl(t, &reward, 1, 0, &d, NULL, NULL);

@@ -1,0 +1,37 @@
+/* patience.h - how long a test waits for what must happen, and how it waits.
+ *
+ * A machine that is slow or busy makes a test slow, not wrong: only what never happens lasts this
+ * long. Limits that a test is about (a wait that must run out) are numbers of its own.
+ */
+#ifndef TESTS_PATIENCE_H
+#define TESTS_PATIENCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+enum { PATIENCE_MS = 120000 };
+
+static inline int64_t patience_now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Pauses for a millisecond; false once the patience that began then is at its end. */
+static inline bool patience_lasts(int64_t began_ms)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    return patience_now_ms() - began_ms < PATIENCE_MS;
+}
+
+/* Waits for what another thread or process is about to do. Check the condition afterwards. */
+#define wait_until(condition)                                                                      \
+    do {                                                                                           \
+        int64_t began_ms_ = patience_now_ms();                                                     \
+        while (!(condition) && patience_lasts(began_ms_))                                          \
+            ;                                                                                      \
+    } while (0)
+
+#endif
