@@ -22,18 +22,22 @@ for name in ("ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS", "T
 def tinkc(*args, stdin="", env=None, cwd=None, timeout=300):
     whole = dict(base_env, **(env or {}))
     whole = {k: v for k, v in whole.items() if v is not None}
-    return subprocess.run([build / "tinkc", *args], input=stdin, capture_output=True, text=True, env=whole,
-                          timeout=timeout, cwd=cwd or home)
+    begun = time.monotonic()
+    r = subprocess.run([build / "tinkc", *args], input=stdin, capture_output=True, text=True, env=whole,
+                       timeout=timeout, cwd=cwd or home)
+    r.took_ms = (time.monotonic() - begun) * 1000
+    return r
 
 
-def waited_ms(r):
-    """How long it slept between attempts, as it says itself with -vv."""
-    return sum(int(ms) for ms in re.findall(r"next try in (\d+) ms", r.stderr))
+def waited(r, least_ms, most_ms):
+    """Did it sleep so long between attempts, as it says itself with -vv? Less only if attempts took that long."""
+    ms = sum(int(ms) for ms in re.findall(r"next try in (\d+) ms", r.stderr))
+    return ms <= most_ms and (ms >= least_ms or r.took_ms > most_ms)
 
 
 def await_files(folder):
     """Until something of a download has been written there."""
-    for _ in range(3000):
+    for _ in range(12000):
         if any(files for _, _, files in os.walk(folder)):
             return
         time.sleep(0.01)
@@ -226,7 +230,7 @@ def dead_server():
         env = dict(dead, TINKER_API_KEY=None) if c[0] == "auth" and c[1] == "login" else dead
         r = tinkc(*c, "--retry-for", "1s", "-vv", env=env, stdin="tml-x\n")
         check(f"dead server: {' '.join(c)}", r.returncode == 8 and r.stdout == "" and "refused" in r.stderr and
-              0 < waited_ms(r) <= 1000, (waited_ms(r), r))
+              waited(r, 1, 1000), (r.took_ms, r))
 
 
 def profiles():
@@ -630,7 +634,7 @@ def lists():
     check("options before the verb", tinkc("checkpoint", "--run-id", "run-1", "list", "-f", "id").returncode == 0)
     p = subprocess.Popen([build / "tinkc", "run", "list"], env=dict(base_env, TINKER_PROJECT_ID="slow"),
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    check("it asks", server.slow.wait(20))
+    check("it asks", server.slow.wait(120))
     p.send_signal(signal.SIGINT)
     out, err = p.communicate(timeout=120)
     check("SIGINT ends a list with 130", p.returncode == 130 and out == "", (p.returncode, err))
@@ -755,7 +759,7 @@ def on_terminal(*args, typed=b"", term="xterm", until=b"]: "):
         os.execve(build / "tinkc", ["tinkc", *args], env)
     screen = b""
     signal.signal(signal.SIGALRM, lambda *a: os.kill(pid, signal.SIGKILL))
-    signal.alarm(60)
+    signal.alarm(300)
     try:
         while until and until not in screen:
             screen += os.read(fd, 4096)
@@ -933,7 +937,7 @@ def more_commands():
         server.slow.clear()
         p = subprocess.Popen([build / "tinkc", "checkpoint", verb, "tinker://run-1/weights/stalled", *more], env=base_env,
                              cwd=folder, text=True, stderr=subprocess.PIPE)
-        server.slow.wait(20)
+        server.slow.wait(120)
         await_files(folder)
         p.send_signal(signal.SIGINT)
         _, err = p.communicate(timeout=120)
@@ -965,7 +969,7 @@ def more_commands():
         exits(2, "serve", option, "99999999999", says=f"setting {name}: '99999999999' is not a whole number from 0 to", env={"XDG_DATA_HOME": home + "/served"})
         exits(2, "serve", option, "-1", says=option, env={"XDG_DATA_HOME": home + "/served"})
     r = exits(8, "run", "list", "--retry-for", "3", "-vv", says="connection refused", env={"TINKER_BASE_URL": "http://127.0.0.1:1"})
-    check("it gives up when asked to, and says meanwhile why it waits", 2000 < waited_ms(r) <= 3000 and "trying again" in r.stderr, r)
+    check("it gives up when asked to, and says meanwhile why it waits", waited(r, 2000, 3000) and "trying again" in r.stderr, r)
     check("compat version", tinkc("version", "--json", env={"TINKC_COMPAT": "1"}).stdout.startswith("tinker 0."))
     info = json.loads(tinkc("checkpoint", "info", "tinker://run-1/sampler_weights/final", "--json", env={"TINKC_COMPAT": "1"}).stdout)
     check("compat adds no keys", list(info)[-2:] == ["is_lora", "lora_rank"] and "base_model" not in info, info)

@@ -91,7 +91,7 @@ def page(key, items):
     def fn(h, path, query, body):
         if query.get("project_id") == "slow":
             h.server.slow.set()
-            threading.Event().wait(20)
+            threading.Event().wait(120)
         if query.get("project_id") == "many":
             return page(key, [dict(items[0], training_run_id=f"many-{i}") for i in range(250)])(
                 h, path, dict(query, project_id=""), body)
@@ -128,7 +128,7 @@ def stall(h):
     h.wfile.write(archive()[:60000])
     h.wfile.flush()
     h.server.slow.set()
-    threading.Event().wait(20)
+    threading.Event().wait(120)
 
 
 EVENT = {"bucket_start": "2026-07-13T05:00:00Z", "bucket_end": "2026-07-13T06:00:00Z", "base_model": "Qwen/Qwen3-8B",
