@@ -24,11 +24,29 @@ until_() { # SECONDS COMMAND...
     fail "waited $1 s in vain for: ${*:2}" train.out
 }
 lines_in() { [ "$(wc -l < "$1")" -ge "$2" ]; }
+trains_on() { # NAME: three more steps
+    local now=0
+    [ ! -e "$1/metrics.jsonl" ] || now=$(wc -l < "$1/metrics.jsonl")
+    until_ 300 lines_in "$1/metrics.jsonl" $((now + 3))
+}
+stops() { # NAME: the training ends in good order when asked to, and each step was done once
+    local code=0
+    kill -INT "$trainer"
+    wait "$trainer" || code=$?
+    [ $code = 130 ] || fail "the training ended with $code" train.out
+    sed 's/.*"step": *\([0-9]*\).*/\1/' "$1/metrics.jsonl" > done
+    seq 0 $(($(wc -l < done) - 1)) | cmp - done || fail "steps are missing or were done twice" done
+}
 for i in 1 2 3 4; do
     echo '{"messages":[{"role":"user","content":"hi '$i'"},{"role":"assistant","content":"hello there"}]}'
 done > d.jsonl
 steps() { # NAME STEPS [OPTION...]
     "$tinkc" train sft d.jsonl --batch-size 4 --epochs "$2" --lora-rank 4 --save-every 0 --log-dir "$1" "${@:3}"
+}
+begin_training() { # NAME: beside this script, until it is stopped
+    "$tinkc" train sft d.jsonl --batch-size 4 --epochs 100000 --lora-rank 4 --save-every 0 --log-dir "$1" > train.out 2>&1 &
+    trainer=$!
+    trains_on "$1"
 }
 ends_alone() { # no process is left behind
     "$tinkc" doctor --json | grep -q 'no command uses the store now' || fail "a process still has the store"
@@ -61,8 +79,7 @@ folders_are_models() {
 }
 
 commands_share_the_store() {
-    steps long 60 > train.out 2>&1 &
-    until_ 60 lines_in long/metrics.jsonl 3
+    begin_training long
     for i in 1 2 3; do "$tinkc" sample --temperature 0 "What is $i + 5?" > "answer.$i" 2>&1 & pids[i]=$!; done
     for i in 1 2 3; do wait "${pids[i]}" || fail "sampling beside a training" "answer.$i"; done
     "$tinkc" run list -f id > out 2>&1 || fail "run list beside a training" out
@@ -70,26 +87,23 @@ commands_share_the_store() {
     says "train sft d.jsonl" doctor.json
     ! TINKC_SHARE_STORE=0 "$tinkc" run list > out 2>&1 || fail "without sharing the store is not free" out
     says "another process has it open" out
-    wait %1 || fail "the training beside them" train.out
-    [ "$(wc -l < long/metrics.jsonl)" -ge 60 ] || fail "steps are missing"
+    trains_on long
+    stops long
     ends_alone
 }
 
 another_takes_over() {
     "$tinkc" serve --port 0 --ready-fd 3 3> url > serve.out 2>&1 &
     server=$!
-    until_ 60 test -s url
-    steps over 80 > train.out 2>&1 &
-    trainer=$!
-    until_ 60 lines_in over/metrics.jsonl 3
+    until_ 300 test -s url
+    begin_training over
     kill "$server" && wait "$server" || fail "the server did not stop in good order" serve.out
-    n=$(($(wc -l < over/metrics.jsonl) + 3))
-    until_ 60 lines_in over/metrics.jsonl $n
+    trains_on over
     host=$("$tinkc" doctor --json | sed -n 's/.*process \([0-9]*\) serves it.*/\1/p')
     [ -n "$host" ] && [ "$host" != "$server" ] || fail "nobody took over" train.out
     kill -9 "$host"
-    wait "$trainer" || fail "the training was lost" train.out
-    [ "$(sed 's/.*"step": *\([0-9]*\).*/\1/' over/metrics.jsonl | sort -n | uniq | wc -l)" -ge 80 ] || fail "steps are missing"
+    trains_on over
+    stops over
     ends_alone
 }
 

@@ -1080,8 +1080,8 @@ static void test_http2_shares_connections(void **state)
     kill(server, SIGTERM);
     waitpid(server, NULL, 0);
     h2_log log = read_h2_log(dir);
-    if (log.connections < 2 ||
-        log.connections > 4) /* one for each kind, and two more for the crowd */
+    /* One for each kind, and a few more for the crowd: how many depends on who is quicker. */
+    if (log.connections < 2 || log.connections > N / 10)
         fail_msg("%d connections for %d requests", log.connections, N + 2);
     remove_folder(dir);
 }
