@@ -64,6 +64,8 @@ void cli_store_models_restore(tinkc_engine *engine, const char *store)
     {
         tinkc_error ignored = { 0 }; /* it is reported where somebody asks for the model */
         const char *where = json_string_value(folder);
+        if (*name == '/' && !(where && is_model(where)))
+            where = name; /* it was moved back */
         if (where && is_model(where))
             (void)tinkc_engine_add_model(engine, name, where, &ignored);
     }

@@ -56,6 +56,8 @@ static bool find_target(tke_call *call, const char *base_model, const char *mode
         tke_refuse(call, 400, "bad_request",
                    "%.200s is a training checkpoint; sample from a sampler_weights path",
                    model_path);
+    else if (!t->base && t->checkpoint && t->checkpoint->run)
+        tke_refuse(call, 400, "unknown_model", TKE_BASE_MISSING, t->checkpoint->run->base_model);
     else if (!t->base)
         tke_refuse(call, 400, "unknown_model", "Unknown base model '%.100s'",
                    base_model ? base_model : "");

@@ -233,8 +233,7 @@ void tke_check_job(tke_job *job, const tke_run *run)
     if (tkc_failed(&job->invalid))
         return;
     if (!run->base) {
-        tkc_fail(&job->invalid, TINKC_E_SERVER, "the base model '%.150s' is not available here now",
-                 run->base_model);
+        tkc_fail(&job->invalid, TINKC_E_SERVER, TKE_BASE_MISSING, run->base_model);
         return;
     }
     switch (job->kind) {
@@ -687,6 +686,10 @@ static void create_from_checkpoint(tke_call *call, const tkc_load_weights_reques
         n.spec = c->run->spec;
     }
     pthread_mutex_unlock(&svc->lock);
+    if (n.base_model && !n.base) {
+        tke_refuse(call, 400, "unknown_model", TKE_BASE_MISSING, n.base_model);
+        return;
+    }
     if (!mine || !n.base) {
         tke_refuse(call, c && !mine ? 403 : 404, c && !mine ? "forbidden" : "not_found",
                    "No checkpoint '%.200s'", in->path ? in->path : "");

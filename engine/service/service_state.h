@@ -679,6 +679,8 @@ void tke_answer_locked(tke_call *, const tkc_message *, const void *msg);
 const char *tke_shared_folder(tke_call *, const tke_base *);
 /* A base model by its name, or by its folder if the caller may open that. NULL: there is none. */
 tke_base *tke_base_named(tke_call *, const char *name);
+/* A run or a checkpoint is there, but what it was trained from has not been registered. */
+#define TKE_BASE_MISSING "the base model '%.150s' is not available here now"
 /* The owner's URN, which clients see; in the call's arena. NULL: call->err says why. */
 const char *tke_call_urn(tke_call *, const char *owner);
 void tke_front_telemetry(tke_call *);

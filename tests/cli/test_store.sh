@@ -76,6 +76,9 @@ folders_are_models() {
     says "tinkc model add" out
     "$tinkc" model add "$work/mine" ./moved > out 2>&1 || fail "model add" out
     "$tinkc" sample -m run --max-tokens 4 hi > out 2>&1 || fail "sampling from the new place" out
+    mv moved mine
+    TINKC_SHARE_STORE=0 "$tinkc" sample -m run --max-tokens 4 hi > out 2>&1 || fail "sampling from the old place again" out
+    mv mine moved
 }
 
 commands_share_the_store() {

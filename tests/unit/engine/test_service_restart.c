@@ -470,6 +470,38 @@ static void lost_folder(void **state)
     tiny_model_remove(store);
 }
 
+/* What was trained is there, what it was trained from has not been registered: that is said, by name. */
+static void without_its_base_model(void **state)
+{
+    (void)state;
+    char *store = tiny_folder(), path[200];
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    service_wait(
+        t, json_field(service_json(t, 200, "POST", "/api/v1/save_weights",
+                                   "{\"model_id\":\"%s\",\"path\":\"kept\",\"seq_id\":1}", model),
+                      "request_id"));
+    snprintf(path, sizeof path, "tinker://%s/weights/kept", model);
+    tinkc_engine_free(engine);
+
+    engine = world_open_bare(store, TINKC_DURABILITY_SNAPSHOT, NULL);
+    t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t));
+    const char *said =
+        service_json(t, 400, "POST", "/api/v1/create_sampling_session",
+                     "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"model_path\":\"%s\"}",
+                     session, path);
+    assert_non_null(strstr(said, "the base model 'tiny' is not available here now"));
+    said = service_json(
+        t, 400, "POST", "/api/v1/load_weights",
+        "{\"session_id\":\"%s\",\"model_seq_id\":0,\"optimizer\":true,\"path\":\"%s\"}", session,
+        path);
+    assert_non_null(strstr(said, "the base model 'tiny' is not available here now"));
+    tinkc_engine_free(engine);
+    tiny_model_remove(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -486,6 +518,7 @@ int main(void)
         cmocka_unit_test(bad_stores),
         cmocka_unit_test(damaged_checkpoint),
         cmocka_unit_test(lost_folder),
+        cmocka_unit_test(without_its_base_model),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
