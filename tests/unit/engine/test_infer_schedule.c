@@ -843,6 +843,56 @@ static void test_constraints(void **state)
     tkc_arena_free(&arena);
 }
 
+/* A number may end after each of its digits: at the model's end or at a stop token, or at the length;
+ * with never_stop only there. */
+static void test_ends_of_constrained_texts(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_arena arena;
+    tke_grammar grammar = { 0 };
+    tkc_arena_init(&arena, NULL, 0);
+    tke_json_grammar(&grammar, &arena, tkc_str("{\"type\":\"integer\",\"minimum\":1}"), &err);
+    tke_token_order *order = tke_token_order_new(VOCAB, byte_token, NULL, &err);
+    assert_string_equal(err.message, "");
+    tke_constraint constraint = { &grammar, order };
+    int32_t prompt[2] = { 5, 6 }, stops[4] = { -1, 129, VOCAB, 128 };
+    size_t by[3] = { 0 }; /* the model's end, a stop token, the length */
+    tke_infer *e = engine_of(100, 64, 16, 0);
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        tke_gen_request r = { .prompt = prompt,
+                              .n_prompt = 2,
+                              .n_samples = 4,
+                              .max_tokens = 3,
+                              .rule = { 1, 1, 0, 0 },
+                              .seed = seed,
+                              .never_stop = seed % 2,
+                              .constraint = &constraint,
+                              .stop_tokens = stops,
+                              .n_stop_tokens = 4 };
+        tke_gen *g = add(e, &r);
+        while (tke_infer_step(e))
+            ;
+        assert_string_equal(tke_gen_error(g)->message, "");
+        for (size_t i = 0; i < 4; i++) {
+            tke_sequence s = tke_gen_sequence(g, i);
+            assert_true(s.n > 0 && s.tokens[0] >= '0' && s.tokens[0] <= '9');
+            for (size_t k = 1; k + 1 < s.n; k++)
+                assert_true(s.tokens[k] >= '0' && s.tokens[k] <= '9');
+            int32_t last = s.tokens[s.n - 1];
+            by[0] += last == 1;
+            by[1] += last == 128 || last == 129;
+            by[2] += s.n == 3;
+            assert_true(!r.never_stop || (last >= '0' && last <= '9'));
+        }
+        tke_gen_free(g);
+    }
+    assert_true(by[0] > 0 && by[1] > 0 && by[2] > 0);
+    tke_infer_free(e);
+    tke_token_order_free(order);
+    tkc_arena_free(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -860,6 +910,7 @@ int main(void)
         cmocka_unit_test(test_bad_logits),
         cmocka_unit_test(test_done_in_order),
         cmocka_unit_test(test_constraints),
+        cmocka_unit_test(test_ends_of_constrained_texts),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -52,6 +52,20 @@ static void test_names_and_keys(void **state)
     refused("ppo", "clip_low_threshold", NAN, "not finite");
     refused("ppo", "clip_low_threshold", 1.3, "above");
     refused("dro", "temperature", 1, "no key 'temperature'");
+    char longest[100];
+    memset(longest, 'x', 99); /* of a name 60 characters are shown */
+    longest[99] = '\0';
+    refused(longest, NULL, 0,
+            "unknown loss_fn 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx';");
+    refused("dro", longest, 0,
+            "no key 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' for dro");
+    refused("dro", longest, NAN,
+            "loss_fn_config 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' is not");
+    assert_true(parse("ppo", "clip_low_threshold", 1.2f).clip_low ==
+                1.2f); /* equal bounds are fine */
+    assert_int_equal(parse("ppo", "clip_low_threshold", 1).n_keys_given, 1);
+    assert_true(parse("ppo", NULL, 0).clip_high == 1.2f);
+    assert_true(parse("gspo", NULL, 0).clip_low == 0.8f);
 }
 
 /* ---- arithmetic ---- */
@@ -130,6 +144,65 @@ static void test_statistics(void **state)
     assert_true(isfinite(tke_loss_token(&ppo, &(tke_token){ &d, 0, &far, NULL }, &g, &sums)) &&
                 g == 0);
     assert_true(isfinite(sums.ratio) && isfinite(sums.ratio_max));
+}
+
+/* What each loss counts: tokens with loss, ratios, clipped ones, KL. */
+static void test_counts(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "importance_sampling", "ppo", "cispo", "dro" };
+    float a[4] = { 1, 0, -2, 0.5f }, q[4] = { -1, -1, -2, -1 };
+    float lp[4] = { -1 + logf(1.5f), -3, -2 + logf(0.5f), -1 + logf(1.1f) };
+    static const int64_t clipped[4] = { 0, 2, 0, 0 };
+    for (int i = 0; i < 4; i++) {
+        tke_loss loss = parse(names[i], NULL, 0);
+        tke_datum d = { .n = 4, .k = 1, .logprobs = q, .advantages = a };
+        tke_loss_sums sums = { 0 };
+        bool dro = i == 3; /* a token with a log-prob takes part without an advantage */
+        for (size_t k = 0; k < 4; k++) {
+            float g;
+            tke_loss_token(&loss, &(tke_token){ &d, k, &lp[k], NULL }, &g, &sums);
+        }
+        double masked = exp(-2);
+        assert_int_equal(sums.n_tokens, 4);
+        assert_int_equal(sums.n_loss_tokens, 3);
+        assert_int_equal(sums.n_ratio, dro ? 4 : 3);
+        assert_int_equal(sums.n_clipped, clipped[i]);
+        assert_true(fabs(sums.ratio - 3.1 - (dro ? masked : 0)) < 1e-5);
+        assert_true(fabs(sums.ratio_max - 1.5) < 1e-5);
+        assert_true(fabs(sums.kl + log(1.5 * 0.5 * 1.1) - (dro ? 2 : 0)) < 1e-5);
+    }
+    tke_loss_sums sums = { 0 }; /* a first ratio below zero's default is the largest so far */
+    tke_loss is = parse("importance_sampling", NULL, 0);
+    float one = 1, zero = 0, far = 1000, g;
+    tke_datum d = { .n = 1, .k = 1, .logprobs = &zero, .advantages = &one };
+    float low = -3;
+    tke_loss_token(&is, &(tke_token){ &d, 0, &low, NULL }, &g, &sums);
+    assert_true(fabs(sums.ratio_max - exp(-3)) < 1e-6);
+    tke_loss_token(&is, &(tke_token){ &d, 0, &far, NULL }, &g, &sums);
+    assert_true(sums.ratio_max == 1e30);
+}
+
+/* Bounds of a token of its own, above and below; where they cross, the upper one. */
+static void test_bounds_of_tokens(void **state)
+{
+    (void)state;
+    tke_loss cispo = parse("cispo", NULL, 0);
+    float a = 1, q = 0, low[3] = { 0.5f, 2, 3 }, high[3] = { 1.5f, 4, 1 }, lp = logf(1.75f);
+    static const float want[3] = { 1.5f, 2, 1 };
+    for (int i = 0; i < 3; i++) {
+        tke_datum d = { .n = 1,
+                        .k = 1,
+                        .logprobs = &q,
+                        .advantages = &a,
+                        .clip_low = &low[i],
+                        .clip_high = &high[i] };
+        tke_loss_sums sums = { 0 };
+        float g;
+        tke_loss_token(&cispo, &(tke_token){ &d, 0, &lp, NULL }, &g, &sums);
+        assert_true(g == -want[i]);
+        assert_int_equal(sums.n_clipped, 1);
+    }
 }
 
 /* Whole sequences against numbers that a script computed in float64. */
@@ -224,7 +297,46 @@ static void test_binding(void **state)
                "must be int64");
     bind_fails("ppo", (tke_input[]){ input("target_tokens", false, 4, 2), q, a }, 3, "one column");
     bind_fails("cross_entropy", (tke_input[]){ t, input("weights", true, 4, 2) }, 2, "columns");
-    float bad[4] = { 1, 2, NAN, 4 };
+    bind_fails("cross_entropy", (tke_input[]){ t, input("weights", true, 4, 0) }, 2,
+               "one column, not 0");
+    bind_fails("ppo", (tke_input[]){ t, q, input("advantages", true, 4, 2) }, 3,
+               "one column, not 2");
+    assert_true(
+        bind("cross_entropy",
+             (tke_input[]){ input("target_tokens", false, 4, 2), input("weights", true, 4, 2) }, 2,
+             false, &err));
+    for (int i = 0; i < 2; i++) /* thresholds of tokens */
+        assert_true(bind(i ? "ppo" : "gspo",
+                         (tke_input[]){ t, q, a, input("clip_low_threshold", true, 4, 1),
+                                        input("clip_high_threshold", true, 4, 1) },
+                         5, false, &err));
+    bind_fails("importance_sampling",
+               (tke_input[]){ t, q, a, input("clip_high_threshold", true, 4, 1) }, 4,
+               "importance_sampling takes no input 'clip_high_threshold'");
+    bind_fails("ppo", (tke_input[]){ t, a }, 2, "'logprobs' is missing; ppo needs it");
+    bind_fails("ppo", (tke_input[]){ q, a }, 2, "'target_tokens' is missing; ppo needs it");
+    assert_false(bind("ppo", (tke_input[]){ t, q }, 2, true, &err)); /* forward as well */
+    float bad[8] = { 1, 2, 3, 4, 5, 6, 7, NAN };
+    tke_input last = input("weights", true, 4, 2);
+    last.data = bad;
+    bind_fails("cross_entropy", (tke_input[]){ input("target_tokens", false, 4, 2), last }, 2,
+               "'weights' holds NaN or infinity at 7");
+    tke_loss strict = parse("ppo", NULL, 0);
+    strict.strict = true;
+    tke_datum d = { .n = 4 };
+    err = (tinkc_error){ 0 };
+    assert_false(tke_datum_bind(&d, &strict, (tke_input[]){ t, q, a, input("mask", true, 4, 1) }, 4,
+                                false, 0, &err));
+    assert_string_equal(err.message, "datum 0: ppo takes no input 'mask'");
+    strict.strict = false;
+    err = (tinkc_error){ 0 };
+    assert_true(tke_datum_bind(&d, &strict,
+                               (tke_input[]){ t, q, a, input("clip_low_threshold", true, 4, 1),
+                                              input("clip_high_threshold", true, 4, 1) },
+                               5, false, 0, &err));
+    assert_true(d.targets == targets && d.logprobs == floats && d.advantages == floats &&
+                d.clip_low == floats && d.clip_high == floats && !d.weights && d.k == 1);
+    bad[2] = NAN;
     w.data = bad;
     bind_fails("cross_entropy", (tke_input[]){ t, w }, 2, "NonFiniteInTensor");
 }
@@ -256,6 +368,8 @@ int main(void)
         cmocka_unit_test(test_formulas),
         cmocka_unit_test(test_cross_entropy),
         cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_bounds_of_tokens),
         cmocka_unit_test(test_gspo),
         cmocka_unit_test(test_binding),
         cmocka_unit_test(test_targets_without_weight_may_be_anything),

@@ -1,0 +1,449 @@
+/* test_cpu_parts.c - the CPU device's parts that larger tests reach only in one form: tables of
+ * rotation, sizes of work space, chunks of the head, steps with more rows than a chunk of logits. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/str.h"
+#include "cpu/block.h"
+#include "cpu/sampling.h"
+#include "infer/infer.h"
+#include "model/philox.h"
+#include "support/on_device.h"
+#include "support/tiny_model.h"
+#include "train/training.h"
+
+static char *folder;
+static tke_model *model;
+static tke_device *device;
+static tke_device_model *loaded;
+
+static int setup(void **state)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    folder = tiny_model_make(
+        &(tiny_model){ .family = "qwen3", .tied = true, .layers = 2, .context = 2048 });
+    model = tke_model_open(folder, &err);
+    assert_string_equal(err.message, "");
+    device = device_cpu(2);
+    loaded = device_load(device, model);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    device_unload(loaded);
+    tke_device_close(device);
+    tke_model_drop(model);
+    tiny_model_remove(folder);
+    return 0;
+}
+
+/* ---- tables and sizes ---- */
+
+static void test_rotation_table(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tke_model scaled = *model;
+    tke_rope_table t = { 0 };
+    size_t half = model->config.head_dim / 2;
+    scaled.rope_scale = 1.25;
+    static const size_t sizes[] = { 1, 1024, 1025, 3000 }, rounded[] = { 1024, 1024, 2048, 3072 };
+    for (int i = 0; i < 4; i++) {
+        assert_true(tke_rope_table_grow(&t, &scaled, sizes[i], &err));
+        assert_int_equal(t.n, rounded[i]);
+        for (size_t p = 0; p < t.n; p += 7)
+            for (size_t j = 0; j < half; j++) {
+                double angle = (double)p * model->rope_frequency[j];
+                assert_true(fabs((double)t.cos_table[p * half + j] - 1.25 * cos(angle)) < 1e-6);
+                assert_true(fabs((double)t.sin_table[p * half + j] - 1.25 * sin(angle)) < 1e-6);
+            }
+    }
+    const tke_real *kept = t.cos_table;
+    assert_true(tke_rope_table_grow(&t, &scaled, 3072, &err)); /* large enough */
+    assert_ptr_equal(t.cos_table, kept);
+    tke_rope_table_free(&t);
+    assert_null(t.cos_table);
+}
+
+/* Eight million logits, within bounds, and never more rows than there are. */
+static void test_rows_of_a_chunk(void **state)
+{
+    (void)state;
+    tke_model m = *model;
+    static const struct {
+        size_t vocab, least, most, n, want;
+    } cases[] = { { 101, 8, 128, 1000, 128 },   { 101, 8, 128, 100, 100 },
+                  { 131072, 8, 128, 1000, 64 }, { 128256, 8, 128, 1000, 65 },
+                  { 4 << 20, 8, 128, 1000, 8 }, { 4 << 20, 8, 128, 5, 5 },
+                  { 131072, 64, 64, 64, 64 } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        m.config.vocab = cases[i].vocab;
+        assert_int_equal(tke_chunk_rows(&m, cases[i].least, cases[i].most, cases[i].n),
+                         cases[i].want);
+    }
+}
+
+/* Kept activations cost the same for each layer, and only where gradients go through the layers. */
+static void test_bytes_of_microbatches(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    const tke_device_ops *ops = device->ops;
+    for (int32_t keep = TKE_KEEP_AUTO; keep <= TKE_KEEP_ALL; keep++) {
+        tke_device_trainer *t =
+            ops->trainer_new(loaded, &(tke_device_trainer_options){ .keep = keep }, &err);
+        assert_int_equal(ops->trainer_memory(t), (size_t)1 << 30); /* where none is given */
+        for (int32_t depth = TKE_DEPTH_NONE; depth <= TKE_DEPTH_ALL; depth++) {
+            tke_microbatch_size size = { .n = 64, .max_rank = 4, .max_k = 1, .depth = depth };
+            size_t least = ops->microbatch_bytes(t, &size, TKE_KEEP_NONE);
+            size_t all = ops->microbatch_bytes(t, &size, TKE_KEEP_ALL);
+            assert_int_equal(ops->microbatch_bytes(t, &size, TKE_KEEP_AUTO), least);
+            assert_int_equal(all > least, depth == TKE_DEPTH_ALL && keep != TKE_KEEP_NONE);
+            size.n = 128;
+            assert_true(ops->microbatch_bytes(t, &size, TKE_KEEP_NONE) > least);
+            size.n = 64;
+            size.max_rank = 8;
+            assert_true(ops->microbatch_bytes(t, &size, TKE_KEEP_NONE) > least);
+        }
+        ops->trainer_set_memory(t, 12345);
+        assert_int_equal(ops->trainer_memory(t), 12345);
+        ops->trainer_set_memory(t, 0);
+        assert_int_equal(ops->trainer_memory(t), (size_t)1 << 30);
+        ops->trainer_free(t);
+    }
+    ops->trainer_free(NULL);
+    ops->sampler_free(NULL);
+    ops->model_free(NULL);
+    ops->block_free(device, NULL);
+}
+
+static void test_device_table(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tke_device_info info;
+    const tke_device_ops *ops = device->ops;
+    tke_real x[3] = { 1, 2, 3 }, y[3] = { 0 };
+    double squares = 0;
+    bool finite = false;
+    ops->info(device, &info);
+    assert_string_equal(info.name, "cpu");
+    assert_non_null(strstr(info.text, ", 2 threads"));
+    assert_int_equal(info.microbatch_tokens, 8192);
+    assert_int_equal(ops->memory(device, NULL, 0), 0);
+    assert_int_equal(ops->model_bytes(device, model), 0);
+    tke_block *a = ops->block_new(device, 3, &err), *b = ops->block_new(device, 3, &err);
+    assert_true(ops->block_read(device, a, y, 3, &err) && y[0] == 0 && y[2] == 0);
+    assert_true(ops->block_write(device, a, x, 3, &err) && ops->block_copy(device, b, a, 3, &err));
+    assert_true(ops->block_read(device, b, y, 3, &err));
+    assert_memory_equal(x, y, sizeof x);
+    assert_true(ops->block_squares(device, b, 3, &squares, &err) && squares == 14);
+    assert_true(ops->block_squares(device, b, 2, &squares, &err) && squares == 5);
+    assert_true(ops->block_finite(device, b, 3, &finite, &err) && finite);
+    x[2] = NAN;
+    assert_true(ops->block_write(device, b, x, 3, &err));
+    assert_true(ops->block_finite(device, b, 3, &finite, &err) && !finite);
+    assert_true(ops->block_finite(device, b, 2, &finite, &err) && finite);
+    assert_true(ops->block_zero(device, b, 3, &err) && ops->block_read(device, b, y, 3, &err));
+    assert_true(y[0] == 0 && y[1] == 0 && y[2] == 0);
+    ops->block_free(device, a);
+    ops->block_free(device, b);
+    tke_device_sampler *s = ops->sampler_new(
+        loaded, &(tke_device_sampler_options){ .cache_bytes = 1, .max_rows = 4, .max_seqs = 2 },
+        &err);
+    size_t block =
+        2 * 16 * 2 * 2 * 8 * sizeof(tke_real); /* layers, positions, k and v, heads, size */
+    assert_int_equal(ops->sampler_cache(s)->block_bytes, block);
+    assert_int_equal(ops->sampler_cache(s)->n_blocks, 2); /* at least */
+    ops->sampler_free(s);
+    s = ops->sampler_new(loaded,
+                         &(tke_device_sampler_options){
+                             .cache_bytes = 5 * block + block / 2, .max_rows = 4, .max_seqs = 2 },
+                         &err);
+    assert_int_equal(ops->sampler_cache(s)->n_blocks, 5);
+    ops->sampler_free(s);
+}
+
+/* Work space is given back when the budget falls below it, and only then. */
+static void test_work_space_is_given_back(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    static int32_t tokens[64];
+    static int64_t targets[64];
+    tke_trainer *t = tke_trainer_new(loaded, &(tke_trainer_options){ 0 }, &err);
+    tke_datum d = { .tokens = tokens, .n = 64, .k = 1, .targets = targets };
+    tke_pass p = { .data = &d, .n_data = 1 }, *list[1] = { &p };
+    size_t before = tkc_pages_held();
+    tke_trainer_run(t, list, 1);
+    assert_string_equal(p.err.message, "");
+    tke_pass_free(&p);
+    size_t held = tkc_pages_held() - before, least = tke_trainer_bytes(t, 64, 1, NULL);
+    assert_true(held >= least);
+    tke_trainer_set_memory(t, least);
+    assert_int_equal(tkc_pages_held(), before + held);
+    tke_trainer_set_memory(t, least - 1);
+    assert_int_equal(tkc_pages_held(), before);
+    tke_trainer_free(t);
+}
+
+/* ---- the head in chunks ---- */
+
+enum { LEN = 100, N = 7 };
+
+typedef struct example {
+    int32_t tokens[LEN];
+    int64_t targets[LEN];
+    float weights[LEN];
+} example;
+
+static tke_adapter *adapter_of(int32_t rank, uint32_t train)
+{
+    tinkc_error err = { 0 };
+    uint64_t r = 4;
+    tke_adapter *a =
+        tke_adapter_new(device, model, &(tke_adapter_spec){ .rank = rank, .train = train }, &err);
+    assert_non_null(a);
+    for (size_t i = 0; i < tke_adapter_lora(a)->layout->n_floats; i++)
+        adapter_weights(a)[i] = 0.1f * tiny_normal(&r);
+    return a;
+}
+
+static void run_one(tke_trainer *t, tke_adapter *a, const tke_datum *data, size_t n)
+{
+    tinkc_error err = { 0 };
+    tke_pass p = { .adapter = a, .backward = true, .data = data, .n_data = n }, *list[1] = { &p };
+    assert_true(tke_loss_parse(&p.loss, tkc_str("cross_entropy"), NULL, 0, false, &err));
+    tke_trainer_run(t, list, 1);
+    assert_string_equal(p.err.message, "");
+    tke_pass_free(&p);
+}
+
+/* Of 700 rows only those of one datum carry loss: chunks of the head without any are as if they had
+ * not been there, wherever the datum is. For each depth. */
+static void test_rows_without_loss(void **state)
+{
+    (void)state;
+    static const uint32_t trains[] = { 7, TKE_TRAIN_UNEMBED, TKE_TRAIN_MLP };
+    tinkc_error err = { 0 };
+    uint64_t r = 8;
+    example *e = test_calloc(N, sizeof *e);
+    tke_trainer *t = tke_trainer_new(loaded, &(tke_trainer_options){ 0 }, &err);
+    for (size_t k = 0; k < 3; k++)
+        for (size_t with = 0; with < N; with += 3) {
+            tke_datum data[N];
+            for (size_t i = 0; i < N; i++) {
+                for (size_t p = 0; p < LEN; p++) {
+                    e[i].tokens[p] = (int32_t)(tiny_random(&r) % 101);
+                    e[i].targets[p] = (int64_t)(tiny_random(&r) % 101);
+                    e[i].weights[p] = i == with && p % 5 == 2 ? tiny_normal(&r) : 0;
+                }
+                data[i] = (tke_datum){ .tokens = e[i].tokens,
+                                       .n = LEN,
+                                       .k = 1,
+                                       .targets = e[i].targets,
+                                       .weights = e[i].weights };
+            }
+            tke_adapter *a = adapter_of(3, trains[k]), *b = adapter_of(3, trains[k]);
+            run_one(t, a, data, N);
+            run_one(t, b, data + with, 1);
+            double size = 0;
+            size_t n = tke_adapter_lora(a)->layout->n_floats;
+            for (size_t i = 0; i < n; i++)
+                size += fabs((double)adapter_grads(a)[i]);
+            assert_true(size > 0.01);
+            assert_memory_equal(adapter_grads(a), adapter_grads(b), n * sizeof(tke_real));
+            tke_adapter_free(a);
+            tke_adapter_free(b);
+        }
+    tke_trainer_free(t);
+    test_free(e);
+}
+
+/* More adapters than a chunk of the head has segments for. */
+static void test_many_adapters(void **state)
+{
+    enum { MANY = 70 };
+    (void)state;
+    tinkc_error err = { 0 };
+    uint64_t r = 8;
+    tke_trainer *t = tke_trainer_new(loaded, &(tke_trainer_options){ 0 }, &err);
+    tke_adapter *a[MANY], *b[MANY];
+    tke_pass p[MANY], *list[MANY];
+    tke_datum data[MANY];
+    example *e = test_calloc(MANY, sizeof *e);
+    for (size_t i = 0; i < MANY; i++) {
+        for (size_t k = 0; k < 3; k++) {
+            e[i].tokens[k] = (int32_t)(tiny_random(&r) % 101);
+            e[i].targets[k] = (int64_t)(tiny_random(&r) % 101);
+            e[i].weights[k] = 1;
+        }
+        data[i] = (tke_datum){ .tokens = e[i].tokens,
+                               .n = 1 + i % 3,
+                               .k = 1,
+                               .targets = e[i].targets,
+                               .weights = e[i].weights };
+        a[i] = adapter_of(1 + (int32_t)i % 3, 7);
+        b[i] = adapter_of(1 + (int32_t)i % 3, 7);
+        p[i] = (tke_pass){ .adapter = a[i], .backward = true, .data = &data[i], .n_data = 1 };
+        assert_true(tke_loss_parse(&p[i].loss, tkc_str("cross_entropy"), NULL, 0, false, &err));
+        list[i] = &p[i];
+    }
+    tke_trainer_run(t, list, MANY);
+    for (size_t i = 0; i < MANY; i++) {
+        assert_string_equal(p[i].err.message, "");
+        run_one(t, b[i], &data[i], 1);
+        assert_memory_equal(adapter_grads(a[i]), adapter_grads(b[i]),
+                            tke_adapter_lora(a[i])->layout->n_floats * sizeof(tke_real));
+        tke_pass_free(&p[i]);
+        tke_adapter_free(a[i]);
+        tke_adapter_free(b[i]);
+    }
+    tke_trainer_free(t);
+    test_free(e);
+}
+
+/* Stopped before a layer of the backward pass, a pass says so: nothing is added. */
+static void test_stop_at_each_point(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    _Atomic(bool) stop = true;
+    static int32_t tokens[4];
+    static int64_t targets[4];
+    static float weights[4] = { 1, 1, 1, 1 };
+    tke_datum d = { .tokens = tokens, .n = 4, .k = 1, .targets = targets, .weights = weights };
+    tke_adapter *a = adapter_of(1, 7);
+    tke_trainer *t = tke_trainer_new(loaded, &(tke_trainer_options){ .stop = &stop }, &err);
+    tke_pass p = { .adapter = a, .backward = true, .data = &d, .n_data = 1 }, *list[1] = { &p };
+    assert_true(tke_loss_parse(&p.loss, tkc_str("cross_entropy"), NULL, 0, false, &err));
+    tke_trainer_run(t, list, 1);
+    assert_int_equal(p.err.code, TINKC_E_CANCELLED);
+    assert_string_equal(p.err.message, "the engine is stopping");
+    tke_pass_free(&p);
+    atomic_store(&stop, false);
+    tke_trainer_run(t, list, 1);
+    assert_string_equal(p.err.message, "");
+    tke_pass_free(&p);
+    tke_trainer_free(t);
+    tke_adapter_free(a);
+}
+
+/* ---- steps ---- */
+
+/* 300 positions scored in one step, whose logits come in chunks of 128, and in steps of 50. */
+static void test_scores_of_many_rows(void **state)
+{
+    enum { LONG = 300, TOP = 2 };
+    (void)state;
+    tinkc_error err = { 0 };
+    uint64_t r = 6;
+    int32_t prompt[LONG], scored[(LONG - 1) * 2];
+    static const size_t chunks[2] = { 512, 50 };
+    tke_gen *g[2];
+    tke_infer *e[2];
+    tke_adapter *a = adapter_of(3, 7);
+    tke_snapshot *s = tke_snapshot_take(a, &err);
+    for (size_t i = 0; i < LONG; i++)
+        prompt[i] = (int32_t)(tiny_random(&r) % 101);
+    for (size_t i = 0; i < (LONG - 1) * 2; i++)
+        scored[i] = (int32_t)(tiny_random(&r) % 102) - 1;
+    for (int i = 0; i < 2; i++) {
+        e[i] = tke_infer_new(
+            loaded, &(tke_infer_options){ .kv_bytes = 4 << 20, .prefill_chunk = chunks[i] }, &err);
+        tke_gen_request q = { .snapshot = s,
+                              .prompt = prompt,
+                              .n_prompt = LONG,
+                              .n_samples = 2,
+                              .max_tokens = 3,
+                              .rule = { 1, 1, 0, 0 },
+                              .seed = 3,
+                              .never_stop = true,
+                              .prompt_logprobs = true,
+                              .topk_prompt_logprobs = TOP,
+                              .target_tokens = scored,
+                              .n_targets = 2,
+                              .n_alternatives = 2 };
+        g[i] = tke_infer_add(e[i], &q, &err);
+        while (tke_infer_step(e[i]))
+            ;
+        assert_int_equal(tke_gen_error(g[i])->code, 0);
+    }
+    assert_memory_equal(tke_gen_prompt_logprobs(g[0]) + 1, tke_gen_prompt_logprobs(g[1]) + 1,
+                        (LONG - 1) * 4);
+    assert_memory_equal(tke_gen_topk_tokens(g[0]), tke_gen_topk_tokens(g[1]), LONG * TOP * 4);
+    assert_memory_equal(tke_gen_topk_logprobs(g[0]), tke_gen_topk_logprobs(g[1]), LONG * TOP * 4);
+    assert_memory_equal(tke_gen_target_logprobs(g[0]), tke_gen_target_logprobs(g[1]),
+                        (LONG - 1) * 2 * 4);
+    assert_memory_equal(tke_gen_alternatives(g[0]), tke_gen_alternatives(g[1]), (LONG - 1) * 2 * 4);
+    assert_memory_equal(tke_gen_sequence(g[0], 1).tokens, tke_gen_sequence(g[1], 1).tokens, 3 * 4);
+    for (int i = 0; i < 2; i++)
+        tke_infer_free(e[i]);
+    tke_snapshot_drop(s);
+    tke_adapter_free(a);
+}
+
+/* ---- sampling ---- */
+
+/* The token whose interval of the masses' sum holds u; intervals in the order of ids. */
+static void test_draws(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tke_sample_space s;
+    float z[6] = { 0.5f, -INFINITY, 1, -2, 1, 0.25f };
+    double mass[6], sum = 0;
+    uint32_t allowed[1] = { 0x2d };
+    assert_true(tke_sample_space_init(&s, 6, &err));
+    tke_sample_rule rule = { .temperature = 0.7, .top_p = 1 };
+    for (int masked = 0; masked < 2; masked++) {
+        sum = 0;
+        for (int i = 0; i < 6; i++) {
+            mass[i] = masked && !(allowed[0] >> i & 1) ? 0 : exp(((double)z[i] - 1) / 0.7);
+            sum += mass[i];
+        }
+        for (uint32_t k = 0; k < 400; k++) {
+            tke_draw d = { .rule = &rule,
+                           .seed = 4,
+                           .sample = 1,
+                           .position = k,
+                           .allowed = masked ? allowed : NULL };
+            int32_t got, want = 0;
+            float lp;
+            double u = tke_uniform(4, 1, k) * sum, passed = mass[0];
+            while (!(passed > u))
+                passed += mass[++want];
+            assert_true(tke_sample_draw(z, 6, (tke_norm){ 1, 0 }, &d, &s, &got, &lp, &err));
+            assert_int_equal(got, want);
+        }
+    }
+    tke_sample_space_free(&s);
+    assert_null(s.mass);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rotation_table),
+        cmocka_unit_test(test_rows_of_a_chunk),
+        cmocka_unit_test(test_bytes_of_microbatches),
+        cmocka_unit_test(test_device_table),
+        cmocka_unit_test(test_work_space_is_given_back),
+        cmocka_unit_test(test_rows_without_loss),
+        cmocka_unit_test(test_many_adapters),
+        cmocka_unit_test(test_stop_at_each_point),
+        cmocka_unit_test(test_scores_of_many_rows),
+        cmocka_unit_test(test_draws),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
