@@ -176,7 +176,7 @@ void cli_format_number(double value, char out[CLI_SHORT_TEXT])
         (void)snprintf(out, CLI_SHORT_TEXT, "null");
         return;
     }
-    if (value == floor(value) && fabs(value) < 1e15) {
+    if (value == floor(value) && fabs(value) < 1e16) {
         (void)snprintf(out, CLI_SHORT_TEXT, "%.1f", value);
         return;
     }

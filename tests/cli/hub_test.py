@@ -34,7 +34,7 @@ class World:
         self.cache = os.path.join(self.home, "hf", "hub")
         self.env = {"PATH": f"{build}:{os.environ['PATH']}", "HOME": self.home, "LC_ALL": "C.UTF-8",
                     "TMPDIR": self.home, "HF_ENDPOINT": self.hub.url, "HF_HOME": os.path.join(self.home, "hf")}
-        for name in ("ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"):
+        for name in ("ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS", "TINKC_MUTANT", "TINKC_MUTANT_MAP"):
             if name in os.environ:
                 self.env[name] = os.environ[name]
 

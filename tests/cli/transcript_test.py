@@ -1,0 +1,95 @@
+"""Runs the commands of tests/cli/transcripts/NAME.txt and compares all that they write with what stands there.
+
+    transcript_test.py BUILD [--update] [NAME...]     --update writes the files again: read the difference
+
+A transcript is commands and what they answer, in order, in one shell's folder with a home of its own and a service
+that always says the same (stub.py):
+
+    $ tinkc run info missing        commands for bash; lines that begin with "> " continue them
+    a line of standard output
+    ! a line of standard error
+    [3]                             the exit code of tinkc, or of all of it, where it is not 0
+    # a comment, or a blank line: ends what the command wrote
+
+The service's address reads URL, the home HOME, the shipped model NANO. A backslash before a line of output, or behind
+it, keeps it apart from the transcript's own lines.
+"""
+import difflib, os, pathlib, shutil, subprocess, sys, tempfile
+import stub
+
+here = pathlib.Path(__file__).resolve().parent
+build = pathlib.Path(sys.argv[1]).resolve()
+nano = here.parent.parent / "models" / "nano"
+names = [a for a in sys.argv[2:] if not a.startswith("-")]
+kept = ("ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS", "TINKC_MUTANT", "TINKC_MUTANT_MAP")
+
+
+# Each call of the command is followed by what it wrote to standard error and its exit code, also inside a loop.
+PRELUDE = """tinkc() { command tinkc "$@" 2> "$ERRORS"; local code=$?; sed 's/^/! /' "$ERRORS"; [ $code = 0 ] || echo "[$code]"; }
+"""
+
+
+class Place:
+    """Where the commands of one transcript run."""
+
+    def __init__(self):
+        _, self.url = stub.start()
+        self.home = tempfile.mkdtemp(prefix="tinkc-transcript-")
+        self.env = {"PATH": f"{build}:{os.environ['PATH']}", "HOME": self.home, "LC_ALL": "C.UTF-8", "TZ": "UTC", "URL": self.url,
+                    "TINKER_BASE_URL": self.url, "TINKER_API_KEY": "tml-test", "NANO": str(nano), "TINKC_NANO": str(nano),
+                    "HF_HUB_OFFLINE": "1", "COLUMNS": "100", "ERRORS": f"{self.home}.errors"}
+        self.env.update((k, os.environ[k]) for k in kept if k in os.environ)
+
+    def plain(self, text):
+        for long, short in ((self.url, "URL"), (self.url.removeprefix("http://"), "ADDRESS"), (str(nano), "NANO"), (self.home, "HOME")):
+            text = text.replace(long, short)
+        return text
+
+    def answer(self, command):
+        """What the command writes, as the transcript has it."""
+        r = subprocess.run(["bash", "-c", PRELUDE + command], env=self.env, cwd=self.home, capture_output=True, text=True, errors="backslashreplace",
+                           stdin=subprocess.DEVNULL, timeout=300)
+        lines = self.plain(r.stdout).splitlines() + ["! " + line for line in self.plain(r.stderr).splitlines()]
+        return [escaped(line) for line in lines] + ([f"[{r.returncode}]"] if r.returncode else [])
+
+
+def escaped(line):
+    """A line of output that would be taken for a line of the transcript begins with a backslash; one that ends with a blank ends with one."""
+    return ("\\" if not line or line[:2] in ("$ ", "# ", "> ") else "") + line + ("\\" if line.endswith(" ") else "")
+
+
+def run(path):
+    """The transcript's lines, and what they are when it is run."""
+    wanted, got, place = path.read_text().splitlines(), [], Place()
+    i = 0
+    while i < len(wanted):
+        got.append(wanted[i])
+        if not wanted[i].startswith("$ "):
+            i += 1
+            continue
+        command = [wanted[i][2:]]
+        i += 1
+        while i < len(wanted) and wanted[i].startswith("> "):
+            command.append(wanted[i][2:])
+            got.append(wanted[i])
+            i += 1
+        got += place.answer("\n".join(command))
+        while i < len(wanted) and wanted[i] and wanted[i][:2] not in ("$ ", "# "):
+            i += 1
+    shutil.rmtree(place.home, ignore_errors=True)
+    pathlib.Path(f"{place.home}.errors").unlink(missing_ok=True)
+    return wanted, got
+
+
+failed = 0
+for path in sorted((here / "transcripts").glob("*.txt")):
+    if names and path.stem not in names:
+        continue
+    wanted, got = run(path)
+    if "--update" in sys.argv:
+        path.write_text("\n".join(got) + "\n")
+    elif wanted != got:
+        failed += 1
+        print("\n".join(difflib.unified_diff(wanted, got, f"{path.name}, as it should be", "as it is", lineterm="")))
+print(f"transcripts: {failed} differ" if failed else "transcripts: all as they should be")
+sys.exit(bool(failed))

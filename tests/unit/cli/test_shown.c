@@ -1,0 +1,933 @@
+/* test_shown.c - the command's own texts, whole: what its pure functions make of many inputs, against
+ * tests/data/cli/NAME.txt, a line for each input.
+ *
+ * TINKC_UPDATE=1 writes the files again; read the difference before you commit it. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "dataset.h"
+#include "out.h"
+#include "text.h"
+
+#define N(list) (sizeof(list) / sizeof *(list))
+
+static FILE *sheet; /* what a test writes its lines to */
+static char *written;
+static size_t written_len;
+
+static int set_up(void **state)
+{
+    (void)state;
+    setenv("TZ", "XYZ-02:30", 1);
+    tzset();
+    sheet = open_memstream(&written, &written_len);
+    return sheet ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    free(written);
+    written = NULL;
+    return 0;
+}
+
+static char *read_file(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    char *text = NULL;
+    size_t cap = 0;
+    if (!f)
+        return strdup("");
+    if (getdelim(&text, &cap, '\0', f) < 0)
+        text[0] = '\0';
+    fclose(f);
+    return text;
+}
+
+/* The sheet is what the file says; the first line that differs is named. */
+static void compare(const char *name)
+{
+    char path[200];
+    (void)snprintf(path, sizeof path, "tests/data/cli/%s.txt", name);
+    assert_int_equal(fclose(sheet), 0);
+    if (getenv("TINKC_UPDATE")) {
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fputs(written, f);
+        assert_int_equal(fclose(f), 0);
+    }
+    char *wanted = read_file(path), *a = wanted, *b = written;
+    for (size_t line = 1; *a || *b; line++) {
+        size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
+        if (n != m || memcmp(a, b, n) != 0)
+            fail_msg("%s:%zu\nwanted %.*s\nis     %.*s", path, line, (int)n, a, (int)m, b);
+        a += n + (a[n] == '\n');
+        b += m + (b[m] == '\n');
+    }
+    free(wanted);
+}
+
+/* Text on one line, as it would stand in C. */
+static void put_quoted(const char *text, size_t len)
+{
+    fputc('"', sheet);
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c < 0x20 || c >= 0x7F || c == '"' || c == '\\')
+            fprintf(sheet, "\\%03o", c);
+        else
+            fputc(c, sheet);
+    }
+    fputc('"', sheet);
+}
+
+static void put_input(const char *text)
+{
+    put_quoted(text, strlen(text));
+    fputs(" ", sheet);
+}
+
+/* ---- times ---- */
+
+#define TEXT_63 "2024-01-01T00:00:00.0000000000000000000000000000000000000000000"
+
+static void test_dates(void **state)
+{
+    static const char *const texts[] = {
+        "1000-01-01", "0000-01-01", "9999-12-31", "1900-02-28", "1900-02-29", "2000-02-29",
+        "2000-03-01", "2100-02-29", "2023-01-31", "2023-01-32", "2023-02-28", "2023-03-31",
+        "2023-03-32", "2023-04-30", "2023-04-31", "2023-05-31", "2023-05-32", "2023-06-30",
+        "2023-06-31", "2023-07-31", "2023-07-32", "2023-08-31", "2023-08-32", "2023-09-30",
+        "2023-09-31", "2023-10-31", "2023-10-32", "2023-11-30", "2023-11-31", "2023-12-31",
+        "2023-12-32", "2024-12-31", "2024-03-01", "2024-01-00", "2024-00-01", "2024-12-01",
+        "20241231", "2024123", "2024-1231", "202412-31", "2024/12/31", "24-12-31", "2024-12-3x",
+        /* weeks: years that begin on each day of the week, and those with 53 weeks */
+        "2018-W01-1", "2019-W01-1", "2020-W01-1", "2021-W01-1", "2022-W01-1", "2023-W01-1",
+        "2024-W01-1", "2015-W53-7", "2020-W53-5", "2024-W00-1", "2024-W54-1", "2024-W10-0",
+        "2024-W10-8", "2024-W10-7", "2024W107", "2024-W107", "2024W10-7", "2024-W1-1", "1960-W01-1",
+        "1965-W02-3",
+        /* clocks */
+        "2024-01-01T00:00:00", "2024-01-01t23:59:59", "2024-01-01T24:00:00", "2024-01-01T12:59",
+        "2024-01-01T12:60", "2024-01-01T12:00:59", "2024-01-01T12:00:60", "2024-01-01T1",
+        "2024-01-01T12:", "2024-01-01T12:0", "2024-01-01T12:00:", "2024-01-01T", "2024-01-01 ",
+        "2024-01-01 09:08:07", "2024-01-01_09:08", "2024-01-01T09:08:07.1", "2024-01-01T09:08:07.9",
+        "2024-01-01T09:08:07.123456", "2024-01-01T09:08:07.1234567", "2024-01-01T09:08:07.",
+        "2024-01-01T09:08.5", "2024-01-01T09:08:07.0x", "1969-12-31T23:59:59.25",
+        /* zones */
+        "2024-01-01T12:00Z", "2024-01-01T12:00z", "2024-01-01T12:00Zx", "2024-01-01T12:00+00:00",
+        "2024-01-01T12:00+23:59", "2024-01-01T12:00-23:59", "2024-01-01T12:00+24:00",
+        "2024-01-01T12:00+23:60", "2024-01-01T12:00+02", "2024-01-01T12:00-05",
+        "2024-01-01T12:00+0530", "2024-01-01T12:00+05:3", "2024-01-01T12:00+5", "2024-01-01T12:00+",
+        "2024-01-01T12:00*02:00", "2024-01-01T12:00 +02:00", "2024-01-01+02:00", "2024-01-01Z",
+        /* words and distances */
+        "now", "today", "yesterday", " today  ", "Today", "tomorrow", "-90", "-1.5h", "-1w", "-",
+        "-x", "--1", "", " ", TEXT_63, TEXT_63 "0"
+    };
+    (void)state;
+    for (size_t i = 0; i < N(texts); i++) {
+        int64_t us = 0, now = INT64_C(1700000123456789);
+        put_input(texts[i]);
+        if (cli_parse_date(texts[i], now, &us)) {
+            char iso[CLI_SHORT_TEXT];
+            cli_format_iso(us, iso);
+            fprintf(sheet, "%lld %s\n", (long long)us, iso);
+        } else {
+            fputs("refused\n", sheet);
+        }
+    }
+    int64_t us = 0;
+    assert_true(cli_parse_date("today", -1, &us) && us == -INT64_C(86400000000));
+    assert_true(cli_parse_date("yesterday", INT64_C(86400000000), &us) && us == 0);
+    assert_true(cli_parse_date("today", INT64_C(86400000000), &us) && us == INT64_C(86400000000));
+    compare("dates");
+}
+
+static void test_times_out(void **state)
+{
+    static const int64_t times[] = { 0,
+                                     1,
+                                     -1,
+                                     999999,
+                                     1000000,
+                                     -1000000,
+                                     -1500000,
+                                     1500000,
+                                     INT64_C(1700000123456789),
+                                     INT64_C(1700000123000000),
+                                     INT64_C(1709164799000010),
+                                     INT64_C(253402300799999999),
+                                     INT64_C(-30610224000000000) };
+    static const int64_t away_s[] = { 0,      1,       60,      61,      119,    120,
+                                      3599,   3600,    3601,    7199,    7200,   86399,
+                                      86400,  172799,  172800,  604799,  604800, 691199,
+                                      691200, 1209599, 1209600, 2678399, 2678400 };
+    static const double durations[] = { -1,     -0.001, 0,    0.04,  9.94, 9.99,    10,    59.9,
+                                        60,     61,     3599, 3600,  3661, 86399,   86400, 172799,
+                                        172800, 180000, 1e9,  1.1e9, NAN,  INFINITY };
+    (void)state;
+    char a[CLI_SHORT_TEXT], b[CLI_SHORT_TEXT], c[CLI_SHORT_TEXT];
+    for (size_t i = 0; i < N(times); i++) {
+        cli_format_iso(times[i], a);
+        cli_format_python_time(times[i], b);
+        cli_format_local(times[i], c);
+        fprintf(sheet, "%lld: %s, %s, %s\n", (long long)times[i], a, b, c);
+    }
+    for (size_t i = 0; i < N(away_s); i++) {
+        int64_t now = INT64_C(1700000123456789), away = away_s[i] * 1000000;
+        cli_format_relative(now - away, now, a);
+        cli_format_relative(now + away, now, b);
+        fprintf(sheet, "%lld s: %s, %s\n", (long long)away_s[i], a, b);
+    }
+    cli_format_relative(1999999, 0, a); /* parts of a second do not count */
+    cli_format_relative(INT64_C(61999999), 1000000, b);
+    fprintf(sheet, "%s, %s\n", a, b);
+    for (size_t i = 0; i < N(durations); i++) {
+        cli_format_duration(durations[i], a);
+        fprintf(sheet, "%g s: %s\n", durations[i], a);
+    }
+    compare("times");
+}
+
+/* ---- numbers ---- */
+
+static void test_numbers_in(void **state)
+{
+    static const char *const texts[] = {
+        "", " ", " 1", "1 ", "0", "-0", "+0", "1", "-1", "+1", "+", "-", "--1", "+-1", "1.0", "1.5",
+        ".5", "5.", "1e3", "1E3", "1e-3", "0x10", "0X1", "1p3", "1P3", "inf", "-inf", "nan",
+        "1e308", "1e309", "1e-400", "1,5", "1_000", "1a", "a1", "/", ":", "9", "10",
+        "9223372036854775807", "9223372036854775808", "-9223372036854775808",
+        "-9223372036854775809", "99999999999999999999",
+        /* durations */
+        "1s", "90s", "2m", "1.5m", "3h", "7d", "2w", "1y", "s", "1ss", "1 s", "-1s", "1S", "1e12",
+        "999999999999", "999999999999s", "1000000000000", "16666666666m", "16666666667m",
+        "1653439w", "1653440w",
+        /* sizes */
+        "1K", "1.5K", "64K", "1M", "1G", "1T", "2T", "0K", "1k", "K", "1KB", "0.5K", "0.0001K",
+        "8185452T", "8185453T", "8e18", "9e18", "1e18K",
+        "111111111111111111111111111111111111111111111111111111111111111",
+        "1111111111111111111111111111111111111111111111111111111111111111"
+    };
+    (void)state;
+    for (size_t i = 0; i < N(texts); i++) {
+        int64_t n = 0;
+        double d = 0;
+        put_input(texts[i]);
+        fputs(cli_parse_int(texts[i], &n) ? "int " : "", sheet);
+        fprintf(sheet, "%lld ", (long long)n);
+        fputs(cli_parse_number(texts[i], &d) ? "number " : "no number ", sheet);
+        if (cli_parse_number(texts[i], &d))
+            fprintf(sheet, "%.17g ", d);
+        if (cli_parse_duration(texts[i], &d))
+            fprintf(sheet, "duration %.17g ", d);
+        if (cli_parse_size(texts[i], &n))
+            fprintf(sheet, "size %lld", (long long)n);
+        fputc('\n', sheet);
+    }
+    compare("numbers");
+}
+
+static void test_numbers_out(void **state)
+{
+    static const double values[] = { 0,
+                                     -0.0,
+                                     1,
+                                     -1,
+                                     0.1,
+                                     -0.1,
+                                     0.30000000000000004,
+                                     1.0 / 3,
+                                     2.0 / 3,
+                                     100,
+                                     1e14,
+                                     1e15,
+                                     -1e15,
+                                     1e16,
+                                     1e17,
+                                     123456789012345680,
+                                     999999999999999,
+                                     1e22,
+                                     1e-4,
+                                     1e-5,
+                                     1.5e-5,
+                                     1e300,
+                                     5e-324,
+                                     1.7976931348623157e308,
+                                     NAN,
+                                     INFINITY,
+                                     -INFINITY,
+                                     12345.678,
+                                     3.0000000000000004,
+                                     1e15 + 0.5 };
+    static const int64_t counts[] = { 0,      1,       12,        123, 999,  1000,  12345,
+                                      999999, 1000000, INT64_MAX, -1,  -999, -1000, -1234567 };
+    static const int64_t sizes[] = { INT64_MIN,
+                                     -1,
+                                     0,
+                                     1,
+                                     1023,
+                                     1024,
+                                     1025,
+                                     1023 * 1024 + 1023,
+                                     1024 * 1024,
+                                     INT64_C(1) << 30,
+                                     INT64_C(1) << 40,
+                                     INT64_C(1) << 50,
+                                     INT64_C(1) << 60,
+                                     INT64_MAX };
+    char out[CLI_SHORT_TEXT];
+    (void)state;
+    for (size_t i = 0; i < N(values); i++) {
+        cli_format_number(values[i], out);
+        fprintf(sheet, "%.17g: %s\n", values[i], out);
+    }
+    for (size_t i = 0; i < N(counts); i++) {
+        cli_format_count(counts[i], out);
+        fprintf(sheet, "%lld: %s\n", (long long)counts[i], out);
+    }
+    for (size_t i = 0; i < N(sizes); i++) {
+        cli_format_size(sizes[i], out);
+        fprintf(sheet, "%lld bytes: %s\n", (long long)sizes[i], out);
+    }
+    assert_in_range(cli_now_us() / 1000000, 1700000000, INT64_C(1) << 40);
+    compare("numbers-out");
+}
+
+/* ---- names and characters ---- */
+
+static void test_names(void **state)
+{
+    static const char *const names[] = {
+        "limit",
+        "offset",
+        "columns",
+        "checkpoint",
+        "run",
+        "runs",
+        "lora-rank",
+        "max-steps",
+        "warmup-steps",
+        "log-dir",
+        "json",
+        "a",
+        "temperature-of-the-sampler-that-has-a-name-of-more-than-sixty-four-letters",
+        "tags-tags"
+    };
+    static const char *const words[] = {
+        "limit",
+        "limt",
+        "limti",
+        "ilmit",
+        "limits",
+        "lmit",
+        "lim",
+        "li",
+        "l",
+        "liimmit",
+        "xlimitx",
+        "abcde",
+        "offst",
+        "ofset",
+        "osffet",
+        "column",
+        "clomuns",
+        "checkpiont",
+        "chckpnt",
+        "chkpt",
+        "chekcpiont",
+        "rum",
+        "rn",
+        "nru",
+        "rank",
+        "lora",
+        "steps",
+        "max",
+        "dir",
+        "log",
+        "or",
+        "og",
+        "ra",
+        "k",
+        "",
+        "x",
+        "b",
+        "jsno",
+        "josn",
+        "jsonnn",
+        "nojs",
+        "warmup",
+        "warmup-step",
+        "up-steps",
+        "tags",
+        "temperature-of-the-sampler-that-has-a-name-of-more-than-sixty-four-letter",
+        "emperature-of-the-sampler-that-has-a-name-of-more-than-sixty-four-letters",
+        "checkpointcheckpointcheckpointcheckpointcheckpointcheckpointcheck"
+    };
+    (void)state;
+    for (size_t i = 0; i < N(words); i++) {
+        const char *near = cli_nearest(words[i], names, N(names));
+        put_input(words[i]);
+        fprintf(sheet, "%s\n", near ? near : "-");
+    }
+    assert_null(cli_nearest("run", names, 0));
+    compare("names");
+}
+
+/* UTF-8 of a code point, also of those that have none. */
+static const char *utf8_of(uint32_t c, char out[5])
+{
+    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    static const unsigned char heads[] = { 0, 0, 0xC0, 0xE0, 0xF0 };
+    for (size_t i = n; i-- > 1; c >>= 6)
+        out[i] = (char)(0x80 | (c & 0x3F));
+    out[0] = (char)(heads[n] | c);
+    out[n] = '\0';
+    return out;
+}
+
+static void test_widths(void **state)
+{
+    static const uint32_t codes[] = { 0x20,    0x7E,    0xA0,    0x2FF,   0x300,   0x36F,   0x370,
+                                      0x10FF,  0x1100,  0x115F,  0x1160,  0x1AAF,  0x1AB0,  0x1AFF,
+                                      0x1B00,  0x200A,  0x200B,  0x200F,  0x2010,  0x20CF,  0x20D0,
+                                      0x20FF,  0x2100,  0x2E7F,  0x2E80,  0x303E,  0x303F,  0x3040,
+                                      0x3041,  0xA4CF,  0xA4D0,  0xABFF,  0xAC00,  0xD7A3,  0xD7A4,
+                                      0xF8FF,  0xF900,  0xFAFF,  0xFB00,  0xFDFF,  0xFE00,  0xFE0F,
+                                      0xFE10,  0xFE19,  0xFE1A,  0xFEFF,  0xFF00,  0xFF60,  0xFF61,
+                                      0xFFFD,  0x10000, 0x1F600, 0x1F64F, 0x1F650, 0x1FA6F, 0x1FAFF,
+                                      0x1FB00, 0x20000, 0x3FFFD, 0x3FFFE, 0x10FFFF };
+    static const char *const texts[] = { "",
+                                         "a",
+                                         "abc",
+                                         "\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e",
+                                         "a\xe6\x97\xa5"
+                                         "b\xe6\x9c\xac",
+                                         "e\xcc\x81"
+                                         "a",
+                                         "\xcc\x81",
+                                         "\xff\xfe",
+                                         "a\xc3",
+                                         "\xf0\x9f\x98\x80!" };
+    char one[5];
+    (void)state;
+    for (size_t i = 0; i < N(codes); i++)
+        fprintf(sheet, "U+%04X %zu\n", codes[i], cli_width(utf8_of(codes[i], one)));
+    for (size_t i = 0; i < N(texts); i++) {
+        put_input(texts[i]);
+        fprintf(sheet, "%zu cells; bytes cut at 0 to 7:", cli_width(texts[i]));
+        for (size_t cells = 0; cells < 8; cells++)
+            fprintf(sheet, " %zu", cli_cut(texts[i], cells));
+        fputc('\n', sheet);
+    }
+    compare("widths");
+}
+
+static void test_bytes(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t len;
+    } rows[] = { { "", 0 },
+                 { "abc", 3 },
+                 { "a\0b", 3 },
+                 { "\x7f", 1 },
+                 { "\x80", 1 },
+                 { "\xbf", 1 },
+                 { "\xc0\x80", 2 },
+                 { "\xc1\xbf", 2 },
+                 { "\xc2\x80", 2 },
+                 { "\xc2\x9f", 2 },
+                 { "\xc2\xa0", 2 },
+                 { "\xc2", 1 },
+                 { "\xc2\x41", 2 },
+                 { "\xc2\xc0", 2 },
+                 { "\xdf\xbf", 2 },
+                 { "\xe0\x9f\xbf", 3 },
+                 { "\xe0\xa0\x80", 3 },
+                 { "\xe0\xa0", 2 },
+                 { "\xed\x9f\xbf", 3 },
+                 { "\xed\xa0\x80", 3 },
+                 { "\xed\xbf\xbf", 3 },
+                 { "\xee\x80\x80", 3 },
+                 { "\xef\xbf\xbd", 3 },
+                 { "\xef\xbf\x41", 3 },
+                 { "\xf0\x8f\xbf\xbf", 4 },
+                 { "\xf0\x90\x80\x80", 4 },
+                 { "\xf0\x90\x80", 3 },
+                 { "\xf4\x8f\xbf\xbf", 4 },
+                 { "\xf4\x90\x80\x80", 4 },
+                 { "\xf5\x80\x80\x80", 4 },
+                 { "\xff", 1 },
+                 { "\xe6\x97\xa5\xe6\x9c\xac", 6 },
+                 { "\xe6\x97\xa5\xe6\x9c", 5 },
+                 { "a\n\t\r\x1b\x1f z\\\"", 10 },
+                 { "\xf0\x9f\x98\x80", 4 } };
+    (void)state;
+    for (size_t i = 0; i < N(rows); i++) {
+        char *safe = cli_escape(rows[i].text);
+        put_quoted(rows[i].text, rows[i].len);
+        fprintf(sheet, " %s ", cli_is_utf8(rows[i].text, rows[i].len) ? "UTF-8" : "other bytes");
+        put_quoted(safe, strlen(safe));
+        fputc('\n', sheet);
+        free(safe);
+    }
+    compare("bytes");
+}
+
+/* ---- JSON ---- */
+
+static void test_json_read(void **state)
+{
+    static const char *const texts[] = { "",
+                                         " ",
+                                         "null",
+                                         " null ",
+                                         "nul",
+                                         "nulll",
+                                         "true",
+                                         "tru",
+                                         "false",
+                                         "fals",
+                                         "x",
+                                         "nullx",
+                                         "null x",
+                                         "0",
+                                         "-0",
+                                         "-",
+                                         "01",
+                                         "1",
+                                         "10",
+                                         "1.5",
+                                         "1.",
+                                         ".5",
+                                         "-1.5e10",
+                                         "1e",
+                                         "1e+",
+                                         "1E+5",
+                                         "1e-5",
+                                         "1e5.",
+                                         "1.e5",
+                                         "+1",
+                                         "1 2",
+                                         "--1",
+                                         "-a",
+                                         "1e400",
+                                         "\"\"",
+                                         "\"a",
+                                         "\"a\\\"",
+                                         "\"\\\\\"",
+                                         "\"\\/\\b\\f\\n\\r\\t\\\"\"",
+                                         "\"\\x\"",
+                                         "\"\\",
+                                         "\"\\u12\"",
+                                         "\"\\u12G4\"",
+                                         "\"\\u00aF\"",
+                                         "\"\\u00:0\"",
+                                         "\"\\u00/0\"",
+                                         "\"\\u00`0\"",
+                                         "\"\\u00g0\"",
+                                         "\"\\u00@0\"",
+                                         "\"\\uD7FF\"",
+                                         "\"\\uD800\"",
+                                         "\"\\uD83D\\uDE00\"",
+                                         "\"\\uD83D\\uDBFF\"",
+                                         "\"\\uD83D\\uE000\"",
+                                         "\"\\uD83D\\uDC00\"",
+                                         "\"\\uDBFF\\uDFFF\"",
+                                         "\"\\uDC00\"",
+                                         "\"\\uDFFF\"",
+                                         "\"\\uE000\"",
+                                         "\"\\uD83D\\n\"",
+                                         "\"\\uD83Dxxxxxx\"",
+                                         "\"\\uD83D",
+                                         "\"a\x1f\"",
+                                         "\"a\x7f\"",
+                                         "\"a\nb\"",
+                                         "\"a b\"",
+                                         "\"\xc2\x80\"",
+                                         "\"\xc1\x80\"",
+                                         "\"\xc2\"",
+                                         "\"\xdf\xbf\"",
+                                         "\"\xe0\xa0\x80\"",
+                                         "\"\xe0\x9f\x80\"",
+                                         "\"\xed\x9f\xbf\"",
+                                         "\"\xed\xa0\x80\"",
+                                         "\"\xef\xbf\xbf\"",
+                                         "\"\xf0\x90\x80\x80\"",
+                                         "\"\xf0\x8f\x80\x80\"",
+                                         "\"\xf4\x8f\xbf\xbf\"",
+                                         "\"\xf4\x90\x80\x80\"",
+                                         "\"\xf5\x80\x80\x80\"",
+                                         "\"\xe0\xa0\"",
+                                         "\"\xe6\x97",
+                                         "\"\xf0\x9f\x98\x41\"",
+                                         "[]",
+                                         "[ ]",
+                                         "[1]",
+                                         "[1,]",
+                                         "[,1]",
+                                         "[1,2]",
+                                         "[1 2]",
+                                         "[1",
+                                         "[",
+                                         "]",
+                                         "[1]]",
+                                         "[1],",
+                                         "[[],[[]]]",
+                                         "[\t1\r\n,2 ]",
+                                         "[1;2]",
+                                         "{}",
+                                         "{ }",
+                                         "{\"a\":1}",
+                                         "{\"a\" : 1 , \"b\":[{}]}",
+                                         "{\"a\":1,}",
+                                         "{,\"a\":1}",
+                                         "{\"a\"}",
+                                         "{\"a\" 1}",
+                                         "{\"a\":}",
+                                         "{a:1}",
+                                         "{1:1}",
+                                         "{\"a\":1",
+                                         "{\"a\"",
+                                         "{\"a\":",
+                                         "{\"a\":1}}",
+                                         "{\"a\":1 \"b\":2}",
+                                         "{\"a\":{\"b\":{\"c\":null}}}" };
+    (void)state;
+    for (size_t i = 0; i < N(texts); i++) {
+        cli_scan s;
+        cli_scan_open(&s, texts[i], strlen(texts[i]));
+        bool skipped = cli_scan_skip(&s), good = cli_scan_close(&s);
+        put_input(texts[i]);
+        fprintf(sheet, "%s%s %s at %zu, depth %d\n", skipped ? "value" : "no value",
+                good ? "" : ", refused:", s.fault ? s.fault : "", (size_t)(s.at - s.begin),
+                (int)s.depth);
+    }
+    for (size_t depth = 127; depth < 130; depth++) {
+        char text[300];
+        memset(text, '[', depth);
+        memset(text + depth, ']', depth);
+        cli_scan s;
+        cli_scan_open(&s, text, 2 * depth);
+        fprintf(sheet, "%zu deep: %s\n", depth,
+                cli_scan_skip(&s) && cli_scan_close(&s) ? "good" : s.fault);
+    }
+    /* A text that ends where its length says, whatever stands behind. */
+    cli_scan s;
+    cli_scan_open(&s, "truefalse", 4);
+    assert_true(cli_scan_skip(&s) && cli_scan_close(&s));
+    cli_scan_open(&s, "12345", 3);
+    assert_true(cli_scan_skip(&s) && cli_scan_close(&s) && s.at == s.end);
+    cli_scan_open(&s, "\"ab\"", 3);
+    assert_false(cli_scan_skip(&s));
+    cli_scan_open(&s, "\"\\u0041\"", 6);
+    assert_false(cli_scan_skip(&s));
+    assert_true(cli_span_is((cli_span){ "abc", 3 }, "abc"));
+    assert_false(cli_span_is((cli_span){ "abc", 2 }, "abc"));
+    assert_false(cli_span_is((cli_span){ "abd", 3 }, "abc"));
+    compare("json-read");
+}
+
+static void test_json_written(void **state)
+{
+    static const char *const texts[] = {
+        "{}",
+        "[]",
+        "null",
+        "{\"a\": 1, \"b\": [1, 2.5, true, false, null, \"x\"], \"c\": {\"d\": {}, \"e\": []}}",
+        "[[1], [[2]], {\"a\": [3]}]",
+        "\"a\\\"b\\\\c\\n\\t\\r\\b\\f\\u0001\\u001f\\u007f\"",
+        "\"\xc3\xa9 \xe6\x97\xa5 \xf0\x9f\x98\x80 \xdf\xbf \xe0\xa0\x80 \xef\xbf\xbd "
+        "\xf0\x90\x80\x80 \xf4\x8f\xbf\xbf\"",
+        "{\"\xc3\xa9\": -9223372036854775808}",
+        "[1e-5, 1e16, 0.1, -0.0, 3.0]"
+    };
+    (void)state;
+    for (size_t i = 0; i < N(texts); i++) {
+        json_t *v = json_loads(texts[i], JSON_DECODE_ANY, NULL);
+        assert_non_null(v);
+        for (int indent = -1; indent < 4; indent += indent < 0 ? 3 : 1) {
+            cli_write_json(sheet, v, indent);
+            fputc('\n', sheet);
+            cli_write_python_json(sheet, v, indent);
+            fputc('\n', sheet);
+        }
+        json_decref(v);
+    }
+    json_t *v = json_pack("{s:{s:{s:i}}, s:i, s:n}", "a", "b", "c", 1, "a.b", 2, "n");
+    assert_int_equal(json_integer_value(cli_json_at(v, "a.b.c")), 1);
+    assert_int_equal(json_integer_value(cli_json_at(v, "a.b")), 2); /* a key with dots goes first */
+    assert_true(json_is_object(cli_json_at(v, "a")));
+    assert_true(json_is_null(cli_json_at(v, "n")));
+    assert_null(cli_json_at(v, "a.x"));
+    assert_null(cli_json_at(v, "n.x"));
+    char name[140];
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    assert_null(cli_json_at(v, name));
+    json_decref(v);
+    compare("json-written");
+}
+
+/* ---- conversations ---- */
+
+static void note_problem(const char *file, size_t line, int level, const char *code,
+                         const char *message, void *user)
+{
+    (void)user;
+    fprintf(sheet, "    %s:%zu: %s %s: %s\n", file, line,
+            level == CLI_LEVEL_ERROR ? "error" : "warning", code, message);
+}
+
+static void test_conversations(void **state)
+{
+    static const char *const lines[] = {
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\"}]}",
+        "{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":"
+        "\"a\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"name\":"
+        "\"f\",\"arguments\":\"{}\"}}]},{\"role\":\"tool\",\"content\":\"r\"}]}",
+        "{\"id\":1,\"messages\":[{\"role\":\"developer\",\"content\":\"d\"},{\"role\":"
+        "\"assistant\",\"content\":\"<think>x</think>y\"}],\"more\":{}}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{"
+        "\"type\":\"image\",\"image\":\"i\"},{\"type\":\"audio\",\"audio\":\"u\"}]},{\"role\":"
+        "\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"t\"},{\"type\":\"text\","
+        "\"text\":\"b\"}]}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"image\":\"a\"}]}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"video\",\"video\":\"a\"}]}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":5}]}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"text\":\"a\"}]}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":7,\"text\":\"a\",\"x\":[1]}]}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":[\"a\"]}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":5}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":{}}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":null}]}",
+        "{\"messages\":[{\"role\":\"user\"}]}",
+        "{\"messages\":[{\"content\":\"a\"}]}",
+        "{\"messages\":[{\"role\":5,\"content\":\"a\"}]}",
+        "{\"messages\":[5,{\"role\":\"user\",\"content\":\"a\"},\"x\"]}",
+        "{\"messages\":[]}",
+        "{\"messages\":{}}",
+        "{\"messages\":null}",
+        "{}",
+        "{\"prompt\":\"a\",\"completion\":\"b\"}",
+        "{\"a\":1,\"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\":2,"
+        "\"cccccccccccccccccccccccccccccccccccccccc\":3,\"ddddddddddddddddddddddddddd\":4,\"e\":5,"
+        "\"ffffffffffffffffff\":6,\"g\":7}",
+        "[1]",
+        "5",
+        "\"a\"",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]} x",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\ud800\"}]}",
+        "{bad",
+        "{\"messages\":[{\"role\":\"usr\",\"content\":\"a\"},{\"role\":\"asistant\",\"content\":"
+        "\"b\"}]}",
+        "{\"messages\":[{\"role\":\"narrator\",\"content\":\"a\"},{\"role\":\"a-role-of-a-model-"
+        "that-has-a-very-long-name\",\"content\":\"b\"},{\"role\":\"assistant\",\"content\":\"c\"}]"
+        "}",
+        "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":null},{\"role\":"
+        "\"assistant\",\"tool_calls\":{}},{\"role\":\"assistant\",\"tool_calls\":[]}]}",
+        "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[5]},{\"role\":\"assistant\",\"tool_"
+        "calls\":[{}]},{\"role\":\"assistant\",\"tool_calls\":[{\"function\":5}]}]}",
+        "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\"}}]},{"
+        "\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"arguments\":\"\"}}]},{\"role\":"
+        "\"assistant\",\"tool_calls\":[{\"function\":{\"name\":5,\"arguments\":\"\"}}]}]}",
+        "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"x\",\"function\":{"
+        "\"name\":\"f\",\"arguments\":{\"a\":1},\"more\":\"m\"}}]}]}",
+        "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
+        "\"arguments\":\"\"}},{\"function\":{\"name\":\"f\"",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"trainable\":true},{\"role\":"
+        "\"assistant\",\"content\":\"b\",\"trainable\":false}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\",\"trainable\":true}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"trainable\":1},{\"role\":"
+        "\"assistant\",\"content\":\"b\",\"trainable\":null}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"messages\":5}"
+    };
+    (void)state;
+    for (size_t i = 0; i < N(lines); i++)
+        for (int customized = 0; customized < 2; customized++) {
+            cli_convo f;
+            fprintf(sheet, "%s%s\n", customized ? "customized " : "", lines[i]);
+            bool good = cli_check_conversation("f", 7, (cli_span){ lines[i], strlen(lines[i]) },
+                                               customized, &f, note_problem, NULL);
+            fprintf(sheet,
+                    "  %s: %zu messages, %zu user, %zu assistant, %zu system, %zu tool, %zu "
+                    "trainable%s\n",
+                    good ? "good" : "refused", f.n_messages, f.n_user, f.n_assistant, f.n_system,
+                    f.n_tool, f.n_trainable, f.reasoning ? ", reasoning" : "");
+        }
+    compare("conversations");
+}
+
+static void test_lines(void **state)
+{
+    static const char *const files[] = { "",
+                                         "\n",
+                                         "a",
+                                         "a\n",
+                                         "a\nb",
+                                         "a\r\n\r\nb \t\r\n\n c",
+                                         "\xEF\xBB\xBF"
+                                         "a\nb",
+                                         "\xEF\xBB\xBF",
+                                         "\xEF\xBB",
+                                         " \t\r",
+                                         "x\xEF\xBB\xBFy\n" };
+    (void)state;
+    for (size_t i = 0; i < N(files); i++) {
+        cli_data_file f = { .text = (char *)(uintptr_t)files[i], .len = strlen(files[i]) };
+        cli_lines l;
+        cli_span line;
+        put_input(files[i]);
+        for (cli_lines_open(&l, &f); cli_lines_next(&l, &line); fputc(' ', sheet)) {
+            fprintf(sheet, "%zu:", l.number);
+            put_quoted(line.data, line.len);
+        }
+        fprintf(sheet, "%zu lines\n", l.number);
+    }
+    compare("lines");
+}
+
+/* ---- tables ---- */
+
+/* What goes to stdout and stderr while it is held. */
+static int held[2] = { -1, -1 };
+static FILE *caught;
+
+static void hold(void)
+{
+    caught = tmpfile();
+    assert_non_null(caught);
+    for (int i = 0; i < 2; i++) {
+        fflush(i ? stderr : stdout);
+        held[i] = dup(i + 1);
+        assert_true(dup2(fileno(caught), i + 1) >= 0);
+    }
+}
+
+static void let_go(void)
+{
+    for (int i = 0; i < 2; i++) {
+        fflush(i ? stderr : stdout);
+        dup2(held[i], i + 1);
+        close(held[i]);
+    }
+    rewind(caught);
+    for (int c; (c = getc(caught)) != EOF;)
+        if (c == '\033')
+            fputs("^[", sheet);
+        else
+            fputc(c, sheet);
+    fclose(caught);
+}
+
+typedef struct sample_table {
+    const char *title;
+    size_t rows, columns;
+    int fit[6];
+    bool cut_left[6], spare[6];
+    const char *cells[24]; /* header first */
+} sample_table;
+
+static const sample_table tables[] = {
+    { "2 runs",
+      2,
+      4,
+      { CLI_FIT_CUT },
+      { false },
+      { false, false, true, true },
+      { "Run ID", "Base Model", "LoRA", "Last Update", "run-1", "Qwen/Qwen3-8B-Instruct", "Rank 32",
+        "3 hours ago", "run-22",
+        "\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e\xe3\x81\xae\xe5\x90\x8d\xe5\x89\x8d", "No",
+        "just now" } },
+    { NULL,
+      2,
+      3,
+      { CLI_FIT_CUT, CLI_FIT_CUT, CLI_FIT_LINE },
+      { false, true, true },
+      { false },
+      { "ID", "Folder", "Path", "weights/1", "/a/long/way/to/some/folder",
+        "tinker://run-1/weights/000020", "x", "/\xe6\x97\xa5\xe6\x9c\xac/\xe8\xaa\x9e/wide", "" } },
+    { "findings\t",
+      2,
+      4,
+      { CLI_FIT_CUT, CLI_FIT_CUT, CLI_FIT_WRAP, CLI_FIT_NOTE },
+      { false },
+      { false },
+      { "Status", "Check", "Finding", "Hint", "fail", "service.health",
+        "the service at http://127.0.0.1:9/a/b/c/d did not answer",
+        "check the network and the address, then try again", "ok", "terminal", "fine", "" } },
+    { "wrapped alone",
+      1,
+      2,
+      { CLI_FIT_CUT, CLI_FIT_WRAP },
+      { false },
+      { false },
+      { "Property", "Value", "a\nb",
+        "one-word-that-is-much-too-long-to-stand-on-a-line and  two blanks" } },
+    { "nothing", 0, 2, { CLI_FIT_CUT }, { false }, { false }, { "A", "B" } },
+    { "all spare",
+      1,
+      3,
+      { CLI_FIT_CUT, CLI_FIT_CUT, CLI_FIT_CUT },
+      { false },
+      { true, true, true },
+      { "AAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBB", "CCCCCCCCCCCCCCCC", "1", "2", "3" } },
+};
+
+static void print_sample(const cli_app *app, const sample_table *s, size_t width)
+{
+    cli_table *t = cli_table_new(s->rows, s->columns);
+    assert_non_null(t);
+    for (size_t c = 0; c < s->columns; c++) {
+        cli_table_column(t, c, s->fit[c], s->cut_left[c], s->spare[c]);
+        for (size_t r = 0; r <= s->rows; r++)
+            cli_table_set(t, r, c, strdup(s->cells[r * s->columns + c]));
+    }
+    fprintf(sheet, "--- width %zu\n", width);
+    hold();
+    cli_table_print(app, t, s->title, width);
+    let_go();
+    cli_table_free(t);
+}
+
+static void test_tables(void **state)
+{
+    static const size_t widths[] = { 0,  6,  10, 14, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36,
+                                     38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 60, 64, 70, 80 };
+    (void)state;
+    for (size_t i = 0; i < N(tables); i++)
+        for (size_t w = 0; w < N(widths); w++)
+            print_sample(&(cli_app){ .utf8 = true, .headers = true }, &tables[i], widths[w]);
+    print_sample(&(cli_app){ .headers = true }, &tables[0], 30); /* no UTF-8 */
+    print_sample(&(cli_app){ .headers = true }, &tables[2], 50);
+    print_sample(&(cli_app){ .utf8 = true, .headers = true, .color = true }, &tables[0], 80);
+    print_sample(&(cli_app){ .utf8 = true, .color = true }, &tables[0], 30); /* no header */
+    print_sample(&(cli_app){ .utf8 = true, .headers = true, .quiet = true }, &tables[0], 30);
+    compare("tables");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_dates),         TEST(test_times_out), TEST(test_numbers_in),
+        TEST(test_numbers_out),   TEST(test_names),     TEST(test_widths),
+        TEST(test_bytes),         TEST(test_json_read), TEST(test_json_written),
+        TEST(test_conversations), TEST(test_lines),     TEST(test_tables),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
