@@ -16,6 +16,7 @@
 
 #include "dataset.h"
 #include "out.h"
+#include "support/held_output.h"
 #include "text.h"
 
 #define N(list) (sizeof(list) / sizeof *(list))
@@ -802,37 +803,6 @@ static void test_lines(void **state)
 
 /* ---- tables ---- */
 
-/* What goes to stdout and stderr while it is held. */
-static int held[2] = { -1, -1 };
-static FILE *caught;
-
-static void hold(void)
-{
-    caught = tmpfile();
-    assert_non_null(caught);
-    for (int i = 0; i < 2; i++) {
-        fflush(i ? stderr : stdout);
-        held[i] = dup(i + 1);
-        assert_true(dup2(fileno(caught), i + 1) >= 0);
-    }
-}
-
-static void let_go(void)
-{
-    for (int i = 0; i < 2; i++) {
-        fflush(i ? stderr : stdout);
-        dup2(held[i], i + 1);
-        close(held[i]);
-    }
-    rewind(caught);
-    for (int c; (c = getc(caught)) != EOF;)
-        if (c == '\033')
-            fputs("^[", sheet);
-        else
-            fputc(c, sheet);
-    fclose(caught);
-}
-
 typedef struct sample_table {
     const char *title;
     size_t rows, columns;
@@ -897,9 +867,11 @@ static void print_sample(const cli_app *app, const sample_table *s, size_t width
             cli_table_set(t, r, c, strdup(s->cells[r * s->columns + c]));
     }
     fprintf(sheet, "--- width %zu\n", width);
-    hold();
+    hold_output();
     cli_table_print(app, t, s->title, width);
-    let_go();
+    char *shown = release_output();
+    fputs(shown, sheet);
+    free(shown);
     cli_table_free(t);
 }
 

@@ -1,0 +1,212 @@
+/* test_progress.c - what the command draws on a terminal, its width and colours, and what signals leave behind. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "support/held_output.h"
+#include "term.h"
+#include "text.h"
+
+#define HALF  "━━━━━━━━━━━━━━──────────────"
+#define WHOLE "━━━━━━━━━━━━━━━━━━━━━━━━━━━━"
+#define NONE  "────────────────────────────"
+#define NEVER                                                                                      \
+    (INT64_MAX / 2) /* a time at which something was said, long before which it is not said again */
+
+static void assert_shown(const char *wanted)
+{
+    char *shown = release_output();
+    assert_string_equal(shown, wanted);
+    free(shown);
+}
+
+/* A bar that was begun an hour ago and drawn and said long ago. */
+static cli_progress begun(const cli_app *app, bool bytes)
+{
+    cli_progress p;
+    cli_progress_begin(&p, app, "Reading", -1, bytes);
+    assert_true(p.begun_ms > 0 && p.said_ms >= p.begun_ms && p.total == -1 && p.done == 0 &&
+                p.app == app);
+    p.begun_ms = cli_now_ms() - 3600000;
+    p.drawn_ms = p.said_ms = -NEVER;
+    return p;
+}
+
+static void test_bars(void **state)
+{
+    const cli_app app = { .draws = true, .progress = true, .utf8 = true };
+    const cli_app plain = { .draws = true, .progress = true };
+    (void)state;
+    hold_output();
+    cli_progress p = begun(&app, false);
+    cli_progress_step(&p, 5, 10, "x");
+    assert_shown("^MReading " HALF " 5/10 ETA 1h00m x^[[K");
+    assert_true(p.done == 5 && p.total == 10);
+    hold_output();
+    p.drawn_ms = NEVER;
+    cli_progress_step(&p, 6, 10, "y");   /* too soon */
+    cli_progress_step(&p, 10, 10, NULL); /* but the last is always drawn */
+    assert_shown("^MReading " WHOLE " 10/10  ^[[K");
+    hold_output();
+    p = begun(&app, false);
+    cli_progress_step(&p, 0, 1234567, NULL);
+    assert_shown("^MReading " NONE " 0/1,234,567  ^[[K");
+    hold_output();
+    p = begun(&app, false);
+    cli_progress_step(&p, 5, -1, "x"); /* nobody knows how many */
+    assert_shown("^MReading  5  x^[[K");
+    hold_output();
+    p = begun(&app, true);
+    cli_progress_step(&p, 1024, 2048, NULL);
+    assert_shown("^MReading " HALF " 1.0 KB/2.0 KB ETA 1h00m ^[[K");
+    hold_output();
+    p = begun(&plain, false);
+    cli_progress_step(&p, 7, 14, NULL);
+    assert_shown("^MReading ##############-------------- 7/14 ETA 1h00m ^[[K");
+    hold_output();
+    cli_progress_end(&p);
+    cli_progress_end(&p); /* there is none any more */
+    assert_shown("^M^[[K");
+}
+
+static void test_where_nothing_is_drawn(void **state)
+{
+    const cli_app quiet = { .draws = true, .progress = true, .quiet = true },
+                  off = { .draws = true };
+    const cli_app file = { .progress = true };
+    (void)state;
+    hold_output();
+    cli_progress p = begun(&quiet, false);
+    cli_progress_step(&p, 5, 10, "x");
+    cli_status(&quiet, true, "status");
+    p = begun(&off, false);
+    cli_progress_step(&p, 5, 10, "x");
+    cli_status(&off, true, "status");
+    cli_status(&file, true, "status");
+    assert_shown("");
+    hold_output();
+    p = begun(&file, false);
+    cli_progress_step(&p, 5, 10, "x");
+    p.said_ms = NEVER;
+    cli_progress_step(&p, 10, 10, "y"); /* half a minute has not passed */
+    assert_shown("Reading: 5/10 x\n");
+}
+
+static void test_status_lines(void **state)
+{
+    const cli_app app = { .draws = true, .progress = true, .utf8 = true };
+    char wide[120];
+    (void)state;
+    hold_output();
+    cli_status(&app, true, "step %d\033", 3);
+    cli_progress_clear();
+    assert_shown("^Mstep 3\\x1b^[[K^M^[[K");
+    memset(wide, 'a', sizeof wide - 1);
+    wide[sizeof wide - 1] = '\0';
+    hold_output();
+    cli_status(&app, true, "%s",
+               wide); /* 80 columns where the terminal does not say, the last one empty */
+    cli_progress_clear();
+    char wanted[200];
+    (void)snprintf(wanted, sizeof wanted, "^M%.79s^[[K^M^[[K", wide);
+    assert_shown(wanted);
+}
+
+static bool colours(bool tty)
+{
+    cli_app app = { .stdout_tty = tty };
+    cli_term_color(&app);
+    return app.color;
+}
+
+static void test_colours(void **state)
+{
+    static const char *const names[] = { "NO_COLOR", "CLICOLOR_FORCE", "FORCE_COLOR" };
+    (void)state;
+    for (size_t i = 0; i < 3; i++)
+        unsetenv(names[i]);
+    setenv("TERM", "xterm", 1);
+    assert_true(colours(true) && !colours(false) && !cli_term_is_dumb());
+    setenv("TERM", "dumb", 1);
+    assert_true(!colours(true) && cli_term_is_dumb());
+    setenv("TERM", "", 1);
+    assert_true(!colours(true) && cli_term_is_dumb());
+    unsetenv("TERM");
+    assert_true(!colours(true) && cli_term_is_dumb());
+    setenv("CLICOLOR_FORCE", "0", 1);
+    assert_false(colours(false));
+    setenv("CLICOLOR_FORCE", "", 1);
+    assert_false(colours(false));
+    setenv("CLICOLOR_FORCE", "1", 1);
+    assert_true(colours(false));
+    setenv("NO_COLOR", "", 1); /* empty is as if it were not set */
+    assert_true(colours(false));
+    setenv("NO_COLOR", "1", 1);
+    assert_false(colours(false));
+    unsetenv("NO_COLOR");
+    unsetenv("CLICOLOR_FORCE");
+    setenv("FORCE_COLOR", "", 1);
+    assert_false(colours(false));
+    setenv("FORCE_COLOR", "1", 1);
+    assert_true(colours(false));
+    unsetenv("FORCE_COLOR");
+}
+
+static void test_widths(void **state)
+{
+    static const struct {
+        const char *columns;
+        size_t width;
+    } rows[] = { { "100", 100 }, { "1", 1 }, { "0", 0 }, { "-5", 0 }, { "x", 0 }, { "", 0 } };
+    const cli_app app = { 0 };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        setenv("COLUMNS", rows[i].columns, 1);
+        assert_int_equal(cli_term_width(&app), rows[i].width);
+    }
+    unsetenv("COLUMNS");
+    assert_int_equal(cli_term_width(&app), 0);
+}
+
+static void test_answers_in_advance(void **state)
+{
+    cli_app yes = { .yes = true }, half = { .stdin_tty = true };
+    (void)state;
+    assert_int_equal(cli_confirm(&yes, "Sure?", "--yes"), 1);
+    hold_output();
+    assert_int_equal(cli_confirm(&half, "Sure?", "--yes"), -CLI_EXIT_USAGE);
+    assert_shown("error: this needs an answer, and there is no terminal\nhint: to answer in "
+                 "advance, add --yes\n");
+}
+
+static void test_signals(void **state)
+{
+    (void)state;
+    cli_catch_signals();
+    assert_true(cli_stop_signal() == 0 && cli_stop_count() == 0);
+    raise(SIGINT);
+    assert_true(cli_stop_signal() == SIGINT && cli_stop_count() == 1 && cli_stop_exit() == 130);
+    assert_int_equal(cli_wait_input(), CLI_INPUT_STOPPED);
+    assert_false(cli_input_comes());
+    cli_forget_signal();
+    assert_true(cli_stop_signal() == 0 && cli_stop_count() == 1);
+    raise(SIGTERM);
+    assert_true(cli_stop_signal() == SIGTERM && cli_stop_count() == 2 && cli_stop_exit() == 143);
+    cli_forget_signal();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bars),         cmocka_unit_test(test_where_nothing_is_drawn),
+        cmocka_unit_test(test_status_lines), cmocka_unit_test(test_colours),
+        cmocka_unit_test(test_widths),       cmocka_unit_test(test_answers_in_advance),
+        cmocka_unit_test(test_signals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
