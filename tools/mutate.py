@@ -16,10 +16,11 @@ fault and trying one costs no compilation. What is planted, by operator:
 What is not planted, because no test of behaviour can see it:
 
     - what a log line says, and whether it is written: only its level and the secrets in it are promised
-    - releases (free, close, unlink of a temporary file): the leak checker of `make asan` owns those
+    - releases (free, close, unlink of a temporary file), nor what they are given: the leak checker of `make asan` owns those
     - sizes in calls that allocate, and loops that run one past the end: too much room shows nowhere, too little and
       one too far are what `make asan` is for
     - (type){ 0 }: as with { 0 }, any first member may be the one that is not zero
+    - what is said when memory runs out: tests/torture lets allocations fail
     - locks, thread attributes, asserts: ThreadSanitizer and the debug builds own those
     - sizes that only speed depends on: first capacities, buffer, block and chunk sizes (PERF below)
     - how long a loop sleeps before it looks again
@@ -49,7 +50,8 @@ SWAPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&
 # Calls that are left alone with their arguments, and calls whose loss alone no behaviour shows.
 UNSEEN = re.compile(r"^(?!tke_)(assert|perror|va_start|va_end|tkc_release\w*|log_\w+|(?:\w+_)?(?:log|debug|warn|trace|note|logf)(?:_\w+)?|\w*_log\w*|nanosleep|usleep|TKC_\w+)$")
 KEPT = re.compile(r"^(free|close|.*_(free|cleanup|destroy|unlock|lock|end|init|release|close|unref|decref|drop|discard)|memset|fflush|"
-                  r"pthread_\w+|unlink|madvise|posix_fadvise|clearerr|closedir|fclose)$")
+                  r"pthread_\w+|unlink|madvise|posix_fadvise|clearerr|closedir|fclose|close_range)$")
+RELEASE = re.compile(r"^(free|close|fclose|closedir|\w+_(free|decref|unref))$")
 PERF = re.compile(r"CAPACITY|INITIAL|BUFFER|_BUF$|CHUNK|BLOCK|GRAIN|STACK|PREFETCH|ALIGN|BATCH_BYTES|SLAB|PAGE_BYTES|READ_SIZE|READ_AT_ONCE|"
                   r"COPY_BYTES|PIECE|^PAD$")
 ALLOCATES = re.compile(r"^(malloc|calloc|realloc|tkc_(z?alloc|alloc_\w+|resize|grow|arena_(alloc|zalloc|array)))$")
@@ -366,6 +368,8 @@ class Source:
         skip = 3 if flat(t, first, first + 3) == "( void )" else 0
         called = t[first + skip].text if t[first + skip].kind == "name" else ""
         if UNSEEN.match(called) and t[first + skip + 1].text == "(":
+            return
+        if kind == "statement" and RELEASE.match(called) or any(x.text == '"out of memory"' for x in t[first:last]):
             return
         whole, found = flat(t, first, last), []
         if not PERF_CALL.match(called):
