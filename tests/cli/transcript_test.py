@@ -92,5 +92,6 @@ for path in sorted((here / "transcripts").glob("*.txt")):
     elif wanted != got:
         failed += 1
         print("\n".join(difflib.unified_diff(wanted, got, f"{path.name}, as it should be", "as it is", lineterm="")))
-print(f"transcripts: {failed} differ" if failed else "transcripts: all as they should be")
+print(f"transcripts: {failed} differ. If what is new is right: python3 tests/cli/transcript_test.py BUILD --update, and read git diff"
+      if failed else "transcripts: all as they should be")
 sys.exit(bool(failed))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the commands of tests/cli/transcripts and compares what they write, whole.
+# A tour of every command: runs those of tests/cli/transcripts and compares all that they write.
 [ -x "$1/tinkc" ] || { echo "skipped: $1/tinkc was not built"; exit 77; }
 command -v python3 > /dev/null || { echo "skipped: python3 is not installed"; exit 77; }
 [ -f models/nano/config.json ] || { echo "skipped: models/nano is not here"; exit 77; }
