@@ -38,7 +38,6 @@ class Place:
         self.env = {"PATH": f"{build}:{os.environ['PATH']}", "HOME": self.home, "LC_ALL": "C.UTF-8", "TZ": "UTC", "URL": self.url,
                     "TINKER_BASE_URL": self.url, "TINKER_API_KEY": "tml-test", "NANO": str(nano), "TINKC_NANO": str(nano),
                     "HF_HUB_OFFLINE": "1", "COLUMNS": "100", "ERRORS": f"{self.home}.errors", "TESTS": str(here)}
-        self.env["EXAMPLES"] = str(build / "examples")
         self.env.update((k, os.environ[k]) for k in kept if k in os.environ)
 
     def plain(self, text):
