@@ -105,6 +105,7 @@ void tke_front_create_sampling_session(tke_call *call)
     const char *finished = NULL;
     tke_txn *txn = NULL;
     if (!tke_call_decode(call, &tkc_create_sampling_session_request_type, &in) ||
+        !tke_call_fields_known(call, &tkc_create_sampling_session_request_type) ||
         !find_target(call, in.base_model, in.model_path, &t))
         return;
     tke_hasher h;
@@ -670,13 +671,8 @@ void tke_front_sample(tke_call *call)
                    call->err.message);
         return;
     }
-    const char *unknown =
-        tke_unknown_field(&call->arena, call->body, &tkc_sample_request_type, NULL);
-    if (unknown) {
-        tke_refuse(call, 400, "unknown_field", "This server does not know the field '%.100s'",
-                   unknown);
+    if (!tke_call_fields_known(call, &tkc_sample_request_type))
         return;
-    }
     tke_job *job = tke_job_new(svc, TKE_JOB_SAMPLE, NULL, call->owner, &call->err);
     if (!job) {
         tke_send_failure(call->reply, svc->a, &call->err);

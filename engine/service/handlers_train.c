@@ -630,7 +630,8 @@ void tke_front_create_model(tke_call *call)
     tke_service *svc = call->svc;
     tkc_create_model_request in;
     if (!tke_call_decode(call, &tkc_create_model_request_type, &in) ||
-        !check_optimizer(call, in.optimizer_config))
+        !check_optimizer(call, in.optimizer_config) ||
+        !tke_call_fields_known(call, &tkc_create_model_request_type))
         return;
     tkc_lora_config lora;
     tkc_message_init(&tkc_lora_config_type, &lora);
@@ -730,7 +731,8 @@ void tke_front_load(tke_call *call)
                             &call->arena, &in, &ignored) ||
         in.model_id)
         accept_training(call, TKE_JOB_LOAD, false);
-    else if (!check_optimizer(call, in.optimizer_config))
+    else if (!check_optimizer(call, in.optimizer_config) ||
+             !tke_call_fields_known(call, &tkc_load_weights_request_type))
         return;
     else if (in.session_id && in.model_seq_id.is == TKC_GIVEN)
         create_from_checkpoint(call, &in);

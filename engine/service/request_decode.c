@@ -271,6 +271,7 @@ static void refuse_unknown(tke_job *job, tinkc_str body)
                               : job->kind == TKE_JOB_SAVE_SAMPLER
                                   ? &tkc_save_for_sampler_request_type
                               : job->kind == TKE_JOB_EXTERNAL ? &tkc_save_external_request_type
+                              : job->kind == TKE_JOB_LOAD     ? &tkc_load_weights_request_type
                               : job->kind == TKE_JOB_OPTIM    ? &tkc_optim_step_request_type
                                                               : NULL;
     const char *unknown =

@@ -689,11 +689,13 @@ void tke_front_usage(tke_call *);
 
 /* ---- unknown_fields.c ---- */
 
-/* The name of a member that this message does not have and whose value is not a default (null,
- * false, 0, empty); NULL = none. more: other known names, ended by NULL. The result is in the
+/* The name of a member that this message, or an object inside it, does not have and whose value is
+ * not a default (null, false, 0, empty); NULL = none. more: other known names, ended by NULL. The result is in the
  * arena. */
 const char *tke_unknown_field(tkc_arena *, tinkc_str body, const tkc_message *,
                               const char *const *more);
+/* False: there is one, and the call is refused. */
+bool tke_call_fields_known(tke_call *, const tkc_message *);
 
 /* ---- request_decode.c: the bodies of training requests ---- */
 

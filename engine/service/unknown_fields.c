@@ -5,13 +5,18 @@
  */
 #include "service/service_state.h"
 
-static bool is_known(const tkc_message *type, tinkc_str key, const char *const *more)
+static const tkc_field *field_of(const tkc_message *type, tinkc_str key)
 {
     for (size_t i = 0; i < type->n_fields; i++)
         if (type->fields[i].name && tkc_str_is(key, type->fields[i].name))
-            return true;
-    for (; more && *more; more++)
-        if (tkc_str_is(key, *more))
+            return &type->fields[i];
+    return NULL;
+}
+
+static bool is_listed(const char *const *names, tinkc_str key)
+{
+    for (; names && *names; names++)
+        if (tkc_str_is(key, *names))
             return true;
     return false;
 }
@@ -44,20 +49,43 @@ static bool says_something(tkc_json *j)
     return any;
 }
 
+/* The first unknown member of the object that comes next, or of an object inside it. */
+static const char *find_in(tkc_json *j, const tkc_message *type, const char *const *more,
+                           tkc_arena *arena)
+{
+    tinkc_str key;
+    const char *found = NULL;
+    if (!tkc_json_object(j))
+        return NULL;
+    while (!found && tkc_json_key(j, &key)) {
+        const tkc_field *field = field_of(type, key);
+        bool nested = field && (field->kind == TKC_OBJECT || field->kind == TKC_OBJECT_PTR) &&
+                      tkc_json_peek(j) == TKC_JSON_OBJECT;
+        if (nested)
+            found = find_in(j, field->type, NULL, arena);
+        else if (field || is_listed(more, key))
+            tkc_json_skip(j);
+        else if (says_something(j))
+            found = tkc_arena_str(arena, key, j->err);
+    }
+    return found;
+}
+
 const char *tke_unknown_field(tkc_arena *arena, tinkc_str body, const tkc_message *type,
                               const char *const *more)
 {
     tinkc_error err = { 0 };
     tkc_json j;
-    tinkc_str key;
-    const char *found = NULL;
     tkc_json_open(&j, body, arena, &err);
-    if (tkc_json_object(&j))
-        while (!found && tkc_json_key(&j, &key)) {
-            if (is_known(type, key, more))
-                tkc_json_skip(&j);
-            else if (says_something(&j))
-                found = tkc_arena_str(arena, key, &err);
-        }
+    const char *found = find_in(&j, type, more, arena);
     return tkc_failed(&err) ? NULL : found;
+}
+
+bool tke_call_fields_known(tke_call *call, const tkc_message *type)
+{
+    const char *unknown = tke_unknown_field(&call->arena, call->body, type, NULL);
+    if (unknown)
+        tke_refuse(call, 400, "unknown_field", "This server does not know the field '%.100s'",
+                   unknown);
+    return !unknown;
 }
