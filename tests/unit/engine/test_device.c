@@ -141,7 +141,7 @@ static void expect_found(const char *folder, const char *environment, const char
 
 static void shell(const char *format, const char *folder)
 {
-    char command[1500];
+    char command[2 * PATH_MAX + 1000];
     snprintf(command, sizeof command, format, folder, folder, folder);
     assert_int_equal(system(command), 0);
 }
@@ -153,7 +153,7 @@ static void shell(const char *format, const char *folder)
 static void test_places(void **state)
 {
     (void)state;
-    char own[PATH_MAX] = "", elsewhere[PATH_MAX + 100], *folder = tiny_folder();
+    char own[PATH_MAX] = "", elsewhere[2 * PATH_MAX + 100], *folder = tiny_folder();
     assert_true(readlink("/proc/self/exe", own, sizeof own - 1) > 0);
     shell("mkdir -p '%s/bin' '%s/lib' '%s/else'", folder);
     snprintf(elsewhere, sizeof elsewhere,

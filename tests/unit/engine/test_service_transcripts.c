@@ -10,6 +10,9 @@
  *     ~ X-Header: value                              a header of the next request
  *     @ owner KEY_ID                                 who asks from here on
  *     + SECONDS                                      time passes; a second does before each request
+ *     ? NAME NAME                                    these numbers of the status
+ *     ! quota REQUESTS TOKENS BYTES                  what the owner may use; 0 = all
+ *     ! openai                                       a restart with models/nano, and texts for it
  *     ! restart                                      the service ends and starts again on its store
  *     ! SELECT ...                                   rows of its database, after an end; then a start
  *     # a comment
@@ -99,6 +102,7 @@ static struct {
     char *model, *store;
     tinkc_engine *engine;
     char owner[64], key_id[TKE_KEY_ID];
+    bool openai; /* models/nano too, and its texts */
     struct {
         char name[16], value[400];
     } names[MAX_NAMES];
@@ -110,8 +114,15 @@ static struct {
 static void start_service(void)
 {
     tinkc_error err = { 0 };
-    static const char *const settings[] = { "disk_reserve", "0",       "jwt_auth", "on",
-                                            "autosave_s",   "1000000", NULL };
+    const char *const settings[] = { "disk_reserve",
+                                     "0",
+                                     "jwt_auth",
+                                     "on",
+                                     "autosave_s",
+                                     "1000000",
+                                     "openai",
+                                     world.openai ? "on" : "off",
+                                     NULL };
     world.engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1,
                                                              .store = world.store,
                                                              .durability = TINKC_DURABILITY_JOURNAL,
@@ -121,6 +132,7 @@ static void start_service(void)
                                     &err);
     assert_ok(err);
     assert_true(tinkc_engine_add_model(world.engine, "org/tiny", world.model, &err));
+    assert_true(!world.openai || tinkc_engine_add_model(world.engine, "nano", "models/nano", &err));
 }
 
 static int open_world(void **state)
@@ -129,6 +141,7 @@ static int open_world(void **state)
     atomic_store(&now_us, 1700000000000000);
     atomic_store(&n_random, 0);
     world.n_names = 0;
+    world.openai = false;
     strcpy(world.owner, "default");
     world.key_id[0] = world.header[0][0] = '\0';
     world.model = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 64, .context = 32 });
@@ -323,7 +336,8 @@ static void send_and_wait(waiting *w, const tinkc_request *request)
     assert_true(tkc_cond_init(&w->over, &err));
     tkc_buf_init(&w->head, NULL, TKC_BUF_NO_MAX);
     tkc_buf_init(&w->body, NULL, TKC_BUF_NO_MAX);
-    tke_service_handle(tke_engine_service(world.engine), request, &w->reply, &caller, 0);
+    tke_service_handle(tke_engine_service(world.engine), request, &w->reply, &caller,
+                       world.openai ? TKE_CALL_OPENAI : 0);
     int64_t deadline = tkc_deadline_ns(120000);
     pthread_mutex_lock(&w->lock);
     while (!w->done && tkc_cond_wait_until(&w->over, &w->lock, deadline))
@@ -424,14 +438,49 @@ static void dump(const char *sql, tkc_buf *out)
 
 /* ---- the script ---- */
 
+/* "requests tokens storage" */
+static void set_quota(const char *text)
+{
+    char *rest;
+    tke_quota q = { .requests_per_minute = strtoll(text, &rest, 10) };
+    q.tokens_per_day = strtoll(rest, &rest, 10);
+    q.storage_bytes = strtoll(rest, NULL, 10);
+    tke_service_set_quota(tke_engine_service(world.engine), world.owner, &q);
+}
+
 static void command(const char *what, tkc_buf *out)
 {
+    if (strncmp(what, "quota ", 6) == 0) {
+        set_quota(what + 6);
+        return;
+    }
     tinkc_engine_free(world.engine);
     if (strncmp(what, "SELECT ", 7) == 0)
         dump(what, out);
+    else if (strcmp(what, "openai") == 0)
+        world.openai = true;
     else
         assert_string_equal(what, "restart");
     start_service();
+}
+
+/* Some numbers of the status: "a b" -> "a=1 b=2" */
+static void show_status(char *names, tkc_buf *out)
+{
+    tinkc_error err = { 0 };
+    tinkc_text text = { 0 };
+    char mark[80], *rest = NULL;
+    const char *status = tinkc_engine_status(world.engine, &text, &err);
+    tkc_buf_char(out, '<', &err);
+    for (char *name = strtok_r(names, " ", &rest); name; name = strtok_r(NULL, " ", &rest)) {
+        snprintf(mark, sizeof mark, "\"%s\":", name);
+        const char *at = strstr(status, mark);
+        assert_non_null(at);
+        at += strlen(mark);
+        tkc_buf_printf(out, &err, " %s=%.*s", name, (int)strcspn(at, ",}"), at);
+    }
+    tkc_buf_char(out, '\n', &err);
+    tinkc_text_free(&text);
 }
 
 /* Does what a line says; what is answered is appended. */
@@ -481,6 +530,13 @@ static void act(char *line, tkc_buf *out)
     case '+':
         pass_time(rest);
         break;
+    case '?': {
+        tkc_arena arena;
+        tkc_arena_init(&arena, NULL, 0);
+        show_status(tkc_arena_cstr(&arena, rest, &err), out);
+        tkc_arena_free(&arena);
+        break;
+    }
     case '!':
         command(rest, out);
         break;
@@ -541,13 +597,27 @@ TRANSCRIPT(sampling)
 TRANSCRIPT(owners)
 TRANSCRIPT(downloads)
 TRANSCRIPT(order)
+TRANSCRIPT(quotas)
+
+static void openai(void **state)
+{
+    tinkc_error err = { 0 };
+    tinkc_engine *engine = tinkc_engine_new(NULL, &err);
+    bool on, possible = tke_service_openai(tke_engine_service(engine), true, &on, &err);
+    (void)state;
+    tinkc_engine_free(engine);
+    if (!possible) /* built without tokenizers */
+        skip();
+    play(&(void *){ "openai" });
+}
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small),     cmocka_unit_test(training), cmocka_unit_test(checkpoints),
         cmocka_unit_test(sessions),  cmocka_unit_test(sampling), cmocka_unit_test(owners),
-        cmocka_unit_test(downloads), cmocka_unit_test(order),
+        cmocka_unit_test(downloads), cmocka_unit_test(order),    cmocka_unit_test(quotas),
+        cmocka_unit_test(openai),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
