@@ -23,7 +23,7 @@ What is not planted, because no test of behaviour can see it:
     - what is said when memory runs out: tests/torture lets allocations fail
     - locks, thread attributes, asserts: ThreadSanitizer and the debug builds own those
     - sizes that only speed depends on: first capacities, buffer, block and chunk sizes (PERF below)
-    - how long a loop sleeps before it looks again
+    - how long a loop sleeps or waits before it looks again, and the number of threads that share work
     - hexadecimal masks, modes of files, characters, and string texts: tests of formats hold whole outputs against these
     - fractions below 1e-4: guards against division by zero
     - < for <= and > for >= where both sides being equal gives the same: the smaller, the larger, the distance
@@ -53,9 +53,9 @@ KEPT = re.compile(r"^(free|close|.*_(free|cleanup|destroy|unlock|lock|end|init|r
                   r"pthread_\w+|unlink|madvise|posix_fadvise|clearerr|closedir|fclose|close_range)$")
 RELEASE = re.compile(r"^(free|close|fclose|closedir|\w+_(free|decref|unref))$")
 PERF = re.compile(r"CAPACITY|INITIAL|BUFFER|_BUF$|CHUNK|BLOCK|GRAIN|STACK|PREFETCH|ALIGN|BATCH_BYTES|SLAB|PAGE_BYTES|READ_SIZE|READ_AT_ONCE|"
-                  r"COPY_BYTES|PIECE|^PAD$")
+                  r"COPY_BYTES|PIECE|_THREADS$|^PAD$")
 ALLOCATES = re.compile(r"^(malloc|calloc|realloc|tkc_(z?alloc|alloc_\w+|resize|grow|arena_(alloc|zalloc|array)))$")
-PERF_CALL = re.compile(r"^(\w*_(reserve|grow|room)|tkc_arena_init|posix_fadvise|madvise)$")
+PERF_CALL = re.compile(r"^(\w*_(reserve|grow|room)|tkc_arena_init|posix_fadvise|madvise|tkc_cond_wait_until)$")
 TYPES = ("char", "int", "void", "float", "double", "const", "uint8_t", "uint32_t", "int64_t", "size_t", "uint64_t", "int32_t")
 NEVER = ("assert", "va_arg", "offsetof", "TKC_OWNER", "__asm__", "_Static_assert")
 FLAGS = {"MUST": "0", "NULLABLE": "0", "TKC_MUST": "0", "TKC_NULLABLE": "0"}

@@ -14,7 +14,7 @@
 #include "base/str.h"
 #include "server/http_server.h"
 
-enum { MAX_AHEAD = 1 << 20 };
+enum { MAX_AHEAD = 1 << 20, SEND_BLOCK = 16384 };
 
 static tke_exchange *of(tinkc_reply *reply)
 {
@@ -224,7 +224,7 @@ static struct MHD_Response *make_response(tke_exchange *x)
         return x->mhd->from_buffer(x->out.len, x->out.data, MHD_RESPMEM_PERSISTENT);
     }
     uint64_t size = x->content_length >= 0 ? (uint64_t)x->content_length : MHD_SIZE_UNKNOWN;
-    return x->mhd->from_callback(size, 16384, read_stream, x, NULL);
+    return x->mhd->from_callback(size, SEND_BLOCK, read_stream, x, NULL);
 }
 
 enum MHD_Result tke_exchange_answer(tke_exchange *x)

@@ -3,6 +3,7 @@
  * libmicrohttpd is a table of functions here, so each order of "the server stops" and "the service
  * answers" can be tried one by one.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "server/http_server.h"
@@ -18,6 +19,8 @@ static struct {
     unsigned int status;
     size_t len;
     char body[64];
+    char headers[1000]; /* "name: value|" each */
+    uint64_t size;      /* of a stream */
     MHD_ContentReaderCallback reader;
     void *reader_user;
 } sent;
@@ -36,7 +39,8 @@ static struct MHD_Response *fake_callback(uint64_t size, size_t block,
                                           MHD_ContentReaderCallback reader, void *user,
                                           MHD_ContentReaderFreeCallback end)
 {
-    (void)size, (void)block, (void)end;
+    (void)block, (void)end;
+    sent.size = size;
     sent.reader = reader;
     sent.reader_user = user;
     return (struct MHD_Response *)&sent;
@@ -44,7 +48,9 @@ static struct MHD_Response *fake_callback(uint64_t size, size_t block,
 
 static enum MHD_Result fake_header(struct MHD_Response *r, const char *name, const char *value)
 {
-    (void)r, (void)name, (void)value;
+    size_t n = strlen(sent.headers);
+    (void)r;
+    snprintf(sent.headers + n, sizeof sent.headers - n, "%s: %s|", name, value);
     return MHD_YES;
 }
 
@@ -177,6 +183,141 @@ static void cut_streams_end_with_an_error(void **state)
     tke_exchange_drop(x);
 }
 
+/* ---- what goes out ---- */
+
+static void headers_go_out(void **state)
+{
+    (void)state;
+    char name[20], want[600] = "", *at = want;
+    tke_exchange *x = waiting(NULL);
+    tinkc_reply *r = &x->reply;
+    r->status(r, 418);
+    r->header(r, "X-Tinker-Request-Id", "1-run:2");
+    at += sprintf(at, "X-Tinker-Request-Id: 1-run:2|");
+    for (int i = 1; i < 14; i++) { /* twelve fit */
+        snprintf(name, sizeof name, "X-%d", i);
+        r->header(r, name, "v");
+        at += i < 12 ? sprintf(at, "X-%d: v|", i) : 0;
+    }
+    r->end(r);
+    assert_int_equal(tke_exchange_answer(x), MHD_YES);
+    assert_int_equal(sent.status, 418);
+    assert_string_equal(sent.headers, want);
+    assert_string_equal(x->future, "1-run:2");
+    assert_int_equal(sent.len, 0);
+    tke_exchange_drop(x);
+}
+
+/* A length that is given makes a stream of it; the library writes the header. */
+static void lengths_go_out(void **state)
+{
+    (void)state;
+    char piece[64];
+    for (int given = 0; given < 3; given++) {
+        tke_exchange *x = waiting(NULL);
+        tinkc_reply *r = &x->reply;
+        if (given)
+            r->header(r, "content-length", given == 1 ? "7" : "seven");
+        assert_true(r->write(r, "1234", 4));
+        assert_int_equal(sent.resumed, given == 1); /* what is gathered waits for its end */
+        assert_true(r->write(r, "567", 3));
+        r->end(r);
+        assert_true(sent.resumed);
+        assert_int_equal(tke_exchange_answer(x), MHD_YES);
+        assert_string_equal(sent.headers, "");
+        if (given == 1) {
+            assert_int_equal(sent.size, 7);
+            assert_int_equal(sent.reader(sent.reader_user, 0, piece, 5), 5);
+            assert_memory_equal(piece, "12345", 5);
+            assert_int_equal(x->n_sent, 5);
+            assert_int_equal(sent.reader(sent.reader_user, 5, piece, 5), 2);
+            assert_memory_equal(piece, "67", 2);
+            assert_int_equal(sent.reader(sent.reader_user, 7, piece, 5),
+                             MHD_CONTENT_READER_END_OF_STREAM);
+        } else {
+            assert_string_equal(sent.body, "1234567");
+        }
+        assert_int_equal(x->n_sent, 7);
+        tke_exchange_drop(x);
+    }
+}
+
+static void events_go_out(void **state)
+{
+    (void)state;
+    char piece[64];
+    tke_exchange *x = waiting(NULL);
+    tinkc_reply *r = &x->reply;
+    r->header(r, "Content-Type", "text/event-stream");
+    assert_true(r->write(r, "data: 1\n\n", 9));
+    assert_true(sent.resumed);
+    assert_int_equal(tke_exchange_answer(x), MHD_YES);
+    assert_true(sent.size == MHD_SIZE_UNKNOWN);
+    assert_int_equal(sent.reader(sent.reader_user, 0, piece, sizeof piece), 9);
+    sent.suspended = sent.resumed = false;
+    assert_int_equal(sent.reader(sent.reader_user, 9, piece, sizeof piece), 0); /* nothing yet */
+    assert_true(sent.suspended);
+    assert_true(r->write(r, "data: 2\n\n", 9)); /* into the room of what was sent */
+    assert_true(sent.resumed);
+    assert_int_equal(x->out.len, 9);
+    assert_int_equal(sent.reader(sent.reader_user, 9, piece, sizeof piece), 9);
+    assert_memory_equal(piece, "data: 2\n\n", 9);
+    r->end(r);
+    assert_int_equal(sent.reader(sent.reader_user, 18, piece, sizeof piece),
+                     MHD_CONTENT_READER_END_OF_STREAM);
+    tke_exchange_drop(x);
+}
+
+/* A page's events look at the room first: a mebibyte that is not sent yet. */
+static void rooms(void **state)
+{
+    (void)state;
+    enum { MOST = 1 << 20 };
+    static char half[MOST / 2];
+    tke_exchange *x = tke_exchange_new(&http, &library, NULL, "/ui/events");
+    tke_exchange_open_reply(x);
+    assert_null(x->reply.room);
+    x->to_page = true;
+    tke_exchange_open_reply(x);
+    tinkc_reply *r = &x->reply;
+    r->header(r, "Content-Type", "text/event-stream");
+    assert_int_equal(r->room(r), MOST);
+    assert_true(r->write(r, half, sizeof half));
+    assert_int_equal(r->room(r), MOST / 2);
+    assert_true(r->write(r, half, sizeof half));
+    assert_int_equal(r->room(r), 0);
+    assert_true(r->write(r, half, 1));
+    assert_int_equal(r->room(r), 0);
+    tke_exchange_drop(x);
+}
+
+static void peers_that_went(void **state)
+{
+    (void)state;
+    tke_exchange *x = waiting(NULL);
+    tinkc_reply *r = &x->reply;
+    tke_exchange_closed(x, false);
+    assert_true(tke_exchange_peer_gone(r));
+    assert_false(r->write(r, "x", 1));
+    r->end(r);
+    assert_false(sent.resumed); /* its connection is not there any more */
+    tke_exchange_drop(x);
+}
+
+static void headers_that_came(void **state)
+{
+    (void)state;
+    tke_exchange *x = tke_exchange_new(&http, &library, NULL, "/a?b");
+    assert_string_equal(x->uri, "/a?b");
+    x->headers[0] = "X-One", x->headers[1] = "1", x->headers[2] = "x-two", x->headers[3] = "2";
+    x->n_headers = 4;
+    assert_string_equal(tke_exchange_header(x, "x-ONE"), "1");
+    assert_string_equal(tke_exchange_header(x, "X-Two"), "2");
+    assert_null(tke_exchange_header(x, "1"));
+    assert_null(tke_exchange_header(x, "X-Three"));
+    tke_exchange_drop(x);
+}
+
 /* ---- memory ---- */
 
 static bool no_memory;
@@ -223,6 +364,12 @@ int main(void)
         cmocka_unit_test(cancelled_polls_have_no_status),
         cmocka_unit_test(cut_streams_end_with_an_error),
         cmocka_unit_test(answers_without_memory_have_no_status),
+        cmocka_unit_test(headers_go_out),
+        cmocka_unit_test(lengths_go_out),
+        cmocka_unit_test(events_go_out),
+        cmocka_unit_test(rooms),
+        cmocka_unit_test(peers_that_went),
+        cmocka_unit_test(headers_that_came),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -348,6 +348,21 @@ static void strict_heads(void **state)
     tinkc_server_free(server);
 }
 
+/* 64 KiB for a head. */
+static void long_heads(void **state)
+{
+    (void)state;
+    static char request[80000];
+    tinkc_server *server = serve(NULL);
+    for (int n = 50000; n <= 70000; n += 20000) {
+        snprintf(request, sizeof request, HEALTH "localhost\r\nX-Long: %0*d\r\n\r\n", n, 0);
+        const char *said = ask(server, request);
+        if ((strncmp(said, "HTTP/1.1 200", 12) == 0) != (n == 50000))
+            fail_msg("%d bytes: %s", n, said);
+    }
+    tinkc_server_free(server);
+}
+
 static void unknown_paths_need_no_key(void **state)
 {
     (void)state;
@@ -641,6 +656,7 @@ int main(void)
         cmocka_unit_test(links_do_not_echo_host),
         cmocka_unit_test(links_end_with_their_right),
         cmocka_unit_test(strict_heads),
+        cmocka_unit_test(long_heads),
         cmocka_unit_test(unknown_paths_need_no_key),
         cmocka_unit_test(slow_heads_end),
         cmocka_unit_test(full_house),

@@ -13,6 +13,7 @@
  *     ? NAME NAME                                    these numbers of the status
  *     ! quota REQUESTS TOKENS BYTES                  what the owner may use; 0 = all
  *     ! openai                                       a restart with models/nano, and texts for it
+ *     ! set NAME VALUE                               a restart with this setting
  *     ! restart                                      the service ends and starts again on its store
  *     ! SELECT ...                                   rows of its database, after an end; then a start
  *     # a comment
@@ -32,6 +33,7 @@
 #include "base/thread.h"
 #include "service/service.h"
 #include "support/check.h"
+#include "support/counting.h"
 #include "support/tiny_model.h"
 
 /* ---- time and chance ---- */
@@ -102,7 +104,10 @@ static struct {
     char *model, *store;
     tinkc_engine *engine;
     char owner[64], key_id[TKE_KEY_ID];
-    bool openai; /* models/nano too, and its texts */
+    bool openai;      /* models/nano too, and its texts */
+    char set[2][100]; /* a setting, or "" */
+    counting memory;  /* of the service */
+    tinkc_allocator allocator;
     struct {
         char name[16], value[400];
     } names[MAX_NAMES];
@@ -110,6 +115,14 @@ static struct {
     char header[2][200]; /* of the next request */
     tkc_buf last;        /* the last answer's headers and body */
 } world;
+
+/* All of its memory comes back, in the sizes in which it was taken. */
+static void end_service(void)
+{
+    tinkc_engine_free(world.engine);
+    assert_int_equal(atomic_load(&world.memory.bytes), 0);
+    assert_null(sleeper.wake);
+}
 
 static void start_service(void)
 {
@@ -122,12 +135,15 @@ static void start_service(void)
                                      "1000000",
                                      "openai",
                                      world.openai ? "on" : "off",
+                                     world.set[0][0] ? world.set[0] : NULL,
+                                     world.set[1],
                                      NULL };
     world.engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1,
                                                              .store = world.store,
                                                              .durability = TINKC_DURABILITY_JOURNAL,
                                                              .memory_bytes = 1 << 30,
                                                              .clock = &script_clock,
+                                                             .allocator = &world.allocator,
                                                              .settings = settings },
                                     &err);
     assert_ok(err);
@@ -142,6 +158,8 @@ static int open_world(void **state)
     atomic_store(&n_random, 0);
     world.n_names = 0;
     world.openai = false;
+    world.set[0][0] = '\0';
+    world.allocator = counting_allocator(&world.memory);
     strcpy(world.owner, "default");
     world.key_id[0] = world.header[0][0] = '\0';
     world.model = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 64, .context = 32 });
@@ -154,7 +172,7 @@ static int open_world(void **state)
 static int close_world(void **state)
 {
     (void)state;
-    tinkc_engine_free(world.engine);
+    end_service();
     tkc_buf_free(&world.last);
     tiny_model_remove(world.model);
     tiny_model_remove(world.store);
@@ -237,6 +255,12 @@ static void contract(const char *text, tkc_buf *out)
         if (put_if(&at, "\"token_id\":", "\"token_id\":#", out) ||
             put_if(&at, "\"fingerprint\":\"", "\"fingerprint\":\"#", out)) {
             at += strspn(at, "0123456789abcdef");
+            continue;
+        }
+        size_t id = *at == '[' ? strspn(at + 1, "0123456789") : 0;
+        if (id && at[id + 1] == ',' && fraction(at + id + 2)) { /* a token and its log-prob */
+            tkc_buf_cstr(out, "[?", &err);
+            at += id + 1;
             continue;
         }
         bool value = at > text && strchr(":[,", at[-1]);
@@ -454,11 +478,13 @@ static void command(const char *what, tkc_buf *out)
         set_quota(what + 6);
         return;
     }
-    tinkc_engine_free(world.engine);
+    end_service();
     if (strncmp(what, "SELECT ", 7) == 0)
         dump(what, out);
     else if (strcmp(what, "openai") == 0)
         world.openai = true;
+    else if (strncmp(what, "set ", 4) == 0)
+        assert_int_equal(sscanf(what, "set %99s %99s", world.set[0], world.set[1]), 2);
     else
         assert_string_equal(what, "restart");
     start_service();
@@ -598,6 +624,7 @@ TRANSCRIPT(owners)
 TRANSCRIPT(downloads)
 TRANSCRIPT(order)
 TRANSCRIPT(quotas)
+TRANSCRIPT(settings)
 
 static void openai(void **state)
 {
@@ -617,7 +644,7 @@ int main(void)
         cmocka_unit_test(small),     cmocka_unit_test(training), cmocka_unit_test(checkpoints),
         cmocka_unit_test(sessions),  cmocka_unit_test(sampling), cmocka_unit_test(owners),
         cmocka_unit_test(downloads), cmocka_unit_test(order),    cmocka_unit_test(quotas),
-        cmocka_unit_test(openai),
+        cmocka_unit_test(settings),  cmocka_unit_test(openai),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

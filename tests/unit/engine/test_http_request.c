@@ -1,0 +1,579 @@
+/* test_http_request.c - what the server makes of a head and a body, and what it sends back.
+ *
+ * libmicrohttpd is a table of functions here: a request is handed over piece by piece as the
+ * library does it, and what would go out is kept. No sockets but a pair for each connection.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "server/http_server.h"
+#include "support/check.h"
+#include "support/tiny_model.h"
+
+enum { MAX_BODY = 2 << 20, MAX_PAIRS = 130 };
+
+static char *folder;
+static tinkc_engine *engine;
+static tke_http http;
+
+typedef struct connection { /* what the library keeps of one, and what was sent on it */
+    union MHD_ConnectionInfo fd, context;
+    void *socket_context;
+    int client;
+    const char *(*headers)[2];
+    size_t n_headers;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool resumed, queued;
+    int32_t status;
+    char sent_headers[2000];
+    tkc_buf body;
+    uint64_t length; /* MHD_SIZE_UNKNOWN: not said */
+    MHD_ContentReaderCallback reader;
+    void *reader_user;
+} connection;
+
+static connection now; /* one at a time */
+
+/* ---- the library ---- */
+
+static const union MHD_ConnectionInfo *fake_info(struct MHD_Connection *c,
+                                                 enum MHD_ConnectionInfoType what, ...)
+{
+    (void)c;
+    if (what == MHD_CONNECTION_INFO_CONNECTION_FD)
+        return &now.fd;
+    now.context.socket_context = now.socket_context;
+    return &now.context;
+}
+
+static int fake_values(struct MHD_Connection *c, enum MHD_ValueKind kind, MHD_KeyValueIterator take,
+                       void *cls)
+{
+    (void)c;
+    assert_int_equal(kind, MHD_HEADER_KIND);
+    for (size_t i = 0; i < now.n_headers; i++)
+        if (take(cls, kind, now.headers[i][0], now.headers[i][1]) == MHD_NO)
+            return (int)i + 1;
+    return (int)now.n_headers;
+}
+
+static struct MHD_Response *fake_buffer(size_t size, void *buffer, enum MHD_ResponseMemoryMode mode)
+{
+    tinkc_error err = { 0 };
+    assert_int_equal(mode, MHD_RESPMEM_PERSISTENT);
+    now.length = size;
+    assert_true(!size || tkc_buf_add(&now.body, buffer, size, &err));
+    return (struct MHD_Response *)(void *)&now;
+}
+
+static struct MHD_Response *fake_callback(uint64_t size, size_t block,
+                                          MHD_ContentReaderCallback reader, void *user,
+                                          MHD_ContentReaderFreeCallback end)
+{
+    (void)block, (void)end;
+    now.length = size;
+    now.reader = reader;
+    now.reader_user = user;
+    return (struct MHD_Response *)(void *)&now;
+}
+
+static enum MHD_Result fake_header(struct MHD_Response *r, const char *name, const char *value)
+{
+    size_t n = strlen(now.sent_headers);
+    (void)r;
+    snprintf(now.sent_headers + n, sizeof now.sent_headers - n, "%s: %s\n", name, value);
+    return MHD_YES;
+}
+
+static enum MHD_Result fake_queue(struct MHD_Connection *c, unsigned int status,
+                                  struct MHD_Response *r)
+{
+    (void)c, (void)r;
+    now.queued = true;
+    now.status = (int32_t)status;
+    return MHD_YES;
+}
+
+static void fake_destroy(struct MHD_Response *r)
+{
+    (void)r;
+}
+
+static void fake_suspend(struct MHD_Connection *c)
+{
+    (void)c;
+}
+
+static void fake_resume(struct MHD_Connection *c)
+{
+    (void)c;
+    pthread_mutex_lock(&now.lock);
+    now.resumed = true;
+    pthread_cond_signal(&now.changed);
+    pthread_mutex_unlock(&now.lock);
+}
+
+static const tke_mhd library = { .info = fake_info,
+                                 .values = fake_values,
+                                 .from_buffer = fake_buffer,
+                                 .from_callback = fake_callback,
+                                 .add_header = fake_header,
+                                 .queue = fake_queue,
+                                 .destroy = fake_destroy,
+                                 .suspend = fake_suspend,
+                                 .resume = fake_resume };
+
+static struct MHD_Connection *handle(void)
+{
+    return (struct MHD_Connection *)(void *)&now;
+}
+
+/* ---- the server ---- */
+
+static char logged[1000];
+
+static void keep_line(int32_t level, const char *line, void *user)
+{
+    (void)level, (void)user;
+    snprintf(logged, sizeof logged, "%s", line);
+}
+
+static void set_keys(const char *const *lines)
+{
+    tinkc_error err = { 0 };
+    tke_key_ring_free(http.keys);
+    http.keys = tke_key_ring_new(tke_engine_service(engine), lines, &err);
+    assert_ok(err);
+}
+
+static int setup(void **state)
+{
+    static const char *const settings[] = { "max_body_bytes", "2097152", NULL };
+    tinkc_error err = { 0 };
+    (void)state;
+    folder = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 64, .context = 64 });
+    engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .settings = settings }, &err);
+    assert_ok(err);
+    assert_true(tinkc_engine_add_model(engine, "tiny", folder, &err));
+    http = (tke_http){ .svc = tke_engine_service(engine),
+                       .mhd = &library,
+                       .listen_fd = -1,
+                       .guard = { .bound = "127.0.0.1", .needs_known_host = true },
+                       .access_log = keep_line };
+    tkc_ref_init(&http.refs);
+    pthread_mutex_init(&http.lock, NULL);
+    assert_true(tkc_cond_init(&http.changed, &err) && tkc_cond_init(&http.tick, &err));
+    tke_peers_limit(&http, &(tinkc_serve_options){ 0 });
+    set_keys(NULL);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tke_key_ring_free(http.keys);
+    pthread_cond_destroy(&http.changed);
+    pthread_cond_destroy(&http.tick);
+    pthread_mutex_destroy(&http.lock);
+    tinkc_engine_free(engine);
+    tiny_model_remove(folder);
+    return 0;
+}
+
+/* ---- a request ---- */
+
+static void *context; /* of the request: its exchange */
+
+static void begin(const char *uri, const char *(*headers)[2], size_t n)
+{
+    int pair[2];
+    char text[2000];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    now = (connection){
+        .fd = { .connect_fd = pair[0] }, .client = pair[1], .headers = headers, .n_headers = n
+    };
+    pthread_mutex_init(&now.lock, NULL);
+    pthread_cond_init(&now.changed, NULL);
+    tkc_buf_init(&now.body, NULL, TKC_BUF_NO_MAX);
+    context = NULL;
+    logged[0] = '\0';
+    tke_peer_notify(&http, handle(), &now.socket_context, MHD_CONNECTION_NOTIFY_STARTED);
+    snprintf(text, sizeof text, "%s", uri);
+    assert_null(tke_request_begin(&http, text, handle()));
+    /* the library is not shown the query */
+    assert_int_equal(strlen(text), strcspn(uri, "?") + (strchr(uri, '?') != NULL));
+}
+
+/* A piece of it; NULL: its head, or its end. */
+static enum MHD_Result piece(const char *method, const char *data, size_t size)
+{
+    enum MHD_Result ok =
+        tke_request_handle(&http, handle(), "", method, "HTTP/1.1", data, &size, &context);
+    assert_int_equal(size, 0);
+    return ok;
+}
+
+/* After its end: waits until there is an answer, and takes all of it. */
+static void take_answer(const char *method)
+{
+    tinkc_error err = { 0 };
+    char block[5000];
+    pthread_mutex_lock(&now.lock);
+    while (!now.queued && !now.resumed)
+        pthread_cond_wait(&now.changed, &now.lock);
+    now.resumed = false;
+    pthread_mutex_unlock(&now.lock);
+    if (!now.queued)
+        assert_int_equal(piece(method, NULL, 0), MHD_YES);
+    assert_true(now.queued);
+    for (ssize_t n = 0;
+         now.reader && (n = now.reader(now.reader_user, now.body.len, block, sizeof block)) >= 0;)
+        if (n > 0)
+            assert_true(tkc_buf_add(&now.body, block, (size_t)n, &err));
+        else { /* nothing yet */
+            pthread_mutex_lock(&now.lock);
+            while (!now.resumed)
+                pthread_cond_wait(&now.changed, &now.lock);
+            now.resumed = false;
+            pthread_mutex_unlock(&now.lock);
+        }
+    assert_non_null(tkc_buf_terminate(&now.body, &err));
+}
+
+static void end(void)
+{
+    tke_request_completed(&http, handle(), &context, MHD_REQUEST_TERMINATED_COMPLETED_OK);
+    assert_null(context);
+    tke_peer_notify(&http, handle(), &now.socket_context, MHD_CONNECTION_NOTIFY_CLOSED);
+    close(now.fd.connect_fd);
+    close(now.client);
+    assert_int_equal(atomic_load(&http.body_bytes), 0);
+    pthread_mutex_lock(&http.lock);
+    while (http.n_active) /* the service's thread may still be on its way out */
+        pthread_cond_wait(&http.changed, &http.lock);
+    assert_int_equal(http.n_unsent, 0);
+    assert_null(http.active);
+    pthread_mutex_unlock(&http.lock);
+}
+
+static void forget(void)
+{
+    pthread_mutex_destroy(&now.lock);
+    pthread_cond_destroy(&now.changed);
+    tkc_buf_free(&now.body);
+}
+
+#define HOST                                                                                       \
+    {                                                                                              \
+        "Host", "localhost"                                                                        \
+    }
+#define JSON                                                                                       \
+    {                                                                                              \
+        "Content-Type", "application/json"                                                         \
+    }
+
+/* A request with a whole body and some headers; the answer is in `now`. */
+static void ask(const char *method, const char *uri, const char *(*headers)[2], size_t n,
+                const char *body)
+{
+    begin(uri, headers, n);
+    assert_int_equal(piece(method, NULL, 0), MHD_YES);
+    if (!now.queued) {
+        if (body)
+            assert_int_equal(piece(method, body, strlen(body)), MHD_YES);
+        assert_int_equal(piece(method, NULL, 0), MHD_YES);
+        take_answer(method);
+    } else {
+        tinkc_error err = { 0 };
+        assert_non_null(tkc_buf_terminate(&now.body, &err));
+    }
+    end();
+}
+
+static void expect(int32_t status, const char *headers, const char *body)
+{
+    assert_int_equal(now.status, status);
+    if (headers)
+        assert_string_equal(now.sent_headers, headers);
+    if (body)
+        assert_string_equal(now.body.data, body);
+    forget();
+}
+
+#define TYPE    "Content-Type: application/json\n"
+#define CLOSED  TYPE "Connection: close\n"
+#define UNKNOWN "{\"detail\":\"Invalid API key\",\"code\":\"unauthorized\"}"
+#define OK      "{\"status\":\"ok\"}"
+#define N(list) list, sizeof list / sizeof *list
+
+static void answers(void **state)
+{
+    (void)state;
+    const char *plain[][2] = { HOST };
+    const char *json[][2] = { HOST, JSON };
+    const char *text[][2] = { HOST, { "Content-Type", "text/plain" } };
+    const char *evil[][2] = { { "Host", "evil" } };
+    const char *none[][2] = { JSON };
+    const char *two[][2] = { HOST, HOST };
+    ask("GET", "/api/v1/healthz?a=b", N(plain), NULL);
+    expect(200, TYPE, OK);
+    ask("HEAD", "/api/v1/healthz", N(plain), NULL);
+    expect(200, TYPE, OK); /* the library leaves the body out */
+    ask("POST", "/api/v1/healthz", N(json), "{}");
+    expect(405, TYPE,
+           "{\"detail\":\"POST /api/v1/healthz: method not "
+           "allowed\",\"code\":\"method_not_allowed\"}");
+    ask("POST", "/api/v1/telemetry", N(json), "{\"events\":[]}");
+    expect(200, TYPE, "{\"status\":\"accepted\"}");
+    ask("POST", "/api/v1/telemetry", N(text), "{\"events\":[]}");
+    expect(415, TYPE,
+           "{\"detail\":\"Content-Type must be application/json or "
+           "application/x-protobuf\",\"code\":\"unsupported_type\"}");
+    ask("POST", "/api/v1/create_session", N(json), "{\"tags\":[],\"sdk_version\":\"1\"}");
+    assert_int_equal(now.length, now.body.len);
+    expect(200, TYPE, NULL);
+    ask("GET", "/api/v1/healthz", N(evil), NULL);
+    expect(403, CLOSED,
+           "{\"detail\":\"'evil' is not a name of this server; --allow-host allows "
+           "it\",\"code\":\"host_not_allowed\"}");
+    ask("GET", "/api/v1/healthz", N(none), NULL);
+    expect(400, CLOSED,
+           "{\"detail\":\"A request must have exactly one Host header\",\"code\":\"bad_request\"}");
+    ask("GET", "/api/v1/healthz", N(two), NULL);
+    expect(400, CLOSED, NULL);
+    http.stopping = true;
+    ask("GET", "/api/v1/healthz", N(plain), NULL);
+    http.stopping = false;
+    expect(503, TYPE, "{\"detail\":\"The server is stopping\",\"code\":\"stopping\"}");
+}
+
+static void logs(void **state)
+{
+    (void)state;
+    const char *plain[][2] = { HOST };
+    ask("GET", "/api/v1/healthz?a=b", N(plain), NULL);
+    assert_true(strncmp(logged, "GET /api/v1/healthz?a=b 200 15 ", 31) == 0);
+    assert_non_null(strstr(logged, "ms default"));
+    forget();
+    const char *evil[][2] = { { "Host", "evil" }, { "Content-Length", "2000000" } };
+    ask("POST", "/api/v1/telemetry", N(evil), NULL); /* answered before it was read */
+    assert_true(strncmp(logged, " /api/v1/telemetry 403 ", 23) == 0);
+    forget();
+}
+
+static void metrics(void **state)
+{
+    (void)state;
+    const char *plain[][2] = { HOST };
+    ask("GET", "/metrics", N(plain), NULL);
+    expect(404, TYPE, NULL);
+    http.metrics = true;
+    ask("GET", "/metrics", N(plain), NULL);
+    http.metrics = false;
+    assert_non_null(strstr(now.body.data, "\ntinkc_body_bytes 0\n"));
+    assert_non_null(strstr(now.body.data, "\ntinkc_base_models 1\n"));
+    expect(200, "Content-Type: text/plain; version=0.0.4\n", NULL);
+}
+
+/* ---- keys ---- */
+
+static void keys(void **state)
+{
+    (void)state;
+    static const char *const lines[] = { "secret", NULL };
+    char right[] = "secret", bearer[] = "bEARER   secret", wrong[] = "secrets";
+    const char *key[][2] = { HOST, { "x-api-key", right } };
+    const char *token[][2] = { HOST, { "Authorization", bearer } };
+    const char *bad[][2] = { HOST, { "X-API-Key", wrong } };
+    const char *plain[][2] = { HOST };
+    set_keys(lines);
+    ask("GET", "/api/v1/sessions", N(key), NULL);
+    expect(200, TYPE, "{\"sessions\":[]}");
+    for (size_t i = 0; i < sizeof right; i++)
+        assert_int_equal(right[i], 0); /* wiped from the library's memory */
+    ask("GET", "/api/v1/sessions", N(bad), NULL);
+    expect(401, TYPE, UNKNOWN);
+    ask("GET", "/api/v1/sessions", N(plain), NULL);
+    expect(401, TYPE, UNKNOWN);
+    ask("GET", "/api/v1/sessions", N(token), NULL); /* only for paths like OpenAI's */
+    expect(401, TYPE, UNKNOWN);
+    for (size_t i = 0; i < sizeof bearer; i++)
+        assert_int_equal(bearer[i], 0);
+    ask("GET", "/api/v1/healthz", N(plain), NULL);
+    expect(200, TYPE, OK);
+    ask("GET", "/api/v1/none", N(plain), NULL);
+    expect(404, TYPE, NULL);
+    http.openai = true;
+    char again[] = "Bearer secret", basic[] = "Basic secret";
+    token[1][1] = again;
+    ask("GET", "/v1/models", N(token), NULL);
+    assert_int_equal(now.status, 200);
+    forget();
+    token[1][1] = basic;
+    ask("GET", "/v1/models", N(token), NULL);
+    expect(401, TYPE,
+           "{\"error\":{\"message\":\"Invalid API "
+           "key\",\"type\":\"authentication_error\",\"param\":null,\"code\":\"unauthorized\"}}");
+    http.openai = false;
+    ask("GET", "/v1/models", N(plain), NULL);
+    expect(404, TYPE, NULL);
+    set_keys(NULL);
+}
+
+/* ---- limits ---- */
+
+static void heads(void **state)
+{
+    (void)state;
+    static const char *list[MAX_PAIRS][2];
+    for (size_t i = 0; i < MAX_PAIRS; i++) {
+        list[i][0] = i ? "X-Other" : "Host";
+        list[i][1] = i ? "1" : "localhost";
+    }
+    ask("GET", "/api/v1/healthz", list, 100, NULL);
+    expect(200, TYPE, OK);
+    ask("GET", "/api/v1/healthz", list, 101, NULL);
+    expect(431, TYPE, "{\"detail\":\"There are too many headers\",\"code\":\"too_many_headers\"}");
+    list[100][0] = "X-API-Key"; /* is not kept, but counts at the limit */
+    ask("GET", "/api/v1/healthz", list, 101, NULL);
+    expect(431, TYPE, NULL);
+}
+
+/* By Content-Length: refused before the body is read if it is long, else after it. */
+static void lengths(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *uri, *length;
+        bool at_once;
+        int32_t status;
+    } rows[] = {
+        { "/api/v1/create_session", "1048576", false, 422 },
+        { "/api/v1/create_session", "1048577", true, 413 },
+        { "/api/v1/asample", "2097152", false, 422 },
+        { "/api/v1/asample", "2097153", true, 413 },
+        { "/api/v1/none", "1048577", true, 413 },
+        { "/api/v1/none", "1048576", false, 404 },
+        { "/api/v1/forward_backward", "2097153", false,
+          413 }, /* read: its number must not be lost */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *headers[][2] = { HOST, JSON, { "Content-Length", rows[i].length } };
+        begin(rows[i].uri, N(headers));
+        assert_int_equal(piece("POST", NULL, 0), MHD_YES);
+        if (now.queued != rows[i].at_once)
+            fail_msg("%s %s", rows[i].uri, rows[i].length);
+        if (!now.queued) {
+            assert_int_equal(piece("POST", NULL, 0), MHD_YES);
+            take_answer("POST");
+        }
+        assert_int_equal(now.status, rows[i].status);
+        end();
+        forget();
+    }
+    /* A short one that is refused for another reason is read to its end first. */
+    const char *evil[][2] = { { "Host", "evil" }, { "Content-Length", "1048576" } };
+    begin("/api/v1/telemetry", N(evil));
+    assert_int_equal(piece("POST", NULL, 0), MHD_YES);
+    assert_false(now.queued);
+    assert_int_equal(piece("POST", "12345", 5), MHD_YES);
+    assert_int_equal(atomic_load(&http.body_bytes), 0); /* and not kept */
+    assert_int_equal(piece("POST", NULL, 0), MHD_YES);
+    take_answer("POST");
+    end();
+    expect(403, CLOSED, NULL);
+}
+
+/* A body without a length: pieces until there are too many. */
+static void pieces(void **state)
+{
+    (void)state;
+    static char big[MAX_BODY];
+    const char *headers[][2] = { HOST, JSON };
+    memset(big, ' ', sizeof big);
+    for (int over = 0; over < 2; over++) {
+        begin("/api/v1/asample", N(headers));
+        assert_int_equal(piece("POST", NULL, 0), MHD_YES);
+        assert_int_equal(piece("POST", big, 1000), MHD_YES);
+        assert_int_equal(atomic_load(&http.body_bytes), 1000);
+        assert_int_equal(piece("POST", big, MAX_BODY - 1000), MHD_YES);
+        assert_int_equal(atomic_load(&http.body_bytes), MAX_BODY);
+        if (over)
+            assert_int_equal(piece("POST", big, 1), MHD_YES);
+        assert_int_equal(piece("POST", NULL, 0), MHD_YES);
+        take_answer("POST");
+        end();
+        expect(over ? 413 : 422, TYPE,
+               over
+                   ? "{\"detail\":\"The body is larger than 2097152 bytes\",\"code\":\"too_large\"}"
+                   : NULL);
+    }
+    /* Others have so much in memory that there is no room; the first piece is always taken. */
+    begin("/api/v1/asample", N(headers));
+    assert_int_equal(piece("POST", NULL, 0), MHD_YES);
+    atomic_fetch_add(&http.body_bytes, 2 * MAX_BODY - 5);
+    assert_int_equal(piece("POST", "12345", 5), MHD_YES);
+    assert_int_equal(piece("POST", "6", 1), MHD_YES);
+    assert_int_equal(atomic_load(&http.body_bytes), 2 * MAX_BODY - 5);
+    assert_int_equal(piece("POST", "7", 1), MHD_YES);
+    atomic_fetch_sub(&http.body_bytes, 2 * MAX_BODY - 5);
+    assert_int_equal(piece("POST", NULL, 0), MHD_YES);
+    take_answer("POST");
+    end();
+    expect(503, TYPE,
+           "{\"detail\":\"Too many large requests at once; try again\",\"code\":\"busy\"}");
+    begin("/api/v1/telemetry", N(headers));
+    assert_int_equal(piece("POST", NULL, 0), MHD_YES);
+    atomic_fetch_add(&http.body_bytes, 3 * MAX_BODY);
+    assert_int_equal(piece("POST", "{\"events\":[]}", 13), MHD_YES);
+    atomic_fetch_sub(&http.body_bytes, 3 * MAX_BODY);
+    assert_int_equal(piece("POST", NULL, 0), MHD_YES);
+    take_answer("POST");
+    end();
+    expect(200, TYPE, NULL);
+}
+
+/* ---- states of the connection ---- */
+
+static void states(void **state)
+{
+    (void)state;
+    const char *headers[][2] = { HOST, JSON };
+    begin("/api/v1/retrieve_future", N(headers));
+    const tke_peer *peer = now.socket_context;
+    assert_int_equal(peer->state, TKE_PEER_HEAD);
+    assert_string_equal(peer->uri, "/api/v1/retrieve_future");
+    assert_int_equal(piece("POST", NULL, 0), MHD_YES);
+    assert_int_equal(peer->state, TKE_PEER_BODY);
+    assert_int_equal(piece("POST", "{\"request_id\":", 14), MHD_YES);
+    assert_int_equal(piece("POST", "\"x\"}", 4), MHD_YES);
+    assert_int_equal(peer->n_body, 18);
+    const tke_exchange *x = context;
+    assert_false(x->is_poll);
+    assert_int_equal(piece("POST", NULL, 0), MHD_YES);
+    assert_int_equal(peer->state, TKE_PEER_BUSY);
+    assert_true(x->is_poll);
+    assert_string_equal(x->base_url, "http://localhost");
+    take_answer("POST");
+    assert_int_equal(piece("POST", NULL, 0), MHD_YES); /* sent: further calls change nothing */
+    tke_request_completed(&http, handle(), &context, MHD_REQUEST_TERMINATED_COMPLETED_OK);
+    assert_int_equal(peer->state, TKE_PEER_HEAD);
+    assert_false(peer->first);
+    end();
+    expect(
+        404, TYPE,
+        "{\"detail\":\"No request with the id 'x' was ever made\",\"code\":\"unknown_request\"}");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers), cmocka_unit_test(logs),   cmocka_unit_test(metrics),
+        cmocka_unit_test(keys),    cmocka_unit_test(heads),  cmocka_unit_test(lengths),
+        cmocka_unit_test(pieces),  cmocka_unit_test(states),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

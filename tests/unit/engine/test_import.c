@@ -1,0 +1,174 @@
+/* test_import.c - an adapter from elsewhere becomes a run with two checkpoints: its names, rows and
+ * files, what is refused, and that the same adapter is imported once. */
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "service/service_state.h"
+#include "support/service_world.h"
+
+static tinkc_engine *engine;
+static const tinkc_transport *t;
+static char *store, *adapter;
+
+/* An adapter as PEFT has it: saved by a run of another engine. */
+static char *make_adapter(int rank)
+{
+    char *other = tiny_folder(), *copy = tiny_folder(), command[1000];
+    const char *const settings[] = { "disk_reserve", "0", NULL };
+    tinkc_engine *e = world_open(other, 0, settings);
+    const tinkc_transport *at = tinkc_engine_transport(e);
+    const char *model = hold(service_model(at, service_session(at), 0, "tiny", rank, 7));
+    service_wait(at, post(at, "/api/v1/save_weights_external", model, 1, ",\"path\":\"x\""));
+    tinkc_engine_free(e);
+    snprintf(command, sizeof command, "cp '%s'/runs/*/external_weights/x/adapter_* '%s'/", other,
+             copy);
+    assert_int_equal(system(command), 0);
+    tiny_model_remove(other);
+    return copy;
+}
+
+static int open_all(void **state)
+{
+    const char *const settings[] = { "disk_reserve", "0", "max_lora_rank", "4", NULL };
+    setup(state);
+    adapter = make_adapter(4);
+    store = tiny_folder();
+    engine = world_open(store, 0, settings);
+    t = tinkc_engine_transport(engine);
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    tinkc_engine_free(engine);
+    tiny_model_remove(store);
+    tiny_model_remove(adapter);
+    return teardown(state);
+}
+
+static void imports(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_text weights = { 0 }, sampler = { 0 }, again = { 0 };
+    char run[200], path[700];
+    struct stat one, two;
+    const tinkc_import_options o = { .adapter = adapter, .base_model = "tiny" };
+    assert_true(tinkc_engine_import(engine, &o, &weights, &sampler, &err));
+    assert_ok(err);
+    assert_true(strncmp(weights.data, "tinker://", 9) == 0);
+    snprintf(run, sizeof run, "%.*s", (int)strcspn(weights.data + 9, "/"), weights.data + 9);
+    /* A UUID of version 8, made of the files. */
+    assert_int_equal(strlen(run), 36 + strlen(":train:0"));
+    assert_true(run[14] == '8' && run[19] == 'a' && strcmp(run + 36, ":train:0") == 0);
+    snprintf(path, sizeof path, "tinker://%s/weights/imported", run);
+    assert_string_equal(weights.data, path);
+    snprintf(path, sizeof path, "tinker://%s/sampler_weights/imported", run);
+    assert_string_equal(sampler.data, path);
+    /* Once. */
+    assert_true(tinkc_engine_import(engine, &o, &again, NULL, &err));
+    assert_string_equal(again.data, weights.data);
+    assert_true(tinkc_engine_import(engine, &o, NULL, &again, &err));
+    assert_string_equal(again.data, sampler.data);
+    /* Its files are the same in both places, and marked as complete. */
+    snprintf(path, sizeof path, "%s/runs/%s/weights/imported/adapter_model.safetensors", store,
+             run);
+    assert_int_equal(stat(path, &one), 0);
+    snprintf(path, sizeof path, "%s/runs/%s/sampler_weights/imported/adapter_model.safetensors",
+             store, run);
+    assert_int_equal(stat(path, &two), 0);
+    assert_true(one.st_ino == two.st_ino);
+    snprintf(path, sizeof path, "%s/runs/%s/weights/imported/checkpoint_complete", store, run);
+    assert_int_equal(stat(path, &one), 0);
+    snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints", run);
+    answer a = service_call(t, "GET", path, NULL, NULL, 0);
+    assert_int_equal(a.status, 200);
+    assert_non_null(strstr(a.body.data, "\"checkpoint_id\":\"weights/imported\""));
+    assert_non_null(strstr(a.body.data, "\"checkpoint_id\":\"sampler_weights/imported\""));
+    snprintf(path, sizeof path, "%s/runs/%s/weights/imported", store, run);
+    assert_int_equal(json_number(a.body.data, "size_bytes"), tke_folder_bytes(path));
+    answer_free(&a);
+    snprintf(path, sizeof path, "/api/v1/training_runs/%s", run);
+    a = service_call(t, "GET", path, NULL, NULL, 0);
+    assert_non_null(strstr(a.body.data,
+                           "\"base_model\":\"tiny\",\"model_owner\":\"tml:organization_"
+                           "user:default\",\"is_lora\":true,\"corrupted\":false,"
+                           "\"lora_rank\":4"));
+    answer_free(&a);
+    snprintf(path, sizeof path, "%.36s", run);
+    pthread_mutex_lock(&tke_engine_service(engine)->lock);
+    const tke_session *session = tke_find_session(tke_engine_service(engine), path);
+    const tke_run *made = tke_find_run(tke_engine_service(engine), run);
+    assert_true(session && made && made->session == session && session->n_runs == 1);
+    assert_string_equal(made->owner, "default");
+    char request[300];
+    snprintf(request, sizeof request, "1-%s:0", run);
+    assert_string_equal(made->create_request_id, request);
+    pthread_mutex_unlock(&tke_engine_service(engine)->lock);
+    /* Training continues from it, and it can be sampled. */
+    const char *session_id = hold(service_session(t));
+    const char *promise = service_json(
+        t, 200, "POST", "/api/v1/load_weights",
+        "{\"session_id\":\"%s\",\"model_seq_id\":0,\"path\":\"%s\",\"optimizer\":false}",
+        session_id, weights.data);
+    service_wait(t, hold(json_field(promise, "request_id")));
+    service_json(t, 200, "POST", "/api/v1/create_sampling_session",
+                 "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"model_path\":\"%s\"}",
+                 session_id, sampler.data);
+    /* Another name is another run. */
+    const tinkc_import_options named = { .adapter = adapter, .base_model = "tiny", .name = "b-1" };
+    assert_true(tinkc_engine_import(engine, &named, &again, NULL, &err));
+    assert_string_not_equal(again.data, weights.data);
+    assert_string_equal(strrchr(again.data, '/'), "/b-1");
+    tinkc_text_free(&weights);
+    tinkc_text_free(&sampler);
+    tinkc_text_free(&again);
+}
+
+static void refused(const tinkc_import_options *o, int32_t code, const char *text)
+{
+    tinkc_error err = { 0 };
+    tinkc_text weights = { 0 };
+    assert_false(tinkc_engine_import(engine, o, &weights, NULL, &err));
+    assert_int_equal(err.code, code);
+    if (!strstr(err.message, text))
+        fail_msg("%s, not %s", err.message, text);
+    tinkc_text_free(&weights);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    char *large = make_adapter(5), *empty = tiny_folder();
+    refused(NULL, TINKC_E_ARGUMENT, "adapter and base_model are required");
+    refused(&(tinkc_import_options){ .adapter = adapter }, TINKC_E_ARGUMENT,
+            "adapter and base_model are required");
+    refused(&(tinkc_import_options){ .base_model = "tiny" }, TINKC_E_ARGUMENT,
+            "adapter and base_model are required");
+    refused(&(tinkc_import_options){ adapter, "tiny", NULL, { [4] = 1 } }, TINKC_E_ARGUMENT,
+            "import options: reserved must be zero");
+    refused(&(tinkc_import_options){ .adapter = "/nonexistent", .base_model = "tiny" },
+            TINKC_E_FILE, "/nonexistent: no such folder");
+    refused(&(tinkc_import_options){ .adapter = adapter, .base_model = "none" }, TINKC_E_NOT_FOUND,
+            "no base model 'none' is registered");
+    refused(&(tinkc_import_options){ .adapter = adapter, .base_model = "tiny", .name = "a/b" },
+            TINKC_E_PATH, "Invalid path");
+    refused(&(tinkc_import_options){ .adapter = large, .base_model = "tiny" }, TINKC_E_ARGUMENT,
+            "its rank 5 is above the engine's limit of 4 (max_lora_rank)");
+    tinkc_error err = { 0 };
+    assert_false(tinkc_engine_import(
+        engine, &(tinkc_import_options){ .adapter = empty, .base_model = "tiny" }, NULL, NULL,
+        &err));
+    tiny_model_remove(large);
+    tiny_model_remove(empty);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(imports),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
