@@ -563,6 +563,8 @@ tkc_http *tkc_http_new(const tinkc_allocator *a, tkc_loop *loop, const tkc_http_
     http->unix_socket = copy(http, options->unix_socket, err);
     http->ca_file =
         copy(http, options->ca_file ? options->ca_file : environment("SSL_CERT_FILE", NULL), err);
+    if (!options->ca_file)
+        http->ca_dir = copy(http, environment("SSL_CERT_DIR", NULL), err);
     read_proxies(http, options->proxy, err);
     if (tkc_failed(err)) {
         release_settings(http);

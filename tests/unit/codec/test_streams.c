@@ -73,6 +73,16 @@ static void events_of_the_description(void **state)
     EVENTS("\xEF\xBB\xBF\n\xEF\xBB\xBF"
            "data: x\n\n",
            "");
+    EVENTS("\xEF\xBB\xBF\ndata: x\n\n", "|x||-1;");
+    EVENTS("\ndata: x\n\n", "|x||-1;");
+    EVENTS("abc\n\ndata: y\n\n", "|y||-1;");
+    EVENTS("id\ndata: y\n\n", "|y||-1;");
+    EVENTS("data: a\n\xEF\xBB\xBF"
+           "data: b\n\n",
+           "|a||-1;"); /* the mark is skipped only at the start */
+    EVENTS(":\n: c\ndata: x\n:data: no\n\n", "|x||-1;");
+    EVENTS("d: a\nx:\ndata: 1\n\n", "|1||-1;");
+    EVENTS("retry: 5\ndata: a\n\ndata: b\n\n", "|a||5;|b||-1;");
     EVENTS(": hi\n\n", "");
     EVENTS("data: [DONE]\n\n", "|[DONE]||-1;");
     EVENTS("data\n\n", "|||-1;");
@@ -104,8 +114,49 @@ static void broken_streams_are_refused(void **state)
     assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
     tinkc_sse_free(p);
     tinkc_sse_free(NULL);
+    err = (tinkc_error){ .code = TINKC_E_STATE };
+    assert_null(tinkc_sse_new(100, NULL, &err)); /* an error that is set stays */
+    err = (tinkc_error){ 0 };
+    p = tinkc_sse_new(0, NULL, &err);
+    assert_false(tinkc_sse_feed(p, NULL, 1, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    assert_false(tinkc_sse_feed(p, "x", 1, &err));
+    tinkc_sse_free(p);
     assert_false(tinkc_sse_feed(NULL, "", 0, NULL));
     assert_null(tinkc_sse_next(NULL, NULL));
+}
+
+/* An event may have exactly max_event_bytes, and so may a line that is not yet complete; bytes that have been
+ * taken do not count. */
+static void events_have_a_bound(void **state)
+{
+    (void)state;
+    enum { MAX = 20 };
+    static const struct {
+        const char *text;
+        bool fits;
+    } rows[] = {
+        { "data: 12345678901234567890\n", true },
+        { "data: 123456789012345678901\n", false },
+        { "event: e\nid: 12\ndata: 12345678901234567\n", true },
+        { "event: e\nid: 12\ndata: 123456789012345678\n", false },
+        { "data: 12345678901234", true },
+        { "data: 123456789012345", false },
+        { "data: 1\n\ndata: 1\n\n12345678901234567890", true },
+        { "data: 1\n\ndata: 1\n\n123456789012345678901", false },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tinkc_sse_parser *p = tinkc_sse_new(MAX, NULL, &err);
+        assert_true(tinkc_sse_feed(p, rows[i].text, strlen(rows[i].text), &err));
+        tkc_buf_clear(&out);
+        collect(p, &out, &err);
+        if ((err.code == 0) != rows[i].fits)
+            fail_msg("row %zu: %s", i, err.message);
+        if (err.code)
+            assert_string_equal(err.message, "event stream: an event is too large");
+        tinkc_sse_free(p);
+    }
 }
 
 static void the_end_drops_or_flushes(void **state)
@@ -120,7 +171,12 @@ static void the_end_drops_or_flushes(void **state)
     assert_non_null(e);
     assert_string_equal(e->data, "last");
     assert_ok(err);
+    assert_null(tinkc_sse_next(p, &err));
+    assert_true(tkc_sse_end(p, true, &err)); /* once more changes nothing */
+    assert_null(tinkc_sse_next(p, &err));
+    assert_ok(err);
     assert_false(tinkc_sse_feed(p, "x", 1, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
     tinkc_sse_free(p);
 }
 
@@ -136,8 +192,18 @@ static void events_are_written_so_that_they_read_back(void **state)
     tkc_sse_write(&text, "e", NULL, (tinkc_str){ NULL, 0 }, &err);
     assert_ok(err);
     assert_events(text.data, text.len, "token|{\"a\":1}|7|-1;|one\ntwo\nthree\n|7|-1;e||7|-1;");
+    tkc_buf_clear(&text);
+    tkc_sse_write(&text, NULL, NULL, tkc_str("a\r\n"), &err);
+    tkc_sse_write(&text, NULL, NULL, tkc_str("\rb\r\r\n"), &err);
+    assert_str(tkc_buf_view(&text), "data: a\ndata: \n\ndata: \ndata: b\ndata: \ndata: \n\n");
+    assert_ok(err);
+    tkc_buf_clear(&text);
     assert_false(tkc_sse_write(&text, "a\nb", NULL, tkc_str(""), &err));
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    err = (tinkc_error){ 0 };
+    assert_false(tkc_sse_write(&text, "a", "1\r", tkc_str(""), &err));
+    assert_string_equal(err.message, "the event's id has a line end in it");
+    assert_int_equal(text.len, 0);
     tkc_buf_free(&text);
 }
 
@@ -195,6 +261,9 @@ static void zstd_is_bounded(void **state)
     tkc_buf_clear(&out);
     assert_false(tkc_zstd_decompress(packed.data, packed.len, size - 1, &out, &err));
     assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+    assert_int_equal(err.cause, TINKC_E_TOO_LARGE);
+    assert_false(tkc_zstd_decompress(packed.data, packed.len, size, &out, &err)); /* stays failed */
+    assert_false(tkc_zstd_compress("a", 1, &out, &err));
     assert_int_equal(out.len, 0);
     err = (tinkc_error){ 0 };
     assert_true(tkc_zstd_decompress(packed.data, packed.len, size, &out, &err));
@@ -230,6 +299,22 @@ static void zstd_without_a_size_is_bounded(void **state)
     tkc_buf_clear(&out);
     assert_false(tkc_zstd_decompress(frame.data, frame.len, 99999, &out, &err));
     assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+    /* The same frame with a window of 256 MiB, twice what is allowed. */
+    err = (tinkc_error){ 0 };
+    tinkc_bytes wide = unhex(&arena, "28b52ffd"
+                                     "0090"
+                                     "03350c"
+                                     "00");
+    assert_false(tkc_zstd_decompress(wide.data, wide.len, 1 << 20, &out, &err));
+    assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+    err = (tinkc_error){ 0 };
+    tinkc_bytes widest = unhex(&arena, "28b52ffd"
+                                       "0088"
+                                       "03350c"
+                                       "00"); /* 128 MiB */
+    tkc_buf_clear(&out);
+    assert_true(tkc_zstd_decompress(widest.data, widest.len, 1 << 20, &out, &err));
+    assert_int_equal(out.len, 100000);
     err = (tinkc_error){ 0 };
     assert_false(tkc_zstd_decompress("", 0, 10, &out, &err));
     assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
@@ -260,6 +345,32 @@ static void varints_of_every_length(void **state)
     assert_false(tkc_pb_varint(&big, &v));
 }
 
+/* A field of bytes: tag, length, contents; its size is known before it is written. */
+static void fields_are_written(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t field;
+        size_t len;
+        const char *head;
+    } rows[] = { { 1, 0, "0a00" }, { 2, 3, "1203" }, { 15, 127, "7a7f" }, { 15, 128, "7a8001" } };
+    unsigned char contents[128], room[160];
+    for (size_t i = 0; i < sizeof contents; i++)
+        contents[i] = (unsigned char)(i + 1);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_bytes head = unhex(&arena, rows[i].head);
+        memset(room, 0, sizeof room);
+        unsigned char *end =
+            tkc_pb_put_bytes(room, rows[i].field, rows[i].len ? contents : NULL, rows[i].len);
+        assert_int_equal(end - room, head.len + rows[i].len);
+        assert_int_equal(tkc_pb_size_bytes(rows[i].len), head.len + rows[i].len);
+        assert_memory_equal(room, head.data, head.len);
+        assert_memory_equal(room + head.len, contents, rows[i].len);
+    }
+    assert_int_equal(tkc_pb_put_tag(room, 3, TKC_PB_FIXED32) - room, 1);
+    assert_int_equal(room[0], 0x1d);
+}
+
 static void fields_of_every_wire_type(void **state)
 {
     (void)state;
@@ -275,11 +386,19 @@ static void fields_of_every_wire_type(void **state)
     assert_true(tkc_pb_next(&p) && tkc_pb_is(&p, 1, TKC_PB_VARINT) && p.number == 150);
     assert_true(tkc_pb_next(&p) && tkc_pb_is(&p, 2, TKC_PB_BYTES) && p.bytes.len == 3);
     assert_true(tkc_pb_next(&p) && tkc_pb_is(&p, 3, TKC_PB_FIXED32) && p.number == 0x04030201);
+    assert_false(tkc_pb_is(&p, 3, TKC_PB_BYTES));
+    assert_false(tkc_pb_is(&p, 2, TKC_PB_FIXED32));
     assert_true(tkc_pb_next(&p) && tkc_pb_is(&p, 4, TKC_PB_FIXED64));
     assert_true(p.number == 0x0807060504030201);
     assert_true(!tkc_pb_next(&p) && !p.bad);
+    tkc_pb_open(&p, unhex(&arena, "1200")); /* no bytes, at the end */
+    assert_true(tkc_pb_next(&p) && tkc_pb_is(&p, 2, TKC_PB_BYTES) && p.bytes.len == 0);
     static const char *const bad[] = { "08",
                                        "0880",
+                                       "80",
+                                       "0001",
+                                       "0201",
+                                       "8880808080808001",
                                        "1205616263",
                                        "1d010203",
                                        "21010203",
@@ -332,6 +451,19 @@ static void retry_headers_of_the_description(void **state)
         { NULL, "1e1", 10000 },
         { NULL, "007", 7000 },
         { "nan", "7", 0 },
+        { "-1", "7", 0 },
+        { "0.0", NULL, 0 },
+        { NULL, "60.0", 60000 },
+        { NULL, "0.0011", 2 },
+        { "59999.5", NULL, 60000 },
+        { NULL, "+", 0 },
+        { NULL, "-", 0 },
+        { NULL, ".", 0 },
+        { NULL, "0000000000000000000000000000000000000000000000000000000000000009", 9000 },
+        { NULL, "1.1111111111111111111111111111111111111111111111111111111111", 1112 },
+        { NULL, "1.11111111111111111111111111111111111111111111111111111111111", 0 },
+        { NULL, "09", 9000 },
+        { NULL, " Wed, 27 May 2026 20:00:05 GMT ", 5000 },
         { NULL, "Wed, 27 May 2026 20:00:05 GMT", 5000 },
         { NULL, "Wed, 27 May 2026 20:02:00 GMT", 0 },
         { NULL, "Wed, 27 May 2026 19:59:55 GMT", 0 },
@@ -353,6 +485,9 @@ static void retry_headers_of_the_description(void **state)
     const char *const headers[] = { "Retry-After", "3", "x-a", "b", NULL };
     assert_string_equal(tkc_header(headers, "retry-after"), "3");
     assert_null(tkc_header(headers, "x"));
+    assert_string_equal(tkc_header(headers, "X-A"), "b");
+    const char *const odd[] = { "a", "1", "b", NULL };
+    assert_null(tkc_header(odd, "b"));
     assert_null(tkc_header(NULL, "x"));
 }
 
@@ -421,6 +556,36 @@ static void dates_in_all_their_forms(void **state)
         { "Thu, 01-Jan-70 00:00:00 GMT", 0 },
         { "Sun, 31-Dec-68 23:59:59 GMT", 3124223999 }, /* 00 to 68 are this century */
         { "Sat, 31 Dec 2016 23:59:60 GMT", 1483228800 },
+        { "Wed May 27 20:00:00 2026 ", 1779912000 },
+        { "\tWed,\t27 May 2026\t20:00:00 GMT", 1779912000 },
+        { "7 May 2026 8:00:01 GMT", 1778140801 },
+        { "9 May 2026 08:00:01 GMT", 1778313601 },
+        { "27 May 2026 20:00:00", 1779912000 },
+        { "27 May 2026 20:00:00 a", 1779912000 },
+        { "27 May 2026 20:00:00 Z", 1779912000 },
+        { "27 May 2026 20:00:00 GMTAA", 1779912000 },
+        { "27 May 2026 20:00:00 abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQ", 1779912000 },
+        { "27 May 2026 20:00:00 abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQR", -1 },
+        { "27 May 2026 20:00:00 +020", -1 },
+        { "27 May 2026 20:00:00 -1", -1 },
+        { "27 May 2026 20:00:00 +", -1 },
+        { "27 May 2026 20:00:00 G@T", -1 },
+        { "27 May 2026 20:00:00 G[T", -1 },
+        { "27 May 2026 20:00:00 G{T", -1 },
+        { "27 May 2026 20:000:00 GMT", -1 },
+        { "27 May 2026 20:00:000 GMT", -1 },
+        { "27 May 2026 020:00:00 GMT", -1 },
+        { "027 May 2026 20:00:00 GMT", -1 },
+        { "Wed May 027 20:00:00 2026", -1 },
+        { "27  2026 20:00:00 GMT", -1 },
+        { "Wed, 27 \xC2 2026 20:00:00 GMT", -1 },
+        { "-27 May 2026 20:00:00 GMT", -1 },
+        { "--- 27 May 2026 20:00:00 GMT", -1 },
+        { "W1 27 May 2026 20:00:00 GMT", -1 },
+        { "W27 27 May 2026 20:00:00 GMT", 1779912000 },
+        { "27-May-2026 20:00:00 GMT", 1779912000 },
+        { "2-May-2026 20:00:00 GMT", 1777752000 },
+        { "27-May-26- 20:00:00 GMT", 1779912000 },
         { "29 Feb 2024 00:00:00 GMT", 1709164800 },
         { "29 Feb 2026 00:00:00 GMT", -1 },
         { "31 Apr 2026 00:00:00 GMT", -1 },
@@ -450,6 +615,9 @@ static void dates_in_all_their_forms(void **state)
         if (read != (rows[i].seconds >= 0) || (read && at != rows[i].seconds * 1000000))
             fail_msg("%s: %d, %lld", rows[i].text, (int)read, (long long)(at / 1000000));
     }
+    int64_t at = 0;
+    assert_true(tkc_parse_http_date(tkc_str("Wed, 01-Jan-69 00:00:00 GMT"), &at)); /* 69 is 1969 */
+    assert_true(at == -365 * INT64_C(86400) * 1000000);
 }
 
 /* ---- tokens ---- */
@@ -482,6 +650,16 @@ static void claims_are_read(void **state)
     /* {"exp":"soon","sub":7} */
     assert_true(tkc_jwt_read("a.eyJleHAiOiJzb29uIiwic3ViIjo3fQ.b", &arena, &t, &err));
     assert_true(t.exp_us == TINKC_NO_TIME && !t.sub && !t.email);
+    /* {"exp":9e12}, {"exp":-9e12}: the same; {"exp":8.9e12} is a time */
+    assert_true(tkc_jwt_read("a.eyJleHAiOjllMTJ9.c", &arena, &t, &err));
+    assert_true(t.exp_us == TINKC_NO_TIME);
+    assert_true(tkc_jwt_read("a.eyJleHAiOi05ZTEyfQ.c", &arena, &t, &err));
+    assert_true(t.exp_us == TINKC_NO_TIME);
+    assert_true(tkc_jwt_read("a.eyJleHAiOjguOWUxMn0.c", &arena, &t, &err));
+    assert_true(t.exp_us == 8900000000000000000);
+    /* {"sub":"a\u0000b","iss":"i"}: text with a NUL is ignored */
+    assert_true(tkc_jwt_read("a.eyJzdWIiOiJhXHUwMDAwYiIsImlzcyI6ImkifQ.c", &arena, &t, &err));
+    assert_true(!t.sub && strcmp(t.iss, "i") == 0);
     assert_ok(err);
     static const char *const bad[] = { "",       "a",    "a.b",     "a.b.c.d", "a.e30.c.d",
                                        "a.!!.c", "a..c", "a.W10.c", "a.e30x.c" };
@@ -508,6 +686,21 @@ static void audio_heads_of_the_description(void **state)
     head = unhex(&arena, "fe0402015099");
     assert_true(tkc_dmel_read(head.data, head.len, &d, &err) && d.constant && d.head == 5);
     assert_ok(err);
+    /* the last element type, eight dimensions, and the largest one */
+    head = unhex(&arena, "07080102030405060708");
+    assert_true(tkc_dmel_read(head.data, head.len, &d, &err));
+    assert_true(d.dtype == 7 && d.ndim == 8 && d.dims[7] == 8 && d.head == 10 && !d.constant);
+    head = unhex(&arena, "0001ffffffffffffffff7f");
+    assert_true(tkc_dmel_read(head.data, head.len, &d, &err) && d.dims[0] == INT64_MAX);
+    assert_true(d.dims[1] == 0 && d.dtype == 0);
+    assert_ok(err);
+    head = unhex(&arena, "fe");
+    assert_false(tkc_dmel_read(head.data, head.len, &d, &err));
+    assert_string_equal(err.message, "the head of an audio tensor cannot be read: it is empty");
+    err = (tinkc_error){ 0 };
+    head = unhex(&arena, "04");
+    assert_false(tkc_dmel_read(head.data, head.len, &d, &err));
+    assert_string_equal(err.message, "the head of an audio tensor cannot be read: it ends early");
     static const char *const bad[] = { "",
                                        "04",
                                        "0402",
@@ -532,6 +725,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_of_the_description),
         cmocka_unit_test(broken_streams_are_refused),
+        cmocka_unit_test(events_have_a_bound),
         cmocka_unit_test(the_end_drops_or_flushes),
         cmocka_unit_test(events_are_written_so_that_they_read_back),
         cmocka_unit_test(streams_survive_failing_allocations),
@@ -539,6 +733,7 @@ int main(void)
         cmocka_unit_test(zstd_is_bounded),
         cmocka_unit_test(zstd_without_a_size_is_bounded),
         cmocka_unit_test(varints_of_every_length),
+        cmocka_unit_test(fields_are_written),
         cmocka_unit_test(fields_of_every_wire_type),
         cmocka_unit_test(retry_headers_of_the_description),
         cmocka_unit_test(dates_in_all_their_forms),

@@ -56,10 +56,9 @@ static void base64_of_every_length_survives(void **state)
 static void base64_is_strict(void **state)
 {
     (void)state;
-    static const char *const bad[] = {
-        "Z",        "Zg",   "Zg=",    "Zh==", "Zm9=", "=",    "====",
-        "Zg==Zg==", "Z g=", "Zm9v\n", "Zg=a", "Zm-v", "Zm_v", "Zm9v="
-    };
+    static const char *const bad[] = { "Z",    "Zg",       "Zg=",      "Zh==",   "Zm9=", "=",
+                                       "====", "Zg==Zg==", "Z g=",     "Zm9v\n", "Zg=a", "Zm-v",
+                                       "Zm_v", "Zm9v=",    "Zm9vZ===", "Zg===" };
     tinkc_bytes back;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         tinkc_error err = { 0 };
@@ -104,6 +103,15 @@ static void utf8_is_checked_strictly(void **state)
         { "\x80", 0 },
         { "\xE2\x28\xA1", 0 },
         { "12345678\xFFxyz", 8 },
+        { "\xC3\xA9"
+          "1234567\xFF",
+          9 }, /* a word after an offset */
+        { "12345678"
+          "abcdefg\xFF",
+          15 },
+        { "12345678"
+          "\xC3",
+          8 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         size_t n = strlen(cases[i].text);
@@ -129,10 +137,11 @@ static void queries_value_by_value(void **state)
     tkc_query_str(&q, "project_id", NULL);
     tkc_query_str(&q, "none", "");
     tkc_query_str(&q, "access_scope", "owned");
-    tkc_query_str(&q, "s", "a b&c/d~e");
+    tkc_query_str(&q, "s", "a b&c/d~e-f.g_h");
+    tkc_query_str(&q, "t", "09azAZ@[`{:");
     assert_ok(err);
-    assert_str(tkc_buf_view(&out),
-               "?limit=20&offset=0&access_scope=owned&s=a+b%26c%2Fd~e");
+    assert_str(tkc_buf_view(&out), "?limit=20&offset=0&access_scope=owned&s=a+b%26c%2Fd~e-f.g_h"
+                                   "&t=09azAZ%40%5B%60%7B%3A");
 }
 
 static void queries_are_read_back(void **state)
@@ -172,6 +181,14 @@ static void urls_are_taken_apart_and_normalised(void **state)
         { "https://my_host.x/", "https://my_host.x/", "https://my_host.x", "my_host.x", "/", NULL,
           443 },
         { "http://h:/p", "http://h/p", "http://h", "h", "/p", NULL, 80 },
+        { "http://Z.ZA:1", "http://z.za:1/", "http://z.za:1", "z.za", "/", NULL, 1 },
+        { "http://a:65535/", "http://a:65535/", "http://a:65535", "a", "/", NULL, 65535 },
+        { "https://[::1]", "https://[::1]/", "https://[::1]", "::1", "/", NULL, 443 },
+        { "http://[::1]:", "http://[::1]/", "http://[::1]", "::1", "/", NULL, 80 },
+        { "http://\xC3\xA9/", "http://\xC3\xA9/", "http://\xC3\xA9", "\xC3\xA9", "/", NULL, 80 },
+        { "http://\xE2\x82\x80/", "http://\xE2\x82\x80/", "http://\xE2\x82\x80", "\xE2\x82\x80",
+          "/", NULL, 80 },
+        { "http://@h", "http://h/", "http://h", "h", "/", NULL, 80 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         tinkc_error err = { 0 };
@@ -210,6 +227,16 @@ static void malformed_urls_are_refused_without_repeating_them(void **state)
         "://h",
         "http://\xFF",
         "http://h:80:90",
+        "http://h:+1",
+        "http://h\x7F",
+        "http://h/\x7F",
+        "http://h/a b",
+        "http://h/a\tb",
+        "http://[::1]x",
+        "http://[::1]8",
+        "http://h]",
+        "http://h`",
+        "http://h{",
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         tinkc_error err = { 0 };
@@ -250,6 +277,11 @@ static void redirects_are_resolved(void **state)
         { "#f", "https://h/a/b/c?d=e" },
         { "", "https://h/a/b/c?d=e" },
         { "x?y=../z", "https://h/a/b/x?y=../z" },
+        { "x/.", "https://h/a/b/x/" },
+        { ".", "https://h/a/b/" },
+        { "x:y", "https://h/a/b/x:y" },
+        { "HTTPS://o", "https://o/" },
+        { "http://o", "http://o/" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         tinkc_error err = { 0 };
@@ -261,6 +293,75 @@ static void redirects_are_resolved(void **state)
     assert_null(tkc_url_resolve("https://h/", "ftp://h/", &arena, &err));
     err = (tinkc_error){ 0 };
     assert_null(tkc_url_resolve("https://h/", "file:///etc/passwd", &arena, &err));
+    static const char *const empty[] = { "http://", "https://", "//" };
+    for (size_t i = 0; i < 3; i++) {
+        err = (tinkc_error){ 0 };
+        assert_null(tkc_url_resolve("https://h/", empty[i], &arena, &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    }
+}
+
+/* 64 KiB of target is the most. */
+static void redirects_are_bounded(void **state)
+{
+    (void)state;
+    enum { MOST = 65536 };
+    static char location[MOST + 2];
+    tinkc_error err = { 0 };
+    memset(location, 'x', MOST + 1);
+    assert_null(tkc_url_resolve("https://h/", location, &arena, &err));
+    assert_string_equal(err.message, "URL: a redirect leads to more than 64 KiB of text");
+    err = (tinkc_error){ 0 };
+    location[MOST] = 0;
+    const char *got = tkc_url_resolve("https://h/", location, &arena, &err);
+    assert_ok(err);
+    assert_int_equal(strlen(got), MOST + strlen("https://h/"));
+}
+
+/* Ids become one segment of a path, or several where a '/' is part of them. */
+static void ids_are_escaped(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id;
+        bool slashes;
+        const char *want; /* NULL = refused */
+    } rows[] = {
+        { "a", false, "a" },
+        { "azAZ09-._~:", false, "azAZ09-._~:" },
+        { "a b", false, "a%20b" },
+        { "a/b", false, "a%2Fb" },
+        { "a/b", true, "a/b" },
+        { "a/b c", true, "a/b%20c" },
+        { "@[`{%", false, "%40%5B%60%7B%25" },
+        { "\xC3\xA9", false, "%C3%A9" },
+        { "..a", true, "..a" },
+        { "a\x7F", false, NULL },
+        { "a\x1F", false, NULL },
+        { "a?b", false, NULL },
+        { "a#b", false, NULL },
+        { "", false, NULL },
+        { NULL, false, NULL },
+        { ".", false, NULL },
+        { "..", false, NULL },
+        { "a/../b", true, NULL },
+        { "a/./b", true, NULL },
+        { "a//b", true, NULL },
+        { "/a", true, NULL },
+        { "a/", true, NULL },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tkc_buf_clear(&out);
+        bool done = tkc_segment_escape(rows[i].id, rows[i].slashes, &out, &err);
+        if (done != (rows[i].want != NULL) || err.code != (done ? 0 : TINKC_E_ARGUMENT))
+            fail_msg("row %zu: %d, %s", i, (int)done, err.message);
+        assert_str(tkc_buf_view(&out), done ? rows[i].want : "");
+    }
+    tinkc_error before = { .code = TINKC_E_STATE };
+    tkc_buf_clear(&out);
+    assert_false(tkc_segment_escape("a", false, &out, &before));
+    assert_int_equal(out.len, 0);
 }
 
 static void percent_escapes_are_undone(void **state)
@@ -271,7 +372,17 @@ static void percent_escapes_are_undone(void **state)
     assert_string_equal(tkc_percent_decode(tkc_str(""), &arena, &err), "");
     assert_null(tkc_percent_decode(tkc_str("%"), &arena, &err));
     assert_null(tkc_percent_decode(tkc_str("%2"), &arena, &err));
-    assert_null(tkc_percent_decode(tkc_str("%g0"), &arena, &err));
+    static const char *const bad[] = { "%g0", "%0g", "%`0", "%/0", "%:0", "%@0",
+                                       "%G0", "a%2", "ab%", "%-1", "%1" };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (tkc_percent_decode(tkc_str(bad[i]), &arena, &err))
+            fail_msg("%s was read", bad[i]);
+    assert_string_equal(tkc_percent_decode(tkc_str("%09%4a%4A%6F%4f%39"), &arena, &err), "\tJJoO9");
+    assert_string_equal(tkc_percent_decode(tkc_str("x%41"), &arena, &err), "xA");
+    /* What follows the given text does not belong to it. */
+    assert_null(tkc_percent_decode(tkc_strn("%41", 2), &arena, &err));
+    assert_null(tkc_percent_decode(tkc_strn("ab%41", 4), &arena, &err));
+    assert_string_equal(tkc_percent_decode(tkc_strn("abc", 2), &arena, &err), "ab");
     assert_null(tkc_percent_decode(tkc_str("%00"), &arena, &err));
     assert_null(tkc_percent_decode(tkc_str("%ff"), &arena, &err));
     assert_ok(err);
@@ -309,6 +420,54 @@ static void tinker_paths_are_taken_apart(void **state)
         assert_int_equal(err.code, TINKC_E_PATH);
     }
     assert_false(tinkc_path_parse(NULL, &p, NULL));
+    err = (tinkc_error){ 0 };
+    assert_false(tinkc_path_parse("tinker://r/weights/x", NULL, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    assert_true(tinkc_path_parse("tinker://r/weights/x", &p, NULL));
+    err = (tinkc_error){ .code = TINKC_E_STATE };
+    assert_false(
+        tinkc_path_parse("tinker://r/weights/x", &p, &err)); /* an error that is set stays */
+    assert_int_equal(err.code, TINKC_E_STATE);
+}
+
+/* Some services leave the kind out; the checkpoint is a sampler's then. */
+static void tinker_paths_without_a_kind(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_path p = { 0 };
+    assert_true(tkc_tinker_path_any("tinker://r/x", &p, &err));
+    assert_str(p.run_id, "r");
+    assert_str(p.checkpoint_id, "x");
+    assert_str(p.name, "x");
+    assert_int_equal(p.kind, TINKC_CHECKPOINT_SAMPLER);
+    assert_true(tkc_tinker_path_any("tinker://r/weights/0001", &p, &err));
+    assert_str(p.checkpoint_id, "weights/0001");
+    assert_str(p.name, "0001");
+    assert_int_equal(p.kind, TINKC_CHECKPOINT_TRAINING);
+    static const char *const bad[] = { "tinker://r/", "tinker:///x", "tinker://r/a/b/c",
+                                       "http://r/x", "" };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        err = (tinkc_error){ 0 };
+        assert_false(tkc_tinker_path_any(bad[i], &p, &err));
+        assert_int_equal(err.code, TINKC_E_PATH);
+    }
+    err = (tinkc_error){ 0 };
+    assert_false(tkc_tinker_path_any(NULL, &p, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+
+    static const struct {
+        const char *path;
+        int32_t code;
+    } given[] = { { "tinker://x", 0 },
+                  { "tinker://", TINKC_E_PATH },
+                  { "http://x", TINKC_E_PATH },
+                  { NULL, TINKC_E_ARGUMENT } };
+    for (size_t i = 0; i < 4; i++) {
+        err = (tinkc_error){ 0 };
+        assert_int_equal(tkc_tinker_path_given(given[i].path, &err), given[i].code == 0);
+        assert_int_equal(err.code, given[i].code);
+    }
 }
 
 static void tinker_paths_are_put_together(void **state)
@@ -328,6 +487,13 @@ static void tinker_paths_are_put_together(void **state)
     err = (tinkc_error){ 0 };
     assert_string_equal(tinkc_path_join("", "weights/x", &text, &err), "");
     assert_string_equal(tinkc_path_join(NULL, "weights/x", &text, NULL), "");
+    const char *const nulls[][2] = { { NULL, "weights/x" }, { "r", NULL }, { "r", "weights/x" } };
+    for (size_t i = 0; i < 3; i++) {
+        err = (tinkc_error){ 0 };
+        assert_string_equal(tinkc_path_join(nulls[i][0], nulls[i][1], i < 2 ? &text : NULL, &err),
+                            "");
+        assert_string_equal(err.message, "run_id, checkpoint_id or out is NULL");
+    }
     tinkc_text_free(&text);
 }
 
@@ -357,15 +523,18 @@ static void parts_are_written(void **state)
     assert_int_equal(strlen(m.boundary), 32);
     assert_string_equal(m.boundary, "b2a1000000000000c2a1000000000000");
     tkc_multipart_text(&m, "a", tkc_str("x\r\ny"));
-    tkc_multipart_bytes(&m, "f\"\n", "na\"me", NULL, "\0\1", 2);
+    tkc_multipart_bytes(&m, "f\"\r\n", "na\"me", NULL, "\0\1", 2);
+    tkc_multipart_bytes(&m, "g", NULL, "text/plain", "z", 1);
     tkc_multipart_close(&m);
     assert_ok(err);
     static const char want[] =
         "--b2a1000000000000c2a1000000000000\r\n"
         "Content-Disposition: form-data; name=\"a\"\r\n\r\nx\r\ny\r\n"
         "--b2a1000000000000c2a1000000000000\r\n"
-        "Content-Disposition: form-data; name=\"f%22%0A\"; filename=\"na%22me\"\r\n"
+        "Content-Disposition: form-data; name=\"f%22%0D%0A\"; filename=\"na%22me\"\r\n"
         "Content-Type: application/octet-stream\r\n\r\n\0\1\r\n"
+        "--b2a1000000000000c2a1000000000000\r\n"
+        "Content-Disposition: form-data; name=\"g\"\r\nContent-Type: text/plain\r\n\r\nz\r\n"
         "--b2a1000000000000c2a1000000000000--\r\n";
     assert_int_equal(out.len, sizeof want - 1);
     assert_memory_equal(out.data, want, out.len);
@@ -390,8 +559,11 @@ int main(void)
         cmocka_unit_test(malformed_urls_are_refused_without_repeating_them),
         cmocka_unit_test(origins_are_compared),
         cmocka_unit_test(redirects_are_resolved),
+        cmocka_unit_test(redirects_are_bounded),
+        cmocka_unit_test(ids_are_escaped),
         cmocka_unit_test(percent_escapes_are_undone),
         cmocka_unit_test(tinker_paths_are_taken_apart),
+        cmocka_unit_test(tinker_paths_without_a_kind),
         cmocka_unit_test(tinker_paths_are_put_together),
         cmocka_unit_test(parts_are_written),
     };

@@ -1,0 +1,394 @@
+/* test_fetch_calls.c - what the fetcher asks of libcurl, and what it makes of each answer, on a
+ * scripted libcurl. */
+#include "support/check.h"
+#include "support/scripted_curl.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "net/fetch.h"
+
+static atomic_bool stop;
+static tkc_fetcher_options options;
+static tkc_fetcher *fetcher;
+static tkc_fetch r;
+static tinkc_error err;
+
+/* One answer of the script after another; the last one is repeated. */
+typedef struct answer {
+    const char *head, *body;
+    CURLcode result;
+} answer;
+static const answer *script;
+static size_t n_script, played;
+
+static void perform(scripted_easy *e)
+{
+    const answer *a = &script[played < n_script ? played : n_script - 1];
+    played++;
+    bool wanted =
+        scripted_head(e, a->head) && (!a->body || scripted_body(e, a->body) == strlen(a->body));
+    scripted_end(e, wanted ? a->result : CURLE_WRITE_ERROR);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    scripted_curl_start();
+    scripted_curl_performs = perform;
+    atomic_store(&stop, false);
+    options =
+        (tkc_fetcher_options){ .proxy = "", .connect_ms = 700, .idle_ms = 5000, .stop = &stop };
+    err = (tinkc_error){ 0 };
+    fetcher = tkc_fetcher_new(NULL, &options, &err);
+    assert_non_null(fetcher);
+    tkc_fetch_init(&r, NULL);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tkc_fetch_end(&r);
+    tkc_fetcher_free(fetcher);
+    return scripted_easies_open() == 0 && scripted_multis_open() == 0 ? 0 : 1;
+}
+
+static bool run(const char *method, const char *url, const answer *answers, size_t n)
+{
+    err = (tinkc_error){ 0 };
+    r.method = method;
+    r.url = url;
+    script = answers;
+    n_script = n;
+    played = 0;
+    return tkc_fetch_run(fetcher, &r, &err);
+}
+
+static const answer fine = { "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "hello", CURLE_OK };
+
+#define ALWAYS                                                                                     \
+    "PROXY=\nSSLVERSION=6\nNOSIGNAL=1\nTCP_KEEPALIVE=1\nSUPPRESS_CONNECT_HEADERS=1\n"              \
+    "HTTP_VERSION=4\nBUFFERSIZE=131072\nCONNECTTIMEOUT_MS=700\nLOW_SPEED_LIMIT=1\n"                \
+    "LOW_SPEED_TIME=5\nHTTPHEADER=Expect:|\n"
+
+static void each_request_has_its_settings(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *method, *body, *want;
+        int fd;
+    } rows[] = {
+        { "GET", NULL, "URL=http://h/\nHTTPGET=1\n" ALWAYS, -1 },
+        { "HEAD", NULL, "URL=http://h/\nNOBODY=1\n" ALWAYS, -1 },
+        { "POST", "ab",
+          "URL=http://h/"
+          "\nPOST=1\nPOSTFIELDS=ab\nPOSTFIELDSIZE_LARGE=2\nCUSTOMREQUEST=POST\n" ALWAYS,
+          -1 },
+        { "PATCH", NULL,
+          "URL=http://h/\nPOST=1\nPOSTFIELDS=\nPOSTFIELDSIZE_LARGE=0\nCUSTOMREQUEST=PATCH\n" ALWAYS,
+          -1 },
+        { "PUT", NULL, "URL=http://h/\nUPLOAD=1\nINFILESIZE_LARGE=9\n" ALWAYS, 0 },
+        { "POST", NULL, "URL=http://h/\nPOST=1\nPOSTFIELDSIZE_LARGE=9\n" ALWAYS, 0 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        r.body = (tinkc_bytes){ (const unsigned char *)rows[i].body,
+                                rows[i].body ? strlen(rows[i].body) : 0 };
+        r.body_fd = rows[i].fd;
+        r.body_size = 9;
+        assert_true(run(rows[i].method, "http://h/", &fine, 1));
+        assert_string_equal(scripted_nth(i)->settings, rows[i].want);
+    }
+}
+
+static void options_become_settings(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *proxy, *ca_file;
+        int64_t idle;
+        const char *want, *unwanted;
+    } rows[] = { { NULL, NULL, 5001, "LOW_SPEED_TIME=6\n", "PROXY=" },
+                 { "http://p", "/ca", 1, "\nPROXY=http://p\nCAINFO=/ca\nSSLVERSION=6\n", "?" },
+                 { "", NULL, 1000, "LOW_SPEED_TIME=1\n", "CAINFO" } };
+    for (size_t i = 0; i < 3; i++) {
+        options.proxy = rows[i].proxy;
+        options.ca_file = rows[i].ca_file;
+        options.idle_ms = rows[i].idle;
+        assert_true(run("GET", "http://h/", &fine, 1));
+        assert_non_null(strstr(scripted_nth(i)->settings, rows[i].want));
+        assert_null(strstr(scripted_nth(i)->settings, rows[i].unwanted));
+    }
+}
+
+/* Headers of one origin; to another go only those that describe the transfer. */
+static void headers_along_a_redirect(void **state)
+{
+    (void)state;
+    static const char *const headers[] = {
+        "X-Own", "1",      "range", "r", "Accept-Encoding", "e", "USER-AGENT", "u", "Content-Type",
+        "t",     "Cookie", "c",     NULL
+    };
+    static const answer there[] = { { "HTTP/1.1 302 x\r\nLocation: http://o/y\r\n\r\n", NULL,
+                                      CURLE_OK },
+                                    { "HTTP/1.1 200 OK\r\n\r\n", NULL, CURLE_OK } };
+    static const answer here[] = { { "HTTP/1.1 302 x\r\nLocation: /y\r\n\r\n", NULL, CURLE_OK },
+                                   { "HTTP/1.1 200 OK\r\n\r\n", NULL, CURLE_OK } };
+    r.headers = headers;
+    r.token = "secret";
+    assert_true(run("GET", "http://h/x", there, 2));
+    static const char some[] =
+        "HTTPHEADER=range: r|Accept-Encoding: e|USER-AGENT: u|Content-Type: t|Expect:|\n";
+    static const char every[] =
+        "HTTPHEADER=X-Own: 1|range: r|Accept-Encoding: e|USER-AGENT: u|Content-Type: t|"
+        "Cookie: c|Authorization: Bearer secret|Expect:|\n";
+    assert_non_null(strstr(scripted_nth(1)->settings, some));
+    assert_memory_equal(scripted_nth(1)->settings, "URL=http://o/y\n", 15);
+    assert_true(run("GET", "http://h/x", here, 2));
+    assert_non_null(strstr(scripted_nth(3)->settings, every));
+    assert_memory_equal(scripted_nth(3)->settings, "URL=http://h/y\n", 15);
+}
+
+static void redirects_that_are_refused(void **state)
+{
+    (void)state;
+    static const answer down = { "HTTP/1.1 302 x\r\nLocation: http://h/\r\n\r\n", NULL, CURLE_OK };
+    assert_false(run("GET", "https://h/", &down, 1));
+    assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+    assert_string_equal(err.message, "a redirect leads from https to http");
+    assert_int_equal(played, 1);
+    static const answer up[] = { { "HTTP/1.1 302 x\r\nLocation: https://h/\r\n\r\n", NULL,
+                                   CURLE_OK },
+                                 { "HTTP/1.1 200 OK\r\n\r\n", NULL, CURLE_OK } };
+    assert_true(run("GET", "http://h/", up, 2));
+    assert_int_equal(r.status, 200);
+    assert_false(run("GET", "http://h/", &down, 1)); /* ten are followed */
+    assert_string_equal(err.message, "too many redirects");
+    assert_int_equal(played, 11);
+    static const answer nowhere = { "HTTP/1.1 302 x\r\nLocation: ftp://h/\r\n\r\n", NULL,
+                                    CURLE_OK };
+    assert_false(run("GET", "http://h/", &nowhere, 1));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+}
+
+static int heads;
+static bool on_head(tkc_fetch *f, tinkc_error *e)
+{
+    (void)f, (void)e;
+    heads++;
+    return true;
+}
+static bool on_take(tkc_fetch *f, const void *bytes, size_t len, tinkc_error *e)
+{
+    (void)f, (void)bytes, (void)len, (void)e;
+    return true;
+}
+
+/* Statuses from 200 to 299 go to the caller; the text of others is kept. */
+static void statuses_are_told_apart(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        int32_t status;
+        bool good;
+    } rows[] = {
+        { "HTTP/1.1 199 x\r\n\r\n", 199, false }, { "HTTP/1.1 200 x\r\n\r\n", 200, true },
+        { "HTTP/2 299\r\n\r\n", 299, true },      { "HTTP/1.1 300 x\r\n\r\n", 300, false },
+        { "HTTP/1.1 100 x\r\n\r\n", 100, false }, { "HTTP/1.1 999 x\r\n\r\n", 999, false }
+    };
+    r.head = on_head;
+    r.take = on_take;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        answer a = { rows[i].line, "text", CURLE_OK };
+        heads = 0;
+        assert_true(run("GET", "http://h/", &a, 1));
+        assert_int_equal(r.status, rows[i].status);
+        assert_int_equal(heads, rows[i].good);
+        assert_int_equal(r.text.len, rows[i].good ? 0 : 4);
+    }
+    static const char *const none[] = { "HTTP/1.1 99 x\r\n\r\n", "HTTP/1.1 1000 x\r\n\r\n",
+                                        "HTTP/1.1\r\n\r\n", "HTTP/1.1 x\r\n\r\n", "" };
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        answer a = { none[i], NULL, CURLE_OK };
+        assert_false(run("GET", "http://h/", &a, 1));
+        assert_int_equal(err.code, TINKC_E_CONNECTION);
+        assert_string_equal(err.message, "the answer has no status");
+    }
+}
+
+static void headers_of_answers(void **state)
+{
+    (void)state;
+    static const answer a = {
+        "HTTP/1.1 100 x\r\nOld: 1\r\n\r\nHTTP/1.1 200 OK\r\nA : b \r\nE:\r\nnone\r\n"
+        ": x\r\nU: p:q\r\n\r\n",
+        NULL, CURLE_OK
+    };
+    assert_true(run("GET", "http://h/", &a, 1));
+    assert_string_equal(tkc_fetch_header(&r, "a"), "b");
+    assert_string_equal(tkc_fetch_header(&r, "E"), "");
+    assert_string_equal(tkc_fetch_header(&r, "u"), "p:q");
+    assert_null(tkc_fetch_header(&r, "Old")); /* of the interim answer */
+    assert_null(tkc_fetch_header(&r, "none"));
+    assert_null(tkc_fetch_header(&r, ""));
+    assert_int_equal(r.pairs.len, strlen("A.b.E..U.p:q."));
+    assert_memory_equal(r.pairs.data, "A\0b\0E\0\0U\0p:q\0", r.pairs.len);
+}
+
+static void reads_its_file(scripted_easy *e)
+{
+    char to[16];
+    assert_int_equal(e->read_fn(to, 1, 3, e->read_data), 3);
+    assert_memory_equal(to, "234", 3);
+    assert_int_equal(e->read_fn(to, 4, 4, e->read_data), 2);
+    assert_memory_equal(to, "56", 2);
+    assert_int_equal(e->read_fn(to, 1, 4, e->read_data), 0);
+    assert_int_equal(e->seek_fn(e->seek_data, 4, SEEK_SET), CURL_SEEKFUNC_OK);
+    assert_int_equal(e->read_fn(to, 1, 4, e->read_data), 1);
+    assert_memory_equal(to, "6", 1);
+    assert_int_equal(e->seek_fn(e->seek_data, 5, SEEK_SET), CURL_SEEKFUNC_OK);
+    assert_int_equal(e->seek_fn(e->seek_data, 0, SEEK_SET), CURL_SEEKFUNC_OK);
+    assert_int_equal(e->seek_fn(e->seek_data, 6, SEEK_SET), CURL_SEEKFUNC_FAIL);
+    assert_int_equal(e->seek_fn(e->seek_data, -1, SEEK_SET), CURL_SEEKFUNC_FAIL);
+    assert_int_equal(e->seek_fn(e->seek_data, 0, SEEK_END), CURL_SEEKFUNC_FAIL);
+    assert_int_equal(e->read_fn(to, 1, 1, e->read_data), 1);
+    assert_memory_equal(to, "2", 1);
+    perform(e);
+}
+
+static void files_are_read_from_their_place(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/tinkc-fetch-XXXXXX";
+    r.body_fd = mkstemp(path);
+    assert_true(r.body_fd >= 0);
+    unlink(path);
+    assert_int_equal(write(r.body_fd, "0123456789", 10), 10);
+    r.body_from = 2;
+    r.body_size = 5;
+    scripted_curl_performs = reads_its_file;
+    assert_true(run("PUT", "http://h/", &fine, 1));
+    close(r.body_fd);
+}
+
+static void failures_are_explained(void **state)
+{
+    (void)state;
+    static const struct {
+        answer a;
+        int32_t code;
+        const char *text;
+    } rows[] = {
+        { { "", NULL, CURLE_COULDNT_CONNECT }, TINKC_E_CONNECTION, "no connection: " },
+        { { "", NULL, CURLE_OPERATION_TIMEDOUT },
+          TINKC_E_NET_TIMEOUT,
+          "connecting took too long: " },
+        { { "", NULL, CURLE_RECV_ERROR },
+          TINKC_E_CONNECTION,
+          "the connection was reset before an answer: " },
+        { { "HTTP/1.1 200 OK\r\n\r\n", NULL, CURLE_RECV_ERROR },
+          TINKC_E_CONNECTION,
+          "the connection was reset inside the answer: " },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_false(run("GET", "http://h/", &rows[i].a, 1));
+        assert_int_equal(err.code, rows[i].code);
+        assert_memory_equal(err.message, rows[i].text, strlen(rows[i].text));
+        assert_true(strlen(err.message) > strlen(rows[i].text)); /* libcurl's words follow */
+    }
+}
+
+static void libcurls_own_failures(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *function;
+        int32_t code;
+        const char *text;
+    } rows[] = { { "URL", TINKC_E_CONNECTION, "libcurl rejected a setting" },
+                 { "PROXY", TINKC_E_CONNECTION, "libcurl rejected a setting" },
+                 { "multi_perform", TINKC_E_CONNECTION, "libcurl failed" },
+                 { "slist_append", TINKC_E_MEMORY, "out of memory" } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        scripted_curl_fails = rows[i].function;
+        assert_false(run("GET", "http://h/", &fine, 1));
+        assert_int_equal(err.code, rows[i].code);
+        assert_string_equal(err.message, rows[i].text);
+    }
+    scripted_curl_fails = "multi_add_handle";
+    assert_false(run("GET", "http://h/", &fine, 1));
+    assert_int_equal(err.code, TINKC_E_CONNECTION);
+    assert_int_equal(played, 0);
+    static const char *const made[] = { "easy_init", "multi_init" };
+    for (size_t i = 0; i < 2; i++) {
+        err = (tinkc_error){ 0 };
+        scripted_curl_fails = made[i];
+        assert_null(tkc_fetcher_new(NULL, &options, &err));
+        assert_int_equal(err.code, TINKC_E_MEMORY);
+    }
+    assert_int_equal(scripted_easies_open(), 1);
+}
+
+/* A good text beyond the bound is refused, of another one the beginning is kept; the usual bound is 64 KiB. */
+static void texts_are_bounded(void **state)
+{
+    (void)state;
+    assert_int_equal(r.max_text, 65536);
+    static const answer bad = { "HTTP/1.1 500 x\r\n\r\n", "hello", CURLE_OK };
+    static const struct {
+        const answer *a;
+        size_t bound;
+        bool done;
+        size_t kept;
+    } rows[] = {
+        { &fine, 5, true, 5 }, { &fine, 4, false, 0 }, { &bad, 5, true, 5 }, { &bad, 4, true, 0 }
+    };
+    for (size_t i = 0; i < 4; i++) {
+        r.max_text = rows[i].bound;
+        assert_int_equal(run("GET", "http://h/", rows[i].a, 1), rows[i].done);
+        assert_int_equal(r.text.len, rows[i].kept);
+    }
+    r.max_text = 4;
+    assert_false(run("GET", "http://h/", &fine, 1));
+    assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+    assert_string_equal(err.message, "the answer is longer than 4 bytes");
+}
+
+static void set_stop(scripted_easy *e)
+{
+    (void)e;
+    atomic_store(&stop, true);
+}
+
+static void a_stop_is_seen(void **state)
+{
+    (void)state;
+    scripted_curl_performs = set_stop;
+    assert_false(run("GET", "http://h/", &fine, 1));
+    assert_int_equal(err.code, TINKC_E_CANCELLED);
+    assert_string_equal(err.message, "the transfer was stopped");
+    assert_int_equal(scripted_added(), 1);
+    assert_false(run("GET", "http://h/", &fine, 1));
+    assert_int_equal(err.code, TINKC_E_CANCELLED);
+    assert_int_equal(scripted_added(), 1);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(each_request_has_its_settings),
+        TEST(options_become_settings),
+        TEST(headers_along_a_redirect),
+        TEST(redirects_that_are_refused),
+        TEST(statuses_are_told_apart),
+        TEST(headers_of_answers),
+        TEST(files_are_read_from_their_place),
+        TEST(failures_are_explained),
+        TEST(libcurls_own_failures),
+        TEST(texts_are_bounded),
+        TEST(a_stop_is_seen),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
