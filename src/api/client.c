@@ -192,7 +192,7 @@ tinkc_client *tkc_client_make(const tinkc_client_options *options, bool imported
     static const tinkc_client_options none;
     const tinkc_client_options *o = options ? options : &none;
     const tinkc_allocator *a = o->allocator;
-    tinkc_client *client = tkc_zalloc(a, sizeof *client, err);
+    tinkc_client *client = tkc_options_check(o, err) ? tkc_zalloc(a, sizeof *client, err) : NULL;
     if (!client)
         return NULL;
     client->a = a;

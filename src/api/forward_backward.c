@@ -13,9 +13,9 @@
  * when it is cancelled. Numbers that the service may have seen and has not confirmed then become
  * the trainer's business.
  *
- * Chunks are protobuf. A service that answers 415, or 500 to the first it ever gets, may know JSON
- * alone (SkyRL 0.3): the chunk is sent again as JSON, and what was accepted is remembered for the
- * address, so that nobody waits out a retry window for an encoding.
+ * Chunks are protobuf. A service that answers 415, 422 because the body is not JSON, or 500 to the
+ * first it ever gets, may know JSON alone (SkyRL 0.3): the chunk is sent again as JSON, and what was
+ * accepted is remembered for the address, so that nobody waits out a retry window for an encoding.
  *
  * May touch: the trainer's I/O side, the client's byte budget, the shared limits under their lock.
  */
@@ -733,10 +733,20 @@ static void note_encoding(const part *p, const tkc_call *call)
     pthread_mutex_unlock(&limits->lock);
 }
 
+/* What a FastAPI service answers to a body that is not JSON, as far as it can quote the bytes; where it
+ * cannot, it answers 500. */
+static bool is_unread_body(const tkc_call *call)
+{
+    const char *text = (const char *)call->body.data;
+    return text && (strstr(text, "\"model_attributes_type\"") || strstr(text, "\"json_invalid\""));
+}
+
 static bool is_worth_json(const part *p, const tkc_call *call)
 {
     if (p->json || p->tried_json || p->pass->failing || !p->pass->source)
         return false;
+    if (call->status == 422)
+        return is_unread_body(call);
     return call->status == 415 ||
            (call->status == 500 && accepted_encoding(p->pass) != TKC_ENC_PROTOBUF);
 }

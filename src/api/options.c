@@ -156,7 +156,7 @@ static bool check_numbers(const tinkc_client_options *o, tinkc_error *err)
            tkc_check_number(o->max_response_bytes, PLAIN, "max_response_bytes", err);
 }
 
-static bool check_options(const tinkc_client_options *o, tinkc_error *err)
+bool tkc_options_check(const tinkc_client_options *o, tinkc_error *err)
 {
     if (!tkc_all_zero(o->reserved, sizeof o->reserved) ||
         !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools))
@@ -289,7 +289,7 @@ static bool make_url(tinkc_client *client, const tinkc_client_options *o, tinkc_
 
 bool tkc_options_apply(tinkc_client *client, const tinkc_client_options *o, tinkc_error *err)
 {
-    if (!check_options(o, err) || !make_url(client, o, err))
+    if (!make_url(client, o, err))
         return false;
     client->api_key = text_or_env(client, o->api_key, "TINKER_API_KEY", err);
     client->credential_cmd = text_or_env(client, o->credential_cmd, "TINKER_CREDENTIAL_CMD", err);

@@ -6,7 +6,9 @@
 
 #define TKC_DEFAULT_URL "https://tinker.thinkingmachines.dev/services/tinker-prod"
 
-/* Checks the options and fills in the client's constant fields, texts in client->texts. */
+/* What can be refused before anything is made of them: the allocator is one of them. */
+bool tkc_options_check(const tinkc_client_options *, tinkc_error *err);
+/* Fills in the client's constant fields, texts in client->texts. The options have been checked. */
 bool tkc_options_apply(tinkc_client *, const tinkc_client_options *, tinkc_error *err);
 
 /* What is in a text made by tkc_boot_save; all in the arena. Members that are not there are NULL

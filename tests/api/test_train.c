@@ -775,6 +775,7 @@ static void parts_of_a_custom_loss_are_events_of_its_future(void **state)
 
 typedef struct json_service {
     int32_t refuses; /* status for protobuf */
+    const char *says;
     size_t protobuf, json;
 } json_service;
 
@@ -786,7 +787,7 @@ static bool refuse_protobuf(const tinkc_request *request, tinkc_mock_answer *ans
     const char *type = request_header(request, "Content-Type");
     if (strcmp(type, "application/json") != 0) {
         s->protobuf++;
-        *answer = (tinkc_mock_answer){ .status = s->refuses, .body = "Internal Server Error" };
+        *answer = (tinkc_mock_answer){ .status = s->refuses, .body = s->says };
         return true;
     }
     s->json++;
@@ -802,10 +803,18 @@ static void passes_fall_back_to_json(void **state)
         "{\"loss_fn_output_type\":\"ArrayRecord\",\"loss_fn_outputs\":[{\"logprobs\":{\"data\":"
         "[-1,-1,-1,-1,-1,-1,-1],\"dtype\":\"float32\",\"shape\":[7]}}],\"metrics\":{\"loss:sum\":7}"
         "}";
-    static const int32_t statuses[] = { 415, 500 };
+    static const json_service services[] = {
+        { .refuses = 415, .says = "Unsupported Media Type" },
+        { .refuses = 500, .says = "Internal Server Error" },
+        { .refuses = 422,
+          .says = "{\"detail\":[{\"type\":\"model_attributes_type\",\"loc\":[\"body\"],"
+                  "\"msg\":\"Input should be a valid dictionary\"}]}" },
+        { .refuses = 422,
+          .says = "{\"detail\":[{\"type\":\"json_invalid\",\"loc\":[\"body\",0]}]}" },
+    };
     add_examples(x, 1, 8);
-    for (size_t k = 0; k < 2; k++) {
-        json_service s = { .refuses = statuses[k] };
+    for (size_t k = 0; k < sizeof services / sizeof *services; k++) {
+        json_service s = services[k];
         tinkc_client *client = mock_client(x->mock, NULL, &x->err); /* a limit record of its own */
         tinkc_trainer *t = tinkc_trainer_new(client, &lora, &x->err);
         tinkc_mock_compute(x->mock, refuse_protobuf, &s, &x->err);
@@ -830,6 +839,26 @@ static void passes_fall_back_to_json(void **state)
         tinkc_trainer_free(t);
         tinkc_client_free(client);
     }
+}
+
+/* Any other 422 is about what the request says: it is final, and sent once. */
+static void a_422_about_a_field_is_final(void **state)
+{
+    fixture *x = *state;
+    json_service s = { .refuses = 422,
+                       .says = "{\"detail\":[{\"type\":\"missing\",\"loc\":[\"body\",\"loss_fn\"],"
+                               "\"msg\":\"Field required\"}]}" };
+    add_examples(x, 1, 8);
+    tinkc_mock_compute(x->mock, refuse_protobuf, &s, &x->err);
+    tinkc_future *f =
+        tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    assert_false(tinkc_future_wait(f, 5000, &x->err));
+    assert_int_equal(x->err.http_status, 422);
+    assert_non_null(strstr(x->err.message, "Field required"));
+    assert_int_equal(s.protobuf, 1);
+    assert_int_equal(s.json, 0);
+    tinkc_future_free(f);
+    tinkc_mock_compute(x->mock, NULL, NULL, &(tinkc_error){ 0 });
 }
 
 /* Where protobuf was accepted once, a 500 is what it says: it is retried as it is. */
@@ -938,6 +967,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_live_model_without_a_number_names_the_checkpoint, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(passes_fall_back_to_json, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_422_about_a_field_is_final, setup, teardown),
         cmocka_unit_test_setup_teardown(a_500_after_protobuf_was_accepted_is_retried, setup,
                                         teardown),
     };

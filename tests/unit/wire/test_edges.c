@@ -1,0 +1,633 @@
+/* test_edges.c - messages at their edges: what holds when a field is missing, limits to the last
+ * value, exact texts of refusals, and memory that ends at every place in turn. */
+#include "support/check.h"
+#include "support/scratch.h"
+
+#include <math.h>
+
+#include "wire/answer.h"
+#include "wire/messages.h"
+#include "wire/sample_message.h"
+#include "wire/tensor.h"
+
+/* ---- what holds when nothing is said ---- */
+
+static void decode(const tkc_message *type, const char *json, void *msg)
+{
+    tinkc_error err = { 0 };
+    tkc_message_decode(type, tkc_str(json), TINKC_E_BAD_RESPONSE, &arena, msg, &err);
+    assert_ok(err);
+}
+
+static void defaults_of_the_service(void **state)
+{
+    (void)state;
+    tkc_config_response c;
+    decode(&tkc_config_response_type, "{}", &c);
+    assert_false(c.pjwt_auth_enabled);
+    assert_string_equal(c.credential_default_source, "api_key");
+    assert_int_equal(c.sample_dispatch_bytes_semaphore_size, 10485760);
+    assert_int_equal(c.inflight_response_bytes_semaphore_size, 52428800);
+    assert_true(c.parallel_fwdbwd_chunks);
+    assert_false(c.proto_compress_fwdbwd);
+    assert_int_equal(c.fwdbwd_max_chunk_len, 1024);
+    assert_int_equal(c.fwdbwd_max_chunk_bytes_count, 5000000);
+    assert_int_equal(c.fwdbwd_dispatch_bytes_semaphore_size, 50000000);
+    assert_int_equal(c.billing_exception_max_pause_duration_sec, 3600);
+    assert_false(c.sample_no_retries);
+    assert_true(c.sample_enable_stuck_detection);
+    assert_int_equal(c.sample_max_concurrent_requests, 2000);
+    assert_true(c.use_pyqwest_transport);
+    assert_false(c.create_model_via_load_weights);
+    tkc_dynamic_config_response d;
+    decode(&tkc_dynamic_config_response_type, "{}", &d);
+    assert_int_equal(d.refresh_interval_sec, 300);
+    assert_false(d.sample_cancel_enabled);
+    assert_int_equal(d.sample_cancel_max_batch_size, 64);
+}
+
+static void assert_adam(const tkc_adam_params *p)
+{
+    assert_true(p->learning_rate == 0.0001 && p->beta1 == 0.9 && p->beta2 == 0.95 &&
+                p->eps == 1e-12 && p->weight_decay == 0 && p->grad_clip_norm == 0);
+}
+
+static void defaults_of_requests(void **state)
+{
+    (void)state;
+    tkc_adam_params adam;
+    tkc_optim_step_request step;
+    tkc_lora_config lora;
+    tkc_sampling_params sampling;
+    decode(&tkc_adam_params_type, "{}", &adam);
+    assert_adam(&adam);
+    tkc_message_init(&tkc_optim_step_request_type, &step);
+    assert_adam(&step.adam_params);
+    decode(&tkc_lora_config_type, "{\"rank\":1}", &lora);
+    assert_true(lora.train_unembed && lora.train_mlp && lora.train_attn);
+    assert_int_equal(lora.seed.is, TKC_ABSENT);
+    decode(&tkc_sampling_params_type, "{}", &sampling);
+    assert_true(sampling.temperature == 1 && sampling.top_k == -1 && sampling.top_p == 1);
+    assert_int_equal(sampling.max_tokens.is, TKC_ABSENT);
+    assert_int_equal(sampling.seed.is, TKC_ABSENT);
+    assert_int_equal(sampling.stop.kind, TKC_STOP_NONE);
+}
+
+/* ---- members that may be null ---- */
+
+static void null_is_not_a_value(void **state)
+{
+    (void)state;
+    tkc_lora_config lora;
+    tkc_stream_event e;
+    tkc_supported_model m;
+    decode(&tkc_lora_config_type, "{\"rank\":1,\"seed\":null}", &lora);
+    assert_int_equal(lora.seed.is, TKC_NULL);
+    decode(&tkc_lora_config_type, "{\"rank\":1,\"seed\":0}", &lora);
+    assert_true(lora.seed.is == TKC_GIVEN && lora.seed.value == 0 && !lora.seed.negative);
+    decode(&tkc_lora_config_type, "{\"rank\":1,\"seed\":-1}", &lora);
+    assert_true(lora.seed.is == TKC_GIVEN && lora.seed.negative);
+    decode(&tkc_stream_event_type, "{\"event_type\":\"token\",\"logprob\":null,\"index\":null}",
+           &e);
+    assert_int_equal(e.logprob.is, TKC_NULL);
+    assert_int_equal(e.index.is, TKC_NULL);
+    assert_int_equal(e.token_id.is, TKC_ABSENT);
+    decode(&tkc_supported_model_type, "{\"trainable\":null,\"sampleable\":true}", &m);
+    assert_int_equal(m.trainable.is, TKC_NULL);
+    assert_true(m.sampleable.is == TKC_GIVEN && m.sampleable.value);
+}
+
+/* ---- notes of users ---- */
+
+static void metadata_is_written(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pairs[5];
+        const char *want; /* NULL = refused */
+    } rows[] = { { { "a", "1", "b", "2", NULL }, "{\"a\":\"1\",\"b\":\"2\"}" },
+                 { { "a", "", NULL }, "{\"a\":\"\"}" },
+                 { { NULL }, "{}" },
+                 { { "a", NULL }, "{}" },
+                 { { "a\xFF", "1", NULL }, NULL },
+                 { { "a", "\xFF", NULL }, NULL } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        static const char *const no_tags[] = { NULL };
+        tkc_create_session_request r;
+        tkc_message_init(&tkc_create_session_request_type, &r);
+        r.tags = no_tags;
+        r.sdk_version = "v";
+        r.user_metadata.pairs = rows[i].pairs;
+        tkc_buf_clear(&out);
+        bool done = tkc_message_encode(&tkc_create_session_request_type, &r, &out, &err);
+        assert_int_equal(done, rows[i].want != NULL);
+        if (!done) {
+            assert_int_equal(err.code, TINKC_E_ARGUMENT);
+            assert_string_equal(err.message, "text to be sent is not UTF-8");
+            continue;
+        }
+        const char *text = tkc_buf_terminate(&out, &err);
+        char want[100];
+        (void)snprintf(want, sizeof want,
+                       "{\"tags\":[],\"user_metadata\":%s,\"sdk_version\":\"v\","
+                       "\"type\":\"create_session\"}",
+                       rows[i].want);
+        assert_string_equal(text, want);
+    }
+}
+
+/* ---- results of samples ---- */
+
+/* Scored targets and alternative tokens of the prompt, in both forms. */
+static void prompt_work_travels(void **state)
+{
+    (void)state;
+    static const char json[] =
+        "{\"sequences\":[{\"stop_reason\":\"stop\",\"tokens\":[5]}],"
+        "\"target_prompt_logprobs\":{\"data\":[-0.5,-1.0],\"dtype\":\"float32\",\"shape\":[2,1]},"
+        "\"prompt_alt_tokens\":{\"tokens\":{\"data\":[7,8],\"dtype\":\"int64\",\"shape\":[1,2]},"
+        "\"logprobs\":{\"data\":[-2.0,-3.0],\"dtype\":\"float32\",\"shape\":[1,2]}},"
+        "\"prompt_cache_hit_tokens\":4}";
+    tinkc_error err = { 0 };
+    tkc_sample_response r, again;
+    assert_true(tkc_sample_response_from_json(tkc_str(json), &arena, &r, &err));
+    tkc_buf_clear(&out);
+    assert_true(tkc_sample_response_to_pb(&r, &out, &err));
+    tinkc_bytes bytes = { (const unsigned char *)exact_copy(out.data, out.len), out.len };
+    assert_true(tkc_sample_response_from_pb(bytes, &arena, &again, &err));
+    assert_int_equal(again.target_prompt_logprobs.count, 2);
+    assert_int_equal(again.alt_tokens.count, 2);
+    assert_int_equal(again.alt_logprobs.count, 2);
+    tkc_buf_clear(&out);
+    assert_true(tkc_sample_response_to_json(&again, &out, &err));
+    assert_ok(err);
+    assert_str(tkc_buf_view(&out), json);
+    free_copy((char *)(uintptr_t)bytes.data, bytes.len);
+    /* null and members that are not known are passed over */
+    assert_true(tkc_sample_response_from_json(
+        tkc_str("{\"sequences\":[],\"target_prompt_logprobs\":null,\"prompt_alt_tokens\":null,"
+                "\"prompt_cache_hit_tokens\":null,\"topk_prompt_logprobs\":null,\"new\":[1]}"),
+        &arena, &r, &err));
+    assert_true(!r.target_prompt_logprobs.dtype && !r.alt_tokens.dtype && !r.topk.ids.data);
+    assert_int_equal(r.prompt_cache_hit_tokens, 0);
+    assert_true(tkc_sample_response_from_json(
+        tkc_str("{\"sequences\":[{\"tokens\":[],\"new\":{}}],\"prompt_alt_tokens\":{\"new\":1}}"),
+        &arena, &r, &err));
+    assert_ok(err);
+}
+
+static void sample_results_that_are_refused(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        { "{}", "a sample result without sequences" },
+        { "{\"sequences\":[{}]}", "a sequence without tokens" },
+        { "{\"sequences\":[],\"topk_prompt_logprobs\":[[[2147483648,-1]]]}",
+          "a token that does not fit 32 bits" },
+        { "{\"sequences\":[],\"topk_prompt_logprobs\":[[[-2147483649,-1]]]}",
+          "a token that does not fit 32 bits" },
+        { "{\"sequences\":[],\"topk_prompt_logprobs\":[[[1]]]}",
+          "a candidate without log-probability" },
+        { "{\"sequences\":[],\"topk_prompt_logprobs\":[[[1,2,3]]]}",
+          "a candidate of more than two numbers" },
+        { "{\"sequences\":[],\"target_prompt_logprobs\":{\"data\":[1]}}",
+          "a tensor needs data and dtype" },
+        { "{\"sequences\":[],\"target_prompt_logprobs\":{\"dtype\":\"int64\"}}",
+          "a tensor needs data and dtype" },
+        { "{\"sequences\":[],\"target_prompt_logprobs\":{\"data\":[1],\"dtype\":\"int8\"}}",
+          "dtype must be float32 or int64" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tkc_sample_response r;
+        assert_false(tkc_sample_response_from_json(tkc_str(rows[i][0]), &arena, &r, &err));
+        if (!strstr(err.message, rows[i][1]))
+            fail_msg("row %zu: %s", i, err.message);
+    }
+}
+
+/* 32 bits hold from -2^31 to 2^31 - 1; cached tokens are held within 0 and that. */
+static void numbers_of_samples(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int32_t want;
+    } cached[] = { { "-1", 0 },
+                   { "0", 0 },
+                   { "1", 1 },
+                   { "2147483647", INT32_MAX },
+                   { "9999999999", INT32_MAX } };
+    tinkc_error err = { 0 };
+    tkc_sample_response r;
+    const int32_t *ids;
+    const float *logprobs;
+    assert_true(tkc_sample_response_from_json(
+        tkc_str("{\"sequences\":[],\"topk_prompt_logprobs\":[[[2147483647,-1],[-2147483648,-2]],[],"
+                "null,[[3,-3]]]}"),
+        &arena, &r, &err));
+    assert_true(r.topk.k == 2 && r.topk.rows == 4);
+    assert_int_equal(tkc_topk_row(&r.topk, 0, &ids, &logprobs), 2);
+    assert_true(ids[0] == INT32_MAX && ids[1] == INT32_MIN && logprobs[1] == -2);
+    assert_int_equal(tkc_topk_row(&r.topk, 1, &ids, &logprobs), 0);
+    assert_int_equal(tkc_topk_row(&r.topk, 3, &ids, &logprobs), 1);
+    for (size_t i = 0; i < sizeof cached / sizeof *cached; i++) {
+        char text[100];
+        (void)snprintf(text, sizeof text, "{\"sequences\":[],\"prompt_cache_hit_tokens\":%s}",
+                       cached[i].text);
+        assert_true(tkc_sample_response_from_json(tkc_str(text), &arena, &r, &err));
+        assert_int_equal(r.prompt_cache_hit_tokens, cached[i].want);
+    }
+    assert_ok(err);
+}
+
+/* A row ends where unused cells begin; one that begins with an unused cell was not computed. */
+static void rows_of_candidates(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t ids[3];
+        float logprobs[3];
+        size_t want;
+    } rows[] = {
+        { { 1, 2, 3 }, { -1, -2, -3 }, 3 },
+        { { 1, 2, 0 }, { -1, -2, TKC_TOPK_NONE }, 2 },
+        { { 1, 0, 0 }, { -1, TKC_TOPK_NONE, TKC_TOPK_NONE }, 1 },
+        { { 0, 0, 0 }, { TKC_TOPK_NONE, TKC_TOPK_NONE, TKC_TOPK_NONE }, 0 },
+        { { 0, 2, 3 }, { TKC_TOPK_NONE, -2, -3 }, 0 },
+        { { 0, 2, 3 }, { -1, -2, -3 }, 3 },            /* token 0 is a token */
+        { { 1, 2, 3 }, { TKC_TOPK_NONE, -2, -3 }, 3 }, /* and this a log-probability */
+        { { 1, 2, 0 }, { -1, -2, -3 }, 3 },
+        { { 1, 2, 3 }, { -1, -2, TKC_TOPK_NONE }, 3 },
+        { { 1, 0, 3 }, { -1, TKC_TOPK_NONE, -3 }, 3 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const int32_t *ids;
+        const float *logprobs;
+        tkc_topk t = { { rows[i].ids, 3 }, { rows[i].logprobs, 3 }, 3, 1 };
+        if (tkc_topk_row(&t, 0, &ids, &logprobs) != rows[i].want)
+            fail_msg("row %zu", i);
+        assert_int_equal(tkc_topk_row(&t, 1, &ids, &logprobs), 0);
+    }
+}
+
+/* ---- tensors ---- */
+
+static void sparse_tensors_are_checked(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t shape[3];
+        size_t n_shape;
+        int64_t crow[4];
+        size_t n_crow;
+        int64_t col[3];
+        size_t n_col, count;
+        const char *why; /* NULL = fine */
+    } rows[] = {
+        { { 2, 3 }, 2, { 0, 1, 2 }, 3, { 0, 2 }, 2, 2, NULL },
+        { { 0, 0 }, 2, { 0 }, 1, { 0 }, 0, 0, NULL },
+        { { 1, 0 }, 2, { 0, 0 }, 2, { 0 }, 0, 0, NULL },
+        { { 0, 3 }, 2, { 0 }, 1, { 0 }, 0, 0, NULL },
+        { { 2 },
+          1,
+          { 0, 1, 2 },
+          3,
+          { 0, 2 },
+          2,
+          2,
+          "a sparse tensor needs a shape of two dimensions" },
+        { { 1, 2, 3 },
+          3,
+          { 0, 1 },
+          2,
+          { 0 },
+          1,
+          1,
+          "a sparse tensor needs a shape of two dimensions" },
+        { { 1, 3 }, 2, { 0, 1, 2 }, 3, { 0, 2 }, 2, 2, "it needs one row pointer more than rows" },
+        { { 3, 3 }, 2, { 0, 1, 2 }, 3, { 0, 2 }, 2, 2, "it needs one row pointer more than rows" },
+        { { 0, 3 }, 2, { 0 }, 0, { 0 }, 0, 0, "it needs one row pointer more than rows" },
+        { { 2, 3 }, 2, { 0, 1, 2 }, 3, { 0 }, 1, 2, "it needs as many column numbers as values" },
+        { { 2, 3 },
+          2,
+          { 1, 1, 2 },
+          3,
+          { 0, 2 },
+          2,
+          2,
+          "its row pointers must begin at 0 and end at the number of values" },
+        { { 2, 3 },
+          2,
+          { 0, 1, 1 },
+          3,
+          { 0, 2 },
+          2,
+          2,
+          "its row pointers must begin at 0 and end at the number of values" },
+        { { 3, 3 }, 2, { 0, 2, 1, 2 }, 4, { 0, 2 }, 2, 2, "its row pointers must not fall" },
+        { { 2, 3 }, 2, { 0, 1, 2 }, 3, { 0, 3 }, 2, 2, "a column number lies outside its shape" },
+        { { 2, 3 }, 2, { 0, 1, 2 }, 3, { -1, 2 }, 2, 2, "a column number lies outside its shape" },
+        { { -1, 3 }, 2, { 0 }, 1, { 0 }, 0, 0, "its shape is negative or too large" },
+    };
+    static const float values[3] = { 1, 2, 3 };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        char want[100] = "";
+        tkc_tensor t = { .data = values,
+                         .count = rows[i].count,
+                         .shape = { rows[i].shape, rows[i].n_shape },
+                         .crow = { rows[i].crow, rows[i].n_crow },
+                         .col = { rows[i].col, rows[i].n_col },
+                         .dtype = TINKC_F32,
+                         .sparse = true };
+        bool fine = tkc_tensor_check(&t, "x", &err);
+        if (rows[i].why)
+            (void)snprintf(want, sizeof want, "x: %s", rows[i].why);
+        if (fine != !rows[i].why || strcmp(err.message, want) != 0)
+            fail_msg("row %zu: %s", i, err.message);
+        assert_int_equal(err.code, fine ? 0 : TINKC_E_TENSOR);
+    }
+}
+
+static void dense_tensors(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    static const float values[] = { 1, 2 };
+    static const int64_t shape[] = { 2, 3 }, crow[] = { 0, 1, 2 }, col[] = { 1, 2 };
+    tinkc_tensor dense;
+    tkc_tensor flat = { .data = values, .count = 2, .dtype = TINKC_F32 };
+    assert_true(tkc_tensor_dense(&flat, &arena, &dense, &err));
+    assert_true(dense.ndim == 1 && dense.shape[0] == 2 && dense.count == 2 && dense.data == values);
+    tkc_tensor sparse = { .data = values,
+                          .count = 2,
+                          .shape = { shape, 2 },
+                          .crow = { crow, 3 },
+                          .col = { col, 2 },
+                          .dtype = TINKC_F32,
+                          .sparse = true };
+    assert_true(tkc_tensor_dense(&sparse, &arena, &dense, &err));
+    static const float unfolded[] = { 0, 1, 0, 0, 0, 2 };
+    assert_true(dense.ndim == 2 && dense.count == 6 && dense.dtype == TINKC_F32);
+    assert_memory_equal(dense.data, unfolded, sizeof unfolded);
+    tkc_buf_clear(&out);
+    tkc_jsonw w;
+    tkc_jsonw_open(&w, &out, &err);
+    tkc_tensor narrow = { .data = values, .count = 2, .dtype = TINKC_BF16 };
+    tkc_tensor_write(&w, &narrow);
+    assert_int_equal(err.code, TINKC_E_TENSOR);
+    assert_string_equal(err.message, "JSON carries float32 and int64 only");
+}
+
+static void element_types(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t type;
+        size_t size;
+        const char *name;
+    } rows[] = { { -1, 0, "" },
+                 { 0, 0, "" },
+                 { TINKC_F32, 4, "float32" },
+                 { TINKC_I64, 8, "int64" },
+                 { TINKC_I32, 4, "int32" },
+                 { TINKC_BF16, 2, "bfloat16" },
+                 { TINKC_F16, 2, "" }, /* not on the wire, but their size is known */
+                 { TINKC_F64, 8, "" },
+                 { TINKC_F64 + 1, 0, "" },
+                 { 1000, 0, "" } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(tkc_dtype_size(rows[i].type), rows[i].size);
+        assert_string_equal(tkc_dtype_name(rows[i].type), rows[i].name);
+        if (rows[i].name[0])
+            assert_int_equal(tkc_dtype_of(tkc_str(rows[i].name)), rows[i].type);
+    }
+    assert_int_equal(tkc_dtype_of(tkc_str("float")), 0);
+    assert_int_equal(tkc_dtype_of(tkc_str("")), 0);
+}
+
+/* ---- requests of passes ---- */
+
+static void passes_in_json_that_are_refused(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        { "{\"forward_input\":{\"data\":[],\"loss_fn\":\"x\"}}", "model_id: JSON: is missing" },
+        { "{\"model_id\":\"m\",\"forward_input\":{\"loss_fn\":\"x\"}}",
+          "forward_input.data: JSON: is missing" },
+        { "{\"model_id\":\"m\",\"forward_input\":{\"data\":[]}}",
+          "forward_input.loss_fn: JSON: is missing" },
+        { "{\"model_id\":\"m\",\"forward_input\":{\"data\":[{\"loss_fn_inputs\":{}}],\"loss_fn\":"
+          "\"x\"}}",
+          "forward_input.data.model_input: JSON: is missing" },
+        { "{\"model_id\":\"m\",\"forward_input\":{\"data\":[{\"model_input\":{\"chunks\":[]}}],"
+          "\"loss_fn\":\"x\"}}",
+          "forward_input.data.loss_fn_inputs: JSON: is missing" },
+        { "{\"model_id\":\"m\",\"forward_input\":{\"data\":[{\"model_input\":{\"chunks\":[{"
+          "\"type\":\"new\"}]},"
+          "\"loss_fn_inputs\":{}}],\"loss_fn\":\"x\"}}",
+          "a chunk of unknown type" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tkc_forward_backward_request r;
+        assert_false(tkc_forward_backward_from_json(tkc_str(rows[i][0]), TINKC_E_BAD_RESPONSE,
+                                                    &arena, &r, &err));
+        if (!strstr(err.message, rows[i][1]))
+            fail_msg("row %zu: %s", i, err.message);
+        assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+    }
+    tinkc_error err = { 0 };
+    tkc_forward_backward_request r;
+    assert_true(tkc_forward_backward_from_json(
+        tkc_str(
+            "{\"model_id\":\"m\",\"seq_id\":null,\"forward_backward_input\":null,\"forward_input\":"
+            "{\"data\":[],\"loss_fn\":\"x\",\"loss_fn_config\":null}}"),
+        TINKC_E_BAD_RESPONSE, &arena, &r, &err));
+    assert_true(r.forward_only && r.seq_id == 0 && r.loss_fn_config.len == 0);
+}
+
+/* Since 0.36 the configuration comes a second time, in field 7, where a value may be a text: that is refused. */
+static void texts_in_a_configuration(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        bool fine;
+    } rows[] = {
+        { "0a016d"
+          "2201783a0a0a016112051dcdcccc3d",
+          true }, /* {"a": a number} */
+        { "0a016d"
+          "22017832080a016112031201"
+          "62",
+          true }, /* the same entry in field 6 means nothing */
+        { "0a016d"
+          "2201783a080a016112031201"
+          "62",
+          false }, /* {"a": "b"} */
+        { "0a016d"
+          "2201783a080a01611a031201"
+          "62",
+          true }, /* a member that is not known */
+        { "0a016d"
+          "2201783a080a016112031a01"
+          "62",
+          true }, /* a kind of value that is not known */
+        { "0a016d"
+          "2201783a00",
+          true },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tkc_forward_backward_request r;
+        bool read = tkc_forward_backward_from_pb(unhex(&arena, rows[i].bytes), TINKC_E_BAD_RESPONSE,
+                                                 &arena, &r, &err);
+        if (read != rows[i].fine)
+            fail_msg("row %zu: %s", i, err.message);
+        if (!read)
+            assert_string_equal(err.message, "forward_backward request: loss_fn_config has texts: "
+                                             "the losses here take numbers");
+    }
+}
+
+/* ---- memory that ends ---- */
+
+typedef bool decoder(tinkc_bytes, tkc_arena *, tinkc_error *);
+
+static bool request_pb(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
+{
+    tkc_forward_backward_request r;
+    return tkc_forward_backward_from_pb(b, TINKC_E_BAD_RESPONSE, a, &r, err);
+}
+static bool request_json(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
+{
+    tkc_forward_backward_request r;
+    return tkc_forward_backward_from_json(tkc_strn((const char *)b.data, b.len),
+                                          TINKC_E_BAD_RESPONSE, a, &r, err);
+}
+static bool output_pb(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
+{
+    tkc_forward_backward_output r;
+    return tkc_output_from_pb(b, a, &r, err);
+}
+static bool output_json(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
+{
+    tkc_forward_backward_output r;
+    return tkc_output_from_json(tkc_strn((const char *)b.data, b.len), a, &r, err);
+}
+static bool sample_pb(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
+{
+    tkc_sample_response r;
+    return tkc_sample_response_from_pb(b, a, &r, err);
+}
+static bool sample_json(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
+{
+    tkc_sample_response r;
+    return tkc_sample_response_from_json(tkc_strn((const char *)b.data, b.len), a, &r, err);
+}
+
+static tinkc_bytes kept(void)
+{
+    tinkc_error err = { 0 };
+    char *copy = tkc_arena_str(&arena, tkc_buf_view(&out), &err);
+    assert_ok(err);
+    return (tinkc_bytes){ (const unsigned char *)copy, out.len };
+}
+
+/* With every size of memory below what it needs, reading fails with MEMORY, and says so. */
+static void assert_needs_memory(decoder *read, tinkc_bytes bytes, const char *what)
+{
+    tinkc_error err = { 0 };
+    for (size_t max = 16; max < 64 * 1024; max += 16) {
+        tkc_arena small;
+        err = (tinkc_error){ 0 };
+        tkc_arena_init(&small, NULL, max);
+        bool done = read(bytes, &small, &err);
+        tkc_arena_free(&small);
+        if (done)
+            return;
+        if (err.code != TINKC_E_MEMORY)
+            fail_msg("%s in %zu bytes: %s", what, max, err.message);
+    }
+    fail_msg("%s: %s", what, err.message);
+}
+
+static void memory_that_ends(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    static const char request[] =
+        "{\"model_id\":\"m\",\"seq_id\":1,\"forward_backward_input\":{\"loss_fn\":\"x\","
+        "\"loss_fn_config\":{\"a\":1,\"b\":2},\"data\":[{\"model_input\":{\"chunks\":[{\"type\":"
+        "\"encoded_text\",\"tokens\":[5,6,7]},{\"type\":\"image\",\"data\":\"AAEC\",\"format\":"
+        "\"png\"}]},"
+        "\"loss_fn_inputs\":{\"t\":{\"data\":[6,7,8],\"dtype\":\"int64\",\"shape\":[3]},\"s\":{"
+        "\"data\":[1.5],"
+        "\"dtype\":\"float32\",\"shape\":[1,2],\"sparse_crow_indices\":[0,1],\"sparse_col_"
+        "indices\":[1]}}}]}}";
+    tkc_forward_backward_request r;
+    tinkc_bytes text = { (const unsigned char *)request, sizeof request - 1 };
+    assert_needs_memory(request_json, text, "a request in JSON");
+    tkc_forward_backward_from_json(tkc_str(request), TINKC_E_BAD_RESPONSE, &arena, &r, &err);
+    tkc_buf_clear(&out);
+    tkc_forward_backward_to_pb(&r, &out, &err);
+    assert_ok(err);
+    assert_needs_memory(request_pb, kept(), "a request");
+
+    static const char output[] =
+        "{\"loss_fn_output_type\":\"T\",\"loss_fn_outputs\":[{\"lp\":{\"data\":[1.5,2.5],\"dtype\":"
+        "\"float32\","
+        "\"shape\":[2]},\"n\":{\"data\":[3],\"dtype\":\"int64\",\"shape\":[1]}},{\"lp\":{\"data\":["
+        "0.5],\"dtype\":"
+        "\"float32\",\"shape\":[1]},\"n\":{\"data\":[],\"dtype\":\"int64\",\"shape\":[0]}}],"
+        "\"metrics\":{\"loss:mean\":1.5}}";
+    tkc_forward_backward_output o;
+    text = (tinkc_bytes){ (const unsigned char *)output, sizeof output - 1 };
+    assert_needs_memory(output_json, text, "a result in JSON");
+    tkc_output_from_json(tkc_str(output), &arena, &o, &err);
+    tkc_buf_clear(&out);
+    tkc_output_to_pb(&o, &out, &err);
+    assert_ok(err);
+    assert_needs_memory(output_pb, kept(), "a result");
+
+    static const char sample[] =
+        "{\"sequences\":[{\"stop_reason\":\"stop\",\"tokens\":[5,6],\"logprobs\":[-1,-2]},{"
+        "\"tokens\":[7]}],"
+        "\"prompt_logprobs\":[null,-2],\"topk_prompt_logprobs\":[null,[[9,-0.25],[4,-1.5]]],"
+        "\"target_prompt_logprobs\":{\"data\":[-0.5],\"dtype\":\"float32\",\"shape\":[1,1]},"
+        "\"prompt_alt_tokens\":{\"tokens\":{\"data\":[7],\"dtype\":\"int64\",\"shape\":[1,1]},"
+        "\"logprobs\":{\"data\":[-2.0],\"dtype\":\"float32\",\"shape\":[1,1]}}}";
+    tkc_sample_response s;
+    text = (tinkc_bytes){ (const unsigned char *)sample, sizeof sample - 1 };
+    assert_needs_memory(sample_json, text, "a sample in JSON");
+    tkc_sample_response_from_json(tkc_str(sample), &arena, &s, &err);
+    tkc_buf_clear(&out);
+    tkc_sample_response_to_pb(&s, &out, &err);
+    assert_ok(err);
+    assert_needs_memory(sample_pb, kept(), "a sample");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(defaults_of_the_service),
+        TEST(defaults_of_requests),
+        TEST(null_is_not_a_value),
+        TEST(metadata_is_written),
+        TEST(prompt_work_travels),
+        TEST(sample_results_that_are_refused),
+        TEST(numbers_of_samples),
+        TEST(rows_of_candidates),
+        TEST(sparse_tensors_are_checked),
+        TEST(dense_tensors),
+        TEST(element_types),
+        TEST(passes_in_json_that_are_refused),
+        TEST(texts_in_a_configuration),
+        TEST(memory_that_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
