@@ -135,7 +135,6 @@ static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static tkc_shared_limits *list;
 
 enum { SAMPLE_COUNT = 400, THROTTLED_COUNT = 10 };
-enum { SAMPLE_BYTES = 10 * 1024 * 1024, INFLIGHT_BYTES = 50 * 1024 * 1024 };
 
 static tkc_shared_limits *new_record(const uint64_t key[2], tinkc_error *err)
 {
@@ -147,8 +146,9 @@ static tkc_shared_limits *new_record(const uint64_t key[2], tinkc_error *err)
     memcpy(r->key, key, sizeof r->key);
     tkc_budget_init(&r->sample_count, &r->lock, SAMPLE_COUNT, true);
     tkc_budget_init(&r->throttled_count, &r->lock, THROTTLED_COUNT, true);
-    tkc_budget_init(&r->sample_bytes, &r->lock, SAMPLE_BYTES, false);
-    tkc_budget_init(&r->inflight_bytes, &r->lock, INFLIGHT_BYTES, false);
+    /* the service's settings say how many bytes, before anything is sent that counts */
+    tkc_budget_init(&r->sample_bytes, &r->lock, 0, false);
+    tkc_budget_init(&r->inflight_bytes, &r->lock, 0, false);
     r->backoff_until_ms = INT64_MIN;
     return r;
 }

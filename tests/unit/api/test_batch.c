@@ -300,6 +300,116 @@ static void numbers_beside_the_targets_are_counted(void **state)
     assert_int_equal(tinkc_batch_bytes(NULL), 0);
 }
 
+/* ---- examples of more than tokens ---- */
+
+/* What chunking counts: 4 for a token, the bytes of images and audio, of tensors, 8 for each number of a
+ * sparse one's rows and columns. The batch keeps its own copy. */
+static void inputs_become_examples(void **state)
+{
+    (void)state;
+    static const char audio[] = "\x04\x02\x01\x50";
+    char image[] = "abc";
+    tinkc_input *input = tinkc_input_new(client, &err);
+    tinkc_input_add_tokens(input, ids, 3, &err);
+    tinkc_input_add_image(input, image, 3, "png", 5, &err);
+    tinkc_input_add_dmel(input, audio, 4, &err);
+    tinkc_input_add_tokens(input, ids, 2, &err);
+    assert_true(tinkc_batch_add(batch, input, &err));
+    assert_true(tinkc_batch_add(batch, input, &err));
+    assert_ok(&err);
+    memset(image, 'z', 3);
+    tinkc_input_free(input);
+    assert_int_equal(tinkc_batch_count(batch), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const tkc_example *e = &batch->examples[i];
+        assert_int_equal(e->n_chunks, 4);
+        assert_int_equal(e->bytes, 3 * 4 + 3 + 4 + 2 * 4);
+        assert_int_equal(e->chunks[0].kind, TINKC_CHUNK_TOKENS);
+        assert_memory_equal(e->chunks[0].tokens.data, ids, 3 * sizeof *ids);
+        assert_int_equal(e->chunks[1].kind, TINKC_CHUNK_IMAGE);
+        assert_memory_equal(e->chunks[1].bytes.data, "abc", 3);
+        assert_int_equal(e->chunks[1].bytes.len, 3);
+        assert_int_equal(e->chunks[1].expected_tokens, 5);
+        assert_memory_equal(e->chunks[2].bytes.data, audio, 4);
+        assert_int_equal(e->chunks[3].tokens.len, 2);
+        assert_memory_equal(e->chunks[3].tokens.data, ids, 2 * sizeof *ids);
+    }
+    assert_int_equal(tinkc_batch_bytes(batch), 2 * 27);
+    const float numbers[] = { 1, 2, 3 };
+    const int64_t shape[] = { 1, 4 }, rows[] = { 0, 2 }, columns[] = { 0, 3 };
+    assert_true(tinkc_batch_set_f32(batch, "n", numbers, 3, &err));
+    assert_int_equal(batch->examples[1].bytes, 27 + 3 * 4);
+    tinkc_array sparse = { .data = numbers,
+                           .count = 2,
+                           .shape = shape,
+                           .ndim = 2,
+                           .row_ptr = rows,
+                           .col = columns,
+                           .dtype = TINKC_F32 };
+    assert_true(tinkc_batch_set(batch, "s", &sparse, &err));
+    assert_int_equal(batch->examples[1].bytes, 27 + 3 * 4 + 2 * 4 + 4 * 8);
+    assert_int_equal(batch->examples[0].bytes, 27);
+    assert_ok(&err);
+}
+
+static void pointers_to_images_cannot_be_trained_on(void **state)
+{
+    (void)state;
+    tinkc_input *input = tinkc_input_new(client, &err);
+    tinkc_input_add_tokens(input, ids, 1, &err);
+    tinkc_input_add_image_pointer(input, "place", "png", -1, &err);
+    assert_false(tinkc_batch_add(batch, input, &err));
+    assert_int_equal(err.code, TINKC_E_UNSUPPORTED);
+    assert_string_equal(err.message,
+                        "input: chunk 1 is a pointer to an image, which cannot be trained on");
+    assert_int_equal(tinkc_batch_count(batch), 0);
+    tinkc_input_free(input);
+}
+
+/* ---- the same examples for other passes ---- */
+
+static void other_batches_of_the_same_examples(void **state)
+{
+    (void)state;
+    assert_true(tinkc_batch_add_sft(batch, ids, 4, 1, &err));
+    assert_true(tinkc_batch_add_tokens(batch, ids, 3, &err));
+    assert_true(tinkc_batch_set_i64(batch, "target_tokens", (int64_t[]){ 1, 2, 3 }, 3, &err));
+    tinkc_batch *from = batch, *shared = tkc_batch_share(from, &err);
+    float *fresh[2] = { NULL, NULL };
+    tinkc_batch *kept = tkc_batch_with_weights(from, NULL, &err);
+    tinkc_batch *zeroed = tkc_batch_with_weights(from, fresh, &err);
+    assert_ok(&err);
+    size_t bytes = tinkc_batch_bytes(from);
+    tinkc_batch_clear(from); /* what was made of it stays */
+    assert_int_equal(tinkc_batch_count(from), 0);
+    assert_int_equal(tinkc_batch_count(shared), 2);
+    assert_int_equal(tinkc_batch_bytes(shared), bytes);
+    batch = shared;
+    assert_reads(0, ids, 3);
+    assert_reads(1, ids, 3);
+    assert_f32s(0, "weights", (float[]){ 1, 1, 1 }, 3);
+    assert_null(tinkc_batch_tensor(batch, 1, "weights"));
+    assert_null(tinkc_batch_tensor(batch, 2, "weights"));
+    assert_null(tinkc_batch_tensor(NULL, 0, "weights"));
+    assert_null(tinkc_batch_tensor(batch, 0, NULL));
+    batch = kept;
+    assert_reads(1, ids, 3);
+    assert_f32s(0, "weights", (float[]){ 1, 1, 1 }, 3);
+    assert_f32s(1, "weights", (float[]){ 0, 0, 0 }, 3);
+    assert_i64s(1, "target_tokens", (int64_t[]){ 1, 2, 3 }, 3);
+    fresh[1][2] = 0.5f;
+    batch = zeroed;
+    assert_f32s(0, "weights", (float[]){ 0, 0, 0 }, 3);
+    assert_f32s(1, "weights", (float[]){ 0, 0, 0.5f }, 3);
+    assert_reads(0, ids, 3);
+    assert_int_equal(tinkc_batch_count(batch), 2);
+    assert_int_equal(batch->examples[0].bytes, 3 * 4 + 3 * 8 + 3 * 4);
+    batch = from;
+    tinkc_batch_free(shared);
+    tinkc_batch_free(kept);
+    tinkc_batch_free(zeroed);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_batch, close_batch)
 int main(void)
 {
@@ -311,6 +421,9 @@ int main(void)
         TEST(sparse_and_packed_arrays_are_shown_dense),
         TEST(arrays_that_do_not_fit_are_refused),
         TEST(numbers_beside_the_targets_are_counted),
+        TEST(inputs_become_examples),
+        TEST(pointers_to_images_cannot_be_trained_on),
+        TEST(other_batches_of_the_same_examples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -321,6 +321,82 @@ static void tape_of_everything(void **state)
     close_bench(&b);
 }
 
+/* A hundred values on one tape, and gradients at the edges: a clamp passes them on at its bounds, the first
+ * of two equal values gets it. */
+static bool long_tape(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    tinkc_tape *t = tinkc_tape_new(loss, err);
+    tinkc_var lp = tinkc_tape_logprobs(t), sum = tinkc_tape_number(t, 0);
+    (void)user;
+    for (int i = 0; i < 50; i++)
+        sum = tinkc_tape_add(t, sum, tinkc_tape_mul(t, lp, tinkc_tape_number(t, i)));
+    return tinkc_tape_backward(t, tinkc_tape_sum(t, sum), err);
+}
+
+static bool edges(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    tinkc_tape *t = tinkc_tape_new(loss, err);
+    tinkc_var lp = tinkc_tape_logprobs(t), v = lp;
+    switch (*(const int *)user) {
+    case 0:
+        v = tinkc_tape_clamp(t, lp, -1, 5);
+        break;
+    case 1:
+        v = tinkc_tape_clamp(t, lp, -5, -1);
+        break;
+    case 2:
+        v = tinkc_tape_min(t, lp, tinkc_tape_number(t, -1));
+        break;
+    case 3:
+        v = tinkc_tape_max(t, lp, tinkc_tape_number(t, -1));
+        break;
+    case 4:
+        v = tinkc_tape_min(t, tinkc_tape_number(t, -1), lp);
+        break;
+    case 5:
+        v = tinkc_tape_clamp(t, lp, -1, -1);
+        break;
+    case 6:
+        v = tinkc_tape_softplus(t, tinkc_tape_add(t, lp, tinkc_tape_number(t, 1)));
+        break;
+    default:
+        v = tinkc_tape_mean_tokens(t, lp);
+        break;
+    }
+    return tinkc_tape_backward(t, tinkc_tape_sum(t, v), err);
+}
+
+static void gradients_at_the_edges(void **state)
+{
+    (void)state;
+    static const float weights[LEN] = { 1, 1, 1, 1, 1, 1 };
+    static const struct {
+        double loss, grad; /* all log-probs are -1 */
+    } rows[] = { { -1, 1 },
+                 { -1, 1 },
+                 { -1, 1 },
+                 { -1, 1 },
+                 { -1, 0 },
+                 { -1, 1 },
+                 { 0.6931471805599453, 0.5 },
+                 { -1.0 / LEN, 1.0 / LEN } };
+    bench b;
+    open_bench(&b, (int64_t[]){ LEN }, 1, weights);
+    for (size_t i = 0; i < N; i++)
+        for (size_t k = 0; k < LEN; k++)
+            b.logprobs[i][k] = -1;
+    for (int i = 0; i < (int)(sizeof rows / sizeof *rows); i++) {
+        double loss = evaluate(&b, edges, &i);
+        if (fabs(loss - rows[i].loss * N * LEN) > 1e-9 ||
+            fabs((double)b.grads[3][5] - rows[i].grad) > 1e-6)
+            fail_msg("row %d: %g, %g", i, loss, (double)b.grads[3][5]);
+    }
+    double loss = evaluate(&b, long_tape, NULL);
+    assert_true(fabs(loss + 1225.0 * N * LEN) < 1e-9);
+    assert_true(b.grads[0][0] == 1225 && b.grads[3][5] == 1225);
+    close_bench(&b);
+}
+
 static bool mistaken(tinkc_loss *loss, void *user, tinkc_error *err)
 {
     int which = *(const int *)user;
@@ -398,9 +474,10 @@ static void mistakes_on_a_tape_are_reported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dpo_gradients),        cmocka_unit_test(dpo_reports_its_rewards),
-        cmocka_unit_test(reverse_kl_gradients), cmocka_unit_test(tape_gradients),
-        cmocka_unit_test(tape_of_everything),   cmocka_unit_test(mistakes_on_a_tape_are_reported),
+        cmocka_unit_test(dpo_gradients),          cmocka_unit_test(dpo_reports_its_rewards),
+        cmocka_unit_test(reverse_kl_gradients),   cmocka_unit_test(tape_gradients),
+        cmocka_unit_test(tape_of_everything),     cmocka_unit_test(mistakes_on_a_tape_are_reported),
+        cmocka_unit_test(gradients_at_the_edges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
