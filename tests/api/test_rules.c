@@ -494,7 +494,7 @@ static void parts_of_a_client(void **state)
     }
 }
 
-/* A transport inside the process: nothing is told to anybody, even where telemetry is asked for. */
+/* A transport inside the process: no telemetry is sent, even where it is switched on. */
 static void a_local_transport_sends_no_telemetry(void **state)
 {
     (void)state;

@@ -535,7 +535,7 @@ static void answers_as_they_are_passed_on(void **state)
         /* plain calls are given the address and the protocol as well */
         { TINKC_POOL_REST, "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "x",
           "200;A=b;:url=http://h/p;:version=;head;body x;end;" },
-        /* statuses that are no redirect, whatever Location says */
+        /* these statuses are not redirects, whatever Location says */
         { TINKC_POOL_TRAIN, "HTTP/1.1 300 x\r\nLocation: /y\r\n\r\n", NULL,
           "300;Location=/y;head;end;" },
         { TINKC_POOL_TRAIN, "HTTP/1.1 304 x\r\n\r\n", NULL, "304;head;end;" },
@@ -938,7 +938,7 @@ static void silence_is_a_failure(void **state)
     advance(1);
     assert_string_equal(x->log, want);
 
-    x = sent(make("GET", "http://h", TINKC_POOL_TRAIN)); /* the same count is no progress */
+    x = sent(make("GET", "http://h", TINKC_POOL_TRAIN)); /* the same count is not progress */
     advance(600);
     play(3, see_progress, "0");
     play(3, be_connected, NULL);
@@ -970,7 +970,7 @@ static void no_limit_of_silence(void **state)
     }
 }
 
-/* A reader without room pauses the transfer; the time until it goes on is not the peer's silence. */
+/* A reader without room pauses the transfer; the time until it continues is not the peer's silence. */
 static void pauses_are_not_silence(void **state)
 {
     (void)state;
@@ -1102,7 +1102,10 @@ static void idle_pools_are_closed(void **state)
     x->request.idle_timeout_ms = TINKC_FOREVER;
     sent(x);
     assert_int_equal(scripted_multis_open(), 2);
-    assert_int_equal(play(0, answer_http2, "HTTP/2 200\r\n\r\n"), 60000);
+    play(0, answer_http2, "HTTP/2 200\r\n\r\n");
+    sent(make("GET", "http://h", TINKC_POOL_RETRIEVE)); /* this one knows of HTTP/2 */
+    assert_non_null(strstr(scripted_multi_nth(0)->settings, "MAX_HOST_CONNECTIONS=1\n"));
+    assert_int_equal(play(2, answer_http2, "HTTP/2 200\r\n\r\n"), 60000);
     advance(59999);
     assert_int_equal(scripted_multis_open(), 2);
     advance(1);
@@ -1113,13 +1116,13 @@ static void idle_pools_are_closed(void **state)
     assert_string_equal(scripted_multi_nth(2)->settings,
                         "PIPELINING=2\nMAX_CONCURRENT_STREAMS=50\nMAXCONNECTS=500\n"
                         "MAX_HOST_CONNECTIONS=1\n"); /* set again: it is another pool */
-    play(2, head_and_end, "HTTP/1.1 200 OK\r\n\r\n");
+    play(3, head_and_end, "HTTP/1.1 200 OK\r\n\r\n");
     advance(30000);
     x = make("GET", "http://h", TINKC_POOL_RETRIEVE); /* used in between: the minute begins again */
     x->request.idle_timeout_ms = TINKC_FOREVER;
     sent(x);
     assert_int_equal(settle(), TINKC_FOREVER);
-    assert_int_equal(play(3, head_and_end, "HTTP/1.1 200 OK\r\n\r\n"), 60000);
+    assert_int_equal(play(4, head_and_end, "HTTP/1.1 200 OK\r\n\r\n"), 60000);
     /* a failure and a cancelled request leave an idle pool, too */
     sent(make("GET", "http://h", TINKC_POOL_RETRIEVE));
     post(&all[n_sent - 1], cancel_now);
