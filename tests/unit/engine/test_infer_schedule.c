@@ -539,6 +539,10 @@ static void test_rows_of_one_request(void **state)
     expect_rows(e, 39, 7, 4);
     assert_false(tke_infer_step(e));
     assert_int_equal(tke_infer_get_stats(e).tokens_decoded, 800);
+    add_echo(e, 8, 2, 1, 1, 0); /* two tokens are a prompt, one is a row like any other */
+    add_echo(e, 9, 1, 1, 1, 0);
+    assert_true(tke_infer_step(e));
+    assert_int_equal(tke_infer_get_stats(e).tokens_prefilled, 102);
     /* seven blocks hold a prompt of 100: full ones are shared, the last is copied by all but one */
     assert_int_equal(fake.n_copies, 19);
     tke_infer_free(e);
@@ -645,6 +649,14 @@ static void test_prompts_share_the_chunk(void **state)
     expect_rows(e, 1, 5, 100);
     expect_rows(e, 1, 4, 50);
     assert_int_equal(fake.rows_of[5], 50);
+    tke_infer_free(e);
+    e = engine_of(400, 10, 24, 0); /* rows that are decoded take none of it */
+    e->n_steps = 1000;
+    add_echo(e, 4, 1, 8, 100, 1);
+    expect_rows(e, 1, 4, 1);
+    add_echo(e, 5, 100, 10, 60, 1);
+    expect_rows(e, 1, 4, 8);
+    assert_int_equal(fake.rows_of[5], 10);
     tke_infer_free(e);
     e = engine_of(400, 100, 24, 0); /* small ones in the order of what they had */
     add_echo(e, 4, 150, 1, 60, 1);
@@ -856,10 +868,11 @@ static void test_ends_of_constrained_texts(void **state)
     tke_token_order *order = tke_token_order_new(VOCAB, byte_token, NULL, &err);
     assert_string_equal(err.message, "");
     tke_constraint constraint = { &grammar, order };
-    int32_t prompt[2] = { 5, 6 }, stops[4] = { -1, 129, VOCAB, 128 };
-    size_t by[3] = { 0 }; /* the model's end, a stop token, the length */
+    int32_t prompt[2] = { 5, 6 }, stops[3] = { -1, VOCAB };
+    size_t by[4] = { 0 }; /* the model's end, token 0, the length, the last token */
     tke_infer *e = engine_of(100, 64, 16, 0);
     for (uint64_t seed = 0; seed < 40; seed++) {
+        stops[2] = seed % 4 ? 0 : VOCAB - 1; /* the first and the last id */
         tke_gen_request r = { .prompt = prompt,
                               .n_prompt = 2,
                               .n_samples = 4,
@@ -869,7 +882,7 @@ static void test_ends_of_constrained_texts(void **state)
                               .never_stop = seed % 2,
                               .constraint = &constraint,
                               .stop_tokens = stops,
-                              .n_stop_tokens = 4 };
+                              .n_stop_tokens = 3 };
         tke_gen *g = add(e, &r);
         while (tke_infer_step(e))
             ;
@@ -881,13 +894,13 @@ static void test_ends_of_constrained_texts(void **state)
                 assert_true(s.tokens[k] >= '0' && s.tokens[k] <= '9');
             int32_t last = s.tokens[s.n - 1];
             by[0] += last == 1;
-            by[1] += last == 128 || last == 129;
+            by[seed % 4 ? 1 : 3] += last == stops[2];
             by[2] += s.n == 3;
             assert_true(!r.never_stop || (last >= '0' && last <= '9'));
         }
         tke_gen_free(g);
     }
-    assert_true(by[0] > 0 && by[1] > 0 && by[2] > 0);
+    assert_true(by[0] > 0 && by[1] > 0 && by[2] > 0 && by[3] > 0);
     tke_infer_free(e);
     tke_token_order_free(order);
     tkc_arena_free(&arena);
