@@ -1,6 +1,6 @@
 /* cuda_attention.cu - attention forward, packed and paged, for many rows and for few.
  *
- * Both forms meet the key blocks of a row in the same order with the same instructions: scores along d, the running
+ * Both forms process the key blocks of a row in the same order with the same instructions: scores along d, the running
  * maximum, weights, their sum, then o = o * shrink + weights times values.
  */
 #include "cuda/cuda_attention.cuh"
@@ -30,7 +30,7 @@ DEVICE void mask_scores(float s[KEYS / 8][4], const int pos[2], int key0, int wi
     }
 }
 
-/* What exponents are taken from: the running maximum, scaled; 0 before any key is seen. */
+/* The number subtracted in the exponent: the running maximum, scaled; 0 as long as every key was masked. */
 DEVICE float base_of(float max, float scale2)
 {
     return max == -INFINITY ? 0 : __fmul_rn(max, scale2);
@@ -125,7 +125,7 @@ template <int D, bool PAGED> __global__ void __launch_bounds__(THREADS) wide_for
         copy_wait<2>();
         __syncthreads();
         float w[KEYS / 8][4], top[2], base[2], part[2], shrink[2];
-        bool all = block * KEYS + KEYS - 1 <= s.begin && p.window <= 0; /* every key by every row */
+        bool all = block * KEYS + KEYS - 1 <= s.begin && p.window <= 0; /* every row sees every key: no mask */
         scores<D, KEYS / 8>(w, qt, m0, kt + stage * KEYS * D, 0);
         mask_scores(w, pos, block * KEYS, p.window, all, top);
 #pragma unroll
@@ -160,7 +160,7 @@ template <int D> struct few_shared {
     float top[BLOCKS][16], part[BLOCKS][16];
 };
 
-/* Blocks of the cache that hold positions key0 .. key0 + 255. Asked for long before they are needed. */
+/* Ids of the cache blocks that hold positions key0 .. key0 + 255, loaded well before they are needed. */
 enum { ENTRIES = CHUNK / TCU_CACHE_TOKENS };
 
 template <bool PAGED> DEVICE void find_blocks(const tcu_attention &p, const tcu_span &s, int key0, int32_t ids[ENTRIES])
@@ -170,7 +170,7 @@ template <bool PAGED> DEVICE void find_blocks(const tcu_attention &p, const tcu_
         ids[e] = key0 + e * TCU_CACHE_TOKENS < s.end ? __ldg(p.tables + s.table + key0 / TCU_CACHE_TOKENS + e) : 0;
 }
 
-/* Their keys (or values). */
+/* The keys (or values) of those blocks. */
 template <int D, bool PAGED>
 DEVICE void load_chunk(const tcu_attention &p, const tcu_span &s, int kv_head, const bf16 *x, int64_t ld, int key0,
                        const int32_t ids[ENTRIES], bf16 *tile)
@@ -319,7 +319,7 @@ template <int D, bool PAGED> static int run_narrow(const tcu_attention *p, tcu_s
     return launch(narrow_form<D, PAGED>, dim3(p->n_spans, p->n_kv_heads), THREADS, bytes, stream, *p);
 }
 
-/* A chip without room for the narrow form takes the wide one: the same bits. */
+/* If the card has too little shared memory for the narrow form, the wide one runs: the bits are the same. */
 template <int D> static int choose(const tcu_attention *p, bool narrow, tcu_stream stream)
 {
     int e = cudaErrorInvalidValue;

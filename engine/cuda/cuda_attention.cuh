@@ -21,8 +21,8 @@ DEVICE float exp2_fast(float x)
 
 typedef struct rows_of { /* the rows of a tile */
     int group, head, n_heads, d;
-    int origin, begin, n; /* n: rows that are there */
-    uint32_t magic;       /* of the division by group */
+    int origin, begin, n; /* n: number of rows */
+    uint32_t magic;       /* for the division by group */
 } rows_of;
 
 DEVICE rows_of rows_make(const tcu_attention &p, const tcu_span &s, int kv_head)
@@ -57,7 +57,7 @@ DEVICE int64_t row_head(const rows_of &r, int i)
     return (int64_t)(r.origin + r.begin + token) * r.n_heads + r.head + i - token * r.group;
 }
 
-/* Copies rows i0 .. i0 + ROWS - 1 of x [rows][n_heads d] into a tile [ROWS][D], zero where there is none. */
+/* Copies rows i0 .. i0 + ROWS - 1 of x [rows][n_heads d] into a tile [ROWS][D], zero for rows past the end. */
 template <int ROWS, int D> DEVICE void load_rows(const rows_of &r, const bf16 *x, int i0, bf16 *tile)
 {
 #pragma unroll
@@ -69,7 +69,7 @@ template <int ROWS, int D> DEVICE void load_rows(const rows_of &r, const bf16 *x
     }
 }
 
-/* The same rows of two matrices into two tiles: addresses are made once. */
+/* The same rows of two matrices into two tiles: addresses are computed once. */
 template <int ROWS, int D> DEVICE void load_rows_of_two(const rows_of &r, const bf16 *x, const bf16 *y, int i0, bf16 *tx, bf16 *ty)
 {
 #pragma unroll
@@ -83,7 +83,7 @@ template <int ROWS, int D> DEVICE void load_rows_of_two(const rows_of &r, const 
     }
 }
 
-/* Copies the keys (or values) at positions key0 .. key0 + 63 into a tile [64][D]; none from `end` on. */
+/* Copies the keys (or values) at positions key0 .. key0 + 63 into a tile [64][D]; those from `end` on are zero. */
 template <int D, bool PAGED>
 DEVICE void load_keys(const tcu_attention &p, const tcu_span &s, int kv_head, const bf16 *x, int64_t ld, int key0,
                       int end, bf16 *tile)
@@ -92,7 +92,7 @@ DEVICE void load_keys(const tcu_attention &p, const tcu_span &s, int kv_head, co
     int i0 = threadIdx.x / PER, c = threadIdx.x % PER;
     int32_t ids[ENTRIES];
 #pragma unroll
-    for (int e = 0; PAGED && e < ENTRIES; e++) /* all at once: each alone would wait for memory */
+    for (int e = 0; PAGED && e < ENTRIES; e++) /* all loads first: one by one, each would wait for memory */
         ids[e] = key0 + e * TCU_CACHE_TOKENS < end ? __ldg(p.tables + s.table + key0 / TCU_CACHE_TOKENS + e) : 0;
 #pragma unroll
     for (int n = 0; n < KEYS / STEP; n++) {

@@ -5,7 +5,7 @@
  */
 #include "cuda/cuda_attention.cuh"
 
-/* s -> weights exp2(s * scale2 - lse), in place; zero where the mask says. */
+/* The weight exp2(s * scale2 - lse) of a score; 0 if it is masked. */
 DEVICE float weight(float s, bool seen, float scale2, float lse)
 {
     float w = exp2_fast(__fmaf_rn(s, scale2, -lse));
@@ -51,7 +51,7 @@ template <int D> __global__ void __launch_bounds__(THREADS) back_rows(tcu_attent
         float w[KEYS / 8][4], dw[KEYS / 8][4];
         scores<D, KEYS / 8>(w, qt, m0, kt, 0);
         scores<D, KEYS / 8>(dw, ot, m0, vt, 0);
-        bool all = block * KEYS + KEYS - 1 <= s.begin && p.window <= 0; /* every key by every row */
+        bool all = block * KEYS + KEYS - 1 <= s.begin && p.window <= 0; /* every row sees every key: no mask */
 #pragma unroll
         for (int j = 0; j < KEYS / 8; j++)
 #pragma unroll
@@ -87,7 +87,7 @@ DEVICE void load_stage(const tcu_attention &p, const rows_of &r, int i0, bf16 *q
     if (threadIdx.x < TILE) {
         bool there = i0 + (int)threadIdx.x < r.n;
         int64_t at = there ? row_head(r, i0 + threadIdx.x) : 0;
-        copy4(stat + threadIdx.x, p.lse + at); /* of no use where there is no row: its position is -1 */
+        copy4(stat + threadIdx.x, p.lse + at); /* not used for rows past the end: their position is -1 */
         copy4(stat + TILE + threadIdx.x, p.delta + at);
         ((int *)stat)[2 * TILE + threadIdx.x] = there ? row_position(r, i0 + threadIdx.x) : -1;
     }
@@ -123,7 +123,7 @@ template <int D> __global__ void __launch_bounds__(THREADS) back_keys(tcu_attent
         const bf16 *q = qt + stage * TILE * D, *d_o = ot + stage * TILE * D;
         const float *lse = stat + stage * 3 * TILE, *delta = lse + TILE;
         const int *position = (const int *)(lse + 2 * TILE);
-        bool all = p.window <= 0 && position[0] >= s.begin + KEYS - 1 && i0 + TILE <= r.n; /* every row sees every key */
+        bool all = p.window <= 0 && position[0] >= s.begin + KEYS - 1 && i0 + TILE <= r.n; /* every row sees every key: no mask */
         float w[TILE / 8][4], dw[TILE / 8][4];
         scores<D, TILE / 8>(w, kt, m0, q, 0);
         scores<D, TILE / 8>(dw, vt, m0, d_o, 0);

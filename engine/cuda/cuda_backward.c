@@ -53,7 +53,7 @@ static tcu_back back_of(tcu_trainer *t, size_t layer, int of, const tcu_bf16 *x,
     return b;
 }
 
-/* dh, dy (of the layer's output) -> of h_mid. */
+/* In: dh and dy of the layer's output. Out: those of h_mid. */
 static bool mlp_back(tcu_trainer *t, size_t layer, tcu_acts *a, tinkc_error *err)
 {
     tcu_model *m = t->model;
@@ -61,7 +61,7 @@ static bool mlp_back(tcu_trainer *t, size_t layer, tcu_acts *a, tinkc_error *err
     const tcu_layer *l = &m->layers[layer];
     float eps = (float)m->config.rms_eps;
     int32_t n = t->rows.n;
-    bool lowest = layer == 0 && !t->batch->attn; /* nothing below wants a gradient */
+    bool lowest = layer == 0 && !t->batch->attn; /* nothing below needs a gradient */
     tcu_back down = back_of(t, layer, TCU_DOWN, a->m, t->dy, t->dm),
              gu = back_of(t, layer, TCU_GATE_UP, a->b, a->gu, t->tmp);
     if (lowest)
@@ -101,7 +101,7 @@ static tcu_attention attention_of(tcu_trainer *t, size_t layer, const tcu_acts *
     return p;
 }
 
-/* dh, dy (of h_mid) -> of the layer's input. */
+/* In: dh and dy of h_mid. Out: those of the layer's input. */
 static bool attention_back(tcu_trainer *t, size_t layer, tcu_acts *a, tinkc_error *err)
 {
     tcu_model *m = t->model;
@@ -143,7 +143,7 @@ bool tcu_trainer_backward(tcu_trainer *t, tinkc_error *err)
         tcu_acts *a = tcu_trainer_acts(t, i);
         if (tcu_trainer_stopped(t, err))
             return false;
-        if (i + t->n_kept + 1 < layers && /* the last that was computed is still there */
+        if (i + t->n_kept + 1 < layers && /* the activations computed last are still there */
             !tcu_trainer_layer(t, i, t->h_in[i], NULL, t->h_in[i], false, err))
             return false;
         if (!mlp_back(t, i, a, err) || ((i || t->batch->attn) && !attention_back(t, i, a, err)))

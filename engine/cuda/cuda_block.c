@@ -182,7 +182,8 @@ bool tcu_block_adam(const tke_adam *o, const tcu_block *g, tcu_block *theta, tcu
     size_t n = parts_of(theta->n);
     if (!reserve_parts(d, n, err))
         return false;
-    for (int apply = 0; apply < 2; apply++) { /* first only look */
+    for (int apply = 0; apply < 2;
+         apply++) { /* the first pass only checks that the result is finite */
         if (!tcu_ok(d,
                     tcu_adam_step(&a, apply, g->data, theta->data, m->data, v->data,
                                   (int64_t)theta->n, d->parts, d->stream),

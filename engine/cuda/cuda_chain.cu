@@ -1,7 +1,8 @@
-/* cuda_chain.cu - whole products by our own kernels: the definition, and what runs where the library may not.
+/* cuda_chain.cu - whole products by our own kernels: the definition of the bits, and the fallback.
  *
  * `chain` serves any number of rows (the check of the library's algorithms, and the fallback); `small` is for few rows,
- * where reading the weight once is the floor: the weight streams through shared memory, a warp owns 8 or 16 of its rows.
+ * where the time to read the weight once is the lower bound: the weight streams through shared memory, a warp owns 8 or
+ * 16 of its rows.
  */
 #include <limits.h>
 #include "cuda/cuda_chain.cuh"
@@ -63,12 +64,12 @@ template <int MT, int NT, int W> struct few {
     enum { BYTES = STAGES * STAGE * 2 };
 };
 
-/* A thread's 16-byte pieces of a tile of ROWS rows that moves along k: addresses are made once, since a warp alone on its
- * scheduler waits for every instruction. */
+/* A thread's 16-byte pieces of a tile of ROWS rows that moves along k: addresses are computed once, because a warp that is
+ * alone on its scheduler waits for every instruction. */
 template <int ROWS, int BK, int THREADS> struct pieces {
     enum { N = (ROWS * BK / 8 + THREADS - 1) / THREADS };
     const bf16 *from[N];
-    int to[N], room[N]; /* room: k at which the piece is past the end; 0 = no such row */
+    int to[N], room[N]; /* room: the k from which on the piece is past the end; 0 = the row does not exist */
 };
 
 template <int ROWS, int BK, int THREADS> DEVICE void aim(pieces<ROWS, BK, THREADS> &p, const bf16 *x, int rows, int k)
@@ -83,8 +84,8 @@ template <int ROWS, int BK, int THREADS> DEVICE void aim(pieces<ROWS, BK, THREAD
     }
 }
 
-/* Piece i of the tile at k0; rows that are not there stay as they are. Without a branch, so that it can be issued while a
- * product is waited for. */
+/* Piece i of the tile at k0; rows past the end are left unchanged. It has no branch, so that it can be issued while
+ * the warp waits for a product. */
 template <typename P> DEVICE void fetch_one(const P &p, int i, int k0, bf16 *tile)
 {
     uint32_t to = (uint32_t)__cvta_generic_to_shared(tile + p.to[i]);
@@ -110,7 +111,7 @@ typedef struct job { /* y[m][n] = x[m][k] w[n][k]^T; blocks from `blocks` on mak
     bf16 *low;
 } job;
 
-/* The part of one block; false if there is none. */
+/* Finds what this block computes; false if nothing. */
 template <typename F> DEVICE bool find(job &p, int *n0, bool *adapter)
 {
     int extra = (int)blockIdx.x - p.blocks;
@@ -140,7 +141,7 @@ template <typename F, int MT, int NT, typename B>
 DEVICE void few_tile(float acc[MT][NT][4], const bf16 *tx, const bf16 *tw, int mine, B between)
 {
     int lane = threadIdx.x % 32;
-    uint32_t fx[2][2][MT][4], fw[2][NT][4]; /* one pair of steps ahead */
+    uint32_t fx[2][2][MT][4], fw[2][NT][4]; /* loaded one pair of steps ahead */
     auto load = [&](int pair, int to) {
 #pragma unroll
         for (int i = 0; i < MT; i++)
@@ -190,7 +191,7 @@ template <int MT, int NT, int W, bool WIDE> __global__ void __launch_bounds__(W 
     for (int s = 0; s < F::STAGES - 1; s++) {
         if (s < tiles)
             fetch(x, s * F::BK, xt + s * F::ROWS * F::BK);
-        copy_commit(); /* the first holds all weights so far */
+        copy_commit(); /* the first group contains all weights up to here */
     }
     float acc[MT][NT][4] = {};
     for (int tile = 0, stage = 0, next = F::STAGES - 1; tile < tiles; tile++) {
@@ -241,7 +242,7 @@ template <int MT, int NT, int W, bool WIDE> static int run_few(job p, tcu_stream
     return launch(few_rows<MT, NT, W, WIDE>, dim3(p.blocks + p.per_tile * p.lora.n_tiles), F::THREADS, F::BYTES, stream, p);
 }
 
-/* As many columns in a block as still leave a block for every multiprocessor. */
+/* The widest blocks of columns that still give every multiprocessor a block. */
 template <bool WIDE> static int small_of(const job &p, int rows, tcu_stream stream)
 {
     enum { BLOCKS = 120 };

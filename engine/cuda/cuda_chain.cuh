@@ -1,7 +1,7 @@
 /* cuda_chain.cuh - a tile of a product whose elements are one chain of mma.sync along k, in order.
  *
  * This chain is the definition of every product (docs/gpu.md): whatever the tile, the bits are the same. Operands are
- * bf16, stored with k along the row or with k as the row; what lies outside is zero. A product over tokens takes its k
+ * bf16, stored with k along the row or with k as the row; elements outside are zero. A product over tokens takes its k
  * in steps of up to 16 rows of one datum, so that a datum's steps do not depend on what was packed beside it.
  */
 #ifndef TKE_CUDA_CHAIN_CUH
@@ -13,7 +13,7 @@
 typedef struct operand {
     const bf16 *at; /* first element of the tile's rows (k along the row) or columns (k as the row) */
     int64_t ld;
-    int n;                 /* rows or columns that are there */
+    int n;                 /* number of rows or columns */
     const tcu_step *steps; /* k as the row: which rows; NULL = 0, 1, 2, ... */
 } operand;
 
@@ -39,12 +39,12 @@ template <int WIDTH, int BK, int THREADS, bool TRANSPOSED> DEVICE void load_oper
     enum { PER = TRANSPOSED ? WIDTH / 8 : BK / 8, COUNT = WIDTH * BK / 8 };
     int base = k0;
     bool straight = !TRANSPOSED || !o.steps;
-    if (!straight && k0 + BK <= k) { /* whole steps one behind the other are plain rows */
+    if (!straight && k0 + BK <= k) { /* full, consecutive steps are plain rows */
         tcu_step first = o.steps[k0 / TCU_STEP_ROWS], last = o.steps[k0 / TCU_STEP_ROWS + BK / TCU_STEP_ROWS - 1];
         straight = last.row - first.row == BK - TCU_STEP_ROWS && last.n == TCU_STEP_ROWS;
         base = first.row;
     }
-    enum { APART = THREADS / PER }; /* rows between a thread's pieces: a multiple of 8, so they are swizzled alike */
+    enum { APART = THREADS / PER }; /* rows between a thread's pieces: a multiple of 8, so all have the same swizzle */
     int r0 = threadIdx.x / PER, c0 = threadIdx.x % PER;
     if (straight && k0 + BK <= k && (TRANSPOSED || WIDTH <= o.n)) {
         bool there = !TRANSPOSED || c0 * 8 < o.n;
@@ -145,7 +145,7 @@ DEVICE void chain(float acc[S::MT][S::NT][4], const operand &a, const operand &b
     copy_wait<0>();
 }
 
-/* Calls f(row, column, two neighbours of acc) for the elements of a tile; the column is even. */
+/* Calls f(row, column, two adjacent elements of acc) for all elements of a tile; the column is even. */
 template <typename S, typename F> DEVICE void each(float acc[S::MT][S::NT][4], F f)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

@@ -1,4 +1,4 @@
-/* cuda_device.c - opening a card, its memory, copies, and what to say when something fails.
+/* cuda_device.c - opening a card, its memory, copies, and error messages.
  *
  * May touch: the CUDA runtime (linked statically; it opens the driver by name). Must not: know of models.
  */
@@ -122,7 +122,7 @@ void tcu_close(tcu_device *d)
 
 /* ---- failures ---- */
 
-/* After these the context is lost and nothing on the card can be trusted. */
+/* After one of these errors the context is lost and nothing on the card can be trusted. */
 static bool is_fatal(int rc)
 {
     return rc == cudaErrorIllegalAddress || rc == cudaErrorLaunchFailure ||
@@ -149,7 +149,7 @@ bool tcu_ok(tcu_device *d, int rc, const char *what, tinkc_error *err)
         return true;
     }
     if (rc == cudaErrorMemoryAllocation) {
-        cudaGetLastError(); /* not sticky */
+        cudaGetLastError(); /* clears it: the next call must not report it again */
         return tkc_fail(err, TINKC_E_MEMORY, "cuda: out of memory on the card while %s", what);
     }
     if (is_fatal(rc))

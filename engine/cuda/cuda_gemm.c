@@ -13,7 +13,7 @@
 enum { WORKSPACE = 32 << 20, TRIES = 16, CHECK_ROWS = 128, TIMED = 5 };
 enum how { OWN = 0, SMALL, LIBRARY };
 
-/* Compared with the definition in 45.6 billion elements without a difference (docs/gpu.md). */
+/* These gave the bits of the definition in all of 45.6 billion elements compared (docs/gpu.md). */
 static const int exact_ids[] = { 66, 41, 42, 21, 23, 24 };
 
 bool tcu_algorithm_exact(int id, int split_k, int reduction)
@@ -194,13 +194,14 @@ static bool call(tcu_device *d, const tcu_plan *p, const tcu_product *q)
                                   p->c, q->y, p->c, &p->algo, g->workspace, WORKSPACE, d->stream);
 }
 
-/* Does the choice give the chain's bits on these operands, in its first and last rows? */
+/* True if the plan gives the chain's bits on these operands, compared in the first and the last rows. */
 static bool check(tcu_device *d, const tcu_plan *p, const tcu_product *q, tinkc_error *err)
 {
     tcu_gemm *g = &d->gemm;
     int32_t rows = q->valid < CHECK_ROWS ? q->valid : CHECK_ROWS;
-    int32_t k =
-        p->parts ? p->k / p->parts : p->k; /* of the first part, which stands for the others */
+    int32_t k = p->parts
+                    ? p->k / p->parts
+                    : p->k; /* only the first part is checked; the others have the same shape */
     size_t width = (size_t)p->ldy * (p->wide ? 4 : 2), bytes = (size_t)rows * width;
     void *expected = tcu_take(d, bytes, TCU_FOR_OTHER, err);
     bool same = expected && call(d, p, q);
@@ -236,7 +237,7 @@ static bool run_plan(tcu_device *d, const tcu_plan *p, const tcu_product *q)
     return p->how == SMALL ? run_small(d, q) : call(d, p, q);
 }
 
-/* Milliseconds of a few runs; the largest number there is if it does not run. */
+/* Milliseconds of a few runs; 1e30 if it fails. */
 static float time_of(tcu_device *d, const tcu_plan *p, const tcu_product *q)
 {
     cudaEvent_t begin = NULL, end = NULL;
@@ -255,7 +256,7 @@ static float time_of(tcu_device *d, const tcu_plan *p, const tcu_product *q)
     return ok ? ms : 1e30f;
 }
 
-/* The fastest of those in the table that pass the check; our own kernels if none does. Bits do not depend on it. */
+/* The fastest algorithm of the table that passes the check; our own kernels if none does. All give the same bits. */
 static void choose(tcu_device *d, tcu_plan *p, const tcu_product *q, tinkc_error *err)
 {
     cublasLtMatmulHeuristicResult_t results[TRIES];

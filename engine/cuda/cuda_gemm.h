@@ -25,7 +25,7 @@ typedef struct tcu_gemm {
     size_t checked, fallbacks;
 } tcu_gemm;
 
-/* Is an algorithm of cuBLASLt one that gives the chain's bits? */
+/* True if this algorithm of cuBLASLt gives the chain's bits. */
 bool tcu_algorithm_exact(int id, int split_k, int reduction);
 
 bool tcu_gemm_open(struct tcu_device *, tinkc_error *err);
@@ -42,7 +42,7 @@ typedef struct tcu_product {
     int32_t parts; /* 0, or: k is cut into so many; y is fp32 [parts][m][ldy], one chain each */
 } tcu_product;
 bool tcu_multiply(struct tcu_device *, const tcu_product *, tinkc_error *err);
-/* Does our own kernel for few rows multiply this one best? */
+/* True if our own kernel for few rows is the fastest for this product. */
 bool tcu_prefers_small(struct tcu_device *, const tcu_product *, tinkc_error *err);
 
 #endif

@@ -50,7 +50,7 @@ __global__ void score(const float *z, int64_t ldz, const int32_t *row, int per, 
     lp[i] = t < 0 ? 0 : __fsub_rn(__fsub_rn(z[r * ldz + t], max[r]), log_sum[r]);
 }
 
-/* What dz is at the targets: the sum of their g (a target may come twice) beside the softmax. */
+/* dz at the targets: the sum of their g (a target may occur twice) plus the softmax term. */
 DEVICE void fix_targets(const float *z, float max, float log_sum, float scale, const int32_t *targets, const float *g,
                         float *fix, int k)
 {
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(THREADS) head_back(float *z, int64_t ldz, int 
     if (any)
         fix_targets(row, m, l, scale, targets + r * k, g + r * k, fix + r * k, k);
     __syncthreads();
-    /* In place: what is written lies in what all threads have read. */
+    /* In place: all threads have read what is overwritten. */
     for (int i0 = 0; i0 < ldz; i0 += THREADS * 4) {
         int i = i0 + threadIdx.x * 4;
         float4 x = make_float4(0, 0, 0, 0);

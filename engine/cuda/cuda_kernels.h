@@ -53,7 +53,7 @@ typedef struct tcu_segment { /* rows of one adapter */
 } tcu_segment;
 
 typedef struct tcu_tile {    /* up to tile_rows rows of one segment */
-    int32_t segment, row, n; /* segment -1 = nothing to do */
+    int32_t segment, row, n; /* segment -1 = a padding tile */
 } tcu_tile;
 typedef struct tcu_step { /* 1 to 16 rows of one datum */
     int32_t row, n;
@@ -115,7 +115,7 @@ typedef struct tcu_heads {
     int32_t ld;                   /* of qkv: [q | k | v] */
     const float *q_norm, *k_norm; /* [d] or NULL */
     const float *cosine, *sine;   /* [pos][d/2] */
-    const int32_t *positions;     /* [rows]; -1 = a row that is not there */
+    const int32_t *positions;     /* [rows]; -1 = a padding row */
     float eps;
 } tcu_heads;
 /* qkv -> q [rows][n_heads d], k [rows][n_kv_heads d]: norm, rotation. With cache != NULL keys and values go there
@@ -226,7 +226,7 @@ int tcu_top_k(const float *z, int64_t ldz, int32_t v, const float *max, const fl
               const int32_t *which, const int32_t *ks, int32_t n, int32_t *tokens, float *lp,
               int32_t ld, tcu_stream);
 
-/* ---- small things ---- */
+/* ---- conversions, test data ---- */
 
 int tcu_round(const float *x, tcu_bf16 *y, int64_t n, tcu_stream);
 /* y = bf16(the sum over parts, in order); parts lie n apart. */

@@ -20,7 +20,7 @@ static const float *bias_of(const tcu_layer *l, int of)
                                : l->bias_down;
 }
 
-/* The batch's tables with a group's sizes. */
+/* The batch's adapter tables, completed with the sizes of one group. */
 static tcu_lora join(const tcu_rows *r, size_t layer, int of)
 {
     tcu_lora p = tcu_lora_of(r->model, layer, of, r->most);

@@ -1,7 +1,7 @@
 /* cuda_logits.c - the head of a microbatch: logits chunk by chunk, log-probs to the host, gradients back from it.
  *
- * The logits of a chunk live only here; their gradient takes their place. Losses are computed above the seam, so there is
- * one implementation of them. May touch: the trainer's head buffers, dh, dy, gradient blocks.
+ * The logits of a chunk live only here; their gradient overwrites them. Losses are computed by the caller (engine/train),
+ * so there is one implementation of them. May touch: the trainer's head buffers, dh, dy, gradient blocks.
  */
 #include <string.h>
 #include "cuda/cuda_trainer.h"
@@ -33,7 +33,7 @@ static tcu_lora head_tables(const tcu_trainer *t, const tcu_lora *tables, int64_
     return p;
 }
 
-/* Rows that a chunk's products run over: whole chunks have one shape. */
+/* Rows of a chunk's products: t->chunk, so that all have one shape; only the last chunk may have fewer. */
 static int32_t product_rows(const tcu_trainer *t, const tcu_chunk *c)
 {
     int32_t padded = tcu_pad_rows(c->n);
@@ -78,7 +78,7 @@ int32_t tcu_head_parts(const tcu_model *m)
     return m->vocab % (8 * parts) ? 1 : parts;
 }
 
-/* dx = dz W of a chunk, the vocabulary in parts that are added in order. */
+/* dx = dz W of a chunk. The vocabulary is split into parts, which are added in order. */
 static bool head_dx(tcu_trainer *t, const tcu_chunk *c, const tcu_bf16 *dz, tcu_bf16 *dx,
                     tinkc_error *err)
 {
@@ -105,7 +105,7 @@ static bool head_dx(tcu_trainer *t, const tcu_chunk *c, const tcu_bf16 *dz, tcu_
                   "adding parts", err);
 }
 
-/* dz in the place of z, gradients of the head's adapters, dx of the chunk into t->tmp. */
+/* Overwrites z with dz, adds the gradients of the head's adapters, leaves the chunk's dx in t->tmp. */
 static bool chunk_backward(tcu_trainer *t, const tcu_chunk *c, const float *g_card,
                            tinkc_error *err)
 {
@@ -143,7 +143,7 @@ static bool any_gradient(const float *g, size_t n)
     return false;
 }
 
-/* want_g: the losses give gradients; else they only see the log-probs. */
+/* want_g: the losses also return gradients; otherwise they only read the log-probs. */
 static bool run_chunk(tcu_trainer *t, const tcu_chunk *c, bool want_g, tinkc_error *err)
 {
     const tke_microbatch *b = t->batch;
@@ -164,7 +164,7 @@ static bool run_chunk(tcu_trainer *t, const tcu_chunk *c, bool want_g, tinkc_err
                       "clearing", err);
     return tcu_upload(d, x.g_card, x.g, count * sizeof *x.g, err) &&
            chunk_backward(t, c, x.g_card, err) &&
-           tcu_wait(d, err); /* before the next chunk's log-probs take the place of these */
+           tcu_wait(d, err); /* before the next chunk overwrites these log-probs */
 }
 
 bool tcu_trainer_head(tcu_trainer *t, tinkc_error *err)

@@ -1,7 +1,7 @@
 /* cuda_lora.cu - the low-rank products of all segments of a batch, each kind in one launch.
  *
  * Where a segment's A and B lie is read from its adapter's table, so that a launch knows only the group. Gradients
- * continue the chain of their accumulator, 16 tokens a step; a segment without an adapter is passed over.
+ * continue the chain of their accumulator, 16 tokens a step; segments without an adapter are skipped.
  */
 #include "cuda/cuda_chain.cuh"
 
@@ -11,7 +11,7 @@ typedef struct place { /* one tile of rows */
     int row, n;
 } place;
 
-/* False if there is nothing to do for it. */
+/* False if the tile has nothing to do. */
 DEVICE bool find(const tcu_lora &p, int tile, place *at)
 {
     tcu_tile t = p.tiles[tile];
@@ -56,7 +56,7 @@ template <int BM, bool BACK> __global__ void to_low(tcu_lora p, const bf16 *x, b
     });
 }
 
-/* Eight neighbours as they are stored. */
+/* Eight consecutive elements as they are stored. */
 DEVICE void fetch8(const bf16 *p, uint4 v[1])
 {
     v[0] = *(const uint4 *)p;
@@ -156,7 +156,7 @@ template <int BM, bool BACK, typename T> __global__ void __launch_bounds__(128) 
     }
 }
 
-enum { STEPS = 256 }; /* steps looked up at a time; with the tiles in 99 KB, what the smallest chip gives a block */
+enum { STEPS = 256 }; /* steps looked up at a time; with the tiles they fit into 99 KB of shared memory */
 
 /* Continues an fp32 accumulator [rows][ld] over the tokens of a segment. */
 template <typename S, bool SCALED>
@@ -185,7 +185,7 @@ DEVICE void grow(operand a, operand b, const tcu_step *steps, int n_steps, float
     });
 }
 
-typedef shape<32, 64, 1, 4, true, true, 128, 4> shape_a; /* many tokens in flight: their number is what takes time */
+typedef shape<32, 64, 1, 4, true, true, 128, 4> shape_a; /* loads many tokens ahead: the time grows with their number */
 typedef shape<64, 32, 4, 1, true, true, 128, 4> shape_b;
 
 /* grid: columns of x, rows of A, segment * matrices. */

@@ -1,6 +1,6 @@
 /* cuda_microbatch.c - a microbatch: its memory, its tables, the forward pass.
  *
- * May touch: the trainer's buffers. Must not: know of losses (they come from above, cuda_logits.c calls them). How many
+ * May touch: the trainer's buffers. Must not: know about losses (the caller's; cuda_logits.c calls them). How many
  * layers keep their activations depends on the memory alone and changes no bit.
  */
 #include <assert.h>
@@ -69,7 +69,7 @@ static void place(walk *w, const tke_microbatch_size *s, size_t n_kept, tcu_trai
     tcu_acts unused;
     float *none;
     TAKE(w, t->h, n * h);
-    TAKE(w, t->shared.a, (n + chunk) * h); /* the last chunk's product runs over */
+    TAKE(w, t->shared.a, (n + chunk) * h); /* the last chunk's product is padded */
     TAKE(w, t->shared.b, n * h);
     TAKE(w, t->shared.y, n * h);
     TAKE(w, t->shared.m, n * (size_t)m->inner);
@@ -226,7 +226,7 @@ static size_t fill_spans(const tke_microbatch *b, int32_t tokens, tcu_span *out)
     return n;
 }
 
-/* Chunks of the head: up to t->chunk rows, never through a step. */
+/* Chunks of the head: up to t->chunk rows; a step of rows is never split. */
 static bool cut_chunks(tcu_trainer *t, const tcu_step *steps, size_t n_steps, tinkc_error *err)
 {
     t->n_chunks = 0;
@@ -374,7 +374,7 @@ bool tcu_trainer_layer(tcu_trainer *t, size_t layer, const float *h, const tcu_b
            tcu_block_after(&t->rows, layer, h_in, a, output, err);
 }
 
-/* Each layer's input is the one before's h_mid + y; h becomes the last one's. */
+/* A layer's input is h_mid + y of the layer before; h becomes the output of the last one. */
 static bool forward(tcu_trainer *t, tinkc_error *err)
 {
     tcu_model *m = t->model;
@@ -407,5 +407,6 @@ bool tcu_trainer_run(tcu_trainer *t, const tke_microbatch *b, tinkc_error *err)
     bool ok = !tkc_failed(err) && reserve(t, &b->size, err) && make_tables(t, b, err) &&
               forward(t, err) && tcu_trainer_head(t, err) &&
               (b->size.depth != TKE_DEPTH_ALL || tcu_trainer_backward(t, err));
-    return tcu_wait(t->model->device, err) && ok; /* the tables are ours again */
+    return tcu_wait(t->model->device, err) &&
+           ok; /* the card has read the tables: they may be overwritten */
 }

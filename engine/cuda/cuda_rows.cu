@@ -1,6 +1,6 @@
-/* cuda_rows.cu - what is done row by row: embedding, norms, rotation, SwiGLU, and their gradients.
+/* cuda_rows.cu - operations on single rows: embedding, norms, rotation, SwiGLU, and their gradients.
  *
- * The residual stream is fp32; what products read is bf16. A row is summed in a tree that its length fixes.
+ * The residual stream is fp32; what products read is bf16. A row is summed in a tree that depends on its length alone.
  */
 #include "cuda/cuda_kernels.h"
 #include "cuda/cuda_warp.cuh"
@@ -41,7 +41,8 @@ DEVICE float4 norm4(float4 x, float rho, float4 w)
     return make_float4(w.x * (x.x * rho), w.y * (x.y * rho), w.z * (x.z * rho), w.w * (x.w * rho));
 }
 
-/* Norms are instances by width, so that a short row takes few registers and many rows are under way. n is a multiple of 4. */
+/* Norms have one instance for each width, so that short rows need few registers and many run at once. n is a multiple
+ * of 4. */
 template <int M>
 __global__ void __launch_bounds__(THREADS) add_norm(const int32_t *which, const float *h, const bf16 *y, float *h_out,
                                                     const float *w, float eps, bf16 *a, int n)
@@ -56,7 +57,7 @@ __global__ void __launch_bounds__(THREADS) add_norm(const int32_t *which, const 
         int i = threadIdx.x + j * THREADS;
         if (i * 4 >= n)
             break;
-        weights[j] = a ? ((const float4 *)w)[i] : make_float4(0, 0, 0, 0); /* asked for before the sum is waited for */
+        weights[j] = a ? ((const float4 *)w)[i] : make_float4(0, 0, 0, 0); /* loaded before waiting for the sum */
         x[j] = in[i];
         if (add)
             x[j] = add_pairs(x[j], add[i]);
@@ -252,7 +253,7 @@ DEVICE float sigmoid(float x)
     return __fdividef(1.0f, 1.0f + __expf(-x));
 }
 
-/* Two numbers a lane of a word; n is a multiple of 8. */
+/* Each word holds two numbers; n is a multiple of 8. */
 template <bool BACK> __global__ void swiglu(const bf16 *gu, const bf16 *dm, bf16 *out, int64_t count, int n)
 {
     int64_t at = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) * 8;
@@ -279,7 +280,7 @@ template <bool BACK> __global__ void swiglu(const bf16 *gu, const bf16 *dm, bf16
         *(uint4 *)(out + row * 2 * n + n + col) = second;
 }
 
-/* ---- small things ---- */
+/* ---- conversions, test data ---- */
 
 __global__ void round_numbers(const float *x, bf16 *y, int64_t n)
 {

@@ -18,10 +18,10 @@ typedef struct row {
     u64 equals;
 } row;
 
-/* Floats in their order as whole numbers. */
+/* Maps floats to integers of the same order. */
 DEVICE uint32_t key_of(float z)
 {
-    uint32_t bits = __float_as_uint(z + 0.0f); /* one zero */
+    uint32_t bits = __float_as_uint(z + 0.0f); /* -0 becomes +0 */
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
@@ -141,7 +141,7 @@ typedef struct found { /* of a range of ids: mass above the threshold, ids that 
     u64 above, same;
 } found;
 
-/* Of ids begin .. end - 1, by one warp; every lane gets it. Exact, so in any order. */
+/* Of ids begin .. end - 1, by one warp; every lane gets the result. Sums are exact, so their order does not matter. */
 DEVICE found look(const row &r, int begin, int end)
 {
     found f = { 0, 0 };
@@ -165,7 +165,7 @@ DEVICE u64 kept(const row &r, const found &f, u64 before, u64 one)
     return f.above + one * (f.same < room ? f.same : room);
 }
 
-/* The block's warps look at a part each of ids begin .. end - 1. Which part holds the target? Returns its first id;
+/* Each warp of the block takes a part of ids begin .. end - 1. Returns the first id of the part that holds the target;
  * *target and *same become relative to it. */
 DEVICE int narrow_down(const row &r, int begin, int end, u64 one, u64 *target, u64 *same, int *part_end)
 {
@@ -262,7 +262,7 @@ DEVICE float log_prob(const row &r, float log_sum, int token, const tcu_draw &d,
         return (float)log((double)mass_of(r, z) / (double)sum);
     if (d.logprobs == RAW || d.temperature == 0 || d.temperature == 1)
         return __fsub_rn(__fsub_rn(z, r.max), log_sum);
-    return 0; /* the caller has it from the sum of all */
+    return 0; /* not needed: the caller has the sum of all */
 }
 
 __global__ void __launch_bounds__(THREADS) sample(const float *z, int64_t ldz, int v, const float *max, const float *log_sum,

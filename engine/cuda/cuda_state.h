@@ -1,4 +1,4 @@
-/* cuda_state.h - what the host side of the CUDA backend is made of. Private to engine/cuda.
+/* cuda_state.h - the types of the host side of the CUDA backend. Private to engine/cuda.
  *
  * One device has one stream; everything is queued on it in order, and waited for where results are
  * read (block_read, which any thread may call, has a stream of its own). A call that fails leaves
@@ -31,7 +31,7 @@ typedef struct tcu_device {
     double *parts; /* sums of blocks */
     size_t n_parts;
     double *sums;                /* [4], of the host, pinned */
-    struct tcu_profile *profile; /* NULL = nobody asks */
+    struct tcu_profile *profile; /* NULL = not measured */
 } tcu_device;
 
 /* Time by the name of what was queued, for benchmarks: the device's stream is marked after each
@@ -56,7 +56,7 @@ const char *tcu_purpose_name(int purpose);
 
 /* ---- cuda_device.c ---- */
 
-/* Finds out whether device `index` (-1 = the first) can be used; err says why not. */
+/* Checks whether device `index` (-1 = the first) can be used; err says why not. */
 bool tcu_probe(int index, tinkc_error *err);
 tcu_device *tcu_open(int index, tinkc_error *err);
 void tcu_close(tcu_device *); /* NULL allowed */
@@ -77,7 +77,7 @@ bool tcu_wait(tcu_device *, tinkc_error *err);
 bool tcu_fetch(tcu_device *, void *to, const void *from, size_t bytes, tinkc_error *err);
 bool tcu_memory(tcu_device *, size_t *free_bytes, size_t *total_bytes);
 
-/* Tables that kernels read: filled on the host, sent as one. */
+/* Tables that kernels read: filled on the host, sent in one copy. */
 typedef struct tcu_feed {
     unsigned char *host, *card;
     size_t size, used;
@@ -85,8 +85,7 @@ typedef struct tcu_feed {
 bool tcu_feed_reserve(tcu_device *, tcu_feed *, size_t bytes,
                       tinkc_error *err); /* waits when it must grow */
 void tcu_feed_free(tcu_device *, tcu_feed *);
-/* Room for bytes: the host's address; *card = where the kernels will find it. NULL when it is full.
- * */
+/* Room for bytes: the host's address; *card = where the kernels will find it. NULL when it is full. */
 void *tcu_feed_put(tcu_feed *, size_t bytes, void *card);
 bool tcu_feed_send(tcu_device *, tcu_feed *, tinkc_error *err);
 

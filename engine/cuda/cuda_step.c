@@ -2,7 +2,7 @@
  *
  * Everything a step needs to know goes to the card as one table. A step of pure decoding (one row of each sequence, one
  * draw of each row) is replayed as a graph: the same launches at the same addresses, for a number of rows rounded up to
- * 16 or more; rows that are not there have position -1, spans and tiles that are not there are empty.
+ * 16 or more; padding rows have position -1, padding spans and tiles are empty.
  *
  * May touch: the sampler's buffers and cache. Must not: decide what runs.
  */
@@ -22,7 +22,7 @@ typedef struct graph { /* of one shape of decoding step */
 } graph;
 
 struct tcu_sampler {
-    tke_device_cache cache; /* first: the seam reads it */
+    tke_device_cache cache; /* first: the device interface casts to it */
     tcu_model *model;
     tke_device_sampler_options o;
     tcu_bf16 *data;
@@ -179,7 +179,7 @@ bool tcu_sampler_copy(tcu_sampler *s, int32_t to, int32_t from, tinkc_error *err
                   "copying a block of the cache", err);
 }
 
-/* Buffers of the adapters grow with the largest rank seen; graphs know their addresses. */
+/* Buffers of the adapters grow with the largest rank seen. Graphs contain their addresses, so they are dropped then. */
 static bool reserve_low(tcu_sampler *s, int32_t most, tinkc_error *err)
 {
     static const size_t sizes[TCU_GROUPS] = { 3, 1, 2, 1 };
@@ -263,7 +263,7 @@ static void put_rows(tcu_sampler *s, const tke_step *j)
         }
 }
 
-/* To a power of two. */
+/* Rounds up to a power of two. */
 static int32_t round_up(size_t n)
 {
     int32_t p = 1;
@@ -290,7 +290,7 @@ static tcu_lora put_tables(tcu_sampler *s, const tke_segment *segments, size_t n
     return l;
 }
 
-/* A span of every run of tokens that a block of threads takes: few rows of a sequence narrow, many wide. */
+/* Cuts each sequence's rows into spans, one for each block of threads: narrow if it has few rows, else wide. */
 static void put_spans(tcu_sampler *s, const tke_step *j, bool fixed)
 {
     const tke_config *c = &s->model->config;
@@ -414,7 +414,8 @@ static bool put_outputs(tcu_sampler *s, const tke_step *j, tinkc_error *err)
         return false;
     if (before != s->out.card)
         drop_graphs(s);
-    tcu_feed_put(&s->out, n * sizeof(tcu_drawn), &s->drawn); /* first: graphs know where */
+    tcu_feed_put(&s->out, n * sizeof(tcu_drawn),
+                 &s->drawn); /* first, since graphs contain its address */
     tcu_feed_put(&s->out, j->n_scores * sizeof(float), &s->score_out);
     tcu_feed_put(&s->out, tops * sizeof(int32_t), &s->top_tokens);
     tcu_feed_put(&s->out, tops * sizeof(float), &s->top_out);
@@ -445,7 +446,7 @@ static bool make_tables(tcu_sampler *s, const tke_step *j, bool fixed, tinkc_err
         return false;
     put_draws(s, j, fixed ? (size_t)s->rows.padded : 0);
     put_lists(s, j);
-    put_block_ids(s, j); /* last: the only one whose length a graph does not know */
+    put_block_ids(s, j); /* last: the only table whose length differs between replays of a graph */
     return put_outputs(s, j, err) && tcu_feed_send(s->model->device, &s->feed, err);
 }
 
@@ -641,7 +642,7 @@ static bool capture(tcu_sampler *s, graph *g, tinkc_error *err)
     return ok;
 }
 
-/* The first time plainly, so that products are chosen and checked; from the second on as a graph. */
+/* The first time without a graph, so that algorithms are chosen and checked; from the second time on as a graph. */
 static bool run_graph(tcu_sampler *s, tinkc_error *err)
 {
     tcu_device *d = s->model->device;
@@ -687,7 +688,7 @@ bool tcu_sampler_run(tcu_sampler *s, const tke_step *j, tinkc_error *err)
                                        cudaMemcpyAsync(s->out.host, s->out.card, s->out.used,
                                                        cudaMemcpyDeviceToHost, d->stream),
                                        "copying results", err));
-    if (!tcu_wait(d, err) || !ok) /* the tables are ours again */
+    if (!tcu_wait(d, err) || !ok) /* the card has read the tables: they may be overwritten */
         return false;
     hand_over(s, j);
     return true;

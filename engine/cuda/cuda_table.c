@@ -1,7 +1,6 @@
-/* cuda_table.c - the CUDA backend behind the seam: the table of device functions that the module
- * exports.
+/* cuda_table.c - the table of device functions that the module exports (device/device.h).
  *
- * May touch: only the functions of cuda_state.h. Must not: compute.
+ * May touch: only the functions of cuda_state.h. Must not: launch kernels.
  */
 #include <math.h>
 #include <stdio.h>
@@ -132,7 +131,7 @@ static bool block_squares(tke_device *d, const tke_block *b, size_t n, double *o
     return tcu_block_squares(block_of(b), out, err);
 }
 
-/* Squares of floats do not overflow a double: the sum is finite if all numbers are. */
+/* Squares of floats cannot overflow a double, so the sum is finite exactly if all numbers are. */
 static bool block_finite(tke_device *d, const tke_block *b, size_t n, bool *out, tinkc_error *err)
 {
     double sum = 0;

@@ -1,7 +1,7 @@
 /* cuda_tables.c - from the description of a batch to the tables that kernels read.
  *
- * Pure arithmetic on the host, tested without a card. What a row or a datum gets never depends on its company: steps
- * and spans begin at the datum's first row.
+ * Pure arithmetic on the host, tested without a card. The entries of a row or a datum never depend on what else is in the
+ * batch: steps and spans begin at the datum's first row.
  */
 #include "cuda/cuda_state.h"
 
@@ -58,7 +58,7 @@ void tcu_fill_steps(const int64_t *starts, size_t n_seqs, tcu_step *out)
                 (tcu_step){ (int32_t)row, smaller(TCU_STEP_ROWS, (int32_t)(starts[i + 1] - row)) };
 }
 
-/* Steps of rows [begin, end): whole ones, since begin and end lie between steps. */
+/* The steps of rows [begin, end). Segments begin and end between steps, so no step is split. */
 static void find_steps(const tcu_step *steps, size_t n, int32_t begin, int32_t end,
                        tcu_segment *out)
 {

@@ -1,4 +1,4 @@
-/* cuda_trainer.h - the buffers of a microbatch on the card. Private to cuda_microbatch.c, cuda_forward_head.c and
+/* cuda_trainer.h - the buffers of a microbatch on the card. Private to cuda_microbatch.c, cuda_logits.c and
  * cuda_backward.c. */
 #ifndef TKE_CUDA_TRAINER_H
 #define TKE_CUDA_TRAINER_H
@@ -43,7 +43,7 @@ bool tcu_trainer_layer(tcu_trainer *, size_t layer, const float *h, const tcu_bf
 /* The normed output (in shared.a), logits chunk by chunk, losses, and down to dh and dy. */
 bool tcu_trainer_head(tcu_trainer *, tinkc_error *err);
 bool tcu_trainer_backward(tcu_trainer *, tinkc_error *err);
-/* In how many parts the vocabulary is added up in the gradient of the head's input: more for narrow models, whose
+/* Number of parts into which the gradient of the head's input splits the vocabulary: more for narrow models, whose
  * product would leave most of the card idle. Depends on the model alone. */
 int32_t tcu_head_parts(const tcu_model *);
 bool tcu_trainer_stopped(const tcu_trainer *, tinkc_error *err);

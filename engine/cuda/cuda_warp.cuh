@@ -1,4 +1,4 @@
-/* cuda_warp.cuh - what every kernel is made of: bf16, the matrix instruction, asynchronous copies, sums of a row.
+/* cuda_warp.cuh - what all kernels use: bf16, the matrix instruction, asynchronous copies, sums of a row.
  *
  * Needs sm_80 and nothing newer. Sums run in a fixed tree, so a row's bits depend on its length alone.
  */
@@ -60,7 +60,7 @@ DEVICE void ldmatrix_transposed(uint32_t r[4], const void *p)
                  : "r"(at));
 }
 
-/* ---- asynchronous copies of 16 bytes; what is not valid becomes zero ---- */
+/* ---- asynchronous copies of 16 bytes; zero where not valid ---- */
 
 DEVICE void copy16(void *to, const void *from, bool valid)
 {
@@ -86,7 +86,7 @@ template <int N> DEVICE void copy_wait(void)
 }
 
 /* Element offset of 16-byte chunk `c` of row `r` in a tile whose rows have COLS elements: chunks are
- * exchanged so that eight rows of one column of chunks lie in different banks. */
+ * permuted so that the same chunk of eight rows lies in eight different banks. */
 template <int COLS> DEVICE int swizzle(int r, int c)
 {
     if (COLS == 16)
@@ -131,7 +131,7 @@ DEVICE float warp_max(float x)
     return x;
 }
 
-/* Of a block of up to 32 warps; every thread gets it. */
+/* The sum over a block of up to 32 warps; every thread gets it. */
 template <typename T> DEVICE T block_sum(T x)
 {
     __shared__ T part[32];
@@ -144,7 +144,7 @@ template <typename T> DEVICE T block_sum(T x)
     return warp_sum(lane < warps ? part[lane] : (T)0);
 }
 
-/* NaN wins, so that it is not lost. */
+/* NaN if either is NaN. */
 DEVICE float max_nan(float a, float b)
 {
     return a != a ? a : b != b ? b : fmaxf(a, b);

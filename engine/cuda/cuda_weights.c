@@ -3,7 +3,7 @@
  * Weights are streamed through two pinned buffers; the host keeps no second copy. Matrices that read the same input
  * are stacked, so that one product serves q, k, v and one gate, up.
  *
- * May touch: the files' mapped bytes. Must not: change a weight's order.
+ * May touch: the files' mapped bytes. Must not: reorder a weight's elements.
  */
 #include <math.h>
 #include <string.h>
@@ -130,7 +130,7 @@ static bool load_vector(loader *l, const float *from, size_t n, float *to)
                   "loading weights", l->err);
 }
 
-/* The matrices of a group, one behind the other. */
+/* Loads the matrices of a group one after the other. */
 static bool load_group(loader *l, const tke_group *g, tcu_bf16 *to, float *bias)
 {
     const tke_weight *w = g->w;

@@ -1,6 +1,6 @@
 /* attention.c - attention split over threads: the forward pass by tiles of rows and by key/value
- * head; the backward pass by sequence and key/value head, or where that leaves threads idle by
- * tiles of rows and then of keys. Arithmetic is the kernel set's. */
+ * head; the backward pass by sequence and key/value head or, where that would leave threads idle, by
+ * tiles of rows and then of keys. The kernel set does the arithmetic. */
 #include <assert.h>
 
 #include "kernels/kernel_set.h"
@@ -82,7 +82,7 @@ static void forward_task(void *arg, int64_t task, int32_t worker)
     l->cpu->set->attention(&part, begin, end < rows ? end : rows, l->cpu->scratch[worker]);
 }
 
-/* The limits of the sets' scratch and tiles. A model's configuration is checked against them. */
+/* What the scratch and tiles of the sets can hold. A model's configuration is checked against the same limits. */
 static void check_shape(const tke_attention *s)
 {
     assert(s->head_dim > 0 && s->head_dim <= TKE_MAX_HEAD_DIM && s->window >= 0);
@@ -213,8 +213,8 @@ static void part_task(void *arg, int64_t task, int32_t worker)
     l->cpu->set->attention_backward(&back, l->cpu->scratch[worker]);
 }
 
-/* In parts there are seven products instead of five. That pays off if the longest sequence would
- * otherwise keep one thread busy for longer than the others. */
+/* In parts there are seven products instead of five. That is faster if otherwise the thread with the
+ * longest sequence would finish after all others. */
 static bool pays_in_parts(const attention_loop *l)
 {
     double longest = 0, all = 0;

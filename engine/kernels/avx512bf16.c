@@ -3,7 +3,7 @@
  * Used in bf16 precision for weights stored as bf16. The left side is rounded to bf16 as it is
  * packed; an element is one chain of dot products of two along k, in order: (0,1), (2,3), ... An
  * odd k ends with a pair whose second half is zero. Tiles and blocking are as in fast_gemm.h.
- * Everything else, and products that sum over tokens, goes to the fp32 kernel.
+ * Other products, and those that sum over tokens, use the fp32 kernel.
  */
 #include "kernels/kernel_set.h"
 
@@ -206,7 +206,7 @@ void tke_gemm_avx512bf16(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, 
 void tke_gemm_avx512bf16(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
                          void *scratch)
 {
-    tke_set_ref.gemm(g, m0, m1, n0, n1, scratch); /* never chosen here */
+    tke_set_ref.gemm(g, m0, m1, n0, n1, scratch); /* tke_cpu_new never chooses this set then */
 }
 
 #endif

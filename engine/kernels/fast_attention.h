@@ -1,15 +1,15 @@
 /* fast_attention.h - attention for the fast sets, built from the tiles of fast_gemm.h. Included by
  * avx2.c and avx512.c after it and fast_rows.h.
  *
- * Forward. A chunk of query rows (all heads of a group, position by position) meets the keys in
+ * Forward. A chunk of query rows (all heads of a group, position by position) processes the keys in
  * blocks of TKE_KEY_BLOCK. For each block: scores (a chain over head_dim), the running maximum, the
  * weights, their sum (vectors as (0+1)+(2+3), ...), and o = o * shrink, then one chain over the
- * block's keys. What is masked has weight exactly 0 and changes nothing, so a row gets the same
+ * block's keys. Masked keys have weight exactly 0 and change nothing, so a row gets the same
  * bits in any chunk, with or without rows after it, from a cache or not.
  *
  * Backward. One sequence and key head at a time, or a part of its rows or keys: for each key block,
  * each head, each block of queries. dk and dv are chains over (head, query), dq over whole blocks
- * of keys: in that order, always.
+ * of keys, always in that order.
  */
 #ifndef TKE_KERNELS_FAST_ATTENTION_H
 #define TKE_KERNELS_FAST_ATTENTION_H
@@ -23,7 +23,7 @@ enum {
 };
 _Static_assert((int)TKE_MAX_HEAD_DIM <= (int)K_BLOCK && (int)KEYS % (int)TILE_N == 0,
                "head_dim fits one block of k");
-/* What attention and attention_backward lay into their scratch. */
+/* attention and attention_backward fit into their scratch. */
 _Static_assert((CHUNK * ((int)A_LD + (int)TKE_MAX_HEAD_DIM + 2) + 2 * KEY_FLOATS + (int)A_FLOATS) *
                        4 <=
                    (int)TKE_SCRATCH_BYTES,
@@ -77,8 +77,8 @@ static void pack_block_columns(const tke_keys *keys, const void *data, int64_t f
     }
 }
 
-/* A head's rows of a block, on their way. Expanded in place: a function that does nothing else
- * looks like one whose calls can be left out. */
+/* Prefetches a head's rows of a block. Must be inline: the compiler removes calls of a function that
+ * only prefetches. */
 INLINE void fetch_rows(const tke_keys *keys, const void *data, int64_t first, int64_t n,
                        int64_t head_at, int64_t d)
 {
@@ -267,12 +267,12 @@ typedef struct back {
     const tke_attention_back *call;
     int64_t group, d, ldq, ldk;
     tke_keys source;
-    int64_t first_row, end_row;      /* that take part */
-    bool to_rows, to_keys;           /* what is wanted */
-    int64_t first, n_keys;           /* the key block at hand */
+    int64_t first_row, end_row;      /* rows of this part */
+    bool to_rows, to_keys;           /* which gradients to compute */
+    int64_t first, n_keys;           /* the current key block */
     float *keys_t, *values_t, *keys; /* packed by column, by column, by row */
     float *dk, *dv;                  /* [KEYS][d] */
-    int64_t head, row, rows;         /* the query block at hand */
+    int64_t head, row, rows;         /* the current query block */
     float *q, *d_o;                  /* as left sides, [rows][A_LD]; q scaled */
     float *q_rows, *d_o_rows;        /* as right sides, panels [rows][TILE_N] */
     float *p, *ds;                   /* [rows][A_LD] */
@@ -331,8 +331,8 @@ INLINE void weigh_back(const back *b, int64_t r)
     int64_t i = b->row + r, at = i * s->n_heads + b->head;
     int64_t lo = first_key(s, i) - b->first, hi = i - b->first + 1;
     vf lse = v_set(b->call->g.lse[at]), delta = v_set(b->call->g.delta[at]);
-    /* With a single key the weight is 1 whatever the score: exactly no gradient, not its rounding
-     * error, which Adam would blow up. */
+    /* With a single key the weight is 1 whatever the score: the gradient is exactly 0, not a
+     * rounding error, which Adam would amplify. */
     vf scale = v_set(first_key(s, i) == i ? 0 : s->scale);
     float *p = b->p + r * A_LD, *ds = b->ds + r * A_LD;
     for (int j = 0; j < KEY_VECTORS; j++) {

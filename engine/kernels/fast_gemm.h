@@ -3,7 +3,7 @@
  * Included by avx2.c and avx512.c, after TILE_M and the simd header. b is packed in panels of
  * TILE_N columns ([k][TILE_N], widened to fp32); a in panels of TILE_M rows. The inner kernel keeps
  * a tile of c in registers and walks along k: one fused multiply-add for each k, in order. Between
- * blocks of k the tile rests in c, so an element is one chain whatever the blocking, the tile it
+ * blocks of k the tile is stored in c, so an element is one chain whatever the blocking, the tile it
  * falls in and the rows beside it.
  */
 #ifndef TKE_KERNELS_FAST_GEMM_H
@@ -11,11 +11,12 @@
 
 enum {
     TILE_N = 2 * VW,
-    K_BLOCK = 384,       /* a panel of a stays in the first cache */
-    N_BLOCK = 512,       /* a packed block of b in the second */
-    A_LD = K_BLOCK + 16, /* rows of a panel, apart enough not to fight for cache sets */
+    K_BLOCK = 384, /* a panel of a stays in the L1 cache */
+    N_BLOCK = 512, /* a packed block of b stays in the L2 cache */
+    A_LD = K_BLOCK +
+           16, /* distance of a panel's rows: they must not compete for the same cache sets */
     A_FLOATS = TILE_M * A_LD,
-    LOW_K = 192,  /* with few rows a panel of b stays in the first cache instead */
+    LOW_K = 192,  /* with few rows a panel of b stays in the L1 cache instead */
     LOW_TILES = 4 /* up to this many tiles of rows are "few" */
 };
 _Static_assert((LOW_TILES * A_FLOATS + N_BLOCK * K_BLOCK) * 4 <= TKE_SCRATCH_BYTES,
@@ -191,8 +192,8 @@ typedef struct tile {
     int64_t k, ldc, columns;
     bool from_c; /* continue from what is in c */
     /* NULL, or where the left side of the next tile lies: as many rows, next_ld bytes apart,
-     * next_step bytes of each for AHEAD steps of k. They are sent for a few at a time: all at once
-     * would fill the queue of misses, and then wait. */
+     * next_step bytes of each for AHEAD steps of k. They are prefetched a few at a time: all at
+     * once would fill the queue of cache misses and stall. */
     const char *next;
     int64_t next_ld, next_step;
 } tile;
@@ -343,7 +344,7 @@ static void clear_block(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, i
         memset(g->c + i * g->ldc + n0, 0, (size_t)(n1 - n0) * sizeof(float));
 }
 
-/* Few rows: all of a is packed first, and a panel of b is used up while it is near. */
+/* Few rows: all of a is packed first, and a panel of b is used while it is in the L1 cache. */
 static void gemm_low(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, float *a)
 {
     float *b = a + LOW_TILES * A_FLOATS;

@@ -1,7 +1,7 @@
 /* fast_gemv.h - products of a few rows with a stored weight (decoding), for the fast sets. Included
  * by avx2.c and avx512.c after fast_transposed.h.
  *
- * With so few rows packing would cost more than multiplying: columns of the weight are transposed
+ * With so few rows, packing would take longer than multiplying: columns of the weight are transposed
  * in registers and used at once. The chain of an element is that of fast_gemm.h, so its bits are
  * too.
  */
@@ -115,7 +115,7 @@ static TILE_CODE void few_columns_of(const few *f, const tile *t, int64_t n, int
     }
 }
 
-/* True if it was done: NT, at most FEW_ROWS rows that fit into scratch. */
+/* Handles NT with at most FEW_ROWS rows that fit into scratch; false = not such a product, nothing was done. */
 static bool gemm_few(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
                      float *scratch)
 {

@@ -2,7 +2,7 @@
  * in the operations of simd_*.h. Included by avx2.c and avx512.c.
  *
  * A sum over a row goes into four vectors in turn (vector i of the row into number i mod 4), which
- * are added as (0+1)+(2+3), then their lanes in halves. A row's length alone decides the order.
+ * are added as (0+1)+(2+3), then their lanes in halves. The order depends on the row's length alone.
  */
 #ifndef TKE_KERNELS_FAST_ROWS_H
 #define TKE_KERNELS_FAST_ROWS_H

@@ -4,7 +4,8 @@
  * A vector of a tile holds rows of c here, not columns: the tile's left side is b, its right side
  * a. That avoids transposing a stored weight when there are few rows of a (decoding many
  * sequences), and leaves no lanes empty when c is narrow (gradients of an adapter's B). The chain
- * of an element is that of fast_gemm.h, a product has no order, so its bits are the same.
+ * of an element is that of fast_gemm.h, and the order of two factors does not matter, so its bits are
+ * the same.
  */
 #ifndef TKE_KERNELS_FAST_TRANSPOSED_H
 #define TKE_KERNELS_FAST_TRANSPOSED_H

@@ -21,9 +21,9 @@
 
 typedef struct tke_cpu tke_cpu;
 
-enum { /* kernel sets, worse to better */
+enum { /* kernel sets, slowest first */
        TKE_ISA_AUTO =
-           0, /* what $TINKC_ENGINE_ISA names (ref, avx2, avx512), else the best there is */
+           0, /* what $TINKC_ENGINE_ISA names (ref, avx2, avx512), else the best of this machine */
        TKE_ISA_REF = 1,
        TKE_ISA_AVX2 = 2,
        TKE_ISA_AVX512 = 3
@@ -104,7 +104,7 @@ void tke_swiglu_backward(tke_cpu *, int64_t count, const tke_real *g, const tke_
  * Keys are taken in blocks of TKE_KEY_BLOCK counted from position 0, in order. Both functions
  * below give a row the same bits, so cached decoding equals the training forward.
  */
-enum { TKE_KEY_BLOCK = 64 }; /* TKE_MAX_HEAD_DIM and TKE_MAX_HEAD_GROUP hold */
+enum { TKE_KEY_BLOCK = 64 }; /* TKE_MAX_HEAD_DIM and TKE_MAX_HEAD_GROUP apply too */
 
 typedef struct tke_attention {
     int32_t n_heads, n_kv_heads,
@@ -154,8 +154,8 @@ void tke_attention_cached(tke_cpu *, const tke_attention *, const tke_kv_cache *
 
 /* ---- the vocabulary, in blocks ----
  *
- * A row's log-sum-exp runs over columns in pieces of TKE_VOCAB_BLOCK from column 0: all blocks that
- * are given must be a multiple of it, but for the last. Then blocking changes no bit.
+ * A row's log-sum-exp runs over columns in pieces of TKE_VOCAB_BLOCK from column 0: every block
+ * but the last must be a multiple of it. Then blocking changes no bit.
  */
 enum { TKE_VOCAB_BLOCK = 512 };
 

@@ -1,7 +1,7 @@
 /* reference.c - the reference kernel set: plain C, any machine, float or double.
  *
- * It says what each kernel means; the fast sets are tested against it. Sums run in index order with
- * a rounding after each product. Only loops that a reader can check; no intrinsics.
+ * It defines what each kernel computes; the fast sets are tested against it. Sums run in index order with
+ * a rounding after each product. Plain loops that are easy to check; no intrinsics.
  */
 #include "kernels/kernel_set.h"
 

@@ -1,5 +1,5 @@
 /* rows.c - work on rows and on flat runs of numbers, split over threads: norms, rotation, swiglu,
- * softmax pieces, Adam, sums. Only cuts and copies here; arithmetic is the kernel set's. */
+ * softmax pieces, Adam, sums. This file only splits and copies; the kernel set does the arithmetic. */
 #include <assert.h>
 #include <math.h>
 
@@ -28,7 +28,7 @@ static int64_t task_begin(const work *w, int64_t task, int64_t *count)
     return begin;
 }
 
-/* Tasks of about 32 K numbers; a few for each thread when there is that much. */
+/* In tasks of about 32 K numbers. */
 static void spread(work *w, int64_t numbers_per_item, int64_t multiple, tke_task_fn *fn)
 {
     if (w->total <= 0)
@@ -97,7 +97,7 @@ void tke_add(tke_cpu *cpu, int64_t count, const tke_real *x, tke_real *y)
 
 /* ---- norms ---- */
 
-/* The weight in the worker's scratch, widened. */
+/* The weight converted to tke_real, in the worker's scratch. */
 static const tke_real *wide_weight(const work *w, int32_t worker)
 {
     if (w->matrix.dtype == TKE_REAL)
@@ -144,7 +144,7 @@ void tke_rmsnorm_backward(tke_cpu *cpu, int64_t rows, int64_t n, const tke_real 
                .dy = dy,
                .y = dx,
                .flag = accumulate };
-    assert(n > 0 && (!accumulate || dx != dy)); /* a sum over what it reads */
+    assert(n > 0 && (!accumulate || dx != dy)); /* accumulating would overwrite its input */
     spread(&w, n, 1, rmsnorm_backward_task);
 }
 
@@ -315,7 +315,7 @@ double tke_adam_step(tke_cpu *cpu, const tke_adam *adam, int64_t count, const tk
 {
     work w = { .cpu = cpu, .total = count, .x = g, .y = theta, .z = m, .v = v, .adam = adam };
     assert(adam->t >= 1 && g != theta);        /* step 0 would divide by 1 - beta^0 */
-    double change = sum_blocks(&w, adam_task); /* looks, writes nothing */
+    double change = sum_blocks(&w, adam_task); /* only checks: writes nothing */
     if (!isfinite(change))
         return (double)NAN;
     w.flag = true;

@@ -10,9 +10,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* TILE_CODE: unrolled so far that instrumenting it takes a compiler minutes. What it reads is laid
- * out by packing functions, and those are instrumented. INLINE code is instrumented where it lands;
- * it has the mark so that none of its own comes along into a tile. */
+/* TILE_CODE: unrolled so far that instrumenting it takes a compiler minutes. What it reads was
+ * written by packing functions, which are instrumented. INLINE code is instrumented in the function
+ * it is expanded into; it has the attribute so that a tile does not get instrumented code from it. */
 #define TILE_CODE __attribute__((no_sanitize("address", "undefined", "thread")))
 #define INLINE    static inline __attribute__((always_inline)) TILE_CODE
 

@@ -1,7 +1,7 @@
 /* simd_avx512.h - the vector operations that the fast kernels are written in, for AVX-512.
  *
- * Included by avx512.c only, which sets the target before. Its twin is simd_avx2.h: same names,
- * half the width. "part" functions touch the first n numbers only (0 <= n <= VW); what is not
+ * Included by avx512.c only, which sets the target before. simd_avx2.h has the same functions for
+ * vectors of half the width. "part" functions touch the first n numbers only (0 <= n <= VW); what is not
  * loaded is 0.
  */
 #ifndef TKE_KERNELS_SIMD_AVX512_H
@@ -11,9 +11,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* TILE_CODE: unrolled so far that instrumenting it takes a compiler minutes. What it reads is laid
- * out by packing functions, and those are instrumented. INLINE code is instrumented where it lands;
- * it has the mark so that none of its own comes along into a tile. */
+/* TILE_CODE: unrolled so far that instrumenting it takes a compiler minutes. What it reads was
+ * written by packing functions, which are instrumented. INLINE code is instrumented in the function
+ * it is expanded into; it has the attribute so that a tile does not get instrumented code from it. */
 #define TILE_CODE __attribute__((no_sanitize("address", "undefined", "thread")))
 #define INLINE    static inline __attribute__((always_inline)) TILE_CODE
 
@@ -110,7 +110,7 @@ INLINE vf v_round(vf a)
 {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-/* p * 2^n for whole n, with overflow and underflow as they should be. */
+/* p * 2^n for whole n, overflow gives infinity, underflow a subnormal or 0. */
 INLINE vf v_scale2(vf p, vf n)
 {
     return _mm512_scalef_ps(p, n);
@@ -128,7 +128,7 @@ INLINE float v_largest(vf x)
     return _mm512_reduce_max_ps(x);
 }
 
-/* Stored halves, widened. */
+/* Stored 16-bit numbers, converted to fp32. */
 INLINE vf v_load_bf16(const uint16_t *p)
 {
     __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
