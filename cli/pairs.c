@@ -173,8 +173,10 @@ static void keep(reading *r, const sides *s, size_t number)
     cli_bad_line(&r->bad, r->path, number, "render", err.code ? err.message : "out of memory");
 }
 
-static void take_row(reading *r, const json_t *row, size_t number)
+static void take_row(void *user, const json_t *row, cli_span line, size_t number)
 {
+    reading *r = user;
+    (void)line;
     sides s = r->out->unpaired ? single(row) : paired(row);
     if (s.tie)
         ;
@@ -238,30 +240,8 @@ static int cross_all(const reading *r)
 
 static int read_one(reading *r, const char *path)
 {
-    cli_data_file f;
-    cli_lines lines;
-    cli_span line;
-    int bad = cli_data_open(r->app, path, &f);
-    if (bad)
-        return bad;
-    bad = cli_data_note_path(r->app, &r->out->paths, &r->out->n_paths, path);
-    if (bad) {
-        cli_data_close(&f);
-        return bad;
-    }
     r->path = path;
-    cli_lines_open(&lines, &f);
-    while (cli_lines_next(&lines, &line)) {
-        json_error_t why;
-        json_t *row = json_loadb(line.data, line.len, JSON_REJECT_DUPLICATES, &why);
-        if (json_is_object(row))
-            take_row(r, row, lines.number);
-        else
-            cli_bad_line(&r->bad, path, lines.number, "json", row ? "not a JSON object" : why.text);
-        json_decref(row);
-    }
-    cli_data_close(&f);
-    return 0;
+    return cli_data_rows(r->app, path, &r->out->paths, &r->out->n_paths, &r->bad, take_row, r);
 }
 
 int cli_pairs_read(cli_app *app, const tinkc_tokenizer *tokenizer, const char *renderer,

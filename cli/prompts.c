@@ -85,8 +85,9 @@ static bool keep(cli_prompts *p, tinkc_task task, size_t file)
     return true;
 }
 
-static void take_row(reading *r, const json_t *row, cli_span line, size_t number)
+static void take_row(void *user, const json_t *row, cli_span line, size_t number)
 {
+    reading *r = user;
     static const char *const prompts[] = { "messages", "prompt", "question",
                                            "problem",  "input",  NULL };
     static const char *const answers[] = { "answer", "solution", "target", "label", NULL };
@@ -118,40 +119,10 @@ static void take_row(reading *r, const json_t *row, cli_span line, size_t number
     json_decref(prompt);
 }
 
-static void take_line(reading *r, cli_span line, size_t number)
-{
-    json_error_t why;
-    json_t *row = json_loadb(line.data, line.len, JSON_REJECT_DUPLICATES, &why);
-    char text[300];
-    if (json_is_object(row)) {
-        take_row(r, row, line, number);
-    } else {
-        (void)snprintf(text, sizeof text, "not a JSON object%s%s", row ? "" : ": ",
-                       row ? "" : why.text);
-        cli_bad_line(&r->bad, r->path, number, "json", text);
-    }
-    json_decref(row);
-}
-
 static int read_one(reading *r, const char *path)
 {
-    cli_data_file f;
-    cli_lines lines;
-    cli_span line;
-    int bad = cli_data_open(r->app, path, &f);
-    if (bad)
-        return bad;
-    bad = cli_data_note_path(r->app, &r->out->paths, &r->out->n_paths, path);
-    if (bad) {
-        cli_data_close(&f);
-        return bad;
-    }
     r->path = path;
-    cli_lines_open(&lines, &f);
-    while (cli_lines_next(&lines, &line))
-        take_line(r, line, lines.number);
-    cli_data_close(&f);
-    return 0;
+    return cli_data_rows(r->app, path, &r->out->paths, &r->out->n_paths, &r->bad, take_row, r);
 }
 
 static int finish(reading *r, int bad)
