@@ -237,10 +237,10 @@ static int print_result(cli_app *app, const cli_asked *asked, const prompt *p,
     cli_save_begin(&save, path ? path : "-", 0666);
     FILE *f = save.f;
     size_t n = f ? tinkc_samples_count(got) : 0;
+    int bad = 0;
     if (f && (app->format == CLI_JSON || app->format == CLI_JSONL)) {
         json_t *v = result_json(app, asked, p, got, how);
-        cli_write_json(f, v, app->format == CLI_JSONL ? -1 : 2);
-        fputc('\n', f);
+        bad = cli_print_json_to(app, f, v);
         json_decref(v);
     } else {
         for (size_t i = 0; i < n; i++) {
@@ -249,7 +249,8 @@ static int print_result(cli_app *app, const cli_asked *asked, const prompt *p,
             print_answer(app, asked, f, tinkc_samples_at(got, i), how);
         }
     }
-    return cli_save_end(&save, app, true);
+    int unsaved = cli_save_end(&save, app, !bad);
+    return bad ? bad : unsaved;
 }
 
 static void print_piece(const char *text, size_t len, void *user)

@@ -87,6 +87,9 @@ static void show_plan(const cli_rl *r)
              (long long)cli_int(app, "max-steps-off-policy"),
              cli_int(app, "max-steps-off-policy") == 1 ? "" : "s");
     cli_note(app, "log        %s", r->job.log_dir);
+    if (cli_number(app, "temperature") == 0)
+        cli_warn(app, "--temperature 0: the answers of a group are equal, so there is nothing to "
+                      "compare and to learn");
 }
 
 /* Upper bounds: every answer as long as it may be. */

@@ -142,14 +142,14 @@ void cli_write_python_json(FILE *f, const json_t *v, int indent)
     write_value(f, v, indent < 0 ? -1 : 0, (layout){ indent < 0 ? 0 : indent, true });
 }
 
-static void print_whole(const cli_app *app, const json_t *v)
+static void print_whole(const cli_app *app, FILE *f, const json_t *v)
 {
     int indent = app->format == CLI_JSONL ? -1 : 2;
     if (app->compat)
-        cli_write_python_json(stdout, v, indent);
+        cli_write_python_json(f, v, indent);
     else
-        cli_write_json(stdout, v, indent);
-    fputc('\n', stdout);
+        cli_write_json(f, v, indent);
+    fputc('\n', f);
 }
 
 const json_t *cli_json_at(const json_t *v, const char *path)
@@ -243,15 +243,20 @@ int cli_check_fields(const cli_app *app, const json_t *item, const char *fields)
     return bad;
 }
 
-int cli_print_json(const cli_app *app, const json_t *v)
+int cli_print_json_to(const cli_app *app, FILE *f, const json_t *v)
 {
     int bad = json_is_object(v) ? check_fields(app, v) : 0;
     if (bad)
         return bad;
     json_t *picked = app->fields && json_is_object(v) ? pick_fields(v, app->fields) : NULL;
-    print_whole(app, picked ? picked : v);
+    print_whole(app, f, picked ? picked : v);
     json_decref(picked);
     return 0;
+}
+
+int cli_print_json(const cli_app *app, const json_t *v)
+{
+    return cli_print_json_to(app, stdout, v);
 }
 
 void cli_put_text(const cli_app *app, FILE *f, const char *text, size_t len)
@@ -513,7 +518,7 @@ static int print_json_list(const cli_app *app, const cli_list *list, const json_
             json_object_set_new(whole, "total_count", json_integer(list->total));
         json_object_set_new(whole, "shown_count", json_integer((json_int_t)n));
     }
-    print_whole(app, whole);
+    print_whole(app, stdout, whole);
     json_decref(whole);
     return 0;
 }

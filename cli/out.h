@@ -71,7 +71,9 @@ int cli_print_done(const cli_app *, json_t *object, const char *format, ...)
 void cli_write_json(FILE *, const json_t *, int indent);
 /* As Python's json module writes it; indent -1: on one line. */
 void cli_write_python_json(FILE *, const json_t *, int indent);
+/* A result, or the fields of it that --json names. 0, or an exit code after reporting an unknown field. */
 int cli_print_json(const cli_app *, const json_t *);
+int cli_print_json_to(const cli_app *, FILE *, const json_t *);
 /* A JSON string of any text: bytes that are not UTF-8, which a file name may have, are escaped. */
 json_t *cli_json_text(const char *);
 

@@ -396,7 +396,9 @@ static int probe_loss(cli_rl *r)
         return 0;
     if (err.code == TINKC_E_BAD_REQUEST || err.code == TINKC_E_UNPROCESSABLE ||
         err.code == TINKC_E_REQUEST_FAILED)
-        return cli_fail(r->job.app, "unsupported", "importance_sampling is the most common one",
+        return cli_fail(r->job.app, "unsupported",
+                        r->how.loss_names ? "see --loss and --loss-config"
+                                          : "importance_sampling is the most common one",
                         "the service does not accept --loss %s with these settings: %s", loss,
                         err.message);
     return cli_fail_error(r->job.app, &err, NULL);

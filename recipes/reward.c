@@ -278,6 +278,11 @@ static void on_response(tinkc_future *f, void *user)
     tinkc_bytes body = tinkc_response_body(tinkc_future_response(f, 0, &err));
     json_t *v =
         err.code ? NULL : tkr_json_parse((const char *)body.data, body.len, a->reward->url, &err);
+    if (err.code == TINKC_E_DEADLINE) {
+        err = (tinkc_error){ 0 };
+        tkc_fail(&err, TINKC_E_DEADLINE, "%s did not answer within %lld ms", a->reward->url,
+                 (long long)a->reward->timeout_ms);
+    }
     a->future = NULL;
     deliver(a, json_is_object(v) ? v : NULL,
             err.code ? err.message : "the answer is not an object");
