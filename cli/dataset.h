@@ -31,12 +31,6 @@ typedef struct cli_lines {
 void cli_lines_open(cli_lines *, const cli_data_file *);
 bool cli_lines_next(cli_lines *, cli_span *line);
 
-/* Reads a file of JSON objects, one on each line: `take` gets every object, other lines are reported to
- * `bad`. *paths grows by a copy of `path`. 0, or an exit code after reporting. */
-typedef void cli_row_fn(void *user, const json_t *row, cli_span line, size_t number);
-int cli_data_rows(cli_app *, const char *path, char ***paths, size_t *n_paths, cli_bad_lines *bad,
-                  cli_row_fn *take, void *user);
-
 /* Facts about one conversation that the check finds on its way. */
 typedef struct cli_convo {
     size_t n_messages, n_assistant, n_user, n_system, n_tool;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dataset.h"
+#include "data_rows.h"
 #include "out.h"
 #include "text.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dataset.h"
+#include "data_rows.h"
 #include "out.h"
 #include "shuffle.h"
 #include "text.h"
