@@ -68,6 +68,17 @@ void tke_base_free_tokenizer(tke_base *base)
     tinkc_tokenizer_free(base->tokenizer);
 }
 
+/* Clients see the model's name where a message names its folder, which is the server's affair. */
+static void hide_folder(const tke_base *base, tinkc_error *err)
+{
+    tinkc_error seen = *err;
+    if (!tkc_starts_with(tkc_str(seen.message), base->model->folder))
+        return;
+    *err = (tinkc_error){ 0 };
+    tkc_fail(err, seen.code, "%.150s%.240s", base->name,
+             seen.message + strlen(base->model->folder));
+}
+
 /* The tokenizer of a model; NULL: err says why. It stays until the service ends. */
 static const tinkc_tokenizer *tokenizer_of(tke_service *svc, tke_base *base, tinkc_error *err)
 {
@@ -77,6 +88,8 @@ static const tinkc_tokenizer *tokenizer_of(tke_service *svc, tke_base *base, tin
             base->model->folder, &(tinkc_tokenizer_options){ .allocator = svc->a }, err);
     const tinkc_tokenizer *tok = base->tokenizer;
     pthread_mutex_unlock(&svc->tokenizer_lock);
+    if (!tok)
+        hide_folder(base, err);
     return tok;
 }
 

@@ -108,6 +108,10 @@ void tke_front_create_sampling_session(tke_call *call)
         !tke_call_fields_known(call, &tkc_create_sampling_session_request_type) ||
         !find_target(call, in.base_model, in.model_path, &t))
         return;
+    if (in.sampling_session_seq_id < 0) {
+        tke_refuse(call, 400, "bad_request", "sampling_session_seq_id must not be negative");
+        return;
+    }
     tke_hasher h;
     tke_hash_begin(&h);
     tke_hash_str(&h, in.base_model);
