@@ -282,6 +282,7 @@ static void free_parts(tke_service *svc)
     svc->clock->release(svc->clock->self);
     pthread_mutex_destroy(&svc->lock);
     pthread_mutex_destroy(&svc->tokenizer_lock);
+    pthread_mutex_destroy(&svc->usage_lock);
     pthread_cond_destroy(&svc->work);
     pthread_cond_destroy(&svc->timer);
     pthread_cond_destroy(&svc->idle);
@@ -405,6 +406,7 @@ tke_service *tke_service_new(const tinkc_engine_options *options, tinkc_error *e
     atomic_init(&svc->gone, NULL);
     pthread_mutex_init(&svc->lock, NULL);
     pthread_mutex_init(&svc->tokenizer_lock, NULL);
+    pthread_mutex_init(&svc->usage_lock, NULL);
     tke_budget_init(&svc->bodies, svc->a, body_budget(&set));
     init_maps(svc);
     if (!start(svc, o, err)) {

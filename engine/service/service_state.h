@@ -373,6 +373,7 @@ struct tke_service {
 
     _Atomic(tke_gone_fn *) gone;
     pthread_mutex_t tokenizer_lock; /* to open one; never take svc->lock inside it */
+    pthread_mutex_t usage_lock; /* to hand counters to the store; svc->lock is taken inside it */
 
     pthread_mutex_t lock;
     pthread_cond_t work;               /* the worker has something to look at */

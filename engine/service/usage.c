@@ -63,11 +63,14 @@ void tke_usage_add(tke_service *svc, const char *owner, const char *session_id,
     pthread_mutex_unlock(&svc->lock);
 }
 
+/* One at a time: who asks for the usage flushes first, and what another thread has taken out by then must be on its
+ * way to the store before the reading is. */
 void tke_usage_flush(tke_service *svc)
 {
     const tkc_map_entry *e;
     tinkc_error err = { 0 };
     tkc_map taken;
+    pthread_mutex_lock(&svc->usage_lock);
     pthread_mutex_lock(&svc->lock);
     taken = svc->usage;
     tkc_map_init(&svc->usage, svc->a);
@@ -85,6 +88,7 @@ void tke_usage_flush(tke_service *svc)
     }
     if (txn)
         tke_txn_commit(txn, NULL, NULL);
+    pthread_mutex_unlock(&svc->usage_lock);
     tkc_map_free(&taken);
 }
 
