@@ -70,6 +70,7 @@ static void other_folders_are_refused(void **state)
         assert_int_equal(err.code, TINKC_E_NOT_FOUND);
         assert_non_null(strstr(err.message, "is not a store"));
         assert_int_equal(rmdir(folder), 0); /* empty as before */
+        free(folder);
     }
 }
 
