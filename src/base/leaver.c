@@ -1,6 +1,6 @@
-/* leaver.c - the list of threads that end by themselves, and who joins them.
+/* leaver.c - the threads that end by themselves, and who joins them.
  *
- * Locks: the list's, a leaf; threads are joined outside it.
+ * Slots are static: a thread must be able to leave without memory. Locks: the slots', a leaf; threads are joined outside it.
  */
 #include "base/leaver.h"
 
@@ -9,51 +9,47 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/mem.h"
-
-enum { EXIT_PATIENCE_S = 2 };
+enum { SLOTS = 64, EXIT_PATIENCE_S = 2 };
 
 struct tkc_leaver {
-    tkc_leaver *next;
     pthread_t thread;
-    pid_t process; /* a forked child has the list, but not the threads */
-    bool left;     /* nothing of ours runs in it any more */
+    pid_t process; /* a forked child has the slots, but not the threads */
+    bool used, expected;
+    bool left; /* nothing of ours runs in it any more */
 };
 
-static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
-static tkc_leaver *list;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static tkc_leaver slots[SLOTS];
 static pthread_once_t exit_handler = PTHREAD_ONCE_INIT;
 
-/* Takes out those that have left, or all. */
-static tkc_leaver *take(bool all)
+/* Gives back what a fork has left behind, or a thread that has been joined. */
+static void empty(tkc_leaver *l)
 {
-    tkc_leaver *taken = NULL;
-    pthread_mutex_lock(&list_lock);
-    for (tkc_leaver **at = &list; *at;) {
-        tkc_leaver *l = *at;
-        if (all || l->left) {
-            *at = l->next;
-            l->next = taken;
-            taken = l;
-        } else {
-            at = &l->next;
-        }
-    }
-    pthread_mutex_unlock(&list_lock);
-    return taken;
+    pthread_mutex_lock(&lock);
+    *l = (tkc_leaver){ 0 };
+    pthread_mutex_unlock(&lock);
 }
 
-/* One that does not end in time is left alone, and so is its memory: it may still say that it leaves. */
+/* The caller joins it and empties its slot. */
+static bool takes_to_join(tkc_leaver *l, bool all)
+{
+    pthread_mutex_lock(&lock);
+    bool takes = l->expected && (all || l->left);
+    if (takes)
+        l->expected = false;
+    pthread_mutex_unlock(&lock);
+    return takes;
+}
+
+/* One that does not end in time is left alone, and so is its slot: it may still say that it leaves. */
 static void join_all(void)
 {
     struct timespec until;
     (void)clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += EXIT_PATIENCE_S;
-    for (tkc_leaver *l = take(true), *next; l; l = next) {
-        next = l->next;
-        if (l->process != getpid() || pthread_timedjoin_np(l->thread, NULL, &until) == 0)
-            tkc_leaver_free(l);
-    }
+    for (tkc_leaver *l = slots; l < slots + SLOTS; l++)
+        if (takes_to_join(l, true) && l->process == getpid())
+            (void)pthread_timedjoin_np(l->thread, NULL, &until);
 }
 
 static void join_at_exit(void)
@@ -61,42 +57,48 @@ static void join_at_exit(void)
     (void)atexit(join_all);
 }
 
+static void join_those_that_left(void)
+{
+    for (tkc_leaver *l = slots; l < slots + SLOTS; l++)
+        if (takes_to_join(l, false)) {
+            if (l->process == getpid())
+                pthread_join(l->thread, NULL);
+            empty(l);
+        }
+}
+
 tkc_leaver *tkc_leaver_new(pthread_t thread)
 {
-    tinkc_error ignored = { 0 };
-    tkc_leaver *l = tkc_zalloc(NULL, sizeof *l, &ignored);
+    tkc_leaver *free_slot = NULL;
     pthread_once(&exit_handler, join_at_exit);
-    if (l) {
-        l->thread = thread;
-        l->process = getpid();
-    }
-    return l;
+    join_those_that_left();
+    pthread_mutex_lock(&lock);
+    for (tkc_leaver *l = slots; l < slots + SLOTS && !free_slot; l++)
+        if (!l->used)
+            free_slot = l;
+    if (free_slot)
+        *free_slot = (tkc_leaver){ .thread = thread, .process = getpid(), .used = true };
+    pthread_mutex_unlock(&lock);
+    return free_slot;
 }
 
 void tkc_leaver_free(tkc_leaver *l)
 {
-    tkc_release(NULL, l, sizeof *l);
+    empty(l);
 }
 
 void tkc_leaver_expect(tkc_leaver *l)
 {
-    pthread_mutex_lock(&list_lock);
-    l->next = list;
-    list = l;
-    pthread_mutex_unlock(&list_lock);
-    for (tkc_leaver *gone = take(false), *next; gone; gone = next) {
-        next = gone->next;
-        if (gone->process == getpid())
-            pthread_join(gone->thread, NULL);
-        tkc_leaver_free(gone);
-    }
+    pthread_mutex_lock(&lock);
+    l->expected = true;
+    pthread_mutex_unlock(&lock);
 }
 
 void tkc_leaver_leaves(tkc_leaver *l)
 {
     if (!l)
         return;
-    pthread_mutex_lock(&list_lock);
+    pthread_mutex_lock(&lock);
     l->left = true;
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_unlock(&lock);
 }

@@ -10,10 +10,10 @@
 
 typedef struct tkc_leaver tkc_leaver;
 
-/* NULL: out of memory; detach the thread then. */
+/* Joins those that have left. NULL: too many are leaving; detach the thread then. */
 tkc_leaver *tkc_leaver_new(pthread_t);
 void tkc_leaver_free(tkc_leaver *); /* instead of expecting it */
-/* It is the list's from now on. Joins those that have left. */
+/* The thread runs, or has run, to its end and is joined by others from now on. */
 void tkc_leaver_expect(tkc_leaver *);
 /* The last call that the thread makes, before or after it is expected. Does nothing for NULL. */
 void tkc_leaver_leaves(tkc_leaver *);
