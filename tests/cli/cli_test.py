@@ -1251,6 +1251,7 @@ def local_work():
     rl.mkdir()
     (rl / "metrics.jsonl").write_text("".join(json.dumps({"step": s, "optim/lr": 1e-5, "env/all/reward/total": s * 0.5}) + "\n" for s in (0, 1, 2)))
     check("the reward is what is plotted of an RL run", json.loads(tinkc("logs", "plot", rl, "--json").stdout)["metric"] == "env/all/reward/total")
+    os.utime(rl / "metrics.jsonl", (1, 1))  # a run that has just written is followed for two minutes more
     check("and what is followed", "step 2  optim/lr 1e-05  env/all/reward/total 1\n" in tinkc("logs", "tail", rl).stdout)
     exits(3, "store", "check", home, env=env, says="is not a store")
     check("a check makes no files", not pathlib.Path(home, "meta.db").exists())
