@@ -15,7 +15,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "base/leaver.h"
 #include "base/thread.h"
 
 struct tkc_loop {
@@ -36,7 +35,6 @@ struct tkc_loop {
         bool woken;     /* wake_fd has been written and not yet read */
         bool jumped;    /* the clock has moved since the timers were last checked */
         bool stop, ended, abandoned;
-        tkc_leaver *leaver; /* of an abandoned loop's thread; NULL = it is detached */
         void (*end_fn)(void *arg);
         void *end_arg;
     } shared;
@@ -319,7 +317,6 @@ static void *loop_main(void *arg)
     pthread_mutex_lock(&loop->shared.lock);
     loop->shared.ended = true;
     bool abandoned = loop->shared.abandoned;
-    tkc_leaver *leaver = loop->shared.leaver;
     void (*end_fn)(void *) = loop->shared.end_fn;
     void *end_arg = loop->shared.end_arg;
     pthread_cond_broadcast(&loop->shared.ended_cond);
@@ -328,7 +325,6 @@ static void *loop_main(void *arg)
         free_loop(loop);
         if (end_fn)
             end_fn(end_arg);
-        tkc_leaver_leaves(leaver);
     }
     return NULL;
 }
@@ -397,23 +393,15 @@ bool tkc_loop_join(tkc_loop *loop, int64_t timeout_ms)
 
 void tkc_loop_abandon(tkc_loop *loop, void (*last)(void *arg), void *arg)
 {
-    tkc_leaver *leaver = tkc_leaver_new(loop->thread);
     pthread_mutex_lock(&loop->shared.lock);
     bool ended = loop->shared.ended;
     if (!ended) {
         loop->shared.abandoned = true;
         loop->shared.end_fn = last;
         loop->shared.end_arg = arg;
-        loop->shared.leaver = leaver;
-        if (!leaver)
-            pthread_detach(loop->thread);
+        pthread_detach(loop->thread);
     }
-    pthread_mutex_unlock(
-        &loop->shared.lock); /* the loop may be gone from here on, unless it had ended */
-    if (leaver && !ended)
-        tkc_leaver_expect(leaver);
-    else if (leaver)
-        tkc_leaver_free(leaver);
+    pthread_mutex_unlock(&loop->shared.lock);
     if (ended) { /* the thread has ended already: free the loop here */
         pthread_join(loop->thread, NULL);
         free_loop(loop);
