@@ -163,7 +163,6 @@ static bool cpu_adam(tke_device *d, const tke_adam *step, size_t n, const tke_bl
 const tke_device_ops tke_cpu_device = {
     .abi = TKE_DEVICE_ABI,
     .kind = "cpu",
-    .masks = true,
     .open = cpu_open,
     .close = cpu_close,
     .info = cpu_info,

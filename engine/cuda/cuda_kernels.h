@@ -214,6 +214,7 @@ typedef struct tcu_draw {
     uint64_t seed;
     double temperature, top_p;
     int64_t top_k;
+    const uint32_t *allowed; /* on the card: bit t % 32 of word t / 32; NULL = every token */
 } tcu_draw;
 typedef struct tcu_drawn {
     int32_t token, bad;

@@ -2,7 +2,8 @@
  *
  * The mass of a token is exp((z - max) / T) as a whole number of 2^-44, so that sums are exact in any order and the draw
  * depends on the row alone. Filters keep what lies above a threshold of the logit and, of those equal to it, the lowest
- * ids; the draw walks ids in order.
+ * ids; the draw walks ids in order. A constraint comes before all of them: tokens that it does not allow have a logit of
+ * -inf, for the draw alone (log-probs are of all logits).
  */
 #include "cuda/cuda_kernels.h"
 #include "cuda/cuda_warp.cuh"
@@ -10,13 +11,20 @@
 enum { THREADS = 1024, RAW = 1, PROCESSED = 2 };
 typedef unsigned long long u64;
 
-typedef struct row {
+/* MASKED: only tokens whose bit in `allowed` is set take part. A template, so that rows without a constraint pay nothing. */
+template <bool MASKED> struct row {
     const float *z;
+    const uint32_t *allowed;
     int v;
-    float max, temperature;
-    uint32_t least; /* kept: key above it, or equal and among the first `equals` */
+    float max, temperature; /* max: of the tokens that take part */
+    uint32_t least;         /* kept: key above it, or equal and among the first `equals` */
     u64 equals;
-} row;
+
+    DEVICE float logit(int i) const
+    {
+        return !MASKED || allowed[i >> 5] >> (i & 31) & 1 ? z[i] : -INFINITY;
+    }
+};
 
 /* Maps floats to integers of the same order. */
 DEVICE uint32_t key_of(float z)
@@ -25,7 +33,7 @@ DEVICE uint32_t key_of(float z)
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-DEVICE u64 mass_of(const row &r, float z)
+template <bool M> DEVICE u64 mass_of(const row<M> &r, float z)
 {
     return (u64)((double)expf((z - r.max) / r.temperature) * 0x1p44);
 }
@@ -34,7 +42,7 @@ DEVICE u64 mass_of(const row &r, float z)
 
 /* The key at which the running total of `weight` over descending keys reaches `want` (>= 1), among keys above r.least
  * or equal to it. before = total above that key. WEIGHT: 0 counts, 1 masses. */
-template <int WEIGHT> DEVICE uint32_t search(const row &r, u64 want, u64 *before)
+template <int WEIGHT, bool M> DEVICE uint32_t search(const row<M> &r, u64 want, u64 *before)
 {
     __shared__ u64 bins[256];
     __shared__ uint32_t chosen;
@@ -46,9 +54,10 @@ template <int WEIGHT> DEVICE uint32_t search(const row &r, u64 want, u64 *before
             bins[i] = 0;
         __syncthreads();
         for (int i = threadIdx.x; i < r.v; i += THREADS) {
-            uint32_t key = key_of(r.z[i]);
-            if ((shift == 24 || (key ^ prefix) >> (shift + 8) == 0) && key >= r.least && r.z[i] != -INFINITY)
-                atomicAdd(&bins[key >> shift & 255], WEIGHT ? mass_of(r, r.z[i]) : 1);
+            float z = r.logit(i);
+            uint32_t key = key_of(z);
+            if ((shift == 24 || (key ^ prefix) >> (shift + 8) == 0) && key >= r.least && z != -INFINITY)
+                atomicAdd(&bins[key >> shift & 255], WEIGHT ? mass_of(r, z) : 1);
         }
         __syncthreads();
         if (threadIdx.x == 0) {
@@ -68,12 +77,12 @@ template <int WEIGHT> DEVICE uint32_t search(const row &r, u64 want, u64 *before
     return prefix;
 }
 
-template <typename F> DEVICE u64 total(const row &r, F f)
+template <bool M, typename F> DEVICE u64 total(const row<M> &r, F f)
 {
     u64 sum = 0;
 #pragma unroll 8
     for (int i = threadIdx.x; i < r.v; i += THREADS)
-        sum += f(r.z[i]);
+        sum += f(r.logit(i));
     __shared__ u64 all;
     __syncthreads();
     if (threadIdx.x == 0)
@@ -84,7 +93,7 @@ template <typename F> DEVICE u64 total(const row &r, F f)
     return all;
 }
 
-DEVICE void keep_top_k(row &r, u64 k)
+template <bool M> DEVICE void keep_top_k(row<M> &r, u64 k)
 {
     u64 before;
     u64 finite = total(r, [](float z) { return (u64)(z != -INFINITY); });
@@ -95,7 +104,7 @@ DEVICE void keep_top_k(row &r, u64 k)
 }
 
 /* Sum of the masses that are kept. Equal keys have equal masses. */
-DEVICE u64 kept_mass(const row &r)
+template <bool M> DEVICE u64 kept_mass(const row<M> &r)
 {
     u64 above = total(r, [&](float z) { return z != -INFINITY && key_of(z) > r.least ? mass_of(r, z) : 0; });
     u64 count = total(r, [&](float z) { return (u64)(key_of(z) == r.least); });
@@ -103,7 +112,7 @@ DEVICE u64 kept_mass(const row &r)
     return above + (count ? one / count * (count < r.equals ? count : r.equals) : 0);
 }
 
-DEVICE void keep_top_p(row &r, double p)
+template <bool M> DEVICE void keep_top_p(row<M> &r, double p)
 {
     u64 all = kept_mass(r), before, want = (u64)ceil(p * (double)all);
     want = want < 1 ? 1 : want > all ? all : want;
@@ -142,11 +151,11 @@ typedef struct found { /* of a range of ids: mass above the threshold, ids that 
 } found;
 
 /* Of ids begin .. end - 1, by one warp; every lane gets the result. Sums are exact, so their order does not matter. */
-DEVICE found look(const row &r, int begin, int end)
+template <bool M> DEVICE found look(const row<M> &r, int begin, int end)
 {
     found f = { 0, 0 };
     for (int i = begin + threadIdx.x % 32; i < end; i += 32) {
-        float z = r.z[i];
+        float z = r.logit(i);
         uint32_t key = key_of(z);
         f.same += key == r.least;
         f.above += key > r.least && z != -INFINITY ? mass_of(r, z) : 0;
@@ -159,7 +168,7 @@ DEVICE found look(const row &r, int begin, int end)
 }
 
 /* What a range keeps, with `before` equal ids before it; `one` is the mass of an equal id. */
-DEVICE u64 kept(const row &r, const found &f, u64 before, u64 one)
+template <bool M> DEVICE u64 kept(const row<M> &r, const found &f, u64 before, u64 one)
 {
     u64 room = r.equals > before ? r.equals - before : 0;
     return f.above + one * (f.same < room ? f.same : room);
@@ -167,7 +176,7 @@ DEVICE u64 kept(const row &r, const found &f, u64 before, u64 one)
 
 /* Each warp of the block takes a part of ids begin .. end - 1. Returns the first id of the part that holds the target;
  * *target and *same become relative to it. */
-DEVICE int narrow_down(const row &r, int begin, int end, u64 one, u64 *target, u64 *same, int *part_end)
+template <bool M> DEVICE int narrow_down(const row<M> &r, int begin, int end, u64 one, u64 *target, u64 *same, int *part_end)
 {
     __shared__ found parts[THREADS / 32];
     int warps = THREADS / 32, size = (end - begin + warps - 1) / warps, warp = threadIdx.x / 32;
@@ -191,12 +200,12 @@ DEVICE int narrow_down(const row &r, int begin, int end, u64 one, u64 *target, u
 }
 
 /* The first id whose running mass is above the target, among ids begin .. end - 1, by one warp. */
-DEVICE int pick(const row &r, int begin, int end, u64 one, u64 target, u64 same)
+template <bool M> DEVICE int pick(const row<M> &r, int begin, int end, u64 one, u64 target, u64 same)
 {
     int lane = threadIdx.x % 32, last = begin;
     for (int i0 = begin; i0 < end; i0 += 32) {
         int i = i0 + lane;
-        float z = i < end ? r.z[i] : -INFINITY;
+        float z = i < end ? r.logit(i) : -INFINITY;
         uint32_t key = i < end ? key_of(z) : 0;
         unsigned equal = __ballot_sync(0xffffffffu, i < end && key == r.least);
         u64 before = same + __popc(equal & ((1u << lane) - 1));
@@ -215,7 +224,7 @@ DEVICE int pick(const row &r, int begin, int end, u64 one, u64 target, u64 same)
     return last;
 }
 
-DEVICE int draw(const row &r, double u, u64 *sum_out)
+template <bool M> DEVICE int draw(const row<M> &r, double u, u64 *sum_out)
 {
     __shared__ int token;
     u64 all = total(r, [&](float z) { return z != -INFINITY && key_of(z) > r.least ? mass_of(r, z) : 0; }), one = 0, same = 0;
@@ -239,7 +248,7 @@ DEVICE int draw(const row &r, double u, u64 *sum_out)
     return token;
 }
 
-DEVICE int best(const row &r)
+template <bool M> DEVICE int best(const row<M> &r)
 {
     __shared__ u64 top;
     if (threadIdx.x == 0)
@@ -247,7 +256,7 @@ DEVICE int best(const row &r)
     __syncthreads();
     u64 mine = 0;
     for (int i = threadIdx.x; i < r.v; i += THREADS) {
-        u64 at = (u64)key_of(r.z[i]) << 32 | (0xffffffffu - (uint32_t)i);
+        u64 at = (u64)key_of(r.logit(i)) << 32 | (0xffffffffu - (uint32_t)i);
         mine = at > mine ? at : mine;
     }
     atomicMax(&top, mine);
@@ -255,14 +264,44 @@ DEVICE int best(const row &r)
     return (int)(0xffffffffu - (uint32_t)top);
 }
 
-DEVICE float log_prob(const row &r, float log_sum, int token, const tcu_draw &d, u64 sum)
+typedef struct norm { /* of all logits of a row */
+    float max, log_sum;
+} norm;
+
+/* sum: of the masses that are kept */
+template <bool M> DEVICE float log_prob(const row<M> &r, norm all, int token, const tcu_draw &d, u64 sum)
 {
     float z = r.z[token];
     if (d.logprobs == PROCESSED && d.temperature != 0)
         return (float)log((double)mass_of(r, z) / (double)sum);
     if (d.logprobs == RAW || d.temperature == 0 || d.temperature == 1)
-        return __fsub_rn(__fsub_rn(z, r.max), log_sum);
-    return 0; /* not needed: the caller has the sum of all */
+        return __fsub_rn(__fsub_rn(z, all.max), all.log_sum);
+    row<false> whole = { r.z, NULL, r.v, all.max, r.temperature, 0, ~0ull };
+    u64 masses = total(whole, [&](float x) { return mass_of(whole, x); });
+    return (float)(((double)z - all.max) / d.temperature - log((double)masses * 0x1p-44));
+}
+
+/* A row of logits that has a distribution. */
+template <bool M> DEVICE tcu_drawn draw_one(row<M> &r, norm all, const tcu_draw &d)
+{
+    tcu_drawn result = { 0, 0, 0 };
+    u64 sum = 1;
+    if (M || d.temperature == 0)
+        result.token = best(r);
+    if (M) {
+        r.max = r.logit(result.token);
+        if (r.max == -INFINITY) /* nothing is allowed */
+            return { 0, 1, 0 };
+    }
+    if (d.temperature != 0) {
+        if (d.top_k > 0 && d.top_k < r.v)
+            keep_top_k(r, (u64)d.top_k);
+        if (d.top_p < 1)
+            keep_top_p(r, d.top_p);
+        result.token = draw(r, uniform(d.seed, d.sample, d.position), &sum);
+    }
+    result.logprob = log_prob(r, all, result.token, d, sum);
+    return result;
 }
 
 __global__ void __launch_bounds__(THREADS) sample(const float *z, int64_t ldz, int v, const float *max, const float *log_sum,
@@ -271,28 +310,17 @@ __global__ void __launch_bounds__(THREADS) sample(const float *z, int64_t ldz, i
     tcu_draw d = draws[blockIdx.x];
     if (d.want < 0)
         return;
-    row r = { z + d.want * ldz, v, max[d.want], (float)d.temperature, 0, ~0ull };
-    float sum_log = log_sum[d.want], lp;
+    norm all = { max[d.want], log_sum[d.want] };
     tcu_drawn result = { 0, 1, 0 };
-    if (isfinite(r.max) && isfinite(sum_log)) {
-        u64 sum = 1;
-        result.bad = 0;
-        if (d.temperature == 0) {
-            result.token = best(r);
+    if (isfinite(all.max) && isfinite(all.log_sum)) {
+        const float *from = z + d.want * ldz;
+        if (d.allowed) {
+            row<true> r = { from, d.allowed, v, 0, (float)d.temperature, 0, ~0ull };
+            result = draw_one(r, all, d);
         } else {
-            if (d.top_k > 0 && d.top_k < v)
-                keep_top_k(r, (u64)d.top_k);
-            if (d.top_p < 1)
-                keep_top_p(r, d.top_p);
-            result.token = draw(r, uniform(d.seed, d.sample, d.position), &sum);
+            row<false> r = { from, NULL, v, all.max, (float)d.temperature, 0, ~0ull };
+            result = draw_one(r, all, d);
         }
-        lp = log_prob(r, sum_log, result.token, d, sum);
-        if (d.logprobs == 0 && d.temperature != 0 && d.temperature != 1) {
-            row all = r;
-            u64 whole = total(all, [&](float x) { return mass_of(all, x); });
-            lp = (float)(((double)r.z[result.token] - r.max) / d.temperature - log((double)whole * 0x1p-44));
-        }
-        result.logprob = lp;
     }
     if (threadIdx.x == 0)
         out[blockIdx.x] = result;

@@ -227,13 +227,27 @@ static size_t table_entries(const tke_step *j)
     return n;
 }
 
+static size_t mask_bytes(const tcu_sampler *s)
+{
+    return ((size_t)s->model->vocab + 31) / 32 * sizeof(uint32_t);
+}
+
+static size_t all_mask_bytes(const tcu_sampler *s, const tke_step *j)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < j->n_draws; i++)
+        n += j->draws[i].allowed != NULL;
+    return n * (mask_bytes(s) + ALIGN);
+}
+
 static size_t feed_bytes(const tcu_sampler *s, const tke_step *j)
 {
     size_t rows = s->max_padded, lists = j->n_scores * 2 + j->n_tops * 2 + j->n_wants;
     return rows * (4 * sizeof(int32_t) + 2 * sizeof(tcu_segment) + 4 * sizeof(tcu_tile) +
                    2 * sizeof(tcu_span)) +
            lists * sizeof(int32_t) + (j->n_draws + FEW_ROWS) * sizeof(tcu_draw) +
-           table_entries(j) * sizeof(int32_t) + ((size_t)1 << 20) + 24 * ALIGN;
+           table_entries(j) * sizeof(int32_t) + all_mask_bytes(s, j) + ((size_t)1 << 20) +
+           24 * ALIGN;
 }
 
 static void *put(tcu_sampler *s, size_t bytes, void *card)
@@ -330,7 +344,8 @@ static void put_block_ids(tcu_sampler *s, const tke_step *j)
     }
 }
 
-static void put_draws(tcu_sampler *s, const tke_step *j, size_t room)
+/* Returns the table on the host. */
+static tcu_draw *put_draws(tcu_sampler *s, const tke_step *j, size_t room)
 {
     size_t n = j->n_draws > room ? j->n_draws : room;
     tcu_draw *draws = put(s, n * sizeof *draws, &s->draws);
@@ -348,6 +363,15 @@ static void put_draws(tcu_sampler *s, const tke_step *j, size_t room)
                                    .top_k = d->rule->top_k };
     }
     s->n_draws = (int32_t)n;
+    return draws;
+}
+
+/* Constraints of the draws that have one. The draws point to them, so a graph does not care where they are. */
+static void put_masks(tcu_sampler *s, const tke_step *j, tcu_draw *draws)
+{
+    for (size_t i = 0; i < j->n_draws; i++)
+        if (j->draws[i].allowed)
+            memcpy(put(s, mask_bytes(s), &draws[i].allowed), j->draws[i].allowed, mask_bytes(s));
 }
 
 static void put_lists(tcu_sampler *s, const tke_step *j)
@@ -444,9 +468,11 @@ static bool make_tables(tcu_sampler *s, const tke_step *j, bool fixed, tinkc_err
     put_spans(s, j, fixed);
     if (!put_wants(s, j, fixed, err))
         return false;
-    put_draws(s, j, fixed ? (size_t)s->rows.padded : 0);
+    tcu_draw *draws = put_draws(s, j, fixed ? (size_t)s->rows.padded : 0);
     put_lists(s, j);
-    put_block_ids(s, j); /* last: the only table whose length differs between replays of a graph */
+    /* last: the tables whose length differs between replays of a graph */
+    put_block_ids(s, j);
+    put_masks(s, j, draws);
     return put_outputs(s, j, err) && tcu_feed_send(s->model->device, &s->feed, err);
 }
 

@@ -27,7 +27,7 @@
 #include "tensor/adam.h"
 
 /* Raised whenever a struct or function that a module sees changes. */
-enum { TKE_DEVICE_ABI = 2 };
+enum { TKE_DEVICE_ABI = 3 };
 
 typedef struct tke_device_ops tke_device_ops;
 
@@ -175,8 +175,8 @@ typedef struct tke_draw { /* one token by a rule */
     int32_t *token;
     float *logprob;
     bool *bad; /* set to true if no token could be drawn: logits are not finite */
-    /* The only tokens that may be drawn: bit t % 32 of word t / 32; NULL = all. Only for devices
-     * that have `masks`. Log-probs are still those of all logits. */
+    /* The only tokens that may be drawn: bit t % 32 of word t / 32; NULL = all. Applied before the
+     * other filters; log-probs are still those of all logits. */
     const uint32_t *allowed;
 } tke_draw;
 
@@ -203,7 +203,6 @@ typedef struct tke_step {
 struct tke_device_ops {
     uint32_t abi;     /* TKE_DEVICE_ABI */
     const char *kind; /* "cpu", "cuda" */
-    bool masks;       /* supports tke_draw.allowed */
 
     /* Errors: UNSUPPORTED, with the reason in words: no driver, one that is too old, no device. */
     tke_device *(*open)(const tke_device_options *, tinkc_error *err);

@@ -40,9 +40,6 @@ static bool check_request(const tke_infer *e, const tke_gen_request *r, tinkc_er
     if (r->n_stop_strings && !r->token_bytes)
         return tkc_fail(err, TINKC_E_BAD_REQUEST,
                         "stop strings need tokenizer.json in the model folder");
-    if (r->constraint && !e->ops->masks)
-        return tkc_fail(err, TINKC_E_UNSUPPORTED,
-                        "constrained sampling is not supported on this device");
     if (r->constraint && tke_token_order_size(r->constraint->tokens) > c->vocab)
         return tkc_fail(err, TINKC_E_STATE, "the constraint is for another vocabulary");
     if (r->snapshot && tke_snapshot_model(r->snapshot) != e->model)

@@ -523,9 +523,6 @@ static bool take_constraint(tke_call *call, const asked *in, const tinkc_tokeniz
         return refuse_form(call, param);
     if (!g)
         return true;
-    if (!svc->device->ops->masks)
-        tkc_fail(&call->err, TINKC_E_UNSUPPORTED,
-                 "constrained sampling is not supported on this device");
     tke_constraint *c = tkc_arena_alloc(&job->arena, sizeof *c, &call->err);
     if (c)
         *c = (tke_constraint){ g, order_of(svc, job->in.sample.base, tok, &call->err) };

@@ -554,6 +554,62 @@ static void decode_rows(tcu_sampler *s, const data *d, const tke_lora *lora, int
     }
 }
 
+/* One decoding step of `n` sequences at position 0, drawn at temperature 1 under the masks. */
+static void draw_step(tcu_sampler *s, const data *d, const tke_lora *lora, int32_t (*blocks)[64],
+                      size_t n, const uint32_t *const *masks, int32_t *tokens, float *lp)
+{
+    tke_sample_rule rule = { .temperature = 1, .top_p = 0.9 };
+    int32_t ids[8], positions[8] = { 0 };
+    size_t wants[8];
+    bool bad[8];
+    tke_step_seq seqs[8];
+    tke_draw draws[8];
+    tke_segment segment = { .begin = 0, .end = n, .lora = lora };
+    for (size_t i = 0; i < n; i++) {
+        ids[i] = d->ids[i], wants[i] = i;
+        seqs[i] = (tke_step_seq){ i, 1, 0, blocks[i] };
+        draws[i] = (tke_draw){ i, &rule, 9, 0, 0, &tokens[i], &lp[i], &bad[i], masks[i] };
+    }
+    tke_step j = { .n = n,
+                   .ids = ids,
+                   .positions = positions,
+                   .segments = &segment,
+                   .n_segments = 1,
+                   .seqs = seqs,
+                   .n_seqs = n,
+                   .wants = wants,
+                   .n_wants = n,
+                   .draws = draws,
+                   .n_draws = n };
+    CK(tcu_sampler_run(s, &j, &err));
+    for (size_t i = 0; i < n; i++)
+        failures += bad[i];
+}
+
+/* Constraints come and go while one graph is replayed; rows beside them keep their bits. */
+static void mask_case(tcu_sampler *s, const data *d, const tke_lora *lora, int32_t (*blocks)[64],
+                      size_t vocab)
+{
+    enum { N = 6, WORDS = 32 };
+    const uint32_t *none[N] = { NULL }, *masks[N] = { NULL };
+    uint32_t one[WORDS] = { 0 }, odd[WORDS];
+    int32_t free_tokens[N], tokens[N];
+    float free_lp[N], lp[N];
+    size_t off = 0, outside = 0;
+    one[(vocab - 1) / 32] = UINT32_C(1) << (vocab - 1) % 32;
+    memset(odd, 0xaa, sizeof odd);
+    masks[1] = one, masks[4] = odd;
+    for (int turn = 0; turn < 4; turn++) { /* the second one captures, the others replay */
+        draw_step(s, d, lora, blocks, N, none, free_tokens, free_lp);
+        draw_step(s, d, lora, blocks, N, masks, tokens, lp);
+        outside += tokens[1] != (int32_t)vocab - 1 || tokens[4] % 2 == 0;
+        for (size_t i = 0; i < N; i++)
+            off += !masks[i] && (tokens[i] != free_tokens[i] || memcmp(&lp[i], &free_lp[i], 4));
+    }
+    verdict(outside == 0, "  constraints: tokens outside them", (double)outside);
+    verdict(off == 0, "  bits: rows beside constrained ones", (double)off);
+}
+
 static void model_case(const shape *sh, size_t rank, uint32_t train)
 {
     static const int lengths[] = { 40, 7, 1, 75, 16, 130 };
@@ -687,6 +743,7 @@ static void model_case(const shape *sh, size_t rank, uint32_t train)
     decode_rows(s, &d, &lora, blocks, lp2);
     verdict(count_bits(lp, lp2, d.n) == 0, "  bits: trainer = sampler, decoding in company",
             (double)count_bits(lp, lp2, d.n));
+    mask_case(s, &d, &lora, blocks, sh->vocab);
     tcu_sampler_free(s), tcu_trainer_free(t), tcu_trainer_free(t2), tcu_block_free(weights),
         tcu_block_free(g), tcu_model_free(m);
 }
@@ -714,22 +771,24 @@ static int by_logit(const void *a, const void *b)
     return x < y ? -1 : 1;
 }
 
-/* The ids that the rules keep: temperature, then top-k, then top-p, ties to the lower id. */
-static size_t keep(const float *z, size_t v, const tcu_draw *d, double *mass, bool *kept)
+/* The ids that the rules keep: the constraint, temperature, then top-k, then top-p, ties to the lower id. */
+static size_t keep(const float *z, size_t v, const tcu_draw *d, const uint32_t *allowed,
+                   double *mass, bool *kept)
 {
     int32_t *order = malloc(v * sizeof *order);
     double top = -1e300, sum = 0, passed = 0;
-    size_t n = 0;
+    size_t n = 0, m = 0;
     for (size_t i = 0; i < v; i++) {
-        order[i] = (int32_t)i;
+        if (!allowed || allowed[i / 32] >> i % 32 & 1)
+            order[m++] = (int32_t)i;
         kept[i] = false;
         top = z[i] > top ? z[i] : top;
     }
     for (size_t i = 0; i < v; i++)
         mass[i] = exp(((double)z[i] - top) / d->temperature);
     sorting = z;
-    qsort(order, v, sizeof *order, by_logit);
-    size_t k = d->top_k > 0 && (size_t)d->top_k < v ? (size_t)d->top_k : v;
+    qsort(order, m, sizeof *order, by_logit);
+    size_t k = d->top_k > 0 && (size_t)d->top_k < m ? (size_t)d->top_k : m;
     for (size_t i = 0; i < k; i++)
         sum += mass[order[i]];
     for (; n < k && (n == 0 || d->top_p >= 1 || passed < d->top_p * sum); n++) {
@@ -740,9 +799,19 @@ static size_t keep(const float *z, size_t v, const tcu_draw *d, double *mass, bo
     return n;
 }
 
+/* Masks of the draws of check_sampling by i % 8: 0 one token, 1 the least likely tenth, 2 one in seven; else none. */
+static void fill_mask(const float *z, size_t v, size_t i, uint32_t *mask)
+{
+    float limit = -4.8f; /* logits lie between -6 and 6 */
+    memset(mask, 0, (v + 31) / 32 * sizeof *mask);
+    for (size_t t = 0; t < v; t++)
+        if (i % 8 == 0 ? t == (i * 613 + 4999) % v : i % 8 == 1 ? z[t] < limit : t % 7 == i / 8 % 7)
+            mask[t / 32] |= UINT32_C(1) << t % 32;
+}
+
 static void check_sampling(void)
 {
-    enum { V = 5003, ROWS = 64, LD = 5008 };
+    enum { V = 5003, ROWS = 64, LD = 5008, WORDS = (V + 31) / 32 };
     static const struct {
         double temperature, top_p;
         int64_t top_k;
@@ -755,11 +824,15 @@ static void check_sampling(void)
     for (size_t i = 0; i < ROWS * LD; i++)
         z[i] = roundf(z[i] * 8) / 8; /* many ties */
     float *zc = to_card(z, ROWS * LD * sizeof *z);
+    uint32_t *masks = calloc(ROWS * 8 * WORDS, sizeof *masks);
+    for (size_t i = 0; i < ROWS * 8; i++)
+        fill_mask(z + i % ROWS * LD, V, i, masks + i * WORDS);
+    uint32_t *mc = to_card(masks, ROWS * 8 * WORDS * sizeof *masks);
     RC(tcu_log_sum(zc, LD, ROWS, V, max, sum, device->stream));
     for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
         tcu_draw draws[ROWS * 8];
-        tcu_drawn drawn[ROWS * 8];
-        size_t outside = 0, off = 0, bad = 0;
+        tcu_drawn drawn[ROWS * 8], masked[ROWS * 8];
+        size_t outside = 0, off = 0, bad = 0, changed = 0;
         double chi = 0;
         for (size_t i = 0; i < ROWS * 8; i++)
             draws[i] = (tcu_draw){ .want = (int32_t)(i % ROWS),
@@ -775,7 +848,7 @@ static void check_sampling(void)
         CK(tcu_download(device, drawn, oc, sizeof drawn, &err));
         for (size_t i = 0; i < ROWS * 8; i++) {
             const float *row = z + i % ROWS * LD;
-            keep(row, V, &draws[i], mass, kept);
+            keep(row, V, &draws[i], NULL, mass, kept);
             double all = 0, total = 0, passed = 0;
             for (size_t j = 0; j < V; j++) {
                 total += mass[j];
@@ -794,6 +867,27 @@ static void check_sampling(void)
         verdict(outside + off + bad == 0, name, (double)(outside + off + bad));
         if (rules[r].top_k != 1 && rules[r].top_p > 0.1)
             verdict(chi > 0.4 && chi < 0.6, "  where draws fall, mean of the uniform", chi);
+        for (size_t i = 0; i < ROWS * 8; i++)
+            draws[i].allowed = i % 8 < 3 ? mc + i * WORDS : NULL;
+        CK(tcu_upload(device, dc, draws, sizeof draws, &err));
+        RC(tcu_sample(zc, LD, V, max, sum, dc, ROWS * 8, oc, device->stream));
+        CK(tcu_download(device, masked, oc, sizeof masked, &err));
+        outside = off = 0;
+        for (size_t i = 0; i < ROWS * 8; i++) {
+            if (!draws[i].allowed) {
+                changed += memcmp(&masked[i], &drawn[i], sizeof *drawn) != 0;
+                continue;
+            }
+            double total = 0;
+            keep(z + i % ROWS * LD, V, &draws[i], masks + i * WORDS, mass, kept);
+            for (size_t j = 0; j < V; j++)
+                total += mass[j];
+            outside += masked[i].bad || !kept[masked[i].token];
+            off += !(fabs(log(mass[masked[i].token] / total) - masked[i].logprob) < 1e-4);
+        }
+        verdict(outside + off == 0, "  constrained: outside, log-probs off",
+                (double)(outside + off));
+        verdict(changed == 0, "  bits: rows beside constrained ones", (double)changed);
     }
 }
 

@@ -845,11 +845,6 @@ static void test_constraints(void **state)
     assert_int_equal(err.code, TINKC_E_BAD_REQUEST);
     assert_string_equal(err.message,
                         "max_tokens of 3 is too small: the shortest text that fits has 4 bytes");
-    ops.masks = false;
-    err = (tinkc_error){ 0 };
-    assert_null(tke_infer_add(e, &r, &err));
-    assert_int_equal(err.code, TINKC_E_UNSUPPORTED);
-    ops.masks = true;
     tke_infer_free(e);
     tke_token_order_free(order);
     tkc_arena_free(&arena);
