@@ -1,6 +1,7 @@
 /* cuda_block.c - an adapter's numbers on the card: fp32 blocks, their bf16 operands, sums and AdamW.
  *
- * May touch: blocks it is given. Must not: keep host copies. Operands pad the rank to 16, so that every product runs in
+ * May touch: blocks it is given. Must not: decide which of them are on the card (device/residence.h); on the host they
+ * are only kept while they wait there. Operands pad the rank to 16, so that every product runs in
  * whole steps; the padding is zero and adds nothing.
  */
 #include <math.h>
@@ -50,6 +51,18 @@ static bool make_groups(tcu_block *b, const tke_lora_layout *l, tinkc_error *err
     return ok;
 }
 
+static size_t bytes_of(const tcu_block *b)
+{
+    return b->n * sizeof *b->data;
+}
+
+static bool clear(tcu_block *b, tinkc_error *err)
+{
+    return tcu_ok(b->device, cudaMemsetAsync(b->data, 0, bytes_of(b), b->device->stream),
+                  "clearing", err) &&
+           tcu_wait(b->device, err);
+}
+
 tcu_block *tcu_block_new(tcu_device *d, size_t n, tinkc_error *err)
 {
     if (tkc_failed(err))
@@ -59,35 +72,96 @@ tcu_block *tcu_block_new(tcu_device *d, size_t n, tinkc_error *err)
         return NULL;
     b->device = d;
     b->n = n;
-    b->data = tcu_take(d, n * sizeof *b->data, TCU_FOR_ADAPTERS, err);
-    if (b->data && tcu_block_zero(b, err))
+    tke_residence_turn(&d->residence);
+    b->data = tcu_take(d, bytes_of(b), TCU_FOR_ADAPTERS, err);
+    tke_residence_add(&d->residence, &b->place, bytes_of(b));
+    if (b->data && clear(b, err))
         return b;
     tcu_block_free(b);
     return NULL;
+}
+
+/* Frees what is on the card. */
+static void clear_out(tcu_block *b)
+{
+    tcu_give(b->device, b->data, bytes_of(b), TCU_FOR_ADAPTERS);
+    tcu_give(b->device, b->groups, (size_t)b->n_groups * sizeof *b->groups, TCU_FOR_ADAPTERS);
+    tcu_give(b->device, b->operands, b->n_operands * sizeof *b->operands, TCU_FOR_ADAPTERS);
+    b->data = NULL;
+    b->groups = NULL;
+    b->operands = NULL;
+    b->fresh = false;
 }
 
 void tcu_block_free(tcu_block *b)
 {
     if (!b)
         return;
-    tcu_give(b->device, b->data, b->n * sizeof *b->data, TCU_FOR_ADAPTERS);
-    tcu_give(b->device, b->groups, (size_t)b->n_groups * sizeof *b->groups, TCU_FOR_ADAPTERS);
-    tcu_give(b->device, b->operands, b->n_operands * sizeof *b->operands, TCU_FOR_ADAPTERS);
+    tke_residence_remove(&b->device->residence, &b->place);
+    clear_out(b);
+    tkc_release(NULL, b->host, bytes_of(b));
     tkc_release(NULL, b, sizeof *b);
+}
+
+/* ---- between card and host ---- */
+
+/* What changed the block was waited for. The operands are rounded again when it comes back: the same bits. */
+bool tcu_block_leave(tke_resident *r, tinkc_error *err)
+{
+    tcu_block *b = (tcu_block *)r;
+    float *host = tkc_alloc(NULL, bytes_of(b), err);
+    if (!host || !tcu_fetch(b->device, host, b->data, bytes_of(b), err)) {
+        tkc_release(NULL, host, bytes_of(b));
+        return false;
+    }
+    clear_out(b);
+    b->host = host;
+    return true;
+}
+
+bool tcu_block_come(tke_resident *r, tinkc_error *err)
+{
+    tcu_block *b = (tcu_block *)r;
+    tcu_device *d = b->device;
+    float *host = b->host, *data = tcu_take(d, bytes_of(b), TCU_FOR_ADAPTERS, err);
+    if (!data || !tcu_upload(d, data, host, bytes_of(b), err) || !tcu_wait(d, err)) {
+        tcu_give(d, data, bytes_of(b), TCU_FOR_ADAPTERS);
+        return false;
+    }
+    tke_residence_lock(&d->residence); /* another thread may be reading the host's copy */
+    b->data = data;
+    b->host = NULL;
+    tke_residence_unlock(&d->residence);
+    tkc_release(NULL, host, bytes_of(b));
+    return true;
+}
+
+bool tcu_block_use(const tcu_block *b, tinkc_error *err)
+{
+    tcu_block *mine = (tcu_block *)(uintptr_t)b;
+    return tke_residence_use(&b->device->residence, &mine->place, err);
+}
+
+/* ---- numbers ---- */
+
+/* Begins a call that uses these blocks (second may be NULL). */
+static bool begin(const tcu_block *first, const tcu_block *second, tinkc_error *err)
+{
+    tke_residence_turn(&first->device->residence);
+    return tcu_block_use(first, err) && (!second || tcu_block_use(second, err));
 }
 
 bool tcu_block_zero(tcu_block *b, tinkc_error *err)
 {
     b->fresh = false;
-    return tcu_ok(b->device, cudaMemsetAsync(b->data, 0, b->n * sizeof *b->data, b->device->stream),
-                  "clearing", err) &&
-           tcu_wait(b->device, err);
+    return begin(b, NULL, err) && clear(b, err);
 }
 
 bool tcu_block_copy(tcu_block *to, const tcu_block *from, tinkc_error *err)
 {
     to->fresh = false;
-    return tcu_ok(to->device,
+    return begin(to, from, err) &&
+           tcu_ok(to->device,
                   cudaMemcpyAsync(to->data, from->data, to->n * sizeof *to->data,
                                   cudaMemcpyDeviceToDevice, to->device->stream),
                   "copying an adapter", err) &&
@@ -97,19 +171,27 @@ bool tcu_block_copy(tcu_block *to, const tcu_block *from, tinkc_error *err)
 bool tcu_block_write(tcu_block *b, const float *from, tinkc_error *err)
 {
     b->fresh = false;
-    return tcu_upload(b->device, b->data, from, b->n * sizeof *from, err) &&
+    return begin(b, NULL, err) && tcu_upload(b->device, b->data, from, bytes_of(b), err) &&
            tcu_wait(b->device, err);
 }
 
+/* On any thread, wherever the numbers are. */
 bool tcu_block_read(const tcu_block *b, float *to, tinkc_error *err)
 {
-    return tcu_fetch(b->device, to, b->data, b->n * sizeof *to, err);
+    bool ok = true;
+    tke_residence_lock(&b->device->residence);
+    if (b->host)
+        memcpy(to, b->host, bytes_of(b));
+    else
+        ok = tcu_fetch(b->device, to, b->data, bytes_of(b), err);
+    tke_residence_unlock(&b->device->residence);
+    return ok;
 }
 
 bool tcu_block_ready(tcu_block *b, const tke_lora_layout *layout, tinkc_error *err)
 {
     tcu_device *d = b->device;
-    if (!b->groups && !make_groups(b, layout, err))
+    if (!tcu_block_use(b, err) || (!b->groups && !make_groups(b, layout, err)))
         return false;
     if (!b->operands)
         b->operands = tcu_take(d, b->n_operands * sizeof *b->operands, TCU_FOR_ADAPTERS, err);
@@ -155,7 +237,7 @@ bool tcu_block_squares(const tcu_block *b, double *sum, tinkc_error *err)
 {
     tcu_device *d = b->device;
     size_t n = parts_of(b->n);
-    return reserve_parts(d, n, err) &&
+    return begin(b, NULL, err) && reserve_parts(d, n, err) &&
            tcu_ok(d, tcu_sum_squares(b->data, (int64_t)b->n, d->parts, d->stream), "adding up",
                   err) &&
            fetch_sum(d, n, sum, err);
@@ -180,7 +262,8 @@ bool tcu_block_adam(const tke_adam *o, const tcu_block *g, tcu_block *theta, tcu
     tcu_device *d = theta->device;
     tcu_adam a = adam_numbers(o);
     size_t n = parts_of(theta->n);
-    if (!reserve_parts(d, n, err))
+    if (!begin(g, theta, err) || !tcu_block_use(m, err) || !tcu_block_use(v, err) ||
+        !reserve_parts(d, n, err))
         return false;
     for (int apply = 0; apply < 2;
          apply++) { /* the first pass only checks that the result is finite */

@@ -88,6 +88,7 @@ tcu_device *tcu_open(int index, tinkc_error *err)
     if (!d)
         return NULL;
     pthread_mutex_init(&d->lock, NULL);
+    tke_residence_init(&d->residence, tcu_block_leave, tcu_block_come);
     d->index = index < 0 ? 0 : index;
     if (open_parts(d, err))
         return d;
@@ -116,6 +117,7 @@ void tcu_close(tcu_device *d)
         if (d->joined[i])
             cudaEventDestroy(d->joined[i]);
     }
+    tke_residence_free(&d->residence);
     pthread_mutex_destroy(&d->lock);
     tkc_release(NULL, d, sizeof *d);
 }
@@ -195,7 +197,10 @@ void *tcu_take(tcu_device *d, size_t bytes, int purpose, tinkc_error *err)
     if (tkc_failed(err))
         return NULL;
     cudaSetDevice(d->index);
-    cudaError_t e = cudaMalloc(&at, bytes ? bytes : 16);
+    cudaError_t e;
+    do /* adapters that nobody uses now make room */
+        e = cudaMalloc(&at, bytes ? bytes : 16);
+    while (e == cudaErrorMemoryAllocation && tke_residence_make_room(&d->residence));
     if (e == cudaErrorMemoryAllocation) {
         cudaGetLastError();
         tcu_memory(d, &left, &total);

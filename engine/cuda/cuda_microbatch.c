@@ -106,18 +106,25 @@ size_t tcu_trainer_bytes(const tcu_trainer *t, const tke_microbatch_size *s, int
     return bytes_of(t, s, all ? t->model->config.n_layers : 0);
 }
 
-size_t tcu_trainer_memory(const tcu_trainer *t)
+/* What is free, with `more` bytes that could be. */
+static size_t budget_with(const tcu_trainer *t, size_t more)
 {
     size_t left = 0, total = 0;
     if (t->o.memory_bytes || !tcu_memory(t->model->device, &left, &total))
         return t->o.memory_bytes;
-    left += t->bytes;
+    left += t->bytes + more;
     return left > RESERVE ? left - RESERVE : 0;
 }
 
+size_t tcu_trainer_memory(const tcu_trainer *t)
+{
+    return budget_with(t, tke_residence_idle(&t->model->device->residence));
+}
+
+/* Idle adapters make room for what a microbatch needs, but not for activations that can be recomputed. */
 static size_t layers_to_keep(const tcu_trainer *t, const tke_microbatch_size *s)
 {
-    size_t layers = t->model->config.n_layers, budget = tcu_trainer_memory(t), keep = layers;
+    size_t layers = t->model->config.n_layers, budget = budget_with(t, 0), keep = layers;
     if (s->depth != TKE_DEPTH_ALL || t->o.keep == TKE_KEEP_NONE)
         return 0;
     while (keep > 0 && t->o.keep != TKE_KEEP_ALL && bytes_of(t, s, keep) > budget)
@@ -404,8 +411,10 @@ static bool forward(tcu_trainer *t, tinkc_error *err)
 bool tcu_trainer_run(tcu_trainer *t, const tke_microbatch *b, tinkc_error *err)
 {
     t->batch = b;
-    bool ok = !tkc_failed(err) && reserve(t, &b->size, err) && make_tables(t, b, err) &&
-              forward(t, err) && tcu_trainer_head(t, err) &&
+    tke_residence_turn(&t->model->device->residence);
+    bool ok = !tkc_failed(err) && tcu_hold_segments(b->segments, b->n_segments, err) &&
+              reserve(t, &b->size, err) && make_tables(t, b, err) && forward(t, err) &&
+              tcu_trainer_head(t, err) &&
               (b->size.depth != TKE_DEPTH_ALL || tcu_trainer_backward(t, err));
     return tcu_wait(t->model->device, err) &&
            ok; /* the card has read the tables: they may be overwritten */

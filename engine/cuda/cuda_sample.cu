@@ -19,12 +19,12 @@ template <bool MASKED> struct row {
     float max, temperature; /* max: of the tokens that take part */
     uint32_t least;         /* kept: key above it, or equal and among the first `equals` */
     u64 equals;
-
-    DEVICE float logit(int i) const
-    {
-        return !MASKED || allowed[i >> 5] >> (i & 31) & 1 ? z[i] : -INFINITY;
-    }
 };
+
+template <bool M> DEVICE float logit_of(const row<M> &r, int i)
+{
+    return !M || r.allowed[i >> 5] >> (i & 31) & 1 ? r.z[i] : -INFINITY;
+}
 
 /* Maps floats to integers of the same order. */
 DEVICE uint32_t key_of(float z)
@@ -54,7 +54,7 @@ template <int WEIGHT, bool M> DEVICE uint32_t search(const row<M> &r, u64 want, 
             bins[i] = 0;
         __syncthreads();
         for (int i = threadIdx.x; i < r.v; i += THREADS) {
-            float z = r.logit(i);
+            float z = logit_of(r, i);
             uint32_t key = key_of(z);
             if ((shift == 24 || (key ^ prefix) >> (shift + 8) == 0) && key >= r.least && z != -INFINITY)
                 atomicAdd(&bins[key >> shift & 255], WEIGHT ? mass_of(r, z) : 1);
@@ -82,7 +82,7 @@ template <bool M, typename F> DEVICE u64 total(const row<M> &r, F f)
     u64 sum = 0;
 #pragma unroll 8
     for (int i = threadIdx.x; i < r.v; i += THREADS)
-        sum += f(r.logit(i));
+        sum += f(logit_of(r, i));
     __shared__ u64 all;
     __syncthreads();
     if (threadIdx.x == 0)
@@ -155,7 +155,7 @@ template <bool M> DEVICE found look(const row<M> &r, int begin, int end)
 {
     found f = { 0, 0 };
     for (int i = begin + threadIdx.x % 32; i < end; i += 32) {
-        float z = r.logit(i);
+        float z = logit_of(r, i);
         uint32_t key = key_of(z);
         f.same += key == r.least;
         f.above += key > r.least && z != -INFINITY ? mass_of(r, z) : 0;
@@ -205,7 +205,7 @@ template <bool M> DEVICE int pick(const row<M> &r, int begin, int end, u64 one, 
     int lane = threadIdx.x % 32, last = begin;
     for (int i0 = begin; i0 < end; i0 += 32) {
         int i = i0 + lane;
-        float z = i < end ? r.logit(i) : -INFINITY;
+        float z = i < end ? logit_of(r, i) : -INFINITY;
         uint32_t key = i < end ? key_of(z) : 0;
         unsigned equal = __ballot_sync(0xffffffffu, i < end && key == r.least);
         u64 before = same + __popc(equal & ((1u << lane) - 1));
@@ -256,7 +256,7 @@ template <bool M> DEVICE int best(const row<M> &r)
     __syncthreads();
     u64 mine = 0;
     for (int i = threadIdx.x; i < r.v; i += THREADS) {
-        u64 at = (u64)key_of(r.logit(i)) << 32 | (0xffffffffu - (uint32_t)i);
+        u64 at = (u64)key_of(logit_of(r, i)) << 32 | (0xffffffffu - (uint32_t)i);
         mine = at > mine ? at : mine;
     }
     atomicMax(&top, mine);
@@ -264,12 +264,12 @@ template <bool M> DEVICE int best(const row<M> &r)
     return (int)(0xffffffffu - (uint32_t)top);
 }
 
-typedef struct norm { /* of all logits of a row */
+typedef struct row_norm { /* of all logits of a row */
     float max, log_sum;
-} norm;
+} row_norm;
 
 /* sum: of the masses that are kept */
-template <bool M> DEVICE float log_prob(const row<M> &r, norm all, int token, const tcu_draw &d, u64 sum)
+template <bool M> DEVICE float log_prob(const row<M> &r, row_norm all, int token, const tcu_draw &d, u64 sum)
 {
     float z = r.z[token];
     if (d.logprobs == PROCESSED && d.temperature != 0)
@@ -282,14 +282,14 @@ template <bool M> DEVICE float log_prob(const row<M> &r, norm all, int token, co
 }
 
 /* A row of logits that has a distribution. */
-template <bool M> DEVICE tcu_drawn draw_one(row<M> &r, norm all, const tcu_draw &d)
+template <bool M> DEVICE tcu_drawn draw_one(row<M> &r, row_norm all, const tcu_draw &d)
 {
     tcu_drawn result = { 0, 0, 0 };
     u64 sum = 1;
     if (M || d.temperature == 0)
         result.token = best(r);
     if (M) {
-        r.max = r.logit(result.token);
+        r.max = logit_of(r, result.token);
         if (r.max == -INFINITY) /* nothing is allowed */
             return { 0, 1, 0 };
     }
@@ -310,7 +310,7 @@ __global__ void __launch_bounds__(THREADS) sample(const float *z, int64_t ldz, i
     tcu_draw d = draws[blockIdx.x];
     if (d.want < 0)
         return;
-    norm all = { max[d.want], log_sum[d.want] };
+    row_norm all = { max[d.want], log_sum[d.want] };
     tcu_drawn result = { 0, 1, 0 };
     if (isfinite(all.max) && isfinite(all.log_sum)) {
         const float *from = z + d.want * ldz;

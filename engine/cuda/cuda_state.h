@@ -14,6 +14,7 @@
 #include "cuda/cuda_gemm.h"
 #include "cuda/cuda_kernels.h"
 #include "device/device.h"
+#include "device/residence.h"
 
 typedef struct tcu_device {
     tke_device base;
@@ -28,7 +29,8 @@ typedef struct tcu_device {
     pthread_mutex_t lock;
     size_t used[5]; /* bytes by TCU_FOR_* */
     bool dead;
-    double *parts; /* sums of blocks */
+    tke_residence residence; /* which adapters are on the card */
+    double *parts;           /* sums of blocks */
     size_t n_parts;
     double *sums;                /* [4], of the host, pinned */
     struct tcu_profile *profile; /* NULL = not measured */
@@ -121,9 +123,11 @@ void tcu_model_free(tcu_model *); /* NULL allowed */
 
 /* ---- cuda_block.c ---- */
 
-typedef struct tcu_block { /* weights, gradients or moments of one adapter: fp32 on the card */
+typedef struct tcu_block { /* weights, gradients or moments of one adapter: fp32 */
+    tke_resident place;    /* first: the residence casts to it */
     tcu_device *device;
-    float *data;
+    float *data; /* on the card; NULL while the numbers wait on the host */
+    float *host; /* there; else NULL */
     size_t n;
     /* made when it is first used as weights */
     int32_t rank, padded, n_groups;
@@ -133,6 +137,12 @@ typedef struct tcu_block { /* weights, gradients or moments of one adapter: fp32
     bool fresh;    /* operands follow data */
     bool has_head; /* the output projection has an adapter */
 } tcu_block;
+
+/* Moves between card and host, for the device's residence. */
+bool tcu_block_leave(tke_resident *, tinkc_error *err);
+bool tcu_block_come(tke_resident *, tinkc_error *err);
+/* Brings it to the card; it stays there until the next call of the table. */
+bool tcu_block_use(const tcu_block *, tinkc_error *err);
 
 tcu_block *tcu_block_new(tcu_device *, size_t n, tinkc_error *err); /* zeroed */
 void tcu_block_free(tcu_block *);                                   /* NULL allowed; any thread */
@@ -158,6 +168,8 @@ void tcu_fill_steps(const int64_t *starts, size_t n_seqs, tcu_step *out);
 /* The segments of rows [begin, end), which lie between steps; steps may be NULL. */
 void tcu_fill_segments(const tke_segment *, size_t n, const tcu_step *steps, size_t n_steps,
                        int32_t begin, int32_t end, tcu_segment *out);
+/* Brings the adapters and gradients of all segments to the card. */
+bool tcu_hold_segments(const tke_segment *, size_t n, tinkc_error *err);
 /* Makes the operands of all adapters; *most = the largest padded rank, *head = does one adapt the
  * head? */
 bool tcu_ready_segments(const tke_segment *, size_t n, int32_t *most, bool *head, tinkc_error *err);

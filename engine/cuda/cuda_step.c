@@ -707,6 +707,7 @@ bool tcu_sampler_run(tcu_sampler *s, const tke_step *j, tinkc_error *err)
 {
     tcu_device *d = s->model->device;
     bool fixed = is_decoding(j);
+    tke_residence_turn(&d->residence);
     if (tkc_failed(err) || !make_tables(s, j, fixed, err))
         return false;
     bool ok = fixed ? run_graph(s, err) : run_plain(s, j, err);

@@ -56,6 +56,8 @@ static size_t device_memory(tke_device *base, tke_memory_use *out, size_t room)
     for (int i = 0; i < TCU_PURPOSES && n < room; i++)
         out[n++] = (tke_memory_use){ tcu_purpose_name(i), d->used[i] };
     pthread_mutex_unlock(&d->lock);
+    if (n < room)
+        out[n++] = (tke_memory_use){ "adapters on the host", tke_residence_away(&d->residence) };
     return n;
 }
 
@@ -186,6 +188,7 @@ static bool microbatch_run(tke_device_trainer *t, const tke_microbatch *b, tinkc
 static tke_device_sampler *sampler_new(tke_device_model *m, const tke_device_sampler_options *o,
                                        tinkc_error *err)
 {
+    tke_residence_turn(&((tcu_model *)m)->device->residence);
     return (tke_device_sampler *)tcu_sampler_new((tcu_model *)m, o, err);
 }
 

@@ -92,10 +92,21 @@ void tcu_fill_segments(const tke_segment *s, size_t n, const tcu_step *steps, si
     }
 }
 
+bool tcu_hold_segments(const tke_segment *s, size_t n, tinkc_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (s[i].lora && (!tcu_block_use((const tcu_block *)s[i].lora->weights, err) ||
+                          (s[i].grads && !tcu_block_use((const tcu_block *)s[i].grads, err))))
+            return false;
+    return true;
+}
+
 bool tcu_ready_segments(const tke_segment *s, size_t n, int32_t *most, bool *head, tinkc_error *err)
 {
     *most = 0;
     *head = false;
+    if (!tcu_hold_segments(s, n, err)) /* all of them, before the operands of one take memory */
+        return false;
     for (size_t i = 0; i < n; i++) {
         tcu_block *w = s[i].lora ? (tcu_block *)(uintptr_t)s[i].lora->weights : NULL;
         if (!w)

@@ -230,8 +230,8 @@ static bool supported(const tke_model *m, tinkc_error *err)
 
 static bool fits(tcu_model *m, tinkc_error *err)
 {
-    size_t left = 0, total = 0;
-    if (!tcu_memory(m->device, &left, &total) || m->bytes <= left)
+    size_t left = 0, total = 0, idle = tke_residence_idle(&m->device->residence);
+    if (!tcu_memory(m->device, &left, &total) || m->bytes <= left + idle)
         return true;
     return tkc_fail(err, TINKC_E_MEMORY, "cuda: the model needs %zu MiB on the card, %zu are free",
                     m->bytes >> 20, left >> 20);
@@ -255,6 +255,7 @@ tcu_model *tcu_model_new(tcu_device *d, tke_model *s, tinkc_error *err)
     m->k_width = (int32_t)(c->n_kv_heads * c->head_dim);
     m->qkv_width = m->q_width + 2 * m->k_width;
     m->bytes = tcu_model_bytes(s);
+    tke_residence_turn(&d->residence);
     m->layers = tkc_zalloc(NULL, c->n_layers * sizeof *m->layers, err);
     if (m->layers && fits(m, err))
         m->block = tcu_take(d, m->bytes, TCU_FOR_WEIGHTS, err);

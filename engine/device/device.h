@@ -8,7 +8,9 @@
  * A device computes at the level of a microbatch (forward, head with losses, backward) and of a
  * step (a few tokens of many sequences over the paged cache). Weights of a base model lie on it
  * once, for all trainers and samplers. Adapters are blocks of numbers that the device stores
- * where it likes; the host accesses them only through block_read and block_write.
+ * where it likes; the host accesses them only through block_read and block_write. A device whose
+ * memory is full moves the blocks that were unused for longest to the host (device/residence.h)
+ * before a request fails with MEMORY.
  *
  * Bits (docs/engine.md): a row's numbers depend on its weights and request alone, and a packed
  * sequence gives the same numbers as the cached steps, on one device and build.

@@ -11,7 +11,7 @@ typedef struct counts {
     uint64_t value;
 } counts;
 
-enum { N_COUNTS = 20, MAX_PARTS = 32 };
+enum { N_COUNTS = 20, MAX_PARTS = 32, DEVICE_PARTS = 16 };
 
 static void take_counts(tke_service *svc, counts c[N_COUNTS])
 {
@@ -67,8 +67,9 @@ typedef struct part {
  * unused, and the remaining resident pages. */
 static size_t take_memory(tke_service *svc, part out[MAX_PARTS])
 {
-    enum { DEVICE_PARTS = 16 };
     tke_memory_use device[DEVICE_PARTS];
+    tke_device_info info;
+    svc->device->ops->info(svc->device, &info);
     size_t n = 0, n_device = svc->device->ops->memory(svc->device, device, DEVICE_PARTS);
     tkc_heap heap = tkc_heap_now();
     uint64_t named = 0, anonymous = heap.resident - heap.resident_files;
@@ -81,7 +82,7 @@ static size_t take_memory(tke_service *svc, part out[MAX_PARTS])
     out[n++] = (part){ "requests_under_way", tke_budget_used(&svc->bodies) };
     out[n++] = (part){ "work_space", heap.pages };
     out[n++] = (part){ "database", (uint64_t)tke_store_memory(svc->store) };
-    for (size_t i = 0; i < n_device && i < DEVICE_PARTS; i++)
+    for (size_t i = 0; !info.memory_bytes && i < n_device && i < DEVICE_PARTS; i++)
         if (!tkc_cstr_eq(device[i].name, "weights")) /* mapped files: in resident_files */
             out[n++] = (part){ device[i].name, device[i].bytes };
     for (size_t i = 0; i < n; i++)
@@ -92,6 +93,26 @@ static size_t take_memory(tke_service *svc, part out[MAX_PARTS])
     out[n++] = (part){ "resident", heap.resident };
     out[n++] = (part){ "resident_files", heap.resident_files };
     return n;
+}
+
+/* The memory of a device that has its own: apart from the process's. */
+static void write_device_memory(tke_service *svc, tkc_buf *out, tinkc_error *err)
+{
+    tke_memory_use uses[DEVICE_PARTS];
+    tke_device_info info;
+    svc->device->ops->info(svc->device, &info);
+    size_t n = svc->device->ops->memory(svc->device, uses, DEVICE_PARTS);
+    if (!info.memory_bytes)
+        return;
+    tkc_buf_cstr(out,
+                 "# HELP tinkc_device_memory_bytes Memory of the card by what holds it\n# TYPE "
+                 "tinkc_device_memory_bytes gauge\n",
+                 err);
+    for (size_t i = 0; i < n && i < DEVICE_PARTS; i++)
+        tkc_buf_printf(out, err, "tinkc_device_memory_bytes{part=\"%s\"} %llu\n", uses[i].name,
+                       (unsigned long long)uses[i].bytes);
+    tkc_buf_printf(out, err, "tinkc_device_memory_bytes{part=\"free\"} %llu\n",
+                   (unsigned long long)info.memory_free);
 }
 
 bool tke_service_metrics(tke_service *svc, tkc_buf *out, tinkc_error *err)
@@ -112,17 +133,17 @@ bool tke_service_metrics(tke_service *svc, tkc_buf *out, tinkc_error *err)
     for (size_t i = 0; i < n; i++)
         tkc_buf_printf(out, err, "tinkc_memory_bytes{part=\"%s\"} %llu\n", parts[i].name,
                        (unsigned long long)parts[i].bytes);
+    write_device_memory(svc, out, err);
     return !tkc_failed(err);
 }
 
 /* The device, why it was chosen, and its memory. */
 static void write_device(tke_service *svc, tkc_jsonw *w)
 {
-    enum { MOST = 16 };
     tke_device_info info;
-    tke_memory_use uses[MOST];
+    tke_memory_use uses[DEVICE_PARTS];
     svc->device->ops->info(svc->device, &info);
-    size_t n = svc->device->ops->memory(svc->device, uses, MOST);
+    size_t n = svc->device->ops->memory(svc->device, uses, DEVICE_PARTS);
     tkc_jsonw_key(w, "device");
     tkc_jsonw_object(w);
     tkc_jsonw_key(w, "name");
@@ -139,7 +160,7 @@ static void write_device(tke_service *svc, tkc_jsonw *w)
     }
     tkc_jsonw_key(w, "memory");
     tkc_jsonw_object(w);
-    for (size_t i = 0; i < n && i < MOST; i++) {
+    for (size_t i = 0; i < n && i < DEVICE_PARTS; i++) {
         tkc_jsonw_key(w, uses[i].name);
         tkc_jsonw_u64(w, uses[i].bytes);
     }

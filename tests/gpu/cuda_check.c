@@ -1,6 +1,6 @@
 /* cuda_check.c - the kernels and the host side of the CUDA backend on a card, against double precision and themselves.
  *
- *     cuda_check products | attention | model | train NAME TOKENS | decode NAME BATCH CONTEXT [RANK] | all
+ *     cuda_check products | attention | model | sampling | memory | train NAME TOKENS | decode NAME | all
  *
  * Exit status 1 when something is off. Needs a card.
  */
@@ -610,6 +610,14 @@ static void mask_case(tcu_sampler *s, const data *d, const tke_lora *lora, int32
     verdict(off == 0, "  bits: rows beside constrained ones", (double)off);
 }
 
+/* Sends every block to the host, as a card without memory does. */
+static void send_away(void)
+{
+    tke_residence_turn(&device->residence);
+    while (tke_residence_make_room(&device->residence))
+        ;
+}
+
 static void model_case(const shape *sh, size_t rank, uint32_t train)
 {
     static const int lengths[] = { 40, 7, 1, 75, 16, 130 };
@@ -744,6 +752,19 @@ static void model_case(const shape *sh, size_t rank, uint32_t train)
     verdict(count_bits(lp, lp2, d.n) == 0, "  bits: trainer = sampler, decoding in company",
             (double)count_bits(lp, lp2, d.n));
     mask_case(s, &d, &lora, blocks, sh->vocab);
+    /* an adapter that waited on the host */
+    CK(tcu_block_zero(g, &err));
+    send_away();
+    bool away = weights->host && g->host && !weights->data && !weights->operands;
+    CK(tcu_trainer_run(t, &b, &err));
+    send_away();
+    CK(tcu_block_read(g, other, &err));
+    size_t off = count_bits(lp, lp2, d.n) + count_bits(grads, other, l->n_floats);
+    memset(lp2, 0, d.n * 4);
+    for (size_t i = 0; i < 6; i++)
+        sample_rows(s, &d, i, 0, &lora, blocks[i], lp2);
+    off += count_bits(lp, lp2, d.n);
+    verdict(away && off == 0, "  bits: adapter back from the host", (double)off);
     tcu_sampler_free(s), tcu_trainer_free(t), tcu_trainer_free(t2), tcu_block_free(weights),
         tcu_block_free(g), tcu_model_free(m);
 }
@@ -889,6 +910,85 @@ static void check_sampling(void)
                 (double)(outside + off));
         verdict(changed == 0, "  bits: rows beside constrained ones", (double)changed);
     }
+}
+
+/* ---- memory ---- */
+
+typedef struct optimized { /* numbers under AdamW */
+    tcu_block *g, *theta, *m, *v;
+} optimized;
+
+static optimized make_optimized(const float *start, size_t n)
+{
+    optimized o = { tcu_block_new(device, n, &err), tcu_block_new(device, n, &err),
+                    tcu_block_new(device, n, &err), tcu_block_new(device, n, &err) };
+    CK(o.g && o.theta && o.m && o.v);
+    CK(tcu_block_write(o.theta, start, &err) && tcu_block_write(o.g, start + 1, &err));
+    return o;
+}
+
+static void optimize(const optimized *o, int64_t t)
+{
+    double moved;
+    tke_adam a = { 1e-3, 0.9, 0.999, 1e-8, 0.01, 1, t };
+    CK(tcu_block_adam(&a, o->g, o->theta, o->m, o->v, &moved, &err));
+}
+
+static size_t differ_from(const optimized *a, const optimized *b, float *x, float *y, size_t n)
+{
+    tcu_block *const of[2][3] = { { a->theta, a->m, a->v }, { b->theta, b->m, b->v } };
+    size_t off = 0;
+    for (int i = 0; i < 3; i++) {
+        CK(tcu_block_read(of[0][i], x, &err) && tcu_block_read(of[1][i], y, &err));
+        off += count_bits(x, y, n);
+    }
+    return off;
+}
+
+static void free_optimized(optimized *o)
+{
+    tcu_block_free(o->g), tcu_block_free(o->theta), tcu_block_free(o->m), tcu_block_free(o->v);
+}
+
+/* Three sets of numbers where only one has room, and a fourth with all the room. */
+static void check_memory(void)
+{
+    enum { SETS = 3, STEPS = 3, N = 24 << 20, LEFT = 700 };
+    float *start = malloc((N + 1) * 4), *x = malloc(N * 4), *y = malloc(N * 4);
+    size_t left, total, off = 0, tries = 0;
+    void *ballast = NULL;
+    optimized sets[SETS], alone;
+    random_floats(start, N + 1, 12, 1);
+    CK(tcu_memory(device, &left, &total));
+    for (left -= (size_t)LEFT << 20; cudaMalloc(&ballast, left) != cudaSuccess && tries++ < 50;)
+        left -= (size_t)64 << 20;
+    cudaGetLastError();
+    verdict(ballast != NULL, "memory: MiB left on the card", LEFT);
+    for (int i = 0; i < SETS; i++)
+        sets[i] = make_optimized(start, N);
+    for (int t = 1; t <= STEPS; t++)
+        for (int i = 0; i < SETS; i++)
+            optimize(&sets[i], t);
+    size_t away = tke_residence_away(&device->residence);
+    verdict(away > 0, "memory: MiB that wait on the host", (double)(away >> 20));
+    tinkc_error refused = { 0 };
+    tcu_block *large = tcu_block_new(device, (size_t)1 << 30, &refused);
+    printf("  refused: %s\n", refused.message);
+    verdict(!large && refused.code == TINKC_E_MEMORY && !device->dead,
+            "memory: 4 GiB are an error of the request", refused.code);
+    cudaFree(ballast);
+    alone = make_optimized(start, N);
+    for (int t = 1; t <= STEPS; t++)
+        optimize(&alone, t);
+    for (int i = 0; i < SETS; i++)
+        off += differ_from(&sets[i], &alone, x, y, N);
+    verdict(off == 0, "memory: bits of numbers that moved", (double)off);
+    for (int i = 0; i < SETS; i++)
+        free_optimized(&sets[i]);
+    free_optimized(&alone);
+    verdict(tke_residence_away(&device->residence) == 0 && device->used[TCU_FOR_ADAPTERS] == 0,
+            "memory: bytes left behind", (double)device->used[TCU_FOR_ADAPTERS]);
+    free(start), free(x), free(y);
 }
 
 /* ---- speed ---- */
@@ -1167,6 +1267,8 @@ int main(int argc, char **argv)
         check_model();
     if (all || strcmp(mode, "sampling") == 0)
         check_sampling();
+    if (all || strcmp(mode, "memory") == 0)
+        check_memory();
     if (strcmp(mode, "alone") == 0)
         speed_attention();
     if (strcmp(mode, "train") == 0)
