@@ -231,16 +231,23 @@ static uint32_t family_flags(family *f)
     return train;
 }
 
-/* Largest relative error in norm over all tensors. One that should be (nearly) zero, as the
- * gradients of q and k are for a single token, is judged beside the whole. */
-static double family_compare(family *f, tke_adapter *a, const tke_block *block, const char *prefix)
+typedef struct family_error {
+    double worst;  /* relative error in norm of a tensor */
+    double turned; /* 1 - cosine of all numbers as one vector */
+    double norm;   /* relative error of its norm */
+} family_error;
+
+/* A tensor that should be (nearly) zero, as the gradients of q and k are for a single token, is
+ * judged beside the whole. */
+static family_error family_compare(family *f, tke_adapter *a, const tke_block *block,
+                                   const char *prefix)
 {
     enum { MOST = 4096 };
     char name[160];
     size_t place = 0, n = 0;
     tke_tensor_ref ref;
     tke_view view;
-    double off[MOST], norm[MOST], all = 0, worst = 0;
+    double off[MOST], norm[MOST], all = 0, got = 0, dot = 0, worst = 0;
     if (!tke_view_open(&view, a->device, block, a->layout->n_floats, &f->err))
         die(&f->err);
     while (n < MOST && family_next(f, a->layout, &place, prefix, name, &ref)) {
@@ -248,9 +255,11 @@ static double family_compare(family *f, tke_adapter *a, const tke_block *block, 
         const float *want = family_floats(f, name, count);
         off[n] = norm[n] = 0;
         for (size_t i = 0; i < count; i++) {
-            double d = (double)view.data[ref.offset + i] - (double)want[i];
-            off[n] += d * d;
-            norm[n] += (double)want[i] * (double)want[i];
+            double x = (double)view.data[ref.offset + i], y = (double)want[i];
+            off[n] += (x - y) * (x - y);
+            norm[n] += y * y;
+            got += x * x;
+            dot += x * y;
         }
         all += norm[n++];
     }
@@ -259,7 +268,9 @@ static double family_compare(family *f, tke_adapter *a, const tke_block *block, 
         double error = sqrt(off[i]) / (sqrt(norm[i]) + 1e-3 * sqrt(all) + 1e-30);
         worst = error > worst || isnan(error) ? error : worst;
     }
-    return n ? worst : NAN;
+    if (!n)
+        return (family_error){ NAN, NAN, NAN };
+    return (family_error){ worst, 1 - dot / sqrt(got * all), fabs(sqrt(got / all) - 1) };
 }
 
 static tke_adapter *family_adapter(family *f)
@@ -401,9 +412,14 @@ static void family_loss_and_grads(family *f, const family_loss *l, bool first)
         family_logprobs(f, &pass);
     report(f->name, name, fabs(pass.out.metrics[0].value - l->sum) / (family_size(&pass) + 1e-30),
            1e-5);
-    snprintf(name, sizeof name, "grad/%s (norm, worst tensor)", l->name);
     snprintf(prefix, sizeof prefix, "grad/%s/", l->name);
-    report(f->name, name, family_compare(f, a, a->grads, prefix), 1e-4);
+    family_error off = family_compare(f, a, a->grads, prefix);
+    snprintf(name, sizeof name, "grad/%s (norm, worst tensor)", l->name);
+    report(f->name, name, off.worst, 1e-4);
+    snprintf(name, sizeof name, "grad/%s (1 - cosine)", l->name);
+    report(f->name, name, off.turned, 1e-8);
+    snprintf(name, sizeof name, "grad/%s (norm of all)", l->name);
+    report(f->name, name, off.norm, 1e-4);
     tke_pass_free(&pass);
     tke_adapter_free(a);
 }
@@ -426,7 +442,7 @@ static void family_adam(family *f)
         report(f->name, name, fabs(metrics[0].value - f->norms[step]) / f->norms[step], 1e-4);
         snprintf(name, sizeof name, "adam%zu (norm, worst tensor)", step + 1);
         snprintf(prefix, sizeof prefix, "adam%zu/", step + 1);
-        report(f->name, name, family_compare(f, a, a->weights, prefix), 1e-5);
+        report(f->name, name, family_compare(f, a, a->weights, prefix).worst, 1e-5);
     }
     tke_adapter_free(a);
 }

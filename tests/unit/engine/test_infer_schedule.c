@@ -169,8 +169,7 @@ static bool step_run(tke_device_sampler *s, const tke_step *p, tinkc_error *err)
     return true;
 }
 
-static tke_device_ops ops = { .masks = true,
-                              .sampler_new = sampler_new,
+static tke_device_ops ops = { .sampler_new = sampler_new,
                               .sampler_free = sampler_free,
                               .sampler_cache = sampler_cache,
                               .cache_copy = cache_copy,
