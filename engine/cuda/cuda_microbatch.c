@@ -106,28 +106,29 @@ size_t tcu_trainer_bytes(const tcu_trainer *t, const tke_microbatch_size *s, int
     return bytes_of(t, s, all ? t->model->config.n_layers : 0);
 }
 
-/* What is free, with `more` bytes that could be. */
-static size_t budget_with(const tcu_trainer *t, size_t more)
+/* What is free; with `idle` also what adapters that nobody uses now could free. */
+static size_t budget(const tcu_trainer *t, bool idle)
 {
+    tcu_device *d = t->model->device;
     size_t left = 0, total = 0;
-    if (t->o.memory_bytes || !tcu_memory(t->model->device, &left, &total))
+    if (t->o.memory_bytes || !tcu_memory(d, &left, &total))
         return t->o.memory_bytes;
-    left += t->bytes + more;
+    left += t->bytes + (idle ? tke_residence_idle(&d->residence) : 0);
     return left > RESERVE ? left - RESERVE : 0;
 }
 
 size_t tcu_trainer_memory(const tcu_trainer *t)
 {
-    return budget_with(t, tke_residence_idle(&t->model->device->residence));
+    return budget(t, true);
 }
 
 /* Idle adapters make room for what a microbatch needs, but not for activations that can be recomputed. */
 static size_t layers_to_keep(const tcu_trainer *t, const tke_microbatch_size *s)
 {
-    size_t layers = t->model->config.n_layers, budget = budget_with(t, 0), keep = layers;
+    size_t layers = t->model->config.n_layers, free_bytes = budget(t, false), keep = layers;
     if (s->depth != TKE_DEPTH_ALL || t->o.keep == TKE_KEEP_NONE)
         return 0;
-    while (keep > 0 && t->o.keep != TKE_KEEP_ALL && bytes_of(t, s, keep) > budget)
+    while (keep > 0 && t->o.keep != TKE_KEEP_ALL && bytes_of(t, s, keep) > free_bytes)
         keep--;
     return keep;
 }
