@@ -467,9 +467,8 @@ static const char *make_link(tke_call *call, tke_checkpoint *c)
 {
     tke_service *svc = call->svc;
     char token[40];
-    (void)snprintf(token, sizeof token, "%016llx%016llx",
-                   (unsigned long long)tkc_random(svc->clock),
-                   (unsigned long long)tkc_random(svc->clock));
+    unsigned long long low = tkc_random(svc->clock), high = tkc_random(svc->clock);
+    (void)snprintf(token, sizeof token, "%016llx%016llx", high, low);
     const char *base = svc->set.public_url[0] ? svc->set.public_url : call->request->base_url;
     pthread_mutex_lock(&svc->lock);
     tke_archive *archive = tkc_zalloc(svc->a, sizeof *archive, &call->err);
