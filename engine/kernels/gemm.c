@@ -15,6 +15,9 @@ typedef struct loop {
     tke_cpu *cpu;
     const tke_gemm *calls;
     size_t n_calls;
+    /* All are cut into as many parts: first all calls' part 0, then all parts 1, ... A thread's share
+     * is then the same part of each, and shares are equal though the calls are not. */
+    bool even;
     grid grids[MAX_CALLS];
 } loop;
 
@@ -38,16 +41,28 @@ static void part_of(int64_t length, int64_t tile, int64_t parts, int64_t i, int6
     assert(*begin <= *end);
 }
 
+/* The call that a task belongs to, and which part of it the task is. */
+static size_t find_call(const loop *l, int64_t task, int64_t *part)
+{
+    int64_t n = (int64_t)l->n_calls, i = 0;
+    if (l->even) {
+        *part = task / n;
+        return (size_t)(task % n);
+    }
+    while (i + 1 < n && l->grids[i + 1].first_task <= task)
+        i++;
+    *part = task - l->grids[i].first_task;
+    return (size_t)i;
+}
+
 static void run_task(void *arg, int64_t task, int32_t worker)
 {
     const loop *l = arg;
     const tke_kernel_set *set = l->cpu->set;
-    size_t i = 0;
-    while (i + 1 < l->n_calls && l->grids[i + 1].first_task <= task)
-        i++;
+    int64_t at, m0, m1, n0, n1;
+    size_t i = find_call(l, task, &at);
     const grid *g = &l->grids[i];
     tke_gemm call = l->calls[i];
-    int64_t at = task - g->first_task, m0, m1, n0, n1;
     assert(at >= 0 && at < g->gm * g->gn);
     part_of(call.m, set->tile_m, g->gm, at / g->gn, &m0, &m1);
     part_of(call.n, set->tile_n, g->gn, at % g->gn, &n0, &n1);
@@ -71,6 +86,17 @@ static double part_cost(const tke_kernel_set *set, const tke_gemm *call, int64_t
     return rows * columns * (1.0 / 16 + shared) + 0.35 * columns + 0.1 * rows;
 }
 
+/* Few rows: the time is that of reading b, and a thread that loses its core for a while should not
+ * keep the others waiting. Pieces of half a megabyte are large enough to be read at full speed. */
+static int64_t pieces_of(const tke_gemm *call, int64_t threads)
+{
+    enum { FEW_ROWS = 4, PIECE = 512 << 10, EACH = 8 };
+    int64_t bytes = call->n * call->k * (int64_t)tke_dtype_size(call->b.dtype);
+    if (call->m > FEW_ROWS || bytes < threads * PIECE)
+        return threads;
+    return threads * smaller(EACH, bytes / (threads * PIECE));
+}
+
 /* `parts` is what all threads need; small products stay whole. */
 static grid choose_grid(const tke_kernel_set *set, const tke_gemm *call, int64_t parts)
 {
@@ -92,7 +118,7 @@ static grid choose_grid(const tke_kernel_set *set, const tke_gemm *call, int64_t
 
 static void run_batch(tke_cpu *cpu, const tke_gemm *calls, size_t n_calls)
 {
-    loop l = { .cpu = cpu, .calls = calls, .n_calls = n_calls };
+    loop l = { .cpu = cpu, .calls = calls, .n_calls = n_calls, .even = true };
     int64_t tasks = 0, threads = tke_threads_count(cpu->threads);
     assert(n_calls <= MAX_CALLS);
     for (size_t i = 0; i < n_calls; i++) {
@@ -101,9 +127,10 @@ static void run_batch(tke_cpu *cpu, const tke_gemm *calls, size_t n_calls)
         assert(g->lda >= (g->form == TKE_TN ? g->m : g->k));
         assert(g->b.ld >= (g->form == TKE_NT ? g->k : g->n));
         assert((g->a && g->b.data && g->c) || !g->m || !g->n);
-        l.grids[i] = choose_grid(cpu->set, g, threads);
+        l.grids[i] = choose_grid(cpu->set, g, threads > 1 ? pieces_of(g, threads) : 1);
         l.grids[i].first_task = tasks;
         tasks += l.grids[i].gm * l.grids[i].gn;
+        l.even = l.even && tasks == l.grids[0].gm * l.grids[0].gn * (int64_t)(i + 1);
     }
     tke_threads_run(cpu->threads, tasks, run_task, &l);
 }

@@ -207,6 +207,50 @@ static void bits_do_not_depend_on_cuts(void **state)
     each_isa(same_bits_bf16);
 }
 
+/* Few rows against a weight whose rows are short: several of its rows are read as one stream, and
+ * columns that fill no stream are not. */
+static void short_rows(int32_t isa)
+{
+    static const int64_t lengths[] = { 24, 129, 512, 680, 1021, 1024, 2048 };
+    tke_cpu *one = cpu_new(isa, 1, TKE_PRECISION_F32), *three = cpu_new(isa, 3, TKE_PRECISION_F32);
+    numbers rng = { 6 };
+    int64_t all = INT64_MAX / 2;
+    for (int round = 0; round < 28; round++) {
+        problem p = make(&rng, TKE_NT, TKE_BF16, 1 + round / 7, numbers_range(&rng, 120, 420),
+                         lengths[round % 7]);
+        tke_gemm_run(one, &p.g);
+        check(&p, 4e-6);
+        expect_same(three, &p, all, all, all);
+        expect_same(one, &p, all, 13, all);
+        expect_same(three, &p, all, all, 77);
+        end(&p);
+    }
+    tke_cpu_free(one);
+    tke_cpu_free(three);
+}
+
+static void short_rows_have_the_same_bits(void **state)
+{
+    (void)state;
+    each_isa(short_rows);
+}
+
+/* Pieces of a large product that is read once: more than one for each thread. */
+static void pieces_have_the_same_bits(void **state)
+{
+    tke_cpu *one = cpu_new(TKE_ISA_AUTO, 1, TKE_PRECISION_F32);
+    tke_cpu *two = cpu_new(TKE_ISA_AUTO, 2, TKE_PRECISION_F32);
+    numbers rng = { 7 };
+    problem p = make(&rng, TKE_NT, TKE_BF16, 1, 2085, 1024);
+    (void)state;
+    tke_gemm_run(one, &p.g);
+    check(&p, 4e-6);
+    expect_same(two, &p, INT64_MAX / 2, INT64_MAX / 2, INT64_MAX / 2);
+    end(&p);
+    tke_cpu_free(one);
+    tke_cpu_free(two);
+}
+
 /* A NaN in a row of a, or an infinity in a column of b, stays in its row or column. */
 static void poison_for_isa(int32_t isa)
 {
@@ -268,6 +312,8 @@ int main(void)
         cmocka_unit_test(right),
         cmocka_unit_test(bf16_near),
         cmocka_unit_test(bits_do_not_depend_on_cuts),
+        cmocka_unit_test(short_rows_have_the_same_bits),
+        cmocka_unit_test(pieces_have_the_same_bits),
         cmocka_unit_test(poison_stays),
         cmocka_unit_test(many_at_once),
     };
