@@ -68,6 +68,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
+    r.first = NULL; /* a test that failed leaves its blocks behind */
     tke_residence_free(&r);
     return 0;
 }
@@ -86,6 +87,15 @@ static void drop(int i)
 {
     tke_residence_remove(&r, &blocks[i].place);
     n_on_card -= blocks[i].card != 0;
+}
+
+static void drop_all(int n)
+{
+    for (int i = 0; i < n; i++)
+        drop(i);
+    assert_null(r.first);
+    assert_int_equal(tke_residence_away(&r), 0);
+    assert_int_equal(n_on_card, 0);
 }
 
 static void make_all(int n)
@@ -123,9 +133,7 @@ static void test_longest_unused_leaves(void **state)
     assert_int_equal(blocks[0].host, 1);
     assert_true(n_left == 3 && n_came == 1);
     assert_int_equal(tke_residence_away(&r), 2 * BYTES);
-    for (int i = 0; i < 5; i++)
-        drop(i);
-    assert_int_equal(tke_residence_away(&r), 0);
+    drop_all(5);
 }
 
 /* Of blocks that were used in the same turn the first one leaves first. */
@@ -139,8 +147,7 @@ static void test_equal_ages(void **state)
         assert_true(tke_residence_use(&r, &blocks[i].place, &err));
     assert_true(make(3, &err));
     expect_on_card("123");
-    for (int i = 0; i < 4; i++)
-        drop(i);
+    drop_all(4);
 }
 
 /* What a call uses stays until it ends, even if the call fails for lack of memory. */
@@ -164,8 +171,7 @@ static void test_blocks_in_use_stay(void **state)
     err = (tinkc_error){ 0 };
     assert_true(tke_residence_use(&r, &blocks[0].place, &err));
     expect_on_card("023");
-    for (int i = 0; i < 4; i++)
-        drop(i);
+    drop_all(4);
 }
 
 static void test_moves_that_fail(void **state)
@@ -192,6 +198,8 @@ static void test_moves_that_fail(void **state)
     assert_int_equal(tke_residence_away(&r), BYTES); /* 1 */
     expect_on_card("023");
     drop(2), drop(0), drop(3), drop(1); /* the middle, the end and the beginning of the list */
+    assert_null(r.first);
+    assert_int_equal(tke_residence_away(&r), 0);
 }
 
 static void *read_often(void *arg)
@@ -222,7 +230,7 @@ static void test_reading_while_it_moves(void **state)
     assert_int_equal(pthread_join(reader, &wrong), 0);
     assert_null(wrong);
     assert_true(n_left == 500 && n_came == 500);
-    drop(0);
+    drop_all(1);
 }
 
 int main(void)
