@@ -190,6 +190,15 @@ bool tcu_memory(tcu_device *d, size_t *free_bytes, size_t *total_bytes)
     return cudaMemGetInfo(free_bytes, total_bytes) == cudaSuccess;
 }
 
+/* A full card is no error that later calls should report. */
+static cudaError_t allocate(void **at, size_t bytes)
+{
+    cudaError_t e = cudaMalloc(at, bytes ? bytes : 16);
+    if (e == cudaErrorMemoryAllocation)
+        cudaGetLastError();
+    return e;
+}
+
 void *tcu_take(tcu_device *d, size_t bytes, int purpose, tinkc_error *err)
 {
     void *at = NULL;
@@ -197,12 +206,10 @@ void *tcu_take(tcu_device *d, size_t bytes, int purpose, tinkc_error *err)
     if (tkc_failed(err))
         return NULL;
     cudaSetDevice(d->index);
-    cudaError_t e;
-    do /* adapters that nobody uses now make room */
-        e = cudaMalloc(&at, bytes ? bytes : 16);
-    while (e == cudaErrorMemoryAllocation && tke_residence_make_room(&d->residence));
+    cudaError_t e = allocate(&at, bytes);
+    while (e == cudaErrorMemoryAllocation && tke_residence_make_room(&d->residence))
+        e = allocate(&at, bytes); /* adapters that nobody uses now make room */
     if (e == cudaErrorMemoryAllocation) {
-        cudaGetLastError();
         tcu_memory(d, &left, &total);
         tkc_fail(err, TINKC_E_MEMORY,
                  "cuda: %zu MiB for %s do not fit on the card: %zu of %zu MiB are free",
