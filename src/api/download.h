@@ -19,14 +19,23 @@ struct tkc_stopper {
     bool stopped;
     tkc_pull *pull;    /* what the worker waits for now; NULL = nothing */
     tinkc_future *sub; /* likewise */
+    struct {           /* a pause of the worker, on the client's clock */
+        tinkc_client *client;
+        tkc_task begin, end; /* arm and disarm the timer: the I/O thread's */
+        tkc_timer timer;
+        int64_t ms;
+        bool over; /* by the timer */
+        bool gone; /* `end` has run: nothing points here any more */
+    } pause;
 };
 
 bool tkc_stopper_init(tkc_stopper *, tinkc_error *err);
 void tkc_stopper_destroy(tkc_stopper *);
 /* Wakes the worker whatever it waits for. Any thread. */
 void tkc_stopper_stop(tkc_stopper *);
-/* Sleeps; false if stopped. */
-bool tkc_stopper_sleep(tkc_stopper *, int64_t ms);
+bool tkc_stopper_is_stopped(tkc_stopper *);
+/* Sleeps on the client's clock; false if stopped. Not on the I/O thread. */
+bool tkc_stopper_sleep(tkc_stopper *, tinkc_client *, int64_t ms);
 
 /* Waits until f is done, or the stop, which cancels it. NULL is a failure. */
 bool tkc_stopper_wait(tkc_stopper *, tinkc_future *f, tinkc_error *err);

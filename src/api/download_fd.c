@@ -72,7 +72,7 @@ static bool wait_for_room(const tkc_fd_sink *o, tkc_stopper *stop, tinkc_error *
 {
     struct pollfd fd = { .fd = o->fd, .events = POLLOUT };
     (void)poll(&fd, 1, LOOK_MS);
-    return tkc_stopper_sleep(stop, 0) ||
+    return !tkc_stopper_is_stopped(stop) ||
            tkc_fail(err, TINKC_E_CANCELLED, "the download was stopped");
 }
 

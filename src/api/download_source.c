@@ -43,12 +43,60 @@ void tkc_stopper_stop(tkc_stopper *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-bool tkc_stopper_sleep(tkc_stopper *s, int64_t ms)
+bool tkc_stopper_is_stopped(tkc_stopper *s)
 {
-    int64_t deadline = tkc_deadline_ns(ms);
     pthread_mutex_lock(&s->lock);
-    while (!s->stopped && tkc_cond_wait_until(&s->cond, &s->lock, deadline))
-        ;
+    bool stopped = s->stopped;
+    pthread_mutex_unlock(&s->lock);
+    return stopped;
+}
+
+static void begin_pause(tkc_task *task)
+{
+    tkc_stopper *s = TKC_OWNER(task, tkc_stopper, pause.begin);
+    tkc_loop_arm(s->pause.client->loop, &s->pause.timer, s->pause.ms);
+}
+
+static void pause_is_over(tkc_timer *timer)
+{
+    tkc_stopper *s = TKC_OWNER(timer, tkc_stopper, pause.timer);
+    pthread_mutex_lock(&s->lock);
+    s->pause.over = true;
+    pthread_cond_broadcast(&s->cond);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void end_pause(tkc_task *task)
+{
+    tkc_stopper *s = TKC_OWNER(task, tkc_stopper, pause.end);
+    tkc_loop_disarm(s->pause.client->loop, &s->pause.timer);
+    pthread_mutex_lock(&s->lock);
+    s->pause.gone = true;
+    pthread_cond_broadcast(&s->cond);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The loop stays while the worker runs, so both tasks come back. A pause that was cut short is taken out
+ * of the loop before its memory may go. */
+bool tkc_stopper_sleep(tkc_stopper *s, tinkc_client *client, int64_t ms)
+{
+    pthread_mutex_lock(&s->lock);
+    s->pause.client = client;
+    s->pause.begin.run = begin_pause;
+    s->pause.end.run = end_pause;
+    s->pause.timer.fire = pause_is_over;
+    s->pause.ms = ms;
+    s->pause.over = s->stopped; /* then it does not even begin */
+    s->pause.gone = false;
+    if (!s->stopped)
+        tkc_loop_post(client->loop, &s->pause.begin);
+    while (!s->stopped && !s->pause.over)
+        pthread_cond_wait(&s->cond, &s->lock);
+    if (!s->pause.over) {
+        tkc_loop_post(client->loop, &s->pause.end);
+        while (!s->pause.gone)
+            pthread_cond_wait(&s->cond, &s->lock);
+    }
     bool go_on = !s->stopped;
     pthread_mutex_unlock(&s->lock);
     return go_on;
@@ -338,7 +386,7 @@ static bool take_up_again(tkc_source *s, tinkc_error *err)
     pause = pause < PAUSE_CAP_MS ? pause : PAUSE_CAP_MS;
     tkc_client_log(s->client, TINKC_LOG_INFO, "download: %s; next try in %lld ms", err->message,
                    (long long)pause);
-    if (!tkc_stopper_sleep(s->stop, pause))
+    if (!tkc_stopper_sleep(s->stop, s->client, pause))
         return false;
     *err = (tinkc_error){ 0 };
     return true;
@@ -377,8 +425,7 @@ size_t tkc_source_next(tkc_source *s, const void **bytes, tinkc_error *err)
         }
         if (take_up_again(s, &failed))
             continue;
-        bool stopped = !tkc_stopper_sleep(s->stop, 0);
-        if (stopped)
+        if (tkc_stopper_is_stopped(s->stop))
             fail_stopped(err);
         else
             tkc_error_copy(err, &failed);

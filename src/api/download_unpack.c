@@ -212,7 +212,7 @@ static bool put_zeros(unpacker *u, out_file *f, int64_t until)
                             "archive: sparse files with holes of more than %lld MiB; max_bytes "
                             "allows more",
                             (long long)(MAX_HOLES >> 20));
-        if (!tkc_stopper_sleep(u->source->stop, 0))
+        if (tkc_stopper_is_stopped(u->source->stop))
             return tkc_fail(u->err, TINKC_E_CANCELLED, "the download was stopped");
         if (!put(u, f, zeros, n < (int64_t)sizeof zeros ? (size_t)n : sizeof zeros))
             return false;

@@ -202,6 +202,9 @@ tinkc_future *tkc_pager_fetch(tkc_pager *p, tinkc_error *err)
 {
     if (!check_list(p, err))
         return NULL;
+    /* One that has failed is asked for again: a loop that only fetches would never get past it. */
+    if (p->next && tinkc_future_done(p->next) && !tinkc_future_wait(p->next, 0, NULL))
+        drop_future(&p->next);
     if (p->next) {
         tkc_future_keep(p->next);
         return p->next;

@@ -126,6 +126,8 @@ static void archive_answered(tkc_call *call)
             read_redirect(op, location, &err);
         else
             read_archive(op, &err);
+        if (err.code)
+            err.http_status = call->status;
     } else {
         int64_t pause = archive_pause(op, &err);
         if (pause > 0) {
@@ -281,8 +283,10 @@ static void trace_answered(tkc_call *call)
     trace_op *op = call->owner;
     tinkc_error err = call->err;
     bool pending = !err.code && trace_pending(op, &err);
-    if (err.code && call->err.code)
+    if (err.code) {
+        err.http_status = call->status;
         tkc_op_error_body(&op->f, call->body);
+    }
     tkc_call_free(call);
     op->call = NULL;
     if (pending) {

@@ -542,6 +542,148 @@ static void zero_and_endless_are_refused_where_they_make_no_sense(void **state)
     tinkc_mock_free(mock);
 }
 
+/* ---- downloads: a thread of their own, on the client's clock ---- */
+
+/* Waits until the download has sent request `n` and then sleeps: how long. -1 = it has ended. */
+static int64_t pause_behind(scene *x, const tinkc_future *f, size_t n)
+{
+    int64_t next = TINKC_FOREVER;
+    wait_until(tinkc_mock_count(x->mock, "/store/x") >= n || tinkc_future_done(f));
+    wait_until(tinkc_future_done(f) ||
+               (next = tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err)) != TINKC_FOREVER);
+    return tinkc_future_done(f) ? -1 : next;
+}
+
+static bool count_written(void *user, const void *data, size_t len)
+{
+    (void)data;
+    *(size_t *)user += len;
+    return true;
+}
+
+static void open_download(scene *x, const tinkc_client_options *o)
+{
+    *x = (scene){ 0 };
+    x->mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &x->err);
+    x->client = mock_client(x->mock, o, &x->err);
+    assert_ok(&x->err);
+}
+
+static void downloads_give_up_after_seven_attempts(void **state)
+{
+    (void)state;
+    static const int64_t pauses[] = { 100, 200, 400, 800, 1600, 3200, -1 };
+    scene x;
+    size_t written = 0;
+    open_download(&x, NULL);
+    tinkc_mock_always(x.mock, NULL, "/store/x",
+                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_REFUSED }, &x.err);
+    tinkc_future *f = tinkc_url_download(
+        x.client, "http://files.test/store/x",
+        &(tinkc_download_options){ .write = count_written, .write_user = &written }, &x.err);
+    for (size_t i = 0; i < 7; i++) {
+        int64_t pause = pause_behind(&x, f, i + 1);
+        assert_int_equal(pause, pauses[i]);
+        assert_int_equal(tinkc_mock_count(x.mock, "/store/x"), i + 1);
+        if (pause > 0)
+            tinkc_mock_advance(x.mock, pause);
+    }
+    assert_false(tinkc_future_wait(f, PATIENCE_MS, &x.err));
+    assert_int_equal(x.err.code, TINKC_E_CONNECTION);
+    assert_int_equal(written, 0);
+    tinkc_future_free(f);
+    close_scene(&x);
+}
+
+/* A byte makes them patient again; a Range asks for the rest, under the same ETag. */
+static void downloads_count_failures_since_the_last_byte(void **state)
+{
+    (void)state;
+    static const char *const etag[] = { "ETag", "\"v1\"", NULL };
+    static const char *const rest[] = { "ETag", "\"v1\"", "Content-Range", "bytes 4-9/10", NULL };
+    scene x;
+    size_t written = 0;
+    open_download(&x, NULL);
+    for (int i = 0; i < 5; i++)
+        tinkc_mock_once(x.mock, NULL, "/store/x", &(tinkc_mock_answer){ .status = 503 }, &x.err);
+    tinkc_mock_once(
+        x.mock, NULL, "/store/x",
+        &(tinkc_mock_answer){
+            .headers = etag, .body = "0123456789", .fault = TINKC_FAULT_RESET, .fault_after = 4 },
+        &x.err);
+    for (int i = 0; i < 3; i++)
+        tinkc_mock_once(x.mock, NULL, "/store/x", &(tinkc_mock_answer){ .status = 503 }, &x.err);
+    tinkc_mock_once(x.mock, NULL, "/store/x",
+                    &(tinkc_mock_answer){ .status = 206, .headers = rest, .body = "456789" },
+                    &x.err);
+    tinkc_future *f = tinkc_url_download(
+        x.client, "http://files.test/store/x",
+        &(tinkc_download_options){ .write = count_written, .write_user = &written }, &x.err);
+    static const int64_t pauses[] = { 100, 200, 400, 800, 1600, 100, 200, 400, 800 };
+    for (size_t i = 0; i < 9; i++) {
+        assert_int_equal(pause_behind(&x, f, i + 1), pauses[i]);
+        tinkc_mock_advance(x.mock, pauses[i]);
+    }
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x.err));
+    assert_int_equal(written, 10);
+    assert_null(request_header(nth_request(x.mock, "/store/x", 5), "Range"));
+    for (size_t i = 6; i < 10; i++) {
+        assert_string_equal(request_header(nth_request(x.mock, "/store/x", i), "Range"),
+                            "bytes=4-");
+        assert_string_equal(request_header(nth_request(x.mock, "/store/x", i), "If-Range"),
+                            "\"v1\"");
+    }
+    assert_null(request_header(nth_request(x.mock, "/store/x", 9), "X-API-Key"));
+    tinkc_future_free(f);
+    close_scene(&x);
+}
+
+/* What nobody may repeat, and for how long the client repeats at all. */
+static void downloads_know_their_limits(void **state)
+{
+    (void)state;
+    static const struct {
+        tinkc_client_options o;
+        int32_t status;
+        size_t requests;
+        int64_t pause; /* the first; -1 = it ends at once */
+    } rows[] = {
+        { { 0 }, 404, 1, -1 },
+        { { 0 }, 400, 1, -1 },
+        { { 0 }, 408, 2, 100 },
+        { { 0 }, 429, 2, 100 },
+        { { 0 }, 500, 2, 100 },
+        { { 0 }, 499, 1, -1 },
+        { { .no_retries = true }, 503, 1, -1 },
+        { { .retry_window_ms = 100 }, 503, 2, 100 },
+        { { .retry_window_ms = TINKC_ZERO }, 503, 1, -1 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        scene x;
+        size_t written = 0;
+        open_download(&x, &rows[i].o);
+        tinkc_mock_always(x.mock, NULL, "/store/x",
+                          &(tinkc_mock_answer){ .status = rows[i].status, .body = "no" }, &x.err);
+        tinkc_future *f = tinkc_url_download(
+            x.client, "http://files.test/store/x",
+            &(tinkc_download_options){ .write = count_written, .write_user = &written }, &x.err);
+        assert_int_equal(pause_behind(&x, f, 1), rows[i].pause);
+        if (rows[i].pause > 0) {
+            tinkc_mock_advance(x.mock, rows[i].pause);
+            (void)pause_behind(&x, f, 2);
+        }
+        assert_int_equal(tinkc_mock_count(x.mock, "/store/x"), rows[i].requests);
+        assert_int_equal(tinkc_future_done(f), rows[i].pause < 0 || rows[i].o.retry_window_ms > 0);
+        tinkc_future_cancel(f); /* in the middle of a pause */
+        (void)tinkc_future_wait(f, PATIENCE_MS, &x.err);
+        assert_int_equal(x.err.http_status, tinkc_future_done(f) && x.err.code != TINKC_E_CANCELLED
+                                                ? rows[i].status
+                                                : 0);
+        tinkc_future_free(f);
+        close_scene(&x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -559,6 +701,9 @@ int main(void)
         cmocka_unit_test(samples_are_repeated),
         cmocka_unit_test(samples_are_spread),
         cmocka_unit_test(backoff_of_samples),
+        cmocka_unit_test(downloads_give_up_after_seven_attempts),
+        cmocka_unit_test(downloads_count_failures_since_the_last_byte),
+        cmocka_unit_test(downloads_know_their_limits),
         cmocka_unit_test(zero_retries),
         cmocka_unit_test(zero_window_and_zero_pause),
         cmocka_unit_test(delays_of_zero),
