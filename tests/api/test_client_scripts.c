@@ -1,6 +1,7 @@
 /* test_client_scripts.c - what a client does, request by request and word for word, in good days and
  * bad ones: start-up, heartbeats, retries, polls, training, sampling, tokens, telemetry. The records
  * are in tests/data/client; support/client_script.h says what they hold and how they are written. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -294,7 +295,8 @@ static void billing(void **state)
         tinkc_future *f =
             follow(s, "refused", tinkc_capabilities_get(script_client(s), script_err(s)));
         finish_it(s, f, 100000);
-        if (i == 5) { /* it goes on as soon as the account can pay, and later pauses begin again */
+        if (i ==
+            5) { /* it continues as soon as the account can pay, and later pauses begin again */
             answer_always(s, API "get_server_capabilities", 200, NULL, "{\"supported_models\":[]}");
             finish_it(s, f, 100000);
             answer_once(s, API "get_server_capabilities", 402, NULL, "{\"detail\":\"again\"}");
@@ -789,7 +791,7 @@ static void repeats(void **state)
     script_end(s);
 }
 
-/* Samples that nobody waits for any more: the service is told, where it wants to know. */
+/* Samples that nobody waits for any more: the service learns of it where it wants to. */
 static void forgotten(void **state)
 {
     (void)state;
@@ -896,6 +898,489 @@ static void tokens(void **state)
     script_end(s);
 }
 
+/* ---- operations of a trainer, and what may become of them ---- */
+
+enum { N_OPS = 9 };
+static const char *const op_paths[N_OPS] = { API "optim_step",
+                                             API "optim_step",
+                                             API "save_weights",
+                                             API "save_weights_for_sampler",
+                                             API "save_weights_external",
+                                             API "load_weights",
+                                             API "save_weights_for_sampler",
+                                             API "get_info",
+                                             API "unload_model" };
+
+static tinkc_future *op_nr(script *s, tinkc_trainer *t, int nr)
+{
+    static const tinkc_adam adam = TINKC_ADAM_INIT;
+    tinkc_error *e = script_err(s);
+    switch (nr) {
+    case 0:
+        return tinkc_optim_step(t, &adam, e);
+    case 1:
+        return tinkc_dimuon_step(t, &(tinkc_dimuon){ 0.5, 0.5, 0, { 0 } }, e);
+    case 2:
+        return tinkc_trainer_save(t, "n", NULL, e);
+    case 3:
+        return tinkc_trainer_save_for_sampler(t, "n", &(tinkc_save_options){ .ttl_s = 1 }, e);
+    case 4:
+        return tinkc_trainer_save_external(t, "n", NULL, e);
+    case 5:
+        return tinkc_trainer_load(t, &(tinkc_state_options){ .path = "tinker://r/weights/n" }, e);
+    case 6:
+        return tinkc_trainer_open_sampler(t, NULL, e);
+    case 7:
+        return tinkc_trainer_info(t, e);
+    default:
+        return tinkc_trainer_unload(t, e);
+    }
+}
+
+static void operations(void **state)
+{
+    (void)state;
+    static const struct {
+        bool poll;
+        struct outcome o[2]; /* a status of 0 and no fault: none */
+    } rows[] = {
+        { false, { { 403, 0, NULL, NULL, "{\"detail\":\"no\"}" } } },
+        { false, { { 409, 0, NULL, NULL, "{\"detail\":\"taken\"}" } } },
+        { false, { { 500, 0, NULL, NULL, "" }, { 409, 0, NULL, NULL, "" } } },
+        { false, { { 500, 0, NULL, NULL, "" }, { 422, 0, NULL, NULL, "" } } },
+        { false, { { 500, 0, NULL, NULL, "" }, { 403, 0, NULL, NULL, "" } } },
+        { false, { { 200, 0, NULL, NULL, "[]" } } },
+        { false, { { 200, 0, NULL, NULL, "{}" } } },
+        { true, { { 200, 0, NULL, NULL, "{}" } } },
+        { true, { { 200, 0, NULL, NULL, "{\"path\":\"\",\"metrics\":5}" } } },
+        { true, { { 200, 0, NULL, NULL, "{\"error\":\"no\",\"category\":\"user\"}" } } },
+        { true, { { 404, 0, NULL, NULL, "{\"detail\":\"lost\"}" } } },
+    };
+    script *s = script_begin("operations", TINKC_MOCK_SERVICE, NULL);
+    for (int recovery = 0; recovery < 2; recovery++)
+        for (int nr = 0; nr < N_OPS; nr++) {
+            if (recovery && (nr < 2 || nr > 4))
+                continue;
+            hush(s, true);
+            script_renew(s, &(tinkc_client_options){ .conflict_recovery = recovery,
+                                                     .max_retries = 1,
+                                                     .retry_window_ms = TINKC_ZERO });
+            tinkc_trainer *t = open_trainer(s, NULL);
+            hush(s, false);
+            for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+                if ((nr == 7 && rows[i].poll) || (nr == 8 && i > 6))
+                    break; /* nothing of it is polled; the model is gone */
+                note(s, "operation %d, row %zu, recovery %d", nr, i, recovery);
+                for (int k = 0; k < 2 && rows[i].o[k].status; k++)
+                    answer_with(s, rows[i].poll ? POLL : op_paths[nr], &rows[i].o[k]);
+                tinkc_future *f = follow(s, "op", op_nr(s, t, nr));
+                finish_it(s, f, 10000);
+                if (f)
+                    let_go(s, f);
+                static const tinkc_adam adam = TINKC_ADAM_INIT;
+                f = follow(s, "next", tinkc_optim_step(t, &adam, script_err(s)));
+                finish_it(s, f, 10000);
+                if (f)
+                    let_go(s, f);
+            }
+            tinkc_trainer_free(t);
+        }
+    script_end(s);
+}
+
+/* What operations refuse before they are sent. */
+static void refused_operations(void **state)
+{
+    (void)state;
+    script *s = script_begin("refused_operations", TINKC_MOCK_SERVICE, NULL);
+    tinkc_error *e = script_err(s);
+    hush(s, true);
+    tinkc_trainer *t = open_trainer(s, NULL);
+    hush(s, false);
+    static const char *const names[] = { NULL, "", "a/b", ".", "..", "a\x1f", "a\x7f", "..." };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        follow(s, "save", tinkc_trainer_save(t, names[i], NULL, e));
+    follow(s, "sampler",
+           tinkc_trainer_save_for_sampler(t, "a", &(tinkc_save_options){ .overwrite = true }, e));
+    follow(s, "sampler",
+           tinkc_trainer_save_for_sampler(t, "a", &(tinkc_save_options){ .ttl_s = -1 }, e));
+    follow(s, "save",
+           tinkc_trainer_save(t, "a", &(tinkc_save_options){ .reserved = { 0, 0, 1 } }, e));
+    follow(s, "save",
+           tinkc_trainer_save(t, "a", &(tinkc_save_options){ .reserved_bools = { true } }, e));
+    follow(s, "save",
+           tinkc_trainer_save(t, "a", &(tinkc_save_options){ .user_metadata = PAIRS("a") }, e));
+    follow(s, "external", tinkc_trainer_save_external(t, "/", NULL, e));
+    follow(s, "external",
+           tinkc_trainer_save_external(t, "a", &(tinkc_external_options){ .ttl_s = -1 }, e));
+    follow(s, "external",
+           tinkc_trainer_save_external(t, "a", &(tinkc_external_options){ .reserved = { 1 } }, e));
+    follow(
+        s, "external",
+        tinkc_trainer_save_external(
+            t, "a", &(tinkc_external_options){ .recipients = (const char *const[]){ NULL } }, e));
+    follow(s, "external",
+           tinkc_trainer_save_external(
+               t, "a", &(tinkc_external_options){ .recipients = PAIRS("a", "") }, e));
+    follow(s, "ten",
+           tinkc_trainer_save_external(
+               t, "a",
+               &(tinkc_external_options){
+                   .recipients = PAIRS("1", "2", "3", "4", "5", "6", "7", "8", "9", "10") },
+               e));
+    follow(s, "eleven",
+           tinkc_trainer_save_external(
+               t, "a",
+               &(tinkc_external_options){
+                   .recipients = PAIRS("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11") },
+               e));
+    static const tinkc_adam adams[] = {
+        { 0, 0, 0.5, 0, 0, 0, { 0 } },  { 0, 1, 0.5, 0, 0, 0, { 0 } },
+        { 0, 0.5, 1, 0, 0, 0, { 0 } },  { 0, 0.5, 0, 0, 0, 0, { 0 } },
+        { -1, 0, 0.5, 0, 0, 0, { 0 } }, { 0, -1, 0.5, 0, 0, 0, { 0 } },
+        { 0, 0, -1, 0, 0, 0, { 0 } },   { 0, 0, 0.5, -1, 0, 0, { 0 } },
+        { 0, 0, 0.5, 0, -1, 0, { 0 } }, { 0, 0, 0.5, 0, 0, -1, { 0 } },
+        { 0, 0, 0.5, 0, 0, 0, { 1 } },
+    };
+    for (size_t i = 0; i < sizeof adams / sizeof *adams; i++)
+        follow(s, "adam", tinkc_optim_step(t, &adams[i], e));
+    follow(s, "adam", tinkc_optim_step(t, NULL, e));
+    static const tinkc_dimuon dimuons[] = {
+        { 0, 0, 0, { 0 } },  { -1, 0, 0, { 0 } }, { 0, 1, 0, { 0 } },
+        { 0, -1, 0, { 0 } }, { 0, 0, -1, { 0 } }, { 0, 0, 0, { 1 } },
+    };
+    for (size_t i = 0; i < sizeof dimuons / sizeof *dimuons; i++)
+        follow(s, "dimuon", tinkc_dimuon_step(t, &dimuons[i], e));
+    follow(s, "dimuon", tinkc_dimuon_step(t, NULL, e));
+    follow(s, "load", tinkc_trainer_load(t, &(tinkc_state_options){ .path = "x" }, e));
+    follow(s, "sampler",
+           tinkc_trainer_open_sampler(t, &(tinkc_sampler_options){ .reserved = { 1 } }, e));
+    static const tinkc_retry_options retries[] = {
+        { .progress_timeout_ms = -1 },
+        { .delay_base_ms = -1 },
+        { .delay_max_ms = -1 },
+        { .max_attempts = -1 },
+        { .jitter = 2, .has_jitter = true },
+        { .jitter = -1, .has_jitter = true },
+        { .reserved = { 1 } },
+        { .reserved_bools = { true } },
+        { .jitter = 1, .has_jitter = true },
+        { .progress_timeout_ms = TINKC_ZERO },
+        { .jitter = 0.5 },
+    };
+    for (size_t i = 0; i < sizeof retries / sizeof *retries; i++)
+        follow(s, "retry",
+               tinkc_trainer_open_sampler(t, &(tinkc_sampler_options){ .retry = &retries[i] }, e));
+    tinkc_batch *b = examples(s, 1);
+    static const double infinite[] = { INFINITY };
+    follow(s, "loss", tinkc_forward_backward(t, b, "", NULL, e));
+    follow(s, "loss", tinkc_forward_backward(t, b, NULL, NULL, e));
+    follow(s, "loss",
+           tinkc_forward_backward(t, b, "x", &(tinkc_loss_options){ .names = PAIRS("a") }, e));
+    follow(s, "loss",
+           tinkc_forward_backward(
+               t, b, "x", &(tinkc_loss_options){ .names = PAIRS("a"), .values = infinite }, e));
+    follow(s, "loss",
+           tinkc_forward_backward(t, b, "x", &(tinkc_loss_options){ .reserved = { 1 } }, e));
+    tinkc_batch_clear(b);
+    follow(s, "loss", tinkc_forward_backward(t, b, "x", NULL, e));
+    tinkc_batch_free(b);
+    tinkc_trainer_free(t);
+    script_end(s);
+}
+
+/* ---- a loss of one's own ---- */
+
+static bool half(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    const char *how = user;
+    double sum = 0;
+    for (size_t i = 0; tinkc_loss_grad(loss, i); i++) {
+        tinkc_f32s p = tinkc_tensor_f32s(tinkc_loss_logprobs(loss, i));
+        for (size_t k = 0; k < p.len; k++) {
+            tinkc_loss_grad(loss, i)[k] = strcmp(how, "nan") == 0 ? NAN : 0.5f;
+            sum += (double)p.data[k];
+        }
+    }
+    if (strcmp(how, "fails") == 0)
+        return false;
+    if (strcmp(how, "says why") == 0)
+        tinkc_error_set(err, TINKC_E_ARGUMENT, "my reason");
+    if (strcmp(how, "unset") != 0)
+        tinkc_loss_set(loss, sum);
+    tinkc_loss_metric(loss, "mine", 2.5, err);
+    return true;
+}
+
+static void custom(void **state)
+{
+    (void)state;
+    static const char *const ways[] = { "well", "fails", "says why", "unset", "nan" };
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    script *s = script_begin("custom", TINKC_MOCK_SERVICE, NULL);
+    tinkc_error *e = script_err(s);
+    answer_always(s, API "client/config", 200, NULL, "{\"fwdbwd_max_chunk_len\":2}");
+    hush(s, true);
+    tinkc_trainer *t = open_trainer(s, NULL);
+    hush(s, false);
+    tinkc_queue *q = tinkc_queue_new(script_client(s), e);
+    tinkc_batch *b = examples(s, 3);
+    for (uint32_t together = 0; together < 2; together++)
+        for (size_t i = 0; i < 5; i++) {
+            note(s, "%s, together %u", ways[i], (unsigned)together);
+            char *how = (char *)(uintptr_t)ways[i];
+            tinkc_future *f =
+                follow(s, "custom", tinkc_forward_backward_custom(t, b, together, q, half, how, e));
+            tinkc_future *g = follow(s, "behind", tinkc_optim_step(t, &adam, e));
+            note(s, "%zu calls", tinkc_queue_run(q, 0, e));
+        settle(s);
+            settle(s);
+            show_pass(s, f);
+            let_go(s, f);
+            let_go(s, g);
+        }
+    note(s, "without a queue");
+    for (uint32_t together = 0; together < 2; together++)
+        for (size_t i = 0; i < 5; i++) {
+            char *how = (char *)(uintptr_t)ways[i];
+            tinkc_future *f = follow(
+                s, "custom", tinkc_forward_backward_custom(t, b, together, NULL, half, how, e));
+            if (f) {
+                show_pass(s, f);
+                let_go(s, f);
+            }
+        }
+    note(s, "refused, and ended");
+    follow(s, "custom", tinkc_forward_backward_custom(t, b, 2, q, half, NULL, e));
+    follow(s, "custom", tinkc_forward_backward_custom(t, b, 0, q, NULL, NULL, e));
+    for (uint32_t together = 0; together < 2; together++) {
+        tinkc_future *f = follow(
+            s, "custom",
+            tinkc_forward_backward_custom(t, b, together, q, half, (void *)(uintptr_t) "well", e));
+        tinkc_future_cancel(f);
+        settle(s);
+        note(s, "%zu calls", tinkc_queue_run(q, 0, e));
+        settle(s);
+        answer_once(s, API "forward_backward", 403, NULL, "{\"detail\":\"no\"}");
+        f = follow(
+            s, "custom",
+            tinkc_forward_backward_custom(t, b, together, q, half, (void *)(uintptr_t) "well", e));
+        note(s, "%zu calls", tinkc_queue_run(q, 0, e));
+        settle(s);
+        f = follow(
+            s, "custom",
+            tinkc_forward_backward_custom(t, b, together, q, half, (void *)(uintptr_t) "well", e));
+        answer_once(s, API "forward_backward", 403, NULL, "{\"detail\":\"later\"}");
+        note(s, "%zu calls", tinkc_queue_run(q, 0, e));
+        settle(s);
+        finish_it(s, f, 1000);
+    }
+    tinkc_batch_set_f32(b, "advantages", (const float[]){ 1, 1, 1, 1, 1 }, 5, e);
+    follow(s, "inputs", tinkc_forward_backward_custom(t, b, 0, q, half, NULL, e));
+    tinkc_batch_free(b);
+    tinkc_queue_free(q);
+    tinkc_trainer_free(t);
+    script_end(s);
+}
+
+/* ---- sessions of samplers ---- */
+
+static void opened_samplers(void **state)
+{
+    (void)state;
+    static const struct outcome rows[] = {
+        { 404, 0, NULL, NULL, "{\"detail\":\"no model\"}" },
+        { 200, 0, NULL, NULL, "{}" },
+        { 200, 0, NULL, NULL, "" },
+        { 409, 0, NULL, NULL, "" },
+        { 0, TINKC_FAULT_SILENT, NULL, NULL, NULL },
+    };
+    script *s = script_begin("opened_samplers", TINKC_MOCK_SERVICE,
+                             &(tinkc_client_options){ .max_retries = 1 });
+    tinkc_error *e = script_err(s);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        note(s, "row %zu", i);
+        answer_with(s, API "create_sampling_session", &rows[i]);
+        tinkc_future *f = follow(
+            s, "open",
+            tinkc_sampler_open(script_client(s),
+                               &(tinkc_sampler_options){
+                                   .base_model = i ? "mock/nano" : "",
+                                   .model_path = i < 2 ? "tinker://r/sampler_weights/a" : NULL },
+                               e));
+        if (rows[i].fault)
+            tinkc_future_cancel(f);
+        finish_it(s, f, 5000);
+    }
+    script_end(s);
+}
+
+/* ---- large bodies: written and read by helpers ---- */
+
+static void large(void **state)
+{
+    (void)state;
+    enum { LONG = 70000 };
+    script *s = script_begin("large", TINKC_MOCK_SERVICE,
+                             &(tinkc_client_options){ .max_response_bytes = 3000000 });
+    tinkc_error *e = script_err(s);
+    int32_t *prompt = calloc(LONG, sizeof *prompt);
+    assert_non_null(prompt);
+    for (int i = 0; i < LONG; i++)
+        prompt[i] = 100 + i % 100;
+    tinkc_trainer *t = open_trainer(s, NULL);
+    tinkc_sampler *sampler = open_sampler(s, NULL);
+    tinkc_future *f = follow(s, "scores", tinkc_logprobs(sampler, prompt, LONG, e));
+    finish_it(s, f, 1000);
+    note(s, "%zu scores", tinkc_future_logprobs(f, 0, e).len);
+    let_go(s, f);
+    tinkc_batch *b = tinkc_batch_new(script_client(s), e);
+    for (int i = 0; i < 2; i++)
+        tinkc_batch_add_sft(b, prompt, LONG, 1, e);
+    f = follow(s, "pass", tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, e));
+    finish_it(s, f, 1000);
+    show_pass(s, f);
+    let_go(s, f);
+    note(s, "it breaks, and is sent again at the next one's turn");
+    assert_true(tinkc_mock_once(script_mock(s), NULL, API "forward_backward",
+                                &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, e));
+    f = follow(s, "pass", tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, e));
+    tinkc_future_cancel(f);
+    settle(s);
+    let_go(s, f);
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    f = follow(s, "behind", tinkc_optim_step(t, &adam, e));
+    finish_it(s, f, 1000);
+    note(s, "a large answer, and one that is too large");
+    char *body = calloc(1, 3100000);
+    assert_non_null(body);
+    (void)snprintf(body, 3100000, "{\"supported_models\":[{\"model_name\":\"%0300000d\"}]}", 7);
+    answer_once(s, API "get_server_capabilities", 200, NULL, body);
+    f = follow(s, "large", tinkc_capabilities_get(script_client(s), e));
+    finish_it(s, f, 1000);
+    note(s, "%zu models", tinkc_capabilities_count(tinkc_future_capabilities(f, 0, e)));
+    (void)snprintf(body, 3100000, "{\"supported_models\":[{\"model_name\":\"%03000000d\"}]}", 7);
+    answer_once(s, API "get_server_capabilities", 200, NULL, body);
+    f = follow(s, "too large", tinkc_capabilities_get(script_client(s), e));
+    finish_it(s, f, 1000);
+    free(body);
+    free(prompt);
+    tinkc_batch_free(b);
+    tinkc_sampler_free(sampler);
+    tinkc_trainer_free(t);
+    script_end(s);
+}
+
+/* ---- telemetry ---- */
+
+static void reports(void **state)
+{
+    (void)state;
+    script *s = script_begin("reports", TINKC_MOCK_SERVICE,
+                             &(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_ON });
+    tinkc_error *e = script_err(s);
+    static const char *const data[] = { NULL, "{\"a\":1}", "[]", "bad",
+                                        "{\"key\":\"tml-0123456789abcdef0123456789abcdef\"}" };
+    for (int32_t level = -1; level < 6; level++) {
+        note(s, "level %d: %d", (int)level,
+             tinkc_client_report(script_client(s), "my event", data[(level + 1) % 5], level, e));
+        if (e->code)
+            note(s, "%s", e->message);
+        *e = (tinkc_error){ 0 };
+        settle(s);
+    }
+    note(s, "no name: %d %d", tinkc_client_report(script_client(s), "", NULL, 3, NULL),
+         tinkc_client_report(script_client(s), NULL, NULL, 3, NULL));
+    live(s, 10000);
+    tinkc_sampler *sampler = open_sampler(s, NULL);
+    live(s, 10000);
+    note(s, "the endpoint fails");
+    answer_always(s, API "telemetry", 500, PAIRS("Retry-After", "30"), "");
+    for (int i = 0; i < 130; i++) {
+        tinkc_client_report(script_client(s), "one of many", NULL, TINKC_LOG_INFO, e);
+        settle(s);
+    }
+    live(s, 16000);
+    answer_always(s, API "telemetry", 200, NULL, "{}");
+    tinkc_client_report(script_client(s), "at last", NULL, TINKC_LOG_ERROR, e);
+    live(s, 12000);
+    tinkc_sampler_free(sampler);
+    tinkc_client_report(script_client(s), "left over", NULL, TINKC_LOG_WARN, e);
+    script_end(s);
+}
+
+/* ---- the environment ---- */
+
+static void environment(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        const char *values[7];
+    } rows[] = {
+        { "TINKER_API_KEY", { "tml-env", "eyJ.env", "sk-no", "" } },
+        { "TINKER_BASE_URL", { "https://env.test/a", "env.test", "ftp://x", "" } },
+        { "TINKER_PROJECT_ID", { "p-env", "" } },
+        { "TINKER_TAGS", { "a,b", " a , ,b,a,", ",", "" } },
+        { "TINKER_TELEMETRY", { "1", "TRUE", "yes", "On", "0", "" } },
+        { "TINKER_LOG", { "debug", "INFO", "warn", "error", "odd", "" } },
+        { "CLOUDFLARE_ACCESS_CLIENT_ID", { "cf-id", "two\nlines", "" } },
+        { "CLOUDFLARE_ACCESS_CLIENT_SECRET", { "cf-secret", "" } },
+    };
+    script *s = script_begin("environment", TINKC_MOCK_SERVICE, NULL);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (size_t k = 0; k < 7 && rows[i].values[k]; k++) {
+            note(s, "%s=%s", rows[i].name, rows[i].values[k]);
+            setenv(rows[i].name, rows[i].values[k], 1);
+            for (int given = 0; given < 2; given++) {
+                script_renew(s,
+                             &(tinkc_client_options){
+                                 .api_key = given ? "tml-given" : NULL,
+                                 .base_url = given ? "https://given.test" : NULL,
+                                 .project_id = given ? "p-given" : NULL,
+                                 .tags = given ? PAIRS("given") : NULL,
+                                 .telemetry = given ? TINKC_TELEMETRY_OFF : TINKC_TELEMETRY_DEFAULT,
+                                 .headers = given ? PAIRS("CF-Access-Client-Id", "given",
+                                                          "cf-access-client-secret", "")
+                                                  : NULL });
+                setenv(rows[i].name, "changed-later", 1); /* it is read once */
+                if (script_client(s)) {
+                    tinkc_client_report(script_client(s), "x", NULL, TINKC_LOG_ERROR,
+                                        script_err(s));
+                    tinkc_future *f = follow(
+                        s, "open",
+                        tinkc_sampler_open(script_client(s),
+                                           &(tinkc_sampler_options){ .base_model = "mock/nano" },
+                                           script_err(s)));
+                    finish_it(s, f, 1000);
+                }
+                setenv(rows[i].name, rows[i].values[k], 1);
+            }
+        }
+        unsetenv(rows[i].name);
+    }
+    script_end(s);
+}
+
+/* The first client of a process with telemetry draws the process's own number: here, so that the
+ * numbers of the scripts do not depend on which of them runs. */
+static int prime(void **state)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+    tinkc_client *c =
+        mock_client(mock, &(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_ON }, &err);
+    tinkc_client_report(c, "first", NULL, TINKC_LOG_ERROR, &err);
+    tinkc_mock_settle(mock, PATIENCE_MS, &err);
+    tinkc_mock_advance(mock, 10000);
+    tinkc_mock_settle(mock, PATIENCE_MS, &err);
+    bool sent = tinkc_mock_count(mock, API "telemetry") == 1;
+    tinkc_client_free(c);
+    tinkc_mock_free(mock);
+    return sent && !err.code ? 0 : -1;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -907,6 +1392,10 @@ int main(void)
         cmocka_unit_test(cancelled),       cmocka_unit_test(samples),
         cmocka_unit_test(slow_down),       cmocka_unit_test(repeats),
         cmocka_unit_test(forgotten),       cmocka_unit_test(tokens),
+        cmocka_unit_test(operations),      cmocka_unit_test(refused_operations),
+        cmocka_unit_test(custom),          cmocka_unit_test(opened_samplers),
+        cmocka_unit_test(large),           cmocka_unit_test(reports),
+        cmocka_unit_test(environment),
     };
     unsetenv("TINKER_API_KEY");
     unsetenv("TINKER_BASE_URL");
@@ -917,5 +1406,5 @@ int main(void)
     unsetenv("TINKER_CREDENTIAL_CMD");
     unsetenv("CLOUDFLARE_ACCESS_CLIENT_ID");
     unsetenv("CLOUDFLARE_ACCESS_CLIENT_SECRET");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, prime, NULL);
 }

@@ -223,7 +223,7 @@ enum { N_CALLS = 19 };
     "\"lora_rank\":2147483648,"                                                                    \
     "\"last_request_time\":\"2026-01-03T00:00:00Z\",\"last_checkpoint\":" C3 "}"
 
-/* Each call once with a full answer, once with a bare one, once with one that is no answer. */
+/* Each call once with a full answer, once with a bare one, once with one that cannot be read. */
 static void reads(void **state)
 {
     (void)state;
@@ -473,7 +473,7 @@ static void jobs(void **state)
     f = follow(s, "neither", tinkc_checkpoint_archive(c, "tinker://r/sampler_weights/d", e));
     answer_once(s, RUN "/checkpoints/d/archive", 404, NULL, "{\"detail\":\"only\"}");
     f = follow(s, "bare", tinkc_checkpoint_archive(c, "tinker://r/d", e));
-    note(s, "for ever");
+    note(s, "forever");
     answer_always(s, CKPT "/archive", 500, NULL, "");
     f = follow(s, "fails", tinkc_checkpoint_archive(c, PATH, e));
     finish_it(s, f, 1000000);
@@ -500,7 +500,7 @@ static void jobs(void **state)
     script_renew(s, &(tinkc_client_options){ .retry_window_ms = TINKC_FOREVER,
                                              .operation_timeout_ms = 100000 });
     answer_always(s, CKPT "/archive", 502, NULL, "");
-    f = follow(s, "for ever", tinkc_checkpoint_archive(script_client(s), PATH, e));
+    f = follow(s, "forever", tinkc_checkpoint_archive(script_client(s), PATH, e));
     finish_it(s, f, 1000000);
     script_end(s);
 }
