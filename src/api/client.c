@@ -559,7 +559,7 @@ bool tkc_billing_pauses(tinkc_client *client, int32_t status, tinkc_str detail, 
                              .http_status = 402,
                              .wait_ms = 5000,
                              .elapsed_ms = now - *first,
-                             .left_ms = max - (now - *first),
+                             .left_ms = max == INT64_MAX ? TINKC_FOREVER : max - (now - *first),
                              .text = text });
     return true;
 }

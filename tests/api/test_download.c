@@ -14,52 +14,10 @@
 #include "base/digest.h"
 #include "support/api_support.h"
 #include "support/stub_server.h"
+#include "support/tar_write.h"
 
 #define PATH "tinker://run:train:0/sampler_weights/final"
 #define NAME "run:train:0_sampler_weights_final"
-
-/* ---- a tar, written by hand ---- */
-
-typedef struct tar {
-    char *data;
-    size_t len;
-} tar;
-
-static void tar_raw(tar *t, const char *name, char type, const char *link, const void *data,
-                    size_t len)
-{
-    size_t padded = (len + 511) / 512 * 512;
-    t->data = realloc(t->data, t->len + 512 + padded);
-    char *h = t->data + t->len;
-    memset(h, 0, 512 + padded);
-    snprintf(h, 100, "%s", name);
-    snprintf(h + 100, 8, "%07o", 0644);
-    snprintf(h + 108, 8, "%07o", 0);
-    snprintf(h + 116, 8, "%07o", 0);
-    snprintf(h + 124, 12, "%011llo", (unsigned long long)len);
-    snprintf(h + 136, 12, "%011o", 0);
-    h[156] = type;
-    snprintf(h + 157, 100, "%s", link ? link : "");
-    memcpy(h + 257,
-           "ustar\0"
-           "00",
-           8);
-    unsigned sum = 8 * ' ';
-    for (int i = 0; i < 512; i++)
-        sum += i >= 148 && i < 156 ? 0 : (unsigned char)h[i];
-    snprintf(h + 148, 8, "%06o", sum);
-    h[155] = ' ';
-    if (len)
-        memcpy(h + 512, data, len);
-    t->len += 512 + padded;
-}
-
-static void tar_end(tar *t)
-{
-    t->data = realloc(t->data, t->len + 1024);
-    memset(t->data + t->len, 0, 1024);
-    t->len += 1024;
-}
 
 /* ---- the server ---- */
 
