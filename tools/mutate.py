@@ -15,10 +15,11 @@ fault and trying one costs no compilation. What is planted, by operator:
 
 What is not planted, because no test of behaviour can see it:
 
-    - what a log line says, and whether it is written: only its level and the secrets in it are promised
+    - what a log line says, and whether it is written (an if with nothing else in it): only its level and the secrets
+      in it are promised
     - releases (free, close, unlink of a temporary file), nor what they are given: the leak checker of `make asan` owns those
-    - sizes in calls that allocate, and loops that run one past the end: too much room shows nowhere, too little and
-      one too far are what `make asan` is for
+    - sizes in calls that allocate or copy bytes, and loops that run one past the end: too much room shows nowhere,
+      too little and one too far are what `make asan` is for
     - (type){ 0 }: as with { 0 }, any first member may be the one that is not zero
     - what is said when memory runs out: tests/torture lets allocations fail
     - locks, thread attributes, asserts: ThreadSanitizer and the debug builds own those
@@ -55,6 +56,7 @@ RELEASE = re.compile(r"^(free|close|fclose|closedir|\w+_(free|decref|unref))$")
 PERF = re.compile(r"CAPACITY|INITIAL|BUFFER|_BUF$|CHUNK|BLOCK|GRAIN|STACK|PREFETCH|ALIGN|BATCH_BYTES|SLAB|PAGE_BYTES|READ_SIZE|READ_AT_ONCE|"
                   r"COPY_BYTES|PIECE|_THREADS$|^PAD$")
 ALLOCATES = re.compile(r"^(malloc|calloc|realloc|tkc_(z?alloc|alloc_\w+|resize|grow|arena_(alloc|zalloc|array)))$")
+COPIES = ("memcpy", "memmove", "memset")
 PERF_CALL = re.compile(r"^(\w*_(reserve|grow|room)|tkc_arena_init|posix_fadvise|madvise|tkc_cond_wait_until)$")
 TYPES = ("char", "int", "void", "float", "double", "const", "uint8_t", "uint32_t", "int64_t", "size_t", "uint64_t", "int32_t")
 NEVER = ("assert", "va_arg", "offsetof", "TKC_OWNER", "__asm__", "_Static_assert")
@@ -142,11 +144,25 @@ def same_when_equal(tokens, i, first, last):
     return False
 
 
+def last_argument(tokens, at):
+    """The places of the last argument of the call whose bracket is at `at`."""
+    end, k, begin = closing(tokens, at), at + 1, at + 1
+    while k < end:
+        begin = k + 1 if tokens[k].text == "," else begin
+        k = closing(tokens, k) + 1 if tokens[k].text in "([{" else k + 1
+    return range(begin, end)
+
+
 def changes_of(tokens, first, last, loop):
     """Alternatives of tokens[first..last): (operator, place, new text) by replacing one token."""
     sizes = 0  # before it stand arguments of a call that allocates
+    copied = range(0)  # the size in a call that copies
     for i in range(first, last):
         t, new, what = tokens[i], None, None
+        if t.text in COPIES and tokens[i + 1].text == "(":
+            copied = last_argument(tokens, i + 1)
+        if i in copied and t.kind == "number":
+            continue
         if ALLOCATES.match(t.text) and tokens[i + 1].text == "(":
             sizes = closing(tokens, i + 1)
         if i < sizes or flat(tokens, max(i - 2, 0), i + 2) == ") { 0 }":
@@ -272,7 +288,9 @@ class Source:
             word = t[i].text
             if word in ("if", "while", "switch", "for") and t[i + 1].text == "(":
                 close = closing(t, i + 1)
-                if word in ("if", "while"):
+                if word == "if" and self.only_logs(close + 1):
+                    pass
+                elif word in ("if", "while"):
                     self.site(i + 2, close, "condition", i + 2, close, function)
                 elif word == "for":
                     self.for_condition(i + 2, close, function)
@@ -287,6 +305,14 @@ class Source:
                 i = closing(t, i + 1) + 1  # a macro that is a loop
             else:
                 i = self.plain(i, end, function)
+
+    def only_logs(self, i):
+        """Is the statement at i a call that writes a log line, without an else?"""
+        t = self.tokens
+        if not UNSEEN.match(t[i].text) or t[i + 1].text != "(":
+            return False
+        end = closing(t, i + 1)
+        return t[end + 1].text == ";" and t[end + 2].text != "else"
 
     def plain(self, i, end, function):
         t, stop = self.tokens, self.semicolon(i, end)
