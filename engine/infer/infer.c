@@ -649,7 +649,7 @@ static void end_cancelled(tke_infer *e)
     for (tke_gen *g = e->first; g; g = g->next)
         if (g->cancelled && !g->done) {
             tinkc_error err = { 0 };
-            tkc_fail(&err, TINKC_E_CANCELLED, "cancelled");
+            tkc_fail(&err, TINKC_E_CANCELLED, "the sample was cancelled");
             tke_gen_finish(g, &err);
         }
 }

@@ -231,5 +231,4 @@ void tke_peers_unwatch(tke_http *h)
     pthread_cond_broadcast(&h->tick);
     pthread_mutex_unlock(&h->lock);
     pthread_join(h->timer, NULL);
-    h->has_timer = false;
 }

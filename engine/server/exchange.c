@@ -184,7 +184,6 @@ void tke_exchange_open_reply(tke_exchange *x)
                               .end = reply_end,
                               .fail = reply_fail,
                               .room = x->to_page ? reply_room : NULL };
-    x->status = 200;
     x->state = TKE_X_HANDED;
 }
 

@@ -41,24 +41,23 @@ static void write_refusal(tkc_buf *out, const char *code, const char *detail, ti
     tkc_jsonw_end(&w);
 }
 
+static void add_header(tke_exchange *x, const char *name, const char *value)
+{
+    x->reply_headers[x->n_reply_headers++] = name;
+    x->reply_headers[x->n_reply_headers++] = value;
+}
+
 static void refuse(tke_exchange *x, int32_t status, const char *code, const char *detail)
 {
     tinkc_error err = { 0 };
-    tkc_buf_clear(&x->out);
     if (is_openai(x->http, x))
         tke_openai_error(&x->out, status, code, NULL, detail, &err);
     else
         write_refusal(&x->out, code, detail, &err);
     x->status = status;
-    x->n_reply_headers = 0;
-    x->reply_headers[x->n_reply_headers++] = "Content-Type";
-    x->reply_headers[x->n_reply_headers++] = "application/json";
-    if (x->refusal ==
-        TKE_X_GUARD) { /* the framing of later requests on this connection is uncertain */
-        x->reply_headers[x->n_reply_headers++] = "Connection";
-        x->reply_headers[x->n_reply_headers++] = "close";
-    }
-    x->ended = true;
+    add_header(x, "Content-Type", "application/json");
+    if (x->refusal == TKE_X_GUARD) /* the framing of later requests is uncertain */
+        add_header(x, "Connection", "close");
 }
 
 static enum MHD_Result answer_refusal(tke_exchange *x)
@@ -299,10 +298,7 @@ static enum MHD_Result send_metrics(tke_http *h, tke_exchange *x)
 {
     tinkc_error err = { 0 };
     x->status = 200;
-    x->reply_headers[0] = "Content-Type";
-    x->reply_headers[1] = "text/plain; version=0.0.4";
-    x->n_reply_headers = 2;
-    x->ended = true;
+    add_header(x, "Content-Type", "text/plain; version=0.0.4");
     tke_service_metrics(h->svc, &x->out, &err);
     tkc_buf_printf(&x->out, &err,
                    "# HELP tinkc_body_bytes Bodies of requests that are being read or answered\n"

@@ -19,7 +19,7 @@ static bool is_loopback(const struct sockaddr *address)
         return ntohl(in->sin_addr.s_addr) >> 24 == 127;
     }
     const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)(const void *)address;
-    return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
+    return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr); /* getaddrinfo knows no other family */
 }
 
 static bool listen_unix(tke_http *h, const char *path, tinkc_error *err)

@@ -258,6 +258,8 @@ static void begin(tke_call *call, const tkc_copy_weights_request *in, const char
 {
     tke_service *svc = call->svc;
     refusal no = { 0 };
+    tinkc_error full = { 0 };
+    (void)tke_quota_storage(svc, call->owner, &full);
     copying *c = tkc_zalloc(svc->a, sizeof *c, &call->err);
     tke_txn *txn = tke_txn_new(svc->store, &call->err);
     if (c) {
@@ -270,7 +272,8 @@ static void begin(tke_call *call, const tkc_copy_weights_request *in, const char
     pthread_mutex_lock(&svc->lock);
     const tke_checkpoint *before = made_before(svc, key);
     bool done = before && before->state == TKE_CKPT_DONE;
-    bool granted = !before && !tkc_failed(&call->err) && reserve(call, in, txn, c, &no);
+    bool granted =
+        !before && !tkc_failed(&full) && !tkc_failed(&call->err) && reserve(call, in, txn, c, &no);
     if (granted && key)
         tke_remember_key(call, key, c->copy->path);
     pthread_mutex_unlock(&svc->lock);
@@ -285,6 +288,8 @@ static void begin(tke_call *call, const tkc_copy_weights_request *in, const char
         send_path(call->reply, svc->a, before->path);
     else if (before)
         tke_refuse(call, 503, "busy", "The copy is being made");
+    else if (tkc_failed(&full))
+        tke_refuse(call, 403, "quota_storage", "%s", full.message);
     else if (no.status)
         tke_refuse(call, no.status, no.code, "%s", no.text);
     else

@@ -16,61 +16,17 @@ enum {
     CLONE_NUMBERS = 1000000000
 }; /* a copy of a sampler numbers its requests from its id times this */
 
-static bool read_target(tkc_json *j, tkc_arena *arena, tke_many *out, tinkc_error *err)
-{
-    tinkc_str key;
-    if (!tkc_json_object(j))
-        return false;
-    while (tkc_json_key(j, &key)) {
-        if (tkc_str_is(key, "sampling_session_id"))
-            out->sampler = tkc_arena_str(arena, tkc_json_string(j), err);
-        else if (tkc_str_is(key, "cloned_sampler_id"))
-            out->clone = (int64_t)tkc_json_double(j);
-        else if (tkc_str_is(key, "type") && !tkc_str_is(tkc_json_string(j), "sampling_session"))
-            return tkc_fail(err, TINKC_E_BAD_REQUEST, "target.type must be 'sampling_session'");
-        else if (!tkc_str_is(key, "type"))
-            tkc_json_skip(j);
-    }
-    return true;
-}
-
 /* The client has these results: marks them as delivered. */
-static void read_retrieved(tke_call *call, tkc_json *j)
+static void take_retrieved(tke_call *call, const char *const *ids)
 {
-    if (tkc_json_array(j))
-        while (tkc_json_item(j)) {
-            const char *id = tkc_arena_str(&call->arena, tkc_json_string(j), &call->err);
-            pthread_mutex_lock(&call->svc->lock);
-            const tke_job *job = id ? tkc_map_get(&call->svc->jobs, tkc_str(id)) : NULL;
-            bool mine = job && tkc_cstr_eq(job->owner, call->owner);
-            pthread_mutex_unlock(&call->svc->lock);
-            if (mine)
-                tke_service_delivered(call->svc, id);
-        }
-}
-
-static bool read_request(tke_call *call, tke_many *out)
-{
-    tkc_json j;
-    tinkc_str key;
-    tkc_json_open(&j, call->body, &call->arena, &call->err);
-    if (tkc_json_object(&j))
-        while (tkc_json_key(&j, &key)) {
-            if (tkc_str_is(key, "target"))
-                read_target(&j, &call->arena, out, &call->err);
-            else if (tkc_str_is(key, "prev_cursor"))
-                out->after = (int64_t)tkc_json_double(&j);
-            else if (tkc_str_is(key, "retrieved_request_ids"))
-                read_retrieved(call, &j);
-            else /* timeout: polls are held for long_poll_s */
-                tkc_json_skip(&j);
-        }
-    if (!tkc_failed(&call->err) && out->sampler)
-        return true;
-    tke_refuse(call, 422, "unprocessable", "%s",
-               tkc_failed(&call->err) ? call->err.message
-                                      : "target.sampling_session_id is missing");
-    return false;
+    for (; ids && *ids; ids++) {
+        pthread_mutex_lock(&call->svc->lock);
+        const tke_job *job = tkc_map_get(&call->svc->jobs, tkc_str(*ids));
+        bool mine = job && tkc_cstr_eq(job->owner, call->owner);
+        pthread_mutex_unlock(&call->svc->lock);
+        if (mine)
+            tke_service_delivered(call->svc, *ids);
+    }
 }
 
 /* Ids of samples are "EPOCH-SAMPLER:NUMBER". */
@@ -175,11 +131,15 @@ static bool hold(tke_call *call, const tke_many *many, tke_job *on)
 void tke_front_futures(tke_call *call)
 {
     tke_service *svc = call->svc;
-    tke_many many = { 0 };
+    tkc_retrieve_futures_request in;
     tke_job *waiting;
     tkc_buf out;
-    if (!read_request(call, &many))
+    if (!tke_call_decode(call, &tkc_retrieve_futures_request_type, &in))
         return;
+    take_retrieved(call, in.retrieved_request_ids);
+    const tke_many many = { .sampler = (char *)(uintptr_t)in.target.sampling_session_id,
+                            .clone = in.target.cloned_sampler_id,
+                            .after = in.prev_cursor };
     tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);
     pthread_mutex_lock(&svc->lock);
     const tke_sampler *s = tke_find_sampler(svc, many.sampler);

@@ -477,7 +477,9 @@ static const char *make_link(tke_call *call, tke_checkpoint *c)
         archive->owner = tke_copy(svc, call->owner, &call->err);
         archive->checkpoint = c;
         archive->expires_ms = tkc_now_ms(svc->clock) + svc->set.archive_ms;
-        tkc_map_set(&svc->archives, tkc_str(token), archive, NULL, &call->err);
+        if (tkc_failed(&call->err) ||
+            !tkc_map_set(&svc->archives, tkc_str(token), archive, NULL, &call->err))
+            tke_archive_free(svc, archive);
     }
     pthread_mutex_unlock(&svc->lock);
     char *url = tkc_arena_printf(&call->arena, &call->err, "%s/api/v1/archives/%s",
@@ -815,6 +817,8 @@ void tke_front_project(tke_call *call)
     tke_service *svc = call->svc;
     tkc_project_request in;
     tinkc_error bad = { 0 };
+    if (!tke_call_fields_known(call, &tkc_project_request_type))
+        return;
     bool given = tkc_message_decode(&tkc_project_request_type, call->body, TINKC_E_UNPROCESSABLE,
                                     &call->arena, &in, &bad) &&
                  in.project_id && *in.project_id;

@@ -105,7 +105,6 @@ void tke_front_create_sampling_session(tke_call *call)
     const char *finished = NULL;
     tke_txn *txn = NULL;
     if (!tke_call_decode(call, &tkc_create_sampling_session_request_type, &in) ||
-        !tke_call_fields_known(call, &tkc_create_sampling_session_request_type) ||
         !find_target(call, in.base_model, in.model_path, &t))
         return;
     if (in.sampling_session_seq_id < 0) {
@@ -670,6 +669,10 @@ void tke_front_sample(tke_call *call)
     tkc_sample_request in;
     if (!tkc_message_decode(&tkc_sample_request_type, call->body, TINKC_E_UNPROCESSABLE,
                             &call->arena, &in, &call->err)) {
+        if (call->err.code == TINKC_E_MEMORY) {
+            refuse_memory(call);
+            return;
+        }
         bool semantic = call->err.code == TINKC_E_UNPROCESSABLE && is_json(call);
         tke_refuse(call, semantic ? 400 : 422, semantic ? "bad_request" : "unprocessable", "%s",
                    call->err.message);

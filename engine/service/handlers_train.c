@@ -629,7 +629,7 @@ void tke_front_create_model(tke_call *call)
 {
     tke_service *svc = call->svc;
     tkc_create_model_request in;
-    if (!tke_call_decode(call, &tkc_create_model_request_type, &in) ||
+    if (!tke_call_parse(call, &tkc_create_model_request_type, &in) ||
         !check_optimizer(call, in.optimizer_config) ||
         !tke_call_fields_known(call, &tkc_create_model_request_type))
         return;
@@ -726,10 +726,12 @@ static void create_from_checkpoint(tke_call *call, const tkc_load_weights_reques
 void tke_front_load(tke_call *call)
 {
     tkc_load_weights_request in;
-    tinkc_error ignored = { 0 }; /* accept_training decodes again and reports it */
-    if (!tkc_message_decode(&tkc_load_weights_request_type, call->body, TINKC_E_UNPROCESSABLE,
-                            &call->arena, &in, &ignored) ||
-        in.model_id)
+    tinkc_error bad = { 0 }; /* accept_training decodes again and reports it */
+    bool read = tkc_message_decode(&tkc_load_weights_request_type, call->body,
+                                   TINKC_E_UNPROCESSABLE, &call->arena, &in, &bad);
+    if (bad.code == TINKC_E_MEMORY)
+        tke_send_failure(call->reply, call->svc->a, &bad);
+    else if (!read || in.model_id)
         accept_training(call, TKE_JOB_LOAD, false);
     else if (!check_optimizer(call, in.optimizer_config) ||
              !tke_call_fields_known(call, &tkc_load_weights_request_type))

@@ -204,9 +204,7 @@ static void forget_keys(tke_service *svc, int64_t now_ms)
         if (now_ms < one->expires_ms)
             continue;
         tkc_map_remove(&svc->archives, tkc_str(one->token));
-        tkc_release_str(svc->a, one->token);
-        tkc_release_str(svc->a, one->owner);
-        tkc_release(svc->a, one, sizeof *one);
+        tke_archive_free(svc, one);
     }
     pthread_mutex_unlock(&svc->lock);
 }
@@ -219,42 +217,46 @@ static bool results_overflow(tke_service *svc)
     return over;
 }
 
+int64_t tke_housekeep(tke_service *svc, tke_due *due)
+{
+    int64_t now = tkc_now_ms(svc->clock), next = tke_poll_expire(svc, now);
+    if (now >= due->second) {
+        due->second = now + 1000;
+        expire_sessions(svc, now);
+        tke_gaps_expire(svc, now);
+        ask_for_images(svc, now);
+        tke_streams_ping(svc, now);
+        ask_for_release(svc, now);
+        if (results_overflow(svc))
+            tke_results_reap(svc, now);
+    }
+    if (now >= due->flush) {
+        due->flush = now + 5000;
+        tke_usage_flush(svc);
+        tke_results_reap(svc, now);
+    }
+    if (now >= due->minute) {
+        due->minute = now + 60000;
+        drop_ephemeral(svc, now);
+        tke_sessions_forget(svc, now);
+        reap_checkpoints(svc);
+        forget_keys(svc, now);
+        trim();
+    }
+    return next < now + 1000 ? next - now : 1000;
+}
+
 void *tke_housekeeping_main(void *arg)
 {
     tke_service *svc = arg;
-    int64_t next_minute = 0, next_flush = 0, next_second = 0;
+    tke_due due = { 0 };
     for (;;) {
-        int64_t now = tkc_now_ms(svc->clock);
-        int64_t next = tke_poll_expire(svc, now);
-        if (now >= next_second) {
-            next_second = now + 1000;
-            expire_sessions(svc, now);
-            tke_gaps_expire(svc, now);
-            ask_for_images(svc, now);
-            tke_streams_ping(svc, now);
-            ask_for_release(svc, now);
-            if (results_overflow(svc))
-                tke_results_reap(svc, now);
-        }
-        if (now >= next_flush) {
-            next_flush = now + 5000;
-            tke_usage_flush(svc);
-            tke_results_reap(svc, now);
-        }
-        if (now >= next_minute) {
-            next_minute = now + 60000;
-            drop_ephemeral(svc, now);
-            tke_sessions_forget(svc, now);
-            reap_checkpoints(svc);
-            forget_keys(svc, now);
-            trim();
-        }
+        int64_t wait = tke_housekeep(svc, &due);
         pthread_mutex_lock(&svc->lock);
         if (svc->stop) {
             pthread_mutex_unlock(&svc->lock);
             return NULL;
         }
-        int64_t wait = next < now + 1000 ? next - now : 1000;
         /* Woken early by a clock that jumps, and by a poll that becomes the first in the list. */
         tkc_cond_wait_until(&svc->timer, &svc->lock, tkc_deadline_ns(wait > 0 ? wait : 1));
         pthread_mutex_unlock(&svc->lock);

@@ -400,6 +400,13 @@ void tke_idempotent_free(tke_service *svc, tke_idempotent *one)
     tkc_release(svc->a, one, sizeof *one);
 }
 
+void tke_archive_free(tke_service *svc, tke_archive *archive)
+{
+    forget(svc, archive->token);
+    forget(svc, archive->owner);
+    tkc_release(svc->a, archive, sizeof *archive);
+}
+
 void tke_state_free_all(tke_service *svc)
 {
     const tkc_map_entry *e;
@@ -417,12 +424,8 @@ void tke_state_free_all(tke_service *svc)
         free_session(svc, e->value);
     for (size_t at = 0; (e = tkc_map_next(&svc->bases, &at));)
         free_base(svc, e->value);
-    for (size_t at = 0; (e = tkc_map_next(&svc->archives, &at));) {
-        tke_archive *archive = e->value;
-        forget(svc, archive->token);
-        forget(svc, archive->owner);
-        tkc_release(svc->a, archive, sizeof *archive);
-    }
+    for (size_t at = 0; (e = tkc_map_next(&svc->archives, &at));)
+        tke_archive_free(svc, e->value);
     tke_tenants_free(svc);
     for (size_t at = 0; (e = tkc_map_next(&svc->idempotent, &at));)
         tke_idempotent_free(svc, e->value);

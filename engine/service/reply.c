@@ -215,6 +215,10 @@ bool tke_call_query_i64(tke_call *call, const char *name, int64_t fallback, int6
 {
     const char *text = tke_call_query(call, name);
     *out = fallback;
+    if (!text && tkc_failed(&call->err)) { /* not "absent": it may be there */
+        tke_send_failure(call->reply, call->svc->a, &call->err);
+        return false;
+    }
     if (!text || !*text)
         return true;
     if (tkc_parse_i64(tkc_str(text), out) && *out >= 0)
@@ -223,10 +227,15 @@ bool tke_call_query_i64(tke_call *call, const char *name, int64_t fallback, int6
     return false;
 }
 
-bool tke_call_decode(tke_call *call, const tkc_message *type, void *msg)
+bool tke_call_parse(tke_call *call, const tkc_message *type, void *msg)
 {
     if (tkc_message_decode(type, call->body, TINKC_E_UNPROCESSABLE, &call->arena, msg, &call->err))
         return true;
     tke_send_failure(call->reply, call->svc->a, &call->err);
     return false;
+}
+
+bool tke_call_decode(tke_call *call, const tkc_message *type, void *msg)
+{
+    return tke_call_parse(call, type, msg) && tke_call_fields_known(call, type);
 }

@@ -83,7 +83,6 @@ tke_job *tke_run_take(tke_run *run)
     assert(job && job->state == TKE_QUEUED && !job->held);
     assert(job->kind == TKE_JOB_UNLOAD || job->seq == run->next_seq); /* strictly in order */
     run->queue = job->next;
-    job->next = NULL;
     job->state = TKE_RUNNING;
     if (job->kind != TKE_JOB_UNLOAD) {
         run->next_seq = job->seq + 1;

@@ -470,8 +470,10 @@ const char *tke_call_header(const tke_call *, const char *name);
 const char *tke_call_query(tke_call *, const char *name);
 /* An integer parameter; answers 400 and returns false if it is none. */
 bool tke_call_query_i64(tke_call *, const char *name, int64_t fallback, int64_t *out);
-/* Decodes the JSON body; answers 422 and returns false if it cannot. */
+/* Decodes the JSON body. False after an answer: 422 if it cannot, 400 if it has an unknown field. */
 bool tke_call_decode(tke_call *, const tkc_message *, void *msg);
+/* The same, but leaves unknown fields to the caller, who has a better answer to some of them. */
+bool tke_call_parse(tke_call *, const tkc_message *, void *msg);
 
 /* ---- jobs.c ---- */
 
@@ -594,7 +596,8 @@ bool tke_path_split(tkc_arena *, const char *path, const char **run, int32_t *ki
 char *tke_checkpoint_folder(tke_service *, tkc_arena *, const char *run_id, int32_t kind,
                             const char *name, tinkc_error *err);
 void tke_state_free_all(tke_service *);
-void tke_idempotent_free(tke_service *, tke_idempotent *);         /* NULL allowed */
+void tke_idempotent_free(tke_service *, tke_idempotent *); /* NULL allowed */
+void tke_archive_free(tke_service *, tke_archive *);
 char *tke_copy(tke_service *, const char *text, tinkc_error *err); /* NULL stays NULL */
 
 /* ---- handlers_*.c: handlers by endpoint ---- */
@@ -721,6 +724,14 @@ tke_hash128 tke_job_hash(const tke_job *);
 /* ---- worker_*.c: the worker's operations ---- */
 
 void *tke_worker_main(void *svc);
+/* Has training had no more than its share of the time? */
+bool tke_training_is_behind(double share, int64_t train_ns, int64_t sample_ns);
+typedef struct tke_due { /* when the housekeeper's work of each kind is due; 0 = now */
+    int64_t second, flush, minute;
+} tke_due;
+/* Does what is due; milliseconds until it must look again. Threads: one at a time while there are
+ * streams. */
+int64_t tke_housekeep(tke_service *, tke_due *);
 void *tke_housekeeping_main(void *svc);
 /* All of these: thread worker, no locks held. */
 void tke_work_passes(tke_service *, tke_job **jobs, size_t n);

@@ -329,6 +329,10 @@ void tke_front_audit(tke_call *call)
     int64_t from_us = tkc_wall_us(call->svc->clock) / (24 * HOUR_US) * (24 * HOUR_US);
     static const char *const none[] = { "projects", "teams", "organizations", NULL };
     const char *const *kind = none;
+    if (tkc_failed(&call->err)) {
+        tke_send_failure(call->reply, call->svc->a, &call->err);
+        return;
+    }
     bool ours = !type || !*type || tkc_cstr_eq(type, "all") || tkc_cstr_eq(type, "checkpoints");
     while (*kind && !tkc_cstr_eq(*kind, type))
         kind++;
@@ -355,6 +359,10 @@ void tke_front_usage(tke_call *call)
     const char *from = tke_call_query(call, "starting_on");
     const char *until = tke_call_query(call, "ending_before");
     int64_t from_us, until_us;
+    if (tkc_failed(&call->err)) {
+        tke_send_failure(call->reply, call->svc->a, &call->err);
+        return;
+    }
     if (!from || !until || !tkc_parse_time(from, strlen(from), &from_us) ||
         !tkc_parse_time(until, strlen(until), &until_us)) {
         tke_refuse(call, 400, "bad_request",

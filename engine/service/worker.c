@@ -252,6 +252,11 @@ static void tend(tke_service *svc, tke_run *run)
         tke_work_image(svc, run);
 }
 
+bool tke_training_is_behind(double share, int64_t train_ns, int64_t sample_ns)
+{
+    return (double)train_ns * (1 - share) <= (double)sample_ns * share;
+}
+
 /* Unused time is not carried over. */
 static bool training_first(tke_service *svc, bool sampling)
 {
@@ -259,8 +264,7 @@ static bool training_first(tke_service *svc, bool sampling)
         svc->train_ns = svc->sample_ns = 0;
         return true;
     }
-    double share = svc->set.train_share;
-    return (double)svc->train_ns * (1 - share) <= (double)svc->sample_ns * share;
+    return tke_training_is_behind(svc->set.train_share, svc->train_ns, svc->sample_ns);
 }
 
 /* Does one thing. False: there was nothing to do. */

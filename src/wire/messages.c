@@ -503,6 +503,26 @@ const tkc_message tkc_cancel_future_request_type =
     MESSAGE(cancel_future_request, "cancel_future request", NULL);
 #undef T
 
+#define T tkc_futures_target
+static const tkc_field futures_target[] = {
+    FIELD(sampling_session_id, TKC_STR, MUST),
+    FIELD(cloned_sampler_id, TKC_I64, 0),
+    TAG("sampling_session", 0),
+};
+static const tkc_message futures_target_type = MESSAGE(futures_target, "target", NULL);
+#undef T
+
+#define T tkc_retrieve_futures_request
+static const tkc_field retrieve_futures_request[] = {
+    TYPED(target, TKC_OBJECT, MUST, &futures_target_type),
+    FIELD(prev_cursor, TKC_I64, 0),
+    FIELD(timeout, TKC_F64, NULLABLE),
+    FIELD(retrieved_request_ids, TKC_STRS, NULLABLE),
+};
+const tkc_message tkc_retrieve_futures_request_type =
+    MESSAGE(retrieve_futures_request, "retrieve_futures request", NULL);
+#undef T
+
 /* ---- records ---- */
 
 #define T tkc_supported_model

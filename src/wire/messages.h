@@ -336,6 +336,19 @@ typedef struct tkc_cancel_future_request {
 } tkc_cancel_future_request;
 extern const tkc_message tkc_cancel_future_request_type;
 
+typedef struct tkc_futures_target {
+    const char *sampling_session_id;
+    int64_t cloned_sampler_id;
+} tkc_futures_target;
+
+typedef struct tkc_retrieve_futures_request { /* the server's side only */
+    tkc_futures_target target;
+    int64_t prev_cursor;
+    double timeout; /* not used: polls are held as long as the server's setting says */
+    const char *const *retrieved_request_ids;
+} tkc_retrieve_futures_request;
+extern const tkc_message tkc_retrieve_futures_request_type;
+
 /* ---- records ---- */
 
 typedef struct tkc_supported_model {

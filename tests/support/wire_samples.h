@@ -66,6 +66,10 @@ static const wire_sample wire_samples[] = {
       "true,\"train_mlp\":true,\"train_attn\":true},\"optimizer_config\":{\"type\":\"adamw\"},"
       "\"type\":\"create_model\"}" },
     { &tkc_cancel_future_request_type, "{\"request_id\":\"r\"}" },
+    { &tkc_retrieve_futures_request_type,
+      "{\"target\":{\"sampling_session_id\":\"s\",\"cloned_sampler_id\":2,"
+      "\"type\":\"sampling_session\"},\"prev_cursor\":3,\"timeout\":1.5,"
+      "\"retrieved_request_ids\":[\"r\"]}" },
     { &tkc_save_external_request_type,
       "{\"model_id\":\"m\",\"path\":\"hf\",\"seq_id\":4,\"ttl_seconds\":3600,"
       "\"age_encryption_recipients\":[\"age1x\"],\"type\":\"save_weights_external\"}" },

@@ -8,10 +8,24 @@
  *     : name text                                    $name is this text
  *     = s session_id                                 $s is that field of the last answer from here on
  *     ~ X-Header: value                              a header of the next request
+ *     | name POST /api/v1/retrieve_future ...        a request whose answer is not awaited yet
+ *     o POST /api/v1/asample ...                     a request whose first allocation fails, then its
+ *                                                    second, and so on: the answers that differ
+ *     - name                                         it has no answer
+ *     , name                                         waits for more of its answer: a stream's
+ *     x name                                         its client hangs up
+ *     . name                                         its answer
  *     @ owner KEY_ID                                 who asks from here on
  *     + SECONDS                                      time passes; a second does before each request
  *     ? NAME NAME                                    these numbers of the status
  *     ! quota REQUESTS TOKENS BYTES                  what the owner may use; 0 = all
+ *     ! upkeep                                       what the housekeeper does at this time, all of it
+ *     ! files                                        names and sizes in the store, after an end; then a start
+ *     ! sql UPDATE ...                               a change of its database, after an end; then a start
+ *     ! sh rm ...                                    the same of its files: a command in the store
+ *     ! check, ! repair                              what tinkc_store_check reports, after an end; then a start
+ *     ! hold, ! go                                   the device computes nothing; it works again
+ *     ! break, ! fix                                 whatever the device is asked to compute fails
  *     ! openai                                       a restart with models/nano, and texts for it
  *     ! set NAME VALUE                               a restart with this setting
  *     ! restart                                      the service ends and starts again on its store
@@ -24,6 +38,7 @@
  * TINKC_WRITE_TRANSCRIPTS=1 writes the answers into the files; read them before you keep them.
  */
 #include <ctype.h>
+#include <errno.h>
 #include <sqlite3.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -31,9 +46,9 @@
 
 #include "base/file.h"
 #include "base/thread.h"
-#include "service/service.h"
 #include "support/check.h"
 #include "support/counting.h"
+#include "support/device_gate.h"
 #include "support/tiny_model.h"
 
 /* ---- time and chance ---- */
@@ -89,16 +104,63 @@ static const tinkc_clock script_clock = { .acquire = nothing,
 
 static void pass_time(const char *seconds)
 {
-    atomic_fetch_add(&now_us, (int64_t)(strtod(seconds, NULL) * 1e6));
+    atomic_fetch_add(&now_us, (int64_t)(strtod(seconds, NULL) * 1e6 + 0.5));
     pthread_mutex_lock(&sleeper.lock);
     if (sleeper.wake)
         sleeper.wake(sleeper.arg);
     pthread_mutex_unlock(&sleeper.lock);
 }
 
+/* ---- memory ---- */
+
+static pthread_t tester;
+static struct {
+    counting all;  /* of the service */
+    int64_t until; /* allocations of the tester's thread until one fails; 0: none does */
+    bool failed;
+} memory;
+
+/* A thread that waits at its next allocation until it is let go. */
+static _Thread_local bool stops_here;
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool reached, let_go;
+} stop = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+static void stop_here(void)
+{
+    stops_here = false;
+    pthread_mutex_lock(&stop.lock);
+    stop.reached = true;
+    pthread_cond_broadcast(&stop.changed);
+    while (!stop.let_go)
+        pthread_cond_wait(&stop.changed, &stop.lock);
+    pthread_mutex_unlock(&stop.lock);
+}
+
+static bool is_scarce(void)
+{
+    if (stops_here)
+        stop_here();
+    if (!pthread_equal(pthread_self(), tester) || !memory.until || --memory.until)
+        return false;
+    return memory.failed = true;
+}
+static void *scarce_alloc(size_t size, void *user)
+{
+    return is_scarce() ? NULL : counting_alloc(size, user);
+}
+static void *scarce_resize(void *ptr, size_t old_size, size_t new_size, void *user)
+{
+    return is_scarce() ? NULL : counting_resize(ptr, old_size, new_size, user);
+}
+static const tinkc_allocator scarce = { scarce_alloc, scarce_resize, counting_release,
+                                        &memory.all };
+
 /* ---- the world ---- */
 
-enum { MAX_NAMES = 64 };
+enum { MAX_NAMES = 64, MAX_OPEN = 8 };
 
 static struct {
     char *model, *store;
@@ -106,21 +168,24 @@ static struct {
     char owner[64], key_id[TKE_KEY_ID];
     bool openai;      /* models/nano too, and its texts */
     char set[2][100]; /* a setting, or "" */
-    counting memory;  /* of the service */
-    tinkc_allocator allocator;
     struct {
         char name[16], value[400];
     } names[MAX_NAMES];
     size_t n_names;
     char header[2][200]; /* of the next request */
     tkc_buf last;        /* the last answer's headers and body */
+    struct {
+        char name[16];
+        struct waiting *w; /* NULL: free */
+    } open[MAX_OPEN];
 } world;
 
 /* All of its memory comes back, in the sizes in which it was taken. */
 static void end_service(void)
 {
+    gate_set(false, false);
     tinkc_engine_free(world.engine);
-    assert_int_equal(atomic_load(&world.memory.bytes), 0);
+    assert_int_equal(atomic_load(&memory.all.bytes), 0);
     assert_null(sleeper.wake);
 }
 
@@ -143,10 +208,11 @@ static void start_service(void)
                                                              .durability = TINKC_DURABILITY_JOURNAL,
                                                              .memory_bytes = 1 << 30,
                                                              .clock = &script_clock,
-                                                             .allocator = &world.allocator,
+                                                             .allocator = &scarce,
                                                              .settings = settings },
                                     &err);
     assert_ok(err);
+    gate_put(tke_engine_service(world.engine)->device);
     assert_true(tinkc_engine_add_model(world.engine, "org/tiny", world.model, &err));
     assert_true(!world.openai || tinkc_engine_add_model(world.engine, "nano", "models/nano", &err));
 }
@@ -159,7 +225,7 @@ static int open_world(void **state)
     world.n_names = 0;
     world.openai = false;
     world.set[0][0] = '\0';
-    world.allocator = counting_allocator(&world.memory);
+    tester = pthread_self();
     strcpy(world.owner, "default");
     world.key_id[0] = world.header[0][0] = '\0';
     world.model = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 64, .context = 32 });
@@ -263,6 +329,12 @@ static void contract(const char *text, tkc_buf *out)
             at += id + 1;
             continue;
         }
+        if (put_if(&at, "\"size_gigabytes\":", "\"size_gigabytes\":", out)) {
+            const char *stop = at + strcspn(at, ",}");
+            tkc_buf_printf(out, &err, "%.*s", (int)(stop - at), at);
+            at = stop;
+            continue;
+        }
         bool value = at > text && strchr(":[,", at[-1]);
         const char *end = value ? fraction(at) : NULL;
         tkc_buf_char(out, end ? '#' : *at, &err);
@@ -310,7 +382,12 @@ typedef struct waiting {
     pthread_cond_t over;
     int32_t status;
     tkc_buf head, body;
+    size_t shown; /* of the body */
     bool done;
+    tkc_buf text; /* the request, which the service borrows */
+    char header[2][200];
+    const char *headers[5];
+    tinkc_request request;
 } waiting;
 
 static waiting *of(tinkc_reply *r)
@@ -330,7 +407,11 @@ static void on_header(tinkc_reply *r, const char *name, const char *value)
 static bool on_write(tinkc_reply *r, const void *data, size_t len)
 {
     tinkc_error err = { 0 };
-    return tkc_buf_add(&of(r)->body, data, len, &err);
+    pthread_mutex_lock(&of(r)->lock);
+    bool ok = tkc_buf_add(&of(r)->body, data, len, &err);
+    pthread_cond_signal(&of(r)->over);
+    pthread_mutex_unlock(&of(r)->lock);
+    return ok;
 }
 static void on_end(tinkc_reply *r)
 {
@@ -342,82 +423,185 @@ static void on_end(tinkc_reply *r)
 }
 static void on_fail(tinkc_reply *r, int32_t code, const char *message)
 {
-    (void)code, (void)message;
+    (void)code;
     of(r)->status = 0;
+    tkc_buf_clear(&of(r)->body);
+    on_write(r, message, strlen(message));
     on_end(r);
 }
 
-static void send_and_wait(waiting *w, const tinkc_request *request)
+/* "METHOD PATH BODY" */
+static void read_request(waiting *w, const char *line)
 {
-    tinkc_error err = { 0 };
-    const tke_caller caller = { .owner = world.owner, .key_id = world.key_id };
-    *w = (waiting){ .reply = { .status = on_status,
-                               .header = on_header,
-                               .write = on_write,
-                               .end = on_end,
-                               .fail = on_fail } };
-    pthread_mutex_init(&w->lock, NULL);
-    assert_true(tkc_cond_init(&w->over, &err));
-    tkc_buf_init(&w->head, NULL, TKC_BUF_NO_MAX);
-    tkc_buf_init(&w->body, NULL, TKC_BUF_NO_MAX);
-    tke_service_handle(tke_engine_service(world.engine), request, &w->reply, &caller,
-                       world.openai ? TKE_CALL_OPENAI : 0);
-    int64_t deadline = tkc_deadline_ns(120000);
-    pthread_mutex_lock(&w->lock);
-    while (!w->done && tkc_cond_wait_until(&w->over, &w->lock, deadline))
-        ;
-    bool done = w->done;
-    pthread_mutex_unlock(&w->lock);
-    if (!done)
-        fail_msg("%s %s: no answer", request->method, request->path);
-    assert_non_null(tkc_buf_terminate(&w->head, &err));
-    assert_non_null(tkc_buf_terminate(&w->body, &err));
-}
-
-/* "METHOD PATH BODY" -> the line of its answer */
-static void ask(const char *line, tkc_buf *out)
-{
-    tinkc_error err = { 0 };
-    tkc_buf text, answer;
-    waiting w;
-    tkc_buf_init(&text, NULL, TKC_BUF_NO_MAX);
-    tkc_buf_init(&answer, NULL, TKC_BUF_NO_MAX);
-    expand(line, &text);
-    char *method = text.data, *path = strchr(method, ' '), *body;
+    expand(line, &w->text);
+    char *method = w->text.data, *path = strchr(method, ' '), *body;
     assert_non_null(path);
     *path++ = '\0';
     body = path + strcspn(path, " ");
     if (*body)
         *body++ = '\0';
-    const char *headers[] = { "Content-Type", "application/json", world.header[0], world.header[1],
-                              NULL };
-    if (!world.header[0][0])
-        headers[2] = NULL;
-    send_and_wait(&w, &(tinkc_request){ .method = method,
-                                        .path = path,
-                                        .base_url = "http://here",
-                                        .headers = headers,
-                                        .body = { (const unsigned char *)body, strlen(body) } });
-    bool is_text = strlen(w.body.data) == w.body.len;
-    tkc_buf_printf(&answer, &err, "%d%s", (int)w.status, w.head.data);
-    if (is_text && w.body.len)
-        tkc_buf_printf(&answer, &err, " %s", w.body.data);
-    else if (w.body.len)
-        tkc_buf_printf(&answer, &err, " (%zu bytes)", w.body.len);
-    for (size_t i = 0; i < answer.len; i++)
-        answer.data[i] = answer.data[i] == '\n' || answer.data[i] == '\r' ? '|' : answer.data[i];
-    assert_non_null(tkc_buf_terminate(&answer, &err));
-    contract(answer.data, out);
-    tkc_buf_clear(&world.last);
-    tkc_buf_printf(&world.last, &err, "%s %s", w.head.data, w.body.data);
-    assert_non_null(tkc_buf_terminate(&world.last, &err));
+    memcpy(w->header, world.header, sizeof w->header);
+    w->headers[0] = "Content-Type";
+    w->headers[1] = "application/json";
+    w->headers[2] = w->header[0][0] ? w->header[0] : NULL;
+    w->headers[3] = w->header[1];
+    w->request = (tinkc_request){ .method = method,
+                                  .path = path,
+                                  .base_url = "http://here",
+                                  .headers = w->headers,
+                                  .body = { (const unsigned char *)body, strlen(body) } };
     world.header[0][0] = '\0';
-    pthread_mutex_destroy(&w.lock);
-    pthread_cond_destroy(&w.over);
-    tkc_buf_free(&w.head);
-    tkc_buf_free(&w.body);
-    tkc_buf_free(&text);
+}
+
+static waiting *ask_begin(const char *line)
+{
+    tinkc_error err = { 0 };
+    const tke_caller caller = { .owner = world.owner, .key_id = world.key_id };
+    waiting *w = tkc_zalloc(NULL, sizeof *w, &err);
+    assert_non_null(w);
+    w->reply = (tinkc_reply){
+        .status = on_status, .header = on_header, .write = on_write, .end = on_end, .fail = on_fail
+    };
+    pthread_mutex_init(&w->lock, NULL);
+    assert_true(tkc_cond_init(&w->over, &err));
+    tkc_buf_init(&w->head, NULL, TKC_BUF_NO_MAX);
+    tkc_buf_init(&w->body, NULL, TKC_BUF_NO_MAX);
+    tkc_buf_init(&w->text, NULL, TKC_BUF_NO_MAX);
+    read_request(w, line);
+    tke_service_handle(tke_engine_service(world.engine), &w->request, &w->reply, &caller,
+                       world.openai ? TKE_CALL_OPENAI : 0);
+    return w;
+}
+
+/* For the end, or for more of the body. */
+static void wait_for(waiting *w, bool more)
+{
+    int64_t deadline = tkc_deadline_ns(120000);
+    pthread_mutex_lock(&w->lock);
+    while (!w->done && !(more && w->body.len > w->shown) &&
+           tkc_cond_wait_until(&w->over, &w->lock, deadline))
+        ;
+    bool there = w->done || (more && w->body.len > w->shown);
+    pthread_mutex_unlock(&w->lock);
+    if (!there)
+        fail_msg("%s %s: no answer", w->request.method, w->request.path);
+}
+
+/* On one line. */
+static void put_line(const char *text, size_t len, tkc_buf *out)
+{
+    tinkc_error err = { 0 };
+    tkc_buf line;
+    tkc_buf_init(&line, NULL, TKC_BUF_NO_MAX);
+    tkc_buf_add(&line, text, len, &err);
+    assert_non_null(tkc_buf_terminate(&line, &err));
+    for (char *at = line.data; *at; at++)
+        *at = *at == '\n' || *at == '\r' ? '|' : *at;
+    contract(line.data, out);
+    tkc_buf_free(&line);
+}
+
+/* Waits for the answer and writes its line; frees the request. */
+static void ask_end(waiting *w, tkc_buf *out)
+{
+    tinkc_error err = { 0 };
+    tkc_buf answer;
+    tkc_buf_init(&answer, NULL, TKC_BUF_NO_MAX);
+    wait_for(w, false);
+    assert_non_null(tkc_buf_terminate(&w->head, &err));
+    assert_non_null(tkc_buf_terminate(&w->body, &err));
+    bool is_text = strlen(w->body.data) == w->body.len;
+    tkc_buf_printf(&answer, &err, "%d%s", (int)w->status, w->head.data);
+    if (is_text && w->body.len)
+        tkc_buf_printf(&answer, &err, " %s", w->body.data);
+    else if (w->body.len)
+        tkc_buf_printf(&answer, &err, " (%zu bytes)", w->body.len);
+    put_line(answer.data, answer.len, out);
+    tkc_buf_clear(&world.last);
+    tkc_buf_printf(&world.last, &err, "%s %s", w->head.data, w->body.data);
+    assert_non_null(tkc_buf_terminate(&world.last, &err));
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->over);
+    tkc_buf_free(&w->head);
+    tkc_buf_free(&w->body);
+    tkc_buf_free(&w->text);
     tkc_buf_free(&answer);
+    tkc_release(NULL, w, sizeof *w);
+}
+
+static void ask(const char *line, tkc_buf *out)
+{
+    ask_end(ask_begin(line), out);
+}
+
+/* The place of an open request; with "" a free one. */
+static size_t open_place(const char *name)
+{
+    size_t i = 0;
+    while (i < MAX_OPEN && strcmp(world.open[i].name, name) != 0)
+        i++;
+    if (i == MAX_OPEN)
+        fail_msg("no request '%s'", name);
+    return i;
+}
+
+static void open_act(char what, const char *name, const char *line, tkc_buf *out)
+{
+    tinkc_error err = { 0 };
+    size_t i = open_place(what == '|' ? "" : name);
+    waiting *w = world.open[i].w;
+    if (what == '|') {
+        snprintf(world.open[i].name, sizeof world.open[i].name, "%s", name);
+        world.open[i].w = ask_begin(line);
+    } else if (what == 'x') {
+        tke_service_cancel(tke_engine_service(world.engine), &w->reply);
+    } else if (what == '-') {
+        pthread_mutex_lock(&w->lock);
+        tkc_buf_cstr(out, w->done ? "< an answer\n" : "< none\n", &err);
+        pthread_mutex_unlock(&w->lock);
+    } else if (what == ',') {
+        wait_for(w, true);
+        tkc_buf_cstr(out, "< ", &err);
+        pthread_mutex_lock(&w->lock);
+        put_line(w->body.data + w->shown, w->body.len - w->shown, out);
+        w->shown = w->body.len;
+        pthread_mutex_unlock(&w->lock);
+        tkc_buf_char(out, '\n', &err);
+    } else {
+        world.open[i].name[0] = '\0';
+        tkc_buf_cstr(out, "< ", &err);
+        ask_end(w, out);
+        tkc_buf_char(out, '\n', &err);
+    }
+}
+
+/* As often as it has allocations: each fails once. Then it is asked with all of them. */
+static void ask_scarce(const char *line, tkc_buf *out)
+{
+    tinkc_error err = { 0 };
+    tkc_buf now, before;
+    char header[2][200];
+    tkc_buf_init(&now, NULL, TKC_BUF_NO_MAX);
+    tkc_buf_init(&before, NULL, TKC_BUF_NO_MAX);
+    memcpy(header, world.header, sizeof header);
+    for (int64_t n = 1; n == 1 || memory.failed; n++) {
+        memcpy(world.header, header, sizeof header);
+        memory.until = n;
+        memory.failed = false;
+        waiting *w = ask_begin(line);
+        memory.until = 0;
+        tkc_buf_clear(&now);
+        ask_end(w, &now);
+        if (now.len > 3 && now.data[0] != '5')
+            now.len = 3; /* what it says then is known from elsewhere */
+        if (n > 1 && tkc_str_eq(tkc_buf_view(&now), tkc_buf_view(&before)))
+            continue;
+        tkc_buf_printf(out, &err, "< %.*s\n", (int)now.len, now.data);
+        tkc_buf_clear(&before);
+        tkc_buf_add(&before, now.data, now.len, &err);
+    }
+    tkc_buf_free(&now);
+    tkc_buf_free(&before);
 }
 
 /* ---- rows ---- */
@@ -460,6 +644,90 @@ static void dump(const char *sql, tkc_buf *out)
     sqlite3_close(db);
 }
 
+static void change_rows(const char *sql)
+{
+    char path[500];
+    sqlite3 *db = NULL;
+    snprintf(path, sizeof path, "%s/meta.db", world.store);
+    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+    if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
+        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
+    sqlite3_close(db);
+}
+
+static void change_files(const char *command)
+{
+    char line[900];
+    snprintf(line, sizeof line, "cd '%s' && %s", world.store, command);
+    if (system(line) != 0)
+        fail_msg("%s", line);
+}
+
+/* "sql STATEMENT" or "sh COMMAND" */
+static void change_store(const char *what)
+{
+    tkc_buf text;
+    tkc_buf_init(&text, NULL, TKC_BUF_NO_MAX);
+    expand(strchr(what, ' ') + 1, &text);
+    (what[1] == 'q' ? change_rows : change_files)(text.data);
+    tkc_buf_free(&text);
+}
+
+enum { MOST_LINES = 64 };
+
+typedef struct report {
+    char lines[MOST_LINES][400];
+    size_t n;
+} report;
+
+static void take_line(const char *line, bool bad, void *user)
+{
+    report *r = user;
+    assert_true(r->n < MOST_LINES);
+    snprintf(r->lines[r->n++], sizeof r->lines[0], "%s %s", bad ? "bad" : "ok", line);
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+/* Folders come in the file system's order, so the lines are sorted. */
+static void check_store(bool repair, tkc_buf *out)
+{
+    static report r;
+    tinkc_error err = { 0 }, ignored = { 0 };
+    r.n = 0;
+    bool good = tinkc_store_check(world.store, &(tinkc_store_check_options){ .repair = repair },
+                                  take_line, &r, &err);
+    qsort(r.lines, r.n, sizeof r.lines[0], by_text);
+    for (size_t i = 0; i < r.n; i++) {
+        tkc_buf_cstr(out, "< ", &ignored);
+        contract(r.lines[i], out);
+        tkc_buf_char(out, '\n', &ignored);
+    }
+    tkc_buf_printf(out, &ignored, "< %s ", good ? "true" : "false");
+    contract(err.message, out);
+    tkc_buf_char(out, '\n', &ignored);
+}
+
+/* Those of the database and of the process are not listed. */
+static void list_files(tkc_buf *out)
+{
+    char line[700];
+    tinkc_error err = { 0 };
+    snprintf(line, sizeof line,
+             "cd '%s' && find runs tmp -type f -printf '%%s %%p\\n' | LC_ALL=C sort -k 2",
+             world.store);
+    FILE *found = popen(line, "r");
+    assert_non_null(found);
+    while (fgets(line, sizeof line, found)) {
+        tkc_buf_cstr(out, "< ", &err);
+        contract(line, out);
+    }
+    assert_int_equal(pclose(found), 0);
+}
+
 /* ---- the script ---- */
 
 /* "requests tokens storage" */
@@ -478,9 +746,27 @@ static void command(const char *what, tkc_buf *out)
         set_quota(what + 6);
         return;
     }
+    if (strcmp(what, "upkeep") == 0) {
+        (void)tke_housekeep(tke_engine_service(world.engine), &(tke_due){ 0 });
+        return;
+    }
+    if (strcmp(what, "hold") == 0 || strcmp(what, "go") == 0) {
+        gate_set(what[0] == 'h', false);
+        return;
+    }
+    if (strcmp(what, "break") == 0 || strcmp(what, "fix") == 0) {
+        gate_set(false, what[0] == 'b');
+        return;
+    }
     end_service();
     if (strncmp(what, "SELECT ", 7) == 0)
         dump(what, out);
+    else if (strncmp(what, "sql ", 4) == 0 || strncmp(what, "sh ", 3) == 0)
+        change_store(what);
+    else if (strcmp(what, "check") == 0 || strcmp(what, "repair") == 0)
+        check_store(what[0] == 'r', out);
+    else if (strcmp(what, "files") == 0)
+        list_files(out);
     else if (strcmp(what, "openai") == 0)
         world.openai = true;
     else if (strncmp(what, "set ", 4) == 0)
@@ -535,10 +821,19 @@ static void act(char *line, tkc_buf *out)
         tkc_buf_char(out, '\n', &err);
         break;
     }
-    case ':':
-        *space = '\0';
-        name_it(rest, space + 1, strlen(space + 1));
+    case 'o':
+        pass_time("1");
+        ask_scarce(rest, out);
         break;
+    case ':': {
+        tkc_buf value;
+        *space = '\0';
+        tkc_buf_init(&value, NULL, TKC_BUF_NO_MAX);
+        expand(space + 1, &value);
+        name_it(rest, value.data, value.len);
+        tkc_buf_free(&value);
+        break;
+    }
     case '=':
         *space = '\0';
         remember(rest, space + 1);
@@ -552,6 +847,16 @@ static void act(char *line, tkc_buf *out)
     case '@':
         snprintf(world.owner, sizeof world.owner, "%.*s", (int)strcspn(rest, " "), rest);
         snprintf(world.key_id, sizeof world.key_id, "%s", space ? space + 1 : "");
+        break;
+    case '|':
+        *space = '\0';
+        open_act('|', rest, space + 1, out);
+        break;
+    case '-':
+    case ',':
+    case 'x':
+    case '.':
+        open_act(line[0], rest, NULL, out);
         break;
     case '+':
         pass_time(rest);
@@ -625,6 +930,43 @@ TRANSCRIPT(downloads)
 TRANSCRIPT(order)
 TRANSCRIPT(quotas)
 TRANSCRIPT(settings)
+TRANSCRIPT(held)
+TRANSCRIPT(fields)
+TRANSCRIPT(upkeep)
+
+static void *flush_usage(void *svc)
+{
+    while (!stop.reached) { /* the housekeeper may take them first */
+        tke_usage_add(svc, "default", "s", "org/tiny", TKE_USE_SAMPLED, 5);
+        stops_here = true; /* the counters are taken out, and not in the store yet */
+        tke_usage_flush(svc);
+        stops_here = false;
+    }
+    return NULL;
+}
+
+/* Who asks for the usage meanwhile waits: or what the other thread has would be missing. */
+static void usage_is_handed_over_alone(void **state)
+{
+    (void)state;
+    pthread_t other;
+    open_world(state);
+    tke_service *svc = tke_engine_service(world.engine);
+    assert_int_equal(pthread_create(&other, NULL, flush_usage, svc), 0);
+    pthread_mutex_lock(&stop.lock);
+    while (!stop.reached)
+        pthread_cond_wait(&stop.changed, &stop.lock);
+    pthread_mutex_unlock(&stop.lock);
+    assert_int_equal(pthread_mutex_trylock(&svc->usage_lock), EBUSY);
+    pthread_mutex_lock(&stop.lock);
+    stop.let_go = true;
+    pthread_cond_broadcast(&stop.changed);
+    pthread_mutex_unlock(&stop.lock);
+    pthread_join(other, NULL);
+    assert_int_equal(pthread_mutex_trylock(&svc->usage_lock), 0);
+    pthread_mutex_unlock(&svc->usage_lock);
+    close_world(state);
+}
 
 static void openai(void **state)
 {
@@ -641,10 +983,14 @@ static void openai(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small),     cmocka_unit_test(training), cmocka_unit_test(checkpoints),
-        cmocka_unit_test(sessions),  cmocka_unit_test(sampling), cmocka_unit_test(owners),
-        cmocka_unit_test(downloads), cmocka_unit_test(order),    cmocka_unit_test(quotas),
-        cmocka_unit_test(settings),  cmocka_unit_test(openai),
+        cmocka_unit_test(small),       cmocka_unit_test(training),
+        cmocka_unit_test(checkpoints), cmocka_unit_test(sessions),
+        cmocka_unit_test(sampling),    cmocka_unit_test(owners),
+        cmocka_unit_test(downloads),   cmocka_unit_test(order),
+        cmocka_unit_test(quotas),      cmocka_unit_test(settings),
+        cmocka_unit_test(openai),      cmocka_unit_test(held),
+        cmocka_unit_test(fields),      cmocka_unit_test(usage_is_handed_over_alone),
+        cmocka_unit_test(upkeep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
