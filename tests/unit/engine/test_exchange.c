@@ -268,6 +268,27 @@ static void events_go_out(void **state)
     tke_exchange_drop(x);
 }
 
+/* Up to a mebibyte is written ahead of the connection; only what comes then waits for it, and
+ * nothing does on the connection's own thread. */
+static void writes_ahead(void **state)
+{
+    (void)state;
+    static char much[1 << 20];
+    for (int inside = 0; inside < 2; inside++) {
+        tke_exchange *x = waiting(NULL);
+        tinkc_reply *r = &x->reply;
+        r->status(r, 200);
+        r->header(r, "Content-Length", "4194304");
+        x->inside = inside;
+        assert_true(r->write(r, much, sizeof much));
+        assert_true(r->write(r, much, 1)); /* a mebibyte is ahead: it does not wait yet */
+        assert_true(!inside || r->write(r, much, sizeof much));
+        assert_int_equal(x->out.len, (size_t)(1 + inside) * sizeof much + 1);
+        (r->fail)(r, TINKC_E_CONNECTION, "no more");
+        tke_exchange_drop(x);
+    }
+}
+
 /* A page's events look at the room first: a mebibyte that is not sent yet. */
 static void rooms(void **state)
 {
@@ -288,6 +309,8 @@ static void rooms(void **state)
     assert_int_equal(r->room(r), 0);
     assert_true(r->write(r, half, 1));
     assert_int_equal(r->room(r), 0);
+    x->taken = 100; /* were sent */
+    assert_int_equal(r->room(r), 99);
     tke_exchange_drop(x);
 }
 
@@ -368,6 +391,7 @@ int main(void)
         cmocka_unit_test(lengths_go_out),
         cmocka_unit_test(events_go_out),
         cmocka_unit_test(rooms),
+        cmocka_unit_test(writes_ahead),
         cmocka_unit_test(peers_that_went),
         cmocka_unit_test(headers_that_came),
     };

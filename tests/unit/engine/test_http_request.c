@@ -8,8 +8,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "server/http_server.h"
+#include "service/service_state.h"
 #include "support/check.h"
+#include "support/device_gate.h"
+#include "support/service_call.h"
 #include "support/tiny_model.h"
 
 enum { MAX_BODY = 2 << 20, MAX_PAIRS = 130 };
@@ -131,6 +135,22 @@ static struct MHD_Connection *handle(void)
     return (struct MHD_Connection *)(void *)&now;
 }
 
+/* ---- time ---- */
+
+static pthread_t tester;
+static void (*at_next_time)(void); /* NULL, or called when this thread asks for the time */
+static tinkc_clock clock_here;
+
+static int64_t time_ms(void *self)
+{
+    if (pthread_equal(pthread_self(), tester) && at_next_time) {
+        void (*now_is)(void) = at_next_time;
+        at_next_time = NULL;
+        now_is();
+    }
+    return tkc_clock_real()->now_ms(self);
+}
+
 /* ---- the server ---- */
 
 static char logged[1000];
@@ -155,8 +175,13 @@ static int setup(void **state)
     tinkc_error err = { 0 };
     (void)state;
     folder = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 64, .context = 64 });
-    engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .settings = settings }, &err);
+    tester = pthread_self();
+    clock_here = *tkc_clock_real();
+    clock_here.now_ms = time_ms;
+    engine = tinkc_engine_new(
+        &(tinkc_engine_options){ .threads = 1, .settings = settings, .clock = &clock_here }, &err);
     assert_ok(err);
+    gate_put(tke_engine_service(engine)->device);
     assert_true(tinkc_engine_add_model(engine, "tiny", folder, &err));
     http = (tke_http){ .svc = tke_engine_service(engine),
                        .mhd = &library,
@@ -243,9 +268,9 @@ static void take_answer(const char *method)
     assert_non_null(tkc_buf_terminate(&now.body, &err));
 }
 
-static void end(void)
+static void end_as(enum MHD_RequestTerminationCode code)
 {
-    tke_request_completed(&http, handle(), &context, MHD_REQUEST_TERMINATED_COMPLETED_OK);
+    tke_request_completed(&http, handle(), &context, code);
     assert_null(context);
     tke_peer_notify(&http, handle(), &now.socket_context, MHD_CONNECTION_NOTIFY_CLOSED);
     close(now.fd.connect_fd);
@@ -257,6 +282,11 @@ static void end(void)
     assert_int_equal(http.n_unsent, 0);
     assert_null(http.active);
     pthread_mutex_unlock(&http.lock);
+}
+
+static void end(void)
+{
+    end_as(MHD_REQUEST_TERMINATED_COMPLETED_OK);
 }
 
 static void forget(void)
@@ -362,6 +392,18 @@ static void logs(void **state)
     ask("POST", "/api/v1/telemetry", N(evil), NULL); /* answered before it was read */
     assert_true(strncmp(logged, " /api/v1/telemetry 403 ", 23) == 0);
     forget();
+    begin("/api/v1/healthz", N(plain)); /* in milliseconds, from its head on */
+    assert_int_equal(piece("GET", NULL, 0), MHD_YES);
+    tke_exchange *x = context;
+    int64_t start = x->start_ns;
+    x->start_ns -= 5000000000;
+    assert_int_equal(piece("GET", NULL, 0), MHD_YES);
+    take_answer("GET");
+    end();
+    double most = 5000.1 + (double)(tkc_monotonic_ns() - start) / 1e6;
+    double ms = strtod(logged + strlen("GET /api/v1/healthz 200 15 "), NULL);
+    assert_true(ms >= 5000 && ms <= most);
+    forget();
 }
 
 static void metrics(void **state)
@@ -406,6 +448,21 @@ static void keys(void **state)
     expect(200, TYPE, OK);
     ask("GET", "/api/v1/none", N(plain), NULL);
     expect(404, TYPE, NULL);
+    static const char *const public[] = { "/api/v1/readyz", "/readyz", "/health" };
+    static const char *const private[] = { "/api/v1/status",
+                                           "/status",
+                                           "/metrics",
+                                           "/api/v1/status?a=b",
+                                           "/api/v1/cancel_future",
+                                           "/api/v1/retrieve_futures" };
+    for (size_t i = 0; i < sizeof public / sizeof *public; i++) {
+        ask("GET", public[i], N(plain), NULL);
+        expect(200, TYPE, OK);
+    }
+    for (size_t i = 0; i < sizeof private / sizeof *private; i++) {
+        ask(i < 4 ? "GET" : "POST", private[i], N(plain), NULL);
+        expect(401, TYPE, UNKNOWN);
+    }
     http.openai = true;
     char again[] = "Bearer secret", basic[] = "Basic secret";
     token[1][1] = again;
@@ -511,6 +568,21 @@ static void pieces(void **state)
                    ? "{\"detail\":\"The body is larger than 2097152 bytes\",\"code\":\"too_large\"}"
                    : NULL);
     }
+    /* Of a pass that is too large the first 4096 bytes are kept: they have its number. */
+    const char *pass[][2] = { HOST, JSON, { "Content-Length", "2097153" } };
+    begin("/api/v1/forward_backward", N(pass));
+    assert_int_equal(piece("POST", NULL, 0), MHD_YES);
+    const tke_exchange *x = context;
+    assert_int_equal(piece("POST", big, 100), MHD_YES);
+    assert_int_equal(x->body.len, 100);
+    assert_int_equal(piece("POST", big, 5000), MHD_YES);
+    assert_int_equal(x->body.len, 4096);
+    assert_int_equal(piece("POST", big, 1), MHD_YES);
+    assert_int_equal(x->body.len, 4096);
+    assert_int_equal(piece("POST", NULL, 0), MHD_YES);
+    take_answer("POST");
+    end();
+    expect(413, TYPE, NULL);
     /* Others have so much in memory that there is no room; the first piece is always taken. */
     begin("/api/v1/asample", N(headers));
     assert_int_equal(piece("POST", NULL, 0), MHD_YES);
@@ -568,12 +640,132 @@ static void states(void **state)
         "{\"detail\":\"No request with the id 'x' was ever made\",\"code\":\"unknown_request\"}");
 }
 
+/* ---- results, and an end that comes meanwhile ---- */
+
+static bool is_delivered(const char *id)
+{
+    tke_service *svc = tke_engine_service(engine);
+    pthread_mutex_lock(&svc->lock);
+    const tke_job *job = tkc_map_get(&svc->jobs, tkc_str(id));
+    bool delivered = job && job->delivered;
+    pthread_mutex_unlock(&svc->lock);
+    return delivered;
+}
+
+static const char *start_sample(void)
+{
+    return hold(json_field(service_json(tinkc_engine_transport(engine), 200, "POST",
+                                        "/api/v1/asample", "%s",
+                                        "{\"base_model\":\"tiny\",\"prompt\":{\"chunks\":[{"
+                                        "\"type\":\"encoded_text\",\"tokens\":[1,2]}]},"
+                                        "\"num_samples\":1,\"sampling_params\":{"
+                                        "\"max_tokens\":2}}"),
+                           "request_id"));
+}
+
+/* The head of a request, its body, and its end. */
+static enum MHD_Result send_all(const char *uri, const char *body)
+{
+    static const char *headers[][2] = { HOST, JSON };
+    begin(uri, N(headers));
+    assert_int_equal(piece("POST", NULL, 0), MHD_YES);
+    assert_int_equal(piece("POST", body, strlen(body)), MHD_YES);
+    return piece("POST", NULL, 0);
+}
+
+/* A result is kept until a client has read all of it. */
+static void results(void **state)
+{
+    (void)state;
+    char body[300];
+    const char *id = start_sample();
+    snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", id);
+    for (int whole = 0; whole < 2; whole++) {
+        assert_int_equal(send_all("/api/v1/retrieve_future", body), MHD_YES);
+        take_answer("POST");
+        assert_false(is_delivered(id));
+        end_as(whole ? MHD_REQUEST_TERMINATED_COMPLETED_OK : MHD_REQUEST_TERMINATED_WITH_ERROR);
+        assert_int_equal(is_delivered(id), whole);
+        assert_non_null(strstr(now.sent_headers, id));
+        expect(200, NULL, NULL);
+    }
+}
+
+static void stop_now(void)
+{
+    http.stopping = true;
+}
+
+static void cut_now(void)
+{
+    http.cutting = true;
+}
+
+static bool was_inside; /* the service had the request, on the connection's thread */
+
+static void look_inside(void)
+{
+    was_inside = ((tke_exchange *)context)->inside;
+}
+
+/* The server begins to stop after a request was let in, and does not see it in its list: a poll is
+ * cancelled, other requests are only when there is no time left. */
+static void stops_meanwhile(void **state)
+{
+    (void)state;
+    char body[300];
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t));
+    gate_set(true, false);
+    const char *id = start_sample();
+    snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", id);
+    void (*const ends[])(void) = { stop_now, cut_now };
+    for (size_t i = 0; i < 2; i++) {
+        at_next_time = ends[i];
+        assert_int_equal(send_all("/api/v1/retrieve_future", body), MHD_NO);
+        http.stopping = http.cutting = false;
+        assert_null(at_next_time);
+        assert_false(now.queued);
+        end_as(MHD_REQUEST_TERMINATED_WITH_ERROR);
+        assert_true(strncmp(logged, "POST /api/v1/retrieve_future 0 0 ", 33) == 0);
+        forget();
+    }
+    static const char stream[] =
+        "{\"base_model\":\"tiny\",\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":"
+        "[1,2]}]},\"num_samples\":1,\"sampling_params\":{\"max_tokens\":2,\"stop\":[]}}";
+    at_next_time = stop_now;
+    assert_int_equal(send_all("/api/v1/stream_sample", stream), MHD_YES);
+    http.stopping = false;
+    assert_null(at_next_time);
+    gate_set(false, false);
+    take_answer("POST");
+    end();
+    assert_non_null(strstr(now.body.data, "\"total_tokens\":2}"));
+    expect(200, NULL, NULL);
+    snprintf(body, sizeof body, "{\"session_id\":\"%s\"}", session);
+    at_next_time = stop_now;
+    assert_int_equal(send_all("/api/v1/session_heartbeat", body), MHD_YES);
+    http.stopping = false;
+    take_answer("POST");
+    end();
+    expect(200, TYPE, "{\"type\":\"session_heartbeat\"}");
+    at_next_time = look_inside;
+    assert_int_equal(send_all("/api/v1/session_heartbeat", body), MHD_YES);
+    assert_true(was_inside);
+    assert_false(((tke_exchange *)context)->inside);
+    take_answer("POST");
+    end();
+    expect(200, TYPE, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers), cmocka_unit_test(logs),   cmocka_unit_test(metrics),
-        cmocka_unit_test(keys),    cmocka_unit_test(heads),  cmocka_unit_test(lengths),
+        cmocka_unit_test(answers), cmocka_unit_test(logs),
+        cmocka_unit_test(metrics), cmocka_unit_test(keys),
+        cmocka_unit_test(heads),   cmocka_unit_test(lengths),
         cmocka_unit_test(pieces),  cmocka_unit_test(states),
+        cmocka_unit_test(results), cmocka_unit_test(stops_meanwhile),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -98,12 +98,172 @@ static void test_refused(void **state)
                    NULL, "response_format", "'x'");
 }
 
+/* What must be said for each mistake, whole. */
+static void test_refusals(void **state)
+{
+    static const char tagged[] = "{% if tools %}<tool_call>{% endif %}";
+    static const char function[] =
+        "must be none, auto, required, or a function: {\"type\": \"function\", \"function\": "
+        "{\"name\": ...}}";
+    static const struct {
+        const char *tools, *choice, *format, *param, *text;
+    } rows[] = {
+        { "[{\"function\":{\"name\":\"a\"}}]", "{\"type\":\"function\",\"more\":1}", NULL,
+          "tool_choice", "the member 'more' is not supported" },
+        { "[{\"function\":{\"name\":\"a\"}}]", "{\"type\":\"function\",\"function\":{\"x\":1}}",
+          NULL, "tool_choice", function },
+        { "[{\"function\":{\"name\":\"a\"}}]", "{\"function\":{\"name\":\"a\"}}", NULL,
+          "tool_choice", function },
+        { "[{\"function\":{\"name\":\"a\"}}]", "{\"type\":\"other\",\"function\":{\"name\":\"a\"}}",
+          NULL, "tool_choice", function },
+        { "[{\"function\":{\"name\":\"a\"}}]", "\"any\"", NULL, "tool_choice",
+          "must be none, auto, required or a function" },
+        { "[]", "\"required\"", NULL, "tool_choice", "a call is required, and tools is empty" },
+        { NULL, "\"required\"", NULL, "tool_choice", "a call is required, and tools is empty" },
+        { "[{\"function\":{\"name\":\"a\"}}]", "\"required\"", "{\"type\":\"json_object\"}",
+          "response_format", "cannot be combined with a tool_choice that requires a call" },
+        { "[{\"type\":\"function\",\"function\":{\"parameters\":{}}}]", "\"required\"", NULL,
+          "tools", "tools: a function has no name" },
+        { NULL, NULL,
+          "{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"schema\":{},\"more\":1}}",
+          "response_format", "the member 'more' is not supported" },
+        { NULL, NULL, "{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\"}}",
+          "response_format", "json_schema needs a schema" },
+        { NULL, NULL, "{\"type\":\"json_schema\",\"json_schema\":[]}", "response_format",
+          "JSON: an object is needed at byte 36" },
+        { NULL, NULL, "{\"type\":\"json_schema\"}", "response_format",
+          "json_schema is required with this type" },
+        { NULL, NULL, "{}", "response_format", "type must be text, json_object or json_schema" },
+        { "[{\"function\":{\"name\":\"a\"}}]", "\"auto\"", "{\"type\":\"json_object\"}",
+          "response_format",
+          "a type other than text cannot be combined with tools; leave the tools out, or set "
+          "tool_choice to none or required" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        const char *param = "";
+        tke_answer_form f = { .response_format = tkc_str(rows[i].format),
+                              .tools = tkc_str(rows[i].tools),
+                              .tool_choice = tkc_str(rows[i].choice) };
+        if (tke_form_read(&f, &arena, &param, &err) && tke_form_style(&f, tagged, &param, &err))
+            assert_null(tke_form_grammar(&f, &arena, &param, &err));
+        assert_string_equal(param, rows[i].param);
+        assert_string_equal(err.message, rows[i].text);
+    }
+}
+
+static bool accepts(const tke_grammar *g, const char *text)
+{
+    tke_grammar_state s;
+    tke_grammar_start(g, &s);
+    for (; *text; text++)
+        if (!s.depth || !tke_grammar_step(g, &s, (uint8_t)*text))
+            return false;
+    return tke_grammar_may_end(g, &s);
+}
+
+/* The answers that a request allows. */
+static void test_grammars(void **state)
+{
+    static const char tagged[] = "{% if tools %}<tool_call>{% endif %}",
+                      bare[] = "{{ tools }} \"parameters\"",
+                      tools[] = "[{\"type\":\"function\",\"function\":{\"description\":\"d\","
+                                "\"name\":\"a\",\"parameters\":{\"type\":\"object\",\"properties\":"
+                                "{\"x\":{\"const\":1}},\"required\":[\"x\"]}}},{\"function\":{"
+                                "\"name\":\"b\"}}]",
+                      only_a[] = "{\"type\":\"function\",\"function\":{\"more\":1,\"name\":\"a\"}}",
+                      call_a[] = "<tool_call>\n{\"name\": \"a\", \"arguments\": {\"x\": 1}}\n"
+                                 "</tool_call>",
+                      call_b[] = "<tool_call>\n{\"name\": \"b\", \"arguments\": {}}\n</tool_call>",
+                      bare_a[] = "{\"name\": \"a\", \"parameters\": {\"x\": 1}}",
+                      schema[] = "{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\","
+                                 "\"strict\":true,\"description\":\"d\",\"schema\":{\"const\":5}}}";
+    static const struct {
+        const char *chat_template, *choice, *format, *text;
+        bool fits;
+    } rows[] = {
+        { tagged, "\"required\"", NULL, call_a, true },
+        { tagged, "\"required\"", NULL, call_b, true },
+        { tagged, "\"required\"", NULL, bare_a, false },
+        { tagged, "\"required\"", NULL, "{}", false },
+        { tagged, only_a, NULL, call_a, true },
+        { tagged, only_a, NULL, call_b, false },
+        { bare, "\"required\"", NULL, bare_a, true },
+        { bare, "\"required\"", NULL, call_a, false },
+        { NULL, NULL, schema, "5", true },
+        { NULL, NULL, schema, "6", false },
+        { NULL, NULL, "{\"type\":\"json_object\"}", "{\"a\": [1]}", true },
+        { NULL, NULL, "{\"type\":\"json_object\"}", "5", false },
+        { tagged, "\"none\"", "{\"type\":\"json_object\"}", "{}", true },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        const char *param = "";
+        tke_answer_form f = { .response_format = tkc_str(rows[i].format),
+                              .tools = tkc_str(rows[i].chat_template ? tools : NULL),
+                              .tool_choice = tkc_str(rows[i].choice) };
+        assert_true(tke_form_read(&f, &arena, &param, &err));
+        assert_true(tke_form_style(&f, rows[i].chat_template, &param, &err));
+        const tke_grammar *g = tke_form_grammar(&f, &arena, &param, &err);
+        assert_ok(err);
+        assert_non_null(g);
+        if (accepts(g, rows[i].text) != rows[i].fits)
+            fail_msg("row %zu: %s", i, rows[i].text);
+    }
+    static const char *const free_forms[][2] = { { NULL, NULL },
+                                                 { "\"auto\"", NULL },
+                                                 { "\"none\"", NULL },
+                                                 { "\"auto\"", "{\"type\":\"text\"}" } };
+    for (size_t i = 0; i < sizeof free_forms / sizeof *free_forms; i++) {
+        tinkc_error err = { 0 };
+        const char *param = "";
+        tke_answer_form f = { .tools = tkc_str(tools),
+                              .tool_choice = tkc_str(free_forms[i][0]),
+                              .response_format = tkc_str(free_forms[i][1]) };
+        assert_true(tke_form_read(&f, &arena, &param, &err));
+        assert_int_equal(f.offers, i != 2);
+        assert_false(f.must_call);
+        assert_true(tke_form_style(&f, tagged, &param, &err));
+        assert_int_equal(f.style, i != 2 ? TKE_CALLS_TAGGED : TKE_CALLS_NONE);
+        assert_null(tke_form_grammar(&f, &arena, &param, &err));
+        assert_ok(err);
+    }
+}
+
+/* 128 tools, and not one more. */
+static void test_many_tools(void **state)
+{
+    (void)state;
+    for (int n = 128; n <= 129; n++) {
+        tinkc_error err = { 0 };
+        const char *param = "";
+        tkc_buf tools;
+        tkc_buf_init(&tools, NULL, TKC_BUF_NO_MAX);
+        for (int i = 0; i < n; i++)
+            tkc_buf_printf(&tools, &err, "%s{\"function\":{\"name\":\"f%d\"}}", i ? "," : "[", i);
+        tkc_buf_char(&tools, ']', &err);
+        tke_answer_form f = { .tools = tkc_buf_view(&tools),
+                              .tool_choice = tkc_str("\"required\"") };
+        assert_true(tke_form_read(&f, &arena, &param, &err));
+        assert_true(tke_form_style(&f, "tools<tool_call>", &param, &err));
+        const tke_grammar *g = tke_form_grammar(&f, &arena, &param, &err);
+        assert_int_equal(g != NULL, n == 128);
+        assert_string_equal(err.message, n == 128 ? "" : "tools: more than 128");
+        tkc_buf_free(&tools);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_calls, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_certain, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_refusals, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_grammars, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_many_tools, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,8 @@
 #include "server/page_gate.h"
 #include "service/service_state.h"
 #include "support/check.h"
+#include "support/counting.h"
+#include "support/raw_http.h"
 #include "support/tiny_model.h"
 
 static char *folder;
@@ -730,6 +732,32 @@ static void shares_of_addresses(void **state)
     http_end(&h);
 }
 
+/* The address is that of the other end, with IPv4 as IPv6 writes it. */
+static void address_of_a_peer(void **state)
+{
+    (void)state;
+    tke_http h;
+    static const unsigned char home[16] = { [10] = 0xff, 0xff, 127, 0, 0, 1 };
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    socklen_t len = sizeof at;
+    int door = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(door, (struct sockaddr *)(void *)&at, sizeof at), 0);
+    assert_int_equal(listen(door, 1), 0);
+    assert_int_equal(getsockname(door, (struct sockaddr *)(void *)&at, &len), 0);
+    connection c = { .client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0) };
+    assert_int_equal(connect(c.client, (struct sockaddr *)(void *)&at, sizeof at), 0);
+    c.fd.connect_fd = accept(door, NULL, NULL);
+    assert_true(c.fd.connect_fd >= 0);
+    http_new(&h, &peers_only, &(tinkc_serve_options){ 0 });
+    tke_peer_notify(&h, (struct MHD_Connection *)(void *)&c, &c.socket_context,
+                    MHD_CONNECTION_NOTIFY_STARTED);
+    const tke_peer *p = c.socket_context;
+    assert_memory_equal(p->address, home, 16);
+    go(&h, &c);
+    close(door);
+    http_end(&h);
+}
+
 /* ---- listening ---- */
 
 static tinkc_server *serve(const tinkc_serve_options *o, tinkc_error *err)
@@ -823,6 +851,55 @@ static void addresses_to_listen_on(void **state)
     tinkc_server_free(server);
 }
 
+static int32_t status_for(const tinkc_server *server, const char *host, const char *head)
+{
+    int fd = raw_dial(tinkc_server_url(server));
+    tkc_buf got = raw_talk(fd, host, head, "", 0);
+    int32_t status = got.data ? (int32_t)strtol(got.data + strlen("HTTP/1.1 "), NULL, 10) : 0;
+    tkc_buf_free(&got);
+    close(fd);
+    return status;
+}
+
+/* Each of the names that are allowed is, and no other; all memory of a server comes back. */
+static void names_and_memory(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    counting memory = { 0 };
+    const tinkc_allocator allocator = counting_allocator(&memory);
+    static const char *const hosts[] = { "one.example", "two.example", "three.example:81", NULL };
+    static const char *const keys[] = { "k tokens=5", "l", NULL };
+    char *place = tiny_folder(), path[400];
+    snprintf(path, sizeof path, "%s/s", place);
+    tinkc_engine *other =
+        tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .allocator = &allocator }, &err);
+    assert_ok(err);
+    assert_true(tinkc_engine_add_model(other, "tiny", folder, &err));
+    const tinkc_serve_options options[] = { { .allow_hosts = hosts, .page = true },
+                                            { .allow_hosts = hosts, .api_keys = keys },
+                                            { .unix_socket = path } };
+    static const struct {
+        const char *host;
+        int32_t status[3];
+    } rows[] = { { "one.example", { 200, 200, 200 } },      { "two.example", { 200, 200, 200 } },
+                 { "three.example:81", { 200, 200, 200 } }, { "three.example", { 403, 403, 200 } },
+                 { "four.example", { 403, 403, 200 } },     { "localhost", { 200, 200, 200 } } };
+    for (size_t k = 0; k < 3; k++) {
+        tinkc_server *server = tinkc_engine_serve(other, &options[k], &err);
+        assert_ok(err);
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            int32_t got = status_for(server, rows[i].host, "GET /api/v1/healthz HTTP/1.1");
+            if (got != rows[i].status[k])
+                fail_msg("%zu %s: %d", k, rows[i].host, (int)got);
+        }
+        tinkc_server_free(server);
+    }
+    tinkc_engine_free(other);
+    assert_int_equal(atomic_load(&memory.bytes), 0);
+    tiny_model_remove(place);
+}
+
 static void options_of_servers(void **state)
 {
     (void)state;
@@ -844,7 +921,11 @@ static void options_of_servers(void **state)
     }
     assert_string_equal(tinkc_server_url(NULL), "");
     err = (tinkc_error){ 0 };
+    static const char *const keys[] = { "k", NULL }, *const none[] = { NULL };
     assert_false(tinkc_server_set_keys(NULL, NULL, &err));
+    assert_string_equal(err.message, "server is NULL");
+    err = (tinkc_error){ 0 };
+    assert_false(tinkc_server_set_keys(NULL, keys, &err));
     assert_string_equal(err.message, "server is NULL");
     err = (tinkc_error){ 0 };
     assert_false(tinkc_server_wait(NULL, 0, &err));
@@ -852,12 +933,15 @@ static void options_of_servers(void **state)
     err = (tinkc_error){ 0 };
     assert_false(tinkc_server_stop(NULL, 0, &err));
     assert_string_equal(err.message, "server is NULL");
-    static const char *const keys[] = { "k", NULL }, *const none[] = { NULL };
     tinkc_server *server = serve(NULL, &err);
     assert_false(tinkc_server_set_keys(server, keys, &err));
     assert_string_equal(err.message, "the server was started without keys");
     err = (tinkc_error){ 0 };
     assert_false(tinkc_server_set_keys(server, none, &err));
+    assert_string_equal(err.message,
+                        "api_keys is empty: a server with keys must keep at least one");
+    err = (tinkc_error){ 0 };
+    assert_false(tinkc_server_set_keys(server, NULL, &err));
     assert_string_equal(err.message,
                         "api_keys is empty: a server with keys must keep at least one");
     err = (tinkc_error){ 0 };
@@ -887,6 +971,8 @@ int main(void)
         cmocka_unit_test(life_of_a_peer),
         cmocka_unit_test(one_too_many),
         cmocka_unit_test(shares_of_addresses),
+        cmocka_unit_test(address_of_a_peer),
+        cmocka_unit_test(names_and_memory),
         cmocka_unit_test(paths_to_listen_on),
         cmocka_unit_test(addresses_to_listen_on),
         cmocka_unit_test(options_of_servers),

@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "service/checksums.h"
 #include "service/gunzip.h"
 #include "service/journal.h"
 #include "service/memory_budget.h"
+#include "service/service_state.h"
 #include "service/tar.h"
 #include "service/unrecorded.h"
 #include "service/vocab.h"
@@ -754,6 +756,79 @@ static void checksums(void **state)
     assert_int_equal(tke_crc32c(0, bytes, 32), 0x46dd794e);
 }
 
+/* Of every ten seconds training gets its share; the one that is behind goes first. */
+static void shares_of_time(void **state)
+{
+    (void)state;
+    static const struct {
+        double share;
+        int64_t train, sample;
+        bool first;
+    } rows[] = { { 0.5, 0, 0, true },    { 0.5, 10, 10, true },   { 0.5, 11, 10, false },
+                 { 0.5, 10, 11, true },  { 0.25, 10, 30, true },  { 0.25, 10, 29, false },
+                 { 0.75, 30, 10, true }, { 0.75, 31, 10, false }, { 1, 1000, 0, true },
+                 { 0, 0, 1000, true },   { 0, 1, 1000, false } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (tke_training_is_behind(rows[i].share, rows[i].train, rows[i].sample) != rows[i].first)
+            fail_msg("row %zu", i);
+}
+
+/* The list of a folder's sums, word for word, and every way in which it can be wrong. */
+static void sums_of_folders(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_arena arena;
+    char *folder = tiny_folder(), path[400], list[400], text[600];
+    static const char line[] = "613305eb3a8b1a13e801346f1ce7e004 1 f\n";
+    tkc_arena_init(&arena, NULL, 0);
+    snprintf(path, sizeof path, "%s/f", folder);
+    snprintf(list, sizeof list, "%s/%s", folder, TKE_SUMS_FILE);
+    assert_true(tke_sums_check(folder, &err)); /* none: an older version's */
+    tiny_write(folder, "f", "a");
+    tiny_write(folder, "checkpoint_complete", "x");
+    assert_true(tke_sums_write(folder, &err));
+    assert_true(tke_sums_write(folder, &err)); /* the list is not in the list */
+    tinkc_bytes have = tkc_read_file(&arena, list, 1000, &err);
+    assert_ok(err);
+    assert_string_equal(tkc_arena_str(&arena, tkc_strn((const char *)have.data, have.len), &err),
+                        line);
+    assert_true(tke_sums_check(folder, &err));
+    static const struct {
+        const char *file, *list, *wrong; /* behind the folder's name */
+    } rows[] = {
+        { "b", line, "f is damaged: its bytes are not those that were written" },
+        { "aa", line, "f is damaged: its bytes are not those that were written" },
+        { "a", "613305eb3a8b1a13e801346f1ce7e004 2 f\n",
+          "f is damaged: its bytes are not those that were written" },
+        { "a", "613305eb3a8b1a13e801346f1ce7e00X 1 f\n",
+          "f is damaged: its bytes are not those that were written" },
+        { "a", "613305eb3a8b1a13e801346f1ce7e004 1 g\n", "g is missing" },
+        { "a", "613305eb3a8b1a13e801346f1ce7e004 1 ", "its list of checksums is damaged" },
+        { "a", "613305eb3a8b1a13e801346f1ce7e004 x f", "its list of checksums is damaged" },
+        { "a", "613305eb3a8b1a13e801346f1ce7e004 1 ../f", "its list of checksums is damaged" },
+        { "a", "613305eb3a8b1a13e801346f1ce7e00 1 f", "its list of checksums is damaged" },
+        { "a", "word", "its list of checksums is damaged" },
+        { "a", "613305eb3a8b1a13e801346f1ce7e004 1 f\n\n613305eb3a8b1a13e801346f1ce7e004 1 g",
+          "g is missing" },
+        { "a", "613305eb3a8b1a13e801346f1ce7e004 1 f", NULL },
+        { "a", "\n\n", NULL },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        err = (tinkc_error){ 0 };
+        tiny_write(folder, "f", rows[i].file);
+        tiny_write(folder, TKE_SUMS_FILE, rows[i].list);
+        bool fine = tke_sums_check(folder, &err);
+        assert_int_equal(fine, !rows[i].wrong);
+        snprintf(text, sizeof text, "%s: %s", folder, rows[i].wrong ? rows[i].wrong : "");
+        assert_string_equal(err.message, rows[i].wrong ? text : "");
+        assert_int_equal(err.code, rows[i].wrong ? TINKC_E_MODEL : TINKC_OK);
+    }
+    err = (tinkc_error){ 0 };
+    tiny_model_remove(folder);
+    tkc_arena_free(&arena);
+}
+
 static void hash_is(tke_hasher *h, uint64_t lo, uint64_t hi)
 {
     tke_hash128 have = tke_hash_end(h);
@@ -857,6 +932,8 @@ int main(void)
         cmocka_unit_test(gzip_limits),
         cmocka_unit_test(budgets),
         cmocka_unit_test(checksums),
+        cmocka_unit_test(sums_of_folders),
+        cmocka_unit_test(shares_of_time),
         cmocka_unit_test(request_hashes),
         cmocka_unit_test(names),
     };

@@ -6,6 +6,7 @@
 #include "service/service_state.h"
 #include "support/check.h"
 #include "support/service_call.h"
+#include "support/service_call.h"
 #include "support/tiny_model.h"
 
 static tinkc_engine *make(const tinkc_engine_options *o, tinkc_error *err)
@@ -457,6 +458,28 @@ static void models(void **state)
     tiny_model_remove(folder);
 }
 
+/* In the order of their names, in whatever order they came. */
+static void order_of_models(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "d", "b", "a", "e", "c" };
+    tinkc_error err = { 0 };
+    char *folder = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 64, .context = 48 });
+    tinkc_engine *engine = make_with(NULL);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        assert_true(tinkc_engine_add_model(engine, names[i], folder, &err));
+    const char *all = service_json(tinkc_engine_transport(engine), 200, "GET",
+                                   "/api/v1/get_server_capabilities", "%s", "");
+    for (const char *name = "abcde"; *name; name++) {
+        char mark[40];
+        snprintf(mark, sizeof mark, "\"model_name\":\"%c\"", *name);
+        all = strstr(all, mark); /* behind the one before */
+        assert_non_null(all);
+    }
+    tinkc_engine_free(engine);
+    tiny_model_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -472,6 +495,7 @@ int main(void)
         cmocka_unit_test(bad_options),
         cmocka_unit_test(good_options),
         cmocka_unit_test(models),
+        cmocka_unit_test(order_of_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
