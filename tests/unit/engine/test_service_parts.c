@@ -876,6 +876,56 @@ static void request_hashes(void **state)
     hash_is(&h, 0x006434de9299fe72, 0x41f432f7ae7ff02b);
 }
 
+/* The hash of a pass with so many inputs and options; `up`: in the order of their names. */
+static tke_hash128 hash_of_pass(size_t n, bool up, int64_t last)
+{
+    static char names[70][24];
+    static const char *list[70];
+    static double values[70];
+    static int64_t cells[70];
+    tkc_named_tensor inputs[70] = { 0 };
+    for (size_t i = 0; i < n; i++) {
+        size_t at = up ? i : n - 1 - i;
+        snprintf(names[at], sizeof names[at], "n%02zu", i);
+        cells[at] = i + 1 == n ? last : (int64_t)i;
+        values[at] = (double)cells[at];
+        list[at] = names[at];
+        inputs[at] =
+            (tkc_named_tensor){ .name = names[at],
+                                .tensor = { .dtype = TINKC_I64, .data = &cells[at], .count = 1 } };
+    }
+    tkc_datum datum = { 0 };
+    datum.inputs.data = inputs;
+    datum.inputs.len = n;
+    tkc_forward_backward_request r = { .loss_fn = "l" };
+    r.data.data = &datum;
+    r.data.len = 1;
+    r.loss_fn_config.names = list;
+    r.loss_fn_config.values = values;
+    r.loss_fn_config.len = n;
+    tke_job job = { .kind = TKE_JOB_PASS };
+    job.in.pass.request = &r;
+    return tke_job_hash(&job);
+}
+
+/* Maps come in any order: up to 64 entries that makes no difference, and each of them counts. More
+ * cannot be valid; they are told apart by their names as they come. */
+static void order_of_inputs(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { 1, 2, 3, 63, 64 };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        tke_hash128 up = hash_of_pass(sizes[i], true, 5);
+        assert_true(tke_hash_eq(up, hash_of_pass(sizes[i], false, 5)));
+        assert_false(tke_hash_eq(up, hash_of_pass(sizes[i], true, 6)));
+        assert_false(tke_hash_eq(up, hash_of_pass(sizes[i] + 1, true, 5)));
+    }
+    tke_hash128 many = hash_of_pass(65, true, 5);
+    assert_true(tke_hash_eq(many, hash_of_pass(65, true, 6)));
+    assert_false(tke_hash_eq(many, hash_of_pass(65, false, 5)));
+    assert_false(tke_hash_eq(many, hash_of_pass(66, true, 5)));
+}
+
 static uint64_t next_random;
 
 static uint64_t given_random(void *self)
@@ -934,6 +984,7 @@ int main(void)
         cmocka_unit_test(checksums),
         cmocka_unit_test(sums_of_folders),
         cmocka_unit_test(shares_of_time),
+        cmocka_unit_test(order_of_inputs),
         cmocka_unit_test(request_hashes),
         cmocka_unit_test(names),
     };

@@ -330,9 +330,9 @@ static void contract(const char *text, tkc_buf *out)
             continue;
         }
         if (put_if(&at, "\"size_gigabytes\":", "\"size_gigabytes\":", out)) {
-            const char *stop = at + strcspn(at, ",}");
-            tkc_buf_printf(out, &err, "%.*s", (int)(stop - at), at);
-            at = stop;
+            const char *past = at + strcspn(at, ",}");
+            tkc_buf_printf(out, &err, "%.*s", (int)(past - at), at);
+            at = past;
             continue;
         }
         bool value = at > text && strchr(":[,", at[-1]);
@@ -706,7 +706,7 @@ static void check_store(bool repair, tkc_buf *out)
         contract(r.lines[i], out);
         tkc_buf_char(out, '\n', &ignored);
     }
-    tkc_buf_printf(out, &ignored, "< %s ", good ? "true" : "false");
+    tkc_buf_printf(out, &ignored, "< %s", good ? "true" : "false: ");
     contract(err.message, out);
     tkc_buf_char(out, '\n', &ignored);
 }
@@ -933,6 +933,8 @@ TRANSCRIPT(settings)
 TRANSCRIPT(held)
 TRANSCRIPT(fields)
 TRANSCRIPT(upkeep)
+TRANSCRIPT(recovery)
+TRANSCRIPT(scarce_memory)
 
 static void *flush_usage(void *svc)
 {
@@ -990,7 +992,8 @@ int main(void)
         cmocka_unit_test(quotas),      cmocka_unit_test(settings),
         cmocka_unit_test(openai),      cmocka_unit_test(held),
         cmocka_unit_test(fields),      cmocka_unit_test(usage_is_handed_over_alone),
-        cmocka_unit_test(upkeep),
+        cmocka_unit_test(upkeep),      cmocka_unit_test(recovery),
+        cmocka_unit_test(scarce_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

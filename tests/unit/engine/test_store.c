@@ -319,6 +319,84 @@ static void vocabularies(void **state)
     assert_int_equal(tke_utf8_whole(tkc_str("a\x80\x80\x80\x80")), 5);
 }
 
+enum { MANY = 150 };
+
+/* More statements than are kept prepared, each twice. */
+static bool ask_many(tke_store *s, void *user, tinkc_error *err)
+{
+    static char sql[MANY][40];
+    (void)user;
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < MANY; i++) {
+            int64_t got = -1;
+            snprintf(sql[i], sizeof sql[i], "SELECT %d + ?", i);
+            if (!tke_store_query(s, sql[i], count, &got, err, "i", (int64_t)round) ||
+                got != i + round)
+                return tkc_fail(err, TINKC_E_STATE, "%s: %lld", sql[i], (long long)got);
+        }
+    return true;
+}
+
+static void many_statements(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    outcome o = { 0 };
+    tke_store *s = open_store(NULL);
+    tke_txn *t = tke_txn_new(s, &err);
+    tke_txn_call(t, ask_many, NULL);
+    tke_txn_commit(t, note, &o);
+    tke_store_sync(s);
+    assert_true(o.done && o.code == TINKC_OK);
+    tke_store_close(s);
+}
+
+/* One process at a time; and checkpoints without a database are not hidden by a new one. */
+static void who_may_open(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *folder = tiny_folder(), text[600], path[600];
+    tke_store *s = open_store(folder);
+    assert_null(tke_store_open(NULL, &silent, folder, &err));
+    snprintf(text, sizeof text,
+             "store %s: another process has it open; stop that one, or use another folder", folder);
+    assert_string_equal(err.message, text);
+    assert_int_equal(err.cause, TINKC_E_CONFLICT);
+    tke_store_close(s);
+    static const struct {
+        const char *path;
+        bool counts;
+    } rows[] = { { "runs", false },
+                 { "runs/a/weights", false },
+                 { "runs/a/weights/.hidden", false },
+                 { "runs/.a/weights/x", false },
+                 { "runs/a/other/x", false },
+                 { "runs/a/weights/x", true },
+                 { "runs/a/sampler_weights/x", true },
+                 { "runs/a/external_weights/x", true },
+                 { "runs/a/image.0/x", true },
+                 { "runs/a/image.1/x", true },
+                 { "runs/a/image.2/x", false } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *other = tiny_folder();
+        err = (tinkc_error){ 0 };
+        snprintf(path, sizeof path, "%s/%s", other, rows[i].path);
+        assert_true(tkc_make_dirs(path, &err));
+        assert_int_equal(tke_store_has_checkpoints(other), rows[i].counts);
+        s = tke_store_open(NULL, &silent, other, &err);
+        assert_int_equal(s != NULL, !rows[i].counts);
+        snprintf(text, sizeof text,
+                 "store %s has checkpoints but no meta.db; 'tinkc store repair %s' makes it again "
+                 "from the files",
+                 other, other);
+        assert_string_equal(err.message, rows[i].counts ? text : "");
+        tke_store_close(s);
+        tiny_model_remove(other);
+    }
+    tiny_model_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,6 +406,8 @@ int main(void)
         cmocka_unit_test(journals),
         cmocka_unit_test(any_part_of_an_archive),
         cmocka_unit_test(vocabularies),
+        cmocka_unit_test(many_statements),
+        cmocka_unit_test(who_may_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
