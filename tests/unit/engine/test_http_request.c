@@ -392,6 +392,10 @@ static void logs(void **state)
     ask("POST", "/api/v1/telemetry", N(evil), NULL); /* answered before it was read */
     assert_true(strncmp(logged, " /api/v1/telemetry 403 ", 23) == 0);
     forget();
+    ask("GET", "/api/v1/healthz?api_key=sesame-sesame", N(plain), NULL);
+    assert_non_null(strstr(logged, "GET /api/v1/healthz?api_key="));
+    assert_null(strstr(logged, "sesame"));
+    forget();
     begin("/api/v1/healthz", N(plain)); /* in milliseconds, from its head on */
     assert_int_equal(piece("GET", NULL, 0), MHD_YES);
     tke_exchange *x = context;

@@ -773,8 +773,10 @@ static void paths_to_listen_on(void **state)
     struct stat st;
     char *place = tiny_folder(), path[400], text[600], longest[200];
     snprintf(path, sizeof path, "%s/s", place);
+    mode_t mask = umask(022);
     tinkc_server *server = serve(&(tinkc_serve_options){ .unix_socket = path }, &err);
     assert_ok(err);
+    assert_int_equal(umask(mask), 022); /* is what it was */
     snprintf(text, sizeof text, "unix:%s", path);
     assert_string_equal(tinkc_server_url(server), text);
     assert_int_equal(stat(path, &st), 0);

@@ -178,13 +178,17 @@ static struct {
         char name[16];
         struct waiting *w; /* NULL: free */
     } open[MAX_OPEN];
+    struct waiting *past; /* answered; kept until nobody can use them any more */
 } world;
+
+static void forget_past(void);
 
 /* All of its memory comes back, in the sizes in which it was taken. */
 static void end_service(void)
 {
     gate_set(false, false);
     tinkc_engine_free(world.engine);
+    forget_past();
     assert_int_equal(atomic_load(&memory.all.bytes), 0);
     assert_null(sleeper.wake);
 }
@@ -378,6 +382,8 @@ static void remember(const char *name, const char *field)
 
 typedef struct waiting {
     tinkc_reply reply;
+    struct waiting *next; /* of those that are answered */
+    int n_ends;
     pthread_mutex_t lock;
     pthread_cond_t over;
     int32_t status;
@@ -418,6 +424,7 @@ static void on_end(tinkc_reply *r)
     waiting *w = of(r);
     pthread_mutex_lock(&w->lock);
     w->done = true;
+    w->n_ends++;
     pthread_cond_signal(&w->over);
     pthread_mutex_unlock(&w->lock);
 }
@@ -520,13 +527,25 @@ static void ask_end(waiting *w, tkc_buf *out)
     tkc_buf_clear(&world.last);
     tkc_buf_printf(&world.last, &err, "%s %s", w->head.data, w->body.data);
     assert_non_null(tkc_buf_terminate(&world.last, &err));
-    pthread_mutex_destroy(&w->lock);
-    pthread_cond_destroy(&w->over);
-    tkc_buf_free(&w->head);
-    tkc_buf_free(&w->body);
-    tkc_buf_free(&w->text);
+    w->next = world.past;
+    world.past = w;
     tkc_buf_free(&answer);
-    tkc_release(NULL, w, sizeof *w);
+}
+
+/* Each was answered once. */
+static void forget_past(void)
+{
+    for (waiting *w = world.past, *next; w; w = next) {
+        next = w->next;
+        assert_int_equal(w->n_ends, 1);
+        pthread_mutex_destroy(&w->lock);
+        pthread_cond_destroy(&w->over);
+        tkc_buf_free(&w->head);
+        tkc_buf_free(&w->body);
+        tkc_buf_free(&w->text);
+        tkc_release(NULL, w, sizeof *w);
+    }
+    world.past = NULL;
 }
 
 static void ask(const char *line, tkc_buf *out)
@@ -985,14 +1004,14 @@ static void openai(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small),       cmocka_unit_test(training),
-        cmocka_unit_test(checkpoints), cmocka_unit_test(sessions),
-        cmocka_unit_test(sampling),    cmocka_unit_test(owners),
-        cmocka_unit_test(downloads),   cmocka_unit_test(order),
-        cmocka_unit_test(quotas),      cmocka_unit_test(settings),
-        cmocka_unit_test(openai),      cmocka_unit_test(held),
-        cmocka_unit_test(fields),      cmocka_unit_test(usage_is_handed_over_alone),
-        cmocka_unit_test(upkeep),      cmocka_unit_test(recovery),
+        cmocka_unit_test(small),         cmocka_unit_test(training),
+        cmocka_unit_test(checkpoints),   cmocka_unit_test(sessions),
+        cmocka_unit_test(sampling),      cmocka_unit_test(owners),
+        cmocka_unit_test(downloads),     cmocka_unit_test(order),
+        cmocka_unit_test(quotas),        cmocka_unit_test(settings),
+        cmocka_unit_test(openai),        cmocka_unit_test(held),
+        cmocka_unit_test(fields),        cmocka_unit_test(usage_is_handed_over_alone),
+        cmocka_unit_test(upkeep),        cmocka_unit_test(recovery),
         cmocka_unit_test(scarce_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
