@@ -13,7 +13,6 @@
 
 #include "codec/zstd.h"
 #include "support/check.h"
-#include "support/device_gate.h"
 #include "support/raw_http.h"
 #include "support/service_call.h"
 #include "support/tiny_model.h"
@@ -29,7 +28,6 @@ static int setup(void **state)
     folder = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 64, .context = 64 });
     engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1 }, &err);
     assert_ok(err);
-    gate_put(tke_engine_service(engine)->device);
     assert_true(tinkc_engine_add_model(engine, "tiny", folder, &err));
     return 0;
 }
@@ -745,57 +743,6 @@ static void answers_while_it_stops(void **state)
     tinkc_server_free(server);
 }
 
-/* All that comes on a connection until it is closed. */
-static void read_all(int fd, char *text, size_t size)
-{
-    size_t len = 0;
-    for (ssize_t n; len + 1 < size && (n = recv(fd, text + len, size - 1 - len, 0)) > 0;)
-        len += (size_t)n;
-    text[len] = '\0';
-    close(fd);
-}
-
-/* A server that stops ends its polls at once, and nothing else before its time is up. */
-static void polls_end_first(void **state)
-{
-    (void)state;
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 1));
-    const char *parked = hold(service_step(t, model, 2, 1e-2)), *sampler = make_sampler(t);
-    for (int in_time = 0; in_time < 2; in_time++) {
-        char body[400], text[8000];
-        tinkc_error err = { 0 };
-        void *clean = NULL;
-        pthread_t stopper;
-        tinkc_server *server = serve(&(tinkc_serve_options){ .metrics = true });
-        int poll = dial(server), stream = dial(server);
-        gate_set(true, false);
-        snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", parked);
-        send_json(poll, "retrieve_future", body);
-        snprintf(body, sizeof body,
-                 "{\"sampling_session_id\":\"%s\",\"num_samples\":1,\"prompt\":{\"chunks\":[{"
-                 "\"type\":\"encoded_text\",\"tokens\":[1,2]}]},\"sampling_params\":{"
-                 "\"max_tokens\":3,\"stop\":[]}}",
-                 sampler);
-        send_json(stream, "stream_sample", body);
-        wait_for_metric(server, "tinkc_open_polls", 1);
-        wait_for_metric(server, "tinkc_samples_in_flight", 1);
-        if (in_time)
-            assert_int_equal(pthread_create(&stopper, NULL, stop_server, server), 0);
-        else
-            assert_false(tinkc_server_stop(server, 0, &err));
-        read_all(poll, text, sizeof text);
-        assert_string_equal(text, "");
-        gate_set(false, false);
-        read_all(stream, text, sizeof text);
-        assert_int_equal(strstr(text, "\"total_tokens\":3}") != NULL, in_time);
-        if (in_time)
-            assert_int_equal(pthread_join(stopper, &clean), 0);
-        assert_true(!in_time || clean);
-        tinkc_server_free(server);
-    }
-}
-
 /* Threads of the HTTP library look at the listening descriptor until they have ended: the code that
  * takes it away from them before races with them. */
 static void stops_while_the_threads_are_busy(void **state)
@@ -841,7 +788,6 @@ int main(void)
         cmocka_unit_test(stops_with_open_polls),
         cmocka_unit_test(stops_between_answers),
         cmocka_unit_test(answers_while_it_stops),
-        cmocka_unit_test(polls_end_first),
         cmocka_unit_test(stops_while_the_threads_are_busy),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
