@@ -190,7 +190,7 @@ bool tcu_memory(tcu_device *d, size_t *free_bytes, size_t *total_bytes)
     return cudaMemGetInfo(free_bytes, total_bytes) == cudaSuccess;
 }
 
-/* A full card is no error that later calls should report. */
+/* A full card is not an error that later calls should report. */
 static cudaError_t allocate(void **at, size_t bytes)
 {
     cudaError_t e = cudaMalloc(at, bytes ? bytes : 16);

@@ -909,7 +909,7 @@ static tke_hash128 hash_of_pass(size_t n, bool up, int64_t last)
 }
 
 /* Maps come in any order: up to 64 entries that makes no difference, and each of them counts. More
- * cannot be valid; they are told apart by their names as they come. */
+ * cannot be valid; only their names count, as they come. */
 static void order_of_inputs(void **state)
 {
     (void)state;

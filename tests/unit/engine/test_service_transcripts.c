@@ -120,12 +120,12 @@ static struct {
     bool failed;
 } memory;
 
-/* A thread that waits at its next allocation until it is let go. */
+/* A thread that waits at its next allocation until it is released. */
 static _Thread_local bool stops_here;
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool reached, let_go;
+    bool reached, released;
 } stop = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
 static void stop_here(void)
@@ -134,7 +134,7 @@ static void stop_here(void)
     pthread_mutex_lock(&stop.lock);
     stop.reached = true;
     pthread_cond_broadcast(&stop.changed);
-    while (!stop.let_go)
+    while (!stop.released)
         pthread_cond_wait(&stop.changed, &stop.lock);
     pthread_mutex_unlock(&stop.lock);
 }
@@ -980,7 +980,7 @@ static void usage_is_handed_over_alone(void **state)
     pthread_mutex_unlock(&stop.lock);
     assert_int_equal(pthread_mutex_trylock(&svc->usage_lock), EBUSY);
     pthread_mutex_lock(&stop.lock);
-    stop.let_go = true;
+    stop.released = true;
     pthread_cond_broadcast(&stop.changed);
     pthread_mutex_unlock(&stop.lock);
     pthread_join(other, NULL);
