@@ -104,7 +104,7 @@ int cli_api(cli_app *app)
     size_t len = 0;
     int bad = read_fields(app, body, &query);
     const char *method = app->args[0];
-    bool get = strcasecmp(method, "GET") == 0 || strcasecmp(method, "DELETE") == 0;
+    bool get = strcmp(method, "GET") == 0 || strcmp(method, "DELETE") == 0;
     if (!bad && cli_given(app, "input"))
         text = cli_read_all(app, cli_text(app, "input"), &len, &bad);
     else if (!bad && !get && json_object_size(body)) {

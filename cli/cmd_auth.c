@@ -60,6 +60,9 @@ int cli_auth_login(cli_app *app)
     if (!bad)
         bad = cli_config_write(app, app->config->profile, command ? "credential_cmd" : "api_key",
                                command ? command : key);
+    if (!bad) /* one of the other kind must not stand in its way */
+        bad = cli_config_write(app, app->config->profile, command ? "api_key" : "credential_cmd",
+                               NULL);
     if (!bad) {
         const char *kind = command ? "command" : strncmp(key, "eyJ", 3) == 0 ? "jwt" : "api_key";
         json_t *v = json_pack("{s:s,s:s}", "profile", app->config->profile, "kind", kind);
@@ -119,15 +122,22 @@ static bool ask_identity(cli_app *app, tinkc_client *client, json_t *v, tinkc_er
     return ok;
 }
 
+/* When the token ends; null where it does not say. */
+static json_t *expiry_json(const tinkc_token *t)
+{
+    char text[CLI_SHORT_TEXT];
+    if (t->expires_us == TINKC_NO_TIME)
+        return json_null();
+    cli_format_iso(t->expires_us, text);
+    return json_string(text);
+}
+
 static void ask_expiry(cli_app *app, tinkc_client *client, json_t *v)
 {
     tinkc_error err = { 0 };
     tinkc_future *f = tinkc_token_get(client, &err);
-    if (cli_wait(app, f, NULL, &err)) {
-        char text[CLI_SHORT_TEXT];
-        cli_format_iso(tinkc_future_token(f, 0, &err)->expires_us, text);
-        json_object_set_new(v, "expires_at", json_string(text));
-    }
+    if (cli_wait(app, f, NULL, &err))
+        json_object_set_new(v, "expires_at", expiry_json(tinkc_future_token(f, 0, &err)));
     tinkc_future_free(f);
 }
 
@@ -230,9 +240,7 @@ int cli_auth_token(cli_app *app)
     if (cli_wait(app, f, NULL, &err)) {
         const tinkc_token *t = tinkc_future_token(f, 0, &err);
         if (app->format == CLI_JSON) {
-            char expires[CLI_SHORT_TEXT];
-            cli_format_iso(t->expires_us, expires);
-            json_t *v = json_pack("{s:s,s:s}", "jwt", t->jwt, "expires_at", expires);
+            json_t *v = json_pack("{s:s,s:o}", "jwt", t->jwt, "expires_at", expiry_json(t));
             bad = cli_print_json(app, v);
             json_decref(v);
         } else {

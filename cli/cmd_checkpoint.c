@@ -349,6 +349,17 @@ static void say_not_tried(const cli_app *app, char *const *paths)
     cli_note(app, "not tried: %zu more, from %s on", n, paths[0]);
 }
 
+static void print_results(const cli_app *app, const json_t *results)
+{
+    if (app->format == CLI_JSON) {
+        json_t *whole = json_pack("{s:O}", "results", results);
+        cli_print_json(app, whole);
+        json_decref(whole);
+    }
+    for (size_t i = 0; app->format == CLI_JSONL && i < json_array_size(results); i++)
+        cli_print_json(app, json_array_get(results, i));
+}
+
 static int change_all(cli_app *app, change_fn *fn, int64_t ttl_s, const char *done)
 {
     int bad;
@@ -359,7 +370,7 @@ static int change_all(cli_app *app, change_fn *fn, int64_t ttl_s, const char *do
     size_t n = 0, failed = 0;
     int last = 0;
     bad = cli_connect(app);
-    /* If the service cannot be reached or rejects the key, the other paths would fail too. */
+    /* If the service cannot be reached, the other paths would fail too. */
     for (; !bad && paths[n] && !cli_stop_signal() && last != CLI_EXIT_NETWORK &&
            last != CLI_EXIT_TIMEOUT;
          n++) {
@@ -369,11 +380,8 @@ static int change_all(cli_app *app, change_fn *fn, int64_t ttl_s, const char *do
     }
     if (failed && paths[n])
         say_not_tried(app, &paths[n]);
-    if (!bad && app->format == CLI_JSON && !app->compat) {
-        json_t *whole = json_pack("{s:O}", "results", results);
-        cli_print_json(app, whole);
-        json_decref(whole);
-    }
+    if (!bad && !app->compat)
+        print_results(app, results);
     json_decref(results);
     cli_free_paths(paths);
     return bad ? bad : failed == 0 ? 0 : failed == n ? last : CLI_EXIT_PARTLY;

@@ -196,14 +196,14 @@ int cli_checkpoint_delete(cli_app *app)
     if (!bad && json_array_size(d.items) == 0 && app->compat) {
         printf("No checkpoints found for run %s matching filters\n", cli_text(app, "run-id"));
     } else if (!bad && json_array_size(d.items) == 0) {
-        if (app->format != CLI_JSON)
+        if (app->format != CLI_JSON && app->format != CLI_JSONL)
             cli_note(app, "No checkpoints found for %s matching filters",
                      cli_text(app, "run-id") ? cli_text(app, "run-id") : "these paths");
         bad = report(app, &d, false);
     } else if (!bad && cli_flag(app, "dry-run")) {
         show_plan(app, d.items);
         d.not_attempted = json_array_size(d.items);
-        bad = app->format == CLI_JSON ? report(app, &d, false) : 0;
+        bad = app->format == CLI_JSON || app->format == CLI_JSONL ? report(app, &d, false) : 0;
     } else if (!bad) {
         if (!app->yes)
             show_plan(app, d.items);

@@ -68,7 +68,9 @@ static int read_settings(cli_app *app, settings *s)
         const char *equals = strchr(text, '=');
         if (!equals || equals == text || s->n == MAX_SETTINGS)
             return cli_fail(app, "usage", "for example: --set jwt_auth=true",
-                            equals ? "too many --set" : "--set wants NAME=VALUE, not '%s'", text);
+                            s->n == MAX_SETTINGS ? "too many --set: %s"
+                                                 : "--set wants NAME=VALUE, not '%s'",
+                            text);
         char *copy = strdup(text);
         if (!copy)
             return cli_fail(app, "internal", NULL, "out of memory");

@@ -253,7 +253,7 @@ static int show_rendered(cli_app *app, const tinkc_tokenizer *t, const rendered 
         json_decref(v);
         return bad;
     }
-    if (cli_flag(app, "text") && (cli_flag(app, "weights") || cli_flag(app, "ids")))
+    if (cli_flag(app, "text") + cli_flag(app, "weights") + cli_flag(app, "ids") > 1)
         return cli_fail(app, "usage", NULL, "give one of --text, --ids and --weights");
     if (cli_flag(app, "weights"))
         print_weights(t, r);

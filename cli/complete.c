@@ -236,18 +236,27 @@ static void offer_words(const asked *a, const char *noun)
     }
 }
 
-/* Global options on the line that say where ids come from. */
-static void take_globals(cli_app *app)
+/* Global options on the line that say where ids come from. The configuration is read again for those
+ * that choose it. False: it cannot be. */
+static bool take_globals(cli_app *app)
 {
-    static const char *const names[] = { "profile", "base-url", "config-file" };
+    static const char *const names[] = { "base-url", "profile", "config-file" };
+    bool again = false;
     for (size_t i = 0; i + 1 < app->n_args; i++) {
         const char *w = app->args[i];
         if (strcmp(w, "--local") == 0)
             cli_set_value(app, "local", "true", "command line");
         for (size_t k = 0; k < sizeof names / sizeof *names; k++)
-            if (strncmp(w, "--", 2) == 0 && strcmp(w + 2, names[k]) == 0 && i + 2 < app->n_args)
+            if (strncmp(w, "--", 2) == 0 && strcmp(w + 2, names[k]) == 0 && i + 2 < app->n_args) {
                 cli_set_value(app, names[k], app->args[i + 1], "command line");
+                again = again || k > 0;
+            }
     }
+    if (!again)
+        return true;
+    cli_config_free(app->config);
+    app->config = NULL;
+    return cli_config_load(app) == 0;
 }
 
 /* Arguments are the words typed so far; the last is being completed. */
@@ -259,7 +268,8 @@ int cli_complete(cli_app *app)
     if (nowhere >= 0)
         (void)dup2(nowhere, STDERR_FILENO);
     app->quiet = true;
-    take_globals(app);
+    if (!take_globals(app))
+        _exit(0);
     a.command = command_of(app, &noun);
     const cli_option *o =
         app->n_args > 1 ? awaits_value(a.command, app->args[app->n_args - 2]) : NULL;

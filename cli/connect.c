@@ -443,11 +443,11 @@ static int open_client(cli_app *app)
     char socket[64];
     if (bad)
         return bad;
+    o.base_url = "http://localhost"; /* not what the environment says: it may be "local:" */
+    o.api_key = "tml-local";
     if (app->engine) {
         o.transport = tinkc_engine_transport(app->engine);
     } else {
-        o.base_url = "http://localhost";
-        o.api_key = "tml-local";
         (void)cli_store_socket(app->store, "engine.sock", &app->store_folder_fd, socket);
         o.unix_socket = socket;
     }

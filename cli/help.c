@@ -209,12 +209,12 @@ static const struct {
       "and a folder with config.json a local model for the engine in this program.\n" },
 };
 
-static int show_topic(const char *name)
+static bool show_topic(const char *name, const char *before)
 {
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
         if (strcmp(topics[i].name, name) == 0)
-            return fputs(topics[i].text, stdout), 1;
-    return 0;
+            return printf("%s%s", before, topics[i].text), true;
+    return false;
 }
 
 /* The command or topic that comes nearest; NULL = none is near. */
@@ -298,8 +298,8 @@ int cli_help(cli_app *app)
     if (c)
         return cli_help_command(app, c, true), 0;
     if (!verb && cli_is_noun(noun))
-        return cli_help_noun(noun), 0;
-    if (!verb && show_topic(noun))
+        return cli_help_noun(noun), show_topic(noun, "\n"), 0;
+    if (!verb && show_topic(noun, ""))
         return 0;
     if (verb && cli_is_noun(noun))
         return cli_unknown_command(app, noun, app->args[1]);

@@ -3,7 +3,7 @@
 Run ids and paths choose what happens: a run named after a failure ("missing", "forbidden", "busy", ...)
 answers with it. Requests are kept in `seen` for the tests to look at.
 """
-import functools, http.server, io, json, os, ssl, tarfile, threading, urllib.parse
+import base64, functools, http.server, io, json, os, ssl, tarfile, threading, urllib.parse
 
 CHECKPOINTS = [
     {"checkpoint_id": f"{kind}/{name}", "checkpoint_type": what, "time": when,
@@ -72,8 +72,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(length) if length else b""
         url = urllib.parse.urlsplit(self.path)
         path = urllib.parse.unquote(url.path)
+        self.exchanges = path.startswith("/exchange/")  # addresses below it take a credential for a token
+        path = path.removeprefix("/exchange") if self.exchanges else path
         query = dict(urllib.parse.parse_qsl(url.query))
         self.server.seen.append((self.command, self.path, body))
+        if self.server.log:
+            self.note(body)
         if "tml-rejected" in (self.headers.get("X-API-Key") or "") and not path.endswith("/healthz"):
             return self.answer(401, {"detail": "who are you?"})
         for name, (status, text) in FAILURES.items():
@@ -83,6 +87,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if path == prefix or (prefix.endswith("/") and path.startswith(prefix)):
                 return fn(self, path, query, body)
         self.answer(404, {"detail": f"unknown path {path}"})
+
+    def note(self, body):
+        """A line for the request: what it asks for, the key where it is not the usual one, and its body."""
+        key = self.headers.get("X-API-Key") or "none"
+        text = body.decode(errors="backslashreplace") if body else ""
+        with self.server.lock, open(self.server.log, "a") as f:
+            f.write(" ".join(filter(None, (self.command, self.path, "" if key == "tml-test" else f"key={key}", text))) + "\n")
 
     do_GET = do_POST = do_PUT = do_DELETE = handle_any
 
@@ -133,8 +144,11 @@ def stall(h):
 
 EVENT = {"bucket_start": "2026-07-13T05:00:00Z", "bucket_end": "2026-07-13T06:00:00Z", "base_model": "Qwen/Qwen3-8B",
          "user_id": "u", "user_name": None, "session_id": "s-1", "project_id": None}
+TOKEN = ".".join(base64.urlsafe_b64encode(json.dumps(v).encode()).decode().rstrip("=") for v in (
+    {"alg": "none"}, {"iss": "passport-1", "sub": "u:token", "email": "token@b", "exp": 4102444800})) + ".x"
 ROUTES = [
-    ("/api/v1/client/config", lambda h, *a: h.answer(200, {})),
+    ("/api/v1/client/config", lambda h, *a: h.answer(200, {"pjwt_auth_enabled": True} if h.exchanges else {})),
+    ("/api/v1/auth/token", lambda h, *a: h.answer(200, {"jwt": TOKEN})),
     ("/api/v1/client/dynamic_config", lambda h, *a: h.answer(200, {})),
     ("/api/v1/healthz", lambda h, *a: h.answer(200, {"status": "ok"})),
     ("/api/v1/get_server_capabilities", lambda h, *a: h.answer(200, {"supported_models": [
@@ -142,6 +156,7 @@ ROUTES = [
     ("/api/v1/training_runs", page("training_runs", [run(i) for i in range(1, 4)])),
     ("/api/v1/checkpoints", page("checkpoints", CHECKPOINTS)),
     ("/api/v1/training_runs/", one_run),
+    ("/api/v1/headers", lambda h, *a: h.answer(200, {k.lower(): v for k, v in h.headers.items()})),
     ("/api/v1/weights_info", lambda h, p, q, b: h.answer(404, {"detail": "no such run"}) if b"//missing/" in b else
      h.answer(200, {"base_model": "Qwen/Qwen3-8B", "is_lora": True, "lora_rank": 32})),
     ("/api/v1/sessions", lambda h, *a: h.answer(200, {"sessions": ["s-1", "s-2"]})),
@@ -155,6 +170,13 @@ ROUTES = [
         dict(EVENT, event_info={"type": "training", "token_count": 1000}),
         dict(EVENT, event_info={"type": "sampling_prefill", "cached": True, "token_count": 50})],
         "sessions": {"s-1": {"user_metadata": {"a": "b,c"}}}})),
+    ("/api/v1/billing/usage/checkpoints/current", lambda h, p, q, b: h.answer(200, {
+        "effective_rate_usd_per_gigabyte_month": None if q.get("project_id") == "none" else 0.02,
+        "data": [] if q.get("project_id") == "none" else [
+            {"org_user_urn": "u:1", "project_id": "p-1", "user_email": "a@b", "user_name": "A, B", "checkpoint_count": 3, "size_bytes": 4718592,
+             "size_gigabytes": 0.0047, "estimated_monthly_cost_usd": 0.0001, "later": 1},
+            {"org_user_urn": "u:2", "project_id": None, "user_email": None, "user_name": None, "checkpoint_count": 0, "size_bytes": 0,
+             "size_gigabytes": 0, "estimated_monthly_cost_usd": None}]})),
     ("/api/v1/sessions/s-1/trace_export", lambda h, *a: h.answer(200, {
         "status": "ready", "url": f"http://{h.headers['Host']}/trace"})),
     ("/api/v1/create_session", lambda h, *a: h.answer(200, {"session_id": "s-9"})),
@@ -178,6 +200,7 @@ class Quiet(http.server.ThreadingHTTPServer):
 def start(certificate=None):
     server = Quiet(("127.0.0.1", 0), Handler)
     server.seen = []
+    server.log, server.lock = None, threading.Lock()  # a file that gets a line for each request
     server.slow = threading.Event()
     if certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
