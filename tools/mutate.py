@@ -46,6 +46,8 @@ Token = collections.namedtuple("Token", "kind text begin end")
 Site = collections.namedtuple("Site", "begin end kind changes function line detail")
 Fault = collections.namedtuple("Fault", "path function line operator before after key")
 
+# A wait of 0 or 1 ms for what is complete by then; flags of a reader of JSON.
+NO_MATTER = re.compile(r"tinkc_future_(?!wait)\w+$|json_load\w*$")
 SWAPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&",
          "+": "-", "-": "+", "*": "/", "/": "*", "+=": "-=", "-=": "+=", "<<": ">>", ">>": "<<", "|": "&"}
 # Calls that are left alone with their arguments, and calls whose loss alone no behaviour shows.
@@ -153,6 +155,16 @@ def last_argument(tokens, at):
     return range(begin, end)
 
 
+def caller(tokens, i, first):
+    """The name of the call that tokens[i] is an argument of; "" = none."""
+    depth = 0
+    for k in range(i - 1, first, -1):
+        depth += {")": 1, "(": -1}.get(tokens[k].text, 0)
+        if depth < 0:
+            return tokens[k - 1].text
+    return ""
+
+
 def changes_of(tokens, first, last, loop):
     """Alternatives of tokens[first..last): (operator, place, new text) by replacing one token."""
     sizes = 0  # before it stand arguments of a call that allocates
@@ -178,6 +190,8 @@ def changes_of(tokens, first, last, loop):
             new, what = "+ 1 <" if loop and t.text == "<" else SWAPS[t.text], "operator"
         elif t.kind == "number":
             if t.text == "0" and re.search(r"fd$", tokens[i - 2].text) and tokens[i - 1].text in ("<", ">="):
+                continue
+            if t.text == "0" and NO_MATTER.match(caller(tokens, i, first)):
                 continue
             none = t.text == "1" and tokens[i - 1].text == "-" and unary(tokens, i - 1, first)
             new, what = "0" if none else changed_number(t.text), "number"
