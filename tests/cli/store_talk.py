@@ -7,6 +7,7 @@ A line is the name of a connection, which is opened when it is named first, and 
     A +sta          sends "sta", and waits for nothing
     A +use 1\\n      likewise, with a line end
     A *9000         sends 9000 letters
+    A <             prints one more line that comes back
     A ?             waits until the other side closes
     A -             closes it
     ! COMMAND       runs a command of the shell meanwhile
@@ -46,6 +47,8 @@ for words in sys.stdin.read().splitlines():
         lines.close()
         s.close()
         del open_ones[name]
+    elif what == "<":
+        print(f"{name}: {plain(lines.readline().rstrip(chr(10)))}")
     elif what == "?":
         print(f"{name}: {lines.read()!r}")
     elif what.startswith("*"):
