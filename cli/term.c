@@ -301,11 +301,12 @@ char *cli_read_secret(const char *prompt)
     size_t cap = 0;
     cli_catch_signals(); /* an interrupt must not leave the terminal without echo */
     if (tty) {
-        fputs(prompt, stderr);
-        fflush(stderr);
+        /* What is typed once the prompt is there must not be seen, nor lost. */
         quiet = before;
         quiet.c_lflag &= (tcflag_t)~ECHO;
         tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet);
+        fputs(prompt, stderr);
+        fflush(stderr);
     }
     ssize_t n = !tty || cli_input_comes() ? getline(&line, &cap, stdin) : -1;
     if (tty) {

@@ -899,6 +899,18 @@ def prompts():
     screen, got = on_terminal("session", "move", "s-1", "--project", "p", typed=b"n\n")
     check("move declined", got == 11 and "cancelled" in screen, (got, screen))
     exits(2, "session", "move", "s-1", "--project", "p", says="--yes")
+    stored = pathlib.Path(home, ".config/tinkc/credentials.toml")
+    before = stored.read_text() if stored.exists() else None
+    for typed, code, says in ((b"tml-typed\n", 0, "stored in profile typed"), (b"tml-typed\r\n", 0, "stored in profile typed"), (b"seen?\n", 4, "not a Tinker credential"),
+                              (b"\x04", 11, "cancelled"), (b"\x03", 130, "")):
+        stored.unlink(missing_ok=True)
+        screen, got = on_terminal("auth", "login", "--no-check", "--profile", "typed", typed=typed, until=b"shown): ")
+        check(f"a key typed {typed}", got == code and says in screen and "typed\r" not in screen.replace("profile typed", "") and "seen?" not in screen, (got, screen))
+        check(f"stored {typed}", stored.exists() == (code == 0) and (code or 'api_key = "tml-typed"' in stored.read_text()), stored)
+    stored.unlink(missing_ok=True)
+    if before is not None:
+        stored.write_text(before)
+        stored.chmod(0o600)
 
 
 def more_commands():

@@ -47,7 +47,8 @@ def promised(h, path, query, body):
     """Results of what was promised: the id says which."""
     what = json.loads(body)["request_id"]
     h.answer(200, {"load": {"type": "load_weights", "path": None}, "create": {"model_id": "export-1"},
-                   "external": {"path": "tinker://export-1/external_weights/download"}}[what])
+                   "external": {"path": "tinker://export-1/external_weights/download"},
+                   "saved": {"path": "tinker://export-1/weights/copy"}, "sampler": {"path": "tinker://export-1/sampler_weights/copy"}}[what])
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -184,6 +185,8 @@ ROUTES = [
     ("/api/v1/create_model", lambda h, *a: h.answer(200, {"request_id": "create", "model_id": "export-1"})),
     ("/api/v1/load_weights", lambda h, *a: h.answer(200, {"request_id": "load"})),
     ("/api/v1/save_weights_external", lambda h, *a: h.answer(200, {"request_id": "external"})),
+    ("/api/v1/save_weights", lambda h, *a: h.answer(200, {"request_id": "saved"})),
+    ("/api/v1/save_weights_for_sampler", lambda h, *a: h.answer(200, {"request_id": "sampler"})),
     ("/api/v1/retrieve_future", promised),
     ("/file/", lambda h, path, *a: h.answer(200, None, body=FILES[path[len("/file/"):]])),
     ("/trace", lambda h, *a: h.answer(200, None, body=b"the trace")),
