@@ -227,7 +227,7 @@ static void measure_prefill(const job *j, double flops_a_second)
     /* logits are made for the last position only */
     double head = 2.0 * (double)(j->model->config.vocab * j->model->config.hidden);
     double bound = flops_a_second / (token_flops(j, half) - head);
-    printf("prefill   %10.0f tokens/s  bound %8.0f (FLOPs, fp32)  %5.1f %%\n", best, bound,
+    printf("prefill   %10.1f tokens/s  bound %8.1f (FLOPs, fp32)  %5.1f %%\n", best, bound,
            100 * best / bound);
 }
 
@@ -243,7 +243,7 @@ static void measure(const job *j, int64_t batch, double bytes_a_second, double f
         double now = decode(j, batch);
         rate = now > rate ? now : rate;
     }
-    printf("batch %-3lld %10.0f tokens/s  bound %8.0f (%s)  %5.1f %%\n", (long long)batch, rate,
+    printf("batch %-3lld %10.1f tokens/s  bound %8.1f (%s)  %5.1f %%\n", (long long)batch, rate,
            bound, reading_s > computing_s ? "bandwidth" : "FLOPs", 100 * rate / bound);
 }
 

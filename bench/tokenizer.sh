@@ -14,6 +14,7 @@ if ! "$venv/bin/python" -c "import tokenizers, tiktoken" 2> /dev/null; then
     python3 -m venv "$venv" > /dev/null && "$venv/bin/pip" install -q tokenizers tiktoken || { echo "no packages to compare with"; exit 1; }
 fi
 [ ${#models[@]} -gt 0 ] || models=(../shared/data/tokenizers/llama3 ../shared/data/tokenizers/qwen3)
+[ -d "${models[0]}" ] || models=(models/nano) # without the large ones, the model that comes with the repository
 if [ ${#texts[@]} -eq 0 ]; then
     mkdir -p "$build/bench-texts"
     "$venv/bin/python" - "$build/bench-texts" << 'P'

@@ -2,8 +2,9 @@
  *
  * Used in bf16 precision for weights stored as bf16. The left side is rounded to bf16 as it is
  * packed; an element is one chain of dot products of two along k, in order: (0,1), (2,3), ... An
- * odd k ends with a pair whose second half is zero. Tiles and blocking are as in fast_gemm.h.
- * Other products, and those that sum over tokens, use the fp32 kernel.
+ * odd k ends with a pair whose second half is zero. Tiles and blocking are as in fast_gemm.h; a few
+ * rows (decoding) are multiplied without packing the weight, in the same chain. Other products, and
+ * those that sum over tokens, use the fp32 kernel.
  */
 #include "kernels/kernel_set.h"
 
@@ -30,6 +31,8 @@ enum {
     A_WORDS = TILE_M * A_LD
 };
 _Static_assert((A_WORDS + N_BLOCK * K_BLOCK / 2) * 4 <= TKE_SCRATCH_BYTES, "scratch too small");
+
+#include "kernels/few_rows.h"
 
 /* ---- packing b: panels [k/2][TILE_N] of pairs ---- */
 
@@ -83,12 +86,14 @@ static void pack_b(const tke_gemm *g, int64_t n0, int64_t n1, int64_t k0, int64_
 
 /* ---- packing a: rows of pairs ---- */
 
-static void pack_a(const tke_gemm *g, int64_t i, int64_t rows, int64_t k0, int64_t k, uint32_t *out)
+/* Rows i .. i + rows, ld words apart. */
+static void pack_a(const tke_gemm *g, int64_t i, int64_t rows, int64_t k0, int64_t k, uint32_t *out,
+                   int64_t ld)
 {
     __m512 alpha = _mm512_set1_ps(g->alpha);
     for (int64_t r = 0; r < rows; r++) {
         const float *a = g->a + (i + r) * g->lda + k0;
-        uint16_t *to = (uint16_t *)(out + r * A_LD);
+        uint16_t *to = (uint16_t *)(out + r * ld);
         for (int64_t p = 0; p < k; p += VW) {
             __mmask16 mask = first_of(k - p < VW ? k - p : VW);
             __m512 x = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, a + p), alpha);
@@ -161,6 +166,71 @@ static TILE_CODE void run_tile_of(const tile *t, int64_t rows)
     }
 }
 
+/* ---- a few rows ---- */
+
+/* `columns` of the tile, k .. k + count of them: loaded, transposed in registers, used at once. */
+INLINE void few_pairs(const few *f, const few_tile *t, int64_t columns, int64_t k, int64_t count,
+                      int rows, __m512 acc[][2])
+{
+    const uint16_t *b = f->g->b.data;
+    const uint32_t *a = (const uint32_t *)f->a + k / 2;
+    __mmask32 mask = count >= 2 * VW ? ~(__mmask32)0 : ((__mmask32)1 << count) - 1;
+    for (int half = 0; half < 2; half++) {
+        __m512i r[VW];
+        for (int i = 0; i < VW; i++)
+            r[i] = half * VW + i < columns
+                       ? _mm512_maskz_loadu_epi16(mask, b + few_at(f, t, half * VW + i, k))
+                       : _mm512_setzero_si512();
+        v_transpose(r);
+        for (int i = 0; 2 * i < count; i++)
+            for (int m = 0; m < rows; m++)
+                acc[m][half] = _mm512_dpbf16_ps(acc[m][half],
+                                                (__m512bh)_mm512_set1_epi32((int)a[m * f->lda + i]),
+                                                (__m512bh)r[i]);
+    }
+}
+
+INLINE void few_columns(const few *f, const few_tile *t, int rows)
+{
+    __m512 acc[FEW_ROWS][2];
+    int64_t k = 0, lo = t->columns < VW ? t->columns : VW;
+    __mmask16 mask0 = first_of(lo), mask1 = first_of(t->columns - lo);
+    for (int m = 0; m < rows; m++) {
+        acc[m][0] = acc[m][1] = _mm512_setzero_ps();
+        if (f->g->accumulate) {
+            acc[m][0] = _mm512_maskz_loadu_ps(mask0, t->c + m * t->ldc);
+            acc[m][1] = _mm512_maskz_loadu_ps(mask1, t->c + m * t->ldc + VW);
+        }
+    }
+    for (; t->columns == TILE_N && k + 2 * VW <= f->g->k; k += 2 * VW) {
+        fetch_soon(f, t, k);
+        few_pairs(f, t, TILE_N, k, 2 * VW, rows, acc);
+    }
+    for (; k < f->g->k; k += 2 * VW)
+        few_pairs(f, t, t->columns, k, f->g->k - k < 2 * VW ? f->g->k - k : 2 * VW, rows, acc);
+    for (int m = 0; m < rows; m++) {
+        _mm512_mask_storeu_ps(t->c + m * t->ldc, mask0, acc[m][0]);
+        _mm512_mask_storeu_ps(t->c + m * t->ldc + VW, mask1, acc[m][1]);
+    }
+}
+
+static TILE_CODE void few_columns_of(const few *f, const few_tile *t, int64_t rows)
+{
+    FEW_CASES(rows, few_columns, f, t)
+}
+
+/* False = not such a product, nothing was done. */
+static bool gemm_few(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
+                     uint32_t *scratch)
+{
+    int64_t rows = m1 - m0, lda = (g->k + 2 * VW - 1) / (2 * VW) * VW;
+    if (g->form != TKE_NT || rows > FEW_ROWS || rows * lda > TKE_SCRATCH_BYTES / 4)
+        return false;
+    pack_a(g, m0, rows, 0, g->k, scratch, lda);
+    few_run(&(few){ g, scratch, lda, n1 }, g->c + m0 * g->ldc, rows, n0);
+    return true;
+}
+
 /* ---- the whole ---- */
 
 static void multiply_block(const tke_gemm *g, const int64_t m[2], const int64_t n[2], int64_t k0,
@@ -168,7 +238,7 @@ static void multiply_block(const tke_gemm *g, const int64_t m[2], const int64_t 
 {
     for (int64_t i = m[0]; i < m[1]; i += TILE_M) {
         int64_t rows = m[1] - i < TILE_M ? m[1] - i : TILE_M;
-        pack_a(g, i, rows, k0, k, a);
+        pack_a(g, i, rows, k0, k, a, A_LD);
         tile t = { .a = a, .b = b, .pairs = (k + 1) / 2, .ldc = g->ldc };
         t.from_c = g->accumulate || k0 > 0;
         for (int64_t j = n[0]; j < n[1]; j += TILE_N, t.b += TILE_N * t.pairs) {
@@ -187,6 +257,8 @@ void tke_gemm_avx512bf16(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, 
         tke_gemm_avx512(g, m0, m1, n0, n1, scratch);
         return;
     }
+    if (gemm_few(g, m0, m1, n0, n1, scratch))
+        return;
     for (int64_t n = n0; n < n1; n += N_BLOCK) {
         int64_t n_end = n1 - n < N_BLOCK ? n1 : n + N_BLOCK;
         for (int64_t k = 0; k < g->k; k += K_BLOCK) {
