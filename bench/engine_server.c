@@ -38,6 +38,13 @@ static void report(const char *what, double *us)
            us[N * 99 / 100]);
 }
 
+/* The server refuses requests that it does not like and closes the connection. */
+static void give_up(const char *what)
+{
+    fprintf(stderr, "engine_server: %s: the connection was closed\n", what);
+    exit(1);
+}
+
 static void over_http(int fd, const char *what, const char *request)
 {
     static double us[N];
@@ -45,12 +52,12 @@ static void over_http(int fd, const char *what, const char *request)
     for (int i = 0; i < N; i++) {
         double start = now_us();
         if (send(fd, request, strlen(request), MSG_NOSIGNAL) < 0)
-            exit(1);
+            give_up(what);
         size_t n = 0;
         for (const char *end = NULL; !end;) {
             ssize_t got = recv(fd, answer + n, sizeof answer - 1 - n, 0);
             if (got <= 0)
-                exit(1);
+                give_up(what);
             n += (size_t)got;
             answer[n] = '\0';
             end = strstr(answer, "\r\n\r\n");
@@ -88,6 +95,7 @@ static void in_process(tinkc_engine *engine, const char *what, const char *metho
                        const char *body)
 {
     static double us[N];
+    const char *const headers[] = { "Content-Type", "application/json", NULL };
     const tinkc_transport *t = tinkc_engine_transport(engine);
     for (int i = 0; i < N; i++) {
         tinkc_reply reply = { .status = nothing_status,
@@ -97,6 +105,7 @@ static void in_process(tinkc_engine *engine, const char *what, const char *metho
         const tinkc_request request = { .method = method,
                                         .path = path,
                                         .base_url = "",
+                                        .headers = headers,
                                         .body = { (const unsigned char *)body, strlen(body) } };
         double start = now_us();
         t->send(t->self, &request, &reply);
@@ -121,17 +130,18 @@ int main(int argc, char **argv)
     if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0)
         return 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    const char *health = "GET /api/v1/healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    const char *health = "GET /api/v1/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     char answer[1000];
     if (send(fd, health, strlen(health), 0) < 0 || recv(fd, answer, sizeof answer, 0) <= 0)
-        return 1;
+        give_up("healthz");
     printf("ready after %.1f ms (bound 300)\n", (now_us() - start) / 1e3);
     over_http(fd, "healthz over HTTP (bound 200)", health);
     over_http(fd, "client/config over HTTP",
-              "POST /api/v1/client/config HTTP/1.1\r\nHost: x\r\nContent-Length: 24\r\n\r\n"
+              "POST /api/v1/client/config HTTP/1.1\r\nHost: localhost\r\n"
+              "Content-Type: application/json\r\nContent-Length: 24\r\n\r\n"
               "{\"sdk_version\":\"0.25.0\"}");
     over_http(fd, "capabilities over HTTP",
-              "GET /api/v1/get_server_capabilities HTTP/1.1\r\nHost: x\r\n\r\n");
+              "GET /api/v1/get_server_capabilities HTTP/1.1\r\nHost: localhost\r\n\r\n");
     in_process(engine, "healthz in process", "GET", "/api/v1/healthz", "");
     in_process(engine, "client/config in process", "POST", "/api/v1/client/config",
                "{\"sdk_version\":\"0.25.0\"}");
