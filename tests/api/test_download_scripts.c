@@ -585,11 +585,11 @@ static void external_files(void **state)
     (void)state;
 #define LINKS "/api/v1/training_runs/r/checkpoints/external_weights/c/external_weights_urls"
     static const char *const answers[] = {
-        "{\"urls\":{\"a\":\"https://files.test/store/x\",\"d/e/b\":\"https://files.test/store/"
-        "y\"},\"expires\":\"2026-01-01T01:00:00Z\"}",
-        "{\"urls\":{},\"expires\":\"2026-01-01T01:00:00Z\"}",
-        "{\"urls\":{\"../a\":\"https://files.test/store/x\"},\"expires\":\"2026-01-01T01:00:00Z\"}",
-        "{\"urls\":{\"a\":\"no address\"},\"expires\":\"2026-01-01T01:00:00Z\"}",
+#define URLS(list) "{\"urls\":{" list "},\"expires\":\"2026-01-01T01:00:00Z\"}"
+        URLS("\"a\":\"https://files.test/store/x\",\"d/e/b\":\"https://files.test/store/y\""),
+        URLS(""),
+        URLS("\"../a\":\"https://files.test/store/x\""),
+        URLS("\"a\":\"no address\""),
     };
     script *s = begin("external_files");
     for (size_t i = 0; i < 4; i++) {

@@ -972,12 +972,228 @@ static void copies(void **state)
     script_end(s);
 }
 
+/* ---- bodies as they come ---- */
+
+static void count_ready(tinkc_stream *stream, void *user)
+{
+    (void)stream;
+    ++*(int *)user;
+}
+
+static void show_stream_error(script *s, const tinkc_error *e)
+{
+    note(s, "  %s, status %d, flags %u: %s", tinkc_code_name(e->code), (int)e->http_status,
+         (unsigned)e->flags, e->message);
+}
+
+static void read_stream(script *s, tinkc_stream *stream, size_t cap)
+{
+    char buf[32] = "";
+    tinkc_error e = { 0 };
+    size_t n = tinkc_stream_read(stream, buf, cap, 0, &e);
+    note(s, "read %zu: %.*s", n, (int)n, buf);
+    if (e.code)
+        show_stream_error(s, &e);
+}
+
+static void streams(void **state)
+{
+    (void)state;
+    script *s =
+        script_begin("streams", TINKC_MOCK_EMPTY, &(tinkc_client_options){ .max_retries = 1 });
+    tinkc_mock *m = script_mock(s);
+    tinkc_error *e = script_err(s);
+    answer_always(s, API "client/config", 200, NULL, "{}");
+    static const struct {
+        tinkc_mock_answer answer;
+        bool any;
+    } rows[] = {
+        { { .body = "0123456789" }, false },
+        { { .body = "01234", .fault = TINKC_FAULT_DRIP, .drip_ms = 10 }, false },
+        { { .body = "0123456789", .fault = TINKC_FAULT_RESET, .fault_after = 4 }, false },
+        { { .body = "0123456789", .fault = TINKC_FAULT_TRUNCATED, .fault_after = 4 }, false },
+        { { .status = 404, .body = "{\"detail\":\"none\"}" }, false },
+        { { .status = 404, .body = "{\"detail\":\"none\"}" }, true },
+        { { .status = 204 }, false },
+        { { .fault = TINKC_FAULT_SILENT }, false },
+        { { .fault = TINKC_FAULT_REFUSED }, false },
+        { { .status = 503, .body = "x" }, true },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int ready = 0; ready < 2; ready++) {
+            int calls = 0;
+            note(s, "row %zu", i);
+            tinkc_queue *q = tinkc_queue_new(script_client(s), e);
+            assert_true(tinkc_mock_once(m, NULL, "/x", &rows[i].answer, e));
+            tinkc_stream *stream = tinkc_stream_open(
+                script_client(s), &(tinkc_http_options){ .path = "/x", .any_status = rows[i].any },
+                e);
+            assert_ok(e);
+            if (ready)
+                tinkc_stream_on_ready(stream, q, count_ready, &calls, e);
+            for (int k = 0; k < 8; k++) {
+                settle(s);
+                if (k == 0 || k == 4) {
+                    tinkc_error why = { 0 };
+                    const tinkc_response *head = tinkc_stream_head(stream, 0, &why);
+                    note(s, "head %d", (int)tinkc_response_status(head));
+                    if (why.code)
+                        show_stream_error(s, &why);
+                }
+                tinkc_queue_run(q, 0, e);
+                note(s, "%d calls", calls);
+                if (k != 1)
+                    read_stream(s, stream, k == 0 ? 0 : k == 2 ? 3 : 32);
+                if (i == 1 || i == 8)
+                    pass(s, i == 1 ? 10 : 500);
+            }
+            if (ready) {
+                tinkc_stream_on_ready(stream, NULL, NULL, NULL, e);
+                note(s, "%s", e->message);
+                *e = (tinkc_error){ 0 };
+            }
+            tinkc_stream_free(stream);
+            tinkc_queue_free(q);
+            settle(s);
+        }
+    script_end(s);
+}
+
+static void stream_events(void **state)
+{
+    (void)state;
+    static const char *const bodies[] = {
+        "event: a\ndata: 1\nid: 7\n\ndata: 2\ndata: 3\nretry: 50\n\n: note\n\ndata: cut",
+        "data: \xff\n\n",
+        "",
+    };
+    script *s = script_begin("stream_events", TINKC_MOCK_EMPTY, NULL);
+    answer_always(s, API "client/config", 200, NULL, "{}");
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        answer_once(s, "/x", 200, NULL, bodies[i]);
+        tinkc_stream *stream = tinkc_stream_open(
+            script_client(s), &(tinkc_http_options){ .path = "/x" }, script_err(s));
+        settle(s);
+        for (int k = 0; k < 5; k++) {
+            tinkc_error e = { 0 };
+            const tinkc_sse *x = tinkc_stream_event(stream, 0, &e);
+            if (x)
+                note(s, "event %s, id %s, retry %lld, %zu bytes", x->event, x->id,
+                     (long long)x->retry_ms, x->data_len);
+            else
+                show_stream_error(s, &e);
+        }
+        tinkc_stream_free(stream);
+        settle(s);
+    }
+    script_end(s);
+}
+
+/* ---- completion in a loop of one's own ---- */
+
+typedef struct listener {
+    script *s;
+    tinkc_future *free_it;
+    tinkc_queue *queue;
+    const char *name;
+} listener;
+
+static void on_done(tinkc_future *f, void *user)
+{
+    listener *t = user;
+    note(t->s, "%s: %s is done", t->name, tinkc_future_operation(f));
+    if (t->free_it)
+        tinkc_future_free(t->free_it);
+    t->free_it = NULL;
+    tinkc_error e = { 0 };
+    if (t->queue) {
+        (void)tinkc_queue_run(t->queue, 0, &e);
+        note(t->s, "inside: %s", e.message);
+    }
+}
+
+static void on_any_event(const tinkc_event *e, void *user)
+{
+    listener *t = user;
+    note(t->s, "%s: event %u, %s", t->name, (unsigned)e->kind, e->operation);
+}
+
+static void queues(void **state)
+{
+    (void)state;
+    script *s = script_begin("queues", TINKC_MOCK_SERVICE, NULL);
+    tinkc_error *e = script_err(s);
+    tinkc_client *c = script_client(s);
+    tinkc_queue *q = tinkc_queue_new(c, e), *other = tinkc_queue_new(c, e);
+    listener a = { .s = s, .name = "a" }, b = { .s = s, .name = "b" };
+    note(s, "a descriptor: %d", tinkc_queue_fd(q) > 2);
+    tinkc_future *f = follow(s, "f", tinkc_health_check(c, e));
+    tinkc_future_on_done(f, q, on_done, &a, e);
+    tinkc_future_on_done(f, other, on_done, &b, e); /* replaces it */
+    note(s, "%zu and %zu", tinkc_queue_run(q, 0, e), tinkc_queue_run(other, 0, e));
+    note(s, "%zu and %zu", tinkc_queue_run(q, 0, e), tinkc_queue_run(other, 0, e));
+    tinkc_future_on_done(f, q, on_done, &a, e); /* it has run: another may come */
+    tinkc_future_on_done(f, q, NULL, NULL, e);
+    note(s, "taken away: %zu", tinkc_queue_run(q, 0, e));
+    b.queue = q;
+    tinkc_future_on_done(f, q, on_done, &b, e);
+    note(s, "inside its own: %zu", tinkc_queue_run(q, 0, e));
+    b.queue = NULL;
+    note(s, "before and after its end, freed inside");
+    assert_true(tinkc_mock_once(script_mock(s), NULL, API "healthz",
+                                &(tinkc_mock_answer){ .delay_ms = 5 }, e));
+    tinkc_future *late = tinkc_health_check(c, e);
+    a.free_it = late;
+    tinkc_future_on_done(late, q, on_done, &a, e);
+    tinkc_future_on_event(late, q, TINKC_EVENT_EXCHANGE, on_any_event, &b, e);
+    settle(s);
+    note(s, "%zu calls", tinkc_queue_run(q, 0, e));
+    pass(s, 5);
+    note(s, "%zu calls", tinkc_queue_run(q, 0, e));
+    settle(s);
+    note(s, "events of one future: a mask, another receiver, none");
+    for (int i = 0; i < 4; i++) {
+        tinkc_mock_answer busy = { .status = 503,
+                                   .headers = PAIRS("Retry-After-Ms", "1"),
+                                   .delay_ms = 5 };
+        assert_true(tinkc_mock_once(script_mock(s), NULL, API "healthz", &busy, e));
+        tinkc_future *g = tinkc_health_check(c, e);
+        tinkc_future_on_event(g, q, i == 0 ? TINKC_EVENT_RETRY : UINT32_MAX, on_any_event, &a, e);
+        if (i == 2)
+            tinkc_future_on_event(g, other, UINT32_MAX, on_any_event, &b, e);
+        if (i == 3)
+            tinkc_future_on_event(g, q, 0, on_any_event, &a, e);
+        hush(s, true);
+        pass(s, 5);
+        pass(s, 1);
+        hush(s, false);
+        note(s, "%d", tinkc_future_done(g));
+        tinkc_queue_run(other, 0, e);
+        tinkc_queue_run(q, 0, e);
+        tinkc_future_free(g);
+    }
+    tinkc_queue_wake(q);
+    note(s, "woken: %zu", tinkc_queue_run(q, 1, e));
+    tinkc_queue_wake(NULL);
+    tinkc_future *const three[] = { NULL, f, NULL };
+    size_t first = tinkc_future_wait_any(three, 3, 0, e);
+    size_t none = tinkc_future_wait_any(three, 1, 0, e);
+    note(s, "any: %zu, %zu", first, none);
+    note(s, "%s", e->message);
+    *e = (tinkc_error){ 0 };
+    note(s, "all: %d", tinkc_future_wait_all(three, 3, 0, e));
+    tinkc_queue_free(other);
+    tinkc_queue_free(q);
+    script_end(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads),     cmocka_unit_test(refused), cmocka_unit_test(jobs),
-        cmocka_unit_test(lists),     cmocka_unit_test(search),  cmocka_unit_test(open_ways),
-        cmocka_unit_test(own_calls), cmocka_unit_test(deltas),  cmocka_unit_test(copies),
+        cmocka_unit_test(reads),     cmocka_unit_test(refused),       cmocka_unit_test(jobs),
+        cmocka_unit_test(lists),     cmocka_unit_test(search),        cmocka_unit_test(open_ways),
+        cmocka_unit_test(own_calls), cmocka_unit_test(deltas),        cmocka_unit_test(copies),
+        cmocka_unit_test(streams),   cmocka_unit_test(stream_events), cmocka_unit_test(queues),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
