@@ -6,15 +6,19 @@
 #include "cuda/cuda_kernels.h"
 #include "cuda/cuda_warp.cuh"
 
-enum { THREADS = 1024 };
+enum { THREADS = 1024, SHARES = 16 }; /* SHARES: blocks that share one of few rows */
 
 
-__global__ void __launch_bounds__(THREADS) log_sum(const float *z, int64_t ldz, int v, float *max_out, float *log_out)
+typedef struct running { /* of the columns of a thread: the largest, and the sum of exp(z - max) */
+    float max, sum;
+} running;
+
+/* Thread t of 1024. */
+DEVICE running sum_columns(const float *row, int v, int t)
 {
-    const float *row = z + blockIdx.x * ldz;
     float max = -INFINITY, sum = 0;
 #pragma unroll 4
-    for (int i = threadIdx.x * 4; i < v; i += THREADS * 4) {
+    for (int i = t * 4; i < v; i += THREADS * 4) {
         float4 x = *(const float4 *)(row + i); /* ldz is a multiple of 8 */
         float top = fmaxf(fmaxf(x.x, i + 1 < v ? x.y : -INFINITY), fmaxf(i + 2 < v ? x.z : -INFINITY, i + 3 < v ? x.w : -INFINITY));
         if (top > max && max != -INFINITY) {
@@ -32,12 +36,27 @@ __global__ void __launch_bounds__(THREADS) log_sum(const float *z, int64_t ldz, 
         if (i + 3 < v)
             sum = __fadd_rn(sum, __expf(__fsub_rn(x.w, base)));
     }
-    float top = block_max(max), base = top == -INFINITY ? 0 : top;
-    float all = block_sum(sum == 0 ? 0 : __fmul_rn(sum, __expf(__fsub_rn(max, base))));
+    running r = { max, sum };
+    return r;
+}
+
+/* By one block a row. parts: what several blocks found before; NULL: to be found here. */
+__global__ void __launch_bounds__(THREADS) log_sum(const float *z, int64_t ldz, int v, const running *parts, float *max_out,
+                                                   float *log_out)
+{
+    running r = parts ? parts[blockIdx.x * THREADS + threadIdx.x] : sum_columns(z + blockIdx.x * ldz, v, threadIdx.x);
+    float top = block_max(r.max), base = top == -INFINITY ? 0 : top;
+    float all = block_sum(r.sum == 0 ? 0 : __fmul_rn(r.sum, __expf(__fsub_rn(r.max, base))));
     if (threadIdx.x == 0) {
         max_out[blockIdx.x] = top;
         log_out[blockIdx.x] = logf(all);
     }
+}
+
+__global__ void log_parts(const float *z, int64_t ldz, int v, running *parts)
+{
+    int t = blockIdx.x * blockDim.x + threadIdx.x;
+    parts[blockIdx.y * THREADS + t] = sum_columns(z + blockIdx.y * ldz, v, t);
 }
 
 __global__ void score(const float *z, int64_t ldz, const int32_t *row, int per, const int32_t *token, const float *max,
@@ -105,9 +124,11 @@ __global__ void __launch_bounds__(THREADS) head_back(float *z, int64_t ldz, int 
 
 /* ---- launches ---- */
 
-int tcu_log_sum(const float *z, int64_t ldz, int32_t rows, int32_t v, float *max, float *out, tcu_stream stream)
+int tcu_log_sum(const float *z, int64_t ldz, int32_t rows, int32_t v, float *max, float *out, float *parts, tcu_stream stream)
 {
-    return launch(log_sum, dim3(rows), THREADS, 0, stream, z, ldz, v, max, out);
+    running *known = rows <= TCU_FEW_SUMS ? (running *)parts : NULL;
+    int e = known ? launch(log_parts, dim3(SHARES, rows), THREADS / SHARES, 0, stream, z, ldz, v, known) : 0;
+    return e ? e : launch(log_sum, dim3(rows), THREADS, 0, stream, z, ldz, v, (const running *)known, max, out);
 }
 
 int tcu_score(const float *z, int64_t ldz, const int32_t *row, int32_t per, const int32_t *token, const float *max,

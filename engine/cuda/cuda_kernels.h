@@ -175,11 +175,46 @@ int tcu_attention_dq(const tcu_attention *, tcu_stream);
 /* spans are blocks of 64 keys: begin a multiple of 64, table = length of the sequence */
 int tcu_attention_dkv(const tcu_attention *, tcu_stream);
 
+/* ---- all layers of a decoding step of very few rows without adapters, in one launch ---- */
+
+enum { TCU_DECODE_ROWS = 4 };
+typedef struct tcu_decode_layer {
+    const void
+        *map[4]; /* q k v, o, gate and up, down: TCU_MAP_BYTES on the card, by tcu_decode_map */
+    const float *bias[4]; /* or NULL */
+    const float *norm_in, *norm_post, *q_norm, *k_norm;
+    const tcu_bf16 *cache;
+    int64_t window;
+} tcu_decode_layer;
+
+typedef struct tcu_decode {
+    const tcu_decode_layer *layers;
+    int32_t n_layers, rows, hidden, inner, n_heads, n_kv_heads, d;
+    float eps, scale;
+    const float *cosine, *sine;
+    int64_t stride, values; /* of the cache: from block to block, from keys to values */
+    const tcu_span *spans;  /* of the rows, one each */
+    const int32_t *slots, *tables;
+    float *h, *h_mid; /* [rows][hidden]: h comes in, h_mid and y go out */
+    tcu_bf16 *qkv, *o, *m, *y;
+    float *scores; /* [rows][n_heads][ld_scores] */
+    int64_t ld_scores;
+    uint32_t *barrier;
+    int32_t ld, area, tiles, tile_shift; /* filled in by tcu_decode_plan */
+} tcu_decode;
+/* False: such a step runs layer by layer. shared: bytes that a block may have. */
+enum { TCU_MAP_BYTES = 128 };
+int tcu_decode_map(void *map, const tcu_bf16 *w, int64_t rows, int64_t k);
+bool tcu_decode_plan(tcu_decode *, int32_t processors, size_t shared);
+int tcu_decode_layers(const tcu_decode *, int32_t processors, tcu_stream);
+
 /* ---- the head ---- */
 
 /* For rows of logits z [rows][ldz], vocabulary v: max and log of the sum of exp(z - max). */
+enum { TCU_FEW_SUMS = 16 };
+/* parts: scratch of TCU_FEW_SUMS * 2048 floats, with which several blocks share a row where there are few; or NULL */
 int tcu_log_sum(const float *z, int64_t ldz, int32_t rows, int32_t v, float *max, float *log_sum,
-                tcu_stream);
+                float *parts, tcu_stream);
 /* lp[i] = z[row[i]][token[i]] - max - log_sum, 0 where the token is negative; row NULL: i / per */
 int tcu_score(const float *z, int64_t ldz, const int32_t *row, int32_t per, const int32_t *token,
               const float *max, const float *log_sum, float *lp, int32_t n, tcu_stream);
@@ -220,8 +255,10 @@ typedef struct tcu_drawn {
     int32_t token, bad;
     float logprob;
 } tcu_drawn;
+enum { TCU_DRAW_PARTS = 64, TCU_DRAW_GROUP = 256 };
+/* parts: scratch, [TCU_DRAW_GROUP][TCU_DRAW_PARTS] */
 int tcu_sample(const float *z, int64_t ldz, int32_t v, const float *max, const float *log_sum,
-               const tcu_draw *, int32_t n, tcu_drawn *out, tcu_stream);
+               const tcu_draw *, int32_t n, uint64_t *parts, tcu_drawn *out, tcu_stream);
 /* The k likeliest of row which[i], best first, the lower id on ties: tokens and lp [n][ld], ks[i] of them. */
 int tcu_top_k(const float *z, int64_t ldz, int32_t v, const float *max, const float *log_sum,
               const int32_t *which, const int32_t *ks, int32_t n, int32_t *tokens, float *lp,

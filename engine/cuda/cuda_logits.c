@@ -64,7 +64,7 @@ static bool chunk_forward(tcu_trainer *t, const tcu_chunk *c, float *lp_card, ti
                     "adding an adapter", err))
             return false;
     }
-    return tcu_ok(d, tcu_log_sum(t->z, ldz, c->n, m->vocab, t->max, t->log_sum, d->stream),
+    return tcu_ok(d, tcu_log_sum(t->z, ldz, c->n, m->vocab, t->max, t->log_sum, NULL, d->stream),
                   "log-sum-exp", err) &&
            tcu_ok(d,
                   tcu_score(t->z, ldz, NULL, (int32_t)k, t->targets + (size_t)c->begin * k, t->max,

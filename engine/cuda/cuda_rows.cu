@@ -2,10 +2,9 @@
  *
  * The residual stream is fp32; what products read is bf16. A row is summed in a tree that depends on its length alone.
  */
-#include "cuda/cuda_kernels.h"
-#include "cuda/cuda_warp.cuh"
+#include "cuda/cuda_rows.cuh"
 
-enum { THREADS = 256, PIECE = THREADS * 4 }; /* in a norm a thread holds M float4: rows of up to M * PIECE numbers */
+enum { THREADS = ROW_THREADS };
 
 __global__ void __launch_bounds__(THREADS) embed(const int32_t *ids, const bf16 *e, float *h, int n)
 {
@@ -14,67 +13,17 @@ __global__ void __launch_bounds__(THREADS) embed(const int32_t *ids, const bf16 
         h[row * n + i] = wide(e[id * n + i]);
 }
 
-DEVICE float4 add_pairs(float4 x, uint2 y)
-{
-    float2 a = unpack(y.x), b = unpack(y.y);
-    return make_float4(x.x + a.x, x.y + a.y, x.z + b.x, x.w + b.y);
-}
-
-DEVICE uint2 pack4(float4 x)
-{
-    return make_uint2(pack(x.x, x.y), pack(x.z, x.w));
-}
-
-DEVICE float4 unpack4(uint2 v)
-{
-    float2 a = unpack(v.x), b = unpack(v.y);
-    return make_float4(a.x, a.y, b.x, b.y);
-}
-
-DEVICE float dot4(float4 a, float4 b, float sum)
-{
-    return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
-}
-
-DEVICE float4 norm4(float4 x, float rho, float4 w)
-{
-    return make_float4(w.x * (x.x * rho), w.y * (x.y * rho), w.z * (x.z * rho), w.w * (x.w * rho));
-}
-
-/* Norms have one instance for each width, so that short rows need few registers and many run at once. n is a multiple
- * of 4. */
+/* Norms: M * ROW_PIECE numbers at most, so that a short row takes few registers. n is a multiple of 4. */
 template <int M>
 __global__ void __launch_bounds__(THREADS) add_norm(const int32_t *which, const float *h, const bf16 *y, float *h_out,
                                                     const float *w, float eps, bf16 *a, int n)
 {
     int64_t to = blockIdx.x, from = which ? which[to] : to;
-    const float4 *in = (const float4 *)(h + from * n);
-    const uint2 *add = y ? (const uint2 *)(y + from * n) : NULL;
-    float4 x[M], weights[M];
-    float sum = 0;
-#pragma unroll
-    for (int j = 0; j < M; j++) {
-        int i = threadIdx.x + j * THREADS;
-        if (i * 4 >= n)
-            break;
-        weights[j] = a ? ((const float4 *)w)[i] : make_float4(0, 0, 0, 0); /* loaded before waiting for the sum */
-        x[j] = in[i];
-        if (add)
-            x[j] = add_pairs(x[j], add[i]);
-        if (h_out)
-            ((float4 *)(h_out + to * n))[i] = x[j];
-        sum = dot4(x[j], x[j], sum);
-    }
-    if (!a)
-        return;
-    float rho = rsqrtf(block_sum(sum) / (float)n + eps);
-#pragma unroll
-    for (int j = 0; j < M; j++) {
-        int i = threadIdx.x + j * THREADS;
-        if (i * 4 >= n)
-            break;
-        ((uint2 *)(a + to * n))[i] = pack4(norm4(x[j], rho, weights[j]));
-    }
+    float4 weights[M];
+    if (a)
+        norm_weights<M>(w, n, weights);
+    norm_row<M>(h + from * n, y ? y + from * n : NULL, h_out ? h_out + to * n : NULL, weights, eps, n, a != NULL,
+                [&](int i, uint2 v) { ((uint2 *)(a + to * n))[i] = v; });
 }
 
 template <int M>
@@ -117,73 +66,6 @@ __global__ void __launch_bounds__(THREADS) norm_back(const float *x, const float
 
 /* ---- heads ---- */
 
-enum { PAIRS = 2 }; /* a lane holds numbers j and j + d/2 for up to two j */
-
-typedef struct head_row {
-    float lo[PAIRS], hi[PAIRS];
-} head_row;
-
-DEVICE head_row head_load(const bf16 *x, int half)
-{
-    head_row r;
-#pragma unroll
-    for (int p = 0; p < PAIRS; p++) {
-        int j = threadIdx.x % 32 + p * 32;
-        r.lo[p] = j < half ? wide(x[j]) : 0;
-        r.hi[p] = j < half ? wide(x[half + j]) : 0;
-    }
-    return r;
-}
-
-DEVICE void head_store(const head_row &r, int half, bf16 *x)
-{
-#pragma unroll
-    for (int p = 0; p < PAIRS; p++) {
-        int j = threadIdx.x % 32 + p * 32;
-        if (j < half) {
-            x[j] = narrow(r.lo[p]);
-            x[half + j] = narrow(r.hi[p]);
-        }
-    }
-}
-
-DEVICE head_row head_weights(const float *w, int half)
-{
-    head_row r;
-#pragma unroll
-    for (int p = 0; p < PAIRS; p++) {
-        int j = threadIdx.x % 32 + p * 32;
-        r.lo[p] = w && j < half ? w[j] : 1;
-        r.hi[p] = w && j < half ? w[half + j] : 1;
-    }
-    return r;
-}
-
-DEVICE float head_dot(const head_row &a, const head_row &b)
-{
-    float sum = 0;
-#pragma unroll
-    for (int p = 0; p < PAIRS; p++)
-        sum = fmaf(a.lo[p], b.lo[p], fmaf(a.hi[p], b.hi[p], sum));
-    return warp_sum(sum);
-}
-
-/* sign 1 rotates, -1 rotates back. */
-DEVICE void head_rotate(head_row &r, const tcu_heads &p, int pos, float sign)
-{
-    int half = p.d / 2;
-#pragma unroll
-    for (int i = 0; i < PAIRS; i++) {
-        int j = threadIdx.x % 32 + i * 32;
-        if (j >= half)
-            continue;
-        float c = p.cosine[(int64_t)pos * half + j], s = sign * p.sine[(int64_t)pos * half + j];
-        float a = r.lo[i], b = r.hi[i];
-        r.lo[i] = fmaf(a, c, -(b * s));
-        r.hi[i] = fmaf(b, c, a * s);
-    }
-}
-
 /* One warp a head: queries, keys, and (into a cache) values. */
 __global__ void heads_forward(tcu_heads p, const bf16 *qkv, bf16 *q, bf16 *k, tcu_paged cache)
 {
@@ -194,17 +76,8 @@ __global__ void heads_forward(tcu_heads p, const bf16 *qkv, bf16 *q, bf16 *k, tc
         return;
     head_row x = head_load(qkv + (int64_t)row * p.ld + (int64_t)head * p.d, half);
     const float *norm = key ? p.k_norm : p.q_norm;
-    if (!value && norm) {
-        head_row w = head_weights(norm, half);
-        float rho = rsqrtf(head_dot(x, x) / (float)p.d + p.eps);
-#pragma unroll
-        for (int i = 0; i < PAIRS; i++) {
-            x.lo[i] = w.lo[i] * (x.lo[i] * rho);
-            x.hi[i] = w.hi[i] * (x.hi[i] * rho);
-        }
-    }
     if (!value)
-        head_rotate(x, p, pos, 1);
+        head_ready(x, p, norm != NULL, head_weights(norm, half), angles_at(p, pos));
     if (!key && !value) {
         head_store(x, half, q + ((int64_t)row * p.n_heads + head) * p.d);
     } else if (!cache.data) {
@@ -225,7 +98,7 @@ __global__ void heads_back(tcu_heads p, const bf16 *qkv, const bf16 *dq, const b
     const bf16 *from = key ? dk + ((int64_t)row * p.n_kv_heads + head - p.n_heads) * p.d :
                              dq + ((int64_t)row * p.n_heads + head) * p.d;
     head_row d = head_load(from, half);
-    head_rotate(d, p, p.positions[row], -1);
+    head_rotate(d, angles_at(p, p.positions[row]), -1);
     const float *norm = key ? p.k_norm : p.q_norm;
     int64_t at = (int64_t)row * p.ld + (int64_t)head * p.d;
     if (norm) {
@@ -248,12 +121,7 @@ __global__ void heads_back(tcu_heads p, const bf16 *qkv, const bf16 *dq, const b
 
 /* ---- SwiGLU ---- */
 
-DEVICE float sigmoid(float x)
-{
-    return __fdividef(1.0f, 1.0f + __expf(-x));
-}
-
-/* Each word holds two numbers; n is a multiple of 8. */
+/* Two numbers a lane of a word; n is a multiple of 8. */
 template <bool BACK> __global__ void swiglu(const bf16 *gu, const bf16 *dm, bf16 *out, int64_t count, int n)
 {
     int64_t at = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) * 8;
@@ -266,12 +134,12 @@ template <bool BACK> __global__ void swiglu(const bf16 *gu, const bf16 *dm, bf16
     uint32_t *a = &first.x, *b = &second.x;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        float2 x = unpack(g[i]), y = unpack(u[i]), z = unpack(e[i]);
-        float s0 = sigmoid(x.x), s1 = sigmoid(x.y), silu0 = x.x * s0, silu1 = x.y * s1;
         if (!BACK) {
-            a[i] = pack(silu0 * y.x, silu1 * y.y);
+            a[i] = swiglu_pair(g[i], u[i]);
             continue;
         }
+        float2 x = unpack(g[i]), y = unpack(u[i]), z = unpack(e[i]);
+        float s0 = sigmoid(x.x), s1 = sigmoid(x.y), silu0 = x.x * s0, silu1 = x.y * s1;
         a[i] = pack(z.x * y.x * (s0 * (1 + x.x * (1 - s0))), z.y * y.y * (s1 * (1 + x.y * (1 - s1))));
         b[i] = pack(z.x * silu0, z.y * silu1);
     }
@@ -332,11 +200,11 @@ static int run_norm_back(const float *x, const float *w, float eps, const bf16 *
 
 /* The instance whose threads hold a row of n numbers. */
 #define FOR_WIDTH(f, n, ...)                                                                                                   \
-    ((n) <= PIECE     ? f<1>(__VA_ARGS__) :                                                                                \
-     (n) <= 2 * PIECE ? f<2>(__VA_ARGS__) :                                                                                \
-     (n) <= 3 * PIECE ? f<3>(__VA_ARGS__) :                                                                                \
-     (n) <= 4 * PIECE ? f<4>(__VA_ARGS__) :                                                                                \
-     (n) <= 8 * PIECE ? f<8>(__VA_ARGS__) :                                                                                \
+    ((n) <= ROW_PIECE     ? f<1>(__VA_ARGS__) :                                                                                \
+     (n) <= 2 * ROW_PIECE ? f<2>(__VA_ARGS__) :                                                                                \
+     (n) <= 3 * ROW_PIECE ? f<3>(__VA_ARGS__) :                                                                                \
+     (n) <= 4 * ROW_PIECE ? f<4>(__VA_ARGS__) :                                                                                \
+     (n) <= 8 * ROW_PIECE ? f<8>(__VA_ARGS__) :                                                                                \
                             (int)cudaErrorInvalidValue)
 
 int tcu_add_norm(const float *h, const tcu_bf16 *y, float *h_out, const float *w, float eps, tcu_bf16 *a, int32_t rows,

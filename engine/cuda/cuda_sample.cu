@@ -9,7 +9,13 @@
 #include "cuda/cuda_warp.cuh"
 
 enum { THREADS = 1024, RAW = 1, PROCESSED = 2 };
+enum { PARTS = TCU_DRAW_PARTS, PART_THREADS = 256 };
 typedef unsigned long long u64;
+
+DEVICE u64 max64(u64 a, u64 b)
+{
+    return a > b ? a : b;
+}
 
 /* MASKED: only tokens whose bit in `allowed` is set take part. A template, so that rows without a constraint pay nothing. */
 template <bool MASKED> struct row {
@@ -224,19 +230,90 @@ template <bool M> DEVICE int pick(const row<M> &r, int begin, int end, u64 one, 
     return last;
 }
 
-template <bool M> DEVICE int draw(const row<M> &r, double u, u64 *sum_out)
+/* ---- parts of rows: masses or best tokens, found by many blocks before the draw ---- */
+
+DEVICE bool is_filtered(const tcu_draw &d, int v)
+{
+    return d.temperature != 0 && ((d.top_k > 0 && d.top_k < v) || d.top_p < 1);
+}
+
+DEVICE u64 place_of(float z, int id) /* the largest is the best token, the lower id on ties */
+{
+    return (u64)key_of(z) << 32 | (0xffffffffu - (uint32_t)id);
+}
+
+/* Block (part, draw); of rows without filter and constraint. */
+__global__ void __launch_bounds__(PART_THREADS) weigh_parts(const float *z, int64_t ldz, int v, const float *max, const tcu_draw *draws,
+                                                            u64 *parts)
+{
+    __shared__ u64 all;
+    tcu_draw d = draws[blockIdx.y];
+    if (d.want < 0 || d.allowed || is_filtered(d, v))
+        return;
+    row<false> r = { z + d.want * ldz, NULL, v, max[d.want], (float)d.temperature, 0, ~0ull };
+    int size = (v + PARTS - 1) / PARTS, begin = blockIdx.x * size, end = min(begin + size, v);
+    u64 mine = 0;
+#pragma unroll 4
+    for (int i = begin + threadIdx.x; i < end; i += PART_THREADS) {
+        float x = r.z[i];
+        if (d.temperature != 0)
+            mine += x != -INFINITY ? mass_of(r, x) : 0;
+        else
+            mine = max64(mine, place_of(x, i));
+    }
+    if (threadIdx.x == 0)
+        all = 0;
+    __syncthreads();
+    if (d.temperature != 0)
+        atomicAdd(&all, mine);
+    else
+        atomicMax(&all, mine);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        parts[blockIdx.y * PARTS + blockIdx.x] = all;
+}
+
+/* The part that the draw u falls into; *target becomes relative to its first id. Returns the sum of all parts. */
+DEVICE u64 choose_part(const u64 *parts, double u, int *part, u64 *target)
+{
+    __shared__ u64 masses[PARTS];
+    if (threadIdx.x < PARTS)
+        masses[threadIdx.x] = parts[threadIdx.x];
+    __syncthreads();
+    u64 all = 0, left;
+    for (int i = 0; i < PARTS; i++)
+        all += masses[i];
+    left = (u64)(u * (double)all);
+    left = left >= all ? all - 1 : left;
+    for (*part = 0; *part < PARTS - 1 && left >= masses[*part]; (*part)++)
+        left -= masses[*part];
+    *target = left;
+    return all;
+}
+
+/* parts: masses of the row's parts, if they are known. */
+template <bool M> DEVICE int draw(const row<M> &r, double u, const u64 *parts, u64 *sum_out)
 {
     __shared__ int token;
-    u64 all = total(r, [&](float z) { return z != -INFINITY && key_of(z) > r.least ? mass_of(r, z) : 0; }), one = 0, same = 0;
-    if (r.least) { /* equal ids have equal masses */
-        u64 count = total(r, [&](float z) { return (u64)(key_of(z) == r.least); });
-        u64 mass = total(r, [&](float z) { return key_of(z) == r.least ? mass_of(r, z) : 0; });
-        one = count ? mass / count : 0;
-        all += one * (count < r.equals ? count : r.equals);
+    u64 all, one = 0, same = 0, target;
+    int begin, end;
+    if (parts) {
+        int part, size = (r.v + PARTS - 1) / PARTS;
+        all = choose_part(parts, u, &part, &target);
+        begin = part * size;
+        end = min(begin + size, r.v);
+    } else {
+        all = total(r, [&](float z) { return z != -INFINITY && key_of(z) > r.least ? mass_of(r, z) : 0; });
+        if (r.least) { /* equal ids have equal masses */
+            u64 count = total(r, [&](float z) { return (u64)(key_of(z) == r.least); });
+            u64 mass = total(r, [&](float z) { return key_of(z) == r.least ? mass_of(r, z) : 0; });
+            one = count ? mass / count : 0;
+            all += one * (count < r.equals ? count : r.equals);
+        }
+        target = (u64)(u * (double)all);
+        target = target >= all ? all - 1 : target;
+        begin = narrow_down(r, 0, r.v, one, &target, &same, &end);
     }
-    u64 target = (u64)(u * (double)all);
-    target = target >= all ? all - 1 : target;
-    int end, begin = narrow_down(r, 0, r.v, one, &target, &same, &end);
     begin = narrow_down(r, begin, end, one, &target, &same, &end);
     if (threadIdx.x < 32) {
         int found = pick(r, begin, end, one, target, same);
@@ -248,17 +325,18 @@ template <bool M> DEVICE int draw(const row<M> &r, double u, u64 *sum_out)
     return token;
 }
 
-template <bool M> DEVICE int best(const row<M> &r)
+template <bool M> DEVICE int best(const row<M> &r, const u64 *parts)
 {
     __shared__ u64 top;
     if (threadIdx.x == 0)
         top = 0;
     __syncthreads();
     u64 mine = 0;
-    for (int i = threadIdx.x; i < r.v; i += THREADS) {
-        u64 at = (u64)key_of(logit_of(r, i)) << 32 | (0xffffffffu - (uint32_t)i);
-        mine = at > mine ? at : mine;
-    }
+    if (parts)
+        mine = threadIdx.x < PARTS ? parts[threadIdx.x] : 0;
+    else
+        for (int i = threadIdx.x; i < r.v; i += THREADS)
+            mine = max64(mine, place_of(logit_of(r, i), i));
     atomicMax(&top, mine);
     __syncthreads();
     return (int)(0xffffffffu - (uint32_t)top);
@@ -282,12 +360,13 @@ template <bool M> DEVICE float log_prob(const row<M> &r, row_norm all, int token
 }
 
 /* A row of logits that has a distribution. */
-template <bool M> DEVICE tcu_drawn draw_one(row<M> &r, row_norm all, const tcu_draw &d)
+/* parts: of the row, or NULL */
+template <bool M> DEVICE tcu_drawn draw_one(row<M> &r, row_norm all, const tcu_draw &d, const u64 *parts)
 {
     tcu_drawn result = { 0, 0, 0 };
     u64 sum = 1;
     if (M || d.temperature == 0)
-        result.token = best(r);
+        result.token = best(r, parts);
     if (M) {
         r.max = logit_of(r, result.token);
         if (r.max == -INFINITY) /* nothing is allowed */
@@ -298,14 +377,14 @@ template <bool M> DEVICE tcu_drawn draw_one(row<M> &r, row_norm all, const tcu_d
             keep_top_k(r, (u64)d.top_k);
         if (d.top_p < 1)
             keep_top_p(r, d.top_p);
-        result.token = draw(r, uniform(d.seed, d.sample, d.position), &sum);
+        result.token = draw(r, uniform(d.seed, d.sample, d.position), parts, &sum);
     }
     result.logprob = log_prob(r, all, result.token, d, sum);
     return result;
 }
 
 __global__ void __launch_bounds__(THREADS) sample(const float *z, int64_t ldz, int v, const float *max, const float *log_sum,
-                                                  const tcu_draw *draws, tcu_drawn *out)
+                                                  const tcu_draw *draws, const u64 *parts, tcu_drawn *out)
 {
     tcu_draw d = draws[blockIdx.x];
     if (d.want < 0)
@@ -316,10 +395,10 @@ __global__ void __launch_bounds__(THREADS) sample(const float *z, int64_t ldz, i
         const float *from = z + d.want * ldz;
         if (d.allowed) {
             row<true> r = { from, d.allowed, v, 0, (float)d.temperature, 0, ~0ull };
-            result = draw_one(r, all, d);
+            result = draw_one(r, all, d, NULL);
         } else {
             row<false> r = { from, NULL, v, all.max, (float)d.temperature, 0, ~0ull };
-            result = draw_one(r, all, d);
+            result = draw_one(r, all, d, is_filtered(d, v) ? NULL : parts + blockIdx.x * PARTS);
         }
     }
     if (threadIdx.x == 0)
@@ -355,11 +434,13 @@ __global__ void __launch_bounds__(THREADS) top_k(const float *z, int64_t ldz, in
 }
 
 int tcu_sample(const float *z, int64_t ldz, int32_t v, const float *max, const float *log_sum, const tcu_draw *draws, int32_t n,
-               tcu_drawn *out, tcu_stream stream)
+               uint64_t *parts, tcu_drawn *out, tcu_stream stream)
 {
-    if (!n)
-        return 0;
-    sample<<<n, THREADS, 0, stream>>>(z, ldz, v, max, log_sum, draws, out);
+    for (int32_t i = 0; i < n; i += TCU_DRAW_GROUP) {
+        int32_t group = n - i < TCU_DRAW_GROUP ? n - i : TCU_DRAW_GROUP;
+        weigh_parts<<<dim3(PARTS, group), PART_THREADS, 0, stream>>>(z, ldz, v, max, draws + i, (u64 *)parts);
+        sample<<<group, THREADS, 0, stream>>>(z, ldz, v, max, log_sum, draws + i, (const u64 *)parts, out + i);
+    }
     return cudaGetLastError();
 }
 

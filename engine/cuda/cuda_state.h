@@ -29,6 +29,7 @@ typedef struct tcu_device {
     pthread_mutex_t lock;
     size_t used[5]; /* bytes by TCU_FOR_* */
     bool dead;
+    bool layered;            /* few rows layer by layer, too: for comparison */
     tke_residence residence; /* which adapters are on the card */
     double *parts;           /* sums of blocks */
     size_t n_parts;

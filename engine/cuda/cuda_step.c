@@ -2,7 +2,8 @@
  *
  * Everything a step needs to know goes to the card as one table. A step of pure decoding (one row of each sequence, one
  * draw of each row) is replayed as a graph: the same launches at the same addresses, for a number of rows rounded up to
- * 16 or more; padding rows have position -1, padding spans and tiles are empty.
+ * 16 or more; rows that are not there have position -1, spans and tiles that are not there are empty. The layers of up to
+ * TCU_DECODE_ROWS rows without adapters are one launch (cuda_decode.cu), if the model and the chip allow it.
  *
  * May touch: the sampler's buffers and cache. Must not: decide what runs.
  */
@@ -14,7 +15,7 @@
 enum { ALIGN = 256, FEW_ROWS = 256, LOGIT_ROWS = 256, GRAPHS = 24 };
 
 typedef struct graph { /* of one shape of decoding step */
-    int32_t padded, n_tiles, most;
+    int32_t padded, n_tiles, most, at_once;
     bool head;
     const void *feed;
     size_t seen;
@@ -36,11 +37,14 @@ struct tcu_sampler {
     graph graphs[GRAPHS];
     size_t n_graphs;
     /* buffers */
-    float *h, *z, *max, *log_sum;
+    float *h, *z, *max, *log_sum, *sum_parts;
+    uint64_t *draw_parts;
     tcu_acts acts;
     tcu_bf16 *hf, *low_head;
+    tcu_decode decode; /* layers NULL: no step runs in one launch */
     /* the step at hand: on the card */
     tcu_rows rows;
+    int32_t at_once; /* rows whose layers are one launch; 0 = layer by layer */
     const int32_t *slots, *tables, *wants;
     const tcu_span *narrow, *wide;
     int32_t n_narrow, n_wide;
@@ -89,12 +93,18 @@ static void place(walk *w, tcu_sampler *s)
     TAKE(w, s->z, LOGIT_ROWS * (size_t)tcu_pad_vocab(m));
     TAKE(w, s->max, LOGIT_ROWS);
     TAKE(w, s->log_sum, LOGIT_ROWS);
+    TAKE(w, s->sum_parts, TCU_FEW_SUMS * 2048);
+    TAKE(w, s->draw_parts, TCU_DRAW_GROUP * TCU_DRAW_PARTS);
+    TAKE(w, s->decode.barrier, 1);
+    TAKE(w, s->decode.scores, TCU_DECODE_ROWS * m->config.n_heads * (size_t)s->decode.ld_scores);
 }
 
 static bool make_buffers(tcu_sampler *s, tinkc_error *err)
 {
     walk measure = { 0 };
     tcu_device *d = s->model->device;
+    s->decode.ld_scores =
+        (int64_t)(s->model->n_positions + TCU_KEY_BLOCK - 1) / TCU_KEY_BLOCK * TCU_KEY_BLOCK;
     s->max_padded = (size_t)tcu_pad_rows((int64_t)s->o.max_rows);
     place(&measure, s);
     s->bytes = measure.used;
@@ -120,6 +130,92 @@ static bool make_cache(tcu_sampler *s, tinkc_error *err)
     return s->data != NULL;
 }
 
+/* The layers' table and, behind it, the maps of their matrices. */
+static size_t decode_bytes(const tcu_sampler *s)
+{
+    return s->model->config.n_layers * (sizeof(tcu_decode_layer) + 4 * TCU_MAP_BYTES) + ALIGN;
+}
+
+static bool map_layer(const tcu_sampler *s, const tcu_layer *l, unsigned char *maps,
+                      tinkc_error *err)
+{
+    const tcu_model *m = s->model;
+    const struct {
+        const tcu_bf16 *w;
+        int64_t rows, k;
+    } all[4] = { { l->qkv, m->qkv_width, m->hidden },
+                 { l->o, m->hidden, m->q_width },
+                 { l->gu, 2 * (int64_t)m->inner, m->hidden },
+                 { l->down, m->hidden, m->inner } };
+    for (size_t i = 0; i < 4; i++)
+        if (!tcu_ok(m->device,
+                    tcu_decode_map(maps + i * TCU_MAP_BYTES, all[i].w, all[i].rows, all[i].k),
+                    "a map of a matrix", err))
+            return false;
+    return true;
+}
+
+static bool send_decode(tcu_sampler *s, tinkc_error *err)
+{
+    tcu_model *m = s->model;
+    tcu_device *d = m->device;
+    size_t n = m->config.n_layers, values = (size_t)m->k_width * TKE_BLOCK_TOKENS;
+    size_t bytes = decode_bytes(s), at = (n * sizeof(tcu_decode_layer) + ALIGN - 1) / ALIGN * ALIGN;
+    unsigned char *host = tkc_zalloc(NULL, bytes, err),
+                  *card = host ? tcu_take(d, bytes, TCU_FOR_WORK, err) : NULL;
+    tcu_decode_layer *table = (void *)host;
+    bool ok = card != NULL;
+    s->decode.layers = (void *)card;
+    for (size_t i = 0; ok && i < n; i++) {
+        const tcu_layer *l = &m->layers[i];
+        size_t maps = at + i * 4 * TCU_MAP_BYTES;
+        table[i] = (tcu_decode_layer){ .bias = { l->bias_qkv, l->bias_o, l->bias_gu, l->bias_down },
+                                       .norm_in = l->norm_in,
+                                       .norm_post = l->norm_post,
+                                       .q_norm = l->q_norm,
+                                       .k_norm = l->k_norm,
+                                       .cache = s->data + i * 2 * values,
+                                       .window = l->window };
+        for (size_t j = 0; j < 4; j++)
+            table[i].map[j] = card + maps + j * TCU_MAP_BYTES;
+        ok = map_layer(s, l, host + maps, err);
+    }
+    ok = ok && tcu_upload(d, card, host, bytes, err) && tcu_wait(d, err);
+    tkc_release(NULL, host, bytes);
+    return ok;
+}
+
+/* What a step in one launch needs to know of the model; its addresses never change. */
+static bool make_decode(tcu_sampler *s, tinkc_error *err)
+{
+    tcu_model *m = s->model;
+    tcu_device *d = m->device;
+    tcu_decode *p = &s->decode;
+    p->n_layers = (int32_t)m->config.n_layers;
+    p->rows = 1;
+    p->hidden = m->hidden;
+    p->inner = m->inner;
+    p->n_heads = (int32_t)m->config.n_heads;
+    p->n_kv_heads = (int32_t)m->config.n_kv_heads;
+    p->d = (int32_t)m->config.head_dim;
+    p->eps = (float)m->config.rms_eps;
+    p->scale = tcu_attention_of(m, 0).scale;
+    p->cosine = m->cosine;
+    p->sine = m->sine;
+    p->stride = (int64_t)s->stride;
+    p->values = (int64_t)m->k_width * TKE_BLOCK_TOKENS;
+    p->h = s->h;
+    p->h_mid = s->acts.h_mid;
+    p->qkv = s->acts.qkv;
+    p->o = s->acts.o;
+    p->m = s->acts.m;
+    p->y = s->acts.y;
+    if (d->props.major < 9 || !d->props.cooperativeLaunch ||
+        !tcu_decode_plan(p, d->props.multiProcessorCount, d->props.sharedMemPerBlockOptin))
+        return true;
+    return send_decode(s, err);
+}
+
 static size_t chunks_of(const tcu_sampler *s)
 {
     return s->o.max_rows / LOGIT_ROWS + 2;
@@ -135,7 +231,7 @@ tcu_sampler *tcu_sampler_new(tcu_model *m, const tke_device_sampler_options *o, 
     s->model = m;
     s->o = *o;
     s->chunk_tiles = tkc_zalloc(NULL, chunks_of(s) * sizeof *s->chunk_tiles, err);
-    if (s->chunk_tiles && make_cache(s, err) && make_buffers(s, err))
+    if (s->chunk_tiles && make_cache(s, err) && make_buffers(s, err) && make_decode(s, err))
         return s;
     tcu_sampler_free(s);
     return NULL;
@@ -158,6 +254,7 @@ void tcu_sampler_free(tcu_sampler *s)
     tcu_give(d, s->data, s->cache.n_blocks * s->cache.block_bytes, TCU_FOR_CACHE);
     tcu_give(d, s->block, s->bytes, TCU_FOR_WORK);
     tcu_give(d, s->low_block, s->low_bytes, TCU_FOR_WORK);
+    tcu_give(d, (void *)(uintptr_t)s->decode.layers, decode_bytes(s), TCU_FOR_WORK);
     tcu_feed_free(d, &s->feed);
     tcu_feed_free(d, &s->out);
     tkc_release(NULL, s->chunk_tiles, chunks_of(s) * sizeof *s->chunk_tiles);
@@ -277,7 +374,7 @@ static void put_rows(tcu_sampler *s, const tke_step *j)
         }
 }
 
-/* Rounds up to a power of two. */
+/* Rounds up to a exp_of of two. */
 static int32_t round_up(size_t n)
 {
     int32_t p = 1;
@@ -446,6 +543,17 @@ static bool put_outputs(tcu_sampler *s, const tke_step *j, tinkc_error *err)
     return true;
 }
 
+/* How many rows' layers run in one launch: few rows of pure decoding, none with an adapter. */
+static int32_t rows_at_once(const tcu_sampler *s, const tke_step *j, bool fixed)
+{
+    const tcu_device *d = s->model->device;
+    tcu_decode p = s->decode;
+    p.rows = (int32_t)j->n;
+    bool can = fixed && p.layers && !d->layered && !s->rows.most && j->n <= TCU_DECODE_ROWS &&
+               tcu_decode_plan(&p, d->props.multiProcessorCount, d->props.sharedMemPerBlockOptin);
+    return can ? p.rows : 0;
+}
+
 static bool make_tables(tcu_sampler *s, const tke_step *j, bool fixed, tinkc_error *err)
 {
     int32_t most;
@@ -462,6 +570,7 @@ static bool make_tables(tcu_sampler *s, const tke_step *j, bool fixed, tinkc_err
     };
     if (fixed)
         s->rows.n = s->rows.padded;
+    s->at_once = rows_at_once(s, j, fixed);
     put_rows(s, j);
     s->rows.lora = put_tables(s, j->segments, j->n_segments, (int32_t)j->n,
                               few ? 16 : TCU_LORA_ROWS, fixed ? (size_t)s->rows.padded : 0);
@@ -506,6 +615,19 @@ static bool run_layer(tcu_sampler *s, size_t layer, const float *h, const tcu_bf
            tcu_block_after(&s->rows, layer, s->h, &s->acts, true, err);
 }
 
+static bool run_at_once(tcu_sampler *s, tinkc_error *err)
+{
+    tcu_device *d = s->model->device;
+    tcu_decode p = s->decode;
+    int32_t processors = d->props.multiProcessorCount;
+    p.rows = s->at_once;
+    p.spans = s->narrow;
+    p.slots = s->slots;
+    p.tables = s->tables;
+    tcu_decode_plan(&p, processors, d->props.sharedMemPerBlockOptin);
+    return tcu_ok(d, tcu_decode_layers(&p, processors, d->stream), "the layers of a step", err);
+}
+
 static bool run_layers(tcu_sampler *s, tinkc_error *err)
 {
     tcu_model *m = s->model;
@@ -515,6 +637,8 @@ static bool run_layers(tcu_sampler *s, tinkc_error *err)
     if (!tcu_ok(d, tcu_embed(s->rows.ids, m->embed, s->h, s->rows.n, m->hidden, d->stream),
                 "embedding", err))
         return false;
+    if (s->at_once)
+        return run_at_once(s, err);
     for (size_t i = 0; i < m->config.n_layers; i++) {
         if (!run_layer(s, i, h, y, err))
             return false;
@@ -565,7 +689,8 @@ static bool run_logits(tcu_sampler *s, int32_t first, int32_t n, tinkc_error *er
                     "adding an adapter", err))
             return false;
     }
-    return tcu_ok(d, tcu_log_sum(s->z, ldz, n, m->vocab, s->max, s->log_sum, d->stream),
+    return tcu_ok(d,
+                  tcu_log_sum(s->z, ldz, n, m->vocab, s->max, s->log_sum, s->sum_parts, d->stream),
                   "log-sum-exp", err);
 }
 
@@ -607,7 +732,7 @@ static bool run_results(tcu_sampler *s, const part *p, tinkc_error *err)
                   "the likeliest tokens", err) &&
            tcu_ok(d,
                   tcu_sample(s->z, ldz, m->vocab, s->max, s->log_sum, s->draws + p->draws,
-                             (int32_t)p->n_draws, s->drawn + p->draws, d->stream),
+                             (int32_t)p->n_draws, s->draw_parts, s->drawn + p->draws, d->stream),
                   "drawing", err);
 }
 
@@ -638,12 +763,13 @@ static graph *find_graph(tcu_sampler *s)
     graph key = { .padded = s->rows.padded,
                   .n_tiles = s->rows.lora.n_tiles,
                   .most = s->rows.most,
+                  .at_once = s->at_once,
                   .head = s->head_adapters,
                   .feed = s->feed.card };
     for (size_t i = 0; i < s->n_graphs; i++) {
         graph *g = &s->graphs[i];
         if (g->padded == key.padded && g->n_tiles == key.n_tiles && g->most == key.most &&
-            g->head == key.head)
+            g->at_once == key.at_once && g->head == key.head)
             return g;
     }
     if (s->n_graphs == GRAPHS)

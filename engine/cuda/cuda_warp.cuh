@@ -10,6 +10,10 @@
 
 typedef __nv_bfloat16 bf16;
 
+#ifndef BLOCK_SYNC /* a kernel whose block has other warps, too, says how those that compute meet */
+#define BLOCK_SYNC() __syncthreads()
+#define BLOCK_WARPS ((blockDim.x + 31) / 32)
+#endif
 #define DEVICE static __device__ __forceinline__
 
 DEVICE float wide(bf16 x)
@@ -135,12 +139,12 @@ DEVICE float warp_max(float x)
 template <typename T> DEVICE T block_sum(T x)
 {
     __shared__ T part[32];
-    int warps = (blockDim.x + 31) / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int warps = BLOCK_WARPS, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     x = warp_sum(x);
-    __syncthreads();
+    BLOCK_SYNC();
     if (lane == 0)
         part[warp] = x;
-    __syncthreads();
+    BLOCK_SYNC();
     return warp_sum(lane < warps ? part[lane] : (T)0);
 }
 
@@ -153,14 +157,14 @@ DEVICE float max_nan(float a, float b)
 DEVICE float block_max(float x)
 {
     __shared__ float part[32];
-    int warps = (blockDim.x + 31) / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int warps = BLOCK_WARPS, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
     for (int d = 16; d; d >>= 1)
         x = max_nan(x, __shfl_xor_sync(0xffffffffu, x, d));
-    __syncthreads();
+    BLOCK_SYNC();
     if (lane == 0)
         part[warp] = x;
-    __syncthreads();
+    BLOCK_SYNC();
     x = lane < warps ? part[lane] : -INFINITY;
 #pragma unroll
     for (int d = 16; d; d >>= 1)

@@ -769,6 +769,96 @@ static void model_case(const shape *sh, size_t rank, uint32_t train)
         tcu_block_free(g), tcu_model_free(m);
 }
 
+/* n sequences decode `length` tokens each, in one launch a step or layer by layer: drawn tokens and log-probs. */
+static void decode_few(tcu_sampler *s, size_t n, size_t length, size_t vocab, bool layered,
+                       int32_t *tokens, float *lp)
+{
+    enum { PER = 128 };
+    int32_t blocks[TCU_DECODE_ROWS][PER], ids[TCU_DECODE_ROWS], positions[TCU_DECODE_ROWS];
+    bool bad[TCU_DECODE_ROWS];
+    size_t wants[TCU_DECODE_ROWS];
+    tke_sample_rule greedy = { .top_p = 1, .logprobs = true };
+    tke_segment segment = { .begin = 0, .end = n };
+    tke_step_seq seqs[TCU_DECODE_ROWS];
+    tke_draw draws[TCU_DECODE_ROWS];
+    device->layered = layered;
+    for (size_t i = 0; i < n; i++)
+        for (size_t b = 0; b < PER; b++) /* places of its own for each way */
+            blocks[i][b] = (int32_t)((i * PER + b) * 2 + layered);
+    for (size_t pos = 0; pos < length; pos++) {
+        for (size_t i = 0; i < n; i++) {
+            size_t own = pos / (i + 1); /* rows at different positions */
+            ids[i] = (int32_t)((own * 31 + i * 7) % vocab);
+            positions[i] = (int32_t)own;
+            wants[i] = i;
+            seqs[i] = (tke_step_seq){ i, 1, own, blocks[i] };
+            draws[i] =
+                (tke_draw){ i,       &greedy, 1, 0, 0, &tokens[pos * n + i], &lp[pos * n + i],
+                            &bad[i], NULL };
+        }
+        tke_step j = { .n = n,
+                       .ids = ids,
+                       .positions = positions,
+                       .segments = &segment,
+                       .n_segments = 1,
+                       .seqs = seqs,
+                       .n_seqs = n,
+                       .wants = wants,
+                       .n_wants = n,
+                       .draws = draws,
+                       .n_draws = n };
+        CK(tcu_sampler_run(s, &j, &err));
+    }
+    device->layered = false;
+}
+
+static void few_case(const shape *sh, size_t length)
+{
+    world *w = world_new(sh, true, 9);
+    tcu_model *m = tcu_model_new(device, &w->model, &err);
+    tke_device_sampler_options so = { .cache_bytes = (size_t)1 << 30,
+                                      .max_rows = 64,
+                                      .max_seqs = 64 };
+    tcu_sampler *s = m ? tcu_sampler_new(m, &so, &err) : NULL;
+    CK(s);
+    for (size_t n = 1; n <= TCU_DECODE_ROWS; n++) {
+        size_t count = n * length, tokens_off = 0;
+        int32_t *a = malloc(count * 4), *b = malloc(count * 4);
+        float *lp = malloc(count * 4), *lp2 = malloc(count * 4);
+        decode_few(s, n, length, sh->vocab, true, a, lp);
+        decode_few(s, n, length, sh->vocab, false, b, lp2);
+        for (size_t i = 0; i < count; i++)
+            tokens_off += a[i] != b[i];
+        char name[96];
+        size_t first = 0;
+        while (first < count && a[first] == b[first] && memcmp(lp + first, lp2 + first, 4) == 0)
+            first++;
+        if (first < count)
+            printf("first difference: step %zu, row %zu: token %d, %a against %d, %a\n", first / n,
+                   first % n, b[first], (double)lp2[first], a[first], (double)lp[first]);
+        snprintf(name, sizeof name, "  bits: %s, %zu rows at once = layer by layer", sh->name, n);
+        verdict(tokens_off + count_bits(lp, lp2, count) == 0, name,
+                (double)(tokens_off + count_bits(lp, lp2, count)));
+        free(a), free(b), free(lp), free(lp2);
+    }
+    tcu_sampler_free(s), tcu_model_free(m);
+    world_free(w);
+}
+
+static void check_few(void)
+{
+    static const shape qwen3 = { "qwen3", 1024, 1536, 3,    16,    8, 128,
+                                 2000,    2048, true, true, false, 0 };
+    static const shape small = { "narrow heads", 256,  384,   3, 4, 2, 64, 500, 512,
+                                 true,           true, false, 0 };
+    static const shape qwen2 = {
+        "qwen2", 192, 320, 2, 6, 2, 128, 333, 512, true, false, true, 100
+    };
+    few_case(&qwen3, 1200);
+    few_case(&small, 200);
+    few_case(&qwen2, 300);
+}
+
 static void check_model(void)
 {
     static const shape qwen3 = { "qwen3", 256, 384, 3, 4, 2, 64, 500, 512, true, true, false, 0 };
@@ -778,6 +868,7 @@ static void check_model(void)
     model_case(&llama, 32, TKE_TRAIN_ATTN | TKE_TRAIN_MLP | TKE_TRAIN_UNEMBED);
     model_case(&qwen2, 20, TKE_TRAIN_MLP | TKE_TRAIN_UNEMBED);
     model_case(&qwen2, 4, TKE_TRAIN_UNEMBED);
+    check_few();
 }
 
 /* ---- sampling ---- */
@@ -849,7 +940,8 @@ static void check_sampling(void)
     for (size_t i = 0; i < ROWS * 8; i++)
         fill_mask(z + i % ROWS * LD, V, i, masks + i * WORDS);
     uint32_t *mc = to_card(masks, ROWS * 8 * WORDS * sizeof *masks);
-    RC(tcu_log_sum(zc, LD, ROWS, V, max, sum, device->stream));
+    uint64_t *parts = card(TCU_DRAW_GROUP * TCU_DRAW_PARTS * sizeof *parts);
+    RC(tcu_log_sum(zc, LD, ROWS, V, max, sum, NULL, device->stream));
     for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
         tcu_draw draws[ROWS * 8];
         tcu_drawn drawn[ROWS * 8], masked[ROWS * 8];
@@ -865,7 +957,7 @@ static void check_sampling(void)
                                    .top_k = rules[r].top_k };
         tcu_draw *dc = to_card(draws, sizeof draws);
         tcu_drawn *oc = card(sizeof drawn);
-        RC(tcu_sample(zc, LD, V, max, sum, dc, ROWS * 8, oc, device->stream));
+        RC(tcu_sample(zc, LD, V, max, sum, dc, ROWS * 8, parts, oc, device->stream));
         CK(tcu_download(device, drawn, oc, sizeof drawn, &err));
         for (size_t i = 0; i < ROWS * 8; i++) {
             const float *row = z + i % ROWS * LD;
@@ -891,7 +983,7 @@ static void check_sampling(void)
         for (size_t i = 0; i < ROWS * 8; i++)
             draws[i].allowed = i % 8 < 3 ? mc + i * WORDS : NULL;
         CK(tcu_upload(device, dc, draws, sizeof draws, &err));
-        RC(tcu_sample(zc, LD, V, max, sum, dc, ROWS * 8, oc, device->stream));
+        RC(tcu_sample(zc, LD, V, max, sum, dc, ROWS * 8, parts, oc, device->stream));
         CK(tcu_download(device, masked, oc, sizeof masked, &err));
         outside = off = 0;
         for (size_t i = 0; i < ROWS * 8; i++) {
@@ -1169,8 +1261,10 @@ static void decode_once(tcu_sampler *s, const char *name, int which, size_t batc
            1e6 * best, 100 * bytes / 4.3e12 / (sum / (double)(steps - 8)));
 }
 
-static void speed_decode(const char *name, bool profile)
+/* how: "profile", "one" (batch 1 alone, in one launch and layer by layer) or NULL. */
+static void speed_decode(const char *name, const char *how)
 {
+    bool profile = how && strcmp(how, "profile") == 0, one = how && strcmp(how, "one") == 0;
     int which = find_shape(name);
     world *w;
     tcu_model *m = load_large(which, &w);
@@ -1186,7 +1280,11 @@ static void speed_decode(const char *name, bool profile)
     tcu_sampler *s = tcu_sampler_new(m, &so, &err);
     CK(s);
     static const size_t batches[] = { 1, 64, 256 };
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; one && i < 4; i++) {
+        device->layered = i % 2;
+        decode_once(s, name, which, 1, 1024, NULL, false);
+    }
+    for (int i = 0; !one && i < 3; i++) {
         decode_once(s, name, which, batches[i], 1024, NULL, profile);
         decode_once(s, name, which, batches[i], 1024, &lora, false);
     }
@@ -1269,12 +1367,14 @@ int main(int argc, char **argv)
         check_sampling();
     if (all || strcmp(mode, "memory") == 0)
         check_memory();
+    if (strcmp(mode, "few") == 0)
+        check_few();
     if (strcmp(mode, "alone") == 0)
         speed_attention();
     if (strcmp(mode, "train") == 0)
         speed_train(argv[2], argc > 3 ? (size_t)strtoul(argv[3], NULL, 10) : 16384, argc > 4);
     if (strcmp(mode, "decode") == 0)
-        speed_decode(argv[2], argc > 3);
+        speed_decode(argv[2], argc > 3 ? argv[3] : NULL);
     printf("%d failures\n", failures);
     return failures != 0;
 }
