@@ -15,6 +15,7 @@
 #include "api/startup.h"
 #include "api/cancel.h"
 #include "api/client_priv.h"
+#include "api/departed.h"
 #include "api/options.h"
 #include "api/telemetry.h"
 #include "api/tokenizer_fetch.h"
@@ -195,6 +196,7 @@ tinkc_client *tkc_client_make(const tinkc_client_options *options, bool imported
     tinkc_client *client = tkc_options_check(o, err) ? tkc_zalloc(a, sizeof *client, err) : NULL;
     if (!client)
         return NULL;
+    tkc_departed_watch();
     client->a = a;
     client->pid = getpid();
     client->clock = o->clock ? o->clock : tkc_clock_real();
@@ -242,6 +244,7 @@ static void free_client(void *arg)
     pthread_mutex_destroy(&client->shared.lock);
     pthread_cond_destroy(&client->shared.cond);
     tkc_release(client->a, client, sizeof *client);
+    tkc_departed_ended();
 }
 
 /* Once ended, the loop stops when the transport owes nothing more. Thread: I/O. */
@@ -286,6 +289,18 @@ static void run_end(tkc_task *task)
     end_io(TKC_OWNER(task, tinkc_client, end_task));
 }
 
+/* Any thread. The client takes no new work; what runs ends on the I/O thread, then that thread. */
+static void post_end(tinkc_client *client)
+{
+    pthread_mutex_lock(&client->shared.lock);
+    client->shared.closed = true;
+    bool gone = client->shared.close_done || client->shared.ending;
+    client->shared.ending = true;
+    pthread_mutex_unlock(&client->shared.lock);
+    if (!gone)
+        tkc_loop_post(client->loop, &client->end_task);
+}
+
 void tkc_client_keep(tinkc_client *client)
 {
     tkc_ref_keep(&client->refs);
@@ -295,6 +310,7 @@ void tkc_client_drop(tinkc_client *client)
 {
     if (!tkc_ref_drop(&client->refs))
         return;
+    tkc_departed_ending(client);
     if (!client->loop) {
         free_client(client);
         return;
@@ -306,16 +322,10 @@ void tkc_client_drop(tinkc_client *client)
         free_client(client);
         return;
     }
-    pthread_mutex_lock(&client->shared.lock);
-    client->shared.closed = true;
-    bool gone = client->shared.close_done || client->shared.ending;
-    client->shared.ending = true;
-    pthread_mutex_unlock(&client->shared.lock);
     bool inside = tkc_loop_is_current(client->loop);
     if (inside)
         tkc_loop_abandon(client->loop, free_client, client);
-    if (!gone)
-        tkc_loop_post(client->loop, &client->end_task);
+    post_end(client);
     if (inside)
         return;
     if (tkc_loop_join(client->loop, END_PATIENCE_MS))
@@ -324,10 +334,19 @@ void tkc_client_drop(tinkc_client *client)
         tkc_loop_abandon(client->loop, free_client, client);
 }
 
+void tkc_client_end_now(tinkc_client *client)
+{
+    post_end(client);
+    if (!tkc_loop_is_current(client->loop))
+        (void)tkc_loop_await(client->loop, END_PATIENCE_MS);
+}
+
 void tinkc_client_free(tinkc_client *client)
 {
-    if (client && !tkc_client_forked(client))
-        tkc_client_drop(client);
+    if (!client || tkc_client_forked(client))
+        return;
+    tkc_departed_add(client);
+    tkc_client_drop(client);
 }
 
 /* ---- closing ---- */

@@ -79,6 +79,7 @@ struct tinkc_client {
 
     /* Handles, futures, trainers, samplers, queues, inputs and batches. */
     tkc_refs refs;
+    tinkc_client *departed_next; /* departed.c */
     /* What the transport and the helpers still owe; the client's memory stays until it is in. */
     atomic_int replies;
 
@@ -128,6 +129,9 @@ bool tkc_client_forked(const tinkc_client *);
 
 void tkc_client_keep(tinkc_client *);
 void tkc_client_drop(tinkc_client *);
+/* Ends everything of the client, and its I/O thread; handles stay valid and are closed. Waits, but on the I/O thread
+ * itself. */
+void tkc_client_end_now(tinkc_client *);
 
 void tkc_client_log(tinkc_client *, int32_t level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -12,6 +12,7 @@
 #include "api/auth.h"
 #include "api/startup.h"
 #include "api/options.h"
+#include "api/departed.h"
 #include "api/rest_priv.h"
 #include "base/str.h"
 #include "codec/tinker_path.h"
@@ -90,8 +91,11 @@ void tkc_sampler_drop(tinkc_sampler *s)
 
 void tinkc_sampler_free(tinkc_sampler *s)
 {
-    if (s && !tkc_client_forked(s->client))
-        tkc_sampler_drop(s);
+    if (!s || tkc_client_forked(s->client))
+        return;
+    if (s->owns_client) /* the program has no other handle on it */
+        tkc_departed_add(s->client);
+    tkc_sampler_drop(s);
 }
 
 const char *tinkc_sampler_id(const tinkc_sampler *s)

@@ -38,6 +38,16 @@ static inline void tkc_ref_keep(tkc_refs *r)
     assert(before > 0); /* only a holder may add a reference */
     (void)before;
 }
+/* For who finds the object in a list and has no reference yet. False: the last one is gone. */
+static inline bool tkc_ref_try_keep(tkc_refs *r)
+{
+    unsigned now = atomic_load_explicit(r, memory_order_relaxed);
+    while (now > 0)
+        if (atomic_compare_exchange_weak_explicit(r, &now, now + 1, memory_order_relaxed,
+                                                  memory_order_relaxed))
+            return true;
+    return false;
+}
 /* True for the last reference: the caller then frees the object. */
 static inline bool tkc_ref_drop(tkc_refs *r)
 {

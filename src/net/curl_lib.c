@@ -1,12 +1,13 @@
 /* curl_lib.c - opens libcurl once and checks that its version and features are sufficient.
  *
- * May touch: base/dl.h, a lock and a table of its own. Must not: make any transfer.
+ * May touch: base/dl.h, base/leave.h, a lock and a table of its own. Must not: make any transfer.
  */
 #include "net/curl_lib.h"
 
 #include <pthread.h>
 #include <stddef.h>
 #include "base/dl.h"
+#include "base/leave.h"
 
 #define SYMBOL(name)                                                                               \
     {                                                                                              \
@@ -84,6 +85,8 @@ static bool start_library(tkc_curl *table, tinkc_error *err)
     tkc_dl_give_back(&before);
     if (table->global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return tkc_fail(err, TINKC_E_UNSUPPORTED, "libcurl does not start");
+    tkc_leave_watch(
+        NULL); /* now: libcurl and its TLS library have registered their exit handlers */
     tkc_dl_give_back(&before);
     return true;
 }

@@ -161,7 +161,6 @@ static void enqueue(tkc_http_pool *pool, tkc_exchange *x)
     x->link = pool->waiting_end;
     *pool->waiting_end = x;
     pool->waiting_end = &x->next;
-    pool->n_waiting++;
 }
 
 static void unlink_exchange(tkc_exchange *x)
@@ -172,11 +171,8 @@ static void unlink_exchange(tkc_exchange *x)
         x->next->link = x->link;
     else if (!x->active)
         pool->waiting_end = x->link;
-    if (x->active) {
+    if (x->active)
         pool->n_active--;
-    } else {
-        pool->n_waiting--;
-    }
 }
 
 /* ---- one exchange's life ---- */

@@ -46,7 +46,7 @@ struct tkc_http_pool {
     CURLM *multi; /* created on first use, closed after POOL_IDLE_MS without requests */
     tkc_exchange *waiting, **waiting_end;
     tkc_exchange *running;
-    size_t n_active, n_waiting;
+    size_t n_active;
     int64_t curl_due_ms; /* when libcurl wants to be called; -1 = never */
     bool http2;          /* answers came over HTTP/2: many requests share a connection */
     long host_limit;     /* connections that libcurl may open; 0 = no limit */

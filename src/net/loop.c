@@ -15,6 +15,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/leave.h"
 #include "base/thread.h"
 
 struct tkc_loop {
@@ -35,6 +36,7 @@ struct tkc_loop {
         bool woken;     /* wake_fd has been written and not yet read */
         bool jumped;    /* the clock has moved since the timers were last checked */
         bool stop, ended, abandoned;
+        bool joined; /* somebody has joined the thread, or is about to */
         void (*end_fn)(void *arg);
         void *end_arg;
     } shared;
@@ -323,6 +325,7 @@ static void *loop_main(void *arg)
     pthread_mutex_unlock(&loop->shared.lock);
     if (abandoned) {
         free_loop(loop);
+        tkc_thread_leaves();
         if (end_fn)
             end_fn(end_arg);
     }
@@ -375,7 +378,7 @@ void tkc_loop_stop(tkc_loop *loop)
     pthread_mutex_unlock(&loop->shared.lock);
 }
 
-bool tkc_loop_join(tkc_loop *loop, int64_t timeout_ms)
+bool tkc_loop_await(tkc_loop *loop, int64_t timeout_ms)
 {
     int64_t deadline = tkc_deadline_ns(timeout_ms);
     pthread_mutex_lock(&loop->shared.lock);
@@ -383,10 +386,18 @@ bool tkc_loop_join(tkc_loop *loop, int64_t timeout_ms)
         if (!tkc_cond_wait_until(&loop->shared.ended_cond, &loop->shared.lock, deadline))
             break;
     bool ended = loop->shared.ended;
+    bool joins = ended && !loop->shared.joined;
+    loop->shared.joined |= joins;
     pthread_mutex_unlock(&loop->shared.lock);
-    if (!ended)
+    if (joins)
+        pthread_join(loop->thread, NULL);
+    return ended;
+}
+
+bool tkc_loop_join(tkc_loop *loop, int64_t timeout_ms)
+{
+    if (!tkc_loop_await(loop, timeout_ms))
         return false;
-    pthread_join(loop->thread, NULL);
     free_loop(loop);
     return true;
 }
@@ -399,12 +410,10 @@ void tkc_loop_abandon(tkc_loop *loop, void (*last)(void *arg), void *arg)
         loop->shared.abandoned = true;
         loop->shared.end_fn = last;
         loop->shared.end_arg = arg;
-        pthread_detach(loop->thread);
     }
     pthread_mutex_unlock(&loop->shared.lock);
     if (ended) { /* the thread has ended already: free the loop here */
-        pthread_join(loop->thread, NULL);
-        free_loop(loop);
+        (void)tkc_loop_join(loop, TINKC_FOREVER);
         if (last)
             last(arg);
     }

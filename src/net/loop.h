@@ -65,6 +65,8 @@ void tkc_loop_stop(tkc_loop *);
  * False = it has not ended yet: nothing is freed and it may be called again. Never on the loop's
  * own thread. */
 bool tkc_loop_join(tkc_loop *, int64_t timeout_ms);
+/* The same, but the loop stays: what still has it may post to it, and nothing runs. One thread at a time. */
+bool tkc_loop_await(tkc_loop *, int64_t timeout_ms);
 /* Instead of joining: the thread frees the loop when it ends, then calls last(arg) as the very
  * last thing it does. Any thread, the loop's included. */
 void tkc_loop_abandon(tkc_loop *, void (*last)(void *arg), void *arg);
