@@ -1,8 +1,8 @@
 /* infer.c - decides which sequences run: admission, room in the cache, preemption, forks.
  *
  * The rows of a step are shared. Small requests (little total work) get theirs first. While there
- * is one, all large requests together get only a few rows, so that a step stays short; otherwise
- * tenants share the rows evenly, the least served request first. A single request gets all of them.
+ * is one, each large request gets only a few rows, so that a step stays short; otherwise tenants
+ * share the rows evenly, the least served request first. A single request gets all of them.
  * A sequence that finds no room preempts the youngest of the largest request, which gives up its
  * blocks and is computed again later, with the same result. No result depends on any of this.
  *
@@ -18,8 +18,8 @@ enum {
     DEFAULT_CHUNK = 512,
     DEFAULT_RUNNING = 256,
     SMALL_WORK = 512, /* tokens, prompt and samples */
-    LARGE_ROWS = 8,   /* of all large requests of a tenant, beside small ones */
-    LARGE_CHUNK = 64, /* and of their prompts */
+    LARGE_ROWS = 8,   /* of each large request, beside small ones */
+    LARGE_CHUNK = 64, /* and of its prompt */
     /* steps stay short for so long: a client of small requests sends the next one soon */
     CALM_STEPS = 128
 };
@@ -431,12 +431,12 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Takes rows of one request (g NULL = of all), oldest sequences first, within the share. */
+/* Takes rows of a request, oldest sequences first, within the share. */
 static void take_rows(tke_infer *e, tke_gen *g, share *left)
 {
     for (size_t i = 0; i < e->n_running && left->seqs && left->rows;) {
         tke_seq *s = e->running[i];
-        if (s->state != TKE_SEQ_RUNNING || (g && s->gen != g)) {
+        if (s->state != TKE_SEQ_RUNNING || s->gen != g) {
             i++; /* its request failed while making room, or is another */
             continue;
         }
@@ -512,10 +512,6 @@ static void choose_entries(tke_infer *e)
     e->n_entries = 0;
     e->n_steps++;
     bool small = any_small(e);
-    if (e->n_unfinished <= 1 && !small) {
-        take_rows(e, NULL, &all);
-        return;
-    }
     size_t fair = e->o.max_running / count_tenants(e);
     size_t seqs = small ? LARGE_ROWS : fair > LARGE_ROWS ? fair : LARGE_ROWS;
     for (tke_gen *g; all.rows && all.seqs && (g = next_to_serve(e));) {
