@@ -12,6 +12,7 @@ enum { MOST_EASIES = 1024, MOST_MULTIS = 64 };
 
 const char *scripted_curl_fails;
 void (*scripted_curl_performs)(scripted_easy *);
+void (*scripted_curl_acts)(scripted_multi *, curl_socket_t);
 
 static scripted_easy *added[MOST_EASIES];
 static size_t n_added, n_easies;
@@ -235,7 +236,11 @@ static CURLMcode multi_setopt(CURLM *multi, CURLMoption option, ...)
         m->timer_fn = va_arg(args, curl_multi_timer_callback);
     } else if (option == CURLMOPT_TIMERDATA) {
         m->timer_data = va_arg(args, void *);
-    } else if (option != CURLMOPT_SOCKETFUNCTION && option != CURLMOPT_SOCKETDATA) {
+    } else if (option == CURLMOPT_SOCKETFUNCTION) {
+        m->socket_fn = va_arg(args, curl_socket_callback);
+    } else if (option == CURLMOPT_SOCKETDATA) {
+        m->socket_data = va_arg(args, void *);
+    } else {
         const char *name = option == CURLMOPT_PIPELINING               ? "PIPELINING"
                            : option == CURLMOPT_MAXCONNECTS            ? "MAXCONNECTS"
                            : option == CURLMOPT_MAX_CONCURRENT_STREAMS ? "MAX_CONCURRENT_STREAMS"
@@ -268,7 +273,18 @@ static CURLMcode multi_remove_handle(CURLM *multi, CURL *easy)
 
 static CURLMcode multi_socket_action(CURLM *multi, curl_socket_t s, int events, int *running)
 {
-    (void)multi, (void)s, (void)events;
+    scripted_multi *m = (scripted_multi *)multi;
+    char text[64];
+    if (s == CURL_SOCKET_TIMEOUT)
+        (void)snprintf(text, sizeof text, "timeout;");
+    else
+        (void)snprintf(
+            text, sizeof text, "%d%s%s%s;", (int)s, events & CURL_CSELECT_IN ? " in" : "",
+            events & CURL_CSELECT_OUT ? " out" : "", events & CURL_CSELECT_ERR ? " err" : "");
+    if (strlen(m->actions) + strlen(text) < sizeof m->actions)
+        strcat(m->actions, text);
+    if (s != CURL_SOCKET_TIMEOUT && scripted_curl_acts)
+        scripted_curl_acts(m, s);
     *running = 0;
     return CURLM_OK;
 }
@@ -296,7 +312,8 @@ static CURLMcode multi_poll(CURLM *multi, struct curl_waitfd fds[], unsigned n, 
 
 static CURLMcode multi_assign(CURLM *multi, curl_socket_t s, void *data)
 {
-    (void)multi, (void)s, (void)data;
+    (void)s, (void)data;
+    ((scripted_multi *)multi)->assigned++;
     return CURLM_OK;
 }
 
@@ -366,6 +383,7 @@ void scripted_curl_start(void)
     n_added = n_multis = n_easies = 0;
     scripted_curl_fails = NULL;
     scripted_curl_performs = NULL;
+    scripted_curl_acts = NULL;
 }
 
 size_t scripted_added(void)

@@ -33,7 +33,10 @@ typedef struct scripted_easy {
 struct scripted_multi {
     char settings[1024];
     curl_multi_timer_callback timer_fn;
-    void *timer_data;
+    curl_socket_callback socket_fn;
+    void *timer_data, *socket_data;
+    char actions[256]; /* of curl_multi_socket_action: "timeout;", "7 in out;" */
+    size_t assigned;   /* calls of curl_multi_assign */
     bool open;
 };
 
@@ -44,6 +47,9 @@ void scripted_curl_start(void);
 extern const char *scripted_curl_fails;
 /* Called by curl_multi_perform for a transfer that is not yet done; may be NULL. */
 extern void (*scripted_curl_performs)(scripted_easy *);
+
+/* Called by curl_multi_socket_action for a socket; may be NULL. */
+extern void (*scripted_curl_acts)(scripted_multi *, curl_socket_t);
 
 size_t scripted_added(void);                  /* calls of multi_add_handle that succeeded */
 scripted_easy *scripted_nth(size_t i);        /* the easy handle of the i-th such call */

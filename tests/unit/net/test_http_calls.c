@@ -5,8 +5,11 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-#include "net/http.h"
+#include "net/http_internal.h"
 #include "tinkc/sys/mock.h"
 
 static tinkc_mock *mock;
@@ -22,6 +25,7 @@ typedef struct exchange {
     char log[2048];
     bool refuses_head, refuses_body;
     size_t room;
+    void (*at_end)(void); /* from inside end or fail */
 } exchange;
 
 enum { MOST = 512 };
@@ -64,6 +68,8 @@ static bool on_write(tinkc_reply *r, const void *data, size_t len)
 static void on_end(tinkc_reply *r)
 {
     say(of(r), "end", "");
+    if (of(r)->at_end)
+        of(r)->at_end();
 }
 
 static void on_fail(tinkc_reply *r, int32_t code, const char *message)
@@ -1135,21 +1141,514 @@ static void idle_pools_are_closed(void **state)
     assert_string_equal(all[n_sent - 1].log, want);
 }
 
+/* ---- the queue ---- */
+
+static const char *failed_as(int32_t code, const char *text)
+{
+    static char want[200];
+    (void)snprintf(want, sizeof want, "fail %d %s;", (int)code, text);
+    return want;
+}
+
+/* Requests wait in order; those that are cancelled leave it, wherever they stand. */
+static void the_queue_keeps_its_order(void **state)
+{
+    (void)state;
+    static const size_t cancelled[] = { 14, 10, 8 }; /* the last, one between, the first */
+    static const size_t order[] = { 9, 11, 12, 13, 15 };
+    open_with(&(tkc_http_options){ .proxy = "", .max_connections = 1 });
+    for (size_t i = 0; i < 15; i++) {
+        exchange *x = make("GET", "http://h", TINKC_POOL_REST);
+        x->request.idle_timeout_ms = TINKC_FOREVER;
+        sent(x);
+    }
+    assert_int_equal(scripted_added(), 8);
+    for (size_t i = 0; i < 3; i++) {
+        post(&all[cancelled[i]], cancel_now);
+        settle();
+        assert_string_equal(all[cancelled[i]].log,
+                            failed_as(TINKC_E_CONNECTION, "no longer wanted"));
+    }
+    assert_int_equal(scripted_added(), 8); /* none of them was sent */
+    sent(make("GET", "http://h", TINKC_POOL_REST));
+    for (size_t i = 0; i < 5; i++) {
+        play(i, head_and_end, "HTTP/1.1 200 OK\r\n\r\n");
+        assert_int_equal(scripted_added(), 9 + i);
+        play(8 + i, head_only, "HTTP/1.1 201 x\r\n\r\n");
+        assert_string_equal(all[order[i]].log, "201;:url=http://h/p;:version=;head;");
+    }
+}
+
+static void end_both(scripted_easy *e, const char *unused)
+{
+    (void)unused;
+    (void)scripted_head(e, "HTTP/1.1 200 OK\r\n\r\n");
+    (void)scripted_head(scripted_nth(1), "HTTP/1.1 200 OK\r\n\r\n");
+    scripted_end(scripted_nth(1), CURLE_OK);
+    scripted_end(e, CURLE_OK);
+}
+
+static void cancel_three(void)
+{
+    for (size_t i = 0; i < 3; i++)
+        cancel_now(&all[i].task);
+    cancel_now(&all[2].task); /* again */
+}
+
+static void send_last(void)
+{
+    send_now(&all[n_sent - 1].task);
+}
+
+/* A reply's end may cancel others, one of which has ended in the same round, and send another. */
+static void replies_act_from_inside_their_end(void **state)
+{
+    (void)state;
+    open_with(&(tkc_http_options){ .proxy = "" });
+    for (size_t i = 0; i < 3; i++)
+        sent(make("GET", "http://h", TINKC_POOL_TRAIN));
+    all[0].at_end = cancel_three;
+    play(0, end_both, NULL);
+    assert_string_equal(all[0].log, "200;head;end;");
+    assert_string_equal(all[1].log, "200;head;end;");
+    assert_string_equal(all[2].log, failed_as(TINKC_E_CONNECTION, "no longer wanted"));
+    exchange *x = sent(make("GET", "http://h", TINKC_POOL_TRAIN));
+    x->at_end = send_last;
+    exchange *next = make("GET", "http://h", TINKC_POOL_TRAIN);
+    play(3, head_and_end, "HTTP/1.1 200 OK\r\n\r\n");
+    assert_int_equal(scripted_added(), 5);
+    play(4, head_and_end, "HTTP/1.1 204 x\r\n\r\n");
+    assert_string_equal(next->log, "204;head;end;");
+    post(x, resume_now); /* it has ended */
+    settle();
+}
+
+static void resume_and_cancel(tkc_task *task)
+{
+    resume_now(task);
+    cancel_now(task);
+}
+
+static void a_paused_one_is_cancelled(void **state)
+{
+    (void)state;
+    open_with(&(tkc_http_options){ .proxy = "" });
+    exchange *x = make("GET", "http://h", TINKC_POOL_TRAIN);
+    x->reply.room = on_room;
+    sent(x);
+    play(0, head_only, "HTTP/1.1 200 OK\r\n\r\n");
+    play(0, body_only, "a");
+    post(x, resume_and_cancel);
+    settle();
+    char want[300];
+    (void)snprintf(want, sizeof want, "200;head;%s",
+                   failed_as(TINKC_E_CONNECTION, "no longer wanted"));
+    assert_string_equal(x->log, want);
+    assert_int_equal(scripted_easies_open(), 0);
+}
+
+/* ---- limits of the process ---- */
+
+static char logged[256];
+static void keep_log(int32_t level, const char *text, void *user)
+{
+    (void)user;
+    (void)snprintf(logged, sizeof logged, "%d %s", (int)level, text);
+}
+
+static void files_limit_connections(void **state)
+{
+    (void)state;
+    static const struct {
+        rlim_t files;
+        int32_t wanted;
+        const char *share, *log;
+    } rows[] = {
+        { 264, 200, "MAXCONNECTS=100\n", "" },
+        { 264, 201, "MAXCONNECTS=100\n",
+          "at most 200 connections instead of 201: the process may open no more files" },
+        { 264, 0, "MAXCONNECTS=100\n",
+          "at most 200 connections instead of 1000: the process may open no more files" },
+        { 130, 1000, "MAXCONNECTS=33\n",
+          "at most 66 connections instead of 1000: the process may open no more files" },
+        { 100, 1000, "MAXCONNECTS=25\n",
+          "at most 50 connections instead of 1000: the process may open no more files" },
+    };
+    struct rlimit before, low;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    low = before;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (i)
+            setup(NULL);
+        tkc_log log = { .fn = keep_log, .level = TINKC_LOG_INFO };
+        logged[0] = 0;
+        low.rlim_cur = rows[i].files;
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+        open_with(
+            &(tkc_http_options){ .proxy = "", .max_connections = rows[i].wanted, .log = &log });
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+        sent(make("GET", "http://h", TINKC_POOL_RETRIEVE));
+        assert_non_null(strstr(scripted_multi_nth(0)->settings, rows[i].share));
+        assert_int_equal(logged[0] != 0, rows[i].log[0] != 0);
+        assert_non_null(strstr(logged, rows[i].log));
+        if (i + 1 < sizeof rows / sizeof *rows)
+            assert_int_equal(teardown(NULL), 0);
+    }
+}
+
+/* Without a descriptor to wait with, a request fails; the next one tries again. */
+static void no_descriptor_to_wait_with(void **state)
+{
+    (void)state;
+    struct rlimit before, none;
+    open_with(&(tkc_http_options){ .proxy = "" });
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    exchange *x = sent(make("GET", "http://h", TINKC_POOL_TRAIN));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    const char *want = failed_as(TINKC_E_CONNECTION, "epoll: ");
+    assert_memory_equal(x->log, want, strlen(want) - 1);
+    x->log[0] = 0;
+    sent(x);
+    play(0, head_and_end, "HTTP/1.1 200 OK\r\n\r\n");
+    assert_string_equal(x->log, "200;head;end;");
+}
+
+/* ---- sockets ---- */
+
+static int ends[2];
+static int asked;
+static void *known;
+static char actions[256];
+
+static void ask_socket(scripted_easy *e, const char *unused)
+{
+    (void)unused;
+    scripted_multi *m = e->multi;
+    m->actions[0] = 0;
+    assert_int_equal(m->socket_fn(e, ends[0], asked, m->socket_data, known), 0);
+    assert_int_equal(m->assigned, asked != CURL_POLL_REMOVE);
+    m->assigned = 0;
+}
+
+static void copy_actions(scripted_easy *e, const char *unused)
+{
+    (void)unused;
+    (void)snprintf(actions, sizeof actions, "%s", e->multi->actions);
+}
+
+/* One event is enough: a socket that is always ready would never be quiet. */
+static void remove_socket(scripted_multi *m, curl_socket_t s)
+{
+    (void)m->socket_fn(NULL, s, CURL_POLL_REMOVE, m->socket_data, NULL);
+}
+
+static void forget_actions(scripted_easy *e, const char *unused)
+{
+    (void)unused;
+    e->multi->actions[0] = 0;
+}
+
+static bool acted(size_t nth)
+{
+    play(nth, copy_actions, NULL);
+    return actions[0] != 0;
+}
+
+/* What libcurl asks for is watched, and each event goes to the pool that the socket is of. */
+static void sockets_are_watched(void **state)
+{
+    (void)state;
+    enum { QUIET = -1 };
+    static const struct {
+        int first, then; /* asked for; QUIET = nothing before */
+        bool known, data, closed;
+        const char *want;
+    } rows[] = {
+        { QUIET, CURL_POLL_IN, false, true, false, " in;" },
+        { QUIET, CURL_POLL_OUT, false, true, false, " out;" },
+        { QUIET, CURL_POLL_INOUT, false, true, false, " in out;" },
+        { QUIET, CURL_POLL_INOUT, false, false, false, " out;" },
+        { QUIET, CURL_POLL_IN, false, false, true, " in err;" },
+        { CURL_POLL_IN, CURL_POLL_OUT, true, false, false, " out;" },
+        { CURL_POLL_IN, CURL_POLL_OUT, false, false, false, " out;" }, /* known after all */
+        { QUIET, CURL_POLL_OUT, true, false, false, " out;" },         /* and not known */
+    };
+    static const int32_t kinds[] = { TINKC_POOL_SAMPLE, TINKC_POOL_REST };
+    open_with(&(tkc_http_options){ .proxy = "" });
+    scripted_curl_acts = remove_socket;
+    for (size_t k = 0; k < 2; k++)
+        sent(make("GET", "http://h", kinds[k]));
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+        size_t row = i / 2, nth = i % 2;
+        char want[64];
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+        known = NULL;
+        asked = rows[row].first;
+        if (asked != QUIET)
+            play(nth, ask_socket, NULL);
+        if (rows[row].data)
+            assert_int_equal(write(ends[1], "x", 1), 1);
+        if (rows[row].closed)
+            close(ends[1]);
+        known = rows[row].known ? &known : NULL;
+        asked = rows[row].then;
+        play(nth, ask_socket, NULL);
+        wait_until(acted(nth));
+        (void)snprintf(want, sizeof want, "%d%s", ends[0], rows[row].want);
+        (void)acted(nth);
+        assert_string_equal(actions, want);
+        (void)acted(1 - nth);
+        assert_null(strstr(actions, "in")); /* the other pool heard nothing of it */
+        close(ends[0]);
+        if (!rows[row].closed)
+            close(ends[1]);
+        play(nth, forget_actions, NULL);
+    }
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    known = NULL;
+    asked = CURL_POLL_IN;
+    play(0, ask_socket, NULL);
+    asked = CURL_POLL_REMOVE;
+    play(0, ask_socket, NULL);
+    assert_int_equal(write(ends[1], "x", 1), 1);
+    asked = CURL_POLL_OUT; /* ready, but not to be read */
+    play(0, ask_socket, NULL);
+    wait_until(acted(0));
+    assert_non_null(strstr(actions, " out;"));
+    assert_null(strstr(actions, "in"));
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* ---- more of redirects ---- */
+
+static void redirects_that_break(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *function, *text;
+    } rows[] = { { "multi_add_handle", "libcurl refused the request" },
+                 { "URL", "libcurl refused a setting" },
+                 { "slist_append", "out of memory" } };
+    open_with(&(tkc_http_options){ .proxy = "" });
+    target = "http://h/q";
+    for (size_t i = 0; i < 3; i++) {
+        size_t nth = scripted_added();
+        exchange *x = sent(make("GET", "http://h", TINKC_POOL_TRAIN));
+        scripted_curl_fails = rows[i].function;
+        play(nth, answer_redirect, "HTTP/1.1 302 x\r\n\r\n");
+        assert_null(scripted_curl_fails);
+        assert_memory_equal(x->log, failed_as(TINKC_E_CONNECTION, ""), 6);
+        assert_non_null(strstr(x->log, rows[i].text));
+        assert_int_equal(scripted_added(), nth + 1);
+        assert_int_equal(scripted_easies_open(), 0);
+    }
+    /* Silence counts from the second request, and a pause or a count of the first is forgotten. */
+    size_t nth = scripted_added();
+    exchange *x = sent(make("GET", "http://h", TINKC_POOL_TRAIN));
+    play(nth, see_progress, "5");
+    advance(900);
+    play(nth, answer_redirect, "HTTP/1.1 302 x\r\n\r\n");
+    play(nth + 1, be_connected, NULL);
+    advance(999);
+    assert_string_equal(x->log, "");
+    advance(1);
+    assert_string_equal(x->log, failed_as(TINKC_E_NET_TIMEOUT, "the peer was silent for 1000 ms"));
+}
+
+static void addresses_are_joined(void **state)
+{
+    (void)state;
+    static const char *const rows[][3] = { { "http://h", "/p", "URL=http://h/p\n" },
+                                           { "http://h/", "p", "URL=http://h/p\n" },
+                                           { "http://h/a///", "//p/", "URL=http://h/a/p/\n" },
+                                           { "http://h", "", "URL=http://h/\n" } };
+    open_with(&(tkc_http_options){ .proxy = "", .unix_socket = "/s" }); /* of no service */
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        exchange *x = make("GET", rows[i][0], TINKC_POOL_TRAIN);
+        x->request.path = rows[i][1];
+        sent(x);
+        assert_non_null(strstr(settings(i), rows[i][2]));
+        assert_null(strstr(settings(i), "UNIX_SOCKET_PATH"));
+    }
+}
+
+/* The socket is the service's alone: a redirect elsewhere, and back, uses none. */
+static void a_socket_is_not_followed_elsewhere(void **state)
+{
+    (void)state;
+    static const char *const on_the_way[] = { "http://o/", "http://h/again" };
+    open_with(&(tkc_http_options){ .proxy = "", .base_url = "http://h", .unix_socket = "/s" });
+    sent(make("GET", "http://h", TINKC_POOL_TRAIN));
+    assert_non_null(strstr(settings(0), "UNIX_SOCKET_PATH=/s\n"));
+    for (size_t i = 0; i < 2; i++) {
+        target = on_the_way[i];
+        play(i, answer_redirect, "HTTP/1.1 302 x\r\n\r\n");
+        assert_null(strstr(settings(i + 1), "UNIX_SOCKET_PATH"));
+    }
+}
+
+/* ---- more of heads ---- */
+
+static char long_line[(1 << 20) + 64];
+
+static void give_long_heads(scripted_easy *e, const char *status)
+{
+    static const size_t most = (1 << 20) - 4; /* name, value and their two ends */
+    bool held = strstr(status, "302") != NULL;
+    for (size_t over = 0; over < 2; over++) {
+        (void)scripted_head(e, status);
+        memset(long_line, 'v', sizeof long_line);
+        memcpy(long_line, "ab: ", 4);
+        memcpy(long_line + 4 + most + over, "\r\n", 2);
+        size_t len = 4 + most + over + 2;
+        assert_int_equal(e->header_fn(long_line, 1, len, e->header_data), over ? 0 : len);
+        if (over == 0) /* one that is held leaves no room */
+            assert_int_equal(scripted_head(e, "c: d\r\n"), !held);
+    }
+}
+
+/* Header lines are bounded: each by itself, those of a redirect together. */
+static void long_heads_are_refused(void **state)
+{
+    (void)state;
+    open_with(&(tkc_http_options){ .proxy = "" });
+    for (size_t i = 0; i < 2; i++) {
+        sent(make("GET", "http://h", TINKC_POOL_TRAIN));
+        play(i, give_long_heads, i ? "HTTP/1.1 302 x\r\n" : "HTTP/1.1 200 x\r\n");
+    }
+}
+
+static void see_download(scripted_easy *e, const char *bytes)
+{
+    assert_int_equal(e->progress_fn(e->progress_data, 0, atoi(bytes), 0, 0), 0);
+}
+
+static void read_one(scripted_easy *e, const char *unused)
+{
+    char to[1];
+    (void)unused;
+    assert_int_equal(e->read_fn(to, 1, 1, e->read_data), 1);
+}
+
+static void signs_of_life(void **state)
+{
+    (void)state;
+    static void (*const signs[])(scripted_easy *, const char *) = { see_download, see_progress,
+                                                                    read_one, head_only };
+    open_with(&(tkc_http_options){ .proxy = "" });
+    for (size_t i = 0; i < 4; i++) {
+        exchange *x = make("POST", "http://h", TINKC_POOL_TRAIN);
+        x->request.read_body = read_some;
+        x->request.body_size = 10;
+        sent(x);
+        play(i, be_connected, NULL);
+        advance(600);
+        play(i, signs[i], signs[i] == head_only ? "HTTP/1.1 100 x\r\n" : "3");
+        advance(999);
+        assert_string_equal(x->log, "");
+        advance(1);
+        assert_string_equal(x->log,
+                            failed_as(TINKC_E_NET_TIMEOUT, "the peer was silent for 1000 ms"));
+    }
+}
+
+/* ---- more of settings ---- */
+
+/* What is given counts, and of the environment nothing. */
+static void options_outweigh_the_environment(void **state)
+{
+    (void)state;
+    static const char *const set[] = { "all_proxy", "http_proxy",    "https_proxy",
+                                       "no_proxy",  "SSL_CERT_FILE", "SSL_CERT_DIR" };
+    for (size_t i = 0; i < 6; i++)
+        setenv(set[i], "environment", 1);
+    open_with(&(tkc_http_options){ .proxy = "http://p", .ca_file = "/ca" });
+    sent(make("GET", "http://h", TINKC_POOL_TRAIN));
+    sent(make("GET", "https://h", TINKC_POOL_TRAIN));
+    clear_environment();
+    for (size_t i = 0; i < 2; i++) {
+        assert_non_null(strstr(settings(i), "\nPROXY=http://p\nNOPROXY=\n"));
+        assert_null(strstr(settings(i), "environment"));
+    }
+    assert_non_null(strstr(settings(1), "CAINFO=/ca\n"));
+}
+
+/* A service that answers over HTTP/1.1 again has a connection for each request again. */
+static void http2_may_end(void **state)
+{
+    (void)state;
+    open_with(&(tkc_http_options){ .proxy = "", .max_connections = 1 });
+    sent(make("GET", "http://h", TINKC_POOL_SAMPLE));
+    play(0, answer_http2, "HTTP/2 200\r\n\r\n");
+    sent(make("GET", "http://h", TINKC_POOL_SAMPLE));
+    play(1, head_and_end, "HTTP/1.1 200 OK\r\n\r\n");
+    for (size_t i = 0; i < 10; i++)
+        post(make("GET", "http://h", TINKC_POOL_SAMPLE), send_now);
+    settle();
+    assert_int_equal(scripted_added(), 2 + 8);
+    assert_non_null(strstr(scripted_multi_nth(0)->settings,
+                           "MAX_HOST_CONNECTIONS=1\nMAX_HOST_CONNECTIONS=0\n"));
+}
+
+static void texts_of_failures(void **state)
+{
+    (void)state;
+    char text[64], cut[8];
+    assert_int_equal(tkc_http_explain(CURLE_GOT_NOTHING, 0, "", false, text, sizeof text),
+                     TINKC_E_CONNECTION);
+    assert_string_equal(text, "the connection was closed before an answer");
+    assert_int_equal(
+        tkc_http_explain(CURLE_OPERATION_TIMEDOUT, 0, "\x1f \x20\x7f", false, text, sizeof text),
+        TINKC_E_NET_TIMEOUT);
+    assert_string_equal(text, "connecting took too long:   \x20\x7f");
+    (void)tkc_http_explain(CURLE_SSL_CIPHER, 0, "x", false, cut, sizeof cut);
+    assert_string_equal(cut, "TLS fai");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(each_method_has_its_settings), TEST(limits_become_settings),
-        TEST(buffers_shrink_in_a_crowd),    TEST(routes_become_settings),
-        TEST(the_environment_names_routes), TEST(large_bodies_are_read_piece_by_piece),
-        TEST(headers_as_they_are_sent),     TEST(answers_as_they_are_passed_on),
-        TEST(versions_have_names),          TEST(a_400_forbids_reuse),
-        TEST(unwanted_answers_end),         TEST(failures_have_codes_and_texts),
-        TEST(libcurls_own_failures),        TEST(redirects_are_followed),
-        TEST(bodies_along_redirects),       TEST(redirects_that_are_refused),
-        TEST(silence_is_a_failure),         TEST(no_limit_of_silence),
-        TEST(pauses_are_not_silence),       TEST(kinds_have_shares_of_the_connections),
-        TEST(http2_shares_connections),     TEST(idle_pools_are_closed),
+        TEST(each_method_has_its_settings),
+        TEST(limits_become_settings),
+        TEST(buffers_shrink_in_a_crowd),
+        TEST(routes_become_settings),
+        TEST(the_environment_names_routes),
+        TEST(large_bodies_are_read_piece_by_piece),
+        TEST(headers_as_they_are_sent),
+        TEST(answers_as_they_are_passed_on),
+        TEST(versions_have_names),
+        TEST(a_400_forbids_reuse),
+        TEST(unwanted_answers_end),
+        TEST(failures_have_codes_and_texts),
+        TEST(libcurls_own_failures),
+        TEST(redirects_are_followed),
+        TEST(bodies_along_redirects),
+        TEST(redirects_that_are_refused),
+        TEST(silence_is_a_failure),
+        TEST(no_limit_of_silence),
+        TEST(pauses_are_not_silence),
+        TEST(kinds_have_shares_of_the_connections),
+        TEST(http2_shares_connections),
+        TEST(idle_pools_are_closed),
+        TEST(the_queue_keeps_its_order),
+        TEST(replies_act_from_inside_their_end),
+        TEST(a_paused_one_is_cancelled),
+        TEST(files_limit_connections),
+        TEST(no_descriptor_to_wait_with),
+        TEST(sockets_are_watched),
+        TEST(redirects_that_break),
+        TEST(addresses_are_joined),
+        TEST(a_socket_is_not_followed_elsewhere),
+        TEST(long_heads_are_refused),
+        TEST(signs_of_life),
+        TEST(options_outweigh_the_environment),
+        TEST(http2_may_end),
+        cmocka_unit_test(texts_of_failures),
     };
     clear_environment();
     return cmocka_run_group_tests(tests, NULL, NULL);
