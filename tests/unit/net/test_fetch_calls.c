@@ -374,6 +374,250 @@ static void a_stop_is_seen(void **state)
     assert_int_equal(scripted_added(), 1);
 }
 
+/* ---- redirects, by method and status ---- */
+
+static void statuses_that_lead_on(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *method;
+        int status;
+        bool followed;
+    } rows[] = { { "GET", 300, false },  { "GET", 301, true },   { "GET", 302, true },
+                 { "GET", 303, true },   { "GET", 304, false },  { "GET", 305, false },
+                 { "GET", 306, false },  { "GET", 307, true },   { "GET", 308, true },
+                 { "GET", 309, false },  { "HEAD", 301, true },  { "HEAD", 302, true },
+                 { "HEAD", 303, true },  { "POST", 301, false }, { "POST", 302, false },
+                 { "POST", 303, false }, { "POST", 307, true },  { "POST", 308, true },
+                 { "GET", 200, false } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char head[100];
+        (void)snprintf(head, sizeof head, "HTTP/1.1 %d x\r\nLOCATION: /y\r\n\r\n", rows[i].status);
+        answer both[] = { { head, NULL, CURLE_OK }, { "HTTP/1.1 204 x\r\n\r\n", NULL, CURLE_OK } };
+        assert_true(run(rows[i].method, "http://h/x", both, 2));
+        assert_int_equal(r.status, rows[i].followed ? 204 : rows[i].status);
+        assert_int_equal(played, rows[i].followed ? 2 : 1);
+    }
+    static const answer nowhere = { "HTTP/1.1 302 x\r\n\r\n", NULL, CURLE_OK };
+    assert_true(run("GET", "http://h/x", &nowhere, 1));
+    assert_int_equal(r.status, 302);
+}
+
+/* Once on another host, the way back brings no token either. */
+static void a_token_is_not_taken_up_again(void **state)
+{
+    (void)state;
+    static const answer there_and_back[] = {
+        { "HTTP/1.1 302 x\r\nLocation: http://o/\r\n\r\n", "gone", CURLE_OK },
+        { "HTTP/1.1 302 x\r\nLocation: http://h/\r\n\r\n", "gone", CURLE_OK },
+        { "HTTP/1.1 200 x\r\n\r\n", "here", CURLE_OK }
+    };
+    r.token = "secret";
+    assert_true(run("GET", "http://h/x", there_and_back, 3));
+    assert_non_null(strstr(scripted_nth(2)->settings, "HTTPHEADER=Expect:|\n"));
+    assert_int_equal(r.text.len, 4); /* of the last answer alone */
+    assert_memory_equal(r.text.data, "here", 4);
+    assert_null(tkc_fetch_header(&r, "location"));
+}
+
+/* ---- headers ---- */
+
+static void bad_headers_are_refused(void **state)
+{
+    (void)state;
+    static const char *const rows[][3] = { { "A", "b\nc", NULL },
+                                           { "A", "b\rc", NULL },
+                                           { "A\n", "b", NULL } };
+    for (size_t i = 0; i < 3; i++) {
+        r.headers = rows[i];
+        assert_false(run("GET", "http://h/", &fine, 1));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+        assert_non_null(strstr(err.message, "the header A"));
+        assert_non_null(strstr(err.message, " holds a line break"));
+    }
+    r.headers = NULL;
+    r.token = "a\nb";
+    assert_false(run("GET", "http://h/", &fine, 1));
+    assert_string_equal(err.message, "the header Authorization holds a line break");
+    assert_int_equal(scripted_added(), 0);
+}
+
+static size_t long_len;
+static void give_long_head(scripted_easy *e)
+{
+    static char line[300 * 1024];
+    memset(line, 'v', sizeof line);
+    memcpy(line, "a:", 2);
+    assert_true(scripted_head(e, "HTTP/1.1 200 OK\r\n"));
+    bool taken = e->header_fn(line, 1, long_len, e->header_data) == long_len;
+    char odd[] = "x\0y: z\r\n"; /* a NUL inside: not kept */
+    assert_int_equal(e->header_fn(odd, 1, 8, e->header_data), taken ? 8 : 0);
+    scripted_end(e, taken ? CURLE_OK : CURLE_WRITE_ERROR);
+}
+
+/* 256 KiB of headers are kept, and no more. */
+static void heads_are_bounded(void **state)
+{
+    (void)state;
+    scripted_curl_performs = give_long_head;
+    long_len = 2 + 256 * 1024 - 3; /* without "a:", with the ends of name and value and the name */
+    assert_true(run("GET", "http://h/", &fine, 1));
+    assert_int_equal(r.pairs.len, 256 * 1024);
+    assert_int_equal(strlen(tkc_fetch_header(&r, "A")), 256 * 1024 - 3);
+    long_len++;
+    assert_false(run("GET", "http://h/", &fine, 1));
+    assert_true(err.code != 0);
+}
+
+/* ---- what the caller takes ---- */
+
+static char taken[64];
+static bool refuse_head, refuse_body;
+static bool note_head(tkc_fetch *f, tinkc_error *e)
+{
+    assert_int_equal(f->status, 200);
+    (void)strcat(taken, "head;");
+    return !refuse_head || tkc_fail(e, TINKC_E_FILE, "no head");
+}
+static bool note_take(tkc_fetch *f, const void *bytes, size_t len, tinkc_error *e)
+{
+    (void)f;
+    (void)strncat(taken, bytes, len);
+    (void)strcat(taken, ";");
+    return !refuse_body || tkc_fail(e, TINKC_E_FILE, "no body");
+}
+
+static void the_caller_takes_it(void **state)
+{
+    (void)state;
+    static const answer empty = { "HTTP/1.1 200 OK\r\n\r\n", NULL, CURLE_OK };
+    static const struct {
+        const answer *a;
+        bool refuse_head, refuse_body;
+        const char *taken, *message;
+    } rows[] = {
+        { &fine, false, false, "head;hello;", "" },
+        { &empty, false, false, "head;", "" },
+        { &fine, true, false, "head;", "no head" },
+        { &empty, true, false, "head;", "no head" },
+        { &fine, false, true, "head;hello;", "no body" },
+    };
+    r.head = note_head;
+    r.take = note_take;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        taken[0] = 0;
+        refuse_head = rows[i].refuse_head;
+        refuse_body = rows[i].refuse_body;
+        assert_int_equal(run("GET", "http://h/", rows[i].a, 1), !rows[i].message[0]);
+        assert_string_equal(taken, rows[i].taken);
+        assert_string_equal(err.message, rows[i].message);
+        assert_int_equal(r.text.len, 0);
+    }
+    r.head = NULL; /* without them the text is kept */
+    r.take = NULL;
+    assert_true(run("GET", "http://h/", &fine, 1));
+    assert_int_equal(r.text.len, 5);
+}
+
+/* ---- files ---- */
+
+static int64_t sent_to[8];
+static size_t n_sent_to;
+static void note_sent(tkc_fetch *f, int64_t at)
+{
+    assert_ptr_equal(f, &r);
+    sent_to[n_sent_to++] = at;
+}
+
+static void reads_in_pieces(scripted_easy *e)
+{
+    char to[8];
+    while (e->read_fn(to, 1, 2, e->read_data) == 2)
+        ;
+    perform(e);
+}
+
+static void reads_too_far(scripted_easy *e)
+{
+    char to[16];
+    assert_int_equal(e->read_fn(to, 1, 16, e->read_data), 10);
+    assert_int_equal(e->read_fn(to, 1, 16, e->read_data), CURL_READFUNC_ABORT);
+    scripted_end(e, CURLE_ABORTED_BY_CALLBACK);
+}
+
+static void reads_nothing(scripted_easy *e)
+{
+    char to[16];
+    assert_int_equal(e->read_fn(to, 1, 16, e->read_data), CURL_READFUNC_ABORT);
+    scripted_end(e, CURLE_ABORTED_BY_CALLBACK);
+}
+
+static void uploads_count_and_fail(void **state)
+{
+    (void)state;
+    static const answer again[] = { { "HTTP/1.1 307 x\r\nLocation: /y\r\n\r\n", NULL, CURLE_OK },
+                                    { "HTTP/1.1 200 OK\r\n\r\n", NULL, CURLE_OK } };
+    static const int64_t want[] = { 2, 4, 5, 2, 4, 5 };
+    char path[] = "/tmp/tinkc-fetch-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    unlink(path);
+    assert_int_equal(write(fd, "0123456789", 10), 10);
+    r.body_fd = fd;
+    r.body_size = 5;
+    r.sent = note_sent;
+    n_sent_to = 0;
+    scripted_curl_performs = reads_in_pieces;
+    assert_true(run("PUT", "http://h/", again, 2)); /* from its beginning again after a redirect */
+    assert_int_equal(n_sent_to, 6);
+    assert_memory_equal(sent_to, want, sizeof want);
+    r.sent = NULL;
+    r.body_size = 11;
+    scripted_curl_performs = reads_too_far;
+    assert_false(run("PUT", "http://h/", &fine, 1));
+    assert_int_equal(err.code, TINKC_E_FILE);
+    assert_string_equal(err.message, "the file to upload has become shorter");
+    close(fd);
+    scripted_curl_performs = reads_nothing;
+    r.body_fd = fd;
+    assert_false(run("PUT", "http://h/", &fine, 1));
+    assert_int_equal(err.code, TINKC_E_FILE);
+    assert_memory_equal(err.message, "the file to upload: ", 20);
+    r.body_fd = -1;
+}
+
+/* ---- the way a transfer ends ---- */
+
+static int rounds_left;
+static void ends_late(scripted_easy *e)
+{
+    if (rounds_left-- == 0)
+        perform(e);
+}
+
+static void ends_without_a_word(scripted_easy *e)
+{
+    scripted_end(e, CURLE_OK);
+    e->message.msg = CURLMSG_NONE;
+}
+
+static void transfers_take_several_rounds(void **state)
+{
+    (void)state;
+    rounds_left = 3;
+    scripted_curl_performs = ends_late;
+    assert_true(run("GET", "http://h/", &fine, 1));
+    assert_int_equal(rounds_left, -1);
+    assert_int_equal(r.text.len, 5);
+    scripted_curl_performs = ends_without_a_word;
+    assert_false(run("GET", "http://h/", &fine, 1));
+    assert_int_equal(err.code, TINKC_E_CONNECTION);
+    atomic_store(&stop, true); /* seen before the first hop, and said over what failed before */
+    err = (tinkc_error){ 0 };
+    assert_false(run("GET", "http://h/", &fine, 1));
+    assert_int_equal(err.code, TINKC_E_CANCELLED);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 int main(void)
 {
@@ -389,6 +633,13 @@ int main(void)
         TEST(libcurls_own_failures),
         TEST(texts_are_bounded),
         TEST(a_stop_is_seen),
+        TEST(statuses_that_lead_on),
+        TEST(a_token_is_not_taken_up_again),
+        TEST(bad_headers_are_refused),
+        TEST(heads_are_bounded),
+        TEST(the_caller_takes_it),
+        TEST(uploads_count_and_fail),
+        TEST(transfers_take_several_rounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
