@@ -49,9 +49,7 @@ static struct {
     tkc_curl table;
 } library = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* A libcurl that resolves names synchronously would block all requests of a client during each
- * lookup. */
-static bool check_library(const tkc_curl *curl, tinkc_error *err)
+bool tkc_curl_check(const tkc_curl *curl, tinkc_error *err)
 {
     const curl_version_info_data *info = curl->version_info(CURLVERSION_NOW);
     if (info->version_num < OLDEST_VERSION)
@@ -80,7 +78,7 @@ static bool start_library(tkc_curl *table, tinkc_error *err)
         tkc_dl_open(*name);
         tkc_dl_give_back(&before);
     }
-    if (!tkc_dl_load(names, symbols, table, err) || !check_library(table, err))
+    if (!tkc_dl_load(names, symbols, table, err) || !tkc_curl_check(table, err))
         return false;
     tkc_dl_give_back(&before);
     if (table->global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)

@@ -41,4 +41,8 @@ typedef struct tkc_curl {
  * too old, or resolves names on the calling thread. Any thread. Errors: UNSUPPORTED. */
 const tkc_curl *tkc_curl_get(tinkc_error *err);
 
+/* Is its version and what it was built with sufficient? One that resolves names synchronously would
+ * block all requests of a client during each lookup. Errors: UNSUPPORTED. */
+bool tkc_curl_check(const tkc_curl *, tinkc_error *err);
+
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "net/curl_lib.h"
 #include "net/fetch.h"
 
 static atomic_bool stop;
@@ -618,6 +619,43 @@ static void transfers_take_several_rounds(void **state)
     assert_int_equal(err.code, TINKC_E_CANCELLED);
 }
 
+/* ---- the library itself ---- */
+
+static curl_version_info_data version;
+static curl_version_info_data *give_version(CURLversion which)
+{
+    (void)which;
+    return &version;
+}
+
+static void libraries_that_will_do(void **state)
+{
+    (void)state;
+    enum { BOTH = CURL_VERSION_ASYNCHDNS | CURL_VERSION_SSL };
+    static const struct {
+        unsigned number;
+        int features;
+        const char *message;
+    } rows[] = {
+        { 0x074300, BOTH, "" },
+        { 0x080000, BOTH | CURL_VERSION_HTTP2, "" },
+        { 0x0742FF, BOTH, "libcurl 7.x is too old, 7.67 is needed" },
+        { 0x074300, CURL_VERSION_SSL,
+          "libcurl 7.x was built without asynchronous name resolution" },
+        { 0x074300, CURL_VERSION_ASYNCHDNS, "libcurl 7.x was built without TLS" },
+    };
+    const tkc_curl table = { .version_info = give_version };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error why = { 0 };
+        version = (curl_version_info_data){ .version = "7.x",
+                                            .version_num = rows[i].number,
+                                            .features = rows[i].features };
+        assert_int_equal(tkc_curl_check(&table, &why), !rows[i].message[0]);
+        assert_string_equal(why.message, rows[i].message);
+        assert_int_equal(why.code, rows[i].message[0] ? TINKC_E_UNSUPPORTED : 0);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 int main(void)
 {
@@ -640,6 +678,7 @@ int main(void)
         TEST(the_caller_takes_it),
         TEST(uploads_count_and_fail),
         TEST(transfers_take_several_rounds),
+        cmocka_unit_test(libraries_that_will_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
