@@ -29,7 +29,6 @@ typedef struct tkc_curl {
     CURLMcode (*multi_perform)(CURLM *, int *running);
     CURLMcode (*multi_poll)(CURLM *, struct curl_waitfd[], unsigned n, int timeout_ms, int *ready);
     CURLMcode (*multi_socket_action)(CURLM *, curl_socket_t, int events, int *running);
-    CURLMcode (*multi_assign)(CURLM *, curl_socket_t, void *);
     CURLMsg *(*multi_info_read)(CURLM *, int *left);
     const char *(*multi_strerror)(CURLMcode);
 

@@ -94,27 +94,14 @@ static bool is_good(const tkc_fetch *r)
     return r->status >= 200 && r->status < 300;
 }
 
-static void on_status(hop *h, tinkc_str line)
-{
-    int64_t status = 0;
-    size_t space = tkc_str_find(line, ' ');
-    if (space < line.len) {
-        tinkc_str rest = tkc_str_trim(tkc_strn(line.data + space, line.len - space));
-        rest.len = tkc_str_find(rest, ' ');
-        if (!tkc_parse_i64(rest, &status) || status < 100 || status > 999)
-            status = 0;
-    }
-    h->r->status = (int32_t)status;
-    tkc_buf_clear(&h->r->pairs);
-}
-
 static size_t on_header(char *data, size_t size, size_t n, void *user)
 {
     hop *h = user;
     tinkc_str line = tkc_str_trim(tkc_strn(data, size * n));
     size_t colon = tkc_str_find(line, ':');
     if (tkc_starts_with(line, "HTTP/")) {
-        on_status(h, line);
+        h->r->status = tkc_http_status(line);
+        tkc_buf_clear(&h->r->pairs);
     } else if (colon > 0 && colon < line.len && !memchr(line.data, 0, line.len)) {
         tinkc_str value = tkc_str_trim(tkc_strn(line.data + colon + 1, line.len - colon - 1));
         tkc_buf_str(&h->r->pairs, tkc_str_trim(tkc_strn(line.data, colon)), h->err);
@@ -154,9 +141,8 @@ static size_t on_read(char *to, size_t size, size_t n, void *user)
 {
     hop *h = user;
     const tkc_fetch *r = h->r;
-    size_t want = size * n;
-    if ((int64_t)want > r->body_size - h->at)
-        want = (size_t)(r->body_size - h->at);
+    size_t left = (size_t)(r->body_size - h->at), most = size * n;
+    size_t want = most < left ? most : left;
     if (!want)
         return 0;
     ssize_t got = pread(r->body_fd, to, want, (off_t)(r->body_from + h->at));
@@ -326,16 +312,17 @@ static CURLcode wait_for_end(hop *h)
     return CURLE_FAILED_INIT;
 }
 
-static bool explain(hop *h, CURLcode result)
+/* What the caller or a callback said first counts. */
+static void explain(hop *h, CURLcode result)
 {
     char text[CURL_ERROR_SIZE + 128];
     long os_error = 0;
     if (tkc_failed(h->err))
-        return false;
+        return;
     h->f->curl->easy_getinfo(h->f->easy, CURLINFO_OS_ERRNO, &os_error);
     const char *detail = h->detail[0] ? h->detail : h->f->curl->easy_strerror(result);
     int32_t code = tkc_http_explain(result, os_error, detail, h->r->status != 0, text, sizeof text);
-    return tkc_fail(h->err, code, "%s", text);
+    tkc_fail(h->err, code, "%s", text);
 }
 
 static bool run_hop(hop *h)

@@ -75,21 +75,19 @@ static uint64_t socket_mark(const tkc_http_pool *pool, curl_socket_t s)
     return (uint64_t)(pool - pool->http->pools) << 32 | (uint32_t)s;
 }
 
-static int on_socket(CURL *easy, curl_socket_t s, int what, void *user, void *known)
+static int on_socket(CURL *easy, curl_socket_t s, int what, void *user, void *unused)
 {
     tkc_http_pool *pool = user;
-    tkc_http *http = pool->http;
+    int epoll = pool->http->epoll_fd;
     struct epoll_event e = { .data.u64 = socket_mark(pool, s) };
-    (void)easy;
+    (void)easy, (void)unused;
     if (what == CURL_POLL_REMOVE) {
-        epoll_ctl(http->epoll_fd, EPOLL_CTL_DEL, s, NULL);
+        epoll_ctl(epoll, EPOLL_CTL_DEL, s, NULL);
         return 0;
     }
     e.events = (what & CURL_POLL_IN ? EPOLLIN : 0u) | (what & CURL_POLL_OUT ? EPOLLOUT : 0u);
-    int op = known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
-    if (epoll_ctl(http->epoll_fd, op, s, &e) != 0)
-        epoll_ctl(http->epoll_fd, known ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, s, &e);
-    http->curl->multi_assign(pool->multi, s, pool);
+    if (epoll_ctl(epoll, EPOLL_CTL_MOD, s, &e) != 0)
+        epoll_ctl(epoll, EPOLL_CTL_ADD, s, &e);
     return 0;
 }
 
@@ -112,7 +110,6 @@ static bool open_pool(tkc_http_pool *pool, tinkc_error *err)
     pool->multi = curl->multi_init();
     if (!pool->multi)
         return tkc_fail_memory(err);
-    pool->curl_due_ms = -1;
     curl->multi_setopt(pool->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
     curl->multi_setopt(pool->multi, CURLMOPT_SOCKETDATA, pool);
     curl->multi_setopt(pool->multi, CURLMOPT_TIMERFUNCTION, on_timer);
@@ -146,33 +143,20 @@ static tkc_http_pool *pool_for(tkc_http *http, int32_t kind)
     return &http->pools[known ? kind : TINKC_POOL_REST];
 }
 
-static void link_exchange(tkc_exchange **head, tkc_exchange *x)
-{
-    x->next = *head;
-    x->link = head;
-    if (x->next)
-        x->next->link = &x->next;
-    *head = x;
-}
-
 static void enqueue(tkc_http_pool *pool, tkc_exchange *x)
 {
-    x->next = NULL;
     x->link = pool->waiting_end;
     *pool->waiting_end = x;
     pool->waiting_end = &x->next;
 }
 
-static void unlink_exchange(tkc_exchange *x)
+static void leave_queue(tkc_exchange *x)
 {
-    tkc_http_pool *pool = x->pool;
     *x->link = x->next;
     if (x->next)
         x->next->link = x->link;
-    else if (!x->active)
-        pool->waiting_end = x->link;
-    if (x->active)
-        pool->n_active--;
+    else
+        x->pool->waiting_end = x->link;
 }
 
 /* ---- one exchange's life ---- */
@@ -189,18 +173,17 @@ static void forget_todo(tkc_exchange *x)
     x->in_todo = false;
 }
 
-/* Removes it from every list. End the reply only after this: ending it may call send. */
+/* Removes it from every list. */
 static void detach(tkc_exchange *x)
 {
-    tkc_http *http = x->pool->http;
-    if (x->active && x->easy && x->pool->multi)
-        http->curl->multi_remove_handle(x->pool->multi, x->easy);
-    tkc_loop_disarm(http->loop, &x->idle_timer);
+    tkc_http_pool *pool = x->pool;
     forget_todo(x);
-    unlink_exchange(x);
-    x->reply->slot = NULL;
-    if (x->pool->n_active == 0)
-        tkc_loop_arm(http->loop, &x->pool->idle_timer, POOL_IDLE_MS);
+    if (x->active)
+        pool->n_active--;
+    else
+        leave_queue(x);
+    if (pool->n_active == 0)
+        tkc_loop_arm(pool->http->loop, &pool->idle_timer, POOL_IDLE_MS);
 }
 
 static void release_exchange(tkc_exchange *x)
@@ -210,9 +193,13 @@ static void release_exchange(tkc_exchange *x)
     tkc_release(a, x, sizeof *x);
 }
 
+/* Ends the reply only after everything else: that may call send. */
 static void end_with(tkc_exchange *x, int32_t code, const char *text)
 {
+    if (x->active && x->easy && x->pool->multi)
+        x->pool->http->curl->multi_remove_handle(x->pool->multi, x->easy);
     detach(x);
+    x->reply->slot = NULL;
     x->reply->fail(x->reply, code, text);
     release_exchange(x);
 }
@@ -274,9 +261,8 @@ static void start_exchange(tkc_exchange *x)
     tkc_http_pool *pool = x->pool;
     tkc_http *http = pool->http;
     tinkc_error err = { 0 };
-    unlink_exchange(x);
+    leave_queue(x);
     x->active = true;
-    link_exchange(&pool->running, x);
     pool->n_active++;
     http->sent++;
     tkc_loop_disarm(http->loop, &pool->idle_timer);
@@ -301,11 +287,7 @@ static void finish_exchange(tkc_exchange *x, CURLcode result)
     x->reply->slot = NULL;
     tinkc_reply *reply = x->reply;
     if (!tkc_exchange_finish(x, result)) {
-        forget_todo(x);
-        tkc_loop_disarm(http->loop, &x->idle_timer);
-        unlink_exchange(x);
-        if (pool->n_active == 0)
-            tkc_loop_arm(http->loop, &pool->idle_timer, POOL_IDLE_MS);
+        detach(x);
         release_exchange(x);
         return;
     }
@@ -313,8 +295,6 @@ static void finish_exchange(tkc_exchange *x, CURLcode result)
     http->sent++;
     if (http->curl->multi_add_handle(pool->multi, x->easy) != CURLM_OK)
         end_with(x, TINKC_E_CONNECTION, "libcurl refused the request");
-    else
-        arm_idle(x);
 }
 
 /* ---- rounds ---- */
@@ -327,13 +307,10 @@ static void do_todo(tkc_http *http)
         x->in_todo = false;
         if (x->cancelled) {
             end_with(x, TINKC_E_CONNECTION, "no longer wanted");
-        } else if (x->resume) {
-            x->resume = false;
-            if (x->active && x->paused) {
-                x->paused = false;
-                x->last_activity_ms = tkc_loop_now_ms(http->loop);
-                http->curl->easy_pause(x->easy, CURLPAUSE_CONT);
-            }
+        } else {
+            x->paused = false;
+            x->last_activity_ms = tkc_loop_now_ms(http->loop);
+            http->curl->easy_pause(x->easy, CURLPAUSE_CONT);
         }
     }
 }
@@ -501,10 +478,8 @@ static void http_resume(void *self, tinkc_reply *reply)
 {
     tkc_exchange *x = reply->slot;
     (void)self;
-    if (!x || !x->paused)
-        return;
-    x->resume = true;
-    add_todo(x);
+    if (x && x->paused)
+        add_todo(x);
 }
 
 /* ---- life ---- */
@@ -597,7 +572,7 @@ void tkc_http_free(tkc_http *http)
     if (!http)
         return;
     for (size_t i = 0; i < TKC_HTTP_POOLS; i++) {
-        assert(!http->pools[i].running && !http->pools[i].waiting);
+        assert(!http->pools[i].n_active && !http->pools[i].waiting);
         close_pool(&http->pools[i]);
     }
     if (http->epoll_fd >= 0)

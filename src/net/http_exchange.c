@@ -53,18 +53,19 @@ static bool is_redirect(int32_t status)
     return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
-/* "HTTP/1.1 200 OK" or "HTTP/2 200". Interim (1xx) statuses are not passed on. */
-static void on_status_line(tkc_exchange *x, tinkc_str line)
+int32_t tkc_http_status(tinkc_str line)
 {
     size_t space = tkc_str_find(line, ' ');
-    int64_t status = 0;
-    if (space < line.len) {
-        tinkc_str rest = tkc_str_trim(tkc_strn(line.data + space, line.len - space));
-        rest.len = tkc_str_find(rest, ' ');
-        if (!tkc_parse_i64(rest, &status) || status < 100 || status > 999)
-            status = 0;
-    }
-    x->status = (int32_t)status;
+    int64_t status;
+    tinkc_str rest = tkc_str_trim(tkc_strn(line.data + space, line.len - space));
+    rest.len = tkc_str_find(rest, ' ');
+    return tkc_parse_i64(rest, &status) && status >= 100 && status <= 999 ? (int32_t)status : 0;
+}
+
+/* Interim (1xx) statuses are not passed on. */
+static void on_status_line(tkc_exchange *x, tinkc_str line)
+{
+    x->status = tkc_http_status(line);
     x->head_done = false;
     x->holding = is_redirect(x->status) && !x->request->no_redirects;
     /* A 400 from an edge proxy may concern this connection: the next attempt opens a new one. */
@@ -77,19 +78,18 @@ static void on_status_line(tkc_exchange *x, tinkc_str line)
     }
 }
 
-/* Splits "Name: value" into two terminated pieces in x->held; returns the first, or NULL. */
-static const char *hold_header(tkc_exchange *x, tinkc_str line, tinkc_error *err)
+/* Adds "Name: value" to x->held as two terminated pieces. False: it is not of that form, or err is set. */
+static bool hold_header(tkc_exchange *x, tinkc_str line, tinkc_error *err)
 {
     size_t colon = tkc_str_find(line, ':');
     if (colon == 0 || colon == line.len)
-        return NULL;
+        return false;
     tinkc_str name = tkc_str_trim(tkc_strn(line.data, colon));
     tinkc_str value = tkc_str_trim(tkc_strn(line.data + colon + 1, line.len - colon - 1));
-    size_t begin = x->held.len;
     tkc_buf_str(&x->held, name, err);
     tkc_buf_char(&x->held, 0, err);
     tkc_buf_str(&x->held, value, err);
-    return tkc_buf_char(&x->held, 0, err) ? x->held.data + begin : NULL;
+    return tkc_buf_char(&x->held, 0, err);
 }
 
 static void give_header(tkc_exchange *x, const char *name)
@@ -138,11 +138,11 @@ static size_t on_header(char *data, size_t size, size_t n, void *user)
     }
     if (x->head_done || x->status < 200)
         return len; /* the end of the head, a trailer, or an interim answer */
-    const char *name = hold_header(x, line, &err);
+    bool held = hold_header(x, line, &err);
     if (tkc_failed(&err))
         return 0;
-    if (name && !x->holding) {
-        give_header(x, name);
+    if (held && !x->holding) {
+        give_header(x, x->held.data);
         x->held.len = 0;
     }
     return len;
@@ -403,7 +403,7 @@ bool tkc_exchange_prepare(tkc_exchange *x, tinkc_error *err)
     if (tkc_failed(err))
         return false;
     x->status = 0;
-    x->head_done = x->holding = x->paused = false;
+    x->holding = false;
     x->seen_bytes = 0;
     x->error_text[0] = 0;
     note_activity(x);
@@ -420,9 +420,6 @@ void tkc_exchange_clear(tkc_exchange *x)
         http->curl->slist_free_all(x->headers);
     tkc_buf_free(&x->held);
     tkc_release(http->a, x->url, x->url_size);
-    x->easy = NULL;
-    x->headers = NULL;
-    x->url = NULL;
 }
 
 /* ---- the end of a transfer ---- */

@@ -17,9 +17,9 @@ struct tkc_exchange {
     tkc_http_pool *pool;
     const tinkc_request *request; /* borrowed until the reply has ended */
     tinkc_reply *reply;
-    tkc_exchange *next, **link; /* in the queue of its state */
+    tkc_exchange *next, **link; /* in the queue, while not active */
     tkc_exchange *todo;         /* in http->todo */
-    bool in_todo, cancelled, resume, active;
+    bool in_todo, cancelled, active;
 
     /* while active */
     CURL *easy;
@@ -45,7 +45,6 @@ struct tkc_http_pool {
     int32_t kind;
     CURLM *multi; /* created on first use, closed after POOL_IDLE_MS without requests */
     tkc_exchange *waiting, **waiting_end;
-    tkc_exchange *running;
     size_t n_active;
     int64_t curl_due_ms; /* when libcurl wants to be called; -1 = never */
     bool http2;          /* answers came over HTTP/2: many requests share a connection */
@@ -78,6 +77,9 @@ bool tkc_exchange_prepare(tkc_exchange *, tinkc_error *err);
 bool tkc_exchange_finish(tkc_exchange *, CURLcode result);
 /* Releases what belongs to the exchange while it is active. */
 void tkc_exchange_clear(tkc_exchange *);
+
+/* The status of "HTTP/1.1 200 OK" or "HTTP/2 200"; 0 = there is none from 100 to 999. */
+int32_t tkc_http_status(tinkc_str line);
 
 /* The error code for a failed transfer, and its message. */
 int32_t tkc_http_explain(CURLcode result, long os_error, const char *detail, bool got_status,

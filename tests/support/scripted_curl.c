@@ -276,7 +276,7 @@ static CURLMcode multi_socket_action(CURLM *multi, curl_socket_t s, int events, 
     scripted_multi *m = (scripted_multi *)multi;
     char text[64];
     if (s == CURL_SOCKET_TIMEOUT)
-        (void)snprintf(text, sizeof text, "timeout;");
+        (void)snprintf(text, sizeof text, events ? "timeout with events;" : "timeout;");
     else
         (void)snprintf(
             text, sizeof text, "%d%s%s%s;", (int)s, events & CURL_CSELECT_IN ? " in" : "",
@@ -307,13 +307,6 @@ static CURLMcode multi_poll(CURLM *multi, struct curl_waitfd fds[], unsigned n, 
                             int *ready)
 {
     (void)multi, (void)fds, (void)n, (void)timeout_ms, (void)ready;
-    return CURLM_OK;
-}
-
-static CURLMcode multi_assign(CURLM *multi, curl_socket_t s, void *data)
-{
-    (void)s, (void)data;
-    ((scripted_multi *)multi)->assigned++;
     return CURLM_OK;
 }
 
@@ -376,7 +369,6 @@ void scripted_curl_start(void)
     table->multi_socket_action = multi_socket_action;
     table->multi_perform = multi_perform;
     table->multi_poll = multi_poll;
-    table->multi_assign = multi_assign;
     table->multi_info_read = multi_info_read;
     table->slist_append = slist_append;
     table->slist_free_all = slist_free_all;

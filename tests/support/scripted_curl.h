@@ -36,7 +36,6 @@ struct scripted_multi {
     curl_socket_callback socket_fn;
     void *timer_data, *socket_data;
     char actions[256]; /* of curl_multi_socket_action: "timeout;", "7 in out;" */
-    size_t assigned;   /* calls of curl_multi_assign */
     bool open;
 };
 

@@ -22,14 +22,18 @@ typedef struct answer {
 } answer;
 static const answer *script;
 static size_t n_script, played;
+static bool was_wanted;
+static const char *detail; /* in libcurl's error buffer */
 
 static void perform(scripted_easy *e)
 {
     const answer *a = &script[played < n_script ? played : n_script - 1];
     played++;
-    bool wanted =
+    was_wanted =
         scripted_head(e, a->head) && (!a->body || scripted_body(e, a->body) == strlen(a->body));
-    scripted_end(e, wanted ? a->result : CURLE_WRITE_ERROR);
+    if (detail)
+        (void)snprintf(e->error_text, CURL_ERROR_SIZE, "%s", detail);
+    scripted_end(e, was_wanted ? a->result : CURLE_WRITE_ERROR);
 }
 
 static int setup(void **state)
@@ -298,6 +302,10 @@ static void failures_are_explained(void **state)
         assert_memory_equal(err.message, rows[i].text, strlen(rows[i].text));
         assert_true(strlen(err.message) > strlen(rows[i].text)); /* libcurl's words follow */
     }
+    detail = "d";
+    assert_false(run("GET", "http://h/", &rows[0].a, 1));
+    assert_string_equal(err.message, "no connection: d");
+    detail = NULL;
 }
 
 static void libcurls_own_failures(void **state)
@@ -492,6 +500,7 @@ static void the_caller_takes_it(void **state)
 {
     (void)state;
     static const answer empty = { "HTTP/1.1 200 OK\r\n\r\n", NULL, CURLE_OK };
+    static const answer short_one = { "HTTP/1.1 200 OK\r\n\r\n", "x", CURLE_OK };
     static const struct {
         const answer *a;
         bool refuse_head, refuse_body;
@@ -502,6 +511,8 @@ static void the_caller_takes_it(void **state)
         { &fine, true, false, "head;", "no head" },
         { &empty, true, false, "head;", "no head" },
         { &fine, false, true, "head;hello;", "no body" },
+        { &short_one, true, false, "head;", "no head" },
+        { &short_one, false, true, "head;x;", "no body" },
     };
     r.head = note_head;
     r.take = note_take;
@@ -511,6 +522,7 @@ static void the_caller_takes_it(void **state)
         refuse_body = rows[i].refuse_body;
         assert_int_equal(run("GET", "http://h/", rows[i].a, 1), !rows[i].message[0]);
         assert_string_equal(taken, rows[i].taken);
+        assert_int_equal(was_wanted, !rows[i].message[0] || rows[i].a == &empty);
         assert_string_equal(err.message, rows[i].message);
         assert_int_equal(r.text.len, 0);
     }

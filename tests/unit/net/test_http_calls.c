@@ -150,7 +150,14 @@ typedef struct act {
     void (*fn)(scripted_easy *, const char *);
     scripted_easy *easy;
     const char *arg;
+    CURLcode result;
 } act;
+
+static void end_now(tkc_task *task)
+{
+    act *a = TKC_OWNER(task, act, task);
+    scripted_end(a->easy, a->result);
+}
 
 static void act_now(tkc_task *task)
 {
@@ -1237,6 +1244,12 @@ static void a_paused_one_is_cancelled(void **state)
     x->reply.room = on_room;
     sent(x);
     play(0, head_only, "HTTP/1.1 200 OK\r\n\r\n");
+    for (int i = 1; i <= 2; i++) { /* it may pause again */
+        play(0, body_only, "a");
+        post(x, resume_now);
+        settle();
+        assert_int_equal(scripted_nth(0)->pauses, i);
+    }
     play(0, body_only, "a");
     post(x, resume_and_cancel);
     settle();
@@ -1320,17 +1333,13 @@ static void no_descriptor_to_wait_with(void **state)
 
 static int ends[2];
 static int asked;
-static void *known;
 static char actions[256];
 
 static void ask_socket(scripted_easy *e, const char *unused)
 {
     (void)unused;
     scripted_multi *m = e->multi;
-    m->actions[0] = 0;
-    assert_int_equal(m->socket_fn(e, ends[0], asked, m->socket_data, known), 0);
-    assert_int_equal(m->assigned, asked != CURL_POLL_REMOVE);
-    m->assigned = 0;
+    assert_int_equal(m->socket_fn(e, ends[0], asked, m->socket_data, NULL), 0);
 }
 
 static void copy_actions(scripted_easy *e, const char *unused)
@@ -1364,17 +1373,16 @@ static void sockets_are_watched(void **state)
     enum { QUIET = -1 };
     static const struct {
         int first, then; /* asked for; QUIET = nothing before */
-        bool known, data, closed;
+        bool data, closed;
         const char *want;
     } rows[] = {
-        { QUIET, CURL_POLL_IN, false, true, false, " in;" },
-        { QUIET, CURL_POLL_OUT, false, true, false, " out;" },
-        { QUIET, CURL_POLL_INOUT, false, true, false, " in out;" },
-        { QUIET, CURL_POLL_INOUT, false, false, false, " out;" },
-        { QUIET, CURL_POLL_IN, false, false, true, " in err;" },
-        { CURL_POLL_IN, CURL_POLL_OUT, true, false, false, " out;" },
-        { CURL_POLL_IN, CURL_POLL_OUT, false, false, false, " out;" }, /* known after all */
-        { QUIET, CURL_POLL_OUT, true, false, false, " out;" },         /* and not known */
+        { QUIET, CURL_POLL_IN, true, false, " in;" },
+        { QUIET, CURL_POLL_OUT, true, false, " out;" },
+        { QUIET, CURL_POLL_INOUT, true, false, " in out;" },
+        { QUIET, CURL_POLL_INOUT, false, false, " out;" },
+        { QUIET, CURL_POLL_IN, false, true, " in err;" },
+        { CURL_POLL_IN, CURL_POLL_OUT, false, false, " out;" },
+        { CURL_POLL_NONE, CURL_POLL_OUT, true, false, " out;" },
     };
     static const int32_t kinds[] = { TINKC_POOL_SAMPLE, TINKC_POOL_REST };
     open_with(&(tkc_http_options){ .proxy = "" });
@@ -1385,15 +1393,15 @@ static void sockets_are_watched(void **state)
         size_t row = i / 2, nth = i % 2;
         char want[64];
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-        known = NULL;
         asked = rows[row].first;
-        if (asked != QUIET)
-            play(nth, ask_socket, NULL);
         if (rows[row].data)
             assert_int_equal(write(ends[1], "x", 1), 1);
+        play(0, forget_actions, NULL);
+        play(1, forget_actions, NULL);
+        if (asked != QUIET)
+            play(nth, ask_socket, NULL);
         if (rows[row].closed)
             close(ends[1]);
-        known = rows[row].known ? &known : NULL;
         asked = rows[row].then;
         play(nth, ask_socket, NULL);
         wait_until(acted(nth));
@@ -1401,14 +1409,13 @@ static void sockets_are_watched(void **state)
         (void)acted(nth);
         assert_string_equal(actions, want);
         (void)acted(1 - nth);
-        assert_null(strstr(actions, "in")); /* the other pool heard nothing of it */
+        assert_null(strchr(actions, ' ')); /* the other pool heard nothing of it */
         close(ends[0]);
         if (!rows[row].closed)
             close(ends[1]);
-        play(nth, forget_actions, NULL);
     }
+    play(0, forget_actions, NULL);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    known = NULL;
     asked = CURL_POLL_IN;
     play(0, ask_socket, NULL);
     asked = CURL_POLL_REMOVE;
@@ -1424,6 +1431,12 @@ static void sockets_are_watched(void **state)
 }
 
 /* ---- more of redirects ---- */
+
+static void answer_with_a_text(scripted_easy *e, const char *lines)
+{
+    (void)snprintf(e->error_text, CURL_ERROR_SIZE, "of the first");
+    answer_redirect(e, lines);
+}
 
 static void redirects_that_break(void **state)
 {
@@ -1446,7 +1459,23 @@ static void redirects_that_break(void **state)
         assert_int_equal(scripted_added(), nth + 1);
         assert_int_equal(scripted_easies_open(), 0);
     }
-    /* Silence counts from the second request, and a pause or a count of the first is forgotten. */
+    /* The second answer is one of its own. */
+    static const struct {
+        CURLcode result;
+        const char *text;
+    } ends_as[] = { { CURLE_OK, "the answer has no status" },
+                    { CURLE_GOT_NOTHING, "the connection was closed before an answer: "
+                                         "Server returned nothing (no headers, no data)" } };
+    for (size_t i = 0; i < 2; i++) {
+        size_t at = scripted_added();
+        exchange *x = sent(make("GET", "http://h", TINKC_POOL_TRAIN));
+        play(at, answer_with_a_text, "HTTP/1.1 302 x\r\n\r\n");
+        act a = { .task.run = end_now, .easy = scripted_nth(at + 1), .result = ends_as[i].result };
+        tkc_loop_post(loop, &a.task);
+        settle();
+        assert_string_equal(x->log, failed_as(TINKC_E_CONNECTION, ends_as[i].text));
+    }
+    /* Silence counts from the second request, and a count of the first is forgotten. */
     size_t nth = scripted_added();
     exchange *x = sent(make("GET", "http://h", TINKC_POOL_TRAIN));
     play(nth, see_progress, "5");

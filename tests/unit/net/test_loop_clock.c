@@ -32,9 +32,11 @@ static void release(void *self)
     (void)self;
     seen.released++;
 }
+static atomic_int looks;
 static int64_t now(void *self)
 {
     (void)self;
+    atomic_fetch_add(&looks, 1);
     return atomic_load(&now_ms);
 }
 static void attach(void *self, void (*wake)(void *), void *arg)
@@ -278,9 +280,14 @@ static bool said(const char *want)
     return same;
 }
 
+static bool jumps; /* the loop's thread only: the clock moves in the next round */
+
 static int64_t prepare(void *self)
 {
     (void)self;
+    if (jumps)
+        seen.wake(seen.arg);
+    jumps = false;
     int64_t limit = allowed;
     allowed = limit == 0 ? TINKC_FOREVER : limit;
     return limit;
@@ -320,6 +327,12 @@ static void set_limits(void)
     arm_one();
 }
 
+static void set_limits_and_jump(void)
+{
+    set_limits();
+    jumps = true;
+}
+
 static void expect(const char *want)
 {
     wait_until(said(want));
@@ -353,6 +366,13 @@ static void waits_for_the_nearer_limit(void **state)
         on_loop(set_limits);
         expect(rows[i].want);
     }
+    one_delay = TINKC_FOREVER;
+    next_limit = TINKC_FOREVER;
+    on_loop(
+        set_limits_and_jump); /* between the timers and the wait: it looks at the timers again */
+    expect("wait 0 wait -1 ");
+    one_delay = 10;
+    on_loop(arm_one);
     on_loop(take_waiter);
     assert_int_equal(idle_due(), 1010);
 }
@@ -441,6 +461,23 @@ static void busy_is_not_idle(void **state)
     assert_int_equal(tkc_loop_now_ms(loop), 1000);
 }
 
+/* A loop with nothing to do does nothing: it does not look at the clock over and over. */
+static void an_idle_loop_sleeps(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        if (i) {
+            one = (tkc_timer){ 0 };
+            one_delay = 3600 * 1000;
+            on_loop(arm_one);
+        }
+        (void)idle_due();
+        int before = atomic_load(&looks);
+        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+        assert_int_equal(atomic_load(&looks), before);
+    }
+}
+
 /* What was posted before the stop runs; a join that runs out of time changes nothing. */
 static void a_stop_runs_what_is_posted(void **state)
 {
@@ -523,6 +560,7 @@ int main(void)
         TEST(waits_for_the_nearer_limit),
         TEST(a_timer_for_now_waits_a_round),
         TEST(busy_is_not_idle),
+        TEST(an_idle_loop_sleeps),
         cmocka_unit_test(a_stop_runs_what_is_posted),
         cmocka_unit_test(abandoned_after_its_end),
         cmocka_unit_test(no_descriptor_no_loop),
