@@ -532,6 +532,25 @@ static void error_bodies_of_every_shape_are_read(void **state)
         { "{\"detail\":", "{\"detail\":", NULL, false },
         { "[1]", "[1]", NULL, false },
         { "\xFF\xFE", NULL, NULL, false },
+        { "{\"detail\":[{\"loc\":\"body\",\"msg\":\"m\"}]}", "m", NULL, true },
+        { "{\"detail\":[{\"loc\":[],\"msg\":\"m\"}]}", "m", NULL, true },
+        { "{\"detail\":[{\"loc\":[\"a\",0,\"b\"],\"msg\":\"m\"}]}", "a.0.b: m", NULL, true },
+        { "{\"detail\":[{\"loc\":[\"a\"]}]}", "a", NULL, true },
+        { "{\"detail\":[\"x\",1,{\"msg\":\"y\"},{\"loc\":[\"z\"],\"msg\":\"w\"}]}", "x; 1; y; z: w",
+          NULL, true },
+        { "{\"detail\":[{\"msg\":{\"a\":1}}]}", "{\"a\":1}", NULL, true },
+        { "{\"error\":{\"message\":{\"a\":1}}}", NULL, NULL, true },
+        { "{\"error\":{\"detail\":[\"q\"]}}", "q", NULL, true },
+        { "{\"error\":7,\"other\":\"o\"}", NULL, NULL, true },
+        { "{\"detail\":null}", NULL, NULL, true },
+        { "{\"code\":7}", NULL, "7", true },
+        { "{\"code\":{\"a\":1}}", NULL, "{\"a\":1}", true },
+        { "{\"detail\":\"d\",\"message\":\"m\"}", "d", NULL, true },
+        { "{\"error\":\"e\",\"message\":\"m\"}", "e", NULL, true },
+        { "a\x1F"
+          "b\x7F c\x20"
+          "d\te",
+          "a b  c d e", NULL, false },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         tinkc_error err = { 0 };
@@ -547,6 +566,102 @@ static void error_bodies_of_every_shape_are_read(void **state)
     tkc_buf_clear(&out);
     tkc_error_body_write(&e, &out, &err);
     assert_str(tkc_buf_view(&out), "{\"detail\":\"d\",\"code\":\"c\"}");
+    e = (tkc_error_body){ 0 };
+    tkc_buf_clear(&out);
+    assert_true(tkc_error_body_write(&e, &out, &err));
+    assert_str(tkc_buf_view(&out), "{\"detail\":\"\"}");
+}
+
+/* 300 bytes are kept, and no half of a character. */
+static void long_error_texts_are_cut(void **state)
+{
+    (void)state;
+    for (size_t before = 297; before <= 301; before++) {
+        char body[320];
+        tinkc_error err = { 0 };
+        tkc_error_body e;
+        memset(body, 'a', before);
+        memcpy(body + before, "\xC3\xA9", 3);
+        assert_true(tkc_error_body_read(tkc_str(body), &arena, &e, &err));
+        assert_int_equal(strlen(e.detail), before <= 298   ? before + 2
+                                           : before <= 300 ? before
+                                                           : 300);
+        assert_memory_equal(e.detail, body, strlen(e.detail));
+    }
+}
+
+static void answers_are_read_to_the_last_member(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json;
+        int32_t kind, queue, category;
+        int64_t size;
+        const char *state_text, *reason, *id, *error;
+    } rows[] = {
+        { "{}", TKC_ANSWER_RESULT, TKC_UNKNOWN, TKC_CATEGORY_UNKNOWN, 0, NULL, NULL, NULL, NULL },
+        { "{\"status\":\"complete_metadata\",\"response_payload_size\":-1}", TKC_ANSWER_METADATA,
+          TKC_UNKNOWN, TKC_CATEGORY_UNKNOWN, 0, NULL, NULL, NULL, NULL },
+        { "{\"status\":\"complete_metadata\",\"response_payload_size\":1}", TKC_ANSWER_METADATA,
+          TKC_UNKNOWN, TKC_CATEGORY_UNKNOWN, 1, NULL, NULL, NULL, NULL },
+        { "{\"response_payload_size\":\"5\"}", TKC_ANSWER_RESULT, TKC_UNKNOWN, TKC_CATEGORY_UNKNOWN,
+          0, NULL, NULL, NULL, NULL },
+        { "{\"error\":\"e\",\"category\":\"Server\",\"request_id\":\"i\"}", TKC_ANSWER_FAILED,
+          TKC_UNKNOWN, TKC_CATEGORY_SERVER, 0, NULL, NULL, "i", "e" },
+        { "{\"error\":[1, 2],\"category\":7}", TKC_ANSWER_FAILED, TKC_UNKNOWN, TKC_CATEGORY_UNKNOWN,
+          0, NULL, NULL, NULL, "[1, 2]" },
+        { "{\"error\":\"e\",\"category\":\"unknown\"}", TKC_ANSWER_FAILED, TKC_UNKNOWN,
+          TKC_CATEGORY_UNKNOWN, 0, NULL, NULL, NULL, "e" },
+        { "{\"type\":\"try_again\",\"queue_state\":\"PAUSED_rate_limit\"}", TKC_ANSWER_TRY_AGAIN,
+          TKC_QUEUE_RATE_LIMIT, TKC_CATEGORY_UNKNOWN, 0, "PAUSED_rate_limit", NULL, NULL, NULL },
+        { "{\"queue_state\":\"asleep\",\"queue_state_reason\":7,\"request_id\":7}",
+          TKC_ANSWER_RESULT, TKC_UNKNOWN, TKC_CATEGORY_UNKNOWN, 0, "asleep", NULL, NULL, NULL },
+        { "{\"queue_state\":5,\"queue_state_reason\":\"r\"}", TKC_ANSWER_RESULT, TKC_UNKNOWN,
+          TKC_CATEGORY_UNKNOWN, 0, NULL, "r", NULL, NULL },
+        { "{\"type\":\"try_agai\",\"status\":\"complete\"}", TKC_ANSWER_RESULT, TKC_UNKNOWN,
+          TKC_CATEGORY_UNKNOWN, 0, NULL, NULL, NULL, NULL },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tkc_answer a = sorted(rows[i].json);
+        assert_int_equal(a.kind, rows[i].kind);
+        assert_int_equal(a.queue_state.value, rows[i].queue);
+        assert_int_equal(a.category.value, rows[i].category);
+        assert_int_equal(a.response_payload_size, rows[i].size);
+        assert_true(tkc_cstr_eq(a.queue_state.text, rows[i].state_text));
+        assert_true(tkc_cstr_eq(a.queue_state_reason, rows[i].reason));
+        assert_true(tkc_cstr_eq(a.request_id, rows[i].id));
+        assert_true(tkc_cstr_eq(a.error, rows[i].error));
+    }
+}
+
+static void answers_without_their_parts(void **state)
+{
+    (void)state;
+    static const struct {
+        tkc_answer a;
+        const char *want;
+    } rows[] = {
+        { { .kind = TKC_ANSWER_TRY_AGAIN, .queue_state = { NULL, TKC_UNKNOWN } },
+          "{\"type\":\"try_again\"}" },
+        { { .kind = TKC_ANSWER_TRY_AGAIN, .queue_state = { "own", TKC_QUEUE_ACTIVE } },
+          "{\"type\":\"try_again\",\"queue_state\":\"own\"}" },
+        { { .kind = TKC_ANSWER_TRY_AGAIN, .queue_state = { NULL, TKC_QUEUE_CAPACITY } },
+          "{\"type\":\"try_again\",\"queue_state\":\"paused_capacity\"}" },
+        { { .kind = TKC_ANSWER_FAILED, .category = { NULL, TKC_CATEGORY_UNKNOWN } },
+          "{\"error\":\"\",\"category\":\"unknown\"}" },
+        { { .kind = TKC_ANSWER_FAILED, .error = "e", .category = { NULL, TKC_CATEGORY_USER } },
+          "{\"error\":\"e\",\"category\":\"user\"}" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tkc_buf_clear(&out);
+        assert_true(tkc_answer_write(&rows[i].a, &out, &err));
+        assert_str(tkc_buf_view(&out), rows[i].want);
+    }
+    tinkc_error err = { 0 };
+    assert_false(tkc_answer_write(&(tkc_answer){ .kind = TKC_ANSWER_RESULT }, &out, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    assert_string_equal(err.message, "a result is written by its own message");
 }
 
 static void estimates_of_prompts(void **state)
@@ -624,6 +739,9 @@ int main(void)
         cmocka_unit_test(answers_that_are_no_objects_are_refused),
         cmocka_unit_test(answers_are_written),
         cmocka_unit_test(error_bodies_of_every_shape_are_read),
+        cmocka_unit_test(long_error_texts_are_cut),
+        cmocka_unit_test(answers_are_read_to_the_last_member),
+        cmocka_unit_test(answers_without_their_parts),
         cmocka_unit_test(estimates_of_prompts),
         cmocka_unit_test(running_out_of_memory_is_an_error),
     };
