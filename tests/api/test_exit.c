@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "support/api_support.h"
@@ -41,9 +42,16 @@ static void wait_for(sem_t *sem)
         ;
 }
 
+/* Gives a process that does not wait for the thread time to go on without it. */
+static void linger(void)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = 20 * 1000 * 1000 }, NULL);
+}
+
 static void free_data(void *data)
 {
     (void)data;
+    linger();
     atomic_store(&data_freed, true);
 }
 
@@ -64,6 +72,7 @@ static void end_reply(void *self, tinkc_reply *reply)
         sem_post(&cancelling);
         wait_for(&go);
     }
+    linger();
     (reply->fail)(reply, TINKC_E_CONNECTION, "no longer wanted");
 }
 
