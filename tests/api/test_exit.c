@@ -42,7 +42,7 @@ static void wait_for(sem_t *sem)
         ;
 }
 
-/* Gives a process that does not wait for the thread time to go on without it. */
+/* Gives a process that does not wait for the thread time to end without it. */
 static void linger(void)
 {
     nanosleep(&(struct timespec){ .tv_nsec = 20 * 1000 * 1000 }, NULL);
