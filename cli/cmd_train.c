@@ -35,7 +35,7 @@ static int train(cli_sft *s)
 
 int cli_train_sft(cli_app *app)
 {
-    cli_sft s;
+    cli_sft s = { .job = { .app = app } };
     char *commit = cli_flag(app, "dry-run") ? NULL : cli_git_commit();
     const char *const about[] = { "recipe_name", "sft", commit ? "git_rev" : NULL, commit, NULL };
     app->session_metadata = about;

@@ -74,10 +74,13 @@ static sides paired(const json_t *row)
     const json_t *c = at(row, "comparison");
     if (c) {
         const char *label = json_string_value(at(row, "label"));
-        bool b = label && strcmp(label, "B") == 0;
+        bool a = label && strcmp(label, "A") == 0, b = label && strcmp(label, "B") == 0;
         s.tie = label && strcmp(label, "Tie") == 0;
-        s.chosen = join(at(c, "prompt_conversation"), at(c, b ? "completion_B" : "completion_A"));
-        s.rejected = join(at(c, "prompt_conversation"), at(c, b ? "completion_A" : "completion_B"));
+        if (a || b) {
+            const json_t *prompt = at(c, "prompt_conversation");
+            s.chosen = join(prompt, at(c, a ? "completion_A" : "completion_B"));
+            s.rejected = join(prompt, at(c, a ? "completion_B" : "completion_A"));
+        }
         s.why = "\"comparison\" needs prompt_conversation, completion_A, completion_B, and a label "
                 "A, B or Tie";
     } else if (at(row, "preferred_output")) {
@@ -94,17 +97,21 @@ static sides paired(const json_t *row)
     return s;
 }
 
+/* true and false, which some data sets write as 1 and 0. */
+static bool is_label(const json_t *v)
+{
+    return json_is_boolean(v) ||
+           (json_is_integer(v) && (json_integer_value(v) == 0 || json_integer_value(v) == 1));
+}
+
 static sides single(const json_t *row)
 {
     const json_t *label = at(row, "label");
-    sides s = { .chosen = join(at(row, "prompt"), at(row, "completion")),
-                .good = json_is_true(label) || json_integer_value(label) == 1,
-                .why = "needs \"prompt\", \"completion\" and \"label\": true or false" };
-    if (!json_is_boolean(label) && !json_is_integer(label)) {
-        json_decref(s.chosen);
-        s.chosen = NULL;
-    }
-    return s;
+    if (label && !is_label(label))
+        return (sides){ .why = "\"label\" is neither true nor false (nor 1 or 0)" };
+    return (sides){ .chosen = label ? join(at(row, "prompt"), at(row, "completion")) : NULL,
+                    .good = json_is_true(label) || json_integer_value(label) == 1,
+                    .why = "needs \"prompt\", \"completion\" and \"label\": true or false" };
 }
 
 /* ---- tokens ---- */

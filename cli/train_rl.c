@@ -431,10 +431,21 @@ static int open_loop(cli_rl *r)
     return err.code ? cli_fail_error(app, &err, NULL) : 0;
 }
 
+/* Samples, rewards or the environment failed for a whole step: nothing was trained in it. */
+static int fail_step(const cli_rl *r, const tinkc_error *err)
+{
+    char hint[200];
+    (void)snprintf(hint, sizeof hint, "remove the cause, then: tinkc train resume %.100s",
+                   r->job.log_dir);
+    return cli_fail(r->job.app, "partial_failure", hint, "%s", err->message);
+}
+
 static int finish(cli_rl *r, bool ok, tinkc_error *err)
 {
     if (cli_stop_signal())
         return cli_job_stop_early(&r->job);
+    if (err->code == TINKC_E_REQUEST_FAILED && err->cause == TINKC_E_CALLBACK)
+        return fail_step(r, err);
     if (ok && r->job.step > r->job.first_step) {
         bool wanted = r->test.n && cli_int(r->job.app, "eval-every") > 0;
         ok = (!wanted || evaluate(r, err)) && cli_job_checkpoint(&r->job, true, false, err);

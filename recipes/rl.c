@@ -583,9 +583,11 @@ const tinkc_rl_report *tinkc_rl_step(tinkc_rl *rl, size_t total, tinkc_error *er
     batch *b = begin_ahead(rl, total, err) ? take_batch(rl, err) : NULL;
     int64_t waited_ms = tkr_now_ms() - begun_ms;
     rl->current = b;
-    if (b && usable(b) == 0)
+    if (b && usable(b) == 0) {
         tkc_fail(err, TINKC_E_REQUEST_FAILED, "no rollout of step %zu can be trained on: %s",
                  rl->step, first_error(b));
+        err->cause = TINKC_E_CALLBACK;
+    }
     for (size_t g = 0; b && g < b->n && !tkc_failed(err); g++)
         choose_group(rl, &c, b->groups[g], err);
     if (!tkc_failed(err) && c.n && rl->how.n_references && (rl->how.kl_coef > 0 || rl->how.distill))

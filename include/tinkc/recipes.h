@@ -308,7 +308,8 @@ TINKC_API tinkc_rl *tinkc_rl_new(tinkc_client *, tinkc_trainer *, const tinkc_rl
 TINKC_API void      tinkc_rl_free(tinkc_rl *);
 TINKC_API bool      tinkc_rl_add(tinkc_rl *, const tinkc_task *, size_t teacher, tinkc_error *);
 /* One step: samples (or has sampled) a batch, trains on it, starts sampling the next. total is
- * where the run ends, so that nothing is sampled in vain. Until the next call; NULL with err set. */
+ * where the run ends, so that nothing is sampled in vain. Until the next call; NULL with err set.
+ * REQUEST_FAILED with cause CALLBACK: every rollout of the step failed, and nothing was trained. */
 TINKC_API const tinkc_rl_report *tinkc_rl_step(tinkc_rl *, size_t total, tinkc_error *);
 /* Waits until no batch is half sampled: then a checkpoint of the trainer and what was recorded are
  * all that is needed to continue. */
