@@ -46,6 +46,8 @@ FILES = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"y" * 5000}
 def promised(h, path, query, body):
     """Results of what was promised: the id says which."""
     what = json.loads(body)["request_id"]
+    if what in h.server.promised:
+        return h.answer(200, h.server.promised[what])
     h.answer(200, {"load": {"type": "load_weights", "path": None}, "create": {"model_id": "export-1"},
                    "external": {"path": "tinker://export-1/external_weights/download"},
                    "saved": {"path": "tinker://export-1/weights/copy"}, "sampler": {"path": "tinker://export-1/sampler_weights/copy"}}[what])
@@ -202,7 +204,7 @@ class Quiet(http.server.ThreadingHTTPServer):
 
 def start(certificate=None):
     server = Quiet(("127.0.0.1", 0), Handler)
-    server.seen = []
+    server.seen, server.promised = [], {}
     server.log, server.lock = None, threading.Lock()  # a file that gets a line for each request
     server.slow = threading.Event()
     if certificate:

@@ -15,10 +15,11 @@ that always says the same (stub.py):
 it, keeps it apart from the transcript's own lines.
 """
 import difflib, os, pathlib, shutil, subprocess, sys, tempfile
-import stub
+import stub, stub_trainer
 
 here = pathlib.Path(__file__).resolve().parent
 build = pathlib.Path(sys.argv[1]).resolve()
+stub.ROUTES[:0] = stub_trainer.ROUTES
 nano = here.parent.parent / "models" / "nano"
 names = [a for a in sys.argv[2:] if not a.startswith("-")]
 kept = ("ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS", "TINKC_MUTANT", "TINKC_MUTANT_MAP")

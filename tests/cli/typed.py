@@ -1,12 +1,35 @@
 """Types the lines of standard input into a program whose own standard input is a terminal.
 
-    typed.py PROGRAM [ARGUMENT...] < LINES
+    typed.py [-e] PROGRAM [ARGUMENT...] < LINES
 
 All is typed at once; the terminal keeps it until the program reads it. What the program writes goes to standard output.
+With -e its standard error is the terminal, too, and is copied to standard output when it has ended.
 """
-import os, pty, subprocess, sys
+import os, pty, subprocess, sys, termios
+
+
+def written(terminal):
+    """What was written to the other end, which nobody holds any more."""
+    out = b""
+    while True:
+        try:
+            more = os.read(terminal, 65536)
+        except OSError:
+            return out
+        if not more:
+            return out
+        out += more
+
 
 ours, theirs = pty.openpty()
+errors = sys.argv[1] == "-e"
+if errors:
+    how = termios.tcgetattr(theirs)
+    how[3] &= ~termios.ECHO
+    termios.tcsetattr(theirs, termios.TCSANOW, how)
 os.write(ours, sys.stdin.read().encode())
-p = subprocess.run(sys.argv[1:], stdin=theirs, env=dict(os.environ, TERM="dumb"))
+p = subprocess.run(sys.argv[1 + errors:], stdin=theirs, stderr=theirs if errors else None, env=dict(os.environ, TERM="dumb"))
+if errors:
+    os.close(theirs)
+    sys.stdout.write(written(ours).decode().replace("\r\n", "\n"))
 sys.exit(p.returncode)
