@@ -58,11 +58,19 @@ static void convert_json(conversion *c, const char *text, size_t len)
     }
 }
 
+/* Where a paragraph ends: at a line end that an empty line follows. NULL = with the text. */
+static const char *paragraph_end(const char *p)
+{
+    while ((p = strchr(p, '\n')) && p[1 + (p[1] == '\r')] != '\n')
+        p++;
+    return p;
+}
+
 /* Paragraphs: each becomes an assistant message to an empty request. */
 static void convert_text(conversion *c, const char *text)
 {
     for (const char *p = text + strspn(text, "\r\n"); *p; c->n++) {
-        const char *end = strstr(p, "\n\n");
+        const char *end = paragraph_end(p);
         size_t n = end ? (size_t)(end - p) : strlen(p);
         while (n && strchr("\r\n", p[n - 1]))
             n--;

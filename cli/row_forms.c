@@ -186,9 +186,11 @@ json_t *cli_row_messages(const json_t *row, const cli_row_form **form)
 
 cli_span cli_row_line(cli_span line, char **owned)
 {
-    static const char key[] = "\"messages\"";
+    static const char key[] = "\"messages\"", inner[] = "\"preferred_output\"";
     *owned = NULL;
-    if (memmem(line.data, line.len, key, sizeof key - 1))
+    /* Most lines are conversations and need not be read twice; one form has its messages further in. */
+    if (memmem(line.data, line.len, key, sizeof key - 1) &&
+        !memmem(line.data, line.len, inner, sizeof inner - 1))
         return line;
     json_t *row = json_loadb(line.data, line.len, 0, NULL);
     json_t *messages = cli_row_messages(row, NULL);

@@ -6,7 +6,7 @@
 import json, os, pathlib, re, struct, sys, zlib
 import stub_trainer
 
-TIMES = [(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?", "WHEN"), (r"20\d\d-\d\d-\d\d-\d\d-\d\d", "WHEN"), (r"\b[\d.]+ tok/s", "N tok/s"),
+TIMES = [(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?", "WHEN"), (r"20\d\d-\d\d-\d\d[-T]\d\d-\d\d(-\d\d)?", "WHEN"), (r"\b[\d.]+ tok/s", "N tok/s"),
          (r"ETA \S+", "ETA TIME"), (r'"took_ms": ?\d+', '"took_ms":TIME'), (r'("time[^"]*"|"(?:wall_\w+|duration|_timestamp|_runtime)"): ?[\d.e-]+', r"\1:TIME"),
          (r"(train\w*|ask|term|out|metric_exports):\d+ \[", r"\1:LINE ["), (r'("version": ?)"[^"]*"', r'\1"VERSION"'),
          (r"\d+\.\d{6,}(e-?\d+)?", lambda m: str(float(f"{float(m[0]):.6g}")))]

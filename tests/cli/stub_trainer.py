@@ -6,7 +6,7 @@ seed and number of the sample choose the digit. Texts in a request make it fail:
     a path that ends in "lost"      404, as a checkpoint that was deleted
     a path that ends in "spoilt"    the promise fails; "barred": 403
     a prompt or an example with "@" the promise fails
-    a prompt with "#"               the answer is cut; with "~", it has a text before its digit
+    a prompt with "#"               the answer is cut; with "~", it is "<think>4</think>", the end of the line and 4
     an example with "`"             its log-probabilities are not numbers
 
 GET /said gives what was asked since the last time: calls without a number in order, those of a trainer by number, samples by text.
@@ -14,6 +14,7 @@ GET /said gives what was asked since the last time: calls without a number in or
 import json, math
 
 END, DIGIT_0, FAILS, CUT, TALK, NAN = 4095, 15, 31, 2, 93, 63
+THINK, THOUGHT = [27, 83, 71, 72, 77, 74, 29], [27, 14, 83, 71, 72, 77, 74, 29]  # <think> and </think>
 QUIET = ("/api/v1/client/", "/api/v1/retrieve_future", "/api/v1/session_heartbeat", "/api/v1/telemetry", "/said")
 FAILED = {"error": "the request failed at the service", "category": "server"}
 
@@ -54,6 +55,11 @@ def forward(h, path, query, body):
 
 
 def optim_step(h, path, query, body):
+    """The first one with a learning rate of 0.75 finds the service busy."""
+    rate = json.loads(body)["adam_params"]["learning_rate"]
+    if rate == 0.75 and "busy" not in h.server.promised:
+        h.server.promised["busy"] = {}
+        return h.answer(503, {"detail": "busy"}, [("Retry-After", "0.5")])
     promise(h, {"metrics": {"optim/grad_norm": json.loads(body)["seq_id"] / 4}})
 
 
@@ -86,7 +92,7 @@ def sample(h, path, query, body):
         return promise(h, FAILED)
     def sequence(i):
         digit = DIGIT_0 + (sum(prompt) + how.get("seed", 0) + i) % 10
-        tokens = [402, 328, digit, END] if TALK in prompt else [digit, END]
+        tokens = [*THINK, digit, *THOUGHT, 198, digit, END] if TALK in prompt else [digit, END]
         tokens = tokens[:1 if CUT in prompt else how.get("max_tokens") or len(tokens)]
         return {"stop_reason": "stop" if tokens[-1] == END else "length", "tokens": tokens, "logprobs": [logprob(t) for t in tokens]}
     most = asked.get("topk_prompt_logprobs", 0)

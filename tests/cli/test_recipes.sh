@@ -56,7 +56,7 @@ echo '{"level": 1}' > rows.jsonl
 run train rl rows.jsonl $small --env-cmd "$build/examples/guess_env" --epochs 4 --log-dir guess
 [ "$(rows guess env/all/turns_per_episode | head -n 1 | cut -c 1)" -ge 1 ] || fail "turns"
 rows guess env/all/guesses | grep -q . || fail "the environment's metric"
-refuse 9 'limit of turns' train rl rows.jsonl $small --env-cmd "$build/examples/guess_env" --max-turns 2 --log-dir endless
+refuse 10 'limit of turns' train rl rows.jsonl $small --env-cmd "$build/examples/guess_env" --max-turns 2 --log-dir endless
 
 # ---- evaluation ----
 eval="eval run sums.jsonl --local -q --grader number --max-tokens 16 --temperature 1"

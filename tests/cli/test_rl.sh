@@ -146,9 +146,9 @@ tiny="train rl sums.jsonl --local -q --group-size 2 --groups-per-batch 2 --max-t
 kill $web; wait $web 2> /dev/null
 [ $status = 0 ] || fail "--reward-url"
 refuse 2 "must begin with http" $tiny --reward-url ftp://x
-refuse 9 "http://127.0.0.1:9/ did not answer within 300 ms" $tiny --reward-url http://127.0.0.1:9/ --reward-timeout 0.3s --log-dir deaf
+refuse 10 "http://127.0.0.1:9/ did not answer within 300 ms" $tiny --reward-url http://127.0.0.1:9/ --reward-timeout 0.3s --log-dir deaf
 echo "Is it kind?" > rubric
-refuse 9 "no single number from 0 to 10" $tiny --grader rubric --grader-model nano --rubric rubric --log-dir rub
+refuse 10 "no single number from 0 to 10" $tiny --grader rubric --grader-model nano --rubric rubric --log-dir rub
 for loss in ppo cispo dro gspo; do "$tinkc" $tiny --grader number --loss $loss --log-dir "l-$loss" 2> err || fail "--loss $loss"; done
 echo "rewards by URL and by rubric, every loss"
 

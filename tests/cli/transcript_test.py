@@ -14,7 +14,7 @@ that always says the same (stub.py):
 `requests` shows what the service was asked. The service's address reads URL, the home HOME, the shipped model NANO. A backslash before a line of output, or behind
 it, keeps it apart from the transcript's own lines.
 """
-import difflib, os, pathlib, shutil, subprocess, sys, tempfile
+import concurrent.futures, difflib, os, pathlib, shutil, subprocess, sys, tempfile
 import stub, stub_trainer
 
 here = pathlib.Path(__file__).resolve().parent
@@ -90,15 +90,14 @@ def run(path):
 
 
 failed = 0
-for path in sorted((here / "transcripts").glob("*.txt")):
-    if names and path.stem not in names:
-        continue
-    wanted, got = run(path)
-    if "--update" in sys.argv:
-        path.write_text("\n".join(got) + "\n")
-    elif wanted != got:
-        failed += 1
-        print("\n".join(difflib.unified_diff(wanted, got, f"{path.name}, as it should be", "as it is", lineterm="")))
+wanted_paths = [p for p in sorted((here / "transcripts").glob("*.txt")) if not names or p.stem in names]
+with concurrent.futures.ThreadPoolExecutor(2) as pool:  # each has a folder and a service of its own
+    for path, (wanted, got) in zip(wanted_paths, pool.map(run, wanted_paths)):
+        if "--update" in sys.argv:
+            path.write_text("\n".join(got) + "\n")
+        elif wanted != got:
+            failed += 1
+            print("\n".join(difflib.unified_diff(wanted, got, f"{path.name}, as it should be", "as it is", lineterm="")))
 print(f"transcripts: {failed} differ. If what is new is right: python3 tests/cli/transcript_test.py BUILD --update, and read git diff"
       if failed else "transcripts: all as they should be")
 sys.exit(bool(failed))

@@ -3,7 +3,8 @@
     typed.py [-e] PROGRAM [ARGUMENT...] < LINES
 
 All is typed at once; the terminal keeps it until the program reads it. What the program writes goes to standard output.
-With -e its standard error is the terminal, too, and is copied to standard output when it has ended.
+The terminal is a dumb one, or what TYPED_AS names. With -e the program's standard error is the terminal, too, and is copied to
+standard output when it has ended.
 """
 import os, pty, subprocess, sys, termios
 
@@ -23,12 +24,13 @@ def written(terminal):
 
 ours, theirs = pty.openpty()
 errors = sys.argv[1] == "-e"
+how = termios.tcgetattr(theirs)
+how[0] &= ~termios.ICRNL  # a carriage return arrives as one
 if errors:
-    how = termios.tcgetattr(theirs)
     how[3] &= ~termios.ECHO
-    termios.tcsetattr(theirs, termios.TCSANOW, how)
+termios.tcsetattr(theirs, termios.TCSANOW, how)
 os.write(ours, sys.stdin.read().encode())
-p = subprocess.run(sys.argv[1 + errors:], stdin=theirs, stderr=theirs if errors else None, env=dict(os.environ, TERM="dumb"))
+p = subprocess.run(sys.argv[1 + errors:], stdin=theirs, stderr=theirs if errors else None, env=dict(os.environ, TERM=os.environ.get("TYPED_AS", "dumb")))
 if errors:
     os.close(theirs)
     sys.stdout.write(written(ours).decode().replace("\r\n", "\n"))
