@@ -31,10 +31,7 @@ int cli_epochs_plan(cli_epochs *e)
     j->total_steps = j->n_batches * j->epochs;
     if (cli_given(app, "max-steps") && (size_t)cli_int(app, "max-steps") < j->total_steps)
         j->total_steps = (size_t)cli_int(app, "max-steps");
-    if ((size_t)cli_int(app, "warmup-steps") >= j->total_steps && cli_int(app, "warmup-steps"))
-        return cli_fail(app, "usage", NULL, "--warmup-steps must be below the number of steps, %zu",
-                        j->total_steps);
-    return 0;
+    return cli_job_check_warmup(j);
 }
 
 static const size_t *batch_of(cli_epochs *e, size_t step)

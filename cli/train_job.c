@@ -346,6 +346,15 @@ int cli_job_open(cli_job *j, const json_t *config)
 
 /* ---- the learning rate ---- */
 
+int cli_job_check_warmup(const cli_job *j)
+{
+    int64_t warm = cli_int(j->app, "warmup-steps");
+    if (warm == 0 || (size_t)warm < j->total_steps)
+        return 0;
+    return cli_fail(j->app, "usage", NULL, "--warmup-steps must be below the number of steps, %zu",
+                    j->total_steps);
+}
+
 /* First the warm-up, in a line from 0; what steps are left are the schedule's, from its beginning.
  * */
 double cli_job_rate(const cli_job *j, double rate, size_t step)

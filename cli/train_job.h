@@ -48,6 +48,8 @@ void cli_job_free(cli_job *);
 
 /* The learning rate of a step by --lr-schedule and --warmup-steps. */
 double cli_job_rate(const cli_job *, double rate, size_t step);
+/* 0, or an exit code after reporting: a warm-up as long as the run would never end. */
+int cli_job_check_warmup(const cli_job *);
 /* The optimizer as the options say, but for the rate. */
 tinkc_adam cli_job_adam(const cli_app *, double rate);
 

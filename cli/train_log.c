@@ -298,9 +298,9 @@ bool cli_trainlog_remove(const char *folder)
 {
     cli_exports_remove(folder);
     bool ok = remove_iterations(folder);
-    for (size_t i = 0; i < sizeof run_files / sizeof *run_files; i++) {
+    for (size_t i = 0; ok && i < sizeof run_files / sizeof *run_files; i++) {
         char *path = cli_printf("%s/%s", folder, run_files[i]);
-        ok = path && (unlink(path) == 0 || errno == ENOENT) && ok;
+        ok = path && (unlink(path) == 0 || errno == ENOENT);
         free(path);
     }
     return ok;

@@ -202,7 +202,7 @@ static int settle_batch(cli_sft *s)
         return cli_fail(app, "data_invalid", "make --batch-size smaller, or add data",
                         "%zu example%s less than one batch of %zu", s->n_kept,
                         s->n_kept == 1 ? " is" : "s are", s->batch_size);
-    return 0;
+    return cli_job_check_warmup(&s->job);
 }
 
 static int settle_rate(cli_sft *s)

@@ -1,7 +1,6 @@
 """What transcripts show of a training run, apart from what differs from run to run.
 
-    run_folder.py mask < TEXT            times and speeds read TIME; lines of steps that are neither first nor last go
-    run_folder.py show FOLDER [FILE...]  its files, or these: rows, settings, rollouts, and the trackers' records decoded
+    run_folder.py FOLDER [FILE...]       its files, or these: rows, settings, rollouts, and the trackers' records decoded
 """
 import json, os, pathlib, re, struct, sys, zlib
 import stub_trainer
@@ -180,7 +179,4 @@ def show(folder, wanted):
             print("\n".join("  " + line for line in masked(path.read_text()).splitlines()))
 
 
-if sys.argv[1] == "mask":
-    sys.stdout.write(masked(sys.stdin.read()))
-else:
-    show(pathlib.Path(sys.argv[2]), sys.argv[3:])
+show(pathlib.Path(sys.argv[1]), sys.argv[2:])
