@@ -17,7 +17,7 @@ typedef struct cli_example {
 typedef struct cli_examples {
     cli_example *items;
     size_t n, cap;
-    size_t n_tokens, n_trained, n_cut, n_empty, n_longest;
+    size_t n_tokens, n_cut, n_empty, n_longest;
 } cli_examples;
 
 typedef struct cli_example_options {

@@ -21,9 +21,10 @@ What is not planted, because no test of behaviour can see it:
     - sizes in calls that allocate or copy bytes, and loops that run one past the end: too much room shows nowhere,
       too little and one too far are what `make asan` is for
     - (type){ 0 }: as with { 0 }, any first member may be the one that is not zero
-    - what is said when memory runs out: tests/torture lets allocations fail
+    - what is said when memory runs out (the flag no_memory): tests/torture lets allocations fail
     - locks, thread attributes, asserts: ThreadSanitizer and the debug builds own those
-    - sizes that only speed depends on: first capacities, buffer, block and chunk sizes (PERF below)
+    - sizes that only speed depends on: first capacities, buffer, block and chunk sizes (PERF below), and how far a list
+      grows (`cap ? 2 * cap : 64`)
     - how long a loop sleeps or waits before it looks again, and the number of threads that share work
     - hexadecimal masks, modes of files, characters, and string texts: tests of formats hold whole outputs against these
     - fractions below 1e-4: guards against division by zero
@@ -57,6 +58,7 @@ KEPT = re.compile(r"^(free|close|.*_(free|cleanup|destroy|unlock|lock|end|init|r
 RELEASE = re.compile(r"^(free|close|fclose|closedir|\w+_(free|decref|unref))$")
 PERF = re.compile(r"CAPACITY|INITIAL|BUFFER|_BUF$|CHUNK|BLOCK|GRAIN|STACK|PREFETCH|ALIGN|BATCH_BYTES|SLAB|PAGE_BYTES|READ_SIZE|READ_AT_ONCE|"
                   r"COPY_BYTES|PIECE|_THREADS$|^PAD$")
+GROWTH = re.compile(r"(\w+) \? (?:2 \* [\w >-]*\b\1|[\w >-]*\b\1 \* 2) : \d+$")
 ALLOCATES = re.compile(r"^(malloc|calloc|realloc|tkc_(z?alloc|alloc_\w+|resize|grow|arena_(alloc|zalloc|array)))$")
 COPIES = ("memcpy", "memmove", "memset")
 PERF_CALL = re.compile(r"^(\w*_(reserve|grow|room)|tkc_arena_init|posix_fadvise|madvise|tkc_cond_wait_until)$")
@@ -412,6 +414,8 @@ class Source:
         if kind == "statement" and RELEASE.match(called) or any(x.text == '"out of memory"' for x in t[first:last]):
             return
         whole, found = flat(t, first, last), []
+        if GROWTH.search(whole) or re.search(r"\bno_memory = true$", whole):
+            return
         if not PERF_CALL.match(called):
             found = [(what, whole, flat(t, first, last, at, new), None) for what, at, new in changes_of(t, first, last, kind == "loop")]
         if len(found) > SITE_CAP:

@@ -6,7 +6,7 @@ seed and number of the sample choose the digit. Texts in a request make it fail:
     a path that ends in "lost"      404, as a checkpoint that was deleted
     a path that ends in "spoilt"    the promise fails; "barred": 403
     a prompt or an example with "@" the promise fails
-    a prompt with "#"               the answer is cut; with "~", it is "<think>4</think>", the end of the line and 4
+    a prompt with "#"               the answer is cut; with "~", it is "<think>x</think>", the end of the line and the digit
     an example with "`"             its log-probabilities are not numbers
 
 GET /said gives what was asked since the last time: calls without a number in order, those of a trainer by number, samples by text.
@@ -92,7 +92,7 @@ def sample(h, path, query, body):
         return promise(h, FAILED)
     def sequence(i):
         digit = DIGIT_0 + (sum(prompt) + how.get("seed", 0) + i) % 10
-        tokens = [*THINK, digit, *THOUGHT, 198, digit, END] if TALK in prompt else [digit, END]
+        tokens = [*THINK, 87, *THOUGHT, 198, digit, END] if TALK in prompt else [digit, END]
         tokens = tokens[:1 if CUT in prompt else how.get("max_tokens") or len(tokens)]
         return {"stop_reason": "stop" if tokens[-1] == END else "length", "tokens": tokens, "logprobs": [logprob(t) for t in tokens]}
     most = asked.get("topk_prompt_logprobs", 0)

@@ -2,7 +2,7 @@
 # Times and speeds read TIME, long fractions end early; lines of steps that are neither first nor last go, as they depend on the time.
 mask() {
     sed -E '/^(! )?step [0-9]+\/[0-9]+ /{/step 1\//!{/step ([0-9]+)\/\1 /!d}}
-        s/20[0-9]{2}-[0-9]{2}-[0-9]{2}[T ][0-9:]{8}(\.[0-9]+)?(Z|\+00:00)?/WHEN/g; s/20[0-9]{2}(-[0-9]{2}){2}[-T][0-9]{2}-[0-9]{2}(-[0-9]{2})?/WHEN/g
+        s/20[0-9]{2}-[0-9]{2}-[0-9]{2}[T ][0-9:]{8}(\.[0-9]+)?(Z|\+00:00)?/WHEN/g; s/20[0-9]{2}(-[0-9]{2}){2}[-T][0-9]{2}-[0-9]{2}(-[0-9]{2})?/STAMP/g
         s/\b[0-9.]+ tok\/s/N tok\/s/g; s/ETA [^ ]+/ETA TIME/g; s/promise-[0-9]+/PROMISE/g; s/("version": ?)"[^"]*"/\1"VERSION"/g
         s/("time[^"]*"|"(took_ms|duration|wall_[a-z]+|_timestamp|_runtime)"): ?[0-9.e-]+/\1:TIME/g; s/([0-9]\.[0-9]{5})[0-9]{4,}/\1/g
         s/(train[a-z_]*|metric_exports):[0-9]+ \[/\1:LINE [/' | sed "s#$(printf %s "${NANO#/}" | tr / -)#NANO#g"
