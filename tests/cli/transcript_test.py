@@ -14,7 +14,7 @@ that always says the same (stub.py):
 `requests` shows what the service was asked. The service's address reads URL, the home HOME, the shipped model NANO. A backslash before a line of output, or behind
 it, keeps it apart from the transcript's own lines.
 """
-import concurrent.futures, difflib, os, pathlib, shutil, subprocess, sys, tempfile
+import concurrent.futures, difflib, os, pathlib, random, shutil, subprocess, sys, tempfile
 import stub, stub_trainer
 
 here = pathlib.Path(__file__).resolve().parent
@@ -32,12 +32,23 @@ tinkc() { command tinkc "$@" 2> "$ERRORS"; local code=$?; sed 's/^/! /' "$ERRORS
 """
 
 
+def new_home():
+    """A new folder. Its name has no digits: transcripts that mask numbers and times leave it alone."""
+    while True:
+        path = os.path.join(tempfile.gettempdir(), "tinkc-transcript-" + "".join(random.choices("abcdefghijk", k=16)))
+        try:
+            os.mkdir(path, 0o700)
+            return path
+        except FileExistsError:
+            pass
+
+
 class Place:
     """Where the commands of one transcript run."""
 
     def __init__(self):
         server, self.url = stub.start()
-        self.home = tempfile.mkdtemp(prefix="tinkc-transcript-")
+        self.home = new_home()
         server.log = f"{self.home}.seen"
         self.env = {"PATH": f"{build}:{os.environ['PATH']}", "HOME": self.home, "LC_ALL": "C.UTF-8", "TZ": "UTC", "URL": self.url,
                     "TINKER_BASE_URL": self.url, "TINKER_API_KEY": "tml-test", "NANO": str(nano), "TINKC_NANO": str(nano),
