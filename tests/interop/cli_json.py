@@ -9,6 +9,7 @@ replaced by the same function.
 import datetime, json, os, re, subprocess, sys, tempfile, warnings
 
 warnings.simplefilter("ignore")
+import python_command
 import tinker
 from tinker import types
 from tinker._version import __version__
@@ -30,14 +31,18 @@ class Server:
              "--no-page", "--ready-fd", "1", "--set", "jwt_auth=true"],
             stdout=subprocess.PIPE, stderr=open(os.path.join(folder, "log"), "w"), text=True)
         self.url = self.process.stdout.readline().split()[-1]
-        home = os.path.join(folder, "home")
+        self.folder, home = folder, os.path.join(folder, "home")
         os.mkdir(home)
         self.env = {**os.environ, "TINKER_BASE_URL": self.url, "TINKER_API_KEY": "tml-cli", "HOME": home,
                     "TINKER_TELEMETRY": "0", "TINKC_COMPAT": "1" if NEW else __version__, "PYTHONWARNINGS": "ignore"}
 
 
-def run(server, command, args, cwd):
-    return subprocess.run([*command, *args], env=server.env, cwd=cwd, capture_output=True, text=True, timeout=120)
+def ask_ours(server, args, cwd):
+    return subprocess.run([TINKC, *args], env=server.env, cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+def ask_theirs(server, args, cwd):
+    return python_command.run(PYTHON, args, server.env, cwd, server.folder)
 
 
 def plain(text, _):
@@ -46,8 +51,8 @@ def plain(text, _):
 
 def same(server, name, args, other=None, normalise=plain, folder=None):
     """other: the arguments for our command where it must act on another thing than the Python one."""
-    theirs = run(server, [PYTHON, "--format", "json"], args, folder)
-    ours = run(server, [TINKC, "--format", "json"], other or args, folder)
+    theirs = ask_theirs(server, ["--format", "json", *args], folder)
+    ours = ask_ours(server, ["--format", "json", *(other or args)], folder)
     a, b = normalise(theirs.stdout, args), normalise(ours.stdout, other or args)
     if a == b and theirs.returncode == ours.returncode:
         print(f"ok: {name} ({theirs.returncode}, {len(a)} bytes)", flush=True)
@@ -97,6 +102,14 @@ def prepare(service):
         for i in range(2):
             run_client.save_state(f"{key}{i}").result()
     return client.model_id, other.model_id, paths
+
+
+def check_program(server):
+    """The program that was installed is the one whose parts python_command runs."""
+    program = subprocess.run([PYTHON, "version"], env=server.env, capture_output=True, text=True, timeout=120)
+    part = ask_theirs(server, ["version"], None)
+    if (program.returncode, program.stdout, program.stderr) != (part.returncode, part.stdout, part.stderr):
+        raise SystemExit(f"FAILED: {program} is not {part}")
 
 
 def compare(server, folder):
@@ -154,7 +167,9 @@ def compare(server, folder):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         server = Server(folder)
+        os.environ.update(server.env)  # what modules read when they are loaded
         try:
+            check_program(server)
             compare(server, folder)
         finally:
             server.process.terminate()
@@ -163,4 +178,5 @@ def main():
     sys.exit(bool(failed))
 
 
-main()
+if __name__ == "__main__":
+    main()
