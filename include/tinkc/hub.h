@@ -31,7 +31,7 @@ typedef struct tinkc_hub_options {
     int32_t                jobs;      /* transfers at once; 0 = 4, at most 64                    */
     int64_t                connect_timeout_ms; /* 0 = 10 000                                     */
     int64_t                idle_timeout_ms;    /* no byte either way; 0 = 60 000                 */
-    int64_t                retry_window_ms;    /* failing without a byte; 0 = 30 000, FOREVER    */
+    int64_t                retry_window_ms;    /* 0 = 30 000; 2 000 if no connection is made; FOREVER */
     bool                   no_retries;         /* nothing is tried twice                         */
     bool                   offline;   /* only what the cache has; also $HF_HUB_OFFLINE           */
     bool                   reserved_bools[6];

@@ -28,8 +28,9 @@ struct tinkc_hub {
     tkc_log log;
     int32_t jobs;
     int64_t retry_window_ms;
+    int64_t unreached_window_ms; /* while it never answered and nobody is there */
     bool no_retries, offline;
-    atomic_bool stop;
+    atomic_bool stop, answered;
 };
 
 /* ---- hub_session.c ---- */

@@ -11,7 +11,14 @@
 #include "codec/url.h"
 #include "hub/hub_priv.h"
 
-enum { FIRST_PAUSE_MS = 200, LAST_PAUSE_MS = 10000, SLEEP_STEP_MS = 50, TOKEN_MAX = 64 * 1024 };
+enum {
+    FIRST_PAUSE_MS = 200,
+    LAST_PAUSE_MS = 10000,
+    SLEEP_STEP_MS = 50,
+    USUAL_WINDOW_MS = 30000,
+    UNREACHED_WINDOW_MS = 2000, /* without a network, or with a wrong address, waiting is useless */
+    TOKEN_MAX = 64 * 1024
+};
 
 /* ---- the environment ---- */
 
@@ -124,7 +131,8 @@ tinkc_hub *tinkc_hub_new(const tinkc_hub_options *o, tinkc_error *err)
     tkc_arena_init(&h->texts, h->a, 0);
     h->log = (tkc_log){ o->log, o->log_user, o->log_level ? o->log_level : TINKC_LOG_WARN };
     h->jobs = o->jobs ? o->jobs : 4;
-    h->retry_window_ms = o->retry_window_ms ? o->retry_window_ms : 30000;
+    h->retry_window_ms = o->retry_window_ms ? o->retry_window_ms : USUAL_WINDOW_MS;
+    h->unreached_window_ms = o->retry_window_ms ? o->retry_window_ms : UNREACHED_WINDOW_MS;
     h->no_retries = o->no_retries;
     h->offline = o->offline || is_on("HF_HUB_OFFLINE") || is_on("TRANSFORMERS_OFFLINE");
     h->fetch.connect_ms = o->connect_timeout_ms ? o->connect_timeout_ms : 10000;
@@ -144,6 +152,7 @@ tinkc_hub *tkc_hub_with(const tinkc_hub *base, const char *url, const char *toke
         return NULL;
     *h = *base;
     atomic_init(&h->stop, false);
+    atomic_init(&h->answered, false);
     h->fetch.stop = &h->stop;
     tkc_arena_init(&h->texts, h->a, 0);
     h->offline = base->offline || offline;
@@ -235,7 +244,9 @@ bool tkc_hub_try_again(tinkc_hub *h, tkc_hub_patience *p, const tkc_fetch *r, ti
         return false;
     if (!p->failures++)
         p->since_ms = now;
-    if (h->retry_window_ms != TINKC_FOREVER && now - p->since_ms >= h->retry_window_ms)
+    bool unreached = r->nobody_there && !atomic_load(&h->answered);
+    int64_t window = unreached ? h->unreached_window_ms : h->retry_window_ms;
+    if (window != TINKC_FOREVER && now - p->since_ms >= window)
         return false;
     int64_t pause = (int64_t)FIRST_PAUSE_MS << (p->failures < 7 ? p->failures - 1 : 6);
     pause = pause < LAST_PAUSE_MS ? pause : LAST_PAUSE_MS;
@@ -291,6 +302,8 @@ static void explain_status(tinkc_hub *h, const tkc_fetch *r, const char *what, t
 
 void tkc_hub_explain(tinkc_hub *h, const tkc_fetch *r, const char *what, tinkc_error *err)
 {
+    if (r->status)
+        atomic_store(&h->answered, true);
     if (!tkc_failed(err) && r->status >= 300)
         explain_status(h, r, what, err);
     else if (!r->status && (err->code == TINKC_E_CONNECTION || err->code == TINKC_E_NET_TIMEOUT))

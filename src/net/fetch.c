@@ -320,6 +320,8 @@ static void explain(hop *h, CURLcode result)
     if (tkc_failed(h->err))
         return;
     h->f->curl->easy_getinfo(h->f->easy, CURLINFO_OS_ERRNO, &os_error);
+    h->r->nobody_there = result == CURLE_COULDNT_RESOLVE_HOST ||
+                         result == CURLE_COULDNT_RESOLVE_PROXY || result == CURLE_COULDNT_CONNECT;
     const char *detail = h->detail[0] ? h->detail : h->f->curl->easy_strerror(result);
     int32_t code = tkc_http_explain(result, os_error, detail, h->r->status != 0, text, sizeof text);
     tkc_fail(h->err, code, "%s", text);
@@ -328,6 +330,7 @@ static void explain(hop *h, CURLcode result)
 static bool run_hop(hop *h)
 {
     h->r->status = 0;
+    h->r->nobody_there = false;
     h->head_seen = false;
     tkc_buf_clear(&h->r->text);
     tkc_buf_clear(&h->r->pairs);

@@ -43,8 +43,9 @@ struct tkc_fetch {
 
     /* the answer */
     int32_t status;
-    tkc_buf text;  /* a body that `take` did not get, such as an error text; cut at max_text */
-    tkc_buf pairs; /* "name\0value\0"... of the last answer's headers */
+    bool nobody_there; /* no answer: the name was not resolved, or no connection was made */
+    tkc_buf text;      /* a body that `take` did not get, such as an error text; cut at max_text */
+    tkc_buf pairs;     /* "name\0value\0"... of the last answer's headers */
 };
 
 /* Makes the outputs usable; end with _end. */

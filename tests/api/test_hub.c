@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/digest.h"
+#include "hub/hub_priv.h"
 #include "support/api_support.h"
 #include "support/stub_server.h"
 
@@ -383,6 +384,45 @@ static void no_hub_is_a_connection_error(void **state)
     close_world(&w);
 }
 
+/* Would a hub be asked again whose first failure is so long ago? The answer that failed asks for a pause of a millisecond. */
+static bool asked_again(tinkc_hub *h, int64_t failing_ms, int32_t code, bool nobody_there)
+{
+    tkc_hub_patience p = { .failures = 1, .since_ms = tkc_now_ms(tkc_clock_real()) - failing_ms };
+    tinkc_error err = { .code = code };
+    tkc_fetch r;
+    tkc_fetch_init(&r, NULL);
+    r.nobody_there = nobody_there;
+    tinkc_error e = { 0 };
+    tkc_buf_add(&r.pairs, "retry-after-ms\0001", sizeof "retry-after-ms\0001", &e);
+    assert_ok(&e);
+    bool again = tkc_hub_try_again(h, &p, &r, &err);
+    tkc_fetch_end(&r);
+    return again;
+}
+
+/* Without a network the hub's name is not resolved: that ends soon. A hub that is slow, or that answered before, is
+ * asked for half a minute, and the caller's own limit always holds. */
+static void nobody_there_is_given_up_soon(void **state)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    tinkc_hub *h = tinkc_hub_new(&(tinkc_hub_options){ .url = "http://127.0.0.1:1" }, &err);
+    assert_ok(&err);
+    assert_true(asked_again(h, 0, TINKC_E_CONNECTION, true));
+    assert_false(asked_again(h, 5000, TINKC_E_CONNECTION, true));
+    assert_true(asked_again(h, 5000, TINKC_E_CONNECTION, false));
+    assert_true(asked_again(h, 5000, TINKC_E_NET_TIMEOUT, false));
+    assert_false(asked_again(h, 30000, TINKC_E_CONNECTION, false));
+    tkc_hub_explain(h, &(tkc_fetch){ .status = 200 }, "it", &err);
+    assert_ok(&err);
+    assert_true(asked_again(h, 5000, TINKC_E_CONNECTION, true));
+    tinkc_hub_free(h);
+    h = tinkc_hub_new(&(tinkc_hub_options){ .retry_window_ms = 600000 }, &err);
+    assert_ok(&err);
+    assert_true(asked_again(h, 300000, TINKC_E_CONNECTION, true));
+    tinkc_hub_free(h);
+}
+
 static void registered_ones_win(void **state)
 {
     world w;
@@ -460,6 +500,7 @@ int main(void)
         cmocka_unit_test(tokens_go_to_the_hub),
         cmocka_unit_test(names_that_are_no_repository),
         cmocka_unit_test(no_hub_is_a_connection_error),
+        cmocka_unit_test(nobody_there_is_given_up_soon),
         cmocka_unit_test(registered_ones_win),
         cmocka_unit_test(a_close_ends_the_waiting),
         cmocka_unit_test(the_environment_is_read_once),

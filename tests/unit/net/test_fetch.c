@@ -334,6 +334,7 @@ static void failures_have_names(void **state)
     const char *const broken[] = { "X-Own", "a\r\nX-Other: b", NULL };
     assert_false(fetch("GET", "/reset"));
     assert_int_equal(err.code, TINKC_E_CONNECTION);
+    assert_false(r.nobody_there);
     assert_false(fetch("GET", "/short"));
     assert_int_equal(err.code, TINKC_E_CONNECTION);
     assert_false(fetch("GET", "/garbage"));
@@ -349,6 +350,9 @@ static void failures_have_names(void **state)
     r.url = url;
     assert_false(tkc_fetch_run(fetcher, &r, &err));
     assert_int_equal(err.code, TINKC_E_CONNECTION);
+    assert_true(r.nobody_there);
+    assert_true(fetch("GET", "/a"));
+    assert_false(r.nobody_there);
 }
 
 static void a_stop_ends_the_transfer(void **state)
