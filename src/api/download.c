@@ -528,11 +528,9 @@ static bool begin_source(download_op *op, tinkc_error *err)
     return !tkc_failed(err);
 }
 
-static bool download_to_disk(download_op *op, tinkc_error *err)
+static bool fetch_into_dir(download_op *op, tinkc_error *err)
 {
     bool unpacks = op->path && !op->o.keep_archive, flat = unpacks && op->o.flat;
-    if (!tkc_is_dir(op->dir) && !tkc_make_dirs(op->dir, err))
-        return false;
     if (!flat && !op->o.replace && exists(op->target))
         return tkc_fail(err, TINKC_E_EXISTS, "%s: already exists", op->target);
     bool resumed = !op->external && load_state(op, unpacks);
@@ -552,6 +550,44 @@ static bool download_to_disk(download_op *op, tinkc_error *err)
         return false;
     op->result.target = flat ? op->dir : op->target;
     return true;
+}
+
+/* The first folder on the way to op->dir that is not there yet, as a length of op->dir; 0 = it is there. */
+static size_t first_missing(download_op *op, tinkc_error *err)
+{
+    char *path = tkc_arena_cstr(&op->f.arena, op->dir, err);
+    size_t len = 0;
+    while (path && *path && !tkc_is_dir(path)) {
+        len = strlen(path);
+        char *slash = strrchr(path, '/');
+        *(slash ? slash : path) = 0;
+    }
+    return len;
+}
+
+/* Folders that were made for a download of which nothing came do not stay behind. */
+static void remove_empty_dirs(download_op *op, size_t first, tinkc_error *err)
+{
+    char *path = tkc_arena_cstr(&op->f.arena, op->dir, err);
+    for (size_t len = path ? strlen(path) : 0; len >= first; len = strlen(path)) {
+        if (rmdir(path) != 0 && errno != ENOENT) /* "a/b/" is "a/b", too */
+            return;
+        char *slash = strrchr(path, '/');
+        *(slash ? slash : path) = 0;
+    }
+}
+
+static bool download_to_disk(download_op *op, tinkc_error *err)
+{
+    size_t first = first_missing(op, err);
+    if (tkc_failed(err) || (first && !tkc_make_dirs(op->dir, err)))
+        return false;
+    if (fetch_into_dir(op, err))
+        return true;
+    tinkc_error ignored = { 0 };
+    if (first)
+        remove_empty_dirs(op, first, &ignored);
+    return false;
 }
 
 static bool run_download(download_op *op, tinkc_error *err)

@@ -255,6 +255,32 @@ static void names_and_places(void **state)
     close_world(&w);
 }
 
+/* Of a checkpoint that does not exist nothing stays, not even the folder; what was there before does. */
+static void nothing_stays_of_what_is_missing(void **state)
+{
+    static world w;
+    char deep[100];
+    (void)state;
+    open_world(&w);
+    w.s.by_name = true; /* this service has no archive of that path */
+    snprintf(deep, sizeof deep, "%s/new/deeper/", w.dir);
+    for (int i = 0; i < 2; i++) {
+        tinkc_future *f =
+            tinkc_checkpoint_download(w.client, "tinker://run:train:0/weights/gone",
+                                      &(tinkc_download_options){ .dir = deep }, &w.err);
+        assert_false(tinkc_future_wait(f, PATIENCE_MS, &w.err));
+        tinkc_future_free(f);
+        assert_int_equal(w.err.code, TINKC_E_NOT_FOUND);
+        w.err = (tinkc_error){ 0 };
+        assert_false(there(&w, "new/deeper"));
+        assert_int_equal(there(&w, "new"), i);
+        snprintf(deep, sizeof deep, "%s/new", w.dir);
+        assert_int_equal(i ? 0 : mkdir(deep, 0777), 0); /* the second time it was there before */
+        snprintf(deep, sizeof deep, "%s/new/deeper", w.dir);
+    }
+    close_world(&w);
+}
+
 static void existing_targets_stay(void **state)
 {
     static world w;
@@ -1087,6 +1113,7 @@ int main(void)
         cmocka_unit_test(archives_by_name),
         cmocka_unit_test(unpacks_with_digests),
         cmocka_unit_test(names_and_places),
+        cmocka_unit_test(nothing_stays_of_what_is_missing),
         cmocka_unit_test(existing_targets_stay),
         cmocka_unit_test(broken_connections_are_taken_up),
         cmocka_unit_test(an_expired_address_is_asked_for_again),
