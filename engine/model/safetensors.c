@@ -366,9 +366,9 @@ static bool write_header(tkc_buf *out, const tke_file_tensor *sorted, size_t n,
 }
 
 static bool write_parts(const char *path, const char *temporary, const tkc_buf *header,
-                        const tke_file_tensor *sorted, size_t n, tinkc_error *err)
+                        const tke_file_tensor *sorted, size_t n, uint32_t mode, tinkc_error *err)
 {
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, (mode_t)mode);
     if (fd < 0)
         return tkc_fail_errno(err, "%s", temporary);
     bool ok = tkc_write_all(fd, header->data, header->len);
@@ -387,7 +387,7 @@ static bool write_parts(const char *path, const char *temporary, const tkc_buf *
 }
 
 bool tke_tensor_file_write(const char *path, const tke_file_tensor *tensors, size_t n,
-                           const char *const *metadata, tinkc_error *err)
+                           const char *const *metadata, uint32_t mode, tinkc_error *err)
 {
     tkc_arena arena;
     tkc_buf header;
@@ -404,7 +404,8 @@ bool tke_tensor_file_write(const char *path, const tke_file_tensor *tensors, siz
             qsort(sorted, n, sizeof *sorted, by_size_and_name);
         }
         ok = write_header(&header, sorted, n, metadata, err) &&
-             write_parts(path, temporary, &header, sorted, n, err) && tkc_sync_parent(path, err);
+             write_parts(path, temporary, &header, sorted, n, mode, err) &&
+             tkc_sync_parent(path, err);
     }
     tkc_buf_free(&header);
     tkc_arena_free(&arena);

@@ -70,8 +70,8 @@ size_t tke_tensor_count(const tke_file_tensor *); /* elements */
 bool tke_tensor_is(const tke_file_tensor *, int32_t n_dims, int64_t d0, int64_t d1);
 
 /* Writes a file beside its name, syncs it and renames. Tensors are sorted by element size and name;
- * data begins at a multiple of 64. metadata: pairs, may be NULL. */
+ * data begins at a multiple of 64. metadata: pairs, may be NULL. mode: of the file, less the umask. */
 bool tke_tensor_file_write(const char *path, const tke_file_tensor *tensors, size_t n,
-                           const char *const *metadata, tinkc_error *err);
+                           const char *const *metadata, uint32_t mode, tinkc_error *err);
 
 #endif

@@ -58,7 +58,7 @@ static bool write_tensors(tke_export *j)
     if (!n)
         return tkc_fail(j->err, TINKC_E_UNSUPPORTED,
                         "without its unembedding nothing is left of %s", j->o->adapter);
-    return tke_tensor_file_write(path, list, n, metadata, j->err) &&
+    return tke_tensor_file_write(path, list, n, metadata, 0644, j->err) &&
            tke_export_advance(j, j->adapter.mapping.len);
 }
 
@@ -251,7 +251,8 @@ static bool merge_file(tke_export *j, const char *name, bool untie)
     }
     for (size_t i = 0; i < m.n; i++)
         j->written += (int64_t)m.list[i].n_bytes;
-    bool ok = !tkc_failed(j->err) && tke_tensor_file_write(target, m.list, m.n, metadata, j->err) &&
+    bool ok = !tkc_failed(j->err) &&
+              tke_tensor_file_write(target, m.list, m.n, metadata, 0644, j->err) &&
               tke_export_advance(j, m.from.mapping.len);
     tkc_arena_free(&m.data);
     tke_tensor_file_close(&m.from);

@@ -103,7 +103,7 @@ static bool write_table(table *t, const char *folder, const char *name, tinkc_er
 {
     static const char *const metadata[] = { "format", "pt", NULL };
     char *path = tkc_path_join(&t->arena, folder, name, err);
-    return path && tke_tensor_file_write(path, t->list, t->n, metadata, err);
+    return path && tke_tensor_file_write(path, t->list, t->n, metadata, 0600, err);
 }
 
 static void write_targets(tkc_jsonw *w, uint32_t train, int names)

@@ -257,7 +257,7 @@ static void check_family(const tiny_model *t)
     add(m, "advantages", TKE_FILE_F32, m->advantages, BATCH, LENGTH);
     add(m, "sampling_logprobs", TKE_FILE_F32, m->q, BATCH, LENGTH);
     snprintf(path, sizeof path, "%s/golden.safetensors", m->folder);
-    assert_true(tke_tensor_file_write(path, m->tensors, m->n, NULL, &m->err));
+    assert_true(tke_tensor_file_write(path, m->tensors, m->n, NULL, 0644, &m->err));
     write_json(m);
     assert_int_equal(golden_check(m->folder), 0);
     tke_trainer_free(m->trainer);

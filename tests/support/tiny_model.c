@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "model/safetensors.h"
 
@@ -50,6 +51,14 @@ char *tiny_folder(void)
     if (!mkdtemp(path))
         stop("no temporary folder");
     return path;
+}
+
+unsigned tiny_mode(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        stop(path);
+    return st.st_mode & 07777;
 }
 
 void tiny_model_remove(char *folder)
@@ -179,9 +188,9 @@ static void write_shards(const maker *m)
     tiny_write(m->folder, "model.safetensors.index.json", index);
     free(index);
     snprintf(path, sizeof path, "%s/model-00001-of-00002.safetensors", m->folder);
-    tke_tensor_file_write(path, m->tensors, half, NULL, &err);
+    tke_tensor_file_write(path, m->tensors, half, NULL, 0644, &err);
     snprintf(path, sizeof path, "%s/model-00002-of-00002.safetensors", m->folder);
-    tke_tensor_file_write(path, m->tensors + half, m->n - half, NULL, &err);
+    tke_tensor_file_write(path, m->tensors + half, m->n - half, NULL, 0644, &err);
     if (err.code)
         stop(err.message);
 }
@@ -213,7 +222,7 @@ char *tiny_model_make(const tiny_model *t)
     } else {
         char path[512];
         snprintf(path, sizeof path, "%s/model.safetensors", m->folder);
-        if (!tke_tensor_file_write(path, m->tensors, m->n, NULL, &err))
+        if (!tke_tensor_file_write(path, m->tensors, m->n, NULL, 0644, &err))
             stop(err.message);
     }
     for (size_t i = 0; i < m->n; i++) {

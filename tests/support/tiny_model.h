@@ -28,6 +28,9 @@ char *tiny_folder(void);
 /* Writes text into folder/name, replacing it. */
 void tiny_write(const char *folder, const char *name, const char *text);
 
+/* The permissions of a file. */
+unsigned tiny_mode(const char *path);
+
 /* A small random stream for tests: the same everywhere. */
 uint64_t tiny_random(uint64_t *state);
 float tiny_normal(uint64_t *state); /* about N(0, 1) */

@@ -266,7 +266,7 @@ static void rewrite(const char *from, const char *file, const edit *e)
             numbers[count - 1] = NAN;
     }
     path_in(path, from, "edited");
-    assert_true(tke_tensor_file_write(path, list, n, NULL, &err));
+    assert_true(tke_tensor_file_write(path, list, n, NULL, 0644, &err));
     tke_tensor_file_close(&f);
     char final[512];
     path_in(final, from, file);

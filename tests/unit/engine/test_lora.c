@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <cmocka.h>
 
 #include "base/file.h"
@@ -244,6 +245,13 @@ static void test_damaged_files(void **state)
 
 /* ---- exports ---- */
 
+static unsigned mode_in(const char *folder, const char *name)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return tiny_mode(path);
+}
+
 static bool export(const char *from, const char *base, const char *target, int32_t format,
                    bool drop, tinkc_error *err)
 {
@@ -262,6 +270,7 @@ static void test_export_there_and_back(void **state)
     tke_adapter *a = make(w, 4, 7, 1, true), *b = make(w, 4, 7, 2, true);
     char *folder = save(a, TKE_NAMES_PEFT, TKE_F32), *room = tiny_folder();
     char hosted[512], back[512], dropped[512];
+    mode_t before = umask(022);
     snprintf(hosted, sizeof hosted, "%s/hosted", room);
     snprintf(back, sizeof back, "%s/back", room);
     snprintf(dropped, sizeof dropped, "%s/dropped", room);
@@ -271,6 +280,11 @@ static void test_export_there_and_back(void **state)
     assert_memory_equal(adapter_weights(a), adapter_weights(b), n_floats(a) * 4);
     assert_true(tke_adapter_load(b, back, false, &err));
     assert_true(export(folder, NULL, dropped, TINKC_ADAPTER_PEFT, true, &err));
+    /* What the store keeps is its own; an export is for others as the umask allows. */
+    assert_int_equal(mode_in(folder, "adapter_model.safetensors"), 0600);
+    assert_int_equal(mode_in(back, "adapter_model.safetensors"), 0644);
+    assert_int_equal(mode_in(back, "adapter_config.json"), 0644);
+    umask(before);
     tke_adapter_spec spec;
     assert_true(tke_adapter_probe(w->model, dropped, &spec, &err));
     assert_int_equal(spec.train, TKE_TRAIN_ATTN | TKE_TRAIN_MLP);
@@ -312,7 +326,10 @@ static void test_merge(void **state)
     char *folder = save(a, TKE_NAMES_HOSTED, TKE_F32), *room = tiny_folder(), target[512];
     float want[40], got[40];
     snprintf(target, sizeof target, "%s/merged", room);
+    mode_t before = umask(027);
     assert_true(export(folder, w->folder, target, TINKC_ADAPTER_MERGED, false, &err));
+    assert_int_equal(mode_in(target, "model-00001-of-00002.safetensors"), 0640);
+    umask(before);
     tke_model *m = tke_model_open(target, &err);
     assert_string_equal(err.message, "");
     assert_false(tke_model_config(m)->tied);

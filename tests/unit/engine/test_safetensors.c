@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <cmocka.h>
 
 #include "model/safetensors.h"
@@ -105,6 +106,7 @@ static void test_round_trip(void **state)
     (void)state;
     tinkc_error err = { 0 };
     char *folder = tiny_folder(), path[512];
+    mode_t umask_before = umask(022);
     float a[6] = { 1, 2, 3, 4, 5, 6 };
     int64_t b[2] = { -1, 1 };
     uint16_t c[3] = { 0x3f80, 0xc000, 0x0000 };
@@ -115,9 +117,10 @@ static void test_round_trip(void **state)
     };
     const char *metadata[] = { "format", "pt", NULL };
     snprintf(path, sizeof path, "%s/x.safetensors", folder);
-    assert_true(tke_tensor_file_write(path, tensors, 3, metadata, &err));
+    assert_true(tke_tensor_file_write(path, tensors, 3, metadata, 0640, &err));
     tke_tensor_file f;
     assert_true(tke_tensor_file_open(&f, path, &err));
+    assert_int_equal(tiny_mode(path), 0640);
     assert_int_equal(f.n_tensors, 3);
     const tke_file_tensor *t = tke_tensor_file_find(&f, "a");
     assert_true(tke_tensor_is(t, 2, 2, 3));
@@ -132,8 +135,9 @@ static void test_round_trip(void **state)
     tke_tensor_file_close(&f);
     tke_tensor_file_close(&f); /* closed twice is fine */
     snprintf(path, sizeof path, "%s/none/x.safetensors", folder);
-    assert_false(tke_tensor_file_write(path, tensors, 3, NULL, &err));
+    assert_false(tke_tensor_file_write(path, tensors, 3, NULL, 0640, &err));
     assert_int_equal(err.code, TINKC_E_FILE);
+    umask(umask_before);
     tiny_model_remove(folder);
 }
 
