@@ -78,7 +78,11 @@ static char *status_cell(const cli_app *app, const json_t *run, bool people)
 
 const cli_column cli_run_columns[] = {
     { .name = "id", .header = "Run ID", .path = "training_run_id", .standard = true },
-    { .name = "model", .header = "Base Model", .path = "base_model", .standard = true },
+    { .name = "model",
+      .header = "Base Model",
+      .path = "base_model",
+      .cut_left = true,
+      .standard = true },
     { .name = "owner", .header = "Owner", .path = "model_owner" },
     { .name = "lora", .header = "LoRA", .cell = lora_cell, .spare = true, .standard = true },
     { .name = "updated",

@@ -58,6 +58,7 @@ static bool store(cli_examples *set, const cli_example_options *how, const int32
     e.trained_bytes = bytes_of(how->tokenizer, ids, weights, e.len);
     set->items[set->n++] = e;
     set->n_tokens += e.len - 1;
+    set->n_trained += trained;
     set->n_cut += e.cut;
     if (e.len > set->n_longest)
         set->n_longest = e.len;
@@ -99,6 +100,7 @@ bool cli_examples_move(cli_examples *into, cli_examples *from, size_t before, ui
         into->items[into->n++] = e;
     }
     into->n_tokens += from->n_tokens;
+    into->n_trained += from->n_trained;
     into->n_cut += from->n_cut;
     into->n_empty += from->n_empty;
     if (from->n_longest > into->n_longest)

@@ -17,7 +17,8 @@ typedef struct cli_example {
 typedef struct cli_examples {
     cli_example *items;
     size_t n, cap;
-    size_t n_tokens, n_cut, n_empty, n_longest;
+    size_t n_tokens; /* targets: all tokens but the first of each example */
+    size_t n_trained, n_cut, n_empty, n_longest; /* n_longest: tokens of a whole example */
 } cli_examples;
 
 typedef struct cli_example_options {

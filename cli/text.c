@@ -70,26 +70,33 @@ static void split_time(int64_t time_us, struct tm *out, int64_t *micros)
     gmtime_r(&seconds, out);
 }
 
-void cli_format_iso(int64_t time_us, char out[CLI_SHORT_TEXT])
+/* The date and, in `form` of strftime, the rest; returns the length. strftime's %Y has no leading zeros. */
+static size_t write_date(const struct tm *t, const char *form, char out[CLI_SHORT_TEXT])
+{
+    int n = snprintf(out, CLI_SHORT_TEXT, "%04d-%02d-%02d", t->tm_year + 1900, t->tm_mon + 1,
+                     t->tm_mday);
+    return (size_t)n + (*form ? strftime(out + n, (size_t)(CLI_SHORT_TEXT - n), form, t) : 0);
+}
+
+static void write_utc(int64_t time_us, const char *form, const char *zone, char out[CLI_SHORT_TEXT])
 {
     struct tm t;
     int64_t micros;
     split_time(time_us, &t, &micros);
-    size_t n = strftime(out, CLI_SHORT_TEXT, "%Y-%m-%dT%H:%M:%S", &t);
+    size_t n = write_date(&t, form, out);
     if (micros)
         n += (size_t)snprintf(out + n, CLI_SHORT_TEXT - n, ".%06d", (int)micros);
-    (void)snprintf(out + n, CLI_SHORT_TEXT - n, "Z");
+    (void)snprintf(out + n, CLI_SHORT_TEXT - n, "%s", zone);
+}
+
+void cli_format_iso(int64_t time_us, char out[CLI_SHORT_TEXT])
+{
+    write_utc(time_us, "T%H:%M:%S", "Z", out);
 }
 
 void cli_format_python_time(int64_t time_us, char out[CLI_SHORT_TEXT])
 {
-    struct tm t;
-    int64_t micros;
-    split_time(time_us, &t, &micros);
-    size_t n = strftime(out, CLI_SHORT_TEXT, "%Y-%m-%d %H:%M:%S", &t);
-    if (micros)
-        n += (size_t)snprintf(out + n, CLI_SHORT_TEXT - n, ".%06d", (int)micros);
-    (void)snprintf(out + n, CLI_SHORT_TEXT - n, "+00:00");
+    write_utc(time_us, " %H:%M:%S", "+00:00", out);
 }
 
 void cli_format_local(int64_t time_us, char out[CLI_SHORT_TEXT])
@@ -97,7 +104,7 @@ void cli_format_local(int64_t time_us, char out[CLI_SHORT_TEXT])
     struct tm t;
     time_t seconds = (time_t)(time_us / US_PER_S);
     localtime_r(&seconds, &t);
-    strftime(out, CLI_SHORT_TEXT, "%Y-%m-%d %H:%M:%S %z", &t);
+    (void)write_date(&t, " %H:%M:%S %z", out);
 }
 
 /* "W weeks", "1 day", "60 minutes"; empty below a minute. */
@@ -133,7 +140,7 @@ void cli_format_relative(int64_t time_us, int64_t now_us, char out[CLI_SHORT_TEX
         struct tm t;
         int64_t micros;
         split_time(time_us, &t, &micros);
-        strftime(out, CLI_SHORT_TEXT, "%Y-%m-%d", &t);
+        (void)write_date(&t, "", out);
         return;
     }
     distance(seconds, text);

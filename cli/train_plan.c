@@ -339,18 +339,20 @@ void cli_sft_free(cli_sft *s)
 
 void cli_sft_show_plan(const cli_sft *s)
 {
-    char tokens[CLI_SHORT_TEXT], first[CLI_SHORT_TEXT], last[CLI_SHORT_TEXT],
-        parameters[CLI_SHORT_TEXT];
+    char tokens[CLI_SHORT_TEXT], trained[CLI_SHORT_TEXT], first[CLI_SHORT_TEXT],
+        last[CLI_SHORT_TEXT], parameters[CLI_SHORT_TEXT];
     const cli_app *app = s->job.app;
     const cli_model_facts *m = cli_model_find(s->job.model);
     int64_t rank = cli_int(app, "lora-rank");
-    cli_format_count((int64_t)s->train.n_tokens, tokens);
+    cli_format_count((int64_t)(s->train.n_tokens + s->train.n), tokens); /* n_tokens: targets */
     cli_format_number(cli_sft_rate(s, 0), first);
     (void)snprintf(last, sizeof last, "%.3g", cli_sft_rate(s, s->job.total_steps - 1));
     cli_note(app, "model      %s%s%s", s->job.model, s->job.renderer ? ", renderer " : "",
              s->job.renderer ? s->job.renderer : "");
-    cli_note(app, "data       %zu example%s, %s tokens, longest %zu%s", s->train.n,
-             plural(s->train.n), tokens, s->train.n_longest, s->train.n_cut ? "" : ", none cut");
+    cli_format_count((int64_t)s->train.n_trained, trained);
+    cli_note(app, "data       %zu example%s, %s tokens (%s trained), longest %zu%s", s->train.n,
+             plural(s->train.n), tokens, trained, s->train.n_longest,
+             s->train.n_cut ? "" : ", none cut");
     if (s->train.n_cut)
         cli_note(app, "           %zu longer than --max-length %lld: cut at the right",
                  s->train.n_cut, (long long)s->max_length);

@@ -166,6 +166,7 @@ def tables():
     check("what is left out is said", "LoRA" not in r.stdout and r.stderr == "not shown at this width: LoRA (--no-trunc shows all)\n", r)
     r = tinkc("run", "list", "-f", "table", "-c", "id,lora,model,updated,status", env={"COLUMNS": "40"})
     check("what was asked for stays", "LoRA" in r.stdout and r.stderr == "", r)
+    check("models are cut where they are alike", "3-8B" in r.stdout and "Qwen/" not in r.stdout, r)
     r = tinkc("run", "list", "-f", "table", "--no-trunc", env={"COLUMNS": "40"})
     check("--no-trunc shows all", "LoRA" in r.stdout and "Qwen/Qwen3-8B" in r.stdout and r.stderr == "", r)
 

@@ -108,6 +108,23 @@ static void test_dates(void **state)
     assert_int_equal(us, 9 * DAY);
 }
 
+/* Years have four digits, the early ones too: 999 and 1. */
+static void test_early_years(void **state)
+{
+    (void)state;
+    char out[CLI_SHORT_TEXT];
+    cli_format_iso(INT64_C(-30610224000) * SECOND, out);
+    assert_string_equal(out, "1000-01-01T00:00:00Z");
+    cli_format_iso(INT64_C(-30610224000) * SECOND - 1, out);
+    assert_string_equal(out, "0999-12-31T23:59:59.999999Z");
+    cli_format_python_time(INT64_C(-62135596800) * SECOND, out);
+    assert_string_equal(out, "0001-01-01 00:00:00+00:00");
+    cli_format_relative(INT64_C(-62135596800) * SECOND, 0, out);
+    assert_string_equal(out, "0001-01-01");
+    cli_format_local(INT64_C(-62000000000) * SECOND, out);
+    assert_memory_equal(out, "0005-04-", 8);
+}
+
 static void test_durations_and_sizes_in(void **state)
 {
     (void)state;
@@ -216,7 +233,7 @@ int main(void)
         cmocka_unit_test(test_dates),       cmocka_unit_test(test_durations_and_sizes_in),
         cmocka_unit_test(test_numbers_out), cmocka_unit_test(test_nearest),
         cmocka_unit_test(test_cells),       cmocka_unit_test(test_learning_rates),
-        cmocka_unit_test(test_shuffle),
+        cmocka_unit_test(test_shuffle),     cmocka_unit_test(test_early_years),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
