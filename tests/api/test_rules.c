@@ -54,95 +54,74 @@ static const char *const too_empty[] = { "", NULL };
 #define PARAMS(text) "\"sampling_params\":{" text "}"
 #define USUAL        "\"temperature\":1.0,\"top_k\":-1,\"top_p\":1.0"
 
-static void sampling_options(void **state)
-{
-    (void)state;
 /* max_tokens, temperature, top_p, top_k, and what else is given */
 #define ALL(m, t, p, k, ...)                                                                       \
     {                                                                                              \
         .max_tokens = (m), .temperature = (t), .top_p = (p), .top_k = (k), __VA_ARGS__             \
     }
 #define WITH(...) ALL(-1, 1, 1, -1, __VA_ARGS__)
-    static const struct {
-        tinkc_sampling o;
-        const char *sent; /* part of the request, or NULL */
-        const char *why;
-    } rows[] = {
-        { WITH(.seed = 0), PARAMS(USUAL), NULL },
-        { ALL(0, 1, 1, -1, .seed = 0), PARAMS("\"max_tokens\":0," USUAL), NULL },
-        { ALL(1, 1, 1, -1, .seed = 0), PARAMS("\"max_tokens\":1," USUAL), NULL },
-        { ALL(-2, 1, 1, -1, .seed = 0), NULL, "max_tokens: must be 0 or more, or -1" },
-        { ALL(-1, 0, 1, -1, .seed = 0), PARAMS("\"temperature\":0.0,\"top_k\":-1,\"top_p\":1.0"),
-          NULL },
-        { ALL(-1, -0.5f, 1, -1, .seed = 0), NULL, "temperature: must be a number of 0 or more" },
-        { ALL(-1, INFINITY, 1, -1, .seed = 0), NULL, "temperature: must be a number of 0 or more" },
-        { ALL(-1, 1, 0.5f, -1, .seed = 0), PARAMS("\"temperature\":1.0,\"top_k\":-1,\"top_p\":0.5"),
-          NULL },
-        { ALL(-1, 1, 0, -1, .seed = 0), NULL,
-          "top_p: must lie above 0 and up to 1; start from TINKC_SAMPLING_INIT" },
-        { ALL(-1, 1, 1.5f, -1, .seed = 0), NULL,
-          "top_p: must lie above 0 and up to 1; start from TINKC_SAMPLING_INIT" },
-        { ALL(-1, 1, 1, 1, .seed = 0), PARAMS("\"temperature\":1.0,\"top_k\":1,\"top_p\":1.0"),
-          NULL },
-        { ALL(-1, 1, 1, 0, .seed = 0), NULL, "top_k: must be 1 or more, or -1" },
-        { ALL(-1, 1, 1, -2, .seed = 0), NULL, "top_k: must be 1 or more, or -1" },
-        { WITH(.has_seed = true), PARAMS("\"seed\":0," USUAL), NULL },
-        { WITH(.has_seed = true, .seed = INT64_MAX), PARAMS("\"seed\":9223372036854775807," USUAL),
-          NULL },
-        { WITH(.has_seed = true, .seed = (uint64_t)INT64_MAX + 1), NULL,
-          "seed: must be below 2^63" },
-        { WITH(.seed = UINT64_MAX), PARAMS(USUAL), NULL }, /* not used */
-        { WITH(.stop = stops), PARAMS("\"stop\":[\"a\",\"b\"]," USUAL), NULL },
-        { WITH(.stop_tokens = ids, .n_stop_tokens = 2), PARAMS("\"stop\":[1,2]," USUAL), NULL },
-        { WITH(.never_stop = true), PARAMS("\"stop\":[]," USUAL), NULL },
-        { WITH(.prompt_logprobs = true),
-          "\"prompt_logprobs\":true,\"topk_prompt_logprobs\":0,\"type\"", NULL },
-        { WITH(.topk_prompt_logprobs = 1),
-          "\"prompt_logprobs\":false,\"topk_prompt_logprobs\":1,\"type\"", NULL },
-        { WITH(.topk_prompt_logprobs = -1), NULL, "topk_prompt_logprobs: must not be negative" },
-        { WITH(.topk_sample_logprobs = 1), "\"topk_prompt_logprobs\":0,\"topk_sample_logprobs\":1,",
-          NULL },
-        { WITH(.topk_sample_logprobs = -1), NULL, "topk_sample_logprobs: must not be negative" },
-        { WITH(.prompt_logprobs = true, .prompt_logprobs_last_n = 1),
-          "\"prompt_logprobs_last_n\":1,", NULL },
-        { WITH(.prompt_logprobs_last_n = 1), NULL,
-          "prompt_logprobs_last_n: needs prompt_logprobs" },
-        { WITH(.prompt_logprobs = true, .prompt_logprobs_last_n = -1), NULL,
-          "prompt_logprobs_last_n: must not be negative" },
-        { WITH(.prompt_alt_tokens = 1), "\"prompt_alt_tokens_k\":1", NULL },
-        { WITH(.prompt_alt_tokens = -1), NULL, "prompt_alt_tokens: must not be negative" },
-        { WITH(.target_tokens = targets, .targets_each = 1),
-          "\"target_prompt_logprobs\":{\"data\":[5,-1,7],\"dtype\":\"int64\",\"shape\":[3,1]}",
-          NULL },
-        { WITH(.target_tokens = targets, .targets_each = 2),
-          "\"data\":[5,-1,7,8,9,10],\"dtype\":\"int64\",\"shape\":[3,2]}", NULL },
-        { WITH(.target_tokens = low_targets, .targets_each = 1), NULL,
-          "target_tokens: 1 is below -1" },
-        { WITH(.targets_each = 1), NULL, "target_tokens: comes with targets_each, of 1 or more" },
-        { WITH(.target_tokens = targets), NULL,
-          "target_tokens: comes with targets_each, of 1 or more" },
-        { WITH(.target_tokens = targets, .targets_each = -1), NULL,
-          "target_tokens: comes with targets_each, of 1 or more" },
-        { WITH(.reserved = { 1 }), NULL, "reserved: must be zero" },
-        { WITH(.reserved_bools = { true }), NULL, "reserved: must be zero" },
-    };
-    tinkc_sampler *s =
-        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
-    assert_ok(&err);
-    tinkc_mock_always(mock, NULL, "/api/v1/asample",
-                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        tinkc_future *f = tinkc_sample(s, ids, 4, 1, &rows[i].o, &err);
-        assert_why(f, rows[i].why, i);
-        settle();
-        const tinkc_request *r = nth_request(mock, "/api/v1/asample", 0);
-        assert_int_equal(r != NULL, f != NULL);
-        if (r && !strstr((const char *)r->body.data, rows[i].sent))
-            fail_msg("row %zu: %s", i, (const char *)r->body.data);
-        tinkc_mock_forget(mock);
-        tinkc_future_free(f);
-    }
-    /* both need a token before the one they look at */
+static const struct {
+    tinkc_sampling o;
+    const char *sent; /* part of the request, or NULL */
+    const char *why;
+} sampling_rows[] = {
+    { WITH(.seed = 0), PARAMS(USUAL), NULL },
+    { ALL(0, 1, 1, -1, .seed = 0), PARAMS("\"max_tokens\":0," USUAL), NULL },
+    { ALL(1, 1, 1, -1, .seed = 0), PARAMS("\"max_tokens\":1," USUAL), NULL },
+    { ALL(-2, 1, 1, -1, .seed = 0), NULL, "max_tokens: must be 0 or more, or -1" },
+    { ALL(-1, 0, 1, -1, .seed = 0), PARAMS("\"temperature\":0.0,\"top_k\":-1,\"top_p\":1.0"),
+      NULL },
+    { ALL(-1, -0.5f, 1, -1, .seed = 0), NULL, "temperature: must be a number of 0 or more" },
+    { ALL(-1, INFINITY, 1, -1, .seed = 0), NULL, "temperature: must be a number of 0 or more" },
+    { ALL(-1, 1, 0.5f, -1, .seed = 0), PARAMS("\"temperature\":1.0,\"top_k\":-1,\"top_p\":0.5"),
+      NULL },
+    { ALL(-1, 1, 0, -1, .seed = 0), NULL,
+      "top_p: must lie above 0 and up to 1; start from TINKC_SAMPLING_INIT" },
+    { ALL(-1, 1, 1.5f, -1, .seed = 0), NULL,
+      "top_p: must lie above 0 and up to 1; start from TINKC_SAMPLING_INIT" },
+    { ALL(-1, 1, 1, 1, .seed = 0), PARAMS("\"temperature\":1.0,\"top_k\":1,\"top_p\":1.0"), NULL },
+    { ALL(-1, 1, 1, 0, .seed = 0), NULL, "top_k: must be 1 or more, or -1" },
+    { ALL(-1, 1, 1, -2, .seed = 0), NULL, "top_k: must be 1 or more, or -1" },
+    { WITH(.has_seed = true), PARAMS("\"seed\":0," USUAL), NULL },
+    { WITH(.has_seed = true, .seed = INT64_MAX), PARAMS("\"seed\":9223372036854775807," USUAL),
+      NULL },
+    { WITH(.has_seed = true, .seed = (uint64_t)INT64_MAX + 1), NULL, "seed: must be below 2^63" },
+    { WITH(.seed = UINT64_MAX), PARAMS(USUAL), NULL }, /* not used */
+    { WITH(.stop = stops), PARAMS("\"stop\":[\"a\",\"b\"]," USUAL), NULL },
+    { WITH(.stop_tokens = ids, .n_stop_tokens = 2), PARAMS("\"stop\":[1,2]," USUAL), NULL },
+    { WITH(.never_stop = true), PARAMS("\"stop\":[]," USUAL), NULL },
+    { WITH(.prompt_logprobs = true), "\"prompt_logprobs\":true,\"topk_prompt_logprobs\":0,\"type\"",
+      NULL },
+    { WITH(.topk_prompt_logprobs = 1),
+      "\"prompt_logprobs\":false,\"topk_prompt_logprobs\":1,\"type\"", NULL },
+    { WITH(.topk_prompt_logprobs = -1), NULL, "topk_prompt_logprobs: must not be negative" },
+    { WITH(.topk_sample_logprobs = 1), "\"topk_prompt_logprobs\":0,\"topk_sample_logprobs\":1,",
+      NULL },
+    { WITH(.topk_sample_logprobs = -1), NULL, "topk_sample_logprobs: must not be negative" },
+    { WITH(.prompt_logprobs = true, .prompt_logprobs_last_n = 1), "\"prompt_logprobs_last_n\":1,",
+      NULL },
+    { WITH(.prompt_logprobs_last_n = 1), NULL, "prompt_logprobs_last_n: needs prompt_logprobs" },
+    { WITH(.prompt_logprobs = true, .prompt_logprobs_last_n = -1), NULL,
+      "prompt_logprobs_last_n: must not be negative" },
+    { WITH(.prompt_alt_tokens = 1), "\"prompt_alt_tokens_k\":1", NULL },
+    { WITH(.prompt_alt_tokens = -1), NULL, "prompt_alt_tokens: must not be negative" },
+    { WITH(.target_tokens = targets, .targets_each = 1),
+      "\"target_prompt_logprobs\":{\"data\":[5,-1,7],\"dtype\":\"int64\",\"shape\":[3,1]}", NULL },
+    { WITH(.target_tokens = targets, .targets_each = 2),
+      "\"data\":[5,-1,7,8,9,10],\"dtype\":\"int64\",\"shape\":[3,2]}", NULL },
+    { WITH(.target_tokens = low_targets, .targets_each = 1), NULL, "target_tokens: 1 is below -1" },
+    { WITH(.targets_each = 1), NULL, "target_tokens: comes with targets_each, of 1 or more" },
+    { WITH(.target_tokens = targets), NULL,
+      "target_tokens: comes with targets_each, of 1 or more" },
+    { WITH(.target_tokens = targets, .targets_each = -1), NULL,
+      "target_tokens: comes with targets_each, of 1 or more" },
+    { WITH(.reserved = { 1 }), NULL, "reserved: must be zero" },
+    { WITH(.reserved_bools = { true }), NULL, "reserved: must be zero" },
+};
+
+/* Both need a token before the one they look at. */
+static void prompts_that_are_too_short(tinkc_sampler *s)
+{
     static const tinkc_sampling scored = WITH(.target_tokens = targets, .targets_each = 1),
                                 drawn = WITH(.prompt_alt_tokens = 1),
                                 empty = WITH(.stop = too_empty);
@@ -155,6 +134,28 @@ static void sampling_options(void **state)
     tinkc_future_free(f);
     assert_null(tinkc_sample(s, ids, 2, 1, &empty, &err));
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
+}
+
+static void sampling_options(void **state)
+{
+    (void)state;
+    tinkc_sampler *s =
+        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
+    assert_ok(&err);
+    tinkc_mock_always(mock, NULL, "/api/v1/asample",
+                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
+    for (size_t i = 0; i < sizeof sampling_rows / sizeof *sampling_rows; i++) {
+        tinkc_future *f = tinkc_sample(s, ids, 4, 1, &sampling_rows[i].o, &err);
+        assert_why(f, sampling_rows[i].why, i);
+        settle();
+        const tinkc_request *r = nth_request(mock, "/api/v1/asample", 0);
+        assert_int_equal(r != NULL, f != NULL);
+        if (r && !strstr((const char *)r->body.data, sampling_rows[i].sent))
+            fail_msg("row %zu: %s", i, (const char *)r->body.data);
+        tinkc_mock_forget(mock);
+        tinkc_future_free(f);
+    }
+    prompts_that_are_too_short(s);
     tinkc_sampler_free(s);
 }
 

@@ -6,87 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "server/http_server.h"
 #include "support/check.h"
+#include "support/scripted_mhd.h"
 
 static tinkc_engine *engine;
 static tke_http http;
-
-/* ---- what the library would have been given ---- */
-
-static struct {
-    bool queued, resumed, suspended;
-    unsigned int status;
-    size_t len;
-    char body[64];
-    char headers[1000]; /* "name: value|" each */
-    uint64_t size;      /* of a stream */
-    MHD_ContentReaderCallback reader;
-    void *reader_user;
-} sent;
-
-static struct MHD_Response *fake_buffer(size_t size, void *buffer, enum MHD_ResponseMemoryMode mode)
-{
-    (void)mode;
-    assert_true(size < sizeof sent.body);
-    sent.len = size;
-    memcpy(sent.body, size ? buffer : "", size);
-    sent.body[size] = '\0';
-    return (struct MHD_Response *)&sent;
-}
-
-static struct MHD_Response *fake_callback(uint64_t size, size_t block,
-                                          MHD_ContentReaderCallback reader, void *user,
-                                          MHD_ContentReaderFreeCallback end)
-{
-    (void)block, (void)end;
-    sent.size = size;
-    sent.reader = reader;
-    sent.reader_user = user;
-    return (struct MHD_Response *)&sent;
-}
-
-static enum MHD_Result fake_header(struct MHD_Response *r, const char *name, const char *value)
-{
-    size_t n = strlen(sent.headers);
-    (void)r;
-    snprintf(sent.headers + n, sizeof sent.headers - n, "%s: %s|", name, value);
-    return MHD_YES;
-}
-
-static enum MHD_Result fake_queue(struct MHD_Connection *c, unsigned int status,
-                                  struct MHD_Response *r)
-{
-    (void)c, (void)r;
-    sent.queued = true;
-    sent.status = status;
-    return MHD_YES;
-}
-
-static void fake_destroy(struct MHD_Response *r)
-{
-    (void)r;
-}
-
-static void fake_suspend(struct MHD_Connection *c)
-{
-    (void)c;
-    sent.suspended = true;
-}
-
-static void fake_resume(struct MHD_Connection *c)
-{
-    (void)c;
-    sent.resumed = true;
-}
-
-static const tke_mhd library = { .from_buffer = fake_buffer,
-                                 .from_callback = fake_callback,
-                                 .add_header = fake_header,
-                                 .queue = fake_queue,
-                                 .destroy = fake_destroy,
-                                 .suspend = fake_suspend,
-                                 .resume = fake_resume };
 
 static int setup(void **state)
 {
@@ -94,7 +18,8 @@ static int setup(void **state)
     (void)state;
     engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1 }, &err);
     assert_ok(err);
-    http = (tke_http){ .svc = tke_engine_service(engine), .mhd = &library };
+    mhd_sent_begin();
+    http = (tke_http){ .svc = tke_engine_service(engine), .mhd = &scripted_mhd };
     pthread_mutex_init(&http.lock, NULL);
     assert_true(tkc_cond_init(&http.changed, &err));
     return 0;
@@ -106,19 +31,21 @@ static int teardown(void **state)
     pthread_cond_destroy(&http.changed);
     pthread_mutex_destroy(&http.lock);
     tinkc_engine_free(engine);
+    mhd_sent_end();
     return 0;
 }
 
 /* A request that is with the service, its connection suspended. */
 static tke_exchange *waiting(const tinkc_allocator *a)
 {
-    memset(&sent, 0, sizeof sent);
-    tke_exchange *x = tke_exchange_new(&http, &library, a, "/api/v1/retrieve_future");
+    mhd_sent_end();
+    mhd_sent_begin();
+    tke_exchange *x = tke_exchange_new(&http, &scripted_mhd, a, "/api/v1/retrieve_future");
     assert_non_null(x);
     tke_exchange_keep(x); /* the service's count */
     tke_exchange_open_reply(x);
     assert_int_equal(tke_exchange_wait(x), MHD_YES);
-    assert_true(sent.suspended);
+    assert_true(mhd_sent.suspended);
     return x;
 }
 
@@ -142,11 +69,11 @@ static void answers_that_are_ready_are_whole(void **state)
         if (when == 3)
             tke_exchange_cut(x);
         r->end(r);
-        assert_true(sent.resumed);
+        assert_true(mhd_sent.resumed);
         assert_int_equal(tke_exchange_answer(x), MHD_YES);
-        assert_true(sent.queued);
-        assert_int_equal(sent.status, 200);
-        assert_string_equal(sent.body, body);
+        assert_true(mhd_sent.queued);
+        assert_int_equal(mhd_sent.status, 200);
+        assert_string_equal(mhd_sent.body.data, body);
         tke_exchange_drop(x);
     }
 }
@@ -159,7 +86,7 @@ static void cancelled_polls_have_no_status(void **state)
     tke_exchange_cut(x);
     (x->reply.fail)(&x->reply, TINKC_E_CONNECTION, "the poll was cancelled");
     assert_int_equal(tke_exchange_answer(x), MHD_NO);
-    assert_false(sent.queued);
+    assert_false(mhd_sent.queued);
     tke_exchange_drop(x);
 }
 
@@ -174,11 +101,11 @@ static void cut_streams_end_with_an_error(void **state)
     r->header(r, "Content-Type", "text/event-stream");
     assert_true(r->write(r, "data: 1\n\n", 9));
     assert_int_equal(tke_exchange_answer(x), MHD_YES);
-    assert_int_equal(sent.reader(sent.reader_user, 0, piece, sizeof piece), 9);
+    assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 0, piece, sizeof piece), 9);
     tke_exchange_cut(x);
     assert_false(r->write(r, "data: 2\n\n", 9));
     r->end(r);
-    assert_int_equal(sent.reader(sent.reader_user, 9, piece, sizeof piece),
+    assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 9, piece, sizeof piece),
                      MHD_CONTENT_READER_END_WITH_ERROR);
     tke_exchange_drop(x);
 }
@@ -193,18 +120,18 @@ static void headers_go_out(void **state)
     tinkc_reply *r = &x->reply;
     r->status(r, 418);
     r->header(r, "X-Tinker-Request-Id", "1-run:2");
-    at += sprintf(at, "X-Tinker-Request-Id: 1-run:2|");
+    at += sprintf(at, "X-Tinker-Request-Id: 1-run:2\n");
     for (int i = 1; i < 14; i++) { /* twelve fit */
         snprintf(name, sizeof name, "X-%d", i);
         r->header(r, name, "v");
-        at += i < 12 ? sprintf(at, "X-%d: v|", i) : 0;
+        at += i < 12 ? sprintf(at, "X-%d: v\n", i) : 0;
     }
     r->end(r);
     assert_int_equal(tke_exchange_answer(x), MHD_YES);
-    assert_int_equal(sent.status, 418);
-    assert_string_equal(sent.headers, want);
+    assert_int_equal(mhd_sent.status, 418);
+    assert_string_equal(mhd_sent.headers, want);
     assert_string_equal(x->future, "1-run:2");
-    assert_int_equal(sent.len, 0);
+    assert_int_equal(mhd_sent.body.len, 0);
     tke_exchange_drop(x);
 }
 
@@ -219,23 +146,23 @@ static void lengths_go_out(void **state)
         if (given)
             r->header(r, "content-length", given == 1 ? "7" : "seven");
         assert_true(r->write(r, "1234", 4));
-        assert_int_equal(sent.resumed, given == 1); /* what is gathered waits for its end */
+        assert_int_equal(mhd_sent.resumed, given == 1); /* what is gathered waits for its end */
         assert_true(r->write(r, "567", 3));
         r->end(r);
-        assert_true(sent.resumed);
+        assert_true(mhd_sent.resumed);
         assert_int_equal(tke_exchange_answer(x), MHD_YES);
-        assert_string_equal(sent.headers, "");
+        assert_string_equal(mhd_sent.headers, "");
         if (given == 1) {
-            assert_int_equal(sent.size, 7);
-            assert_int_equal(sent.reader(sent.reader_user, 0, piece, 5), 5);
+            assert_int_equal(mhd_sent.length, 7);
+            assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 0, piece, 5), 5);
             assert_memory_equal(piece, "12345", 5);
             assert_int_equal(x->n_sent, 5);
-            assert_int_equal(sent.reader(sent.reader_user, 5, piece, 5), 2);
+            assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 5, piece, 5), 2);
             assert_memory_equal(piece, "67", 2);
-            assert_int_equal(sent.reader(sent.reader_user, 7, piece, 5),
+            assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 7, piece, 5),
                              MHD_CONTENT_READER_END_OF_STREAM);
         } else {
-            assert_string_equal(sent.body, "1234567");
+            assert_string_equal(mhd_sent.body.data, "1234567");
         }
         assert_int_equal(x->n_sent, 7);
         tke_exchange_drop(x);
@@ -250,20 +177,21 @@ static void events_go_out(void **state)
     tinkc_reply *r = &x->reply;
     r->header(r, "Content-Type", "text/event-stream");
     assert_true(r->write(r, "data: 1\n\n", 9));
-    assert_true(sent.resumed);
+    assert_true(mhd_sent.resumed);
     assert_int_equal(tke_exchange_answer(x), MHD_YES);
-    assert_true(sent.size == MHD_SIZE_UNKNOWN);
-    assert_int_equal(sent.reader(sent.reader_user, 0, piece, sizeof piece), 9);
-    sent.suspended = sent.resumed = false;
-    assert_int_equal(sent.reader(sent.reader_user, 9, piece, sizeof piece), 0); /* nothing yet */
-    assert_true(sent.suspended);
+    assert_true(mhd_sent.length == MHD_SIZE_UNKNOWN);
+    assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 0, piece, sizeof piece), 9);
+    mhd_sent.suspended = mhd_sent.resumed = false;
+    assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 9, piece, sizeof piece),
+                     0); /* nothing yet */
+    assert_true(mhd_sent.suspended);
     assert_true(r->write(r, "data: 2\n\n", 9)); /* into the room of what was sent */
-    assert_true(sent.resumed);
+    assert_true(mhd_sent.resumed);
     assert_int_equal(x->out.len, 9);
-    assert_int_equal(sent.reader(sent.reader_user, 9, piece, sizeof piece), 9);
+    assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 9, piece, sizeof piece), 9);
     assert_memory_equal(piece, "data: 2\n\n", 9);
     r->end(r);
-    assert_int_equal(sent.reader(sent.reader_user, 18, piece, sizeof piece),
+    assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 18, piece, sizeof piece),
                      MHD_CONTENT_READER_END_OF_STREAM);
     tke_exchange_drop(x);
 }
@@ -295,7 +223,7 @@ static void rooms(void **state)
     (void)state;
     enum { MOST = 1 << 20 };
     static char half[MOST / 2];
-    tke_exchange *x = tke_exchange_new(&http, &library, NULL, "/ui/events");
+    tke_exchange *x = tke_exchange_new(&http, &scripted_mhd, NULL, "/ui/events");
     tke_exchange_open_reply(x);
     assert_null(x->reply.room);
     x->to_page = true;
@@ -323,14 +251,14 @@ static void peers_that_went(void **state)
     assert_true(tke_exchange_peer_gone(r));
     assert_false(r->write(r, "x", 1));
     r->end(r);
-    assert_false(sent.resumed); /* its connection is not there any more */
+    assert_false(mhd_sent.resumed); /* its connection is not there any more */
     tke_exchange_drop(x);
 }
 
 static void headers_that_came(void **state)
 {
     (void)state;
-    tke_exchange *x = tke_exchange_new(&http, &library, NULL, "/a?b");
+    tke_exchange *x = tke_exchange_new(&http, &scripted_mhd, NULL, "/a?b");
     assert_string_equal(x->uri, "/a?b");
     x->headers[0] = "X-One", x->headers[1] = "1", x->headers[2] = "x-two", x->headers[3] = "2";
     x->n_headers = 4;
@@ -376,7 +304,7 @@ static void answers_without_memory_have_no_status(void **state)
     no_memory = false;
     r->end(r);
     assert_int_equal(tke_exchange_answer(x), MHD_NO);
-    assert_false(sent.queued);
+    assert_false(mhd_sent.queued);
     tke_exchange_drop(x);
 }
 

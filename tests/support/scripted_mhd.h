@@ -1,0 +1,34 @@
+/* scripted_mhd.h - takes libmicrohttpd's place: keeps what the server would send on a connection.
+ *
+ * No socket and no thread of the library: a test calls the server as the library would and then looks at mhd_sent. A table
+ * of functions that needs more (the connection's descriptor, a request's headers) is a copy with these replaced.
+ */
+#ifndef TESTS_SCRIPTED_MHD_H
+#define TESTS_SCRIPTED_MHD_H
+
+#include "base/buf.h"
+#include "server/http_server.h"
+
+typedef struct mhd_record {
+    bool queued, suspended;
+    unsigned int status;
+    char headers[2000];               /* "name: value\n" each */
+    tkc_buf body;                     /* of an answer from memory, with a NUL behind it */
+    uint64_t length;                  /* MHD_SIZE_UNKNOWN: not said */
+    MHD_ContentReaderCallback reader; /* of an answer that is made while it is sent */
+    void *reader_user;
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* resumed */
+    bool resumed;
+} mhd_record;
+
+extern mhd_record mhd_sent; /* of one request at a time */
+extern const tke_mhd scripted_mhd;
+
+/* Forgets the last request; the second frees what the record holds. */
+void mhd_sent_begin(void);
+void mhd_sent_end(void);
+/* Waits until the connection was resumed; an answer that is queued will do, too, if or_queued. */
+void mhd_sent_await(bool or_queued);
+
+#endif
