@@ -15,8 +15,7 @@
 
 #include "base/file.h"
 #include "infer/infer.h"
-#include "support/on_device.h"
-#include "support/tiny_model.h"
+#include "support/tiny_world.h"
 #include "tinkc/engine.h"
 #include "train/training.h"
 
@@ -95,26 +94,19 @@ int __wrap_fsync(int fd) /* what is written is read again at once, and disks are
 
 enum { VOCAB = 101, LEN = 20, N_DATA = 2 };
 
-static char *folder;
-static tke_model *model;
-static tke_device *device;
-static tke_device_model *loaded;
+static tiny_world w;
 static int32_t tokens[LEN + 4];
 static int64_t targets[LEN];
 static float numbers[LEN], ones[LEN];
 
 static int setup(void **state)
 {
-    tinkc_error err = { 0 };
     uint64_t r = 3;
     (void)state;
-    folder = tiny_model_make(&(tiny_model){ .family = "qwen3", .tied = true, .shards = true });
-    tiny_write(folder, "tokenizer.json",
+    w = tiny_world_open(&(tiny_model){ .family = "qwen3", .tied = true, .shards = true }, 1);
+    tiny_write(w.folder, "tokenizer.json",
                "{\"pre_tokenizer\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", "
                "\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, \"merges\": [[\"a\", \"b\"]]}}");
-    model = tke_model_open(folder, &err);
-    device = device_cpu(1);
-    loaded = device_load(device, model);
     for (size_t i = 0; i < LEN + 4; i++)
         tokens[i] = (int32_t)(tiny_random(&r) % VOCAB);
     for (size_t i = 0; i < LEN; i++) {
@@ -128,16 +120,13 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    device_unload(loaded);
-    tke_device_close(device);
-    tke_model_drop(model);
-    tiny_model_remove(folder);
+    tiny_world_close(&w);
     return 0;
 }
 
 static tke_adapter *adapter_of(int32_t rank, tinkc_error *err)
 {
-    return tke_adapter_new(device, model, &(tke_adapter_spec){ .rank = rank, .train = 7 }, err);
+    return tke_adapter_new(w.device, w.model, &(tke_adapter_spec){ .rank = rank, .train = 7 }, err);
 }
 
 /* Runs it with every allocation failing in turn, until none of them is left to fail. */
@@ -192,7 +181,7 @@ static bool train(tinkc_error *err)
                       { .adapter = trained, .backward = true, .data = data, .n_data = 1 } };
     tke_pass *list[2] = { &p[0], &p[1] };
     tke_trainer *t =
-        tke_trainer_new(loaded, &(tke_trainer_options){ .memory_bytes = 16 << 20 }, err);
+        tke_trainer_new(w.loaded, &(tke_trainer_options){ .memory_bytes = 16 << 20 }, err);
     if (!t)
         return false;
     for (int i = 0; i < 2; i++)
@@ -270,8 +259,8 @@ static bool sample(tinkc_error *err)
                           .n_alternatives = 2,
                           .topk_sample_logprobs = 2 };
     tke_infer *e = tke_infer_new(
-        loaded, &(tke_infer_options){ .kv_bytes = 1 << 20, .prefill_chunk = 16, .max_running = 4 },
-        err);
+        w.loaded,
+        &(tke_infer_options){ .kv_bytes = 1 << 20, .prefill_chunk = 16, .max_running = 4 }, err);
     if (!e)
         return false;
     tke_gen *g = tke_infer_add(e, &r, err);
@@ -319,10 +308,10 @@ static bool files(tinkc_error *err)
     tke_snapshot *from = NULL, *to = NULL;
     tke_adapter_spec spec;
     bool done = s && tke_state_write(s, saved, &how, err) &&
-                tke_adapter_load(a, saved, true, err) && tke_adapter_check(model, saved, err) &&
+                tke_adapter_load(a, saved, true, err) && tke_adapter_check(w.model, saved, err) &&
                 (from = tke_snapshot_take(a, err)) && tke_snapshot_write(from, saved, &how, err) &&
-                (to = tke_snapshot_read(device, model, saved, err)) &&
-                tke_adapter_convert(model, saved, saved, 1, &how, &spec, err);
+                (to = tke_snapshot_read(w.device, w.model, saved, err)) &&
+                tke_adapter_convert(w.model, saved, saved, 1, &how, &spec, err);
     tke_snapshot_drop(to);
     tke_snapshot_drop(from);
     tke_state_free(s);
@@ -346,7 +335,7 @@ static int32_t format;
 static bool export(tinkc_error *err)
 {
     tinkc_adapter_options o = {
-        .adapter = saved, .base_model = folder, .target = target, .format = format
+        .adapter = saved, .base_model = w.folder, .target = target, .format = format
     };
     return tinkc_adapter_export(&o, NULL, NULL, err);
 }

@@ -15,35 +15,23 @@
 #include "cpu/sampling.h"
 #include "infer/infer.h"
 #include "model/philox.h"
-#include "support/on_device.h"
-#include "support/tiny_model.h"
+#include "support/tiny_world.h"
 #include "train/training.h"
 
-static char *folder;
-static tke_model *model;
-static tke_device *device;
-static tke_device_model *loaded;
+static tiny_world w;
 
 static int setup(void **state)
 {
-    tinkc_error err = { 0 };
     (void)state;
-    folder = tiny_model_make(
-        &(tiny_model){ .family = "qwen3", .tied = true, .layers = 2, .context = 2048 });
-    model = tke_model_open(folder, &err);
-    assert_string_equal(err.message, "");
-    device = device_cpu(2);
-    loaded = device_load(device, model);
+    w = tiny_world_open(
+        &(tiny_model){ .family = "qwen3", .tied = true, .layers = 2, .context = 2048 }, 2);
     return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    device_unload(loaded);
-    tke_device_close(device);
-    tke_model_drop(model);
-    tiny_model_remove(folder);
+    tiny_world_close(&w);
     return 0;
 }
 
@@ -53,9 +41,9 @@ static void test_rotation_table(void **state)
 {
     (void)state;
     tinkc_error err = { 0 };
-    tke_model scaled = *model;
+    tke_model scaled = *w.model;
     tke_rope_table t = { 0 };
-    size_t half = model->config.head_dim / 2;
+    size_t half = w.model->config.head_dim / 2;
     scaled.rope_scale = 1.25;
     static const size_t sizes[] = { 1, 1024, 1025, 3000 }, rounded[] = { 1024, 1024, 2048, 3072 };
     for (int i = 0; i < 4; i++) {
@@ -63,7 +51,7 @@ static void test_rotation_table(void **state)
         assert_int_equal(t.n, rounded[i]);
         for (size_t p = 0; p < t.n; p += 7)
             for (size_t j = 0; j < half; j++) {
-                double angle = (double)p * model->rope_frequency[j];
+                double angle = (double)p * w.model->rope_frequency[j];
                 assert_true(fabs((double)t.cos_table[p * half + j] - 1.25 * cos(angle)) < 1e-6);
                 assert_true(fabs((double)t.sin_table[p * half + j] - 1.25 * sin(angle)) < 1e-6);
             }
@@ -79,7 +67,7 @@ static void test_rotation_table(void **state)
 static void test_rows_of_a_chunk(void **state)
 {
     (void)state;
-    tke_model m = *model;
+    tke_model m = *w.model;
     static const struct {
         size_t vocab, least, most, n, want;
     } cases[] = { { 101, 8, 128, 1000, 128 },   { 101, 8, 128, 100, 100 },
@@ -98,10 +86,10 @@ static void test_bytes_of_microbatches(void **state)
 {
     (void)state;
     tinkc_error err = { 0 };
-    const tke_device_ops *ops = device->ops;
+    const tke_device_ops *ops = w.device->ops;
     for (int32_t keep = TKE_KEEP_AUTO; keep <= TKE_KEEP_ALL; keep++) {
         tke_device_trainer *t =
-            ops->trainer_new(loaded, &(tke_device_trainer_options){ .keep = keep }, &err);
+            ops->trainer_new(w.loaded, &(tke_device_trainer_options){ .keep = keep }, &err);
         assert_int_equal(ops->trainer_memory(t), (size_t)1 << 30); /* where none is given */
         for (int32_t depth = TKE_DEPTH_NONE; depth <= TKE_DEPTH_ALL; depth++) {
             tke_microbatch_size size = { .n = 64, .max_rank = 4, .max_k = 1, .depth = depth };
@@ -124,7 +112,7 @@ static void test_bytes_of_microbatches(void **state)
     ops->trainer_free(NULL);
     ops->sampler_free(NULL);
     ops->model_free(NULL);
-    ops->block_free(device, NULL);
+    ops->block_free(w.device, NULL);
 }
 
 static void test_device_table(void **state)
@@ -132,41 +120,42 @@ static void test_device_table(void **state)
     (void)state;
     tinkc_error err = { 0 };
     tke_device_info info;
-    const tke_device_ops *ops = device->ops;
+    const tke_device_ops *ops = w.device->ops;
     tke_real x[3] = { 1, 2, 3 }, y[3] = { 0 };
     double squares = 0;
     bool finite = false;
-    ops->info(device, &info);
+    ops->info(w.device, &info);
     assert_string_equal(info.name, "cpu");
     assert_non_null(strstr(info.text, ", 2 threads"));
     assert_int_equal(info.microbatch_tokens, 8192);
-    assert_int_equal(ops->memory(device, NULL, 0), 0);
-    assert_int_equal(ops->model_bytes(device, model), 0);
-    tke_block *a = ops->block_new(device, 3, &err), *b = ops->block_new(device, 3, &err);
-    assert_true(ops->block_read(device, a, y, 3, &err) && y[0] == 0 && y[2] == 0);
-    assert_true(ops->block_write(device, a, x, 3, &err) && ops->block_copy(device, b, a, 3, &err));
-    assert_true(ops->block_read(device, b, y, 3, &err));
+    assert_int_equal(ops->memory(w.device, NULL, 0), 0);
+    assert_int_equal(ops->model_bytes(w.device, w.model), 0);
+    tke_block *a = ops->block_new(w.device, 3, &err), *b = ops->block_new(w.device, 3, &err);
+    assert_true(ops->block_read(w.device, a, y, 3, &err) && y[0] == 0 && y[2] == 0);
+    assert_true(ops->block_write(w.device, a, x, 3, &err) &&
+                ops->block_copy(w.device, b, a, 3, &err));
+    assert_true(ops->block_read(w.device, b, y, 3, &err));
     assert_memory_equal(x, y, sizeof x);
-    assert_true(ops->block_squares(device, b, 3, &squares, &err) && squares == 14);
-    assert_true(ops->block_squares(device, b, 2, &squares, &err) && squares == 5);
-    assert_true(ops->block_finite(device, b, 3, &finite, &err) && finite);
+    assert_true(ops->block_squares(w.device, b, 3, &squares, &err) && squares == 14);
+    assert_true(ops->block_squares(w.device, b, 2, &squares, &err) && squares == 5);
+    assert_true(ops->block_finite(w.device, b, 3, &finite, &err) && finite);
     x[2] = NAN;
-    assert_true(ops->block_write(device, b, x, 3, &err));
-    assert_true(ops->block_finite(device, b, 3, &finite, &err) && !finite);
-    assert_true(ops->block_finite(device, b, 2, &finite, &err) && finite);
-    assert_true(ops->block_zero(device, b, 3, &err) && ops->block_read(device, b, y, 3, &err));
+    assert_true(ops->block_write(w.device, b, x, 3, &err));
+    assert_true(ops->block_finite(w.device, b, 3, &finite, &err) && !finite);
+    assert_true(ops->block_finite(w.device, b, 2, &finite, &err) && finite);
+    assert_true(ops->block_zero(w.device, b, 3, &err) && ops->block_read(w.device, b, y, 3, &err));
     assert_true(y[0] == 0 && y[1] == 0 && y[2] == 0);
-    ops->block_free(device, a);
-    ops->block_free(device, b);
+    ops->block_free(w.device, a);
+    ops->block_free(w.device, b);
     tke_device_sampler *s = ops->sampler_new(
-        loaded, &(tke_device_sampler_options){ .cache_bytes = 1, .max_rows = 4, .max_seqs = 2 },
+        w.loaded, &(tke_device_sampler_options){ .cache_bytes = 1, .max_rows = 4, .max_seqs = 2 },
         &err);
     size_t block =
         2 * 16 * 2 * 2 * 8 * sizeof(tke_real); /* layers, positions, k and v, heads, size */
     assert_int_equal(ops->sampler_cache(s)->block_bytes, block);
     assert_int_equal(ops->sampler_cache(s)->n_blocks, 2); /* at least */
     ops->sampler_free(s);
-    s = ops->sampler_new(loaded,
+    s = ops->sampler_new(w.loaded,
                          &(tke_device_sampler_options){
                              .cache_bytes = 5 * block + block / 2, .max_rows = 4, .max_seqs = 2 },
                          &err);
@@ -181,7 +170,7 @@ static void test_work_space_is_given_back(void **state)
     tinkc_error err = { 0 };
     static int32_t tokens[64];
     static int64_t targets[64];
-    tke_trainer *t = tke_trainer_new(loaded, &(tke_trainer_options){ 0 }, &err);
+    tke_trainer *t = tke_trainer_new(w.loaded, &(tke_trainer_options){ 0 }, &err);
     tke_datum d = { .tokens = tokens, .n = 64, .k = 1, .targets = targets };
     tke_pass p = { .data = &d, .n_data = 1 }, *list[1] = { &p };
     size_t before = tkc_pages_held();
@@ -211,8 +200,8 @@ static tke_adapter *adapter_of(int32_t rank, uint32_t train)
 {
     tinkc_error err = { 0 };
     uint64_t r = 4;
-    tke_adapter *a =
-        tke_adapter_new(device, model, &(tke_adapter_spec){ .rank = rank, .train = train }, &err);
+    tke_adapter *a = tke_adapter_new(w.device, w.model,
+                                     &(tke_adapter_spec){ .rank = rank, .train = train }, &err);
     assert_non_null(a);
     for (size_t i = 0; i < tke_adapter_lora(a)->layout->n_floats; i++)
         adapter_weights(a)[i] = 0.1f * tiny_normal(&r);
@@ -238,7 +227,7 @@ static void test_rows_without_loss(void **state)
     tinkc_error err = { 0 };
     uint64_t r = 8;
     example *e = test_calloc(N, sizeof *e);
-    tke_trainer *t = tke_trainer_new(loaded, &(tke_trainer_options){ 0 }, &err);
+    tke_trainer *t = tke_trainer_new(w.loaded, &(tke_trainer_options){ 0 }, &err);
     for (size_t k = 0; k < 3; k++)
         for (size_t with = 0; with < N; with += 3) {
             tke_datum data[N];
@@ -277,7 +266,7 @@ static void test_many_adapters(void **state)
     (void)state;
     tinkc_error err = { 0 };
     uint64_t r = 8;
-    tke_trainer *t = tke_trainer_new(loaded, &(tke_trainer_options){ 0 }, &err);
+    tke_trainer *t = tke_trainer_new(w.loaded, &(tke_trainer_options){ 0 }, &err);
     tke_adapter *a[MANY], *b[MANY];
     tke_pass p[MANY], *list[MANY];
     tke_datum data[MANY];
@@ -324,7 +313,7 @@ static void test_stop_at_each_point(void **state)
     static float weights[4] = { 1, 1, 1, 1 };
     tke_datum d = { .tokens = tokens, .n = 4, .k = 1, .targets = targets, .weights = weights };
     tke_adapter *a = adapter_of(1, 7);
-    tke_trainer *t = tke_trainer_new(loaded, &(tke_trainer_options){ .stop = &stop }, &err);
+    tke_trainer *t = tke_trainer_new(w.loaded, &(tke_trainer_options){ .stop = &stop }, &err);
     tke_pass p = { .adapter = a, .backward = true, .data = &d, .n_data = 1 }, *list[1] = { &p };
     assert_true(tke_loss_parse(&p.loss, tkc_str("cross_entropy"), NULL, 0, false, &err));
     tke_trainer_run(t, list, 1);
@@ -360,7 +349,8 @@ static void test_scores_of_many_rows(void **state)
         scored[i] = (int32_t)(tiny_random(&r) % 102) - 1;
     for (int i = 0; i < 2; i++) {
         e[i] = tke_infer_new(
-            loaded, &(tke_infer_options){ .kv_bytes = 4 << 20, .prefill_chunk = chunks[i] }, &err);
+            w.loaded, &(tke_infer_options){ .kv_bytes = 4 << 20, .prefill_chunk = chunks[i] },
+            &err);
         tke_gen_request q = { .snapshot = s,
                               .prompt = prompt,
                               .n_prompt = LONG,
