@@ -206,11 +206,16 @@ static json_t *python_booleans(const json_t *rows)
     return out;
 }
 
+/* As Python's csv writes it: the shortest text of a number that reads back as the same number. */
 static void put_csv_cell(FILE *f, const json_t *v)
 {
+    char number[CLI_SHORT_TEXT];
+    if (json_is_real(v))
+        cli_format_number(json_real_value(v), number);
     char *text = !v || json_is_null(v) ? strdup("")
                  : json_is_string(v)   ? strdup(json_string_value(v))
                  : json_is_boolean(v)  ? strdup(json_is_true(v) ? "True" : "False")
+                 : json_is_real(v)     ? strdup(number)
                                        : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
     bool quote = text && strpbrk(text, ",\"\r\n");
     fputs(quote ? "\"" : "", f);

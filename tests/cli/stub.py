@@ -177,7 +177,7 @@ ROUTES = [
         "effective_rate_usd_per_gigabyte_month": None if q.get("project_id") == "none" else 0.02,
         "data": [] if q.get("project_id") == "none" else [
             {"org_user_urn": "u:1", "project_id": "p-1", "user_email": "a@b", "user_name": "A, B", "checkpoint_count": 3, "size_bytes": 4718592,
-             "size_gigabytes": 0.0047, "estimated_monthly_cost_usd": 0.0001, "later": 1},
+             "size_gigabytes": 0.023771346, "estimated_monthly_cost_usd": 0.0001, "later": 1},
             {"org_user_urn": "u:2", "project_id": None, "user_email": None, "user_name": None, "checkpoint_count": 0, "size_bytes": 0,
              "size_gigabytes": 0, "estimated_monthly_cost_usd": None}]})),
     ("/api/v1/sessions/s-1/trace_export", lambda h, *a: h.answer(200, {
