@@ -30,18 +30,6 @@ DEVICE void mask_scores(float s[KEYS / 8][4], const int pos[2], int key0, int wi
     }
 }
 
-/* The number subtracted in the exponent: the running maximum, scaled; 0 as long as every key was masked. */
-DEVICE float base_of(float max, float scale2)
-{
-    return max == -INFINITY ? 0 : __fmul_rn(max, scale2);
-}
-
-/* exp2(s * scale2 - base) */
-DEVICE float power(float s, float scale2, float base)
-{
-    return exp2_fast(__fmaf_rn(s, scale2, -base));
-}
-
 /* s becomes its weights; part: the sum of each row. */
 DEVICE void weigh(float s[KEYS / 8][4], float scale2, const float base[2], float part[2])
 {

@@ -152,4 +152,16 @@ template <int D, int NB, int KB> DEVICE void gather(float o[NB][4], const float 
     }
 }
 
+/* The number subtracted in the exponent: the running maximum, scaled; 0 as long as every key was masked. */
+DEVICE float base_of(float max, float scale2)
+{
+    return max == -INFINITY ? 0 : __fmul_rn(max, scale2);
+}
+
+/* exp2(s * scale2 - base) */
+DEVICE float power(float s, float scale2, float base)
+{
+    return exp2_fast(__fmaf_rn(s, scale2, -base));
+}
+
 #endif

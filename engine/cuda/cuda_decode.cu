@@ -620,16 +620,6 @@ template <int D> DEVICE void put_own_value(const tcu_decode &p, const value_item
             p.qkv + (int64_t)it.s.row * width + (p.n_heads + p.n_kv_heads + it.kv_head) * D + (it.tile + tile) * 8));
 }
 
-DEVICE float base_of(float max, float scale2)
-{
-    return max == -INFINITY ? 0 : __fmul_rn(max, scale2);
-}
-
-DEVICE float exp_of(float s, float scale2, float base)
-{
-    return exp2_fast(__fmaf_rn(s, scale2, -base));
-}
-
 /* Weights of a chunk's key blocks, a warp two of them at most: operands, sums and shrinks into shared memory. `run` is
  * the running maximum of head g of the group, before and after. */
 template <int D>
@@ -667,7 +657,7 @@ DEVICE void weigh_chunk(const tcu_decode &p, const value_item &it, int block0, i
         for (int u = 0; u < OWN; u++)
             base[u] = i == warp + u * TEAM ? under : base[u];
         if (i % TEAM == warp && lane % 4 == 0)
-            t.shrink[i][g] = exp_of(run, scale2, under);
+            t.shrink[i][g] = power(run, scale2, under);
         run = next;
     }
 #pragma unroll
@@ -678,9 +668,9 @@ DEVICE void weigh_chunk(const tcu_decode &p, const value_item &it, int block0, i
         float part = 0;
 #pragma unroll
         for (int j = 0; j < KEYS / 8; j++) {
-            s[u][j].x = exp_of(s[u][j].x, scale2, base[u]);
+            s[u][j].x = power(s[u][j].x, scale2, base[u]);
             part = __fadd_rn(part, s[u][j].x);
-            s[u][j].y = exp_of(s[u][j].y, scale2, base[u]);
+            s[u][j].y = power(s[u][j].y, scale2, base[u]);
             part = __fadd_rn(part, s[u][j].y);
             t.w[i][j / 2][j % 2][lane] = pack(s[u][j].x, s[u][j].y);
         }

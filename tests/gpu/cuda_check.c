@@ -505,6 +505,24 @@ static size_t count_bits(const float *a, const float *b, size_t n)
     return off;
 }
 
+/* A step of pure decoding: one row, one wanted row and one draw of each of n sequences. */
+static tke_step decoding(size_t n, const int32_t *ids, const int32_t *positions,
+                         const tke_segment *segment, const tke_step_seq *seqs, const size_t *wants,
+                         const tke_draw *draws)
+{
+    return (tke_step){ .n = n,
+                       .ids = ids,
+                       .positions = positions,
+                       .segments = segment,
+                       .n_segments = 1,
+                       .seqs = seqs,
+                       .n_seqs = n,
+                       .wants = wants,
+                       .n_wants = n,
+                       .draws = draws,
+                       .n_draws = n };
+}
+
 /* All sequences decode together, one token each a step, with graphs; greedy draws are thrown away. */
 static void decode_rows(tcu_sampler *s, const data *d, const tke_lora *lora, int32_t (*blocks)[64],
                         float *lp)
@@ -534,17 +552,7 @@ static void decode_rows(tcu_sampler *s, const data *d, const tke_lora *lora, int
             n++;
         }
         tke_segment segment = { .begin = 0, .end = n, .lora = lora };
-        tke_step j = { .n = n,
-                       .ids = ids,
-                       .positions = positions,
-                       .segments = &segment,
-                       .n_segments = 1,
-                       .seqs = seqs,
-                       .n_seqs = n,
-                       .wants = wants,
-                       .n_wants = n,
-                       .draws = draws,
-                       .n_draws = n };
+        tke_step j = decoding(n, ids, positions, &segment, seqs, wants, draws);
         CK(tcu_sampler_run(s, &j, &err)); /* as a graph */
         j.scores = scores, j.n_scores = n;
         CK(tcu_sampler_run(s, &j, &err)); /* plainly, for the log-probs */
@@ -570,17 +578,7 @@ static void draw_step(tcu_sampler *s, const data *d, const tke_lora *lora, int32
         seqs[i] = (tke_step_seq){ i, 1, 0, blocks[i] };
         draws[i] = (tke_draw){ i, &rule, 9, 0, 0, &tokens[i], &lp[i], &bad[i], masks[i] };
     }
-    tke_step j = { .n = n,
-                   .ids = ids,
-                   .positions = positions,
-                   .segments = &segment,
-                   .n_segments = 1,
-                   .seqs = seqs,
-                   .n_seqs = n,
-                   .wants = wants,
-                   .n_wants = n,
-                   .draws = draws,
-                   .n_draws = n };
+    tke_step j = decoding(n, ids, positions, &segment, seqs, wants, draws);
     CK(tcu_sampler_run(s, &j, &err));
     for (size_t i = 0; i < n; i++)
         failures += bad[i];
@@ -796,17 +794,7 @@ static void decode_few(tcu_sampler *s, size_t n, size_t length, size_t vocab, bo
                 (tke_draw){ i,       &greedy, 1, 0, 0, &tokens[pos * n + i], &lp[pos * n + i],
                             &bad[i], NULL };
         }
-        tke_step j = { .n = n,
-                       .ids = ids,
-                       .positions = positions,
-                       .segments = &segment,
-                       .n_segments = 1,
-                       .seqs = seqs,
-                       .n_seqs = n,
-                       .wants = wants,
-                       .n_wants = n,
-                       .draws = draws,
-                       .n_draws = n };
+        tke_step j = decoding(n, ids, positions, &segment, seqs, wants, draws);
         CK(tcu_sampler_run(s, &j, &err));
     }
     device->layered = false;
@@ -1223,17 +1211,7 @@ static void decode_once(tcu_sampler *s, const char *name, int which, size_t batc
                 (tke_draw){ i, &rule, i, 0, (uint32_t)step, &tokens[i], &lp[i], &bad[i], NULL };
         }
         tke_segment segment = { .begin = 0, .end = batch, .lora = lora };
-        tke_step j = { .n = batch,
-                       .ids = ids,
-                       .positions = positions,
-                       .segments = &segment,
-                       .n_segments = 1,
-                       .seqs = seqs,
-                       .n_seqs = batch,
-                       .wants = wants,
-                       .n_wants = batch,
-                       .draws = draws,
-                       .n_draws = batch };
+        tke_step j = decoding(batch, ids, positions, &segment, seqs, wants, draws);
         double t = seconds_now();
         if (profile && step == 0)
             start_profile(4000);
