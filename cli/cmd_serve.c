@@ -88,26 +88,37 @@ static const char *store_of(const cli_app *app)
     return cli_given(app, "store") ? cli_text(app, "store") : cli_store_folder(app);
 }
 
+/* Says who has the store, once. */
+static void say_who(const cli_app *app, const json_t *status, bool *said)
+{
+    const char *who = json_string_value(json_array_get(json_object_get(status, "users"), 0));
+    if (!*said)
+        cli_note(app, "the store is in use (%s); waiting until that ends",
+                 who ? who : "another command");
+    *said = true;
+}
+
 /* Commands that use the store through each other end sooner or later; this one waits for them, and
- * says so. A signal ends the wait. */
+ * says so. A host that ends answers no more and has the store until all is written. A signal ends
+ * the wait. */
 static tinkc_engine *wait_for_store(cli_app *app, const tinkc_engine_options *o, tinkc_error *err)
 {
+    enum { ENDING_MS = 60000 };
     bool said = false;
+    int64_t until = 0;
     for (;;) {
         *err = (tinkc_error){ 0 };
         tinkc_engine *engine = tinkc_engine_new(o, err);
-        json_t *who = !engine && err->cause == TINKC_E_CONFLICT && cli_store_shared(app)
-                          ? cli_store_link_status(o->store)
-                          : NULL;
-        if (!who)
+        if (engine || err->cause != TINKC_E_CONFLICT || !cli_store_shared(app))
             return engine;
-        if (!said)
-            cli_note(app, "the store is in use (%s); waiting until that ends",
-                     json_string_value(json_array_get(json_object_get(who, "users"), 0))
-                         ? json_string_value(json_array_get(json_object_get(who, "users"), 0))
-                         : "another command");
-        said = true;
-        json_decref(who);
+        json_t *status = cli_store_link_status(o->store);
+        if (status) {
+            say_who(app, status, &said);
+            until = cli_now_ms() + ENDING_MS;
+        } else if (cli_now_ms() >= until) {
+            return NULL;
+        }
+        json_decref(status);
         cli_serving_block_signals(false);
         (void)poll(NULL, 0, 200);
         cli_serving_block_signals(true);
