@@ -110,6 +110,22 @@ static const char *type_of(const json_t *config)
                                                    : "unknown";
 }
 
+/* The seed the run was made with; NULL = its settings do not say. */
+static const json_t *seed_of(const json_t *config)
+{
+    const json_t *seed = json_object_get(config, "seed");
+    return json_is_integer(seed) ? seed : NULL;
+}
+
+/* "FOLDER (sft, completed, seed 7)". Yours. */
+static char *title_of(const char *folder, const char *status, const json_t *config)
+{
+    const json_t *seed = seed_of(config);
+    return seed ? cli_printf("%s (%s, %s, seed %lld)", folder, type_of(config), status,
+                             (long long)json_integer_value(seed))
+                : cli_printf("%s (%s, %s)", folder, type_of(config), status);
+}
+
 /* ---- show ---- */
 
 enum { MAX_METRICS = 16 };
@@ -233,7 +249,9 @@ int cli_logs_show(cli_app *app)
     const char *status = status_of(folder);
     json_t *head = json_pack("{s:o,s:s,s:s,s:o}", "path", cli_json_text(folder), "status", status,
                              "type", type_of(config), "checkpoints", records);
-    char *title = cli_printf("%s (%s, %s)", folder, type_of(config), status);
+    if (seed_of(config))
+        json_object_set(head, "seed", json_object_get(config, "seed"));
+    char *title = title_of(folder, status, config);
     cli_list list = { .key = "rows",
                       .title = title,
                       .columns = columns,

@@ -263,7 +263,7 @@ static int off_policy(cli_app *app)
         return cli_fail(app, "usage", NULL, "--context works without --off-policy only");
     if (cli_text_at(app, "teacher", 1))
         return cli_fail(app, "usage", NULL, "--off-policy takes one --teacher");
-    int bad = cli_job_find_model(&o.job);
+    int bad = cli_job_settle(&o.job);
     bad = bad ? bad : read_conversations(&o);
     o.loop = (cli_epochs){
         .job = &o.job, .n = o.set.n, .watch = "train/loss", .user = &o, .step = step

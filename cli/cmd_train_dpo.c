@@ -335,7 +335,7 @@ static int prepare(cli_app *app, dpo *d)
                                          : TINKC_PREFER_DPO;
     if (cli_number(app, "dpo-beta") <= 0)
         return cli_fail(app, "usage", NULL, "--dpo-beta must be above 0");
-    int bad = cli_job_find_model(&d->job);
+    int bad = cli_job_settle(&d->job);
     bad = bad ? bad
               : cli_pairs_read(app, d->job.tokenizer, d->job.renderer, d->kind == TINKC_PREFER_KTO,
                                &d->pairs);

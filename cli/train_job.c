@@ -72,7 +72,7 @@ static int start_from_adapter(cli_app *app)
     return path ? cli_give_value(app, "from", path, "the adapter") : bad;
 }
 
-int cli_job_find_model(cli_job *j)
+static int find_model(cli_job *j)
 {
     tinkc_error err = { 0 };
     cli_app *app = j->app;
@@ -100,6 +100,39 @@ int cli_job_find_model(cli_job *j)
     if (given && !tinkc_chat_stops(j->tokenizer, given, &err) && err.code == TINKC_E_ARGUMENT)
         return cli_fail(app, "usage", "see: tinkc model info NAME", "%s", err.message);
     return 0;
+}
+
+/* ---- the seed ---- */
+
+/* The settings of the run that --log-dir holds and that this one would continue; NULL = none. Yours. */
+static json_t *earlier_settings(const cli_app *app)
+{
+    const char *folder = cli_text(app, "log-dir"), *what = cli_text(app, "if-exists");
+    bool start_over = what && strcmp(what, "delete") == 0 && !cli_flag(app, "resume");
+    return folder && !start_over ? cli_trainlog_read_config(folder) : NULL;
+}
+
+/* A seed that was not given is the one of the run that is continued, else drawn once. It is kept with
+ * the settings, so that the run can be repeated. A run whose settings have none (of the cookbook, or of
+ * an older version) keeps none: it is not known. */
+static int settle_seed(cli_app *app)
+{
+    if (cli_given(app, "seed"))
+        return 0;
+    json_t *earlier = earlier_settings(app);
+    json_t *options = json_object_get(json_object_get(earlier, "tinkc"), "options");
+    const char *theirs = json_string_value(json_object_get(options, "seed"));
+    char *seed = theirs    ? strdup(theirs)
+                 : earlier ? NULL
+                           : cli_printf("%lld", (long long)(cli_now_us() % 1000000007));
+    json_decref(earlier);
+    return cli_give_value(app, "seed", seed, "drawn");
+}
+
+int cli_job_settle(cli_job *j)
+{
+    int bad = settle_seed(j->app);
+    return bad ? bad : find_model(j);
 }
 
 /* ---- the log directory's name ---- */
@@ -327,6 +360,8 @@ static int open_log(cli_job *j, const json_t *config, bool resume, bool start_ov
     if (!ok)
         return cli_fail(j->app, "local_io", NULL, "%s: %s", j->log_dir, strerrordesc_np(errno));
     int bad = cli_trainlog_open(j->app, j->log_dir, cli_text(j->app, "hook"), &j->log);
+    if (!bad && cli_given(j->app, "seed"))
+        cli_trainlog_info(&j->log, "seed", cli_text(j->app, "seed"));
     bad = bad ? bad : cli_trainlog_config(j->app, j->log_dir, config);
     bad = bad ? bad : cli_train_config_write(j->app, j->log_dir, config);
     bad = bad ? bad : cli_exports_open(j->app, j->log_dir, config, j->step, &j->log.exports);

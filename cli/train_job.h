@@ -34,8 +34,8 @@ typedef struct cli_job {
     json_t *record_extra; /* members that every checkpoint record has; NULL = none */
 } cli_job;
 
-/* Settles model, renderer and tokenizer. 0, or an exit code after reporting. */
-int cli_job_find_model(cli_job *);
+/* Settles model, renderer, tokenizer and seed. 0, or an exit code after reporting. */
+int cli_job_settle(cli_job *);
 /* --log-dir, else tinkc-runs/{data}-{model}-{rank}rank-{rate}lr-{what}-{time}. Yours. */
 char *cli_job_log_dir(const cli_job *, const char *data_path, double rate, const char *what);
 /* Takes the folder, connects, opens the trainer (from the last checkpoint of a run that is resumed)

@@ -80,6 +80,12 @@ int cli_trainlog_open(cli_app *app, const char *folder, const char *hook, cli_tr
     return 0;
 }
 
+void cli_trainlog_info(cli_trainlog *log, const char *what, const char *text)
+{
+    fprintf(log->text, "trainlog:0 [INFO] %s %s\n", what, text);
+    (void)fflush(log->text);
+}
+
 static bool copy_rows(FILE *from, FILE *to, size_t step, bool all)
 {
     char *line = NULL;

@@ -38,6 +38,8 @@ void cli_trainlog_release(cli_claim *, const char *folder);
 
 /* Makes the folder and opens the files for appending. 0, or an exit code after reporting. */
 int cli_trainlog_open(cli_app *, const char *folder, const char *hook, cli_trainlog *out);
+/* A line in logs.log: WHAT TEXT. */
+void cli_trainlog_info(cli_trainlog *, const char *what, const char *text);
 /* Before it is opened: rows of steps from `step` on are taken out of metrics.jsonl, because they
  * are about to be trained again, and so is what a killed process left half-written. False with
  * errno set. */

@@ -310,7 +310,7 @@ int cli_sft_prepare(cli_app *app, cli_sft *s)
     *s = (cli_sft){ .job = { .app = app }, .order_epoch = SIZE_MAX };
     s->job.epochs = (size_t)cli_int(app, "epochs");
     int bad = check_options(app);
-    bad = bad ? bad : cli_job_find_model(&s->job);
+    bad = bad ? bad : cli_job_settle(&s->job);
     bad = bad ? bad : settle_length(s);
     bad = bad ? bad : read_all_data(s);
     if (!bad)

@@ -68,23 +68,12 @@ static void settle_steps(cli_rl *r)
         r->job.total_steps = (size_t)cli_int(app, "max-steps");
 }
 
-/* A seed that was not given is chosen once and kept with the settings, so that a resumed run samples
- * what the first would have. */
-static int settle_seed(cli_app *app)
-{
-    if (cli_given(app, "seed"))
-        return 0;
-    return cli_give_value(app, "seed", cli_printf("%lld", (long long)(cli_now_us() % 1000000007)),
-                          "chosen");
-}
-
 int cli_rl_prepare(cli_app *app, cli_rl *r)
 {
     r->job.app = app;
     int bad = check_options(app);
     bad = bad ? bad : cli_rewards_open(app, &r->rewards);
-    bad = bad ? bad : settle_seed(app);
-    bad = bad ? bad : cli_job_find_model(&r->job);
+    bad = bad ? bad : cli_job_settle(&r->job);
     cli_prompt_options how = { .need_answer = r->rewards.needs_answer,
                                .need_prompt = !r->rewards.env };
     bad = bad ? bad : cli_prompts_read(app, &how, &r->prompts);
