@@ -18,7 +18,6 @@ static const tkc_dl_symbol symbols[] = {
     { "MHD_resume_connection", offsetof(tke_mhd, resume) },
     { "MHD_get_connection_info", offsetof(tke_mhd, info) },
     { "MHD_get_connection_values", offsetof(tke_mhd, values) },
-    { "MHD_lookup_connection_value", offsetof(tke_mhd, lookup) },
     { NULL, 0 },
 };
 

@@ -22,7 +22,6 @@ typedef struct tke_mhd {
     int (*values)(struct MHD_Connection *, enum MHD_ValueKind, MHD_KeyValueIterator, void *cls);
     const union MHD_ConnectionInfo *(*info)(struct MHD_Connection *, enum MHD_ConnectionInfoType,
                                             ...);
-    const char *(*lookup)(struct MHD_Connection *, enum MHD_ValueKind, const char *key);
 } tke_mhd;
 
 /* The table, or NULL (UNSUPPORTED) if the library is not installed. Any thread. */

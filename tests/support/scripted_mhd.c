@@ -8,87 +8,104 @@
 
 mhd_record mhd_sent;
 
-void mhd_sent_begin(void)
+static mhd_record *of(struct MHD_Connection *c)
 {
-    memset(&mhd_sent, 0, sizeof mhd_sent);
-    pthread_mutex_init(&mhd_sent.lock, NULL);
-    pthread_cond_init(&mhd_sent.changed, NULL);
-    tkc_buf_init(&mhd_sent.body, NULL, TKC_BUF_NO_MAX);
+    return c ? (mhd_record *)(void *)c : &mhd_sent;
 }
 
-void mhd_sent_end(void)
+void mhd_begin(mhd_record *r)
 {
-    pthread_mutex_destroy(&mhd_sent.lock);
-    pthread_cond_destroy(&mhd_sent.changed);
-    tkc_buf_free(&mhd_sent.body);
+    memset(r, 0, sizeof *r);
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->changed, NULL);
+    tkc_buf_init(&r->body, NULL, TKC_BUF_NO_MAX);
 }
 
-void mhd_sent_await(bool or_queued)
+void mhd_end(mhd_record *r)
 {
-    pthread_mutex_lock(&mhd_sent.lock);
-    while (!mhd_sent.resumed && !(or_queued && mhd_sent.queued))
-        pthread_cond_wait(&mhd_sent.changed, &mhd_sent.lock);
-    mhd_sent.resumed = false;
-    pthread_mutex_unlock(&mhd_sent.lock);
+    pthread_mutex_destroy(&r->lock);
+    pthread_cond_destroy(&r->changed);
+    tkc_buf_free(&r->body);
+}
+
+void mhd_await(mhd_record *r, bool or_queued)
+{
+    pthread_mutex_lock(&r->lock);
+    while (!r->resumed && !(or_queued && r->queued))
+        pthread_cond_wait(&r->changed, &r->lock);
+    r->resumed = false;
+    pthread_mutex_unlock(&r->lock);
 }
 
 /* ---- the library ---- */
 
+struct MHD_Response { /* the test's thread makes them one at a time */
+    tinkc_str body;
+    uint64_t length;
+    MHD_ContentReaderCallback reader;
+    void *user;
+    char headers[2000];
+};
+
+static struct MHD_Response made;
+
 static struct MHD_Response *from_buffer(size_t size, void *buffer, enum MHD_ResponseMemoryMode mode)
 {
-    tinkc_error err = { 0 };
     assert_int_equal(mode, MHD_RESPMEM_PERSISTENT);
-    mhd_sent.length = size;
-    assert_true(!size || tkc_buf_add(&mhd_sent.body, buffer, size, &err));
-    assert_non_null(tkc_buf_terminate(&mhd_sent.body, &err));
-    return (struct MHD_Response *)(void *)&mhd_sent;
+    made = (struct MHD_Response){ .body = { buffer, size }, .length = size };
+    return &made;
 }
 
 static struct MHD_Response *from_callback(uint64_t size, size_t block,
                                           MHD_ContentReaderCallback reader, void *user,
                                           MHD_ContentReaderFreeCallback end)
 {
-    (void)block, (void)end;
-    mhd_sent.length = size;
-    mhd_sent.reader = reader;
-    mhd_sent.reader_user = user;
-    return (struct MHD_Response *)(void *)&mhd_sent;
+    (void)block;
+    assert_null(end);
+    made = (struct MHD_Response){ .length = size, .reader = reader, .user = user };
+    return &made;
 }
 
 static enum MHD_Result add_header(struct MHD_Response *r, const char *name, const char *value)
 {
-    size_t n = strlen(mhd_sent.headers);
-    (void)r;
-    snprintf(mhd_sent.headers + n, sizeof mhd_sent.headers - n, "%s: %s\n", name, value);
+    size_t n = strlen(r->headers);
+    snprintf(r->headers + n, sizeof r->headers - n, "%s: %s\n", name, value);
     return MHD_YES;
 }
 
 static enum MHD_Result queue(struct MHD_Connection *c, unsigned int status, struct MHD_Response *r)
 {
-    (void)c, (void)r;
-    mhd_sent.queued = true;
-    mhd_sent.status = status;
+    tinkc_error err = { 0 };
+    mhd_record *sent = of(c);
+    assert_false(sent->queued);
+    sent->queued = true;
+    sent->status = status;
+    sent->length = r->length;
+    sent->reader = r->reader;
+    sent->reader_user = r->user;
+    memcpy(sent->headers, r->headers, sizeof r->headers);
+    assert_true(!r->body.len || tkc_buf_add(&sent->body, r->body.data, r->body.len, &err));
+    assert_non_null(tkc_buf_terminate(&sent->body, &err));
     return MHD_YES;
 }
 
 static void destroy(struct MHD_Response *r)
 {
-    (void)r;
+    assert_ptr_equal(r, &made);
 }
 
 static void suspend(struct MHD_Connection *c)
 {
-    (void)c;
-    mhd_sent.suspended = true;
+    of(c)->suspended = true;
 }
 
 static void resume(struct MHD_Connection *c)
 {
-    (void)c;
-    pthread_mutex_lock(&mhd_sent.lock);
-    mhd_sent.resumed = true;
-    pthread_cond_signal(&mhd_sent.changed);
-    pthread_mutex_unlock(&mhd_sent.lock);
+    mhd_record *r = of(c);
+    pthread_mutex_lock(&r->lock);
+    r->resumed = true;
+    pthread_cond_signal(&r->changed);
+    pthread_mutex_unlock(&r->lock);
 }
 
 const tke_mhd scripted_mhd = { .from_buffer = from_buffer,

@@ -1,7 +1,8 @@
 /* scripted_mhd.h - takes libmicrohttpd's place: keeps what the server would send on a connection.
  *
- * No socket and no thread of the library: a test calls the server as the library would and then looks at mhd_sent. A table
- * of functions that needs more (the connection's descriptor, a request's headers) is a copy with these replaced.
+ * No socket and no thread of the library: a test calls the server as the library would and then looks at the record of the
+ * connection. A table of functions that needs more (the connection's descriptor, a request's headers) is a copy with these
+ * replaced.
  */
 #ifndef TESTS_SCRIPTED_MHD_H
 #define TESTS_SCRIPTED_MHD_H
@@ -22,13 +23,13 @@ typedef struct mhd_record {
     bool resumed;
 } mhd_record;
 
-extern mhd_record mhd_sent; /* of one request at a time */
+extern mhd_record mhd_sent; /* of the connection NULL; others are pointers to their record */
 extern const tke_mhd scripted_mhd;
 
-/* Forgets the last request; the second frees what the record holds. */
-void mhd_sent_begin(void);
-void mhd_sent_end(void);
+/* Begins with nothing sent; frees what the record holds. */
+void mhd_begin(mhd_record *);
+void mhd_end(mhd_record *);
 /* Waits until the connection was resumed; an answer that is queued will do, too, if or_queued. */
-void mhd_sent_await(bool or_queued);
+void mhd_await(mhd_record *, bool or_queued);
 
 #endif

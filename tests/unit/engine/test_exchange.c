@@ -18,7 +18,7 @@ static int setup(void **state)
     (void)state;
     engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1 }, &err);
     assert_ok(err);
-    mhd_sent_begin();
+    mhd_begin(&mhd_sent);
     http = (tke_http){ .svc = tke_engine_service(engine), .mhd = &scripted_mhd };
     pthread_mutex_init(&http.lock, NULL);
     assert_true(tkc_cond_init(&http.changed, &err));
@@ -31,15 +31,15 @@ static int teardown(void **state)
     pthread_cond_destroy(&http.changed);
     pthread_mutex_destroy(&http.lock);
     tinkc_engine_free(engine);
-    mhd_sent_end();
+    mhd_end(&mhd_sent);
     return 0;
 }
 
 /* A request that is with the service, its connection suspended. */
 static tke_exchange *waiting(const tinkc_allocator *a)
 {
-    mhd_sent_end();
-    mhd_sent_begin();
+    mhd_end(&mhd_sent);
+    mhd_begin(&mhd_sent);
     tke_exchange *x = tke_exchange_new(&http, &scripted_mhd, a, "/api/v1/retrieve_future");
     assert_non_null(x);
     tke_exchange_keep(x); /* the service's count */

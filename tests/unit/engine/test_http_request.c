@@ -13,6 +13,7 @@
 #include "service/service_state.h"
 #include "support/check.h"
 #include "support/device_gate.h"
+#include "support/scripted_mhd.h"
 #include "support/service_call.h"
 #include "support/tiny_model.h"
 
@@ -22,35 +23,28 @@ static char *folder;
 static tinkc_engine *engine;
 static tke_http http;
 
-typedef struct connection { /* what the library keeps of one, and what was sent on it */
+typedef struct connection { /* what the library keeps of one */
+    mhd_record sent;        /* first: the library's pointer to a connection is one to it */
     union MHD_ConnectionInfo fd, context;
     void *socket_context;
     int client;
     const char *(*headers)[2];
     size_t n_headers;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool resumed, queued;
-    int32_t status;
-    char sent_headers[2000];
-    tkc_buf body;
-    uint64_t length; /* MHD_SIZE_UNKNOWN: not said */
-    MHD_ContentReaderCallback reader;
-    void *reader_user;
+    void *exchange;
 } connection;
 
-static connection now; /* one at a time */
+static connection both[2], *now = both; /* the one that the functions below are about */
 
 /* ---- the library ---- */
 
 static const union MHD_ConnectionInfo *fake_info(struct MHD_Connection *c,
                                                  enum MHD_ConnectionInfoType what, ...)
 {
-    (void)c;
+    connection *of = (connection *)(void *)c;
     if (what == MHD_CONNECTION_INFO_CONNECTION_FD)
-        return &now.fd;
-    now.context.socket_context = now.socket_context;
-    return &now.context;
+        return &of->fd;
+    of->context.socket_context = of->socket_context;
+    return &of->context;
 }
 
 static int fake_values(struct MHD_Connection *c, enum MHD_ValueKind kind, MHD_KeyValueIterator take,
@@ -58,81 +52,17 @@ static int fake_values(struct MHD_Connection *c, enum MHD_ValueKind kind, MHD_Ke
 {
     (void)c;
     assert_int_equal(kind, MHD_HEADER_KIND);
-    for (size_t i = 0; i < now.n_headers; i++)
-        if (take(cls, kind, now.headers[i][0], now.headers[i][1]) == MHD_NO)
+    for (size_t i = 0; i < now->n_headers; i++)
+        if (take(cls, kind, now->headers[i][0], now->headers[i][1]) == MHD_NO)
             return (int)i + 1;
-    return (int)now.n_headers;
+    return (int)now->n_headers;
 }
 
-static struct MHD_Response *fake_buffer(size_t size, void *buffer, enum MHD_ResponseMemoryMode mode)
-{
-    tinkc_error err = { 0 };
-    assert_int_equal(mode, MHD_RESPMEM_PERSISTENT);
-    now.length = size;
-    assert_true(!size || tkc_buf_add(&now.body, buffer, size, &err));
-    return (struct MHD_Response *)(void *)&now;
-}
-
-static struct MHD_Response *fake_callback(uint64_t size, size_t block,
-                                          MHD_ContentReaderCallback reader, void *user,
-                                          MHD_ContentReaderFreeCallback end)
-{
-    (void)block, (void)end;
-    now.length = size;
-    now.reader = reader;
-    now.reader_user = user;
-    return (struct MHD_Response *)(void *)&now;
-}
-
-static enum MHD_Result fake_header(struct MHD_Response *r, const char *name, const char *value)
-{
-    size_t n = strlen(now.sent_headers);
-    (void)r;
-    snprintf(now.sent_headers + n, sizeof now.sent_headers - n, "%s: %s\n", name, value);
-    return MHD_YES;
-}
-
-static enum MHD_Result fake_queue(struct MHD_Connection *c, unsigned int status,
-                                  struct MHD_Response *r)
-{
-    (void)c, (void)r;
-    now.queued = true;
-    now.status = (int32_t)status;
-    return MHD_YES;
-}
-
-static void fake_destroy(struct MHD_Response *r)
-{
-    (void)r;
-}
-
-static void fake_suspend(struct MHD_Connection *c)
-{
-    (void)c;
-}
-
-static void fake_resume(struct MHD_Connection *c)
-{
-    (void)c;
-    pthread_mutex_lock(&now.lock);
-    now.resumed = true;
-    pthread_cond_signal(&now.changed);
-    pthread_mutex_unlock(&now.lock);
-}
-
-static const tke_mhd library = { .info = fake_info,
-                                 .values = fake_values,
-                                 .from_buffer = fake_buffer,
-                                 .from_callback = fake_callback,
-                                 .add_header = fake_header,
-                                 .queue = fake_queue,
-                                 .destroy = fake_destroy,
-                                 .suspend = fake_suspend,
-                                 .resume = fake_resume };
+static tke_mhd library; /* scripted_mhd, and the above */
 
 static struct MHD_Connection *handle(void)
 {
-    return (struct MHD_Connection *)(void *)&now;
+    return (struct MHD_Connection *)(void *)now;
 }
 
 /* ---- time ---- */
@@ -175,6 +105,9 @@ static int setup(void **state)
     tinkc_error err = { 0 };
     (void)state;
     folder = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 64, .context = 64 });
+    library = scripted_mhd;
+    library.info = fake_info;
+    library.values = fake_values;
     tester = pthread_self();
     clock_here = *tkc_clock_real();
     clock_here.now_ms = time_ms;
@@ -210,22 +143,17 @@ static int teardown(void **state)
 
 /* ---- a request ---- */
 
-static void *context; /* of the request: its exchange */
-
 static void begin(const char *uri, const char *(*headers)[2], size_t n)
 {
     int pair[2];
     char text[2000];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    now = (connection){
+    *now = (connection){
         .fd = { .connect_fd = pair[0] }, .client = pair[1], .headers = headers, .n_headers = n
     };
-    pthread_mutex_init(&now.lock, NULL);
-    pthread_cond_init(&now.changed, NULL);
-    tkc_buf_init(&now.body, NULL, TKC_BUF_NO_MAX);
-    context = NULL;
+    mhd_begin(&now->sent);
     logged[0] = '\0';
-    tke_peer_notify(&http, handle(), &now.socket_context, MHD_CONNECTION_NOTIFY_STARTED);
+    tke_peer_notify(&http, handle(), &now->socket_context, MHD_CONNECTION_NOTIFY_STARTED);
     snprintf(text, sizeof text, "%s", uri);
     assert_null(tke_request_begin(&http, text, handle()));
     /* the library is not shown the query */
@@ -236,7 +164,7 @@ static void begin(const char *uri, const char *(*headers)[2], size_t n)
 static enum MHD_Result piece(const char *method, const char *data, size_t size)
 {
     enum MHD_Result ok =
-        tke_request_handle(&http, handle(), "", method, "HTTP/1.1", data, &size, &context);
+        tke_request_handle(&http, handle(), "", method, "HTTP/1.1", data, &size, &now->exchange);
     assert_int_equal(size, 0);
     return ok;
 }
@@ -246,35 +174,32 @@ static void take_answer(const char *method)
 {
     tinkc_error err = { 0 };
     char block[5000];
-    pthread_mutex_lock(&now.lock);
-    while (!now.queued && !now.resumed)
-        pthread_cond_wait(&now.changed, &now.lock);
-    now.resumed = false;
-    pthread_mutex_unlock(&now.lock);
-    if (!now.queued)
+    mhd_await(&now->sent, true);
+    if (!now->sent.queued)
         assert_int_equal(piece(method, NULL, 0), MHD_YES);
-    assert_true(now.queued);
+    assert_true(now->sent.queued);
     for (ssize_t n = 0;
-         now.reader && (n = now.reader(now.reader_user, now.body.len, block, sizeof block)) >= 0;)
+         now->sent.reader && (n = now->sent.reader(now->sent.reader_user, now->sent.body.len, block,
+                                                   sizeof block)) >= 0;)
         if (n > 0)
-            assert_true(tkc_buf_add(&now.body, block, (size_t)n, &err));
-        else { /* nothing yet */
-            pthread_mutex_lock(&now.lock);
-            while (!now.resumed)
-                pthread_cond_wait(&now.changed, &now.lock);
-            now.resumed = false;
-            pthread_mutex_unlock(&now.lock);
-        }
-    assert_non_null(tkc_buf_terminate(&now.body, &err));
+            assert_true(tkc_buf_add(&now->sent.body, block, (size_t)n, &err));
+        else /* nothing yet */
+            mhd_await(&now->sent, false);
+    assert_non_null(tkc_buf_terminate(&now->sent.body, &err));
+}
+
+static void complete(enum MHD_RequestTerminationCode code)
+{
+    tke_request_completed(&http, handle(), &now->exchange, code);
+    assert_null(now->exchange);
+    tke_peer_notify(&http, handle(), &now->socket_context, MHD_CONNECTION_NOTIFY_CLOSED);
+    close(now->fd.connect_fd);
+    close(now->client);
 }
 
 static void end_as(enum MHD_RequestTerminationCode code)
 {
-    tke_request_completed(&http, handle(), &context, code);
-    assert_null(context);
-    tke_peer_notify(&http, handle(), &now.socket_context, MHD_CONNECTION_NOTIFY_CLOSED);
-    close(now.fd.connect_fd);
-    close(now.client);
+    complete(code);
     assert_int_equal(atomic_load(&http.body_bytes), 0);
     pthread_mutex_lock(&http.lock);
     while (http.n_active) /* the service's thread may still be on its way out */
@@ -291,9 +216,7 @@ static void end(void)
 
 static void forget(void)
 {
-    pthread_mutex_destroy(&now.lock);
-    pthread_cond_destroy(&now.changed);
-    tkc_buf_free(&now.body);
+    mhd_end(&now->sent);
 }
 
 #define HOST                                                                                       \
@@ -311,25 +234,22 @@ static void ask(const char *method, const char *uri, const char *(*headers)[2], 
 {
     begin(uri, headers, n);
     assert_int_equal(piece(method, NULL, 0), MHD_YES);
-    if (!now.queued) {
+    if (!now->sent.queued) {
         if (body)
             assert_int_equal(piece(method, body, strlen(body)), MHD_YES);
         assert_int_equal(piece(method, NULL, 0), MHD_YES);
         take_answer(method);
-    } else {
-        tinkc_error err = { 0 };
-        assert_non_null(tkc_buf_terminate(&now.body, &err));
     }
     end();
 }
 
 static void expect(int32_t status, const char *headers, const char *body)
 {
-    assert_int_equal(now.status, status);
+    assert_int_equal(now->sent.status, status);
     if (headers)
-        assert_string_equal(now.sent_headers, headers);
+        assert_string_equal(now->sent.headers, headers);
     if (body)
-        assert_string_equal(now.body.data, body);
+        assert_string_equal(now->sent.body.data, body);
     forget();
 }
 
@@ -363,7 +283,7 @@ static void answers(void **state)
            "{\"detail\":\"Content-Type must be application/json or "
            "application/x-protobuf\",\"code\":\"unsupported_type\"}");
     ask("POST", "/api/v1/create_session", N(json), "{\"tags\":[],\"sdk_version\":\"1\"}");
-    assert_int_equal(now.length, now.body.len);
+    assert_int_equal(now->sent.length, now->sent.body.len);
     expect(200, TYPE, NULL);
     ask("GET", "/api/v1/healthz", N(evil), NULL);
     expect(403, CLOSED,
@@ -398,7 +318,7 @@ static void logs(void **state)
     forget();
     begin("/api/v1/healthz", N(plain)); /* in milliseconds, from its head on */
     assert_int_equal(piece("GET", NULL, 0), MHD_YES);
-    tke_exchange *x = context;
+    tke_exchange *x = now->exchange;
     int64_t start = x->start_ns;
     x->start_ns -= 5000000000;
     assert_int_equal(piece("GET", NULL, 0), MHD_YES);
@@ -419,8 +339,8 @@ static void metrics(void **state)
     http.metrics = true;
     ask("GET", "/metrics", N(plain), NULL);
     http.metrics = false;
-    assert_non_null(strstr(now.body.data, "\ntinkc_body_bytes 0\n"));
-    assert_non_null(strstr(now.body.data, "\ntinkc_base_models 1\n"));
+    assert_non_null(strstr(now->sent.body.data, "\ntinkc_body_bytes 0\n"));
+    assert_non_null(strstr(now->sent.body.data, "\ntinkc_base_models 1\n"));
     expect(200, "Content-Type: text/plain; version=0.0.4\n", NULL);
 }
 
@@ -471,7 +391,7 @@ static void keys(void **state)
     char again[] = "Bearer secret", basic[] = "Basic secret";
     token[1][1] = again;
     ask("GET", "/v1/models", N(token), NULL);
-    assert_int_equal(now.status, 200);
+    assert_int_equal(now->sent.status, 200);
     forget();
     token[1][1] = basic;
     ask("GET", "/v1/models", N(token), NULL);
@@ -525,13 +445,13 @@ static void lengths(void **state)
         const char *headers[][2] = { HOST, JSON, { "Content-Length", rows[i].length } };
         begin(rows[i].uri, N(headers));
         assert_int_equal(piece("POST", NULL, 0), MHD_YES);
-        if (now.queued != rows[i].at_once)
+        if (now->sent.queued != rows[i].at_once)
             fail_msg("%s %s", rows[i].uri, rows[i].length);
-        if (!now.queued) {
+        if (!now->sent.queued) {
             assert_int_equal(piece("POST", NULL, 0), MHD_YES);
             take_answer("POST");
         }
-        assert_int_equal(now.status, rows[i].status);
+        assert_int_equal(now->sent.status, rows[i].status);
         end();
         forget();
     }
@@ -539,7 +459,7 @@ static void lengths(void **state)
     const char *evil[][2] = { { "Host", "evil" }, { "Content-Length", "1048576" } };
     begin("/api/v1/telemetry", N(evil));
     assert_int_equal(piece("POST", NULL, 0), MHD_YES);
-    assert_false(now.queued);
+    assert_false(now->sent.queued);
     assert_int_equal(piece("POST", "12345", 5), MHD_YES);
     assert_int_equal(atomic_load(&http.body_bytes), 0); /* and not kept */
     assert_int_equal(piece("POST", NULL, 0), MHD_YES);
@@ -576,7 +496,7 @@ static void pieces(void **state)
     const char *pass[][2] = { HOST, JSON, { "Content-Length", "2097153" } };
     begin("/api/v1/forward_backward", N(pass));
     assert_int_equal(piece("POST", NULL, 0), MHD_YES);
-    const tke_exchange *x = context;
+    const tke_exchange *x = now->exchange;
     assert_int_equal(piece("POST", big, 100), MHD_YES);
     assert_int_equal(x->body.len, 100);
     assert_int_equal(piece("POST", big, 5000), MHD_YES);
@@ -619,7 +539,7 @@ static void states(void **state)
     (void)state;
     const char *headers[][2] = { HOST, JSON };
     begin("/api/v1/retrieve_future", N(headers));
-    const tke_peer *peer = now.socket_context;
+    const tke_peer *peer = now->socket_context;
     assert_int_equal(peer->state, TKE_PEER_HEAD);
     assert_string_equal(peer->uri, "/api/v1/retrieve_future");
     assert_int_equal(piece("POST", NULL, 0), MHD_YES);
@@ -627,7 +547,7 @@ static void states(void **state)
     assert_int_equal(piece("POST", "{\"request_id\":", 14), MHD_YES);
     assert_int_equal(piece("POST", "\"x\"}", 4), MHD_YES);
     assert_int_equal(peer->n_body, 18);
-    const tke_exchange *x = context;
+    const tke_exchange *x = now->exchange;
     assert_false(x->is_poll);
     assert_int_equal(piece("POST", NULL, 0), MHD_YES);
     assert_int_equal(peer->state, TKE_PEER_BUSY);
@@ -635,7 +555,7 @@ static void states(void **state)
     assert_string_equal(x->base_url, "http://localhost");
     take_answer("POST");
     assert_int_equal(piece("POST", NULL, 0), MHD_YES); /* sent: further calls change nothing */
-    tke_request_completed(&http, handle(), &context, MHD_REQUEST_TERMINATED_COMPLETED_OK);
+    tke_request_completed(&http, handle(), &now->exchange, MHD_REQUEST_TERMINATED_COMPLETED_OK);
     assert_int_equal(peer->state, TKE_PEER_HEAD);
     assert_false(peer->first);
     end();
@@ -690,7 +610,7 @@ static void results(void **state)
         assert_false(is_delivered(id));
         end_as(whole ? MHD_REQUEST_TERMINATED_COMPLETED_OK : MHD_REQUEST_TERMINATED_WITH_ERROR);
         assert_int_equal(is_delivered(id), whole);
-        assert_non_null(strstr(now.sent_headers, id));
+        assert_non_null(strstr(now->sent.headers, id));
         expect(200, NULL, NULL);
     }
 }
@@ -709,8 +629,12 @@ static bool was_inside; /* the service had the request, on the connection's thre
 
 static void look_inside(void)
 {
-    was_inside = ((tke_exchange *)context)->inside;
+    was_inside = ((tke_exchange *)now->exchange)->inside;
 }
+
+static const char stream[] =
+    "{\"base_model\":\"tiny\",\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":"
+    "[1,2]}]},\"num_samples\":1,\"sampling_params\":{\"max_tokens\":2,\"stop\":[]}}";
 
 /* The server begins to stop after a request was let in, and does not see it in its list: a poll is
  * cancelled, other requests are only when there is no time left. */
@@ -729,14 +653,11 @@ static void stops_meanwhile(void **state)
         assert_int_equal(send_all("/api/v1/retrieve_future", body), MHD_NO);
         http.stopping = http.cutting = false;
         assert_null(at_next_time);
-        assert_false(now.queued);
+        assert_false(now->sent.queued);
         end_as(MHD_REQUEST_TERMINATED_WITH_ERROR);
         assert_true(strncmp(logged, "POST /api/v1/retrieve_future 0 0 ", 33) == 0);
         forget();
     }
-    static const char stream[] =
-        "{\"base_model\":\"tiny\",\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":"
-        "[1,2]}]},\"num_samples\":1,\"sampling_params\":{\"max_tokens\":2,\"stop\":[]}}";
     at_next_time = stop_now;
     assert_int_equal(send_all("/api/v1/stream_sample", stream), MHD_YES);
     http.stopping = false;
@@ -744,7 +665,7 @@ static void stops_meanwhile(void **state)
     gate_set(false, false);
     take_answer("POST");
     end();
-    assert_non_null(strstr(now.body.data, "\"total_tokens\":2}"));
+    assert_non_null(strstr(now->sent.body.data, "\"total_tokens\":2}"));
     expect(200, NULL, NULL);
     snprintf(body, sizeof body, "{\"session_id\":\"%s\"}", session);
     at_next_time = stop_now;
@@ -756,20 +677,183 @@ static void stops_meanwhile(void **state)
     at_next_time = look_inside;
     assert_int_equal(send_all("/api/v1/session_heartbeat", body), MHD_YES);
     assert_true(was_inside);
-    assert_false(((tke_exchange *)context)->inside);
+    assert_false(((tke_exchange *)now->exchange)->inside);
     take_answer("POST");
     end();
     expect(200, TYPE, NULL);
 }
 
+/* ---- stopping ---- */
+
+struct tinkc_server { /* server.c's */
+    tke_http *http;
+};
+
+static struct {
+    char text
+        [100]; /* which connections were resumed, and "stop" of the library; "!": without waiting any more */
+    bool sent; /* before the library stopped, all answers were */
+} seen;
+
+static void note(const char *what)
+{
+    size_t n = strlen(seen.text);
+    snprintf(seen.text + n, sizeof seen.text - n, "%s%s%s", n ? " " : "", what,
+             http.cutting ? "!" : "");
+}
+
+static void noted_resume(struct MHD_Connection *c)
+{
+    note((connection *)(void *)c == both ? "poll" : "stream");
+    scripted_mhd.resume(c);
+}
+
+/* As the library does it: what is not complete ends with it. */
+static void noted_stop(struct MHD_Daemon *daemon)
+{
+    assert_null(daemon);
+    note("stop");
+    seen.sent = both[0].exchange == NULL && both[1].exchange == NULL;
+    for (size_t i = 0; i < 2 && !seen.sent; i++)
+        if ((now = both + i)->exchange)
+            complete(MHD_REQUEST_TERMINATED_DAEMON_SHUTDOWN);
+}
+
+static int stoppable(void **state)
+{
+    (void)state;
+    memset(&seen, 0, sizeof seen);
+    library.resume = noted_resume;
+    library.stop = noted_stop;
+    return 0;
+}
+
+static int started_again(void **state)
+{
+    (void)state;
+    library.resume = scripted_mhd.resume;
+    http.stopping = http.cutting = http.stopped = false;
+    now = both;
+    return 0;
+}
+
+/* A poll on the first connection and a stream on the second; the device computes nothing. */
+static void open_both(void)
+{
+    char body[300];
+    gate_set(true, false);
+    snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", start_sample());
+    now = both;
+    assert_int_equal(send_all("/api/v1/retrieve_future", body), MHD_YES);
+    now = both + 1;
+    assert_int_equal(send_all("/api/v1/stream_sample", stream), MHD_YES);
+    assert_int_equal(http.n_active, 2);
+    assert_int_equal(http.n_unsent, 2);
+}
+
+static void expect_stopped(tinkc_server *server, const char *order)
+{
+    tinkc_error err = { 0 };
+    assert_string_equal(seen.text, order);
+    assert_int_equal(http.n_active, 0);
+    assert_int_equal(http.n_unsent, 0);
+    assert_true(http.stopping && http.stopped);
+    assert_true(tinkc_server_wait(server, 0, &err));
+    assert_true(tinkc_server_stop(server, 0, &err)); /* only waits for the first */
+    assert_ok(err);
+    assert_string_equal(seen.text, order);
+}
+
+/* No time is given: polls are ended, then all other requests, and then the library. */
+static void stops_at_once(void **state)
+{
+    tinkc_error err = { 0 };
+    tinkc_server server = { &http };
+    (void)state;
+    open_both();
+    assert_false(tinkc_server_stop(&server, 0, &err));
+    assert_ok(err);
+    assert_false(seen.sent);
+    expect_stopped(&server, "poll stream! stop!");
+    gate_set(false, false);
+    for (now = both; now < both + 2; now++) {
+        assert_false(now->sent.queued);
+        forget();
+    }
+}
+
+/* An answer that the service has written and the library has not sent is not left behind. */
+static void stops_with_an_answer_unsent(void **state)
+{
+    tinkc_error err = { 0 };
+    tinkc_server server = { &http };
+    const char *plain[][2] = { HOST };
+    (void)state;
+    begin("/api/v1/healthz", N(plain));
+    assert_int_equal(piece("GET", NULL, 0), MHD_YES);
+    assert_int_equal(piece("GET", NULL, 0), MHD_YES);
+    assert_int_equal(http.n_active, 0);
+    assert_int_equal(http.n_unsent, 1);
+    assert_false(tinkc_server_stop(&server, 0, &err));
+    assert_ok(err);
+    expect_stopped(&server, "stop!");
+    now = both;
+    expect(200, TYPE, OK);
+}
+
+static void *stop_slowly(void *server)
+{
+    tinkc_error err = { 0 };
+    return tinkc_server_stop(server, TINKC_FOREVER, &err) ? server : NULL;
+}
+
+/* With all the time it needs: polls are ended, what else is under way is answered. */
+static void stops_when_all_is_sent(void **state)
+{
+    tinkc_server server = { &http };
+    pthread_t stopper;
+    void *clean;
+    (void)state;
+    open_both();
+    assert_int_equal(pthread_create(&stopper, NULL, stop_slowly, &server), 0);
+    now = both;
+    mhd_await(&now->sent, false);
+    assert_int_equal(piece("POST", NULL, 0), MHD_NO); /* the library closes the connection */
+    complete(MHD_REQUEST_TERMINATED_WITH_ERROR);
+    forget();
+    now = both + 1;
+    tke_exchange *x = now->exchange;
+    pthread_mutex_lock(&x->lock);
+    assert_false(x->cut || x->ended);
+    pthread_mutex_unlock(&x->lock);
+    gate_set(false, false);
+    take_answer("POST");
+    assert_non_null(strstr(now->sent.body.data, "\"total_tokens\":2}"));
+    complete(MHD_REQUEST_TERMINATED_COMPLETED_OK);
+    assert_int_equal(pthread_join(stopper, &clean), 0);
+    assert_ptr_equal(clean, &server);
+    assert_non_null(strstr(seen.text, "stop"));
+    assert_true(seen.sent);
+    expect(200, NULL, NULL);
+    assert_true(http.stopped && !http.cutting);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers), cmocka_unit_test(logs),
-        cmocka_unit_test(metrics), cmocka_unit_test(keys),
-        cmocka_unit_test(heads),   cmocka_unit_test(lengths),
-        cmocka_unit_test(pieces),  cmocka_unit_test(states),
-        cmocka_unit_test(results), cmocka_unit_test(stops_meanwhile),
+        cmocka_unit_test(answers),
+        cmocka_unit_test(logs),
+        cmocka_unit_test(metrics),
+        cmocka_unit_test(keys),
+        cmocka_unit_test(heads),
+        cmocka_unit_test(lengths),
+        cmocka_unit_test(pieces),
+        cmocka_unit_test(states),
+        cmocka_unit_test(results),
+        cmocka_unit_test(stops_meanwhile),
+        cmocka_unit_test_setup_teardown(stops_at_once, stoppable, started_again),
+        cmocka_unit_test_setup_teardown(stops_with_an_answer_unsent, stoppable, started_again),
+        cmocka_unit_test_setup_teardown(stops_when_all_is_sent, stoppable, started_again),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
