@@ -93,7 +93,7 @@ static void make_room(tke_http *h)
     for (tke_peer *p = h->peers; p; p = p->next) {
         n += !p->ended;
         if (!p->ended && p->state == TKE_PEER_HEAD && p != h->peers &&
-            (!oldest || p->since_ns < oldest->since_ns))
+            (!oldest || p->since_ns <= oldest->since_ns))
             oldest = p;
     }
     if (n > h->max_peers)

@@ -264,7 +264,7 @@ bool tke_exchange_peer_gone(tinkc_reply *reply)
     if (!gone && x->state == TKE_X_SUSPENDED) { /* so it cannot be closed while we look */
         const union MHD_ConnectionInfo *info =
             x->mhd->info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-        gone = info && recv(info->connect_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+        gone = info && recv(info->connect_fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT) == 0;
     }
     pthread_mutex_unlock(&x->lock);
     return gone;
@@ -278,9 +278,8 @@ void tke_exchange_cut(tke_exchange *x)
     pthread_mutex_unlock(&x->lock);
 }
 
-void tke_exchange_closed(tke_exchange *x, bool complete)
+void tke_exchange_closed(tke_exchange *x)
 {
-    (void)complete;
     pthread_mutex_lock(&x->lock);
     x->gone = true;
     pthread_cond_signal(&x->room);

@@ -100,7 +100,7 @@ bool tke_exchange_peer_gone(tinkc_reply *);
  * still sent in full. */
 void tke_exchange_cut(tke_exchange *);
 /* The connection no longer uses it. */
-void tke_exchange_closed(tke_exchange *, bool complete);
+void tke_exchange_closed(tke_exchange *);
 
 /* http_request.c */
 void tke_http_over(tke_exchange *); /* the service has ended or failed it */

@@ -310,11 +310,10 @@ static enum MHD_Result send_metrics(tke_http *h, tke_exchange *x)
 /* The base of links in answers: one of our names, or the address that the client reached. */
 static void set_base_url(const tke_http *h, tke_exchange *x)
 {
-    const tke_peer *p = tke_peer_of(h, x->connection);
     if (x->host && tke_guard_knows(&h->guard, x->host))
         (void)snprintf(x->base_url, sizeof x->base_url, "http://%.280s", x->host);
     else
-        tke_local_url(h, p ? p->fd : -1, x->base_url, sizeof x->base_url);
+        tke_local_url(h, tke_peer_of(h, x->connection)->fd, x->base_url, sizeof x->base_url);
 }
 
 void tke_request_cancel(tke_http *h, tke_exchange *x)
@@ -459,16 +458,14 @@ void tke_request_completed(void *cls, struct MHD_Connection *connection, void **
 {
     tke_http *h = cls;
     tke_exchange *x = *context;
-    tke_peer *p = tke_peer_of(h, connection);
     *context = NULL;
     if (!x)
         return;
-    if (p)
-        tke_peer_is(p, TKE_PEER_HEAD);
+    tke_peer_is(tke_peer_of(h, connection), TKE_PEER_HEAD);
     bool whole = code == MHD_REQUEST_TERMINATED_COMPLETED_OK;
-    tke_exchange_closed(x, whole);
+    tke_exchange_closed(x);
     atomic_fetch_sub(&h->body_bytes, x->counted);
-    if (whole && x->future[0])
+    if (whole && *x->future)
         tke_service_delivered(h->svc, x->future);
     log_access(h, x);
     pthread_mutex_lock(&h->lock);

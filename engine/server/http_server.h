@@ -48,6 +48,7 @@ typedef struct tke_http {
     int listen_fd;
     tke_key_ring *keys;
     tke_guard guard;
+    size_t n_allowed; /* names in guard.allowed */
     char *socket_path;
     char url[160];
     tinkc_log_fn *access_log;

@@ -34,23 +34,28 @@ static bool listen_unix(tke_http *h, const char *path, tinkc_error *err)
         return tkc_fail_errno(err, "%s", path);
     /* A socket file without a listener was left by a process that has ended. */
     if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode)) {
-        int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        bool alive =
-            probe >= 0 && connect(probe, (struct sockaddr *)(void *)&address, sizeof address) == 0;
-        if (probe >= 0)
-            close(probe);
+        int probe_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        bool alive = probe_fd >= 0 &&
+                     connect(probe_fd, (struct sockaddr *)(void *)&address, sizeof address) == 0;
+        if (probe_fd >= 0)
+            close(probe_fd);
         if (alive)
             return tkc_fail(err, TINKC_E_CONNECTION, "%s: a server is listening there", path);
         (void)unlink(path);
     }
+    char *kept = tkc_copy_str(h->a, tkc_str(path), err);
+    if (!kept)
+        return false;
     mode_t before = umask(0077);
     int bad = bind(h->listen_fd, (struct sockaddr *)(void *)&address, sizeof address);
     umask(before);
-    if (bad || listen(h->listen_fd, SOMAXCONN) != 0)
+    if (bad || listen(h->listen_fd, SOMAXCONN) != 0) {
+        tkc_release_str(h->a, kept);
         return tkc_fail(err, TINKC_E_CONNECTION, "%s: cannot listen there", path);
-    h->socket_path = tkc_copy_str(h->a, tkc_str(path), err);
+    }
+    h->socket_path = kept; /* from now on the file is ours to remove */
     (void)snprintf(h->url, sizeof h->url, "unix:%.140s", path);
-    return h->socket_path != NULL;
+    return true;
 }
 
 static bool listen_tcp(tke_http *h, const char *host, int32_t port, tinkc_error *err)
@@ -61,7 +66,7 @@ static bool listen_tcp(tke_http *h, const char *host, int32_t port, tinkc_error 
     const char *name = host && *host ? host : "127.0.0.1";
     int one = 1;
     (void)snprintf(service, sizeof service, "%d", (int)port);
-    if (getaddrinfo(name, service, &hints, &found) != 0 || !found)
+    if (getaddrinfo(name, service, &hints, &found) != 0)
         return tkc_fail(err, TINKC_E_ARGUMENT, "host '%.100s' cannot be resolved", name);
     bool loopback = is_loopback(found->ai_addr);
     h->listen_fd =

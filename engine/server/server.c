@@ -20,12 +20,12 @@ struct tinkc_server {
     tke_http *http;
 };
 
-static void free_names(const tinkc_allocator *a, char **names)
+static void free_names(const tke_http *h)
 {
-    size_t n = 0;
-    for (; names && names[n]; n++)
-        tkc_release_str(a, names[n]);
-    tkc_release(a, names, names ? (n + 1) * sizeof *names : 0);
+    char **names = h->guard.allowed;
+    for (size_t i = 0; names && names[i]; i++)
+        tkc_release_str(h->a, names[i]);
+    tkc_release(h->a, names, (h->n_allowed + 1) * sizeof *names);
 }
 
 void tke_http_drop(tke_http *h)
@@ -33,7 +33,7 @@ void tke_http_drop(tke_http *h)
     if (!tkc_ref_drop(&h->refs))
         return;
     tke_key_ring_free(h->keys);
-    free_names(h->a, h->guard.allowed);
+    free_names(h);
     if (h->guard.bound)
         tkc_release_str(h->a, (char *)(uintptr_t)h->guard.bound);
     if (h->socket_path)
@@ -53,6 +53,7 @@ static bool copy_names(tke_http *h, const char *const *names, tinkc_error *err)
     size_t n = 0;
     while (names && names[n])
         n++;
+    h->n_allowed = n;
     h->guard.allowed = n ? tkc_zalloc(h->a, (n + 1) * sizeof(char *), err) : NULL;
     for (size_t i = 0; h->guard.allowed && i < n; i++)
         if (!(h->guard.allowed[i] = tkc_copy_str(h->a, tkc_str(names[i]), err)))
@@ -77,10 +78,9 @@ static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *t
     return strlen(text); /* the service decodes each segment by itself */
 }
 
-static bool start_daemon(tke_http *h, const tinkc_serve_options *o, tinkc_error *err)
+static bool start_daemon(tke_http *h, tinkc_error *err)
 {
     unsigned int flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
-    (void)o;
     h->daemon = h->mhd->start(
         flags, 0, tke_peer_accept, h, tke_request_handle, h, MHD_OPTION_LISTEN_SOCKET, h->listen_fd,
         MHD_OPTION_THREAD_POOL_SIZE, (unsigned int)FRONT_THREADS, MHD_OPTION_CONNECTION_LIMIT,
@@ -104,10 +104,10 @@ static bool page_status(void *user, const char *owner, tkc_buf *out, tinkc_error
 static bool open_page(tke_http *h, const tinkc_serve_options *o, tinkc_error *err)
 {
     tinkc_error no_chat = { 0 };
+    bool on;
     if (!o->page)
         return true;
-    (void)tke_service_openai(h->svc, true, &h->page_chat, &no_chat);
-    h->page_chat = !tkc_failed(&no_chat);
+    h->page_chat = tke_service_openai(h->svc, true, &on, &no_chat);
     h->page = tke_page_new(&(tke_page_options){ .a = h->a,
                                                 .log_dirs = o->log_dirs,
                                                 .status = page_status,
@@ -133,7 +133,13 @@ static bool start(tke_http *h, const tinkc_serve_options *o, tinkc_error *err)
     h->keys = tke_key_ring_new(h->svc, o->api_keys, err);
     tke_peers_limit(h, o);
     return h->keys && prepare_guard(h, o, err) && open_page(h, o, err) && tke_listen(h, o, err) &&
-           tke_peers_watch(h, err) && start_daemon(h, o, err);
+           tke_peers_watch(h, err) && start_daemon(h, err);
+}
+
+static void remove_socket(const tke_http *h)
+{
+    if (h->socket_path)
+        (void)unlink(h->socket_path);
 }
 
 tinkc_server *tinkc_engine_serve(tinkc_engine *engine, const tinkc_serve_options *options,
@@ -180,6 +186,7 @@ tinkc_server *tinkc_engine_serve(tinkc_engine *engine, const tinkc_serve_options
     tke_peers_unwatch(h);
     if (h->listen_fd >= 0)
         close(h->listen_fd);
+    remove_socket(h);
     tke_http_drop(h);
     tkc_release(a, server, sizeof *server);
     return NULL;
@@ -295,8 +302,7 @@ bool tinkc_server_stop(tinkc_server *server, int64_t grace_ms, tinkc_error *err)
     }
     h->mhd->stop(h->daemon);
     tke_peers_unwatch(h);
-    if (h->socket_path)
-        (void)unlink(h->socket_path);
+    remove_socket(h);
     pthread_mutex_lock(&h->lock);
     h->stopped = true;
     pthread_cond_broadcast(&h->changed);

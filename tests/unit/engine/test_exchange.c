@@ -247,7 +247,7 @@ static void peers_that_went(void **state)
     (void)state;
     tke_exchange *x = waiting(NULL);
     tinkc_reply *r = &x->reply;
-    tke_exchange_closed(x, false);
+    tke_exchange_closed(x);
     assert_true(tke_exchange_peer_gone(r));
     assert_false(r->write(r, "x", 1));
     r->end(r);

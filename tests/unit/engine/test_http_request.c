@@ -13,6 +13,7 @@
 #include "service/service_state.h"
 #include "support/check.h"
 #include "support/device_gate.h"
+#include "support/scarce.h"
 #include "support/scripted_mhd.h"
 #include "support/service_call.h"
 #include "support/tiny_model.h"
@@ -185,6 +186,12 @@ static void take_answer(const char *method)
             assert_true(tkc_buf_add(&now->sent.body, block, (size_t)n, &err));
         else /* nothing yet */
             mhd_await(&now->sent, false);
+    const tke_exchange *x = now->exchange;
+    pthread_mutex_lock(&http.lock);
+    while (http.n_active) /* the service's thread may still be on its way out */
+        pthread_cond_wait(&http.changed, &http.lock);
+    assert_false(x->listed);
+    pthread_mutex_unlock(&http.lock);
     assert_non_null(tkc_buf_terminate(&now->sent.body, &err));
 }
 
@@ -615,6 +622,49 @@ static void results(void **state)
     }
 }
 
+/* Each allocation for a connection and its request fails once: the connection is closed, or its answer says that there is
+ * no memory, or nothing was lost. */
+static void scarce_memory(void **state)
+{
+    (void)state;
+    static char large[20000];
+    static const char *headers[][2] = { HOST, JSON, { "X-Other", large } };
+    static const char body[] = "{\"request_id\":\"x\"}";
+    scarce memory = { .thread = pthread_self() };
+    const tinkc_allocator allocator = scarce_allocator(&memory);
+    size_t n_closed = 0, n_refused = 0;
+    memset(large, 'a', sizeof large - 1);
+    http.a = &allocator;
+    for (int64_t n = 1; n == 1 || memory.failed; n++) {
+        memory.failed = false;
+        memory.until = n;
+        begin("/api/v1/retrieve_future", N(headers));
+        bool open = piece("POST", NULL, 0) == MHD_YES;
+        if (open && !now->sent.queued)
+            open = piece("POST", body, strlen(body)) == MHD_YES;
+        if (open && !now->sent.queued)
+            open = piece("POST", NULL, 0) == MHD_YES;
+        n_closed += !open;
+        memory.until = 0;
+        if (open) {
+            take_answer("POST");
+            bool refused = now->sent.status == 503;
+            n_refused += refused;
+            assert_true(refused || now->sent.status == 404);
+            assert_int_equal(now->sent.body.data[now->sent.body.len - 1], '}');
+            assert_true(!refused || memory.failed);
+        }
+        if (now->exchange)
+            end_as(open ? MHD_REQUEST_TERMINATED_COMPLETED_OK : MHD_REQUEST_TERMINATED_WITH_ERROR);
+        else
+            complete(MHD_REQUEST_TERMINATED_WITH_ERROR);
+        forget();
+        assert_int_equal(atomic_load(&memory.all.bytes), 0);
+    }
+    assert_true(n_closed > 3 && n_refused > 0);
+    http.a = NULL;
+}
+
 static void stop_now(void)
 {
     http.stopping = true;
@@ -693,6 +743,7 @@ static struct {
     char text
         [100]; /* which connections were resumed, and "stop" of the library; "!": without waiting any more */
     bool sent; /* before the library stopped, all answers were */
+    int n_cut; /* requests that it ends, and that were cut off before */
 } seen;
 
 static void note(const char *what)
@@ -715,8 +766,10 @@ static void noted_stop(struct MHD_Daemon *daemon)
     note("stop");
     seen.sent = both[0].exchange == NULL && both[1].exchange == NULL;
     for (size_t i = 0; i < 2 && !seen.sent; i++)
-        if ((now = both + i)->exchange)
+        if ((now = both + i)->exchange) {
+            seen.n_cut += ((tke_exchange *)now->exchange)->cut;
             complete(MHD_REQUEST_TERMINATED_DAEMON_SHUTDOWN);
+        }
 }
 
 static int stoppable(void **state)
@@ -764,6 +817,22 @@ static void expect_stopped(tinkc_server *server, const char *order)
     assert_string_equal(seen.text, order);
 }
 
+/* Clients hang up while the service has their requests: it is done with them at once. */
+static void clients_hang_up(void **state)
+{
+    (void)state;
+    open_both();
+    for (size_t i = 0; i < 2; i++) {
+        now = both + i;
+        complete(MHD_REQUEST_TERMINATED_CLIENT_ABORT);
+        forget();
+        assert_int_equal(http.n_active, 1 - i);
+        assert_int_equal(http.n_unsent, 1 - i);
+    }
+    assert_null(http.active);
+    gate_set(false, false);
+}
+
 /* No time is given: polls are ended, then all other requests, and then the library. */
 static void stops_at_once(void **state)
 {
@@ -775,6 +844,7 @@ static void stops_at_once(void **state)
     assert_ok(err);
     assert_false(seen.sent);
     expect_stopped(&server, "poll stream! stop!");
+    assert_int_equal(seen.n_cut, 2);
     gate_set(false, false);
     for (now = both; now < both + 2; now++) {
         assert_false(now->sent.queued);
@@ -797,6 +867,7 @@ static void stops_with_an_answer_unsent(void **state)
     assert_false(tinkc_server_stop(&server, 0, &err));
     assert_ok(err);
     expect_stopped(&server, "stop!");
+    assert_int_equal(seen.n_cut, 0);
     now = both;
     expect(200, TYPE, OK);
 }
@@ -850,7 +921,9 @@ int main(void)
         cmocka_unit_test(pieces),
         cmocka_unit_test(states),
         cmocka_unit_test(results),
+        cmocka_unit_test(scarce_memory),
         cmocka_unit_test(stops_meanwhile),
+        cmocka_unit_test_setup_teardown(clients_hang_up, stoppable, started_again),
         cmocka_unit_test_setup_teardown(stops_at_once, stoppable, started_again),
         cmocka_unit_test_setup_teardown(stops_with_an_answer_unsent, stoppable, started_again),
         cmocka_unit_test_setup_teardown(stops_when_all_is_sent, stoppable, started_again),

@@ -47,8 +47,8 @@
 #include "base/file.h"
 #include "base/thread.h"
 #include "support/check.h"
-#include "support/counting.h"
 #include "support/device_gate.h"
+#include "support/scarce.h"
 #include "support/tiny_model.h"
 
 /* ---- time and chance ---- */
@@ -113,12 +113,7 @@ static void pass_time(const char *seconds)
 
 /* ---- memory ---- */
 
-static pthread_t tester;
-static struct {
-    counting all;  /* of the service */
-    int64_t until; /* allocations of the tester's thread until one fails; 0: none does */
-    bool failed;
-} memory;
+static scarce memory; /* of the service; the tester's thread is the one that runs out */
 
 /* A thread that waits at its next allocation until it is released. */
 static _Thread_local bool stops_here;
@@ -139,24 +134,20 @@ static void stop_here(void)
     pthread_mutex_unlock(&stop.lock);
 }
 
-static bool is_scarce(void)
+static void *stopping_alloc(size_t size, void *user)
 {
     if (stops_here)
         stop_here();
-    if (!pthread_equal(pthread_self(), tester) || !memory.until || --memory.until)
-        return false;
-    return memory.failed = true;
+    return scarce_alloc(size, user);
 }
-static void *scarce_alloc(size_t size, void *user)
+static void *stopping_resize(void *ptr, size_t old_size, size_t new_size, void *user)
 {
-    return is_scarce() ? NULL : counting_alloc(size, user);
+    if (stops_here)
+        stop_here();
+    return scarce_resize(ptr, old_size, new_size, user);
 }
-static void *scarce_resize(void *ptr, size_t old_size, size_t new_size, void *user)
-{
-    return is_scarce() ? NULL : counting_resize(ptr, old_size, new_size, user);
-}
-static const tinkc_allocator scarce = { scarce_alloc, scarce_resize, counting_release,
-                                        &memory.all };
+static const tinkc_allocator allocator = { stopping_alloc, stopping_resize, scarce_release,
+                                           &memory };
 
 /* ---- the world ---- */
 
@@ -212,7 +203,7 @@ static void start_service(void)
                                                              .durability = TINKC_DURABILITY_JOURNAL,
                                                              .memory_bytes = 1 << 30,
                                                              .clock = &script_clock,
-                                                             .allocator = &scarce,
+                                                             .allocator = &allocator,
                                                              .settings = settings },
                                     &err);
     assert_ok(err);
@@ -229,7 +220,7 @@ static int open_world(void **state)
     world.n_names = 0;
     world.openai = false;
     world.set[0][0] = '\0';
-    tester = pthread_self();
+    memory.thread = pthread_self();
     strcpy(world.owner, "default");
     world.key_id[0] = world.header[0][0] = '\0';
     world.model = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 64, .context = 32 });

@@ -1,0 +1,47 @@
+/* scarce.h - an allocator that counts, and of which one allocation fails: the one of a thread that the test names, so that
+ * what other threads do meanwhile changes nothing. */
+#ifndef TEST_SCARCE_H
+#define TEST_SCARCE_H
+
+#include <pthread.h>
+
+#include "support/counting.h"
+
+typedef struct scarce {
+    counting all; /* first: released as counting.h does it */
+    pthread_t thread;
+    int64_t until; /* allocations of this thread until one fails; 0: none does */
+    bool failed;
+} scarce;
+
+static inline bool scarce_is_due(scarce *s)
+{
+    if (!pthread_equal(pthread_self(), s->thread) || !s->until || --s->until)
+        return false;
+    return s->failed = true;
+}
+
+static inline void *scarce_alloc(size_t size, void *user)
+{
+    scarce *s = user;
+    return scarce_is_due(s) ? NULL : counting_alloc(size, &s->all);
+}
+
+static inline void *scarce_resize(void *ptr, size_t old_size, size_t new_size, void *user)
+{
+    scarce *s = user;
+    return scarce_is_due(s) ? NULL : counting_resize(ptr, old_size, new_size, &s->all);
+}
+
+static inline void scarce_release(void *ptr, size_t size, void *user)
+{
+    scarce *s = user;
+    counting_release(ptr, size, &s->all);
+}
+
+static inline tinkc_allocator scarce_allocator(scarce *s)
+{
+    return (tinkc_allocator){ scarce_alloc, scarce_resize, scarce_release, s };
+}
+
+#endif
