@@ -740,10 +740,9 @@ struct tinkc_server { /* server.c's */
 };
 
 static struct {
-    char text
-        [100]; /* which connections were resumed, and "stop" of the library; "!": without waiting any more */
-    bool sent; /* before the library stopped, all answers were */
-    int n_cut; /* requests that it ends, and that were cut off before */
+    char text[100]; /* the connections that were resumed, and the library's stop; !: cutting off */
+    bool sent;      /* before the library stopped, all answers were */
+    int n_cut;      /* requests that it ends, and that were cut off before */
 } seen;
 
 static void note(const char *what)
