@@ -35,14 +35,14 @@ enum {
 };
 
 static const uint64_t WAKE_MARK = UINT64_MAX;
+static const int64_t NEVER_MS = INT64_MAX;
 
 /* ---- how many at once ---- */
 
 static size_t descriptor_limit(void)
 {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-        return SIZE_MAX;
+    struct rlimit limit = { .rlim_cur = RLIM_INFINITY };
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
     size_t n = (size_t)limit.rlim_cur;
     return n > 2 * SPARE_DESCRIPTORS ? n - SPARE_DESCRIPTORS : n / 2;
 }
@@ -70,6 +70,12 @@ static bool may_start(const tkc_http_pool *pool)
 
 /* ---- libcurl's socket and timer callbacks ---- */
 
+/* libcurl's timers follow the system's clock, whatever clock the loop has. */
+static int64_t monotonic_ms(void)
+{
+    return tkc_monotonic_ns() / 1000000;
+}
+
 static uint64_t socket_mark(const tkc_http_pool *pool, curl_socket_t s)
 {
     return (uint64_t)(pool - pool->http->pools) << 32 | (uint32_t)s;
@@ -95,7 +101,7 @@ static int on_timer(CURLM *multi, long timeout_ms, void *user)
 {
     tkc_http_pool *pool = user;
     (void)multi;
-    pool->curl_due_ms = timeout_ms < 0 ? -1 : tkc_monotonic_ns() / 1000000 + timeout_ms;
+    pool->curl_due_ms = timeout_ms < 0 ? NEVER_MS : monotonic_ms() + timeout_ms;
     return 0;
 }
 
@@ -126,7 +132,7 @@ static void close_pool(tkc_http_pool *pool)
     if (pool->multi)
         pool->http->curl->multi_cleanup(pool->multi);
     pool->multi = NULL;
-    pool->curl_due_ms = -1;
+    pool->curl_due_ms = NEVER_MS;
     pool->host_limit = 0;
 }
 
@@ -170,7 +176,6 @@ static void forget_todo(tkc_exchange *x)
             *at = x->todo;
             break;
         }
-    x->in_todo = false;
 }
 
 /* Removes it from every list. */
@@ -341,22 +346,19 @@ static void collect(tkc_http_pool *pool)
 /* Calls libcurl for every pool whose timer is due; returns the time until the next one. */
 static int64_t run_curl_timers(tkc_http *http)
 {
-    int64_t next = TINKC_FOREVER;
+    int64_t due = NEVER_MS;
     for (size_t i = 0; i < TKC_HTTP_POOLS; i++) {
         tkc_http_pool *pool = &http->pools[i];
         int running;
-        int64_t now = tkc_monotonic_ns() / 1000000;
-        if (pool->multi && pool->curl_due_ms >= 0 && pool->curl_due_ms <= now) {
-            pool->curl_due_ms = -1;
+        if (pool->multi && pool->curl_due_ms <= monotonic_ms()) {
+            pool->curl_due_ms = NEVER_MS;
             http->curl->multi_socket_action(pool->multi, CURL_SOCKET_TIMEOUT, 0, &running);
             collect(pool);
         }
-        if (pool->curl_due_ms >= 0) {
-            int64_t left = pool->curl_due_ms > now ? pool->curl_due_ms - now : 0;
-            next = next == TINKC_FOREVER || left < next ? left : next;
-        }
+        due = pool->curl_due_ms < due ? pool->curl_due_ms : due;
     }
-    return next;
+    int64_t now = monotonic_ms();
+    return due == NEVER_MS ? TINKC_FOREVER : due > now ? due - now : 0;
 }
 
 static void run_events(tkc_http *http, const struct epoll_event *events, int n)
@@ -429,7 +431,6 @@ static bool begin(tkc_http *http, tinkc_error *err)
     http->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (http->epoll_fd < 0)
         return tkc_fail_errno(err, "epoll");
-    http->wake_fd = -1;
     http->curl = curl;
     tkc_loop_set_waiter(
         http->loop,
@@ -555,7 +556,7 @@ tkc_http *tkc_http_new(const tinkc_allocator *a, tkc_loop *loop, const tkc_http_
     for (int32_t i = 0; i < TKC_HTTP_POOLS; i++)
         http->pools[i] = (tkc_http_pool){ .http = http,
                                           .kind = i,
-                                          .curl_due_ms = -1,
+                                          .curl_due_ms = NEVER_MS,
                                           .waiting_end = &http->pools[i].waiting,
                                           .idle_timer = { .fire = on_pool_idle } };
     http->transport = (tinkc_transport){ .abi = TINKC_TRANSPORT_ABI,

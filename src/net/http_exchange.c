@@ -31,8 +31,7 @@ static bool first_url(tkc_exchange *x, tinkc_error *err)
     while (*path == '/')
         path++;
     path_len = strlen(path);
-    x->url_size = base_len + 1 + path_len + 1;
-    x->url = tkc_alloc(x->pool->http->a, x->url_size, err);
+    x->url = tkc_alloc(x->pool->http->a, base_len + 1 + path_len + 1, err);
     if (!x->url)
         return false;
     memcpy(x->url, base, base_len);
@@ -419,7 +418,7 @@ void tkc_exchange_clear(tkc_exchange *x)
     if (x->headers)
         http->curl->slist_free_all(x->headers);
     tkc_buf_free(&x->held);
-    tkc_release(http->a, x->url, x->url_size);
+    tkc_release_str(http->a, x->url);
 }
 
 /* ---- the end of a transfer ---- */
@@ -524,21 +523,18 @@ static bool follow(tkc_exchange *x, const char *target)
         return fail_redirect(x, "a redirect leads from https to http");
     if (++x->redirects > TKC_HTTP_MAX_REDIRECTS)
         return fail_redirect(x, "too many redirects");
-    size_t size = strlen(target) + 1;
-    char *url = tkc_alloc(http->a, size, &err);
+    char *url = tkc_copy_str(http->a, tkc_str(target), &err);
     if (!url) {
         x->reply->fail(x->reply, TINKC_E_CONNECTION, "out of memory");
         return false;
     }
-    memcpy(url, target, size);
     x->foreign = x->foreign || !tkc_url_same_origin(x->url, url);
     bool is_post = strcmp(x->request->method, "POST") == 0;
     if (x->status == 303 ? strcmp(x->request->method, "HEAD") != 0
                          : is_post && (x->status == 301 || x->status == 302))
         x->become_get = true;
-    tkc_release(http->a, x->url, x->url_size);
+    tkc_release_str(http->a, x->url);
     x->url = url;
-    x->url_size = size;
     http->curl->easy_reset(x->easy);
     if (tkc_exchange_prepare(x, &err))
         return true;

@@ -25,7 +25,6 @@ struct tkc_exchange {
     CURL *easy;
     struct curl_slist *headers;
     char *url; /* of the current hop */
-    size_t url_size;
     tkc_timer idle_timer;
     int64_t last_activity_ms;
     int64_t seen_bytes; /* both ways, as last reported */
@@ -46,7 +45,7 @@ struct tkc_http_pool {
     CURLM *multi; /* created on first use, closed after POOL_IDLE_MS without requests */
     tkc_exchange *waiting, **waiting_end;
     size_t n_active;
-    int64_t curl_due_ms; /* when libcurl wants to be called; -1 = never */
+    int64_t curl_due_ms; /* when libcurl wants to be called; INT64_MAX = never */
     bool http2;          /* answers came over HTTP/2: many requests share a connection */
     long host_limit;     /* connections that libcurl may open; 0 = no limit */
     tkc_timer idle_timer;

@@ -30,7 +30,7 @@ struct tkc_loop {
         pthread_cond_t ended_cond;
         tkc_task *first, **last;
         int32_t busy;
-        int64_t due_ms; /* of the next timer, when waiting */
+        int64_t due_ms; /* of the next timer; set before each wait */
         bool waiting;   /* the thread is in, or about to enter, its wait */
         bool woken;     /* wake_fd has been written and not yet read */
         bool jumped;    /* the clock has moved since the timers were last checked */
@@ -55,7 +55,8 @@ static bool fires_before(const tkc_timer *x, const tkc_timer *y)
     return x->due_ms != y->due_ms ? x->due_ms < y->due_ms : x->order < y->order;
 }
 
-/* Merges two roots. prev of a first child is its parent; of the others, the previous sibling. */
+/* Merges two roots. prev of a first child is its parent; of the others, the previous sibling. Links
+ * of a root are not read: it gets its own when it becomes a child. */
 static tkc_timer *meld(tkc_timer *x, tkc_timer *y)
 {
     if (!x || !y)
@@ -80,9 +81,6 @@ static tkc_timer *meld_siblings(tkc_timer *list)
     while (list) {
         tkc_timer *x = list, *y = x->sibling;
         list = y ? y->sibling : NULL;
-        x->sibling = x->prev = NULL;
-        if (y)
-            y->sibling = y->prev = NULL;
         tkc_timer *pair = meld(x, y);
         pair->sibling = pairs;
         pairs = pair;
@@ -90,7 +88,6 @@ static tkc_timer *meld_siblings(tkc_timer *list)
     tkc_timer *root = NULL;
     while (pairs) {
         tkc_timer *next = pairs->sibling;
-        pairs->sibling = NULL;
         root = meld(root, pairs);
         pairs = next;
     }
@@ -112,7 +109,6 @@ static void heap_remove(tkc_loop *loop, tkc_timer *t)
             t->sibling->prev = t->prev;
         loop->io.root = meld(loop->io.root, below);
     }
-    t->child = t->sibling = t->prev = NULL;
     t->armed = false;
 }
 
@@ -132,7 +128,7 @@ void tkc_loop_arm(tkc_loop *loop, tkc_timer *t, int64_t delay_ms)
     if (__builtin_add_overflow(now, delay_ms > 0 ? delay_ms : 0, &t->due_ms))
         t->due_ms = INT64_MAX;
     t->order = loop->io.order++;
-    t->child = t->sibling = t->prev = NULL;
+    t->child = NULL;
     t->armed = true;
     loop->io.root = meld(loop->io.root, t);
 }
@@ -216,7 +212,6 @@ static void run_tasks(tkc_loop *loop)
     pthread_mutex_unlock(&loop->shared.lock);
     while (task) {
         tkc_task *next = task->next;
-        task->next = NULL;
         task->run(task);
         task = next;
     }
@@ -338,7 +333,6 @@ tkc_loop *tkc_loop_new(const tinkc_allocator *a, const tinkc_clock *clock, tinkc
     loop->a = a;
     loop->clock = clock;
     loop->shared.last = &loop->shared.first;
-    loop->shared.due_ms = INT64_MAX;
     loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (loop->wake_fd < 0) {
         tkc_fail_errno(err, "wake-up descriptor");

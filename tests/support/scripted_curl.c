@@ -2,6 +2,7 @@
 #include "support/scripted_curl.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,9 @@ void (*scripted_curl_acts)(scripted_multi *, curl_socket_t);
 static scripted_easy *added[MOST_EASIES];
 static size_t n_added, n_easies;
 static scripted_multi multis[MOST_MULTIS];
-static size_t n_multis;
+static size_t n_multis, n_lines, n_misuses, n_polls;
+static long poll_ms;
+static atomic_size_t n_reads;
 
 static bool fails(const char *name)
 {
@@ -99,6 +102,7 @@ static CURL *easy_init(void)
 
 static void easy_cleanup(CURL *easy)
 {
+    n_misuses += ((scripted_easy *)easy)->multi != NULL;
     for (size_t i = 0; i < n_added; i++)
         if (added[i] == easy)
             added[i] = NULL;
@@ -186,6 +190,8 @@ static CURLcode easy_getinfo(CURL *easy, CURLINFO info, ...)
 {
     scripted_easy *e = easy;
     va_list args;
+    if (fails("easy_getinfo"))
+        return CURLE_UNKNOWN_OPTION;
     va_start(args, info);
     void *to = va_arg(args, void *);
     va_end(args);
@@ -223,6 +229,8 @@ static CURLM *multi_init(void)
 static CURLMcode multi_cleanup(CURLM *multi)
 {
     ((scripted_multi *)multi)->open = false;
+    for (size_t i = 0; i < n_added; i++)
+        n_misuses += added[i] && added[i]->multi == (scripted_multi *)multi;
     return CURLM_OK;
 }
 
@@ -258,6 +266,7 @@ static CURLMcode multi_add_handle(CURLM *multi, CURL *easy)
     scripted_easy *e = easy;
     if (n_added == MOST_EASIES || fails("multi_add_handle"))
         return CURLM_OUT_OF_MEMORY;
+    n_misuses += e->multi != NULL;
     e->multi = (scripted_multi *)multi;
     e->done = false;
     added[n_added++] = e;
@@ -266,8 +275,9 @@ static CURLMcode multi_add_handle(CURLM *multi, CURL *easy)
 
 static CURLMcode multi_remove_handle(CURLM *multi, CURL *easy)
 {
-    (void)multi;
-    ((scripted_easy *)easy)->multi = NULL;
+    scripted_easy *e = easy; /* one that was not added may be taken out */
+    n_misuses += e->multi && e->multi != (scripted_multi *)multi;
+    e->multi = NULL;
     return CURLM_OK;
 }
 
@@ -283,7 +293,7 @@ static CURLMcode multi_socket_action(CURLM *multi, curl_socket_t s, int events, 
             events & CURL_CSELECT_OUT ? " out" : "", events & CURL_CSELECT_ERR ? " err" : "");
     if (strlen(m->actions) + strlen(text) < sizeof m->actions)
         strcat(m->actions, text);
-    if (s != CURL_SOCKET_TIMEOUT && scripted_curl_acts)
+    if (scripted_curl_acts)
         scripted_curl_acts(m, s);
     *running = 0;
     return CURLM_OK;
@@ -306,13 +316,16 @@ static CURLMcode multi_perform(CURLM *multi, int *running)
 static CURLMcode multi_poll(CURLM *multi, struct curl_waitfd fds[], unsigned n, int timeout_ms,
                             int *ready)
 {
-    (void)multi, (void)fds, (void)n, (void)timeout_ms, (void)ready;
+    (void)multi, (void)fds, (void)n, (void)ready;
+    n_polls++;
+    poll_ms += timeout_ms;
     return CURLM_OK;
 }
 
 static CURLMsg *multi_info_read(CURLM *multi, int *left)
 {
     *left = 0;
+    atomic_fetch_add(&n_reads, 1);
     for (size_t i = 0; i < n_added; i++)
         if (added[i] && added[i]->multi == (scripted_multi *)multi && added[i]->done) {
             added[i]->done = false;
@@ -328,6 +341,7 @@ static struct curl_slist *slist_append(struct curl_slist *list, const char *text
     if (!one)
         return NULL;
     one->data = strdup(text);
+    n_lines++;
     while (last && last->next)
         last = last->next;
     if (last)
@@ -339,6 +353,7 @@ static void slist_free_all(struct curl_slist *list)
 {
     while (list) {
         struct curl_slist *next = list->next;
+        n_lines--;
         free(list->data);
         free(list);
         list = next;
@@ -372,7 +387,8 @@ void scripted_curl_start(void)
     table->multi_info_read = multi_info_read;
     table->slist_append = slist_append;
     table->slist_free_all = slist_free_all;
-    n_added = n_multis = n_easies = 0;
+    n_added = n_multis = n_easies = n_lines = n_misuses = n_polls = 0;
+    poll_ms = 0;
     scripted_curl_fails = NULL;
     scripted_curl_performs = NULL;
     scripted_curl_acts = NULL;
@@ -404,6 +420,27 @@ size_t scripted_multis_open(void)
 size_t scripted_easies_open(void)
 {
     return n_easies;
+}
+
+size_t scripted_lists_open(void)
+{
+    return n_lines;
+}
+
+size_t scripted_misuses(void)
+{
+    return n_misuses;
+}
+
+size_t scripted_polls(long *total_ms)
+{
+    *total_ms = poll_ms;
+    return n_polls;
+}
+
+size_t scripted_reads(void)
+{
+    return atomic_load(&n_reads);
 }
 
 bool scripted_head(scripted_easy *e, const char *lines)

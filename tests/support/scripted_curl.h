@@ -47,7 +47,7 @@ extern const char *scripted_curl_fails;
 /* Called by curl_multi_perform for a transfer that is not yet done; may be NULL. */
 extern void (*scripted_curl_performs)(scripted_easy *);
 
-/* Called by curl_multi_socket_action for a socket; may be NULL. */
+/* Called by curl_multi_socket_action, with CURL_SOCKET_TIMEOUT for a timer; may be NULL. */
 extern void (*scripted_curl_acts)(scripted_multi *, curl_socket_t);
 
 size_t scripted_added(void);                  /* calls of multi_add_handle that succeeded */
@@ -55,6 +55,13 @@ scripted_easy *scripted_nth(size_t i);        /* the easy handle of the i-th suc
 scripted_multi *scripted_multi_nth(size_t i); /* in the order they were made */
 size_t scripted_multis_open(void);
 size_t scripted_easies_open(void);
+size_t scripted_lists_open(void); /* header lines that are not freed */
+/* What libcurl does not allow: a handle that is cleaned up or added while it is in use, taken out of
+ * another multi handle than its own, a multi handle that is cleaned up with transfers in it. */
+size_t scripted_misuses(void);
+/* Calls of curl_multi_poll, and the sum of the time that they may take; of curl_multi_info_read. */
+size_t scripted_polls(long *total_ms);
+size_t scripted_reads(void);
 
 /* One header line or more, each ended by \r\n as libcurl hands them on. False: the callback refused. */
 bool scripted_head(scripted_easy *, const char *lines);

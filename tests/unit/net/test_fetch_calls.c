@@ -1,8 +1,10 @@
 /* test_fetch_calls.c - what the fetcher asks of libcurl, and what it makes of each answer, on a
  * scripted libcurl. */
 #include "support/check.h"
+#include "support/ledger.h"
 #include "support/scripted_curl.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -10,6 +12,8 @@
 #include "net/fetch.h"
 
 static atomic_bool stop;
+static ledger book;
+static tinkc_allocator allocator;
 static tkc_fetcher_options options;
 static tkc_fetcher *fetcher;
 static tkc_fetch r;
@@ -24,6 +28,7 @@ static const answer *script;
 static size_t n_script, played;
 static bool was_wanted;
 static const char *detail; /* in libcurl's error buffer */
+static long os_error;
 
 static void perform(scripted_easy *e)
 {
@@ -33,6 +38,7 @@ static void perform(scripted_easy *e)
         scripted_head(e, a->head) && (!a->body || scripted_body(e, a->body) == strlen(a->body));
     if (detail)
         (void)snprintf(e->error_text, CURL_ERROR_SIZE, "%s", detail);
+    e->os_error = os_error;
     scripted_end(e, was_wanted ? a->result : CURLE_WRITE_ERROR);
 }
 
@@ -45,9 +51,11 @@ static int setup(void **state)
     options =
         (tkc_fetcher_options){ .proxy = "", .connect_ms = 700, .idle_ms = 5000, .stop = &stop };
     err = (tinkc_error){ 0 };
-    fetcher = tkc_fetcher_new(NULL, &options, &err);
+    book = (ledger){ .left = -1 };
+    allocator = ledger_allocator(&book);
+    fetcher = tkc_fetcher_new(&allocator, &options, &err);
     assert_non_null(fetcher);
-    tkc_fetch_init(&r, NULL);
+    tkc_fetch_init(&r, &allocator);
     return 0;
 }
 
@@ -56,7 +64,11 @@ static int teardown(void **state)
     (void)state;
     tkc_fetch_end(&r);
     tkc_fetcher_free(fetcher);
-    return scripted_easies_open() == 0 && scripted_multis_open() == 0 ? 0 : 1;
+    return scripted_easies_open() == 0 && scripted_multis_open() == 0 &&
+                   scripted_lists_open() == 0 && scripted_misuses() == 0 && book.blocks == 0 &&
+                   book.bytes == 0
+               ? 0
+               : 1;
 }
 
 static bool run(const char *method, const char *url, const answer *answers, size_t n)
@@ -93,9 +105,14 @@ static void each_request_has_its_settings(void **state)
         { "PATCH", NULL,
           "URL=http://h/\nPOST=1\nPOSTFIELDS=\nPOSTFIELDSIZE_LARGE=0\nCUSTOMREQUEST=PATCH\n" ALWAYS,
           -1 },
+        { "PUT", "ab",
+          "URL=http://h/"
+          "\nPOST=1\nPOSTFIELDS=ab\nPOSTFIELDSIZE_LARGE=2\nCUSTOMREQUEST=PUT\n" ALWAYS,
+          -1 },
         { "PUT", NULL, "URL=http://h/\nUPLOAD=1\nINFILESIZE_LARGE=9\n" ALWAYS, 0 },
         { "POST", NULL, "URL=http://h/\nPOST=1\nPOSTFIELDSIZE_LARGE=9\n" ALWAYS, 0 },
     };
+    assert_int_equal(r.body_fd, -1); /* nothing is read, unless the caller says so */
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         r.body = (tinkc_bytes){ (const unsigned char *)rows[i].body,
                                 rows[i].body ? strlen(rows[i].body) : 0 };
@@ -131,8 +148,8 @@ static void headers_along_a_redirect(void **state)
 {
     (void)state;
     static const char *const headers[] = {
-        "X-Own", "1",      "range", "r", "Accept-Encoding", "e", "USER-AGENT", "u", "Content-Type",
-        "t",     "Cookie", "c",     NULL
+        "X-Own", "1",      "range", "r",  "Accept-Encoding", "e", "USER-AGENT", "u", "Content-Type",
+        "t",     "Cookie", "c",     NULL, "beyond",          "x", NULL
     };
     static const answer there[] = { { "HTTP/1.1 302 x\r\nLocation: http://o/y\r\n\r\n", NULL,
                                       CURLE_OK },
@@ -305,7 +322,22 @@ static void failures_are_explained(void **state)
     detail = "d";
     assert_false(run("GET", "http://h/", &rows[0].a, 1));
     assert_string_equal(err.message, "no connection: d");
+    os_error = ECONNREFUSED;
+    assert_false(run("GET", "http://h/", &rows[0].a, 1));
+    assert_string_equal(err.message, "connection refused: d");
+    os_error = 0;
     detail = NULL;
+    assert_false(run("GET", "http://h/", &rows[0].a, 1)); /* of the one before nothing is left */
+    assert_string_equal(err.message, "no connection: Couldn't connect to server");
+    static const answer hops[] = { { "HTTP/1.1 302 x\r\nLocation: /y\r\n\r\n", NULL, CURLE_OK },
+                                   { "", NULL, CURLE_OK },
+                                   { "", NULL, CURLE_RECV_ERROR } };
+    assert_false(run("GET", "http://h/", hops, 2));
+    assert_string_equal(err.message, "the answer has no status");
+    assert_int_equal(r.status, 0);
+    const answer lost[] = { hops[0], hops[2] };
+    assert_false(run("GET", "http://h/", lost, 2));
+    assert_memory_equal(err.message, "the connection was reset before an answer", 41);
 }
 
 static void libcurls_own_failures(void **state)
@@ -325,6 +357,13 @@ static void libcurls_own_failures(void **state)
         assert_int_equal(err.code, rows[i].code);
         assert_string_equal(err.message, rows[i].text);
     }
+    static const char *const headers[] = { "A", "b", NULL };
+    r.headers = headers;
+    scripted_curl_fails = "slist_append";
+    assert_false(run("GET", "http://h/", &fine, 1));
+    assert_int_equal(err.code, TINKC_E_MEMORY);
+    assert_string_equal(err.message, "out of memory");
+    r.headers = NULL;
     scripted_curl_fails = "multi_add_handle";
     assert_false(run("GET", "http://h/", &fine, 1));
     assert_int_equal(err.code, TINKC_E_CONNECTION);
@@ -333,7 +372,7 @@ static void libcurls_own_failures(void **state)
     for (size_t i = 0; i < 2; i++) {
         err = (tinkc_error){ 0 };
         scripted_curl_fails = made[i];
-        assert_null(tkc_fetcher_new(NULL, &options, &err));
+        assert_null(tkc_fetcher_new(&allocator, &options, &err));
         assert_int_equal(err.code, TINKC_E_MEMORY);
     }
     assert_int_equal(scripted_easies_open(), 1);
@@ -362,6 +401,11 @@ static void texts_are_bounded(void **state)
     assert_false(run("GET", "http://h/", &fine, 1));
     assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
     assert_string_equal(err.message, "the answer is longer than 4 bytes");
+    static const answer one_byte = { "HTTP/1.1 200 OK\r\n\r\n", "x", CURLE_OK };
+    r.max_text = 0;
+    assert_false(run("GET", "http://h/", &one_byte, 1));
+    assert_false(was_wanted); /* libcurl is stopped */
+    assert_string_equal(err.message, "the answer is longer than 0 bytes");
 }
 
 static void set_stop(scripted_easy *e)
@@ -608,6 +652,15 @@ static void ends_late(scripted_easy *e)
         perform(e);
 }
 
+static void ends_in_pieces(scripted_easy *e)
+{
+    static const char *const pieces[] = { "ab", "c", "def" };
+    assert_true(scripted_head(e, "HTTP/1.1 200 OK\r\n\r\n"));
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(scripted_body(e, pieces[i]), strlen(pieces[i]));
+    scripted_end(e, CURLE_OK);
+}
+
 static void ends_without_a_word(scripted_easy *e)
 {
     scripted_end(e, CURLE_OK);
@@ -622,6 +675,13 @@ static void transfers_take_several_rounds(void **state)
     assert_true(run("GET", "http://h/", &fine, 1));
     assert_int_equal(rounds_left, -1);
     assert_int_equal(r.text.len, 5);
+    long waited;
+    assert_int_equal(scripted_polls(&waited), 3); /* between the rounds */
+    assert_int_equal(waited, 3 * 100);            /* a stop is seen that soon */
+    scripted_curl_performs = ends_in_pieces;
+    assert_true(run("GET", "http://h/", &fine, 1));
+    assert_int_equal(r.text.len, 6);
+    assert_memory_equal(r.text.data, "abcdef", 6);
     scripted_curl_performs = ends_without_a_word;
     assert_false(run("GET", "http://h/", &fine, 1));
     assert_int_equal(err.code, TINKC_E_CONNECTION);
