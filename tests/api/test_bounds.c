@@ -58,9 +58,9 @@ static void samples_under_way(void **state)
     assert_int_equal(submits_with(NULL, false, 0, 0), 400); /* submits of an account */
     assert_int_equal(submits_with(NULL, true, 0, 0), MANY); /* they count until they are accepted */
     assert_int_equal(submits_with(NULL, false, 429, 2000), 10); /* soon after a 429 */
-    assert_int_equal(submits_with(NULL, false, 429, 10900),
+    assert_int_equal(submits_with(NULL, false, 429, 10999),
                      10); /* ten seconds after its back-off */
-    assert_int_equal(submits_with(NULL, false, 429, 11100), 399); /* one is under way already */
+    assert_int_equal(submits_with(NULL, false, 429, 11000), 399); /* one is under way already */
     assert_int_equal(submits_with("{\"sample_max_concurrent_requests\":7}", true, 0, 0),
                      7); /* slots */
     /* Ten tokens count 100 bytes: two fill a budget of 100, as the last may overdraw it. */
@@ -69,6 +69,11 @@ static void samples_under_way(void **state)
     /* Soon after a 429 they count twenty times that. */
     assert_int_equal(
         submits_with("{\"sample_dispatch_bytes_semaphore_size\":1000}", false, 429, 2000), 1);
+    /* The one under way has 100 of them: with 2100 the next leaves 0, and one more may overdraw. */
+    assert_int_equal(
+        submits_with("{\"sample_dispatch_bytes_semaphore_size\":2099}", false, 429, 2000), 1);
+    assert_int_equal(
+        submits_with("{\"sample_dispatch_bytes_semaphore_size\":2100}", false, 429, 2000), 2);
 }
 
 static void defaults_of_a_new_lora(void **state)

@@ -493,6 +493,67 @@ static void a_stream_in_a_loop_of_ones_own(void **state)
     stub_stop(s);
 }
 
+static void count_call(tinkc_stream *s, void *user)
+{
+    (void)s;
+    ++*(int *)user;
+}
+
+/* Who is called when there is something to read: the function named last, on its queue, once until something
+ * is read; a new name begins that again, and none ends it. */
+static void the_last_listener_is_called(void **state)
+{
+    tinkc_error err = { 0 };
+    int first = 0, second = 0;
+    char byte;
+    (void)state;
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/client/config", &(tinkc_mock_answer){ .body = "{}" },
+                      &err);
+    tinkc_mock_always(
+        mock, NULL, "/x",
+        &(tinkc_mock_answer){ .body = "0123456789", .fault = TINKC_FAULT_DRIP, .drip_ms = 100 },
+        &err);
+    tinkc_client *client = mock_client(mock, NULL, &err);
+    tinkc_queue *one = tinkc_queue_new(client, &err), *two = tinkc_queue_new(client, &err);
+    tinkc_stream *stream = tinkc_stream_open(client, &(tinkc_http_options){ .path = "/x" }, &err);
+    assert_false(tinkc_stream_on_ready(stream, NULL, count_call, &first, &err));
+    assert_string_equal(err.message, "queue is NULL");
+    err = (tinkc_error){ 0 };
+    assert_false(tinkc_stream_on_ready(NULL, one, count_call, &first, &err));
+    assert_string_equal(err.message, "stream is NULL");
+    err = (tinkc_error){ 0 };
+    assert_true(tinkc_stream_on_ready(stream, one, count_call, &first, &err));
+    tinkc_mock_settle(mock, PATIENCE_MS, &err);
+    tinkc_mock_advance(mock, 100);
+    tinkc_mock_settle(mock, PATIENCE_MS, &err); /* lined up for the first, which is not run */
+    assert_true(tinkc_stream_on_ready(stream, two, count_call, &second, &err));
+    assert_int_equal(tinkc_queue_run(one, 0, &err), 0);
+    assert_int_equal(tinkc_queue_run(two, 0, &err), 1);
+    tinkc_mock_advance(mock, 100);
+    tinkc_mock_settle(mock, PATIENCE_MS, &err);
+    assert_int_equal(tinkc_queue_run(two, 0, &err), 0); /* nothing was read since */
+    assert_true(tinkc_stream_on_ready(stream, two, count_call, &second, &err)); /* and again */
+    assert_int_equal(tinkc_queue_run(two, 0, &err), 1);
+    assert_int_equal(tinkc_stream_read(stream, &byte, 1, 0, &err), 1);
+    assert_int_equal(tinkc_queue_run(two, 0, &err), 1); /* there is more */
+    assert_true(tinkc_stream_on_ready(stream, one, NULL, NULL, &err));
+    assert_int_equal(tinkc_stream_read(stream, &byte, 1, 0, &err), 1);
+    tinkc_mock_advance(mock, 100);
+    tinkc_mock_settle(mock, PATIENCE_MS, &err);
+    assert_int_equal(tinkc_queue_run(one, 0, &err) + tinkc_queue_run(two, 0, &err), 0);
+    assert_int_equal(first, 0);
+    assert_int_equal(second, 3);
+    assert_true(tinkc_stream_on_ready(stream, two, count_call, &second, &err));
+    tinkc_stream_free(stream); /* lined up: the queue forgets it */
+    assert_int_equal(tinkc_queue_run(two, 0, &err), 0);
+    assert_ok(&err);
+    tinkc_queue_free(one);
+    tinkc_queue_free(two);
+    tinkc_client_free(client);
+    tinkc_mock_free(mock);
+}
+
 static void a_slow_reader_holds_the_server(void **state)
 {
     tinkc_error err = { 0 };
@@ -537,6 +598,7 @@ int main(void)
         cmocka_unit_test(notes_of_a_real_exchange),
         cmocka_unit_test(a_head_does_not_wait_for_the_body),
         cmocka_unit_test(a_stream_in_a_loop_of_ones_own),
+        cmocka_unit_test(the_last_listener_is_called),
         cmocka_unit_test(a_slow_reader_holds_the_server),
     };
     return cmocka_run_group_tests_name("rest_call", tests, NULL, NULL);

@@ -252,10 +252,12 @@ static void without_settings_defaults_hold(void **state)
     open_scene(&x, NULL, NULL);
     always(&x, SETTINGS, 404, "{}");
     assert_non_null(tinkc_client_session_id(x.client, PATIENCE_MS, &x.err));
-    pass_time(&x, 299000);
+    pass_time(&x, 299999);
     assert_int_equal(tinkc_mock_count(x.mock, SETTINGS), 1);
-    pass_time(&x, 2000);
+    pass_time(&x, 1);
     assert_int_equal(tinkc_mock_count(x.mock, SETTINGS), 2);
+    assert_int_equal(nth_request_ms(x.mock, SETTINGS, 1) - nth_request_ms(x.mock, SETTINGS, 0),
+                     300 * 1000);
     close_scene(&x);
 }
 

@@ -1,8 +1,11 @@
 /* test_waiting.c - what a future says while it waits, word for word; what a pass sends of its
  * settings; what the answers to "which one is ready?" are. */
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "support/api_support.h"
 #include "wire/train_message.h"
@@ -225,6 +228,58 @@ static void asking_without_waiting(void **state)
         tinkc_future_free(all[i]);
 }
 
+typedef struct waiter {
+    tinkc_future *all[3];
+    size_t found;
+    tinkc_error err;
+    sem_t begins;
+} waiter;
+
+static void *wait_for_any(void *arg)
+{
+    waiter *w = arg;
+    sem_post(&w->begins);
+    w->found = tinkc_future_wait_any(w->all, 3, PATIENCE_MS, &w->err);
+    return NULL;
+}
+
+/* Wherever it stands, the one that completes ends the wait. Waits that ran out are forgotten. */
+static void the_one_that_completes(void **state)
+{
+    (void)state;
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    tinkc_mock_always(mock, NULL, POLL, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/healthz",
+                      &(tinkc_mock_answer){ .body = "{\"status\":\"ok\"}", .delay_ms = 1000 },
+                      &err);
+    tinkc_future *step = tinkc_optim_step(trainer, &adam, &err);
+    for (size_t k = 0; k < 3; k++) {
+        waiter w = { 0 };
+        pthread_t thread;
+        w.all[k] = tinkc_health_check(client, &err);
+        w.all[(k + 1) % 3] = step;
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(tinkc_future_wait_any(w.all, 3, 1, &err), 3);
+            assert_int_equal(err.code, TINKC_E_TIMEOUT);
+            assert_string_equal(err.message, "none completed in time");
+            err = (tinkc_error){ 0 };
+        }
+        sem_init(&w.begins, 0, 0);
+        assert_int_equal(pthread_create(&thread, NULL, wait_for_any, &w), 0);
+        while (sem_wait(&w.begins) != 0)
+            ;
+        /* It may sleep by now; if not, it finds the future complete. */
+        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+        assert_true(run_until_done(mock, w.all[k], 1000));
+        pthread_join(thread, NULL);
+        assert_ok(&w.err);
+        assert_int_equal(w.found, k);
+        tinkc_future_free(w.all[k]);
+        sem_destroy(&w.begins);
+    }
+    tinkc_future_free(step);
+}
+
 /* ---- streams ---- */
 
 static void streams_refuse_what_they_cannot_carry(void **state)
@@ -256,10 +311,15 @@ static void streams_refuse_what_they_cannot_carry(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(polls_in_trouble),         TEST(polls_in_a_queue),
-        TEST(calls_in_trouble),         TEST(samples_in_trouble),
-        TEST(archives_that_are_packed), TEST(settings_of_a_loss_are_sent),
-        TEST(asking_without_waiting),   TEST(streams_refuse_what_they_cannot_carry),
+        TEST(polls_in_trouble),
+        TEST(polls_in_a_queue),
+        TEST(calls_in_trouble),
+        TEST(samples_in_trouble),
+        TEST(archives_that_are_packed),
+        TEST(settings_of_a_loss_are_sent),
+        TEST(asking_without_waiting),
+        TEST(the_one_that_completes),
+        TEST(streams_refuse_what_they_cannot_carry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "support/guarded.h"
+
 void assert_ok_at(const tinkc_error *err, const char *file, int line)
 {
     if (err->code == TINKC_OK)
@@ -17,9 +19,12 @@ void assert_ok_at(const tinkc_error *err, const char *file, int line)
 
 tinkc_client *mock_client(tinkc_mock *mock, const tinkc_client_options *more, tinkc_error *err)
 {
+    static const tinkc_allocator guarded = { guarded_alloc, guarded_resize, guarded_release, NULL };
     tinkc_client_options options = { 0 };
     if (more)
         options = *more;
+    if (!options.allocator)
+        options.allocator = &guarded;
     options.transport = tinkc_mock_transport(mock);
     options.clock = tinkc_mock_clock(mock);
     return tinkc_client_new(&options, err);

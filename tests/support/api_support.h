@@ -16,7 +16,8 @@
 #define assert_ok(err) assert_ok_at(err, __FILE__, __LINE__)
 void assert_ok_at(const tinkc_error *err, const char *file, int line);
 
-/* A client on the mock's transport and clock; `more` (or NULL) gives the other options. */
+/* A client on the mock's transport and clock, and on memory that is guarded (guarded.h); `more` (or NULL)
+ * gives the other options. */
 tinkc_client *mock_client(tinkc_mock *mock, const tinkc_client_options *more, tinkc_error *err);
 
 /* Moves the mock's clock from timer to timer until f is complete. False if it is not after

@@ -4,8 +4,8 @@
 #define TEST_COUNTING_H
 
 #include <stdatomic.h>
-#include <stdlib.h>
 
+#include "support/guarded.h"
 #include "support/patience.h"
 #include "tinkc/types.h"
 
@@ -24,21 +24,21 @@ static inline void *counting_alloc(size_t size, void *user)
 {
     counting *c = user;
     counting_note(c, atomic_fetch_add(&c->bytes, size) + size);
-    return malloc(size ? size : 1);
+    return guarded_alloc(size, NULL);
 }
 
 static inline void *counting_resize(void *ptr, size_t old_size, size_t new_size, void *user)
 {
     counting *c = user;
     counting_note(c, atomic_fetch_add(&c->bytes, new_size - old_size) + new_size - old_size);
-    return realloc(ptr, new_size ? new_size : 1);
+    return guarded_resize(ptr, old_size, new_size, NULL);
 }
 
 static inline void counting_release(void *ptr, size_t size, void *user)
 {
     counting *c = user;
     atomic_fetch_sub(&c->bytes, size);
-    free(ptr);
+    guarded_release(ptr, size, NULL);
 }
 
 static inline tinkc_allocator counting_allocator(counting *c)

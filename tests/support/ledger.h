@@ -5,6 +5,7 @@
 #define TEST_LEDGER_H
 
 #include "base/mem.h"
+#include "support/guarded.h"
 
 typedef struct ledger {
     size_t blocks, bytes;
@@ -19,7 +20,7 @@ static inline void *ledger_alloc(size_t size, void *user)
     l->left -= l->left > 0;
     l->blocks++;
     l->bytes += size;
-    return tkc_alloc(NULL, size, &(tinkc_error){ 0 });
+    return guarded_alloc(size, NULL);
 }
 
 static inline void *ledger_resize(void *ptr, size_t old_size, size_t new_size, void *user)
@@ -31,7 +32,7 @@ static inline void *ledger_resize(void *ptr, size_t old_size, size_t new_size, v
         return NULL;
     l->left -= l->left > 0;
     l->bytes += new_size - old_size;
-    return tkc_resize(NULL, ptr, old_size, new_size, &(tinkc_error){ 0 });
+    return guarded_resize(ptr, old_size, new_size, NULL);
 }
 
 static inline void ledger_release(void *ptr, size_t size, void *user)
@@ -39,7 +40,7 @@ static inline void ledger_release(void *ptr, size_t size, void *user)
     ledger *l = user;
     l->blocks--;
     l->bytes -= size;
-    tkc_release(NULL, ptr, size);
+    guarded_release(ptr, size, NULL);
 }
 
 static inline tinkc_allocator ledger_allocator(ledger *l)

@@ -59,6 +59,7 @@ static const struct outcome {
     { 429, 0, "Retry-After-Ms", "1", "" },
     { 503, 0, "Retry-After", "7", "" },
     { 503, 0, "Retry-After", "60", "" },
+    { 503, TINKC_FAULT_TRUNCATED, "Retry-After", "7", "{\"detail\":\"cut\"}" },
 };
 enum { N_OUTCOMES = sizeof outcomes / sizeof *outcomes };
 
