@@ -219,7 +219,7 @@ static void read_topk(tkc_json *j, tkc_sample_response *out)
         assert(i < rows);
         read_topk_row(j, k, ids + i * k, logprobs + i * k);
     }
-    if (cells == 0 || tkc_failed(j->err))
+    if (cells == 0)
         return;
     out->topk = (tkc_topk){ { ids, cells }, { logprobs, cells }, (uint32_t)k, (uint32_t)rows };
 }

@@ -206,7 +206,7 @@ static bool check_offsets(const tkc_bulk *b, const tkc_batched_tensor *t, int64_
         int64_t at = t->offsets.data[i], before = i ? t->offsets.data[i - 1] : 0;
         if (at < before || (uint64_t)at > t->data.len || (uint64_t)at % size != 0)
             return tkc_bulk_fail(b, "offsets that fall, lead outside or cut an element");
-        if (i && row > 1 && (uint64_t)(at - before) / size % row != 0)
+        if (i && row && (uint64_t)(at - before) / size % row != 0)
             return tkc_bulk_fail(b, "a tensor that its trailing shape does not fit");
     }
     return true;

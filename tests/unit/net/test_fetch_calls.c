@@ -301,23 +301,36 @@ static void failures_are_explained(void **state)
         answer a;
         int32_t code;
         const char *text;
+        bool nobody_there;
     } rows[] = {
-        { { "", NULL, CURLE_COULDNT_CONNECT }, TINKC_E_CONNECTION, "no connection: " },
+        { { "", NULL, CURLE_COULDNT_CONNECT }, TINKC_E_CONNECTION, "no connection: ", true },
+        { { "", NULL, CURLE_COULDNT_RESOLVE_HOST },
+          TINKC_E_CONNECTION,
+          "the name was not resolved (DNS): ",
+          true },
+        { { "", NULL, CURLE_COULDNT_RESOLVE_PROXY },
+          TINKC_E_CONNECTION,
+          "the name of the proxy was not resolved (DNS): ",
+          true },
         { { "", NULL, CURLE_OPERATION_TIMEDOUT },
           TINKC_E_NET_TIMEOUT,
-          "connecting took too long: " },
+          "connecting took too long: ",
+          false },
         { { "", NULL, CURLE_RECV_ERROR },
           TINKC_E_CONNECTION,
-          "the connection was reset before an answer: " },
+          "the connection was reset before an answer: ",
+          false },
         { { "HTTP/1.1 200 OK\r\n\r\n", NULL, CURLE_RECV_ERROR },
           TINKC_E_CONNECTION,
-          "the connection was reset inside the answer: " },
+          "the connection was reset inside the answer: ",
+          false },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_false(run("GET", "http://h/", &rows[i].a, 1));
         assert_int_equal(err.code, rows[i].code);
         assert_memory_equal(err.message, rows[i].text, strlen(rows[i].text));
         assert_true(strlen(err.message) > strlen(rows[i].text)); /* libcurl's words follow */
+        assert_int_equal(r.nobody_there, rows[i].nobody_there);
     }
     detail = "d";
     assert_false(run("GET", "http://h/", &rows[0].a, 1));
@@ -406,6 +419,13 @@ static void texts_are_bounded(void **state)
     assert_false(run("GET", "http://h/", &one_byte, 1));
     assert_false(was_wanted); /* libcurl is stopped */
     assert_string_equal(err.message, "the answer is longer than 0 bytes");
+    tkc_fetch_end(&r); /* no room is left from before */
+    tkc_fetch_init(&r, &allocator);
+    book.left = 0;
+    assert_false(run("GET", "http://h/", &one_byte, 1));
+    assert_false(was_wanted);
+    assert_int_equal(err.code, TINKC_E_MEMORY);
+    book.left = -1;
 }
 
 static void set_stop(scripted_easy *e)

@@ -224,6 +224,25 @@ static void a_body_is_read_again(void **state)
     play(1, read_four, "4567");
 }
 
+/* What the first hop has sent and received says nothing about the second. */
+static void each_hop_connects(void **state)
+{
+    (void)state;
+    open_with(&(tkc_http_options){ .proxy = "" });
+    exchange *x = sent(make("GET", "http://h", TINKC_POOL_TRAIN));
+    play(0, see_progress, "5");
+    target = "http://h/q";
+    play(0, answer_redirect, "HTTP/1.1 302 x\r\n\r\n");
+    advance(1000); /* still connecting: that has its own limit */
+    assert_string_equal(x->log, "");
+    play(1, see_progress, "5"); /* as many as before: a sign of life all the same */
+    play(1, be_connected, NULL);
+    advance(999);
+    assert_string_equal(x->log, "");
+    advance(1);
+    assert_string_equal(x->log, failed_as(TINKC_E_NET_TIMEOUT, "the peer was silent for 1000 ms"));
+}
+
 /* Without memory for the next address the request ends. */
 static void no_memory_for_the_next_address(void **state)
 {
@@ -247,6 +266,7 @@ int main(void)
         HTTP_TEST(redirects_that_break),
         HTTP_TEST(a_socket_is_not_followed_elsewhere),
         HTTP_TEST(a_body_is_read_again),
+        HTTP_TEST(each_hop_connects),
         HTTP_TEST(no_memory_for_the_next_address),
     };
     clear_environment();

@@ -232,6 +232,9 @@ static void numbers_of_samples(void **state)
     assert_true(ids[0] == INT32_MAX && ids[1] == INT32_MIN && logprobs[1] == -2);
     assert_int_equal(tkc_topk_row(&r.topk, 1, &ids, &logprobs), 0);
     assert_int_equal(tkc_topk_row(&r.topk, 3, &ids, &logprobs), 1);
+    assert_true(tkc_sample_response_from_json(
+        tkc_str("{\"sequences\":[],\"topk_prompt_logprobs\":[[],null,[]]}"), &arena, &r, &err));
+    assert_true(r.topk.k == 0 && r.topk.rows == 0 && !r.topk.ids.data); /* nobody has any */
     for (size_t i = 0; i < sizeof cached / sizeof *cached; i++) {
         char text[100];
         (void)snprintf(text, sizeof text, "{\"sequences\":[],\"prompt_cache_hit_tokens\":%s}",
@@ -408,7 +411,103 @@ static void element_types(void **state)
     assert_int_equal(tkc_dtype_of(tkc_str("")), 0);
 }
 
+/* In JSON integers of any width are read as 64 bits, the others as 32 bits. */
+static void element_types_in_json(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json;
+        int32_t want;
+    } rows[] = { { "{\"data\":[1,2],\"dtype\":\"int64\"}", TINKC_I64 },
+                 { "{\"data\":[1,2],\"dtype\":\"int32\"}", TINKC_I64 },
+                 { "{\"data\":[1,2],\"dtype\":\"float32\"}", TINKC_F32 },
+                 { "{\"dtype\":\"bfloat16\",\"data\":[1,2]}", TINKC_F32 } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tkc_json j;
+        tkc_tensor t;
+        tkc_json_open(&j, tkc_str(rows[i].json), &arena, &err);
+        tkc_tensor_read(&j, &t);
+        assert_true(tkc_json_close(&j));
+        assert_int_equal(t.dtype, rows[i].want);
+        assert_int_equal(t.count, 2);
+        if (rows[i].want == TINKC_I64)
+            assert_true(((const int64_t *)t.data)[1] == 2);
+        else
+            assert_true(((const float *)t.data)[1] == 2);
+    }
+}
+
 /* ---- requests of passes ---- */
+
+/* Below 0 stands for "not said", in both forms. */
+static void expected_tokens_of_images(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json, *hex; /* the member in the image, field 3 */
+        int32_t want;
+    } rows[] = { { "0", "1800", 0 },
+                 { "1", "1801", 1 },
+                 { "2147483647", "18ffffffff07", INT32_MAX },
+                 { "-1", "18ffffffffffffffffff01", -1 },
+                 { "-5", "18fbffffffffffffffff01", -1 },
+                 { "null", "", -1 } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tkc_forward_backward_request r;
+        char text[300];
+        (void)snprintf(
+            text, sizeof text,
+            "{\"model_id\":\"m\",\"forward_input\":{\"data\":[{\"model_input\":{\"chunks\":[{"
+            "\"type\":\"image\",\"data\":\"\",\"format\":\"png\",\"expected_tokens\":%s}]},"
+            "\"loss_fn_inputs\":{}}],\"loss_fn\":\"x\"}}",
+            rows[i].json);
+        tkc_forward_backward_from_json(tkc_str(text), TINKC_E_BAD_RESPONSE, &arena, &r, &err);
+        assert_ok(err);
+        assert_int_equal(r.data.data[0].chunks.data[0].expected_tokens, rows[i].want);
+        size_t n = strlen(rows[i].hex) / 2;
+        (void)snprintf(text, sizeof text, "1a%02zx0a%02zx12%02zx%s", n + 4, n + 2, n, rows[i].hex);
+        tkc_forward_backward_from_pb(unhex(&arena, text), TINKC_E_BAD_RESPONSE, &arena, &r, &err);
+        assert_ok(err);
+        assert_int_equal(r.data.data[0].chunks.data[0].kind, TINKC_CHUNK_IMAGE);
+        assert_int_equal(r.data.data[0].chunks.data[0].expected_tokens, rows[i].want);
+    }
+}
+
+/* The last of a chunk's three members counts; others, and a number in their place, are nothing. */
+static void members_of_chunks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *hex;
+        int32_t want; /* 0 = refused */
+    } rows[] = { { "0a00", TINKC_CHUNK_TOKENS },
+                 { "1200", TINKC_CHUNK_IMAGE },
+                 { "1a00", TINKC_CHUNK_DMEL },
+                 { "0a001200", TINKC_CHUNK_IMAGE },
+                 { "0a002200", TINKC_CHUNK_TOKENS }, /* field 4 */
+                 { "12000805", TINKC_CHUNK_IMAGE },  /* field 1, a number */
+                 { "12001805", TINKC_CHUNK_IMAGE },
+                 { "0805", 0 },
+                 { "2200", 0 },
+                 { "", 0 } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tkc_forward_backward_request r;
+        char text[100];
+        size_t n = strlen(rows[i].hex) / 2;
+        (void)snprintf(text, sizeof text, "1a%02zx0a%02zx%s", n + 2, n, rows[i].hex);
+        bool read = tkc_forward_backward_from_pb(unhex(&arena, text), TINKC_E_BAD_RESPONSE, &arena,
+                                                 &r, &err);
+        if (read != (rows[i].want != 0))
+            fail_msg("row %zu: %s", i, err.message);
+        if (read)
+            assert_int_equal(r.data.data[0].chunks.data[0].kind, rows[i].want);
+        else
+            assert_non_null(strstr(err.message, "a chunk of no known kind"));
+    }
+}
 
 static void passes_in_json_that_are_refused(void **state)
 {
@@ -625,6 +724,9 @@ int main(void)
         TEST(sparse_tensors_are_checked),
         TEST(dense_tensors),
         TEST(element_types),
+        TEST(element_types_in_json),
+        TEST(expected_tokens_of_images),
+        TEST(members_of_chunks),
         TEST(passes_in_json_that_are_refused),
         TEST(texts_in_a_configuration),
         TEST(memory_that_ends),
