@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "base/mem.h"
 
 static const char module_name[] = "libtinkc-engine-cuda.so";
@@ -49,27 +48,18 @@ bool tke_device_name_check(const char *name, tinkc_error *err)
 
 /* ---- modules ---- */
 
-/* The file that this code is in. A library is where the loader found it; of the program the loader only knows the
- * name it was started by, which may be a word from PATH. */
-static bool own_file(char *out, size_t room)
+/* The folder that this code is in, with the slash. A library is where the loader found it; of the program the
+ * loader only knows the name it was started by, which may be a word from PATH. */
+static bool own_folder(char out[PATH_MAX])
 {
     Dl_info where;
     struct link_map *map = NULL;
-    if (!dladdr1(module_name, &where, (void **)&map, RTLD_DL_LINKMAP) || !map)
+    dladdr1(module_name, &where, (void **)&map, RTLD_DL_LINKMAP);
+    if (map && *map->l_name)
+        snprintf(out, PATH_MAX, "%s", map->l_name);
+    else if (!realpath("/proc/self/exe", out))
         return false;
-    if (!map->l_name || !*map->l_name) {
-        ssize_t n = readlink("/proc/self/exe", out, room - 1);
-        if (n > 0)
-            out[n] = 0;
-        return n > 0;
-    }
-    return (size_t)snprintf(out, room, "%s", map->l_name) < room;
-}
-
-/* Its folder, with the slash. */
-static bool own_folder(char *out, size_t room)
-{
-    char *slash = own_file(out, room) ? strrchr(out, '/') : NULL;
+    char *slash = strrchr(out, '/');
     if (slash)
         slash[1] = 0;
     return slash;
@@ -87,12 +77,10 @@ static void *open_module(tinkc_error *err)
                      dlerror());
         return module;
     }
-    if (own_folder(folder, sizeof folder)) {
-        static const char *const beside[] = { "", "../lib/" };
-        for (size_t i = 0; i < 2 && !module; i++) {
-            snprintf(path, sizeof path, "%s%s%s", folder, beside[i], module_name);
-            module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        }
+    static const char *const beside[] = { "", "../lib/" };
+    for (size_t i = 0; i < 2 && !module && own_folder(folder); i++) {
+        snprintf(path, sizeof path, "%s%s%s", folder, beside[i], module_name);
+        module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     }
     if (!module)
         module = dlopen(module_name, RTLD_NOW | RTLD_LOCAL);

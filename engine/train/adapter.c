@@ -245,8 +245,6 @@ tke_snapshot *tke_snapshot_new(tke_device *d, const tke_model *m, const tke_adap
     s->device = d;
     s->model = tke_model_keep(m);
     s->spec = *spec;
-    if (s->spec.alpha == 0)
-        s->spec.alpha = DEFAULT_ALPHA;
     s->layout = tke_layout_new(m, spec, err);
     s->weights = s->layout ? d->ops->block_new(d, s->layout->n_floats, err) : NULL;
     if (!s->weights) {

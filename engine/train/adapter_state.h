@@ -41,7 +41,7 @@ tke_lora_layout *tke_layout_new(const tke_model *, const tke_adapter_spec *, tin
 void tke_layout_free(tke_lora_layout *); /* NULL allowed */
 /* Zeroed numbers of a layout in host memory; free with tkc_release_aligned. */
 tke_real *tke_reals_new(const tke_lora_layout *, tinkc_error *err);
-/* A snapshot whose weights are zero. */
+/* A snapshot whose weights are zero; alpha must be above 0. */
 tke_snapshot *tke_snapshot_new(tke_device *, const tke_model *, const tke_adapter_spec *,
                                tinkc_error *err);
 

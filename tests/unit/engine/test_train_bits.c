@@ -375,6 +375,77 @@ static void test_fresh_adapter_is_the_base_model(void **state)
     test_free(b);
 }
 
+/* ---- gradients ---- */
+
+static double loss_at(tke_trainer *t, tke_pass p)
+{
+    p.backward = false;
+    run(t, &p);
+    assert_string_equal(p.err.message, "");
+    double value = p.out.metrics[0].value;
+    tke_pass_free(&p);
+    return value;
+}
+
+/* The derivative of the loss along the gradient of part of an adapter is that gradient's length. The step is wide, because
+ * the losses are sums in single precision. */
+static void check_part(tke_trainer *t, const tke_pass *p, const float *grads, size_t begin,
+                       size_t end)
+{
+    enum { MOST = 1 << 14 };
+    static float kept[MOST];
+    float *x = adapter_weights(p->adapter) + begin;
+    double length = 0, value[2];
+    assert_true(end - begin <= MOST);
+    for (size_t i = begin; i < end; i++)
+        length += (double)grads[i] * (double)grads[i];
+    length = sqrt(length);
+    assert_true(length > 0.5);
+    double h = 0.05 / length;
+    memcpy(kept, x, (end - begin) * sizeof *x);
+    for (int side = 0; side < 2; side++) {
+        for (size_t i = 0; i < end - begin; i++)
+            x[i] = kept[i] + (float)((side ? -h : h) / length) * grads[begin + i];
+        value[side] = loss_at(t, *p);
+    }
+    memcpy(x, kept, (end - begin) * sizeof *x);
+    double slope = (value[0] - value[1]) / (2 * h);
+    if (!(fabs(slope - length) <= 0.01 * length))
+        fail_msg("numbers %zu to %zu: the gradient's length is %g, the slope of the loss %g", begin,
+                 end, length, slope);
+}
+
+/* Each matrix by itself, A and B. golden.double_gradients does this for every loss and family, in double. */
+static void test_gradients_are_slopes(void **state)
+{
+    world *w = *state;
+    batch *b = batch_of(50, false);
+    tke_adapter *a = adapter_of(w, 3, 7, 6);
+    tke_trainer *t = trainer_of(w, (tke_trainer_options){ 0 });
+    const tke_lora_layout *l = tke_adapter_lora(a)->layout;
+    tke_pass p = { .adapter = a,
+                   .backward = true,
+                   .loss = loss_of("cross_entropy"),
+                   .data = b->data,
+                   .n_data = 2 };
+    run(t, &p);
+    assert_string_equal(p.err.message, "");
+    tke_pass_free(&p);
+    float *grads = test_malloc(l->n_floats * sizeof *grads);
+    memcpy(grads, adapter_grads(a), l->n_floats * sizeof *grads);
+    for (size_t g = 0; g < l->n_groups; g++)
+        for (size_t i = 0; i < l->groups[g].n; i++) {
+            size_t size = l->rank * l->groups[g].in, at = l->groups[g].a + i * size;
+            check_part(t, &p, grads, at, at + size);
+            at = l->groups[g].b[i];
+            check_part(t, &p, grads, at, at + l->rank * l->groups[g].out[i]);
+        }
+    test_free(grads);
+    tke_adapter_free(a);
+    tke_trainer_free(t);
+    test_free(b);
+}
+
 /* The custom-loss path: cross_entropy with weights -g gives any loss's gradient. */
 static void test_cross_entropy_with_minus_g_equals_ppo(void **state)
 {
@@ -802,6 +873,7 @@ int main(void)
         cmocka_unit_test(test_company_changes_no_bit),
         cmocka_unit_test(test_permuted_data_permute_outputs),
         cmocka_unit_test(test_fresh_adapter_is_the_base_model),
+        cmocka_unit_test(test_gradients_are_slopes),
         cmocka_unit_test(test_cross_entropy_with_minus_g_equals_ppo),
         cmocka_unit_test(test_soft_targets_agree_with_dense),
         cmocka_unit_test(test_a_failing_pass_changes_nothing),
