@@ -138,8 +138,8 @@ bool tke_cpu_microbatch_run(tke_device_trainer *t, const tke_microbatch *job, ti
                          .cos_table = t->rope.cos_table,
                          .sin_table = t->rope.sin_table };
     tke_batch_place(&u, t->block);
-    if (tke_batch_forward(&u) && tke_batch_head(&u) &&
-        (job->size.depth != TKE_DEPTH_ALL || tke_batch_backward(&u)))
+    tke_batch_forward(&u);
+    if (tke_batch_head(&u) && (job->size.depth != TKE_DEPTH_ALL || tke_batch_backward(&u)))
         return true;
     return tkc_fail(err, TINKC_E_CANCELLED, "the engine is stopping");
 }

@@ -81,9 +81,8 @@ static bool make_spaces(tke_device_sampler *s, tinkc_error *err)
     s->seqs = tkc_alloc(NULL, s->max_seqs * sizeof *s->seqs, err);
     s->spaces = tkc_zalloc(NULL, workers * sizeof *s->spaces, err);
     s->n_spaces = s->spaces ? workers : 0;
-    for (size_t i = 0; i < s->n_spaces; i++)
-        if (!tke_sample_space_init(&s->spaces[i], s->model->base.model->config.vocab, err))
-            return false;
+    for (size_t i = 0; i < s->n_spaces && !tkc_failed(err); i++)
+        tke_sample_space_init(&s->spaces[i], s->model->base.model->config.vocab, err);
     return !tkc_failed(err);
 }
 

@@ -78,7 +78,7 @@ static void walk_batch(tke_walk *w, const tke_model *m, const tke_microbatch_siz
     tke_take(w, &u->shared.a, size->n * c->hidden);
     tke_take(w, &u->shared.b, size->n * c->hidden);
     tke_take(w, &u->shared.m, size->n * c->inner);
-    if (size->depth != TKE_DEPTH_ALL || n_kept < c->n_layers)
+    if (n_kept < c->n_layers)
         take_memory(w, m, size, &u->shared);
     if (size->depth == TKE_DEPTH_ALL) {
         for (size_t i = 0; i < c->n_layers; i++)
@@ -139,19 +139,16 @@ void tke_batch_layer(tke_batch *u, size_t layer, const tke_real *h, tke_real *h_
     tke_block_after_attention(&u->rows, layer, h, t, h_out);
 }
 
-bool tke_batch_forward(tke_batch *u)
+void tke_batch_forward(tke_batch *u)
 {
     const tke_config *c = &u->rows.model->config;
     bool keep = u->job->size.depth == TKE_DEPTH_ALL;
     tke_real *h = keep ? u->h_in[0] : u->h;
     tke_embed(u->rows.cpu, (int64_t)u->rows.n, (int64_t)c->hidden, u->job->ids,
               u->rows.model->embed.m, h);
-    for (size_t i = 0; i < c->n_layers; i++) {
-        if (tke_batch_stopped(u))
-            return false;
+    for (size_t i = 0; i < c->n_layers && !tke_batch_stopped(u); i++) {
         tke_real *out = keep && i + 1 < c->n_layers ? u->h_in[i + 1] : u->h;
         tke_batch_layer(u, i, h, out);
         h = out;
     }
-    return true;
 }

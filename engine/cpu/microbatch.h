@@ -38,8 +38,8 @@ size_t tke_batch_reals(const tke_model *, const tke_microbatch_size *, size_t n_
 /* Cuts the buffers out of a block of that many numbers. job, rows, n_kept, h_in, kept are set. */
 void tke_batch_place(tke_batch *, tke_real *block);
 
-/* Embedding and layers; false when *stop is set. */
-bool tke_batch_forward(tke_batch *);
+/* Embedding and layers; ends early when *stop is set, which the head sees too. */
+void tke_batch_forward(tke_batch *);
 /* Log-probs, losses, their gradient down to dh, the output projection's adapters. */
 bool tke_batch_head(tke_batch *);
 /* From dh down through the layers. */

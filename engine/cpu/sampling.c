@@ -19,10 +19,7 @@ bool tke_sample_space_init(tke_sample_space *s, size_t vocab, tinkc_error *err)
     s->mass = tkc_alloc(NULL, vocab * sizeof *s->mass, err);
     s->order = tkc_alloc(NULL, vocab * sizeof *s->order, err);
     s->masked = tkc_alloc(NULL, vocab * sizeof *s->masked, err);
-    if (s->mass && s->order && s->masked)
-        return true;
-    tke_sample_space_free(s);
-    return false;
+    return !tkc_failed(err);
 }
 
 void tke_sample_space_free(tke_sample_space *s)
@@ -85,13 +82,12 @@ static size_t make_heap(const tke_real *z, size_t n, int32_t *heap)
     return m;
 }
 
-/* Removes the best, which is then just after the heap's end. */
+/* Removes the best. */
 static int32_t pop(const tke_real *z, int32_t *heap, size_t *m)
 {
     assert(*m > 0);
     int32_t best = heap[0];
     heap[0] = heap[--*m];
-    heap[*m] = best;
     sift(z, heap, *m, 0);
     return best;
 }

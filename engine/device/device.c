@@ -18,29 +18,26 @@ static const char module_name[] = "libtinkc-engine-cuda.so";
 
 /* ---- names ---- */
 
-/* "cuda" or "cuda:N"; false for anything else. */
-static bool parse_cuda(const char *name, int32_t *index)
+/* 0 for "cuda", N for "cuda:N", -1 for anything else. */
+static int32_t cuda_index(const char *name)
 {
-    *index = 0;
-    if (strncmp(name, "cuda", 4) != 0)
-        return false;
-    if (name[4] == 0)
-        return true;
-    if (name[4] != ':' || name[5] == 0 || strlen(name + 5) > 3)
-        return false;
+    int32_t index = 0;
+    if (strcmp(name, "cuda") == 0)
+        return 0;
+    if (strncmp(name, "cuda:", 5) != 0 || name[5] == 0 || strlen(name + 5) > 3)
+        return -1;
     for (const char *p = name + 5; *p; p++) {
         if (*p < '0' || *p > '9')
-            return false;
-        *index = *index * 10 + (*p - '0');
+            return -1;
+        index = index * 10 + (*p - '0');
     }
-    return true;
+    return index;
 }
 
 bool tke_device_name_check(const char *name, tinkc_error *err)
 {
-    int32_t index;
     if (!name || !*name || strcmp(name, "auto") == 0 || strcmp(name, "cpu") == 0 ||
-        parse_cuda(name, &index))
+        cuda_index(name) >= 0)
         return true;
     return tkc_fail(err, TINKC_E_ARGUMENT, "unknown device '%.40s'; use auto, cpu, cuda or cuda:N",
                     name);
@@ -126,7 +123,6 @@ static void say(tke_device_reason *why, const char *text)
 tke_device *tke_device_open(const char *name, const tke_device_options *o, tke_device_reason *why,
                             tinkc_error *err)
 {
-    int32_t index = 0;
     say(why, "");
     if (tkc_failed(err) || !tke_device_name_check(name, err))
         return NULL;
@@ -135,10 +131,8 @@ tke_device *tke_device_open(const char *name, const tke_device_options *o, tke_d
         say(why, "asked for by name");
         return tke_cpu_device.open(o, err);
     }
-    if (chosen)
-        parse_cuda(name, &index);
     tinkc_error no = { 0 };
-    tke_device *d = open_cuda(o, index, &no);
+    tke_device *d = open_cuda(o, chosen ? cuda_index(name) : 0, &no);
     if (d) {
         say(why, chosen ? "asked for by name" : "the first card that can be used");
         return d;

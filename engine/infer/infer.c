@@ -197,9 +197,7 @@ size_t tke_infer_n_unfinished(const tke_infer *e)
 
 static bool older(const tke_seq *a, const tke_seq *b)
 {
-    if (a->gen->order != b->gen->order)
-        return a->gen->order < b->gen->order;
-    return a->sample < b->sample;
+    return a->gen->order < b->gen->order || (a->gen == b->gen && a->sample < b->sample);
 }
 
 /* Puts a sequence among the running ones, oldest first. */

@@ -15,8 +15,7 @@ bool tke_kv_init(tke_kv *kv, const tke_device_ops *ops, tke_device_sampler *samp
     *kv = (tke_kv){ .ops = ops, .sampler = sampler, .oldest = -1, .newest = -1, .next_serial = 1 };
     kv->n_blocks = cache->n_blocks;
     kv->block_bytes = cache->block_bytes;
-    for (kv->n_buckets = 64; kv->n_buckets < kv->n_blocks; kv->n_buckets *= 2)
-        ;
+    kv->n_buckets = kv->n_blocks;
     kv->blocks = tkc_zalloc(NULL, kv->n_blocks * sizeof *kv->blocks, err);
     kv->free_ids = tkc_alloc(NULL, kv->n_blocks * sizeof *kv->free_ids, err);
     kv->buckets = tkc_alloc(NULL, kv->n_buckets * sizeof *kv->buckets, err);
@@ -43,10 +42,12 @@ void tke_kv_free(tke_kv *kv)
 
 static size_t bucket_of(const tke_kv *kv, uint64_t owner, uint64_t parent, const int32_t *tokens)
 {
-    uint64_t name[2] = { owner, parent };
-    uint64_t h =
-        tkc_hash(name, sizeof name) * 31 + tkc_hash(tokens, TKE_BLOCK_TOKENS * sizeof *tokens);
-    return (size_t)((h ^ h >> 29) & (kv->n_buckets - 1));
+    struct {
+        uint64_t owner, parent;
+        int32_t tokens[TKE_BLOCK_TOKENS];
+    } name = { .owner = owner, .parent = parent };
+    memcpy(name.tokens, tokens, sizeof name.tokens);
+    return (size_t)tkc_hash(&name, sizeof name) % kv->n_buckets;
 }
 
 static int32_t lookup(const tke_kv *kv, uint64_t owner, uint64_t parent, const int32_t *tokens)

@@ -209,7 +209,7 @@ static void count_scored(tke_infer *e)
         tke_gen *g = e->entries[i].seq->gen;
         size_t end = e->entries[i].first_pos + e->entries[i].n_rows + 1;
         end = end < g->r.n_prompt ? end : g->r.n_prompt;
-        if (!g->prompt_logprobs || end <= g->n_scored)
+        if (end <= g->n_scored)
             continue;
         g->n_scored = end;
         if (end == g->r.n_prompt && any_bad(g)) {
