@@ -95,7 +95,7 @@ static bool make_scores(tke_gen *g, tinkc_error *err)
     g->topk_logprobs = fill(&g->arena, r->n_prompt * k, -99999.0f, err);
     g->target_logprobs = fill(&g->arena, rows * r->n_targets, 0, err);
     g->alternatives = tkc_arena_array(&g->arena, n_alternatives + 1, sizeof(int32_t), err);
-    g->alternative_logprobs = fill(&g->arena, n_alternatives, 0, err);
+    g->alternative_logprobs = tkc_arena_array(&g->arena, n_alternatives + 1, sizeof(float), err);
     g->alternatives_bad = tkc_arena_array(&g->arena, n_alternatives + 1, sizeof(bool), err);
     g->alternative_rule = (tke_sample_rule){ .temperature = r->rule.temperature,
                                              .top_p = 1,
@@ -115,7 +115,7 @@ static void allow_ends(const tke_gen *g, uint32_t *mask)
 {
     const tke_config *c = tke_model_config(g->engine->model);
     for (size_t i = 0; i < c->n_eos; i++)
-        if (c->eos[i] >= 0 && (size_t)c->eos[i] < c->vocab)
+        if ((size_t)c->eos[i] < c->vocab)
             allow(mask, c->eos[i]);
     for (size_t i = 0; i < g->r.n_stop_tokens; i++)
         if (g->r.stop_tokens[i] >= 0 && (size_t)g->r.stop_tokens[i] < c->vocab)
@@ -304,8 +304,8 @@ static bool stops_at_bytes(tke_seq *s, int32_t token, tinkc_error *err)
     if (!r->n_stop_strings)
         return false;
     size_t n = r->token_bytes(r->token_user, token, &bytes);
-    if (n && !tkc_buf_add(&s->tail, bytes, n, err))
-        return false;
+    if (n)
+        tkc_buf_add(&s->tail, bytes, n, err);
     for (size_t i = 0; i < r->n_stop_strings && !found; i++)
         found = r->stop_strings[i].len && s->tail.len >= r->stop_strings[i].len &&
                 memmem(s->tail.data, s->tail.len, r->stop_strings[i].data, r->stop_strings[i].len);

@@ -184,7 +184,6 @@ tke_gen *tke_infer_next_done(tke_infer *e)
     e->done_first = g->next_done;
     if (!e->done_first)
         e->done_last = NULL;
-    g->next_done = NULL;
     return g;
 }
 
@@ -343,6 +342,7 @@ static bool make_way(tke_infer *e, const tke_gen *waiting)
 
 static void admit(tke_infer *e)
 {
+    size_t promised = 0; /* blocks that those who start now will take in this step */
     tke_seq *s;
     while ((s = next_waiting(e))) {
         tinkc_error err = { 0 };
@@ -355,15 +355,18 @@ static void admit(tke_infer *e)
             continue;
         }
         reuse_prefix(e, s, &err);
-        size_t need = blocks_for(tke_seq_length(s) + 1) - s->n_blocks;
+        size_t need = promised + blocks_for(tke_seq_length(s) + 1) - s->n_blocks;
         while (first && need > tke_kv_available(&e->kv) && make_way(e, g))
             ;
-        if (need > tke_kv_available(&e->kv) && e->n_running > 0) {
+        if (need >
+            tke_kv_available(&e->kv)) { /* something runs: tke_infer_add checked that one fits */
             tke_seq_release_blocks(s);
             return;
         }
         if (tkc_failed(&err) || !start(e, s, &err))
             tke_gen_finish(g, &err);
+        else
+            promised = need;
     }
 }
 
@@ -434,16 +437,15 @@ static void take_rows(tke_infer *e, tke_gen *g, share *left)
 {
     for (size_t i = 0; i < e->n_running && left->seqs && left->rows;) {
         tke_seq *s = e->running[i];
-        if (s->state != TKE_SEQ_RUNNING || s->gen != g) {
-            i++; /* its request failed while making room, or is another */
-            continue;
-        }
-        size_t todo = tke_seq_length(s) - s->n_computed;
+        bool own = s->state == TKE_SEQ_RUNNING && s->gen == g; /* a failed request's is done */
+        size_t todo = own ? tke_seq_length(s) - s->n_computed : 0;
         size_t n = least(todo > 1 ? least(todo, left->chunk) : todo, left->rows);
-        if (n == 0 || !make_room(e, s, n)) {
-            i += i < e->n_running && e->running[i] == s;
+        if (n == 0) {
+            i++;
             continue;
         }
+        if (!make_room(e, s, n)) /* it has left the list, or is done */
+            continue;
         left->chunk -= todo > 1 ? n : 0;
         left->rows -= n;
         left->seqs--;

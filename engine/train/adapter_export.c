@@ -314,7 +314,6 @@ static bool merge_shards(tke_export *j, const char *index, bool untie)
     tkc_map_init(&seen, NULL);
     tkc_buf_init(&text, NULL, TEXT_MAX);
     tkc_json_open(&from, tkc_strn((const char *)old.data, old.len), &j->arena, j->err);
-    from.code = TINKC_E_MODEL;
     tkc_jsonw_open(&to, &text, j->err);
     tkc_jsonw_object(&to);
     tkc_jsonw_key(&to, "weight_map");
@@ -367,16 +366,16 @@ static bool merge(tke_export *j)
     tke_model *base = tke_model_open(j->o->base_model, j->err);
     if (!base)
         return false;
-    bool ok = tke_adapter_check(base, j->o->adapter, j->err); /* every name and shape */
+    tke_adapter_check(base, j->o->adapter, j->err); /* every name and shape */
     bool untie =
         tke_model_config(base)->tied && tke_export_head(j, "lora_A") && !j->o->drop_unembed;
     tke_model_drop(base);
     char *index = tke_export_path(j, j->o->base_model, "model.safetensors.index.json");
     char *single = tke_export_path(j, j->o->base_model, "model.safetensors");
-    if (!ok || !index || !single)
+    if (tkc_failed(j->err))
         return false;
-    ok = tkc_is_file(single) ? merge_file(j, "model.safetensors", untie)
-                             : merge_shards(j, index, untie);
+    bool ok = tkc_is_file(single) ? merge_file(j, "model.safetensors", untie)
+                                  : merge_shards(j, index, untie);
     ok = ok && (untie ? write_untied_config(j) : copy_file(j, "config.json"));
     for (size_t i = 0; ok && i < sizeof others / sizeof *others; i++)
         ok = copy_file(j, others[i]);

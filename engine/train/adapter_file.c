@@ -93,10 +93,9 @@ static bool add_block(table *t, const tke_lora_layout *l, const tke_real *block,
                       int names, int32_t dtype, tinkc_error *err)
 {
     tke_tensor_ref ref;
-    for (size_t place = 0; tke_layout_next(l, &place, &ref);)
-        if (!add_tensor(t, &ref, block, prefix, names, dtype, err))
-            return false;
-    return true;
+    for (size_t place = 0; !tkc_failed(err) && tke_layout_next(l, &place, &ref);)
+        add_tensor(t, &ref, block, prefix, names, dtype, err);
+    return !tkc_failed(err);
 }
 
 static bool write_table(table *t, const char *folder, const char *name, tinkc_error *err)
@@ -360,15 +359,13 @@ static bool folder_open(folder *f, const char *path, tinkc_error *err)
 {
     *f = (folder){ 0 };
     tkc_arena_init(&f->arena, NULL, 0);
-    if (tkc_failed(err))
-        return false;
     f->weights_path = tkc_path_join(&f->arena, path, weights_file, err);
     f->config_path = tkc_path_join(&f->arena, path, config_file, err);
     f->optimizer_path = tkc_path_join(&f->arena, path, optimizer_file, err);
+    char *pickle = tkc_path_join(&f->arena, path, "adapter_model.bin", err);
     if (tkc_failed(err))
         return false;
-    char *pickle = tkc_path_join(&f->arena, path, "adapter_model.bin", err);
-    if (pickle && !tkc_is_file(f->weights_path) && tkc_is_file(pickle))
+    if (!tkc_is_file(f->weights_path) && tkc_is_file(pickle))
         return tkc_fail(err, TINKC_E_UNSUPPORTED,
                         "%s is a Python pickle: save the adapter as safetensors", pickle);
     if (!tkc_is_file(f->weights_path) || !tkc_is_file(f->config_path))

@@ -76,7 +76,7 @@ bool tke_datum_bind(tke_datum *d, const tke_loss *loss, const tke_input *inputs,
     const tke_input *found[TKE_INPUTS] = { 0 };
     const tke_loss_row *row = tke_loss_row_of(loss);
     uint32_t needs = forward_only ? row->needs_forward : row->needs;
-    *d = (tke_datum){ .tokens = d->tokens, .n = d->n, .k = 1 };
+    *d = (tke_datum){ .tokens = d->tokens, .n = d->n };
     for (size_t i = 0; i < n_inputs; i++) {
         int which = 0;
         while (which < TKE_INPUTS && !tkc_str_is(inputs[i].name, known[which].name))

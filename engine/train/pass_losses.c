@@ -37,8 +37,6 @@ static void fail_token(const tke_item *item, size_t position, bool loss)
 static void row_gather(tke_item *item, size_t position, const tke_real *lp)
 {
     const tke_loss_row *row = tke_loss_row_of(&item->state->pass->loss);
-    if (position == 0)
-        item->whole = (tke_loss_whole){ 0 };
     if (row->gather)
         row->gather(&(tke_token){ item->datum, position, lp, NULL }, &item->whole);
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <cmocka.h>
 
 #include "base/file.h"
@@ -319,7 +320,7 @@ static void test_damaged_tensors(void **state)
                      "base_model.model.model.layers.1.mlp.up_proj.lora_B.weight", 0, 0, false });
     assert_null(tke_snapshot_read(device, model, from, &err));
     assert_non_null(strstr(err.message,
-                           "1 of its 16 tensors belong to no matrix of the model, such as "
+                           ": 1 of its 16 tensors belong to no matrix of the model, such as "
                            "'base_model.model.model.layers.1.mlp.up_proj.lora_B.weight'"));
     tke_adapter_free(a);
     tiny_model_remove(from);
@@ -471,12 +472,17 @@ static void same_block(const tke_adapter *a, const tke_block *x, const tke_block
 static void test_states(void **state)
 {
     (void)state;
+    off_t sizes[3], n = 0;
     for (int gradients = 0; gradients < 3; gradients++) {
         tinkc_error err = { 0 };
         tke_adapter *a = in_training(gradients > 0), *b = adapter_of(2, 7, 0, 2);
         if (gradients == 2)
             a->n_fwdbwd = 0; /* numbers alone are enough to be kept */
-        char *from = save_state(a);
+        char *from = save_state(a), path[600];
+        struct stat file;
+        snprintf(path, sizeof path, "%s/optimizer.safetensors", from);
+        assert_int_equal(stat(path, &file), 0);
+        sizes[gradients] = file.st_size;
         b->n_failed = 4;
         fill(b, b->grads, 8);
         assert_true(tke_adapter_load(b, from, true, &err));
@@ -489,10 +495,13 @@ static void test_states(void **state)
         assert_int_equal(b->n_tokens, a->n_tokens);
         assert_int_equal(b->n_failed, 0);
         assert_ptr_equal(tke_adapter_lora(b)->weights, b->weights);
+        n = (off_t)tke_adapter_n_params(a);
         tke_adapter_free(a);
         tke_adapter_free(b);
         tiny_model_remove(from);
     }
+    assert_true(sizes[1] > sizes[0] + 4 * n); /* a gradient of zeros is left out */
+    assert_true(sizes[2] > sizes[0] + 4 * n);
 }
 
 static void test_damaged_states(void **state)
@@ -552,6 +561,7 @@ static void test_first_values(void **state)
                 (float)(2.0 * (0x6627e8d5u >> 8) * 0x1p-24 - 1) * 0.25f);
     assert_true(tke_lora_init(1, 0, 16, 0) != tke_lora_init(0, 0, 16, 0));
     assert_true(tke_lora_init(UINT64_C(1) << 32, 0, 16, 0) != tke_lora_init(1, 0, 16, 0));
+    assert_true(tke_lora_init(UINT64_C(1) << 32, 0, 16, 0) != tke_lora_init(0, 0, 16, 0));
     assert_true(tke_lora_init(0, UINT64_C(1) << 32, 16, 0) != tke_lora_init(0, 0, 16, 0));
     assert_true(tke_lora_init(0, 0, 16, UINT64_C(1) << 32) != tke_lora_init(0, 0, 16, 0));
     assert_true(tke_lora_init(0, UINT64_C(1) << 63, 16, 0) ==
@@ -581,6 +591,8 @@ static void test_sizes_and_limits(void **state)
     tke_adapter_free(a);
     tke_adapter_free(NULL);
     tke_state_free(NULL);
+    spec.rank = 13; /* 1313 numbers: one more than a multiple of 16 */
+    assert_int_equal(tke_adapter_bytes(model, &spec), 5 * 4 * (13 * 32 + 1328));
     spec.rank = 65537;
     assert_int_equal(tke_adapter_bytes(model, &spec), SIZE_MAX);
     assert_null(tke_adapter_new(device, model, &spec, &err));

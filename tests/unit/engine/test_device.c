@@ -1,4 +1,5 @@
 /* test_device.c - which device is chosen and what is said about it; a device that fails. */
+#include <dlfcn.h>
 #include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -61,18 +62,18 @@ static void test_no_card(void **state)
     (void)state;
     setenv("TINKC_CUDA_MODULE", "/nonexistent/module.so", 1);
     expect_no_card("cuda", "TINKC_CUDA_MODULE cannot be opened");
-    unsetenv("TINKC_CUDA_MODULE");
     setenv("TINKC_CUDA_MODULE", FAKE_CARD_MODULE, 1);
+    setenv("FAKE_CARD", "old", 1);
+    expect_no_card("cuda", "belongs to another version of the engine");
+    setenv("FAKE_CARD", "refuse", 1);
+    expect_no_card("cuda", "belongs to another version of the engine");
+    assert_null(dlopen(FAKE_CARD_MODULE, RTLD_NOW | RTLD_NOLOAD)); /* and is closed */
+    unsetenv("FAKE_CARD");
     expect_no_card("cuda", "cuda: no driver");
     expect_no_card("cuda:7", "cuda: no device 7");
     expect_no_card("cuda:90", "cuda: no device 90");
     expect_no_card("cuda:123", "cuda: no device 123");
     expect_no_card("cuda:0", "cuda: no driver");
-    setenv("FAKE_CARD", "old", 1);
-    expect_no_card("cuda", "belongs to another version of the engine");
-    setenv("FAKE_CARD", "refuse", 1);
-    expect_no_card("cuda", "belongs to another version of the engine");
-    unsetenv("FAKE_CARD");
     unsetenv("TINKC_CUDA_MODULE");
 }
 
@@ -422,6 +423,27 @@ static void test_out_of_memory(void **state)
     tke_adapter_free(a);
 }
 
+static bool no_read(tke_device *d, const tke_block *from, tke_real *to, size_t n, tinkc_error *err)
+{
+    (void)d, (void)from, (void)to, (void)n;
+    return tkc_fail(err, TINKC_E_SERVER, "cuda: the card has failed");
+}
+
+/* What cannot be read from the card is not saved. */
+static void test_failing_read(void **state)
+{
+    world *w = *state;
+    tinkc_error err = { 0 };
+    tke_adapter *a = adapter_of(w);
+    w->ops = tke_cpu_device;
+    w->ops.block_read = no_read;
+    w->device->ops = &w->ops;
+    assert_null(tke_state_take(a, &err));
+    assert_int_equal(err.code, TINKC_E_SERVER);
+    w->device->ops = &tke_cpu_device;
+    tke_adapter_free(a);
+}
+
 static void test_failing_step(void **state)
 {
     world *w = *state;
@@ -484,6 +506,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_views_of_the_cpu),
         cmocka_unit_test(test_failing_microbatch),
         cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_failing_read),
         cmocka_unit_test(test_failing_step),
         cmocka_unit_test(test_failing_optimizer),
     };

@@ -69,12 +69,41 @@ static void test_filters(void **state)
     assert_int_equal(kept(equal, 4, 1, -1, 0.51), 1 + 2 + 4);
     assert_int_equal(kept(equal, 4, 1, -1, 0), 1);
     assert_int_equal(kept(equal, 4, 1, 2, 0.6), 1 + 2); /* of what top_k left */
+    float shares[3] = { logf(0.5f), logf(0.3f), logf(0.2f) };
+    assert_int_equal(kept(shares, 3, 1, -1, 0.75), 1 + 2);
+    assert_int_equal(kept(shares, 3, 1, -1, 0.9), 1 + 2 + 4); /* the last one, too */
+    float halves[5] = { logf(1), logf(8), logf(4), logf(2), logf(1) };
+    assert_int_equal(kept(halves, 5, 1, 3, 0.85), 2 + 4); /* 8 + 4 of 8 + 4 + 2 */
+    assert_int_equal(kept(halves, 5, 1, 3, 0.86), 2 + 4 + 8);
     assert_int_equal(kept(holes, 4, 1, 3, 1), 2 + 8);
     assert_int_equal(kept(holes, 4, 1e-30, -1, 1), 8);
     float nothing[2] = { -inf, -inf }, nan[2] = { 0, NAN }, above[2] = { 0, inf };
     assert_int_equal(kept(nothing, 2, 1, -1, 1), ~0u);
     assert_int_equal(kept(nan, 2, 1, -1, 1), ~0u);
     assert_int_equal(kept(above, 2, 0, -1, 1), ~0u);
+}
+
+/* No token can be drawn: the greedy draw says so as any other. */
+static void test_draws_that_fail(void **state)
+{
+    (void)state;
+    static const float z[][2] = { { 0, NAN }, { 0, INFINITY }, { -INFINITY, -INFINITY } };
+    static const char *const said[] = { "a logit is not finite", "a logit is not finite",
+                                        "no logit is finite" };
+    tinkc_error err = { 0 };
+    tke_sample_space s;
+    assert_true(tke_sample_space_init(&s, 2, &err));
+    for (int warm = 0; warm < 2; warm++)
+        for (size_t i = 0; i < 3; i++) {
+            tke_sample_rule rule = { warm, 1, -1, 0 };
+            int32_t token;
+            float lp;
+            err = (tinkc_error){ 0 };
+            assert_false(tke_sample_draw(z[i], 2, (tke_norm){ 0, 0 }, &(tke_draw){ .rule = &rule },
+                                         &s, &token, &lp, &err));
+            assert_string_equal(err.message, said[i]);
+        }
+    tke_sample_space_free(&s);
 }
 
 /* Draws come as often as they should. */
@@ -137,6 +166,8 @@ static void test_top_k(void **state)
     assert_true(lp[0] == lp[1] && lp[1] > lp[2] && lp[5] == -99999.0f);
     tke_top_k(z, 5, norm_of(z, 5), 2, ids, lp);
     assert_memory_equal(ids, want, 2 * sizeof *want);
+    tke_top_k(z, 5, norm_of(z, 5), 1, ids, lp);
+    assert_int_equal(ids[0], 1); /* of equals the first */
 }
 
 /* ---- blocks ---- */
@@ -175,6 +206,10 @@ static void test_blocks(void **state)
     uint64_t first = tke_kv_publish(&kv, x, 9, 0, a), second = tke_kv_publish(&kv, y, 9, first, b);
     assert_true(first != second);
     assert_int_equal(tke_kv_publish(&kv, x, 9, 0, a), first);
+    int32_t z = tke_kv_take(&kv); /* a second block of the same name stays nameless */
+    assert_int_equal(tke_kv_publish(&kv, z, 9, 0, a), first);
+    assert_false(kv.blocks[z].published);
+    tke_kv_drop(&kv, z);
     /* found only under its full name */
     assert_int_equal(tke_kv_find(&kv, 8, 0, a), -1);
     assert_int_equal(tke_kv_find(&kv, 9, second, a), -1);
@@ -205,9 +240,13 @@ static void test_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_philox),      cmocka_unit_test(test_filters),
-        cmocka_unit_test(test_frequencies), cmocka_unit_test(test_log_prob_settings),
-        cmocka_unit_test(test_top_k),       cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_philox),
+        cmocka_unit_test(test_filters),
+        cmocka_unit_test(test_draws_that_fail),
+        cmocka_unit_test(test_frequencies),
+        cmocka_unit_test(test_log_prob_settings),
+        cmocka_unit_test(test_top_k),
+        cmocka_unit_test(test_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,7 @@ static struct {
     int32_t fail_at;       /* the token whose draw fails; -1 = none */
     size_t rows_of[VOCAB]; /* of the last step, by token */
     size_t n_rows, n_copies;
+    bool copies_fail;
 } fake;
 
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -76,7 +77,9 @@ static const tke_device_cache *sampler_cache(const tke_device_sampler *s)
 
 static bool cache_copy(tke_device_sampler *s, int32_t to, int32_t from, tinkc_error *err)
 {
-    (void)s, (void)err;
+    (void)s;
+    if (fake.copies_fail)
+        return tkc_fail(err, TINKC_E_SERVER, "the card has failed");
     memcpy(fake.content[to], fake.content[from], sizeof fake.content[to]);
     fake.n_copies++;
     return true;
@@ -160,6 +163,7 @@ static bool step_run(tke_device_sampler *s, const tke_step *p, tinkc_error *err)
         const tke_draw *d = &p->draws[i];
         size_t row = p->wants[d->want];
         assert_true(i == 0 || p->draws[i - 1].want <= d->want);
+        assert_true(d->rule->top_p > 0 && d->rule->top_p <= 1);
         *d->token =
             fake.echo ? p->ids[row] : drawn(h[row], d->rule, d->seed, d->sample, d->position);
         *d->token = next_allowed(*d->token, d->allowed);
@@ -217,7 +221,8 @@ static tke_infer *engine_of(size_t blocks, size_t chunk, size_t running, size_t 
     tinkc_error err = { 0 };
     fake.echo = false;
     fake.fail_at = -1;
-    fake.n_copies = 0;
+    fake.n_copies = fake.n_rows = 0;
+    fake.copies_fail = false;
     tke_infer *e = tke_infer_new(
         &loaded,
         &(tke_infer_options){
@@ -465,8 +470,8 @@ static void test_requests_are_copied(void **state)
     tke_infer *e = engine_of(100, 16, 8, 0);
     job *j = test_malloc(2 * sizeof *j);
     make_job(j, &dies);
-    char strings[2][4] = { "aa", "bcd" };
-    j->strings[0] = (tinkc_str){ strings[0], 2 };
+    char strings[2][4] = { "c", "bcd" };
+    j->strings[0] = (tinkc_str){ strings[0], 1 };
     j->strings[1] = (tinkc_str){ strings[1], 3 };
     j->r.n_stop_strings = j->r.n_stop_tokens = j->r.n_targets = 2;
     j->r.max_tokens = 40;
@@ -476,7 +481,7 @@ static void test_requests_are_copied(void **state)
     j[1].r.prompt = j[1].prompt;
     j[1].r.target_tokens = j[1].targets;
     j[1].r.stop_tokens = j[1].stops;
-    j[1].strings[0] = (tinkc_str){ "aa", 2 };
+    j[1].strings[0] = (tinkc_str){ "c", 1 };
     j[1].strings[1] = (tinkc_str){ "bcd", 3 };
     j[1].r.stop_strings = j[1].strings;
     j[1].r.user = j[0].r.user;
@@ -489,8 +494,107 @@ static void test_requests_are_copied(void **state)
     while (tke_infer_step(e))
         ;
     check_result(g, &j[1].r);
+    bool by_string = false;
+    for (size_t i = 0; i < 4; i++) {
+        tke_sequence s = tke_gen_sequence(g, i);
+        by_string = by_string || (s.stopped && s.tokens[s.n - 1] % 10 == 2);
+    }
+    assert_true(by_string);
     tke_infer_free(e);
     test_free(j);
+}
+
+/* ---- what needs no step ---- */
+
+static tke_device_sampler_options asked;
+
+static tke_device_sampler *no_sampler(tke_device_model *m, const tke_device_sampler_options *o,
+                                      tinkc_error *err)
+{
+    (void)m;
+    asked = *o;
+    tkc_fail(err, TINKC_E_MEMORY, "no sampler");
+    return NULL;
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    ops.sampler_new = no_sampler;
+    assert_null(tke_infer_new(&loaded, &(tke_infer_options){ 0 }, &err));
+    ops.sampler_new = sampler_new;
+    assert_string_equal(err.message, "no sampler");
+    assert_int_equal(asked.cache_bytes, (size_t)256 << 20);
+    assert_int_equal(asked.max_rows, 512 + 256);
+    assert_int_equal(asked.max_seqs, 256);
+}
+
+/* Nothing to draw and nothing to score: done without a row. */
+static void test_nothing_to_compute(void **state)
+{
+    (void)state;
+    int32_t prompt[20] = { 3, 4, 5 };
+    for (size_t n = 1; n < 4; n++)
+        for (int scores = 0; scores < (n == 1 ? 2 : 1); scores++) {
+            tke_infer *e = engine_of(10, 64, 16, 0);
+            tke_gen *g = add(e, &(tke_gen_request){ .prompt = prompt,
+                                                    .n_prompt = n,
+                                                    .n_samples = 2,
+                                                    .prompt_logprobs = scores,
+                                                    .rule = { 1, 1, 0, 0 } });
+            assert_false(tke_infer_step(e)); /* and nothing is left */
+            assert_int_equal(fake.n_rows, 0);
+            assert_true(tke_gen_done(g));
+            assert_int_equal(tke_gen_error(g)->code, 0);
+            tke_infer_free(e);
+        }
+}
+
+/* ---- prefixes ---- */
+
+static size_t hits_of(tke_infer *e, const int32_t *prompt, size_t n, size_t n_samples,
+                      size_t max_tokens, tke_gen **out)
+{
+    tke_gen *g = add(e, &(tke_gen_request){ .prompt = prompt,
+                                            .n_prompt = n,
+                                            .n_samples = n_samples,
+                                            .max_tokens = max_tokens,
+                                            .never_stop = true,
+                                            .rule = { 1, 1, 0, 0 } });
+    while (tke_infer_step(e))
+        ;
+    size_t hits = tke_gen_cache_hits(g);
+    if (out)
+        *out = g;
+    return hits;
+}
+
+/* Whole blocks of a prompt are found again, but for its last token; so is what any sample generated. */
+static void test_prefixes_are_found(void **state)
+{
+    (void)state;
+    static const size_t lengths[][2] = { { 15, 0 },  { 16, 0 },  { 17, 16 }, { 32, 16 },
+                                         { 33, 32 }, { 48, 32 }, { 49, 48 }, { 80, 64 } };
+    int32_t prompt[100];
+    tke_gen *g;
+    for (int32_t i = 0; i < 100; i++)
+        prompt[i] = i;
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        tke_infer *e = engine_of(100, 64, 16, 0);
+        assert_int_equal(hits_of(e, prompt, lengths[i][0], 1, 1, NULL), 0);
+        assert_int_equal(hits_of(e, prompt, lengths[i][0], 1, 1, NULL), lengths[i][1]);
+        tke_infer_free(e);
+    }
+    tke_infer *e = engine_of(100, 64, 16, 0);
+    hits_of(e, prompt, 35, 3, 50, &g);
+    for (size_t i = 0; i < 3; i++) {
+        tke_sequence s = tke_gen_sequence(g, i);
+        for (size_t k = 0; k < 50; k++)
+            prompt[35 + k] = s.tokens[k];
+        assert_int_equal(hits_of(e, prompt, 85, 1, 1, NULL), 80);
+    }
+    tke_infer_free(e);
 }
 
 /* ---- who gets how many rows ---- */
@@ -649,6 +753,10 @@ static void test_prompts_share_the_chunk(void **state)
     expect_rows(e, 1, 4, 50);
     assert_int_equal(fake.rows_of[5], 50);
     tke_infer_free(e);
+    e = engine_of(400, 1, 24, 0); /* two tokens are a prompt, too */
+    add_echo(e, 4, 2, 1, 2, 1);
+    expect_rows(e, 3, 4, 1);
+    tke_infer_free(e);
     e = engine_of(400, 10, 24, 0); /* rows that are decoded take none of it */
     e->n_steps = 1000;
     add_echo(e, 4, 1, 8, 100, 1);
@@ -709,6 +817,81 @@ static void test_a_new_request_finds_room(void **state)
     assert_int_equal(b->seqs[0].state, TKE_SEQ_RUNNING);
     assert_int_equal(fake.rows_of[5], 20);
     assert_int_equal(a->seqs[4].state, TKE_SEQ_WAITING);
+    tke_infer_free(e);
+}
+
+/* A new request waits where it does not fit with its next token, and then takes what is there. */
+static void test_room_for_one_more_token(void **state)
+{
+    (void)state;
+    tke_infer *e = engine_of(4, 64, 16, 0);
+    tke_gen *a = add_echo(e, 4, 33, 1, 10, 0); /* three blocks, to its end */
+    assert_true(tke_infer_step(e));
+    tke_gen *b = add_echo(e, 5, 16, 1, 2, 0); /* a block, and one for its first token */
+    while (!tke_gen_done(a)) {
+        assert_int_equal(b->seqs[0].state, TKE_SEQ_WAITING);
+        assert_true(tke_infer_step(e));
+    }
+    while (tke_infer_step(e))
+        ;
+    assert_true(tke_gen_done(b) && tke_infer_get_stats(e).preemptions == 0);
+    tke_infer_free(e);
+    e = engine_of(6, 64, 16, 0); /* two samples with two blocks each, and two that are free */
+    a = add_echo(e, 4, 10, 2, 20, 0);
+    while (a->seqs[1].n < 8)
+        assert_true(tke_infer_step(e));
+    assert_int_equal(tke_infer_get_stats(e).n_free, 2);
+    b = add_echo(e, 5, 20, 1, 2, 0);
+    assert_true(tke_infer_step(e));
+    assert_int_equal(b->seqs[0].n, 1);
+    assert_int_equal(tke_infer_get_stats(e).preemptions, 0);
+    tke_infer_free(e);
+}
+
+/* Several samples of another request make way at once, down to its last one. */
+static void test_several_make_way(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t samples, blocks, prompt, gone;
+    } cases[] = { { 5, 10, 50, 2 }, { 2, 4, 20, 1 } };
+    for (size_t i = 0; i < 2; i++) {
+        tke_infer *e = engine_of(cases[i].blocks, 64, 16, 0);
+        tke_gen *a = add_echo(e, 4, 10, cases[i].samples, 20, 0);
+        while (a->seqs[cases[i].samples - 1].n < 8) /* two blocks each: none is left */
+            assert_true(tke_infer_step(e));
+        assert_int_equal(tke_infer_get_stats(e).n_free, 0);
+        tke_gen *b = add_echo(e, 5, cases[i].prompt, 1, 4, 0);
+        assert_true(tke_infer_step(e));
+        assert_int_equal(b->seqs[0].n, 1);
+        assert_int_equal(tke_infer_get_stats(e).preemptions, cases[i].gone);
+        for (size_t k = 0; k < cases[i].samples; k++)
+            assert_int_equal(a->seqs[k].state, k + cases[i].gone < cases[i].samples
+                                                   ? TKE_SEQ_RUNNING
+                                                   : TKE_SEQ_WAITING);
+        while (tke_infer_step(e))
+            for (size_t k = 1; k < e->n_running; k++) /* what comes back takes its old place */
+                assert_true(e->running[k - 1]->gen == e->running[k]->gen
+                                ? e->running[k - 1]->sample < e->running[k]->sample
+                                : e->running[k - 1]->gen == a);
+        tke_infer_free(e);
+    }
+}
+
+/* Blocks that cannot be copied end their request, and no other. */
+static void test_copies_that_fail(void **state)
+{
+    (void)state;
+    tke_infer *e = engine_of(20, 64, 16, 0);
+    tke_gen *a = add_echo(e, 4, 10, 2, 8, 0), *b = add_echo(e, 5, 10, 1, 8, 0);
+    fake.copies_fail = true;
+    while (tke_infer_step(e))
+        ;
+    assert_int_equal(tke_gen_error(a)->code, TINKC_E_SERVER);
+    assert_string_equal(tke_gen_error(a)->message, "the card has failed");
+    assert_int_equal(tke_gen_error(b)->code, 0);
+    assert_int_equal(tke_gen_sequence(b, 0).n, 8);
+    assert_int_equal(tke_infer_get_stats(e).n_free + tke_infer_get_stats(e).n_cached, 20);
     tke_infer_free(e);
 }
 
@@ -905,6 +1088,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_company),
         cmocka_unit_test(test_requests_are_copied),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_nothing_to_compute),
+        cmocka_unit_test(test_prefixes_are_found),
         cmocka_unit_test(test_rows_of_one_request),
         cmocka_unit_test(test_rows_beside_a_small_request),
         cmocka_unit_test(test_what_is_small),
@@ -913,6 +1099,9 @@ int main(void)
         cmocka_unit_test(test_prompts_share_the_chunk),
         cmocka_unit_test(test_who_is_preempted),
         cmocka_unit_test(test_a_new_request_finds_room),
+        cmocka_unit_test(test_room_for_one_more_token),
+        cmocka_unit_test(test_several_make_way),
+        cmocka_unit_test(test_copies_that_fail),
         cmocka_unit_test(test_the_least_cache),
         cmocka_unit_test(test_bad_logits),
         cmocka_unit_test(test_done_in_order),

@@ -714,7 +714,7 @@ static void test_steps(void **state)
             norm += (double)g[i] * (double)g[i];
         }
         norm = sqrt(norm);
-        how.grad_clip_norm = t == 1 ? 0 : t == 2 ? norm / 4 : norm * 2;
+        how.grad_clip_norm = t == 1 ? 0 : t == 2 ? 0.5 : norm * 2;
         double clip = t == 2 ? how.grad_clip_norm / (norm + 1e-6) : 1;
         for (size_t i = 0; i < n; i++) {
             double gi = (double)g[i] * clip, old = x[i];
