@@ -40,7 +40,7 @@ fuzz: ## run every fuzzer for FUZZ_SECONDS
 	@tools/run-fuzzers build/fuzzing/fuzz $(FUZZ_SECONDS)
 
 mutants: ## plant faults, report which ones a test notices (MUTANTS=150 tries a sample)
-	@tools/mutants --jobs $(JOBS) $(if $(MUTANTS),--sample $(MUTANTS))
+	@tools/mutants --asan --jobs $(JOBS) $(if $(MUTANTS),--sample $(MUTANTS))
 
 mutants-quick: ## the sample of ./check: 14 planted faults in each folder, quick tests only
 	@tools/mutants --quick --jobs $$(($(JOBS) * 2))

@@ -186,7 +186,7 @@ static bool write_rope(writer *w)
 static tinkc_str model_name(const char *folder)
 {
     tinkc_str s = tkc_str(folder);
-    while (s.len > 1 && s.data[s.len - 1] == '/')
+    while (s.len && s.data[s.len - 1] == '/')
         s.len--;
     size_t from = s.len;
     while (from && s.data[from - 1] != '/')

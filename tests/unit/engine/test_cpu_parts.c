@@ -12,6 +12,7 @@
 
 #include "base/str.h"
 #include "cpu/block.h"
+#include "cpu/cpu_device.h"
 #include "cpu/sampling.h"
 #include "infer/infer.h"
 #include "model/philox.h"
@@ -113,6 +114,110 @@ static void test_bytes_of_microbatches(void **state)
     ops->sampler_free(NULL);
     ops->model_free(NULL);
     ops->block_free(w.device, NULL);
+}
+
+static size_t padded(size_t n)
+{
+    return (n + 15) / 16 * 16;
+}
+
+/* The numbers of every buffer of a microbatch, each padded to 16. */
+static size_t numbers_of(const tke_model *m, const tke_microbatch_size *s, size_t kept)
+{
+    const tke_config *c = tke_model_config(m);
+    bool all = s->depth == TKE_DEPTH_ALL;
+    size_t h = padded(s->n * c->hidden), inner = padded(s->n * c->inner);
+    size_t q = padded(s->n * c->n_heads * c->head_dim);
+    size_t kv = padded(s->n * c->n_kv_heads * c->head_dim), lse = padded(s->n * c->n_heads);
+    size_t layer = 3 * q + 3 * kv + lse + h + 2 * inner; /* q and k also before their norm */
+    static const size_t matrices[] = { 3, 1, 2, 1 };     /* qkv, o, gate and up, down */
+    for (size_t g = 0; g < 4; g++)
+        layer += padded(s->n * s->max_rank * matrices[g]);
+    size_t sum = 3 * h + inner + (kept < c->n_layers ? layer : 0);
+    if (all)
+        sum += c->n_layers * h + kept * layer + 2 * h + 2 * q + 2 * kv + lse +
+               padded(s->n * s->max_rank * 3);
+    size_t rows = s->n; /* of the head: all, where there are so few */
+    sum += padded(rows * c->vocab) + 3 * padded(rows * c->hidden) + 3 * padded(rows * s->max_rank);
+    return sum + 4 * padded(rows) + 2 * padded(rows * s->max_k);
+}
+
+static void test_numbers_of_microbatches(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    const tke_device_ops *ops = w.device->ops;
+    tke_device_trainer *t = ops->trainer_new(w.loaded, &(tke_device_trainer_options){ 0 }, &err);
+    for (int32_t depth = TKE_DEPTH_NONE; depth <= TKE_DEPTH_ALL; depth++) {
+        tke_microbatch_size size = { .n = 37, .max_rank = 5, .max_k = 3, .depth = depth };
+        assert_int_equal(ops->microbatch_bytes(t, &size, TKE_KEEP_NONE),
+                         numbers_of(w.model, &size, 0) * sizeof(tke_real));
+        assert_int_equal(ops->microbatch_bytes(t, &size, TKE_KEEP_ALL),
+                         numbers_of(w.model, &size, depth == TKE_DEPTH_ALL ? 2 : 0) *
+                             sizeof(tke_real));
+    }
+    ops->trainer_free(t);
+}
+
+/* ---- linear layers ---- */
+
+enum { ROWS = 5, WIDEST = 128 };
+
+/* W x + bias + scale B (A x), by plain loops. */
+static double linear(const tke_weight *m, const tke_lora *lora, const tke_real *weights,
+                     const tke_lora_group *g, size_t i, size_t out, const tke_real *x)
+{
+    double y = m->bias ? (double)m->bias[out] : 0;
+    for (size_t k = 0; k < m->in; k++)
+        y += (double)((const float *)m->m.data)[out * (size_t)m->m.ld + k] * (double)x[k];
+    for (size_t r = 0; lora && r < g->rank; r++) {
+        double low = 0;
+        for (size_t k = 0; k < m->in; k++)
+            low += (double)weights[g->a + (i * g->rank + r) * m->in + k] * (double)x[k];
+        y += (double)lora->scale * (double)weights[g->b[i] + out * g->rank + r] * low;
+    }
+    return y;
+}
+
+/* Every group of a model with biases, without an adapter in its first rows and with one in the others. */
+static void test_linear_layers(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    uint64_t r = 12;
+    tiny_world own = tiny_world_open(
+        &(tiny_model){ .family = "llama", .bias = true, .layers = 1, .seed = 5 }, 1);
+    tke_adapter *a =
+        tke_adapter_new(own.device, own.model, &(tke_adapter_spec){ .rank = 3, .train = 7 }, &err);
+    const tke_lora *lora = tke_adapter_lora(a);
+    for (size_t i = 0; i < lora->layout->n_floats; i++)
+        adapter_weights(a)[i] = 0.1f * tiny_normal(&r);
+    static tke_real x[ROWS * WIDEST], y[TKE_GROUP_MAX][ROWS * WIDEST], low[ROWS * 9];
+    tke_real *to[TKE_GROUP_MAX] = { y[0], y[1], y[2] };
+    tke_segment segments[2] = { { 0, 2, NULL, NULL }, { 2, ROWS, lora, NULL } };
+    tke_rows rows = { .cpu = ((tke_cpu_model *)own.loaded)->cpu,
+                      .model = own.model,
+                      .n = ROWS,
+                      .segments = segments,
+                      .n_segments = 2,
+                      .max_rank = 3 };
+    for (size_t at = 0; at < own.model->n_groups; at++) {
+        const tke_group *group = own.model->groups[at];
+        const tke_lora_group *g = &lora->layout->groups[group->index];
+        for (size_t i = 0; i < ROWS * group->w[0].in; i++)
+            x[i] = tiny_normal(&r);
+        memset(y, 0xff, sizeof y); /* NaN */
+        tke_group_forward(&rows, group, x, to, low);
+        for (size_t i = 0; i < group->n; i++)
+            for (size_t k = 0; k < ROWS * group->w[i].out; k++) {
+                size_t row = k / group->w[i].out;
+                double want = linear(&group->w[i], row < 2 ? NULL : lora, adapter_weights(a), g, i,
+                                     k % group->w[i].out, x + row * group->w[i].in);
+                assert_true(group->w[i].out <= WIDEST && fabs((double)y[i][k] - want) < 1e-4);
+            }
+    }
+    tke_adapter_free(a);
+    tiny_world_close(&own);
 }
 
 static void test_device_table(void **state)
@@ -427,6 +532,8 @@ int main(void)
         cmocka_unit_test(test_rotation_table),
         cmocka_unit_test(test_rows_of_a_chunk),
         cmocka_unit_test(test_bytes_of_microbatches),
+        cmocka_unit_test(test_numbers_of_microbatches),
+        cmocka_unit_test(test_linear_layers),
         cmocka_unit_test(test_device_table),
         cmocka_unit_test(test_work_space_is_given_back),
         cmocka_unit_test(test_rows_without_loss),

@@ -263,6 +263,30 @@ static bool export(const char *from, const char *base, const char *target, int32
     return tinkc_adapter_export(&o, NULL, NULL, err);
 }
 
+/* The text of a file in a folder; the caller frees it. */
+static char *text_in(const char *folder, const char *name)
+{
+    char path[600], *text = test_calloc(1, 100000);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    assert_true(fread(text, 1, 99999, f) < 99999);
+    fclose(f);
+    return text;
+}
+
+/* Which names of the output projection an exported adapter's target_modules have, beside q_proj. */
+static void expect_targets(const char *folder, bool lm_head, bool unembed)
+{
+    char *text = text_in(folder, "adapter_config.json"), *list = strstr(text, "target_modules");
+    assert_non_null(list);
+    *strchr(list, ']') = '\0';
+    assert_non_null(strstr(list, "\"q_proj\""));
+    assert_int_equal(strstr(list, "\"lm_head\"") != NULL, lm_head);
+    assert_int_equal(strstr(list, "\"unembed_tokens\"") != NULL, unembed);
+    test_free(text);
+}
+
 static void test_export_there_and_back(void **state)
 {
     world *w = *state;
@@ -280,6 +304,9 @@ static void test_export_there_and_back(void **state)
     assert_memory_equal(adapter_weights(a), adapter_weights(b), n_floats(a) * 4);
     assert_true(tke_adapter_load(b, back, false, &err));
     assert_true(export(folder, NULL, dropped, TINKC_ADAPTER_PEFT, true, &err));
+    expect_targets(hosted, false, true);
+    expect_targets(back, true, false);
+    expect_targets(dropped, false, false);
     /* What the store keeps is its own; an export is for others as the umask allows. */
     assert_int_equal(mode_in(folder, "adapter_model.safetensors"), 0600);
     assert_int_equal(mode_in(back, "adapter_model.safetensors"), 0644);
@@ -343,6 +370,56 @@ static void test_merge(void **state)
     tiny_model_remove(room);
 }
 
+static size_t bytes_of_tensors(const char *folder, const char *name)
+{
+    char path[600];
+    tinkc_error err = { 0 };
+    tke_tensor_file f;
+    size_t bytes = 0;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_true(tke_tensor_file_open(&f, path, &err));
+    for (size_t i = 0; i < f.n_tensors; i++)
+        bytes += f.tensors[i].n_bytes;
+    tke_tensor_file_close(&f);
+    return bytes;
+}
+
+/* What stands beside the weights is copied; the index has the size of all tensors. */
+static void test_files_beside_a_merged_model(void **state)
+{
+    static const char *const names[] = {
+        "generation_config.json",  "tokenizer.json", "tokenizer_config.json",
+        "special_tokens_map.json", "vocab.json",     "merges.txt",
+        "chat_template.jinja",     "config.json"
+    };
+    world *w = *state;
+    tinkc_error err = { 0 };
+    tke_adapter *a = make(w, 2, TKE_TRAIN_ATTN, 1, true); /* its head stays tied */
+    char *folder = save(a, TKE_NAMES_PEFT, TKE_F32), *room = tiny_folder(), target[512], want[80];
+    for (size_t i = 0; i < 7; i++) {
+        snprintf(want, sizeof want, "{\"of\":\"%s\"}", names[i]);
+        tiny_write(w->folder, names[i], want);
+    }
+    snprintf(target, sizeof target, "%s/merged", room);
+    assert_true(export(folder, w->folder, target, TINKC_ADAPTER_MERGED, false, &err));
+    for (size_t i = 0; i < 8; i++) {
+        char *before = text_in(w->folder, names[i]), *after = text_in(target, names[i]);
+        assert_string_equal(after, before);
+        test_free(before);
+        test_free(after);
+    }
+    snprintf(want, sizeof want, "\"total_size\":%zu",
+             bytes_of_tensors(target, "model-00001-of-00002.safetensors") +
+                 bytes_of_tensors(target, "model-00002-of-00002.safetensors"));
+    char *index = text_in(target, "model.safetensors.index.json");
+    if (!strstr(index, want))
+        fail_msg("no %s in %s", want, strstr(index, "total_size"));
+    test_free(index);
+    tke_adapter_free(a);
+    tiny_model_remove(folder);
+    tiny_model_remove(room);
+}
+
 static bool stop_at_once(int64_t done, int64_t total, void *user)
 {
     (void)done, (void)total, (void)user;
@@ -383,6 +460,7 @@ int main(void)
         cmocka_unit_test(test_damaged_files),
         cmocka_unit_test(test_export_there_and_back),
         cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_files_beside_a_merged_model),
         cmocka_unit_test(test_export_faults),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -52,6 +52,14 @@ static void test_names_and_keys(void **state)
     refused("ppo", "clip_low_threshold", NAN, "not finite");
     refused("ppo", "clip_low_threshold", 1.3, "above");
     refused("dro", "temperature", 1, "no key 'temperature'");
+    refused("ppo", "beta", 1, "no key 'beta' for ppo");
+    static const char *const names[] = { "importance_sampling", "ppo", "cispo", "dro", "gspo" };
+    for (size_t i = 0; i < 5; i++) { /* losses of ratios have metrics of them */
+        tke_loss loss = parse(names[i], NULL, 0);
+        assert_true(tke_loss_row_of(&loss)->ratios);
+    }
+    tke_loss plain = parse("cross_entropy", NULL, 0);
+    assert_false(tke_loss_row_of(&plain)->ratios);
     char longest[100];
     memset(longest, 'x', 99); /* of a name 60 characters are shown */
     longest[99] = '\0';
@@ -239,6 +247,10 @@ static void test_gspo(void **state)
     tke_loss_sums sums = { 0 };
     assert_true(tke_loss_token(&gspo, &(tke_token){ &d, 0, &far, &whole }, &g, &sums) == -1.2f);
     assert_true(g == 0);
+    float minus = -1; /* a bad one counts e^10 times, not more */
+    d.advantages = &minus;
+    float most = tke_loss_token(&gspo, &(tke_token){ &d, 0, &far, &whole }, &g, &sums);
+    assert_true(fabs((double)most - 22026.4658) < 0.01 && g == most);
 }
 
 /* ---- inputs ---- */
@@ -323,6 +335,7 @@ static void test_binding(void **state)
                "'weights' holds NaN or infinity at 7");
     tke_loss strict = parse("ppo", NULL, 0);
     strict.strict = true;
+    tke_loss plain = parse("cross_entropy", NULL, 0);
     tke_datum d = { .n = 4 };
     err = (tinkc_error){ 0 };
     assert_false(tke_datum_bind(&d, &strict, (tke_input[]){ t, q, a, input("mask", true, 4, 1) }, 4,
@@ -336,6 +349,9 @@ static void test_binding(void **state)
                                5, false, 0, &err));
     assert_true(d.targets == targets && d.logprobs == floats && d.advantages == floats &&
                 d.clip_low == floats && d.clip_high == floats && !d.weights && d.k == 1);
+    tke_input two[] = { input("target_tokens", false, 4, 2), input("weights", true, 4, 2) };
+    assert_true(tke_datum_bind(&d, &plain, two, 2, false, 0, &err));
+    assert_true(d.targets == targets && d.weights == floats && !d.logprobs && d.k == 2);
     bad[2] = NAN;
     w.data = bad;
     bind_fails("cross_entropy", (tke_input[]){ t, w }, 2, "NonFiniteInTensor");

@@ -238,6 +238,31 @@ static void test_memory_budget_changes_no_bit(void **state)
         compare_options(w, (tke_trainer_options){ .memory_bytes = least + more * 150000 });
 }
 
+/* Of six layers the upper ones are kept: the lower ones are computed again, from theirs alone. */
+static void test_layers_kept_change_no_bit(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tiny_model six = {
+        .family = "qwen2", .tied = true, .seed = 8, .hidden = 16, .inner = 16, .layers = 6
+    };
+    tke_microbatch_size size = { .n = 130, .max_rank = 5, .max_k = 1, .depth = TKE_DEPTH_ALL };
+    world w = { .folder = tiny_model_make(&six), .device = device_cpu(1) };
+    w.model = tke_model_open(w.folder, &err);
+    w.loaded = device_load(w.device, w.model);
+    const tke_device_ops *ops = w.device->ops;
+    tke_device_trainer *t = ops->trainer_new(w.loaded, &(tke_device_trainer_options){ 0 }, &err);
+    size_t least = ops->microbatch_bytes(t, &size, TKE_KEEP_NONE);
+    size_t each = (ops->microbatch_bytes(t, &size, TKE_KEEP_ALL) - least) / 6;
+    ops->trainer_free(t);
+    for (size_t kept = 0; kept <= 6; kept++)
+        compare_options(&w, (tke_trainer_options){ .memory_bytes = least + kept * (each + 64) });
+    device_unload(w.loaded);
+    tke_device_close(w.device);
+    tke_model_drop(w.model);
+    tiny_model_remove(w.folder);
+}
+
 static void test_split_calls_equal_one(void **state)
 {
     world *w = *state;
@@ -442,6 +467,35 @@ static void test_gradients_are_slopes(void **state)
         }
     test_free(grads);
     tke_adapter_free(a);
+    tke_trainer_free(t);
+    test_free(b);
+}
+
+/* Weights of -1 give the gradient of weights of 1, with the other sign. */
+static void test_opposite_weights(void **state)
+{
+    world *w = *state;
+    batch *b = batch_of(60, false);
+    tke_adapter *a[2] = { adapter_of(w, 3, 7, 6), adapter_of(w, 3, 7, 6) };
+    tke_trainer *t = trainer_of(w, (tke_trainer_options){ 0 });
+    for (int side = 0; side < 2; side++) {
+        tke_pass p = { .adapter = a[side],
+                       .backward = true,
+                       .loss = loss_of("cross_entropy"),
+                       .data = b->data,
+                       .n_data = 2 };
+        for (size_t i = 0; i < 2; i++)
+            for (size_t k = 0; k < b->examples[i].n; k++)
+                b->examples[i].weights[k] = side ? -1 : 1;
+        run(t, &p);
+        assert_string_equal(p.err.message, "");
+        tke_pass_free(&p);
+    }
+    assert_true(size_of_grads(a[0]) > 1);
+    for (size_t i = 0; i < tke_adapter_lora(a[0])->layout->n_floats; i++)
+        assert_true(adapter_grads(a[0])[i] == -adapter_grads(a[1])[i]);
+    tke_adapter_free(a[0]);
+    tke_adapter_free(a[1]);
     tke_trainer_free(t);
     test_free(b);
 }
@@ -869,11 +923,13 @@ int main(void)
         cmocka_unit_test(test_recomputing_changes_no_bit),
         cmocka_unit_test(test_unit_size_changes_no_bit),
         cmocka_unit_test(test_memory_budget_changes_no_bit),
+        cmocka_unit_test(test_layers_kept_change_no_bit),
         cmocka_unit_test(test_split_calls_equal_one),
         cmocka_unit_test(test_company_changes_no_bit),
         cmocka_unit_test(test_permuted_data_permute_outputs),
         cmocka_unit_test(test_fresh_adapter_is_the_base_model),
         cmocka_unit_test(test_gradients_are_slopes),
+        cmocka_unit_test(test_opposite_weights),
         cmocka_unit_test(test_cross_entropy_with_minus_g_equals_ppo),
         cmocka_unit_test(test_soft_targets_agree_with_dense),
         cmocka_unit_test(test_a_failing_pass_changes_nothing),

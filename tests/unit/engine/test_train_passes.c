@@ -514,18 +514,21 @@ static void test_good_size(void **state)
         data[i] = (tke_datum){
             .tokens = tokens, .n = CONTEXT, .k = 1, .targets = targets, .weights = weights
         };
-    for (int wide = 0; wide < 2; wide++) {
+    for (int wide = 0; wide < 3; wide++) {
+        data[4].n = wide == 2 ? 1 : CONTEXT; /* the last time it is the 1025th row */
         tke_trainer *t = trainer_of(1 << 30, 0);
         tke_pass p = { .adapter = a, .backward = true, .data = data, .n_data = 6 },
                  *list[1] = { &p };
         assert_true(tke_loss_parse(&p.loss, tkc_str("cross_entropy"), NULL, 0, false, &err));
         fake.all_factor = 10;
-        fake.memory = wide ? (size_t)6 * CONTEXT * 1220 * 10 : (size_t)6 * CONTEXT * 1220;
+        fake.memory = wide == 1 ? (size_t)6 * CONTEXT * 1220 * 10 : (size_t)6 * CONTEXT * 1220;
         tke_trainer_run(t, list, 1);
         assert_string_equal(p.err.message, "");
-        assert_int_equal(fake.n_ran, wide ? 1 : 2);
-        assert_int_equal(fake.ran[0].n_seqs, wide ? 6 : 4);
+        assert_int_equal(fake.n_ran, wide == 1 ? 1 : 2);
+        assert_int_equal(fake.ran[0].n_seqs, wide == 1 ? 6 : 4);
+        assert_non_null(p.out.logprobs);
         tke_pass_free(&p);
+        assert_null(p.out.logprobs);
         tke_trainer_free(t);
     }
     tke_adapter_free(a);
