@@ -6,6 +6,7 @@ at=$1/examples model=models/nano
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset TINKER_API_KEY TINKER_BASE_URL
+. tests/support/await.sh
 fail() { echo "FAILED: $*"; [ ! -e "$work/out" ] || cat "$work/out"; exit 1; }
 run() { echo "== $*"; "$@" > "$work/out" 2>&1 || fail "$* left with $?"; cat "$work/out"; }
 says() { grep -qE -- "$1" "$work/out" || fail "no line matches: $1"; }
@@ -64,12 +65,8 @@ cp $model/*.json $model/*.safetensors "$cached/snapshots/0123456789abcdef0123456
 "$1/tinkc" serve demo/nano --port 0 2> "$work/server" &
 server=$!
 trap 'kill $server; wait $server || true; rm -rf "$work"' EXIT
-for _ in $(seq 600); do
-    url=$(sed -n 's/.*TINKER_BASE_URL=//p' "$work/server")
-    [ -z "$url" ] || break
-    kill -0 $server || { cat "$work/server"; fail "the server has ended"; }
-    sleep 0.1
-done
+await "$work/server" TINKER_BASE_URL= || fail "no server"
+url=$(sed -n 's/.*TINKER_BASE_URL=//p' "$work/server")
 export TINKER_BASE_URL=$url TINKER_API_KEY=tml-local
 run "$at/hello_hosted" demo/nano
 says '12'

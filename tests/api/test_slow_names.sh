@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A resolver that takes six seconds does not hold up the client: limits and cancels work meanwhile.
+# A resolver that takes a minute does not hold up the client: limits and cancels work meanwhile.
 set -eu
 cc=${CC:-cc}
 command -v "$cc" > /dev/null || { echo "no C compiler: skipped"; exit 77; }
@@ -16,7 +16,7 @@ cat > "$dir/slow.c" << 'C'
 int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **out)
 {
     (void)node, (void)service, (void)hints, (void)out;
-    sleep(6);
+    sleep(60);
     return EAI_FAIL;
 }
 C

@@ -28,8 +28,9 @@ def tensor(values):
 
 
 def promise(h, value):
-    number = f"promise-{len(h.server.promised)}"
-    h.server.promised[number] = value
+    with h.server.lock:  # requests come at the same time, and no two may share a number
+        number = f"promise-{len(h.server.promised)}"
+        h.server.promised[number] = value
     h.answer(200, {"request_id": number})
 
 
@@ -147,7 +148,8 @@ def readable(value):
 
 
 def said(h, path, query, body):
-    calls, h.server.seen[:] = [c for c in h.server.seen if not c[1].startswith(QUIET)], []
+    seen, h.server.seen = h.server.seen, []
+    calls = [c for c in seen if not c[1].startswith(QUIET)]
     rows = []
     for order, (method, where, what) in enumerate(calls):
         if what and not what.startswith(b"{"):

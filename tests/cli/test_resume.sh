@@ -12,12 +12,17 @@ cd "$work" || exit 1
 "$build/tools/pirate" lesson 60 1 > d.jsonl
 train="train sft d.jsonl --local -q --batch-size 6 --seed 1 --save-every 3 --eval-every 2 --test-size 6 --max-steps 8 --warmup-steps 4"
 steps() { cat "$1/metrics.jsonl" 2> /dev/null | grep -c train_mean_nll; }
-stop_at() { # signal, steps
-    rm -rf part
-    "$tinkc" $train --log-dir part 2> err & local p=$!
-    while kill -0 $p 2> /dev/null && [ "$(steps part)" -lt "$2" ]; do sleep 0.01; done
-    kill -"$1" $p 2> /dev/null
-    wait $p 2> /dev/null
+stop_at() { # signal, steps; again where the run was over before the signal came
+    local try p
+    for try in 1 2 3 4 5 6; do
+        rm -rf part
+        "$tinkc" $train --log-dir part 2> err & p=$!
+        while kill -0 $p 2> /dev/null && [ "$(steps part)" -lt "$2" ]; do sleep 0.01; done
+        kill -"$1" $p 2> /dev/null
+        wait $p 2> /dev/null || return 0
+    done
+    echo "FAILED: no run could be stopped by $1 ($try times)"
+    exit 1
 }
 same() {
     python3 - "$1" <<'PY' || { echo "FAILED: $1"; exit 1; }

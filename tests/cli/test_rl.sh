@@ -10,6 +10,7 @@ TINKC_NANO=$(realpath models/nano); export TINKC_NANO
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 export HOME=$work; unset TINKER_API_KEY TINKER_BASE_URL
 cd "$work" || exit 1
+. "$source/tests/support/await.sh"
 fail() { echo "FAILED: $*"; [ -f err ] && tail -n 5 err; exit 1; }
 for i in 1 2 3 4 5 6 7 8; do echo "{\"prompt\": \"What is $i$i + 1$i?\", \"answer\": \"$i$i + 1$i = $((i * 11 + 10 + i))\"}"; done > sums.jsonl
 common="--local -q --group-size 3 --groups-per-batch 2 --max-tokens 12 --lora-rank 8 --lr 1e-3 --seed 1 --save-every 2"
@@ -76,7 +77,7 @@ cost "cost       at most \$0.0" --local --prices prices
 cost "cost       none: it runs on this machine" --local
 mkdir hub-model; cp "$TINKC_NANO"/tokenizer* hub-model/
 python3 "$source/tests/support/hub_server.py" Qwen/Qwen3-8B=hub-model Qwen/Qwen3-4B=hub-model > hub & hub=$!
-while [ ! -s hub ]; do sleep 0.05; done
+await hub http || fail "no hub"
 HF_ENDPOINT=$(grep -o 'http://[^ ]*' hub | head -n 1); export HF_ENDPOINT TINKER_API_KEY=tml-test
 cost "by the prices of 2026-10-07; --prices FILE gives newer ones" -m Qwen/Qwen3-8B
 cost "no price of Qwen/Qwen3-4B is known: write MODEL PREFILL SAMPLE TRAIN" -m Qwen/Qwen3-4B
@@ -140,7 +141,7 @@ print(server.server_port, flush=True)
 server.serve_forever()
 PY
 python3 serve.py > port & web=$!
-while [ ! -s port ]; do sleep 0.05; done
+await port "" || fail "no grader"
 tiny="train rl sums.jsonl --local -q --group-size 2 --groups-per-batch 2 --max-tokens 4 --lora-rank 8 --seed 1 --max-steps 1"
 "$tinkc" $tiny --reward-url "http://127.0.0.1:$(cat port)/grade" --log-dir url 2> err; status=$?
 kill $web; wait $web 2> /dev/null
@@ -181,9 +182,9 @@ print(server.server_port, flush=True)
 server.serve_forever()
 PY
 "$tinkc" serve --port 0 --ready-fd 3 3> ready > served 2>&1 & serve=$!
-while [ ! -s ready ]; do kill -0 $serve 2> /dev/null || fail "serve: $(cat served)"; sleep 0.05; done
+await ready http || fail "serve: $(cat served)"
 python3 proxy.py "$(grep -o '[0-9]*$' ready)" > proxy-port & proxy=$!
-while [ ! -s proxy-port ]; do sleep 0.05; done
+await proxy-port "" || fail "no proxy"
 export TINKER_API_KEY=tml-dummy
 "$tinkc" train rl sums.jsonl -q -m nano --base-url "http://127.0.0.1:$(cat proxy-port)" --group-size 2 --groups-per-batch 2 --max-tokens 4 --lora-rank 8 --max-steps 1 \
     --grader number --loss dro --log-dir sky > out 2> err; status=$?

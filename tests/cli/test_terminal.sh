@@ -23,8 +23,11 @@ start() {
     socket=$socket-x # a server that is ending must not meet the next one
     tmux -L $socket -f /dev/null new-session -d -x 100 -y 30 \
         "env -u TINKER_API_KEY -u TINKER_BASE_URL HOME=$work XDG_DATA_HOME=$work/data LC_ALL=C.UTF-8 PS1='ready% ' PATH=$build:$PATH bash --norc"
+    tmux -L $socket pipe-pane -t 0 "cat >> $work/shown"
     shows 'ready% *$'
 }
+# Whether a text has been on the screen, also for a moment only.
+has_shown() { sed 's/\x1b\[[0-9;?]*[A-Za-z]//g' "$work/shown" | tr '\r' '\n' | grep -qE -- "$1" || fail "never was on the screen: $1"; }
 
 start
 keys "tinkc --local chat --temperature 0" Enter
@@ -88,8 +91,8 @@ grep -qx '12' "$work/chat.out" || fail "stdout is not the answer alone: $(cat "$
 "$build/tools/pirate" lesson 400 1 > "$work/d.jsonl"
 start
 keys "tinkc --local train sft $work/d.jsonl --batch-size 8 --lora-rank 8 --save-every 0 --log-dir $work/run" Enter
-shows 'step [0-9]+/50  loss [0-9.]+  lr .* tok/s  ETA'
 shows 'to talk    tinkc chat'
+has_shown 'step [0-9]+/50  loss [0-9.]+  lr .* tok/s  ETA'
 keys "tinkc --local train sft $work/d.jsonl --batch-size 8 --log-dir $work/run" Enter
 shows '\[resume, delete, exit\]'
 keys "exit" Enter

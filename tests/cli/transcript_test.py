@@ -22,12 +22,13 @@ build = pathlib.Path(sys.argv[1]).resolve()
 stub.ROUTES[:0] = stub_trainer.ROUTES
 nano = here.parent.parent / "models" / "nano"
 names = [a for a in sys.argv[2:] if not a.startswith("-")]
-kept = ("ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS", "TINKC_MUTANT", "TINKC_MUTANT_MAP")
+kept = ("ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS", "TINKC_MUTANT", "TINKC_MUTANT_MAP",
+        "LD_PRELOAD", "SHAKE", "LATE_MS")  # of tests/preload
 
 
 # Each call of the command is followed by what it wrote to standard error and its exit code, also inside a loop.
 # requests shows what the service was asked since it was called last; await.sh waits for what a program beside the commands writes.
-PRELUDE = """. "$TESTS/await.sh"
+PRELUDE = """. "$TESTS/../support/await.sh"
 requests() { [ ! -e "$SEEN" ] || grep -v /client/config "$SEEN"; rm -f "$SEEN"; }
 tinkc() { command tinkc "$@" 2> "$ERRORS"; local code=$?; sed 's/^/! /' "$ERRORS"; [ $code = 0 ] || echo "[$code]"; }
 """

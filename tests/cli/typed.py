@@ -6,11 +6,11 @@ All is typed at once; the terminal keeps it until the program reads it. What the
 The terminal is a dumb one, or what TYPED_AS names. With -e the program's standard error is the terminal, too, and is copied to
 standard output when it has ended.
 """
-import os, pty, subprocess, sys, termios
+import concurrent.futures, os, pty, subprocess, sys, termios
 
 
 def written(terminal):
-    """What was written to the other end, which nobody holds any more."""
+    """What is written to the other end, until nobody holds it any more."""
     out = b""
     while True:
         try:
@@ -30,8 +30,10 @@ if errors:
     how[3] &= ~termios.ECHO
 termios.tcsetattr(theirs, termios.TCSANOW, how)
 os.write(ours, sys.stdin.read().encode())
+pool = concurrent.futures.ThreadPoolExecutor(1)  # the terminal holds little that nobody has read
+shown = pool.submit(written, ours) if errors else None
 p = subprocess.run(sys.argv[1 + errors:], stdin=theirs, stderr=theirs if errors else None, env=dict(os.environ, TERM=os.environ.get("TYPED_AS", "dumb")))
 if errors:
     os.close(theirs)
-    sys.stdout.write(written(ours).decode().replace("\r\n", "\n"))
+    sys.stdout.write(shown.result().decode().replace("\r\n", "\n"))
 sys.exit(p.returncode)

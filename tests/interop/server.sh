@@ -8,13 +8,14 @@ root=$(cd "$here/../.." && pwd)
 model=$root/models/nano
 [ -x "$build/$program" ] || { echo "skipped: $build/$program is not built"; exit 77; }
 command -v python3 > /dev/null || { echo "skipped: no python3"; exit 77; }
+. "$root/tests/support/await.sh"
 
 # A folder of its own and the test's server on it: start_server [OPTION...] sets work, pid and url.
 start_server() {
     work=$(mktemp -d)
     "$build/tests/tinkc_serve" --model "$model" --name nano --store "$work/store" "$@" > "$work/out" 2> "$work/log" &
     pid=$!
-    for _ in $(seq 600); do grep -q ready "$work/out" && break; sleep 0.1; done
+    await "$work/out" "ready " || exit 1
     url=$(sed -n 's/^ready //p' "$work/out")
 }
 

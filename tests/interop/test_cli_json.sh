@@ -5,6 +5,6 @@ set -u
 . "$(dirname "$0")/server.sh" tinkc "${1:-}"
 
 try() { # NAME
-    HF_HUB_OFFLINE=1 PYTHONWARNINGS=ignore timeout 600 "$build/venv-$1/bin/python" "$here/cli_json.py" "$build/tinkc" "$model"
+    HF_HUB_OFFLINE=1 PYTHONWARNINGS=ignore timeout 3000 "$build/venv-$1/bin/python" "$here/cli_json.py" "$build/tinkc" "$model"
 }
 with_each_sdk try

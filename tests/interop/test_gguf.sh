@@ -16,4 +16,4 @@ if ! "$venv/bin/python" -c 'import gguf' 2> /dev/null; then
         exit 77
     fi
 fi
-exec timeout 300 "$venv/bin/python" "$here/gguf_reader.py" "$build" "$model"
+exec timeout 3000 "$venv/bin/python" "$here/gguf_reader.py" "$build" "$model"

@@ -6,7 +6,7 @@ set -u
 
 if grep -q __asan_init "$build/tests/tinkc_serve"; then seconds=120; else seconds=15; fi
 start_server --set long_poll_s 5 --set max_body_bytes 134217728
-timeout 800 python3 "$here/hostile.py" "$url" "${HOSTILE_S:-$seconds}"
+timeout 3000 python3 "$here/hostile.py" "$url" "${HOSTILE_S:-$seconds}"
 rc=$?
 kill "$pid" 2> /dev/null
 wait "$pid" || rc=1 # it ends in good order, and a sanitizer has found nothing

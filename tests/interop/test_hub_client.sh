@@ -14,4 +14,4 @@ if ! "$venv/bin/python" -c 'import huggingface_hub' 2> /dev/null; then
         exit 77
     fi
 fi
-exec timeout 300 "$venv/bin/python" "$here/hub_client.py" "$build"
+exec timeout 3000 "$venv/bin/python" "$here/hub_client.py" "$build"

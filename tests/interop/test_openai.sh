@@ -17,8 +17,8 @@ fi
 work=$(mktemp -d)
 "$build/tinkc" serve --openai --port 0 --store "$work/store" --ready-fd 3 "nano=$model" 3> "$work/url" 2> "$work/log" &
 pid=$!
-for _ in $(seq 600); do [ -s "$work/url" ] && break; sleep 0.1; done
-timeout 600 "$venv/bin/python" "$here/openai_client.py" "$(cat "$work/url")"
+await "$work/url" http || exit 1
+timeout 3000 "$venv/bin/python" "$here/openai_client.py" "$(cat "$work/url")"
 rc=$?
 kill "$pid" 2> /dev/null
 wait "$pid" 2> /dev/null

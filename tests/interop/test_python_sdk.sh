@@ -7,10 +7,10 @@ set -u
 one() { # NAME [SETTING VALUE]
     local venv=$build/venv-$1 work pid url
     start_server ${2:+--set "$2" "$3"}
-    HF_HUB_OFFLINE=1 TINKER_TELEMETRY=1 timeout 600 "$venv/bin/python" "$here/python_sdk.py" "$url" "$build/interop-$1.json"
+    HF_HUB_OFFLINE=1 TINKER_TELEMETRY=1 timeout 3000 "$venv/bin/python" "$here/python_sdk.py" "$url" "$build/interop-$1.json"
     local rc=$?
     if [ $rc = 0 ] && [ -x "$build/tests/interop_client" ]; then
-        timeout 600 "$build/tests/interop_client" "$url" "$build/interop-$1.json"
+        timeout 3000 "$build/tests/interop_client" "$url" "$build/interop-$1.json"
         rc=$?
     fi
     kill "$pid" 2> /dev/null

@@ -9,7 +9,7 @@ build=$(realpath "$build")
 start_server
 export HOME=$work TINKC_NANO=$model TINKER_BASE_URL=$url TINKER_API_KEY=tml-agree
 tinkc=$(realpath "$build/tinkc")
-(cd "$work" && TINKER_TELEMETRY=0 timeout 800 "$build/venv-0.25/bin/python" "$here/recipes_agree.py" "$tinkc" "$url")
+(cd "$work" && TINKER_TELEMETRY=0 timeout 3000 "$build/venv-0.25/bin/python" "$here/recipes_agree.py" "$tinkc" "$url")
 rc=$?
 kill "$pid" 2> /dev/null
 wait "$pid" 2> /dev/null

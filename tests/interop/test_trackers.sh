@@ -14,7 +14,7 @@ if ! "$venv/bin/python" -c 'import tensorboard, wandb' 2> /dev/null; then
     fi
 fi
 work=$(mktemp -d)
-timeout 600 "$venv/bin/python" "$here/trackers_check.py" "$build" "$work"
+timeout 3000 "$venv/bin/python" "$here/trackers_check.py" "$build" "$work"
 rc=$?
 rm -rf "$work"
 exit $rc

@@ -6,6 +6,6 @@ set -u
 command -v openssl > /dev/null || { echo "skipped: no openssl to make a certificate with"; exit 77; }
 
 try() { # NAME
-    HF_HUB_OFFLINE=1 PYTHONWARNINGS=ignore timeout 600 "$build/venv-$1/bin/python" "$here/vendor_behaviours.py" "$build/tinkc" "$model"
+    HF_HUB_OFFLINE=1 PYTHONWARNINGS=ignore timeout 3000 "$build/venv-$1/bin/python" "$here/vendor_behaviours.py" "$build/tinkc" "$model"
 }
 with_each_sdk try

@@ -1,5 +1,5 @@
 /* slow_names.c - a client whose names take long to resolve: run by tests/api/test_slow_names.sh
- * with a resolver that takes seconds. The connect limit must hold all the same, and so must a
+ * with a resolver that takes a minute. The connect limit must hold all the same, and so must a
  * cancel: neither may wait for the resolver.
  */
 #include <stdio.h>
@@ -18,7 +18,7 @@ static int judge(const char *what, double begun, const tinkc_error *err, int32_t
 {
     double took = now_s() - begun;
     printf("%s: %.2f s, %s\n", what, took, err->message);
-    return took > 3.0 || err->code != code;
+    return took > 30.0 || err->code != code;
 }
 
 int main(void)
@@ -45,5 +45,5 @@ int main(void)
     tinkc_future_free(f);
     begun = now_s();
     tinkc_client_free(client);
-    return bad || now_s() - begun > 3.0;
+    return bad || now_s() - begun > 30.0;
 }

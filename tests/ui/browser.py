@@ -90,7 +90,7 @@ class Browser:
             while data:
                 data = data[os.write(self.out, data):]
         try:
-            answer = waiting.get(timeout=60)
+            answer = waiting.get(timeout=300)
         except queue.Empty:
             raise Closed(f"{method}: no answer") from None
         finally:
@@ -118,11 +118,12 @@ class Browser:
             raise AssertionError(f"{script}: {r['exceptionDetails'].get('exception', {}).get('description')}")
         return r["result"].get("value")
 
-    def wait(self, script, what, seconds=60):
-        """Until the expression is true."""
+    def wait(self, script, what, seconds=300, again=lambda: None):
+        """Until the expression is true; `again` is done before each look."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             try:
+                again()
                 if self.eval(f"!!({script})"):
                     return
             except AssertionError:

