@@ -40,7 +40,7 @@ __attribute__((constructor)) static void begin_late(void)
 #define NEXT(name)                                                                                 \
     static __typeof__(&name) real;                                                                 \
     if (!real)                                                                                     \
-        real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
+    real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
 
 pid_t fork(void)
 {
