@@ -242,9 +242,9 @@ bool tkc_hub_try_again(tinkc_hub *h, tkc_hub_patience *p, const tkc_fetch *r, ti
     int64_t now = tkc_now_ms(clock);
     if (!is_temporary(err) || h->no_retries)
         return false;
-    if (!p->failures++)
-        p->since_ms = now;
     bool unreached = r->nobody_there && !atomic_load(&h->answered);
+    if (!p->failures++)
+        p->since_ms = now - (unreached ? r->took_ms : 0);
     int64_t window = unreached ? h->unreached_window_ms : h->retry_window_ms;
     if (window != TINKC_FOREVER && now - p->since_ms >= window)
         return false;

@@ -317,11 +317,16 @@ static void explain(hop *h, CURLcode result)
 {
     char text[CURL_ERROR_SIZE + 128];
     long os_error = 0;
+    curl_off_t connected_us = 0, took_us = 0;
     if (tkc_failed(h->err))
         return;
     h->f->curl->easy_getinfo(h->f->easy, CURLINFO_OS_ERRNO, &os_error);
+    h->f->curl->easy_getinfo(h->f->easy, CURLINFO_PRETRANSFER_TIME_T, &connected_us);
+    h->f->curl->easy_getinfo(h->f->easy, CURLINFO_TOTAL_TIME_T, &took_us);
+    h->r->took_ms = (int64_t)took_us / 1000;
     h->r->nobody_there = result == CURLE_COULDNT_RESOLVE_HOST ||
-                         result == CURLE_COULDNT_RESOLVE_PROXY || result == CURLE_COULDNT_CONNECT;
+                         result == CURLE_COULDNT_RESOLVE_PROXY || result == CURLE_COULDNT_CONNECT ||
+                         (result == CURLE_OPERATION_TIMEDOUT && connected_us == 0);
     const char *detail = h->detail[0] ? h->detail : h->f->curl->easy_strerror(result);
     int32_t code = tkc_http_explain(result, os_error, detail, h->r->status != 0, text, sizeof text);
     tkc_fail(h->err, code, "%s", text);
@@ -331,6 +336,7 @@ static bool run_hop(hop *h)
 {
     h->r->status = 0;
     h->r->nobody_there = false;
+    h->r->took_ms = 0;
     h->head_seen = false;
     tkc_buf_clear(&h->r->text);
     tkc_buf_clear(&h->r->pairs);

@@ -43,9 +43,11 @@ struct tkc_fetch {
 
     /* the answer */
     int32_t status;
-    bool nobody_there; /* no answer: the name was not resolved, or no connection was made */
-    tkc_buf text;      /* a body that `take` did not get, such as an error text; cut at max_text */
-    tkc_buf pairs;     /* "name\0value\0"... of the last answer's headers */
+    bool
+        nobody_there; /* no answer: the name was not resolved, or no connection was made, TLS included */
+    int64_t took_ms; /* of a request that failed: until then */
+    tkc_buf text;    /* a body that `take` did not get, such as an error text; cut at max_text */
+    tkc_buf pairs;   /* "name\0value\0"... of the last answer's headers */
 };
 
 /* Makes the outputs usable; end with _end. */

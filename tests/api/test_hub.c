@@ -384,20 +384,28 @@ static void no_hub_is_a_connection_error(void **state)
     close_world(&w);
 }
 
-/* Would a hub be asked again whose first failure is so long ago? The answer that failed asks for a pause of a millisecond. */
-static bool asked_again(tinkc_hub *h, int64_t failing_ms, int32_t code, bool nobody_there)
+/* Is the hub asked again after this failure? The answer that failed asks for a pause of a millisecond. */
+static bool try_again(tinkc_hub *h, tkc_hub_patience p, int32_t code, bool nobody_there,
+                      int64_t took_ms)
 {
-    tkc_hub_patience p = { .failures = 1, .since_ms = tkc_now_ms(tkc_clock_real()) - failing_ms };
-    tinkc_error err = { .code = code };
+    tinkc_error err = { .code = code }, e = { 0 };
     tkc_fetch r;
     tkc_fetch_init(&r, NULL);
     r.nobody_there = nobody_there;
-    tinkc_error e = { 0 };
+    r.took_ms = took_ms;
     tkc_buf_add(&r.pairs, "retry-after-ms\0001", sizeof "retry-after-ms\0001", &e);
     assert_ok(&e);
     bool again = tkc_hub_try_again(h, &p, &r, &err);
     tkc_fetch_end(&r);
     return again;
+}
+
+/* Would a hub be asked again whose first failure is so long ago? */
+static bool asked_again(tinkc_hub *h, int64_t failing_ms, int32_t code, bool nobody_there)
+{
+    int64_t since = tkc_now_ms(tkc_clock_real()) - failing_ms;
+    return try_again(h, (tkc_hub_patience){ .failures = 1, .since_ms = since }, code, nobody_there,
+                     0);
 }
 
 /* Without a network the hub's name is not resolved: that ends soon. A hub that is slow, or that answered before, is
@@ -420,6 +428,30 @@ static void nobody_there_is_given_up_soon(void **state)
     h = tinkc_hub_new(&(tinkc_hub_options){ .retry_window_ms = 600000 }, &err);
     assert_ok(&err);
     assert_true(asked_again(h, 300000, TINKC_E_CONNECTION, true));
+    tinkc_hub_free(h);
+}
+
+/* Is it asked again after its first failure, which came after so long? */
+static bool asked_after(tinkc_hub *h, int64_t took_ms, bool nobody_there)
+{
+    return try_again(h, (tkc_hub_patience){ 0 }, TINKC_E_NET_TIMEOUT, nobody_there, took_ms);
+}
+
+/* A resolver that needs ten seconds to fail has used up the time: it is not asked again. A hub that was reached, or whose caller
+ * waits longer, is. */
+static void a_slow_resolver_is_asked_once(void **state)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    tinkc_hub *h = tinkc_hub_new(&(tinkc_hub_options){ .url = "http://127.0.0.1:1" }, &err);
+    assert_ok(&err);
+    assert_false(asked_after(h, 10000, true));
+    assert_true(asked_after(h, 0, true));
+    assert_true(asked_after(h, 60000, false));
+    tinkc_hub_free(h);
+    h = tinkc_hub_new(&(tinkc_hub_options){ .retry_window_ms = 30000 }, &err);
+    assert_ok(&err);
+    assert_true(asked_after(h, 10000, true));
     tinkc_hub_free(h);
 }
 
@@ -501,6 +533,7 @@ int main(void)
         cmocka_unit_test(names_that_are_no_repository),
         cmocka_unit_test(no_hub_is_a_connection_error),
         cmocka_unit_test(nobody_there_is_given_up_soon),
+        cmocka_unit_test(a_slow_resolver_is_asked_once),
         cmocka_unit_test(registered_ones_win),
         cmocka_unit_test(a_close_ends_the_waiting),
         cmocka_unit_test(the_environment_is_read_once),

@@ -205,6 +205,8 @@ static CURLcode easy_getinfo(CURL *easy, CURLINFO info, ...)
         *(const char **)to = e->redirect;
     else if (info == CURLINFO_PRETRANSFER_TIME_T)
         *(curl_off_t *)to = e->pretransfer;
+    else if (info == CURLINFO_TOTAL_TIME_T)
+        *(curl_off_t *)to = e->total;
     else
         return CURLE_UNKNOWN_OPTION;
     return CURLE_OK;

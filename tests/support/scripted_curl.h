@@ -23,7 +23,7 @@ typedef struct scripted_easy {
     scripted_multi *multi; /* NULL = not added */
     /* what curl_easy_getinfo tells */
     long http_version, os_error;
-    curl_off_t pretransfer;
+    curl_off_t pretransfer, total;
     const char *redirect;
     int pauses; /* calls of curl_easy_pause with CURLPAUSE_CONT */
     CURLMsg message;

@@ -353,6 +353,41 @@ static void failures_are_explained(void **state)
     assert_memory_equal(err.message, "the connection was reset before an answer", 41);
 }
 
+static int64_t connected_us; /* when the connection was made; 0 = never */
+
+static void end_after_a_while(scripted_easy *e)
+{
+    e->pretransfer = connected_us;
+    e->total = 10000999;
+    perform(e);
+}
+
+/* Nobody is there if the name is not found or no connection comes about, in whatever time; a server that took the request is. */
+static void nobody_is_there(void **state)
+{
+    (void)state;
+    static const struct {
+        CURLcode result;
+        int64_t connected_us;
+        bool nobody;
+    } rows[] = {
+        { CURLE_COULDNT_RESOLVE_HOST, 0, true }, { CURLE_COULDNT_RESOLVE_PROXY, 0, true },
+        { CURLE_COULDNT_CONNECT, 0, true },      { CURLE_OPERATION_TIMEDOUT, 0, true },
+        { CURLE_OPERATION_TIMEDOUT, 1, false },  { CURLE_RECV_ERROR, 0, false },
+    };
+    scripted_curl_performs = end_after_a_while;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        answer a = { "", NULL, rows[i].result };
+        connected_us = rows[i].connected_us;
+        assert_false(run("GET", "https://h/", &a, 1));
+        assert_int_equal(r.nobody_there, rows[i].nobody);
+        assert_int_equal(r.took_ms, 10000);
+    }
+    assert_true(run("GET", "https://h/", &fine, 1));
+    assert_false(r.nobody_there);
+    assert_int_equal(r.took_ms, 0);
+}
+
 static void libcurls_own_failures(void **state)
 {
     (void)state;
@@ -760,6 +795,7 @@ int main(void)
         TEST(headers_of_answers),
         TEST(files_are_read_from_their_place),
         TEST(failures_are_explained),
+        TEST(nobody_is_there),
         TEST(libcurls_own_failures),
         TEST(texts_are_bounded),
         TEST(a_stop_is_seen),
