@@ -416,12 +416,62 @@ static bool read_block(const tke_tensor_file *file, const tke_lora_layout *l, co
     return true;
 }
 
+/* PEFT saves the output layer itself beside an adapter of it: this tensor of the file, and the layer of
+ * the model that it is a copy of. NULL = there is none. */
+static const tke_file_tensor *saved_head(const tke_tensor_file *file, const tke_lora_layout *l,
+                                         const tke_weight **head)
+{
+    tke_tensor_ref ref;
+    *head = NULL;
+    for (size_t place = 0; tke_layout_next(l, &place, &ref);)
+        if (ref.head)
+            *head = ref.weight;
+    return *head ? tke_tensor_file_find(file, "base_model.model.lm_head.base_layer.weight") : NULL;
+}
+
+/* Whether a tensor has the numbers of a layer, up to rounding to the 8 bits of bf16. */
+static bool is_copy(const tke_file_tensor *t, const tke_weight *w)
+{
+    enum { PART = 256 };
+    tke_real a[PART], b[PART];
+    if (!tke_tensor_is_real(t) || !tke_tensor_is(t, 2, (int64_t)w->out, (int64_t)w->in))
+        return false;
+    size_t n = w->out * w->in, size = tke_dtype_size((tke_dtype)t->dtype),
+           own_size = tke_dtype_size(w->m.dtype);
+    for (size_t at = 0, len; at < n; at += len) {
+        len = n - at < PART ? n - at : PART;
+        tke_widen((tke_dtype)t->dtype, t->data + at * size, len, a);
+        tke_widen(w->m.dtype, (const unsigned char *)w->m.data + at * own_size, len, b);
+        for (size_t i = 0; i < len; i++)
+            if (!(fabs((double)(a[i] - b[i])) <= fabs((double)b[i]) / 256 + 1e-7))
+                return false;
+    }
+    return true;
+}
+
+/* Other numbers there would be a different model. Counts the tensor in *n. */
+static bool check_saved_head(const folder *f, const tke_lora_layout *l, size_t *n, tinkc_error *err)
+{
+    const tke_weight *head;
+    const tke_file_tensor *t = saved_head(&f->weights, l, &head);
+    if (t && !is_copy(t, head))
+        return tkc_fail(
+            err, TINKC_E_MODEL,
+            "%s: tensor '%s' differs from the model's output layer: the adapter belongs "
+            "to another model, or was trained with a changed vocabulary",
+            f->weights_path, t->name);
+    *n += t != NULL;
+    return true;
+}
+
 /* The first tensor of the file that is not in the layout. */
 static const char *stray_tensor(const tke_tensor_file *file, const tke_lora_layout *l)
 {
+    const tke_weight *head;
+    const tke_file_tensor *saved = saved_head(file, l, &head);
     for (size_t i = 0; i < file->n_tensors; i++) {
         tke_tensor_ref ref;
-        bool known = false;
+        bool known = &file->tensors[i] == saved;
         for (size_t place = 0; !known && tke_layout_next(l, &place, &ref);)
             known = find_tensor(file, &ref, "") == &file->tensors[i];
         if (!known)
@@ -434,7 +484,8 @@ static bool read_weights(folder *f, const tke_lora_layout *l, bool partial, tke_
                          tinkc_error *err)
 {
     size_t n;
-    if (!read_block(&f->weights, l, "", partial, f->weights_path, block, &n, err))
+    if (!read_block(&f->weights, l, "", partial, f->weights_path, block, &n, err) ||
+        !check_saved_head(f, l, &n, err))
         return false;
     if (n != f->weights.n_tensors)
         return tkc_fail(

@@ -350,6 +350,81 @@ static void test_names_of_the_head(void **state)
     }
 }
 
+/* Adds one more tensor to a folder's weights. */
+static void add_tensor(const char *from, const tke_file_tensor *one)
+{
+    tinkc_error err = { 0 };
+    tke_tensor_file f;
+    tke_file_tensor list[100];
+    char path[512], beside[512];
+    path_in(path, from, "adapter_model.safetensors");
+    path_in(beside, from, "edited");
+    assert_true(tke_tensor_file_open(&f, path, &err));
+    assert_true(f.n_tensors < 100);
+    memcpy(list, f.tensors, f.n_tensors * sizeof *list);
+    list[f.n_tensors] = *one;
+    assert_true(tke_tensor_file_write(beside, list, f.n_tensors + 1, NULL, 0644, &err));
+    tke_tensor_file_close(&f);
+    assert_int_equal(rename(beside, path), 0);
+}
+
+/* The output layer itself, which PEFT saves beside an adapter of it: a copy is passed over, anything else
+ * would be another model. */
+static void test_saved_output_layer(void **state)
+{
+    (void)state;
+    static const char *const name = "base_model.model.lm_head.base_layer.weight";
+    static const struct {
+        int32_t dtype;
+        int off_by; /* in 1/1024 of the last number */
+        int more_rows;
+        const char *message; /* "" = taken */
+    } cases[] = {
+        { TKE_F32, 0, 0, "" },
+        { TKE_BF16, 0, 0, "" },
+        { TKE_F32, 3, 0, "" }, /* rounded elsewhere */
+        { TKE_F32, 6, 0, "differs from the model's output layer" },
+        { TKE_F32, 0, -1, "differs from the model's output layer" },
+        { TKE_FILE_I64, 0, 0, "differs from the model's output layer" },
+    };
+    const tke_weight *head = &model->head.w[0];
+    size_t n = head->out * head->in;
+    tke_real *own = calloc(n, sizeof *own);
+    unsigned char *narrow = calloc(n, 8);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tinkc_error err = { 0 };
+        tke_adapter *a = adapter_of(4, 7, 0, 1), *b = adapter_of(4, 7, 0, 2);
+        char *from = save(a, 0, TKE_F32);
+        tke_file_tensor t = { .name = name, .data = narrow, .dtype = cases[i].dtype, .n_dims = 2 };
+        t.dims[0] = (int64_t)head->out + cases[i].more_rows;
+        t.dims[1] = (int64_t)head->in;
+        t.n_bytes = (size_t)(t.dims[0] * t.dims[1]) * tke_file_dtype_size(t.dtype);
+        tke_widen(head->m.dtype, head->m.data, n, own);
+        own[n - 1] *= 1 + (tke_real)cases[i].off_by / 1024;
+        if (t.dtype != TKE_FILE_I64)
+            tke_narrow((tke_dtype)t.dtype, own, n, narrow);
+        add_tensor(from, &t);
+        bool taken = !cases[i].message[0];
+        assert_int_equal(tke_adapter_load(b, from, false, &err), taken);
+        assert_int_equal(tke_adapter_check(model, from, &(tinkc_error){ 0 }), taken);
+        if (!strstr(err.message, cases[i].message))
+            fail_msg("wanted '%s', got '%s'", cases[i].message, err.message);
+        if (taken)
+            assert_memory_equal(adapter_weights(a), adapter_weights(b), n_floats(a) * 4);
+        t.name = "base_model.model.lm_head.bias"; /* a stray one is still named, and not the copy */
+        add_tensor(from, &t);
+        err = (tinkc_error){ 0 };
+        assert_false(tke_adapter_load(b, from, false, &err));
+        assert_int_equal(strstr(err.message, "1 of its 18 tensors") && strstr(err.message, "bias'"),
+                         taken);
+        tke_adapter_free(a);
+        tke_adapter_free(b);
+        tiny_model_remove(from);
+    }
+    free(own);
+    free(narrow);
+}
+
 /* A folder without some matrices is completed: a fresh A from the seed, a zero B. */
 static void test_convert(void **state)
 {
@@ -649,6 +724,7 @@ int main(void)
         cmocka_unit_test(test_written_config),
         cmocka_unit_test(test_damaged_tensors),
         cmocka_unit_test(test_names_of_the_head),
+        cmocka_unit_test(test_saved_output_layer),
         cmocka_unit_test(test_convert),
         cmocka_unit_test(test_narrow_files),
         cmocka_unit_test(test_missing_files),
