@@ -315,7 +315,7 @@ static void failures_are_explained(void **state)
         { { "", NULL, CURLE_OPERATION_TIMEDOUT },
           TINKC_E_NET_TIMEOUT,
           "connecting took too long: ",
-          false },
+          true },
         { { "", NULL, CURLE_RECV_ERROR },
           TINKC_E_CONNECTION,
           "the connection was reset before an answer: ",
