@@ -41,7 +41,7 @@ static void session_comes_with_heartbeat(void **state)
     }
     tinkc_mock_settle(mock, PATIENCE_MS, &err);
     assert_int_equal(tinkc_mock_count(mock, "/api/v1/session_heartbeat"), 6);
-    assert_true(tinkc_client_close(client, 1000, &err));
+    assert_true(tinkc_client_close(client, PATIENCE_MS, &err));
     assert_ok(&err);
     assert_null(tinkc_client_session_id(client, 1000, &err));
     assert_int_equal(err.code, TINKC_E_CLOSED);

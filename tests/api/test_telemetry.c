@@ -73,7 +73,7 @@ static void off_is_off(void **state)
         assert_false(tinkc_client_report(w.client, "x", NULL, TINKC_LOG_INFO, &w.err));
         assert_ok(&w.err);
         pass_ms(&w, 11000);
-        assert_true(tinkc_client_close(w.client, 1000, &w.err));
+        assert_true(tinkc_client_close(w.client, PATIENCE_MS, &w.err));
         assert_int_equal(sent(&w), 0);
         close_world(&w);
     }
@@ -98,11 +98,11 @@ static void a_session_begins_and_ends(void **state)
     assert_non_null(strstr(body(&w, 0), "\"process_uuid\":\""));
     pass_ms(&w, 30000); /* nothing more to say */
     assert_int_equal(sent(&w), 1);
-    assert_true(tinkc_client_close(w.client, 5000, &w.err));
+    assert_true(tinkc_client_close(w.client, PATIENCE_MS, &w.err));
     assert_int_equal(sent(&w), 2);
     assert_non_null(strstr(body(&w, 1), "\"event\":\"SESSION_END\""));
     assert_non_null(strstr(body(&w, 1), "\"duration\":\"0:00:4"));
-    tinkc_client_close(w.client, 5000, &w.err); /* once */
+    tinkc_client_close(w.client, PATIENCE_MS, &w.err); /* once */
     assert_int_equal(sent(&w), 2);
     close_world(&w);
 }
@@ -113,7 +113,7 @@ static void without_a_session_there_is_no_start_and_no_end(void **state)
     (void)state;
     open_world(&w, TINKC_TELEMETRY_ON);
     assert_true(tinkc_client_report(w.client, "hello", "{\"a\":null}", TINKC_LOG_WARN, &w.err));
-    assert_true(tinkc_client_close(w.client, 5000, &w.err));
+    assert_true(tinkc_client_close(w.client, PATIENCE_MS, &w.err));
     assert_int_equal(sent(&w), 1);
     assert_non_null(strstr(body(&w, 0), "\"session_id\":\"sessionless-"));
     assert_non_null(strstr(body(&w, 0), "\"event_name\":\"hello\""));
@@ -251,7 +251,7 @@ static void c49_two_clients_tell_their_own_story(void **state)
     for (size_t i = 0; i < 2; i++)
         assert_true(tinkc_client_report(w[i].client, names[i], NULL, TINKC_LOG_INFO, &w[i].err));
     for (size_t i = 0; i < 2; i++) {
-        assert_true(tinkc_client_close(w[i].client, 5000, &w[i].err));
+        assert_true(tinkc_client_close(w[i].client, PATIENCE_MS, &w[i].err));
         assert_int_equal(sent(&w[i]), 1);
         assert_non_null(strstr(body(&w[i], 0), sessions[i]));
         assert_null(strstr(body(&w[i], 0), sessions[1 - i]));
@@ -283,7 +283,7 @@ static void secrets_never_leave(void **state)
         tinkc_future_free(f);
     }
     tinkc_client_report(w.client, "mine", "{\"note\":\"" SECRET "\"}", TINKC_LOG_INFO, &w.err);
-    assert_true(tinkc_client_close(w.client, 5000, &w.err));
+    assert_true(tinkc_client_close(w.client, PATIENCE_MS, &w.err));
     assert_true(sent(&w) > 0);
     for (size_t i = 0; i < sent(&w); i++)
         for (size_t k = 0; k < 4; k++)
