@@ -248,10 +248,9 @@ static bool wait_for(tkc_pull *p, bool (*what)(const tkc_pull *), int64_t timeou
 {
     int64_t deadline = tkc_deadline_ns(timeout_ms);
     while (!what(p))
-        if (timeout_ms == 0 || !tkc_cond_wait_until(&p->shared.cond, &p->shared.lock, deadline))
-            if (!what(p))
-                return tkc_fail(err, TINKC_E_TIMEOUT, "nothing came within %lld ms",
-                                (long long)timeout_ms);
+        if (!tkc_cond_wait_until(&p->shared.cond, &p->shared.lock, deadline) && !what(p))
+            return tkc_fail(err, TINKC_E_TIMEOUT, "nothing came within %lld ms",
+                            (long long)timeout_ms);
     return true;
 }
 
@@ -536,12 +535,7 @@ const tinkc_sse *tinkc_stream_event(tinkc_stream *s, int64_t timeout_ms, tinkc_e
         const tinkc_sse *event = tinkc_sse_next(s->sse, err);
         if (event || s->sse_ended || tkc_failed(err))
             return event;
-        int64_t left = timeout_ms;
-        if (timeout_ms > 0) {
-            left = (deadline - tkc_monotonic_ns()) / 1000000;
-            left = left > 0 ? left : 0;
-        }
-        size_t n = tkc_pull_read(s->pull, bytes, sizeof bytes, left, err);
+        size_t n = tkc_pull_read(s->pull, bytes, sizeof bytes, tkc_left_ms(deadline), err);
         if (n) {
             after_read(s);
             tinkc_sse_feed(s->sse, bytes, n, err);

@@ -215,9 +215,7 @@ void tkc_status_error(tinkc_error *err, int32_t status, tinkc_bytes body, bool l
     else
         (void)snprintf(line, sizeof line, "%s %d%s%s", local ? "refused with status" : "HTTP",
                        (int)status, detail[0] ? ": " : "", detail);
-    for (char *c = line; *c; c++)
-        if ((unsigned char)*c < ' ')
-            *c = ' ';
+    tkc_blank_controls(line);
     tkc_redact(line, strlen(line));
     tkc_fail(err, tkc_code_of_status(status), "%s", line);
     err->http_status = status;
@@ -228,7 +226,7 @@ void tkc_status_error(tinkc_error *err, int32_t status, tinkc_bytes body, bool l
 
 static const char *header_of(const reply *r, const char *name)
 {
-    return r && r->n_headers ? tkc_header((const char *const *)r->headers, name) : NULL;
+    return r ? tkc_header((const char *const *)r->headers, name) : NULL;
 }
 
 const char *tkc_call_header(const tkc_call *call, const char *name)
@@ -1067,10 +1065,10 @@ static void rest_decode(tkc_offload *o)
 static void rest_decoded(tkc_offload *o)
 {
     rest_op *op = TKC_OWNER(o, rest_op, offload);
-    if (op->err.code && !op->err.http_status)
+    if (op->err.code) {
         op->err.http_status = op->call->status;
-    if (op->err.code)
         tkc_op_error_body(&op->f, op->call->body);
+    }
     tkc_call_free(op->call);
     op->call = NULL;
     tkc_op_finish(&op->f, &op->err);

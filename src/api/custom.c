@@ -478,14 +478,6 @@ static tinkc_future *pass_of(tinkc_future *f, int64_t deadline, bool wait)
     return pass;
 }
 
-static int64_t time_left_ms(int64_t deadline_ns, int64_t timeout_ms)
-{
-    if (timeout_ms <= 0)
-        return timeout_ms;
-    int64_t left = (deadline_ns - tkc_monotonic_ns()) / 1000000;
-    return left > 0 ? left : 0;
-}
-
 size_t tinkc_future_part_count(const tinkc_future *f)
 {
     if (!tkc_is_pass(f) && !is_custom(f))
@@ -510,7 +502,7 @@ const tinkc_fwdbwd *tinkc_future_part(tinkc_future *f, size_t i, int64_t timeout
     int64_t deadline = tkc_deadline_ns(timeout_ms);
     tinkc_future *pass = pass_of(f, deadline, timeout_ms != 0);
     if (pass)
-        return tkc_pass_part(pass, i, time_left_ms(deadline, timeout_ms), err);
+        return tkc_pass_part(pass, i, tkc_left_ms(deadline), err);
     if (tinkc_future_wait(f, 0, err)) /* TIMEOUT, or what ended it before that */
         tkc_fail(err, TINKC_E_STATE, "future: has no parts");
     return NULL;

@@ -982,7 +982,7 @@ const tinkc_fwdbwd *tkc_pass_part(tinkc_future *f, size_t i, int64_t timeout_ms,
     }
     int64_t deadline = tkc_deadline_ns(timeout_ms);
     pthread_mutex_lock(&f->shared.lock);
-    while (!s->ready[i] && !f->shared.done && timeout_ms != 0)
+    while (!s->ready[i] && !f->shared.done)
         if (!tkc_cond_wait_until(&f->shared.cond, &f->shared.lock, deadline))
             break;
     bool ready = s->ready[i];

@@ -296,13 +296,8 @@ bool tinkc_future_wait_all(tinkc_future *const *all, size_t n, int64_t timeout_m
     for (size_t i = 0; i < n; i++) {
         if (!all[i])
             continue;
-        int64_t left = TINKC_FOREVER;
-        if (deadline != INT64_MAX) {
-            left = (deadline - tkc_monotonic_ns()) / 1000000;
-            left = left > 0 ? left : 0;
-        }
         tinkc_error one = { 0 };
-        if (tinkc_future_wait(all[i], left, &one))
+        if (tinkc_future_wait(all[i], tkc_left_ms(deadline), &one))
             continue;
         bool is_outcome = tinkc_future_done(all[i]);
         if (!is_outcome) { /* timeout, wrong thread, forked: no use waiting for the others */

@@ -323,9 +323,7 @@ static void failed_by_service(tkc_promise *p, const tkc_answer *answer)
     tinkc_error err = { 0 };
     char text[360];
     (void)snprintf(text, sizeof text, "%s", answer->error ? answer->error : "failed");
-    for (char *c = text; *c; c++)
-        if ((unsigned char)*c < ' ')
-            *c = ' ';
+    tkc_blank_controls(text);
     tkc_fail(&err, TINKC_E_REQUEST_FAILED, "%s", text);
     switch (answer->category.value) {
     case TKC_CATEGORY_USER:

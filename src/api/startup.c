@@ -169,21 +169,18 @@ static bool positive(int64_t value, const char *name, tinkc_error *err)
            tkc_fail(err, TINKC_E_BAD_RESPONSE, "client config: %s: not positive", name);
 }
 
-static bool take_config(tkc_boot *boot, tinkc_str json, tinkc_error *err)
+static void take_config(tkc_boot *boot, tinkc_str json, tinkc_error *err)
 {
     tinkc_client *client = boot->client;
     tkc_config_response flags;
     tinkc_str kept = json;
-    char *copy = tkc_arena_str(&client->io.flag_texts, json, err);
-    if (!copy)
-        return false;
-    kept.data = copy;
-    if (!tkc_message_decode(&tkc_config_response_type, kept, TINKC_E_BAD_RESPONSE,
-                            &client->io.flag_texts, &flags, err))
-        return false;
-    if (!positive(flags.fwdbwd_max_chunk_len, "fwdbwd_max_chunk_len", err) ||
+    kept.data = tkc_arena_str(&client->io.flag_texts, json, err);
+    if (!kept.data ||
+        !tkc_message_decode(&tkc_config_response_type, kept, TINKC_E_BAD_RESPONSE,
+                            &client->io.flag_texts, &flags, err) ||
+        !positive(flags.fwdbwd_max_chunk_len, "fwdbwd_max_chunk_len", err) ||
         !positive(flags.sample_max_concurrent_requests, "sample_max_concurrent_requests", err))
-        return false;
+        return;
     flags.json = kept;
     client->io.flags = flags;
     tkc_budget_set_limit(&client->io.fwdbwd_bytes, flags.fwdbwd_dispatch_bytes_semaphore_size);
@@ -191,7 +188,6 @@ static bool take_config(tkc_boot *boot, tinkc_str json, tinkc_error *err)
     tkc_budget_set_limit(&client->limits->inflight_bytes,
                          flags.inflight_response_bytes_semaphore_size);
     boot->has_config = true;
-    return true;
 }
 
 static void config_answered(tkc_boot *boot, const tkc_call *call, tinkc_error *err)
@@ -503,7 +499,8 @@ bool tkc_boot_seed(tkc_boot *boot, tinkc_str config_json, int64_t refresh_interv
                    const char *session_id, tinkc_error *err)
 {
     tinkc_client *client = boot->client;
-    if (!take_config(boot, config_json, err))
+    take_config(boot, config_json, err);
+    if (tkc_failed(err))
         return false;
     if (refresh_interval_s > 0)
         client->io.refresh_interval_s = refresh_interval_s;

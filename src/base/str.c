@@ -83,6 +83,13 @@ tinkc_str tkc_str_trim(tinkc_str s)
     return s;
 }
 
+void tkc_blank_controls(char *text)
+{
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < ' ')
+            *c = ' ';
+}
+
 size_t tkc_str_find(tinkc_str s, char c)
 {
     const char *at = s.len ? memchr(s.data, c, s.len) : NULL;

@@ -24,6 +24,8 @@ int tkc_str_compare(tinkc_str a, tinkc_str b);
 
 /* Without ASCII white space at both ends. */
 tinkc_str tkc_str_trim(tinkc_str s);
+/* Line ends and other control characters become spaces: for texts that are shown on one line. */
+void tkc_blank_controls(char *text);
 /* Index of the first c, or s.len. */
 size_t tkc_str_find(tinkc_str s, char c);
 /* Cuts the part before the first `c` off *rest; the last part leaves *rest with data NULL. False

@@ -29,6 +29,14 @@ int64_t tkc_deadline_ns(int64_t timeout_ms)
     return deadline;
 }
 
+int64_t tkc_left_ms(int64_t deadline_ns)
+{
+    if (deadline_ns == INT64_MAX)
+        return TINKC_FOREVER;
+    int64_t left = (deadline_ns - tkc_monotonic_ns()) / 1000000;
+    return left > 0 ? left : 0;
+}
+
 bool tkc_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline_ns)
 {
     if (deadline_ns == INT64_MAX) {

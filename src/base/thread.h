@@ -16,6 +16,8 @@ bool tkc_cond_init(pthread_cond_t *, tinkc_error *err);
 bool tkc_cond_wait_until(pthread_cond_t *, pthread_mutex_t *, int64_t deadline_ns);
 /* timeout_ms (TINKC_FOREVER allowed) from now as a deadline for the above. */
 int64_t tkc_deadline_ns(int64_t timeout_ms);
+/* What is left until such a deadline, as a timeout: 0 once it has passed. */
+int64_t tkc_left_ms(int64_t deadline_ns);
 
 /* Starts a thread with all signals blocked: the host's handlers run on the host's threads. `name`
  * is at most 15 bytes. */

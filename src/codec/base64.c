@@ -52,7 +52,6 @@ static bool decode_body(tinkc_str text, bool url, unsigned char *out)
             *out++ = (unsigned char)(v >> 16);
             *out++ = (unsigned char)(v >> 8);
             *out++ = (unsigned char)v;
-            v = 0;
         }
     }
     if (text.len % 4 == 2) {

@@ -24,9 +24,8 @@ static tinkc_str next_word(tinkc_str *rest)
            !(n > 0 && rest->data[n] == '-'))
         n++;
     tinkc_str word = tkc_strn(rest->data, n);
+    n += n < rest->len; /* what ended the word */
     *rest = tkc_strn(rest->data + n, rest->len - n);
-    if (rest->len && rest->data[0] == '-' && n > 0)
-        *rest = tkc_strn(rest->data + 1, rest->len - 1);
     return word;
 }
 

@@ -145,7 +145,6 @@ static bool take_line(tinkc_sse_parser *p, tinkc_str line, tinkc_error *err)
         return tkc_fail(err, TINKC_E_BAD_RESPONSE, "event stream: not UTF-8");
     if (!p->begun && tkc_starts_with(line, "\xEF\xBB\xBF"))
         line = tkc_strn(line.data + 3, line.len - 3);
-    p->begun = true;
     size_t colon = tkc_str_find(line, ':');
     if (line.len && colon == 0)
         return true; /* a comment */
@@ -184,8 +183,7 @@ const tinkc_sse *tinkc_sse_next(tinkc_sse_parser *p, tinkc_error *err)
     if (!tkc_enter(&err, &local) || !p)
         return NULL;
     while (next_line(p, &line)) {
-        bool blank = line.len == 0 ||
-                     (!p->begun && line.len == 3 && memcmp(line.data, "\xEF\xBB\xBF", 3) == 0);
+        bool blank = line.len == 0;
         if (!blank && !take_line(p, line, err))
             return NULL;
         p->begun = true;

@@ -282,8 +282,9 @@ static const char *decode(tinkc_str text, bool plus, tkc_arena *arena, tinkc_err
     for (size_t i = 0; i < text.len; i++) {
         char c = plus && text.data[i] == '+' ? ' ' : text.data[i];
         if (c == '%') {
-            int high = text.len - i > 2 ? hex_value(text.data[i + 1]) : -1;
-            int low = text.len - i > 2 ? hex_value(text.data[i + 2]) : -1;
+            if (text.len - i <= 2)
+                return NULL;
+            int high = hex_value(text.data[i + 1]), low = hex_value(text.data[i + 2]);
             if (high < 0 || low < 0)
                 return NULL;
             c = (char)(high * 16 + low);

@@ -474,9 +474,7 @@ int32_t tkc_http_explain(CURLcode result, long os_error, const char *detail, boo
         }
     plain = reason(result, os_error, got_status, plain);
     snprintf(text, cap, detail[0] ? "%s: %s" : "%s", plain, detail);
-    for (char *c = text; *c; c++)
-        if ((unsigned char)*c < 0x20)
-            *c = ' ';
+    tkc_blank_controls(text);
     return code;
 }
 

@@ -144,7 +144,7 @@ static bool matches(const tkc_endpoint *e, const segments *s, found *out)
     tinkc_str pattern = tkc_str(e->path + 1), want;
     assert(e->path[0] == '/' && s->n <= MAX_SEGMENTS);
     size_t i = 0;
-    *out = (found){ { NULL, 0 }, { NULL, 0 } };
+    *out = (found){ 0 };
     for (; tkc_str_cut(&pattern, '/', &want); i++) {
         if (i >= s->n)
             return false;

@@ -422,8 +422,6 @@ static void read_name(tkc_json *j, const tkc_field *f, tkc_name *out)
         if (same)
             out->value = known->value;
     }
-    if (out->value == TKC_UNKNOWN && (f->flags & TKC_EXACT))
-        tkc_json_fail(j, "a value that is not among those allowed");
 }
 
 static void read_const(tkc_json *j, const tkc_field *f)

@@ -125,7 +125,6 @@ enum {
     TKC_MUST = 1,     /* decoding: missing is an error; encoding: an absent pointer is one */
     TKC_NULLABLE = 2, /* decoding: null counts as absent (in a tkc_opt_*: as TKC_NULL)     */
     TKC_NOCASE = 4,   /* TKC_NAME: letters of either case                                 */
-    TKC_EXACT = 8,    /* TKC_NAME: a text that is not in the table is an error            */
     TKC_SENT = 16     /* encoding: as TKC_MUST; decoding: the caller checks for it itself  */
 };
 

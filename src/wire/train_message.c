@@ -322,11 +322,11 @@ static bool read_chunk(const tkc_bulk *b, tinkc_bytes bytes, tinkc_chunk *out)
 /* Elements of an unknown type stay bytes: tkc_tensor_check rejects the tensor. */
 static bool keep_elements(const tkc_bulk *b, tinkc_bytes bytes, tkc_tensor *out)
 {
-    size_t size = tkc_dtype_size(out->dtype);
+    size_t known = tkc_dtype_size(out->dtype), size = known ? known : 1;
     assert(!out->data);
-    out->data = tkc_bulk_view(b, bytes, size ? size : 1);
-    out->count = bytes.len / (size ? size : 1);
-    if (size && bytes.len % size)
+    out->data = tkc_bulk_view(b, bytes, size);
+    out->count = bytes.len / size;
+    if (bytes.len % size)
         out->ragged = true;
     return out->data != NULL;
 }
@@ -357,12 +357,12 @@ bool tkc_tensor_pb_read(const tkc_bulk *b, tinkc_bytes bytes, tkc_tensor *out)
 {
     tkc_pb p;
     tinkc_bytes body = { NULL, 0 };
-    uint32_t encoding = 0;
+    bool sparse = false;
     *out = (tkc_tensor){ 0 };
     tkc_pb_open(&p, bytes);
     while (tkc_pb_next(&p)) {
         if (tkc_pb_is(&p, 1, TKC_PB_BYTES) || tkc_pb_is(&p, 2, TKC_PB_BYTES)) {
-            encoding = p.field;
+            sparse = p.field == 2;
             body = p.bytes;
         } else if (tkc_pb_is(&p, 3, TKC_PB_VARINT)) {
             out->dtype = (int32_t)(uint32_t)p.number;
@@ -370,7 +370,7 @@ bool tkc_tensor_pb_read(const tkc_bulk *b, tinkc_bytes bytes, tkc_tensor *out)
     }
     if (!tkc_bulk_done(b, &p) || !tkc_bulk_varints(b, bytes, 4, &out->shape))
         return false;
-    return encoding == 2 ? read_sparse(b, body, out) : keep_elements(b, body, out);
+    return sparse ? read_sparse(b, body, out) : keep_elements(b, body, out);
 }
 
 static bool read_input(const tkc_bulk *b, tinkc_bytes entry, tkc_named_tensor *out)

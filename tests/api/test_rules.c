@@ -89,6 +89,8 @@ static const struct {
     { WITH(.seed = UINT64_MAX), PARAMS(USUAL), NULL }, /* not used */
     { WITH(.stop = stops), PARAMS("\"stop\":[\"a\",\"b\"]," USUAL), NULL },
     { WITH(.stop_tokens = ids, .n_stop_tokens = 2), PARAMS("\"stop\":[1,2]," USUAL), NULL },
+    { WITH(.stop_tokens = low_targets, .n_stop_tokens = 2), NULL,
+      "stop_tokens: token 1 is negative" },
     { WITH(.never_stop = true), PARAMS("\"stop\":[]," USUAL), NULL },
     { WITH(.prompt_logprobs = true), "\"prompt_logprobs\":true,\"topk_prompt_logprobs\":0,\"type\"",
       NULL },

@@ -287,15 +287,18 @@ static void what_the_service_says_to_a_session_is_passed_on(void **state)
     static const struct {
         const char *text;
         int32_t level;
-    } said[] = { { "new model", TINKC_LOG_INFO },
+    } said[] = { { "new model for tml-**************************",
+                   TINKC_LOG_INFO }, /* a key is nothing to show */
                  { "old SDK", TINKC_LOG_WARN },
                  { "quota gone", TINKC_LOG_ERROR },
                  { "session s-7", TINKC_LOG_INFO } };
     (void)state;
     open_scene(&x, NULL, NULL);
-    always(&x, SESSION, 200,
-           "{\"session_id\":\"s-7\",\"info_message\":\"new model\",\"warning_message\":\"old SDK\","
-           "\"error_message\":\"quota gone\"}");
+    always(
+        &x, SESSION, 200,
+        "{\"session_id\":\"s-7\",\"info_message\":\"new model for tml-0123456789abcdef0123456789\","
+        "\"warning_message\":\"old SDK\","
+        "\"error_message\":\"quota gone\"}");
     assert_string_equal(tinkc_client_session_id(x.client, PATIENCE_MS, &x.err), "s-7");
     pass_time(&x, 1000);
     assert_int_equal(count_events(&x, TINKC_EVENT_SESSION), 4);

@@ -280,6 +280,35 @@ static void the_one_that_completes(void **state)
     tinkc_future_free(step);
 }
 
+/* All of them: the first failure is told, but not before all are complete; a wait that runs out says so. */
+static void waiting_for_all(void **state)
+{
+    (void)state;
+    tinkc_mock_always(mock, NULL, "/api/v1/healthz",
+                      &(tinkc_mock_answer){ .body = "{\"status\":\"ok\"}", .delay_ms = 1000 },
+                      &err);
+    once("/api/v1/get_server_capabilities", 404, NULL, "{\"detail\":\"none\"}");
+    tinkc_future *all[4] = { tinkc_capabilities_get(client, &err), NULL,
+                             tinkc_health_check(client, &err), NULL };
+    for (int64_t timeout = 0; timeout < 2; timeout++) {
+        assert_false(tinkc_future_wait_all(all, 4, timeout, &err));
+        assert_int_equal(err.code, TINKC_E_TIMEOUT);
+        err = (tinkc_error){ 0 };
+    }
+    assert_true(run_until_done(mock, all[2], 1000));
+    assert_false(tinkc_future_wait_all(all, 4, PATIENCE_MS, &err));
+    assert_int_equal(err.http_status, 404);
+    err = (tinkc_error){ 0 };
+    assert_true(tinkc_future_wait_all(all + 1, 3, 0, &err));
+    assert_true(tinkc_future_wait_all(NULL, 0, 0, &err));
+    assert_ok(&err);
+    assert_false(tinkc_future_wait_all(NULL, 1, 0, &err));
+    assert_string_equal(err.message, "all: must not be NULL");
+    err = (tinkc_error){ 0 };
+    for (size_t i = 0; i < 4; i++)
+        tinkc_future_free(all[i]);
+}
+
 /* ---- streams ---- */
 
 static void streams_refuse_what_they_cannot_carry(void **state)
@@ -311,15 +340,11 @@ static void streams_refuse_what_they_cannot_carry(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(polls_in_trouble),
-        TEST(polls_in_a_queue),
-        TEST(calls_in_trouble),
-        TEST(samples_in_trouble),
-        TEST(archives_that_are_packed),
-        TEST(settings_of_a_loss_are_sent),
-        TEST(asking_without_waiting),
-        TEST(the_one_that_completes),
-        TEST(streams_refuse_what_they_cannot_carry),
+        TEST(polls_in_trouble),         TEST(polls_in_a_queue),
+        TEST(calls_in_trouble),         TEST(samples_in_trouble),
+        TEST(archives_that_are_packed), TEST(settings_of_a_loss_are_sent),
+        TEST(asking_without_waiting),   TEST(the_one_that_completes),
+        TEST(waiting_for_all),          TEST(streams_refuse_what_they_cannot_carry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
