@@ -416,6 +416,29 @@ static void backoff_of_samples(void **state)
     free(prompt);
 }
 
+/* Up to 131,072 bytes a prompt is small: an image counts as long as it is. */
+static void where_large_prompts_begin(void **state)
+{
+    (void)state;
+    static const char image[131073];
+    for (size_t more = 0; more < 2; more++) {
+        tinkc_sampling o = TINKC_SAMPLING_INIT;
+        scene x;
+        open_scene(&x, NULL, NULL);
+        o.max_tokens = 1;
+        tinkc_input *input = tinkc_input_new(x.client, &x.err);
+        tinkc_input_add_image(input, image, 131072 + more, "png", -1, &x.err);
+        tinkc_mock_once(x.mock, NULL, SAMPLE, &(tinkc_mock_answer){ .status = 429 }, &x.err);
+        tinkc_future *f = tinkc_sample_input(x.sampler, input, 1, &o, &x.err);
+        assert_true(run_until_done(x.mock, f, 600000));
+        int64_t least = more ? 5000 : 1000;
+        assert_in_range(gap(&x, SAMPLE, 0), least, least + 249);
+        tinkc_future_free(f);
+        tinkc_input_free(input);
+        close_scene(&x);
+    }
+}
+
 /* Those that were held back do not come all at once. */
 static void held_back_samples_are_spread(void **state)
 {
@@ -701,6 +724,7 @@ int main(void)
         cmocka_unit_test(samples_are_repeated),
         cmocka_unit_test(samples_are_spread),
         cmocka_unit_test(backoff_of_samples),
+        cmocka_unit_test(where_large_prompts_begin),
         cmocka_unit_test(downloads_give_up_after_seven_attempts),
         cmocka_unit_test(downloads_count_failures_since_the_last_byte),
         cmocka_unit_test(downloads_know_their_limits),

@@ -45,6 +45,52 @@ static void assert_why(const void *made, const char *why, size_t row)
     err = (tinkc_error){ 0 };
 }
 
+/* ---- handles that are not there ---- */
+
+static void nothing_has_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(tinkc_capabilities_count(NULL), 0);
+    assert_null(tinkc_capabilities_at(NULL, 0));
+    assert_int_equal(tinkc_links_count(NULL), 0);
+    assert_null(tinkc_links_at(NULL, 0));
+    assert_int_equal(tinkc_download_count(NULL), 0);
+    assert_null(tinkc_download_at(NULL, 0));
+    assert_int_equal(tinkc_audit_count(NULL), 0);
+    assert_null(tinkc_audit_at(NULL, 0));
+    assert_int_equal(tinkc_usage_count(NULL), 0);
+    assert_null(tinkc_usage_at(NULL, 0));
+    assert_int_equal(tinkc_usage_session_count(NULL), 0);
+    assert_null(tinkc_usage_session_at(NULL, 0));
+    assert_int_equal(tinkc_storage_count(NULL), 0);
+    assert_null(tinkc_storage_at(NULL, 0));
+    assert_int_equal(tinkc_samples_count(NULL), 0);
+    assert_null(tinkc_samples_at(NULL, 0));
+    assert_int_equal(tinkc_input_count(NULL), 0);
+    assert_null(tinkc_input_at(NULL, 0));
+    assert_int_equal(tinkc_batch_count(NULL), 0);
+    assert_int_equal(tinkc_batch_bytes(NULL), 0);
+    assert_int_equal(tinkc_metrics_count(NULL), 0);
+    assert_int_equal(tinkc_fwdbwd_count(NULL), 0);
+    assert_int_equal(tinkc_fwdbwd_first(NULL), 0);
+    assert_int_equal(tinkc_future_part_count(NULL), 0);
+    assert_int_equal(tinkc_response_status(NULL), 0);
+    assert_string_equal(tinkc_future_operation(NULL), "");
+    assert_string_equal(tinkc_future_request_id(NULL), "");
+    assert_string_equal(tinkc_sampler_id(NULL), "");
+    assert_int_equal(tinkc_future_stage(NULL), TINKC_STAGE_DONE);
+    assert_int_equal(tinkc_future_queue_state(NULL), TINKC_QUEUE_UNKNOWN);
+    int64_t done = 7, total = 7, for_ms = 7;
+    int32_t attempts = 7;
+    tinkc_future_progress(NULL, &done, &total);
+    assert_true(done == 0 && total == -1);
+    assert_int_equal(tinkc_future_retry_state(NULL, &attempts, &for_ms), TINKC_OK);
+    assert_true(attempts == 0 && for_ms == 0);
+    assert_int_equal(tinkc_future_error_body(NULL).len, 0);
+    tinkc_future_progress(NULL, NULL, NULL);
+    (void)tinkc_future_retry_state(NULL, NULL, NULL);
+}
+
 /* ---- sampling ---- */
 
 static const int32_t targets[] = { 5, -1, 7, 8, 9, 10 }, low_targets[] = { 5, -2, 7 };
@@ -190,6 +236,58 @@ static void repetition_options(void **state)
         assert_why(s, rows[i].why, i);
         tinkc_sampler_free(s);
     }
+}
+
+/* Scores are one sample of one token, whichever way the prompt is given. */
+static void scores_are_one_sample(void **state)
+{
+    (void)state;
+    tinkc_sampler *sampler =
+        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
+    tinkc_input *input = tinkc_input_new(client, &err);
+    tinkc_input_add_tokens(input, ids, 4, &err);
+    tinkc_future *f[] = { tinkc_logprobs(sampler, ids, 4, &err),
+                          tinkc_logprobs_input(sampler, input, &err) };
+    settle();
+    assert_ok(&err);
+    for (size_t i = 0; i < 2; i++) {
+        const char *body = (const char *)nth_request(mock, "/api/v1/asample", i)->body.data;
+        assert_non_null(strstr(body, "\"num_samples\":1,"));
+        assert_non_null(strstr(body, "\"max_tokens\":1,"));
+        assert_non_null(strstr(body, "\"prompt_logprobs\":true"));
+        tinkc_future_free(f[i]);
+    }
+    tinkc_input_free(input);
+    tinkc_sampler_free(sampler);
+}
+
+/* A sampler of a trainer's weights repeats as its options say. */
+static void samplers_of_a_trainer_repeat(void **state)
+{
+    (void)state;
+    tinkc_trainer *t =
+        tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &err);
+    tinkc_retry_options retry = { .max_attempts = 2, .delay_base_ms = 3000, .has_jitter = true };
+    tinkc_future *f =
+        tinkc_trainer_open_sampler(t, &(tinkc_sampler_options){ .retry = &retry }, &err);
+    retry = (tinkc_retry_options){ .no_retries = true }; /* it has its own copy */
+    assert_true(run_until_done(mock, f, 60000));
+    tinkc_sampler *sampler = tinkc_future_sampler(f, 0, &err);
+    tinkc_future_free(f);
+    assert_ok(&err);
+    tinkc_mock_always(mock, NULL, "/api/v1/retrieve_future",
+                      &(tinkc_mock_answer){ .status = 410, .body = "{}" }, &err);
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    o.max_tokens = 1;
+    f = tinkc_sample(sampler, ids, 4, 1, &o, &err);
+    assert_true(run_until_done(mock, f, 60000));
+    assert_int_equal(tinkc_mock_count(mock, "/api/v1/asample"), 2);
+    assert_int_equal(nth_request_ms(mock, "/api/v1/asample", 1) -
+                         nth_request_ms(mock, "/api/v1/asample", 0),
+                     3000);
+    tinkc_future_free(f);
+    tinkc_sampler_free(sampler);
+    tinkc_trainer_free(t);
 }
 
 /* ---- saving ---- */
@@ -525,7 +623,10 @@ static void a_local_transport_sends_no_telemetry(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(nothing_has_nothing),
         TEST(sampling_options),
+        TEST(scores_are_one_sample),
+        TEST(samplers_of_a_trainer_repeat),
         TEST(repetition_options),
         TEST(names_of_checkpoints),
         TEST(searches),

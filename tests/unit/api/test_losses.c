@@ -177,6 +177,11 @@ static void reverse_kl_gradients(void **state)
             b.logprobs[i][k] = teacher[k] > 0 ? logf(teacher[k]) - 0.5f : -9;
     assert_true(fabs(evaluate(&b, tinkc_loss_reverse_kl, NULL)) < 1e-6);
     close_bench(&b);
+    /* One candidate has all of the probability, whatever was computed for it. */
+    static const float sure[LEN] = { 1, 1, 1, 0, 1, 1 };
+    open_bench(&b, (int64_t[]){ LEN, 1 }, 2, sure);
+    assert_true(fabs(evaluate(&b, tinkc_loss_reverse_kl, NULL)) < 1e-6);
+    close_bench(&b);
 }
 
 /* ---- tapes: the losses that people write, in about ten lines each ---- */

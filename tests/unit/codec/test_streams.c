@@ -11,6 +11,8 @@
 #include "codec/sse.h"
 #include "codec/zstd.h"
 
+#include <zstd.h>
+
 /* ---- event streams ---- */
 
 /* All events of a stream as "event|data|id|retry;" */
@@ -244,6 +246,25 @@ static void zstd_as_the_sdk_writes_it(void **state)
     tkc_zstd_decompress(want.data, want.len, 5, &out, &err);
     assert_ok(err);
     assert_str(tkc_buf_view(&out), "hello");
+}
+
+/* Level 3, as the SDK's: byte for byte what libzstd makes of it. */
+static void zstd_has_its_level(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    static char text[60000], want[60000];
+    uint32_t x = 1;
+    for (size_t i = 0; i < sizeof text; i++) {
+        x = x * 1664525u + 1013904223u;
+        text[i] = (char)('a' + (x >> 24) % (i % 97 < 60 ? 3 : 20));
+    }
+    size_t n = ZSTD_compress(want, sizeof want, text, sizeof text, 3);
+    assert_false(ZSTD_isError(n));
+    tkc_buf_clear(&out);
+    assert_true(tkc_zstd_compress(text, sizeof text, &out, &err));
+    assert_int_equal(out.len, n);
+    assert_memory_equal(out.data, want, n);
 }
 
 static void zstd_is_bounded(void **state)
@@ -730,6 +751,7 @@ int main(void)
         cmocka_unit_test(events_are_written_so_that_they_read_back),
         cmocka_unit_test(streams_survive_failing_allocations),
         cmocka_unit_test(zstd_as_the_sdk_writes_it),
+        cmocka_unit_test(zstd_has_its_level),
         cmocka_unit_test(zstd_is_bounded),
         cmocka_unit_test(zstd_without_a_size_is_bounded),
         cmocka_unit_test(varints_of_every_length),

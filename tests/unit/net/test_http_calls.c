@@ -498,6 +498,25 @@ static void libcurls_own_failures(void **state)
     assert_int_equal(scripted_added(), 0);
 }
 
+static void say_something_else(scripted_easy *e, const char *unused)
+{
+    (void)unused;
+    scripted_end(e, CURLE_OK);
+    e->message.msg = CURLMSG_NONE;
+}
+
+/* Only the end of a transfer is an end. */
+static void other_messages_are_nothing(void **state)
+{
+    (void)state;
+    open_with(&(tkc_http_options){ .proxy = "" });
+    exchange *x = sent(make("GET", "http://h", TINKC_POOL_TRAIN));
+    play(0, say_something_else, NULL);
+    assert_string_equal(x->log, "");
+    play(0, head_and_end, "HTTP/1.1 200 OK\r\n\r\n");
+    assert_string_equal(x->log, "200;head;end;");
+}
+
 /* ---- memory ---- */
 
 /* Every place that runs out of memory ends the request and keeps nothing. */
@@ -640,6 +659,7 @@ int main(void)
         HTTP_TEST(unwanted_answers_end),
         HTTP_TEST(failures_have_codes_and_texts),
         HTTP_TEST(libcurls_own_failures),
+        HTTP_TEST(other_messages_are_nothing),
         HTTP_TEST(memory_runs_out),
         HTTP_TEST(addresses_are_joined),
         HTTP_TEST(long_heads_are_refused),

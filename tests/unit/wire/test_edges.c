@@ -71,6 +71,84 @@ static void defaults_of_requests(void **state)
     assert_int_equal(sampling.max_tokens.is, TKC_ABSENT);
     assert_int_equal(sampling.seed.is, TKC_ABSENT);
     assert_int_equal(sampling.stop.kind, TKC_STOP_NONE);
+    tkc_search_request search;
+    decode(&tkc_search_request_type, "{}", &search);
+    assert_int_equal(search.limit, 50);
+    assert_string_equal(search.owner.type, "own");
+}
+
+/* Seconds, or milliseconds where seconds would be centuries away; what no clock holds is no time. */
+static void times_as_numbers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t want;
+    } rows[] = { { "0", 0 },
+                 { "1.5", 1500000 },
+                 { "-1.5", -1500000 },
+                 { "20000000000", INT64_C(20000000000000000) },
+                 { "20000000001", INT64_C(20000000001000) },
+                 { "-20000000000", INT64_C(-20000000000000000) },
+                 { "-20000000001", INT64_C(-20000000001000) },
+                 { "8.9e15", INT64_C(8900000000000000000) },
+                 { "-8.9e15", INT64_C(-8900000000000000000) },
+                 { "9e15", TINKC_NO_TIME },
+                 { "-9e15", TINKC_NO_TIME },
+                 { "9.1e15", TINKC_NO_TIME },
+                 { "1e300", TINKC_NO_TIME },
+                 { "\"no time\"", TINKC_NO_TIME } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[200];
+        tkc_telemetry_event e;
+        (void)snprintf(text, sizeof text,
+                       "{\"event\":\"GENERIC_EVENT\",\"event_id\":\"i\",\"event_session_index\":0,"
+                       "\"severity\":\"INFO\",\"event_data\":null,\"timestamp\":%s}",
+                       rows[i].text);
+        decode(&tkc_telemetry_event_type, text, &e);
+        if (e.timestamp.us != rows[i].want)
+            fail_msg("%s: %lld", rows[i].text, (long long)e.timestamp.us);
+    }
+}
+
+/* U+0000 ends a text of C: where it would cut a name short, it is refused. */
+static void names_with_a_zero(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_forward_backward_request r;
+    tkc_forward_backward_output o;
+    assert_false(tkc_forward_backward_from_json(
+        tkc_str("{\"model_id\":\"m\",\"forward_input\":{\"data\":[{\"model_input\":{\"chunks\":[]},"
+                "\"loss_fn_inputs\":{\"a\\u0000b\":{\"data\":[1],\"dtype\":\"int64\"}}}],"
+                "\"loss_fn\":\"x\"}}"),
+        TINKC_E_BAD_RESPONSE, &arena, &r, &err));
+    assert_non_null(strstr(err.message, "U+0000 in a key"));
+    err = (tinkc_error){ 0 };
+    assert_false(tkc_output_from_json(
+        tkc_str("{\"loss_fn_output_type\":\"t\",\"metrics\":{},\"loss_fn_outputs\":[{\"a\\u0000b\":"
+                "{\"data\":[1],\"dtype\":\"int64\"}}]}"),
+        &arena, &o, &err));
+    assert_non_null(strstr(err.message, "U+0000 in a key"));
+}
+
+/* The name of every output is looked at before anything is written. */
+static void names_that_cannot_be_sent(void **state)
+{
+    (void)state;
+    tkc_batched_tensor fields[] = { { .name = "a", .dtype = TINKC_I64 },
+                                    { .name = "b", .dtype = TINKC_I64 } };
+    for (size_t bad = 0; bad < 3; bad++) {
+        tinkc_error err = { 0 };
+        tkc_array_record record = { .fields = { fields, 2 } };
+        tkc_forward_backward_output o = { .type = "t", .records = { &record, 1 } };
+        fields[0].name = bad == 0 ? "a\xFF" : "a";
+        fields[1].name = bad == 1 ? "b\xFF" : "b";
+        tkc_buf_clear(&out);
+        assert_int_equal(tkc_output_to_pb(&o, &out, &err), bad == 2);
+        if (bad < 2)
+            assert_non_null(strstr(err.message, "the name of an output"));
+    }
 }
 
 /* ---- members that may be null ---- */
@@ -715,6 +793,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(defaults_of_the_service),
         TEST(defaults_of_requests),
+        TEST(times_as_numbers),
+        TEST(names_with_a_zero),
+        TEST(names_that_cannot_be_sent),
         TEST(null_is_not_a_value),
         TEST(metadata_is_written),
         TEST(prompt_work_travels),
