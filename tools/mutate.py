@@ -26,6 +26,7 @@ What is not planted, because no test of behaviour can see it:
     - sizes that only speed depends on: first capacities, buffer, block and chunk sizes (PERF below), and how far a list
       grows (`cap ? 2 * cap : 64`)
     - how long a loop sleeps or waits before it looks again, and the number of threads that share work
+    - limits in real time that are written as a number (tkc_deadline_ns(50)); advice to the system (posix_fadvise, madvise)
     - hexadecimal masks, modes of files, characters, and string texts: tests of formats hold whole outputs against these
     - fractions below 1e-4: guards against division by zero
     - < for <= and > for >= where both sides being equal gives the same: the smaller, the larger, the distance
@@ -49,15 +50,19 @@ Fault = collections.namedtuple("Fault", "path function line operator before afte
 
 # A wait of 0 or 1 ms for what is complete by then; flags of a reader of JSON.
 NO_MATTER = re.compile(r"tinkc_future_(?!wait)\w+$|json_load\w*$")
+# A limit in real time, given as a number: only a test that measures time could tell 50 ms from 51.
+REAL_TIME = re.compile(r"tkc_deadline_ns$")
+# Hints to the system about what is read next, and pages given back to it.
+ADVICE = re.compile(r"^(posix_fadvise|madvise|tkc_dl_give_back)$")
 SWAPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&",
          "+": "-", "-": "+", "*": "/", "/": "*", "+=": "-=", "-=": "+=", "<<": ">>", ">>": "<<", "|": "&"}
 # Calls that are left alone with their arguments, and calls whose loss alone no behaviour shows.
 UNSEEN = re.compile(r"^(?!tke_)(assert|perror|va_start|va_end|tkc_release\w*|log_\w+|(?:\w+_)?(?:log|debug|warn|trace|note|logf)(?:_\w+)?|\w*_log\w*|nanosleep|usleep|TKC_\w+)$")
 KEPT = re.compile(r"^(free|close|.*_(free|cleanup|destroy|unlock|lock|end|init|release|close|unref|decref|drop|discard)|memset|fflush|"
                   r"pthread_\w+|unlink|madvise|posix_fadvise|clearerr|closedir|fclose|close_range)$")
-RELEASE = re.compile(r"^(free|close|fclose|closedir|\w+_(free|decref|unref))$")
+RELEASE = re.compile(r"^(free|close|fclose|closedir|\w+_(free|decref|unref)|ZSTD_free\w+)$")
 PERF = re.compile(r"CAPACITY|INITIAL|BUFFER|_BUF$|CHUNK|BLOCK|GRAIN|STACK|PREFETCH|ALIGN|BATCH_BYTES|SLAB|PAGE_BYTES|READ_SIZE|READ_AT_ONCE|"
-                  r"COPY_BYTES|PIECE|_THREADS$|^PAD$")
+                  r"COPY_BYTES|PIECE|_THREADS$|^PAD$|^LOOK_MS$|EVENTS_AT_ONCE")
 GROWTH = re.compile(r"(\w+) \? (?:2 \* [\w >-]*\b\1|[\w >-]*\b\1 \* 2) : \d+$")
 ALLOCATES = re.compile(r"^(malloc|calloc|realloc|tkc_(z?alloc|alloc_\w+|resize|grow|arena_(alloc|zalloc|array)))$")
 COPIES = ("memcpy", "memmove", "memset")
@@ -195,6 +200,8 @@ def changes_of(tokens, first, last, loop):
                 continue
             if t.text == "0" and NO_MATTER.match(caller(tokens, i, first)):
                 continue
+            if REAL_TIME.match(caller(tokens, i, first)):
+                continue
             none = t.text == "1" and tokens[i - 1].text == "-" and unary(tokens, i - 1, first)
             new, what = "0" if none else changed_number(t.text), "number"
         elif t.text in ("true", "false"):
@@ -323,9 +330,10 @@ class Source:
                 i = self.plain(i, end, function)
 
     def only_logs(self, i):
-        """Is the statement at i a call that writes a log line, without an else?"""
+        """Is the statement at i a call that writes a log line or gives advice, without an else?"""
         t = self.tokens
-        if not UNSEEN.match(t[i].text) or t[i + 1].text != "(":
+        i += 3 if flat(t, i, i + 3) == "( void )" else 0
+        if not (UNSEEN.match(t[i].text) or ADVICE.match(t[i].text)) or t[i + 1].text != "(":
             return False
         end = closing(t, i + 1)
         return t[end + 1].text == ";" and t[end + 2].text != "else"
@@ -409,7 +417,7 @@ class Source:
         # `(void) call(...)`, `call(...)`, `ok = ok && call(...)`: the first called name decides.
         skip = 3 if flat(t, first, first + 3) == "( void )" else 0
         called = t[first + skip].text if t[first + skip].kind == "name" else ""
-        if UNSEEN.match(called) and t[first + skip + 1].text == "(":
+        if (UNSEEN.match(called) or ADVICE.match(called)) and t[first + skip + 1].text == "(":
             return
         if kind == "statement" and RELEASE.match(called) or any(x.text == '"out of memory"' for x in t[first:last]):
             return
