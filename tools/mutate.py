@@ -25,7 +25,8 @@ What is not planted, because no test of behaviour can see it:
     - locks, thread attributes, asserts: ThreadSanitizer and the debug builds own those
     - sizes that only speed depends on: first capacities, buffer, block and chunk sizes (PERF below), and how far a list
       grows (`cap ? 2 * cap : 64`)
-    - how long a loop sleeps or waits before it looks again, and the number of threads that share work
+    - how long a loop sleeps or waits before it looks again, the number of threads that share work, what is large enough
+      for another thread, and how long a program waits for its own threads at its end
     - limits in real time that are written as a number (tkc_deadline_ns(50)); advice to the system (posix_fadvise, madvise)
     - hexadecimal masks, modes of files, characters, and string texts: tests of formats hold whole outputs against these
     - fractions below 1e-4: guards against division by zero
@@ -62,8 +63,9 @@ KEPT = re.compile(r"^(free|close|.*_(free|cleanup|destroy|unlock|lock|end|init|r
                   r"pthread_\w+|unlink|madvise|posix_fadvise|clearerr|closedir|fclose|close_range)$")
 RELEASE = re.compile(r"^(free|close|fclose|closedir|\w+_(free|decref|unref)|ZSTD_free\w+)$")
 PERF = re.compile(r"CAPACITY|INITIAL|BUFFER|_BUF$|CHUNK|BLOCK|GRAIN|STACK|PREFETCH|ALIGN|BATCH_BYTES|SLAB|PAGE_BYTES|READ_SIZE|READ_AT_ONCE|"
-                  r"COPY_BYTES|PIECE|_THREADS$|^PAD$|^LOOK_MS$|EVENTS_AT_ONCE")
-GROWTH = re.compile(r"(\w+) \? (?:2 \* [\w >-]*\b\1|[\w >-]*\b\1 \* 2) : \d+$")
+                  r"COPY_BYTES|PIECE|_THREADS$|^PAD$|^LOOK_MS$|EVENTS_AT_ONCE|"
+                  r"^OFFLOAD_BYTES$|^MANY_BYTES$|^GATHER_MS$|^N_HELPERS$|^(END|EXIT)_PATIENCE_MS$")
+GROWTH = re.compile(r"(\w+) \? (?:2 \* [\w >*-]*\b\1|[\w >*-]*\b\1 \* 2) : \d+$")
 ALLOCATES = re.compile(r"^(malloc|calloc|realloc|tkc_(z?alloc|alloc_\w+|resize|grow|arena_(alloc|zalloc|array)))$")
 COPIES = ("memcpy", "memmove", "memset")
 PERF_CALL = re.compile(r"^(\w*_(reserve|grow|room)|tkc_arena_init|posix_fadvise|madvise|tkc_cond_wait_until)$")

@@ -23,6 +23,7 @@ enum {
     HEARTBEAT_MS = 10 * 1000,
     HEARTBEAT_WARN_MS = 120 * 1000,
     REFRESH_FLOOR_S = 10,
+    REFRESH_MOST_S = 1000000,
     REFRESH_DEFAULT_S = 300
 };
 
@@ -390,12 +391,10 @@ static void beat_fired(tkc_timer *timer)
 static void arm_refresh(tkc_boot *boot)
 {
     int64_t s = boot->client->io.refresh_interval_s;
+    s = s > REFRESH_FLOOR_S ? s : REFRESH_FLOOR_S;
+    s = s < REFRESH_MOST_S ? s : REFRESH_MOST_S;
     if (!boot->ended)
-        tkc_loop_arm(boot->client->loop, &boot->refresh_timer,
-                     (s < REFRESH_FLOOR_S ? REFRESH_FLOOR_S
-                      : s < 1000000       ? s
-                                          : 1000000) *
-                         1000);
+        tkc_loop_arm(boot->client->loop, &boot->refresh_timer, s * 1000);
 }
 
 static void refresh_answered(tkc_call *call)

@@ -359,10 +359,9 @@ static void set_limits(const tkc_curl *curl, tkc_exchange *x)
     curl->easy_setopt(x->easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
     curl->easy_setopt(x->easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
     curl->easy_setopt(x->easy, CURLOPT_BUFFERSIZE, buffer_size(x));
-    if (connect > 0 && connect < INT32_MAX)
-        curl->easy_setopt(x->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)connect);
-    else
-        curl->easy_setopt(x->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)INT32_MAX);
+    connect = connect > 0 ? connect : INT32_MAX;
+    connect = connect < INT32_MAX ? connect : INT32_MAX;
+    curl->easy_setopt(x->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)connect);
 }
 
 static bool plausible_url(const char *url)

@@ -52,7 +52,7 @@ struct tkc_loop {
 
 static bool fires_before(const tkc_timer *x, const tkc_timer *y)
 {
-    return x->due_ms != y->due_ms ? x->due_ms < y->due_ms : x->order < y->order;
+    return x->due_ms < y->due_ms || (x->due_ms == y->due_ms && x->order < y->order);
 }
 
 /* Merges two roots. prev of a first child is its parent; of the others, the previous sibling. Links
@@ -248,9 +248,10 @@ static bool begin_wait(tkc_loop *loop, int64_t limit_ms, int64_t *timeout_ms)
 {
     tkc_timer *next = loop->io.root;
     int64_t now = tkc_loop_now_ms(loop);
-    *timeout_ms = !next ? TINKC_FOREVER : next->due_ms > now ? next->due_ms - now : 0;
-    if (limit_ms != TINKC_FOREVER && (*timeout_ms == TINKC_FOREVER || limit_ms < *timeout_ms))
-        *timeout_ms = limit_ms;
+    int64_t left = !next ? INT64_MAX : next->due_ms > now ? next->due_ms - now : 0;
+    int64_t most = limit_ms == TINKC_FOREVER ? INT64_MAX : limit_ms;
+    left = most < left ? most : left;
+    *timeout_ms = left == INT64_MAX ? TINKC_FOREVER : left;
     pthread_mutex_lock(&loop->shared.lock);
     bool wait =
         !loop->shared.first && !loop->shared.stop && !loop->shared.jumped && *timeout_ms != 0;

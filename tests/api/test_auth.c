@@ -96,6 +96,39 @@ static void token_is_exchanged_used_and_renewed(void **state)
     end(client, mock);
 }
 
+/* An exported sampler takes the token along: its copy asks for none until that one is nearly over. */
+static void a_copy_uses_the_token(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_text text = { 0 };
+    tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
+    tinkc_mock_once(mock, NULL, "/api/v1/auth/token",
+                    &(tinkc_mock_answer){ .body = token_answer("one", 3600) }, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
+                      &(tinkc_mock_answer){ .body = token_answer("two", 9999999) }, &err);
+    tinkc_client *client =
+        mock_client(mock, &(tinkc_client_options){ .api_key = "tml-secret" }, &err);
+    tinkc_sampler *original =
+        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
+    tinkc_client_options o = { .transport = tinkc_mock_transport(mock),
+                               .clock = tinkc_mock_clock(mock) };
+    tinkc_sampler *copy =
+        tinkc_sampler_import(tinkc_sampler_export(original, &text, &err), &o, &err);
+    assert_ok(&err);
+    tinkc_mock_forget(mock);
+    tinkc_future *f = tinkc_logprobs(copy, (const int32_t[]){ 1, 2, 3 }, 3, &err);
+    assert_true(run_until_done(mock, f, 60000));
+    assert_int_equal(tinkc_mock_count(mock, "/api/v1/auth/token"), 0);
+    assert_non_null(
+        strstr(request_header(nth_request(mock, "/api/v1/asample", 0), "X-API-Key"), ".one"));
+    tinkc_future_free(f);
+    tinkc_sampler_free(copy);
+    tinkc_sampler_free(original);
+    tinkc_text_free(&text);
+    end(client, mock);
+}
+
 static void a_short_lived_token_makes_no_tight_loop(void **state)
 {
     (void)state;
@@ -323,6 +356,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(credentials_are_checked_at_once),
         cmocka_unit_test(token_is_exchanged_used_and_renewed),
+        cmocka_unit_test(a_copy_uses_the_token),
         cmocka_unit_test(a_short_lived_token_makes_no_tight_loop),
         cmocka_unit_test(an_old_token_is_better_than_none),
         cmocka_unit_test(exchange_failures_have_their_codes),

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "support/api_support.h"
+#include "support/counting.h"
 
 #define SAMPLE "/api/v1/asample"
 enum { MANY = 450, PROMPT = 10 };
@@ -74,6 +75,45 @@ static void samples_under_way(void **state)
         submits_with("{\"sample_dispatch_bytes_semaphore_size\":2099}", false, 429, 2000), 1);
     assert_int_equal(
         submits_with("{\"sample_dispatch_bytes_semaphore_size\":2100}", false, 429, 2000), 2);
+}
+
+/* A sample that had to wait for its turn keeps no more memory than the others once it is complete. */
+static void waiting_costs_no_memory(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    counting memory = { 0 };
+    tinkc_allocator allocator = counting_allocator(&memory);
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    tinkc_future *f[3];
+    size_t kept[3];
+    o.max_tokens = 1;
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+    tinkc_mock_always(
+        mock, NULL, "/api/v1/client/config",
+        &(tinkc_mock_answer){ .body = "{\"sample_dispatch_bytes_semaphore_size\":100}" }, &err);
+    tinkc_client *client = mock_client(
+        mock, &(tinkc_client_options){ .allocator = &allocator, .telemetry = TINKC_TELEMETRY_OFF },
+        &err);
+    tinkc_sampler *s =
+        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
+    for (size_t i = 0; i < 3; i++) /* two fill the budget */
+        f[i] = tinkc_sample(s, prompt, PROMPT, 1, &o, &err);
+    assert_true(run_until_done(mock, f[2], 60000));
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(tinkc_future_wait(f[i], 0, &err));
+        size_t before = atomic_load(&memory.bytes);
+        tinkc_future_free(f[i]);
+        tinkc_mock_settle(mock, PATIENCE_MS, &err);
+        kept[i] = before - atomic_load(&memory.bytes);
+    }
+    assert_ok(&err);
+    assert_int_equal(kept[2], kept[0]);
+    assert_int_equal(kept[2], kept[1]);
+    tinkc_sampler_free(s);
+    tinkc_client_free(client);
+    assert_true(counting_is_empty_soon(&memory));
+    tinkc_mock_free(mock);
 }
 
 static void defaults_of_a_new_lora(void **state)
@@ -291,6 +331,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_under_way),
+        cmocka_unit_test(waiting_costs_no_memory),
         cmocka_unit_test(defaults_of_a_new_lora),
         cmocka_unit_test(chunks_of_a_pass),
         cmocka_unit_test(the_service_switches_resampling_off),

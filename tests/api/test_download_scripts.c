@@ -650,6 +650,27 @@ static void external_files(void **state)
     end(s);
 }
 
+/* From its first moment a download fetches, whatever it is still asking for. */
+static void the_stage_of_a_download(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/client/config",
+                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
+    tinkc_client *client = mock_client(mock, NULL, &err);
+    tinkc_future *f = tinkc_checkpoint_download(client, PATH, NULL, &err);
+    assert_ok(&err);
+    wait_until(tinkc_mock_count(mock, NULL) > 0);
+    assert_int_equal(tinkc_future_stage(f), TINKC_STAGE_FETCHING);
+    tinkc_future_cancel(f);
+    assert_false(tinkc_future_wait(f, PATIENCE_MS, &err));
+    assert_int_equal(err.code, TINKC_E_CANCELLED);
+    tinkc_future_free(f);
+    tinkc_client_free(client);
+    tinkc_mock_free(mock);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -660,6 +681,7 @@ int main(void)
         cmocka_unit_test(resumed_archives),
         cmocka_unit_test(names_and_options),
         cmocka_unit_test(external_files),
+        cmocka_unit_test(the_stage_of_a_download),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

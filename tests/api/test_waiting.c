@@ -280,7 +280,7 @@ static void the_one_that_completes(void **state)
     tinkc_future_free(step);
 }
 
-/* All of them: the first failure is told, but not before all are complete; a wait that runs out says so. */
+/* All of them: the first failure is reported, but not before all are complete; a wait that runs out says so. */
 static void waiting_for_all(void **state)
 {
     (void)state;

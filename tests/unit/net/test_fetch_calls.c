@@ -244,7 +244,7 @@ static void headers_of_answers(void **state)
     (void)state;
     static const answer a = {
         "HTTP/1.1 100 x\r\nOld: 1\r\n\r\nHTTP/1.1 200 OK\r\nA : b \r\nE:\r\nnone\r\n"
-        ": x\r\nU: p:q\r\n\r\n",
+        ": x\r\nU: p:q\r\nN:v\r\n\r\n",
         NULL, CURLE_OK
     };
     assert_true(run("GET", "http://h/", &a, 1));
@@ -254,8 +254,8 @@ static void headers_of_answers(void **state)
     assert_null(tkc_fetch_header(&r, "Old")); /* of the interim answer */
     assert_null(tkc_fetch_header(&r, "none"));
     assert_null(tkc_fetch_header(&r, ""));
-    assert_int_equal(r.pairs.len, strlen("A.b.E..U.p:q."));
-    assert_memory_equal(r.pairs.data, "A\0b\0E\0\0U\0p:q\0", r.pairs.len);
+    assert_int_equal(r.pairs.len, strlen("A.b.E..U.p:q.N.v."));
+    assert_memory_equal(r.pairs.data, "A\0b\0E\0\0U\0p:q\0N\0v\0", r.pairs.len);
 }
 
 static void reads_its_file(scripted_easy *e)
@@ -351,6 +351,7 @@ static void failures_are_explained(void **state)
     const answer lost[] = { hops[0], hops[2] };
     assert_false(run("GET", "http://h/", lost, 2));
     assert_memory_equal(err.message, "the connection was reset before an answer", 41);
+    assert_null(tkc_fetch_header(&r, "location")); /* that was the first hop's */
 }
 
 static int64_t connected_us; /* when the connection was made; 0 = never */

@@ -261,6 +261,9 @@ static void answers_as_they_are_passed_on(void **state)
         { TINKC_POOL_TRAIN, "HTTP/1.1 199 x\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", NULL,
           "200;head;end;" },
         { TINKC_POOL_TRAIN, "HTTP/1.1 999 x\r\n\r\n", NULL, "999;head;end;" },
+        /* a status line begins a head of its own */
+        { TINKC_POOL_TRAIN, "HTTP/1.1 302 x\r\nA: b\r\nHTTP/1.1 200 OK\r\nC: d\r\n\r\n", NULL,
+          "200;C=d;head;end;" },
         /* the lines after the head are a trailer; those without a name are dropped */
         { TINKC_POOL_TRAIN, "HTTP/1.1 200 OK\r\n: x\r\nno colon\r\nG:\r\n\r\nT: u\r\n", "y",
           "200;G=;head;body y;end;" },

@@ -636,6 +636,27 @@ static void an_idle_transport_sleeps(void **state)
     }
 }
 
+/* The timer of a pool that was closed keeps nobody awake. */
+static void a_closed_pool_asks_for_nothing(void **state)
+{
+    (void)state;
+    open_with(&(tkc_http_options){ .proxy = "" });
+    exchange *x = make("GET", "http://h", TINKC_POOL_REST);
+    x->request.idle_timeout_ms = TINKC_FOREVER;
+    sent(x);
+    sent(make("GET", "http://h", TINKC_POOL_SAMPLE));
+    play(1, head_and_end, "HTTP/1.1 200 OK\r\n\r\n");
+    scripted_multi *m = scripted_multi_nth(1);
+    assert_int_equal(m->timer_fn((CURLM *)m, 1, m->timer_data), 0); /* the loop is at rest */
+    advance(60000);
+    assert_int_equal(scripted_multis_open(), 1);
+    nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL);
+    settle();
+    size_t before = scripted_reads();
+    nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+    assert_int_equal(scripted_reads(), before);
+}
+
 static size_t descriptors(void)
 {
     size_t n = 0;
@@ -736,6 +757,7 @@ int main(void)
         HTTP_TEST(events_alone_are_served),
         HTTP_TEST(libcurls_timers),
         HTTP_TEST(an_idle_transport_sleeps),
+        HTTP_TEST(a_closed_pool_asks_for_nothing),
         cmocka_unit_test(descriptors_come_back),
         HTTP_TEST(signs_of_life),
         HTTP_TEST(http2_may_end),

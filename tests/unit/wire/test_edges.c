@@ -77,7 +77,7 @@ static void defaults_of_requests(void **state)
     assert_string_equal(search.owner.type, "own");
 }
 
-/* Seconds, or milliseconds where seconds would be centuries away; what no clock holds is no time. */
+/* Seconds, or milliseconds where seconds would be centuries away; what no clock holds has no time. */
 static void times_as_numbers(void **state)
 {
     (void)state;

@@ -109,6 +109,10 @@ static void other_paths_are_404_or_405(void **state)
     assert_int_equal(route_of("GET", "/api/v1/asample").status, 405);
     assert_int_equal(route_of("GET", "/api/v1/sessions/%zz").status, 404);
     assert_int_equal(route_of("GET", "/api/v1/sessions/%00").status, 404);
+    tinkc_error err = { 0 };
+    tkc_route route;
+    assert_true(tkc_route_find(tkc_str("GET"), tkc_strn(NULL, 0), &arena, &route, &err));
+    assert_int_equal(route.status, 404);
     char path[64] = "";
     for (size_t n = 1; n <= 20; n++) { /* more than any endpoint has, from some number on */
         (void)strcat(path, "/a");
