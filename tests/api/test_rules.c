@@ -425,7 +425,46 @@ static void audits(void **state)
     }
 }
 
+static void lists(void **state)
+{
+    (void)state;
+    static const struct {
+        tinkc_list_options o;
+        const char *why;
+    } rows[] = { { { .limit = -1 }, "limit is negative" },
+                 { { .offset = -1 }, "offset is negative" },
+                 { { .page_size = -1 }, "page_size is negative" },
+                 { { .limit = -1, .offset = -1, .page_size = -1 }, "limit is negative" },
+                 { { .limit = 1, .offset = -1, .page_size = -1 }, "offset is negative" },
+                 { { .limit = 1, .offset = 1, .page_size = 1 }, NULL } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_runs *runs = tinkc_runs_list(client, &rows[i].o, &err);
+        assert_why(runs, rows[i].why, i);
+        tinkc_runs_free(runs);
+    }
+}
+
 /* ---- calls of one's own ---- */
+
+static void parts_of_a_form(void **state)
+{
+    (void)state;
+    tinkc_form *form = tinkc_form_new(client, &err);
+    static const struct {
+        const char *name, *why;
+    } rows[] = { { "a", NULL },
+                 { NULL, "name is empty" },
+                 { "", "name is empty" },
+                 { "a\nb", "name holds a line break" } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        bool done = tinkc_form_add_text(form, rows[i].name, "v", &err);
+        assert_why(done ? form : NULL, rows[i].why, i);
+    }
+    assert_false(tinkc_form_add_text(NULL, "a", "v", &err));
+    assert_string_equal(err.message, "the form is NULL");
+    err = (tinkc_error){ 0 };
+    tinkc_form_free(form);
+}
 
 static void paths_and_headers(void **state)
 {
@@ -631,6 +670,8 @@ int main(void)
         TEST(names_of_checkpoints),
         TEST(searches),
         TEST(audits),
+        TEST(lists),
+        TEST(parts_of_a_form),
         TEST(paths_and_headers),
         TEST(numbers_of_a_client),
         TEST(parts_of_a_client),

@@ -309,6 +309,51 @@ static void waiting_for_all(void **state)
         tinkc_future_free(all[i]);
 }
 
+/* A part that is not there yet, one that never will be, and one that there is none of. */
+static void parts_that_are_not_there(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t part;
+        int64_t timeout;
+        int32_t code;
+        const char *why;
+    } rows[] = { { 0, 0, TINKC_E_TIMEOUT, "part 0 is not there yet" },
+                 { 0, 1, TINKC_E_TIMEOUT, "part 0 is not there yet" },
+                 { 1, 0, TINKC_E_ARGUMENT, "part: past the end" } };
+    tinkc_mock_always(mock, NULL, POLL, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
+    tinkc_batch *batch = tinkc_batch_new(client, &err);
+    tinkc_batch_add_sft(batch, ids, 4, 1, &err);
+    tinkc_future *f = tinkc_forward_backward(trainer, batch, TINKC_CROSS_ENTROPY, NULL, &err);
+    tinkc_mock_settle(mock, PATIENCE_MS, &err);
+    assert_ok(&err);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_null(tinkc_future_part(f, rows[i].part, rows[i].timeout, &err));
+        assert_int_equal(err.code, rows[i].code);
+        assert_string_equal(err.message, rows[i].why);
+        err = (tinkc_error){ 0 };
+    }
+    tinkc_future_cancel(f);
+    tinkc_mock_settle(mock, PATIENCE_MS, &err);
+    assert_null(tinkc_future_part(f, 0, PATIENCE_MS, &err));
+    assert_int_equal(err.code, TINKC_E_CANCELLED);
+    err = (tinkc_error){ 0 };
+    tinkc_future_free(f);
+    tinkc_batch_free(batch);
+}
+
+/* A wake-up that came before the wait ends it, once. */
+static void a_queue_that_was_woken(void **state)
+{
+    (void)state;
+    tinkc_queue *queue = tinkc_queue_new(client, &err);
+    tinkc_queue_wake(queue);
+    assert_int_equal(tinkc_queue_run(queue, PATIENCE_MS, &err), 0);
+    assert_int_equal(tinkc_queue_run(queue, 1, &err), 0);
+    assert_ok(&err);
+    tinkc_queue_free(queue);
+}
+
 /* ---- streams ---- */
 
 static void streams_refuse_what_they_cannot_carry(void **state)
@@ -344,7 +389,8 @@ int main(void)
         TEST(calls_in_trouble),         TEST(samples_in_trouble),
         TEST(archives_that_are_packed), TEST(settings_of_a_loss_are_sent),
         TEST(asking_without_waiting),   TEST(the_one_that_completes),
-        TEST(waiting_for_all),          TEST(streams_refuse_what_they_cannot_carry),
+        TEST(waiting_for_all),          TEST(parts_that_are_not_there),
+        TEST(a_queue_that_was_woken),   TEST(streams_refuse_what_they_cannot_carry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
