@@ -9,6 +9,7 @@
 #include <string.h>
 #include "api/client_priv.h"
 #include "base/clock.h"
+#include "base/json_read.h"
 #include "base/str.h"
 #include "codec/query.h"
 #include "codec/tinker_path.h"
@@ -266,6 +267,28 @@ const tinkc_weights *tinkc_future_weights(tinkc_future *f, int64_t timeout_ms, t
     return tkc_future_get(f, "weights", timeout_ms, err);
 }
 
+/* Where nothing changed, one service answers 409 and another 200 with {"changed": false}: both are
+ * CONFLICT. Any other body, or none, is a change. */
+static bool decode_change(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+{
+    tkc_json j;
+    tinkc_str key;
+    tinkc_error unread = { 0 };
+    bool unchanged = false;
+    if (!answer->body.len)
+        return true;
+    tkc_json_open(&j, tkc_strn((const char *)answer->body.data, answer->body.len), &f->arena,
+                  &unread);
+    if (tkc_json_peek(&j) == TKC_JSON_OBJECT && tkc_json_object(&j))
+        while (tkc_json_key(&j, &key)) {
+            unchanged |= tkc_str_is(key, "changed") && tkc_json_peek(&j) == TKC_JSON_FALSE;
+            tkc_json_skip(&j);
+        }
+    tkc_json_close(&j);
+    return !unchanged || tkc_failed(&unread) ||
+           tkc_fail(err, TINKC_E_CONFLICT, "nothing changed: it was so already");
+}
+
 /* Calls on a path whose answer is nothing. */
 static tinkc_future *act_on_path(tinkc_client *client, const tkc_rest_class *class,
                                  const char *path, int32_t endpoint, const void *message,
@@ -279,7 +302,7 @@ static tinkc_future *act_on_path(tinkc_client *client, const tkc_rest_class *cla
                                                .ids = { ids.run, ids.checkpoint },
                                                .message = message,
                                                .conflict_is_final = true },
-                          NULL, err);
+                          decode_change, err);
 }
 
 tinkc_future *tinkc_checkpoint_delete(tinkc_client *client, const char *path, tinkc_error *err)

@@ -647,6 +647,41 @@ static void a_conflict_is_final_where_it_says_so_already(void **state)
     }
 }
 
+/* The other way of saying so; what else such an answer holds does not matter. */
+static void an_unchanged_checkpoint_is_a_conflict(void **state)
+{
+    static make_fn *const calls[] = { make_publish, make_unpublish, make_delete };
+    static const struct {
+        const char *body;
+        int32_t code;
+    } answers[] = {
+        { "{\"changed\":false}", TINKC_E_CONFLICT },
+        { " { \"a\": [1, {\"changed\": true}], \"changed\" : false } ", TINKC_E_CONFLICT },
+        { "{\"changed\":true}", 0 },
+        { "{\"changed\":null}", 0 },
+        { "{\"unchanged\":false,\"a\":{\"changed\":false}}", 0 },
+        { "{}", 0 },
+        { "", 0 },
+        { "null", 0 },
+        { "ok", 0 },
+        { "{\"changed\":false", 0 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
+        for (size_t k = 0; k < 3; k++) {
+            world w;
+            open_world(&w);
+            tinkc_mock_always(w.mock, NULL, CKPT "*",
+                              &(tinkc_mock_answer){ .body = answers[i].body }, &w.err);
+            tinkc_future *f = calls[k](w.client, &w.err);
+            assert_int_equal(tinkc_future_wait(f, PATIENCE_MS, &w.err), !answers[i].code);
+            assert_int_equal(w.err.code, answers[i].code);
+            assert_int_equal(tinkc_mock_count(w.mock, NULL), 1);
+            tinkc_future_free(f);
+            close_world(&w);
+        }
+}
+
 static void wrong_arguments_send_nothing(void **state)
 {
     world w;
@@ -850,6 +885,7 @@ int main(void)
         cmocka_unit_test(weather_that_passes_does_no_harm),
         cmocka_unit_test(answers_that_are_no_answers),
         cmocka_unit_test(a_conflict_is_final_where_it_says_so_already),
+        cmocka_unit_test(an_unchanged_checkpoint_is_a_conflict),
         cmocka_unit_test(wrong_arguments_send_nothing),
         cmocka_unit_test(ids_are_escaped),
         cmocka_unit_test(archive_by_redirect),

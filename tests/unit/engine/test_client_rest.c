@@ -134,6 +134,11 @@ static void records_agree(world *w)
 static void changes_hold(world *w)
 {
     done(w, tinkc_checkpoint_publish(w->client, w->path, &w->err));
+    tinkc_error err = { 0 };
+    tinkc_future *again = tinkc_checkpoint_publish(w->client, w->path, &w->err);
+    assert_false(tinkc_future_wait(again, PATIENCE_MS, &err));
+    assert_int_equal(err.code, TINKC_E_CONFLICT);
+    tinkc_future_free(again);
     tinkc_checkpoints *list = tinkc_checkpoints_list(w->client, NULL, &w->err);
     assert_true(tinkc_checkpoints_next(list, &w->err)->is_public);
     tinkc_checkpoints_free(list);
