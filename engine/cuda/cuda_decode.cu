@@ -24,7 +24,9 @@
 
 enum { TEAM = 8, BLOCK = TEAM * 32 }; /* warps, threads */
 /* A piece: 8 rows of a matrix, PIECE_K numbers of each, in tiles of 64 columns whose 16-byte pieces are permuted by the copy. */
-enum { PIECE_K = 256, TILE = 8 * 128, PIECE = PIECE_K / 64 * TILE, RING = 4 }; /* bytes; places */
+enum { PIECE_K = 256, TILE = 8 * 128, PIECE = PIECE_K / 64 * TILE }; /* bytes */
+/* Places of a warp's ring. The first warp has more: where a matrix has no more units than there are blocks, it alone multiplies. */
+enum { LONG_RING = 8, RING = 4, PLACES = LONG_RING + (TEAM - 1) * RING };
 enum { CHUNK_BLOCKS = 32, CHUNK_ROWS = CHUNK_BLOCKS * KEYS }; /* key blocks, rows of 8 values, met at a time */
 enum { IDS = 512 }; /* cache blocks of a row that are looked up in shared memory */
 enum { MOST_GROUP = 8, WIDTH_PIECES = 4 };
@@ -83,8 +85,9 @@ DEVICE int next_unit(int unit)
 
 enum { FULL = 0, EMPTY = 1 }; /* a place's barriers: its bytes have arrived, they have been used */
 
-typedef struct ring { /* shared addresses */
-    uint32_t places, bars;
+typedef struct ring {
+    uint32_t places, bars; /* shared addresses */
+    int n;                 /* places */
 } ring;
 
 DEVICE uint32_t bar_of(const ring &r, int place, int kind)
@@ -94,16 +97,16 @@ DEVICE uint32_t bar_of(const ring &r, int place, int kind)
 
 DEVICE ring ring_of(unsigned char *shared, int warp)
 {
-    uint32_t base = (uint32_t)__cvta_generic_to_shared(shared);
-    ring r = { base + warp * RING * PIECE, base + TEAM * RING * PIECE + warp * RING * 16 };
+    uint32_t base = (uint32_t)__cvta_generic_to_shared(shared), first = warp ? LONG_RING + (warp - 1) * RING : 0;
+    ring r = { base + first * PIECE, base + PLACES * PIECE + first * 16, warp ? (int)RING : (int)LONG_RING };
     return r;
 }
 
 DEVICE void make_rings(unsigned char *shared)
 {
 #if __CUDA_ARCH__ >= 900
-    for (int i = threadIdx.x; i < TEAM * RING * 2; i += BLOCK)
-        asm volatile("mbarrier.init.shared::cta.b64 [%0],1;" ::"r"((uint32_t)__cvta_generic_to_shared(shared) + TEAM * RING * PIECE + i * 8)
+    for (int i = threadIdx.x; i < PLACES * 2; i += BLOCK)
+        asm volatile("mbarrier.init.shared::cta.b64 [%0],1;" ::"r"((uint32_t)__cvta_generic_to_shared(shared) + PLACES * PIECE + i * 8)
                      : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
 #endif
@@ -202,7 +205,7 @@ DEVICE void fill_rings(const tcu_decode &p, const layer_of *layers, unsigned cha
         f.tile += along;
         f.along[0] = f.along[1];
         f.along[1] = along;
-        if (++f.place == RING) {
+        if (++f.place == r.n) {
             f.place = 0;
             f.phase ^= 1;
         }
@@ -306,26 +309,42 @@ typedef struct reader { /* where a warp is in its ring */
     uint32_t phase;
 } reader;
 
-/* Waits for the next place. */
-DEVICE uint32_t next_place(reader &r)
+/* `places` further, at most a round. */
+DEVICE void advance(reader &r, int places)
 {
-    uint32_t place = r.r.places + r.place * PIECE;
-    wait_for(bar_of(r.r, r.place, FULL), r.phase);
-    if (++r.place == RING) {
-        r.place = 0;
-        r.phase ^= 1;
-    }
-    return place;
+    r.place += places;
+    bool over = r.place >= r.r.n;
+    r.place -= over ? r.r.n : 0;
+    r.phase ^= over;
 }
 
-/* The next piece; of gate and up, one of each. Matrices 0 and 2 of a lane's four are rows of the first, 1 and 3 of the other. */
-DEVICE places next_places(reader &r, bool pair)
+/* What a lane reads of the next piece; of gate and up, one of each: matrices 0 and 2 of a lane's four are rows of the first,
+ * 1 and 3 of the other. */
+DEVICE places places_at(const reader &r, int pair)
 {
     int lane = threadIdx.x % 32, row = lane & 7;
-    uint32_t first = next_place(r), other = pair ? next_place(r) : first;
-    uint32_t at = (lane & 8 ? other : first) + row * 128 + (((lane >> 4) ^ row) << 4);
+    reader other = r;
+    advance(other, pair);
+    uint32_t at = r.r.places + (lane & 8 ? other.place : r.place) * PIECE + row * 128 + (((lane >> 4) ^ row) << 4);
     places out = { { at, at ^ 32, at ^ 64, at ^ 96 } };
     return out;
+}
+
+/* True if the next piece has arrived; of gate and up, both. */
+DEVICE bool has_arrived(const reader &r, int pair)
+{
+    reader other = r;
+    advance(other, pair);
+    bool first = is_over(bar_of(r.r, r.place, FULL), r.phase);
+    return __all_sync(0xffffffffu, is_over(bar_of(r.r, other.place, FULL), other.phase) & first);
+}
+
+DEVICE void await(const reader &r, int pair)
+{
+    reader other = r;
+    advance(other, pair);
+    wait_for(bar_of(r.r, r.place, FULL), r.phase);
+    wait_for(bar_of(r.r, other.place, FULL), other.phase);
 }
 
 /* A sum, as the layered path rounds it. */
@@ -362,43 +381,53 @@ DEVICE void finish(const tcu_decode &p, const layer_of &l, int matrix, int colum
 
 /* The units of a matrix that are this warp's; x: rows in shared memory. Weights are the left operand and rows of x the right
  * one, so that all of them are read as the instruction wants them; lanes without a row of x read the first one, and what
- * comes of it is not used. A place of the ring is given back once the last of it was multiplied, so certainly read. */
+ * comes of it is not used.
+ *
+ * A branch waits for the matrix instruction before it and delays the next one, so a piece has two, side by side: whether the
+ * next piece has arrived is asked while this one is multiplied, and its first operands are read on the chance that it has.
+ * A place of the ring is given back once the last of it was multiplied, so certainly read. */
 DEVICE void products(reader &r, const tcu_decode &p, const layer_of &l, int matrix, const uint32_t *x)
 {
     enum { PAIRS_OF = PIECE_K / 32 };
     int lane = threadIdx.x % 32, g = lane / 4, n = pieces_of(width_of(p, matrix)), units = units_of(p, matrix);
-    bool pair = matrix == GATE_UP;
+    int pair = matrix == GATE_UP ? 1 : 0;
     uint32_t mine = (uint32_t)__cvta_generic_to_shared(x + (g < p.rows ? g : 0) * p.ld) + lane % 4 * 16;
 #pragma unroll 1
     for (int unit = first_unit(threadIdx.x / 32); unit < units; unit = next_unit(unit)) {
         float acc[4] = {};
         operands even, odd;
-        int used = r.place;
-        places at = next_places(r, pair);
+        places at = places_at(r, pair);
         uint32_t from = mine;
-        take(even, from, at, 0);
+        bool there = false;
 #pragma unroll 1
         for (int piece = 0; piece < n; piece++) {
-            int next = r.place;
+            if (!there) {
+                await(r, pair);
+                take(even, from, at, 0);
+            }
+            int used = r.place + lane;
+            places next;
 #pragma unroll
             for (int j = 0; j < PAIRS_OF; j += 2) {
                 take(odd, from, at, j + 1);
                 multiply(acc, even);
-                if (j + 2 < PAIRS_OF) {
-                    take(even, from, at, j + 2);
-                } else {
-                    from += PAIRS_OF * 64;
-                    if (piece + 1 < n) {
-                        at = next_places(r, pair);
-                        take(even, from, at, 0);
-                    }
+                if (j == 0) {
+                    advance(r, 1 + pair);
+                    next = places_at(r, pair);
                 }
+                if (j == 2)
+                    there = has_arrived(r, pair);
+                if (j + 2 < PAIRS_OF)
+                    take(even, from, at, j + 2);
+                else
+                    take(even, from + PAIRS_OF * 64, next, 0); /* after the last piece not used */
                 multiply(acc, odd);
             }
             __syncwarp();
-            if (lane < (pair ? 2 : 1))
-                arrive(bar_of(r.r, used + lane == RING ? 0 : used + lane, EMPTY));
-            used = next;
+            if (lane <= pair)
+                arrive(bar_of(r.r, used >= r.r.n ? used - r.r.n : used, EMPTY));
+            at = next;
+            from += PAIRS_OF * 64;
         }
         finish(p, l, matrix, unit * 8 + g, acc);
     }
@@ -620,14 +649,14 @@ template <int D> DEVICE void put_own_value(const tcu_decode &p, const value_item
             p.qkv + (int64_t)it.s.row * width + (p.n_heads + p.n_kv_heads + it.kv_head) * D + (it.tile + tile) * 8));
 }
 
-/* Weights of a chunk's key blocks, a warp two of them at most: operands, sums and shrinks into shared memory. `run` is
+/* Weights of a chunk's key blocks, a warp up to four of them: operands, sums and shrinks into shared memory. `run` is
  * the running maximum of head g of the group, before and after. */
 template <int D>
 DEVICE void weigh_chunk(const tcu_decode &p, const value_item &it, int block0, int n, float &run, heads_area<D> &t)
 {
     enum { OWN = CHUNK_BLOCKS / TEAM };
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, group = p.n_heads / p.n_kv_heads;
-    float scale2 = p.scale * 1.4426950408889634f, base[OWN];
+    float scale2 = p.scale * 1.4426950408889634f, before[OWN];
     float2 s[OWN][KEYS / 8];
     const float *from = p.scores + ((int64_t)it.index * p.n_heads + it.kv_head * group + g) * p.ld_scores + lane % 4 * 2;
 #pragma unroll
@@ -640,6 +669,8 @@ DEVICE void weigh_chunk(const tcu_decode &p, const value_item &it, int block0, i
     }
 #pragma unroll
     for (int u = 0; u < OWN; u++) {
+        if (warp + u * TEAM >= n)
+            break;
         float top = fmaxf(s[u][0].x, s[u][0].y);
 #pragma unroll
         for (int j = 1; j < KEYS / 8; j++)
@@ -650,27 +681,30 @@ DEVICE void weigh_chunk(const tcu_decode &p, const value_item &it, int block0, i
             t.top[warp + u * TEAM][g] = top;
     }
     BLOCK_SYNC();
-#pragma unroll 4
-    for (int i = 0; i < n; i++) {
-        float next = fmaxf(run, t.top[i][g]), under = base_of(next, scale2);
+#pragma unroll
+    for (int u = 0; u < OWN; u++)
+        before[u] = run;
+#pragma unroll 8
+    for (int i = 0; i < n; i++) { /* maxima before the warp's own blocks, and of all */
+        float top = t.top[i][g];
 #pragma unroll
         for (int u = 0; u < OWN; u++)
-            base[u] = i == warp + u * TEAM ? under : base[u];
-        if (i % TEAM == warp && lane % 4 == 0)
-            t.shrink[i][g] = power(run, scale2, under);
-        run = next;
+            before[u] = i < warp + u * TEAM ? fmaxf(before[u], top) : before[u];
+        run = fmaxf(run, top);
     }
 #pragma unroll
     for (int u = 0; u < OWN; u++) {
         int i = warp + u * TEAM;
         if (i >= n)
             break;
-        float part = 0;
+        float part = 0, base = base_of(fmaxf(before[u], t.top[i][g]), scale2);
+        if (lane % 4 == 0)
+            t.shrink[i][g] = power(before[u], scale2, base);
 #pragma unroll
         for (int j = 0; j < KEYS / 8; j++) {
-            s[u][j].x = power(s[u][j].x, scale2, base[u]);
+            s[u][j].x = power(s[u][j].x, scale2, base);
             part = __fadd_rn(part, s[u][j].x);
-            s[u][j].y = power(s[u][j].y, scale2, base[u]);
+            s[u][j].y = power(s[u][j].y, scale2, base);
             part = __fadd_rn(part, s[u][j].y);
             t.w[i][j / 2][j % 2][lane] = pack(s[u][j].x, s[u][j].y);
         }
@@ -790,20 +824,28 @@ template <int D> DEVICE void find_items(const tcu_decode &p, const layer_of &l, 
     BLOCK_SYNC();
 }
 
+/* Asks for keys and values of earlier steps, of a block's first items, before the layer's first product: they arrive while
+ * others are waited for. */
 template <int D>
-DEVICE void attend(const tcu_decode &p, const layer_of &l, const sequences &all, own_items &own, grid_barrier &m, heads_area<D> &t,
-                   bf16 *v)
+DEVICE void ask(const tcu_decode &p, const layer_of &l, const sequences &all, own_items &own, uint32_t k[D / 16][2], bf16 *v)
 {
-    uint32_t k[D / 16][2], next_k[D / 16][2];
-    int n = blockIdx.x;
     if (own.window != l.window)
         find_items<D>(p, l, all, own);
-    score_item it = own.scores;
     const value_item &mine = own.values;
-    head_setup turn = find_setup(p, l, it); /* all this before the others are waited for */
-    load_old_keys<D>(p, l, it, k);
     if (mine.index >= 0)
         load_values(p, l, mine, mine.s.first * KEYS, chunk_of(p, mine, mine.s.first), v);
+    load_old_keys<D>(p, l, own.scores, k);
+}
+
+template <int D>
+DEVICE void attend(const tcu_decode &p, const layer_of &l, const sequences &all, own_items &own, grid_barrier &m,
+                   uint32_t k[D / 16][2], heads_area<D> &t, bf16 *v)
+{
+    uint32_t next_k[D / 16][2];
+    int n = blockIdx.x;
+    score_item it = own.scores;
+    const value_item &mine = own.values;
+    head_setup turn = find_setup(p, l, it);
     grid_sync(m);
     int there = -1; /* the sequence whose queries are in shared memory */
 #pragma unroll 1
@@ -815,7 +857,7 @@ DEVICE void attend(const tcu_decode &p, const layer_of &l, const sequences &all,
         if (next.index >= 0 && next.index != it.index)
             turn.t = angles_at(heads_of(p), next.s.pos);
         it = next;
-        memcpy(k, next_k, sizeof k);
+        memcpy(k, next_k, sizeof next_k);
     }
     grid_sync(m);
     if (mine.index >= 0)
@@ -831,7 +873,7 @@ template <int D> __global__ void __launch_bounds__(BLOCK + 32, 1) decode_layers(
     extern __shared__ __align__(1024) unsigned char shared[]; /* tiles of the ring begin at multiples of 1024 */
     __shared__ sequences all;
     __shared__ own_items own;
-    bf16 *v = (bf16 *)(shared + TEAM * RING * (PIECE + 16));
+    bf16 *v = (bf16 *)(shared + PLACES * (PIECE + 16));
     uint32_t *x = (uint32_t *)((unsigned char *)v + sizeof(values_area));
     heads_area<D> &t = *(heads_area<D> *)x;
     layer_of *layers = (layer_of *)((unsigned char *)x + p.area);
@@ -848,15 +890,18 @@ template <int D> __global__ void __launch_bounds__(BLOCK + 32, 1) decode_layers(
     find_items<D>(p, layers[0], all, own);
     reader r = { ring_of(shared, threadIdx.x / 32) };
     grid_barrier m = { p.barrier, 0 };
+    uint32_t k[D / 16][2];
 #pragma unroll 1
     for (int i = 0; i < p.n_layers * MATRICES; i++) {
         const layer_of &l = layers[i / MATRICES];
         int matrix = i % MATRICES;
+        if (matrix == QKV)
+            ask<D>(p, l, all, own, k, v);
         if (matrix == QKV || matrix == GATE_UP) {
             norm_before(p, l, matrix, i == 0, m, x);
         } else {
             if (matrix == OUT)
-                attend<D>(p, l, all, own, m, t, v);
+                attend<D>(p, l, all, own, m, k, t, v);
             else
                 grid_sync(m);
             copy_rows(p, matrix == OUT ? p.o : p.m, width_of(p, matrix), x);
@@ -885,7 +930,7 @@ int tcu_decode_map(void *map, const tcu_bf16 *w, int64_t rows, int64_t k)
 
 static size_t shared_bytes(const tcu_decode *p)
 {
-    return (size_t)TEAM * RING * (PIECE + 16) + sizeof(values_area) + (size_t)p->area + (size_t)p->n_layers * sizeof(layer_of);
+    return (size_t)PLACES * (PIECE + 16) + sizeof(values_area) + (size_t)p->area + (size_t)p->n_layers * sizeof(layer_of);
 }
 
 bool tcu_decode_plan(tcu_decode *p, int32_t processors, size_t shared)
