@@ -11,7 +11,7 @@ template <bool TRANSPOSED> using whole = shape<128, 128, 2, 4, false, TRANSPOSED
 
 template <bool TRANSPOSED, bool WIDE>
 __global__ void __launch_bounds__(256) product(const bf16 *a, int64_t lda, const bf16 *b, int64_t ldb, void *c, int64_t ldc,
-                                               int m, int n, int k)
+                                               int m, int n, int k, bool add)
 {
     typedef whole<TRANSPOSED> S;
     extern __shared__ __align__(128) unsigned char shared[];
@@ -24,16 +24,17 @@ __global__ void __launch_bounds__(256) product(const bf16 *a, int64_t lda, const
         for (int e = 0; e < 2; e++)
             if (m0 + i < m && n0 + j + e < n) {
                 int64_t at = (int64_t)(m0 + i) * ldc + n0 + j + e;
+                bf16 *y = (bf16 *)c + at;
                 if (WIDE)
                     ((float *)c)[at] = x[e];
                 else
-                    ((bf16 *)c)[at] = narrow(x[e]);
+                    *y = narrow(add ? __fadd_rn(wide(narrow(x[e])), wide(*y)) : x[e]);
             }
     });
 }
 
 template <bool TRANSPOSED, bool WIDE>
-static int run_chain(const bf16 *a, int64_t lda, const bf16 *b, int64_t ldb, void *c, int64_t ldc, int m, int n, int k,
+static int run_chain(const bf16 *a, int64_t lda, const bf16 *b, int64_t ldb, void *c, int64_t ldc, int m, int n, int k, bool add,
                      tcu_stream stream)
 {
     typedef whole<TRANSPOSED> S;
@@ -41,18 +42,18 @@ static int run_chain(const bf16 *a, int64_t lda, const bf16 *b, int64_t ldb, voi
     if (e)
         return e;
     dim3 grid((m + S::BM - 1) / S::BM, (n + S::BN - 1) / S::BN);
-    product<TRANSPOSED, WIDE><<<grid, S::THREADS, S::BYTES, stream>>>(a, lda, b, ldb, c, ldc, m, n, k);
+    product<TRANSPOSED, WIDE><<<grid, S::THREADS, S::BYTES, stream>>>(a, lda, b, ldb, c, ldc, m, n, k, add);
     return cudaGetLastError();
 }
 
-int tcu_chain(bool transposed, bool wide, const tcu_bf16 *a, int64_t lda, const tcu_bf16 *b, int64_t ldb, void *c, int64_t ldc,
-              int32_t m, int32_t n, int32_t k, tcu_stream stream)
+int tcu_chain(bool transposed, bool wide, bool add, const tcu_bf16 *a, int64_t lda, const tcu_bf16 *b, int64_t ldb, void *c,
+              int64_t ldc, int32_t m, int32_t n, int32_t k, tcu_stream stream)
 {
     if (transposed)
-        return wide ? run_chain<true, true>(a, lda, b, ldb, c, ldc, m, n, k, stream) :
-                      run_chain<true, false>(a, lda, b, ldb, c, ldc, m, n, k, stream);
-    return wide ? run_chain<false, true>(a, lda, b, ldb, c, ldc, m, n, k, stream) :
-                  run_chain<false, false>(a, lda, b, ldb, c, ldc, m, n, k, stream);
+        return wide ? run_chain<true, true>(a, lda, b, ldb, c, ldc, m, n, k, add, stream) :
+                      run_chain<true, false>(a, lda, b, ldb, c, ldc, m, n, k, add, stream);
+    return wide ? run_chain<false, true>(a, lda, b, ldb, c, ldc, m, n, k, add, stream) :
+                  run_chain<false, false>(a, lda, b, ldb, c, ldc, m, n, k, add, stream);
 }
 
 /* ---- few rows ---- */

@@ -63,7 +63,7 @@ static bool bind(void *library, tcu_lt *lt)
 }
 
 struct tcu_plan {
-    bool transposed, wide;
+    bool transposed, wide, add;
     int32_t m, n, k, parts;
     int64_t ldx, ldy;
     int how;
@@ -186,43 +186,51 @@ static bool in_table(const tcu_lt *lt, const cublasLtMatmulAlgo_t *algo)
     return tcu_algorithm_exact(id, split, (int)reduction);
 }
 
-static bool call(tcu_device *d, const tcu_plan *p, const tcu_product *q)
+static bool call(tcu_device *d, const tcu_plan *p, const tcu_product *q, bool add)
 {
-    const float one = 1, zero = 0;
+    const float one = 1, beta = add ? 1 : 0;
     tcu_gemm *g = &d->gemm;
-    return !g->lt->cublasLtMatmul(g->handle, p->desc, &one, q->w, p->a, q->x, p->b, &zero, q->y,
+    return !g->lt->cublasLtMatmul(g->handle, p->desc, &one, q->w, p->a, q->x, p->b, &beta, q->y,
                                   p->c, q->y, p->c, &p->algo, g->workspace, WORKSPACE, d->stream);
+}
+
+/* Counts in *differing what our kernel makes different from `got`, in rows of q from `first` on; `before`: what they held. */
+static bool compare(tcu_device *d, const tcu_plan *p, const tcu_product *q, int32_t first,
+                    int32_t rows, void *before, tinkc_error *err)
+{
+    /* only the first part is checked; the others have the same shape */
+    int32_t k = p->parts ? p->k / p->parts : p->k;
+    size_t width = (size_t)p->ldy * (p->wide ? 4 : 2);
+    return tcu_ok(d,
+                  tcu_chain(p->transposed, p->wide, p->add, q->x + (size_t)first * (size_t)p->ldx,
+                            p->ldx, q->w, p->transposed ? p->n : p->k, before, p->ldy, rows, p->n,
+                            k, d->stream),
+                  "checking", err) &&
+           tcu_ok(d,
+                  tcu_differ(p->wide, before, (const char *)q->y + (size_t)first * width,
+                             (int64_t)rows * p->ldy, d->gemm.differing, d->stream),
+                  "checking", err);
 }
 
 /* True if the plan gives the chain's bits on these operands, compared in the first and the last rows. */
 static bool check(tcu_device *d, const tcu_plan *p, const tcu_product *q, tinkc_error *err)
 {
     tcu_gemm *g = &d->gemm;
-    int32_t rows = q->valid < CHECK_ROWS ? q->valid : CHECK_ROWS;
-    int32_t k = p->parts
-                    ? p->k / p->parts
-                    : p->k; /* only the first part is checked; the others have the same shape */
+    int32_t rows = q->valid < CHECK_ROWS ? q->valid : CHECK_ROWS, last = q->valid - rows;
     size_t width = (size_t)p->ldy * (p->wide ? 4 : 2), bytes = (size_t)rows * width;
-    void *expected = tcu_take(d, bytes, TCU_FOR_OTHER, err);
-    bool same = expected && call(d, p, q);
-    for (int end = 0; end < 2 && same; end++) {
-        int32_t first = end ? q->valid - rows : 0;
-        const char *got = (const char *)q->y + (size_t)first * width;
-        *g->differing = 0;
-        same = tcu_ok(d, cudaMemcpyAsync(expected, got, bytes, cudaMemcpyDeviceToDevice, d->stream),
-                      "checking", err) &&
-               tcu_ok(d,
-                      tcu_chain(p->transposed, p->wide, q->x + (size_t)first * (size_t)p->ldx,
-                                p->ldx, q->w, p->transposed ? p->n : p->k, expected, p->ldy, rows,
-                                p->n, k, d->stream),
-                      "checking", err) &&
-               tcu_ok(d,
-                      tcu_differ(p->wide, expected, got, (int64_t)rows * p->ldy, g->differing,
-                                 d->stream),
-                      "checking", err) &&
-               tcu_wait(d, err) && *g->differing == 0;
-    }
-    tcu_give(d, expected, bytes, TCU_FOR_OTHER);
+    char *before = tcu_take(d, 2 * bytes, TCU_FOR_OTHER, err);
+    *g->differing = 0;
+    bool same = before &&
+                tcu_ok(d, cudaMemcpyAsync(before, q->y, bytes, cudaMemcpyDeviceToDevice, d->stream),
+                       "checking", err) &&
+                tcu_ok(d,
+                       cudaMemcpyAsync(before + bytes, (const char *)q->y + (size_t)last * width,
+                                       bytes, cudaMemcpyDeviceToDevice, d->stream),
+                       "checking", err) &&
+                call(d, p, q, q->add) && compare(d, p, q, 0, rows, before, err) &&
+                compare(d, p, q, last, rows, before + bytes, err) && tcu_wait(d, err) &&
+                *g->differing == 0;
+    tcu_give(d, before, 2 * bytes, TCU_FOR_OTHER);
     g->checked++;
     return same;
 }
@@ -234,7 +242,7 @@ static bool run_small(tcu_device *d, const tcu_product *q)
 
 static bool run_plan(tcu_device *d, const tcu_plan *p, const tcu_product *q)
 {
-    return p->how == SMALL ? run_small(d, q) : call(d, p, q);
+    return p->how == SMALL ? run_small(d, q) : call(d, p, q, q->add);
 }
 
 /* Milliseconds of a few runs; 1e30 if it fails. */
@@ -242,7 +250,8 @@ static float time_of(tcu_device *d, const tcu_plan *p, const tcu_product *q)
 {
     cudaEvent_t begin = NULL, end = NULL;
     float ms = 1e30f;
-    bool ok = !cudaEventCreate(&begin) && !cudaEventCreate(&end) && run_plan(d, p, q);
+    bool ok = !cudaEventCreate(&begin) && !cudaEventCreate(&end) &&
+              (p->how == SMALL ? run_small(d, q) : call(d, p, q, false)); /* so y is finite */
     cudaEventRecord(begin, d->stream);
     for (int i = 0; i < TIMED && ok; i++)
         ok = run_plan(d, p, q);
@@ -262,8 +271,8 @@ static void choose(tcu_device *d, tcu_plan *p, const tcu_product *q, tinkc_error
     cublasLtMatmulHeuristicResult_t results[TRIES];
     float times[TRIES], best = 1e30f;
     int got = describe(d->gemm.lt, p) ? ask(&d->gemm, p, results) : 0;
-    bool few =
-        q->m <= TCU_SMALL_ROWS && !q->transposed && q->ldx == q->k && q->k % 8 == 0 && !q->parts;
+    bool few = q->m <= TCU_SMALL_ROWS && !q->transposed && q->ldx == q->k && q->k % 8 == 0 &&
+               !q->parts && !q->add;
     p->how = LIBRARY;
     for (int i = 0; i < got; i++) {
         p->algo = results[i].algo;
@@ -298,7 +307,8 @@ static tcu_plan *find(tcu_device *d, const tcu_product *q, tinkc_error *err)
     for (size_t i = 0; i < g->n_plans; i++) {
         tcu_plan *p = &g->plans[i];
         if (p->m == q->m && p->n == q->n && p->k == q->k && p->transposed == q->transposed &&
-            p->wide == q->wide && p->ldx == q->ldx && p->ldy == q->ldy && p->parts == q->parts)
+            p->wide == q->wide && p->add == q->add && p->ldx == q->ldx && p->ldy == q->ldy &&
+            p->parts == q->parts)
             return p;
     }
     tcu_plan *grown = tkc_grow(NULL, g->plans, &g->cap_plans, g->n_plans + 1, sizeof *grown, err);
@@ -308,6 +318,7 @@ static tcu_plan *find(tcu_device *d, const tcu_product *q, tinkc_error *err)
     tcu_plan *p = &g->plans[g->n_plans++];
     *p = (tcu_plan){ .transposed = q->transposed,
                      .wide = q->wide,
+                     .add = q->add,
                      .m = q->m,
                      .n = q->n,
                      .k = q->k,
@@ -316,6 +327,11 @@ static tcu_plan *find(tcu_device *d, const tcu_product *q, tinkc_error *err)
                      .parts = q->parts };
     choose(d, p, q, err);
     return tkc_failed(err) ? NULL : p;
+}
+
+bool tcu_plan_product(tcu_device *d, const tcu_product *q, tinkc_error *err)
+{
+    return !tkc_failed(err) && find(d, q, err);
 }
 
 bool tcu_prefers_small(tcu_device *d, const tcu_product *q, tinkc_error *err)
@@ -332,7 +348,7 @@ static bool multiply_own(tcu_device *d, const tcu_product *q, tinkc_error *err)
         const tcu_bf16 *w = q->w + (q->transposed ? (int64_t)i * k * q->n : (int64_t)i * k);
         float *y = (float *)q->y + (int64_t)i * q->m * q->ldy;
         if (!tcu_ok(d,
-                    tcu_chain(q->transposed, q->wide, q->x + (int64_t)i * k, q->ldx, w,
+                    tcu_chain(q->transposed, q->wide, q->add, q->x + (int64_t)i * k, q->ldx, w,
                               q->transposed ? q->n : q->k, q->parts ? y : q->y, q->ldy, q->m, q->n,
                               k, d->stream),
                     "product", err))

@@ -34,6 +34,7 @@ void tcu_gemm_close(struct tcu_device *);
 /* y[m][n] = x[m][k] w, w stored [n][k] (not transposed) or [k][n] (transposed: dx = dy w). ldx, ldy: of rows. */
 typedef struct tcu_product {
     bool transposed, wide;
+    bool add; /* y = bf16(y + bf16(x w)), as cuBLASLt adds to a y of bf16 */
     const tcu_bf16 *x, *w;
     void *y;
     int64_t ldx, ldy;
@@ -42,6 +43,8 @@ typedef struct tcu_product {
     int32_t parts; /* 0, or: k is cut into so many; y is fp32 [parts][m][ldy], one chain each */
 } tcu_product;
 bool tcu_multiply(struct tcu_device *, const tcu_product *, tinkc_error *err);
+/* Chooses the algorithm, the first time that a shape is used, and overwrites y then: before a y that is added to. */
+bool tcu_plan_product(struct tcu_device *, const tcu_product *, tinkc_error *err);
 /* True if our own kernel for few rows is the fastest for this product. */
 bool tcu_prefers_small(struct tcu_device *, const tcu_product *, tinkc_error *err);
 

@@ -73,21 +73,24 @@ typedef struct tcu_lora {
 } tcu_lora;
 
 int tcu_lora_low(const tcu_lora *, const tcu_bf16 *x, tcu_bf16 *low, tcu_stream);
-/* y = bf16((y + bias) + scale B low); bias may be NULL, rows without an adapter get the bias alone */
-int tcu_lora_high(const tcu_lora *, const tcu_bf16 *low, const float *bias, tcu_bf16 *y,
-                  tcu_stream);
-/* The same into fp32: z += scale B low. */
+/* y = bf16(base + scale B low), base in fp32, then bf16(y + bias) unless bias is NULL. Not launched without adapters. */
+int tcu_lora_high(const tcu_lora *, const tcu_bf16 *low, const float *base, const float *bias,
+                  tcu_bf16 *y, tcu_stream);
+/* z += scale B low, in fp32. */
 int tcu_lora_logits(const tcu_lora *, const tcu_bf16 *low, float *z, tcu_stream);
 int tcu_lora_dlow(const tcu_lora *, const tcu_bf16 *dy, tcu_bf16 *dlow, tcu_stream);
+/* The adapter's part of dx: bf16(dlow A), -0 in rows without an adapter. */
 int tcu_lora_dx(const tcu_lora *, const tcu_bf16 *dlow, tcu_bf16 *dx, tcu_stream);
 int tcu_lora_da(const tcu_lora *, const tcu_bf16 *dlow, const tcu_bf16 *x, tcu_stream);
 int tcu_lora_db(const tcu_lora *, const tcu_bf16 *dy, const tcu_bf16 *low, tcu_stream);
 
 /* ---- products with the definition's bits, by our own kernels ---- */
 
-/* c[m][n] = a[m][k] b, with b [n][k] (not transposed) or [k][n] (transposed); c is bf16 or fp32. */
-int tcu_chain(bool transposed, bool wide, const tcu_bf16 *a, int64_t lda, const tcu_bf16 *b,
-              int64_t ldb, void *c, int64_t ldc, int32_t m, int32_t n, int32_t k, tcu_stream);
+/* c[m][n] = a[m][k] b, with b [n][k] (not transposed) or [k][n] (transposed); c is bf16 or fp32.
+ * add: c = bf16(c + bf16(a b)), c bf16. */
+int tcu_chain(bool transposed, bool wide, bool add, const tcu_bf16 *a, int64_t lda,
+              const tcu_bf16 *b, int64_t ldb, void *c, int64_t ldc, int32_t m, int32_t n, int32_t k,
+              tcu_stream);
 enum { TCU_SMALL_ROWS = 64 };
 /* The same for up to TCU_SMALL_ROWS rows, b [n][k] dense: reads the weight once. k must be a multiple of 8. With an
  * adapter list low = A x is made by blocks of the same launch; n = 0: only that, for any number of rows in tiles. */
@@ -99,6 +102,8 @@ int tcu_differ(bool wide, const void *a, const void *b, int64_t count, uint64_t 
 
 /* ---- rows ---- */
 
+/* y = bf16(y + bias), rows of n numbers. */
+int tcu_add_bias(const float *bias, tcu_bf16 *y, int64_t rows, int32_t n, tcu_stream);
 int tcu_embed(const int32_t *ids, const tcu_bf16 *e, float *h, int32_t rows, int32_t n, tcu_stream);
 /* h += y (y may be NULL), written to h_out (may be h); a = bf16(norm(h_out) * w) if a. */
 int tcu_add_norm(const float *h, const tcu_bf16 *y, float *h_out, const float *w, float eps,
@@ -267,8 +272,8 @@ int tcu_top_k(const float *z, int64_t ldz, int32_t v, const float *max, const fl
 /* ---- conversions, test data ---- */
 
 int tcu_round(const float *x, tcu_bf16 *y, int64_t n, tcu_stream);
-/* y = bf16(the sum over parts, in order); parts lie n apart. */
-int tcu_join_parts(const float *x, int32_t parts, tcu_bf16 *y, int64_t n, tcu_stream);
+/* y = bf16(the sum over parts, in order), and, with add, bf16(that + y); parts lie n apart. */
+int tcu_join_parts(const float *x, int32_t parts, bool add, tcu_bf16 *y, int64_t n, tcu_stream);
 int tcu_random(tcu_bf16 *p, int64_t n, uint32_t seed, float scale, tcu_stream);
 
 #ifdef __cplusplus

@@ -33,38 +33,50 @@ static tcu_lora join(const tcu_rows *r, size_t layer, int of)
     return p;
 }
 
-bool tcu_group_forward(const tcu_rows *r, size_t layer, int of, const tcu_bf16 *x, tcu_bf16 *low,
-                       tcu_bf16 *y, tinkc_error *err)
+/* Base product and low: one launch for both if rows are few, else side by side. */
+static bool multiply_both(const tcu_rows *r, const tcu_product *q, const tcu_lora *p, tcu_bf16 *low,
+                          tinkc_error *err)
+{
+    tcu_device *d = r->model->device;
+    bool few = p->tile_rows == 16, adapters = p->most > 0;
+    if (few && tcu_prefers_small(d, q, err))
+        return tcu_ok(
+            d, tcu_small(q->wide, q->x, q->w, q->y, q->ldy, q->m, q->n, q->k, p, low, d->stream),
+            "multiplying few rows", err);
+    return (!adapters || tcu_fork(d, 1, err)) &&
+           tcu_ok(d,
+                  few ? tcu_small(false, q->x, NULL, NULL, 0, 0, 0, p->in, p, low, d->beside[0])
+                      : tcu_lora_low(p, q->x, low, d->beside[0]),
+                  "multiplying with an adapter", err) &&
+           tcu_multiply(d, q, err) && (!adapters || tcu_join(d, 1, err));
+}
+
+/* With adapters the base product stays in fp32 until their part is added. Rounded before, it would swallow every
+ * contribution below half of its last place, which is what the first steps of a training consist of. */
+bool tcu_group_forward(const tcu_rows *r, size_t layer, int of, const tcu_bf16 *x,
+                       const tcu_acts *t, tcu_bf16 *y, tinkc_error *err)
 {
     tcu_device *d = r->model->device;
     const tcu_layer *l = &r->model->layers[layer];
+    const float *bias = bias_of(l, of);
     tcu_lora p = join(r, layer, of);
-    tcu_product q = { .x = x,
+    bool adapters = p.most > 0;
+    tcu_product q = { .wide = adapters,
+                      .x = x,
                       .w = matrix_of(l, of),
-                      .y = y,
+                      .y = adapters ? (void *)t->wide : y,
                       .ldx = p.in,
                       .ldy = p.ld_out,
                       .m = r->padded,
                       .n = p.ld_out,
                       .k = p.in,
                       .valid = r->n };
-    bool few = p.tile_rows == 16;
-    if (few && tcu_prefers_small(d, &q, err)) { /* one launch for both */
-        if (!tcu_ok(d, tcu_small(false, x, q.w, y, q.ldy, q.m, q.n, q.k, &p, low, d->stream),
-                    "multiplying few rows", err))
-            return false;
-    } else {
-        bool adapters = p.most > 0;
-        if ((adapters && !tcu_fork(d, 1, err)) ||
-            !tcu_ok(d,
-                    few ? tcu_small(false, x, NULL, NULL, 0, 0, 0, p.in, &p, low, d->beside[0])
-                        : tcu_lora_low(&p, x, low, d->beside[0]),
-                    "multiplying with an adapter", err) ||
-            !tcu_multiply(d, &q, err) || (adapters && !tcu_join(d, 1, err)))
-            return false;
-    }
-    return tcu_ok(d, tcu_lora_high(&p, low, bias_of(l, of), y, d->stream), "adding an adapter",
-                  err);
+    if (!multiply_both(r, &q, &p, t->low[of], err))
+        return false;
+    if (adapters)
+        return tcu_ok(d, tcu_lora_high(&p, t->low[of], t->wide, bias, y, d->stream),
+                      "adding an adapter", err);
+    return !bias || tcu_ok(d, tcu_add_bias(bias, y, r->n, p.ld_out, d->stream), "a bias", err);
 }
 
 tcu_heads tcu_heads_of(const tcu_rows *r, size_t layer)
@@ -102,7 +114,7 @@ bool tcu_block_before(const tcu_rows *r, size_t layer, const float *h, const tcu
                   tcu_add_norm(h, y, y || h_in != h ? h_in : NULL, m->layers[layer].norm_in,
                                heads.eps, t->a, r->n, m->hidden, d->stream),
                   "a norm", err) &&
-           tcu_group_forward(r, layer, TCU_QKV, t->a, t->low[TCU_QKV], t->qkv, err) &&
+           tcu_group_forward(r, layer, TCU_QKV, t->a, t, t->qkv, err) &&
            tcu_ok(d, tcu_heads_forward(&heads, t->qkv, t->q, t->k, cache, d->stream),
                   "the rotation", err);
 }
@@ -113,16 +125,16 @@ bool tcu_block_after(const tcu_rows *r, size_t layer, const float *h_in, tcu_act
     tcu_model *m = r->model;
     tcu_device *d = m->device;
     float eps = (float)m->config.rms_eps;
-    if (!tcu_group_forward(r, layer, TCU_O, t->o, t->low[TCU_O], t->y, err) ||
+    if (!tcu_group_forward(r, layer, TCU_O, t->o, t, t->y, err) ||
         !tcu_ok(d,
                 tcu_add_norm(h_in, t->y, t->h_mid, m->layers[layer].norm_post, eps, t->b, r->n,
                              m->hidden, d->stream),
                 "a norm", err) ||
-        !tcu_group_forward(r, layer, TCU_GATE_UP, t->b, t->low[TCU_GATE_UP], t->gu, err) ||
+        !tcu_group_forward(r, layer, TCU_GATE_UP, t->b, t, t->gu, err) ||
         !tcu_ok(d, tcu_swiglu(t->gu, t->m, r->n, m->inner, d->stream), "SwiGLU", err))
         return false;
     if (output)
-        return tcu_group_forward(r, layer, TCU_DOWN, t->m, t->low[TCU_DOWN], t->y, err);
+        return tcu_group_forward(r, layer, TCU_DOWN, t->m, t, t->y, err);
     tcu_lora p = join(r, layer, TCU_DOWN);
     return tcu_ok(d, tcu_lora_low(&p, t->m, t->low[TCU_DOWN], d->stream),
                   "multiplying with an adapter", err);

@@ -78,31 +78,34 @@ int32_t tcu_head_parts(const tcu_model *m)
     return m->vocab % (8 * parts) ? 1 : parts;
 }
 
-/* dx = dz W of a chunk. The vocabulary is split into parts, which are added in order. */
-static bool head_dx(tcu_trainer *t, const tcu_chunk *c, const tcu_bf16 *dz, tcu_bf16 *dx,
-                    tinkc_error *err)
+/* dx = dlow A + dz W of a chunk. The vocabulary is split into parts, which are added in order. */
+static bool head_dx(tcu_trainer *t, const tcu_chunk *c, const tcu_lora *p, const tcu_bf16 *dz,
+                    tcu_bf16 *dx, tinkc_error *err)
 {
     tcu_model *m = t->model;
     tcu_device *d = m->device;
     int32_t parts = tcu_head_parts(m);
+    bool add = t->head_adapters, split = parts > 1;
     tcu_product q = { .transposed = true,
+                      .wide = split,
+                      .add = add && !split,
                       .x = dz,
                       .w = m->head,
-                      .y = dx,
+                      .y = split ? (void *)t->parts : dx,
                       .ldx = tcu_pad_vocab(m) * 2,
                       .ldy = m->hidden,
                       .m = product_rows(t, c),
                       .n = m->hidden,
                       .k = m->vocab,
-                      .valid = c->n };
-    if (parts == 1)
-        return tcu_multiply(d, &q, err);
-    q.parts = parts;
-    q.wide = true;
-    q.y = t->parts;
-    return tcu_multiply(d, &q, err) &&
-           tcu_ok(d, tcu_join_parts(t->parts, parts, dx, (int64_t)q.m * m->hidden, d->stream),
-                  "adding parts", err);
+                      .valid = c->n,
+                      .parts = split ? parts : 0 };
+    return tcu_plan_product(d, &q, err) &&
+           (!add ||
+            tcu_ok(d, tcu_lora_dx(p, t->dlow_head, t->tmp, d->stream), "dx of an adapter", err)) &&
+           tcu_multiply(d, &q, err) &&
+           (!split ||
+            tcu_ok(d, tcu_join_parts(t->parts, parts, add, dx, (int64_t)q.m * m->hidden, d->stream),
+                   "adding parts", err));
 }
 
 /* Overwrites z with dz, adds the gradients of the head's adapters, leaves the chunk's dx in t->tmp. */
@@ -130,9 +133,7 @@ static bool chunk_backward(tcu_trainer *t, const tcu_chunk *c, const float *g_ca
         return false;
     if (!below)
         return true;
-    return head_dx(t, c, dz, dx, err) &&
-           (!t->head_adapters ||
-            tcu_ok(d, tcu_lora_dx(&p, t->dlow_head, t->tmp, d->stream), "dx of an adapter", err));
+    return head_dx(t, c, &p, dz, dx, err);
 }
 
 static bool any_gradient(const float *g, size_t n)

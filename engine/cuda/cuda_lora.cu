@@ -56,38 +56,44 @@ template <int BM, bool BACK> __global__ void to_low(tcu_lora p, const bf16 *x, b
     });
 }
 
-/* Eight consecutive elements as they are stored. */
-DEVICE void fetch8(const bf16 *p, uint4 v[1])
+/* The adapter's part of dx, bf16(dlow A), which the base product is then added to. Rows without an adapter get -0, which changes
+ * no sum. Rows of dx have room for whole pieces of 8. */
+__global__ void __launch_bounds__(128) dx_part(tcu_lora p, const bf16 *dlow, bf16 *dx)
 {
-    v[0] = *(const uint4 *)p;
-}
-
-DEVICE void fetch8(const float *p, uint4 v[2])
-{
-    v[0] = ((const uint4 *)p)[0];
-    v[1] = ((const uint4 *)p)[1];
-}
-
-DEVICE void widen8(const uint4 *v, const bf16 *, float x[8])
-{
-    const uint32_t *w = &v->x;
+    typedef shape<64, 64, 4, 1, false, true, 32, 2> S;
+    enum { PER = S::BN / 8, PIECES = S::BM * PER / S::THREADS, LD = S::BN + 8, STAGING = S::BM * LD * 2 };
+    __shared__ __align__(128) unsigned char shared[(int)STAGING > (int)S::BYTES ? (int)STAGING : (int)S::BYTES];
+    bf16 *parts = (bf16 *)shared;
+    place at;
+    if (p.tiles[blockIdx.y].segment < 0)
+        return;
+    bool any = find(p, blockIdx.y, &at);
+    for (int n0 = blockIdx.x * S::BN; n0 < p.in; n0 += gridDim.x * S::BN) {
+        bf16 *to = dx + (int64_t)at.row * p.in + n0;
+        if (any) {
+            operand oa = { dlow + (int64_t)at.row * p.ld_low, p.ld_low, at.n, NULL };
+            operand ob = { at.s.operands + at.g.a + n0, p.in, p.in - n0, NULL };
+            float acc[S::MT][S::NT][4] = {};
+            chain<S, false>(acc, oa, ob, at.g.n * at.s.padded, 1, parts);
+            __syncthreads();
+            each<S>(acc, [&](int i, int j, float *v) { *(uint32_t *)(parts + i * LD + j) = pack(v[0], v[1]); });
+            __syncthreads();
+        }
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        float2 pair = unpack(w[i]);
-        x[2 * i] = pair.x;
-        x[2 * i + 1] = pair.y;
+        for (int i = 0; i < PIECES; i++) {
+            int piece = threadIdx.x + i * S::THREADS, r = piece / PER, c = piece % PER * 8;
+            if (r < at.n && n0 + c < p.in)
+                *(uint4 *)(to + (int64_t)r * p.in + c) = any ? *(const uint4 *)(parts + r * LD + c) :
+                                                              make_uint4(0x80008000u, 0x80008000u, 0x80008000u, 0x80008000u);
+        }
+        __syncthreads();
     }
 }
 
-DEVICE void widen8(const uint4 *v, const float *, float x[8])
+DEVICE void load8(const float *p, float x[8])
 {
-    *(uint4 *)x = v[0];
-    *(uint4 *)(x + 4) = v[1];
-}
-
-DEVICE void store8(bf16 *p, const float x[8])
-{
-    *(uint4 *)p = make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7]));
+    *(float4 *)x = *(const float4 *)p;
+    *(float4 *)(x + 4) = *(const float4 *)(p + 4);
 }
 
 DEVICE void store8(float *p, const float x[8])
@@ -96,61 +102,59 @@ DEVICE void store8(float *p, const float x[8])
     *(float4 *)(p + 4) = *(const float4 *)(x + 4);
 }
 
-/* y = bf16((y + bias) + scale B low), or dx = bf16(dx + dlow A). Rows of y have room for whole pieces of 8. */
-template <int BM, bool BACK, typename T> __global__ void __launch_bounds__(128) from_low(tcu_lora p, const bf16 *low, const float *bias, T *y)
+DEVICE void store8(bf16 *p, const float x[8])
 {
-    typedef shape<BM, 64, BM / 16, BM == 16 ? 4 : 1, false, BACK, 32, 2> S;
-    enum { PER = S::BN / 8, PIECES = S::BM * PER / S::THREADS, STAGING = S::BM * (S::BN + 4) * 4 };
+    *(uint4 *)p = make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7]));
+}
+
+/* base + scale B low, base in fp32: logits in place, or y = bf16 of it, to which the bias is added. Rows without an adapter are
+ * only rounded. Rows have room for whole pieces of 8. */
+template <int BM, typename T>
+__global__ void __launch_bounds__(128) from_low(tcu_lora p, const bf16 *low, const float *base, const float *bias, T *y)
+{
+    typedef shape<BM, 64, BM / 16, BM == 16 ? 4 : 1, false, false, 32, 2> S;
+    enum { PER = S::BN / 8, PIECES = S::BM * PER / S::THREADS, LD = S::BN + 4, STAGING = S::BM * LD * 4 };
     __shared__ __align__(128) unsigned char shared[(int)STAGING > (int)S::BYTES ? (int)STAGING : (int)S::BYTES];
+    const bool in_place = sizeof(T) == sizeof(float);
     float *sums = (float *)shared;
     place at;
-    tcu_tile t = p.tiles[blockIdx.y];
-    bool any = find(p, blockIdx.y, &at);
-    if (t.segment < 0 || (!any && !bias))
+    if (p.tiles[blockIdx.y].segment < 0)
         return;
-    int module = BACK ? 0 : blockIdx.z, columns = BACK ? p.in : p.out[module], k = BACK ? at.g.n * at.s.padded : at.s.padded;
-    int64_t ld = BACK ? p.in : p.ld_out;
-    float scale = BACK ? 1 : at.s.scale;
+    bool any = find(p, blockIdx.y, &at);
+    if (!any && in_place)
+        return;
+    int module = blockIdx.z, columns = p.out[module], before = out_before(p, module), k = at.s.padded;
     for (int n0 = blockIdx.x * S::BN; n0 < columns; n0 += gridDim.x * S::BN) {
-        T *to = y + at.row * ld + (BACK ? 0 : out_before(p, module)) + n0;
-        const float *add = bias ? bias + out_before(p, module) + n0 : NULL;
-        float acc[S::MT][S::NT][4] = {};
-        uint4 old[PIECES][sizeof(T) / 2];
+        int64_t first = (int64_t)at.row * p.ld_out + before + n0;
+        float x[PIECES][8], acc[S::MT][S::NT][4] = {};
 #pragma unroll
         for (int i = 0; i < PIECES; i++) {
             int piece = threadIdx.x + i * S::THREADS, r = piece / PER, c = piece % PER * 8;
             if (r < at.n && n0 + c < columns)
-                fetch8(to + r * ld + c, old[i]);
+                load8(base + first + (int64_t)r * p.ld_out + c, x[i]);
         }
         if (any) {
-            const bf16 *b = at.s.operands + (BACK ? at.g.a + n0 : at.g.b[module] + (int64_t)n0 * k);
-            operand oa = { low + (int64_t)at.row * p.ld_low + module * at.s.padded, p.ld_low, at.n, NULL };
-            operand ob = { b, BACK ? p.in : k, columns - n0, NULL };
+            operand oa = { low + (int64_t)at.row * p.ld_low + module * k, p.ld_low, at.n, NULL };
+            operand ob = { at.s.operands + at.g.b[module] + (int64_t)n0 * k, k, columns - n0, NULL };
             chain<S, false>(acc, oa, ob, k, 1, (bf16 *)shared);
         }
         __syncthreads();
-        each<S>(acc, [&](int i, int j, float *v) { *(float2 *)(sums + i * (S::BN + 4) + j) = make_float2(v[0], v[1]); });
+        each<S>(acc, [&](int i, int j, float *v) { *(float2 *)(sums + i * LD + j) = make_float2(v[0], v[1]); });
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < PIECES; i++) {
             int piece = threadIdx.x + i * S::THREADS, r = piece / PER, c = piece % PER * 8;
+            float sum[8];
             if (r >= at.n || n0 + c >= columns)
                 continue;
-            float x[8], extra[8];
-            widen8(old[i], to, x);
-            *(float4 *)extra = *(const float4 *)(sums + r * (S::BN + 4) + c);
-            *(float4 *)(extra + 4) = *(const float4 *)(sums + r * (S::BN + 4) + c + 4);
-            if (add) {
+            load8(sums + r * LD + c, sum);
 #pragma unroll
-                for (int e = 0; e < 8; e++)
-                    x[e] = n0 + c + e < columns ? __fadd_rn(x[e], add[c + e]) : x[e];
+            for (int e = 0; e < 8; e++) {
+                x[i][e] = any ? __fmaf_rn(at.s.scale, sum[e], x[i][e]) : x[i][e];
+                if (bias && n0 + c + e < columns) /* the second rounding, as for rows without adapters */
+                    x[i][e] = __fadd_rn(wide(narrow(x[i][e])), bias[before + n0 + c + e]);
             }
-            if (any) {
-#pragma unroll
-                for (int e = 0; e < 8; e++)
-                    x[e] = __fmaf_rn(scale, extra[e], x[e]);
-            }
-            store8(to + r * ld + c, x);
+            store8(y + first + (int64_t)r * p.ld_out + c, x[i]);
         }
         __syncthreads();
     }
@@ -247,24 +251,23 @@ int tcu_lora_low(const tcu_lora *p, const tcu_bf16 *x, tcu_bf16 *low, tcu_stream
     return cudaGetLastError();
 }
 
-template <typename T> static int high(const tcu_lora *p, const bf16 *low, const float *bias, T *y, tcu_stream stream)
+template <typename T>
+static int high(const tcu_lora *p, const bf16 *low, const float *base, const float *bias, T *y, tcu_stream stream)
 {
     dim3 grid(tiles_of(most_out(p), p->tile_rows == 16 ? 64 : 256), p->n_tiles, p->n); /* neighbours side by side in a row */
-    if ((!p->most && !bias) || !p->n_tiles)
+    if (!p->most || !p->n_tiles)
         return 0;
-    if (p->tile_rows == 16)
-        return launch(from_low<16, false, T>, grid, 128, 0, stream, *p, low, bias, y);
-    return launch(from_low<64, false, T>, grid, 128, 0, stream, *p, low, bias, y);
+    return launch(p->tile_rows == 16 ? from_low<16, T> : from_low<64, T>, grid, 128, 0, stream, *p, low, base, bias, y);
 }
 
-int tcu_lora_high(const tcu_lora *p, const tcu_bf16 *low, const float *bias, tcu_bf16 *y, tcu_stream stream)
+int tcu_lora_high(const tcu_lora *p, const tcu_bf16 *low, const float *base, const float *bias, tcu_bf16 *y, tcu_stream stream)
 {
-    return high(p, low, bias, y, stream);
+    return high(p, low, base, bias, y, stream);
 }
 
 int tcu_lora_logits(const tcu_lora *p, const tcu_bf16 *low, float *z, tcu_stream stream)
 {
-    return high(p, low, NULL, z, stream);
+    return high(p, low, z, NULL, z, stream);
 }
 
 int tcu_lora_dlow(const tcu_lora *p, const tcu_bf16 *dy, tcu_bf16 *dlow, tcu_stream stream)
@@ -279,7 +282,7 @@ int tcu_lora_dx(const tcu_lora *p, const tcu_bf16 *dlow, tcu_bf16 *dx, tcu_strea
 {
     if (!p->most || !p->n_tiles)
         return 0;
-    return launch(from_low<64, true, bf16>, dim3(tiles_of(p->in, 256), p->n_tiles), 128, 0, stream, *p, dlow, nullptr, dx);
+    return launch(dx_part, dim3(tiles_of(p->in, 256), p->n_tiles), 128, 0, stream, *p, dlow, dx);
 }
 
 int tcu_lora_da(const tcu_lora *p, const tcu_bf16 *dlow, const tcu_bf16 *x, tcu_stream stream)

@@ -73,6 +73,8 @@ static void place(walk *w, const tke_microbatch_size *s, size_t n_kept, tcu_trai
     TAKE(w, t->shared.b, n * h);
     TAKE(w, t->shared.y, n * h);
     TAKE(w, t->shared.m, n * (size_t)m->inner);
+    if (most)
+        TAKE(w, t->shared.wide, n * tcu_widest_group(m));
     if (s->depth != TKE_DEPTH_ALL || n_kept < layers)
         take_acts(w, m, n, most, &t->shared);
     if (s->depth == TKE_DEPTH_ALL) {
@@ -154,6 +156,7 @@ static bool reserve(tcu_trainer *t, const tke_microbatch_size *s, tinkc_error *e
         t->kept[i].b = t->shared.b;
         t->kept[i].m = t->shared.m;
         t->kept[i].y = t->shared.y;
+        t->kept[i].wide = t->shared.wide;
     }
     return true;
 }

@@ -150,19 +150,28 @@ template <bool BACK> __global__ void swiglu(const bf16 *gu, const bf16 *dm, bf16
 
 /* ---- conversions, test data ---- */
 
+__global__ void add_bias(const float *bias, bf16 *y, int64_t count, int n)
+{
+    int64_t i = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) * 2;
+    if (i >= count)
+        return;
+    float2 x = unpack(*(const uint32_t *)(y + i)), add = *(const float2 *)(bias + i % n);
+    *(uint32_t *)(y + i) = pack(__fadd_rn(x.x, add.x), __fadd_rn(x.y, add.y));
+}
+
 __global__ void round_numbers(const float *x, bf16 *y, int64_t n)
 {
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x)
         y[i] = narrow(x[i]);
 }
 
-__global__ void join_parts(const float *x, int parts, bf16 *y, int64_t n)
+__global__ void join_parts(const float *x, int parts, bool add, bf16 *y, int64_t n)
 {
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
         float sum = x[i];
         for (int p = 1; p < parts; p++)
             sum += x[p * n + i];
-        y[i] = narrow(sum);
+        y[i] = narrow(add ? __fadd_rn(wide(narrow(sum)), wide(y[i])) : sum);
     }
 }
 
@@ -251,15 +260,20 @@ int tcu_swiglu_back(const tcu_bf16 *gu, const tcu_bf16 *dm, tcu_bf16 *dgu, int64
     return cudaGetLastError();
 }
 
+int tcu_add_bias(const float *bias, tcu_bf16 *y, int64_t rows, int32_t n, tcu_stream stream)
+{
+    return launch(add_bias, dim3((unsigned)((rows * n / 2 + 255) / 256)), 256, 0, stream, bias, y, rows * n, n);
+}
+
 int tcu_round(const float *x, tcu_bf16 *y, int64_t n, tcu_stream stream)
 {
     round_numbers<<<1024, 256, 0, stream>>>(x, y, n);
     return cudaGetLastError();
 }
 
-int tcu_join_parts(const float *x, int32_t parts, tcu_bf16 *y, int64_t n, tcu_stream stream)
+int tcu_join_parts(const float *x, int32_t parts, bool add, tcu_bf16 *y, int64_t n, tcu_stream stream)
 {
-    join_parts<<<1024, 256, 0, stream>>>(x, parts, y, n);
+    join_parts<<<1024, 256, 0, stream>>>(x, parts, add, y, n);
     return cudaGetLastError();
 }
 

@@ -177,6 +177,7 @@ bool tcu_ready_segments(const tke_segment *, size_t n, int32_t *most, bool *head
 /* A group's sizes, for kernels; of: TCU_QKV ... TCU_HEAD. */
 tcu_lora tcu_lora_of(const tcu_model *, size_t layer, int of, int32_t most);
 int32_t tcu_pad_rows(int64_t n);
+size_t tcu_widest_group(const tcu_model *); /* columns of the widest product of a layer */
 int64_t tcu_pad_vocab(const tcu_model *);
 int32_t tcu_padded_rank(size_t rank);
 
@@ -193,11 +194,12 @@ typedef struct tcu_rows { /* a batch of rows */
 typedef struct tcu_acts { /* activations of a layer */
     tcu_bf16 *a, *qkv, *q, *k, *o, *b, *gu, *m, *y;
     float *lse, *h_mid;
+    float *wide; /* base products that an adapter's part is added to; NULL without adapters */
     tcu_bf16 *low[TCU_GROUPS];
 } tcu_acts;
 
 /* y = W x with adapters and bias; `low` stays for the backward pass. */
-bool tcu_group_forward(const tcu_rows *, size_t layer, int of, const tcu_bf16 *x, tcu_bf16 *low,
+bool tcu_group_forward(const tcu_rows *, size_t layer, int of, const tcu_bf16 *x, const tcu_acts *,
                        tcu_bf16 *y, tinkc_error *err);
 /* h (+ y of the layer before, if any) -> a, qkv, q and k or, with a cache, q alone. h_in gets h +
  * y. */

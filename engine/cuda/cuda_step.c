@@ -30,7 +30,7 @@ struct tcu_sampler {
     size_t stride; /* elements of a block */
     unsigned char *block;
     size_t bytes, max_padded;
-    tcu_bf16 *low_block;
+    unsigned char *low_block;
     size_t low_bytes;
     int32_t low_most;
     tcu_feed feed, out;
@@ -276,12 +276,13 @@ bool tcu_sampler_copy(tcu_sampler *s, int32_t to, int32_t from, tinkc_error *err
                   "copying a block of the cache", err);
 }
 
-/* Buffers of the adapters grow with the largest rank seen. Graphs contain their addresses, so they are dropped then. */
+/* Buffers for adapters, of the first one on; they grow with the largest rank seen. Graphs contain their addresses, so they are
+ * dropped then. */
 static bool reserve_low(tcu_sampler *s, int32_t most, tinkc_error *err)
 {
     static const size_t sizes[TCU_GROUPS] = { 3, 1, 2, 1 };
-    size_t rows = s->max_padded, at = 0,
-           bytes = (rows * 7 + LOGIT_ROWS) * (size_t)most * sizeof(tcu_bf16);
+    size_t rows = s->max_padded, at = 0, wide = rows * tcu_widest_group(s->model) * sizeof(float),
+           bytes = wide + (rows * 7 + LOGIT_ROWS) * (size_t)most * sizeof(tcu_bf16);
     tcu_device *d = s->model->device;
     if (most <= s->low_most)
         return true;
@@ -293,11 +294,13 @@ static bool reserve_low(tcu_sampler *s, int32_t most, tinkc_error *err)
     if (!s->low_block ||
         !tcu_ok(d, cudaMemsetAsync(s->low_block, 0, bytes, d->stream), "clearing", err))
         return false;
+    tcu_bf16 *low = (void *)(s->low_block + wide);
+    s->acts.wide = (void *)s->low_block;
     for (int g = 0; g < TCU_GROUPS; g++) {
-        s->acts.low[g] = s->low_block + at;
+        s->acts.low[g] = low + at;
         at += rows * sizes[g] * (size_t)most;
     }
-    s->low_head = s->low_block + at;
+    s->low_head = low + at;
     s->low_most = most;
     return true;
 }

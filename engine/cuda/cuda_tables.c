@@ -18,6 +18,12 @@ int32_t tcu_pad_rows(int64_t n)
     return (int32_t)((n + step - 1) / step * step);
 }
 
+size_t tcu_widest_group(const tcu_model *m)
+{
+    int32_t widest = m->qkv_width > 2 * m->inner ? m->qkv_width : 2 * m->inner;
+    return (size_t)(m->hidden > widest ? m->hidden : widest);
+}
+
 static int32_t larger(int32_t a, int32_t b)
 {
     return a > b ? a : b;

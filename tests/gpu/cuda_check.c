@@ -161,6 +161,35 @@ static void one_product(int n, int k, int m, bool transposed, bool wide, size_t 
            device->gemm.fallbacks > before ? ", FALLBACK" : "", floor_us, floor_us / lib);
 }
 
+/* y = bf16(c + x w), c random: the library against our kernel. */
+static void added_product(int n, int k, int m, bool transposed, const tcu_bf16 *x,
+                          const tcu_bf16 *w, void *y, void *z)
+{
+    size_t bytes = (size_t)m * (size_t)n * sizeof(tcu_bf16);
+    tcu_product q = { .transposed = transposed,
+                      .add = true,
+                      .x = x,
+                      .w = w,
+                      .y = z,
+                      .ldx = k,
+                      .ldy = n,
+                      .m = m,
+                      .n = n,
+                      .k = k,
+                      .valid = m };
+    size_t before = device->gemm.fallbacks;
+    CK(tcu_plan_product(device, &q, &err));
+    RC(cudaMemcpyAsync(y, x, bytes, cudaMemcpyDeviceToDevice, device->stream));
+    RC(cudaMemcpyAsync(z, x, bytes, cudaMemcpyDeviceToDevice, device->stream));
+    RC(tcu_chain(transposed, false, true, x, k, w, transposed ? n : k, y, n, m, n, k,
+                 device->stream));
+    CK(tcu_multiply(device, &q, &err));
+    uint64_t off = differing(false, y, z, (int64_t)m * n);
+    failures += off != 0;
+    printf("%s added to y N %6d K %6d M %6d (%llu differ%s)\n", transposed ? "NN" : "NT", n, k, m,
+           (unsigned long long)off, device->gemm.fallbacks > before ? ", FALLBACK" : "");
+}
+
 static void check_products(void)
 {
     static const int shapes[][2] = { { 4096, 1024 },  { 1024, 3072 }, { 6144, 1024 },
@@ -178,12 +207,15 @@ static void check_products(void)
         for (size_t c = 0; c < copies; c++)
             RC(tcu_random(w + c * one, (int64_t)one, 2, .05f, device->stream));
         for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
-            RC(tcu_chain(false, false, x, k, w, k, y, n, rows[r], n, k, device->stream));
+            RC(tcu_chain(false, false, false, x, k, w, k, y, n, rows[r], n, k, device->stream));
             one_product(n, k, rows[r], false, false, copies, x, w, y, z);
         }
-        RC(tcu_chain(true, false, x, n, w, k, y, k, 2048, k, n, device->stream));
+        for (size_t r = 3; r < sizeof rows / sizeof *rows; r++)
+            added_product(n, k, rows[r], false, x, w, y, z);
+        added_product(k, n, 16384, true, x, w, y, z);
+        RC(tcu_chain(true, false, false, x, n, w, k, y, k, 2048, k, n, device->stream));
         one_product(k, n, 2048, true, false, copies, x, w, y, z);
-        RC(tcu_chain(false, true, x, k, w, k, y, n, 8, n, k, device->stream));
+        RC(tcu_chain(false, true, false, x, k, w, k, y, n, 8, n, k, device->stream));
         one_product(n, k, 8, false, true, copies, x, w, y, z);
         drop(x), drop(w), drop(y), drop(z);
     }
