@@ -288,7 +288,15 @@ static void test_work_space_is_given_back(void **state)
     assert_int_equal(tkc_pages_held(), before + held);
     tke_trainer_set_memory(t, least - 1);
     assert_int_equal(tkc_pages_held(), before);
+    tke_trainer_set_memory(t, 0);
+    for (d.n = 8; d.n <= 64; d.n += 56) { /* a larger one replaces the smaller */
+        tke_trainer_run(t, list, 1);
+        assert_string_equal(p.err.message, "");
+        tke_pass_free(&p);
+    }
+    assert_int_equal(tkc_pages_held(), before + held);
     tke_trainer_free(t);
+    assert_int_equal(tkc_pages_held(), before);
 }
 
 /* ---- the head in chunks ---- */

@@ -238,29 +238,36 @@ static void test_memory_budget_changes_no_bit(void **state)
         compare_options(w, (tke_trainer_options){ .memory_bytes = least + more * 150000 });
 }
 
-/* Of six layers the upper ones are kept: the lower ones are computed again, from theirs alone. */
-static void test_layers_kept_change_no_bit(void **state)
+/* The upper layers are kept, the lower ones computed again, from theirs alone. */
+static void compare_layers_kept(size_t layers)
 {
-    (void)state;
     tinkc_error err = { 0 };
-    tiny_model six = {
-        .family = "qwen2", .tied = true, .seed = 8, .hidden = 16, .inner = 16, .layers = 6
+    tiny_model what = {
+        .family = "qwen2", .tied = true, .seed = 8, .hidden = 16, .inner = 16, .layers = layers
     };
     tke_microbatch_size size = { .n = 130, .max_rank = 5, .max_k = 1, .depth = TKE_DEPTH_ALL };
-    world w = { .folder = tiny_model_make(&six), .device = device_cpu(1) };
+    world w = { .folder = tiny_model_make(&what), .device = device_cpu(1) };
     w.model = tke_model_open(w.folder, &err);
+    assert_string_equal(err.message, "");
     w.loaded = device_load(w.device, w.model);
     const tke_device_ops *ops = w.device->ops;
     tke_device_trainer *t = ops->trainer_new(w.loaded, &(tke_device_trainer_options){ 0 }, &err);
     size_t least = ops->microbatch_bytes(t, &size, TKE_KEEP_NONE);
-    size_t each = (ops->microbatch_bytes(t, &size, TKE_KEEP_ALL) - least) / 6;
+    size_t each = (ops->microbatch_bytes(t, &size, TKE_KEEP_ALL) - least) / layers;
     ops->trainer_free(t);
-    for (size_t kept = 0; kept <= 6; kept++)
+    for (size_t kept = 0; kept <= layers; kept++)
         compare_options(&w, (tke_trainer_options){ .memory_bytes = least + kept * (each + 64) });
     device_unload(w.loaded);
     tke_device_close(w.device);
     tke_model_drop(w.model);
     tiny_model_remove(w.folder);
+}
+
+static void test_layers_kept_change_no_bit(void **state)
+{
+    (void)state;
+    compare_layers_kept(1);
+    compare_layers_kept(6);
 }
 
 static void test_split_calls_equal_one(void **state)
