@@ -18,6 +18,8 @@ enum { TEXT_MAX = 64 << 20 };
 bool tke_export_advance(tke_export *j, size_t bytes)
 {
     j->done += (int64_t)bytes;
+    if (j->done > j->total)
+        j->done = j->total; /* files may hold tensors that the model does not use */
     if (j->progress && !j->progress(j->done, j->total, j->user))
         return tkc_fail(j->err, TINKC_E_CANCELLED, "the export was stopped");
     return true;
@@ -225,6 +227,7 @@ static bool merge_file(tke_export *j, const char *name, bool untie)
 {
     static const char *const metadata[] = { "format", "pt", NULL };
     merged m = { 0 };
+    size_t read = 0;
     char *source = tke_export_path(j, j->o->base_model, name),
          *target = tke_export_path(j, j->o->target, name);
     if (!source || !target || !tke_tensor_file_open(&m.from, source, j->err))
@@ -233,6 +236,7 @@ static bool merge_file(tke_export *j, const char *name, bool untie)
     m.list = tkc_arena_array(&m.data, m.from.n_tensors + 1, sizeof *m.list, j->err);
     for (size_t i = 0; m.list && i < m.from.n_tensors && !tkc_failed(j->err); i++) {
         const tke_file_tensor *w = &m.from.tensors[i];
+        read += w->n_bytes;
         bool embed = strcmp(w->name, "model.embed_tokens.weight") == 0;
         bool head = strcmp(w->name, "lm_head.weight") == 0;
         if (head && untie)
@@ -253,7 +257,7 @@ static bool merge_file(tke_export *j, const char *name, bool untie)
         j->written += (int64_t)m.list[i].n_bytes;
     bool ok = !tkc_failed(j->err) &&
               tke_tensor_file_write(target, m.list, m.n, metadata, 0644, j->err) &&
-              tke_export_advance(j, m.from.mapping.len);
+              tke_export_advance(j, read);
     tkc_arena_free(&m.data);
     tke_tensor_file_close(&m.from);
     return ok;
@@ -369,6 +373,7 @@ static bool merge(tke_export *j)
     tke_adapter_check(base, j->o->adapter, j->err); /* every name and shape */
     bool untie =
         tke_model_config(base)->tied && tke_export_head(j, "lora_A") && !j->o->drop_unembed;
+    j->total = (int64_t)base->n_bytes;
     tke_model_drop(base);
     char *index = tke_export_path(j, j->o->base_model, "model.safetensors.index.json");
     char *single = tke_export_path(j, j->o->base_model, "model.safetensors");

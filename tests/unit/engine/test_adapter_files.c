@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <cmocka.h>
 
+#include "base/str.h"
 #include "base/file.h"
 #include "support/on_device.h"
 #include "support/tiny_model.h"
@@ -641,6 +642,17 @@ static void test_first_values(void **state)
     assert_true(tke_lora_init(0, 0, 16, UINT64_C(1) << 32) != tke_lora_init(0, 0, 16, 0));
     assert_true(tke_lora_init(0, UINT64_C(1) << 63, 16, 0) ==
                 tke_lora_init(0, 0, 16, 0)); /* folded */
+    tinkc_error err = { 0 };
+    tke_tensor_ref ref;
+    tke_adapter *a = tke_adapter_new(device, model,
+                                     &(tke_adapter_spec){ .rank = 2, .train = 7, .seed = 9 }, &err);
+    for (size_t at = 0; tke_layout_next(a->layout, &at, &ref);) { /* every number of A; B is zero */
+        uint64_t hash = tkc_hash(ref.weight->path, strlen(ref.weight->path));
+        for (size_t i = 0; i < ref.rows * ref.cols; i++)
+            assert_true(adapter_weights(a)[ref.offset + i] ==
+                        (ref.is_b ? 0 : tke_lora_init(hash, 9, ref.cols, i)));
+    }
+    tke_adapter_free(a);
 }
 
 static void test_sizes_and_limits(void **state)

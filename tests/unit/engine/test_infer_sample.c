@@ -152,6 +152,15 @@ static void test_log_prob_settings(void **state)
                                     &s, &token, &lp, &err));
         assert_true(fabs((double)lp - want[1]) < 1e-6);
     }
+    double other[3] = { 0.5 - log(half), 1 - log(whole), 0 }; /* of a token that is not the best */
+    for (int k = 0; k < 3; k++) {
+        tke_sample_rule rule = { 2, 1, -1, k };
+        uint32_t allowed[1] = { 2 };
+        tke_draw d = { .rule = &rule, .seed = 1, .allowed = allowed };
+        assert_true(tke_sample_draw(z, 3, norm_of(z, 3), &d, &s, &token, &lp, &err));
+        assert_int_equal(token, 1);
+        assert_true(fabs((double)lp - other[k]) < 1e-6);
+    }
     tke_sample_space_free(&s);
 }
 
@@ -237,6 +246,30 @@ static void test_blocks(void **state)
     tke_kv_free(&kv);
 }
 
+/* Prefixes are forgotten in the order of their last use. */
+static void test_order_of_prefixes(void **state)
+{
+    static const tke_device_ops ops = { .sampler_cache = four_blocks, .cache_copy = note_copy };
+    (void)state;
+    tinkc_error err = { 0 };
+    tke_kv kv;
+    int32_t names[3][16] = { { 1 }, { 2 }, { 3 } };
+    assert_true(tke_kv_init(&kv, &ops, NULL, &err));
+    for (int32_t i = 0; i < 4; i++)
+        assert_int_equal(tke_kv_take(&kv), i);
+    for (int32_t i = 0; i < 3; i++) {
+        tke_kv_publish(&kv, i, 9, 0, names[i]);
+        tke_kv_drop(&kv, i);
+    }
+    assert_int_equal(tke_kv_find(&kv, 9, 0, names[1]), 1); /* out of the middle, to the end */
+    tke_kv_drop(&kv, 1);
+    static const int32_t order[3] = { 0, 2, 1 };
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(tke_kv_take(&kv), order[i]);
+    assert_int_equal(tke_kv_take(&kv), -1);
+    tke_kv_free(&kv);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +280,7 @@ int main(void)
         cmocka_unit_test(test_log_prob_settings),
         cmocka_unit_test(test_top_k),
         cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_order_of_prefixes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -841,7 +841,7 @@ static void test_room_for_one_more_token(void **state)
     while (a->seqs[1].n < 8)
         assert_true(tke_infer_step(e));
     assert_int_equal(tke_infer_get_stats(e).n_free, 2);
-    b = add_echo(e, 5, 20, 1, 2, 0);
+    b = add_echo(e, 5, 31, 1, 1, 0); /* both, to the last token */
     assert_true(tke_infer_step(e));
     assert_int_equal(b->seqs[0].n, 1);
     assert_int_equal(tke_infer_get_stats(e).preemptions, 0);
@@ -869,11 +869,16 @@ static void test_several_make_way(void **state)
             assert_int_equal(a->seqs[k].state, k + cases[i].gone < cases[i].samples
                                                    ? TKE_SEQ_RUNNING
                                                    : TKE_SEQ_WAITING);
-        while (tke_infer_step(e))
+        bool back = false; /* while the others still run */
+        const tke_seq *first = &a->seqs[0], *last = &a->seqs[cases[i].samples - 1];
+        while (tke_infer_step(e)) {
+            back = back || (first->state == TKE_SEQ_RUNNING && last->state == TKE_SEQ_RUNNING);
             for (size_t k = 1; k < e->n_running; k++) /* what comes back takes its old place */
                 assert_true(e->running[k - 1]->gen == e->running[k]->gen
                                 ? e->running[k - 1]->sample < e->running[k]->sample
                                 : e->running[k - 1]->gen == a);
+        }
+        assert_true(back);
         tke_infer_free(e);
     }
 }
@@ -960,8 +965,12 @@ static void test_done_in_order(void **state)
         ;
     tke_gen_free(g[3]); /* in the middle of the list */
     assert_ptr_equal(tke_infer_next_done(e), g[1]);
-    tke_gen_free(g[0]); /* at its end */
+    tke_gen_free(g[0]); /* at its end, where the next one goes */
+    g[1] = add_echo(e, 4, 4, 1, 2, 0);
+    while (tke_infer_step(e))
+        ;
     assert_ptr_equal(tke_infer_next_done(e), g[2]);
+    assert_ptr_equal(tke_infer_next_done(e), g[1]);
     assert_null(tke_infer_next_done(e));
     g[0] = add_echo(e, 4, 4, 1, 2, 0);
     while (tke_infer_step(e))

@@ -384,6 +384,19 @@ static size_t bytes_of_tensors(const char *folder, const char *name)
     return bytes;
 }
 
+static int64_t shown[2]; /* done and total, as last reported */
+static int n_shown;
+
+static bool note_progress(int64_t done, int64_t total, void *user)
+{
+    (void)user;
+    assert_true(done >= shown[0]);
+    shown[0] = done;
+    shown[1] = total;
+    n_shown++;
+    return true;
+}
+
 /* What stands beside the weights is copied; the index has the size of all tensors. */
 static void test_files_beside_a_merged_model(void **state)
 {
@@ -401,7 +414,11 @@ static void test_files_beside_a_merged_model(void **state)
         tiny_write(w->folder, names[i], want);
     }
     snprintf(target, sizeof target, "%s/merged", room);
-    assert_true(export(folder, w->folder, target, TINKC_ADAPTER_MERGED, false, &err));
+    tinkc_adapter_options o = {
+        .adapter = folder, .base_model = w->folder, .target = target, .format = TINKC_ADAPTER_MERGED
+    };
+    assert_true(tinkc_adapter_export(&o, note_progress, NULL, &err));
+    assert_true(n_shown >= 2 && shown[0] == shown[1]); /* two files, to their end */
     for (size_t i = 0; i < 8; i++) {
         char *before = text_in(w->folder, names[i]), *after = text_in(target, names[i]);
         assert_string_equal(after, before);
