@@ -202,6 +202,9 @@ bool cli_wait(cli_app *, tinkc_future *, const char *label, tinkc_error *err);
 bool cli_wait_through(cli_app *, tinkc_future *, const char *label, tinkc_error *err);
 /* As cli_wait, with a bar of the bytes that have come. */
 bool cli_wait_bytes(cli_app *, tinkc_future *, const char *label, tinkc_error *err);
+/* An attempt has failed, and another comes: what the wait shows and how long it lasts. The `user` of
+ * the event is the app; runs inside tinkc_queue_run, while somebody waits. */
+void cli_note_retry(const tinkc_event *, void *user);
 /* The model to use: -m, else the profile's, else nano on the local engine; NULL = none. */
 const char *cli_model(const cli_app *);
 /* The chat format to use with a model: --renderer, else the profile's, else the one recommended for

@@ -401,33 +401,13 @@ static int connect_service(cli_app *app, tinkc_client_options *o)
     return bad;
 }
 
-/* Runs inside tinkc_queue_run, while somebody waits. */
-static void note_retry(const tinkc_event *e, void *user)
-{
-    cli_app *app = user;
-    char left[CLI_SHORT_TEXT];
-    cli_store_link_keep(app);
-    cli_format_duration((double)e->left_ms / 1000, left);
-    (void)snprintf(app->failing, sizeof app->failing, "%.120s; trying again%s%s", e->text,
-                   e->left_ms > 0 ? " for " : "", e->left_ms > 0 ? left : "");
-    if (e->left_ms == TINKC_FOREVER) {
-        int64_t now = cli_now_ms();
-        if (!app->trouble_ms || e->wait_ms <= 1000) /* the first wait: it had worked before */
-            app->trouble_ms = now;
-        app->next_try_ms = now + e->wait_ms;
-        (void)snprintf(app->trouble, sizeof app->trouble, "%s", e->text);
-    }
-    if (app->on_retry)
-        app->on_retry(e, app->on_retry_user);
-}
-
 /* A convenience: without it waiting is only less talkative. */
 static void watch_attempts(cli_app *app)
 {
     app->events = tinkc_queue_new(app->client, NULL);
     if (app->events)
-        (void)tinkc_client_on_event(app->client, app->events, TINKC_EVENT_RETRY, note_retry, app,
-                                    NULL);
+        (void)tinkc_client_on_event(app->client, app->events, TINKC_EVENT_RETRY, cli_note_retry,
+                                    app, NULL);
 }
 
 static int open_client(cli_app *app)

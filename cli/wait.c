@@ -5,8 +5,28 @@
 #include <string.h>
 
 #include "app.h"
+#include "store_link.h"
 #include "term.h"
 #include "text.h"
+
+void cli_note_retry(const tinkc_event *e, void *user)
+{
+    cli_app *app = user;
+    char left[CLI_SHORT_TEXT];
+    cli_store_link_keep(app);
+    cli_format_duration((double)e->left_ms / 1000, left);
+    (void)snprintf(app->failing, sizeof app->failing, "%.120s; trying again%s%s", e->text,
+                   e->left_ms > 0 ? " for " : "", e->left_ms > 0 ? left : "");
+    if (e->left_ms == TINKC_FOREVER) {
+        int64_t now = cli_now_ms();
+        if (!app->trouble_ms || e->wait_ms <= 1000) /* the first wait: it had worked before */
+            app->trouble_ms = now;
+        app->next_try_ms = now + e->wait_ms;
+        (void)snprintf(app->trouble, sizeof app->trouble, "%s", e->text);
+    }
+    if (app->on_retry)
+        app->on_retry(e, app->on_retry_user);
+}
 
 /* On a terminal the command's own line, else a status line after a second; what the service says about
  * a request that merely takes its time is for -v. Elsewhere a line when an attempt has failed, and one
