@@ -33,6 +33,11 @@ What is not planted, because no test of behaviour can see it:
     - < for <= and > for >= where both sides being equal gives the same: the smaller, the larger, the distance
       of two (`a < b ? a : b`, `if (a > most) most = a;`, `a > b ? a - b : 0`)
     - descriptors compared with 0: 0 itself is never handed out while standard input is open
+    - getline() > 0 for >= 0: it never returns 0
+    - the size given to a call that writes text into a buffer (snprintf, readlink): as with copies
+    - in functions that release (x_free, free_x): loops that end one early, which is a leak, and pointers and structs
+      that are cleared for the last time
+    - the size that getline or open_memstream sets before anybody reads it
 
 -1 stands for "none" nearly everywhere, so it becomes 0 and not -2.
 """
@@ -50,11 +55,14 @@ Site = collections.namedtuple("Site", "begin end kind changes function line deta
 Fault = collections.namedtuple("Fault", "path function line operator before after key")
 
 # A wait of 0 or 1 ms for what is complete by then; flags of a reader of JSON.
-NO_MATTER = re.compile(r"tinkc_future_(?!wait)\w+$|json_load\w*$")
+NO_MATTER = re.compile(r"tinkc_future_(?!wait)\w+$|tinkc_queue_run$|json_load\w*$")
 # A limit in real time, given as a number: only a test that measures time could tell 50 ms from 51.
 REAL_TIME = re.compile(r"tkc_deadline_ns$")
 # Hints to the system about what is read next, and pages given back to it.
 ADVICE = re.compile(r"^(posix_fadvise|madvise|tkc_dl_give_back)$")
+ROOM_AT = {"snprintf": 1, "vsnprintf": 1, "strftime": 1, "fgets": 1, "readlink": 2}  # which argument is the size of a buffer
+FREES = re.compile(r"^(\w+_)?free(_\w+)?$")
+CLEARED = re.compile(r"[\w >*.\[\]-]+ = (NULL|\( \w+ \) \{ 0 \})$")
 SWAPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&",
          "+": "-", "-": "+", "*": "/", "/": "*", "+=": "-=", "-=": "+=", "<<": ">>", ">>": "<<", "|": "&"}
 # Calls that are left alone with their arguments, and calls whose loss alone no behaviour shows.
@@ -155,13 +163,32 @@ def same_when_equal(tokens, i, first, last):
     return False
 
 
-def last_argument(tokens, at):
-    """The places of the last argument of the call whose bracket is at `at`."""
-    end, k, begin = closing(tokens, at), at + 1, at + 1
+def argument(tokens, at, which):
+    """The places of an argument of the call whose bracket is at `at`; -1 = the last."""
+    end, k, begins = closing(tokens, at), at + 1, [at + 1]
     while k < end:
-        begin = k + 1 if tokens[k].text == "," else begin
+        if tokens[k].text == ",":
+            begins.append(k + 1)
         k = closing(tokens, k) + 1 if tokens[k].text in "([{" else k + 1
-    return range(begin, end)
+    ends = [b - 1 for b in begins[1:]] + [end]
+    return range(begins[which], ends[which]) if which < len(begins) else range(0)
+
+
+def set_by_reader(tokens, at, end):
+    """Is the variable whose = is at `at` next handed to getline or open_memstream, which set it?"""
+    name = tokens[at - 1].text
+    use = next((k for k in range(at + 1, end) if tokens[k].text == name), None)
+    return use is not None and tokens[use - 1].text == "&" and caller(tokens, use, at) in ("getline", "open_memstream")
+
+
+def called_before(tokens, at):
+    """The name of the call whose last bracket is at `at`."""
+    depth = 0
+    for k in range(at, 0, -1):
+        depth += {")": 1, "(": -1}.get(tokens[k].text, 0)
+        if depth == 0:
+            return tokens[k - 1].text
+    return ""
 
 
 def caller(tokens, i, first):
@@ -178,11 +205,14 @@ def changes_of(tokens, first, last, loop):
     """Alternatives of tokens[first..last): (operator, place, new text) by replacing one token."""
     sizes = 0  # before it stand arguments of a call that allocates
     copied = range(0)  # the size in a call that copies
+    room = range(0)  # the size in a call that writes text
     for i in range(first, last):
         t, new, what = tokens[i], None, None
         if t.text in COPIES and tokens[i + 1].text == "(":
-            copied = last_argument(tokens, i + 1)
-        if i in copied and t.kind == "number":
+            copied = argument(tokens, i + 1, -1)
+        if t.text in ROOM_AT and tokens[i + 1].text == "(":
+            room = argument(tokens, i + 1, ROOM_AT[t.text])
+        if i in copied and t.kind == "number" or i in room:
             continue
         if ALLOCATES.match(t.text) and tokens[i + 1].text == "(":
             sizes = closing(tokens, i + 1)
@@ -195,6 +225,8 @@ def changes_of(tokens, first, last, loop):
                 continue
             if t.text in ("<", "<=", ">", ">=") and (same_when_equal(tokens, i, first, last) or
                                                     re.search(r"fd$", tokens[i - 1].text)):
+                continue
+            if t.text == ">" and tokens[i + 1].text == "0" and tokens[i - 1].text == ")" and called_before(tokens, i - 1) == "getline":
                 continue
             new, what = "+ 1 <" if loop and t.text == "<" else SWAPS[t.text], "operator"
         elif t.kind == "number":
@@ -384,7 +416,12 @@ class Source:
                 return
             m = closing(t, m) if t[m].text in "([{" else m
             m += 1
-        self.site(k + 1, stop, "value", k + 1, stop, function)
+        if not (flat(t, k + 1, stop) == "0" and set_by_reader(t, k, self.body_end(k))):
+            self.site(k + 1, stop, "value", k + 1, stop, function)
+
+    def body_end(self, at):
+        """Where the function that holds this place ends."""
+        return next(end for _, begin, end in self.bodies if begin < at < end)
 
     def values(self, brace, stop, function):
         t, end = self.tokens, closing(self.tokens, brace)
@@ -424,6 +461,8 @@ class Source:
         if kind == "statement" and RELEASE.match(called) or any(x.text == '"out of memory"' for x in t[first:last]):
             return
         whole, found = flat(t, first, last), []
+        if FREES.match(function) and (kind == "loop" or kind == "statement" and CLEARED.match(whole)):
+            return
         if GROWTH.search(whole) or re.search(r"\bno_memory = true$", whole):
             return
         if not PERF_CALL.match(called):
