@@ -209,12 +209,11 @@ static size_t answer_start(const cli_side *s)
     return i;
 }
 
-/* The prompt of one row with the answer of another, cut at the length limit. */
+/* The prompt of one row with the answer of another, cut at the length limit. A prompt leaves room for a
+ * token at least: its own answer has one (render). */
 static bool cross(const cli_side *prompt, const cli_side *answer, size_t most, cli_side *out)
 {
     size_t head = answer_start(prompt), from = answer_start(answer), tail = answer->len - from;
-    if (head >= most)
-        return false;
     tail = tail < most - head ? tail : most - head;
     *out = (cli_side){ .ids = malloc((head + tail) * sizeof *out->ids),
                        .weights = malloc((head + tail) * sizeof *out->weights),

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config_file.h"
 #include "term.h"
 #include "text.h"
 
@@ -107,8 +106,6 @@ int cli_show_cost(cli_app *app, const char *model, const cli_tokens_planned *t)
     cli_format_count(t->sample, sample);
     cli_format_count(t->train, train);
     cli_note(app, "tokens     at most %s read, %s sampled, %s trained", prefill, sample, train);
-    if (!path)
-        path = cli_config_get(app, "prices", NULL);
     int found = path ? find_price(app, path, model, &p) : 0;
     if (found < 0)
         return -found;

@@ -18,8 +18,8 @@ What is not planted, because no test of behaviour can see it:
     - what a log line says, and whether it is written (an if with nothing else in it): only its level and the secrets
       in it are promised
     - releases (free, close, unlink of a temporary file), nor what they are given: the leak checker of `make asan` owns those
-    - sizes in calls that allocate or copy bytes, and loops that run one past the end: too much room shows nowhere,
-      too little and one too far are what `make asan` is for
+    - sizes in calls that allocate or copy bytes, the count of one descriptor that is polled, and loops that run one past
+      the end: too much room shows nowhere, too little and one too far are what `make asan` is for
     - (type){ 0 }: as with { 0 }, any first member may be the one that is not zero
     - what is said when memory runs out (the flag no_memory): tests/torture lets allocations fail
     - locks, thread attributes, asserts: ThreadSanitizer and the debug builds own those
@@ -148,6 +148,13 @@ def same_when_equal(tokens, i, first, last):
         return False
     same = re.compile(r"(?<!\S)" + re.escape(left) + r"(?!\S)")
     plain = lambda text: same.sub(lambda m: right, re.sub(r"\( (?:u?int\d+_t|size_t|int|float|double|long) \) ", "", text))
+    if "?" in (x.text for x in tokens[i:last]):  # a - b < c ? a - b : c
+        mark = next(k for k in range(i, last) if tokens[k].text == "?")
+        colon = next((k for k in range(mark, last) if tokens[k].text == ":"), mark)
+        yes, rest = text_of(tokens[mark + 1:colon]), text_of(tokens[colon + 1:last])
+        before, after = text_of(tokens[first:i]), text_of(tokens[i + 1:mark])
+        if re.search(r"(^|[=(] )" + re.escape(yes) + "$", before) and re.match(re.escape(after) + r"(?: [),;:]|$)", rest):
+            return True
     if end < last and tokens[end].text == "?":
         colon = next((k for k in range(end, last) if tokens[k].text == ":"), None)
         if colon:
@@ -212,7 +219,9 @@ def changes_of(tokens, first, last, loop):
             copied = argument(tokens, i + 1, -1)
         if t.text in ROOM_AT and tokens[i + 1].text == "(":
             room = argument(tokens, i + 1, ROOM_AT[t.text])
-        if i in copied and t.kind == "number" or i in room:
+        if i in copied and (t.kind == "number" or t.text == "-") or i in room:
+            continue
+        if t.text == "1" and flat(tokens, max(i - 5, 0), i - 2) == "poll ( &" and tokens[i - 1].text == ",":
             continue
         if ALLOCATES.match(t.text) and tokens[i + 1].text == "(":
             sizes = closing(tokens, i + 1)
