@@ -131,7 +131,6 @@ typedef struct cli_problem {
     bool retryable;
     char request_id[64];
     char message[512];
-    char detail[1024];
     char hint[512];
     const char *file; /* the place in the source that found it, or NULL */
     int line;

@@ -324,7 +324,7 @@ static int stage(push *p)
 
 /* ---- names ---- */
 
-/* Letters, digits, "-_." stay; others become one "-"; none of "-_. " at the ends. */
+/* Letters, digits, "_." stay; others become one "-"; none of "-_. " at the end. It begins with a letter. */
 static char *plain_name(const char *text)
 {
     size_t n = 0;
@@ -339,9 +339,6 @@ static char *plain_name(const char *text)
         n--;
     if (out)
         out[n] = '\0';
-    size_t skip = out ? strspn(out, "-_. ") : 0;
-    if (skip)
-        memmove(out, out + skip, n - skip + 1);
     return out;
 }
 

@@ -124,8 +124,6 @@ static void print_json(const cli_problem *p, int exit_code)
     json_t *inner = json_object();
     json_object_set_new(inner, "code", json_string(p->code));
     json_object_set_new(inner, "message", cli_json_text(p->message));
-    if (p->detail[0])
-        json_object_set_new(inner, "detail", cli_json_text(p->detail));
     if (p->hint[0])
         json_object_set_new(inner, "hint", cli_json_text(p->hint));
     if (p->status)
@@ -142,16 +140,6 @@ static void print_json(const cli_problem *p, int exit_code)
     json_decref(outer);
 }
 
-/* Indents every line of a detail. */
-static void print_detail(const char *text)
-{
-    for (const char *line = text; *line;) {
-        size_t n = strcspn(line, "\n");
-        fprintf(stderr, "  %.*s\n", (int)n, line);
-        line += n + (line[n] == '\n');
-    }
-}
-
 static void print_text(const cli_app *app, const cli_problem *p)
 {
     bool color = app->color && app->stderr_tty;
@@ -159,7 +147,6 @@ static void print_text(const cli_app *app, const cli_problem *p)
     fprintf(stderr, "%serror:%s %s\n", color ? "\033[1;31m" : "", color ? "\033[0m" : "",
             message ? message : p->message);
     free(message);
-    print_detail(p->detail);
     if (app->verbose && (p->request_id[0] || p->status))
         fprintf(stderr, "  status %d, request %s\n", p->status,
                 p->request_id[0] ? p->request_id : "not known");

@@ -45,7 +45,14 @@ static bool has_program(const char *folder, void *name)
 static void set_environment(const char *program)
 {
     cli_app app = { .quiet = true };
+    static const char *const chosen[][2] = { { "profile", "TINKC_PROFILE" },
+                                             { "config-file", "TINKC_CONFIG_FILE" } };
     setenv("TINKC_BIN", program, 1);
+    for (size_t i = 0; i < 2; i++) {
+        const char *text = getenv(chosen[i][1]);
+        if (text && *text)
+            (void)cli_set_value(&app, chosen[i][0], text, "environment");
+    }
     if (cli_config_load(&app) == 0) {
         const char *url = cli_config_get(&app, "base_url", NULL);
         setenv("TINKC_PROFILE", app.config->profile, 0);
@@ -53,6 +60,7 @@ static void set_environment(const char *program)
             setenv("TINKER_BASE_URL", url, 0);
     }
     cli_config_free(app.config);
+    cli_parse_free(&app);
 }
 
 void cli_try_plugin(char **argv)

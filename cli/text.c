@@ -335,11 +335,10 @@ static bool read_day(const char **p, int64_t *days)
     return true;
 }
 
-/* "+02:00", "-0530", "Z" or nothing. */
+/* "+02:00", "-0530", "Z" or nothing, which leave *offset_s at 0. */
 static bool read_zone(const char **p, int64_t *offset_s)
 {
     int h, m = 0;
-    *offset_s = 0;
     if (**p == '\0')
         return true;
     if (**p == 'Z' || **p == 'z') {

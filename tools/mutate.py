@@ -24,7 +24,7 @@ What is not planted, because no test of behaviour can see it:
     - what is said when memory runs out (the flag no_memory): tests/torture lets allocations fail
     - locks, thread attributes, asserts: ThreadSanitizer and the debug builds own those
     - sizes that only speed depends on: first capacities, buffer, block and chunk sizes (PERF below), and how far a list
-      grows (`cap ? 2 * cap : 64`)
+      grows (`cap ? 2 * cap : 64`) and a moment earlier or later (if (n + 1 > cap) before it; one too late is for `make asan`)
     - how long a loop sleeps or waits before it looks again, the number of threads that share work, what is large enough
       for another thread, and how long a program waits for its own threads at its end
     - limits in real time that are written as a number (tkc_deadline_ns(50)); advice to the system (posix_fadvise, madvise)
@@ -356,6 +356,8 @@ class Source:
                 close = closing(t, i + 1)
                 if word == "if" and self.only_logs(close + 1):
                     pass
+                elif word == "if" and self.only_grows(close + 1):
+                    self.site(i + 2, close, "growth", i + 2, close, function)
                 elif word in ("if", "while"):
                     self.site(i + 2, close, "condition", i + 2, close, function)
                 elif word == "for":
@@ -380,6 +382,11 @@ class Source:
             return False
         end = closing(t, i + 1)
         return t[end + 1].text == ";" and t[end + 2].text != "else"
+
+    def only_grows(self, i):
+        """Does the statement at i begin with a list's next capacity?"""
+        i += self.tokens[i].text == "{"
+        return GROWTH.search(flat(self.tokens, i, self.semicolon(i, len(self.tokens)))) is not None
 
     def plain(self, i, end, function):
         t, stop = self.tokens, self.semicolon(i, end)
@@ -479,7 +486,9 @@ class Source:
         if len(found) > SITE_CAP:
             picked = random.Random(whole + function).sample(found, SITE_CAP)
             found = sorted(picked, key=found.index)
-        if kind == "condition":
+        if kind == "growth":
+            found = [] if any(x.text in ("<", "<=", ">", ">=") for x in t[first:last]) else found
+        if kind in ("condition", "growth"):
             single = len(found) == 1 and found[0][0] == "operator" and re.search(r"==|!=", whole) and last - first < 6
             if not single:
                 found.insert(0, ("negated", whole, f"! ( {whole} )", None))

@@ -11,13 +11,16 @@ that always says the same (stub.py):
     [3]                             the exit code of tinkc, or of all of it, where it is not 0
     # a comment, or a blank line: ends what the command wrote
 
-`requests` shows what the service was asked. The service's address reads URL, the home HOME, the shipped model NANO. A backslash before a line of output, or behind
+`requests` shows what the service was asked. The service's address reads URL, the home HOME, the shipped model NANO. A transcript that
+names $HUB has a hub of its own, at that address. A backslash before a line of output, or behind
 it, keeps it apart from the transcript's own lines.
 """
 import concurrent.futures, difflib, os, pathlib, random, shutil, subprocess, sys, tempfile
 import stub, stub_trainer
 
 here = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(here.parent / "support"))
+import hub_server
 build = pathlib.Path(sys.argv[1]).resolve()
 stub.ROUTES[:0] = stub_trainer.ROUTES
 nano = here.parent.parent / "models" / "nano"
@@ -49,18 +52,19 @@ def new_home():
 class Place:
     """Where the commands of one transcript run."""
 
-    def __init__(self):
+    def __init__(self, needs_hub):
         server, self.url = stub.start()
+        self.hub = hub_server.Hub().url if needs_hub else "no hub"
         self.home = new_home()
         server.log = f"{self.home}.seen"
         self.env = {"PATH": f"{build}:{os.environ['PATH']}", "HOME": self.home, "LC_ALL": "C.UTF-8", "TZ": "UTC", "URL": self.url,
                     "TINKER_BASE_URL": self.url, "TINKER_API_KEY": "tml-test", "NANO": str(nano), "TINKC_NANO": str(nano),
                     "HF_HUB_OFFLINE": "1", "COLUMNS": "100", "ERRORS": f"{self.home}.errors", "SEEN": server.log,
-                    "TESTS": str(here)}
+                    "TESTS": str(here), "HUB": self.hub}
         self.env.update((k, os.environ[k]) for k in kept if k in os.environ)
 
     def plain(self, text):
-        for long, short in ((self.url, "URL"), (self.url.removeprefix("http://"), "ADDRESS"), (str(nano), "NANO"), (self.home, "HOME")):
+        for long, short in ((self.url, "URL"), (self.hub, "HUB"), (self.url.removeprefix("http://"), "ADDRESS"), (str(nano), "NANO"), (self.home, "HOME")):
             text = text.replace(long, short)
         return text
 
@@ -79,8 +83,8 @@ def escaped(line):
 
 def run(path):
     """The transcript's lines, and what they are when it is run."""
-    wanted, got, place = path.read_text().splitlines(), [], Place()
-    i = 0
+    wanted, got, i = path.read_text().splitlines(), [], 0
+    place = Place(any("$HUB" in line for line in wanted))
     while i < len(wanted):
         got.append(wanted[i])
         if not wanted[i].startswith("$ "):
