@@ -321,7 +321,7 @@ static void do_model(chat *c, const char *rest)
     cli_asked other;
     if (cli_give_value(c->app, "model", strdup(rest), "chat") == 0 &&
         cli_open_sampler(c->app, &other) == 0) {
-        cli_close_sampler(&c->asked);
+        cli_asked_free(&c->asked);
         c->asked = other;
         cli_note(c->app, "now %s", rest);
     }
@@ -550,6 +550,6 @@ int cli_chat(cli_app *app)
         bad = save_to(&c, cli_text(app, "save"));
     cli_free_sampling(&c.how);
     json_decref(c.messages);
-    cli_close_sampler(&c.asked);
+    cli_asked_free(&c.asked);
     return bad ? bad : c.exit_code;
 }

@@ -364,7 +364,7 @@ int cli_eval_run(cli_app *app)
     if (e.out)
         fclose(e.out);
     cli_rewards_close(&e.rewards);
-    cli_close_sampler(&e.model);
+    cli_asked_free(&e.model);
     for (size_t i = 0; e.ids && i < e.prompts.n; i++)
         free(e.ids[i]);
     free(e.ids);

@@ -319,7 +319,7 @@ int cli_sample(cli_app *app)
         return bad;
     bad = check_system(app, &asked);
     if (bad) {
-        cli_close_sampler(&asked);
+        cli_asked_free(&asked);
         return bad;
     }
     if (cli_given(app, "batch")) {
@@ -337,7 +337,7 @@ int cli_sample(cli_app *app)
         cli_free_sampling(&how);
     }
     tinkc_tokens_free(&p.ids);
-    cli_close_sampler(&asked);
+    cli_asked_free(&asked);
     return bad;
 }
 
@@ -448,6 +448,6 @@ int cli_logprobs(cli_app *app)
     }
     tinkc_future_free(f);
     tinkc_tokens_free(&ids);
-    cli_close_sampler(&asked);
+    cli_asked_free(&asked);
     return bad;
 }

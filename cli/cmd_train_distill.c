@@ -288,7 +288,7 @@ static int off_policy(cli_app *app)
     free(o.items);
     cli_examples_free(&o.set);
     cli_data_close(&o.file);
-    cli_close_sampler(&o.teacher);
+    cli_asked_free(&o.teacher);
     cli_job_free(&o.job);
     return bad;
 }

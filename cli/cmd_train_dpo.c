@@ -136,7 +136,7 @@ static int settle_reference(dpo *d)
     if (!bad && !err.code)
         ask_reference(d, named ? asked.sampler : own, &err);
     tinkc_sampler_free(own);
-    cli_close_sampler(&asked);
+    cli_asked_free(&asked);
     if (!bad && err.code)
         bad = cli_fail_error(app, &err, NULL);
     return bad ? bad : write_cache(d, named ? named : "start");

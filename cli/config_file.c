@@ -423,7 +423,6 @@ static bool read_line(reader *r)
     size_t n = 0, m = 0;
     if (*r->at == '[') {
         r->at++;
-        r->table[0] = '\0';
         if (!read_key(r, r->table, sizeof r->table, &n) || *r->at++ != ']')
             return bad_file(r, "a table header such as [profile.work] is needed");
         return true;

@@ -132,7 +132,7 @@ void cli_rewards_close(cli_rewards *r)
         tinkc_reward_free(r->items[i]);
     free(r->items);
     tinkc_env_free(r->env);
-    cli_close_sampler(&r->grader);
+    cli_asked_free(&r->grader);
     free(r->rubric);
     *r = (cli_rewards){ 0 };
 }

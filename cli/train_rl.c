@@ -474,7 +474,7 @@ void cli_rl_free(cli_rl *r)
     tinkc_rl_free(r->rl);
     r->rl = NULL;
     for (size_t i = 0; i < r->n_references; i++)
-        cli_close_sampler(&r->references[i]);
+        cli_asked_free(&r->references[i]);
     cli_rewards_close(&r->rewards);
     cli_prompts_free(&r->prompts);
     cli_prompts_free(&r->test);

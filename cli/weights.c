@@ -143,7 +143,7 @@ static int open_asked(cli_app *app, cli_asked *asked)
     tinkc_future_free(f);
     if (err.code) {
         int bad = cli_fail_error(app, &err, NULL);
-        cli_close_sampler(asked);
+        cli_asked_free(asked);
         return bad;
     }
     settle_format(asked);
@@ -163,7 +163,7 @@ int cli_open_sampler(cli_app *app, cli_asked *asked)
         asked->model_path = cli_adapter_path(app, false, &bad);
     }
     if (bad) {
-        cli_close_sampler(asked);
+        cli_asked_free(asked);
         return bad;
     }
     return open_asked(app, asked);
@@ -182,7 +182,7 @@ int cli_open_named(cli_app *app, const char *name, cli_asked *asked)
         asked->base_model = cli_add_named(app, name, &bad);
     if (!bad)
         return open_asked(app, asked);
-    cli_close_sampler(asked);
+    cli_asked_free(asked);
     return bad;
 }
 
@@ -198,7 +198,7 @@ int64_t cli_context_length(cli_app *app, const char *model, tinkc_error *err)
     return length;
 }
 
-void cli_close_sampler(cli_asked *asked)
+void cli_asked_free(cli_asked *asked)
 {
     tinkc_sampler_free(asked->sampler);
     tinkc_tokenizer_free(asked->tokenizer);

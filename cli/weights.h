@@ -31,6 +31,6 @@ int cli_open_named(cli_app *, const char *name, cli_asked *out);
 /* The model's longest context in tokens as the service reports it; 0 = it does not. Needs a
  * connection. */
 int64_t cli_context_length(cli_app *, const char *model, tinkc_error *err);
-void cli_close_sampler(cli_asked *);
+void cli_asked_free(cli_asked *);
 
 #endif
