@@ -9,7 +9,8 @@ fault and trying one costs no compilation. What is planted, by operator:
     number    a decimal constant, one more; a fraction, doubled
     truth     true and false
     removed   an assignment or a call
-    constant  an enumerator with a value, or #define NAME NUMBER: one more, and doubled
+    constant  an enumerator with a value, or #define NAME NUMBER: one more, and doubled; of the command's
+              waits, which no scripted clock measures, doubled alone
     table     in static data: numbers, numbers in strings ("512"), true and false, enumerators of the same
               file, flags of wire messages (MUST and NULLABLE become 0)
 
@@ -35,8 +36,8 @@ What is not planted, because no test of behaviour can see it:
     - descriptors compared with 0: 0 itself is never handed out while standard input is open
     - getline() > 0 for >= 0: it never returns 0
     - the size given to a call that writes text into a buffer (snprintf, readlink): as with copies
-    - in functions that release (x_free, free_x): loops that end one early, which is a leak, and pointers and structs
-      that are cleared for the last time
+    - in functions that release (x_free, free_x): loops that end one early, which is a leak; there and in x_close pointers
+      and structs that are cleared for the last time
     - the size that getline or open_memstream sets before anybody reads it
 
 -1 stands for "none" nearly everywhere, so it becomes 0 and not -2.
@@ -62,6 +63,7 @@ REAL_TIME = re.compile(r"tkc_deadline_ns$")
 ADVICE = re.compile(r"^(posix_fadvise|madvise|tkc_dl_give_back)$")
 ROOM_AT = {"snprintf": 1, "vsnprintf": 1, "strftime": 1, "fgets": 1, "readlink": 2}  # which argument is the size of a buffer
 FREES = re.compile(r"^(\w+_)?free(_\w+)?$")
+ENDS = re.compile(r"^(\w+_)?(free|close)(_\w+)?$")
 CLEARED = re.compile(r"[\w >*.\[\]-]+ = (NULL|\( \w+ \) \{ 0 \})$")
 SWAPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&",
          "+": "-", "-": "+", "*": "/", "/": "*", "+=": "-=", "-=": "+=", "<<": ">>", ">>": "<<", "|": "&"}
@@ -325,7 +327,8 @@ class Source:
         if PERF.search(name):
             return
         line = self.text.count("\n", 0, at) + 1
-        changes = [("constant", f"{name} = {value}", f"{name} = {new}", None) for new in (value + 1, value * 2)]
+        others = (value * 2,) if name.endswith("_MS") and self.path.startswith("cli/") else (value + 1, value * 2)
+        changes = [("constant", f"{name} = {value}", f"{name} = {new}", None) for new in others]
         self.sites.append(Site(at, at, "constant", changes, name, line, (name, value)))
 
     def function_name(self, brace):
@@ -477,7 +480,7 @@ class Source:
         if kind == "statement" and RELEASE.match(called) or any(x.text == '"out of memory"' for x in t[first:last]):
             return
         whole, found = flat(t, first, last), []
-        if FREES.match(function) and (kind == "loop" or kind == "statement" and CLEARED.match(whole)):
+        if FREES.match(function) and kind == "loop" or ENDS.match(function) and kind == "statement" and CLEARED.match(whole):
             return
         if GROWTH.search(whole) or re.search(r"\bno_memory = true$", whole):
             return
